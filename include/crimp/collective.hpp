@@ -1,0 +1,56 @@
+// Compressed collectives. First of them the compressed allgather: every rank encodes its buffer, all payloads go to all ranks, every
+// rank decodes them, its own too, in rank order 0..N-1, so that results are bit-identical everywhere.
+//
+// Bytes received per rank: (N-1) c S for a buffer of S bytes and a payload fraction c; a ring allreduce receives 2 (N-1)/N S.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "crimp/backend.hpp"
+#include "crimp/codec.hpp"
+#include "crimp/error.hpp"
+#include "crimp/layout.hpp"
+#include "crimp/residual.hpp"
+#include "crimp/transport.hpp"
+#include "crimp/wire.hpp"
+
+namespace crimp {
+
+class Trace;
+class Workers;
+
+struct CollectiveCall {
+  const float* in;  // count values; may equal out
+  float* out;       // receives the sums
+  std::uint64_t count;
+  const Codec* codec;
+  const Layout* layout;
+  std::vector<float*> residuals;  // one per segment, or empty: no error feedback
+  std::uint8_t flags = 0;         // WireFlag: this rank's reasons for sending the call through MPI
+  Dtype dtype = Dtype::f32;       // the caller's type, for the header
+  std::uint32_t sequence = 0;     // compressed calls on this communicator so far
+  std::uint64_t chunk;            // elements, a multiple of kBlockElements
+  bool checksum = true;
+};
+
+struct CollectiveResult {
+  std::uint8_t flags = 0;  // union over the ranks. Not 0: nothing was decoded, no residual changed, send the call through MPI
+  std::optional<Error> error;  // what was wrong with a payload; the exchange was still completed, `out` is undefined
+  std::uint64_t sent_bytes = 0, received_bytes = 0;  // headers and bodies; received: from other ranks
+  double encode_s = 0, wire_s = 0, decode_s = 0;     // wire: waiting, after what was hidden behind encode and decode
+};
+
+// Arena bytes that compressed_allgather takes for such a call on this many ranks.
+std::uint64_t arena_bytes(const CollectiveCall&, int ranks);
+
+// The call's chunk length on this many ranks: CRIMP_CHUNK, less where received bodies would fill more than kReceiveBudget.
+inline constexpr std::uint64_t kReceiveBudget = std::uint64_t{256} << 20;
+std::uint64_t chunk_elements(std::uint64_t setting, const Codec&, int ranks);
+
+// `arena` has arena_bytes(), or is null: then this rank only says so (call.flags must be set). Throws Error{transport_failed} where MPI
+// failed and Error{call_differs} where the ranks' headers show that they are not in the same call; all ranks then throw alike.
+CollectiveResult compressed_allgather(Transport&, Arena* arena, Workers&, const CollectiveCall&, Trace* trace = nullptr);
+
+}  // namespace crimp

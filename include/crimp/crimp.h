@@ -1,0 +1,45 @@
+/* Crimp's C interface, for programs that link Crimp (-lcrimp ahead of -lmpi). Unmodified programs need none of it.
+ *
+ * All functions return an MPI error code, MPI_SUCCESS (0) on success. Failures of a collective are raised through the communicator's
+ * error handler first, as MPI does. Thread rules are those of MPI_Allreduce: calls on one communicator are ordered. */
+#ifndef CRIMP_H
+#define CRIMP_H
+
+#include <mpi.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CRIMP_API __attribute__((visibility("default")))
+
+typedef enum { CRIMP_FLOAT32 = 1, CRIMP_FLOAT64 = 2, CRIMP_FLOAT16 = 3, CRIMP_BFLOAT16 = 4 } crimp_dtype;
+
+/* A tensor inside a buffer. Segments follow each other without gaps; their counts (in elements) add up to the call's count. The name
+ * identifies the tensor on the communicator: its error-feedback residual is kept under it, however tensors are merged from call to call.
+ * Names and counts are equal on all ranks. Name and array stay the caller's. */
+typedef struct {
+  const char* name;
+  uint64_t count;
+} crimp_segment;
+
+/* Sums `count` elements over the ranks of `comm`, like MPI_Allreduce with MPI_SUM, compressed as the CRIMP_* settings say; what is not
+ * eligible (fewer than CRIMP_MIN_COUNT elements, one rank, no codec chosen) is summed exactly by MPI. sendbuf may be MPI_IN_PLACE.
+ * Host memory. `count` may exceed INT_MAX. segments may be NULL (segment_count 0): then the call counts as unnamed. */
+CRIMP_API int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dtype dtype, MPI_Comm comm,
+                              const crimp_segment* segments, size_t segment_count);
+
+/* The MPI datatype and the summing operation of `dtype`, to use with MPI_Allreduce: MPI_FLOAT and MPI_DOUBLE with MPI_SUM, and Crimp's
+ * own pairs for CRIMP_FLOAT16 and CRIMP_BFLOAT16 (float addition, rounded once per hop where MPI sums them). Not to be freed. After
+ * MPI_Init. */
+CRIMP_API int crimp_datatype(crimp_dtype dtype, MPI_Datatype* type, MPI_Op* sum);
+
+/* "0.1.0". Callable at any time. */
+CRIMP_API const char* crimp_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

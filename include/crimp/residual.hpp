@@ -1,0 +1,28 @@
+// Residuals of error feedback, one array of float32 per tensor key. A tensor keeps its residual however it is merged with others.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "crimp/backend.hpp"
+
+namespace crimp {
+
+// Not thread-safe: one communicator's calls are ordered.
+class ResidualStore {
+ public:
+  // The tensor's residual, zeros when new. A tensor that comes back with another count starts from zeros. Throws Error{out_of_memory}.
+  float* find(const std::string& key, std::uint64_t count);
+  void clear() { tensors_.clear(); }
+  std::uint64_t bytes() const;
+  std::size_t tensors() const { return tensors_.size(); }
+
+ private:
+  struct Tensor {
+    Memory memory;
+    std::uint64_t count;
+  };
+  std::map<std::string, Tensor, std::less<>> tensors_;
+};
+
+}  // namespace crimp

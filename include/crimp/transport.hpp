@@ -1,0 +1,29 @@
+// What moves bytes between ranks. One implementation over MPI (src/comm/mpi_transport.cpp), one with ranks as threads (tests/support/).
+//
+// Every rank starts the same exchanges in the same order; that order is a pure function of values equal on all ranks.
+#pragma once
+#include <cstdint>
+#include <span>
+
+namespace crimp {
+
+class Transport {
+ public:
+  // An exchange under way; wait() ends it. Buffers stay untouched by the caller until then.
+  using Ticket = int;
+
+  virtual ~Transport() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // Every rank sends `bytes`; all[r * bytes] receives rank r's. `bytes` is a multiple of kPayloadAlign, equal on all ranks.
+  virtual Ticket start_allgather(const void* mine, void* all, std::uint64_t bytes) = 0;
+  // Rank r sends bytes[r], received at all + offsets[r]. All are multiples of kPayloadAlign and equal on all ranks.
+  virtual Ticket start_allgatherv(const void* mine, std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets,
+                                  void* all) = 0;
+  // Returns when the exchange is complete here. Throws Error{transport_failed}.
+  virtual void wait(Ticket) = 0;
+  // Lets exchanges under way move on; never blocks, never throws.
+  virtual void progress() noexcept = 0;
+};
+
+}  // namespace crimp

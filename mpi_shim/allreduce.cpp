@@ -1,0 +1,71 @@
+#include "allreduce.hpp"
+
+#include "comm/runtime.hpp"
+#include "comm/session.hpp"
+#include "eligibility.hpp"
+#include "guard.hpp"
+
+namespace crimp {
+namespace {
+
+// Out of line, so that the way past it stays short.
+__attribute__((noinline)) bool ready() noexcept {
+  Runtime& runtime = Runtime::get();
+  if (!runtime.started()) {
+    int initialized = 0;
+    PMPI_Initialized(&initialized);
+    if (!initialized) return false;
+    guard(MPI_COMM_WORLD, [&] {
+      runtime.start(false);  // loaded after MPI_Init
+      return MPI_SUCCESS;
+    });
+  }
+  return runtime.running();
+}
+
+}  // namespace
+
+int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) noexcept {
+  const auto pass = [&] { return next.Allreduce(sendbuf, recvbuf, count, type, op, comm); };
+  if (inside) return pass();
+  static Runtime& runtime = Runtime::get();
+  if (!runtime.running() && !ready()) return pass();
+
+  Pass why;
+  std::optional<Dtype> dtype;
+  if (!runtime.compressing()) {
+    why = runtime.why_off();
+  } else if ((dtype = summed_type(type, op, &why))) {
+    if (count >= 0 && static_cast<std::uint64_t>(count) < runtime.settings().min_count) {
+      why = Pass::small;
+    } else if (count < 0 || comm == MPI_COMM_NULL || odd_arguments(sendbuf, recvbuf, static_cast<std::uint64_t>(count))) {
+      why = Pass::odd_arguments;
+    } else {
+      return guard(comm, [&] {
+        const AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, static_cast<std::uint64_t>(count), *dtype};
+        Session* session = runtime.session(comm, &why);
+        if (session && session->allreduce(request, &why)) return MPI_SUCCESS;
+        runtime.report.passed(why);
+        return pass();
+      });
+    }
+  }
+  runtime.report.passed(why);
+  const Inside here;
+  return pass();
+}
+
+}  // namespace crimp
+
+extern "C" {
+
+__attribute__((visibility("default"))) int MPI_Allreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype type, MPI_Op op,
+                                                         MPI_Comm comm) {
+  return crimp::allreduce(crimp::next_mpi(), sendbuf, recvbuf, count, type, op, comm);
+}
+
+__attribute__((visibility("default"))) int PMPI_Allreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype type, MPI_Op op,
+                                                          MPI_Comm comm) {
+  return crimp::allreduce(crimp::next_pmpi(), sendbuf, recvbuf, count, type, op, comm);
+}
+}

@@ -1,0 +1,100 @@
+// The C interface of include/crimp/crimp.h.
+#include <climits>
+#include <vector>
+
+#include "comm/half_type.hpp"
+#include "comm/runtime.hpp"
+#include "comm/session.hpp"
+#include "crimp/crimp.h"
+#include "eligibility.hpp"
+#include "guard.hpp"
+#include "next.hpp"
+
+namespace crimp {
+namespace {
+
+struct Handles {
+  MPI_Datatype type;
+  MPI_Op sum;
+};
+
+Handles handles(crimp_dtype dtype) {
+  switch (dtype) {
+    case CRIMP_FLOAT32: return {MPI_FLOAT, MPI_SUM};
+    case CRIMP_FLOAT64: return {MPI_DOUBLE, MPI_SUM};
+    case CRIMP_FLOAT16: return {half_type(Dtype::f16), half_sum(Dtype::f16)};
+    case CRIMP_BFLOAT16: return {half_type(Dtype::bf16), half_sum(Dtype::bf16)};
+  }
+  throw Error(ErrorCode::argument_invalid, "crimp_dtype is " + std::to_string(static_cast<int>(dtype)) + ", legal is CRIMP_FLOAT32 (1) to CRIMP_BFLOAT16 (4)");
+}
+
+// Exact, by MPI, in steps of at most 2^30 elements.
+int sum_exactly(const void* sendbuf, void* recvbuf, std::uint64_t count, const Handles& h, std::size_t element, MPI_Comm comm) {
+  constexpr std::uint64_t kStep = std::uint64_t{1} << 30;
+  std::uint64_t at = 0;
+  do {
+    const void* from = sendbuf == MPI_IN_PLACE ? sendbuf : static_cast<const char*>(sendbuf) + at * element;
+    const auto n = static_cast<int>(std::min(kStep, count - at));
+    const int rc = next_pmpi().Allreduce(from, static_cast<char*>(recvbuf) + at * element, n, h.type, h.sum, comm);
+    if (rc != MPI_SUCCESS) return rc;
+    at += kStep;
+  } while (at < count);
+  return MPI_SUCCESS;
+}
+
+std::vector<Segment> read_segments(const crimp_segment* segments, std::size_t n, std::uint64_t count) {
+  std::vector<Segment> out;
+  std::uint64_t at = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (!segments[i].name || !*segments[i].name)
+      throw Error(ErrorCode::layout_invalid, "segment " + std::to_string(i) + " has no name; every segment needs one");
+    if (segments[i].count > count - at)
+      throw Error(ErrorCode::layout_invalid, "segment " + std::to_string(i) + " ('" + segments[i].name + "') reaches to element " +
+                                                 std::to_string(at + segments[i].count) + ", the buffer has " + std::to_string(count));
+    if (segments[i].count) out.push_back({segments[i].name, at, segments[i].count, true});
+    at += segments[i].count;
+  }
+  if (at != count)
+    throw Error(ErrorCode::layout_invalid, "the segments cover " + std::to_string(at) + " elements, the buffer has " + std::to_string(count));
+  return out;
+}
+
+}  // namespace
+}  // namespace crimp
+
+using namespace crimp;
+
+int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dtype dtype, MPI_Comm comm, const crimp_segment* segments,
+                    size_t segment_count) {
+  return guard(comm, [&] {
+    Runtime& runtime = Runtime::get();
+    if (!runtime.started()) runtime.start(false);
+    const Handles h = handles(dtype);
+    const auto type = static_cast<Dtype>(dtype);
+    const std::vector<Segment> named = segments ? read_segments(segments, segment_count, count) : std::vector<Segment>{};
+    Pass why = Pass::off;
+    if (!runtime.compressing()) {
+      why = runtime.why_off();
+    } else if (count < runtime.settings().min_count) {
+      why = Pass::small;
+    } else if (comm == MPI_COMM_NULL || odd_arguments(sendbuf, recvbuf, count)) {
+      why = Pass::odd_arguments;
+    } else if (Session* session = runtime.session(comm, &why)) {
+      const AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, count, type, segments ? &named : nullptr};
+      if (session->allreduce(request, &why)) return MPI_SUCCESS;
+    }
+    runtime.report.passed(why);
+    return sum_exactly(sendbuf, recvbuf, count, h, size_of(type), comm);
+  });
+}
+
+int crimp_datatype(crimp_dtype dtype, MPI_Datatype* type, MPI_Op* sum) {
+  return guard(MPI_COMM_WORLD, [&] {
+    const Handles h = handles(dtype);
+    *type = h.type;
+    *sum = h.sum;
+    return MPI_SUCCESS;
+  });
+}
+
+const char* crimp_version(void) { return CRIMP_VERSION; }

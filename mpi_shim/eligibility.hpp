@@ -1,0 +1,19 @@
+// What may be compressed, from values that MPI requires to be equal on all ranks: datatype, operation, count.
+#pragma once
+#include <mpi.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "core/report.hpp"
+#include "crimp/types.hpp"
+
+namespace crimp {
+
+// The element type of a sum of floating-point numbers, or nothing and the reason.
+std::optional<Dtype> summed_type(MPI_Datatype, MPI_Op, Pass* why);
+
+// Left to MPI, whose errors are better than ours: null buffers, in-place receive, aliased buffers.
+bool odd_arguments(const void* sendbuf, const void* recvbuf, std::uint64_t count);
+
+}  // namespace crimp

@@ -1,0 +1,40 @@
+#include "next.hpp"
+
+#include <dlfcn.h>
+
+namespace crimp {
+namespace {
+
+template <class F>
+void find(F& to, const char* name, const char* otherwise) {
+  void* symbol = ::dlsym(RTLD_NEXT, name);
+  // libcrimp.so needs libmpi, so one of the two is always there.
+  if (!symbol) symbol = ::dlsym(RTLD_NEXT, otherwise);
+  to = reinterpret_cast<F>(symbol);
+}
+
+Next find_all(bool pmpi) {
+  Next n{};
+#define CRIMP_FIND(name) find(n.name, pmpi ? "PMPI_" #name : "MPI_" #name, pmpi ? "MPI_" #name : "PMPI_" #name)
+  CRIMP_FIND(Init);
+  CRIMP_FIND(Init_thread);
+  CRIMP_FIND(Finalize);
+  CRIMP_FIND(Allreduce);
+  CRIMP_FIND(Pcontrol);
+#undef CRIMP_FIND
+  return n;
+}
+
+}  // namespace
+
+const Next& next_mpi() {
+  static const Next n = find_all(false);
+  return n;
+}
+
+const Next& next_pmpi() {
+  static const Next n = find_all(true);
+  return n;
+}
+
+}  // namespace crimp

@@ -1,0 +1,21 @@
+// The functions behind ours: the next MPI library or tool in load order.
+//
+// A caller of MPI_x is passed on to the next MPI_x (a PMPI tool behind us then sees the call), a caller of PMPI_x (Fortran bindings,
+// a tool before us) to the next PMPI_x.
+#pragma once
+#include <mpi.h>
+
+namespace crimp {
+
+struct Next {
+  int (*Init)(int*, char***);
+  int (*Init_thread)(int*, char***, int, int*);
+  int (*Finalize)();
+  int (*Allreduce)(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm);
+  int (*Pcontrol)(int, ...);
+};
+
+const Next& next_mpi();   // entered by MPI_x
+const Next& next_pmpi();  // entered by PMPI_x
+
+}  // namespace crimp

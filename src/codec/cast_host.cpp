@@ -1,0 +1,69 @@
+// none, fp16 and bf16: every value on its own, no scale, fixed size.
+#include <algorithm>
+
+#include "codec/host_codecs.hpp"
+#include "core/convert.hpp"
+
+namespace crimp {
+namespace {
+
+class Cast final : public Codec {
+ public:
+  Cast(Dtype type, const Traits& traits) : type_(type), traits_(traits) {}
+  const Traits& traits() const override { return traits_; }
+  std::string spec() const override { return traits_.name; }
+  std::size_t piece_bound(std::uint64_t count) const override { return count * size_of(type_); }
+
+  std::size_t encode_piece(const float* values, const float* in, float* out, std::uint64_t count, float,
+                           std::uint8_t* bytes) const override {
+    if (!in && !out) {
+      narrow(type_, values, bytes, count);
+      return piece_bound(count);
+    }
+    float sum[kStep], back[kStep];
+    for (std::uint64_t at = 0; at < count; at += kStep) {
+      const std::uint64_t n = std::min(kStep, count - at);
+      for (std::uint64_t i = 0; i < n; ++i) sum[i] = values[at + i] + (in ? in[at + i] : 0.0f);
+      narrow(type_, sum, bytes + at * size_of(type_), n);
+      if (!out) continue;
+      widen(type_, bytes + at * size_of(type_), back, n);
+      for (std::uint64_t i = 0; i < n; ++i) out[at + i] = sum[i] - back[i];
+    }
+    return piece_bound(count);
+  }
+
+  bool decode_add_piece(const std::uint8_t* in, std::size_t bytes, std::uint64_t count, float, float* acc) const override {
+    if (bytes != piece_bound(count)) return false;
+    add_widened(type_, in, acc, count);
+    return true;
+  }
+
+ private:
+  static constexpr std::uint64_t kStep = 1024;
+  Dtype type_;
+  Traits traits_;
+};
+
+// max_magnitude: float16's largest finite value; otherwise an eighth of the range, so that what a few ranks add stays finite as in MPI.
+constexpr Codec::Traits kNone{"none", 1, true, false, false, 0x1p125f};
+constexpr Codec::Traits kFp16{"fp16", 2, true, false, false, 65504.0f};
+constexpr Codec::Traits kBf16{"bf16", 3, true, false, false, 0x1p125f};
+
+}  // namespace
+
+CodecEntry none_entry() {
+  return {{"none", "float32 as it is: for uncompressed segments of a mixed buffer, and as a measure", "-", kNone, {}},
+          [](const SpecValues&) -> std::shared_ptr<const Codec> { return std::make_shared<Cast>(Dtype::f32, kNone); }};
+}
+
+CodecEntry fp16_entry() {
+  return {{"fp16", "float16, rounded to nearest even, summed in float32", "IEEE 754 binary16", kFp16, {}},
+          [](const SpecValues&) -> std::shared_ptr<const Codec> { return std::make_shared<Cast>(Dtype::f16, kFp16); }};
+}
+
+CodecEntry bf16_entry() {
+  return {{"bf16", "bfloat16, rounded to nearest even, summed in float32", "the upper half of binary32", kBf16, {}},
+          [](const SpecValues&) -> std::shared_ptr<const Codec> { return std::make_shared<Cast>(Dtype::bf16, kBf16); }};
+}
+
+}  // namespace crimp

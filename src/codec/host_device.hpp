@@ -1,0 +1,7 @@
+// Marks element functions that host and device code share.
+#pragma once
+#ifdef __CUDACC__
+#define CRIMP_HD __host__ __device__ inline
+#else
+#define CRIMP_HD inline
+#endif

@@ -1,0 +1,189 @@
+#include "crimp/payload.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+
+#include "backend/workers.hpp"
+
+namespace crimp {
+namespace {
+
+std::size_t scales_bytes(const Codec& codec, const Shape& shape) {
+  return codec.traits().has_scale ? shape.groups().size() * sizeof(float) : 0;
+}
+
+// Encodes groups [first, last) to `to` and returns the end. Lengths go to the table where there is one.
+std::uint8_t* encode_groups(const Codec& codec, const Shape& shape, const float* values, std::span<const Feedback> feedback,
+                            std::size_t first, std::size_t last, std::uint8_t* body, std::uint8_t* to, const Progress& progress) {
+  const bool has_scale = codec.traits().has_scale, fixed = codec.traits().fixed_size;
+  std::uint8_t* const lengths = body + scales_bytes(codec, shape);
+  const auto pieces = shape.pieces();
+  for (std::size_t g = first; g < last; ++g) {
+    const Group& group = shape.groups()[g];
+    const Feedback memory = feedback.empty() ? Feedback{} : feedback[g];
+    float scale = 0.0f;
+    if (has_scale) {
+      scale = memory.scale >= 0.0f ? memory.scale : codec.measure(values + group.offset, memory.in, group.count);
+      std::memcpy(body + g * sizeof scale, &scale, sizeof scale);
+    }
+    for (std::size_t p = shape.first_piece(g); p < pieces.size() && pieces[p].group == g; ++p) {
+      const std::uint64_t in_group = pieces[p].offset - group.offset;
+      const std::size_t bytes =
+          codec.encode_piece(values + pieces[p].offset, memory.in ? memory.in + in_group : nullptr,
+                             memory.out ? memory.out + in_group : nullptr, pieces[p].count, scale, to);
+      if (!fixed) {
+        const auto length = static_cast<std::uint16_t>(bytes);
+        std::memcpy(lengths + p * sizeof length, &length, sizeof length);
+      }
+      to += bytes;
+      if (progress) progress();
+    }
+  }
+  return to;
+}
+
+}  // namespace
+
+void Shape::clear() {
+  count_ = 0;
+  groups_.clear();
+  pieces_.clear();
+  first_piece_.clear();
+}
+
+void Shape::add_group(std::uint64_t count) {
+  if (count == 0) return;
+  const auto group = static_cast<std::uint32_t>(groups_.size());
+  groups_.push_back({count_, count});
+  first_piece_.push_back(static_cast<std::uint32_t>(pieces_.size()));
+  for (std::uint64_t at = 0; at < count; at += kPieceElements)
+    pieces_.push_back({count_ + at, static_cast<std::uint32_t>(std::min(kPieceElements, count - at)), group});
+  count_ += count;
+}
+
+std::size_t Shape::prefix_bytes(const Codec& codec) const {
+  const std::size_t lengths = codec.traits().fixed_size ? 0 : pieces_.size() * sizeof(std::uint16_t);
+  return round_up(scales_bytes(codec, *this) + lengths, kPayloadAlign);
+}
+
+std::size_t Shape::body_bound(const Codec& codec) const {
+  std::size_t bytes = 0;
+  for (const auto& p : pieces_) bytes += codec.piece_bound(p.count);
+  return prefix_bytes(codec) + round_up(bytes, kPayloadAlign);
+}
+
+std::size_t encode_body(const Codec& codec, const Shape& shape, const float* values, std::span<const Feedback> feedback,
+                        std::uint8_t* body, Workers& workers, const Progress& progress) {
+  const std::size_t groups = shape.groups().size();
+  const std::size_t prefix = shape.prefix_bytes(codec);
+  if (prefix) std::memset(body, 0, prefix);
+  std::uint8_t* end = body + prefix;
+  if (workers.threads() == 1 || groups < 2) {
+    end = encode_groups(codec, shape, values, feedback, 0, groups, body, end, progress);
+  } else {
+    // Each worker encodes a run of groups into the place that they could at most need; then the runs are moved together.
+    struct Run {
+      std::uint8_t *begin, *end;
+    };
+    std::vector<Run> runs(static_cast<std::size_t>(workers.threads()));
+    const auto first_group = [&](int part, int parts) {
+      return groups * static_cast<std::size_t>(part) / static_cast<std::size_t>(parts);
+    };
+    std::uint8_t* place = end;
+    for (int part = 0; part < workers.threads(); ++part) {
+      runs[static_cast<std::size_t>(part)].begin = place;
+      for (std::size_t g = first_group(part, workers.threads()); g < first_group(part + 1, workers.threads()); ++g)
+        for (std::size_t p = shape.first_piece(g); p < shape.pieces().size() && shape.pieces()[p].group == g; ++p)
+          place += codec.piece_bound(shape.pieces()[p].count);
+    }
+    workers.run([&](int part, int parts) {
+      Run& run = runs[static_cast<std::size_t>(part)];
+      run.end = encode_groups(codec, shape, values, feedback, first_group(part, parts), first_group(part + 1, parts), body, run.begin,
+                              part == 0 ? progress : Progress{});
+    });
+    for (const Run& run : runs) {
+      std::memmove(end, run.begin, static_cast<std::size_t>(run.end - run.begin));
+      end += run.end - run.begin;
+    }
+  }
+  const auto used = static_cast<std::size_t>(end - body);
+  const std::size_t padded = round_up(used, kPayloadAlign);
+  std::memset(end, 0, padded - used);
+  return padded;
+}
+
+std::string BodyView::open(const Codec& codec, const Shape& shape, std::span<const std::uint8_t> body) {
+  body_ = {};
+  has_scale_ = codec.traits().has_scale;
+  const std::size_t prefix = shape.prefix_bytes(codec), scales = scales_bytes(codec, shape);
+  const auto pieces = shape.pieces();
+  const auto sizes = [&](std::size_t needed) {
+    return "the body has " + std::to_string(body.size()) + " bytes, its pieces need " + std::to_string(needed);
+  };
+  if (body.size() < prefix) return sizes(prefix);
+  offsets_.resize(pieces.size() + 1);
+  std::size_t at = prefix;
+  for (std::size_t p = 0; p < pieces.size(); ++p) {
+    offsets_[p] = at;
+    const std::size_t bound = codec.piece_bound(pieces[p].count);
+    std::uint16_t length = 0;
+    if (!codec.traits().fixed_size) {
+      std::memcpy(&length, body.data() + scales + p * sizeof length, sizeof length);
+      if (length > bound)
+        return "piece " + std::to_string(p) + " claims " + std::to_string(length) + " bytes, at most " + std::to_string(bound) +
+               " are possible";
+    }
+    at += codec.traits().fixed_size ? bound : length;
+  }
+  offsets_[pieces.size()] = at;
+  if (body.size() != round_up(at, kPayloadAlign)) return sizes(round_up(at, kPayloadAlign));
+  for (std::size_t i = at; i < body.size(); ++i)
+    if (body[i] != 0) return "a padding byte at " + std::to_string(i) + " is not zero";
+  if (has_scale_)
+    for (std::size_t g = 0; g < shape.groups().size(); ++g) {
+      float s;
+      std::memcpy(&s, body.data() + g * sizeof s, sizeof s);
+      if (!(s >= 0.0f && std::isfinite(s))) return "scale " + std::to_string(g) + " is " + std::to_string(s) + ", not a finite number >= 0";
+    }
+  body_ = body;
+  return {};
+}
+
+float BodyView::scale(std::size_t group) const {
+  float s = 0.0f;
+  if (has_scale_) std::memcpy(&s, body_.data() + group * sizeof s, sizeof s);
+  return s;
+}
+
+int decode_add(const Codec& codec, const Shape& shape, std::span<const BodyView> bodies, float* out, bool accumulate,
+               Workers& workers, const Progress& progress) {
+  const auto pieces = shape.pieces();
+  std::atomic<int> bad{-1};
+  // Piece by piece and ranks inside, so that the sum of a piece stays in L1 and memory sees it once.
+  const auto work = [&](int part, int parts) {
+    const std::size_t first = pieces.size() * static_cast<std::size_t>(part) / static_cast<std::size_t>(parts);
+    const std::size_t last = pieces.size() * static_cast<std::size_t>(part + 1) / static_cast<std::size_t>(parts);
+    for (std::size_t p = first; p < last; ++p) {
+      float* acc = out + pieces[p].offset;
+      if (!accumulate) std::memset(acc, 0, pieces[p].count * sizeof *acc);
+      for (std::size_t r = 0; r < bodies.size(); ++r) {
+        const auto bytes = bodies[r].piece(p);
+        if (!codec.decode_add_piece(bytes.data(), bytes.size(), pieces[p].count, bodies[r].scale(pieces[p].group), acc)) {
+          int none = -1;
+          bad.compare_exchange_strong(none, static_cast<int>(r));
+        }
+      }
+      if (part == 0 && progress) progress();
+    }
+  };
+  if (workers.threads() == 1) {
+    work(0, 1);
+  } else {
+    workers.run(work);
+  }
+  return bad.load();
+}
+
+}  // namespace crimp

@@ -1,0 +1,26 @@
+// Codec texts: "name:key=value,key=value".
+#pragma once
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "crimp/codec.hpp"
+
+namespace crimp {
+
+std::string spec_number(double);  // shortest text that reads back as the same float
+
+// The values of one codec text. Every failure throws Error{codec_unknown} that names the text, the value and what is legal.
+class SpecValues {
+ public:
+  SpecValues(std::string_view text, const CodecInfo& info);  // throws on a key that the codec does not have
+  double number(std::string_view key, double default_value) const;
+  bool flag(std::string_view key, bool default_value) const;
+  [[noreturn]] void fail(std::string_view key, std::string_view legal) const;
+
+ private:
+  std::string text_;
+  std::map<std::string, std::string, std::less<>> values_;
+};
+
+}  // namespace crimp

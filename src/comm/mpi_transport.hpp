@@ -1,0 +1,39 @@
+// Transport over the caller's own communicator, by PMPI_* only. One object per call; see crimp/transport.hpp.
+#pragma once
+#include <mpi.h>
+
+#include <vector>
+
+#include "crimp/transport.hpp"
+
+namespace crimp {
+
+class MpiTransport final : public Transport {
+ public:
+  MpiTransport(MPI_Comm comm, int rank, int size) : comm_(comm), rank_(rank), size_(size) {}
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  Ticket start_allgather(const void* mine, void* all, std::uint64_t bytes) override;
+  Ticket start_allgatherv(const void* mine, std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets,
+                          void* all) override;
+  void wait(Ticket) override;
+  void progress() noexcept override;
+
+ private:
+  struct Exchange {
+    MPI_Request request = MPI_REQUEST_NULL;
+    std::vector<int> counts, places;  // must outlive the request
+  };
+  Ticket free_exchange();
+  MPI_Comm comm_;
+  int rank_, size_;
+  Exchange exchanges_[4];
+};
+
+// 64 bytes as one element: int counts and displacements then reach 128 GiB. Committed once, never freed.
+MPI_Datatype payload_unit();
+
+// Throws Error{transport_failed} that names the call unless rc is MPI_SUCCESS.
+void check_mpi(int rc, const char* call);
+
+}  // namespace crimp

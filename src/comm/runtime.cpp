@@ -1,0 +1,220 @@
+#include "comm/runtime.hpp"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "comm/mpi_transport.hpp"
+#include "comm/session.hpp"
+#include "core/fault.hpp"
+#include "core/log.hpp"
+#include "crimp/error.hpp"
+#include "crimp/types.hpp"
+
+extern char** environ;
+
+namespace crimp {
+
+Runtime& Runtime::get() {
+  static auto& runtime = *new Runtime;
+  return runtime;
+}
+
+void Runtime::read() {
+  settings_ = read_settings(environ, complaints_);
+  usable_ = settings_.enable;
+  const auto refuse = [&](const std::string& text) { complaints_.push_back({text, true}); };
+  try {
+    if (settings_.codec != "auto" && settings_.codec != "none") codec_ = make_codec(settings_.codec);
+  } catch (const Error& e) {
+    refuse(std::string("CRIMP_CODEC: ") + e.what());
+  }
+  try {
+    if (settings_.unknown_layout != "none") {
+      unknown_codec_ = make_codec(settings_.unknown_layout);
+      if (unknown_codec_->traits().needs_residual) refuse("CRIMP_UNKNOWN_LAYOUT is '" + settings_.unknown_layout +
+                                                          "', which needs a residual; legal is a codec without: none, fp16, bf16");
+    }
+  } catch (const Error& e) {
+    refuse(std::string("CRIMP_UNKNOWN_LAYOUT: ") + e.what());
+  }
+  for (const auto& c : complaints_) usable_ = usable_ && !c.illegal;
+}
+
+void Runtime::start(bool world) {
+  std::lock_guard lock(mutex_);
+  if (started()) return;
+  PMPI_Comm_rank(MPI_COMM_WORLD, &world_rank_);
+  PMPI_Comm_size(MPI_COMM_WORLD, &world_size_);
+  fault::set_rank(world_rank_);
+  read();
+  set_log(settings_.log, world_rank_);
+  origin_ = Clock::now();
+  world_start_ = world;
+  if (world && world_size_ > 1) {
+    differ_ = !settings_agree(MPI_COMM_WORLD, world_rank_, world_size_, settings_);
+    // Whether files are written is rank 0's to say, so that all ranks take part in the gathering.
+    int files[2] = {!settings_.report.empty(), !settings_.trace.empty()};
+    check_mpi(PMPI_Bcast(files, 2, MPI_INT, 0, MPI_COMM_WORLD), "MPI_Bcast");
+    gather_report_ = files[0];
+    gather_trace_ = files[1];
+  } else {
+    gather_report_ = !settings_.report.empty();
+    gather_trace_ = !settings_.trace.empty();
+  }
+  usable_ = usable_ && !differ_;
+  if (usable_ && codec_) workers_ = std::make_unique<Workers>(settings_.threads);
+  if (gather_trace_) trace_ = std::make_unique<Trace>();
+  if (world_rank_ == 0) announce();
+  state_.store(State::running, std::memory_order_release);
+}
+
+void Runtime::announce() const {
+  bool illegal = false;
+  for (const auto& c : complaints_) {
+    log(c.illegal ? LogLevel::error : LogLevel::warn, c.text);
+    illegal = illegal || c.illegal;
+  }
+  if (settings_.help) log(LogLevel::info, "settings:\n" + options_as_text());
+  const std::string version = std::string("version ") + CRIMP_VERSION + ", ";
+  if (illegal)
+    log(LogLevel::error, version + "off because of the setting above: every call passes through uncompressed");
+  else if (differ_)
+    log(LogLevel::error, version + "off because the settings differ: every call passes through uncompressed");
+  else if (!settings_.enable)
+    log(LogLevel::info, version + "off (CRIMP_ENABLE=0): every call passes through");
+  else if (!codec_)
+    log(LogLevel::info, version + "nothing is compressed until CRIMP_CODEC names a codec, as in CRIMP_CODEC=3lc");
+  else
+    log(LogLevel::info, version + std::to_string(world_size_) + " ranks, MPI_Allreduce sums of " + std::to_string(settings_.min_count) +
+                            " or more floats are compressed with " + codec_->spec() + " (" + simd_target() + ", " +
+                            std::to_string(settings_.threads) + (settings_.threads == 1 ? " thread)" : " threads)"));
+}
+
+Pass Runtime::why_off() const {
+  if (!switched_on.load(std::memory_order_relaxed) || !settings_.enable) return Pass::off;
+  if (differ_) return Pass::settings_differ;
+  return usable_ ? Pass::no_codec : Pass::off;
+}
+
+int Runtime::forget(MPI_Comm, int, void* session, void*) {
+  Runtime& self = get();
+  auto* s = static_cast<Session*>(session);
+  std::lock_guard lock(self.mutex_);
+  if (self.sessions_.erase(s)) {
+    self.report.residuals(s->residuals().bytes());
+    delete s;
+  }
+  return MPI_SUCCESS;
+}
+
+Session* Runtime::session(MPI_Comm comm, Pass* why) {
+  {
+    std::lock_guard lock(mutex_);
+    // A duplicate of a communicator is another communicator: nothing is copied.
+    if (keyval_ == MPI_KEYVAL_INVALID)
+      check_mpi(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &Runtime::forget, &keyval_, nullptr), "MPI_Comm_create_keyval");
+  }
+  void* found = nullptr;
+  int has = 0;
+  check_mpi(PMPI_Comm_get_attr(comm, keyval_, &found, &has), "MPI_Comm_get_attr");
+  if (!has) {
+    int inter = 0, size = 1, rank = 0;
+    check_mpi(PMPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter");
+    if (!inter) check_mpi(PMPI_Comm_size(comm, &size), "MPI_Comm_size");
+    if (inter || size == 1) {
+      *why = Pass::communicator;
+      return nullptr;
+    }
+    check_mpi(PMPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+    auto made = std::make_unique<Session>(*this, comm, rank, size);
+    check_mpi(PMPI_Comm_set_attr(comm, keyval_, made.get()), "MPI_Comm_set_attr");
+    std::lock_guard lock(mutex_);
+    sessions_.insert(made.get());
+    found = made.release();
+  }
+  auto* session = static_cast<Session*>(found);
+  if (session->usable()) return session;
+  *why = Pass::settings_differ;
+  return nullptr;
+}
+
+void Runtime::finish() {
+  {
+    std::lock_guard lock(mutex_);
+    if (!running()) return;
+    // Attributes of communicators that the program never frees are not deleted by MPI; those that are find their session gone.
+    for (Session* s : sessions_) {
+      report.residuals(s->residuals().bytes());
+      delete s;
+    }
+    sessions_.clear();
+    state_.store(State::finished, std::memory_order_release);
+  }
+  if (world_rank_ == 0 && usable_ && codec_) log(LogLevel::info, report.summary());
+  write_files();
+  workers_.reset();
+}
+
+namespace {
+
+// Rank 0 receives every rank's JSON text, in rank order, padded with spaces; elsewhere the result is empty.
+std::vector<std::string> gather_texts(std::string mine, int rank, int size) {
+  mine.resize(round_up(mine.size(), kPayloadAlign), ' ');
+  int length = static_cast<int>(mine.size() / kPayloadAlign);
+  std::vector<int> lengths(static_cast<std::size_t>(size)), places;
+  check_mpi(PMPI_Gather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, MPI_COMM_WORLD), "MPI_Gather");
+  std::string all;
+  int total = 0;
+  if (rank == 0) {
+    for (const int n : lengths) {
+      places.push_back(total);
+      total += n;
+    }
+    all.resize(static_cast<std::size_t>(total) * kPayloadAlign);
+  }
+  check_mpi(PMPI_Gatherv(mine.data(), length, payload_unit(), all.data(), lengths.data(), places.data(), payload_unit(), 0, MPI_COMM_WORLD),
+            "MPI_Gatherv");
+  std::vector<std::string> texts;
+  if (rank == 0)
+    for (std::size_t r = 0; r < lengths.size(); ++r)
+      texts.push_back(all.substr(static_cast<std::size_t>(places[r]) * kPayloadAlign, static_cast<std::size_t>(lengths[r]) * kPayloadAlign));
+  return texts;
+}
+
+void write_file(const std::string& name, const std::string& text) {
+  std::FILE* file = std::fopen(name.c_str(), "w");
+  const bool good = file && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (!(file && std::fclose(file) == 0 && good)) log(LogLevel::error, "'" + name + "' could not be written; its directory must exist on rank 0's host");
+}
+
+}  // namespace
+
+void Runtime::write_files() {
+  const bool alone = !world_start_ || world_size_ == 1;
+  const auto collect = [&](const std::string& mine) {
+    if (!alone) return gather_texts(mine, world_rank_, world_size_);
+    return world_rank_ == 0 ? std::vector<std::string>{mine} : std::vector<std::string>{};
+  };
+  if (gather_report_) {
+    const auto texts = collect(report.json());
+    if (world_rank_ == 0) {
+      nlohmann::ordered_json out{{"crimp", CRIMP_VERSION}, {"ranks", world_size_}, {"simd", simd_target()}};
+      for (const Option& option : option_table()) out["settings"][option.name] = option.get(settings_);
+      out["status"] = usable_ && codec_ ? "on" : text_of(why_off());
+      for (const auto& text : texts) out["per_rank"].push_back(nlohmann::ordered_json::parse(text));
+      write_file(settings_.report, out.dump(2) + "\n");
+    }
+  }
+  if (gather_trace_) {
+    const auto texts = collect(trace_->events(world_rank_, origin_));
+    if (world_rank_ == 0) {
+      std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+      for (std::size_t r = 0; r < texts.size(); ++r) out += (r ? ",\n" : "") + texts[r];
+      write_file(settings_.trace, out + "\n]}\n");
+    }
+  }
+}
+
+}  // namespace crimp

@@ -1,0 +1,73 @@
+// What one process has one of: settings, codecs, workers, report, trace, and the sessions of its communicators.
+//
+// Life: start() at MPI_Init (or at the first call, where the library was loaded later), finish() at MPI_Finalize. The object is
+// leaked, because host programs finalize MPI from atexit handlers.
+#pragma once
+#include <mpi.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include "backend/workers.hpp"
+#include "core/report.hpp"
+#include "core/trace.hpp"
+#include "crimp/codec.hpp"
+#include "crimp/config.hpp"
+
+namespace crimp {
+
+class Session;
+using AllreduceFn = int (*)(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm);
+
+class Runtime {
+ public:
+  static Runtime& get();
+
+  // After MPI_Init: reads the settings, compares them over MPI_COMM_WORLD (collective where `world` is true), says the start-up line.
+  void start(bool world);
+  // Before MPI_Finalize: ends all sessions, says the summary, writes report and trace (collective where start() was).
+  void finish();
+
+  bool running() const { return state_.load(std::memory_order_acquire) == State::running; }
+  bool started() const { return state_.load(std::memory_order_acquire) != State::idle; }
+  // A codec was chosen, settings are legal and agreed, and MPI_Pcontrol has not switched it off.
+  bool compressing() const { return codec_ && usable_ && switched_on.load(std::memory_order_relaxed); }
+  std::atomic<bool> switched_on{true};  // MPI_Pcontrol
+  Pass why_off() const;                 // where not compressing()
+
+  const Settings& settings() const { return settings_; }
+  const std::shared_ptr<const Codec>& codec() const { return codec_; }
+  const std::shared_ptr<const Codec>& unknown_layout_codec() const { return unknown_codec_; }  // null: pass through
+  Workers& workers() { return *workers_; }
+  Trace* trace() { return trace_.get(); }
+  Report report;
+
+  // The communicator's session, made at its first eligible call (collective over it). Null: calls on it pass through, for *why.
+  // Throws Error{transport_failed}.
+  Session* session(MPI_Comm comm, Pass* why);
+
+ private:
+  enum class State { idle, running, finished };
+  Runtime() = default;
+  void read();
+  void announce() const;
+  void write_files();
+  static int forget(MPI_Comm, int keyval, void* session, void* extra);
+
+  std::atomic<State> state_{State::idle};
+  std::mutex mutex_;  // start, keyval, sessions_
+  Settings settings_;
+  std::vector<Complaint> complaints_;
+  std::shared_ptr<const Codec> codec_, unknown_codec_;
+  std::unique_ptr<Workers> workers_;
+  std::unique_ptr<Trace> trace_;
+  std::set<Session*> sessions_;
+  Clock::time_point origin_;
+  int keyval_ = MPI_KEYVAL_INVALID;
+  int world_rank_ = 0, world_size_ = 1;
+  bool usable_ = false, differ_ = false, gather_report_ = false, gather_trace_ = false, world_start_ = false;
+};
+
+}  // namespace crimp

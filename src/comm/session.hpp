@@ -1,0 +1,54 @@
+// One communicator's state: its call sequence, residuals and scratch. Calls on one communicator are ordered (MPI-3.1, 5.12), so a
+// Session needs no lock.
+#pragma once
+#include <mpi.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "core/report.hpp"
+#include "crimp/backend.hpp"
+#include "crimp/config.hpp"
+#include "crimp/layout.hpp"
+#include "crimp/residual.hpp"
+
+namespace crimp {
+
+class Runtime;
+
+struct AllreduceRequest {
+  const void* send;  // equal to `receive` for MPI_IN_PLACE
+  void* receive;
+  std::uint64_t count;
+  Dtype dtype;
+  const std::vector<Segment>* segments = nullptr;  // named, tiling the buffer; null: the call sequence decides
+};
+
+class Session {
+ public:
+  // Collective: compares the settings' digests. Where they differ, rank 0 says which setting, and usable() is false on all ranks.
+  Session(Runtime&, MPI_Comm, int rank, int size);
+
+  bool usable() const { return usable_; }
+  // Sums over the communicator. False: the caller does it through MPI (nothing was changed here; all ranks get the same answer), for
+  // *why. Throws Error after the exchange began and failed.
+  bool allreduce(const AllreduceRequest&, Pass* why);
+
+  const ResidualStore& residuals() const { return residuals_; }
+
+ private:
+  Runtime& runtime_;
+  MPI_Comm comm_;
+  int rank_, size_;
+  bool usable_;
+  std::uint32_t sequence_ = 0;
+  bool told_unknown_ = false;
+  CallSequence calls_;
+  ResidualStore residuals_;
+  Arena arena_;
+};
+
+// Says on rank 0 which settings differ, and between whom. Collective; true where all digests are equal. Without MPI errors.
+bool settings_agree(MPI_Comm, int rank, int size, const Settings&);
+
+}  // namespace crimp

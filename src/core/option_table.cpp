@@ -1,0 +1,153 @@
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <charconv>
+#include <cstring>
+
+#include "core/nearest.hpp"
+#include "crimp/config.hpp"
+#include "crimp/types.hpp"
+
+namespace crimp {
+namespace {
+
+bool parse_flag(std::string_view text, bool& to) {
+  if (text == "1" || text == "on" || text == "true" || text == "yes") return to = true;
+  if (text == "0" || text == "off" || text == "false" || text == "no") return to = false, true;
+  return false;
+}
+
+// Decimal with an optional binary suffix k, M or G.
+template <class T>
+bool parse_number(std::string_view text, T low, T high, T& to) {
+  unsigned long long value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status != std::errc() || end == text.data()) return false;
+  const std::string_view suffix(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  const int shift = suffix.empty() ? 0 : suffix == "k" || suffix == "K" ? 10 : suffix == "M" ? 20 : suffix == "G" ? 30 : -1;
+  if (shift < 0 || value > (~0ull >> shift)) return false;
+  value <<= shift;
+  if (value < static_cast<unsigned long long>(low) || value > static_cast<unsigned long long>(high)) return false;
+  to = static_cast<T>(value);
+  return true;
+}
+
+constexpr const char* kLevels[] = {"off", "error", "warn", "info", "debug"};
+bool parse_level(std::string_view text, LogLevel& to) {
+  for (int i = 0; i < 5; ++i)
+    if (text == kLevels[i]) return to = static_cast<LogLevel>(i), true;
+  return false;
+}
+
+bool parse_text(std::string_view text, std::string& to) {
+  to = text;
+  return true;
+}
+bool parse_codec(std::string_view text, std::string& to) { return !text.empty() && parse_text(text, to); }
+
+std::string flag_text(bool b) { return b ? "1" : "0"; }
+
+// The texts of codecs are read by make_codec once, at start-up; core knows no codec.
+constexpr Option kTable[] = {
+    {"CRIMP_ENABLE", "1", "0 or 1", "0: every call passes through", true,
+     [](Settings& s, std::string_view t) { return parse_flag(t, s.enable); }, [](const Settings& s) { return flag_text(s.enable); }},
+    {"CRIMP_CODEC", "auto", "auto, none, fp16, bf16, 3lc, or codec:parameter=value,...",
+     "how gradients are compressed; auto: nothing lossy until a codec is chosen (crimp info --codecs lists all)", true,
+     [](Settings& s, std::string_view t) { return parse_codec(t, s.codec); }, [](const Settings& s) { return s.codec; }},
+    {"CRIMP_UNKNOWN_LAYOUT", "fp16", "a codec without residual: none, fp16, bf16",
+     "replaces a codec that needs a residual in calls whose tensors are not known; none: such calls pass through", true,
+     [](Settings& s, std::string_view t) { return parse_codec(t, s.unknown_layout); },
+     [](const Settings& s) { return s.unknown_layout; }},
+    {"CRIMP_ERROR_FEEDBACK", "1", "0 or 1", "0: no residuals are kept, whatever the codec loses is lost", true,
+     [](Settings& s, std::string_view t) { return parse_flag(t, s.error_feedback); },
+     [](const Settings& s) { return flag_text(s.error_feedback); }},
+    {"CRIMP_MIN_COUNT", "16384", "1 .. 2^62 elements (suffix k, M, G)", "calls with fewer elements pass through", true,
+     [](Settings& s, std::string_view t) { return parse_number<std::uint64_t>(t, 1, std::uint64_t{1} << 62, s.min_count); },
+     [](const Settings& s) { return std::to_string(s.min_count); }},
+    {"CRIMP_CHUNK", "655360", "40960 .. 2^30 elements (suffix k, M, G)",
+     "elements per step of the pipeline (encode i+1, exchange i, decode i-1), rounded up to a multiple of 40960", true,
+     [](Settings& s, std::string_view t) {
+       if (!parse_number<std::uint64_t>(t, kBlockElements, std::uint64_t{1} << 30, s.chunk)) return false;
+       s.chunk = round_up(s.chunk, kBlockElements);
+       return true;
+     },
+     [](const Settings& s) { return std::to_string(s.chunk); }},
+    {"CRIMP_PERIODS", "3", "2 .. 1000",
+     "how often a sequence of calls must repeat before its calls are taken for the same tensors (and get residuals)", true,
+     [](Settings& s, std::string_view t) { return parse_number(t, 2, 1000, s.periods); },
+     [](const Settings& s) { return std::to_string(s.periods); }},
+    {"CRIMP_THREADS", "1", "1 .. 256", "threads that encode and decode, per rank; results do not depend on it", false,
+     [](Settings& s, std::string_view t) { return parse_number(t, 1, 256, s.threads); },
+     [](const Settings& s) { return std::to_string(s.threads); }},
+    {"CRIMP_CHECKSUM", "1", "0 or 1", "payload bodies carry a hash that receivers check", true,
+     [](Settings& s, std::string_view t) { return parse_flag(t, s.checksum); },
+     [](const Settings& s) { return flag_text(s.checksum); }},
+    {"CRIMP_LOG", "info", "off, error, warn, info, debug", "how much is said on standard error; info: one line at start and a summary at the end",
+     false, [](Settings& s, std::string_view t) { return parse_level(t, s.log); },
+     [](const Settings& s) { return std::string(kLevels[static_cast<int>(s.log)]); }},
+    {"CRIMP_REPORT", "", "a file name", "rank 0 writes what was done, per rank and size class, as JSON at MPI_Finalize", false,
+     [](Settings& s, std::string_view t) { return parse_text(t, s.report); }, [](const Settings& s) { return s.report; }},
+    {"CRIMP_TRACE", "", "a file name", "rank 0 writes the encode, wire and decode times of all ranks as Chrome trace events (for Perfetto)",
+     false, [](Settings& s, std::string_view t) { return parse_text(t, s.trace); }, [](const Settings& s) { return s.trace; }},
+    {"CRIMP_HELP", "0", "0 or 1", "1: rank 0 prints this table at start", false,
+     [](Settings& s, std::string_view t) { return parse_flag(t, s.help); }, [](const Settings& s) { return flag_text(s.help); }},
+#ifdef CRIMP_FAULTS
+    {"CRIMP_FAULT", "", "name@rank[:nth],...", "test builds only: faults on demand (src/core/fault.hpp)", false,
+     [](Settings&, std::string_view) { return true; }, [](const Settings&) { return std::string(); }},
+#endif
+};
+
+}  // namespace
+
+std::span<const Option> option_table() { return kTable; }
+
+Settings read_settings(const char* const* environment, std::vector<Complaint>& complaints) {
+  Settings settings;
+  std::vector<std::string> names;
+  for (const auto& option : kTable) names.emplace_back(option.name);
+  for (; environment && *environment; ++environment) {
+    const std::string_view entry(*environment);
+    const auto equals = entry.find('=');
+    if (!entry.starts_with("CRIMP_") || equals == entry.npos) continue;
+    const std::string_view name = entry.substr(0, equals), value = entry.substr(equals + 1);
+    const Option* found = nullptr;
+    for (const auto& option : kTable)
+      if (name == option.name) found = &option;
+    if (!found) {
+      complaints.push_back(
+          {std::string(name) + " is not a setting of Crimp" + did_you_mean(name, names) + " (crimp info --env lists all)", false});
+    } else if (!found->set(settings, value)) {
+      complaints.push_back({std::string(name) + " is '" + std::string(value) + "', legal is: " + found->legal, true});
+    }
+  }
+  return settings;
+}
+
+std::uint64_t digest(std::string_view text) { return XXH3_64bits(text.data(), text.size()); }
+
+std::uint64_t digest(const Settings& settings) {
+  std::string all = CRIMP_VERSION;
+  for (const auto& option : kTable)
+    if (option.agreed) all += std::string("\n") + option.name + "=" + option.get(settings);
+  return digest(all);
+}
+
+std::string options_as_text() {
+  std::string text;
+  for (const auto& o : kTable) {
+    std::string head = std::string(o.name) + "=" + (*o.default_value ? o.default_value : "(unset)");
+    head.resize(std::max<std::size_t>(head.size() + 1, 30), ' ');
+    text += head + o.help + "\n" + std::string(30, ' ') + "legal: " + o.legal + "\n";
+  }
+  return text;
+}
+
+std::string options_as_markdown() {
+  std::string text = "| variable | default | legal | meaning |\n|---|---|---|---|\n";
+  for (const auto& o : kTable)
+    text += std::string("| `") + o.name + "` | " + (*o.default_value ? "`" + std::string(o.default_value) + "`" : "unset") + " | " + o.legal +
+            " | " + o.help + " |\n";
+  return text;
+}
+
+}  // namespace crimp
