@@ -23,8 +23,9 @@ constexpr const char* name_of(Dtype t) {
 
 // A piece is what one worker (or one CUDA block) encodes or decodes on its own. 64 tiles of 160 elements; 40 KiB of floats stay in L1.
 inline constexpr std::uint64_t kPieceElements = 10240;
-// Elements that share one scale where nothing is known about the tensors inside a buffer. Four pieces; with its residual 320 KiB, in L2.
-inline constexpr std::uint64_t kBlockElements = 4 * kPieceElements;
+// Elements that share one scale where nothing is known about the tensors inside a buffer: one piece. Shorter blocks cost more bytes than
+// they gain accuracy (docs/design_notes.md), longer ones mix layers.
+inline constexpr std::uint64_t kBlockElements = kPieceElements;
 // Payload bodies are padded to this, so that MPI counts and displacements in these units reach 128 GiB per message.
 inline constexpr std::uint64_t kPayloadAlign = 64;
 

@@ -64,8 +64,8 @@ constexpr Option kTable[] = {
     {"CRIMP_MIN_COUNT", "16384", "1 .. 2^62 elements (suffix k, M, G)", "calls with fewer elements pass through", true,
      [](Settings& s, std::string_view t) { return parse_number<std::uint64_t>(t, 1, std::uint64_t{1} << 62, s.min_count); },
      [](const Settings& s) { return std::to_string(s.min_count); }},
-    {"CRIMP_CHUNK", "655360", "40960 .. 2^30 elements (suffix k, M, G)",
-     "elements per step of the pipeline (encode i+1, exchange i, decode i-1), rounded up to a multiple of 40960", true,
+    {"CRIMP_CHUNK", "655360", "10240 .. 2^30 elements (suffix k, M, G)",
+     "elements per step of the pipeline (encode i+1, exchange i, decode i-1), rounded up to a multiple of 10240", true,
      [](Settings& s, std::string_view t) {
        if (!parse_number<std::uint64_t>(t, kBlockElements, std::uint64_t{1} << 30, s.chunk)) return false;
        s.chunk = round_up(s.chunk, kBlockElements);

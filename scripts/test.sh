@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and runs every test: release build (unit, tools, house, MPI), ASan+UBSan and TSan builds (unit).
+#
+#   test.sh [--quick] [-L LABEL]    --quick: the release build only; -L: tests with this label only (unit, mpi, tools, house, bench)
+#
+# Ends with the line "N passed, M failed, K skipped". Builds stay in build, build-asan and build-tsan and are incremental.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+quick= label=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --quick) quick=1 ;;
+    -L) label=(-L "$2"); shift ;;
+    *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  esac
+  shift
+done
+
+./scripts/setup.sh || exit 1
+jobs=$(nproc)
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+broken=0
+
+# A build that fails is one failed test, and the others still run.
+run() {  # DIRECTORY CTEST-ARGUMENTS -- CMAKE-ARGUMENTS
+  local dir=$1 ctest=()
+  shift
+  while [ "$1" != -- ]; do ctest+=("$1"); shift; done
+  shift
+  echo "== $dir"
+  if ! cmake -G Ninja -S . -B "$dir" "$@" >"$results/configure" 2>&1 || ! ninja -C "$dir" >"$results/build" 2>&1; then
+    tail -30 "$results/configure" "$results/build" 2>/dev/null
+    broken=$((broken + 1))
+    return
+  fi
+  # MPI tests share the cores already; unit tests are single.
+  ctest --test-dir "$dir" --output-on-failure --no-tests=error --output-junit "$results/$dir.xml" "${ctest[@]}" || true
+}
+
+run build -j 1 "${label[@]}" -- -DCMAKE_BUILD_TYPE=Release
+if [ -z "$quick" ]; then
+  export UBSAN_OPTIONS=print_stacktrace=1
+  run build-asan -j "$jobs" -L unit -- -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCRIMP_SANITIZE=address,undefined
+  run build-tsan -j 1 -L unit -- -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCRIMP_SANITIZE=thread
+fi
+
+/usr/bin/python3 - "$results" "$broken" <<'PYTHON'
+import glob, sys, xml.etree.ElementTree as xml
+passed = skipped = 0
+failed = int(sys.argv[2])
+for file in sorted(glob.glob(sys.argv[1] + "/*.xml")):
+    for case in xml.parse(file).getroot().iter("testcase"):
+        status = case.get("status")
+        if status == "run" and case.find("failure") is None:
+            passed += 1
+        elif case.find("skipped") is not None or status in ("notrun", "disabled"):
+            skipped += 1
+            print("skipped:", case.get("name"))
+        else:
+            failed += 1
+            print("failed:", case.get("name"))
+if passed == 0:
+    failed += 1
+print(f"{passed} passed, {failed} failed, {skipped} skipped")
+sys.exit(failed != 0)
+PYTHON

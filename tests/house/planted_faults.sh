@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# planted_faults.sh ROOT LIBRARY: both checks find faults that are planted in copies; a check that cannot fail is worth nothing.
+set -uo pipefail
+root=$1 library=$2 here=$(dirname "$0") copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT
+missed=0
+
+plant() {  # FILE LINE: appended to a copy of the tree, which must then be refused
+  rm -rf "$copy/tree" && mkdir "$copy/tree" && cp -r "$root"/{src,include,mpi_shim} "$copy/tree"
+  echo "$2" >>"$copy/tree/$1"
+  if "$here/check_borders.sh" "$copy/tree" >/dev/null; then
+    echo "not found: $2 in $1"
+    missed=1
+  fi
+}
+plant src/core/log.cpp '#include <mpi.h>'
+plant src/codec/payload.cpp '#include "comm/session.hpp"'
+plant src/codec/threelc_host.cpp '#include <cuda_runtime.h>'
+plant include/crimp/codec.hpp '#  include "mpi.h"'
+plant mpi_shim/allreduce.cpp '#include "crimp/codec.hpp"'
+plant src/schedule/layout.cpp '#include "codec/spec.hpp"'
+plant src/comm/wire.cpp 'const char* x = getenv("CRIMP_X");'
+plant src/comm/compressed_allgather.cpp '#include <mpi.h>'
+
+sed 's/crimp_version;/crimp_version; crimp_missing;/' "$root/mpi_shim/exports.map" >"$copy/more.map"
+sed 's/MPI_Pcontrol; PMPI_Pcontrol;//' "$root/mpi_shim/exports.map" >"$copy/fewer.map"
+for map in more fewer; do
+  if "$here/check_exports.sh" "$library" "$copy/$map.map" >/dev/null; then
+    echo "not found: exports differ from $map.map"
+    missed=1
+  fi
+done
+exit $missed
