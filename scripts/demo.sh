@@ -13,7 +13,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build codec=3lc setup=1 hosts=4
-training=(--epochs 2) probe_steps=6 figure=$root/docs/fashion_mnist.png quick=
+training=(--epochs 3) probe_steps=6 figure=$root/docs/fashion_mnist.png quick=
 while [ $# -gt 0 ]; do
   case $1 in
   --quick) quick=1 training=(--epochs 1 --train 12288) probe_steps=3 ;;

@@ -20,7 +20,7 @@ namespace {
 struct Options {
   std::string data = "/usr/share/datasets/fashion-mnist", log;
   std::vector<int> hidden{2048, 1792};
-  int epochs = 2, batch = 64, train = 0, steps = 0, evaluations = 9;
+  int epochs = 3, batch = 64, train = 0, steps = 0, evaluations = 9;
   double lr = 0.05, momentum = 0.9, warmup = 0.05, time_limit = 0;
   std::uint64_t seed = 1;
 };

@@ -1,0 +1,369 @@
+// crimp bench allreduce: MPI_Allreduce through Crimp beside plain MPI, call by call in the same run, so that noise hits both alike.
+#include <mpi.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "commands.hpp"
+#include "core/convert.hpp"
+#include "crimp/backend.hpp"
+#include "crimp/codec.hpp"
+#include "crimp/config.hpp"
+#include "crimp/crimp.h"
+#include "crimp/error.hpp"
+#include "crimp/layout.hpp"
+#include "crimp/types.hpp"
+#include "interface_counter.hpp"
+#include "local_payload.hpp"
+#include "plain_algorithms.hpp"
+#include "sample_data.hpp"
+#include "stopwatch.hpp"
+#include "table.hpp"
+
+extern char** environ;
+
+namespace crimp::tools {
+namespace {
+
+constexpr int kLeastIterations = 3;  // measured even where they take longer than --seconds
+
+struct Setup {
+  std::string codec, dtype = "float", data = "normal", interface, json, label;
+  std::uint64_t min = 4096, max = std::uint64_t{16} << 20, factor = 4;
+  int iterations = 20, warm_up = 12;
+  double seconds = 5;
+  bool plain_algorithms = false, named = false;
+};
+
+// What takes turns on one size: every plain algorithm, then Crimp.
+struct Contestant {
+  MPI_Comm comm;
+  bool crimp;
+  std::vector<double> times;
+  double spent = 0;
+  std::uint64_t sent_bytes = 0;  // by this rank's interface, over all calls in `times`
+};
+
+struct Errors {
+  double one = 0, mean = 0;  // |result - exact| / |exact|: of the last call, and of the mean over the measured calls
+};
+
+double maximum(double mine) {
+  double all = 0;
+  MPI_Reduce(&mine, &all, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+  return all;
+}
+
+double sum(double mine) {
+  double all = 0;
+  MPI_Reduce(&mine, &all, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+  return all;
+}
+
+class Bench {
+ public:
+  Bench(const Setup& setup, int rank, int ranks)
+      : setup_(setup), rank_(rank), ranks_(ranks), dtype_(setup.dtype == "double" ? Dtype::f64 : Dtype::f32), element_(size_of(dtype_)),
+        most_(setup.max / element_), values_(most_ * sizeof(float)), send_(most_ * element_), receive_(most_ * element_),
+        total_(most_ * sizeof(double)) {
+    std::vector<Complaint> ignored;  // libcrimp.so says them
+    settings_ = read_settings(environ, ignored);
+    if (settings_.codec != "auto" && settings_.codec != "none") codec_ = make_codec(settings_.codec);
+    if (!setup.interface.empty()) counter_ = std::make_unique<InterfaceCounter>(setup.interface), counter_->sent();
+    fill(setup.data, static_cast<std::uint32_t>(rank), values(), most_);
+    narrow(dtype_, values(), send_.data(), most_);
+    MPI_Pcontrol(0);
+    plain_ = plain_algorithms(setup.plain_algorithms, &problem_);
+  }
+
+  const std::string& problem() const { return problem_; }
+
+  // Collective; the result is rank 0's.
+  nlohmann::ordered_json measure(std::uint64_t count) {
+    // A communicator of its own for each size: to the call sequence of Crimp a change of size is a broken period.
+    MPI_Comm crimp_comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &crimp_comm);
+    std::vector<Contestant> all;
+    for (const auto& p : plain_) all.push_back({p.comm, false, {}});
+    all.push_back({crimp_comm, true, {}});
+
+    for (auto& c : all) {
+      const int calls = c.crimp ? warm_up() : 1;
+      for (int i = 0; i < calls; ++i) c.spent = time_of(c, count, nullptr);
+    }
+    std::memset(total_.data(), 0, count * sizeof(double));
+    hashes_.clear();
+    for (;;) {
+      // Rank 0's clock decides for all who goes on.
+      std::vector<int> go(all.size());
+      int any = 0;
+      for (std::size_t i = 0; i < all.size(); ++i) any |= go[i] = goes_on(all[i]);
+      MPI_Bcast(go.data(), static_cast<int>(go.size()), MPI_INT, 0, MPI_COMM_WORLD);
+      MPI_Bcast(&any, 1, MPI_INT, 0, MPI_COMM_WORLD);
+      if (!any) break;
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        Contestant& c = all[i];
+        if (!go[i]) continue;
+        c.times.push_back(time_of(c, count, &c.sent_bytes));
+        c.spent += c.times.back();
+        if (c.crimp) note_result(count);
+      }
+    }
+    const Errors errors = errors_of(count, all.back().times.size());
+    const int wrong = ranks_that_differ();
+    MPI_Comm_free(&crimp_comm);
+    return describe(count, all, errors, wrong);
+  }
+
+ private:
+  float* values() const { return reinterpret_cast<float*>(values_.data()); }
+  double* total() const { return reinterpret_cast<double*>(total_.data()); }
+  bool goes_on(const Contestant& c) const {
+    const int n = static_cast<int>(c.times.size());
+    return n < setup_.iterations && (n < kLeastIterations || c.spent < setup_.seconds);
+  }
+
+  // Calls until Crimp takes a repeated call for the same tensor; until then a codec that needs a residual is replaced.
+  int proof() const { return setup_.named ? 0 : std::max<int>(settings_.periods, CallSequence::kMinMatches + 1); }
+  int warm_up() const { return std::max(setup_.warm_up, proof()); }
+
+  double time_of(const Contestant& c, std::uint64_t count, std::uint64_t* sent_bytes) {
+    MPI_Pcontrol(c.crimp ? 1 : 0);
+    const std::uint64_t before = counter_ && sent_bytes ? counter_->sent() : 0;
+    MPI_Barrier(c.comm);
+    const double took = timed([&] {
+      if (c.crimp && setup_.named) {
+        const crimp_segment tensor{"tensor", count};
+        crimp_allreduce(send_.data(), receive_.data(), count, static_cast<crimp_dtype>(dtype_), c.comm, &tensor, 1);
+      } else {
+        MPI_Allreduce(send_.data(), receive_.data(), static_cast<int>(count), dtype_ == Dtype::f64 ? MPI_DOUBLE : MPI_FLOAT, MPI_SUM, c.comm);
+      }
+    });
+    if (counter_ && sent_bytes) {
+      MPI_Barrier(c.comm);  // what others still send for this call counts for it
+      *sent_bytes += counter_->sent() - before;
+    }
+    MPI_Pcontrol(0);
+    return took;
+  }
+
+  double result(std::uint64_t i) const {
+    return dtype_ == Dtype::f64 ? reinterpret_cast<const double*>(receive_.data())[i]
+                                : static_cast<double>(reinterpret_cast<const float*>(receive_.data())[i]);
+  }
+
+  void note_result(std::uint64_t count) {
+    hashes_.push_back(digest(std::string_view(reinterpret_cast<const char*>(receive_.data()), count * element_)));
+    for (std::uint64_t i = 0; i < count; ++i) total()[i] += result(i);
+    // The last call's bits stay for errors_of, whatever plain calls receive afterwards.
+    if (last_.size() < count * element_) last_.resize(count * element_);
+    std::memcpy(last_.data(), receive_.data(), count * element_);
+  }
+
+  Errors errors_of(std::uint64_t count, std::size_t calls) {
+    constexpr std::uint64_t kStep = std::uint64_t{1} << 18;
+    std::memcpy(receive_.data(), last_.data(), count * element_);
+    std::vector<double> mine(std::min(count, kStep)), exact(mine.size());
+    double one = 0, mean = 0, norm = 0;
+    for (std::uint64_t at = 0; at < count; at += kStep) {
+      const std::uint64_t n = std::min(kStep, count - at);
+      for (std::uint64_t i = 0; i < n; ++i) mine[i] = static_cast<double>(values()[at + i]);
+      MPI_Allreduce(mine.data(), exact.data(), static_cast<int>(n), MPI_DOUBLE, MPI_SUM, plain_[0].comm);
+      for (std::uint64_t i = 0; i < n; ++i) {
+        const double a = result(at + i) - exact[i], b = total()[at + i] / static_cast<double>(calls) - exact[i];
+        one += a * a;
+        mean += b * b;
+        norm += exact[i] * exact[i];
+      }
+    }
+    if (norm == 0) return {};
+    return {std::sqrt(one / norm), std::sqrt(mean / norm)};
+  }
+
+  // Ranks on which any measured call of Crimp gave other bits than on rank 0.
+  int ranks_that_differ() {
+    std::vector<std::uint64_t> first = hashes_;
+    MPI_Bcast(first.data(), static_cast<int>(first.size()), MPI_UINT64_T, 0, MPI_COMM_WORLD);
+    return static_cast<int>(sum(first != hashes_));
+  }
+
+  nlohmann::ordered_json describe(std::uint64_t count, const std::vector<Contestant>& all, const Errors& errors, int wrong) {
+    const std::uint64_t bytes = count * element_;
+    const double bus = 2.0 * (ranks_ - 1) / ranks_;
+    const auto speeds = [&](nlohmann::ordered_json& to, const std::string& who, double s) {
+      to[who + "_us"] = 1e6 * s;
+      to[who + "_algbw_GBps"] = 1e-9 * static_cast<double>(bytes) / s;
+      to[who + "_busbw_GBps"] = 1e-9 * static_cast<double>(bytes) / s * bus;
+    };
+    nlohmann::ordered_json out{{"bytes", bytes}, {"count", count}};
+    std::size_t best = 0;
+    std::vector<double> times, traffic;
+    for (const auto& c : all) {
+      times.push_back(maximum(median(c.times)));
+      traffic.push_back(sum(static_cast<double>(c.sent_bytes)) / static_cast<double>(c.times.size()));
+    }
+    for (std::size_t i = 1; i < plain_.size(); ++i)
+      if (times[i] < times[best]) best = i;
+    speeds(out, "plain", times[0]);
+    if (plain_.size() > 1) {
+      for (std::size_t i = 0; i < plain_.size(); ++i) out["plain_algorithms_us"][plain_[i].name] = 1e6 * times[i];
+      out["plain_best"] = plain_[best].name;
+      speeds(out, "plain_best", times[best]);
+    }
+    speeds(out, "crimp", times.back());
+    out["speedup"] = times[0] / times.back();
+    if (plain_.size() > 1) out["speedup_over_best"] = times[best] / times.back();
+    out["iterations"] = all.back().times.size();
+
+    const bool compressed = codec_ && settings_.enable && count >= settings_.min_count;
+    out["compressed"] = compressed;
+    out["payload_ratio"] = 1.0;
+    if (compressed && rank_ == 0) {
+      const LocalCalls same{values(), count, setup_.named, warm_up() - proof(), static_cast<int>(all.back().times.size())};
+      out["payload_ratio"] = static_cast<double>(bytes) / payload_bytes(*codec_, settings_, ranks_, same);
+    }
+    if (counter_) {
+      out["plain_traffic_bytes"] = traffic[0];
+      out["crimp_traffic_bytes"] = traffic.back();
+      out["traffic_ratio"] = traffic.back() > 0 ? traffic[0] / traffic.back() : 0;
+    }
+    out["relative_error"] = errors.one;
+    out["relative_error_of_mean"] = errors.mean;
+    out["wrong_ranks"] = wrong;
+    return out;
+  }
+
+  const Setup& setup_;
+  int rank_, ranks_;
+  Dtype dtype_;
+  std::size_t element_;
+  std::uint64_t most_;
+  Memory values_, send_, receive_, total_;
+  std::vector<std::byte> last_;
+  std::vector<std::uint64_t> hashes_;
+  Settings settings_;
+  std::shared_ptr<const Codec> codec_;
+  std::unique_ptr<InterfaceCounter> counter_;
+  std::vector<PlainAlgorithm> plain_;
+  std::string problem_;
+};
+
+std::vector<std::string> cells(const nlohmann::ordered_json& r, const std::string& plain, bool traffic) {
+  const auto cell = [&](const std::string& key) { return number(r[key].get<double>()); };
+  const bool best = plain != "plain";
+  return {std::to_string(r["bytes"].get<std::uint64_t>()), std::to_string(r["count"].get<std::uint64_t>()),
+          best ? r["plain_best"].get<std::string>() : "default", cell(plain + "_us"), cell(plain + "_algbw_GBps"),
+          cell(plain + "_busbw_GBps"), cell("crimp_us"), cell("crimp_algbw_GBps"), cell("crimp_busbw_GBps"),
+          cell(best ? "speedup_over_best" : "speedup"),
+          traffic ? cell("traffic_ratio") : r["compressed"].get<bool>() ? cell("payload_ratio") : "pass",
+          scientific(r["relative_error"].get<double>()), scientific(r["relative_error_of_mean"].get<double>()),
+          std::to_string(r["wrong_ranks"].get<int>())};
+}
+
+int go(const Setup& setup) {
+  int rank, ranks;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  if (ranks < 2) {
+    std::fprintf(stderr, "crimp: bench allreduce needs two ranks or more: crimp run -np 4 -- crimp bench allreduce\n");
+    return 2;
+  }
+  Bench bench(setup, rank, ranks);
+  if (rank == 0 && !bench.problem().empty()) std::fprintf(stderr, "crimp: --plain-algorithms: %s; only the default is measured\n", bench.problem().c_str());
+  const bool best = setup.plain_algorithms && bench.problem().empty(), show = rank == 0 && setup.json != "-";
+  char mpi[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length;
+  MPI_Get_library_version(mpi, &length);
+  nlohmann::ordered_json out{{"bench", "allreduce"},
+                             {"crimp", CRIMP_VERSION},
+                             {"mpi", std::string(mpi).substr(0, std::string(mpi).find(','))},
+                             {"simd", simd_target()},
+                             {"ranks", ranks},
+                             {"codec", setup.codec},
+                             {"dtype", setup.dtype},
+                             {"data", setup.data},
+                             {"layout", setup.named ? "named" : "periodic"},
+                             {"label", setup.label}};
+  const Table table({{"size", "bytes", 11}, {"count", "", 10}, {"plain", "algorithm", 18}, {"plain", "us", 9}, {"algbw", "GB/s", 7},
+                     {"busbw", "GB/s", 7}, {"crimp", "us", 9}, {"algbw", "GB/s", 7}, {"busbw", "GB/s", 7}, {"speed-up", "", 8},
+                     {setup.interface.empty() ? "payload" : "traffic", "ratio", 7}, {"error", "one call", 8}, {"error", "of mean", 8},
+                     {"#wrong", "", 6}});
+  if (show) {
+    std::printf("# %d ranks, %s, %s values, codec %s, %s; times: medians, the slowest rank's\n", ranks, setup.dtype.c_str(),
+                setup.data.c_str(), setup.codec.c_str(), setup.named ? "a named tensor" : "tensor known by repetition");
+    table.head();
+  }
+  int wrong = 0;
+  for (std::uint64_t bytes = setup.min; bytes <= setup.max; bytes *= setup.factor) {
+    const auto r = bench.measure(bytes / (setup.dtype == "double" ? 8 : 4));
+    wrong += r["wrong_ranks"].get<int>();
+    out["sizes"].push_back(r);
+    if (show) table.row(cells(r, best ? "plain_best" : "plain", !setup.interface.empty()));
+  }
+  if (show)
+    std::printf("# %s. Errors are relative to the exact sum; the mean is over the measured calls. #wrong: ranks whose bits differ\n",
+                setup.interface.empty() ? "payload ratio: rank 0's calls encoded once more; pass: left to MPI, too small"
+                                        : "traffic ratio: bytes that the ranks' interfaces sent, plain over Crimp");
+  if (rank == 0 && !setup.json.empty()) write_json(setup.json, out);
+  MPI_Bcast(&wrong, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  return wrong ? 1 : 0;
+}
+
+// Known before MPI_Init, so that a complaint is said once.
+bool says_complaints() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
+    if (const char* rank = std::getenv(name)) return std::string(rank) == "0";
+  return true;
+}
+
+}  // namespace
+
+int bench_allreduce(Arguments arguments) {
+  Setup setup;
+  if (const char* codec = std::getenv("CRIMP_CODEC")) setup.codec = codec;
+  if (setup.codec.empty() || setup.codec == "auto") setup.codec = "3lc";
+  CLI::App app("Times MPI_Allreduce through Crimp and plain, in turns in the same run. To be started by crimp run or mpirun:\n"
+               "  crimp run -np 4 -- crimp bench allreduce --codec 3lc --max 64M\n"
+               "algbw = bytes / time, busbw = algbw * 2(n-1)/n as in nccl-tests, 1 GB = 1e9 bytes.",
+               "crimp bench allreduce");
+  const auto size = [&](const char* name, std::uint64_t& to, const char* help) {
+    app.add_option(name, to, help)->transform(CLI::AsSizeValue(false))->check(CLI::Range(std::uint64_t{8}, std::uint64_t{1} << 32));
+  };
+  app.add_option("--codec", setup.codec, "Codec, sets CRIMP_CODEC (without: as CRIMP_CODEC says, else 3lc)");
+  size("--min", setup.min, "Smallest buffer in bytes (4k)");
+  size("--max", setup.max, "Largest buffer in bytes (16M)");
+  app.add_option("--factor", setup.factor, "From one size to the next (4)")->check(CLI::Range(2, 1 << 20));
+  app.add_option("--iters", setup.iterations, "Measured calls (20)")->check(CLI::Range(1, 1000000));
+  app.add_option("--warm-up", setup.warm_up, "Calls of Crimp before anything is measured; until then tensors are unknown (12, at least 8)")
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--seconds", setup.seconds, "Most time for one algorithm at one size; at least 3 calls are measured (5)");
+  app.add_option("--dtype", setup.dtype, "float or double (float)")->check(CLI::IsMember({"float", "double"}));
+  app.add_option("--data", setup.data, "normal, laplace or sparse (normal)")->check(CLI::IsMember(kDistributions));
+  app.add_flag("--named", setup.named, "Name the tensor (crimp_allreduce) instead of having Crimp recognise it");
+  app.add_flag("--plain-algorithms", setup.plain_algorithms, "Compare with the best of Open MPI's own allreduce algorithms");
+  app.add_option("--interface", setup.interface, "Count the bytes that this network interface sends, on every rank");
+  app.add_option("--label", setup.label, "Goes into the JSON as it is");
+  auto* json = app.add_option("--json", setup.json, "Write JSON to a file, or in place of the table")->expected(0, 1);
+  const bool speaks = says_complaints();
+  if (const auto code = parse(app, arguments, !speaks)) return *code;
+  if (*json && setup.json.empty()) setup.json = "-";
+  try {
+    setup.codec = make_codec(setup.codec)->spec();
+    if (setup.min > setup.max) throw Error(ErrorCode::argument_invalid, "--min is larger than --max");
+  } catch (const Error&) {
+    if (!speaks) return 2;
+    throw;
+  }
+
+  setenv("CRIMP_CODEC", setup.codec.c_str(), 1);
+  if (setup.plain_algorithms) request_plain_algorithms();
+  MPI_Init(nullptr, nullptr);
+  const int code = go(setup);
+  MPI_Finalize();
+  return code;
+}
+
+}  // namespace crimp::tools

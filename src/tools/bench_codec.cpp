@@ -1,0 +1,184 @@
+// crimp bench codec: each codec beside memcpy. What is measured is what a collective does per rank: one encode with error feedback,
+// and one decode_add of the payloads of all ranks.
+#include <cstdio>
+#include <cstring>
+
+#include "backend/workers.hpp"
+#include "commands.hpp"
+#include "crimp/backend.hpp"
+#include "crimp/error.hpp"
+#include "crimp/payload.hpp"
+#include "sample_data.hpp"
+#include "stopwatch.hpp"
+#include "table.hpp"
+
+namespace crimp::tools {
+namespace {
+
+constexpr int kSettle = 24;  // encodes before anything is measured: residuals fill up, and payloads grow until they have
+// Rank r's values begin r * kShift elements into the sample, so that payloads differ; a multiple of 16, to keep the alignment.
+constexpr std::uint64_t kShift = 10256;
+
+struct Setup {
+  std::vector<std::string> codecs;
+  std::string layout = "blocks", data = "normal", json;
+  std::uint64_t count = std::uint64_t{1} << 24;
+  int ranks = 4, threads = 1, repeat = 9;
+  bool all = false;
+};
+
+struct Buffer : Memory {
+  explicit Buffer(std::uint64_t count) : Memory(count * sizeof(float)) {}
+  float* values() const { return reinterpret_cast<float*>(data()); }
+};
+
+// One codec at work on one shape.
+class Bench {
+ public:
+  Bench(const Setup& setup, const Codec& codec, const float* sample, Workers& workers)
+      : setup_(setup), codec_(codec), sample_(sample), workers_(workers), residual_(setup.count), out_(setup.count) {
+    const std::uint64_t step = setup.layout == "segment" ? setup.count : kBlockElements;
+    for (std::uint64_t at = 0; at < setup.count; at += step) shape_.add_group(std::min(step, setup.count - at));
+    if (codec.traits().needs_residual)
+      for (const Group& g : shape_.groups()) feedback_.push_back({residual_.values() + g.offset, residual_.values() + g.offset});
+    for (int r = 0; r < setup.ranks; ++r) bodies_.emplace_back(shape_.body_bound(codec));
+    views_.resize(bodies_.size());
+    std::memset(out_.data(), 0, out_.bytes());
+  }
+
+  nlohmann::ordered_json measure() {
+    for (int r = setup_.ranks - 1; r > 0; --r) settle(r);
+    std::memset(residual_.data(), 0, residual_.bytes());
+    encode(0);
+    const double first_error = error_of_one();
+    settle(0);
+
+    double bytes = 0;
+    std::vector<double> copy, encoding, decoding, adding, encode_ratio, decode_ratio;
+    const std::size_t n = setup_.count * sizeof(float);
+    const auto memcpy_time = [&] { return timed([&] { std::memcpy(out_.data(), sample_, n); }); };
+    for (int i = 0; i < setup_.repeat; ++i) {
+      copy.push_back(memcpy_time());
+      encoding.push_back(timed([&] { encode(0); }));
+      bytes += static_cast<double>(bytes_) / setup_.repeat;
+      encode_ratio.push_back(copy.back() / encoding.back());
+      open(0);
+      copy.push_back(memcpy_time());
+      decoding.push_back(timed([&] { decode(views_, false); }));
+      decode_ratio.push_back(setup_.ranks * copy.back() / decoding.back());
+      adding.push_back(timed([&] { decode({views_.data(), 1}, true); }));
+    }
+    const double gigabytes = 1e-9 * static_cast<double>(n);
+    nlohmann::ordered_json out;
+    out["codec"] = codec_.spec();
+    out["memcpy_GBps"] = gigabytes / median(copy);
+    out["encode_GBps"] = gigabytes / median(encoding);
+    out["decode_add_GBps"] = setup_.ranks * gigabytes / median(decoding);
+    out["decode_add_one_GBps"] = gigabytes / median(adding);
+    out["encode_vs_memcpy"] = median(encode_ratio);
+    out["decode_add_vs_memcpy"] = median(decode_ratio);
+    out["bits_per_value"] = 8.0 * bytes / static_cast<double>(setup_.count);
+    out["ratio"] = static_cast<double>(n) / bytes;
+    out["relative_error"] = first_error;
+    out["relative_error_with_feedback"] = error_of_one();
+    out["simd"] = simd_target();
+    return out;
+  }
+
+ private:
+  void encode(int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    bytes_ = encode_body(codec_, shape_, sample_ + r * kShift, feedback_, reinterpret_cast<std::uint8_t*>(bodies_[r].data()), workers_);
+  }
+  void open(int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    const std::string what = views_[r].open(codec_, shape_, {reinterpret_cast<const std::uint8_t*>(bodies_[r].data()), bytes_});
+    if (!what.empty()) throw Error(ErrorCode::payload_corrupt, codec_.spec() + ": " + what);
+  }
+  void settle(int rank) {
+    if (rank > 0) std::memset(residual_.data(), 0, residual_.bytes());
+    for (int i = 0; i < kSettle; ++i) encode(rank);
+    open(rank);
+  }
+  void decode(std::span<const BodyView> views, bool accumulate) {
+    if (decode_add(codec_, shape_, views, out_.values(), accumulate, workers_) >= 0)
+      throw Error(ErrorCode::payload_corrupt, codec_.spec() + ": a piece that it encoded itself does not decode");
+  }
+  // Of rank 0's last payload against its values: |decoded - values| / |values|.
+  double error_of_one() {
+    open(0);
+    decode({views_.data(), 1}, false);
+    double wrong = 0, right = 0;
+    for (std::uint64_t i = 0; i < setup_.count; ++i) {
+      const double x = sample_[i], d = out_.values()[i] - x;
+      wrong += d * d;
+      right += x * x;
+    }
+    return right > 0 ? std::sqrt(wrong / right) : 0;
+  }
+
+  const Setup& setup_;
+  const Codec& codec_;
+  const float* sample_;
+  Workers& workers_;
+  Shape shape_;
+  Buffer residual_, out_;
+  std::vector<Feedback> feedback_;
+  std::vector<Memory> bodies_;
+  std::vector<BodyView> views_;
+  std::size_t bytes_ = 0;  // of the last encode
+};
+
+}  // namespace
+
+int bench_codec(Arguments arguments) {
+  Setup setup;
+  CLI::App app("Measures codecs on this machine: GB of float32 input a second (1 GB = 1e9 bytes), medians, memcpy in between.\n"
+               "decode+add sums the payloads of all ranks into one buffer, as the collective does; +1 adds one payload to a sum.",
+               "crimp bench codec");
+  app.add_option("--codec", setup.codecs, "Codec, may repeat (3lc)")->allow_extra_args(false);
+  app.add_flag("--all", setup.all, "All codecs with default parameters");
+  app.add_option("--count", setup.count, "Elements (16M; suffix k, M, G)")->transform(CLI::AsSizeValue(false))->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 36));
+  app.add_option("--layout", setup.layout, "blocks: tensors unknown, a scale per 10240 elements; segment: one tensor, one scale (blocks)")
+      ->check(CLI::IsMember({"blocks", "segment"}));
+  app.add_option("--data", setup.data, "normal, laplace or sparse (normal)")->check(CLI::IsMember(kDistributions));
+  app.add_option("--ranks", setup.ranks, "Payloads that are summed (4)")->check(CLI::Range(1, 1024));
+  app.add_option("--threads", setup.threads, "Threads that encode and decode (1)")->check(CLI::Range(1, 256));
+  app.add_option("--repeat", setup.repeat, "Rounds of memcpy, encode, memcpy, decode (9)")->check(CLI::Range(1, 100000));
+  auto* json = app.add_option("--json", setup.json, "Write JSON to a file, or in place of the table")->expected(0, 1);
+  if (const auto code = parse(app, arguments)) return *code;
+  if (*json && setup.json.empty()) setup.json = "-";
+  if (setup.all)
+    for (const auto& c : codecs()) setup.codecs.emplace_back(c.name);
+  if (setup.codecs.empty()) setup.codecs = {"3lc"};
+  std::vector<std::shared_ptr<const Codec>> chosen;
+  for (const auto& text : setup.codecs) chosen.push_back(make_codec(text));
+
+  const Buffer sample(setup.count + static_cast<std::uint64_t>(setup.ranks) * kShift);
+  fill(setup.data, 0, sample.values(), sample.bytes() / sizeof(float));
+  Workers workers(setup.threads);
+  nlohmann::ordered_json out{{"bench", "codec"},        {"crimp", CRIMP_VERSION},     {"simd", simd_target()},   {"count", setup.count},
+                             {"layout", setup.layout}, {"data", setup.data},        {"ranks", setup.ranks}, {"threads", setup.threads},
+                             {"repeat", setup.repeat}};
+  const bool show = setup.json != "-";
+  const Table table({{"codec", "", 24}, {"memcpy", "GB/s", 7}, {"encode", "GB/s", 7}, {"dec+add", "GB/s", 7}, {"+1", "GB/s", 7},
+                     {"encode", "/memcpy", 8}, {"dec+add", "/memcpy", 8}, {"bits", "/value", 7}, {"ratio", "", 6}, {"error", "", 8}});
+  if (show) {
+    std::printf("# %llu float32 values (%s), %s, %d payloads summed, %d thread%s, %s\n", static_cast<unsigned long long>(setup.count),
+                setup.data.c_str(), setup.layout.c_str(), setup.ranks, setup.threads, setup.threads == 1 ? "" : "s", simd_target().c_str());
+    table.head();
+  }
+  for (const auto& codec : chosen) {
+    const auto r = Bench(setup, *codec, sample.values(), workers).measure();
+    out["results"].push_back(r);
+    const auto cell = [&](const char* key) { return number(r[key].get<double>()); };
+    if (show)
+      table.row({codec->spec(), cell("memcpy_GBps"), cell("encode_GBps"), cell("decode_add_GBps"), cell("decode_add_one_GBps"),
+                 cell("encode_vs_memcpy"), cell("decode_add_vs_memcpy"), cell("bits_per_value"), cell("ratio"),
+                 scientific(r["relative_error"].get<double>())});
+  }
+  if (!setup.json.empty()) write_json(setup.json, out);
+  return 0;
+}
+
+}  // namespace crimp::tools

@@ -1,0 +1,79 @@
+// crimp info: what this build is and can do.
+#include <hwy/targets.h>
+#include <mpi.h>
+
+#include <cstdio>
+
+#include "commands.hpp"
+#include "crimp/codec.hpp"
+#include "crimp/config.hpp"
+#include "crimp/crimp.h"
+
+namespace crimp::tools {
+namespace {
+
+std::string built_with_mpi() {
+#if defined(OPEN_MPI)
+  return "Open MPI " + std::to_string(OMPI_MAJOR_VERSION) + "." + std::to_string(OMPI_MINOR_VERSION) + "." + std::to_string(OMPI_RELEASE_VERSION);
+#elif defined(MPICH_VERSION)
+  return "MPICH " MPICH_VERSION;
+#else
+  return "MPI " + std::to_string(MPI_VERSION) + "." + std::to_string(MPI_SUBVERSION);
+#endif
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// Highway's targets are bits, the best the lowest.
+std::string target_names(std::int64_t targets) {
+  std::string names;
+  for (; targets; targets &= targets - 1) names += (names.empty() ? "" : " ") + std::string(hwy::TargetName(targets & -targets));
+  return names;
+}
+
+void print_build() {
+  char mpi[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  MPI_Get_library_version(mpi, &length);  // allowed before MPI_Init
+  const char* sanitizers = CRIMP_SANITIZERS;
+  std::printf("crimp      %s (libcrimp.so %s)\n", CRIMP_VERSION, crimp_version());
+  std::printf("build      %s, %s%s%s\n", CRIMP_BUILD_TYPE, CRIMP_COMPILER, *sanitizers ? ", sanitizers " : "", sanitizers);
+  std::printf("MPI        built with %s, running with %s\n", built_with_mpi().c_str(), first_line(mpi).c_str());
+  std::printf("SIMD       compiled: %s; chosen here: %s\n", target_names(HWY_TARGETS).c_str(), simd_target().c_str());
+  std::string names;
+  for (const auto& c : codecs()) names += (names.empty() ? "" : ", ") + std::string(c.name);
+  std::printf("codecs     %s\n", names.c_str());
+}
+
+void print_codecs() {
+  bool first = true;
+  for (const auto& c : codecs()) {
+    std::printf("%s%s: %s\n", first ? "" : "\n", std::string(c.name).c_str(), std::string(c.summary).c_str());
+    first = false;
+    std::printf("  source     %s\n", std::string(c.source).c_str());
+    std::printf("  full text  %s\n", make_codec(c.name)->spec().c_str());
+    std::printf("  payload    %s\n", c.traits.fixed_size ? "fixed size: depends on the element count only" : "variable size: depends on the values");
+    std::printf("  residual   %s\n", c.traits.needs_residual ? "needed: biased, runs with error feedback" : "not needed");
+    std::printf("  range      |x| <= %g, anything larger goes through MPI\n", static_cast<double>(c.traits.max_magnitude));
+    for (const auto& p : c.parameters)
+      std::printf("  parameter  %s=%s, legal: %s\n             %s\n", std::string(p.key).c_str(), std::string(p.default_value).c_str(),
+                  std::string(p.legal).c_str(), std::string(p.meaning).c_str());
+  }
+}
+
+}  // namespace
+
+int info(Arguments arguments) {
+  bool env = false, markdown = false, list_codecs = false;
+  CLI::App app("Shows the build, the codecs with their parameters, and the settings.", "crimp info");
+  app.add_flag("--codecs", list_codecs, "All codecs: parameters, defaults, legal values, sources");
+  auto* env_flag = app.add_flag("--env", env, "All CRIMP_* variables: defaults, legal values, meaning");
+  app.add_flag("--markdown", markdown, "--env as the Markdown table of README.md")->needs(env_flag);
+  if (const auto code = parse(app, arguments)) return *code;
+  if (env) std::fputs((markdown ? options_as_markdown() : options_as_text()).c_str(), stdout);
+  if (list_codecs) print_codecs();
+  if (!env && !list_codecs) print_build();
+  return 0;
+}
+
+}  // namespace crimp::tools

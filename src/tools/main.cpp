@@ -1,0 +1,64 @@
+// crimp run | info | bench codec | bench allreduce
+#include <cstdio>
+
+#include "commands.hpp"
+#include "core/nearest.hpp"
+#include "crimp/error.hpp"
+
+namespace crimp::tools {
+
+std::optional<int> parse(CLI::App& app, Arguments arguments, bool quiet) {
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+  try {
+    app.parse(std::move(arguments));
+    return {};
+  } catch (const CLI::ParseError& e) {
+    if (quiet) return e.get_exit_code() == 0 ? 0 : 2;
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+}
+
+namespace {
+
+struct Command {
+  const char *name, *summary;
+  int (*call)(Arguments);
+};
+constexpr Command kCommands[] = {
+    {"run", "start an MPI program with Crimp preloaded: crimp run -np 4 --codec 3lc -- ./program", run},
+    {"info", "this build, its codecs and its settings", info},
+    {"bench codec", "speed, size and error of codecs on this machine", bench_codec},
+    {"bench allreduce", "MPI_Allreduce with and without Crimp, under mpirun or crimp run", bench_allreduce},
+};
+
+void usage(std::FILE* to) {
+  std::fprintf(to, "crimp %s: compressed reductions by interposing MPI\n\n", CRIMP_VERSION);
+  for (const auto& c : kCommands) std::fprintf(to, "  crimp %-16s %s\n", c.name, c.summary);
+  std::fprintf(to, "\ncrimp COMMAND --help lists the options of one.\n");
+}
+
+int dispatch(const Arguments& all) {
+  if (all.empty() || all[0] == "--help" || all[0] == "-h") return usage(all.empty() ? stderr : stdout), all.empty() ? 2 : 0;
+  if (all[0] == "--version") return std::printf("crimp %s\n", CRIMP_VERSION), 0;
+  std::vector<std::string> names;
+  std::string typed = all[0];
+  if (typed == "bench" && all.size() > 1) typed += " " + all[1];
+  for (const auto& c : kCommands) {
+    names.emplace_back(c.name);
+    if (typed == c.name) return c.call(Arguments(all.begin() + (typed == all[0] ? 1 : 2), all.end()));
+  }
+  std::fprintf(stderr, "crimp: there is no command '%s'%s\n\n", typed.c_str(), did_you_mean(typed, names).c_str());
+  return usage(stderr), 2;
+}
+
+}  // namespace
+}  // namespace crimp::tools
+
+int main(int argc, char** argv) {
+  try {
+    return crimp::tools::dispatch(crimp::tools::Arguments(argv + 1, argv + argc));
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "crimp: %s\n", e.what());
+    return 2;
+  }
+}

@@ -1,0 +1,49 @@
+#include "table.hpp"
+
+#include <cmath>
+#include <cstdio>
+
+#include "crimp/error.hpp"
+
+namespace crimp::tools {
+
+void Table::head() const {
+  for (const bool units : {false, true}) {
+    for (std::size_t i = 0; i < columns_.size(); ++i)
+      std::printf("%s%*s", i ? " " : "#", columns_[i].width - (i == 0), (units ? columns_[i].unit : columns_[i].title).c_str());
+    std::printf("\n");
+  }
+  std::fflush(stdout);
+}
+
+void Table::row(const std::vector<std::string>& cells) const {
+  for (std::size_t i = 0; i < columns_.size(); ++i) std::printf("%s%*s", i ? " " : "", columns_[i].width, cells[i].c_str());
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+std::string number(double x) {
+  const double size = std::fabs(x);
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f", size < 1 ? 3 : size < 10 ? 2 : size < 100 ? 1 : 0, x);
+  return text;
+}
+
+std::string scientific(double x) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1e", x);
+  return x == 0 ? "0" : text;
+}
+
+void write_json(const std::string& file, const nlohmann::ordered_json& json) {
+  const std::string text = json.dump(2) + "\n";
+  if (file == "-") {
+    std::fputs(text.c_str(), stdout);
+    return;
+  }
+  std::FILE* to = std::fopen(file.c_str(), "w");
+  const bool good = to && std::fputs(text.c_str(), to) >= 0;
+  if (!to || std::fclose(to) != 0 || !good) throw Error(ErrorCode::argument_invalid, "--json: '" + file + "' could not be written");
+}
+
+}  // namespace crimp::tools

@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# command.sh PART CRIMP LIBRARY MPIRUN: what `crimp PART` prints and returns. Exit 77: this cannot be tried here.
+set -uo pipefail
+part=$1 crimp=$2 library=$3 mpirun=$4
+here=$(cd "$(dirname "$0")" && pwd) failed=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 2
+for name in $(env | grep -oE '^CRIMP_[A-Z_]+'); do unset "$name"; done
+unset LD_PRELOAD
+export MPIRUN=$mpirun OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+mpi=(-np 2 --oversubscribe)
+
+# expect CODE PATTERN... -- COMMAND...: the exit code, and every pattern in what it says (standard output and error together).
+# A pattern that begins with ! must not be there.
+expect() {
+  local code=$1 patterns=() said got
+  shift
+  while [ "$1" != -- ]; do patterns+=("$1") && shift; done
+  shift
+  said=$("$@" 2>&1)
+  got=$?
+  [ "$got" = "$code" ] || { printf 'exit %s instead of %s: %s\n%s\n' "$got" "$code" "$*" "$said"; failed=1; }
+  for p in "${patterns[@]}"; do
+    if [ "${p#!}" != "$p" ]; then
+      ! grep -qE -e "${p#!}" <<<"$said" || { printf 'found, and should not be: %s: %s\n%s\n' "${p#!}" "$*" "$said"; failed=1; }
+    else
+      grep -qE -e "$p" <<<"$said" || { printf 'not found: %s: %s\n%s\n' "$p" "$*" "$said"; failed=1; }
+    fi
+  done
+}
+# json FILE KEY...: the file is JSON and has the keys, written a.0.b
+json() { cmake "-DFILE=$1" "-DKEYS=${*:2}" -P "$here/json_keys.cmake" || failed=1; }
+# A library built with a sanitizer can only be preloaded behind the sanitizer's runtime; that is not what is tried here.
+sanitized() { ldd "$library" | grep -E 'lib[alt]san' >/dev/null; }  # not grep -q: it would stop ldd, which counts as a failure
+legal_codecs() { "$crimp" bench codec --codec no_such_codec 2>&1 | sed 's/.*legal: //; s/ (crimp.*//; s/,//g'; }
+
+run_part() {
+  local dry=("$crimp" run --dry-run)
+  expect 0 "^$mpirun -np 4 -x LD_PRELOAD=$library -x CRIMP_CODEC=3lc ./program --codec x$" -- \
+    "${dry[@]}" -np 4 --codec 3lc -- ./program --codec x
+  expect 0 ' -host a,b:2 --mca btl self,tcp -x' "CRIMP_REPORT=$work/r.json" "CRIMP_TRACE=/t.json" 'CRIMP_CHUNK=1M' \
+    -- env CRIMP_CHUNK=1M "${dry[@]}" --report r.json -host a,b:2 --trace=/t.json --mca btl self,tcp -- ./program
+  expect 0 'prog one : -x LD_PRELOAD=[^ ]* -x CRIMP_CODEC=fp16 -np 1 prog two' -- \
+    "${dry[@]}" --codec fp16 -np 1 -- prog one : -np 1 prog two
+  expect 0 "'a b'" '!CRIMP_CODEC' -- "${dry[@]}" -- ./program 'a b'
+  # What the user exports by hand is exported once, and other preloads keep their place, an MPI library behind Crimp.
+  expect 0 '-x CRIMP_CODEC=bf16' '!CRIMP_CODEC=fp16' -- env CRIMP_CODEC=fp16 "${dry[@]}" -x CRIMP_CODEC=bf16 -- ./program
+  expect 0 "LD_PRELOAD=tool.so:$library:libmpi.so.40 " '!LD_PRELOAD.*LD_PRELOAD' -- \
+    "${dry[@]}" -x LD_PRELOAD=tool.so:libmpi.so.40 -- ./program
+
+  expect 2 'not known' 'fp16' '3lc' -- "${dry[@]}" --codec 4lc -- ./program
+  expect 2 'legal is 1 <= s < 2' -- "${dry[@]}" --codec 3lc:s=7 -- ./program
+  expect 2 CRIMP_CHUNK legal -- env CRIMP_CHUNK=seven "${dry[@]}" -- ./program
+  expect 0 "CRIMP_CODEK is not a setting.*'CRIMP_CODEC'" -- env CRIMP_CODEK=3lc "${dry[@]}" -- ./program
+  expect 2 "behind '--'" -- "${dry[@]}" -np 2 ./program
+  expect 2 "behind '--'" -- "${dry[@]}" -np 2 --
+  expect 2 'does not exist' -- "${dry[@]}" --library nowhere.so -- ./program
+  expect 127 'could not be started' -- env MPIRUN=no-such-mpirun "$crimp" run -- ./program
+  expect 0 'MPIRUN' '--dry-run' -- "$crimp" run --help
+
+  sanitized && return
+  # shellcheck disable=SC2016  # for the ranks' shell
+  expect 3 "A=x y;\\\$z codec fp16 preload $library" -- \
+    env 'CRIMP_TEXT=x y;$z' "$crimp" run "${mpi[@]}" --codec fp16 -- sh -c 'echo "A=$CRIMP_TEXT codec $CRIMP_CODEC preload $LD_PRELOAD"; exit 3'
+}
+
+info_part() {
+  expect 0 '^crimp +[0-9]' '^build ' '^MPI +built with .*, running with ' '^SIMD +compiled: .*; chosen here: ' -- "$crimp" info
+  local patterns=()
+  for name in $(legal_codecs); do patterns+=("^$name: "); done
+  [ ${#patterns[@]} -ge 4 ] || { echo "the error for an unknown codec lists no codecs"; failed=1; }
+  expect 0 "${patterns[@]}" 'parameter  s=1, legal: 1 <= s < 2' -- "$crimp" info --codecs
+  expect 0 '^CRIMP_CODEC=auto ' '^CRIMP_MIN_COUNT=' 'legal: ' -- "$crimp" info --env
+  # shellcheck disable=SC2016  # Markdown
+  expect 0 '^\| `CRIMP_CODEC` \| `auto` \|' -- "$crimp" info --env --markdown
+  expect 2 'env' -- "$crimp" info --markdown
+  expect 2 "no command 'bench codecs', did you mean 'bench codec'" -- "$crimp" bench codecs
+  expect 2 'crimp run' -- "$crimp"
+  expect 0 'crimp bench allreduce' -- "$crimp" --help
+}
+
+bench_codec_part() {
+  local keys=() first=(memcpy_GBps encode_GBps decode_add_GBps decode_add_one_GBps encode_vs_memcpy decode_add_vs_memcpy bits_per_value
+    relative_error simd)
+  expect 0 '3lc:s=1,zero_run=1' -- "$crimp" bench codec --count 65536 --repeat 3 --json one.json
+  for key in "${first[@]}"; do keys+=("results.0.$key"); done
+  json one.json "${keys[@]}"
+  "$crimp" bench codec --all --count 40961 --layout segment --ranks 3 --threads 2 --data laplace --repeat 1 --json >all.json || failed=1
+  keys=()
+  for name in $(legal_codecs); do keys+=("results.${#keys[@]}.encode_GBps"); done
+  json all.json "${keys[@]}"
+  expect 0 '^ +none .* 32.0 +1.00 +0$' '^ +fp16 .* 16.0 +2.00 ' '3lc:s=1.5' -- \
+    "$crimp" bench codec --codec none --codec fp16 --codec 3lc:s=1.5 --count 64k --repeat 1 --data sparse
+  expect 2 'legal: none' -- "$crimp" bench codec --codec 3lx --count 1
+  expect 2 'count' -- "$crimp" bench codec --count 0
+}
+
+bench_allreduce_part() {
+  local common=(--iters 4 --factor 8 --min 8k) launch=("$crimp" run "${mpi[@]}" --)
+  ! sanitized || launch=("$mpirun" "${mpi[@]}")
+  expect 0 ' 8192 .* pass .* 0$' ' 65536 .* 0$' ' 524288 .* 0$' '!(-nan|inf)' -- \
+    "${launch[@]}" "$crimp" bench allreduce --codec 3lc --max 512k "${common[@]}" --json three.json
+  json three.json sizes.2.speedup sizes.2.plain_busbw_GBps sizes.2.crimp_algbw_GBps sizes.2.relative_error_of_mean
+  json three.json sizes.0.wrong_ranks=0 sizes.1.wrong_ranks=0 sizes.2.wrong_ranks=0 sizes.2.compressed=ON
+  # Linked, not preloaded; named; every algorithm of Open MPI.
+  expect 0 ' 1048576 .* 4.00 .* 0$' -- \
+    "$mpirun" "${mpi[@]}" "$crimp" bench allreduce --codec fp16 --dtype double --named --plain-algorithms --min 1M --max 1M --iters 3 --json fp16.json
+  json fp16.json sizes.0.wrong_ranks=0 sizes.0.plain_us
+  [[ $("$crimp" info) != *Open\ MPI* ]] || json fp16.json sizes.0.plain_algorithms_us.ring sizes.0.plain_best
+  expect 2 'codec' 'legal: none' -- "$mpirun" "${mpi[@]}" "$crimp" bench allreduce --codec 3lx
+  expect 2 'two ranks' -- "$crimp" bench allreduce --max 8k
+}
+
+[ "$part" = run ] || [ "$part" = bench_allreduce ] && ! command -v "$mpirun" >/dev/null && { echo "skipped: no mpirun"; exit 77; }
+case $part in
+run) run_part ;;
+info) info_part ;;
+bench_codec) bench_codec_part ;;
+bench_allreduce) bench_allreduce_part ;;
+*) echo "command.sh: there is no part '$part'" && exit 2 ;;
+esac
+exit $failed
