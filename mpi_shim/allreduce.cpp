@@ -33,7 +33,17 @@ int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, M
 
   Pass why;
   std::optional<Dtype> dtype;
-  if (!runtime.compressing()) {
+  bool agreed = true;
+  if (runtime.late() && comm != MPI_COMM_NULL) {
+    const int rc = guard(comm, [&] {
+      agreed = runtime.session(comm, &why) || why == Pass::communicator;
+      return MPI_SUCCESS;
+    });
+    if (rc != MPI_SUCCESS) return rc;
+  }
+  if (!agreed) {
+    // why is settings_differ
+  } else if (!runtime.compressing()) {
     why = runtime.why_off();
   } else if ((dtype = summed_type(type, op, &why))) {
     if (count >= 0 && static_cast<std::uint64_t>(count) < runtime.settings().min_count) {

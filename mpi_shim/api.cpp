@@ -73,6 +73,7 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
     const auto type = static_cast<Dtype>(dtype);
     const std::vector<Segment> named = segments ? read_segments(segments, segment_count, count) : std::vector<Segment>{};
     Pass why = Pass::off;
+    if (runtime.late() && comm != MPI_COMM_NULL) runtime.session(comm, &why);
     if (!runtime.compressing()) {
       why = runtime.why_off();
     } else if (count < runtime.settings().min_count) {

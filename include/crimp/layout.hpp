@@ -23,7 +23,7 @@ struct Layout {
   std::vector<Segment> segments;  // tile [0, count) in order; one keyless segment where unknown
 
   bool known() const { return source != Source::unknown; }
-  std::uint64_t digest() const;  // of source, keys, offsets and counts; equal on ranks that agree
+  std::uint64_t digest() const;  // of source, keys, offsets, counts and scales; equal on ranks that agree
 
   static Layout unknown(std::uint64_t count);
 };

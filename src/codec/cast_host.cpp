@@ -23,7 +23,7 @@ class Cast final : public Codec {
     float sum[kStep], back[kStep];
     for (std::uint64_t at = 0; at < count; at += kStep) {
       const std::uint64_t n = std::min(kStep, count - at);
-      for (std::uint64_t i = 0; i < n; ++i) sum[i] = values[at + i] + (in ? in[at + i] : 0.0f);
+      for (std::uint64_t i = 0; i < n; ++i) sum[i] = in ? values[at + i] + in[at + i] : values[at + i];  // adding 0 would lose -0
       narrow(type_, sum, bytes + at * size_of(type_), n);
       if (!out) continue;
       widen(type_, bytes + at * size_of(type_), back, n);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "backend/workers.hpp"
 
@@ -110,7 +111,7 @@ std::size_t encode_body(const Codec& codec, const Shape& shape, const float* val
   }
   const auto used = static_cast<std::size_t>(end - body);
   const std::size_t padded = round_up(used, kPayloadAlign);
-  std::memset(end, 0, padded - used);
+  if (padded != used) std::memset(end, 0, padded - used);
   return padded;
 }
 
@@ -139,8 +140,10 @@ std::string BodyView::open(const Codec& codec, const Shape& shape, std::span<con
   }
   offsets_[pieces.size()] = at;
   if (body.size() != round_up(at, kPayloadAlign)) return sizes(round_up(at, kPayloadAlign));
-  for (std::size_t i = at; i < body.size(); ++i)
-    if (body[i] != 0) return "a padding byte at " + std::to_string(i) + " is not zero";
+  const std::size_t tables = scales + (codec.traits().fixed_size ? 0 : pieces.size() * sizeof(std::uint16_t));
+  for (const auto& [from, to] : {std::pair{tables, prefix}, std::pair{at, body.size()}})
+    for (std::size_t i = from; i < to; ++i)
+      if (body[i] != 0) return "a padding byte at " + std::to_string(i) + " is not zero";
   if (has_scale_)
     for (std::size_t g = 0; g < shape.groups().size(); ++g) {
       float s;
@@ -171,8 +174,9 @@ int decode_add(const Codec& codec, const Shape& shape, std::span<const BodyView>
       for (std::size_t r = 0; r < bodies.size(); ++r) {
         const auto bytes = bodies[r].piece(p);
         if (!codec.decode_add_piece(bytes.data(), bytes.size(), pieces[p].count, bodies[r].scale(pieces[p].group), acc)) {
-          int none = -1;
-          bad.compare_exchange_strong(none, static_cast<int>(r));
+          const int mine = static_cast<int>(r);
+          for (int seen = bad.load(); (seen < 0 || mine < seen) && !bad.compare_exchange_weak(seen, mine);) {
+          }
         }
       }
       if (part == 0 && progress) progress();

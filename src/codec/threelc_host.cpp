@@ -84,7 +84,7 @@ HWY_INLINE void encode_tiles(const float* HWY_RESTRICT values, const float* in, 
     int q[5] = {};
     for (std::uint32_t j = 0; j < 5 && at + j * width + i < count; ++j) {
       const std::uint64_t k = at + j * width + i;
-      const float a = values[k] + (has_in ? in[k] : 0.0f);
+      const float a = has_in ? values[k] + in[k] : values[k];  // adding 0 would lose -0
       q[j] = quantize(a, scale);
       if constexpr (has_out) out[k] = q[j] > 0 ? a - scale : q[j] < 0 ? a + scale : a;
     }

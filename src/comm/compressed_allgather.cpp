@@ -150,9 +150,7 @@ class Pipeline {
     slot.mine.layout = layout_;
     slot.mine.wire_us = static_cast<std::uint32_t>(1e6 * result_.wire_s);
     if (!call_.flags) {
-      if (call_.residuals.empty()) {
-        slot.feedback.clear();
-      } else if (!committed_) {
+      if (!call_.residuals.empty() && !committed_) {
         // Until every rank is known to compress this call, new residuals wait aside: on the way through MPI none may change.
         for (std::size_t g = 0; g < slot.feedback.size(); ++g)
           slot.feedback[g].out = spare_residual_[chunk] + slot.shape.groups()[g].offset;
@@ -201,6 +199,7 @@ class Pipeline {
   }
 
   void commit(std::uint64_t chunk) {
+    if (call_.residuals.empty()) return;
     SendSlot& slot = send(chunk);
     for (std::size_t g = 0; g < slot.feedback.size(); ++g)
       std::memcpy(const_cast<float*>(slot.feedback[g].in), slot.feedback[g].out, slot.shape.groups()[g].count * sizeof(float));

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -23,7 +24,6 @@ Runtime& Runtime::get() {
 
 void Runtime::read() {
   settings_ = read_settings(environ, complaints_);
-  usable_ = settings_.enable;
   const auto refuse = [&](const std::string& text) { complaints_.push_back({text, true}); };
   try {
     if (settings_.codec != "auto" && settings_.codec != "none") codec_ = make_codec(settings_.codec);
@@ -39,7 +39,8 @@ void Runtime::read() {
   } catch (const Error& e) {
     refuse(std::string("CRIMP_UNKNOWN_LAYOUT: ") + e.what());
   }
-  for (const auto& c : complaints_) usable_ = usable_ && !c.illegal;
+  for (const auto& c : complaints_)
+    if (c.illegal) illegal_rank_ = world_rank_;
 }
 
 void Runtime::start(bool world) {
@@ -53,7 +54,12 @@ void Runtime::start(bool world) {
   origin_ = Clock::now();
   world_start_ = world;
   if (world && world_size_ > 1) {
-    differ_ = !settings_agree(MPI_COMM_WORLD, world_rank_, world_size_, settings_);
+    differ_ = !settings_agree(MPI_COMM_WORLD, world_rank_, world_size_, settings_, true);
+    // Illegal values are not in the digest: one on a single rank must switch all ranks off.
+    std::vector<int> illegal(static_cast<std::size_t>(world_size_));
+    check_mpi(PMPI_Allgather(&illegal_rank_, 1, MPI_INT, illegal.data(), 1, MPI_INT, MPI_COMM_WORLD), "MPI_Allgather");
+    const auto first = std::find_if(illegal.begin(), illegal.end(), [](int r) { return r >= 0; });
+    illegal_rank_ = first == illegal.end() ? -1 : *first;
     // Whether files are written is rank 0's to say, so that all ranks take part in the gathering.
     int files[2] = {!settings_.report.empty(), !settings_.trace.empty()};
     check_mpi(PMPI_Bcast(files, 2, MPI_INT, 0, MPI_COMM_WORLD), "MPI_Bcast");
@@ -63,23 +69,21 @@ void Runtime::start(bool world) {
     gather_report_ = !settings_.report.empty();
     gather_trace_ = !settings_.trace.empty();
   }
-  usable_ = usable_ && !differ_;
+  usable_ = settings_.enable && illegal_rank_ < 0 && !differ_;
   if (usable_ && codec_) workers_ = std::make_unique<Workers>(settings_.threads);
   if (gather_trace_) trace_ = std::make_unique<Trace>();
-  if (world_rank_ == 0) announce();
+  if (world_rank_ == 0 || world_rank_ == illegal_rank_) announce();
   state_.store(State::running, std::memory_order_release);
 }
 
 void Runtime::announce() const {
-  bool illegal = false;
-  for (const auto& c : complaints_) {
-    log(c.illegal ? LogLevel::error : LogLevel::warn, c.text);
-    illegal = illegal || c.illegal;
-  }
+  for (const auto& c : complaints_) log(c.illegal ? LogLevel::error : LogLevel::warn, c.text);
+  if (world_rank_ != 0) return;
   if (settings_.help) log(LogLevel::info, "settings:\n" + options_as_text());
   const std::string version = std::string("version ") + CRIMP_VERSION + ", ";
-  if (illegal)
-    log(LogLevel::error, version + "off because of the setting above: every call passes through uncompressed");
+  if (illegal_rank_ >= 0)
+    log(LogLevel::error, version + "off because of " + (illegal_rank_ ? "a setting on rank " + std::to_string(illegal_rank_) : "the setting above") +
+                             ": every call passes through uncompressed");
   else if (differ_)
     log(LogLevel::error, version + "off because the settings differ: every call passes through uncompressed");
   else if (!settings_.enable)
@@ -87,7 +91,7 @@ void Runtime::announce() const {
   else if (!codec_)
     log(LogLevel::info, version + "nothing is compressed until CRIMP_CODEC names a codec, as in CRIMP_CODEC=3lc");
   else
-    log(LogLevel::info, version + std::to_string(world_size_) + " ranks, MPI_Allreduce sums of " + std::to_string(settings_.min_count) +
+    log(LogLevel::info, version + std::to_string(world_size_) + (world_size_ == 1 ? " rank" : " ranks") + ", MPI_Allreduce sums of " + std::to_string(settings_.min_count) +
                             " or more floats are compressed with " + codec_->spec() + " (" + simd_target() + ", " +
                             std::to_string(settings_.threads) + (settings_.threads == 1 ? " thread)" : " threads)"));
 }

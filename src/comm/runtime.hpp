@@ -36,6 +36,10 @@ class Runtime {
   bool compressing() const { return codec_ && usable_ && switched_on.load(std::memory_order_relaxed); }
   std::atomic<bool> switched_on{true};  // MPI_Pcontrol
   Pass why_off() const;                 // where not compressing()
+  bool legal() const { return illegal_rank_ < 0; }  // no setting has an illegal value
+  // Loaded after MPI_Init, so that nothing was compared over MPI_COMM_WORLD: every communicator's first call, of whatever kind, must
+  // make its session, or a rank with other settings would not take part.
+  bool late() const { return !world_start_; }
 
   const Settings& settings() const { return settings_; }
   const std::shared_ptr<const Codec>& codec() const { return codec_; }
@@ -67,6 +71,7 @@ class Runtime {
   Clock::time_point origin_;
   int keyval_ = MPI_KEYVAL_INVALID;
   int world_rank_ = 0, world_size_ = 1;
+  int illegal_rank_ = -1;  // the lowest rank that has an illegal setting; -1: none (known of all ranks where start() was collective)
   bool usable_ = false, differ_ = false, gather_report_ = false, gather_trace_ = false, world_start_ = false;
 };
 

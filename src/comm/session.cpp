@@ -11,9 +11,9 @@
 
 namespace crimp {
 
-bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings) {
+bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings, bool legal) {
   const auto n = static_cast<std::size_t>(size);
-  const std::uint64_t mine = digest(settings);
+  const std::uint64_t mine = digest(settings) ^ (legal ? 0 : 1);
   std::vector<std::uint64_t> all(n);
   check_mpi(PMPI_Allgather(&mine, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, comm), "MPI_Allgather");
   std::size_t other = 0;
@@ -41,13 +41,13 @@ bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings)
   }
   if (rank == 0)
     log(LogLevel::error, "the settings differ between the ranks of a communicator of " + std::to_string(size) + ": " +
-                             (what.empty() ? "the versions of Crimp differ" : what) +
+                             (what.empty() ? "a rank has an illegal setting or another version of Crimp" : what) +
                              "; its calls pass through uncompressed. Give all ranks the same (mpirun -x, crimp run)");
   return false;
 }
 
 Session::Session(Runtime& runtime, MPI_Comm comm, int rank, int size)
-    : runtime_(runtime), comm_(comm), rank_(rank), size_(size), usable_(settings_agree(comm, rank, size, runtime.settings())),
+    : runtime_(runtime), comm_(comm), rank_(rank), size_(size), usable_(settings_agree(comm, rank, size, runtime.settings(), runtime.legal())),
       calls_(runtime.settings().periods) {}
 
 bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
@@ -93,8 +93,9 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
     arena_.reserve(arena_bytes(call, size_) + staging_bytes);
     if (staging_bytes) staging = reinterpret_cast<float*>(arena_.take(staging_bytes));
     arena = &arena_;
-  } catch (const Error& e) {
+  } catch (const std::exception& e) {
     call.flags |= kFlagNoMemory;
+    call.residuals.clear();  // it may hold fewer than the segments
     log(LogLevel::warn, std::string(e.what()) + "; this call goes through MPI on all ranks");
   }
   if (staging && !call.flags) widen(request.dtype, request.send, staging, request.count);

@@ -48,7 +48,7 @@ class Session {
   Arena arena_;
 };
 
-// Says on rank 0 which settings differ, and between whom. Collective; true where all digests are equal. Without MPI errors.
-bool settings_agree(MPI_Comm, int rank, int size, const Settings&);
+// Collective; true where all ranks' settings are equal, and legal on all or on none. Otherwise rank 0 says what differs, and where.
+bool settings_agree(MPI_Comm, int rank, int size, const Settings&, bool legal);
 
 }  // namespace crimp

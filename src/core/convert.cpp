@@ -102,7 +102,10 @@ void widen16(const std::uint16_t* in, float* out, std::size_t count) {
     if constexpr (add) v = hn::Add(hn::LoadU(d, out + i), v);
     hn::StoreU(v, d, out + i);
   }
-  for (; i < count; ++i) out[i] = (add ? out[i] : 0.0f) + Format::decode1(in[i]);
+  for (; i < count; ++i) {
+    const float x = Format::decode1(in[i]);
+    out[i] = add ? out[i] + x : x;  // adding to 0 would lose -0
+  }
 }
 
 void HalfNarrow(const float* in, std::uint16_t* out, std::size_t n) { narrow16<Half>(in, out, n); }

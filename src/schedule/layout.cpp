@@ -10,7 +10,7 @@ Layout Layout::unknown(std::uint64_t count) { return {Source::unknown, {{"", 0, 
 
 std::uint64_t Layout::digest() const {
   std::string text = std::to_string(static_cast<int>(source));
-  for (const auto& s : segments) text += "\n" + s.key + "\t" + std::to_string(s.offset) + "\t" + std::to_string(s.count);
+  for (const auto& s : segments) text += "\n" + s.key + "\t" + std::to_string(s.offset) + "\t" + std::to_string(s.count) + (s.one_scale ? "\t1" : "");
   return crimp::digest(text);
 }
 

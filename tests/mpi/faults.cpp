@@ -1,0 +1,66 @@
+// Failures inside a call, injected by CRIMP_FAULT into the test build of the library, or made by ranks that disagree.
+//   faults HANDLER WHO [COUNT]
+// HANDLER: return, handler (a user's) or fatal. WHO gets a code from the second call of five: all, none, or one rank's number; `differ`:
+// no fault is needed, the ranks give different counts. Every other call, on every rank, succeeds with the right sum.
+#include "check.hpp"
+
+using check::rank;
+
+namespace {
+
+int handled = 0, handled_code = 0;
+MPI_Comm handled_comm = MPI_COMM_NULL;
+void handle(MPI_Comm* comm, int* code, ...) {
+  ++handled;
+  handled_code = *code;
+  handled_comm = *comm;
+}
+
+}  // namespace
+
+int main(int, char** argv) {
+  const std::string handler = argv[1], who = argv[2];
+  const int count = argv[3] ? std::atoi(argv[3]) : 20000;
+  check::begin();
+  MPI_Comm comm;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Errhandler user = MPI_ERRORS_RETURN;
+  if (handler == "handler") MPI_Comm_create_errhandler(handle, &user);
+  if (handler != "fatal") MPI_Comm_set_errhandler(comm, user);
+
+  std::vector<float> in(static_cast<std::size_t>(count) + 64), out(in.size()), plain(in.size());
+  std::vector<int> everyone;
+  for (int r = 0; r < check::size; ++r) everyone.push_back(r);
+  const bool mine = who == "all" || who == "differ" || who == std::to_string(rank);
+  for (unsigned call = 1; call <= 5; ++call) {
+    if (call != 2) {
+      check::sum_floats(comm, everyone, count, call, who == "none");
+      continue;
+    }
+    for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(check::value(i, rank));
+    const int n = count + (who == "differ" && rank == check::size - 1 ? 1 : 0);
+    const int rc = MPI_Allreduce(in.data(), out.data(), n, MPI_FLOAT, MPI_SUM, comm);
+    CHECK((rc != MPI_SUCCESS) == mine, "code %d", rc);
+    if (who == "none") {
+      check::native_allreduce(in.data(), plain.data(), count, MPI_FLOAT, MPI_SUM, comm);
+      CHECK(out == plain, "not MPI's bits");
+    }
+    if (handler == "handler") CHECK(mine ? handled == 1 && handled_code == rc && handled_comm == comm : handled == 0, "%d times", handled);
+    if (rc == MPI_SUCCESS) continue;
+
+    char text[MPI_MAX_ERROR_STRING];
+    int length = 0, error_class = 0, *last = nullptr, found = 0;
+    MPI_Error_string(rc, text, &length);
+    MPI_Error_class(rc, &error_class);
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_LASTUSEDCODE, &last, &found);
+    CHECK(std::strncmp(text, "crimp: ", 7) == 0 && std::strstr(text, "rank "), "'%s'", text);
+    CHECK(error_class > MPI_ERR_LASTCODE && found && rc <= *last, "class %d", error_class);
+    std::printf("code on rank %d: %s\n", rank, text);
+  }
+  if (user != MPI_ERRORS_RETURN) MPI_Errhandler_free(&user);
+  MPI_Comm_free(&comm);
+  check::expected["errors"] = mine;
+  check::expected["calls"] = who == "none" ? 0 : mine ? 4 : 5;
+  check::expected["passed_through.memory"] = who == "none" ? 5 : 0;
+  return check::finish();
+}

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Runs one MPI test: composes the mpirun command line, ends what hangs, compares what was said with what was expected.
+
+A program prints "expect RANK entry=value ..." lines; with --report every rank's part of the CRIMP_REPORT file must say the same.
+Exit status: 0 passed, 77 skipped, 1 failed. A hang is a failure.
+"""
+import argparse, json, os, re, shutil, signal, subprocess, sys, tempfile
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("-n", type=int, default=2, help="ranks")
+parser.add_argument("--preload", action="append", default=[], metavar="LIB", help="LD_PRELOAD, in load order")
+parser.add_argument("--env", action="append", default=[], metavar="A=B", help="environment of all ranks")
+parser.add_argument("--rank-env", action="append", default=[], metavar="R:A=B", help="environment of one rank")
+parser.add_argument("--report", action="store_true", help="compare the report with the program's expectations")
+parser.add_argument("--says", action="append", default=[], metavar="REGEX", help="must be found in what was printed")
+parser.add_argument("--silent-on", action="append", default=[], metavar="REGEX", help="must not be found there")
+parser.add_argument("--fails", action="store_true", help="the program must end with an error, and not by hanging")
+parser.add_argument("--hangs", action="store_true", help="the program must still run when the time is up")
+parser.add_argument("--report-fails", action="store_true", help="the comparison of --report must fail: a control")
+parser.add_argument("--same-without", action="store_true", help="standard output must be that of a run without the preloads")
+parser.add_argument("--differs", action="store_true", help="... must not be: a control")
+parser.add_argument("--needs", default="", metavar="MODULES", help="Python modules of a .py program; skipped without")
+parser.add_argument("--timeout", type=int, default=40, help="seconds")
+parser.add_argument("--skip", metavar="REASON", help="only say why this cannot run here")
+parser.add_argument("program", nargs="*", help="program and arguments")
+args = parser.parse_args()
+
+
+def end(status, text):
+    print(f"run.py: {text}", flush=True)
+    sys.exit(status)
+
+
+def interpreter():
+    for python in (sys.executable, shutil.which("python3"), "/usr/bin/python3"):
+        if python and subprocess.run([python, "-c", f"import {args.needs}"], capture_output=True).returncode == 0:
+            return [python]
+    end(77, f"skipped: no Python here has {args.needs}")
+
+
+def mpirun(preload, report):
+    line = ["mpirun", "--oversubscribe", "--bind-to", "none", "--timeout", str(args.timeout)]
+    if os.geteuid() == 0:
+        line.append("--allow-run-as-root")
+    shared = list(args.env)
+    if preload:
+        shared.append("LD_PRELOAD=" + ":".join(preload))
+    if report:
+        shared.append("CRIMP_REPORT=" + report)
+    program = (interpreter() if args.program[0].endswith(".py") else []) + args.program
+    own = dict.fromkeys(range(args.n), ())
+    for entry in args.rank_env:
+        rank, _, setting = entry.partition(":")
+        own[int(rank)] += (setting,)
+    groups = [(args.n, ())] if not args.rank_env else [(1, own[r]) for r in range(args.n)]
+    for i, (ranks, settings) in enumerate(groups):
+        line += [":"] * (i > 0) + ["-n", str(ranks)]
+        for setting in [*shared, *settings]:
+            line += ["-x", setting]
+        line += program
+    print("+", " ".join(line), flush=True)
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
+    try:
+        out, err = process.communicate(timeout=args.timeout + 15)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=15)
+    print(out + err, flush=True)
+    hung = "time limit for job execution" in err
+    return process.returncode, hung, out, err
+
+
+def look_up(data, path):
+    for key in path.split("."):
+        data = data.get(key, {})
+    return data
+
+
+def compare(out, report):
+    """What is wrong with the report, or nothing."""
+    if not os.path.getsize(report):
+        return "no report was written: Crimp was not there"
+    with open(report) as file:
+        per_rank = json.load(file)["per_rank"]
+    lines = re.findall(r"^expect (.*)$", out, re.MULTILINE)
+    if len(lines) != args.n:
+        return f"{len(lines)} of {args.n} ranks said what they expect"
+    entries = 0
+    for line in lines:
+        rank, *wanted = line.split()
+        if int(rank) >= len(per_rank):
+            continue  # loaded after MPI_Init: rank 0 reports alone
+        for entry in wanted:
+            path, _, value = entry.partition("=")
+            got = look_up(per_rank[int(rank)], path.rstrip(">"))
+            entries += 1
+            if got == {}:
+                return f"the report has no {path} for rank {rank}"
+            if got < int(value) or got > int(value) and not path.endswith(">"):
+                return f"the report says {path}={got} for rank {rank}, the program expects {value}"
+    return "" if entries else "the program expects nothing, so nothing was compared"
+
+
+if args.skip:
+    end(77, "skipped: " + args.skip)
+if not shutil.which("mpirun"):
+    end(77, "skipped: no mpirun")
+for name in [name for name in os.environ if name.startswith("CRIMP_")]:
+    del os.environ[name]
+with tempfile.NamedTemporaryFile(suffix=".json") as file:
+    status, hung, out, err = mpirun(args.preload, file.name if args.report else None)
+    if hung != args.hangs:
+        end(1, f"hung: ended after {args.timeout} s" if hung else "did not hang")
+    if not hung and status == 77:
+        end(77, "skipped by the program")
+    if not hung and (status != 0) != args.fails:
+        end(1, f"the program ended with status {status}")
+    if args.report and not hung:
+        wrong = compare(out, file.name)
+        if bool(wrong) != args.report_fails:
+            end(1, wrong or "the report is as expected, but should not be")
+for regex in args.says:
+    if not re.search(regex, out + err):
+        end(1, f"nothing printed matches '{regex}'")
+for regex in args.silent_on:
+    if re.search(regex, out + err):
+        end(1, f"something printed matches '{regex}'")
+if args.same_without:
+    _, _, plain, _ = mpirun([], None)
+    same = sorted(plain.splitlines()) == sorted(out.splitlines())
+    if not plain.strip() or same == args.differs:
+        end(1, "without the preloads the output is " + ("the same" if same else "another one"))
+end(0, "passed")

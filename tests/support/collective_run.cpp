@@ -1,0 +1,72 @@
+#include "support/collective_run.hpp"
+
+#include <algorithm>
+
+#include "backend/workers.hpp"
+#include "support/data.hpp"
+
+namespace crimp::test {
+
+Layout named_layout(std::uint64_t count, const std::vector<std::uint64_t>& sizes) {
+  Layout layout{Layout::Source::named, {}};
+  std::uint64_t at = 0;
+  for (std::size_t i = 0; at < count; ++i) {
+    const std::uint64_t size = std::min(sizes[i % sizes.size()], count - at);
+    layout.segments.push_back({"tensor." + std::to_string(i), at, size, true});
+    at += size;
+  }
+  if (count == 0) layout.segments.push_back({"tensor.0", 0, 0, true});
+  return layout;
+}
+
+std::vector<Rank> make_ranks(const Setup& setup, int ranks, std::uint64_t seed) {
+  std::vector<Rank> all(static_cast<std::size_t>(ranks));
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    all[r].values = make_data(r % 3 == 1 ? Data::sparse : Data::normal, seed + r, setup.count);
+    // Tensors of very different scales, as layers have.
+    for (std::size_t i = 0; i < setup.count; ++i) all[r].values[i] *= i / 30000 % 2 ? 0x1p-9f : 1.0f;
+    if (setup.feedback) all[r].residual.resize(setup.count);
+    all[r].out.assign(setup.count, 12345.0f);
+  }
+  return all;
+}
+
+void call(Transport& transport, const Setup& setup, Rank& rank, Workers& workers) {
+  if (setup.in_place) rank.out = rank.values;
+  CollectiveCall c{};
+  c.in = setup.in_place ? rank.out.data() : rank.values.data();
+  c.out = rank.out.data();
+  c.count = setup.count;
+  c.codec = setup.codec.get();
+  c.layout = &setup.layout;
+  if (setup.feedback)
+    for (const auto& s : setup.layout.segments) c.residuals.push_back(rank.residual.data() + s.offset);
+  c.flags = rank.flags;
+  c.sequence = rank.sequence;
+  c.chunk = setup.chunk;
+  c.checksum = setup.checksum;
+  // An arena of exactly the size that is asked for, so that taking more fails.
+  Arena arena;
+  if (!rank.no_memory) arena.reserve(arena_bytes(c, transport.size()));
+  rank.result = compressed_allgather(transport, rank.no_memory ? nullptr : &arena, workers, c);
+}
+
+void run_all(const Setup& setup, std::vector<Rank>& ranks, const RunOptions& options) {
+  run_ranks(static_cast<int>(ranks.size()), [&](ThreadTransport& transport) {
+    Workers workers(setup.threads);
+    Rank& rank = ranks[static_cast<std::size_t>(transport.rank())];
+    call(transport, setup, rank, workers);
+    rank.exchanges = transport.exchanges();
+  }, options);
+}
+
+std::vector<float> model_all(const Setup& setup, std::vector<Rank>& ranks) {
+  const ModelCodec codec(setup.codec->spec());
+  std::vector<ModelSegment> segments;
+  for (const auto& s : setup.layout.segments) segments.push_back({s.offset, s.count, s.one_scale});
+  std::vector<std::vector<float>> contributions;
+  for (Rank& rank : ranks) contributions.push_back(model_contribution(codec, rank.values, rank.residual, segments, setup.chunk));
+  return model_sum(contributions);
+}
+
+}  // namespace crimp::test

@@ -1,0 +1,42 @@
+// A compressed allgather with ranks as threads, and the model of its result.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "crimp/collective.hpp"
+#include "support/model.hpp"
+#include "support/thread_transport.hpp"
+
+namespace crimp::test {
+
+struct Setup {
+  std::shared_ptr<const Codec> codec;
+  Layout layout;
+  std::uint64_t count, chunk = 40960;
+  bool in_place = false, feedback = true, checksum = true;
+  int threads = 1;
+};
+
+// One rank's buffers. `residual` holds the segments' residuals behind one another and stays from call to call.
+struct Rank {
+  std::vector<float> values, residual, out;
+  std::uint8_t flags = 0;
+  bool no_memory = false;
+  std::uint32_t sequence = 0;
+  CollectiveResult result;
+  int exchanges = 0;
+};
+
+// Named segments of the given sizes, the last one cut or prolonged so that they tile `count`.
+Layout named_layout(std::uint64_t count, const std::vector<std::uint64_t>& sizes);
+// Ranks with values of their own and residuals of zero.
+std::vector<Rank> make_ranks(const Setup&, int ranks, std::uint64_t seed);
+
+// One rank's call; throws what compressed_allgather throws.
+void call(Transport&, const Setup&, Rank&, Workers&);
+// The call on all ranks.
+void run_all(const Setup&, std::vector<Rank>&, const RunOptions& = {});
+// What every rank must have in `out` then. Takes the ranks as before the call; their residuals become the new ones.
+std::vector<float> model_all(const Setup&, std::vector<Rank>&);
+
+}  // namespace crimp::test

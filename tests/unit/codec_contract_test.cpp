@@ -1,0 +1,211 @@
+// What crimp/codec.hpp and crimp/payload.hpp promise, for every codec of this build: each must be known to the model and then gives its bytes.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "backend/workers.hpp"
+#include "crimp/codec.hpp"
+#include "crimp/payload.hpp"
+#include "support/compare.hpp"
+#include "support/data.hpp"
+#include "support/model.hpp"
+#include "support/specs.hpp"
+
+using namespace crimp;
+using namespace crimp::test;
+
+namespace {
+
+struct Case {
+  const Codec& codec;
+  std::vector<float> values, memory;  // memory: the residual before
+  Shape shape;
+  std::vector<ModelGroup> groups;
+};
+
+float peak(std::span<const float> a) {
+  float top = 0;
+  for (const float x : a) top = std::max(top, std::fabs(x));
+  return top;
+}
+
+Case make_case(const Codec& codec, Data data, std::size_t count, std::uint64_t seed) {
+  Case c{codec, make_data(data, seed, count), make_data(data, seed + 1, count), {}, {}};
+  const float limit = codec.traits().max_magnitude / 4;
+  for (std::size_t i = 0; i < count; ++i) {
+    c.values[i] = std::fmin(std::fmax(c.values[i], -limit), limit);
+    c.memory[i] = std::fmin(std::fmax(c.memory[i] * 0.25f, -limit), limit);
+  }
+  // Groups as in a buffer of unknown inside, but the first one cut once more where it is long.
+  for (std::size_t at = 0; at < count;) {
+    const std::size_t n = std::min<std::size_t>(at == 0 && count > 20000 ? 10321 : 40960, count - at);
+    c.shape.add_group(n);
+    c.groups.push_back({n, 0.0f});
+    at += n;
+  }
+  return c;
+}
+
+std::vector<float> sums(const Case& c, bool with_memory) {
+  auto a = c.values;
+  if (with_memory)
+    for (std::size_t i = 0; i < a.size(); ++i) a[i] += c.memory[i];
+  return a;
+}
+
+ModelBody model_body(const Case& c, const std::vector<float>& a) {
+  auto groups = c.groups;
+  std::size_t at = 0;
+  for (auto& g : groups) {
+    g.peak = peak(std::span(a).subspan(at, g.count));
+    at += g.count;
+  }
+  return ModelCodec(c.codec.spec()).encode(a, groups);
+}
+
+std::vector<Feedback> feedback(const Case& c, const float* in, float* out) {
+  std::vector<Feedback> all;
+  for (const auto& g : c.shape.groups()) all.push_back({in ? in + g.offset : nullptr, out ? out + g.offset : nullptr, -1.0f});
+  return all;
+}
+
+// Encodes into guarded memory of exactly the bound.
+std::vector<std::uint8_t> encode(const Case& c, const float* in, float* out, int threads) {
+  Workers workers(threads);
+  Guarded<float> values{std::span<const float>(c.values)};
+  Guarded<std::uint8_t> body(c.shape.body_bound(c.codec));
+  const auto memory = feedback(c, in, out);
+  const std::size_t bytes = encode_body(c.codec, c.shape, values.data(), memory, body.data(), workers);
+  CHECK(bytes <= c.shape.body_bound(c.codec));
+  CHECK((!c.codec.traits().fixed_size || bytes == c.shape.body_bound(c.codec)));
+  CHECK(bytes % kPayloadAlign == 0);
+  CHECK(body.intact());
+  CHECK(difference(values.span(), std::span<const float>(c.values)) == "");
+  return {body.data(), body.data() + bytes};
+}
+
+// How far a decoded value may be from a.
+double allowed(const std::string& name, float a, float scale) {
+  const double x = std::fabs(static_cast<double>(a));
+  if (name == "none") return 0.0;
+  if (name == "fp16") return std::max(x * 0x1p-11, 0x1p-25);
+  if (name == "bf16") return std::max(x * 0x1p-8, 0x1p-134);
+  if (name == "3lc") return static_cast<double>(scale) * 0.5 * (1 + 0x1p-22) + 0x1p-149;
+  return -1.0;
+}
+
+void check(const Codec& codec, Data data, std::size_t count) {
+  const std::uint64_t seed = 1000 + count;
+  CAPTURE(codec.spec());
+  CAPTURE(name_of(data));
+  CAPTURE(count);
+  CAPTURE(seed);
+  const Case c = make_case(codec, data, count, seed);
+  const std::string name = codec.traits().name;
+  for (const bool with_memory : {false, true}) {
+    CAPTURE(with_memory);
+    const auto a = sums(c, with_memory);
+    const ModelBody expected = model_body(c, a);
+    const float* in = with_memory ? c.memory.data() : nullptr;
+
+    const auto body = encode(c, in, nullptr, 1);
+    CHECK(difference(body, expected.bytes) == "");
+    Guarded<float> residual(count);
+    CHECK(encode(c, in, residual.data(), 1) == body);
+    CHECK(residual.intact());
+    CHECK(difference(residual.span(), std::span<const float>(expected.residual)) == "");
+    if (with_memory) {
+      Guarded<float> both{std::span<const float>(c.memory)};
+      CHECK(encode(c, both.data(), both.data(), 1) == body);
+      CHECK(both.intact());
+      CHECK(difference(both.span(), residual.span()) == "");
+    }
+
+    BodyView view;
+    REQUIRE(view.open(codec, c.shape, body) == "");
+    Guarded<float> out(count);
+    Workers one(1);
+    CHECK(decode_add(codec, c.shape, std::span(&view, 1), out.data(), false, one) == -1);
+    CHECK(out.intact());
+    std::vector<float> from_zero(count);
+    for (std::size_t i = 0; i < count; ++i) from_zero[i] = 0.0f + expected.decoded[i];
+    CHECK(difference(out.span(), std::span<const float>(from_zero)) == "");
+    double excess = 0;
+    for (std::size_t g = 0; g < c.groups.size(); ++g)
+      for (std::uint64_t i = c.shape.groups()[g].offset; i < c.shape.groups()[g].offset + c.groups[g].count; ++i)
+        excess = std::max(excess, std::fabs(static_cast<double>(a[i]) - static_cast<double>(out.data()[i])) - allowed(name, a[i], view.scale(g)));
+    CHECK(excess <= 0);
+
+    for (const int threads : {2, 3}) {
+      Workers workers(threads);
+      std::vector<float> again(count);
+      CHECK(encode(c, in, again.data(), threads) == body);
+      CHECK(difference(std::span<const float>(again), residual.span()) == "");
+      CHECK(decode_add(codec, c.shape, std::span(&view, 1), again.data(), false, workers) == -1);
+      CHECK(difference(std::span<const float>(again), out.span()) == "");
+    }
+  }
+}
+
+}  // namespace
+
+TEST_SUITE("codec_contract") {
+  TEST_CASE("bytes, residual and decoded values are those of the format for all data and small counts") {
+    for (const auto& codec : all_codecs())
+      for (const Data data : kAllData)
+        for (const std::size_t count : {0, 1, 2, 4, 5, 6, 31, 32, 33, 159, 160, 161, 319}) check(*codec, data, count);
+  }
+
+  TEST_CASE("likewise around pieces and blocks") {
+    for (const auto& codec : all_codecs())
+      for (const Data data : {Data::normal, Data::sparse, Data::alternating, Data::zeros})
+        for (const std::size_t count : {10239, 10240, 10241}) check(*codec, data, count);
+    for (const auto& codec : all_codecs())
+      for (const std::size_t count : {40959, 40960, 40961, 100003}) check(*codec, count % 2 ? Data::sparse : Data::laplace, count);
+  }
+
+  TEST_CASE("bodies are added in rank order to zero or to what is there") {
+    for (const auto& codec : all_codecs())
+      for (const std::size_t count : {161, 10241, 43210}) {
+        CAPTURE(codec->spec());
+        std::vector<std::vector<std::uint8_t>> bodies;
+        std::vector<float> from_zero(count), start = make_data(Data::constant, 9, count), from_start = start;
+        const Case first = make_case(*codec, Data::normal, count, 50);
+        for (std::uint64_t rank = 0; rank < 5; ++rank) {
+          const Case c = make_case(*codec, rank % 2 ? Data::sparse : Data::normal, count, 50 + rank);
+          bodies.push_back(encode(c, nullptr, nullptr, 1));
+          const auto decoded = model_body(c, c.values).decoded;
+          for (std::size_t i = 0; i < count; ++i) {
+            from_zero[i] += decoded[i];
+            from_start[i] += decoded[i];
+          }
+        }
+        std::vector<BodyView> views(bodies.size());
+        for (std::size_t r = 0; r < bodies.size(); ++r) REQUIRE(views[r].open(*codec, first.shape, bodies[r]) == "");
+        for (const int threads : {1, 2, 3}) {
+          Workers workers(threads);
+          auto out = start;
+          CHECK(decode_add(*codec, first.shape, views, out.data(), true, workers) == -1);
+          CHECK(difference(out, from_start) == "");
+          CHECK(decode_add(*codec, first.shape, views, out.data(), false, workers) == -1);
+          CHECK(difference(out, from_zero) == "");
+        }
+      }
+  }
+
+  TEST_CASE("a scale that is given is used instead of the group's own") {
+    for (const auto& codec : all_codecs()) {
+      if (!codec->traits().has_scale) continue;
+      Case c = make_case(*codec, Data::normal, 500, 3);
+      Workers workers(1);
+      std::vector<std::uint8_t> body(c.shape.body_bound(*codec));
+      const Feedback given{nullptr, nullptr, codec->measure(c.values.data(), nullptr, 500) * 2};
+      body.resize(encode_body(*codec, c.shape, c.values.data(), std::span(&given, 1), body.data(), workers));
+      c.groups[0].peak = 2 * peak(c.values);
+      CHECK(difference(body, ModelCodec(codec->spec()).encode(c.values, c.groups).bytes) == "");
+      BodyView view;
+      REQUIRE(view.open(*codec, c.shape, body) == "");
+      CHECK(view.scale(0) == given.scale);
+    }
+  }
+}

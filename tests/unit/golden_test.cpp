@@ -1,0 +1,124 @@
+// Golden files: bytes that must never change. GOLDEN_WRITE=1 in the environment writes the files anew from what this build makes.
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "backend/workers.hpp"
+#include "crimp/payload.hpp"
+#include "support/data.hpp"
+
+using namespace crimp;
+using namespace crimp::test;
+
+namespace {
+
+std::string hash(const void* data, std::size_t bytes) {
+  char text[20];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(XXH3_64bits(data, bytes)));
+  return text;
+}
+std::string hash(const std::vector<float>& v) { return hash(v.data(), v.size() * sizeof(float)); }
+
+std::string hex(const std::vector<std::uint8_t>& bytes) {
+  std::string text;
+  for (const auto b : bytes) {
+    char two[3];
+    std::snprintf(two, sizeof two, "%02x", b);
+    text += two;
+  }
+  return text;
+}
+
+struct Input {
+  std::string data;
+  std::uint64_t seed;
+  std::size_t count;
+};
+std::vector<float> make(const Input& in, std::uint64_t rank = 0) {
+  return in.data == "example37" ? example37() : make_data(data_named(in.data), in.seed + rank, in.count);
+}
+
+struct Encoded {
+  std::vector<std::uint8_t> body;
+  std::vector<float> residual;
+};
+
+Shape shape_of(const std::string& groups, std::size_t count) {
+  Shape shape;
+  const std::size_t step = groups == "tensor" ? count : 10240;
+  for (std::size_t at = 0; at < count; at += step) shape.add_group(std::min(step, count - at));
+  return shape;
+}
+
+// Two steps: the second one's input carries the first one's residual.
+Encoded encode(const Codec& codec, const Shape& shape, const std::vector<float>& values, int steps) {
+  Workers workers(1);
+  Encoded e{{}, std::vector<float>(values.size())};
+  for (int step = 0; step < steps; ++step) {
+    std::vector<Feedback> feedback;
+    for (const auto& g : shape.groups()) feedback.push_back({e.residual.data() + g.offset, e.residual.data() + g.offset, -1.0f});
+    e.body.resize(shape.body_bound(codec));
+    e.body.resize(encode_body(codec, shape, values.data(), feedback, e.body.data(), workers));
+  }
+  return e;
+}
+
+// The right-hand side of a line.
+std::string value_of(const std::vector<std::string>& key) {
+  if (key.at(0) == "input") return hash(make({key.at(1), std::stoull(key.at(2)), std::stoull(key.at(3))}));
+  const auto codec = make_codec(key.at(1));
+  const Input input{key.at(3), std::stoull(key.at(4)), std::stoull(key.at(5))};
+  const Shape shape = shape_of(key.at(2), input.count);
+  if (key[0] == "bytes") return hex(encode(*codec, shape, make(input), 1).body);
+  if (key[0] != "body") throw std::invalid_argument("golden line of unknown kind " + key[0]);
+  const Encoded first = encode(*codec, shape, make(input), 2);
+  Workers workers(1);
+  std::vector<Encoded> ranks{first, encode(*codec, shape, make(input, 1), 2), encode(*codec, shape, make(input, 2), 2)};
+  std::vector<BodyView> views(3);
+  for (std::size_t r = 0; r < 3; ++r) REQUIRE(views[r].open(*codec, shape, ranks[r].body) == "");
+  std::vector<float> sum(input.count);
+  REQUIRE(decode_add(*codec, shape, views, sum.data(), false, workers) == -1);
+  return std::to_string(first.body.size()) + " " + hash(first.body.data(), first.body.size()) + " " + hash(first.residual) + " " + hash(sum);
+}
+
+void check_file(const std::string& name) {
+  const std::string path = std::string(CRIMP_GOLDEN_DIR) + "/" + name;
+  const bool write = std::getenv("GOLDEN_WRITE") != nullptr;
+  std::ifstream in(path);
+  REQUIRE_MESSAGE(in.good(), "no golden file " << path);
+  std::string all, line;
+  int cases = 0;
+  while (std::getline(in, line)) {
+    if (line.empty() || line[0] == '#') {
+      all += line + "\n";
+      continue;
+    }
+    const auto equals = line.find(" = ");
+    REQUIRE_MESSAGE(equals != line.npos, "not 'key = value': " << line);
+    const std::string text = line.substr(0, equals), expected = line.substr(equals + 3);
+    std::istringstream words(text);
+    std::vector<std::string> key;
+    for (std::string word; words >> word;) key.push_back(word);
+    const std::string got = value_of(key);
+    if (!write) CHECK_MESSAGE(got == expected, name << ": " << text << " = " << got << ", expected " << expected);
+    all += text + " = " + got + "\n";
+    ++cases;
+  }
+  CHECK(cases > 0);
+  in.close();
+  if (write) std::ofstream(path) << all;
+}
+
+}  // namespace
+
+TEST_SUITE("golden") {
+  TEST_CASE("generated inputs") { check_file("inputs.txt"); }
+  TEST_CASE("3lc") { check_file("3lc.txt"); }
+  TEST_CASE("casts") { check_file("casts.txt"); }
+}

@@ -1,0 +1,147 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "core/nearest.hpp"
+#include "crimp/config.hpp"
+
+using namespace crimp;
+
+namespace {
+
+Settings read(const std::vector<std::string>& entries, std::vector<Complaint>* complaints = nullptr) {
+  std::vector<const char*> environment;
+  for (const auto& e : entries) environment.push_back(e.c_str());
+  environment.push_back(nullptr);
+  std::vector<Complaint> all;
+  const Settings settings = read_settings(environment.data(), all);
+  if (complaints) {
+    *complaints = all;
+  } else {
+    for (const auto& c : all) FAIL_CHECK(c.text);
+  }
+  return settings;
+}
+
+const Option& option(const std::string& name) {
+  for (const Option& o : option_table())
+    if (name == o.name) return o;
+  throw std::invalid_argument(name);
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+// A legal value of every option that is not its default.
+const std::pair<const char*, const char*> kOther[] = {
+    {"CRIMP_ENABLE", "0"},     {"CRIMP_CODEC", "3lc:s=1.5"},  {"CRIMP_UNKNOWN_LAYOUT", "none"}, {"CRIMP_ERROR_FEEDBACK", "off"},
+    {"CRIMP_MIN_COUNT", "4k"}, {"CRIMP_CHUNK", "1M"},         {"CRIMP_PERIODS", "5"},           {"CRIMP_THREADS", "4"},
+    {"CRIMP_CHECKSUM", "no"},  {"CRIMP_LOG", "debug"},        {"CRIMP_REPORT", "r.json"},       {"CRIMP_TRACE", "t.json"},
+    {"CRIMP_HELP", "1"},
+};
+
+}  // namespace
+
+TEST_SUITE("options") {
+  TEST_CASE("every default is legal and reads back as itself") {
+    for (const Option& o : option_table()) {
+      CAPTURE(std::string(o.name));
+      CHECK(o.get(Settings{}) == o.default_value);
+      Settings settings;
+      CHECK(o.set(settings, o.default_value));
+      CHECK(o.get(settings) == o.default_value);
+      CHECK(std::string(o.name).starts_with("CRIMP_"));
+      CHECK(*o.help);
+      CHECK(*o.legal);
+    }
+    CHECK(digest(read({})) == digest(Settings{}));
+  }
+
+  TEST_CASE("a value that is set reads back and changes the digest exactly where ranks must agree") {
+    std::size_t known = 0;
+    for (const auto& [name, value] : kOther) {
+      CAPTURE(std::string(name));
+      const Option& o = option(name);
+      const Settings settings = read({std::string(name) + "=" + value});
+      CHECK(o.get(settings) != o.default_value);
+      Settings again;
+      CHECK(o.set(again, o.get(settings)));
+      CHECK(o.get(again) == o.get(settings));
+      CHECK((digest(settings) != digest(Settings{})) == o.agreed);
+      ++known;
+    }
+    // A new option needs a line in kOther.
+    CHECK(known + (option_table().back().name == std::string("CRIMP_FAULT")) == option_table().size());
+    for (const char* mine : {"CRIMP_THREADS", "CRIMP_LOG", "CRIMP_REPORT", "CRIMP_TRACE", "CRIMP_HELP"}) CHECK_FALSE(option(mine).agreed);
+  }
+
+  TEST_CASE("an illegal value is refused with its name, the value and what is legal") {
+    const std::pair<const char*, const char*> bad[] = {
+        {"CRIMP_ENABLE", "maybe"},  {"CRIMP_ENABLE", ""},         {"CRIMP_CODEC", ""},           {"CRIMP_UNKNOWN_LAYOUT", ""},
+        {"CRIMP_MIN_COUNT", "0"},   {"CRIMP_MIN_COUNT", "-1"},    {"CRIMP_MIN_COUNT", "1T"},     {"CRIMP_MIN_COUNT", "17179869184G"},
+        {"CRIMP_CHUNK", "10239"},   {"CRIMP_CHUNK", "1073741825"}, {"CRIMP_PERIODS", "1"},       {"CRIMP_PERIODS", "1001"},
+        {"CRIMP_THREADS", "0"},     {"CRIMP_THREADS", "257"},     {"CRIMP_THREADS", "2 "},       {"CRIMP_CHECKSUM", "2"},
+        {"CRIMP_LOG", "Info"},      {"CRIMP_HELP", "y"},          {"CRIMP_MIN_COUNT", "99999999999999999999"},
+        {"CRIMP_MIN_COUNT", "k"},   {"CRIMP_MIN_COUNT", "1.5"},   {"CRIMP_MIN_COUNT", "4kk"},
+    };
+    for (const auto& [name, value] : bad) {
+      std::vector<Complaint> complaints;
+      const Settings settings = read({std::string(name) + "=" + value}, &complaints);
+      CAPTURE(std::string(name));
+      CAPTURE(std::string(value));
+      REQUIRE(complaints.size() == 1);
+      CHECK(complaints[0].illegal);
+      CHECK(has(complaints[0].text, name));
+      CHECK(has(complaints[0].text, std::string("'") + value + "'"));
+      CHECK(has(complaints[0].text, option(name).legal));
+      CHECK(option(name).get(settings) == option(name).default_value);
+    }
+  }
+
+  TEST_CASE("an unknown name is reported with the nearest one and changes nothing") {
+    std::vector<Complaint> complaints;
+    const Settings settings = read({"CRIMP_CODECS=3lc", "CRIMP_ENTIRELY_ELSEWHERE=1", "PATH=/bin", "CRIMPY=1", "CRIMP_THREADS"}, &complaints);
+    REQUIRE(complaints.size() == 2);
+    CHECK_FALSE(complaints[0].illegal);
+    CHECK(has(complaints[0].text, "CRIMP_CODECS"));
+    CHECK(has(complaints[0].text, "'CRIMP_CODEC'"));
+    CHECK(has(complaints[1].text, "CRIMP_ENTIRELY_ELSEWHERE"));
+    CHECK_FALSE(has(complaints[1].text, "did you mean"));
+    CHECK(digest(settings) == digest(Settings{}));
+    std::vector<Complaint> none;
+    CHECK(digest(read_settings(nullptr, none)) == digest(Settings{}));
+  }
+
+  TEST_CASE("suffixes and the whole range") {
+    CHECK(read({"CRIMP_MIN_COUNT=64k"}).min_count == 65536);
+    CHECK(read({"CRIMP_MIN_COUNT=2M"}).min_count == 2u << 20);
+    CHECK(read({"CRIMP_MIN_COUNT=4294967296G"}).min_count == std::uint64_t{1} << 62);
+    CHECK(read({"CRIMP_CHUNK=40960"}).chunk == 40960);
+    CHECK(read({"CRIMP_CHUNK=40961"}).chunk == 51200);
+    CHECK(read({"CRIMP_CHUNK=1G"}).chunk % 10240 == 0);
+    CHECK(read({"CRIMP_CODEC=a=b"}).codec == "a=b");
+    CHECK(read({"CRIMP_LOG=off"}).log == LogLevel::off);
+  }
+
+  TEST_CASE("both tables list every option with its default and what is legal") {
+    const std::string text = options_as_text(), markdown = options_as_markdown();
+    for (const Option& o : option_table()) {
+      CHECK(has(text, std::string(o.name) + "="));
+      CHECK(has(text, std::string("legal: ") + o.legal));
+      CHECK(has(markdown, std::string("| `") + o.name + "` |"));
+      CHECK(has(markdown, o.help));
+    }
+    CHECK(std::count(markdown.begin(), markdown.end(), '\n') == static_cast<std::ptrdiff_t>(option_table().size()) + 2);
+  }
+
+  TEST_CASE("nearest name") {
+    const std::vector<std::string> names{"none", "fp16", "bf16", "3lc"};
+    CHECK(nearest("fp15", names) == "fp16");
+    CHECK(nearest("bp16", names).size() == 4);
+    CHECK(nearest("3lcc", names) == "3lc");
+    CHECK(nearest("topk", names) == "");
+    CHECK(nearest("", names) == "");
+    CHECK(did_you_mean("nonee", names) == ", did you mean 'none'?");
+    CHECK(joined(names) == "none, fp16, bf16, 3lc");
+  }
+}

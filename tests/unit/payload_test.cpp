@@ -1,0 +1,233 @@
+// Bodies that do not follow the format: each kind is refused with a text, and nothing outside the output is written.
+#include "crimp/payload.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "backend/workers.hpp"
+#include "core/random.hpp"
+#include "support/compare.hpp"
+#include "support/data.hpp"
+#include "support/specs.hpp"
+
+using namespace crimp;
+using namespace crimp::test;
+
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+
+Shape three_groups() {
+  Shape shape;
+  shape.add_group(12000);
+  shape.add_group(7);
+  shape.add_group(10240);
+  return shape;
+}
+
+Bytes body_of(const Codec& codec, const Shape& shape, std::uint64_t seed = 1) {
+  Workers workers(1);
+  const auto values = make_sparse(0.05, seed, shape.count());
+  Bytes body(shape.body_bound(codec));
+  body.resize(encode_body(codec, shape, values.data(), {}, body.data(), workers));
+  return body;
+}
+
+std::string open(const Codec& codec, const Shape& shape, const Bytes& body) {
+  // A copy of its own size, so that the address sanitizer sees a read behind it.
+  const std::vector<std::uint8_t> exact(body);
+  BodyView view;
+  return view.open(codec, shape, exact);
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+}  // namespace
+
+TEST_SUITE("payload") {
+  TEST_CASE("shape cuts groups into pieces") {
+    Shape shape = three_groups();
+    shape.add_group(0);
+    CHECK(shape.count() == 22247);
+    REQUIRE(shape.groups().size() == 3);
+    REQUIRE(shape.pieces().size() == 4);
+    const std::uint64_t expected[][3] = {{0, 10240, 0}, {10240, 1760, 0}, {12000, 7, 1}, {12007, 10240, 2}};
+    for (std::size_t p = 0; p < 4; ++p) {
+      CHECK(shape.pieces()[p].offset == expected[p][0]);
+      CHECK(shape.pieces()[p].count == expected[p][1]);
+      CHECK(shape.pieces()[p].group == expected[p][2]);
+    }
+    CHECK(shape.first_piece(2) == 3);
+    const auto lc = make_codec("3lc"), plain = make_codec("3lc:zero_run=0"), none = make_codec("none");
+    CHECK(shape.prefix_bytes(*lc) == 64);
+    CHECK(shape.prefix_bytes(*none) == 0);
+    CHECK(shape.body_bound(*none) == (4 * 22247 + 63) / 64 * 64);
+    CHECK(shape.body_bound(*plain) == 64 + (2048 + 352 + 2 + 2048 + 63) / 64 * 64);
+    shape.clear();
+    CHECK(shape.count() == 0);
+    CHECK(shape.body_bound(*lc) == 0);
+  }
+
+  TEST_CASE("a body of another size is refused") {
+    for (const auto& codec : all_codecs()) {
+      CAPTURE(codec->spec());
+      const Shape shape = three_groups();
+      const Bytes good = body_of(*codec, shape);
+      CHECK(open(*codec, shape, good) == "");
+      for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{63}, good.size() - 64, good.size() - 1, good.size() + 64}) {
+        Bytes bad = good;
+        bad.resize(size);
+        CHECK(has(open(*codec, shape, bad), "bytes"));
+      }
+    }
+  }
+
+  TEST_CASE("padding that is not zero is refused before and behind the pieces") {
+    for (const auto& codec : all_codecs()) {
+      CAPTURE(codec->spec());
+      Shape shape;  // 12007 elements leave padding for every codec
+      shape.add_group(12000);
+      shape.add_group(7);
+      Bytes bad = body_of(*codec, shape);
+      bad.back() = 1;
+      CHECK(has(open(*codec, shape, bad), "padding"));
+      const std::size_t prefix = shape.prefix_bytes(*codec);
+      if (prefix == 0) continue;
+      bad.back() = 0;
+      CHECK(open(*codec, shape, bad) == "");
+      const std::size_t table = 8 + (codec->traits().fixed_size ? 0 : 6);
+      for (std::size_t at = table; at < prefix; ++at) {
+        bad[at] = 0x80;
+        CHECK(has(open(*codec, shape, bad), "padding"));
+        bad[at] = 0;
+      }
+    }
+  }
+
+  TEST_CASE("a scale that is negative or not finite is refused") {
+    const Shape shape = three_groups();
+    for (const auto& codec : all_codecs()) {
+      if (!codec->traits().has_scale) continue;
+      for (const float scale : {-1.0f, -0x1p-149f, std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                                std::numeric_limits<float>::quiet_NaN()})
+        for (std::size_t g = 0; g < 3; ++g) {
+          Bytes bad = body_of(*codec, shape);
+          std::memcpy(bad.data() + 4 * g, &scale, 4);
+          CHECK(has(open(*codec, shape, bad), "scale " + std::to_string(g)));
+        }
+      Bytes zero = body_of(*codec, shape);
+      std::memset(zero.data(), 0, 4);
+      CHECK(open(*codec, shape, zero) == "");
+    }
+  }
+
+  TEST_CASE("a length beyond the bound is refused and one that does not fit the body too") {
+    const Shape shape = three_groups();
+    const auto codec = make_codec("3lc");
+    for (const std::size_t piece : {0, 1, 2, 3}) {
+      Bytes bad = body_of(*codec, shape);
+      const std::uint64_t bound = codec->piece_bound(shape.pieces()[piece].count);
+      for (const std::uint64_t length : {bound + 1, std::uint64_t{65535}}) {
+        bad[12 + 2 * piece] = static_cast<std::uint8_t>(length & 0xff);
+        bad[13 + 2 * piece] = static_cast<std::uint8_t>(length >> 8);
+        CHECK(has(open(*codec, shape, bad), "piece " + std::to_string(piece) + " claims " + std::to_string(length)));
+      }
+    }
+    Bytes bad = body_of(*codec, shape);
+    bad[12] = 0;  // piece 0: shorter by up to 255 bytes, so that the sum no longer fills the body
+    bad[13] = 0;
+    CHECK(open(*codec, shape, bad) != "");
+  }
+
+  TEST_CASE("malformed pieces are found and nothing outside the output is written") {
+    Shape shape;
+    shape.add_group(12000);
+    shape.add_group(33);
+    int found = 0;
+    for (const auto& codec : all_codecs()) {
+      if (!codec->traits().has_scale) continue;  // every byte string is a legal piece of the others
+      CAPTURE(codec->spec());
+      const Random random(11, 0);
+      for (std::uint64_t round = 0; round < 300; ++round) {
+        CAPTURE(round);
+        std::vector<Bytes> bodies{body_of(*codec, shape, 1), body_of(*codec, shape, 2), body_of(*codec, shape, 3)};
+        Bytes& bad = bodies[1];
+        std::vector<BodyView> views(3);
+        for (std::size_t r = 0; r < 3; ++r) REQUIRE(views[r].open(*codec, shape, bodies[r]) == "");
+        // Garbage of three kinds in the pieces: any bytes, only runs, one byte changed.
+        const std::size_t first = shape.prefix_bytes(*codec);
+        std::size_t end = first;
+        for (std::size_t p = 0; p < shape.pieces().size(); ++p) end += views[1].piece(p).size();
+        for (std::size_t i = first; i < end; ++i) {
+          const auto r = static_cast<std::uint8_t>(random.bits(round * 100000 + i));
+          if (round % 3 == 0) bad[i] = r;
+          if (round % 3 == 1) bad[i] = static_cast<std::uint8_t>(243 + r % 13);
+        }
+        if (round % 3 == 2) bad[first + random.bits(round) % (end - first)] ^= static_cast<std::uint8_t>(1 + random.bits(round + 7) % 255);
+        REQUIRE(views[1].open(*codec, shape, bad) == "");
+        Guarded<float> out(shape.count());
+        Workers workers(1 + static_cast<int>(round % 2));
+        const int who = decode_add(*codec, shape, views, out.data(), false, workers);
+        CHECK((who == 1 || (who == -1 && round % 3 == 2)));
+        CHECK(out.intact());
+        found += who == 1;
+      }
+    }
+    CHECK(found > 8 * 200);
+  }
+
+  TEST_CASE("of several malformed bodies the first is named whatever the threads") {
+    const auto codec = make_codec("3lc:zero_run=0");
+    Shape shape;
+    shape.add_group(40960);
+    std::vector<Bytes> bodies(3, body_of(*codec, shape));
+    bodies[2][shape.prefix_bytes(*codec)] = 255;  // in the first piece
+    bodies[1][bodies[1].size() - 1] = 243;        // in the last one
+    std::vector<BodyView> views(3);
+    for (std::size_t r = 0; r < 3; ++r) REQUIRE(views[r].open(*codec, shape, bodies[r]) == "");
+    for (const int threads : {1, 2, 3}) {
+      Workers workers(threads);
+      std::vector<float> out(shape.count());
+      CHECK(decode_add(*codec, shape, views, out.data(), false, workers) == 1);
+    }
+  }
+
+  TEST_CASE("truncated pieces are refused by every codec") {
+    for (const auto& codec : all_codecs())
+      for (const std::size_t count : {1, 5, 160, 999, 10240}) {
+        const auto values = make_sparse(0.1, count, count);
+        std::vector<std::uint8_t> piece(codec->piece_bound(count));
+        piece.resize(codec->encode_piece(values.data(), nullptr, nullptr, count, 1.0f, piece.data()));
+        Guarded<float> acc(count);
+        CHECK(codec->decode_add_piece(piece.data(), piece.size(), count, 1.0f, acc.data()));
+        for (std::size_t cut = 1; cut <= std::min<std::size_t>(piece.size(), 70); ++cut) {
+          const std::vector<std::uint8_t> shorter(piece.begin(), piece.end() - static_cast<std::ptrdiff_t>(cut));
+          CHECK_FALSE(codec->decode_add_piece(shorter.data(), shorter.size(), count, 1.0f, acc.data()));
+        }
+        piece.push_back(121);
+        CHECK_FALSE(codec->decode_add_piece(piece.data(), piece.size(), count, 1.0f, acc.data()));
+        CHECK(acc.intact());
+      }
+  }
+
+  TEST_CASE("progress is called between pieces on the calling thread") {
+    const auto codec = make_codec("3lc");
+    const Shape shape = three_groups();
+    const auto values = make_data(Data::normal, 4, shape.count());
+    for (const int threads : {1, 3}) {
+      Workers workers(threads);
+      int calls = 0;  // not atomic: another thread's call would be a race
+      Bytes body(shape.body_bound(*codec));
+      body.resize(encode_body(*codec, shape, values.data(), {}, body.data(), workers, [&] { ++calls; }));
+      CHECK(calls > 0);
+      calls = 0;
+      BodyView view;
+      REQUIRE(view.open(*codec, shape, body) == "");
+      std::vector<float> out(shape.count());
+      CHECK(decode_add(*codec, shape, std::span(&view, 1), out.data(), false, workers, [&] { ++calls; }) == -1);
+      CHECK(calls > 0);
+    }
+  }
+}

@@ -1,0 +1,60 @@
+#include "crimp/wire.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstring>
+
+using namespace crimp;
+
+TEST_SUITE("wire") {
+  TEST_CASE("the header's bytes are those of the format") {
+    Header h;
+    h.codec = 4;
+    h.dtype = 3;
+    h.flags = 2;
+    h.count = 0x1122334455667788;
+    h.body_bytes = 0x40;
+    h.body_hash = 0x0102030405060708;
+    h.call = 0xa1a2a3a4;
+    h.chunk = 0xb1b2b3b4;
+    h.parameters = 0xc1c2c3c4;
+    h.layout = 0xd1d2d3d4;
+    h.encode_us = 0xe1e2e3e4;
+    h.wire_us = 0xf1f2f3f4;
+    const unsigned char expected[64] = {
+        'C',  'R',  'M',  'P',  1,    4,    3,    2,    0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 0x40, 0, 0, 0, 0, 0,
+        0,    0,    8,    7,    6,    5,    4,    3,    2,    1,    0xa4, 0xa3, 0xa2, 0xa1, 0xb4, 0xb3, 0xb2, 0xb1, 0xc4, 0xc3,
+        0xc2, 0xc1, 0xd4, 0xd3, 0xd2, 0xd1, 0xe4, 0xe3, 0xe2, 0xe1, 0xf4, 0xf3, 0xf2, 0xf1, 0};
+    CHECK(std::memcmp(&h, expected, 64) == 0);
+  }
+
+  TEST_CASE("what must be equal is compared and what is the sender's own is not") {
+    Header mine;
+    mine.codec = 4;
+    mine.count = 100;
+    CHECK(disagreement(mine, mine) == "");
+    const auto changed = [&](auto change) {
+      Header got = mine;
+      change(got);
+      return disagreement(mine, got);
+    };
+    CHECK(changed([](Header& h) { h.body_bytes = 640; }) == "");
+    CHECK(changed([](Header& h) { h.body_hash = 1; }) == "");
+    CHECK(changed([](Header& h) { h.encode_us = 1; h.wire_us = 2; }) == "");
+    CHECK(changed([](Header& h) { h.flags = kFlagExact; }) == "");
+    CHECK(changed([](Header& h) { h.flags = kFlagExact | kFlagNoMemory; }) == "");
+    CHECK(changed([](Header& h) { h.magic ^= 1; }).find("no Crimp header") != std::string::npos);
+    CHECK(changed([](Header& h) { h.version = 2; }).find("version is 2, here 1") != std::string::npos);
+    CHECK(changed([](Header& h) { h.codec = 2; }).find("the codec is 2, here 4") != std::string::npos);
+    CHECK(changed([](Header& h) { h.dtype = 1; }).find("type") != std::string::npos);
+    CHECK(changed([](Header& h) { h.flags = 4; }).find("reserved") != std::string::npos);
+    CHECK(changed([](Header& h) { h.reserved = std::uint64_t{1} << 63; }).find("reserved") != std::string::npos);
+    CHECK(changed([](Header& h) { h.count = 101; }).find("count is 101, here 100") != std::string::npos);
+    CHECK(changed([](Header& h) { h.call = 1; }).find("call number") != std::string::npos);
+    CHECK(changed([](Header& h) { h.chunk = 1; }).find("chunk") != std::string::npos);
+    CHECK(changed([](Header& h) { h.parameters = 1; }).find("parameter") != std::string::npos);
+    CHECK(changed([](Header& h) { h.layout = 1; }).find("layout") != std::string::npos);
+    CHECK(changed([](Header& h) { h.body_bytes = 63; }).find("body size") != std::string::npos);
+  }
+}
