@@ -43,6 +43,7 @@ class CallSequence {
 
   // Notes one call; its layout is periodic or unknown.
   Layout observe(std::uint64_t count, Dtype type);
+  static constexpr const char* kKeyPrefix = "#";  // of all its keys
   std::uint32_t period() const { return period_; }            // 0 where nothing is proved
   std::uint32_t refutations() const { return refutations_; }  // how often a proved period ended
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "crimp/backend.hpp"
 
@@ -13,7 +14,8 @@ class ResidualStore {
  public:
   // The tensor's residual, zeros when new. A tensor that comes back with another count starts from zeros. Throws Error{out_of_memory}.
   float* find(const std::string& key, std::uint64_t count);
-  void clear() { tensors_.clear(); }
+  // Drops the tensors whose keys begin so.
+  void forget(std::string_view prefix);
   std::uint64_t bytes() const;
   std::size_t tensors() const { return tensors_.size(); }
 

@@ -56,6 +56,10 @@ float* ResidualStore::find(const std::string& key, std::uint64_t count) {
   return reinterpret_cast<float*>(it->second.memory.data());
 }
 
+void ResidualStore::forget(std::string_view prefix) {
+  std::erase_if(tensors_, [&](const auto& entry) { return entry.first.starts_with(prefix); });
+}
+
 std::uint64_t ResidualStore::bytes() const {
   std::uint64_t sum = 0;
   for (const auto& [key, tensor] : tensors_) sum += tensor.memory.bytes();

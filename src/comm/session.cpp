@@ -55,7 +55,9 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
   const FloatEnvironment environment;
   const Settings& settings = runtime_.settings();
 
+  const std::uint32_t refuted = calls_.refutations();
   Layout layout = request.segments ? Layout{Layout::Source::named, *request.segments} : calls_.observe(request.count, request.dtype);
+  if (calls_.refutations() != refuted) residuals_.forget(CallSequence::kKeyPrefix);  // nobody will ask for them again
   const Codec* codec = runtime_.codec().get();
   if (codec->traits().needs_residual && settings.error_feedback && !layout.known()) {
     codec = runtime_.unknown_layout_codec().get();

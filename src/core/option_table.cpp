@@ -49,7 +49,7 @@ std::string flag_text(bool b) { return b ? "1" : "0"; }
 
 // The texts of codecs are read by make_codec once, at start-up; core knows no codec.
 constexpr Option kTable[] = {
-    {"CRIMP_ENABLE", "1", "0 or 1", "0: every call passes through", true,
+    {"CRIMP_ENABLE", "1", "0 or 1 (off or on)", "0: every call passes through", true,
      [](Settings& s, std::string_view t) { return parse_flag(t, s.enable); }, [](const Settings& s) { return flag_text(s.enable); }},
     {"CRIMP_CODEC", "auto", "auto, none, fp16, bf16, 3lc, or codec:parameter=value,...",
      "how gradients are compressed; auto: nothing lossy until a codec is chosen (crimp info --codecs lists all)", true,
@@ -58,7 +58,7 @@ constexpr Option kTable[] = {
      "replaces a codec that needs a residual in calls whose tensors are not known; none: such calls pass through", true,
      [](Settings& s, std::string_view t) { return parse_codec(t, s.unknown_layout); },
      [](const Settings& s) { return s.unknown_layout; }},
-    {"CRIMP_ERROR_FEEDBACK", "1", "0 or 1", "0: no residuals are kept, whatever the codec loses is lost", true,
+    {"CRIMP_ERROR_FEEDBACK", "1", "0 or 1 (off or on)", "0: no residuals are kept, whatever the codec loses is lost", true,
      [](Settings& s, std::string_view t) { return parse_flag(t, s.error_feedback); },
      [](const Settings& s) { return flag_text(s.error_feedback); }},
     {"CRIMP_MIN_COUNT", "16384", "1 .. 2^62 elements (suffix k, M, G)", "calls with fewer elements pass through", true,
@@ -79,7 +79,7 @@ constexpr Option kTable[] = {
     {"CRIMP_THREADS", "1", "1 .. 256", "threads that encode and decode, per rank; results do not depend on it", false,
      [](Settings& s, std::string_view t) { return parse_number(t, 1, 256, s.threads); },
      [](const Settings& s) { return std::to_string(s.threads); }},
-    {"CRIMP_CHECKSUM", "1", "0 or 1", "payload bodies carry a hash that receivers check", true,
+    {"CRIMP_CHECKSUM", "1", "0 or 1 (off or on)", "payload bodies carry a hash that receivers check", true,
      [](Settings& s, std::string_view t) { return parse_flag(t, s.checksum); },
      [](const Settings& s) { return flag_text(s.checksum); }},
     {"CRIMP_LOG", "info", "off, error, warn, info, debug", "how much is said on standard error; info: one line at start and a summary at the end",
@@ -89,7 +89,7 @@ constexpr Option kTable[] = {
      [](Settings& s, std::string_view t) { return parse_text(t, s.report); }, [](const Settings& s) { return s.report; }},
     {"CRIMP_TRACE", "", "a file name", "rank 0 writes the encode, wire and decode times of all ranks as Chrome trace events (for Perfetto)",
      false, [](Settings& s, std::string_view t) { return parse_text(t, s.trace); }, [](const Settings& s) { return s.trace; }},
-    {"CRIMP_HELP", "0", "0 or 1", "1: rank 0 prints this table at start", false,
+    {"CRIMP_HELP", "0", "0 or 1 (off or on)", "1: rank 0 prints this table at start", false,
      [](Settings& s, std::string_view t) { return parse_flag(t, s.help); }, [](const Settings& s) { return flag_text(s.help); }},
 #ifdef CRIMP_FAULTS
     {"CRIMP_FAULT", "", "name@rank[:nth],...", "test builds only: faults on demand (src/core/fault.hpp)", false,

@@ -29,7 +29,7 @@ Layout CallSequence::observe(std::uint64_t count, Dtype type) {
     if (signature == history_[phase_]) {
       const std::uint32_t ordinal = phase_;
       phase_ = (phase_ + 1) % period_;
-      return {Layout::Source::periodic, {{"#" + std::to_string(generation_) + "." + std::to_string(ordinal), 0, count, false}}};
+      return {Layout::Source::periodic, {{kKeyPrefix + std::to_string(generation_) + "." + std::to_string(ordinal), 0, count, false}}};
     }
     period_ = 0;
     ++refutations_;
