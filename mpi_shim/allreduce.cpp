@@ -4,6 +4,7 @@
 #include "comm/session.hpp"
 #include "eligibility.hpp"
 #include "guard.hpp"
+#include "horovod/observer.hpp"
 
 namespace crimp {
 namespace {
@@ -52,7 +53,13 @@ int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, M
       why = Pass::odd_arguments;
     } else {
       return guard(comm, [&] {
-        const AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, static_cast<std::uint64_t>(count), *dtype};
+        AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, static_cast<std::uint64_t>(count), *dtype};
+        request.sum_exactly = [&](void* buffer, std::uint64_t n) {
+          return next.Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(n), type, op, comm);  // n <= count
+        };
+        std::optional<Layout> layout;
+        if (horovod::Observer::get().detected()) layout = horovod::Observer::get().data_call(request.count, *dtype, comm);
+        if (layout) request.layout = &*layout;
         Session* session = runtime.session(comm, &why);
         if (session && session->allreduce(request, &why)) return MPI_SUCCESS;
         runtime.report.passed(why);
@@ -61,8 +68,15 @@ int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, M
     }
   }
   runtime.report.passed(why);
-  const Inside here;
-  return pass();
+  auto& horovod = horovod::Observer::get();
+  if (horovod.detected() && sendbuf == MPI_IN_PLACE) horovod.before_allreduce(recvbuf, count, type, op, comm);
+  int rc;
+  {
+    const Inside here;
+    rc = pass();
+  }
+  if (rc == MPI_SUCCESS && horovod.detected()) horovod.after_allreduce(recvbuf, count, type, op, comm);
+  return rc;
 }
 
 }  // namespace crimp

@@ -71,7 +71,7 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
     if (!runtime.started()) runtime.start(false);
     const Handles h = handles(dtype);
     const auto type = static_cast<Dtype>(dtype);
-    const std::vector<Segment> named = segments ? read_segments(segments, segment_count, count) : std::vector<Segment>{};
+    const Layout named{Layout::Source::named, segments ? read_segments(segments, segment_count, count) : std::vector<Segment>{}};
     Pass why = Pass::off;
     if (runtime.late() && comm != MPI_COMM_NULL) runtime.session(comm, &why);
     if (!runtime.compressing()) {
@@ -81,7 +81,8 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
     } else if (comm == MPI_COMM_NULL || odd_arguments(sendbuf, recvbuf, count)) {
       why = Pass::odd_arguments;
     } else if (Session* session = runtime.session(comm, &why)) {
-      const AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, count, type, segments ? &named : nullptr};
+      AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, count, type, segments ? &named : nullptr};
+      request.sum_exactly = [&](void* buffer, std::uint64_t n) { return sum_exactly(MPI_IN_PLACE, buffer, n, h, size_of(type), comm); };
       if (session->allreduce(request, &why)) return MPI_SUCCESS;
     }
     runtime.report.passed(why);

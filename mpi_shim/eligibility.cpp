@@ -1,6 +1,7 @@
 #include "eligibility.hpp"
 
 #include "comm/half_type.hpp"
+#include "half_ops.hpp"
 
 namespace crimp {
 
@@ -17,6 +18,11 @@ std::optional<Dtype> summed_type(MPI_Datatype type, MPI_Op op, Pass* why) {
   if (half_types_exist()) {
     if (op == half_sum(Dtype::f16) && type == half_type(Dtype::f16)) return Dtype::f16;
     if (op == half_sum(Dtype::bf16) && type == half_type(Dtype::bf16)) return Dtype::bf16;
+  }
+  if (sums_halves(op)) {
+    if (holds_halves(type)) return Dtype::f16;
+    *why = Pass::type;
+    return {};
   }
   *why = Pass::operation;
   return {};

@@ -21,6 +21,10 @@ Next find_all(bool pmpi) {
   CRIMP_FIND(Finalize);
   CRIMP_FIND(Allreduce);
   CRIMP_FIND(Pcontrol);
+  CRIMP_FIND(Bcast);
+  CRIMP_FIND(Gatherv);
+  CRIMP_FIND(Op_create);
+  CRIMP_FIND(Op_free);
 #undef CRIMP_FIND
   return n;
 }

@@ -13,6 +13,10 @@ struct Next {
   int (*Finalize)();
   int (*Allreduce)(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm);
   int (*Pcontrol)(int, ...);
+  int (*Bcast)(void*, int, MPI_Datatype, int, MPI_Comm);
+  int (*Gatherv)(const void*, int, MPI_Datatype, void*, const int*, const int*, MPI_Datatype, int, MPI_Comm);
+  int (*Op_create)(MPI_User_function*, int, MPI_Op*);
+  int (*Op_free)(MPI_Op*);
 };
 
 const Next& next_mpi();   // entered by MPI_x

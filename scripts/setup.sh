@@ -21,6 +21,8 @@ libhwy-dev              SIMD in the codecs, chosen at run time
 librandom123-dev        counter-based random numbers
 libcli11-dev            command lines
 nlohmann-json3-dev      reports
+libflatbuffers-dev      reads what Horovod broadcasts
+flatbuffers-compiler    makes the reader
 libxxhash-dev           digests of settings and payloads
 librapidcheck-dev       property tests
 gfortran                tests of the Fortran bindings

@@ -15,6 +15,9 @@ struct Settings {
   bool enable = true;
   std::string codec = "auto";
   std::string unknown_layout = "fp16";
+  std::string rules = "*bias=none; *bn*=none; *norm*=none; <1024=none";
+  std::string merge = "off";
+  int hold_ms = 100;
   bool error_feedback = true;
   std::uint64_t min_count = 16384;
   std::uint64_t chunk = 655360;

@@ -1,7 +1,7 @@
 // Which tensors lie in a buffer. Error feedback needs the answer: a residual belongs to a tensor, never to an address.
 //
 // Sources, best first (design: README, "Which tensor is this?"): named segments through crimp_allreduce; the Horovod negotiation
-// decoder (to come, mpi_shim/horovod/); a call sequence that proved periodic; unknown.
+// decoder (mpi_shim/horovod/); a call sequence that proved periodic; unknown.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,10 +15,12 @@ struct Segment {
   std::string key;  // names the tensor on this communicator; its residual is stored under it
   std::uint64_t offset, count;
   bool one_scale;  // true: one tensor, one scale. False: its inside is unknown, one scale per kBlockElements.
+  // skip: padding (Horovod's GPU buffers have it, uninitialised), or another codec's tensor. Neither read nor written.
+  enum class Use : std::uint8_t { sum, skip } use = Use::sum;
 };
 
 struct Layout {
-  enum class Source { unknown, periodic, named };
+  enum class Source { unknown, periodic, negotiated, named };
   Source source = Source::unknown;
   std::vector<Segment> segments;  // tile [0, count) in order; one keyless segment where unknown
 

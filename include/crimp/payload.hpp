@@ -21,7 +21,7 @@ struct Group {
   std::uint64_t offset, count;
 };
 
-// How a chunk is cut. Groups tile [0, count) in order; each group is cut into pieces of kPieceElements, the last one shorter.
+// How a chunk is cut. Groups and gaps tile [0, count) in order; each group is cut into pieces of kPieceElements, the last one shorter.
 class Shape {
  public:
   struct Piece {
@@ -30,6 +30,7 @@ class Shape {
   };
   void clear();
   void add_group(std::uint64_t count);  // appended behind the last one; count 0 adds nothing
+  void add_gap(std::uint64_t count) { count_ += count; }  // elements that are neither read nor written
   std::uint64_t count() const { return count_; }
   std::span<const Group> groups() const { return groups_; }
   std::span<const Piece> pieces() const { return pieces_; }

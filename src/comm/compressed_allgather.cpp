@@ -28,7 +28,7 @@ class Cutter {
     if (!call.codec->traits().has_scale || call.flags) return;
     for (std::size_t s = 0; s < scales_.size(); ++s) {
       const Segment& segment = call.layout->segments[s];
-      if (!segment.one_scale || segment.offset / call.chunk == (segment.offset + segment.count - 1) / call.chunk) continue;
+      if (!segment.one_scale || segment.use == Segment::Use::skip || segment.offset / call.chunk == (segment.offset + segment.count - 1) / call.chunk) continue;
       scales_[s] = call.codec->measure(call.in + segment.offset, residual(s), segment.count);
     }
   }
@@ -43,6 +43,10 @@ class Cutter {
         segments.begin());
     for (s -= s > 0; s < segments.size() && segments[s].offset < end; ++s) {
       const std::uint64_t from = std::max(begin, segments[s].offset), to = std::min(end, segments[s].offset + segments[s].count);
+      if (segments[s].use == Segment::Use::skip) {
+        shape.add_gap(to - from);
+        continue;
+      }
       const std::uint64_t step = segments[s].one_scale ? std::max<std::uint64_t>(to - from, 1) : kBlockElements;
       for (std::uint64_t at = from; at < to; at += step) {
         shape.add_group(std::min(step, to - at));

@@ -26,7 +26,7 @@ void Runtime::read() {
   settings_ = read_settings(environ, complaints_);
   const auto refuse = [&](const std::string& text) { complaints_.push_back({text, true}); };
   try {
-    if (settings_.codec != "auto" && settings_.codec != "none") codec_ = make_codec(settings_.codec);
+    if (settings_.codec != "auto" && settings_.codec != "none") choose(make_codec(settings_.codec));
   } catch (const Error& e) {
     refuse(std::string("CRIMP_CODEC: ") + e.what());
   }
@@ -38,6 +38,17 @@ void Runtime::read() {
     }
   } catch (const Error& e) {
     refuse(std::string("CRIMP_UNKNOWN_LAYOUT: ") + e.what());
+  }
+  try {
+    merge_plan_ = MergePlan(settings_.merge);
+  } catch (const Error& e) {
+    refuse(e.what());
+  }
+  try {
+    rules_ = Rules(settings_.rules);
+    for (const auto& rule : rules_.all()) rule_codecs_.push_back(rule.codec == "none" ? nullptr : make_codec(rule.codec));
+  } catch (const Error& e) {
+    refuse(e.what());
   }
   for (const auto& c : complaints_)
     if (c.illegal) illegal_rank_ = world_rank_;
@@ -70,10 +81,23 @@ void Runtime::start(bool world) {
     gather_trace_ = !settings_.trace.empty();
   }
   usable_ = settings_.enable && illegal_rank_ < 0 && !differ_;
-  if (usable_ && codec_) workers_ = std::make_unique<Workers>(settings_.threads);
+  workers_ = std::make_unique<Workers>(usable_ && settings_.codec != "none" ? settings_.threads : 1);
   if (gather_trace_) trace_ = std::make_unique<Trace>();
   if (world_rank_ == 0 || world_rank_ == illegal_rank_) announce();
   state_.store(State::running, std::memory_order_release);
+}
+
+void Runtime::choose(std::shared_ptr<const Codec> codec) {
+  codec_ = std::move(codec);
+  has_codec_.store(true, std::memory_order_release);
+}
+
+void Runtime::horovod_recognised() {
+  std::lock_guard lock(mutex_);
+  if (codec_ || settings_.codec != "auto" || !usable_) return;
+  choose(make_codec("3lc"));
+  if (world_rank_ == 0)
+    log(LogLevel::info, "Horovod recognised: its gradients are compressed with " + codec_->spec() + " (CRIMP_CODEC=none switches this off)");
 }
 
 void Runtime::announce() const {
@@ -89,11 +113,17 @@ void Runtime::announce() const {
   else if (!settings_.enable)
     log(LogLevel::info, version + "off (CRIMP_ENABLE=0): every call passes through");
   else if (!codec_)
-    log(LogLevel::info, version + "nothing is compressed until CRIMP_CODEC names a codec, as in CRIMP_CODEC=3lc");
+    log(LogLevel::info, version + "nothing is compressed until CRIMP_CODEC names a codec, as in CRIMP_CODEC=3lc" +
+                            (settings_.codec == "auto" ? " (or Horovod is recognised)" : ""));
   else
     log(LogLevel::info, version + std::to_string(world_size_) + (world_size_ == 1 ? " rank" : " ranks") + ", MPI_Allreduce sums of " + std::to_string(settings_.min_count) +
                             " or more floats are compressed with " + codec_->spec() + " (" + simd_target() + ", " +
                             std::to_string(settings_.threads) + (settings_.threads == 1 ? " thread)" : " threads)"));
+}
+
+const Codec* Runtime::codec_for(const std::string& name, std::uint64_t count) const {
+  const int rule = rules_.match(name, count);
+  return rule < 0 ? codec_.get() : rule_codecs_[static_cast<std::size_t>(rule)].get();
 }
 
 Pass Runtime::why_off() const {

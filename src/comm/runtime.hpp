@@ -15,6 +15,8 @@
 #include "core/trace.hpp"
 #include "crimp/codec.hpp"
 #include "crimp/config.hpp"
+#include "schedule/merge_plan.hpp"
+#include "schedule/rules.hpp"
 
 namespace crimp {
 
@@ -27,13 +29,15 @@ class Runtime {
 
   // After MPI_Init: reads the settings, compares them over MPI_COMM_WORLD (collective where `world` is true), says the start-up line.
   void start(bool world);
+  // Horovod runs in this process: CRIMP_CODEC=auto now means its default codec. On all ranks, before Horovod's first data call.
+  void horovod_recognised();
   // Before MPI_Finalize: ends all sessions, says the summary, writes report and trace (collective where start() was).
   void finish();
 
   bool running() const { return state_.load(std::memory_order_acquire) == State::running; }
   bool started() const { return state_.load(std::memory_order_acquire) != State::idle; }
   // A codec was chosen, settings are legal and agreed, and MPI_Pcontrol has not switched it off.
-  bool compressing() const { return codec_ && usable_ && switched_on.load(std::memory_order_relaxed); }
+  bool compressing() const { return has_codec_.load(std::memory_order_acquire) && usable_ && switched_on.load(std::memory_order_relaxed); }
   std::atomic<bool> switched_on{true};  // MPI_Pcontrol
   Pass why_off() const;                 // where not compressing()
   bool legal() const { return illegal_rank_ < 0; }  // no setting has an illegal value
@@ -44,6 +48,10 @@ class Runtime {
   const Settings& settings() const { return settings_; }
   const std::shared_ptr<const Codec>& codec() const { return codec_; }
   const std::shared_ptr<const Codec>& unknown_layout_codec() const { return unknown_codec_; }  // null: pass through
+  // The codec of a named tensor, by CRIMP_RULES; null: it is summed exactly.
+  const Codec* codec_for(const std::string& name, std::uint64_t count) const;
+  // CRIMP_MERGE; off where settings are illegal or differ, or Crimp is switched off.
+  MergePlan merge_plan() const { return usable_ ? merge_plan_ : MergePlan(); }
   Workers& workers() { return *workers_; }
   Trace* trace() { return trace_.get(); }
   Report report;
@@ -60,11 +68,16 @@ class Runtime {
   void write_files();
   static int forget(MPI_Comm, int keyval, void* session, void* extra);
 
+  void choose(std::shared_ptr<const Codec>);
   std::atomic<State> state_{State::idle};
+  std::atomic<bool> has_codec_{false};
   std::mutex mutex_;  // start, keyval, sessions_
   Settings settings_;
   std::vector<Complaint> complaints_;
   std::shared_ptr<const Codec> codec_, unknown_codec_;
+  MergePlan merge_plan_;
+  Rules rules_;
+  std::vector<std::shared_ptr<const Codec>> rule_codecs_;  // one per rule; null: exact
   std::unique_ptr<Workers> workers_;
   std::unique_ptr<Trace> trace_;
   std::set<Session*> sessions_;

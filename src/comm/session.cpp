@@ -1,6 +1,9 @@
 #include "comm/session.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
+#include <optional>
 
 #include "comm/mpi_transport.hpp"
 #include "comm/runtime.hpp"
@@ -50,72 +53,163 @@ Session::Session(Runtime& runtime, MPI_Comm comm, int rank, int size)
     : runtime_(runtime), comm_(comm), rank_(rank), size_(size), usable_(settings_agree(comm, rank, size, runtime.settings(), runtime.legal())),
       calls_(runtime.settings().periods) {}
 
+Layout Session::find_layout(const AllreduceRequest& request) {
+  if (request.layout) return *request.layout;
+  const std::uint32_t refuted = calls_.refutations();
+  Layout layout = calls_.observe(request.count, request.dtype);
+  if (calls_.refutations() != refuted) residuals_.forget(CallSequence::kKeyPrefix);  // nobody will ask for them again
+  return layout;
+}
+
+bool Session::choose(const Layout& layout, std::vector<const Codec*>& codecs, Pass* why) {
+  const bool named = layout.source == Layout::Source::named || layout.source == Layout::Source::negotiated;
+  bool any = false;
+  for (const Segment& segment : layout.segments) {
+    const Codec* codec = segment.use == Segment::Use::skip ? nullptr
+                         : named                           ? runtime_.codec_for(segment.key, segment.count)
+                                                           : runtime_.codec().get();
+    if (codec && codec->traits().needs_residual && runtime_.settings().error_feedback && !layout.known()) {
+      codec = runtime_.unknown_layout_codec().get();
+      if (!codec) {
+        *why = Pass::unknown_layout;
+        return false;
+      }
+    }
+    codecs.push_back(codec);
+    any = any || codec;
+  }
+  if (!any) *why = Pass::rules;
+  return any;
+}
+
+// Tensors that a rule excludes travel together, in one small exact call.
+void Session::sum_excluded(const AllreduceRequest& request, const Layout& layout, const std::vector<const Codec*>& codecs) {
+  const std::size_t element = size_of(request.dtype);
+  std::vector<char> packed;
+  const auto each = [&](auto&& move) {
+    std::size_t at = 0;
+    for (std::size_t s = 0; s < codecs.size(); ++s) {
+      if (codecs[s] || layout.segments[s].use == Segment::Use::skip) continue;
+      const std::size_t bytes = layout.segments[s].count * element;
+      move(layout.segments[s].offset * element, at, bytes);
+      at += bytes;
+    }
+    return at;
+  };
+  packed.resize(each([](std::size_t, std::size_t, std::size_t) {}));
+  if (packed.empty()) return;
+  each([&](std::size_t from, std::size_t at, std::size_t bytes) {
+    std::memcpy(packed.data() + at, static_cast<const char*>(request.send) + from, bytes);
+  });
+  check_mpi(request.sum_exactly(packed.data(), packed.size() / element), "MPI_Allreduce");
+  each([&](std::size_t to, std::size_t at, std::size_t bytes) {
+    std::memcpy(static_cast<char*>(request.receive) + to, packed.data() + at, bytes);
+  });
+}
+
 bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
   const auto begin = Clock::now();
   const FloatEnvironment environment;
   const Settings& settings = runtime_.settings();
-
-  const std::uint32_t refuted = calls_.refutations();
-  Layout layout = request.segments ? Layout{Layout::Source::named, *request.segments} : calls_.observe(request.count, request.dtype);
-  if (calls_.refutations() != refuted) residuals_.forget(CallSequence::kKeyPrefix);  // nobody will ask for them again
-  const Codec* codec = runtime_.codec().get();
-  if (codec->traits().needs_residual && settings.error_feedback && !layout.known()) {
-    codec = runtime_.unknown_layout_codec().get();
-    if (!codec) {
-      *why = Pass::unknown_layout;
-      return false;
-    }
-    if (!told_unknown_ && calls_.refutations() > 0) {
-      told_unknown_ = true;
-      if (rank_ == 0)
-        log(LogLevel::info, "the calls on a communicator stopped repeating; until they repeat again they use " + codec->spec() +
-                                " without residuals");
-    }
+  const Layout layout = find_layout(request);
+  std::vector<const Codec*> codecs;
+  if (!choose(layout, codecs, why)) return false;
+  if (!layout.known() && calls_.refutations() > 0 && !told_unknown_) {
+    told_unknown_ = true;
+    if (rank_ == 0)
+      log(LogLevel::info, "the calls on a communicator stopped repeating; until they repeat again their tensors are unknown and have no residuals");
   }
 
-  CollectiveCall call{};
-  call.count = request.count;
-  call.codec = codec;
-  call.layout = &layout;
-  call.dtype = request.dtype;
-  call.sequence = sequence_++;
-  call.chunk = chunk_elements(settings.chunk, *codec, size_);
-  call.checksum = settings.checksum;
+  // One collective per codec; the other codecs' segments are gaps in it.
+  struct Part {
+    Layout layout;
+    CollectiveCall call{};
+  };
+  std::vector<std::unique_ptr<Part>> parts;
+  for (const Codec* codec : codecs) {
+    if (!codec || std::any_of(parts.begin(), parts.end(), [&](const auto& p) { return p->call.codec == codec; })) continue;
+    Part& part = *parts.emplace_back(std::make_unique<Part>());
+    part.layout = layout;
+    for (std::size_t s = 0; s < codecs.size(); ++s)
+      if (codecs[s] != codec) part.layout.segments[s].use = Segment::Use::skip;
+    CollectiveCall& call = part.call;
+    call.count = request.count;
+    call.codec = codec;
+    call.layout = &part.layout;
+    call.dtype = request.dtype;
+    call.sequence = sequence_++;
+    call.chunk = chunk_elements(settings.chunk, *codec, size_);
+    call.checksum = settings.checksum;
+  }
 
-  // From here on this rank may not decide alone: what it cannot do becomes a flag in its header.
-  const double largest = magnitude(request.dtype, request.send, request.count);
-  const bool too_small = request.dtype == Dtype::f64 && largest > 0 && largest < 0x1p-100;
-  if (!(largest <= codec->traits().max_magnitude) || too_small) call.flags |= kFlagExact;
+  // From here on this rank may not decide alone: what it cannot do becomes a flag in its headers.
+  const std::size_t element = size_of(request.dtype);
+  std::uint8_t flags = 0;
+  bool all_zero = true;
+  for (std::size_t s = 0; s < codecs.size(); ++s) {
+    if (!codecs[s]) continue;
+    const double largest =
+        magnitude(request.dtype, static_cast<const char*>(request.send) + layout.segments[s].offset * element, layout.segments[s].count);
+    all_zero = all_zero && largest == 0;
+    const bool too_small = request.dtype == Dtype::f64 && largest > 0 && largest < 0x1p-100;
+    if (!(largest <= codecs[s]->traits().max_magnitude) || too_small) flags |= kFlagExact;
+  }
   Arena* arena = nullptr;
   float* staging = nullptr;
   try {
-    if (codec->traits().needs_residual && settings.error_feedback)
-      for (const Segment& segment : layout.segments) call.residuals.push_back(residuals_.find(segment.key, segment.count));
     const std::uint64_t staging_bytes = request.dtype == Dtype::f32 ? 0 : Arena::padded(request.count * sizeof(float));
-    arena_.reserve(arena_bytes(call, size_) + staging_bytes);
+    std::uint64_t bytes = staging_bytes;
+    for (const auto& part : parts) {
+      CollectiveCall& call = part->call;
+      // A rank that joined early (hvd.join) gives zeros in place of tensors; its residuals stay where they are.
+      const bool absent = layout.source == Layout::Source::negotiated && all_zero;
+      if (call.codec->traits().needs_residual && settings.error_feedback && !absent)
+        for (const Segment& segment : part->layout.segments)
+          call.residuals.push_back(segment.use == Segment::Use::skip ? nullptr : residuals_.find(segment.key, segment.count));
+      bytes += arena_bytes(call, size_);
+    }
+    arena_.reserve(bytes);
     if (staging_bytes) staging = reinterpret_cast<float*>(arena_.take(staging_bytes));
     arena = &arena_;
   } catch (const std::exception& e) {
-    call.flags |= kFlagNoMemory;
-    call.residuals.clear();  // it may hold fewer than the segments
+    flags |= kFlagNoMemory;
+    for (const auto& part : parts) part->call.residuals.clear();  // they may be fewer than the segments
     log(LogLevel::warn, std::string(e.what()) + "; this call goes through MPI on all ranks");
   }
-  if (staging && !call.flags) widen(request.dtype, request.send, staging, request.count);
-  call.in = staging ? staging : static_cast<const float*>(request.send);
-  call.out = staging ? staging : static_cast<float*>(request.receive);
+  if (staging && !flags) widen(request.dtype, request.send, staging, request.count);
 
   MpiTransport transport(comm_, rank_, size_);
-  const CollectiveResult result = compressed_allgather(transport, arena, runtime_.workers(), call, runtime_.trace());
-  arena_.reset();
-  if (result.flags) {
-    *why = result.flags & kFlagNoMemory ? Pass::memory : Pass::range;
-    return false;
+  std::optional<Error> failure;
+  for (const auto& part : parts) {
+    CollectiveCall& call = part->call;
+    call.flags = flags;
+    call.in = staging ? staging : static_cast<const float*>(request.send);
+    call.out = staging ? staging : static_cast<float*>(request.receive);
+    const auto start = part == parts.front() ? begin : Clock::now();
+    const CollectiveResult result = compressed_allgather(transport, arena, runtime_.workers(), call, runtime_.trace());
+    // All parts of a call carry the same flags, so only the first can end it, and then nothing has changed.
+    if (result.flags) {
+      arena_.reset();
+      *why = result.flags & kFlagNoMemory ? Pass::memory : Pass::range;
+      return false;
+    }
+    if (result.error) {
+      if (!failure) failure = result.error;
+      continue;
+    }
+    std::uint64_t elements = 0;
+    for (const Segment& segment : part->layout.segments) elements += segment.use == Segment::Use::skip ? 0 : segment.count;
+    runtime_.report.compressed({call.codec->spec(), name_of(layout.source), elements * element, result.sent_bytes, result.received_bytes,
+                                result.encode_s, result.wire_s, result.decode_s, seconds(Clock::now() - start)});
   }
-  if (result.error) throw Error(*result.error);
-  if (staging) narrow(request.dtype, staging, request.receive, request.count);
-
-  runtime_.report.compressed({codec->spec(), name_of(layout.source), request.count * size_of(request.dtype), result.sent_bytes,
-                              result.received_bytes, result.encode_s, result.wire_s, result.decode_s, seconds(Clock::now() - begin)});
+  if (staging && !failure)
+    for (std::size_t s = 0; s < codecs.size(); ++s)
+      if (codecs[s])
+        narrow(request.dtype, staging + layout.segments[s].offset, static_cast<char*>(request.receive) + layout.segments[s].offset * element,
+               layout.segments[s].count);
+  arena_.reset();
+  sum_excluded(request, layout, codecs);
+  if (failure) throw Error(*failure);
   return true;
 }
 

@@ -4,9 +4,11 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "core/report.hpp"
+#include "crimp/codec.hpp"
 #include "crimp/backend.hpp"
 #include "crimp/config.hpp"
 #include "crimp/layout.hpp"
@@ -21,7 +23,9 @@ struct AllreduceRequest {
   void* receive;
   std::uint64_t count;
   Dtype dtype;
-  const std::vector<Segment>* segments = nullptr;  // named, tiling the buffer; null: the call sequence decides
+  const Layout* layout = nullptr;  // tiling the buffer; null: the call sequence decides
+  // Sums a buffer of the call's type exactly, in place, through MPI: for tensors that a rule excludes. Returns an MPI code.
+  std::function<int(void* buffer, std::uint64_t count)> sum_exactly = {};
 };
 
 class Session {
@@ -37,6 +41,11 @@ class Session {
   const ResidualStore& residuals() const { return residuals_; }
 
  private:
+  Layout find_layout(const AllreduceRequest&);
+  // The codec of every segment, by the rules and what is known; null: exactly. False: the whole call is for MPI, for *why.
+  bool choose(const Layout&, std::vector<const Codec*>& codecs, Pass* why);
+  void sum_excluded(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& codecs);
+
   Runtime& runtime_;
   MPI_Comm comm_;
   int rank_, size_;

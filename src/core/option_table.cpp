@@ -1,10 +1,10 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include <charconv>
 #include <cstring>
 
 #include "core/nearest.hpp"
+#include "core/numbers.hpp"
 #include "crimp/config.hpp"
 #include "crimp/types.hpp"
 
@@ -15,21 +15,6 @@ bool parse_flag(std::string_view text, bool& to) {
   if (text == "1" || text == "on" || text == "true" || text == "yes") return to = true;
   if (text == "0" || text == "off" || text == "false" || text == "no") return to = false, true;
   return false;
-}
-
-// Decimal with an optional binary suffix k, M or G.
-template <class T>
-bool parse_number(std::string_view text, T low, T high, T& to) {
-  unsigned long long value = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (status != std::errc() || end == text.data()) return false;
-  const std::string_view suffix(end, static_cast<std::size_t>(text.data() + text.size() - end));
-  const int shift = suffix.empty() ? 0 : suffix == "k" || suffix == "K" ? 10 : suffix == "M" ? 20 : suffix == "G" ? 30 : -1;
-  if (shift < 0 || value > (~0ull >> shift)) return false;
-  value <<= shift;
-  if (value < static_cast<unsigned long long>(low) || value > static_cast<unsigned long long>(high)) return false;
-  to = static_cast<T>(value);
-  return true;
 }
 
 constexpr const char* kLevels[] = {"off", "error", "warn", "info", "debug"};
@@ -52,12 +37,21 @@ constexpr Option kTable[] = {
     {"CRIMP_ENABLE", "1", "0 or 1 (off or on)", "0: every call passes through", true,
      [](Settings& s, std::string_view t) { return parse_flag(t, s.enable); }, [](const Settings& s) { return flag_text(s.enable); }},
     {"CRIMP_CODEC", "auto", "auto, none, fp16, bf16, 3lc, or codec:parameter=value,...",
-     "how gradients are compressed; auto: nothing lossy until a codec is chosen (crimp info --codecs lists all)", true,
+     "how gradients are compressed; auto: 3lc under Horovod, elsewhere nothing lossy until a codec is chosen (crimp info --codecs lists all)", true,
      [](Settings& s, std::string_view t) { return parse_codec(t, s.codec); }, [](const Settings& s) { return s.codec; }},
     {"CRIMP_UNKNOWN_LAYOUT", "fp16", "a codec without residual: none, fp16, bf16",
      "replaces a codec that needs a residual in calls whose tensors are not known; none: such calls pass through", true,
      [](Settings& s, std::string_view t) { return parse_codec(t, s.unknown_layout); },
      [](const Settings& s) { return s.unknown_layout; }},
+    {"CRIMP_RULES", "*bias=none; *bn*=none; *norm*=none; <1024=none", "pattern=codec; <N=codec; >=N=codec; ...",
+     "codec by tensor name (shell pattern) or element count, first match wins, where names are known; none: summed exactly", true,
+     [](Settings& s, std::string_view t) { return parse_text(t, s.rules); }, [](const Settings& s) { return s.rules; }},
+    {"CRIMP_MERGE", "off", "off, all, bytes=N, y=N, cuts=i,j,...",
+     "under Horovod: which consecutive tensors are reduced together; y=N: N groups of about equal bytes", true,
+     [](Settings& s, std::string_view t) { return parse_text(t, s.merge); }, [](const Settings& s) { return s.merge; }},
+    {"CRIMP_HOLD_MS", "100", "1 .. 60000 milliseconds", "under Horovod: the longest that a ready tensor waits for the rest of its merge group", true,
+     [](Settings& s, std::string_view t) { return parse_number(t, 1, 60000, s.hold_ms); },
+     [](const Settings& s) { return std::to_string(s.hold_ms); }},
     {"CRIMP_ERROR_FEEDBACK", "1", "0 or 1 (off or on)", "0: no residuals are kept, whatever the codec loses is lost", true,
      [](Settings& s, std::string_view t) { return parse_flag(t, s.error_feedback); },
      [](const Settings& s) { return flag_text(s.error_feedback); }},

@@ -20,6 +20,7 @@ namespace crimp {
   ITEM(no_codec, "no lossy codec chosen")                               \
   ITEM(settings_differ, "settings differ between ranks")                \
   ITEM(unknown_layout, "tensors unknown and CRIMP_UNKNOWN_LAYOUT=none") \
+  ITEM(rules, "tensors excluded by CRIMP_RULES")                        \
   ITEM(range, "NaN, Inf or values outside the codec's range")           \
   ITEM(memory, "a rank was out of memory")
 

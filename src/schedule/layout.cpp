@@ -10,7 +10,8 @@ Layout Layout::unknown(std::uint64_t count) { return {Source::unknown, {{"", 0, 
 
 std::uint64_t Layout::digest() const {
   std::string text = std::to_string(static_cast<int>(source));
-  for (const auto& s : segments) text += "\n" + s.key + "\t" + std::to_string(s.offset) + "\t" + std::to_string(s.count) + (s.one_scale ? "\t1" : "");
+  for (const auto& s : segments) text += "\n" + s.key + "\t" + std::to_string(s.offset) + "\t" + std::to_string(s.count) + (s.one_scale ? "\t1" : "") +
+            (s.use == Segment::Use::skip ? "\tskip" : "");
   return crimp::digest(text);
 }
 
@@ -18,6 +19,7 @@ const char* name_of(Layout::Source source) {
   switch (source) {
     case Layout::Source::unknown: return "unknown";
     case Layout::Source::periodic: return "periodic";
+    case Layout::Source::negotiated: return "negotiated";
     case Layout::Source::named: return "named";
   }
   return "?";

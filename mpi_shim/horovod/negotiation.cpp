@@ -1,0 +1,236 @@
+#include "horovod/negotiation.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <map>
+
+#include "core/environment.hpp"
+
+namespace crimp::horovod {
+namespace {
+
+constexpr std::size_t kStatusBits = 3;  // shutdown, uncached, invalid: set where NO rank has it
+constexpr std::uint64_t kUncached = 2;
+constexpr std::int64_t kPadBytes = 16;
+
+std::int64_t element_bytes(const Response& r) {
+  switch (r.tensor_type) {
+    case 6: return 2;
+    case 5:
+    case 8: return 8;
+    case 2:
+    case 3: return 2;
+    case 4:
+    case 7: return 4;
+    default: return 1;
+  }
+}
+
+bool is(const Response& r, Dtype type) {
+  return (r.tensor_type == 6 && type == Dtype::f16) || (r.tensor_type == 7 && type == Dtype::f32) ||
+         (r.tensor_type == 8 && type == Dtype::f64);
+}
+
+std::vector<Response> split(const Response& fused) {
+  std::vector<Response> out;
+  for (std::size_t i = 0; i < fused.names.size(); ++i) {
+    Response one = fused;
+    one.names = {fused.names[i]};
+    const std::size_t each = fused.sizes.size() / fused.names.size();
+    one.sizes.assign(fused.sizes.begin() + static_cast<std::ptrdiff_t>(i * each),
+                     fused.sizes.begin() + static_cast<std::ptrdiff_t>((i + 1) * each));
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+// "name_<i>of<n>": the group's name, empty where the tensor is in no group.
+std::string group_of(const std::string& name) {
+  const auto of = name.rfind("of"), line = name.rfind('_');
+  if (of == name.npos || line == name.npos || line + 1 >= of || of + 2 >= name.size()) return {};
+  const auto digits = [&](std::size_t from, std::size_t to) {
+    return std::all_of(name.begin() + static_cast<std::ptrdiff_t>(from), name.begin() + static_cast<std::ptrdiff_t>(to),
+                       [](char c) { return c >= '0' && c <= '9'; });
+  };
+  return digits(line + 1, of) && digits(of + 2, name.size()) ? name.substr(0, line) : std::string();
+}
+
+int index_in_group(const std::string& name) { return std::atoi(name.c_str() + name.rfind('_') + 1); }
+
+}  // namespace
+
+Options Options::from_environment() {
+  Options o;
+  o.cache_capacity = static_cast<std::size_t>(std::max<std::int64_t>(0, environment_number("HOROVOD_CACHE_CAPACITY", 1024)));
+  o.fusion_threshold = environment_number("HOROVOD_FUSION_THRESHOLD", o.fusion_threshold);
+  o.separate_groups = environment_number("HOROVOD_DISABLE_GROUP_FUSION", 0) > 0;
+  return o;
+}
+
+void Negotiation::begin_cycle() {
+  resolve_hits();
+  cache_.deal_bits_again();
+  expected_.clear();
+  next_ = 0;
+}
+
+void Negotiation::ready_bits(std::span<const std::int64_t> words) {
+  begin_cycle();
+  and_seen_ = true;
+  hits_.clear();
+  // The first words hold a bit per entry; a timeline doubles them.
+  const std::size_t used = std::min(words.size(), (cache_.bits() + kStatusBits + 63) / 64);
+  for (std::size_t w = 0; w < used; ++w)
+    for (auto bits = static_cast<std::uint64_t>(words[w]); bits; bits &= bits - 1) {
+      const std::size_t bit = w * 64 + static_cast<std::size_t>(std::countr_zero(bits));
+      if (bit >= kStatusBits) hits_.push_back(bit - kStatusBits);
+    }
+  hits_pending_ = !words.empty() && (static_cast<std::uint64_t>(words[0]) & kUncached);
+}
+
+void Negotiation::invalid_bits(std::span<const std::int64_t> words) {
+  for (std::size_t w = 0; w < words.size(); ++w)
+    for (auto bits = static_cast<std::uint64_t>(words[w]); bits; bits &= bits - 1)
+      cache_.erase(w * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
+}
+
+void Negotiation::reduced(const Response& fused) {
+  if (fused.type != Response::allreduce) return;
+  for (std::size_t i = 0; i < fused.names.size(); ++i)
+    gate_.reduced(fused.names[i], static_cast<std::uint64_t>(fused.sizes[i] * element_bytes(fused)));
+}
+
+// The fast path: all ranks look their hits up in the order of the bits.
+void Negotiation::resolve_hits() {
+  if (!hits_pending_) return;
+  hits_pending_ = false;
+  std::vector<Response> ready;
+  for (const std::size_t bit : hits_) {
+    const Response* entry = cache_.peek(bit);
+    if (!entry) return;  // our mirror is not Horovod's cache; this cycle stays unexplained
+    ready.push_back(*entry);
+  }
+  for (const Response& r : ready) reduced(r);
+  if (options_.separate_groups) {
+    // Groups come first, in the order of their first member's bit, each in its own order.
+    std::vector<std::string> order;
+    std::map<std::string, std::vector<Response>> groups;
+    std::vector<Response> rest;
+    for (auto& r : ready) {
+      const std::string group = group_of(r.names.front());
+      if (group.empty()) {
+        rest.push_back(std::move(r));
+        continue;
+      }
+      if (!groups.count(group)) order.push_back(group);
+      groups[group].push_back(std::move(r));
+    }
+    for (const auto& name : order) {
+      auto& members = groups[name];
+      std::sort(members.begin(), members.end(), [](const Response& a, const Response& b) {
+        return index_in_group(a.names.front()) < index_in_group(b.names.front());
+      });
+      for (const auto& r : members) cache_.use(cache_.bit(r.names.front()));
+      fuse(members);
+    }
+    ready = std::move(rest);
+  }
+  for (const auto& r : ready) cache_.use(cache_.bit(r.names.front()));
+  fuse(std::move(ready));
+}
+
+// Horovod's greedy packing: the first tensor takes along what follows and fits, looking past what does not, within the threshold.
+void Negotiation::fuse(std::vector<Response> ready) {
+  std::vector<Response> waiting = std::move(ready);
+  while (!waiting.empty()) {
+    Response head = std::move(waiting.front());
+    const bool fuses = head.type == Response::allreduce || head.type == Response::adasum || head.type == Response::reducescatter;
+    std::vector<Response> left;
+    std::size_t i = 1;
+    if (fuses) {
+      const auto bytes = [](const Response& r) { return r.sizes.empty() ? 0 : r.sizes.front() * element_bytes(r); };
+      std::int64_t size = bytes(head), skipped = 0;
+      for (; i < waiting.size(); ++i) {
+        const std::int64_t more = bytes(waiting[i]);
+        if (head.fuses_with(waiting[i]) && size + more <= options_.fusion_threshold) {
+          size += more;
+          head.names.push_back(waiting[i].names.front());
+          head.sizes.push_back(waiting[i].sizes.front());
+        } else {
+          skipped += more;
+          if (size + skipped > options_.fusion_threshold) break;
+          left.push_back(std::move(waiting[i]));
+        }
+      }
+    }
+    left.insert(left.end(), std::make_move_iterator(waiting.begin() + static_cast<std::ptrdiff_t>(i)), std::make_move_iterator(waiting.end()));
+    waiting = std::move(left);
+    expected_.push_back(std::move(head));
+  }
+}
+
+void Negotiation::gathered() {
+  if (!and_seen_) {
+    // No AND in this cycle: the cache is off, or an autotuner has just switched it off; then it starts empty when it comes back.
+    begin_cycle();
+    cache_.clear();
+  }
+  hits_pending_ = false;
+  list_comes_ = true;
+}
+
+void Negotiation::broadcast(const void* bytes, std::size_t size) {
+  if (!list_comes_) return;
+  list_comes_ = false;
+  const auto list = read_response_list(bytes, size);
+  const bool cached = and_seen_;
+  and_seen_ = false;
+  expected_.clear();
+  next_ = 0;
+  if (!list) return;
+  for (const Response& r : *list) {
+    if (r.type == Response::allreduce || r.type == Response::adasum) expected_.push_back(r);
+    reduced(r);
+    const bool cacheable = r.type == Response::allreduce || r.type == Response::allgather || r.type == Response::adasum || r.type == Response::alltoall;
+    if (cached && cacheable && !r.names.empty() && r.devices.size() == static_cast<std::size_t>(ranks_))
+      for (const Response& one : split(r)) cache_.put(one);
+  }
+  cache_.deal_bits_again();
+}
+
+Layout Negotiation::data_call(std::uint64_t count, Dtype type) {
+  resolve_hits();
+  and_seen_ = false;
+  // Adasum responses make no call of this kind; allreduces of other types passed by without us.
+  for (std::size_t i = next_; i < expected_.size(); ++i) {
+    const Response& r = expected_[i];
+    if (r.type != Response::allreduce || !is(r, type)) continue;
+    const auto element = static_cast<std::int64_t>(size_of(type));
+    std::int64_t dense = 0, padded = 0;
+    for (const auto n : r.sizes) {
+      dense += n;
+      padded += (n * element + kPadBytes - 1) / kPadBytes * kPadBytes / element;
+    }
+    const bool is_dense = static_cast<std::uint64_t>(dense) == count, is_padded = static_cast<std::uint64_t>(padded) == count;
+    if (!is_dense && !is_padded) continue;
+    Layout layout{Layout::Source::negotiated, {}};
+    std::uint64_t at = 0;
+    for (std::size_t t = 0; t < r.names.size(); ++t) {
+      const auto n = static_cast<std::uint64_t>(r.sizes[t]);
+      if (n) layout.segments.push_back({r.names[t], at, n, true});
+      at += n;
+      if (is_dense) continue;
+      const std::uint64_t end = round_up(at * static_cast<std::uint64_t>(element), kPadBytes) / static_cast<std::uint64_t>(element);
+      if (end > at) layout.segments.push_back({"", at, end - at, false, Segment::Use::skip});
+      at = end;
+    }
+    next_ = i + 1;
+    ++explained_;
+    return layout;
+  }
+  ++unexplained_;
+  return Layout::unknown(count);
+}
+
+}  // namespace crimp::horovod

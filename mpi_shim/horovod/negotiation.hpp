@@ -1,0 +1,69 @@
+// Follows Horovod's negotiation on one communicator and says which tensors lie in each data call. It sees what passes through MPI
+// anyway (README, "Horovod"): the AND and OR of the ready bits, and the broadcast ResponseList.
+//
+// A cycle is: AND; OR where a rank has invalid entries; Gatherv and Bcast where a rank has tensors that are not cached; data calls.
+// Everything here is a function of values equal on all ranks, so all ranks find the same layouts. What it cannot explain is unknown
+// for that call, and everything is known again at the next cycle. Not thread-safe: Horovod's background thread is the only caller.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "crimp/layout.hpp"
+#include "horovod/gate.hpp"
+#include "horovod/response_cache.hpp"
+
+namespace crimp::horovod {
+
+// Horovod's own settings, as its variables give them.
+struct Options {
+  std::size_t cache_capacity = 1024;            // HOROVOD_CACHE_CAPACITY
+  std::int64_t fusion_threshold = 128ll << 20;  // HOROVOD_FUSION_THRESHOLD, bytes
+  bool separate_groups = false;                 // HOROVOD_DISABLE_GROUP_FUSION
+  static Options from_environment();
+};
+
+class Negotiation {
+ public:
+  Negotiation(int ranks, const Options& options, const MergePlan& plan = {}, std::chrono::milliseconds bound = {})
+      : ranks_(ranks), options_(options), cache_(options.cache_capacity), gate_(plan, bound) {}
+
+  // This rank's own input of the AND, before it is sent: the gate clears the bits that it holds.
+  void hold(std::span<std::int64_t> own_bits, Gate::Clock::time_point now) {
+    begin_cycle();
+    gate_.hold(own_bits, cache_, now);
+  }
+
+  void ready_bits(std::span<const std::int64_t> words);    // the result of the AND
+  void invalid_bits(std::span<const std::int64_t> words);  // the result of the OR
+  void gathered();                                         // a Gatherv: a ResponseList comes
+  void broadcast(const void* bytes, std::size_t size);     // a Bcast of bytes from rank 0; only after gathered() is it a ResponseList
+
+  // The layout of the next data call, or unknown. type is the caller's.
+  Layout data_call(std::uint64_t count, Dtype type);
+
+  const ResponseCache& cache() const { return cache_; }
+  const Gate& gate() const { return gate_; }
+  std::uint64_t explained() const { return explained_; }
+  std::uint64_t unexplained() const { return unexplained_; }
+
+ private:
+  void begin_cycle();
+  void expect(std::vector<Response> ready);  // appends the buffers that Horovod will make of single tensors, in their order
+  void fuse(std::vector<Response> ready);
+  void resolve_hits();
+  void reduced(const Response& fused);  // tells the gate, tensor by tensor
+
+  int ranks_;
+  Options options_;
+  ResponseCache cache_;
+  Gate gate_;
+  std::vector<std::size_t> hits_;   // of the cycle's AND, not yet looked up
+  bool hits_pending_ = false, list_comes_ = false, and_seen_ = false;
+  std::vector<Response> expected_;  // fused responses, in order
+  std::size_t next_ = 0;
+  std::uint64_t explained_ = 0, unexplained_ = 0;
+};
+
+}  // namespace crimp::horovod

@@ -1,0 +1,79 @@
+#include "horovod/observer.hpp"
+
+#include <span>
+
+#include "comm/runtime.hpp"
+#include "horovod/negotiation.hpp"
+
+namespace crimp::horovod {
+
+Observer& Observer::get() {
+  static auto& observer = *new Observer;
+  return observer;
+}
+
+void Observer::detect() {
+  if (detected_.exchange(true)) return;
+  Runtime::get().horovod_recognised();
+}
+
+int Observer::forget(MPI_Comm, int, void* negotiation, void*) {
+  delete static_cast<Negotiation*>(negotiation);
+  return MPI_SUCCESS;
+}
+
+Negotiation* Observer::find(MPI_Comm comm, bool make) {
+  if (!detected() || comm == MPI_COMM_NULL) return nullptr;
+  int keyval = keyval_.load(std::memory_order_acquire);
+  if (keyval == MPI_KEYVAL_INVALID) {
+    if (!make || PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &Observer::forget, &keyval, nullptr) != MPI_SUCCESS) return nullptr;
+    keyval_.store(keyval, std::memory_order_release);
+  }
+  void* found = nullptr;
+  int has = 0;
+  PMPI_Comm_get_attr(comm, keyval, &found, &has);
+  if (has) return static_cast<Negotiation*>(found);
+  if (!make) return nullptr;
+  int size = 1, inter = 0;
+  PMPI_Comm_test_inter(comm, &inter);
+  PMPI_Comm_size(comm, &size);
+  if (inter || size == 1) return nullptr;
+  auto* made = new Negotiation(size, Options::from_environment(), Runtime::get().merge_plan(),
+                               std::chrono::milliseconds(Runtime::get().settings().hold_ms));
+  PMPI_Comm_set_attr(comm, keyval, made);
+  return made;
+}
+
+void Observer::before_allreduce(void* in_place, int words, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  if (type != MPI_LONG_LONG_INT || op != MPI_BAND || words <= 0) return;
+  if (Negotiation* negotiation = find(comm, true))
+    negotiation->hold({static_cast<std::int64_t*>(in_place), static_cast<std::size_t>(words)}, Gate::Clock::now());
+}
+
+void Observer::after_allreduce(const void* result, int words, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  if (type != MPI_LONG_LONG_INT || (op != MPI_BAND && op != MPI_BOR) || words <= 0) return;
+  Negotiation* negotiation = find(comm, true);
+  if (!negotiation) return;
+  const std::span bits(static_cast<const std::int64_t*>(result), static_cast<std::size_t>(words));
+  op == MPI_BAND ? negotiation->ready_bits(bits) : negotiation->invalid_bits(bits);
+}
+
+void Observer::after_gatherv(MPI_Datatype sent, MPI_Comm comm) {
+  if (sent != MPI_BYTE) return;
+  if (Negotiation* negotiation = find(comm, true)) negotiation->gathered();
+}
+
+void Observer::after_bcast(const void* bytes, int count, MPI_Datatype type, int root, MPI_Comm comm) {
+  if (type != MPI_BYTE || root != 0 || count <= 0) return;
+  if (Negotiation* negotiation = find(comm, false)) negotiation->broadcast(bytes, static_cast<std::size_t>(count));
+}
+
+std::optional<Layout> Observer::data_call(std::uint64_t count, Dtype type, MPI_Comm comm) {
+  Negotiation* negotiation = find(comm, false);
+  if (!negotiation) return {};
+  Layout layout = negotiation->data_call(count, type);
+  (layout.known() ? explained_ : unexplained_).fetch_add(1, std::memory_order_relaxed);
+  return layout;
+}
+
+}  // namespace crimp::horovod

@@ -1,0 +1,46 @@
+// Horovod in this process: recognised by its reduce operation, followed per communicator.
+//
+// Until Horovod is recognised every observed call pays one relaxed load. Its calls come from one background thread.
+#pragma once
+#include <mpi.h>
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "crimp/layout.hpp"
+
+namespace crimp::horovod {
+
+class Negotiation;
+
+class Observer {
+ public:
+  static Observer& get();
+
+  void detect();  // Horovod made an operation: it runs in this process
+  bool detected() const { return detected_.load(std::memory_order_relaxed); }
+
+  // Before an allreduce in place: the gate may clear bits of this rank's own input.
+  void before_allreduce(void* in_place, int words, MPI_Datatype, MPI_Op, MPI_Comm);
+  // Calls of Horovod's controller, on whatever communicator; no-ops for others'.
+  void after_allreduce(const void* result, int words, MPI_Datatype, MPI_Op, MPI_Comm);
+  void after_gatherv(MPI_Datatype sent, MPI_Comm);
+  void after_bcast(const void* bytes, int count, MPI_Datatype, int root, MPI_Comm);
+
+  // The layout of a data call; nothing where the communicator is not one of Horovod's.
+  std::optional<Layout> data_call(std::uint64_t count, Dtype, MPI_Comm);
+
+  std::uint64_t explained() const { return explained_.load(); }
+  std::uint64_t unexplained() const { return unexplained_.load(); }
+
+ private:
+  Observer() = default;
+  Negotiation* find(MPI_Comm, bool make);
+  static int forget(MPI_Comm, int keyval, void* negotiation, void* extra);
+  std::atomic<bool> detected_{false};
+  std::atomic<int> keyval_{MPI_KEYVAL_INVALID};
+  std::atomic<std::uint64_t> explained_{0}, unexplained_{0};
+};
+
+}  // namespace crimp::horovod

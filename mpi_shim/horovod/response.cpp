@@ -1,0 +1,33 @@
+#include "horovod/response.hpp"
+
+#include "response_list_generated.h"
+
+namespace crimp::horovod {
+
+std::optional<std::vector<Response>> read_response_list(const void* bytes, std::size_t size) {
+  flatbuffers::Verifier verifier(static_cast<const std::uint8_t*>(bytes), size);
+  if (!wire::VerifyResponseListBuffer(verifier)) return {};
+  std::vector<Response> out;
+  const auto* list = wire::GetResponseList(bytes)->responses();
+  if (!list) return out;
+  for (const auto* r : *list) {
+    Response& to = out.emplace_back();
+    if (r->type() < Response::allreduce || r->type() > Response::error) return {};
+    to.type = static_cast<Response::Type>(r->type());
+    if (r->tensor_names())
+      for (const auto* name : *r->tensor_names()) to.names.push_back(name->str());
+    if (r->tensor_sizes()) to.sizes.assign(r->tensor_sizes()->begin(), r->tensor_sizes()->end());
+    if (r->devices()) to.devices.assign(r->devices()->begin(), r->devices()->end());
+    to.tensor_type = r->tensor_type();
+    to.reduce_op = r->reduce_op();
+    to.prescale = r->prescale_factor();
+    to.postscale = r->postscale_factor();
+    const bool reduces = to.type == Response::allreduce || to.type == Response::adasum;
+    if (reduces && to.sizes.size() != to.names.size()) return {};
+    for (const auto n : to.sizes)
+      if (n < 0) return {};
+  }
+  return out;
+}
+
+}  // namespace crimp::horovod

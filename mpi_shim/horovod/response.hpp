@@ -1,0 +1,31 @@
+// Horovod's responses: what its ranks agreed to reduce, by name. Read from the MPI_Bcast that carries them.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace crimp::horovod {
+
+struct Response {
+  enum Type : std::int8_t { allreduce, allgather, broadcast, join, adasum, alltoall, barrier, reducescatter, error };
+  Type type = allreduce;
+  std::vector<std::string> names;
+  std::vector<std::int64_t> sizes;    // elements, one per name for allreduce and adasum
+  std::vector<std::int32_t> devices;  // one per rank
+  std::int8_t tensor_type = 0;        // 6 float16, 7 float32, 8 float64
+  std::int8_t reduce_op = 0;
+  double prescale = 1, postscale = 1;
+
+  // Whether Horovod may put both into one buffer.
+  bool fuses_with(const Response& other) const {
+    return type == other.type && devices == other.devices && tensor_type == other.tensor_type && reduce_op == other.reduce_op &&
+           prescale == other.prescale && postscale == other.postscale;
+  }
+};
+
+// Empty where the bytes are no valid ResponseList (checked by the FlatBuffers verifier before anything is read).
+std::optional<std::vector<Response>> read_response_list(const void* bytes, std::size_t size);
+
+}  // namespace crimp::horovod

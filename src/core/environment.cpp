@@ -1,0 +1,17 @@
+#include "core/environment.hpp"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+namespace crimp {
+
+std::int64_t environment_number(const char* name, std::int64_t otherwise) {
+  const char* text = std::getenv(name);
+  if (!text) return otherwise;
+  std::int64_t value = 0;
+  const auto [end, status] = std::from_chars(text, text + std::strlen(text), value);
+  return status == std::errc() && *end == '\0' ? value : otherwise;
+}
+
+}  // namespace crimp

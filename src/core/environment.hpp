@@ -1,0 +1,9 @@
+// Other programs' environment variables, read in one place. Crimp's own are the option table's.
+#pragma once
+#include <cstdint>
+
+namespace crimp {
+
+std::int64_t environment_number(const char* name, std::int64_t otherwise);  // otherwise: unset or no whole number
+
+}  // namespace crimp

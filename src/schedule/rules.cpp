@@ -1,0 +1,65 @@
+#include "schedule/rules.hpp"
+
+#include <fnmatch.h>
+
+#include <charconv>
+
+#include "crimp/error.hpp"
+
+namespace crimp {
+namespace {
+
+std::string_view trimmed(std::string_view s) {
+  while (!s.empty() && s.front() == ' ') s.remove_prefix(1);
+  while (!s.empty() && s.back() == ' ') s.remove_suffix(1);
+  return s;
+}
+
+[[noreturn]] void refuse(std::string_view rule) {
+  throw Error(ErrorCode::option_invalid, "CRIMP_RULES: '" + std::string(rule) +
+                                             "' is no rule; legal: pattern=codec, <N=codec, >=N=codec, separated by ';', as in "
+                                             "'*.bias=none; <4096=none; *=3lc:s=1.5'");
+}
+
+std::uint64_t elements(std::string_view text, std::string_view rule) {
+  std::uint64_t n = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), n);
+  const std::string_view suffix(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  if (status != std::errc() || n == 0 || !(suffix.empty() || suffix == "k" || suffix == "M")) refuse(rule);
+  return n << (suffix == "k" ? 10 : suffix == "M" ? 20 : 0);
+}
+
+}  // namespace
+
+Rules::Rules(std::string_view text) {
+  while (!trimmed(text).empty()) {
+    const auto semicolon = text.find(';');
+    const std::string_view rule = trimmed(text.substr(0, semicolon));
+    text = semicolon == text.npos ? std::string_view() : text.substr(semicolon + 1);
+    if (rule.empty()) continue;
+    const bool from = rule.starts_with(">=");
+    const auto equals = rule.find('=', from ? 2 : 0);
+    if (equals == rule.npos) refuse(rule);
+    const std::string_view left = trimmed(rule.substr(0, equals)), codec = trimmed(rule.substr(equals + 1));
+    if (left.empty() || codec.empty()) refuse(rule);
+    Rule& to = rules_.emplace_back();
+    to.codec = codec;
+    if (from)
+      to.from = elements(trimmed(left.substr(2)), rule);
+    else if (left.front() == '<')
+      to.below = elements(trimmed(left.substr(1)), rule);
+    else
+      to.pattern = left;
+  }
+}
+
+int Rules::match(const std::string& name, std::uint64_t count) const {
+  for (std::size_t i = 0; i < rules_.size(); ++i) {
+    const Rule& r = rules_[i];
+    if (!r.pattern.empty() ? ::fnmatch(r.pattern.c_str(), name.c_str(), 0) == 0 : r.below ? count < r.below : count >= r.from)
+      return static_cast<int>(i);
+  }
+  return -1;
+}
+
+}  // namespace crimp

@@ -1,0 +1,30 @@
+// CRIMP_RULES: which tensors get which codec, by name and size. "pattern=codec; <N=codec; >=N=codec", the first match wins.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace crimp {
+
+// Applies to tensors whose names are known (crimp_allreduce, Horovod). Patterns are shell patterns (*, ?, [...]) over the whole name;
+// N is a count of elements with an optional suffix k or M.
+class Rules {
+ public:
+  struct Rule {
+    std::string pattern;  // empty: by size
+    std::uint64_t below = 0, from = 0;  // matches count < below, or count >= from, where not 0
+    std::string codec;                  // its text; "none": summed exactly
+  };
+  Rules() = default;
+  explicit Rules(std::string_view text);  // throws Error{option_invalid} that names the rule and what is legal
+
+  const std::vector<Rule>& all() const { return rules_; }
+  // Index of the first rule that matches, or -1.
+  int match(const std::string& name, std::uint64_t count) const;
+
+ private:
+  std::vector<Rule> rules_;
+};
+
+}  // namespace crimp

@@ -1,0 +1,257 @@
+// The negotiation decoder against a simulated Horovod: every layout it names must be the true one.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <limits>
+#include <random>
+
+#include "horovod/negotiation.hpp"
+#include "support/horovod_simulator.hpp"
+
+using namespace crimp;
+using namespace crimp::test;
+using horovod::Negotiation;
+
+namespace {
+
+struct Tally {
+  std::uint64_t calls = 0, explained = 0, wrong = 0;
+  std::string first;  // the first wrong layout
+};
+
+std::string text_of(const HorovodEvent& e) {
+  std::string text = std::to_string(e.count) + ":";
+  for (const auto& p : e.parts) text += " " + p.name + "@" + std::to_string(p.offset) + "+" + std::to_string(p.count);
+  return text;
+}
+
+std::string text_of(const Layout& layout, std::uint64_t count) {
+  std::string text = std::to_string(count) + ":";
+  std::uint64_t at = 0;
+  for (const auto& s : layout.segments) {
+    if (s.offset != at) text += " (does not tile)";
+    at = s.offset + s.count;
+    if (s.use == Segment::Use::sum) text += " " + s.key + "@" + std::to_string(s.offset) + "+" + std::to_string(s.count);
+  }
+  return at == count ? text : text + " (ends at " + std::to_string(at) + ")";
+}
+
+void feed(Negotiation& decoder, const HorovodEvent& e, Tally& tally) {
+  switch (e.kind) {
+    case HorovodEvent::ready_bits: return decoder.ready_bits(e.words);
+    case HorovodEvent::invalid_bits: return decoder.invalid_bits(e.words);
+    case HorovodEvent::gathered: return decoder.gathered();
+    case HorovodEvent::broadcast: return decoder.broadcast(e.bytes.data(), e.bytes.size());
+    case HorovodEvent::data: break;
+  }
+  const Layout layout = decoder.data_call(e.count, e.type);
+  ++tally.calls;
+  if (!layout.known()) return;
+  ++tally.explained;
+  const std::string got = text_of(layout, e.count), expected = text_of(e);
+  if (layout.source == Layout::Source::negotiated && got == expected) return;
+  if (tally.wrong++ == 0) tally.first = got + "\nbut it is\n" + expected;
+}
+
+horovod::Options options_of(const HorovodRun& run) {
+  horovod::Options o;
+  o.cache_capacity = run.capacity;
+  o.fusion_threshold = run.threshold;
+  o.separate_groups = run.separate_groups;
+  return o;
+}
+
+// steps x seeds; the decoder knows what Horovod's environment variables say.
+Tally follow(const std::string& what, HorovodRun run, int steps = 500) {
+  Tally tally;
+  std::uint64_t fast = 0, slow = 0, evictions = 0, erasures = 0;
+  for (run.seed = 1; run.seed <= 3; ++run.seed) {
+    HorovodSimulator horovod(run);
+    Negotiation decoder(run.ranks, options_of(run));
+    for (int s = 0; s < steps; ++s)
+      for (const auto& e : horovod.step()) feed(decoder, e, tally);
+    fast += horovod.fast_cycles(), slow += horovod.slow_cycles(), evictions += horovod.evictions(), erasures += horovod.erasures();
+    CHECK(decoder.explained() + decoder.unexplained() == tally.calls - (tally.calls - decoder.explained() - decoder.unexplained()));
+  }
+  MESSAGE(what << ": " << tally.explained << " of " << tally.calls << " explained, " << tally.wrong << " wrong; " << fast << " fast and "
+               << slow << " slow cycles, " << evictions << " evictions, " << erasures << " erasures");
+  CHECK_MESSAGE(tally.wrong == 0, what << ": " << tally.first);
+  CHECK(tally.calls > 1000);
+  return tally;
+}
+
+void follow_all(const std::string& what, const HorovodRun& run, int steps = 500) {
+  const Tally tally = follow(what, run, steps);
+  CAPTURE(what);
+  CHECK(tally.explained == tally.calls);
+}
+
+HorovodRun with(void (*change)(HorovodRun&)) {
+  HorovodRun run;
+  change(run);
+  return run;
+}
+
+}  // namespace
+
+TEST_SUITE("horovod_negotiation") {
+  TEST_CASE("every data call is explained") {
+    follow_all("default", {});
+    follow_all("4 ranks", with([](auto& r) { r.ranks = 4; }));
+    follow_all("150 tensors (3 words of bits)", with([](auto& r) { r.tensors = 150; }), 200);
+    follow_all("threshold 100 kB", with([](auto& r) { r.threshold = 102400; }));
+    follow_all("threshold 0", with([](auto& r) { r.threshold = 0; }));
+    follow_all("tensors of one size, 64 kB", with([](auto& r) { r.equal_sizes = true, r.threshold = 65536; }));
+    follow_all("float16, float32 and int64", with([](auto& r) { r.mixed_types = true; }));
+    follow_all("mixed types, 64 kB look-ahead", with([](auto& r) { r.mixed_types = true, r.threshold = 65536; }));
+    follow_all("minima among the sums", with([](auto& r) { r.minima = true, r.threshold = 65536; }));
+    follow_all("timeline", with([](auto& r) { r.timeline = true, r.tensors = 130; }), 200);
+  }
+
+  TEST_CASE("every data call is explained whatever the cache does") {
+    follow_all("cache off", with([](auto& r) { r.capacity = 0; }));
+    follow_all("capacity 8", with([](auto& r) { r.capacity = 8; }));
+    follow_all("capacity 39 of 40", with([](auto& r) { r.capacity = 39; }));
+    follow_all("shapes change", with([](auto& r) { r.reshapes = true; }));
+    follow_all("shapes change, capacity 30, timeline", with([](auto& r) { r.reshapes = r.timeline = true, r.capacity = 30; }));
+    follow_all("unnamed tensors", with([](auto& r) { r.unnamed = true, r.capacity = 100; }));
+    follow_all("cache switched off and on", with([](auto& r) { r.cache_every = 7; }));
+    follow_all("cache switched every step", with([](auto& r) { r.cache_every = 1; }));
+  }
+
+  TEST_CASE("every data call is explained among other operations") {
+    follow_all("joins", with([](auto& r) { r.joins = true; }));
+    follow_all("joins, 3 ranks, shapes change", with([](auto& r) { r.joins = r.reshapes = true, r.ranks = 3; }));
+    follow_all("adasum", with([](auto& r) { r.adasum = true; }));
+    follow_all("allgathers", with([](auto& r) { r.allgathers = true; }));
+    follow_all("everything at once",
+               with([](auto& r) { r.joins = r.reshapes = r.adasum = r.allgathers = r.unnamed = r.mixed_types = r.timeline = true, r.capacity = 60; }));
+  }
+
+  TEST_CASE("every data call is explained with groups") {
+    follow_all("groups", with([](auto& r) { r.groups = 8; }));
+    follow_all("groups apart", with([](auto& r) { r.groups = 8, r.separate_groups = true; }));
+    follow_all("groups apart, split by the threshold", with([](auto& r) { r.groups = 5, r.separate_groups = true, r.threshold = 65536; }));
+    follow_all("groups of more than nine", with([](auto& r) { r.groups = 3, r.separate_groups = true, r.mixed_types = true; }));
+  }
+
+  TEST_CASE("every data call is explained with pads in the buffers") {
+    follow_all("GPU pads", with([](auto& r) { r.pads_counted = r.pads_in_buffer = true; }));
+    follow_all("GPU pads, mixed types", with([](auto& r) { r.pads_counted = r.pads_in_buffer = r.mixed_types = true; }));
+    follow_all("CPU tensors in a CUDA build", with([](auto& r) { r.pads_counted = true; }));
+  }
+
+  // What the decoder cannot know from outside: sizes of gathered rows and pads that are counted where a threshold binds, and what
+  // autotuning chose. Unknown then, never wrong.
+  TEST_CASE("never a wrong layout where the threshold is not known") {
+    const auto mostly = [](const std::string& what, const HorovodRun& run, double rate) {
+      const Tally tally = follow(what, run);
+      CAPTURE(what);
+      CHECK(static_cast<double>(tally.explained) >= rate * static_cast<double>(tally.calls));
+    };
+    mostly("GPU pads, 64 kB", with([](auto& r) { r.pads_counted = r.pads_in_buffer = true, r.threshold = 65536; }), 0.9);
+    mostly("CPU tensors in a CUDA build, 64 kB", with([](auto& r) { r.pads_counted = true, r.threshold = 65536; }), 0.9);
+    mostly("allgathers, 64 kB", with([](auto& r) { r.allgathers = true, r.threshold = 65536; }), 0.5);
+    mostly("autotuned threshold", with([](auto& r) { r.threshold_every = 5, r.threshold = 262144; }), 0.2);
+    mostly("autotuned threshold, one size", with([](auto& r) { r.threshold_every = 5, r.equal_sizes = true, r.threshold = 262144; }), 0.2);
+    mostly("autotuned threshold, mixed types", with([](auto& r) { r.threshold_every = 5, r.mixed_types = true; }), 0.2);
+    mostly("autotuned threshold and cache, shapes change, tiny tensors",
+           with([](auto& r) { r.threshold_every = 3, r.cache_every = 8, r.reshapes = true, r.threshold = 65536; }), 0.2);
+  }
+
+  TEST_CASE("calls of another count or type are unknown until the next cycle") {
+    HorovodRun run;
+    HorovodSimulator horovod(run);
+    Negotiation decoder(run.ranks, options_of(run));
+    Tally tally;
+    for (int s = 0; s < 300; ++s)
+      for (const auto& e : horovod.step()) {
+        if (e.kind == HorovodEvent::data && s % 3 == 0) {
+          CHECK_FALSE(decoder.data_call(e.count + 100000, e.type).known());
+          CHECK_FALSE(decoder.data_call(e.count, Dtype::f64).known());
+        } else {
+          feed(decoder, e, tally);
+        }
+      }
+    CHECK(tally.wrong == 0);
+    CHECK(tally.explained == tally.calls);
+  }
+
+  TEST_CASE("malformed messages are refused or read safely and later cycles are explained again") {
+    HorovodRun run;
+    run.capacity = 0;  // every cycle carries a list, so every one heals
+    HorovodSimulator horovod(run);
+    Negotiation decoder(run.ranks, options_of(run));
+    std::mt19937_64 random(7);
+    Tally tally;
+    std::uint64_t refused = 0, read = 0;
+    for (int s = 0; s < 150; ++s)
+      for (const auto& e : horovod.step()) {
+        if (e.kind != HorovodEvent::broadcast) {
+          feed(decoder, e, tally);
+          continue;
+        }
+        for (int kind = 0; kind < 12; ++kind) {
+          // Of exactly its size on the heap, so that a read past it is seen.
+          std::vector<std::uint8_t> bad = e.bytes;
+          if (kind < 4) bad.resize(random() % bad.size());
+          if (kind == 4)
+            for (auto& b : bad) b = static_cast<std::uint8_t>(random());
+          if (kind > 4)
+            for (int n = 1 << (kind - 5); n > 0; --n) bad[random() % bad.size()] = static_cast<std::uint8_t>(random());
+          bad.shrink_to_fit();
+          horovod::read_response_list(bad.data(), bad.size()) ? ++read : ++refused;
+          Negotiation victim(run.ranks, options_of({}));
+          victim.ready_bits(std::vector<std::int64_t>{5});  // uncached tensors: a list comes
+          victim.gathered();
+          victim.broadcast(bad.data(), bad.size());
+          for (const std::uint64_t n : {1, 4096}) victim.data_call(n, Dtype::f32);
+          victim.ready_bits(std::vector<std::int64_t>{-1});
+          victim.data_call(100, Dtype::f32);
+          decoder.gathered();
+          decoder.broadcast(bad.data(), bad.size());
+          decoder.data_call(12345678, Dtype::f32);
+        }
+        decoder.gathered();
+        feed(decoder, e, tally);
+      }
+    CHECK(refused > 1000);
+    CHECK(read > 1000);
+    CHECK(tally.wrong == 0);
+    CHECK(tally.explained == tally.calls);
+  }
+
+  TEST_CASE("sizes that overflow are refused") {
+    for (const std::int64_t n : {std::numeric_limits<std::int64_t>::max(), std::int64_t{1} << 61, std::int64_t{-1}}) {
+      flatbuffers_free_list(n);
+    }
+  }
+
+  TEST_CASE("any words as bit vectors are survived") {
+    HorovodRun run;
+    HorovodSimulator horovod(run);
+    Negotiation decoder(run.ranks, options_of(run));
+    std::mt19937_64 random(8);
+    Tally tally;
+    for (int s = 0; s < 50; ++s)
+      for (const auto& e : horovod.step()) {
+        std::vector<std::int64_t> noise(random() % 4);
+        for (auto& w : noise) w = static_cast<std::int64_t>(random());
+        if (s > 10 && random() % 3 == 0) random() % 2 ? decoder.ready_bits(noise) : decoder.invalid_bits(noise);
+        Tally ignored;
+        feed(decoder, e, s > 10 ? ignored : tally);
+      }
+    CHECK(tally.wrong == 0);
+  }
+
+  TEST_CASE("a broadcast that no gather announced is another's") {
+    Negotiation decoder(2, {});
+    HorovodRun run;
+    HorovodSimulator horovod(run);
+    for (const auto& e : horovod.step())
+      if (e.kind == HorovodEvent::broadcast) decoder.broadcast(e.bytes.data(), e.bytes.size());
+    CHECK(decoder.cache().bits() == 0);
+    CHECK_FALSE(decoder.data_call(4096, Dtype::f32).known());
+  }
+}
