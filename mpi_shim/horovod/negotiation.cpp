@@ -27,6 +27,11 @@ std::int64_t element_bytes(const Response& r) {
   }
 }
 
+// Whether data_call() is told of it: a sum of floating-point values.
+bool is_told(const Response& r) {
+  return r.type == Response::allreduce && r.reduce_op <= 1 && r.tensor_type >= 6 && r.tensor_type <= 8;
+}
+
 bool is(const Response& r, Dtype type) {
   return (r.tensor_type == 6 && type == Dtype::f16) || (r.tensor_type == 7 && type == Dtype::f32) ||
          (r.tensor_type == 8 && type == Dtype::f64);
@@ -77,7 +82,6 @@ void Negotiation::begin_cycle() {
 
 void Negotiation::ready_bits(std::span<const std::int64_t> words) {
   begin_cycle();
-  and_seen_ = true;
   hits_.clear();
   // The first words hold a bit per entry; a timeline doubles them.
   const std::size_t used = std::min(words.size(), (cache_.bits() + kStatusBits + 63) / 64);
@@ -87,6 +91,7 @@ void Negotiation::ready_bits(std::span<const std::int64_t> words) {
       if (bit >= kStatusBits) hits_.push_back(bit - kStatusBits);
     }
   hits_pending_ = !words.empty() && (static_cast<std::uint64_t>(words[0]) & kUncached);
+  and_seen_ = !hits_pending_;  // a list belongs to this cycle only if a rank has uncached tensors
 }
 
 void Negotiation::invalid_bits(std::span<const std::int64_t> words) {
@@ -202,10 +207,11 @@ void Negotiation::broadcast(const void* bytes, std::size_t size) {
 Layout Negotiation::data_call(std::uint64_t count, Dtype type) {
   resolve_hits();
   and_seen_ = false;
-  // Adasum responses make no call of this kind; allreduces of other types passed by without us.
-  for (std::size_t i = next_; i < expected_.size(); ++i) {
-    const Response& r = expected_[i];
-    if (r.type != Response::allreduce || !is(r, type)) continue;
+  // Every sum of floating-point values is told in order, so the next one expected must be this one. If it is not, Horovod packed
+  // otherwise than we think (another threshold, pads, gathered rows), and equal counts further on would prove nothing.
+  while (next_ < expected_.size() && !is_told(expected_[next_])) ++next_;
+  if (next_ < expected_.size() && is(expected_[next_], type)) {
+    const Response& r = expected_[next_];
     const auto element = static_cast<std::int64_t>(size_of(type));
     std::int64_t dense = 0, padded = 0;
     for (const auto n : r.sizes) {
@@ -213,22 +219,25 @@ Layout Negotiation::data_call(std::uint64_t count, Dtype type) {
       padded += (n * element + kPadBytes - 1) / kPadBytes * kPadBytes / element;
     }
     const bool is_dense = static_cast<std::uint64_t>(dense) == count, is_padded = static_cast<std::uint64_t>(padded) == count;
-    if (!is_dense && !is_padded) continue;
-    Layout layout{Layout::Source::negotiated, {}};
-    std::uint64_t at = 0;
-    for (std::size_t t = 0; t < r.names.size(); ++t) {
-      const auto n = static_cast<std::uint64_t>(r.sizes[t]);
-      if (n) layout.segments.push_back({r.names[t], at, n, true});
-      at += n;
-      if (is_dense) continue;
-      const std::uint64_t end = round_up(at * static_cast<std::uint64_t>(element), kPadBytes) / static_cast<std::uint64_t>(element);
-      if (end > at) layout.segments.push_back({"", at, end - at, false, Segment::Use::skip});
-      at = end;
+    if (is_dense || is_padded) {
+      Layout layout{Layout::Source::negotiated, {}};
+      std::uint64_t at = 0;
+      for (std::size_t t = 0; t < r.names.size(); ++t) {
+        const auto n = static_cast<std::uint64_t>(r.sizes[t]);
+        if (n) layout.segments.push_back({r.names[t], at, n, true});
+        at += n;
+        if (is_dense) continue;
+        const std::uint64_t end = round_up(at * static_cast<std::uint64_t>(element), kPadBytes) / static_cast<std::uint64_t>(element);
+        if (end > at) layout.segments.push_back({"", at, end - at, false, Segment::Use::skip});
+        at = end;
+      }
+      ++next_;
+      ++explained_;
+      return layout;
     }
-    next_ = i + 1;
-    ++explained_;
-    return layout;
   }
+  expected_.clear();
+  next_ = 0;
   ++unexplained_;
   return Layout::unknown(count);
 }

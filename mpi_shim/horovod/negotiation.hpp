@@ -40,7 +40,8 @@ class Negotiation {
   void gathered();                                         // a Gatherv: a ResponseList comes
   void broadcast(const void* bytes, std::size_t size);     // a Bcast of bytes from rank 0; only after gathered() is it a ResponseList
 
-  // The layout of the next data call, or unknown. type is the caller's.
+  // The layout of the next data call, or unknown. type is the caller's. To be told of every sum of floating-point values, however small:
+  // their order is how they are known.
   Layout data_call(std::uint64_t count, Dtype type);
 
   const ResponseCache& cache() const { return cache_; }

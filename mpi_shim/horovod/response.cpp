@@ -3,6 +3,11 @@
 #include "response_list_generated.h"
 
 namespace crimp::horovod {
+namespace {
+
+constexpr std::int64_t kMostElements = std::int64_t{1} << 32;  // MPI counts are int; sums of sizes in bytes stay far from overflow
+
+}  // namespace
 
 std::optional<std::vector<Response>> read_response_list(const void* bytes, std::size_t size) {
   flatbuffers::Verifier verifier(static_cast<const std::uint8_t*>(bytes), size);
@@ -25,7 +30,7 @@ std::optional<std::vector<Response>> read_response_list(const void* bytes, std::
     const bool reduces = to.type == Response::allreduce || to.type == Response::adasum;
     if (reduces && to.sizes.size() != to.names.size()) return {};
     for (const auto n : to.sizes)
-      if (n < 0) return {};
+      if (n < 0 || n > kMostElements) return {};
   }
   return out;
 }
