@@ -27,6 +27,7 @@ struct Settings {
   LogLevel log = LogLevel::info;
   std::string report;
   std::string trace;
+  std::string check;  // read by mpi_shim/self_check.cpp, also in processes without MPI
   bool help = false;
 };
 

@@ -27,6 +27,8 @@ std::int64_t element_bytes(const Response& r) {
   }
 }
 
+bool on_gpu(const Response& r) { return !r.devices.empty() && r.devices.front() >= 0; }
+
 // Whether data_call() is told of it: a sum of floating-point values.
 bool is_told(const Response& r) {
   return r.type == Response::allreduce && r.reduce_op <= 1 && r.tensor_type >= 6 && r.tensor_type <= 8;
@@ -70,6 +72,7 @@ Options Options::from_environment() {
   o.cache_capacity = static_cast<std::size_t>(std::max<std::int64_t>(0, environment_number("HOROVOD_CACHE_CAPACITY", 1024)));
   o.fusion_threshold = environment_number("HOROVOD_FUSION_THRESHOLD", o.fusion_threshold);
   o.separate_groups = environment_number("HOROVOD_DISABLE_GROUP_FUSION", 0) > 0;
+  o.pads = environment_number("HOROVOD_BATCH_D2D_MEMCOPIES", 1) > 0;
   return o;
 }
 
@@ -154,7 +157,11 @@ void Negotiation::fuse(std::vector<Response> ready) {
     std::vector<Response> left;
     std::size_t i = 1;
     if (fuses) {
-      const auto bytes = [](const Response& r) { return r.sizes.empty() ? 0 : r.sizes.front() * element_bytes(r); };
+      const bool pads = options_.pads && on_gpu(head);
+      const auto bytes = [&](const Response& r) {
+        const std::int64_t n = r.sizes.empty() ? 0 : r.sizes.front() * element_bytes(r);
+        return pads ? (n + kPadBytes - 1) / kPadBytes * kPadBytes : n;
+      };
       std::int64_t size = bytes(head), skipped = 0;
       for (; i < waiting.size(); ++i) {
         const std::int64_t more = bytes(waiting[i]);
@@ -218,8 +225,9 @@ Layout Negotiation::data_call(std::uint64_t count, Dtype type) {
       dense += n;
       padded += (n * element + kPadBytes - 1) / kPadBytes * kPadBytes / element;
     }
-    const bool is_dense = static_cast<std::uint64_t>(dense) == count, is_padded = static_cast<std::uint64_t>(padded) == count;
-    if (is_dense || is_padded) {
+    // Which of both is known beforehand; to try both would take a wrong packing for right where the pads make up for a tiny tensor.
+    const bool is_dense = r.names.size() == 1 || !options_.pads || !on_gpu(r);
+    if (static_cast<std::uint64_t>(is_dense ? dense : padded) == count) {
       Layout layout{Layout::Source::negotiated, {}};
       std::uint64_t at = 0;
       for (std::size_t t = 0; t < r.names.size(); ++t) {

@@ -21,6 +21,7 @@ struct Options {
   std::size_t cache_capacity = 1024;            // HOROVOD_CACHE_CAPACITY
   std::int64_t fusion_threshold = 128ll << 20;  // HOROVOD_FUSION_THRESHOLD, bytes
   bool separate_groups = false;                 // HOROVOD_DISABLE_GROUP_FUSION
+  bool pads = true;                             // HOROVOD_BATCH_D2D_MEMCOPIES: entries on a GPU are padded to 16 bytes
   static Options from_environment();
 };
 

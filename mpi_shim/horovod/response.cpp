@@ -1,5 +1,7 @@
 #include "horovod/response.hpp"
 
+#include <cstring>
+
 #include "response_list_generated.h"
 
 namespace crimp::horovod {
@@ -21,7 +23,14 @@ std::optional<std::vector<Response>> read_response_list(const void* bytes, std::
     to.type = static_cast<Response::Type>(r->type());
     if (r->tensor_names())
       for (const auto* name : *r->tensor_names()) to.names.push_back(name->str());
-    if (r->tensor_sizes()) to.sizes.assign(r->tensor_sizes()->begin(), r->tensor_sizes()->end());
+    if (const auto* sizes = r->tensor_sizes()) {
+      // The verifier does not look at the alignment of a vector's elements.
+      to.sizes.resize(sizes->size());
+      for (std::size_t i = 0; i < to.sizes.size(); ++i) {
+        std::memcpy(&to.sizes[i], sizes->Data() + i * sizeof(std::int64_t), sizeof(std::int64_t));
+        to.sizes[i] = flatbuffers::EndianScalar(to.sizes[i]);
+      }
+    }
     if (r->devices()) to.devices.assign(r->devices()->begin(), r->devices()->end());
     to.tensor_type = r->tensor_type();
     to.reduce_op = r->reduce_op();

@@ -6,6 +6,11 @@
 
 namespace crimp {
 
+std::string environment_text(const char* name) {
+  const char* text = std::getenv(name);
+  return text ? text : "";
+}
+
 std::int64_t environment_number(const char* name, std::int64_t otherwise) {
   const char* text = std::getenv(name);
   if (!text) return otherwise;

@@ -1,9 +1,11 @@
 // Other programs' environment variables, read in one place. Crimp's own are the option table's.
 #pragma once
 #include <cstdint>
+#include <string>
 
 namespace crimp {
 
+std::string environment_text(const char* name);  // empty where unset
 std::int64_t environment_number(const char* name, std::int64_t otherwise);  // otherwise: unset or no whole number
 
 }  // namespace crimp

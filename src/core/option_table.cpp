@@ -83,6 +83,8 @@ constexpr Option kTable[] = {
      [](Settings& s, std::string_view t) { return parse_text(t, s.report); }, [](const Settings& s) { return s.report; }},
     {"CRIMP_TRACE", "", "a file name", "rank 0 writes the encode, wire and decode times of all ranks as Chrome trace events (for Perfetto)",
      false, [](Settings& s, std::string_view t) { return parse_text(t, s.trace); }, [](const Settings& s) { return s.trace; }},
+    {"CRIMP_CHECK", "", "a file name", "set by crimp check: when the process ends, append where its MPI_Allreduce leads", false,
+     [](Settings& s, std::string_view t) { return parse_text(t, s.check); }, [](const Settings& s) { return s.check; }},
     {"CRIMP_HELP", "0", "0 or 1 (off or on)", "1: rank 0 prints this table at start", false,
      [](Settings& s, std::string_view t) { return parse_flag(t, s.help); }, [](const Settings& s) { return flag_text(s.help); }},
 #ifdef CRIMP_FAULTS

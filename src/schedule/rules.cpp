@@ -2,8 +2,7 @@
 
 #include <fnmatch.h>
 
-#include <charconv>
-
+#include "core/numbers.hpp"
 #include "crimp/error.hpp"
 
 namespace crimp {
@@ -23,10 +22,8 @@ std::string_view trimmed(std::string_view s) {
 
 std::uint64_t elements(std::string_view text, std::string_view rule) {
   std::uint64_t n = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), n);
-  const std::string_view suffix(end, static_cast<std::size_t>(text.data() + text.size() - end));
-  if (status != std::errc() || n == 0 || !(suffix.empty() || suffix == "k" || suffix == "M")) refuse(rule);
-  return n << (suffix == "k" ? 10 : suffix == "M" ? 20 : 0);
+  if (!parse_number<std::uint64_t>(text, 1, ~std::uint64_t{0}, n)) refuse(rule);
+  return n;
 }
 
 }  // namespace

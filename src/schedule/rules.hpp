@@ -8,7 +8,7 @@
 namespace crimp {
 
 // Applies to tensors whose names are known (crimp_allreduce, Horovod). Patterns are shell patterns (*, ?, [...]) over the whole name;
-// N is a count of elements with an optional suffix k or M.
+// N is a count of elements with an optional suffix k, M or G.
 class Rules {
  public:
   struct Rule {

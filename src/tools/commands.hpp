@@ -12,6 +12,7 @@ namespace crimp::tools {
 using Arguments = std::vector<std::string>;
 
 int run(Arguments);
+int check(Arguments);
 int info(Arguments);
 int bench_codec(Arguments);
 int bench_allreduce(Arguments);

@@ -1,4 +1,4 @@
-// crimp run | info | bench codec | bench allreduce
+// crimp run | check | info | bench codec | bench allreduce
 #include <cstdio>
 
 #include "commands.hpp"
@@ -26,6 +26,7 @@ struct Command {
 };
 constexpr Command kCommands[] = {
     {"run", "start an MPI program with Crimp preloaded: crimp run -np 4 --codec 3lc -- ./program", run},
+    {"check", "does a program's MPI_Allreduce lead to Crimp? crimp check -- python3 -c \"import horovod.torch\"", check},
     {"info", "this build, its codecs and its settings", info},
     {"bench codec", "speed, size and error of codecs on this machine", bench_codec},
     {"bench allreduce", "MPI_Allreduce with and without Crimp, under mpirun or crimp run", bench_allreduce},

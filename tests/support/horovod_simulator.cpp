@@ -388,4 +388,15 @@ std::vector<HorovodEvent> HorovodSimulator::step() {
   return events;
 }
 
+std::vector<std::uint8_t> response_list(const std::vector<std::pair<std::string, std::int64_t>>& tensors) {
+  HorovodSimulator::Answer answer{{}, {}, 2};
+  for (const auto& [name, count] : tensors) {
+    HorovodSimulator::Tensor t;
+    t.name = name;
+    t.count = count;
+    answer.all.push_back(t);
+  }
+  return HorovodSimulator({}).serialise({answer});
+}
+
 }  // namespace crimp::test

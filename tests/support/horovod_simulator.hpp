@@ -46,6 +46,7 @@ struct HorovodEvent {
 
 class HorovodSimulator {
  public:
+  friend std::vector<std::uint8_t> response_list(const std::vector<std::pair<std::string, std::int64_t>>&);
   explicit HorovodSimulator(const HorovodRun&);
   std::vector<HorovodEvent> step();  // one training step: every rank's tensors once
   std::uint64_t fast_cycles() const { return fast_; }
@@ -106,5 +107,8 @@ class HorovodSimulator {
   int joined_ = 0, steps_ = 0;
   std::uint64_t unnamed_ = 0, fast_ = 0, slow_ = 0, evictions_ = 0, erasures_ = 0;
 };
+
+// The message of one allreduce of float32 tensors.
+std::vector<std::uint8_t> response_list(const std::vector<std::pair<std::string, std::int64_t>>& tensors);
 
 }  // namespace crimp::test

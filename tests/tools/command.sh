@@ -114,6 +114,15 @@ bench_allreduce_part() {
 
 [ "$part" = run ] || [ "$part" = bench_allreduce ] && ! command -v "$mpirun" >/dev/null && { echo "skipped: no mpirun"; exit 77; }
 case $part in
+check)
+  expect 1 'not loaded' -- "$crimp" check -- true
+  expect 0 'ok: MPI_Allreduce resolves to Crimp' -- env LD_PRELOAD="$library" "$crimp" check -- true
+  expect 0 'ok: ' -- "$crimp" check -- "$crimp" --version
+  expect 1 'bypassed: .*libmpi' -- env LD_PRELOAD=libmpi.so.40:"$library" "$crimp" check -- true
+  expect 1 'ended with 3' -- "$crimp" check -- sh -c 'exit 3'
+  expect 2 'no program' -- "$crimp" check
+  expect 2 'No such file' -- "$crimp" check -- ./no-such-program
+  ;;
 run) run_part ;;
 info) info_part ;;
 bench_codec) bench_codec_part ;;

@@ -61,10 +61,11 @@ TEST_SUITE("rules") {
     CHECK(Rules("<3=none").all()[0].below == 3);
     CHECK(Rules("<3k=none").all()[0].below == 3072);
     CHECK(Rules(">=3M=none").all()[0].from == 3 << 20);
+    CHECK(Rules(">=3G=none").all()[0].from == 3ull << 30);
   }
 
   TEST_CASE("a bad rule is named with what is legal") {
-    for (const char* bad : {"bias", "=none", "*.bias=", "<=none", "<x=none", "<0=none", "<-1=none", "<1G=none", "<1kk=none", "<1.5=none",
+    for (const char* bad : {"bias", "=none", "*.bias=", "<=none", "<x=none", "<0=none", "<-1=none", "<1T=none", "<1kk=none", "<1.5=none",
                             ">=", ">=none", ">=0=none", "<99999999999999999999=none", "<18446744073709551615M=none", "<18014398509481984k=none"}) {
       CAPTURE(std::string(bad));
       try {

@@ -1,0 +1,48 @@
+"""The networks that are trained. None has batch normalisation: the weights are all there is to compare between ranks."""
+from torch import nn
+
+
+def cnn():
+    """1.3 M parameters in 10 tensors, from 320 to 1.2 M elements."""
+    def stage(inputs, outputs):
+        return nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)
+    return nn.Sequential(*stage(1, 32), *stage(32, 64), nn.Conv2d(64, 128, 3, padding=1), nn.ReLU(), nn.Flatten(),
+                         nn.Linear(128 * 7 * 7, 192), nn.ReLU(), nn.Linear(192, 10))
+
+
+def perceptron(*widths):
+    layers = [nn.Flatten()]
+    for inputs, outputs in zip(widths, widths[1:]):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def mlp():
+    """21.3 M parameters in 8 tensors."""
+    return perceptron(784, 3072, 3072, 3072, 10)
+
+
+def mlp25():
+    """25.2 M parameters in 10 tensors."""
+    return perceptron(784, 3072, 3072, 3072, 1280, 10)
+
+
+class Residual(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.convolution = nn.Conv2d(channels, channels, 3, padding=1)
+        nn.init.zeros_(self.convolution.bias)
+        nn.init.normal_(self.convolution.weight, std=0.03 / channels ** 0.5)
+
+    def forward(self, x):
+        return x + self.convolution(x).relu()
+
+
+def deep():
+    """0.3 M parameters in 70 small tensors, most of two sizes only: hard to tell apart in a fused buffer."""
+    return nn.Sequential(nn.Conv2d(1, 16, 3, stride=2, padding=1), nn.ReLU(), *(Residual(16) for _ in range(16)),
+                         nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU(), *(Residual(32) for _ in range(15)),
+                         nn.Flatten(), nn.Linear(32 * 7 * 7, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+MODELS = {f.__name__: f for f in (cnn, mlp, mlp25, deep)}

@@ -1,0 +1,192 @@
+// Gaps: segments that are neither read nor written, through the whole collective.
+#include <doctest/doctest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "crimp/payload.hpp"
+#include "support/collective_run.hpp"
+#include "support/compare.hpp"
+#include "support/specs.hpp"
+
+using namespace crimp;
+using namespace crimp::test;
+
+namespace {
+
+// Alternately a tensor and a gap of the given sizes, the last cut or prolonged to tile `count`.
+Layout gappy(std::uint64_t count, const std::vector<std::uint64_t>& sizes, bool gap_first = false, bool one_scale = true) {
+  Layout layout = named_layout(count, sizes);
+  layout.source = Layout::Source::negotiated;
+  for (std::size_t i = 0; i < layout.segments.size(); ++i) {
+    layout.segments[i].one_scale = one_scale;
+    if ((i % 2 == 0) == gap_first) layout.segments[i] = {"", layout.segments[i].offset, layout.segments[i].count, false, Segment::Use::skip};
+  }
+  return layout;
+}
+
+// What lies in gaps: quiet and signalling NaNs and infinities, another in every element of every rank.
+float junk(std::size_t i, std::size_t rank) {
+  if (i % 5 == 4) return std::numeric_limits<float>::infinity();
+  return std::bit_cast<float>(static_cast<std::uint32_t>((i % 2 ? 0x7fc00000u : 0xff800001u) + (i * 7 + rank) % 1000));
+}
+
+// The tensors alone, chunk borders where the gaps leave them: one call per chunk, so that the model need not know gaps.
+struct Dense {
+  std::vector<float> sum;
+  std::vector<std::vector<float>> residuals;
+};
+
+Dense model_of(const Setup& setup, const std::vector<Rank>& ranks) {
+  const ModelCodec codec(setup.codec->spec());
+  Dense dense;
+  dense.sum.assign(setup.count, 0.0f);
+  for (const Rank& rank : ranks) {
+    std::vector<float> residual = rank.residual;
+    for (const auto& s : setup.layout.segments) {
+      if (s.use == Segment::Use::skip) continue;
+      const auto from = static_cast<std::ptrdiff_t>(s.offset), to = static_cast<std::ptrdiff_t>(s.offset + s.count);
+      std::vector<float> a(rank.values.begin() + from, rank.values.begin() + to);
+      if (!residual.empty())
+        for (std::size_t i = 0; i < a.size(); ++i) a[i] += residual[s.offset + i];
+      float whole = 0;
+      for (const float x : a) whole = std::max(whole, std::fabs(x));
+      for (std::uint64_t at = s.offset; at < s.offset + s.count;) {
+        // Up to the chunk's border, and with scales by block no further than a block.
+        std::uint64_t end = std::min(s.offset + s.count, at / setup.chunk * setup.chunk + setup.chunk);
+        if (!s.one_scale) end = std::min(end, at + kBlockElements);
+        const std::span<const float> part(a.data() + (at - s.offset), end - at);
+        float peak = whole;
+        if (!s.one_scale) {
+          peak = 0;
+          for (const float x : part) peak = std::max(peak, std::fabs(x));
+        }
+        const ModelGroup group{part.size(), peak};
+        const ModelBody body = codec.encode(part, {&group, 1});
+        for (std::size_t i = 0; i < part.size(); ++i) {
+          dense.sum[at + i] += body.decoded[i];
+          if (!residual.empty()) residual[at + i] = body.residual[i];
+        }
+        at = end;
+      }
+    }
+    dense.residuals.push_back(residual);
+  }
+  return dense;
+}
+
+void check(Setup setup, int n, std::uint64_t seed) {
+  CAPTURE(setup.codec->spec());
+  CAPTURE(setup.count);
+  CAPTURE(setup.chunk);
+  CAPTURE(setup.layout.segments.size());
+  CAPTURE(setup.in_place);
+  CAPTURE(n);
+  auto ranks = make_ranks(setup, n, seed);
+  std::vector<bool> gap(setup.count);
+  for (const auto& s : setup.layout.segments)
+    if (s.use == Segment::Use::skip)
+      for (std::uint64_t i = 0; i < s.count; ++i) gap[s.offset + i] = true;
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    for (std::size_t i = 0; i < setup.count; ++i) {
+      if (!gap[i]) continue;
+      ranks[r].values[i] = junk(i, r);
+      if (setup.feedback) ranks[r].residual[i] = junk(i + 1, r);
+    }
+  for (std::uint32_t step = 0; step < 2; ++step) {
+    CAPTURE(step);
+    std::vector<std::vector<float>> expected(ranks.size());
+    const Dense dense = model_of(setup, ranks);
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      ranks[r].sequence = step;
+      expected[r] = dense.sum;
+      for (std::size_t i = 0; i < setup.count; ++i)
+        if (gap[i]) {
+          ranks[r].out[i] = junk(i + 2, r);
+          expected[r][i] = setup.in_place ? ranks[r].values[i] : ranks[r].out[i];
+        }
+    }
+    run_all(setup, ranks);
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      CAPTURE(r);
+      CHECK_FALSE(ranks[r].result.error.has_value());
+      CHECK(ranks[r].result.flags == 0);
+      CHECK(difference(ranks[r].out, expected[r]) == "");
+      CHECK(difference(ranks[r].residual, dense.residuals[r]) == "");
+    }
+  }
+}
+
+void check_all(Setup setup, std::uint64_t seed) {
+  for (const int n : {2, 3})
+    for (const bool in_place : {false, true}) {
+      setup.in_place = in_place;
+      check(setup, n, seed++);
+    }
+}
+
+Setup setup_of(std::shared_ptr<const Codec> codec, std::uint64_t count, Layout layout) {
+  Setup setup{std::move(codec), std::move(layout), count};
+  setup.feedback = setup.codec->traits().needs_residual;
+  return setup;
+}
+
+}  // namespace
+
+TEST_SUITE("gaps") {
+  TEST_CASE("every codec with pads of a few elements") {
+    const std::uint64_t count = 60003;
+    for (const auto& codec : all_codecs()) check_all(setup_of(codec, count, gappy(count, {5001, 3, 20000, 1, 7, 1, 16383, 2})), 1);
+  }
+
+  TEST_CASE("gaps at, across and around chunk borders") {
+    for (const char* spec : {"3lc", "fp16"}) {
+      const auto codec = make_codec(spec);
+      const std::uint64_t chunk = 40960, count = 3 * chunk + 100;
+      for (const auto& sizes : std::vector<std::vector<std::uint64_t>>{
+               {chunk - 1, 1, 5000, 8}, {chunk, 1, 5000, 8}, {chunk - 1, 2, 5000, 8}, {chunk - 5, 10, chunk - 5, 10}, {1000, 2 * chunk, 500, 3}})
+        check_all(setup_of(codec, count, gappy(count, sizes)), 10);
+    }
+  }
+
+  TEST_CASE("a tensor of several chunks after a gap has one scale, and a whole chunk may be a gap") {
+    const std::uint64_t chunk = 40960, count = 4 * chunk;
+    for (const char* spec : {"3lc:s=1.5", "3lc:zero_run=0", "none"}) {
+      const auto codec = make_codec(spec);
+      check_all(setup_of(codec, count, gappy(count, {3, 3 * chunk}, true)), 20);
+      check_all(setup_of(codec, count, gappy(count, {chunk, chunk, chunk, chunk})), 21);
+      check_all(setup_of(codec, count, gappy(count, {chunk, chunk, chunk, chunk}, true)), 22);
+    }
+  }
+
+  TEST_CASE("nothing but a gap") {
+    for (const auto& codec : all_codecs())
+      for (const std::uint64_t count : {1, 50000}) check_all(setup_of(codec, count, gappy(count, {count}, true)), 30);
+  }
+
+  TEST_CASE("gaps between tensors with a scale for each block and on workers") {
+    const std::uint64_t count = 100001;
+    Setup setup = setup_of(make_codec("3lc"), count, gappy(count, {30000, 11, 7, 5}, false, false));
+    check_all(setup, 40);
+    setup.threads = 2;
+    setup.layout = gappy(count, {3, 1});
+    check_all(setup, 41);
+  }
+
+  TEST_CASE("a layout with a gap is another layout") {
+    Layout layout = named_layout(10, {4, 6}), gap = layout;
+    gap.segments[1].use = Segment::Use::skip;
+    CHECK(layout.digest() != gap.digest());
+    Shape shape;
+    shape.add_gap(5);
+    shape.add_group(10);
+    shape.add_gap(2);
+    shape.add_group(3);
+    CHECK(shape.count() == 20);
+    REQUIRE(shape.groups().size() == 2);
+    CHECK(shape.groups()[0].offset == 5);
+    CHECK(shape.groups()[1].offset == 17);
+    CHECK(shape.pieces()[1].offset == 17);
+  }
+}
