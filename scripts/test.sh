@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, and runs every test: release build (unit, tools, house, MPI), ASan+UBSan and TSan builds (unit).
+# Installs what is missing, builds, and runs every test: release build (unit, tools, house, MPI, real Horovod), ASan+UBSan and TSan builds (unit).
 #
-#   test.sh [--quick] [-L LABEL]    --quick: the release build only; -L: tests with this label only (unit, mpi, tools, house, bench)
+#   test.sh [--quick] [-L LABEL]    --quick: the release build only; -L: tests with this label only (unit, mpi, tools, house, horovod, bench)
 #
 # Ends with the line "N passed, M failed, K skipped". Builds stay in build, build-asan and build-tsan and are incremental.
 set -uo pipefail
@@ -18,6 +18,8 @@ while [ $# -gt 0 ]; do
 done
 
 ./scripts/setup.sh || exit 1
+# Kept between runs. Where it cannot be fetched its tests say so and count as skipped.
+[ -n "${label[*]}" ] && [ "${label[1]}" != horovod ] || ./scripts/horovod.sh build || true
 jobs=$(nproc)
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# check.sh LIBRARY RANKS WHAT [train options]: trains the 70-tensor net under real Horovod with Crimp preloaded, and looks at the report.
+#
+#   explained    every compressed call's tensors were known by negotiation, and all ranks end with the same weights
+#   merged=N     the same, and at most N data calls a step on average (the first steps are recorded, not merged)
+#   exact        with codec none the weights are those of a run without Crimp, bit for bit
+# Exit 77: Horovod is not built here and cannot be fetched.
+set -uo pipefail
+library=$1 ranks=$2 what=$3
+shift 3
+root=$(cd "$(dirname "$0")/../.." && pwd) work=$(mktemp -d) steps=30
+trap 'rm -rf "$work"' EXIT
+
+train() {  # OUTPUT OPTIONS...
+  local to=$1
+  shift
+  "$root/scripts/horovod.sh" train --no-setup --model deep --steps $steps --np "$ranks" "$@" >"$work/$to" 2>"$work/$to.err"
+  local status=$?
+  [ $status -eq 77 ] && { cat "$work/$to.err"; exit 77; }
+  [ $status -eq 0 ] || { cat "$work/$to" "$work/$to.err"; exit 1; }
+}
+
+if [ "$what" = exact ]; then
+  # Basic linear adds in rank order whatever the buffer; a ring starts each part of it at another rank, so that merging changes roundings.
+  train plain --algorithm 1
+  train ours --algorithm 1 --library "$library" --crimp none "$@"
+else
+  train ours --library "$library" --crimp 3lc --report "$work/report.json" --env CRIMP_MIN_COUNT=1k "$@"
+fi
+/usr/bin/python3 - "$work" "$what" $steps <<'PYTHON'
+import json, os, sys
+work, what, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
+last = lambda name: json.loads(open(f"{work}/{name}").read().strip().splitlines()[-1])
+ours = last("ours")
+assert ours["identical"], "the ranks end with different weights"
+if what == "exact":
+    plain = last("plain")
+    assert ours["weights_hash"] == plain["weights_hash"], f"weights differ from plain: {ours} {plain}"
+    sys.exit()
+for rank in json.load(open(f"{work}/report.json"))["per_rank"]:
+    layouts = {name: one["calls"] for name, one in rank["layouts"].items()}
+    assert set(layouts) == {"negotiated"}, f"calls that negotiation does not explain: {layouts}"
+    assert rank["errors"] == 0 and rank["calls"] > 0
+    if what.startswith("merged="):
+        calls = rank["calls"] + rank["passed_through"]["small"] + rank["passed_through"]["rules"]
+        assert calls <= float(what[7:]) * steps, f"{calls} data calls in {steps} steps"
+PYTHON
