@@ -70,7 +70,9 @@ int index_in_group(const std::string& name) { return std::atoi(name.c_str() + na
 Options Options::from_environment() {
   Options o;
   o.cache_capacity = static_cast<std::size_t>(std::max<std::int64_t>(0, environment_number("HOROVOD_CACHE_CAPACITY", 1024)));
-  o.fusion_threshold = environment_number("HOROVOD_FUSION_THRESHOLD", o.fusion_threshold);
+  // Rounded up as Horovod does on a homogeneous cluster: 64 elements of 8 bytes for every rank of a node.
+  const std::int64_t unit = 8 * 64 * std::max<std::int64_t>(1, environment_number("OMPI_COMM_WORLD_LOCAL_SIZE", 1));
+  o.fusion_threshold = (environment_number("HOROVOD_FUSION_THRESHOLD", o.fusion_threshold) + unit - 1) / unit * unit;
   o.separate_groups = environment_number("HOROVOD_DISABLE_GROUP_FUSION", 0) > 0;
   o.pads = environment_number("HOROVOD_BATCH_D2D_MEMCOPIES", 1) > 0;
   return o;

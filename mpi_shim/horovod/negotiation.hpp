@@ -52,7 +52,6 @@ class Negotiation {
 
  private:
   void begin_cycle();
-  void expect(std::vector<Response> ready);  // appends the buffers that Horovod will make of single tensors, in their order
   void fuse(std::vector<Response> ready);
   void resolve_hits();
   void reduced(const Response& fused);  // tells the gate, tensor by tensor

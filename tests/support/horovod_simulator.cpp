@@ -17,7 +17,7 @@ HorovodSimulator::HorovodSimulator(const HorovodRun& run) : run_(run), random_(r
   for (int i = 0; i < run.tensors; ++i) {
     Tensor t;
     t.name = "allreduce.layer" + std::to_string(i) + ".weight";
-    t.count = run.equal_sizes ? 4096 : static_cast<std::int64_t>(1 + below(i % 4 == 3 ? 60 : 9000));
+    t.count = run.equal_sizes ? 4097 : static_cast<std::int64_t>(1 + below(i % 4 == 3 ? 60 : 9000));
     if (run.mixed_types) t.type = below(3) == 0 ? 6 : below(5) == 0 ? 5 : 7;
     if (run.minima && i % 9 == 4) t.op = 3;
     if (run.adasum && i % 6 == 5) t.kind = adasum, t.op = 2, t.type = 7;

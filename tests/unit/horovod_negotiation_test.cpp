@@ -139,6 +139,8 @@ TEST_SUITE("horovod_negotiation") {
     follow_all("GPU pads", with([](auto& r) { r.pads_counted = r.pads_in_buffer = true; }));
     follow_all("GPU pads, mixed types", with([](auto& r) { r.pads_counted = r.pads_in_buffer = r.mixed_types = true; }));
     follow_all("GPU pads, 64 kB", with([](auto& r) { r.pads_counted = r.pads_in_buffer = true, r.threshold = 65536; }));
+    // Four tensors fit without their pads only.
+    follow_all("GPU pads at the threshold", with([](auto& r) { r.pads_counted = r.pads_in_buffer = r.equal_sizes = true, r.threshold = 65560; }));
     follow_all("CPU tensors in a CUDA build", with([](auto& r) { r.pads_counted = true; }));
   }
 
@@ -151,6 +153,8 @@ TEST_SUITE("horovod_negotiation") {
       CHECK(static_cast<double>(tally.explained) >= rate * static_cast<double>(tally.calls));
     };
     mostly("CPU tensors in a CUDA build, 64 kB", with([](auto& r) { r.pads_counted = true, r.threshold = 65536; }), 0.9);
+    mostly("CPU tensors in a CUDA build at the threshold",
+           with([](auto& r) { r.pads_counted = r.equal_sizes = true, r.threshold = 65560; }), 0.1);  // made to be the worst
     mostly("allgathers, 64 kB", with([](auto& r) { r.allgathers = true, r.threshold = 65536; }), 0.5);
     mostly("autotuned threshold", with([](auto& r) { r.threshold_every = 5, r.threshold = 262144; }), 0.2);
     mostly("autotuned threshold, one size", with([](auto& r) { r.threshold_every = 5, r.equal_sizes = true, r.threshold = 262144; }), 0.2);
@@ -258,11 +262,39 @@ TEST_SUITE("horovod_negotiation") {
 
   TEST_CASE("a broadcast that no gather announced is another's") {
     Negotiation decoder(2, {});
-    HorovodRun run;
-    HorovodSimulator horovod(run);
-    for (const auto& e : horovod.step())
-      if (e.kind == HorovodEvent::broadcast) decoder.broadcast(e.bytes.data(), e.bytes.size());
+    const auto bytes = response_list({{"a", 4096}});
+    const std::vector<std::int64_t> uncached{5}, none{7};
+    decoder.ready_bits(uncached);
+    decoder.broadcast(bytes.data(), bytes.size());
     CHECK(decoder.cache().bits() == 0);
     CHECK_FALSE(decoder.data_call(4096, Dtype::f32).known());
+    // A gather announces one only.
+    decoder.ready_bits(uncached);
+    decoder.gathered();
+    decoder.broadcast(bytes.data(), bytes.size());
+    decoder.ready_bits(none);
+    decoder.broadcast(bytes.data(), bytes.size());
+    CHECK(decoder.cache().bits() == 1);
+    CHECK_FALSE(decoder.data_call(4096, Dtype::f32).known());
+  }
+
+  TEST_CASE("a list in a cycle without bit vectors leaves the mirror empty") {
+    Negotiation decoder(2, {});
+    const auto a = response_list({{"a", 4096}}), b = response_list({{"b", 100}});
+    const std::vector<std::int64_t> uncached{5}, none{7}, first{15};
+    // An idle cycle, then one with the cache switched off, then it is on again and starts from nothing.
+    decoder.ready_bits(none);
+    decoder.gathered();
+    decoder.broadcast(a.data(), a.size());
+    CHECK(decoder.data_call(4096, Dtype::f32).known());
+    CHECK(decoder.cache().bits() == 0);
+    decoder.ready_bits(uncached);
+    decoder.gathered();
+    decoder.broadcast(b.data(), b.size());
+    CHECK(decoder.data_call(100, Dtype::f32).known());
+    decoder.ready_bits(first);
+    const Layout layout = decoder.data_call(100, Dtype::f32);
+    REQUIRE(layout.known());
+    CHECK(layout.segments[0].key == "b");
   }
 }
