@@ -77,14 +77,16 @@ int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, M
   }
   runtime.report.passed(why);
   auto& horovod = horovod::Observer::get();
-  if (horovod.detected() && sendbuf == MPI_IN_PLACE) horovod.before_allreduce(recvbuf, count, type, op, comm);
-  int rc;
-  {
+  if (!horovod.detected()) {
     const Inside here;
-    rc = pass();
+    return pass();
   }
-  if (rc == MPI_SUCCESS && horovod.detected()) horovod.after_allreduce(recvbuf, count, type, op, comm);
-  return rc;
+  return guard(comm, [&] {
+    if (sendbuf == MPI_IN_PLACE) horovod.before_allreduce(recvbuf, count, type, op, comm);
+    const int rc = pass();
+    if (rc == MPI_SUCCESS) horovod.after_allreduce(recvbuf, count, type, op, comm);
+    return rc;
+  });
 }
 
 }  // namespace crimp
