@@ -83,9 +83,9 @@ bool Session::choose(const Layout& layout, std::vector<const Codec*>& codecs, Pa
 }
 
 // Tensors that a rule excludes travel together, in one small exact call.
-void Session::sum_excluded(const AllreduceRequest& request, const Layout& layout, const std::vector<const Codec*>& codecs) {
+void Session::sum_excluded(const AllreduceRequest& request, const Layout& layout, const std::vector<const Codec*>& codecs,
+                           std::vector<char>& packed) {
   const std::size_t element = size_of(request.dtype);
-  std::vector<char> packed;
   const auto each = [&](auto&& move) {
     std::size_t at = 0;
     for (std::size_t s = 0; s < codecs.size(); ++s) {
@@ -96,7 +96,6 @@ void Session::sum_excluded(const AllreduceRequest& request, const Layout& layout
     }
     return at;
   };
-  packed.resize(each([](std::size_t, std::size_t, std::size_t) {}));
   if (packed.empty()) return;
   each([&](std::size_t from, std::size_t at, std::size_t bytes) {
     std::memcpy(packed.data() + at, static_cast<const char*>(request.send) + from, bytes);
@@ -156,7 +155,12 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
   }
   Arena* arena = nullptr;
   float* staging = nullptr;
+  std::vector<char> packed;  // of the tensors that are summed exactly; had now, because later there is no way back
   try {
+    std::size_t excluded = 0;
+    for (std::size_t s = 0; s < codecs.size(); ++s)
+      if (!codecs[s] && layout.segments[s].use == Segment::Use::sum) excluded += layout.segments[s].count * element;
+    packed.resize(excluded);
     const std::uint64_t staging_bytes = request.dtype == Dtype::f32 ? 0 : Arena::padded(request.count * sizeof(float));
     std::uint64_t bytes = staging_bytes;
     for (const auto& part : parts) {
@@ -208,7 +212,7 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
         narrow(request.dtype, staging + layout.segments[s].offset, static_cast<char*>(request.receive) + layout.segments[s].offset * element,
                layout.segments[s].count);
   arena_.reset();
-  sum_excluded(request, layout, codecs);
+  sum_excluded(request, layout, codecs, packed);
   if (failure) throw Error(*failure);
   return true;
 }

@@ -44,7 +44,7 @@ class Session {
   Layout find_layout(const AllreduceRequest&);
   // The codec of every segment, by the rules and what is known; null: exactly. False: the whole call is for MPI, for *why.
   bool choose(const Layout&, std::vector<const Codec*>& codecs, Pass* why);
-  void sum_excluded(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& codecs);
+  void sum_excluded(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& codecs, std::vector<char>& packed);
 
   Runtime& runtime_;
   MPI_Comm comm_;
