@@ -51,7 +51,7 @@ std::vector<Segment> read_segments(const crimp_segment* segments, std::size_t n,
     if (segments[i].count > count - at)
       throw Error(ErrorCode::layout_invalid, "segment " + std::to_string(i) + " ('" + segments[i].name + "') reaches to element " +
                                                  std::to_string(at + segments[i].count) + ", the buffer has " + std::to_string(count));
-    if (segments[i].count) out.push_back({segments[i].name, at, segments[i].count, true});
+    if (segments[i].count) out.push_back({segments[i].name, at, segments[i].count});
     at += segments[i].count;
   }
   if (at != count)

@@ -1,10 +1,10 @@
 // Codecs: how a run of floats becomes a payload and is added back.
 //
 // Terms as in GRACE: a codec encodes, decodes and has a memory (the residual of error feedback). The framing that every codec shares
-// (scales, piece lengths, threads, checks) is in crimp/payload.hpp; a codec supplies the operations on one group and one piece.
+// (piece lengths, threads, memories, checks) is in crimp/payload.hpp; a codec supplies the operations on one piece.
 //
 // Threading: a Codec is immutable; every member may be called from any number of threads at once.
-// Errors: encode_* cannot fail. decode_add_piece returns false on bytes that the format does not allow, and then has added nothing
+// Errors: encode_piece cannot fail. decode_add_piece returns false on bytes that the format does not allow, and then has added nothing
 // outside [acc, acc + count).
 #pragma once
 #include <cstddef>
@@ -19,36 +19,90 @@
 
 namespace crimp {
 
+// Where and when a piece is encoded: random numbers are functions of it (src/codec/dither.hpp). All but `rank` is equal on all ranks.
+struct Place {
+  std::uint64_t element = 0;  // index of the first element in the call's buffer
+  std::uint32_t step = 0;     // compressed calls on this communicator so far: never the same twice
+  std::uint32_t rank = 0;     // who encodes. Decoding does not depend on it
+};
+
+// What the encoder of a group sends, for codecs that select: a > up, a < -down, and of the elements equal to a threshold those whose index
+// in the group is below up_ties (down_ties). Thresholds are not negative; +Inf selects nothing.
+struct Selection {
+  float up = 0.0f, down = 0.0f;
+  std::uint64_t up_ties = 0, down_ties = 0;
+};
+
+// GRACE's memories: what of a gradient is kept for later calls. g: the gradient, a: what is encoded, d: what the payload decodes to.
+enum class MemoryKind : std::uint8_t {
+  none,      // a = g
+  residual,  // a = g + decay * r, r = a - d
+  momentum,  // DGC (Lin et al., ICLR 2018, sections 3.2 and 3.3): u = momentum * u + g, a = v + u, v = a - d, u = 0 where a - d differs from a
+  average,   // Signum (Bernstein et al., ICML 2018): m = momentum * m + (1 - momentum) * g, a = m
+};
+const char* name_of(MemoryKind);
+
+struct MemoryPolicy {
+  MemoryKind kind = MemoryKind::none;
+  float decay = 1.0f, momentum = 0.9f;
+  bool kept() const { return kind != MemoryKind::none; }
+  // Arrays of one float32 per element that are kept per tensor.
+  int planes() const { return kind == MemoryKind::none ? 0 : kind == MemoryKind::momentum ? 2 : 1; }
+  // The codec adds the residual itself, while it reads the values.
+  bool fused() const { return kind == MemoryKind::none || (kind == MemoryKind::residual && decay == 1.0f); }
+};
+
+// One piece to encode: a = values + residual_in (null: values alone).
+struct PieceSource {
+  const float* values;
+  const float* residual_in;
+  float* residual_out;  // receives a - decode(a) unless null; may equal residual_in
+  std::uint64_t count;  // 1..kPieceElements
+  Place place;
+  Selection selection;        // the group's, where the codec selects
+  std::uint64_t in_group = 0;  // index of the piece's first element in its group
+};
+
 class Codec {
  public:
   struct Traits {
     const char* name;        // as in CRIMP_CODEC
     std::uint8_t wire_id;    // WIRE_FORMAT.md, section 2; never reused
     bool fixed_size;         // piece bytes depend on the piece's element count only
-    bool has_scale;          // one float32 per group goes in front of the pieces
-    bool needs_residual;     // biased: meant to run with error feedback, replaced where no residual can be kept
+    bool biased;             // needs a memory to converge; replaced where none can be kept
+    MemoryKind memory;       // the default
     float max_magnitude;     // |value| above this (or NaN, Inf) sends the call through MPI
+    bool selects = false;    // select() looks at the whole group first
+    bool votes = false;      // finish_piece() turns the sum into the result
+    bool diverges_with_residual = false;  // memory=residual is refused unless force=1
   };
   virtual ~Codec() = default;
   virtual const Traits& traits() const = 0;
   // The canonical text, all parameters written out: "3lc:s=1,zero_run=1". make_codec(spec()) gives an equal codec.
-  virtual std::string spec() const = 0;
+  const std::string& spec() const { return spec_; }
+  const MemoryPolicy& memory() const { return memory_; }
   // What a receiver must know beyond the traits; equal on all ranks, checked in the header.
   virtual std::uint32_t parameter_word() const { return 0; }
 
-  // Bytes that encode_piece may write for `count` elements (exactly this many where fixed_size). At most 65535 where not.
+  // Bytes that encode_piece may write for `count` elements (exactly this many where fixed_size). At most 65535.
   virtual std::size_t piece_bound(std::uint64_t count) const = 0;
 
-  // The scale of a group: values[i] + residual[i] over count elements (residual may be null). Order-free: max or integer sums.
-  virtual float measure(const float* /*values*/, const float* /*residual*/, std::uint64_t /*count*/) const { return 0.0f; }
+  // Looks at a whole group, a = values + residual (residual may be null), before its pieces are encoded. Only where traits().selects.
+  virtual Selection select(const float* /*values*/, const float* /*residual*/, std::uint64_t /*count*/, const Place&) const { return {}; }
 
-  // Encodes a = values + residual (residual_in null: values alone) of one piece, writes a - decode(a) to residual_out unless that
-  // is null (it may equal residual_in), and returns the bytes written to `out`, which has room for piece_bound(count).
-  virtual std::size_t encode_piece(const float* values, const float* residual_in, float* residual_out, std::uint64_t count,
-                                   float scale, std::uint8_t* out) const = 0;
+  // Encodes one piece and returns the bytes written to `out`, which has room for piece_bound(count).
+  virtual std::size_t encode_piece(const PieceSource&, std::uint8_t* out) const = 0;
 
   // acc[i] += decoded[i] for the piece's count elements.
-  virtual bool decode_add_piece(const std::uint8_t* in, std::size_t bytes, std::uint64_t count, float scale, float* acc) const = 0;
+  virtual bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const = 0;
+
+  // Makes the result of a piece from the sum over `ranks` payloads: a majority vote. Only where traits().votes.
+  virtual void finish_piece(float* /*acc*/, std::uint64_t /*count*/, int /*ranks*/) const {}
+
+ private:
+  friend std::shared_ptr<const Codec> make_codec(std::string_view spec);
+  std::string spec_;
+  MemoryPolicy memory_;
 };
 
 struct CodecParameter {
@@ -62,7 +116,8 @@ struct CodecInfo {
 
 // Every codec of this build, in wire_id order; src/codec/registry.cpp holds one line per codec.
 std::span<const CodecInfo> codecs();
-// Parses "name" or "name:key=value,key=value". Throws Error{codec_unknown} that names the bad part and lists what is legal.
+// Parses "name" or "name:key=value,key=value". Besides its own parameters every codec knows memory=none|residual|momentum|average,
+// decay=0..1 (of a residual), momentum=0..1 and force=1 (a memory with which the codec is known to diverge). Throws Error{codec_unknown} that names the bad part and lists what is legal.
 std::shared_ptr<const Codec> make_codec(std::string_view spec);
 // The codec with this wire id, default parameters; null where unknown. For reading traits of what arrived.
 const CodecInfo* find_codec(std::uint8_t wire_id);

@@ -27,11 +27,11 @@ struct CollectiveCall {
   std::uint64_t count;
   const Codec* codec;
   const Layout* layout;
-  std::vector<float*> residuals;  // one per segment, or empty: no error feedback
+  std::vector<float*> residuals;  // one per segment, the codec's memory planes behind one another (null where skipped), or empty: no memory
   std::uint8_t flags = 0;         // WireFlag: this rank's reasons for sending the call through MPI
   Dtype dtype = Dtype::f32;       // the caller's type, for the header
   std::uint32_t sequence = 0;     // compressed calls on this communicator so far
-  std::uint64_t chunk;            // elements, a multiple of kBlockElements
+  std::uint64_t chunk;            // elements, a multiple of kPieceElements
   bool checksum = true;
 };
 

@@ -14,7 +14,6 @@ namespace crimp {
 struct Segment {
   std::string key;  // names the tensor on this communicator; its residual is stored under it
   std::uint64_t offset, count;
-  bool one_scale;  // true: one tensor, one scale. False: its inside is unknown, one scale per kBlockElements.
   // skip: padding (Horovod's GPU buffers have it, uninitialised), or another codec's tensor. Neither read nor written.
   enum class Use : std::uint8_t { sum, skip } use = Use::sum;
 };
@@ -25,7 +24,7 @@ struct Layout {
   std::vector<Segment> segments;  // tile [0, count) in order; one keyless segment where unknown
 
   bool known() const { return source != Source::unknown; }
-  std::uint64_t digest() const;  // of source, keys, offsets, counts and scales; equal on ranks that agree
+  std::uint64_t digest() const;  // of source, keys, offsets and counts; equal on ranks that agree
 
   static Layout unknown(std::uint64_t count);
 };

@@ -1,7 +1,6 @@
 // Payload bodies: the framing shared by all codecs (src/codec/WIRE_FORMAT.md, section 3).
 //
-//   body = scales (float32 per group, where the codec has a scale)
-//          piece lengths (uint16 per piece, where the codec is not fixed-size), zeros up to a multiple of 64
+//   body = piece lengths (uint16 per piece, where the codec is not fixed-size), zeros up to a multiple of 64
 //          pieces, back to back, zeros up to a multiple of 64
 #pragma once
 #include <cstdint>
@@ -16,7 +15,7 @@ namespace crimp {
 
 class Workers;
 
-// Consecutive elements of a chunk that share one scale. Equal on all ranks.
+// Consecutive elements of a chunk that belong to one tensor. Equal on all ranks.
 struct Group {
   std::uint64_t offset, count;
 };
@@ -46,38 +45,43 @@ class Shape {
   std::vector<std::uint32_t> first_piece_;
 };
 
-// Error feedback of one group; element 0 of both pointers is the group's first element. Null: none.
+// The memory of one group; element 0 of every pointer is the group's first element. Null: none. Out may equal in.
 struct Feedback {
-  const float* in = nullptr;
+  const float* in = nullptr;  // the residual; of memory `average` the averages
   float* out = nullptr;
-  float scale = -1.0f;  // >= 0: use this scale (the group is part of a larger one that was measured as a whole)
+  const float* momentum_in = nullptr;  // the second plane of memory `momentum`
+  float* momentum_out = nullptr;
 };
 
 // Called between pieces on the calling thread, so that an exchange under way keeps moving. May be empty. Must not throw.
 using Progress = std::function<void()>;
 
-// Encodes shape.count() values; feedback has one entry per group or is empty. `body` has room for body_bound(). Returns the body's bytes.
-std::size_t encode_body(const Codec&, const Shape&, const float* values, std::span<const Feedback> feedback, std::uint8_t* body,
-                        Workers&, const Progress& = {});
+// Floats of scratch that encode_body needs.
+inline std::uint64_t scratch_elements(const Codec& codec, std::uint64_t count, bool feedback) {
+  return !feedback || codec.memory().fused() ? 0 : 2 * count;
+}
+// Encodes shape.count() values; feedback has one entry per group or is empty. `place` is that of the chunk's first element. `body` has room
+// for body_bound(), `scratch` for scratch_elements(). Returns the body's bytes.
+std::size_t encode_body(const Codec&, const Shape&, const float* values, std::span<const Feedback> feedback, const Place& place,
+                        std::uint8_t* body, float* scratch, Workers&, const Progress& = {});
 
-// A received body, checked against shape and codec: sizes, lengths, finite non-negative scales. The bytes stay the caller's.
+// A received body, checked against shape and codec: sizes, lengths, padding. The bytes stay the caller's.
 class BodyView {
  public:
   // Empty on success, else what is wrong with the bytes.
   std::string open(const Codec&, const Shape&, std::span<const std::uint8_t> body);
-  float scale(std::size_t group) const;
   std::span<const std::uint8_t> piece(std::size_t index) const {
     return body_.subspan(offsets_[index], offsets_[index + 1] - offsets_[index]);
   }
 
  private:
   std::span<const std::uint8_t> body_;
-  bool has_scale_ = false;
   std::vector<std::uint64_t> offsets_;
 };
 
 // out[i] = (accumulate ? out[i] : 0) + bodies[0][i] + bodies[1][i] + ..., added in exactly this order for every element, whatever the
-// number of threads. Returns the index of the first body with malformed pieces, or -1.
-int decode_add(const Codec&, const Shape&, std::span<const BodyView> bodies, float* out, bool accumulate, Workers&, const Progress& = {});
+// number of threads; then, unless it accumulates, the codec's finish_piece. Returns the index of the first body with malformed pieces, or -1.
+int decode_add(const Codec&, const Shape&, std::span<const BodyView> bodies, const Place& place, float* out, bool accumulate, Workers&,
+               const Progress& = {});
 
 }  // namespace crimp

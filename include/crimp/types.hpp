@@ -21,11 +21,9 @@ constexpr const char* name_of(Dtype t) {
 
 // Codecs see float32 only; other types are widened (or, float64, narrowed) on entry and rounded once on exit.
 
-// A piece is what one worker (or one CUDA block) encodes or decodes on its own. 64 tiles of 160 elements; 40 KiB of floats stay in L1.
+// A piece is what one worker (or one CUDA block) encodes or decodes on its own, with scales of its own: merged buffers mix layers, and longer
+// blocks mix more of them (docs/design_notes.md). 64 tiles of 160 elements, ten rotations of 1024; 40 KiB of floats stay in L1.
 inline constexpr std::uint64_t kPieceElements = 10240;
-// Elements that share one scale where nothing is known about the tensors inside a buffer: one piece. Shorter blocks cost more bytes than
-// they gain accuracy (docs/design_notes.md), longer ones mix layers.
-inline constexpr std::uint64_t kBlockElements = kPieceElements;
 // Payload bodies are padded to this, so that MPI counts and displacements in these units reach 128 GiB per message.
 inline constexpr std::uint64_t kPayloadAlign = 64;
 

@@ -234,11 +234,11 @@ Layout Negotiation::data_call(std::uint64_t count, Dtype type) {
       std::uint64_t at = 0;
       for (std::size_t t = 0; t < r.names.size(); ++t) {
         const auto n = static_cast<std::uint64_t>(r.sizes[t]);
-        if (n) layout.segments.push_back({r.names[t], at, n, true});
+        if (n) layout.segments.push_back({r.names[t], at, n});
         at += n;
         if (is_dense) continue;
         const std::uint64_t end = round_up(at * static_cast<std::uint64_t>(element), kPadBytes) / static_cast<std::uint64_t>(element);
-        if (end > at) layout.segments.push_back({"", at, end - at, false, Segment::Use::skip});
+        if (end > at) layout.segments.push_back({"", at, end - at, Segment::Use::skip});
         at = end;
       }
       ++next_;

@@ -1,5 +1,6 @@
 // none, fp16 and bf16: every value on its own, no scale, fixed size.
 #include <algorithm>
+#include <tuple>
 
 #include "codec/host_codecs.hpp"
 #include "core/convert.hpp"
@@ -11,11 +12,10 @@ class Cast final : public Codec {
  public:
   Cast(Dtype type, const Traits& traits) : type_(type), traits_(traits) {}
   const Traits& traits() const override { return traits_; }
-  std::string spec() const override { return traits_.name; }
   std::size_t piece_bound(std::uint64_t count) const override { return count * size_of(type_); }
 
-  std::size_t encode_piece(const float* values, const float* in, float* out, std::uint64_t count, float,
-                           std::uint8_t* bytes) const override {
+  std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
+    const auto [values, in, out, count] = std::tuple(piece.values, piece.residual_in, piece.residual_out, piece.count);
     if (!in && !out) {
       narrow(type_, values, bytes, count);
       return piece_bound(count);
@@ -32,9 +32,9 @@ class Cast final : public Codec {
     return piece_bound(count);
   }
 
-  bool decode_add_piece(const std::uint8_t* in, std::size_t bytes, std::uint64_t count, float, float* acc) const override {
-    if (bytes != piece_bound(count)) return false;
-    add_widened(type_, in, acc, count);
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const override {
+    if (in.size() != piece_bound(count)) return false;
+    add_widened(type_, in.data(), acc, count);
     return true;
   }
 
@@ -45,25 +45,25 @@ class Cast final : public Codec {
 };
 
 // max_magnitude: float16's largest finite value; otherwise an eighth of the range, so that what a few ranks add stays finite as in MPI.
-constexpr Codec::Traits kNone{"none", 1, true, false, false, 0x1p125f};
-constexpr Codec::Traits kFp16{"fp16", 2, true, false, false, 65504.0f};
-constexpr Codec::Traits kBf16{"bf16", 3, true, false, false, 0x1p125f};
+constexpr Codec::Traits kNone{"none", 1, true, false, MemoryKind::none, 0x1p125f};
+constexpr Codec::Traits kFp16{"fp16", 2, true, false, MemoryKind::none, 65504.0f};
+constexpr Codec::Traits kBf16{"bf16", 3, true, false, MemoryKind::none, 0x1p125f};
 
 }  // namespace
 
 CodecEntry none_entry() {
   return {{"none", "float32 as it is: for uncompressed segments of a mixed buffer, and as a measure", "-", kNone, {}},
-          [](const SpecValues&) -> std::shared_ptr<const Codec> { return std::make_shared<Cast>(Dtype::f32, kNone); }};
+          [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<Cast>(Dtype::f32, kNone); }};
 }
 
 CodecEntry fp16_entry() {
   return {{"fp16", "float16, rounded to nearest even, summed in float32", "IEEE 754 binary16", kFp16, {}},
-          [](const SpecValues&) -> std::shared_ptr<const Codec> { return std::make_shared<Cast>(Dtype::f16, kFp16); }};
+          [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<Cast>(Dtype::f16, kFp16); }};
 }
 
 CodecEntry bf16_entry() {
   return {{"bf16", "bfloat16, rounded to nearest even, summed in float32", "the upper half of binary32", kBf16, {}},
-          [](const SpecValues&) -> std::shared_ptr<const Codec> { return std::make_shared<Cast>(Dtype::bf16, kBf16); }};
+          [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<Cast>(Dtype::bf16, kBf16); }};
 }
 
 }  // namespace crimp

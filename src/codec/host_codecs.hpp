@@ -9,7 +9,7 @@ namespace crimp {
 
 struct CodecEntry {
   CodecInfo info;
-  std::shared_ptr<const Codec> (*make)(const SpecValues&);
+  std::shared_ptr<Codec> (*make)(const SpecValues&);
 };
 
 CodecEntry none_entry();

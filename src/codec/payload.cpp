@@ -7,40 +7,64 @@
 #include <utility>
 
 #include "backend/workers.hpp"
+#include "codec/memory.hpp"
 
 namespace crimp {
 namespace {
 
-std::size_t scales_bytes(const Codec& codec, const Shape& shape) {
-  return codec.traits().has_scale ? shape.groups().size() * sizeof(float) : 0;
-}
+// What a body needs of its call besides the shape.
+struct Encoding {
+  const Codec& codec;
+  const Shape& shape;
+  const float* values;
+  std::span<const Feedback> feedback;
+  Place place;
+  std::uint8_t* lengths;
+  float* scratch;
+};
 
 // Encodes groups [first, last) to `to` and returns the end. Lengths go to the table where there is one.
-std::uint8_t* encode_groups(const Codec& codec, const Shape& shape, const float* values, std::span<const Feedback> feedback,
-                            std::size_t first, std::size_t last, std::uint8_t* body, std::uint8_t* to, const Progress& progress) {
-  const bool has_scale = codec.traits().has_scale, fixed = codec.traits().fixed_size;
-  std::uint8_t* const lengths = body + scales_bytes(codec, shape);
-  const auto pieces = shape.pieces();
+std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t last, std::uint8_t* to, const Progress& progress) {
+  const Codec& codec = e.codec;
+  const auto pieces = e.shape.pieces();
   for (std::size_t g = first; g < last; ++g) {
-    const Group& group = shape.groups()[g];
-    const Feedback memory = feedback.empty() ? Feedback{} : feedback[g];
-    float scale = 0.0f;
-    if (has_scale) {
-      scale = memory.scale >= 0.0f ? memory.scale : codec.measure(values + group.offset, memory.in, group.count);
-      std::memcpy(body + g * sizeof scale, &scale, sizeof scale);
+    const Group& group = e.shape.groups()[g];
+    const Feedback memory = e.feedback.empty() ? Feedback{} : e.feedback[g];
+    const bool apart = memory.in && !codec.memory().fused();  // what is encoded is made first, by the codec's memory
+    const float* values = e.values + group.offset;
+    const float* in = memory.in;
+    float* out = memory.out;
+    float *compensated = nullptr, *momentum = nullptr;
+    if (apart) {
+      compensated = e.scratch + 2 * group.offset;
+      momentum = compensated + group.count;
+      compensate(codec.memory(), values, memory, group.count, compensated, momentum);
+      values = compensated;
+      in = nullptr;
+      if (codec.memory().kind == MemoryKind::average) out = nullptr;
     }
-    for (std::size_t p = shape.first_piece(g); p < pieces.size() && pieces[p].group == g; ++p) {
-      const std::uint64_t in_group = pieces[p].offset - group.offset;
-      const std::size_t bytes =
-          codec.encode_piece(values + pieces[p].offset, memory.in ? memory.in + in_group : nullptr,
-                             memory.out ? memory.out + in_group : nullptr, pieces[p].count, scale, to);
-      if (!fixed) {
+    Place place = e.place;
+    place.element += group.offset;
+    PieceSource piece{};
+    if (codec.traits().selects) piece.selection = codec.select(values, in, group.count, place);
+    for (std::size_t p = e.shape.first_piece(g); p < pieces.size() && pieces[p].group == g; ++p) {
+      const std::uint64_t at = pieces[p].offset - group.offset;
+      piece.values = values + at;
+      piece.residual_in = in ? in + at : nullptr;
+      piece.residual_out = out ? out + at : nullptr;
+      piece.count = pieces[p].count;
+      piece.place = place;
+      piece.place.element += at;
+      piece.in_group = at;
+      const std::size_t bytes = codec.encode_piece(piece, to);
+      if (!codec.traits().fixed_size) {
         const auto length = static_cast<std::uint16_t>(bytes);
-        std::memcpy(lengths + p * sizeof length, &length, sizeof length);
+        std::memcpy(e.lengths + p * sizeof length, &length, sizeof length);
       }
       to += bytes;
       if (progress) progress();
     }
+    if (apart) keep(codec.memory(), compensated, momentum, memory, group.count);
   }
   return to;
 }
@@ -66,7 +90,7 @@ void Shape::add_group(std::uint64_t count) {
 
 std::size_t Shape::prefix_bytes(const Codec& codec) const {
   const std::size_t lengths = codec.traits().fixed_size ? 0 : pieces_.size() * sizeof(std::uint16_t);
-  return round_up(scales_bytes(codec, *this) + lengths, kPayloadAlign);
+  return round_up(lengths, kPayloadAlign);
 }
 
 std::size_t Shape::body_bound(const Codec& codec) const {
@@ -75,14 +99,15 @@ std::size_t Shape::body_bound(const Codec& codec) const {
   return prefix_bytes(codec) + round_up(bytes, kPayloadAlign);
 }
 
-std::size_t encode_body(const Codec& codec, const Shape& shape, const float* values, std::span<const Feedback> feedback,
-                        std::uint8_t* body, Workers& workers, const Progress& progress) {
+std::size_t encode_body(const Codec& codec, const Shape& shape, const float* values, std::span<const Feedback> feedback, const Place& place,
+                        std::uint8_t* body, float* scratch, Workers& workers, const Progress& progress) {
+  const Encoding encoding{codec, shape, values, feedback, place, body, scratch};
   const std::size_t groups = shape.groups().size();
   const std::size_t prefix = shape.prefix_bytes(codec);
   if (prefix) std::memset(body, 0, prefix);
   std::uint8_t* end = body + prefix;
   if (workers.threads() == 1 || groups < 2) {
-    end = encode_groups(codec, shape, values, feedback, 0, groups, body, end, progress);
+    end = encode_groups(encoding, 0, groups, end, progress);
   } else {
     // Each worker encodes a run of groups into the place that they could at most need; then the runs are moved together.
     struct Run {
@@ -92,17 +117,16 @@ std::size_t encode_body(const Codec& codec, const Shape& shape, const float* val
     const auto first_group = [&](int part, int parts) {
       return groups * static_cast<std::size_t>(part) / static_cast<std::size_t>(parts);
     };
-    std::uint8_t* place = end;
+    std::uint8_t* room = end;
     for (int part = 0; part < workers.threads(); ++part) {
-      runs[static_cast<std::size_t>(part)].begin = place;
+      runs[static_cast<std::size_t>(part)].begin = room;
       for (std::size_t g = first_group(part, workers.threads()); g < first_group(part + 1, workers.threads()); ++g)
         for (std::size_t p = shape.first_piece(g); p < shape.pieces().size() && shape.pieces()[p].group == g; ++p)
-          place += codec.piece_bound(shape.pieces()[p].count);
+          room += codec.piece_bound(shape.pieces()[p].count);
     }
     workers.run([&](int part, int parts) {
       Run& run = runs[static_cast<std::size_t>(part)];
-      run.end = encode_groups(codec, shape, values, feedback, first_group(part, parts), first_group(part + 1, parts), body, run.begin,
-                              part == 0 ? progress : Progress{});
+      run.end = encode_groups(encoding, first_group(part, parts), first_group(part + 1, parts), run.begin, part == 0 ? progress : Progress{});
     });
     for (const Run& run : runs) {
       std::memmove(end, run.begin, static_cast<std::size_t>(run.end - run.begin));
@@ -117,8 +141,7 @@ std::size_t encode_body(const Codec& codec, const Shape& shape, const float* val
 
 std::string BodyView::open(const Codec& codec, const Shape& shape, std::span<const std::uint8_t> body) {
   body_ = {};
-  has_scale_ = codec.traits().has_scale;
-  const std::size_t prefix = shape.prefix_bytes(codec), scales = scales_bytes(codec, shape);
+  const std::size_t prefix = shape.prefix_bytes(codec);
   const auto pieces = shape.pieces();
   const auto sizes = [&](std::size_t needed) {
     return "the body has " + std::to_string(body.size()) + " bytes, its pieces need " + std::to_string(needed);
@@ -131,7 +154,7 @@ std::string BodyView::open(const Codec& codec, const Shape& shape, std::span<con
     const std::size_t bound = codec.piece_bound(pieces[p].count);
     std::uint16_t length = 0;
     if (!codec.traits().fixed_size) {
-      std::memcpy(&length, body.data() + scales + p * sizeof length, sizeof length);
+      std::memcpy(&length, body.data() + p * sizeof length, sizeof length);
       if (length > bound)
         return "piece " + std::to_string(p) + " claims " + std::to_string(length) + " bytes, at most " + std::to_string(bound) +
                " are possible";
@@ -140,28 +163,16 @@ std::string BodyView::open(const Codec& codec, const Shape& shape, std::span<con
   }
   offsets_[pieces.size()] = at;
   if (body.size() != round_up(at, kPayloadAlign)) return sizes(round_up(at, kPayloadAlign));
-  const std::size_t tables = scales + (codec.traits().fixed_size ? 0 : pieces.size() * sizeof(std::uint16_t));
+  const std::size_t tables = codec.traits().fixed_size ? 0 : pieces.size() * sizeof(std::uint16_t);
   for (const auto& [from, to] : {std::pair{tables, prefix}, std::pair{at, body.size()}})
     for (std::size_t i = from; i < to; ++i)
       if (body[i] != 0) return "a padding byte at " + std::to_string(i) + " is not zero";
-  if (has_scale_)
-    for (std::size_t g = 0; g < shape.groups().size(); ++g) {
-      float s;
-      std::memcpy(&s, body.data() + g * sizeof s, sizeof s);
-      if (!(s >= 0.0f && std::isfinite(s))) return "scale " + std::to_string(g) + " is " + std::to_string(s) + ", not a finite number >= 0";
-    }
   body_ = body;
   return {};
 }
 
-float BodyView::scale(std::size_t group) const {
-  float s = 0.0f;
-  if (has_scale_) std::memcpy(&s, body_.data() + group * sizeof s, sizeof s);
-  return s;
-}
-
-int decode_add(const Codec& codec, const Shape& shape, std::span<const BodyView> bodies, float* out, bool accumulate,
-               Workers& workers, const Progress& progress) {
+int decode_add(const Codec& codec, const Shape& shape, std::span<const BodyView> bodies, const Place& place, float* out,
+               bool accumulate, Workers& workers, const Progress& progress) {
   const auto pieces = shape.pieces();
   std::atomic<int> bad{-1};
   // Piece by piece and ranks inside, so that the sum of a piece stays in L1 and memory sees it once.
@@ -170,15 +181,16 @@ int decode_add(const Codec& codec, const Shape& shape, std::span<const BodyView>
     const std::size_t last = pieces.size() * static_cast<std::size_t>(part + 1) / static_cast<std::size_t>(parts);
     for (std::size_t p = first; p < last; ++p) {
       float* acc = out + pieces[p].offset;
+      const Place here{place.element + pieces[p].offset, place.step, 0};
       if (!accumulate) std::memset(acc, 0, pieces[p].count * sizeof *acc);
       for (std::size_t r = 0; r < bodies.size(); ++r) {
-        const auto bytes = bodies[r].piece(p);
-        if (!codec.decode_add_piece(bytes.data(), bytes.size(), pieces[p].count, bodies[r].scale(pieces[p].group), acc)) {
+        if (!codec.decode_add_piece(bodies[r].piece(p), pieces[p].count, here, acc)) {
           const int mine = static_cast<int>(r);
           for (int seen = bad.load(); (seen < 0 || mine < seen) && !bad.compare_exchange_weak(seen, mine);) {
           }
         }
       }
+      if (!accumulate && codec.traits().votes) codec.finish_piece(acc, pieces[p].count, static_cast<int>(bodies.size()));
       if (part == 0 && progress) progress();
     }
   };

@@ -35,7 +35,13 @@ std::shared_ptr<const Codec> make_codec(std::string_view spec) {
   const std::string_view name = spec.substr(0, spec.find(':'));
   std::vector<std::string> names;
   for (const auto& e : registry()) {
-    if (e.info.name == name) return e.make(SpecValues(spec, e.info));
+    if (e.info.name == name) {
+      const SpecValues values(spec, e.info);
+      const auto codec = e.make(values);
+      codec->memory_ = values.memory(e.info.traits);
+      codec->spec_ = values.canonical();
+      return codec;
+    }
     names.emplace_back(e.info.name);
   }
   throw Error(ErrorCode::codec_unknown, "codec '" + std::string(spec) + "' is not known" + did_you_mean(name, names) +

@@ -12,7 +12,20 @@ std::string spec_number(double x) {
   return std::string(text, end);
 }
 
-SpecValues::SpecValues(std::string_view text, const CodecInfo& info) : text_(text) {
+namespace {
+
+// What every codec's text may hold besides its own parameters.
+constexpr CodecParameter kCommon[] = {
+    {"memory", "", "none, residual, momentum or average", "what is kept of a gradient for later calls"},
+    {"decay", "1", "0 < decay <= 1", "weight of the residual"},
+    {"momentum", "0.9", "0 <= momentum < 1", "of the memories momentum and average"},
+    {"force", "0", "0 or 1", "1 allows a memory with which the codec is known to diverge"},
+};
+constexpr std::string_view kMemories[] = {"none", "residual", "momentum", "average"};
+
+}  // namespace
+
+SpecValues::SpecValues(std::string_view text, const CodecInfo& info) : text_(text), info_(info) {
   const auto colon = text.find(':');
   std::string_view rest = colon == text.npos ? std::string_view() : text.substr(colon + 1);
   while (!rest.empty()) {
@@ -23,14 +36,18 @@ SpecValues::SpecValues(std::string_view text, const CodecInfo& info) : text_(tex
     const std::string_view key = item.substr(0, equals);
     bool known = false;
     std::string legal;
-    for (const auto& p : info.parameters) {
-      known = known || p.key == key;
-      legal += (legal.empty() ? "" : ", ") + std::string(p.key) + " (" + std::string(p.legal) + ")";
-    }
+    const auto consider = [&](std::span<const CodecParameter> parameters) {
+      for (const auto& p : parameters) {
+        known = known || p.key == key;
+        legal += (legal.empty() ? "" : ", ") + std::string(p.key) + " (" + std::string(p.legal) + ")";
+      }
+    };
+    consider(info.parameters);
+    consider(kCommon);
     if (!known || equals == item.npos)
       throw Error(ErrorCode::codec_unknown, "codec '" + text_ + "': '" + std::string(item) + "' is not a parameter of " +
-                                                std::string(info.name) + "; legal: " + (legal.empty() ? "none" : legal) +
-                                                ", as in '" + std::string(info.name) + (legal.empty() ? "'" : ":key=value'"));
+                                                std::string(info.name) + "; legal: " + legal +
+                                                ", as in '" + std::string(info.name) + ":key=value'");
     values_.insert_or_assign(std::string(key), std::string(item.substr(equals + 1)));
   }
 }
@@ -50,6 +67,54 @@ bool SpecValues::flag(std::string_view key, bool default_value) const {
   if (it == values_.end()) return default_value;
   if (it->second != "0" && it->second != "1") fail(key, "0 or 1");
   return it->second == "1";
+}
+
+std::size_t SpecValues::word(std::string_view key, std::span<const std::string_view> legal, std::size_t default_index) const {
+  const auto it = values_.find(key);
+  if (it == values_.end()) return default_index;
+  std::string all;
+  for (std::size_t i = 0; i < legal.size(); ++i) {
+    if (it->second == legal[i]) return i;
+    all += (i == 0 ? "" : i + 1 == legal.size() ? " or " : ", ") + std::string(legal[i]);
+  }
+  fail(key, all);
+}
+
+MemoryPolicy SpecValues::memory(const Codec::Traits& traits) const {
+  MemoryPolicy policy;
+  policy.kind = static_cast<MemoryKind>(word("memory", kMemories, static_cast<std::size_t>(traits.memory)));
+  const double decay = number("decay", 1.0), momentum = number("momentum", 0.9f);
+  if (!(decay > 0.0 && decay <= 1.0)) fail("decay", "0 < decay <= 1");
+  if (!(momentum >= 0.0 && static_cast<float>(momentum) < 1.0f)) fail("momentum", "0 <= momentum < 1");
+  policy.decay = static_cast<float>(decay);
+  policy.momentum = static_cast<float>(momentum);
+  if (values_.contains("decay") && policy.kind != MemoryKind::residual) fail("decay", "for memory=residual only");
+  if (values_.contains("momentum") && policy.kind != MemoryKind::momentum && policy.kind != MemoryKind::average)
+    fail("momentum", "for memory=momentum and memory=average only");
+  if (policy.kind == MemoryKind::residual && traits.diverges_with_residual && !flag("force", false))
+    fail("memory", "none: error feedback of this unbiased codec is known to diverge (GRACE); add force=1 to have it all the same");
+  return policy;
+}
+
+std::string SpecValues::canonical() const {
+  std::string text(info_.name);
+  const auto add = [&](std::string_view key, std::string_view value) {
+    text += (text.find(':') == text.npos ? ":" : ",") + std::string(key) + "=" + std::string(value);
+  };
+  const auto value = [&](std::string_view key, std::string_view otherwise) -> std::string {
+    const auto it = values_.find(key);
+    const std::string given = it == values_.end() ? std::string(otherwise) : it->second;
+    double x = 0;
+    const auto [end, status] = std::from_chars(given.data(), given.data() + given.size(), x);
+    return status == std::errc() && end == given.data() + given.size() ? spec_number(x) : given;
+  };
+  for (const auto& p : info_.parameters) add(p.key, value(p.key, p.default_value));
+  const MemoryPolicy policy = memory(info_.traits);
+  if (policy.kind != info_.traits.memory) add("memory", name_of(policy.kind));
+  if (policy.kind == MemoryKind::residual && policy.decay != 1.0f) add("decay", spec_number(policy.decay));
+  if (policy.planes() && policy.kind != MemoryKind::residual) add("momentum", spec_number(policy.momentum));
+  if (policy.kind == MemoryKind::residual && info_.traits.diverges_with_residual) add("force", "1");
+  return text;
 }
 
 void SpecValues::fail(std::string_view key, std::string_view legal) const {

@@ -16,10 +16,16 @@ class SpecValues {
   SpecValues(std::string_view text, const CodecInfo& info);  // throws on a key that the codec does not have
   double number(std::string_view key, double default_value) const;
   bool flag(std::string_view key, bool default_value) const;
+  // One of `legal`, its index is returned.
+  std::size_t word(std::string_view key, std::span<const std::string_view> legal, std::size_t default_index) const;
+  MemoryPolicy memory(const Codec::Traits&) const;
+  // The codec's own parameters and the memory where it is not the codec's default, all values in their shortest form.
+  std::string canonical() const;
   [[noreturn]] void fail(std::string_view key, std::string_view legal) const;
 
  private:
   std::string text_;
+  const CodecInfo& info_;
   std::map<std::string, std::string, std::less<>> values_;
 };
 

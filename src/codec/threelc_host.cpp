@@ -1,4 +1,4 @@
-// 3LC on the host. One pass finds the scale of a group, a second one quantises, updates the residual and packs: 32-bit lanes hold one
+// 3LC on the host. One pass finds the scale of a piece, a second one, from L1, quantises, updates the residual and packs: 32-bit lanes hold one
 // base-3^5 byte each, built from five stripes of the tile, so that nothing is shuffled and one narrowing store ends 5 x lanes elements.
 #include <cmath>
 #include <cstring>
@@ -199,44 +199,52 @@ HWY_EXPORT(Highest);
 
 class ThreeLc final : public Codec {
  public:
-  ThreeLc(float s, bool zero_run)
-      : s_(s), zero_run_(zero_run), traits_{"3lc", 4, !zero_run, true, true, kMaxMagnitude} {}
+  ThreeLc(float s, bool zero_run) : s_(s), zero_run_(zero_run), traits_(kTraits) { traits_.fixed_size = !zero_run; }
   const Traits& traits() const override { return traits_; }
-  std::string spec() const override { return "3lc:s=" + spec_number(s_) + ",zero_run=" + (zero_run_ ? "1" : "0"); }
   std::uint32_t parameter_word() const override { return zero_run_ ? 1 : 0; }
-  std::size_t piece_bound(std::uint64_t count) const override { return base_bytes(count); }
+  std::size_t piece_bound(std::uint64_t count) const override { return sizeof(float) + base_bytes(count); }
 
-  float measure(const float* values, const float* residual, std::uint64_t count) const override {
-    return s_ * HWY_DYNAMIC_DISPATCH(Largest)(values, residual, count);
-  }
-
-  std::size_t encode_piece(const float* values, const float* in, float* out, std::uint64_t count, float scale,
-                           std::uint8_t* bytes) const override {
+  std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
+    const std::uint64_t n = base_bytes(piece.count);
+    const float scale = s_ * HWY_DYNAMIC_DISPATCH(Largest)(piece.values, piece.residual_in, piece.count);
+    std::memcpy(bytes, &scale, sizeof scale);
+    bytes += sizeof scale;
+    const auto encode = [&](std::uint8_t* base) {
+      HWY_DYNAMIC_DISPATCH(EncodeTiles)(piece.values, piece.residual_in, piece.residual_out, piece.count, scale, base);
+    };
     if (!zero_run_) {
-      HWY_DYNAMIC_DISPATCH(EncodeTiles)(values, in, out, count, scale, bytes);
-      return base_bytes(count);
+      encode(bytes);
+      return sizeof scale + n;
     }
     alignas(64) std::uint8_t base[kPieceElements / 5];
-    HWY_DYNAMIC_DISPATCH(EncodeTiles)(values, in, out, count, scale, base);
     alignas(64) std::uint8_t coded[kPieceElements / 5 + 64];
-    const std::size_t n = zero_run_encode(base, base_bytes(count), coded);
-    std::memcpy(bytes, coded, n);
-    return n;
+    encode(base);
+    const std::size_t length = zero_run_encode(base, n, coded);
+    std::memcpy(bytes, coded, length);
+    return sizeof scale + length;
   }
 
-  bool decode_add_piece(const std::uint8_t* in, std::size_t bytes, std::uint64_t count, float scale, float* acc) const override {
-    alignas(64) std::uint8_t base[kPieceElements / 5 + kExpansionSlack];
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const override {
+    float scale;
+    if (in.size() < sizeof scale) return false;
+    std::memcpy(&scale, in.data(), sizeof scale);
+    if (!(scale >= 0.0f && std::isfinite(scale))) return false;
+    in = in.subspan(sizeof scale);
+    alignas(64) std::uint8_t expanded[kPieceElements / 5 + kExpansionSlack];
+    const std::uint8_t* base = in.data();
     const std::size_t n = base_bytes(count);
     if (zero_run_) {
-      if (!zero_run_decode(in, bytes, base, n)) return false;
-      in = base;
+      if (!zero_run_decode(in.data(), in.size(), expanded, n)) return false;
+      base = expanded;
     } else {
-      if (bytes != n) return false;
-      if (HWY_DYNAMIC_DISPATCH(Highest)(in, n) >= kFirstRun) return false;
+      if (in.size() != n) return false;
+      if (HWY_DYNAMIC_DISPATCH(Highest)(in.data(), n) >= kFirstRun) return false;
     }
-    HWY_DYNAMIC_DISPATCH(DecodeTiles)(in, count, scale, acc);
+    HWY_DYNAMIC_DISPATCH(DecodeTiles)(base, count, scale, acc);
     return true;
   }
+
+  static constexpr Traits kTraits{"3lc", 4, false, true, MemoryKind::residual, kMaxMagnitude};
 
  private:
   float s_;
@@ -249,15 +257,13 @@ class ThreeLc final : public Codec {
 CodecEntry threelc_entry() {
   return {{"3lc", "ternary with error feedback, five values a byte, zero runs coded",
            "3LC: Lim, Andersen, Kaminsky, MLSys 2019",
-           {"3lc", 4, false, true, true, threelc::kMaxMagnitude},
+           threelc::ThreeLc::kTraits,
            {{"s", "1", "1 <= s < 2", "sparsity multiplier: the scale is s * max|a|; larger sends less and later"},
             {"zero_run", "1", "0 or 1", "0 leaves zero runs uncoded: 1.6 bits a value, always the same size"}}},
-          [](const SpecValues& v) -> std::shared_ptr<const Codec> {
-            const double s = v.number("s", 1.0);
-            if (!(s >= 1.0 && s < 2.0)) v.fail("s", "1 <= s < 2");
-            // float(1.9999999999) is 2, where error feedback no longer contracts.
-            const float f = std::fmin(static_cast<float>(s), std::nextafterf(2.0f, 0.0f));
-            return std::make_shared<threelc::ThreeLc>(f, v.flag("zero_run", true));
+          [](const SpecValues& v) -> std::shared_ptr<Codec> {
+            const auto s = static_cast<float>(v.number("s", 1.0));
+            if (!(s >= 1.0f && s < 2.0f)) v.fail("s", "1 <= s < 2, as a float32");  // at 2 error feedback no longer contracts
+            return std::make_shared<threelc::ThreeLc>(s, v.flag("zero_run", true));
           }};
 }
 

@@ -19,80 +19,63 @@ constexpr std::size_t kEncodeSlots = 3, kReceiveSlots = 2;
 
 std::uint64_t chunks_of(const CollectiveCall& call) { return std::max<std::uint64_t>(1, div_up(call.count, call.chunk)); }
 
-// Cuts chunk `index` and fills each group's residual (before redirection) and whole-segment scale.
-class Cutter {
- public:
-  explicit Cutter(const CollectiveCall& call) : call_(call) {  // keeps the reference
-    // A segment with one scale that spans chunks is measured as a whole, before anything is sent.
-    scales_.assign(call.layout->segments.size(), -1.0f);
-    if (!call.codec->traits().has_scale || call.flags) return;
-    for (std::size_t s = 0; s < scales_.size(); ++s) {
-      const Segment& segment = call.layout->segments[s];
-      if (!segment.one_scale || segment.use == Segment::Use::skip || segment.offset / call.chunk == (segment.offset + segment.count - 1) / call.chunk) continue;
-      scales_[s] = call.codec->measure(call.in + segment.offset, residual(s), segment.count);
+// Cuts chunk `index`: its groups, and their memories before redirection.
+void cut(const CollectiveCall& call, std::uint64_t index, Shape& shape, std::vector<Feedback>& feedback) {
+  shape.clear();
+  feedback.clear();
+  const std::uint64_t begin = index * call.chunk, end = std::min(call.count, begin + call.chunk);
+  const auto& segments = call.layout->segments;
+  auto s = static_cast<std::size_t>(
+      std::upper_bound(segments.begin(), segments.end(), begin, [](std::uint64_t at, const Segment& x) { return at < x.offset; }) -
+      segments.begin());
+  for (s -= s > 0; s < segments.size() && segments[s].offset < end; ++s) {
+    const std::uint64_t from = std::max(begin, segments[s].offset), to = std::min(end, segments[s].offset + segments[s].count);
+    if (segments[s].use == Segment::Use::skip) {
+      shape.add_gap(to - from);
+      continue;
     }
+    if (from >= to) continue;
+    shape.add_group(to - from);
+    float* const memory = call.residuals.empty() ? nullptr : call.residuals[s];
+    float* const here = memory ? memory + (from - segments[s].offset) : nullptr;
+    float* const momentum = memory && call.codec->memory().planes() == 2 ? here + segments[s].count : nullptr;
+    feedback.push_back({here, here, momentum, momentum});
   }
-
-  void cut(std::uint64_t index, Shape& shape, std::vector<Feedback>& feedback) const {
-    shape.clear();
-    feedback.clear();
-    const std::uint64_t begin = index * call_.chunk, end = std::min(call_.count, begin + call_.chunk);
-    const auto& segments = call_.layout->segments;
-    auto s = static_cast<std::size_t>(
-        std::upper_bound(segments.begin(), segments.end(), begin, [](std::uint64_t at, const Segment& x) { return at < x.offset; }) -
-        segments.begin());
-    for (s -= s > 0; s < segments.size() && segments[s].offset < end; ++s) {
-      const std::uint64_t from = std::max(begin, segments[s].offset), to = std::min(end, segments[s].offset + segments[s].count);
-      if (segments[s].use == Segment::Use::skip) {
-        shape.add_gap(to - from);
-        continue;
-      }
-      const std::uint64_t step = segments[s].one_scale ? std::max<std::uint64_t>(to - from, 1) : kBlockElements;
-      for (std::uint64_t at = from; at < to; at += step) {
-        shape.add_group(std::min(step, to - at));
-        float* const memory = residual(s);
-        float* const here = memory ? memory + (at - segments[s].offset) : nullptr;
-        feedback.push_back({here, here, scales_[s]});
-      }
-    }
-  }
-
- private:
-  float* residual(std::size_t segment) const { return call_.residuals.empty() ? nullptr : call_.residuals[segment]; }
-  const CollectiveCall& call_;
-  std::vector<float> scales_;
-};
+}
 
 class Pipeline {
  public:
   Pipeline(Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call, Trace* trace)
-      : transport_(transport), workers_(workers), call_(call), trace_(trace), cutter_(call), chunks_(chunks_of(call)),
+      : transport_(transport), workers_(workers), call_(call), trace_(trace), chunks_(chunks_of(call)),
         ranks_(static_cast<std::size_t>(transport.size())), layout_(static_cast<std::uint32_t>(call.layout->digest())) {
     for (auto& slot : send_) slot.headers.resize(ranks_);
     if (!arena) return;
     for (auto& slot : send_) slot.body = reinterpret_cast<std::uint8_t*>(arena->take(body_bound()));
     for (auto& slot : receive_) slot.bodies = reinterpret_cast<std::uint8_t*>(arena->take(ranks_ * body_bound()));
     if (!call.residuals.empty())
-      for (auto& spare : spare_residual_) spare = reinterpret_cast<float*>(arena->take(spare_bytes(call)));
+      for (auto& spare : spare_memory_) spare = reinterpret_cast<float*>(arena->take(spare_bytes(call)));
+    scratch_ = reinterpret_cast<float*>(arena->take(scratch_bytes(call)));
   }
 
   static std::uint64_t body_bound(const CollectiveCall& call) {
     // Groups end where segments do, so a chunk may have as many groups as segments begin in it, and each may cost a partial piece.
     Shape shape;
     std::vector<Feedback> feedback;
-    CollectiveCall unmeasured = call;
-    unmeasured.flags = kFlagExact;
-    const Cutter cutter(unmeasured);
     std::uint64_t bound = 0;
     // All chunks but those with segment borders have the same shape; cutting each is cheap next to encoding it.
     for (std::uint64_t i = 0; i < chunks_of(call); ++i) {
-      cutter.cut(i, shape, feedback);
+      cut(call, i, shape, feedback);
       bound = std::max<std::uint64_t>(bound, shape.body_bound(*call.codec));
       if (call.layout->segments.size() == 1 && i == 0) break;  // the first is the largest
     }
     return bound;
   }
-  static std::uint64_t spare_bytes(const CollectiveCall& call) { return std::min(call.count, call.chunk) * sizeof(float); }
+  static std::uint64_t spare_bytes(const CollectiveCall& call) {
+    return std::min(call.count, call.chunk) * sizeof(float) * static_cast<std::uint64_t>(std::max(1, call.codec->memory().planes()));
+  }
+  static std::uint64_t scratch_bytes(const CollectiveCall& call) {
+    return scratch_elements(*call.codec, std::min(call.count, call.chunk), !call.residuals.empty()) * sizeof(float);
+  }
 
   CollectiveResult run() {
     encode(0);
@@ -128,6 +111,7 @@ class Pipeline {
     if (!body_bound_) body_bound_ = body_bound(call_);
     return body_bound_;
   }
+  Place place(std::uint64_t chunk) const { return {chunk * call_.chunk, call_.sequence, static_cast<std::uint32_t>(transport_.rank())}; }
   SendSlot& send(std::uint64_t chunk) { return send_[chunk % kEncodeSlots]; }
   ReceiveSlot& receive(std::uint64_t chunk) { return receive_[chunk % kReceiveSlots]; }
   Progress progress() {
@@ -142,7 +126,7 @@ class Pipeline {
   void encode(std::uint64_t chunk) {
     const auto begin = Clock::now();
     SendSlot& slot = send(chunk);
-    cutter_.cut(chunk, slot.shape, slot.feedback);
+    cut(call_, chunk, slot.shape, slot.feedback);
     slot.mine = {};
     slot.mine.codec = call_.codec->traits().wire_id;
     slot.mine.dtype = static_cast<std::uint8_t>(call_.dtype);
@@ -156,10 +140,15 @@ class Pipeline {
     if (!call_.flags) {
       if (!call_.residuals.empty() && !committed_) {
         // Until every rank is known to compress this call, new residuals wait aside: on the way through MPI none may change.
-        for (std::size_t g = 0; g < slot.feedback.size(); ++g)
-          slot.feedback[g].out = spare_residual_[chunk] + slot.shape.groups()[g].offset;
+        for (std::size_t g = 0; g < slot.feedback.size(); ++g) {
+          Feedback& memory = slot.feedback[g];
+          if (!memory.out) continue;
+          memory.out = spare_memory_[chunk] + slot.shape.groups()[g].offset;
+          if (memory.momentum_out) memory.momentum_out = memory.out + slot.shape.count();
+        }
       }
-      slot.mine.body_bytes = encode_body(*call_.codec, slot.shape, call_.in + chunk * call_.chunk, slot.feedback, slot.body, workers_, progress());
+      slot.mine.body_bytes = encode_body(*call_.codec, slot.shape, call_.in + chunk * call_.chunk, slot.feedback, place(chunk), slot.body,
+                                         scratch_, workers_, progress());
       if (call_.checksum) slot.mine.body_hash = XXH3_64bits(slot.body, slot.mine.body_bytes);
       if (fault::fires("corrupt_body")) slot.body[slot.mine.body_bytes / 2] ^= 0x55;
     }
@@ -205,8 +194,12 @@ class Pipeline {
   void commit(std::uint64_t chunk) {
     if (call_.residuals.empty()) return;
     SendSlot& slot = send(chunk);
-    for (std::size_t g = 0; g < slot.feedback.size(); ++g)
-      std::memcpy(const_cast<float*>(slot.feedback[g].in), slot.feedback[g].out, slot.shape.groups()[g].count * sizeof(float));
+    for (std::size_t g = 0; g < slot.feedback.size(); ++g) {
+      const Feedback& memory = slot.feedback[g];
+      const std::size_t bytes = slot.shape.groups()[g].count * sizeof(float);
+      if (memory.out) std::memcpy(const_cast<float*>(memory.in), memory.out, bytes);
+      if (memory.momentum_out) std::memcpy(const_cast<float*>(memory.momentum_in), memory.momentum_out, bytes);
+    }
   }
 
   void start_bodies(std::uint64_t chunk) {
@@ -247,7 +240,7 @@ class Pipeline {
     }
     // With a bad payload the exchanges go on, so that no rank waits for this one; the error is raised at the end of the call.
     if (good) {
-      const int bad = decode_add(*call_.codec, slot.shape, from.views, call_.out + chunk * call_.chunk, false, workers_, progress());
+      const int bad = decode_add(*call_.codec, slot.shape, from.views, place(chunk), call_.out + chunk * call_.chunk, false, workers_, progress());
       if (bad >= 0) blame(static_cast<std::size_t>(bad), chunk, "a piece of it is malformed");
     }
     result_.decode_s += span("decode", chunk, begin);
@@ -265,13 +258,13 @@ class Pipeline {
   Workers& workers_;
   const CollectiveCall& call_;
   Trace* trace_;
-  Cutter cutter_;
   std::uint64_t chunks_;
   std::size_t ranks_;
   std::uint32_t layout_;
   mutable std::uint64_t body_bound_ = 0;
   bool committed_ = false;
-  float* spare_residual_[2] = {};
+  float* spare_memory_[2] = {};
+  float* scratch_ = nullptr;
   SendSlot send_[kEncodeSlots];
   ReceiveSlot receive_[kReceiveSlots];
   CollectiveResult result_;
@@ -282,13 +275,13 @@ class Pipeline {
 std::uint64_t arena_bytes(const CollectiveCall& call, int ranks) {
   const std::uint64_t body = Arena::padded(Pipeline::body_bound(call));
   const std::uint64_t spare = call.residuals.empty() ? 0 : 2 * Arena::padded(Pipeline::spare_bytes(call));
-  return kEncodeSlots * body + kReceiveSlots * static_cast<std::uint64_t>(ranks) * body + spare;
+  return kEncodeSlots * body + kReceiveSlots * static_cast<std::uint64_t>(ranks) * body + spare + Arena::padded(Pipeline::scratch_bytes(call));
 }
 
 std::uint64_t chunk_elements(std::uint64_t setting, const Codec& codec, int ranks) {
-  const std::uint64_t block_bytes = 4 * codec.piece_bound(kPieceElements) + kPayloadAlign;
-  const std::uint64_t blocks = kReceiveBudget / (kReceiveSlots * static_cast<std::uint64_t>(ranks) * block_bytes);
-  return std::max(kBlockElements, std::min(setting, blocks * kBlockElements));
+  const std::uint64_t piece_bytes = 4 * codec.piece_bound(kPieceElements) + kPayloadAlign;
+  const std::uint64_t pieces = kReceiveBudget / (kReceiveSlots * static_cast<std::uint64_t>(ranks) * piece_bytes);
+  return std::max(kPieceElements, std::min(setting, pieces * kPieceElements));
 }
 
 CollectiveResult compressed_allgather(Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call, Trace* trace) {

@@ -33,7 +33,7 @@ void Runtime::read() {
   try {
     if (settings_.unknown_layout != "none") {
       unknown_codec_ = make_codec(settings_.unknown_layout);
-      if (unknown_codec_->traits().needs_residual) refuse("CRIMP_UNKNOWN_LAYOUT is '" + settings_.unknown_layout +
+      if (unknown_codec_->memory().kept()) refuse("CRIMP_UNKNOWN_LAYOUT is '" + settings_.unknown_layout +
                                                           "', which needs a residual; legal is a codec without: none, fp16, bf16");
     }
   } catch (const Error& e) {

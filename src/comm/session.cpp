@@ -68,7 +68,7 @@ bool Session::choose(const Layout& layout, std::vector<const Codec*>& codecs, Pa
     const Codec* codec = segment.use == Segment::Use::skip ? nullptr
                          : named                           ? runtime_.codec_for(segment.key, segment.count)
                                                            : runtime_.codec().get();
-    if (codec && codec->traits().needs_residual && runtime_.settings().error_feedback && !layout.known()) {
+    if (codec && codec->memory().kept() && runtime_.settings().error_feedback && !layout.known()) {
       codec = runtime_.unknown_layout_codec().get();
       if (!codec) {
         *why = Pass::unknown_layout;
@@ -167,9 +167,9 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
       CollectiveCall& call = part->call;
       // A rank that joined early (hvd.join) gives zeros in place of tensors; its residuals stay where they are.
       const bool absent = layout.source == Layout::Source::negotiated && all_zero;
-      if (call.codec->traits().needs_residual && settings.error_feedback && !absent)
+      if (call.codec->memory().kept() && settings.error_feedback && !absent)
         for (const Segment& segment : part->layout.segments)
-          call.residuals.push_back(segment.use == Segment::Use::skip ? nullptr : residuals_.find(segment.key, segment.count));
+          call.residuals.push_back(segment.use == Segment::Use::skip ? nullptr : residuals_.find(segment.key, segment.count * static_cast<std::uint64_t>(call.codec->memory().planes())));
       bytes += arena_bytes(call, size_);
     }
     arena_.reserve(bytes);

@@ -61,8 +61,8 @@ constexpr Option kTable[] = {
     {"CRIMP_CHUNK", "655360", "10240 .. 2^30 elements (suffix k, M, G)",
      "elements per step of the pipeline (encode i+1, exchange i, decode i-1), rounded up to a multiple of 10240", true,
      [](Settings& s, std::string_view t) {
-       if (!parse_number<std::uint64_t>(t, kBlockElements, std::uint64_t{1} << 30, s.chunk)) return false;
-       s.chunk = round_up(s.chunk, kBlockElements);
+       if (!parse_number<std::uint64_t>(t, kPieceElements, std::uint64_t{1} << 30, s.chunk)) return false;
+       s.chunk = round_up(s.chunk, kPieceElements);
        return true;
      },
      [](const Settings& s) { return std::to_string(s.chunk); }},

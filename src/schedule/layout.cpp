@@ -6,11 +6,11 @@
 
 namespace crimp {
 
-Layout Layout::unknown(std::uint64_t count) { return {Source::unknown, {{"", 0, count, false}}}; }
+Layout Layout::unknown(std::uint64_t count) { return {Source::unknown, {{"", 0, count}}}; }
 
 std::uint64_t Layout::digest() const {
   std::string text = std::to_string(static_cast<int>(source));
-  for (const auto& s : segments) text += "\n" + s.key + "\t" + std::to_string(s.offset) + "\t" + std::to_string(s.count) + (s.one_scale ? "\t1" : "") +
+  for (const auto& s : segments) text += "\n" + s.key + "\t" + std::to_string(s.offset) + "\t" + std::to_string(s.count) +
             (s.use == Segment::Use::skip ? "\tskip" : "");
   return crimp::digest(text);
 }
@@ -31,7 +31,7 @@ Layout CallSequence::observe(std::uint64_t count, Dtype type) {
     if (signature == history_[phase_]) {
       const std::uint32_t ordinal = phase_;
       phase_ = (phase_ + 1) % period_;
-      return {Layout::Source::periodic, {{kKeyPrefix + std::to_string(generation_) + "." + std::to_string(ordinal), 0, count, false}}};
+      return {Layout::Source::periodic, {{kKeyPrefix + std::to_string(generation_) + "." + std::to_string(ordinal), 0, count}}};
     }
     period_ = 0;
     ++refutations_;

@@ -222,7 +222,7 @@ class Bench {
     out["compressed"] = compressed;
     out["payload_ratio"] = 1.0;
     if (compressed && rank_ == 0) {
-      const LocalCalls same{values(), count, setup_.named, warm_up() - proof(), static_cast<int>(all.back().times.size())};
+      const LocalCalls same{values(), count, warm_up() - proof(), static_cast<int>(all.back().times.size())};
       out["payload_ratio"] = static_cast<double>(bytes) / payload_bytes(*codec_, settings_, ranks_, same);
     }
     if (counter_) {

@@ -21,13 +21,14 @@ constexpr std::uint64_t kShift = 10256;
 
 struct Setup {
   std::vector<std::string> codecs;
-  std::string layout = "blocks", data = "normal", json;
-  std::uint64_t count = std::uint64_t{1} << 24;
+  std::string data = "normal", json;
+  std::uint64_t count = std::uint64_t{1} << 24, tensor = 655360;
   int ranks = 4, threads = 1, repeat = 9;
   bool all = false;
 };
 
 struct Buffer : Memory {
+  Buffer() = default;
   explicit Buffer(std::uint64_t count) : Memory(count * sizeof(float)) {}
   float* values() const { return reinterpret_cast<float*>(data()); }
 };
@@ -36,11 +37,17 @@ struct Buffer : Memory {
 class Bench {
  public:
   Bench(const Setup& setup, const Codec& codec, const float* sample, Workers& workers)
-      : setup_(setup), codec_(codec), sample_(sample), workers_(workers), residual_(setup.count), out_(setup.count) {
-    const std::uint64_t step = setup.layout == "segment" ? setup.count : kBlockElements;
-    for (std::uint64_t at = 0; at < setup.count; at += step) shape_.add_group(std::min(step, setup.count - at));
-    if (codec.traits().needs_residual)
-      for (const Group& g : shape_.groups()) feedback_.push_back({residual_.values() + g.offset, residual_.values() + g.offset});
+      : setup_(setup), codec_(codec), sample_(sample), workers_(workers), out_(setup.count) {
+    for (std::uint64_t at = 0; at < setup.count; at += setup.tensor) shape_.add_group(std::min(setup.tensor, setup.count - at));
+    const int planes = codec.memory().planes();
+    memory_ = Buffer(setup.count * static_cast<std::uint64_t>(planes));
+    scratch_ = Buffer(scratch_elements(codec, setup.count, planes > 0));
+    if (planes)
+      for (const Group& g : shape_.groups()) {
+        float* const residual = memory_.values() + g.offset;
+        float* const momentum = planes == 2 ? residual + setup.count : nullptr;
+        feedback_.push_back({residual, residual, momentum, momentum});
+      }
     for (int r = 0; r < setup.ranks; ++r) bodies_.emplace_back(shape_.body_bound(codec));
     views_.resize(bodies_.size());
     std::memset(out_.data(), 0, out_.bytes());
@@ -48,7 +55,7 @@ class Bench {
 
   nlohmann::ordered_json measure() {
     for (int r = setup_.ranks - 1; r > 0; --r) settle(r);
-    std::memset(residual_.data(), 0, residual_.bytes());
+    if (memory_.bytes()) std::memset(memory_.data(), 0, memory_.bytes());
     encode(0);
     const double first_error = error_of_one();
     settle(0);
@@ -88,7 +95,8 @@ class Bench {
  private:
   void encode(int rank) {
     const auto r = static_cast<std::size_t>(rank);
-    bytes_ = encode_body(codec_, shape_, sample_ + r * kShift, feedback_, reinterpret_cast<std::uint8_t*>(bodies_[r].data()), workers_);
+    bytes_ = encode_body(codec_, shape_, sample_ + r * kShift, feedback_, {0, step_++, static_cast<std::uint32_t>(rank)},
+                         reinterpret_cast<std::uint8_t*>(bodies_[r].data()), scratch_.values(), workers_);
   }
   void open(int rank) {
     const auto r = static_cast<std::size_t>(rank);
@@ -96,12 +104,12 @@ class Bench {
     if (!what.empty()) throw Error(ErrorCode::payload_corrupt, codec_.spec() + ": " + what);
   }
   void settle(int rank) {
-    if (rank > 0) std::memset(residual_.data(), 0, residual_.bytes());
+    if (rank > 0 && memory_.bytes()) std::memset(memory_.data(), 0, memory_.bytes());
     for (int i = 0; i < kSettle; ++i) encode(rank);
     open(rank);
   }
   void decode(std::span<const BodyView> views, bool accumulate) {
-    if (decode_add(codec_, shape_, views, out_.values(), accumulate, workers_) >= 0)
+    if (decode_add(codec_, shape_, views, {0, step_ - 1, 0}, out_.values(), accumulate, workers_) >= 0)
       throw Error(ErrorCode::payload_corrupt, codec_.spec() + ": a piece that it encoded itself does not decode");
   }
   // Of rank 0's last payload against its values: |decoded - values| / |values|.
@@ -122,11 +130,12 @@ class Bench {
   const float* sample_;
   Workers& workers_;
   Shape shape_;
-  Buffer residual_, out_;
+  Buffer memory_, scratch_, out_;
   std::vector<Feedback> feedback_;
   std::vector<Memory> bodies_;
   std::vector<BodyView> views_;
   std::size_t bytes_ = 0;  // of the last encode
+  std::uint32_t step_ = 0;
 };
 
 }  // namespace
@@ -139,8 +148,7 @@ int bench_codec(Arguments arguments) {
   app.add_option("--codec", setup.codecs, "Codec, may repeat (3lc)")->allow_extra_args(false);
   app.add_flag("--all", setup.all, "All codecs with default parameters");
   app.add_option("--count", setup.count, "Elements (16M; suffix k, M, G)")->transform(CLI::AsSizeValue(false))->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 36));
-  app.add_option("--layout", setup.layout, "blocks: tensors unknown, a scale per 10240 elements; segment: one tensor, one scale (blocks)")
-      ->check(CLI::IsMember({"blocks", "segment"}));
+  app.add_option("--tensor", setup.tensor, "Elements per tensor (655360, the default chunk)")->transform(CLI::AsSizeValue(false))->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 36));
   app.add_option("--data", setup.data, "normal, laplace or sparse (normal)")->check(CLI::IsMember(kDistributions));
   app.add_option("--ranks", setup.ranks, "Payloads that are summed (4)")->check(CLI::Range(1, 1024));
   app.add_option("--threads", setup.threads, "Threads that encode and decode (1)")->check(CLI::Range(1, 256));
@@ -158,14 +166,14 @@ int bench_codec(Arguments arguments) {
   fill(setup.data, 0, sample.values(), sample.bytes() / sizeof(float));
   Workers workers(setup.threads);
   nlohmann::ordered_json out{{"bench", "codec"},        {"crimp", CRIMP_VERSION},     {"simd", simd_target()},   {"count", setup.count},
-                             {"layout", setup.layout}, {"data", setup.data},        {"ranks", setup.ranks}, {"threads", setup.threads},
+                             {"tensor", setup.tensor}, {"data", setup.data},        {"ranks", setup.ranks}, {"threads", setup.threads},
                              {"repeat", setup.repeat}};
   const bool show = setup.json != "-";
   const Table table({{"codec", "", 24}, {"memcpy", "GB/s", 7}, {"encode", "GB/s", 7}, {"dec+add", "GB/s", 7}, {"+1", "GB/s", 7},
                      {"encode", "/memcpy", 8}, {"dec+add", "/memcpy", 8}, {"bits", "/value", 7}, {"ratio", "", 6}, {"error", "", 8}});
   if (show) {
-    std::printf("# %llu float32 values (%s), %s, %d payloads summed, %d thread%s, %s\n", static_cast<unsigned long long>(setup.count),
-                setup.data.c_str(), setup.layout.c_str(), setup.ranks, setup.threads, setup.threads == 1 ? "" : "s", simd_target().c_str());
+    std::printf("# %llu float32 values (%s), tensors of %llu, %d payloads summed, %d thread%s, %s\n", static_cast<unsigned long long>(setup.count),
+                setup.data.c_str(), static_cast<unsigned long long>(setup.tensor), setup.ranks, setup.threads, setup.threads == 1 ? "" : "s", simd_target().c_str());
     table.head();
   }
   for (const auto& codec : chosen) {

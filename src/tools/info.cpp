@@ -53,7 +53,7 @@ void print_codecs() {
     std::printf("  source     %s\n", std::string(c.source).c_str());
     std::printf("  full text  %s\n", make_codec(c.name)->spec().c_str());
     std::printf("  payload    %s\n", c.traits.fixed_size ? "fixed size: depends on the element count only" : "variable size: depends on the values");
-    std::printf("  residual   %s\n", c.traits.needs_residual ? "needed: biased, runs with error feedback" : "not needed");
+    std::printf("  memory     %s%s\n", name_of(c.traits.memory), c.traits.biased ? " (biased: needs one)" : "");
     std::printf("  range      |x| <= %g, anything larger goes through MPI\n", static_cast<double>(c.traits.max_magnitude));
     for (const auto& p : c.parameters)
       std::printf("  parameter  %s=%s, legal: %s\n             %s\n", std::string(p.key).c_str(), std::string(p.default_value).c_str(),

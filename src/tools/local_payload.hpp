@@ -10,7 +10,6 @@ namespace crimp::tools {
 struct LocalCalls {
   const float* values;  // the same in every call
   std::uint64_t count;
-  bool named;       // one tensor with one scale; otherwise a scale per block
   int before, calls;  // with error feedback: calls that are not counted, and those that are
 };
 // Bytes of headers and bodies per call, on average.

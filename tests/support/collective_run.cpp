@@ -12,10 +12,10 @@ Layout named_layout(std::uint64_t count, const std::vector<std::uint64_t>& sizes
   std::uint64_t at = 0;
   for (std::size_t i = 0; at < count; ++i) {
     const std::uint64_t size = std::min(sizes[i % sizes.size()], count - at);
-    layout.segments.push_back({"tensor." + std::to_string(i), at, size, true});
+    layout.segments.push_back({"tensor." + std::to_string(i), at, size});
     at += size;
   }
-  if (count == 0) layout.segments.push_back({"tensor.0", 0, 0, true});
+  if (count == 0) layout.segments.push_back({"tensor.0", 0, 0});
   return layout;
 }
 
@@ -63,10 +63,11 @@ void run_all(const Setup& setup, std::vector<Rank>& ranks, const RunOptions& opt
 std::vector<float> model_all(const Setup& setup, std::vector<Rank>& ranks) {
   const ModelCodec codec(setup.codec->spec());
   std::vector<ModelSegment> segments;
-  for (const auto& s : setup.layout.segments) segments.push_back({s.offset, s.count, s.one_scale});
+  for (const auto& s : setup.layout.segments) segments.push_back({s.offset, s.count});
   std::vector<std::vector<float>> contributions;
-  for (Rank& rank : ranks) contributions.push_back(model_contribution(codec, rank.values, rank.residual, segments, setup.chunk));
-  return model_sum(contributions);
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    contributions.push_back(model_contribution(codec, ranks[r].values, ranks[r].residual, segments, setup.chunk, ranks[r].sequence, static_cast<std::uint32_t>(r)));
+  return model_sum(codec, contributions);
 }
 
 }  // namespace crimp::test

@@ -86,7 +86,7 @@ bench_codec_part() {
   expect 0 '3lc:s=1,zero_run=1' -- "$crimp" bench codec --count 65536 --repeat 3 --json one.json
   for key in "${first[@]}"; do keys+=("results.0.$key"); done
   json one.json "${keys[@]}"
-  "$crimp" bench codec --all --count 40961 --layout segment --ranks 3 --threads 2 --data laplace --repeat 1 --json >all.json || failed=1
+  "$crimp" bench codec --all --count 40961 --tensor 40961 --ranks 3 --threads 2 --data laplace --repeat 1 --json >all.json || failed=1
   keys=()
   for name in $(legal_codecs); do keys+=("results.${#keys[@]}.encode_GBps"); done
   json all.json "${keys[@]}"

@@ -61,7 +61,7 @@ TEST_SUITE("allgather") {
       for (const int n : {1, 2, 3}) {
         Setup setup = setup_of(codec, count, Layout::unknown(count));
         setup.in_place = n != 2;
-        setup.feedback = codec->traits().needs_residual;
+        setup.feedback = codec->memory().kept();
         check(setup, n, 1);
         // Segments that end anywhere, single elements, and one that spans chunks.
         setup.layout = named_layout(count, {1, 40959, 7, 12345, 43000, 3});
@@ -192,9 +192,9 @@ TEST_SUITE("allgather") {
     for (const auto& codec : all_codecs())
       for (const int ranks : {2, 64, 1000, 100000}) {
         const std::uint64_t chunk = chunk_elements(std::uint64_t{1} << 30, *codec, ranks);
-        CHECK(chunk % kBlockElements == 0);
-        CHECK(chunk >= kBlockElements);
-        CHECK((chunk == kBlockElements || 2 * static_cast<std::uint64_t>(ranks) * codec->piece_bound(kPieceElements) * (chunk / kPieceElements) <= kReceiveBudget));
+        CHECK(chunk % kPieceElements == 0);
+        CHECK(chunk >= kPieceElements);
+        CHECK((chunk == kPieceElements || 2 * static_cast<std::uint64_t>(ranks) * codec->piece_bound(kPieceElements) * (chunk / kPieceElements) <= kReceiveBudget));
       }
   }
 }

@@ -20,14 +20,10 @@ struct Case {
   const Codec& codec;
   std::vector<float> values, memory;  // memory: the residual before
   Shape shape;
-  std::vector<ModelGroup> groups;
+  std::vector<std::size_t> groups;
 };
 
-float peak(std::span<const float> a) {
-  float top = 0;
-  for (const float x : a) top = std::max(top, std::fabs(x));
-  return top;
-}
+constexpr Place kPlace{3 * kPieceElements, 5, 2};
 
 Case make_case(const Codec& codec, Data data, std::size_t count, std::uint64_t seed) {
   Case c{codec, make_data(data, seed, count), make_data(data, seed + 1, count), {}, {}};
@@ -36,11 +32,10 @@ Case make_case(const Codec& codec, Data data, std::size_t count, std::uint64_t s
     c.values[i] = std::fmin(std::fmax(c.values[i], -limit), limit);
     c.memory[i] = std::fmin(std::fmax(c.memory[i] * 0.25f, -limit), limit);
   }
-  // Groups as in a buffer of unknown inside, but the first one cut once more where it is long.
   for (std::size_t at = 0; at < count;) {
     const std::size_t n = std::min<std::size_t>(at == 0 && count > 20000 ? 10321 : 40960, count - at);
     c.shape.add_group(n);
-    c.groups.push_back({n, 0.0f});
+    c.groups.push_back(n);
     at += n;
   }
   return c;
@@ -53,19 +48,11 @@ std::vector<float> sums(const Case& c, bool with_memory) {
   return a;
 }
 
-ModelBody model_body(const Case& c, const std::vector<float>& a) {
-  auto groups = c.groups;
-  std::size_t at = 0;
-  for (auto& g : groups) {
-    g.peak = peak(std::span(a).subspan(at, g.count));
-    at += g.count;
-  }
-  return ModelCodec(c.codec.spec()).encode(a, groups);
-}
+ModelBody model_body(const Case& c, const std::vector<float>& a) { return ModelCodec(c.codec.spec()).encode(a, c.groups, kPlace); }
 
 std::vector<Feedback> feedback(const Case& c, const float* in, float* out) {
   std::vector<Feedback> all;
-  for (const auto& g : c.shape.groups()) all.push_back({in ? in + g.offset : nullptr, out ? out + g.offset : nullptr, -1.0f});
+  for (const auto& g : c.shape.groups()) all.push_back({in ? in + g.offset : nullptr, out ? out + g.offset : nullptr});
   return all;
 }
 
@@ -75,23 +62,13 @@ std::vector<std::uint8_t> encode(const Case& c, const float* in, float* out, int
   Guarded<float> values{std::span<const float>(c.values)};
   Guarded<std::uint8_t> body(c.shape.body_bound(c.codec));
   const auto memory = feedback(c, in, out);
-  const std::size_t bytes = encode_body(c.codec, c.shape, values.data(), memory, body.data(), workers);
+  const std::size_t bytes = encode_body(c.codec, c.shape, values.data(), memory, kPlace, body.data(), nullptr, workers);
   CHECK(bytes <= c.shape.body_bound(c.codec));
   CHECK((!c.codec.traits().fixed_size || bytes == c.shape.body_bound(c.codec)));
   CHECK(bytes % kPayloadAlign == 0);
   CHECK(body.intact());
   CHECK(difference(values.span(), std::span<const float>(c.values)) == "");
   return {body.data(), body.data() + bytes};
-}
-
-// How far a decoded value may be from a.
-double allowed(const std::string& name, float a, float scale) {
-  const double x = std::fabs(static_cast<double>(a));
-  if (name == "none") return 0.0;
-  if (name == "fp16") return std::max(x * 0x1p-11, 0x1p-25);
-  if (name == "bf16") return std::max(x * 0x1p-8, 0x1p-134);
-  if (name == "3lc") return static_cast<double>(scale) * 0.5 * (1 + 0x1p-22) + 0x1p-149;
-  return -1.0;
 }
 
 void check(const Codec& codec, Data data, std::size_t count) {
@@ -101,7 +78,7 @@ void check(const Codec& codec, Data data, std::size_t count) {
   CAPTURE(count);
   CAPTURE(seed);
   const Case c = make_case(codec, data, count, seed);
-  const std::string name = codec.traits().name;
+  const auto reference = make_reference(codec.spec());
   for (const bool with_memory : {false, true}) {
     CAPTURE(with_memory);
     const auto a = sums(c, with_memory);
@@ -125,15 +102,18 @@ void check(const Codec& codec, Data data, std::size_t count) {
     REQUIRE(view.open(codec, c.shape, body) == "");
     Guarded<float> out(count);
     Workers one(1);
-    CHECK(decode_add(codec, c.shape, std::span(&view, 1), out.data(), false, one) == -1);
+    CHECK(decode_add(codec, c.shape, std::span(&view, 1), kPlace, out.data(), false, one) == -1);
     CHECK(out.intact());
     std::vector<float> from_zero(count);
-    for (std::size_t i = 0; i < count; ++i) from_zero[i] = 0.0f + expected.decoded[i];
+    for (std::size_t i = 0; i < count; ++i) from_zero[i] = reference->finish(0.0f + expected.decoded[i], 1);
     CHECK(difference(out.span(), std::span<const float>(from_zero)) == "");
     double excess = 0;
-    for (std::size_t g = 0; g < c.groups.size(); ++g)
-      for (std::uint64_t i = c.shape.groups()[g].offset; i < c.shape.groups()[g].offset + c.groups[g].count; ++i)
-        excess = std::max(excess, std::fabs(static_cast<double>(a[i]) - static_cast<double>(out.data()[i])) - allowed(name, a[i], view.scale(g)));
+    for (const Shape::Piece& piece : c.shape.pieces())
+      for (std::size_t i = 0; i < piece.count; ++i) {
+        const double most = reference->allowed(std::span(a).subspan(piece.offset, piece.count), i);
+        const std::size_t at = piece.offset + i;
+        if (most >= 0) excess = std::max(excess, std::fabs(static_cast<double>(a[at]) - static_cast<double>(expected.decoded[at])) - most);
+      }
     CHECK(excess <= 0);
 
     for (const int threads : {2, 3}) {
@@ -141,7 +121,7 @@ void check(const Codec& codec, Data data, std::size_t count) {
       std::vector<float> again(count);
       CHECK(encode(c, in, again.data(), threads) == body);
       CHECK(difference(std::span<const float>(again), residual.span()) == "");
-      CHECK(decode_add(codec, c.shape, std::span(&view, 1), again.data(), false, workers) == -1);
+      CHECK(decode_add(codec, c.shape, std::span(&view, 1), kPlace, again.data(), false, workers) == -1);
       CHECK(difference(std::span<const float>(again), out.span()) == "");
     }
   }
@@ -182,30 +162,16 @@ TEST_SUITE("codec_contract") {
         }
         std::vector<BodyView> views(bodies.size());
         for (std::size_t r = 0; r < bodies.size(); ++r) REQUIRE(views[r].open(*codec, first.shape, bodies[r]) == "");
+        const auto reference = make_reference(codec->spec());
+        for (float& x : from_zero) x = reference->finish(x, 5);
         for (const int threads : {1, 2, 3}) {
           Workers workers(threads);
           auto out = start;
-          CHECK(decode_add(*codec, first.shape, views, out.data(), true, workers) == -1);
+          CHECK(decode_add(*codec, first.shape, views, kPlace, out.data(), true, workers) == -1);
           CHECK(difference(out, from_start) == "");
-          CHECK(decode_add(*codec, first.shape, views, out.data(), false, workers) == -1);
+          CHECK(decode_add(*codec, first.shape, views, kPlace, out.data(), false, workers) == -1);
           CHECK(difference(out, from_zero) == "");
         }
       }
-  }
-
-  TEST_CASE("a scale that is given is used instead of the group's own") {
-    for (const auto& codec : all_codecs()) {
-      if (!codec->traits().has_scale) continue;
-      Case c = make_case(*codec, Data::normal, 500, 3);
-      Workers workers(1);
-      std::vector<std::uint8_t> body(c.shape.body_bound(*codec));
-      const Feedback given{nullptr, nullptr, codec->measure(c.values.data(), nullptr, 500) * 2};
-      body.resize(encode_body(*codec, c.shape, c.values.data(), std::span(&given, 1), body.data(), workers));
-      c.groups[0].peak = 2 * peak(c.values);
-      CHECK(difference(body, ModelCodec(codec->spec()).encode(c.values, c.groups).bytes) == "");
-      BodyView view;
-      REQUIRE(view.open(*codec, c.shape, body) == "");
-      CHECK(view.scale(0) == given.scale);
-    }
   }
 }

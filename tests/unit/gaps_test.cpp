@@ -16,12 +16,11 @@ using namespace crimp::test;
 namespace {
 
 // Alternately a tensor and a gap of the given sizes, the last cut or prolonged to tile `count`.
-Layout gappy(std::uint64_t count, const std::vector<std::uint64_t>& sizes, bool gap_first = false, bool one_scale = true) {
+Layout gappy(std::uint64_t count, const std::vector<std::uint64_t>& sizes, bool gap_first = false) {
   Layout layout = named_layout(count, sizes);
   layout.source = Layout::Source::negotiated;
   for (std::size_t i = 0; i < layout.segments.size(); ++i) {
-    layout.segments[i].one_scale = one_scale;
-    if ((i % 2 == 0) == gap_first) layout.segments[i] = {"", layout.segments[i].offset, layout.segments[i].count, false, Segment::Use::skip};
+    if ((i % 2 == 0) == gap_first) layout.segments[i] = {"", layout.segments[i].offset, layout.segments[i].count, Segment::Use::skip};
   }
   return layout;
 }
@@ -42,7 +41,8 @@ Dense model_of(const Setup& setup, const std::vector<Rank>& ranks) {
   const ModelCodec codec(setup.codec->spec());
   Dense dense;
   dense.sum.assign(setup.count, 0.0f);
-  for (const Rank& rank : ranks) {
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    const Rank& rank = ranks[r];
     std::vector<float> residual = rank.residual;
     for (const auto& s : setup.layout.segments) {
       if (s.use == Segment::Use::skip) continue;
@@ -50,20 +50,11 @@ Dense model_of(const Setup& setup, const std::vector<Rank>& ranks) {
       std::vector<float> a(rank.values.begin() + from, rank.values.begin() + to);
       if (!residual.empty())
         for (std::size_t i = 0; i < a.size(); ++i) a[i] += residual[s.offset + i];
-      float whole = 0;
-      for (const float x : a) whole = std::max(whole, std::fabs(x));
       for (std::uint64_t at = s.offset; at < s.offset + s.count;) {
-        // Up to the chunk's border, and with scales by block no further than a block.
-        std::uint64_t end = std::min(s.offset + s.count, at / setup.chunk * setup.chunk + setup.chunk);
-        if (!s.one_scale) end = std::min(end, at + kBlockElements);
+        const std::uint64_t end = std::min(s.offset + s.count, at / setup.chunk * setup.chunk + setup.chunk);
         const std::span<const float> part(a.data() + (at - s.offset), end - at);
-        float peak = whole;
-        if (!s.one_scale) {
-          peak = 0;
-          for (const float x : part) peak = std::max(peak, std::fabs(x));
-        }
-        const ModelGroup group{part.size(), peak};
-        const ModelBody body = codec.encode(part, {&group, 1});
+        const std::size_t size = part.size();
+        const ModelBody body = codec.encode(part, {&size, 1}, {at, rank.sequence, static_cast<std::uint32_t>(r)});
         for (std::size_t i = 0; i < part.size(); ++i) {
           dense.sum[at + i] += body.decoded[i];
           if (!residual.empty()) residual[at + i] = body.residual[i];
@@ -73,6 +64,7 @@ Dense model_of(const Setup& setup, const std::vector<Rank>& ranks) {
     }
     dense.residuals.push_back(residual);
   }
+  for (float& x : dense.sum) x = codec.reference().finish(x, static_cast<int>(ranks.size()));
   return dense;
 }
 
@@ -97,9 +89,9 @@ void check(Setup setup, int n, std::uint64_t seed) {
   for (std::uint32_t step = 0; step < 2; ++step) {
     CAPTURE(step);
     std::vector<std::vector<float>> expected(ranks.size());
+    for (Rank& rank : ranks) rank.sequence = step;
     const Dense dense = model_of(setup, ranks);
     for (std::size_t r = 0; r < ranks.size(); ++r) {
-      ranks[r].sequence = step;
       expected[r] = dense.sum;
       for (std::size_t i = 0; i < setup.count; ++i)
         if (gap[i]) {
@@ -128,7 +120,7 @@ void check_all(Setup setup, std::uint64_t seed) {
 
 Setup setup_of(std::shared_ptr<const Codec> codec, std::uint64_t count, Layout layout) {
   Setup setup{std::move(codec), std::move(layout), count};
-  setup.feedback = setup.codec->traits().needs_residual;
+  setup.feedback = setup.codec->memory().kept();
   return setup;
 }
 
@@ -150,7 +142,7 @@ TEST_SUITE("gaps") {
     }
   }
 
-  TEST_CASE("a tensor of several chunks after a gap has one scale, and a whole chunk may be a gap") {
+  TEST_CASE("a tensor of several chunks after a gap, and a whole chunk may be a gap") {
     const std::uint64_t chunk = 40960, count = 4 * chunk;
     for (const char* spec : {"3lc:s=1.5", "3lc:zero_run=0", "none"}) {
       const auto codec = make_codec(spec);
@@ -165,9 +157,9 @@ TEST_SUITE("gaps") {
       for (const std::uint64_t count : {1, 50000}) check_all(setup_of(codec, count, gappy(count, {count}, true)), 30);
   }
 
-  TEST_CASE("gaps between tensors with a scale for each block and on workers") {
+  TEST_CASE("gaps on workers") {
     const std::uint64_t count = 100001;
-    Setup setup = setup_of(make_codec("3lc"), count, gappy(count, {30000, 11, 7, 5}, false, false));
+    Setup setup = setup_of(make_codec("3lc"), count, gappy(count, {30000, 11, 7, 5}));
     check_all(setup, 40);
     setup.threads = 2;
     setup.layout = gappy(count, {3, 1});

@@ -57,14 +57,14 @@ Shape shape_of(const std::string& groups, std::size_t count) {
 }
 
 // Two steps: the second one's input carries the first one's residual.
-Encoded encode(const Codec& codec, const Shape& shape, const std::vector<float>& values, int steps) {
+Encoded encode(const Codec& codec, const Shape& shape, const std::vector<float>& values, int steps, std::uint32_t rank) {
   Workers workers(1);
   Encoded e{{}, std::vector<float>(values.size())};
   for (int step = 0; step < steps; ++step) {
     std::vector<Feedback> feedback;
-    for (const auto& g : shape.groups()) feedback.push_back({e.residual.data() + g.offset, e.residual.data() + g.offset, -1.0f});
+    for (const auto& g : shape.groups()) feedback.push_back({e.residual.data() + g.offset, e.residual.data() + g.offset});
     e.body.resize(shape.body_bound(codec));
-    e.body.resize(encode_body(codec, shape, values.data(), feedback, e.body.data(), workers));
+    e.body.resize(encode_body(codec, shape, values.data(), feedback, {0, static_cast<std::uint32_t>(step), rank}, e.body.data(), nullptr, workers));
   }
   return e;
 }
@@ -75,15 +75,15 @@ std::string value_of(const std::vector<std::string>& key) {
   const auto codec = make_codec(key.at(1));
   const Input input{key.at(3), std::stoull(key.at(4)), std::stoull(key.at(5))};
   const Shape shape = shape_of(key.at(2), input.count);
-  if (key[0] == "bytes") return hex(encode(*codec, shape, make(input), 1).body);
+  if (key[0] == "bytes") return hex(encode(*codec, shape, make(input), 1, 0).body);
   if (key[0] != "body") throw std::invalid_argument("golden line of unknown kind " + key[0]);
-  const Encoded first = encode(*codec, shape, make(input), 2);
+  const Encoded first = encode(*codec, shape, make(input), 2, 0);
   Workers workers(1);
-  std::vector<Encoded> ranks{first, encode(*codec, shape, make(input, 1), 2), encode(*codec, shape, make(input, 2), 2)};
+  std::vector<Encoded> ranks{first, encode(*codec, shape, make(input, 1), 2, 1), encode(*codec, shape, make(input, 2), 2, 2)};
   std::vector<BodyView> views(3);
   for (std::size_t r = 0; r < 3; ++r) REQUIRE(views[r].open(*codec, shape, ranks[r].body) == "");
   std::vector<float> sum(input.count);
-  REQUIRE(decode_add(*codec, shape, views, sum.data(), false, workers) == -1);
+  REQUIRE(decode_add(*codec, shape, views, {0, 1, 0}, sum.data(), false, workers) == -1);
   return std::to_string(first.body.size()) + " " + hash(first.body.data(), first.body.size()) + " " + hash(first.residual) + " " + hash(sum);
 }
 

@@ -7,18 +7,17 @@
 using namespace crimp;
 
 TEST_SUITE("layout") {
-  TEST_CASE("an unknown layout is one keyless segment with many scales") {
+  TEST_CASE("an unknown layout is one keyless segment") {
     const Layout layout = Layout::unknown(77);
     CHECK_FALSE(layout.known());
     REQUIRE(layout.segments.size() == 1);
     CHECK(layout.segments[0].key == "");
     CHECK(layout.segments[0].offset == 0);
     CHECK(layout.segments[0].count == 77);
-    CHECK_FALSE(layout.segments[0].one_scale);
   }
 
   TEST_CASE("the digest tells layouts apart") {
-    const Layout base{Layout::Source::named, {{"a", 0, 10, true}, {"b", 10, 20, true}}};
+    const Layout base{Layout::Source::named, {{"a", 0, 10}, {"b", 10, 20}}};
     std::set<std::uint64_t> digests{base.digest()};
     CHECK(Layout(base).digest() == base.digest());
     const auto differs = [&](auto change) {
@@ -33,11 +32,5 @@ TEST_SUITE("layout") {
     CHECK(differs([](Layout& l) { l.segments.pop_back(); }));
     CHECK(differs([](Layout& l) { std::swap(l.segments[0].key, l.segments[1].key); }));
     CHECK(Layout::unknown(5).digest() != Layout::unknown(6).digest());
-  }
-
-  TEST_CASE("the digest covers how scales are cut") {
-    Layout a{Layout::Source::named, {{"a", 0, 10, true}}}, b = a;
-    b.segments[0].one_scale = false;
-    CHECK(a.digest() != b.digest());
   }
 }

@@ -43,26 +43,26 @@ TEST_SUITE("simd") {
           CAPTURE(count);
           auto a = make_data(data, count, count);
           for (float& x : a) x = std::max(std::min(x, codec->traits().max_magnitude / 4), -codec->traits().max_magnitude / 4);
-          float peak = 0;
-          for (const float x : a) peak = std::max(peak, std::abs(x));
-          const ModelGroup group{count, peak};
-          const ModelBody expected = ModelCodec(codec->spec()).encode(a, std::span(&group, 1));
+          const Place place{40960, 3, 1};
+          const ModelCodec model(codec->spec());
+          const ModelBody expected = model.encode(a, std::span(&count, 1), place);
           auto three_times = std::vector<float>(count);
           for (int r = 0; r < 3; ++r)
             for (std::size_t i = 0; i < count; ++i) three_times[i] += expected.decoded[i];
+          for (float& x : three_times) x = model.reference().finish(x, 3);
           Shape shape;
           shape.add_group(count);
           for_each_target([&](const std::string& target) {
             CAPTURE(target);
             std::vector<std::uint8_t> body(shape.body_bound(*codec));
             std::vector<float> residual(count), out(count);
-            const Feedback feedback{nullptr, residual.data(), -1.0f};
-            body.resize(encode_body(*codec, shape, a.data(), std::span(&feedback, 1), body.data(), workers));
+            const Feedback feedback{nullptr, residual.data()};
+            body.resize(encode_body(*codec, shape, a.data(), std::span(&feedback, 1), place, body.data(), nullptr, workers));
             CHECK(difference(body, expected.bytes) == "");
             CHECK(difference(residual, expected.residual) == "");
             std::vector<BodyView> views(3);
             for (auto& view : views) REQUIRE(view.open(*codec, shape, body) == "");
-            CHECK(decode_add(*codec, shape, views, out.data(), false, workers) == -1);
+            CHECK(decode_add(*codec, shape, views, place, out.data(), false, workers) == -1);
             CHECK(difference(out, three_times) == "");
           });
         }
@@ -75,10 +75,12 @@ TEST_SUITE("simd") {
       CAPTURE(target);
       int wrong = 0;
       for (int first = 0; first < 243; ++first) {
-        std::vector<std::uint8_t> bytes(32 + 20);
+        std::vector<std::uint8_t> bytes(32 + 20), piece;
         for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>((static_cast<std::size_t>(first) + i) % 243);
         std::vector<float> acc(260, 0.5f);
-        REQUIRE(codec->decode_add_piece(bytes.data(), bytes.size(), 260, 0.75f, acc.data()));
+        piece = {0, 0, 0x40, 0x3f};  // the scale 0.75
+        piece.insert(piece.end(), bytes.begin(), bytes.end());
+        REQUIRE(codec->decode_add_piece(piece, 260, {}, acc.data()));
         for (std::size_t i = 0; i < bytes.size(); ++i) {
           int rest = bytes[i];
           for (std::size_t j = 5; j-- > 0; rest /= 3) {

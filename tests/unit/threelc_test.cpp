@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 
 #include "crimp/codec.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
+#include "support/reference.hpp"
 #include "support/threelc_reference.hpp"
 
 using namespace crimp;
@@ -17,17 +19,30 @@ using namespace crimp::test;
 
 namespace {
 
-using Bytes = std::vector<std::uint8_t>;
+// Of one piece: the scale and, apart from it, the rest.
+float scale_of(const Codec& codec, const std::vector<float>& values, const float* residual = nullptr) {
+  Bytes bytes(codec.piece_bound(values.size()));
+  codec.encode_piece({values.data(), residual, nullptr, values.size(), {}, {}}, bytes.data());
+  float scale;
+  std::memcpy(&scale, bytes.data(), sizeof scale);
+  return scale;
+}
 
-Bytes encode(const Codec& codec, const std::vector<float>& a, float scale, float* residual = nullptr) {
+Bytes encode(const Codec& codec, const std::vector<float>& a, float* residual = nullptr) {
   Bytes bytes(codec.piece_bound(a.size()));
-  bytes.resize(codec.encode_piece(a.data(), nullptr, residual, a.size(), scale, bytes.data()));
-  return bytes;
+  bytes.resize(codec.encode_piece({a.data(), nullptr, residual, a.size(), {}, {}}, bytes.data()));
+  return {bytes.begin() + 4, bytes.end()};
+}
+
+bool decodes(const Codec& codec, Bytes bytes, float scale, std::vector<float>& out) {
+  bytes.insert(bytes.begin(), 4, 0);
+  std::memcpy(bytes.data(), &scale, sizeof scale);
+  return codec.decode_add_piece(bytes, out.size(), {}, out.data());
 }
 
 std::vector<float> decode(const Codec& codec, const Bytes& bytes, std::size_t count, float scale) {
   std::vector<float> out(count);
-  CHECK(codec.decode_add_piece(bytes.data(), bytes.size(), count, scale, out.data()));
+  CHECK(decodes(codec, bytes, scale, out));
   return out;
 }
 
@@ -37,13 +52,15 @@ TEST_SUITE("threelc") {
   TEST_CASE("the example of the format") {
     const auto a = example37();
     const auto coded = make_codec("3lc"), base = make_codec("3lc:zero_run=0");
-    CHECK(coded->measure(a.data(), nullptr, a.size()) == 1.0f);
+    const auto coded175 = make_codec("3lc:s=1.75"), base175 = make_codec("3lc:s=1.75,zero_run=0");
+    CHECK(scale_of(*coded, a) == 1.0f);
+    CHECK(scale_of(*coded175, a) == 1.75f);
     // q(0) = 1, q(3) = -1, q(12) = 1 (0.51 > 0.5), q(36) = -1; w = 8, so 12 is digit 1 of byte 4 and 36 digit 4 of byte 4.
     const Bytes expected{202, 121, 121, 40, 121 + 27 - 1, 121, 121, 121};
-    CHECK(encode(*base, a, 1.0f) == expected);
-    CHECK(encode(*coded, a, 1.0f) == Bytes{202, 243, 40, 147, 244});
-    CHECK(encode(*base, a, 1.75f) == Bytes{202, 121, 121, 121, 120, 121, 121, 121});
-    CHECK(encode(*coded, a, 1.75f) == Bytes{202, 244, 120, 244});
+    CHECK(encode(*base, a) == expected);
+    CHECK(encode(*coded, a) == Bytes{202, 243, 40, 147, 244});
+    CHECK(encode(*base175, a) == Bytes{202, 121, 121, 121, 120, 121, 121, 121});
+    CHECK(encode(*coded175, a) == Bytes{202, 244, 120, 244});
   }
 
   TEST_CASE("digits: a full tile's byte i holds elements i and i + 32 to i + 128") {
@@ -55,13 +72,13 @@ TEST_SUITE("threelc") {
         a[element] = sign;
         Bytes expected(32, 121);
         expected[element % 32] = static_cast<std::uint8_t>(121 + static_cast<int>(sign) * weights[element / 32]);
-        CHECK(encode(*codec, a, 1.0f) == expected);
+        CHECK(encode(*codec, a) == expected);
         CHECK(difference(decode(*codec, expected, 160, 1.0f), a) == "");
       }
-    CHECK(encode(*codec, std::vector<float>(160, 1.0f), 1.0f) == Bytes(32, 242));
-    CHECK(encode(*codec, std::vector<float>(160, -1.0f), 1.0f) == Bytes(32, 0));
-    CHECK(encode(*codec, std::vector<float>(5, -1.0f), 1.0f) == Bytes{0});
-    CHECK(encode(*codec, std::vector<float>(4, -1.0f), 1.0f) == Bytes{1});  // the element beyond the tile counts as zero
+    CHECK(encode(*codec, std::vector<float>(160, 1.0f)) == Bytes(32, 242));
+    CHECK(encode(*codec, std::vector<float>(160, -1.0f)) == Bytes(32, 0));
+    CHECK(encode(*codec, std::vector<float>(5, -1.0f)) == Bytes{0});
+    CHECK(encode(*codec, std::vector<float>(4, -1.0f)) == Bytes{1});  // the element beyond the tile counts as zero
   }
 
   TEST_CASE("a tail of m elements has stripes of ceil(m / 5)") {
@@ -70,14 +87,14 @@ TEST_SUITE("threelc") {
     for (const std::size_t before : {0, 160, 320})
       for (std::size_t m = 1; m < 160; ++m) {
         const std::size_t count = before + m, w = (m + 4) / 5;
-        REQUIRE(codec->piece_bound(count) == before / 5 + w);
+        REQUIRE(codec->piece_bound(count) == 4 + before / 5 + w);
         int wrong = 0;
         for (std::size_t k = 0; k < m; ++k) {
           std::vector<float> a(count);
           a[before + k] = 2.0f;
           Bytes expected(before / 5 + w, 121);
           expected[before / 5 + k % w] = static_cast<std::uint8_t>(121 + weights[k / w]);
-          wrong += encode(*codec, a, 2.0f) != expected || decode(*codec, expected, count, 2.0f) != a;
+          wrong += encode(*codec, a) != expected || decode(*codec, expected, count, 2.0f) != a;
         }
         CAPTURE(count);
         CHECK(wrong == 0);
@@ -90,10 +107,11 @@ TEST_SUITE("threelc") {
       for (const std::size_t at : {0, 100, 159, 160, 164}) {  // in a full tile and in a tail
         for (const float sign : {1.0f, -1.0f}) {
           std::vector<float> a(165), residual(165);
+          a[40] = m;  // sets the scale and is the first byte that is not 121
           const auto byte_count = [&](float x) {
             a[at] = sign * x;
-            const Bytes bytes = encode(*codec, a, m, residual.data());
-            return std::count_if(bytes.begin(), bytes.end(), [](std::uint8_t b) { return b != 121; });
+            const Bytes bytes = encode(*codec, a, residual.data());
+            return std::count_if(bytes.begin(), bytes.end(), [](std::uint8_t b) { return b != 121; }) - 1;
           };
           CAPTURE(m);
           CAPTURE(at);
@@ -111,13 +129,13 @@ TEST_SUITE("threelc") {
       const auto codec = make_codec(spec);
       std::vector<float> a(333), residual(333, 7.0f);
       a[5] = a[330] = -0.0f;
-      CHECK(codec->measure(a.data(), nullptr, a.size()) == 0.0f);
-      CHECK_FALSE(std::signbit(codec->measure(a.data(), nullptr, a.size())));
-      const Bytes bytes = encode(*codec, a, 0.0f, residual.data());
+      CHECK(scale_of(*codec, a) == 0.0f);
+      CHECK_FALSE(std::signbit(scale_of(*codec, a)));
+      const Bytes bytes = encode(*codec, a, residual.data());
       CHECK(difference(residual, a) == "");
       CHECK(difference(decode(*codec, bytes, a.size(), 0.0f), std::vector<float>(333)) == "");
       // A sender's bytes with digits under scale 0 add zeros too.
-      Bytes digits(codec->piece_bound(333), 0);
+      Bytes digits(codec->piece_bound(333) - 4, 0);
       CHECK(difference(decode(*codec, digits, 333, 0.0f), std::vector<float>(333)) == "");
     }
   }
@@ -130,21 +148,19 @@ TEST_SUITE("threelc") {
         for (std::size_t at = 0; at < count; ++at) {
           std::vector<float> values(count, 0.125f), residual(count, -0.0625f);
           values[at] = -1.3f;
-          CHECK(codec->measure(values.data(), nullptr, count) == s * 1.3f);
+          CHECK(scale_of(*codec, values) == s * 1.3f);
           residual[at] = -1.1f;
-          CHECK(codec->measure(values.data(), residual.data(), count) == s * (1.3f + 1.1f));
+          CHECK(scale_of(*codec, values, residual.data()) == s * (1.3f + 1.1f));
         }
-      CHECK(codec->measure(nullptr, nullptr, 0) == 0.0f);
-      const float one = 1.0f;
       // s < 2: the largest element always survives.
-      CHECK(encode(*codec, {one}, codec->measure(&one, nullptr, 1)) == Bytes{202});
+      CHECK(encode(*codec, {1.0f}) == Bytes{202});
     }
   }
 
   TEST_CASE("350 zeros are five bytes and density decides the size") {
     const auto codec = make_codec("3lc");
-    CHECK(encode(*codec, std::vector<float>(350), 1.0f) == Bytes(5, 255));
-    CHECK(encode(*codec, std::vector<float>(10240), 1.0f).size() == 147);  // 2048 = 146 * 14 + 4
+    CHECK(encode(*codec, std::vector<float>(350)) == Bytes(5, 255));
+    CHECK(encode(*codec, std::vector<float>(10240)).size() == 147);  // 2048 = 146 * 14 + 4
     // Reference figures for independent elements: bits a value at a fraction of non-zeros (all of them quantise to +-1 here).
     const std::pair<double, double> figures[] = {{0.5, 1.60}, {0.2, 1.43}, {0.1, 1.04}, {0.05, 0.65}, {0.02, 0.337}, {0.01, 0.226}, {0.001, 0.125}};
     for (const auto& [density, bits] : figures) {
@@ -152,7 +168,7 @@ TEST_SUITE("threelc") {
       for (std::uint64_t seed = 0; seed < 20; ++seed) {
         auto a = make_sparse(density, seed, 10240);
         for (float& x : a) x = x > 0 ? 1.0f : x < 0 ? -1.0f : 0.0f;
-        bytes += encode(*codec, a, 1.0f).size();
+        bytes += encode(*codec, a).size();
       }
       CHECK(8.0 * static_cast<double>(bytes) / (20 * 10240) == doctest::Approx(bits).epsilon(0.03));
     }
@@ -166,9 +182,9 @@ TEST_SUITE("threelc") {
       const auto a = make_sparse(density, seed, count);
       for (const char* spec : {"3lc:s=1.3,zero_run=1", "3lc:s=1.3,zero_run=0"}) {
         const auto codec = make_codec(spec);
-        const float scale = codec->measure(a.data(), nullptr, count);
+        const float scale = scale_of(*codec, a);
         const auto base = threelc_base_bytes(a, scale);
-        const Bytes got = encode(*codec, a, scale);
+        const Bytes got = encode(*codec, a);
         CHECK(difference(got, codec->parameter_word() ? threelc_run_coded(base) : base) == "");
         CHECK(difference(decode(*codec, got, count, scale), threelc_values(base, count, scale)) == "");
       }
@@ -178,15 +194,26 @@ TEST_SUITE("threelc") {
   TEST_CASE("without zero runs a byte above 242 is refused wherever it stands") {
     const auto codec = make_codec("3lc:zero_run=0");
     for (const std::size_t count : {5, 160, 700, 1600}) {
-      const std::size_t n = codec->piece_bound(count);
+      const std::size_t n = codec->piece_bound(count) - 4;
       std::vector<float> acc(count);
       for (std::size_t at = 0; at < n; ++at)
         for (const int value : {243, 255}) {
           Bytes bytes(n, 242);
           bytes[at] = static_cast<std::uint8_t>(value);
-          CHECK_FALSE(codec->decode_add_piece(bytes.data(), n, count, 1.0f, acc.data()));
+          CHECK_FALSE(decodes(*codec, bytes, 1.0f, acc));
         }
-      CHECK(codec->decode_add_piece(Bytes(n, 242).data(), n, count, 1.0f, acc.data()));
+      CHECK(decodes(*codec, Bytes(n, 242), 1.0f, acc));
+    }
+  }
+
+  TEST_CASE("a scale that is negative or not finite is refused") {
+    for (const char* spec : {"3lc", "3lc:zero_run=0"}) {
+      const auto codec = make_codec(spec);
+      const Bytes good = encode(*codec, example37());
+      std::vector<float> out(37);
+      for (const float scale : {-1.0f, -0x1p-149f, HUGE_VALF, -HUGE_VALF, std::nanf("")}) CHECK_FALSE(decodes(*codec, good, scale, out));
+      CHECK(difference(out, std::vector<float>(37)) == "");
+      CHECK(decodes(*codec, good, 0.0f, out));
     }
   }
 }
