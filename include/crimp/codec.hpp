@@ -72,6 +72,7 @@ class Codec {
     bool biased;             // needs a memory to converge; replaced where none can be kept
     MemoryKind memory;       // the default
     float max_magnitude;     // |value| above this (or NaN, Inf) sends the call through MPI
+    bool summable = false;   // sums of payloads are payloads: two-shot exchanges lose nothing (fp16, bf16: round once more)
     bool selects = false;    // select() looks at the whole group first
     bool votes = false;      // finish_piece() turns the sum into the result
     bool diverges_with_residual = false;  // memory=residual is refused unless force=1
@@ -109,7 +110,8 @@ struct CodecParameter {
   std::string_view key, default_value, legal, meaning;
 };
 struct CodecInfo {
-  std::string_view name, summary, source;  // source: the paper, section or standard
+  std::string_view name, summary, formula, source;  // source: the paper, section or standard
+  std::string_view bits, use;                       // bits per value as a text; when to use it
   Codec::Traits traits;
   std::vector<CodecParameter> parameters;
 };

@@ -45,24 +45,24 @@ class Cast final : public Codec {
 };
 
 // max_magnitude: float16's largest finite value; otherwise an eighth of the range, so that what a few ranks add stays finite as in MPI.
-constexpr Codec::Traits kNone{"none", 1, true, false, MemoryKind::none, 0x1p125f};
-constexpr Codec::Traits kFp16{"fp16", 2, true, false, MemoryKind::none, 65504.0f};
-constexpr Codec::Traits kBf16{"bf16", 3, true, false, MemoryKind::none, 0x1p125f};
+constexpr Codec::Traits kNone{"none", 1, true, false, MemoryKind::none, 0x1p125f, true};
+constexpr Codec::Traits kFp16{"fp16", 2, true, false, MemoryKind::none, 65504.0f, true};
+constexpr Codec::Traits kBf16{"bf16", 3, true, false, MemoryKind::none, 0x1p125f, true};
 
 }  // namespace
 
 CodecEntry none_entry() {
-  return {{"none", "float32 as it is: for uncompressed segments of a mixed buffer, and as a measure", "-", kNone, {}},
+  return {{"none", "float32 as it is: for uncompressed segments of a mixed buffer, and as a measure", "d = a", "-", "32", "as a measure, and for tensors of a merged buffer that must stay exact", kNone, {}},
           [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<Cast>(Dtype::f32, kNone); }};
 }
 
 CodecEntry fp16_entry() {
-  return {{"fp16", "float16, rounded to nearest even, summed in float32", "IEEE 754 binary16", kFp16, {}},
+  return {{"fp16", "float16, rounded to nearest even, summed in float32", "d = half(a)", "IEEE 754 binary16", "16", "a safe factor of 2; what buffers of unknown tensors get", kFp16, {}},
           [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<Cast>(Dtype::f16, kFp16); }};
 }
 
 CodecEntry bf16_entry() {
-  return {{"bf16", "bfloat16, rounded to nearest even, summed in float32", "the upper half of binary32", kBf16, {}},
+  return {{"bf16", "bfloat16, rounded to nearest even, summed in float32", "d = bfloat16(a)", "the upper half of binary32", "16", "gradients beyond float16's range", kBf16, {}},
           [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<Cast>(Dtype::bf16, kBf16); }};
 }
 

@@ -256,7 +256,8 @@ class ThreeLc final : public Codec {
 
 CodecEntry threelc_entry() {
   return {{"3lc", "ternary with error feedback, five values a byte, zero runs coded",
-           "3LC: Lim, Andersen, Kaminsky, MLSys 2019",
+           "M = s max|a| of a piece, q = +1 where a > M/2, -1 where a < -M/2, else 0, d = M q", "3LC: Lim, Andersen, Kaminsky, MLSys 2019",
+           "0.1 to 1.6, about 1 with s = 1", "the default: slow networks, any model; larger s where the network is very slow",
            threelc::ThreeLc::kTraits,
            {{"s", "1", "1 <= s < 2", "sparsity multiplier: the scale is s * max|a|; larger sends less and later"},
             {"zero_run", "1", "0 or 1", "0 leaves zero runs uncoded: 1.6 bits a value, always the same size"}}},

@@ -50,14 +50,37 @@ void print_codecs() {
   for (const auto& c : codecs()) {
     std::printf("%s%s: %s\n", first ? "" : "\n", std::string(c.name).c_str(), std::string(c.summary).c_str());
     first = false;
+    std::printf("  formula    %s\n", std::string(c.formula).c_str());
     std::printf("  source     %s\n", std::string(c.source).c_str());
     std::printf("  full text  %s\n", make_codec(c.name)->spec().c_str());
-    std::printf("  payload    %s\n", c.traits.fixed_size ? "fixed size: depends on the element count only" : "variable size: depends on the values");
+    std::printf("  payload    %s bits a value, %s%s\n", std::string(c.bits).c_str(),
+                c.traits.fixed_size ? "fixed size: depends on the element count only" : "variable size: depends on the values",
+                c.traits.summable ? ", summable" : "");
+    std::printf("  use        %s\n", std::string(c.use).c_str());
     std::printf("  memory     %s%s\n", name_of(c.traits.memory), c.traits.biased ? " (biased: needs one)" : "");
     std::printf("  range      |x| <= %g, anything larger goes through MPI\n", static_cast<double>(c.traits.max_magnitude));
     for (const auto& p : c.parameters)
       std::printf("  parameter  %s=%s, legal: %s\n             %s\n", std::string(p.key).c_str(), std::string(p.default_value).c_str(),
                   std::string(p.legal).c_str(), std::string(p.meaning).c_str());
+  }
+}
+
+// docs/codecs.md. A bar in a text would end a table's cell.
+void print_codecs_as_markdown() {
+  std::printf("# Codecs\n\nMade by `crimp info --codecs --markdown`; bytes are in src/codec/WIRE_FORMAT.md. a: gradient and memory, d: what the payload "
+              "decodes to.\nEvery codec also takes `memory=none|residual|momentum|average`, `decay=` (of a residual), `momentum=` and `force=1`.\n");
+  for (const auto& c : codecs()) {
+    std::printf("\n## %s\n\n%s.\n\n", std::string(c.name).c_str(), std::string(c.summary).c_str());
+    const auto line = [](const char* what, const std::string& text) { std::printf("- %s: %s\n", what, text.c_str()); };
+    line("formula", "`" + std::string(c.formula) + "`");
+    line("source", std::string(c.source));
+    line("bits per value", std::string(c.bits) + (c.traits.fixed_size ? ", fixed size" : ", size depends on the values"));
+    line("biased", c.traits.biased ? "yes" : "no");
+    line("memory", std::string(name_of(c.traits.memory)) + (c.traits.diverges_with_residual ? "; `memory=residual` is known to diverge and needs `force=1`" : ""));
+    line("summable", c.traits.summable ? "yes" : "no");
+    line("use", std::string(c.use));
+    for (const auto& p : c.parameters)
+      line(("parameter `" + std::string(p.key) + "`").c_str(), std::string(p.meaning) + "; default " + std::string(p.default_value) + ", legal " + std::string(p.legal));
   }
 }
 
@@ -67,11 +90,11 @@ int info(Arguments arguments) {
   bool env = false, markdown = false, list_codecs = false;
   CLI::App app("Shows the build, the codecs with their parameters, and the settings.", "crimp info");
   app.add_flag("--codecs", list_codecs, "All codecs: parameters, defaults, legal values, sources");
-  auto* env_flag = app.add_flag("--env", env, "All CRIMP_* variables: defaults, legal values, meaning");
-  app.add_flag("--markdown", markdown, "--env as the Markdown table of README.md")->needs(env_flag);
+  app.add_flag("--env", env, "All CRIMP_* variables: defaults, legal values, meaning");
+  app.add_flag("--markdown", markdown, "--env as the Markdown table of README.md, --codecs as docs/codecs.md");
   if (const auto code = parse(app, arguments)) return *code;
   if (env) std::fputs((markdown ? options_as_markdown() : options_as_text()).c_str(), stdout);
-  if (list_codecs) print_codecs();
+  if (list_codecs) markdown ? print_codecs_as_markdown() : print_codecs();
   if (!env && !list_codecs) print_build();
   return 0;
 }

@@ -34,10 +34,11 @@ Bytes encode(const Codec& codec, const std::vector<float>& a, float* residual = 
   return {bytes.begin() + 4, bytes.end()};
 }
 
-bool decodes(const Codec& codec, Bytes bytes, float scale, std::vector<float>& out) {
-  bytes.insert(bytes.begin(), 4, 0);
-  std::memcpy(bytes.data(), &scale, sizeof scale);
-  return codec.decode_add_piece(bytes, out.size(), {}, out.data());
+bool decodes(const Codec& codec, const Bytes& bytes, float scale, std::vector<float>& out) {
+  Bytes piece(sizeof scale + bytes.size());
+  std::memcpy(piece.data(), &scale, sizeof scale);
+  std::copy(bytes.begin(), bytes.end(), piece.begin() + sizeof scale);
+  return codec.decode_add_piece(piece, out.size(), {}, out.data());
 }
 
 std::vector<float> decode(const Codec& codec, const Bytes& bytes, std::size_t count, float scale) {
