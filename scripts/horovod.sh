@@ -4,8 +4,8 @@
 #
 #   horovod.sh build                install what is missing and build Horovod; does nothing when that is done
 #   horovod.sh train [options]      one training; the last line of output is its result as JSON
-#   horovod.sh compare [--quick]    step times at 100 Mbit/s and 1 Gbit/s and whole trainings, with Compression.none,
-#                                   Compression.fp16 and Crimp, as tables; about 40 minutes, --quick: a few steps of each
+#   horovod.sh compare [options]    step times at 100 Mbit/s and 1 Gbit/s and whole trainings, with Compression.none,
+#                                   Compression.fp16 and Crimp, as tables; about 40 minutes
 #   horovod.sh tables               print the tables of the last comparison again
 #
 # Options of train:
@@ -18,6 +18,10 @@
 #   --steps N, --epochs E, --batch B, --lr L, --seed S, --groups N, --accuracy, --join, --alone     see tests/horovod/train.py --help
 #   --env NAME=VALUE      environment of all ranks, repeatable
 #   --algorithm N         Open MPI's coll_tuned_allreduce_algorithm (5, the segmented ring; 0: its own choice)
+# Options of compare:
+#   --quick               a few steps of each run
+#   --study NAME          steps, cnn or mlp, repeatable (all); results of the others stay
+#   --seeds N             trainings of cnn and mlp with seeds 1 to N (1)
 # Options of train and compare:
 #   --library FILE        a libcrimp.so that is built already (otherwise build/libcrimp.so is brought up to date)
 #   --no-setup            do not look for missing Debian packages
@@ -38,7 +42,7 @@ usage() { sed -n '2,/^set -euo/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 say() { printf '\n== %s\n' "$*"; }
 fail() { echo "horovod.sh: $2" >&2; exit "$1"; }
 
-setup=1 library='' quick=''
+setup=1 library='' quick='' studies=() seeds=1
 model=cnn crimp='' report='' np=4 rate=none algorithm=5 variables=() training=()
 read_options() {
   while [ $# -gt 0 ]; do
@@ -49,6 +53,8 @@ read_options() {
     --*)
       [ $# -ge 2 ] || fail 2 "$1 needs a value, or is unknown (see --help)"
       case $1 in
+      --study) case $2 in steps | cnn | mlp) studies+=("$2") ;; *) fail 2 "--study is '$2', legal: steps, cnn, mlp" ;; esac ;;
+      --seeds) case $2 in [1-9] | [1-9][0-9]) seeds=$2 ;; *) fail 2 "--seeds is '$2', legal: 1 to 99" ;; esac ;;
       --library) library=$(realpath -- "$2") ;;
       --model) model=$2 ;;
       --crimp) crimp=$2 ;;
@@ -191,7 +197,7 @@ measure() {  # STUDY NETWORK KIND TRAIN.PY-OPTIONS...
   local study=$1 on=$2 kind=$3 name="$results/$1-$2-$3"
   shift 3
   crimp='' report=''
-  case $kind in
+  case ${kind%-*} in
   fp16) set -- "$@" --compression fp16 ;;
   crimp) crimp=3lc report=$name-report.json ;;
   alone) set -- "$@" --alone ;;
@@ -203,23 +209,30 @@ measure() {  # STUDY NETWORK KIND TRAIN.PY-OPTIONS...
 }
 
 compare() {
-  local kinds=(none fp16 crimp) rates=(unlimited 1gbit 100mbit) rate kind steps long=40 short=17 epochs=(--epochs 2) count=()
+  local kinds=(none fp16 crimp) rates=(unlimited 1gbit 100mbit) study rate kind seed steps long=40 short=17 epochs=(--epochs 2) count=()
   [ -z "$quick" ] || { long=12 short=8 epochs=(--epochs 1) count=(--steps 24); }
+  [ ${#studies[@]} -gt 0 ] || studies=(steps cnn mlp)
   results=$folder/compare
-  rm -rf "$results"
   mkdir -p "$results"
+  for study in "${studies[@]}"; do rm -f "$results/$study-"*; done
   make_network none  # links without a limit come first: network.sh can set one, not lift it
   [ -z "$localhost" ] || rates=(localhost)
-  # Small batches, so that the exchange is what is measured: the ranks share this machine's cores.
-  local mlp=(--model mlp25 --batch 16)
-  measure step "${rates[0]}" alone "${mlp[@]}" --steps $long
-  for rate in "${rates[@]}"; do
-    [ "$rate" = 100mbit ] && steps=$short || steps=$long
-    for kind in "${kinds[@]}"; do measure step "$rate" "$kind" "${mlp[@]}" --steps $steps; done
+  for study in "${studies[@]}"; do
+    if [ "$study" = steps ]; then
+      # Small batches, so that the exchange is what is measured: the ranks share this machine's cores.
+      local mlp=(--model mlp25 --batch 16)
+      measure steps "${rates[0]}" alone "${mlp[@]}" --steps $long
+      for rate in "${rates[@]}"; do
+        [ "$rate" = 100mbit ] && steps=$short || steps=$long
+        for kind in "${kinds[@]}"; do measure steps "$rate" "$kind" "${mlp[@]}" --steps $steps; done
+      done
+    else
+      rate=${rates[1]:-localhost}
+      for seed in $(seq "$seeds"); do
+        for kind in "${kinds[@]}"; do measure "$study" "$rate" "$kind-$seed" --model "$study" --seed "$seed" --accuracy "${epochs[@]}" "${count[@]}"; done
+      done
+    fi
   done
-  rate=${rates[1]:-localhost}
-  for kind in "${kinds[@]}"; do measure cnn "$rate" "$kind" --model cnn --accuracy "${epochs[@]}" "${count[@]}"; done
-  for kind in "${kinds[@]}"; do measure mlp "$rate" "$kind" --model mlp --accuracy "${epochs[@]}" "${count[@]}"; done
   "$venv/bin/python" -B "$root/tests/horovod/tables.py" "$results" | tee "$results/tables.txt"
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "codec/host_codecs.hpp"
+#include "codec/prefix_code.hpp"
 #include "codec/spec.hpp"
 #include "codec/threelc.hpp"
 #include "codec/zero_run.hpp"
@@ -199,10 +200,10 @@ HWY_EXPORT(Highest);
 
 class ThreeLc final : public Codec {
  public:
-  ThreeLc(float s, bool zero_run) : s_(s), zero_run_(zero_run), traits_(kTraits) { traits_.fixed_size = !zero_run; }
+  ThreeLc(float s, bool zero_run, bool entropy) : s_(s), zero_run_(zero_run), entropy_(entropy), traits_(kTraits) { traits_.fixed_size = !zero_run; }
   const Traits& traits() const override { return traits_; }
-  std::uint32_t parameter_word() const override { return zero_run_ ? 1 : 0; }
-  std::size_t piece_bound(std::uint64_t count) const override { return sizeof(float) + base_bytes(count); }
+  std::uint32_t parameter_word() const override { return (zero_run_ ? 1 : 0) + (entropy_ ? 2 : 0); }
+  std::size_t piece_bound(std::uint64_t count) const override { return sizeof(float) + base_bytes(count) + entropy_; }
 
   std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
     const std::uint64_t n = base_bytes(piece.count);
@@ -220,6 +221,7 @@ class ThreeLc final : public Codec {
     alignas(64) std::uint8_t coded[kPieceElements / 5 + 64];
     encode(base);
     const std::size_t length = zero_run_encode(base, n, coded);
+    if (entropy_) return sizeof scale + prefix_encode(coded, length, n, bytes);
     std::memcpy(bytes, coded, length);
     return sizeof scale + length;
   }
@@ -233,7 +235,12 @@ class ThreeLc final : public Codec {
     alignas(64) std::uint8_t expanded[kPieceElements / 5 + kExpansionSlack];
     const std::uint8_t* base = in.data();
     const std::size_t n = base_bytes(count);
-    if (zero_run_) {
+    if (entropy_) {
+      alignas(64) std::uint8_t coded[kMostSymbols + 32];
+      const std::size_t length = prefix_decode(in, n, coded);
+      if (length > n || !zero_run_decode(coded, length, expanded, n)) return false;
+      base = expanded;
+    } else if (zero_run_) {
       if (!zero_run_decode(in.data(), in.size(), expanded, n)) return false;
       base = expanded;
     } else {
@@ -248,7 +255,7 @@ class ThreeLc final : public Codec {
 
  private:
   float s_;
-  bool zero_run_;
+  bool zero_run_, entropy_;
   Traits traits_;
 };
 
@@ -260,11 +267,14 @@ CodecEntry threelc_entry() {
            "0.1 to 1.6, about 1 with s = 1", "the default: slow networks, any model; larger s where the network is very slow",
            threelc::ThreeLc::kTraits,
            {{"s", "1", "1 <= s < 2", "sparsity multiplier: the scale is s * max|a|; larger sends less and later"},
-            {"zero_run", "1", "0 or 1", "0 leaves zero runs uncoded: 1.6 bits a value, always the same size"}}},
+            {"zero_run", "1", "0 or 1", "0 leaves zero runs uncoded: 1.6 bits a value, always the same size"},
+            {"entropy", "0", "0 or 1", "1 codes the bytes once more by fixed prefix codes: about half the size for more work, for networks below about 10 Gbit/s"}}},
           [](const SpecValues& v) -> std::shared_ptr<Codec> {
             const auto s = static_cast<float>(v.number("s", 1.0));
             if (!(s >= 1.0f && s < 2.0f)) v.fail("s", "1 <= s < 2, as a float32");  // at 2 error feedback no longer contracts
-            return std::make_shared<threelc::ThreeLc>(s, v.flag("zero_run", true));
+            const bool zero_run = v.flag("zero_run", true), entropy = v.flag("entropy", false);
+            if (entropy && !zero_run) v.fail("entropy", "0 where zero_run=0");
+            return std::make_shared<threelc::ThreeLc>(s, zero_run, entropy);
           }};
 }
 

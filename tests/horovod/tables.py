@@ -16,7 +16,10 @@ def load(folder):
             data = json.loads(path.read_text())
             studies.setdefault(data["study"], {}).setdefault(data["network"], {})[data["kind"]] = data["run"]
     def place(order):
-        return lambda item: list(order).index(item[0]) if item[0] in order else len(order)
+        def key(item):  # trainings are KIND-SEED
+            kind, _, seed = item[0].partition("-")
+            return int(seed or 0), list(order).index(kind) if kind in order else len(order)
+        return key
     return {study: {network: dict(sorted(kinds.items(), key=place(KINDS))) for network, kinds in sorted(networks.items(), key=place(NETWORKS))}
             for study, networks in studies.items()}
 
@@ -54,11 +57,12 @@ def print_trainings(study, networks):
     run = next(iter(next(iter(networks.values())).values()))
     print(f"\n{STUDIES[study]}: {run['params'] / 1e6:.1f} M parameters in {run['tensors']} tensors, {run['ranks']} ranks, batch {run['batch']},"
           f" {run['steps']} of {run['schedule_steps']} steps")
-    rows = [["network", "run", "step ms", "MB/step", "ratio", "training s", "loss", "accuracy", "ranks identical"]]
+    rows = [["network", "run", "seed", "step ms", "MB/step", "ratio", "training s", "loss", "accuracy", "ranks identical"]]
     for network, kinds in networks.items():
-        for kind, run in kinds.items():
-            rows.append([NETWORKS.get(network, network), KINDS[kind], f"{run['step_ms']:.0f}", megabytes(run),
-                         ratio(kinds["none"]["bytes_per_step"], run["bytes_per_step"], 1), f"{run['train_s']:.0f}", f"{run['loss']:.4f}",
+        for name, run in kinds.items():
+            kind, _, seed = name.partition("-")
+            rows.append([NETWORKS.get(network, network), KINDS[kind], seed, f"{run['step_ms']:.0f}", megabytes(run),
+                         ratio(kinds["none-" + seed]["bytes_per_step"], run["bytes_per_step"], 1), f"{run['train_s']:.0f}", f"{run['loss']:.4f}",
                          f"{100 * run['accuracy']:.2f} %", "yes" if run["identical"] else "NO"])
     show(rows)
 
@@ -66,5 +70,5 @@ def print_trainings(study, networks):
 studies = load(pathlib.Path(sys.argv[1]))
 if not studies:
     sys.exit(f"tables.py: no results in {sys.argv[1]}; 'horovod.sh compare' makes them")
-for study, networks in sorted(studies.items(), key=lambda item: ["step", "cnn", "mlp"].index(item[0])):
-    print_steps(networks) if study == "step" else print_trainings(study, networks)
+for study, networks in sorted(studies.items(), key=lambda item: ["steps", "cnn", "mlp"].index(item[0])):
+    print_steps(networks) if study == "steps" else print_trainings(study, networks)

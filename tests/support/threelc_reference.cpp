@@ -1,22 +1,72 @@
 #include "support/threelc_reference.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "codec/prefix_code.hpp"
 #include "support/reference.hpp"
 
 namespace crimp::test {
+
+// Bit by bit; the tables of codes are the library's (tests/unit/prefix_code_test.cpp looks at them).
+Bytes threelc_prefix_coded(const Bytes& symbols, std::size_t base) {
+  const int density = threelc::density_of(symbols.size(), base);
+  const auto& code = threelc::prefix_code(density);
+  std::vector<bool> bits[4];
+  for (std::size_t i = 0; i < symbols.size(); ++i)
+    for (int b = 0; b < code.length[symbols[i]]; ++b) bits[i % 4].push_back(code.code[symbols[i]] >> b & 1);
+  Bytes out{static_cast<std::uint8_t>(density)};
+  const auto number = [&](std::size_t x) {
+    out.push_back(static_cast<std::uint8_t>(x & 255));
+    out.push_back(static_cast<std::uint8_t>(x >> 8));
+  };
+  number(symbols.size());
+  for (int s = 0; s < 3; ++s) number((bits[s].size() + 7) / 8);
+  for (const auto& stream : bits)
+    for (std::size_t i = 0; i < stream.size(); i += 8) {
+      int byte = 0;
+      for (std::size_t b = i; b < std::min(i + 8, stream.size()); ++b) byte |= static_cast<int>(stream[b]) << (b - i);
+      out.push_back(static_cast<std::uint8_t>(byte));
+    }
+  if (out.size() <= symbols.size()) return out;
+  out.assign(1, threelc::kPlain);
+  out.insert(out.end(), symbols.begin(), symbols.end());
+  return out;
+}
+
+Bytes threelc_prefix_expanded(std::span<const std::uint8_t> in) {
+  if (in[0] == threelc::kPlain) return {in.begin() + 1, in.end()};
+  const auto& code = threelc::prefix_code(in[0]);
+  const auto number = [&](std::size_t i) { return static_cast<std::size_t>(in[1 + 2 * i] | in[2 + 2 * i] << 8); };
+  std::size_t at[4] = {9 * 8};
+  for (std::size_t s = 1; s < 4; ++s) at[s] = at[s - 1] + 8 * number(s);
+  Bytes symbols;
+  for (std::size_t i = 0; i < number(0); ++i) {
+    unsigned word = 0;
+    for (unsigned length = 1, found = 0; !found; ++length) {
+      word |= static_cast<unsigned>(in[at[i % 4] / 8] >> at[i % 4] % 8 & 1) << (length - 1);
+      ++at[i % 4];
+      for (unsigned s = 0; s < 256 && !found; ++s)
+        if (code.length[s] == length && code.code[s] == word) symbols.push_back(static_cast<std::uint8_t>(s)), found = 1;
+    }
+  }
+  return symbols;
+}
+
 namespace {
 
 class ThreeLc final : public ReferenceCodec {
  public:
-  explicit ThreeLc(const std::string& spec) : s_(std::stof(parameter(spec, "s"))), zero_run_(parameter(spec, "zero_run") == "1") {}
+  explicit ThreeLc(const std::string& spec) : s_(std::stof(parameter(spec, "s"))), zero_run_(parameter(spec, "zero_run") == "1"), entropy_(parameter(spec, "entropy") == "1") {}
   bool fixed_size() const override { return !zero_run_; }
   Bytes encode(const ReferencePiece& p) const override {
     const float m = scale(p.a);
     Bytes bytes(4);
     std::memcpy(bytes.data(), &m, 4);
-    const Bytes base = threelc_base_bytes(p.a, m), coded = zero_run_ ? threelc_run_coded(base) : base;
+    const Bytes base = threelc_base_bytes(p.a, m);
+    Bytes coded = zero_run_ ? threelc_run_coded(base) : base;
+    if (entropy_) coded = threelc_prefix_coded(coded, base.size());
     bytes.insert(bytes.end(), coded.begin(), coded.end());
     return bytes;
   }
@@ -24,6 +74,11 @@ class ThreeLc final : public ReferenceCodec {
     float m;
     std::memcpy(&m, piece.data(), 4);
     piece = piece.subspan(4);
+    Bytes coded;
+    if (entropy_) {
+      coded = threelc_prefix_expanded(piece);
+      piece = coded;
+    }
     return threelc_values(zero_run_ ? threelc_expanded(piece, (count + 4) / 5).value() : Bytes(piece.begin(), piece.end()), count, m);
   }
   double allowed(std::span<const float> a, std::size_t) const override {
@@ -37,7 +92,7 @@ class ThreeLc final : public ReferenceCodec {
     return s_ * peak;
   }
   float s_;
-  bool zero_run_;
+  bool zero_run_, entropy_;
 };
 
 }  // namespace

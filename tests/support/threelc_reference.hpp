@@ -54,6 +54,10 @@ inline std::vector<std::uint8_t> threelc_run_coded(const std::vector<std::uint8_
   return out;
 }
 
+// The entropy stage, for `base` base bytes, and back.
+std::vector<std::uint8_t> threelc_prefix_coded(const std::vector<std::uint8_t>& symbols, std::size_t base);
+std::vector<std::uint8_t> threelc_prefix_expanded(std::span<const std::uint8_t> in);
+
 // Nothing where the code does not stand for exactly `base_bytes` bytes.
 inline std::optional<std::vector<std::uint8_t>> threelc_expanded(std::span<const std::uint8_t> coded, std::size_t base_bytes) {
   std::vector<std::uint8_t> base;

@@ -70,11 +70,13 @@ TEST_SUITE("codec_spec") {
       CHECK(again->traits().fixed_size == codec->traits().fixed_size);
       CHECK(again->memory().kind == codec->memory().kind);
     }
-    CHECK(make_codec("3lc")->spec() == "3lc:s=1,zero_run=1");
+    CHECK(make_codec("3lc")->spec() == "3lc:s=1,zero_run=1,entropy=0");
     CHECK(make_codec("3lc")->parameter_word() == 1);
     CHECK(make_codec("3lc:zero_run=0")->parameter_word() == 0);
     CHECK(make_codec("3lc:zero_run=0")->traits().fixed_size);
     CHECK_FALSE(make_codec("3lc")->traits().fixed_size);
+    CHECK(make_codec("3lc:entropy=1")->parameter_word() == 3);
+    has_all(refusal("3lc:entropy=1,zero_run=0"), {"entropy is '1'", "0 where zero_run=0"});
   }
 
   TEST_CASE("an unknown codec is refused with the nearest name and all legal ones") {
