@@ -67,39 +67,26 @@ read_options() {
   done
 }
 
-# Runs a command that uses a package registry. One that cannot be reached is a reason to skip, anything else a failure.
-registry() {  # WHAT COMMAND...
-  local what=$1 log
+# Runs pip. A registry that cannot be reached is a reason to skip, anything else a failure.
+pip_download() {  # WHAT ARGUMENTS...
+  local what=$1 log unreachable='Temporary failure in name resolution|Name or service not known|Failed to establish a new connection'
+  unreachable+='|Connection (refused|timed out|reset)|Max retries|ReadTimeout|ConnectTimeout|ProxyError|Network is unreachable|50[0-9] Server Error|HTTP error 50[0-9]'
   shift
   log=$(mktemp)
-  if ! "$@" >"$log" 2>&1; then
+  if ! "$venv/bin/pip" download --disable-pip-version-check "$@" >"$log" 2>&1; then
     tail -n 30 "$log" >&2
-    if grep -qE 'Could not resolve|Temporary failure (in name resolution|resolving)|Unable to connect|Could not connect|Cannot initiate the connection|Failed to establish a new connection|Connection (refused|timed out|reset)|Max retries|ReadTimeout|ConnectTimeout|ProxyError|Network is unreachable|HTTP error 50[0-9]|50[0-9] Server Error' "$log"; then
-      rm -f "$log"
-      fail 77 "skipped: no registry can be reached to get $what"
-    fi
+    local status=1
+    ! grep -qE "$unreachable" "$log" || status=77
     rm -f "$log"
+    [ $status -eq 1 ] || fail 77 "skipped: no registry can be reached to get $what"
     fail 1 "cannot get $what"
   fi
   rm -f "$log"
 }
 
 install_packages() {
-  local package missing=() sudo=()
-  [ $setup -eq 1 ] || return 0
-  command -v apt-get >/dev/null || return 0  # not Debian: the build says what it lacks
-  while read -r package _; do
-    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
-  done <"$root/scripts/horovod_packages"
-  [ ${#missing[@]} -gt 0 ] || return 0
-  if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || fail 1 "run as root, or install by hand: ${missing[*]}"
-    sudo=(sudo)
-  fi
-  say "installing ${missing[*]}"
-  # shellcheck disable=SC2016  # expanded by the inner shell
-  registry "Debian packages" "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive sh -c \
-    'apt-get update -q && apt-get install -q -y --no-install-recommends "$@"' apt "${missing[@]}"
+  [ $setup -eq 1 ] && command -v apt-get >/dev/null || return 0  # not Debian: the build says what it lacks
+  "$root/scripts/setup.sh" horovod_packages || exit $?
 }
 
 # Loaded, not looked for: a Horovod that was built for another PyTorch or Python does not load.
@@ -126,7 +113,7 @@ build_horovod() {
       rm -rf "$venv" "$source"
       /usr/bin/python3 -m venv --system-site-packages "$venv"
       echo "horovod==$version --hash=sha256:$sha256" >"$folder/requirements.txt"
-      registry "Horovod's source distribution" "$venv/bin/pip" download --disable-pip-version-check --no-build-isolation --no-deps \
+      pip_download "Horovod's source distribution" --no-build-isolation --no-deps \
         --no-binary horovod --dest "$folder" --require-hashes -r "$folder/requirements.txt"
       echo "$sha256  $source" | sha256sum --check --status || fail 1 "$source is not the released Horovod $version"
     fi
