@@ -7,6 +7,8 @@
 #   horovod.sh compare [--quick]    step times at 100 Mbit/s and 1 Gbit/s and whole trainings, with Compression.none,
 #                                   Compression.fp16 and Crimp, as tables; about 40 minutes, --quick: a few steps of each
 #   horovod.sh tables               print the tables of the last comparison again
+#   horovod.sh linked               build Horovod once more, linked with Crimp by the README's line, and show that it is compressed
+#                                   without a preload; some minutes
 #
 # Options of train:
 #   --model NAME          cnn (1.3 M parameters), mlp (21 M), mlp25 (25 M), deep (70 small tensors)
@@ -74,7 +76,7 @@ pip_download() {  # WHAT ARGUMENTS...
   shift
   log=$(mktemp)
   if ! "$venv/bin/pip" download --disable-pip-version-check "$@" >"$log" 2>&1; then
-    tail -n 30 "$log" >&2
+    tail -n 8 "$log" >&2
     local status=1
     ! grep -qE "$unreachable" "$log" || status=77
     rm -f "$log"
@@ -129,12 +131,12 @@ build_horovod() {
   exec 9>&-
 }
 
-build_crimp() {
+build_crimp() {  # TARGETS...
   [ -z "$library" ] || { [ -f "$library" ] || fail 1 "$library is missing"; return 0; }
   say "Crimp"
   [ $setup -eq 0 ] || "$root/scripts/setup.sh"
   cmake -S "$root" -B "$root/build" -DCMAKE_BUILD_TYPE=Release -G Ninja >/dev/null
-  cmake --build "$root/build" --target crimp
+  cmake --build "$root/build" --target crimp "$@"
   library=$root/build/libcrimp.so
 }
 
@@ -214,9 +216,19 @@ command=${1:-help}
 [ $# -eq 0 ] || shift
 case $command in
 help | -h | --help) usage; exit 0 ;;
-build | train | compare) read_options "$@" ;;
+build | train | compare | linked) read_options "$@" ;;
 tables) exec /usr/bin/python3 -B "$root/tests/horovod/tables.py" "$folder/compare" ;;
 *) usage >&2; fail 2 "unknown command '$command'" ;;
+esac
+case $command in
+linked)
+  install_packages
+  build_crimp crimp_tool
+  cmake --install "$root/build" --prefix "$folder/prefix" >/dev/null
+  lib=$(dirname "$(find "$folder/prefix" -name libcrimp.so)") venv=$folder/linked
+  export LDFLAGS="-Wl,--no-as-needed -L$lib -lcrimp -Wl,-rpath,$lib -Wl,--as-needed"
+  build_horovod
+  exec "$root/tests/horovod/linked.sh" "$folder/prefix/bin/crimp" "$lib/libcrimp.so" "$venv" ;;
 esac
 build_horovod
 case $command in

@@ -37,7 +37,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 if ! { "${sudo[@]}" apt-get update -q &&
        "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
-  tail -n 30 "$log" >&2
+  tail -n 8 "$log" >&2
   unreachable='Could not resolve|Temporary failure resolving|Unable to connect|Could not connect|Cannot initiate the connection'
   unreachable+='|Connection (refused|timed out|reset)|connection timed out|Network is unreachable|No route to host'
   ! grep -qE "$unreachable" "$log" || fail 77 "skipped: no registry can be reached to get ${missing[*]}"
