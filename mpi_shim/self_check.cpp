@@ -22,8 +22,8 @@ void write_answers(const char* moment, const std::vector<Caller>& found) {
   if (name.empty()) return;
   std::string lines;
   for (const auto& c : found.empty() ? std::vector{next_caller()} : found)
-    lines += std::to_string(::getpid()) + '\t' + moment + '\t' + (c.caught ? "crimp" : c.meant ? "bypassed" : "not linked") + '\t' + c.module + '\t' +
-             c.target + '\n';
+    lines += std::to_string(::getpid()) + '\t' + moment + '\t' + (c.caught ? "crimp" : c.meant ? "bypassed" : "not linked") + '\t' +
+             c.module + '\t' + c.target + '\n';
   if (std::FILE* file = std::fopen(name.c_str(), "a")) {
     std::fwrite(lines.data(), 1, lines.size(), file);
     std::fclose(file);

@@ -72,7 +72,8 @@ read_options() {
 # Runs pip. A registry that cannot be reached is a reason to skip, anything else a failure.
 pip_download() {  # WHAT ARGUMENTS...
   local what=$1 log unreachable='Temporary failure in name resolution|Name or service not known|Failed to establish a new connection'
-  unreachable+='|Connection (refused|timed out|reset)|Max retries|ReadTimeout|ConnectTimeout|ProxyError|Network is unreachable|50[0-9] Server Error|HTTP error 50[0-9]'
+  unreachable+='|Connection (refused|timed out|reset)|Max retries|ReadTimeout|ConnectTimeout|ProxyError'
+  unreachable+='|Network is unreachable|50[0-9] Server Error|HTTP error 50[0-9]'
   shift
   log=$(mktemp)
   if ! "$venv/bin/pip" download --disable-pip-version-check "$@" >"$log" 2>&1; then

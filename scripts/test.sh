@@ -8,7 +8,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
-quick= label=()
+quick='' label=()
 while [ $# -gt 0 ]; do
   case $1 in
     --quick) quick=1 ;;

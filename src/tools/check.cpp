@@ -25,8 +25,9 @@ struct Answers {
 
   explicit Answers(std::istream& file) {
     std::map<std::string, std::pair<std::string, std::vector<std::array<std::string, 3>>>> latest;
-    for (std::string pid, moment, answer, module, target; std::getline(file, pid, '\t') && std::getline(file, moment, '\t') &&
-                                                           std::getline(file, answer, '\t') && std::getline(file, module, '\t') && std::getline(file, target);) {
+    const auto field = [&](std::string& to) -> bool { return !!std::getline(file, to, '\t'); };
+    std::string pid, moment, answer, module, target;
+    while (field(pid) && field(moment) && field(answer) && field(module) && std::getline(file, target)) {
       auto& [when, modules] = latest[pid];
       if (when != moment) modules.clear();
       when = moment;

@@ -33,11 +33,15 @@ expect() {
   local said got
   said=$(env -u CRIMP_HOROVOD_VENV "$crimp" check -- "$venv/bin/python" -B -c "$3" 2>&1)
   got=$?
-  [ $got -eq "$1" ] && grep -qE "$2" <<<"$said" || { printf 'exit %s (not %s), or not found: %s: %s\n%s\n' $got "$1" "$2" "$3" "$said"; failed=1; }
+  if [ $got -ne "$1" ] || ! grep -qE "$2" <<<"$said"; then
+    printf 'exit %s (not %s), or not found: %s: %s\n%s\n' $got "$1" "$2" "$3" "$said"
+    failed=1
+  fi
 }
 expect 0 '^  .*/mpi_lib_v2[^ ]* -> .*/libcrimp\.so$' 'import horovod.torch'
 expect 0 '^ok: ' 'import horovod.torch; from mpi4py import MPI'
-expect 0 'MPI[.][^ ]* -> .*libmpi.* .not linked with Crimp.' 'import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; import horovod.torch'
+expect 0 'MPI[.][^ ]* -> .*libmpi.* .not linked with Crimp.' \
+  'import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; import horovod.torch'
 expect 1 '^crimp: loaded but bypassed: MPI_Allreduce of mpi_lib_v2.* leads to .*libmpi' 'from mpi4py import MPI; import horovod.torch'
 
 CRIMP_HOROVOD_VENV=$venv "$root/scripts/horovod.sh" train --no-setup --model deep --steps 10 --np 2 "${python_path[@]}" \

@@ -24,7 +24,8 @@ def handle(of):
 
 values = np.full(20000, 1 / 3, dtype=np.float32)
 total = np.empty_like(values)
-status = plugin.plugin_allreduce(*(ctypes.c_void_p(v.ctypes.data) for v in (values, total)), values.size, *map(handle, (MPI.FLOAT, MPI.SUM, MPI.COMM_WORLD)))
+buffers = [ctypes.c_void_p(array.ctypes.data) for array in (values, total)]
+status = plugin.plugin_allreduce(*buffers, values.size, *map(handle, (MPI.FLOAT, MPI.SUM, MPI.COMM_WORLD)))
 exact = np.float32(1 / 3) * np.float32(MPI.COMM_WORLD.Get_size())
 compressed = not np.array_equal(total, np.full_like(total, exact))
 print(f"rank {MPI.COMM_WORLD.Get_rank()}: {'compressed' if compressed else 'exact'}")
