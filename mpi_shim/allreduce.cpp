@@ -5,6 +5,7 @@
 #include "eligibility.hpp"
 #include "guard.hpp"
 #include "horovod/observer.hpp"
+#include "self_check.hpp"
 
 namespace crimp {
 namespace {
@@ -18,6 +19,7 @@ __attribute__((noinline)) bool ready() noexcept {
     if (!initialized) return false;
     guard(MPI_COMM_WORLD, [&] {
       runtime.start(false);  // loaded after MPI_Init
+      check_at_start();
       return MPI_SUCCESS;
     });
   }

@@ -9,6 +9,7 @@
 #include "eligibility.hpp"
 #include "guard.hpp"
 #include "next.hpp"
+#include "self_check.hpp"
 
 namespace crimp {
 namespace {
@@ -68,7 +69,10 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
                     size_t segment_count) {
   return guard(comm, [&] {
     Runtime& runtime = Runtime::get();
-    if (!runtime.started()) runtime.start(false);
+    if (!runtime.started()) {
+      runtime.start(false);
+      check_at_start();
+    }
     const Handles h = handles(dtype);
     const auto type = static_cast<Dtype>(dtype);
     const Layout named{Layout::Source::named, segments ? read_segments(segments, segment_count, count) : std::vector<Segment>{}};

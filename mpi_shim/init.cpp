@@ -2,6 +2,7 @@
 #include "comm/runtime.hpp"
 #include "guard.hpp"
 #include "next.hpp"
+#include "self_check.hpp"
 
 namespace crimp {
 namespace {
@@ -18,6 +19,7 @@ int init(Initialize initialize) noexcept {
   if (rc != MPI_SUCCESS) return rc;
   return guard(MPI_COMM_WORLD, [] {
     Runtime::get().start(true);
+    check_at_start();
     return MPI_SUCCESS;
   });
 }

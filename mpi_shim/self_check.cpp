@@ -1,12 +1,12 @@
-// Does MPI_Allreduce really lead here? Linked (not preloaded), Crimp is bypassed where libmpi came into the global scope first, as after
-// "from mpi4py import MPI"; then nothing of it is ever called. Looked at when the process ends: one warning, or the answer for `crimp check`.
-#include <dlfcn.h>
+#include "self_check.hpp"
+
+#include <mpi.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <string>
 
-#include "allreduce.hpp"
+#include "callers.hpp"
 #include "comm/runtime.hpp"
 #include "core/environment.hpp"
 #include "core/log.hpp"
@@ -14,29 +14,83 @@
 namespace crimp {
 namespace {
 
-std::string file_of(const void* address) {
-  Dl_info info;
-  return address && ::dladdr(address, &info) && info.dli_fname ? info.dli_fname : "";
+std::string last_part(const std::string& file) { return file.substr(file.rfind('/') + 1); }
+
+// For `crimp check`: pid, moment, answer, module, target.
+void write_answers(const char* moment, const std::vector<Caller>& found) {
+  const std::string name = environment_text("CRIMP_CHECK");
+  if (name.empty()) return;
+  std::string lines;
+  for (const auto& c : found.empty() ? std::vector{next_caller()} : found)
+    lines += std::to_string(::getpid()) + '\t' + moment + '\t' + (c.caught ? "crimp" : c.meant ? "bypassed" : "not linked") + '\t' +
+             c.module + '\t' + c.target + '\n';
+  if (std::FILE* file = std::fopen(name.c_str(), "a")) {
+    std::fwrite(lines.data(), 1, lines.size(), file);
+    std::fclose(file);
+  }
 }
 
-void check() {
-  const std::string ours = file_of(reinterpret_cast<const void*>(&allreduce));
-  const std::string resolved = file_of(::dlsym(RTLD_DEFAULT, "MPI_Allreduce"));
-  const std::string answer = environment_text("CRIMP_CHECK");
-  if (!answer.empty())
-    if (std::FILE* file = std::fopen(answer.c_str(), "a")) {
-      std::fprintf(file, "%s\t%s\n", resolved == ours ? "crimp" : "bypassed", resolved.c_str());
-      std::fclose(file);
+// The settings are read when Crimp starts, which it may never do.
+bool may_warn() {
+  const std::string level = Runtime::get().started() ? "" : environment_text("CRIMP_LOG");
+  return level != "off" && level != "error";
+}
+
+bool first_rank() { return environment_number("OMPI_COMM_WORLD_RANK", 0) == 0; }
+
+void warn(const std::vector<Caller>& found) {
+  static bool warned = false;
+  std::string modules, target;
+  for (const auto& c : found)
+    if (c.meant && !c.caught) {
+      modules += (modules.empty() ? "" : ", ") + last_part(c.module);
+      target = c.target;
     }
+  if (modules.empty() || warned || !first_rank() || !may_warn()) return;
+  warned = true;
+  log(LogLevel::warn, "loaded but bypassed: MPI_Allreduce of " + modules + " leads to " + target +
+                          ", which was there first (mpi4py imported before?); load that later, or preload " + own_file() + " instead");
+}
+
+template <class Look>
+void quietly(Look look) noexcept {
+  try {
+    look();
+  } catch (const std::exception&) {  // out of memory: nothing can be said
+  }
+}
+
+void at_load() {
+  const auto found = callers();
+  write_answers("load", found);
+  warn(found);
+}
+
+void at_end() {
+  const auto found = callers();
+  write_answers("end", found);
   int initialized = 0;
   PMPI_Initialized(&initialized);
-  const bool used = initialized && !Runtime::get().started();
-  if (used && resolved != ours && environment_number("OMPI_COMM_WORLD_RANK", 0) == 0)
-    log(LogLevel::warn, "loaded but bypassed: MPI_Allreduce resolves to " + resolved + ", which was there first (mpi4py imported before?); preload " +
-                            ours + " instead");
+  if (initialized) warn(found);
 }
 
-__attribute__((constructor)) void watch() { std::atexit(check); }
+__attribute__((constructor)) void watch() {
+  quietly(at_load);
+  std::atexit([] { quietly(at_end); });
+}
 
 }  // namespace
+
+void check_at_start() noexcept {
+  quietly([] {
+    const auto found = callers();
+    write_answers("start", found);
+    std::string modules;
+    for (const auto& c : found)
+      if (c.caught) modules += (modules.empty() ? "" : ", ") + last_part(c.module);
+    if (first_rank() && !modules.empty()) log(LogLevel::info, "MPI_Allreduce leads here from " + modules);
+    warn(found);
+  });
+}
+
 }  // namespace crimp

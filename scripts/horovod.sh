@@ -7,6 +7,8 @@
 #   horovod.sh compare [options]    step times at 100 Mbit/s and 1 Gbit/s and whole trainings, with Compression.none,
 #                                   Compression.fp16 and Crimp, as tables; about 40 minutes
 #   horovod.sh tables               print the tables of the last comparison again
+#   horovod.sh linked               build Horovod once more, linked with Crimp by the README's line, and show that it is compressed
+#                                   without a preload; some minutes
 #
 # Options of train:
 #   --model NAME          cnn (1.3 M parameters), mlp (21 M), mlp25 (25 M), deep (70 small tensors)
@@ -73,39 +75,27 @@ read_options() {
   done
 }
 
-# Runs a command that uses a package registry. One that cannot be reached is a reason to skip, anything else a failure.
-registry() {  # WHAT COMMAND...
-  local what=$1 log
+# Runs pip. A registry that cannot be reached is a reason to skip, anything else a failure.
+pip_download() {  # WHAT ARGUMENTS...
+  local what=$1 log unreachable='Temporary failure in name resolution|Name or service not known|Failed to establish a new connection'
+  unreachable+='|Connection (refused|timed out|reset)|Max retries|ReadTimeout|ConnectTimeout|ProxyError'
+  unreachable+='|Network is unreachable|50[0-9] Server Error|HTTP error 50[0-9]'
   shift
   log=$(mktemp)
-  if ! "$@" >"$log" 2>&1; then
-    tail -n 30 "$log" >&2
-    if grep -qE 'Could not resolve|Temporary failure (in name resolution|resolving)|Unable to connect|Could not connect|Cannot initiate the connection|Failed to establish a new connection|Connection (refused|timed out|reset)|Max retries|ReadTimeout|ConnectTimeout|ProxyError|Network is unreachable|HTTP error 50[0-9]|50[0-9] Server Error' "$log"; then
-      rm -f "$log"
-      fail 77 "skipped: no registry can be reached to get $what"
-    fi
+  if ! "$venv/bin/pip" download --disable-pip-version-check "$@" >"$log" 2>&1; then
+    tail -n 8 "$log" >&2
+    local status=1
+    ! grep -qE "$unreachable" "$log" || status=77
     rm -f "$log"
+    [ $status -eq 1 ] || fail 77 "skipped: no registry can be reached to get $what"
     fail 1 "cannot get $what"
   fi
   rm -f "$log"
 }
 
 install_packages() {
-  local package missing=() sudo=()
-  [ $setup -eq 1 ] || return 0
-  command -v apt-get >/dev/null || return 0  # not Debian: the build says what it lacks
-  while read -r package _; do
-    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
-  done <"$root/scripts/horovod_packages"
-  [ ${#missing[@]} -gt 0 ] || return 0
-  if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || fail 1 "run as root, or install by hand: ${missing[*]}"
-    sudo=(sudo)
-  fi
-  say "installing ${missing[*]}"
-  # shellcheck disable=SC2016  # expanded by the inner shell
-  registry "Debian packages" "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive sh -c \
-    'apt-get update -q && apt-get install -q -y --no-install-recommends "$@"' apt "${missing[@]}"
+  [ $setup -eq 1 ] && command -v apt-get >/dev/null || return 0  # not Debian: the build says what it lacks
+  "$root/scripts/setup.sh" horovod_packages || exit $?
 }
 
 # Loaded, not looked for: a Horovod that was built for another PyTorch or Python does not load.
@@ -132,7 +122,7 @@ build_horovod() {
       rm -rf "$venv" "$source"
       /usr/bin/python3 -m venv --system-site-packages "$venv"
       echo "horovod==$version --hash=sha256:$sha256" >"$folder/requirements.txt"
-      registry "Horovod's source distribution" "$venv/bin/pip" download --disable-pip-version-check --no-build-isolation --no-deps \
+      pip_download "Horovod's source distribution" --no-build-isolation --no-deps \
         --no-binary horovod --dest "$folder" --require-hashes -r "$folder/requirements.txt"
       echo "$sha256  $source" | sha256sum --check --status || fail 1 "$source is not the released Horovod $version"
     fi
@@ -148,12 +138,12 @@ build_horovod() {
   exec 9>&-
 }
 
-build_crimp() {
+build_crimp() {  # TARGETS...
   [ -z "$library" ] || { [ -f "$library" ] || fail 1 "$library is missing"; return 0; }
   say "Crimp"
   [ $setup -eq 0 ] || "$root/scripts/setup.sh"
   cmake -S "$root" -B "$root/build" -DCMAKE_BUILD_TYPE=Release -G Ninja >/dev/null
-  cmake --build "$root/build" --target crimp
+  cmake --build "$root/build" --target crimp "$@"
   library=$root/build/libcrimp.so
 }
 
@@ -240,9 +230,19 @@ command=${1:-help}
 [ $# -eq 0 ] || shift
 case $command in
 help | -h | --help) usage; exit 0 ;;
-build | train | compare) read_options "$@" ;;
+build | train | compare | linked) read_options "$@" ;;
 tables) exec /usr/bin/python3 -B "$root/tests/horovod/tables.py" "$folder/compare" ;;
 *) usage >&2; fail 2 "unknown command '$command'" ;;
+esac
+case $command in
+linked)
+  install_packages
+  build_crimp crimp_tool
+  cmake --install "$root/build" --prefix "$folder/prefix" >/dev/null
+  lib=$(dirname "$(find "$folder/prefix" -name libcrimp.so)") venv=$folder/linked
+  export LDFLAGS="-Wl,--no-as-needed -L$lib -lcrimp -Wl,-rpath,$lib -Wl,--as-needed"
+  build_horovod
+  exec "$root/tests/horovod/linked.sh" "$folder/prefix/bin/crimp" "$lib/libcrimp.so" "$venv" ;;
 esac
 build_horovod
 case $command in

@@ -1,62 +1,35 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that building, testing and the demo need: only those that are missing, nothing when all are there.
+# Installs Debian packages: those of a list that are missing, nothing when all are there.
 #
-#   setup.sh            install what is missing (root, or a user with sudo)
-#   setup.sh --list     print the packages with the reason for each, install nothing
+#   setup.sh [LIST]          LIST: packages (what building, testing and the demo need; the default) or horovod_packages
+#   setup.sh --list [LIST]   print the packages with the reason for each, install nothing
+#
+# Needs root, or a user with sudo. Exit code 77: something is missing and no package registry can be reached.
 set -euo pipefail
+folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+fail() { echo "setup.sh: $2" >&2; exit "$1"; }
 
-packages='
-build-essential         C++20 compiler and make
-cmake                   configures the build
-ninja-build             runs the build
-ccache                  makes the second build quick
-git                     fetches this repository
-ca-certificates         lets git and apt check certificates
-pkg-config              finds OpenBLAS
-openmpi-bin             mpirun
-libopenmpi-dev          MPI headers, C and Fortran
-libspdlog-dev           log lines
-doctest-dev             unit tests
-libhwy-dev              SIMD in the codecs, chosen at run time
-librandom123-dev        counter-based random numbers
-libcli11-dev            command lines
-nlohmann-json3-dev      reports
-libflatbuffers-dev      reads what Horovod broadcasts
-flatbuffers-compiler    makes the reader
-libxxhash-dev           digests of settings and payloads
-librapidcheck-dev       property tests
-gfortran                tests of the Fortran bindings
-python3-mpi4py          tests of a Python program
-python3-numpy           the same, and the figures
-python3-matplotlib      figures
-dataset-fashion-mnist   the images that the demo trains on
-iproute2                hosts in network namespaces
-zlib1g-dev              reads those images
-libopenblas-dev         matrix products: demo and PowerSGD
-'
-
+print=''
 case "${1:-}" in
-  '') ;;
-  --list) printf '%s' "${packages#$'\n'}"; exit 0 ;;
-  -h | --help) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 0 ;;
-  *) echo "setup.sh: unknown argument '$1' (see --help)" >&2; exit 2 ;;
+  --list) print=1; shift ;;
+  -h | --help) sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
 esac
+list=${1:-packages}
+[[ $# -le 1 && $list =~ ^(horovod_)?packages$ ]] || fail 2 "unknown argument '$*' (see --help)"
+[ -z "$print" ] || exec cat "$folder/$list"
 
-command -v apt-get >/dev/null || {
-  echo "setup.sh: no apt-get here. Install these with your own package manager:" >&2
-  printf '%s' "${packages#$'\n'}" >&2
-  exit 1
-}
+command -v apt-get >/dev/null || fail 1 "no apt-get here. Install these with your own package manager:
+$(cat "$folder/$list")"
 
 missing=()
 while read -r package _; do
-  [ -z "$package" ] || [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
-done <<<"$packages"
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+done <"$folder/$list"
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 sudo=()
 if [ "$(id -u)" -ne 0 ]; then
-  command -v sudo >/dev/null || { echo "setup.sh: run as root, or install by hand: ${missing[*]}" >&2; exit 1; }
+  command -v sudo >/dev/null || fail 1 "run as root, or install by hand: ${missing[*]}"
   sudo=(sudo)
 fi
 echo "setup.sh: installing ${missing[*]}"
@@ -64,8 +37,10 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 if ! { "${sudo[@]}" apt-get update -q &&
        "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
-  tail -n 30 "$log" >&2
-  echo "setup.sh: apt-get failed" >&2
-  exit 1
+  tail -n 8 "$log" >&2
+  unreachable='Could not resolve|Temporary failure resolving|Unable to connect|Could not connect|Cannot initiate the connection'
+  unreachable+='|Connection (refused|timed out|reset)|connection timed out|Network is unreachable|No route to host'
+  ! grep -qE "$unreachable" "$log" || fail 77 "skipped: no registry can be reached to get ${missing[*]}"
+  fail 1 "apt-get failed"
 fi
 echo "setup.sh: done"

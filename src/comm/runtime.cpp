@@ -80,6 +80,12 @@ void Runtime::start(bool world) {
     gather_report_ = !settings_.report.empty();
     gather_trace_ = !settings_.trace.empty();
   }
+  if (!world) {
+    // Who initialized MPI past us may finalize it past us; MPI_Finalize deletes MPI_COMM_SELF's attributes first.
+    int keyval = MPI_KEYVAL_INVALID;
+    check_mpi(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &Runtime::finish_late, &keyval, nullptr), "MPI_Comm_create_keyval");
+    check_mpi(PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, this), "MPI_Comm_set_attr");
+  }
   usable_ = settings_.enable && illegal_rank_ < 0 && !differ_;
   workers_ = std::make_unique<Workers>(usable_ && settings_.codec != "none" ? settings_.threads : 1);
   if (gather_trace_) trace_ = std::make_unique<Trace>();
@@ -172,6 +178,15 @@ Session* Runtime::session(MPI_Comm comm, Pass* why) {
   if (session->usable()) return session;
   *why = Pass::settings_differ;
   return nullptr;
+}
+
+int Runtime::finish_late(MPI_Comm, int, void*, void*) {
+  try {
+    get().finish();
+  } catch (const std::exception& e) {
+    log(LogLevel::error, e.what());
+  }
+  return MPI_SUCCESS;
 }
 
 void Runtime::finish() {

@@ -67,6 +67,7 @@ class Runtime {
   void announce() const;
   void write_files();
   static int forget(MPI_Comm, int keyval, void* session, void* extra);
+  static int finish_late(MPI_Comm, int keyval, void*, void*);
 
   void choose(std::shared_ptr<const Codec>);
   std::atomic<State> state_{State::idle};

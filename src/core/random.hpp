@@ -14,6 +14,10 @@ class Random {
   Random(std::uint64_t seed, std::uint32_t stream, std::uint32_t step = 0)
       : key_{{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)}}, stream_(stream), step_(step) {}
 
+  // Elements 4 * counter to 4 * counter + 3.
+  r123::Philox4x32::ctr_type block(std::uint64_t counter) const {
+    return r123::Philox4x32()({{static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32), stream_, step_}}, key_);
+  }
   std::uint32_t bits(std::uint64_t index) const { return block(index / 4)[index % 4]; }
   // In [0, 1), 24 bits.
   float uniform(std::uint64_t index) const { return static_cast<float>(bits(index) >> 8) * 0x1p-24f; }
@@ -26,9 +30,6 @@ class Random {
   }
 
  private:
-  r123::Philox4x32::ctr_type block(std::uint64_t counter) const {
-    return r123::Philox4x32()({{static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32), stream_, step_}}, key_);
-  }
   r123::Philox4x32::key_type key_;
   std::uint32_t stream_, step_;
 };

@@ -15,7 +15,8 @@ class Normal {
   explicit Normal(std::uint64_t seed) : random_(seed, 1) {}
   float operator()(std::uint64_t i) const {
     std::int64_t sum = -6 * (std::int64_t{1} << 24);
-    for (std::uint64_t k = 0; k < 12; ++k) sum += random_.bits(12 * i + k) >> 8;
+    for (std::uint64_t k = 0; k < 3; ++k)
+      for (const std::uint32_t bits : random_.block(3 * i + k)) sum += bits >> 8;
     return static_cast<float>(sum) * 0x1p-24f;
   }
 

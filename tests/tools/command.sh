@@ -119,7 +119,14 @@ check)
   expect 0 'ok: MPI_Allreduce resolves to Crimp' -- env LD_PRELOAD="$library" "$crimp" check -- true
   expect 0 'ok: ' -- "$crimp" check -- "$crimp" --version
   expect 1 'bypassed: .*libmpi' -- env LD_PRELOAD=libmpi.so.40:"$library" "$crimp" check -- true
+  # What it ran is listed: the program, linked; nothing, where a module calls nothing.
+  expect 0 "^  $crimp -> $library$" -- "$crimp" check -- "$crimp" --version
+  expect 0 '!->' -- env LD_PRELOAD="$library" "$crimp" check -- true
+  expect 1 "^  $crimp -> .*libmpi" '^bypassed: ' -- env LD_PRELOAD=libmpi.so.40 "$crimp" check -- "$crimp" --version
   expect 1 'ended with 3' -- "$crimp" check -- sh -c 'exit 3'
+  # Programs that end without exit handlers have said so before.
+  # shellcheck disable=SC2016  # for the inner shell
+  expect 1 'ok: ' 'ended by signal 9' -- env LD_PRELOAD="$library" "$crimp" check -- sh -c 'kill -9 $$'
   expect 2 'no program' -- "$crimp" check
   expect 2 'No such file' -- "$crimp" check -- ./no-such-program
   ;;

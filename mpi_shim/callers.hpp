@@ -1,0 +1,23 @@
+// The loaded modules (the program, shared libraries) that call MPI_Allreduce, and where their calls lead.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace crimp {
+
+struct Caller {
+  std::string module, target;  // files; target: what the call is bound to, or what the dynamic linker would bind it to now
+  bool caught = false;         // the call leads to Crimp, directly or through another tool
+  bool meant = false;          // it should: Crimp is preloaded or linked into the program, or the module depends on it
+};
+
+// As the relocations of the modules say; not known are calls through pointers that a program looks up itself (ctypes, cffi), and,
+// where relocations have no addends (32-bit machines), all of them. Without the libraries that define the function.
+std::vector<Caller> callers();
+
+// The same for a module that would be loaded now, where none calls it yet; module is empty.
+Caller next_caller();
+
+std::string own_file();  // libcrimp.so's
+
+}  // namespace crimp
