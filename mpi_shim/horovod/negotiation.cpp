@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdlib>
 #include <map>
+#include <utility>
 
 #include "core/environment.hpp"
 
@@ -83,6 +84,7 @@ void Negotiation::begin_cycle() {
   cache_.deal_bits_again();
   expected_.clear();
   next_ = 0;
+  lost_ = Unexplained::nothing_expected;
 }
 
 void Negotiation::ready_bits(std::span<const std::int64_t> words) {
@@ -105,10 +107,23 @@ void Negotiation::invalid_bits(std::span<const std::int64_t> words) {
       cache_.erase(w * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
 }
 
-void Negotiation::reduced(const Response& fused) {
-  if (fused.type != Response::allreduce) return;
-  for (std::size_t i = 0; i < fused.names.size(); ++i)
-    gate_.reduced(fused.names[i], static_cast<std::uint64_t>(fused.sizes[i] * element_bytes(fused)));
+void Negotiation::expect(Response fused) {
+  if (fused.type == Response::allreduce) {
+    if (gate_.planned()) {
+      ++record_.merged_calls;
+      record_.merged_tensors += fused.names.size();
+    }
+    for (std::size_t i = 0; i < fused.names.size(); ++i)
+      gate_.reduced(fused.names[i], static_cast<std::uint64_t>(fused.sizes[i] * element_bytes(fused)));
+  }
+  expected_.push_back(std::move(fused));
+}
+
+HorovodRecord Negotiation::record() const {
+  HorovodRecord record = record_;
+  record.groups = gate_.groups();
+  record.releases = gate_.releases();
+  return record;
 }
 
 // The fast path: all ranks look their hits up in the order of the bits.
@@ -118,10 +133,12 @@ void Negotiation::resolve_hits() {
   std::vector<Response> ready;
   for (const std::size_t bit : hits_) {
     const Response* entry = cache_.peek(bit);
-    if (!entry) return;  // our mirror is not Horovod's cache; this cycle stays unexplained
+    if (!entry) {  // our mirror is not Horovod's cache; this cycle stays unexplained
+      lost_ = Unexplained::cache_differs;
+      return;
+    }
     ready.push_back(*entry);
   }
-  for (const Response& r : ready) reduced(r);
   if (options_.separate_groups) {
     // Groups come first, in the order of their first member's bit, each in its own order.
     std::vector<std::string> order;
@@ -180,7 +197,7 @@ void Negotiation::fuse(std::vector<Response> ready) {
     }
     left.insert(left.end(), std::make_move_iterator(waiting.begin() + static_cast<std::ptrdiff_t>(i)), std::make_move_iterator(waiting.end()));
     waiting = std::move(left);
-    expected_.push_back(std::move(head));
+    expect(std::move(head));
   }
 }
 
@@ -202,10 +219,10 @@ void Negotiation::broadcast(const void* bytes, std::size_t size) {
   and_seen_ = false;
   expected_.clear();
   next_ = 0;
+  lost_ = list ? Unexplained::nothing_expected : Unexplained::list_unreadable;
   if (!list) return;
   for (const Response& r : *list) {
-    if (r.type == Response::allreduce || r.type == Response::adasum) expected_.push_back(r);
-    reduced(r);
+    if (r.type == Response::allreduce || r.type == Response::adasum) expect(r);
     const bool cacheable = r.type == Response::allreduce || r.type == Response::allgather || r.type == Response::adasum || r.type == Response::alltoall;
     if (cached && cacheable && !r.names.empty() && r.devices.size() == static_cast<std::size_t>(ranks_))
       for (const Response& one : split(r)) cache_.put(one);
@@ -219,7 +236,11 @@ Layout Negotiation::data_call(std::uint64_t count, Dtype type) {
   // Every sum of floating-point values is told in order, so the next one expected must be this one. If it is not, Horovod packed
   // otherwise than we think (another threshold, pads, gathered rows), and equal counts further on would prove nothing.
   while (next_ < expected_.size() && !is_told(expected_[next_])) ++next_;
-  if (next_ < expected_.size() && is(expected_[next_], type)) {
+  Unexplained why = lost_;
+  if (next_ < expected_.size() && !is(expected_[next_], type)) {
+    why = Unexplained::type_differs;
+  } else if (next_ < expected_.size()) {
+    why = Unexplained::count_differs;
     const Response& r = expected_[next_];
     const auto element = static_cast<std::int64_t>(size_of(type));
     std::int64_t dense = 0, padded = 0;
@@ -234,7 +255,7 @@ Layout Negotiation::data_call(std::uint64_t count, Dtype type) {
       std::uint64_t at = 0;
       for (std::size_t t = 0; t < r.names.size(); ++t) {
         const auto n = static_cast<std::uint64_t>(r.sizes[t]);
-        if (n) layout.segments.push_back({r.names[t], at, n, true});
+        if (n) layout.segments.push_back({unnamed(r.names[t]) ? std::string() : r.names[t], at, n, true});
         at += n;
         if (is_dense) continue;
         const std::uint64_t end = round_up(at * static_cast<std::uint64_t>(element), kPadBytes) / static_cast<std::uint64_t>(element);
@@ -242,13 +263,15 @@ Layout Negotiation::data_call(std::uint64_t count, Dtype type) {
         at = end;
       }
       ++next_;
-      ++explained_;
+      ++record_.explained;
+      record_.heals += std::exchange(healing_, false);
       return layout;
     }
   }
   expected_.clear();
   next_ = 0;
-  ++unexplained_;
+  ++record_.unexplained[static_cast<std::size_t>(why)];
+  healing_ = true;
   return Layout::unknown(count);
 }
 

@@ -31,9 +31,9 @@ class Negotiation {
       : ranks_(ranks), options_(options), cache_(options.cache_capacity), gate_(plan, bound) {}
 
   // This rank's own input of the AND, before it is sent: the gate clears the bits that it holds.
-  void hold(std::span<std::int64_t> own_bits, Gate::Clock::time_point now) {
+  void hold(std::span<std::int64_t> own_bits) {
     begin_cycle();
-    gate_.hold(own_bits, cache_, now);
+    gate_.hold(own_bits, cache_);
   }
 
   void ready_bits(std::span<const std::int64_t> words);    // the result of the AND
@@ -42,19 +42,18 @@ class Negotiation {
   void broadcast(const void* bytes, std::size_t size);     // a Bcast of bytes from rank 0; only after gathered() is it a ResponseList
 
   // The layout of the next data call, or unknown. type is the caller's. To be told of every sum of floating-point values, however small:
-  // their order is how they are known.
+  // their order is how they are known. Tensors without a name have segments without a key.
   Layout data_call(std::uint64_t count, Dtype type);
 
   const ResponseCache& cache() const { return cache_; }
   const Gate& gate() const { return gate_; }
-  std::uint64_t explained() const { return explained_; }
-  std::uint64_t unexplained() const { return unexplained_; }
+  HorovodRecord record() const;
 
  private:
   void begin_cycle();
   void fuse(std::vector<Response> ready);
   void resolve_hits();
-  void reduced(const Response& fused);  // tells the gate, tensor by tensor
+  void expect(Response fused);  // to be reduced next
 
   int ranks_;
   Options options_;
@@ -64,7 +63,9 @@ class Negotiation {
   bool hits_pending_ = false, list_comes_ = false, and_seen_ = false;
   std::vector<Response> expected_;  // fused responses, in order
   std::size_t next_ = 0;
-  std::uint64_t explained_ = 0, unexplained_ = 0;
+  HorovodRecord record_;  // but for what the gate counts
+  Unexplained lost_ = Unexplained::nothing_expected;  // why nothing is expected
+  bool healing_ = false;                              // the last call was not explained
 };
 
 }  // namespace crimp::horovod

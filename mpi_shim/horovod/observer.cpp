@@ -1,5 +1,6 @@
 #include "horovod/observer.hpp"
 
+#include <memory>
 #include <span>
 
 #include "comm/runtime.hpp"
@@ -18,8 +19,17 @@ void Observer::detect() {
 }
 
 int Observer::forget(MPI_Comm, int, void* negotiation, void*) {
-  delete static_cast<Negotiation*>(negotiation);
+  std::unique_ptr<Negotiation> gone(static_cast<Negotiation*>(negotiation));
+  Observer& self = get();
+  std::lock_guard lock(self.mutex_);
+  if (self.live_.erase(gone.get())) Runtime::get().report.horovod(gone->record());
   return MPI_SUCCESS;
+}
+
+void Observer::finish() {
+  std::lock_guard lock(mutex_);
+  for (const Negotiation* negotiation : live_) Runtime::get().report.horovod(negotiation->record());
+  live_.clear();
 }
 
 Negotiation* Observer::find(MPI_Comm comm, bool make) {
@@ -41,13 +51,15 @@ Negotiation* Observer::find(MPI_Comm comm, bool make) {
   auto* made = new Negotiation(size, Options::from_environment(), Runtime::get().merge_plan(),
                                std::chrono::milliseconds(Runtime::get().settings().hold_ms));
   PMPI_Comm_set_attr(comm, keyval, made);
+  std::lock_guard lock(mutex_);
+  live_.insert(made);
   return made;
 }
 
 void Observer::before_allreduce(void* in_place, int words, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
   if (type != MPI_LONG_LONG_INT || op != MPI_BAND || words <= 0) return;
   if (Negotiation* negotiation = find(comm, true))
-    negotiation->hold({static_cast<std::int64_t*>(in_place), static_cast<std::size_t>(words)}, Gate::Clock::now());
+    negotiation->hold({static_cast<std::int64_t*>(in_place), static_cast<std::size_t>(words)});
 }
 
 void Observer::after_allreduce(const void* result, int words, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
@@ -71,9 +83,7 @@ void Observer::after_bcast(const void* bytes, int count, MPI_Datatype type, int 
 std::optional<Layout> Observer::data_call(std::uint64_t count, Dtype type, MPI_Comm comm) {
   Negotiation* negotiation = find(comm, false);
   if (!negotiation) return {};
-  Layout layout = negotiation->data_call(count, type);
-  (layout.known() ? explained_ : unexplained_).fetch_add(1, std::memory_order_relaxed);
-  return layout;
+  return negotiation->data_call(count, type);
 }
 
 }  // namespace crimp::horovod

@@ -6,7 +6,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <optional>
+#include <set>
 
 #include "crimp/layout.hpp"
 
@@ -31,8 +33,7 @@ class Observer {
   // The layout of a data call; nothing where the communicator is not one of Horovod's.
   std::optional<Layout> data_call(std::uint64_t count, Dtype, MPI_Comm);
 
-  std::uint64_t explained() const { return explained_.load(); }
-  std::uint64_t unexplained() const { return unexplained_.load(); }
+  void finish();  // before MPI_Finalize: what was counted goes into the report
 
  private:
   Observer() = default;
@@ -40,7 +41,8 @@ class Observer {
   static int forget(MPI_Comm, int keyval, void* negotiation, void* extra);
   std::atomic<bool> detected_{false};
   std::atomic<int> keyval_{MPI_KEYVAL_INVALID};
-  std::atomic<std::uint64_t> explained_{0}, unexplained_{0};
+  std::mutex mutex_;
+  std::set<Negotiation*> live_;
 };
 
 }  // namespace crimp::horovod

@@ -212,11 +212,12 @@ void HorovodSimulator::cycle(std::vector<HorovodEvent>& events) {
     if (rank.joined)
       for (std::size_t i = 0; i < bits; ++i) mine.insert(i);
     for (const auto i : bad) mine.erase(i);
-    std::vector<std::uint64_t> vector(words);
-    vector[0] = 1u | (more ? 0u : 2u) | (bad.empty() ? 4u : 0u);
-    for (const auto i : mine) vector[(i + 3) / 64] |= 1ull << ((i + 3) % 64), seen[(i + 3) / 64] &= ~(1ull << ((i + 3) % 64));
+    std::vector<std::int64_t> vector(words);
+    vector[0] = 1 | (more ? 0 : 2) | (bad.empty() ? 4 : 0);
+    for (const auto i : mine) vector[(i + 3) / 64] |= std::int64_t{1} << ((i + 3) % 64), seen[(i + 3) / 64] &= ~(1ull << ((i + 3) % 64));
     for (const auto i : bad) any[i / 64] |= 1ull << (i % 64);
-    for (std::size_t w = 0; w < words; ++w) all[w] &= vector[w];
+    if (cache && run_.gate) run_.gate(r, vector, events);
+    for (std::size_t w = 0; w < words; ++w) all[w] &= static_cast<std::uint64_t>(vector[w]);
     uncached |= more;
     invalid |= !bad.empty();
   }

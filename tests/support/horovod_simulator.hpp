@@ -4,15 +4,31 @@
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <list>
 #include <map>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "crimp/types.hpp"
 
 namespace crimp::test {
+
+struct HorovodEvent {
+  enum Kind { ready_bits, invalid_bits, gathered, broadcast, data } kind;
+  std::vector<std::int64_t> words;
+  std::vector<std::uint8_t> bytes;
+  // data: what lies in the buffer.
+  struct Part {
+    std::string name;
+    std::uint64_t offset, count;
+  };
+  std::vector<Part> parts;
+  std::uint64_t count = 0;
+  Dtype type = Dtype::f32;
+};
 
 struct HorovodRun {
   int ranks = 2;
@@ -28,20 +44,8 @@ struct HorovodRun {
   int threshold_every = 0;  // steps between changes of the threshold, as by autotuning; 0: never
   int cache_every = 0;      // steps between switching the cache off and on again
   std::uint64_t seed = 1;
-};
-
-struct HorovodEvent {
-  enum Kind { ready_bits, invalid_bits, gathered, broadcast, data } kind;
-  std::vector<std::int64_t> words;
-  std::vector<std::uint8_t> bytes;
-  // data: what lies in the buffer.
-  struct Part {
-    std::string name;
-    std::uint64_t offset, count;
-  };
-  std::vector<Part> parts;
-  std::uint64_t count = 0;
-  Dtype type = Dtype::f32;
+  // A rank's input of the AND, to be changed; with all events of this step so far.
+  std::function<void(std::size_t rank, std::span<std::int64_t> words, const std::vector<HorovodEvent>&)> gate = {};
 };
 
 class HorovodSimulator {

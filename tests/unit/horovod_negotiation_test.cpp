@@ -20,7 +20,7 @@ struct Tally {
 
 std::string text_of(const HorovodEvent& e) {
   std::string text = std::to_string(e.count) + ":";
-  for (const auto& p : e.parts) text += " " + p.name + "@" + std::to_string(p.offset) + "+" + std::to_string(p.count);
+  for (const auto& p : e.parts) text += " " + (horovod::unnamed(p.name) ? "" : p.name) + "@" + std::to_string(p.offset) + "+" + std::to_string(p.count);
   return text;
 }
 
@@ -70,7 +70,7 @@ Tally follow(const std::string& what, HorovodRun run, int steps = 500) {
     for (int s = 0; s < steps; ++s)
       for (const auto& e : horovod.step()) feed(decoder, e, tally);
     fast += horovod.fast_cycles(), slow += horovod.slow_cycles(), evictions += horovod.evictions(), erasures += horovod.erasures();
-    counted += decoder.explained() + decoder.unexplained();
+    counted += decoder.record().explained + decoder.record().unexplained_calls();
   }
   MESSAGE(what << ": " << tally.explained << " of " << tally.calls << " explained, " << tally.wrong << " wrong; " << fast << " fast and "
                << slow << " slow cycles, " << evictions << " evictions, " << erasures << " erasures");
