@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <utility>
 
@@ -68,16 +69,18 @@ int index_in_group(const std::string& name) { return std::atoi(name.c_str() + na
 
 }  // namespace
 
-Options Options::from_environment() {
+Options Options::from_environment(int ranks_per_host) {
   Options o;
   o.cache_capacity = static_cast<std::size_t>(std::max<std::int64_t>(0, environment_number("HOROVOD_CACHE_CAPACITY", 1024)));
-  // Rounded up as Horovod does on a homogeneous cluster: 64 elements of 8 bytes for every rank of a node.
-  const std::int64_t unit = 8 * 64 * std::max<std::int64_t>(1, environment_number("OMPI_COMM_WORLD_LOCAL_SIZE", 1));
-  o.fusion_threshold = (environment_number("HOROVOD_FUSION_THRESHOLD", o.fusion_threshold) + unit - 1) / unit * unit;
+  o.autotune = environment_number("HOROVOD_AUTOTUNE", 0) > 0;
+  o.fusion_threshold = environment_number("HOROVOD_FUSION_THRESHOLD", o.autotune ? 4ll << 20 : o.fusion_threshold);
+  if (ranks_per_host > 0) o.threshold_unit = 8 * 64 * ranks_per_host;  // 64 elements of 8 bytes for every rank of a host
   o.separate_groups = environment_number("HOROVOD_DISABLE_GROUP_FUSION", 0) > 0;
   o.pads = environment_number("HOROVOD_BATCH_D2D_MEMCOPIES", 1) > 0;
   return o;
 }
+
+std::int64_t Negotiation::threshold() const { return (*threshold_ + options_.threshold_unit - 1) / options_.threshold_unit * options_.threshold_unit; }
 
 void Negotiation::begin_cycle() {
   resolve_hits();
@@ -169,6 +172,7 @@ void Negotiation::resolve_hits() {
 
 // Horovod's greedy packing: the first tensor takes along what follows and fits, looking past what does not, within the threshold.
 void Negotiation::fuse(std::vector<Response> ready) {
+  const std::int64_t threshold = this->threshold();
   std::vector<Response> waiting = std::move(ready);
   while (!waiting.empty()) {
     Response head = std::move(waiting.front());
@@ -184,13 +188,13 @@ void Negotiation::fuse(std::vector<Response> ready) {
       std::int64_t size = bytes(head), skipped = 0;
       for (; i < waiting.size(); ++i) {
         const std::int64_t more = bytes(waiting[i]);
-        if (head.fuses_with(waiting[i]) && size + more <= options_.fusion_threshold) {
+        if (head.fuses_with(waiting[i]) && size + more <= threshold) {
           size += more;
           head.names.push_back(waiting[i].names.front());
           head.sizes.push_back(waiting[i].sizes.front());
         } else {
           skipped += more;
-          if (size + skipped > options_.fusion_threshold) break;
+          if (size + skipped > threshold) break;
           left.push_back(std::move(waiting[i]));
         }
       }
@@ -211,8 +215,25 @@ void Negotiation::gathered() {
   list_comes_ = true;
 }
 
+// Horovod's autotuner sends a C struct: four bools, the threshold in MiB and the cycle time in ms as doubles, a bool. It holds from the
+// next cycle on.
+void Negotiation::tune(const void* parameters) {
+  const auto* bytes = static_cast<const unsigned char*>(parameters);
+  double mebibytes, cycle_ms;
+  std::memcpy(&mebibytes, bytes + 8, sizeof mebibytes);
+  std::memcpy(&cycle_ms, bytes + 16, sizeof cycle_ms);
+  const bool flags = std::all_of(bytes, bytes + 4, [](unsigned char b) { return b <= 1; }) && bytes[24] <= 1;
+  if (!flags || !(mebibytes >= 0 && mebibytes <= 0x1p20) || !(cycle_ms >= 0 && cycle_ms <= 1e9)) return;
+  resolve_hits();
+  *threshold_ = static_cast<std::int64_t>(mebibytes * 1024 * 1024);
+}
+
 void Negotiation::broadcast(const void* bytes, std::size_t size) {
-  if (!list_comes_) return;
+  constexpr std::size_t kParametersBytes = 32;
+  if (!list_comes_) {
+    if (options_.autotune && size == kParametersBytes) tune(bytes);
+    return;
+  }
   list_comes_ = false;
   const auto list = read_response_list(bytes, size);
   const bool cached = and_seen_;

@@ -7,6 +7,9 @@
 #include "horovod/negotiation.hpp"
 
 namespace crimp::horovod {
+namespace {
+thread_local bool negotiates __attribute__((tls_model("initial-exec"))) = false;  // this thread is Horovod's
+}
 
 Observer& Observer::get() {
   static auto& observer = *new Observer;
@@ -42,16 +45,20 @@ Negotiation* Observer::find(MPI_Comm comm, bool make) {
   void* found = nullptr;
   int has = 0;
   PMPI_Comm_get_attr(comm, keyval, &found, &has);
-  if (has) return static_cast<Negotiation*>(found);
-  if (!make) return nullptr;
+  if (make) negotiates = true;
+  if (has || !make) return has ? static_cast<Negotiation*>(found) : nullptr;
   int size = 1, inter = 0;
   PMPI_Comm_test_inter(comm, &inter);
   PMPI_Comm_size(comm, &size);
   if (inter || size == 1) return nullptr;
-  auto* made = new Negotiation(size, Options::from_environment(), Runtime::get().merge_plan(),
-                               std::chrono::milliseconds(Runtime::get().settings().hold_ms));
-  PMPI_Comm_set_attr(comm, keyval, made);
+  Runtime& runtime = Runtime::get();
+  const Options options = Options::from_environment(runtime.ranks_per_host(comm));
   std::lock_guard lock(mutex_);
+  // One threshold until Horovod has freed its last communicator, as it does before it is initialised again.
+  auto threshold = threshold_.lock();
+  if (!threshold) threshold_ = threshold = std::make_shared<std::int64_t>(options.fusion_threshold);
+  auto* made = new Negotiation(size, options, runtime.merge_plan(), std::chrono::milliseconds(runtime.settings().hold_ms), threshold);
+  PMPI_Comm_set_attr(comm, keyval, made);
   live_.insert(made);
   return made;
 }
@@ -79,6 +86,8 @@ void Observer::after_bcast(const void* bytes, int count, MPI_Datatype type, int 
   if (type != MPI_BYTE || root != 0 || count <= 0) return;
   if (Negotiation* negotiation = find(comm, false)) negotiation->broadcast(bytes, static_cast<std::size_t>(count));
 }
+
+bool Observer::is_adasum(Dtype type, MPI_Comm comm) { return negotiates && type == Dtype::f64 && !find(comm, false); }
 
 std::optional<Layout> Observer::data_call(std::uint64_t count, Dtype type, MPI_Comm comm) {
   Negotiation* negotiation = find(comm, false);

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -33,6 +34,10 @@ class Observer {
   // The layout of a data call; nothing where the communicator is not one of Horovod's.
   std::optional<Layout> data_call(std::uint64_t count, Dtype, MPI_Comm);
 
+  // Whether a sum is one of Adasum's dot products: float64 from Horovod's thread on a communicator on which it does not negotiate.
+  // (Gradients that NCCL has summed within hosts are such sums too where they are float64, which is rare; they pass through then.)
+  bool is_adasum(Dtype, MPI_Comm);
+
   void finish();  // before MPI_Finalize: what was counted goes into the report
 
  private:
@@ -43,6 +48,7 @@ class Observer {
   std::atomic<int> keyval_{MPI_KEYVAL_INVALID};
   std::mutex mutex_;
   std::set<Negotiation*> live_;
+  std::weak_ptr<std::int64_t> threshold_;  // Horovod's, of all its communicators
 };
 
 }  // namespace crimp::horovod
