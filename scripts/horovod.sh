@@ -6,6 +6,8 @@
 #   horovod.sh train [options]      one training; the last line of output is its result as JSON
 #   horovod.sh compare [--quick]    step times at 100 Mbit/s and 1 Gbit/s and whole trainings, with Compression.none,
 #                                   Compression.fp16 and Crimp, as tables; about 40 minutes, --quick: a few steps of each
+#   horovod.sh variations [options] real Horovod in many ways (fusion, groups, caches, autotune, timeline, process sets, join, Adasum,
+#                                   merging, ...) on localhost with Crimp: are all data calls explained, all weights the same?
 #   horovod.sh tables               print the tables of the last comparison again
 #
 # Options of train:
@@ -18,7 +20,12 @@
 #   --steps N, --epochs E, --batch B, --lr L, --seed S, --groups N, --accuracy, --join, --alone     see tests/horovod/train.py --help
 #   --env NAME=VALUE      environment of all ranks, repeatable
 #   --algorithm N         Open MPI's coll_tuned_allreduce_algorithm (5, the segmented ring; 0: its own choice)
-# Options of train and compare:
+# Options of variations:
+#   --steps N             of each (20; for the table of a release: 500)
+#   --np N                ranks (4)
+#   --only NAME,...       not all of them; see tests/horovod/variations.py
+#   --verbose             show what the runs print
+# Options of train, compare and variations:
 #   --library FILE        a libcrimp.so that is built already (otherwise build/libcrimp.so is brought up to date)
 #   --no-setup            do not look for missing Debian packages
 #
@@ -39,13 +46,14 @@ say() { printf '\n== %s\n' "$*"; }
 fail() { echo "horovod.sh: $2" >&2; exit "$1"; }
 
 setup=1 library='' quick=''
-model=cnn crimp='' report='' np=4 rate=none algorithm=5 variables=() training=()
+model=cnn crimp='' report='' np=4 rate=none algorithm=5 variables=() training=() varied=()
 read_options() {
   while [ $# -gt 0 ]; do
     case $1 in
     --no-setup) setup=0 ;;
     --quick) quick=1 ;;
     --accuracy | --join | --alone) training+=("$1") ;;
+    --verbose) varied+=("$1") ;;
     --*)
       [ $# -ge 2 ] || fail 2 "$1 needs a value, or is unknown (see --help)"
       case $1 in
@@ -55,6 +63,7 @@ read_options() {
       --report) report=$(realpath -m -- "$2") ;;
       --np) np=$2 ;;
       --rate) rate=$2 ;;
+      --only) varied+=(--only "$2") ;;
       --algorithm) algorithm=$2 ;;
       --env) variables+=(-x "$2") ;;
       --compression | --steps | --epochs | --batch | --lr | --seed | --groups) training+=("$1" "$2") ;;
@@ -227,7 +236,7 @@ command=${1:-help}
 [ $# -eq 0 ] || shift
 case $command in
 help | -h | --help) usage; exit 0 ;;
-build | train | compare) read_options "$@" ;;
+build | train | compare | variations) read_options "$@" ;;
 tables) exec /usr/bin/python3 -B "$root/tests/horovod/tables.py" "$folder/compare" ;;
 *) usage >&2; fail 2 "unknown command '$command'" ;;
 esac
@@ -240,4 +249,7 @@ train)
 compare)
   build_crimp
   compare ;;
+variations)
+  build_crimp
+  exec "$venv/bin/python" -B "$root/tests/horovod/variations.py" --library "$library" --np "$np" "${training[@]}" "${varied[@]}" ;;
 esac

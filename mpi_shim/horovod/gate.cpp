@@ -26,20 +26,23 @@ void Gate::reduced(const std::string& name, std::uint64_t bytes) {
   ++tensor.reductions;
   if (members_.empty()) return make_plan();
   if (tensor.group < 0) return;
-  if (tensor.done)  // a new step began before the last one was complete
-    for (Tensor& t : tensors_) t.done = false;
+  if (tensor.done) begin_step();  // before the last one was complete
   tensor.done = true;
-  while (current_ < members_.size() && done(current_)) {
+  left_[static_cast<std::size_t>(tensor.group)] -= !tensor.excluded;
+  while (current_ < members_.size() && left_[current_] == 0) {
     ++current_;
     passed_ = false;
   }
   if (current_ < members_.size()) return;
-  for (Tensor& t : tensors_) t.done = false;
+  begin_step();
   current_ = 0;
 }
 
-bool Gate::done(std::size_t group) const {
-  return std::all_of(members_[group].begin(), members_[group].end(), [&](std::size_t t) { return tensors_[t].done || tensors_[t].excluded; });
+void Gate::begin_step() {
+  for (Tensor& t : tensors_) t.done = false;
+  for (std::size_t g = 0; g < members_.size(); ++g)
+    left_[g] = static_cast<std::size_t>(
+        std::count_if(members_[g].begin(), members_[g].end(), [&](std::size_t t) { return !tensors_[t].excluded; }));
 }
 
 // At the end of a step: when all tensors that are reduced in every step have been reduced equally often. Others, such as a metric once
@@ -66,7 +69,8 @@ void Gate::make_plan() {
     tensors_[planned[i]].group = static_cast<int>(groups[i]);
     members_[groups[i]].push_back(planned[i]);
   }
-  for (Tensor& t : tensors_) t.done = false;
+  left_.assign(members_.size(), 0);
+  begin_step();
   current_ = 0;
   passed_ = false;
   cache_version_ = ~0ull;
@@ -142,7 +146,10 @@ void Gate::hold(std::span<std::int64_t> own_bits, const ResponseCache& cache, Cl
       if (tensor_of_bit_[b] >= 0 && word < words) is_ready[static_cast<std::size_t>(tensor_of_bit_[b])] = own(word) >> ((b + kStatusBits) % 64) & 1;
     }
     for (const std::size_t t : members_[current_])
-      if (!tensors_[t].done && !is_ready[t] && ++tensors_[t].missed == 2) tensors_[t].excluded = true;
+      if (!tensors_[t].done && !tensors_[t].excluded && !is_ready[t] && ++tensors_[t].missed == 2) {
+        tensors_[t].excluded = true;
+        --left_[current_];
+      }
     return;
   }
   for (std::size_t w = 0; w < words; ++w)

@@ -47,7 +47,7 @@ class Gate {
     int group = -1;
   };
   void make_plan();
-  bool done(std::size_t group) const;
+  void begin_step();
   void read_bits(const ResponseCache&);
   void release(Release why) { ++releases_[static_cast<std::size_t>(why)]; }
 
@@ -56,6 +56,7 @@ class Gate {
   std::vector<Tensor> tensors_;  // in the order of their first reduction
   std::unordered_map<std::string, std::size_t> by_name_;
   std::vector<std::vector<std::size_t>> members_;  // of each group
+  std::vector<std::size_t> left_;                  // of each: still to be reduced in this step
   std::size_t current_ = 0;
   std::vector<int> tensor_of_bit_;
   std::uint64_t cache_version_ = ~0ull;

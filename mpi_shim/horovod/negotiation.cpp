@@ -41,17 +41,12 @@ bool is(const Response& r, Dtype type) {
          (r.tensor_type == 8 && type == Dtype::f64);
 }
 
-std::vector<Response> split(const Response& fused) {
-  std::vector<Response> out;
-  for (std::size_t i = 0; i < fused.names.size(); ++i) {
-    Response one = fused;
-    one.names = {fused.names[i]};
-    const std::size_t each = fused.sizes.size() / fused.names.size();
-    one.sizes.assign(fused.sizes.begin() + static_cast<std::ptrdiff_t>(i * each),
-                     fused.sizes.begin() + static_cast<std::ptrdiff_t>((i + 1) * each));
-    out.push_back(std::move(one));
-  }
-  return out;
+// One of a fused response's tensors.
+Response part(const Response& fused, std::size_t i) {
+  const auto each = static_cast<std::ptrdiff_t>(fused.sizes.size() / fused.names.size());
+  const auto sizes = fused.sizes.begin() + static_cast<std::ptrdiff_t>(i) * each;
+  return {fused.type,      {fused.names[i]}, {sizes, sizes + each}, fused.devices,
+          fused.tensor_type, fused.reduce_op, fused.prescale, fused.postscale};
 }
 
 // "name_<i>of<n>": the group's name, empty where the tensor is in no group.
@@ -133,74 +128,78 @@ HorovodRecord Negotiation::record() const {
 void Negotiation::resolve_hits() {
   if (!hits_pending_) return;
   hits_pending_ = false;
-  std::vector<Response> ready;
+  ready_.clear();
   for (const std::size_t bit : hits_) {
     const Response* entry = cache_.peek(bit);
     if (!entry) {  // our mirror is not Horovod's cache; this cycle stays unexplained
       lost_ = Unexplained::cache_differs;
       return;
     }
-    ready.push_back(*entry);
+    ready_.push_back(entry);
   }
+  const auto use = [&](const Response* r) { cache_.use(cache_.bit(r->names.front())); };
   if (options_.separate_groups) {
     // Groups come first, in the order of their first member's bit, each in its own order.
     std::vector<std::string> order;
-    std::map<std::string, std::vector<Response>> groups;
-    std::vector<Response> rest;
-    for (auto& r : ready) {
-      const std::string group = group_of(r.names.front());
+    std::map<std::string, std::vector<const Response*>> groups;
+    std::vector<const Response*> rest;
+    for (const Response* r : ready_) {
+      const std::string group = group_of(r->names.front());
       if (group.empty()) {
-        rest.push_back(std::move(r));
+        rest.push_back(r);
         continue;
       }
       if (!groups.count(group)) order.push_back(group);
-      groups[group].push_back(std::move(r));
+      groups[group].push_back(r);
     }
     for (const auto& name : order) {
       auto& members = groups[name];
-      std::sort(members.begin(), members.end(), [](const Response& a, const Response& b) {
-        return index_in_group(a.names.front()) < index_in_group(b.names.front());
+      std::sort(members.begin(), members.end(), [](const Response* a, const Response* b) {
+        return index_in_group(a->names.front()) < index_in_group(b->names.front());
       });
-      for (const auto& r : members) cache_.use(cache_.bit(r.names.front()));
+      for (const Response* r : members) use(r);
       fuse(members);
     }
-    ready = std::move(rest);
+    ready_ = std::move(rest);
+    for (const Response* r : ready_) use(r);
+  } else {
+    for (const std::size_t bit : hits_) cache_.use(bit);
   }
-  for (const auto& r : ready) cache_.use(cache_.bit(r.names.front()));
-  fuse(std::move(ready));
+  fuse(ready_);
 }
 
 // Horovod's greedy packing: the first tensor takes along what follows and fits, looking past what does not, within the threshold.
-void Negotiation::fuse(std::vector<Response> ready) {
+void Negotiation::fuse(std::vector<const Response*>& waiting) {
   const std::int64_t threshold = this->threshold();
-  std::vector<Response> waiting = std::move(ready);
-  while (!waiting.empty()) {
-    Response head = std::move(waiting.front());
-    const bool fuses = head.type == Response::allreduce || head.type == Response::adasum || head.type == Response::reducescatter;
-    std::vector<Response> left;
-    std::size_t i = 1;
-    if (fuses) {
-      const bool pads = options_.pads && on_gpu(head);
+  for (std::size_t begin = 0; begin < waiting.size();) {
+    const Response& first = *waiting[begin];
+    Response head = first;
+    std::size_t i = begin + 1, left = i;  // [begin + 1, left): looked past
+    if (first.type == Response::allreduce || first.type == Response::adasum || first.type == Response::reducescatter) {
+      const bool pads = options_.pads && on_gpu(first);
       const auto bytes = [&](const Response& r) {
         const std::int64_t n = r.sizes.empty() ? 0 : r.sizes.front() * element_bytes(r);
         return pads ? (n + kPadBytes - 1) / kPadBytes * kPadBytes : n;
       };
-      std::int64_t size = bytes(head), skipped = 0;
+      std::int64_t size = bytes(first), skipped = 0;
       for (; i < waiting.size(); ++i) {
-        const std::int64_t more = bytes(waiting[i]);
-        if (head.fuses_with(waiting[i]) && size + more <= threshold) {
+        const Response& next = *waiting[i];
+        const std::int64_t more = bytes(next);
+        if (first.fuses_with(next) && size + more <= threshold) {
           size += more;
-          head.names.push_back(waiting[i].names.front());
-          head.sizes.push_back(waiting[i].sizes.front());
+          head.names.push_back(next.names.front());
+          head.sizes.push_back(next.sizes.front());
         } else {
           skipped += more;
           if (size + skipped > threshold) break;
-          left.push_back(std::move(waiting[i]));
+          waiting[left++] = waiting[i];
         }
       }
     }
-    left.insert(left.end(), std::make_move_iterator(waiting.begin() + static_cast<std::ptrdiff_t>(i)), std::make_move_iterator(waiting.end()));
-    waiting = std::move(left);
+    // What was looked past stays in order, ahead of what was not reached.
+    std::move_backward(waiting.begin() + static_cast<std::ptrdiff_t>(begin) + 1, waiting.begin() + static_cast<std::ptrdiff_t>(left),
+                       waiting.begin() + static_cast<std::ptrdiff_t>(i));
+    begin += 1 + i - left;
     expect(std::move(head));
   }
 }
@@ -246,7 +245,7 @@ void Negotiation::broadcast(const void* bytes, std::size_t size) {
     if (r.type == Response::allreduce || r.type == Response::adasum) expect(r);
     const bool cacheable = r.type == Response::allreduce || r.type == Response::allgather || r.type == Response::adasum || r.type == Response::alltoall;
     if (cached && cacheable && !r.names.empty() && r.devices.size() == static_cast<std::size_t>(ranks_))
-      for (const Response& one : split(r)) cache_.put(one);
+      for (std::size_t i = 0; i < r.names.size(); ++i) cache_.put(part(r, i));
   }
   cache_.deal_bits_again();
 }

@@ -57,7 +57,7 @@ class Negotiation {
 
  private:
   void begin_cycle();
-  void fuse(std::vector<Response> ready);
+  void fuse(std::vector<const Response*>& ready);  // reorders them
   void resolve_hits();
   void tune(const void* parameters);
   std::int64_t threshold() const;
@@ -69,6 +69,7 @@ class Negotiation {
   ResponseCache cache_;
   Gate gate_;
   std::vector<std::size_t> hits_;   // of the cycle's AND, not yet looked up
+  std::vector<const Response*> ready_;  // scratch
   bool hits_pending_ = false, list_comes_ = false, and_seen_ = false;
   std::vector<Response> expected_;  // fused responses, in order
   std::size_t next_ = 0;
