@@ -26,7 +26,7 @@ Function straight(const char* name) {
 
 template <class Call>
 double nanoseconds(Call call) {
-  constexpr int kCalls = 300;
+  constexpr int kCalls = 20;
   const auto begin = Clock::now();
   for (int i = 0; i < kCalls; ++i) call();
   return std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / kCalls;
@@ -36,11 +36,11 @@ double nanoseconds(Call call) {
 template <class Ours, class Theirs>
 void measure(const std::string& what, Ours ours, Theirs theirs) {
   double added = 1e9;
-  for (int i = 0; i < 7; ++i) {
+  for (int i = 0; i < 5; ++i) {
     std::vector<double> differences;
-    for (int r = 0; r < 21; ++r) differences.push_back(nanoseconds(ours) - nanoseconds(theirs));
-    std::nth_element(differences.begin(), differences.begin() + 10, differences.end());
-    added = std::min(added, differences[10]);
+    for (int r = 0; r < 51; ++r) differences.push_back(nanoseconds(ours) - nanoseconds(theirs));
+    std::nth_element(differences.begin(), differences.begin() + 25, differences.end());
+    added = std::min(added, differences[25]);
   }
   int rank;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
