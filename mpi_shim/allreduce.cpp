@@ -49,12 +49,15 @@ int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, M
   } else if (!runtime.compressing()) {
     why = runtime.why_off();
   } else if ((dtype = summed_type(type, op, &why))) {
-    if (count >= 0 && static_cast<std::uint64_t>(count) < runtime.settings().min_count) {
+    auto& horovod = horovod::Observer::get();
+    if (horovod.detected() && horovod.is_adasum(*dtype, comm)) {
+      why = Pass::adasum;
+    } else if (count >= 0 && static_cast<std::uint64_t>(count) < runtime.settings().min_count) {
       why = Pass::small;
       // Horovod's calls are known by their order, so its decoder hears of the small ones too.
-      if (horovod::Observer::get().detected()) {
+      if (horovod.detected()) {
         const int rc = guard(comm, [&] {
-          horovod::Observer::get().data_call(static_cast<std::uint64_t>(count), *dtype, comm);
+          horovod.data_call(static_cast<std::uint64_t>(count), *dtype, comm);
           return MPI_SUCCESS;
         });
         if (rc != MPI_SUCCESS) return rc;
@@ -68,7 +71,7 @@ int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, M
           return next.Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(n), type, op, comm);  // n <= count
         };
         std::optional<Layout> layout;
-        if (horovod::Observer::get().detected()) layout = horovod::Observer::get().data_call(request.count, *dtype, comm);
+        if (horovod.detected()) layout = horovod.data_call(request.count, *dtype, comm);
         if (layout) request.layout = &*layout;
         Session* session = runtime.session(comm, &why);
         if (session && session->allreduce(request, &why)) return MPI_SUCCESS;

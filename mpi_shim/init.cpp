@@ -1,6 +1,7 @@
 // MPI_Init, MPI_Init_thread, MPI_Finalize, MPI_Pcontrol.
 #include "comm/runtime.hpp"
 #include "guard.hpp"
+#include "horovod/observer.hpp"
 #include "next.hpp"
 #include "self_check.hpp"
 
@@ -28,6 +29,7 @@ int finalize(const Next& next) noexcept {
   if (inside) return next.Finalize();
   // A failure to report is logged, never a reason not to finalize.
   guard(MPI_COMM_WORLD, [] {
+    horovod::Observer::get().finish();
     Runtime::get().finish();
     return MPI_SUCCESS;
   });

@@ -6,6 +6,8 @@
 #   horovod.sh train [options]      one training; the last line of output is its result as JSON
 #   horovod.sh compare [options]    step times at 100 Mbit/s and 1 Gbit/s and whole trainings, with Compression.none,
 #                                   Compression.fp16 and Crimp, as tables; about 40 minutes
+#   horovod.sh variations [options] real Horovod in many ways (fusion, groups, caches, autotune, timeline, process sets, join, Adasum,
+#                                   merging, ...) on localhost with Crimp: are all data calls explained, all weights the same?
 #   horovod.sh tables               print the tables of the last comparison again
 #   horovod.sh linked               build Horovod once more, linked with Crimp by the README's line, and show that it is compressed
 #                                   without a preload; some minutes
@@ -24,7 +26,12 @@
 #   --quick               a few steps of each run
 #   --study NAME          steps, cnn or mlp, repeatable (all); results of the others stay
 #   --seeds N             trainings of cnn and mlp with seeds 1 to N (1)
-# Options of train and compare:
+# Options of variations:
+#   --steps N             of each (20; for the table of a release: 500)
+#   --np N                ranks (4)
+#   --only NAME,...       not all of them; see tests/horovod/variations.py
+#   --verbose             show what the runs print
+# Options of train, compare and variations:
 #   --library FILE        a libcrimp.so that is built already (otherwise build/libcrimp.so is brought up to date)
 #   --no-setup            do not look for missing Debian packages
 #
@@ -45,13 +52,14 @@ say() { printf '\n== %s\n' "$*"; }
 fail() { echo "horovod.sh: $2" >&2; exit "$1"; }
 
 setup=1 library='' quick='' studies=() seeds=1
-model=cnn crimp='' report='' np=4 rate=none algorithm=5 variables=() training=()
+model=cnn crimp='' report='' np=4 rate=none algorithm=5 variables=() training=() varied=()
 read_options() {
   while [ $# -gt 0 ]; do
     case $1 in
     --no-setup) setup=0 ;;
     --quick) quick=1 ;;
     --accuracy | --join | --alone) training+=("$1") ;;
+    --verbose) varied+=("$1") ;;
     --*)
       [ $# -ge 2 ] || fail 2 "$1 needs a value, or is unknown (see --help)"
       case $1 in
@@ -63,6 +71,7 @@ read_options() {
       --report) report=$(realpath -m -- "$2") ;;
       --np) np=$2 ;;
       --rate) rate=$2 ;;
+      --only) varied+=(--only "$2") ;;
       --algorithm) algorithm=$2 ;;
       --env) variables+=(-x "$2") ;;
       --compression | --steps | --epochs | --batch | --lr | --seed | --groups) training+=("$1" "$2") ;;
@@ -230,7 +239,7 @@ command=${1:-help}
 [ $# -eq 0 ] || shift
 case $command in
 help | -h | --help) usage; exit 0 ;;
-build | train | compare | linked) read_options "$@" ;;
+build | train | compare | linked | variations) read_options "$@" ;;
 tables) exec /usr/bin/python3 -B "$root/tests/horovod/tables.py" "$folder/compare" ;;
 *) usage >&2; fail 2 "unknown command '$command'" ;;
 esac
@@ -253,4 +262,7 @@ train)
 compare)
   build_crimp
   compare ;;
+variations)
+  build_crimp
+  exec "$venv/bin/python" -B "$root/tests/horovod/variations.py" --library "$library" --np "$np" "${training[@]}" "${varied[@]}" ;;
 esac

@@ -1,24 +1,22 @@
 #include "horovod/gate.hpp"
 
 #include <algorithm>
-#include <bit>
 
 namespace crimp::horovod {
 namespace {
 constexpr std::size_t kStatusBits = 3;
-}
+constexpr std::uint64_t kShutdown = 1, kInvalid = 4, kCalm = 7;  // bits that are set where this rank has it NOT
+}  // namespace
 
-void Gate::forget() {
-  tensors_.clear();
-  by_name_.clear();
-  members_.clear();
-  cache_version_ = ~0ull;
-  open_ = holding_ = false;
+std::vector<std::size_t> Gate::groups() const {
+  std::vector<std::size_t> out;
+  for (const auto& group : members_) out.push_back(group.size());
+  return out;
 }
 
 void Gate::reduced(const std::string& name, std::uint64_t bytes) {
-  if (plan_.off()) return;
-  open_ = holding_ = false;
+  if (plan_.off() || unnamed(name)) return;
+  open_ = holding_ = bits_fresh_ = false;
   const auto [it, added] = by_name_.emplace(name, tensors_.size());
   if (added) {
     tensors_.push_back({name, bytes});
@@ -28,17 +26,23 @@ void Gate::reduced(const std::string& name, std::uint64_t bytes) {
   ++tensor.reductions;
   if (members_.empty()) return make_plan();
   if (tensor.group < 0) return;
-  if (tensor.done)  // a new step began before the last one was complete
-    for (Tensor& t : tensors_) t.done = false;
+  if (tensor.done) begin_step();  // before the last one was complete
   tensor.done = true;
-  while (current_ < members_.size() && done(current_)) ++current_;
+  left_[static_cast<std::size_t>(tensor.group)] -= !tensor.excluded;
+  while (current_ < members_.size() && left_[current_] == 0) {
+    ++current_;
+    passed_ = false;
+  }
   if (current_ < members_.size()) return;
-  for (Tensor& t : tensors_) t.done = false;
+  begin_step();
   current_ = 0;
 }
 
-bool Gate::done(std::size_t group) const {
-  return std::all_of(members_[group].begin(), members_[group].end(), [&](std::size_t t) { return tensors_[t].done || tensors_[t].excluded; });
+void Gate::begin_step() {
+  for (Tensor& t : tensors_) t.done = false;
+  for (std::size_t g = 0; g < members_.size(); ++g)
+    left_[g] = static_cast<std::size_t>(
+        std::count_if(members_[g].begin(), members_[g].end(), [&](std::size_t t) { return !tensors_[t].excluded; }));
 }
 
 // At the end of a step: when all tensors that are reduced in every step have been reduced equally often. Others, such as a metric once
@@ -65,64 +69,91 @@ void Gate::make_plan() {
     tensors_[planned[i]].group = static_cast<int>(groups[i]);
     members_[groups[i]].push_back(planned[i]);
   }
-  for (Tensor& t : tensors_) t.done = false;
+  left_.assign(members_.size(), 0);
+  begin_step();
   current_ = 0;
+  passed_ = false;
   cache_version_ = ~0ull;
 }
 
 void Gate::read_bits(const ResponseCache& cache) {
-  if (cache_version_ == cache.version()) return;
-  cache_version_ = cache.version();
-  tensor_of_bit_.assign(cache.bits(), -1);
-  for (std::size_t b = 0; b < cache.bits(); ++b)
-    if (const Response* r = cache.peek(b))
-      if (const auto it = by_name_.find(r->names.front()); it != by_name_.end()) tensor_of_bit_[b] = static_cast<int>(it->second);
+  if (bits_fresh_ && cache_version_ == cache.version()) return;
+  bits_fresh_ = true;
+  if (cache_version_ != cache.version()) {
+    cache_version_ = cache.version();
+    tensor_of_bit_.assign(cache.bits(), -1);
+    for (std::size_t b = 0; b < cache.bits(); ++b)
+      if (const Response* r = cache.peek(b))
+        if (const auto it = by_name_.find(r->names.front()); it != by_name_.end()) tensor_of_bit_[b] = static_cast<int>(it->second);
+  }
+  const std::size_t words = (cache.bits() + kStatusBits + 63) / 64;
+  for (auto* bits : {&planned_bits_, &group_bits_, &wanted_bits_}) bits->assign(words, 0);
+  std::size_t wanted = 0;
+  for (const std::size_t t : members_[current_]) wanted += !tensors_[t].done && !tensors_[t].excluded;
+  for (std::size_t b = 0; b < cache.bits(); ++b) {
+    if (tensor_of_bit_[b] < 0) continue;
+    const Tensor& tensor = tensors_[static_cast<std::size_t>(tensor_of_bit_[b])];
+    if (tensor.group < 0 || tensor.excluded) continue;
+    const std::size_t word = (b + kStatusBits) / 64;
+    const std::uint64_t bit = std::uint64_t{1} << ((b + kStatusBits) % 64);
+    planned_bits_[word] |= bit;
+    if (tensor.group != static_cast<int>(current_)) continue;
+    group_bits_[word] |= bit;
+    if (tensor.done) continue;
+    wanted_bits_[word] |= bit;
+    --wanted;
+  }
+  reachable_ = wanted == 0;
 }
 
-void Gate::hold(std::span<std::int64_t> own_bits, const ResponseCache& cache, Clock::time_point now) {
-  constexpr std::int64_t calm = (1 << kStatusBits) - 1;
-  if (members_.empty() || own_bits.empty() || (own_bits[0] & calm) != calm || open_) return;
-  read_bits(cache);
-  const std::size_t words = std::min(own_bits.size(), (cache.bits() + kStatusBits + 63) / 64);
-  const auto is_set = [&](std::size_t bit) { return (own_bits[bit / 64] >> (bit % 64)) & 1; };
-
-  std::size_t missing = 0;
-  for (const std::size_t t : members_[current_]) missing += !tensors_[t].done && !tensors_[t].excluded;
-  bool any = false;
-  for (std::size_t b = 0; b < cache.bits() && (b + kStatusBits) / 64 < words; ++b) {
-    const int t = tensor_of_bit_[b];
-    if (t < 0 || tensors_[static_cast<std::size_t>(t)].group < 0 || tensors_[static_cast<std::size_t>(t)].excluded || !is_set(b + kStatusBits))
-      continue;
-    any = true;
-    const Tensor& tensor = tensors_[static_cast<std::size_t>(t)];
-    if (tensor.group == static_cast<int>(current_) && !tensor.done) --missing;
-  }
-  if (!any) {
+void Gate::hold(std::span<std::int64_t> own_bits, const ResponseCache& cache, Clock::time_point (*time)()) {
+  if (members_.empty() || own_bits.empty() || open_) return;
+  const auto own = [&](std::size_t word) { return static_cast<std::uint64_t>(own_bits[word]); };
+  if ((own(0) & kCalm) != kCalm) {
+    if (holding_) release(!(own(0) & kShutdown) ? Release::shutdown : !(own(0) & kInvalid) ? Release::invalid : Release::uncached);
     holding_ = false;
     return;
   }
+  read_bits(cache);
+  const std::size_t words = std::min(own_bits.size(), planned_bits_.size());
+  bool complete = reachable_;
+  std::uint64_t ready = 0, others = 0, of_group = 0;
+  for (std::size_t w = 0; w < words; ++w) {
+    complete = complete && (own(w) & wanted_bits_[w]) == wanted_bits_[w];
+    ready |= own(w) & planned_bits_[w];
+    of_group |= own(w) & group_bits_[w];
+    others |= own(w) & planned_bits_[w] & ~group_bits_[w];
+  }
+  complete = complete && of_group;
+  if (complete && !passed_) {
+    passed_ = true;
+    release(Release::complete);
+  }
+  if (!ready || (complete && !others)) {  // nothing to hold; a complete group waits for other ranks only
+    holding_ = false;
+    return;
+  }
+  const auto now = time();
   if (!holding_) held_since_ = now;
   holding_ = true;
   if (now - held_since_ > bound_) {
-    ++timeouts_;
+    release(Release::deadline);
+    holding_ = false;
     open_ = true;
-    for (const std::size_t t : members_[current_]) {
-      Tensor& tensor = tensors_[t];
-      bool ready = tensor.done;
-      for (std::size_t b = 0; b < tensor_of_bit_.size() && !ready; ++b)
-        ready = tensor_of_bit_[b] == static_cast<int>(t) && (b + kStatusBits) / 64 < words && is_set(b + kStatusBits);
-      if (!ready && ++tensor.missed == 2) tensor.excluded = true;
+    std::vector<bool> is_ready(tensors_.size());
+    for (std::size_t b = 0; b < tensor_of_bit_.size(); ++b) {
+      const std::size_t word = (b + kStatusBits) / 64;
+      if (tensor_of_bit_[b] >= 0 && word < words) is_ready[static_cast<std::size_t>(tensor_of_bit_[b])] = own(word) >> ((b + kStatusBits) % 64) & 1;
     }
+    for (const std::size_t t : members_[current_])
+      if (!tensors_[t].done && !tensors_[t].excluded && !is_ready[t] && ++tensors_[t].missed == 2) {
+        tensors_[t].excluded = true;
+        --left_[current_];
+      }
     return;
   }
-  for (std::size_t b = 0; b < cache.bits() && (b + kStatusBits) / 64 < words; ++b) {
-    const int t = tensor_of_bit_[b];
-    if (t < 0) continue;
-    const Tensor& tensor = tensors_[static_cast<std::size_t>(t)];
-    if (tensor.group < 0 || tensor.excluded) continue;
-    const bool passes = missing == 0 && tensor.group == static_cast<int>(current_);
-    if (!passes) own_bits[(b + kStatusBits) / 64] &= ~(std::int64_t{1} << ((b + kStatusBits) % 64));
-  }
+  for (std::size_t w = 0; w < words; ++w)
+    own_bits[w] &= static_cast<std::int64_t>(~(planned_bits_[w] & ~(complete ? group_bits_[w] : 0)));
 }
 
 }  // namespace crimp::horovod

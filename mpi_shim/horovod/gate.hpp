@@ -4,9 +4,10 @@
 // the next cycle. So a rank that clears a tensor's bit in its own input holds the tensor back, without harm. The gate lets only the
 // plan's current group pass, when all of it is ready here: what is reduced together is then one group, in every step the same.
 //
-// Never held: anything while a rank reports shutdown, uncached or invalid tensors here; tensors outside the plan; and nothing for longer
-// than the bound, after which all pass until something has been reduced. Tensors that made the bound run out twice leave the plan.
-// Which group is current follows from what was reduced, so all ranks agree; what is held is each rank's own matter.
+// Never held: anything while this rank reports shutdown, uncached or invalid tensors (new tensors, hvd.join and stall warnings show as
+// these); tensors outside the plan; and nothing for longer than the bound, after which all pass until something has been reduced.
+// Tensors that made the bound run out twice leave the plan. Which group is current follows from what was reduced, so all ranks agree;
+// what is held is each rank's own matter.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/report.hpp"
 #include "horovod/response_cache.hpp"
 #include "schedule/merge_plan.hpp"
 
@@ -26,11 +28,13 @@ class Gate {
   Gate(const MergePlan& plan, std::chrono::milliseconds bound) : plan_(plan), bound_(bound) {}
 
   void reduced(const std::string& name, std::uint64_t bytes);  // a tensor was reduced; the same on all ranks
-  void forget();                                              // tensors changed: record again
-  void hold(std::span<std::int64_t> own_bits, const ResponseCache&, Clock::time_point now);
+  // This rank's input of the AND: bits of tensors that wait for their group are cleared. time() is asked only while something is held.
+  void hold(std::span<std::int64_t> own_bits, const ResponseCache&, Clock::time_point (*time)() = Clock::now);
 
-  std::size_t groups() const { return members_.size(); }  // 0: nothing planned yet
-  std::uint64_t timeouts() const { return timeouts_; }
+  std::vector<std::size_t> groups() const;  // tensors of each; empty: nothing planned yet
+  bool planned() const { return !members_.empty(); }
+  std::uint64_t releases(Release why) const { return releases_[static_cast<std::size_t>(why)]; }
+  const auto& releases() const { return releases_; }
 
  private:
   // Reduced this often, a tensor has shown its place in the step.
@@ -43,19 +47,25 @@ class Gate {
     int group = -1;
   };
   void make_plan();
-  bool done(std::size_t group) const;
+  void begin_step();
   void read_bits(const ResponseCache&);
+  void release(Release why) { ++releases_[static_cast<std::size_t>(why)]; }
 
   MergePlan plan_;
   std::chrono::milliseconds bound_;
   std::vector<Tensor> tensors_;  // in the order of their first reduction
   std::unordered_map<std::string, std::size_t> by_name_;
   std::vector<std::vector<std::size_t>> members_;  // of each group
+  std::vector<std::size_t> left_;                  // of each: still to be reduced in this step
   std::size_t current_ = 0;
   std::vector<int> tensor_of_bit_;
-  std::uint64_t cache_version_ = ~0ull, timeouts_ = 0;
-  bool open_ = false, holding_ = false;
+  std::uint64_t cache_version_ = ~0ull;
+  // As Horovod lays out its bits: tensors of the plan; of its current group; those of them that are still to be reduced.
+  std::vector<std::uint64_t> planned_bits_, group_bits_, wanted_bits_;
+  bool bits_fresh_ = false, reachable_ = false;  // reachable: all that is wanted has a bit
+  bool open_ = false, holding_ = false, passed_ = false;
   Clock::time_point held_since_;
+  std::array<std::uint64_t, static_cast<std::size_t>(Release::count)> releases_{};
 };
 
 }  // namespace crimp::horovod

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <cstring>
 #include <map>
+#include <utility>
 
 #include "core/environment.hpp"
 
@@ -39,17 +41,12 @@ bool is(const Response& r, Dtype type) {
          (r.tensor_type == 8 && type == Dtype::f64);
 }
 
-std::vector<Response> split(const Response& fused) {
-  std::vector<Response> out;
-  for (std::size_t i = 0; i < fused.names.size(); ++i) {
-    Response one = fused;
-    one.names = {fused.names[i]};
-    const std::size_t each = fused.sizes.size() / fused.names.size();
-    one.sizes.assign(fused.sizes.begin() + static_cast<std::ptrdiff_t>(i * each),
-                     fused.sizes.begin() + static_cast<std::ptrdiff_t>((i + 1) * each));
-    out.push_back(std::move(one));
-  }
-  return out;
+// One of a fused response's tensors.
+Response part(const Response& fused, std::size_t i) {
+  const auto each = static_cast<std::ptrdiff_t>(fused.sizes.size() / fused.names.size());
+  const auto sizes = fused.sizes.begin() + static_cast<std::ptrdiff_t>(i) * each;
+  return {fused.type,      {fused.names[i]}, {sizes, sizes + each}, fused.devices,
+          fused.tensor_type, fused.reduce_op, fused.prescale, fused.postscale};
 }
 
 // "name_<i>of<n>": the group's name, empty where the tensor is in no group.
@@ -67,22 +64,25 @@ int index_in_group(const std::string& name) { return std::atoi(name.c_str() + na
 
 }  // namespace
 
-Options Options::from_environment() {
+Options Options::from_environment(int ranks_per_host) {
   Options o;
   o.cache_capacity = static_cast<std::size_t>(std::max<std::int64_t>(0, environment_number("HOROVOD_CACHE_CAPACITY", 1024)));
-  // Rounded up as Horovod does on a homogeneous cluster: 64 elements of 8 bytes for every rank of a node.
-  const std::int64_t unit = 8 * 64 * std::max<std::int64_t>(1, environment_number("OMPI_COMM_WORLD_LOCAL_SIZE", 1));
-  o.fusion_threshold = (environment_number("HOROVOD_FUSION_THRESHOLD", o.fusion_threshold) + unit - 1) / unit * unit;
+  o.autotune = environment_number("HOROVOD_AUTOTUNE", 0) > 0;
+  o.fusion_threshold = environment_number("HOROVOD_FUSION_THRESHOLD", o.autotune ? 4ll << 20 : o.fusion_threshold);
+  if (ranks_per_host > 0) o.threshold_unit = 8 * 64 * ranks_per_host;  // 64 elements of 8 bytes for every rank of a host
   o.separate_groups = environment_number("HOROVOD_DISABLE_GROUP_FUSION", 0) > 0;
   o.pads = environment_number("HOROVOD_BATCH_D2D_MEMCOPIES", 1) > 0;
   return o;
 }
+
+std::int64_t Negotiation::threshold() const { return (*threshold_ + options_.threshold_unit - 1) / options_.threshold_unit * options_.threshold_unit; }
 
 void Negotiation::begin_cycle() {
   resolve_hits();
   cache_.deal_bits_again();
   expected_.clear();
   next_ = 0;
+  lost_ = Unexplained::nothing_expected;
 }
 
 void Negotiation::ready_bits(std::span<const std::int64_t> words) {
@@ -105,82 +105,102 @@ void Negotiation::invalid_bits(std::span<const std::int64_t> words) {
       cache_.erase(w * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
 }
 
-void Negotiation::reduced(const Response& fused) {
-  if (fused.type != Response::allreduce) return;
-  for (std::size_t i = 0; i < fused.names.size(); ++i)
-    gate_.reduced(fused.names[i], static_cast<std::uint64_t>(fused.sizes[i] * element_bytes(fused)));
+void Negotiation::expect(Response fused) {
+  if (fused.type == Response::allreduce) {
+    if (gate_.planned()) {
+      ++record_.merged_calls;
+      record_.merged_tensors += fused.names.size();
+    }
+    for (std::size_t i = 0; i < fused.names.size(); ++i)
+      gate_.reduced(fused.names[i], static_cast<std::uint64_t>(fused.sizes[i] * element_bytes(fused)));
+  }
+  expected_.push_back(std::move(fused));
+}
+
+HorovodRecord Negotiation::record() const {
+  HorovodRecord record = record_;
+  record.groups = gate_.groups();
+  record.releases = gate_.releases();
+  return record;
 }
 
 // The fast path: all ranks look their hits up in the order of the bits.
 void Negotiation::resolve_hits() {
   if (!hits_pending_) return;
   hits_pending_ = false;
-  std::vector<Response> ready;
+  ready_.clear();
   for (const std::size_t bit : hits_) {
     const Response* entry = cache_.peek(bit);
-    if (!entry) return;  // our mirror is not Horovod's cache; this cycle stays unexplained
-    ready.push_back(*entry);
+    if (!entry) {  // our mirror is not Horovod's cache; this cycle stays unexplained
+      lost_ = Unexplained::cache_differs;
+      return;
+    }
+    ready_.push_back(entry);
   }
-  for (const Response& r : ready) reduced(r);
+  const auto use = [&](const Response* r) { cache_.use(cache_.bit(r->names.front())); };
   if (options_.separate_groups) {
     // Groups come first, in the order of their first member's bit, each in its own order.
     std::vector<std::string> order;
-    std::map<std::string, std::vector<Response>> groups;
-    std::vector<Response> rest;
-    for (auto& r : ready) {
-      const std::string group = group_of(r.names.front());
+    std::map<std::string, std::vector<const Response*>> groups;
+    std::vector<const Response*> rest;
+    for (const Response* r : ready_) {
+      const std::string group = group_of(r->names.front());
       if (group.empty()) {
-        rest.push_back(std::move(r));
+        rest.push_back(r);
         continue;
       }
       if (!groups.count(group)) order.push_back(group);
-      groups[group].push_back(std::move(r));
+      groups[group].push_back(r);
     }
     for (const auto& name : order) {
       auto& members = groups[name];
-      std::sort(members.begin(), members.end(), [](const Response& a, const Response& b) {
-        return index_in_group(a.names.front()) < index_in_group(b.names.front());
+      std::sort(members.begin(), members.end(), [](const Response* a, const Response* b) {
+        return index_in_group(a->names.front()) < index_in_group(b->names.front());
       });
-      for (const auto& r : members) cache_.use(cache_.bit(r.names.front()));
+      for (const Response* r : members) use(r);
       fuse(members);
     }
-    ready = std::move(rest);
+    ready_ = std::move(rest);
+    for (const Response* r : ready_) use(r);
+  } else {
+    for (const std::size_t bit : hits_) cache_.use(bit);
   }
-  for (const auto& r : ready) cache_.use(cache_.bit(r.names.front()));
-  fuse(std::move(ready));
+  fuse(ready_);
 }
 
 // Horovod's greedy packing: the first tensor takes along what follows and fits, looking past what does not, within the threshold.
-void Negotiation::fuse(std::vector<Response> ready) {
-  std::vector<Response> waiting = std::move(ready);
-  while (!waiting.empty()) {
-    Response head = std::move(waiting.front());
-    const bool fuses = head.type == Response::allreduce || head.type == Response::adasum || head.type == Response::reducescatter;
-    std::vector<Response> left;
-    std::size_t i = 1;
-    if (fuses) {
-      const bool pads = options_.pads && on_gpu(head);
+void Negotiation::fuse(std::vector<const Response*>& waiting) {
+  const std::int64_t threshold = this->threshold();
+  for (std::size_t begin = 0; begin < waiting.size();) {
+    const Response& first = *waiting[begin];
+    Response head = first;
+    std::size_t i = begin + 1, left = i;  // [begin + 1, left): looked past
+    if (first.type == Response::allreduce || first.type == Response::adasum || first.type == Response::reducescatter) {
+      const bool pads = options_.pads && on_gpu(first);
       const auto bytes = [&](const Response& r) {
         const std::int64_t n = r.sizes.empty() ? 0 : r.sizes.front() * element_bytes(r);
         return pads ? (n + kPadBytes - 1) / kPadBytes * kPadBytes : n;
       };
-      std::int64_t size = bytes(head), skipped = 0;
+      std::int64_t size = bytes(first), skipped = 0;
       for (; i < waiting.size(); ++i) {
-        const std::int64_t more = bytes(waiting[i]);
-        if (head.fuses_with(waiting[i]) && size + more <= options_.fusion_threshold) {
+        const Response& next = *waiting[i];
+        const std::int64_t more = bytes(next);
+        if (first.fuses_with(next) && size + more <= threshold) {
           size += more;
-          head.names.push_back(waiting[i].names.front());
-          head.sizes.push_back(waiting[i].sizes.front());
+          head.names.push_back(next.names.front());
+          head.sizes.push_back(next.sizes.front());
         } else {
           skipped += more;
-          if (size + skipped > options_.fusion_threshold) break;
-          left.push_back(std::move(waiting[i]));
+          if (size + skipped > threshold) break;
+          waiting[left++] = waiting[i];
         }
       }
     }
-    left.insert(left.end(), std::make_move_iterator(waiting.begin() + static_cast<std::ptrdiff_t>(i)), std::make_move_iterator(waiting.end()));
-    waiting = std::move(left);
-    expected_.push_back(std::move(head));
+    // What was looked past stays in order, ahead of what was not reached.
+    std::move_backward(waiting.begin() + static_cast<std::ptrdiff_t>(begin) + 1, waiting.begin() + static_cast<std::ptrdiff_t>(left),
+                       waiting.begin() + static_cast<std::ptrdiff_t>(i));
+    begin += 1 + i - left;
+    expect(std::move(head));
   }
 }
 
@@ -194,21 +214,38 @@ void Negotiation::gathered() {
   list_comes_ = true;
 }
 
+// Horovod's autotuner sends a C struct: four bools, the threshold in MiB and the cycle time in ms as doubles, a bool. It holds from the
+// next cycle on.
+void Negotiation::tune(const void* parameters) {
+  const auto* bytes = static_cast<const unsigned char*>(parameters);
+  double mebibytes, cycle_ms;
+  std::memcpy(&mebibytes, bytes + 8, sizeof mebibytes);
+  std::memcpy(&cycle_ms, bytes + 16, sizeof cycle_ms);
+  const bool flags = std::all_of(bytes, bytes + 4, [](unsigned char b) { return b <= 1; }) && bytes[24] <= 1;
+  if (!flags || !(mebibytes >= 0 && mebibytes <= 0x1p20) || !(cycle_ms >= 0 && cycle_ms <= 1e9)) return;
+  resolve_hits();
+  *threshold_ = static_cast<std::int64_t>(mebibytes * 1024 * 1024);
+}
+
 void Negotiation::broadcast(const void* bytes, std::size_t size) {
-  if (!list_comes_) return;
+  constexpr std::size_t kParametersBytes = 32;
+  if (!list_comes_) {
+    if (options_.autotune && size == kParametersBytes) tune(bytes);
+    return;
+  }
   list_comes_ = false;
   const auto list = read_response_list(bytes, size);
   const bool cached = and_seen_;
   and_seen_ = false;
   expected_.clear();
   next_ = 0;
+  lost_ = list ? Unexplained::nothing_expected : Unexplained::list_unreadable;
   if (!list) return;
   for (const Response& r : *list) {
-    if (r.type == Response::allreduce || r.type == Response::adasum) expected_.push_back(r);
-    reduced(r);
+    if (r.type == Response::allreduce || r.type == Response::adasum) expect(r);
     const bool cacheable = r.type == Response::allreduce || r.type == Response::allgather || r.type == Response::adasum || r.type == Response::alltoall;
     if (cached && cacheable && !r.names.empty() && r.devices.size() == static_cast<std::size_t>(ranks_))
-      for (const Response& one : split(r)) cache_.put(one);
+      for (std::size_t i = 0; i < r.names.size(); ++i) cache_.put(part(r, i));
   }
   cache_.deal_bits_again();
 }
@@ -219,7 +256,11 @@ Layout Negotiation::data_call(std::uint64_t count, Dtype type) {
   // Every sum of floating-point values is told in order, so the next one expected must be this one. If it is not, Horovod packed
   // otherwise than we think (another threshold, pads, gathered rows), and equal counts further on would prove nothing.
   while (next_ < expected_.size() && !is_told(expected_[next_])) ++next_;
-  if (next_ < expected_.size() && is(expected_[next_], type)) {
+  Unexplained why = lost_;
+  if (next_ < expected_.size() && !is(expected_[next_], type)) {
+    why = Unexplained::type_differs;
+  } else if (next_ < expected_.size()) {
+    why = Unexplained::count_differs;
     const Response& r = expected_[next_];
     const auto element = static_cast<std::int64_t>(size_of(type));
     std::int64_t dense = 0, padded = 0;
@@ -234,7 +275,7 @@ Layout Negotiation::data_call(std::uint64_t count, Dtype type) {
       std::uint64_t at = 0;
       for (std::size_t t = 0; t < r.names.size(); ++t) {
         const auto n = static_cast<std::uint64_t>(r.sizes[t]);
-        if (n) layout.segments.push_back({r.names[t], at, n});
+        if (n) layout.segments.push_back({unnamed(r.names[t]) ? std::string() : r.names[t], at, n});
         at += n;
         if (is_dense) continue;
         const std::uint64_t end = round_up(at * static_cast<std::uint64_t>(element), kPadBytes) / static_cast<std::uint64_t>(element);
@@ -242,13 +283,15 @@ Layout Negotiation::data_call(std::uint64_t count, Dtype type) {
         at = end;
       }
       ++next_;
-      ++explained_;
+      ++record_.explained;
+      record_.heals += std::exchange(healing_, false);
       return layout;
     }
   }
   expected_.clear();
   next_ = 0;
-  ++unexplained_;
+  ++record_.unexplained[static_cast<std::size_t>(why)];
+  healing_ = true;
   return Layout::unknown(count);
 }
 

@@ -6,6 +6,7 @@
 // for that call, and everything is known again at the next cycle. Not thread-safe: Horovod's background thread is the only caller.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -19,52 +20,62 @@ namespace crimp::horovod {
 // Horovod's own settings, as its variables give them.
 struct Options {
   std::size_t cache_capacity = 1024;            // HOROVOD_CACHE_CAPACITY
-  std::int64_t fusion_threshold = 128ll << 20;  // HOROVOD_FUSION_THRESHOLD, bytes
+  std::int64_t fusion_threshold = 128ll << 20;  // HOROVOD_FUSION_THRESHOLD, bytes; with HOROVOD_AUTOTUNE where tuning begins
+  std::int64_t threshold_unit = 1;              // Horovod rounds it up to a multiple of this
+  bool autotune = false;                        // HOROVOD_AUTOTUNE: rank 0 broadcasts other thresholds
   bool separate_groups = false;                 // HOROVOD_DISABLE_GROUP_FUSION
   bool pads = true;                             // HOROVOD_BATCH_D2D_MEMCOPIES: entries on a GPU are padded to 16 bytes
-  static Options from_environment();
+  static Options from_environment(int ranks_per_host);  // 0: hosts have different numbers of ranks
 };
 
 class Negotiation {
  public:
-  Negotiation(int ranks, const Options& options, const MergePlan& plan = {}, std::chrono::milliseconds bound = {})
-      : ranks_(ranks), options_(options), cache_(options.cache_capacity), gate_(plan, bound) {}
+  // A tuned threshold, heard of on one communicator, is for all that share it.
+  using Threshold = std::shared_ptr<std::int64_t>;
+  Negotiation(int ranks, const Options& options, const MergePlan& plan = {}, std::chrono::milliseconds bound = {}, Threshold shared = nullptr)
+      : ranks_(ranks), options_(options), threshold_(shared ? shared : std::make_shared<std::int64_t>(options.fusion_threshold)),
+        cache_(options.cache_capacity), gate_(plan, bound) {}
 
   // This rank's own input of the AND, before it is sent: the gate clears the bits that it holds.
-  void hold(std::span<std::int64_t> own_bits, Gate::Clock::time_point now) {
+  void hold(std::span<std::int64_t> own_bits) {
     begin_cycle();
-    gate_.hold(own_bits, cache_, now);
+    gate_.hold(own_bits, cache_);
   }
 
   void ready_bits(std::span<const std::int64_t> words);    // the result of the AND
   void invalid_bits(std::span<const std::int64_t> words);  // the result of the OR
   void gathered();                                         // a Gatherv: a ResponseList comes
-  void broadcast(const void* bytes, std::size_t size);     // a Bcast of bytes from rank 0; only after gathered() is it a ResponseList
+  void broadcast(const void* bytes, std::size_t size);     // a Bcast of bytes from rank 0: after gathered() a ResponseList, else tuning
 
   // The layout of the next data call, or unknown. type is the caller's. To be told of every sum of floating-point values, however small:
-  // their order is how they are known.
+  // their order is how they are known. Tensors without a name have segments without a key.
   Layout data_call(std::uint64_t count, Dtype type);
 
   const ResponseCache& cache() const { return cache_; }
   const Gate& gate() const { return gate_; }
-  std::uint64_t explained() const { return explained_; }
-  std::uint64_t unexplained() const { return unexplained_; }
+  HorovodRecord record() const;
 
  private:
   void begin_cycle();
-  void fuse(std::vector<Response> ready);
+  void fuse(std::vector<const Response*>& ready);  // reorders them
   void resolve_hits();
-  void reduced(const Response& fused);  // tells the gate, tensor by tensor
+  void tune(const void* parameters);
+  std::int64_t threshold() const;
+  void expect(Response fused);  // to be reduced next
 
   int ranks_;
   Options options_;
+  Threshold threshold_;
   ResponseCache cache_;
   Gate gate_;
   std::vector<std::size_t> hits_;   // of the cycle's AND, not yet looked up
+  std::vector<const Response*> ready_;  // scratch
   bool hits_pending_ = false, list_comes_ = false, and_seen_ = false;
   std::vector<Response> expected_;  // fused responses, in order
   std::size_t next_ = 0;
-  std::uint64_t explained_ = 0, unexplained_ = 0;
+  HorovodRecord record_;  // but for what the gate counts
+  Unexplained lost_ = Unexplained::nothing_expected;  // why nothing is expected
+  bool healing_ = false;                              // the last call was not explained
 };
 
 }  // namespace crimp::horovod

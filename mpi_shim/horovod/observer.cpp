@@ -1,11 +1,15 @@
 #include "horovod/observer.hpp"
 
+#include <memory>
 #include <span>
 
 #include "comm/runtime.hpp"
 #include "horovod/negotiation.hpp"
 
 namespace crimp::horovod {
+namespace {
+thread_local bool negotiates __attribute__((tls_model("initial-exec"))) = false;  // this thread is Horovod's
+}
 
 Observer& Observer::get() {
   static auto& observer = *new Observer;
@@ -18,8 +22,17 @@ void Observer::detect() {
 }
 
 int Observer::forget(MPI_Comm, int, void* negotiation, void*) {
-  delete static_cast<Negotiation*>(negotiation);
+  std::unique_ptr<Negotiation> gone(static_cast<Negotiation*>(negotiation));
+  Observer& self = get();
+  std::lock_guard lock(self.mutex_);
+  if (self.live_.erase(gone.get())) Runtime::get().report.horovod(gone->record());
   return MPI_SUCCESS;
+}
+
+void Observer::finish() {
+  std::lock_guard lock(mutex_);
+  for (const Negotiation* negotiation : live_) Runtime::get().report.horovod(negotiation->record());
+  live_.clear();
 }
 
 Negotiation* Observer::find(MPI_Comm comm, bool make) {
@@ -32,22 +45,28 @@ Negotiation* Observer::find(MPI_Comm comm, bool make) {
   void* found = nullptr;
   int has = 0;
   PMPI_Comm_get_attr(comm, keyval, &found, &has);
-  if (has) return static_cast<Negotiation*>(found);
-  if (!make) return nullptr;
+  if (make) negotiates = true;
+  if (has || !make) return has ? static_cast<Negotiation*>(found) : nullptr;
   int size = 1, inter = 0;
   PMPI_Comm_test_inter(comm, &inter);
   PMPI_Comm_size(comm, &size);
   if (inter || size == 1) return nullptr;
-  auto* made = new Negotiation(size, Options::from_environment(), Runtime::get().merge_plan(),
-                               std::chrono::milliseconds(Runtime::get().settings().hold_ms));
+  Runtime& runtime = Runtime::get();
+  const Options options = Options::from_environment(runtime.ranks_per_host(comm));
+  std::lock_guard lock(mutex_);
+  // One threshold until Horovod has freed its last communicator, as it does before it is initialised again.
+  auto threshold = threshold_.lock();
+  if (!threshold) threshold_ = threshold = std::make_shared<std::int64_t>(options.fusion_threshold);
+  auto* made = new Negotiation(size, options, runtime.merge_plan(), std::chrono::milliseconds(runtime.settings().hold_ms), threshold);
   PMPI_Comm_set_attr(comm, keyval, made);
+  live_.insert(made);
   return made;
 }
 
 void Observer::before_allreduce(void* in_place, int words, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
   if (type != MPI_LONG_LONG_INT || op != MPI_BAND || words <= 0) return;
   if (Negotiation* negotiation = find(comm, true))
-    negotiation->hold({static_cast<std::int64_t*>(in_place), static_cast<std::size_t>(words)}, Gate::Clock::now());
+    negotiation->hold({static_cast<std::int64_t*>(in_place), static_cast<std::size_t>(words)});
 }
 
 void Observer::after_allreduce(const void* result, int words, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
@@ -68,12 +87,12 @@ void Observer::after_bcast(const void* bytes, int count, MPI_Datatype type, int 
   if (Negotiation* negotiation = find(comm, false)) negotiation->broadcast(bytes, static_cast<std::size_t>(count));
 }
 
+bool Observer::is_adasum(Dtype type, MPI_Comm comm) { return negotiates && type == Dtype::f64 && !find(comm, false); }
+
 std::optional<Layout> Observer::data_call(std::uint64_t count, Dtype type, MPI_Comm comm) {
   Negotiation* negotiation = find(comm, false);
   if (!negotiation) return {};
-  Layout layout = negotiation->data_call(count, type);
-  (layout.known() ? explained_ : unexplained_).fetch_add(1, std::memory_order_relaxed);
-  return layout;
+  return negotiation->data_call(count, type);
 }
 
 }  // namespace crimp::horovod

@@ -6,7 +6,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 
 #include "crimp/layout.hpp"
 
@@ -31,8 +34,11 @@ class Observer {
   // The layout of a data call; nothing where the communicator is not one of Horovod's.
   std::optional<Layout> data_call(std::uint64_t count, Dtype, MPI_Comm);
 
-  std::uint64_t explained() const { return explained_.load(); }
-  std::uint64_t unexplained() const { return unexplained_.load(); }
+  // Whether a sum is one of Adasum's dot products: float64 from Horovod's thread on a communicator on which it does not negotiate.
+  // (Gradients that NCCL has summed within hosts are such sums too where they are float64, which is rare; they pass through then.)
+  bool is_adasum(Dtype, MPI_Comm);
+
+  void finish();  // before MPI_Finalize: what was counted goes into the report
 
  private:
   Observer() = default;
@@ -40,7 +46,9 @@ class Observer {
   static int forget(MPI_Comm, int keyval, void* negotiation, void* extra);
   std::atomic<bool> detected_{false};
   std::atomic<int> keyval_{MPI_KEYVAL_INVALID};
-  std::atomic<std::uint64_t> explained_{0}, unexplained_{0};
+  std::mutex mutex_;
+  std::set<Negotiation*> live_;
+  std::weak_ptr<std::int64_t> threshold_;  // Horovod's, of all its communicators
 };
 
 }  // namespace crimp::horovod

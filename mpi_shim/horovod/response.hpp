@@ -25,6 +25,9 @@ struct Response {
   }
 };
 
+// Horovod's names for tensors without one: a new one in every call, so that it says nothing about the tensor.
+inline bool unnamed(const std::string& name) { return name.find(".noname.") != name.npos; }
+
 // Empty where the bytes are no valid ResponseList (checked by the FlatBuffers verifier before anything is read).
 std::optional<std::vector<Response>> read_response_list(const void* bytes, std::size_t size);
 

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "comm/mpi_transport.hpp"
 #include "comm/session.hpp"
@@ -54,6 +56,42 @@ void Runtime::read() {
     if (c.illegal) illegal_rank_ = world_rank_;
 }
 
+namespace {
+
+// Collective.
+std::vector<int> hosts_of_world(int size) {
+  MPI_Comm host;
+  check_mpi(PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host), "MPI_Comm_split_type");
+  int lowest = 0;
+  PMPI_Comm_rank(MPI_COMM_WORLD, &lowest);
+  check_mpi(PMPI_Bcast(&lowest, 1, MPI_INT, 0, host), "MPI_Bcast");  // ranks keep their order, so that its rank 0 is the lowest
+  PMPI_Comm_free(&host);
+  std::vector<int> all(static_cast<std::size_t>(size));
+  check_mpi(PMPI_Allgather(&lowest, 1, MPI_INT, all.data(), 1, MPI_INT, MPI_COMM_WORLD), "MPI_Allgather");
+  return all;
+}
+
+}  // namespace
+
+int Runtime::ranks_per_host(MPI_Comm comm) const {
+  if (host_of_rank_.empty()) return 0;
+  MPI_Group world, group;
+  PMPI_Comm_group(MPI_COMM_WORLD, &world);
+  PMPI_Comm_group(comm, &group);
+  int size = 0;
+  PMPI_Group_size(group, &size);
+  std::vector<int> mine(static_cast<std::size_t>(size)), of_world(mine.size());
+  std::iota(mine.begin(), mine.end(), 0);
+  PMPI_Group_translate_ranks(group, size, mine.data(), world, of_world.data());
+  PMPI_Group_free(&group);
+  PMPI_Group_free(&world);
+  std::map<int, int> ranks;
+  for (const int r : of_world)
+    if (r >= 0) ++ranks[host_of_rank_[static_cast<std::size_t>(r)]];
+  const auto other = std::find_if(ranks.begin(), ranks.end(), [&](const auto& host) { return host.second != ranks.begin()->second; });
+  return ranks.empty() || other != ranks.end() ? 0 : ranks.begin()->second;
+}
+
 void Runtime::start(bool world) {
   std::lock_guard lock(mutex_);
   if (started()) return;
@@ -71,6 +109,7 @@ void Runtime::start(bool world) {
     check_mpi(PMPI_Allgather(&illegal_rank_, 1, MPI_INT, illegal.data(), 1, MPI_INT, MPI_COMM_WORLD), "MPI_Allgather");
     const auto first = std::find_if(illegal.begin(), illegal.end(), [](int r) { return r >= 0; });
     illegal_rank_ = first == illegal.end() ? -1 : *first;
+    host_of_rank_ = hosts_of_world(world_size_);
     // Whether files are written is rank 0's to say, so that all ranks take part in the gathering.
     int files[2] = {!settings_.report.empty(), !settings_.trace.empty()};
     check_mpi(PMPI_Bcast(files, 2, MPI_INT, 0, MPI_COMM_WORLD), "MPI_Bcast");

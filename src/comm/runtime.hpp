@@ -52,6 +52,8 @@ class Runtime {
   const Codec* codec_for(const std::string& name, std::uint64_t count) const;
   // CRIMP_MERGE; off where settings are illegal or differ, or Crimp is switched off.
   MergePlan merge_plan() const { return usable_ ? merge_plan_ : MergePlan(); }
+  // Of the communicator's ranks, how many share each host; 0 where hosts differ, or where that is not known (loaded after MPI_Init).
+  int ranks_per_host(MPI_Comm) const;
   Workers& workers() { return *workers_; }
   Trace* trace() { return trace_.get(); }
   Report report;
@@ -85,6 +87,7 @@ class Runtime {
   Clock::time_point origin_;
   int keyval_ = MPI_KEYVAL_INVALID;
   int world_rank_ = 0, world_size_ = 1;
+  std::vector<int> host_of_rank_;  // the lowest rank of MPI_COMM_WORLD on the same host
   int illegal_rank_ = -1;  // the lowest rank that has an illegal setting; -1: none (known of all ranks where start() was collective)
   bool usable_ = false, differ_ = false, gather_report_ = false, gather_trace_ = false, world_start_ = false;
 };

@@ -65,12 +65,13 @@ bool Session::choose(const Layout& layout, std::vector<const Codec*>& codecs, Pa
   const bool named = layout.source == Layout::Source::named || layout.source == Layout::Source::negotiated;
   bool any = false;
   for (const Segment& segment : layout.segments) {
-    const Codec* codec = segment.use == Segment::Use::skip ? nullptr
-                         : named                           ? runtime_.codec_for(segment.key, segment.count)
-                                                           : runtime_.codec().get();
-    if (codec && codec->memory().kept() && runtime_.settings().error_feedback && !layout.known()) {
+    const bool sums = segment.use == Segment::Use::sum;
+    const Codec* codec = !sums ? nullptr : named ? runtime_.codec_for(segment.key, segment.count) : runtime_.codec().get();
+    if (sums && !codec) runtime_.report.excluded(segment.key.empty() ? "(unnamed)" : segment.key, segment.count);
+    // A tensor without a name has nothing that a residual could belong to.
+    if (codec && codec->memory().kept() && runtime_.settings().error_feedback && segment.key.empty()) {
       codec = runtime_.unknown_layout_codec().get();
-      if (!codec) {
+      if (!codec && !layout.known()) {
         *why = Pass::unknown_layout;
         return false;
       }
@@ -78,7 +79,7 @@ bool Session::choose(const Layout& layout, std::vector<const Codec*>& codecs, Pa
     codecs.push_back(codec);
     any = any || codec;
   }
-  if (!any) *why = Pass::rules;
+  if (!any) *why = Pass::rules;  // or all are unnamed and CRIMP_UNKNOWN_LAYOUT=none
   return any;
 }
 

@@ -2,22 +2,40 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 namespace crimp {
 namespace {
 
-constexpr const char* kNames[] = {
 #define CRIMP_ITEM(name, text) #name,
-    CRIMP_PASSES(CRIMP_ITEM)
+constexpr const char* kNames[] = {CRIMP_PASSES(CRIMP_ITEM)};
+constexpr const char* kUnexplainedNames[] = {CRIMP_UNEXPLAINED(CRIMP_ITEM)};
+constexpr const char* kReleaseNames[] = {CRIMP_RELEASES(CRIMP_ITEM)};
 #undef CRIMP_ITEM
-};
-constexpr const char* kTexts[] = {
 #define CRIMP_ITEM(name, text) text,
-    CRIMP_PASSES(CRIMP_ITEM)
+constexpr const char* kTexts[] = {CRIMP_PASSES(CRIMP_ITEM)};
+constexpr const char* kUnexplainedTexts[] = {CRIMP_UNEXPLAINED(CRIMP_ITEM)};
+constexpr const char* kReleaseTexts[] = {CRIMP_RELEASES(CRIMP_ITEM)};
 #undef CRIMP_ITEM
-};
+
+// "3 this, 4 that" of those that are not 0.
+template <class Counts, class Texts>
+std::string list(const Counts& counts, const Texts& texts) {
+  std::string out;
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    if (const std::uint64_t n = counts[i]) out += (out.empty() ? "" : ", ") + fmt::format("{} {}", n, texts[i]);
+  return out;
+}
+
+template <class Counts, class Names>
+nlohmann::json object(const Counts& counts, const Names& names) {
+  nlohmann::json out;
+  for (std::size_t i = 0; i < counts.size(); ++i) out[names[i]] = static_cast<std::uint64_t>(counts[i]);
+  return out;
+}
 
 std::string bytes_text(std::uint64_t bytes) {
   const double b = static_cast<double>(bytes);
@@ -30,6 +48,19 @@ std::string bytes_text(std::uint64_t bytes) {
 
 const char* name_of(Pass p) { return kNames[static_cast<std::size_t>(p)]; }
 const char* text_of(Pass p) { return kTexts[static_cast<std::size_t>(p)]; }
+
+std::uint64_t HorovodRecord::unexplained_calls() const { return std::accumulate(unexplained.begin(), unexplained.end(), std::uint64_t{0}); }
+
+void HorovodRecord::add(const HorovodRecord& other) {
+  explained += other.explained;
+  heals += other.heals;
+  merged_calls += other.merged_calls;
+  merged_tensors += other.merged_tensors;
+  for (std::size_t i = 0; i < unexplained.size(); ++i) unexplained[i] += other.unexplained[i];
+  for (std::size_t i = 0; i < releases.size(); ++i) releases[i] += other.releases[i];
+  const auto tensors = [](const auto& sizes) { return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}); };
+  if (tensors(other.groups) > tensors(groups)) groups = other.groups;
+}
 
 void Report::Sum::add(const CallRecord& r) {
   ++calls;
@@ -50,6 +81,25 @@ void Report::compressed(const CallRecord& r) {
   by_size_[static_cast<int>(std::bit_width(r.bytes_in)) - 1].add(r);
 }
 
+void Report::horovod(const HorovodRecord& r) {
+  std::lock_guard lock(mutex_);
+  if (!horovod_) horovod_.emplace();
+  horovod_->add(r);
+}
+
+void Report::excluded(std::string_view tensor, std::uint64_t count) {
+  std::lock_guard lock(mutex_);
+  ++excluded_calls_;
+  if (const auto it = excluded_.find(tensor); it != excluded_.end()) {
+    it->second.elements = count;
+    ++it->second.calls;
+  } else if (excluded_.size() < kListed) {
+    excluded_.emplace(tensor, Excluded{count, 1});
+  } else {
+    ++excluded_unlisted_;
+  }
+}
+
 std::string Report::summary() const {
   std::lock_guard lock(mutex_);
   std::string text;
@@ -64,10 +114,17 @@ std::string Report::summary() const {
                        static_cast<double>(all_.bytes_in) / static_cast<double>(std::max<std::uint64_t>(all_.sent, 1)), all_.total,
                        all_.encode, all_.wire, all_.decode);
   }
-  std::string passes;
-  for (std::size_t i = 0; i < passes_.size(); ++i)
-    if (const auto n = passes_[i].load()) passes += (passes.empty() ? "" : ", ") + fmt::format("{} {}", n, kTexts[i]);
-  if (!passes.empty()) text += "; passed through: " + passes;
+  if (const std::string passes = list(passes_, kTexts); !passes.empty()) text += "; passed through: " + passes;
+  if (!excluded_.empty())
+    text += fmt::format("; {}{} tensors summed exactly by CRIMP_RULES", excluded_unlisted_ ? "more than " : "", excluded_.size());
+  if (horovod_) {
+    const HorovodRecord& h = *horovod_;
+    text += fmt::format("; Horovod: the tensors of {} of {} data calls known", h.explained, h.explained + h.unexplained_calls());
+    if (const std::string why = list(h.unexplained, kUnexplainedTexts); !why.empty()) text += fmt::format(" (unknown: {}; {} times known again)", why, h.heals);
+    if (!h.groups.empty())
+      text += fmt::format(", {} tensors merged into {} calls by a plan of {} groups (held until: {})", h.merged_tensors, h.merged_calls,
+                          h.groups.size(), list(h.releases, kReleaseTexts));
+  }
   if (const auto n = errors_.load()) text += fmt::format("; {} calls failed", n);
   return text;
 }
@@ -75,18 +132,30 @@ std::string Report::summary() const {
 std::string Report::json() const {
   std::lock_guard lock(mutex_);
   using nlohmann::json;
-  const auto object = [](const Sum& s) {
+  const auto sum = [](const Sum& s) {
     return json{{"calls", s.calls},       {"bytes_in", s.bytes_in},
                 {"sent_bytes", s.sent},   {"received_bytes", s.received},
                 {"ratio", s.sent ? static_cast<double>(s.bytes_in) / static_cast<double>(s.sent) : 0.0},
                 {"encode_s", s.encode},   {"wire_s", s.wire},
                 {"decode_s", s.decode},   {"total_s", s.total}};
   };
-  json out = object(all_);
-  for (const auto& [codec, sum] : by_codec_) out["codecs"][codec] = object(sum);
-  for (const auto& [layout, sum] : by_layout_) out["layouts"][layout] = object(sum);
-  for (const auto& [log2, sum] : by_size_) out["size_classes"][std::to_string(std::uint64_t{1} << log2)] = object(sum);
-  for (std::size_t i = 0; i < passes_.size(); ++i) out["passed_through"][kNames[i]] = passes_[i].load();
+  json out = sum(all_);
+  for (const auto& [codec, s] : by_codec_) out["codecs"][codec] = sum(s);
+  for (const auto& [layout, s] : by_layout_) out["layouts"][layout] = sum(s);
+  for (const auto& [log2, s] : by_size_) out["size_classes"][std::to_string(std::uint64_t{1} << log2)] = sum(s);
+  out["passed_through"] = object(passes_, kNames);
+  out["excluded"] = {{"calls", excluded_calls_}, {"unlisted_calls", excluded_unlisted_}, {"tensors", json::array()}};
+  for (const auto& [name, e] : excluded_)
+    out["excluded"]["tensors"].push_back({{"name", name}, {"elements", e.elements}, {"calls", e.calls}});
+  if (horovod_) {
+    const HorovodRecord& h = *horovod_;
+    out["horovod"] = {{"explained", h.explained},
+                      {"unexplained", h.unexplained_calls()},
+                      {"unexplained_why", object(h.unexplained, kUnexplainedNames)},
+                      {"heals", h.heals},
+                      {"merge", {{"groups", h.groups}, {"calls", h.merged_calls}, {"tensors", h.merged_tensors},
+                                 {"releases", object(h.releases, kReleaseNames)}}}};
+  }
   out["errors"] = errors_.load();
   out["residual_bytes"] = residual_bytes_.load();
   return out.dump();

@@ -5,7 +5,10 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace crimp {
 
@@ -22,7 +25,8 @@ namespace crimp {
   ITEM(unknown_layout, "tensors unknown and CRIMP_UNKNOWN_LAYOUT=none") \
   ITEM(rules, "tensors excluded by CRIMP_RULES")                        \
   ITEM(range, "NaN, Inf or values outside the codec's range")           \
-  ITEM(memory, "a rank was out of memory")
+  ITEM(memory, "a rank was out of memory")                              \
+  ITEM(adasum, "dot products of Horovod's Adasum")
 
 enum class Pass : std::size_t {
 #define CRIMP_ITEM(name, text) name,
@@ -32,6 +36,40 @@ enum class Pass : std::size_t {
 };
 const char* name_of(Pass);
 const char* text_of(Pass);
+
+// Why the tensors of a call of Horovod's are not known.
+#define CRIMP_UNEXPLAINED(ITEM)                                        \
+  ITEM(nothing_expected, "after all that was agreed")                  \
+  ITEM(list_unreadable, "the ResponseList was not understood")         \
+  ITEM(cache_differs, "a ready bit stands for no tensor known here")   \
+  ITEM(count_differs, "another count than the expected tensors have")  \
+  ITEM(type_differs, "another type than the expected tensors have")
+
+// What ended the holding of ready tensors (mpi_shim/horovod/gate.hpp).
+#define CRIMP_RELEASES(ITEM)                                                 \
+  ITEM(complete, "the group was complete")                                   \
+  ITEM(deadline, "CRIMP_HOLD_MS was over")                                   \
+  ITEM(shutdown, "Horovod is shut down")                                     \
+  ITEM(uncached, "new tensors are negotiated, or this rank has joined")      \
+  ITEM(invalid, "changed or stalled tensors are negotiated again")
+
+#define CRIMP_ITEM(name, text) name,
+enum class Unexplained : std::size_t { CRIMP_UNEXPLAINED(CRIMP_ITEM) count };
+enum class Release : std::size_t { CRIMP_RELEASES(CRIMP_ITEM) count };
+#undef CRIMP_ITEM
+
+// What following Horovod's negotiation gave on one communicator.
+struct HorovodRecord {
+  std::uint64_t explained = 0, heals = 0;  // data calls; how often one was explained again after one that was not
+  std::array<std::uint64_t, static_cast<std::size_t>(Unexplained::count)> unexplained{};
+  // Under a merge plan: calls of known tensors and how many those were, tensors of each group, what ended holding.
+  std::uint64_t merged_calls = 0, merged_tensors = 0;
+  std::vector<std::size_t> groups;
+  std::array<std::uint64_t, static_cast<std::size_t>(Release::count)> releases{};
+
+  std::uint64_t unexplained_calls() const;
+  void add(const HorovodRecord&);  // of another communicator; the plan with more tensors stays
+};
 
 struct CallRecord {
   std::string codec;        // canonical text of the codec that ran
@@ -45,6 +83,8 @@ class Report {
   void passed(Pass why) { passes_[static_cast<std::size_t>(why)].fetch_add(1, std::memory_order_relaxed); }
   void compressed(const CallRecord&);
   void error() { errors_.fetch_add(1, std::memory_order_relaxed); }
+  void horovod(const HorovodRecord&);
+  void excluded(std::string_view tensor, std::uint64_t count);  // a rule had it summed exactly
   void residuals(std::uint64_t bytes) { residual_bytes_.fetch_add(bytes, std::memory_order_relaxed); }
 
   std::string summary() const;  // one or two lines for people
@@ -56,7 +96,14 @@ class Report {
     double encode = 0, wire = 0, decode = 0, total = 0;
     void add(const CallRecord&);
   };
+  static constexpr std::size_t kListed = 256;  // tensors that are listed by name
+  struct Excluded {
+    std::uint64_t elements, calls;
+  };
   mutable std::mutex mutex_;
+  std::optional<HorovodRecord> horovod_;
+  std::map<std::string, Excluded, std::less<>> excluded_;
+  std::uint64_t excluded_calls_ = 0, excluded_unlisted_ = 0;  // counted by call and tensor
   Sum all_;
   std::map<std::string, Sum> by_codec_;
   std::map<std::string, Sum> by_layout_;

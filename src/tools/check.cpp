@@ -35,10 +35,10 @@ struct Answers {
     }
     loaded = !latest.empty();
     for (const auto& process : latest)
-      for (const auto& [answer, module, target] : process.second.second) {
-        caught |= answer == "crimp";
-        if (answer == "bypassed") bypassed = true, bypassed_to = target;
-        if (!module.empty()) lines.insert("  " + module + " -> " + target + (answer == "not linked" ? " (not linked with Crimp)" : ""));
+      for (const auto& [reply, name, leads_to] : process.second.second) {
+        caught |= reply == "crimp";
+        if (reply == "bypassed") bypassed = true, bypassed_to = leads_to;
+        if (!name.empty()) lines.insert("  " + name + " -> " + leads_to + (reply == "not linked" ? " (not linked with Crimp)" : ""));
       }
   }
 };

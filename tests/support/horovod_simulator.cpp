@@ -3,6 +3,7 @@
 #include <flatbuffers/flatbuffers.h>
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 
 namespace crimp::test {
@@ -212,11 +213,12 @@ void HorovodSimulator::cycle(std::vector<HorovodEvent>& events) {
     if (rank.joined)
       for (std::size_t i = 0; i < bits; ++i) mine.insert(i);
     for (const auto i : bad) mine.erase(i);
-    std::vector<std::uint64_t> vector(words);
-    vector[0] = 1u | (more ? 0u : 2u) | (bad.empty() ? 4u : 0u);
-    for (const auto i : mine) vector[(i + 3) / 64] |= 1ull << ((i + 3) % 64), seen[(i + 3) / 64] &= ~(1ull << ((i + 3) % 64));
+    std::vector<std::int64_t> vector(words);
+    vector[0] = 1 | (more ? 0 : 2) | (bad.empty() ? 4 : 0);
+    for (const auto i : mine) vector[(i + 3) / 64] |= std::int64_t{1} << ((i + 3) % 64), seen[(i + 3) / 64] &= ~(1ull << ((i + 3) % 64));
     for (const auto i : bad) any[i / 64] |= 1ull << (i % 64);
-    for (std::size_t w = 0; w < words; ++w) all[w] &= vector[w];
+    if (cache && run_.gate) run_.gate(r, vector, events);
+    for (std::size_t w = 0; w < words; ++w) all[w] &= static_cast<std::uint64_t>(vector[w]);
     uncached |= more;
     invalid |= !bad.empty();
   }
@@ -354,6 +356,27 @@ void HorovodSimulator::cycle(std::vector<HorovodEvent>& events) {
   }
 }
 
+// The coordinator's parameters, with whatever lies between the members of the struct.
+void HorovodSimulator::tune(std::vector<HorovodEvent>& events) {
+  struct Parameters {
+    bool hierarchical_allreduce, hierarchical_allgather, torus_allreduce, cache_enabled;
+    double threshold_mb, cycle_ms;
+    bool active;
+  };
+  static_assert(sizeof(Parameters) == 32);
+  HorovodEvent e{HorovodEvent::broadcast, {}, {}, {}};
+  for (std::size_t i = 0; i < sizeof(Parameters); ++i) e.bytes.push_back(static_cast<std::uint8_t>(random_()));
+  const double mb = below(8) ? static_cast<double>(below(1000)) / 4000 : 0;
+  for (std::size_t i = 0; i < 4; ++i) e.bytes[i] = static_cast<std::uint8_t>(below(2));
+  std::memcpy(&e.bytes[8], &mb, 8);
+  const double cycle_ms = static_cast<double>(1 + below(99));
+  std::memcpy(&e.bytes[16], &cycle_ms, 8);
+  e.bytes[24] = static_cast<std::uint8_t>(below(2));
+  events.push_back(e);
+  const auto bytes = static_cast<std::int64_t>(mb * 1048576);
+  run_.threshold = (bytes + run_.threshold_unit - 1) / run_.threshold_unit * run_.threshold_unit;
+}
+
 std::vector<HorovodEvent> HorovodSimulator::step() {
   std::vector<HorovodEvent> events;
   plan();
@@ -369,6 +392,7 @@ std::vector<HorovodEvent> HorovodSimulator::step() {
       }
     }
     cycle(events);
+    if (run_.tuned_every && below(static_cast<std::uint64_t>(run_.tuned_every)) == 0) tune(events);
     busy = !table_.empty();
     for (const auto& rank : ranks_) busy |= !rank.todo.empty() || !rank.queue.empty();
     if (!busy && run_.joins && ranks_[0].joined) {
@@ -379,7 +403,6 @@ std::vector<HorovodEvent> HorovodSimulator::step() {
   ++steps_;
   // Between steps Horovod idles; autotuning changes its parameters.
   for (auto idle = below(3); idle > 0; --idle) cycle(events);
-  if (run_.threshold_every && steps_ % run_.threshold_every == 0) run_.threshold = static_cast<std::int64_t>(below(65)) * 4096;
   if (run_.cache_every && steps_ % run_.cache_every == 0) {
     cache_on_ = !cache_on_;
     known_.clear(), slots_.clear(), age_.clear();

@@ -4,15 +4,31 @@
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <list>
 #include <map>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "crimp/types.hpp"
 
 namespace crimp::test {
+
+struct HorovodEvent {
+  enum Kind { ready_bits, invalid_bits, gathered, broadcast, data } kind;  // broadcast: after gathered the ResponseList, else parameters
+  std::vector<std::int64_t> words;
+  std::vector<std::uint8_t> bytes;
+  // data: what lies in the buffer.
+  struct Part {
+    std::string name;
+    std::uint64_t offset, count;
+  };
+  std::vector<Part> parts;
+  std::uint64_t count = 0;
+  Dtype type = Dtype::f32;
+};
 
 struct HorovodRun {
   int ranks = 2;
@@ -25,23 +41,13 @@ struct HorovodRun {
   int groups = 0;               // this many groups of tensors that become ready together
   bool separate_groups = false;
   bool reshapes = false, joins = false, adasum = false, allgathers = false, unnamed = false, minima = false;
-  int threshold_every = 0;  // steps between changes of the threshold, as by autotuning; 0: never
+  bool autotune = false;    // as the environment says it to the decoder
+  int tuned_every = 0;      // about so many cycles between changes of the threshold by autotuning; 0: never
+  std::int64_t threshold_unit = 1;  // tuned thresholds are rounded up to it
   int cache_every = 0;      // steps between switching the cache off and on again
   std::uint64_t seed = 1;
-};
-
-struct HorovodEvent {
-  enum Kind { ready_bits, invalid_bits, gathered, broadcast, data } kind;
-  std::vector<std::int64_t> words;
-  std::vector<std::uint8_t> bytes;
-  // data: what lies in the buffer.
-  struct Part {
-    std::string name;
-    std::uint64_t offset, count;
-  };
-  std::vector<Part> parts;
-  std::uint64_t count = 0;
-  Dtype type = Dtype::f32;
+  // A rank's input of the AND, to be changed; with all events of this step so far.
+  std::function<void(std::size_t rank, std::span<std::int64_t> words, const std::vector<HorovodEvent>&)> gate = {};
 };
 
 class HorovodSimulator {
@@ -81,6 +87,7 @@ class HorovodSimulator {
   };
 
   void plan();
+  void tune(std::vector<HorovodEvent>&);
   void cycle(std::vector<HorovodEvent>&);
   int lookup(const Tensor&) const;  // 1: the same is cached, 0: it is not, -1: another of this name is
   void remember(const Answer&);

@@ -1,0 +1,229 @@
+"""Steps of data-parallel training with Horovod in one of many ways (variations.py runs them all). Knows nothing of Crimp.
+
+Rank 0 ends with one line of JSON: whether the weights are the same on all ranks, and their hash.
+"""
+import argparse
+import hashlib
+import json
+import os
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+
+from models import chain
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--steps", type=int, default=20)
+parser.add_argument("--seed", type=int, default=1)
+parser.add_argument("--way", default="optimizer", help="how gradients are reduced, or what else happens; see the functions below")
+parser.add_argument("--groups", type=int, default=0)
+parser.add_argument("--fp16", action="store_true")
+parser.add_argument("--predivide", type=float, default=1.0)
+args = parser.parse_args()
+if args.way == "again":
+    from mpi4py import MPI  # initialises MPI, so that Horovod's shutdown leaves it alone
+import horovod.torch as hvd
+
+
+def start(model):
+    """A distributed optimizer, and equal weights."""
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.001 if args.way == "adasum" else 0.01, momentum=0.9), named_parameters=model.named_parameters(),
+        compression=hvd.Compression.fp16 if args.fp16 else hvd.Compression.none, groups=args.groups or None,
+        gradient_predivide_factor=args.predivide, op=hvd.Adasum if args.way == "adasum" else hvd.Average)
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    return optimizer
+
+
+def loss_of(model, step):
+    torch.manual_seed(args.seed * 1000003 + step * 101 + hvd.rank())
+    return F.cross_entropy(model(torch.randn(4, 1, 28, 28)), torch.randint(10, (4,)))
+
+
+def train(model, optimizer, step):
+    optimizer.zero_grad()
+    loss = loss_of(model, step)
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def optimizer(model):
+    opt = start(model)
+    for step in range(args.steps):
+        train(model, opt, step)
+
+
+adasum = optimizer
+
+
+def metrics(model):
+    opt = start(model)
+    for step in range(args.steps):
+        loss = train(model, opt, step)
+        hvd.allreduce(loss, name="loss")
+        hvd.allreduce(loss.double(), name="loss64", op=hvd.Sum)
+        if step % 5 == 0:
+            hvd.allreduce(torch.ones(10), name="classes", op=hvd.Sum)
+            hvd.allreduce(torch.tensor([hvd.rank(), 1]), name="numbers", op=hvd.Max)
+            hvd.allgather(torch.ones(1 + hvd.rank(), 3), name="rows")
+            hvd.broadcast(torch.ones(7), root_rank=0, name="seven")
+
+
+def unnamed(model):
+    opt = start(model)
+    for step in range(args.steps):
+        handles = [hvd.allreduce_async(torch.full((n,), float(step)), op=hvd.Sum) for n in (3, 20000, 5000)]
+        loss_of(model, step).backward()
+        sums = [hvd.synchronize(h) for h in handles]
+        opt.step()
+        opt.zero_grad()
+        for s in sums:
+            # Sent in 16 or more bits: whole numbers as small as these are exact.
+            assert torch.equal(s, torch.full_like(s, float(step * hvd.size()))), f"a sum is {s[:3]}, not {step * hvd.size()}"
+
+
+def scaled(model):
+    """Gradients reduced by hand with factors, others for every third tensor: those do not fuse with the rest."""
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    for step in range(args.steps):
+        model.zero_grad()
+        loss_of(model, step).backward()
+        handles = []
+        for i, (name, p) in enumerate(model.named_parameters()):
+            before, after = (0.25, 4.0) if i % 3 == 0 else (1.0, 0.5)
+            handles.append(hvd.allreduce_async_(p.grad, name="scaled." + name, op=hvd.Sum, prescale_factor=before, postscale_factor=after))
+        for h in handles:
+            hvd.synchronize(h)
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 0.002 * p.grad
+
+
+def join(model):
+    """The last rank has fewer images."""
+    opt = start(model)
+    for step in range(args.steps // 2 if hvd.rank() == hvd.size() - 1 else args.steps):
+        train(model, opt, step)
+    hvd.join()
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+
+
+def with_sets(model, sets):
+    opt = start(model)
+    mine = [s for s in sets if s.included()]
+    seen = [torch.zeros(20000) for _ in mine]
+    for step in range(args.steps):
+        handles = []
+        for s in mine:
+            torch.manual_seed(step * 31 + hvd.rank())
+            handles += [hvd.allreduce_async(torch.randn(n), name=f"own.{i}", op=hvd.Sum, process_set=s) for i, n in enumerate((20000, 300, 3000))]
+        train(model, opt, step)
+        sums = [hvd.synchronize(h) for h in handles]
+        for total, own in zip(seen, sums[::3]):
+            total += own
+    for s, total in zip(mine, seen):
+        rows = hvd.allgather(total.unsqueeze(0), name="seen", process_set=s)
+        assert all(torch.equal(row, rows[0]) for row in rows), "the ranks of a process set have different sums"
+
+
+def sets_of(n):
+    return [hvd.ProcessSet(range(0, n, 2)), hvd.ProcessSet(range(1, n, 2)), hvd.ProcessSet(range(max(2, n - 1)))]
+
+
+def process_sets(model):
+    with_sets(model, SETS)
+
+
+def dynamic_sets(model):
+    """Process sets that come and go."""
+    steps, args.steps = args.steps, max(1, args.steps // 4)
+    for _ in range(4):
+        sets = sets_of(hvd.size())
+        for s in sets:
+            hvd.add_process_set(s)
+        model = copy_of(model)
+        with_sets(model, sets)
+        for s in sets:
+            hvd.remove_process_set(s)
+    args.steps = steps
+    return model
+
+
+def copy_of(model):
+    """Without the hooks of an optimizer that is done with."""
+    other = chain()
+    other.load_state_dict(model.state_dict())
+    return other
+
+
+def again(model):
+    """Horovod shut down and initialised again, as after a loss of workers."""
+    part = max(10, args.steps // 5)
+    for first in range(0, args.steps, part):
+        if first:
+            hvd.shutdown()
+            hvd.init()
+        model = copy_of(model)
+        opt = start(model)
+        for step in range(first, min(first + part, args.steps)):
+            train(model, opt, step)
+    return model
+
+
+def stall(model):
+    """A rank that is late by more than a stall warning, and one tensor that is late there by more than any hold."""
+    opt = start(model)
+    for step in range(args.steps):
+        last = hvd.rank() == hvd.size() - 1
+        if step == args.steps // 2 and last:
+            time.sleep(5)
+        late = torch.full((3000,), float(step))
+        if not (step % 4 == 3 and last):
+            handle = hvd.allreduce_async(late, name="late", op=hvd.Sum)
+        train(model, opt, step)
+        if step % 4 == 3 and last:
+            time.sleep(0.3)
+            handle = hvd.allreduce_async(late, name="late", op=hvd.Sum)
+        assert torch.equal(hvd.synchronize(handle), late * hvd.size())
+
+
+def shut(model):
+    """Ends while tensors wait for the rest of their step: what becomes of those is Horovod's to say."""
+    opt = start(model)
+    for step in range(args.steps):
+        train(model, opt, step)
+    report(model)
+    try:
+        for name, p in list(model.named_parameters())[:9]:
+            hvd.allreduce_async(p.grad, name="allreduce." + name)
+    except hvd.mpi_ops.HorovodInternalError:
+        pass  # another rank was faster
+    hvd.shutdown()
+    sys.exit()
+
+
+def report(model):
+    digest = hashlib.sha256()
+    for value in model.state_dict().values():
+        digest.update(value.numpy().tobytes())
+    mine = digest.hexdigest()[:16]
+    hashes = hvd.allgather(torch.tensor([list(bytes.fromhex(mine))], dtype=torch.uint8), name="weights_hash")
+    finite = all(torch.isfinite(v).all() for v in model.state_dict().values())
+    if hvd.rank() == 0:
+        print(json.dumps({"weights_hash": mine, "identical": all(torch.equal(row, hashes[0]) for row in hashes), "finite": bool(finite)}), flush=True)
+
+
+torch.set_num_threads(1)
+torch.manual_seed(args.seed)
+if args.way == "process_sets":
+    SETS = sets_of(int(os.environ["OMPI_COMM_WORLD_SIZE"]))
+    hvd.init(process_sets=SETS)
+else:
+    hvd.init()
+model = chain()
+model = globals()[args.way](model) or model
+report(model)
+hvd.shutdown()
