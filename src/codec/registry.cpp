@@ -16,6 +16,9 @@ const std::vector<CodecEntry>& registry() {
       fp16_entry(),
       bf16_entry(),
       threelc_entry(),
+      qsgd_entry(),
+      terngrad_entry(),
+      maxmin_entry(),
   };
   return entries;
 }
