@@ -18,6 +18,8 @@ CodecEntry bf16_entry();
 CodecEntry threelc_entry();
 CodecEntry qsgd_entry();
 CodecEntry terngrad_entry();
+CodecEntry natural_entry();
 CodecEntry maxmin_entry();
+CodecEntry fp8_entry();
 
 }  // namespace crimp

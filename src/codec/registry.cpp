@@ -18,7 +18,9 @@ const std::vector<CodecEntry>& registry() {
       threelc_entry(),
       qsgd_entry(),
       terngrad_entry(),
+      natural_entry(),
       maxmin_entry(),
+      fp8_entry(),
   };
   return entries;
 }

@@ -13,6 +13,8 @@ std::unique_ptr<const ReferenceCodec> make_reference(const std::string& spec) {
       {"3lc", threelc_reference},
       {"qsgd", uniform_reference},
       {"terngrad", uniform_reference},
+      {"natural", natural_reference},
+      {"fp8", fp8_reference},
       {"maxmin", uniform_reference},
   };
   const auto it = references.find(spec.substr(0, spec.find(':')));

@@ -16,7 +16,7 @@ inline std::vector<std::shared_ptr<const Codec>> all_codecs() {
   }
   for (const char* s : {"1", "1.5", "1.75", "1.9999999"})
     for (const char* zero_run : {"0", "1"}) all.push_back(make_codec(std::string("3lc:s=") + s + ",zero_run=" + zero_run));
-  for (const char* spec : {"qsgd:s=1,bucket=128", "qsgd:s=12,bucket=640", "qsgd:s=32767", "terngrad:clip=1", "maxmin:bits=8,block=1024", "maxmin:bits=3,block=128,rounding=nearest"})
+  for (const char* spec : {"qsgd:s=1,bucket=128", "qsgd:s=12,bucket=640", "qsgd:s=32767", "terngrad:clip=1", "maxmin:bits=8,block=1024", "fp8:format=e5m2,block=96", "maxmin:bits=3,block=128,rounding=nearest"})
     all.push_back(make_codec(spec));
   return all;
 }
