@@ -16,5 +16,10 @@ CodecEntry none_entry();
 CodecEntry fp16_entry();
 CodecEntry bf16_entry();
 CodecEntry threelc_entry();
+CodecEntry qsgd_entry();
+CodecEntry terngrad_entry();
+CodecEntry natural_entry();
+CodecEntry maxmin_entry();
+CodecEntry fp8_entry();
 
 }  // namespace crimp

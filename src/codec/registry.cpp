@@ -16,6 +16,11 @@ const std::vector<CodecEntry>& registry() {
       fp16_entry(),
       bf16_entry(),
       threelc_entry(),
+      qsgd_entry(),
+      terngrad_entry(),
+      natural_entry(),
+      maxmin_entry(),
+      fp8_entry(),
   };
   return entries;
 }

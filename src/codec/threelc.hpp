@@ -43,4 +43,9 @@ CRIMP_HD int unpack(std::uint8_t byte, int j) {
   return byte / weight % 3 - 1;
 }
 
+// The base bytes on the host, for codecs that share them. Digits are q + 1, in the elements' order.
+void pack_digits(const std::uint8_t* digits, std::uint64_t count, std::uint8_t* bytes);
+bool legal_base(const std::uint8_t* bytes, std::uint64_t size);  // no byte above 242
+void add_base(const std::uint8_t* bytes, std::uint64_t count, float scale, float* acc);  // of legal bytes
+
 }  // namespace crimp::threelc

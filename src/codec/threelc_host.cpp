@@ -187,6 +187,25 @@ void DecodeTiles(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t count, fl
       acc[at + j * width + i] += dequantize(unpack(bytes[i], static_cast<int>(j)), scale);
 }
 
+void PackDigits(const std::uint8_t* HWY_RESTRICT digits, std::uint64_t count, std::uint8_t* HWY_RESTRICT bytes) {
+  const hn::CappedTag<std::uint8_t, kStripe> d;
+  std::uint64_t at = 0;
+  for (; at + kTile <= count; at += kTile, bytes += kStripe)
+    for (std::size_t lane = 0; lane < kStripe; lane += hn::Lanes(d)) {
+      auto byte = hn::LoadU(d, digits + at + lane);
+      for (std::uint32_t j = 1; j < 5; ++j)
+        byte = hn::Add(hn::Add(byte, hn::Add(byte, byte)), hn::LoadU(d, digits + at + j * kStripe + lane));
+      hn::StoreU(byte, d, bytes + lane);
+    }
+  if (at == count) return;
+  const std::uint32_t width = stripe(at, count);
+  for (std::uint32_t i = 0; i < width; ++i) {
+    int byte = 0;
+    for (std::uint64_t k = at + i, j = 0; j < 5; ++j, k += width) byte = 3 * byte + (k < count ? digits[k] : 1);
+    bytes[i] = static_cast<std::uint8_t>(byte);
+  }
+}
+
 }  // namespace crimp::threelc::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -197,6 +216,13 @@ HWY_EXPORT(Largest);
 HWY_EXPORT(EncodeTiles);
 HWY_EXPORT(DecodeTiles);
 HWY_EXPORT(Highest);
+HWY_EXPORT(PackDigits);
+
+void pack_digits(const std::uint8_t* digits, std::uint64_t count, std::uint8_t* bytes) { HWY_DYNAMIC_DISPATCH(PackDigits)(digits, count, bytes); }
+bool legal_base(const std::uint8_t* bytes, std::uint64_t size) { return HWY_DYNAMIC_DISPATCH(Highest)(bytes, size) < kFirstRun; }
+void add_base(const std::uint8_t* bytes, std::uint64_t count, float scale, float* acc) {
+  HWY_DYNAMIC_DISPATCH(DecodeTiles)(bytes, count, scale, acc);
+}
 
 class ThreeLc final : public Codec {
  public:
@@ -245,9 +271,9 @@ class ThreeLc final : public Codec {
       base = expanded;
     } else {
       if (in.size() != n) return false;
-      if (HWY_DYNAMIC_DISPATCH(Highest)(in.data(), n) >= kFirstRun) return false;
+      if (!legal_base(in.data(), n)) return false;
     }
-    HWY_DYNAMIC_DISPATCH(DecodeTiles)(base, count, scale, acc);
+    add_base(base, count, scale, acc);
     return true;
   }
 

@@ -38,6 +38,9 @@ std::unique_ptr<const ReferenceCodec> make_reference(const std::string& spec);
 std::string parameter(const std::string& spec, const std::string& key);
 
 std::unique_ptr<const ReferenceCodec> cast_reference(const std::string& spec);
+std::unique_ptr<const ReferenceCodec> fp8_reference(const std::string& spec);
+std::unique_ptr<const ReferenceCodec> natural_reference(const std::string& spec);
 std::unique_ptr<const ReferenceCodec> threelc_reference(const std::string& spec);
+std::unique_ptr<const ReferenceCodec> uniform_reference(const std::string& spec);
 
 }  // namespace crimp::test

@@ -41,13 +41,17 @@ TEST_SUITE("error_feedback") {
         CHECK(difference(ranks[2].out, ranks[0].out) == "");
         for (std::size_t i = 0; i < count; ++i) outputs[i] += static_cast<double>(ranks[0].out[i]);
       }
-      double worst = 0;
+      double worst = 0, largest = 0;
       for (std::size_t i = 0; i < count; ++i) {
         double left = outputs[i];
-        for (const auto& r : ranks) left += static_cast<double>(r.residual[i]);
+        for (const auto& r : ranks) {
+          left += static_cast<double>(r.residual[i]);
+          largest = std::max(largest, std::fabs(static_cast<double>(r.residual[i])));
+        }
         worst = std::max(worst, std::fabs(left - inputs[i]));
       }
-      CHECK(worst < 2e-4);  // a hundred float32 roundings of values up to 30
+      // A hundred float32 roundings of values up to 30, or of the residuals where they grow beyond (traits.diverges_with_residual).
+      CHECK(worst < 2e-4 * std::max(1.0, largest / 30));
     }
   }
 

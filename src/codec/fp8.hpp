@@ -1,0 +1,28 @@
+// 8-bit floats, e4m3 and e5m2 (OCP 8-bit Floating Point Specification, revision 1.0), with a power of two per block as in OCP Microscaling
+// Formats, revision 1.0. Constants and scale, shared by host and device. The byte layout is WIRE_FORMAT.md, section 4.15.
+#pragma once
+#include <cstdint>
+
+#include "codec/host_device.hpp"
+
+namespace crimp::fp8 {
+
+struct Format {
+  int mantissa, bias;      // bits; of the exponent
+  int top_exponent;        // of the largest finite value, whose mantissa is 1.75 in both formats
+  std::uint8_t last;       // its code; above are Inf and NaN
+};
+inline constexpr Format kE4m3{3, 7, 8, 0x7e}, kE5m2{2, 15, 15, 0x7b};
+
+inline constexpr float kMaxMagnitude = 0x1p100f;
+inline constexpr std::uint32_t kSmallest = 27;  // exponent field of 2^-100: a block whose largest magnitude is below has scale 0
+inline constexpr std::uint8_t kLastScale = 238;  // 2^111, so that every decoded value is finite
+
+// Scale byte of a block: 2^(byte - 127), or 0 for 0. The largest magnitude divided by it is at most the largest code. `bits`: of the largest magnitude.
+CRIMP_HD std::uint8_t scale_byte(std::uint32_t bits, const Format& f) {
+  if (bits >> 23 < kSmallest) return 0;
+  const std::uint32_t above = (bits & 0x7fffff) > 0x600000;  // mantissa beyond 1.75
+  return static_cast<std::uint8_t>((bits >> 23) + above - static_cast<std::uint32_t>(f.top_exponent));
+}
+
+}  // namespace crimp::fp8
