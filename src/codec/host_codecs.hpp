@@ -16,5 +16,9 @@ CodecEntry none_entry();
 CodecEntry fp16_entry();
 CodecEntry bf16_entry();
 CodecEntry threelc_entry();
+CodecEntry onebit_entry();
+CodecEntry signsgd_entry();
+CodecEntry signum_entry();
+CodecEntry efsignsgd_entry();
 
 }  // namespace crimp

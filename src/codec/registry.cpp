@@ -16,6 +16,10 @@ const std::vector<CodecEntry>& registry() {
       fp16_entry(),
       bf16_entry(),
       threelc_entry(),
+      onebit_entry(),
+      signsgd_entry(),
+      signum_entry(),
+      efsignsgd_entry(),
   };
   return entries;
 }

@@ -121,4 +121,5 @@ TEST_SUITE("golden") {
   TEST_CASE("generated inputs") { check_file("inputs.txt"); }
   TEST_CASE("3lc") { check_file("3lc.txt"); }
   TEST_CASE("casts") { check_file("casts.txt"); }
+  TEST_CASE("signs") { check_file("signs.txt"); }
 }
