@@ -16,9 +16,12 @@ CodecEntry none_entry();
 CodecEntry fp16_entry();
 CodecEntry bf16_entry();
 CodecEntry threelc_entry();
+CodecEntry eightbit_entry();
 CodecEntry onebit_entry();
 CodecEntry signsgd_entry();
 CodecEntry signum_entry();
 CodecEntry efsignsgd_entry();
+CodecEntry inceptionn_entry();
+CodecEntry sketchml_entry();
 
 }  // namespace crimp

@@ -16,10 +16,13 @@ const std::vector<CodecEntry>& registry() {
       fp16_entry(),
       bf16_entry(),
       threelc_entry(),
+      eightbit_entry(),
       onebit_entry(),
       signsgd_entry(),
       signum_entry(),
       efsignsgd_entry(),
+      inceptionn_entry(),
+      sketchml_entry(),
   };
   return entries;
 }

@@ -10,6 +10,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/signs_host.cpp"
 #include <hwy/foreach_target.h>
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "codec/bit_plane-inl.h"
@@ -78,6 +79,8 @@ HWY_INLINE void subtract(const float* values, const float* in, float* out, std::
   for (; i + kLanes <= count; i += kLanes) {
     auto a = hn::LoadU(d, values + i);
     if constexpr (has_in) a = hn::Add(a, hn::LoadU(d, in + i));
+    hwy::Prefetch(values + count + i);  // the next piece, so that its first pass finds it in L2
+    if constexpr (has_in) hwy::Prefetch(in + count + i);
     hn::StoreU(hn::Sub(a, hn::IfThenElse(hn::Lt(a, zero), set, clear)), d, out + i);
   }
   for (; i < count; ++i) {

@@ -39,6 +39,9 @@ std::string parameter(const std::string& spec, const std::string& key);
 
 std::unique_ptr<const ReferenceCodec> cast_reference(const std::string& spec);
 std::unique_ptr<const ReferenceCodec> threelc_reference(const std::string& spec);
+std::unique_ptr<const ReferenceCodec> eightbit_reference(const std::string& spec);
+std::unique_ptr<const ReferenceCodec> inceptionn_reference(const std::string& spec);
 std::unique_ptr<const ReferenceCodec> signs_reference(const std::string& spec);
+std::unique_ptr<const ReferenceCodec> sketchml_reference(const std::string& spec);
 
 }  // namespace crimp::test

@@ -16,6 +16,8 @@ inline std::vector<std::shared_ptr<const Codec>> all_codecs() {
   }
   for (const char* s : {"1", "1.5", "1.75", "1.9999999"})
     for (const char* zero_run : {"0", "1"}) all.push_back(make_codec(std::string("3lc:s=") + s + ",zero_run=" + zero_run));
+  all.push_back(make_codec("inceptionn:log2_bound=-5"));
+  all.push_back(make_codec("sketchml:quantiles=23"));
   all.push_back(make_codec("signum:memory=none"));  // averages need an optimizer's sequence of calls: signs_test.cpp
   return all;
 }

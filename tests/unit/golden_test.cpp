@@ -120,6 +120,9 @@ void check_file(const std::string& name) {
 TEST_SUITE("golden") {
   TEST_CASE("generated inputs") { check_file("inputs.txt"); }
   TEST_CASE("3lc") { check_file("3lc.txt"); }
+  TEST_CASE("8bit") { check_file("8bit.txt"); }
   TEST_CASE("casts") { check_file("casts.txt"); }
+  TEST_CASE("inceptionn") { check_file("inceptionn.txt"); }
   TEST_CASE("signs") { check_file("signs.txt"); }
+  TEST_CASE("sketchml") { check_file("sketchml.txt"); }
 }
