@@ -29,18 +29,22 @@ CRIMP_HD std::uint32_t class_of(float magnitude, const Limits& limits) {
   return (magnitude >= limits.zero) + (magnitude >= limits.byte) + (magnitude >= 1.0f);
 }
 
-// Sign and units to the nearest, at most the largest that the bits hold: off by one unit there, by half a unit elsewhere.
-CRIMP_HD std::uint32_t code_of(float a, float magnitude, float per_unit, std::uint32_t sign_bit) {
-  const auto units = static_cast<std::uint32_t>(static_cast<std::int32_t>(magnitude * per_unit + 0.5f));
-  return (units < sign_bit ? units : sign_bit - 1) | (a < 0.0f ? sign_bit : 0);
+// Units to the nearest, at most the largest that `bits` hold: off by one unit there, by half a unit elsewhere; the sign above them. No branches.
+CRIMP_HD std::uint32_t code_of(float a, float magnitude, float per_unit, std::uint32_t bits) {
+  const float units = magnitude * per_unit + 0.5f, most = static_cast<float>((1 << bits) - 1);
+  return static_cast<std::uint32_t>(static_cast<std::int32_t>(units < most ? units : most)) | std::bit_cast<std::uint32_t>(a) >> 31 << bits;
 }
-CRIMP_HD float value_of(std::uint32_t code, float unit, std::uint32_t sign_bit) {
-  const float magnitude = static_cast<float>(code & (sign_bit - 1)) * unit;
-  return code & sign_bit ? -magnitude : magnitude;
+CRIMP_HD float value_of(std::uint32_t code, float unit, std::uint32_t bits) {
+  const float magnitude = static_cast<float>(static_cast<std::int32_t>(code & ((1u << bits) - 1))) * unit;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | code >> bits << 31);
 }
-CRIMP_HD std::uint32_t byte_code(float a, float magnitude, const Limits& limits) { return code_of(a, magnitude, limits.bytes_per_unit, 0x80); }
-CRIMP_HD std::uint32_t half_code(float a, float magnitude) { return code_of(a, magnitude, 0x1p15f, 0x8000); }
-CRIMP_HD float byte_value(std::uint32_t code, const Limits& limits) { return value_of(code, limits.byte_unit, 0x80); }
-CRIMP_HD float half_value(std::uint32_t code) { return value_of(code, kHalfUnit, 0x8000); }
+CRIMP_HD std::uint32_t byte_code(float a, float magnitude, const Limits& limits) { return code_of(a, magnitude, limits.bytes_per_unit, 7); }
+CRIMP_HD std::uint32_t half_code(float a, float magnitude) { return code_of(a, magnitude, 0x1p15f, 15); }
+
+// What an element of class c decodes to, given the codes that it would have in each.
+CRIMP_HD float decode(std::uint32_t c, std::uint32_t byte, std::uint32_t half, float whole, const Limits& limits) {
+  const auto only = [c](Class of, float value) { return std::bit_cast<std::uint32_t>(value) & (0u - (c == of)); };
+  return std::bit_cast<float>(only(kByte, value_of(byte, limits.byte_unit, 7)) | only(kHalf, value_of(half, kHalfUnit, 15)) | only(kFloat, whole));
+}
 
 }  // namespace crimp::inceptionn

@@ -48,6 +48,7 @@ class Inceptionn final : public Codec {
       floats += static_cast<std::size_t>(std::popcount(h & l));
     }
     if (in.size() != 2 * plane + bytes + 2 * halves + 4 * floats) return false;
+    const Limits limits = limits_;
     Arrays from, of;
     std::memcpy(from.bytes, high + plane, bytes);
     std::memcpy(from.halves, high + plane + bytes, 2 * halves);
@@ -71,7 +72,7 @@ class Inceptionn final : public Codec {
       halves += c == kHalf;
       floats += c == kFloat;
     }
-    for (std::uint64_t i = 0; i < count; ++i) acc[i] += decoded(of.classes[i], of.bytes[i], of.halves[i], of.floats[i]);
+    for (std::uint64_t i = 0; i < count; ++i) acc[i] += decode(of.classes[i], of.bytes[i], of.halves[i], of.floats[i], limits);
     return true;
   }
 
@@ -82,12 +83,13 @@ class Inceptionn final : public Codec {
   template <class A>
   std::size_t encode(const PieceSource& piece, A&& a, std::uint8_t* out) const {
     const std::uint64_t count = piece.count, plane = bit_plane::bytes_of(count);
+    const Limits limits = limits_;  // bytes that are written might be its own, were it not a copy
     Arrays of, to;
     for (std::uint64_t i = 0; i < count; ++i) {
       const float x = a(i), magnitude = std::fabs(x);
-      of.classes[i] = static_cast<std::uint8_t>(class_of(magnitude, limits_));
-      of.bytes[i] = static_cast<std::uint8_t>(byte_code(x, std::min(magnitude, limits_.byte), limits_));
-      of.halves[i] = static_cast<std::uint16_t>(half_code(x, std::min(magnitude, 1.0f)));
+      of.classes[i] = static_cast<std::uint8_t>(class_of(magnitude, limits));
+      of.bytes[i] = static_cast<std::uint8_t>(byte_code(x, magnitude, limits));
+      of.halves[i] = static_cast<std::uint16_t>(half_code(x, magnitude));
       of.floats[i] = x;
     }
     std::memset(of.classes + count, 0, 8);
@@ -117,15 +119,10 @@ class Inceptionn final : public Codec {
     append(to.floats, 4 * floats);
     if (piece.residual_out)
       for (std::uint64_t i = 0; i < count; ++i)
-        piece.residual_out[i] = of.floats[i] - decoded(of.classes[i], of.bytes[i], of.halves[i], of.floats[i]);
+        piece.residual_out[i] = of.floats[i] - decode(of.classes[i], of.bytes[i], of.halves[i], of.floats[i], limits);
     return static_cast<std::size_t>(end - out);
   }
 
-  float decoded(std::uint32_t c, std::uint32_t byte, std::uint32_t half, float whole) const {
-    const float of_byte = c == kByte ? byte_value(byte, limits_) : 0.0f;
-    const float of_half = c == kHalf ? half_value(half) : of_byte;
-    return c == kFloat ? whole : of_half;
-  }
   int bound_exponent_;
   Limits limits_;
 };

@@ -29,7 +29,7 @@ CRIMP_HD std::uint32_t base_of(std::uint32_t largest) { return largest >> 16 > k
 // Grows with a; what is more than 16 octaves below the largest magnitude falls into the innermost bin of its sign.
 CRIMP_HD std::uint32_t bin_of(float a, std::uint32_t base) {
   const std::uint32_t upper = magnitude_bits(a) >> 16, m = upper > base ? upper - base : 0;
-  return a < 0.0f ? kHalf - 1 - m : kHalf + m;
+  return ((kHalf + m) ^ (0u - (a < 0.0f))) & (kBins - 1);  // kHalf - 1 - m where a < 0
 }
 
 // The bucket of a bin of `filled` elements with `below` elements in lower bins: where its middle element belongs.
