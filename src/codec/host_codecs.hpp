@@ -21,5 +21,12 @@ CodecEntry terngrad_entry();
 CodecEntry natural_entry();
 CodecEntry maxmin_entry();
 CodecEntry fp8_entry();
+CodecEntry eightbit_entry();
+CodecEntry onebit_entry();
+CodecEntry signsgd_entry();
+CodecEntry signum_entry();
+CodecEntry efsignsgd_entry();
+CodecEntry inceptionn_entry();
+CodecEntry sketchml_entry();
 
 }  // namespace crimp

@@ -18,7 +18,7 @@ void compensate(const MemoryPolicy& policy, const float* values, const Feedback&
   } else if (policy.kind == MemoryKind::average) {
     const float fresh = 1.0f - policy.momentum;
     for (std::uint64_t i = 0; i < count; ++i) a[i] = policy.momentum * memory.in[i] + fresh * values[i];
-    for (std::uint64_t i = 0; i < count; ++i) memory.out[i] = a[i];
+    for (std::uint64_t i = 0; a != memory.out && i < count; ++i) memory.out[i] = a[i];
   } else {
     for (std::uint64_t i = 0; i < count; ++i) {
       u[i] = policy.momentum * memory.momentum_in[i] + values[i];

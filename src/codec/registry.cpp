@@ -19,8 +19,15 @@ const std::vector<CodecEntry>& registry() {
       qsgd_entry(),
       terngrad_entry(),
       natural_entry(),
+      eightbit_entry(),
+      onebit_entry(),
+      signsgd_entry(),
+      signum_entry(),
+      efsignsgd_entry(),
+      inceptionn_entry(),
       maxmin_entry(),
       fp8_entry(),
+      sketchml_entry(),
   };
   return entries;
 }

@@ -92,7 +92,7 @@ MemoryPolicy SpecValues::memory(const Codec::Traits& traits) const {
   if (values_.contains("momentum") && policy.kind != MemoryKind::momentum && policy.kind != MemoryKind::average)
     fail("momentum", "for memory=momentum and memory=average only");
   if (policy.kind == MemoryKind::residual && traits.diverges_with_residual && !flag("force", false))
-    fail("memory", "none: error feedback of this unbiased codec is known to diverge (GRACE); add force=1 to have it all the same");
+    fail("memory", "one other than residual: error feedback of this codec is known to diverge (GRACE); add force=1 to have it all the same");
   return policy;
 }
 

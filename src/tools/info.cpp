@@ -57,7 +57,7 @@ void print_codecs() {
                 c.traits.fixed_size ? "fixed size: depends on the element count only" : "variable size: depends on the values",
                 c.traits.summable ? ", summable" : "");
     std::printf("  use        %s\n", std::string(c.use).c_str());
-    std::printf("  memory     %s%s\n", name_of(c.traits.memory), c.traits.biased ? " (biased: needs one)" : "");
+    std::printf("  memory     %s%s\n", name_of(c.traits.memory), !c.traits.biased ? "" : c.traits.memory == MemoryKind::none ? " (biased)" : " (biased: needs one)");
     std::printf("  range      |x| <= %g, anything larger goes through MPI\n", static_cast<double>(c.traits.max_magnitude));
     for (const auto& p : c.parameters)
       std::printf("  parameter  %s=%s, legal: %s\n             %s\n", std::string(p.key).c_str(), std::string(p.default_value).c_str(),

@@ -16,6 +16,13 @@ std::unique_ptr<const ReferenceCodec> make_reference(const std::string& spec) {
       {"natural", natural_reference},
       {"fp8", fp8_reference},
       {"maxmin", uniform_reference},
+      {"8bit", eightbit_reference},
+      {"1bit", signs_reference},
+      {"signsgd", signs_reference},
+      {"signum", signs_reference},
+      {"efsignsgd", signs_reference},
+      {"inceptionn", inceptionn_reference},
+      {"sketchml", sketchml_reference},
   };
   const auto it = references.find(spec.substr(0, spec.find(':')));
   if (it == references.end()) throw std::invalid_argument("codec " + spec + " has no reference; add one to tests/support/");

@@ -42,5 +42,9 @@ std::unique_ptr<const ReferenceCodec> fp8_reference(const std::string& spec);
 std::unique_ptr<const ReferenceCodec> natural_reference(const std::string& spec);
 std::unique_ptr<const ReferenceCodec> threelc_reference(const std::string& spec);
 std::unique_ptr<const ReferenceCodec> uniform_reference(const std::string& spec);
+std::unique_ptr<const ReferenceCodec> eightbit_reference(const std::string& spec);
+std::unique_ptr<const ReferenceCodec> inceptionn_reference(const std::string& spec);
+std::unique_ptr<const ReferenceCodec> signs_reference(const std::string& spec);
+std::unique_ptr<const ReferenceCodec> sketchml_reference(const std::string& spec);
 
 }  // namespace crimp::test

@@ -120,10 +120,14 @@ void check_file(const std::string& name) {
 TEST_SUITE("golden") {
   TEST_CASE("generated inputs") { check_file("inputs.txt"); }
   TEST_CASE("3lc") { check_file("3lc.txt"); }
+  TEST_CASE("8bit") { check_file("8bit.txt"); }
   TEST_CASE("casts") { check_file("casts.txt"); }
   TEST_CASE("qsgd") { check_file("qsgd.txt"); }
   TEST_CASE("terngrad") { check_file("terngrad.txt"); }
   TEST_CASE("natural") { check_file("natural.txt"); }
   TEST_CASE("maxmin") { check_file("maxmin.txt"); }
   TEST_CASE("fp8") { check_file("fp8.txt"); }
+  TEST_CASE("inceptionn") { check_file("inceptionn.txt"); }
+  TEST_CASE("signs") { check_file("signs.txt"); }
+  TEST_CASE("sketchml") { check_file("sketchml.txt"); }
 }

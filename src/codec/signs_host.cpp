@@ -1,0 +1,229 @@
+// The 1-bit methods on the host. The first pass over a piece packs the signs and sums the two classes; only a residual needs a second one, from L2.
+#include "codec/signs.hpp"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "codec/host_codecs.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/signs_host.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include "codec/bit_plane-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace crimp::signs::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using Df = hn::CappedTag<float, 16>;
+using bit_plane::HWY_NAMESPACE::load16;
+using bit_plane::HWY_NAMESPACE::store16;
+
+constexpr std::size_t kLanes = hn::MaxLanes(Df()), kVectors = kSumLanes / kLanes;
+
+// sums[0..64): the lanes of the negatives, sums[64..128): of the rest; null: not wanted.
+template <bool has_in, bool has_sums>
+HWY_INLINE void pack(const float* values, const float* in, std::uint64_t count, std::uint8_t* plane, float* sums) {
+  const Df d;
+  const auto zero = hn::Zero(d);
+  hn::Vec<Df> negatives[kVectors], rest[kVectors];
+  for (std::size_t k = 0; k < kVectors; ++k) negatives[k] = rest[k] = zero;
+  // 64 elements from v (+ r) to eight bytes at `to`.
+  const auto stripe = [&](const float* v, const float* r, std::uint8_t* to) HWY_ATTR {
+    for (std::size_t part = 0; part < kSumLanes; part += 16)
+      store16(d, to + part / 8, [&](std::size_t lane) HWY_ATTR {
+        const std::size_t i = part + lane;
+        auto a = hn::LoadU(d, v + i);
+        if constexpr (has_in) a = hn::Add(a, hn::LoadU(d, r + i));
+        const auto negative = hn::Lt(a, zero);
+        if constexpr (has_sums) {
+          const std::size_t k = i / kLanes;
+          negatives[k] = hn::Add(negatives[k], hn::IfThenElseZero(negative, a));
+          rest[k] = hn::Add(rest[k], hn::IfThenZeroElse(negative, a));
+        }
+        return negative;
+      });
+  };
+  std::uint64_t at = 0;
+  for (; at + kSumLanes <= count; at += kSumLanes) stripe(values + at, in + at, plane + at / 8);
+  if (at < count) {  // zeros add nothing and their bits are clear
+    HWY_ALIGN float v[kSumLanes] = {}, r[kSumLanes] = {};
+    std::uint8_t bits[kSumLanes / 8];
+    std::memcpy(v, values + at, (count - at) * sizeof(float));
+    if constexpr (has_in) std::memcpy(r, in + at, (count - at) * sizeof(float));
+    stripe(v, r, bits);
+    std::memcpy(plane + at / 8, bits, bit_plane::bytes_of(count - at));
+  }
+  if constexpr (has_sums)
+    for (std::size_t k = 0; k < kVectors; ++k) {
+      hn::StoreU(negatives[k], d, sums + k * kLanes);
+      hn::StoreU(rest[k], d, sums + kSumLanes + k * kLanes);
+    }
+}
+
+void Pack(const float* values, const float* in, std::uint64_t count, std::uint8_t* plane, float* sums) {
+  if (in && sums) return pack<true, true>(values, in, count, plane, sums);
+  if (in) return pack<true, false>(values, in, count, plane, sums);
+  if (sums) return pack<false, true>(values, values, count, plane, sums);
+  pack<false, false>(values, values, count, plane, sums);
+}
+
+template <bool has_in>
+HWY_INLINE void subtract(const float* values, const float* in, float* out, std::uint64_t count, Levels levels) {
+  const Df d;
+  const auto zero = hn::Zero(d), set = hn::Set(d, -levels.m0), clear = hn::Set(d, levels.m1);
+  std::uint64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    auto a = hn::LoadU(d, values + i);
+    if constexpr (has_in) a = hn::Add(a, hn::LoadU(d, in + i));
+    hwy::Prefetch(values + count + i);  // the next piece, so that its first pass finds it in L2
+    if constexpr (has_in) hwy::Prefetch(in + count + i);
+    hn::StoreU(hn::Sub(a, hn::IfThenElse(hn::Lt(a, zero), set, clear)), d, out + i);
+  }
+  for (; i < count; ++i) {
+    const float a = has_in ? values[i] + in[i] : values[i];
+    out[i] = a - decode(a < 0.0f, levels);
+  }
+}
+
+void Subtract(const float* values, const float* in, float* out, std::uint64_t count, Levels levels) {
+  if (in) return subtract<true>(values, in, out, count, levels);
+  subtract<false>(values, in, out, count, levels);
+}
+
+void AddDecoded(const std::uint8_t* plane, std::uint64_t count, Levels levels, float* acc) {
+  const Df d;
+  const auto set = hn::Set(d, -levels.m0), clear = hn::Set(d, levels.m1);
+  std::uint64_t at = 0;
+  for (; at + 16 <= count; at += 16)
+    for (std::size_t lane = 0; lane < 16; lane += kLanes) {
+      float* const p = acc + at + lane;
+      hn::StoreU(hn::Add(hn::LoadU(d, p), hn::IfThenElse(load16(d, plane + at / 8, lane), set, clear)), d, p);
+    }
+  for (; at < count; ++at) acc[at] += decode(bit_plane::get(plane, at), levels);
+}
+
+void Vote(float* acc, std::uint64_t count, float ranks) {
+  const Df d;
+  const auto zero = hn::Zero(d), up = hn::Set(d, ranks), down = hn::Set(d, -ranks);
+  std::uint64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const auto sum = hn::LoadU(d, acc + i);
+    hn::StoreU(hn::IfThenElse(hn::Lt(sum, zero), down, hn::IfThenElseZero(hn::Gt(sum, zero), up)), d, acc + i);
+  }
+  for (; i < count; ++i) acc[i] = majority(acc[i], ranks);
+}
+
+}  // namespace crimp::signs::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace crimp {
+namespace signs {
+HWY_EXPORT(Pack);
+HWY_EXPORT(Subtract);
+HWY_EXPORT(AddDecoded);
+HWY_EXPORT(Vote);
+
+enum class Scales { none, mean, class_means };  // as many float32 as their number
+
+class Signs final : public Codec {
+ public:
+  Signs(Scales scales, const Traits& traits) : scales_(scales), traits_(traits) {}
+  const Traits& traits() const override { return traits_; }
+  std::size_t piece_bound(std::uint64_t count) const override { return scale_bytes() + bit_plane::bytes_of(count); }
+
+  std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
+    alignas(64) float sums[2 * kSumLanes];
+    std::uint8_t* const plane = bytes + scale_bytes();
+    HWY_DYNAMIC_DISPATCH(Pack)(piece.values, piece.residual_in, piece.count, plane, scales_ == Scales::none ? nullptr : sums);
+    Levels levels{1.0f, 1.0f};
+    if (scales_ != Scales::none) {
+      const float negatives = tree_sum(sums), rest = tree_sum(sums + kSumLanes);
+      const auto count = static_cast<std::uint32_t>(piece.count);
+      levels = scales_ == Scales::mean ? mean_magnitude(negatives, rest, count) : class_means(negatives, rest, set_bits(plane, count), count);
+      std::memcpy(bytes, &levels, scale_bytes());
+    }
+    if (piece.residual_out) HWY_DYNAMIC_DISPATCH(Subtract)(piece.values, piece.residual_in, piece.residual_out, piece.count, levels);
+    return piece_bound(piece.count);
+  }
+
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const override {
+    if (in.size() != piece_bound(count)) return false;
+    const std::uint8_t* const plane = in.data() + scale_bytes();
+    Levels levels{1.0f, 1.0f};
+    std::memcpy(&levels, in.data(), scale_bytes());
+    if (scales_ == Scales::mean) levels.m1 = levels.m0;
+    for (const float m : {levels.m0, levels.m1})
+      if (!(m >= 0.0f && std::isfinite(m))) return false;
+    if (!bit_plane::padded_with_zeros(plane, count)) return false;
+    HWY_DYNAMIC_DISPATCH(AddDecoded)(plane, count, levels, acc);
+    return true;
+  }
+
+  void finish_piece(float* acc, std::uint64_t count, int ranks) const override {
+    if (traits_.votes) HWY_DYNAMIC_DISPATCH(Vote)(acc, count, static_cast<float>(ranks));
+  }
+
+ private:
+  std::size_t scale_bytes() const { return static_cast<std::size_t>(scales_) * sizeof(float); }
+  static std::uint32_t set_bits(const std::uint8_t* plane, std::uint64_t count) {
+    int bits = 0;
+    std::uint64_t at = 0;
+    const std::uint64_t n = bit_plane::bytes_of(count);
+    for (; at + 8 <= n; at += 8) {
+      std::uint64_t word;
+      std::memcpy(&word, plane + at, sizeof word);
+      bits += std::popcount(word);
+    }
+    for (; at < n; ++at) bits += std::popcount(plane[at]);
+    return static_cast<std::uint32_t>(bits);
+  }
+
+  Scales scales_;
+  Traits traits_;
+};
+
+constexpr Codec::Traits kOneBit{"1bit", 9, true, true, MemoryKind::residual, kMaxMagnitude};
+constexpr Codec::Traits kEfSign{"efsignsgd", 12, true, true, MemoryKind::residual, kMaxMagnitude};
+constexpr Codec::Traits voting(const char* name, std::uint8_t wire_id, MemoryKind memory) {
+  return {.name = name, .wire_id = wire_id, .fixed_size = true, .biased = true, .memory = memory, .max_magnitude = kMaxMagnitude, .votes = true,
+          .diverges_with_residual = true};
+}
+constexpr Codec::Traits kSign = voting("signsgd", 10, MemoryKind::none), kSignum = voting("signum", 11, MemoryKind::average);
+
+}  // namespace signs
+
+CodecEntry onebit_entry() {
+  return {{"1bit", "the sign and, per piece, the means of the negatives and of the rest",
+           "d = mean of the negative a of the piece where a < 0, else mean of the others", "1-bit SGD: Seide, Fu, Droppo, Li, Yu, Interspeech 2014",
+           "1.01", "slow networks; dense gradients of one magnitude. Zeros are not kept: sparse gradients suit 3lc better", signs::kOneBit, {}},
+          [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<signs::Signs>(signs::Scales::class_means, signs::kOneBit); }};
+}
+
+CodecEntry signsgd_entry() {
+  return {{"signsgd", "the sign; the result is the majority of the ranks", "d = -1 where a < 0, else +1; result = ranks * sign(sum of d), a tie is 0",
+           "SignSGD with majority vote: Bernstein et al., ICML 2018", "1",
+           "with a learning rate made for it: every element of the averaged result is -1, 0 or +1, whatever the gradient's size", signs::kSign, {}},
+          [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<signs::Signs>(signs::Scales::none, signs::kSign); }};
+}
+
+CodecEntry signum_entry() {
+  return {{"signum", "SignSGD of each rank's running average of its gradients",
+           "m = momentum m + (1 - momentum) g, a = m; d and result as signsgd", "Signum: Bernstein et al., ICML 2018, algorithm 2", "1",
+           "as signsgd, less noisy; the optimizer itself then runs without momentum", signs::kSignum, {}},
+          [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<signs::Signs>(signs::Scales::none, signs::kSignum); }};
+}
+
+CodecEntry efsignsgd_entry() {
+  return {{"efsignsgd", "the sign times the mean magnitude of the piece, with error feedback", "M = mean |a| of a piece, d = -M where a < 0, else M",
+           "EF-SignSGD: Karimireddy, Rebjock, Stich, Jaggi, ICML 2019", "1.003",
+           "slow networks; keeps the gradient's size, so that learning rates need no change", signs::kEfSign, {}},
+          [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<signs::Signs>(signs::Scales::mean, signs::kEfSign); }};
+}
+
+}  // namespace crimp
+#endif
