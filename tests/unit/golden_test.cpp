@@ -121,4 +121,7 @@ TEST_SUITE("golden") {
   TEST_CASE("generated inputs") { check_file("inputs.txt"); }
   TEST_CASE("3lc") { check_file("3lc.txt"); }
   TEST_CASE("casts") { check_file("casts.txt"); }
+  TEST_CASE("sparsifiers") { check_file("sparse.txt"); }
+  TEST_CASE("randomk") { check_file("randomk.txt"); }
+  TEST_CASE("adaq") { check_file("adaq.txt"); }
 }
