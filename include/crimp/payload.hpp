@@ -58,7 +58,7 @@ using Progress = std::function<void()>;
 
 // Floats of scratch that encode_body needs.
 inline std::uint64_t scratch_elements(const Codec& codec, std::uint64_t count, bool feedback) {
-  return !feedback || codec.memory().fused() ? 0 : 2 * count;
+  return !feedback || codec.memory().fused() ? 0 : count;
 }
 // Encodes shape.count() values; feedback has one entry per group or is empty. `place` is that of the chunk's first element. `body` has room
 // for body_bound(), `scratch` for scratch_elements(). Returns the body's bytes.

@@ -28,5 +28,11 @@ CodecEntry signum_entry();
 CodecEntry efsignsgd_entry();
 CodecEntry inceptionn_entry();
 CodecEntry sketchml_entry();
+CodecEntry adaq_entry();
+CodecEntry topk_entry();
+CodecEntry randomk_entry();
+CodecEntry threshold_entry();
+CodecEntry dgc_entry();
+CodecEntry sidco_entry();
 
 }  // namespace crimp

@@ -12,24 +12,28 @@ const char* name_of(MemoryKind kind) {
   return "?";
 }
 
-void compensate(const MemoryPolicy& policy, const float* values, const Feedback& memory, std::uint64_t count, float* a, float* u) {
+void compensate(const MemoryPolicy& policy, const float* values, const Feedback& memory, std::uint64_t count, float* a) {
+  const auto [in, out, momentum_in, momentum_out] = memory;
   if (policy.kind == MemoryKind::residual) {
-    for (std::uint64_t i = 0; i < count; ++i) a[i] = values[i] + policy.decay * memory.in[i];
+    for (std::uint64_t i = 0; i < count; ++i) a[i] = values[i] + policy.decay * in[i];
   } else if (policy.kind == MemoryKind::average) {
     const float fresh = 1.0f - policy.momentum;
-    for (std::uint64_t i = 0; i < count; ++i) a[i] = policy.momentum * memory.in[i] + fresh * values[i];
-    for (std::uint64_t i = 0; a != memory.out && i < count; ++i) memory.out[i] = a[i];
+    for (std::uint64_t i = 0; i < count; ++i) a[i] = policy.momentum * in[i] + fresh * values[i];
+    for (std::uint64_t i = 0; a != out && i < count; ++i) out[i] = a[i];
   } else {
     for (std::uint64_t i = 0; i < count; ++i) {
-      u[i] = policy.momentum * memory.momentum_in[i] + values[i];
-      a[i] = memory.in[i] + u[i];
+      const float u = policy.momentum * momentum_in[i] + values[i];
+      a[i] = in[i] + u;
+      momentum_out[i] = u;
     }
   }
 }
 
-void keep(const MemoryPolicy& policy, const float* a, const float* u, const Feedback& memory, std::uint64_t count) {
+void keep(const MemoryPolicy& policy, const float* a, const Feedback& memory, std::uint64_t count) {
   if (policy.kind != MemoryKind::momentum) return;
-  for (std::uint64_t i = 0; i < count; ++i) memory.momentum_out[i] = memory.out[i] == a[i] ? u[i] : 0.0f;
+  const float* const left = memory.out;
+  float* const u = memory.momentum_out;
+  for (std::uint64_t i = 0; i < count; ++i) u[i] = left[i] == a[i] ? u[i] : 0.0f;
 }
 
 }  // namespace crimp

@@ -6,10 +6,10 @@
 
 namespace crimp {
 
-// a[i] = what is encoded of values[i]; u[i] = the momentum before masking (memory `momentum`, else untouched). Memory `average` is final
-// with this: its new averages go to memory.out, which may be a.
-void compensate(const MemoryPolicy&, const float* values, const Feedback& memory, std::uint64_t count, float* a, float* u);
-// After encoding, where memory.out holds a - decoded: keeps the momentum of what was not sent.
-void keep(const MemoryPolicy&, const float* a, const float* u, const Feedback& memory, std::uint64_t count);
+// a[i] = what is encoded of values[i]. Final with this are the averages of memory `average`, in memory.out, which may be a; of memory `momentum` the new
+// momentum stands in memory.momentum_out, not masked yet.
+void compensate(const MemoryPolicy&, const float* values, const Feedback& memory, std::uint64_t count, float* a);
+// After encoding, where memory.out holds a - decoded: memory `momentum` forgets the momentum of what was sent.
+void keep(const MemoryPolicy&, const float* a, const Feedback& memory, std::uint64_t count);
 
 }  // namespace crimp

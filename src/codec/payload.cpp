@@ -32,11 +32,9 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
     const Feedback memory = e.feedback.empty() ? Feedback{} : e.feedback[g];
     // What is encoded is made first, by the codec's memory: piece by piece, so that it stays in the cache, unless the codec looks at the whole group.
     const bool apart = memory.in && !codec.memory().fused(), whole = codec.traits().selects;
-    const float* const values = e.values + group.offset;
     const bool average = codec.memory().kind == MemoryKind::average;  // is itself what is encoded
-    float* const scratch = apart ? e.scratch + 2 * group.offset : nullptr;
-    float* const compensated = apart && average ? memory.out : scratch;
-    float* const momentum = apart ? scratch + (whole ? group.count : std::min(group.count, kPieceElements)) : nullptr;
+    const float* const values = e.values + group.offset;
+    float* const compensated = !apart ? nullptr : average ? memory.out : e.scratch + group.offset;
     const auto memory_at = [&](std::uint64_t at) {
       const auto moved = [at](auto* plane) { return plane ? plane + at : nullptr; };
       return Feedback{moved(memory.in), moved(memory.out), moved(memory.momentum_in), moved(memory.momentum_out)};
@@ -46,12 +44,12 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
     Place place = e.place;
     place.element += group.offset;
     PieceSource piece{};
-    if (apart && whole) compensate(codec.memory(), values, memory, group.count, compensated, momentum);
+    if (apart && whole) compensate(codec.memory(), values, memory, group.count, compensated);
     if (whole) piece.selection = codec.select(apart ? compensated : values, in, group.count, place);
     for (std::size_t p = e.shape.first_piece(g); p < pieces.size() && pieces[p].group == g; ++p) {
       const std::uint64_t at = pieces[p].offset - group.offset, made = whole || average ? at : 0;
       piece.count = pieces[p].count;
-      if (apart && !whole) compensate(codec.memory(), values + at, memory_at(at), piece.count, compensated + made, momentum);
+      if (apart && !whole) compensate(codec.memory(), values + at, memory_at(at), piece.count, compensated + made);
       piece.values = apart ? compensated + made : values + at;
       piece.residual_in = in ? in + at : nullptr;
       piece.residual_out = out ? out + at : nullptr;
@@ -59,7 +57,7 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
       piece.place.element += at;
       piece.in_group = at;
       const std::size_t bytes = codec.encode_piece(piece, to);
-      if (apart) keep(codec.memory(), compensated + made, momentum + (whole ? at : 0), memory_at(at), piece.count);
+      if (apart) keep(codec.memory(), piece.values, memory_at(at), piece.count);
       if (!codec.traits().fixed_size) {
         const auto length = static_cast<std::uint16_t>(bytes);
         std::memcpy(e.lengths + p * sizeof length, &length, sizeof length);

@@ -28,6 +28,12 @@ const std::vector<CodecEntry>& registry() {
       maxmin_entry(),
       fp8_entry(),
       sketchml_entry(),
+      adaq_entry(),
+      topk_entry(),
+      randomk_entry(),
+      threshold_entry(),
+      dgc_entry(),
+      sidco_entry(),
   };
   return entries;
 }
@@ -50,8 +56,8 @@ std::shared_ptr<const Codec> make_codec(std::string_view spec) {
     if (e.info.name == name) {
       const SpecValues values(spec, e.info);
       const auto codec = e.make(values);
-      codec->memory_ = values.memory(e.info.traits);
-      codec->spec_ = values.canonical();
+      codec->memory_ = values.memory(codec->traits());
+      codec->spec_ = values.canonical(codec->traits());
       return codec;
     }
     names.emplace_back(e.info.name);

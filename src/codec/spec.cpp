@@ -96,7 +96,7 @@ MemoryPolicy SpecValues::memory(const Codec::Traits& traits) const {
   return policy;
 }
 
-std::string SpecValues::canonical() const {
+std::string SpecValues::canonical(const Codec::Traits& traits) const {
   std::string text(info_.name);
   const auto add = [&](std::string_view key, std::string_view value) {
     text += (text.find(':') == text.npos ? ":" : ",") + std::string(key) + "=" + std::string(value);
@@ -109,11 +109,11 @@ std::string SpecValues::canonical() const {
     return status == std::errc() && end == given.data() + given.size() ? spec_number(x) : given;
   };
   for (const auto& p : info_.parameters) add(p.key, value(p.key, p.default_value));
-  const MemoryPolicy policy = memory(info_.traits);
-  if (policy.kind != info_.traits.memory) add("memory", name_of(policy.kind));
+  const MemoryPolicy policy = memory(traits);
+  if (policy.kind != traits.memory) add("memory", name_of(policy.kind));
   if (policy.kind == MemoryKind::residual && policy.decay != 1.0f) add("decay", spec_number(policy.decay));
   if (policy.planes() && policy.kind != MemoryKind::residual) add("momentum", spec_number(policy.momentum));
-  if (policy.kind == MemoryKind::residual && info_.traits.diverges_with_residual) add("force", "1");
+  if (policy.kind == MemoryKind::residual && traits.diverges_with_residual) add("force", "1");
   return text;
 }
 

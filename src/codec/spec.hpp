@@ -20,7 +20,7 @@ class SpecValues {
   std::size_t word(std::string_view key, std::span<const std::string_view> legal, std::size_t default_index) const;
   MemoryPolicy memory(const Codec::Traits&) const;
   // The codec's own parameters and the memory where it is not the codec's default, all values in their shortest form.
-  std::string canonical() const;
+  std::string canonical(const Codec::Traits&) const;
   [[noreturn]] void fail(std::string_view key, std::string_view legal) const;
 
  private:

@@ -23,6 +23,12 @@ std::unique_ptr<const ReferenceCodec> make_reference(const std::string& spec) {
       {"efsignsgd", signs_reference},
       {"inceptionn", inceptionn_reference},
       {"sketchml", sketchml_reference},
+      {"adaq", adaq_reference},
+      {"topk", sparse_reference},
+      {"randomk", randomk_reference},
+      {"threshold", sparse_reference},
+      {"dgc", sparse_reference},
+      {"sidco", sparse_reference},
   };
   const auto it = references.find(spec.substr(0, spec.find(':')));
   if (it == references.end()) throw std::invalid_argument("codec " + spec + " has no reference; add one to tests/support/");

@@ -46,5 +46,8 @@ std::unique_ptr<const ReferenceCodec> eightbit_reference(const std::string& spec
 std::unique_ptr<const ReferenceCodec> inceptionn_reference(const std::string& spec);
 std::unique_ptr<const ReferenceCodec> signs_reference(const std::string& spec);
 std::unique_ptr<const ReferenceCodec> sketchml_reference(const std::string& spec);
+std::unique_ptr<const ReferenceCodec> adaq_reference(const std::string& spec);
+std::unique_ptr<const ReferenceCodec> sparse_reference(const std::string& spec);
+std::unique_ptr<const ReferenceCodec> randomk_reference(const std::string& spec);
 
 }  // namespace crimp::test

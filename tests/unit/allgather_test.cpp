@@ -32,6 +32,7 @@ void check(const Setup& setup, int n, std::uint64_t seed) {
   const std::uint64_t chunks = std::max<std::uint64_t>(1, div_up(setup.count, setup.chunk));
   for (std::uint32_t step = 0; step < 2; ++step) {
     for (auto& r : ranks) r.sequence = step;
+    for (auto& r : model) r.sequence = step;
     run_all(setup, ranks);
     const auto expected = model_all(setup, model);
     for (std::size_t r = 0; r < ranks.size(); ++r) {

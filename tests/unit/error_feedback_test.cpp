@@ -24,6 +24,7 @@ double norm(const std::vector<double>& v) {
 TEST_SUITE("error_feedback") {
   TEST_CASE("decoded sums plus final residuals are the sum of all inputs") {
     for (const auto& codec : all_codecs()) {
+      if (codec->traits().diverges_with_residual) continue;  // residuals grow without bound, and with them what is rounded
       CAPTURE(codec->spec());
       if (codec->traits().votes) continue;  // a majority is no sum
       const std::uint64_t count = 41700;

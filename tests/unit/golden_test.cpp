@@ -130,4 +130,7 @@ TEST_SUITE("golden") {
   TEST_CASE("inceptionn") { check_file("inceptionn.txt"); }
   TEST_CASE("signs") { check_file("signs.txt"); }
   TEST_CASE("sketchml") { check_file("sketchml.txt"); }
+  TEST_CASE("sparsifiers") { check_file("sparse.txt"); }
+  TEST_CASE("randomk") { check_file("randomk.txt"); }
+  TEST_CASE("adaq") { check_file("adaq.txt"); }
 }

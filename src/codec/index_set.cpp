@@ -1,0 +1,54 @@
+#include "codec/index_set.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace crimp::index_set {
+
+Coded encode(const std::uint64_t* bits, std::uint64_t n, std::uint32_t count, std::uint8_t* out) {
+  const std::size_t most = bitmap_bytes(n);
+  std::size_t used = 0;
+  std::uint32_t next = 0, left = count;
+  for (std::uint32_t w = 0; left && used + left < most; ++w)
+    for (std::uint64_t rest = bits[w]; rest && used + left < most; rest &= rest - 1, --left) {
+      const std::uint32_t index = 64 * w + static_cast<std::uint32_t>(__builtin_ctzll(rest));
+      std::uint32_t gap = index - next;
+      for (; gap >= kSkip && used < most; gap -= kSkip * std::min(gap / kSkip, kLongestSkip))
+        out[used++] = static_cast<std::uint8_t>(kSkip - 1 + std::min(gap / kSkip, kLongestSkip));
+      if (used < most) out[used] = static_cast<std::uint8_t>(gap);
+      ++used;
+      next = index + 1;
+    }
+  if (left == 0 && used < most) return {used, static_cast<std::uint16_t>(count)};
+  std::memcpy(out, bits, most);
+  return {most, static_cast<std::uint16_t>(count | kBitmap)};
+}
+
+bool decode(std::span<const std::uint8_t> in, std::uint16_t head, std::uint64_t n, std::uint16_t* indices) {
+  const std::uint32_t count = head & kCountMask;
+  std::uint32_t found = 0;
+  if (head & kBitmap) {
+    if (in.size() != bitmap_bytes(n)) return false;
+    for (std::size_t at = 0; at < in.size(); at += 8) {
+      std::uint64_t rest = 0;
+      std::memcpy(&rest, in.data() + at, std::min<std::size_t>(8, in.size() - at));
+      if (found + static_cast<std::uint32_t>(__builtin_popcountll(rest)) > count) return false;
+      for (; rest; rest &= rest - 1) indices[found++] = static_cast<std::uint16_t>(8 * at + static_cast<std::size_t>(__builtin_ctzll(rest)));
+    }
+    return found == count && indices[found - 1] < n;
+  }
+  if (in.size() < count || in.back() >= kSkip) return false;
+  std::uint32_t next = 0;
+  for (const std::uint8_t b : in) {
+    if (b >= kSkip) {
+      next += (b - (kSkip - 1)) * kSkip;
+      continue;
+    }
+    next += b;
+    if (next >= n || found == count) return false;
+    indices[found++] = static_cast<std::uint16_t>(next++);
+  }
+  return found == count;
+}
+
+}  // namespace crimp::index_set

@@ -1,0 +1,89 @@
+#include "codec/sparse.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "codec/index_set.hpp"
+#include "codec/select.hpp"
+#include "core/convert.hpp"
+
+namespace crimp {
+namespace {
+
+constexpr std::string_view kValueTypes[] = {"f32", "f16"};
+constexpr std::size_t kHead = sizeof(std::uint16_t);
+
+}  // namespace
+
+bool all_finite(const float* values, std::uint64_t count) {
+  std::uint32_t wrong = 0;
+  for (std::uint64_t i = 0; i < count; ++i) wrong += (std::bit_cast<std::uint32_t>(values[i]) & 0x7f800000) == 0x7f800000;
+  return wrong == 0;
+}
+
+SparseCodec::SparseCodec(const Traits& traits, const SpecValues& values) : traits_(traits), value_(values.word("value", kValueTypes, 0) ? Dtype::f16 : Dtype::f32) {
+  if (value_ == Dtype::f16) traits_.max_magnitude = kHalfMagnitude;
+}
+
+CodecParameter SparseCodec::value_parameter() { return {"value", "f32", "f32 or f16", "type of the values sent; what f16 rounds away stays in the memory"}; }
+
+std::size_t SparseCodec::piece_bound(std::uint64_t count) const {
+  return kHead + static_cast<std::size_t>(count) * size_of(value_) + index_set::bitmap_bytes(count);
+}
+
+std::size_t SparseCodec::encode_piece(const PieceSource& piece, std::uint8_t* out) const {
+  select::Picked picked;
+  select::pick(piece, picked);
+  if (picked.count == 0) return 0;
+  const std::size_t value_bytes = picked.count * size_of(value_);
+  if (value_ == Dtype::f16) {
+    // A residual may be beyond float16's range: what the clamp cuts off is kept like what rounding does.
+    alignas(64) float narrowed[kPieceElements];
+    for (std::uint32_t j = 0; j < picked.count; ++j) narrowed[j] = std::clamp(picked.values[j], -kHalfMagnitude, kHalfMagnitude);
+    narrow(value_, narrowed, out + kHead, picked.count);
+    if (piece.residual_out) {
+      widen(value_, out + kHead, narrowed, picked.count);
+      picked.each([&](std::uint32_t j, std::uint32_t i) { piece.residual_out[i] = picked.values[j] - narrowed[j]; });
+    }
+  } else {
+    std::memcpy(out + kHead, picked.values, value_bytes);
+  }
+  const auto [bytes, head] = index_set::encode(picked.bits, piece.count, picked.count, out + kHead + value_bytes);
+  std::memcpy(out, &head, kHead);
+  return kHead + value_bytes + bytes;
+}
+
+bool SparseCodec::decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const {
+  if (in.empty()) return true;
+  std::uint16_t head;
+  if (in.size() < kHead) return false;
+  std::memcpy(&head, in.data(), kHead);
+  const std::uint32_t selected = index_set::count_of(head, count);
+  const std::size_t value_bytes = selected * size_of(value_);
+  if (selected == 0 || in.size() < kHead + value_bytes) return false;
+  alignas(64) std::uint16_t indices[kPieceElements];
+  alignas(64) float values[kPieceElements];
+  if (!index_set::decode(in.subspan(kHead + value_bytes), head, count, indices)) return false;
+  if (value_ == Dtype::f16) {
+    widen(value_, in.data() + kHead, values, selected);
+  } else {
+    std::memcpy(values, in.data() + kHead, value_bytes);
+  }
+  if (!all_finite(values, selected)) return false;
+  for (std::uint32_t j = 0; j < selected; ++j) acc[indices[j]] += values[j];
+  return true;
+}
+
+float sparse_ratio(const SpecValues& values) {
+  const auto ratio = static_cast<float>(values.number("ratio", 0.01));
+  if (!(ratio > 0.0f && ratio <= 1.0f)) values.fail("ratio", "0 < ratio <= 1");
+  return ratio;
+}
+
+CodecParameter ratio_parameter() {
+  return {"ratio", "0.01", "0 < ratio <= 1", "share of a tensor's elements that is sent: max(1, round(ratio * elements)) of its part in a chunk"};
+}
+
+}  // namespace crimp
