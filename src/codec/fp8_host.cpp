@@ -6,6 +6,7 @@
 
 #include "codec/fp8.hpp"
 #include "codec/host_codecs.hpp"
+#include "codec/prefetch.hpp"
 #include "codec/spec.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -126,6 +127,10 @@ HWY_INLINE bool decode(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t cou
     hn::StoreU(hn::Add(hn::LoadU(d, to), hn::Mul(value_of<e4m3>(code), up)), d, to);
   };
   std::uint64_t i = 0;
+  for (; i + 64 <= count; i += 64) {
+    prefetch(bytes + i, kPieceElements);
+    for (std::size_t lane = 0; lane < 64; lane += lanes) add(bytes + i + lane, acc + i + lane);
+  }
   for (; i + lanes <= count; i += lanes) add(bytes + i, acc + i);
   if (i < count) {
     std::uint8_t codes[16] = {};

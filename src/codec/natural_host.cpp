@@ -4,6 +4,7 @@
 #include "codec/dither.hpp"
 #include "codec/host_codecs.hpp"
 #include "codec/natural.hpp"
+#include "codec/prefetch.hpp"
 #include "codec/spec.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -84,6 +85,10 @@ void DecodeAdd(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t count, floa
     hn::StoreU(hn::Add(hn::LoadU(d, to), value_of(hn::PromoteTo(Du(), hn::LoadU(D8(), from)))), d, to);
   };
   std::uint64_t i = 0;
+  for (; i + 64 <= count; i += 64) {
+    prefetch(bytes + i, kPieceElements);
+    for (std::size_t lane = 0; lane < 64; lane += lanes) add(bytes + i + lane, acc + i + lane);
+  }
   for (; i + lanes <= count; i += lanes) add(bytes + i, acc + i);
   if (i == count) return;
   std::uint8_t codes[16] = {};

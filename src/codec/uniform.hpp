@@ -31,6 +31,7 @@ struct Block {
   Grid grid;
   int bits, offset;
   std::uint32_t first_tile;  // index in the piece
+  std::uint32_t ahead = 0;   // elements to read ahead by, where the statistics of the next block would wait for memory
 };
 struct Extent {
   float low, high;

@@ -6,6 +6,7 @@
 #include "codec/bit_pack.hpp"
 #include "codec/dither.hpp"
 #include "codec/host_codecs.hpp"
+#include "codec/prefetch.hpp"
 #include "codec/spec.hpp"
 #include "codec/threelc.hpp"
 #include "codec/uniform.hpp"
@@ -158,6 +159,11 @@ HWY_INLINE void encode_block(const Block& b, const Place& place, std::uint8_t* b
   std::uint64_t at = 0;
   std::uint32_t tile = b.first_tile;
   for (; at + bit_pack::kTile <= b.count; at += bit_pack::kTile, bytes += bit_pack::kLanes * b.bits, ++tile) {
+    if (b.ahead)
+      for (std::size_t line = 0; line < bit_pack::kTile; line += 16) {
+        prefetch(b.values + at + line, b.ahead * sizeof(float));
+        if constexpr (has_in) prefetch(b.in + at + line, b.ahead * sizeof(float));
+      }
     quantize_tile<has_in, has_out, rounding>(b.values + at, b.in + (has_in ? at : 0), b.out + (has_out ? at : 0), b.grid, b.offset, place,
                                                tile, codes);
     pack_tile(codes, bytes);
@@ -187,6 +193,12 @@ void EncodeBlock(const Block& b, const Place& place, Rounding rounding, std::uin
   }
 }
 
+// The same tile of the next piece, of which there are kPieceElements / 8 * bits bytes.
+template <int bits>
+HWY_INLINE void prefetch_tile(const std::uint8_t* bytes) {
+  for (std::size_t at = 0; at < bit_pack::kLanes * bits; at += 64) prefetch(bytes + at, kPieceElements / 8 * bits);
+}
+
 #if HWY_TARGET <= HWY_AVX3
 // Up to 16 levels are looked up in a register: their values are those that arithmetic gives.
 template <int bits>
@@ -194,11 +206,13 @@ HWY_INLINE void add_by_table(const std::uint8_t* HWY_RESTRICT bytes, std::uint64
   alignas(64) float levels[16];
   for (int code = 0; code < 16; ++code) levels[code] = dequantize(code - offset, grid);
   const __m512 table = _mm512_load_ps(levels);
-  for (; tiles > 0; --tiles, bytes += bit_pack::kLanes * bits, acc += bit_pack::kTile)
+  for (; tiles > 0; --tiles, bytes += bit_pack::kLanes * bits, acc += bit_pack::kTile) {
+    prefetch_tile<bits>(bytes);
     packing::unpack_tile<bits>(bytes, [&](std::size_t half, std::size_t, packing::V32 codes) HWY_ATTR {
       float* p = acc + half * bit_pack::kLanes;
       _mm512_storeu_ps(p, _mm512_add_ps(_mm512_loadu_ps(p), _mm512_permutexvar_ps(codes.raw, table)));
     });
+  }
 }
 #endif
 
@@ -211,7 +225,8 @@ HWY_INLINE void add_tiles(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t 
   const Di di;
   const auto base = hn::Set(d, grid.base), step = hn::Set(d, grid.step);
   const auto shift = hn::Set(di, offset);
-  for (; tiles > 0; --tiles, bytes += bit_pack::kLanes * bits, acc += bit_pack::kTile)
+  for (; tiles > 0; --tiles, bytes += bit_pack::kLanes * bits, acc += bit_pack::kTile) {
+    prefetch_tile<bits>(bytes);
     packing::unpack_tile<bits>(bytes, [&](std::size_t half, std::size_t lane, packing::V32 codes) HWY_ATTR {
       float* p = acc + half * bit_pack::kLanes + lane;
       auto q = hn::BitCast(di, codes);
@@ -220,6 +235,7 @@ HWY_INLINE void add_tiles(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t 
       if constexpr (!symmetric) decoded = hn::Add(base, decoded);
       hn::StoreU(hn::Add(hn::LoadU(d, p), decoded), d, p);
     });
+  }
 }
 
 template <int bits>
@@ -380,7 +396,7 @@ class TernGrad final : public Codec {
     const float scale = clipped_peak(HWY_DYNAMIC_DISPATCH(AllMoments)(piece.values, piece.residual_in, piece.count), piece.count, clip_);
     std::memcpy(bytes, &scale, sizeof scale);
     alignas(64) std::uint8_t digits[kPieceElements];  // codes of 8 bits are bytes in the elements' order
-    const Block whole{piece.values, piece.residual_in, piece.residual_out, piece.count, symmetric(scale, 1), 8, 1, 0};
+    const Block whole{piece.values, piece.residual_in, piece.residual_out, piece.count, symmetric(scale, 1), 8, 1, 0, kPieceElements};
     static_assert(kPieceElements % bit_pack::kTile == 0);
     HWY_DYNAMIC_DISPATCH(EncodeBlock)(whole, piece.place, Rounding::symmetric, digits);
     threelc::pack_digits(digits, piece.count, bytes + sizeof scale);
