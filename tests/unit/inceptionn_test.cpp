@@ -103,6 +103,8 @@ TEST_SUITE("inceptionn") {
     CHECK_FALSE(decodes(*codec, {0}, acc));
     CHECK_FALSE(decodes(*codec, {8, 0}, acc));
     CHECK_FALSE(decodes(*codec, {0, 0x80}, acc));
+    CHECK_FALSE(decodes(*codec, {8, 0, 5}, acc));
+    CHECK_FALSE(decodes(*codec, {0, 0x10, 5, 5}, acc));
     CHECK_FALSE(decodes(*codec, {1, 0}, acc));
     CHECK_FALSE(decodes(*codec, {0, 1, 5}, acc));
     CHECK_FALSE(decodes(*codec, {1, 0, 5, 5}, acc));

@@ -146,6 +146,13 @@ TEST_SUITE("signs") {
     float mean;
     std::memcpy(&mean, bytes.data(), sizeof mean);
     CHECK(mean == (0x1p24f + 2.0f) / 192.0f);
+    // Lane 32 meets lane 0 first and lane 31 meets it alone.
+    std::vector<float> apart(64);
+    apart[0] = 0x1p24f;
+    apart[31] = apart[32] = 1.0f;
+    const Bytes lost = encode(*make_codec("efsignsgd"), apart);
+    std::memcpy(&mean, lost.data(), sizeof mean);
+    CHECK(mean == 0x1p18f);
   }
 
   TEST_CASE("sums of the largest values with their residuals stay finite") {
