@@ -35,7 +35,7 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
     const float* in = memory.in;
     float* out = memory.out;
     if (apart) {
-      float* const compensated = e.scratch + group.offset;
+      float* const compensated = e.scratch + e.shape.groups()[first].offset;  // one place for all groups of a run: it stays in the cache
       compensate(codec.memory(), values, memory, group.count, compensated);
       values = compensated;
       in = nullptr;
