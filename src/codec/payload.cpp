@@ -30,27 +30,30 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
   for (std::size_t g = first; g < last; ++g) {
     const Group& group = e.shape.groups()[g];
     const Feedback memory = e.feedback.empty() ? Feedback{} : e.feedback[g];
-    const bool apart = memory.in && !codec.memory().fused();  // what is encoded is made first, by the codec's memory
+    // What is encoded is made first, by the codec's memory: of a whole group where the codec looks at it, in the place of the new residual; else
+    // of one piece. The codec then reads a piece of it that stays in L1.
+    const bool apart = memory.in && !codec.memory().fused(), selects = codec.traits().selects;
+    float* const made = apart ? e.scratch + e.shape.groups()[first].offset : nullptr;
     const float* values = e.values + group.offset;
-    const float* in = memory.in;
-    float* out = memory.out;
-    if (apart) {
-      float* const compensated = e.scratch + e.shape.groups()[first].offset;  // one place for all groups of a run: it stays in the cache
-      compensate(codec.memory(), values, memory, group.count, compensated);
-      values = compensated;
-      in = nullptr;
-      if (codec.memory().kind == MemoryKind::average) out = nullptr;
-    }
     Place place = e.place;
     place.element += group.offset;
     PieceSource piece{};
-    if (codec.traits().selects) piece.selection = codec.select(values, in, group.count, place);
+    if (apart && selects) compensate(codec.memory(), values, memory, group.count, memory.out);
+    if (selects) piece.selection = apart ? codec.select(memory.out, nullptr, group.count, place) : codec.select(values, memory.in, group.count, place);
     for (std::size_t p = e.shape.first_piece(g); p < pieces.size() && pieces[p].group == g; ++p) {
       const std::uint64_t at = pieces[p].offset - group.offset;
-      piece.values = values + at;
-      piece.residual_in = in ? in + at : nullptr;
-      piece.residual_out = out ? out + at : nullptr;
+      const auto part = [&](auto* plane) { return plane ? plane + at : nullptr; };
+      const Feedback here{part(memory.in), part(memory.out), part(memory.momentum_in), part(memory.momentum_out)};
       piece.count = pieces[p].count;
+      if (!apart) {
+        piece.values = values + at;
+        piece.residual_in = here.in;
+      } else {
+        selects ? static_cast<void>(std::memcpy(made, here.out, piece.count * sizeof *made))
+                : compensate(codec.memory(), values + at, here, piece.count, made);
+        piece.values = made;
+      }
+      piece.residual_out = apart && codec.memory().kind == MemoryKind::average ? nullptr : here.out;
       piece.place = place;
       piece.place.element += at;
       piece.in_group = at;
@@ -60,7 +63,7 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
         std::memcpy(e.lengths + p * sizeof length, &length, sizeof length);
       }
       to += bytes;
-      if (apart && memory.momentum_out) keep(codec.memory(), piece.values, {nullptr, piece.residual_out, nullptr, memory.momentum_out + at}, piece.count);
+      if (apart) keep(codec.memory(), made, here, piece.count);
       if (progress) progress();
     }
   }
