@@ -33,6 +33,11 @@ bool decode(std::span<const std::uint8_t> in, std::uint16_t head, std::uint64_t 
       std::uint64_t rest = 0;
       std::memcpy(&rest, in.data() + at, std::min<std::size_t>(8, in.size() - at));
       if (found + static_cast<std::uint32_t>(__builtin_popcountll(rest)) > count) return false;
+      if (rest == ~std::uint64_t{0}) {
+        for (std::uint32_t i = 0; i < 64; ++i) indices[found + i] = static_cast<std::uint16_t>(8 * at + i);
+        found += 64;
+        continue;
+      }
       for (; rest; rest &= rest - 1) indices[found++] = static_cast<std::uint16_t>(8 * at + static_cast<std::size_t>(__builtin_ctzll(rest)));
     }
     return found == count && indices[found - 1] < n;

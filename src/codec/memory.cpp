@@ -1,6 +1,59 @@
 #include "codec/memory.hpp"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/memory.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace crimp::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::CappedTag<float, 16>;
+using D1 = hn::CappedTag<float, 1>;
+
+// work(d, i) for every element, a vector at a time, then one by one. Written out because arrays may be the same: compilers then give up.
+template <class Work>
+HWY_INLINE void each(std::uint64_t count, Work&& work) {
+  const std::uint64_t lanes = hn::Lanes(D());
+  std::uint64_t i = 0;
+  for (; i + lanes <= count; i += lanes) work(D(), i);
+  for (; i < count; ++i) work(D1(), i);
+}
+
+void Compensate(const MemoryPolicy& policy, const float* values, const Feedback& memory, std::uint64_t count, float* a) {
+  const float *in = memory.in, *momentum_in = memory.momentum_in;
+  float *out = memory.out, *momentum_out = memory.momentum_out;
+  const float decay = policy.decay, momentum = policy.momentum, fresh = 1.0f - policy.momentum;
+  if (policy.kind == MemoryKind::residual) {
+    each(count, [=](auto d, std::uint64_t i) HWY_ATTR { hn::StoreU(hn::Add(hn::LoadU(d, values + i), hn::Mul(hn::Set(d, decay), hn::LoadU(d, in + i))), d, a + i); });
+  } else if (policy.kind == MemoryKind::average) {
+    each(count, [=](auto d, std::uint64_t i) HWY_ATTR {
+      const auto m = hn::Add(hn::Mul(hn::Set(d, momentum), hn::LoadU(d, in + i)), hn::Mul(hn::Set(d, fresh), hn::LoadU(d, values + i)));
+      hn::StoreU(m, d, a + i);
+      hn::StoreU(m, d, out + i);
+    });
+  } else {
+    each(count, [=](auto d, std::uint64_t i) HWY_ATTR {
+      const auto u = hn::Add(hn::Mul(hn::Set(d, momentum), hn::LoadU(d, momentum_in + i)), hn::LoadU(d, values + i));
+      hn::StoreU(hn::Add(hn::LoadU(d, in + i), u), d, a + i);
+      hn::StoreU(u, d, momentum_out + i);
+    });
+  }
+}
+
+void Mask(const float* a, const float* left, std::uint64_t count, float* u) {
+  each(count, [=](auto d, std::uint64_t i) HWY_ATTR {
+    hn::StoreU(hn::IfThenElseZero(hn::Eq(hn::LoadU(d, left + i), hn::LoadU(d, a + i)), hn::LoadU(d, u + i)), d, u + i);
+  });
+}
+
+}  // namespace crimp::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace crimp {
+HWY_EXPORT(Compensate);
+HWY_EXPORT(Mask);
 
 const char* name_of(MemoryKind kind) {
   switch (kind) {
@@ -13,27 +66,12 @@ const char* name_of(MemoryKind kind) {
 }
 
 void compensate(const MemoryPolicy& policy, const float* values, const Feedback& memory, std::uint64_t count, float* a) {
-  const auto [in, out, momentum_in, momentum_out] = memory;
-  if (policy.kind == MemoryKind::residual) {
-    for (std::uint64_t i = 0; i < count; ++i) a[i] = values[i] + policy.decay * in[i];
-  } else if (policy.kind == MemoryKind::average) {
-    const float fresh = 1.0f - policy.momentum;
-    for (std::uint64_t i = 0; i < count; ++i) a[i] = policy.momentum * in[i] + fresh * values[i];
-    for (std::uint64_t i = 0; a != out && i < count; ++i) out[i] = a[i];
-  } else {
-    for (std::uint64_t i = 0; i < count; ++i) {
-      const float u = policy.momentum * momentum_in[i] + values[i];
-      a[i] = in[i] + u;
-      momentum_out[i] = u;
-    }
-  }
+  HWY_DYNAMIC_DISPATCH(Compensate)(policy, values, memory, count, a);
 }
 
 void keep(const MemoryPolicy& policy, const float* a, const Feedback& memory, std::uint64_t count) {
-  if (policy.kind != MemoryKind::momentum) return;
-  const float* const left = memory.out;
-  float* const u = memory.momentum_out;
-  for (std::uint64_t i = 0; i < count; ++i) u[i] = left[i] == a[i] ? u[i] : 0.0f;
+  if (policy.kind == MemoryKind::momentum) HWY_DYNAMIC_DISPATCH(Mask)(a, memory.out, count, memory.momentum_out);
 }
 
 }  // namespace crimp
+#endif

@@ -6,7 +6,7 @@
 
 namespace crimp {
 
-// a[i] = what is encoded of values[i]. Final with this are the averages of memory `average`, in memory.out, which may be a; of memory `momentum` the new
+// a[i] = what is encoded of values[i]; a may be memory.out. Final with this are the averages of memory `average`, in memory.out; of memory `momentum` the new
 // momentum stands in memory.momentum_out, not masked yet.
 void compensate(const MemoryPolicy&, const float* values, const Feedback& memory, std::uint64_t count, float* a);
 // After encoding, where memory.out holds a - decoded: memory `momentum` forgets the momentum of what was sent.

@@ -30,39 +30,46 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
   for (std::size_t g = first; g < last; ++g) {
     const Group& group = e.shape.groups()[g];
     const Feedback memory = e.feedback.empty() ? Feedback{} : e.feedback[g];
-    // What is encoded is made first, by the codec's memory: piece by piece, so that it stays in the cache, unless the codec looks at the whole group.
-    const bool apart = memory.in && !codec.memory().fused(), whole = codec.traits().selects;
+    // What is encoded is made first, by the codec's memory: of a whole group where the codec looks at it, in the place of the new residual; else
+    // of one piece. The codec then reads a piece of it that stays in L1.
+    const bool apart = memory.in && !codec.memory().fused(), selects = codec.traits().selects;
     const bool average = codec.memory().kind == MemoryKind::average;  // is itself what is encoded
-    const float* const values = e.values + group.offset;
-    float* const compensated = !apart ? nullptr : average ? memory.out : e.scratch + group.offset;
-    const auto memory_at = [&](std::uint64_t at) {
-      const auto moved = [at](auto* plane) { return plane ? plane + at : nullptr; };
-      return Feedback{moved(memory.in), moved(memory.out), moved(memory.momentum_in), moved(memory.momentum_out)};
-    };
-    const float* const in = apart ? nullptr : memory.in;
-    float* const out = apart && average ? nullptr : memory.out;
+    float* const scratch = apart ? e.scratch + e.shape.groups()[first].offset : nullptr;
+    const float* values = e.values + group.offset;
     Place place = e.place;
     place.element += group.offset;
     PieceSource piece{};
-    if (apart && whole) compensate(codec.memory(), values, memory, group.count, compensated);
-    if (whole) piece.selection = codec.select(apart ? compensated : values, in, group.count, place);
+    if (apart && selects) compensate(codec.memory(), values, memory, group.count, memory.out);
+    if (selects) piece.selection = apart ? codec.select(memory.out, nullptr, group.count, place) : codec.select(values, memory.in, group.count, place);
     for (std::size_t p = e.shape.first_piece(g); p < pieces.size() && pieces[p].group == g; ++p) {
-      const std::uint64_t at = pieces[p].offset - group.offset, made = whole || average ? at : 0;
+      const std::uint64_t at = pieces[p].offset - group.offset;
+      const auto part = [&](auto* plane) { return plane ? plane + at : nullptr; };
+      const Feedback here{part(memory.in), part(memory.out), part(memory.momentum_in), part(memory.momentum_out)};
       piece.count = pieces[p].count;
-      if (apart && !whole) compensate(codec.memory(), values + at, memory_at(at), piece.count, compensated + made);
-      piece.values = apart ? compensated + made : values + at;
-      piece.residual_in = in ? in + at : nullptr;
-      piece.residual_out = out ? out + at : nullptr;
+      if (!apart) {
+        piece.values = values + at;
+        piece.residual_in = here.in;
+      } else {
+        float* const made = average ? here.out : scratch;
+        if (!selects) {
+          compensate(codec.memory(), values + at, here, piece.count, made);
+        } else if (!average) {
+          std::memcpy(made, here.out, piece.count * sizeof *made);
+        }
+        piece.values = made;
+        piece.residual_in = nullptr;
+      }
+      piece.residual_out = apart && average ? nullptr : here.out;
       piece.place = place;
       piece.place.element += at;
       piece.in_group = at;
       const std::size_t bytes = codec.encode_piece(piece, to);
-      if (apart) keep(codec.memory(), piece.values, memory_at(at), piece.count);
       if (!codec.traits().fixed_size) {
         const auto length = static_cast<std::uint16_t>(bytes);
         std::memcpy(e.lengths + p * sizeof length, &length, sizeof length);
       }
       to += bytes;
+      if (apart) keep(codec.memory(), piece.values, here, piece.count);
       if (progress) progress();
     }
   }
@@ -182,6 +189,11 @@ int decode_add(const Codec& codec, const Shape& shape, std::span<const BodyView>
     for (std::size_t p = first; p < last; ++p) {
       float* acc = out + pieces[p].offset;
       const Place here{place.element + pieces[p].offset, place.step, 0};
+      if (p + 1 < last) {  // while this piece is decoded, the next one's lines come
+        for (std::uint32_t i = 0; i < pieces[p + 1].count; i += 16) __builtin_prefetch(out + pieces[p + 1].offset + i, 1);
+        for (const BodyView& body : bodies)
+          for (std::size_t i = 0; i < body.piece(p + 1).size(); i += 64) __builtin_prefetch(body.piece(p + 1).data() + i);
+      }
       if (!accumulate) std::memset(acc, 0, pieces[p].count * sizeof *acc);
       for (std::size_t r = 0; r < bodies.size(); ++r) {
         if (!codec.decode_add_piece(bodies[r].piece(p), pieces[p].count, here, acc)) {

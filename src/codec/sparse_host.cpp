@@ -72,7 +72,17 @@ bool SparseCodec::decode_add_piece(std::span<const std::uint8_t> in, std::uint64
     std::memcpy(values, in.data() + kHead, value_bytes);
   }
   if (!all_finite(values, selected)) return false;
-  for (std::uint32_t j = 0; j < selected; ++j) acc[indices[j]] += values[j];
+  constexpr std::uint32_t kRun = 16;
+  for (std::uint32_t j = 0; j < selected;) {
+    if (j + kRun <= selected && indices[j + kRun - 1] - indices[j] == kRun - 1) {  // neighbours, as a loose threshold selects them
+      float* const to = acc + indices[j];
+      for (std::uint32_t i = 0; i < kRun; ++i) to[i] += values[j + i];
+      j += kRun;
+    } else {
+      acc[indices[j]] += values[j];
+      ++j;
+    }
+  }
   return true;
 }
 

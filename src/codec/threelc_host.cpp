@@ -292,12 +292,12 @@ CodecEntry threelc_entry() {
            "M = s max|a| of a piece, q = +1 where a > M/2, -1 where a < -M/2, else 0, d = M q", "3LC: Lim, Andersen, Kaminsky, MLSys 2019",
            "0.1 to 1.6, about 1 with s = 1", "the default: slow networks, any model; larger s where the network is very slow",
            threelc::ThreeLc::kTraits,
-           {{"s", "1", "1 <= s < 2", "sparsity multiplier: the scale is s * max|a|; larger sends less and later"},
+           {{"s", "1", "0.25 <= s < 2", "sparsity multiplier: the scale is s * max|a|; larger sends less and later, below 1 (not in the paper) more and sooner"},
             {"zero_run", "1", "0 or 1", "0 leaves zero runs uncoded: 1.6 bits a value, always the same size"},
             {"entropy", "0", "0 or 1", "1 codes the bytes once more by fixed prefix codes: about half the size for more work, for networks below about 10 Gbit/s"}}},
           [](const SpecValues& v) -> std::shared_ptr<Codec> {
             const auto s = static_cast<float>(v.number("s", 1.0));
-            if (!(s >= 1.0f && s < 2.0f)) v.fail("s", "1 <= s < 2, as a float32");  // at 2 error feedback no longer contracts
+            if (!(s >= 0.25f && s < 2.0f)) v.fail("s", "0.25 <= s < 2, as a float32");  // at 2 error feedback no longer contracts
             const bool zero_run = v.flag("zero_run", true), entropy = v.flag("entropy", false);
             if (entropy && !zero_run) v.fail("entropy", "0 where zero_run=0");
             return std::make_shared<threelc::ThreeLc>(s, zero_run, entropy);

@@ -155,7 +155,7 @@ class SidcoThreshold {
     for (int i = 0; i < 80; ++i) {
       const long double x = (low + high) / 2;
       long double term = 1, sum = 1;
-      for (int j = 1; j < 2000; ++j) sum += term *= x / (shape + j);
+      for (int j = 1; j < 2000 && term > 1e-22L * sum; ++j) sum += term *= x / (shape + j);
       (sum * std::exp(shape * std::log(x) - x - std::lgamma(shape + 1)) < 1 - rho ? low : high) = x;
     }
     return mean_ / shape * low;

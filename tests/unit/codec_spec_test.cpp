@@ -88,14 +88,14 @@ TEST_SUITE("codec_spec") {
   }
 
   TEST_CASE("an unknown parameter is refused with the legal ones") {
-    has_all(refusal("3lc:sparsity=1"), {"'sparsity=1'", "s (1 <= s < 2)", "zero_run (0 or 1)"});
+    has_all(refusal("3lc:sparsity=1"), {"'sparsity=1'", "s (0.25 <= s < 2)", "zero_run (0 or 1)"});
     has_all(refusal("3lc:s"), {"'s'", "key=value"});
     has_all(refusal("3lc:,s=1"), {"''"});
     has_all(refusal("fp16:s=1"), {"'s=1'", "legal: memory (none, residual, momentum or average)"});
   }
 
   TEST_CASE("an illegal value is refused with its name, itself and what is legal") {
-    for (const char* s : {"2", "0.999", "-1", "nan", "inf", "2.5", "1.9999999999"}) has_all(refusal(std::string("3lc:s=") + s), {"s is '", s, "1 <= s < 2"});
+    for (const char* s : {"2", "0.249", "-1", "nan", "inf", "2.5", "1.9999999999"}) has_all(refusal(std::string("3lc:s=") + s), {"s is '", s, "0.25 <= s < 2"});
     for (const char* s : {"", "one", "1x", " 1", "1e-400"}) has_all(refusal(std::string("3lc:s=") + s), {"s is '", s, "a number"});
     for (const char* z : {"2", "yes", ""}) has_all(refusal(std::string("3lc:zero_run=") + z), {"zero_run is '", z, "0 or 1"});
   }
