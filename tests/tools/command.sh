@@ -50,7 +50,7 @@ run_part() {
     "${dry[@]}" -x LD_PRELOAD=tool.so:libmpi.so.40 -- ./program
 
   expect 2 'not known' 'fp16' '3lc' -- "${dry[@]}" --codec 4lc -- ./program
-  expect 2 'legal is 1 <= s < 2' -- "${dry[@]}" --codec 3lc:s=7 -- ./program
+  expect 2 'legal is 0.25 <= s < 2' -- "${dry[@]}" --codec 3lc:s=7 -- ./program
   expect 2 CRIMP_CHUNK legal -- env CRIMP_CHUNK=seven "${dry[@]}" -- ./program
   expect 0 "CRIMP_CODEK is not a setting.*'CRIMP_CODEC'" -- env CRIMP_CODEK=3lc "${dry[@]}" -- ./program
   expect 2 "behind '--'" -- "${dry[@]}" -np 2 ./program
@@ -70,7 +70,7 @@ info_part() {
   local patterns=()
   for name in $(legal_codecs); do patterns+=("^$name: "); done
   [ ${#patterns[@]} -ge 4 ] || { echo "the error for an unknown codec lists no codecs"; failed=1; }
-  expect 0 "${patterns[@]}" 'parameter  s=1, legal: 1 <= s < 2' -- "$crimp" info --codecs
+  expect 0 "${patterns[@]}" 'parameter  s=1, legal: 0.25 <= s < 2' -- "$crimp" info --codecs
   expect 0 '^CRIMP_CODEC=auto ' '^CRIMP_MIN_COUNT=' 'legal: ' -- "$crimp" info --env
   # shellcheck disable=SC2016  # Markdown
   expect 0 '^\| `CRIMP_CODEC` \| `auto` \|' -- "$crimp" info --env --markdown
