@@ -54,9 +54,9 @@ class Layer(nn.Module):
         return x + 0.1 * self.linear(x).relu()
 
 
-def chain():
+def chain(width=96):
     """0.4 M parameters in 70 tensors, most of one shape, that cost next to nothing to train: for many steps of many runs."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(784, 96), *(Layer(96) for _ in range(33)), nn.Linear(96, 10))
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, width), *(Layer(width) for _ in range(33)), nn.Linear(width, 10))
 
 
 MODELS = {f.__name__: f for f in (cnn, mlp, mlp25, deep, chain)}

@@ -18,6 +18,7 @@ parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--steps", type=int, default=20)
 parser.add_argument("--seed", type=int, default=1)
 parser.add_argument("--way", default="optimizer", help="how gradients are reduced, or what else happens; see the functions below")
+parser.add_argument("--width", type=int, default=96, help="of the net: 33 layers of its square")
 parser.add_argument("--groups", type=int, default=0)
 parser.add_argument("--fp16", action="store_true")
 parser.add_argument("--predivide", type=float, default=1.0)
@@ -154,7 +155,7 @@ def dynamic_sets(model):
 
 def copy_of(model):
     """Without the hooks of an optimizer that is done with."""
-    other = chain()
+    other = chain(args.width)
     other.load_state_dict(model.state_dict())
     return other
 
@@ -223,7 +224,7 @@ if args.way == "process_sets":
     hvd.init(process_sets=SETS)
 else:
     hvd.init()
-model = chain()
+model = chain(args.width)
 model = globals()[args.way](model) or model
 report(model)
 hvd.shutdown()

@@ -32,8 +32,9 @@ VARIATIONS = {
     "cache_0": ("", {"HOROVOD_CACHE_CAPACITY": "0"}),
     "cache_8": ("", {"HOROVOD_CACHE_CAPACITY": "8"}),
     "cache_1024": ("", {"HOROVOD_CACHE_CAPACITY": "1024"}),
-    "autotune": ("", SAMPLES),
-    "autotune_cached": ("", SAMPLES | {"HOROVOD_CACHE_CAPACITY": "1024"}),
+    # 30 MB of gradients: tuned thresholds, from 0 to 64 MiB, decide what shares a buffer.
+    "autotune": ("--width 480", SAMPLES),
+    "autotune_cached": ("--width 480", SAMPLES | {"HOROVOD_CACHE_CAPACITY": "1024"}),
     "timeline": ("", {"HOROVOD_TIMELINE": "{work}/timeline.json"}),
     "process_sets": ("--way process_sets", {}),
     "dynamic_sets": ("--way dynamic_sets", {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}),

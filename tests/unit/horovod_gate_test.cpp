@@ -203,6 +203,10 @@ TEST_SUITE("horovod_gate") {
     for (int i = 0; i < 1000; ++i) net.gate.reduced("allreduce.noname." + std::to_string(i), 1000);
     CHECK(net.gate.groups() == std::vector<std::size_t>{4});
     CHECK(net.pass("ab") == "");
+    net.reduce("ab");
+    net.gate.reduced("allreduce.noname.1000", 1000);  // in the middle of a step
+    CHECK(net.pass("c") == "");
+    CHECK(net.pass("cd") == "cd");
   }
 
   TEST_CASE("a tensor that is no longer cached is waited for, up to the bound") {
@@ -230,6 +234,10 @@ TEST_SUITE("horovod_gate") {
     CHECK(net.pass("cd") == "cd");
     net.reduce("cd");
     CHECK(net.pass("abcd") == "ab");
+    net.reduce("a");
+    net.reduce("a");  // without b
+    CHECK(net.pass("cd") == "");
+    CHECK(net.pass("bcd") == "b");
   }
 
   TEST_CASE("bits in several words and short inputs") {
