@@ -19,7 +19,9 @@ struct AlgorithmEntry {
   // Bytes that run() takes of the arena. Only `count`, `chunk`, `codec`, `layout`, and whether there are memories, count.
   std::uint64_t (*arena_bytes)(const CollectiveCall&, int ranks);
   CollectiveResult (*run)(Transport&, Arena*, Workers&, const CollectiveCall&, Trace*);
-  // Wants CollectiveCall::owner_residuals of this codec.
+  // Sums are encoded: inputs must leave room for them within the codec's range.
+  bool sums_encoded = false;
+  // Wants CollectiveCall::owner_residuals with this codec.
   bool (*owner_memory)(const Codec&) = [](const Codec&) { return false; };
 };
 
@@ -32,5 +34,6 @@ std::string algorithms_for(const Codec&, int ranks);
 
 // The rows; each is defined beside its algorithm.
 AlgorithmEntry allgather_algorithm();
+AlgorithmEntry two_shot_algorithm();
 
 }  // namespace crimp
