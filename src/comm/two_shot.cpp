@@ -249,6 +249,15 @@ AlgorithmEntry two_shot_algorithm() {
       .arena_bytes = [](const CollectiveCall& call, int ranks) { return TwoShot::arena_bytes(call, static_cast<std::size_t>(ranks)); },
       .run = [](Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call,
                 Trace* trace) { return TwoShot(transport, arena, workers, call, trace).run(); },
+      .cost =
+          [](const CostQuery& q) {
+            // The largest shard counts: pieces are not cut.
+            const double n = q.network.ranks, m = q.per_chunk(), piece = kPieceElements;
+            const double shard = std::min(m, static_cast<double>(div_up(static_cast<std::uint64_t>(m), kPieceElements * static_cast<std::uint64_t>(n))) * piece);
+            const double headers = (n - 1) * sizeof(Header), bytes = (n - 1) * shard * q.codec.payload_bytes;
+            const double wire = q.network.alltoall.at(headers) + q.network.alltoall.at(bytes) + q.network.allgather.at(headers) + q.network.allgather.at(bytes);
+            return pipelined(q.chunks(), (m + shard) * q.codec.encode_s + (n * shard + m) * q.codec.decode_s, wire);
+          },
       .sums_encoded = true,
       .owner_memory = [](const Codec& codec) { return codec.memory().kind == MemoryKind::residual && !codec.traits().summable; },
   };
