@@ -17,6 +17,7 @@ namespace crimp {
 
 class Trace;
 class Workers;
+struct Hierarchy;
 
 struct CollectiveCall {
   const float* in;  // count values; may equal out
@@ -28,6 +29,7 @@ struct CollectiveCall {
   std::vector<float*> residuals;  // one per segment, the codec's memory planes behind one another (null where skipped), or empty: no memory
   // Residuals of what this rank re-encodes for all, one per segment as long as the segment (null where skipped), or empty: none.
   std::vector<float*> owner_residuals = {};
+  const Hierarchy* hierarchy = nullptr;  // for Algorithm::hierarchical (src/comm/node.hpp)
   std::uint8_t flags = 0;         // WireFlag: this rank's reasons for sending the call through MPI
   Dtype dtype = Dtype::f32;       // the caller's type, for the header
   std::uint32_t sequence = 0;     // compressed calls on this communicator so far

@@ -38,5 +38,6 @@ std::string algorithms_for(const Codec&, int ranks);
 // The rows; each is defined beside its algorithm.
 AlgorithmEntry allgather_algorithm();
 AlgorithmEntry two_shot_algorithm();
+AlgorithmEntry hierarchical_algorithm();
 
 }  // namespace crimp

@@ -15,6 +15,7 @@ namespace {
 constexpr double kLongEnough = 0.02;
 constexpr std::uint64_t kSizes[] = {64, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 8 << 20};
 constexpr int kRepeats = 3;
+constexpr std::uint64_t kNodeSample = 1 << 18;  // elements
 
 // A payload's size changes as residuals fill: measured anew at these calls with a codec.
 bool due(std::uint64_t call) { return call == 0 || call == 16 || call == 256 || call == 4096; }
@@ -90,7 +91,7 @@ NetworkModel measure_network(Transport& transport, const PlainAllreduce& plain) 
   return model;
 }
 
-CodecCost measure_codec(Transport& transport, const Codec& codec, std::span<const float> sample, Workers& workers) {
+CodecCost time_codec(const Codec& codec, std::span<const float> sample, Workers& workers) {
   std::vector<float> values(sample.begin(), sample.end());
   double largest = magnitude(Dtype::f32, values.data(), values.size());
   if (values.empty() || !(largest > 0 && largest <= codec.traits().max_magnitude)) {
@@ -125,8 +126,14 @@ CodecCost measure_codec(Transport& transport, const Codec& codec, std::span<cons
     view.open(codec, shape, std::span(body).first(bytes));
     noted(all[3], [&] { decode_add(codec, shape, std::span(&view, 1), {0, 0, 0}, out.data(), false, workers); });
   }
-  agree_on_largest(transport, all);
   return {.encode_s = all[1], .decode_s = all[3], .payload_bytes = all[2], .scan_s = all[0]};
+}
+
+CodecCost measure_codec(Transport& transport, const Codec& codec, std::span<const float> sample, Workers& workers) {
+  const CodecCost mine = time_codec(codec, sample, workers);
+  double all[4] = {mine.encode_s, mine.decode_s, mine.payload_bytes, mine.scan_s};
+  agree_on_largest(transport, all);
+  return {.encode_s = all[0], .decode_s = all[1], .payload_bytes = all[2], .scan_s = all[3]};
 }
 
 double predicted(const AlgorithmEntry& entry, const NetworkModel& network, const CodecCost& cost, const ChoiceQuery& query) {
@@ -134,34 +141,83 @@ double predicted(const AlgorithmEntry& entry, const NetworkModel& network, const
   return cost.scan_s * static_cast<double>(query.count) + entry.cost({network, cost, query.count, chunk});
 }
 
-Choice cheapest(const NetworkModel& network, const CodecCost& cost, const ChoiceQuery& query) {
-  Choice best{.why = "cheapest by the model", .plain_s = network.plain.at(static_cast<double>(query.plain_bytes))};
-  bool any = false;
-  for (const auto& entry : algorithms()) {
-    if (!entry.cost || !entry.obstacle(*query.codec, network.ranks).empty()) continue;
-    const double s = predicted(entry, network, cost, query);
-    if (any && s >= best.predicted_s) continue;
-    any = true;
-    best.algorithm = entry.algorithm;
-    best.predicted_s = s;
+HierarchyModel measure_hierarchy(Transport& all, const Hierarchy& h, const PlainAllreduce& plain_between_leaders) {
+  HierarchyModel model;
+  if (h.leaders) model.leaders = measure_network(*h.leaders, plain_between_leaders);
+  model.leaders.ranks = h.nodes;
+  // The leaders agree among themselves already; the others learn it.
+  for (Curve* curve : {&model.leaders.allgather, &model.leaders.alltoall, &model.leaders.plain}) {
+    double points[2 * std::size(kSizes)] = {};
+    for (std::size_t i = 0; i < curve->points().size(); ++i) points[2 * i] = curve->points()[i].bytes, points[2 * i + 1] = curve->points()[i].s;
+    for (std::size_t i = 0; i < std::size(points); i += 8) agree_on_largest(all, std::span(points).subspan(i, std::min<std::size_t>(8, std::size(points) - i)));
+    *curve = {};
+    for (std::size_t i = 0; i < std::size(points) && points[i + 1] > 0; i += 2) curve->add(points[i], points[i + 1]);
   }
+  double ranks = h.node->size();
+  agree_on_largest(all, {&ranks, 1});
+  model.node.ranks = static_cast<int>(ranks);
+  std::vector<float> values(kNodeSample);
+  std::byte* const memory = h.node->memory(node_bytes(kNodeSample, h.node->size()));
+  model.node.barrier_s = agreed_time(all, kRepeats, [&] { h.node->barrier(); });
+  const double took = agreed_time(all, kRepeats, [&] {
+    const float* sums = sum_in_node(*h.node, memory, values.data(), kNodeSample);
+    h.node->barrier();
+    std::copy(sums, sums + kNodeSample, values.data());
+    h.node->barrier();
+  });
+  model.node.byte_s = std::max(0.0, took - 2 * model.node.barrier_s) / (kNodeSample * sizeof(float));
+  return model;
+}
+
+Choice cheapest(const NetworkModel& network, const HierarchyModel* hierarchy, const CodecCost& cost, const ChoiceQuery& query) {
+  Choice best{.why = "cheapest by the model", .plain_s = network.plain.at(static_cast<double>(query.plain_bytes))};
+  bool any = false, predictable = false;
+  const auto consider = [&](const AlgorithmEntry& entry, const NetworkModel& of, double more, bool nodes) {
+    if (!entry.obstacle(*query.codec, of.ranks).empty() || entry.algorithm == Algorithm::hierarchical) return;
+    if (!entry.cost) {
+      if (!any && !nodes) any = true, best.algorithm = entry.algorithm, best.why = "the only one for this codec";
+      return;
+    }
+    const double s = more + predicted(entry, of, cost, query);
+    if (predictable && s >= best.predicted_s) return;
+    any = predictable = true;
+    best.algorithm = nodes ? Algorithm::hierarchical : entry.algorithm;
+    best.inner = entry.algorithm;
+    best.predicted_s = s;
+    best.why = "cheapest by the model";
+  };
+  for (const auto& entry : algorithms()) consider(entry, network, 0, false);
+  if (hierarchy)
+    for (const auto& entry : algorithms())
+      consider(entry, hierarchy->leaders, 4 * static_cast<double>(query.count) * hierarchy->node.byte_s + 3 * hierarchy->node.barrier_s, true);
   // What plain MPI would do as fast is not worth its loss.
-  best.plain = best.predicted_s >= best.plain_s;
+  best.plain = predictable && best.predicted_s >= best.plain_s;
   return best;
 }
 
 Choice Chooser::choose(Transport& transport, Workers& workers, const ChoiceQuery& query, const PlainAllreduce& plain,
                        const std::function<std::vector<float>()>& sample) {
+  const auto can = [&](const AlgorithmEntry& entry, int ranks) {
+    return entry.algorithm != Algorithm::hierarchical && entry.obstacle(*query.codec, ranks).empty();
+  };
+  const auto first = [&](int ranks) {
+    for (const auto& entry : algorithms())
+      if (can(entry, ranks)) return entry.algorithm;
+    throw Error(ErrorCode::codec_unknown, "no algorithm of this build runs the codec " + query.codec->spec());
+  };
+  if (forced_ == "hierarchical" && hierarchy_) return {.algorithm = Algorithm::hierarchical, .why = "CRIMP_ALGORITHM", .inner = first(hierarchy_->nodes)};
   if (forced_ != "auto") {
     const AlgorithmEntry* entry = find_algorithm(forced_);
-    if (entry && entry->obstacle(*query.codec, transport.size()).empty()) return {.algorithm = entry->algorithm, .why = "CRIMP_ALGORITHM"};
-    for (const auto& other : algorithms())
-      if (other.obstacle(*query.codec, transport.size()).empty()) return {.algorithm = other.algorithm, .why = "CRIMP_ALGORITHM cannot run the codec"};
+    if (entry && can(*entry, transport.size())) return {.algorithm = entry->algorithm, .why = "CRIMP_ALGORITHM"};
+    return {.algorithm = first(transport.size()), .why = forced_ == "hierarchical" ? "no nodes of several ranks" : "CRIMP_ALGORITHM cannot run the codec"};
   }
-  if (network_.plain.empty()) network_ = measure_network(transport, plain);
+  if (network_.plain.empty()) {
+    network_ = measure_network(transport, plain);
+    if (hierarchy_) hierarchy_model_ = measure_hierarchy(transport, *hierarchy_, between_leaders_);
+  }
   Measured& codec = codecs_[query.codec];
   if (due(codec.calls++)) codec.cost = measure_codec(transport, *query.codec, sample(), workers);
-  return cheapest(network_, codec.cost, query);
+  return cheapest(network_, hierarchy_ ? &hierarchy_model_ : nullptr, codec.cost, query);
 }
 
 }  // namespace crimp

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/algorithms.hpp"
+#include "comm/node.hpp"
 #include "schedule/cost_model.hpp"
 
 namespace crimp {
@@ -18,7 +19,9 @@ using PlainAllreduce = std::function<void(float* buffer, std::uint64_t count)>;
 void agree_on_largest(Transport&, std::span<double> values);
 // Collective; exchanges of growing size until one takes kLongEnough.
 NetworkModel measure_network(Transport&, const PlainAllreduce&);
-// Collective. `sample` are values of the call, replaced where they are none that the codec takes.
+// This rank's own, on `sample`; values of our own where those are none that the codec takes.
+CodecCost time_codec(const Codec&, std::span<const float> sample, Workers&);
+// Collective. `sample` are values of the call.
 CodecCost measure_codec(Transport&, const Codec&, std::span<const float> sample, Workers&);
 inline constexpr std::uint64_t kSampleElements = 16 * kPieceElements;
 
@@ -27,6 +30,7 @@ struct Choice {
   bool plain = false;  // MPI_Allreduce is predicted to be faster than any
   const char* why = "";
   double predicted_s = 0, plain_s = 0;  // 0: not predicted
+  Algorithm inner = Algorithm::allgather;  // of hierarchical
 };
 
 // One call's part to one codec.
@@ -36,8 +40,16 @@ struct ChoiceQuery {
   std::uint64_t plain_bytes;  // of the same elements in the caller's type
 };
 
+// What a hierarchy costs: its leaders' network, and one rank's work within its node.
+struct HierarchyModel {
+  NetworkModel leaders;
+  NodeModel node;
+};
+// Collective over `all`. hierarchy.inner is not looked at.
+HierarchyModel measure_hierarchy(Transport& all, const Hierarchy&, const PlainAllreduce& plain_between_leaders);
+
 // The cheapest of the algorithms that can run the codec. The same function makes the tables of `crimp model`.
-Choice cheapest(const NetworkModel&, const CodecCost&, const ChoiceQuery&);
+Choice cheapest(const NetworkModel&, const HierarchyModel* hierarchy, const CodecCost&, const ChoiceQuery&);
 // What one algorithm would take.
 double predicted(const AlgorithmEntry&, const NetworkModel&, const CodecCost&, const ChoiceQuery&);
 
@@ -48,7 +60,12 @@ class Chooser {
   explicit Chooser(const std::string& forced) : forced_(forced) {}
   // Collective where something must be measured, which is a function of the calls so far. `sample` gives values of the call on demand.
   Choice choose(Transport&, Workers&, const ChoiceQuery&, const PlainAllreduce&, const std::function<std::vector<float>()>& sample);
-  const NetworkModel& network() const { return network_; }
+  void force(const std::string& algorithm) { forced_ = algorithm; }
+  // Before the first call: the communicator's nodes. Both stay the caller's.
+  void set_hierarchy(const Hierarchy* hierarchy, PlainAllreduce between_leaders) {
+    hierarchy_ = hierarchy;
+    between_leaders_ = std::move(between_leaders);
+  }
 
  private:
   struct Measured {
@@ -57,6 +74,9 @@ class Chooser {
   };
   std::string forced_;
   NetworkModel network_;
+  const Hierarchy* hierarchy_ = nullptr;
+  PlainAllreduce between_leaders_;
+  HierarchyModel hierarchy_model_;
   std::map<const Codec*, Measured> codecs_;
 };
 

@@ -24,6 +24,13 @@ Runtime& Runtime::get() {
   return runtime;
 }
 
+void check_algorithm(const std::string& what, const std::string& name) {
+  std::vector<std::string> names{"auto"};
+  for (const auto& entry : algorithms()) names.emplace_back(entry.name);
+  if (std::find(names.begin(), names.end(), name) == names.end())
+    throw Error(ErrorCode::argument_invalid, what + " is '" + name + "'" + did_you_mean(name, names) + "; legal is: " + joined(names));
+}
+
 void Runtime::read() {
   settings_ = read_settings(environ, complaints_);
   const auto refuse = [&](const std::string& text) { complaints_.push_back({text, true}); };
@@ -53,11 +60,13 @@ void Runtime::read() {
     refuse(e.what());
   }
   if (settings_.algorithm != "auto") {
-    std::vector<std::string> names{"auto"};
-    for (const auto& entry : algorithms()) names.emplace_back(entry.name);
     const AlgorithmEntry* entry = find_algorithm(settings_.algorithm);
     const std::string obstacle = entry && codec_ ? entry->obstacle(*codec_, std::max(2, world_size_)) : "";
-    if (!entry) refuse("CRIMP_ALGORITHM is '" + settings_.algorithm + "'" + did_you_mean(settings_.algorithm, names) + "; legal is: " + joined(names));
+    try {
+      check_algorithm("CRIMP_ALGORITHM", settings_.algorithm);
+    } catch (const Error& e) {
+      refuse(e.what());
+    }
     if (!obstacle.empty())
       refuse("CRIMP_ALGORITHM is '" + settings_.algorithm + "', which cannot run CRIMP_CODEC=" + settings_.codec + ": " + obstacle +
              "; this codec can run " + algorithms_for(*codec_, std::max(2, world_size_)));
@@ -150,6 +159,7 @@ int Runtime::forget(MPI_Comm, int, void* session, void*) {
   std::lock_guard lock(self.mutex_);
   if (self.sessions_.erase(s)) {
     self.report.residuals(s->residuals().bytes());
+    s->release();
     delete s;
   }
   return MPI_SUCCESS;

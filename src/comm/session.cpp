@@ -18,6 +18,20 @@ namespace {
 
 constexpr const char* kOwnerSuffix = "\x01owner";  // of keys of owners' residuals
 
+void sum_plain(MPI_Comm comm, float* buffer, std::uint64_t count) {
+  check_mpi(PMPI_Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(count), MPI_FLOAT, MPI_SUM, comm), "MPI_Allreduce");
+}
+
+// Making communicators inside a call hangs Open MPI 4.1 where several threads call on several communicators in different orders on
+// different ranks; so with MPI_THREAD_MULTIPLE nodes are formed only when asked for.
+bool wants_nodes(MPI_Comm comm, const Settings& settings) {
+  if (settings.algorithm != "auto") return settings.algorithm == "hierarchical";
+  int level = MPI_THREAD_SINGLE, highest = level;
+  PMPI_Query_thread(&level);
+  check_mpi(PMPI_Allreduce(&level, &highest, 1, MPI_INT, MPI_MAX, comm), "MPI_Allreduce");
+  return highest != MPI_THREAD_MULTIPLE;
+}
+
 // Values of the call that its codec sees, for measuring the codec.
 std::vector<float> sample_of(const AllreduceRequest& request, const Layout& part) {
   const auto longest = std::max_element(part.segments.begin(), part.segments.end(), [](const Segment& a, const Segment& b) {
@@ -67,7 +81,27 @@ bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings,
 
 Session::Session(Runtime& runtime, MPI_Comm comm, int rank, int size)
     : runtime_(runtime), comm_(comm), rank_(rank), size_(size), usable_(settings_agree(comm, rank, size, runtime.settings(), runtime.legal())),
-      calls_(runtime.settings().periods), chooser_(runtime.settings().algorithm) {}
+      calls_(runtime.settings().periods), chooser_(runtime.settings().algorithm) {
+  if (!usable_ || !wants_nodes(comm, runtime.settings())) return;
+  node_ = std::make_unique<MpiNode>(comm, rank, runtime.settings().node_size);
+  if (!node_->useful()) {
+    release();
+    return;
+  }
+  if (node_->rank() == 0) {
+    int leader = 0;
+    check_mpi(PMPI_Comm_rank(node_->leaders(), &leader), "MPI_Comm_rank");
+    leaders_ = std::make_unique<MpiTransport>(node_->leaders(), leader, node_->nodes());
+  }
+  hierarchy_ = {node_.get(), leaders_.get(), node_->nodes(), Algorithm::allgather};
+  chooser_.set_hierarchy(&hierarchy_, [comm = node_->leaders()](float* buffer, std::uint64_t count) { sum_plain(comm, buffer, count); });
+}
+
+void Session::release() {
+  if (node_) node_->free();
+  leaders_.reset();
+  node_.reset();
+}
 
 Layout Session::find_layout(const AllreduceRequest& request) {
   if (request.layout) return *request.layout;
@@ -140,6 +174,13 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
     Layout layout;
     CollectiveCall call{};
     Choice choice;
+    Hierarchy hierarchy{};
+    // Whether its sums are encoded by owners that keep what that loses, on this rank.
+    bool owner_memory(const Codec& codec) const {
+      if (call.hierarchy) return call.hierarchy->leaders && entry_of(call.hierarchy->inner).owner_memory(codec);
+      return entry_of(call.algorithm).owner_memory(codec);
+    }
+    bool encodes() const { return !call.hierarchy || call.hierarchy->leaders; }
   };
   std::vector<std::unique_ptr<Part>> parts;
   for (const Codec* codec : codecs) {
@@ -165,12 +206,16 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
     for (const Segment& segment : part->layout.segments) elements += segment.use == Segment::Use::skip ? 0 : segment.count;
     part->choice = chooser_.choose(
         transport, runtime_.workers(), {call.codec, elements, settings.chunk, elements * element},
-        [&](float* buffer, std::uint64_t count) {
-          check_mpi(PMPI_Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(count), MPI_FLOAT, MPI_SUM, comm_), "MPI_Allreduce");
-        },
+        [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); },
         [&] { return sample_of(request, part->layout); });
     call.algorithm = part->choice.algorithm;
-    call.chunk = chunk_elements(settings.chunk, *call.codec, size_, call.algorithm);
+    const bool nodes = call.algorithm == Algorithm::hierarchical;
+    if (nodes) {
+      part->hierarchy = hierarchy_;
+      part->hierarchy.inner = part->choice.inner;
+      call.hierarchy = &part->hierarchy;
+    }
+    call.chunk = chunk_elements(settings.chunk, *call.codec, nodes ? hierarchy_.nodes : size_, nodes ? part->choice.inner : call.algorithm);
     predicted += part->choice.predicted_s;
     plain += part->choice.plain_s;
   }
@@ -208,11 +253,11 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
       CollectiveCall& call = part->call;
       // A rank that joined early (hvd.join) gives zeros in place of tensors; its residuals stay where they are.
       const bool absent = layout.source == Layout::Source::negotiated && all_zero;
-      if (call.codec->memory().kept() && settings.error_feedback && !absent)
+      if (call.codec->memory().kept() && settings.error_feedback && (!absent || call.hierarchy) && part->encodes())
         for (const Segment& segment : part->layout.segments)
           call.residuals.push_back(segment.use == Segment::Use::skip ? nullptr : residuals_.find(segment.key, segment.count * static_cast<std::uint64_t>(call.codec->memory().planes())));
       // As long as the tensor, though a rank owns a share of it: shares move when tensors are merged otherwise. Untouched pages cost nothing.
-      if (layout.known() && settings.error_feedback && entry_of(call.algorithm).owner_memory(*call.codec))
+      if (layout.known() && settings.error_feedback && part->owner_memory(*call.codec))
         for (const Segment& segment : part->layout.segments)
           call.owner_residuals.push_back(segment.use == Segment::Use::skip ? nullptr : residuals_.find(segment.key + kOwnerSuffix, segment.count));
       bytes += arena_bytes(call, size_);

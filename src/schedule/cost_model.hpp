@@ -13,10 +13,12 @@ class Curve {
   double at(double bytes) const;
   bool empty() const { return points_.empty(); }
 
- private:
   struct Point {
     double bytes, s;
   };
+  const std::vector<Point>& points() const { return points_; }
+
+ private:
   std::vector<Point> points_;
 };
 

@@ -1,4 +1,4 @@
-// crimp run | check | info | bench codec | bench allreduce
+// crimp run | check | info | bench codec | bench allreduce | model
 #include <cstdio>
 
 #include "commands.hpp"
@@ -30,6 +30,7 @@ constexpr Command kCommands[] = {
     {"info", "this build, its codecs and its settings", info},
     {"bench codec", "speed, size and error of codecs on this machine", bench_codec},
     {"bench allreduce", "MPI_Allreduce with and without Crimp, under mpirun or crimp run", bench_allreduce},
+    {"model", "what each algorithm would take on larger and faster networks, by the chooser's cost functions", model},
 };
 
 void usage(std::FILE* to) {
