@@ -40,6 +40,19 @@ double agreed_time(Transport& transport, int repeats, Work work) {
   return best;
 }
 
+// True where `work` threw on no rank.
+template <class Work>
+bool agreed_success(Transport& transport, Work work) {
+  double failed = 0;
+  try {
+    work();
+  } catch (const std::exception&) {
+    failed = 1;
+  }
+  agree_on_largest(transport, {&failed, 1});
+  return failed == 0;
+}
+
 template <class Exchange>
 void fill(Curve& curve, Transport& transport, Exchange exchange) {
   exchange(kSizes[0]);  // connections are made at their first use
@@ -72,7 +85,12 @@ NetworkModel measure_network(Transport& transport, const PlainAllreduce& plain) 
   model.ranks = transport.size();
   const auto n = static_cast<std::uint64_t>(transport.size()), others = std::max<std::uint64_t>(1, n - 1);
   const std::uint64_t most = n * round_up(div_up(std::end(kSizes)[-1], others), kPayloadAlign);
-  std::vector<std::uint8_t> send(most), receive(most);
+  std::vector<std::uint8_t> send, receive;
+  const bool had = agreed_success(transport, [&] {
+    send.resize(most);
+    receive.resize(most);
+  });
+  if (!had) throw Error(ErrorCode::out_of_memory, std::to_string(2 * most) + " bytes for measuring the network were not given to every rank");
   const auto part = [&](std::uint64_t bytes) { return round_up(div_up(bytes, others), kPayloadAlign); };
   fill(model.allgather, transport, [&](std::uint64_t bytes) {
     transport.wait(transport.start_allgather(send.data(), receive.data(), part(bytes)));
@@ -141,7 +159,7 @@ double predicted(const AlgorithmEntry& entry, const NetworkModel& network, const
   return cost.scan_s * static_cast<double>(query.count) + entry.cost({network, cost, query.count, chunk});
 }
 
-HierarchyModel measure_hierarchy(Transport& all, const Hierarchy& h, const PlainAllreduce& plain_between_leaders) {
+std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy& h, const PlainAllreduce& plain_between_leaders) {
   HierarchyModel model;
   if (h.leaders) model.leaders = measure_network(*h.leaders, plain_between_leaders);
   model.leaders.ranks = h.nodes;
@@ -156,8 +174,13 @@ HierarchyModel measure_hierarchy(Transport& all, const Hierarchy& h, const Plain
   double ranks = h.node->size();
   agree_on_largest(all, {&ranks, 1});
   model.node.ranks = static_cast<int>(ranks);
-  std::vector<float> values(kNodeSample);
-  std::byte* const memory = h.node->memory(node_bytes(kNodeSample, h.node->size()));
+  std::vector<float> values;
+  std::byte* memory = nullptr;
+  const bool had = agreed_success(all, [&] {
+    memory = h.node->memory(node_bytes(kNodeSample, h.node->size()));
+    values.resize(kNodeSample);
+  });
+  if (!had) return {};
   model.node.barrier_s = agreed_time(all, kRepeats, [&] { h.node->barrier(); });
   const double took = agreed_time(all, kRepeats, [&] {
     const float* sums = sum_in_node(*h.node, memory, values.data(), kNodeSample);
@@ -214,10 +237,11 @@ Choice Chooser::choose(Transport& transport, Workers& workers, const ChoiceQuery
   if (network_.plain.empty()) {
     network_ = measure_network(transport, plain);
     if (hierarchy_) hierarchy_model_ = measure_hierarchy(transport, *hierarchy_, between_leaders_);
+    if (!hierarchy_model_) hierarchy_ = nullptr;
   }
   Measured& codec = codecs_[query.codec];
   if (due(codec.calls++)) codec.cost = measure_codec(transport, *query.codec, sample(), workers);
-  return cheapest(network_, hierarchy_ ? &hierarchy_model_ : nullptr, codec.cost, query);
+  return cheapest(network_, hierarchy_ ? &*hierarchy_model_ : nullptr, codec.cost, query);
 }
 
 }  // namespace crimp

@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,8 +46,8 @@ struct HierarchyModel {
   NetworkModel leaders;
   NodeModel node;
 };
-// Collective over `all`. hierarchy.inner is not looked at.
-HierarchyModel measure_hierarchy(Transport& all, const Hierarchy&, const PlainAllreduce& plain_between_leaders);
+// Collective over `all`. hierarchy.inner is not looked at. Empty on all ranks where a node has no memory to share.
+std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy&, const PlainAllreduce& plain_between_leaders);
 
 // The cheapest of the algorithms that can run the codec. The same function makes the tables of `crimp model`.
 Choice cheapest(const NetworkModel&, const HierarchyModel* hierarchy, const CodecCost&, const ChoiceQuery&);
@@ -76,7 +77,7 @@ class Chooser {
   NetworkModel network_;
   const Hierarchy* hierarchy_ = nullptr;
   PlainAllreduce between_leaders_;
-  HierarchyModel hierarchy_model_;
+  std::optional<HierarchyModel> hierarchy_model_;
   std::map<const Codec*, Measured> codecs_;
 };
 

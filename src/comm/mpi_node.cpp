@@ -1,5 +1,6 @@
 #include "comm/mpi_node.hpp"
 
+#include <atomic>
 #include <new>
 
 #include "crimp/error.hpp"
@@ -36,14 +37,12 @@ std::byte* MpiNode::allocate(std::uint64_t bytes, MPI_Win* window) {
   MPI_Aint size = 0;
   int unit = 1;
   check_mpi(PMPI_Win_shared_query(*window, 0, &size, &unit, &base), "MPI_Win_shared_query");
-  check_mpi(PMPI_Win_lock_all(MPI_MODE_NOCHECK, *window), "MPI_Win_lock_all");  // for MPI_Win_sync
   return static_cast<std::byte*>(base);
 }
 
 std::byte* MpiNode::memory(std::uint64_t bytes) {
   if (bytes <= bytes_) return memory_;
   if (window_ != MPI_WIN_NULL) {
-    check_mpi(PMPI_Win_unlock_all(window_), "MPI_Win_unlock_all");
     check_mpi(PMPI_Win_free(&window_), "MPI_Win_free");
     bytes_ = 0;
   }
@@ -52,17 +51,16 @@ std::byte* MpiNode::memory(std::uint64_t bytes) {
   return memory_;
 }
 
+// Memory of one machine needs no MPI_Win_sync, which would need an epoch that stays open.
 void MpiNode::barrier() {
-  for (const MPI_Win window : {notes_window_, window_})
-    if (window != MPI_WIN_NULL) check_mpi(PMPI_Win_sync(window), "MPI_Win_sync");
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   check_mpi(PMPI_Barrier(comm_), "MPI_Barrier");
-  for (const MPI_Win window : {notes_window_, window_})
-    if (window != MPI_WIN_NULL) check_mpi(PMPI_Win_sync(window), "MPI_Win_sync");
+  std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 void MpiNode::free() {
   for (MPI_Win* window : {&window_, &notes_window_})
-    if (*window != MPI_WIN_NULL) PMPI_Win_unlock_all(*window), PMPI_Win_free(window);
+    if (*window != MPI_WIN_NULL) PMPI_Win_free(window);
   for (MPI_Comm* comm : {&leaders_, &comm_})
     if (*comm != MPI_COMM_NULL) PMPI_Comm_free(comm);
 }
