@@ -65,9 +65,9 @@ CollectiveResult run(Transport&, Arena* arena, Workers& workers, const Collectiv
     CollectiveCall between = call;
     between.algorithm = h.inner;
     between.in = between.out = sums;
-    between.flags = flags;
     // The other nodes must not wait for this one: a call number that is none makes all leaders see the disagreement.
-    if (!same) between.sequence ^= 0x80000000u;
+    if (!same) flags |= kFlagNoMemory, between.sequence ^= 0x80000000u;
+    between.flags = flags;
     try {
       CollectiveResult inner = allreduce_compressed(*h.leaders, flags ? nullptr : arena, workers, between, trace);
       inner.encode_s += result.encode_s;
