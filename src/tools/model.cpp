@@ -13,7 +13,7 @@
 namespace crimp::tools {
 namespace {
 
-std::string milliseconds(double s) { return fmt::format(s < 1e-3 ? "{:.3f}" : s < 0.1 ? "{:.2f}" : "{:.0f}", 1e3 * s); }
+std::string milliseconds(double s) { return fmt::format("{:.{}f}", 1e3 * s, s < 1e-3 ? 3 : s < 0.1 ? 2 : 0); }
 
 }  // namespace
 
