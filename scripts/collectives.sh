@@ -13,6 +13,8 @@ results=${1:-$build/collectives}
 crimp=$build/bin/crimp
 network=$root/scripts/network.sh
 mkdir -p "$results"
+# A network of its own, so that one made by hand stays as it is.
+export NETNS_PREFIX=${NETNS_PREFIX:-crimpcoll} NETNS_SUBNET=${NETNS_SUBNET:-10.91.0}
 trap '"$network" down' EXIT
 
 codecs=()
