@@ -94,6 +94,18 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
   });
 }
 
+int crimp_set_algorithm(MPI_Comm comm, const char* name) {
+  return guard(comm, [&] {
+    Runtime& runtime = Runtime::get();
+    if (!runtime.started()) runtime.start(false);
+    check_algorithm("the argument of crimp_set_algorithm", name ? name : "");
+    Pass why = Pass::off;
+    if (comm == MPI_COMM_NULL) throw Error(ErrorCode::argument_invalid, "crimp_set_algorithm was given MPI_COMM_NULL");
+    if (Session* session = runtime.session(comm, &why)) session->force(name);
+    return MPI_SUCCESS;
+  });
+}
+
 int crimp_datatype(crimp_dtype dtype, MPI_Datatype* type, MPI_Op* sum) {
   return guard(MPI_COMM_WORLD, [&] {
     const Handles h = handles(dtype);

@@ -177,7 +177,7 @@ train() {  # TRAIN.PY-OPTIONS...; uses np, crimp, report, algorithm, variables
     -x HOROVOD_CONTROLLER=mpi -x HOROVOD_CPU_OPERATIONS=MPI -x OMP_NUM_THREADS=1)
   [ "$algorithm" != 0 ] || options=("${options[@]:6}")
   if [ -n "$crimp" ]; then
-    options+=(-x "LD_PRELOAD=$library" -x "CRIMP_CODEC=$crimp")
+    options+=(-x "LD_PRELOAD=$library" -x "CRIMP_CODEC=$crimp" -x "CRIMP_ALGORITHM=${CRIMP_ALGORITHM:-allgather}")
     [ -z "$report" ] || options+=(-x "CRIMP_REPORT=$report")
   fi
   options+=("${variables[@]}" "$venv/bin/python" -B "$root/tests/horovod/train.py")

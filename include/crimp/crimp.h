@@ -36,6 +36,10 @@ CRIMP_API int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count
  * MPI_Init. */
 CRIMP_API int crimp_datatype(crimp_dtype dtype, MPI_Datatype* type, MPI_Op* sum);
 
+/* Makes later calls on `comm` take this algorithm, as CRIMP_ALGORITHM does for all communicators: "allgather", "two_shot", ... or "auto".
+ * Collective: every rank of `comm` gives the same name between the same calls. An unknown name is an error that lists the legal ones. */
+CRIMP_API int crimp_set_algorithm(MPI_Comm comm, const char* name);
+
 /* "0.1.0". Callable at any time. */
 CRIMP_API const char* crimp_version(void);
 

@@ -8,10 +8,12 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "comm/algorithms.hpp"
 #include "comm/mpi_transport.hpp"
 #include "comm/session.hpp"
 #include "core/fault.hpp"
 #include "core/log.hpp"
+#include "core/nearest.hpp"
 #include "crimp/error.hpp"
 #include "crimp/types.hpp"
 
@@ -22,6 +24,13 @@ namespace crimp {
 Runtime& Runtime::get() {
   static auto& runtime = *new Runtime;
   return runtime;
+}
+
+void check_algorithm(const std::string& what, const std::string& name) {
+  std::vector<std::string> names{"auto"};
+  for (const auto& entry : algorithms()) names.emplace_back(entry.name);
+  if (std::find(names.begin(), names.end(), name) == names.end())
+    throw Error(ErrorCode::argument_invalid, what + " is '" + name + "'" + did_you_mean(name, names) + "; legal is: " + joined(names));
 }
 
 void Runtime::read() {
@@ -51,6 +60,18 @@ void Runtime::read() {
     for (const auto& rule : rules_.all()) rule_codecs_.push_back(rule.codec == "none" ? nullptr : make_codec(rule.codec));
   } catch (const Error& e) {
     refuse(e.what());
+  }
+  if (settings_.algorithm != "auto") {
+    const AlgorithmEntry* entry = find_algorithm(settings_.algorithm);
+    const std::string obstacle = entry && codec_ ? entry->obstacle(*codec_, std::max(2, world_size_)) : "";
+    try {
+      check_algorithm("CRIMP_ALGORITHM", settings_.algorithm);
+    } catch (const Error& e) {
+      refuse(e.what());
+    }
+    if (!obstacle.empty())
+      refuse("CRIMP_ALGORITHM is '" + settings_.algorithm + "', which cannot run CRIMP_CODEC=" + settings_.codec + ": " + obstacle +
+             "; this codec can run " + algorithms_for(*codec_, std::max(2, world_size_)));
   }
   for (const auto& c : complaints_)
     if (c.illegal) illegal_rank_ = world_rank_;
@@ -183,6 +204,7 @@ int Runtime::forget(MPI_Comm, int, void* session, void*) {
   std::lock_guard lock(self.mutex_);
   if (self.sessions_.erase(s)) {
     self.report.residuals(s->residuals().bytes());
+    s->release();
     delete s;
   }
   return MPI_SUCCESS;

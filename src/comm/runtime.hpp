@@ -21,6 +21,10 @@
 namespace crimp {
 
 class Session;
+
+// Throws Error{argument_invalid} that begins with `what` and lists the legal names, unless `name` is one.
+void check_algorithm(const std::string& what, const std::string& name);
+
 using AllreduceFn = int (*)(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm);
 
 class Runtime {

@@ -5,8 +5,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
+#include "comm/chooser.hpp"
+#include "comm/mpi_node.hpp"
 #include "core/report.hpp"
 #include "crimp/codec.hpp"
 #include "crimp/backend.hpp"
@@ -39,6 +42,10 @@ class Session {
   bool allreduce(const AllreduceRequest&, Pass* why);
 
   const ResidualStore& residuals() const { return residuals_; }
+  // As CRIMP_ALGORITHM; a legal name. Equal on all ranks between the same calls.
+  void force(const std::string& algorithm) { chooser_.force(algorithm); }
+  // Collective over the communicator, when it is freed.
+  void release();
 
  private:
   Layout find_layout(const AllreduceRequest&);
@@ -53,6 +60,10 @@ class Session {
   std::uint32_t sequence_ = 0;
   bool told_unknown_ = false;
   CallSequence calls_;
+  Chooser chooser_;
+  std::unique_ptr<MpiNode> node_;          // null: no hierarchy
+  std::unique_ptr<MpiTransport> leaders_;  // null on ranks that do not lead
+  Hierarchy hierarchy_{};
   ResidualStore residuals_;
   Arena arena_;
 };

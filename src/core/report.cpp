@@ -71,12 +71,16 @@ void Report::Sum::add(const CallRecord& r) {
   wire += r.wire_s;
   decode += r.decode_s;
   total += r.total_s;
+  predicted += r.predicted_s;
+  plain += r.plain_s;
 }
 
 void Report::compressed(const CallRecord& r) {
   std::lock_guard lock(mutex_);
   all_.add(r);
   by_codec_[r.codec].add(r);
+  by_algorithm_[r.algorithm].add(r);
+  ++reasons_[r.algorithm][r.why];
   by_layout_[r.layout].add(r);
   by_size_[static_cast<int>(std::bit_width(r.bytes_in)) - 1].add(r);
 }
@@ -109,8 +113,10 @@ std::string Report::summary() const {
     std::string codecs;
     for (const auto& [codec, sum] : by_codec_)
       codecs += (codecs.empty() ? "" : ", ") + fmt::format("{} with {}", sum.calls, codec);
-    text = fmt::format("{} calls compressed ({}): {} in, {} sent per rank ({:.1f}x less), in {:.2f} s (encode {:.2f}, wire {:.2f}, decode {:.2f})",
-                       all_.calls, codecs, bytes_text(all_.bytes_in), bytes_text(all_.sent),
+    std::string how;
+    for (const auto& [algorithm, sum] : by_algorithm_) how += fmt::format("{}{} by {}", how.empty() ? "" : ", ", sum.calls, algorithm);
+    text = fmt::format("{} calls compressed ({}; {}): {} in, {} sent per rank ({:.1f}x less), in {:.2f} s (encode {:.2f}, wire {:.2f}, decode {:.2f})",
+                       all_.calls, codecs, how, bytes_text(all_.bytes_in), bytes_text(all_.sent),
                        static_cast<double>(all_.bytes_in) / static_cast<double>(std::max<std::uint64_t>(all_.sent, 1)), all_.total,
                        all_.encode, all_.wire, all_.decode);
   }
@@ -141,6 +147,11 @@ std::string Report::json() const {
   };
   json out = sum(all_);
   for (const auto& [codec, s] : by_codec_) out["codecs"][codec] = sum(s);
+  for (const auto& [algorithm, s] : by_algorithm_) {
+    json& to = out["algorithms"][algorithm] = sum(s);
+    to["why"] = reasons_.at(algorithm);
+    if (s.predicted > 0) to["predicted_s"] = s.predicted, to["plain_predicted_s"] = s.plain;
+  }
   for (const auto& [layout, s] : by_layout_) out["layouts"][layout] = sum(s);
   for (const auto& [log2, s] : by_size_) out["size_classes"][std::to_string(std::uint64_t{1} << log2)] = sum(s);
   out["passed_through"] = object(passes_, kNames);

@@ -1,12 +1,14 @@
 // crimp bench allreduce: MPI_Allreduce through Crimp beside plain MPI, call by call in the same run, so that noise hits both alike.
 #include <mpi.h>
 
+#include <cinttypes>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 
+#include "comm/algorithms.hpp"
 #include "commands.hpp"
 #include "core/convert.hpp"
 #include "crimp/backend.hpp"
@@ -35,7 +37,7 @@ struct Setup {
   std::uint64_t min = 4096, max = std::uint64_t{16} << 20, factor = 4;
   int iterations = 20, warm_up = 12;
   double seconds = 5;
-  bool plain_algorithms = false, named = false;
+  bool plain_algorithms = false, algorithms = false, named = false;
 };
 
 // What takes turns on one size: every plain algorithm, then Crimp.
@@ -44,6 +46,7 @@ struct Contestant {
   bool crimp;
   std::vector<double> times;
   double spent = 0;
+  std::string algorithm = {};    // of Crimp; empty: as the settings say
   std::uint64_t sent_bytes = 0;  // by this rank's interface, over all calls in `times`
 };
 
@@ -80,6 +83,7 @@ class Bench {
   }
 
   const std::string& problem() const { return problem_; }
+  const std::string& algorithm() const { return settings_.algorithm; }
 
   // Collective; the result is rank 0's.
   nlohmann::ordered_json measure(std::uint64_t count) {
@@ -88,6 +92,18 @@ class Bench {
     MPI_Comm_dup(MPI_COMM_WORLD, &crimp_comm);
     std::vector<Contestant> all;
     for (const auto& p : plain_) all.push_back({p.comm, false, {}});
+    // Every algorithm on a communicator of its own, because residuals are the communicator's.
+    if (setup_.algorithms && codec_)
+      for (const auto& entry : crimp::algorithms()) {
+        if (!entry.obstacle(*codec_, ranks_).empty() || (entry.algorithm == Algorithm::hierarchical && settings_.node_size == 0)) continue;
+        MPI_Comm comm;
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        all.push_back({comm, true, {}});
+        all.back().algorithm = entry.name;
+        MPI_Pcontrol(1);
+        crimp_set_algorithm(comm, entry.name);
+        MPI_Pcontrol(0);
+      }
     all.push_back({crimp_comm, true, {}});
 
     for (auto& c : all) {
@@ -109,12 +125,13 @@ class Bench {
         if (!go[i]) continue;
         c.times.push_back(time_of(c, count, &c.sent_bytes));
         c.spent += c.times.back();
-        if (c.crimp) note_result(count);
+        if (c.crimp && c.algorithm.empty()) note_result(count);
       }
     }
     const Errors errors = errors_of(count, all.back().times.size());
     const int wrong = ranks_that_differ();
-    MPI_Comm_free(&crimp_comm);
+    for (auto& c : all)
+      if (c.crimp) MPI_Comm_free(&c.comm);
     return describe(count, all, errors, wrong);
   }
 
@@ -205,6 +222,7 @@ class Bench {
       times.push_back(maximum(median(c.times)));
       traffic.push_back(sum(static_cast<double>(c.sent_bytes)) / static_cast<double>(c.times.size()));
     }
+    for (std::size_t i = plain_.size(); i + 1 < all.size(); ++i) out["algorithms_us"][all[i].algorithm] = 1e6 * times[i];
     for (std::size_t i = 1; i < plain_.size(); ++i)
       if (times[i] < times[best]) best = i;
     speeds(out, "plain", times[0]);
@@ -301,6 +319,11 @@ int go(const Setup& setup) {
     const auto r = bench.measure(bytes / (setup.dtype == "double" ? 8 : 4));
     wrong += r["wrong_ranks"].get<int>();
     out["sizes"].push_back(r);
+    if (show && setup.algorithms && r.contains("algorithms_us")) {
+      std::printf("# %" PRIu64 " bytes, us: plain %.0f", r["bytes"].get<std::uint64_t>(), r["plain_us"].get<double>());
+      for (const auto& [name, us] : r["algorithms_us"].items()) std::printf(", %s %.0f", name.c_str(), us.get<double>());
+      std::printf(", CRIMP_ALGORITHM=%s %.0f\n", bench.algorithm().c_str(), r["crimp_us"].get<double>());
+    }
     if (show) table.row(cells(r, best ? "plain_best" : "plain", !setup.interface.empty()));
   }
   if (show)
@@ -327,6 +350,7 @@ int bench_allreduce(Arguments arguments) {
   if (setup.codec.empty() || setup.codec == "auto") setup.codec = "3lc";
   CLI::App app("Times MPI_Allreduce through Crimp and plain, in turns in the same run. To be started by crimp run or mpirun:\n"
                "  crimp run -np 4 -- crimp bench allreduce --codec 3lc --max 64M\n"
+               "Without CRIMP_ALGORITHM every call is compressed, by the first algorithm that can (--algorithms: by all, and by the chooser).\n"
                "algbw = bytes / time, busbw = algbw * 2(n-1)/n as in nccl-tests, 1 GB = 1e9 bytes.",
                "crimp bench allreduce");
   const auto size = [&](const char* name, std::uint64_t& to, const char* help) {
@@ -344,6 +368,7 @@ int bench_allreduce(Arguments arguments) {
   app.add_option("--data", setup.data, "normal, laplace or sparse (normal)")->check(CLI::IsMember(kDistributions));
   app.add_flag("--named", setup.named, "Name the tensor (crimp_allreduce) instead of having Crimp recognise it");
   app.add_flag("--plain-algorithms", setup.plain_algorithms, "Compare with the best of Open MPI's own allreduce algorithms");
+  app.add_flag("--algorithms", setup.algorithms, "Time each algorithm that can run the codec beside what CRIMP_ALGORITHM says (auto: the chooser)");
   app.add_option("--interface", setup.interface, "Count the bytes that this network interface sends, on every rank");
   app.add_option("--label", setup.label, "Goes into the JSON as it is");
   auto* json = app.add_option("--json", setup.json, "Write JSON to a file, or in place of the table")->expected(0, 1);
@@ -359,6 +384,11 @@ int bench_allreduce(Arguments arguments) {
   }
 
   setenv("CRIMP_CODEC", setup.codec.c_str(), 1);
+  // What is asked for is Crimp's time, also where the chooser would leave a call to MPI.
+  std::string algorithm = "auto";
+  for (const auto& entry : crimp::algorithms())
+    if (!setup.algorithms && algorithm == "auto" && entry.obstacle(*make_codec(setup.codec), 2).empty()) algorithm = entry.name;
+  setenv("CRIMP_ALGORITHM", algorithm.c_str(), 0);
   if (setup.plain_algorithms) request_plain_algorithms();
   MPI_Init(nullptr, nullptr);
   const int code = go(setup);

@@ -17,6 +17,7 @@ int info(Arguments);
 int bench_codec(Arguments);
 int bench_select(Arguments);
 int bench_allreduce(Arguments);
+int model(Arguments);
 
 // The exit code where the arguments end the command (--help: 0, errors: 2), nothing where it goes on. quiet: another rank says it.
 std::optional<int> parse(CLI::App&, Arguments, bool quiet = false);

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "comm/algorithms.hpp"
 #include "commands.hpp"
 #include "crimp/codec.hpp"
 #include "crimp/config.hpp"
@@ -65,6 +66,15 @@ void print_codecs() {
   }
 }
 
+void print_algorithms() {
+  for (const auto& entry : algorithms()) {
+    std::string names;
+    for (const auto& c : codecs())
+      if (entry.obstacle(*make_codec(c.name), 2).empty()) names += (names.empty() ? "" : ", ") + std::string(c.name);
+    std::printf("%-14s %s\n%-14s codecs: %s\n", entry.name, entry.summary, "", names.c_str());
+  }
+}
+
 // docs/codecs.md. A bar in a text would end a table's cell.
 void print_codecs_as_markdown() {
   std::printf("# Codecs\n\nMade by `crimp info --codecs --markdown`; bytes are in src/codec/WIRE_FORMAT.md. a: gradient and memory, d: what the payload "
@@ -87,15 +97,17 @@ void print_codecs_as_markdown() {
 }  // namespace
 
 int info(Arguments arguments) {
-  bool env = false, markdown = false, list_codecs = false;
+  bool env = false, markdown = false, list_codecs = false, list_algorithms = false;
   CLI::App app("Shows the build, the codecs with their parameters, and the settings.", "crimp info");
   app.add_flag("--codecs", list_codecs, "All codecs: parameters, defaults, legal values, sources");
+  app.add_flag("--algorithms", list_algorithms, "All algorithms, and the codecs that each can run on two ranks");
   app.add_flag("--env", env, "All CRIMP_* variables: defaults, legal values, meaning");
   app.add_flag("--markdown", markdown, "--env as the Markdown table of README.md, --codecs as docs/codecs.md");
   if (const auto code = parse(app, arguments)) return *code;
   if (env) std::fputs((markdown ? options_as_markdown() : options_as_text()).c_str(), stdout);
   if (list_codecs) markdown ? print_codecs_as_markdown() : print_codecs();
-  if (!env && !list_codecs) print_build();
+  if (list_algorithms) print_algorithms();
+  if (!env && !list_codecs && !list_algorithms) print_build();
   return 0;
 }
 

@@ -1,0 +1,132 @@
+// Cost model and chooser: curves, theory, choices equal on all ranks, forced algorithms.
+#include "comm/chooser.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+
+#include "backend/workers.hpp"
+#include "support/data.hpp"
+#include "support/thread_node.hpp"
+
+using namespace crimp;
+using namespace crimp::test;
+
+namespace {
+
+// 3LC as measured on one core: encode 3 GB/s, decode 10 GB/s, 1.6 bits a value.
+constexpr CodecCost k3lc{.encode_s = 1.3e-9, .decode_s = 0.4e-9, .payload_bytes = 0.2};
+
+Choice choice(int ranks, double gigabits, std::uint64_t bytes, const char* codec = "3lc") {
+  const auto made = make_codec(codec);
+  return cheapest(NetworkModel::of(ranks, 30e-6, gigabits * 0.125e9, 4e9), nullptr, k3lc, {made.get(), bytes / 4, 655360, bytes});
+}
+
+}  // namespace
+
+TEST_SUITE("chooser") {
+  TEST_CASE("a curve is linear between its points and goes on with its last slope") {
+    Curve c;
+    CHECK(c.at(5) == 0);
+    c.add(100, 1);
+    CHECK(c.at(5) == 1);
+    CHECK(c.at(500) == 1);
+    c.add(200, 2);
+    c.add(400, 8);
+    CHECK(c.at(50) == 1);
+    CHECK(c.at(150) == doctest::Approx(1.5));
+    CHECK(c.at(300) == doctest::Approx(5));
+    CHECK(c.at(500) == doctest::Approx(11));
+    c.add(800, 7);  // noise: more bytes never cost less
+    CHECK(c.at(1000) == doctest::Approx(8));
+  }
+
+  TEST_CASE("the theory's bytes and latencies") {
+    const NetworkModel m = NetworkModel::of(8, 1e-5, 1e9, 1e12);
+    CHECK(m.allgather.at(1e6) == doctest::Approx(3e-5 + 1e-3));
+    CHECK(m.alltoall.at(1e6) == doctest::Approx(7e-5 + 1e-3));
+    CHECK(m.plain.at(0) == doctest::Approx(3e-5));
+    CHECK(m.plain.at(1e8) == doctest::Approx(1e-4 * 0 + 2 * 7.0 / 8 * 0.1).epsilon(0.01));
+    CHECK(m.plain.at(1000) == doctest::Approx(3e-5 + 3e-6).epsilon(0.01));
+  }
+
+  TEST_CASE("slow links and large buffers compress, fast links and small ones do not; two shots win with many ranks") {
+    CHECK_FALSE(choice(2, 1, 16 << 20).plain);
+    CHECK(choice(2, 1, 16 << 20).algorithm == Algorithm::allgather);  // two shots receive as much and compute more
+    CHECK(choice(4, 400, 16 << 20).plain);
+    CHECK(choice(8, 1, 256).plain);
+    const Choice many = choice(256, 1, 256 << 20);
+    CHECK_FALSE(many.plain);
+    CHECK(many.algorithm == Algorithm::two_shot);
+    CHECK(many.predicted_s < many.plain_s);
+    CHECK(many.predicted_s > 0);
+  }
+
+  TEST_CASE("with nodes of many ranks the leaders' exchange is considered") {
+    const auto codec = make_codec("3lc");
+    const NetworkModel flat = NetworkModel::of(64, 30e-6, 0.125e9 / 8, 4e9);  // eight ranks share a link
+    const HierarchyModel nodes{NetworkModel::of(8, 30e-6, 0.125e9, 4e9), {8, 1e-10, 5e-6}};
+    const Choice c = cheapest(flat, &nodes, k3lc, {codec.get(), 4 << 20, 655360, 16 << 20});
+    CHECK(c.algorithm == Algorithm::hierarchical);
+    CHECK(c.inner != Algorithm::hierarchical);
+  }
+
+  TEST_CASE("every rank measures, and all choose alike") {
+    for (const int n : {1, 2, 4}) {
+      std::vector<Choice> choices(static_cast<std::size_t>(n));
+      const auto codec = make_codec("3lc");
+      run_ranks(n, [&](ThreadTransport& t) {
+        Chooser chooser("auto");
+        Workers workers(1);
+        int plain_calls = 0;
+        const auto plain = [&](float* buffer, std::uint64_t count) {
+          ++plain_calls;
+          std::vector<std::uint8_t> all(round_up(count * 4, 64) * static_cast<std::uint64_t>(n));
+          std::vector<std::uint8_t> mine(round_up(count * 4, 64));
+          std::memcpy(mine.data(), buffer, count * 4);
+          t.wait(t.start_allgather(mine.data(), all.data(), mine.size()));
+        };
+        // One rank's sample is useless: nobody's numbers may come from it alone.
+        const auto sample = [&] { return t.rank() == 0 ? std::vector<float>(10, 0.0f) : make_data(Data::normal, 1, kSampleElements); };
+        for (int call = 0; call < 3; ++call)
+          choices[static_cast<std::size_t>(t.rank())] = chooser.choose(t, workers, {codec.get(), 1 << 22, 655360, 1 << 24}, plain, sample);
+        CHECK(plain_calls > 2);
+      });
+      for (const Choice& c : choices) {
+        CHECK(c.algorithm == choices[0].algorithm);
+        CHECK(c.plain == choices[0].plain);
+        CHECK(c.predicted_s == choices[0].predicted_s);
+        CHECK(c.plain_s == choices[0].plain_s);
+      }
+    }
+  }
+
+  TEST_CASE("a forced algorithm is taken, measures nothing, and never gives way to plain MPI") {
+    const auto codec = make_codec("fp16");
+    run_ranks(2, [&](ThreadTransport& t) {
+      Workers workers(1);
+      Chooser chooser("two_shot");
+      const Choice c = chooser.choose(t, workers, {codec.get(), 10, 655360, 40}, {}, {});
+      CHECK(c.algorithm == Algorithm::two_shot);
+      CHECK_FALSE(c.plain);
+      CHECK(std::string(c.why) == "CRIMP_ALGORITHM");
+      CHECK(t.exchanges() == 0);
+      CHECK(std::string(Chooser("hierarchical").choose(t, workers, {codec.get(), 10, 655360, 40}, {}, {}).why) == "no nodes of several ranks");
+    });
+  }
+
+  TEST_CASE("nodes are measured by all ranks alike") {
+    std::vector<HierarchyModel> models(6);
+    run_nodes(3, 2, [&](int rank, ThreadNode& node, ThreadTransport* leaders) {
+      // The whole communicator: one more board would be needed; what is agreed within a node and between leaders is enough here.
+      if (!leaders) {
+        node.barrier();
+        return;
+      }
+      models[static_cast<std::size_t>(rank)].leaders = measure_network(*leaders, [&](float*, std::uint64_t) {});
+      node.barrier();
+    });
+    CHECK(models[0].leaders.allgather.at(1e6) == models[2].leaders.allgather.at(1e6));
+    CHECK(models[0].leaders.allgather.at(1e6) == models[4].leaders.allgather.at(1e6));
+  }
+}

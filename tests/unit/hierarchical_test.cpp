@@ -1,0 +1,183 @@
+// Nodes of ranks: exact sums within a node, any algorithm between leaders; results, leaders' residuals, and failures on every rank.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "backend/workers.hpp"
+#include "comm/algorithms.hpp"
+#include "support/collective_run.hpp"
+#include "support/compare.hpp"
+#include "support/thread_node.hpp"
+
+using namespace crimp;
+using namespace crimp::test;
+
+namespace {
+
+Setup setup_of(const std::string& spec, std::uint64_t count, Algorithm inner) {
+  Setup setup{make_codec(spec), named_layout(count, {50000, 17, 1000}), count};
+  setup.feedback = setup.codec->memory().kept();
+  setup.algorithm = inner;
+  return setup;
+}
+
+// The whole communicator's transport, which is not used.
+struct Nowhere final : Transport {
+  [[noreturn]] static Ticket used() { throw std::logic_error("the whole communicator was used"); }
+  int rank() const override { used(); }
+  int size() const override { used(); }
+  Ticket start_allgather(const void*, void*, std::uint64_t) override { used(); }
+  Ticket start_allgatherv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*) override { used(); }
+  Ticket start_alltoallv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*, std::span<const std::uint64_t>,
+                         std::span<const std::uint64_t>) override { used(); }
+  Ticket start_sum(const void*, void*, std::uint64_t, Integer) override { used(); }
+  void wait(Ticket) override { used(); }
+  void progress() noexcept override {}
+};
+
+// One call of ranks in nodes; what each rank threw.
+std::vector<std::string> run_in_nodes(const Setup& setup, std::vector<Rank>& ranks, int per_node, const NodeOptions& options = {}) {
+  std::vector<std::string> thrown(ranks.size());
+  const int nodes = static_cast<int>(ranks.size()) / per_node;
+  run_nodes(nodes, per_node, [&](int r, ThreadNode& node, ThreadTransport* leaders) {
+    Rank& rank = ranks[static_cast<std::size_t>(r)];
+    const Hierarchy hierarchy{&node, leaders, nodes, setup.algorithm};
+    if (setup.in_place) rank.out = rank.values;
+    CollectiveCall c{};
+    c.in = setup.in_place ? rank.out.data() : rank.values.data();
+    c.out = rank.out.data();
+    c.count = setup.count;
+    c.codec = setup.codec.get();
+    c.layout = &setup.layout;
+    c.algorithm = Algorithm::hierarchical;
+    c.hierarchy = &hierarchy;
+    if (leaders && setup.feedback)
+      for (const auto& s : setup.layout.segments) {
+        c.residuals.push_back(rank.residual.data() + s.offset);
+        if (!rank.owner_residual.empty()) c.owner_residuals.push_back(rank.owner_residual.data() + s.offset);
+      }
+    c.flags = rank.flags;
+    c.sequence = rank.sequence;
+    c.chunk = setup.chunk;
+    Arena arena;
+    Workers workers(1);
+    if (!rank.no_memory) arena.reserve(arena_bytes(c, static_cast<int>(ranks.size())));
+    try {
+      Nowhere all;
+      rank.result = allreduce_compressed(all, rank.no_memory ? nullptr : &arena, workers, c);
+    } catch (const Error& e) {
+      thrown[static_cast<std::size_t>(r)] = std::string(name_of(e.code())) + ": " + e.what();
+    }
+  }, options);
+  return thrown;
+}
+
+// The leaders as ranks of their own, with their nodes' sums.
+std::vector<Rank> leaders_of(const std::vector<Rank>& ranks, int per_node) {
+  std::vector<Rank> leaders;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    if (r % static_cast<std::size_t>(per_node) == 0) {
+      leaders.push_back(ranks[r]);
+      continue;
+    }
+    for (std::size_t i = 0; i < ranks[r].values.size(); ++i) leaders.back().values[i] += ranks[r].values[i];
+  }
+  return leaders;
+}
+
+}  // namespace
+
+TEST_SUITE("hierarchical") {
+  TEST_CASE("sums and leaders' residuals are the model's on every rank") {
+    for (const char* spec : {"none", "fp16", "3lc"})
+      for (const Algorithm inner : {Algorithm::allgather, Algorithm::two_shot})
+        for (const auto& [nodes, per_node] : {std::pair{1, 3}, {2, 1}, {2, 2}, {3, 4}})
+          for (const std::uint64_t count : {0, 7, 100003, 200000}) {
+            CAPTURE(std::string(spec));
+            CAPTURE(nodes);
+            CAPTURE(per_node);
+            CAPTURE(count);
+            Setup setup = setup_of(spec, count, inner);
+            setup.in_place = nodes == 2;
+            auto ranks = make_ranks(setup, nodes * per_node, count + 1);
+            auto model = leaders_of(ranks, per_node);
+            for (std::uint32_t step = 0; step < 2; ++step) {
+              for (auto& r : ranks) r.sequence = step;
+              for (auto& r : model) r.sequence = step;
+              for (const auto& text : run_in_nodes(setup, ranks, per_node)) CHECK(text == "");
+              const auto expected = model_all(setup, model);
+              for (std::size_t r = 0; r < ranks.size(); ++r) {
+                CHECK_FALSE(ranks[r].result.error.has_value());
+                CHECK(ranks[r].result.flags == 0);
+                CHECK(difference(ranks[r].out, expected) == "");
+                if (r % static_cast<std::size_t>(per_node) == 0)
+                  CHECK(difference(ranks[r].residual, model[r / static_cast<std::size_t>(per_node)].residual) == "");
+              }
+            }
+          }
+  }
+
+  TEST_CASE("segments that are skipped are not written") {
+    Setup setup = setup_of("fp16", 1000, Algorithm::allgather);
+    setup.layout = {Layout::Source::named, {{"a", 0, 400}, {"pad", 400, 100, Segment::Use::skip}, {"b", 500, 500}}};
+    auto ranks = make_ranks(setup, 4, 1);
+    run_in_nodes(setup, ranks, 2);
+    for (const auto& r : ranks) {
+      for (std::size_t i = 400; i < 500; ++i) REQUIRE(r.out[i] == 12345.0f);
+      CHECK(r.out[0] != 12345.0f);
+      CHECK(r.out[999] != 12345.0f);
+    }
+  }
+
+  TEST_CASE("flags of any rank, and a node without memory, send all ranks through MPI with nothing changed") {
+    for (const int odd : {0, 1, 4, 5}) {
+      const Setup setup = setup_of("3lc", 100003, Algorithm::allgather);
+      auto ranks = make_ranks(setup, 6, 1);
+      ranks[static_cast<std::size_t>(odd)].flags = kFlagNoMemory;
+      ranks[static_cast<std::size_t>(odd)].no_memory = true;
+      const auto before = ranks;
+      for (const auto& text : run_in_nodes(setup, ranks, 2)) CHECK(text == "");
+      for (std::size_t r = 0; r < ranks.size(); ++r) {
+        CHECK(ranks[r].result.flags == kFlagNoMemory);
+        CHECK(difference(ranks[r].out, before[r].out) == "");
+        CHECK(difference(ranks[r].residual, before[r].residual) == "");
+      }
+    }
+    const Setup setup = setup_of("3lc", 100003, Algorithm::two_shot);
+    auto ranks = make_ranks(setup, 6, 1);
+    NodeOptions options;
+    options.no_memory = 1;
+    for (const auto& text : run_in_nodes(setup, ranks, 2, options)) CHECK(text == "");
+    for (const auto& r : ranks) CHECK(r.result.flags == kFlagNoMemory);
+  }
+
+  TEST_CASE("a payload corrupted on its way to one leader is an error on every rank of its node") {
+    const Setup setup = setup_of("3lc", 100003, Algorithm::allgather);
+    auto ranks = make_ranks(setup, 6, 1);
+    NodeOptions options;
+    options.leaders.tamper = [](int receiver, int exchange, int from, std::span<std::uint8_t> bytes) {
+      if (receiver == 1 && exchange == 1 && from == 2) bytes[bytes.size() / 2] ^= 1;
+    };
+    run_in_nodes(setup, ranks, 2, options);
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      CHECK(ranks[r].result.error.has_value() == (r / 2 == 1));
+      if (r / 2 == 1) CHECK(std::string(ranks[r].result.error->what()).find("rank 1 received from rank 2") != std::string::npos);
+    }
+    CHECK(std::string(ranks[3].result.error->what()).find("the leader of this rank's node says") == 0);
+  }
+
+  TEST_CASE("ranks of one node, or of different nodes, in different calls are told so on every rank") {
+    for (const std::size_t odd : {1, 2, 5}) {
+      const Setup setup = setup_of("3lc", 100003, Algorithm::allgather);
+      auto ranks = make_ranks(setup, 6, 1);
+      ranks[odd].sequence = 9;
+      const auto before = ranks;
+      const auto thrown = run_in_nodes(setup, ranks, 2);
+      for (std::size_t r = 0; r < ranks.size(); ++r) {
+        CHECK(thrown[r].starts_with("call_differs"));
+        CHECK(difference(ranks[r].residual, before[r].residual) == "");
+      }
+    }
+  }
+}
