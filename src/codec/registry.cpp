@@ -16,6 +16,7 @@ const std::vector<CodecEntry>& registry() {
       fp16_entry(),
       bf16_entry(),
       threelc_entry(),
+      thc_entry(),
   };
   return entries;
 }

@@ -39,5 +39,6 @@ std::string parameter(const std::string& spec, const std::string& key);
 
 std::unique_ptr<const ReferenceCodec> cast_reference(const std::string& spec);
 std::unique_ptr<const ReferenceCodec> threelc_reference(const std::string& spec);
+std::unique_ptr<const ReferenceCodec> thc_reference(const std::string& spec);
 
 }  // namespace crimp::test

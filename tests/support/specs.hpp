@@ -16,6 +16,7 @@ inline std::vector<std::shared_ptr<const Codec>> all_codecs() {
   }
   for (const char* s : {"1", "1.5", "1.75", "1.9999999"})
     for (const char* zero_run : {"0", "1"}) all.push_back(make_codec(std::string("3lc:s=") + s + ",zero_run=" + zero_run));
+  for (const char* spec : {"thc:bits=3,g=17", "thc:g=62"}) all.push_back(make_codec(spec));
   return all;
 }
 

@@ -120,5 +120,6 @@ void check_file(const std::string& name) {
 TEST_SUITE("golden") {
   TEST_CASE("generated inputs") { check_file("inputs.txt"); }
   TEST_CASE("3lc") { check_file("3lc.txt"); }
+  TEST_CASE("thc") { check_file("thc.txt"); }
   TEST_CASE("casts") { check_file("casts.txt"); }
 }
