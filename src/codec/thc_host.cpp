@@ -16,6 +16,11 @@
 
 #include "codec/dither-inl.h"
 
+// GCC leaves large lambdas out of line, and with them accumulators in memory.
+#ifndef CRIMP_STEP
+#define CRIMP_STEP HWY_ATTR __attribute__((always_inline))
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace crimp::thc::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -85,16 +90,17 @@ HWY_INLINE void long_strides(std::uint32_t d, std::uint32_t stride, float* y) {
   }
 }
 
-// y = H x for d elements, where load(e) gives x[e, e + kN).
+// y = H x for d elements, where load(e, lane) gives x[e + lane, e + lane + kN), e a multiple of kSumLanes.
 template <class Load>
 HWY_INLINE void walsh_hadamard(std::uint32_t d, Load&& load, float* y) {
   const Df df;
-  for (std::uint32_t e = 0; e < d; e += 2 * kN) {
-    Vf a = load(e), b = load(e + kN);
-    for (std::uint32_t stride = 1; stride < 2 * kN; stride *= 2) unshuffled_butterfly(df, a, b);
-    hn::Store(a, df, y + e);
-    hn::Store(b, df, y + e + kN);
-  }
+  for (std::uint32_t e = 0; e < d; e += kSumLanes)
+    for (std::uint32_t lane = 0; lane < kSumLanes; lane += 2 * kN) {
+      Vf a = load(e, lane), b = load(e, lane + kN);
+      for (std::uint32_t stride = 1; stride < 2 * kN; stride *= 2) unshuffled_butterfly(df, a, b);
+      hn::Store(a, df, y + e + lane);
+      hn::Store(b, df, y + e + lane + kN);
+    }
   long_strides(d, 2 * kN, y);
 }
 
@@ -103,7 +109,7 @@ struct Signs {
   alignas(64) std::uint32_t words[(kBlocks + 1) / 2][dither::kTile];
   HWY_INLINE Signs(const Place& place, std::uint32_t blocks) {
     for (std::uint32_t row = 0; row < (blocks + 1) / 2; ++row)
-      for_tile({place.element, place.step, 0}, dither::kShared, row, [&](std::size_t half, std::size_t lane, V32 bits) HWY_ATTR {
+      for_tile({place.element, place.step, 0}, dither::kShared, row, [&](std::size_t half, std::size_t lane, V32 bits) CRIMP_STEP {
         hn::Store(bits, Du(), words[row] + half * dither::kLanes + lane);
       });
   }
@@ -124,9 +130,9 @@ struct Squares {
   HWY_INLINE Squares() {
     for (auto& s : sum) s = hn::Zero(Df());
   }
-  HWY_INLINE void add(std::uint32_t e, Vf a) {
+  HWY_INLINE void add(std::uint32_t lane, Vf a) {
     peak = hn::Max(peak, hn::BitCast(Di(), hn::Abs(a)));
-    auto& s = sum[e % kSumLanes / kN];
+    auto& s = sum[lane / kN];
     s = hn::Add(s, hn::Mul(a, a));
   }
   HWY_INLINE float total() const {
@@ -151,7 +157,7 @@ HWY_INLINE float norm(std::uint32_t d, const Squares& squares, Load&& load) {
     const float factor = largest < kSmall ? kUp : kDown;
     back = largest < kSmall ? kDown : kUp;
     Squares scaled;
-    for (std::uint32_t e = 0; e < d; e += kN) scaled.add(e, hn::Mul(load(e), hn::Set(Df(), factor)));
+    for (std::uint32_t e = 0; e < d; e += kN) scaled.add(e % kSumLanes, hn::Mul(load(e), hn::Set(Df(), factor)));
     total = scaled.total();
   }
   const float norm = std::sqrt(total) * back;
@@ -185,17 +191,17 @@ struct Block {
 
 // y = H D a without the norm.
 HWY_INLINE void rotate_only(const Block& block, const Signs& signs, float* y) {
-  walsh_hadamard(block.dimension, [&](std::uint32_t e) HWY_ATTR { return signs.apply(block.index, e, block.load(e)); }, y);
+  walsh_hadamard(block.dimension, [&](std::uint32_t e, std::uint32_t lane) CRIMP_STEP { return signs.apply(block.index, e + lane, block.load(e + lane)); }, y);
 }
 
 HWY_INLINE float rotate_block(const Block& block, const Signs& signs, float* y) {
   Squares squares;
-  walsh_hadamard(block.dimension, [&](std::uint32_t e) HWY_ATTR {
-    const Vf a = block.load(e);
-    squares.add(e, a);
-    return signs.apply(block.index, e, a);
+  walsh_hadamard(block.dimension, [&](std::uint32_t e, std::uint32_t lane) CRIMP_STEP {
+    const Vf a = block.load(e + lane);
+    squares.add(lane, a);
+    return signs.apply(block.index, e + lane, a);
   }, y);
-  return norm(block.dimension, squares, [&](std::uint32_t e) HWY_ATTR { return block.load(e); });
+  return norm(block.dimension, squares, [&](std::uint32_t e) CRIMP_STEP { return block.load(e); });
 }
 
 // Table entries that slope and offset need: a power of two, so that two or four registers hold them.
@@ -206,7 +212,7 @@ HWY_INLINE hn::Vec<Di> quantized(const Tables& t, Vf y, Vf scale, V32 random) {
   const Vf u = hn::Min(hn::Max(hn::Add(hn::Mul(y, scale), middle), hn::Zero(df)), g);
 #if HWY_TARGET <= HWY_AVX3
   const __m512i k = _mm512_cvttps_epi32(u.raw);
-  const auto entry = [&](const float* table) HWY_ATTR {
+  const auto entry = [&](const float* table) CRIMP_STEP {
     const __m512 low = _mm512_permutex2var_ps(_mm512_load_ps(table), k, _mm512_load_ps(table + 16));
     if (t.granularity < 32) return low;
     const __m512 high = _mm512_permutex2var_ps(_mm512_load_ps(table + 32), k, _mm512_load_ps(table + 48));
@@ -238,13 +244,21 @@ HWY_INLINE void quantize_block(const Tables& t, const float* y, const Block& blo
   const Vf scale = hn::Set(df, t.to_grid / norm);
   for (std::uint32_t tile = 0; tile < block.dimension / dither::kTile; ++tile, y += dither::kTile, bytes += bits * dither::kTile / 8) {
     hn::Vec<Di> held[4], third = hn::Zero(di);
-    for_tile(place, dither::kRounding, block.index * (kBlock / dither::kTile) + tile, [&](std::size_t half, std::size_t lane, V32 random) HWY_ATTR {
+    for_tile(place, dither::kRounding, block.index * (kBlock / dither::kTile) + tile, [&](std::size_t half, std::size_t lane, V32 random) CRIMP_STEP {
       const auto index = quantized(t, hn::Load(df, y + half * dither::kLanes + lane), scale, random);
       if constexpr (bits == 4) {
-        if (half < 4)
-          held[half] = hn::ShiftLeft<4>(index);
-        else
-          store_bytes(hn::Or(held[half - 4], index), bytes + (half - 4) * dither::kLanes + lane);
+        held[half % 4] = half < 4 ? hn::ShiftLeft<4>(index) : hn::Or(held[half % 4], index);
+#if HWY_TARGET <= HWY_AVX3
+        // One store a tile: the residual's decoding loads these bytes as a vector while they are still being stored.
+        if (half < 7) return;
+        __m512i all = _mm512_castsi128_si512(_mm512_cvtepi32_epi8(held[0].raw));
+        all = _mm512_inserti32x4(all, _mm512_cvtepi32_epi8(held[1].raw), 1);
+        all = _mm512_inserti32x4(all, _mm512_cvtepi32_epi8(held[2].raw), 2);
+        all = _mm512_inserti32x4(all, _mm512_cvtepi32_epi8(held[3].raw), 3);
+        _mm512_storeu_si512(bytes, all);
+#else
+        if (half >= 4) store_bytes(held[half % 4], bytes + half % 4 * dither::kLanes + lane);
+#endif
         return;
       }
       const auto pair = hn::ShiftLeftSame(hn::And(index, hn::Set(di, 3)), static_cast<int>(6 - half / 2 * 2));
@@ -291,9 +305,9 @@ HWY_INLINE void unrotate_block(const Tables& t, std::uint32_t d, const std::uint
   const Indices<bits> indices(bytes, d);
   const V8 table = hn::LoadDup128(d8, t.centred);
   alignas(64) std::int16_t h[kBlock];
-  const auto value = [&](std::uint32_t e) HWY_ATTR { return hn::TableLookupBytes(table, indices.at(e)); };
+  const auto value = [&](std::uint32_t e) CRIMP_STEP { return hn::TableLookupBytes(table, indices.at(e)); };
   // Strides below kN8, of what has been summed over up to four values in bytes.
-  const auto spread = [&](std::uint32_t e, V8 v) HWY_ATTR {
+  const auto spread = [&](std::uint32_t e, V8 v) CRIMP_STEP {
     const V16 w = hn::BitCast(d16, v);
     V16 a = hn::ShiftRight<8>(hn::ShiftLeft<8>(w)), b = hn::ShiftRight<8>(w);
     butterfly(a, b);
@@ -324,7 +338,7 @@ HWY_INLINE void unrotate_block(const Tables& t, std::uint32_t d, const std::uint
         hn::Store(a, d16, h + e);
         hn::Store(b, d16, h + e + stride);
       }
-  const auto give = [&](std::uint32_t e, V16 v) HWY_ATTR {
+  const auto give = [&](std::uint32_t e, V16 v) CRIMP_STEP {
     const hn::Half<D16> half;
     use(e, hn::ConvertTo(Df(), hn::PromoteTo(Di(), hn::LowerHalf(half, v))));
     use(e + kN, hn::ConvertTo(Df(), hn::PromoteTo(Di(), hn::UpperHalf(half, v))));
@@ -353,7 +367,7 @@ HWY_INLINE void unrotate_block(const Tables& t, std::uint32_t d, const std::uint
 template <int bits, class Use>
 HWY_INLINE void decode_block(const Tables& t, const Signs& signs, std::uint32_t index, std::uint32_t d, float norm, const std::uint8_t* bytes, Use&& use) {
   const Vf unit = hn::Set(Df(), norm * t.unit / static_cast<float>(d));
-  unrotate_block<bits>(t, d, bytes, [&](std::uint32_t e, Vf h) HWY_ATTR { use(e, signs.apply(index, e, hn::Mul(h, unit))); });
+  unrotate_block<bits>(t, d, bytes, [&](std::uint32_t e, Vf h) CRIMP_STEP { use(e, signs.apply(index, e, hn::Mul(h, unit))); });
 }
 
 void Rotate(const float* values, const float* residual, std::uint64_t count, const Place& place, float* rotated, float* norms) {
@@ -373,8 +387,9 @@ void Norms(const float* values, const float* residual, std::uint64_t count, floa
   for (std::uint32_t b = 0; b < blocks(count); ++b) {
     block.place(values, residual, count, b);
     Squares squares;
-    const auto load = [&](std::uint32_t e) HWY_ATTR { return block.load(e); };
-    for (std::uint32_t e = 0; e < block.dimension; e += kN) squares.add(e, load(e));
+    const auto load = [&](std::uint32_t e) CRIMP_STEP { return block.load(e); };
+    for (std::uint32_t e = 0; e < block.dimension; e += kSumLanes)
+      for (std::uint32_t lane = 0; lane < kSumLanes; lane += kN) squares.add(lane, load(e + lane));
     norms[b] = norm(block.dimension, squares, load);
   }
 }
@@ -406,7 +421,7 @@ HWY_INLINE void encode(const Tables& t, const PieceSource& piece, std::condition
     quantize_block<bits>(t, y, block, norm, piece.place, indices);
     if (!out) continue;
     float* const to = block.count < block.dimension ? y : out;
-    decode_block<bits>(t, signs, b, block.dimension, norm, indices, [&](std::uint32_t e, Vf d) HWY_ATTR { hn::StoreU(hn::Sub(block.load(e), d), df, to + e); });
+    decode_block<bits>(t, signs, b, block.dimension, norm, indices, [&](std::uint32_t e, Vf d) CRIMP_STEP { hn::StoreU(hn::Sub(block.load(e), d), df, to + e); });
     if (to != out) std::memcpy(out, y, block.count * sizeof(float));
   }
 }
@@ -426,7 +441,7 @@ HWY_INLINE void decode_add(const Tables& t, const std::uint8_t* bytes, std::uint
     float* const to = rest < d ? tail : acc;
     if (to != acc) std::memcpy(tail, acc, rest * sizeof(float)), std::memset(tail + rest, 0, (d - rest) * sizeof(float));
     if (norm != 0.0f)
-      decode_block<bits>(t, signs, b, d, norm, indices, [&](std::uint32_t e, Vf v) HWY_ATTR { hn::StoreU(hn::Add(hn::LoadU(df, to + e), v), df, to + e); });
+      decode_block<bits>(t, signs, b, d, norm, indices, [&](std::uint32_t e, Vf v) CRIMP_STEP { hn::StoreU(hn::Add(hn::LoadU(df, to + e), v), df, to + e); });
     if (to != acc) std::memcpy(acc, tail, rest * sizeof(float));
     indices += d * bits / 8;
   }
@@ -487,8 +502,8 @@ void DecodeSums(const Tables& t, const std::uint16_t* sums, const float* norms, 
     if (norms[b] == 0.0f) {
       std::memset(out, 0, bytes);
     } else {
-      walsh_hadamard(d, [&](std::uint32_t e) HWY_ATTR {
-        auto s = hn::PromoteTo(di, hn::LoadU(u16, sums + e));
+      walsh_hadamard(d, [&](std::uint32_t e, std::uint32_t lane) CRIMP_STEP {
+        auto s = hn::PromoteTo(di, hn::LoadU(u16, sums + e + lane));
         if (odd) s = hn::Add(s, s);
         return hn::ConvertTo(df, hn::Sub(s, middle));
       }, y);
