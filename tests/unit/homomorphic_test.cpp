@@ -16,6 +16,7 @@
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/reference.hpp"
+#include "support/simd_targets.hpp"
 
 using namespace crimp;
 using namespace crimp::test;
@@ -163,6 +164,13 @@ TEST_SUITE("homomorphic") {
       setup.layout.segments[1].use = Segment::Use::skip;
       check(setup, 3, 10);
     }
+  }
+
+  TEST_CASE("likewise on every SIMD target") {
+    for_each_target([&](const std::string& target) {
+      CAPTURE(target);
+      for (const char* spec : {"thc", "thc:g=17", "thc:bits=3,g=62"}) check(setup_of(spec, 12000, Algorithm::homomorphic), 2, 11);
+    });
   }
 
   TEST_CASE("excluded defect: sums beyond a byte that carry into the neighbour") {
