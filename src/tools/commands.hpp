@@ -15,6 +15,7 @@ int run(Arguments);
 int check(Arguments);
 int info(Arguments);
 int bench_codec(Arguments);
+int bench_rotation(Arguments);
 int bench_allreduce(Arguments);
 
 // The exit code where the arguments end the command (--help: 0, errors: 2), nothing where it goes on. quiet: another rank says it.

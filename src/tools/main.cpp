@@ -1,4 +1,4 @@
-// crimp run | check | info | bench codec | bench allreduce
+// crimp run | check | info | bench codec | bench rotation | bench allreduce
 #include <cstdio>
 
 #include "commands.hpp"
@@ -29,6 +29,7 @@ constexpr Command kCommands[] = {
     {"check", "does a program's MPI_Allreduce lead to Crimp? crimp check -- python3 -c \"import horovod.torch\"", check},
     {"info", "this build, its codecs and its settings", info},
     {"bench codec", "speed, size and error of codecs on this machine", bench_codec},
+    {"bench rotation", "speed of the steps of THC: rotation, norms, integer sums", bench_rotation},
     {"bench allreduce", "MPI_Allreduce with and without Crimp, under mpirun or crimp run", bench_allreduce},
 };
 
