@@ -31,7 +31,8 @@ void check(const Setup& setup, int n, std::uint64_t seed) {
   auto model = ranks;
   const std::uint64_t chunks = std::max<std::uint64_t>(1, div_up(setup.count, setup.chunk));
   for (std::uint32_t step = 0; step < 2; ++step) {
-    for (auto& r : ranks) r.sequence = step;
+    for (auto* all : {&ranks, &model})
+      for (auto& r : *all) r.sequence = step;
     run_all(setup, ranks);
     const auto expected = model_all(setup, model);
     for (std::size_t r = 0; r < ranks.size(); ++r) {
