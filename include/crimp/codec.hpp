@@ -63,6 +63,8 @@ struct PieceSource {
   std::uint64_t in_group = 0;  // index of the piece's first element in its group
 };
 
+class Homomorphic;  // crimp/homomorphic.hpp
+
 class Codec {
  public:
   struct Traits {
@@ -99,6 +101,9 @@ class Codec {
 
   // Makes the result of a piece from the sum over `ranks` payloads: a majority vote. Only where traits().votes.
   virtual void finish_piece(float* /*acc*/, std::uint64_t /*count*/, int /*ranks*/) const {}
+
+  // How payloads are summed without being decoded, null where they are not. Lives as long as the codec.
+  virtual const Homomorphic* homomorphic() const { return nullptr; }
 
  private:
   friend std::shared_ptr<const Codec> make_codec(std::string_view spec);

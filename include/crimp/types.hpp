@@ -20,7 +20,7 @@ constexpr const char* name_of(Dtype t) {
 }
 
 // How a call's payloads travel; the table of algorithms is src/comm/algorithms.hpp.
-enum class Algorithm : std::uint8_t { allgather = 0, two_shot = 1, homomorphic = 2, low_rank = 3, hierarchical = 4 };
+enum class Algorithm : std::uint8_t { allgather = 0, two_shot = 1, homomorphic = 2, low_rank = 3, hierarchical = 4, integer_sum = 5 };
 
 // Codecs see float32 only; other types are widened (or, float64, narrowed) on entry and rounded once on exit.
 

@@ -34,5 +34,6 @@ CodecEntry randomk_entry();
 CodecEntry threshold_entry();
 CodecEntry dgc_entry();
 CodecEntry sidco_entry();
+CodecEntry thc_entry();
 
 }  // namespace crimp

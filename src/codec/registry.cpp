@@ -34,6 +34,7 @@ const std::vector<CodecEntry>& registry() {
       threshold_entry(),
       dgc_entry(),
       sidco_entry(),
+      thc_entry(),
   };
   return entries;
 }

@@ -5,7 +5,7 @@
 namespace crimp {
 
 std::span<const AlgorithmEntry> algorithms() {
-  static const AlgorithmEntry all[] = {allgather_algorithm(), two_shot_algorithm(), hierarchical_algorithm()};
+  static const AlgorithmEntry all[] = {allgather_algorithm(), two_shot_algorithm(), homomorphic_algorithm(), integer_sum_algorithm(), hierarchical_algorithm()};
   return all;
 }
 

@@ -39,5 +39,7 @@ std::string algorithms_for(const Codec&, int ranks);
 AlgorithmEntry allgather_algorithm();
 AlgorithmEntry two_shot_algorithm();
 AlgorithmEntry hierarchical_algorithm();
+AlgorithmEntry homomorphic_algorithm();
+AlgorithmEntry integer_sum_algorithm();
 
 }  // namespace crimp

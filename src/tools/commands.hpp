@@ -16,6 +16,7 @@ int check(Arguments);
 int info(Arguments);
 int bench_codec(Arguments);
 int bench_select(Arguments);
+int bench_rotation(Arguments);
 int bench_allreduce(Arguments);
 int model(Arguments);
 

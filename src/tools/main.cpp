@@ -1,4 +1,4 @@
-// crimp run | check | info | bench codec | bench select | bench allreduce | model
+// crimp run | check | info | bench codec | bench select | bench rotation | bench allreduce | model
 #include <cstdio>
 
 #include "commands.hpp"
@@ -30,6 +30,7 @@ constexpr Command kCommands[] = {
     {"info", "this build, its codecs and its settings", info},
     {"bench codec", "speed, size and error of codecs on this machine", bench_codec},
     {"bench select", "exact selection of the largest magnitudes beside std::nth_element", bench_select},
+    {"bench rotation", "speed of the steps of THC: rotation, norms, integer sums", bench_rotation},
     {"bench allreduce", "MPI_Allreduce with and without Crimp, under mpirun or crimp run", bench_allreduce},
     {"model", "what each algorithm would take on larger and faster networks, by the chooser's cost functions", model},
 };

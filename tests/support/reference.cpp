@@ -29,6 +29,7 @@ std::unique_ptr<const ReferenceCodec> make_reference(const std::string& spec) {
       {"threshold", sparse_reference},
       {"dgc", sparse_reference},
       {"sidco", sparse_reference},
+      {"thc", thc_reference},
   };
   const auto it = references.find(spec.substr(0, spec.find(':')));
   if (it == references.end()) throw std::invalid_argument("codec " + spec + " has no reference; add one to tests/support/");

@@ -49,5 +49,6 @@ std::unique_ptr<const ReferenceCodec> sketchml_reference(const std::string& spec
 std::unique_ptr<const ReferenceCodec> adaq_reference(const std::string& spec);
 std::unique_ptr<const ReferenceCodec> sparse_reference(const std::string& spec);
 std::unique_ptr<const ReferenceCodec> randomk_reference(const std::string& spec);
+std::unique_ptr<const ReferenceCodec> thc_reference(const std::string& spec);
 
 }  // namespace crimp::test

@@ -27,6 +27,7 @@ inline std::vector<std::shared_ptr<const Codec>> all_codecs() {
   // Few of them: one per way to select and per form of the bytes. dgc's own memory needs scratch (dgc_test).
   for (const char* spec : {"topk:ratio=0.3,value=f16", "randomk:ratio=0.3,scale=1", "dgc:memory=residual,ratio=0.001", "sidco:dist=gp,stages=3,ratio=0.02", "sidco:dist=gamma"})
     all.push_back(make_codec(spec));
+  for (const char* spec : {"thc:bits=3,g=17", "thc:g=62"}) all.push_back(make_codec(spec));
   return all;
 }
 

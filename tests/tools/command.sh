@@ -93,6 +93,8 @@ bench_codec_part() {
   expect 0 '^ +none .* 32.0 +1.00 +0$' '^ +fp16 .* 16.0 +2.00 ' '3lc:s=1.5' -- \
     "$crimp" bench codec --codec none --codec fp16 --codec 3lc:s=1.5 --count 64k --repeat 1 --data sparse
   expect 2 'legal: none' -- "$crimp" bench codec --codec 3lx --count 1
+  expect 0 'decode a sum' 'g=17' -- "$crimp" bench rotation --codec thc:g=17 --count 20k --repeat 1
+  expect 2 'thc is' -- "$crimp" bench rotation --codec fp16
   expect 2 'count' -- "$crimp" bench codec --count 0
 }
 

@@ -121,6 +121,7 @@ TEST_SUITE("golden") {
   TEST_CASE("generated inputs") { check_file("inputs.txt"); }
   TEST_CASE("3lc") { check_file("3lc.txt"); }
   TEST_CASE("8bit") { check_file("8bit.txt"); }
+  TEST_CASE("thc") { check_file("thc.txt"); }
   TEST_CASE("casts") { check_file("casts.txt"); }
   TEST_CASE("qsgd") { check_file("qsgd.txt"); }
   TEST_CASE("terngrad") { check_file("terngrad.txt"); }

@@ -1,0 +1,616 @@
+// THC on the host. A block is rotated in L1: pairs of vectors are unshuffled as often as they have address bits, which gives the butterflies of all
+// strides up to a vector and ends in order; the longer strides are radix-8 passes. What is decoded are small integers, so the way back runs on
+// bytes, then on 16-bit lanes, and is exact in any order.
+#include <cmath>
+#include <cstring>
+
+#include "codec/host_codecs.hpp"
+#include "codec/spec.hpp"
+#include "codec/thc.hpp"
+#include "crimp/homomorphic.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/thc_host.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "codec/dither-inl.h"
+
+// GCC leaves large lambdas out of line, and with them accumulators in memory.
+#ifndef CRIMP_STEP
+#define CRIMP_STEP HWY_ATTR __attribute__((always_inline))
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace crimp::thc::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using dither::HWY_NAMESPACE::for_tile;
+using Df = hn::CappedTag<float, 16>;
+using Di = hn::RebindToSigned<Df>;
+using Du = hn::RebindToUnsigned<Df>;
+using D8 = hn::CappedTag<std::int8_t, 64>;
+using D16 = hn::Repartition<std::int16_t, D8>;
+constexpr std::uint32_t kN = hn::MaxLanes(Df()), kN8 = hn::MaxLanes(D8()), kN16 = kN8 / 2;
+using Vf = hn::Vec<Df>;
+using V8 = hn::Vec<D8>;
+using V16 = hn::Vec<D16>;
+using dither::HWY_NAMESPACE::V32;
+
+template <class V>
+HWY_INLINE void butterfly(V& a, V& b) {
+  const V sum = hn::Add(a, b);
+  b = hn::Sub(a, b);
+  a = sum;
+}
+// One stride of the two vectors' concatenation, which is left rotated by one address bit.
+template <class D, class V>
+HWY_INLINE void unshuffled_butterfly(D d, V& a, V& b) {
+  const V even = hn::ConcatEven(d, b, a), odd = hn::ConcatOdd(d, b, a);
+  a = hn::Add(even, odd);
+  b = hn::Sub(even, odd);
+}
+
+// All strides from `stride` up to d / 2 in place, ascending.
+HWY_INLINE void long_strides(std::uint32_t d, std::uint32_t stride, float* y) {
+  const Df df;
+  while (stride < d) {
+    if (stride * 8 <= d) {
+      for (std::uint32_t group = 0; group < d; group += 8 * stride)
+        for (std::uint32_t i = group; i < group + stride; i += kN) {
+          Vf v[8];
+          for (std::uint32_t j = 0; j < 8; ++j) v[j] = hn::Load(df, y + i + j * stride);
+          for (const std::uint32_t j : {0, 2, 4, 6}) butterfly(v[j], v[j + 1]);
+          for (const std::uint32_t j : {0, 1, 4, 5}) butterfly(v[j], v[j + 2]);
+          for (const std::uint32_t j : {0, 1, 2, 3}) butterfly(v[j], v[j + 4]);
+          for (std::uint32_t j = 0; j < 8; ++j) hn::Store(v[j], df, y + i + j * stride);
+        }
+      stride *= 8;
+    } else if (stride * 4 <= d) {
+      for (std::uint32_t group = 0; group < d; group += 4 * stride)
+        for (std::uint32_t i = group; i < group + stride; i += kN) {
+          Vf v[4];
+          for (std::uint32_t j = 0; j < 4; ++j) v[j] = hn::Load(df, y + i + j * stride);
+          butterfly(v[0], v[1]);
+          butterfly(v[2], v[3]);
+          butterfly(v[0], v[2]);
+          butterfly(v[1], v[3]);
+          for (std::uint32_t j = 0; j < 4; ++j) hn::Store(v[j], df, y + i + j * stride);
+        }
+      stride *= 4;
+    } else {
+      for (std::uint32_t group = 0; group < d; group += 2 * stride)
+        for (std::uint32_t i = group; i < group + stride; i += kN) {
+          Vf a = hn::Load(df, y + i), b = hn::Load(df, y + i + stride);
+          butterfly(a, b);
+          hn::Store(a, df, y + i);
+          hn::Store(b, df, y + i + stride);
+        }
+      stride *= 2;
+    }
+  }
+}
+
+// y = H x for d elements, where load(e, lane) gives x[e + lane, e + lane + kN), e a multiple of kSumLanes.
+template <class Load>
+HWY_INLINE void walsh_hadamard(std::uint32_t d, Load&& load, float* y) {
+  const Df df;
+  for (std::uint32_t e = 0; e < d; e += kSumLanes)
+    for (std::uint32_t lane = 0; lane < kSumLanes; lane += 2 * kN) {
+      Vf a = load(e, lane), b = load(e, lane + kN);
+      for (std::uint32_t stride = 1; stride < 2 * kN; stride *= 2) unshuffled_butterfly(df, a, b);
+      hn::Store(a, df, y + e + lane);
+      hn::Store(b, df, y + e + lane + kN);
+    }
+  long_strides(d, 2 * kN, y);
+}
+
+// The signs D of a piece's blocks, two blocks a row.
+struct Signs {
+  alignas(64) std::uint32_t words[(kBlocks + 1) / 2][dither::kTile];
+  HWY_INLINE Signs(const Place& place, std::uint32_t blocks) {
+    for (std::uint32_t row = 0; row < (blocks + 1) / 2; ++row)
+      for_tile({place.element, place.step, 0}, dither::kShared, row, [&](std::size_t half, std::size_t lane, V32 bits) CRIMP_STEP {
+        hn::Store(bits, Du(), words[row] + half * dither::kLanes + lane);
+      });
+  }
+  // x[e, e + kN) of the block with its signs.
+  HWY_INLINE Vf apply(std::uint32_t block, std::uint32_t e, Vf x) const {
+    const Df df;
+    const Du du;
+    const auto word = hn::Load(du, words[block / 2] + e % dither::kTile);
+    const auto shifted = hn::ShiftLeftSame(word, static_cast<int>(31 - sign_bit(block, e)));
+    return hn::Xor(x, hn::And(hn::BitCast(df, shifted), hn::SignBit(df)));
+  }
+};
+
+// Lane sums of squares and the largest magnitude, of vectors that are given in order.
+struct Squares {
+  Vf sum[kSumLanes / kN];
+  hn::Vec<Di> peak = hn::Zero(Di());
+  HWY_INLINE Squares() {
+    for (auto& s : sum) s = hn::Zero(Df());
+  }
+  HWY_INLINE void add(std::uint32_t lane, Vf a) {
+    peak = hn::Max(peak, hn::BitCast(Di(), hn::Abs(a)));
+    auto& s = sum[lane / kN];
+    s = hn::Add(s, hn::Mul(a, a));
+  }
+  HWY_INLINE float total() const {
+    const Df df;
+    alignas(64) float lanes[kSumLanes];
+    for (std::uint32_t i = 0; i < kSumLanes / kN; ++i) hn::Store(sum[i], df, lanes + i * kN);
+    for (std::uint32_t width = kSumLanes / 2; width > 0; width /= 2)
+      for (std::uint32_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+    return lanes[0];
+  }
+  HWY_INLINE float largest() const { return hn::GetLane(hn::BitCast(Df(), hn::MaxOfLanes(Di(), peak))); }
+};
+
+template <class Load>
+HWY_INLINE float norm(std::uint32_t d, const Squares& squares, Load&& load) {
+  const float largest = squares.largest();
+  float total, back = 1.0f;
+  if (largest >= kSmall && largest < kLarge) {
+    total = squares.total();
+  } else {
+    if (largest == 0.0f) return 0.0f;
+    const float factor = largest < kSmall ? kUp : kDown;
+    back = largest < kSmall ? kDown : kUp;
+    Squares scaled;
+    for (std::uint32_t e = 0; e < d; e += kN) scaled.add(e % kSumLanes, hn::Mul(load(e), hn::Set(Df(), factor)));
+    total = scaled.total();
+  }
+  const float norm = std::sqrt(total) * back;
+  return norm < kLeastNorm ? 0.0f : norm < kMostNorm ? norm : kMostNorm;
+}
+
+// A block of a piece: where its elements are, tails padded with zeros.
+struct Block {
+  const float *values, *residual;
+  std::uint32_t index, count, dimension;
+  alignas(64) float padded[kBlock];
+  HWY_INLINE void place(const float* v, const float* r, std::uint64_t piece, std::uint32_t i) {
+    index = i;
+    const std::uint64_t at = std::uint64_t{i} * kBlock;
+    count = static_cast<std::uint32_t>(piece - at < kBlock ? piece - at : kBlock);
+    dimension = thc::dimension(count);
+    values = v + at;
+    residual = r ? r + at : nullptr;
+    if (count == dimension) return;
+    for (std::uint32_t e = 0; e < count; ++e) padded[e] = residual ? values[e] + residual[e] : values[e];
+    std::memset(padded + count, 0, (dimension - count) * sizeof(float));
+    values = padded;
+    residual = nullptr;
+  }
+  HWY_INLINE Vf load(std::uint32_t e) const {
+    const Df df;
+    const Vf v = hn::LoadU(df, values + e);
+    return residual ? hn::Add(v, hn::LoadU(df, residual + e)) : v;
+  }
+};
+
+// y = H D a without the norm.
+HWY_INLINE void rotate_only(const Block& block, const Signs& signs, float* y) {
+  walsh_hadamard(block.dimension, [&](std::uint32_t e, std::uint32_t lane) CRIMP_STEP { return signs.apply(block.index, e + lane, block.load(e + lane)); }, y);
+}
+
+HWY_INLINE float rotate_block(const Block& block, const Signs& signs, float* y) {
+  Squares squares;
+  walsh_hadamard(block.dimension, [&](std::uint32_t e, std::uint32_t lane) CRIMP_STEP {
+    const Vf a = block.load(e + lane);
+    squares.add(lane, a);
+    return signs.apply(block.index, e + lane, a);
+  }, y);
+  return norm(block.dimension, squares, [&](std::uint32_t e) CRIMP_STEP { return block.load(e); });
+}
+
+// Table entries that slope and offset need: a power of two, so that two or four registers hold them.
+HWY_INLINE hn::Vec<Di> quantized(const Tables& t, Vf y, Vf scale, V32 random) {
+  const Df df;
+  const Di di;
+  const Vf g = hn::Set(df, static_cast<float>(t.granularity)), middle = hn::Set(df, 0.5f * static_cast<float>(t.granularity));
+  const Vf u = hn::Min(hn::Max(hn::Add(hn::Mul(y, scale), middle), hn::Zero(df)), g);
+#if HWY_TARGET <= HWY_AVX3
+  const __m512i k = _mm512_cvttps_epi32(u.raw);
+  const auto entry = [&](const float* table) CRIMP_STEP {
+    const __m512 low = _mm512_permutex2var_ps(_mm512_load_ps(table), k, _mm512_load_ps(table + 16));
+    if (t.granularity < 32) return low;
+    const __m512 high = _mm512_permutex2var_ps(_mm512_load_ps(table + 32), k, _mm512_load_ps(table + 48));
+    return _mm512_mask_blend_ps(_mm512_test_epi32_mask(k, _mm512_set1_epi32(32)), low, high);
+  };
+  const __m512i w = _mm512_cvttps_epi32(_mm512_add_ps(_mm512_mul_ps(entry(t.slope), u.raw), entry(t.offset)));
+  return hn::ShiftRight<16>(hn::Add(hn::Vec<Di>{w}, hn::BitCast(di, random)));
+#else
+  const auto k = hn::ConvertTo(di, u);
+  const auto w = hn::ConvertTo(di, hn::Add(hn::Mul(hn::GatherIndex(df, t.slope, k), u), hn::GatherIndex(df, t.offset, k)));
+  return hn::ShiftRight<16>(hn::Add(w, hn::BitCast(di, random)));
+#endif
+}
+
+HWY_INLINE void store_bytes(hn::Vec<Di> v, std::uint8_t* to) {
+#if HWY_TARGET <= HWY_AVX3
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(v.raw));
+#else
+  const hn::Rebind<std::uint8_t, Di> d8;
+  hn::StoreU(hn::DemoteTo(d8, v), d8, to);
+#endif
+}
+
+// Indices of a block, packed by tiles of 128: WIRE_FORMAT.md, 4.23.
+template <int bits>
+HWY_INLINE void quantize_block(const Tables& t, const float* y, const Block& block, float norm, const Place& place, std::uint8_t* bytes) {
+  const Df df;
+  const Di di;
+  const Vf scale = hn::Set(df, t.to_grid / norm);
+  for (std::uint32_t tile = 0; tile < block.dimension / dither::kTile; ++tile, y += dither::kTile, bytes += bits * dither::kTile / 8) {
+    hn::Vec<Di> held[4], third = hn::Zero(di);
+    for_tile(place, dither::kRounding, block.index * (kBlock / dither::kTile) + tile, [&](std::size_t half, std::size_t lane, V32 random) CRIMP_STEP {
+      const auto index = quantized(t, hn::Load(df, y + half * dither::kLanes + lane), scale, random);
+      if constexpr (bits == 4) {
+        held[half % 4] = half < 4 ? hn::ShiftLeft<4>(index) : hn::Or(held[half % 4], index);
+#if HWY_TARGET <= HWY_AVX3
+        // One store a tile: the residual's decoding loads these bytes as a vector while they are still being stored.
+        if (half < 7) return;
+        __m512i all = _mm512_castsi128_si512(_mm512_cvtepi32_epi8(held[0].raw));
+        all = _mm512_inserti32x4(all, _mm512_cvtepi32_epi8(held[1].raw), 1);
+        all = _mm512_inserti32x4(all, _mm512_cvtepi32_epi8(held[2].raw), 2);
+        all = _mm512_inserti32x4(all, _mm512_cvtepi32_epi8(held[3].raw), 3);
+        _mm512_storeu_si512(bytes, all);
+#else
+        if (half >= 4) store_bytes(held[half % 4], bytes + half % 4 * dither::kLanes + lane);
+#endif
+        return;
+      }
+      const auto pair = hn::ShiftLeftSame(hn::And(index, hn::Set(di, 3)), static_cast<int>(6 - half / 2 * 2));
+      held[half % 2] = half < 2 ? pair : hn::Or(held[half % 2], pair);
+      if (half >= 6) store_bytes(held[half % 2], bytes + half % 2 * dither::kLanes + lane);
+      if constexpr (bits == 3) {
+        const auto one = hn::ShiftLeftSame(hn::ShiftRight<2>(index), static_cast<int>(7 - half));
+        third = half == 0 ? one : hn::Or(third, one);
+        if (half == 7) store_bytes(third, bytes + 2 * dither::kLanes + lane);
+      }
+    });
+  }
+}
+
+// The indices [e, e + kN8) of a block.
+template <int bits>
+struct Indices {
+  const std::uint8_t* bytes;
+  std::uint8_t unpacked[bits == 4 ? 1 : kBlock];
+  HWY_INLINE Indices(const std::uint8_t* from, std::uint32_t d) : bytes(from) {
+    if constexpr (bits != 4)
+      for (std::uint32_t tile = 0; tile < d; tile += dither::kTile, from += bits * dither::kTile / 8)
+        for (std::uint32_t i = 0; i < dither::kTile; ++i) {
+          unpacked[tile + i] = from[i % 32] >> (6 - i / 32 * 2) & 3;
+          if constexpr (bits == 3) unpacked[tile + i] |= static_cast<std::uint8_t>((from[32 + i % 16] >> (7 - i / 16) & 1) << 2);
+        }
+  }
+  HWY_INLINE V8 at(std::uint32_t e) const {
+    const hn::RebindToUnsigned<D8> u8;
+    if constexpr (bits == 4) {
+      const auto pair = hn::LoadU(u8, bytes + e / dither::kTile * 64 + e % 64);
+      return hn::BitCast(D8(), e % dither::kTile < 64 ? hn::ShiftRight<4>(pair) : hn::And(pair, hn::Set(u8, 15)));
+    } else {
+      return hn::BitCast(D8(), hn::LoadU(u8, unpacked + e));
+    }
+  }
+};
+
+// use(e, h) for all elements of a block, h = H centred[indices] as floats.
+template <int bits, class Use>
+HWY_INLINE void unrotate_block(const Tables& t, std::uint32_t d, const std::uint8_t* bytes, Use&& use) {
+  const D8 d8;
+  const D16 d16;
+  const Indices<bits> indices(bytes, d);
+  const V8 table = hn::LoadDup128(d8, t.centred);
+  alignas(64) std::int16_t h[kBlock];
+  const auto value = [&](std::uint32_t e) CRIMP_STEP { return hn::TableLookupBytes(table, indices.at(e)); };
+  // Strides below kN8, of what has been summed over up to four values in bytes.
+  const auto spread = [&](std::uint32_t e, V8 v) CRIMP_STEP {
+    const V16 w = hn::BitCast(d16, v);
+    V16 a = hn::ShiftRight<8>(hn::ShiftLeft<8>(w)), b = hn::ShiftRight<8>(w);
+    butterfly(a, b);
+    for (std::uint32_t stride = 2; stride < kN8; stride *= 2) unshuffled_butterfly(d16, a, b);
+    hn::Store(a, d16, h + e);
+    hn::Store(b, d16, h + e + kN16);
+  };
+  for (std::uint32_t e = 0; e < d; e += 256)
+    for (std::uint32_t j = e; j < e + 64; j += kN8) {
+      V8 v0 = value(j), v1 = value(j + 64);
+      butterfly(v0, v1);
+      if (d > kLeastBlock) {
+        V8 v2 = value(j + 128), v3 = value(j + 192);
+        butterfly(v2, v3);
+        butterfly(v0, v2);
+        butterfly(v1, v3);
+        spread(j + 128, v2);
+        spread(j + 192, v3);
+      }
+      spread(j, v0);
+      spread(j + 64, v1);
+    }
+  for (std::uint32_t stride = kN8; stride < 64; stride *= 2)
+    for (std::uint32_t group = 0; group < d; group += 2 * stride)
+      for (std::uint32_t e = group; e < group + stride; e += kN16) {
+        V16 a = hn::Load(d16, h + e), b = hn::Load(d16, h + e + stride);
+        butterfly(a, b);
+        hn::Store(a, d16, h + e);
+        hn::Store(b, d16, h + e + stride);
+      }
+  const auto give = [&](std::uint32_t e, V16 v) CRIMP_STEP {
+    const hn::Half<D16> half;
+    use(e, hn::ConvertTo(Df(), hn::PromoteTo(Di(), hn::LowerHalf(half, v))));
+    use(e + kN, hn::ConvertTo(Df(), hn::PromoteTo(Di(), hn::UpperHalf(half, v))));
+  };
+  if (d <= 256) {
+    for (std::uint32_t e = 0; e < d; e += kN16) give(e, hn::Load(d16, h + e));
+  } else {
+    for (std::uint32_t e = 0; e < 256; e += kN16) {
+      V16 v0 = hn::Load(d16, h + e), v1 = hn::Load(d16, h + e + 256);
+      butterfly(v0, v1);
+      if (d > 512) {
+        V16 v2 = hn::Load(d16, h + e + 512), v3 = hn::Load(d16, h + e + 768);
+        butterfly(v2, v3);
+        butterfly(v0, v2);
+        butterfly(v1, v3);
+        give(e + 512, v2);
+        give(e + 768, v3);
+      }
+      give(e, v0);
+      give(e + 256, v1);
+    }
+  }
+}
+
+// Calls use(e, d) with the decoded values of a block.
+template <int bits, class Use>
+HWY_INLINE void decode_block(const Tables& t, const Signs& signs, std::uint32_t index, std::uint32_t d, float norm, const std::uint8_t* bytes, Use&& use) {
+  const Vf unit = hn::Set(Df(), norm * t.unit / static_cast<float>(d));
+  unrotate_block<bits>(t, d, bytes, [&](std::uint32_t e, Vf h) CRIMP_STEP { use(e, signs.apply(index, e, hn::Mul(h, unit))); });
+}
+
+void Rotate(const float* values, const float* residual, std::uint64_t count, const Place& place, float* rotated, float* norms) {
+  const std::uint32_t n = blocks(count);
+  const Signs signs(place, n);
+  alignas(64) float y[kBlock];
+  Block block;
+  for (std::uint32_t b = 0; b < n; ++b) {
+    block.place(values, residual, count, b);
+    norms[b] = rotate_block(block, signs, y);
+    std::memcpy(rotated + std::uint64_t{b} * kBlock, y, block.dimension * sizeof(float));
+  }
+}
+
+void Norms(const float* values, const float* residual, std::uint64_t count, float* norms) {
+  Block block;
+  for (std::uint32_t b = 0; b < blocks(count); ++b) {
+    block.place(values, residual, count, b);
+    Squares squares;
+    const auto load = [&](std::uint32_t e) CRIMP_STEP { return block.load(e); };
+    for (std::uint32_t e = 0; e < block.dimension; e += kSumLanes)
+      for (std::uint32_t lane = 0; lane < kSumLanes; lane += kN) squares.add(lane, load(e + lane));
+    norms[b] = norm(block.dimension, squares, load);
+  }
+}
+
+// With shared norms these come from `norms`, else the blocks' own go there.
+template <int bits, bool shared>
+HWY_INLINE void encode(const Tables& t, const PieceSource& piece, std::conditional_t<shared, const std::uint8_t*, std::uint8_t*> norms, std::uint8_t* indices) {
+  const Df df;
+  const std::uint32_t n = blocks(piece.count);
+  const Signs signs(piece.place, n);
+  alignas(64) float y[kBlock];
+  Block block;
+  for (std::uint32_t b = 0; b < n; ++b, indices += block.dimension * bits / 8) {
+    block.place(piece.values, piece.residual_in, piece.count, b);
+    float* out = piece.residual_out ? piece.residual_out + std::uint64_t{b} * kBlock : nullptr;
+    float norm;
+    if constexpr (shared) {
+      std::memcpy(&norm, norms + b * sizeof norm, sizeof norm);
+      if (norm != 0.0f) rotate_only(block, signs, y);
+    } else {
+      norm = rotate_block(block, signs, y);
+      std::memcpy(norms + b * sizeof norm, &norm, sizeof norm);
+    }
+    if (norm == 0.0f) {
+      std::memset(indices, 0, block.dimension * bits / 8);
+      for (std::uint32_t e = 0; out && e < block.count; ++e) out[e] = block.residual ? block.values[e] + block.residual[e] : block.values[e];
+      continue;
+    }
+    quantize_block<bits>(t, y, block, norm, piece.place, indices);
+    if (!out) continue;
+    float* const to = block.count < block.dimension ? y : out;
+    decode_block<bits>(t, signs, b, block.dimension, norm, indices, [&](std::uint32_t e, Vf d) CRIMP_STEP { hn::StoreU(hn::Sub(block.load(e), d), df, to + e); });
+    if (to != out) std::memcpy(out, y, block.count * sizeof(float));
+  }
+}
+
+template <int bits>
+HWY_INLINE void decode_add(const Tables& t, const std::uint8_t* bytes, std::uint64_t count, const Place& place, float* acc) {
+  const Df df;
+  const std::uint32_t n = blocks(count);
+  const Signs signs(place, n);
+  const std::uint8_t* indices = bytes + n * sizeof(float);
+  alignas(64) float tail[kBlock];
+  for (std::uint32_t b = 0; b < n; ++b, acc += kBlock) {
+    const std::uint64_t rest = count - std::uint64_t{b} * kBlock;
+    const std::uint32_t d = dimension(rest);
+    float norm;
+    std::memcpy(&norm, bytes + b * sizeof norm, sizeof norm);
+    float* const to = rest < d ? tail : acc;
+    if (to != acc) std::memcpy(tail, acc, rest * sizeof(float)), std::memset(tail + rest, 0, (d - rest) * sizeof(float));
+    if (norm != 0.0f)
+      decode_block<bits>(t, signs, b, d, norm, indices, [&](std::uint32_t e, Vf v) CRIMP_STEP { hn::StoreU(hn::Add(hn::LoadU(df, to + e), v), df, to + e); });
+    if (to != acc) std::memcpy(acc, tail, rest * sizeof(float));
+    indices += d * bits / 8;
+  }
+}
+
+void Encode(const Tables& t, const PieceSource& piece, std::uint8_t* bytes) {
+  std::uint8_t* const indices = bytes + blocks(piece.count) * sizeof(float);
+  if (t.bits == 4) return encode<4, false>(t, piece, bytes, indices);
+  if (t.bits == 3) return encode<3, false>(t, piece, bytes, indices);
+  encode<2, false>(t, piece, bytes, indices);
+}
+
+void EncodeShared(const Tables& t, const PieceSource& piece, const float* norms, std::uint8_t* indices) {
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(norms);
+  if (t.bits == 4) return encode<4, true>(t, piece, bytes, indices);
+  if (t.bits == 3) return encode<3, true>(t, piece, bytes, indices);
+  encode<2, true>(t, piece, bytes, indices);
+}
+
+template <int bits>
+HWY_INLINE void add_values(const Tables& t, const std::uint8_t* bytes, std::uint64_t coordinates, std::uint16_t* sums) {
+  const D8 d8;
+  const hn::RebindToUnsigned<D16> u16;
+  const hn::Half<hn::RebindToUnsigned<D8>> half;
+  const auto table = hn::LoadDup128(d8, reinterpret_cast<const std::int8_t*>(t.value));
+  for (std::uint64_t at = 0; at < coordinates; at += kBlock, bytes += kBlock * bits / 8) {
+    const std::uint32_t d = static_cast<std::uint32_t>(coordinates - at < kBlock ? coordinates - at : kBlock);
+    const Indices<bits> indices(bytes, d);
+    for (std::uint32_t e = 0; e < d; e += kN8) {
+      const auto v = hn::BitCast(hn::RebindToUnsigned<D8>(), hn::TableLookupBytes(table, indices.at(e)));
+      std::uint16_t* to = sums + at + e;
+      hn::StoreU(hn::Add(hn::LoadU(u16, to), hn::PromoteTo(u16, hn::LowerHalf(half, v))), u16, to);
+      hn::StoreU(hn::Add(hn::LoadU(u16, to + kN16), hn::PromoteTo(u16, hn::UpperHalf(half, v))), u16, to + kN16);
+    }
+  }
+}
+
+void AddValues(const Tables& t, const std::uint8_t* bytes, std::uint64_t coordinates, std::uint16_t* sums) {
+  if (t.bits == 4) return add_values<4>(t, bytes, coordinates, sums);
+  if (t.bits == 3) return add_values<3>(t, bytes, coordinates, sums);
+  add_values<2>(t, bytes, coordinates, sums);
+}
+
+// Sums of many ranks leave 16 bits: floats, in the order of the encoder's rotation.
+void DecodeSums(const Tables& t, const std::uint16_t* sums, const float* norms, int ranks, std::uint64_t count, const Place& place, float* out) {
+  const Df df;
+  const Di di;
+  const hn::Rebind<std::uint16_t, Df> u16;
+  const std::uint32_t n = blocks(count);
+  const Signs signs(place, n);
+  const bool odd = t.granularity % 2;
+  const auto middle = hn::Set(di, static_cast<std::int32_t>(odd ? t.granularity : t.granularity / 2) * ranks);
+  alignas(64) float y[kBlock];
+  for (std::uint32_t b = 0; b < n; ++b, out += kBlock) {
+    const std::uint64_t rest = count - std::uint64_t{b} * kBlock;
+    const std::uint32_t d = dimension(rest);
+    const std::size_t bytes = (rest < kBlock ? rest : kBlock) * sizeof(float);
+    if (norms[b] == 0.0f) {
+      std::memset(out, 0, bytes);
+    } else {
+      walsh_hadamard(d, [&](std::uint32_t e, std::uint32_t lane) CRIMP_STEP {
+        auto s = hn::PromoteTo(di, hn::LoadU(u16, sums + e + lane));
+        if (odd) s = hn::Add(s, s);
+        return hn::ConvertTo(df, hn::Sub(s, middle));
+      }, y);
+      const Vf unit = hn::Set(df, norms[b] * t.unit / static_cast<float>(d));
+      float* const to = rest < d ? y : out;
+      for (std::uint32_t e = 0; e < d; e += kN) hn::StoreU(signs.apply(b, e, hn::Mul(hn::Load(df, y + e), unit)), df, to + e);
+      if (to != out) std::memcpy(out, y, bytes);
+    }
+    sums += d;
+  }
+}
+
+void DecodeAdd(const Tables& t, const std::uint8_t* bytes, std::uint64_t count, const Place& place, float* acc) {
+  if (t.bits == 4) return decode_add<4>(t, bytes, count, place, acc);
+  if (t.bits == 3) return decode_add<3>(t, bytes, count, place, acc);
+  decode_add<2>(t, bytes, count, place, acc);
+}
+
+}  // namespace crimp::thc::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace crimp {
+namespace thc {
+HWY_EXPORT(Rotate);
+HWY_EXPORT(Encode);
+HWY_EXPORT(DecodeAdd);
+HWY_EXPORT(Norms);
+HWY_EXPORT(EncodeShared);
+HWY_EXPORT(AddValues);
+HWY_EXPORT(DecodeSums);
+
+void rotate(const float* values, const float* residual, std::uint64_t count, const Place& place, float* rotated, float* norms) {
+  HWY_DYNAMIC_DISPATCH(Rotate)(values, residual, count, place, rotated, norms);
+}
+
+class Thc final : public Codec, private Homomorphic {
+ public:
+  explicit Thc(const Tables& tables) : tables_(tables) {}
+  const Traits& traits() const override { return kTraits; }
+  std::uint32_t parameter_word() const override { return tables_.bits | tables_.granularity << 8 | tables_.clip << 16; }
+  std::size_t piece_bound(std::uint64_t count) const override { return blocks(count) * sizeof(float) + index_bytes(count, tables_.bits); }
+
+  std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
+    HWY_DYNAMIC_DISPATCH(Encode)(tables_, piece, bytes);
+    return piece_bound(piece.count);
+  }
+
+  const Homomorphic* homomorphic() const override { return this; }
+  std::uint32_t norm_count(std::uint64_t count) const override { return blocks(count); }
+  std::uint64_t coordinates(std::uint64_t count) const override { return thc::coordinates(count); }
+  std::uint32_t index_bits() const override { return tables_.bits; }
+  std::uint32_t granularity() const override { return tables_.granularity; }
+  bool legal(float norm) const override { return (norm >= kLeastNorm && norm <= kMostNorm) || (norm == 0.0f && !std::signbit(norm)); }
+  void norms(const PieceSource& piece, float* to) const override { HWY_DYNAMIC_DISPATCH(Norms)(piece.values, piece.residual_in, piece.count, to); }
+  void encode(const PieceSource& piece, const float* shared, std::uint8_t* indices) const override {
+    HWY_DYNAMIC_DISPATCH(EncodeShared)(tables_, piece, shared, indices);
+  }
+  void add(const std::uint8_t* indices, std::uint64_t n, std::uint16_t* sums) const override { HWY_DYNAMIC_DISPATCH(AddValues)(tables_, indices, n, sums); }
+  void decode(const std::uint16_t* sums, const float* shared, int ranks, std::uint64_t count, const Place& place, float* out) const override {
+    HWY_DYNAMIC_DISPATCH(DecodeSums)(tables_, sums, shared, ranks, count, place, out);
+  }
+
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place& place, float* acc) const override {
+    if (in.size() != piece_bound(count)) return false;
+    const std::uint32_t n = blocks(count);
+    for (std::uint32_t b = 0; b < n; ++b) {
+      float norm;
+      std::memcpy(&norm, in.data() + b * sizeof norm, sizeof norm);
+      if (!legal(norm)) return false;
+      if (norm != 0.0f) continue;
+      const std::size_t begin = n * sizeof norm + std::size_t{b} * kBlock * tables_.bits / 8, end = b + 1 < n ? begin + kBlock * tables_.bits / 8 : in.size();
+      for (std::size_t i = begin; i < end; ++i)
+        if (in[i] != 0) return false;
+    }
+    HWY_DYNAMIC_DISPATCH(DecodeAdd)(tables_, in.data(), count, place, acc);
+    return true;
+  }
+
+  static constexpr Traits kTraits{"thc", 23, true, false, MemoryKind::residual, kMaxMagnitude};
+
+ private:
+  Tables tables_;
+};
+
+}  // namespace thc
+
+CodecEntry thc_entry() {
+  return {{"thc", "rotated blocks with a norm each, non-uniform stochastic levels whose table values can be summed",
+           "y = H D a / sqrt(1024); u = (y sqrt(1024) / |a| + t_p) g / (2 t_p), cut to [0, g]; i or i + 1 between T[i] <= u < T[i+1] at random; d = D H (T[i] - g/2) (2 t_p / g) |a| / 1024",
+           "THC: Li et al., NSDI 2024", "4.03 (bits=3: 3.03, bits=2: 2.03)",
+           "gradients whose every value matters; unbiased but for the clipped 0.7 % of the energy, which the residual returns. The only codec whose payloads are summed "
+           "as integers (algorithm homomorphic). g=17 has less variance than the published g=30 and sums 15 ranks in a byte in place of 8; g=15 is a uniform quantiser, 2 % more variance, 17 ranks",
+           thc::Thc::kTraits,
+           {{"bits", "4", "2, 3 or 4", "bits of a coordinate"},
+            {"g", "30", "2^bits-1 .. 62, above 31 even", "granularity: table values are 0..g, and a byte sums 255/g ranks"},
+            {"clip", "32", "4 .. 4096", "one coordinate in so many is clipped: 1/p of the paper"}}},
+          [](const SpecValues& v) -> std::shared_ptr<Codec> {
+            const double bits = v.number("bits", 4), g = v.number("g", 30), clip = v.number("clip", 32);
+            const auto whole = [](double x, double low, double high) { return x >= low && x <= high && x == std::floor(x); };
+            if (!whole(bits, 2, 4)) v.fail("bits", "2, 3 or 4");
+            if (!whole(g, std::exp2(bits) - 1, thc::kMostGranularity) || (g > 31 && std::fmod(g, 2) != 0)) v.fail("g", "a whole number from 2^bits-1 to 62, above 31 an even one");
+            if (!whole(clip, 4, 4096)) v.fail("clip", "a whole number from 4 to 4096");
+            const auto number = [](double x) { return static_cast<std::uint32_t>(x); };
+            return std::make_shared<thc::Thc>(thc::make_tables(number(bits), number(g), number(clip)));
+          }};
+}
+
+}  // namespace crimp
+#endif
