@@ -1,7 +1,4 @@
-// Compressed collectives. First of them the compressed allgather: every rank encodes its buffer, all payloads go to all ranks, every
-// rank decodes them, its own too, in rank order 0..N-1, so that results are bit-identical everywhere.
-//
-// Bytes received per rank: (N-1) c S for a buffer of S bytes and a payload fraction c; a ring allreduce receives 2 (N-1)/N S.
+// Compressed collectives: sums over all ranks, bit-identical everywhere. Which algorithms there are: src/comm/algorithms.hpp.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -27,7 +24,10 @@ struct CollectiveCall {
   std::uint64_t count;
   const Codec* codec;
   const Layout* layout;
+  Algorithm algorithm = Algorithm::allgather;  // equal on all ranks, and possible for the codec
   std::vector<float*> residuals;  // one per segment, the codec's memory planes behind one another (null where skipped), or empty: no memory
+  // Residuals of what this rank re-encodes for all, one per segment as long as the segment (null where skipped), or empty: none.
+  std::vector<float*> owner_residuals = {};
   std::uint8_t flags = 0;         // WireFlag: this rank's reasons for sending the call through MPI
   Dtype dtype = Dtype::f32;       // the caller's type, for the header
   std::uint32_t sequence = 0;     // compressed calls on this communicator so far
@@ -42,15 +42,16 @@ struct CollectiveResult {
   double encode_s = 0, wire_s = 0, decode_s = 0;     // wire: waiting, after what was hidden behind encode and decode
 };
 
-// Arena bytes that compressed_allgather takes for such a call on this many ranks.
+// Arena bytes that allreduce_compressed takes for such a call on this many ranks.
 std::uint64_t arena_bytes(const CollectiveCall&, int ranks);
 
 // The call's chunk length on this many ranks: CRIMP_CHUNK, less where received bodies would fill more than kReceiveBudget.
 inline constexpr std::uint64_t kReceiveBudget = std::uint64_t{256} << 20;
-std::uint64_t chunk_elements(std::uint64_t setting, const Codec&, int ranks);
+std::uint64_t chunk_elements(std::uint64_t setting, const Codec&, int ranks, Algorithm = Algorithm::allgather);
 
-// `arena` has arena_bytes(), or is null: then this rank only says so (call.flags must be set). Throws Error{transport_failed} where MPI
-// failed and Error{call_differs} where the ranks' headers show that they are not in the same call; all ranks then throw alike.
-CollectiveResult compressed_allgather(Transport&, Arena* arena, Workers&, const CollectiveCall&, Trace* trace = nullptr);
+// Runs call.algorithm. `arena` has arena_bytes(), or is null: then this rank only says so (call.flags must be set). Throws
+// Error{transport_failed} where MPI failed and Error{call_differs} where the ranks' headers show that they are not in the same call;
+// all ranks then throw alike.
+CollectiveResult allreduce_compressed(Transport&, Arena* arena, Workers&, const CollectiveCall&, Trace* trace = nullptr);
 
 }  // namespace crimp

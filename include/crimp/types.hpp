@@ -5,7 +5,7 @@
 
 namespace crimp {
 
-// Values are wire values (src/codec/WIRE_FORMAT.md, section 2).
+// Values of both enums are wire values (src/codec/WIRE_FORMAT.md, section 2).
 enum class Dtype : std::uint8_t { f32 = 1, f64 = 2, f16 = 3, bf16 = 4 };
 
 constexpr std::size_t size_of(Dtype t) { return t == Dtype::f64 ? 8 : t == Dtype::f32 ? 4 : 2; }
@@ -18,6 +18,9 @@ constexpr const char* name_of(Dtype t) {
   }
   return "?";
 }
+
+// How a call's payloads travel; the table of algorithms is src/comm/algorithms.hpp.
+enum class Algorithm : std::uint8_t { allgather = 0, two_shot = 1, homomorphic = 2, low_rank = 3, hierarchical = 4 };
 
 // Codecs see float32 only; other types are widened (or, float64, narrowed) on entry and rounded once on exit.
 

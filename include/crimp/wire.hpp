@@ -16,8 +16,9 @@ inline constexpr std::uint8_t kWireVersion = 1;
 enum WireFlag : std::uint8_t {
   kFlagExact = 1,     // the sender's input holds NaN, Inf or a value outside the codec's range: everybody sends this call through MPI
   kFlagNoMemory = 2,  // the sender could not allocate its buffers: likewise
+  kFlagCorrupt = 4,   // after the first stage only: what the sender received was corrupt, so that it has nothing to send on
 };
-inline constexpr std::uint8_t kKnownFlags = kFlagExact | kFlagNoMemory;
+inline constexpr std::uint8_t kKnownFlags = kFlagExact | kFlagNoMemory | kFlagCorrupt;
 
 struct Header {
   std::uint32_t magic = kWireMagic;
@@ -34,7 +35,10 @@ struct Header {
   std::uint32_t layout = 0;        // low 32 bits of Layout::digest()
   std::uint32_t encode_us = 0;     // the sender's time to encode this chunk
   std::uint32_t wire_us = 0;       // the sender's wait for the chunk before the previous one
-  std::uint64_t reserved = 0;
+  Algorithm algorithm = Algorithm::allgather;
+  std::uint8_t stage = 0;          // which of the call's exchanges of chunk bodies it announces
+  std::uint16_t reserved_16 = 0;
+  std::uint32_t reserved_32 = 0;
 };
 static_assert(sizeof(Header) == 64);
 

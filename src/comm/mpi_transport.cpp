@@ -15,6 +15,28 @@ int units(std::uint64_t bytes) {
   return static_cast<int>(n);
 }
 
+void units(std::span<const std::uint64_t> bytes, std::vector<int>& to) {
+  to.clear();
+  for (const auto b : bytes) to.push_back(units(b));
+}
+
+// An operation of our own: MPI_SUM knows no unit of 64 bytes, and Open MPI's AVX version of it saturates small integers (ompi issue 8045).
+template <class T>
+MPI_Op sum_of() {
+  static const MPI_Op op = [] {
+    MPI_Op made;
+    const auto add = +[](void* from, void* to, int* length, MPI_Datatype*) {
+      const auto n = static_cast<std::size_t>(*length) * (kPayloadAlign / sizeof(T));
+      const auto* a = static_cast<const T*>(from);
+      auto* b = static_cast<T*>(to);
+      for (std::size_t i = 0; i < n; ++i) b[i] = static_cast<T>(b[i] + a[i]);
+    };
+    check_mpi(PMPI_Op_create(add, 1, &made), "MPI_Op_create");
+    return made;
+  }();
+  return op;
+}
+
 }  // namespace
 
 MPI_Datatype payload_unit() {
@@ -36,7 +58,7 @@ void check_mpi(int rc, const char* call) {
 }
 
 Transport::Ticket MpiTransport::free_exchange() {
-  for (int i = 0; i < 4; ++i)
+  for (int i = 0; i < kMostUnderWay; ++i)
     if (exchanges_[i].request == MPI_REQUEST_NULL) return i;
   throw Error(ErrorCode::transport_failed, "more exchanges under way than the pipeline has; this is a defect of Crimp");
 }
@@ -52,13 +74,33 @@ Transport::Ticket MpiTransport::start_allgatherv(const void* mine, std::span<con
                                                  std::span<const std::uint64_t> offsets, void* all) {
   const Ticket t = free_exchange();
   Exchange& e = exchanges_[t];
-  e.counts.clear();
-  e.places.clear();
-  for (const auto b : bytes) e.counts.push_back(units(b));
-  for (const auto o : offsets) e.places.push_back(units(o));
+  units(bytes, e.counts);
+  units(offsets, e.places);
   check_mpi(PMPI_Iallgatherv(mine, e.counts[static_cast<std::size_t>(rank_)], payload_unit(), all, e.counts.data(), e.places.data(), payload_unit(),
                              comm_, &e.request),
             "MPI_Iallgatherv");
+  return t;
+}
+
+Transport::Ticket MpiTransport::start_alltoallv(const void* mine, std::span<const std::uint64_t> send_bytes,
+                                                std::span<const std::uint64_t> send_offsets, void* all, std::span<const std::uint64_t> bytes,
+                                                std::span<const std::uint64_t> offsets) {
+  const Ticket t = free_exchange();
+  Exchange& e = exchanges_[t];
+  units(send_bytes, e.send_counts);
+  units(send_offsets, e.send_places);
+  units(bytes, e.counts);
+  units(offsets, e.places);
+  check_mpi(PMPI_Ialltoallv(mine, e.send_counts.data(), e.send_places.data(), payload_unit(), all, e.counts.data(), e.places.data(),
+                            payload_unit(), comm_, &e.request),
+            "MPI_Ialltoallv");
+  return t;
+}
+
+Transport::Ticket MpiTransport::start_sum(const void* mine, void* sums, std::uint64_t bytes, Integer type) {
+  const Ticket t = free_exchange();
+  const MPI_Op op = type == Integer::u8 ? sum_of<std::uint8_t>() : sum_of<std::uint16_t>();
+  check_mpi(PMPI_Iallreduce(mine, sums, units(bytes), payload_unit(), op, comm_, &exchanges_[t].request), "MPI_Iallreduce");
   return t;
 }
 

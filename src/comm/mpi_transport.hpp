@@ -16,18 +16,21 @@ class MpiTransport final : public Transport {
   Ticket start_allgather(const void* mine, void* all, std::uint64_t bytes) override;
   Ticket start_allgatherv(const void* mine, std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets,
                           void* all) override;
+  Ticket start_alltoallv(const void* mine, std::span<const std::uint64_t> send_bytes, std::span<const std::uint64_t> send_offsets, void* all,
+                         std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets) override;
+  Ticket start_sum(const void* mine, void* sums, std::uint64_t bytes, Integer type) override;
   void wait(Ticket) override;
   void progress() noexcept override;
 
  private:
   struct Exchange {
     MPI_Request request = MPI_REQUEST_NULL;
-    std::vector<int> counts, places;  // must outlive the request
+    std::vector<int> counts, places, send_counts, send_places;  // must outlive the request
   };
   Ticket free_exchange();
   MPI_Comm comm_;
   int rank_, size_;
-  Exchange exchanges_[4];
+  Exchange exchanges_[kMostUnderWay];
 };
 
 // 64 bytes as one element: int counts and displacements then reach 128 GiB. Committed once, never freed.

@@ -190,7 +190,7 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
     call.in = staging ? staging : static_cast<const float*>(request.send);
     call.out = staging ? staging : static_cast<float*>(request.receive);
     const auto start = part == parts.front() ? begin : Clock::now();
-    const CollectiveResult result = compressed_allgather(transport, arena, runtime_.workers(), call, runtime_.trace());
+    const CollectiveResult result = allreduce_compressed(transport, arena, runtime_.workers(), call, runtime_.trace());
     // All parts of a call carry the same flags, so only the first can end it, and then nothing has changed.
     if (result.flags) {
       arena_.reset();

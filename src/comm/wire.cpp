@@ -8,9 +8,13 @@ std::string disagreement(const Header& mine, const Header& got) {
   };
   if (got.magic != kWireMagic) return "no Crimp header (is Crimp loaded on every rank?)";
   if (got.version != mine.version) return differs("the wire version", mine.version, got.version);
-  if (got.reserved != 0 || (got.flags & ~kKnownFlags)) return "reserved header bits are set";
+  if (got.reserved_16 != 0 || got.reserved_32 != 0 || (got.flags & ~kKnownFlags) || (got.stage == 0 && (got.flags & kFlagCorrupt)))
+    return "reserved header bits are set";
   if (got.call != mine.call) return differs("the call number", mine.call, got.call);
   if (got.chunk != mine.chunk) return differs("the chunk number", mine.chunk, got.chunk);
+  if (got.algorithm != mine.algorithm)
+    return differs("the algorithm", static_cast<std::uint64_t>(mine.algorithm), static_cast<std::uint64_t>(got.algorithm));
+  if (got.stage != mine.stage) return differs("the stage", mine.stage, got.stage);
   if (got.codec != mine.codec) return differs("the codec", mine.codec, got.codec);
   if (got.parameters != mine.parameters) return differs("the codec's parameter word", mine.parameters, got.parameters);
   if (got.dtype != mine.dtype) return differs("the element type", mine.dtype, got.dtype);

@@ -48,7 +48,7 @@ void call(Transport& transport, const Setup& setup, Rank& rank, Workers& workers
   // An arena of exactly the size that is asked for, so that taking more fails.
   Arena arena;
   if (!rank.no_memory) arena.reserve(arena_bytes(c, transport.size()));
-  rank.result = compressed_allgather(transport, rank.no_memory ? nullptr : &arena, workers, c);
+  rank.result = allreduce_compressed(transport, rank.no_memory ? nullptr : &arena, workers, c);
 }
 
 void run_all(const Setup& setup, std::vector<Rank>& ranks, const RunOptions& options) {

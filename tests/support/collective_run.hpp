@@ -32,7 +32,7 @@ Layout named_layout(std::uint64_t count, const std::vector<std::uint64_t>& sizes
 // Ranks with values of their own and residuals of zero.
 std::vector<Rank> make_ranks(const Setup&, int ranks, std::uint64_t seed);
 
-// One rank's call; throws what compressed_allgather throws.
+// One rank's call; throws what allreduce_compressed throws.
 void call(Transport&, const Setup&, Rank&, Workers&);
 // The call on all ranks.
 void run_all(const Setup&, std::vector<Rank>&, const RunOptions& = {});

@@ -1,13 +1,13 @@
 // A Transport with ranks as threads, and strict: what MPI would forgive or leave undefined fails here with a text.
 //
 // Starting never blocks; wait() returns when every rank has started that exchange. Checked: all ranks start the same kinds and sizes in
-// the same order; at most kMostUnderWay exchanges at once; sizes and offsets are multiples of 64 and received parts do not overlap;
+// the same order (alltoallv: what one sends is what the other expects); at most kMostUnderWay at once; sizes and offsets are multiples of 64;
+// received parts overlap neither one another nor what is sent;
 // send and receive buffers are left alone until wait(); every exchange is waited for, and no rank ends before the others' exchanges.
 #pragma once
 #include <atomic>
 #include <condition_variable>
 #include <functional>
-#include <map>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -35,20 +35,17 @@ class ThreadTransport final : public Transport {
   Ticket start_allgather(const void* mine, void* all, std::uint64_t bytes) override;
   Ticket start_allgatherv(const void* mine, std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets,
                           void* all) override;
+  Ticket start_alltoallv(const void* mine, std::span<const std::uint64_t> send_bytes, std::span<const std::uint64_t> send_offsets, void* all,
+                         std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets) override;
+  Ticket start_sum(const void* mine, void* sums, std::uint64_t bytes, Integer type) override;
   void wait(Ticket) override;
   void progress() noexcept override;
   int exchanges() const { return next_; }  // started by this rank
 
  private:
-  struct Pending {
-    const void* mine;
-    std::uint8_t* all;
-    std::vector<std::uint64_t> offsets;
-  };
   friend class Board;
   Board& board_;
   int rank_, next_ = 0;
-  std::map<Ticket, Pending> pending_;
 };
 
 struct RunOptions {

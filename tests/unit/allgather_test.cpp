@@ -153,10 +153,16 @@ TEST_SUITE("allgather") {
     const auto begin = Clock::now();
     run_ranks(1, [&](ThreadTransport& transport) {
       Workers workers(1);
-      CollectiveCall c{values.data(), out.data(), count, setup.codec.get(), &setup.layout, {}, 0, Dtype::f32, 0, setup.chunk, true};
+      CollectiveCall c{};
+      c.in = values.data();
+      c.out = out.data();
+      c.count = count;
+      c.codec = setup.codec.get();
+      c.layout = &setup.layout;
+      c.chunk = setup.chunk;
       Arena arena;
       arena.reserve(arena_bytes(c, 1));
-      compressed_allgather(transport, &arena, workers, c, &trace);
+      allreduce_compressed(transport, &arena, workers, c, &trace);
     });
     CHECK(difference(out, values) == "");
     const std::string events = trace.events(0, begin);

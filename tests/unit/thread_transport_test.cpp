@@ -105,7 +105,7 @@ TEST_SUITE("thread_transport") {
       t.wait(ticket);
     }), "twice"));
     CHECK(has(failure(1, [&](ThreadTransport& t) {
-      for (int i = 0; i < 5; ++i) t.start_allgather(mine.data(), all.data() + 64 * i, 64);
+      for (int i = 0; i <= Transport::kMostUnderWay; ++i) t.start_allgather(mine.data(), all.data() + 64 * i, 64);
     }), "too many"));
     CHECK(has(failure(1, [&](ThreadTransport& t) { t.start_allgather(mine.data(), all.data(), 63); }), "not a multiple of 64"));
     CHECK(has(failure(2, [&](ThreadTransport& t) {
@@ -114,6 +114,52 @@ TEST_SUITE("thread_transport") {
       const std::vector<std::uint64_t> bytes{64, 64}, offsets{0, 0};
       t.start_allgatherv(own.data(), bytes, offsets, to.data());
     }), "overlap"));
+  }
+
+  TEST_CASE("every rank sends every rank bytes of its own, and sizes must match pairwise") {
+    for (const int n : {1, 2, 3, 8})
+      CHECK(failure(n, [&](ThreadTransport& t) {
+        const auto mine = static_cast<std::uint64_t>(t.rank());
+        // Rank s sends rank r 64 ((s + 2 r) mod 3) bytes of value 16 s + r.
+        std::vector<std::uint8_t> send(2048), all(2048);
+        std::vector<std::uint64_t> send_bytes, send_offsets, bytes, offsets;
+        for (std::uint64_t r = 0; r < static_cast<std::uint64_t>(n); ++r) {
+          send_bytes.push_back(64 * ((mine + 2 * r) % 3)), send_offsets.push_back(192 * r);
+          bytes.push_back(64 * ((r + 2 * mine) % 3)), offsets.push_back(192 * r + 64);
+          std::memset(send.data() + 192 * r, static_cast<int>(16 * mine + r), 128);
+        }
+        t.wait(t.start_alltoallv(send.data(), send_bytes, send_offsets, all.data(), bytes, offsets));
+        for (std::uint64_t r = 0; r < static_cast<std::uint64_t>(n); ++r)
+          for (std::uint64_t i = 0; i < bytes[r]; ++i)
+            if (all[offsets[r] + i] != 16 * r + mine) throw std::runtime_error("wrong bytes");
+      }) == "");
+    CHECK(has(failure(2, [](ThreadTransport& t) {
+      All mine{}, all{};
+      const std::vector<std::uint64_t> more{64, 128}, less{64, 64}, offsets{0, 128};
+      t.wait(t.start_alltoallv(mine.data(), more, offsets, all.data(), less, offsets));
+    }), "sends 128 bytes where 64 are received"));
+    CHECK(has(failure(1, [](ThreadTransport& t) {
+      All mine{};
+      t.wait(t.start_alltoallv(mine.data(), std::vector<std::uint64_t>{64}, std::vector<std::uint64_t>{0}, mine.data() + 32, std::vector<std::uint64_t>{64}, std::vector<std::uint64_t>{0}));
+    }), "sent and what is received overlap"));
+  }
+
+  TEST_CASE("integers are summed modulo their width") {
+    for (const int n : {1, 2, 3, 8})
+      CHECK(failure(n, [&](ThreadTransport& t) {
+        std::array<std::uint8_t, 64> bytes{}, byte_sums{};
+        std::array<std::uint16_t, 32> words{}, word_sums{};
+        for (std::size_t i = 0; i < 64; ++i) bytes[i] = static_cast<std::uint8_t>(50 * i + static_cast<std::size_t>(t.rank()));
+        for (std::size_t i = 0; i < 32; ++i) words[i] = static_cast<std::uint16_t>(9000 * i + static_cast<std::size_t>(t.rank()));
+        const auto first = t.start_sum(bytes.data(), byte_sums.data(), 64, Integer::u8);
+        t.wait(t.start_sum(words.data(), word_sums.data(), 64, Integer::u16));
+        t.wait(first);
+        const auto ranks = static_cast<std::size_t>(n), extra = ranks * (ranks - 1) / 2;
+        for (std::size_t i = 0; i < 64; ++i)
+          if (byte_sums[i] != static_cast<std::uint8_t>(50 * i * ranks + extra)) throw std::runtime_error("wrong sum of bytes");
+        for (std::size_t i = 0; i < 32; ++i)
+          if (word_sums[i] != static_cast<std::uint16_t>(9000 * i * ranks + extra)) throw std::runtime_error("wrong sum of words");
+      }) == "");
   }
 
   TEST_CASE("bytes can be tampered with for one receiver") {

@@ -22,10 +22,12 @@ TEST_SUITE("wire") {
     h.layout = 0xd1d2d3d4;
     h.encode_us = 0xe1e2e3e4;
     h.wire_us = 0xf1f2f3f4;
+    h.algorithm = Algorithm::hierarchical;
+    h.stage = 5;
     const unsigned char expected[64] = {
         'C',  'R',  'M',  'P',  1,    4,    3,    2,    0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 0x40, 0, 0, 0, 0, 0,
         0,    0,    8,    7,    6,    5,    4,    3,    2,    1,    0xa4, 0xa3, 0xa2, 0xa1, 0xb4, 0xb3, 0xb2, 0xb1, 0xc4, 0xc3,
-        0xc2, 0xc1, 0xd4, 0xd3, 0xd2, 0xd1, 0xe4, 0xe3, 0xe2, 0xe1, 0xf4, 0xf3, 0xf2, 0xf1, 0};
+        0xc2, 0xc1, 0xd4, 0xd3, 0xd2, 0xd1, 0xe4, 0xe3, 0xe2, 0xe1, 0xf4, 0xf3, 0xf2, 0xf1, 4,    5,    0};
     CHECK(std::memcmp(&h, expected, 64) == 0);
   }
 
@@ -48,8 +50,15 @@ TEST_SUITE("wire") {
     CHECK(changed([](Header& h) { h.version = 2; }).find("version is 2, here 1") != std::string::npos);
     CHECK(changed([](Header& h) { h.codec = 2; }).find("the codec is 2, here 4") != std::string::npos);
     CHECK(changed([](Header& h) { h.dtype = 1; }).find("type") != std::string::npos);
-    CHECK(changed([](Header& h) { h.flags = 4; }).find("reserved") != std::string::npos);
-    CHECK(changed([](Header& h) { h.reserved = std::uint64_t{1} << 63; }).find("reserved") != std::string::npos);
+    CHECK(changed([](Header& h) { h.flags = 8; }).find("reserved") != std::string::npos);
+    CHECK(changed([](Header& h) { h.flags = kFlagCorrupt; }).find("reserved") != std::string::npos);
+    mine.stage = 1;
+    CHECK(changed([](Header& h) { h.flags = kFlagCorrupt; }) == "");
+    mine.stage = 0;
+    CHECK(changed([](Header& h) { h.reserved_16 = 1; }).find("reserved") != std::string::npos);
+    CHECK(changed([](Header& h) { h.reserved_32 = 1u << 31; }).find("reserved") != std::string::npos);
+    CHECK(changed([](Header& h) { h.algorithm = Algorithm::two_shot; }).find("the algorithm is 1, here 0") != std::string::npos);
+    CHECK(changed([](Header& h) { h.stage = 1; }).find("the stage is 1, here 0") != std::string::npos);
     CHECK(changed([](Header& h) { h.count = 101; }).find("count is 101, here 100") != std::string::npos);
     CHECK(changed([](Header& h) { h.call = 1; }).find("call number") != std::string::npos);
     CHECK(changed([](Header& h) { h.chunk = 1; }).find("chunk") != std::string::npos);

@@ -1,0 +1,36 @@
+// The algorithms: one row each. A call names one (CollectiveCall::algorithm); every rank must name the same.
+#pragma once
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "crimp/collective.hpp"
+
+namespace crimp {
+
+struct AlgorithmEntry {
+  Algorithm algorithm;
+  const char* name;     // as in CRIMP_ALGORITHM
+  const char* summary;  // one line: what travels
+  // Empty where the algorithm can run this codec on so many ranks, else why not ("it needs a codec that ..."). Equal on all ranks.
+  std::string (*obstacle)(const Codec&, int ranks);
+  // Elements of a chunk, a multiple of kPieceElements, where CRIMP_CHUNK says `setting`.
+  std::uint64_t (*chunk_elements)(std::uint64_t setting, const Codec&, int ranks);
+  // Bytes that run() takes of the arena. Only `count`, `chunk`, `codec`, `layout`, and whether there are memories, count.
+  std::uint64_t (*arena_bytes)(const CollectiveCall&, int ranks);
+  CollectiveResult (*run)(Transport&, Arena*, Workers&, const CollectiveCall&, Trace*);
+  // Wants CollectiveCall::owner_residuals of this codec.
+  bool (*owner_memory)(const Codec&) = [](const Codec&) { return false; };
+};
+
+// In the order of the enum's values.
+std::span<const AlgorithmEntry> algorithms();
+const AlgorithmEntry& entry_of(Algorithm);
+const AlgorithmEntry* find_algorithm(std::string_view name);  // null where unknown
+// "allgather, two_shot": those that can run the codec on so many ranks.
+std::string algorithms_for(const Codec&, int ranks);
+
+// The rows; each is defined beside its algorithm.
+AlgorithmEntry allgather_algorithm();
+
+}  // namespace crimp
