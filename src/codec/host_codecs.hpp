@@ -16,5 +16,6 @@ CodecEntry none_entry();
 CodecEntry fp16_entry();
 CodecEntry bf16_entry();
 CodecEntry threelc_entry();
+CodecEntry powersgd_entry();
 
 }  // namespace crimp

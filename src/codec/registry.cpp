@@ -16,6 +16,7 @@ const std::vector<CodecEntry>& registry() {
       fp16_entry(),
       bf16_entry(),
       threelc_entry(),
+      powersgd_entry(),
   };
   return entries;
 }

@@ -5,7 +5,7 @@
 namespace crimp {
 
 std::span<const AlgorithmEntry> algorithms() {
-  static const AlgorithmEntry all[] = {allgather_algorithm()};
+  static const AlgorithmEntry all[] = {allgather_algorithm(), low_rank_algorithm()};
   return all;
 }
 
@@ -19,6 +19,12 @@ const AlgorithmEntry* find_algorithm(std::string_view name) {
   for (const auto& entry : algorithms())
     if (name == entry.name) return &entry;
   return nullptr;
+}
+
+Algorithm first_algorithm(const Codec& codec, int ranks) {
+  for (const auto& entry : algorithms())
+    if (entry.obstacle(codec, ranks).empty()) return entry.algorithm;
+  throw Error(ErrorCode::argument_invalid, "no algorithm runs codec " + codec.spec());
 }
 
 std::string algorithms_for(const Codec& codec, int ranks) {

@@ -27,10 +27,12 @@ struct AlgorithmEntry {
 std::span<const AlgorithmEntry> algorithms();
 const AlgorithmEntry& entry_of(Algorithm);
 const AlgorithmEntry* find_algorithm(std::string_view name);  // null where unknown
+Algorithm first_algorithm(const Codec&, int ranks);  // of those that can run the codec
 // "allgather, two_shot": those that can run the codec on so many ranks.
 std::string algorithms_for(const Codec&, int ranks);
 
 // The rows; each is defined beside its algorithm.
 AlgorithmEntry allgather_algorithm();
+AlgorithmEntry low_rank_algorithm();
 
 }  // namespace crimp

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "comm/algorithms.hpp"
 #include "comm/mpi_transport.hpp"
 #include "comm/runtime.hpp"
 #include "core/convert.hpp"
@@ -137,7 +138,8 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
     call.layout = &part.layout;
     call.dtype = request.dtype;
     call.sequence = sequence_++;
-    call.chunk = chunk_elements(settings.chunk, *codec, size_);
+    call.algorithm = first_algorithm(*codec, size_);
+    call.chunk = chunk_elements(settings.chunk, *codec, size_, call.algorithm);
     call.checksum = settings.checksum;
   }
 
@@ -169,7 +171,7 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
       const bool absent = layout.source == Layout::Source::negotiated && all_zero;
       if (call.codec->memory().kept() && settings.error_feedback && !absent)
         for (const Segment& segment : part->layout.segments)
-          call.residuals.push_back(segment.use == Segment::Use::skip ? nullptr : residuals_.find(segment.key, segment.count * static_cast<std::uint64_t>(call.codec->memory().planes())));
+          call.residuals.push_back(segment.use == Segment::Use::skip ? nullptr : residuals_.find(segment.key, call.codec->memory_elements(segment.count)));
       bytes += arena_bytes(call, size_);
     }
     arena_.reserve(bytes);
