@@ -41,7 +41,7 @@ struct Fresh {
   std::uint64_t element;  // index of the tensor's first element in the call's buffer
   std::uint32_t step;
 };
-// Makes the columns orthonormal, one after another (modified Gram-Schmidt in double). A column of which less than 2^-20 is left becomes random
+// Makes the columns orthonormal, one after another (modified Gram-Schmidt in double, projected twice). A column of which less than 2^-20 is left becomes random
 // numbers (equal on all ranks), or zeros where `fresh` is null.
 void orthonormalise(float* columns, std::uint64_t length, std::uint32_t rank, const Fresh* fresh);
 

@@ -219,10 +219,11 @@ void orthonormalise(float* columns, std::uint64_t length, std::uint32_t rank, co
     float* const column = columns + k * length;
     for (int attempt = 0; attempt < 2; ++attempt) {
       const double before = dot(column, column, length);
-      for (std::uint32_t other = 0; other < k; ++other) {
-        const float* const unit = columns + other * length;
+      // Twice: the units are rounded to float32, so that what one projection leaves of a nearly dependent column still points their way.
+      for (std::uint32_t i = 0; i < 2 * k; ++i) {
+        const float* const unit = columns + i % k * length;
         const double along = dot(unit, column, length);
-        for (std::uint64_t i = 0; i < length; ++i) column[i] = static_cast<float>(static_cast<double>(column[i]) - along * static_cast<double>(unit[i]));
+        for (std::uint64_t e = 0; e < length; ++e) column[e] = static_cast<float>(static_cast<double>(column[e]) - along * static_cast<double>(unit[e]));
       }
       const double after = dot(column, column, length);
       if (after > 0 && after >= 0x1p-40 * before) {

@@ -252,6 +252,22 @@ TEST_SUITE("low_rank") {
     }
   }
 
+  TEST_CASE("a column that nearly depends on another one ends orthogonal to it") {
+    const std::uint64_t n = 1000;
+    for (const float noise : {0x1p-12f, 0x1p-16f, 0x1p-19f}) {
+      auto c = make_data(Data::normal, 6, 2 * n);
+      for (std::uint64_t i = 0; i < n; ++i) c[n + i] = c[i] + noise * c[n + i];
+      powersgd::orthonormalise(c.data(), n, 2, nullptr);
+      double across = 0, length = 0;
+      for (std::uint64_t i = 0; i < n; ++i) {
+        across += static_cast<double>(c[i]) * static_cast<double>(c[n + i]);
+        length += static_cast<double>(c[n + i]) * static_cast<double>(c[n + i]);
+      }
+      CHECK(length == doctest::Approx(1));
+      CHECK(std::fabs(across) < 1e-6);
+    }
+  }
+
   TEST_CASE("tensors of the rank are recovered in the first step") {
     for (const int ranks : {1, 2, 3, 8})
       for (const int r : {1, 2, 4}) {
