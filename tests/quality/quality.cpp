@@ -308,8 +308,8 @@ int main(int argc, char** argv) {
 
   std::vector<Problem> problems{
       {"convex (softmax regression, ranks with different classes, full gradients)", {{28, 1, 10}}, 2000, 500, 300, 0.02f, 1e-3f, true},
-      {"MLP (784-128-10)", {{28, 1, 128}, {1, 1, 10}}, 60000, 32, 600, 0.1f, 0, false},
-      {"CNN (two convolutions, two dense layers)", {{5, 2, 16}, {3, 2, 32}, {5, 1, 64}, {1, 1, 10}}, 60000, 32, 600, 0.1f, 0, false},
+      {"MLP (784-128-10)", {{28, 1, 128}, {1, 1, 10}}, 60000, 32, 1000, 0.1f, 0, false},
+      {"CNN (two convolutions, two dense layers)", {{5, 2, 16}, {3, 2, 32}, {5, 1, 64}, {1, 1, 10}}, 60000, 32, 1000, 0.1f, 0, false},
   };
   if (o.quick)
     for (Problem& p : problems) p.steps = p.by_label ? 40 : 10, p.batch /= 4;
