@@ -18,6 +18,7 @@ struct Settings {
   std::string rules = "*bias=none; *bn*=none; *norm*=none; <1024=none";
   std::string merge = "off";
   int hold_ms = 100;
+  std::string algorithm = "auto";
   bool error_feedback = true;
   std::uint64_t min_count = 16384;
   std::uint64_t chunk = 655360;

@@ -80,8 +80,8 @@ class BodyView {
 };
 
 // out[i] = (accumulate ? out[i] : 0) + bodies[0][i] + bodies[1][i] + ..., added in exactly this order for every element, whatever the
-// number of threads; then, unless it accumulates, the codec's finish_piece. Returns the index of the first body with malformed pieces, or -1.
+// number of threads; then, unless it accumulates, the codec's finish_piece for so many voters (0: one for each body). Returns the index of the first body with malformed pieces, or -1.
 int decode_add(const Codec&, const Shape&, std::span<const BodyView> bodies, const Place& place, float* out, bool accumulate, Workers&,
-               const Progress& = {});
+               const Progress& = {}, int voters = 0);
 
 }  // namespace crimp

@@ -172,8 +172,9 @@ std::string BodyView::open(const Codec& codec, const Shape& shape, std::span<con
 }
 
 int decode_add(const Codec& codec, const Shape& shape, std::span<const BodyView> bodies, const Place& place, float* out,
-               bool accumulate, Workers& workers, const Progress& progress) {
+               bool accumulate, Workers& workers, const Progress& progress, int voters) {
   const auto pieces = shape.pieces();
+  if (voters == 0) voters = static_cast<int>(bodies.size());
   std::atomic<int> bad{-1};
   // Piece by piece and ranks inside, so that the sum of a piece stays in L1 and memory sees it once.
   const auto work = [&](int part, int parts) {
@@ -190,7 +191,7 @@ int decode_add(const Codec& codec, const Shape& shape, std::span<const BodyView>
           }
         }
       }
-      if (!accumulate && codec.traits().votes) codec.finish_piece(acc, pieces[p].count, static_cast<int>(bodies.size()));
+      if (!accumulate && codec.traits().votes) codec.finish_piece(acc, pieces[p].count, voters);
       if (part == 0 && progress) progress();
     }
   };

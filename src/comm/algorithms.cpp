@@ -5,7 +5,7 @@
 namespace crimp {
 
 std::span<const AlgorithmEntry> algorithms() {
-  static const AlgorithmEntry all[] = {allgather_algorithm(), low_rank_algorithm()};
+  static const AlgorithmEntry all[] = {allgather_algorithm(), two_shot_algorithm(), low_rank_algorithm()};
   return all;
 }
 

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "crimp/collective.hpp"
+#include "schedule/cost_model.hpp"
 
 namespace crimp {
 
@@ -19,7 +20,11 @@ struct AlgorithmEntry {
   // Bytes that run() takes of the arena. Only `count`, `chunk`, `codec`, `layout`, and whether there are memories, count.
   std::uint64_t (*arena_bytes)(const CollectiveCall&, int ranks);
   CollectiveResult (*run)(Transport&, Arena*, Workers&, const CollectiveCall&, Trace*);
-  // Wants CollectiveCall::owner_residuals of this codec.
+  // Seconds that a call is predicted to take. Null: run where CRIMP_ALGORITHM names it, or nothing else can run the codec.
+  double (*cost)(const CostQuery&);
+  // Sums are encoded: inputs must leave room for them within the codec's range.
+  bool sums_encoded = false;
+  // Wants CollectiveCall::owner_residuals with this codec.
   bool (*owner_memory)(const Codec&) = [](const Codec&) { return false; };
 };
 
@@ -33,6 +38,7 @@ std::string algorithms_for(const Codec&, int ranks);
 
 // The rows; each is defined beside its algorithm.
 AlgorithmEntry allgather_algorithm();
+AlgorithmEntry two_shot_algorithm();
 AlgorithmEntry low_rank_algorithm();
 
 }  // namespace crimp

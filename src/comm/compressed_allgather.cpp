@@ -150,6 +150,12 @@ AlgorithmEntry allgather_algorithm() {
           },
       .run = [](Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call,
                 Trace* trace) { return Allgather(transport, arena, workers, call, trace).run(); },
+      .cost =
+          [](const CostQuery& q) {
+            const double n = q.network.ranks, m = q.per_chunk();
+            const double wire = q.network.allgather.at((n - 1) * sizeof(Header)) + q.network.allgather.at((n - 1) * m * q.codec.payload_bytes);
+            return pipelined(q.chunks(), m * (q.codec.encode_s + n * q.codec.decode_s), wire);
+          },
   };
 }
 

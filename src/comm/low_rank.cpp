@@ -227,6 +227,7 @@ AlgorithmEntry low_rank_algorithm() {
       .arena_bytes = LowRank::arena_bytes,
       .run = [](Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call,
                 Trace* trace) { return LowRank(transport, arena, workers, call, trace).run(); },
+      .cost = nullptr,  // no other algorithm runs its codec, so there is nothing to compare
   };
 }
 

@@ -6,10 +6,12 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "comm/algorithms.hpp"
 #include "comm/mpi_transport.hpp"
 #include "comm/session.hpp"
 #include "core/fault.hpp"
 #include "core/log.hpp"
+#include "core/nearest.hpp"
 #include "crimp/error.hpp"
 #include "crimp/types.hpp"
 
@@ -49,6 +51,16 @@ void Runtime::read() {
     for (const auto& rule : rules_.all()) rule_codecs_.push_back(rule.codec == "none" ? nullptr : make_codec(rule.codec));
   } catch (const Error& e) {
     refuse(e.what());
+  }
+  if (settings_.algorithm != "auto") {
+    std::vector<std::string> names{"auto"};
+    for (const auto& entry : algorithms()) names.emplace_back(entry.name);
+    const AlgorithmEntry* entry = find_algorithm(settings_.algorithm);
+    const std::string obstacle = entry && codec_ ? entry->obstacle(*codec_, std::max(2, world_size_)) : "";
+    if (!entry) refuse("CRIMP_ALGORITHM is '" + settings_.algorithm + "'" + did_you_mean(settings_.algorithm, names) + "; legal is: " + joined(names));
+    if (!obstacle.empty())
+      refuse("CRIMP_ALGORITHM is '" + settings_.algorithm + "', which cannot run CRIMP_CODEC=" + settings_.codec + ": " + obstacle +
+             "; this codec can run " + algorithms_for(*codec_, std::max(2, world_size_)));
   }
   for (const auto& c : complaints_)
     if (c.illegal) illegal_rank_ = world_rank_;

@@ -14,6 +14,21 @@
 #include "crimp/collective.hpp"
 
 namespace crimp {
+namespace {
+
+constexpr const char* kOwnerSuffix = "\x01owner";  // of keys of owners' residuals
+
+// Values of the call that its codec sees, for measuring the codec.
+std::vector<float> sample_of(const AllreduceRequest& request, const Layout& part) {
+  const auto longest = std::max_element(part.segments.begin(), part.segments.end(), [](const Segment& a, const Segment& b) {
+    return (a.use == Segment::Use::skip ? 0 : a.count) < (b.use == Segment::Use::skip ? 0 : b.count);
+  });
+  std::vector<float> values(std::min(longest->count, kSampleElements));
+  widen(request.dtype, static_cast<const char*>(request.send) + longest->offset * size_of(request.dtype), values.data(), values.size());
+  return values;
+}
+
+}  // namespace
 
 bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings, bool legal) {
   const auto n = static_cast<std::size_t>(size);
@@ -52,7 +67,7 @@ bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings,
 
 Session::Session(Runtime& runtime, MPI_Comm comm, int rank, int size)
     : runtime_(runtime), comm_(comm), rank_(rank), size_(size), usable_(settings_agree(comm, rank, size, runtime.settings(), runtime.legal())),
-      calls_(runtime.settings().periods) {}
+      calls_(runtime.settings().periods), chooser_(runtime.settings().algorithm) {}
 
 Layout Session::find_layout(const AllreduceRequest& request) {
   if (request.layout) return *request.layout;
@@ -124,6 +139,7 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
   struct Part {
     Layout layout;
     CollectiveCall call{};
+    Choice choice;
   };
   std::vector<std::unique_ptr<Part>> parts;
   for (const Codec* codec : codecs) {
@@ -137,14 +153,34 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
     call.codec = codec;
     call.layout = &part.layout;
     call.dtype = request.dtype;
-    call.sequence = sequence_++;
-    call.algorithm = first_algorithm(*codec, size_);
-    call.chunk = chunk_elements(settings.chunk, *codec, size_, call.algorithm);
     call.checksum = settings.checksum;
   }
 
-  // From here on this rank may not decide alone: what it cannot do becomes a flag in its headers.
   const std::size_t element = size_of(request.dtype);
+  MpiTransport transport(comm_, rank_, size_);
+  double predicted = 0, plain = 0;
+  for (const auto& part : parts) {
+    CollectiveCall& call = part->call;
+    std::uint64_t elements = 0;
+    for (const Segment& segment : part->layout.segments) elements += segment.use == Segment::Use::skip ? 0 : segment.count;
+    part->choice = chooser_.choose(
+        transport, runtime_.workers(), {call.codec, elements, settings.chunk, elements * element},
+        [&](float* buffer, std::uint64_t count) {
+          check_mpi(PMPI_Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(count), MPI_FLOAT, MPI_SUM, comm_), "MPI_Allreduce");
+        },
+        [&] { return sample_of(request, part->layout); });
+    call.algorithm = part->choice.algorithm;
+    call.chunk = chunk_elements(settings.chunk, *call.codec, size_, call.algorithm);
+    predicted += part->choice.predicted_s;
+    plain += part->choice.plain_s;
+  }
+  if (predicted > 0 && predicted >= plain) {
+    *why = Pass::slower;
+    return false;
+  }
+  for (const auto& part : parts) part->call.sequence = sequence_++;
+
+  // From here on this rank may not decide alone: what it cannot do becomes a flag in its headers.
   std::uint8_t flags = 0;
   bool all_zero = true;
   for (std::size_t s = 0; s < codecs.size(); ++s) {
@@ -153,7 +189,10 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
         magnitude(request.dtype, static_cast<const char*>(request.send) + layout.segments[s].offset * element, layout.segments[s].count);
     all_zero = all_zero && largest == 0;
     const bool too_small = request.dtype == Dtype::f64 && largest > 0 && largest < 0x1p-100;
-    if (!(largest <= codecs[s]->traits().max_magnitude) || too_small) flags |= kFlagExact;
+    const auto& part = *std::find_if(parts.begin(), parts.end(), [&](const auto& p) { return p->call.codec == codecs[s]; });
+    // Where sums are encoded they must stay in range, too, however the values are rounded first.
+    const double room = entry_of(part->call.algorithm).sums_encoded ? (1 - 0x1p-9) / size_ : 1;
+    if (!(largest <= room * static_cast<double>(codecs[s]->traits().max_magnitude)) || too_small) flags |= kFlagExact;
   }
   Arena* arena = nullptr;
   float* staging = nullptr;
@@ -172,6 +211,10 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
       if (call.codec->memory().kept() && settings.error_feedback && !absent)
         for (const Segment& segment : part->layout.segments)
           call.residuals.push_back(segment.use == Segment::Use::skip ? nullptr : residuals_.find(segment.key, call.codec->memory_elements(segment.count)));
+      // As long as the tensor, though a rank owns a share of it: shares move when tensors are merged otherwise. Untouched pages cost nothing.
+      if (layout.known() && settings.error_feedback && entry_of(call.algorithm).owner_memory(*call.codec))
+        for (const Segment& segment : part->layout.segments)
+          call.owner_residuals.push_back(segment.use == Segment::Use::skip ? nullptr : residuals_.find(segment.key + kOwnerSuffix, segment.count));
       bytes += arena_bytes(call, size_);
     }
     arena_.reserve(bytes);
@@ -179,12 +222,11 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
     arena = &arena_;
   } catch (const std::exception& e) {
     flags |= kFlagNoMemory;
-    for (const auto& part : parts) part->call.residuals.clear();  // they may be fewer than the segments
+    for (const auto& part : parts) part->call.residuals.clear(), part->call.owner_residuals.clear();  // they may be fewer than the segments
     log(LogLevel::warn, std::string(e.what()) + "; this call goes through MPI on all ranks");
   }
   if (staging && !flags) widen(request.dtype, request.send, staging, request.count);
 
-  MpiTransport transport(comm_, rank_, size_);
   std::optional<Error> failure;
   for (const auto& part : parts) {
     CollectiveCall& call = part->call;
@@ -205,7 +247,8 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
     }
     std::uint64_t elements = 0;
     for (const Segment& segment : part->layout.segments) elements += segment.use == Segment::Use::skip ? 0 : segment.count;
-    runtime_.report.compressed({call.codec->spec(), name_of(layout.source), elements * element, result.sent_bytes, result.received_bytes,
+    runtime_.report.compressed({call.codec->spec(), name_of(layout.source), entry_of(call.algorithm).name, part->choice.why,
+                                part->choice.predicted_s, part->choice.plain_s, elements * element, result.sent_bytes, result.received_bytes,
                                 result.encode_s, result.wire_s, result.decode_s, seconds(Clock::now() - start)});
   }
   if (staging && !failure)

@@ -7,6 +7,7 @@
 #include <functional>
 #include <vector>
 
+#include "comm/chooser.hpp"
 #include "core/report.hpp"
 #include "crimp/codec.hpp"
 #include "crimp/backend.hpp"
@@ -53,6 +54,7 @@ class Session {
   std::uint32_t sequence_ = 0;
   bool told_unknown_ = false;
   CallSequence calls_;
+  Chooser chooser_;
   ResidualStore residuals_;
   Arena arena_;
 };

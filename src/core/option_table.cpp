@@ -52,6 +52,10 @@ constexpr Option kTable[] = {
     {"CRIMP_HOLD_MS", "100", "1 .. 60000 milliseconds", "under Horovod: the longest that a ready tensor waits for the rest of its merge group", true,
      [](Settings& s, std::string_view t) { return parse_number(t, 1, 60000, s.hold_ms); },
      [](const Settings& s) { return std::to_string(s.hold_ms); }},
+    {"CRIMP_ALGORITHM", "auto", "auto, allgather, two_shot, homomorphic, low_rank, hierarchical",
+     "how payloads travel; auto: the cheapest by a model measured at a communicator's first call, or plain MPI where that is predicted to be faster; another "
+     "value forces one and compresses every call (crimp info --algorithms)",
+     true, [](Settings& s, std::string_view t) { return parse_codec(t, s.algorithm); }, [](const Settings& s) { return s.algorithm; }},
     {"CRIMP_ERROR_FEEDBACK", "1", "0 or 1 (off or on)", "0: no residuals are kept, whatever the codec loses is lost", true,
      [](Settings& s, std::string_view t) { return parse_flag(t, s.error_feedback); },
      [](const Settings& s) { return flag_text(s.error_feedback); }},

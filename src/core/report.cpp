@@ -40,12 +40,16 @@ void Report::Sum::add(const CallRecord& r) {
   wire += r.wire_s;
   decode += r.decode_s;
   total += r.total_s;
+  predicted += r.predicted_s;
+  plain += r.plain_s;
 }
 
 void Report::compressed(const CallRecord& r) {
   std::lock_guard lock(mutex_);
   all_.add(r);
   by_codec_[r.codec].add(r);
+  by_algorithm_[r.algorithm].add(r);
+  ++reasons_[r.algorithm][r.why];
   by_layout_[r.layout].add(r);
   by_size_[static_cast<int>(std::bit_width(r.bytes_in)) - 1].add(r);
 }
@@ -59,8 +63,10 @@ std::string Report::summary() const {
     std::string codecs;
     for (const auto& [codec, sum] : by_codec_)
       codecs += (codecs.empty() ? "" : ", ") + fmt::format("{} with {}", sum.calls, codec);
-    text = fmt::format("{} calls compressed ({}): {} in, {} sent per rank ({:.1f}x less), in {:.2f} s (encode {:.2f}, wire {:.2f}, decode {:.2f})",
-                       all_.calls, codecs, bytes_text(all_.bytes_in), bytes_text(all_.sent),
+    std::string how;
+    for (const auto& [algorithm, sum] : by_algorithm_) how += fmt::format("{}{} by {}", how.empty() ? "" : ", ", sum.calls, algorithm);
+    text = fmt::format("{} calls compressed ({}; {}): {} in, {} sent per rank ({:.1f}x less), in {:.2f} s (encode {:.2f}, wire {:.2f}, decode {:.2f})",
+                       all_.calls, codecs, how, bytes_text(all_.bytes_in), bytes_text(all_.sent),
                        static_cast<double>(all_.bytes_in) / static_cast<double>(std::max<std::uint64_t>(all_.sent, 1)), all_.total,
                        all_.encode, all_.wire, all_.decode);
   }
@@ -84,6 +90,11 @@ std::string Report::json() const {
   };
   json out = object(all_);
   for (const auto& [codec, sum] : by_codec_) out["codecs"][codec] = object(sum);
+  for (const auto& [algorithm, sum] : by_algorithm_) {
+    json& to = out["algorithms"][algorithm] = object(sum);
+    to["why"] = reasons_.at(algorithm);
+    if (sum.predicted > 0) to["predicted_s"] = sum.predicted, to["plain_predicted_s"] = sum.plain;
+  }
   for (const auto& [layout, sum] : by_layout_) out["layouts"][layout] = object(sum);
   for (const auto& [log2, sum] : by_size_) out["size_classes"][std::to_string(std::uint64_t{1} << log2)] = object(sum);
   for (std::size_t i = 0; i < passes_.size(); ++i) out["passed_through"][kNames[i]] = passes_[i].load();

@@ -22,7 +22,8 @@ namespace crimp {
   ITEM(unknown_layout, "tensors unknown and CRIMP_UNKNOWN_LAYOUT=none") \
   ITEM(rules, "tensors excluded by CRIMP_RULES")                        \
   ITEM(range, "NaN, Inf or values outside the codec's range")           \
-  ITEM(memory, "a rank was out of memory")
+  ITEM(memory, "a rank was out of memory")                              \
+  ITEM(slower, "plain MPI predicted to be faster")
 
 enum class Pass : std::size_t {
 #define CRIMP_ITEM(name, text) name,
@@ -36,6 +37,9 @@ const char* text_of(Pass);
 struct CallRecord {
   std::string codec;        // canonical text of the codec that ran
   const char* layout = "";  // name_of(Layout::Source)
+  const char* algorithm = "";
+  const char* why = "";       // this algorithm
+  double predicted_s = 0, plain_s = 0;  // by the model, of this algorithm and of plain MPI; 0: not predicted
   std::uint64_t bytes_in = 0, sent_bytes = 0, received_bytes = 0;
   double encode_s = 0, wire_s = 0, decode_s = 0, total_s = 0;
 };
@@ -53,12 +57,14 @@ class Report {
  private:
   struct Sum {
     std::uint64_t calls = 0, bytes_in = 0, sent = 0, received = 0;
-    double encode = 0, wire = 0, decode = 0, total = 0;
+    double encode = 0, wire = 0, decode = 0, total = 0, predicted = 0, plain = 0;
     void add(const CallRecord&);
   };
   mutable std::mutex mutex_;
   Sum all_;
   std::map<std::string, Sum> by_codec_;
+  std::map<std::string, Sum> by_algorithm_;
+  std::map<std::string, std::map<std::string, std::uint64_t>> reasons_;  // by algorithm
   std::map<std::string, Sum> by_layout_;
   std::map<int, Sum> by_size_;  // key: floor(log2(bytes))
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(Pass::count)> passes_{};

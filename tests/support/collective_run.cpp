@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/workers.hpp"
+#include "comm/algorithms.hpp"
 #include "support/data.hpp"
 
 namespace crimp::test {
@@ -26,6 +27,7 @@ std::vector<Rank> make_ranks(const Setup& setup, int ranks, std::uint64_t seed) 
     // Tensors of very different scales, as layers have.
     for (std::size_t i = 0; i < setup.count; ++i) all[r].values[i] *= i / 30000 % 2 ? 0x1p-9f : 1.0f;
     if (setup.feedback) all[r].residual.resize(setup.count);
+    if (setup.feedback && entry_of(setup.algorithm).owner_memory(*setup.codec)) all[r].owner_residual.resize(setup.count);
     all[r].out.assign(setup.count, 12345.0f);
   }
   return all;
@@ -41,6 +43,9 @@ void call(Transport& transport, const Setup& setup, Rank& rank, Workers& workers
   c.layout = &setup.layout;
   if (setup.feedback)
     for (const auto& s : setup.layout.segments) c.residuals.push_back(rank.residual.data() + s.offset);
+  if (!rank.owner_residual.empty())
+    for (const auto& s : setup.layout.segments) c.owner_residuals.push_back(rank.owner_residual.data() + s.offset);
+  c.algorithm = setup.algorithm;
   c.flags = rank.flags;
   c.sequence = rank.sequence;
   c.chunk = setup.chunk;
@@ -64,6 +69,11 @@ std::vector<float> model_all(const Setup& setup, std::vector<Rank>& ranks) {
   const ModelCodec codec(setup.codec->spec());
   std::vector<ModelSegment> segments;
   for (const auto& s : setup.layout.segments) segments.push_back({s.offset, s.count});
+  if (setup.algorithm == Algorithm::two_shot) {
+    std::vector<ModelRank> of;
+    for (auto& r : ranks) of.push_back({r.values, &r.residual, &r.owner_residual});
+    return model_two_shot(codec, of, segments, setup.chunk, ranks[0].sequence);
+  }
   std::vector<std::vector<float>> contributions;
   for (std::size_t r = 0; r < ranks.size(); ++r)
     contributions.push_back(model_contribution(codec, ranks[r].values, ranks[r].residual, segments, setup.chunk, ranks[r].sequence, static_cast<std::uint32_t>(r)));

@@ -1,4 +1,4 @@
-// A compressed allgather with ranks as threads, and the model of its result.
+// A compressed allreduce with ranks as threads, and the model of its result.
 #pragma once
 #include <memory>
 #include <vector>
@@ -15,11 +15,13 @@ struct Setup {
   std::uint64_t count, chunk = 40960;
   bool in_place = false, feedback = true, checksum = true;
   int threads = 1;
+  Algorithm algorithm = Algorithm::allgather;
 };
 
 // One rank's buffers. `residual` holds the segments' residuals behind one another and stays from call to call.
 struct Rank {
   std::vector<float> values, residual, out;
+  std::vector<float> owner_residual;  // likewise, of the sums that this rank owns; empty where the algorithm has none
   std::uint8_t flags = 0;
   bool no_memory = false;
   std::uint32_t sequence = 0;

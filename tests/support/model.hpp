@@ -28,6 +28,13 @@ struct ModelSegment {
 // `residual` becomes the new one.
 std::vector<float> model_contribution(const ModelCodec&, std::span<const float> values, std::vector<float>& residual,
                                       std::span<const ModelSegment>, std::size_t chunk, std::uint32_t step, std::uint32_t rank);
+struct ModelRank {
+  std::span<const float> values;
+  std::vector<float>*residual, *owner_residual;  // become the new ones; empty: none
+};
+// The two-shot sums on all ranks. A chunk's pieces are dealt to ranks in runs, rank q's beginning with piece P q / n of P; every run is
+// encoded on its own, its sum over the ranks once more by its owner.
+std::vector<float> model_two_shot(const ModelCodec&, std::span<const ModelRank>, std::span<const ModelSegment>, std::size_t chunk, std::uint32_t step);
 // The sums over ranks in rank order, from +0, finished.
 std::vector<float> model_sum(const ModelCodec&, const std::vector<std::vector<float>>& contributions);
 

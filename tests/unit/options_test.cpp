@@ -37,7 +37,7 @@ const std::pair<const char*, const char*> kOther[] = {
     {"CRIMP_ENABLE", "0"},     {"CRIMP_CODEC", "3lc:s=1.5"},  {"CRIMP_UNKNOWN_LAYOUT", "none"}, {"CRIMP_ERROR_FEEDBACK", "off"},
     {"CRIMP_MIN_COUNT", "4k"}, {"CRIMP_CHUNK", "1M"},         {"CRIMP_PERIODS", "5"},           {"CRIMP_THREADS", "4"},
     {"CRIMP_CHECKSUM", "no"},  {"CRIMP_LOG", "debug"},        {"CRIMP_REPORT", "r.json"},       {"CRIMP_TRACE", "t.json"},
-    {"CRIMP_CHECK", "c.txt"},
+    {"CRIMP_CHECK", "c.txt"},  {"CRIMP_ALGORITHM", "two_shot"},
     {"CRIMP_HELP", "1"},       {"CRIMP_RULES", "*=fp16"},    {"CRIMP_MERGE", "y=2"},           {"CRIMP_HOLD_MS", "50"},
 };
 

@@ -1,0 +1,168 @@
+#include "comm/chooser.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "backend/workers.hpp"
+#include "core/convert.hpp"
+#include "core/trace.hpp"
+#include "crimp/payload.hpp"
+
+namespace crimp {
+namespace {
+
+// Sizes grow until an exchange takes this: link shapers let the first 100 KiB or so pass at once, and a slope needs two sizes behind them.
+constexpr double kLongEnough = 0.02;
+constexpr std::uint64_t kSizes[] = {64, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 8 << 20};
+constexpr int kRepeats = 3;
+
+// A payload's size changes as residuals fill: measured anew at these calls with a codec.
+bool due(std::uint64_t call) { return call == 0 || call == 16 || call == 256 || call == 4096; }
+
+std::vector<std::uint64_t> multiples(std::uint64_t n, std::uint64_t of) {
+  std::vector<std::uint64_t> all(n);
+  for (std::uint64_t i = 0; i < n; ++i) all[i] = i * of;
+  return all;
+}
+
+// The fastest of a few repetitions, each the slowest rank's.
+template <class Work>
+double agreed_time(Transport& transport, int repeats, Work work) {
+  double best = 0;
+  for (int i = 0; i < repeats; ++i) {
+    const auto begin = Clock::now();
+    work();
+    double took = seconds(Clock::now() - begin);
+    agree_on_largest(transport, {&took, 1});
+    best = i == 0 ? took : std::min(best, took);
+  }
+  return best;
+}
+
+template <class Exchange>
+void fill(Curve& curve, Transport& transport, Exchange exchange) {
+  exchange(kSizes[0]);  // connections are made at their first use
+  double took = 0;
+  for (const std::uint64_t size : kSizes) {
+    std::uint64_t counted = size;
+    took = agreed_time(transport, took > kLongEnough / 4 ? 1 : kRepeats, [&] { counted = exchange(size); });
+    curve.add(static_cast<double>(counted), took);
+    if (took > kLongEnough) break;
+  }
+}
+
+}  // namespace
+
+void agree_on_largest(Transport& transport, std::span<double> values) {
+  struct Block {
+    double values[8];
+  };
+  static_assert(sizeof(Block) == kPayloadAlign);
+  Block mine{};
+  std::copy(values.begin(), values.end(), mine.values);
+  std::vector<Block> all(static_cast<std::size_t>(transport.size()));
+  transport.wait(transport.start_allgather(&mine, all.data(), sizeof mine));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    for (const Block& block : all) values[i] = std::max(values[i], block.values[i]);
+}
+
+NetworkModel measure_network(Transport& transport, const PlainAllreduce& plain) {
+  NetworkModel model;
+  model.ranks = transport.size();
+  const auto n = static_cast<std::uint64_t>(transport.size()), others = std::max<std::uint64_t>(1, n - 1);
+  const std::uint64_t most = n * round_up(div_up(std::end(kSizes)[-1], others), kPayloadAlign);
+  std::vector<std::uint8_t> send(most), receive(most);
+  const auto part = [&](std::uint64_t bytes) { return round_up(div_up(bytes, others), kPayloadAlign); };
+  fill(model.allgather, transport, [&](std::uint64_t bytes) {
+    transport.wait(transport.start_allgather(send.data(), receive.data(), part(bytes)));
+    return part(bytes) * others;
+  });
+  fill(model.alltoall, transport, [&](std::uint64_t bytes) {
+    const std::vector<std::uint64_t> sizes(n, part(bytes));
+    const auto offsets = multiples(n, part(bytes));
+    transport.wait(transport.start_alltoallv(send.data(), sizes, offsets, receive.data(), sizes, offsets));
+    return part(bytes) * others;
+  });
+  fill(model.plain, transport, [&](std::uint64_t bytes) {
+    plain(reinterpret_cast<float*>(receive.data()), bytes / sizeof(float));
+    return bytes;
+  });
+  return model;
+}
+
+CodecCost measure_codec(Transport& transport, const Codec& codec, std::span<const float> sample, Workers& workers) {
+  std::vector<float> values(sample.begin(), sample.end());
+  double largest = magnitude(Dtype::f32, values.data(), values.size());
+  if (values.empty() || !(largest > 0 && largest <= codec.traits().max_magnitude)) {
+    values.resize(kSampleElements);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(static_cast<int>(i * 2654435761u >> 16 & 0xffff) - 32768) * 0x1p-20f;
+  }
+  const std::uint64_t count = values.size();
+  Shape shape;
+  shape.add_group(count);
+  const bool keeps = codec.memory().kept();
+  std::vector<float> memory(keeps ? count * static_cast<std::uint64_t>(codec.memory().planes()) : 0), out(count);
+  std::vector<float> scratch(scratch_elements(codec, count, keeps));
+  std::vector<std::uint8_t> body(shape.body_bound(codec));
+  const Feedback feedback{memory.data(), memory.data(), codec.memory().planes() == 2 ? memory.data() + count : nullptr,
+                          codec.memory().planes() == 2 ? memory.data() + count : nullptr};
+  BodyView view;
+  double all[4] = {};
+  for (int i = 0; i < kRepeats; ++i) {
+    const auto noted = [&](double& to, auto work) {
+      const auto begin = Clock::now();
+      work();
+      const double took = seconds(Clock::now() - begin) / static_cast<double>(count);
+      to = i == 0 ? took : std::min(to, took);
+    };
+    noted(all[0], [&] { largest = std::max(largest, magnitude(Dtype::f32, values.data(), count)); });
+    std::uint64_t bytes = 0;
+    noted(all[1], [&] {
+      bytes = encode_body(codec, shape, values.data(), keeps ? std::span(&feedback, 1) : std::span<const Feedback>(), {0, 0, 0}, body.data(),
+                          scratch.data(), workers);
+    });
+    all[2] = static_cast<double>(bytes) / static_cast<double>(count);
+    view.open(codec, shape, std::span(body).first(bytes));
+    noted(all[3], [&] { decode_add(codec, shape, std::span(&view, 1), {0, 0, 0}, out.data(), false, workers); });
+  }
+  agree_on_largest(transport, all);
+  return {.encode_s = all[1], .decode_s = all[3], .payload_bytes = all[2], .scan_s = all[0]};
+}
+
+double predicted(const AlgorithmEntry& entry, const NetworkModel& network, const CodecCost& cost, const ChoiceQuery& query) {
+  const std::uint64_t chunk = entry.chunk_elements(query.chunk_setting, *query.codec, network.ranks);
+  return cost.scan_s * static_cast<double>(query.count) + entry.cost({network, cost, query.count, chunk});
+}
+
+Choice cheapest(const NetworkModel& network, const CodecCost& cost, const ChoiceQuery& query) {
+  Choice best{.why = "cheapest by the model", .plain_s = network.plain.at(static_cast<double>(query.plain_bytes))};
+  bool any = false;
+  for (const auto& entry : algorithms()) {
+    if (!entry.cost || !entry.obstacle(*query.codec, network.ranks).empty()) continue;
+    const double s = predicted(entry, network, cost, query);
+    if (any && s >= best.predicted_s) continue;
+    any = true;
+    best.algorithm = entry.algorithm;
+    best.predicted_s = s;
+  }
+  // What plain MPI would do as fast is not worth its loss.
+  best.plain = best.predicted_s >= best.plain_s;
+  return best;
+}
+
+Choice Chooser::choose(Transport& transport, Workers& workers, const ChoiceQuery& query, const PlainAllreduce& plain,
+                       const std::function<std::vector<float>()>& sample) {
+  if (forced_ != "auto") {
+    const AlgorithmEntry* entry = find_algorithm(forced_);
+    if (entry && entry->obstacle(*query.codec, transport.size()).empty()) return {.algorithm = entry->algorithm, .why = "CRIMP_ALGORITHM"};
+    for (const auto& other : algorithms())
+      if (other.obstacle(*query.codec, transport.size()).empty()) return {.algorithm = other.algorithm, .why = "CRIMP_ALGORITHM cannot run the codec"};
+  }
+  if (query.codec->traits().whole_tensors) return {.algorithm = first_algorithm(*query.codec, transport.size()), .why = "the codec's only algorithm"};
+  if (network_.plain.empty()) network_ = measure_network(transport, plain);
+  Measured& codec = codecs_[query.codec];
+  if (due(codec.calls++)) codec.cost = measure_codec(transport, *query.codec, sample(), workers);
+  return cheapest(network_, codec.cost, query);
+}
+
+}  // namespace crimp

@@ -1,0 +1,220 @@
+// The two-shot algorithm against the model: sums, residuals and owners' residuals bit for bit, on every rank; and what it does with
+// corrupt bytes.
+#include <doctest/doctest.h>
+
+#include <numeric>
+
+#include "backend/workers.hpp"
+#include "comm/algorithms.hpp"
+#include "support/collective_run.hpp"
+#include "support/compare.hpp"
+#include "support/data.hpp"
+#include "support/specs.hpp"
+
+using namespace crimp;
+using namespace crimp::test;
+
+namespace {
+
+Setup setup_of(const std::string& spec, std::uint64_t count, Layout layout) {
+  Setup setup{make_codec(spec), std::move(layout), count};
+  setup.feedback = setup.codec->memory().kept();
+  setup.algorithm = Algorithm::two_shot;
+  return setup;
+}
+
+// Two calls, so that the second one starts from residuals.
+void check(const Setup& setup, int n, std::uint64_t seed) {
+  CAPTURE(setup.codec->spec());
+  CAPTURE(setup.count);
+  CAPTURE(setup.chunk);
+  CAPTURE(setup.layout.segments.size());
+  CAPTURE(setup.in_place);
+  CAPTURE(n);
+  auto ranks = make_ranks(setup, n, seed);
+  auto model = ranks;
+  for (std::uint32_t step = 0; step < 2; ++step) {
+    for (auto& r : ranks) r.sequence = step;
+    for (auto& r : model) r.sequence = step;
+    run_all(setup, ranks);
+    const auto expected = model_all(setup, model);
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      CAPTURE(r);
+      CAPTURE(step);
+      CHECK(ranks[r].result.flags == 0);
+      CHECK_FALSE(ranks[r].result.error.has_value());
+      CHECK(difference(ranks[r].out, expected) == "");
+      CHECK(difference(ranks[r].residual, model[r].residual) == "");
+      CHECK(difference(ranks[r].owner_residual, model[r].owner_residual) == "");
+      CHECK(ranks[r].exchanges == static_cast<int>(4 * std::max<std::uint64_t>(1, div_up(setup.count, setup.chunk))));
+    }
+  }
+}
+
+struct Tampering {
+  int receiver, exchange, from;
+};
+// The ranks after one call in which a byte was changed on its way.
+std::vector<Rank> tampered(const Setup& setup, int n, const Tampering& where) {
+  auto ranks = make_ranks(setup, n, 1);
+  RunOptions options;
+  options.tamper = [&](int receiver, int exchange, int from, std::span<std::uint8_t> bytes) {
+    if (receiver == where.receiver && exchange == where.exchange && from == where.from && !bytes.empty()) bytes[bytes.size() / 2] = 255;
+  };
+  run_all(setup, ranks, options);
+  return ranks;
+}
+
+}  // namespace
+
+TEST_SUITE("two_shot") {
+  TEST_CASE("every codec and number of ranks with unknown and named layouts in and out of place") {
+    for (const auto& codec : all_codecs()) {
+      const std::uint64_t count = 100003;
+      for (const int n : {1, 2, 3, 8}) {
+        Setup setup = setup_of(codec->spec(), count, Layout::unknown(count));
+        setup.in_place = n != 2;
+        check(setup, n, 1);
+        setup.layout = named_layout(count, {1, 40959, 7, 12345, 43000, 3});
+        setup.in_place = n == 2;
+        check(setup, n, 2);
+      }
+    }
+  }
+
+  TEST_CASE("counts around pieces and chunks, more ranks than pieces, one to six chunks") {
+    for (const std::uint64_t count : {0, 1, 5, 10240, 10241, 40960, 40961, 81921, 122881, 163841, 204801}) {
+      Setup setup = setup_of("3lc:s=1.5", count, Layout::unknown(count));
+      check(setup, 2, count);
+      setup.layout = named_layout(count, {count / 2 + 1});
+      setup.in_place = true;
+      check(setup, 3, count + 1);
+    }
+  }
+
+  TEST_CASE("many tiny segments, worker threads, other chunk lengths, no error feedback, no checksums") {
+    const std::uint64_t count = 90001;
+    check(setup_of("3lc", count, named_layout(count, {3, 1, 64, 5})), 3, 5);
+    Setup setup = setup_of("3lc:zero_run=0", count, named_layout(count, {30000, 11, 50000}));
+    setup.threads = 2;
+    check(setup, 3, 6);
+    setup.chunk = 655360;
+    setup.checksum = false;
+    check(setup, 8, 7);
+    setup.feedback = false;
+    check(setup, 2, 8);
+  }
+
+  TEST_CASE("without a codec's loss the sum is that of the allgather bit for bit") {
+    const std::uint64_t count = 100000;
+    Setup setup = setup_of("none", count, named_layout(count, {70000, 9}));
+    auto ranks = make_ranks(setup, 3, 9);
+    auto same = ranks;
+    run_all(setup, ranks);
+    setup.algorithm = Algorithm::allgather;
+    run_all(setup, same);
+    for (std::size_t r = 0; r < 3; ++r) CHECK(difference(ranks[r].out, same[r].out) == "");
+  }
+
+  TEST_CASE("over many calls the owners' residuals make the mean of the sums exact") {
+    const std::uint64_t count = 30000;
+    Setup setup = setup_of("3lc", count, named_layout(count, {count}));
+    auto ranks = make_ranks(setup, 3, 3);
+    std::vector<double> exact(count), mean(count);
+    for (const auto& r : ranks)
+      for (std::size_t i = 0; i < count; ++i) exact[i] += static_cast<double>(r.values[i]);
+    const auto error = [&] {
+      double of = 0, to = 0;
+      for (std::size_t i = 0; i < count; ++i) of += (mean[i] - exact[i]) * (mean[i] - exact[i]), to += exact[i] * exact[i];
+      return of / to;
+    };
+    const int calls = 60;
+    for (int call = 0; call < calls; ++call) {
+      run_all(setup, ranks);
+      for (auto& r : ranks) ++r.sequence;
+      for (std::size_t i = 0; i < count; ++i) mean[i] += static_cast<double>(ranks[0].out[i]) / calls;
+    }
+    CHECK(error() < 0.02);
+    // Without them it is not.
+    for (auto& r : ranks) r.owner_residual.clear();
+    std::fill(mean.begin(), mean.end(), 0.0);
+    for (int call = 0; call < calls; ++call) {
+      run_all(setup, ranks);
+      for (std::size_t i = 0; i < count; ++i) mean[i] += static_cast<double>(ranks[0].out[i]) / calls;
+    }
+    CHECK(error() > 0.05);
+  }
+
+  TEST_CASE("a shard corrupted on its way to its owner is named on all ranks and the next call is right") {
+    // Three chunks: exchanges 0 headers 0, 1 shards 0, 2 headers 1, 3 shards 1, 4 sum headers 0, ...
+    for (const char* spec : {"3lc", "3lc:zero_run=0", "fp16"}) {
+      CAPTURE(std::string(spec));
+      Setup setup = setup_of(spec, 100003, named_layout(100003, {50000, 17, 1000}));
+      auto ranks = tampered(setup, 3, {1, 1, 2});
+      for (const auto& r : ranks) {
+        REQUIRE(r.result.error.has_value());
+        CHECK(r.exchanges == 12);
+      }
+      CHECK(std::string(ranks[1].result.error->what()).find("rank 1 received from rank 2 (call 0, chunk 0) is corrupt: its checksum") != std::string::npos);
+      for (const int other : {0, 2})
+        CHECK(std::string(ranks[static_cast<std::size_t>(other)].result.error->what())
+                  .find("received from rank 1 (call 0, chunk 0) is corrupt: it met a corrupt payload itself") != std::string::npos);
+      auto model = ranks;
+      run_all(setup, ranks);
+      const auto expected = model_all(setup, model);
+      for (const auto& r : ranks) {
+        CHECK_FALSE(r.result.error.has_value());
+        CHECK(difference(r.out, expected) == "");
+      }
+    }
+  }
+
+  TEST_CASE("a sum corrupted on its way to one rank is reported there and the others are right") {
+    for (const bool checksum : {true, false}) {
+      Setup setup = setup_of("3lc:zero_run=0", 40000, named_layout(40000, {40000}));
+      setup.checksum = checksum;
+      auto model = make_ranks(setup, 3, 1);
+      const auto ranks = tampered(setup, 3, {2, 3, 0});
+      const auto expected = model_all(setup, model);
+      for (std::size_t r = 0; r < 3; ++r) {
+        CHECK(ranks[r].result.error.has_value() == (r == 2));
+        if (r != 2) CHECK(difference(ranks[r].out, expected) == "");
+      }
+      REQUIRE(ranks[2].result.error.has_value());
+      CHECK(std::string(ranks[2].result.error->what()).find("rank 2 received from rank 0 (call 0, chunk 0) is corrupt: " +
+                                                            std::string(checksum ? "its checksum" : "a piece of it is malformed")) != std::string::npos);
+    }
+  }
+
+  TEST_CASE("headers of sums that differ end the call with nothing left under way") {
+    const Setup setup = setup_of("3lc", 100003, named_layout(100003, {50000, 17, 1000}));
+    auto ranks = make_ranks(setup, 3, 1);
+    RunOptions options;
+    options.tamper = [](int, int exchange, int from, std::span<std::uint8_t> bytes) {
+      if (exchange == 5 && from == 1) bytes[8] ^= 1;  // 5: sum headers of chunk 0
+    };
+    std::vector<std::string> thrown(3);
+    run_ranks(3, [&](ThreadTransport& transport) {
+      Workers workers(1);
+      const auto r = static_cast<std::size_t>(transport.rank());
+      try {
+        call(transport, setup, ranks[r], workers);
+      } catch (const Error& e) {
+        thrown[r] = e.what();
+      }
+    }, options);
+    for (const auto& text : thrown) CHECK(text.find("on rank 1 the element count") != std::string::npos);
+  }
+
+  TEST_CASE("chunks give every rank a piece and stay within the receive budget") {
+    for (const auto& codec : all_codecs())
+      for (const int ranks : {2, 8, 100, 4096}) {
+        const std::uint64_t pieces = chunk_elements(655360, *codec, ranks, Algorithm::two_shot) / kPieceElements;
+        CHECK(pieces >= static_cast<std::uint64_t>(ranks));
+        CHECK(chunk_elements(655360, *codec, ranks, Algorithm::two_shot) % kPieceElements == 0);
+        if (ranks <= 64) CHECK(pieces % static_cast<std::uint64_t>(ranks) == 0);
+      }
+    CHECK(chunk_elements(655360, *make_codec("3lc"), 8, Algorithm::two_shot) == 655360);
+    CHECK(chunk_elements(655360, *make_codec("3lc"), 5, Algorithm::two_shot) == 665600);
+  }
+}
