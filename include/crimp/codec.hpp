@@ -78,6 +78,7 @@ class Codec {
     bool selects = false;    // select() looks at the whole group first
     bool votes = false;      // finish_piece() turns the sum into the result
     bool diverges_with_residual = false;  // memory=residual is refused unless force=1
+    bool whole_tensors = false;  // works on tensors, not on pieces: the algorithm low_rank alone runs it, no piece function is called
   };
   virtual ~Codec() = default;
   virtual const Traits& traits() const = 0;
@@ -86,6 +87,9 @@ class Codec {
   const MemoryPolicy& memory() const { return memory_; }
   // What a receiver must know beyond the traits; equal on all ranks, checked in the header.
   virtual std::uint32_t parameter_word() const { return 0; }
+
+  // Floats of memory that a tensor of `count` elements has.
+  virtual std::uint64_t memory_elements(std::uint64_t count) const { return count * static_cast<std::uint64_t>(memory_.planes()); }
 
   // Bytes that encode_piece may write for `count` elements (exactly this many where fixed_size). At most 65535.
   virtual std::size_t piece_bound(std::uint64_t count) const = 0;

@@ -35,5 +35,6 @@ CodecEntry threshold_entry();
 CodecEntry dgc_entry();
 CodecEntry sidco_entry();
 CodecEntry thc_entry();
+CodecEntry powersgd_entry();
 
 }  // namespace crimp

@@ -35,6 +35,7 @@ const std::vector<CodecEntry>& registry() {
       dgc_entry(),
       sidco_entry(),
       thc_entry(),
+      powersgd_entry(),
   };
   return entries;
 }

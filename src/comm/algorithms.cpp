@@ -5,7 +5,8 @@
 namespace crimp {
 
 std::span<const AlgorithmEntry> algorithms() {
-  static const AlgorithmEntry all[] = {allgather_algorithm(), two_shot_algorithm(), homomorphic_algorithm(), integer_sum_algorithm(), hierarchical_algorithm()};
+  static const AlgorithmEntry all[] = {allgather_algorithm(), two_shot_algorithm(),    homomorphic_algorithm(),
+                                       integer_sum_algorithm(), low_rank_algorithm(), hierarchical_algorithm()};
   return all;
 }
 
@@ -19,6 +20,12 @@ const AlgorithmEntry* find_algorithm(std::string_view name) {
   for (const auto& entry : algorithms())
     if (name == entry.name) return &entry;
   return nullptr;
+}
+
+Algorithm first_algorithm(const Codec& codec, int ranks) {
+  for (const auto& entry : algorithms())
+    if (entry.obstacle(codec, ranks).empty()) return entry.algorithm;
+  throw Error(ErrorCode::argument_invalid, "no algorithm runs codec " + codec.spec());
 }
 
 std::string algorithms_for(const Codec& codec, int ranks) {

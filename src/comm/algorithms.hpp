@@ -32,6 +32,7 @@ struct AlgorithmEntry {
 std::span<const AlgorithmEntry> algorithms();
 const AlgorithmEntry& entry_of(Algorithm);
 const AlgorithmEntry* find_algorithm(std::string_view name);  // null where unknown
+Algorithm first_algorithm(const Codec&, int ranks);  // of those that can run the codec
 // "allgather, two_shot": those that can run the codec on so many ranks.
 std::string algorithms_for(const Codec&, int ranks);
 
@@ -41,5 +42,6 @@ AlgorithmEntry two_shot_algorithm();
 AlgorithmEntry hierarchical_algorithm();
 AlgorithmEntry homomorphic_algorithm();
 AlgorithmEntry integer_sum_algorithm();
+AlgorithmEntry low_rank_algorithm();
 
 }  // namespace crimp

@@ -234,6 +234,7 @@ Choice Chooser::choose(Transport& transport, Workers& workers, const ChoiceQuery
     if (entry && can(*entry, transport.size())) return {.algorithm = entry->algorithm, .why = "CRIMP_ALGORITHM"};
     return {.algorithm = first(transport.size()), .why = forced_ == "hierarchical" ? "no nodes of several ranks" : "CRIMP_ALGORITHM cannot run the codec"};
   }
+  if (query.codec->traits().whole_tensors) return {.algorithm = first(transport.size()), .why = "the codec's only algorithm"};
   if (network_.plain.empty()) {
     network_ = measure_network(transport, plain);
     if (hierarchy_) hierarchy_model_ = measure_hierarchy(transport, *hierarchy_, between_leaders_);

@@ -256,7 +256,7 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
       const bool absent = layout.source == Layout::Source::negotiated && all_zero;
       if (call.codec->memory().kept() && settings.error_feedback && (!absent || call.hierarchy) && part->encodes())
         for (const Segment& segment : part->layout.segments)
-          call.residuals.push_back(segment.use == Segment::Use::skip ? nullptr : residuals_.find(segment.key, segment.count * static_cast<std::uint64_t>(call.codec->memory().planes())));
+          call.residuals.push_back(segment.use == Segment::Use::skip ? nullptr : residuals_.find(segment.key, call.codec->memory_elements(segment.count)));
       // As long as the tensor, though a rank owns a share of it: shares move when tensors are merged otherwise. Untouched pages cost nothing.
       if (layout.known() && settings.error_feedback && part->owner_memory(*call.codec))
         for (const Segment& segment : part->layout.segments)

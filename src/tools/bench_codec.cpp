@@ -4,10 +4,12 @@
 #include <cstring>
 
 #include "backend/workers.hpp"
+#include "comm/algorithms.hpp"
 #include "commands.hpp"
 #include "crimp/backend.hpp"
 #include "crimp/error.hpp"
 #include "crimp/payload.hpp"
+#include "loopback.hpp"
 #include "sample_data.hpp"
 #include "stopwatch.hpp"
 #include "table.hpp"
@@ -138,6 +140,66 @@ class Bench {
   std::uint32_t step_ = 0;
 };
 
+// A codec of whole tensors: its algorithm on one rank. encode: both products; decode: the product of the factors and the new residual.
+nlohmann::ordered_json measure_whole(const Setup& setup, const Codec& codec, const float* sample, Workers& workers) {
+  Layout layout{Layout::Source::named, {}};
+  CollectiveCall call{};
+  std::vector<Buffer> memories;
+  for (std::uint64_t at = 0; at < setup.count; at += setup.tensor) {
+    const std::uint64_t n = std::min(setup.tensor, setup.count - at);
+    layout.segments.push_back({"tensor." + std::to_string(at), at, n});
+    if (codec.memory().kept()) call.residuals.push_back(memories.emplace_back(codec.memory_elements(n)).values());
+  }
+  const Buffer out(setup.count);
+  std::memset(out.data(), 0, out.bytes());
+  call.in = sample;
+  call.out = out.values();
+  call.count = setup.count;
+  call.codec = &codec;
+  call.layout = &layout;
+  call.algorithm = first_algorithm(codec, 1);
+  call.chunk = chunk_elements(kPieceElements, codec, 1, call.algorithm);
+  Arena arena;
+  arena.reserve(arena_bytes(call, 1));
+  Loopback loopback;
+  const auto error = [&] {
+    double wrong = 0, right = 0;
+    for (std::uint64_t i = 0; i < setup.count; ++i) {
+      const double x = sample[i], d = out.values()[i] - x;
+      wrong += d * d;
+      right += x * x;
+    }
+    return right > 0 ? std::sqrt(wrong / right) : 0;
+  };
+  const auto run = [&] {
+    arena.reset();
+    const CollectiveResult result = allreduce_compressed(loopback, &arena, workers, call);
+    if (result.error) throw *result.error;
+    ++call.sequence;
+    return result;
+  };
+  run();
+  const double first_error = error();
+  std::vector<double> copy, encoding, decoding, encode_ratio, decode_ratio;
+  double sent = 0;
+  const std::size_t n = setup.count * sizeof(float);
+  for (int i = 0; i < setup.repeat; ++i) {
+    copy.push_back(timed([&] { std::memcpy(out.data(), sample, n); }));
+    const CollectiveResult result = run();
+    sent = static_cast<double>(result.sent_bytes);
+    encoding.push_back(result.encode_s);
+    decoding.push_back(result.decode_s);
+    encode_ratio.push_back(copy.back() / encoding.back());
+    decode_ratio.push_back(copy.back() / decoding.back());
+  }
+  const double gigabytes = 1e-9 * static_cast<double>(n);
+  return {{"codec", codec.spec()}, {"memcpy_GBps", gigabytes / median(copy)}, {"encode_GBps", gigabytes / median(encoding)},
+          {"decode_add_GBps", gigabytes / median(decoding)}, {"decode_add_one_GBps", gigabytes / median(decoding)},
+          {"encode_vs_memcpy", median(encode_ratio)}, {"decode_add_vs_memcpy", median(decode_ratio)},
+          {"bits_per_value", 8.0 * sent / static_cast<double>(setup.count)}, {"ratio", static_cast<double>(n) / sent}, {"relative_error", first_error},
+          {"relative_error_with_feedback", error()}, {"simd", simd_target()}};
+}
+
 }  // namespace
 
 int bench_codec(Arguments arguments) {
@@ -177,7 +239,8 @@ int bench_codec(Arguments arguments) {
     table.head();
   }
   for (const auto& codec : chosen) {
-    const auto r = Bench(setup, *codec, sample.values(), workers).measure();
+    const auto r = codec->traits().whole_tensors ? measure_whole(setup, *codec, sample.values(), workers)
+                                                 : Bench(setup, *codec, sample.values(), workers).measure();
     out["results"].push_back(r);
     const auto cell = [&](const char* key) { return number(r[key].get<double>()); };
     if (show)

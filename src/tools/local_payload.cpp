@@ -1,13 +1,33 @@
 #include "local_payload.hpp"
 
 #include "backend/workers.hpp"
+#include "comm/algorithms.hpp"
 #include "crimp/backend.hpp"
 #include "crimp/collective.hpp"
 #include "crimp/payload.hpp"
+#include "loopback.hpp"
 
 namespace crimp::tools {
 
 double payload_bytes(const Codec& codec, const Settings& settings, int ranks, const LocalCalls& local) {
+  if (codec.traits().whole_tensors) {  // its size does not depend on the values
+    const std::uint64_t elements = local.count;
+    Layout layout{Layout::Source::named, {{"tensor", 0, elements}}};
+    std::vector<float> out(elements);
+    CollectiveCall call{};
+    call.in = local.values;
+    call.out = out.data();
+    call.count = elements;
+    call.codec = &codec;
+    call.layout = &layout;
+    call.algorithm = first_algorithm(codec, 1);
+    call.chunk = chunk_elements(settings.chunk, codec, 1, call.algorithm);
+    Arena arena;
+    arena.reserve(arena_bytes(call, 1));
+    Loopback loopback;
+    Workers workers(settings.threads);
+    return static_cast<double>(allreduce_compressed(loopback, &arena, workers, call).sent_bytes);
+  }
   const bool feeds_back = codec.memory().kept() && settings.error_feedback;
   const std::uint64_t count = local.count, chunk = std::min(chunk_elements(settings.chunk, codec, ranks), count);
   const Memory kept(feeds_back ? count * sizeof(float) * static_cast<std::uint64_t>(codec.memory().planes()) : 0);
