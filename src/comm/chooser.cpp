@@ -228,7 +228,7 @@ Choice Chooser::choose(Transport& transport, Workers& workers, const ChoiceQuery
       if (can(entry, ranks)) return entry.algorithm;
     throw Error(ErrorCode::codec_unknown, "no algorithm of this build runs the codec " + query.codec->spec());
   };
-  if (forced_ == "hierarchical" && hierarchy_) return {.algorithm = Algorithm::hierarchical, .why = "CRIMP_ALGORITHM", .inner = first(hierarchy_->nodes)};
+  if (forced_ == "hierarchical" && hierarchy_ && !query.codec->traits().whole_tensors) return {.algorithm = Algorithm::hierarchical, .why = "CRIMP_ALGORITHM", .inner = first(hierarchy_->nodes)};
   if (forced_ != "auto") {
     const AlgorithmEntry* entry = find_algorithm(forced_);
     if (entry && can(*entry, transport.size())) return {.algorithm = entry->algorithm, .why = "CRIMP_ALGORITHM"};

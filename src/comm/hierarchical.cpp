@@ -128,7 +128,7 @@ AlgorithmEntry hierarchical_algorithm() {
       .algorithm = Algorithm::hierarchical,
       .name = "hierarchical",
       .summary = "exact sums within each node in shared memory, another algorithm between the nodes' leaders",
-      .obstacle = [](const Codec&, int) { return std::string(); },
+      .obstacle = [](const Codec& codec, int) { return codec.traits().whole_tensors ? std::string("the codec works on whole tensors; its algorithm is low_rank") : std::string(); },
       .chunk_elements = [](std::uint64_t setting, const Codec&, int) { return setting; },
       .arena_bytes =
           [](const CollectiveCall& call, int) {

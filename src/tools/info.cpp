@@ -104,6 +104,10 @@ int info(Arguments arguments) {
   app.add_flag("--env", env, "All CRIMP_* variables: defaults, legal values, meaning");
   app.add_flag("--markdown", markdown, "--env as the Markdown table of README.md, --codecs as docs/codecs.md");
   if (const auto code = parse(app, arguments)) return *code;
+  if (markdown && !env && !list_codecs) {
+    std::fprintf(stderr, "crimp: info --markdown is a form of --env or of --codecs; give one of them\n");
+    return 2;
+  }
   if (env) std::fputs((markdown ? options_as_markdown() : options_as_text()).c_str(), stdout);
   if (list_codecs) markdown ? print_codecs_as_markdown() : print_codecs();
   if (list_algorithms) print_algorithms();

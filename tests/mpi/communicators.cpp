@@ -63,7 +63,8 @@ int reduce_in_callback(MPI_Comm comm, int, void*, void*) {
   std::vector<float> in(kCount, 0.1f), out(kCount), plain(kCount);
   MPI_Allreduce(in.data(), out.data(), kCount, MPI_FLOAT, MPI_SUM, comm);
   check::native_allreduce(in.data(), plain.data(), kCount, MPI_FLOAT, MPI_SUM, comm);
-  CHECK(std::abs(out[kCount - 1] - plain[kCount - 1]) < 1e-3f);
+  const char* const codec = std::getenv("CRIMP_CODEC");
+  CHECK(std::abs(out[kCount - 1] - plain[kCount - 1]) < (codec && codec[0] == 't' ? 0.3f : 1e-3f));  // thc has four bits a value
   ++callbacks;
   return MPI_SUCCESS;
 }

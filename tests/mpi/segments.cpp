@@ -14,13 +14,16 @@ struct Tensor {
 
   float gradient(std::size_t i, int of_rank) const { return static_cast<float>(check::value(i, of_rank, static_cast<unsigned>(name[0]))); }
 
-  // With error feedback the results of many steps add up to the steps times the exact sum, up to one residual per rank.
+  // With error feedback the results of many steps add up to the steps times the exact sum, up to one residual per rank; in two shots owners of
+  // shards keep residuals of the sum too, one for each way in which tensors are merged here.
   void check_mean(int steps) const {
+    const char* const algorithm = std::getenv("CRIMP_ALGORITHM");
+    const double kept = algorithm && std::string(algorithm) == "two_shot" ? 6.0 : 1.5;
     for (std::size_t i = 0; i < count; ++i) {
       double exact = 0;
       for (int r = 0; r < size; ++r) exact += static_cast<double>(gradient(i, r));
       const double mean = total[i] / steps;
-      CHECK(std::abs(mean - exact) <= 1.5 * size / steps, "%s[%zu]: mean %.4f of %d steps, exact %.4f", name, i, mean, steps, exact);
+      CHECK(std::abs(mean - exact) <= kept * size / steps, "%s[%zu]: mean %.4f of %d steps, exact %.4f", name, i, mean, steps, exact);
     }
   }
 };

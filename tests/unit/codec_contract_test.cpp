@@ -133,7 +133,8 @@ TEST_SUITE("codec_contract") {
   TEST_CASE("bytes, residual and decoded values are those of the format for all data and small counts") {
     for (const auto& codec : all_codecs())
       for (const Data data : kAllData)
-        for (const std::size_t count : {0, 1, 2, 4, 5, 6, 31, 32, 33, 159, 160, 161, 319}) check(*codec, data, count);
+        for (const std::size_t count : {0, 1, 2, 4, 5, 6, 31, 32, 33, 159, 160, 161, 319})
+          if (!kSanitized || count % 5 == 1 || count == 0) check(*codec, data, count);
   }
 
   TEST_CASE("likewise around pieces and blocks") {
@@ -141,7 +142,8 @@ TEST_SUITE("codec_contract") {
       for (const Data data : {Data::normal, Data::sparse, Data::alternating, Data::zeros})
         for (const std::size_t count : {10239, 10240, 10241}) check(*codec, data, count);
     for (const auto& codec : all_codecs())
-      for (const std::size_t count : {40959, 40960, 40961, 100003}) check(*codec, count % 2 ? Data::sparse : Data::laplace, count);
+      for (const std::size_t count : {40959, 40960, 40961, 100003})
+        if (!kSanitized || count == 40961) check(*codec, count % 2 ? Data::sparse : Data::laplace, count);
   }
 
   TEST_CASE("bodies are added in rank order to zero or to what is there") {
