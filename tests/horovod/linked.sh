@@ -45,7 +45,7 @@ expect 0 'MPI[.][^ ]* -> .*libmpi.* .not linked with Crimp.' \
 expect 1 '^crimp: loaded but bypassed: MPI_Allreduce of mpi_lib_v2.* leads to .*libmpi' 'from mpi4py import MPI; import horovod.torch'
 
 CRIMP_HOROVOD_VENV=$venv "$root/scripts/horovod.sh" train --no-setup --model deep --steps 10 --np 2 "${python_path[@]}" \
-  --env "CRIMP_REPORT=$work/report.json" --env CRIMP_MIN_COUNT=1k >"$work/train" 2>&1 || { cat "$work/train"; exit 1; }
+  --env "CRIMP_REPORT=$work/report.json" --env CRIMP_MIN_COUNT=1k --env CRIMP_ALGORITHM=allgather >"$work/train" 2>&1 || { cat "$work/train"; exit 1; }
 grep -q 'MPI_Allreduce leads here from mpi_lib_v2' "$work/train" || { cat "$work/train"; echo "the start-up line is missing"; failed=1; }
 /usr/bin/python3 - "$work/report.json" <<'PYTHON' || failed=1
 import json, sys

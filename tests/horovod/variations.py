@@ -88,7 +88,7 @@ def check(name):
     exact = name.startswith("exact_")
     wrong = []
     with tempfile.TemporaryDirectory() as work:
-        ours = {"LD_PRELOAD": args.library, "CRIMP_CODEC": "3lc", "CRIMP_MIN_COUNT": "1k", "CRIMP_REPORT": f"{work}/report.json"} | environment
+        ours = {"LD_PRELOAD": args.library, "CRIMP_CODEC": "3lc", "CRIMP_ALGORITHM": "allgather", "CRIMP_MIN_COUNT": "1k", "CRIMP_REPORT": f"{work}/report.json"} | environment
         begin = time.time()
         status, out, result = run(options, ours, work)
         took = time.time() - begin
