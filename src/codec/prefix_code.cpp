@@ -215,7 +215,7 @@ std::size_t prefix_encode(const std::uint8_t* coded, std::size_t n, std::size_t 
   for (const std::size_t b : bytes) total += b;
   if (total >= n + 1) {
     *out = kPlain;
-    std::memcpy(out + 1, coded, n);
+    if (n) std::memcpy(out + 1, coded, n);
     return n + 1;
   }
   *out++ = static_cast<std::uint8_t>(density);
@@ -239,7 +239,7 @@ std::size_t prefix_decode(std::span<const std::uint8_t> in, std::size_t base, st
   if (in[0] == kPlain) {
     const std::size_t n = in.size() - 1;
     if (n > base) return malformed;
-    std::memcpy(coded, in.data() + 1, n);
+    if (n) std::memcpy(coded, in.data() + 1, n);
     return n;
   }
   if (in[0] >= kDensities || in.size() < kFrame || in.size() > base) return malformed;

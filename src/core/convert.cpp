@@ -89,7 +89,10 @@ void narrow16(const float* in, std::uint16_t* out, std::size_t count) {
   const std::size_t lanes = hn::Lanes(d);
   std::size_t i = 0;
   for (; i + lanes <= count; i += lanes) hn::StoreU(Format::encode(hn::LoadU(d, in + i)), D16(), out + i);
-  for (; i < count; ++i) out[i] = Format::encode1(in[i]);
+  for (; i < count; ++i) {  // pieces may begin at any byte
+    const std::uint16_t one = Format::encode1(in[i]);
+    std::memcpy(reinterpret_cast<char*>(out) + i * sizeof one, &one, sizeof one);
+  }
 }
 
 template <class Format, bool add>
@@ -103,7 +106,9 @@ void widen16(const std::uint16_t* in, float* out, std::size_t count) {
     hn::StoreU(v, d, out + i);
   }
   for (; i < count; ++i) {
-    const float x = Format::decode1(in[i]);
+    std::uint16_t one;
+    std::memcpy(&one, reinterpret_cast<const char*>(in) + i * sizeof one, sizeof one);
+    const float x = Format::decode1(one);
     out[i] = add ? out[i] + x : x;  // adding to 0 would lose -0
   }
 }
