@@ -20,7 +20,7 @@ parser.add_argument("--report-fails", action="store_true", help="the comparison 
 parser.add_argument("--same-without", action="store_true", help="standard output must be that of a run without the preloads")
 parser.add_argument("--differs", action="store_true", help="... must not be: a control")
 parser.add_argument("--needs", default="", metavar="MODULES", help="Python modules of a .py program; skipped without")
-parser.add_argument("--timeout", type=int, default=40, help="seconds")
+parser.add_argument("--timeout", type=int, default=120, help="seconds")
 parser.add_argument("--skip", metavar="REASON", help="only say why this cannot run here")
 parser.add_argument("program", nargs="*", help="program and arguments")
 args = parser.parse_args()
