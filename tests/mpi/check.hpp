@@ -105,7 +105,7 @@ inline double codec_error() {
   const char *codec = std::getenv("CRIMP_CODEC"), *algorithm = std::getenv("CRIMP_ALGORITHM");
   const double once = codec && !std::strcmp(codec, "bf16") ? 0x1p-8 : codec && std::strcmp(codec, "none") ? 0x1p-11 : 0;
   // Where sums are encoded, they are rounded once more.
-  return algorithm && (!std::strcmp(algorithm, "two_shot") || !std::strcmp(algorithm, "hierarchical")) ? 2.01 * once : once;
+  return algorithm && (!std::strcmp(algorithm, "two_shot") || !std::strcmp(algorithm, "hierarchical") || !std::strcmp(algorithm, "auto")) ? 2.01 * once : once;
 }
 
 // Of a rank's values up to 1, whatever their size: eight sigma of thc's rounding.
