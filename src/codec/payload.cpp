@@ -190,11 +190,6 @@ int decode_add(const Codec& codec, const Shape& shape, std::span<const BodyView>
     for (std::size_t p = first; p < last; ++p) {
       float* acc = out + pieces[p].offset;
       const Place here{place.element + pieces[p].offset, place.step, 0};
-      if (p + 1 < last) {  // while this piece is decoded, the next one's lines come
-        for (std::uint32_t i = 0; i < pieces[p + 1].count; i += 16) __builtin_prefetch(out + pieces[p + 1].offset + i, 1);
-        for (const BodyView& body : bodies)
-          for (std::size_t i = 0; i < body.piece(p + 1).size(); i += 64) __builtin_prefetch(body.piece(p + 1).data() + i);
-      }
       if (!accumulate) std::memset(acc, 0, pieces[p].count * sizeof *acc);
       for (std::size_t r = 0; r < bodies.size(); ++r) {
         if (!codec.decode_add_piece(bodies[r].piece(p), pieces[p].count, here, acc)) {
