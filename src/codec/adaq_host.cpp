@@ -44,7 +44,8 @@ class AdaQ final : public Codec {
     for (std::uint32_t j = 0; j < picked.count; ++j) {
       const float a = picked.values[j];
       const bool negative = a < 0.0f;
-      (negative ? minus : plus)[j % kLanes] += std::fabs(a);
+      float* const side = negative ? minus : plus;  // a choice between arrays as such is miscompiled by GCC 12's -fsanitize=bounds
+      side[j % kLanes] += std::fabs(a);
       negatives += negative;
       signs[j / 8] = static_cast<std::uint8_t>(signs[j / 8] | negative << j % 8);
     }

@@ -147,8 +147,10 @@ CodecCost time_codec(const Codec& codec, std::span<const float> sample, Workers&
   return {.encode_s = all[1], .decode_s = all[3], .payload_bytes = all[2], .scan_s = all[0]};
 }
 
-CodecCost measure_codec(Transport& transport, const Codec& codec, std::span<const float> sample, Workers& workers) {
-  const CodecCost mine = time_codec(codec, sample, workers);
+CodecCost measure_codec(Transport& transport, const Codec& codec, const std::function<std::vector<float>()>& sample, Workers& workers) {
+  CodecCost mine;
+  if (!agreed_success(transport, [&] { mine = time_codec(codec, sample(), workers); }))
+    throw Error(ErrorCode::out_of_memory, "memory for measuring the codec " + codec.spec() + " was not given to every rank");
   double all[4] = {mine.encode_s, mine.decode_s, mine.payload_bytes, mine.scan_s};
   agree_on_largest(transport, all);
   return {.encode_s = all[0], .decode_s = all[1], .payload_bytes = all[2], .scan_s = all[3]};
@@ -241,7 +243,7 @@ Choice Chooser::choose(Transport& transport, Workers& workers, const ChoiceQuery
     if (!hierarchy_model_) hierarchy_ = nullptr;
   }
   Measured& codec = codecs_[query.codec];
-  if (due(codec.calls++)) codec.cost = measure_codec(transport, *query.codec, sample(), workers);
+  if (due(codec.calls++)) codec.cost = measure_codec(transport, *query.codec, sample, workers);
   return cheapest(network_, hierarchy_ ? &*hierarchy_model_ : nullptr, codec.cost, query);
 }
 

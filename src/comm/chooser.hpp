@@ -22,8 +22,8 @@ void agree_on_largest(Transport&, std::span<double> values);
 NetworkModel measure_network(Transport&, const PlainAllreduce&);
 // This rank's own, on `sample`; values of our own where those are none that the codec takes.
 CodecCost time_codec(const Codec&, std::span<const float> sample, Workers&);
-// Collective. `sample` are values of the call.
-CodecCost measure_codec(Transport&, const Codec&, std::span<const float> sample, Workers&);
+// Collective. `sample` gives values of the call. Throws Error{out_of_memory} on all ranks where one lacked memory for it.
+CodecCost measure_codec(Transport&, const Codec&, const std::function<std::vector<float>()>& sample, Workers&);
 inline constexpr std::uint64_t kSampleElements = 16 * kPieceElements;
 
 struct Choice {

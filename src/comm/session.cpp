@@ -205,10 +205,16 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
     CollectiveCall& call = part->call;
     std::uint64_t elements = 0;
     for (const Segment& segment : part->layout.segments) elements += segment.use == Segment::Use::skip ? 0 : segment.count;
-    part->choice = chooser_.choose(
-        transport, runtime_.workers(), {call.codec, elements, settings.chunk, elements * element},
-        [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); },
-        [&] { return sample_of(request, part->layout); });
+    try {
+      part->choice = chooser_.choose(
+          transport, runtime_.workers(), {call.codec, elements, settings.chunk, elements * element},
+          [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); },
+          [&] { return sample_of(request, part->layout); });
+    } catch (const Error& e) {  // of memory for measuring all ranks say so alike, and nothing of the call has been sent
+      if (e.code() != ErrorCode::out_of_memory) throw;
+      *why = Pass::memory;
+      return false;
+    }
     call.algorithm = part->choice.algorithm;
     const bool nodes = call.algorithm == Algorithm::hierarchical;
     if (nodes) {

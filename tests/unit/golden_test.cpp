@@ -12,7 +12,6 @@
 #include "backend/workers.hpp"
 #include "crimp/payload.hpp"
 #include "support/data.hpp"
-#include "support/sanitized.hpp"
 
 using namespace crimp;
 using namespace crimp::test;
@@ -134,7 +133,5 @@ TEST_SUITE("golden") {
   TEST_CASE("sketchml") { check_file("sketchml.txt"); }
   TEST_CASE("sparsifiers") { check_file("sparse.txt"); }
   TEST_CASE("randomk") { check_file("randomk.txt"); }
-  TEST_CASE("adaq") {
-    if (!kSanitized) check_file("adaq.txt");  // see tests/support/specs.hpp
-  }
+  TEST_CASE("adaq") { check_file("adaq.txt"); }
 }
