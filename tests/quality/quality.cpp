@@ -40,6 +40,7 @@ const std::map<std::string, std::string>& other_settings() {
       {"maxmin", "maxmin:bits=2"},  {"sketchml", "sketchml:quantiles=8"}, {"adaq", "adaq:ratio=0.1"}, {"topk", "topk:ratio=0.1"},
       {"randomk", "randomk:ratio=0.1"}, {"threshold", "threshold:v=0.001"}, {"dgc", "dgc:ratio=0.1"}, {"sidco", "sidco:ratio=0.1"},
       {"thc", "thc:bits=2,g=3"},    {"powersgd", "powersgd:r=4"},
+      {"fp8", "fp8:format=e5m2"},    {"signum", "signum:momentum=0.5"},
   };
   return all;
 }
