@@ -55,7 +55,7 @@ HWY_INLINE void unshuffled_butterfly(D d, V& a, V& b) {
 HWY_INLINE void pair_butterflies(Vf* v) {
 #if HWY_TARGET <= HWY_AVX3
   // Unshuffled by groups of four, then three times within these, then twice by groups again: shuffles within groups are the cheaper ones.
-  const auto sum = [&](Vf& a, Vf& b, __m512 even, __m512 odd) CRIMP_STEP { a.raw = _mm512_add_ps(even, odd), b.raw = _mm512_sub_ps(even, odd); };
+  const auto sum = [&](Vf& a, Vf& b, __m512 even, __m512 odd) CRIMP_STEP { a = Vf{even}, b = Vf{odd}, butterfly(a, b); };
   const auto groups = [&](const Vf& a, const Vf& b) CRIMP_STEP { return _mm512_shuffle_f32x4(a.raw, b.raw, 0x88); };
   const auto odd_groups = [&](const Vf& a, const Vf& b) CRIMP_STEP { return _mm512_shuffle_f32x4(a.raw, b.raw, 0xdd); };
   for (const int j : {0, 2, 4, 6}) {
@@ -232,8 +232,8 @@ struct Block {
   // The same tile of the next block, whose page processors do not open by themselves.
   HWY_INLINE void prefetch_next(std::uint32_t tile) const {
     for (std::uint32_t e = tile * dither::kTile; e < (tile + 1) * dither::kTile; e += 64 / sizeof(float)) {
-      prefetch(values + e, kBlock * sizeof(float));
-      if (residual) prefetch(residual + e, kBlock * sizeof(float));
+      prefetch<3>(values + e, kBlock * sizeof(float));
+      if (residual) prefetch<3>(residual + e, kBlock * sizeof(float));
     }
   }
 };
