@@ -540,6 +540,7 @@ HWY_INLINE void decode_add(const Tables& t, const std::uint8_t* bytes, std::uint
     const std::uint32_t d = dimension(rest);
     float norm;
     std::memcpy(&norm, bytes + b * sizeof norm, sizeof norm);
+    for (std::uint32_t line = 0; line < d * bits / 8; line += 64) prefetch(indices + line, kPieceElements * bits / 8);
     float* const to = rest < d ? tail : acc;
     if (to != acc) std::memcpy(tail, acc, rest * sizeof(float)), std::memset(tail + rest, 0, (d - rest) * sizeof(float));
     if (norm != 0.0f)
