@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "codec/host_codecs.hpp"
+#include "codec/prefetch.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/eightbit_host.cpp"
@@ -175,6 +176,7 @@ void AddDecoded(const std::uint8_t* codes, std::uint64_t count, const float* tab
   const Planes planes(table);
   for (; i + 64 <= count; i += 64) {
     hn::Vec<Df> value[4];
+    prefetch(codes + i, kPieceElements);
     planes.decode(Planes::transposed(_mm512_loadu_si512(codes + i)), value);
     for (std::size_t k = 0; k < 4; ++k) hn::StoreU(hn::Add(hn::LoadU(d, acc + i + 16 * k), value[k]), d, acc + i + 16 * k);
   }

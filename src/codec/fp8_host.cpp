@@ -20,22 +20,22 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Df = hn::CappedTag<float, 16>;
 using Du = hn::RebindToUnsigned<Df>;
 using Di = hn::RebindToSigned<Df>;
+using D16 = hn::Rebind<std::int16_t, Df>;
 using D8 = hn::Rebind<std::uint8_t, Df>;
 
-// Codes to values before the scale.
+// Codes, with their sign in the upper byte, to values before the scale, times 2^(bias - 15): the same fields are a float16 then, subnormal ones too.
 template <bool e4m3>
-HWY_INLINE hn::Vec<Df> value_of(hn::Vec<Du> code) {
-  constexpr Format f = e4m3 ? kE4m3 : kE5m2;
-  const Du d;
-  const Df df;
-  const auto low = hn::And(code, hn::Set(d, 0x7f));
-  const auto sign = hn::ShiftLeft<24>(hn::Xor(code, low));
-  const auto bits = hn::Add(hn::ShiftLeft<23 - f.mantissa>(low), hn::Set(d, static_cast<std::uint32_t>(127 - f.bias) << 23));
-  // A subnormal code m is 2^(1 - bias) * m / 2^mantissa: the same mantissa with the exponent of 1 - bias, less its leading one.
-  const auto one = hn::Set(d, static_cast<std::uint32_t>(128 - f.bias) << 23);
-  const auto small = hn::BitCast(d, hn::Sub(hn::BitCast(df, hn::Add(bits, hn::Set(d, 1u << 23))), hn::BitCast(df, one)));
-  const auto magnitude = hn::IfThenElse(hn::RebindMask(d, hn::Lt(hn::BitCast(Di(), bits), hn::BitCast(Di(), one))), small, bits);
-  return hn::BitCast(df, hn::Or(magnitude, sign));
+HWY_INLINE hn::Vec<Df> value_of(hn::Vec<D16> code) {
+  const D16 d;
+  auto bits = hn::ShiftLeft<e4m3 ? 7 : 8>(code);
+  if constexpr (e4m3) bits = hn::And(bits, hn::Set(d, static_cast<std::int16_t>(0xbfff)));
+  return hn::PromoteTo(Df(), hn::BitCast(hn::Rebind<hwy::float16_t, Df>(), bits));
+}
+// What value_of's are multiplied with.
+template <bool e4m3>
+HWY_INLINE hn::Vec<Df> scale_of(std::uint8_t scale) {
+  constexpr auto more = static_cast<std::uint32_t>(15 - (e4m3 ? kE4m3 : kE5m2).bias);
+  return hn::Set(Df(), scale ? std::bit_cast<float>((scale + more) << 23) : 0.0f);
 }
 
 template <bool e4m3>
@@ -80,14 +80,14 @@ HWY_INLINE std::uint8_t encode(const float* values, const float* in, float* out,
   const Df d;
   const std::size_t lanes = hn::Lanes(d);
   const std::uint8_t scale = scale_byte(largest<has_in>(values, in, count), e4m3 ? kE4m3 : kE5m2);
-  const auto up = hn::Set(d, scale ? std::bit_cast<float>(static_cast<std::uint32_t>(scale) << 23) : 0.0f);
+  const auto up = scale_of<e4m3>(scale);
   const auto down = hn::Set(d, scale ? std::bit_cast<float>((254u - scale) << 23) : 0.0f);
   const auto one = [&](const float* from, const float* more, float* rest, std::uint8_t* to) HWY_ATTR {
     auto a = hn::LoadU(d, from);
     if constexpr (has_in) a = hn::Add(a, hn::LoadU(d, more));
-    const auto code = code_of<e4m3>(hn::Mul(a, down));
-    hn::StoreU(hn::DemoteTo(D8(), hn::BitCast(Di(), code)), D8(), to);
-    if constexpr (has_out) hn::StoreU(hn::Sub(a, hn::Mul(value_of<e4m3>(code), up)), d, rest);
+    const auto code = hn::DemoteTo(D8(), hn::BitCast(Di(), code_of<e4m3>(hn::Mul(a, down))));
+    hn::StoreU(code, D8(), to);
+    if constexpr (has_out) hn::StoreU(hn::Sub(a, hn::Mul(value_of<e4m3>(hn::PromoteTo(D16(), hn::BitCast(hn::RebindToSigned<D8>(), code))), up)), d, rest);
   };
   std::uint64_t i = 0;
   for (; i + lanes <= count; i += lanes) one(values + i, has_in ? in + i : in, has_out ? out + i : out, bytes + i);
@@ -117,14 +117,15 @@ std::uint8_t EncodeBlock(bool e4m3, const float* values, const float* in, float*
 template <bool e4m3>
 HWY_INLINE bool decode(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t count, std::uint8_t scale, float* HWY_RESTRICT acc) {
   const Df d;
-  const Du du;
+  const D8 d8;
   const std::size_t lanes = hn::Lanes(d);
-  const auto up = hn::Set(d, scale ? std::bit_cast<float>(static_cast<std::uint32_t>(scale) << 23) : 0.0f);
-  auto top = hn::Zero(du);
+  const auto up = scale_of<e4m3>(scale);
+  auto top = hn::Zero(d8);
   const auto add = [&](const std::uint8_t* from, float* to) HWY_ATTR {
-    const auto code = hn::PromoteTo(du, hn::LoadU(D8(), from));
-    top = hn::Max(top, hn::And(code, hn::Set(du, 0x7f)));
-    hn::StoreU(hn::Add(hn::LoadU(d, to), hn::Mul(value_of<e4m3>(code), up)), d, to);
+    const auto code = hn::LoadU(d8, from);
+    top = hn::Max(top, hn::And(code, hn::Set(d8, 0x7f)));
+    const auto value = value_of<e4m3>(hn::PromoteTo(D16(), hn::BitCast(hn::RebindToSigned<D8>(), code)));
+    hn::StoreU(hn::Add(hn::LoadU(d, to), hn::Mul(value, up)), d, to);
   };
   std::uint64_t i = 0;
   for (; i + 64 <= count; i += 64) {
@@ -140,8 +141,8 @@ HWY_INLINE bool decode(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t cou
     add(codes, sums);
     std::memcpy(acc + i, sums, (count - i) * sizeof(float));
   }
-  const auto last = hn::Set(du, scale == 0 ? 0 : (e4m3 ? kE4m3 : kE5m2).last);
-  return hn::AllTrue(du, hn::Eq(hn::Max(top, last), last));
+  const auto last = hn::Set(d8, scale == 0 ? 0 : (e4m3 ? kE4m3 : kE5m2).last);
+  return hn::AllTrue(d8, hn::Eq(hn::Max(top, last), last));
 }
 bool DecodeBlock(bool e4m3, const std::uint8_t* bytes, std::uint64_t count, std::uint8_t scale, float* acc) {
   return e4m3 ? decode<true>(bytes, count, scale, acc) : decode<false>(bytes, count, scale, acc);

@@ -1,27 +1,46 @@
 #include "codec/index_set.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+
+#include "crimp/types.hpp"
 
 namespace crimp::index_set {
 
 Coded encode(const std::uint64_t* bits, std::uint64_t n, std::uint32_t count, std::uint8_t* out) {
   const std::size_t most = bitmap_bytes(n);
+  const auto bitmap = [&] {
+    std::memcpy(out, bits, most);
+    return Coded{most, static_cast<std::uint16_t>(count | kBitmap)};
+  };
+  if (count >= most) return bitmap();
+  // Four of every word whether it has them or not: how many could not be predicted.
+  constexpr std::uint32_t kAtOnce = 4;
+  std::uint16_t indices[bitmap_bytes(kPieceElements) + kAtOnce];
+  for (std::uint32_t w = 0, found = 0; found < count; ++w) {
+    std::uint64_t rest = bits[w];
+    const auto here = static_cast<std::uint32_t>(std::popcount(rest));
+    const auto next = [&](std::uint32_t i) {
+      indices[found + i] = static_cast<std::uint16_t>(64 * w + static_cast<std::uint32_t>(std::countr_zero(rest)));
+      rest &= rest - 1;
+    };
+    for (std::uint32_t i = 0; i < kAtOnce; ++i) next(i);
+    for (std::uint32_t i = kAtOnce; i < here; ++i) next(i);
+    found += here;
+  }
   std::size_t used = 0;
-  std::uint32_t next = 0, left = count;
-  for (std::uint32_t w = 0; left && used + left < most; ++w)
-    for (std::uint64_t rest = bits[w]; rest && used + left < most; rest &= rest - 1, --left) {
-      const std::uint32_t index = 64 * w + static_cast<std::uint32_t>(__builtin_ctzll(rest));
-      std::uint32_t gap = index - next;
-      for (; gap >= kSkip && used < most; gap -= kSkip * std::min(gap / kSkip, kLongestSkip))
-        out[used++] = static_cast<std::uint8_t>(kSkip - 1 + std::min(gap / kSkip, kLongestSkip));
-      if (used < most) out[used] = static_cast<std::uint8_t>(gap);
-      ++used;
-      next = index + 1;
-    }
-  if (left == 0 && used < most) return {used, static_cast<std::uint16_t>(count)};
-  std::memcpy(out, bits, most);
-  return {most, static_cast<std::uint16_t>(count | kBitmap)};
+  std::uint32_t next = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (used + (count - i) >= most) return bitmap();
+    std::uint32_t gap = indices[i] - next;
+    for (; gap >= kSkip && used < most; gap -= kSkip * std::min(gap / kSkip, kLongestSkip))
+      out[used++] = static_cast<std::uint8_t>(kSkip - 1 + std::min(gap / kSkip, kLongestSkip));
+    if (used < most) out[used] = static_cast<std::uint8_t>(gap);
+    ++used;
+    next = indices[i] + 1u;
+  }
+  return used < most ? Coded{used, static_cast<std::uint16_t>(count)} : bitmap();
 }
 
 bool decode(std::span<const std::uint8_t> in, std::uint16_t head, std::uint64_t n, std::uint16_t* indices) {

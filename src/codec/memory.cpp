@@ -1,5 +1,7 @@
 #include "codec/memory.hpp"
 
+#include "codec/prefetch.hpp"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/memory.cpp"
 #include <hwy/foreach_target.h>
@@ -43,6 +45,8 @@ void Compensate(const MemoryPolicy& policy, const float* values, const Feedback&
 
 void Mask(const float* a, const float* left, std::uint64_t count, float* u) {
   each(count, [=](auto d, std::uint64_t i) HWY_ATTR {
+    prefetch(left + i, kPieceElements * sizeof *left);
+    prefetch(u + i, kPieceElements * sizeof *u);
     hn::StoreU(hn::IfThenElseZero(hn::Eq(hn::LoadU(d, left + i), hn::LoadU(d, a + i)), hn::LoadU(d, u + i)), d, u + i);
   });
 }

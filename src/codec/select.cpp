@@ -6,6 +6,8 @@
 #include <cstring>
 #include <functional>
 
+#include "codec/prefetch.hpp"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/select.cpp"
 #include <hwy/foreach_target.h>
@@ -20,6 +22,7 @@ namespace crimp::select {
 struct Tally {
   std::uint64_t above = 0, between = 0, kept = 0;
 };
+inline constexpr std::size_t kReadAhead = 8192;  // bytes
 inline constexpr std::uint64_t kSlack = 64;  // keys that a pass may write behind its room
 
 inline std::int32_t key_of(float a, Side side) {
@@ -51,6 +54,13 @@ HWY_INLINE Vi keys(const float* values, const float* residual, std::uint64_t i) 
   return hn::Max(hn::BitCast(di, a), hn::Zero(di));
 }
 
+// Stores the lanes of `mask` one behind another, and what is left of a vector behind them; returns how many. (AVX-512's own compressing store is microcode on AMD.)
+HWY_INLINE std::size_t store_selected(Vf v, hn::Mask<Df> mask, float* to) {
+  const Df d;
+  hn::StoreU(hn::Compress(v, mask), d, to);
+  return hn::CountTrue(d, mask);
+}
+
 template <Side side, bool has_residual>
 HWY_INLINE Tally sift(const float* HWY_RESTRICT values, const float* HWY_RESTRICT residual, std::uint64_t count, std::int32_t low, std::int32_t high,
                       float* HWY_RESTRICT kept, std::uint64_t room) {
@@ -64,6 +74,10 @@ HWY_INLINE Tally sift(const float* HWY_RESTRICT values, const float* HWY_RESTRIC
   while (i + 4 * lanes <= count) {
     auto n_low = hn::Zero(di), n_high = n_low;
     for (const std::uint64_t end = std::min(count, i + (std::uint64_t{1} << 20)); i + 4 * lanes <= end; i += 4 * lanes) {
+      for (std::size_t line = 0; line < 4 * lanes; line += 16) {
+        prefetch(values + i + line, kReadAhead);
+        if constexpr (has_residual) prefetch(residual + i + line, kReadAhead);
+      }
       const Vi k[4] = {keys<side, has_residual>(values, residual, i), keys<side, has_residual>(values, residual, i + lanes),
                        keys<side, has_residual>(values, residual, i + 2 * lanes), keys<side, has_residual>(values, residual, i + 3 * lanes)};
       // Most blocks of a sparse selection have nothing at or above `low`.
@@ -73,7 +87,7 @@ HWY_INLINE Tally sift(const float* HWY_RESTRICT values, const float* HWY_RESTRIC
         const auto is_low = hn::Gt(k[j], below_low), is_high = hn::Gt(k[j], below_high);
         n_low = hn::Sub(n_low, hn::VecFromMask(di, is_low));
         n_high = hn::Sub(n_high, hn::VecFromMask(di, is_high));
-        if (tally.kept < room) tally.kept += hn::CompressStore(hn::BitCast(d, k[j]), hn::RebindMask(d, hn::AndNot(is_high, is_low)), d, kept + tally.kept);
+        if (tally.kept < room) tally.kept += store_selected(hn::BitCast(d, k[j]), hn::RebindMask(d, hn::AndNot(is_high, is_low)), kept + tally.kept);
       }
     }
     HWY_ALIGN std::int32_t each[2][16];
@@ -132,7 +146,7 @@ HWY_INLINE void pick_run(const float* HWY_RESTRICT values, const float* in, floa
       const std::uint64_t mask = bits[0] | static_cast<std::uint64_t>(lanes > 8 ? bits[1] : 0) << 8;
       if (mask) {
         word |= mask << j;
-        n += static_cast<std::uint32_t>(hn::CompressStore(a, selected, d, picked.values + n));
+        n += static_cast<std::uint32_t>(store_selected(a, selected, picked.values + n));
       }
     }
     picked.bits[i / 64] = word;

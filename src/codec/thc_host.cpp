@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "codec/host_codecs.hpp"
+#include "codec/prefetch.hpp"
 #include "codec/spec.hpp"
 #include "codec/thc.hpp"
 #include "crimp/homomorphic.hpp"
@@ -50,6 +51,28 @@ HWY_INLINE void unshuffled_butterfly(D d, V& a, V& b) {
   b = hn::Sub(even, odd);
 }
 
+// All strides of the concatenations of v[0] and v[1], v[2] and v[3], ... Side by side: one pair after another would wait for its own results.
+HWY_INLINE void pair_butterflies(Vf* v) {
+#if HWY_TARGET <= HWY_AVX3
+  // Unshuffled by groups of four, then three times within these, then twice by groups again: shuffles within groups are the cheaper ones.
+  const auto sum = [&](Vf& a, Vf& b, __m512 even, __m512 odd) CRIMP_STEP { a = Vf{even}, b = Vf{odd}, butterfly(a, b); };
+  const auto groups = [&](const Vf& a, const Vf& b) CRIMP_STEP { return _mm512_shuffle_f32x4(a.raw, b.raw, 0x88); };
+  const auto odd_groups = [&](const Vf& a, const Vf& b) CRIMP_STEP { return _mm512_shuffle_f32x4(a.raw, b.raw, 0xdd); };
+  for (const int j : {0, 2, 4, 6}) {
+    const __m512 even = groups(v[j], v[j + 1]);
+    v[j + 1].raw = odd_groups(v[j], v[j + 1]);
+    v[j].raw = even;
+  }
+  for (int i = 0; i < 3; ++i)
+    for (const int j : {0, 2, 4, 6}) sum(v[j], v[j + 1], _mm512_shuffle_ps(v[j].raw, v[j + 1].raw, 0x88), _mm512_shuffle_ps(v[j].raw, v[j + 1].raw, 0xdd));
+  for (int i = 0; i < 2; ++i)
+    for (const int j : {0, 2, 4, 6}) sum(v[j], v[j + 1], groups(v[j], v[j + 1]), odd_groups(v[j], v[j + 1]));
+#else
+  for (std::uint32_t stride = 1; stride < 2 * kN; stride *= 2)
+    for (const int j : {0, 2, 4, 6}) unshuffled_butterfly(Df(), v[j], v[j + 1]);
+#endif
+}
+
 // All strides from `stride` up to d / 2 in place, ascending.
 HWY_INLINE void long_strides(std::uint32_t d, std::uint32_t stride, float* y) {
   const Df df;
@@ -90,18 +113,21 @@ HWY_INLINE void long_strides(std::uint32_t d, std::uint32_t stride, float* y) {
   }
 }
 
-// y = H x for d elements, where load(e, lane) gives x[e + lane, e + lane + kN), e a multiple of kSumLanes.
+// y = H x for d elements, where load(tile, i) gives x[tile + i, tile + i + kN), i < dither::kTile.
 template <class Load>
 HWY_INLINE void walsh_hadamard(std::uint32_t d, Load&& load, float* y) {
   const Df df;
-  for (std::uint32_t e = 0; e < d; e += kSumLanes)
-    for (std::uint32_t lane = 0; lane < kSumLanes; lane += 2 * kN) {
-      Vf a = load(e, lane), b = load(e, lane + kN);
-      for (std::uint32_t stride = 1; stride < 2 * kN; stride *= 2) unshuffled_butterfly(df, a, b);
-      hn::Store(a, df, y + e + lane);
-      hn::Store(b, df, y + e + lane + kN);
+  constexpr std::uint32_t kGroup = 8 * kN;  // elements in registers: two strides more than what a pair of vectors has
+  for (std::uint32_t tile = 0; tile < d; tile += dither::kTile)
+    for (std::uint32_t group = 0; group < dither::kTile; group += kGroup) {
+      Vf v[8];
+      for (std::uint32_t j = 0; j < 8; ++j) v[j] = load(tile, group + j * kN);
+      pair_butterflies(v);
+      for (const std::uint32_t j : {0, 1, 4, 5}) butterfly(v[j], v[j + 2]);
+      for (const std::uint32_t j : {0, 1, 2, 3}) butterfly(v[j], v[j + 4]);
+      for (std::uint32_t j = 0; j < 8; ++j) hn::Store(v[j], df, y + tile + group + j * kN);
     }
-  long_strides(d, 2 * kN, y);
+  long_strides(d, kGroup, y);
 }
 
 // The signs D of a piece's blocks, two blocks a row.
@@ -113,15 +139,26 @@ struct Signs {
         hn::Store(bits, Du(), words[row] + half * dither::kLanes + lane);
       });
   }
-  // x[e, e + kN) of the block with its signs.
-  HWY_INLINE Vf apply(std::uint32_t block, std::uint32_t e, Vf x) const {
+  // x[tile + i, tile + i + kN) of the block with its signs, i < dither::kTile.
+  HWY_INLINE Vf apply(std::uint32_t block, std::uint32_t tile, std::uint32_t i, Vf x) const {
     const Df df;
     const Du du;
-    const auto word = hn::Load(du, words[block / 2] + e % dither::kTile);
-    const auto shifted = hn::ShiftLeftSame(word, static_cast<int>(31 - sign_bit(block, e)));
+    const auto word = hn::Load(du, words[block / 2] + i);
+    const auto shifted = hn::ShiftLeftSame(word, static_cast<int>(31 - sign_bit(block, tile)));
     return hn::Xor(x, hn::And(hn::BitCast(df, shifted), hn::SignBit(df)));
   }
 };
+
+// Lanes j and j + half their number, and so on: WIRE_FORMAT.md, 4.23.
+template <class D>
+HWY_INLINE float tree_sum(D d, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(d) == 1) {
+    return hn::GetLane(v);
+  } else {
+    const hn::Half<D> half;
+    return tree_sum(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+}
 
 // Lane sums of squares and the largest magnitude, of vectors that are given in order.
 struct Squares {
@@ -136,12 +173,12 @@ struct Squares {
     s = hn::Add(s, hn::Mul(a, a));
   }
   HWY_INLINE float total() const {
-    const Df df;
-    alignas(64) float lanes[kSumLanes];
-    for (std::uint32_t i = 0; i < kSumLanes / kN; ++i) hn::Store(sum[i], df, lanes + i * kN);
-    for (std::uint32_t width = kSumLanes / 2; width > 0; width /= 2)
-      for (std::uint32_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
-    return lanes[0];
+    constexpr std::uint32_t n = kSumLanes / kN;
+    Vf v[n];
+    for (std::uint32_t i = 0; i < n; ++i) v[i] = sum[i];
+    for (std::uint32_t half = n / 2; half > 0; half /= 2)
+      for (std::uint32_t i = 0; i < half; ++i) v[i] = hn::Add(v[i], v[i + half]);
+    return tree_sum(Df(), v[0]);
   }
   HWY_INLINE float largest() const { return hn::GetLane(hn::BitCast(Df(), hn::MaxOfLanes(Di(), peak))); }
 };
@@ -182,50 +219,90 @@ struct Block {
     values = padded;
     residual = nullptr;
   }
+  template <bool fed>  // residual is not null
   HWY_INLINE Vf load(std::uint32_t e) const {
     const Df df;
     const Vf v = hn::LoadU(df, values + e);
-    return residual ? hn::Add(v, hn::LoadU(df, residual + e)) : v;
+    return fed ? hn::Add(v, hn::LoadU(df, residual + e)) : v;
+  }
+  template <class Use>
+  HWY_INLINE auto when_fed(Use&& use) const {
+    return residual ? use(std::true_type()) : use(std::false_type());
+  }
+  // The same tile of the next block, whose page processors do not open by themselves.
+  HWY_INLINE void prefetch_next(std::uint32_t tile) const {
+    for (std::uint32_t e = tile * dither::kTile; e < (tile + 1) * dither::kTile; e += 64 / sizeof(float)) {
+      prefetch<3>(values + e, kBlock * sizeof(float));
+      if (residual) prefetch<3>(residual + e, kBlock * sizeof(float));
+    }
   }
 };
 
-// y = H D a without the norm.
-HWY_INLINE void rotate_only(const Block& block, const Signs& signs, float* y) {
-  walsh_hadamard(block.dimension, [&](std::uint32_t e, std::uint32_t lane) CRIMP_STEP { return signs.apply(block.index, e + lane, block.load(e + lane)); }, y);
-}
-
-HWY_INLINE float rotate_block(const Block& block, const Signs& signs, float* y) {
+// y = H D a; returns the norm of a, or 0 where it is not wanted.
+template <bool with_norm, bool fed>
+HWY_INLINE float rotate_as(const Block& block, const Signs& signs, float* y) {
   Squares squares;
-  walsh_hadamard(block.dimension, [&](std::uint32_t e, std::uint32_t lane) CRIMP_STEP {
-    const Vf a = block.load(e + lane);
-    squares.add(lane, a);
-    return signs.apply(block.index, e + lane, a);
+  walsh_hadamard(block.dimension, [&](std::uint32_t tile, std::uint32_t i) CRIMP_STEP {
+    const Vf a = block.load<fed>(tile + i);
+    if constexpr (with_norm) squares.add(i % kSumLanes, a);
+    return signs.apply(block.index, tile, i, a);
   }, y);
-  return norm(block.dimension, squares, [&](std::uint32_t e) CRIMP_STEP { return block.load(e); });
+  if constexpr (!with_norm) return 0.0f;
+  return norm(block.dimension, squares, [&](std::uint32_t e) CRIMP_STEP { return block.load<fed>(e); });
+}
+template <bool with_norm>
+HWY_NOINLINE float rotate_block(const Block& block, const Signs& signs, float* y) {
+  return block.when_fed([&](auto fed) CRIMP_STEP { return rotate_as<with_norm, decltype(fed)::value>(block, signs, y); });
 }
 
-// Table entries that slope and offset need: a power of two, so that two or four registers hold them.
-HWY_INLINE hn::Vec<Di> quantized(const Tables& t, Vf y, Vf scale, V32 random) {
-  const Df df;
-  const Di di;
-  const Vf g = hn::Set(df, static_cast<float>(t.granularity)), middle = hn::Set(df, 0.5f * static_cast<float>(t.granularity));
-  const Vf u = hn::Min(hn::Max(hn::Add(hn::Mul(y, scale), middle), hn::Zero(df)), g);
+// Indices of rotated values: kOne times them, and what is below it. wide: granularity 32 and more.
+template <bool wide>
+class Quantizer {
+ public:
+  HWY_INLINE Quantizer(const Tables& t, float norm)
+      : scale_(hn::Set(Df(), t.to_grid / norm)), top_(hn::Set(Df(), static_cast<float>(t.granularity))), middle_(hn::Set(Df(), 0.5f * static_cast<float>(t.granularity))) {
 #if HWY_TARGET <= HWY_AVX3
-  const __m512i k = _mm512_cvttps_epi32(u.raw);
-  const auto entry = [&](const float* table) CRIMP_STEP {
-    const __m512 low = _mm512_permutex2var_ps(_mm512_load_ps(table), k, _mm512_load_ps(table + 16));
-    if (t.granularity < 32) return low;
-    const __m512 high = _mm512_permutex2var_ps(_mm512_load_ps(table + 32), k, _mm512_load_ps(table + 48));
-    return _mm512_mask_blend_ps(_mm512_test_epi32_mask(k, _mm512_set1_epi32(32)), low, high);
-  };
-  const __m512i w = _mm512_cvttps_epi32(_mm512_add_ps(_mm512_mul_ps(entry(t.slope), u.raw), entry(t.offset)));
-  return hn::ShiftRight<16>(hn::Add(hn::Vec<Di>{w}, hn::BitCast(di, random)));
+    for (int i = 0; i < kRegisters; ++i) slope_[i] = _mm512_load_ps(t.slope + 16 * i), offset_[i] = _mm512_load_ps(t.offset + 16 * i);
 #else
-  const auto k = hn::ConvertTo(di, u);
-  const auto w = hn::ConvertTo(di, hn::Add(hn::Mul(hn::GatherIndex(df, t.slope, k), u), hn::GatherIndex(df, t.offset, k)));
-  return hn::ShiftRight<16>(hn::Add(w, hn::BitCast(di, random)));
+    slope_ = t.slope, offset_ = t.offset;
 #endif
-}
+  }
+  // Of eight vectors of a tile, dither::kLanes apart. Step by step for all of them: one after another would wait for its own results.
+  HWY_INLINE void operator()(const float* y, const V32* random, hn::Vec<Di>* fixed) const {
+    const Df df;
+    const Di di;
+    Vf u[8];
+    // Cut as integers, which have the floats' order and more units.
+    for (std::uint32_t i = 0; i < 8; ++i) {
+      const auto x = hn::BitCast(di, hn::Add(hn::Mul(hn::Load(df, y + i * dither::kLanes), scale_), middle_));
+      u[i] = hn::BitCast(df, hn::Min(hn::Max(x, hn::Zero(di)), hn::BitCast(di, top_)));
+    }
+    for (std::uint32_t i = 0; i < 8; ++i) {
+#if HWY_TARGET <= HWY_AVX3
+      const __m512i k = _mm512_cvttps_epi32(u[i].raw);
+      const auto entry = [&](const __m512* table) CRIMP_STEP {
+        const __m512 low = _mm512_permutex2var_ps(table[0], k, table[1]);
+        if constexpr (!wide) return low;
+        return _mm512_mask_blend_ps(_mm512_test_epi32_mask(k, _mm512_set1_epi32(32)), low, _mm512_permutex2var_ps(table[kRegisters - 2], k, table[kRegisters - 1]));
+      };
+      fixed[i] = hn::Vec<Di>{_mm512_cvttps_epi32(_mm512_add_ps(_mm512_mul_ps(entry(slope_), u[i].raw), entry(offset_)))};
+#else
+      const auto k = hn::ConvertTo(di, u[i]);
+      fixed[i] = hn::ConvertTo(di, hn::Add(hn::Mul(hn::GatherIndex(df, slope_, k), u[i]), hn::GatherIndex(df, offset_, k)));
+#endif
+    }
+    for (std::uint32_t i = 0; i < 8; ++i) fixed[i] = hn::Add(fixed[i], hn::BitCast(di, random[i]));
+  }
+
+ private:
+  Vf scale_, top_, middle_;
+#if HWY_TARGET <= HWY_AVX3
+  static constexpr int kRegisters = wide ? 4 : 2;
+  __m512 slope_[kRegisters], offset_[kRegisters];
+#else
+  const float *slope_, *offset_;
+#endif
+};
 
 HWY_INLINE void store_bytes(hn::Vec<Di> v, std::uint8_t* to) {
 #if HWY_TARGET <= HWY_AVX3
@@ -236,41 +313,55 @@ HWY_INLINE void store_bytes(hn::Vec<Di> v, std::uint8_t* to) {
 #endif
 }
 
-// Indices of a block, packed by tiles of 128: WIRE_FORMAT.md, 4.23.
+// What a quantizer gives as the indices of kN lanes of a tile, packed: WIRE_FORMAT.md, 4.23.
 template <int bits>
-HWY_INLINE void quantize_block(const Tables& t, const float* y, const Block& block, float norm, const Place& place, std::uint8_t* bytes) {
-  const Df df;
+HWY_INLINE void pack_indices(const hn::Vec<Di>* fixed, std::uint8_t* bytes) {
   const Di di;
-  const Vf scale = hn::Set(df, t.to_grid / norm);
-  for (std::uint32_t tile = 0; tile < block.dimension / dither::kTile; ++tile, y += dither::kTile, bytes += bits * dither::kTile / 8) {
-    hn::Vec<Di> held[4], third = hn::Zero(di);
-    for_tile(place, dither::kRounding, block.index * (kBlock / dither::kTile) + tile, [&](std::size_t half, std::size_t lane, V32 random) CRIMP_STEP {
-      const auto index = quantized(t, hn::Load(df, y + half * dither::kLanes + lane), scale, random);
-      if constexpr (bits == 4) {
-        held[half % 4] = half < 4 ? hn::ShiftLeft<4>(index) : hn::Or(held[half % 4], index);
+  if constexpr (bits == 4) {
+    hn::Vec<Di> pair[4];
+    for (std::uint32_t i = 0; i < 4; ++i) pair[i] = hn::OrAnd(hn::ShiftRight<16>(fixed[i + 4]), hn::ShiftRight<12>(fixed[i]), hn::Set(di, 0xf0));
 #if HWY_TARGET <= HWY_AVX3
-        // One store a tile: the residual's decoding loads these bytes as a vector while they are still being stored.
-        if (half < 7) return;
-        __m512i all = _mm512_castsi128_si512(_mm512_cvtepi32_epi8(held[0].raw));
-        all = _mm512_inserti32x4(all, _mm512_cvtepi32_epi8(held[1].raw), 1);
-        all = _mm512_inserti32x4(all, _mm512_cvtepi32_epi8(held[2].raw), 2);
-        all = _mm512_inserti32x4(all, _mm512_cvtepi32_epi8(held[3].raw), 3);
-        _mm512_storeu_si512(bytes, all);
+    // One store a tile: the residual's decoding loads these bytes as a vector while they are still being stored.
+    __m512i all = _mm512_castsi128_si512(_mm512_cvtepi32_epi8(pair[0].raw));
+    all = _mm512_inserti32x4(all, _mm512_cvtepi32_epi8(pair[1].raw), 1);
+    all = _mm512_inserti32x4(all, _mm512_cvtepi32_epi8(pair[2].raw), 2);
+    all = _mm512_inserti32x4(all, _mm512_cvtepi32_epi8(pair[3].raw), 3);
+    _mm512_storeu_si512(bytes, all);
 #else
-        if (half >= 4) store_bytes(held[half % 4], bytes + half % 4 * dither::kLanes + lane);
+    for (std::uint32_t i = 0; i < 4; ++i) store_bytes(pair[i], bytes + i * dither::kLanes);
 #endif
-        return;
-      }
-      const auto pair = hn::ShiftLeftSame(hn::And(index, hn::Set(di, 3)), static_cast<int>(6 - half / 2 * 2));
-      held[half % 2] = half < 2 ? pair : hn::Or(held[half % 2], pair);
-      if (half >= 6) store_bytes(held[half % 2], bytes + half % 2 * dither::kLanes + lane);
-      if constexpr (bits == 3) {
-        const auto one = hn::ShiftLeftSame(hn::ShiftRight<2>(index), static_cast<int>(7 - half));
-        third = half == 0 ? one : hn::Or(third, one);
-        if (half == 7) store_bytes(third, bytes + 2 * dither::kLanes + lane);
-      }
-    });
+  } else {
+    hn::Vec<Di> held[2] = {hn::Zero(di), hn::Zero(di)}, third = hn::Zero(di);
+    for (std::uint32_t i = 0; i < 8; ++i) {
+      const auto index = hn::ShiftRight<16>(fixed[i]);
+      held[i % 2] = hn::Or(held[i % 2], hn::ShiftLeftSame(hn::And(index, hn::Set(di, 3)), static_cast<int>(6 - i / 2 * 2)));
+      third = hn::Or(third, hn::ShiftLeftSame(hn::ShiftRight<2>(index), static_cast<int>(7 - i)));
+    }
+    store_bytes(held[0], bytes);
+    store_bytes(held[1], bytes + dither::kLanes);
+    if constexpr (bits == 3) store_bytes(third, bytes + 2 * dither::kLanes);
   }
+}
+
+template <int bits, bool wide>
+HWY_INLINE void quantize_tiles(const Tables& t, const float* y, const Block& block, float norm, const Place& place, std::uint8_t* bytes) {
+  const Quantizer<wide> quantizer(t, norm);
+  for (std::uint32_t tile = 0; tile < block.dimension / dither::kTile; ++tile, y += dither::kTile, bytes += bits * dither::kTile / 8) {
+    block.prefetch_next(tile);
+    V32 random[dither::kLanes / kN][8];
+    for_tile(place, dither::kRounding, block.index * (kBlock / dither::kTile) + tile, [&](std::size_t half, std::size_t lane, V32 random16) CRIMP_STEP { random[lane / kN][half] = random16; });
+    for (std::uint32_t lane = 0; lane < dither::kLanes; lane += kN) {
+      hn::Vec<Di> fixed[8];
+      quantizer(y + lane, random[lane / kN], fixed);
+      pack_indices<bits>(fixed, bytes + lane);
+    }
+  }
+}
+
+template <int bits>
+HWY_NOINLINE void quantize_block(const Tables& t, const float* y, const Block& block, float norm, const Place& place, std::uint8_t* bytes) {
+  if (HWY_TARGET > HWY_AVX3 || t.granularity < 32) return quantize_tiles<bits, false>(t, y, block, norm, place, bytes);
+  quantize_tiles<bits, true>(t, y, block, norm, place, bytes);
 }
 
 // The indices [e, e + kN8) of a block.
@@ -297,7 +388,7 @@ struct Indices {
   }
 };
 
-// use(e, h) for all elements of a block, h = H centred[indices] as floats.
+// use(tile, i, h) for all elements tile + i of a block, i < dither::kTile, h = H centred[indices] as floats.
 template <int bits, class Use>
 HWY_INLINE void unrotate_block(const Tables& t, std::uint32_t d, const std::uint8_t* bytes, Use&& use) {
   const D8 d8;
@@ -338,36 +429,36 @@ HWY_INLINE void unrotate_block(const Tables& t, std::uint32_t d, const std::uint
         hn::Store(a, d16, h + e);
         hn::Store(b, d16, h + e + stride);
       }
-  const auto give = [&](std::uint32_t e, V16 v) CRIMP_STEP {
+  const auto give = [&](std::uint32_t tile, std::uint32_t i, V16 v) CRIMP_STEP {
     const hn::Half<D16> half;
-    use(e, hn::ConvertTo(Df(), hn::PromoteTo(Di(), hn::LowerHalf(half, v))));
-    use(e + kN, hn::ConvertTo(Df(), hn::PromoteTo(Di(), hn::UpperHalf(half, v))));
+    use(tile, i, hn::ConvertTo(Df(), hn::PromoteTo(Di(), hn::LowerHalf(half, v))));
+    use(tile, i + kN, hn::ConvertTo(Df(), hn::PromoteTo(Di(), hn::UpperHalf(half, v))));
   };
-  if (d <= 256) {
-    for (std::uint32_t e = 0; e < d; e += kN16) give(e, hn::Load(d16, h + e));
-  } else {
-    for (std::uint32_t e = 0; e < 256; e += kN16) {
-      V16 v0 = hn::Load(d16, h + e), v1 = hn::Load(d16, h + e + 256);
-      butterfly(v0, v1);
-      if (d > 512) {
-        V16 v2 = hn::Load(d16, h + e + 512), v3 = hn::Load(d16, h + e + 768);
-        butterfly(v2, v3);
-        butterfly(v0, v2);
-        butterfly(v1, v3);
-        give(e + 512, v2);
-        give(e + 768, v3);
+  for (std::uint32_t tile = 0; tile < d && tile < 256; tile += dither::kTile)
+    for (std::uint32_t i = 0; i < dither::kTile; i += kN16) {
+      V16 v0 = hn::Load(d16, h + tile + i);
+      if (d > 256) {
+        V16 v1 = hn::Load(d16, h + tile + i + 256);
+        butterfly(v0, v1);
+        if (d > 512) {
+          V16 v2 = hn::Load(d16, h + tile + i + 512), v3 = hn::Load(d16, h + tile + i + 768);
+          butterfly(v2, v3);
+          butterfly(v0, v2);
+          butterfly(v1, v3);
+          give(tile + 512, i, v2);
+          give(tile + 768, i, v3);
+        }
+        give(tile + 256, i, v1);
       }
-      give(e, v0);
-      give(e + 256, v1);
+      give(tile, i, v0);
     }
-  }
 }
 
 // Calls use(e, d) with the decoded values of a block.
 template <int bits, class Use>
 HWY_INLINE void decode_block(const Tables& t, const Signs& signs, std::uint32_t index, std::uint32_t d, float norm, const std::uint8_t* bytes, Use&& use) {
   const Vf unit = hn::Set(Df(), norm * t.unit / static_cast<float>(d));
-  unrotate_block<bits>(t, d, bytes, [&](std::uint32_t e, Vf h) CRIMP_STEP { use(e, signs.apply(index, e, hn::Mul(h, unit))); });
+  unrotate_block<bits>(t, d, bytes, [&](std::uint32_t tile, std::uint32_t i, Vf h) CRIMP_STEP { use(tile + i, signs.apply(index, tile, i, hn::Mul(h, unit))); });
 }
 
 void Rotate(const float* values, const float* residual, std::uint64_t count, const Place& place, float* rotated, float* norms) {
@@ -377,7 +468,7 @@ void Rotate(const float* values, const float* residual, std::uint64_t count, con
   Block block;
   for (std::uint32_t b = 0; b < n; ++b) {
     block.place(values, residual, count, b);
-    norms[b] = rotate_block(block, signs, y);
+    norms[b] = rotate_block<true>(block, signs, y);
     std::memcpy(rotated + std::uint64_t{b} * kBlock, y, block.dimension * sizeof(float));
   }
 }
@@ -386,18 +477,29 @@ void Norms(const float* values, const float* residual, std::uint64_t count, floa
   Block block;
   for (std::uint32_t b = 0; b < blocks(count); ++b) {
     block.place(values, residual, count, b);
-    Squares squares;
-    const auto load = [&](std::uint32_t e) CRIMP_STEP { return block.load(e); };
-    for (std::uint32_t e = 0; e < block.dimension; e += kSumLanes)
-      for (std::uint32_t lane = 0; lane < kSumLanes; lane += kN) squares.add(lane, load(e + lane));
-    norms[b] = norm(block.dimension, squares, load);
+    norms[b] = block.when_fed([&](auto fed) CRIMP_STEP {
+      Squares squares;
+      const auto load = [&](std::uint32_t e) CRIMP_STEP { return block.load<decltype(fed)::value>(e); };
+      for (std::uint32_t e = 0; e < block.dimension; e += kSumLanes)
+        for (std::uint32_t lane = 0; lane < kSumLanes; lane += kN) squares.add(lane, load(e + lane));
+      return norm(block.dimension, squares, load);
+    });
   }
+}
+
+// to = a - decoded for a block.
+template <int bits>
+HWY_NOINLINE void keep_rest(const Tables& t, const Signs& signs, const Block& block, float norm, const std::uint8_t* indices, float* to) {
+  block.when_fed([&](auto fed) CRIMP_STEP {
+    decode_block<bits>(t, signs, block.index, block.dimension, norm, indices, [&](std::uint32_t e, Vf d) CRIMP_STEP {
+      hn::StoreU(hn::Sub(block.load<decltype(fed)::value>(e), d), Df(), to + e);
+    });
+  });
 }
 
 // With shared norms these come from `norms`, else the blocks' own go there.
 template <int bits, bool shared>
 HWY_INLINE void encode(const Tables& t, const PieceSource& piece, std::conditional_t<shared, const std::uint8_t*, std::uint8_t*> norms, std::uint8_t* indices) {
-  const Df df;
   const std::uint32_t n = blocks(piece.count);
   const Signs signs(piece.place, n);
   alignas(64) float y[kBlock];
@@ -408,9 +510,9 @@ HWY_INLINE void encode(const Tables& t, const PieceSource& piece, std::condition
     float norm;
     if constexpr (shared) {
       std::memcpy(&norm, norms + b * sizeof norm, sizeof norm);
-      if (norm != 0.0f) rotate_only(block, signs, y);
+      if (norm != 0.0f) rotate_block<false>(block, signs, y);
     } else {
-      norm = rotate_block(block, signs, y);
+      norm = rotate_block<true>(block, signs, y);
       std::memcpy(norms + b * sizeof norm, &norm, sizeof norm);
     }
     if (norm == 0.0f) {
@@ -421,7 +523,7 @@ HWY_INLINE void encode(const Tables& t, const PieceSource& piece, std::condition
     quantize_block<bits>(t, y, block, norm, piece.place, indices);
     if (!out) continue;
     float* const to = block.count < block.dimension ? y : out;
-    decode_block<bits>(t, signs, b, block.dimension, norm, indices, [&](std::uint32_t e, Vf d) CRIMP_STEP { hn::StoreU(hn::Sub(block.load(e), d), df, to + e); });
+    keep_rest<bits>(t, signs, block, norm, indices, to);
     if (to != out) std::memcpy(out, y, block.count * sizeof(float));
   }
 }
@@ -438,6 +540,7 @@ HWY_INLINE void decode_add(const Tables& t, const std::uint8_t* bytes, std::uint
     const std::uint32_t d = dimension(rest);
     float norm;
     std::memcpy(&norm, bytes + b * sizeof norm, sizeof norm);
+    for (std::uint32_t line = 0; line < d * bits / 8; line += 64) prefetch(indices + line, kPieceElements * bits / 8);
     float* const to = rest < d ? tail : acc;
     if (to != acc) std::memcpy(tail, acc, rest * sizeof(float)), std::memset(tail + rest, 0, (d - rest) * sizeof(float));
     if (norm != 0.0f)
@@ -502,14 +605,14 @@ void DecodeSums(const Tables& t, const std::uint16_t* sums, const float* norms, 
     if (norms[b] == 0.0f) {
       std::memset(out, 0, bytes);
     } else {
-      walsh_hadamard(d, [&](std::uint32_t e, std::uint32_t lane) CRIMP_STEP {
-        auto s = hn::PromoteTo(di, hn::LoadU(u16, sums + e + lane));
+      walsh_hadamard(d, [&](std::uint32_t tile, std::uint32_t i) CRIMP_STEP {
+        auto s = hn::PromoteTo(di, hn::LoadU(u16, sums + tile + i));
         if (odd) s = hn::Add(s, s);
         return hn::ConvertTo(df, hn::Sub(s, middle));
       }, y);
       const Vf unit = hn::Set(df, norms[b] * t.unit / static_cast<float>(d));
       float* const to = rest < d ? y : out;
-      for (std::uint32_t e = 0; e < d; e += kN) hn::StoreU(signs.apply(b, e, hn::Mul(hn::Load(df, y + e), unit)), df, to + e);
+      for (std::uint32_t e = 0; e < d; e += kN) hn::StoreU(signs.apply(b, e, e % dither::kTile, hn::Mul(hn::Load(df, y + e), unit)), df, to + e);
       if (to != out) std::memcpy(out, y, bytes);
     }
     sums += d;
