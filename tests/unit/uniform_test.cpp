@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 
 #include "codec/bit_pack.hpp"
 #include "crimp/codec.hpp"
@@ -232,6 +233,21 @@ TEST_SUITE("uniform") {
       if (!maxmin) continue;
       for (const float step : {std::nanf(""), HUGE_VALF, -1.0f, -0.0f}) CHECK_FALSE(legal(*codec, with_float(good, 4, step), 129));
     }
+    // A finite scale whose levels are not: 127 times a 127th of the largest number is rounded up beyond it, a third of it is exact.
+    constexpr float most = std::numeric_limits<float>::max();
+    const auto alone = [&](const char* spec, std::vector<float> side, std::size_t count) {
+      Bytes bytes(make_codec(spec)->piece_bound(count));  // without a code that uses them
+      for (std::size_t i = 0; i < side.size(); ++i) bytes = with_float(bytes, 4 * i, side[i]);
+      return legal(*make_codec(spec), bytes, count);
+    };
+    for (const std::size_t count : {9, 512}) {
+      CHECK(alone("qsgd:s=3", {most}, count));
+      CHECK_FALSE(alone("qsgd:s=127", {most}, count));
+      CHECK(alone("qsgd:s=127", {most / 2}, count));
+      for (const auto& [low, step] : {std::pair{0.0f, most / 14}, {most / 2, most / 29}, {-most, most / 14}}) CHECK_FALSE(alone("maxmin:bits=4", {low, step}, count));
+      for (const auto& [low, step] : {std::pair{0.0f, most / 16}, {most, 0.0f}, {-most, most / 16}}) CHECK(alone("maxmin:bits=4", {low, step}, count));
+    }
+    CHECK_FALSE(alone("qsgd:s=127", {1.0f, most}, 513));  // a second block's
     // Codes above 2 s in a full tile, in a short one, and behind the last element. s = 5 leaves 11 to 15, s = 127 leaves 255.
     const std::pair<const char*, std::uint8_t> limits[] = {{"qsgd:s=5", 0xaa}, {"qsgd:s=127", 254}};
     for (const auto& [spec, most] : limits) {
