@@ -50,6 +50,7 @@ unset PYTHONPATH PYTHONHOME
 usage() { sed -n '2,/^set -euo/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 say() { printf '\n== %s\n' "$*"; }
 fail() { echo "horovod.sh: $2" >&2; exit "$1"; }
+source "$root/scripts/registry.sh"
 
 setup=1 library='' quick='' studies=() seeds=1
 model=cnn crimp='' report='' np=4 rate=none algorithm=5 variables=() training=() varied=()
@@ -84,22 +85,11 @@ read_options() {
   done
 }
 
-# Runs pip. A registry that cannot be reached is a reason to skip, anything else a failure.
+# Runs pip. A registry that cannot be reached is a reason to skip, anything else a failure (scripts/registry.sh).
 pip_download() {  # WHAT ARGUMENTS...
-  local what=$1 log unreachable='Temporary failure in name resolution|Name or service not known|Failed to establish a new connection'
-  unreachable+='|Connection (refused|timed out|reset)|Max retries|ReadTimeout|ConnectTimeout|ProxyError'
-  unreachable+='|Network is unreachable|50[0-9] Server Error|HTTP error 50[0-9]'
+  local what=$1 log=$folder/download.log
   shift
-  log=$(mktemp)
-  if ! "$venv/bin/pip" download --disable-pip-version-check "$@" >"$log" 2>&1; then
-    tail -n 8 "$log" >&2
-    local status=1
-    ! grep -qE "$unreachable" "$log" || status=77
-    rm -f "$log"
-    [ $status -eq 1 ] || fail 77 "skipped: no registry can be reached to get $what"
-    fail 1 "cannot get $what"
-  fi
-  rm -f "$log"
+  "$venv/bin/pip" download --disable-pip-version-check "$@" >"$log" 2>&1 || registry_fail "$log" "$what"
 }
 
 install_packages() {

@@ -8,6 +8,7 @@
 set -euo pipefail
 folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 fail() { echo "setup.sh: $2" >&2; exit "$1"; }
+source "$folder/registry.sh"
 
 print=''
 case "${1:-}" in
@@ -37,10 +38,6 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 if ! { "${sudo[@]}" apt-get update -q &&
        "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
-  tail -n 8 "$log" >&2
-  unreachable='Could not resolve|Temporary failure resolving|Unable to connect|Could not connect|Cannot initiate the connection'
-  unreachable+='|Connection (refused|timed out|reset)|connection timed out|Network is unreachable|No route to host'
-  ! grep -qE "$unreachable" "$log" || fail 77 "skipped: no registry can be reached to get ${missing[*]}"
-  fail 1 "apt-get failed"
+  registry_fail "$log" "${missing[*]}"
 fi
 echo "setup.sh: done"

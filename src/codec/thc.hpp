@@ -37,6 +37,10 @@ double normal_quantile(double p);  // t with P(|Z| > t) = p, 1e-5 <= p < 1
 // What the encoder makes of a piece before it quantises: per block H D a, not scaled, and the norm of a. values + residual (may be null).
 void rotate(const float* values, const float* residual, std::uint64_t count, const Place&, float* rotated, float* norms);
 
+// sums[i] += T[index of coordinate i], and what sums of indices over `ranks` ranks decode to: Homomorphic's add and decode.
+void add_indices(const Tables&, const std::uint8_t* indices, std::uint64_t coordinates, std::uint16_t* sums);
+void decode_sums(const Tables&, const std::uint16_t* sums, const float* norms, int ranks, std::uint64_t count, const Place&, float* out);
+
 CRIMP_HD std::uint32_t blocks(std::uint64_t count) { return static_cast<std::uint32_t>((count + kBlock - 1) / kBlock); }
 // Coordinates of a block that holds `count` elements.
 CRIMP_HD std::uint32_t dimension(std::uint64_t count) {

@@ -15,139 +15,10 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "codec/dither-inl.h"
-
-// GCC leaves large lambdas out of line, and with them accumulators in memory.
-#ifndef CRIMP_STEP
-#define CRIMP_STEP HWY_ATTR __attribute__((always_inline))
-#endif
+#include "codec/thc-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace crimp::thc::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-using dither::HWY_NAMESPACE::for_tile;
-using Df = hn::CappedTag<float, 16>;
-using Di = hn::RebindToSigned<Df>;
-using Du = hn::RebindToUnsigned<Df>;
-using D8 = hn::CappedTag<std::int8_t, 64>;
-using D16 = hn::Repartition<std::int16_t, D8>;
-constexpr std::uint32_t kN = hn::MaxLanes(Df()), kN8 = hn::MaxLanes(D8()), kN16 = kN8 / 2;
-using Vf = hn::Vec<Df>;
-using V8 = hn::Vec<D8>;
-using V16 = hn::Vec<D16>;
-using dither::HWY_NAMESPACE::V32;
-
-template <class V>
-HWY_INLINE void butterfly(V& a, V& b) {
-  const V sum = hn::Add(a, b);
-  b = hn::Sub(a, b);
-  a = sum;
-}
-// One stride of the two vectors' concatenation, which is left rotated by one address bit.
-template <class D, class V>
-HWY_INLINE void unshuffled_butterfly(D d, V& a, V& b) {
-  const V even = hn::ConcatEven(d, b, a), odd = hn::ConcatOdd(d, b, a);
-  a = hn::Add(even, odd);
-  b = hn::Sub(even, odd);
-}
-
-// All strides of the concatenations of v[0] and v[1], v[2] and v[3], ... Side by side: one pair after another would wait for its own results.
-HWY_INLINE void pair_butterflies(Vf* v) {
-#if HWY_TARGET <= HWY_AVX3
-  // Unshuffled by groups of four, then three times within these, then twice by groups again: shuffles within groups are the cheaper ones.
-  const auto sum = [&](Vf& a, Vf& b, __m512 even, __m512 odd) CRIMP_STEP { a = Vf{even}, b = Vf{odd}, butterfly(a, b); };
-  const auto groups = [&](const Vf& a, const Vf& b) CRIMP_STEP { return _mm512_shuffle_f32x4(a.raw, b.raw, 0x88); };
-  const auto odd_groups = [&](const Vf& a, const Vf& b) CRIMP_STEP { return _mm512_shuffle_f32x4(a.raw, b.raw, 0xdd); };
-  for (const int j : {0, 2, 4, 6}) {
-    const __m512 even = groups(v[j], v[j + 1]);
-    v[j + 1].raw = odd_groups(v[j], v[j + 1]);
-    v[j].raw = even;
-  }
-  for (int i = 0; i < 3; ++i)
-    for (const int j : {0, 2, 4, 6}) sum(v[j], v[j + 1], _mm512_shuffle_ps(v[j].raw, v[j + 1].raw, 0x88), _mm512_shuffle_ps(v[j].raw, v[j + 1].raw, 0xdd));
-  for (int i = 0; i < 2; ++i)
-    for (const int j : {0, 2, 4, 6}) sum(v[j], v[j + 1], groups(v[j], v[j + 1]), odd_groups(v[j], v[j + 1]));
-#else
-  for (std::uint32_t stride = 1; stride < 2 * kN; stride *= 2)
-    for (const int j : {0, 2, 4, 6}) unshuffled_butterfly(Df(), v[j], v[j + 1]);
-#endif
-}
-
-// All strides from `stride` up to d / 2 in place, ascending.
-HWY_INLINE void long_strides(std::uint32_t d, std::uint32_t stride, float* y) {
-  const Df df;
-  while (stride < d) {
-    if (stride * 8 <= d) {
-      for (std::uint32_t group = 0; group < d; group += 8 * stride)
-        for (std::uint32_t i = group; i < group + stride; i += kN) {
-          Vf v[8];
-          for (std::uint32_t j = 0; j < 8; ++j) v[j] = hn::Load(df, y + i + j * stride);
-          for (const std::uint32_t j : {0, 2, 4, 6}) butterfly(v[j], v[j + 1]);
-          for (const std::uint32_t j : {0, 1, 4, 5}) butterfly(v[j], v[j + 2]);
-          for (const std::uint32_t j : {0, 1, 2, 3}) butterfly(v[j], v[j + 4]);
-          for (std::uint32_t j = 0; j < 8; ++j) hn::Store(v[j], df, y + i + j * stride);
-        }
-      stride *= 8;
-    } else if (stride * 4 <= d) {
-      for (std::uint32_t group = 0; group < d; group += 4 * stride)
-        for (std::uint32_t i = group; i < group + stride; i += kN) {
-          Vf v[4];
-          for (std::uint32_t j = 0; j < 4; ++j) v[j] = hn::Load(df, y + i + j * stride);
-          butterfly(v[0], v[1]);
-          butterfly(v[2], v[3]);
-          butterfly(v[0], v[2]);
-          butterfly(v[1], v[3]);
-          for (std::uint32_t j = 0; j < 4; ++j) hn::Store(v[j], df, y + i + j * stride);
-        }
-      stride *= 4;
-    } else {
-      for (std::uint32_t group = 0; group < d; group += 2 * stride)
-        for (std::uint32_t i = group; i < group + stride; i += kN) {
-          Vf a = hn::Load(df, y + i), b = hn::Load(df, y + i + stride);
-          butterfly(a, b);
-          hn::Store(a, df, y + i);
-          hn::Store(b, df, y + i + stride);
-        }
-      stride *= 2;
-    }
-  }
-}
-
-// y = H x for d elements, where load(tile, i) gives x[tile + i, tile + i + kN), i < dither::kTile.
-template <class Load>
-HWY_INLINE void walsh_hadamard(std::uint32_t d, Load&& load, float* y) {
-  const Df df;
-  constexpr std::uint32_t kGroup = 8 * kN;  // elements in registers: two strides more than what a pair of vectors has
-  for (std::uint32_t tile = 0; tile < d; tile += dither::kTile)
-    for (std::uint32_t group = 0; group < dither::kTile; group += kGroup) {
-      Vf v[8];
-      for (std::uint32_t j = 0; j < 8; ++j) v[j] = load(tile, group + j * kN);
-      pair_butterflies(v);
-      for (const std::uint32_t j : {0, 1, 4, 5}) butterfly(v[j], v[j + 2]);
-      for (const std::uint32_t j : {0, 1, 2, 3}) butterfly(v[j], v[j + 4]);
-      for (std::uint32_t j = 0; j < 8; ++j) hn::Store(v[j], df, y + tile + group + j * kN);
-    }
-  long_strides(d, kGroup, y);
-}
-
-// The signs D of a piece's blocks, two blocks a row.
-struct Signs {
-  alignas(64) std::uint32_t words[(kBlocks + 1) / 2][dither::kTile];
-  HWY_INLINE Signs(const Place& place, std::uint32_t blocks) {
-    for (std::uint32_t row = 0; row < (blocks + 1) / 2; ++row)
-      for_tile({place.element, place.step, 0}, dither::kShared, row, [&](std::size_t half, std::size_t lane, V32 bits) CRIMP_STEP {
-        hn::Store(bits, Du(), words[row] + half * dither::kLanes + lane);
-      });
-  }
-  // x[tile + i, tile + i + kN) of the block with its signs, i < dither::kTile.
-  HWY_INLINE Vf apply(std::uint32_t block, std::uint32_t tile, std::uint32_t i, Vf x) const {
-    const Df df;
-    const Du du;
-    const auto word = hn::Load(du, words[block / 2] + i);
-    const auto shifted = hn::ShiftLeftSame(word, static_cast<int>(31 - sign_bit(block, tile)));
-    return hn::Xor(x, hn::And(hn::BitCast(df, shifted), hn::SignBit(df)));
-  }
-};
 
 // Lanes j and j + half their number, and so on: WIRE_FORMAT.md, 4.23.
 template <class D>
@@ -364,30 +235,6 @@ HWY_NOINLINE void quantize_block(const Tables& t, const float* y, const Block& b
   quantize_tiles<bits, true>(t, y, block, norm, place, bytes);
 }
 
-// The indices [e, e + kN8) of a block.
-template <int bits>
-struct Indices {
-  const std::uint8_t* bytes;
-  std::uint8_t unpacked[bits == 4 ? 1 : kBlock];
-  HWY_INLINE Indices(const std::uint8_t* from, std::uint32_t d) : bytes(from) {
-    if constexpr (bits != 4)
-      for (std::uint32_t tile = 0; tile < d; tile += dither::kTile, from += bits * dither::kTile / 8)
-        for (std::uint32_t i = 0; i < dither::kTile; ++i) {
-          unpacked[tile + i] = from[i % 32] >> (6 - i / 32 * 2) & 3;
-          if constexpr (bits == 3) unpacked[tile + i] |= static_cast<std::uint8_t>((from[32 + i % 16] >> (7 - i / 16) & 1) << 2);
-        }
-  }
-  HWY_INLINE V8 at(std::uint32_t e) const {
-    const hn::RebindToUnsigned<D8> u8;
-    if constexpr (bits == 4) {
-      const auto pair = hn::LoadU(u8, bytes + e / dither::kTile * 64 + e % 64);
-      return hn::BitCast(D8(), e % dither::kTile < 64 ? hn::ShiftRight<4>(pair) : hn::And(pair, hn::Set(u8, 15)));
-    } else {
-      return hn::BitCast(D8(), hn::LoadU(u8, unpacked + e));
-    }
-  }
-};
-
 // use(tile, i, h) for all elements tile + i of a block, i < dither::kTile, h = H centred[indices] as floats.
 template <int bits, class Use>
 HWY_INLINE void unrotate_block(const Tables& t, std::uint32_t d, const std::uint8_t* bytes, Use&& use) {
@@ -564,61 +411,6 @@ void EncodeShared(const Tables& t, const PieceSource& piece, const float* norms,
   encode<2, true>(t, piece, bytes, indices);
 }
 
-template <int bits>
-HWY_INLINE void add_values(const Tables& t, const std::uint8_t* bytes, std::uint64_t coordinates, std::uint16_t* sums) {
-  const D8 d8;
-  const hn::RebindToUnsigned<D16> u16;
-  const hn::Half<hn::RebindToUnsigned<D8>> half;
-  const auto table = hn::LoadDup128(d8, reinterpret_cast<const std::int8_t*>(t.value));
-  for (std::uint64_t at = 0; at < coordinates; at += kBlock, bytes += kBlock * bits / 8) {
-    const std::uint32_t d = static_cast<std::uint32_t>(coordinates - at < kBlock ? coordinates - at : kBlock);
-    const Indices<bits> indices(bytes, d);
-    for (std::uint32_t e = 0; e < d; e += kN8) {
-      const auto v = hn::BitCast(hn::RebindToUnsigned<D8>(), hn::TableLookupBytes(table, indices.at(e)));
-      std::uint16_t* to = sums + at + e;
-      hn::StoreU(hn::Add(hn::LoadU(u16, to), hn::PromoteTo(u16, hn::LowerHalf(half, v))), u16, to);
-      hn::StoreU(hn::Add(hn::LoadU(u16, to + kN16), hn::PromoteTo(u16, hn::UpperHalf(half, v))), u16, to + kN16);
-    }
-  }
-}
-
-void AddValues(const Tables& t, const std::uint8_t* bytes, std::uint64_t coordinates, std::uint16_t* sums) {
-  if (t.bits == 4) return add_values<4>(t, bytes, coordinates, sums);
-  if (t.bits == 3) return add_values<3>(t, bytes, coordinates, sums);
-  add_values<2>(t, bytes, coordinates, sums);
-}
-
-// Sums of many ranks leave 16 bits: floats, in the order of the encoder's rotation.
-void DecodeSums(const Tables& t, const std::uint16_t* sums, const float* norms, int ranks, std::uint64_t count, const Place& place, float* out) {
-  const Df df;
-  const Di di;
-  const hn::Rebind<std::uint16_t, Df> u16;
-  const std::uint32_t n = blocks(count);
-  const Signs signs(place, n);
-  const bool odd = t.granularity % 2;
-  const auto middle = hn::Set(di, static_cast<std::int32_t>(odd ? t.granularity : t.granularity / 2) * ranks);
-  alignas(64) float y[kBlock];
-  for (std::uint32_t b = 0; b < n; ++b, out += kBlock) {
-    const std::uint64_t rest = count - std::uint64_t{b} * kBlock;
-    const std::uint32_t d = dimension(rest);
-    const std::size_t bytes = (rest < kBlock ? rest : kBlock) * sizeof(float);
-    if (norms[b] == 0.0f) {
-      std::memset(out, 0, bytes);
-    } else {
-      walsh_hadamard(d, [&](std::uint32_t tile, std::uint32_t i) CRIMP_STEP {
-        auto s = hn::PromoteTo(di, hn::LoadU(u16, sums + tile + i));
-        if (odd) s = hn::Add(s, s);
-        return hn::ConvertTo(df, hn::Sub(s, middle));
-      }, y);
-      const Vf unit = hn::Set(df, norms[b] * t.unit / static_cast<float>(d));
-      float* const to = rest < d ? y : out;
-      for (std::uint32_t e = 0; e < d; e += kN) hn::StoreU(signs.apply(b, e, e % dither::kTile, hn::Mul(hn::Load(df, y + e), unit)), df, to + e);
-      if (to != out) std::memcpy(out, y, bytes);
-    }
-    sums += d;
-  }
-}
-
 void DecodeAdd(const Tables& t, const std::uint8_t* bytes, std::uint64_t count, const Place& place, float* acc) {
   if (t.bits == 4) return decode_add<4>(t, bytes, count, place, acc);
   if (t.bits == 3) return decode_add<3>(t, bytes, count, place, acc);
@@ -636,8 +428,6 @@ HWY_EXPORT(Encode);
 HWY_EXPORT(DecodeAdd);
 HWY_EXPORT(Norms);
 HWY_EXPORT(EncodeShared);
-HWY_EXPORT(AddValues);
-HWY_EXPORT(DecodeSums);
 
 void rotate(const float* values, const float* residual, std::uint64_t count, const Place& place, float* rotated, float* norms) {
   HWY_DYNAMIC_DISPATCH(Rotate)(values, residual, count, place, rotated, norms);
@@ -665,9 +455,9 @@ class Thc final : public Codec, private Homomorphic {
   void encode(const PieceSource& piece, const float* shared, std::uint8_t* indices) const override {
     HWY_DYNAMIC_DISPATCH(EncodeShared)(tables_, piece, shared, indices);
   }
-  void add(const std::uint8_t* indices, std::uint64_t n, std::uint16_t* sums) const override { HWY_DYNAMIC_DISPATCH(AddValues)(tables_, indices, n, sums); }
+  void add(const std::uint8_t* indices, std::uint64_t n, std::uint16_t* sums) const override { add_indices(tables_, indices, n, sums); }
   void decode(const std::uint16_t* sums, const float* shared, int ranks, std::uint64_t count, const Place& place, float* out) const override {
-    HWY_DYNAMIC_DISPATCH(DecodeSums)(tables_, sums, shared, ranks, count, place, out);
+    decode_sums(tables_, sums, shared, ranks, count, place, out);
   }
 
   bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place& place, float* acc) const override {

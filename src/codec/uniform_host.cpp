@@ -322,8 +322,9 @@ class Blockwise : public Codec {
       typename Derived::Side side;
       std::memcpy(&side, in.data() + b * sizeof side, sizeof side);
       const std::uint64_t n = std::min<std::uint64_t>(block_, count - at);
-      if (!Derived::legal(side)) return false;
-      if (!HWY_DYNAMIC_DISPATCH(DecodeBlock)(codes, n, derived().grid(side), bits_, offset_, acc + at)) return false;
+      const Grid grid = derived().grid(side);
+      if (!Derived::legal(side) || !std::isfinite(dequantize(grid.highest, grid))) return false;  // no level is farther out than the highest
+      if (!HWY_DYNAMIC_DISPATCH(DecodeBlock)(codes, n, grid, bits_, offset_, acc + at)) return false;
       codes += bit_pack::packed_bytes(n, static_cast<std::uint32_t>(bits_));
     }
     return true;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 
 #include "backend/workers.hpp"
 #include "core/convert.hpp"
+#include "core/fault.hpp"
 #include "core/trace.hpp"
 #include "crimp/payload.hpp"
 
@@ -40,12 +42,13 @@ double agreed_time(Transport& transport, int repeats, Work work) {
   return best;
 }
 
-// True where `work` threw on no rank.
+// True where `work` threw on no rank. `fault`: the name of what a test lets fail.
 template <class Work>
-bool agreed_success(Transport& transport, Work work) {
+bool agreed_success(Transport& transport, const char* fault, Work work) {
   double failed = 0;
   try {
-    work();
+    work();  // may be collective, as a node's memory is: so a fault comes behind it
+    if (fault::fires(fault)) throw std::bad_alloc();
   } catch (const std::exception&) {
     failed = 1;
   }
@@ -60,8 +63,9 @@ void fill(Curve& curve, Transport& transport, Exchange exchange) {
   for (const std::uint64_t size : kSizes) {
     std::uint64_t counted = size;
     took = agreed_time(transport, took > kLongEnough / 4 ? 1 : kRepeats, [&] { counted = exchange(size); });
-    curve.add(static_cast<double>(counted), took);
-    if (took > kLongEnough) break;
+    const auto bytes = static_cast<double>(counted);
+    curve.add(bytes, fault::fires("slow_link") ? 1e-3 + 1e-4 * bytes : took);
+    if (took > kLongEnough && size != kSizes[0]) break;  // of a single point no slope is known
   }
 }
 
@@ -86,7 +90,7 @@ NetworkModel measure_network(Transport& transport, const PlainAllreduce& plain) 
   const auto n = static_cast<std::uint64_t>(transport.size()), others = std::max<std::uint64_t>(1, n - 1);
   const std::uint64_t most = n * round_up(div_up(std::end(kSizes)[-1], others), kPayloadAlign);
   std::vector<std::uint8_t> send, receive;
-  const bool had = agreed_success(transport, [&] {
+  const bool had = agreed_success(transport, "measure_network", [&] {
     send.resize(most);
     receive.resize(most);
   });
@@ -110,7 +114,9 @@ NetworkModel measure_network(Transport& transport, const PlainAllreduce& plain) 
 }
 
 CodecCost time_codec(const Codec& codec, std::span<const float> sample, Workers& workers) {
-  std::vector<float> values(sample.begin(), sample.end());
+  // A few values would give the price of a call's overheads and padding for that of an element: they are repeated up to a whole piece.
+  std::vector<float> values(sample.empty() ? 0 : std::max<std::uint64_t>(sample.size(), kPieceElements));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = sample[i % sample.size()];
   double largest = magnitude(Dtype::f32, values.data(), values.size());
   if (values.empty() || !(largest > 0 && largest <= codec.traits().max_magnitude)) {
     values.resize(kSampleElements);
@@ -149,7 +155,7 @@ CodecCost time_codec(const Codec& codec, std::span<const float> sample, Workers&
 
 CodecCost measure_codec(Transport& transport, const Codec& codec, const std::function<std::vector<float>()>& sample, Workers& workers) {
   CodecCost mine;
-  if (!agreed_success(transport, [&] { mine = time_codec(codec, sample(), workers); }))
+  if (!agreed_success(transport, "measure_codec", [&] { mine = time_codec(codec, sample(), workers); }))
     throw Error(ErrorCode::out_of_memory, "memory for measuring the codec " + codec.spec() + " was not given to every rank");
   double all[4] = {mine.encode_s, mine.decode_s, mine.payload_bytes, mine.scan_s};
   agree_on_largest(transport, all);
@@ -178,7 +184,7 @@ std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy&
   model.node.ranks = static_cast<int>(ranks);
   std::vector<float> values;
   std::byte* memory = nullptr;
-  const bool had = agreed_success(all, [&] {
+  const bool had = agreed_success(all, "measure_node", [&] {
     memory = h.node->memory(node_bytes(kNodeSample, h.node->size()));
     values.resize(kNodeSample);
   });
@@ -243,7 +249,8 @@ Choice Chooser::choose(Transport& transport, Workers& workers, const ChoiceQuery
     if (!hierarchy_model_) hierarchy_ = nullptr;
   }
   Measured& codec = codecs_[query.codec];
-  if (due(codec.calls++)) codec.cost = measure_codec(transport, *query.codec, sample, workers);
+  if (due(codec.calls)) codec.cost = measure_codec(transport, *query.codec, sample, workers);
+  ++codec.calls;  // not where a rank lacked memory: then the next call measures
   return cheapest(network_, hierarchy_ ? &*hierarchy_model_ : nullptr, codec.cost, query);
 }
 

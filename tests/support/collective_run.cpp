@@ -33,7 +33,13 @@ std::vector<Rank> make_ranks(const Setup& setup, int ranks, std::uint64_t seed) 
   return all;
 }
 
-void call(Transport& transport, const Setup& setup, Rank& rank, Workers& workers) {
+std::string text_of(const Setup& s) {
+  return s.codec->spec() + ", " + entry_of(s.algorithm).name + ", " + std::to_string(s.count) + " elements in chunks of " + std::to_string(s.chunk) + ", " +
+         std::to_string(s.layout.segments.size()) + " segments " + name_of(s.layout.source) + ", " + std::to_string(s.threads) + " threads" +
+         (s.in_place ? ", in place" : "") + (s.feedback ? "" : ", no feedback") + (s.checksum ? "" : ", no checksum");
+}
+
+CollectiveCall call_of(const Setup& setup, Rank& rank) {
   if (setup.in_place) rank.out = rank.values;
   CollectiveCall c{};
   c.in = setup.in_place ? rank.out.data() : rank.values.data();
@@ -41,15 +47,20 @@ void call(Transport& transport, const Setup& setup, Rank& rank, Workers& workers
   c.count = setup.count;
   c.codec = setup.codec.get();
   c.layout = &setup.layout;
-  if (setup.feedback)
-    for (const auto& s : setup.layout.segments) c.residuals.push_back(rank.residual.data() + s.offset);
-  if (!rank.owner_residual.empty())
-    for (const auto& s : setup.layout.segments) c.owner_residuals.push_back(rank.owner_residual.data() + s.offset);
   c.algorithm = setup.algorithm;
   c.flags = rank.flags;
   c.sequence = rank.sequence;
   c.chunk = setup.chunk;
   c.checksum = setup.checksum;
+  return c;
+}
+
+void call(Transport& transport, const Setup& setup, Rank& rank, Workers& workers) {
+  CollectiveCall c = call_of(setup, rank);
+  if (setup.feedback)
+    for (const auto& s : setup.layout.segments) c.residuals.push_back(rank.residual.data() + s.offset);
+  if (!rank.owner_residual.empty())
+    for (const auto& s : setup.layout.segments) c.owner_residuals.push_back(rank.owner_residual.data() + s.offset);
   // An arena of exactly the size that is asked for, so that taking more fails.
   Arena arena;
   if (!rank.no_memory) arena.reserve(arena_bytes(c, transport.size()));

@@ -1,6 +1,7 @@
 // A compressed allreduce with ranks as threads, and the model of its result.
 #pragma once
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "crimp/collective.hpp"
@@ -18,6 +19,9 @@ struct Setup {
   Algorithm algorithm = Algorithm::allgather;
 };
 
+// For CAPTURE: what a failure happened with.
+std::string text_of(const Setup&);
+
 // One rank's buffers. `residual` holds the segments' residuals behind one another and stays from call to call.
 struct Rank {
   std::vector<float> values, residual, out;
@@ -34,6 +38,8 @@ Layout named_layout(std::uint64_t count, const std::vector<std::uint64_t>& sizes
 // Ranks with values of their own and residuals of zero.
 std::vector<Rank> make_ranks(const Setup&, int ranks, std::uint64_t seed);
 
+// One rank's call by setup.algorithm, without its residuals. In place: `out` receives the values.
+CollectiveCall call_of(const Setup&, Rank&);
 // One rank's call; throws what allreduce_compressed throws.
 void call(Transport&, const Setup&, Rank&, Workers&);
 // The call on all ranks.

@@ -21,6 +21,8 @@ inline std::string text_of(std::uint16_t x) {
   return text;
 }
 
+inline bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
 // Empty where both have the same bits, else the first place where they do not.
 template <class T>
 std::string difference(std::span<const T> got, std::span<const T> expected) {

@@ -56,11 +56,8 @@ Bytes bits_of(const std::vector<std::size_t>& places, std::size_t n) {
   return bits;
 }
 
-struct CodedSet {
-  std::uint16_t head;
-  Bytes bytes;
-};
-CodedSet coded_set(const std::vector<std::size_t>& indices, std::size_t n) {
+// Head, what is sent of the selected elements, and their set.
+Bytes piece_of(const std::vector<std::size_t>& indices, std::size_t n, const Bytes& values) {
   Bytes gaps;
   std::size_t next = 0;
   for (const std::size_t i : indices) {
@@ -73,9 +70,13 @@ CodedSet coded_set(const std::vector<std::size_t>& indices, std::size_t n) {
     gaps.push_back(static_cast<std::uint8_t>(gap));
     next = i + 1;
   }
-  const auto count = static_cast<std::uint16_t>(indices.size());
-  if (gaps.size() < (n + 7) / 8) return {count, gaps};
-  return {static_cast<std::uint16_t>(count + 0x8000), bits_of(indices, n)};
+  const bool bitmap = gaps.size() >= (n + 7) / 8;
+  const auto head = static_cast<std::uint16_t>(indices.size() + (bitmap ? 0x8000 : 0));
+  const Bytes set = bitmap ? bits_of(indices, n) : gaps;
+  Bytes piece(2 + values.size() + set.size());
+  std::memcpy(piece.data(), &head, 2);
+  std::copy(set.begin(), set.end(), std::copy(values.begin(), values.end(), piece.begin() + 2));
+  return piece;
 }
 std::vector<std::size_t> indices_of(std::span<const std::uint8_t> bytes, std::uint16_t head, std::size_t n) {
   std::vector<std::size_t> indices;
@@ -186,16 +187,13 @@ class Sparse final : public ReferenceCodec {
   Bytes encode(const ReferencePiece& p) const override {
     const auto indices = selected(p);
     if (indices.empty()) return {};
-    const auto [head, set] = coded_set(indices, p.a.size());
-    Bytes bytes;
-    append(bytes, &head, 2);
+    Bytes values;
     for (const std::size_t i : indices) {
       const float a = p.a[i];
       const std::uint16_t h = half_from_float(a > 65504 ? 65504 : a < -65504 ? -65504 : a);
-      half_ ? append(bytes, &h, 2) : append(bytes, &a, 4);
+      half_ ? append(values, &h, 2) : append(values, &a, 4);
     }
-    append(bytes, set.data(), set.size());
-    return bytes;
+    return piece_of(indices, p.a.size(), values);
   }
   std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const Place&) const override {
     std::vector<float> d(count);
@@ -245,14 +243,11 @@ class AdaQ final : public ReferenceCodec {
       const std::size_t n = side ? negatives.size() : indices.size() - negatives.size();
       means[side] = n ? ((four(0) + four(2)) + (four(1) + four(3))) / static_cast<float>(n) : 0.0f;
     }
-    const auto [head, set] = coded_set(indices, p.a.size());
     const Bytes signs = bits_of(negatives, indices.size());
-    Bytes bytes;
-    append(bytes, &head, 2);
-    append(bytes, means, 8);
-    append(bytes, signs.data(), signs.size());
-    append(bytes, set.data(), set.size());
-    return bytes;
+    Bytes values;
+    append(values, means, 8);
+    append(values, signs.data(), signs.size());
+    return piece_of(indices, p.a.size(), values);
   }
   std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const Place&) const override {
     std::vector<float> d(count);

@@ -82,6 +82,11 @@ class Blocks : public ReferenceCodec {
   void each(std::size_t count, Fn&& fn) const {
     for (std::size_t at = 0; at < count; at += block_) fn(at, std::min(block_, count - at));
   }
+  Bytes with_codes(Bytes side, const std::vector<unsigned>& codes) const {
+    const Bytes rest = packed(codes, bits_);
+    side.insert(side.end(), rest.begin(), rest.end());
+    return side;
+  }
   std::size_t block_, bits_, side_;
 };
 
@@ -101,9 +106,7 @@ class MaxMin final : public Blocks {
         codes.push_back(static_cast<unsigned>(
             rounded(p.a[i], low, inverse, 0, static_cast<int>(levels()), nearest_ ? 32768 : rounding_bits(p.place, static_cast<std::uint32_t>(i)))));
     });
-    const Bytes rest = packed(codes, bits_);
-    side.insert(side.end(), rest.begin(), rest.end());
-    return side;
+    return with_codes(side, codes);
   }
   std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const Place&) const override {
     const auto codes = unpacked(piece.subspan(side_bytes(count)), count, bits_);
@@ -147,9 +150,7 @@ class Qsgd final : public Blocks {
       for (std::size_t i = at; i < at + n; ++i)
         codes.push_back(static_cast<unsigned>(s_ + rounded(p.a[i], 0, inverse, -s_, s_, rounding_bits(p.place, static_cast<std::uint32_t>(i)))));
     });
-    const Bytes rest = packed(codes, bits_);
-    side.insert(side.end(), rest.begin(), rest.end());
-    return side;
+    return with_codes(side, codes);
   }
   std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const Place&) const override {
     const auto codes = unpacked(piece.subspan(side_bytes(count)), count, bits_);

@@ -7,25 +7,10 @@
 #include "crimp/codec.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
-#include "support/reference.hpp"
+#include "support/piece.hpp"
 
 using namespace crimp;
 using namespace crimp::test;
-
-namespace {
-
-Bytes encode(const Codec& codec, const std::vector<float>& a, float* residual = nullptr) {
-  Bytes bytes(codec.piece_bound(a.size()));
-  bytes.resize(codec.encode_piece({a.data(), nullptr, residual, a.size(), {}, codec.select(a.data(), nullptr, a.size(), {})}, bytes.data()));
-  return bytes;
-}
-std::vector<float> through(const Codec& codec, const std::vector<float>& a) {
-  std::vector<float> d(a.size());
-  CHECK(codec.decode_add_piece(encode(codec, a), a.size(), {}, d.data()));
-  return d;
-}
-
-}  // namespace
 
 TEST_SUITE("adaq") {
   TEST_CASE("the example of the format") {
@@ -72,13 +57,7 @@ TEST_SUITE("adaq") {
   TEST_CASE("malformed pieces are refused") {
     const auto codec = make_codec("adaq:ratio=0.5");
     const Bytes good = encode(*codec, example37());
-    const auto refused = [&](auto&& change) {
-      Bytes bad = good;
-      change(bad);
-      Guarded<float> out(37);
-      const bool fine = codec->decode_add_piece(bad, 37, {}, out.data());
-      return !fine && out.intact();
-    };
+    const auto refused = [&](auto&& change) { return refuses(*codec, good, 37, change); };
     CHECK_FALSE(refused([](Bytes&) {}));
     CHECK(refused([](Bytes& b) { b[0] = 2; }));
     CHECK(refused([](Bytes& b) { b[1] = 0x40; }));

@@ -6,7 +6,7 @@
 
 #include "backend/workers.hpp"
 #include "core/trace.hpp"
-#include "support/collective_run.hpp"
+#include "support/collective_check.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/specs.hpp"
@@ -16,38 +16,8 @@ using namespace crimp::test;
 
 namespace {
 
-// Two calls, so that the second one starts from residuals.
-void check(const Setup& setup, int n, std::uint64_t seed) {
-  CAPTURE(setup.codec->spec());
-  CAPTURE(setup.count);
-  CAPTURE(setup.chunk);
-  CAPTURE(setup.layout.segments.size());
-  CAPTURE(std::string(name_of(setup.layout.source)));
-  CAPTURE(setup.in_place);
-  CAPTURE(setup.feedback);
-  CAPTURE(n);
-  CAPTURE(seed);
-  auto ranks = make_ranks(setup, n, seed);
-  auto model = ranks;
-  const std::uint64_t chunks = std::max<std::uint64_t>(1, div_up(setup.count, setup.chunk));
-  for (std::uint32_t step = 0; step < 2; ++step) {
-    for (auto& r : ranks) r.sequence = step;
-    for (auto& r : model) r.sequence = step;
-    run_all(setup, ranks);
-    const auto expected = model_all(setup, model);
-    for (std::size_t r = 0; r < ranks.size(); ++r) {
-      CAPTURE(r);
-      CAPTURE(step);
-      CHECK(ranks[r].result.flags == 0);
-      CHECK_FALSE(ranks[r].result.error.has_value());
-      CHECK(difference(ranks[r].out, expected) == "");
-      CHECK(difference(ranks[r].residual, model[r].residual) == "");
-      CHECK(ranks[r].exchanges == static_cast<int>(2 * chunks));  // a header and a body each
-      CHECK(ranks[r].result.sent_bytes >= 64 * chunks);
-      CHECK((n > 1) == (ranks[r].result.received_bytes > 0));
-    }
-  }
-}
+// A header and a body for each chunk.
+void check(const Setup& setup, int n, std::uint64_t seed) { check_calls(setup, n, seed, 2); }
 
 Setup setup_of(std::shared_ptr<const Codec> codec, std::uint64_t count, Layout layout) {
   return {std::move(codec), std::move(layout), count};

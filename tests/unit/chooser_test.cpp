@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <new>
 
 #include "backend/workers.hpp"
 #include "support/data.hpp"
@@ -97,6 +98,44 @@ TEST_SUITE("chooser") {
         CHECK(c.plain == choices[0].plain);
         CHECK(c.predicted_s == choices[0].predicted_s);
         CHECK(c.plain_s == choices[0].plain_s);
+      }
+    }
+  }
+
+  TEST_CASE("a codec's cost per element is not that of a small call") {
+    Workers workers(1);
+    const auto codec = make_codec("fp16");
+    CHECK(time_codec(*codec, make_data(Data::normal, 1, 20), workers).payload_bytes == 2);
+    CHECK(time_codec(*codec, {}, workers).payload_bytes == 2);
+  }
+
+  TEST_CASE("where one rank lacks memory for measuring a codec all say so alike, and the next call measures it") {
+    const auto codec = make_codec("3lc");
+    for (const int poor : {0, 2}) {
+      std::vector<Choice> choices(3);
+      run_ranks(3, [&](ThreadTransport& t) {
+        Chooser chooser("auto");
+        Workers workers(1);
+        int asked = 0;
+        const auto plain = [&](float*, std::uint64_t) {};
+        const auto sample = [&] {
+          if (++asked <= 2 && t.rank() == poor) throw std::bad_alloc();
+          return make_data(Data::normal, 1, kSampleElements);
+        };
+        const auto choose = [&] { return chooser.choose(t, workers, {codec.get(), 1 << 22, 655360, 1 << 24}, plain, sample); };
+        for (int call = 1; call <= 2; ++call) {
+          CHECK_THROWS_WITH_AS(choose(), doctest::Contains("measuring the codec 3lc"), Error);
+          CHECK(asked == call);
+        }
+        choices[static_cast<std::size_t>(t.rank())] = choose();
+        CHECK(asked == 3);
+        choose();
+        CHECK(asked == 3);
+      });
+      for (const Choice& c : choices) {
+        CHECK(c.predicted_s > 1e-6);  // four million elements are not free
+        CHECK(c.predicted_s == choices[0].predicted_s);
+        CHECK(c.algorithm == choices[0].algorithm);
       }
     }
   }

@@ -6,19 +6,12 @@
 #include "codec/spec.hpp"
 #include "crimp/codec.hpp"
 #include "crimp/error.hpp"
+#include "support/piece.hpp"
 
 using namespace crimp;
+using namespace crimp::test;
 
 namespace {
-
-std::string refusal(const std::string& spec) {
-  try {
-    return "accepted as " + make_codec(spec)->spec();
-  } catch (const Error& e) {
-    CHECK(e.code() == ErrorCode::codec_unknown);
-    return e.what();
-  }
-}
 
 bool has_all(const std::string& text, std::initializer_list<const char*> parts) {
   bool all = true;

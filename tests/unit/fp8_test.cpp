@@ -9,20 +9,12 @@
 #include "crimp/error.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
+#include "support/piece.hpp"
 
 using namespace crimp;
 using namespace crimp::test;
 
 namespace {
-
-using Bytes = std::vector<std::uint8_t>;
-
-Bytes encode(const Codec& codec, const std::vector<float>& a, float* residual = nullptr) {
-  Bytes bytes(codec.piece_bound(a.size()));
-  bytes.resize(codec.encode_piece({a.data(), nullptr, residual, a.size(), {}, {}}, bytes.data()));
-  return bytes;
-}
-bool decodes(const Codec& codec, const Bytes& bytes, std::vector<float>& out) { return codec.decode_add_piece(bytes, out.size(), {}, out.data()); }
 
 // Of a code without sign, from the standard's definition.
 float value(bool e4m3, int code) {

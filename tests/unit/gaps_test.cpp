@@ -69,11 +69,7 @@ Dense model_of(const Setup& setup, const std::vector<Rank>& ranks) {
 }
 
 void check(Setup setup, int n, std::uint64_t seed) {
-  CAPTURE(setup.codec->spec());
-  CAPTURE(setup.count);
-  CAPTURE(setup.chunk);
-  CAPTURE(setup.layout.segments.size());
-  CAPTURE(setup.in_place);
+  CAPTURE(text_of(setup));
   CAPTURE(n);
   auto ranks = make_ranks(setup, n, seed);
   std::vector<bool> gap(setup.count);

@@ -43,13 +43,7 @@ std::vector<std::string> run_in_nodes(const Setup& setup, std::vector<Rank>& ran
   run_nodes(nodes, per_node, [&](int r, ThreadNode& node, ThreadTransport* leaders) {
     Rank& rank = ranks[static_cast<std::size_t>(r)];
     const Hierarchy hierarchy{&node, leaders, nodes, setup.algorithm};
-    if (setup.in_place) rank.out = rank.values;
-    CollectiveCall c{};
-    c.in = setup.in_place ? rank.out.data() : rank.values.data();
-    c.out = rank.out.data();
-    c.count = setup.count;
-    c.codec = setup.codec.get();
-    c.layout = &setup.layout;
+    CollectiveCall c = call_of(setup, rank);
     c.algorithm = Algorithm::hierarchical;
     c.hierarchy = &hierarchy;
     if (leaders && setup.feedback)
@@ -57,9 +51,6 @@ std::vector<std::string> run_in_nodes(const Setup& setup, std::vector<Rank>& ran
         c.residuals.push_back(rank.residual.data() + s.offset);
         if (!rank.owner_residual.empty()) c.owner_residuals.push_back(rank.owner_residual.data() + s.offset);
       }
-    c.flags = rank.flags;
-    c.sequence = rank.sequence;
-    c.chunk = setup.chunk;
     Arena arena;
     Workers workers(1);
     if (!rank.no_memory) arena.reserve(arena_bytes(c, static_cast<int>(ranks.size())));

@@ -100,11 +100,8 @@ std::vector<float> model(const Setup& setup, std::vector<Rank>& ranks, int* larg
 
 // Two calls, so that the second one starts from residuals.
 void check(const Setup& setup, int n, std::uint64_t seed) {
-  CAPTURE(setup.codec->spec());
+  CAPTURE(text_of(setup));
   CAPTURE(entry_of(setup.algorithm).name);
-  CAPTURE(setup.count);
-  CAPTURE(setup.threads);
-  CAPTURE(setup.in_place);
   CAPTURE(n);
   auto ranks = make_ranks(setup, n, seed);
   auto expecting = ranks;

@@ -8,27 +8,12 @@
 #include "crimp/error.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
+#include "support/piece.hpp"
 
 using namespace crimp;
 using namespace crimp::test;
 
 namespace {
-
-using Bytes = std::vector<std::uint8_t>;
-
-Bytes encode(const Codec& codec, const std::vector<float>& values, float* residual = nullptr) {
-  Bytes bytes(codec.piece_bound(values.size()));
-  bytes.resize(codec.encode_piece({values.data(), nullptr, residual, values.size(), {}, {}}, bytes.data()));
-  return bytes;
-}
-
-bool decodes(const Codec& codec, const Bytes& bytes, std::vector<float>& acc) { return codec.decode_add_piece(bytes, acc.size(), {}, acc.data()); }
-
-std::vector<float> decode(const Codec& codec, const Bytes& bytes, std::size_t count) {
-  std::vector<float> acc(count);
-  CHECK(decodes(codec, bytes, acc));
-  return acc;
-}
 
 // The class of a single value.
 int class_of(const Codec& codec, float x) {

@@ -5,8 +5,10 @@
 
 #include "core/nearest.hpp"
 #include "crimp/config.hpp"
+#include "support/compare.hpp"
 
 using namespace crimp;
+using namespace crimp::test;
 
 namespace {
 
@@ -30,7 +32,6 @@ const Option& option(const std::string& name) {
   throw std::invalid_argument(name);
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
 // A legal value of every option that is not its default.
 const std::pair<const char*, const char*> kOther[] = {

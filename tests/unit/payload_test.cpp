@@ -50,7 +50,6 @@ std::size_t unpadded(const Codec& codec, const Shape& shape, const Bytes& body) 
   return static_cast<std::size_t>(last.data() + last.size() - body.data());
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
 }  // namespace
 

@@ -11,18 +11,13 @@
 #include "crimp/error.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
-#include "support/reference.hpp"
+#include "support/piece.hpp"
 
 using namespace crimp;
 using namespace crimp::test;
 
 namespace {
 
-Bytes encode(const Codec& codec, const std::vector<float>& a, const Place& place, float* residual = nullptr) {
-  Bytes bytes(codec.piece_bound(a.size()));
-  bytes.resize(codec.encode_piece({a.data(), nullptr, residual, a.size(), place, {}}, bytes.data()));
-  return bytes;
-}
 // The elements that a piece of ones sends.
 std::set<std::size_t> drawn(const Codec& codec, std::size_t count, const Place& place) {
   std::vector<float> d(count);

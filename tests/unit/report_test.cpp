@@ -3,8 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include "core/report.hpp"
+#include "support/compare.hpp"
 
 using namespace crimp;
+using namespace crimp::test;
 using nlohmann::json;
 
 namespace {
@@ -22,7 +24,6 @@ HorovodRecord sample() {
   return r;
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
 }  // namespace
 

@@ -10,35 +10,12 @@
 #include "crimp/payload.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
+#include "support/piece.hpp"
 
 using namespace crimp;
 using namespace crimp::test;
 
 namespace {
-
-using Bytes = std::vector<std::uint8_t>;
-
-Bytes encode(const Codec& codec, const std::vector<float>& values, float* residual_out = nullptr, const float* residual_in = nullptr) {
-  Bytes bytes(codec.piece_bound(values.size()));
-  CHECK(codec.encode_piece({values.data(), residual_in, residual_out, values.size(), {}, {}}, bytes.data()) == bytes.size());
-  return bytes;
-}
-
-bool decodes(const Codec& codec, const Bytes& bytes, std::vector<float>& acc) { return codec.decode_add_piece(bytes, acc.size(), {}, acc.data()); }
-
-std::vector<float> decode(const Codec& codec, const Bytes& bytes, std::size_t count) {
-  std::vector<float> acc(count);
-  CHECK(decodes(codec, bytes, acc));
-  return acc;
-}
-
-Bytes with_scales(std::initializer_list<float> scales, const Bytes& plane) {
-  Bytes bytes;
-  for (const float scale : scales)
-    for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(scale) >> shift));
-  for (const auto byte : plane) bytes.push_back(byte);
-  return bytes;
-}
 
 // The result of an allreduce over ranks with these values.
 std::vector<float> reduce(const Codec& codec, const std::vector<std::vector<float>>& ranks) {
@@ -65,10 +42,10 @@ TEST_SUITE("signs") {
     const Bytes plane{0x52, 0x02};  // elements 1, 4, 6 and 9
     // The negatives' magnitudes: 4.75 / 4; the others: 4.25 / 6. All: 9 / 10.
     const float m1 = 4.25f / 6.0f;
-    CHECK(encode(*make_codec("1bit"), a) == with_scales({1.1875f, m1}, plane));
+    CHECK(encode(*make_codec("1bit"), a) == piece_of({1.1875f, m1}, plane));
     CHECK(encode(*make_codec("signsgd"), a) == plane);
     CHECK(encode(*make_codec("signum"), a) == plane);
-    CHECK(encode(*make_codec("efsignsgd"), a) == with_scales({0.9f}, plane));
+    CHECK(encode(*make_codec("efsignsgd"), a) == piece_of({0.9f}, plane));
     std::vector<float> residual(a.size());
     encode(*make_codec("1bit"), a, residual.data());
     CHECK(residual[1] == -1.0f + 1.1875f);
@@ -247,14 +224,14 @@ TEST_SUITE("signs") {
   TEST_CASE("illegal scales and set bits behind the last element are refused") {
     std::vector<float> acc(11);
     for (const float bad : {-1.0f, -0x1p-149f, HUGE_VALF, -HUGE_VALF, std::nanf("")}) {
-      CHECK_FALSE(decodes(*make_codec("1bit"), with_scales({bad, 1.0f}, {0, 0}), acc));
-      CHECK_FALSE(decodes(*make_codec("1bit"), with_scales({1.0f, bad}, {0, 0}), acc));
-      CHECK_FALSE(decodes(*make_codec("efsignsgd"), with_scales({bad}, {0, 0}), acc));
+      CHECK_FALSE(decodes(*make_codec("1bit"), piece_of({bad, 1.0f}, {0, 0}), acc));
+      CHECK_FALSE(decodes(*make_codec("1bit"), piece_of({1.0f, bad}, {0, 0}), acc));
+      CHECK_FALSE(decodes(*make_codec("efsignsgd"), piece_of({bad}, {0, 0}), acc));
     }
     for (int bit = 3; bit < 8; ++bit) {
       const auto byte = static_cast<std::uint8_t>(1 << bit);
-      CHECK_FALSE(decodes(*make_codec("1bit"), with_scales({1.0f, 1.0f}, {0, byte}), acc));
-      CHECK_FALSE(decodes(*make_codec("efsignsgd"), with_scales({1.0f}, {0, byte}), acc));
+      CHECK_FALSE(decodes(*make_codec("1bit"), piece_of({1.0f, 1.0f}, {0, byte}), acc));
+      CHECK_FALSE(decodes(*make_codec("efsignsgd"), piece_of({1.0f}, {0, byte}), acc));
       CHECK_FALSE(decodes(*make_codec("signsgd"), {0, byte}, acc));
       CHECK_FALSE(decodes(*make_codec("signum"), {0, byte}, acc));
     }

@@ -12,35 +12,10 @@
 #include "crimp/error.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
+#include "support/piece.hpp"
 
 using namespace crimp;
 using namespace crimp::test;
-
-namespace {
-
-using Bytes = std::vector<std::uint8_t>;
-
-Bytes encode(const Codec& codec, const std::vector<float>& values, float* residual = nullptr) {
-  Bytes bytes(codec.piece_bound(values.size()));
-  CHECK(codec.encode_piece({values.data(), nullptr, residual, values.size(), {}, {}}, bytes.data()) == bytes.size());
-  return bytes;
-}
-
-std::vector<float> decode(const Codec& codec, const Bytes& bytes, std::size_t count) {
-  std::vector<float> acc(count);
-  CHECK(codec.decode_add_piece(bytes, count, {}, acc.data()));
-  return acc;
-}
-
-Bytes piece(std::initializer_list<float> means, std::initializer_list<int> planes) {
-  Bytes bytes;
-  for (const float m : means)
-    for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(m) >> shift));
-  for (const int b : planes) bytes.push_back(static_cast<std::uint8_t>(b));
-  return bytes;
-}
-
-}  // namespace
 
 TEST_SUITE("sketchml") {
   TEST_CASE("the example of the format") {
@@ -48,7 +23,7 @@ TEST_SUITE("sketchml") {
     const auto codec = make_codec("sketchml:quantiles=3");
     // Sorted: -1, -0.5, 0 (3 times), 0.5, 1, 2, 3; middles 0, 1, 3, 5, 6, 7, 8 of 9.
     const Bytes bytes = encode(*codec, a);
-    CHECK(bytes == piece({-0.75f, 0.125f, 2.0f}, {0x8d, 0x00, 0x30, 0x01}));
+    CHECK(bytes == piece_of({-0.75f, 0.125f, 2.0f}, {0x8d, 0x00, 0x30, 0x01}));
   }
 
   TEST_CASE("an element takes the bits of a bucket's number and a piece no more means than elements") {
@@ -125,12 +100,12 @@ TEST_SUITE("sketchml") {
     const auto codec = make_codec("sketchml:quantiles=3");
     std::vector<float> acc(9);
     const auto legal = [&](const Bytes& bytes) { return codec->decode_add_piece(bytes, 9, {}, acc.data()); };
-    CHECK_FALSE(legal(piece({1, 2, 3}, {4, 0, 4, 0})));
-    CHECK_FALSE(legal(piece({1, 2, 3}, {0, 2, 0, 0})));
-    CHECK_FALSE(legal(piece({1, 2, 3}, {0, 0, 0, 0x80})));
-    for (const float bad : {HUGE_VALF, -HUGE_VALF, std::nanf("")}) CHECK_FALSE(legal(piece({1, bad, 3}, {0, 0, 0, 0})));
+    CHECK_FALSE(legal(piece_of({1, 2, 3}, {4, 0, 4, 0})));
+    CHECK_FALSE(legal(piece_of({1, 2, 3}, {0, 2, 0, 0})));
+    CHECK_FALSE(legal(piece_of({1, 2, 3}, {0, 0, 0, 0x80})));
+    for (const float bad : {HUGE_VALF, -HUGE_VALF, std::nanf("")}) CHECK_FALSE(legal(piece_of({1, bad, 3}, {0, 0, 0, 0})));
     CHECK(difference(acc, std::vector<float>(9)) == "");
-    CHECK(legal(piece({1, -2, 3}, {4, 0, 8, 1})));
+    CHECK(legal(piece_of({1, -2, 3}, {4, 0, 8, 1})));
     CHECK(difference(acc, {1, 1, -2, 3, 1, 1, 1, 1, 3}) == "");
   }
 

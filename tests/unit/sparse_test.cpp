@@ -12,37 +12,15 @@
 #include "crimp/error.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
-#include "support/reference.hpp"
+#include "support/piece.hpp"
 
 using namespace crimp;
 using namespace crimp::test;
 
 namespace {
 
-// One group that is one piece.
-Bytes encode(const Codec& codec, const std::vector<float>& a, float* residual = nullptr) {
-  Bytes bytes(codec.piece_bound(a.size()));
-  bytes.resize(codec.encode_piece({a.data(), nullptr, residual, a.size(), {}, codec.select(a.data(), nullptr, a.size(), {})}, bytes.data()));
-  return bytes;
-}
-bool decodes(const Codec& codec, const Bytes& bytes, std::vector<float>& out) {
-  const Bytes exact(bytes);
-  return codec.decode_add_piece(exact, out.size(), {}, out.data());
-}
-std::vector<float> through(const Codec& codec, const std::vector<float>& a) {
-  std::vector<float> out(a.size());
-  CHECK(decodes(codec, encode(codec, a), out));
-  return out;
-}
 std::size_t sent(const std::vector<float>& d) {
   return static_cast<std::size_t>(std::count_if(d.begin(), d.end(), [](float x) { return x != 0.0f; }));
-}
-std::string refusal(const std::string& spec) {
-  try {
-    return "accepted as " + make_codec(spec)->spec();
-  } catch (const Error& e) {
-    return e.what();
-  }
 }
 
 const char* const kSelecting[] = {"topk", "topk:ratio=1", "dgc", "dgc:sample=0.01", "sidco", "sidco:dist=gp", "sidco:dist=gamma", "adaq", "threshold", "threshold:v=0"};
@@ -183,13 +161,7 @@ TEST_SUITE("sparse") {
     const auto codec = make_codec("topk:ratio=0.1");
     std::vector<float> acc(37);
     const Bytes good = encode(*codec, example37());
-    const auto refused = [&](auto&& change) {
-      Bytes bad = good;
-      change(bad);
-      Guarded<float> out(37);
-      const bool fine = codec->decode_add_piece(bad, 37, {}, out.data());
-      return !fine && out.intact();
-    };
+    const auto refused = [&](auto&& change) { return refuses(*codec, good, 37, change); };
     CHECK(decodes(*codec, good, acc));
     CHECK(refused([](Bytes& b) { b[0] = 3; }));                      // fewer elements than places
     CHECK(refused([](Bytes& b) { b[0] = 5; }));                      // more

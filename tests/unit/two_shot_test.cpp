@@ -6,7 +6,7 @@
 
 #include "backend/workers.hpp"
 #include "comm/algorithms.hpp"
-#include "support/collective_run.hpp"
+#include "support/collective_check.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/specs.hpp"
@@ -23,33 +23,8 @@ Setup setup_of(const std::string& spec, std::uint64_t count, Layout layout) {
   return setup;
 }
 
-// Two calls, so that the second one starts from residuals.
-void check(const Setup& setup, int n, std::uint64_t seed) {
-  CAPTURE(setup.codec->spec());
-  CAPTURE(setup.count);
-  CAPTURE(setup.chunk);
-  CAPTURE(setup.layout.segments.size());
-  CAPTURE(setup.in_place);
-  CAPTURE(n);
-  auto ranks = make_ranks(setup, n, seed);
-  auto model = ranks;
-  for (std::uint32_t step = 0; step < 2; ++step) {
-    for (auto& r : ranks) r.sequence = step;
-    for (auto& r : model) r.sequence = step;
-    run_all(setup, ranks);
-    const auto expected = model_all(setup, model);
-    for (std::size_t r = 0; r < ranks.size(); ++r) {
-      CAPTURE(r);
-      CAPTURE(step);
-      CHECK(ranks[r].result.flags == 0);
-      CHECK_FALSE(ranks[r].result.error.has_value());
-      CHECK(difference(ranks[r].out, expected) == "");
-      CHECK(difference(ranks[r].residual, model[r].residual) == "");
-      CHECK(difference(ranks[r].owner_residual, model[r].owner_residual) == "");
-      CHECK(ranks[r].exchanges == static_cast<int>(4 * std::max<std::uint64_t>(1, div_up(setup.count, setup.chunk))));
-    }
-  }
-}
+// Headers and bodies of shards, then of sums, for each chunk.
+void check(const Setup& setup, int n, std::uint64_t seed) { check_calls(setup, n, seed, 4); }
 
 struct Tampering {
   int receiver, exchange, from;
