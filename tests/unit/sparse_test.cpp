@@ -93,6 +93,20 @@ TEST_SUITE("sparse") {
     CHECK(8.0 * static_cast<double>(encode(*make_codec("topk:value=f16"), a).size()) / 10240 == doctest::Approx(0.25).epsilon(0.02));
   }
 
+  TEST_CASE("neighbours: any number of one word's elements as gaps") {
+    for (std::uint32_t run = 1; run <= 64; ++run)
+      for (const std::uint32_t begin : {0u, 61u, 64u, 9000u}) {
+        alignas(64) std::uint64_t bits[kPieceElements / 64] = {};
+        std::vector<std::uint16_t> wanted, indices(run);
+        for (std::uint32_t i = begin; i < begin + run; ++i) bits[i / 64] |= std::uint64_t{1} << i % 64, wanted.push_back(static_cast<std::uint16_t>(i));
+        Bytes bytes(index_set::bitmap_bytes(kPieceElements));
+        const auto coded = index_set::encode(bits, kPieceElements, run, bytes.data());
+        CHECK_MESSAGE(coded.head == run, "gaps, not a bitmap");
+        bytes.resize(coded.bytes);
+        CHECK(index_set::decode(bytes, coded.head, kPieceElements, indices.data()));
+        CHECK(indices == wanted);
+      }
+  }
   TEST_CASE("float16 values: what rounding and the range cut off stays in the residual") {
     const auto codec = make_codec("topk:ratio=1,value=f16");
     const std::vector<float> a{1.0f + 0x1p-20f, -1e6f, 0x1p-30f, 65504.0f, 65519.0f};
