@@ -188,12 +188,12 @@ measure() {  # STUDY NETWORK KIND TRAIN.PY-OPTIONS...
   crimp='' report=''
   case ${kind%-*} in
   fp16) set -- "$@" --compression fp16 ;;
-  crimp) crimp=3lc report=$name-report.json ;;
+  crimp) crimp=auto report=$name-report.json ;;
   alone) set -- "$@" --alone ;;
   esac
   say "$study, $on, $kind"
   case $on in unlimited | localhost) ;; *) network rate "$on" ;; esac
-  train "$@" | tee "$name.log"
+  CRIMP_ALGORITHM=auto train "$@" | tee "$name.log"  # what users get who set nothing
   printf '{"study": "%s", "network": "%s", "kind": "%s", "run": %s}\n' "$study" "$on" "$kind" "$(grep '^{"model"' "$name.log")" >"$name.json"
 }
 

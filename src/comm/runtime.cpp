@@ -161,7 +161,8 @@ void Runtime::choose(std::shared_ptr<const Codec> codec) {
 void Runtime::horovod_recognised() {
   std::lock_guard lock(mutex_);
   if (codec_ || settings_.codec != "auto" || !usable_) return;
-  choose(make_codec("3lc"));
+  // Measured in README.md: as fast as with s=1, and within 0.3 points of accuracy of no compression.
+  choose(make_codec("3lc:s=0.5,entropy=1"));
   if (world_rank_ == 0)
     log(LogLevel::info, "Horovod recognised: its gradients are compressed with " + codec_->spec() + " (CRIMP_CODEC=none switches this off)");
 }

@@ -37,7 +37,7 @@ constexpr Option kTable[] = {
     {"CRIMP_ENABLE", "1", "0 or 1 (off or on)", "0: every call passes through", true,
      [](Settings& s, std::string_view t) { return parse_flag(t, s.enable); }, [](const Settings& s) { return flag_text(s.enable); }},
     {"CRIMP_CODEC", "auto", "auto, none, fp16, bf16, 3lc, or codec:parameter=value,...",
-     "how gradients are compressed; auto: 3lc under Horovod, elsewhere nothing lossy until a codec is chosen (crimp info --codecs lists all)", true,
+     "how gradients are compressed; auto: 3lc:s=0.5,entropy=1 under Horovod, elsewhere nothing lossy until a codec is chosen (crimp info --codecs lists all)", true,
      [](Settings& s, std::string_view t) { return parse_codec(t, s.codec); }, [](const Settings& s) { return s.codec; }},
     {"CRIMP_UNKNOWN_LAYOUT", "fp16", "a codec without residual: none, fp16, bf16",
      "replaces a codec that needs a residual in calls whose tensors are not known; none: such calls pass through", true,

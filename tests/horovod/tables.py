@@ -4,7 +4,7 @@ import pathlib
 import sys
 
 NETWORKS = {"unlimited": "no limit", "1gbit": "1 Gbit/s", "100mbit": "100 Mbit/s"}
-KINDS = {"alone": "no exchange", "none": "Compression.none", "fp16": "Compression.fp16", "crimp": "Crimp 3lc"}
+KINDS = {"alone": "no exchange", "none": "Compression.none", "fp16": "Compression.fp16", "crimp": "Crimp"}
 STUDIES = {"cnn": "CNN", "mlp": "MLP"}
 
 
