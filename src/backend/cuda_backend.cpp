@@ -222,7 +222,7 @@ Backend::Ticket CudaBackend::start_decode(const DecodeJob& job, const Progress&)
     Upload upload{region(tables_, ticket), region(tables_mirror_, ticket), kResult, region_bytes_};
     const ChunkTable chunk = table(upload, job.codec, job.shape, {});
     DeviceBodies bodies{};
-    bodies.count = static_cast<int>(n);
+    bodies.count = static_cast<std::int64_t>(n);
     const std::uint8_t* const* body_table;
     const std::uint64_t* const* offset_table;
     auto* const body = upload.take<const std::uint8_t*>(n, &body_table);

@@ -41,7 +41,7 @@ struct ChunkTable {
 struct DeviceBodies {
   const std::uint8_t* const* bodies;
   const std::uint64_t* const* offsets;  // of each body: where its pieces begin in it, and where the last one ends. Null where the codec is of fixed size
-  int count;
+  std::int64_t count;  // as wide as a pointer: padding of kernel arguments holds whatever was there
 };
 
 class DeviceCodec {

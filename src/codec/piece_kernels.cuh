@@ -229,7 +229,7 @@ class PieceCodec final : public DeviceCodec {
 
   int decode_add(const ChunkTable& t, const DeviceBodies& bodies, const Place& place, float* out, bool accumulate, int voters, std::int32_t* bad, Stream s) const override {
     return launch<decode_pieces<Device>>(t.piece_count, kThreads, sizeof(EncodeShared<Device>), s, t, bodies, place, device_, out, accumulate,
-                                         voters ? voters : bodies.count, bad);
+                                         voters ? voters : static_cast<int>(bodies.count), bad);
   }
 
  private:
