@@ -126,7 +126,11 @@ TEST_SUITE("cuda_backend") {
               backend.enter(false);
               AwareLoopback aware;
               const CollectiveResult result = allreduce_compressed(device_bodies ? static_cast<Transport&>(aware) : plain, &staging, workers, call);
-              backend.settle();
+              try {
+                backend.settle();
+              } catch (const Error& e) {
+                FAIL(e.what() << ": " << simt::take_reports());
+              }
               CHECK_MESSAGE(!result.error.has_value(), std::string(result.error ? result.error->what() : ""));
               CHECK(same_bits(fetched(floats(out_there)), out));
               CHECK(same_bits(fetched(floats(residual_there)), residual));
