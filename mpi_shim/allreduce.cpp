@@ -6,6 +6,7 @@
 #include "guard.hpp"
 #include "horovod/observer.hpp"
 #include "self_check.hpp"
+#include "staged.hpp"
 
 namespace crimp {
 namespace {
@@ -29,10 +30,10 @@ __attribute__((noinline)) bool ready() noexcept {
 }  // namespace
 
 int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) noexcept {
-  const auto pass = [&] { return next.Allreduce(sendbuf, recvbuf, count, type, op, comm); };
-  if (inside) return pass();
+  if (inside) return next.Allreduce(sendbuf, recvbuf, count, type, op, comm);
+  const auto pass = [&] { return pass_allreduce(next, sendbuf, recvbuf, count, type, op, comm); };
   static Runtime& runtime = Runtime::get();
-  if (!runtime.running() && !ready()) return pass();
+  if (!runtime.running() && !ready()) return next.Allreduce(sendbuf, recvbuf, count, type, op, comm);
 
   Pass why;
   std::optional<Dtype> dtype;
@@ -70,6 +71,7 @@ int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, M
         request.sum_exactly = [&](void* buffer, std::uint64_t n) {
           return next.Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(n), type, op, comm);  // n <= count
         };
+        request.settle_all = horovod.detected();
         std::optional<Layout> layout;
         if (horovod.detected()) layout = horovod.data_call(request.count, *dtype, comm);
         if (layout) request.layout = &*layout;

@@ -10,6 +10,7 @@
 #include "guard.hpp"
 #include "next.hpp"
 #include "self_check.hpp"
+#include "staged.hpp"
 
 namespace crimp {
 namespace {
@@ -36,7 +37,7 @@ int sum_exactly(const void* sendbuf, void* recvbuf, std::uint64_t count, const H
   do {
     const void* from = sendbuf == MPI_IN_PLACE ? sendbuf : static_cast<const char*>(sendbuf) + at * element;
     const auto n = static_cast<int>(std::min(kStep, count - at));
-    const int rc = next_pmpi().Allreduce(from, static_cast<char*>(recvbuf) + at * element, n, h.type, h.sum, comm);
+    const int rc = pass_allreduce(next_pmpi(), from, static_cast<char*>(recvbuf) + at * element, n, h.type, h.sum, comm);
     if (rc != MPI_SUCCESS) return rc;
     at += kStep;
   } while (at < count);

@@ -23,6 +23,16 @@ Next find_all(bool pmpi) {
   CRIMP_FIND(Pcontrol);
   CRIMP_FIND(Bcast);
   CRIMP_FIND(Gatherv);
+  CRIMP_FIND(Reduce);
+  CRIMP_FIND(Gather);
+  CRIMP_FIND(Scatter);
+  CRIMP_FIND(Scatterv);
+  CRIMP_FIND(Allgather);
+  CRIMP_FIND(Allgatherv);
+  CRIMP_FIND(Alltoall);
+  CRIMP_FIND(Alltoallv);
+  CRIMP_FIND(Reduce_scatter);
+  CRIMP_FIND(Reduce_scatter_block);
   CRIMP_FIND(Op_create);
   CRIMP_FIND(Op_free);
 #undef CRIMP_FIND

@@ -15,6 +15,16 @@ struct Next {
   int (*Pcontrol)(int, ...);
   int (*Bcast)(void*, int, MPI_Datatype, int, MPI_Comm);
   int (*Gatherv)(const void*, int, MPI_Datatype, void*, const int*, const int*, MPI_Datatype, int, MPI_Comm);
+  decltype(&PMPI_Reduce) Reduce;
+  decltype(&PMPI_Gather) Gather;
+  decltype(&PMPI_Scatter) Scatter;
+  decltype(&PMPI_Scatterv) Scatterv;
+  decltype(&PMPI_Allgather) Allgather;
+  decltype(&PMPI_Allgatherv) Allgatherv;
+  decltype(&PMPI_Alltoall) Alltoall;
+  decltype(&PMPI_Alltoallv) Alltoallv;
+  decltype(&PMPI_Reduce_scatter) Reduce_scatter;
+  decltype(&PMPI_Reduce_scatter_block) Reduce_scatter_block;
   int (*Op_create)(MPI_User_function*, int, MPI_Op*);
   int (*Op_free)(MPI_Op*);
 };

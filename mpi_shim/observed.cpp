@@ -1,8 +1,10 @@
-// Calls that are only looked at: what Horovod broadcasts and gathers, and which operations a program makes. All go through unchanged.
+// Calls that are only looked at: what Horovod broadcasts and gathers, and which operations a program makes. All go through unchanged, in device
+// memory as staged.hpp says.
 #include "guard.hpp"
 #include "half_ops.hpp"
 #include "horovod/observer.hpp"
 #include "next.hpp"
+#include "staged.hpp"
 
 namespace crimp {
 namespace {
@@ -15,19 +17,49 @@ int call_inside(Call call) {
 
 int bcast(const Next& next, void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) noexcept {
   auto& observer = horovod::Observer::get();
-  if (inside || !observer.detected()) return next.Bcast(buffer, count, type, root, comm);
-  const int rc = call_inside([&] { return next.Bcast(buffer, count, type, root, comm); });
-  if (rc == MPI_SUCCESS) guard(comm, [&] { return observer.after_bcast(buffer, count, type, root, comm), MPI_SUCCESS; });
-  return rc;
+  if (inside || (!observer.detected() && !stages())) return next.Bcast(buffer, count, type, root, comm);
+  const auto call = [&](void* to) {
+    const int rc = call_inside([&] { return next.Bcast(to, count, type, root, comm); });
+    if (rc == MPI_SUCCESS && observer.detected()) guard(comm, [&] { return observer.after_bcast(to, count, type, root, comm), MPI_SUCCESS; });
+    return rc;
+  };
+  if (!stages() || comm == MPI_COMM_NULL) return call(buffer);
+  Staged staged;
+  int rank = MPI_PROC_NULL, inter = 0;
+  int rc = guard(comm, [&] {
+    PMPI_Comm_test_inter(comm, &inter);
+    PMPI_Comm_rank(comm, &rank);
+    const bool sends = inter ? root == MPI_ROOT : root == rank;
+    if (root != MPI_PROC_NULL)
+      buffer = sends ? const_cast<void*>(staged.sent(buffer, extent_of(count, type))) : staged.received(buffer, extent_of(count, type), false);
+    return MPI_SUCCESS;
+  });
+  if (rc != MPI_SUCCESS) return rc;
+  rc = call(buffer);
+  return call_inside([&] { return staged.finish(comm, rc); });
 }
 
 int gatherv(const Next& next, const void* send, int count, MPI_Datatype type, void* receive, const int* counts, const int* places,
             MPI_Datatype received, int root, MPI_Comm comm) noexcept {
   auto& observer = horovod::Observer::get();
-  if (inside || !observer.detected()) return next.Gatherv(send, count, type, receive, counts, places, received, root, comm);
+  if (inside || (!observer.detected() && !stages())) return next.Gatherv(send, count, type, receive, counts, places, received, root, comm);
+  Staged staged;
+  if (stages() && comm != MPI_COMM_NULL) {
+    const int failed = guard(comm, [&] {
+      int rank = MPI_PROC_NULL, inter = 0, size = 0;
+      PMPI_Comm_test_inter(comm, &inter);
+      PMPI_Comm_rank(comm, &rank);
+      inter ? PMPI_Comm_remote_size(comm, &size) : PMPI_Comm_size(comm, &size);
+      const bool is_root = inter ? root == MPI_ROOT : root == rank;
+      if (root != MPI_PROC_NULL && !(inter && is_root)) send = staged.sent(send, extent_of(count, type));
+      if (is_root) receive = staged.received(receive, extent_of(size, counts, places, received), true);
+      return MPI_SUCCESS;
+    });
+    if (failed != MPI_SUCCESS) return failed;
+  }
   const int rc = call_inside([&] { return next.Gatherv(send, count, type, receive, counts, places, received, root, comm); });
-  if (rc == MPI_SUCCESS && root == 0) guard(comm, [&] { return observer.after_gatherv(type, comm), MPI_SUCCESS; });
-  return rc;
+  if (rc == MPI_SUCCESS && root == 0 && observer.detected()) guard(comm, [&] { return observer.after_gatherv(type, comm), MPI_SUCCESS; });
+  return call_inside([&] { return staged.finish(comm, rc); });
 }
 
 int op_create(const Next& next, MPI_User_function* function, int commute, MPI_Op* op) noexcept {

@@ -29,6 +29,9 @@ struct CollectiveCall {
   std::vector<float*> residuals;  // one per segment, the codec's memory planes behind one another (null where skipped), or empty: no memory
   // Residuals of what this rank re-encodes for all, one per segment as long as the segment (null where skipped), or empty: none.
   std::vector<float*> owner_residuals = {};
+  // Where `in`, `out` and the memories are; null: in host memory. Not every algorithm can another (AlgorithmEntry::any_backend).
+  Backend* backend = nullptr;
+  Arena* values = nullptr;  // of backend->memory(), with value_bytes(); null where host memory: the arena with arena_bytes() is enough
   const Hierarchy* hierarchy = nullptr;  // for Algorithm::hierarchical (src/comm/node.hpp)
   std::uint8_t flags = 0;         // WireFlag: this rank's reasons for sending the call through MPI
   Dtype dtype = Dtype::f32;       // the caller's type, for the header
@@ -46,6 +49,8 @@ struct CollectiveResult {
 
 // Arena bytes that allreduce_compressed takes for such a call on this many ranks.
 std::uint64_t arena_bytes(const CollectiveCall&, int ranks);
+// Arena bytes that it takes of CollectiveCall::values.
+std::uint64_t value_bytes(const CollectiveCall&);
 
 // The call's chunk length on this many ranks: CRIMP_CHUNK, less where received bodies would fill more than kReceiveBudget.
 inline constexpr std::uint64_t kReceiveBudget = std::uint64_t{256} << 20;

@@ -25,6 +25,8 @@ struct Settings {
   std::uint64_t chunk = 655360;
   int periods = 3;
   int threads = 1;
+  std::string cuda_plugin = "auto";
+  std::string cuda_aware = "auto";
   bool checksum = true;
   LogLevel log = LogLevel::info;
   std::string report;

@@ -18,7 +18,8 @@ namespace crimp {
   ITEM(payload_corrupt, "a received payload does not follow the wire format")                     \
   ITEM(argument_invalid, "an argument of a crimp_* function is invalid")                          \
   ITEM(out_of_memory, "memory for buffers could not be allocated")                                \
-  ITEM(transport_failed, "an MPI call inside Crimp failed")
+  ITEM(transport_failed, "an MPI call inside Crimp failed")                                       \
+  ITEM(device_failed, "the GPU or its driver failed")
 
 enum class ErrorCode : int {
 #define CRIMP_ITEM(name, text) name,

@@ -70,6 +70,11 @@ class BodyView {
  public:
   // Empty on success, else what is wrong with the bytes.
   std::string open(const Codec&, const Shape&, std::span<const std::uint8_t> body);
+  // The same of a body that the host cannot read: `prefix` and `last` are copies of its first prefix_bytes() and of its last kPayloadAlign.
+  std::string open(const Codec&, const Shape&, std::span<const std::uint8_t> body, const std::uint8_t* prefix, const std::uint8_t* last);
+  // Bytes [offsets()[p], offsets()[p + 1]) of the body are piece p.
+  std::span<const std::uint64_t> offsets() const { return offsets_; }
+  std::span<const std::uint8_t> body() const { return body_; }
   std::span<const std::uint8_t> piece(std::size_t index) const {
     return body_.subspan(offsets_[index], offsets_[index + 1] - offsets_[index]);
   }

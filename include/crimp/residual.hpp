@@ -5,15 +5,16 @@
 #include <string>
 #include <string_view>
 
-#include "crimp/backend.hpp"
+#include "crimp/memory.hpp"
 
 namespace crimp {
 
 // Not thread-safe: one communicator's calls are ordered.
 class ResidualStore {
  public:
-  // The tensor's residual, zeros when new. A tensor that comes back with another count starts from zeros. Throws Error{out_of_memory}.
-  float* find(const std::string& key, std::uint64_t count);
+  // The tensor's residual in this kind of memory, zeros when new. A tensor that comes back with another count starts from zeros, one that was in
+  // another kind of memory moves. Throws Error{out_of_memory} and Error{device_failed}; the residual is then as it was.
+  float* find(const std::string& key, std::uint64_t count, Allocator& memory = host_memory());
   // Drops the tensors whose keys begin so.
   void forget(std::string_view prefix);
   std::uint64_t bytes() const;

@@ -15,8 +15,8 @@ inline constexpr std::uint8_t kWireVersion = 1;
 
 enum WireFlag : std::uint8_t {
   kFlagExact = 1,     // the sender's input holds NaN, Inf or a value outside the codec's range: everybody sends this call through MPI
-  kFlagNoMemory = 2,  // the sender could not allocate its buffers: likewise
-  kFlagCorrupt = 4,   // after the first stage only: what the sender received was corrupt, so that it has nothing to send on
+  kFlagNoMemory = 2,  // the sender could not allocate its buffers, or its device failed: likewise
+  kFlagCorrupt = 4,   // not in the first chunk's first stage: the sender has no body, because what it received was corrupt or its device failed
 };
 inline constexpr std::uint8_t kKnownFlags = kFlagExact | kFlagNoMemory | kFlagCorrupt;
 

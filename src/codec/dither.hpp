@@ -7,7 +7,7 @@
 #pragma once
 #include <cstdint>
 
-#include "codec/host_device.hpp"
+#include "core/host_device.hpp"
 #include "crimp/codec.hpp"
 
 namespace crimp::dither {

@@ -5,7 +5,7 @@
 #include <cfloat>
 #include <cstdint>
 
-#include "codec/host_device.hpp"
+#include "core/host_device.hpp"
 
 namespace crimp::eightbit {
 

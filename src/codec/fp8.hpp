@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-#include "codec/host_device.hpp"
+#include "core/host_device.hpp"
 
 namespace crimp::fp8 {
 

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "codec/host_device.hpp"
+#include "core/host_device.hpp"
 
 namespace crimp::inceptionn {
 

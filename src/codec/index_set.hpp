@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "codec/host_device.hpp"
+#include "core/host_device.hpp"
 
 namespace crimp::index_set {
 

@@ -147,6 +147,11 @@ std::size_t encode_body(const Codec& codec, const Shape& shape, const float* val
 }
 
 std::string BodyView::open(const Codec& codec, const Shape& shape, std::span<const std::uint8_t> body) {
+  return open(codec, shape, body, body.data(), body.data() + body.size() - std::min<std::size_t>(body.size(), kPayloadAlign));
+}
+
+std::string BodyView::open(const Codec& codec, const Shape& shape, std::span<const std::uint8_t> body, const std::uint8_t* prefix_at,
+                           const std::uint8_t* last) {
   body_ = {};
   const std::size_t prefix = shape.prefix_bytes(codec);
   const auto pieces = shape.pieces();
@@ -161,7 +166,7 @@ std::string BodyView::open(const Codec& codec, const Shape& shape, std::span<con
     const std::size_t bound = codec.piece_bound(pieces[p].count);
     std::uint16_t length = 0;
     if (!codec.traits().fixed_size) {
-      std::memcpy(&length, body.data() + p * sizeof length, sizeof length);
+      std::memcpy(&length, prefix_at + p * sizeof length, sizeof length);
       if (length > bound)
         return "piece " + std::to_string(p) + " claims " + std::to_string(length) + " bytes, at most " + std::to_string(bound) +
                " are possible";
@@ -171,9 +176,13 @@ std::string BodyView::open(const Codec& codec, const Shape& shape, std::span<con
   offsets_[pieces.size()] = at;
   if (body.size() != round_up(at, kPayloadAlign)) return sizes(round_up(at, kPayloadAlign));
   const std::size_t tables = codec.traits().fixed_size ? 0 : pieces.size() * sizeof(std::uint16_t);
-  for (const auto& [from, to] : {std::pair{tables, prefix}, std::pair{at, body.size()}})
+  const auto padding = [](const std::uint8_t* bytes, std::size_t first, std::size_t from, std::size_t to) -> std::string {
     for (std::size_t i = from; i < to; ++i)
-      if (body[i] != 0) return "a padding byte at " + std::to_string(i) + " is not zero";
+      if (bytes[i - first] != 0) return "a padding byte at " + std::to_string(i) + " is not zero";
+    return {};
+  };
+  if (std::string what = padding(prefix_at, 0, tables, prefix); !what.empty()) return what;
+  if (std::string what = padding(last, body.size() - std::min<std::size_t>(body.size(), kPayloadAlign), at, body.size()); !what.empty()) return what;
   body_ = body;
   return {};
 }

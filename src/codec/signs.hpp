@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "codec/bit_plane.hpp"
-#include "codec/host_device.hpp"
+#include "core/host_device.hpp"
 
 namespace crimp::signs {
 

@@ -1,7 +1,7 @@
 // Pieces that hold the selected elements of a tensor and their places: Top-k, threshold, DGC and SIDCo, which differ in what they select.
 // The byte layout is WIRE_FORMAT.md, section 4.18.
 #pragma once
-#include "codec/host_device.hpp"
+#include "core/host_device.hpp"
 #include "codec/spec.hpp"
 #include "crimp/codec.hpp"
 #include "crimp/types.hpp"

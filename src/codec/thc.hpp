@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "codec/dither.hpp"
-#include "codec/host_device.hpp"
+#include "core/host_device.hpp"
 #include "crimp/types.hpp"
 
 namespace crimp::thc {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "codec/host_device.hpp"
+#include "core/host_device.hpp"
 
 namespace crimp::uniform {
 
@@ -44,6 +44,9 @@ CRIMP_HD std::int32_t quantize(float a, const Grid& g, std::uint32_t bits) {
   return (static_cast<std::int32_t>(x < low ? low : x > high ? high : x) + static_cast<std::int32_t>(bits)) >> 16;
 }
 CRIMP_HD float dequantize(std::int32_t q, const Grid& g) { return g.base + static_cast<float>(q) * g.step; }
+
+// No level is farther out than the highest; NaN is not finite either.
+CRIMP_HD bool finite(const Grid& g) { return fabsf(dequantize(g.highest, g)) <= 0x1.fffffep127f; }
 
 // Levels -s..s of a scale: QSGD's norm, TernGrad's S with s = 1.
 CRIMP_HD Grid symmetric(float scale, std::int32_t s) {

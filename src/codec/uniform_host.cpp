@@ -323,7 +323,7 @@ class Blockwise : public Codec {
       std::memcpy(&side, in.data() + b * sizeof side, sizeof side);
       const std::uint64_t n = std::min<std::uint64_t>(block_, count - at);
       const Grid grid = derived().grid(side);
-      if (!Derived::legal(side) || !std::isfinite(dequantize(grid.highest, grid))) return false;  // no level is farther out than the highest
+      if (!Derived::legal(side) || !finite(grid)) return false;
       if (!HWY_DYNAMIC_DISPATCH(DecodeBlock)(codes, n, grid, bits_, offset_, acc + at)) return false;
       codes += bit_pack::packed_bytes(n, static_cast<std::uint32_t>(bits_));
     }

@@ -24,6 +24,8 @@ struct AlgorithmEntry {
   double (*cost)(const CostQuery&);
   // Sums are encoded: inputs must leave room for them within the codec's range.
   bool sums_encoded = false;
+  // Sees values only through the call's Backend, so that they may lie anywhere. Otherwise in host memory.
+  bool any_backend = false;
   // Wants CollectiveCall::owner_residuals with this codec.
   bool (*owner_memory)(const Codec&) = [](const Codec&) { return false; };
 };

@@ -8,8 +8,9 @@
 namespace crimp {
 namespace {
 
-// While chunk i is on the wire, i+1 is encoded and i-1 decoded; headers travel one step ahead of bodies.
-constexpr std::size_t kEncodeSlots = 3, kReceiveSlots = 2;
+// While chunk i is on the wire, i+1 is encoded and i-1 decoded; headers travel one step ahead of bodies. Where encoding is asynchronous, i+2 is
+// encoded while i+1 is copied to where MPI takes it.
+constexpr std::size_t kEncodeSlots = 4, kReceiveSlots = 2;
 
 std::uint64_t body_bound_of(const CollectiveCall& call) {
   return Pipeline::largest(call, [&](const Cut& cut) { return cut.shape.body_bound(*call.codec); });
@@ -27,16 +28,19 @@ class Allgather : Pipeline {
   }
 
   CollectiveResult run() {
-    encode_chunk(0);
+    encode_until(0);
     start_headers(0);
     for (std::uint64_t i = 0; i < chunks(); ++i) {
-      if (i + 1 < chunks()) encode_chunk(i + 1);
+      encode_until(i + 1);
       if (!accept_headers(i)) return result_;
+      finish(receive(i));
       start_bodies(i);
+      if (backend_.asynchronous()) encode_until(i + 2);
       if (i + 1 < chunks()) start_headers(i + 1);
       if (i > 0) decode(i - 1);
     }
     decode(chunks() - 1);
+    for (auto& slot : receive_) finish(slot);
     return result_;
   }
 
@@ -47,29 +51,44 @@ class Allgather : Pipeline {
     Transport::Ticket ticket = 0;
     Cut cut;
     std::uint8_t* body = nullptr;
+    Encoding encoding;
   };
   struct ReceiveSlot {
     std::uint8_t* bodies = nullptr;
     std::vector<std::uint64_t> bytes, offsets;
     std::vector<BodyView> views;
     Transport::Ticket ticket = 0;
+    Decoding decoding;
   };
   SendSlot& send(std::uint64_t chunk) { return send_[chunk % kEncodeSlots]; }
   ReceiveSlot& receive(std::uint64_t chunk) { return receive_[chunk % kReceiveSlots]; }
+
+  void encode_until(std::uint64_t chunk) {
+    while (encoded_ <= chunk && encoded_ < chunks()) encode_chunk(encoded_++);
+  }
 
   void encode_chunk(std::uint64_t chunk) {
     const auto begin = Clock::now();
     SendSlot& slot = send(chunk);
     cut(slot.cut, chunk, chunk_begin(call_, chunk), chunk_end(call_, chunk));
     slot.mine = header(chunk, slot.cut.shape.count());
-    encode(slot.mine, slot.cut, call_.in + slot.cut.begin, static_cast<std::uint32_t>(rank()), slot.body);
+    start_encode(slot.encoding, slot.mine, slot.cut, call_.in + slot.cut.begin, static_cast<std::uint32_t>(rank()), slot.body);
+    note_encode(slot, chunk, begin);
+  }
+
+  void note_encode(SendSlot& slot, std::uint64_t chunk, Clock::time_point begin) {
     const double took = span("encode", chunk, begin);
-    slot.mine.encode_us = static_cast<std::uint32_t>(1e6 * took);
+    slot.mine.encode_us += static_cast<std::uint32_t>(1e6 * took);
     result_.encode_s += took;
   }
 
   void start_headers(std::uint64_t chunk) {
     SendSlot& slot = send(chunk);
+    if (backend_.asynchronous()) {
+      const auto begin = Clock::now();
+      finish_encode(slot.encoding);
+      note_encode(slot, chunk, begin);
+    }
     slot.ticket = under_way(transport_.start_allgather(&slot.mine, slot.headers.data(), sizeof(Header)));
     result_.sent_bytes += sizeof(Header);
     result_.received_bytes += (ranks() - 1) * sizeof(Header);
@@ -98,8 +117,9 @@ class Allgather : Pipeline {
     }
     result_.sent_bytes += slot.mine.body_bytes;
     if (call_.codec->traits().fixed_size) {
-      for (std::size_t r = 0; r < ranks(); ++r) to.offsets[r] = r * slot.mine.body_bytes;
-      to.ticket = under_way(transport_.start_allgather(slot.body, to.bodies, slot.mine.body_bytes));
+      const std::uint64_t bytes = slot.cut.shape.body_bound(*call_.codec);  // also of a rank that has no body
+      for (std::size_t r = 0; r < ranks(); ++r) to.offsets[r] = r * bytes;
+      to.ticket = under_way(transport_.start_allgather(slot.body, to.bodies, bytes));
     } else {
       to.ticket = under_way(transport_.start_allgatherv(slot.body, to.bytes, to.offsets, to.bodies));
     }
@@ -110,21 +130,25 @@ class Allgather : Pipeline {
     SendSlot& slot = send(chunk);
     wait(from.ticket, chunk);
     const auto begin = Clock::now();
-    if (fault::fires("corrupt_wire")) from.bodies[from.offsets[0] + from.bytes[0] / 2] ^= 0x55;
+    if (backend_.readable_bodies() && fault::fires("corrupt_wire")) from.bodies[from.offsets[0] + from.bytes[0] / 2] ^= 0x55;
     from.views.resize(ranks());
     bool good = true;
     for (std::size_t r = 0; r < ranks(); ++r)
       good = open(from.views[r], slot.headers[r], slot.cut, std::span(from.bodies + from.offsets[r], from.bytes[r]), r, chunk) && good;
     // With a bad payload the exchanges go on, so that no rank waits for this one; the error is raised at the end of the call.
-    if (good) {
-      const int bad = decode_add(*call_.codec, slot.cut.shape, from.views, {slot.cut.begin, call_.sequence, 0}, call_.out + slot.cut.begin, false,
-                                 workers_, progress());
-      if (bad >= 0) blame(static_cast<std::size_t>(bad), chunk, "a piece of it is malformed");
-    }
+    if (good) start_decode(from.decoding, slot.cut, from.views, chunk);
+    if (!backend_.asynchronous()) finish_decode(from.decoding);
     result_.decode_s += span("decode", chunk, begin);
   }
 
-  std::uint64_t body_bound_;
+  void finish(ReceiveSlot& slot) {
+    if (!slot.decoding.ticket) return;
+    const auto begin = Clock::now();
+    finish_decode(slot.decoding);
+    result_.decode_s += span("decode", slot.decoding.chunk, begin);
+  }
+
+  std::uint64_t body_bound_, encoded_ = 0;
   SendSlot send_[kEncodeSlots];
   ReceiveSlot receive_[kReceiveSlots];
 };
@@ -146,7 +170,7 @@ AlgorithmEntry allgather_algorithm() {
       .arena_bytes =
           [](const CollectiveCall& call, int ranks) {
             const std::uint64_t bound = body_bound_of(call);
-            return kEncodeSlots * Arena::padded(bound) + kReceiveSlots * Arena::padded(static_cast<std::uint64_t>(ranks) * bound) + Pipeline::own_bytes(call);
+            return kEncodeSlots * Arena::padded(bound) + kReceiveSlots * Arena::padded(static_cast<std::uint64_t>(ranks) * bound) + Pipeline::own_bytes_of_arena(call);
           },
       .run = [](Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call,
                 Trace* trace) { return Allgather(transport, arena, workers, call, trace).run(); },
@@ -156,6 +180,7 @@ AlgorithmEntry allgather_algorithm() {
             const double wire = q.network.allgather.at((n - 1) * sizeof(Header)) + q.network.allgather.at((n - 1) * m * q.codec.payload_bytes);
             return pipelined(q.chunks(), m * (q.codec.encode_s + n * q.codec.decode_s), wire);
           },
+      .any_backend = true,
   };
 }
 

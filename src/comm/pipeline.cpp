@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/fault.hpp"
+#include "core/log.hpp"
 
 namespace crimp {
 namespace {
@@ -54,13 +55,14 @@ std::uint64_t Pipeline::own_bytes(const CollectiveCall& call) {
 }
 
 Pipeline::Pipeline(Transport& transport, Workers& workers, const CollectiveCall& call, Trace* trace)
-    : transport_(transport), workers_(workers), call_(call), trace_(trace), chunks_(chunks_of(call)),
+    : transport_(transport), workers_(workers), host_(workers), backend_(call.backend ? *call.backend : host_), call_(call), trace_(trace), chunks_(chunks_of(call)),
       ranks_(static_cast<std::size_t>(transport.size())), layout_(static_cast<std::uint32_t>(call.layout->digest())) {}
 
 void Pipeline::begin(Arena& arena) {
+  Arena& values = call_.values ? *call_.values : arena;
   if (!call_.residuals.empty())
-    for (auto& spare : spare_memory_) spare = reinterpret_cast<float*>(arena.take(spare_bytes(call_)));
-  scratch_ = reinterpret_cast<float*>(arena.take(scratch_bytes(call_)));
+    for (auto& spare : spare_memory_) spare = reinterpret_cast<float*>(values.take(spare_bytes(call_)));
+  scratch_ = reinterpret_cast<float*>(values.take(scratch_bytes(call_)));
 }
 
 double Pipeline::span(const char* name, std::uint64_t chunk, Clock::time_point begin) {
@@ -97,21 +99,81 @@ Header Pipeline::header(std::uint64_t chunk, std::uint64_t count, std::uint8_t s
   return h;
 }
 
-void Pipeline::encode(Header& header, const Cut& cut, const float* values, std::uint32_t encoder, std::uint8_t* body) {
+void Pipeline::start_encode(Encoding& encoding, Header& header, const Cut& cut, const float* values, std::uint32_t encoder, std::uint8_t* body) {
+  encoding = {&header, body, {}};
   if (!header.flags) {
-    header.body_bytes = encode_body(*call_.codec, cut.shape, values, cut.feedback, {cut.begin, call_.sequence, encoder}, body, scratch_,
-                                    workers_, progress());
-    if (call_.checksum) header.body_hash = XXH3_64bits(body, header.body_bytes);
-    if (header.body_bytes && fault::fires("corrupt_body")) body[header.body_bytes / 2] ^= 0x55;
+    try {
+      encoding.ticket = backend_.start_encode({*call_.codec, cut.shape, values, cut.feedback, {cut.begin, call_.sequence, encoder}, body, scratch_}, progress());
+    } catch (const std::exception& e) {
+      failed(header, e);
+    }
   }
-  if (fault::fires("corrupt_header")) header.count ^= 1;
+  if (!backend_.asynchronous()) finish_encode(encoding);
+}
+
+void Pipeline::finish_encode(Encoding& encoding) {
+  if (!encoding.header) return;
+  Header& h = *encoding.header;
+  std::uint8_t* const body = encoding.body;
+  if (encoding.ticket) {
+    try {
+      h.body_bytes = backend_.finish_encode(*encoding.ticket, progress());
+      if (backend_.readable_bodies()) {
+        if (call_.checksum) h.body_hash = XXH3_64bits(body, h.body_bytes);
+        if (h.body_bytes && fault::fires("corrupt_body")) body[h.body_bytes / 2] ^= 0x55;
+      }
+    } catch (const std::exception& e) {
+      failed(h, e);
+    }
+  }
+  if (fault::fires("corrupt_header")) h.count ^= 1;
+  encoding = {};
+}
+
+void Pipeline::start_decode(Decoding& decoding, const Cut& cut, std::span<const BodyView> views, std::uint64_t chunk, int voters, std::size_t from) {
+  decoding = {chunk, from, {}};
+  try {
+    decoding.ticket =
+        backend_.start_decode({*call_.codec, cut.shape, views, {cut.begin, call_.sequence, 0}, call_.out + cut.begin, false, voters}, progress());
+  } catch (const std::exception& e) {
+    failed(e);
+  }
+}
+
+bool Pipeline::finish_decode(Decoding& decoding) {
+  if (!decoding.ticket) return false;
+  int bad = 0;
+  try {
+    bad = backend_.finish_decode(*decoding.ticket, progress());
+    if (bad >= 0) blame(decoding.from + static_cast<std::size_t>(bad), decoding.chunk, "a piece of it is malformed");
+  } catch (const std::exception& e) {
+    failed(e);
+  }
+  decoding.ticket.reset();
+  return bad < 0;
+}
+
+void Pipeline::failed(const std::exception& e) {
+  if (!result_.error) result_.error.emplace(ErrorCode::device_failed, std::string(e.what()) + "; the result of this call is undefined on this rank");
+}
+
+// Of the first chunk there is a way back, and all ranks take it; later the others learn that a body is missing.
+void Pipeline::failed(Header& header, const std::exception& e) {
+  if (header.stage == 0 && header.chunk == 0) {
+    header.flags |= kFlagNoMemory;
+    log(LogLevel::warn, std::string(e.what()) + "; this call goes through MPI on all ranks");
+  } else {
+    header.flags |= kFlagCorrupt;
+    failed(e);
+  }
+  header.body_bytes = header.body_hash = 0;
 }
 
 bool Pipeline::accept(std::span<const Header> headers) {
   for (std::size_t r = 0; r < headers.size(); ++r) {
     const std::string what = disagreement(headers[0], headers[r]);
     if (what.empty()) {
-      if (headers[r].stage == 0) result_.flags |= headers[r].flags;
+      if (headers[r].stage == 0) result_.flags |= static_cast<std::uint8_t>(headers[r].flags & ~kFlagCorrupt);
       continue;
     }
     for (const auto ticket : under_way_) transport_.wait(ticket);  // nothing stays under way in buffers that the caller may free
@@ -126,9 +188,13 @@ bool Pipeline::accept(std::span<const Header> headers) {
 void Pipeline::commit(const Cut& cut) {
   for (std::size_t g = 0; g < cut.feedback.size(); ++g) {
     const Feedback& memory = cut.feedback[g];
-    const std::size_t bytes = cut.shape.groups()[g].count * sizeof(float);
-    if (memory.out) std::memcpy(const_cast<float*>(memory.in), memory.out, bytes);
-    if (memory.momentum_out) std::memcpy(const_cast<float*>(memory.momentum_in), memory.momentum_out, bytes);
+    const std::uint64_t count = cut.shape.groups()[g].count;
+    try {
+      if (memory.out) backend_.copy(const_cast<float*>(memory.in), memory.out, count);
+      if (memory.momentum_out) backend_.copy(const_cast<float*>(memory.momentum_in), memory.momentum_out, count);
+    } catch (const std::exception& e) {
+      failed(e);
+    }
   }
 }
 
@@ -147,8 +213,17 @@ void Pipeline::wait(Transport::Ticket ticket, std::uint64_t chunk) {
 bool Pipeline::open(BodyView& view, const Header& header, const Cut& cut, std::span<const std::uint8_t> body, std::size_t from,
                     std::uint64_t chunk) {
   std::string what;
-  if (header.body_hash && XXH3_64bits(body.data(), body.size()) != header.body_hash) what = "its checksum is wrong";
-  if (what.empty()) what = view.open(*call_.codec, cut.shape, body);
+  if (header.flags & kFlagCorrupt) {
+    what = header.stage ? "it met a corrupt payload itself and has no sum to send" : "its device failed and it has none to send";
+  } else if (header.body_hash && backend_.readable_bodies() && XXH3_64bits(body.data(), body.size()) != header.body_hash) {
+    what = "its checksum is wrong";
+  }
+  try {
+    if (what.empty()) what = backend_.open(view, *call_.codec, cut.shape, body);
+  } catch (const std::exception& e) {
+    failed(e);
+    return false;
+  }
   if (!what.empty()) blame(from, chunk, what);
   return what.empty();
 }

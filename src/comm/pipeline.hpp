@@ -5,11 +5,13 @@
 // changed, and the call is MPI's. Where they disagree, all ranks throw alike. After that nothing ends a call early: what is corrupt is
 // remembered, the exchanges are completed, and the error is the call's result.
 #pragma once
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "backend/workers.hpp"
+#include "comm/host_backend.hpp"
 #include "core/trace.hpp"
 #include "crimp/collective.hpp"
 #include "crimp/payload.hpp"
@@ -43,8 +45,9 @@ class Pipeline {
     }
     return most;
   }
-  // Arena bytes that begin() takes.
+  // Bytes that begin() takes of the arena, or of the call's other one for values.
   static std::uint64_t own_bytes(const CollectiveCall&);
+  static std::uint64_t own_bytes_of_arena(const CollectiveCall& call) { return call.values ? 0 : own_bytes(call); }
 
  protected:
   Pipeline(Transport&, Workers&, const CollectiveCall&, Trace*);
@@ -63,8 +66,15 @@ class Pipeline {
   void cut(Cut&, std::uint64_t chunk, std::uint64_t begin, std::uint64_t end);
   // A header with all that does not depend on a body.
   Header header(std::uint64_t chunk, std::uint64_t count, std::uint8_t stage = 0) const;
-  // Encodes to `body` and completes the header. Nothing but the header where the call has flags.
-  void encode(Header&, const Cut&, const float* values, std::uint32_t encoder, std::uint8_t* body);
+  // An encoding under way. What fails of it becomes a flag in its header.
+  struct Encoding {
+    Header* header = nullptr;
+    std::uint8_t* body = nullptr;
+    std::optional<Backend::Ticket> ticket;
+  };
+  // Starts encoding to `body`; nothing where the header has flags. Where the backend is not asynchronous it is finished, too.
+  void start_encode(Encoding&, Header&, const Cut&, const float* values, std::uint32_t encoder, std::uint8_t* body);
+  void finish_encode(Encoding&);  // completes the header; the body is in place
   // Headers of all ranks in one chunk and stage. False: some rank asks for MPI. Throws Error{call_differs}, with nothing left under way.
   bool accept(std::span<const Header>);
   // After the first accept(): new memories of a chunk that was cut before go to their places.
@@ -75,12 +85,23 @@ class Pipeline {
   Transport::Ticket under_way(Transport::Ticket);
   void wait(Transport::Ticket, std::uint64_t chunk);
 
+  // A decoding under way; `from`: whose bodies, where not one of each rank. A malformed piece or a failure becomes the call's error.
+  struct Decoding {
+    std::uint64_t chunk = 0;
+    std::size_t from = 0;
+    std::optional<Backend::Ticket> ticket;
+  };
+  void start_decode(Decoding&, const Cut&, std::span<const BodyView>, std::uint64_t chunk, int voters = 0, std::size_t from = 0);
+  bool finish_decode(Decoding&);  // false where it came to nothing
+
   // Checks a body against its header and opens it; where it is bad, remembers whose it was.
   bool open(BodyView&, const Header&, const Cut&, std::span<const std::uint8_t> body, std::size_t from, std::uint64_t chunk);
   void blame(std::size_t from, std::uint64_t chunk, const std::string& what);
 
   Transport& transport_;
   Workers& workers_;
+  HostBackend host_;
+  Backend& backend_;  // host_, or the call's own
   const CollectiveCall& call_;
   CollectiveResult result_;
   float* scratch_ = nullptr;
@@ -93,6 +114,9 @@ class Pipeline {
   bool committed_ = false;
   float* spare_memory_[2] = {};
   std::vector<Transport::Ticket> under_way_;
+
+  void failed(const std::exception&);
+  void failed(Header&, const std::exception&);
 };
 
 }  // namespace crimp

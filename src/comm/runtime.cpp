@@ -1,5 +1,6 @@
 #include "comm/runtime.hpp"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "backend/device_plugin.hpp"
 #include "comm/algorithms.hpp"
 #include "comm/mpi_transport.hpp"
 #include "comm/session.hpp"
@@ -79,6 +81,12 @@ void Runtime::read() {
 
 namespace {
 
+// By Open MPI's extension, where this library has it. Its name is the same with other MPI libraries that have one.
+bool mpi_is_cuda_aware() {
+  const auto query = reinterpret_cast<int (*)()>(::dlsym(RTLD_DEFAULT, "MPIX_Query_cuda_support"));
+  return query && query() == 1;
+}
+
 // Collective.
 std::vector<int> hosts_of_world(int size) {
   MPI_Comm host;
@@ -121,6 +129,8 @@ void Runtime::start(bool world) {
   fault::set_rank(world_rank_);
   read();
   set_log(settings_.log, world_rank_);
+  set_device_plugin(settings_.cuda_plugin);
+  cuda_aware_ = settings_.cuda_aware == "auto" ? mpi_is_cuda_aware() : settings_.cuda_aware == "1";
   origin_ = Clock::now();
   world_start_ = world;
   if (world && world_size_ > 1) {

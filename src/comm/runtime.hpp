@@ -58,6 +58,7 @@ class Runtime {
   MergePlan merge_plan() const { return usable_ ? merge_plan_ : MergePlan(); }
   // Of the communicator's ranks, how many share each host; 0 where hosts differ, or where that is not known (loaded after MPI_Init).
   int ranks_per_host(MPI_Comm) const;
+  bool cuda_aware() const { return cuda_aware_; }  // MPI takes device pointers
   Workers& workers() { return *workers_; }
   Trace* trace() { return trace_.get(); }
   Report report;
@@ -93,6 +94,7 @@ class Runtime {
   int world_rank_ = 0, world_size_ = 1;
   std::vector<int> host_of_rank_;  // the lowest rank of MPI_COMM_WORLD on the same host
   int illegal_rank_ = -1;  // the lowest rank that has an illegal setting; -1: none (known of all ranks where start() was collective)
+  bool cuda_aware_ = false;
   bool usable_ = false, differ_ = false, gather_report_ = false, gather_trace_ = false, world_start_ = false;
 };
 

@@ -59,6 +59,8 @@ class TwoShot : Pipeline {
     for (std::size_t r = 0; r < ranks(); ++r) header_offsets_[r] = r * sizeof(Header);
     for (auto& chunk : chunk_) {
       chunk.shards.resize(ranks());
+      chunk.encodings.resize(ranks());
+      chunk.decodings.resize(ranks());
       for (auto* headers : {&chunk.mine, &chunk.scattered, &chunk.gathered}) headers->resize(ranks());
     }
     if (!arena) return;
@@ -77,23 +79,26 @@ class TwoShot : Pipeline {
   static std::uint64_t arena_bytes(const CollectiveCall& call, std::size_t ranks) {
     const Bounds bounds = bounds_of(call, ranks);
     return (kSendSlots + kReceiveSlots) * Arena::padded(bounds.all) + kReceiveSlots * Arena::padded(ranks * bounds.largest) +
-           kSendSlots * Arena::padded(bounds.largest) + own_bytes(call);
+           kSendSlots * Arena::padded(bounds.largest) + own_bytes_of_arena(call);
   }
 
   CollectiveResult run() {
     encode_shards(0);
+    finish_shards(0);
     start_headers(0);
     for (std::uint64_t t = 0; t < chunks() + 3; ++t) {
       if (t + 1 < chunks()) encode_shards(t + 1);
       if (t < chunks()) {
         if (!accept_headers(t)) return result_;
         start_shards(t);
-        if (t + 1 < chunks()) start_headers(t + 1);
+        if (t + 1 < chunks()) finish_shards(t + 1), start_headers(t + 1);
       }
       if (t >= 1 && t - 1 < chunks()) sum(t - 1);
+      if (t >= 4) finish(t - 4);
       if (t >= 2 && t - 2 < chunks()) start_sums(t - 2);
       if (t >= 3) decode(t - 3);
     }
+    finish(chunks() - 1);
     return result_;
   }
 
@@ -104,6 +109,8 @@ class TwoShot : Pipeline {
     std::vector<std::uint64_t> offsets;           // of the shards' bodies, within their bounds
     std::vector<Header> mine, scattered, gathered;  // to each rank, from each rank; of the sums
     Header sum;
+    std::vector<Encoding> encodings;
+    std::vector<Decoding> decodings;
     Transport::Ticket headers = 0, bodies = 0, sum_headers = 0, sum_bodies = 0;
   };
   Chunk& chunk(std::uint64_t i) { return chunk_[i % kChunkSlots]; }
@@ -119,10 +126,29 @@ class TwoShot : Pipeline {
     c.offsets = body_offsets(*call_.codec, c.shards);
     for (std::size_t q = 0; q < ranks(); ++q) {
       c.mine[q] = header(i, c.count);
-      encode(c.mine[q], c.shards[q], call_.in + c.shards[q].begin, static_cast<std::uint32_t>(rank()), scatter_[i % kSendSlots] + c.offsets[q]);
+      start_encode(c.encodings[q], c.mine[q], c.shards[q], call_.in + c.shards[q].begin, static_cast<std::uint32_t>(rank()),
+                   scatter_[i % kSendSlots] + c.offsets[q]);
     }
+    note_encode(c, i, begin);
+  }
+
+  void finish_shards(std::uint64_t i) {
+    Chunk& c = chunk(i);
+    if (backend_.asynchronous()) {
+      const auto begin = Clock::now();
+      for (auto& encoding : c.encodings) finish_encode(encoding);
+      note_encode(c, i, begin);
+    }
+    // What ends the call must be seen by all, whoever gets the shard.
+    std::uint8_t flags = 0;
+    for (const auto& h : c.mine) flags |= static_cast<std::uint8_t>(h.flags & ~kFlagCorrupt);
+    if (flags)
+      for (auto& h : c.mine) h.flags |= flags, h.body_bytes = h.body_hash = 0;
+  }
+
+  void note_encode(Chunk& c, std::uint64_t i, Clock::time_point begin) {
     const double took = span("encode", i, begin);
-    for (auto& h : c.mine) h.encode_us = static_cast<std::uint32_t>(1e6 * took);
+    for (auto& h : c.mine) h.encode_us += static_cast<std::uint32_t>(1e6 * took);
     result_.encode_s += took;
   }
 
@@ -171,14 +197,15 @@ class TwoShot : Pipeline {
     auto begin = Clock::now();
     std::uint8_t* const bodies = scattered_[i % kReceiveSlots];
     Cut& own = c.shards[rank()];
-    if (c.scattered[0].body_bytes && fault::fires("corrupt_wire")) bodies[c.scattered[0].body_bytes / 2] ^= 0x55;
+    if (c.scattered[0].body_bytes && backend_.readable_bodies() && fault::fires("corrupt_wire")) bodies[c.scattered[0].body_bytes / 2] ^= 0x55;
     views_.resize(ranks());
     bool good = true;
     for (std::size_t r = 0; r < ranks(); ++r)
       good = open(views_[r], c.scattered[r], own, std::span(bodies + r * largest_, std::min(c.scattered[r].body_bytes, largest_)), r, i) && good;
     if (good) {
-      const int bad = decode_add(*call_.codec, own.shape, views_, {own.begin, call_.sequence, 0}, call_.out + own.begin, false, workers_, progress());
-      if (bad >= 0) good = false, blame(static_cast<std::size_t>(bad), i, "a piece of it is malformed");
+      Decoding decoding;
+      start_decode(decoding, own, views_, i);
+      good = finish_decode(decoding);
     }
     result_.decode_s += span("sum", i, begin);
     begin = Clock::now();
@@ -186,7 +213,9 @@ class TwoShot : Pipeline {
     if (!good) c.sum.flags = kFlagCorrupt;
     const std::uint64_t end = own.begin + own.shape.count();
     own.make(call_, call_.owner_residuals, 1, own.begin, end);
-    encode(c.sum, own, call_.out + own.begin, kOwner | static_cast<std::uint32_t>(rank()), sum_[i % kSendSlots]);
+    Encoding encoding;
+    start_encode(encoding, c.sum, own, call_.out + own.begin, kOwner | static_cast<std::uint32_t>(rank()), sum_[i % kSendSlots]);
+    finish_encode(encoding);
     result_.encode_s += span("encode", i, begin);
     c.sum_headers = under_way(transport_.start_allgather(&c.sum, c.gathered.data(), sizeof(Header)));
     result_.sent_bytes += sizeof(Header);
@@ -211,15 +240,16 @@ class TwoShot : Pipeline {
       const Cut& shard = c.shards[q];
       const std::span body(gathered_[i % kReceiveSlots] + c.offsets[q], std::min(c.gathered[q].body_bytes, largest_));
       views_.resize(1);
-      if (c.gathered[q].flags & kFlagCorrupt) {
-        blame(q, i, "it met a corrupt payload itself and has no sum to send");
-      } else if (open(views_[0], c.gathered[q], shard, body, q, i) &&
-                 decode_add(*call_.codec, shard.shape, views_, {shard.begin, call_.sequence, 0}, call_.out + shard.begin, false, workers_, progress(),
-                            transport_.size()) >= 0) {
-        blame(q, i, "a piece of it is malformed");
-      }
+      if (open(views_[0], c.gathered[q], shard, body, q, i)) start_decode(c.decodings[q], shard, views_, i, transport_.size(), q);
+      if (!backend_.asynchronous()) finish_decode(c.decodings[q]);
     }
     result_.decode_s += span("decode", i, begin);
+  }
+
+  void finish(std::uint64_t i) {
+    const auto begin = Clock::now();
+    for (auto& decoding : chunk(i).decodings) finish_decode(decoding);
+    if (backend_.asynchronous()) result_.decode_s += span("decode", i, begin);
   }
 
   std::vector<std::uint64_t> header_bytes_, header_offsets_;
@@ -259,6 +289,7 @@ AlgorithmEntry two_shot_algorithm() {
             return pipelined(q.chunks(), (m + shard) * q.codec.encode_s + (n * shard + m) * q.codec.decode_s, wire);
           },
       .sums_encoded = true,
+      .any_backend = true,
       .owner_memory = [](const Codec& codec) { return codec.memory().kind == MemoryKind::residual && !codec.traits().summable; },
   };
 }

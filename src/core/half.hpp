@@ -5,10 +5,12 @@
 #include <bit>
 #include <cstdint>
 
+#include "core/host_device.hpp"
+
 namespace crimp {
 
 // Subnormals kept; |x| >= 65520 becomes infinity; NaN stays NaN, quieted, with the top ten payload bits (as F16C does).
-inline std::uint16_t half_from_float(float x) {
+CRIMP_HD std::uint16_t half_from_float(float x) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t sign = (bits >> 16) & 0x8000;
   std::uint32_t u = bits & 0x7fffffff;
@@ -22,7 +24,7 @@ inline std::uint16_t half_from_float(float x) {
   return static_cast<std::uint16_t>(sign | (u >> 13));
 }
 
-inline float float_from_half(std::uint16_t h) {
+CRIMP_HD float float_from_half(std::uint16_t h) {
   const std::uint32_t sign = static_cast<std::uint32_t>(h & 0x8000) << 16;
   std::uint32_t u = static_cast<std::uint32_t>(h & 0x7fff) << 13;
   const std::uint32_t exponent = u & 0x0f800000;
@@ -36,12 +38,12 @@ inline float float_from_half(std::uint16_t h) {
   return std::bit_cast<float>(u | sign);
 }
 
-inline std::uint16_t bfloat_from_float(float x) {
+CRIMP_HD std::uint16_t bfloat_from_float(float x) {
   const std::uint32_t u = std::bit_cast<std::uint32_t>(x);
   if ((u & 0x7fffffff) > 0x7f800000) return static_cast<std::uint16_t>((u >> 16) | 0x40);
   return static_cast<std::uint16_t>((u + 0x7fff + ((u >> 16) & 1)) >> 16);
 }
 
-inline float float_from_bfloat(std::uint16_t b) { return std::bit_cast<float>(static_cast<std::uint32_t>(b) << 16); }
+CRIMP_HD float float_from_bfloat(std::uint16_t b) { return std::bit_cast<float>(static_cast<std::uint32_t>(b) << 16); }
 
 }  // namespace crimp

@@ -80,6 +80,18 @@ constexpr Option kTable[] = {
     {"CRIMP_THREADS", "1", "1 .. 256", "threads that encode and decode, per rank; results do not depend on it", false,
      [](Settings& s, std::string_view t) { return parse_number(t, 1, 256, s.threads); },
      [](const Settings& s) { return std::to_string(s.threads); }},
+    {"CRIMP_CUDA_PLUGIN", "auto", "auto, off, or a file name",
+     "the library for GPU memory; auto: libcrimp_cuda.so beside libcrimp.so, loaded when the program has a CUDA context", false,
+     [](Settings& s, std::string_view t) { return parse_codec(t, s.cuda_plugin); }, [](const Settings& s) { return s.cuda_plugin; }},
+    {"CRIMP_CUDA_AWARE", "auto", "auto, 0 or 1",
+     "1: MPI takes device pointers, payloads and passed calls are given to it as they are; 0: all go through pinned host memory; auto: as MPIX_Query_cuda_support says",
+     false,
+     [](Settings& s, std::string_view t) {
+       bool aware;
+       if (t == "auto") return parse_text(t, s.cuda_aware);
+       return parse_flag(t, aware) && parse_text(flag_text(aware), s.cuda_aware);
+     },
+     [](const Settings& s) { return s.cuda_aware; }},
     {"CRIMP_CHECKSUM", "1", "0 or 1 (off or on)", "payload bodies carry a hash that receivers check", true,
      [](Settings& s, std::string_view t) { return parse_flag(t, s.checksum); },
      [](const Settings& s) { return flag_text(s.checksum); }},

@@ -104,6 +104,14 @@ void Report::excluded(std::string_view tensor, std::uint64_t count) {
   }
 }
 
+void Report::on_device(const std::string& why) {
+  std::lock_guard lock(mutex_);
+  if (why.empty())
+    ++device_calls_;
+  else
+    ++through_host_[why];
+}
+
 std::string Report::summary() const {
   std::lock_guard lock(mutex_);
   std::string text;
@@ -131,6 +139,9 @@ std::string Report::summary() const {
       text += fmt::format(", {} tensors merged into {} calls by a plan of {} groups (held until: {})", h.merged_tensors, h.merged_calls,
                           h.groups.size(), list(h.releases, kReleaseTexts));
   }
+  if (device_calls_) text += fmt::format("; {} in device memory", device_calls_);
+  for (const auto& [why, n] : through_host_) text += fmt::format("; {} of device memory through host memory ({})", n, why);
+  if (const auto n = staged_.load()) text += fmt::format("; {} passed with buffers copied from and to device memory", n);
   if (const auto n = errors_.load()) text += fmt::format("; {} calls failed", n);
   return text;
 }
@@ -167,6 +178,7 @@ std::string Report::json() const {
                       {"merge", {{"groups", h.groups}, {"calls", h.merged_calls}, {"tensors", h.merged_tensors},
                                  {"releases", object(h.releases, kReleaseNames)}}}};
   }
+  out["device"] = {{"calls", device_calls_}, {"through_host", through_host_}, {"passed_staged", staged_.load()}};
   out["errors"] = errors_.load();
   out["residual_bytes"] = residual_bytes_.load();
   return out.dump();

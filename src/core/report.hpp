@@ -89,6 +89,10 @@ class Report {
   void error() { errors_.fetch_add(1, std::memory_order_relaxed); }
   void horovod(const HorovodRecord&);
   void excluded(std::string_view tensor, std::uint64_t count);  // a rule had it summed exactly
+  // A compressed call in device memory; `why` not: its values went through host memory. Empty: they did not.
+  void on_device(const std::string& why);
+  // A call that passed through with buffers copied from and to device memory.
+  void staged() { staged_.fetch_add(1, std::memory_order_relaxed); }
   void residuals(std::uint64_t bytes) { residual_bytes_.fetch_add(bytes, std::memory_order_relaxed); }
 
   std::string summary() const;  // one or two lines for people
@@ -115,7 +119,9 @@ class Report {
   std::map<std::string, Sum> by_layout_;
   std::map<int, Sum> by_size_;  // key: floor(log2(bytes))
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(Pass::count)> passes_{};
-  std::atomic<std::uint64_t> errors_{0}, residual_bytes_{0};
+  std::uint64_t device_calls_ = 0;
+  std::map<std::string, std::uint64_t> through_host_;  // by reason
+  std::atomic<std::uint64_t> errors_{0}, residual_bytes_{0}, staged_{0};
 };
 
 }  // namespace crimp

@@ -11,7 +11,7 @@
 #include "comm/algorithms.hpp"
 #include "commands.hpp"
 #include "core/convert.hpp"
-#include "crimp/backend.hpp"
+#include "crimp/memory.hpp"
 #include "crimp/codec.hpp"
 #include "crimp/config.hpp"
 #include "crimp/crimp.h"

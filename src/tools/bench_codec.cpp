@@ -6,7 +6,7 @@
 #include "backend/workers.hpp"
 #include "comm/algorithms.hpp"
 #include "commands.hpp"
-#include "crimp/backend.hpp"
+#include "crimp/memory.hpp"
 #include "crimp/error.hpp"
 #include "crimp/payload.hpp"
 #include "loopback.hpp"

@@ -4,7 +4,7 @@
 
 #include "codec/thc.hpp"
 #include "commands.hpp"
-#include "crimp/backend.hpp"
+#include "crimp/memory.hpp"
 #include "crimp/error.hpp"
 #include "crimp/homomorphic.hpp"
 #include "sample_data.hpp"

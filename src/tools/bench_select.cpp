@@ -6,7 +6,7 @@
 
 #include "codec/select.hpp"
 #include "commands.hpp"
-#include "crimp/backend.hpp"
+#include "crimp/memory.hpp"
 #include "crimp/codec.hpp"
 #include "crimp/error.hpp"
 #include "sample_data.hpp"

@@ -2,7 +2,7 @@
 
 #include "backend/workers.hpp"
 #include "comm/algorithms.hpp"
-#include "crimp/backend.hpp"
+#include "crimp/memory.hpp"
 #include "crimp/collective.hpp"
 #include "crimp/payload.hpp"
 #include "loopback.hpp"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "crimp/backend.hpp"
+#include "crimp/memory.hpp"
 #include "crimp/error.hpp"
 #include "crimp/residual.hpp"
 

@@ -40,6 +40,7 @@ const std::pair<const char*, const char*> kOther[] = {
     {"CRIMP_CHECKSUM", "no"},  {"CRIMP_LOG", "debug"},        {"CRIMP_REPORT", "r.json"},       {"CRIMP_TRACE", "t.json"},
     {"CRIMP_CHECK", "c.txt"},  {"CRIMP_ALGORITHM", "two_shot"}, {"CRIMP_NODE_SIZE", "2"},
     {"CRIMP_HELP", "1"},       {"CRIMP_RULES", "*=fp16"},    {"CRIMP_MERGE", "y=2"},           {"CRIMP_HOLD_MS", "50"},
+    {"CRIMP_CUDA_PLUGIN", "off"}, {"CRIMP_CUDA_AWARE", "1"},
 };
 
 }  // namespace
@@ -83,7 +84,7 @@ TEST_SUITE("options") {
         {"CRIMP_MIN_COUNT", "0"},   {"CRIMP_MIN_COUNT", "-1"},    {"CRIMP_MIN_COUNT", "1T"},     {"CRIMP_MIN_COUNT", "17179869184G"},
         {"CRIMP_CHUNK", "10239"},   {"CRIMP_CHUNK", "1073741825"}, {"CRIMP_PERIODS", "1"},       {"CRIMP_PERIODS", "1001"},
         {"CRIMP_THREADS", "0"},     {"CRIMP_THREADS", "257"},     {"CRIMP_THREADS", "2 "},       {"CRIMP_CHECKSUM", "2"},
-        {"CRIMP_LOG", "Info"},      {"CRIMP_HELP", "y"},          {"CRIMP_MIN_COUNT", "99999999999999999999"},
+        {"CRIMP_LOG", "Info"},      {"CRIMP_CUDA_AWARE", "maybe"}, {"CRIMP_CUDA_PLUGIN", ""},     {"CRIMP_HELP", "y"},          {"CRIMP_MIN_COUNT", "99999999999999999999"},
         {"CRIMP_MIN_COUNT", "k"},   {"CRIMP_MIN_COUNT", "1.5"},   {"CRIMP_MIN_COUNT", "4kk"},
     };
     for (const auto& [name, value] : bad) {

@@ -1,4 +1,4 @@
-// Marks element functions that host and device code share.
+// Marks functions of single elements that host and device code share.
 #pragma once
 #ifdef __CUDACC__
 #define CRIMP_HD __host__ __device__ inline

@@ -1,0 +1,61 @@
+// Memory and the scratch of calls. Where it lies is an Allocator's business: host memory, device memory, pinned memory.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace crimp {
+
+// A kind of memory. Lives as long as the process: memory is returned at any time until exit. Thread-safe.
+class Allocator {
+ public:
+  // Zeroed, aligned to 256 bytes. Throws Error{out_of_memory} that says how many bytes.
+  virtual std::byte* allocate(std::size_t bytes) = 0;
+  virtual void free(std::byte*, std::size_t bytes) noexcept = 0;
+  // Between this memory and the host's, complete on return. Throws Error{device_failed}.
+  virtual void read(void* host, const void* from, std::size_t bytes) = 0;
+  virtual void write(void* to, const void* host, std::size_t bytes) = 0;
+
+ protected:
+  ~Allocator() = default;
+};
+
+// Pages of their own, on huge pages where the system gives them (residual traffic is a fifth faster on them).
+Allocator& host_memory();
+
+// Move only.
+class Memory {
+ public:
+  Memory() = default;
+  explicit Memory(std::size_t bytes, Allocator& = host_memory());  // throws Error{out_of_memory}
+  ~Memory();
+  Memory(Memory&& other) noexcept;
+  Memory& operator=(Memory&& other) noexcept;
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  Allocator* allocator() const { return allocator_; }  // null where empty
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  Allocator* allocator_ = nullptr;
+};
+
+// Scratch of one call: reserve once, take parts, reset. What was taken is not zeroed and is valid until the next reserve or reset.
+// Not thread-safe.
+class Arena {
+ public:
+  explicit Arena(Allocator& allocator = host_memory()) : allocator_(&allocator) {}
+  void reserve(std::size_t bytes);  // throws Error{out_of_memory}; keeps what it has on failure
+  void reset() { used_ = 0; }
+  std::byte* take(std::size_t bytes);  // 64-byte aligned; throws Error{out_of_memory} beyond what was reserved
+  static std::size_t padded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+  std::byte* data() const { return memory_.data(); }
+  std::size_t bytes() const { return memory_.bytes(); }
+
+ private:
+  Allocator* allocator_;
+  Memory memory_;
+  std::size_t used_ = 0;
+};
+
+}  // namespace crimp

@@ -1,0 +1,59 @@
+// Calls that pass through to an MPI that cannot take device pointers: their buffers go through pinned host memory.
+//
+// A failing copy is an error of this rank after the call: the others must not wait for it.
+#pragma once
+#include <mpi.h>
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "crimp/error.hpp"
+#include "crimp/memory.hpp"
+
+namespace crimp {
+
+// Whether device pointers may come and MPI cannot take them. A few nanoseconds in programs without CUDA.
+bool stages() noexcept;
+
+// The bytes that elements of a type occupy, from the buffer's address on.
+struct Extent {
+  std::ptrdiff_t low = 0;
+  std::size_t bytes = 0;
+  bool dense = true;  // without gaps
+};
+Extent extent_of(long long count, MPI_Datatype);
+Extent extent_of(int parts, const int* counts, const int* places, MPI_Datatype);  // places: null where behind one another
+
+// The buffers of one call. What is not in device memory is handed on as it is.
+class Staged {
+ public:
+  Staged() = default;
+  ~Staged();
+  Staged(const Staged&) = delete;
+  Staged& operator=(const Staged&) = delete;
+
+  const void* sent(const void* buffer, Extent);
+  // `kept`: the call reads it, too, or leaves part of it as it is.
+  void* received(void* buffer, Extent, bool kept);
+  // After the call, with its code: brings what was received to its places. Returns the code to hand back.
+  int finish(MPI_Comm, int rc);
+
+ private:
+  struct Copy {
+    char* user;
+    int device;
+    std::size_t bytes;
+    Memory memory;
+    bool received;
+  };
+  char* copy(const void* buffer, Extent, bool read, bool received);
+  std::vector<Copy> copies_;
+  std::optional<Error> failure_;
+};
+
+struct Next;
+// next.Allreduce, staged where that is needed.
+int pass_allreduce(const Next&, const void* send, void* receive, int count, MPI_Datatype, MPI_Op, MPI_Comm);
+
+}  // namespace crimp

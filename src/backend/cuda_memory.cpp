@@ -1,0 +1,144 @@
+#include "backend/cuda_memory.hpp"
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "backend/cuda_driver.hpp"
+#include "crimp/error.hpp"
+
+namespace crimp::cuda {
+namespace {
+
+const CudaDriver& driver() {
+  const CudaDriver* found = cuda_driver();
+  if (!found) throw Error(ErrorCode::device_failed, "libcuda.so.1 is not loaded or lacks functions that Crimp calls");
+  return *found;
+}
+
+// Retained once and kept: the application's own context lives as long as it likes, what it calls on it after a reset is void in any case.
+void* primary_context(int device) {
+  static std::mutex mutex;
+  static auto& contexts = *new std::map<int, void*>;
+  const std::lock_guard lock(mutex);
+  void*& context = contexts[device];
+  if (!context && driver().primary_retain(&context, device) != 0)
+    throw Error(ErrorCode::device_failed, "the context of CUDA device " + std::to_string(device) + " cannot be used");
+  return context;
+}
+
+class DeviceMemory final : public Allocator {
+ public:
+  explicit DeviceMemory(int device) : device_(device) {}
+  std::byte* allocate(std::size_t bytes) override {
+    const Current here(device_);
+    void* p = nullptr;
+    CRIMP_CUDA(cudaMalloc(&p, bytes));
+    try {
+      in_order([&](cudaStream_t stream) { CRIMP_CUDA(cudaMemsetAsync(p, 0, bytes, stream)); });
+    } catch (...) {
+      free(static_cast<std::byte*>(p), bytes);
+      throw;
+    }
+    return static_cast<std::byte*>(p);
+  }
+  void free(std::byte* p, std::size_t) noexcept override {
+    try {
+      const Current here(device_);
+      if (cudaFree(p) != cudaSuccess) cudaGetLastError();  // at exit the runtime may be gone
+    } catch (const std::exception&) {
+    }
+  }
+  void read(void* host, const void* from, std::size_t bytes) override { move(host, from, bytes, cudaMemcpyDeviceToHost); }
+  void write(void* to, const void* host, std::size_t bytes) override { move(to, host, bytes, cudaMemcpyHostToDevice); }
+
+ private:
+  void move(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+    if (bytes == 0) return;
+    const Current here(device_);
+    in_order([&](cudaStream_t stream) { CRIMP_CUDA(cudaMemcpyAsync(to, from, bytes, kind, stream)); });
+  }
+  template <class Work>
+  void in_order(Work work) {
+    const std::lock_guard lock(mutex_);
+    if (!stream_) CRIMP_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    work(stream_);
+    CRIMP_CUDA(cudaStreamSynchronize(stream_));
+  }
+  int device_;
+  std::mutex mutex_;
+  cudaStream_t stream_ = nullptr;
+};
+
+class PinnedMemory final : public Allocator {
+ public:
+  std::byte* allocate(std::size_t bytes) override {
+    const Current here;
+    void* p = nullptr;
+    CRIMP_CUDA(cudaHostAlloc(&p, bytes, cudaHostAllocPortable));
+    std::memset(p, 0, bytes);
+    return static_cast<std::byte*>(p);
+  }
+  void free(std::byte* p, std::size_t) noexcept override {
+    try {
+      const Current here;
+      if (cudaFreeHost(p) != cudaSuccess) cudaGetLastError();
+    } catch (const std::exception&) {
+    }
+  }
+  void read(void* host, const void* from, std::size_t bytes) override { std::memcpy(host, from, bytes); }
+  void write(void* to, const void* host, std::size_t bytes) override { std::memcpy(to, host, bytes); }
+};
+
+}  // namespace
+
+void check(cudaError_t error, const char* call) {
+  if (error == cudaSuccess) return;
+  cudaGetLastError();
+  const std::string name = std::string(call).substr(0, std::string_view(call).find('('));
+  throw Error(error == cudaErrorMemoryAllocation ? ErrorCode::out_of_memory : ErrorCode::device_failed,
+              name + " failed: " + cudaGetErrorString(error));
+}
+
+Current::Current() {
+  void* now = nullptr;
+  if (driver().get_current(&now) == 0 && now) return;
+  int devices = 0, active = 0;
+  unsigned flags = 0;
+  driver().get_count(&devices);
+  for (int device = 0; device < devices; ++device)
+    if (driver().primary_state(device, &flags, &active) == 0 && active && driver().push_current(primary_context(device)) == 0) {
+      pushed_ = true;
+      return;
+    }
+  throw Error(ErrorCode::device_failed, "no CUDA device has a context");
+}
+
+Current::Current(int device) {
+  void* const context = primary_context(device);
+  void* now = nullptr;
+  if (driver().get_current(&now) == 0 && now == context) return;
+  if (driver().push_current(context) != 0)
+    throw Error(ErrorCode::device_failed, "the context of CUDA device " + std::to_string(device) + " cannot be made current");
+  pushed_ = true;
+}
+
+Current::~Current() {
+  void* popped;
+  if (pushed_) driver().pop_current(&popped);
+}
+
+Allocator& device_memory(int device) {
+  static std::mutex mutex;
+  static auto& devices = *new std::map<int, DeviceMemory>;
+  const std::lock_guard lock(mutex);
+  return devices.try_emplace(device, device).first->second;
+}
+
+Allocator& pinned_memory() {
+  static auto& memory = *new PinnedMemory;
+  return memory;
+}
+
+}  // namespace crimp::cuda

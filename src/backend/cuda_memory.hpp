@@ -1,0 +1,30 @@
+// Device and pinned memory, and how errors of the CUDA runtime become Crimp's.
+#pragma once
+#include <cuda_runtime.h>
+
+#include "crimp/memory.hpp"
+
+namespace crimp::cuda {
+
+// Throws Error{out_of_memory} or Error{device_failed} that says which call failed; no error stays behind for the application to find.
+void check(cudaError_t, const char* call);
+#define CRIMP_CUDA(call) ::crimp::cuda::check(call, #call)
+
+// Makes the device's primary context this thread's for as long as the object lives. Devices whose context is not active throw
+// Error{device_failed}.
+class Current {
+ public:
+  explicit Current(int device);
+  Current();  // any device's with an active context, unless the thread has one
+  ~Current();
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+
+ private:
+  bool pushed_ = false;
+};
+
+Allocator& device_memory(int device);
+Allocator& pinned_memory();
+
+}  // namespace crimp::cuda

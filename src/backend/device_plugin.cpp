@@ -1,0 +1,73 @@
+#include "backend/device_plugin.hpp"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "core/log.hpp"
+
+namespace crimp {
+namespace {
+
+std::mutex mutex;
+auto& setting = *new std::string("auto");
+std::atomic<bool> tried{false}, context{false};
+std::atomic<const DevicePlugin*> loaded{nullptr};
+
+std::string beside_this_library() {
+  Dl_info info;
+  if (!::dladdr(reinterpret_cast<const void*>(&set_device_plugin), &info) || !info.dli_fname) return "libcrimp_cuda.so";
+  const std::string own = info.dli_fname;
+  return own.substr(0, own.rfind('/') + 1) + "libcrimp_cuda.so";
+}
+
+const DevicePlugin* load(const std::string& file) {
+  const auto refuse = [&](const std::string& why) {
+    log(LogLevel::warn, "the CUDA plugin '" + file + "' is not used: " + why +
+                            "; calls with device pointers go to MPI as they are (CRIMP_CUDA_PLUGIN names another file, or off)");
+    return nullptr;
+  };
+  void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (!library) return refuse(::dlerror());
+  const auto entry = reinterpret_cast<DevicePluginEntry>(::dlsym(library, "crimp_cuda_plugin"));
+  if (!entry) return refuse("it does not export crimp_cuda_plugin");
+  const char* why = "";
+  const DevicePlugin* plugin = entry(kDevicePluginVersion, &why);
+  return plugin ? plugin : refuse(why);
+}
+
+const CudaDriver* driver_in_use() noexcept {
+  const CudaDriver* driver = cuda_driver();
+  if (!driver || context.load(std::memory_order_relaxed)) return driver;
+  if (!cuda_context_exists(*driver)) return nullptr;
+  context.store(true, std::memory_order_relaxed);
+  return driver;
+}
+
+}  // namespace
+
+void set_device_plugin(const std::string& text) {
+  const std::lock_guard lock(mutex);
+  setting = text;
+}
+
+const DevicePlugin* device_plugin() noexcept {
+  if (tried.load(std::memory_order_acquire)) return loaded.load(std::memory_order_relaxed);
+  if (!driver_in_use()) return nullptr;
+  const std::lock_guard lock(mutex);
+  if (tried.load(std::memory_order_relaxed)) return loaded.load(std::memory_order_relaxed);
+  try {
+    if (setting != "off") loaded.store(load(setting == "auto" ? beside_this_library() : setting), std::memory_order_relaxed);
+  } catch (const std::exception&) {
+  }
+  tried.store(true, std::memory_order_release);
+  return loaded.load(std::memory_order_relaxed);
+}
+
+PointerHome home_of(const void* pointer) noexcept {
+  const CudaDriver* driver = driver_in_use();
+  return driver ? home_of(*driver, pointer) : PointerHome{};
+}
+
+}  // namespace crimp

@@ -1,0 +1,37 @@
+// The library with everything that needs CUDA, libcrimp_cuda.so: loaded when the application has a CUDA context, never before.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "backend/cuda_driver.hpp"
+#include "crimp/memory.hpp"
+
+namespace crimp {
+
+class Backend;
+
+// What the plugin offers. Its one exported function, crimp_cuda_plugin, returns it to a library of the same version.
+struct DevicePlugin {
+  // device_bodies: MPI is CUDA-aware, bodies stay in device memory. Throws Error{device_failed}, Error{out_of_memory}.
+  std::unique_ptr<Backend> (*make_backend)(int device, bool device_bodies);
+  Allocator& (*memory)(int device);
+  Allocator& (*pinned)();  // read and write are plain copies
+  // Waits for what the caller has enqueued (legacy default stream, and blocking streams with it), or for all that runs on the device.
+  void (*settle)(int device, bool everything);
+};
+// Of interface and sources: a plugin of another build is refused.
+inline constexpr const char* kDevicePluginVersion = CRIMP_VERSION "/1";
+// null, and *why holds a text, where `version` is not the plugin's.
+using DevicePluginEntry = const DevicePlugin* (*)(const char* version, const char** why);
+
+// CRIMP_CUDA_PLUGIN: "auto" (beside this library), "off", or a file. Before the first use.
+void set_device_plugin(const std::string& setting);
+
+// Null where no context exists yet, the plugin is off, or it could not be loaded, which is logged once.
+const DevicePlugin* device_plugin() noexcept;
+
+// Where a pointer leads; plain while the application has no context. Under 1 us, and a load and a branch in programs without CUDA
+// (but for the 11 ns of cuda_driver()).
+PointerHome home_of(const void*) noexcept;
+
+}  // namespace crimp

@@ -1,0 +1,27 @@
+// The registry of device codecs: one line per codec, in the order of their wire ids.
+#include "codec/device_registry.hpp"
+
+namespace crimp {
+namespace {
+
+struct DeviceEntry {
+  std::string_view name;
+  std::unique_ptr<DeviceCodec> (*make)(const Codec&);
+};
+constexpr DeviceEntry kEntries[] = {
+    {"none", none_device},
+    {"fp16", fp16_device},
+    {"bf16", bf16_device},
+    {"3lc", threelc_device},
+    {"maxmin", maxmin_device},
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceCodec> make_device_codec(const Codec& codec) {
+  for (const DeviceEntry& entry : kEntries)
+    if (entry.name == codec.traits().name) return entry.make(codec);
+  return nullptr;
+}
+
+}  // namespace crimp

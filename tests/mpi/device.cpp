@@ -1,0 +1,270 @@
+// Calls with buffers in device memory, under the stand-in for CUDA (tests/support/simt), where plain code that touches them faults.
+//   device sums [COUNT...] | passes | late | errors ALGORITHM | classify
+#include <cuda_runtime.h>
+
+#include <chrono>
+#include <functional>
+#include <numeric>
+
+#include "check.hpp"
+#include "core/half.hpp"
+#include "crimp/crimp.h"
+
+using check::rank;
+using check::size;
+
+namespace {
+
+// Bytes in host or device memory; what stands before and behind them must stay.
+class Buffer {
+ public:
+  Buffer(std::size_t bytes, bool on_device) : bytes_(bytes), on_device_(on_device), host_(bytes + 2 * kGuard, 'g') {
+    if (on_device_ && cudaMalloc(&device_, host_.size()) != cudaSuccess) std::abort();
+    put();
+  }
+  ~Buffer() {
+    if (on_device_) cudaFree(device_);
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  void* data() { return (on_device_ ? static_cast<char*>(device_) : host_.data()) + kGuard; }
+  void set(const void* from) {
+    std::memcpy(host_.data() + kGuard, from, bytes_);
+    put();
+  }
+  std::vector<char> get() {
+    if (on_device_ && cudaMemcpy(host_.data(), device_, host_.size(), cudaMemcpyDeviceToHost) != cudaSuccess) std::abort();
+    for (std::size_t i = 0; i < kGuard; ++i) CHECK(host_[i] == 'g' && host_[host_.size() - 1 - i] == 'g', "written outside the buffer");
+    return {host_.begin() + kGuard, host_.end() - kGuard};
+  }
+
+ private:
+  static constexpr std::size_t kGuard = 64;
+  void put() {
+    if (on_device_ && cudaMemcpy(device_, host_.data(), host_.size(), cudaMemcpyHostToDevice) != cudaSuccess) std::abort();
+  }
+  std::size_t bytes_;
+  bool on_device_;
+  std::vector<char> host_;
+  void* device_ = nullptr;
+};
+
+std::vector<char> values(std::size_t count, crimp_dtype type, unsigned salt) {
+  const std::size_t element = type == CRIMP_FLOAT64 ? 8 : type == CRIMP_FLOAT32 ? 4 : 2;
+  std::vector<char> all(count * element);
+  for (std::size_t i = 0; i < count; ++i) {
+    const double x = check::value(i, rank, salt) * (i / 3000 % 2 ? 0x1p-6 : 1);
+    const auto f = static_cast<float>(x);
+    const std::uint16_t half = type == CRIMP_FLOAT16 ? crimp::half_from_float(f) : crimp::bfloat_from_float(f);
+    std::memcpy(all.data() + i * element, type == CRIMP_FLOAT64 ? static_cast<const void*>(&x) : type == CRIMP_FLOAT32 ? static_cast<const void*>(&f) : &half, element);
+  }
+  return all;
+}
+
+// Who holds send and receive buffer in device memory.
+enum Homes { kHost, kDevice, kMixedRanks, kSendOnly, kReceiveOnly, kHomes };
+bool send_on_device(int homes) { return homes == kDevice || (homes == kMixedRanks && rank % 2 == 0) || homes == kSendOnly; }
+bool receive_on_device(int homes) { return homes == kDevice || (homes == kMixedRanks && rank % 2 == 0) || homes == kReceiveOnly; }
+
+// The same calls on five communicators, with buffers in different places: every result has the host's bits, call by call.
+void sums(const std::vector<std::size_t>& counts) {
+  MPI_Comm comms[kHomes];
+  for (auto& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  unsigned salt = 0;
+  long calls = 0, on_device = 0;
+  for (const std::size_t count : counts)
+    for (const auto type : {CRIMP_FLOAT32, CRIMP_FLOAT64, CRIMP_FLOAT16, CRIMP_BFLOAT16})
+      for (const bool in_place : {false, true})
+        for (int repeat = 0; repeat < 2; ++repeat) {
+          ++salt;
+          const auto mine = values(count, type, salt);
+          const std::string name = "tensor" + std::to_string(count);
+          const crimp_segment segments[] = {{name.c_str(), count / 3}, {"bias", count / 3}, {"last", count - 2 * (count / 3)}};
+          std::vector<char> expected;
+          for (int homes = 0; homes < kHomes; ++homes) {
+            Buffer send(mine.size(), in_place ? receive_on_device(homes) : send_on_device(homes));
+            Buffer receive(mine.size(), receive_on_device(homes));
+            (in_place ? receive : send).set(mine.data());
+            const int rc = crimp_allreduce(in_place ? MPI_IN_PLACE : send.data(), receive.data(), count, type, comms[homes], segments, 3);
+            CHECK(rc == MPI_SUCCESS, "code %d", rc);
+            ++calls;
+            const bool sent = (in_place ? receive_on_device(homes) : send_on_device(homes));
+            on_device += sent && receive_on_device(homes);
+            const auto got = receive.get();
+            if (homes == kHost) expected = got;
+            CHECK(got == expected, "count %zu, type %d, in place %d, homes %d, call %u: not the host's bits", count, static_cast<int>(type), in_place, homes, salt);
+            if (!in_place) CHECK(send.get() == mine, "sendbuf was changed");
+            CHECK(check::identical(got.data(), got.size(), MPI_COMM_WORLD));
+          }
+          const std::string found = simt::take_reports();
+          CHECK(found.empty(), "%s", found.c_str());
+        }
+  for (auto& comm : comms) MPI_Comm_free(&comm);
+  check::expected["calls"] = calls;
+  (void)on_device;
+}
+
+// Everything that may go through unchanged gives MPI's own bits, and leaves its input alone.
+template <class Call>
+void pass(const char* what, std::size_t sent, std::size_t received, Call call) {
+  std::vector<int> in(sent);
+  for (std::size_t i = 0; i < sent; ++i) in[i] = static_cast<int>(check::random_bits(i, static_cast<unsigned>(rank)) & 0xffff);
+  std::vector<char> expected;
+  for (const bool on_device : {false, true}) {
+    Buffer from(sent * sizeof(int), on_device), to(received * sizeof(int), on_device);
+    from.set(in.data());
+    CHECK(call(from.data(), to.data()) == MPI_SUCCESS, "%s", what);
+    const auto got = to.get();
+    if (!on_device) expected = got;
+    CHECK(got == expected, "%s: not MPI's result", what);
+    const auto left = from.get();
+    CHECK(std::memcmp(left.data(), in.data(), left.size()) == 0, "%s: its input was changed", what);
+  }
+}
+
+void passes() {
+  constexpr std::size_t n = 1000;
+  const auto ranks = static_cast<std::size_t>(size);
+  const MPI_Comm comm = MPI_COMM_WORLD;
+  std::vector<int> counts, places, scattered(ranks, static_cast<int>(n));
+  for (int r = 0, at = 0; r < size; ++r) {  // with gaps
+    counts.push_back(10 + r);
+    places.push_back(at);
+    at += 15 + r;
+  }
+  const std::size_t spread = static_cast<std::size_t>(places.back() + counts.back());
+  const int root = size - 1;
+  pass("MPI_Allreduce", n, n, [&](void* s, void* r) { return MPI_Allreduce(s, r, n, MPI_INT, MPI_SUM, comm); });
+  pass("MPI_Allreduce in place", n, n, [&](void* s, void* r) {
+    cudaMemcpy(r, s, n * sizeof(int), cudaMemcpyDefault);
+    return MPI_Allreduce(MPI_IN_PLACE, r, n, MPI_INT, MPI_MAX, comm);
+  });
+  pass("MPI_Reduce", n, n, [&](void* s, void* r) { return MPI_Reduce(s, r, n, MPI_INT, MPI_SUM, root, comm); });
+  pass("MPI_Bcast", n, n, [&](void* s, void* r) {
+    cudaMemcpy(r, s, n * sizeof(int), cudaMemcpyDefault);
+    return MPI_Bcast(r, n, MPI_INT, root, comm);
+  });
+  pass("MPI_Gather", n, n * ranks, [&](void* s, void* r) { return MPI_Gather(s, n, MPI_INT, r, n, MPI_INT, root, comm); });
+  pass("MPI_Gatherv", n, spread, [&](void* s, void* r) { return MPI_Gatherv(s, counts[static_cast<std::size_t>(rank)], MPI_INT, r, counts.data(), places.data(), MPI_INT, root, comm); });
+  pass("MPI_Scatter", n * ranks, n, [&](void* s, void* r) { return MPI_Scatter(s, n, MPI_INT, r, n, MPI_INT, root, comm); });
+  pass("MPI_Scatterv", spread, n, [&](void* s, void* r) { return MPI_Scatterv(s, counts.data(), places.data(), MPI_INT, r, counts[static_cast<std::size_t>(rank)], MPI_INT, root, comm); });
+  pass("MPI_Allgather", n, n * ranks, [&](void* s, void* r) { return MPI_Allgather(s, n, MPI_INT, r, n, MPI_INT, comm); });
+  pass("MPI_Allgather in place", n * ranks, n * ranks, [&](void* s, void* r) {
+    cudaMemcpy(r, s, n * ranks * sizeof(int), cudaMemcpyDefault);
+    return MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, r, n, MPI_INT, comm);
+  });
+  pass("MPI_Allgatherv", n, spread, [&](void* s, void* r) { return MPI_Allgatherv(s, counts[static_cast<std::size_t>(rank)], MPI_INT, r, counts.data(), places.data(), MPI_INT, comm); });
+  pass("MPI_Alltoall", n * ranks, n * ranks, [&](void* s, void* r) { return MPI_Alltoall(s, n, MPI_INT, r, n, MPI_INT, comm); });
+  const std::vector<int> mine(ranks, counts[static_cast<std::size_t>(rank)]);
+  std::vector<int> mine_at(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) mine_at[r] = static_cast<int>(r * 20);
+  pass("MPI_Alltoallv", 20 * ranks + 20, spread, [&](void* s, void* r) {
+    return MPI_Alltoallv(s, mine.data(), mine_at.data(), MPI_INT, r, counts.data(), places.data(), MPI_INT, comm);
+  });
+  pass("MPI_Reduce_scatter", n * ranks, n, [&](void* s, void* r) { return MPI_Reduce_scatter(s, r, scattered.data(), MPI_INT, MPI_SUM, comm); });
+  pass("MPI_Reduce_scatter_block", n * ranks, n, [&](void* s, void* r) { return MPI_Reduce_scatter_block(s, r, n, MPI_INT, MPI_SUM, comm); });
+  MPI_Datatype every_third;
+  MPI_Type_vector(100, 1, 3, MPI_INT, &every_third);
+  MPI_Type_commit(&every_third);
+  pass("MPI_Bcast of a strided type", n, n, [&](void* s, void* r) {
+    cudaMemcpy(r, s, n * sizeof(int), cudaMemcpyDefault);
+    return MPI_Bcast(static_cast<int*>(r) + 3, 2, every_third, root, comm);
+  });
+  MPI_Type_free(&every_third);
+  const std::string found = simt::take_reports();
+  CHECK(found.empty(), "%s", found.c_str());
+}
+
+// One call on a communicator, checked; the code where it failed.
+int one_sum(MPI_Comm comm, int count, unsigned salt, bool expect_success, const std::function<void()>& before = [] {}) {
+  std::vector<float> in(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(check::value(i, rank, salt));
+  Buffer buffer(in.size() * sizeof(float), true);
+  buffer.set(in.data());
+  before();
+  const int rc = MPI_Allreduce(MPI_IN_PLACE, buffer.data(), count, MPI_FLOAT, MPI_SUM, comm);
+  if (expect_success) CHECK(rc == MPI_SUCCESS, "code %d", rc);
+  if (rc != MPI_SUCCESS) return rc;
+  simt::Reveal reveal;
+  const auto* out = static_cast<const float*>(buffer.data());
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    double sum = 0;
+    for (int r = 0; r < size; ++r) sum += static_cast<float>(check::value(i, r, salt));
+    CHECK(std::abs(static_cast<double>(out[i]) - sum) <= size * (check::codec_error() + 0x1p-22), "element %zu of call %u is %g, not %g", i, salt, static_cast<double>(out[i]), sum);
+  }
+  return rc;
+}
+
+// Every call of the runtime fails once on rank 0: no rank hangs, a rank that says success has the sum, and the next call is right on all ranks.
+void errors() {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  constexpr int kCount = 30000;  // three chunks
+  unsigned salt = 0;
+  one_sum(MPI_COMM_WORLD, kCount, ++salt, true);
+  int injected = 0, failed = 0;
+  for (const char* function : {"cudaMalloc", "cudaHostAlloc", "cudaMemsetAsync", "cudaStreamCreateWithFlags", "cudaStreamCreateWithPriority", "cudaEventCreateWithFlags",
+                               "cudaMemcpyAsync", "cudaEventRecord", "cudaStreamWaitEvent", "cudaLaunchKernelEx", "cudaEventQuery", "cudaStreamSynchronize"})
+    for (int nth = 1; nth <= 25; ++nth) {
+      MPI_Comm comm;  // a new one, whose memory is not there yet
+      MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+      std::uint64_t before = 0;
+      const int rc = one_sum(comm, kCount, ++salt, false, [&] {
+        before = simt::calls(function);
+        if (rank == 0) simt::fail(function, nth, std::strstr(function, "lloc") ? cudaErrorMemoryAllocation : cudaErrorLaunchFailure);
+      });
+      int used = simt::calls(function) - before >= static_cast<std::uint64_t>(nth);
+      if (rank == 0) {
+        simt::reset();
+        injected += used;
+        failed += rc != MPI_SUCCESS;
+      }
+      MPI_Bcast(&used, 1, MPI_INT, 0, MPI_COMM_WORLD);
+      one_sum(comm, kCount, ++salt, true);
+      MPI_Comm_free(&comm);
+      if (!used) break;
+    }
+  if (rank == 0) std::printf("errors: %d injected, %d of them returned by the call\n", injected, failed);
+  CHECK(rank != 0 || injected > 40, "%d", injected);
+}
+
+void classify() {
+  const std::size_t bytes = 1 << 20;
+  Buffer host(bytes, false), device(bytes, true);
+  for (Buffer* buffer : {&host, &device}) {
+    constexpr int kCalls = 20000;
+    const auto begin = std::chrono::steady_clock::now();
+    // Of no elements: looked at, then MPI's.
+    for (int i = 0; i < kCalls; ++i) MPI_Allreduce(MPI_IN_PLACE, buffer->data(), 1, MPI_INT, MPI_SUM, MPI_COMM_SELF);
+    const double ns = std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count() / kCalls;
+    if (rank == 0) std::printf("an MPI_Allreduce of one int in %s memory: %.0f ns\n", buffer == &host ? "host" : "device", ns);
+  }
+}
+
+// Nothing of CUDA is touched before the program has a context.
+void late() {
+  const char* plugin = std::getenv("CRIMP_CUDA_PLUGIN");
+  const auto loaded = [&] { return plugin && dlopen(plugin, RTLD_NOW | RTLD_NOLOAD) != nullptr; };
+  std::vector<int> everyone(static_cast<std::size_t>(size));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  for (unsigned call = 0; call < 3; ++call) check::sum_floats(MPI_COMM_WORLD, everyone, 30000, call);
+  CHECK(!loaded());
+  for (const char* function : {"cudaMalloc", "cudaHostAlloc", "cudaStreamCreateWithPriority", "cudaPointerGetAttributes"}) CHECK(simt::calls(function) == 0, "%s", function);
+  one_sum(MPI_COMM_WORLD, 30000, 9, true);
+  CHECK(loaded());
+  check::expected["calls"] = 4;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argv[1];
+  check::begin();
+  std::vector<std::size_t> counts;
+  for (int i = 2; i < argc; ++i) counts.push_back(static_cast<std::size_t>(std::atol(argv[i])));
+  if (what == "sums") sums(counts);
+  if (what == "passes") passes();
+  if (what == "late") late();
+  if (what == "errors") errors();
+  if (what == "classify") classify();
+  return check::finish();
+}

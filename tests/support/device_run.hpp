@@ -1,0 +1,142 @@
+// Runs device codecs through the CUDA runtime (the executor's stand-in, or a GPU's), from and to host vectors.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <climits>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "codec/device_codec.hpp"
+
+namespace crimp::test {
+
+inline void cuda(int error, const char* what) {
+  if (error != 0) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorName(static_cast<cudaError_t>(error)));
+}
+
+// Device memory with the given bytes, `skew` bytes behind an aligned address.
+template <class T>
+class DeviceArray {
+ public:
+  explicit DeviceArray(std::size_t count, std::size_t skew = 0) : count_(count) {
+    cuda(cudaMalloc(&memory_, count * sizeof(T) + skew + 1), "cudaMalloc");
+    data_ = reinterpret_cast<T*>(static_cast<char*>(memory_) + skew);
+  }
+  DeviceArray(std::span<const T> from, std::size_t skew = 0) : DeviceArray(from.size(), skew) {
+    if (!from.empty()) cuda(cudaMemcpy(data_, from.data(), from.size_bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
+  }
+  DeviceArray(const std::vector<T>& from, std::size_t skew = 0) : DeviceArray(std::span<const T>(from), skew) {}
+  ~DeviceArray() { cudaFree(memory_); }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+  T* data() const { return data_; }
+  std::vector<T> read(std::size_t count) const {
+    std::vector<T> to(count);
+    if (count) cuda(cudaMemcpy(to.data(), data_, count * sizeof(T), cudaMemcpyDeviceToHost), "cudaMemcpy");
+    return to;
+  }
+  std::vector<T> read() const { return read(count_); }
+
+ private:
+  void* memory_ = nullptr;
+  T* data_ = nullptr;
+  std::size_t count_;
+};
+
+// A stream of its own, so that what does not wait for it is wrong.
+class TestStream {
+ public:
+  TestStream() { cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
+  ~TestStream() { cudaStreamDestroy(stream_); }
+  TestStream(const TestStream&) = delete;
+  TestStream& operator=(const TestStream&) = delete;
+  operator cudaStream_t() const { return stream_; }
+  void wait() const { cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+
+ private:
+  cudaStream_t stream_;
+};
+
+// The memory of a chunk: planes of shape.count() floats; empty: none. Encoding updates them in place.
+struct ChunkMemory {
+  std::vector<float> plane, momentum;
+  bool keep = true, has = true;  // keep: is written; has: is read
+};
+
+// What a Shape looks like on the device.
+class DeviceTable {
+ public:
+  DeviceTable(const Codec& codec, const Shape& shape, std::span<const Feedback> feedback = {})
+      : arrays_(chunk_arrays(codec, shape, feedback)), pieces_(arrays_.pieces), groups_(arrays_.groups), table_(arrays_.table) {
+    table_.pieces = pieces_.data();
+    table_.groups = groups_.data();
+  }
+  const ChunkTable& operator*() const { return table_; }
+
+ private:
+  ChunkArrays arrays_;
+  DeviceArray<PieceEntry> pieces_;
+  DeviceArray<GroupEntry> groups_;
+  ChunkTable table_;
+};
+
+// skew: floats by which arrays of elements are off 16 bytes.
+inline std::vector<std::uint8_t> device_encode(const Codec& codec, const DeviceCodec& device, const Shape& shape, std::span<const float> values, ChunkMemory& memory,
+                                               const Place& place, std::size_t skew = 0) {
+  const TestStream stream;
+  const DeviceArray<float> in(values, 4 * skew), plane(memory.plane, 4 * skew), momentum(memory.momentum, 4 * skew);
+  std::vector<Feedback> feedback;
+  if (!memory.plane.empty())
+    for (const Group& g : shape.groups()) {
+      float *r = plane.data() + g.offset, *m = memory.momentum.empty() ? nullptr : momentum.data() + g.offset;
+      feedback.push_back({memory.has ? r : nullptr, memory.keep ? r : nullptr, memory.has ? m : nullptr, memory.keep ? m : nullptr});
+    }
+  const DeviceTable table(codec, shape, feedback);
+  const DeviceArray<std::uint8_t> body(shape.body_bound(codec)), scratch(device.scratch_bytes(*table));
+  const DeviceArray<std::uint64_t> bytes(1);
+  cuda(device.encode(*table, in.data(), place, body.data(), bytes.data(), scratch.data(), stream), "encode");
+  stream.wait();
+  if (!memory.plane.empty()) memory.plane = plane.read();
+  if (!memory.momentum.empty()) memory.momentum = momentum.read();
+  return body.read(bytes.read()[0]);
+}
+
+struct DeviceSum {
+  std::vector<float> out;
+  int bad;  // -1: none
+};
+inline DeviceSum device_decode_add(const Codec& codec, const DeviceCodec& device, const Shape& shape, std::span<const std::vector<std::uint8_t>> bodies,
+                                   const Place& place, std::vector<float> out, bool accumulate, int voters = 0, std::size_t skew = 0) {
+  const TestStream stream;
+  const DeviceTable table(codec, shape);
+  std::vector<std::unique_ptr<DeviceArray<std::uint8_t>>> copies;
+  std::vector<std::unique_ptr<DeviceArray<std::uint64_t>>> offset_copies;
+  std::vector<const std::uint8_t*> pointers;
+  std::vector<const std::uint64_t*> offset_pointers;
+  for (const auto& body : bodies) {
+    copies.push_back(std::make_unique<DeviceArray<std::uint8_t>>(body));
+    pointers.push_back(copies.back()->data());
+    if (codec.traits().fixed_size) continue;
+    BodyView view;
+    if (const std::string wrong = view.open(codec, shape, body); !wrong.empty()) throw std::runtime_error(wrong);
+    std::vector<std::uint64_t> offsets;
+    for (std::size_t p = 0; p < shape.pieces().size(); ++p) offsets.push_back(static_cast<std::uint64_t>(view.piece(p).data() - body.data()));
+    offsets.push_back(shape.pieces().empty() ? 0 : offsets.back() + view.piece(shape.pieces().size() - 1).size());
+    offset_copies.push_back(std::make_unique<DeviceArray<std::uint64_t>>(offsets));
+    offset_pointers.push_back(offset_copies.back()->data());
+  }
+  const DeviceArray<const std::uint8_t*> body_array(pointers);
+  const DeviceArray<const std::uint64_t*> offset_array(offset_pointers);
+  const DeviceArray<float> sum(out, 4 * skew);
+  const DeviceArray<std::int32_t> bad(std::vector<std::int32_t>{INT_MAX});
+  cuda(device.decode_add(*table, {body_array.data(), offset_pointers.empty() ? nullptr : offset_array.data(), static_cast<int>(bodies.size())}, place, sum.data(), accumulate,
+                         voters, bad.data(), stream),
+       "decode_add");
+  stream.wait();
+  const std::int32_t worst = bad.read()[0];
+  return {sum.read(), worst == INT_MAX ? -1 : worst};
+}
+
+}  // namespace crimp::test

@@ -1,0 +1,182 @@
+// The CUDA backend under the pipelines, with the stand-in for CUDA: one rank, so that results and residuals can be compared with the host's;
+// several ranks are tests/mpi/device.cpp.
+#include <cuda_runtime.h>
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "backend/cuda_backend.hpp"
+#include "backend/cuda_memory.hpp"
+#include "backend/workers.hpp"
+#include "comm/algorithms.hpp"
+#include "comm/pipeline.hpp"
+#include "core/convert.hpp"
+#include "support/data.hpp"
+#include "tools/loopback.hpp"
+
+using namespace crimp;
+using namespace crimp::test;
+
+namespace {
+
+// MPI that takes device pointers.
+class AwareLoopback final : public Transport {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  Ticket start_allgather(const void* mine, void* all, std::uint64_t bytes) override { return shown([&] { return inner_.start_allgather(mine, all, bytes); }); }
+  Ticket start_allgatherv(const void* mine, std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets, void* all) override {
+    return shown([&] { return inner_.start_allgatherv(mine, bytes, offsets, all); });
+  }
+  Ticket start_alltoallv(const void* mine, std::span<const std::uint64_t> send_bytes, std::span<const std::uint64_t> send_offsets, void* all,
+                         std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets) override {
+    return shown([&] { return inner_.start_alltoallv(mine, send_bytes, send_offsets, all, bytes, offsets); });
+  }
+  Ticket start_sum(const void* mine, void* sums, std::uint64_t bytes, Integer type) override { return shown([&] { return inner_.start_sum(mine, sums, bytes, type); }); }
+  void wait(Ticket) override {}
+  void progress() noexcept override {}
+
+ private:
+  template <class Start>
+  Ticket shown(Start start) {
+    const simt::Reveal reveal;
+    return start();
+  }
+  tools::Loopback inner_;
+};
+
+constexpr std::uint64_t kCount = 70001;
+
+Layout layout() {
+  return {Layout::Source::named, {{"a", 0, 30000}, {"pad", 30000, 4, Segment::Use::skip}, {"b", 30004, 17}, {"c", 30021, kCount - 30021}}};
+}
+
+CollectiveCall call_of(const Codec& codec, const Layout& tensors, Algorithm algorithm, float* in, float* out, float* residual, float* owner, std::uint32_t sequence) {
+  CollectiveCall call{};
+  call.in = in;
+  call.out = out;
+  call.count = kCount;
+  call.codec = &codec;
+  call.layout = &tensors;
+  call.algorithm = algorithm;
+  call.chunk = 20480;
+  call.checksum = true;
+  call.sequence = sequence;
+  for (const Segment& s : tensors.segments) {
+    if (codec.memory().kept()) call.residuals.push_back(s.use == Segment::Use::skip ? nullptr : residual + s.offset);
+    if (entry_of(algorithm).owner_memory(codec)) call.owner_residuals.push_back(s.use == Segment::Use::skip ? nullptr : owner + s.offset);
+  }
+  return call;
+}
+
+std::vector<float> fetched(const float* from) {
+  std::vector<float> all(kCount);
+  cuda::device_memory(0).read(all.data(), from, all.size() * sizeof(float));
+  return all;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) { return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0; }
+
+}  // namespace
+
+TEST_SUITE("cuda_backend") {
+  TEST_CASE("results and residuals have the host's bits, copied bodies or not, in any order that streams may take") {
+    void* context = nullptr;
+    REQUIRE(cudaMalloc(&context, 1) == cudaSuccess);
+    const Layout tensors = layout();
+    Allocator& device = cuda::device_memory(0);
+    for (const char* spec : {"3lc", "3lc:zero_run=0", "fp16", "maxmin"})
+      for (const Algorithm algorithm : {Algorithm::allgather, Algorithm::two_shot})
+        for (const bool device_bodies : {false, true})
+          for (const std::uint64_t seed : {0, 1, 7, 8}) {
+            CAPTURE(std::string(spec));
+            CAPTURE(static_cast<int>(algorithm));
+            CAPTURE(device_bodies);
+            CAPTURE(seed);
+            simt::set_seeds({seed, seed});
+            const auto codec = make_codec(spec);
+            cuda::CudaBackend backend(0, device_bodies);
+            REQUIRE(backend.runs(*codec));
+            std::vector<float> residual(kCount), owner(kCount), out(kCount, 5.0f);
+            const Memory in_there(kCount * sizeof(float), device), out_there(kCount * sizeof(float), device), residual_there(kCount * sizeof(float), device),
+                owner_there(kCount * sizeof(float), device);
+            const auto floats = [](const Memory& m) { return reinterpret_cast<float*>(m.data()); };
+            device.write(out_there.data(), out.data(), kCount * sizeof(float));
+            Arena host_arena, staging(backend.staging()), values(backend.memory());
+            Workers workers(1);
+            for (std::uint32_t step = 0; step < 3; ++step) {
+              auto in = make_data(Data::normal, 3 + step, kCount);
+              device.write(in_there.data(), in.data(), kCount * sizeof(float));
+              CollectiveCall host = call_of(*codec, tensors, algorithm, in.data(), out.data(), residual.data(), owner.data(), step);
+              host_arena.reserve(arena_bytes(host, 1));
+              tools::Loopback plain;
+              CHECK_FALSE(allreduce_compressed(plain, &host_arena, workers, host).error.has_value());
+
+              CollectiveCall call = call_of(*codec, tensors, algorithm, floats(in_there), floats(out_there), floats(residual_there), floats(owner_there), step);
+              call.backend = &backend;
+              call.values = &values;
+              Cut cut;
+              for (std::uint64_t i = 0; i < Pipeline::chunks_of(call); ++i) {
+                cut.make(call, {}, 0, Pipeline::chunk_begin(call, i), Pipeline::chunk_end(call, i));
+                backend.prepare(*codec, cut.shape, 1);
+              }
+              staging.reserve(arena_bytes(call, 1));
+              values.reserve(value_bytes(call));
+              backend.prepare(staging);
+              backend.enter(false);
+              AwareLoopback aware;
+              const CollectiveResult result = allreduce_compressed(device_bodies ? static_cast<Transport&>(aware) : plain, &staging, workers, call);
+              try {
+                backend.settle();
+              } catch (const Error& e) {
+                FAIL(e.what() << ": " << simt::take_reports());
+              }
+              CHECK_MESSAGE(!result.error.has_value(), std::string(result.error ? result.error->what() : ""));
+              CHECK(same_bits(fetched(floats(out_there)), out));
+              CHECK(same_bits(fetched(floats(residual_there)), residual));
+              CHECK(same_bits(fetched(floats(owner_there)), owner));
+            }
+            const std::string found = simt::take_reports();
+            CHECK(found == "");
+          }
+    simt::set_seeds({});
+    cudaFree(context);
+  }
+
+  TEST_CASE("magnitudes and conversions have the host's bits") {
+    void* context = nullptr;
+    REQUIRE(cudaMalloc(&context, 1) == cudaSuccess);
+    cuda::CudaBackend backend(0, false);
+    Allocator& device = cuda::device_memory(0);
+    std::vector<float> wide = make_data(Data::normal, 5, 100000);
+    wide[99999] = 3e38f, wide[77777] = 0x1p-149f, wide[0] = -0.0f;
+    for (const Dtype type : {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16}) {
+      CAPTURE(std::string(name_of(type)));
+      const std::size_t bytes = wide.size() * size_of(type);
+      std::vector<char> narrowed(bytes), got(bytes);
+      narrow(type, wide.data(), narrowed.data(), wide.size());
+      const Memory there(bytes, device), wide_there(wide.size() * sizeof(float), device);
+      device.write(wide_there.data(), wide.data(), wide.size() * sizeof(float));
+      backend.enter(false);
+      backend.narrow(type, reinterpret_cast<float*>(wide_there.data()), there.data(), wide.size());
+      backend.settle();
+      device.read(got.data(), there.data(), bytes);
+      CHECK(got == narrowed);
+
+      std::vector<float> expected(wide.size()), back(wide.size());
+      widen(type, narrowed.data(), expected.data(), expected.size());
+      backend.widen(type, there.data(), reinterpret_cast<float*>(wide_there.data()), wide.size());
+      backend.settle();
+      device.read(back.data(), wide_there.data(), back.size() * sizeof(float));
+      CHECK(std::memcmp(back.data(), expected.data(), back.size() * sizeof(float)) == 0);
+
+      const Group groups[] = {{0, 1}, {1, 70000}, {70001, 29998}, {99999, 1}, {5, 0}};
+      double mine[5], theirs[5];
+      backend.magnitudes(type, there.data(), groups, mine);
+      for (std::size_t g = 0; g < 5; ++g) theirs[g] = magnitude(type, narrowed.data() + groups[g].offset * size_of(type), groups[g].count);
+      for (std::size_t g = 0; g < 5; ++g) CHECK(mine[g] == theirs[g]);
+    }
+    CHECK(simt::take_reports() == "");
+    cudaFree(context);
+  }
+}

@@ -1,0 +1,279 @@
+// Every codec that has kernels against its host code: the same bytes, memories and sums, bit for bit, through the executor.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <random>
+#include <sstream>
+
+#include "backend/workers.hpp"
+#include "support/compare.hpp"
+#include "support/data.hpp"
+#include "support/device_run.hpp"
+#include "support/sanitized.hpp"
+
+using namespace crimp;
+using namespace crimp::test;
+
+namespace {
+
+constexpr Place kPlace{3 * kPieceElements, 5, 2};
+
+// Settings besides the defaults: one for each way through the kernels.
+std::vector<std::shared_ptr<const Codec>> device_codecs() {
+  std::vector<std::string> specs;
+  for (const auto& info : codecs()) specs.emplace_back(info.name);
+  for (const char* more : {"3lc:s=1.75,zero_run=0", "3lc:s=0.5,zero_run=1,memory=none", "3lc:entropy=1", "3lc:s=1.75,entropy=1", "maxmin:bits=8,block=1024",
+                           "maxmin:bits=3,block=128,rounding=nearest", "maxmin:bits=2,block=10240", "3lc:memory=residual,decay=0.75", "maxmin:memory=momentum", "3lc:memory=average"})
+    specs.emplace_back(more);
+  std::vector<std::shared_ptr<const Codec>> all;
+  for (const auto& spec : specs) {
+    auto codec = make_codec(spec);
+    if (!codec->traits().whole_tensors && make_device_codec(*codec)) all.push_back(std::move(codec));
+  }
+  return all;
+}
+
+// Which of a codec's memories: none at all, only written, read and written, only read.
+enum class Use { none, kept, both, read };
+
+struct Case {
+  const Codec& codec;
+  Shape shape;
+  std::vector<float> values;
+  ChunkMemory memory;
+};
+
+Case make_case(const Codec& codec, Data data, const std::vector<std::size_t>& groups, std::size_t gap, Use use, std::uint64_t seed) {
+  Case c{codec, {}, {}, {}};
+  for (const std::size_t n : groups) {
+    c.shape.add_group(n);
+    if (gap) c.shape.add_gap(gap);
+  }
+  const std::size_t count = c.shape.count();
+  const float limit = codec.traits().max_magnitude / 4;
+  const auto make = [&](std::uint64_t s, float factor) {
+    auto v = make_data(data, s, count);
+    for (float& x : v) x = std::fmin(std::fmax(x * factor, -limit), limit);
+    return v;
+  };
+  c.values = make(seed, 1.0f);
+  if (use == Use::none) return c;
+  c.memory.plane = make(seed + 1, 0.25f);
+  if (codec.memory().planes() > 1) c.memory.momentum = make(seed + 2, 0.5f);
+  c.memory.has = use != Use::kept;
+  c.memory.keep = use != Use::read;
+  return c;
+}
+
+std::vector<std::uint8_t> host_encode(const Case& c, ChunkMemory& memory, const Place& place = kPlace) {
+  Workers workers(1);
+  std::vector<Feedback> feedback;
+  if (!memory.plane.empty())
+    for (const Group& g : c.shape.groups()) {
+      float *r = memory.plane.data() + g.offset, *m = memory.momentum.empty() ? nullptr : memory.momentum.data() + g.offset;
+      feedback.push_back({memory.has ? r : nullptr, memory.keep ? r : nullptr, memory.has ? m : nullptr, memory.keep ? m : nullptr});
+    }
+  std::vector<std::uint8_t> body(c.shape.body_bound(c.codec));
+  std::vector<float> scratch(scratch_elements(c.codec, c.shape.count(), !feedback.empty()));
+  body.resize(encode_body(c.codec, c.shape, c.values.data(), feedback, place, body.data(), scratch.data(), workers));
+  return body;
+}
+
+std::vector<std::uint8_t> check_encode(const Case& c, std::size_t skew = 0) {
+  const auto device = make_device_codec(c.codec);
+  ChunkMemory host = c.memory, there = c.memory;
+  const auto expected = host_encode(c, host);
+  const auto got = device_encode(c.codec, *device, c.shape, c.values, there, kPlace, skew);
+  CHECK(difference(got, expected) == "");
+  CHECK(difference(there.plane, host.plane) == "");
+  CHECK(difference(there.momentum, host.momentum) == "");
+  return expected;
+}
+
+void check_decode(const Codec& codec, const Shape& shape, const std::vector<std::vector<std::uint8_t>>& bodies, std::size_t skew = 0, int voters = 0) {
+  const auto device = make_device_codec(codec);
+  std::vector<BodyView> views(bodies.size());
+  for (std::size_t r = 0; r < bodies.size(); ++r) REQUIRE(views[r].open(codec, shape, bodies[r]) == "");
+  Workers workers(1);
+  const auto start = make_data(Data::constant, 9, shape.count());
+  for (const bool accumulate : {false, true}) {
+    CAPTURE(accumulate);
+    auto expected = start;
+    const int bad = decode_add(codec, shape, views, kPlace, expected.data(), accumulate, workers, {}, voters);
+    const auto got = device_decode_add(codec, *device, shape, bodies, kPlace, start, accumulate, voters, skew);
+    CHECK(got.bad == bad);
+    if (bad < 0) CHECK(difference(got.out, expected) == "");
+  }
+}
+
+void check(const Codec& codec, Data data, const std::vector<std::size_t>& groups, std::size_t gap = 0, std::size_t skew = 0) {
+  CAPTURE(codec.spec());
+  CAPTURE(name_of(data));
+  CAPTURE(groups[0]);
+  CAPTURE(skew);
+  std::vector<std::vector<std::uint8_t>> bodies;
+  Shape shape;
+  for (const Use use : {Use::none, Use::both}) {
+    CAPTURE(static_cast<int>(use));
+    const Case c = make_case(codec, data, groups, gap, use, 77 + groups[0]);
+    bodies.push_back(check_encode(c, skew));
+    shape = c.shape;
+  }
+  check_decode(codec, shape, bodies, skew);
+  CHECK(simt::take_reports() == "");
+}
+
+struct SeedGuard {
+  ~SeedGuard() { simt::set_seeds({}); }
+};
+
+std::string hex(const std::vector<std::uint8_t>& bytes) {
+  std::string text;
+  for (const auto b : bytes) {
+    char two[3];
+    std::snprintf(two, sizeof two, "%02x", b);
+    text += two;
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_SUITE("device_codec") {
+  TEST_CASE("there are codecs with kernels") { CHECK(device_codecs().size() > 0); }
+
+  TEST_CASE("bytes, memories and sums are the host's for all data and small counts") {
+    for (const auto& codec : device_codecs())
+      for (const Data data : kAllData)
+        for (const std::size_t count : {1, 2, 5, 31, 32, 33, 127, 128, 129, 159, 160, 161, 700})
+          if (!kSanitized || count % 8 == 1) check(*codec, data, {count}, 0, count % 4);
+  }
+
+  TEST_CASE("likewise around pieces, for several groups and gaps") {
+    for (const auto& codec : device_codecs()) {
+      for (const Data data : {Data::normal, Data::sparse})
+        for (const std::size_t count : {10239, 10240, 10241})
+          if (!kSanitized || count == 10241) check(*codec, data, {count}, 0, count % 2);
+      if (!kSanitized) check(*codec, Data::laplace, {40960 + 3});
+      check(*codec, Data::normal, {10321, 5, 20480, 1}, 3);
+      check(*codec, Data::alternating, {64, 10240}, 64);
+    }
+  }
+
+  TEST_CASE("under every order of lanes") {
+    const SeedGuard guard;
+    for (const auto& codec : device_codecs())
+      for (std::uint64_t seed = 0; seed < 16; ++seed) {
+        CAPTURE(seed);
+        simt::set_seeds({seed, seed * 7});
+        check(*codec, Data::normal, {333, 161}, 2);
+        if (seed < (kSanitized ? 1 : 3)) check(*codec, Data::sparse, {10240 + 333});
+      }
+  }
+
+  TEST_CASE("memories that are only written or only read, and several steps") {
+    for (const auto& codec : device_codecs()) {
+      CAPTURE(codec->spec());
+      for (const Use use : {Use::kept, Use::read}) check_encode(make_case(*codec, Data::normal, {1000, 77}, 1, use, 5));
+      Case c = make_case(*codec, Data::sparse, {2000}, 0, Use::both, 6);
+      const auto device = make_device_codec(*codec);
+      ChunkMemory host = c.memory, there = c.memory;
+      for (std::uint32_t step = 0; step < 4; ++step) {
+        c.values = make_data(Data::normal, 60 + step, c.shape.count());
+        const Place place{0, step, 1};
+        CHECK(difference(device_encode(*codec, *device, c.shape, c.values, there, place), host_encode(c, host, place)) == "");
+        CHECK(difference(there.plane, host.plane) == "");
+        CHECK(difference(there.momentum, host.momentum) == "");
+      }
+    }
+    CHECK(simt::take_reports() == "");
+  }
+
+  TEST_CASE("several bodies are added in rank order") {
+    for (const auto& codec : device_codecs()) {
+      CAPTURE(codec->spec());
+      std::vector<std::vector<std::uint8_t>> bodies;
+      Shape shape;
+      for (std::uint64_t rank = 0; rank < 5; ++rank) {
+        Case c = make_case(*codec, rank % 2 ? Data::sparse : Data::normal, {161, 10241}, 1, Use::none, 50 + rank);
+        bodies.push_back(host_encode(c, c.memory));
+        shape = c.shape;
+      }
+      check_decode(*codec, shape, bodies);
+      check_decode(*codec, shape, bodies, 1, 7);
+    }
+    CHECK(simt::take_reports() == "");
+  }
+
+  TEST_CASE("an empty chunk has no bytes") {
+    for (const auto& codec : device_codecs()) {
+      ChunkMemory none;
+      Shape shape;
+      CHECK(device_encode(*codec, *make_device_codec(*codec), shape, {}, none, kPlace).empty());
+      shape.add_gap(5);
+      CHECK(device_encode(*codec, *make_device_codec(*codec), shape, std::vector<float>(5), none, kPlace).empty());
+    }
+  }
+
+  // The decoders agree on which mutated pieces are malformed, and on the sums of those that are not.
+  TEST_CASE("malformed bodies are refused as on the host") {
+    std::mt19937 random(7);
+    for (const auto& codec : device_codecs()) {
+      CAPTURE(codec->spec());
+      int refused = 0;
+      const auto device = make_device_codec(*codec);
+      for (int round = 0; round < (kSanitized ? 12 : 60); ++round) {
+        Case c = make_case(*codec, round % 2 ? Data::normal : Data::sparse, {round % 3 ? 333u : 161u}, 0, Use::none, 80 + static_cast<std::uint64_t>(round));
+        std::vector<std::vector<std::uint8_t>> bodies(2, host_encode(c, c.memory));
+        auto& body = bodies[static_cast<std::size_t>(round / 4 % 2)];
+        const std::size_t prefix = c.shape.prefix_bytes(*codec), end = codec->traits().fixed_size ? prefix + codec->piece_bound(c.shape.pieces()[0].count)
+                                                                                                  : prefix + static_cast<std::size_t>(body[0] | body[1] << 8);
+        if (end == prefix) continue;
+        for (int change = 0; change <= round % 3; ++change) {
+          const std::size_t at = round % 2 ? prefix + random() % (end - prefix) : prefix + random() % std::min<std::size_t>(8, end - prefix);
+          body[at] = static_cast<std::uint8_t>(round % 5 ? random() : 255);
+        }
+        std::vector<BodyView> views(2);
+        for (std::size_t r = 0; r < 2; ++r) REQUIRE(views[r].open(*codec, c.shape, bodies[r]) == "");
+        Workers workers(1);
+        std::vector<float> expected(c.shape.count());
+        const int bad = decode_add(*codec, c.shape, views, kPlace, expected.data(), false, workers);
+        const auto got = device_decode_add(*codec, *device, c.shape, bodies, kPlace, std::vector<float>(c.shape.count()), false);
+        CHECK(got.bad == bad);
+        if (bad < 0) CHECK(difference(got.out, expected) == "");
+        refused += bad >= 0;
+      }
+      MESSAGE(codec->spec() << ": " << refused << " refused");
+    }
+    CHECK(simt::take_reports() == "");
+  }
+
+  TEST_CASE("golden bytes") {
+    std::map<std::string, int> lines;
+    for (const char* name : {"3lc", "8bit", "thc", "casts", "qsgd", "terngrad", "natural", "maxmin", "fp8", "inceptionn", "signs", "sketchml", "sparse", "randomk", "adaq"}) {
+      std::ifstream in(std::string(CRIMP_GOLDEN_DIR) + "/" + name + ".txt");
+      REQUIRE(in.good());
+      for (std::string line; std::getline(in, line);) {
+        std::istringstream words(line);
+        std::string kind, spec, groups, data, equals, bytes;
+        std::uint64_t seed;
+        std::size_t count;
+        if (!(words >> kind >> spec >> groups >> data >> seed >> count >> equals >> bytes) || kind != "bytes") continue;
+        const auto codec = make_codec(spec);
+        const auto device = make_device_codec(*codec);
+        if (!device) continue;
+        CAPTURE(line);
+        Shape shape;
+        const std::size_t step = groups == "tensor" ? count : 10240;
+        for (std::size_t at = 0; at < count; at += step) shape.add_group(std::min(step, count - at));
+        ChunkMemory memory{std::vector<float>(count), {}, true, true};
+        if (codec->memory().planes() > 1) memory.momentum.resize(count);
+        CHECK(hex(device_encode(*codec, *device, shape, data == "example37" ? example37() : make_data(data_named(data), seed, count), memory, {0, 0, 0})) == bytes);
+        ++lines[codec->traits().name];
+      }
+    }
+    for (const auto& codec : device_codecs()) CHECK_MESSAGE(lines[codec->traits().name] > 0, "no golden bytes for " << codec->traits().name);
+  }
+}

@@ -1,0 +1,321 @@
+// The executor and the stand-in find what they are for: kernels and host code with one planted fault each, beside the same without it.
+#include <doctest/doctest.h>
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <random>
+
+#include "codec/block.cuh"
+#include "codec/prefix_code.hpp"
+#include "codec/prefix_code_tables.hpp"
+#include "support/compare.hpp"
+#include "support/device_run.hpp"
+#include "support/sanitized.hpp"
+
+using namespace crimp;
+using namespace crimp::test;
+using device::launch;
+
+namespace {
+
+struct Words {
+  std::uint32_t v[256];
+};
+
+// Lane i gets what lane 255 - i wrote.
+template <bool barrier>
+__global__ void reverse(std::uint32_t* out) {
+  auto& s = device::shared_memory<Words>();
+  s.v[threadIdx.x] = threadIdx.x * threadIdx.x;
+  if constexpr (barrier) __syncthreads();
+  out[threadIdx.x] = s.v[255 - threadIdx.x];
+}
+__global__ void barrier_of_some(std::uint32_t* out) {
+  if (threadIdx.x < 100) __syncthreads();
+  out[threadIdx.x] = 1;
+}
+__global__ void barriers_apart(std::uint32_t* out) {
+  if (threadIdx.x < 100)
+    __syncthreads();
+  else
+    __syncthreads();
+  out[threadIdx.x] = 1;
+}
+template <bool all>
+__global__ void half_written(std::uint32_t* out) {
+  auto& s = device::shared_memory<Words>();
+  if (all || threadIdx.x != 77) s.v[threadIdx.x] = threadIdx.x;
+  __syncthreads();
+  out[threadIdx.x] = s.v[(threadIdx.x + 1) % 256];
+}
+__global__ void writes_at(std::uint32_t* out, std::uint64_t at) {
+  if (threadIdx.x == 3) out[at] = 5;
+}
+__global__ void reads_shared_at(std::uint32_t* out, std::uint32_t at) { out[threadIdx.x] = device::shared_memory<Words>().v[at]; }
+__global__ void shuffles(std::uint32_t* out, std::uint32_t mask, int from) {
+  if (mask >> threadIdx.x % 32 & 1) out[threadIdx.x] = __shfl_sync(mask, threadIdx.x, from);
+}
+__global__ void shuffles_outside(std::uint32_t* out) { out[threadIdx.x] = __shfl_sync(0xffffu, threadIdx.x, 0); }
+__global__ void ballot_without_exited(std::uint32_t* out) {
+  if (threadIdx.x == 5) return;
+  out[threadIdx.x] = __ballot_sync(0xffffffffu, 1);
+}
+__global__ void fill(std::uint32_t* out, std::uint32_t value) { out[blockIdx.x * blockDim.x + threadIdx.x] = value; }
+__global__ void add_one(const std::uint32_t* in, std::uint32_t* out) { out[threadIdx.x] = in[threadIdx.x] + 1; }
+
+struct Results {
+  std::uint32_t max, total;
+};
+__global__ void primitives(const std::uint32_t* in, std::uint32_t* scan, Results* r, float* sum) {
+  auto& scratch = device::shared_memory<device::BlockScratch>();
+  const std::uint32_t v = in[threadIdx.x];
+  const std::uint32_t top = device::block_max(v, scratch);
+  std::uint32_t total;
+  scan[threadIdx.x] = device::block_offsets(v, scratch, &total);
+  if (threadIdx.x == 7) *r = {top, total};
+  const float tree = device::warp_tree_sum(static_cast<float>(in[device::lane()]) * 0.1f, static_cast<float>(in[device::lane() + 32]) * 0.1f);
+  if (threadIdx.x == 0) *sum = tree;
+}
+__global__ void copies(std::uint8_t* to, const std::uint8_t* from, std::uint32_t n) { device::copy_bytes(to, from, n); }
+
+template <auto kernel, class... Argument>
+std::vector<std::uint8_t> output(Argument... arguments) {
+  simt::reset();
+  const TestStream stream;
+  const DeviceArray<std::uint32_t> out(std::vector<std::uint32_t>(256, 0));
+  launch<kernel>(1, 256, sizeof(Words), static_cast<cudaStream_t>(stream), out.data(), arguments...);
+  const cudaError_t e = cudaStreamSynchronize(stream);
+  std::vector<std::uint8_t> bytes(1024);
+  if (e != cudaSuccess) return bytes;
+  const auto words = out.read();
+  std::memcpy(bytes.data(), words.data(), 1024);
+  return bytes;
+}
+template <auto kernel, class... Argument>
+std::string verdict(Argument... arguments) {
+  const std::string found = simt::examine([=] { return output<kernel>(arguments...); });
+  simt::reset();
+  return found;
+}
+bool has(const std::string& text, const char* part) { return text.find(part) != text.npos; }
+
+// What a child process that runs `work` says and how it ends.
+template <class Work>
+std::string dies(Work&& work) {
+  int pipes[2];
+  REQUIRE(pipe(pipes) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGSEGV, SIG_DFL);  // not doctest's
+    simt::catch_faults();
+    dup2(pipes[1], 2);
+    close(pipes[0]);
+    work();
+    _exit(0);
+  }
+  close(pipes[1]);
+  std::string said;
+  char part[512];
+  for (ssize_t n; (n = read(pipes[0], part, sizeof part)) > 0;) said.append(part, static_cast<std::size_t>(n));
+  close(pipes[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  return (WIFEXITED(status) && WEXITSTATUS(status) == 0 ? "lived: " : "died: ") + said;
+}
+
+}  // namespace
+
+TEST_SUITE("simt") {
+  TEST_CASE("kernels without a fault pass") {
+    CHECK(verdict<reverse<true>>() == "");
+    CHECK(verdict<half_written<true>>() == "");
+    CHECK(verdict<shuffles>(0xffffffffu, 7) == "");
+    CHECK(verdict<shuffles>(0x00ff00ffu, 7) == "");
+    CHECK(verdict<writes_at>(std::uint64_t{255}) == "");
+  }
+  TEST_CASE("a missing barrier") { CHECK(has(verdict<reverse<false>>(), "depends on")); }
+  TEST_CASE("a divergent barrier") {
+    const auto some = verdict<barrier_of_some>();
+    CHECK(has(some, "divergent barrier"));
+    CHECK(has(some, "barrier_of_some"));
+    CHECK(has(some, "simt_test.cpp:"));
+    CHECK(has(verdict<barriers_apart>(), "divergent barrier"));
+  }
+  TEST_CASE("a shared word that nobody wrote") { CHECK(has(verdict<half_written<false>>(), "never written")); }
+  TEST_CASE("warp operations with wrong masks") {
+    CHECK(has(verdict<shuffles>(0x00ff00ffu, 8), "not in its mask"));
+    CHECK(has(verdict<shuffles_outside>(), "its mask leaves out"));
+    CHECK(has(verdict<ballot_without_exited>(), "has ended"));
+  }
+#ifndef __SANITIZE_ADDRESS__
+  TEST_CASE("accesses out of bounds") {
+    CHECK(has(verdict<writes_at>(std::uint64_t{256 + 1024}), "out of bounds of device memory"));
+    CHECK(has(verdict<writes_at>(~std::uint64_t{0} - 1023), "out of bounds of device memory"));
+    CHECK(has(verdict<writes_at>(std::uint64_t{257}), "out of bounds of device memory"));
+    CHECK(has(verdict<reads_shared_at>(256u), "out of bounds of shared memory"));
+  }
+#endif
+  TEST_CASE("the host touches device memory") {
+    const DeviceArray<float> array(16);
+    const auto said = dies([&] { *const_cast<volatile float*>(array.data()) = 1.0f; });
+    CHECK(has(said, "died"));
+    CHECK(has(said, "host touches device memory"));
+    CHECK(has(dies([&] { const simt::Reveal open; *const_cast<volatile float*>(array.data()) = 1.0f; }), "lived"));
+  }
+  TEST_CASE("kernels get no pointers to plain host memory, nor to freed memory") {
+    simt::reset();
+    std::vector<std::uint32_t> plain(256);
+    launch<fill>(1, 256, 0, cudaStream_t{}, plain.data(), 1u);
+    CHECK(has(simt::take_reports(), "host memory"));
+    simt::reset();
+    std::uint32_t* freed;
+    REQUIRE(cudaMalloc(&freed, 1024) == cudaSuccess);
+    REQUIRE(cudaFree(freed) == cudaSuccess);
+    launch<fill>(1, 256, 0, cudaStream_t{}, freed, 1u);
+    CHECK(has(simt::take_reports(), "not allocated"));
+    simt::reset();
+    std::uint32_t* pinned;
+    REQUIRE(cudaMallocHost(&pinned, 1024) == cudaSuccess);
+    CHECK(launch<fill>(1, 256, 0, cudaStream_t{}, pinned, 9u) == 0);
+    CHECK(pinned[3] != 9);  // as late as possible
+    CHECK(cudaDeviceSynchronize() == cudaSuccess);
+    CHECK(pinned[3] == 9);
+    CHECK(cudaFreeHost(pinned) == cudaSuccess);
+    CHECK(simt::take_reports() == "");
+  }
+
+  // Work on two streams, with and without the event that orders it, and a host that reads before and after it has waited.
+  TEST_CASE("a missing wait between streams, and of the host") {
+    std::uint32_t* pinned;
+    REQUIRE(cudaMallocHost(&pinned, 1024) == cudaSuccess);
+    const auto pipeline = [&](bool event_wait, bool host_wait) {
+      const TestStream first, second;
+      const DeviceArray<std::uint32_t> a(std::vector<std::uint32_t>(256, 0)), b(std::vector<std::uint32_t>(256, 0));
+      cudaEvent_t done;
+      cuda(cudaEventCreateWithFlags(&done, cudaEventDisableTiming), "event");
+      launch<fill>(1, 256, 0, static_cast<cudaStream_t>(first), a.data(), 41u);
+      cuda(cudaEventRecord(done, first), "record");
+      if (event_wait) cuda(cudaStreamWaitEvent(second, done), "wait");
+      launch<add_one>(1, 256, 0, static_cast<cudaStream_t>(second), static_cast<const std::uint32_t*>(a.data()), b.data());
+      cuda(cudaMemcpyAsync(pinned, b.data(), 1024, cudaMemcpyDeviceToHost, second), "copy");
+      if (host_wait) second.wait();
+      std::vector<std::uint8_t> bytes(1024);
+      std::memcpy(bytes.data(), pinned, 1024);
+      second.wait();
+      CHECK(cudaEventDestroy(done) == cudaSuccess);
+      return bytes;
+    };
+    CHECK(simt::examine([&] { return pipeline(true, true); }) == "");
+    CHECK(has(simt::examine([&] { return pipeline(false, true); }), "depends on"));
+    CHECK(has(simt::examine([&] { return pipeline(true, false); }), "never written"));
+    CHECK(cudaFreeHost(pinned) == cudaSuccess);
+  }
+
+  TEST_CASE("events are done when their stream has come there, and polls end") {
+    const TestStream stream;
+    const DeviceArray<std::uint32_t> a(256);
+    cudaEvent_t event;
+    REQUIRE(cudaEventCreate(&event) == cudaSuccess);
+    CHECK(cudaEventQuery(event) == cudaSuccess);
+    launch<fill>(1, 256, 0, static_cast<cudaStream_t>(stream), a.data(), 1u);
+    CHECK(cudaEventRecord(event, stream) == cudaSuccess);
+    CHECK(cudaEventQuery(event) == cudaErrorNotReady);
+    CHECK(cudaGetLastError() == cudaSuccess);
+    int polls = 0;
+    while (cudaEventQuery(event) == cudaErrorNotReady) ++polls;
+    CHECK(polls < 10);
+    CHECK(cudaStreamQuery(stream) == cudaSuccess);
+    CHECK(cudaEventDestroy(event) == cudaSuccess);
+  }
+
+  TEST_CASE("errors are injected one by one, and memory ends") {
+    simt::reset();
+    simt::fail("cudaMalloc", 2, cudaErrorMemoryAllocation);
+    void *a = nullptr, *b = nullptr;
+    CHECK(cudaMalloc(&a, 10) == cudaSuccess);
+    CHECK(cudaMalloc(&b, 10) == cudaErrorMemoryAllocation);
+    CHECK(cudaPeekAtLastError() == cudaErrorMemoryAllocation);
+    CHECK(cudaGetLastError() == cudaErrorMemoryAllocation);
+    CHECK(cudaGetLastError() == cudaSuccess);
+    CHECK(cudaMalloc(&b, 10) == cudaSuccess);
+    cudaPointerAttributes attributes{};
+    CHECK(cudaPointerGetAttributes(&attributes, static_cast<char*>(b) + 9) == cudaSuccess);
+    CHECK(attributes.type == cudaMemoryTypeDevice);
+    CHECK(cudaPointerGetAttributes(&attributes, &attributes) == cudaSuccess);
+    CHECK(attributes.type == cudaMemoryTypeUnregistered);
+    CHECK(cudaFree(a) == cudaSuccess);
+    CHECK(cudaFree(b) == cudaSuccess);
+    void* c = nullptr;
+    CHECK(cudaMalloc(&c, std::size_t{1} << 40) == cudaErrorMemoryAllocation);
+    CHECK(c == nullptr);
+    simt::fail("cudaLaunchKernelEx", 1, cudaErrorUnknown);
+    const DeviceArray<std::uint32_t> out(256);
+    CHECK(launch<fill>(1, 256, 0, cudaStream_t{}, out.data(), 1u) == cudaErrorUnknown);
+    CHECK(launch<fill>(1, 2048, 0, cudaStream_t{}, out.data(), 1u) == cudaErrorInvalidConfiguration);
+    CHECK(has(simt::take_reports(), "illegal grid"));
+    simt::reset();
+  }
+
+  TEST_CASE("block primitives") {
+    std::mt19937 random(1);
+    std::vector<std::uint32_t> in(device::kThreads);
+    for (auto& x : in) x = static_cast<std::uint32_t>(random() % 1000);
+    const DeviceArray<std::uint32_t> from(in), scan(in.size());
+    const DeviceArray<Results> results(1);
+    const DeviceArray<float> sum(1);
+    launch<primitives>(1, device::kThreads, sizeof(device::BlockScratch), cudaStream_t{}, static_cast<const std::uint32_t*>(from.data()), scan.data(), results.data(), sum.data());
+    const auto got = scan.read();
+    std::uint32_t total = 0, top = 0;
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      CHECK(got[i] == total);
+      total += in[i];
+      top = std::max(top, in[i]);
+    }
+    CHECK(results.read()[0].max == top);
+    CHECK(results.read()[0].total == total);
+    float tree[64];
+    for (std::size_t i = 0; i < 64; ++i) tree[i] = static_cast<float>(in[i]) * 0.1f;
+    for (std::size_t w = 32; w > 0; w /= 2)
+      for (std::size_t i = 0; i < w; ++i) tree[i] += tree[i + w];
+    CHECK(sum.read()[0] == tree[0]);
+    CHECK(simt::take_reports() == "");
+  }
+
+  TEST_CASE("bytes are copied between any addresses, and nothing beside them") {
+    std::vector<std::uint8_t> bytes(700);
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * 7 + 1);
+    for (const std::uint32_t n : {0, 1, 3, 15, 16, 17, 33, 64, 255, 600})
+      for (std::size_t to = 0; to < 16; to += kSanitized ? 5 : 1)
+        for (std::size_t from = 0; from < 16; from += to % 3 + 1) {
+          // The source ends where its allocation does.
+          const DeviceArray<std::uint8_t> source(std::span<const std::uint8_t>(bytes.data(), from + n)), target(std::vector<std::uint8_t>(n + 32, 0xee));
+          launch<copies>(1, 64, 0, cudaStream_t{}, target.data() + to, static_cast<const std::uint8_t*>(source.data() + from), n);
+          std::vector<std::uint8_t> expected(n + 32, 0xee);
+          std::copy(bytes.begin() + static_cast<long>(from), bytes.begin() + static_cast<long>(from + n), expected.begin() + static_cast<long>(to));
+          CHECK(difference(target.read(), expected) == "");
+        }
+    CHECK(simt::take_reports() == "");
+  }
+
+  TEST_CASE("the constant prefix codes are those made at start-up") {
+    using namespace crimp::threelc;
+    static constexpr DensityTables tables = density_tables();
+    for (int d = 0; d < kDensities; ++d)
+      for (std::uint32_t s = 0; s < 256; ++s) {
+        const PrefixCode& code = prefix_code(d);
+        CHECK(tables.densities[d].code[s] == (code.code[s] | code.length[s] << kLongestCode));
+        std::uint32_t forward = 0;
+        for (int bit = 0; bit < code.length[s]; ++bit) forward |= static_cast<std::uint32_t>(code.code[s] >> bit & 1) << (kLongestCode - 1 - bit);
+        CHECK(tables.densities[d].entry(forward) == (s | static_cast<std::uint32_t>(code.length[s]) << 8));
+      }
+    for (const std::size_t base : {7u, 100u, 2048u})
+      for (std::size_t n = 0; n <= base; ++n) {
+        int d = 0;
+        while (d + 1 < kDensities && static_cast<double>(2 * n) > (tables.fill[d] + tables.fill[d + 1]) * static_cast<double>(base)) ++d;
+        CHECK(d == density_of(n, base));
+      }
+  }
+}
