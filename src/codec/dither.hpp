@@ -38,7 +38,10 @@ CRIMP_HD Words philox(const Place& place, std::uint32_t stream, std::uint32_t bl
 // The 16 bits of element i of the piece at `place`.
 CRIMP_HD std::uint32_t bits16(const Place& place, std::uint32_t stream, std::uint32_t i) {
   const std::uint32_t half = i % kTile / kLanes;
-  return philox(place, stream, i / kTile * kLanes + i % kLanes).w[half / 2] >> half % 2 * 16 & 0xffff;
+  const Words words = philox(place, stream, i / kTile * kLanes + i % kLanes);
+  // By shifts: in a kernel an indexed array would be in local memory.
+  const std::uint64_t low = words.w[0] | std::uint64_t{words.w[1]} << 32, high = words.w[2] | std::uint64_t{words.w[3]} << 32;
+  return static_cast<std::uint32_t>((half < 4 ? low : high) >> half % 4 * 16) & 0xffff;
 }
 
 }  // namespace crimp::dither

@@ -46,11 +46,15 @@ __device__ inline void quantize_tile(float* a, std::uint32_t begin, std::uint32_
     if (keep) tile[i] = x - dequantize(q, grid);
   };
   if (rest >= kTile) {
-    dither::Words words{};
-    if (rounding != Rounding::nearest) words = dither::philox(place, dither::kRounding, begin / kTile * kHalf + lane);
+    std::uint64_t words01 = 0, words23 = 0;  // an array, indexed in a loop, would go through memory
+    if (rounding != Rounding::nearest) {
+      const dither::Words words = dither::philox(place, dither::kRounding, begin / kTile * kHalf + lane);
+      words01 = words.w[0] | static_cast<std::uint64_t>(words.w[1]) << 32;
+      words23 = words.w[2] | static_cast<std::uint64_t>(words.w[3]) << 32;
+    }
     for_strings([&](std::uint32_t i, std::uint32_t h, std::uint32_t pair) {
-      const std::uint32_t word = pair < 2 ? (pair == 0 ? words.w[0] : words.w[1]) : pair == 2 ? words.w[2] : words.w[3];  // an index would go through memory
-      use(i, h, rounding == Rounding::nearest ? 32768 : word >> h % 2 * 16 & 0xffff);
+      const auto random = static_cast<std::uint32_t>((pair < 2 ? words01 : words23) >> (h % 4 * 16)) & 0xffff;
+      use(i, h, rounding == Rounding::nearest ? 32768 : random);
     });
     store_string(string, bits, kHalf, bytes + lane);
   } else {

@@ -176,7 +176,8 @@ TEST_SUITE("device_codec") {
   TEST_CASE("memories that are only written or only read, and several steps") {
     for (const auto& codec : device_codecs()) {
       CAPTURE(codec->spec());
-      for (const Use use : {Use::kept, Use::read}) check_encode(make_case(*codec, Data::normal, {1000, 77}, 1, use, 5));
+      check_encode(make_case(*codec, Data::normal, {1000, 77}, 1, Use::kept, 5));
+      if (codec->memory().fused()) check_encode(make_case(*codec, Data::normal, {1000, 77}, 1, Use::read, 5));  // others always write theirs
       Case c = make_case(*codec, Data::sparse, {2000}, 0, Use::both, 6);
       const auto device = make_device_codec(*codec);
       ChunkMemory host = c.memory, there = c.memory;
