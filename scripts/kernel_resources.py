@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 """Registers, shared memory, stack and spills of every kernel, from what `nvcc -Xptxas -v` said.
 
-kernel_resources.py LOG...                 prints the table
-kernel_resources.py --check TABLE LOG...   compares it with a stored one; exit 1 where they differ or a kernel spills or has a stack, 77 (skipped) without logs
+kernel_resources.py NVCC LOG...                 prints the table
+kernel_resources.py --check TABLE NVCC LOG...   compares it with a stored one; exit 1 where they differ or a kernel spills or has a stack, 77 (skipped) without
+                                                logs or where another release of nvcc made the stored table
 """
 import re
 import subprocess
@@ -35,29 +36,38 @@ def short(mangled):
     return text
 
 
-def table(rows):
+def release(nvcc):
+    return re.search(r"release ([0-9.]+)", subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout).group(1)
+
+
+def table(rows, nvcc):
     head = ("arch", "registers", "static shared", "stack", "spill stores", "spill loads", "kernel")
     body = sorted({(arch, *map(str, numbers), short(name)) for (arch, name), numbers in rows.items()}, key=lambda r: (r[-1], r[0]))
     widths = [max(len(r[i]) for r in [head, *body]) for i in range(len(head))]
-    return "".join("  ".join(c.ljust(w) for c, w in zip(r, widths)).rstrip() + "\n" for r in [head, *body])
+    return f"nvcc {release(nvcc)}\n" + "".join("  ".join(c.ljust(w) for c, w in zip(r, widths)).rstrip() + "\n" for r in [head, *body])
 
 
 def main(arguments):
     stored = None
     if arguments[:1] == ["--check"]:
         stored, arguments = arguments[1], arguments[2:]
-    if not arguments:
+    if len(arguments) < 2:
         print("skipped: no nvcc, so no kernels were compiled for a GPU")
         return 77
-    rows = kernels(arguments)
-    made = table(rows)
+    nvcc, *logs = arguments
+    rows = kernels(logs)
+    made = table(rows, nvcc)
     if stored is None:
         print(made, end="")
         return 0
     spilling = [f"{short(n)} ({a})" for (a, n), (_, _, *frame) in rows.items() if any(frame)]
     for kernel in spilling:
         print("spills or has a stack:", kernel)
-    same = open(stored, encoding="utf-8").read() == made
+    kept = open(stored, encoding="utf-8").read()
+    if not spilling and kept.splitlines()[0] != made.splitlines()[0]:
+        print(f"skipped: the stored table is of {kept.splitlines()[0]}, here is {made.splitlines()[0]}")
+        return 77
+    same = kept == made
     if not same:
         print(f"differs from {stored} (write it anew with kernel_resources.py LOG... if that is meant):\n{made}")
     return 0 if same and not spilling and rows else 1
