@@ -27,7 +27,7 @@ def kernels(logs):
 
 def short(mangled):
     text = subprocess.run(["c++filt"], input=mangled, capture_output=True, text=True, check=True).stdout.strip()
-    text = re.sub(r"^void ", "", text).replace("crimp::", "").replace("device::", "")
+    text = re.sub(r"^void ", "", text).replace("(anonymous namespace)::", "").replace("crimp::", "").replace("device::", "")
     depth = 0
     for i, c in enumerate(text):  # the argument list is left out
         depth += (c == "<") - (c == ">")
