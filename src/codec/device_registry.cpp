@@ -14,6 +14,11 @@ constexpr DeviceEntry kEntries[] = {
     {"bf16", bf16_device},
     {"3lc", threelc_device},
     {"maxmin", maxmin_device},
+    {"topk", topk_device},
+    {"randomk", randomk_device},
+    {"threshold", threshold_device},
+    {"dgc", dgc_device},
+    {"sidco", sidco_device},
 };
 
 }  // namespace

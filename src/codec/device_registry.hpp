@@ -29,5 +29,10 @@ std::unique_ptr<DeviceCodec> fp16_device(const Codec&);
 std::unique_ptr<DeviceCodec> bf16_device(const Codec&);
 std::unique_ptr<DeviceCodec> threelc_device(const Codec&);
 std::unique_ptr<DeviceCodec> maxmin_device(const Codec&);
+std::unique_ptr<DeviceCodec> topk_device(const Codec&);
+std::unique_ptr<DeviceCodec> randomk_device(const Codec&);
+std::unique_ptr<DeviceCodec> threshold_device(const Codec&);
+std::unique_ptr<DeviceCodec> dgc_device(const Codec&);
+std::unique_ptr<DeviceCodec> sidco_device(const Codec&);
 
 }  // namespace crimp

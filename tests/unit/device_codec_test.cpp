@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <random>
@@ -25,7 +26,10 @@ std::vector<std::shared_ptr<const Codec>> device_codecs() {
   std::vector<std::string> specs;
   for (const auto& info : codecs()) specs.emplace_back(info.name);
   for (const char* more : {"3lc:s=1.75,zero_run=0", "3lc:s=0.5,zero_run=1,memory=none", "3lc:entropy=1", "3lc:s=1.75,entropy=1", "maxmin:bits=8,block=1024",
-                           "maxmin:bits=3,block=128,rounding=nearest", "maxmin:bits=2,block=10240", "3lc:memory=residual,decay=0.75", "maxmin:memory=momentum", "3lc:memory=average"})
+                           "maxmin:bits=3,block=128,rounding=nearest", "maxmin:bits=2,block=10240", "3lc:memory=residual,decay=0.75", "maxmin:memory=momentum", "3lc:memory=average",
+                           "topk:ratio=0.3,value=f16", "topk:ratio=1", "topk:ratio=0.05,memory=momentum", "threshold:v=0", "threshold:v=0.5,value=f16,decay=0.5",
+                           "randomk:ratio=0.3,scale=1", "randomk:ratio=1,memory=average", "dgc:sample=0.2,ratio=0.1", "dgc:sample=0.05,memory=residual", "sidco:dist=gp,stages=3,ratio=0.02",
+                           "sidco:dist=gamma", "sidco:dist=gamma,stages=1,ratio=0.3"})
     specs.emplace_back(more);
   std::vector<std::shared_ptr<const Codec>> all;
   for (const auto& spec : specs) {
@@ -248,6 +252,100 @@ TEST_SUITE("device_codec") {
       }
       MESSAGE(codec->spec() << ": " << refused << " refused");
     }
+    CHECK(simt::take_reports() == "");
+  }
+
+  TEST_CASE("of equal magnitudes the same ones are selected") {
+    std::mt19937 random(11);
+    for (const auto& codec : device_codecs()) {
+      if (!codec->traits().selects) continue;
+      CAPTURE(codec->spec());
+      for (const int levels : {1, 2, 5}) {
+        Case c = make_case(*codec, Data::zeros, {30001, 700, 10240}, 3, Use::none, 1);
+        for (float& x : c.values) x = static_cast<float>(random() % static_cast<unsigned>(levels) + 1) * (random() % 2 ? 0.25f : -0.25f) * (random() % 8 ? 1.0f : 0.0f);
+        const auto body = check_encode(c);
+        check_decode(*codec, c.shape, {body});
+        if (kSanitized) break;
+      }
+    }
+    CHECK(simt::take_reports() == "");
+  }
+
+  // Sets of elements that no encoder writes, legal or not. head: elements and form; behind it the values, then the set.
+  TEST_CASE("sets of elements are accepted and refused as on the host") {
+    const auto codec = make_codec("topk");
+    const auto device = make_device_codec(*codec);
+    int refused = 0, accepted = 0;
+    const auto piece = [&](std::size_t n, std::uint32_t head, std::size_t values, const std::vector<std::uint8_t>& set, float value = 1.5f) {
+      Shape shape;
+      shape.add_group(n);
+      std::vector<std::uint8_t> body(64);
+      body.push_back(static_cast<std::uint8_t>(head));
+      body.push_back(static_cast<std::uint8_t>(head >> 8));
+      for (std::size_t j = 0; j < values; ++j) {
+        std::uint8_t four[4];
+        std::memcpy(four, &value, 4);
+        body.insert(body.end(), four, four + 4);
+      }
+      body.insert(body.end(), set.begin(), set.end());
+      const std::size_t bytes = body.size() - 64;
+      body[0] = static_cast<std::uint8_t>(bytes);
+      body[1] = static_cast<std::uint8_t>(bytes >> 8);
+      body.resize(round_up(body.size(), kPayloadAlign));
+      CAPTURE(n);
+      CAPTURE(head);
+      CAPTURE(set.size());
+      BodyView view;
+      REQUIRE(view.open(*codec, shape, body) == "");
+      Workers workers(1);
+      std::vector<float> expected(n);
+      const int bad = decode_add(*codec, shape, {&view, 1}, kPlace, expected.data(), false, workers);
+      const auto got = device_decode_add(*codec, *device, shape, std::vector<std::vector<std::uint8_t>>{body}, kPlace, std::vector<float>(n), false);
+      CHECK(got.bad == bad);
+      if (bad < 0) CHECK(difference(got.out, expected) == "");
+      ++(bad < 0 ? accepted : refused);
+    };
+    using Bytes = std::vector<std::uint8_t>;
+    const std::uint32_t map = 0x8000;
+    piece(10240, 8192, 8192, Bytes(8192, 0));                          // gaps where a bitmap is shorter
+    piece(10240, 8192, 8192, Bytes(8191, 0));
+    piece(10240, 8191, 8191, Bytes(8192, 0));
+    piece(10240, 5120, 5120, Bytes(5120, 1));
+    piece(10240, 5121, 5121, Bytes(5121, 1));                          // the last one is behind the piece
+    piece(10240, 1, 1, {255, 255, 240, 240, 0});
+    piece(10240, 1, 1, {255, 255, 248, 159});                          // the last element
+    piece(10240, 1, 1, {255, 255, 249, 160});
+    piece(10240, 1, 1, Bytes(43, 240));
+    piece(10240, 1, 1, {7, 240});                                      // ends with a skip
+    piece(10240, 2, 2, {7});
+    piece(10240, 2, 2, {7, 7, 7});
+    piece(10240, 1, 1, {});
+    piece(10240, 1, 1, {240, 7, 7});
+    piece(333, 2, 2, {240, 91, 0});
+    piece(333, 2, 2, {240, 91, 1});
+    piece(333, 0, 0, {});
+    piece(333, 0x4001, 1, {5});                                        // a reserved bit
+    piece(333, 334, 1, {5});
+    piece(333, 3, 1, {5});                                             // fewer values than promised
+    piece(333, 1, 1, {5}, INFINITY);
+    piece(333, 1, 1, {5}, NAN);
+    for (const std::size_t n : {333u, 320u, 8u, 9u}) {
+      Bytes bits((n + 7) / 8, 0);
+      piece(n, map | 1, 1, bits);
+      bits.back() = static_cast<std::uint8_t>(1 << (n - 1) % 8);
+      piece(n, map | 1, 1, bits);
+      piece(n, map | 2, 2, bits);
+      bits.push_back(0);
+      piece(n, map | 1, 1, bits);
+      bits.resize(bits.size() - 2);
+      piece(n, map | 1, 1, bits);
+    }
+    Bytes bits(42, 0);
+    bits.back() = 1 << 5;  // element 333 of 333
+    piece(333, map | 1, 1, bits);
+    piece(10240, map | 10240, 10240, Bytes(1280, 255));
+    CHECK(accepted > 8);
+    CHECK(refused > 20);
     CHECK(simt::take_reports() == "");
   }
 
