@@ -264,9 +264,9 @@ TEST_SUITE("device_codec") {
                                          {"sketchml:quantiles=3", 333, 12, {0xff, 0}}, {"1bit", 333, 4, {0, 0, 0x80, 0x7f}}, {"1bit", 333, 8 + 41, {0x20}}, {"efsignsgd", 333, 0, {0, 0, 0xc0, 0x7f}},
                                          {"signsgd", 333, 41, {0x20}}, {"signum", 333, 41, {0xff}}};
     for (const Change& change : changes) {
-      CAPTURE(change.spec);
-      CAPTURE(change.at);
       const auto codec = make_codec(change.spec);
+      CAPTURE(codec->spec());
+      CAPTURE(change.at);
       const auto device = make_device_codec(*codec);
       REQUIRE(device);
       Case c = make_case(*codec, Data::normal, {change.count}, 0, Use::none, 3);
