@@ -13,12 +13,18 @@ constexpr DeviceEntry kEntries[] = {
     {"fp16", fp16_device},
     {"bf16", bf16_device},
     {"3lc", threelc_device},
+    {"1bit", onebit_device},
+    {"signsgd", signsgd_device},
+    {"signum", signum_device},
+    {"efsignsgd", efsignsgd_device},
     {"maxmin", maxmin_device},
+    {"sketchml", sketchml_device},
     {"topk", topk_device},
     {"randomk", randomk_device},
     {"threshold", threshold_device},
     {"dgc", dgc_device},
     {"sidco", sidco_device},
+    {"thc", thc_device},
 };
 
 }  // namespace

@@ -28,11 +28,17 @@ std::unique_ptr<DeviceCodec> none_device(const Codec&);
 std::unique_ptr<DeviceCodec> fp16_device(const Codec&);
 std::unique_ptr<DeviceCodec> bf16_device(const Codec&);
 std::unique_ptr<DeviceCodec> threelc_device(const Codec&);
+std::unique_ptr<DeviceCodec> onebit_device(const Codec&);
+std::unique_ptr<DeviceCodec> signsgd_device(const Codec&);
+std::unique_ptr<DeviceCodec> signum_device(const Codec&);
+std::unique_ptr<DeviceCodec> efsignsgd_device(const Codec&);
 std::unique_ptr<DeviceCodec> maxmin_device(const Codec&);
+std::unique_ptr<DeviceCodec> sketchml_device(const Codec&);
 std::unique_ptr<DeviceCodec> topk_device(const Codec&);
 std::unique_ptr<DeviceCodec> randomk_device(const Codec&);
 std::unique_ptr<DeviceCodec> threshold_device(const Codec&);
 std::unique_ptr<DeviceCodec> dgc_device(const Codec&);
 std::unique_ptr<DeviceCodec> sidco_device(const Codec&);
+std::unique_ptr<DeviceCodec> thc_device(const Codec&);
 
 }  // namespace crimp

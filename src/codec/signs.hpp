@@ -12,6 +12,8 @@ namespace crimp::signs {
 inline constexpr std::uint32_t kSumLanes = 64;    // element i of a piece is added to lane i % 64, in order; the lanes then as a tree
 inline constexpr float kMaxMagnitude = 0x1p100f;  // 10,240 of them and their residuals have a finite sum
 
+enum class Scales { none, mean, class_means };  // as many float32 as their number
+
 // What a set bit and a clear one decode to: -m0 and +m1.
 struct Levels {
   float m0, m1;

@@ -128,8 +128,6 @@ HWY_EXPORT(Subtract);
 HWY_EXPORT(AddDecoded);
 HWY_EXPORT(Vote);
 
-enum class Scales { none, mean, class_means };  // as many float32 as their number
-
 class Signs final : public Codec {
  public:
   Signs(Scales scales, const Traits& traits) : scales_(scales), traits_(traits) {}

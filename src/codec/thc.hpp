@@ -61,14 +61,15 @@ CRIMP_HD std::uint32_t sign_word(const Place& piece, std::uint32_t block, std::u
 }
 CRIMP_HD std::uint32_t sign_bit(std::uint32_t block, std::uint32_t element) { return block % 2 * 8 + element / dither::kTile; }
 
-// scale = to_grid / norm. random: 16 bits.
-CRIMP_HD std::uint32_t quantize(const Tables& t, float y, float scale, std::uint32_t random) {
-  const float g = static_cast<float>(t.granularity);
+// scale = to_grid / norm. random: 16 bits. slope and offset: of the tables.
+CRIMP_HD std::uint32_t quantize(const float* slope, const float* offset, std::uint32_t granularity, float y, float scale, std::uint32_t random) {
+  const float g = static_cast<float>(granularity);
   float u = y * scale + 0.5f * g;
   u = u > 0.0f ? u : 0.0f;
   u = u < g ? u : g;
   const std::uint32_t k = static_cast<std::uint32_t>(u);
-  return (static_cast<std::uint32_t>(t.slope[k] * u + t.offset[k]) + random) / kOne;
+  return (static_cast<std::uint32_t>(slope[k] * u + offset[k]) + random) / kOne;
 }
+CRIMP_HD std::uint32_t quantize(const Tables& t, float y, float scale, std::uint32_t random) { return quantize(t.slope, t.offset, t.granularity, y, scale, random); }
 
 }  // namespace crimp::thc

@@ -29,7 +29,9 @@ std::vector<std::shared_ptr<const Codec>> device_codecs() {
                            "maxmin:bits=3,block=128,rounding=nearest", "maxmin:bits=2,block=10240", "3lc:memory=residual,decay=0.75", "maxmin:memory=momentum", "3lc:memory=average",
                            "topk:ratio=0.3,value=f16", "topk:ratio=1", "topk:ratio=0.05,memory=momentum", "threshold:v=0", "threshold:v=0.5,value=f16,decay=0.5",
                            "randomk:ratio=0.3,scale=1", "randomk:ratio=1,memory=average", "dgc:sample=0.2,ratio=0.1", "dgc:sample=0.05,memory=residual", "sidco:dist=gp,stages=3,ratio=0.02",
-                           "sidco:dist=gamma", "sidco:dist=gamma,stages=1,ratio=0.3"})
+                           "sidco:dist=gamma", "sidco:dist=gamma,stages=1,ratio=0.3",
+                           "1bit:memory=average", "signsgd:memory=residual,force=1",
+                           "thc:bits=3,g=17", "thc:bits=2,g=62,memory=none", "sketchml:quantiles=256", "sketchml:quantiles=3"})
     specs.emplace_back(more);
   std::vector<std::shared_ptr<const Codec>> all;
   for (const auto& spec : specs) {
@@ -346,6 +348,37 @@ TEST_SUITE("device_codec") {
     piece(10240, map | 10240, 10240, Bytes(1280, 255));
     CHECK(accepted > 8);
     CHECK(refused > 20);
+    CHECK(simt::take_reports() == "");
+  }
+
+  // What a random mutation hardly meets: a norm of zero before indices that are not, infinite means, and bits behind the last element.
+  TEST_CASE("malformed bodies of single codecs are refused as on the host") {
+    struct Change {
+      const char* spec;
+      std::size_t count, at;
+      std::vector<std::uint8_t> bytes;
+    };
+    const std::vector<Change> changes = {{"thc", 2100, 4, {0, 0, 0, 0}}, {"thc:bits=3", 1025, 4, {0, 0, 0, 0}}, {"thc:bits=2", 200, 0, {0, 0, 0, 0}}, {"thc", 1025, 4, {0, 0, 0, 0x80}},
+                                         {"thc", 2100, 8, {0, 0, 0x80, 0x0c}}, {"sketchml", 333, 252, {0, 0, 0x80, 0x7f}}, {"sketchml:quantiles=3", 333, 12 + 41, {0x20}},
+                                         {"sketchml:quantiles=3", 333, 12, {0xff, 0}}, {"1bit", 333, 4, {0, 0, 0x80, 0x7f}}, {"1bit", 333, 8 + 41, {0x20}}, {"efsignsgd", 333, 0, {0, 0, 0xc0, 0x7f}},
+                                         {"signsgd", 333, 41, {0x20}}, {"signum", 333, 41, {0xff}}};
+    for (const Change& change : changes) {
+      const auto codec = make_codec(change.spec);
+      CAPTURE(codec->spec());
+      CAPTURE(change.at);
+      const auto device = make_device_codec(*codec);
+      REQUIRE(device);
+      Case c = make_case(*codec, Data::normal, {change.count}, 0, Use::none, 3);
+      std::vector<std::vector<std::uint8_t>> bodies(3, host_encode(c, c.memory));
+      std::copy(change.bytes.begin(), change.bytes.end(), bodies[1].begin() + static_cast<std::ptrdiff_t>(c.shape.prefix_bytes(*codec) + change.at));
+      std::vector<BodyView> views(3);
+      for (std::size_t r = 0; r < 3; ++r) REQUIRE(views[r].open(*codec, c.shape, bodies[r]) == "");
+      Workers workers(1);
+      std::vector<float> sum(change.count);
+      CHECK(decode_add(*codec, c.shape, views, kPlace, sum.data(), false, workers) >= 0);
+      const auto got = device_decode_add(*codec, *device, c.shape, bodies, kPlace, std::vector<float>(change.count), false);
+      CHECK(got.bad == 1);
+    }
     CHECK(simt::take_reports() == "");
   }
 
