@@ -378,8 +378,8 @@ void catch_faults() {
   thread_local const std::unique_ptr<unsigned char[]> stack = [] {
     auto memory = std::make_unique<unsigned char[]>(64 << 10);
     stack_t alternate{};
-    stack_t now{};
-    if (sigaltstack(nullptr, &now) == 0 && !(now.ss_flags & SS_DISABLE)) return std::unique_ptr<unsigned char[]>();
+    stack_t before{};
+    if (sigaltstack(nullptr, &before) == 0 && !(before.ss_flags & SS_DISABLE)) return std::unique_ptr<unsigned char[]>();
     alternate.ss_sp = memory.get();
     alternate.ss_size = 64 << 10;
     sigaltstack(&alternate, nullptr);

@@ -166,15 +166,20 @@ std::vector<CUstream_st*> all_streams() {
   all.insert(all.end(), streams.begin(), streams.end());
   return all;
 }
-// Another stream may have come as far as it likes.
-void others() {
-  if (seeds().order < 2 || draw() % 2) return;
-  const auto all = all_streams();
-  step(all[draw() % all.size()]);
+// Another stream may have come as far as it likes: order 0, nowhere; 1, to its end; else at random.
+void others(CUstream_st* self) {
+  const std::uint64_t order = seeds().order;
+  if (order == 0 || (order > 1 && draw() % 2)) return;
+  auto all = all_streams();
+  std::erase_if(all, [&](CUstream_st* s) { return s == self || s->queue.empty(); });
+  if (all.empty()) return;
+  if (order > 1) return step(all[draw() % all.size()]);
+  for (CUstream_st* s : all)
+    while (!s->queue.empty()) step(s);
 }
 void drain(CUstream_st* s) {
   while (!s->queue.empty()) {
-    others();
+    others(s);
     step(s);
   }
 }
@@ -608,7 +613,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
   SIMT_ENTER("cudaEventSynchronize");
   if (!events.count(e)) return result(cudaErrorInvalidResourceHandle);
   if (e->ticket) {
-    others();
+    others(nullptr);
     finish(e->ticket);
   }
   return result(sticky_error);
