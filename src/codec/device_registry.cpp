@@ -13,7 +13,10 @@ constexpr DeviceEntry kEntries[] = {
     {"fp16", fp16_device},
     {"bf16", bf16_device},
     {"3lc", threelc_device},
+    {"natural", natural_device},
+    {"8bit", eightbit_device},
     {"maxmin", maxmin_device},
+    {"fp8", fp8_device},
 };
 
 }  // namespace

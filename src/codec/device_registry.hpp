@@ -28,6 +28,9 @@ std::unique_ptr<DeviceCodec> none_device(const Codec&);
 std::unique_ptr<DeviceCodec> fp16_device(const Codec&);
 std::unique_ptr<DeviceCodec> bf16_device(const Codec&);
 std::unique_ptr<DeviceCodec> threelc_device(const Codec&);
+std::unique_ptr<DeviceCodec> natural_device(const Codec&);
+std::unique_ptr<DeviceCodec> eightbit_device(const Codec&);
 std::unique_ptr<DeviceCodec> maxmin_device(const Codec&);
+std::unique_ptr<DeviceCodec> fp8_device(const Codec&);
 
 }  // namespace crimp

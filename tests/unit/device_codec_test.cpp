@@ -25,7 +25,8 @@ std::vector<std::shared_ptr<const Codec>> device_codecs() {
   std::vector<std::string> specs;
   for (const auto& info : codecs()) specs.emplace_back(info.name);
   for (const char* more : {"3lc:s=1.75,zero_run=0", "3lc:s=0.5,zero_run=1,memory=none", "3lc:entropy=1", "3lc:s=1.75,entropy=1", "maxmin:bits=8,block=1024",
-                           "maxmin:bits=3,block=128,rounding=nearest", "maxmin:bits=2,block=10240", "3lc:memory=residual,decay=0.75", "maxmin:memory=momentum", "3lc:memory=average"})
+                           "maxmin:bits=3,block=128,rounding=nearest", "maxmin:bits=2,block=10240", "3lc:memory=residual,decay=0.75", "natural:memory=residual", "8bit:memory=momentum",
+                           "fp8:format=e5m2,block=32", "fp8:block=10240,memory=average", "fp8:format=e5m2,block=96,memory=residual", "maxmin:memory=momentum", "3lc:memory=average"})
     specs.emplace_back(more);
   std::vector<std::shared_ptr<const Codec>> all;
   for (const auto& spec : specs) {
