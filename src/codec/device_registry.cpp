@@ -13,6 +13,8 @@ constexpr DeviceEntry kEntries[] = {
     {"fp16", fp16_device},
     {"bf16", bf16_device},
     {"3lc", threelc_device},
+    {"qsgd", qsgd_device},
+    {"terngrad", terngrad_device},
     {"natural", natural_device},
     {"8bit", eightbit_device},
     {"maxmin", maxmin_device},

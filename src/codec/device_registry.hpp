@@ -28,6 +28,8 @@ std::unique_ptr<DeviceCodec> none_device(const Codec&);
 std::unique_ptr<DeviceCodec> fp16_device(const Codec&);
 std::unique_ptr<DeviceCodec> bf16_device(const Codec&);
 std::unique_ptr<DeviceCodec> threelc_device(const Codec&);
+std::unique_ptr<DeviceCodec> qsgd_device(const Codec&);
+std::unique_ptr<DeviceCodec> terngrad_device(const Codec&);
 std::unique_ptr<DeviceCodec> natural_device(const Codec&);
 std::unique_ptr<DeviceCodec> eightbit_device(const Codec&);
 std::unique_ptr<DeviceCodec> maxmin_device(const Codec&);

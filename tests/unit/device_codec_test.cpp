@@ -24,9 +24,12 @@ constexpr Place kPlace{3 * kPieceElements, 5, 2};
 std::vector<std::shared_ptr<const Codec>> device_codecs() {
   std::vector<std::string> specs;
   for (const auto& info : codecs()) specs.emplace_back(info.name);
-  for (const char* more : {"3lc:s=1.75,zero_run=0", "3lc:s=0.5,zero_run=1,memory=none", "3lc:entropy=1", "3lc:s=1.75,entropy=1", "maxmin:bits=8,block=1024",
-                           "maxmin:bits=3,block=128,rounding=nearest", "maxmin:bits=2,block=10240", "3lc:memory=residual,decay=0.75", "natural:memory=residual", "8bit:memory=momentum",
-                           "fp8:format=e5m2,block=32", "fp8:block=10240,memory=average", "fp8:format=e5m2,block=96,memory=residual", "maxmin:memory=momentum", "3lc:memory=average"})
+  for (const char* more :
+       {"3lc:s=1.75,zero_run=0", "3lc:s=0.5,zero_run=1,memory=none", "3lc:entropy=1", "3lc:s=1.75,entropy=1", "3lc:memory=residual,decay=0.75", "3lc:memory=average",
+        "qsgd:s=7,bucket=128", "qsgd:s=1,bucket=10240", "qsgd:s=200,memory=average", "qsgd:s=32767,bucket=1280", "terngrad:clip=1e-6", "terngrad:clip=1e6,memory=momentum",
+        "natural:memory=residual", "8bit:memory=momentum", "inceptionn:log2_bound=-2", "inceptionn:log2_bound=-14,memory=average",
+        "maxmin:bits=8,block=1024", "maxmin:bits=3,block=128,rounding=nearest", "maxmin:bits=2,block=10240", "maxmin:memory=momentum",
+        "fp8:format=e5m2,block=32", "fp8:block=10240,memory=average", "fp8:format=e5m2,block=96,memory=residual"})
     specs.emplace_back(more);
   std::vector<std::shared_ptr<const Codec>> all;
   for (const auto& spec : specs) {
