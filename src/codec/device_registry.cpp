@@ -17,6 +17,7 @@ constexpr DeviceEntry kEntries[] = {
     {"terngrad", terngrad_device},
     {"natural", natural_device},
     {"8bit", eightbit_device},
+    {"inceptionn", inceptionn_device},
     {"maxmin", maxmin_device},
     {"fp8", fp8_device},
 };

@@ -32,6 +32,7 @@ std::unique_ptr<DeviceCodec> qsgd_device(const Codec&);
 std::unique_ptr<DeviceCodec> terngrad_device(const Codec&);
 std::unique_ptr<DeviceCodec> natural_device(const Codec&);
 std::unique_ptr<DeviceCodec> eightbit_device(const Codec&);
+std::unique_ptr<DeviceCodec> inceptionn_device(const Codec&);
 std::unique_ptr<DeviceCodec> maxmin_device(const Codec&);
 std::unique_ptr<DeviceCodec> fp8_device(const Codec&);
 
