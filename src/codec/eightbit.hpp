@@ -13,17 +13,19 @@ inline constexpr std::uint32_t kDecades = 7, kCodes = 128;
 inline constexpr float kMaxMagnitude = 0x1p100f;
 
 // Code 2^k + f (0 <= f < 2^k) stands for the middle of the f-th of 2^k cells of [10^(k-7), 10^(k-6)), 0 for 0 and 127 for 1, so that the
-// largest magnitude comes back exactly.
+// largest magnitude comes back exactly. Both sides of the division are exact in float32.
+CRIMP_HD constexpr float level_of(std::uint32_t code) {
+  if (code == 0 || code == kCodes - 1) return code == 0 ? 0.0f : 1.0f;
+  std::uint32_t k = 0, unit = 20'000'000;
+  for (; code >> (k + 1); ++k) unit /= 5;
+  return static_cast<float>((2u << k) + 18 * (code - (1u << k)) + 9) / static_cast<float>(unit);
+}
 struct Table {
   float of[kCodes];
 };
 constexpr Table make_table() {
   Table table{};
-  double decade = 1e6;
-  for (std::uint32_t k = 0; k < kDecades; ++k, decade /= 10)
-    for (std::uint32_t f = 0; f < 1u << k; ++f)
-      table.of[(1u << k) + f] = static_cast<float>(((2u << k) + 18 * f + 9) / (20 * decade * (1u << k)));
-  table.of[kCodes - 1] = 1.0f;
+  for (std::uint32_t code = 0; code < kCodes; ++code) table.of[code] = level_of(code);
   return table;
 }
 inline constexpr Table kTable = make_table();
@@ -74,12 +76,18 @@ CRIMP_HD float scale_of(float largest) { return largest >= FLT_MIN ? largest : 0
 CRIMP_HD float inverse_of(float scale) { return scale > 0.0f ? 1.0f / scale : 0.0f; }
 
 // x = |a| * inverse_of(scale).
-CRIMP_HD std::uint32_t code_of(float x) {
-  float y = kLines.of[0].slope * x + kLines.of[0].offset;
-  for (std::uint32_t e = 1; e < kDecades; ++e) {
-    const float z = kLines.of[e].slope * x + kLines.of[e].offset;
-    y = z < y ? z : y;
+template <std::uint32_t e = 0>
+CRIMP_HD float least_line(float x) {
+  constexpr Line line = kLines.of[e];
+  const float y = line.slope * x + line.offset;
+  if constexpr (e + 1 == kDecades) return y;
+  else {
+    const float z = least_line<e + 1>(x);
+    return z < y ? z : y;
   }
+}
+CRIMP_HD std::uint32_t code_of(float x) {
+  const float y = least_line(x);
   return y < 127.0f ? static_cast<std::uint32_t>(y) : 127;
 }
 

@@ -60,6 +60,13 @@ CRIMP_HD Grid between(float low, float high, std::int32_t bits) {
   return {low, range / levels, levels * 65536.0f / range, 0, top};
 }
 
+// Bits of a code of levels -s..s: ceil(log2(2 s + 1)), at least 2.
+CRIMP_HD std::uint32_t code_bits(std::int32_t s) {
+  std::uint32_t bits = 2;
+  while ((1 << bits) < 2 * s + 1) ++bits;
+  return bits;
+}
+
 // Adds 64 partial sums, lane i's being that of the elements i, i + 64, ..., in this order on every machine.
 CRIMP_HD float tree_sum(float* lanes) {
   for (std::uint32_t width = kSumLanes / 2; width > 0; width /= 2)

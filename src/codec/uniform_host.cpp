@@ -126,15 +126,16 @@ HWY_INLINE void quantize_tile(const float* values, const float* in, float* out, 
   const Di di;
   const hn::Rebind<std::uint16_t, Df> d16;
   const auto base = hn::Set(d, grid.base), step = hn::Set(d, grid.step), inverse = hn::Set(d, grid.inverse);
-  const auto low = hn::Set(di, grid.lowest * 65536), high = hn::Set(di, grid.highest * 65536), shift = hn::Set(di, offset);
+  const auto low = hn::Set(d, static_cast<float>(grid.lowest * 65536)), high = hn::Set(d, static_cast<float>(grid.highest * 65536));
+  const auto shift = hn::Set(di, offset);
   const auto use = [&](std::size_t half, std::size_t lane, hn::Vec<Du> bits) HWY_ATTR {
     const std::size_t i = half * dither::kLanes + lane;
     const auto a = load<has_in>(d, values, in, i);
     auto x = a;
     if constexpr (rounding != Rounding::symmetric) x = hn::Sub(a, base);
-    auto fixed = hn::Min(nearest(hn::Mul(x, inverse)), high);
+    auto fixed = hn::Min(hn::Mul(x, inverse), high);  // before it is whole: TernGrad's x may be any number
     if constexpr (rounding == Rounding::symmetric) fixed = hn::Max(fixed, low);
-    const auto q = hn::ShiftRight<16>(hn::Add(fixed, hn::BitCast(di, bits)));
+    const auto q = hn::ShiftRight<16>(hn::Add(nearest(fixed), hn::BitCast(di, bits)));
     auto code = q;
     if constexpr (rounding == Rounding::symmetric) code = hn::Add(q, shift);
     hn::StoreU(hn::DemoteTo(d16, code), d16, codes + i);
@@ -362,7 +363,7 @@ class MaxMin final : public Blockwise<MaxMin> {
 class Qsgd final : public Blockwise<Qsgd> {
  public:
   using Side = float;
-  Qsgd(int s, std::uint32_t block) : Blockwise(block, code_bits(s), s, Rounding::symmetric), s_(s) {}
+  Qsgd(int s, std::uint32_t block) : Blockwise(block, static_cast<int>(code_bits(s)), s, Rounding::symmetric), s_(s) {}
   std::uint32_t parameter_word() const override { return static_cast<std::uint32_t>(s_) | block_ << 16; }
 
   Side measure(const Block& b, Grid* grid) const {
@@ -377,12 +378,6 @@ class Qsgd final : public Blockwise<Qsgd> {
                                   .max_magnitude = kMaxMagnitude, .diverges_with_residual = true};
 
  private:
-  // ceil(log2(2 s + 1))
-  static int code_bits(int s) {
-    int bits = 2;
-    while ((1 << bits) < 2 * s + 1) ++bits;
-    return bits;
-  }
   int s_;
 };
 

@@ -25,13 +25,18 @@ constexpr Place kPlace{3 * kPieceElements, 5, 2};
 std::vector<std::shared_ptr<const Codec>> device_codecs() {
   std::vector<std::string> specs;
   for (const auto& info : codecs()) specs.emplace_back(info.name);
-  for (const char* more : {"3lc:s=1.75,zero_run=0", "3lc:s=0.5,zero_run=1,memory=none", "3lc:entropy=1", "3lc:s=1.75,entropy=1", "maxmin:bits=8,block=1024",
-                           "maxmin:bits=3,block=128,rounding=nearest", "maxmin:bits=2,block=10240", "3lc:memory=residual,decay=0.75", "maxmin:memory=momentum", "3lc:memory=average",
-                           "topk:ratio=0.3,value=f16", "topk:ratio=1", "topk:ratio=0.05,memory=momentum", "threshold:v=0", "threshold:v=0.5,value=f16,decay=0.5",
-                           "randomk:ratio=0.3,scale=1", "randomk:ratio=1,memory=average", "dgc:sample=0.2,ratio=0.1", "dgc:sample=0.05,memory=residual", "sidco:dist=gp,stages=3,ratio=0.02",
-                           "sidco:dist=gamma", "sidco:dist=gamma,stages=1,ratio=0.3",
-                           "1bit:memory=average", "signsgd:memory=residual,force=1",
-                           "thc:bits=3,g=17", "thc:bits=2,g=62,memory=none", "sketchml:quantiles=256", "sketchml:quantiles=3"})
+  for (const char* more :
+       {"3lc:s=1.75,zero_run=0", "3lc:s=0.5,zero_run=1,memory=none", "3lc:entropy=1", "3lc:s=1.75,entropy=1",
+        "3lc:memory=residual,decay=0.75", "3lc:memory=average", "qsgd:s=7,bucket=128", "qsgd:s=1,bucket=10240",
+        "qsgd:s=200,memory=average", "qsgd:s=32767,bucket=1280", "terngrad:clip=1e-6", "terngrad:clip=1e6,memory=momentum",
+        "natural:memory=residual", "8bit:memory=momentum", "1bit:memory=average", "signsgd:memory=residual,force=1",
+        "inceptionn:log2_bound=-2", "inceptionn:log2_bound=-14,memory=average", "maxmin:bits=8,block=1024",
+        "maxmin:bits=3,block=128,rounding=nearest", "maxmin:bits=2,block=10240", "maxmin:memory=momentum", "fp8:format=e5m2,block=32",
+        "fp8:block=10240,memory=average", "fp8:format=e5m2,block=96,memory=residual", "sketchml:quantiles=256", "sketchml:quantiles=3",
+        "topk:ratio=0.3,value=f16", "topk:ratio=1", "topk:ratio=0.05,memory=momentum", "randomk:ratio=0.3,scale=1",
+        "randomk:ratio=1,memory=average", "threshold:v=0", "threshold:v=0.5,value=f16,decay=0.5", "dgc:sample=0.2,ratio=0.1",
+        "dgc:sample=0.05,memory=residual", "sidco:dist=gp,stages=3,ratio=0.02", "sidco:dist=gamma", "sidco:dist=gamma,stages=1,ratio=0.3",
+        "thc:bits=3,g=17", "thc:bits=2,g=62,memory=none"})
     specs.emplace_back(more);
   std::vector<std::shared_ptr<const Codec>> all;
   for (const auto& spec : specs) {
@@ -358,7 +363,7 @@ TEST_SUITE("device_codec") {
       std::size_t count, at;
       std::vector<std::uint8_t> bytes;
     };
-    const std::vector<Change> changes = {{"thc", 2100, 4, {0, 0, 0, 0}}, {"thc:bits=3", 1025, 4, {0, 0, 0, 0}}, {"thc:bits=2", 200, 0, {0, 0, 0, 0}}, {"thc", 1025, 4, {0, 0, 0, 0x80}},
+    const std::vector<Change> changes = {{"qsgd", 333, 0, {0xff, 0xff, 0x7f, 0x7f}}, {"maxmin", 333, 4, {0xff, 0xff, 0x7f, 0x7f}}, {"thc", 2100, 4, {0, 0, 0, 0}}, {"thc:bits=3", 1025, 4, {0, 0, 0, 0}}, {"thc:bits=2", 200, 0, {0, 0, 0, 0}}, {"thc", 1025, 4, {0, 0, 0, 0x80}},
                                          {"thc", 2100, 8, {0, 0, 0x80, 0x0c}}, {"sketchml", 333, 252, {0, 0, 0x80, 0x7f}}, {"sketchml:quantiles=3", 333, 12 + 41, {0x20}},
                                          {"sketchml:quantiles=3", 333, 12, {0xff, 0}}, {"1bit", 333, 4, {0, 0, 0x80, 0x7f}}, {"1bit", 333, 8 + 41, {0x20}}, {"efsignsgd", 333, 0, {0, 0, 0xc0, 0x7f}},
                                          {"signsgd", 333, 41, {0x20}}, {"signum", 333, 41, {0xff}}};

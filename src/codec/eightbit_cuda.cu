@@ -1,0 +1,8 @@
+#include "codec/device_registry.hpp"
+#include "codec/eightbit_kernels.cuh"
+
+namespace crimp {
+
+std::unique_ptr<DeviceCodec> eightbit_device(const Codec& codec) { return device::piece_codec(codec, device::ByteDevice<eightbit::Type>{}); }
+
+}  // namespace crimp

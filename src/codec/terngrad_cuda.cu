@@ -1,0 +1,10 @@
+#include "codec/device_registry.hpp"
+#include "codec/terngrad_kernels.cuh"
+
+namespace crimp {
+
+std::unique_ptr<DeviceCodec> terngrad_device(const Codec& codec) {
+  return device::piece_codec(codec, uniform::TernGradDevice{{}, static_cast<float>(spec_value(codec.spec(), "clip"))});
+}
+
+}  // namespace crimp
