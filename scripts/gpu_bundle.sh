@@ -16,7 +16,7 @@ for argument in "$@"; do
     *) file=$argument ;;
   esac
 done
-[ "$(uname -m)" = x86_64 ] && grep -q 'VERSION_ID="12"' /etc/os-release || fail "this must run on Debian 12, x86-64"
+[ "$(uname -m)$(. /etc/os-release && echo "$ID$VERSION_ID")" = x86_64debian12 ] || fail "this must run on Debian 12, x86-64"
 ./scripts/setup.sh
 command -v patchelf >/dev/null || fail "patchelf is missing: apt-get install patchelf"
 
@@ -41,10 +41,11 @@ add() {
 }
 add libhwy-dev libhwy1 libspdlog-dev libfmt-dev librandom123-dev libcli11-dev nlohmann-json3-dev libflatbuffers-dev flatbuffers-compiler libxxhash-dev \
   doctest-dev -- '^/usr/(include|bin|share/cmake|lib/cmake|lib/x86_64-linux-gnu/(cmake|lib))'
-add libopenmpi-dev openmpi-common -- /openmpi/include/ /openmpi/lib/libmpi.so /openmpi/lib/libopen /share/openmpi/
+add libopenmpi-dev openmpi-common -- /openmpi/include/ /share/openmpi/
 add libopenmpi3 openmpi-bin libpmix2 -- /openmpi3/ '/lib(mpi|open-rte|open-pal|mca_common)[^/]*$' '/bin/(orterun|orted|mpirun.openmpi)$' pmix
 add cmake cmake-data ninja-build -- '/bin/(cmake|ctest|ninja)$' /share/cmake-
 ln -sf orterun "$root/bin/mpirun"
+ln -sf libmpi.so.40 "$lib/libmpi.so"  # beside what it needs, which ld looks for there
 # For other networks than a machine's own memory and TCP, and for other batch systems, Java, Fortran and OpenSHMEM.
 rm -f "$plugins"/mca_*_{ucx,ofi,openib,psm,psm2,portals4,monitoring,flux,slurm,gridengine,simulator,jsm}.so "$plugins"/mca_{sco,ss,sp}* "$plugins"/mca_memheap* \
   "$lib"/libmca_common_{ucx,ofi,verbs,monitoring}* "$lib"/libmpi_{java,cxx,mpifh,usempi}*
@@ -59,7 +60,7 @@ missing=$(find "$root" -type f \( -name '*.so*' -o -path '*/bin/*' \) -exec ldd 
 find "$root" -type f \( -name '*.so*' -o -path '*/bin/*' \) | while read -r binary; do
   patchelf --force-rpath --set-rpath "\$ORIGIN/$(realpath --relative-to="$(dirname "$binary")" "$lib")" "$binary" 2>/dev/null || true
 done
-for path in openmpi/include/mpi.h openmpi/lib/libmpi.so libhwy.so; do [ -e "$lib/$path" ] || fail "$path was not packed"; done
+for path in openmpi/include/mpi.h libmpi.so libhwy.so; do [ -e "$lib/$path" ] || fail "$path was not packed"; done
 
 if [ -z "$libraries" ]; then
   mkdir "$work/crimp_gpu/crimp"

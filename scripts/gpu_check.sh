@@ -8,7 +8,7 @@
 #   --work     where it is unpacked and built (/tmp/crimp_gpu); kept, so that a second call goes on from there
 #   --source   Crimp's sources; without: those around this script
 #   --steps    some of unpack,build,test,sanitize,bench,allreduce (all)
-#   CRIMP_BENCH_CODECS, CRIMP_BENCH_COUNTS: what `bench` measures, words
+#   BENCH_CODECS, BENCH_COUNTS: what `bench` measures, words
 #
 # Ends with the line "gpu_check: ..."; exit status 0: all passed, 1: something failed, 77: built, but no GPU answers.
 set -uo pipefail
@@ -73,7 +73,7 @@ build_step() {
   if [ -d "$prefix" ]; then
     bundled=("-DCMAKE_PREFIX_PATH=$prefix" "-DFLATBUFFERS_INCLUDE=$prefix/include" "-DFLATC=$prefix/bin/flatc" -DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF
       "-DCMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES=$prefix/include" -DMPI_SKIP_COMPILER_WRAPPER=ON -DMPI_CXX_SKIP_MPICXX=ON "-DMPIEXEC_EXECUTABLE=$prefix/bin/mpirun"
-      "-DMPI_mpi_LIBRARY=$lib/openmpi/lib/libmpi.so")
+      "-DMPI_mpi_LIBRARY=$lib/libmpi.so")
     local language package
     for language in C CXX; do bundled+=("-DMPI_${language}_HEADER_DIR=$lib/openmpi/include" "-DMPI_${language}_LIB_NAMES=mpi"); done
     for package in "$lib"/cmake/*/ "$prefix"/lib/cmake/*/ "$prefix"/share/cmake/*/; do bundled+=("-D$(basename "$package")_DIR=${package%/}"); done
@@ -92,10 +92,10 @@ measured() {  # RESULT COMMAND...: without a GPU there is nothing to measure, wh
 }
 bench_step() {
   local options=()
-  for codec in ${CRIMP_BENCH_CODECS:---all 3lc:zero_run=0 3lc:entropy=1 maxmin:bits=8,block=1024}; do
-    [ "$codec" = --all ] && options+=(--all) || options+=(--codec "$codec")
+  for codec in ${BENCH_CODECS:---all 3lc:zero_run=0 3lc:entropy=1 maxmin:bits=8,block=1024}; do
+    if [ "$codec" = --all ]; then options+=(--all); else options+=(--codec "$codec"); fi
   done
-  for count in ${CRIMP_BENCH_COUNTS:-4M 16M 64M}; do options+=(--count "$count"); done
+  for count in ${BENCH_COUNTS:-4M 16M 64M}; do options+=(--count "$count"); done
   measured bench_codec "$build/bin/crimp" bench codec --device cuda "${options[@]}"
 }
 allreduce_step() {
@@ -108,21 +108,21 @@ for step in ${steps//,/ }; do
   begin=$SECONDS
   if [ "$step" = bench ] || [ "$step" = allreduce ]; then
     "${step}_step" 2>&1 | tee -a "$out/log.txt"
+    status=${PIPESTATUS[0]}
   else
     "${step}_step" >"$work/$step.log" 2>&1
-  fi
-  status=${PIPESTATUS[0]}
-  if [ -e "$work/$step.log" ]; then
+    status=$?
     cat "$work/$step.log" >>"$out/log.txt"
-    [ "$status" = 0 ] && tail -n 40 "$work/$step.log" | grep -E 'tests passed|Skipped|\*\*\*' || [ "$status" = 0 ] || tail -n 60 "$work/$step.log"
+    if [ "$status" != 0 ]; then tail -n 60 "$work/$step.log"; else tail -n 40 "$work/$step.log" | grep -E 'tests passed|\(Skipped\)'; fi
     rm -f "$work/$step.log"
   fi
+  case $status in 0) said='done' ;; 77) said=skipped ;; *) said=FAILED ;; esac
   echo "$step $status $((SECONDS - begin))" >>"$work/steps"
-  echo "== $step: $([ "$status" = 0 ] && echo done || { [ "$status" = 77 ] && echo skipped || echo FAILED; }) after $((SECONDS - begin)) s" | tee -a "$out/log.txt"
+  echo "== $step: $said after $((SECONDS - begin)) s" | tee -a "$out/log.txt"
   [ "$step" = unpack ] && surroundings
   if [ "$status" != 0 ] && [ "$status" != 77 ]; then
     failed=1
-    [ "$step" != unpack ] && [ "$step" != build ] || break
+    case $step in unpack | build) break ;; esac
   fi
 done
 

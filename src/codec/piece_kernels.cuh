@@ -39,6 +39,7 @@ struct Source {
   ChunkTable table;
   const float* values;
   MemoryPolicy policy;
+  std::uint32_t end = 0;  // no padding in kernel arguments: it holds whatever was there, maybe what the executor takes for a stray pointer
 };
 
 // How a group's memory enters: as Codec::encode_body does it. `added` where the memory is plain error feedback.
