@@ -39,7 +39,7 @@ add() {
       [ -d "$path" ] && [ ! -L "$path" ] || printf '%s\n' "${path#/}"
     done | tar -C / -cf - -T - | tar -C "$work/crimp_gpu" -xf -
 }
-add libhwy-dev libhwy1 libspdlog-dev libfmt-dev librandom123-dev libcli11-dev nlohmann-json3-dev libflatbuffers-dev flatbuffers-compiler libxxhash-dev \
+add libhwy-dev libhwy1 libspdlog-dev libspdlog1.10 libfmt-dev libfmt9 librandom123-dev libcli11-dev nlohmann-json3-dev libflatbuffers-dev flatbuffers-compiler libxxhash-dev \
   doctest-dev -- '^/usr/(include|bin|share/cmake|lib/cmake|lib/x86_64-linux-gnu/(cmake|lib))'
 add libopenmpi-dev openmpi-common -- /openmpi/include/ /share/openmpi/
 add libopenmpi3 openmpi-bin libpmix2 -- /openmpi3/ '/lib(mpi|open-rte|open-pal|mca_common)[^/]*$' '/bin/(orterun|orted|mpirun.openmpi)$' pmix
