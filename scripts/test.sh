@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test: release build (unit, tools, house, MPI, real Horovod), ASan+UBSan and TSan builds (unit).
 #
-#   test.sh [--quick] [-L LABEL]    --quick: the release build only; -L: tests with this label only (unit, mpi, tools, house, horovod, bench)
+#   test.sh [--quick] [-L LABEL]    --quick: the release build only; -L: tests with this label only (unit, mpi, tools, house, horovod, gpu, bench)
 #
 # Ends with the line "N passed, M failed, K skipped". Builds stay in build, build-asan and build-tsan and are incremental; the latter two
 # hold nothing but the unit suites.

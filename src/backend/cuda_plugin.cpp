@@ -1,5 +1,7 @@
 // The one exported function of libcrimp_cuda.so.
 #include <cstring>
+#include <map>
+#include <mutex>
 
 #include "backend/cuda_backend.hpp"
 #include "backend/cuda_memory.hpp"
@@ -18,13 +20,40 @@ void settle(int device, bool everything) {
     CRIMP_CUDA(cudaStreamSynchronize(nullptr));
 }
 
-constexpr DevicePlugin kPlugin{make_backend, device_memory, pinned_memory, settle};
+struct Event {
+  cudaEvent_t event = nullptr;
+  Event() { CRIMP_CUDA(cudaEventCreateWithFlags(&event, cudaEventDefault)); }
+  ~Event() { cudaEventDestroy(event); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+};
+
+double timed(int device, const std::function<void(Stream)>& work) {
+  const Current here(device);
+  static std::mutex mutex;  // one stream for all measurements
+  static auto& streams = *new std::map<int, cudaStream_t>;
+  const std::lock_guard lock(mutex);
+  cudaStream_t& stream = streams[device];
+  if (!stream) CRIMP_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  const Event begin, end;
+  CRIMP_CUDA(cudaEventRecord(begin.event, stream));
+  work(stream);
+  CRIMP_CUDA(cudaEventRecord(end.event, stream));
+  CRIMP_CUDA(cudaStreamSynchronize(stream));
+  float milliseconds = 0;
+  CRIMP_CUDA(cudaEventElapsedTime(&milliseconds, begin.event, end.event));
+  return 1e-3 * static_cast<double>(milliseconds);
+}
+
+void copy(void* to, const void* from, std::size_t bytes, Stream stream) { CRIMP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream)); }
+
+constexpr DevicePlugin kPlugin{make_backend, device_memory, pinned_memory, settle, make_device_codec, timed, copy};
 
 }  // namespace
 }  // namespace crimp::cuda
 
 extern "C" __attribute__((visibility("default"))) const crimp::DevicePlugin* crimp_cuda_plugin(const char* version, const char** why) {
-  static const char* const kOther = CRIMP_VERSION " (interface 1) is its version, not libcrimp.so's; both must come from one build";
+  static const char* const kOther = CRIMP_VERSION " (interface 2) is its version, not libcrimp.so's; both must come from one build";
   if (std::strcmp(version, crimp::kDevicePluginVersion) == 0) return &crimp::cuda::kPlugin;
   *why = kOther;
   return nullptr;

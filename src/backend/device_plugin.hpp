@@ -1,14 +1,19 @@
 // The library with everything that needs CUDA, libcrimp_cuda.so: loaded when the application has a CUDA context, never before.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "backend/cuda_driver.hpp"
 #include "crimp/memory.hpp"
 
+struct CUstream_st;
+
 namespace crimp {
 
 class Backend;
+class Codec;
+class DeviceCodec;
 
 // What the plugin offers. Its one exported function, crimp_cuda_plugin, returns it to a library of the same version.
 struct DevicePlugin {
@@ -18,9 +23,13 @@ struct DevicePlugin {
   Allocator& (*pinned)();  // read and write are plain copies
   // Waits for what the caller has enqueued (legacy default stream, and blocking streams with it), or for all that runs on the device.
   void (*settle)(int device, bool everything);
+  // For measurements: a codec's kernels (null: none), the seconds by the device's clock that what `work` enqueues takes, and a copy within device memory to be enqueued.
+  std::unique_ptr<DeviceCodec> (*make_codec)(const Codec&);
+  double (*timed)(int device, const std::function<void(CUstream_st*)>& work);
+  void (*copy)(void* to, const void* from, std::size_t bytes, CUstream_st*);
 };
 // Of interface and sources: a plugin of another build is refused.
-inline constexpr const char* kDevicePluginVersion = CRIMP_VERSION "/1";
+inline constexpr const char* kDevicePluginVersion = CRIMP_VERSION "/2";
 // null, and *why holds a text, where `version` is not the plugin's.
 using DevicePluginEntry = const DevicePlugin* (*)(const char* version, const char** why);
 

@@ -39,7 +39,7 @@ struct Source {
   ChunkTable table;
   const float* values;
   MemoryPolicy policy;
-  std::uint32_t zero = 0;  // no padding: the executor takes an argument's words that look like addresses for pointers
+  std::uint32_t end = 0;  // no padding in kernel arguments: the executor takes what looks like an address for a pointer
 };
 
 // How a group's memory enters: as Codec::encode_body does it. `added` where the memory is plain error feedback.

@@ -18,6 +18,7 @@
 #include "crimp/error.hpp"
 #include "crimp/layout.hpp"
 #include "crimp/types.hpp"
+#include "cuda_device.hpp"
 #include "interface_counter.hpp"
 #include "local_payload.hpp"
 #include "plain_algorithms.hpp"
@@ -33,7 +34,7 @@ namespace {
 constexpr int kLeastIterations = 3;  // measured even where they take longer than --seconds
 
 struct Setup {
-  std::string codec, dtype = "float", data = "normal", interface, json, label;
+  std::string codec, dtype = "float", data = "normal", device = "host", interface, json, label;
   std::uint64_t min = 4096, max = std::uint64_t{16} << 20, factor = 4;
   int iterations = 20, warm_up = 12;
   double seconds = 5;
@@ -68,9 +69,9 @@ double sum(double mine) {
 
 class Bench {
  public:
-  Bench(const Setup& setup, int rank, int ranks)
-      : setup_(setup), rank_(rank), ranks_(ranks), dtype_(setup.dtype == "double" ? Dtype::f64 : Dtype::f32), element_(size_of(dtype_)),
-        most_(setup.max / element_), values_(most_ * sizeof(float)), send_(most_ * element_), receive_(most_ * element_),
+  Bench(const Setup& setup, int rank, int ranks, const CudaDevice* device)
+      : setup_(setup), device_(device), rank_(rank), ranks_(ranks), dtype_(setup.dtype == "double" ? Dtype::f64 : Dtype::f32), element_(size_of(dtype_)),
+        most_(setup.max / element_), values_(most_ * sizeof(float)), send_(most_ * element_, staging()), receive_(most_ * element_, staging()),
         total_(most_ * sizeof(double)) {
     std::vector<Complaint> ignored;  // libcrimp.so says them
     settings_ = read_settings(environ, ignored);
@@ -78,6 +79,11 @@ class Bench {
     if (!setup.interface.empty()) counter_ = std::make_unique<InterfaceCounter>(setup.interface), counter_->sent();
     fill(setup.data, static_cast<std::uint32_t>(rank), values(), most_);
     narrow(dtype_, values(), send_.data(), most_);
+    if (device_) {
+      send_there_ = Memory(send_.bytes(), device_->memory);
+      receive_there_ = Memory(send_.bytes(), device_->memory);
+      device_->memory.write(send_there_.data(), send_.data(), send_.bytes());
+    }
     MPI_Pcontrol(0);
     plain_ = plain_algorithms(setup.plain_algorithms, &problem_);
   }
@@ -137,6 +143,7 @@ class Bench {
 
  private:
   float* values() const { return reinterpret_cast<float*>(values_.data()); }
+  Allocator& staging() const { return device_ ? device_->plugin.pinned() : host_memory(); }
   double* total() const { return reinterpret_cast<double*>(total_.data()); }
   bool goes_on(const Contestant& c) const {
     const int n = static_cast<int>(c.times.size());
@@ -151,13 +158,17 @@ class Bench {
     MPI_Pcontrol(c.crimp ? 1 : 0);
     const std::uint64_t before = counter_ && sent_bytes ? counter_->sent() : 0;
     MPI_Barrier(c.comm);
+    const bool there = device_ && c.crimp, staged = device_ && !c.crimp;
+    const Memory &send = there ? send_there_ : send_, &receive = there ? receive_there_ : receive_;
     const double took = timed([&] {
+      if (staged) device_->memory.read(send_.data(), send_there_.data(), count * element_);
       if (c.crimp && setup_.named) {
         const crimp_segment tensor{"tensor", count};
-        crimp_allreduce(send_.data(), receive_.data(), count, static_cast<crimp_dtype>(dtype_), c.comm, &tensor, 1);
+        crimp_allreduce(send.data(), receive.data(), count, static_cast<crimp_dtype>(dtype_), c.comm, &tensor, 1);
       } else {
-        MPI_Allreduce(send_.data(), receive_.data(), static_cast<int>(count), dtype_ == Dtype::f64 ? MPI_DOUBLE : MPI_FLOAT, MPI_SUM, c.comm);
+        MPI_Allreduce(send.data(), receive.data(), static_cast<int>(count), dtype_ == Dtype::f64 ? MPI_DOUBLE : MPI_FLOAT, MPI_SUM, c.comm);
       }
+      if (staged) device_->memory.write(receive_there_.data(), receive_.data(), count * element_);
     });
     if (counter_ && sent_bytes) {
       MPI_Barrier(c.comm);  // what others still send for this call counts for it
@@ -173,6 +184,7 @@ class Bench {
   }
 
   void note_result(std::uint64_t count) {
+    if (device_) device_->memory.read(receive_.data(), receive_there_.data(), count * element_);
     hashes_.push_back(digest(std::string_view(reinterpret_cast<const char*>(receive_.data()), count * element_)));
     for (std::uint64_t i = 0; i < count; ++i) total()[i] += result(i);
     // The last call's bits stay for errors_of, whatever plain calls receive afterwards.
@@ -255,11 +267,13 @@ class Bench {
   }
 
   const Setup& setup_;
+  const CudaDevice* device_;  // null: buffers in host memory
   int rank_, ranks_;
   Dtype dtype_;
   std::size_t element_;
   std::uint64_t most_;
   Memory values_, send_, receive_, total_;
+  Memory send_there_, receive_there_;  // in device memory; plain MPI then gets the others, and its time contains the copies
   std::vector<std::byte> last_;
   std::vector<std::uint64_t> hashes_;
   Settings settings_;
@@ -281,7 +295,7 @@ std::vector<std::string> cells(const nlohmann::ordered_json& r, const std::strin
           std::to_string(r["wrong_ranks"].get<int>())};
 }
 
-int go(const Setup& setup) {
+int go(const Setup& setup, const CudaDevice* device) {
   int rank, ranks;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -289,7 +303,7 @@ int go(const Setup& setup) {
     std::fprintf(stderr, "crimp: bench allreduce needs two ranks or more: crimp run -np 4 -- crimp bench allreduce\n");
     return 2;
   }
-  Bench bench(setup, rank, ranks);
+  Bench bench(setup, rank, ranks, device);
   if (rank == 0 && !bench.problem().empty()) std::fprintf(stderr, "crimp: --plain-algorithms: %s; only the default is measured\n", bench.problem().c_str());
   const bool best = setup.plain_algorithms && bench.problem().empty(), show = rank == 0 && setup.json != "-";
   char mpi[MPI_MAX_LIBRARY_VERSION_STRING];
@@ -305,6 +319,7 @@ int go(const Setup& setup) {
                              {"data", setup.data},
                              {"layout", setup.named ? "named" : "periodic"},
                              {"label", setup.label}};
+  if (device) out["device"] = device->json();
   const Table table({{"size", "bytes", 11}, {"count", "", 10}, {"plain", "algorithm", 18}, {"plain", "us", 9}, {"algbw", "GB/s", 7},
                      {"busbw", "GB/s", 7}, {"crimp", "us", 9}, {"algbw", "GB/s", 7}, {"busbw", "GB/s", 7}, {"speed-up", "", 8},
                      {setup.interface.empty() ? "payload" : "traffic", "ratio", 7}, {"error", "one call", 8}, {"error", "of mean", 8},
@@ -312,6 +327,7 @@ int go(const Setup& setup) {
   if (show) {
     std::printf("# %d ranks, %s, %s values, codec %s, %s; times: medians, the slowest rank's\n", ranks, setup.dtype.c_str(),
                 setup.data.c_str(), setup.codec.c_str(), setup.named ? "a named tensor" : "tensor known by repetition");
+    if (device) std::printf("# buffers in the memory of %s, which all ranks share; plain: copied to pinned host memory, MPI, copied back\n", device->name.c_str());
     table.head();
   }
   int wrong = 0;
@@ -366,6 +382,8 @@ int bench_allreduce(Arguments arguments) {
   app.add_option("--seconds", setup.seconds, "Most time for one algorithm at one size; at least 3 calls are measured (5)");
   app.add_option("--dtype", setup.dtype, "float or double (float)")->check(CLI::IsMember({"float", "double"}));
   app.add_option("--data", setup.data, "normal, laplace or sparse (normal)")->check(CLI::IsMember(kDistributions));
+  app.add_option("--device", setup.device, "Where the buffers are: host, cuda or cuda:N; plain MPI is then staged through pinned host memory (host)")
+      ->check([](const std::string& text) { return text == "host" || names_cuda_device(text) ? "" : "'" + text + "' is no device; legal: host, cuda, cuda:N"; });
   app.add_flag("--named", setup.named, "Name the tensor (crimp_allreduce) instead of having Crimp recognise it");
   app.add_flag("--plain-algorithms", setup.plain_algorithms, "Compare with the best of Open MPI's own allreduce algorithms");
   app.add_flag("--algorithms", setup.algorithms, "Time each algorithm that can run the codec beside what CRIMP_ALGORITHM says (auto: the chooser)");
@@ -375,9 +393,11 @@ int bench_allreduce(Arguments arguments) {
   const bool speaks = says_complaints();
   if (const auto code = parse(app, arguments, !speaks)) return *code;
   if (*json && setup.json.empty()) setup.json = "-";
+  std::optional<CudaDevice> device;
   try {
     setup.codec = make_codec(setup.codec)->spec();
     if (setup.min > setup.max) throw Error(ErrorCode::argument_invalid, "--min is larger than --max");
+    if (setup.device != "host") device.emplace(open_cuda_device(setup.device));
   } catch (const Error&) {
     if (!speaks) return 2;
     throw;
@@ -391,7 +411,7 @@ int bench_allreduce(Arguments arguments) {
   setenv("CRIMP_ALGORITHM", algorithm.c_str(), 0);
   if (setup.plain_algorithms) request_plain_algorithms();
   MPI_Init(nullptr, nullptr);
-  const int code = go(setup);
+  const int code = go(setup, device ? &*device : nullptr);
   MPI_Finalize();
   return code;
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "backend/workers.hpp"
+#include "bench_codec.hpp"
 #include "comm/algorithms.hpp"
 #include "commands.hpp"
 #include "crimp/memory.hpp"
@@ -17,16 +18,9 @@
 namespace crimp::tools {
 namespace {
 
-constexpr int kSettle = 24;  // encodes before anything is measured: residuals fill up, and payloads grow until they have
-// Rank r's values begin r * kShift elements into the sample, so that payloads differ; a multiple of 16, to keep the alignment.
-constexpr std::uint64_t kShift = 10256;
-
-struct Setup {
-  std::vector<std::string> codecs;
-  std::string data = "normal", json;
-  std::uint64_t count = std::uint64_t{1} << 24, tensor = 655360;
-  int ranks = 4, threads = 1, repeat = 9;
-  bool all = false;
+// One size of it.
+struct Setup : CodecBench {
+  std::uint64_t count = 0;
 };
 
 struct Buffer : Memory {
@@ -200,54 +194,100 @@ nlohmann::ordered_json measure_whole(const Setup& setup, const Codec& codec, con
           {"relative_error_with_feedback", error()}, {"simd", simd_target()}};
 }
 
+std::vector<std::string> row_of(const nlohmann::ordered_json& r, std::initializer_list<const char*> keys) {
+  std::vector<std::string> cells{r["codec"].get<std::string>(), std::to_string(r["count"].get<std::uint64_t>())};
+  for (const char* key : keys) cells.push_back(number(r[key].get<double>()));
+  return cells;
+}
+
+void on_host(const CodecBench& bench, const std::vector<std::shared_ptr<const Codec>>& chosen, const Buffer& sample, bool show, nlohmann::ordered_json& out) {
+  Workers workers(bench.threads);
+  const Table table({{"codec", "", 24}, {"count", "", 10}, {"memcpy", "GB/s", 7}, {"encode", "GB/s", 7}, {"dec+add", "GB/s", 7}, {"+1", "GB/s", 7},
+                     {"encode", "/memcpy", 8}, {"dec+add", "/memcpy", 8}, {"bits", "/value", 7}, {"ratio", "", 6}, {"error", "", 8}});
+  if (show) table.head();
+  for (const auto& codec : chosen)
+    for (const std::uint64_t count : bench.counts) {
+      const Setup setup{bench, count};
+      auto r = codec->traits().whole_tensors ? measure_whole(setup, *codec, sample.values(), workers) : Bench(setup, *codec, sample.values(), workers).measure();
+      r["count"] = count;
+      out["results"].push_back(r);
+      if (!show) continue;
+      auto cells = row_of(r, {"memcpy_GBps", "encode_GBps", "decode_add_GBps", "decode_add_one_GBps", "encode_vs_memcpy", "decode_add_vs_memcpy", "bits_per_value", "ratio"});
+      cells.push_back(scientific(r["relative_error"].get<double>()));
+      table.row(cells);
+    }
+}
+
+void on_device(const CodecBench& bench, const CudaDevice& device, const std::vector<std::shared_ptr<const Codec>>& chosen, const Buffer& sample, bool show,
+               nlohmann::ordered_json& out) {
+  out["device"] = device.json();
+  out["results"] = nlohmann::ordered_json::array();
+  out["no_kernels"] = nlohmann::ordered_json::array();
+  const Memory values(sample.bytes(), device.memory);
+  device.memory.write(values.data(), sample.data(), sample.bytes());
+  const Table table({{"codec", "", 34}, {"count", "", 10}, {"copy", "GB/s", 7}, {"encode", "us", 8}, {"encode", "GB/s", 7}, {"encode", "/copy", 7}, {"dec+add", "us", 8},
+                     {"dec+add", "GB/s", 7}, {"dec+add", "/copy", 7}, {"+1", "/copy", 7}, {"bits", "/value", 7}});
+  if (show) {
+    std::printf("# %s; GB/s: bytes that have to be read and written, each once, by the device's clock\n", device.name.c_str());
+    table.head();
+  }
+  for (const auto& codec : chosen)
+    for (const std::uint64_t count : bench.counts) {
+      const auto r = measure_on_device(bench, device, *codec, count, reinterpret_cast<const float*>(values.data()));
+      if (r.is_null()) {
+        out["no_kernels"].push_back(codec->spec());
+        if (show) std::printf("# %s has no kernels\n", codec->spec().c_str());
+        break;
+      }
+      out["results"].push_back(r);
+      if (show)
+        table.row(row_of(r, {"copy_GBps", "encode_us", "encode_GBps", "encode_vs_copy", "decode_add_us", "decode_add_GBps", "decode_add_vs_copy", "decode_add_one_vs_copy",
+                             "bits_per_value"}));
+    }
+}
+
 }  // namespace
 
 int bench_codec(Arguments arguments) {
-  Setup setup;
-  CLI::App app("Measures codecs on this machine: GB of float32 input a second (1 GB = 1e9 bytes), medians, memcpy in between.\n"
-               "decode+add sums the payloads of all ranks into one buffer, as the collective does; +1 adds one payload to a sum.",
+  CodecBench setup;
+  CLI::App app("Measures codecs on this machine, medians. On the host: GB of float32 input a second (1 GB = 1e9 bytes), memcpy in between. On a device: kernels with buffers in\n"
+               "its memory, bytes read and written a second, copies within its memory in between. dec+add sums the payloads of all ranks into one buffer, as the collective\n"
+               "does; +1 adds one payload to a sum.",
                "crimp bench codec");
   app.add_option("--codec", setup.codecs, "Codec, may repeat (3lc)")->allow_extra_args(false);
   app.add_flag("--all", setup.all, "All codecs with default parameters");
-  app.add_option("--count", setup.count, "Elements (16M; suffix k, M, G)")->transform(CLI::AsSizeValue(false))->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 36));
+  app.add_option("--device", setup.device, "host, cuda or cuda:N, kernels on that GPU (host)")
+      ->check([](const std::string& text) { return text == "host" || names_cuda_device(text) ? "" : "'" + text + "' is no device; legal: host, cuda, cuda:N"; });
+  app.add_option("--count", setup.counts, "Elements, may repeat (16M; suffix k, M, G)")->allow_extra_args(false)->transform(CLI::AsSizeValue(false))->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 36));
   app.add_option("--tensor", setup.tensor, "Elements per tensor (655360, the default chunk)")->transform(CLI::AsSizeValue(false))->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 36));
   app.add_option("--data", setup.data, "normal, laplace or sparse (normal)")->check(CLI::IsMember(kDistributions));
   app.add_option("--ranks", setup.ranks, "Payloads that are summed (4)")->check(CLI::Range(1, 1024));
-  app.add_option("--threads", setup.threads, "Threads that encode and decode (1)")->check(CLI::Range(1, 256));
-  app.add_option("--repeat", setup.repeat, "Rounds of memcpy, encode, memcpy, decode (9)")->check(CLI::Range(1, 100000));
+  app.add_option("--threads", setup.threads, "Threads that encode and decode on the host (1)")->check(CLI::Range(1, 256));
+  app.add_option("--repeat", setup.repeat, "Rounds of copy, encode, copy, decode (9)")->check(CLI::Range(1, 100000));
   auto* json = app.add_option("--json", setup.json, "Write JSON to a file, or in place of the table")->expected(0, 1);
   if (const auto code = parse(app, arguments)) return *code;
   if (*json && setup.json.empty()) setup.json = "-";
   if (setup.all)
     for (const auto& c : codecs()) setup.codecs.emplace_back(c.name);
   if (setup.codecs.empty()) setup.codecs = {"3lc"};
+  if (setup.counts.empty()) setup.counts = {std::uint64_t{1} << 24};
   std::vector<std::shared_ptr<const Codec>> chosen;
   for (const auto& text : setup.codecs) chosen.push_back(make_codec(text));
+  std::optional<CudaDevice> device;
+  if (setup.device != "host") device.emplace(open_cuda_device(setup.device));
 
-  const Buffer sample(setup.count + static_cast<std::uint64_t>(setup.ranks) * kShift);
+  const Buffer sample(*std::max_element(setup.counts.begin(), setup.counts.end()) + static_cast<std::uint64_t>(setup.ranks) * kShift);
   fill(setup.data, 0, sample.values(), sample.bytes() / sizeof(float));
-  Workers workers(setup.threads);
-  nlohmann::ordered_json out{{"bench", "codec"},        {"crimp", CRIMP_VERSION},     {"simd", simd_target()},   {"count", setup.count},
-                             {"tensor", setup.tensor}, {"data", setup.data},        {"ranks", setup.ranks}, {"threads", setup.threads},
-                             {"repeat", setup.repeat}};
+  nlohmann::ordered_json out{{"bench", "codec"}, {"crimp", CRIMP_VERSION}, {"simd", simd_target()}, {"count", setup.counts.front()}, {"tensor", setup.tensor},
+                             {"data", setup.data}, {"ranks", setup.ranks}, {"threads", setup.threads}, {"repeat", setup.repeat}};
   const bool show = setup.json != "-";
-  const Table table({{"codec", "", 24}, {"memcpy", "GB/s", 7}, {"encode", "GB/s", 7}, {"dec+add", "GB/s", 7}, {"+1", "GB/s", 7},
-                     {"encode", "/memcpy", 8}, {"dec+add", "/memcpy", 8}, {"bits", "/value", 7}, {"ratio", "", 6}, {"error", "", 8}});
-  if (show) {
-    std::printf("# %llu float32 values (%s), tensors of %llu, %d payloads summed, %d thread%s, %s\n", static_cast<unsigned long long>(setup.count),
-                setup.data.c_str(), static_cast<unsigned long long>(setup.tensor), setup.ranks, setup.threads, setup.threads == 1 ? "" : "s", simd_target().c_str());
-    table.head();
-  }
-  for (const auto& codec : chosen) {
-    const auto r = codec->traits().whole_tensors ? measure_whole(setup, *codec, sample.values(), workers)
-                                                 : Bench(setup, *codec, sample.values(), workers).measure();
-    out["results"].push_back(r);
-    const auto cell = [&](const char* key) { return number(r[key].get<double>()); };
-    if (show)
-      table.row({codec->spec(), cell("memcpy_GBps"), cell("encode_GBps"), cell("decode_add_GBps"), cell("decode_add_one_GBps"),
-                 cell("encode_vs_memcpy"), cell("decode_add_vs_memcpy"), cell("bits_per_value"), cell("ratio"),
-                 scientific(r["relative_error"].get<double>())});
-  }
+  if (show)
+    std::printf("# float32 values (%s), tensors of %llu, %d payloads summed, %d thread%s, %s\n", setup.data.c_str(),
+                static_cast<unsigned long long>(setup.tensor), setup.ranks, setup.threads, setup.threads == 1 ? "" : "s", simd_target().c_str());
+  if (device)
+    on_device(setup, *device, chosen, sample, show, out);
+  else
+    on_host(setup, chosen, sample, show, out);
   if (!setup.json.empty()) write_json(setup.json, out);
   return 0;
 }

@@ -1,5 +1,5 @@
 // The driver's part of the stand-in (tests/support/simt): what Crimp looks for in libcuda.so.1. A context exists when the program has
-// asked the runtime for memory, as with the real one.
+// asked the runtime for memory, or retained the primary one, as with the real one.
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -10,7 +10,10 @@ namespace {
 char primary[8];  // a context's handle is its address
 thread_local std::vector<void*> pushed;
 
+bool initialised = false, retained = false;
+
 bool active() {
+  if (retained) return true;
   for (const char* made_by : {"cudaMalloc", "cudaMallocHost", "cudaHostAlloc", "cudaMallocManaged", "cudaFree"})
     if (simt::calls(made_by)) return true;
   return false;
@@ -20,9 +23,13 @@ bool active() {
 
 extern "C" {
 
+int cuInit(unsigned) {
+  initialised = true;
+  return 0;
+}
 int cuDeviceGetCount(int* count) {
   *count = 1;
-  return active() ? 0 : 3;  // not initialized
+  return active() || initialised ? 0 : 3;  // not initialized
 }
 int cuCtxGetCurrent(void** context) {
   int device = 0;
@@ -42,6 +49,7 @@ int cuDevicePrimaryCtxGetState(int, unsigned* flags, int* is_active) {
 }
 int cuDevicePrimaryCtxRetain(void** context, int device) {
   *context = primary + device;
+  retained = true;
   return 0;
 }
 int cuPointerGetAttributes(unsigned count, const int* attributes, void** values, std::uint64_t pointer) {

@@ -1,7 +1,5 @@
 // Runs device codecs through the CUDA runtime (the executor's stand-in, or a GPU's), from and to host vectors.
 #pragma once
-#include <cuda_runtime.h>
-
 #include <climits>
 #include <span>
 #include <stdexcept>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "codec/device_codec.hpp"
+#include "support/cuda_device.hpp"
 
 namespace crimp::test {
 

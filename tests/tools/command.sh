@@ -96,6 +96,10 @@ bench_codec_part() {
   expect 0 'decode a sum' 'g=17' -- "$crimp" bench rotation --codec thc:g=17 --count 20k --repeat 1
   expect 2 'thc is' -- "$crimp" bench rotation --codec fp16
   expect 2 'count' -- "$crimp" bench codec --count 0
+  expect 0 ' 1024 ' ' 65536 ' -- "$crimp" bench codec --count 1k --count 64k --repeat 1
+  expect 2 'is no device; legal: host, cuda, cuda:N' -- "$crimp" bench codec --device gpu
+  expect 2 'CRIMP_CUDA_PLUGIN is off' -- env CRIMP_CUDA_PLUGIN=off "$crimp" bench codec --device cuda
+  ldconfig -p | grep -F 'libcuda.so.1 ' >/dev/null || expect 2 'device cuda: there is no NVIDIA driver here' -- "$crimp" bench codec --device cuda
 }
 
 bench_allreduce_part() {

@@ -1,0 +1,161 @@
+// crimp bench codec --device cuda: kernels by themselves, timed by the device, beside copies within device memory.
+//
+// Speeds count the bytes that a pass has to move, each once: encoding reads values and memory and writes memory and payload; decoding reads payloads and
+// writes sums; a copy reads and writes. What a kernel moves besides (slots, second passes over values) makes it slower here and is not counted.
+#include <algorithm>
+#include <climits>
+#include <cmath>
+#include <functional>
+
+#include "bench_codec.hpp"
+#include "codec/device_codec.hpp"
+#include "crimp/error.hpp"
+#include "stopwatch.hpp"
+
+namespace crimp::tools {
+namespace {
+
+constexpr double kLeastSeconds = 1e-3;  // work is repeated until one measurement takes this long
+constexpr int kMostRepeats = 100;
+
+void launched(int error) {
+  if (error) throw Error(ErrorCode::device_failed, "a kernel could not be launched: CUDA error " + std::to_string(error));
+}
+
+class DeviceBench {
+ public:
+  DeviceBench(const CodecBench& setup, const CudaDevice& device, const Codec& codec, const DeviceCodec& kernels, std::uint64_t count, const float* sample)
+      : setup_(setup), device_(device), codec_(codec), kernels_(kernels), count_(count), sample_(sample), out_(take(count * sizeof(float))),
+        words_(take(2 * sizeof(std::uint64_t))) {
+    for (std::uint64_t at = 0; at < count; at += setup.tensor) shape_.add_group(std::min(setup.tensor, count - at));
+    planes_ = static_cast<std::uint64_t>(codec.memory().planes());
+    std::vector<Feedback> feedback;
+    if (planes_) {
+      memory_ = take(planes_ * count * sizeof(float));
+      for (const Group& g : shape_.groups()) {
+        float* const residual = reinterpret_cast<float*>(memory_.data()) + g.offset;
+        float* const momentum = planes_ == 2 ? residual + count : nullptr;
+        feedback.push_back({residual, residual, momentum, momentum});
+      }
+    }
+    const ChunkArrays arrays = chunk_arrays(codec, shape_, feedback);
+    table_ = arrays.table;
+    table_.pieces = upload(arrays.pieces);
+    table_.groups = upload(arrays.groups);
+    scratch_ = take(kernels.scratch_bytes(table_));
+    for (int r = 0; r < setup.ranks; ++r) bodies_.push_back(take(shape_.body_bound(codec)));
+  }
+
+  nlohmann::ordered_json measure() {
+    std::vector<const std::uint8_t*> bodies;
+    std::vector<const std::uint64_t*> offsets;
+    double payload = 0, first = 0, sent = 0;
+    for (int r = setup_.ranks - 1; r >= 0; --r) {
+      if (memory_.bytes()) {
+        const Memory zeros = take(memory_.bytes());
+        on_device([&](Stream s) { device_.plugin.copy(memory_.data(), zeros.data(), zeros.bytes(), s); });
+      }
+      on_device([&](Stream s) {
+        for (int i = 0; i < kSettle; ++i) encode(r, s);
+      });
+      first = static_cast<double>(keep_offsets(r, offsets));
+      payload += first;
+    }
+    for (const Memory& body : bodies_) bodies.push_back(reinterpret_cast<const std::uint8_t*>(body.data()));
+    const auto* const all_bodies = upload(bodies);
+    const std::uint64_t* const* const all_offsets = codec_.traits().fixed_size ? nullptr : upload(offsets);
+    const auto decode = [&](std::int64_t n, bool accumulate, Stream s) {
+      launched(kernels_.decode_add(table_, {all_bodies, all_offsets, n}, {0, step_ - 1, 0}, reinterpret_cast<float*>(out_.data()), accumulate, 0, bad(), s));
+    };
+    const std::int32_t none = INT_MAX;
+    device_.memory.write(bad(), &none, sizeof none);
+
+    // Decoding before encoding: rank 0's payload changes with every encode.
+    std::vector<double> copying, encoding, decoding, adding, encode_ratio, decode_ratio, add_ratio;
+    const double n = static_cast<double>(count_), copied = 8 * n, decoded = 4 * n + payload, added = 8 * n + first;
+    const auto copy = [&] {
+      return time([&](Stream s) { device_.plugin.copy(out_.data(), sample_, count_ * sizeof(float), s); });
+    };
+    double encoded = 0;
+    const auto against = [&](std::vector<double>& times, std::vector<double>& ratios, const double& bytes, const std::function<void(Stream)>& work) {
+      copying.push_back(copy());
+      times.push_back(time(work));
+      sent = static_cast<double>(bytes_used());
+      encoded = (4 + 8 * static_cast<double>(planes_)) * n + sent;
+      ratios.push_back(bytes / times.back() / (copied / copying.back()));
+    };
+    for (int i = 0; i < setup_.repeat; ++i) {
+      against(decoding, decode_ratio, decoded, [&](Stream s) { decode(setup_.ranks, false, s); });
+      against(adding, add_ratio, added, [&](Stream s) { decode(1, true, s); });
+    }
+    std::int32_t wrong;
+    device_.memory.read(&wrong, bad(), sizeof wrong);
+    if (wrong != none) throw Error(ErrorCode::payload_corrupt, codec_.spec() + ": a piece that it encoded itself does not decode");
+    for (int i = 0; i < setup_.repeat; ++i) against(encoding, encode_ratio, encoded, [&](Stream s) { encode(0, s); });
+    return {{"codec", codec_.spec()}, {"count", count_}, {"bytes", 4 * count_}, {"copy_GBps", 1e-9 * copied / median(copying)},
+            {"encode_us", 1e6 * median(encoding)}, {"encode_GBps", 1e-9 * encoded / median(encoding)}, {"encode_vs_copy", median(encode_ratio)},
+            {"decode_add_us", 1e6 * median(decoding)}, {"decode_add_GBps", 1e-9 * decoded / median(decoding)}, {"decode_add_vs_copy", median(decode_ratio)},
+            {"decode_add_one_us", 1e6 * median(adding)}, {"decode_add_one_vs_copy", median(add_ratio)}, {"encode_bytes", encoded}, {"decode_add_bytes", decoded},
+            {"bits_per_value", 8 * sent / n}, {"ratio", 4 * n / sent}};
+  }
+
+ private:
+  Memory take(std::uint64_t bytes) const { return bytes ? Memory(bytes, device_.memory) : Memory(); }
+  template <class T>
+  const T* upload(const std::vector<T>& from) {
+    arrays_.push_back(take(std::max<std::size_t>(1, from.size()) * sizeof(T)));
+    if (!from.empty()) device_.memory.write(arrays_.back().data(), from.data(), from.size() * sizeof(T));
+    return reinterpret_cast<const T*>(arrays_.back().data());
+  }
+  double on_device(const std::function<void(Stream)>& work) const { return device_.plugin.timed(device_.index, work); }
+  // Of one run; several where one is short beside what starts and ends a measurement.
+  double time(const std::function<void(Stream)>& work) const {
+    const double once = on_device(work);
+    const int n = std::clamp(static_cast<int>(std::ceil(kLeastSeconds / std::max(once, 1e-9))), 1, kMostRepeats);
+    return on_device([&](Stream s) {
+             for (int i = 0; i < n; ++i) work(s);
+           }) / n;
+  }
+  void encode(int rank, Stream s) {
+    const auto r = static_cast<std::size_t>(rank);
+    launched(kernels_.encode(table_, sample_ + r * kShift, {0, step_++, static_cast<std::uint32_t>(rank)}, reinterpret_cast<std::uint8_t*>(bodies_[r].data()),
+                             reinterpret_cast<std::uint64_t*>(words_.data()), scratch_.data(), s));
+  }
+  std::int32_t* bad() const { return reinterpret_cast<std::int32_t*>(words_.data() + sizeof(std::uint64_t)); }
+  std::uint64_t bytes_used() const {
+    std::uint64_t bytes;
+    device_.memory.read(&bytes, words_.data(), sizeof bytes);
+    return bytes;
+  }
+  // Of rank r's payload, checked as a receiver does; `offsets` grows at its front. Returns its bytes.
+  std::uint64_t keep_offsets(int r, std::vector<const std::uint64_t*>& offsets) {
+    std::vector<std::uint8_t> body(bytes_used());
+    device_.memory.read(body.data(), bodies_[static_cast<std::size_t>(r)].data(), body.size());
+    BodyView view;
+    if (const std::string what = view.open(codec_, shape_, body); !what.empty()) throw Error(ErrorCode::payload_corrupt, codec_.spec() + ": " + what);
+    offsets.insert(offsets.begin(), upload(std::vector<std::uint64_t>(view.offsets().begin(), view.offsets().end())));
+    return body.size();
+  }
+
+  const CodecBench& setup_;
+  const CudaDevice& device_;
+  const Codec& codec_;
+  const DeviceCodec& kernels_;
+  std::uint64_t count_, planes_ = 0;
+  const float* sample_;
+  Memory out_, words_, memory_, scratch_;  // words_: bytes of the last payload, and the index of a malformed one
+  std::vector<Memory> bodies_, arrays_;
+  Shape shape_;
+  ChunkTable table_{};
+  std::uint32_t step_ = 0;
+};
+
+}  // namespace
+
+nlohmann::ordered_json measure_on_device(const CodecBench& setup, const CudaDevice& device, const Codec& codec, std::uint64_t count, const float* sample) {
+  const auto kernels = codec.traits().whole_tensors ? nullptr : device.plugin.make_codec(codec);
+  if (!kernels) return nullptr;
+  return DeviceBench(setup, device, codec, *kernels, count, sample).measure();
+}
+
+}  // namespace crimp::tools
