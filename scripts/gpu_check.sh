@@ -79,7 +79,7 @@ build_step() {
     for package in "$lib"/cmake/*/ "$prefix"/lib/cmake/*/ "$prefix"/share/cmake/*/; do bundled+=("-D$(basename "$package")_DIR=${package%/}"); done
   fi
   "$cmake" -G Ninja -S "$source" -B "$build" -DCMAKE_BUILD_TYPE=Release -DCRIMP_TESTS=gpu "-DCMAKE_MAKE_PROGRAM=$ninja" "${bundled[@]}" &&
-    "$ninja" -C "$build" -j "$jobs" crimp crimp_tool crimp_cuda crimp_gpu_unit crimp_gpu_ranks
+    "$ninja" -C "$build" -k 0 -j "$jobs" crimp crimp_tool crimp_cuda crimp_gpu_unit crimp_gpu_ranks
 }
 run_ctest() { "$ctest" --test-dir "$build" --output-on-failure --no-tests=error -j "$((jobs < 8 ? jobs : 8))" --output-junit "$out/$1.xml" "${@:2}"; }
 test_step() { run_ctest tests -L gpu -LE sanitizer; }

@@ -1,5 +1,6 @@
 #include "backend/cuda_backend.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <climits>
 #include <cmath>

@@ -1,5 +1,6 @@
 // crimp bench codec: each codec beside memcpy. What is measured is what a collective does per rank: one encode with error feedback,
 // and one decode_add of the payloads of all ranks.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 

@@ -1,4 +1,5 @@
 // crimp run | check | info | bench codec | bench select | bench rotation | bench allreduce | model
+#include <algorithm>
 #include <cstdio>
 
 #include "commands.hpp"
