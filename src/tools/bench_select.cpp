@@ -1,4 +1,5 @@
 // crimp bench select: the exact selection of the k largest magnitudes beside std::nth_element on the same data.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>

@@ -1,6 +1,7 @@
 // Every codec that has kernels against its host code: the same bytes, memories and sums, bit for bit, through the executor (unit.device_codec) or on a GPU (gpu.device_codec).
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>

@@ -60,11 +60,16 @@ Shape shape_of(const std::string& groups, std::size_t count) {
 Encoded encode(const Codec& codec, const Shape& shape, const std::vector<float>& values, int steps, std::uint32_t rank) {
   Workers workers(1);
   Encoded e{{}, std::vector<float>(values.size())};
+  const bool two = codec.memory().planes() == 2;
+  std::vector<float> momentum(two ? values.size() : 0), scratch(scratch_elements(codec, values.size(), true));
   for (int step = 0; step < steps; ++step) {
     std::vector<Feedback> feedback;
-    for (const auto& g : shape.groups()) feedback.push_back({e.residual.data() + g.offset, e.residual.data() + g.offset});
+    for (const auto& g : shape.groups()) {
+      float *const residual = e.residual.data() + g.offset, *const second = two ? momentum.data() + g.offset : nullptr;
+      feedback.push_back({residual, residual, second, second});
+    }
     e.body.resize(shape.body_bound(codec));
-    e.body.resize(encode_body(codec, shape, values.data(), feedback, {0, static_cast<std::uint32_t>(step), rank}, e.body.data(), nullptr, workers));
+    e.body.resize(encode_body(codec, shape, values.data(), feedback, {0, static_cast<std::uint32_t>(step), rank}, e.body.data(), scratch.data(), workers));
   }
   return e;
 }
