@@ -26,19 +26,20 @@ constexpr Place kPlace{3 * kPieceElements, 5, 2};
 std::vector<std::shared_ptr<const Codec>> device_codecs() {
   std::vector<std::string> specs;
   for (const auto& info : codecs()) specs.emplace_back(info.name);
-  for (const char* more :
-       {"3lc:s=1.75,zero_run=0", "3lc:s=0.5,zero_run=1,memory=none", "3lc:entropy=1", "3lc:s=1.75,entropy=1",
-        "3lc:memory=residual,decay=0.75", "3lc:memory=average", "qsgd:s=7,bucket=128", "qsgd:s=1,bucket=10240",
-        "qsgd:s=200,memory=average", "qsgd:s=32767,bucket=1280", "terngrad:clip=1e-6", "terngrad:clip=1e6,memory=momentum",
-        "natural:memory=residual", "8bit:memory=momentum", "1bit:memory=average", "signsgd:memory=residual,force=1",
-        "inceptionn:log2_bound=-2", "inceptionn:log2_bound=-14,memory=average", "maxmin:bits=8,block=1024",
-        "maxmin:bits=3,block=128,rounding=nearest", "maxmin:bits=2,block=10240", "maxmin:memory=momentum", "fp8:format=e5m2,block=32",
-        "fp8:block=10240,memory=average", "fp8:format=e5m2,block=96,memory=residual", "sketchml:quantiles=256", "sketchml:quantiles=3",
-        "topk:ratio=0.3,value=f16", "topk:ratio=1", "topk:ratio=0.05,memory=momentum", "randomk:ratio=0.3,scale=1",
-        "randomk:ratio=1,memory=average", "threshold:v=0", "threshold:v=0.5,value=f16,decay=0.5", "dgc:sample=0.2,ratio=0.1",
-        "dgc:sample=0.05,memory=residual", "sidco:dist=gp,stages=3,ratio=0.02", "sidco:dist=gamma", "sidco:dist=gamma,stages=1,ratio=0.3",
-        "thc:bits=3,g=17", "thc:bits=2,g=62,memory=none"})
-    specs.emplace_back(more);
+  if (!kSanitized)  // too slow there, and the kernels are the same
+    for (const char* more :
+         {"3lc:s=1.75,zero_run=0", "3lc:s=0.5,zero_run=1,memory=none", "3lc:entropy=1", "3lc:s=1.75,entropy=1",
+          "3lc:memory=residual,decay=0.75", "3lc:memory=average", "qsgd:s=7,bucket=128", "qsgd:s=1,bucket=10240",
+          "qsgd:s=200,memory=average", "qsgd:s=32767,bucket=1280", "terngrad:clip=1e-6", "terngrad:clip=1e6,memory=momentum",
+          "natural:memory=residual", "8bit:memory=momentum", "1bit:memory=average", "signsgd:memory=residual,force=1",
+          "inceptionn:log2_bound=-2", "inceptionn:log2_bound=-14,memory=average", "maxmin:bits=8,block=1024",
+          "maxmin:bits=3,block=128,rounding=nearest", "maxmin:bits=2,block=10240", "maxmin:memory=momentum", "fp8:format=e5m2,block=32",
+          "fp8:block=10240,memory=average", "fp8:format=e5m2,block=96,memory=residual", "sketchml:quantiles=256", "sketchml:quantiles=3",
+          "topk:ratio=0.3,value=f16", "topk:ratio=1", "topk:ratio=0.05,memory=momentum", "randomk:ratio=0.3,scale=1",
+          "randomk:ratio=1,memory=average", "threshold:v=0", "threshold:v=0.5,value=f16,decay=0.5", "dgc:sample=0.2,ratio=0.1",
+          "dgc:sample=0.05,memory=residual", "sidco:dist=gp,stages=3,ratio=0.02", "sidco:dist=gamma", "sidco:dist=gamma,stages=1,ratio=0.3",
+          "thc:bits=3,g=17", "thc:bits=2,g=62,memory=none"})
+      specs.emplace_back(more);
   std::vector<std::shared_ptr<const Codec>> all;
   for (const auto& spec : specs) {
     auto codec = make_codec(spec);
@@ -169,7 +170,8 @@ TEST_SUITE("device_codec") {
         for (const std::size_t count : {10239, 10240, 10241})
           if (!kSanitized || count == 10241) check(*codec, data, {count}, 0, count % 2);
       if (!kSanitized) check(*codec, Data::laplace, {40960 + 3});
-      check(*codec, Data::normal, {10321, 5, 20480, 1}, 3);
+      check(*codec, Data::normal, {10321, 5, kSanitized ? 77u : 20480u, 1}, 3);
+      if (kSanitized) continue;
       check(*codec, Data::alternating, {64, 10240}, 64);
     }
   }
@@ -177,11 +179,11 @@ TEST_SUITE("device_codec") {
   TEST_CASE("under every order of lanes") {
     const SeedGuard guard;
     for (const auto& codec : device_codecs())
-      for (std::uint64_t seed = 0; seed < 16; ++seed) {
+      for (std::uint64_t seed = 0; seed < (kSanitized ? 3 : 16); ++seed) {
         CAPTURE(seed);
         simt::set_seeds({seed, seed * 7});
         check(*codec, Data::normal, {333, 161}, 2);
-        if (seed < (kSanitized ? 1 : 3)) check(*codec, Data::sparse, {10240 + 333});
+        if (!kSanitized && seed < 3) check(*codec, Data::sparse, {10240 + 333});
       }
   }
 

@@ -270,6 +270,8 @@ cudaError_t set(void* to, int value, std::size_t bytes, cudaStream_t stream) {
   return cudaSuccess;
 }
 
+// Programs that can lie anywhere, their heaps and stacks are above it, the sanitizers' shadow and two small numbers side by side below.
+constexpr std::uint64_t kLowestPointer = std::uint64_t{1} << 45;
 bool mapped(std::uint64_t address) {
   unsigned char in_core;
   return mincore(reinterpret_cast<void*>(address / kPage * kPage), 1, &in_core) == 0;
@@ -293,7 +295,7 @@ cudaError_t enqueue_kernel(const cudaLaunchConfig_t& c, const void* kernel, std:
   for (const std::uint64_t w : words) {
     const auto* p = reinterpret_cast<const void*>(w);
     const bool outside = in_arena(p) && !find(p, 0);
-    if (outside || (!in_arena(p) && w >= 65536 && w < (std::uint64_t{1} << 47) && !find_host(p) && mapped(w))) {
+    if (outside || (!in_arena(p) && w >= kLowestPointer && w < (std::uint64_t{1} << 47) && !find_host(p) && mapped(w))) {
       report("kernel " + name + " launched with a pointer to " + (outside ? "device memory that is not allocated" : "host memory that is neither pinned nor managed"));
       sticky_error = cudaErrorIllegalAddress;
       return result(sticky_error);
