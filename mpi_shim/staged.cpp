@@ -16,7 +16,11 @@ namespace {
 // Pinning memory takes milliseconds, so that a few blocks are kept.
 constexpr std::size_t kKept = 4;
 std::mutex mutex;
-auto& idle = *new std::vector<Memory>;
+auto& idle = *[] {
+  auto* blocks = new std::vector<Memory>;
+  blocks->reserve(kKept + 1);  // giving back never allocates
+  return blocks;
+}();
 
 Memory take_pinned(const DevicePlugin& plugin, std::size_t bytes) {
   {
