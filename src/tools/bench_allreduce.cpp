@@ -1,12 +1,15 @@
 // crimp bench allreduce: MPI_Allreduce through Crimp beside plain MPI, call by call in the same run, so that noise hits both alike.
 #include <mpi.h>
 
+#include <algorithm>
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <numeric>
+#include <random>
 
 #include "comm/algorithms.hpp"
 #include "commands.hpp"
@@ -45,14 +48,19 @@ struct Setup {
 struct Contestant {
   MPI_Comm comm;
   bool crimp;
-  std::vector<double> times;
+  std::string algorithm = {};  // of Crimp; empty: as the settings say
+  std::vector<double> times = {};
   double spent = 0;
-  std::string algorithm = {};    // of Crimp; empty: as the settings say
   std::uint64_t sent_bytes = 0;  // by this rank's interface, over all calls in `times`
+  // Of Crimp only.
+  std::vector<std::uint64_t> hashes = {};  // of every measured result
+  std::vector<double> total = {};          // the measured results' sum
+  std::vector<std::byte> last = {};        // the last call's result
 };
 
 struct Errors {
   double one = 0, mean = 0;  // |result - exact| / |exact|: of the last call, and of the mean over the measured calls
+  int wrong = 0;             // ranks on which any measured call gave other bits than on rank 0
 };
 
 double maximum(double mine) {
@@ -71,8 +79,7 @@ class Bench {
  public:
   Bench(const Setup& setup, int rank, int ranks, const CudaDevice* device)
       : setup_(setup), device_(device), rank_(rank), ranks_(ranks), dtype_(setup.dtype == "double" ? Dtype::f64 : Dtype::f32), element_(size_of(dtype_)),
-        most_(setup.max / element_), values_(most_ * sizeof(float)), send_(most_ * element_, staging()), receive_(most_ * element_, staging()),
-        total_(most_ * sizeof(double)) {
+        most_(setup.max / element_), values_(most_ * sizeof(float)), send_(most_ * element_, staging()), receive_(most_ * element_, staging()) {
     std::vector<Complaint> ignored;  // libcrimp.so says them
     settings_ = read_settings(environ, ignored);
     if (settings_.codec != "auto" && settings_.codec != "none") codec_ = make_codec(settings_.codec);
@@ -97,28 +104,29 @@ class Bench {
     MPI_Comm crimp_comm;
     MPI_Comm_dup(MPI_COMM_WORLD, &crimp_comm);
     std::vector<Contestant> all;
-    for (const auto& p : plain_) all.push_back({p.comm, false, {}});
+    for (const auto& p : plain_) all.push_back({.comm = p.comm, .crimp = false});
     // Every algorithm on a communicator of its own, because residuals are the communicator's.
     if (setup_.algorithms && codec_)
       for (const auto& entry : crimp::algorithms()) {
         if (!entry.obstacle(*codec_, ranks_).empty() || (entry.algorithm == Algorithm::hierarchical && settings_.node_size == 0)) continue;
         MPI_Comm comm;
         MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-        all.push_back({comm, true, {}});
-        all.back().algorithm = entry.name;
+        all.push_back({.comm = comm, .crimp = true, .algorithm = entry.name});
         MPI_Pcontrol(1);
         crimp_set_algorithm(comm, entry.name);
         MPI_Pcontrol(0);
       }
-    all.push_back({crimp_comm, true, {}});
+    all.push_back({.comm = crimp_comm, .crimp = true});
 
     for (auto& c : all) {
+      c.total.resize(c.crimp ? count : 0);
+      c.last.resize(c.crimp ? count * element_ : 0);
       const int calls = c.crimp ? warm_up() : 1;
       for (int i = 0; i < calls; ++i) c.spent = time_of(c, count, nullptr);
     }
-    std::memset(total_.data(), 0, count * sizeof(double));
-    hashes_.clear();
-    for (;;) {
+    std::vector<std::size_t> turns(all.size());
+    std::iota(turns.begin(), turns.end(), 0);
+    for (std::size_t round = 0;; ++round) {
       // Rank 0's clock decides for all who goes on.
       std::vector<int> go(all.size());
       int any = 0;
@@ -126,25 +134,26 @@ class Bench {
       MPI_Bcast(go.data(), static_cast<int>(go.size()), MPI_INT, 0, MPI_COMM_WORLD);
       MPI_Bcast(&any, 1, MPI_INT, 0, MPI_COMM_WORLD);
       if (!any) break;
-      for (std::size_t i = 0; i < all.size(); ++i) {
+      // In another order each round: who follows a long exchange, or the reading of a result, finds other caches and other link credit.
+      std::shuffle(turns.begin(), turns.end(), std::mt19937(static_cast<unsigned>(round)));
+      for (const std::size_t i : turns) {
         Contestant& c = all[i];
         if (!go[i]) continue;
         c.times.push_back(time_of(c, count, &c.sent_bytes));
         c.spent += c.times.back();
-        if (c.crimp && c.algorithm.empty()) note_result(count);
+        if (c.crimp) note_result(c, count);
       }
     }
-    const Errors errors = errors_of(count, all.back().times.size());
-    const int wrong = ranks_that_differ();
+    std::vector<Errors> errors(all.size());
+    for (std::size_t i = plain_.size(); i < all.size(); ++i) errors[i] = errors_of(all[i], count);
     for (auto& c : all)
       if (c.crimp) MPI_Comm_free(&c.comm);
-    return describe(count, all, errors, wrong);
+    return describe(count, all, errors);
   }
 
  private:
   float* values() const { return reinterpret_cast<float*>(values_.data()); }
   Allocator& staging() const { return device_ ? device_->plugin.pinned() : host_memory(); }
-  double* total() const { return reinterpret_cast<double*>(total_.data()); }
   bool goes_on(const Contestant& c) const {
     const int n = static_cast<int>(c.times.size());
     return n < setup_.iterations && (n < kLeastIterations || c.spent < setup_.seconds);
@@ -178,23 +187,21 @@ class Bench {
     return took;
   }
 
-  double result(std::uint64_t i) const {
-    return dtype_ == Dtype::f64 ? reinterpret_cast<const double*>(receive_.data())[i]
-                                : static_cast<double>(reinterpret_cast<const float*>(receive_.data())[i]);
+  double result(const void* from, std::uint64_t i) const {
+    return dtype_ == Dtype::f64 ? static_cast<const double*>(from)[i] : static_cast<double>(static_cast<const float*>(from)[i]);
   }
 
-  void note_result(std::uint64_t count) {
+  void note_result(Contestant& c, std::uint64_t count) {
     if (device_) device_->memory.read(receive_.data(), receive_there_.data(), count * element_);
-    hashes_.push_back(digest(std::string_view(reinterpret_cast<const char*>(receive_.data()), count * element_)));
-    for (std::uint64_t i = 0; i < count; ++i) total()[i] += result(i);
-    // The last call's bits stay for errors_of, whatever plain calls receive afterwards.
-    if (last_.size() < count * element_) last_.resize(count * element_);
-    std::memcpy(last_.data(), receive_.data(), count * element_);
+    c.hashes.push_back(digest(std::string_view(reinterpret_cast<const char*>(receive_.data()), count * element_)));
+    for (std::uint64_t i = 0; i < count; ++i) c.total[i] += result(receive_.data(), i);
+    std::memcpy(c.last.data(), receive_.data(), count * element_);
   }
 
-  Errors errors_of(std::uint64_t count, std::size_t calls) {
+  // Collective.
+  Errors errors_of(const Contestant& c, std::uint64_t count) {
     constexpr std::uint64_t kStep = std::uint64_t{1} << 18;
-    std::memcpy(receive_.data(), last_.data(), count * element_);
+    const auto calls = static_cast<double>(c.times.size());
     std::vector<double> mine(std::min(count, kStep)), exact(mine.size());
     double one = 0, mean = 0, norm = 0;
     for (std::uint64_t at = 0; at < count; at += kStep) {
@@ -202,24 +209,19 @@ class Bench {
       for (std::uint64_t i = 0; i < n; ++i) mine[i] = static_cast<double>(values()[at + i]);
       MPI_Allreduce(mine.data(), exact.data(), static_cast<int>(n), MPI_DOUBLE, MPI_SUM, plain_[0].comm);
       for (std::uint64_t i = 0; i < n; ++i) {
-        const double a = result(at + i) - exact[i], b = total()[at + i] / static_cast<double>(calls) - exact[i];
+        const double a = result(c.last.data(), at + i) - exact[i], b = c.total[at + i] / calls - exact[i];
         one += a * a;
         mean += b * b;
         norm += exact[i] * exact[i];
       }
     }
-    if (norm == 0) return {};
-    return {std::sqrt(one / norm), std::sqrt(mean / norm)};
-  }
-
-  // Ranks on which any measured call of Crimp gave other bits than on rank 0.
-  int ranks_that_differ() {
-    std::vector<std::uint64_t> first = hashes_;
+    std::vector<std::uint64_t> first = c.hashes;
     MPI_Bcast(first.data(), static_cast<int>(first.size()), MPI_UINT64_T, 0, MPI_COMM_WORLD);
-    return static_cast<int>(sum(first != hashes_));
+    const int wrong = static_cast<int>(sum(first != c.hashes));
+    return norm == 0 ? Errors{0, 0, wrong} : Errors{std::sqrt(one / norm), std::sqrt(mean / norm), wrong};
   }
 
-  nlohmann::ordered_json describe(std::uint64_t count, const std::vector<Contestant>& all, const Errors& errors, int wrong) {
+  nlohmann::ordered_json describe(std::uint64_t count, const std::vector<Contestant>& all, const std::vector<Errors>& errors) {
     const std::uint64_t bytes = count * element_;
     const double bus = 2.0 * (ranks_ - 1) / ranks_;
     const auto speeds = [&](nlohmann::ordered_json& to, const std::string& who, double s) {
@@ -234,7 +236,12 @@ class Bench {
       times.push_back(maximum(median(c.times)));
       traffic.push_back(sum(static_cast<double>(c.sent_bytes)) / static_cast<double>(c.times.size()));
     }
-    for (std::size_t i = plain_.size(); i + 1 < all.size(); ++i) out["algorithms_us"][all[i].algorithm] = 1e6 * times[i];
+    int wrong = errors.back().wrong;
+    for (std::size_t i = plain_.size(); i + 1 < all.size(); ++i) {
+      out["algorithms_us"][all[i].algorithm] = 1e6 * times[i];
+      out["algorithms_error_of_mean"][all[i].algorithm] = errors[i].mean;
+      wrong = std::max(wrong, errors[i].wrong);
+    }
     for (std::size_t i = 1; i < plain_.size(); ++i)
       if (times[i] < times[best]) best = i;
     speeds(out, "plain", times[0]);
@@ -260,8 +267,8 @@ class Bench {
       out["crimp_traffic_bytes"] = traffic.back();
       out["traffic_ratio"] = traffic.back() > 0 ? traffic[0] / traffic.back() : 0;
     }
-    out["relative_error"] = errors.one;
-    out["relative_error_of_mean"] = errors.mean;
+    out["relative_error"] = errors.back().one;
+    out["relative_error_of_mean"] = errors.back().mean;
     out["wrong_ranks"] = wrong;
     return out;
   }
@@ -272,10 +279,8 @@ class Bench {
   Dtype dtype_;
   std::size_t element_;
   std::uint64_t most_;
-  Memory values_, send_, receive_, total_;
+  Memory values_, send_, receive_;
   Memory send_there_, receive_there_;  // in device memory; plain MPI then gets the others, and its time contains the copies
-  std::vector<std::byte> last_;
-  std::vector<std::uint64_t> hashes_;
   Settings settings_;
   std::shared_ptr<const Codec> codec_;
   std::unique_ptr<InterfaceCounter> counter_;
