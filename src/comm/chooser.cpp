@@ -1,6 +1,7 @@
 #include "comm/chooser.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <new>
 
@@ -21,6 +22,8 @@ constexpr std::uint64_t kNodeSample = 1 << 18;  // elements
 
 // A payload's size changes as residuals fill: measured anew at these calls with a codec.
 bool due(std::uint64_t call) { return call == 0 || call == 16 || call == 256 || call == 4096; }
+constexpr std::uint64_t kTriedAnew = 256;  // from this measurement on trials are repeated with it
+int size_class(const ChoiceQuery& query) { return static_cast<int>(std::bit_width(query.count)); }
 
 std::vector<std::uint64_t> multiples(std::uint64_t n, std::uint64_t of) {
   std::vector<std::uint64_t> all(n);
@@ -200,29 +203,32 @@ std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy&
   return model;
 }
 
-Choice cheapest(const NetworkModel& network, const HierarchyModel* hierarchy, const CodecCost& cost, const ChoiceQuery& query) {
-  Choice best{.why = "cheapest by the model", .plain_s = network.plain.at(static_cast<double>(query.plain_bytes))};
-  bool any = false, predictable = false;
+std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel* hierarchy, const CodecCost& cost, const ChoiceQuery& query) {
+  const Choice none{.why = "cheapest by the model", .plain_s = network.plain.at(static_cast<double>(query.plain_bytes))};
+  std::vector<Choice> all;
   const auto consider = [&](const AlgorithmEntry& entry, const NetworkModel& of, double more, bool nodes) {
-    if (!entry.obstacle(*query.codec, of.ranks).empty() || entry.algorithm == Algorithm::hierarchical) return;
-    if (!entry.cost) {
-      if (!any && !nodes) any = true, best.algorithm = entry.algorithm, best.why = "the only one for this codec";
-      return;
-    }
-    const double s = more + predicted(entry, of, cost, query);
-    if (predictable && s >= best.predicted_s) return;
-    any = predictable = true;
-    best.algorithm = nodes ? Algorithm::hierarchical : entry.algorithm;
-    best.inner = entry.algorithm;
-    best.predicted_s = s;
-    best.why = "cheapest by the model";
+    if (!entry.cost || !entry.obstacle(*query.codec, of.ranks).empty() || entry.algorithm == Algorithm::hierarchical) return;
+    Choice& c = all.emplace_back(none);
+    c.algorithm = nodes ? Algorithm::hierarchical : entry.algorithm;
+    c.inner = entry.algorithm;
+    c.predicted_s = more + predicted(entry, of, cost, query);
   };
   for (const auto& entry : algorithms()) consider(entry, network, 0, false);
   if (hierarchy)
     for (const auto& entry : algorithms())
       consider(entry, hierarchy->leaders, 4 * static_cast<double>(query.count) * hierarchy->node.byte_s + 3 * hierarchy->node.barrier_s, true);
+  if (!all.empty()) return all;
+  Choice& only = all.emplace_back(none);
+  only.algorithm = first_algorithm(*query.codec, network.ranks);
+  only.why = "the only one for this codec";
+  return all;
+}
+
+Choice cheapest(const NetworkModel& network, const HierarchyModel* hierarchy, const CodecCost& cost, const ChoiceQuery& query) {
+  const auto all = candidates(network, hierarchy, cost, query);
+  Choice best = *std::min_element(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return a.predicted_s < b.predicted_s; });
   // What plain MPI would do as fast is not worth its loss.
-  best.plain = predictable && best.predicted_s >= best.plain_s;
+  best.plain = best.predicted_s > 0 && best.predicted_s >= best.plain_s;
   return best;
 }
 
@@ -249,9 +255,19 @@ Choice Chooser::choose(Transport& transport, Workers& workers, const ChoiceQuery
     if (!hierarchy_model_) hierarchy_ = nullptr;
   }
   Measured& codec = codecs_[query.codec];
-  if (due(codec.calls)) codec.cost = measure_codec(transport, *query.codec, sample, workers);
+  if (due(codec.calls)) {
+    codec.cost = measure_codec(transport, *query.codec, sample, workers);
+    if (codec.calls >= kTriedAnew) codec.trials.clear();
+  }
   ++codec.calls;  // not where a rank lacked memory: then the next call measures
-  return cheapest(network_, hierarchy_ ? &*hierarchy_model_ : nullptr, codec.cost, query);
+  if (fault::fires("slow_link")) return cheapest(network_, hierarchy_ ? &*hierarchy_model_ : nullptr, codec.cost, query);
+  const auto all = candidates(network_, hierarchy_ ? &*hierarchy_model_ : nullptr, codec.cost, query);
+  return codec.trials.try_emplace(size_class(query), all).first->second.choose(transport, all, query.count);
+}
+
+void Chooser::took(const ChoiceQuery& query, const Choice& choice, double s) {
+  if (!choice.trial) return;
+  codecs_.at(query.codec).trials.at(size_class(query)).took(s, query.count);
 }
 
 }  // namespace crimp

@@ -1,5 +1,5 @@
-// Which algorithm a call takes, or plain MPI where that is predicted to be faster. Measured at a communicator's first compressed call, agreed
-// by all ranks: every number is the slowest rank's, exchanged before it is used.
+// Which algorithm a call takes, or plain MPI where that is predicted to be faster. A model is measured at a communicator's first compressed
+// call and agreed by all ranks: every number is the slowest rank's, exchanged before it is used. Where it sees a near thing, trials decide.
 #pragma once
 #include <functional>
 #include <map>
@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "comm/algorithms.hpp"
+#include "comm/choice.hpp"
 #include "comm/node.hpp"
+#include "comm/trials.hpp"
 #include "schedule/cost_model.hpp"
 
 namespace crimp {
@@ -26,21 +28,6 @@ CodecCost time_codec(const Codec&, std::span<const float> sample, Workers&);
 CodecCost measure_codec(Transport&, const Codec&, const std::function<std::vector<float>()>& sample, Workers&);
 inline constexpr std::uint64_t kSampleElements = 16 * kPieceElements;
 
-struct Choice {
-  Algorithm algorithm = Algorithm::allgather;
-  bool plain = false;  // MPI_Allreduce is predicted to be faster than any
-  const char* why = "";
-  double predicted_s = 0, plain_s = 0;  // 0: not predicted
-  Algorithm inner = Algorithm::allgather;  // of hierarchical
-};
-
-// One call's part to one codec.
-struct ChoiceQuery {
-  const Codec* codec;
-  std::uint64_t count, chunk_setting;
-  std::uint64_t plain_bytes;  // of the same elements in the caller's type
-};
-
 // What a hierarchy costs: its leaders' network, and one rank's work within its node.
 struct HierarchyModel {
   NetworkModel leaders;
@@ -49,7 +36,9 @@ struct HierarchyModel {
 // Collective over `all`. hierarchy.inner is not looked at. Empty on all ranks where a node has no memory to share.
 std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy&, const PlainAllreduce& plain_between_leaders);
 
-// The cheapest of the algorithms that can run the codec. The same function makes the tables of `crimp model`.
+// All that can run the codec, with predictions; where none of them has a cost function, the first one without.
+std::vector<Choice> candidates(const NetworkModel&, const HierarchyModel* hierarchy, const CodecCost&, const ChoiceQuery&);
+// The cheapest of them. The same function makes the tables of `crimp model`.
 Choice cheapest(const NetworkModel&, const HierarchyModel* hierarchy, const CodecCost&, const ChoiceQuery&);
 // What one algorithm would take.
 double predicted(const AlgorithmEntry&, const NetworkModel&, const CodecCost&, const ChoiceQuery&);
@@ -61,6 +50,8 @@ class Chooser {
   explicit Chooser(const std::string& forced) : forced_(forced) {}
   // Collective where something must be measured, which is a function of the calls so far. `sample` gives values of the call on demand.
   Choice choose(Transport&, Workers&, const ChoiceQuery&, const PlainAllreduce&, const std::function<std::vector<float>()>& sample);
+  // How long the call took that choose() made this choice for. Not called: it failed.
+  void took(const ChoiceQuery&, const Choice&, double s);
   void force(const std::string& algorithm) { forced_ = algorithm; }
   // Before the first call: the communicator's nodes. Both stay the caller's.
   void set_hierarchy(const Hierarchy* hierarchy, PlainAllreduce between_leaders) {
@@ -72,6 +63,7 @@ class Chooser {
   struct Measured {
     CodecCost cost;
     std::uint64_t calls = 0;
+    std::map<int, Trials> trials;  // by the binary logarithm of the calls' elements
   };
   std::string forced_;
   NetworkModel network_;

@@ -198,6 +198,7 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
   struct Part {
     Layout layout;
     CollectiveCall call{};
+    ChoiceQuery query{};
     Choice choice;
     Hierarchy hierarchy{};
     // Whether its sums are encoded by owners that keep what that loses, on this rank.
@@ -228,14 +229,15 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
   const bool on_device = from.on_device() || to.on_device();
   const DevicePlugin* const plugin = on_device ? device_plugin() : nullptr;
   double predicted = 0, plain = 0;
+  bool trial = false;
   for (const auto& part : parts) {
     CollectiveCall& call = part->call;
     std::uint64_t elements = 0;
     for (const Segment& segment : part->layout.segments) elements += segment.use == Segment::Use::skip ? 0 : segment.count;
+    part->query = {call.codec, elements, settings.chunk, elements * element};
     try {
       part->choice = chooser_.choose(
-          transport, runtime_.workers(), {call.codec, elements, settings.chunk, elements * element},
-          [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); },
+          transport, runtime_.workers(), part->query, [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); },
           [&] {
             if (!from.on_device()) return sample_of(request, part->layout, nullptr);
             if (!plugin) throw Error(ErrorCode::device_failed, "no CUDA plugin");
@@ -257,12 +259,14 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
     call.chunk = chunk_elements(settings.chunk, *call.codec, nodes ? hierarchy_.nodes : size_, nodes ? part->choice.inner : call.algorithm);
     predicted += part->choice.predicted_s;
     plain += part->choice.plain_s;
+    trial = trial || part->choice.trial;
   }
-  if (predicted > 0 && predicted >= plain) {
+  if (!trial && predicted > 0 && predicted >= plain) {
     *why = Pass::slower;
     return false;
   }
   for (const auto& part : parts) part->call.sequence = sequence_++;
+  const auto chosen = Clock::now();
 
   // From here on this rank may not decide alone: what it cannot do becomes a flag in its headers. Where its values are changes no byte of
   // what it sends.
@@ -376,7 +380,8 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
     call.flags = flags;
     call.in = staging ? staging : static_cast<const float*>(here.send);
     call.out = staging ? staging : static_cast<float*>(here.receive);
-    const auto start = part == parts.front() ? begin : Clock::now();
+    const bool first = part == parts.front();
+    const auto now = Clock::now(), start = first ? begin : now;
     const CollectiveResult result = allreduce_compressed(transport, arena, runtime_.workers(), call, runtime_.trace());
     // All parts of a call carry the same flags, so only the first can end it, and then nothing has changed.
     if (result.flags) {
@@ -387,10 +392,9 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
       if (!failure) failure = result.error;
       continue;
     }
-    std::uint64_t elements = 0;
-    for (const Segment& segment : part->layout.segments) elements += segment.use == Segment::Use::skip ? 0 : segment.count;
+    chooser_.took(part->query, part->choice, seconds(Clock::now() - (first ? chosen : now)));
     runtime_.report.compressed({call.codec->spec(), name_of(layout.source), entry_of(call.algorithm).name, part->choice.why,
-                                part->choice.predicted_s, part->choice.plain_s, elements * element, result.sent_bytes, result.received_bytes,
+                                part->choice.predicted_s, part->choice.plain_s, part->query.plain_bytes, result.sent_bytes, result.received_bytes,
                                 result.encode_s, result.wire_s, result.decode_s, seconds(Clock::now() - start)});
   }
   const auto attempt = [&](auto&& work) {

@@ -12,6 +12,7 @@
 #include <random>
 
 #include "comm/algorithms.hpp"
+#include "comm/trials.hpp"
 #include "commands.hpp"
 #include "core/convert.hpp"
 #include "crimp/memory.hpp"
@@ -121,7 +122,8 @@ class Bench {
     for (auto& c : all) {
       c.total.resize(c.crimp ? count : 0);
       c.last.resize(c.crimp ? count * element_ : 0);
-      const int calls = c.crimp ? warm_up() : 1;
+      const bool tries = c.crimp && c.algorithm.empty() && settings_.algorithm == "auto";  // Crimp's first calls may be trials
+      const int calls = tries ? std::max<int>(warm_up(), Trials::kMost * Trials::kRounds) : c.crimp ? warm_up() : 1;
       for (int i = 0; i < calls; ++i) c.spent = time_of(c, count, nullptr);
     }
     std::vector<std::size_t> turns(all.size());

@@ -3,8 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cstring>
 #include <new>
+#include <thread>
 
 #include "backend/workers.hpp"
 #include "support/data.hpp"
@@ -138,6 +140,90 @@ TEST_SUITE("chooser") {
         CHECK(c.algorithm == choices[0].algorithm);
       }
     }
+  }
+
+  TEST_CASE("what the model sees close together is tried in turn, and the times of who came last decide") {
+    const std::vector<Choice> predictions = {{.algorithm = Algorithm::allgather, .predicted_s = 1.0, .plain_s = 10},
+                                             {.algorithm = Algorithm::homomorphic, .predicted_s = 2.1, .plain_s = 10},
+                                             {.algorithm = Algorithm::two_shot, .predicted_s = 1.9, .plain_s = 10}};
+    constexpr std::uint64_t kCount = 1000;
+    std::vector<Choice> chosen(3);
+    run_ranks(3, [&](ThreadTransport& t) {
+      Trials trials(predictions);
+      for (int round = 0; round < Trials::kRounds; ++round)
+        for (const Algorithm expected : {Algorithm::allgather, Algorithm::two_shot}) {
+          const Choice c = trials.choose(t, predictions, kCount);
+          CHECK(c.trial);
+          CHECK_FALSE(c.plain);
+          CHECK(c.algorithm == expected);
+          // The first round is slow; ranks wait for rank 2, the last one; once there is a hiccup everywhere, once only the early ranks wait long.
+          double s = expected == Algorithm::allgather ? 0.9 : 0.6;
+          if (round == 0) s += expected == Algorithm::two_shot ? 5 : 0;
+          if (round == 1) s += expected == Algorithm::two_shot ? 3 : 0;
+          if (t.rank() != 2) s += expected == Algorithm::two_shot ? 1 : 0.1;
+          trials.took(s, kCount);
+        }
+      CHECK(t.exchanges() == 0);
+      const Choice c = trials.choose(t, predictions, 2 * kCount);
+      const int agreeing = t.exchanges();
+      CHECK(agreeing > 0);
+      CHECK_FALSE(c.trial);
+      CHECK(c.algorithm == Algorithm::two_shot);
+      CHECK(c.predicted_s == doctest::Approx(1.2));
+      CHECK(trials.choose(t, predictions, kCount).predicted_s == doctest::Approx(0.6));
+      CHECK(t.exchanges() == agreeing);
+      chosen[static_cast<std::size_t>(t.rank())] = c;
+    });
+    for (const Choice& c : chosen) CHECK(c.predicted_s == chosen[0].predicted_s);
+  }
+
+  TEST_CASE("trials: of one algorithm near plain MPI, of none where the model is sure, and none that succeeds") {
+    run_ranks(2, [&](ThreadTransport& t) {
+      const auto one = [](double predicted, double plain) { return std::vector<Choice>{{.algorithm = Algorithm::two_shot, .predicted_s = predicted, .plain_s = plain}}; };
+      for (const double predicted : {0.1, 5.0, 10.0}) {  // of the last nobody knows
+        const auto sure = one(predicted == 10 ? 0 : predicted, 1);
+        Trials trials(sure);
+        const Choice c = trials.choose(t, sure, 100);
+        CHECK_FALSE(c.trial);
+        CHECK(c.plain == (predicted == 5));
+      }
+      for (const double took : {0.9, 1.1, 0.0}) {
+        const auto near = one(1.5, 1);
+        Trials trials(near);
+        for (int i = 0; i < Trials::kRounds; ++i) {
+          CHECK(trials.choose(t, near, 100).trial);
+          if (took > 0) trials.took(took, 100);
+        }
+        const Choice c = trials.choose(t, near, 100);
+        CHECK_FALSE(c.trial);
+        CHECK(c.predicted_s == doctest::Approx(took > 0 ? took : 1.5));
+        CHECK(c.plain == (took != 0.9));
+      }
+    });
+  }
+
+  TEST_CASE("every size has its own trials, repeated when the codec is measured late") {
+    const auto codec = make_codec("fp16");
+    run_ranks(2, [&](ThreadTransport& t) {
+      Chooser chooser("auto");
+      Workers workers(1);
+      // Plain MPI takes as long as its exchange; one algorithm's calls are told to be far quicker than the other's.
+      const auto plain = [&](float*, std::uint64_t count) { std::this_thread::sleep_for(std::chrono::microseconds(count / 4)); };
+      const auto sample = [&] { return make_data(Data::normal, 1, kSampleElements); };
+      std::vector<int> trials;
+      for (int call = 0; call < 300; ++call) {
+        const std::uint64_t count = call % 2 ? 1 << 20 : 1 << 23;
+        const ChoiceQuery query{codec.get(), count, 655360, 4 * count};
+        const Choice c = chooser.choose(t, workers, query, plain, sample);
+        if (c.trial) trials.push_back(call);
+        chooser.took(query, c, c.algorithm == Algorithm::two_shot ? 1e-6 : 2e-6);
+        if (!c.trial && call < 256 && call >= 2 * Trials::kRounds * static_cast<int>(Trials::kMost) && std::string(c.why) == "fastest of those tried")
+          CHECK(c.algorithm == Algorithm::two_shot);
+      }
+      // How many there are is this machine's, but they come first, and again from call 256 on.
+      for (const int call : trials) CHECK((call < 2 * Trials::kRounds * static_cast<int>(Trials::kMost) || call >= 256));
+      WARN(trials.size() > 0);
+    });
   }
 
   TEST_CASE("a forced algorithm is taken, measures nothing, and never gives way to plain MPI") {

@@ -1,0 +1,25 @@
+// What a call takes: an algorithm, and why.
+#pragma once
+#include <cstdint>
+
+#include "crimp/collective.hpp"
+
+namespace crimp {
+
+struct Choice {
+  Algorithm algorithm = Algorithm::allgather;
+  bool plain = false;  // MPI_Allreduce is predicted to be faster than any
+  bool trial = false;  // taken to learn its time, whatever is predicted
+  const char* why = "";
+  double predicted_s = 0, plain_s = 0;     // 0: not predicted
+  Algorithm inner = Algorithm::allgather;  // of hierarchical
+};
+
+// One call's part to one codec.
+struct ChoiceQuery {
+  const Codec* codec;
+  std::uint64_t count, chunk_setting;
+  std::uint64_t plain_bytes;  // of the same elements in the caller's type
+};
+
+}  // namespace crimp

@@ -1,0 +1,67 @@
+#include "comm/trials.hpp"
+
+#include <algorithm>
+
+#include "comm/chooser.hpp"
+
+namespace crimp {
+namespace {
+
+constexpr double kFailed = 1e9;
+
+const Choice* least(const std::vector<Choice>& all) {
+  const auto best = std::min_element(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return a.predicted_s < b.predicted_s; });
+  return best == all.end() ? nullptr : &*best;
+}
+
+}  // namespace
+
+Trials::Trials(std::vector<Choice> predictions) {
+  const Choice* best = least(predictions);
+  if (!best || best->predicted_s == 0) return;
+  const double limit = kNear * std::min(best->predicted_s, best->plain_s);
+  const bool near_plain = best->predicted_s > best->plain_s / kNear;
+  std::erase_if(predictions, [&](const Choice& c) { return c.predicted_s > limit; });
+  if (predictions.size() + (near_plain ? 1 : 0) < 2) return;
+  std::stable_sort(predictions.begin(), predictions.end(), [](const Choice& a, const Choice& b) { return a.predicted_s < b.predicted_s; });
+  if (predictions.size() > kMost) predictions.resize(kMost);
+  tried_ = std::move(predictions);
+}
+
+Choice Trials::choose(Transport& transport, const std::vector<Choice>& predictions, std::uint64_t count) {
+  const std::size_t n = tried_.size();
+  if (times_.size() < n * kRounds) {
+    Choice next = tried_[times_.size() % n];
+    times_.push_back(kFailed);
+    next.trial = true;
+    next.why = "tried";
+    return next;
+  }
+  if (agreed_.size() < n) {
+    // A call ends at about the same time everywhere, so what it takes is what it took for who came last. agree_on_largest() finds the least
+    // of what is negated.
+    for (double& s : times_) s = -s;
+    for (std::size_t i = 0; i < times_.size(); i += 8) agree_on_largest(transport, std::span(times_).subspan(i, std::min<std::size_t>(8, times_.size() - i)));
+    for (std::size_t i = 0; i < n; ++i) {
+      double rounds[kRounds - 1];
+      for (int r = 1; r < kRounds; ++r) rounds[r - 1] = -times_[i + static_cast<std::size_t>(r) * n];
+      std::sort(std::begin(rounds), std::end(rounds));
+      agreed_.push_back(rounds[(kRounds - 1) / 2]);
+    }
+  }
+  const auto fastest = std::min_element(agreed_.begin(), agreed_.end());
+  const Choice* best = least(predictions);
+  Choice choice = best ? *best : Choice{};
+  if (fastest != agreed_.end() && *fastest < kFailed) {
+    const Choice& of = tried_[static_cast<std::size_t>(fastest - agreed_.begin())];
+    choice.algorithm = of.algorithm;
+    choice.inner = of.inner;
+    choice.predicted_s = *fastest * static_cast<double>(count);
+    choice.why = n > 1 ? "fastest of those tried" : "the only one near plain MPI, tried";
+  }
+  // What plain MPI would do as fast is not worth its loss.
+  choice.plain = choice.predicted_s > 0 && choice.predicted_s >= choice.plain_s;
+  return choice;
+}
+
+}  // namespace crimp
