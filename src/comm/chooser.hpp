@@ -9,32 +9,10 @@
 
 #include "comm/algorithms.hpp"
 #include "comm/choice.hpp"
-#include "comm/node.hpp"
+#include "comm/measure.hpp"
 #include "comm/trials.hpp"
-#include "schedule/cost_model.hpp"
 
 namespace crimp {
-
-// Sums floats in place over the transport's ranks by MPI itself. Throws Error{transport_failed}.
-using PlainAllreduce = std::function<void(float* buffer, std::uint64_t count)>;
-
-// Collective. The largest of each rank's values, in place; at most 8 of them.
-void agree_on_largest(Transport&, std::span<double> values);
-// Collective; exchanges of growing size until one takes kLongEnough.
-NetworkModel measure_network(Transport&, const PlainAllreduce&);
-// This rank's own, on `sample`; values of our own where those are none that the codec takes.
-CodecCost time_codec(const Codec&, std::span<const float> sample, Workers&);
-// Collective. `sample` gives values of the call. Throws Error{out_of_memory} on all ranks where one lacked memory for it.
-CodecCost measure_codec(Transport&, const Codec&, const std::function<std::vector<float>()>& sample, Workers&);
-inline constexpr std::uint64_t kSampleElements = 16 * kPieceElements;
-
-// What a hierarchy costs: its leaders' network, and one rank's work within its node.
-struct HierarchyModel {
-  NetworkModel leaders;
-  NodeModel node;
-};
-// Collective over `all`. hierarchy.inner is not looked at. Empty on all ranks where a node has no memory to share.
-std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy&, const PlainAllreduce& plain_between_leaders);
 
 // All that can run the codec, with predictions; where none of them has a cost function, the first one without.
 std::vector<Choice> candidates(const NetworkModel&, const HierarchyModel* hierarchy, const CodecCost&, const ChoiceQuery&);
@@ -48,8 +26,9 @@ class Chooser {
  public:
   // forced: as CRIMP_ALGORITHM; "auto": the cheapest.
   explicit Chooser(const std::string& forced) : forced_(forced) {}
-  // Collective where something must be measured, which is a function of the calls so far. `sample` gives values of the call on demand.
-  Choice choose(Transport&, Workers&, const ChoiceQuery&, const PlainAllreduce&, const std::function<std::vector<float>()>& sample);
+  // Collective where something must be measured, which is a function of the calls so far. `time` gives this rank's cost of the codec on values
+  // of the call, on demand.
+  Choice choose(Transport&, const ChoiceQuery&, const PlainAllreduce&, const std::function<CodecCost()>& time);
   // How long the call took that choose() made this choice for. Not called: it failed.
   void took(const ChoiceQuery&, const Choice&, double s);
   void force(const std::string& algorithm) { forced_ = algorithm; }

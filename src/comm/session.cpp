@@ -237,12 +237,14 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
     part->query = {call.codec, elements, settings.chunk, elements * element};
     try {
       part->choice = chooser_.choose(
-          transport, runtime_.workers(), part->query, [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); },
+          transport, part->query, [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); },
           [&] {
-            if (!from.on_device()) return sample_of(request, part->layout, nullptr);
+            if (!from.on_device()) return time_codec(*call.codec, sample_of(request, part->layout, nullptr), elements, host_);
             if (!plugin) throw Error(ErrorCode::device_failed, "no CUDA plugin");
             plugin->settle(from.device_index, request.settle_all);
-            return sample_of(request, part->layout, &plugin->memory(from.device_index));
+            const auto sample = sample_of(request, part->layout, &plugin->memory(from.device_index));
+            Backend& there = *device(*plugin, from.device_index).backend;
+            return time_codec(*call.codec, sample, elements, there.runs(*call.codec) ? there : host_);
           });
     } catch (const Error& e) {  // of memory for measuring all ranks say so alike, and nothing of the call has been sent
       if (e.code() != ErrorCode::out_of_memory) throw;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "comm/chooser.hpp"
+#include "comm/measure.hpp"
 
 namespace crimp {
 namespace {
@@ -28,26 +28,32 @@ Trials::Trials(std::vector<Choice> predictions) {
   tried_ = std::move(predictions);
 }
 
+// A call ends at about the same time everywhere, so what it takes is what it took for who came last.
+void Trials::agree(Transport& transport) {
+  for (double& s : times_) s = -s;  // agree_on_largest() then finds the least
+  for (std::size_t i = 0; i < times_.size(); i += 8) agree_on_largest(transport, std::span(times_).subspan(i, std::min<std::size_t>(8, times_.size() - i)));
+  for (double& s : times_) s = -s;
+  for (std::size_t i = 0; i < tried_.size(); ++i) {
+    std::vector<double> counted;
+    for (std::size_t r = 1; r < rounds_; ++r) counted.push_back(times_[i + r * tried_.size()]);
+    std::nth_element(counted.begin(), counted.begin() + static_cast<std::ptrdiff_t>(counted.size() / 2), counted.end());
+    agreed_.push_back(counted[counted.size() / 2]);
+  }
+}
+
 Choice Trials::choose(Transport& transport, const std::vector<Choice>& predictions, std::uint64_t count) {
   const std::size_t n = tried_.size();
-  if (times_.size() < n * kRounds) {
+  if (agreed_.size() < n && times_.size() == n * rounds_) {
+    agree(transport);
+    const bool brief = *std::max_element(agreed_.begin(), agreed_.end()) * static_cast<double>(count) < kShort;
+    if (brief && rounds_ < kShortRounds) rounds_ = kShortRounds, agreed_.clear();
+  }
+  if (times_.size() < n * rounds_) {
     Choice next = tried_[times_.size() % n];
     times_.push_back(kFailed);
     next.trial = true;
     next.why = "tried";
     return next;
-  }
-  if (agreed_.size() < n) {
-    // A call ends at about the same time everywhere, so what it takes is what it took for who came last. agree_on_largest() finds the least
-    // of what is negated.
-    for (double& s : times_) s = -s;
-    for (std::size_t i = 0; i < times_.size(); i += 8) agree_on_largest(transport, std::span(times_).subspan(i, std::min<std::size_t>(8, times_.size() - i)));
-    for (std::size_t i = 0; i < n; ++i) {
-      double rounds[kRounds - 1];
-      for (int r = 1; r < kRounds; ++r) rounds[r - 1] = -times_[i + static_cast<std::size_t>(r) * n];
-      std::sort(std::begin(rounds), std::end(rounds));
-      agreed_.push_back(rounds[(kRounds - 1) / 2]);
-    }
   }
   const auto fastest = std::min_element(agreed_.begin(), agreed_.end());
   const Choice* best = least(predictions);

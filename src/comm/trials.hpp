@@ -15,12 +15,15 @@ class Trials {
   static constexpr double kNear = 2;       // times the best prediction: what is tried
   static constexpr std::size_t kMost = 4;  // algorithms that are tried, the nearest
   static constexpr int kRounds = 6;        // the first is not counted: memory is touched for the first time
+  // Short calls cost little, and chance decides more of their times: they are tried in more rounds.
+  static constexpr double kShort = 5e-3;
+  static constexpr int kShortRounds = 24;
 
   Trials() = default;  // nothing to try
   // predictions: of all that can run. Empty where the model is sure: nothing else is near its best, which is not near plain MPI.
   explicit Trials(std::vector<Choice> predictions);
 
-  // Collective at the call after the last trial. What this call takes: the next trial, else the one that was fastest, else (nothing tried, or no
+  // Collective at the calls after the last round. What this call takes: the next trial, else the one that was fastest, else (nothing tried, or no
   // trial succeeded) the cheapest of `predictions`.
   Choice choose(Transport&, const std::vector<Choice>& predictions, std::uint64_t count);
   // The call of the last trial took so long on this rank. Not called: it failed.
@@ -28,8 +31,10 @@ class Trials {
 
  private:
   std::vector<Choice> tried_;
+  std::size_t rounds_ = kRounds;
   std::vector<double> times_;   // of each trial so far, seconds per element
   std::vector<double> agreed_;  // one for each of tried_; empty: not yet
+  void agree(Transport&);
 };
 
 }  // namespace crimp

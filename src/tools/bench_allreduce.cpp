@@ -122,9 +122,13 @@ class Bench {
     for (auto& c : all) {
       c.total.resize(c.crimp ? count : 0);
       c.last.resize(c.crimp ? count * element_ : 0);
-      const bool tries = c.crimp && c.algorithm.empty() && settings_.algorithm == "auto";  // Crimp's first calls may be trials
-      const int calls = tries ? std::max<int>(warm_up(), Trials::kMost * Trials::kRounds) : c.crimp ? warm_up() : 1;
-      for (int i = 0; i < calls; ++i) c.spent = time_of(c, count, nullptr);
+      for (int i = 0; i < (c.crimp ? warm_up() : 1); ++i) c.spent = time_of(c, count, nullptr);
+      if (!c.crimp || !c.algorithm.empty() || settings_.algorithm != "auto") continue;
+      for (int i = 0; i < static_cast<int>(Trials::kMost) * Trials::kRounds; ++i) c.spent = time_of(c, count, nullptr);
+      double longest = maximum(c.spent);
+      MPI_Bcast(&longest, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+      if (longest > 2 * Trials::kShort) continue;
+      for (int i = 0; i < static_cast<int>(Trials::kMost) * Trials::kShortRounds; ++i) c.spent = time_of(c, count, nullptr);
     }
     std::vector<std::size_t> turns(all.size());
     std::iota(turns.begin(), turns.end(), 0);

@@ -6,6 +6,7 @@
 
 #include "backend/workers.hpp"
 #include "comm/chooser.hpp"
+#include "comm/host_backend.hpp"
 #include "commands.hpp"
 #include "crimp/config.hpp"
 #include "crimp/error.hpp"
@@ -44,6 +45,7 @@ int model(Arguments arguments) {
   const bool show = json != "-";
 
   Workers workers(threads);
+  HostBackend backend(workers);
   std::vector<float> sample(kSampleElements);
   fill("normal", 0, sample.data(), sample.size());
   nlohmann::ordered_json out{{"model", "allreduce"}, {"latency_us", latency_us}, {"add_GBps", add}, {"threads", threads}, {"cores", cores}};
@@ -51,7 +53,7 @@ int model(Arguments arguments) {
     std::printf("Predicted milliseconds of one call: plain MPI, then each algorithm; in bold what the chooser takes. Latency %g us, additions %g GB/s.\n", latency_us, add);
   for (const auto& spec : specs) {
     const auto codec = make_codec(spec);
-    const CodecCost alone = time_codec(*codec, sample, workers);
+    const CodecCost alone = time_codec(*codec, sample, 0, backend);
     std::vector<const AlgorithmEntry*> columns;
     for (const auto& entry : algorithms())
       if (entry.cost && entry.obstacle(*codec, 16).empty()) columns.push_back(&entry);

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "backend/workers.hpp"
+#include "comm/host_backend.hpp"
 #include "support/data.hpp"
 #include "support/thread_node.hpp"
 
@@ -81,6 +82,7 @@ TEST_SUITE("chooser") {
       run_ranks(n, [&](ThreadTransport& t) {
         Chooser chooser("auto");
         Workers workers(1);
+        HostBackend backend(workers);
         int plain_calls = 0;
         const auto plain = [&](float* buffer, std::uint64_t count) {
           ++plain_calls;
@@ -90,9 +92,9 @@ TEST_SUITE("chooser") {
           t.wait(t.start_allgather(mine.data(), all.data(), mine.size()));
         };
         // One rank's sample is useless: nobody's numbers may come from it alone.
-        const auto sample = [&] { return t.rank() == 0 ? std::vector<float>(10, 0.0f) : make_data(Data::normal, 1, kSampleElements); };
+        const auto time = [&] { return time_codec(*codec, t.rank() == 0 ? std::vector<float>(10, 0.0f) : make_data(Data::normal, 1, kSampleElements), 0, backend); };
         for (int call = 0; call < 3; ++call)
-          choices[static_cast<std::size_t>(t.rank())] = chooser.choose(t, workers, {codec.get(), 1 << 22, 655360, 1 << 24}, plain, sample);
+          choices[static_cast<std::size_t>(t.rank())] = chooser.choose(t, {codec.get(), 1 << 22, 655360, 1 << 24}, plain, time);
         CHECK(plain_calls > 2);
       });
       for (const Choice& c : choices) {
@@ -107,8 +109,9 @@ TEST_SUITE("chooser") {
   TEST_CASE("a codec's cost per element is not that of a small call") {
     Workers workers(1);
     const auto codec = make_codec("fp16");
-    CHECK(time_codec(*codec, make_data(Data::normal, 1, 20), workers).payload_bytes == 2);
-    CHECK(time_codec(*codec, {}, workers).payload_bytes == 2);
+    HostBackend backend(workers);
+    CHECK(time_codec(*codec, make_data(Data::normal, 1, 20), 0, backend).payload_bytes == 2);
+    CHECK(time_codec(*codec, {}, 0, backend).payload_bytes == 2);
   }
 
   TEST_CASE("where one rank lacks memory for measuring a codec all say so alike, and the next call measures it") {
@@ -118,13 +121,14 @@ TEST_SUITE("chooser") {
       run_ranks(3, [&](ThreadTransport& t) {
         Chooser chooser("auto");
         Workers workers(1);
+        HostBackend backend(workers);
         int asked = 0;
         const auto plain = [&](float*, std::uint64_t) {};
-        const auto sample = [&] {
+        const auto time = [&] {
           if (++asked <= 2 && t.rank() == poor) throw std::bad_alloc();
-          return make_data(Data::normal, 1, kSampleElements);
+          return time_codec(*codec, make_data(Data::normal, 1, kSampleElements), 0, backend);
         };
-        const auto choose = [&] { return chooser.choose(t, workers, {codec.get(), 1 << 22, 655360, 1 << 24}, plain, sample); };
+        const auto choose = [&] { return chooser.choose(t, {codec.get(), 1 << 22, 655360, 1 << 24}, plain, time); };
         for (int call = 1; call <= 2; ++call) {
           CHECK_THROWS_WITH_AS(choose(), doctest::Contains("measuring the codec 3lc"), Error);
           CHECK(asked == call);
@@ -177,6 +181,22 @@ TEST_SUITE("chooser") {
     for (const Choice& c : chosen) CHECK(c.predicted_s == chosen[0].predicted_s);
   }
 
+  TEST_CASE("short calls are tried in more rounds") {
+    run_ranks(2, [&](ThreadTransport& t) {
+      const std::vector<Choice> both = {{.algorithm = Algorithm::allgather, .predicted_s = 1e-3, .plain_s = 1}, {.algorithm = Algorithm::two_shot, .predicted_s = 1e-3, .plain_s = 1}};
+      for (const double s : {1e-3, 1e-2}) {
+        Trials trials(both);
+        int tried = 0;
+        Choice c = trials.choose(t, both, 100);
+        for (; c.trial && tried < 1000; ++tried, c = trials.choose(t, both, 100))
+          // two_shot is quicker, but for the first rounds.
+          trials.took(s * (c.algorithm == Algorithm::allgather ? 1 : tried < 2 * Trials::kRounds ? 1.1 : 0.5), 100);
+        CHECK(tried == 2 * (s == 1e-3 ? Trials::kShortRounds : Trials::kRounds));
+        CHECK(c.algorithm == (s == 1e-3 ? Algorithm::two_shot : Algorithm::allgather));
+      }
+    });
+  }
+
   TEST_CASE("trials: of one algorithm near plain MPI, of none where the model is sure, and none that succeeds") {
     run_ranks(2, [&](ThreadTransport& t) {
       const auto one = [](double predicted, double plain) { return std::vector<Choice>{{.algorithm = Algorithm::two_shot, .predicted_s = predicted, .plain_s = plain}}; };
@@ -207,21 +227,22 @@ TEST_SUITE("chooser") {
     run_ranks(2, [&](ThreadTransport& t) {
       Chooser chooser("auto");
       Workers workers(1);
+      HostBackend backend(workers);
       // Plain MPI takes as long as its exchange; one algorithm's calls are told to be far quicker than the other's.
       const auto plain = [&](float*, std::uint64_t count) { std::this_thread::sleep_for(std::chrono::microseconds(count / 4)); };
-      const auto sample = [&] { return make_data(Data::normal, 1, kSampleElements); };
+      const auto time = [&] { return time_codec(*codec, make_data(Data::normal, 1, kSampleElements), 0, backend); };
       std::vector<int> trials;
       for (int call = 0; call < 300; ++call) {
         const std::uint64_t count = call % 2 ? 1 << 20 : 1 << 23;
         const ChoiceQuery query{codec.get(), count, 655360, 4 * count};
-        const Choice c = chooser.choose(t, workers, query, plain, sample);
+        const Choice c = chooser.choose(t, query, plain, time);
         if (c.trial) trials.push_back(call);
         chooser.took(query, c, c.algorithm == Algorithm::two_shot ? 1e-6 : 2e-6);
-        if (!c.trial && call < 256 && call >= 2 * Trials::kRounds * static_cast<int>(Trials::kMost) && std::string(c.why) == "fastest of those tried")
+        if (!c.trial && call >= 2 * Trials::kShortRounds * static_cast<int>(Trials::kMost) && std::string(c.why) == "fastest of those tried")
           CHECK(c.algorithm == Algorithm::two_shot);
       }
       // How many there are is this machine's, but they come first, and again from call 256 on.
-      for (const int call : trials) CHECK((call < 2 * Trials::kRounds * static_cast<int>(Trials::kMost) || call >= 256));
+      for (const int call : trials) CHECK((call < 2 * Trials::kShortRounds * static_cast<int>(Trials::kMost) || call >= 256));
       WARN(trials.size() > 0);
     });
   }
@@ -229,14 +250,13 @@ TEST_SUITE("chooser") {
   TEST_CASE("a forced algorithm is taken, measures nothing, and never gives way to plain MPI") {
     const auto codec = make_codec("fp16");
     run_ranks(2, [&](ThreadTransport& t) {
-      Workers workers(1);
       Chooser chooser("two_shot");
-      const Choice c = chooser.choose(t, workers, {codec.get(), 10, 655360, 40}, {}, {});
+      const Choice c = chooser.choose(t, {codec.get(), 10, 655360, 40}, {}, {});
       CHECK(c.algorithm == Algorithm::two_shot);
       CHECK_FALSE(c.plain);
       CHECK(std::string(c.why) == "CRIMP_ALGORITHM");
       CHECK(t.exchanges() == 0);
-      CHECK(std::string(Chooser("hierarchical").choose(t, workers, {codec.get(), 10, 655360, 40}, {}, {}).why) == "no nodes of several ranks");
+      CHECK(std::string(Chooser("hierarchical").choose(t, {codec.get(), 10, 655360, 40}, {}, {}).why) == "no nodes of several ranks");
     });
   }
 
