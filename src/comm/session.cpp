@@ -5,12 +5,10 @@
 #include <memory>
 #include <optional>
 
-#include "backend/device_plugin.hpp"
 #include "comm/algorithms.hpp"
 #include "comm/mpi_transport.hpp"
 #include "comm/pipeline.hpp"
 #include "comm/runtime.hpp"
-#include "core/convert.hpp"
 #include "core/float_environment.hpp"
 #include "core/log.hpp"
 #include "crimp/collective.hpp"
@@ -32,19 +30,6 @@ bool wants_nodes(MPI_Comm comm, const Settings& settings) {
   PMPI_Query_thread(&level);
   check_mpi(PMPI_Allreduce(&level, &highest, 1, MPI_INT, MPI_MAX, comm), "MPI_Allreduce");
   return highest != MPI_THREAD_MULTIPLE;
-}
-
-// Values of the call that its codec sees, for measuring the codec. `home`: of the values; null: the host's.
-std::vector<float> sample_of(const AllreduceRequest& request, const Layout& part, Allocator* home) {
-  const auto longest = std::max_element(part.segments.begin(), part.segments.end(), [](const Segment& a, const Segment& b) {
-    return (a.use == Segment::Use::skip ? 0 : a.count) < (b.use == Segment::Use::skip ? 0 : b.count);
-  });
-  std::vector<float> values(std::min(longest->count, kSampleElements));
-  const char* from = static_cast<const char*>(request.send) + longest->offset * size_of(request.dtype);
-  std::vector<char> here(home ? values.size() * size_of(request.dtype) : 0);
-  if (home) home->read(here.data(), from, here.size());
-  widen(request.dtype, home ? here.data() : from, values.data(), values.size());
-  return values;
 }
 
 }  // namespace
@@ -86,7 +71,7 @@ bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings,
 
 Session::Session(Runtime& runtime, MPI_Comm comm, int rank, int size)
     : runtime_(runtime), comm_(comm), rank_(rank), size_(size), usable_(settings_agree(comm, rank, size, runtime.settings(), runtime.legal())),
-      calls_(runtime.settings().periods), chooser_(runtime.settings().algorithm), host_(runtime.workers()) {
+      calls_(runtime.settings().periods), chooser_(runtime.settings().algorithm), scratch_(runtime.workers(), runtime.cuda_aware()) {
   if (!usable_ || !wants_nodes(comm, runtime.settings())) return;
   node_ = std::make_unique<MpiNode>(comm, rank, runtime.settings().node_size);
   if (!node_->useful()) {
@@ -104,20 +89,6 @@ Session::Session(Runtime& runtime, MPI_Comm comm, int rank, int size)
 
 Session::~Session() = default;
 
-// What a call in device memory needs besides: made at the first one.
-struct Session::Device {
-  Device(const DevicePlugin& plugin, int at, bool device_bodies)
-      : index(at), backend(plugin.make_backend(at, device_bodies)), staging(backend->staging()), values(backend->memory()), packed(plugin.pinned()) {}
-  int index;
-  std::unique_ptr<Backend> backend;
-  Arena staging, values, packed;
-};
-
-Session::Device& Session::device(const DevicePlugin& plugin, int index) {
-  if (!device_ || device_->index != index) device_ = std::make_unique<Device>(plugin, index, runtime_.cuda_aware());
-  return *device_;
-}
-
 void Session::release() {
   if (node_) node_->free();
   leaders_.reset();
@@ -132,7 +103,7 @@ Layout Session::find_layout(const AllreduceRequest& request) {
   return layout;
 }
 
-bool Session::choose(const Layout& layout, std::vector<const Codec*>& codecs, Pass* why) {
+bool Session::choose_codecs(const Layout& layout, std::vector<const Codec*>& codecs, Pass* why) {
   const bool named = layout.source == Layout::Source::named || layout.source == Layout::Source::negotiated;
   bool any = false;
   for (const Segment& segment : layout.segments) {
@@ -155,9 +126,10 @@ bool Session::choose(const Layout& layout, std::vector<const Codec*>& codecs, Pa
 }
 
 // Tensors that a rule excludes travel together, in one small exact call.
-void Session::sum_excluded(const AllreduceRequest& request, const Layout& layout, const std::vector<const Codec*>& codecs, Backend& backend,
+void Session::sum_excluded(const AllreduceRequest& request, const Layout& layout, const std::vector<const Codec*>& codecs, const CallValues& values,
                            std::span<char> packed) {
   const std::size_t element = size_of(request.dtype);
+  Backend& backend = values.backend();
   const auto each = [&](auto&& move) {
     std::size_t at = 0;
     for (std::size_t s = 0; s < codecs.size(); ++s) {
@@ -172,219 +144,156 @@ void Session::sum_excluded(const AllreduceRequest& request, const Layout& layout
   // Whatever fails here, the other ranks wait for this one.
   std::optional<Error> failure;
   try {
-    each([&](std::size_t from, std::size_t at, std::size_t bytes) { backend.read(packed.data() + at, static_cast<const char*>(request.send) + from, bytes); });
+    each([&](std::size_t from, std::size_t at, std::size_t bytes) { backend.read(packed.data() + at, static_cast<const char*>(values.send()) + from, bytes); });
   } catch (const Error& e) {
     failure = e;
   }
   check_mpi(request.sum_exactly(packed.data(), packed.size() / element), "MPI_Allreduce");
   if (failure) throw Error(*failure);
-  each([&](std::size_t to, std::size_t at, std::size_t bytes) { backend.write(static_cast<char*>(request.receive) + to, packed.data() + at, bytes); });
+  each([&](std::size_t to, std::size_t at, std::size_t bytes) { backend.write(static_cast<char*>(values.receive()) + to, packed.data() + at, bytes); });
+}
+
+bool Session::choose_algorithms(const CallParts& parts, Transport& transport, CallValues& values, Pass* why) {
+  double predicted = 0, plain = 0;
+  bool trial = false;
+  for (const auto& part : parts) {
+    Choice choice;
+    try {
+      choice = chooser_.choose(
+          transport, part->query, [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); }, [&] { return values.time(*part); });
+    } catch (const Error& e) {  // of memory for measuring all ranks say so alike, and nothing of the call has been sent
+      if (e.code() != ErrorCode::out_of_memory) throw;
+      *why = Pass::memory;
+      return false;
+    }
+    part->take(choice, hierarchy_, size_);
+    predicted += choice.predicted_s;
+    plain += choice.plain_s;
+    trial = trial || choice.trial;
+  }
+  *why = Pass::slower;
+  return trial || predicted == 0 || predicted < plain;
+}
+
+std::uint8_t Session::range_flags(const AllreduceRequest& request, const Layout& layout, const std::vector<const Codec*>& codecs, const CallParts& parts,
+                                  CallValues& values, bool* all_zero) {
+  std::vector<Group> groups;
+  std::vector<const CallPart*> part_of;
+  for (std::size_t s = 0; s < codecs.size(); ++s) {
+    if (!codecs[s]) continue;
+    groups.push_back({layout.segments[s].offset, layout.segments[s].count});
+    part_of.push_back(std::find_if(parts.begin(), parts.end(), [&](const auto& p) { return p->call.codec == codecs[s]; })->get());
+  }
+  std::vector<double> largest(groups.size());
+  values.backend().magnitudes(request.dtype, values.send(), groups, largest.data());
+  std::uint8_t flags = 0;
+  *all_zero = true;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const CollectiveCall& call = part_of[g]->call;
+    *all_zero = *all_zero && largest[g] == 0;
+    const bool too_small = request.dtype == Dtype::f64 && largest[g] > 0 && largest[g] < 0x1p-100;
+    // Where sums are encoded they must stay in range, too, however the values are rounded first.
+    const double room = entry_of(call.algorithm).sums_encoded ? (1 - 0x1p-9) / size_ : 1;
+    if (!(largest[g] <= room * static_cast<double>(call.codec->traits().max_magnitude)) || too_small) flags |= kFlagExact;
+  }
+  return flags;
+}
+
+void Session::find_memories(const CallParts& parts, const Layout& layout, Allocator& memory, bool absent) {
+  const auto find = [&](const CallPart& part, const char* suffix, auto&& elements) {
+    std::vector<float*> all;
+    for (const Segment& segment : part.layout.segments)
+      all.push_back(segment.use == Segment::Use::skip ? nullptr : residuals_.find(segment.key + suffix, elements(segment.count), memory));
+    return all;
+  };
+  for (const auto& part : parts) {
+    const Codec& codec = *part->call.codec;
+    if (codec.memory().kept() && (!absent || part->call.hierarchy) && part->encodes())
+      part->call.residuals = find(*part, "", [&](std::uint64_t count) { return codec.memory_elements(count); });
+    // As long as the tensor, though a rank owns a share of it: shares move when tensors are merged otherwise. Untouched pages cost nothing.
+    if (layout.known() && part->owner_memory())
+      part->call.owner_residuals = find(*part, kOwnerSuffix, [](std::uint64_t count) { return count; });
+  }
+}
+
+Session::Ready Session::make_ready(const AllreduceRequest& request, const Layout& layout, const std::vector<const Codec*>& codecs, const CallParts& parts,
+                                   CallValues& values) {
+  Ready ready;
+  std::size_t excluded = 0;
+  for (std::size_t s = 0; s < codecs.size(); ++s)
+    if (!codecs[s] && layout.segments[s].use == Segment::Use::sum) excluded += layout.segments[s].count * size_of(request.dtype);
+  try {
+    values.enter(parts, excluded);
+    Backend& backend = values.backend();
+    bool all_zero;
+    ready.flags = range_flags(request, layout, codecs, parts, values, &all_zero);
+    // A rank that joined early (hvd.join) gives zeros in place of tensors; its residuals stay where they are.
+    const bool absent = layout.source == Layout::Source::negotiated && all_zero;
+    if (runtime_.settings().error_feedback) find_memories(parts, layout, backend.memory(), absent);
+
+    const std::uint64_t widened = request.dtype == Dtype::f32 ? 0 : Arena::padded(request.count * sizeof(float));
+    std::uint64_t bytes = values.direct() ? 0 : widened + Arena::padded(excluded), value_bytes = widened;
+    for (const auto& part : parts) {
+      CollectiveCall& call = part->call;
+      if (values.direct()) call.backend = &backend, call.values = &values.values();
+      bytes += arena_bytes(call, size_);
+      if (!values.direct()) continue;
+      value_bytes += crimp::value_bytes(call);
+      Cut cut;
+      for (std::uint64_t i = 0; i < Pipeline::chunks_of(call) && (i == 0 || part->layout.segments.size() > 1); ++i) {
+        cut.make(call, {}, 0, Pipeline::chunk_begin(call, i), Pipeline::chunk_end(call, i));
+        backend.prepare(*call.codec, cut.shape, size_);
+      }
+    }
+    values.bodies().reserve(bytes);
+    if (values.direct()) {
+      values.values().reserve(value_bytes);
+      backend.prepare(values.bodies());
+    }
+    if (widened) ready.widened = reinterpret_cast<float*>(values.values().take(widened));
+    if (excluded) ready.packed = {reinterpret_cast<char*>(values.packed().take(excluded)), excluded};
+    if (widened && !ready.flags) backend.widen(request.dtype, values.send(), ready.widened, request.count);
+    ready.arena = &values.bodies();
+  } catch (const std::exception& e) {
+    ready.flags |= kFlagNoMemory;
+    for (const auto& part : parts) part->call.residuals.clear(), part->call.owner_residuals.clear();  // they may be fewer than the segments
+    log(LogLevel::warn, std::string(e.what()) + "; this call goes through MPI on all ranks");
+  }
+  return ready;
 }
 
 bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
   const auto begin = Clock::now();
   const FloatEnvironment environment;
-  const Settings& settings = runtime_.settings();
   const Layout layout = find_layout(request);
   std::vector<const Codec*> codecs;
-  if (!choose(layout, codecs, why)) return false;
+  if (!choose_codecs(layout, codecs, why)) return false;
   if (!layout.known() && calls_.refutations() > 0 && !told_unknown_) {
     told_unknown_ = true;
     if (rank_ == 0)
       log(LogLevel::info, "the calls on a communicator stopped repeating; until they repeat again their tensors are unknown and have no residuals");
   }
 
-  // One collective per codec; the other codecs' segments are gaps in it.
-  struct Part {
-    Layout layout;
-    CollectiveCall call{};
-    ChoiceQuery query{};
-    Choice choice;
-    Hierarchy hierarchy{};
-    // Whether its sums are encoded by owners that keep what that loses, on this rank.
-    bool owner_memory(const Codec& codec) const {
-      if (call.hierarchy) return call.hierarchy->leaders && entry_of(call.hierarchy->inner).owner_memory(codec);
-      return entry_of(call.algorithm).owner_memory(codec);
-    }
-    bool encodes() const { return !call.hierarchy || call.hierarchy->leaders; }
-  };
-  std::vector<std::unique_ptr<Part>> parts;
-  for (const Codec* codec : codecs) {
-    if (!codec || std::any_of(parts.begin(), parts.end(), [&](const auto& p) { return p->call.codec == codec; })) continue;
-    Part& part = *parts.emplace_back(std::make_unique<Part>());
-    part.layout = layout;
-    for (std::size_t s = 0; s < codecs.size(); ++s)
-      if (codecs[s] != codec) part.layout.segments[s].use = Segment::Use::skip;
-    CollectiveCall& call = part.call;
-    call.count = request.count;
-    call.codec = codec;
-    call.layout = &part.layout;
-    call.dtype = request.dtype;
-    call.checksum = settings.checksum;
-  }
-
-  const std::size_t element = size_of(request.dtype);
+  const CallParts parts = parts_of(request, layout, codecs, runtime_.settings());
   MpiTransport transport(comm_, rank_, size_);
-  const PointerHome from = home_of(request.send), to = home_of(request.receive);
-  const bool on_device = from.on_device() || to.on_device();
-  const DevicePlugin* const plugin = on_device ? device_plugin() : nullptr;
-  double predicted = 0, plain = 0;
-  bool trial = false;
-  for (const auto& part : parts) {
-    CollectiveCall& call = part->call;
-    std::uint64_t elements = 0;
-    for (const Segment& segment : part->layout.segments) elements += segment.use == Segment::Use::skip ? 0 : segment.count;
-    part->query = {call.codec, elements, settings.chunk, elements * element};
-    try {
-      part->choice = chooser_.choose(
-          transport, part->query, [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); },
-          [&] {
-            if (!from.on_device()) return time_codec(*call.codec, sample_of(request, part->layout, nullptr), elements, host_);
-            if (!plugin) throw Error(ErrorCode::device_failed, "no CUDA plugin");
-            plugin->settle(from.device_index, request.settle_all);
-            const auto sample = sample_of(request, part->layout, &plugin->memory(from.device_index));
-            Backend& there = *device(*plugin, from.device_index).backend;
-            return time_codec(*call.codec, sample, elements, there.runs(*call.codec) ? there : host_);
-          });
-    } catch (const Error& e) {  // of memory for measuring all ranks say so alike, and nothing of the call has been sent
-      if (e.code() != ErrorCode::out_of_memory) throw;
-      *why = Pass::memory;
-      return false;
-    }
-    call.algorithm = part->choice.algorithm;
-    const bool nodes = call.algorithm == Algorithm::hierarchical;
-    if (nodes) {
-      part->hierarchy = hierarchy_;
-      part->hierarchy.inner = part->choice.inner;
-      call.hierarchy = &part->hierarchy;
-    }
-    call.chunk = chunk_elements(settings.chunk, *call.codec, nodes ? hierarchy_.nodes : size_, nodes ? part->choice.inner : call.algorithm);
-    predicted += part->choice.predicted_s;
-    plain += part->choice.plain_s;
-    trial = trial || part->choice.trial;
-  }
-  if (!trial && predicted > 0 && predicted >= plain) {
-    *why = Pass::slower;
-    return false;
-  }
+  CallValues values(request, scratch_);
+  if (!choose_algorithms(parts, transport, values, why)) return false;
   for (const auto& part : parts) part->call.sequence = sequence_++;
   const auto chosen = Clock::now();
 
   // From here on this rank may not decide alone: what it cannot do becomes a flag in its headers. Where its values are changes no byte of
   // what it sends.
-  std::uint8_t flags = 0;
-  Backend* backend = &host_;
-  AllreduceRequest here = request;  // with the buffers that the algorithms see
-  std::string through_host;         // why values in device memory are copied to the host's
-  struct Settled {
-    Backend*& backend;
-    ~Settled() {
-      try {
-        backend->settle();
-      } catch (const std::exception&) {  // known where it matters
-      }
-    }
-  } const settled{backend};
-  Arena* arena = nullptr;
-  float* staging = nullptr;
-  std::span<char> packed;  // of the tensors that are summed exactly; had now, because later there is no way back
-  std::size_t excluded = 0;
-  for (std::size_t s = 0; s < codecs.size(); ++s)
-    if (!codecs[s] && layout.segments[s].use == Segment::Use::sum) excluded += layout.segments[s].count * element;
-  try {
-    Device* place = nullptr;
-    if (on_device) {
-      if (!plugin) throw Error(ErrorCode::device_failed, "the buffers are in device memory, which needs the CUDA plugin");
-      const int index = from.on_device() ? from.device_index : to.device_index;
-      place = &device(*plugin, index);
-      place->packed.reserve(excluded + request.count * element + kPayloadAlign);
-      if (from.on_device() != to.on_device() || (to.on_device() && from.device_index != to.device_index))
-        through_host = "its buffers are in different memory";
-      for (const auto& part : parts)
-        if (const auto& entry = entry_of(part->call.algorithm); !entry.any_backend)
-          through_host = std::string("the algorithm ") + entry.name + " runs on the host";
-        else if (!place->backend->runs(*part->call.codec))
-          through_host = std::string("the codec ") + part->call.codec->traits().name + " has no kernels";
-      if (through_host.empty()) {
-        backend = place->backend.get();
-        backend->enter(request.settle_all);
-      } else {
-        plugin->settle(index, request.settle_all);
-        auto* const copy = place->packed.take(request.count * element);
-        if (from.on_device()) plugin->memory(from.device_index).read(copy, request.send, request.count * element), here.send = copy;
-        if (to.on_device()) here.receive = copy;
-      }
-    }
-    const bool direct = backend != &host_;
-
-    std::vector<Group> groups;
-    for (std::size_t s = 0; s < codecs.size(); ++s)
-      if (codecs[s]) groups.push_back({layout.segments[s].offset, layout.segments[s].count});
-    std::vector<double> largest(groups.size());
-    backend->magnitudes(request.dtype, here.send, groups, largest.data());
-    bool all_zero = true;
-    for (std::size_t s = 0, g = 0; s < codecs.size(); ++s) {
-      if (!codecs[s]) continue;
-      const double top = largest[g++];
-      all_zero = all_zero && top == 0;
-      const bool too_small = request.dtype == Dtype::f64 && top > 0 && top < 0x1p-100;
-      const auto& part = *std::find_if(parts.begin(), parts.end(), [&](const auto& p) { return p->call.codec == codecs[s]; });
-      // Where sums are encoded they must stay in range, too, however the values are rounded first.
-      const double room = entry_of(part->call.algorithm).sums_encoded ? (1 - 0x1p-9) / size_ : 1;
-      if (!(top <= room * static_cast<double>(codecs[s]->traits().max_magnitude)) || too_small) flags |= kFlagExact;
-    }
-
-    const std::uint64_t staging_bytes = request.dtype == Dtype::f32 ? 0 : Arena::padded(request.count * sizeof(float));
-    std::uint64_t bytes = direct ? 0 : staging_bytes + Arena::padded(excluded), value_bytes = direct ? staging_bytes : 0;
-    for (const auto& part : parts) {
-      CollectiveCall& call = part->call;
-      if (direct) call.backend = backend, call.values = &place->values;
-      // A rank that joined early (hvd.join) gives zeros in place of tensors; its residuals stay where they are.
-      const bool absent = layout.source == Layout::Source::negotiated && all_zero;
-      if (call.codec->memory().kept() && settings.error_feedback && (!absent || call.hierarchy) && part->encodes())
-        for (const Segment& segment : part->layout.segments)
-          call.residuals.push_back(segment.use == Segment::Use::skip
-                                       ? nullptr
-                                       : residuals_.find(segment.key, call.codec->memory_elements(segment.count), backend->memory()));
-      // As long as the tensor, though a rank owns a share of it: shares move when tensors are merged otherwise. Untouched pages cost nothing.
-      if (layout.known() && settings.error_feedback && part->owner_memory(*call.codec))
-        for (const Segment& segment : part->layout.segments)
-          call.owner_residuals.push_back(segment.use == Segment::Use::skip ? nullptr
-                                                                           : residuals_.find(segment.key + kOwnerSuffix, segment.count, backend->memory()));
-      bytes += arena_bytes(call, size_);
-      if (!direct) continue;
-      value_bytes += crimp::value_bytes(call);
-      Cut cut;
-      for (std::uint64_t i = 0; i < Pipeline::chunks_of(call) && (i == 0 || part->layout.segments.size() > 1); ++i) {
-        cut.make(call, {}, 0, Pipeline::chunk_begin(call, i), Pipeline::chunk_end(call, i));
-        backend->prepare(*call.codec, cut.shape, size_);
-      }
-    }
-    Arena& bodies = direct ? place->staging : arena_;
-    bodies.reserve(bytes);
-    if (direct) {
-      place->values.reserve(value_bytes);
-      backend->prepare(bodies);
-    }
-    if (staging_bytes) staging = reinterpret_cast<float*>((direct ? place->values : arena_).take(staging_bytes));
-    if (excluded) packed = {reinterpret_cast<char*>((direct ? place->packed : arena_).take(excluded)), excluded};
-    if (staging && !flags) backend->widen(request.dtype, here.send, staging, request.count);
-    arena = &bodies;
-  } catch (const std::exception& e) {
-    flags |= kFlagNoMemory;
-    for (const auto& part : parts) part->call.residuals.clear(), part->call.owner_residuals.clear();  // they may be fewer than the segments
-    log(LogLevel::warn, std::string(e.what()) + "; this call goes through MPI on all ranks");
-  }
-
+  const Ready ready = make_ready(request, layout, codecs, parts, values);
+  Backend& backend = values.backend();
   std::optional<Error> failure;
   for (const auto& part : parts) {
     CollectiveCall& call = part->call;
-    call.flags = flags;
-    call.in = staging ? staging : static_cast<const float*>(here.send);
-    call.out = staging ? staging : static_cast<float*>(here.receive);
+    call.flags = ready.flags;
+    call.in = ready.widened ? ready.widened : static_cast<const float*>(values.send());
+    call.out = ready.widened ? ready.widened : static_cast<float*>(values.receive());
     const bool first = part == parts.front();
-    const auto now = Clock::now(), start = first ? begin : now;
-    const CollectiveResult result = allreduce_compressed(transport, arena, runtime_.workers(), call, runtime_.trace());
+    const auto now = Clock::now();
+    const CollectiveResult result = allreduce_compressed(transport, ready.arena, runtime_.workers(), call, runtime_.trace());
     // All parts of a call carry the same flags, so only the first can end it, and then nothing has changed.
     if (result.flags) {
       *why = result.flags & kFlagNoMemory ? Pass::memory : Pass::range;
@@ -394,10 +303,11 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
       if (!failure) failure = result.error;
       continue;
     }
-    chooser_.took(part->query, part->choice, seconds(Clock::now() - (first ? chosen : now)));
-    runtime_.report.compressed({call.codec->spec(), name_of(layout.source), entry_of(call.algorithm).name, part->choice.why,
-                                part->choice.predicted_s, part->choice.plain_s, part->query.plain_bytes, result.sent_bytes, result.received_bytes,
-                                result.encode_s, result.wire_s, result.decode_s, seconds(Clock::now() - start)});
+    const auto end = Clock::now();
+    chooser_.took(part->query, part->choice, seconds(end - (first ? chosen : now)));
+    runtime_.report.compressed({call.codec->spec(), name_of(layout.source), entry_of(call.algorithm).name, part->choice.why, part->choice.predicted_s,
+                                part->choice.plain_s, part->query.plain_bytes, result.sent_bytes, result.received_bytes, result.encode_s, result.wire_s,
+                                result.decode_s, seconds(end - (first ? begin : now))});
   }
   const auto attempt = [&](auto&& work) {
     try {
@@ -407,33 +317,17 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
       if (!failure) failure = e;
     }
   };
-  if (staging && !failure)
+  if (ready.widened && !failure)
     attempt([&] {
       for (std::size_t s = 0; s < codecs.size(); ++s)
-        if (codecs[s])
-          backend->narrow(request.dtype, staging + layout.segments[s].offset, static_cast<char*>(here.receive) + layout.segments[s].offset * element,
-                          layout.segments[s].count);
+        if (const Segment& segment = layout.segments[s]; codecs[s])
+          backend.narrow(request.dtype, ready.widened + segment.offset, static_cast<char*>(values.receive()) + segment.offset * size_of(request.dtype),
+                         segment.count);
     });
-  attempt([&] { backend->settle(); });
-  attempt([&] { sum_excluded(here, layout, codecs, *backend, packed); });
-  if (on_device) {
-    runtime_.report.on_device(through_host);
-    if (here.receive != request.receive && !failure)
-      attempt([&] {
-        Allocator& memory = plugin->memory(to.device_index);
-        for (std::size_t s = 0, end = 0; s < layout.segments.size(); s = end) {
-          // Neighbours in one copy; what is skipped is not written.
-          for (end = s; end < layout.segments.size() && layout.segments[end].use == Segment::Use::sum;) ++end;
-          if (end == s) {
-            ++end;
-            continue;
-          }
-          const std::uint64_t first = layout.segments[s].offset * element;
-          const std::uint64_t last = (layout.segments[end - 1].offset + layout.segments[end - 1].count) * element;
-          memory.write(static_cast<char*>(request.receive) + first, static_cast<const char*>(here.receive) + first, last - first);
-        }
-      });
-  }
+  attempt([&] { backend.settle(); });
+  attempt([&] { sum_excluded(request, layout, codecs, values, ready.packed); });
+  if (values.on_device()) runtime_.report.on_device(values.through_host());
+  if (!failure) attempt([&] { values.leave(layout); });
   if (failure) throw Error(*failure);
   return true;
 }

@@ -4,35 +4,21 @@
 #include <mpi.h>
 
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "comm/call_values.hpp"
 #include "comm/chooser.hpp"
 #include "comm/mpi_node.hpp"
 #include "core/report.hpp"
 #include "crimp/codec.hpp"
-#include "crimp/memory.hpp"
 #include "crimp/config.hpp"
-#include "crimp/layout.hpp"
 #include "crimp/residual.hpp"
-#include "comm/host_backend.hpp"
 
 namespace crimp {
 
 class Runtime;
-struct DevicePlugin;
-
-struct AllreduceRequest {
-  const void* send;  // equal to `receive` for MPI_IN_PLACE
-  void* receive;
-  std::uint64_t count;
-  Dtype dtype;
-  const Layout* layout = nullptr;  // tiling the buffer; null: the call sequence decides
-  // Sums a buffer of the call's type exactly, in place, through MPI: for tensors that a rule excludes. Returns an MPI code.
-  std::function<int(void* buffer, std::uint64_t count)> sum_exactly = {};
-  bool settle_all = false;  // whatever runs on the device may still write the values
-};
 
 class Session {
  public:
@@ -54,10 +40,20 @@ class Session {
  private:
   Layout find_layout(const AllreduceRequest&);
   // The codec of every segment, by the rules and what is known; null: exactly. False: the whole call is for MPI, for *why.
-  bool choose(const Layout&, std::vector<const Codec*>& codecs, Pass* why);
-  void sum_excluded(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& codecs, Backend&, std::span<char> packed);
-  struct Device;
-  Device& device(const DevicePlugin&, int index);
+  bool choose_codecs(const Layout&, std::vector<const Codec*>& codecs, Pass* why);
+  // Collective where something must be measured. False: the whole call is for MPI, for *why.
+  bool choose_algorithms(const CallParts&, Transport&, CallValues&, Pass* why);
+  // Memory and values of this rank, ready to be encoded.
+  struct Ready {
+    std::uint8_t flags = 0;      // WireFlag: why the call cannot be compressed here
+    Arena* arena = nullptr;      // null: there was no memory
+    float* widened = nullptr;    // float32 copies of values of another type; null: the values are float32
+    std::span<char> packed = {}; // of tensors that are summed exactly; had from the start, because later there is no way back
+  };
+  Ready make_ready(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& codecs, const CallParts&, CallValues&);
+  std::uint8_t range_flags(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& codecs, const CallParts&, CallValues&, bool* all_zero);
+  void find_memories(const CallParts&, const Layout&, Allocator&, bool absent);
+  void sum_excluded(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& codecs, const CallValues&, std::span<char> packed);
 
   Runtime& runtime_;
   MPI_Comm comm_;
@@ -71,9 +67,7 @@ class Session {
   std::unique_ptr<MpiTransport> leaders_;  // null on ranks that do not lead
   Hierarchy hierarchy_{};
   ResidualStore residuals_;
-  Arena arena_;
-  HostBackend host_;
-  std::unique_ptr<Device> device_;  // of the last call in device memory
+  CallScratch scratch_;
 };
 
 // Collective; true where all ranks' settings are equal, and legal on all or on none. Otherwise rank 0 says what differs, and where.

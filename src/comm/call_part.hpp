@@ -1,0 +1,31 @@
+// A call's tensors may have several codecs: one collective for each, in which the others' segments are gaps.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "comm/choice.hpp"
+#include "comm/node.hpp"
+#include "comm/request.hpp"
+#include "crimp/config.hpp"
+
+namespace crimp {
+
+struct CallPart {
+  Layout layout;
+  CollectiveCall call{};
+  ChoiceQuery query{};
+  Choice choice;
+  Hierarchy hierarchy{};
+
+  // The chosen algorithm, with hierarchical's the one between its leaders.
+  void take(const Choice&, const Hierarchy&, int ranks);
+  // Whether this rank encodes, and whether it encodes sums as their owner and keeps what that loses.
+  bool encodes() const { return !call.hierarchy || call.hierarchy->leaders; }
+  bool owner_memory() const;
+};
+using CallParts = std::vector<std::unique_ptr<CallPart>>;
+
+// codecs: of each segment; null: it is no part's.
+CallParts parts_of(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& codecs, const Settings&);
+
+}  // namespace crimp
