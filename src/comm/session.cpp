@@ -291,7 +291,9 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
       if (!plugin) throw Error(ErrorCode::device_failed, "the buffers are in device memory, which needs the CUDA plugin");
       const int index = from.on_device() ? from.device_index : to.device_index;
       place = &device(*plugin, index);
-      place->packed.reserve(excluded + request.count * element + kPayloadAlign);
+      std::uint64_t host_bodies = 0;
+      for (const auto& part : parts) host_bodies += entry_of(part->call.algorithm).host_bodies ? arena_bytes(part->call, size_) : 0;
+      place->packed.reserve(excluded + request.count * element + kPayloadAlign + host_bodies);
       if (from.on_device() != to.on_device() || (to.on_device() && from.device_index != to.device_index))
         through_host = "its buffers are in different memory";
       for (const auto& part : parts)
@@ -345,9 +347,11 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
         for (const Segment& segment : part->layout.segments)
           call.owner_residuals.push_back(segment.use == Segment::Use::skip ? nullptr
                                                                            : residuals_.find(segment.key + kOwnerSuffix, segment.count, backend->memory()));
-      bytes += arena_bytes(call, size_);
+      const bool pinned = direct && entry_of(call.algorithm).host_bodies;  // in place->packed
+      bytes += pinned ? 0 : arena_bytes(call, size_);
       if (!direct) continue;
       value_bytes += crimp::value_bytes(call);
+      if (pinned) continue;
       Cut cut;
       for (std::uint64_t i = 0; i < Pipeline::chunks_of(call) && (i == 0 || part->layout.segments.size() > 1); ++i) {
         cut.make(call, {}, 0, Pipeline::chunk_begin(call, i), Pipeline::chunk_end(call, i));
@@ -377,7 +381,8 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
     call.in = staging ? staging : static_cast<const float*>(here.send);
     call.out = staging ? staging : static_cast<float*>(here.receive);
     const auto start = part == parts.front() ? begin : Clock::now();
-    const CollectiveResult result = allreduce_compressed(transport, arena, runtime_.workers(), call, runtime_.trace());
+    Arena* const own = arena && backend != &host_ && entry_of(call.algorithm).host_bodies ? &device_->packed : arena;
+    const CollectiveResult result = allreduce_compressed(transport, own, runtime_.workers(), call, runtime_.trace());
     // All parts of a call carry the same flags, so only the first can end it, and then nothing has changed.
     if (result.flags) {
       *why = result.flags & kFlagNoMemory ? Pass::memory : Pass::range;
