@@ -68,6 +68,7 @@ Allocator& CudaBackend::memory() { return device_memory(device_); }
 Allocator& CudaBackend::staging() { return device_bodies_ ? device_memory(device_) : pinned_memory(); }
 
 bool CudaBackend::runs(const Codec& codec) {
+  if (codec.traits().whole_tensors) return true;  // start_step
   auto [it, added] = codecs_.try_emplace(&codec);
   if (added) it->second = make_device_codec(codec);
   return it->second != nullptr;
@@ -282,6 +283,22 @@ std::string CudaBackend::open(BodyView& view, const Codec& codec, const Shape& s
   memory().read(here, body.data(), prefix);
   memory().read(here + prefix, body.data() + body.size() - last, last);
   return view.open(codec, shape, body, here, here + prefix);
+}
+
+void CudaBackend::prepare(std::span<const powersgd::Tensor> tensors, float share) {
+  const Current here(device_);
+  const std::size_t bytes = tensors.size() * sizeof(powersgd::DeviceTensor);
+  grow(factors_, bytes, pinned_memory());
+  grow(factors_mirror_, bytes, device_memory(device_));
+  tensors_ = powersgd::device_tensors(tensors, reinterpret_cast<powersgd::DeviceTensor*>(factors_.data()));
+  tensors_.tensors = reinterpret_cast<const powersgd::DeviceTensor*>(factors_mirror_.data());
+  share_ = share;
+  write(factors_mirror_.data(), factors_.data(), bytes);
+}
+
+void CudaBackend::start_step(powersgd::Step step, const Progress&) {
+  const Current here(device_);
+  check(static_cast<cudaError_t>(powersgd::enqueue_step(step, tensors_, share_, compute_)), "a kernel's launch");
 }
 
 void CudaBackend::copy(float* to, const float* from, std::uint64_t count) {

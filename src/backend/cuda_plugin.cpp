@@ -47,13 +47,13 @@ double timed(int device, const std::function<void(Stream)>& work) {
 
 void copy(void* to, const void* from, std::size_t bytes, Stream stream) { CRIMP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream)); }
 
-constexpr DevicePlugin kPlugin{make_backend, device_memory, pinned_memory, settle, make_device_codec, timed, copy};
+constexpr DevicePlugin kPlugin{make_backend, device_memory, pinned_memory, settle, make_device_codec, powersgd::device_tensors, powersgd::enqueue_step, timed, copy};
 
 }  // namespace
 }  // namespace crimp::cuda
 
 extern "C" __attribute__((visibility("default"))) const crimp::DevicePlugin* crimp_cuda_plugin(const char* version, const char** why) {
-  static const char* const kOther = CRIMP_VERSION " (interface 2) is its version, not libcrimp.so's; both must come from one build";
+  static const char* const kOther = CRIMP_VERSION " (interface 3) is its version, not libcrimp.so's; both must come from one build";
   if (std::strcmp(version, crimp::kDevicePluginVersion) == 0) return &crimp::cuda::kPlugin;
   *why = kOther;
   return nullptr;

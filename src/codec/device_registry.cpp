@@ -25,6 +25,7 @@ constexpr DeviceEntry kEntries[] = {
     {"maxmin", maxmin_device},
     {"fp8", fp8_device},
     {"sketchml", sketchml_device},
+    {"adaq", adaq_device},
     {"topk", topk_device},
     {"randomk", randomk_device},
     {"threshold", threshold_device},

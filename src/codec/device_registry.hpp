@@ -40,6 +40,7 @@ std::unique_ptr<DeviceCodec> inceptionn_device(const Codec&);
 std::unique_ptr<DeviceCodec> maxmin_device(const Codec&);
 std::unique_ptr<DeviceCodec> fp8_device(const Codec&);
 std::unique_ptr<DeviceCodec> sketchml_device(const Codec&);
+std::unique_ptr<DeviceCodec> adaq_device(const Codec&);
 std::unique_ptr<DeviceCodec> topk_device(const Codec&);
 std::unique_ptr<DeviceCodec> randomk_device(const Codec&);
 std::unique_ptr<DeviceCodec> threshold_device(const Codec&);

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(threads) take_samples(device::Source source, P
       if (k != 0 && ((k ^ key) >> low) < n) atomicAdd(&shared.bins[k >> low & (n - 1)], 1u);
     }
     __syncthreads();
-    const select::Digit found = select::find_digit(shared.bins, n, left, shared.fix.found, shared.fix.scratch);
+    const select::Digit found = select::find_digit(shared.bins, n, [&](std::uint32_t) { return left; }, shared.fix.found, shared.fix.scratch);
     key |= found.digit << low;
     left = found.left;
   }

@@ -22,10 +22,11 @@ struct Words {
   std::uint32_t w[4];
 };
 
+template <std::uint32_t rounds = kRounds>
 CRIMP_HD Words philox(const Place& place, std::uint32_t stream, std::uint32_t block) {
   std::uint32_t c0 = block, c1 = static_cast<std::uint32_t>(place.element), c2 = place.rank, c3 = place.step;
   std::uint32_t k0 = stream, k1 = static_cast<std::uint32_t>(place.element >> 32);
-  for (std::uint32_t round = 0; round < kRounds; ++round, k0 += kW0, k1 += kW1) {
+  for (std::uint32_t round = 0; round < rounds; ++round, k0 += kW0, k1 += kW1) {
     const std::uint64_t p0 = std::uint64_t{kM0} * c0, p1 = std::uint64_t{kM1} * c2;
     c0 = static_cast<std::uint32_t>(p1 >> 32) ^ c1 ^ k0;
     c1 = static_cast<std::uint32_t>(p1);

@@ -4,7 +4,16 @@
 // Factors are column by column: column k of P begins at p + k * rows, that of Q at q + k * cols. Every function gives the same bits on every SIMD
 // target and for every cut of the work into ranges.
 #pragma once
+#include <cmath>
 #include <cstdint>
+#include <span>
+
+#include "codec/dither.hpp"
+#include "crimp/payload.hpp"
+
+namespace crimp {
+class Workers;
+}
 
 namespace crimp::powersgd {
 
@@ -41,8 +50,66 @@ struct Fresh {
   std::uint64_t element;  // index of the tensor's first element in the call's buffer
   std::uint32_t step;
 };
+// Element i of what replaces column k: in [-1/2, 1/2), Philox4x32-10 (core/random.hpp).
+CRIMP_HD float fresh_value(const Fresh& fresh, std::uint32_t k, std::uint64_t i) {
+  // Counter {i / 4, 0x50534700 + k, step}, key: the element.
+  const Place place{fresh.element >> 32 << 32 | i >> 34, fresh.step, 0x50534700 + k};
+  const dither::Words words = dither::philox<10>(place, static_cast<std::uint32_t>(fresh.element), static_cast<std::uint32_t>(i / 4));
+  const std::uint64_t pair = i % 4 < 2 ? words.w[0] | std::uint64_t{words.w[1]} << 32 : words.w[2] | std::uint64_t{words.w[3]} << 32;  // no array in local memory
+  return static_cast<float>(static_cast<std::uint32_t>(pair >> i % 2 * 32) >> 8) * 0x1p-24f - 0.5f;
+}
+
 // Makes the columns orthonormal, one after another (modified Gram-Schmidt in double, projected twice). A column of which less than 2^-20 is left becomes random
 // numbers (equal on all ranks), or zeros where `fresh` is null.
+//
+// dot(a, b): in double, element i in lane i % kDotLanes, in order; then lanes l and l + kDotLanes / 2, ..., l + 1. each(use): use(i) for the elements that the caller has
+// (a thread of a block has those of its lane, and needs no other).
+inline constexpr std::uint32_t kDotLanes = 512;
+template <class Dot, class Each>
+CRIMP_HD void orthonormalise_with(float* columns, std::uint64_t length, std::uint32_t rank, const Fresh* fresh, Dot&& dot, Each&& each) {
+  for (std::uint32_t k = 0; k < rank; ++k) {
+    float* const column = columns + k * length;
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      const double before = dot(column, column);
+      double after = before;
+      // Twice: the units are rounded to float32, so that what one projection leaves of a nearly dependent column still points their way.
+      for (std::uint32_t i = 0; i < 2 * k; ++i) {
+        const float* const unit = columns + i % k * length;
+        const double along = dot(unit, column);
+        each([&](std::uint64_t e) { column[e] = static_cast<float>(static_cast<double>(column[e]) - along * static_cast<double>(unit[e])); });
+        if (i + 1 == 2 * k) after = dot(column, column);
+      }
+      if (after > 0 && after >= 0x1p-40 * before) {
+        const double scale = 1.0 / std::sqrt(after);
+        each([&](std::uint64_t e) { column[e] = static_cast<float>(static_cast<double>(column[e]) * scale); });
+        break;
+      }
+      if (!fresh || attempt == 1) {
+        each([&](std::uint64_t e) { column[e] = 0.0f; });
+        break;
+      }
+      each([&](std::uint64_t e) { column[e] = fresh_value(*fresh, k, e); });
+    }
+  }
+}
 void orthonormalise(float* columns, std::uint64_t length, std::uint32_t rank, const Fresh* fresh);
+
+// One tensor of a call. Its arrays are where the values are (crimp/backend.hpp).
+struct Tensor {
+  Matrix matrix;
+  Fresh fresh;
+  const float* values;
+  float* out;                    // may equal `values`
+  float* memory;                 // the residual, and Q behind it; null: none
+  float *left, *before, *right;  // P, or the tensor where it travels exactly; Q of the call before, orthonormal; Q. left() and right() floats
+};
+// What happens to a call's tensors before, between and behind the sums over the ranks.
+enum class Step : std::uint8_t {
+  project,       // left = M Q of the call before
+  project_back,  // left becomes orthonormal, right = M^T left
+  rebuild,       // out = left right^T, memory = M - share * out, and Q
+};
+// On the host.
+void run_step(Step, std::span<const Tensor>, float share, Workers&, const Progress&);
 
 }  // namespace crimp::powersgd

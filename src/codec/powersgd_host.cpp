@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
+#include "backend/workers.hpp"
 #include "codec/host_codecs.hpp"
 #include "codec/spec.hpp"
-#include "core/random.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/powersgd_host.cpp"
@@ -160,6 +161,19 @@ void Rebuild(const Matrix& m, Source a, const float* p, const float* q, float sh
   else rebuild_rows<false, true>(m, a, p, q, share, out, residual_out, first, last);
 }
 
+double Dot(const float* a, const float* b, std::uint64_t n) {
+  alignas(64) double lane[kDotLanes] = {};
+  std::uint64_t i = 0;
+  for (; i + kDotLanes <= n; i += kDotLanes)
+    for (std::uint32_t l = 0; l < kDotLanes; ++l) lane[l] += static_cast<double>(a[i + l]) * static_cast<double>(b[i + l]);
+  for (std::uint32_t l = 0; l < n - i; ++l) lane[l] += static_cast<double>(a[i + l]) * static_cast<double>(b[i + l]);
+  for (std::uint32_t half = kDotLanes / 2; half > 0; half /= 2) {
+    if (half >= n) continue;  // lanes without elements are +0, and none is -0
+    for (std::uint32_t l = 0; l < half; ++l) lane[l] += lane[l + half];
+  }
+  return lane[0];
+}
+
 }  // namespace crimp::powersgd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -169,6 +183,7 @@ namespace powersgd {
 HWY_EXPORT(Multiply);
 HWY_EXPORT(MultiplyTransposed);
 HWY_EXPORT(Rebuild);
+HWY_EXPORT(Dot);
 
 void multiply(const Matrix& m, Source a, const float* q, float* p, std::uint64_t first, std::uint64_t last) {
   HWY_DYNAMIC_DISPATCH(Multiply)(m, a, q, p, first, last);
@@ -185,14 +200,6 @@ namespace {
 
 constexpr std::uint32_t kRankBits = 4;  // of the parameter word; the rest is the parameter min
 constexpr double kMostMin = 0x1p28 - 1;
-constexpr std::uint32_t kFreshStream = 0x50534700;
-
-double dot(const float* a, const float* b, std::uint64_t n) {
-  double sum = 0;
-  for (std::uint64_t i = 0; i < n; ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
-  return sum;
-}
-
 }  // namespace
 
 Matrix matrix_of(std::uint64_t count, std::uint32_t parameter_word) {
@@ -215,28 +222,50 @@ Matrix matrix_of(std::uint64_t count, std::uint32_t parameter_word) {
 }
 
 void orthonormalise(float* columns, std::uint64_t length, std::uint32_t rank, const Fresh* fresh) {
-  for (std::uint32_t k = 0; k < rank; ++k) {
-    float* const column = columns + k * length;
-    for (int attempt = 0; attempt < 2; ++attempt) {
-      const double before = dot(column, column, length);
-      // Twice: the units are rounded to float32, so that what one projection leaves of a nearly dependent column still points their way.
-      for (std::uint32_t i = 0; i < 2 * k; ++i) {
-        const float* const unit = columns + i % k * length;
-        const double along = dot(unit, column, length);
-        for (std::uint64_t e = 0; e < length; ++e) column[e] = static_cast<float>(static_cast<double>(column[e]) - along * static_cast<double>(unit[e]));
-      }
-      const double after = dot(column, column, length);
-      if (after > 0 && after >= 0x1p-40 * before) {
-        const double scale = 1.0 / std::sqrt(after);
-        for (std::uint64_t i = 0; i < length; ++i) column[i] = static_cast<float>(static_cast<double>(column[i]) * scale);
+  orthonormalise_with(columns, length, rank, fresh, [&](const float* a, const float* b) { return HWY_DYNAMIC_DISPATCH(Dot)(a, b, length); },
+                      [&](auto&& use) {
+                        for (std::uint64_t e = 0; e < length; ++e) use(e);
+                      });
+}
+
+void run_step(Step step, std::span<const Tensor> tensors, float share, Workers& workers, const Progress& progress) {
+  // body(first, last) over [0, n) on all workers, cut at multiples of a cache line of floats.
+  const auto share_out = [&](std::uint64_t n, auto body) {
+    constexpr std::uint64_t kLine = 16;
+    workers.run([&](int part, int parts) {
+      const auto cut = [&](int i) { return i == parts ? n : n * static_cast<std::uint64_t>(i) / static_cast<std::uint64_t>(parts) / kLine * kLine; };
+      if (cut(part) < cut(part + 1)) body(cut(part), cut(part + 1));
+    });
+    if (progress) progress();
+  };
+  for (const Tensor& t : tensors) {
+    const Matrix& m = t.matrix;
+    const Source source{t.values, t.memory};
+    const std::size_t whole = m.count * sizeof(float), factor = m.right() * sizeof(float);
+    switch (step) {
+      case Step::project:
+        if (m.rank == 0) {
+          std::memcpy(t.left, t.values, whole);
+          break;
+        }
+        if (t.memory) std::memcpy(t.before, t.memory + m.count, factor);
+        else std::memset(t.before, 0, factor);
+        orthonormalise(t.before, m.cols, m.rank, &t.fresh);
+        share_out(m.rows, [&](std::uint64_t first, std::uint64_t last) { multiply(m, source, t.before, t.left, first, last); });
         break;
-      }
-      if (!fresh || attempt == 1) {
-        std::fill(column, column + length, 0.0f);
+      case Step::project_back:
+        if (m.rank == 0) break;
+        orthonormalise(t.left, m.rows, m.rank, nullptr);
+        share_out(m.cols, [&](std::uint64_t first, std::uint64_t last) { multiply_transposed(m, source, t.left, t.right, first, last); });
         break;
-      }
-      const Random random(fresh->element, kFreshStream + k, fresh->step);
-      for (std::uint64_t i = 0; i < length; ++i) column[i] = random.uniform(i) - 0.5f;
+      case Step::rebuild:
+        if (m.rank == 0) {
+          std::memcpy(t.out, t.left, whole);
+          break;
+        }
+        share_out(m.rows, [&](std::uint64_t first, std::uint64_t last) { rebuild(m, source, t.left, t.right, share, t.out, t.memory, first, last); });
+        if (t.memory) std::memcpy(t.memory + m.count, t.right, factor);
+        break;
     }
   }
 }

@@ -48,7 +48,7 @@ int Device::select(const device::Source& source, const Place& place, Selection* 
         : tail == Tail::pareto    ? run(std::integral_constant<Tail, Tail::pareto>())
                                   : run(std::integral_constant<Tail, Tail::gamma>());
   }
-  return e ? e : select::find_largest(source, room, selections, s);
+  return e ? e : select::find_largest(source, ratio, room, selections, s);
 }
 
 }  // namespace sparse

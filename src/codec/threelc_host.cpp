@@ -154,7 +154,7 @@ void DecodeTiles(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t count, fl
   for (; at + kTile <= count; at += kTile, bytes += kStripe) {
     std::uint64_t w[4];
     std::memcpy(w, bytes, sizeof w);
-    // Adding zeros changes no bit (acc is never -0), and most of a sparse gradient is zeros.
+    // Zeros change no bit, of -0 neither (a caller may accumulate onto it), and most of a sparse gradient is zeros.
     if (((w[0] ^ zero_stripe) | (w[1] ^ zero_stripe) | (w[2] ^ zero_stripe) | (w[3] ^ zero_stripe)) == 0) continue;
 #if HWY_TARGET <= HWY_AVX3
     add_tile(bytes, m.raw, acc + at);
@@ -163,8 +163,8 @@ void DecodeTiles(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t count, fl
       auto rest = hn::PromoteTo(d16, hn::LoadU(D8(), bytes + lane));
       const auto add = [&](std::uint64_t stripe, hn::Vec<D16> value) HWY_ATTR {
         float* p = acc + at + stripe * kStripe + lane;
-        const auto q = hn::ConvertTo(d, hn::Sub(hn::PromoteTo(di, value), hn::Set(di, 1)));
-        hn::StoreU(hn::Add(hn::LoadU(d, p), hn::Mul(q, m)), d, p);
+        const auto q = hn::ConvertTo(d, hn::Sub(hn::Set(di, 1), hn::PromoteTo(di, value)));
+        hn::StoreU(hn::Sub(hn::LoadU(d, p), hn::Mul(q, m)), d, p);  // less +0: -0 stays
       };
       // Exact quotients for rest <= 242: x / 81, x / 27, x / 9, x / 3 as a 16-bit product and a shift.
       const auto peel = [&](std::uint64_t stripe, std::uint16_t factor, std::uint16_t weight) HWY_ATTR {
@@ -184,7 +184,7 @@ void DecodeTiles(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t count, fl
   const std::uint32_t width = stripe(at, count);
   for (std::uint32_t i = 0; i < width; ++i)
     for (std::uint32_t j = 0; j < 5 && at + j * width + i < count; ++j)
-      acc[at + j * width + i] += dequantize(unpack(bytes[i], static_cast<int>(j)), scale);
+      if (const int digit = unpack(bytes[i], static_cast<int>(j))) acc[at + j * width + i] += dequantize(digit, scale);
 }
 
 void PackDigits(const std::uint8_t* HWY_RESTRICT digits, std::uint64_t count, std::uint8_t* HWY_RESTRICT bytes) {

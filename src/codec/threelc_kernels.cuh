@@ -76,7 +76,7 @@ struct Device : device::PieceDevice {
     for (std::uint32_t j = 0; j < 5; ++j) {
       const std::uint32_t weight = j == 0 ? 81 : j == 1 ? 27 : j == 2 ? 9 : j == 3 ? 3 : 1, digit = rest / weight, i = first + j * width;
       rest -= digit * weight;
-      if (digit != 1 && i < count) acc[i] += digit == 0 ? -scale : scale;  // adding zeros changes no bit
+      if (digit != 1 && i < count) acc[i] += digit == 0 ? -scale : scale;  // zeros change no bit, of -0 neither
     }
     return byte < kFirstRun;
   }

@@ -39,7 +39,10 @@ std::string algorithms_for(const Codec& codec, int ranks) {
 
 std::uint64_t arena_bytes(const CollectiveCall& call, int ranks) { return entry_of(call.algorithm).arena_bytes(call, ranks); }
 
-std::uint64_t value_bytes(const CollectiveCall& call) { return Pipeline::own_bytes(call); }
+std::uint64_t value_bytes(const CollectiveCall& call) {
+  const auto& entry = entry_of(call.algorithm);
+  return entry.value_bytes ? entry.value_bytes(call) : Pipeline::own_bytes(call);
+}
 
 std::uint64_t chunk_elements(std::uint64_t setting, const Codec& codec, int ranks, Algorithm algorithm) {
   return entry_of(algorithm).chunk_elements(setting, codec, ranks);

@@ -26,6 +26,10 @@ struct AlgorithmEntry {
   bool sums_encoded = false;
   // Sees values only through the call's Backend, so that they may lie anywhere. Otherwise in host memory.
   bool any_backend = false;
+  // Its arena is in pinned host memory whatever MPI can take: sums of floats are the host's.
+  bool host_bodies = false;
+  // Bytes that run() takes of CollectiveCall::values, where there is one; null: what Pipeline::begin() takes.
+  std::uint64_t (*value_bytes)(const CollectiveCall&) = nullptr;
   // Wants CollectiveCall::owner_residuals with this codec.
   bool (*owner_memory)(const Codec&) = [](const Codec&) { return false; };
 };

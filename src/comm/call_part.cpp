@@ -41,6 +41,8 @@ void CallPart::take(const Choice& chosen, const Hierarchy& nodes, int ranks) {
   call.chunk = chunk_elements(query.chunk_setting, *call.codec, nodes.nodes, chosen.inner);
 }
 
+bool CallPart::host_bodies() const { return entry_of(call.algorithm).host_bodies; }
+
 bool CallPart::owner_memory() const {
   if (!call.hierarchy) return entry_of(call.algorithm).owner_memory(*call.codec);
   return call.hierarchy->leaders && entry_of(call.hierarchy->inner).owner_memory(*call.codec);

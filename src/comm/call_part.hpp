@@ -22,6 +22,7 @@ struct CallPart {
   // Whether this rank encodes, and whether it encodes sums as their owner and keeps what that loses.
   bool encodes() const { return !call.hierarchy || call.hierarchy->leaders; }
   bool owner_memory() const;
+  bool host_bodies() const;  // the algorithm's scratch is in host memory wherever the values are
 };
 using CallParts = std::vector<std::unique_ptr<CallPart>>;
 

@@ -2,6 +2,8 @@
 // is taken in rank order by one owner per shard (alltoall) and given to all (allgather), so that it has the same bits everywhere. Tensors that
 // travel exactly are summed with P.
 //
+// Values in device memory are multiplied there (Backend::start_step); P and Q, which are small, are summed in host memory.
+//
 // The result depends on the ranks' own Q of the call before through the sum of the P alone: a rank without memory (new, or one that gives
 // zeros) does not disturb the others, and has the same Q as they after the call.
 #define XXH_INLINE_ALL
@@ -19,29 +21,24 @@
 namespace crimp {
 namespace {
 
-struct Tensor {
-  powersgd::Matrix matrix;
-  std::uint64_t offset;       // in the call
-  std::uint64_t left, right;  // where its part of the sums begins
-  float* memory;              // the residual, and Q behind it; null: none
-};
-
-std::vector<Tensor> tensors_of(const CollectiveCall& call) {
-  std::vector<Tensor> all;
-  std::uint64_t left = 0, right = 0;
+// The call's tensors, without their factors, and how many floats are summed first and then.
+std::vector<powersgd::Tensor> tensors_of(const CollectiveCall& call, std::uint64_t* left, std::uint64_t* right) {
+  std::vector<powersgd::Tensor> all;
+  *left = *right = 0;
   for (std::size_t s = 0; s < call.layout->segments.size(); ++s) {
     const Segment& segment = call.layout->segments[s];
     if (segment.use == Segment::Use::skip || segment.count == 0) continue;
-    const auto matrix = powersgd::matrix_of(segment.count, call.codec->parameter_word());
-    all.push_back({matrix, segment.offset, left, right, call.residuals.empty() ? nullptr : call.residuals[s]});
-    left += matrix.left();
-    right += matrix.right();
+    powersgd::Tensor& t = all.emplace_back();
+    t.matrix = powersgd::matrix_of(segment.count, call.codec->parameter_word());
+    t.fresh = {segment.offset, call.sequence};
+    t.values = call.in + segment.offset;
+    t.out = call.out + segment.offset;
+    t.memory = call.residuals.empty() ? nullptr : call.residuals[s];
+    *left += t.matrix.left();
+    *right += t.matrix.right();
   }
   return all;
 }
-
-std::uint64_t left_of(const std::vector<Tensor>& all) { return all.empty() ? 0 : all.back().left + all.back().matrix.left(); }
-std::uint64_t right_of(const std::vector<Tensor>& all) { return all.empty() ? 0 : all.back().right + all.back().matrix.right(); }
 
 // A shard on the wire: a header and as many floats for every rank.
 std::uint64_t frame_bytes(std::uint64_t floats, std::uint64_t ranks) { return sizeof(Header) + round_up(div_up(floats, ranks) * sizeof(float), kPayloadAlign); }
@@ -49,97 +46,77 @@ std::uint64_t frame_bytes(std::uint64_t floats, std::uint64_t ranks) { return si
 class LowRank : Pipeline {
  public:
   LowRank(Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call, Trace* trace)
-      : Pipeline(transport, workers, call, trace), tensors_(tensors_of(call)), left_count_(left_of(tensors_)), right_count_(right_of(tensors_)),
-        headers_(ranks()) {
+      : Pipeline(transport, workers, call, trace), tensors_(tensors_of(call, &left_count_, &right_count_)), headers_(ranks()) {
     if (!arena) return;
-    const auto take = [&](std::uint64_t bytes) { return reinterpret_cast<std::uint8_t*>(arena->take(bytes)); };
-    left_ = reinterpret_cast<float*>(take(left_count_ * sizeof(float)));
-    before_ = reinterpret_cast<float*>(take(right_count_ * sizeof(float)));
-    right_ = reinterpret_cast<float*>(take(right_count_ * sizeof(float)));
+    const auto floats = [](Arena& from, std::uint64_t count) { return reinterpret_cast<float*>(from.take(count * sizeof(float))); };
+    left_ = floats(*arena, left_count_);
+    right_ = floats(*arena, right_count_);
     const std::uint64_t frames = ranks() * frame_bytes(std::max(left_count_, right_count_), ranks());
-    send_ = take(frames);
-    receive_ = take(frames);
+    send_ = reinterpret_cast<std::uint8_t*>(arena->take(frames));
+    receive_ = reinterpret_cast<std::uint8_t*>(arena->take(frames));
+    left_there_ = call.values ? floats(*call.values, left_count_) : left_;
+    right_there_ = call.values ? floats(*call.values, right_count_) : right_;
+    float *left = left_there_, *right = right_there_, *before = floats(call.values ? *call.values : *arena, right_count_);
+    for (powersgd::Tensor& t : tensors_) {
+      t.left = left, t.right = right, t.before = before;
+      left += t.matrix.left(), right += t.matrix.right(), before += t.matrix.right();
+    }
+  }
+  // P and exact tensors, Q, Q of the call before.
+  static std::uint64_t value_bytes(const CollectiveCall& call) {
+    std::uint64_t left, right;
+    tensors_of(call, &left, &right);
+    return Arena::padded(left * sizeof(float)) + 2 * Arena::padded(right * sizeof(float));
   }
   static std::uint64_t arena_bytes(const CollectiveCall& call, int ranks) {
-    const auto all = tensors_of(call);
-    const std::uint64_t left = left_of(all), right = right_of(all), n = static_cast<std::uint64_t>(ranks);
-    return Arena::padded(left * sizeof(float)) + 2 * Arena::padded(right * sizeof(float)) + 2 * Arena::padded(n * frame_bytes(std::max(left, right), n));
+    std::uint64_t left, right, n = static_cast<std::uint64_t>(ranks);
+    tensors_of(call, &left, &right);
+    return value_bytes(call) + 2 * Arena::padded(n * frame_bytes(std::max(left, right), n));
   }
 
   CollectiveResult run() {
     Header mine = header(0, call_.count);
-    if (!call_.flags) mine.body_bytes = ranks() * frame_bytes(left_count_, ranks());
+    if (!mine.flags) {
+      mine.body_bytes = ranks() * frame_bytes(left_count_, ranks());
+      try {
+        backend_.prepare(tensors_, 1.0f / static_cast<float>(ranks()));
+      } catch (const std::exception& e) {
+        failed(mine, e);
+      }
+    }
     if (fault::fires("corrupt_header")) mine.count ^= 1;
     const auto ticket = under_way(transport_.start_allgather(&mine, headers_.data(), sizeof(Header)));
     count_bytes(sizeof(Header));
     wait(ticket, 0);
     if (!accept(headers_)) return result_;
 
-    auto begin = Clock::now();
-    for (const Tensor& t : tensors_) multiply(t);
-    result_.encode_s += span("encode", 0, begin);
+    result_.encode_s += step(powersgd::Step::project, "encode", nullptr, left_);
     sum(1, left_, left_count_);
-    begin = Clock::now();
-    for (const Tensor& t : tensors_) multiply_transposed(t);
-    result_.encode_s += span("encode", 0, begin);
+    result_.encode_s += step(powersgd::Step::project_back, "encode", left_, right_);
     if (right_count_ > 0) sum(3, right_, right_count_);
     // What is corrupt reaches neither the memory nor the result.
-    if (result_.error) return result_;
-    begin = Clock::now();
-    for (const Tensor& t : tensors_) rebuild(t);
-    result_.decode_s += span("decode", 0, begin);
+    if (!result_.error) result_.decode_s += step(powersgd::Step::rebuild, "decode", right_count_ > 0 ? right_ : nullptr, nullptr);
     return result_;
   }
 
  private:
-  powersgd::Source source(const Tensor& t) const { return {call_.in + t.offset, t.memory}; }
-
-  // body(first, last) over [0, n) on all workers, cut at multiples of a cache line of floats.
-  template <class Body>
-  void share_out(std::uint64_t n, Body body) {
-    constexpr std::uint64_t kLine = 16;
-    workers_.run([&](int part, int parts) {
-      const auto cut = [&](int i) { return i == parts ? n : n * static_cast<std::uint64_t>(i) / static_cast<std::uint64_t>(parts) / kLine * kLine; };
-      if (cut(part) < cut(part + 1)) body(cut(part), cut(part + 1));
-    });
-    transport_.progress();
-  }
-
-  void multiply(const Tensor& t) {
-    const auto& m = t.matrix;
-    float* const p = left_ + t.left;
-    if (m.rank == 0) {
-      std::memcpy(p, call_.in + t.offset, m.count * sizeof *p);
-      return;
+  // One step of all tensors, behind new sums `given` (left_ or right_; null: none), and what it gives to be summed. Where the device failed the exchanges go on without it.
+  double step(powersgd::Step which, const char* name, const float* given, float* wanted) {
+    const auto begin = Clock::now();
+    const auto there = [&](const float* here) { return here == left_ ? left_there_ : right_there_; };
+    const auto bytes = [&](const float* here) { return (here == left_ ? left_count_ : right_count_) * sizeof(float); };
+    try {
+      if (!broken_) {
+        if (given && there(given) != given) backend_.write(there(given), given, bytes(given));
+        backend_.start_step(which, progress());
+        if (wanted && there(wanted) != wanted) backend_.read(wanted, there(wanted), bytes(wanted));
+        backend_.settle();
+      }
+    } catch (const std::exception& e) {
+      broken_ = true;
+      failed(e);
     }
-    float* const q = before_ + t.right;
-    if (t.memory) std::memcpy(q, t.memory + m.count, m.right() * sizeof *q);
-    else std::memset(q, 0, m.right() * sizeof *q);
-    const powersgd::Fresh fresh{t.offset, call_.sequence};
-    powersgd::orthonormalise(q, m.cols, m.rank, &fresh);
-    share_out(m.rows, [&](std::uint64_t first, std::uint64_t last) { powersgd::multiply(m, source(t), q, p, first, last); });
-  }
-
-  void multiply_transposed(const Tensor& t) {
-    const auto& m = t.matrix;
-    if (m.rank == 0) return;
-    float* const p = left_ + t.left;
-    powersgd::orthonormalise(p, m.rows, m.rank, nullptr);
-    share_out(m.cols, [&](std::uint64_t first, std::uint64_t last) { powersgd::multiply_transposed(m, source(t), p, right_ + t.right, first, last); });
-  }
-
-  void rebuild(const Tensor& t) {
-    const auto& m = t.matrix;
-    const float* const p = left_ + t.left;
-    float* const out = call_.out + t.offset;
-    if (m.rank == 0) {
-      std::memcpy(out, p, m.count * sizeof *out);
-      return;
-    }
-    const float* const q = right_ + t.right;
-    const float mean = 1.0f / static_cast<float>(ranks());
-    share_out(m.rows, [&](std::uint64_t first, std::uint64_t last) { powersgd::rebuild(m, source(t), p, q, mean, out, t.memory, first, last); });
-    if (t.memory) std::memcpy(t.memory + m.count, q, m.right() * sizeof *q);
+    return span(name, 0, begin);
   }
 
   // values[i] = the sum over the ranks, in rank order from +0. Stages `stage` (shards to their owners) and `stage` + 1 (sums to all).
@@ -163,7 +140,7 @@ class LowRank : Pipeline {
       std::string what = disagreement(expected, h);
       if (what.empty() && h.body_bytes != shard * sizeof(float)) what = "its size is wrong";
       if (what.empty() && h.body_hash && XXH3_64bits(receive_ + r * frame + sizeof h, h.body_bytes) != h.body_hash) what = "its checksum is wrong";
-      if (what.empty() && (h.flags & kFlagCorrupt)) what = "what that rank received was corrupt";
+      if (what.empty() && (h.flags & kFlagCorrupt)) what = "what that rank received was corrupt, or its device failed";
       if (!what.empty()) blame(r, 0, what);
       return what.empty();
     };
@@ -173,7 +150,7 @@ class LowRank : Pipeline {
       const std::uint64_t n = length(r);
       if (n) std::memcpy(to, values + r * shard, n * sizeof *to);
       std::fill(to + n, to + shard, 0.0f);
-      seal(send_ + r * frame, stage, false);
+      seal(send_ + r * frame, stage, broken_);
     }
     const std::vector<std::uint64_t> bytes(ranks(), frame);
     std::vector<std::uint64_t> offsets(ranks());
@@ -208,10 +185,12 @@ class LowRank : Pipeline {
     result_.received_bytes += received;
   }
 
-  std::vector<Tensor> tensors_;
-  std::uint64_t left_count_, right_count_;
+  std::uint64_t left_count_ = 0, right_count_ = 0;
+  std::vector<powersgd::Tensor> tensors_;
   std::vector<Header> headers_;
-  float *left_ = nullptr, *before_ = nullptr, *right_ = nullptr;  // P and exact tensors; Q of the call before, orthonormal; Q
+  bool broken_ = false;                                          // the device failed
+  float *left_ = nullptr, *right_ = nullptr;                     // P and exact tensors; Q: where they are summed
+  float *left_there_ = nullptr, *right_there_ = nullptr;         // and where they are made of values: the same, or in the backend's memory
   std::uint8_t *send_ = nullptr, *receive_ = nullptr;
 };
 
@@ -228,6 +207,9 @@ AlgorithmEntry low_rank_algorithm() {
       .run = [](Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call,
                 Trace* trace) { return LowRank(transport, arena, workers, call, trace).run(); },
       .cost = nullptr,  // no other algorithm runs its codec, so there is nothing to compare
+      .any_backend = true,
+      .host_bodies = true,
+      .value_bytes = LowRank::value_bytes,
   };
 }
 

@@ -97,6 +97,8 @@ class Pipeline {
   // Checks a body against its header and opens it; where it is bad, remembers whose it was.
   bool open(BodyView&, const Header&, const Cut&, std::span<const std::uint8_t> body, std::size_t from, std::uint64_t chunk);
   void blame(std::size_t from, std::uint64_t chunk, const std::string& what);
+  void failed(const std::exception&);           // becomes the call's error
+  void failed(Header&, const std::exception&);  // while the body of this header was made
 
   Transport& transport_;
   Workers& workers_;
@@ -114,9 +116,6 @@ class Pipeline {
   bool committed_ = false;
   float* spare_memory_[2] = {};
   std::vector<Transport::Ticket> under_way_;
-
-  void failed(const std::exception&);
-  void failed(Header&, const std::exception&);
 };
 
 }  // namespace crimp

@@ -219,11 +219,12 @@ void Session::find_memories(const CallParts& parts, const Layout& layout, Alloca
 Session::Ready Session::make_ready(const AllreduceRequest& request, const Layout& layout, const std::vector<const Codec*>& codecs, const CallParts& parts,
                                    CallValues& values) {
   Ready ready;
-  std::size_t excluded = 0;
+  std::size_t excluded = 0, host_bodies = 0;
   for (std::size_t s = 0; s < codecs.size(); ++s)
     if (!codecs[s] && layout.segments[s].use == Segment::Use::sum) excluded += layout.segments[s].count * size_of(request.dtype);
+  for (const auto& part : parts) host_bodies += part->host_bodies() ? arena_bytes(part->call, size_) : 0;
   try {
-    values.enter(parts, excluded);
+    values.enter(parts, Arena::padded(excluded) + host_bodies);
     Backend& backend = values.backend();
     bool all_zero;
     ready.flags = range_flags(request, layout, codecs, parts, values, &all_zero);
@@ -236,9 +237,11 @@ Session::Ready Session::make_ready(const AllreduceRequest& request, const Layout
     for (const auto& part : parts) {
       CollectiveCall& call = part->call;
       if (values.direct()) call.backend = &backend, call.values = &values.values();
-      bytes += arena_bytes(call, size_);
+      const bool elsewhere = values.direct() && part->host_bodies();
+      bytes += elsewhere ? 0 : arena_bytes(call, size_);
       if (!values.direct()) continue;
       value_bytes += crimp::value_bytes(call);
+      if (elsewhere) continue;
       Cut cut;
       for (std::uint64_t i = 0; i < Pipeline::chunks_of(call) && (i == 0 || part->layout.segments.size() > 1); ++i) {
         cut.make(call, {}, 0, Pipeline::chunk_begin(call, i), Pipeline::chunk_end(call, i));
@@ -293,7 +296,8 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
     call.out = ready.widened ? ready.widened : static_cast<float*>(values.receive());
     const bool first = part == parts.front();
     const auto now = Clock::now();
-    const CollectiveResult result = allreduce_compressed(transport, ready.arena, runtime_.workers(), call, runtime_.trace());
+    Arena* const arena = ready.arena && part->host_bodies() ? &values.packed() : ready.arena;
+    const CollectiveResult result = allreduce_compressed(transport, arena, runtime_.workers(), call, runtime_.trace());
     // All parts of a call carry the same flags, so only the first can end it, and then nothing has changed.
     if (result.flags) {
       *why = result.flags & kFlagNoMemory ? Pass::memory : Pass::range;

@@ -18,8 +18,8 @@ const Choice* least(const std::vector<Choice>& all) {
 
 Trials::Trials(std::vector<Choice> predictions) {
   const Choice* best = least(predictions);
-  if (!best || best->predicted_s == 0) return;
-  const double limit = kNear * std::min(best->predicted_s, best->plain_s);
+  if (!best || best->predicted_s == 0 || best->predicted_s > kNear * best->plain_s) return;
+  const double limit = (best->predicted_s < kShort ? kShortNear : kNear) * best->predicted_s;
   const bool near_plain = best->predicted_s > best->plain_s / kNear;
   std::erase_if(predictions, [&](const Choice& c) { return c.predicted_s > limit; });
   if (predictions.size() + (near_plain ? 1 : 0) < 2) return;

@@ -15,8 +15,9 @@ class Trials {
   static constexpr double kNear = 2;       // times the best prediction: what is tried
   static constexpr std::size_t kMost = 4;  // algorithms that are tried, the nearest
   static constexpr int kRounds = 6;        // the first is not counted: memory is touched for the first time
-  // Short calls cost little, and chance decides more of their times: they are tried in more rounds.
+  // Short calls cost little, chance decides more of their times, and links may lend the first ones credit: more of them are tried, in more rounds.
   static constexpr double kShort = 5e-3;
+  static constexpr double kShortNear = 8;
   static constexpr int kShortRounds = 24;
 
   Trials() = default;  // nothing to try

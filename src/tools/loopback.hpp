@@ -8,6 +8,9 @@ namespace crimp::tools {
 
 class Loopback final : public Transport {
  public:
+  using Copy = void (*)(void* to, const void* from, std::size_t bytes);
+  // move: of `bytes` > 0 where not both ends are in host memory.
+  explicit Loopback(Copy move = [](void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }) : copy_(move) {}
   int rank() const override { return 0; }
   int size() const override { return 1; }
   Ticket start_allgather(const void* mine, void* all, std::uint64_t bytes) override { return copy(mine, all, bytes); }
@@ -23,10 +26,11 @@ class Loopback final : public Transport {
   void progress() noexcept override {}
 
  private:
-  static Ticket copy(const void* from, void* to, std::uint64_t bytes) {
-    if (bytes) std::memcpy(to, from, bytes);
+  Ticket copy(const void* from, void* to, std::uint64_t bytes) const {
+    if (bytes) copy_(to, from, bytes);
     return 0;
   }
+  Copy copy_;
 };
 
 }  // namespace crimp::tools

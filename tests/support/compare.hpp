@@ -2,6 +2,7 @@
 #pragma once
 #include <bit>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <span>
 #include <string>
@@ -18,6 +19,16 @@ inline std::string text_of(std::uint8_t x) { return std::to_string(x); }
 inline std::string text_of(std::uint16_t x) {
   char text[16];
   std::snprintf(text, sizeof text, "%04x", x);
+  return text;
+}
+
+inline std::string hex(std::span<const std::uint8_t> bytes) {
+  std::string text;
+  for (const auto b : bytes) {
+    char two[3];
+    std::snprintf(two, sizeof two, "%02x", b);
+    text += two;
+  }
   return text;
 }
 

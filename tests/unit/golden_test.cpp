@@ -11,6 +11,7 @@
 
 #include "backend/workers.hpp"
 #include "crimp/payload.hpp"
+#include "support/compare.hpp"
 #include "support/data.hpp"
 
 using namespace crimp;
@@ -24,16 +25,6 @@ std::string hash(const void* data, std::size_t bytes) {
   return text;
 }
 std::string hash(const std::vector<float>& v) { return hash(v.data(), v.size() * sizeof(float)); }
-
-std::string hex(const std::vector<std::uint8_t>& bytes) {
-  std::string text;
-  for (const auto b : bytes) {
-    char two[3];
-    std::snprintf(two, sizeof two, "%02x", b);
-    text += two;
-  }
-  return text;
-}
 
 struct Input {
   std::string data;

@@ -252,6 +252,42 @@ TEST_SUITE("low_rank") {
     }
   }
 
+  TEST_CASE("orthonormal columns have the definition's bits on every SIMD target") {
+    for (const std::uint64_t n : {3, 333, 512, 513, 1300}) {
+      CAPTURE(n);
+      const powersgd::Fresh fresh{(std::uint64_t{1} << 33) + 17, 3};
+      auto columns = make_data(Data::normal, 5, 3 * n);
+      std::fill_n(columns.begin() + static_cast<std::ptrdiff_t>(n), n, 0.0f);  // is drawn anew
+      auto expected = columns;
+      const auto dot = [&](const float* a, const float* b) {
+        double lane[512] = {};
+        for (std::uint64_t i = 0; i < n; ++i) lane[i % 512] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+        for (int half = 256; half > 0; half /= 2)
+          for (int l = 0; l < half; ++l) lane[l] += lane[l + half];
+        return lane[0];
+      };
+      for (std::uint32_t k = 0; k < 3; ++k) {
+        float* const c = expected.data() + k * n;
+        if (k == 1)
+          for (std::uint64_t i = 0; i < n; ++i) c[i] = Random(fresh.element, 0x50534700 + k, fresh.step).uniform(i) - 0.5f;
+        for (std::uint32_t pass = 0; pass < 2; ++pass)
+          for (std::uint32_t u = 0; u < k; ++u) {
+            const float* const unit = expected.data() + u * n;
+            const double along = dot(unit, c);
+            for (std::uint64_t i = 0; i < n; ++i) c[i] = static_cast<float>(static_cast<double>(c[i]) - along * static_cast<double>(unit[i]));
+          }
+        const double scale = 1.0 / std::sqrt(dot(c, c));
+        for (std::uint64_t i = 0; i < n; ++i) c[i] = static_cast<float>(static_cast<double>(c[i]) * scale);
+      }
+      for_each_target([&](const std::string& target) {
+        CAPTURE(target);
+        auto got = columns;
+        powersgd::orthonormalise(got.data(), n, 3, &fresh);
+        CHECK(difference(got, expected) == "");
+      });
+    }
+  }
+
   TEST_CASE("a column that nearly depends on another one ends orthogonal to it") {
     const std::uint64_t n = 1000;
     for (const float noise : {0x1p-12f, 0x1p-16f, 0x1p-19f}) {
