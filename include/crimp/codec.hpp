@@ -56,11 +56,12 @@ struct MemoryPolicy {
 struct PieceSource {
   const float* values;
   const float* residual_in;
-  float* residual_out;  // receives a - decode(a) unless null; may equal residual_in
+  float* residual_out;  // receives a - decode(a) unless null; may equal residual_in, and where the codec marks_changes() values
   std::uint64_t count;  // 1..kPieceElements
   Place place;
   Selection selection;        // the group's, where the codec selects
   std::uint64_t in_group = 0;  // index of the piece's first element in its group
+  std::uint64_t* changed = nullptr;  // unless null, and where the codec marks_changes(): receives a bit per element, set where residual_out differs from a
 };
 
 class Homomorphic;  // crimp/homomorphic.hpp
@@ -99,6 +100,9 @@ class Codec {
 
   // Encodes one piece and returns the bytes written to `out`, which has room for piece_bound(count).
   virtual std::size_t encode_piece(const PieceSource&, std::uint8_t* out) const = 0;
+
+  // Whether encode_piece() fills PieceSource::changed, and may write the residual over the values.
+  virtual bool marks_changes() const { return false; }
 
   // acc[i] += decoded[i] for the piece's count elements.
   virtual bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const = 0;

@@ -34,6 +34,7 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
     // of one piece. The codec then reads a piece of it that stays in L1.
     const bool apart = memory.in && !codec.memory().fused(), selects = codec.traits().selects;
     const bool average = codec.memory().kind == MemoryKind::average;  // is itself what is encoded
+    const bool marks = apart && selects && !average && codec.marks_changes();  // encoded where it lies
     float* const scratch = apart ? e.scratch + e.shape.groups()[first].offset : nullptr;
     const float* values = e.values + group.offset;
     Place place = e.place;
@@ -50,10 +51,10 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
         piece.values = values + at;
         piece.residual_in = here.in;
       } else {
-        float* const made = average ? here.out : scratch;
+        float* const made = average || marks ? here.out : scratch;
         if (!selects) {
           compensate(codec.memory(), values + at, here, piece.count, made);
-        } else if (!average) {
+        } else if (!average && !marks) {
           std::memcpy(made, here.out, piece.count * sizeof *made);
         }
         piece.values = made;
@@ -63,13 +64,19 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
       piece.place = place;
       piece.place.element += at;
       piece.in_group = at;
+      std::uint64_t changed[kPieceElements / 64];
+      piece.changed = marks && here.momentum_out ? changed : nullptr;
       const std::size_t bytes = codec.encode_piece(piece, to);
       if (!codec.traits().fixed_size) {
         const auto length = static_cast<std::uint16_t>(bytes);
         std::memcpy(e.lengths + p * sizeof length, &length, sizeof length);
       }
       to += bytes;
-      if (apart) keep(codec.memory(), piece.values, here, piece.count);
+      if (piece.changed) {
+        forget(changed, piece.count, here.momentum_out);
+      } else if (apart && !marks) {
+        keep(codec.memory(), piece.values, here, piece.count);
+      }
       if (progress) progress();
     }
   }

@@ -22,7 +22,7 @@ namespace crimp::select {
 struct Tally {
   std::uint64_t above = 0, between = 0, kept = 0;
 };
-inline constexpr std::size_t kReadAhead = 8192;  // bytes
+inline constexpr std::size_t kReadAhead = 8192, kPickAhead = 4096;  // bytes
 inline constexpr std::uint64_t kSlack = 64;  // keys that a pass may write behind its room
 
 inline std::int32_t key_of(float a, Side side) {
@@ -127,7 +127,7 @@ Tally Sift(const float* values, const float* residual, std::uint64_t count, Side
 
 // A run of elements whose limits are a > up and a < down; a whole number of words of 64 elements or the piece's last ones.
 template <bool has_in, bool has_out>
-HWY_INLINE void pick_run(const float* HWY_RESTRICT values, const float* in, float* out, std::uint64_t begin, std::uint64_t end, float up, float down,
+HWY_INLINE void pick_run(const float* values, const float* in, float* out, std::uint64_t begin, std::uint64_t end, float up, float down,
                          Picked& picked) {
   const Df d;
   const std::size_t lanes = hn::Lanes(d);
@@ -136,6 +136,10 @@ HWY_INLINE void pick_run(const float* HWY_RESTRICT values, const float* in, floa
   std::uint64_t i = begin;
   for (; i + 64 <= end; i += 64) {
     std::uint64_t word = 0;
+    for (std::size_t line = 0; line < 64; line += 16) {
+      prefetch<3>(values + i + line, kPickAhead);
+      if constexpr (has_in) prefetch<3>(in + i + line, kPickAhead);
+    }
     for (std::size_t j = 0; j < 64; j += lanes) {
       Vf a = hn::LoadU(d, values + i + j);
       if constexpr (has_in) a = hn::Add(a, hn::LoadU(d, in + i + j));
