@@ -41,11 +41,15 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
     place.element += group.offset;
     PieceSource piece{};
     if (apart && selects) compensate(codec.memory(), values, memory, group.count, memory.out);
-    if (selects) piece.selection = apart ? codec.select(memory.out, nullptr, group.count, place) : codec.select(values, memory.in, group.count, place);
+    if (selects) {
+      const float *const from = apart ? memory.out : values, *const residual = apart ? nullptr : memory.in;
+      piece.selection = memory.state_in ? codec.select_again(from, residual, group.count, place, memory.state_in, memory.state_out)
+                                        : codec.select(from, residual, group.count, place);
+    }
     for (std::size_t p = e.shape.first_piece(g); p < pieces.size() && pieces[p].group == g; ++p) {
       const std::uint64_t at = pieces[p].offset - group.offset;
       const auto part = [&](auto* plane) { return plane ? plane + at : nullptr; };
-      const Feedback here{part(memory.in), part(memory.out), part(memory.momentum_in), part(memory.momentum_out)};
+      const Feedback here{part(memory.in), part(memory.out), part(memory.momentum_in), part(memory.momentum_out), nullptr, nullptr};
       piece.count = pieces[p].count;
       if (!apart) {
         piece.values = values + at;
@@ -84,6 +88,14 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
 }
 
 }  // namespace
+
+Feedback feedback_of(const Codec& codec, float* memory, int planes, std::uint64_t count, std::uint64_t first) {
+  if (!memory) return {};
+  float* const here = memory + first;
+  float* const momentum = planes == 2 ? here + count : nullptr;
+  float* const state = codec.keeps_state() ? memory + static_cast<std::uint64_t>(planes) * count + Codec::state_at(first) : nullptr;
+  return {here, here, momentum, momentum, state, state};
+}
 
 void Shape::clear() {
   count_ = 0;

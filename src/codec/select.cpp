@@ -288,9 +288,9 @@ Found find(const float* values, const float* residual, std::uint64_t count, std:
   return {low, tally.above, tally.between};
 }
 
-float before(float x) { return std::bit_cast<float>(std::bit_cast<std::int32_t>(x) - 1); }
-
 }  // namespace
+
+float before(float x) { return std::bit_cast<float>(std::bit_cast<std::int32_t>(x) - 1); }
 
 Cut largest(const float* values, const float* residual, std::uint64_t count, std::uint64_t k, Side side) {
   if (k == 0) return {std::bit_cast<float>(kInfinity), 0};
@@ -308,6 +308,21 @@ Cut largest(const float* values, const float* residual, std::uint64_t count, std
 std::uint64_t count_above(const float* values, const float* residual, std::uint64_t count, float threshold, Side side) {
   const std::int32_t key = std::bit_cast<std::int32_t>(threshold);
   return key >= kInfinity ? 0 : HWY_DYNAMIC_DISPATCH(Sift)(values, residual, count, side, key + 1, key + 1, nullptr, 0).above;
+}
+
+std::uint64_t estimate_above(const float* values, const float* residual, std::uint64_t count, float threshold, Side side, std::uint64_t share) {
+  constexpr std::uint64_t kRuns = 64;
+  const std::uint64_t length = count / (kRuns * share);
+  std::uint64_t found = 0;
+  for (std::uint64_t run = 0; run < kRuns; ++run) {
+    const std::uint64_t at = run * count / kRuns, next = std::min(run + 1, kRuns - 1) * count / kRuns;
+    for (std::uint64_t line = 0; line < length; line += 16) {  // nothing else would have it ready
+      prefetch(values + next + line, 0);
+      if (residual) prefetch(residual + next + line, 0);
+    }
+    found += count_above(values + at, residual ? residual + at : nullptr, length, threshold, side);
+  }
+  return static_cast<std::uint64_t>(static_cast<double>(found) * static_cast<double>(count) / static_cast<double>(kRuns * length));
 }
 
 void pick(const PieceSource& piece, Picked& picked) {

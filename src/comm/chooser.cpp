@@ -126,11 +126,10 @@ CodecCost time_codec(const Codec& codec, std::span<const float> sample, Workers&
   Shape shape;
   shape.add_group(count);
   const bool keeps = codec.memory().kept();
-  std::vector<float> memory(keeps ? count * static_cast<std::uint64_t>(codec.memory().planes()) : 0), out(count);
+  std::vector<float> memory(keeps ? codec.memory_elements(count) : 0), out(count);
   std::vector<float> scratch(scratch_elements(codec, count, keeps));
   std::vector<std::uint8_t> body(shape.body_bound(codec));
-  const Feedback feedback{memory.data(), memory.data(), codec.memory().planes() == 2 ? memory.data() + count : nullptr,
-                          codec.memory().planes() == 2 ? memory.data() + count : nullptr};
+  const Feedback feedback = feedback_of(codec, keeps ? memory.data() : nullptr, codec.memory().planes(), count, 0);
   BodyView view;
   double all[4] = {};
   for (int i = 0; i < kRepeats; ++i) {

@@ -344,7 +344,7 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
       if (layout.known() && settings.error_feedback && part->owner_memory(*call.codec))
         for (const Segment& segment : part->layout.segments)
           call.owner_residuals.push_back(segment.use == Segment::Use::skip ? nullptr
-                                                                           : residuals_.find(segment.key + kOwnerSuffix, segment.count, backend->memory()));
+                                                                           : residuals_.find(segment.key + kOwnerSuffix, segment.count + call.codec->state_elements(segment.count), backend->memory()));
       bytes += arena_bytes(call, size_);
       if (!direct) continue;
       value_bytes += crimp::value_bytes(call);
