@@ -56,11 +56,12 @@ struct MemoryPolicy {
 struct PieceSource {
   const float* values;
   const float* residual_in;
-  float* residual_out;  // receives a - decode(a) unless null; may equal residual_in
+  float* residual_out;  // receives a - decode(a) unless null; may equal residual_in, and where the codec marks_changes() values
   std::uint64_t count;  // 1..kPieceElements
   Place place;
   Selection selection;        // the group's, where the codec selects
   std::uint64_t in_group = 0;  // index of the piece's first element in its group
+  std::uint64_t* changed = nullptr;  // unless null, and where the codec marks_changes(): receives a bit per element, set where residual_out differs from a
 };
 
 class Homomorphic;  // crimp/homomorphic.hpp
@@ -88,8 +89,17 @@ class Codec {
   // What a receiver must know beyond the traits; equal on all ranks, checked in the header.
   virtual std::uint32_t parameter_word() const { return 0; }
 
-  // Floats of memory that a tensor of `count` elements has.
-  virtual std::uint64_t memory_elements(std::uint64_t count) const { return count * static_cast<std::uint64_t>(memory_.planes()); }
+  // Floats of memory that a tensor of `count` elements has: its planes, then kStateFloats for each group of it that keeps a state.
+  virtual std::uint64_t memory_elements(std::uint64_t count) const {
+    return count * static_cast<std::uint64_t>(memory_.planes()) + state_elements(count);
+  }
+  // Whether select_again() takes a state from call to call. It lives and dies with the memory; where none is kept every call begins anew.
+  virtual bool keeps_state() const { return false; }
+  static constexpr std::uint64_t kStateFloats = 2;
+  std::uint64_t state_elements(std::uint64_t count) const { return keeps_state() ? state_at(count) + kStateFloats : 0; }
+  // Where the state of the group is that begins with this element of the tensor, behind the planes. Groups of a tensor begin at least a piece apart, but for the
+  // first one, which may be shorter.
+  static std::uint64_t state_at(std::uint64_t element) { return kStateFloats * ((element + kPieceElements - 1) / kPieceElements); }
 
   // Bytes that encode_piece may write for `count` elements (exactly this many where fixed_size). At most 65535.
   virtual std::size_t piece_bound(std::uint64_t count) const = 0;
@@ -97,8 +107,16 @@ class Codec {
   // Looks at a whole group, a = values + residual (residual may be null), before its pieces are encoded. Only where traits().selects.
   virtual Selection select(const float* /*values*/, const float* /*residual*/, std::uint64_t /*count*/, const Place&) const { return {}; }
 
+  // The same with the state of the call before, zeros at first, and what the next call shall see; `next` may be `state`. Only where keeps_state().
+  virtual Selection select_again(const float* values, const float* residual, std::uint64_t count, const Place& place, const float* /*state*/, float* /*next*/) const {
+    return select(values, residual, count, place);
+  }
+
   // Encodes one piece and returns the bytes written to `out`, which has room for piece_bound(count).
   virtual std::size_t encode_piece(const PieceSource&, std::uint8_t* out) const = 0;
+
+  // Whether encode_piece() fills PieceSource::changed, and may write the residual over the values.
+  virtual bool marks_changes() const { return false; }
 
   // acc[i] += decoded[i] for the piece's count elements.
   virtual bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const = 0;

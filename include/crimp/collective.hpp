@@ -27,7 +27,7 @@ struct CollectiveCall {
   const Layout* layout;
   Algorithm algorithm = Algorithm::allgather;  // equal on all ranks, and possible for the codec
   std::vector<float*> residuals;  // one per segment, the codec's memory planes behind one another (null where skipped), or empty: no memory
-  // Residuals of what this rank re-encodes for all, one per segment as long as the segment (null where skipped), or empty: none.
+  // Residuals of what this rank re-encodes for all, one per segment as long as the segment, the codec's state_elements() behind (null where skipped), or empty: none.
   std::vector<float*> owner_residuals = {};
   // Where `in`, `out` and the memories are; null: in host memory. Not every algorithm can another (AlgorithmEntry::any_backend).
   Backend* backend = nullptr;

@@ -51,7 +51,11 @@ struct Feedback {
   float* out = nullptr;
   const float* momentum_in = nullptr;  // the second plane of memory `momentum`
   float* momentum_out = nullptr;
+  const float* state_in = nullptr;  // of a codec that keeps one
+  float* state_out = nullptr;
 };
+// Of the group that begins with element `first` of a tensor of `count`, in place. memory: the tensor's, `planes` of them and states behind; null: none.
+Feedback feedback_of(const Codec&, float* memory, int planes, std::uint64_t count, std::uint64_t first);
 
 // Called between pieces on the calling thread, so that an exchange under way keeps moving. May be empty. Must not throw.
 using Progress = std::function<void()>;

@@ -1,5 +1,7 @@
 #include "codec/memory.hpp"
 
+#include <bit>
+
 #include "codec/prefetch.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -75,6 +77,16 @@ void compensate(const MemoryPolicy& policy, const float* values, const Feedback&
 
 void keep(const MemoryPolicy& policy, const float* a, const Feedback& memory, std::uint64_t count) {
   if (policy.kind == MemoryKind::momentum) HWY_DYNAMIC_DISPATCH(Mask)(a, memory.out, count, memory.momentum_out);
+}
+
+void forget(const std::uint64_t* changed, std::uint64_t count, float* u) {
+  // Few and far between: all are asked for before any is written, because stores leave one after another.
+  const auto each = [&](auto&& use) {
+    for (std::uint64_t at = 0; at < count; at += 64)
+      for (std::uint64_t rest = changed[at / 64]; rest; rest &= rest - 1) use(u + at + static_cast<std::uint64_t>(std::countr_zero(rest)));
+  };
+  each([](const float* at) { prefetch<3>(at, 0); });
+  each([](float* at) { *at = 0.0f; });
 }
 
 }  // namespace crimp

@@ -11,5 +11,7 @@ namespace crimp {
 void compensate(const MemoryPolicy&, const float* values, const Feedback& memory, std::uint64_t count, float* a);
 // After encoding, where memory.out holds a - decoded: memory `momentum` forgets the momentum of what was sent.
 void keep(const MemoryPolicy&, const float* a, const Feedback& memory, std::uint64_t count);
+// The same where the codec has marked what was sent: u = 0 where a bit of `changed` is set.
+void forget(const std::uint64_t* changed, std::uint64_t count, float* u);
 
 }  // namespace crimp

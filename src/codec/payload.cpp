@@ -34,26 +34,31 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
     // of one piece. The codec then reads a piece of it that stays in L1.
     const bool apart = memory.in && !codec.memory().fused(), selects = codec.traits().selects;
     const bool average = codec.memory().kind == MemoryKind::average;  // is itself what is encoded
+    const bool marks = apart && selects && !average && codec.marks_changes();  // encoded where it lies
     float* const scratch = apart ? e.scratch + e.shape.groups()[first].offset : nullptr;
     const float* values = e.values + group.offset;
     Place place = e.place;
     place.element += group.offset;
     PieceSource piece{};
     if (apart && selects) compensate(codec.memory(), values, memory, group.count, memory.out);
-    if (selects) piece.selection = apart ? codec.select(memory.out, nullptr, group.count, place) : codec.select(values, memory.in, group.count, place);
+    if (selects) {
+      const float *const from = apart ? memory.out : values, *const residual = apart ? nullptr : memory.in;
+      piece.selection = memory.state_in ? codec.select_again(from, residual, group.count, place, memory.state_in, memory.state_out)
+                                        : codec.select(from, residual, group.count, place);
+    }
     for (std::size_t p = e.shape.first_piece(g); p < pieces.size() && pieces[p].group == g; ++p) {
       const std::uint64_t at = pieces[p].offset - group.offset;
       const auto part = [&](auto* plane) { return plane ? plane + at : nullptr; };
-      const Feedback here{part(memory.in), part(memory.out), part(memory.momentum_in), part(memory.momentum_out)};
+      const Feedback here{part(memory.in), part(memory.out), part(memory.momentum_in), part(memory.momentum_out), nullptr, nullptr};
       piece.count = pieces[p].count;
       if (!apart) {
         piece.values = values + at;
         piece.residual_in = here.in;
       } else {
-        float* const made = average ? here.out : scratch;
+        float* const made = average || marks ? here.out : scratch;
         if (!selects) {
           compensate(codec.memory(), values + at, here, piece.count, made);
-        } else if (!average) {
+        } else if (!average && !marks) {
           std::memcpy(made, here.out, piece.count * sizeof *made);
         }
         piece.values = made;
@@ -63,13 +68,19 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
       piece.place = place;
       piece.place.element += at;
       piece.in_group = at;
+      std::uint64_t changed[kPieceElements / 64];
+      piece.changed = marks && here.momentum_out ? changed : nullptr;
       const std::size_t bytes = codec.encode_piece(piece, to);
       if (!codec.traits().fixed_size) {
         const auto length = static_cast<std::uint16_t>(bytes);
         std::memcpy(e.lengths + p * sizeof length, &length, sizeof length);
       }
       to += bytes;
-      if (apart) keep(codec.memory(), piece.values, here, piece.count);
+      if (piece.changed) {
+        forget(changed, piece.count, here.momentum_out);
+      } else if (apart && !marks) {
+        keep(codec.memory(), piece.values, here, piece.count);
+      }
       if (progress) progress();
     }
   }
@@ -77,6 +88,14 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
 }
 
 }  // namespace
+
+Feedback feedback_of(const Codec& codec, float* memory, int planes, std::uint64_t count, std::uint64_t first) {
+  if (!memory) return {};
+  float* const here = memory + first;
+  float* const momentum = planes == 2 ? here + count : nullptr;
+  float* const state = codec.keeps_state() ? memory + static_cast<std::uint64_t>(planes) * count + Codec::state_at(first) : nullptr;
+  return {here, here, momentum, momentum, state, state};
+}
 
 void Shape::clear() {
   count_ = 0;

@@ -22,7 +22,7 @@ namespace crimp::select {
 struct Tally {
   std::uint64_t above = 0, between = 0, kept = 0;
 };
-inline constexpr std::size_t kReadAhead = 8192;  // bytes
+inline constexpr std::size_t kReadAhead = 8192, kPickAhead = 4096;  // bytes
 inline constexpr std::uint64_t kSlack = 64;  // keys that a pass may write behind its room
 
 inline std::int32_t key_of(float a, Side side) {
@@ -127,7 +127,7 @@ Tally Sift(const float* values, const float* residual, std::uint64_t count, Side
 
 // A run of elements whose limits are a > up and a < down; a whole number of words of 64 elements or the piece's last ones.
 template <bool has_in, bool has_out>
-HWY_INLINE void pick_run(const float* HWY_RESTRICT values, const float* in, float* out, std::uint64_t begin, std::uint64_t end, float up, float down,
+HWY_INLINE void pick_run(const float* values, const float* in, float* out, std::uint64_t begin, std::uint64_t end, float up, float down,
                          Picked& picked) {
   const Df d;
   const std::size_t lanes = hn::Lanes(d);
@@ -136,6 +136,10 @@ HWY_INLINE void pick_run(const float* HWY_RESTRICT values, const float* in, floa
   std::uint64_t i = begin;
   for (; i + 64 <= end; i += 64) {
     std::uint64_t word = 0;
+    for (std::size_t line = 0; line < 64; line += 16) {
+      prefetch<3>(values + i + line, kPickAhead);
+      if constexpr (has_in) prefetch<3>(in + i + line, kPickAhead);
+    }
     for (std::size_t j = 0; j < 64; j += lanes) {
       Vf a = hn::LoadU(d, values + i + j);
       if constexpr (has_in) a = hn::Add(a, hn::LoadU(d, in + i + j));
@@ -284,9 +288,9 @@ Found find(const float* values, const float* residual, std::uint64_t count, std:
   return {low, tally.above, tally.between};
 }
 
-float before(float x) { return std::bit_cast<float>(std::bit_cast<std::int32_t>(x) - 1); }
-
 }  // namespace
+
+float before(float x) { return std::bit_cast<float>(std::bit_cast<std::int32_t>(x) - 1); }
 
 Cut largest(const float* values, const float* residual, std::uint64_t count, std::uint64_t k, Side side) {
   if (k == 0) return {std::bit_cast<float>(kInfinity), 0};
@@ -304,6 +308,21 @@ Cut largest(const float* values, const float* residual, std::uint64_t count, std
 std::uint64_t count_above(const float* values, const float* residual, std::uint64_t count, float threshold, Side side) {
   const std::int32_t key = std::bit_cast<std::int32_t>(threshold);
   return key >= kInfinity ? 0 : HWY_DYNAMIC_DISPATCH(Sift)(values, residual, count, side, key + 1, key + 1, nullptr, 0).above;
+}
+
+std::uint64_t estimate_above(const float* values, const float* residual, std::uint64_t count, float threshold, Side side, std::uint64_t share) {
+  constexpr std::uint64_t kRuns = 64;
+  const std::uint64_t length = count / (kRuns * share);
+  std::uint64_t found = 0;
+  for (std::uint64_t run = 0; run < kRuns; ++run) {
+    const std::uint64_t at = run * count / kRuns, next = std::min(run + 1, kRuns - 1) * count / kRuns;
+    for (std::uint64_t line = 0; line < length; line += 16) {  // nothing else would have it ready
+      prefetch(values + next + line, 0);
+      if (residual) prefetch(residual + next + line, 0);
+    }
+    found += count_above(values + at, residual ? residual + at : nullptr, length, threshold, side);
+  }
+  return static_cast<std::uint64_t>(static_cast<double>(found) * static_cast<double>(count) / static_cast<double>(kRuns * length));
 }
 
 void pick(const PieceSource& piece, Picked& picked) {

@@ -26,6 +26,9 @@ Cut largest(const float* values, const float* residual, std::uint64_t count, std
 
 // How many keys are above the threshold.
 std::uint64_t count_above(const float* values, const float* residual, std::uint64_t count, float threshold, Side side);
+// About as many: scaled up from 64 runs that are together 1 / share of the group, count >= 64 share.
+std::uint64_t estimate_above(const float* values, const float* residual, std::uint64_t count, float threshold, Side side, std::uint64_t share);
+float before(float x);  // the next float below a positive one
 
 // The selected elements of a piece, in order.
 struct Picked {

@@ -184,8 +184,8 @@ class Sidco final : public SparseCodec {
 CodecEntry sidco_entry() {
   return {{"sidco", "the largest magnitudes of a tensor, about, by a threshold from a fitted distribution in stages", "d = a where |a| > eta, else 0; eta: the tail fit's quantile for the share `ratio`",
            "SIDCo: Abdelmoniem et al., MLSys 2021", "as topk, up to twice or half of it",
-           "as topk. The paper's controller, which changes the stages over calls, would be state: instead an estimate that misses by more than 20 % is refined once, and replaced by the exact "
-           "selection where it then misses by more than 2",
+           "as topk. The paper's controller, which changes the stages over calls by how far they have missed, is left out: within the call an estimate that misses by more than 20 % is refined once, "
+           "and replaced by the exact selection where it then misses by more than 2",
            sidco::Sidco::kTraits,
            {ratio_parameter(),
             {"dist", "exp", "exp, gp or gamma", "what is fitted: exponential, generalised Pareto, or gamma and then generalised Pareto"},

@@ -58,7 +58,10 @@ std::unique_ptr<DeviceCodec> threshold_device(const Codec& codec) {
   device.limit = static_cast<float>(spec_value(codec.spec(), "v"));
   return device::piece_codec(codec, device);
 }
-std::unique_ptr<DeviceCodec> topk_device(const Codec& codec) { return device::piece_codec(codec, sparse::device_of(codec, sparse::Method::topk)); }
+std::unique_ptr<DeviceCodec> topk_device(const Codec& codec) {
+  if (codec.keeps_state()) return nullptr;
+  return device::piece_codec(codec, sparse::device_of(codec, sparse::Method::topk));
+}
 std::unique_ptr<DeviceCodec> dgc_device(const Codec& codec) {
   sparse::Device device = sparse::device_of(codec, sparse::Method::dgc);
   device.sample = static_cast<float>(spec_value(codec.spec(), "sample"));

@@ -36,6 +36,7 @@ std::size_t SparseCodec::piece_bound(std::uint64_t count) const {
 std::size_t SparseCodec::encode_piece(const PieceSource& piece, std::uint8_t* out) const {
   select::Picked picked;
   select::pick(piece, picked);
+  if (piece.changed) std::memcpy(piece.changed, picked.bits, (piece.count + 63) / 64 * sizeof *picked.bits);
   if (picked.count == 0) return 0;
   const std::size_t value_bytes = picked.count * size_of(value_);
   if (value_ == Dtype::f16) {
@@ -45,7 +46,10 @@ std::size_t SparseCodec::encode_piece(const PieceSource& piece, std::uint8_t* ou
     narrow(value_, narrowed, out + kHead, picked.count);
     if (piece.residual_out) {
       widen(value_, out + kHead, narrowed, picked.count);
-      picked.each([&](std::uint32_t j, std::uint32_t i) { piece.residual_out[i] = picked.values[j] - narrowed[j]; });
+      picked.each([&](std::uint32_t j, std::uint32_t i) {
+        const float rest = piece.residual_out[i] = picked.values[j] - narrowed[j];
+        if (piece.changed && rest == picked.values[j]) piece.changed[i / 64] &= ~(std::uint64_t{1} << i % 64);  // rounded to zero
+      });
     }
   } else {
     std::memcpy(out + kHead, picked.values, value_bytes);

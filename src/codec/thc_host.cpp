@@ -1,6 +1,4 @@
-// THC on the host. A block is rotated in L1: pairs of vectors are unshuffled as often as they have address bits, which gives the butterflies of all
-// strides up to a vector and ends in order; the longer strides are radix-8 passes. What is decoded are small integers, so the way back runs on
-// bytes, then on 16-bit lanes, and is exact in any order.
+// THC on the host, a block of 1024 in L1 at a time: rotated, quantised, and for the residual rotated back. How fast each step is: crimp bench rotation.
 #include <cmath>
 #include <cstring>
 
@@ -16,6 +14,7 @@
 #include <hwy/highway.h>
 
 #include "codec/thc-inl.h"
+#include "codec/thc_quantizer-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace crimp::thc::HWY_NAMESPACE {
@@ -31,15 +30,13 @@ HWY_INLINE float tree_sum(D d, hn::Vec<D> v) {
   }
 }
 
-// Lane sums of squares and the largest magnitude, of vectors that are given in order.
+// Lane sums of squares, of vectors that are given in order.
 struct Squares {
   Vf sum[kSumLanes / kN];
-  hn::Vec<Di> peak = hn::Zero(Di());
   HWY_INLINE Squares() {
     for (auto& s : sum) s = hn::Zero(Df());
   }
   HWY_INLINE void add(std::uint32_t lane, Vf a) {
-    peak = hn::Max(peak, hn::BitCast(Di(), hn::Abs(a)));
     auto& s = sum[lane / kN];
     s = hn::Add(s, hn::Mul(a, a));
   }
@@ -51,22 +48,25 @@ struct Squares {
       for (std::uint32_t i = 0; i < half; ++i) v[i] = hn::Add(v[i], v[i + half]);
     return tree_sum(Df(), v[0]);
   }
-  HWY_INLINE float largest() const { return hn::GetLane(hn::BitCast(Df(), hn::MaxOfLanes(Di(), peak))); }
 };
 
+// Of d elements whose squares are summed; load(e) gives them again.
 template <class Load>
 HWY_INLINE float norm(std::uint32_t d, const Squares& squares, Load&& load) {
-  const float largest = squares.largest();
-  float total, back = 1.0f;
-  if (largest >= kSmall && largest < kLarge) {
-    total = squares.total();
-  } else {
+  float total = squares.total(), back = 1.0f;
+  // Within these limits the largest magnitude is from kSmall to kLarge whatever it is: squares are at most the sum, and at least a share of it.
+  if (!(total >= 2 * kBlock * kSmall * kSmall && total < 0.5f * kLarge * kLarge)) {
+    auto peak = hn::Zero(Df());
+    for (std::uint32_t e = 0; e < d; e += kN) peak = hn::Max(peak, hn::Abs(load(e)));
+    const float largest = hn::GetLane(hn::MaxOfLanes(Df(), peak));
     if (largest == 0.0f) return 0.0f;
-    const float factor = largest < kSmall ? kUp : kDown;
-    back = largest < kSmall ? kDown : kUp;
-    Squares scaled;
-    for (std::uint32_t e = 0; e < d; e += kN) scaled.add(e % kSumLanes, hn::Mul(load(e), hn::Set(Df(), factor)));
-    total = scaled.total();
+    if (largest < kSmall || largest >= kLarge) {
+      const float factor = largest < kSmall ? kUp : kDown;
+      back = largest < kSmall ? kDown : kUp;
+      Squares scaled;
+      for (std::uint32_t e = 0; e < d; e += kN) scaled.add(e % kSumLanes, hn::Mul(load(e), hn::Set(Df(), factor)));
+      total = scaled.total();
+    }
   }
   const float norm = std::sqrt(total) * back;
   return norm < kLeastNorm ? 0.0f : norm < kMostNorm ? norm : kMostNorm;
@@ -100,13 +100,10 @@ struct Block {
   HWY_INLINE auto when_fed(Use&& use) const {
     return residual ? use(std::true_type()) : use(std::false_type());
   }
-  // The same tile of the next block, whose page processors do not open by themselves.
-  HWY_INLINE void prefetch_next(std::uint32_t tile) const {
-    for (std::uint32_t e = tile * dither::kTile; e < (tile + 1) * dither::kTile; e += 64 / sizeof(float)) {
-      prefetch<3>(values + e, kBlock * sizeof(float));
-      if (residual) prefetch<3>(residual + e, kBlock * sizeof(float));
-    }
-  }
+  // Element e of the next block, whose page processors do not open by themselves; a cache line. Its values are asked for in one loop and its residual in another:
+  // at once they would be more lines than can be under way.
+  HWY_INLINE void prefetch_values(std::uint32_t e) const { prefetch<3>(values + e, kBlock * sizeof(float)); }
+  HWY_INLINE void prefetch_residual(std::uint32_t e) const { prefetch<3>(residual + e, kBlock * sizeof(float)); }
 };
 
 // y = H D a; returns the norm of a, or 0 where it is not wanted.
@@ -115,6 +112,7 @@ HWY_INLINE float rotate_as(const Block& block, const Signs& signs, float* y) {
   Squares squares;
   walsh_hadamard(block.dimension, [&](std::uint32_t tile, std::uint32_t i) CRIMP_STEP {
     const Vf a = block.load<fed>(tile + i);
+    if constexpr (fed) block.prefetch_residual(tile + i);
     if constexpr (with_norm) squares.add(i % kSumLanes, a);
     return signs.apply(block.index, tile, i, a);
   }, y);
@@ -126,104 +124,19 @@ HWY_NOINLINE float rotate_block(const Block& block, const Signs& signs, float* y
   return block.when_fed([&](auto fed) CRIMP_STEP { return rotate_as<with_norm, decltype(fed)::value>(block, signs, y); });
 }
 
-// Indices of rotated values: kOne times them, and what is below it. wide: granularity 32 and more.
-template <bool wide>
-class Quantizer {
- public:
-  HWY_INLINE Quantizer(const Tables& t, float norm)
-      : scale_(hn::Set(Df(), t.to_grid / norm)), top_(hn::Set(Df(), static_cast<float>(t.granularity))), middle_(hn::Set(Df(), 0.5f * static_cast<float>(t.granularity))) {
-#if HWY_TARGET <= HWY_AVX3
-    for (int i = 0; i < kRegisters; ++i) slope_[i] = _mm512_load_ps(t.slope + 16 * i), offset_[i] = _mm512_load_ps(t.offset + 16 * i);
-#else
-    slope_ = t.slope, offset_ = t.offset;
-#endif
-  }
-  // Of eight vectors of a tile, dither::kLanes apart. Step by step for all of them: one after another would wait for its own results.
-  HWY_INLINE void operator()(const float* y, const V32* random, hn::Vec<Di>* fixed) const {
-    const Df df;
-    const Di di;
-    Vf u[8];
-    // Cut as integers, which have the floats' order and more units.
-    for (std::uint32_t i = 0; i < 8; ++i) {
-      const auto x = hn::BitCast(di, hn::Add(hn::Mul(hn::Load(df, y + i * dither::kLanes), scale_), middle_));
-      u[i] = hn::BitCast(df, hn::Min(hn::Max(x, hn::Zero(di)), hn::BitCast(di, top_)));
-    }
-    for (std::uint32_t i = 0; i < 8; ++i) {
-#if HWY_TARGET <= HWY_AVX3
-      const __m512i k = _mm512_cvttps_epi32(u[i].raw);
-      const auto entry = [&](const __m512* table) CRIMP_STEP {
-        const __m512 low = _mm512_permutex2var_ps(table[0], k, table[1]);
-        if constexpr (!wide) return low;
-        return _mm512_mask_blend_ps(_mm512_test_epi32_mask(k, _mm512_set1_epi32(32)), low, _mm512_permutex2var_ps(table[kRegisters - 2], k, table[kRegisters - 1]));
-      };
-      fixed[i] = hn::Vec<Di>{_mm512_cvttps_epi32(_mm512_add_ps(_mm512_mul_ps(entry(slope_), u[i].raw), entry(offset_)))};
-#else
-      const auto k = hn::ConvertTo(di, u[i]);
-      fixed[i] = hn::ConvertTo(di, hn::Add(hn::Mul(hn::GatherIndex(df, slope_, k), u[i]), hn::GatherIndex(df, offset_, k)));
-#endif
-    }
-    for (std::uint32_t i = 0; i < 8; ++i) fixed[i] = hn::Add(fixed[i], hn::BitCast(di, random[i]));
-  }
-
- private:
-  Vf scale_, top_, middle_;
-#if HWY_TARGET <= HWY_AVX3
-  static constexpr int kRegisters = wide ? 4 : 2;
-  __m512 slope_[kRegisters], offset_[kRegisters];
-#else
-  const float *slope_, *offset_;
-#endif
-};
-
-HWY_INLINE void store_bytes(hn::Vec<Di> v, std::uint8_t* to) {
-#if HWY_TARGET <= HWY_AVX3
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(v.raw));
-#else
-  const hn::Rebind<std::uint8_t, Di> d8;
-  hn::StoreU(hn::DemoteTo(d8, v), d8, to);
-#endif
-}
-
-// What a quantizer gives as the indices of kN lanes of a tile, packed: WIRE_FORMAT.md, 4.23.
-template <int bits>
-HWY_INLINE void pack_indices(const hn::Vec<Di>* fixed, std::uint8_t* bytes) {
-  const Di di;
-  if constexpr (bits == 4) {
-    hn::Vec<Di> pair[4];
-    for (std::uint32_t i = 0; i < 4; ++i) pair[i] = hn::OrAnd(hn::ShiftRight<16>(fixed[i + 4]), hn::ShiftRight<12>(fixed[i]), hn::Set(di, 0xf0));
-#if HWY_TARGET <= HWY_AVX3
-    // One store a tile: the residual's decoding loads these bytes as a vector while they are still being stored.
-    __m512i all = _mm512_castsi128_si512(_mm512_cvtepi32_epi8(pair[0].raw));
-    all = _mm512_inserti32x4(all, _mm512_cvtepi32_epi8(pair[1].raw), 1);
-    all = _mm512_inserti32x4(all, _mm512_cvtepi32_epi8(pair[2].raw), 2);
-    all = _mm512_inserti32x4(all, _mm512_cvtepi32_epi8(pair[3].raw), 3);
-    _mm512_storeu_si512(bytes, all);
-#else
-    for (std::uint32_t i = 0; i < 4; ++i) store_bytes(pair[i], bytes + i * dither::kLanes);
-#endif
-  } else {
-    hn::Vec<Di> held[2] = {hn::Zero(di), hn::Zero(di)}, third = hn::Zero(di);
-    for (std::uint32_t i = 0; i < 8; ++i) {
-      const auto index = hn::ShiftRight<16>(fixed[i]);
-      held[i % 2] = hn::Or(held[i % 2], hn::ShiftLeftSame(hn::And(index, hn::Set(di, 3)), static_cast<int>(6 - i / 2 * 2)));
-      third = hn::Or(third, hn::ShiftLeftSame(hn::ShiftRight<2>(index), static_cast<int>(7 - i)));
-    }
-    store_bytes(held[0], bytes);
-    store_bytes(held[1], bytes + dither::kLanes);
-    if constexpr (bits == 3) store_bytes(third, bytes + 2 * dither::kLanes);
-  }
-}
-
 template <int bits, bool wide>
 HWY_INLINE void quantize_tiles(const Tables& t, const float* y, const Block& block, float norm, const Place& place, std::uint8_t* bytes) {
   const Quantizer<wide> quantizer(t, norm);
+  const dither::HWY_NAMESPACE::Tiles dither(place, dither::kRounding);
+  V32 random[2][dither::kLanes / kN][8];
   for (std::uint32_t tile = 0; tile < block.dimension / dither::kTile; ++tile, y += dither::kTile, bytes += bits * dither::kTile / 8) {
-    block.prefetch_next(tile);
-    V32 random[dither::kLanes / kN][8];
-    for_tile(place, dither::kRounding, block.index * (kBlock / dither::kTile) + tile, [&](std::size_t half, std::size_t lane, V32 random16) CRIMP_STEP { random[lane / kN][half] = random16; });
+#pragma GCC unroll 8
+    for (std::uint32_t line = 0; line < dither::kTile; line += 64 / sizeof(float)) block.prefetch_values(tile * dither::kTile + line);
+    if (tile % 2 == 0)
+      dither.template draw<2>(block.index * (kBlock / dither::kTile) + tile, [&](std::uint32_t i, std::size_t half, std::size_t lane, V32 bits16) CRIMP_STEP { random[i][lane / kN][half] = bits16; });
     for (std::uint32_t lane = 0; lane < dither::kLanes; lane += kN) {
       hn::Vec<Di> fixed[8];
-      quantizer(y + lane, random[lane / kN], fixed);
+      quantizer(y + lane, random[tile % 2][lane / kN], fixed);
       pack_indices<bits>(fixed, bytes + lane);
     }
   }
@@ -235,77 +148,13 @@ HWY_NOINLINE void quantize_block(const Tables& t, const float* y, const Block& b
   quantize_tiles<bits, true>(t, y, block, norm, place, bytes);
 }
 
-// use(tile, i, h) for all elements tile + i of a block, i < dither::kTile, h = H centred[indices] as floats.
-template <int bits, class Use>
-HWY_INLINE void unrotate_block(const Tables& t, std::uint32_t d, const std::uint8_t* bytes, Use&& use) {
-  const D8 d8;
-  const D16 d16;
-  const Indices<bits> indices(bytes, d);
-  const V8 table = hn::LoadDup128(d8, t.centred);
-  alignas(64) std::int16_t h[kBlock];
-  const auto value = [&](std::uint32_t e) CRIMP_STEP { return hn::TableLookupBytes(table, indices.at(e)); };
-  // Strides below kN8, of what has been summed over up to four values in bytes.
-  const auto spread = [&](std::uint32_t e, V8 v) CRIMP_STEP {
-    const V16 w = hn::BitCast(d16, v);
-    V16 a = hn::ShiftRight<8>(hn::ShiftLeft<8>(w)), b = hn::ShiftRight<8>(w);
-    butterfly(a, b);
-    for (std::uint32_t stride = 2; stride < kN8; stride *= 2) unshuffled_butterfly(d16, a, b);
-    hn::Store(a, d16, h + e);
-    hn::Store(b, d16, h + e + kN16);
-  };
-  for (std::uint32_t e = 0; e < d; e += 256)
-    for (std::uint32_t j = e; j < e + 64; j += kN8) {
-      V8 v0 = value(j), v1 = value(j + 64);
-      butterfly(v0, v1);
-      if (d > kLeastBlock) {
-        V8 v2 = value(j + 128), v3 = value(j + 192);
-        butterfly(v2, v3);
-        butterfly(v0, v2);
-        butterfly(v1, v3);
-        spread(j + 128, v2);
-        spread(j + 192, v3);
-      }
-      spread(j, v0);
-      spread(j + 64, v1);
-    }
-  for (std::uint32_t stride = kN8; stride < 64; stride *= 2)
-    for (std::uint32_t group = 0; group < d; group += 2 * stride)
-      for (std::uint32_t e = group; e < group + stride; e += kN16) {
-        V16 a = hn::Load(d16, h + e), b = hn::Load(d16, h + e + stride);
-        butterfly(a, b);
-        hn::Store(a, d16, h + e);
-        hn::Store(b, d16, h + e + stride);
-      }
-  const auto give = [&](std::uint32_t tile, std::uint32_t i, V16 v) CRIMP_STEP {
-    const hn::Half<D16> half;
-    use(tile, i, hn::ConvertTo(Df(), hn::PromoteTo(Di(), hn::LowerHalf(half, v))));
-    use(tile, i + kN, hn::ConvertTo(Df(), hn::PromoteTo(Di(), hn::UpperHalf(half, v))));
-  };
-  for (std::uint32_t tile = 0; tile < d && tile < 256; tile += dither::kTile)
-    for (std::uint32_t i = 0; i < dither::kTile; i += kN16) {
-      V16 v0 = hn::Load(d16, h + tile + i);
-      if (d > 256) {
-        V16 v1 = hn::Load(d16, h + tile + i + 256);
-        butterfly(v0, v1);
-        if (d > 512) {
-          V16 v2 = hn::Load(d16, h + tile + i + 512), v3 = hn::Load(d16, h + tile + i + 768);
-          butterfly(v2, v3);
-          butterfly(v0, v2);
-          butterfly(v1, v3);
-          give(tile + 512, i, v2);
-          give(tile + 768, i, v3);
-        }
-        give(tile + 256, i, v1);
-      }
-      give(tile, i, v0);
-    }
-}
-
 // Calls use(e, d) with the decoded values of a block.
 template <int bits, class Use>
 HWY_INLINE void decode_block(const Tables& t, const Signs& signs, std::uint32_t index, std::uint32_t d, float norm, const std::uint8_t* bytes, Use&& use) {
   const Vf unit = hn::Set(Df(), norm * t.unit / static_cast<float>(d));
-  unrotate_block<bits>(t, d, bytes, [&](std::uint32_t tile, std::uint32_t i, Vf h) CRIMP_STEP { use(tile + i, signs.apply(index, tile, i, hn::Mul(h, unit))); });
+  const auto give = [&](std::uint32_t tile, std::uint32_t i, Vf h) CRIMP_STEP { use(tile + i, signs.apply(index, tile, i, hn::Mul(h, unit))); };
+  if (d == kBlock) return unrotate_block<bits>(t, std::integral_constant<std::uint32_t, kBlock>(), bytes, give);
+  unrotate_block<bits>(t, d, bytes, give);
 }
 
 void Rotate(const float* values, const float* residual, std::uint64_t count, const Place& place, float* rotated, float* norms) {

@@ -38,10 +38,7 @@ void Cut::make(const CollectiveCall& call, const std::vector<float*>& memories, 
       continue;
     }
     shape.add_group(last - first);
-    float* const memory = memories.empty() ? nullptr : memories[s];
-    float* const here = memory ? memory + (first - segments[s].offset) : nullptr;
-    float* const momentum = memory && planes == 2 ? here + segments[s].count : nullptr;
-    feedback.push_back({here, here, momentum, momentum});
+    feedback.push_back(feedback_of(*call.codec, memories.empty() ? nullptr : memories[s], planes, segments[s].count, first - segments[s].offset));
   }
 }
 
@@ -75,9 +72,11 @@ void Pipeline::cut(Cut& cut, std::uint64_t chunk, std::uint64_t begin, std::uint
   cut.make(call_, call_.residuals, call_.codec->memory().planes(), begin, end);
   if (committed_ || call_.flags || call_.residuals.empty()) return;
   // Until every rank is known to compress this call, new residuals wait aside: on the way through MPI none may change.
+  if (call_.codec->keeps_state()) cut.states.assign(cut.feedback.size() * Codec::kStateFloats, 0.0f);
   for (std::size_t g = 0; g < cut.feedback.size(); ++g) {
     Feedback& memory = cut.feedback[g];
     if (!memory.out) continue;
+    if (memory.state_out) memory.state_out = cut.states.data() + g * Codec::kStateFloats;
     memory.out = spare_memory_[chunk] + (begin - chunk_begin(call_, chunk)) + cut.shape.groups()[g].offset;
     if (memory.momentum_out) memory.momentum_out = memory.out + std::min(call_.count, call_.chunk);
   }
@@ -192,6 +191,7 @@ void Pipeline::commit(const Cut& cut) {
     try {
       if (memory.out) backend_.copy(const_cast<float*>(memory.in), memory.out, count);
       if (memory.momentum_out) backend_.copy(const_cast<float*>(memory.momentum_in), memory.momentum_out, count);
+      if (memory.state_out) backend_.copy(const_cast<float*>(memory.state_in), memory.state_out, Codec::kStateFloats);
     } catch (const std::exception& e) {
       failed(e);
     }

@@ -23,7 +23,8 @@ struct Cut {
   std::uint64_t begin = 0;  // in the call
   Shape shape;
   std::vector<Feedback> feedback;
-  // Elements [begin, end). memories: one per segment, `planes` planes behind one another; or empty.
+  std::vector<float> states;  // of the groups, where they wait aside
+  // Elements [begin, end). memories: one per segment, `planes` planes behind one another, and behind the codec's own planes its states; or empty.
   void make(const CollectiveCall&, const std::vector<float*>& memories, int planes, std::uint64_t begin, std::uint64_t end);
 };
 

@@ -212,7 +212,7 @@ void Session::find_memories(const CallParts& parts, const Layout& layout, Alloca
       part->call.residuals = find(*part, "", [&](std::uint64_t count) { return codec.memory_elements(count); });
     // As long as the tensor, though a rank owns a share of it: shares move when tensors are merged otherwise. Untouched pages cost nothing.
     if (layout.known() && part->owner_memory())
-      part->call.owner_residuals = find(*part, kOwnerSuffix, [](std::uint64_t count) { return count; });
+      part->call.owner_residuals = find(*part, kOwnerSuffix, [&](std::uint64_t count) { return count + codec.state_elements(count); });
   }
 }
 

@@ -37,13 +37,16 @@ class Bench {
       : setup_(setup), codec_(codec), sample_(sample), workers_(workers), out_(setup.count) {
     for (std::uint64_t at = 0; at < setup.count; at += setup.tensor) shape_.add_group(std::min(setup.tensor, setup.count - at));
     const int planes = codec.memory().planes();
-    memory_ = Buffer(setup.count * static_cast<std::uint64_t>(planes));
+    const auto padded = [&](const Group& g) { return round_up(codec.memory_elements(g.count), kPayloadAlign / sizeof(float)); };
+    std::uint64_t elements = 0;
+    for (const Group& g : shape_.groups()) elements += planes ? padded(g) : 0;
+    memory_ = Buffer(elements);
     scratch_ = Buffer(scratch_elements(codec, setup.count, planes > 0));
+    float* memory = memory_.values();
     if (planes)
       for (const Group& g : shape_.groups()) {
-        float* const residual = memory_.values() + g.offset;
-        float* const momentum = planes == 2 ? residual + setup.count : nullptr;
-        feedback_.push_back({residual, residual, momentum, momentum});
+        feedback_.push_back(feedback_of(codec, memory, planes, g.count, 0));
+        memory += padded(g);
       }
     for (int r = 0; r < setup.ranks; ++r) bodies_.emplace_back(shape_.body_bound(codec));
     views_.resize(bodies_.size());

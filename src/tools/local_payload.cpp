@@ -30,7 +30,7 @@ double payload_bytes(const Codec& codec, const Settings& settings, int ranks, co
   }
   const bool feeds_back = codec.memory().kept() && settings.error_feedback;
   const std::uint64_t count = local.count, chunk = std::min(chunk_elements(settings.chunk, codec, ranks), count);
-  const Memory kept(feeds_back ? count * sizeof(float) * static_cast<std::uint64_t>(codec.memory().planes()) : 0);
+  const Memory kept(feeds_back ? codec.memory_elements(count) * sizeof(float) : 0);
   auto* const memory = feeds_back ? reinterpret_cast<float*>(kept.data()) : nullptr;
   Workers workers(settings.threads);
   std::vector<std::uint8_t> body;
@@ -42,9 +42,7 @@ double payload_bytes(const Codec& codec, const Settings& settings, int ranks, co
     for (std::uint64_t at = 0; at < count; at += chunk) {
       Shape shape;
       shape.add_group(std::min(chunk, count - at));
-      float* const here = memory ? memory + at : nullptr;
-      float* const momentum = memory && codec.memory().planes() == 2 ? here + count : nullptr;
-      const Feedback feedback{here, here, momentum, momentum};
+      const Feedback feedback = feedback_of(codec, memory, codec.memory().planes(), count, at);
       body.resize(shape.body_bound(codec));
       bytes += sizeof(Header) + encode_body(codec, shape, local.values + at, std::span(&feedback, 1), {at, static_cast<std::uint32_t>(call), 0},
                                             body.data(), scratch.data(), workers);

@@ -277,6 +277,11 @@ TEST_SUITE("device_codec") {
     CHECK(simt::take_reports() == "");
   }
 
+  TEST_CASE("a threshold that is kept from call to call has no kernels") {
+    CHECK(make_device_codec(*make_codec("topk:reuse=1")) != nullptr);
+    CHECK(make_device_codec(*make_codec("topk:reuse=2")) == nullptr);
+  }
+
   // Sets of elements that no encoder writes, legal or not. head: elements and form; behind it the values, then the set.
   TEST_CASE("sets of elements are accepted and refused as on the host") {
     const auto codec = make_codec("topk");

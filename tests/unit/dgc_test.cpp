@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "backend/workers.hpp"
 #include "codec/select.hpp"
@@ -54,6 +55,28 @@ TEST_SUITE("dgc") {
           CHECK(difference(momentum, u) == "");
         }
       }
+  }
+
+  TEST_CASE("what is sent as zero, because float16 has nothing smaller, keeps its momentum") {
+    for (const char* spec : {"dgc:ratio=0.1,value=f16", "dgc:ratio=0.1"}) {
+      const bool half = spec[std::strlen(spec) - 1] == '6';
+      const auto codec = make_codec(spec);
+      Shape shape;
+      shape.add_group(10500);
+      std::vector<float> g(10500, 0.0f), residual(g), momentum(g), scratch(scratch_elements(*codec, g.size(), true));
+      g[3] = 1e-9f, g[70] = -2.0f, g[10400] = -1e-9f, g[10499] = 1.0f / 3;
+      const Feedback feedback{residual.data(), residual.data(), momentum.data(), momentum.data()};
+      std::vector<std::uint8_t> body(shape.body_bound(*codec));
+      Workers workers(1);
+      encode_body(*codec, shape, g.data(), std::span(&feedback, 1), {}, body.data(), scratch.data(), workers);
+      CHECK(momentum[70] == 0.0f);
+      CHECK(momentum[10499] == 0.0f);
+      CHECK(residual[70] == 0.0f);
+      for (const std::size_t i : {std::size_t{3}, std::size_t{10400}}) {
+        CHECK(momentum[i] == (half ? g[i] : 0.0f));
+        CHECK(residual[i] == (half ? g[i] : 0.0f));
+      }
+    }
   }
 
   TEST_CASE("the default memory is momentum, of 0.9") {

@@ -211,6 +211,6 @@ TEST_SUITE("sparse") {
     CHECK(refusal("sidco:stages=0").find("legal is 1, 2, ... 8") != std::string::npos);
     CHECK(refusal("sidco:stages=1.5").find("legal is 1, 2, ... 8") != std::string::npos);
     CHECK(refusal("sidco:dist=weibull").find("legal is exp, gp or gamma") != std::string::npos);
-    CHECK(refusal("topk:reuse=3").find("not a parameter of topk") != std::string::npos);
+    CHECK(refusal("topk:keep=3").find("not a parameter of topk") != std::string::npos);
   }
 }
