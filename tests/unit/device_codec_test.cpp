@@ -400,7 +400,7 @@ TEST_SUITE("device_codec") {
     struct Arrays {
       float *values, *out, *memory, *left, *before, *right;
     };
-    const auto steps = [](const char* spec, const std::vector<std::uint64_t>& sizes, Data data, bool with_memory, bool in_place, std::size_t skew) {
+    const auto steps = [](const char* spec, const std::vector<std::uint64_t>& sizes, Data data, bool with_memory, bool in_place, std::size_t skew, bool wide = false) {
       CAPTURE(std::string(spec));
       CAPTURE(name_of(data));
       CAPTURE(sizes[0]);
@@ -428,6 +428,18 @@ TEST_SUITE("device_codec") {
       // Behind the arrays is a guard each.
       constexpr float kGuard = 7.0f;
       std::vector<float> values(count + 1, kGuard), out(count + 1, kGuard), memory(memories + 1), left(lefts + 1, kGuard), before(rights + 1, kGuard), right(rights + 1, kGuard);
+      // A Q whose columns sum to 0 beside one of ones: their dot product is what rounding leaves, which the order of sums decides, and it becomes the elements that are 0.
+      if (wide)
+        for (std::uint64_t at = 0; const auto& m : matrices) {
+          const auto any = make_data(Data::normal, 9, m.right());
+          for (std::size_t k = 0; k < m.rank; ++k)
+            for (std::size_t e = 0; e < m.cols; ++e) {
+              const std::size_t pair = std::min<std::size_t>(e, m.cols - 1 - e);
+              const float x = std::ldexp(any[k * m.cols + pair], static_cast<int>(pair * 37 % 41));
+              memory[at + m.count + k * m.cols + e] = k == 0 ? 1.0f : pair % 7 == 0 ? 0.0f : e == pair ? x : -x;
+            }
+          at += codec->memory_elements(m.count);
+        }
       const DeviceArray<float> memory_there(memory, 4 * skew);
       Workers workers(1);
       const TestStream stream;
@@ -463,13 +475,14 @@ TEST_SUITE("device_codec") {
       simt::set_seeds({seed, seed * 7});
       steps("powersgd:min=1", {71, 30, 1031}, Data::normal, true, false, seed % 4);
       steps("powersgd:min=1,r=3", {5, 600, 9001}, seed % 2 ? Data::normal : Data::constant, true, true, 0);
-      steps("powersgd:min=1,r=8", {4099, 40}, Data::laplace, seed % 2, false, 1);
+      steps("powersgd:min=1,r=8", {4099, 40}, Data::laplace, seed % 2, false, 1, seed == 1);
     }
     for (const char* spec : {"powersgd:min=1", "powersgd:min=1,r=2", "powersgd:min=1,r=4", "powersgd:min=1,r=5"})
       for (const Data data : kAllData) {
         if (data == Data::normal) steps(spec, {40961, 4096, 1, 16381}, data, true, false, 0);
         else if (!kSanitized) steps(spec, {1031, 4096}, data, true, false, 0);
       }
+    if (!kSanitized) steps("powersgd:r=2", {300000}, Data::normal, true, false, 0, true);  // 500 x 600: every lane of a dot product has elements, some have two
     steps("powersgd", {100, 20000}, Data::sparse, true, false, 3);
     steps("powersgd", {4095, 1}, Data::normal, true, false, 0);  // no matrix at all
   }
