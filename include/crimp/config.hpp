@@ -21,6 +21,7 @@ struct Settings {
   std::string algorithm = "auto";
   int node_size = 0;
   bool error_feedback = true;
+  int residual_jump = 0;
   std::uint64_t min_count = 16384;
   std::uint64_t chunk = 655360;
   int periods = 3;

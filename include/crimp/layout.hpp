@@ -1,7 +1,7 @@
 // Which tensors lie in a buffer. Error feedback needs the answer: a residual belongs to a tensor, never to an address.
 //
 // Sources, best first (design: README, "Which tensor is this?"): named segments through crimp_allreduce; the Horovod negotiation
-// decoder (mpi_shim/horovod/); a call sequence that proved periodic; unknown.
+// decoder (mpi_shim/horovod/); calls that proved to carry the same tensors (src/schedule/call_sequence.hpp); unknown.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -30,28 +30,5 @@ struct Layout {
 };
 
 const char* name_of(Layout::Source);
-
-// Recognises when the eligible calls of one communicator repeat, from their counts and types alone, so that all ranks see it alike.
-//
-// A period p is proved when the calls have repeated with lag p for (periods - 1) * p calls and at least kMinMatches; the shortest
-// proved period wins. Then call n is tensor n modulo p until a call differs; all keys are void from there, and every refutation
-// doubles the number of periods asked for, so that a net of like layers is not mistaken for one tensor again and again.
-class CallSequence {
- public:
-  static constexpr std::uint32_t kLongestPeriod = 4096;
-  static constexpr std::uint32_t kMinMatches = 7;
-  explicit CallSequence(int periods) : periods_(static_cast<std::uint32_t>(periods)) {}
-
-  // Notes one call; its layout is periodic or unknown.
-  Layout observe(std::uint64_t count, Dtype type);
-  static constexpr const char* kKeyPrefix = "#";  // of all its keys
-  std::uint32_t period() const { return period_; }            // 0 where nothing is proved
-  std::uint32_t refutations() const { return refutations_; }  // how often a proved period ended
-
- private:
-  std::uint32_t periods_, period_ = 0, phase_ = 0, generation_ = 0, refutations_ = 0;
-  std::vector<std::uint64_t> history_;  // signatures since the start or the last refutation, newest last, at most 2 * kLongestPeriod
-  std::vector<std::uint32_t> matches_;  // matches_[p - 1]: consecutive calls equal to the one p calls earlier
-};
 
 }  // namespace crimp

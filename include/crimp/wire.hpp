@@ -16,9 +16,10 @@ inline constexpr std::uint8_t kWireVersion = 1;
 enum WireFlag : std::uint8_t {
   kFlagExact = 1,     // the sender's input holds NaN, Inf or a value outside the codec's range: everybody sends this call through MPI
   kFlagNoMemory = 2,  // the sender could not allocate its buffers, or its device failed: likewise
+  kFlagForeign = 8,   // the sender's values do not look like the tensor's that the layout takes them for: likewise, and the tensor keeps waiting for its call
   kFlagCorrupt = 4,   // not in the first chunk's first stage: the sender has no body, because what it received was corrupt or its device failed
 };
-inline constexpr std::uint8_t kKnownFlags = kFlagExact | kFlagNoMemory | kFlagCorrupt;
+inline constexpr std::uint8_t kKnownFlags = kFlagExact | kFlagNoMemory | kFlagForeign | kFlagCorrupt;
 
 struct Header {
   std::uint32_t magic = kWireMagic;

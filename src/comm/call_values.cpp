@@ -57,6 +57,20 @@ CodecCost CallValues::time(const CallPart& part) {
   return time_codec(*part.call.codec, values, part.query.count, *backend);
 }
 
+Sketch CallValues::sketch() const {
+  const std::size_t element = size_of(request_.dtype);
+  const char* const send = static_cast<const char*>(request_.send);
+  if (!from_.on_device())
+    return Sketch(request_.count, Sketch::kClusters, [&](std::uint64_t first, std::uint64_t count, float* to) { widen(request_.dtype, send + first * element, to, count); });
+  const DevicePlugin& plugin = plugin_now();
+  plugin.settle(from_.device_index, request_.settle_all);
+  char here[Sketch::kElements * sizeof(double)];
+  return Sketch(request_.count, 8, [&](std::uint64_t first, std::uint64_t count, float* to) {
+    plugin.memory(from_.device_index).read(here, send + first * element, count * element);
+    widen(request_.dtype, here, to, count);
+  });
+}
+
 void CallValues::enter(const CallParts& parts, std::uint64_t packed) {
   if (!on_device()) return;
   const DevicePlugin& plugin = plugin_now();

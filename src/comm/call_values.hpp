@@ -8,6 +8,7 @@
 #include "comm/host_backend.hpp"
 #include "comm/measure.hpp"
 #include "crimp/memory.hpp"
+#include "schedule/sketch.hpp"
 
 namespace crimp {
 
@@ -39,6 +40,8 @@ class CallValues {
 
   // What a codec costs this rank, on values of the call.
   CodecCost time(const CallPart&);
+  // A sketch of the values, before anything below.
+  Sketch sketch() const;
   // Before anything below. `packed` bytes of host memory are wanted besides.
   void enter(const CallParts&, std::uint64_t packed);
   bool on_device() const { return from_.on_device() || to_.on_device(); }

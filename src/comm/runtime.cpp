@@ -214,7 +214,7 @@ int Runtime::forget(MPI_Comm, int, void* session, void*) {
   auto* s = static_cast<Session*>(session);
   std::lock_guard lock(self.mutex_);
   if (self.sessions_.erase(s)) {
-    self.report.residuals(s->residuals().bytes());
+    s->note_in(self.report);
     s->release();
     delete s;
   }
@@ -267,7 +267,7 @@ void Runtime::finish() {
     if (!running()) return;
     // Attributes of communicators that the program never frees are not deleted by MPI; those that are find their session gone.
     for (Session* s : sessions_) {
-      report.residuals(s->residuals().bytes());
+      s->note_in(report);
       delete s;
     }
     sessions_.clear();

@@ -1,6 +1,8 @@
 #include "comm/session.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -71,7 +73,7 @@ bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings,
 
 Session::Session(Runtime& runtime, MPI_Comm comm, int rank, int size)
     : runtime_(runtime), comm_(comm), rank_(rank), size_(size), usable_(settings_agree(comm, rank, size, runtime.settings(), runtime.legal())),
-      calls_(runtime.settings().periods), chooser_(runtime.settings().algorithm), scratch_(runtime.workers(), runtime.cuda_aware()) {
+      calls_(runtime.settings().periods, size, [this](std::string_view prefix) { residuals_.forget(prefix); }), chooser_(runtime.settings().algorithm), scratch_(runtime.workers(), runtime.cuda_aware()) {
   if (!usable_ || !wants_nodes(comm, runtime.settings())) return;
   node_ = std::make_unique<MpiNode>(comm, rank, runtime.settings().node_size);
   if (!node_->useful()) {
@@ -89,18 +91,36 @@ Session::Session(Runtime& runtime, MPI_Comm comm, int rank, int size)
 
 Session::~Session() = default;
 
+void Session::note_in(Report& report) const {
+  report.residuals(residuals_.bytes());
+  const auto counted = calls_.count();
+  report.sequence({counted.tensors, counted.ambiguous, counted.foreign, counted.withdrawn});
+}
+
 void Session::release() {
   if (node_) node_->free();
   leaders_.reset();
   node_.reset();
 }
 
-Layout Session::find_layout(const AllreduceRequest& request) {
-  if (request.layout) return *request.layout;
-  const std::uint32_t refuted = calls_.refutations();
-  Layout layout = calls_.observe(request.count, request.dtype);
-  if (calls_.refutations() != refuted) residuals_.forget(CallSequence::kKeyPrefix);  // nobody will ask for them again
-  return layout;
+bool Session::follows_calls() const { return runtime_.settings().error_feedback && runtime_.codec()->memory().kept(); }
+
+// Once a communicator for what is good and once for what is not, and not for every communicator of a program that makes many.
+void Session::say_what_is_known(const Layout& layout) {
+  if (told_ == 3) return;
+  const auto say = [&](int what, const std::string& text) {
+    if (told_ & what) return;
+    told_ |= what;
+    static std::atomic<int> lines{0};
+    if (rank_ == 0 && lines.fetch_add(1, std::memory_order_relaxed) < 8) log(LogLevel::info, text);
+  };
+  const std::string calls = "the calls with " + std::to_string(layout.segments[0].count) + " elements on a communicator of " + std::to_string(size_) + " ranks ";
+  if (layout.known()) return say(1, calls + "bring the same tensors again, as their values show: from now on these have residuals");
+  const auto counted = calls_.count();
+  if (counted.withdrawn) say(2, calls + "are not the tensors that they were taken for: until they are told apart again they have no residuals");
+  else if (counted.ambiguous)
+    say(2, "after " + std::to_string(CallSequence::kManyCalls) + " of them, " + calls + "cannot be told apart as tensors: they have no residuals and use " +
+               "CRIMP_UNKNOWN_LAYOUT=" + runtime_.settings().unknown_layout + ". crimp_allreduce() names tensors");
 }
 
 bool Session::choose_codecs(const Layout& layout, std::vector<const Codec*>& codecs, Pass* why) {
@@ -176,7 +196,7 @@ bool Session::choose_algorithms(const CallParts& parts, Transport& transport, Ca
 }
 
 std::uint8_t Session::range_flags(const AllreduceRequest& request, const Layout& layout, const std::vector<const Codec*>& codecs, const CallParts& parts,
-                                  CallValues& values, bool* all_zero) {
+                                  CallValues& values, std::vector<double>* largest_of) {
   std::vector<Group> groups;
   std::vector<const CallPart*> part_of;
   for (std::size_t s = 0; s < codecs.size(); ++s) {
@@ -187,16 +207,44 @@ std::uint8_t Session::range_flags(const AllreduceRequest& request, const Layout&
   std::vector<double> largest(groups.size());
   values.backend().magnitudes(request.dtype, values.send(), groups, largest.data());
   std::uint8_t flags = 0;
-  *all_zero = true;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const CollectiveCall& call = part_of[g]->call;
-    *all_zero = *all_zero && largest[g] == 0;
+    if (layout.source == Layout::Source::periodic && calls_.magnitude(largest[g])) flags |= kFlagForeign;
     const bool too_small = request.dtype == Dtype::f64 && largest[g] > 0 && largest[g] < 0x1p-100;
     // Where sums are encoded they must stay in range, too, however the values are rounded first.
     const double room = entry_of(call.algorithm).sums_encoded ? (1 - 0x1p-9) / size_ : 1;
     if (!(largest[g] <= room * static_cast<double>(call.codec->traits().max_magnitude)) || too_small) flags |= kFlagExact;
   }
+  largest_of->assign(codecs.size(), 0.0);
+  for (std::size_t s = 0, g = 0; s < codecs.size(); ++s)
+    if (codecs[s]) (*largest_of)[s] = largest[g++];
   return flags;
+}
+
+// An outlier leaves residuals in its own size, which come back for many calls. Only this rank's values decide: what it encodes is its own affair.
+void Session::drop_echoes(const CallParts& parts, const Layout& layout, const std::vector<double>& largest, Backend& backend) {
+  const double jump = runtime_.settings().residual_jump;
+  for (std::size_t s = 0; s < layout.segments.size(); ++s) {
+    const Segment& segment = layout.segments[s];
+    if (segment.key.empty() || !(largest[s] > 0)) continue;
+    double& before = largest_[segment.key];
+    const bool fell = before > jump * largest[s];
+    before = largest[s];
+    if (!fell) continue;
+    const auto drop = [&](float* residual, std::uint64_t count, double most) {
+      std::vector<float> here(count);
+      backend.memory().read(here.data(), residual, count * sizeof(float));
+      for (float& r : here)
+        if (!(std::abs(static_cast<double>(r)) <= most)) r = 0;
+      backend.memory().write(residual, here.data(), count * sizeof(float));
+    };
+    for (const auto& part : parts) {
+      if (part->layout.segments[s].use == Segment::Use::skip) continue;
+      const auto planes = static_cast<std::uint64_t>(part->call.codec->memory().planes());
+      if (!part->call.residuals.empty()) drop(part->call.residuals[s], segment.count * planes, jump * largest[s]);
+      if (!part->call.owner_residuals.empty()) drop(part->call.owner_residuals[s], segment.count, jump * largest[s] * size_);
+    }
+  }
 }
 
 void Session::find_memories(const CallParts& parts, const Layout& layout, Allocator& memory, bool absent) {
@@ -216,7 +264,7 @@ void Session::find_memories(const CallParts& parts, const Layout& layout, Alloca
   }
 }
 
-Session::Ready Session::make_ready(const AllreduceRequest& request, const Layout& layout, const std::vector<const Codec*>& codecs, const CallParts& parts,
+Session::Ready Session::make_ready(const AllreduceRequest& request, const Layout& layout, bool foreign, const std::vector<const Codec*>& codecs, const CallParts& parts,
                                    CallValues& values) {
   Ready ready;
   std::size_t excluded = 0, host_bodies = 0;
@@ -226,11 +274,13 @@ Session::Ready Session::make_ready(const AllreduceRequest& request, const Layout
   try {
     values.enter(parts, Arena::padded(excluded) + host_bodies);
     Backend& backend = values.backend();
-    bool all_zero;
-    ready.flags = range_flags(request, layout, codecs, parts, values, &all_zero);
+    std::vector<double> largest;
+    ready.flags = range_flags(request, layout, codecs, parts, values, &largest);
+    if (foreign) ready.flags |= kFlagForeign;
     // A rank that joined early (hvd.join) gives zeros in place of tensors; its residuals stay where they are.
-    const bool absent = layout.source == Layout::Source::negotiated && all_zero;
+    const bool absent = layout.source == Layout::Source::negotiated && std::all_of(largest.begin(), largest.end(), [](double l) { return l == 0; });
     if (runtime_.settings().error_feedback) find_memories(parts, layout, backend.memory(), absent);
+    if (runtime_.settings().residual_jump > 0 && !ready.flags) drop_echoes(parts, layout, largest, backend);
 
     const std::uint64_t widened = request.dtype == Dtype::f32 ? 0 : Arena::padded(request.count * sizeof(float));
     std::uint64_t bytes = values.direct() ? 0 : widened + Arena::padded(excluded), value_bytes = widened;
@@ -266,27 +316,41 @@ Session::Ready Session::make_ready(const AllreduceRequest& request, const Layout
 }
 
 bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
+  CallValues values(request, scratch_);
+  if (request.layout || !follows_calls()) return allreduce(request, request.layout ? *request.layout : Layout::unknown(request.count), false, values, why);
+
+  const auto sum = [this](std::span<std::int64_t> numbers) {
+    check_mpi(PMPI_Allreduce(MPI_IN_PLACE, numbers.data(), static_cast<int>(numbers.size()), MPI_INT64_T, MPI_SUM, comm_), "MPI_Allreduce");
+  };
+  const CallSequence::Call call = calls_.begin(request.count, request.dtype, {values.sketch(), request.send, request.receive});
+  say_what_is_known(call.layout);
+  bool done;
+  try {
+    done = allreduce(request, call.layout, call.foreign, values, why);
+  } catch (const Error& e) {
+    const bool apart = e.code() == ErrorCode::call_differs || e.code() == ErrorCode::transport_failed;
+    calls_.end(apart ? CallSequence::Outcome::failed : CallSequence::Outcome::tensor, sum);
+    throw;
+  }
+  calls_.end(!done && *why == Pass::foreign ? CallSequence::Outcome::foreign : CallSequence::Outcome::tensor, sum);
+  return done;
+}
+
+bool Session::allreduce(const AllreduceRequest& request, const Layout& layout, bool foreign, CallValues& values, Pass* why) {
   const auto begin = Clock::now();
   const FloatEnvironment environment;
-  const Layout layout = find_layout(request);
   std::vector<const Codec*> codecs;
   if (!choose_codecs(layout, codecs, why)) return false;
-  if (!layout.known() && calls_.refutations() > 0 && !told_unknown_) {
-    told_unknown_ = true;
-    if (rank_ == 0)
-      log(LogLevel::info, "the calls on a communicator stopped repeating; until they repeat again their tensors are unknown and have no residuals");
-  }
 
   const CallParts parts = parts_of(request, layout, codecs, runtime_.settings());
   MpiTransport transport(comm_, rank_, size_);
-  CallValues values(request, scratch_);
   if (!choose_algorithms(parts, transport, values, why)) return false;
   for (const auto& part : parts) part->call.sequence = sequence_++;
   const auto chosen = Clock::now();
 
   // From here on this rank may not decide alone: what it cannot do becomes a flag in its headers. Where its values are changes no byte of
   // what it sends.
-  const Ready ready = make_ready(request, layout, codecs, parts, values);
+  const Ready ready = make_ready(request, layout, foreign, codecs, parts, values);
   Backend& backend = values.backend();
   std::optional<Error> failure;
   for (const auto& part : parts) {
@@ -300,7 +364,7 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
     const CollectiveResult result = allreduce_compressed(transport, arena, runtime_.workers(), call, runtime_.trace());
     // All parts of a call carry the same flags, so only the first can end it, and then nothing has changed.
     if (result.flags) {
-      *why = result.flags & kFlagNoMemory ? Pass::memory : Pass::range;
+      *why = result.flags & kFlagForeign ? Pass::foreign : result.flags & kFlagNoMemory ? Pass::memory : Pass::range;
       return false;
     }
     if (result.error) {

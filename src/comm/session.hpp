@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "crimp/codec.hpp"
 #include "crimp/config.hpp"
 #include "crimp/residual.hpp"
+#include "schedule/call_sequence.hpp"
 
 namespace crimp {
 
@@ -31,14 +33,19 @@ class Session {
   // *why. Throws Error after the exchange began and failed.
   bool allreduce(const AllreduceRequest&, Pass* why);
 
-  const ResidualStore& residuals() const { return residuals_; }
+  // What is known at its end.
+  void note_in(Report&) const;
   // As CRIMP_ALGORITHM; a legal name. Equal on all ranks between the same calls.
   void force(const std::string& algorithm) { chooser_.force(algorithm); }
   // Collective over the communicator, when it is freed.
   void release();
 
  private:
-  Layout find_layout(const AllreduceRequest&);
+  // Whether the calls that name no tensor are looked at: only what keeps residuals needs to know.
+  bool follows_calls() const;
+  // Of tensors that are known. foreign: on this rank the values are not theirs. False: the caller does it through MPI, for *why.
+  bool allreduce(const AllreduceRequest&, const Layout&, bool foreign, CallValues&, Pass* why);
+  void say_what_is_known(const Layout&);
   // The codec of every segment, by the rules and what is known; null: exactly. False: the whole call is for MPI, for *why.
   bool choose_codecs(const Layout&, std::vector<const Codec*>& codecs, Pass* why);
   // Collective where something must be measured. False: the whole call is for MPI, for *why.
@@ -50,9 +57,10 @@ class Session {
     float* widened = nullptr;    // float32 copies of values of another type; null: the values are float32
     std::span<char> packed = {}; // of tensors that are summed exactly; had from the start, because later there is no way back
   };
-  Ready make_ready(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& codecs, const CallParts&, CallValues&);
-  std::uint8_t range_flags(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& codecs, const CallParts&, CallValues&, bool* all_zero);
+  Ready make_ready(const AllreduceRequest&, const Layout&, bool foreign, const std::vector<const Codec*>& codecs, const CallParts&, CallValues&);
+  std::uint8_t range_flags(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& codecs, const CallParts&, CallValues&, std::vector<double>* largest);
   void find_memories(const CallParts&, const Layout&, Allocator&, bool absent);
+  void drop_echoes(const CallParts&, const Layout&, const std::vector<double>& largest, Backend&);
   void sum_excluded(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& codecs, const CallValues&, std::span<char> packed);
 
   Runtime& runtime_;
@@ -60,13 +68,14 @@ class Session {
   int rank_, size_;
   bool usable_;
   std::uint32_t sequence_ = 0;
-  bool told_unknown_ = false;
+  int told_ = 0;  // of what is said at info level about unnamed tensors
   CallSequence calls_;
   Chooser chooser_;
   std::unique_ptr<MpiNode> node_;          // null: no hierarchy
   std::unique_ptr<MpiTransport> leaders_;  // null on ranks that do not lead
   Hierarchy hierarchy_{};
   ResidualStore residuals_;
+  std::map<std::string, double> largest_;  // by tensor, magnitude of its values in its last call; where CRIMP_RESIDUAL_JUMP asks for it
   CallScratch scratch_;
 };
 

@@ -91,6 +91,14 @@ void Report::horovod(const HorovodRecord& r) {
   horovod_->add(r);
 }
 
+void Report::sequence(const SequenceRecord& r) {
+  std::lock_guard lock(mutex_);
+  sequence_.tensors += r.tensors;
+  sequence_.ambiguous += r.ambiguous;
+  sequence_.foreign += r.foreign;
+  sequence_.withdrawn += r.withdrawn;
+}
+
 void Report::excluded(std::string_view tensor, std::uint64_t count) {
   std::lock_guard lock(mutex_);
   ++excluded_calls_;
@@ -131,6 +139,9 @@ std::string Report::summary() const {
   if (const std::string passes = list(passes_, kTexts); !passes.empty()) text += "; passed through: " + passes;
   if (!excluded_.empty())
     text += fmt::format("; {}{} tensors summed exactly by CRIMP_RULES", excluded_unlisted_ ? "more than " : "", excluded_.size());
+  if (sequence_.tensors) text += fmt::format("; {} unnamed tensors known by their values", sequence_.tensors);
+  if (sequence_.ambiguous) text += fmt::format("; {} kinds of calls whose tensors could not be told apart had no residuals", sequence_.ambiguous);
+  if (sequence_.withdrawn) text += fmt::format("; {} times tensors were not what they had been known for", sequence_.withdrawn);
   if (horovod_) {
     const HorovodRecord& h = *horovod_;
     text += fmt::format("; Horovod: the tensors of {} of {} data calls known", h.explained, h.explained + h.unexplained_calls());
@@ -169,6 +180,7 @@ std::string Report::json() const {
   out["excluded"] = {{"calls", excluded_calls_}, {"unlisted_calls", excluded_unlisted_}, {"tensors", json::array()}};
   for (const auto& [name, e] : excluded_)
     out["excluded"]["tensors"].push_back({{"name", name}, {"elements", e.elements}, {"calls", e.calls}});
+  out["unnamed"] = {{"tensors", sequence_.tensors}, {"ambiguous", sequence_.ambiguous}, {"foreign", sequence_.foreign}, {"withdrawn", sequence_.withdrawn}};
   if (horovod_) {
     const HorovodRecord& h = *horovod_;
     out["horovod"] = {{"explained", h.explained},

@@ -25,6 +25,7 @@ namespace crimp {
   ITEM(unknown_layout, "tensors unknown and CRIMP_UNKNOWN_LAYOUT=none") \
   ITEM(rules, "tensors excluded by CRIMP_RULES")                        \
   ITEM(range, "NaN, Inf or values outside the codec's range")           \
+  ITEM(foreign, "values that are not the expected tensor's")            \
   ITEM(memory, "a rank was out of memory")                              \
   ITEM(adasum, "dot products of Horovod's Adasum")                      \
   ITEM(slower, "plain MPI predicted to be faster")
@@ -72,6 +73,13 @@ struct HorovodRecord {
   void add(const HorovodRecord&);  // of another communicator; the plan with more tensors stays
 };
 
+// What looking for the same tensors in calls that name none has come to (src/schedule/call_sequence.hpp), over all communicators.
+struct SequenceRecord {
+  std::uint64_t tensors = 0;    // known by their values, each with a residual
+  std::uint64_t ambiguous = 0;  // kinds of calls (count and type) whose tensors could not be told apart, without residuals
+  std::uint64_t foreign = 0, withdrawn = 0;  // calls that were not the expected tensor's; how often what was known was given up
+};
+
 struct CallRecord {
   std::string codec;        // canonical text of the codec that ran
   const char* layout = "";  // name_of(Layout::Source)
@@ -88,6 +96,7 @@ class Report {
   void compressed(const CallRecord&);
   void error() { errors_.fetch_add(1, std::memory_order_relaxed); }
   void horovod(const HorovodRecord&);
+  void sequence(const SequenceRecord&);  // of one communicator, when it ends
   void excluded(std::string_view tensor, std::uint64_t count);  // a rule had it summed exactly
   // A compressed call in device memory; `why` not: its values went through host memory. Empty: they did not.
   void on_device(const std::string& why);
@@ -110,6 +119,7 @@ class Report {
   };
   mutable std::mutex mutex_;
   std::optional<HorovodRecord> horovod_;
+  SequenceRecord sequence_;
   std::map<std::string, Excluded, std::less<>> excluded_;
   std::uint64_t excluded_calls_ = 0, excluded_unlisted_ = 0;  // counted by call and tensor
   Sum all_;

@@ -20,7 +20,7 @@
 #include "crimp/config.hpp"
 #include "crimp/crimp.h"
 #include "crimp/error.hpp"
-#include "crimp/layout.hpp"
+#include "schedule/call_sequence.hpp"
 #include "crimp/types.hpp"
 #include "cuda_device.hpp"
 #include "interface_counter.hpp"

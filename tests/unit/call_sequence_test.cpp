@@ -1,138 +1,400 @@
+// Ranks are simulated: each has its own values and addresses, and sums of evidence are made over all of them.
+#include "schedule/call_sequence.hpp"
+
 #include <doctest/doctest.h>
-#include <rapidcheck.h>
 
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <random>
 #include <set>
+#include <string>
 
-#include "crimp/layout.hpp"
+#include "schedule/sketch.hpp"
 
 using namespace crimp;
 
 namespace {
 
-// The key of the call's tensor, empty where unknown.
-std::string key(CallSequence& calls, std::uint64_t count, Dtype type = Dtype::f32) {
-  const Layout layout = calls.observe(count, type);
-  REQUIRE(layout.segments.size() == 1);
-  REQUIRE(layout.segments[0].count == count);
-  REQUIRE(layout.known() == !layout.segments[0].key.empty());
-  return layout.segments[0].key;
+using Vector = std::vector<float>;
+
+Vector normal(std::size_t count, std::uint64_t seed, float scale = 1) {
+  std::mt19937_64 bits(seed);
+  std::normal_distribution<float> draw(0, scale);
+  Vector v(count);
+  for (float& x : v) x = draw(bits);
+  return v;
+}
+Vector sum(const Vector& a, const Vector& b, float scale = 1) {
+  Vector v(a.size());
+  for (std::size_t i = 0; i < v.size(); ++i) v[i] = a[i] + scale * b[i];
+  return v;
 }
 
-std::vector<std::uint64_t> model(std::size_t layers) {
-  std::vector<std::uint64_t> counts;
-  for (std::size_t i = 0; i < layers; ++i) counts.push_back(1000 + 7 * i);
-  return counts;
+Sketch sketch_of(const Vector& v, std::uint64_t reads = Sketch::kClusters) {
+  return Sketch(v.size(), reads, [&](std::uint64_t first, std::uint64_t count, float* to) {
+    REQUIRE(first + count <= v.size());
+    std::copy_n(v.begin() + static_cast<std::ptrdiff_t>(first), count, to);
+  });
 }
 
-// Calls until the first key is given, with the counts repeating.
-std::size_t calls_until_known(CallSequence& calls, const std::vector<std::uint64_t>& counts, std::size_t most) {
-  for (std::size_t i = 0; i < most; ++i)
-    if (!key(calls, counts[i % counts.size()]).empty()) return i;
-  return most;
-}
+// What all ranks do in step: each call's values and send address are given per rank.
+class World {
+ public:
+  explicit World(int ranks, int periods = 3) {
+    for (int r = 0; r < ranks; ++r)
+      ranks_.push_back(std::make_unique<CallSequence>(periods, ranks, [this, r](std::string_view prefix) { forgotten[static_cast<std::size_t>(r)].insert(std::string(prefix)); }));
+    forgotten.resize(ranks_.size());
+  }
+  struct One {
+    Vector values;
+    const void* address = nullptr;
+  };
+  // The key of the call's tensor, empty where unknown, "foreign" where a rank doubts it.
+  std::string call(const std::vector<One>& ranks, Dtype type = Dtype::f32) {
+    std::vector<CallSequence::Call> calls;
+    bool foreign = false;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      const auto& [values, address] = ranks[r % ranks.size()];
+      calls.push_back(ranks_[r]->begin(values.size(), type, {sketch_of(values), address, address}));
+      REQUIRE(calls[r].layout.digest() == calls[0].layout.digest());
+      const float largest = std::abs(*std::max_element(values.begin(), values.end(), [](float a, float b) { return std::abs(a) < std::abs(b); }));
+      foreign = ranks_[r]->magnitude(static_cast<double>(largest)) || calls[r].foreign || foreign;
+    }
+    const Layout& layout = calls[0].layout;
+    REQUIRE(layout.segments.size() == 1);
+    REQUIRE(layout.known() == !layout.segments[0].key.empty());
+    foreign = foreign && layout.known();
+    end(foreign ? CallSequence::Outcome::foreign : CallSequence::Outcome::tensor);
+    return foreign ? "foreign" : layout.segments[0].key;
+  }
+
+  // Evidence is gathered over the ranks. They run one after another here, so once for every exchange: what each would add is learnt, and the next
+  // time all are given the sum.
+  void end(CallSequence::Outcome outcome) {
+    if (ranks_.size() == 1) return ranks_[0]->end(outcome, [](std::span<std::int64_t>) {});
+    std::vector<CallSequence> before;
+    for (const auto& rank : ranks_) before.push_back(*rank);
+    std::vector<std::vector<std::int64_t>> sums;
+    for (;;) {
+      std::vector<std::int64_t> more;
+      std::size_t most = 0;
+      for (const auto& rank : ranks_) {
+        std::size_t exchange = 0;
+        rank->end(outcome, [&](std::span<std::int64_t> numbers) {
+          if (exchange < sums.size()) {
+            REQUIRE(numbers.size() == sums[exchange].size());
+            std::copy(sums[exchange].begin(), sums[exchange].end(), numbers.begin());
+          } else if (exchange == sums.size()) {
+            REQUIRE((more.empty() || more.size() == numbers.size()));
+            more.resize(numbers.size());
+            for (std::size_t i = 0; i < numbers.size(); ++i) more[i] += numbers[i];
+          }
+          ++exchange;
+        });
+        most = std::max(most, exchange);
+      }
+      if (most == sums.size()) return;
+      sums.push_back(more);
+      for (std::size_t r = 0; r < ranks_.size(); ++r) *ranks_[r] = before[r];
+    }
+  }
+
+  std::string call(const Vector& same, const void* address = nullptr, Dtype type = Dtype::f32) { return call(std::vector<One>{{same, address}}, type); }
+  CallSequence& rank(std::size_t r) { return *ranks_[r]; }
+  std::vector<std::set<std::string>> forgotten;
+
+ private:
+  std::vector<std::unique_ptr<CallSequence>> ranks_;
+};
+
+constexpr std::size_t kCount = 20000;
+const void* place(std::size_t i) { return reinterpret_cast<const void*>(0x10000 * (i + 1)); }
+
+// A gradient of SGD: a direction that drifts, and noise of every step's own.
+class Gradient {
+ public:
+  Gradient(std::uint64_t seed, float scale, float noise) : seed_(seed), scale_(scale), noise_(noise), direction_(normal(kCount, seed)) {}
+  Vector next() {
+    direction_ = sum(direction_, normal(kCount, seed_ * 1000 + 2 * ++step_), 0.05f);
+    Vector v = sum(direction_, normal(kCount, seed_ * 1000 + 2 * step_ + 1), noise_);
+    for (float& x : v) x *= scale_;
+    return v;
+  }
+
+ private:
+  std::uint64_t seed_, step_ = 0;
+  float scale_, noise_;
+  Vector direction_;
+};
 
 }  // namespace
 
+TEST_SUITE("sketch") {
+  TEST_CASE("likeness is 1 for equal vectors, near 0 for unrelated ones and for equal directions of very different size") {
+    const Vector a = normal(kCount, 1), b = normal(kCount, 2);
+    CHECK(Likeness(sketch_of(a), sketch_of(a)).likeness == doctest::Approx(1));
+    const Likeness unrelated(sketch_of(a), sketch_of(b));
+    CHECK(std::abs(unrelated.likeness) < 0.2);  // 512 values: 4.5 / sqrt(512)
+    Vector small = a;
+    for (float& x : small) x *= 0.01f;
+    CHECK(Likeness(sketch_of(a), sketch_of(small)).likeness == doctest::Approx(0.02).epsilon(0.01));  // 2 * .01 / (1 + .0001)
+    for (float& x : small) x = -x;
+    CHECK(Likeness(sketch_of(a), sketch_of(small)).likeness < 0);
+  }
+
+  TEST_CASE("the variance is that of unrelated vectors") {
+    double squares = 0, variance = 0;
+    for (std::uint64_t i = 0; i < 200; ++i) {
+      const Likeness l(sketch_of(normal(kCount, 100 + 2 * i)), sketch_of(normal(kCount, 101 + 2 * i)));
+      squares += l.likeness * l.likeness;
+      variance += l.variance;
+    }
+    CHECK(squares / variance > 0.7);  // chi-square with 200 degrees of freedom: sigma 0.1
+    CHECK(squares / variance < 1.3);
+  }
+
+  TEST_CASE("tensors of one layer's shape with the same input are not alike though their rows are") {
+    const Vector x = normal(100, 3);
+    const auto outer = [&](std::uint64_t seed) {
+      const Vector d = normal(200, seed);
+      Vector v;
+      for (const float row : d)
+        for (const float column : x) v.push_back(row * column);
+      return v;
+    };
+    double squares = 0, variance = 0;
+    for (std::uint64_t i = 0; i < 100; ++i) {
+      const Likeness l(sketch_of(outer(10 + 2 * i)), sketch_of(outer(11 + 2 * i)));
+      squares += l.likeness * l.likeness;
+      variance += l.variance;
+    }
+    CHECK(squares / variance < 2);
+  }
+
+  TEST_CASE("zeros, NaN, Inf and short buffers") {
+    CHECK_FALSE(sketch_of(Vector(kCount)).usable());
+    Vector bad = normal(kCount, 4);
+    std::fill(bad.begin(), bad.end(), std::nanf(""));
+    CHECK_FALSE(sketch_of(bad).usable());
+    std::fill(bad.begin(), bad.end(), INFINITY);
+    CHECK_FALSE(sketch_of(bad).usable());
+    for (const std::size_t n : {1, 2, 3, 5, 127, 128, 129, 511, 512, 513, 1000}) {
+      CHECK(sketch_of(normal(n, n)).usable());
+      CHECK(sketch_of(normal(n, n), 8).usable());
+    }
+    Vector tiny(kCount, 1e-38f), huge(kCount, 3e38f);
+    CHECK(Likeness(sketch_of(tiny), sketch_of(tiny)).likeness == doctest::Approx(1));
+    CHECK(Likeness(sketch_of(huge), sketch_of(huge)).likeness == doctest::Approx(1));
+  }
+}
+
 TEST_SUITE("call_sequence") {
-  TEST_CASE("a period is proved by three repeats and every call then has its own tensor") {
-    for (const std::size_t p : {4, 5, 10, 161}) {
-      CallSequence calls(3);
-      const auto counts = model(p);
-      CHECK(calls_until_known(calls, counts, 100 * p) == 3 * p);
-      CHECK(calls.period() == p);
-      std::set<std::string> keys;
-      std::vector<std::string> first;
-      for (std::size_t i = 1; i <= 3 * p; ++i) {
-        const std::string k = key(calls, counts[i % p]);
-        REQUIRE_FALSE(k.empty());
-        keys.insert(k);
-        if (first.size() < p) first.push_back(k);
-        CHECK(k == first[(i - 1) % p]);
+  TEST_CASE("one gradient a step is known from its ninth call on") {
+    World world(2);
+    Gradient g(1, 1, 1);
+    std::string key;
+    for (int step = 0; step < 100; ++step) {
+      const std::string k = world.call(g.next(), place(0));
+      CHECK(k.empty() == (step < 8));
+      if (step == 8) key = k;
+      if (step >= 8) CHECK(k == key);
+    }
+    CHECK(world.rank(0).count().tensors == 1);
+    CHECK(world.rank(0).count().foreign == 0);
+  }
+
+  TEST_CASE("a gradient mostly of noise is known as well, pure noise never") {
+    for (const float noise : {2.0f, 3.0f}) {
+      World world(4);
+      std::vector<Gradient> g;
+      for (std::uint64_t r = 0; r < 4; ++r) g.emplace_back(r + 1, 1.0f, noise);
+      int known = 0, foreign = 0;
+      for (int step = 0; step < 60; ++step) {
+        std::vector<World::One> ranks;
+        for (auto& of_rank : g) ranks.push_back({of_rank.next(), place(0)});
+        const std::string k = world.call(ranks);
+        known += !k.empty();
+        foreign += k == "foreign";
       }
-      CHECK(keys.size() == p);
-      CHECK(calls.refutations() == 0);
+      CHECK(known >= 40);
+      CHECK(foreign == 0);
+    }
+    World world(2);
+    for (std::uint64_t step = 0; step < 300; ++step) CHECK(world.call(normal(kCount, 1000 + step), place(0)) == "");
+    CHECK(world.rank(0).count().ambiguous == 1);
+  }
+
+  // The scenarios of which error feedback once made garbage: tensors of equal counts.
+  TEST_CASE("equal tensors never share a key, in buffers of their own, in one staging buffer, and in two in turns") {
+    for (const int buffers : {0, 1, 2})
+      for (const std::size_t tensors : {2, 3, 4, 12, 40})
+        for (const float decay : {1.0f, 0.75f, 0.1f}) {
+          CAPTURE(buffers);
+          CAPTURE(tensors);
+          CAPTURE(decay);
+          World world(2);
+          std::vector<Gradient> g;
+          for (std::size_t t = 0; t < tensors; ++t) g.emplace_back(t + 1, std::pow(decay, static_cast<float>(t % 6)), 0.5f);
+          std::map<std::string, std::size_t> tensor_of;
+          std::size_t known = 0, calls = 0;
+          for (std::size_t step = 0; step < 6 + 60 / tensors; ++step)
+            for (std::size_t t = 0; t < tensors; ++t, ++calls) {
+              const std::string k = world.call(g[t].next(), place(buffers == 0 ? t : t % static_cast<std::size_t>(buffers)));
+              if (k.empty() || k == "foreign") continue;
+              ++known;
+              CHECK(tensor_of.emplace(k, t).first->second == t);
+            }
+          CHECK(known >= calls / 4);
+          CHECK(world.rank(0).count().tensors % tensors == 0);
+        }
+  }
+
+  TEST_CASE("equal tensors of constant values") {
+    for (const float ratio : {100.0f, 2.0f, 1.1f}) {
+      World world(2);
+      std::map<std::string, int> tensor_of;
+      for (int step = 0; step < 50; ++step)
+        for (int t = 0; t < 2; ++t) {
+          const std::string k = world.call(Vector(kCount, t ? 1 / ratio : 1.0f), place(0));
+          if (!k.empty()) CHECK(tensor_of.emplace(k, t).first->second == t);
+        }
+      CHECK(tensor_of.size() == 2);
     }
   }
 
-  TEST_CASE("a short period needs at least seven matches") {
-    CallSequence one(3);
-    CHECK(calls_until_known(one, {42}, 100) == 8);
-    CallSequence two(3);
-    CHECK(calls_until_known(two, {42, 43}, 100) == 9);
-  }
-
-  TEST_CASE("three like layers and then another are one period of four") {
-    CallSequence calls(3);
-    const std::vector<std::uint64_t> counts{64, 64, 64, 1000};
-    CHECK(calls_until_known(calls, counts, 1000) == 12);
-    CHECK(calls.period() == 4);
-    std::set<std::string> keys;
-    for (std::size_t i = 13; i < 17; ++i) keys.insert(key(calls, counts[i % 4]));
-    CHECK(keys.size() == 4);
-  }
-
-  TEST_CASE("many like layers are refuted and then more periods are asked for") {
-    CallSequence calls(3);
-    std::vector<std::uint64_t> counts(20, 64);
-    counts.push_back(1000);
-    std::set<std::string> voided;
-    std::uint32_t refutations = 0;
-    std::size_t i = 0;
-    for (; i < 100 * counts.size() && calls.period() != 21; ++i) {
-      const std::string k = key(calls, counts[i % counts.size()]);
-      if (!k.empty()) voided.insert(k);
-      refutations = std::max(refutations, calls.refutations());
-    }
-    CHECK(refutations >= 1);
-    CHECK(calls.period() == 21);
-    // From here on it stays, and no key of a refuted period comes back.
-    for (const std::size_t end = i + 10 * counts.size(); i < end; ++i) {
-      const std::string k = key(calls, counts[i % counts.size()]);
-      REQUIRE_FALSE(k.empty());
-      CHECK_FALSE(voided.contains(k));
-    }
-    CHECK(calls.refutations() == refutations);
-  }
-
-  TEST_CASE("another call ends a period and the next proof needs twice as many") {
-    CallSequence calls(3);
-    const auto counts = model(10);
-    CHECK(calls_until_known(calls, counts, 1000) == 30);
-    const std::string before = key(calls, counts[1]);
-    CHECK(key(calls, 5) == "");
-    CHECK(calls.period() == 0);
-    CHECK(calls.refutations() == 1);
-    CHECK(calls_until_known(calls, counts, 1000) == 60);
-    CHECK(key(calls, counts[1]) != before);
-    CHECK(key(calls, counts[2], Dtype::f16) == "");  // a type is part of a call
-    CHECK(calls.refutations() == 2);
-  }
-
-  TEST_CASE("the longest period is proved and a longer one is not") {
-    CallSequence calls(2);
-    CHECK(calls_until_known(calls, model(CallSequence::kLongestPeriod), 20000) == 2 * CallSequence::kLongestPeriod);
-    CallSequence longer(2);
-    CHECK(calls_until_known(longer, model(CallSequence::kLongestPeriod + 1), 20000) == 20000);
-  }
-
-  TEST_CASE("a period may begin at any call") {
-    CallSequence calls(3);
-    for (std::uint64_t i = 0; i < 5000; ++i) CHECK(key(calls, 100000 + i) == "");
-    CHECK(calls_until_known(calls, model(10), 1000) == 30);
-  }
-
-  TEST_CASE("keys are a pure function of the sequence and never shared by different calls") {
-    const bool good = rc::check("two instances agree", [](const std::vector<std::uint8_t>& pattern, std::uint8_t noise) {
-      CallSequence a(3), b(3);
-      std::map<std::string, std::uint64_t> count_of;
-      for (std::size_t i = 0; i < 40 * pattern.size(); ++i) {
-        const std::uint64_t count = noise > 1 && i % (noise * 5u) == 0 ? 999 : pattern[i % pattern.size()] % 4u;
-        const Layout x = a.observe(count, Dtype::f32), y = b.observe(count, Dtype::f32);
-        RC_ASSERT(x.digest() == y.digest());
-        RC_ASSERT(x.segments[0].count == count);
-        if (x.known()) RC_ASSERT(count_of.emplace(x.segments[0].key, count).first->second == count);
+  TEST_CASE("in random order nothing is known that is not true") {
+    for (const std::size_t tensors : {2, 4, 8}) {
+      CAPTURE(tensors);
+      World world(2);
+      std::vector<Gradient> g;
+      for (std::size_t t = 0; t < tensors; ++t) g.emplace_back(t + 1, 1.0f, 0.3f);
+      std::mt19937 order(7);
+      std::size_t wrong = 0;
+      std::map<std::string, std::size_t> last;
+      for (int call = 0; call < 600; ++call) {
+        const std::size_t t = order() % tensors;
+        const std::string k = world.call(g[t].next(), place(0));
+          if (k.empty() || k == "foreign") continue;
+        if (const auto [at, first] = last.emplace(k, t); !first && at->second != t) ++wrong;
+        last[k] = t;
       }
-    });
-    CHECK(good);
+      CHECK(wrong == 0);
+    }
+  }
+
+  TEST_CASE("a like layer among others and another count between them") {
+    for (const std::size_t like : {12, 40}) {
+      World world(2);
+      std::vector<Gradient> g;
+      for (std::size_t t = 0; t <= like; ++t) g.emplace_back(t + 1, 1.0f, 0.5f);
+      std::map<std::string, std::size_t> tensor_of;
+      for (int step = 0; step < 12; ++step)
+        for (std::size_t t = 0; t <= like; ++t) {
+          Vector v = g[t].next();
+          if (t == like) v.resize(kCount / 2);
+          const std::string k = world.call(v, place(0));
+          if (!k.empty()) CHECK(tensor_of.emplace(k, t).first->second == t);
+        }
+      CHECK(tensor_of.size() == like + 1);
+      CHECK(world.rank(0).count().withdrawn == 0);
+    }
+  }
+
+  TEST_CASE("foreign calls now and then cost themselves alone, for ever") {
+    for (const int kind : {0, 1, 2}) {  // another count; the same in another buffer; the same, larger, in the same buffer
+      World world(2);
+      Gradient g(1, 1, 0.5f);
+      std::string key;
+      int unknown = 0;
+      for (int round = 0; round < 12; ++round) {
+        for (int step = 0; step < 100; ++step) {
+          const std::string k = world.call(g.next(), place(0));
+          unknown += k.empty();
+          if (!k.empty() && key.empty()) key = k;
+          if (!k.empty()) CHECK(k == key);
+        }
+        Vector other = normal(kCount, static_cast<std::uint64_t>(500 + round), kind == 2 ? 1000.0f : 1.0f);
+        if (kind == 0) other.resize(kCount - 1);
+        const std::string k = world.call(other, place(kind == 1 ? 1 : 0));
+        CHECK(k == (kind == 0 ? "" : "foreign"));
+      }
+      CHECK(unknown == 8);
+      CHECK(world.rank(0).count().withdrawn == 0);
+    }
+  }
+
+  TEST_CASE("a missing call, or one too many, makes a few foreign and no key wrong") {
+    World world(2);
+    std::vector<Gradient> g;
+    for (std::size_t t = 0; t < 5; ++t) g.emplace_back(t + 1, 1.0f, 0.2f);
+    std::map<std::string, std::size_t> tensor_of;
+    std::size_t known = 0, calls = 0;
+    for (int step = 0; step < 60; ++step)
+      for (std::size_t t = 0; t < 5; ++t) {
+        if (step == 30 && t == 2) continue;
+        ++calls;
+        const std::string k = world.call(g[t].next(), place(t));
+        if (k.empty() || k == "foreign") continue;
+        ++known;
+        CHECK(tensor_of.emplace(k, t).first->second == t);
+      }
+    CHECK(known >= calls - 15 - 15 - 40);
+  }
+
+  TEST_CASE("outliers are foreign, and what changes for good is learnt anew") {
+    World world(2);
+    Gradient g(1, 1, 0.5f);
+    for (int step = 0; step < 20; ++step) world.call(g.next(), place(0));
+    Vector outlier = g.next();
+    outlier[77] = 1e6f;
+    CHECK(world.call(outlier, place(0)) == "foreign");
+    CHECK(world.call(g.next(), place(0)) != "foreign");
+    Gradient other(2, 1000, 0.5f);
+    int foreign = 0, known = 0;
+    for (int step = 0; step < 60; ++step) {
+      const std::string k = world.call(other.next(), place(0));
+      foreign += k == "foreign";
+      known += !k.empty() && k != "foreign";
+    }
+    CHECK(foreign == 3);
+    CHECK(known >= 30);
+    CHECK(world.rank(0).count().withdrawn == 1);
+    CHECK(world.forgotten[0] == std::set<std::string>{"#0.0."});
+    CHECK(world.forgotten[0] == world.forgotten[1]);
+  }
+
+  TEST_CASE("a call in which ranks differed leaves no trace") {
+    World world(2);
+    Gradient g(1, 1, 0.5f);
+    for (int step = 0; step < 20; ++step) world.call(g.next(), place(0));
+    const auto none = [](std::span<std::int64_t>) { FAIL("not in step"); };
+    const Vector v = normal(kCount, 9), w = normal(kCount + 1, 9);
+    world.rank(0).begin(v.size(), Dtype::f32, {sketch_of(v), place(0), place(0)});
+    world.rank(1).begin(w.size(), Dtype::f32, {sketch_of(w), place(1), place(1)});
+    for (std::size_t r = 0; r < 2; ++r) world.rank(r).end(CallSequence::Outcome::failed, none);
+    for (int step = 0; step < 20; ++step) CHECK_FALSE(world.call(g.next(), place(0)).empty());
+    for (int step = 0; step < 20; ++step) world.call(normal(kCount + 1, 9), place(0));
+    CHECK_FALSE(world.call(normal(kCount + 1, 9), place(0)).empty());  // equal keys on both ranks, or call() would have failed
+  }
+
+  TEST_CASE("types are told apart, and more periods are asked for where CRIMP_PERIODS says so") {
+    World world(1, 20);
+    const Vector v = normal(kCount, 1);
+    int unknown = 0;
+    for (int i = 0; i < 40; ++i) unknown += world.call(v, place(0)).empty();
+    CHECK(unknown >= 20);
+    CHECK(unknown <= 24);  // evidence is gathered at every fourth part of the calls
+    CHECK(world.call(v, place(0), Dtype::f64) == "");
+  }
+
+  TEST_CASE("kinds of calls that never come again are forgotten") {
+    World world(1);
+    Gradient g(1, 1, 0.5f);
+    for (std::size_t i = 0; i < 2 * CallSequence::kMostSketches; ++i) {
+      world.call(Vector(1000 + i, 1.0f), place(0));
+      if (i % 100 == 0) world.call(g.next(), place(0));
+    }
+    CHECK_FALSE(world.call(g.next(), place(0)).empty());
   }
 }

@@ -40,7 +40,7 @@ const std::pair<const char*, const char*> kOther[] = {
     {"CRIMP_CHECKSUM", "no"},  {"CRIMP_LOG", "debug"},        {"CRIMP_REPORT", "r.json"},       {"CRIMP_TRACE", "t.json"},
     {"CRIMP_CHECK", "c.txt"},  {"CRIMP_ALGORITHM", "two_shot"}, {"CRIMP_NODE_SIZE", "2"},
     {"CRIMP_HELP", "1"},       {"CRIMP_RULES", "*=fp16"},    {"CRIMP_MERGE", "y=2"},           {"CRIMP_HOLD_MS", "50"},
-    {"CRIMP_CUDA_PLUGIN", "off"}, {"CRIMP_CUDA_AWARE", "1"},
+    {"CRIMP_CUDA_PLUGIN", "off"}, {"CRIMP_CUDA_AWARE", "1"}, {"CRIMP_RESIDUAL_JUMP", "100"},
 };
 
 }  // namespace
@@ -86,6 +86,7 @@ TEST_SUITE("options") {
         {"CRIMP_THREADS", "0"},     {"CRIMP_THREADS", "257"},     {"CRIMP_THREADS", "2 "},       {"CRIMP_CHECKSUM", "2"},
         {"CRIMP_LOG", "Info"},      {"CRIMP_CUDA_AWARE", "maybe"}, {"CRIMP_CUDA_PLUGIN", ""},     {"CRIMP_HELP", "y"},          {"CRIMP_MIN_COUNT", "99999999999999999999"},
         {"CRIMP_MIN_COUNT", "k"},   {"CRIMP_MIN_COUNT", "1.5"},   {"CRIMP_MIN_COUNT", "4kk"},
+        {"CRIMP_RESIDUAL_JUMP", "1"}, {"CRIMP_RESIDUAL_JUMP", "-2"},
     };
     for (const auto& [name, value] : bad) {
       std::vector<Complaint> complaints;

@@ -1,0 +1,105 @@
+// Which tensor a call carries, on one communicator, where nobody names it.
+//
+// Counts and types in order are not enough: equal tensors would share one residual, and error feedback would add what one tensor lost to another. So
+// calls of one count and type are a Series, and a tensor is what its values prove it to be:
+//   - calls at lag p of a series must resemble each other (Likeness) far more than chance allows, over all ranks together and evenly;
+//   - no other lag may fit clearly better, and none that addresses rule out counts (where at another lag all buffers repeat on all ranks);
+//   - the evidence must cover p calls `periods` times, and kMinMatches pairs of calls.
+// Then call n is tensor n modulo p. A period that is a multiple of the true one splits a tensor's residual in several, which is harmless; one that is
+// too short cannot pass. What stays ambiguous is unknown. A call that does not look like its tensor is foreign: the rank that sees it says so in its
+// header (kFlagForeign), all ranks send it through MPI and the tensor waits for its own next call, with its residual. Four foreign calls among
+// sixteen withdraw a period, and the next proof asks for more; with every kForgive good calls for less again.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "crimp/layout.hpp"
+#include "crimp/types.hpp"
+#include "schedule/sketch.hpp"
+
+namespace crimp {
+
+// Not thread-safe: one communicator's calls are ordered. Every member is called on all ranks alike.
+class CallSequence {
+ public:
+  static constexpr std::uint32_t kLongestPeriod = 1024, kMinMatches = 7, kForgive = 256;
+  static constexpr std::size_t kMostSketches = 8192;  // of all series; the least recently used half of them is forgotten for another
+  static constexpr const char* kKeyPrefix = "#";       // of all its keys
+  static constexpr double kProportion = 32;            // how much larger or smaller than in its last call the largest value of a tensor may be
+
+  using SumOverRanks = std::function<void(std::span<std::int64_t>)>;  // collective, in place
+  // periods: CRIMP_PERIODS. forget: told that no key that begins so will come again.
+  CallSequence(int periods, int ranks, std::function<void(std::string_view prefix)> forget)
+      : periods_(static_cast<std::uint32_t>(periods)), ranks_(ranks), forget_(std::move(forget)) {}
+
+  // This rank's view of a call.
+  struct Values {
+    Sketch sketch;
+    const void *send = nullptr, *receive = nullptr;
+  };
+  struct Call {
+    Layout layout;         // periodic or unknown; equal on all ranks
+    bool foreign = false;  // not on all ranks alike: the values here are not the tensor's
+  };
+  Call begin(std::uint64_t count, Dtype, const Values&);
+  // The largest magnitude in the buffer, where it has been looked for. True: it is out of proportion to the tensor's, the call is foreign.
+  bool magnitude(double largest);
+  enum class Outcome {
+    tensor,   // it was what begin() took it for, or unknown
+    foreign,  // a rank said that it was not
+    failed,   // the ranks were not in the same call: as if it had not been
+  };
+  // The same outcome on all ranks. Collective where evidence is to be gathered, which is a function of the calls so far; not where it failed.
+  void end(Outcome, const SumOverRanks&);
+
+  struct Count {
+    std::uint64_t tensors = 0;    // now known by their values
+    std::uint64_t ambiguous = 0;  // series of kManyCalls or more calls without a period
+    std::uint64_t foreign = 0, withdrawn = 0;  // calls; periods
+  };
+  static constexpr std::uint64_t kManyCalls = 200;
+  Count count() const;
+
+ private:
+  struct Tensor {
+    bool known = false;   // its own calls have proved it, on all ranks together
+    Values last;          // of its last call on this rank
+    bool steady = false;  // its buffers have always been the same on this rank
+    double mean = 0, spread = 0, largest = 0;  // of its calls' likeness on this rank; of its last call
+  };
+  struct Series {
+    std::uint32_t id = 0, generation = 0, period = 0, phase = 0, backoff = 1, foreign = 0;
+    std::deque<Values> history;  // since the last withdrawal, newest last
+    std::vector<Tensor> tensors;
+    std::uint64_t calls = 0, next = 0, good = 0, used = 0;  // since the withdrawal; the call that gathers evidence; since the proof; the last one's now_
+  };
+  struct Lag;
+  std::vector<Lag> lags(const Series&, const SumOverRanks&) const;
+  void gather(Series&, const SumOverRanks&);
+  void learn(Series&, std::uint32_t period, const SumOverRanks&);
+  bool doubtful(const Tensor&, const Values&) const;
+  void withdraw(Series&);
+  void record(Series&, Values);
+  void make_room();
+  std::string prefix(const Series&) const;
+
+  std::uint32_t periods_;
+  int ranks_;
+  std::function<void(std::string_view)> forget_;
+  std::map<std::uint64_t, Series> series_;  // by count and type
+  std::size_t kept_ = 0;  // sketches in all histories
+  std::uint32_t next_id_ = 0;
+  std::uint64_t now_ = 0 /* calls so far */, foreign_ = 0, withdrawn_ = 0;
+  // The call under way.
+  std::uint64_t signature_ = 0;
+  bool made_ = false;
+  Values values_;
+  double largest_ = 0;
+};
+
+}  // namespace crimp
