@@ -241,8 +241,8 @@ void Session::drop_echoes(const CallParts& parts, const Layout& layout, const st
     for (const auto& part : parts) {
       if (part->layout.segments[s].use == Segment::Use::skip) continue;
       const auto planes = static_cast<std::uint64_t>(part->call.codec->memory().planes());
-      if (!part->call.residuals.empty()) drop(part->call.residuals[s], segment.count * planes, jump * largest[s]);
-      if (!part->call.owner_residuals.empty()) drop(part->call.owner_residuals[s], segment.count, jump * largest[s] * size_);
+      if (!part->call.residuals.empty()) drop(part->call.residuals[s], segment.count * planes, largest[s]);
+      if (!part->call.owner_residuals.empty()) drop(part->call.owner_residuals[s], segment.count, largest[s] * size_);
     }
   }
 }

@@ -63,7 +63,7 @@ constexpr Option kTable[] = {
      [](Settings& s, std::string_view t) { return parse_flag(t, s.error_feedback); },
      [](const Settings& s) { return flag_text(s.error_feedback); }},
     {"CRIMP_RESIDUAL_JUMP", "0", "0 or 2 .. 1000000",
-     "where the largest value of a tensor is so many times smaller than in its last call, what its residual has above so many times that value is dropped: "
+     "where the largest value of a tensor is so many times smaller than in its last call, what its residual has above that value is dropped: "
      "an outlier is then no echo in the calls after it; 0: nothing is dropped", false,
      [](Settings& s, std::string_view t) { return parse_number(t, 0, 1000000, s.residual_jump) && s.residual_jump != 1; },
      [](const Settings& s) { return std::to_string(s.residual_jump); }},
