@@ -4,6 +4,7 @@
 #include "comm/session.hpp"
 #include "eligibility.hpp"
 #include "guard.hpp"
+#include "half_ops.hpp"
 #include "horovod/observer.hpp"
 #include "self_check.hpp"
 #include "staged.hpp"
@@ -71,6 +72,10 @@ int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, M
       why = Pass::odd_arguments;
     } else {
       rc = guard(comm, [&] {
+        if (may_sum_halves(op) && !sums_halves(op, type)) {
+          why = Pass::operation;
+          return MPI_SUCCESS;
+        }
         AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, static_cast<std::uint64_t>(count), *dtype};
         request.sum_exactly = [&](void* buffer, std::uint64_t n) {
           return next.Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(n), type, op, comm);  // n <= count
