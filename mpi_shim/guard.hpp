@@ -15,7 +15,7 @@ namespace crimp {
 // What this thread does in Crimp. Nothing clears a mark that longjmp has jumped over, so that inside() asks whether its frame still is there.
 struct Mark {
   const void* frame = nullptr;  // the marking function's; null: nothing
-  bool handed_on = false;       // to a tool behind us, whose PMPI_x comes back; else Crimp's own work, in which every entry is MPI's, a tool's or ours
+  bool handed_on = false;       // to a tool behind us, whose PMPI_x comes back; else Crimp's own work, in which no entry is the program's
 };
 extern thread_local Mark mark __attribute__((tls_model("initial-exec")));
 

@@ -1,5 +1,6 @@
 // MPI_Init, MPI_Init_thread, MPI_Finalize, MPI_Pcontrol.
 #include "comm/runtime.hpp"
+#include "core/log.hpp"
 #include "guard.hpp"
 #include "horovod/observer.hpp"
 #include "next.hpp"
@@ -28,11 +29,13 @@ int init(const Next& next, Initialize initialize) {
 int finalize(const Next& next) {
   if (inside(next)) return next.Finalize();
   // A failure to report is logged, never a reason not to finalize.
-  guard(MPI_COMM_WORLD, [] {
+  try {
+    const Inside here;
     horovod::Observer::get().finish();
     Runtime::get().finish();
-    return MPI_SUCCESS;
-  });
+  } catch (const std::exception& e) {
+    log(LogLevel::error, e.what());
+  }
   const Inside handed_on(next);
   return next.Finalize();
 }

@@ -166,23 +166,20 @@ int pass(const Next& next, MPI_Comm comm, Buffers buffers, Stage stage, Call cal
 }  // namespace
 
 int pass_allreduce(const Next& next, const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
-  Staged staged;
-  if (stages() && comm != MPI_COMM_NULL && count > 0) {
-    const int failed = guard(comm, [&] {
-      const Extent extent = extent_of(count, type);
-      const bool in_place = send == MPI_IN_PLACE;
-      send = staged.sent(send, extent);
-      receive = staged.received(receive, extent, in_place);
-      return MPI_SUCCESS;
-    });
-    if (failed != MPI_SUCCESS) return failed;
-  }
-  int rc;
-  {
+  const auto call = [&] {
     const Inside handed_on(next);
-    rc = next.Allreduce(send, receive, count, type, op, comm);
-  }
-  return staged.finish(comm, rc);
+    return next.Allreduce(send, receive, count, type, op, comm);
+  };
+  if (!stages() || comm == MPI_COMM_NULL || count <= 0) return call();
+  Staged staged;
+  const int failed = guard(comm, [&] {
+    const Extent extent = extent_of(count, type);
+    const bool in_place = send == MPI_IN_PLACE;
+    send = staged.sent(send, extent);
+    receive = staged.received(receive, extent, in_place);
+    return MPI_SUCCESS;
+  });
+  return failed != MPI_SUCCESS ? failed : staged.finish(comm, call());
 }
 
 namespace {
