@@ -4,6 +4,7 @@
 #include "comm/session.hpp"
 #include "eligibility.hpp"
 #include "guard.hpp"
+#include "half_ops.hpp"
 #include "horovod/observer.hpp"
 #include "self_check.hpp"
 #include "staged.hpp"
@@ -12,7 +13,7 @@ namespace crimp {
 namespace {
 
 // Out of line, so that the way past it stays short.
-__attribute__((noinline)) bool ready() noexcept {
+__attribute__((noinline)) bool ready() {
   Runtime& runtime = Runtime::get();
   if (!runtime.started()) {
     int initialized = 0;
@@ -27,24 +28,34 @@ __attribute__((noinline)) bool ready() noexcept {
   return runtime.running();
 }
 
+// The call goes through MPI; Horovod's are looked at before and after.
+int pass(const Next& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  auto& horovod = horovod::Observer::get();
+  if (!horovod.detected()) return pass_allreduce(next, sendbuf, recvbuf, count, type, op, comm);
+  int rc = MPI_SUCCESS;
+  if (sendbuf == MPI_IN_PLACE) rc = guard(comm, [&] { return horovod.before_allreduce(recvbuf, count, type, op, comm), MPI_SUCCESS; });
+  if (rc == MPI_SUCCESS) rc = pass_allreduce(next, sendbuf, recvbuf, count, type, op, comm);
+  if (rc != MPI_SUCCESS) return rc;
+  return guard(comm, [&] { return horovod.after_allreduce(recvbuf, count, type, op, comm), MPI_SUCCESS; });
+}
+
 }  // namespace
 
-int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) noexcept {
-  if (inside) return next.Allreduce(sendbuf, recvbuf, count, type, op, comm);
-  const auto pass = [&] { return pass_allreduce(next, sendbuf, recvbuf, count, type, op, comm); };
+int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  if (inside(next)) return next.Allreduce(sendbuf, recvbuf, count, type, op, comm);
   static Runtime& runtime = Runtime::get();
   if (!runtime.running() && !ready()) return next.Allreduce(sendbuf, recvbuf, count, type, op, comm);
 
   Pass why;
   std::optional<Dtype> dtype;
-  bool agreed = true;
-  if (runtime.late() && comm != MPI_COMM_NULL) {
-    const int rc = guard(comm, [&] {
+  bool agreed = true, summed = false;
+  int rc = MPI_SUCCESS;
+  if (runtime.late() && comm != MPI_COMM_NULL)
+    rc = guard(comm, [&] {
       agreed = runtime.session(comm, &why) || why == Pass::communicator;
       return MPI_SUCCESS;
     });
-    if (rc != MPI_SUCCESS) return rc;
-  }
+  if (rc != MPI_SUCCESS) return rc;
   if (!agreed) {
     // why is settings_differ
   } else if (!runtime.compressing()) {
@@ -56,17 +67,15 @@ int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, M
     } else if (count >= 0 && static_cast<std::uint64_t>(count) < runtime.settings().min_count) {
       why = Pass::small;
       // Horovod's calls are known by their order, so its decoder hears of the small ones too.
-      if (horovod.detected()) {
-        const int rc = guard(comm, [&] {
-          horovod.data_call(static_cast<std::uint64_t>(count), *dtype, comm);
-          return MPI_SUCCESS;
-        });
-        if (rc != MPI_SUCCESS) return rc;
-      }
+      if (horovod.detected()) rc = guard(comm, [&] { return horovod.data_call(static_cast<std::uint64_t>(count), *dtype, comm), MPI_SUCCESS; });
     } else if (count < 0 || comm == MPI_COMM_NULL || odd_arguments(sendbuf, recvbuf, static_cast<std::uint64_t>(count))) {
       why = Pass::odd_arguments;
     } else {
-      return guard(comm, [&] {
+      rc = guard(comm, [&] {
+        if (may_sum_halves(op) && !sums_halves(op, type)) {
+          why = Pass::operation;
+          return MPI_SUCCESS;
+        }
         AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, static_cast<std::uint64_t>(count), *dtype};
         request.sum_exactly = [&](void* buffer, std::uint64_t n) {
           return next.Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(n), type, op, comm);  // n <= count
@@ -76,21 +85,14 @@ int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, M
         if (horovod.detected()) layout = horovod.data_call(request.count, *dtype, comm);
         if (layout) request.layout = &*layout;
         Session* session = runtime.session(comm, &why);
-        if (session && session->allreduce(request, &why)) return MPI_SUCCESS;
-        runtime.report.passed(why);
-        return pass();
+        summed = session && session->allreduce(request, &why);
+        return MPI_SUCCESS;
       });
     }
   }
+  if (summed || rc != MPI_SUCCESS) return rc;
   runtime.report.passed(why);
-  auto& horovod = horovod::Observer::get();
-  if (!horovod.detected()) return guard(comm, pass);  // staging needs memory
-  return guard(comm, [&] {
-    if (sendbuf == MPI_IN_PLACE) horovod.before_allreduce(recvbuf, count, type, op, comm);
-    const int rc = pass();
-    if (rc == MPI_SUCCESS) horovod.after_allreduce(recvbuf, count, type, op, comm);
-    return rc;
-  });
+  return pass(next, sendbuf, recvbuf, count, type, op, comm);
 }
 
 }  // namespace crimp

@@ -4,6 +4,6 @@
 
 namespace crimp {
 
-int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype, MPI_Op, MPI_Comm) noexcept;
+int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype, MPI_Op, MPI_Comm);
 
 }  // namespace crimp

@@ -68,13 +68,15 @@ using namespace crimp;
 
 int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dtype dtype, MPI_Comm comm, const crimp_segment* segments,
                     size_t segment_count) {
-  return guard(comm, [&] {
+  Handles h{};
+  bool summed = false;
+  const int rc = guard(comm, [&] {
     Runtime& runtime = Runtime::get();
     if (!runtime.started()) {
       runtime.start(false);
       check_at_start();
     }
-    const Handles h = handles(dtype);
+    h = handles(dtype);
     const auto type = static_cast<Dtype>(dtype);
     const Layout named{Layout::Source::named, segments ? read_segments(segments, segment_count, count) : std::vector<Segment>{}};
     Pass why = Pass::off;
@@ -88,11 +90,13 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
     } else if (Session* session = runtime.session(comm, &why)) {
       AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, count, type, segments ? &named : nullptr};
       request.sum_exactly = [&](void* buffer, std::uint64_t n) { return sum_exactly(MPI_IN_PLACE, buffer, n, h, size_of(type), comm); };
-      if (session->allreduce(request, &why)) return MPI_SUCCESS;
+      summed = session->allreduce(request, &why);
     }
-    runtime.report.passed(why);
-    return sum_exactly(sendbuf, recvbuf, count, h, size_of(type), comm);
+    if (!summed) runtime.report.passed(why);
+    return MPI_SUCCESS;
   });
+  if (rc != MPI_SUCCESS || summed) return rc;
+  return sum_exactly(sendbuf, recvbuf, count, h, size_of(static_cast<Dtype>(dtype)), comm);
 }
 
 int crimp_set_algorithm(MPI_Comm comm, const char* name) {

@@ -108,6 +108,8 @@ class Scope {
   void* handle_;
 };
 
+bool everywhere = false;
+
 std::string program() {
   char path[PATH_MAX];
   const auto n = ::readlink("/proc/self/exe", path, sizeof path);
@@ -116,13 +118,18 @@ std::string program() {
 
 }  // namespace
 
+void note_scope() {
+  Dl_info self, first;
+  void* const handle = ::dlopen(nullptr, RTLD_LAZY | RTLD_NOLOAD);
+  void* const found = handle ? ::dlsym(handle, "crimp_version") : nullptr;
+  everywhere = found && ::dladdr(found, &first) && ::dladdr(reinterpret_cast<const void*>(&callers), &self) && first.dli_fbase == self.dli_fbase;
+  if (handle) ::dlclose(handle);
+}
+
 std::vector<Caller> callers() {
   std::vector<Reference> references;
   ::dl_iterate_phdr(collect, &references);
   const Scope global(nullptr);
-  // Asked for the first time when Crimp is loaded: preloaded or linked into the program. What opens a library that needs Crimp with
-  // RTLD_GLOBAL later (Horovod does) puts Crimp into the global scope, too late for what was loaded before.
-  static const bool everywhere = global.has_crimp();
   std::vector<Caller> all;
   std::vector<Place> modules, targets;
   for (const auto& r : references) {

@@ -19,7 +19,7 @@ std::optional<Dtype> summed_type(MPI_Datatype type, MPI_Op op, Pass* why) {
     if (op == half_sum(Dtype::f16) && type == half_type(Dtype::f16)) return Dtype::f16;
     if (op == half_sum(Dtype::bf16) && type == half_type(Dtype::bf16)) return Dtype::bf16;
   }
-  if (sums_halves(op)) {
+  if (may_sum_halves(op)) {
     if (holds_halves(type)) return Dtype::f16;
     *why = Pass::type;
     return {};

@@ -10,7 +10,7 @@
 
 namespace crimp {
 
-// The element type of a sum of floating-point numbers, or nothing and the reason.
+// The element type of a sum of floating-point numbers, or nothing and the reason. A user operation is known by its name; sums_halves() tries it.
 std::optional<Dtype> summed_type(MPI_Datatype, MPI_Op, Pass* why);
 
 // Left to MPI, whose errors are better than ours: null buffers, in-place receive, aliased buffers.

@@ -1,5 +1,9 @@
 #include "guard.hpp"
 
+#include <dlfcn.h>
+#include <unwind.h>
+
+#include <cstdint>
 #include <map>
 #include <mutex>
 
@@ -7,10 +11,56 @@
 #include "core/log.hpp"
 
 namespace crimp {
+namespace {
 
-thread_local bool inside __attribute__((tls_model("initial-exec"))) = false;
+bool is_own(const void* code) {
+  Dl_info own, other;
+  return ::dladdr(reinterpret_cast<const void*>(&is_own), &own) && ::dladdr(code, &other) && own.dli_fbase == other.dli_fbase;
+}
 
-int raise(MPI_Comm comm, const Error& error) noexcept {
+// Whether an address lies in a frame of ours that is still on the stack. Where frames cannot be followed so far it is believed.
+bool on_stack(const void* address) {
+  struct Walk {
+    std::uintptr_t address, code = 0;
+    bool found = true;
+  } walk{reinterpret_cast<std::uintptr_t>(address)};
+  _Unwind_Backtrace(
+      [](_Unwind_Context* frame, void* argument) {
+        auto& w = *static_cast<Walk*>(argument);
+        // What is said here is where a frame begins: the one before reaches up to it.
+        if (_Unwind_GetCFA(frame) > w.address) {
+          w.found = is_own(reinterpret_cast<const void*>(w.code));
+          return _URC_NORMAL_STOP;
+        }
+        w.code = _Unwind_GetIP(frame);
+        return _URC_NO_REASON;
+      },
+      &walk);
+  return walk.found;
+}
+
+}  // namespace
+
+thread_local Mark mark __attribute__((tls_model("initial-exec")));
+
+bool still_inside(const Next& entry, const void* frame) {
+  if (mark.frame <= frame || !on_stack(mark.frame)) {
+    mark = {};
+    return false;
+  }
+  return !mark.handed_on || entry.pmpi;
+}
+
+bool has_handler(MPI_Comm comm) {
+  MPI_Errhandler handler;
+  if (PMPI_Comm_get_errhandler(comm == MPI_COMM_NULL ? MPI_COMM_WORLD : comm, &handler) != MPI_SUCCESS) return false;
+  const bool own = handler != MPI_ERRORS_ARE_FATAL && handler != MPI_ERRORS_RETURN;
+  PMPI_Errhandler_free(&handler);
+  return own;
+}
+
+int raise(MPI_Comm comm, const Error& error) {
+  int code = MPI_ERR_OTHER;
   try {
     Runtime::get().report.error();
     log(LogLevel::error, std::string(text_of(error.code())) + ": " + error.what());
@@ -20,22 +70,18 @@ int raise(MPI_Comm comm, const Error& error) noexcept {
     static std::mutex mutex;
     static auto& codes = *new std::map<ErrorCode, int>;
     static int error_class = MPI_ERR_OTHER;
-    int code;
-    {
-      std::lock_guard lock(mutex);
-      if (codes.empty()) PMPI_Add_error_class(&error_class);
-      auto [it, added] = codes.emplace(error.code(), MPI_ERR_OTHER);
-      if (added) PMPI_Add_error_code(error_class, &it->second);
-      code = it->second;
-      std::string text = std::string("crimp: ") + text_of(error.code()) + ": " + error.what();
-      text.resize(std::min<std::size_t>(text.size(), MPI_MAX_ERROR_STRING - 1));
-      PMPI_Add_error_string(code, text.c_str());
-    }
-    PMPI_Comm_call_errhandler(comm == MPI_COMM_NULL ? MPI_COMM_WORLD : comm, code);
-    return code;
-  } catch (...) {
-    return MPI_ERR_OTHER;
+    std::lock_guard lock(mutex);
+    if (codes.empty()) PMPI_Add_error_class(&error_class);
+    auto [it, added] = codes.emplace(error.code(), MPI_ERR_OTHER);
+    if (added) PMPI_Add_error_code(error_class, &it->second);
+    code = it->second;
+    std::string text = std::string("crimp: ") + text_of(error.code()) + ": " + error.what();
+    text.resize(std::min<std::size_t>(text.size(), MPI_MAX_ERROR_STRING - 1));
+    PMPI_Add_error_string(code, text.c_str());
+  } catch (const std::exception&) {  // no memory for saying more
   }
+  PMPI_Comm_call_errhandler(comm == MPI_COMM_NULL ? MPI_COMM_WORLD : comm, code);
+  return code;
 }
 
 }  // namespace crimp

@@ -1,40 +1,69 @@
-// The C border. Nothing throws across it, and what MPI calls while we are inside goes straight on.
+// The C border. Crimp's own work runs in guard(), which makes MPI errors of Crimp's. A call that passes runs outside of it: what a user's
+// error handler throws, or leaves by longjmp, goes through our functions as through MPI's, so they are not noexcept.
 #pragma once
 #include <mpi.h>
 
 #include <exception>
 #include <new>
+#include <optional>
 
 #include "crimp/error.hpp"
+#include "next.hpp"
 
 namespace crimp {
 
-// True while this thread is inside one of our entry points: a call that comes then is MPI's, a tool's or our own.
-extern thread_local bool inside __attribute__((tls_model("initial-exec")));
+// What this thread does in Crimp. Nothing clears a mark that longjmp has jumped over, so that inside() asks whether its frame still is there.
+struct Mark {
+  const void* frame = nullptr;  // the marking function's; null: nothing
+  bool handed_on = false;       // to a tool behind us, whose PMPI_x comes back; else Crimp's own work, in which no entry is the program's
+};
+extern thread_local Mark mark __attribute__((tls_model("initial-exec")));
 
-struct Inside {
-  Inside() { inside = true; }
-  ~Inside() { inside = false; }
+bool still_inside(const Next& entry, const void* frame);
+
+// True where a call is not the program's: it goes straight on. `entry`: the name that was called, by what is behind it.
+__attribute__((always_inline)) inline bool inside(const Next& entry) {
+  return __builtin_expect(mark.frame != nullptr, 0) && still_inside(entry, __builtin_frame_address(0));
+}
+
+class Inside {
+ public:
+  __attribute__((always_inline)) Inside() : outer_(mark) { mark = {__builtin_frame_address(0), false}; }
+  // Around a call that is handed on. Where no tool is behind us nothing comes back but what an error handler calls, which is the program's.
+  __attribute__((always_inline)) explicit Inside(const Next& next) : outer_(mark) {
+    if (next.tool) mark = {__builtin_frame_address(0), true};
+  }
+  ~Inside() { mark = outer_; }
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
+
+ private:
+  const Mark outer_;
 };
 
-// Logs the error, raises it on the communicator (MPI_COMM_NULL: on MPI_COMM_WORLD), returns the code to hand back.
-int raise(MPI_Comm comm, const Error& error) noexcept;
+// Logs the error, raises it on the communicator (MPI_COMM_NULL: on MPI_COMM_WORLD), returns the code to hand back. Not inside guard(): what
+// the error handler throws is the caller's.
+int raise(MPI_Comm comm, const Error& error);
+
+// Whether the program has an error handler of its own there: what is thrown in one of our own MPI calls may come from it.
+bool has_handler(MPI_Comm comm);
 
 // Runs body(), which returns an MPI code.
 template <class Body>
-int guard(MPI_Comm comm, Body body) noexcept {
+int guard(MPI_Comm comm, Body body) {
+  std::optional<Error> failure;
   try {
     const Inside here;
     return body();
   } catch (const Error& e) {
-    return raise(comm, e);
+    failure = e;
   } catch (const std::bad_alloc&) {
-    return raise(comm, Error(ErrorCode::out_of_memory, "a small allocation failed"));
+    failure.emplace(ErrorCode::out_of_memory, "a small allocation failed");
   } catch (const std::exception& e) {
-    return raise(comm, Error(ErrorCode::transport_failed, e.what()));
+    if (has_handler(comm)) throw;
+    failure.emplace(ErrorCode::transport_failed, e.what());
   }
+  return raise(comm, *failure);  // out of the catch: a handler may leave by longjmp
 }
 
 }  // namespace crimp

@@ -1,5 +1,6 @@
 // MPI_Init, MPI_Init_thread, MPI_Finalize, MPI_Pcontrol.
 #include "comm/runtime.hpp"
+#include "core/log.hpp"
 #include "guard.hpp"
 #include "horovod/observer.hpp"
 #include "next.hpp"
@@ -8,10 +9,10 @@
 namespace crimp {
 namespace {
 
-// MPI implementations and tools call MPI functions while they initialize; `inside` keeps us out of those.
+// MPI implementations and tools call MPI functions while they initialize; Inside keeps us out of those.
 template <class Initialize>
-int init(Initialize initialize) noexcept {
-  if (inside) return initialize();
+int init(const Next& next, Initialize initialize) {
+  if (inside(next)) return initialize();
   int rc;
   {
     const Inside here;
@@ -25,21 +26,23 @@ int init(Initialize initialize) noexcept {
   });
 }
 
-int finalize(const Next& next) noexcept {
-  if (inside) return next.Finalize();
+int finalize(const Next& next) {
+  if (inside(next)) return next.Finalize();
   // A failure to report is logged, never a reason not to finalize.
-  guard(MPI_COMM_WORLD, [] {
+  try {
+    const Inside here;
     horovod::Observer::get().finish();
     Runtime::get().finish();
-    return MPI_SUCCESS;
-  });
-  const Inside here;
+  } catch (const std::exception& e) {
+    log(LogLevel::error, e.what());
+  }
+  const Inside handed_on(next);
   return next.Finalize();
 }
 
 // 0 switches compression off, 1 on, from the next call on this rank; all ranks do it between the same calls. Other levels are not ours.
-int pcontrol(const Next& next, int level) noexcept {
-  if (!inside && (level == 0 || level == 1)) Runtime::get().switched_on.store(level == 1, std::memory_order_relaxed);
+int pcontrol(const Next& next, int level) {
+  if (!inside(next) && (level == 0 || level == 1)) Runtime::get().switched_on.store(level == 1, std::memory_order_relaxed);
   return next.Pcontrol(level);
 }
 
@@ -51,16 +54,16 @@ extern "C" {
 using namespace crimp;
 
 CRIMP_EXPORT int MPI_Init(int* argc, char*** argv) {
-  return init([&] { return next_mpi().Init(argc, argv); });
+  return init(next_mpi(), [&] { return next_mpi().Init(argc, argv); });
 }
 CRIMP_EXPORT int PMPI_Init(int* argc, char*** argv) {
-  return init([&] { return next_pmpi().Init(argc, argv); });
+  return init(next_pmpi(), [&] { return next_pmpi().Init(argc, argv); });
 }
 CRIMP_EXPORT int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
-  return init([&] { return next_mpi().Init_thread(argc, argv, required, provided); });
+  return init(next_mpi(), [&] { return next_mpi().Init_thread(argc, argv, required, provided); });
 }
 CRIMP_EXPORT int PMPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
-  return init([&] { return next_pmpi().Init_thread(argc, argv, required, provided); });
+  return init(next_pmpi(), [&] { return next_pmpi().Init_thread(argc, argv, required, provided); });
 }
 CRIMP_EXPORT int MPI_Finalize(void) { return finalize(next_mpi()); }
 CRIMP_EXPORT int PMPI_Finalize(void) { return finalize(next_pmpi()); }

@@ -6,16 +6,19 @@ namespace crimp {
 namespace {
 
 template <class F>
-void find(F& to, const char* name, const char* otherwise) {
+void find(F& to, bool& differ, const char* name, const char* otherwise) {
   void* symbol = ::dlsym(RTLD_NEXT, name);
+  void* const other = ::dlsym(RTLD_NEXT, otherwise);
   // libcrimp.so needs libmpi, so one of the two is always there.
-  if (!symbol) symbol = ::dlsym(RTLD_NEXT, otherwise);
+  if (!symbol) symbol = other;
+  if (other && symbol != other) differ = true;
   to = reinterpret_cast<F>(symbol);
 }
 
 Next find_all(bool pmpi) {
   Next n{};
-#define CRIMP_FIND(name) find(n.name, pmpi ? "PMPI_" #name : "MPI_" #name, pmpi ? "MPI_" #name : "PMPI_" #name)
+  bool other = false;  // MPI_x and PMPI_x are two functions
+#define CRIMP_FIND(name) find(n.name, other, pmpi ? "PMPI_" #name : "MPI_" #name, pmpi ? "MPI_" #name : "PMPI_" #name)
   CRIMP_FIND(Init);
   CRIMP_FIND(Init_thread);
   CRIMP_FIND(Finalize);
@@ -36,6 +39,8 @@ Next find_all(bool pmpi) {
   CRIMP_FIND(Op_create);
   CRIMP_FIND(Op_free);
 #undef CRIMP_FIND
+  n.pmpi = pmpi;
+  n.tool = other && !pmpi;
   return n;
 }
 

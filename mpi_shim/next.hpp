@@ -8,6 +8,8 @@
 namespace crimp {
 
 struct Next {
+  bool pmpi;  // entered by PMPI_x
+  bool tool;  // a tool stands behind us, which may come back by PMPI_x
   int (*Init)(int*, char***);
   int (*Init_thread)(int*, char***, int, int*);
   int (*Finalize)();

@@ -9,43 +9,38 @@
 namespace crimp {
 namespace {
 
-template <class Call>
-int call_inside(Call call) {
-  const Inside here;
-  return call();
-}
-
-int bcast(const Next& next, void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) noexcept {
+int bcast(const Next& next, void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) {
   auto& observer = horovod::Observer::get();
-  if (inside || (!observer.detected() && !stages())) return next.Bcast(buffer, count, type, root, comm);
-  const auto call = [&](void* to) {
-    const int rc = call_inside([&] { return next.Bcast(to, count, type, root, comm); });
-    if (rc == MPI_SUCCESS && observer.detected()) guard(comm, [&] { return observer.after_bcast(to, count, type, root, comm), MPI_SUCCESS; });
-    return rc;
-  };
-  if (!stages() || comm == MPI_COMM_NULL) return call(buffer);
+  if (inside(next) || (!observer.detected() && !stages())) return next.Bcast(buffer, count, type, root, comm);
   Staged staged;
-  int rank = MPI_PROC_NULL, inter = 0;
-  int rc = guard(comm, [&] {
-    PMPI_Comm_test_inter(comm, &inter);
-    PMPI_Comm_rank(comm, &rank);
-    const bool sends = inter ? root == MPI_ROOT : root == rank;
-    if (root != MPI_PROC_NULL)
-      buffer = sends ? const_cast<void*>(staged.sent(buffer, extent_of(count, type))) : staged.received(buffer, extent_of(count, type), false);
-    return MPI_SUCCESS;
-  });
+  int rc = MPI_SUCCESS;
+  if (stages() && comm != MPI_COMM_NULL)
+    rc = guard(comm, [&] {
+      int rank = MPI_PROC_NULL, inter = 0;
+      PMPI_Comm_test_inter(comm, &inter);
+      PMPI_Comm_rank(comm, &rank);
+      const bool sends = inter ? root == MPI_ROOT : root == rank;
+      if (root != MPI_PROC_NULL)
+        buffer = sends ? const_cast<void*>(staged.sent(buffer, extent_of(count, type))) : staged.received(buffer, extent_of(count, type), false);
+      return MPI_SUCCESS;
+    });
   if (rc != MPI_SUCCESS) return rc;
-  rc = call(buffer);
-  return call_inside([&] { return staged.finish(comm, rc); });
+  {
+    const Inside handed_on(next);
+    rc = next.Bcast(buffer, count, type, root, comm);
+  }
+  if (rc == MPI_SUCCESS && observer.detected()) guard(comm, [&] { return observer.after_bcast(buffer, count, type, root, comm), MPI_SUCCESS; });
+  return staged.finish(comm, rc);
 }
 
 int gatherv(const Next& next, const void* send, int count, MPI_Datatype type, void* receive, const int* counts, const int* places,
-            MPI_Datatype received, int root, MPI_Comm comm) noexcept {
+            MPI_Datatype received, int root, MPI_Comm comm) {
   auto& observer = horovod::Observer::get();
-  if (inside || (!observer.detected() && !stages())) return next.Gatherv(send, count, type, receive, counts, places, received, root, comm);
+  if (inside(next) || (!observer.detected() && !stages())) return next.Gatherv(send, count, type, receive, counts, places, received, root, comm);
   Staged staged;
-  if (stages() && comm != MPI_COMM_NULL) {
-    const int failed = guard(comm, [&] {
+  int rc = MPI_SUCCESS;
+  if (stages() && comm != MPI_COMM_NULL)
+    rc = guard(comm, [&] {
       int rank = MPI_PROC_NULL, inter = 0, size = 0;
       PMPI_Comm_test_inter(comm, &inter);
       PMPI_Comm_rank(comm, &rank);
@@ -55,21 +50,22 @@ int gatherv(const Next& next, const void* send, int count, MPI_Datatype type, vo
       if (is_root) receive = staged.received(receive, extent_of(size, counts, places, received), true);
       return MPI_SUCCESS;
     });
-    if (failed != MPI_SUCCESS) return failed;
+  if (rc != MPI_SUCCESS) return rc;
+  {
+    const Inside handed_on(next);
+    rc = next.Gatherv(send, count, type, receive, counts, places, received, root, comm);
   }
-  const int rc = call_inside([&] { return next.Gatherv(send, count, type, receive, counts, places, received, root, comm); });
   if (rc == MPI_SUCCESS && root == 0 && observer.detected()) guard(comm, [&] { return observer.after_gatherv(type, comm), MPI_SUCCESS; });
-  return call_inside([&] { return staged.finish(comm, rc); });
+  return staged.finish(comm, rc);
 }
 
-int op_create(const Next& next, MPI_User_function* function, int commute, MPI_Op* op) noexcept {
-  if (inside) return next.Op_create(function, commute, op);
-  const int rc = call_inside([&] { return next.Op_create(function, commute, op); });
-  if (rc == MPI_SUCCESS) guard(MPI_COMM_WORLD, [&] { return note_op(function, *op), MPI_SUCCESS; });
+int op_create(const Next& next, MPI_User_function* function, int commute, MPI_Op* op) {
+  const int rc = next.Op_create(function, commute, op);
+  if (rc == MPI_SUCCESS && !inside(next)) guard(MPI_COMM_WORLD, [&] { return note_op(function, *op), MPI_SUCCESS; });
   return rc;
 }
 
-int op_free(const Next& next, MPI_Op* op) noexcept {
+int op_free(const Next& next, MPI_Op* op) {
   if (op) forget_op(*op);
   return next.Op_free(op);
 }

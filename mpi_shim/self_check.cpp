@@ -60,23 +60,20 @@ void quietly(Look look) noexcept {
   }
 }
 
-void at_load() {
-  const auto found = callers();
-  write_answers("load", found);
-  warn(found);
-}
-
-void at_end() {
-  const auto found = callers();
-  write_answers("end", found);
+// When the library is loaded, and when the process ends. A process that does not use MPI is left alone.
+void look(const char* moment) {
   int initialized = 0;
   PMPI_Initialized(&initialized);
+  if (!initialized && environment_text("CRIMP_CHECK").empty()) return;
+  const auto found = callers();
+  write_answers(moment, found);
   if (initialized) warn(found);
 }
 
 __attribute__((constructor)) void watch() {
-  quietly(at_load);
-  std::atexit([] { quietly(at_end); });
+  note_scope();
+  quietly([] { look("load"); });
+  std::atexit([] { quietly([] { look("end"); }); });
 }
 
 }  // namespace

@@ -16,21 +16,25 @@ namespace {
 // Pinning memory takes milliseconds, so that a few blocks are kept.
 constexpr std::size_t kKept = 4;
 std::mutex mutex;
-auto& idle = *[] {
-  auto* blocks = new std::vector<Memory>;
-  blocks->reserve(kKept + 1);  // giving back never allocates
+std::vector<Memory>& idle() {
+  static auto& blocks = *[] {
+    auto* made = new std::vector<Memory>;
+    made->reserve(kKept + 1);  // giving back never allocates
+    return made;
+  }();
   return blocks;
-}();
+}
 
 Memory take_pinned(const DevicePlugin& plugin, std::size_t bytes) {
   {
     const std::lock_guard lock(mutex);
-    auto best = idle.end();
-    for (auto it = idle.begin(); it != idle.end(); ++it)
-      if (it->bytes() >= bytes && (best == idle.end() || it->bytes() < best->bytes())) best = it;
-    if (best != idle.end()) {
+    auto& blocks = idle();
+    auto best = blocks.end();
+    for (auto it = blocks.begin(); it != blocks.end(); ++it)
+      if (it->bytes() >= bytes && (best == blocks.end() || it->bytes() < best->bytes())) best = it;
+    if (best != blocks.end()) {
       Memory found = std::move(*best);
-      idle.erase(best);
+      blocks.erase(best);
       return found;
     }
   }
@@ -43,8 +47,9 @@ Memory take_pinned(const DevicePlugin& plugin, std::size_t bytes) {
 
 void give_back(Memory memory) {
   const std::lock_guard lock(mutex);
-  idle.push_back(std::move(memory));
-  if (idle.size() > kKept) idle.erase(std::min_element(idle.begin(), idle.end(), [](const Memory& a, const Memory& b) { return a.bytes() < b.bytes(); }));
+  auto& blocks = idle();
+  blocks.push_back(std::move(memory));
+  if (blocks.size() > kKept) blocks.erase(std::min_element(blocks.begin(), blocks.end(), [](const Memory& a, const Memory& b) { return a.bytes() < b.bytes(); }));
 }
 
 // The group that the ranks of a call's buffers are counted in.
@@ -128,132 +133,139 @@ void* Staged::received(void* buffer, Extent extent, bool kept) {
 
 int Staged::finish(MPI_Comm comm, int rc) {
   if (copies_.empty()) return rc;
-  Runtime::get().report.staged();
-  if (rc == MPI_SUCCESS && !failure_) {
-    try {
-      for (const Copy& c : copies_)
-        if (c.received) device_plugin()->memory(c.device).write(c.user, c.memory.data(), c.bytes);
-    } catch (const Error& e) {
-      failure_ = e;
-    }
-  }
-  return failure_ && rc == MPI_SUCCESS ? raise(comm, *failure_) : rc;
-}
-
-int pass_allreduce(const Next& next, const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
-  if (!stages() || comm == MPI_COMM_NULL || count <= 0) return next.Allreduce(send, receive, count, type, op, comm);
-  Staged staged;
-  const Extent extent = extent_of(count, type);
-  const void* const from = staged.sent(send, extent);
-  void* const to = staged.received(receive, extent, send == MPI_IN_PLACE);
-  return staged.finish(comm, next.Allreduce(from, to, count, type, op, comm));
+  return guard(comm, [&] {
+    Runtime::get().report.staged();
+    if (rc != MPI_SUCCESS) return rc;
+    if (failure_) throw Error(*failure_);
+    for (const Copy& c : copies_)
+      if (c.received) device_plugin()->memory(c.device).write(c.user, c.memory.data(), c.bytes);
+    return rc;
+  });
 }
 
 namespace {
 
-// The whole of a call that is not looked at otherwise: plain(), unless its buffers may be in device memory; then with(staged, ranks).
-template <class Plain, class With>
-int pass(MPI_Comm comm, Plain plain, With with) noexcept {
-  if (inside || comm == MPI_COMM_NULL || !stages()) return plain();
-  return guard(comm, [&] {
-    Staged staged;
-    return staged.finish(comm, with(staged, Ranks(comm)));
+struct Buffers {
+  const void* send;
+  void* receive;
+};
+
+// The whole of a call that is not looked at otherwise: call(buffers), with stage(staged, ranks, buffers) before it where its buffers may be in
+// device memory. The call itself is outside of the guard.
+template <class Stage, class Call>
+int pass(const Next& next, MPI_Comm comm, Buffers buffers, Stage stage, Call call) {
+  if (!stages() || comm == MPI_COMM_NULL || inside(next)) return call(buffers);
+  Staged staged;
+  const int failed = guard(comm, [&] {
+    stage(staged, Ranks(comm), buffers);
+    return MPI_SUCCESS;
   });
+  return failed != MPI_SUCCESS ? failed : staged.finish(comm, call(buffers));
 }
 
-int reduce(const Next& next, const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm) noexcept {
-  return pass(comm, [&] { return next.Reduce(send, receive, count, type, op, root, comm); }, [&](Staged& staged, const Ranks& ranks) {
+}  // namespace
+
+int pass_allreduce(const Next& next, const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  const auto call = [&] {
+    const Inside handed_on(next);
+    return next.Allreduce(send, receive, count, type, op, comm);
+  };
+  if (!stages() || comm == MPI_COMM_NULL || count <= 0) return call();
+  Staged staged;
+  const int failed = guard(comm, [&] {
     const Extent extent = extent_of(count, type);
-    const void* from = ranks.takes_part(root) && !(ranks.inter && root == MPI_ROOT) ? staged.sent(send, extent) : send;
-    void* to = ranks.is_root(root) ? staged.received(receive, extent, send == MPI_IN_PLACE) : receive;
-    return next.Reduce(from, to, count, type, op, root, comm);
+    const bool in_place = send == MPI_IN_PLACE;
+    send = staged.sent(send, extent);
+    receive = staged.received(receive, extent, in_place);
+    return MPI_SUCCESS;
   });
+  return failed != MPI_SUCCESS ? failed : staged.finish(comm, call());
 }
 
-int gather(const Next& next, const void* send, int count, MPI_Datatype type, void* receive, int received, MPI_Datatype as, int root, MPI_Comm comm) noexcept {
-  return pass(comm, [&] { return next.Gather(send, count, type, receive, received, as, root, comm); }, [&](Staged& staged, const Ranks& ranks) {
-    const bool is_root = ranks.is_root(root);
-    const void* from = ranks.takes_part(root) && !(ranks.inter && is_root) ? staged.sent(send, extent_of(count, type)) : send;
-    void* to = is_root ? staged.received(receive, extent_of(static_cast<long long>(received) * ranks.count, as), send == MPI_IN_PLACE) : receive;
-    return next.Gather(from, count, type, to, received, as, root, comm);
-  });
+namespace {
+
+int reduce(const Next& next, const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm) {
+  return pass(next, comm, {send, receive}, [&](Staged& staged, const Ranks& ranks, Buffers& b) {
+    const Extent extent = extent_of(count, type);
+    if (ranks.takes_part(root) && !(ranks.inter && root == MPI_ROOT)) b.send = staged.sent(send, extent);
+    if (ranks.is_root(root)) b.receive = staged.received(receive, extent, send == MPI_IN_PLACE);
+  }, [&](Buffers b) { return next.Reduce(b.send, b.receive, count, type, op, root, comm); });
 }
 
-int scatter(const Next& next, const void* send, int count, MPI_Datatype type, void* receive, int received, MPI_Datatype as, int root, MPI_Comm comm) noexcept {
-  return pass(comm, [&] { return next.Scatter(send, count, type, receive, received, as, root, comm); }, [&](Staged& staged, const Ranks& ranks) {
+int gather(const Next& next, const void* send, int count, MPI_Datatype type, void* receive, int received, MPI_Datatype as, int root, MPI_Comm comm) {
+  return pass(next, comm, {send, receive}, [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     const bool is_root = ranks.is_root(root);
-    const void* from = is_root ? staged.sent(send, extent_of(static_cast<long long>(count) * ranks.count, type)) : send;
-    void* to = ranks.takes_part(root) && !(ranks.inter && is_root) ? staged.received(receive, extent_of(received, as), false) : receive;
-    return next.Scatter(from, count, type, to, received, as, root, comm);
-  });
+    if (ranks.takes_part(root) && !(ranks.inter && is_root)) b.send = staged.sent(send, extent_of(count, type));
+    if (is_root) b.receive = staged.received(receive, extent_of(static_cast<long long>(received) * ranks.count, as), send == MPI_IN_PLACE);
+  }, [&](Buffers b) { return next.Gather(b.send, count, type, b.receive, received, as, root, comm); });
+}
+
+int scatter(const Next& next, const void* send, int count, MPI_Datatype type, void* receive, int received, MPI_Datatype as, int root, MPI_Comm comm) {
+  return pass(next, comm, {send, receive}, [&](Staged& staged, const Ranks& ranks, Buffers& b) {
+    const bool is_root = ranks.is_root(root);
+    if (is_root) b.send = staged.sent(send, extent_of(static_cast<long long>(count) * ranks.count, type));
+    if (ranks.takes_part(root) && !(ranks.inter && is_root)) b.receive = staged.received(receive, extent_of(received, as), false);
+  }, [&](Buffers b) { return next.Scatter(b.send, count, type, b.receive, received, as, root, comm); });
 }
 
 int scatterv(const Next& next, const void* send, const int* counts, const int* places, MPI_Datatype type, void* receive, int received, MPI_Datatype as,
-             int root, MPI_Comm comm) noexcept {
-  return pass(comm, [&] { return next.Scatterv(send, counts, places, type, receive, received, as, root, comm); }, [&](Staged& staged, const Ranks& ranks) {
+             int root, MPI_Comm comm) {
+  return pass(next, comm, {send, receive}, [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     const bool is_root = ranks.is_root(root);
-    const void* from = is_root ? staged.sent(send, extent_of(ranks.count, counts, places, type)) : send;
-    void* to = ranks.takes_part(root) && !(ranks.inter && is_root) ? staged.received(receive, extent_of(received, as), false) : receive;
-    return next.Scatterv(from, counts, places, type, to, received, as, root, comm);
-  });
+    if (is_root) b.send = staged.sent(send, extent_of(ranks.count, counts, places, type));
+    if (ranks.takes_part(root) && !(ranks.inter && is_root)) b.receive = staged.received(receive, extent_of(received, as), false);
+  }, [&](Buffers b) { return next.Scatterv(b.send, counts, places, type, b.receive, received, as, root, comm); });
 }
 
-int allgather(const Next& next, const void* send, int count, MPI_Datatype type, void* receive, int received, MPI_Datatype as, MPI_Comm comm) noexcept {
-  return pass(comm, [&] { return next.Allgather(send, count, type, receive, received, as, comm); }, [&](Staged& staged, const Ranks& ranks) {
-    const void* from = staged.sent(send, extent_of(count, type));
-    void* to = staged.received(receive, extent_of(static_cast<long long>(received) * ranks.count, as), send == MPI_IN_PLACE);
-    return next.Allgather(from, count, type, to, received, as, comm);
-  });
+int allgather(const Next& next, const void* send, int count, MPI_Datatype type, void* receive, int received, MPI_Datatype as, MPI_Comm comm) {
+  return pass(next, comm, {send, receive}, [&](Staged& staged, const Ranks& ranks, Buffers& b) {
+    b.send = staged.sent(send, extent_of(count, type));
+    b.receive = staged.received(receive, extent_of(static_cast<long long>(received) * ranks.count, as), send == MPI_IN_PLACE);
+  }, [&](Buffers b) { return next.Allgather(b.send, count, type, b.receive, received, as, comm); });
 }
 
 int allgatherv(const Next& next, const void* send, int count, MPI_Datatype type, void* receive, const int* counts, const int* places, MPI_Datatype as,
-               MPI_Comm comm) noexcept {
-  return pass(comm, [&] { return next.Allgatherv(send, count, type, receive, counts, places, as, comm); }, [&](Staged& staged, const Ranks& ranks) {
-    const void* from = staged.sent(send, extent_of(count, type));
-    void* to = staged.received(receive, extent_of(ranks.count, counts, places, as), true);
-    return next.Allgatherv(from, count, type, to, counts, places, as, comm);
-  });
+               MPI_Comm comm) {
+  return pass(next, comm, {send, receive}, [&](Staged& staged, const Ranks& ranks, Buffers& b) {
+    b.send = staged.sent(send, extent_of(count, type));
+    b.receive = staged.received(receive, extent_of(ranks.count, counts, places, as), true);
+  }, [&](Buffers b) { return next.Allgatherv(b.send, count, type, b.receive, counts, places, as, comm); });
 }
 
-int alltoall(const Next& next, const void* send, int count, MPI_Datatype type, void* receive, int received, MPI_Datatype as, MPI_Comm comm) noexcept {
-  return pass(comm, [&] { return next.Alltoall(send, count, type, receive, received, as, comm); }, [&](Staged& staged, const Ranks& ranks) {
-    const void* from = staged.sent(send, extent_of(static_cast<long long>(count) * ranks.count, type));
-    void* to = staged.received(receive, extent_of(static_cast<long long>(received) * ranks.count, as), send == MPI_IN_PLACE);
-    return next.Alltoall(from, count, type, to, received, as, comm);
-  });
+int alltoall(const Next& next, const void* send, int count, MPI_Datatype type, void* receive, int received, MPI_Datatype as, MPI_Comm comm) {
+  return pass(next, comm, {send, receive}, [&](Staged& staged, const Ranks& ranks, Buffers& b) {
+    b.send = staged.sent(send, extent_of(static_cast<long long>(count) * ranks.count, type));
+    b.receive = staged.received(receive, extent_of(static_cast<long long>(received) * ranks.count, as), send == MPI_IN_PLACE);
+  }, [&](Buffers b) { return next.Alltoall(b.send, count, type, b.receive, received, as, comm); });
 }
 
 int alltoallv(const Next& next, const void* send, const int* counts, const int* places, MPI_Datatype type, void* receive, const int* received,
-              const int* to_places, MPI_Datatype as, MPI_Comm comm) noexcept {
-  return pass(comm, [&] { return next.Alltoallv(send, counts, places, type, receive, received, to_places, as, comm); },
-              [&](Staged& staged, const Ranks& ranks) {
-                const void* from = send == MPI_IN_PLACE ? send : staged.sent(send, extent_of(ranks.count, counts, places, type));
-                void* to = staged.received(receive, extent_of(ranks.count, received, to_places, as), true);
-                return next.Alltoallv(from, counts, places, type, to, received, to_places, as, comm);
-              });
+              const int* to_places, MPI_Datatype as, MPI_Comm comm) {
+  return pass(next, comm, {send, receive}, [&](Staged& staged, const Ranks& ranks, Buffers& b) {
+    if (send != MPI_IN_PLACE) b.send = staged.sent(send, extent_of(ranks.count, counts, places, type));
+    b.receive = staged.received(receive, extent_of(ranks.count, received, to_places, as), true);
+  }, [&](Buffers b) { return next.Alltoallv(b.send, counts, places, type, b.receive, received, to_places, as, comm); });
 }
 
-int reduce_scatter(const Next& next, const void* send, void* receive, const int* counts, MPI_Datatype type, MPI_Op op, MPI_Comm comm) noexcept {
-  return pass(comm, [&] { return next.Reduce_scatter(send, receive, counts, type, op, comm); }, [&](Staged& staged, const Ranks&) {
+int reduce_scatter(const Next& next, const void* send, void* receive, const int* counts, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  return pass(next, comm, {send, receive}, [&](Staged& staged, const Ranks&, Buffers& b) {
     int size = 0, rank = 0;  // counts are those of the own group
     PMPI_Comm_size(comm, &size);
     PMPI_Comm_rank(comm, &rank);
     const Extent all = extent_of(size, counts, nullptr, type);
-    const void* from = staged.sent(send, all);
-    void* to = send == MPI_IN_PLACE ? staged.received(receive, all, true) : staged.received(receive, extent_of(counts[rank], type), false);
-    return next.Reduce_scatter(from, to, counts, type, op, comm);
-  });
+    b.send = staged.sent(send, all);
+    b.receive = send == MPI_IN_PLACE ? staged.received(receive, all, true) : staged.received(receive, extent_of(counts[rank], type), false);
+  }, [&](Buffers b) { return next.Reduce_scatter(b.send, b.receive, counts, type, op, comm); });
 }
 
-int reduce_scatter_block(const Next& next, const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) noexcept {
-  return pass(comm, [&] { return next.Reduce_scatter_block(send, receive, count, type, op, comm); }, [&](Staged& staged, const Ranks&) {
+int reduce_scatter_block(const Next& next, const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  return pass(next, comm, {send, receive}, [&](Staged& staged, const Ranks&, Buffers& b) {
     int size = 0;
     PMPI_Comm_size(comm, &size);
     const Extent all = extent_of(static_cast<long long>(count) * size, type);
-    const void* from = staged.sent(send, all);
-    void* to = send == MPI_IN_PLACE ? staged.received(receive, all, true) : staged.received(receive, extent_of(count, type), false);
-    return next.Reduce_scatter_block(from, to, count, type, op, comm);
-  });
+    b.send = staged.sent(send, all);
+    b.receive = send == MPI_IN_PLACE ? staged.received(receive, all, true) : staged.received(receive, extent_of(count, type), false);
+  }, [&](Buffers b) { return next.Reduce_scatter_block(b.send, b.receive, count, type, op, comm); });
 }
 
 }  // namespace

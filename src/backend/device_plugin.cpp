@@ -11,7 +11,10 @@ namespace crimp {
 namespace {
 
 std::mutex mutex;
-auto& setting = *new std::string("auto");
+std::string& setting() {
+  static auto& text = *new std::string("auto");
+  return text;
+}
 std::atomic<bool> tried{false}, context{false};
 std::atomic<const DevicePlugin*> loaded{nullptr};
 
@@ -49,7 +52,7 @@ const CudaDriver* driver_in_use() noexcept {
 
 void set_device_plugin(const std::string& text) {
   const std::lock_guard lock(mutex);
-  setting = text;
+  setting() = text;
 }
 
 const DevicePlugin* device_plugin() noexcept {
@@ -58,7 +61,7 @@ const DevicePlugin* device_plugin() noexcept {
   const std::lock_guard lock(mutex);
   if (tried.load(std::memory_order_relaxed)) return loaded.load(std::memory_order_relaxed);
   try {
-    if (setting != "off") loaded.store(load(setting == "auto" ? beside_this_library() : setting), std::memory_order_relaxed);
+    if (setting() != "off") loaded.store(load(setting() == "auto" ? beside_this_library() : setting()), std::memory_order_relaxed);
   } catch (const std::exception&) {
   }
   tried.store(true, std::memory_order_release);

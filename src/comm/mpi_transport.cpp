@@ -2,6 +2,7 @@
 
 #include <climits>
 #include <string>
+#include <utility>
 
 #include "crimp/error.hpp"
 #include "crimp/types.hpp"
@@ -104,9 +105,12 @@ Transport::Ticket MpiTransport::start_sum(const void* mine, void* sums, std::uin
   return t;
 }
 
-void MpiTransport::wait(Ticket t) { check_mpi(PMPI_Wait(&exchanges_[t].request, MPI_STATUS_IGNORE), "MPI_Wait"); }
+void MpiTransport::wait(Ticket t) {
+  if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
+  check_mpi(PMPI_Wait(&exchanges_[t].request, MPI_STATUS_IGNORE), "MPI_Wait");
+}
 
-void MpiTransport::progress() noexcept {
+void MpiTransport::progress() noexcept try {
   // Testing one request moves all of them; a request that completes becomes MPI_REQUEST_NULL and its wait() returns at once, so its
   // exchange must not be handed out again before: PMPI_Request_get_status leaves it in place.
   for (auto& e : exchanges_)
@@ -115,6 +119,8 @@ void MpiTransport::progress() noexcept {
       PMPI_Request_get_status(e.request, &done, MPI_STATUS_IGNORE);
       return;
     }
+} catch (...) {  // out of the user's error handler: no business of the codec that is running, so wait() goes on with it
+  thrown_ = std::current_exception();
 }
 
 }  // namespace crimp

@@ -2,6 +2,7 @@
 #pragma once
 #include <mpi.h>
 
+#include <exception>
 #include <vector>
 
 #include "crimp/transport.hpp"
@@ -31,6 +32,7 @@ class MpiTransport final : public Transport {
   MPI_Comm comm_;
   int rank_, size_;
   Exchange exchanges_[kMostUnderWay];
+  std::exception_ptr thrown_;  // in progress()
 };
 
 // 64 bytes as one element: int counts and displacements then reach 128 GiB. Committed once, never freed.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# planted_faults.sh ROOT LIBRARY: both checks find faults that are planted in copies; a check that cannot fail is worth nothing.
+# planted_faults.sh ROOT LIBRARY: the checks find faults that are planted in copies; a check that cannot fail is worth nothing.
 set -uo pipefail
 root=$1 library=$2 here=$(dirname "$0") copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
@@ -33,4 +33,9 @@ for map in more fewer; do
     missed=1
   fi
 done
+# MPI's own library needs others.
+if "$here/check_loading.sh" "$(ldd "$library" | awk '/libmpi/ {print $3; exit}')" >/dev/null; then
+  echo "not found: a library that needs others"
+  missed=1
+fi
 exit $missed

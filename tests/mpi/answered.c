@@ -6,7 +6,8 @@
 
 int answered = 0;
 
-void horovod_sum(void* in, void* inout, int* count, MPI_Datatype* type) { (void)in, (void)inout, (void)count, (void)type; }
+void horovod_max(void* in, void* inout, int* count, MPI_Datatype* type) __asm__("_ZN7horovod6common11float16_maxEPvS1_PiPP15ompi_datatype_t");
+void horovod_max(void* in, void* inout, int* count, MPI_Datatype* type) { (void)in, (void)inout, (void)count, (void)type; }
 
 #define PASS(name, ...)                                                        \
   static int (*next)();                                                        \

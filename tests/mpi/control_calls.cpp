@@ -53,7 +53,7 @@ void measure(const std::string& what, Ours ours, Theirs theirs) {
 int main(int argc, char**) {
   MPI_Init(nullptr, nullptr);
   MPI_Op sum;
-  MPI_Op_create(reinterpret_cast<MPI_User_function*>(dlsym(RTLD_DEFAULT, "horovod_sum")), 1, &sum);
+  MPI_Op_create(reinterpret_cast<MPI_User_function*>(dlsym(RTLD_DEFAULT, "_ZN7horovod6common11float16_maxEPvS1_PiPP15ompi_datatype_t")), 1, &sum);
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   int& answered = *static_cast<int*>(dlsym(RTLD_DEFAULT, "answered"));
   const auto allreduce = straight<decltype(&MPI_Allreduce)>("MPI_Allreduce");

@@ -1,6 +1,7 @@
 """A library that is linked with Crimp, beside mpi4py.
 
   mpi4py_linked.py first LIB     mpi4py is imported before LIB is opened: libmpi is there first, and LIB's calls go past Crimp
+  mpi4py_linked.py uninitialized LIB     libmpi is there first, too, and MPI is initialized after LIB is opened
   mpi4py_linked.py after LIB     ... behind it: LIB's calls are Crimp's, though mpi4py initializes and finalizes MPI past it
 
 Prints whether LIB's call was compressed: a third is not a half-precision number.
@@ -13,6 +14,8 @@ import numpy as np
 order, library = sys.argv[1:]
 if order == "first":
     from mpi4py import MPI
+elif order == "uninitialized":
+    ctypes.CDLL("libmpi.so.40", ctypes.RTLD_GLOBAL)
 plugin = ctypes.CDLL(library)
 print("the library is open", file=sys.stderr, flush=True)
 from mpi4py import MPI
@@ -30,4 +33,5 @@ exact = np.float32(1 / 3) * np.float32(MPI.COMM_WORLD.Get_size())
 compressed = not np.array_equal(total, np.full_like(total, exact))
 print(f"rank {MPI.COMM_WORLD.Get_rank()}: {'compressed' if compressed else 'exact'}")
 print(f"expect {MPI.COMM_WORLD.Get_rank()} calls={int(compressed)}", flush=True)
+print("the end", file=sys.stderr, flush=True)
 sys.exit(status or not np.allclose(total, exact, rtol=1e-3))

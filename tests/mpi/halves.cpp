@@ -1,0 +1,93 @@
+// Operations whose functions are named as sums of float16, and what they really do.
+//   halves SUM      SUM: plain (Horovod's symbol, adds as IEEE 754 has it), saturating (the same symbol; 65504 instead of infinity), flushing
+//                   (subnormals to zero), truncating (ties and all down), or resembling (adds right, by another name)
+//   halves SUM off  with Crimp off or without a codec: the operation is never tried
+// What Crimp does not know as a sum passes, and is MPI's bits; it is not called before a call could be compressed, and then once.
+#include "check.hpp"
+
+using check::rank;
+
+namespace {
+
+constexpr int kCount = 20000;
+std::string kind;
+int executed = 0;
+
+double value_of(std::uint16_t h) {
+  const int exponent = (h >> 10) & 31, mantissa = h & 1023;
+  const double size = exponent == 31 ? (mantissa ? NAN : INFINITY) : exponent ? std::ldexp(1024 + mantissa, exponent - 25) : std::ldexp(mantissa, -24);
+  return h & 0x8000 ? -size : size;
+}
+
+// To the nearest, ties to even; by what the test asks for otherwise.
+std::uint16_t half_of(double x) {
+  const std::uint16_t sign = std::signbit(x) ? 0x8000 : 0;
+  const double size = std::abs(x);
+  if (std::isnan(x)) return 0x7e00;
+  if (size >= 65520 && (kind != "saturating" || std::isinf(x))) return sign | 0x7c00;
+  if (size >= 65520) return sign | 0x7bff;
+  int exponent = 0;
+  std::frexp(size, &exponent);
+  const int unit = size == 0 ? -24 : std::max(exponent - 11, -24);  // of the last place
+  const double units = std::ldexp(size, -unit);
+  const auto whole = static_cast<int>(kind == "truncating" ? std::floor(units) : std::nearbyint(units));
+  if (kind == "flushing" && size < 0x1p-14) return sign;
+  const int bits = unit == -24 ? whole : whole + ((unit + 24) << 10);
+  return static_cast<std::uint16_t>(sign | bits);
+}
+
+void add(void* in, void* inout, int* count, MPI_Datatype*) {
+  ++executed;
+  const auto* a = static_cast<const std::uint16_t*>(in);
+  auto* b = static_cast<std::uint16_t*>(inout);
+  for (int i = 0; i < *count; ++i) b[i] = half_of(value_of(a[i]) + value_of(b[i]));
+}
+
+}  // namespace
+
+namespace horovod::common {
+__attribute__((visibility("default"), noinline)) void float16_sum(void* in, void* inout, int* count, MPI_Datatype* type) { add(in, inout, count, type); }
+}  // namespace horovod::common
+extern "C" __attribute__((visibility("default"), noinline)) void my_half_float16_sum(void* in, void* inout, int* count, MPI_Datatype* type) {
+  add(in, inout, count, type);
+}
+
+int main(int argc, char** argv) {
+  kind = argv[1];
+  const bool off = argc > 2;
+  check::begin();
+  MPI_Datatype half;
+  MPI_Type_contiguous(2, MPI_BYTE, &half);
+  MPI_Type_commit(&half);
+  MPI_Op sum;
+  MPI_Op_create(kind == "resembling" ? my_half_float16_sum : horovod::common::float16_sum, 1, &sum);
+  CHECK(executed == 0, "%d times at MPI_Op_create", executed);
+  std::vector<std::uint16_t> in(kCount), out(kCount), plain(kCount);
+  for (std::size_t i = 0; i < in.size(); ++i) in[i] = half_of(check::value(i, rank) / 3);
+
+  // Small calls, and those of another type, are not compressed whatever the operation does.
+  MPI_Allreduce(in.data(), out.data(), 100, half, sum, MPI_COMM_WORLD);
+  const int by_small = executed;
+  executed = 0;
+  check::native_allreduce(in.data(), plain.data(), 100, half, sum, MPI_COMM_WORLD);
+  CHECK(executed == by_small, "a small call: %d times, MPI: %d", by_small, executed);
+
+  const bool compresses = kind == "plain" && !off, tried = !off && kind != "resembling";
+  for (int call = 0; call < 3; ++call) {
+    executed = 0;
+    check::native_allreduce(in.data(), plain.data(), kCount, half, sum, MPI_COMM_WORLD);
+    const int by_mpi = executed;
+    executed = 0;
+    CHECK(MPI_Allreduce(in.data(), out.data(), kCount, half, sum, MPI_COMM_WORLD) == MPI_SUCCESS);
+    const int wanted = (compresses ? 0 : by_mpi) + (tried && call == 0);
+    CHECK(executed == wanted, "call %d: %d times, not %d", call, executed, wanted);
+    if (!compresses) CHECK(out == plain, "not MPI's bits");
+    CHECK(check::identical(out.data(), out.size() * sizeof out[0], MPI_COMM_WORLD));
+    for (std::size_t i = 0; i < out.size(); ++i) CHECK(std::abs(value_of(out[i]) - value_of(plain[i])) <= 2e-3, "element %zu", i);
+  }
+  check::expected["calls"] = compresses ? 3 : 0;
+  if (!off) check::expected["passed_through.operation"] = compresses ? 0 : kind == "resembling" ? 4 : 3;
+  MPI_Op_free(&sum);
+  MPI_Type_free(&half);
+  return check::finish();
+}

@@ -1,0 +1,137 @@
+// Error handlers that do not return: they throw, as C++ programs' do, or leave by longjmp.
+//   handlers HOW CALLS [WHERE]
+// HOW: exception, number, longjmp, return, or calls (the handler sums over the communicator, while another rank does so outside of a handler).
+// CALLS: 1 where Crimp compresses a good call, else 0. WHERE: wrong (arguments; run.py compares with a run without Crimp), raised (an error
+// of Crimp's own in the second sum, by CRIMP_FAULT), wait (MPI fails inside Crimp's exchange, by mpi_failing).
+#include <csetjmp>
+#include <stdexcept>
+
+#include "check.hpp"
+
+using check::rank;
+
+namespace {
+
+constexpr int kCount = 20000;
+std::string how, outcome;
+int compresses = 0, ran = 0;
+std::jmp_buf back;
+MPI_Comm user;
+std::vector<int> everyone;
+
+void sum() {
+  static unsigned salt = 0;
+  check::sum_floats(user, everyone, kCount, ++salt, !compresses);
+  check::expected["calls"] += compresses;
+}
+
+void handle(MPI_Comm*, int*, ...) {
+  ++ran;
+  if (how == "exception") throw std::runtime_error("from the handler");
+  if (how == "number") throw 42;
+  if (how == "longjmp") std::longjmp(back, 1);
+  if (how == "calls") sum();
+}
+
+// Nothing here has a destructor that longjmp would skip.
+template <class Call>
+void leave(Call call) {
+  if (setjmp(back) != 0) {
+    outcome = "left by longjmp";
+    return;
+  }
+  try {
+    int error_class = 0;
+    MPI_Error_class(call(), &error_class);
+    outcome = "returned class " + std::to_string(error_class);
+  } catch (const std::runtime_error& e) {
+    outcome = std::string("threw ") + e.what();
+  } catch (int number) {
+    outcome = "threw " + std::to_string(number);
+  }
+}
+
+template <class Call>
+void wrong(const char* what, Call call) {
+  ran = 0;
+  leave(call);
+  std::printf("rank %d, %s: %s, the handler ran %d times\n", rank, what, outcome.c_str(), ran);
+  sum();
+}
+
+void wrong_arguments() {
+  float a[64] = {}, b[64] = {};
+  int counts[16] = {}, places[16] = {};
+  MPI_Op op = MPI_OP_NULL;
+  sum();
+  wrong("bcast", [&] { return MPI_Bcast(a, -1, MPI_FLOAT, 0, user); });
+  wrong("allreduce", [&] { return MPI_Allreduce(a, b, -1, MPI_FLOAT, MPI_SUM, user); });
+  wrong("allreduce without an operation", [&] { return MPI_Allreduce(a, b, kCount, MPI_FLOAT, MPI_OP_NULL, user); });
+  wrong("reduce", [&] { return MPI_Reduce(a, b, 1, MPI_FLOAT, MPI_SUM, 99, user); });
+  wrong("gather", [&] { return MPI_Gather(a, 1, MPI_FLOAT, b, 1, MPI_FLOAT, 99, user); });
+  wrong("gatherv", [&] { return MPI_Gatherv(a, 1, MPI_FLOAT, b, counts, places, MPI_FLOAT, 99, user); });
+  wrong("scatter", [&] { return MPI_Scatter(a, 1, MPI_FLOAT, b, 1, MPI_FLOAT, 99, user); });
+  wrong("scatterv", [&] { return MPI_Scatterv(a, counts, places, MPI_FLOAT, b, 1, MPI_FLOAT, 99, user); });
+  wrong("allgather", [&] { return MPI_Allgather(a, 1, MPI_DATATYPE_NULL, b, 1, MPI_DATATYPE_NULL, user); });
+  wrong("allgatherv", [&] { return MPI_Allgatherv(a, 1, MPI_DATATYPE_NULL, b, counts, places, MPI_DATATYPE_NULL, user); });
+  wrong("alltoall", [&] { return MPI_Alltoall(a, 1, MPI_DATATYPE_NULL, b, 1, MPI_DATATYPE_NULL, user); });
+  wrong("alltoallv", [&] { return MPI_Alltoallv(a, counts, places, MPI_DATATYPE_NULL, b, counts, places, MPI_DATATYPE_NULL, user); });
+  wrong("reduce_scatter_block", [&] { return MPI_Reduce_scatter_block(a, b, -1, MPI_FLOAT, MPI_SUM, user); });
+  wrong("op_create", [&] { return MPI_Op_create(nullptr, 1, &op); });
+}
+
+// Rank 0's handler and the other ranks sum together.
+void handler_and_others() {
+  float a[1] = {};
+  for (int round = 0; round < 3; ++round) {
+    ran = 0;
+    if (rank == 0)
+      leave([&] { return round == 1 ? MPI_Allreduce(a, a, -1, MPI_FLOAT, MPI_SUM, user) : MPI_Bcast(a, -1, MPI_FLOAT, 0, user); });
+    else
+      sum();
+    CHECK(ran == (rank == 0), "%d times", ran);
+    sum();
+  }
+}
+
+// The second of four sums fails inside Crimp, on all ranks.
+void inside_crimp(int* fail_wait, MPI_Comm* fail_on) {
+  static std::vector<float> in(kCount, 1.0f / 3), out(kCount);
+  for (int call = 1; call <= 4; ++call) {
+    if (call != 2) {
+      sum();
+      continue;
+    }
+    ran = 0;
+    if (fail_wait) *fail_on = user, *fail_wait = 2;  // the first wait is for headers, the second for bodies
+    leave([&] { return MPI_Allreduce(in.data(), out.data(), kCount, MPI_FLOAT, MPI_SUM, user); });
+    CHECK(ran == 1, "%d times", ran);
+    CHECK(how == "exception" ? outcome == "threw from the handler" : how == "number" ? outcome == "threw 42" : how == "longjmp" ? outcome == "left by longjmp" : outcome[0] == 'r',
+          "%s", outcome.c_str());
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  how = argv[1];
+  compresses = std::atoi(argv[2]);
+  const std::string where = argc > 3 ? argv[3] : "wrong";
+  check::begin();
+  for (int r = 0; r < check::size; ++r) everyone.push_back(r);
+  MPI_Comm_dup(MPI_COMM_WORLD, &user);
+  MPI_Errhandler handler;
+  MPI_Comm_create_errhandler(handle, &handler);
+  MPI_Comm_set_errhandler(user, handler);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
+  if (how == "calls")
+    handler_and_others();
+  else if (where == "wrong")
+    wrong_arguments();
+  else
+    inside_crimp(static_cast<int*>(where == "wait" ? dlsym(RTLD_DEFAULT, "fail_wait") : nullptr),
+                 static_cast<MPI_Comm*>(where == "wait" ? dlsym(RTLD_DEFAULT, "fail_on") : nullptr));
+  if (where == "raised" || (where == "wait" && how == "return")) check::expected["errors"] = 1;
+  MPI_Errhandler_free(&handler);
+  return check::finish();
+}
