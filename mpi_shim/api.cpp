@@ -1,5 +1,7 @@
 // The C interface of include/crimp/crimp.h.
 #include <climits>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "comm/half_type.hpp"
@@ -46,10 +48,14 @@ int sum_exactly(const void* sendbuf, void* recvbuf, std::uint64_t count, const H
 
 std::vector<Segment> read_segments(const crimp_segment* segments, std::size_t n, std::uint64_t count) {
   std::vector<Segment> out;
+  std::unordered_map<std::string_view, std::size_t> names;
   std::uint64_t at = 0;
   for (std::size_t i = 0; i < n; ++i) {
     if (!segments[i].name || !*segments[i].name)
       throw Error(ErrorCode::layout_invalid, "segment " + std::to_string(i) + " has no name; every segment needs one");
+    if (const auto [first, added] = names.emplace(segments[i].name, i); !added)
+      throw Error(ErrorCode::layout_invalid, "segments " + std::to_string(first->second) + " and " + std::to_string(i) + " are both named '" + segments[i].name +
+                                                 "'; what is kept of a tensor is kept under its name, so a name may stand in a call once");
     if (segments[i].count > count - at)
       throw Error(ErrorCode::layout_invalid, "segment " + std::to_string(i) + " ('" + segments[i].name + "') reaches to element " +
                                                  std::to_string(at + segments[i].count) + ", the buffer has " + std::to_string(count));

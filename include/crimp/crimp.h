@@ -19,7 +19,7 @@ typedef enum { CRIMP_FLOAT32 = 1, CRIMP_FLOAT64 = 2, CRIMP_FLOAT16 = 3, CRIMP_BF
 
 /* A tensor inside a buffer. Segments follow each other without gaps; their counts (in elements) add up to the call's count. The name
  * identifies the tensor on the communicator: its error-feedback residual is kept under it, however tensors are merged from call to call.
- * Names and counts are equal on all ranks. Name and array stay the caller's. */
+ * Names and counts are equal on all ranks; a name stands in a call once. Name and array stay the caller's. */
 typedef struct {
   const char* name;
   uint64_t count;

@@ -16,8 +16,6 @@
 namespace crimp {
 namespace {
 
-constexpr const char* kOwnerSuffix = "\x01owner";  // of keys of owners' residuals
-
 void sum_plain(MPI_Comm comm, float* buffer, std::uint64_t count) {
   check_mpi(PMPI_Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(count), MPI_FLOAT, MPI_SUM, comm), "MPI_Allreduce");
 }
@@ -99,7 +97,7 @@ Layout Session::find_layout(const AllreduceRequest& request) {
   if (request.layout) return *request.layout;
   const std::uint32_t refuted = calls_.refutations();
   Layout layout = calls_.observe(request.count, request.dtype);
-  if (calls_.refutations() != refuted) residuals_.forget(CallSequence::kKeyPrefix);  // nobody will ask for them again
+  if (calls_.refutations() != refuted) residuals_.forget(Layout::Source::periodic, CallSequence::kKeyPrefix);  // nobody will ask for them again
   return layout;
 }
 
@@ -200,19 +198,21 @@ std::uint8_t Session::range_flags(const AllreduceRequest& request, const Layout&
 }
 
 void Session::find_memories(const CallParts& parts, const Layout& layout, Allocator& memory, bool absent) {
-  const auto find = [&](const CallPart& part, const char* suffix, auto&& elements) {
+  residuals_.begin_call();
+  const auto find = [&](const CallPart& part, bool owner, auto&& shape) {
     std::vector<float*> all;
     for (const Segment& segment : part.layout.segments)
-      all.push_back(segment.use == Segment::Use::skip ? nullptr : residuals_.find(segment.key + suffix, elements(segment.count), memory));
+      all.push_back(segment.use == Segment::Use::skip ? nullptr : residuals_.find({layout.source, owner, segment.key}, shape(segment.count), memory).values);
     return all;
   };
   for (const auto& part : parts) {
     const Codec& codec = *part->call.codec;
     if (codec.memory().kept() && (!absent || part->call.hierarchy) && part->encodes())
-      part->call.residuals = find(*part, "", [&](std::uint64_t count) { return codec.memory_elements(count); });
+      part->call.residuals = find(*part, false, [&](std::uint64_t count) { return ResidualShape::of(codec, count); });
     // As long as the tensor, though a rank owns a share of it: shares move when tensors are merged otherwise. Untouched pages cost nothing.
     if (layout.known() && part->owner_memory())
-      part->call.owner_residuals = find(*part, kOwnerSuffix, [&](std::uint64_t count) { return count + codec.state_elements(count); });
+      part->call.owner_residuals =
+          find(*part, true, [&](std::uint64_t count) { return ResidualShape{count, MemoryKind::residual, count + codec.state_elements(count), &codec}; });
   }
 }
 
