@@ -37,6 +37,14 @@ int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, M
 
   Pass why;
   std::optional<Dtype> dtype;
+  const auto request_of = [&](bool settle_all) {
+    AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, static_cast<std::uint64_t>(count), *dtype};
+    request.sum_exactly = [&](void* buffer, std::uint64_t n) {
+      return next.Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(n), type, op, comm);  // n <= count
+    };
+    request.settle_all = settle_all;
+    return request;
+  };
   bool agreed = true;
   if (runtime.late() && comm != MPI_COMM_NULL) {
     const int rc = guard(comm, [&] {
@@ -57,21 +65,24 @@ int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, M
       why = Pass::small;
       // Horovod's calls are known by their order, so its decoder hears of the small ones too.
       if (horovod.detected()) {
+        bool summed = false;
         const int rc = guard(comm, [&] {
-          horovod.data_call(static_cast<std::uint64_t>(count), *dtype, comm);
+          const auto layout = horovod.data_call(static_cast<std::uint64_t>(count), *dtype, comm);
+          if (!layout || odd_arguments(sendbuf, recvbuf, static_cast<std::uint64_t>(count))) return MPI_SUCCESS;
+          Session* session = runtime.momentum() ? runtime.session(comm, &why) : runtime.known_session(comm);
+          AllreduceRequest request = request_of(true);
+          request.layout = &*layout;
+          summed = session && session->allreduce_small(request);
           return MPI_SUCCESS;
         });
-        if (rc != MPI_SUCCESS) return rc;
+        if (rc != MPI_SUCCESS || summed) return rc;
+        why = Pass::small;
       }
     } else if (count < 0 || comm == MPI_COMM_NULL || odd_arguments(sendbuf, recvbuf, static_cast<std::uint64_t>(count))) {
       why = Pass::odd_arguments;
     } else {
       return guard(comm, [&] {
-        AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, static_cast<std::uint64_t>(count), *dtype};
-        request.sum_exactly = [&](void* buffer, std::uint64_t n) {
-          return next.Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(n), type, op, comm);  // n <= count
-        };
-        request.settle_all = horovod.detected();
+        AllreduceRequest request = request_of(horovod.detected());
         std::optional<Layout> layout;
         if (horovod.detected()) layout = horovod.data_call(request.count, *dtype, comm);
         if (layout) request.layout = &*layout;
