@@ -155,7 +155,7 @@ struct CodecInfo {
 // Every codec of this build, in wire_id order; src/codec/registry.cpp holds one line per codec.
 std::span<const CodecInfo> codecs();
 // Parses "name" or "name:key=value,key=value". Besides its own parameters every codec knows memory=none|residual|momentum|average,
-// decay=0..1 and gamma=0..1 (of a residual), momentum=0..1, nesterov=1 and clip= (of momentum), and force=1 (a memory with which the codec is known to diverge). Throws Error{codec_unknown} that names the bad part and lists what is legal.
+// decay=0..1 and gamma=0..1 (of a residual), momentum=0..1, nesterov=1 (of momentum) and force=1 (a memory with which the codec is known to diverge). Throws Error{codec_unknown} that names the bad part and lists what is legal.
 std::shared_ptr<const Codec> make_codec(std::string_view spec);
 // The codec with this wire id, default parameters; null where unknown. For reading traits of what arrived.
 const CodecInfo* find_codec(std::uint8_t wire_id);

@@ -73,15 +73,15 @@ CodecEntry dgc_entry() {
   return {{"dgc", "deep gradient compression: the largest magnitudes behind momentum correction with masking", "u = momentum u + g, a = v + u, d = a where |a| is among the k largest, v = a - d, u = 0 where d is not",
            "DGC: Lin et al., ICLR 2018", "as topk",
            "plain SGD with the momentum moved into the codec (memory=momentum): the optimiser's own momentum must be 0. Tensors that rules sum exactly have it too, and so have calls "
-           "of fewer than CRIMP_MIN_COUNT elements that name their tensors; calls whose tensors are not known have none, nor has a communicator of one rank. "
-           "clip=: each rank's gradient of a tensor is scaled to a norm of at most clip / sqrt(ranks) before it is accumulated (section 3.2; "
-           "of each tensor, because no call sees all of them)",
+           "of fewer than CRIMP_MIN_COUNT elements that name their tensors; calls whose tensors are not known have none, nor has a communicator of one rank",
            Dgc::kTraits,
            {ratio_parameter(),
             {"sample", "1", "0 < sample <= 1", "share of the elements that the threshold is taken from, as in the paper (0.001 to 0.01), corrected at most 3 times by 1.3 or 0.7, then exact; "
                                                "1: exact at once, which costs the same one pass"},
             {"warmup", "0", "a whole number, 0 to 2^31", "calls of a tensor in which more of it is sent: 25, 6.25, 1.5625 and 0.390625 % in a quarter of them each, never less than ratio "
                                                         "(section 3.4, whose warm-up is 4 epochs: give the steps of so many). Without a memory: calls of the communicator"},
+            {"clip", "0", "0 <= clip <= 2^100", "most of the Euclidean norm of a tensor's sum over the ranks: each rank's gradient is scaled to a norm of at most clip / sqrt(ranks) before it is "
+                                                "accumulated (section 3.2; of each tensor, because no call sees all of them); 0: no clipping"},
             SparseCodec::value_parameter()}},
           [](const SpecValues& v) -> std::shared_ptr<Codec> { return std::make_shared<Dgc>(v); }};
 }

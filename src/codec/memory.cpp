@@ -116,7 +116,7 @@ void compensate_exactly(const MemoryPolicy& policy, Dtype type, void* values, st
       const double g = gain * x[i], old = static_cast<double>(u[i]), made = policy.nesterov ? m * (old + g) : m * old + g;
       x[i] = static_cast<double>(v[i]) + (policy.nesterov ? made + g : made);
       u[i] = static_cast<float>(made);
-      v[i] = 0.0f;
+      if (v[i] != 0.0f) v[i] = 0.0f;
     }
     return;
   }
@@ -132,7 +132,8 @@ void compensate_exactly(const MemoryPolicy& policy, Dtype type, void* values, st
     for (std::uint64_t i = 0; i < n; ++i) g[i] = std::clamp(a[i], -largest, largest);
     narrow(type, g, here, n);
     widen(type, here, g, n);
-    for (std::uint64_t i = 0; i < n; ++i) v[at + i] = a[i] - g[i];
+    for (std::uint64_t i = 0; i < n; ++i)
+      if (const float rest = a[i] - g[i]; v[at + i] != rest) v[at + i] = rest;  // pages of zeros stay untouched
   }
 }
 

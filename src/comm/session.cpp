@@ -142,9 +142,7 @@ bool Session::choose_algorithms(const CallParts& parts, Transport& transport, Ca
     trial = trial || choice.trial;
   }
   *why = Pass::slower;
-  // A sum without the momentum would be another result, not only a slower one.
-  const bool momentum = std::any_of(parts.begin(), parts.end(), [&](const auto& part) { return momentum_of(part->call.codec); });
-  return trial || momentum || predicted == 0 || predicted < plain;
+  return trial || predicted == 0 || predicted < plain;
 }
 
 std::uint8_t Session::range_flags(const AllreduceRequest& request, const Layout& layout, const std::vector<const Codec*>& codecs, const CallParts& parts,
@@ -276,7 +274,13 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
   const CallParts parts = parts_of(request, layout, codecs, runtime_.settings());
   MpiTransport transport(comm_, rank_, size_);
   CallValues values(request, scratch_);
-  if (!choose_algorithms(parts, transport, values, why)) return false;
+  // MPI's sum without momentum would be another result, not only a faster one.
+  const auto has_momentum = [&] {
+    for (std::size_t s = 0; s < codecs.size(); ++s)
+      if (const Segment& segment = layout.segments[s]; segment.use == Segment::Use::sum && !segment.key.empty() && momentum_of(codecs[s])) return true;
+    return false;
+  };
+  if (!choose_algorithms(parts, transport, values, why) && !(*why == Pass::slower && has_momentum())) return false;
   for (const auto& part : parts) part->call.sequence = sequence_++;
   const auto chosen = Clock::now();
 

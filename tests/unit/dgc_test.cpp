@@ -196,13 +196,16 @@ TEST_SUITE("dgc") {
   }
 
   TEST_CASE("parameters of its memory that are none are refused") {
-    for (const char* spec : {"dgc:warmup=1.5", "dgc:warmup=-1", "dgc:clip=-1", "dgc:nesterov=2", "dgc:memory=residual,clip=1", "topk:nesterov=1", "3lc:clip=2", "3lc:gamma=0",
+    for (const char* spec : {"dgc:warmup=1.5", "dgc:warmup=-1", "dgc:clip=-1", "dgc:nesterov=2", "dgc:memory=residual,clip=1", "dgc:memory=none,clip=1", "topk:nesterov=1", "topk:memory=momentum,clip=2", "3lc:gamma=0",
                              "3lc:gamma=1.5", "dgc:gamma=0.5", "powersgd:gamma=0.5"}) {
       CAPTURE(std::string(spec));
       CHECK_THROWS_AS(make_codec(spec), const Error&);
     }
     CHECK(make_codec("3lc:gamma=0.5,decay=0.25")->spec() == "3lc:s=1,zero_run=1,entropy=0,decay=0.25,gamma=0.5");
-    CHECK(make_codec("topk:memory=momentum,nesterov=1,clip=2.5")->spec().ends_with(",memory=momentum,momentum=0.9,nesterov=1,clip=2.5"));
+    CHECK(make_codec("topk:memory=momentum,nesterov=1")->spec().ends_with(",memory=momentum,momentum=0.9,nesterov=1"));
+    CHECK(make_codec("dgc:clip=2.5")->spec() == "dgc:ratio=0.01,sample=1,warmup=0,clip=2.5,value=f32,momentum=0.9");
+    CHECK(make_codec("dgc:clip=2.5")->memory().clip == 2.5f);
+    CHECK(make_codec("terngrad:clip=2.5")->memory().clip == 0.0f);  // its own
   }
 
   TEST_CASE("what is sent exactly has plain momentum, in every type; what rounding to the type loses comes later") {
