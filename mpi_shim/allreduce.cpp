@@ -50,6 +50,14 @@ int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, M
   std::optional<Dtype> dtype;
   bool agreed = true, summed = false;
   int rc = MPI_SUCCESS;
+  const auto request_of = [&](bool settle_all) {
+    AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, static_cast<std::uint64_t>(count), *dtype};
+    request.sum_exactly = [&](void* buffer, std::uint64_t n) {
+      return next.Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(n), type, op, comm);  // n <= count
+    };
+    request.settle_all = settle_all;
+    return request;
+  };
   if (runtime.late() && comm != MPI_COMM_NULL)
     rc = guard(comm, [&] {
       agreed = runtime.session(comm, &why) || why == Pass::communicator;
@@ -67,7 +75,18 @@ int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, M
     } else if (count >= 0 && static_cast<std::uint64_t>(count) < runtime.settings().min_count) {
       why = Pass::small;
       // Horovod's calls are known by their order, so its decoder hears of the small ones too.
-      if (horovod.detected()) rc = guard(comm, [&] { return horovod.data_call(static_cast<std::uint64_t>(count), *dtype, comm), MPI_SUCCESS; });
+      if (horovod.detected())
+        rc = guard(comm, [&] {
+          const auto layout = horovod.data_call(static_cast<std::uint64_t>(count), *dtype, comm);
+          if (!layout || odd_arguments(sendbuf, recvbuf, static_cast<std::uint64_t>(count))) return MPI_SUCCESS;
+          Session* session = runtime.momentum() ? runtime.session(comm, &why) : runtime.known_session(comm);
+          why = Pass::small;
+          if (!session || (may_sum_halves(op) && !sums_halves(op, type))) return MPI_SUCCESS;
+          AllreduceRequest request = request_of(true);
+          request.layout = &*layout;
+          summed = session->allreduce_small(request);
+          return MPI_SUCCESS;
+        });
     } else if (count < 0 || comm == MPI_COMM_NULL || odd_arguments(sendbuf, recvbuf, static_cast<std::uint64_t>(count))) {
       why = Pass::odd_arguments;
     } else {
@@ -76,11 +95,7 @@ int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, M
           why = Pass::operation;
           return MPI_SUCCESS;
         }
-        AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, static_cast<std::uint64_t>(count), *dtype};
-        request.sum_exactly = [&](void* buffer, std::uint64_t n) {
-          return next.Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(n), type, op, comm);  // n <= count
-        };
-        request.settle_all = horovod.detected();
+        AllreduceRequest request = request_of(horovod.detected());
         std::optional<Layout> layout;
         if (horovod.detected()) layout = horovod.data_call(request.count, *dtype, comm);
         if (layout) request.layout = &*layout;

@@ -1,5 +1,7 @@
 // The C interface of include/crimp/crimp.h.
 #include <climits>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "comm/half_type.hpp"
@@ -46,10 +48,14 @@ int sum_exactly(const void* sendbuf, void* recvbuf, std::uint64_t count, const H
 
 std::vector<Segment> read_segments(const crimp_segment* segments, std::size_t n, std::uint64_t count) {
   std::vector<Segment> out;
+  std::unordered_map<std::string_view, std::size_t> names;
   std::uint64_t at = 0;
   for (std::size_t i = 0; i < n; ++i) {
     if (!segments[i].name || !*segments[i].name)
       throw Error(ErrorCode::layout_invalid, "segment " + std::to_string(i) + " has no name; every segment needs one");
+    if (const auto [first, added] = names.emplace(segments[i].name, i); !added)
+      throw Error(ErrorCode::layout_invalid, "segments " + std::to_string(first->second) + " and " + std::to_string(i) + " are both named '" + segments[i].name +
+                                                 "'; what is kept of a tensor is kept under its name, so a name may stand in a call once");
     if (segments[i].count > count - at)
       throw Error(ErrorCode::layout_invalid, "segment " + std::to_string(i) + " ('" + segments[i].name + "') reaches to element " +
                                                  std::to_string(at + segments[i].count) + ", the buffer has " + std::to_string(count));
@@ -81,15 +87,18 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
     const Layout named{Layout::Source::named, segments ? read_segments(segments, segment_count, count) : std::vector<Segment>{}};
     Pass why = Pass::off;
     if (runtime.late() && comm != MPI_COMM_NULL) runtime.session(comm, &why);
-    if (!runtime.compressing()) {
+    AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, count, type, segments ? &named : nullptr};
+    request.sum_exactly = [&](void* buffer, std::uint64_t n) { return sum_exactly(MPI_IN_PLACE, buffer, n, h, size_of(type), comm); };
+    Session* session = segments && runtime.usable() ? runtime.known_session(comm) : nullptr;
+    if (!runtime.compressing() && !(session && session->has_codecs())) {
       why = runtime.why_off();
-    } else if (count < runtime.settings().min_count) {
-      why = Pass::small;
     } else if (comm == MPI_COMM_NULL || odd_arguments(sendbuf, recvbuf, count)) {
-      why = Pass::odd_arguments;
-    } else if (Session* session = runtime.session(comm, &why)) {
-      AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, count, type, segments ? &named : nullptr};
-      request.sum_exactly = [&](void* buffer, std::uint64_t n) { return sum_exactly(MPI_IN_PLACE, buffer, n, h, size_of(type), comm); };
+      why = count < runtime.settings().min_count ? Pass::small : Pass::odd_arguments;
+    } else if (count < runtime.settings().min_count) {
+      if (segments && runtime.momentum()) session = runtime.session(comm, &why);
+      summed = session && session->allreduce_small(request);
+      why = Pass::small;
+    } else if ((session = runtime.session(comm, &why))) {
       summed = session->allreduce(request, &why);
     }
     if (!summed) runtime.report.passed(why);
@@ -107,6 +116,33 @@ int crimp_set_algorithm(MPI_Comm comm, const char* name) {
     Pass why = Pass::off;
     if (comm == MPI_COMM_NULL) throw Error(ErrorCode::argument_invalid, "crimp_set_algorithm was given MPI_COMM_NULL");
     if (Session* session = runtime.session(comm, &why)) session->force(name);
+    return MPI_SUCCESS;
+  });
+}
+
+namespace {
+
+// The communicator's session, for what is said of it; null where its calls pass through.
+Session* session_for(MPI_Comm comm, const char* function) {
+  Runtime& runtime = Runtime::get();
+  if (!runtime.started()) runtime.start(false);
+  if (comm == MPI_COMM_NULL) throw Error(ErrorCode::argument_invalid, std::string(function) + " was given MPI_COMM_NULL");
+  Pass why = Pass::off;
+  return runtime.session(comm, &why);
+}
+
+}  // namespace
+
+int crimp_set_codec(MPI_Comm comm, const char* pattern, const char* spec) {
+  return guard(comm, [&] {
+    if (Session* session = session_for(comm, "crimp_set_codec")) session->set_codec(pattern, spec);
+    return MPI_SUCCESS;
+  });
+}
+
+int crimp_set_learning_rate(MPI_Comm comm, double rate) {
+  return guard(comm, [&] {
+    if (Session* session = session_for(comm, "crimp_set_learning_rate")) session->set_learning_rate(rate);
     return MPI_SUCCESS;
   });
 }

@@ -36,20 +36,23 @@ struct Selection {
 // GRACE's memories: what of a gradient is kept for later calls. g: the gradient, a: what is encoded, d: what the payload decodes to.
 enum class MemoryKind : std::uint8_t {
   none,      // a = g
-  residual,  // a = g + decay * r, r = a - d
-  momentum,  // DGC (Lin et al., ICLR 2018, sections 3.2 and 3.3): u = momentum * u + g, a = v + u, v = a - d, u = 0 where a - d differs from a
+  residual,  // a = gamma * g + decay * r, r = a - d
+  momentum,  // DGC (Lin et al., ICLR 2018, sections 3.2 and 3.3): u = momentum * u + g, a = v + u, v = a - d, u = 0 where a - d differs from a;
+             // nesterov: u = momentum * (u + g), a = v + (u + g)
   average,   // Signum (Bernstein et al., ICML 2018): m = momentum * m + (1 - momentum) * g, a = m
 };
 const char* name_of(MemoryKind);
 
 struct MemoryPolicy {
   MemoryKind kind = MemoryKind::none;
-  float decay = 1.0f, momentum = 0.9f;
+  float decay = 1.0f, gamma = 1.0f, momentum = 0.9f;
+  bool nesterov = false;
+  float clip = 0.0f;  // of memory momentum, 0: none: most of a tensor's Euclidean norm in the sum over the ranks; each rank's gradients have 1 / sqrt(ranks) of it
   bool kept() const { return kind != MemoryKind::none; }
   // Arrays of one float32 per element that are kept per tensor.
   int planes() const { return kind == MemoryKind::none ? 0 : kind == MemoryKind::momentum ? 2 : 1; }
   // The codec adds the residual itself, while it reads the values.
-  bool fused() const { return kind == MemoryKind::none || (kind == MemoryKind::residual && decay == 1.0f); }
+  bool fused() const { return kind == MemoryKind::none || (kind == MemoryKind::residual && decay == 1.0f && gamma == 1.0f); }
 };
 
 // One piece to encode: a = values + residual_in (null: values alone).
@@ -112,6 +115,12 @@ class Codec {
     return select(values, residual, count, place);
   }
 
+  // The same for codecs whose parameters change with the tensor's turns: `turn` compressed calls have seen its memory before this one. Where none is kept: calls of
+  // the communicator. What is decoded does not depend on it.
+  virtual Selection select_in_turn(const float* values, const float* residual, std::uint64_t count, const Place& place, std::uint32_t /*turn*/) const {
+    return select(values, residual, count, place);
+  }
+
   // Encodes one piece and returns the bytes written to `out`, which has room for piece_bound(count).
   virtual std::size_t encode_piece(const PieceSource&, std::uint8_t* out) const = 0;
 
@@ -146,7 +155,7 @@ struct CodecInfo {
 // Every codec of this build, in wire_id order; src/codec/registry.cpp holds one line per codec.
 std::span<const CodecInfo> codecs();
 // Parses "name" or "name:key=value,key=value". Besides its own parameters every codec knows memory=none|residual|momentum|average,
-// decay=0..1 (of a residual), momentum=0..1 and force=1 (a memory with which the codec is known to diverge). Throws Error{codec_unknown} that names the bad part and lists what is legal.
+// decay=0..1 and gamma=0..1 (of a residual), momentum=0..1, nesterov=1 (of momentum) and force=1 (a memory with which the codec is known to diverge). Throws Error{codec_unknown} that names the bad part and lists what is legal.
 std::shared_ptr<const Codec> make_codec(std::string_view spec);
 // The codec with this wire id, default parameters; null where unknown. For reading traits of what arrived.
 const CodecInfo* find_codec(std::uint8_t wire_id);

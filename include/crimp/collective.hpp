@@ -29,6 +29,7 @@ struct CollectiveCall {
   std::vector<float*> residuals;  // one per segment, the codec's memory planes behind one another (null where skipped), or empty: no memory
   // Residuals of what this rank re-encodes for all, one per segment as long as the segment, the codec's state_elements() behind (null where skipped), or empty: none.
   std::vector<float*> owner_residuals = {};
+  std::vector<std::uint32_t> turns = {};  // of each segment (Codec::select_in_turn), or empty: `sequence`
   // Where `in`, `out` and the memories are; null: in host memory. Not every algorithm can another (AlgorithmEntry::any_backend).
   Backend* backend = nullptr;
   Arena* values = nullptr;  // of backend->memory(), with value_bytes(); null where host memory: the arena with arena_bytes() is enough

@@ -19,7 +19,7 @@ typedef enum { CRIMP_FLOAT32 = 1, CRIMP_FLOAT64 = 2, CRIMP_FLOAT16 = 3, CRIMP_BF
 
 /* A tensor inside a buffer. Segments follow each other without gaps; their counts (in elements) add up to the call's count. The name
  * identifies the tensor on the communicator: its error-feedback residual is kept under it, however tensors are merged from call to call.
- * Names and counts are equal on all ranks. Name and array stay the caller's. */
+ * Names and counts are equal on all ranks; a name stands in a call once. Name and array stay the caller's. */
 typedef struct {
   const char* name;
   uint64_t count;
@@ -39,6 +39,21 @@ CRIMP_API int crimp_datatype(crimp_dtype dtype, MPI_Datatype* type, MPI_Op* sum)
 /* Makes later calls on `comm` take this algorithm, as CRIMP_ALGORITHM does for all communicators: "allgather", "two_shot", ... or "auto".
  * Collective: every rank of `comm` gives the same name between the same calls. An unknown name is an error that lists the legal ones. */
 CRIMP_API int crimp_set_algorithm(MPI_Comm comm, const char* name);
+
+/* From now on tensors of `comm` whose names match the shell pattern have this codec, ahead of CRIMP_RULES and CRIMP_CODEC and of what was said before: a text as in
+ * CRIMP_CODEC ("topk:ratio=0.01"), "none" (summed exactly), or NULL: what the settings say. Names are those of crimp_allreduce and Horovod's; calls that name no
+ * tensors keep their codec. Without a CRIMP_CODEC this reaches calls of crimp_allreduce only.
+ * A tensor's memory stays where the new codec's is of the same kind (residual, momentum, average), and waits while the tensor has a codec without one or is
+ * summed exactly; with another kind it begins from zeros.
+ * Collective: every rank of `comm` gives the same texts between the same calls. Where they differ all ranks get an error (call_differs) that shows two of them; an
+ * unknown codec or parameter is codec_unknown, no pattern argument_invalid. After an error nothing has changed. */
+CRIMP_API int crimp_set_codec(MPI_Comm comm, const char* pattern, const char* spec);
+
+/* The learning rate that the program will multiply the results of later calls on `comm` by. Off until called. Error feedback holds back parts of gradients; when the rate
+ * changes they are multiplied by the old rate over the new one before they are sent, so that they weigh what they would have weighed in their own step, as in
+ * EF-SignSGD's paper (p = rate * gradient + residual). Of the memory momentum the accumulated part is, the momentum is not. Call it before the calls of each step in
+ * which the rate changes, or of every step. Collective, with the same value on all ranks (else call_differs on all); finite and above 0 (else argument_invalid). */
+CRIMP_API int crimp_set_learning_rate(MPI_Comm comm, double rate);
 
 /* "0.1.0". Callable at any time. */
 CRIMP_API const char* crimp_version(void);

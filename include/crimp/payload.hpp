@@ -53,6 +53,8 @@ struct Feedback {
   float* momentum_out = nullptr;
   const float* state_in = nullptr;  // of a codec that keeps one
   float* state_out = nullptr;
+  float gain = 1.0f;       // values are multiplied by it first, where the memory is not fused(): gamma, but 1 where an owner encodes sums
+  std::uint32_t turn = 0;  // Codec::select_in_turn
 };
 // Of the group that begins with element `first` of a tensor of `count`, in place. memory: the tensor's, `planes` of them and states behind; null: none.
 Feedback feedback_of(const Codec&, float* memory, int planes, std::uint64_t count, std::uint64_t first);

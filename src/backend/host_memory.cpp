@@ -1,14 +1,12 @@
 #include <sys/mman.h>
 
 #include <cstring>
-#include <map>
 #include <string>
 #include <utility>
 
 #include "core/fault.hpp"
 #include "crimp/error.hpp"
 #include "crimp/memory.hpp"
-#include "crimp/residual.hpp"
 
 namespace crimp {
 
@@ -26,20 +24,6 @@ class HostMemory final : public Allocator {
   void read(void* host, const void* from, std::size_t bytes) override { std::memcpy(host, from, bytes); }
   void write(void* to, const void* host, std::size_t bytes) override { std::memcpy(to, host, bytes); }
 };
-
-// The content of `from` in memory of another kind.
-Memory moved(const Memory& from, Allocator& to) {
-  Memory made(from.bytes(), to);
-  if (from.allocator() == &host_memory()) {
-    to.write(made.data(), from.data(), from.bytes());
-  } else {
-    const Memory between(&to == &host_memory() ? 0 : from.bytes());
-    std::byte* const host = between.data() ? between.data() : made.data();
-    from.allocator()->read(host, from.data(), from.bytes());
-    if (between.data()) to.write(made.data(), host, from.bytes());
-  }
-  return made;
-}
 
 }  // namespace
 
@@ -78,28 +62,6 @@ std::byte* Arena::take(std::size_t bytes) {
   std::byte* p = memory_.data() + used_;
   used_ += bytes;
   return p;
-}
-
-float* ResidualStore::find(const std::string& key, std::uint64_t count, Allocator& memory) {
-  auto it = tensors_.find(key);
-  if (it != tensors_.end() && it->second.count != count) {
-    tensors_.erase(it);
-    it = tensors_.end();
-  }
-  if (it == tensors_.end()) it = tensors_.emplace(key, Tensor{Memory(count * sizeof(float), memory), count}).first;
-  Memory& found = it->second.memory;
-  if (found.allocator() != &memory) found = moved(found, memory);
-  return reinterpret_cast<float*>(found.data());
-}
-
-void ResidualStore::forget(std::string_view prefix) {
-  std::erase_if(tensors_, [&](const auto& entry) { return entry.first.starts_with(prefix); });
-}
-
-std::uint64_t ResidualStore::bytes() const {
-  std::uint64_t sum = 0;
-  for (const auto& [key, tensor] : tensors_) sum += tensor.memory.bytes();
-  return sum;
 }
 
 }  // namespace crimp

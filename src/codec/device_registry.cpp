@@ -37,6 +37,8 @@ constexpr DeviceEntry kEntries[] = {
 }  // namespace
 
 std::unique_ptr<DeviceCodec> make_device_codec(const Codec& codec) {
+  const MemoryPolicy& memory = codec.memory();
+  if (memory.gamma != 1.0f || memory.nesterov || memory.clip > 0.0f) return nullptr;
   for (const DeviceEntry& entry : kEntries)
     if (entry.name == codec.traits().name) return entry.make(codec);
   return nullptr;

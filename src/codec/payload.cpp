@@ -44,12 +44,12 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
     if (selects) {
       const float *const from = apart ? memory.out : values, *const residual = apart ? nullptr : memory.in;
       piece.selection = memory.state_in ? codec.select_again(from, residual, group.count, place, memory.state_in, memory.state_out)
-                                        : codec.select(from, residual, group.count, place);
+                                        : codec.select_in_turn(from, residual, group.count, place, e.feedback.empty() ? place.step : memory.turn);
     }
     for (std::size_t p = e.shape.first_piece(g); p < pieces.size() && pieces[p].group == g; ++p) {
       const std::uint64_t at = pieces[p].offset - group.offset;
       const auto part = [&](auto* plane) { return plane ? plane + at : nullptr; };
-      const Feedback here{part(memory.in), part(memory.out), part(memory.momentum_in), part(memory.momentum_out), nullptr, nullptr};
+      const Feedback here{part(memory.in), part(memory.out), part(memory.momentum_in), part(memory.momentum_out), nullptr, nullptr, memory.gain};
       piece.count = pieces[p].count;
       if (!apart) {
         piece.values = values + at;
@@ -94,7 +94,7 @@ Feedback feedback_of(const Codec& codec, float* memory, int planes, std::uint64_
   float* const here = memory + first;
   float* const momentum = planes == 2 ? here + count : nullptr;
   float* const state = codec.keeps_state() ? memory + static_cast<std::uint64_t>(planes) * count + Codec::state_at(first) : nullptr;
-  return {here, here, momentum, momentum, state, state};
+  return {here, here, momentum, momentum, state, state, codec.memory().gamma};
 }
 
 void Shape::clear() {

@@ -309,6 +309,7 @@ CodecEntry powersgd_entry() {
             const MemoryPolicy memory = v.memory(powersgd::PowerSgd::kTraits);
             if (memory.kind != MemoryKind::none && memory.kind != MemoryKind::residual) v.fail("memory", "residual or none: PowerSGD's memory is the residual and Q");
             if (memory.decay != 1.0f) v.fail("decay", "1 for this codec");
+            if (memory.gamma != 1.0f) v.fail("gamma", "1 for this codec");
             return std::make_shared<powersgd::PowerSgd>(static_cast<std::uint32_t>(r), static_cast<std::uint32_t>(min));
           }};
 }

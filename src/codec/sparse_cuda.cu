@@ -63,6 +63,7 @@ std::unique_ptr<DeviceCodec> topk_device(const Codec& codec) {
   return device::piece_codec(codec, sparse::device_of(codec, sparse::Method::topk));
 }
 std::unique_ptr<DeviceCodec> dgc_device(const Codec& codec) {
+  if (spec_value(codec.spec(), "warmup") > 0) return nullptr;
   sparse::Device device = sparse::device_of(codec, sparse::Method::dgc);
   device.sample = static_cast<float>(spec_value(codec.spec(), "sample"));
   return device::piece_codec(codec, device);

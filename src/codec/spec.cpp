@@ -18,7 +18,9 @@ namespace {
 constexpr CodecParameter kCommon[] = {
     {"memory", "", "none, residual, momentum or average", "what is kept of a gradient for later calls"},
     {"decay", "1", "0 < decay <= 1", "weight of the residual"},
+    {"gamma", "1", "0 < gamma <= 1", "weight of the gradient beside the residual; the result is so many times the sum"},
     {"momentum", "0.9", "0 <= momentum < 1", "of the memories momentum and average"},
+    {"nesterov", "0", "0 or 1", "Nesterov's momentum, of the memory momentum"},
     {"force", "0", "0 or 1", "1 allows a memory with which the codec is known to diverge"},
 };
 constexpr std::string_view kMemories[] = {"none", "residual", "momentum", "average"};
@@ -83,12 +85,23 @@ std::size_t SpecValues::word(std::string_view key, std::span<const std::string_v
 MemoryPolicy SpecValues::memory(const Codec::Traits& traits) const {
   MemoryPolicy policy;
   policy.kind = static_cast<MemoryKind>(word("memory", kMemories, static_cast<std::size_t>(traits.memory)));
-  const double decay = number("decay", 1.0), momentum = number("momentum", 0.9f);
+  const double decay = number("decay", 1.0), gamma = number("gamma", 1.0), momentum = number("momentum", 0.9f);
   if (!(decay > 0.0 && decay <= 1.0)) fail("decay", "0 < decay <= 1");
   if (!(momentum >= 0.0 && static_cast<float>(momentum) < 1.0f)) fail("momentum", "0 <= momentum < 1");
+  if (!(gamma > 0.0 && gamma <= 1.0 && static_cast<float>(gamma) > 0.0f)) fail("gamma", "0 < gamma <= 1");
+  policy.gamma = static_cast<float>(gamma);
+  if (traits.memory == MemoryKind::momentum) {  // others mean something else by it
+    const double clip = number("clip", 0.0);
+    if (!(clip >= 0.0 && clip <= 0x1p100)) fail("clip", "0 <= clip <= 2^100");
+    if (clip > 0.0 && policy.kind != MemoryKind::momentum) fail("clip", "for memory=momentum only");
+    policy.clip = static_cast<float>(clip);
+  }
+  policy.nesterov = flag("nesterov", false);
   policy.decay = static_cast<float>(decay);
   policy.momentum = static_cast<float>(momentum);
-  if (values_.contains("decay") && policy.kind != MemoryKind::residual) fail("decay", "for memory=residual only");
+  for (const char* key : {"decay", "gamma"})
+    if (values_.contains(key) && policy.kind != MemoryKind::residual) fail(key, "for memory=residual only");
+  if (values_.contains("nesterov") && policy.kind != MemoryKind::momentum) fail("nesterov", "for memory=momentum only");
   if (values_.contains("momentum") && policy.kind != MemoryKind::momentum && policy.kind != MemoryKind::average)
     fail("momentum", "for memory=momentum and memory=average only");
   if (policy.kind == MemoryKind::residual && traits.diverges_with_residual && !flag("force", false))
@@ -112,7 +125,9 @@ std::string SpecValues::canonical(const Codec::Traits& traits) const {
   const MemoryPolicy policy = memory(traits);
   if (policy.kind != traits.memory) add("memory", name_of(policy.kind));
   if (policy.kind == MemoryKind::residual && policy.decay != 1.0f) add("decay", spec_number(policy.decay));
+  if (policy.kind == MemoryKind::residual && policy.gamma != 1.0f) add("gamma", spec_number(policy.gamma));
   if (policy.planes() && policy.kind != MemoryKind::residual) add("momentum", spec_number(policy.momentum));
+  if (policy.nesterov) add("nesterov", "1");
   if (policy.kind == MemoryKind::residual && traits.diverges_with_residual) add("force", "1");
   return text;
 }

@@ -16,6 +16,7 @@ struct CallPart {
   ChoiceQuery query{};
   Choice choice;
   Hierarchy hierarchy{};
+  std::vector<Residual*> kept;  // of the segments that this rank encodes (null where skipped), or empty
 
   // The chosen algorithm, with hierarchical's the one between its leaders.
   void take(const Choice&, const Hierarchy&, int ranks);

@@ -84,7 +84,7 @@ void CallValues::enter(const CallParts& parts, std::uint64_t packed) {
     if (const auto& entry = entry_of(part->call.algorithm); !entry.any_backend)
       through_host_ = std::string("the algorithm ") + entry.name + " runs on the host";
     else if (!device.backend->runs(*part->call.codec))
-      through_host_ = std::string("the codec ") + part->call.codec->traits().name + " has no kernels";
+      through_host_ = "the codec " + part->call.codec->spec() + " has no kernels";
   if (through_host_.empty()) {
     backend_ = device.backend.get();
     backend_->enter(request_.settle_all);

@@ -31,7 +31,7 @@ std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel
     c.predicted_s = more + predicted(entry, of, cost, query);
   };
   for (const auto& entry : algorithms()) consider(entry, network, 0, false);
-  if (hierarchy)
+  if (hierarchy && entry_of(Algorithm::hierarchical).obstacle(*query.codec, network.ranks).empty())
     for (const auto& entry : algorithms())
       consider(entry, hierarchy->leaders, 4 * static_cast<double>(query.count) * hierarchy->node.byte_s + 3 * hierarchy->node.barrier_s, true);
   if (!all.empty()) return all;
@@ -58,11 +58,12 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
       if (can(entry, ranks)) return entry.algorithm;
     throw Error(ErrorCode::codec_unknown, "no algorithm of this build runs the codec " + query.codec->spec());
   };
-  if (forced_ == "hierarchical" && hierarchy_ && !query.codec->traits().whole_tensors) return {.algorithm = Algorithm::hierarchical, .why = "CRIMP_ALGORITHM", .inner = first(hierarchy_->nodes)};
+  const bool in_nodes = entry_of(Algorithm::hierarchical).obstacle(*query.codec, transport.size()).empty();
+  if (forced_ == "hierarchical" && hierarchy_ && in_nodes) return {.algorithm = Algorithm::hierarchical, .why = "CRIMP_ALGORITHM", .inner = first(hierarchy_->nodes)};
   if (forced_ != "auto") {
     const AlgorithmEntry* entry = find_algorithm(forced_);
     if (entry && can(*entry, transport.size())) return {.algorithm = entry->algorithm, .why = "CRIMP_ALGORITHM"};
-    return {.algorithm = first(transport.size()), .why = forced_ == "hierarchical" ? "no nodes of several ranks" : "CRIMP_ALGORITHM cannot run the codec"};
+    return {.algorithm = first(transport.size()), .why = forced_ == "hierarchical" && in_nodes ? "no nodes of several ranks" : "CRIMP_ALGORITHM cannot run the codec"};
   }
   if (query.codec->traits().whole_tensors) return {.algorithm = first(transport.size()), .why = "the codec's only algorithm"};
   if (network_.plain.empty()) {

@@ -413,7 +413,7 @@ AlgorithmEntry row(Algorithm algorithm, const char* name, const char* summary, d
       .summary = summary,
       .obstacle = [](const Codec& codec, int ranks) -> std::string {
         if (!codec.homomorphic()) return "it needs a codec whose payloads are summed as integers (thc)";
-        if (!codec.memory().fused()) return "it needs memory=none or memory=residual with decay=1";
+        if (!codec.memory().fused()) return "it needs memory=none or memory=residual with decay=1 and gamma=1";
         const std::uint32_t g = codec.homomorphic()->granularity();
         if (static_cast<std::uint64_t>(ranks) * g > Homomorphic::kMostSum)
           return "its sums have 16 bits: at most " + std::to_string(Homomorphic::kMostSum / g) + " ranks with g=" + std::to_string(g);

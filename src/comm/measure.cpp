@@ -136,7 +136,9 @@ CodecCost time_codec(const Codec& codec, std::span<const float> sample, std::uin
   backend.prepare(codec, shape, 1);
   backend.prepare(bodies);
   auto* const body = reinterpret_cast<std::uint8_t*>(bodies.take(shape.body_bound(codec)));
-  const Feedback feedback = feedback_of(codec, keeps ? at(kept) : nullptr, codec.memory().planes(), count, 0);
+  const Place late{0, ~std::uint32_t{0}, 0};  // when warm-ups are over
+  Feedback feedback = feedback_of(codec, keeps ? at(kept) : nullptr, codec.memory().planes(), count, 0);
+  feedback.turn = late.step;
   const std::span<const Feedback> memories = keeps ? std::span(&feedback, 1) : std::span<const Feedback>();
   BodyView view;
   CodecCost cost;
@@ -150,10 +152,10 @@ CodecCost time_codec(const Codec& codec, std::span<const float> sample, std::uin
     double largest;
     noted(cost.scan_s, [&] { backend.magnitudes(Dtype::f32, in.data(), std::span(&group, 1), &largest); });
     std::uint64_t bytes = 0;
-    noted(cost.encode_s, [&] { bytes = backend.finish_encode(backend.start_encode({codec, shape, at(in), memories, {0, 0, 0}, body, at(scratch)}, {}), {}); });
+    noted(cost.encode_s, [&] { bytes = backend.finish_encode(backend.start_encode({codec, shape, at(in), memories, late, body, at(scratch)}, {}), {}); });
     cost.payload_bytes = static_cast<double>(bytes) / static_cast<double>(count);
     if (const std::string why = backend.open(view, codec, shape, {body, bytes}); !why.empty()) throw Error(ErrorCode::device_failed, why);
-    noted(cost.decode_s, [&] { backend.finish_decode(backend.start_decode({codec, shape, std::span(&view, 1), {0, 0, 0}, at(out)}, {}), {}); });
+    noted(cost.decode_s, [&] { backend.finish_decode(backend.start_decode({codec, shape, std::span(&view, 1), late, at(out)}, {}), {}); });
   }
   backend.settle();
   return cost;

@@ -39,6 +39,7 @@ void Cut::make(const CollectiveCall& call, const std::vector<float*>& memories, 
     }
     shape.add_group(last - first);
     feedback.push_back(feedback_of(*call.codec, memories.empty() ? nullptr : memories[s], planes, segments[s].count, first - segments[s].offset));
+    feedback.back().turn = call.turns.empty() ? call.sequence : call.turns[s];
   }
 }
 

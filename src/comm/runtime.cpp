@@ -63,6 +63,8 @@ void Runtime::read() {
   } catch (const Error& e) {
     refuse(e.what());
   }
+  const auto moves = [](const std::shared_ptr<const Codec>& codec) { return codec && codec->memory().kind == MemoryKind::momentum; };
+  momentum_ = settings_.error_feedback && (moves(codec_) || std::any_of(rule_codecs_.begin(), rule_codecs_.end(), moves));
   if (settings_.algorithm != "auto") {
     const AlgorithmEntry* entry = find_algorithm(settings_.algorithm);
     const std::string obstacle = entry && codec_ ? entry->obstacle(*codec_, std::max(2, world_size_)) : "";
@@ -196,6 +198,9 @@ void Runtime::announce() const {
     log(LogLevel::info, version + std::to_string(world_size_) + (world_size_ == 1 ? " rank" : " ranks") + ", MPI_Allreduce sums of " + std::to_string(settings_.min_count) +
                             " or more floats are compressed with " + codec_->spec() + " (" + simd_target() + ", " +
                             std::to_string(settings_.threads) + (settings_.threads == 1 ? " thread)" : " threads)"));
+  if (usable_ && momentum_)
+    log(LogLevel::info, "the codec holds the training's momentum, so the optimizer's must be 0. Calls of fewer than " + std::to_string(settings_.min_count) +
+                            " elements have it where their tensors are named (crimp_allreduce, Horovod), calls on one rank never");
 }
 
 const Codec* Runtime::codec_for(const std::string& name, std::uint64_t count) const {
@@ -250,6 +255,18 @@ Session* Runtime::session(MPI_Comm comm, Pass* why) {
   if (session->usable()) return session;
   *why = Pass::settings_differ;
   return nullptr;
+}
+
+Session* Runtime::known_session(MPI_Comm comm) {
+  {
+    std::lock_guard lock(mutex_);
+    if (keyval_ == MPI_KEYVAL_INVALID || comm == MPI_COMM_NULL) return nullptr;
+  }
+  void* found = nullptr;
+  int has = 0;
+  check_mpi(PMPI_Comm_get_attr(comm, keyval_, &found, &has), "MPI_Comm_get_attr");
+  auto* session = has ? static_cast<Session*>(found) : nullptr;
+  return session && session->usable() ? session : nullptr;
 }
 
 int Runtime::finish_late(MPI_Comm, int, void*, void*) {

@@ -52,6 +52,8 @@ class Runtime {
   const Settings& settings() const { return settings_; }
   const std::shared_ptr<const Codec>& codec() const { return codec_; }
   const std::shared_ptr<const Codec>& unknown_layout_codec() const { return unknown_codec_; }  // null: pass through
+  // CRIMP_CODEC or a rule's codec keeps the training's momentum, which tensors that are not compressed must have, too.
+  bool momentum() const { return momentum_; }
   // The codec of a named tensor, by CRIMP_RULES; null: it is summed exactly.
   const Codec* codec_for(const std::string& name, std::uint64_t count) const;
   // CRIMP_MERGE; off where settings are illegal or differ, or Crimp is switched off.
@@ -66,6 +68,9 @@ class Runtime {
   // The communicator's session, made at its first eligible call (collective over it). Null: calls on it pass through, for *why.
   // Throws Error{transport_failed}.
   Session* session(MPI_Comm comm, Pass* why);
+  // Where it has been made and may be used; nothing collective.
+  Session* known_session(MPI_Comm comm);
+  bool usable() const { return usable_ && switched_on.load(std::memory_order_relaxed); }  // compressing, but for a codec
 
  private:
   enum class State { idle, running, finished };
@@ -95,7 +100,7 @@ class Runtime {
   std::vector<int> host_of_rank_;  // the lowest rank of MPI_COMM_WORLD on the same host
   int illegal_rank_ = -1;  // the lowest rank that has an illegal setting; -1: none (known of all ranks where start() was collective)
   bool cuda_aware_ = false;
-  bool usable_ = false, differ_ = false, gather_report_ = false, gather_trace_ = false, world_start_ = false;
+  bool momentum_ = false, usable_ = false, differ_ = false, gather_report_ = false, gather_trace_ = false, world_start_ = false;
 };
 
 }  // namespace crimp

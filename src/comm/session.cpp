@@ -18,8 +18,6 @@
 namespace crimp {
 namespace {
 
-constexpr const char* kOwnerSuffix = "\x01owner";  // of keys of owners' residuals
-
 void sum_plain(MPI_Comm comm, float* buffer, std::uint64_t count) {
   check_mpi(PMPI_Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(count), MPI_FLOAT, MPI_SUM, comm), "MPI_Allreduce");
 }
@@ -73,7 +71,7 @@ bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings,
 
 Session::Session(Runtime& runtime, MPI_Comm comm, int rank, int size)
     : runtime_(runtime), comm_(comm), rank_(rank), size_(size), usable_(settings_agree(comm, rank, size, runtime.settings(), runtime.legal())),
-      calls_(runtime.settings().periods, size, [this](std::string_view prefix) { residuals_.forget(prefix); }), chooser_(runtime.settings().algorithm), scratch_(runtime.workers(), runtime.cuda_aware()) {
+      calls_(runtime.settings().periods, size, [this](std::string_view prefix) { residuals_.forget(Layout::Source::periodic, prefix); }), chooser_(runtime.settings().algorithm), scratch_(runtime.workers(), runtime.cuda_aware()) {
   if (!usable_ || !wants_nodes(comm, runtime.settings())) return;
   node_ = std::make_unique<MpiNode>(comm, rank, runtime.settings().node_size);
   if (!node_->useful()) {
@@ -103,7 +101,7 @@ void Session::release() {
   node_.reset();
 }
 
-bool Session::follows_calls() const { return runtime_.settings().error_feedback && runtime_.codec()->memory().kept(); }
+bool Session::follows_calls() const { return runtime_.settings().error_feedback && runtime_.codec() && runtime_.codec()->memory().kept(); }
 
 // Once a communicator for what is good and once for what is not, and not for every communicator of a program that makes many.
 void Session::say_what_is_known(const Layout& layout) {
@@ -124,14 +122,14 @@ void Session::say_what_is_known(const Layout& layout) {
 }
 
 bool Session::choose_codecs(const Layout& layout, std::vector<const Codec*>& codecs, Pass* why) {
-  const bool named = layout.source == Layout::Source::named || layout.source == Layout::Source::negotiated;
   bool any = false;
   for (const Segment& segment : layout.segments) {
     const bool sums = segment.use == Segment::Use::sum;
-    const Codec* codec = !sums ? nullptr : named ? runtime_.codec_for(segment.key, segment.count) : runtime_.codec().get();
+    const Codec* codec = sums ? codec_of(layout, segment) : nullptr;
     if (sums && !codec) runtime_.report.excluded(segment.key.empty() ? "(unnamed)" : segment.key, segment.count);
     // A tensor without a name has nothing that a residual could belong to.
     if (codec && codec->memory().kept() && runtime_.settings().error_feedback && segment.key.empty()) {
+      if (momentum_of(codec)) tell_no_momentum(*codec);
       codec = runtime_.unknown_layout_codec().get();
       if (!codec && !layout.known()) {
         *why = Pass::unknown_layout;
@@ -143,34 +141,6 @@ bool Session::choose_codecs(const Layout& layout, std::vector<const Codec*>& cod
   }
   if (!any) *why = Pass::rules;  // or all are unnamed and CRIMP_UNKNOWN_LAYOUT=none
   return any;
-}
-
-// Tensors that a rule excludes travel together, in one small exact call.
-void Session::sum_excluded(const AllreduceRequest& request, const Layout& layout, const std::vector<const Codec*>& codecs, const CallValues& values,
-                           std::span<char> packed) {
-  const std::size_t element = size_of(request.dtype);
-  Backend& backend = values.backend();
-  const auto each = [&](auto&& move) {
-    std::size_t at = 0;
-    for (std::size_t s = 0; s < codecs.size(); ++s) {
-      if (codecs[s] || layout.segments[s].use == Segment::Use::skip) continue;
-      const std::size_t bytes = layout.segments[s].count * element;
-      move(layout.segments[s].offset * element, at, bytes);
-      at += bytes;
-    }
-    backend.settle();
-  };
-  if (packed.empty()) return;
-  // Whatever fails here, the other ranks wait for this one.
-  std::optional<Error> failure;
-  try {
-    each([&](std::size_t from, std::size_t at, std::size_t bytes) { backend.read(packed.data() + at, static_cast<const char*>(values.send()) + from, bytes); });
-  } catch (const Error& e) {
-    failure = e;
-  }
-  check_mpi(request.sum_exactly(packed.data(), packed.size() / element), "MPI_Allreduce");
-  if (failure) throw Error(*failure);
-  each([&](std::size_t to, std::size_t at, std::size_t bytes) { backend.write(static_cast<char*>(values.receive()) + to, packed.data() + at, bytes); });
 }
 
 bool Session::choose_algorithms(const CallParts& parts, Transport& transport, CallValues& values, Pass* why) {
@@ -248,29 +218,44 @@ void Session::drop_echoes(const CallParts& parts, const Layout& layout, const st
 }
 
 void Session::find_memories(const CallParts& parts, const Layout& layout, Allocator& memory, bool absent) {
-  const auto find = [&](const CallPart& part, const char* suffix, auto&& elements) {
-    std::vector<float*> all;
+  const auto find = [&](const CallPart& part, bool owner, auto&& shape) {
+    std::vector<Residual*> all;
     for (const Segment& segment : part.layout.segments)
-      all.push_back(segment.use == Segment::Use::skip ? nullptr : residuals_.find(segment.key + suffix, elements(segment.count), memory));
+      all.push_back(segment.use == Segment::Use::skip ? nullptr : &find_residual({layout.source, owner, segment.key}, shape(segment.count), memory));
+    return all;
+  };
+  const auto values_of = [](const std::vector<Residual*>& kept) {
+    std::vector<float*> all;
+    for (const Residual* r : kept) all.push_back(r ? r->values : nullptr);
     return all;
   };
   for (const auto& part : parts) {
     const Codec& codec = *part->call.codec;
-    if (codec.memory().kept() && (!absent || part->call.hierarchy) && part->encodes())
-      part->call.residuals = find(*part, "", [&](std::uint64_t count) { return codec.memory_elements(count); });
+    if (codec.memory().kept() && (!absent || part->call.hierarchy) && part->encodes()) {
+      part->kept = find(*part, false, [&](std::uint64_t count) { return ResidualShape::of(codec, count); });
+      part->call.residuals = values_of(part->kept);
+      for (const Residual* r : part->kept) part->call.turns.push_back(r ? r->turns : 0);
+    }
     // As long as the tensor, though a rank owns a share of it: shares move when tensors are merged otherwise. Untouched pages cost nothing.
     if (layout.known() && part->owner_memory())
-      part->call.owner_residuals = find(*part, kOwnerSuffix, [&](std::uint64_t count) { return count + codec.state_elements(count); });
+      part->call.owner_residuals = values_of(
+          find(*part, true, [&](std::uint64_t count) { return ResidualShape{count, MemoryKind::residual, count + codec.state_elements(count), &codec}; }));
   }
 }
 
 Session::Ready Session::make_ready(const AllreduceRequest& request, const Layout& layout, bool foreign, const std::vector<const Codec*>& codecs, const CallParts& parts,
                                    CallValues& values) {
   Ready ready;
-  std::size_t excluded = 0, host_bodies = 0;
+  std::size_t host_bodies = 0;
+  bool clips = false;
   for (std::size_t s = 0; s < codecs.size(); ++s)
-    if (!codecs[s] && layout.segments[s].use == Segment::Use::sum) excluded += layout.segments[s].count * size_of(request.dtype);
-  for (const auto& part : parts) host_bodies += part->host_bodies() ? arena_bytes(part->call, size_) : 0;
+    if (!codecs[s] && layout.segments[s].use == Segment::Use::sum)
+      ready.exact.push_back({&layout.segments[s], layout.segments[s].key.empty() ? nullptr : momentum_of(nullptr)});
+  const std::size_t excluded = count_of(ready.exact) * size_of(request.dtype);
+  for (const auto& part : parts) {
+    host_bodies += part->host_bodies() ? arena_bytes(part->call, size_) : 0;
+    clips = clips || (momentum_of(part->call.codec) && part->call.codec->memory().clip > 0.0f);
+  }
   try {
     values.enter(parts, Arena::padded(excluded) + host_bodies);
     Backend& backend = values.backend();
@@ -279,10 +264,13 @@ Session::Ready Session::make_ready(const AllreduceRequest& request, const Layout
     if (foreign) ready.flags |= kFlagForeign;
     // A rank that joined early (hvd.join) gives zeros in place of tensors; its residuals stay where they are.
     const bool absent = layout.source == Layout::Source::negotiated && std::all_of(largest.begin(), largest.end(), [](double l) { return l == 0; });
+    residuals_.begin_call();
     if (runtime_.settings().error_feedback) find_memories(parts, layout, backend.memory(), absent);
+    for (ExactTensor& t : ready.exact)
+      if (t.momentum) t.memory = find_residual({layout.source, false, t.segment->key}, ResidualShape::of(*t.momentum, t.segment->count), host_memory()).values;
     if (runtime_.settings().residual_jump > 0 && !ready.flags) drop_echoes(parts, layout, largest, backend);
 
-    const std::uint64_t widened = request.dtype == Dtype::f32 ? 0 : Arena::padded(request.count * sizeof(float));
+    const std::uint64_t widened = request.dtype == Dtype::f32 && !clips ? 0 : Arena::padded(request.count * sizeof(float));
     std::uint64_t bytes = values.direct() ? 0 : widened + Arena::padded(excluded), value_bytes = widened;
     for (const auto& part : parts) {
       CollectiveCall& call = part->call;
@@ -306,10 +294,11 @@ Session::Ready Session::make_ready(const AllreduceRequest& request, const Layout
     if (widened) ready.widened = reinterpret_cast<float*>(values.values().take(widened));
     if (excluded) ready.packed = {reinterpret_cast<char*>(values.packed().take(excluded)), excluded};
     if (widened && !ready.flags) backend.widen(request.dtype, values.send(), ready.widened, request.count);
+    if (clips && !ready.flags) clip(parts, ready.widened);
     ready.arena = &values.bodies();
   } catch (const std::exception& e) {
     ready.flags |= kFlagNoMemory;
-    for (const auto& part : parts) part->call.residuals.clear(), part->call.owner_residuals.clear();  // they may be fewer than the segments
+    for (const auto& part : parts) part->call.residuals.clear(), part->call.owner_residuals.clear(), part->call.turns.clear();  // they may be fewer than the segments
     log(LogLevel::warn, std::string(e.what()) + "; this call goes through MPI on all ranks");
   }
   return ready;
@@ -340,11 +329,22 @@ bool Session::allreduce(const AllreduceRequest& request, const Layout& layout, b
   const auto begin = Clock::now();
   const FloatEnvironment environment;
   std::vector<const Codec*> codecs;
-  if (!choose_codecs(layout, codecs, why)) return false;
+  if (!choose_codecs(layout, codecs, why)) {
+    if (*why != Pass::rules) return false;
+    std::vector<const Codec*> momenta;
+    for (const Segment& segment : layout.segments) momenta.push_back(segment.key.empty() || segment.use == Segment::Use::skip ? nullptr : momentum_of(nullptr));
+    return sum_with_momentum(request, layout, momenta, why);
+  }
 
   const CallParts parts = parts_of(request, layout, codecs, runtime_.settings());
   MpiTransport transport(comm_, rank_, size_);
-  if (!choose_algorithms(parts, transport, values, why)) return false;
+  // MPI's sum without momentum would be another result, not only a faster one.
+  const auto has_momentum = [&] {
+    for (std::size_t s = 0; s < codecs.size(); ++s)
+      if (const Segment& segment = layout.segments[s]; segment.use == Segment::Use::sum && !segment.key.empty() && momentum_of(codecs[s])) return true;
+    return false;
+  };
+  if (!choose_algorithms(parts, transport, values, why) && !(*why == Pass::slower && has_momentum())) return false;
   for (const auto& part : parts) part->call.sequence = sequence_++;
   const auto chosen = Clock::now();
 
@@ -371,6 +371,8 @@ bool Session::allreduce(const AllreduceRequest& request, const Layout& layout, b
       if (!failure) failure = result.error;
       continue;
     }
+    for (Residual* r : part->kept)
+      if (r && r->turns < ~std::uint32_t{0}) ++r->turns;
     const auto end = Clock::now();
     chooser_.took(part->query, part->choice, seconds(end - (first ? chosen : now)));
     runtime_.report.compressed({call.codec->spec(), name_of(layout.source), entry_of(call.algorithm).name, part->choice.why, part->choice.predicted_s,
@@ -393,7 +395,7 @@ bool Session::allreduce(const AllreduceRequest& request, const Layout& layout, b
                          segment.count);
     });
   attempt([&] { backend.settle(); });
-  attempt([&] { sum_excluded(request, layout, codecs, values, ready.packed); });
+  attempt([&] { sum_exactly(request, ready.exact, values, ready.packed, size_); });
   if (values.on_device()) runtime_.report.on_device(values.through_host());
   if (!failure) attempt([&] { values.leave(layout); });
   if (failure) throw Error(*failure);

@@ -11,7 +11,9 @@
 
 #include "comm/call_values.hpp"
 #include "comm/chooser.hpp"
+#include "comm/exact_sum.hpp"
 #include "comm/mpi_node.hpp"
+#include "comm/tensor_codecs.hpp"
 #include "core/report.hpp"
 #include "crimp/codec.hpp"
 #include "crimp/config.hpp"
@@ -32,11 +34,19 @@ class Session {
   // Sums over the communicator. False: the caller does it through MPI (nothing was changed here; all ranks get the same answer), for
   // *why. Throws Error after the exchange began and failed.
   bool allreduce(const AllreduceRequest&, Pass* why);
+  // Of a call with fewer than CRIMP_MIN_COUNT elements: sums it where its tensors are named and have momentum. False: it is for MPI, as above.
+  bool allreduce_small(const AllreduceRequest&);
 
   // What is known at its end.
   void note_in(Report&) const;
   // As CRIMP_ALGORITHM; a legal name. Equal on all ranks between the same calls.
   void force(const std::string& algorithm) { chooser_.force(algorithm); }
+  // crimp_set_codec and crimp_set_learning_rate (include/crimp/crimp.h), which may be given anything. Collective; throws Error on all ranks alike, and
+  // nothing has changed then.
+  void set_codec(const char* pattern, const char* spec);
+  void set_learning_rate(double);
+  // crimp_set_codec has named a codec, so that there may be something to compress where CRIMP_CODEC says nothing.
+  bool has_codecs() const { return codecs_.any(); }
   // Collective over the communicator, when it is freed.
   void release();
 
@@ -46,6 +56,10 @@ class Session {
   // Of tensors that are known. foreign: on this rank the values are not theirs. False: the caller does it through MPI, for *why.
   bool allreduce(const AllreduceRequest&, const Layout&, bool foreign, CallValues&, Pass* why);
   void say_what_is_known(const Layout&);
+  // Of a segment that is summed. Null: exactly.
+  const Codec* codec_of(const Layout&, const Segment&) const;
+  // The codec whose memory `momentum` such a segment has, null: it has none.
+  const Codec* momentum_of(const Codec*) const;
   // The codec of every segment, by the rules and what is known; null: exactly. False: the whole call is for MPI, for *why.
   bool choose_codecs(const Layout&, std::vector<const Codec*>& codecs, Pass* why);
   // Collective where something must be measured. False: the whole call is for MPI, for *why.
@@ -55,13 +69,19 @@ class Session {
     std::uint8_t flags = 0;      // WireFlag: why the call cannot be compressed here
     Arena* arena = nullptr;      // null: there was no memory
     float* widened = nullptr;    // float32 copies of values of another type; null: the values are float32
-    std::span<char> packed = {}; // of tensors that are summed exactly; had from the start, because later there is no way back
+    std::vector<ExactTensor> exact = {};
+    std::span<char> packed = {}; // of these; had from the start, because later there is no way back
   };
   Ready make_ready(const AllreduceRequest&, const Layout&, bool foreign, const std::vector<const Codec*>& codecs, const CallParts&, CallValues&);
   std::uint8_t range_flags(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& codecs, const CallParts&, CallValues&, std::vector<double>* largest);
   void find_memories(const CallParts&, const Layout&, Allocator&, bool absent);
   void drop_echoes(const CallParts&, const Layout&, const std::vector<double>& largest, Backend&);
-  void sum_excluded(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& codecs, const CallValues&, std::span<char> packed);
+  Residual& find_residual(const ResidualKey&, const ResidualShape&, Allocator&);
+  // A call that no codec takes, as a whole, where tensors have momentum. False: they have not, or there is no memory for it on this rank, for *why.
+  bool sum_with_momentum(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& momenta, Pass* why);
+  void tell_no_momentum(const Codec&);
+  // Of the parts that clip; `values` are float32 copies of the call's.
+  void clip(const CallParts&, float* values) const;
 
   Runtime& runtime_;
   MPI_Comm comm_;
@@ -69,6 +89,9 @@ class Session {
   bool usable_;
   std::uint32_t sequence_ = 0;
   int told_ = 0;  // of what is said at info level about unnamed tensors
+  bool told_no_momentum_ = false;
+  double learning_rate_ = 0;  // 0: not known
+  TensorCodecs codecs_;
   CallSequence calls_;
   Chooser chooser_;
   std::unique_ptr<MpiNode> node_;          // null: no hierarchy

@@ -213,6 +213,7 @@ class TwoShot : Pipeline {
     if (!good) c.sum.flags = kFlagCorrupt;
     const std::uint64_t end = own.begin + own.shape.count();
     own.make(call_, call_.owner_residuals, 1, own.begin, end);
+    for (Feedback& memory : own.feedback) memory.gain = 1.0f;  // the sum has it already
     Encoding encoding;
     start_encode(encoding, c.sum, own, call_.out + own.begin, kOwner | static_cast<std::uint32_t>(rank()), sum_[i % kSendSlots]);
     finish_encode(encoding);

@@ -78,7 +78,7 @@ void print_algorithms() {
 // docs/codecs.md. A bar in a text would end a table's cell.
 void print_codecs_as_markdown() {
   std::printf("# Codecs\n\nMade by `crimp info --codecs --markdown`; bytes are in src/codec/WIRE_FORMAT.md. a: gradient and memory, d: what the payload "
-              "decodes to.\nEvery codec also takes `memory=none|residual|momentum|average`, `decay=` (of a residual), `momentum=` and `force=1`.\n");
+              "decodes to.\nEvery codec also takes `memory=none|residual|momentum|average`, `decay=` and `gamma=` (a = gamma gradient + decay residual, where one is\nkept; results are gamma times the sums), `momentum=`, `nesterov=1` (of the memory momentum) and `force=1`.\n");
   for (const auto& c : codecs()) {
     std::printf("\n## %s\n\n%s.\n\n", std::string(c.name).c_str(), std::string(c.summary).c_str());
     const auto line = [](const char* what, const std::string& text) { std::printf("- %s: %s\n", what, text.c_str()); };

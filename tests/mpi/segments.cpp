@@ -77,6 +77,14 @@ void known_by_order() {
   MPI_Comm_free(&comm);
 }
 
+// Names that have met what Crimp made of other names: they are tensors as any other.
+void any_name() {
+  constexpr int kSteps = 30;
+  Tensor a{"weight", 20000}, b{"weight\x01owner", 20000}, c{"#1.0", 20000};
+  for (int step = 0; step < kSteps; ++step) reduce({&a, &b, &c}, true);
+  for (const Tensor* t : {&a, &b, &c}) t->check_mean(kSteps);
+}
+
 void halves() {
   MPI_Datatype type, again;
   MPI_Op sum;
@@ -113,6 +121,8 @@ void errors() {
   refused("cover 3 elements, the buffer has 4611686018427387904", call(1ull << 62, {{"a", 3}}));
   refused("segment 1 has no name", call(20000, {{"a", 10000}, {nullptr, 10000}}));
   refused("segment 0 has no name", call(20000, {{"", 20000}}));
+  refused("segments 0 and 2 are both named 'a'", call(20000, {{"a", 5000}, {"b", 10000}, {"a", 5000}}));
+  refused("segments 1 and 2 are both named 'b'", call(20000, {{"a", 5000}, {"b", 10000}, {"b", 5000}}));
   refused("crimp_dtype is 6", call(20000, {{"a", 20000}}, 6));
   MPI_Datatype type;
   MPI_Op op;
@@ -132,6 +142,7 @@ int main() {
   check::begin();
   CHECK(std::strlen(crimp_version()) >= 5);
   merged_differently();
+  any_name();
   known_by_order();
   halves();
   errors();

@@ -6,7 +6,10 @@
 #include <cstring>
 
 #include "backend/workers.hpp"
+#include "codec/memory.hpp"
 #include "codec/select.hpp"
+#include "core/convert.hpp"
+#include "crimp/error.hpp"
 #include "crimp/payload.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
@@ -122,5 +125,139 @@ TEST_SUITE("dgc") {
     const Selection s = make_codec("dgc:sample=0.001,ratio=0.0001")->select(a.data(), nullptr, a.size(), {});
     const auto sent = select::count_above(a.data(), nullptr, a.size(), s.up, select::Side::magnitude) + (s.up_ties ? 1 : 0);
     CHECK(sent == 10);
+  }
+
+  TEST_CASE("Nesterov's momentum, as in the paper's appendix: u = m (u + g), v = v + u + g, both masked where v is sent") {
+    const auto codec = make_codec("dgc:ratio=0.02,nesterov=1");
+    CHECK(codec->spec().ends_with(",momentum=0.9,nesterov=1"));
+    const std::size_t n = 12000, k = 240;
+    Shape shape;
+    shape.add_group(n);
+    std::vector<double> u(n), v(n);
+    std::vector<float> memory(2 * n), scratch(scratch_elements(*codec, n, true));
+    Workers workers(1);
+    for (std::uint32_t step = 0; step < 8; ++step) {
+      const auto g = make_data(Data::laplace, 40 + step, n);
+      const Feedback feedback = feedback_of(*codec, memory.data(), 2, n, 0);
+      std::vector<std::uint8_t> body(shape.body_bound(*codec));
+      body.resize(encode_body(*codec, shape, g.data(), std::span(&feedback, 1), {0, step, 0}, body.data(), scratch.data(), workers));
+      std::vector<float> sum(n);
+      BodyView view;
+      REQUIRE(view.open(*codec, shape, body) == "");
+      REQUIRE(decode_add(*codec, shape, std::span(&view, 1), {0, step, 0}, sum.data(), false, workers) == -1);
+      std::size_t sent = 0, wrong = 0;
+      for (std::size_t i = 0; i < n; ++i) {
+        u[i] = 0.9 * (u[i] + static_cast<double>(g[i]));
+        v[i] += u[i] + static_cast<double>(g[i]);
+        const double got = static_cast<double>(sum[i]);
+        if (got != 0) {
+          ++sent;
+          wrong += std::fabs(got - v[i]) > 1e-5 * (1 + std::fabs(v[i]));
+          u[i] = v[i] = 0;
+        }
+        wrong += std::fabs(static_cast<double>(memory[i]) - v[i]) > 1e-5 * (1 + std::fabs(v[i]));
+        wrong += std::fabs(static_cast<double>(memory[n + i]) - u[i]) > 1e-5 * (1 + std::fabs(u[i]));
+      }
+      CHECK(sent == k);
+      CHECK(wrong == 0);
+    }
+  }
+
+  TEST_CASE("warm-up: 25, 6.25, 1.5625 and 0.390625 % in a quarter of the turns each, never less than the ratio; without a memory by the communicator's calls") {
+    const std::size_t n = 20000;
+    const auto g = make_data(Data::laplace, 5, n);
+    const auto sent = [&](const char* spec, std::uint32_t turn) {
+      const auto codec = make_codec(spec);
+      const Selection s = codec->select_in_turn(g.data(), nullptr, n, {0, 77, 0}, turn);
+      return select::count_above(g.data(), nullptr, n, s.up, select::Side::magnitude) + (s.up_ties ? 1 : 0);
+    };
+    const std::size_t of_8[] = {5000, 5000, 1250, 1250, 313, 313, 78, 78, 20, 20};
+    for (std::uint32_t turn = 0; turn < 10; ++turn) CHECK(sent("dgc:ratio=0.001,warmup=8", turn) == of_8[turn]);
+    const std::size_t of_6[] = {5000, 5000, 1250, 313, 313, 200, 200};  // stages of one or two turns; the last one would be below 1 %
+    for (std::uint32_t turn = 0; turn < 7; ++turn) CHECK(sent("dgc:ratio=0.01,warmup=6", turn) == of_6[turn]);
+    for (const std::uint32_t turn : {0u, 1u, 4000000000u}) CHECK(sent("dgc:ratio=0.01", turn) == 200);
+    for (const std::uint32_t turn : {2147483647u, 2147483648u}) CHECK(sent("dgc:ratio=0.001,warmup=2147483648", turn) == (turn < 2147483648u ? 78 : 20));
+    CHECK(sent("dgc:ratio=0.5,warmup=8", 0) == 10000);
+
+    const auto codec = make_codec("dgc:ratio=0.001,warmup=8,memory=none");
+    CHECK(codec->parameter_word() == make_codec("dgc:ratio=0.001")->parameter_word());  // receivers need not know
+    Shape shape;
+    shape.add_group(n);
+    Workers workers(1);
+    for (const std::uint32_t step : {1u, 3u, 9u}) {
+      std::vector<std::uint8_t> body(shape.body_bound(*codec));
+      std::vector<float> sum(n);
+      body.resize(encode_body(*codec, shape, g.data(), {}, {0, step, 0}, body.data(), nullptr, workers));
+      BodyView view;
+      REQUIRE(view.open(*codec, shape, body) == "");
+      REQUIRE(decode_add(*codec, shape, std::span(&view, 1), {}, sum.data(), false, workers) == -1);
+      CHECK(std::count_if(sum.begin(), sum.end(), [](float x) { return x != 0.0f; }) == (step == 1 ? 5000 : step == 3 ? 1250 : 20));
+    }
+  }
+
+  TEST_CASE("parameters of its memory that are none are refused") {
+    for (const char* spec : {"dgc:warmup=1.5", "dgc:warmup=-1", "dgc:clip=-1", "dgc:nesterov=2", "dgc:memory=residual,clip=1", "dgc:memory=none,clip=1", "topk:nesterov=1", "topk:memory=momentum,clip=2", "3lc:gamma=0",
+                             "3lc:gamma=1.5", "dgc:gamma=0.5", "powersgd:gamma=0.5"}) {
+      CAPTURE(std::string(spec));
+      CHECK_THROWS_AS(make_codec(spec), const Error&);
+    }
+    CHECK(make_codec("3lc:gamma=0.5,decay=0.25")->spec() == "3lc:s=1,zero_run=1,entropy=0,decay=0.25,gamma=0.5");
+    CHECK(make_codec("topk:memory=momentum,nesterov=1")->spec().ends_with(",memory=momentum,momentum=0.9,nesterov=1"));
+    CHECK(make_codec("dgc:clip=2.5")->spec() == "dgc:ratio=0.01,sample=1,warmup=0,clip=2.5,value=f32,momentum=0.9");
+    CHECK(make_codec("dgc:clip=2.5")->memory().clip == 2.5f);
+    CHECK(make_codec("terngrad:clip=2.5")->memory().clip == 0.0f);  // its own
+  }
+
+  TEST_CASE("what is sent exactly has plain momentum, in every type; what rounding to the type loses comes later") {
+    for (const bool nesterov : {false, true}) {
+      const auto codec = make_codec(nesterov ? "dgc:nesterov=1" : "dgc");
+      const std::size_t n = 2500;
+      for (const Dtype type : {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16}) {
+        std::vector<float> memory(2 * n), values(n);
+        std::vector<double> u(n), exact(n), got(n);
+        for (std::uint64_t step = 0; step < 25; ++step) {
+          auto g = make_data(Data::normal, 60 + step, n);
+          std::vector<char> there(n * size_of(type));
+          if (type == Dtype::f64) {
+            for (std::size_t i = 0; i < n; ++i) reinterpret_cast<double*>(there.data())[i] = static_cast<double>(g[i]);
+          } else {
+            narrow(type, g.data(), there.data(), n);
+            widen(type, there.data(), g.data(), n);
+          }
+          compensate_exactly(codec->memory(), type, there.data(), n, memory.data(), 0.5);
+          widen(type, there.data(), values.data(), n);
+          double last = 0;
+          for (std::size_t i = 0; i < n; ++i) {
+            const double x = 0.5 * static_cast<double>(g[i]);
+            u[i] = nesterov ? 0.9 * (u[i] + x) : 0.9 * u[i] + x;
+            exact[i] += nesterov ? u[i] + x : u[i];
+            got[i] += static_cast<double>(values[i]);
+            last = std::max(last, std::fabs(exact[i] - got[i]));
+          }
+          // Up to 25 x 10 values of 4: half a unit of the type's last place in 32 waits, for the others float32 adds up.
+          CHECK(last < (type == Dtype::bf16 ? 32 * 0x1p-9 : type == Dtype::f16 ? 32 * 0x1p-12 : 2e-4));
+        }
+      }
+      std::vector<float> memory{0, 0, 1, 2}, values{NAN, 5};
+      compensate_exactly(codec->memory(), Dtype::f32, values.data(), 2, memory.data(), 1.0);
+      CHECK(std::isnan(values[0]));
+      CHECK((values[1] == 5.0f && memory[2] == 1.0f && memory[3] == 2.0f && memory[0] == 0.0f));
+    }
+  }
+
+  TEST_CASE("clipping scales to the norm, up to 1") {
+    const float x[] = {3, 0, -4};
+    CHECK(clip_gain(Dtype::f32, x, 3, 2.5) == 0.5);
+    CHECK(clip_gain(Dtype::f32, x, 3, 5.0) == 1.0);
+    CHECK(clip_gain(Dtype::f32, x, 3, 100.0) == 1.0);
+    const double y[] = {3e160, 4e160};
+    CHECK(clip_gain(Dtype::f64, y, 2, 1.0) == 1.0);  // whose square is beyond double, and the codec's range anyway
+    const double z[] = {3e100, 4e100};
+    CHECK(clip_gain(Dtype::f64, z, 2, 1e100) == doctest::Approx(0.2));
+    const float bad[] = {INFINITY, 1};
+    CHECK(clip_gain(Dtype::f32, bad, 2, 1.0) == 1.0);
+    CHECK(clip_gain(Dtype::f32, nullptr, 0, 1.0) == 1.0);
+    std::vector<float> ones(10000, 1.0f);
+    CHECK(clip_gain(Dtype::f32, ones.data(), ones.size(), 1.0) == 0.01);
   }
 }

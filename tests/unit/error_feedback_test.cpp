@@ -106,4 +106,30 @@ TEST_SUITE("error_feedback") {
     CHECK(with < 0.1);
     CHECK(without > 3 * with);
   }
+
+  TEST_CASE("gamma: p = beta r + gamma g (GRACE), and owners of sums have it once") {
+    const std::uint64_t count = 30000;
+    for (const Algorithm algorithm : {Algorithm::allgather, Algorithm::two_shot})
+      for (const bool all : {false, true}) {
+        // Everything is sent, or the one element that is the largest of each rank's, of sums, and in every step.
+        Setup setup{make_codec(std::string("topk:gamma=0.5,decay=0.25,ratio=") + (all ? "1" : "0.00001")), named_layout(count, {count}), count};
+        setup.algorithm = algorithm;
+        auto ranks = make_ranks(setup, 2, 1);
+        std::vector<double> r(count);
+        for (std::uint32_t step = 0; step < 3; ++step) {
+          for (auto& rank : ranks) {
+            for (std::size_t i = 0; i < count; ++i) rank.values[i] = i == 7 ? 64.0f : 1.0f + static_cast<float>(i % 4);
+            rank.sequence = step;
+          }
+          run_all(setup, ranks);
+          for (std::size_t i = 0; i < count; ++i) {
+            const double p = 0.25 * r[i] + 0.5 * static_cast<double>(ranks[0].values[i]);
+            const bool sent = all || i == 7;
+            if (algorithm == Algorithm::allgather || all || i == 7) REQUIRE(static_cast<double>(ranks[0].out[i]) == (sent ? 2 * p : 0.0));
+            if (algorithm == Algorithm::allgather) REQUIRE(static_cast<double>(ranks[0].residual[i]) == (sent ? 0.0 : p));
+            r[i] = sent ? 0.0 : p;
+          }
+        }
+      }
+  }
 }

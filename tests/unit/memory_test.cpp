@@ -26,6 +26,11 @@ bool zeroed(const std::byte* p, std::size_t n) {
   return std::all_of(p, p + n, [](std::byte b) { return b == std::byte{0}; });
 }
 
+constexpr auto kNamed = Layout::Source::named;
+float* find(ResidualStore& store, const std::string& name, std::uint64_t count) {
+  return store.find({kNamed, false, name}, {count, MemoryKind::residual, count}).values;
+}
+
 }  // namespace
 
 TEST_SUITE("memory") {
@@ -82,26 +87,90 @@ TEST_SUITE("memory") {
 
   TEST_CASE("a residual stays with its key and starts from zeros with another count") {
     ResidualStore store;
-    float* a = store.find("a", 1000);
+    float* a = find(store, "a", 1000);
     CHECK(zeroed(reinterpret_cast<std::byte*>(a), 4000));
     a[999] = 5.0f;
-    float* b = store.find("b", 10);
+    float* b = find(store, "b", 10);
     b[0] = 1.0f;
-    CHECK(store.find("a", 1000) == a);
+    store.begin_call();
+    CHECK(find(store, "a", 1000) == a);
     CHECK(a[999] == 5.0f);
     CHECK(store.tensors() == 2);
     CHECK(store.bytes() == 4040);
-    a = store.find("a", 1001);
+    store.begin_call();
+    a = find(store, "a", 1001);
     CHECK(zeroed(reinterpret_cast<std::byte*>(a), 4004));
-    CHECK(store.find("b", 10)[0] == 1.0f);
-    store.forget("");
+    CHECK(find(store, "b", 10)[0] == 1.0f);
+    store.forget(kNamed);
     CHECK(store.bytes() == 0);
-    CHECK(store.find("b", 10)[0] == 0.0f);
+    CHECK(find(store, "b", 10)[0] == 0.0f);
   }
 
   TEST_CASE("a residual that could not be allocated leaves no entry behind") {
     ResidualStore store;
-    CHECK(out_of_memory([&] { store.find("huge", std::uint64_t{1} << 58); }) != "");
+    CHECK(out_of_memory([&] { find(store, "huge", std::uint64_t{1} << 58); }) != "");
     CHECK(store.tensors() == 0);
+  }
+
+  TEST_CASE("what is kept of values, of owners' sums and of tensors known by their order never meets, whatever tensors are called") {
+    ResidualStore store;
+    const ResidualShape shape{100, MemoryKind::residual, 100};
+    const std::string names[] = {"a", "a\x01owner", "#1.0", "a\x01momentum", ""};
+    std::vector<float*> all;
+    for (const auto source : {Layout::Source::named, Layout::Source::negotiated, Layout::Source::periodic})
+      for (const bool owner : {false, true})
+        for (const auto& name : names) all.push_back(store.find({source, owner, name}, shape).values);
+    for (std::size_t i = 0; i < all.size(); ++i) all[i][0] = static_cast<float>(i + 1);
+    for (std::size_t i = 0; i < all.size(); ++i) CHECK(all[i][0] == static_cast<float>(i + 1));
+    store.forget(Layout::Source::periodic, "#");  // not the program's tensor of that name
+    CHECK(store.tensors() == all.size() - 2);
+    store.begin_call();
+    CHECK(store.find({kNamed, false, "#1.0"}, shape).values[0] == 3.0f);
+    CHECK(store.find({Layout::Source::periodic, false, "#1.0"}, shape).values[0] == 0.0f);
+  }
+
+  TEST_CASE("a tensor that is in one call twice is refused, and what the call has stays where it is") {
+    ResidualStore store;
+    float* const a = find(store, "a", 1000);
+    for (const std::uint64_t count : {1000, 2000}) {
+      try {
+        find(store, "a", count);
+        FAIL("found twice");
+      } catch (const Error& e) {
+        CHECK(e.code() == ErrorCode::layout_invalid);
+        CHECK(std::string(e.what()).find("'a'") != std::string::npos);
+      }
+      a[999] = 1.0f;  // would be a use after free
+    }
+    store.begin_call();
+    CHECK(find(store, "a", 1000)[999] == 1.0f);
+  }
+
+  TEST_CASE("planes stay where kind and count stay, what a codec keeps behind them does not; another kind starts from zeros") {
+    ResidualStore store;
+    const auto at = [&](MemoryKind kind, std::uint64_t elements, int codec) {
+      static const char codecs[3] = {};
+      store.begin_call();
+      return store.find({kNamed, false, "a"}, {100, kind, elements, reinterpret_cast<const Codec*>(codecs + codec)}).values;
+    };
+    float* x = at(MemoryKind::residual, 104, 0);
+    x[99] = 1.0f, x[100] = 2.0f;
+    x = at(MemoryKind::residual, 104, 0);
+    CHECK(x[99] == 1.0f);
+    CHECK(x[100] == 2.0f);
+    x = at(MemoryKind::residual, 104, 1);
+    CHECK(x[99] == 1.0f);
+    CHECK(x[100] == 0.0f);
+    x = at(MemoryKind::residual, 100, 2);
+    CHECK(x[99] == 1.0f);
+    x = at(MemoryKind::residual, 110, 1);
+    CHECK(x[99] == 1.0f);
+    CHECK(x[100] == 0.0f);
+    x = at(MemoryKind::average, 100, 2);
+    CHECK(x[99] == 0.0f);
+    x = at(MemoryKind::momentum, 200, 2);
+    x[150] = 3.0f;
+    CHECK(at(MemoryKind::momentum, 200, 0)[150] == 3.0f);
+    CHECK(at(MemoryKind::residual, 100, 2)[99] == 0.0f);
   }
 }

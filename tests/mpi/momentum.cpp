@@ -1,0 +1,224 @@
+// With DGC every named tensor has momentum: those that rules sum exactly, those of small calls, and those that are now here, now there. Expected is the
+// paper's recursion (Lin et al., ICLR 2018, sections 3.2 and 3.3, and its appendix for Nesterov's), in plain loops over doubles.
+//
+// mpi_momentum [clip [nesterov]]: as CRIMP_CODEC says, whose momentum is 0.9; mpi_momentum warmup: dgc:ratio=0.001,warmup=8.
+#include <functional>
+#include <numeric>
+
+#include "check.hpp"
+#include "crimp/crimp.h"
+
+using check::expected, check::rank, check::size;
+
+namespace {
+
+constexpr double kMomentum = 0.9;
+double clip = 0;  // of a tensor's summed norm; 0: none
+bool nesterov = false;
+
+// One rank's tensor; all ranks have the same gradients here, so sums are `size` times what one sends.
+struct Tensor {
+  std::string name;
+  std::vector<double> gradient;
+  std::vector<double> u = std::vector<double>(gradient.size()), v = u, sum = u;  // sum: expected of the last call
+
+  void accumulate() {
+    const double norm = std::sqrt(std::inner_product(gradient.begin(), gradient.end(), gradient.begin(), 0.0));
+    const double most = clip / std::sqrt(size), gain = clip > 0 && norm > most ? most / norm : 1.0;
+    for (std::size_t i = 0; i < u.size(); ++i) {
+      const double g = gain * gradient[i];
+      u[i] = nesterov ? kMomentum * (u[i] + g) : kMomentum * u[i] + g;
+      v[i] += nesterov ? u[i] + g : u[i];
+    }
+  }
+  void exactly() {
+    accumulate();
+    for (std::size_t i = 0; i < u.size(); ++i) sum[i] = size * v[i], v[i] = 0;
+  }
+  void largest(std::size_t k) {
+    accumulate();
+    std::vector<std::size_t> order(u.size());
+    std::iota(order.begin(), order.end(), 0u);
+    std::sort(order.begin(), order.end(), [&](auto a, auto b) { return std::abs(v[a]) > std::abs(v[b]); });
+    std::fill(sum.begin(), sum.end(), 0.0);
+    for (std::size_t j = 0; j < k; ++j) sum[order[j]] = size * v[order[j]], u[order[j]] = v[order[j]] = 0;
+  }
+};
+
+template <class T>
+crimp_dtype dtype_of() {
+  return sizeof(T) == 8 ? CRIMP_FLOAT64 : CRIMP_FLOAT32;
+}
+
+template <class T>
+void reduce(const std::vector<Tensor*>& tensors, bool in_place, double allowed) {
+  std::vector<crimp_segment> segments;
+  std::vector<T> in;
+  for (const Tensor* t : tensors) {
+    segments.push_back({t->name.c_str(), t->gradient.size()});
+    for (const double g : t->gradient) in.push_back(static_cast<T>(g));
+  }
+  std::vector<T> out = in, before = in;
+  const void* send = in_place ? MPI_IN_PLACE : static_cast<const void*>(in.data());
+  CHECK(crimp_allreduce(send, out.data(), out.size(), dtype_of<T>(), MPI_COMM_WORLD, segments.data(), segments.size()) == MPI_SUCCESS);
+  CHECK(in == before, "sendbuf was changed");
+  CHECK(check::identical(out.data(), out.size() * sizeof(T), MPI_COMM_WORLD));
+  std::size_t at = 0;
+  for (const Tensor* t : tensors)
+    for (std::size_t i = 0; i < t->sum.size(); ++i, ++at)
+      CHECK(std::abs(static_cast<double>(out[at]) - t->sum[i]) <= allowed * std::abs(t->sum[i]), "%s[%zu] is %.12g, not %.12g", t->name.c_str(), i,
+            static_cast<double>(out[at]), t->sum[i]);
+}
+
+// Gradients of 1: after 15 steps of plain momentum on two ranks 15.88, which a sum without momentum (2) never is.
+void constant() {
+  Tensor excluded{"norm.bias", std::vector<double>(20000, 1.0)}, small{"small", std::vector<double>(300, 1.0)}, one{"one", {1.0}};
+  Tensor large{"large.weight", std::vector<double>(20000, 1.0)}, part{"part.bias", std::vector<double>(500, 1.0)};
+  for (int step = 0; step < 15; ++step) {
+    for (Tensor* t : {&excluded, &small, &one, &part}) t->exactly();
+    large.largest(200);
+    reduce<float>({&excluded}, step % 2, 1e-5);
+    reduce<float>({&small, &one}, step % 3, 1e-5);
+    // Of equal values those with the lowest index are sent, and that is all that is asked of this tensor here.
+    std::vector<float> x(large.gradient.size() + 500, 1.0f);
+    const crimp_segment both[] = {{large.name.c_str(), large.gradient.size()}, {part.name.c_str(), 500}};
+    CHECK(crimp_allreduce(MPI_IN_PLACE, x.data(), x.size(), CRIMP_FLOAT32, MPI_COMM_WORLD, both, 2) == MPI_SUCCESS);
+    for (std::size_t i = 0; i < 500; ++i)
+      CHECK(std::abs(static_cast<double>(x[20000 + i]) - part.sum[i]) <= 1e-5 * part.sum[i], "part[%zu] is %g, not %g", i, static_cast<double>(x[20000 + i]), part.sum[i]);
+    expected["calls"] += 1;
+    expected["passed_through.rules"] += 1;
+    expected["passed_through.small"] += 1;
+  }
+  if (clip == 0 && !nesterov)
+    for (const Tensor* t : {&excluded, &small, &one, &part}) CHECK(std::abs(t->sum[0] - size * 10 * (1 - std::pow(0.9, 15))) < 1e-9, "the expectation itself");
+}
+
+// A tensor that is compressed where it is merged with a large one, and summed exactly where it comes alone, in either order.
+void now_here_now_there() {
+  Tensor mixed{"mixed", {1, -2.3, 5.1, 11.7, 0.3, 0.04}};
+  Tensor other{"other", std::vector<double>(20000)};
+  for (std::size_t i = 0; i < other.gradient.size(); ++i) other.gradient[i] = std::ldexp(1 + static_cast<double>(i) / 65536, i % 2 ? 2 : 0);
+  for (int step = 0; step < 24; ++step) {
+    if (step % 5 == 1 || step % 5 == 4) {
+      mixed.exactly();
+      reduce<float>({&mixed}, false, 1e-5);
+      ++expected["passed_through.small"];
+    } else {
+      mixed.largest(1);  // max(1, round(0.01 * 6))
+      std::vector<float> x;
+      for (const double g : other.gradient) x.push_back(static_cast<float>(g));
+      for (const double g : mixed.gradient) x.push_back(static_cast<float>(g));
+      const crimp_segment both[] = {{"other", other.gradient.size()}, {"mixed", mixed.gradient.size()}};
+      CHECK(crimp_allreduce(MPI_IN_PLACE, x.data(), x.size(), CRIMP_FLOAT32, MPI_COMM_WORLD, both, 2) == MPI_SUCCESS);
+      for (std::size_t i = 0; i < mixed.sum.size(); ++i) {
+        const double got = static_cast<double>(x[other.gradient.size() + i]);
+        CHECK(std::abs(got - mixed.sum[i]) <= 1e-5 * std::abs(mixed.sum[i]), "step %d: mixed[%zu] is %.9g, not %.9g", step, i, got, mixed.sum[i]);
+      }
+      ++expected["calls"];
+    }
+  }
+}
+
+// float64 keeps its precision but for the momentum's, which is float32's; what float16 rounds away is kept for the next step.
+void other_types() {
+  Tensor wide{"wide.bias", {1.0 + 1e-12, -3.3333333333333333, 1e-9, 2e20}};
+  for (int step = 0; step < 10; ++step) {
+    wide.exactly();
+    reduce<double>({&wide}, step % 2, 1e-6);
+    ++expected["passed_through.small"];
+  }
+  constexpr double kGradient = 0.0625 * (1 + 0x1p-10);
+  Tensor half{"half.bias", {kGradient}};
+  double exact = 0, got = 0;
+  for (int step = 0; step < 40; ++step) {
+    half.exactly();
+    exact += half.sum[0];
+    std::uint16_t x = 0x2c01;  // the gradient
+    const crimp_segment one[] = {{"half.bias", 1}};
+    CHECK(crimp_allreduce(MPI_IN_PLACE, &x, 1, CRIMP_FLOAT16, MPI_COMM_WORLD, one, 1) == MPI_SUCCESS);
+    const int exponent = x >> 10 & 31;
+    got += std::ldexp(1024 + (x & 1023), exponent - 25);
+    ++expected["passed_through.small"];
+  }
+  // Each rank's rounding is made good; those of the sum, half of 2^-10 each at most, are not.
+  CHECK(size > 2 || clip > 0 || std::abs(got - exact) < 2e-3 * size, "sums of 40 steps: %.6f, exact %.6f", got, exact);
+}
+
+// NaN reaches the result as it should, and nothing that is kept.
+void not_a_number() {
+  Tensor t{"nan.bias", {1.0, 2.0}};
+  for (int step = 0; step < 6; ++step) {
+    if (step == 3) {
+      float x[2] = {rank == 0 ? std::nanf("") : 1.0f, 2.0f};
+      const crimp_segment one[] = {{"nan.bias", 2}};
+      CHECK(crimp_allreduce(MPI_IN_PLACE, x, 2, CRIMP_FLOAT32, MPI_COMM_WORLD, one, 1) == MPI_SUCCESS);
+      CHECK(std::isnan(x[0]) && !std::isnan(x[1]));
+      // The other ranks' momentum has seen it; on this program's terms that is one more step for them, so all begin anew under another name.
+      t = {"nan2.bias", {1.0, 2.0}};
+    } else {
+      t.exactly();
+      reduce<float>({&t}, true, 1e-5);
+    }
+    ++expected["passed_through.small"];
+  }
+  // Where every rank has one, what was kept goes on as if the call had not been.
+  Tensor all{"all.bias", {1.0}};
+  for (int step = 0; step < 6; ++step) {
+    if (step == 2) {
+      float x = std::numeric_limits<float>::infinity();
+      const crimp_segment one[] = {{"all.bias", 1}};
+      CHECK(crimp_allreduce(MPI_IN_PLACE, &x, 1, CRIMP_FLOAT32, MPI_COMM_WORLD, one, 1) == MPI_SUCCESS);
+      CHECK(std::isinf(x));
+    } else {
+      all.exactly();
+      reduce<float>({&all}, true, 1e-5);
+    }
+    ++expected["passed_through.small"];
+  }
+}
+
+// Without a name there is no momentum, and Crimp says so (run.py looks for it).
+void unnamed() {
+  std::vector<float> x(20000, 1.0f);
+  CHECK(crimp_allreduce(MPI_IN_PLACE, x.data(), x.size(), CRIMP_FLOAT32, MPI_COMM_WORLD, nullptr, 0) == MPI_SUCCESS);
+  CHECK(x[0] == static_cast<float>(size));
+  ++expected["calls"];
+}
+
+// The paper's 25, 6.25, 1.5625 and 0.390625 %, a quarter of the warm-up each, then ratio; by each tensor's own calls, however it is merged.
+void warmup() {
+  constexpr std::size_t kCount = 20000;
+  int calls[2] = {};
+  const double shares[] = {0.25, 0.25, 0.0625, 0.0625, 0.015625, 0.015625, 0.00390625, 0.00390625, 0.001, 0.001, 0.001};
+  for (int step = 0; step < 11; ++step) {
+    const bool both = step % 3 == 1;
+    std::vector<float> x((both ? 2 : 1) * kCount);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = 1.0f + static_cast<float>(i % kCount) / 32768.0f;
+    const crimp_segment segments[] = {{both ? "second" : "first", kCount}, {"first", kCount}};
+    CHECK(crimp_allreduce(MPI_IN_PLACE, x.data(), x.size(), CRIMP_FLOAT32, MPI_COMM_WORLD, segments, both ? 2 : 1) == MPI_SUCCESS);
+    for (std::size_t s = 0; s < x.size() / kCount; ++s) {
+      const auto sent = std::count_if(x.begin() + static_cast<long>(s * kCount), x.begin() + static_cast<long>((s + 1) * kCount), [](float f) { return f != 0.0f; });
+      const int call = calls[both && s == 0]++;
+      CHECK(sent == std::lround(shares[call] * kCount), "call %d of the tensor sent %ld", call, sent);
+    }
+    ++expected["calls"];
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  check::begin();
+  if (argc > 1 && !std::strcmp(argv[1], "warmup")) {
+    warmup();
+    return check::finish();
+  }
+  if (argc > 1) clip = std::atof(argv[1]);
+  nesterov = argc > 2;
+  constant();
+  now_here_now_there();
+  other_types();
+  not_a_number();
+  unnamed();
+  return check::finish();
+}
