@@ -128,7 +128,11 @@ AlgorithmEntry hierarchical_algorithm() {
       .algorithm = Algorithm::hierarchical,
       .name = "hierarchical",
       .summary = "exact sums within each node in shared memory, another algorithm between the nodes' leaders",
-      .obstacle = [](const Codec& codec, int) { return codec.traits().whole_tensors ? std::string("the codec works on whole tensors; its algorithm is low_rank") : std::string(); },
+      .obstacle = [](const Codec& codec, int) -> std::string {
+        if (codec.traits().whole_tensors) return "the codec works on whole tensors; its algorithm is low_rank";
+        if (codec.traits().votes) return "the codec counts the ranks' votes, and signs of nodes' sums would be votes of nodes";
+        return {};
+      },
       .chunk_elements = [](std::uint64_t setting, const Codec&, int) { return setting; },
       .arena_bytes =
           [](const CollectiveCall& call, int) {
