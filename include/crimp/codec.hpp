@@ -23,8 +23,10 @@ namespace crimp {
 struct Place {
   std::uint64_t element = 0;  // index of the first element in the call's buffer
   std::uint32_t step = 0;     // compressed calls on this communicator so far: never the same twice
-  std::uint32_t rank = 0;     // who encodes. Decoding does not depend on it
+  std::uint32_t rank = 0;     // who encodes: a rank, or kSums + the rank that encodes sums. Decoding does not depend on it
 };
+// In Place::rank: what is encoded are sums of decoded payloads (two_shot's owners), so a codec that scales must not do it again.
+inline constexpr std::uint32_t kSums = 0x80000000;
 
 // What the encoder of a group sends, for codecs that select: a > up, a < -down, and of the elements equal to a threshold those whose index
 // in the group is below up_ties (down_ties). Thresholds are not negative; +Inf selects nothing.
@@ -129,6 +131,11 @@ class Codec {
 
   // acc[i] += decoded[i] for the piece's count elements.
   virtual bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const = 0;
+
+  // The error of what is encoded twice, by its ranks and then as a sum (two_shot), over the error of what is encoded once, for ranks whose values are
+  // independent of each other: of squared errors; with a residual, which returns them, of the norms of what all residuals hold. About, and not too low: 2 is
+  // one more error like the first. Equal on all ranks. docs/codecs.md, "What an algorithm does to a codec", has the sources.
+  virtual double error_of_two_encodings() const { return memory_.kind == MemoryKind::residual || memory_.kind == MemoryKind::momentum ? 1.5 : 2.0; }
 
   // Makes the result of a piece from the sum over `ranks` payloads: a majority vote. Only where traits().votes.
   virtual void finish_piece(float* /*acc*/, std::uint64_t /*count*/, int /*ranks*/) const {}

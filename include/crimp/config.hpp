@@ -19,6 +19,7 @@ struct Settings {
   std::string merge = "off";
   int hold_ms = 100;
   std::string algorithm = "auto";
+  double quality = 3;  // infinity: any
   int node_size = 0;
   bool error_feedback = true;
   int residual_jump = 0;

@@ -49,7 +49,7 @@ class Shape {
 struct Feedback {
   const float* in = nullptr;  // the residual; of memory `average` the averages
   float* out = nullptr;
-  const float* momentum_in = nullptr;  // the second plane of memory `momentum`
+  const float* momentum_in = nullptr;  // the second plane of memory `momentum`; null beside `in`: of sums, which have a plain residual
   float* momentum_out = nullptr;
   const float* state_in = nullptr;  // of a codec that keeps one
   float* state_out = nullptr;

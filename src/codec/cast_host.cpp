@@ -38,6 +38,8 @@ class Cast final : public Codec {
     return true;
   }
 
+  double error_of_two_encodings() const override { return type_ == Dtype::f32 ? 1 : 2; }
+
  private:
   static constexpr std::uint64_t kStep = 1024;
   Dtype type_;

@@ -32,7 +32,8 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
     const Feedback memory = e.feedback.empty() ? Feedback{} : e.feedback[g];
     // What is encoded is made first, by the codec's memory: of a whole group where the codec looks at it, in the place of the new residual; else
     // of one piece. The codec then reads a piece of it that stays in L1.
-    const bool apart = memory.in && !codec.memory().fused(), selects = codec.traits().selects;
+    const bool sums = codec.memory().kind == MemoryKind::momentum && !memory.momentum_in;  // of sums: a plain residual
+    const bool apart = memory.in && !codec.memory().fused() && !sums, selects = codec.traits().selects;
     const bool average = codec.memory().kind == MemoryKind::average;  // is itself what is encoded
     const bool marks = apart && selects && !average && codec.marks_changes();  // encoded where it lies
     float* const scratch = apart ? e.scratch + e.shape.groups()[first].offset : nullptr;

@@ -47,7 +47,7 @@ enum class Entry { values, added, decayed, averaged, corrected };
 __device__ inline Entry entry_of(const MemoryPolicy& policy, const GroupEntry& g) {
   if (!g.in) return Entry::values;
   if (policy.kind == MemoryKind::average) return Entry::averaged;
-  if (policy.kind == MemoryKind::momentum) return Entry::corrected;
+  if (policy.kind == MemoryKind::momentum && g.momentum_in) return Entry::corrected;
   return policy.kind == MemoryKind::residual && policy.decay != 1.0f ? Entry::decayed : Entry::added;
 }
 // a of one element, and of memory `momentum` the new momentum in *u. src/codec/memory.cpp has the same operations.

@@ -61,9 +61,10 @@ class RandomK final : public Codec {
     alignas(64) std::uint16_t at[2 * kPieceElements + dither::kTile];
     alignas(64) float sent[kPieceElements], rest[kPieceElements];
     const auto n = static_cast<std::uint32_t>(piece.count), k = draw(piece.count, piece.place, at);
+    const bool scales = scale_ && piece.place.rank < kSums;
     for (std::uint32_t j = 0; j < k; ++j) {
       const float a = piece.residual_in ? piece.values[at[j]] + piece.residual_in[at[j]] : piece.values[at[j]];
-      sent[j] = scale_ ? a * static_cast<float>(width(j, n, k)) : a;
+      sent[j] = scales ? a * static_cast<float>(width(j, n, k)) : a;
       rest[j] = a - sent[j];
     }
     std::memcpy(out, sent, k * sizeof(float));
@@ -89,6 +90,8 @@ class RandomK final : public Codec {
     for (std::uint64_t j = 0; j < k; ++j) acc[at[j]] += values[j];
     return true;
   }
+
+  double error_of_two_encodings() const override { return 1; }  // what is drawn of a sum is all that it has
 
   static constexpr Traits kTraits{.name = "randomk", .wire_id = 19, .fixed_size = true, .biased = true, .memory = MemoryKind::residual, .max_magnitude = kSparseMagnitude, .summable = true};
 

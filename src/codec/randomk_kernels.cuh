@@ -28,8 +28,9 @@ struct Device : device::PieceDevice {
 
   __device__ std::uint32_t encode(const device::Piece& piece, float* a, std::uint8_t* out, Shared&) const {
     auto* to = reinterpret_cast<float*>(out);  // all pieces have whole floats
+    const bool scales = scale && piece.place.rank < kSums;
     for_drawn(piece, [&](std::uint32_t i, std::uint32_t j, std::uint32_t wide) {
-      const float x = a[i], sent = scale ? x * static_cast<float>(wide) : x;
+      const float x = a[i], sent = scales ? x * static_cast<float>(wide) : x;
       to[j] = sent;
       if (piece.keep) a[i] = x - sent;
     });

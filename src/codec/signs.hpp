@@ -1,5 +1,6 @@
 // The 1-bit methods: 1-bit SGD (Seide et al., Interspeech 2014), SignSGD and Signum (Bernstein et al., ICML 2018), EF-SignSGD (Karimireddy et al.,
-// ICML 2019). A piece is its scales, then one bit per element in a bit plane: set where a < 0, so that 0 and -0 are +1.
+// ICML 2019). A piece is its scales, then one bit per element in a bit plane: set where a < 0. Where there are scales 0 and -0 count with the rest; of the
+// codecs that vote they are no votes: a piece that has any has a second plane, set where a is 0.
 // Layout: WIRE_FORMAT.md, sections 4.9 to 4.12. Element functions and sums, shared by host and device.
 #pragma once
 #include <cstdint>
@@ -20,6 +21,7 @@ struct Levels {
 };
 
 CRIMP_HD float decode(bool negative, const Levels& levels) { return negative ? -levels.m0 : levels.m1; }
+CRIMP_HD float vote(bool negative, bool zero) { return zero ? 0.0f : negative ? -1.0f : 1.0f; }
 
 // The sum of the lanes, which are overwritten: l += l + 32, then + 16, ... + 1.
 CRIMP_HD float tree_sum(float* lanes) {

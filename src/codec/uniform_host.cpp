@@ -374,6 +374,12 @@ class Qsgd final : public Blockwise<Qsgd> {
   static bool legal(float norm) { return std::isfinite(norm) && !std::signbit(norm); }
   Grid grid(float norm) const { return symmetric(norm, s_); }
 
+  // What one encoding loses of the energy: values between many levels lie anywhere, and between few next to 0.
+  double error_of_two_encodings() const override {
+    const double n = block_, s = s_;
+    return 2 + std::min(n / (6 * s * s), std::sqrt(n / 2) / s);
+  }
+
   static constexpr Traits kTraits{.name = "qsgd", .wire_id = 5, .fixed_size = true, .biased = false, .memory = MemoryKind::none,
                                   .max_magnitude = kMaxMagnitude, .diverges_with_residual = true};
 
@@ -407,6 +413,9 @@ class TernGrad final : public Codec {
     threelc::add_base(in.data(), count, scale, acc);
     return true;
   }
+
+  // One encoding loses about S E|a| / sigma^2 - 1 of the energy, S at most the largest of a piece, about 6 sigma.
+  double error_of_two_encodings() const override { return 2 + std::max(0.0, 0.75 * std::min(static_cast<double>(clip_), 6.0) - 1); }
 
   static constexpr Traits kTraits{.name = "terngrad", .wire_id = 6, .fixed_size = true, .biased = false, .memory = MemoryKind::none,
                                   .max_magnitude = kMaxMagnitude, .diverges_with_residual = true};

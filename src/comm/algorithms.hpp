@@ -22,6 +22,9 @@ struct AlgorithmEntry {
   CollectiveResult (*run)(Transport&, Arena*, Workers&, const CollectiveCall&, Trace*);
   // Seconds that a call is predicted to take. Null: run where CRIMP_ALGORITHM names it, or nothing else can run the codec.
   double (*cost)(const CostQuery&);
+  // About how much more error its results have than allgather's with the same codec (in the terms of Codec::error_of_two_encodings(); at least 1). Equal on
+  // all ranks. Of hierarchical: what the algorithm between the leaders says.
+  double (*error)(const Codec&, int ranks) = [](const Codec&, int) { return 1.0; };
   // Sums are encoded: inputs must leave room for them within the codec's range.
   bool sums_encoded = false;
   // Sees values only through the call's Backend, so that they may lie anywhere. Otherwise in host memory.

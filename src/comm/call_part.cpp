@@ -23,7 +23,7 @@ CallParts parts_of(const AllreduceRequest& request, const Layout& layout, const 
     call.layout = &part.layout;
     call.dtype = request.dtype;
     call.checksum = settings.checksum;
-    part.query = {codec, elements, settings.chunk, elements * size_of(request.dtype)};
+    part.query = {codec, elements, settings.chunk, elements * size_of(request.dtype), settings.quality};
   }
   return parts;
 }

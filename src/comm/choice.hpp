@@ -13,6 +13,7 @@ struct Choice {
   const char* why = "";
   double predicted_s = 0, plain_s = 0;     // 0: not predicted
   Algorithm inner = Algorithm::allgather;  // of hierarchical
+  bool limited = false;  // CRIMP_QUALITY has left an algorithm out
 };
 
 // One call's part to one codec.
@@ -20,6 +21,7 @@ struct ChoiceQuery {
   const Codec* codec;
   std::uint64_t count, chunk_setting;
   std::uint64_t plain_bytes;  // of the same elements in the caller's type
+  double quality = 3;         // AlgorithmEntry::error up to which algorithms are considered (CRIMP_QUALITY)
 };
 
 }  // namespace crimp

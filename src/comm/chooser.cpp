@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "core/fault.hpp"
 
@@ -11,6 +12,13 @@ namespace {
 // A payload's size changes as residuals fill: measured anew at these calls with a codec.
 bool due(std::uint64_t call) { return call == 0 || call == 16 || call == 256 || call == 4096; }
 constexpr std::uint64_t kTriedAnew = 256;  // from this measurement on trials are repeated with it
+// CRIMP_QUALITY: a function of codec and ranks.
+bool good_enough(const AlgorithmEntry& entry, int ranks, const ChoiceQuery& query) {
+  const double error = entry.error(*query.codec, ranks);
+  if (error <= 1 || std::isinf(query.quality)) return true;
+  return error <= query.quality && !entry_of(Algorithm::homomorphic).obstacle(*query.codec, ranks).empty();
+}
+
 int size_class(const ChoiceQuery& query) { return static_cast<int>(std::bit_width(query.count)); }
 
 }  // namespace
@@ -21,10 +29,14 @@ double predicted(const AlgorithmEntry& entry, const NetworkModel& network, const
 }
 
 std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel* hierarchy, const CodecCost& cost, const ChoiceQuery& query) {
-  const Choice none{.why = "cheapest by the model", .plain_s = network.plain.at(static_cast<double>(query.plain_bytes))};
+  Choice none{.why = "cheapest by the model", .plain_s = network.plain.at(static_cast<double>(query.plain_bytes))};
   std::vector<Choice> all;
   const auto consider = [&](const AlgorithmEntry& entry, const NetworkModel& of, double more, bool nodes) {
     if (!entry.cost || !entry.obstacle(*query.codec, of.ranks).empty() || entry.algorithm == Algorithm::hierarchical) return;
+    if (!good_enough(entry, of.ranks, query)) {
+      none.limited = true;
+      return;
+    }
     Choice& c = all.emplace_back(none);
     c.algorithm = nodes ? Algorithm::hierarchical : entry.algorithm;
     c.inner = entry.algorithm;
@@ -34,6 +46,8 @@ std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel
   if (hierarchy && entry_of(Algorithm::hierarchical).obstacle(*query.codec, network.ranks).empty())
     for (const auto& entry : algorithms())
       consider(entry, hierarchy->leaders, 4 * static_cast<double>(query.count) * hierarchy->node.byte_s + 3 * hierarchy->node.barrier_s, true);
+  if (none.limited)
+    for (Choice& c : all) c.limited = true, c.why = "cheapest by the model within CRIMP_QUALITY";
   if (!all.empty()) return all;
   Choice& only = all.emplace_back(none);
   only.algorithm = first_algorithm(*query.codec, network.ranks);
@@ -58,12 +72,12 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
       if (can(entry, ranks)) return entry.algorithm;
     throw Error(ErrorCode::codec_unknown, "no algorithm of this build runs the codec " + query.codec->spec());
   };
-  const bool in_nodes = entry_of(Algorithm::hierarchical).obstacle(*query.codec, transport.size()).empty();
-  if (forced_ == "hierarchical" && hierarchy_ && in_nodes) return {.algorithm = Algorithm::hierarchical, .why = "CRIMP_ALGORITHM", .inner = first(hierarchy_->nodes)};
+  const std::string no_nodes = entry_of(Algorithm::hierarchical).obstacle(*query.codec, transport.size());
+  if (forced_ == "hierarchical" && hierarchy_ && no_nodes.empty()) return {.algorithm = Algorithm::hierarchical, .why = "CRIMP_ALGORITHM", .inner = first(hierarchy_->nodes)};
   if (forced_ != "auto") {
     const AlgorithmEntry* entry = find_algorithm(forced_);
     if (entry && can(*entry, transport.size())) return {.algorithm = entry->algorithm, .why = "CRIMP_ALGORITHM"};
-    return {.algorithm = first(transport.size()), .why = forced_ == "hierarchical" && in_nodes ? "no nodes of several ranks" : "CRIMP_ALGORITHM cannot run the codec"};
+    return {.algorithm = first(transport.size()), .why = forced_ == "hierarchical" && no_nodes.empty() ? "no nodes of several ranks" : "CRIMP_ALGORITHM cannot run the codec"};
   }
   if (query.codec->traits().whole_tensors) return {.algorithm = first(transport.size()), .why = "the codec's only algorithm"};
   if (network_.plain.empty()) {

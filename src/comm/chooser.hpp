@@ -14,7 +14,8 @@
 
 namespace crimp {
 
-// All that can run the codec, with predictions; where none of them has a cost function, the first one without.
+// All that can run the codec within the query's quality, with predictions; where none of them has a cost function, the first one without. Below infinity an
+// algorithm that adds an error also gives way to sums of integers where these run the codec.
 std::vector<Choice> candidates(const NetworkModel&, const HierarchyModel* hierarchy, const CodecCost&, const ChoiceQuery&);
 // The cheapest of them. The same function makes the tables of `crimp model`.
 Choice cheapest(const NetworkModel&, const HierarchyModel* hierarchy, const CodecCost&, const ChoiceQuery&);

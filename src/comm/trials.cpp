@@ -63,7 +63,7 @@ Choice Trials::choose(Transport& transport, const std::vector<Choice>& predictio
     choice.algorithm = of.algorithm;
     choice.inner = of.inner;
     choice.predicted_s = *fastest * static_cast<double>(count);
-    choice.why = n > 1 ? "fastest of those tried" : "the only one near plain MPI, tried";
+    choice.why = n == 1 ? "the only one near plain MPI, tried" : choice.limited ? "fastest of those tried within CRIMP_QUALITY" : "fastest of those tried";
   }
   // What plain MPI would do as fast is not worth its loss.
   choice.plain = choice.predicted_s > 0 && choice.predicted_s >= choice.plain_s;

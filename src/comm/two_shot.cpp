@@ -11,7 +11,6 @@ namespace {
 
 // In step t: chunk t+1 is encoded, t's shards leave, t-1's are summed, t-2's sums leave, t-3's are decoded.
 constexpr std::size_t kChunkSlots = 5, kSendSlots = 3, kReceiveSlots = 2;
-constexpr std::uint32_t kOwner = 0x80000000;  // in an encoder's rank: random numbers of its sums differ from those of its values
 
 // Where a chunk's shards end, in elements from its start: runs of whole pieces, as equal as pieces allow.
 std::vector<std::uint64_t> shard_borders(const Shape& shape, std::size_t ranks) {
@@ -215,7 +214,7 @@ class TwoShot : Pipeline {
     own.make(call_, call_.owner_residuals, 1, own.begin, end);
     for (Feedback& memory : own.feedback) memory.gain = 1.0f;  // the sum has it already
     Encoding encoding;
-    start_encode(encoding, c.sum, own, call_.out + own.begin, kOwner | static_cast<std::uint32_t>(rank()), sum_[i % kSendSlots]);
+    start_encode(encoding, c.sum, own, call_.out + own.begin, kSums | static_cast<std::uint32_t>(rank()), sum_[i % kSendSlots]);
     finish_encode(encoding);
     result_.encode_s += span("encode", i, begin);
     c.sum_headers = under_way(transport_.start_allgather(&c.sum, c.gathered.data(), sizeof(Header)));
@@ -289,9 +288,15 @@ AlgorithmEntry two_shot_algorithm() {
             const double wire = q.network.alltoall.at(headers) + q.network.alltoall.at(bytes) + q.network.allgather.at(headers) + q.network.allgather.at(bytes);
             return pipelined(q.chunks(), (m + shard) * q.codec.encode_s + (n * shard + m) * q.codec.decode_s, wire);
           },
+      .error = [](const Codec& codec, int) { return codec.error_of_two_encodings(); },
       .sums_encoded = true,
       .any_backend = true,
-      .owner_memory = [](const Codec& codec) { return codec.memory().kind == MemoryKind::residual && !codec.traits().summable; },
+      // Also where ranks keep a momentum: what an owner does not send would be lost for good.
+      .owner_memory =
+          [](const Codec& codec) {
+            const MemoryKind kind = codec.memory().kind;
+            return (kind == MemoryKind::residual || kind == MemoryKind::momentum) && codec.error_of_two_encodings() > 1;
+          },
   };
 }
 

@@ -1,7 +1,10 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <charconv>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "core/nearest.hpp"
 #include "core/numbers.hpp"
@@ -30,6 +33,22 @@ bool parse_text(std::string_view text, std::string& to) {
 }
 bool parse_codec(std::string_view text, std::string& to) { return !text.empty() && parse_text(text, to); }
 
+// 1: exact, infinity: any.
+bool parse_quality(std::string_view text, double& to) {
+  if (text == "exact") return to = 1, true;
+  if (text == "any") return to = std::numeric_limits<double>::infinity(), true;
+  double value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status != std::errc() || end != text.data() + text.size() || !(value >= 1) || std::isinf(value)) return false;
+  return to = value, true;
+}
+std::string quality_text(double quality) {
+  if (quality == 1) return "exact";
+  if (std::isinf(quality)) return "any";
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, quality).ptr};
+}
+
 std::string flag_text(bool b) { return b ? "1" : "0"; }
 
 // The texts of codecs are read by make_codec once, at start-up; core knows no codec.
@@ -56,6 +75,10 @@ constexpr Option kTable[] = {
      "how payloads travel; auto: the fastest by a model measured at a communicator's first call and by trials, or plain MPI where that is predicted to be faster; "
      "another value forces one and compresses every call (crimp info --algorithms)",
      true, [](Settings& s, std::string_view t) { return parse_codec(t, s.algorithm); }, [](const Settings& s) { return s.algorithm; }},
+    {"CRIMP_QUALITY", "3", "exact, any, or a factor of at least 1",
+     "CRIMP_ALGORITHM=auto: how many times allgather's error, with the same codec, an algorithm may have (crimp info --algorithms says its factor); exact: none adds any; any: time alone decides",
+     true, [](Settings& s, std::string_view t) { return parse_quality(t, s.quality); },
+     [](const Settings& s) { return quality_text(s.quality); }},
     {"CRIMP_NODE_SIZE", "0", "0 .. 65536 ranks",
      "hierarchical: so many consecutive ranks of a machine count as one node; 0: all ranks of a machine", true,
      [](Settings& s, std::string_view t) { return parse_number(t, 0, 65536, s.node_size); }, [](const Settings& s) { return std::to_string(s.node_size); }},

@@ -46,6 +46,23 @@ void print_build() {
   std::printf("codecs     %s\n", names.c_str());
 }
 
+std::string factor_text(double factor) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2g", factor);
+  return text;
+}
+
+// "allgather, two_shot (error 2.4), hierarchical"
+std::string algorithms_text(const Codec& codec) {
+  std::string text;
+  for (const auto& entry : algorithms()) {
+    if (!entry.obstacle(codec, 2).empty()) continue;
+    text += (text.empty() ? "" : ", ") + std::string(entry.name);
+    if (entry.error(codec, 2) > 1) text += " (error " + factor_text(entry.error(codec, 2)) + ")";
+  }
+  return text;
+}
+
 void print_codecs() {
   bool first = true;
   for (const auto& c : codecs()) {
@@ -57,6 +74,7 @@ void print_codecs() {
     std::printf("  payload    %s bits a value, %s%s\n", std::string(c.bits).c_str(),
                 c.traits.fixed_size ? "fixed size: depends on the element count only" : "variable size: depends on the values",
                 c.traits.summable ? ", summable" : "");
+    std::printf("  algorithms %s\n", algorithms_text(*make_codec(c.name)).c_str());
     std::printf("  use        %s\n", std::string(c.use).c_str());
     std::printf("  memory     %s%s\n", name_of(c.traits.memory), !c.traits.biased ? "" : c.traits.memory == MemoryKind::none ? " (biased)" : " (biased: needs one)");
     std::printf("  range      |x| <= %g, anything larger goes through MPI\n", static_cast<double>(c.traits.max_magnitude));
@@ -68,17 +86,31 @@ void print_codecs() {
 
 void print_algorithms() {
   for (const auto& entry : algorithms()) {
-    std::string names;
-    for (const auto& c : codecs())
-      if (entry.obstacle(*make_codec(c.name), 2).empty()) names += (names.empty() ? "" : ", ") + std::string(c.name);
+    std::string names, errors;
+    for (const auto& c : codecs()) {
+      const auto codec = make_codec(c.name);
+      if (!entry.obstacle(*codec, 2).empty()) continue;
+      names += (names.empty() ? "" : ", ") + std::string(c.name);
+      if (entry.error(*codec, 2) > 1) errors += (errors.empty() ? "" : ", ") + std::string(c.name) + " " + factor_text(entry.error(*codec, 2));
+    }
     std::printf("%-14s %s\n%-14s codecs: %s\n", entry.name, entry.summary, "", names.c_str());
+    if (entry.algorithm == Algorithm::hierarchical) std::printf("%-14s error, times allgather's: that of the algorithm between the leaders\n", "");
+    else std::printf("%-14s error, times allgather's (CRIMP_QUALITY): %s\n", "", errors.empty() ? "1" : (errors + "; others 1").c_str());
   }
 }
 
 // docs/codecs.md. A bar in a text would end a table's cell.
 void print_codecs_as_markdown() {
   std::printf("# Codecs\n\nMade by `crimp info --codecs --markdown`; bytes are in src/codec/WIRE_FORMAT.md. a: gradient and memory, d: what the payload "
-              "decodes to.\nEvery codec also takes `memory=none|residual|momentum|average`, `decay=` and `gamma=` (a = gamma gradient + decay residual, where one is\nkept; results are gamma times the sums), `momentum=`, `nesterov=1` (of the memory momentum) and `force=1`.\n");
+              "decodes to.\nEvery codec also takes `memory=none|residual|momentum|average`, `decay=` and `gamma=` (a = gamma gradient + decay residual, where one is\nkept; results are gamma times the sums), `momentum=`, `nesterov=1` (of the memory momentum) and `force=1`.\n"
+              "\n## What an algorithm does to a codec\n\n"
+              "`allgather` adds the payloads of all ranks: the codec's own error, once. `low_rank`, `homomorphic` and `integer_sum` sum what stands in the payloads, and add nothing.\n"
+              "`hierarchical` adds the values of a node exactly and encodes the sums of nodes: no more error than allgather; codecs that vote are refused, because nodes would vote.\n"
+              "`two_shot` encodes twice, by the ranks and then, as a sum, by its owner. The error behind its name below is how many times allgather's it is, for the codec's defaults and\n"
+              "ranks whose gradients are independent of each other: of the squared error, 2 and what one encoding loses of the energy (qsgd `2 + min(bucket / (6 s^2), sqrt(bucket / 2) / s)`,\n"
+              "terngrad `1 + 0.75 min(clip, 6)`); or, where error feedback returns what is lost (owners keep a residual of their own), of the norm of what all residuals hold, which is the number of calls by\n"
+              "which gradients come late (3lc `1.2 + 1.2 s^2`). 1: it adds nothing. Where gradients agree allgather's error falls with the ranks and the owners' does not: of N equal gradients it is up to\n"
+              "`1 + N (error - 1)` times. `CRIMP_QUALITY` says what the chooser may take; [quality.md](quality.md) has measurements.\n");
   for (const auto& c : codecs()) {
     std::printf("\n## %s\n\n%s.\n\n", std::string(c.name).c_str(), std::string(c.summary).c_str());
     const auto line = [](const char* what, const std::string& text) { std::printf("- %s: %s\n", what, text.c_str()); };
@@ -88,6 +120,7 @@ void print_codecs_as_markdown() {
     line("biased", c.traits.biased ? "yes" : "no");
     line("memory", std::string(name_of(c.traits.memory)) + (c.traits.diverges_with_residual ? "; `memory=residual` is known to diverge and needs `force=1`" : ""));
     line("summable", c.traits.summable ? "yes" : "no");
+    line("algorithms", algorithms_text(*make_codec(c.name)));
     line("use", std::string(c.use));
     for (const auto& p : c.parameters)
       line(("parameter `" + std::string(p.key) + "`").c_str(), std::string(p.meaning) + "; default " + std::string(p.default_value) + ", legal " + std::string(p.legal));

@@ -1,6 +1,8 @@
-// What compression costs in accuracy: every codec of the registry at its default and at one other setting, with and without error feedback.
+// What compression costs in accuracy: every codec of the registry at its default and at one other setting, with and without error feedback, by every kind of
+// algorithm that takes it.
 //
-//   error    relative error of the mean after one step: 8 ranks, each with a common gradient plus noise of its own, of the same size
+//   error    squared error of the sum after one step: of random values that share half of their energy, and of gradients of the MLP in training
+//   late     the norm of what all residuals hold at the end of the MLP's training, in gradients
 //   convex   softmax regression, full gradients, every rank with images of other classes: the final training loss
 //   MLP, CNN stochastic gradient descent on Fashion-MNIST: test accuracy
 //
@@ -19,14 +21,9 @@
 #include <sstream>
 #include <string>
 
-#include "../apps/idx.hpp"
-#include "backend/workers.hpp"
 #include "comm/algorithms.hpp"
-#include "core/convert.hpp"
-#include "crimp/collective.hpp"
-#include "network.hpp"
 #include "support/data.hpp"
-#include "support/thread_transport.hpp"
+#include "training.hpp"
 
 using namespace crimp;
 using namespace crimp::test;
@@ -45,167 +42,57 @@ const std::map<std::string, std::string>& other_settings() {
   return all;
 }
 
-struct Problem {
-  const char* name;
-  std::vector<Network::Layer> layers;
-  int images, batch, steps;  // batch: images per rank and step
-  float rate, l2;
-  bool by_label;  // every rank has images of other classes, and all of them in every step
-};
-
-struct Result {
-  double loss = 0, accuracy = 0, bits = 0;  // bits: sent per value
-  bool diverged = false;
-};
+// The columns: what algorithms do to values. integer_sum has the sums of homomorphic; both are for thc, low_rank is for powersgd.
+constexpr Way kColumns[] = {{Algorithm::allgather}, {Algorithm::two_shot}, {Algorithm::allgather, 2}, {Algorithm::homomorphic}, {Algorithm::low_rank}};
+bool runs(const Way& way, const Codec& codec) {
+  const auto ways = ways_of(codec, kRanks);
+  return std::any_of(ways.begin(), ways.end(), [&](const Way& w) { return w.algorithm == way.algorithm && w.per_node == way.per_node; });
+}
 
 struct Options {
   std::string data = "/usr/share/datasets/fashion-mnist", out, only;
   bool quick = false;
 };
 
-constexpr int kRanks = 4;
-
-// One rank's side of the sums of one buffer, step after step, with its memory.
-class Sum {
- public:
-  Sum(Transport& transport, const Codec& codec, const std::vector<std::size_t>& tensors) : transport_(transport), codec_(codec) {
-    std::uint64_t at = 0;
-    for (const std::size_t n : tensors) {
-      layout_.segments.push_back({"tensor." + std::to_string(layout_.segments.size()), at, n});
-      if (codec.memory().kept()) memories_.emplace_back(codec.memory_elements(n));
-      at += n;
-    }
-    layout_.source = Layout::Source::named;
-    call_.count = at;
-    call_.codec = &codec;
-    call_.layout = &layout_;
-    call_.algorithm = first_algorithm(codec, transport.size());
-    call_.chunk = round_up(at, kPieceElements);
-    for (auto& m : memories_) call_.residuals.push_back(m.data());
-    arena_.reserve(arena_bytes(call_, transport.size()));
-  }
-  // Sums in place; false on all ranks where a rank's values left the codec's range, or its payloads the format.
-  bool operator()(float* values) {
-    call_.in = call_.out = values;
-    call_.flags = magnitude(Dtype::f32, values, call_.count) <= static_cast<double>(codec_.traits().max_magnitude) ? std::uint8_t{0} : std::uint8_t{kFlagExact};
-    arena_.reset();
-    const CollectiveResult result = allreduce_compressed(transport_, &arena_, workers_, call_);
-    ++call_.sequence;
-    sent_ += result.sent_bytes;
-    return !result.flags && !result.error;
-  }
-  double bits() const { return 8.0 * static_cast<double>(sent_) / (static_cast<double>(call_.count) * call_.sequence); }
-
- private:
-  Transport& transport_;
-  const Codec& codec_;
-  Layout layout_;
-  CollectiveCall call_{};
-  std::vector<std::vector<float>> memories_;
-  Arena arena_;
-  Workers workers_{1};
-  std::uint64_t sent_ = 0;
+// Values of kRanks ranks whose tensors are known.
+struct Values {
+  std::vector<std::size_t> tensors;
+  std::vector<std::vector<float>> of;
 };
-
-struct Dataset {
-  Idx images, labels;
-  explicit Dataset(const std::string& stem) : images(read_idx(stem + "-images-idx3-ubyte.gz")), labels(read_idx(stem + "-labels-idx1-ubyte.gz")) {}
-  // Images first, first + 1, ... of `order` with mean 0 and variance 1 (over the training set).
-  void batch(const std::vector<int>& order, int first, int rows, float* to, std::vector<std::uint8_t>& to_labels) const {
-    to_labels.resize(static_cast<std::size_t>(rows));
-    for (int r = 0; r < rows; ++r) {
-      const int i = order[static_cast<std::size_t>(first + r) % order.size()];
-      const std::uint8_t* image = images.item(i);
-      for (int p = 0; p < images.item_bytes; ++p) *to++ = (static_cast<float>(image[p]) / 255.0f - 0.286f) / 0.353f;
-      to_labels[static_cast<std::size_t>(r)] = *labels.item(i);
-    }
+Values random_values(std::size_t count) {
+  Values values{{count}, std::vector<std::vector<float>>(kRanks)};
+  const auto common = make_data(Data::laplace, 77, count);
+  for (std::size_t r = 0; r < kRanks; ++r) {
+    values.of[r] = make_data(Data::laplace, 100 + r, count);
+    for (std::size_t i = 0; i < count; ++i) values.of[r][i] = 0x1p-7f * (values.of[r][i] + common[i]);  // of the size of gradients
   }
-};
-
-Result train(const Problem& problem, const Codec& codec, const Dataset& training, const Dataset& test) {
-  std::vector<int> order(static_cast<std::size_t>(std::min(problem.images, training.images.count)));
-  std::iota(order.begin(), order.end(), 0);
-  if (problem.by_label)
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return *training.labels.item(a) < *training.labels.item(b); });
-  std::vector<int> test_order(static_cast<std::size_t>(test.images.count));
-  std::iota(test_order.begin(), test_order.end(), 0);
-
-  std::vector<Result> results(kRanks);
-  run_ranks(kRanks, [&](ThreadTransport& transport) {
-    Result& mine = results[static_cast<std::size_t>(transport.rank())];
-    Network network(28, problem.layers, 1);
-    Sum sum(transport, codec, network.tensors());
-    std::vector<std::uint8_t> labels;
-    auto shuffled = order;
-    const int global = problem.batch * kRanks, per_epoch = static_cast<int>(order.size()) / global;
-    for (int step = 0; step < problem.steps; ++step) {
-      if (!problem.by_label && step % per_epoch == 0) {  // the same order on all ranks
-        std::mt19937_64 random(static_cast<std::uint64_t>(step) + 7);
-        std::shuffle(shuffled.begin(), shuffled.end(), random);
-      }
-      const int first = problem.by_label ? transport.rank() * problem.batch : step % per_epoch * global + transport.rank() * problem.batch;
-      training.batch(shuffled, first, problem.batch, network.input(problem.batch), labels);
-      network.forward(problem.batch);
-      network.score(labels.data(), problem.batch, 1.0f / static_cast<float>(problem.batch));
-      network.backward(problem.batch);
-      if (!sum(network.gradients().data())) {
-        mine.diverged = true;
-        return;
-      }
-      const double angle = std::numbers::pi * step / problem.steps;
-      const float rate = problem.rate * 0.5f * (1.0f + static_cast<float>(std::cos(angle)));
-      auto& w = network.weights();
-      for (std::size_t i = 0; i < w.size(); ++i) w[i] -= rate * (network.gradients()[i] / kRanks + problem.l2 * w[i]);
-    }
-    mine.bits = sum.bits();
-    // The loss over this rank's training images, or the accuracy on its part of the test images.
-    const Dataset& data = problem.by_label ? training : test;
-    const auto& indices = problem.by_label ? order : test_order;
-    const int begin = static_cast<int>(indices.size()) * transport.rank() / kRanks, end = static_cast<int>(indices.size()) * (transport.rank() + 1) / kRanks;
-    for (int at = begin; at < end; at += 250) {
-      const int rows = std::min(250, end - at);
-      data.batch(indices, at, rows, network.input(rows), labels);
-      network.forward(rows);
-      const auto score = network.score(labels.data(), rows, 1);
-      mine.loss += score.loss / static_cast<double>(indices.size());
-      mine.accuracy += static_cast<double>(score.correct) / static_cast<double>(indices.size());
-    }
-    if (transport.rank() == 0)
-      for (const float x : network.weights()) mine.loss += 0.5 * static_cast<double>(problem.l2 * x * x);
-  });
-  Result all = results[0];
-  for (int r = 1; r < kRanks; ++r) {
-    all.loss += results[static_cast<std::size_t>(r)].loss;
-    all.accuracy += results[static_cast<std::size_t>(r)].accuracy;
-  }
-  all.diverged = all.diverged || !std::isfinite(all.loss);
-  return all;
+  return values;
 }
 
-// |mean of what is decoded - mean| / |mean| after one step of 8 ranks.
-double error_of_the_mean(const Codec& codec, std::size_t count) {
-  constexpr std::size_t ranks = 8;
-  constexpr float kSize = 0x1p-7f;  // as gradients are
-  const auto common = make_data(Data::laplace, 77, count);
-  std::vector<std::vector<float>> values(ranks);
-  std::vector<double> exact(count);
-  for (std::size_t r = 0; r < ranks; ++r) {
-    values[r] = make_data(Data::laplace, 100 + r, count);
-    for (std::size_t i = 0; i < count; ++i) exact[i] += static_cast<double>(values[r][i] = kSize * (values[r][i] + common[i]));
-  }
-  run_ranks(static_cast<int>(ranks), [&](ThreadTransport& transport) { Sum(transport, codec, {count})(values[static_cast<std::size_t>(transport.rank())].data()); });
+// |result - sum|^2 / |sum|^2 of one step.
+double squared_error(const Codec& codec, const Way& way, const Values& values) {
+  std::vector<std::vector<float>> results = values.of;
+  run_sums(way, kRanks, codec, values.tensors, [&](int rank, Sum& sum) { sum(results[static_cast<std::size_t>(rank)].data()); });
   double off = 0, all = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    off += std::pow(static_cast<double>(values[0][i]) - exact[i], 2);
-    all += exact[i] * exact[i];
+  for (std::size_t i = 0; i < results[0].size(); ++i) {
+    double exact = 0;
+    for (const auto& v : values.of) exact += static_cast<double>(v[i]);
+    off += std::pow(static_cast<double>(results[0][i]) - exact, 2);
+    all += exact * exact;
   }
-  return std::sqrt(off / all);
+  return off / all;
 }
 
 struct Row {
   std::string spec, memory;
-  double error = 0;
-  Result convex, mlp, cnn;
+  bool usual;  // the memory that the codec has by default
+  std::vector<double> random, real;  // squared errors, by kColumns; negative: it does not run
+  Result convex;
+  std::vector<std::vector<Result>> mlp, cnn;  // by kColumns, then by seed
+  // The first column that runs.
+  const std::vector<Result>& first(const std::vector<std::vector<Result>>& of) const {
+    return *std::find_if(of.begin(), of.end(), [](const auto& results) { return !results.empty(); });
+  }
 };
 
 // A codec's settings, each with the memories that make sense for it.
@@ -235,7 +122,23 @@ std::string number(const char* format, double x) {
   return text;
 }
 std::string loss_of(const Result& r) { return r.diverged || r.loss > 100 ? "diverged" : number("%.3f", r.loss); }
-std::string accuracy_of(const Result& r) { return r.diverged ? "diverged" : number("%.1f", 100 * r.accuracy); }
+double mean_accuracy(const std::vector<Result>& seeds) {
+  double sum = 0;
+  for (const Result& r : seeds) sum += r.diverged ? 0 : r.accuracy / static_cast<double>(seeds.size());
+  return sum;
+}
+// The mean over the seeds, and how far they are apart.
+std::string accuracy_of(const std::vector<Result>& seeds) {
+  if (seeds.empty()) return "";
+  double low = 1, high = 0;
+  for (const Result& r : seeds) {
+    if (r.diverged) return "diverged";
+    low = std::min(low, r.accuracy), high = std::max(high, r.accuracy);
+  }
+  return number("%.1f", 100 * mean_accuracy(seeds)) + (seeds.size() > 1 ? " (" + number("%.1f", 100 * (high - low)) + ")" : "");
+}
+std::string late_of(const std::vector<Result>& seeds) { return seeds.empty() || seeds[0].diverged ? "" : number("%.1f", seeds[0].late); }
+std::string error_of(double e) { return e < 0 ? "" : number(e < 1e-3 ? "%.1e" : "%.2g", e); }
 
 // "topk:ratio=0.01,memory=none" without the memory.
 std::string setting(const std::string& spec) {
@@ -256,23 +159,24 @@ std::vector<Fact> known_facts(const std::vector<Row>& rows) {
         if (with.spec.starts_with(codec) && with.memory == "residual" && without.memory == "none" && setting(with.spec) == setting(without.spec)) say(with, without);
   };
   const auto figures = [](const Row& with, const Row& without) {
-    return ": convex " + loss_of(with.convex) + " with, " + loss_of(without.convex) + " without; MLP " + accuracy_of(with.mlp) + " and " +
-           accuracy_of(without.mlp) + "; CNN " + accuracy_of(with.cnn) + " and " + accuracy_of(without.cnn);
+    return ": convex " + loss_of(with.convex) + " with, " + loss_of(without.convex) + " without; MLP " + accuracy_of(with.first(with.mlp)) + " and " +
+           accuracy_of(without.first(without.mlp)) + "; CNN " + accuracy_of(with.first(with.cnn)) + " and " + accuracy_of(without.first(without.cnn));
   };
-  const auto score = [](const Result& r) { return r.diverged ? 0.0 : r.accuracy; };
+  const auto mlp = [](const Row& row) { return mean_accuracy(row.first(row.mlp)); };
+  const auto both = [&](const Row& row) { return mlp(row) + mean_accuracy(row.first(row.cnn)); };
   for (const char* codec : {"topk", "randomk"})
     pairs(codec, [&](const Row& with, const Row& without) {
       facts.push_back({"Error feedback rescues `" + setting(with.spec) + "`" + figures(with, without),
-                       with.convex.loss < without.convex.loss && score(with.mlp) + score(with.cnn) > score(without.mlp) + score(without.cnn) + 0.01});
+                       with.convex.loss < without.convex.loss && both(with) > both(without) + 0.01});
     });
   pairs("qsgd:s=4", [&](const Row& with, const Row& without) {
     facts.push_back({"Error feedback spoils `" + setting(with.spec) + "`" + figures(with, without),
-                     with.convex.diverged || with.convex.loss > 1.2 * without.convex.loss || score(with.mlp) < score(without.mlp) - 0.1});
+                     with.convex.diverged || with.convex.loss > 1.2 * without.convex.loss || mlp(with) < mlp(without) - 0.1});
   });
   for (const Row& row : rows)
     if (row.spec.starts_with("signsgd") && row.memory == "none")
       facts.push_back({"SignSGD does not converge at the others' learning rate: convex " + loss_of(row.convex) + " (exact " + loss_of(rows[0].convex) + "), CNN " +
-                           accuracy_of(row.cnn) + " (" + accuracy_of(rows[0].cnn) + ")",
+                           accuracy_of(row.first(row.cnn)) + " (" + accuracy_of(rows[0].first(rows[0].cnn)) + ")",
                        row.convex.diverged || row.convex.loss > 1.2 * rows[0].convex.loss});
   return facts;
 }
@@ -280,16 +184,40 @@ std::vector<Fact> known_facts(const std::vector<Row>& rows) {
 std::string document(const std::vector<Row>& rows, const std::vector<Problem>& problems, const std::vector<Fact>& facts) {
   std::ostringstream to;
   to << "# Quality of the codecs\n\nMade by `scripts/quality.sh`. " << kRanks << " ranks, no learning rate tuned for any codec, no momentum in the optimizer.\n\n"
-     << "- bits: sent per value and rank in the training of the CNN, headers included.\n"
-     << "- error: of the mean of 8 ranks after one step, relative to the mean; the ranks share a gradient and add noise of the same size.\n";
+     << "Algorithms: `allgather`; `two_shot`; `hierarchical`: two nodes of two ranks, allgather between their leaders; sums: `homomorphic` (`integer_sum` has the same results) for thc, `low_rank` for "
+        "powersgd.\n\n"
+     << "## Accuracy\n\n- bits: sent per value and rank in the training of the CNN by the first algorithm, headers included.\n";
   const char* what[] = {"final training loss", "test accuracy in %", "test accuracy in %"};
   for (std::size_t p = 0; p < problems.size(); ++p)
-    to << "- " << problems[p].name << ": " << what[p] << " after " << problems[p].steps << " steps of " << problems[p].batch << " images per rank, rate "
-       << problems[p].rate << " falling to 0 along half a cosine.\n";
-  to << "\n| codec | memory | bits | error | convex: loss | MLP: % | CNN: % |\n|---|---|---:|---:|---:|---:|---:|\n";
-  for (const Row& r : rows)
-    to << "| `" << setting(r.spec) << "` | " << r.memory << " | " << number("%.2f", r.cnn.bits) << " | " << number(r.error < 0.01 ? "%.1e" : "%.3f", r.error)
-       << " | " << loss_of(r.convex) << " | " << accuracy_of(r.mlp) << " | " << accuracy_of(r.cnn) << " |\n";
+    to << "- " << problems[p].name << ": " << what[p] << " after " << problems[p].steps << " steps of " << problems[p].batch << " images per rank, rate " << problems[p].rate
+       << " falling to 0 along half a cosine" << (problems[p].seeds > 1 ? "; mean of " + std::to_string(problems[p].seeds) + " seeds, and in brackets how far they are apart" : "") << ".\n";
+  to << "- late: the norm of what all residuals hold at the end of the MLP's training, in norms of its last gradient; by allgather and by two_shot.\n"
+     << "- Convex and memories that are not the codec's own: by the first algorithm, one seed.\n"
+     << "\n| codec | memory | bits | convex: loss | MLP: allgather | two_shot | hierarchical | sums | CNN: allgather | two_shot | sums | late: allgather | two_shot |\n"
+     << "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n";
+  const auto cells = [&](const std::vector<std::vector<Result>>& of, std::size_t algorithms) {
+    for (std::size_t c = 0; c < algorithms; ++c) to << " | " << accuracy_of(of[c]);
+    to << " | " << accuracy_of(of[3].empty() ? of[4] : of[3]);
+  };
+  for (const Row& r : rows) {
+    to << "| `" << setting(r.spec) << "` | " << r.memory << " | " << number("%.2f", r.first(r.cnn)[0].bits) << " | " << loss_of(r.convex);
+    cells(r.mlp, 3);
+    cells(r.cnn, 2);  // what hierarchical does the MLP shows
+    const bool keeps = r.memory == "residual" || r.memory == "momentum";
+    to << " | " << (keeps ? late_of(r.first(r.mlp)) : "") << " | " << (keeps ? late_of(r.mlp[1]) : "") << " |\n";
+  }
+  to << "\n## Error of one step\n\nSquared error of the sum, relative to the sum, before any memory has filled. random: ranks share half of their values' energy. real: gradients of the MLP after half of its "
+        "training. said: the factor of `crimp info --algorithms`, two_shot over allgather, which is for ranks that share nothing.\n"
+     << "\n| codec | random: allgather | two_shot | hierarchical | sums | real: allgather | two_shot | hierarchical | sums | said |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n";
+  for (const Row& r : rows) {
+    if (!r.usual) continue;
+    to << "| `" << setting(r.spec) << "`";
+    for (const auto* errors : {&r.random, &r.real}) {
+      for (std::size_t c = 0; c < 3; ++c) to << " | " << error_of((*errors)[c]);
+      to << " | " << error_of(std::max((*errors)[3], (*errors)[4]));
+    }
+    to << " | " << (r.random[1] < 0 ? "" : number("%.2g", entry_of(Algorithm::two_shot).error(*make_codec(r.spec), kRanks))) << " |\n";
+  }
   to << "\n## Known facts, reproduced\n\n";
   for (const Fact& f : facts) to << "- " << f.text << (f.holds ? "" : " - NOT REPRODUCED") << ".\n";
   return to.str();
@@ -309,24 +237,42 @@ int main(int argc, char** argv) {
 
   std::vector<Problem> problems{
       {"convex (softmax regression, ranks with different classes, full gradients)", {{28, 1, 10}}, 2000, 500, 300, 0.02f, 1e-3f, true},
-      {"MLP (784-128-10)", {{28, 1, 128}, {1, 1, 10}}, 60000, 32, 1000, 0.1f, 0, false},
-      {"CNN (two convolutions, two dense layers)", {{5, 2, 16}, {3, 2, 32}, {5, 1, 64}, {1, 1, 10}}, 60000, 32, 1000, 0.1f, 0, false},
+      {"MLP (784-128-10)", {{28, 1, 128}, {1, 1, 10}}, 60000, 32, 500, 0.1f, 0, false, 10000, 3},
+      {"CNN (two convolutions, two dense layers)", {{5, 2, 16}, {3, 2, 32}, {5, 1, 64}, {1, 1, 10}}, 60000, 32, 500, 0.1f, 0, false},
   };
   if (o.quick)
-    for (Problem& p : problems) p.steps = p.by_label ? 40 : 10, p.batch /= 4;
+    for (Problem& p : problems) p.steps = p.by_label ? 40 : 10, p.batch /= 4, p.tests = 400, p.seeds = 1;
   try {
     const Dataset training(o.data + "/train"), test(o.data + "/t10k");
     std::vector<Row> rows;
     const auto start = std::chrono::steady_clock::now();
+    const Values random = random_values(o.quick ? 20480 : 262144);
+    Kept kept{problems[1].steps / 2};
+    train(problems[1], *make_codec("none"), {Algorithm::allgather}, 1, training, test, &kept);
+    const Values real{Network(28, problems[1].layers, 1).tensors(), kept.gradients};
     for (const CodecInfo& info : codecs()) {
       if (info.name != "none" && !std::string(info.name).starts_with(o.only)) continue;
       for (const auto& codec : settings_of(info)) {
-        Row row{codec->spec(), name_of(codec->memory().kind), error_of_the_mean(*codec, o.quick ? 20480 : 262144), {}, {}, {}};
-        Result* const results[] = {&row.convex, &row.mlp, &row.cnn};
-        for (std::size_t p = 0; p < problems.size(); ++p) *results[p] = train(problems[p], *codec, training, test);
-        std::fprintf(stderr, "%6.1f s  %-44s %-9s error %.3g  convex %s  MLP %s  CNN %s\n",
-                     std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), row.spec.c_str(), row.memory.c_str(), row.error,
-                     loss_of(row.convex).c_str(), accuracy_of(row.mlp).c_str(), accuracy_of(row.cnn).c_str());
+        Row row{codec->spec(), name_of(codec->memory().kind), codec->memory().kind == info.traits.memory, {}, {}, {}, {}, {}};
+        const Way first = ways_of(*codec, kRanks).front();
+        row.convex = train(problems[0], *codec, first, 1, training, test);
+        for (const Way& column : kColumns) {
+          const bool can = runs(column, *codec), main = column.algorithm == first.algorithm && column.per_node == 0;
+          row.random.push_back(can ? squared_error(*codec, column, random) : -1);
+          row.real.push_back(can ? squared_error(*codec, column, real) : -1);
+          const auto seeds = [&](const Problem& problem) {
+            std::vector<Result> all;
+            for (int seed = 1; can && seed <= (row.usual ? (column.per_node ? 1 : problem.seeds) : main ? 1 : 0); ++seed)
+              all.push_back(train(problem, *codec, column, static_cast<std::uint64_t>(seed), training, test));
+            return all;
+          };
+          row.mlp.push_back(seeds(problems[1]));
+          row.cnn.push_back(column.per_node ? std::vector<Result>{} : seeds(problems[2]));
+        }
+        std::fprintf(stderr, "%6.1f s  %-44s %-9s error %s %s  convex %s  MLP %s, %s  CNN %s, %s\n",
+                     std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), row.spec.c_str(), row.memory.c_str(), error_of(row.random[0]).c_str(),
+                     error_of(row.random[1]).c_str(), loss_of(row.convex).c_str(), accuracy_of(row.first(row.mlp)).c_str(), accuracy_of(row.mlp[1]).c_str(),
+                     accuracy_of(row.first(row.cnn)).c_str(), accuracy_of(row.cnn[1]).c_str());
         rows.push_back(std::move(row));
       }
     }

@@ -15,7 +15,7 @@ class RandomK final : public ReferenceCodec {
   Bytes encode(const ReferencePiece& p) const override {
     Bytes bytes;
     for (const auto& [i, width] : drawn(p.a.size(), p.place)) {
-      const float v = scale_ ? p.a[i] * width : p.a[i];
+      const float v = scale_ && p.place.rank < 0x80000000 ? p.a[i] * width : p.a[i];
       std::uint8_t four[4];
       std::memcpy(four, &v, 4);
       bytes.insert(bytes.end(), four, four + 4);

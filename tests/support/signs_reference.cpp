@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -7,12 +8,12 @@
 namespace crimp::test {
 namespace {
 
-// 1bit sends two magnitudes, efsignsgd one, signsgd and signum none.
+// 1bit sends two magnitudes, efsignsgd one; signsgd and signum none, but a second plane where a piece has zeros.
 class Signs final : public ReferenceCodec {
  public:
   explicit Signs(const std::string& spec)
       : scales_(spec.starts_with("1bit") ? 2 : spec.starts_with("efsignsgd") ? 1 : 0) {}
-  bool fixed_size() const override { return true; }
+  bool fixed_size() const override { return scales_ > 0; }
 
   Bytes encode(const ReferencePiece& p) const override {
     std::size_t below = 0;
@@ -29,6 +30,12 @@ class Signs final : public ReferenceCodec {
     std::memcpy(bytes.data(), m.data(), 4 * scales_);
     for (std::size_t i = 0; i < p.a.size(); ++i)
       if (p.a[i] < 0) bytes[4 * scales_ + i / 8] = static_cast<std::uint8_t>(bytes[4 * scales_ + i / 8] | 1 << i % 8);
+    if (scales_ == 0 && std::count(p.a.begin(), p.a.end(), 0.0f) > 0) {
+      const std::size_t plane = bytes.size();
+      bytes.resize(2 * plane);
+      for (std::size_t i = 0; i < p.a.size(); ++i)
+        if (p.a[i] == 0) bytes[plane + i / 8] = static_cast<std::uint8_t>(bytes[plane + i / 8] | 1 << i % 8);
+    }
     return bytes;
   }
 
@@ -38,6 +45,9 @@ class Signs final : public ReferenceCodec {
     if (scales_ == 1) m[1] = m[0];
     std::vector<float> values(count);
     for (std::size_t i = 0; i < count; ++i) values[i] = piece[4 * scales_ + i / 8] & 1 << i % 8 ? -m[0] : m[1];
+    const std::size_t plane = (count + 7) / 8;
+    for (std::size_t i = 0; i < count && scales_ == 0 && piece.size() == 2 * plane; ++i)
+      if (piece[plane + i / 8] & 1 << i % 8) values[i] = 0.0f;
     return values;
   }
 

@@ -5,11 +5,13 @@
 
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <new>
 #include <thread>
 
 #include "backend/workers.hpp"
 #include "comm/host_backend.hpp"
+#include "crimp/config.hpp"
 #include "support/data.hpp"
 #include "support/thread_node.hpp"
 
@@ -64,6 +66,46 @@ TEST_SUITE("chooser") {
     CHECK(many.algorithm == Algorithm::two_shot);
     CHECK(many.predicted_s < many.plain_s);
     CHECK(many.predicted_s > 0);
+  }
+
+  TEST_CASE("what adds more error than CRIMP_QUALITY allows is not considered, and two shots of what is summed as integers never below any") {
+    constexpr double kAny = std::numeric_limits<double>::infinity();
+    const NetworkModel slow = NetworkModel::of(64, 30e-6, 0.0125e9, 4e9);  // two shots receive a 32nd of what an allgather does
+    const auto chosen = [&](const char* spec, double quality, const HierarchyModel* nodes = nullptr) {
+      const auto codec = make_codec(spec);
+      return cheapest(slow, nodes, k3lc, {codec.get(), 4 << 20, 655360, 16 << 20, quality});
+    };
+    const double usual = Settings{}.quality;
+    struct Expected {
+      const char* spec;
+      double quality;
+      Algorithm algorithm;
+    };
+    for (const auto& [spec, quality, algorithm] : std::initializer_list<Expected>{
+             {"3lc", usual, Algorithm::two_shot}, {"3lc:s=0.5,entropy=1", usual, Algorithm::two_shot}, {"3lc:s=1.75", usual, Algorithm::allgather}, {"3lc:s=1.75", kAny, Algorithm::two_shot},
+             {"3lc", 1, Algorithm::allgather}, {"3lc", 1.5, Algorithm::allgather}, {"maxmin", usual, Algorithm::two_shot}, {"qsgd", usual, Algorithm::two_shot},
+             {"qsgd:s=7", usual, Algorithm::allgather}, {"qsgd:s=7", 4, Algorithm::two_shot}, {"topk", usual, Algorithm::two_shot}, {"signsgd", 1, Algorithm::two_shot},
+             {"randomk", 1, Algorithm::two_shot}, {"thc", kAny, Algorithm::two_shot}}) {
+      CAPTURE(std::string(spec));
+      CAPTURE(quality);
+      const Choice c = chosen(spec, quality);
+      CHECK(c.algorithm == algorithm);
+      CHECK(c.limited == (algorithm == Algorithm::allgather));
+      CHECK((std::string(c.why).find("CRIMP_QUALITY") != std::string::npos) == c.limited);
+    }
+    for (const double quality : {1.0, usual, 1000.0}) {
+      const Algorithm by = chosen("thc", quality).algorithm;
+      CHECK((by == Algorithm::homomorphic || by == Algorithm::integer_sum));
+    }
+    // Between leaders alike; and nodes do not vote.
+    const HierarchyModel nodes{NetworkModel::of(32, 30e-6, 0.0125e9, 4e9), {2, 1e-10, 5e-6}};
+    CHECK(chosen("3lc:s=1.75", kAny, &nodes).inner == Algorithm::two_shot);
+    for (const char* spec : {"3lc:s=1.75", "qsgd:s=7"}) {
+      const Choice c = chosen(spec, usual, &nodes);
+      CHECK(c.algorithm == Algorithm::hierarchical);
+      CHECK(c.inner == Algorithm::allgather);
+    }
+    CHECK(chosen("signsgd", kAny, &nodes).algorithm == Algorithm::two_shot);
   }
 
   TEST_CASE("with nodes of many ranks the leaders' exchange is considered") {

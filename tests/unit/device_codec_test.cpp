@@ -360,6 +360,48 @@ TEST_SUITE("device_codec") {
     CHECK(simt::take_reports() == "");
   }
 
+  // What two_shot's owners encode: of sums codecs do not scale again, and where ranks keep a momentum they have a plain residual.
+  TEST_CASE("sums are encoded as on the host") {
+    for (const char* spec : {"randomk:ratio=0.3,scale=1", "randomk", "signsgd", "signum", "qsgd", "dgc:ratio=0.1", "topk:memory=momentum", "3lc:memory=momentum"}) {
+      const auto codec = make_codec(spec);
+      CAPTURE(codec->spec());
+      const auto device = make_device_codec(*codec);
+      Case c = make_case(*codec, Data::sparse, {10240, 333}, 3, codec->traits().votes ? Use::none : Use::both, 9);
+      c.memory.momentum.clear();
+      for (const std::uint32_t rank : {1u, kSums + 1}) {
+        const Place place{0, 7, rank};
+        ChunkMemory host = c.memory, there = c.memory;
+        const auto expected = host_encode(c, host, place);
+        CHECK(difference(device_encode(*codec, *device, c.shape, c.values, there, place), expected) == "");
+        CHECK(difference(there.plane, host.plane) == "");
+        check_decode(*codec, c.shape, {expected}, 0, 3);
+      }
+    }
+    CHECK(simt::take_reports() == "");
+  }
+
+  TEST_CASE("votes whose planes contradict each other are refused as on the host") {
+    const auto codec = make_codec("signsgd");
+    const auto device = make_device_codec(*codec);
+    Case c = make_case(*codec, Data::sparse, {333}, 0, Use::none, 3);
+    const auto good = host_encode(c, c.memory);
+    const std::size_t planes = c.shape.prefix_bytes(*codec);
+    REQUIRE(good[planes + 42] != 0);  // most are zeros
+    for (const auto& [at, byte] : {std::pair<std::size_t, std::uint8_t>{41, 0x20}, {42 + 41, 0x3f}, {0, 0xff}}) {
+      auto bad = good;
+      bad[planes + at] = byte;
+      const auto got = device_decode_add(*codec, *device, c.shape, std::vector{good, bad}, kPlace, std::vector<float>(333), false);
+      CHECK(got.bad == 1);
+      std::vector<BodyView> views(2);
+      REQUIRE(views[0].open(*codec, c.shape, good) == "");
+      REQUIRE(views[1].open(*codec, c.shape, bad) == "");
+      Workers workers(1);
+      std::vector<float> sum(333);
+      CHECK(decode_add(*codec, c.shape, views, kPlace, sum.data(), false, workers) == 1);
+    }
+    CHECK(simt::take_reports() == "");
+  }
+
   // What a random mutation hardly meets: a norm of zero before indices that are not, infinite means, and bits behind the last element.
   TEST_CASE("malformed bodies of single codecs are refused as on the host") {
     struct Change {

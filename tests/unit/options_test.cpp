@@ -38,7 +38,7 @@ const std::pair<const char*, const char*> kOther[] = {
     {"CRIMP_ENABLE", "0"},     {"CRIMP_CODEC", "3lc:s=1.5"},  {"CRIMP_UNKNOWN_LAYOUT", "none"}, {"CRIMP_ERROR_FEEDBACK", "off"},
     {"CRIMP_MIN_COUNT", "4k"}, {"CRIMP_CHUNK", "1M"},         {"CRIMP_PERIODS", "5"},           {"CRIMP_THREADS", "4"},
     {"CRIMP_CHECKSUM", "no"},  {"CRIMP_LOG", "debug"},        {"CRIMP_REPORT", "r.json"},       {"CRIMP_TRACE", "t.json"},
-    {"CRIMP_CHECK", "c.txt"},  {"CRIMP_ALGORITHM", "two_shot"}, {"CRIMP_NODE_SIZE", "2"},
+    {"CRIMP_CHECK", "c.txt"},  {"CRIMP_ALGORITHM", "two_shot"}, {"CRIMP_NODE_SIZE", "2"}, {"CRIMP_QUALITY", "any"},
     {"CRIMP_HELP", "1"},       {"CRIMP_RULES", "*=fp16"},    {"CRIMP_MERGE", "y=2"},           {"CRIMP_HOLD_MS", "50"},
     {"CRIMP_CUDA_PLUGIN", "off"}, {"CRIMP_CUDA_AWARE", "1"}, {"CRIMP_RESIDUAL_JUMP", "100"},
 };
@@ -78,6 +78,14 @@ TEST_SUITE("options") {
     for (const char* mine : {"CRIMP_THREADS", "CRIMP_LOG", "CRIMP_REPORT", "CRIMP_TRACE", "CRIMP_HELP"}) CHECK_FALSE(option(mine).agreed);
   }
 
+  TEST_CASE("CRIMP_QUALITY: words and factors") {
+    CHECK(read({"CRIMP_QUALITY=exact"}).quality == 1);
+    CHECK(read({"CRIMP_QUALITY=1"}).quality == 1);
+    CHECK(read({"CRIMP_QUALITY=2.5"}).quality == 2.5);
+    CHECK(read({"CRIMP_QUALITY=any"}).quality > 1e300);
+    CHECK(option("CRIMP_QUALITY").get(read({"CRIMP_QUALITY=2.5"})) == "2.5");
+  }
+
   TEST_CASE("an illegal value is refused with its name, the value and what is legal") {
     const std::pair<const char*, const char*> bad[] = {
         {"CRIMP_ENABLE", "maybe"},  {"CRIMP_ENABLE", ""},         {"CRIMP_CODEC", ""},           {"CRIMP_UNKNOWN_LAYOUT", ""},
@@ -87,6 +95,8 @@ TEST_SUITE("options") {
         {"CRIMP_LOG", "Info"},      {"CRIMP_CUDA_AWARE", "maybe"}, {"CRIMP_CUDA_PLUGIN", ""},     {"CRIMP_HELP", "y"},          {"CRIMP_MIN_COUNT", "99999999999999999999"},
         {"CRIMP_MIN_COUNT", "k"},   {"CRIMP_MIN_COUNT", "1.5"},   {"CRIMP_MIN_COUNT", "4kk"},
         {"CRIMP_RESIDUAL_JUMP", "1"}, {"CRIMP_RESIDUAL_JUMP", "-2"},
+        {"CRIMP_MIN_COUNT", "k"},   {"CRIMP_MIN_COUNT", "1.5"},   {"CRIMP_MIN_COUNT", "4kk"},   {"CRIMP_QUALITY", "0.9"},   {"CRIMP_QUALITY", "codec"},  {"CRIMP_QUALITY", "inf"},      {"CRIMP_QUALITY", "nan"},
+        {"CRIMP_QUALITY", "2x"},
     };
     for (const auto& [name, value] : bad) {
       std::vector<Complaint> complaints;

@@ -43,8 +43,9 @@ TEST_SUITE("signs") {
     // The negatives' magnitudes: 4.75 / 4; the others: 4.25 / 6. All: 9 / 10.
     const float m1 = 4.25f / 6.0f;
     CHECK(encode(*make_codec("1bit"), a) == piece_of({1.1875f, m1}, plane));
-    CHECK(encode(*make_codec("signsgd"), a) == plane);
-    CHECK(encode(*make_codec("signum"), a) == plane);
+    const Bytes votes{0x52, 0x02, 0x0c, 0x00};  // elements 2 and 3 are zeros
+    CHECK(encode(*make_codec("signsgd"), a) == votes);
+    CHECK(encode(*make_codec("signum"), a) == votes);
     CHECK(encode(*make_codec("efsignsgd"), a) == piece_of({0.9f}, plane));
     std::vector<float> residual(a.size());
     encode(*make_codec("1bit"), a, residual.data());
@@ -56,8 +57,11 @@ TEST_SUITE("signs") {
   TEST_CASE("one bit a value and nothing else but the scales") {  // GRACE, BytePS and others send a byte a value
     for (const std::size_t count : {1, 8, 9, 31, 33, 10240}) {
       const std::size_t plane = (count + 7) / 8;
-      CHECK(make_codec("signsgd")->piece_bound(count) == plane);
-      CHECK(make_codec("signum")->piece_bound(count) == plane);
+      for (const char* name : {"signsgd", "signum"}) {
+        CHECK(encode(*make_codec(name), std::vector<float>(count, -1.0f)).size() == plane);
+        CHECK(encode(*make_codec(name), std::vector<float>(count)).size() == 2 * plane);
+        CHECK(make_codec(name)->piece_bound(count) == 2 * plane);
+      }
       CHECK(make_codec("efsignsgd")->piece_bound(count) == plane + 4);
       CHECK(make_codec("1bit")->piece_bound(count) == plane + 8);
     }
@@ -79,10 +83,22 @@ TEST_SUITE("signs") {
       }
   }
 
-  TEST_CASE("zeros of either sign count as positive") {
-    const std::vector<float> a{0.0f, -0.0f, 0.0f, -0.0f, -0.0f};
-    CHECK(encode(*make_codec("signsgd"), a) == Bytes{0});
-    CHECK(difference(reduce(*make_codec("signsgd"), {a, a, a}), std::vector<float>(5, 3.0f)) == "");
+  TEST_CASE("zeros of either sign are no votes, and zeros of all ranks stay zeros") {
+    const std::vector<float> a{0.0f, -0.0f, 0.0f, -0.0f, -0.0f}, b{1.0f, -2.0f, 0.0f, -0.0f, 0x1p-149f};
+    CHECK(encode(*make_codec("signsgd"), a) == Bytes{0, 0x1f});
+    CHECK(difference(reduce(*make_codec("signsgd"), {a, a, a}), std::vector<float>(5)) == "");
+    CHECK(difference(reduce(*make_codec("signsgd"), {a, b, a}), {3.0f, -3.0f, 0.0f, 0.0f, 3.0f}) == "");
+    // Wherever in a piece the one zero is.
+    for (const std::size_t count : {1, 63, 64, 65, 200})
+      for (std::size_t i = 0; i < count; ++i) {
+        std::vector<float> one(count, -1.0f);
+        one[i] = -0.0f;
+        const Bytes bytes = encode(*make_codec("signsgd"), one);
+        REQUIRE(bytes.size() == 2 * ((count + 7) / 8));
+        auto expected = one;
+        expected[i] = 0.0f;
+        CHECK(difference(decode(*make_codec("signsgd"), bytes, count), expected) == "");
+      }
     std::vector<float> residual(5);
     for (const char* spec : {"1bit", "efsignsgd"}) {  // and no 0 / 0
       const auto codec = make_codec(spec);
@@ -190,15 +206,16 @@ TEST_SUITE("signs") {
       for (std::size_t i = 0; i < 101; i += 3) g[i] = step == 0 ? 10.0f : -0.5f;  // one large gradient outweighs many small ones for a while
       Bytes body(shape.body_bound(*codec));
       encode_body(*codec, shape, g.data(), feedback, {}, body.data(), scratch.data(), workers);
+      const std::uint8_t* const plane = body.data() + shape.prefix_bytes(*codec);
       int wrong = 0;
       for (std::size_t i = 0; i < 101; ++i) {
         average[i] = 0.9 * average[i] + 0.1 * static_cast<double>(g[i]);
-        const bool bit = i < 70 ? body[i / 8] >> i % 8 & 1 : body[9 + (i - 70) / 8] >> (i - 70) % 8 & 1;
+        const bool bit = i < 70 ? plane[i / 8] >> i % 8 & 1 : plane[9 + (i - 70) / 8] >> (i - 70) % 8 & 1;
         wrong += std::fabs(average[i]) > 1e-6 && bit != (average[i] < 0);
         wrong += std::fabs(average[i] - static_cast<double>(memory[i])) > 1e-5;
       }
       CHECK(wrong == 0);
-      CHECK((body[0] & 1) == (average[0] < 0));
+      CHECK((plane[0] & 1) == (average[0] < 0));
     }
     CHECK(average[0] < 0);
   }
@@ -235,6 +252,10 @@ TEST_SUITE("signs") {
       CHECK_FALSE(decodes(*make_codec("signsgd"), {0, byte}, acc));
       CHECK_FALSE(decodes(*make_codec("signum"), {0, byte}, acc));
     }
+    CHECK(difference(acc, std::vector<float>(11)) == "");
+    CHECK_FALSE(decodes(*make_codec("signsgd"), {0, 0, 0, 8}, acc));
+    CHECK_FALSE(decodes(*make_codec("signsgd"), {3, 0, 2, 0}, acc));  // element 1 negative and zero
+    CHECK_FALSE(decodes(*make_codec("signsgd"), {0, 0, 0}, acc));
     CHECK(difference(acc, std::vector<float>(11)) == "");
     CHECK(decodes(*make_codec("signsgd"), {0xff, 7}, acc));
     CHECK(difference(acc, std::vector<float>(11, -1.0f)) == "");
