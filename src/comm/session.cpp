@@ -22,16 +22,6 @@ void sum_plain(MPI_Comm comm, float* buffer, std::uint64_t count) {
   check_mpi(PMPI_Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(count), MPI_FLOAT, MPI_SUM, comm), "MPI_Allreduce");
 }
 
-// Making communicators inside a call hangs Open MPI 4.1 where several threads call on several communicators in different orders on
-// different ranks; so with MPI_THREAD_MULTIPLE nodes are formed only when asked for.
-bool wants_nodes(MPI_Comm comm, const Settings& settings) {
-  if (settings.algorithm != "auto") return settings.algorithm == "hierarchical";
-  int level = MPI_THREAD_SINGLE, highest = level;
-  PMPI_Query_thread(&level);
-  check_mpi(PMPI_Allreduce(&level, &highest, 1, MPI_INT, MPI_MAX, comm), "MPI_Allreduce");
-  return highest != MPI_THREAD_MULTIPLE;
-}
-
 }  // namespace
 
 bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings, bool legal) {
@@ -72,27 +62,24 @@ bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings,
 Session::Session(Runtime& runtime, MPI_Comm comm, int rank, int size)
     : runtime_(runtime), comm_(comm), rank_(rank), size_(size), usable_(settings_agree(comm, rank, size, runtime.settings(), runtime.legal())),
       calls_(runtime.settings().periods), chooser_(runtime.settings().algorithm), scratch_(runtime.workers(), runtime.cuda_aware()) {
-  if (!usable_ || !wants_nodes(comm, runtime.settings())) return;
-  node_ = std::make_unique<MpiNode>(comm, rank, runtime.settings().node_size);
-  if (!node_->useful()) {
-    release();
-    return;
-  }
-  if (node_->rank() == 0) {
-    int leader = 0;
-    check_mpi(PMPI_Comm_rank(node_->leaders(), &leader), "MPI_Comm_rank");
-    leaders_ = std::make_unique<MpiTransport>(node_->leaders(), leader, node_->nodes());
-  }
-  hierarchy_ = {node_.get(), leaders_.get(), node_->nodes(), Algorithm::allgather};
-  chooser_.set_hierarchy(&hierarchy_, [comm = node_->leaders()](float* buffer, std::uint64_t count) { sum_plain(comm, buffer, count); });
+  world_ranks_ = Runtime::world_ranks(comm);
+  const auto* const ranks = reinterpret_cast<const char*>(world_ranks_.data());
+  chooser_.share(&runtime.models, digest(std::string_view(ranks, world_ranks_.size() * sizeof(int))));
+  chooser_.set_nodes([this] { return open_nodes(); });
 }
 
 Session::~Session() = default;
 
-void Session::release() {
-  if (node_) node_->free();
-  leaders_.reset();
-  node_.reset();
+const Hierarchy* Session::open_nodes() {
+  const auto nodes = runtime_.nodes_of(world_ranks_);
+  if (!useful(nodes)) return nullptr;
+  try {
+    nodes_ = std::make_unique<MpiHierarchy>(runtime_.private_world, comm_, rank_, world_ranks_, nodes);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::out_of_memory) throw;
+    return nullptr;
+  }
+  return &nodes_->get();
 }
 
 Layout Session::find_layout(const AllreduceRequest& request) {
@@ -158,6 +145,7 @@ bool Session::choose_algorithms(const CallParts& parts, Transport& transport, Ca
   bool trial = false;
   for (const auto& part : parts) {
     Choice choice;
+    const std::uint64_t measured = chooser_.measurements();
     try {
       choice = chooser_.choose(
           transport, part->query, [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); }, [&] { return values.time(*part); });
@@ -166,7 +154,12 @@ bool Session::choose_algorithms(const CallParts& parts, Transport& transport, Ca
       *why = Pass::memory;
       return false;
     }
-    part->take(choice, hierarchy_, size_);
+    runtime_.report.measured(chooser_.measurements() - measured);
+    if (choice.early) {
+      *why = Pass::early;
+      return false;
+    }
+    part->take(choice, nodes_ ? nodes_->get() : Hierarchy{}, size_);
     predicted += choice.predicted_s;
     plain += choice.plain_s;
     trial = trial || choice.trial;

@@ -24,7 +24,7 @@ class Session {
  public:
   // Collective: compares the settings' digests. Where they differ, rank 0 says which setting, and usable() is false on all ranks.
   Session(Runtime&, MPI_Comm, int rank, int size);
-  ~Session();
+  ~Session();  // local: MPI_Comm_free waits for nobody
 
   bool usable() const { return usable_; }
   // Sums over the communicator. False: the caller does it through MPI (nothing was changed here; all ranks get the same answer), for
@@ -34,10 +34,10 @@ class Session {
   const ResidualStore& residuals() const { return residuals_; }
   // As CRIMP_ALGORITHM; a legal name. Equal on all ranks between the same calls.
   void force(const std::string& algorithm) { chooser_.force(algorithm); }
-  // Collective over the communicator, when it is freed.
-  void release();
 
  private:
+  // Collective; null on all ranks where there are none.
+  const Hierarchy* open_nodes();
   Layout find_layout(const AllreduceRequest&);
   // The codec of every segment, by the rules and what is known; null: exactly. False: the whole call is for MPI, for *why.
   bool choose_codecs(const Layout&, std::vector<const Codec*>& codecs, Pass* why);
@@ -63,9 +63,8 @@ class Session {
   bool told_unknown_ = false;
   CallSequence calls_;
   Chooser chooser_;
-  std::unique_ptr<MpiNode> node_;          // null: no hierarchy
-  std::unique_ptr<MpiTransport> leaders_;  // null on ranks that do not lead
-  Hierarchy hierarchy_{};
+  std::vector<int> world_ranks_;
+  std::unique_ptr<MpiHierarchy> nodes_;  // null: not needed yet, or none
   ResidualStore residuals_;
   CallScratch scratch_;
 };
