@@ -1,6 +1,6 @@
 // Communicators that have nodes (CRIMP_ALGORITHM=hierarchical, CRIMP_NODE_SIZE=2): freeing them is local, leaves nothing, and waits for nobody.
 //   nodes orders | some | threads | loop | progress | large | without
-// `without`: nodes cannot be had, and other algorithms run. `kept`: a control that leaves a communicator to MPI_Finalize.
+// `without`: nodes cannot be had, and other algorithms run. `kept`: a control that leaves a window to MPI_Finalize.
 #include <chrono>
 #include <fstream>
 #include <thread>
@@ -115,7 +115,8 @@ int main(int, char** argv) {
   if (what == "threads") threads();
   if (what == "loop") loop();
   if (what == "progress") progress();
-  if (what == "kept") used(0);
+  MPI_Win window;
+  if (what == "kept") used(0), MPI_Win_create(nullptr, 0, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
   if (what == "large") used(0, 6000003);  // 24 MB a rank
   if (what == "without")
     for (unsigned i = 0; i < 3; ++i) {
