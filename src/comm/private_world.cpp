@@ -24,14 +24,20 @@ int PrivateWorld::open_channel(MPI_Comm comm) {
   int found = 0;
   check_mpi(PMPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most, &found), "MPI_Comm_get_attr");
   const int last = (found ? *most : 32767) - kTags;
-  for (;;) {
+  for (bool again = false;;) {
     int mine, agreed = 0;
     {
       std::lock_guard lock(mutex_);
       mine = next_;
     }
     check_mpi(PMPI_Allreduce(&mine, &agreed, 1, MPI_INT, MPI_MAX, comm), "MPI_Allreduce");
-    if (agreed > last) throw Error(ErrorCode::transport_failed, "this MPI library has no more than " + std::to_string(last) + " tags, and all were used");
+    if (agreed > last) {  // those of communicators that were freed are free again
+      if (again) throw Error(ErrorCode::out_of_memory, "all " + std::to_string(last) + " tags of this MPI library are in use");
+      again = true;
+      std::lock_guard lock(mutex_);
+      next_ = 0;
+      continue;
+    }
     int free = 0, free_everywhere = 0;
     {
       std::lock_guard lock(mutex_);

@@ -21,7 +21,7 @@ class PrivateWorld {
 
   static constexpr int kTags = 2;  // of a channel: its number and those behind it
   // Collective over `comm`, whose ranks are all in the world: the first tag of a channel that no two of them share with another open channel.
-  // Throws Error{transport_failed}. Thread-safe.
+  // Throws Error{transport_failed}, and Error{out_of_memory} on all ranks where there is none. Thread-safe.
   int open_channel(MPI_Comm comm);
   void close_channel(int tag);  // local
 
