@@ -27,6 +27,8 @@ struct AlgorithmEntry {
   double (*error)(const Codec&, int ranks) = [](const Codec&, int) { return 1.0; };
   // Sums are encoded: inputs must leave room for them within the codec's range.
   bool sums_encoded = false;
+  // MPI adds over the whole communicator: not between nodes' leaders.
+  bool mpi_adds = false;
   // Sees values only through the call's Backend, so that they may lie anywhere. Otherwise in host memory.
   bool any_backend = false;
   // Its arena is in pinned host memory whatever MPI can take: sums of floats are the host's.

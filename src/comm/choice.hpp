@@ -9,6 +9,7 @@ namespace crimp {
 struct Choice {
   Algorithm algorithm = Algorithm::allgather;
   bool plain = false;  // MPI_Allreduce is predicted to be faster than any
+  bool early = false;  // as `plain`, because this communicator is too young to measure anything for it
   bool trial = false;  // taken to learn its time, whatever is predicted
   const char* why = "";
   double predicted_s = 0, plain_s = 0;     // 0: not predicted

@@ -1,8 +1,10 @@
-// Which algorithm a call takes, or plain MPI where that is predicted to be faster. A model is measured at a communicator's first compressed
-// call and agreed by all ranks: every number is the slowest rank's, exchanged before it is used. Where it sees a near thing, trials decide.
+// Which algorithm a call takes, or plain MPI where that is predicted to be faster. A model is measured at one of a communicator's first calls, unless
+// another communicator of the same ranks has, and agreed by all ranks: every number is the slowest rank's, exchanged before it is used. Where it
+// sees a near thing, trials decide.
 #pragma once
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "comm/algorithms.hpp"
 #include "comm/choice.hpp"
 #include "comm/measure.hpp"
+#include "comm/shared_models.hpp"
 #include "comm/trials.hpp"
 
 namespace crimp {
@@ -25,19 +28,23 @@ double predicted(const AlgorithmEntry&, const NetworkModel&, const CodecCost&, c
 // A communicator's own. Not thread-safe.
 class Chooser {
  public:
+  // Calls that a communicator, or all of the same ranks together, go without a measurement: who is freed soon pays nothing, and who duplicates
+  // for each step only once.
+  static constexpr std::uint64_t kEarly = 3, kEarlyOfGroup = 64;
+
   // forced: as CRIMP_ALGORITHM; "auto": the cheapest.
   explicit Chooser(const std::string& forced) : forced_(forced) {}
-  // Collective where something must be measured, which is a function of the calls so far. `time` gives this rank's cost of the codec on values
+  // Collective where something must be agreed or measured, which is a function of the calls so far. `time` gives this rank's cost of the codec on values
   // of the call, on demand.
   Choice choose(Transport&, const ChoiceQuery&, const PlainAllreduce&, const std::function<CodecCost()>& time);
   // How long the call took that choose() made this choice for. Not called: it failed.
   void took(const ChoiceQuery&, const Choice&, double s);
   void force(const std::string& algorithm) { forced_ = algorithm; }
-  // Before the first call: the communicator's nodes. Both stay the caller's.
-  void set_hierarchy(const Hierarchy* hierarchy, PlainAllreduce between_leaders) {
-    hierarchy_ = hierarchy;
-    between_leaders_ = std::move(between_leaders);
-  }
+  // Before the first call: how the communicator's nodes are opened, when they are first needed. Collective; null on all ranks where there are none.
+  void set_nodes(std::function<const Hierarchy*()> open) { open_nodes_ = std::move(open); }
+  // Before the first call: what communicators of the same ranks in the same order tell one another; they have the same number. Stays the caller's.
+  void share(SharedModels* shared, std::uint64_t group) { shared_ = shared, group_ = group; }
+  std::uint64_t measurements() const { return measurements_; }  // of the network, so far
 
  private:
   struct Measured {
@@ -45,12 +52,21 @@ class Chooser {
     std::uint64_t calls = 0;
     std::map<int, Trials> trials;  // by the binary logarithm of the calls' elements
   };
+  const Hierarchy* nodes();
+  void adopt(Transport&);
+  void publish() const;
+  Choice decide(Transport&, const ChoiceQuery&, Measured&, bool early);
+
   std::string forced_;
   NetworkModel network_;
+  std::function<const Hierarchy*()> open_nodes_;
   const Hierarchy* hierarchy_ = nullptr;
-  PlainAllreduce between_leaders_;
   std::optional<HierarchyModel> hierarchy_model_;
   std::map<const Codec*, Measured> codecs_;
+  SharedModels* shared_ = nullptr;
+  std::uint64_t group_ = 0;
+  std::shared_ptr<const Models> adopted_;
+  std::uint64_t calls_ = 0, calls_of_group_ = 0, measurements_ = 0;  // calls_of_group_: before this communicator's first
 };
 
 }  // namespace crimp

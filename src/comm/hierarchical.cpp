@@ -2,6 +2,7 @@
 // the result. Only the leaders' values are encoded, so only they have residuals.
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "comm/algorithms.hpp"
 #include "comm/node.hpp"
@@ -11,8 +12,14 @@
 namespace crimp {
 namespace {
 
-// Of a rank's values in node memory at once, twice: while a block is added, the next one is copied. 256 KiB stay in a core's L2.
-constexpr std::uint64_t kBlock = 65536;
+// Floats of a rank's values in node memory at once, twice: while a block is added, the next one is copied. 256 KiB stay in a core's L2;
+// nodes of many ranks have shorter blocks, so that a communicator takes no more than about 8 MiB.
+constexpr std::uint64_t kBlock = 65536, kLeastBlock = kPayloadAlign / sizeof(float), kMostMemory = std::uint64_t{2} << 20;
+
+std::uint64_t block_of(Node& node) {
+  const std::uint64_t slots = 2 * static_cast<std::uint64_t>(node.size());
+  return std::min(kBlock, node.memory().size() / slots / kLeastBlock * kLeastBlock);
+}
 
 // What the leader learned, for its node.
 void publish(Node::Note& note, const CollectiveResult& result, const Error* thrown) {
@@ -47,15 +54,9 @@ CollectiveResult run(Transport&, Arena* arena, Workers& workers, const Collectiv
     flags |= note.flags;
     same = same && note.count == notes[0].count && note.layout == notes[0].layout && note.sequence == notes[0].sequence;
   }
-  float* sums = nullptr;
-  if (same && !flags) {
-    try {
-      sums = sum_in_node(node, node.memory(node_bytes(call.count, node.size())), call.in, call.count);
-    } catch (const Error&) {
-      flags |= kFlagNoMemory;
-    }
-  }
-  node.barrier();
+  // In memory of the leader's own: until all nodes are known to compress, its buffers stay as they are.
+  float* const sums = leads && arena ? reinterpret_cast<float*>(arena->take(call.count * sizeof(float))) : nullptr;
+  if (same && !flags) sum_in_node(node, call.in, sums, call.count);
   CollectiveResult result;
   result.encode_s = noted("node sum", begin);
 
@@ -64,7 +65,7 @@ CollectiveResult run(Transport&, Arena* arena, Workers& workers, const Collectiv
   if (leads) {
     CollectiveCall between = call;
     between.algorithm = h.inner;
-    between.in = between.out = sums;
+    between.in = sums;
     // The other nodes must not wait for this one: a call number that is none makes all leaders see the disagreement.
     if (!same) flags |= kFlagNoMemory, between.sequence ^= 0x80000000u;
     between.flags = flags;
@@ -74,6 +75,8 @@ CollectiveResult run(Transport&, Arena* arena, Workers& workers, const Collectiv
       result = std::move(inner);
     } catch (const Error& e) {
       thrown = e;
+    } catch (const std::exception& e) {  // the node waits
+      thrown = Error(ErrorCode::out_of_memory, e.what());
     }
     publish(notes[0], result, thrown ? &*thrown : nullptr);
   }
@@ -91,36 +94,74 @@ CollectiveResult run(Transport&, Arena* arena, Workers& workers, const Collectiv
   if (result.flags || result.error) return result;
 
   begin = Clock::now();
-  if (!leads) sums = reinterpret_cast<float*>(node.memory(0));
-  for (const Segment& s : call.layout->segments)
-    if (s.use == Segment::Use::sum && s.count) std::memcpy(call.out + s.offset, sums + s.offset, s.count * sizeof(float));
+  share_in_node(node, *call.layout, call.out, call.out, call.count);
   result.decode_s += noted("node copy", begin);
   return result;
 }
 
 }  // namespace
 
-std::uint64_t node_bytes(std::uint64_t count, int ranks) {
-  return (round_up(count, kPayloadAlign) + 2 * kBlock * static_cast<std::uint64_t>(ranks)) * sizeof(float);
+std::vector<std::vector<int>> nodes_of(std::span<const int> host_of_rank, int per_node) {
+  std::vector<std::vector<int>> nodes;
+  std::map<int, std::size_t> filling;  // by host
+  for (std::size_t r = 0; r < host_of_rank.size(); ++r) {
+    const auto [at, first] = filling.try_emplace(host_of_rank[r], nodes.size());
+    if (!first && per_node > 0 && nodes[at->second].size() == static_cast<std::size_t>(per_node)) at->second = nodes.size();
+    if (at->second == nodes.size()) nodes.emplace_back();
+    nodes[at->second].push_back(static_cast<int>(r));
+  }
+  return nodes;
 }
 
-// The sums come first, so that they are found again without knowing the ranks.
-float* sum_in_node(Node& node, std::byte* memory, const float* in, std::uint64_t count) {
-  auto* const sums = reinterpret_cast<float*>(memory);
-  auto* const blocks = sums + round_up(count, kPayloadAlign);
-  const auto n = static_cast<std::uint64_t>(node.size()), mine = static_cast<std::uint64_t>(node.rank());
-  for (std::uint64_t at = 0, b = 0; at < count; at += kBlock, ++b) {
-    const std::uint64_t length = std::min(kBlock, count - at);
-    float* const turn = blocks + b % 2 * n * kBlock;
-    std::memcpy(turn + mine * kBlock, in + at, length * sizeof(float));
+bool useful(const std::vector<std::vector<int>>& nodes) {
+  return nodes.size() > 1 && std::any_of(nodes.begin(), nodes.end(), [](const auto& node) { return node.size() > 1; });
+}
+
+std::uint64_t node_memory(int ranks) {
+  const std::uint64_t slots = 2 * static_cast<std::uint64_t>(ranks);
+  return slots * std::clamp(kMostMemory / slots / kLeastBlock * kLeastBlock, kLeastBlock, kBlock);
+}
+
+std::uint64_t least_node_memory(int ranks) { return 2 * static_cast<std::uint64_t>(ranks) * kLeastBlock; }
+
+// Sums form in the leader's slot of a turn. While it takes them away, the others may already fill their slots of that turn again.
+void sum_in_node(Node& node, const float* in, float* sums, std::uint64_t count) {
+  const auto n = static_cast<std::uint64_t>(node.size()), mine = static_cast<std::uint64_t>(node.rank()), block = block_of(node);
+  const auto turn_of = [&](std::uint64_t b) { return node.memory().data() + b % 2 * n * block; };
+  const auto take = [&](std::uint64_t b) {
+    const std::uint64_t at = b * block;
+    if (mine == 0) std::memcpy(sums + at, turn_of(b), std::min(block, count - at) * sizeof(float));
+  };
+  const std::uint64_t blocks = div_up(count, block);
+  for (std::uint64_t b = 0; b < blocks; ++b) {
+    const std::uint64_t at = b * block, length = std::min(block, count - at);
+    float* const turn = turn_of(b);
+    std::memcpy(turn + mine * block, in + at, length * sizeof(float));
     node.barrier();
+    if (b > 0) take(b - 1);
     const std::uint64_t from = length * mine / n, to = length * (mine + 1) / n;
-    float* const sum = sums + at;
-    std::memcpy(sum + from, turn + from, (to - from) * sizeof(float));
     for (std::uint64_t r = 1; r < n; ++r)
-      for (std::uint64_t i = from; i < to; ++i) sum[i] += turn[r * kBlock + i];
+      for (std::uint64_t i = from; i < to; ++i) turn[i] += turn[r * block + i];
   }
-  return sums;
+  node.barrier();
+  if (blocks > 0) take(blocks - 1);
+}
+
+void share_in_node(Node& node, const Layout& layout, const float* sums, float* out, std::uint64_t count) {
+  const std::uint64_t most = static_cast<std::uint64_t>(node.size()) * block_of(node);
+  auto segment = layout.segments.begin();
+  for (std::uint64_t at = 0, b = 0; at < count; at += most, ++b) {
+    const std::uint64_t end = std::min(count, at + most);
+    float* const turn = node.memory().data() + b % 2 * most;
+    if (node.rank() == 0) std::memcpy(turn, sums + at, (end - at) * sizeof(float));
+    node.barrier();
+    if (node.rank() == 0) continue;
+    for (; segment != layout.segments.end(); ++segment) {
+      const std::uint64_t from = std::max(at, segment->offset), to = std::min(end, segment->offset + segment->count);
+      if (segment->use == Segment::Use::sum && from < to) std::memcpy(out + from, turn + (from - at), (to - from) * sizeof(float));
+      if (segment->offset + segment->count > end) break;
+    }
+  }
 }
 
 AlgorithmEntry hierarchical_algorithm() {
@@ -141,7 +182,7 @@ AlgorithmEntry hierarchical_algorithm() {
             if (!call.hierarchy->leaders) return std::uint64_t{0};
             CollectiveCall between = call;
             between.algorithm = call.hierarchy->inner;
-            return arena_bytes(between, call.hierarchy->nodes);
+            return arena_bytes(between, call.hierarchy->nodes) + Arena::padded(call.count * sizeof(float));
           },
       .run = run,
       .cost = nullptr,

@@ -448,13 +448,15 @@ AlgorithmEntry homomorphic_algorithm() {
   });
 }
 AlgorithmEntry integer_sum_algorithm() {
-  return row(Algorithm::integer_sum, "integer_sum", "the integers of the indices, added by MPI; every rank decodes the sums once", [](const CostQuery& q) {
+  AlgorithmEntry entry = row(Algorithm::integer_sum, "integer_sum", "the integers of the indices, added by MPI; every rank decodes the sums once", [](const CostQuery& q) {
     const double m = q.per_chunk(), others = q.network.ranks - 1.0;
     double bits = 8 * q.codec.payload_bytes + 1;
     for (double ranks = 1; ranks < q.network.ranks; ranks *= 2) ++bits;
     const double wire = q.network.allgather.at(others * sizeof(Header)) + q.network.allgather.at(others * m / 256) + q.network.plain.at(m * (bits > 8 ? 2 : 1));
     return pipelined(q.chunks(), m * (1.17 * q.codec.encode_s + 2.25 * q.codec.decode_s), wire);
   });
+  entry.mpi_adds = true;
+  return entry;
 }
 
 }  // namespace crimp

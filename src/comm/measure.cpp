@@ -7,6 +7,7 @@
 #include "core/fault.hpp"
 #include "core/trace.hpp"
 #include "crimp/error.hpp"
+#include "crimp/layout.hpp"
 #include "crimp/payload.hpp"
 
 namespace crimp {
@@ -103,6 +104,7 @@ NetworkModel measure_network(Transport& transport, const PlainAllreduce& plain) 
     transport.wait(transport.start_alltoallv(send.data(), sizes, offsets, receive.data(), sizes, offsets));
     return part(bytes) * others;
   });
+  if (!plain) return model;
   fill(model.plain, transport, [&](std::uint64_t bytes) {
     plain(reinterpret_cast<float*>(receive.data()), bytes / sizeof(float));
     return bytes;
@@ -170,12 +172,20 @@ CodecCost measure_codec(Transport& transport, const Codec& codec, const std::fun
   return {.encode_s = all[0], .decode_s = all[1], .payload_bytes = all[2], .scan_s = all[3]};
 }
 
-std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy& h, const PlainAllreduce& plain_between_leaders) {
+std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy& h) {
   HierarchyModel model;
-  if (h.leaders) model.leaders = measure_network(*h.leaders, plain_between_leaders);
+  double failed = 0;
+  try {
+    if (h.leaders) model.leaders = measure_network(*h.leaders, {});
+  } catch (const Error& e) {  // of memory the leaders say so alike, but only to one another
+    if (e.code() != ErrorCode::out_of_memory) throw;
+    failed = 1;
+  }
+  agree_on_largest(all, {&failed, 1});
+  if (failed != 0) return {};
   model.leaders.ranks = h.nodes;
   // The leaders agree among themselves already; the others learn it.
-  for (Curve* curve : {&model.leaders.allgather, &model.leaders.alltoall, &model.leaders.plain}) {
+  for (Curve* curve : {&model.leaders.allgather, &model.leaders.alltoall}) {
     double points[2 * std::size(kSizes)] = {};
     for (std::size_t i = 0; i < curve->points().size(); ++i) points[2 * i] = curve->points()[i].bytes, points[2 * i + 1] = curve->points()[i].s;
     for (std::size_t i = 0; i < std::size(points); i += 8) agree_on_largest(all, std::span(points).subspan(i, std::min<std::size_t>(8, std::size(points) - i)));
@@ -185,19 +195,17 @@ std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy&
   double ranks = h.node->size();
   agree_on_largest(all, {&ranks, 1});
   model.node.ranks = static_cast<int>(ranks);
-  std::vector<float> values;
-  std::byte* memory = nullptr;
+  std::vector<float> values, sums;
   const bool had = agreed_success(all, "measure_node", [&] {
-    memory = h.node->memory(node_bytes(kNodeSample, h.node->size()));
     values.resize(kNodeSample);
+    sums.resize(kNodeSample);
   });
   if (!had) return {};
+  const Layout layout = Layout::unknown(kNodeSample);
   model.node.barrier_s = agreed_time(all, kRepeats, [&] { h.node->barrier(); });
   const double took = agreed_time(all, kRepeats, [&] {
-    const float* sums = sum_in_node(*h.node, memory, values.data(), kNodeSample);
-    h.node->barrier();
-    std::copy(sums, sums + kNodeSample, values.data());
-    h.node->barrier();
+    sum_in_node(*h.node, values.data(), sums.data(), kNodeSample);
+    share_in_node(*h.node, layout, sums.data(), values.data(), kNodeSample);
   });
   model.node.byte_s = std::max(0.0, took - 2 * model.node.barrier_s) / (kNodeSample * sizeof(float));
   return model;

@@ -17,7 +17,7 @@ using PlainAllreduce = std::function<void(float* buffer, std::uint64_t count)>;
 
 // Collective. The largest of each rank's values, in place; at most 8 of them.
 void agree_on_largest(Transport&, std::span<double> values);
-// Collective; exchanges of growing size until one takes kLongEnough.
+// Collective; exchanges of growing size until one takes kLongEnough. Without a PlainAllreduce the model has no curve of it.
 NetworkModel measure_network(Transport&, const PlainAllreduce&);
 
 // This rank's own, where the backend has its values: on `sample` repeated up to a whole piece, for a device up to `most` elements, which are
@@ -32,7 +32,7 @@ struct HierarchyModel {
   NetworkModel leaders;
   NodeModel node;
 };
-// Collective over `all`. hierarchy.inner is not looked at. Empty on all ranks where a node has no memory to share.
-std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy&, const PlainAllreduce& plain_between_leaders);
+// Collective over `all`. hierarchy.inner is not looked at. Empty on all ranks where one has no memory for it.
+std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy&);
 
 }  // namespace crimp

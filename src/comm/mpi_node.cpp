@@ -1,68 +1,99 @@
 #include "comm/mpi_node.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <new>
+#include <string>
 
+#include "comm/mpi_transport.hpp"
+#include "core/fault.hpp"
+#include "core/log.hpp"
 #include "crimp/error.hpp"
 
 namespace crimp {
+namespace {
 
-MpiNode::MpiNode(MPI_Comm comm, int rank, int node_size) {
-  check_mpi(PMPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &comm_), "MPI_Comm_split_type");
-  if (node_size > 0) {
-    MPI_Comm machine = comm_;
-    int of_machine = 0;
-    check_mpi(PMPI_Comm_rank(machine, &of_machine), "MPI_Comm_rank");
-    check_mpi(PMPI_Comm_split(machine, of_machine / node_size, rank, &comm_), "MPI_Comm_split");
-    check_mpi(PMPI_Comm_free(&machine), "MPI_Comm_free");
+std::atomic<bool> told{false};
+
+std::uint64_t note_bytes(std::size_t ranks) { return round_up(ranks * sizeof(Node::Note), kPayloadAlign); }
+
+// Collective over the node. Fails on any of its ranks by itself.
+SharedMemory share(MPI_Comm comm, const std::vector<int>& peers, int rank, int tag, std::string& failure) {
+  SharedMemory memory;
+  SharedMemory::Place place;
+  const auto attempt = [&](auto&& work) {
+    try {
+      if (fault::fires("node_memory")) throw Error(ErrorCode::out_of_memory, "a test wants no shared memory");
+      work();
+    } catch (const std::exception& e) {
+      failure = e.what();
+    }
+  };
+  if (rank == 0) attempt([&] { memory = SharedMemory(MpiNode::bytes(static_cast<int>(peers.size()))), place = memory.place(); });
+  if (rank != 0) {
+    check_private(PMPI_Recv(&place, sizeof place, MPI_BYTE, peers[0], tag, comm, MPI_STATUS_IGNORE), "MPI_Recv");
+    if (place.descriptor < 0) return memory;  // the leader says why
+    attempt([&] { memory = SharedMemory(place); });
+    return memory;
   }
-  check_mpi(PMPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
-  check_mpi(PMPI_Comm_size(comm_, &size_), "MPI_Comm_size");
-  check_mpi(PMPI_Comm_split(comm, rank_ == 0 ? 0 : MPI_UNDEFINED, rank, &leaders_), "MPI_Comm_split");
-  const int leads = rank_ == 0;
-  check_mpi(PMPI_Allreduce(&leads, &nodes_, 1, MPI_INT, MPI_SUM, comm), "MPI_Allreduce");
-  check_mpi(PMPI_Allreduce(&size_, &largest_, 1, MPI_INT, MPI_MAX, comm), "MPI_Allreduce");
-  if (!useful()) return;
-  auto* const notes = reinterpret_cast<Note*>(allocate(static_cast<std::uint64_t>(size_) * sizeof(Note), &notes_window_));
-  notes_ = {notes, static_cast<std::size_t>(size_)};
-  new (notes + rank_) Note;
-  barrier();
+  for (std::size_t r = 1; r < peers.size(); ++r) check_private(PMPI_Send(&place, sizeof place, MPI_BYTE, peers[r], tag, comm), "MPI_Send");
+  return memory;
 }
 
-std::byte* MpiNode::allocate(std::uint64_t bytes, MPI_Win* window) {
-  void* base = nullptr;
-  const int rc = PMPI_Win_allocate_shared(rank_ == 0 ? static_cast<MPI_Aint>(bytes) : 0, 1, MPI_INFO_NULL, comm_, &base, window);
-  if (rc != MPI_SUCCESS)
-    throw Error(ErrorCode::out_of_memory, std::to_string(bytes) + " bytes of shared memory were asked for and not given (MPI_Win_allocate_shared)");
-  MPI_Aint size = 0;
-  int unit = 1;
-  check_mpi(PMPI_Win_shared_query(*window, 0, &size, &unit, &base), "MPI_Win_shared_query");
-  return static_cast<std::byte*>(base);
+}  // namespace
+
+MpiNode::MpiNode(MPI_Comm comm, std::vector<int> peers, int rank, int tag, SharedMemory memory)
+    : comm_(comm), peers_(std::move(peers)), rank_(rank), tag_(tag), memory_(std::move(memory)) {
+  new (&notes()[static_cast<std::size_t>(rank)]) Note;
 }
 
-std::byte* MpiNode::memory(std::uint64_t bytes) {
-  if (bytes <= bytes_) return memory_;
-  if (window_ != MPI_WIN_NULL) {
-    check_mpi(PMPI_Win_free(&window_), "MPI_Win_free");
-    bytes_ = 0;
-  }
-  memory_ = allocate(bytes + bytes / 4, &window_);
-  bytes_ = bytes + bytes / 4;
-  return memory_;
+std::uint64_t MpiNode::bytes(int ranks) { return note_bytes(static_cast<std::size_t>(ranks)) + node_memory(ranks) * sizeof(float); }
+
+std::span<float> MpiNode::memory() {
+  const std::uint64_t before = note_bytes(peers_.size());
+  return {reinterpret_cast<float*>(memory_.data() + before), (memory_.bytes() - before) / sizeof(float)};
 }
 
-// Memory of one machine needs no MPI_Win_sync, which would need an epoch that stays open.
+// Messages rather than a counter in the memory: MPI goes on with all that this process owes others, and waits as the user has told it to. Each
+// round a rank hears from one that has heard from twice as many.
 void MpiNode::barrier() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  check_mpi(PMPI_Barrier(comm_), "MPI_Barrier");
+  const auto n = peers_.size(), mine = static_cast<std::size_t>(rank_);
+  for (std::size_t step = 1; step < n; step *= 2)
+    check_private(PMPI_Sendrecv(nullptr, 0, MPI_BYTE, peers_[(mine + step) % n], tag_, nullptr, 0, MPI_BYTE, peers_[(mine + n - step) % n], tag_, comm_,
+                                MPI_STATUS_IGNORE),
+                  "MPI_Sendrecv");
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-void MpiNode::free() {
-  for (MPI_Win* window : {&window_, &notes_window_})
-    if (*window != MPI_WIN_NULL) PMPI_Win_free(window);
-  for (MPI_Comm* comm : {&leaders_, &comm_})
-    if (*comm != MPI_COMM_NULL) PMPI_Comm_free(comm);
+MpiHierarchy::MpiHierarchy(PrivateWorld& world, MPI_Comm comm, int rank, const std::vector<int>& world_ranks, const std::vector<std::vector<int>>& nodes)
+    : world_(world), tag_(world.open_channel(comm)) {
+  try {
+    const auto node = std::find_if(nodes.begin(), nodes.end(), [&](const auto& n) { return std::find(n.begin(), n.end(), rank) != n.end(); });
+    const int in_node = static_cast<int>(std::find(node->begin(), node->end(), rank) - node->begin());
+    std::vector<int> peers, leaders;
+    for (const int r : *node) peers.push_back(world_ranks[static_cast<std::size_t>(r)]);
+    for (const auto& n : nodes) leaders.push_back(world_ranks[static_cast<std::size_t>(n[0])]);
+
+    std::string failure;
+    SharedMemory memory = share(world.comm(), peers, in_node, tag_, failure);
+    const int size = static_cast<int>(world_ranks.size()), mine = failure.empty() ? size : rank;
+    int first = size;
+    check_mpi(PMPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
+    if (first == rank && !told.exchange(true))
+      log(LogLevel::warn, failure + "; communicators that this rank is in go without nodes, by an algorithm other than hierarchical");
+    if (first < size) throw Error(ErrorCode::out_of_memory, "rank " + std::to_string(first) + " of the communicator has no memory to share");
+    memory.close_door();
+    node_ = std::make_unique<MpiNode>(world.comm(), std::move(peers), in_node, tag_, std::move(memory));
+    // A node's own messages have the other tag: its leader hears from both.
+    if (in_node == 0) leaders_ = std::make_unique<PeerTransport>(world.comm(), leaders, static_cast<int>(node - nodes.begin()), tag_ + 1);
+  } catch (...) {
+    world_.close_channel(tag_);
+    throw;
+  }
+  hierarchy_ = {node_.get(), leaders_.get(), static_cast<int>(nodes.size()), Algorithm::allgather};
 }
+
+MpiHierarchy::~MpiHierarchy() { world_.close_channel(tag_); }
 
 }  // namespace crimp

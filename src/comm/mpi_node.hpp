@@ -1,42 +1,52 @@
-// Nodes over MPI: shared windows, and communicators of the node's ranks and of the leaders.
+// Nodes over MPI: memory that a node's processes share, messages between some ranks in the private world.
 #pragma once
 #include <mpi.h>
 
 #include <memory>
+#include <vector>
 
-#include "comm/mpi_transport.hpp"
+#include "backend/shared_memory.hpp"
 #include "comm/node.hpp"
+#include "comm/peer_transport.hpp"
+#include "comm/private_world.hpp"
 
 namespace crimp {
 
 class MpiNode final : public Node {
  public:
-  // Collective over `comm`. node_size: pretended, of ranks in order (CRIMP_NODE_SIZE); 0: as the machine is.
-  MpiNode(MPI_Comm comm, int rank, int node_size);
-  // Collective over the node's ranks, and over the leaders. Without it communicators and windows stay until MPI_Finalize, where sessions end
-  // in no order that ranks agree on.
-  void free();
+  // peers: the node's ranks in `comm`; messages with `tag` between them are this node's. The memory is the node's.
+  MpiNode(MPI_Comm comm, std::vector<int> peers, int rank, int tag, SharedMemory memory);
+  // Bytes that the memory must have.
+  static std::uint64_t bytes(int ranks);
 
   int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  std::span<Note> notes() override { return notes_; }
-  std::byte* memory(std::uint64_t bytes) override;
+  int size() const override { return static_cast<int>(peers_.size()); }
+  std::span<Note> notes() override { return {reinterpret_cast<Note*>(memory_.data()), peers_.size()}; }
+  std::span<float> memory() override;
   void barrier() override;
 
-  int nodes() const { return nodes_; }
-  int largest() const { return largest_; }  // ranks of the largest node
-  // One node, or nodes of one rank each, need no hierarchy.
-  bool useful() const { return nodes_ > 1 && largest_ > 1; }
-  MPI_Comm leaders() const { return leaders_; }  // MPI_COMM_NULL on ranks that do not lead
+ private:
+  MPI_Comm comm_;
+  std::vector<int> peers_;
+  int rank_, tag_;
+  SharedMemory memory_;
+};
+
+// A communicator's nodes. Giving them back is local.
+class MpiHierarchy {
+ public:
+  // Collective over `comm`, this one being `rank` of it; world_ranks: of its ranks; nodes: nodes_of() them, and useful(). Throws
+  // Error{out_of_memory} on all ranks where memory could not be shared on one; the first such rank says why, once.
+  MpiHierarchy(PrivateWorld&, MPI_Comm comm, int rank, const std::vector<int>& world_ranks, const std::vector<std::vector<int>>& nodes);
+  ~MpiHierarchy();
+  const Hierarchy& get() const { return hierarchy_; }
 
  private:
-  std::byte* allocate(std::uint64_t bytes, MPI_Win* window);
-  MPI_Comm comm_ = MPI_COMM_NULL, leaders_ = MPI_COMM_NULL;
-  MPI_Win notes_window_ = MPI_WIN_NULL, window_ = MPI_WIN_NULL;
-  std::span<Note> notes_;
-  std::byte* memory_ = nullptr;
-  std::uint64_t bytes_ = 0;
-  int rank_ = 0, size_ = 1, nodes_ = 1, largest_ = 1;
+  PrivateWorld& world_;
+  int tag_;
+  std::unique_ptr<MpiNode> node_;
+  std::unique_ptr<PeerTransport> leaders_;
+  Hierarchy hierarchy_{};
 };
 
 }  // namespace crimp

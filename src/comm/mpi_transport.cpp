@@ -8,17 +8,18 @@
 #include "crimp/types.hpp"
 
 namespace crimp {
-namespace {
 
-int units(std::uint64_t bytes) {
+int payload_units(std::uint64_t bytes) {
   const std::uint64_t n = bytes / kPayloadAlign;
   if (n > INT_MAX) throw Error(ErrorCode::argument_invalid, std::to_string(bytes) + " bytes in one exchange; at most 128 GiB are possible");
   return static_cast<int>(n);
 }
 
+namespace {
+
 void units(std::span<const std::uint64_t> bytes, std::vector<int>& to) {
   to.clear();
-  for (const auto b : bytes) to.push_back(units(b));
+  for (const auto b : bytes) to.push_back(payload_units(b));
 }
 
 // An operation of our own: MPI_SUM knows no unit of 64 bytes, and Open MPI's AVX version of it saturates small integers (ompi issue 8045).
@@ -66,7 +67,7 @@ Transport::Ticket MpiTransport::free_exchange() {
 
 Transport::Ticket MpiTransport::start_allgather(const void* mine, void* all, std::uint64_t bytes) {
   const Ticket t = free_exchange();
-  const int n = units(bytes);
+  const int n = payload_units(bytes);
   check_mpi(PMPI_Iallgather(mine, n, payload_unit(), all, n, payload_unit(), comm_, &exchanges_[t].request), "MPI_Iallgather");
   return t;
 }
@@ -101,7 +102,7 @@ Transport::Ticket MpiTransport::start_alltoallv(const void* mine, std::span<cons
 Transport::Ticket MpiTransport::start_sum(const void* mine, void* sums, std::uint64_t bytes, Integer type) {
   const Ticket t = free_exchange();
   const MPI_Op op = type == Integer::u8 ? sum_of<std::uint8_t>() : sum_of<std::uint16_t>();
-  check_mpi(PMPI_Iallreduce(mine, sums, units(bytes), payload_unit(), op, comm_, &exchanges_[t].request), "MPI_Iallreduce");
+  check_mpi(PMPI_Iallreduce(mine, sums, payload_units(bytes), payload_unit(), op, comm_, &exchanges_[t].request), "MPI_Iallreduce");
   return t;
 }
 

@@ -3,10 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "crimp/types.hpp"
 
 namespace crimp {
+
+struct Layout;
 
 class Node {
  public:
@@ -25,10 +28,9 @@ class Node {
   virtual int rank() const = 0;  // within the node; 0 leads it
   virtual int size() const = 0;
   virtual std::span<Note> notes() = 0;  // one per rank
-  // Collective over the node. Memory of at least so many bytes that all its ranks see; what it held before may be lost. Throws
-  // Error{out_of_memory}, on all of them or on none.
-  virtual std::byte* memory(std::uint64_t bytes) = 0;
-  // Collective over the node; what was written before is seen behind.
+  // Seen by all ranks of the node, through which values pass in blocks: at least least_memory(), more makes the blocks longer.
+  virtual std::span<float> memory() = 0;
+  // Collective over the node; what was written before is seen behind. What a rank's other messages need goes on while it waits.
   virtual void barrier() = 0;
 };
 
@@ -42,10 +44,18 @@ struct Hierarchy {
   Algorithm inner;  // between the leaders
 };
 
-// Bytes of node memory for a call of so many elements on a node of so many ranks.
-std::uint64_t node_bytes(std::uint64_t count, int ranks);
-// Collective over the node: its ranks' values added in rank order, into the node's memory (of node_bytes()); returns where the sums begin.
-// They are complete behind the next barrier().
-float* sum_in_node(Node&, std::byte* memory, const float* in, std::uint64_t count);
+// Which ranks of a communicator are a node: those of one host, in rank order, or so many of them in a row where per_node is not 0
+// (CRIMP_NODE_SIZE). Nodes are in the order of their first ranks, which lead them.
+std::vector<std::vector<int>> nodes_of(std::span<const int> host_of_rank, int per_node);
+// One node, or nodes of one rank each, need no hierarchy.
+bool useful(const std::vector<std::vector<int>>& nodes);
+
+// Floats of node memory: what is asked for, and the least that works.
+std::uint64_t node_memory(int ranks);
+std::uint64_t least_node_memory(int ranks);
+// Collective over the node: its ranks' values added in rank order, to the leader's `sums` (elsewhere not looked at).
+void sum_in_node(Node&, const float* in, float* sums, std::uint64_t count);
+// Collective over the node: the leader's sums to the other ranks' `out`, where the layout's segments are summed.
+void share_in_node(Node&, const Layout&, const float* sums, float* out, std::uint64_t count);
 
 }  // namespace crimp

@@ -12,6 +12,7 @@
 #include "backend/device_plugin.hpp"
 #include "comm/algorithms.hpp"
 #include "comm/mpi_transport.hpp"
+#include "comm/node.hpp"
 #include "comm/session.hpp"
 #include "core/fault.hpp"
 #include "core/log.hpp"
@@ -104,8 +105,7 @@ std::vector<int> hosts_of_world(int size) {
 
 }  // namespace
 
-int Runtime::ranks_per_host(MPI_Comm comm) const {
-  if (host_of_rank_.empty()) return 0;
+std::vector<int> Runtime::world_ranks(MPI_Comm comm) {
   MPI_Group world, group;
   PMPI_Comm_group(MPI_COMM_WORLD, &world);
   PMPI_Comm_group(comm, &group);
@@ -116,8 +116,24 @@ int Runtime::ranks_per_host(MPI_Comm comm) const {
   PMPI_Group_translate_ranks(group, size, mine.data(), world, of_world.data());
   PMPI_Group_free(&group);
   PMPI_Group_free(&world);
+  for (int& r : of_world) r = std::max(r, -1);  // MPI_UNDEFINED is negative
+  return of_world;
+}
+
+std::vector<std::vector<int>> Runtime::nodes_of(const std::vector<int>& world_ranks) const {
+  if (!private_world.is_open()) return {};
+  std::vector<int> hosts;
+  for (const int r : world_ranks) {
+    if (r < 0) return {};
+    hosts.push_back(host_of_rank_[static_cast<std::size_t>(r)]);
+  }
+  return crimp::nodes_of(hosts, settings_.node_size);
+}
+
+int Runtime::ranks_per_host(MPI_Comm comm) const {
+  if (host_of_rank_.empty()) return 0;
   std::map<int, int> ranks;
-  for (const int r : of_world)
+  for (const int r : world_ranks(comm))
     if (r >= 0) ++ranks[host_of_rank_[static_cast<std::size_t>(r)]];
   const auto other = std::find_if(ranks.begin(), ranks.end(), [&](const auto& host) { return host.second != ranks.begin()->second; });
   return ranks.empty() || other != ranks.end() ? 0 : ranks.begin()->second;
@@ -159,6 +175,10 @@ void Runtime::start(bool world) {
     check_mpi(PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, this), "MPI_Comm_set_attr");
   }
   usable_ = settings_.enable && illegal_rank_ < 0 && !differ_;
+  // A duplicate of a communicator is another communicator: nothing is copied.
+  check_mpi(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &Runtime::forget, &keyval_, nullptr), "MPI_Comm_create_keyval");
+  // Of ranks among which there are no such nodes no communicator has any.
+  if (usable_ && settings_.codec != "none" && useful(crimp::nodes_of(host_of_rank_, settings_.node_size))) private_world.open();
   workers_ = std::make_unique<Workers>(usable_ && settings_.codec != "none" ? settings_.threads : 1);
   if (gather_trace_) trace_ = std::make_unique<Trace>();
   if (world_rank_ == 0 || world_rank_ == illegal_rank_) announce();
@@ -215,24 +235,23 @@ Pass Runtime::why_off() const {
 }
 
 int Runtime::forget(MPI_Comm, int, void* session, void*) {
+  // MPI may hold a lock of its own, and other ranks may be anywhere: what follows is local.
   Runtime& self = get();
   auto* s = static_cast<Session*>(session);
-  std::lock_guard lock(self.mutex_);
-  if (self.sessions_.erase(s)) {
-    s->note_in(self.report);
-    s->release();
-    delete s;
+  {
+    std::lock_guard lock(self.mutex_);
+    if (!self.sessions_.erase(s)) return MPI_SUCCESS;
   }
+  self.end(s);
   return MPI_SUCCESS;
 }
 
+void Runtime::end(Session* session) {
+  session->note_in(report);
+  delete session;
+}
+
 Session* Runtime::session(MPI_Comm comm, Pass* why) {
-  {
-    std::lock_guard lock(mutex_);
-    // A duplicate of a communicator is another communicator: nothing is copied.
-    if (keyval_ == MPI_KEYVAL_INVALID)
-      check_mpi(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &Runtime::forget, &keyval_, nullptr), "MPI_Comm_create_keyval");
-  }
   void* found = nullptr;
   int has = 0;
   check_mpi(PMPI_Comm_get_attr(comm, keyval_, &found, &has), "MPI_Comm_get_attr");
@@ -279,17 +298,16 @@ int Runtime::finish_late(MPI_Comm, int, void*, void*) {
 }
 
 void Runtime::finish() {
+  std::set<Session*> left;
   {
     std::lock_guard lock(mutex_);
     if (!running()) return;
     // Attributes of communicators that the program never frees are not deleted by MPI; those that are find their session gone.
-    for (Session* s : sessions_) {
-      s->note_in(report);
-      delete s;
-    }
-    sessions_.clear();
+    left.swap(sessions_);
     state_.store(State::finished, std::memory_order_release);
   }
+  for (Session* s : left) end(s);
+  private_world.close();
   if (world_rank_ == 0 && usable_ && codec_) log(LogLevel::info, report.summary());
   write_files();
   workers_.reset();

@@ -11,6 +11,8 @@
 #include <set>
 
 #include "backend/workers.hpp"
+#include "comm/private_world.hpp"
+#include "comm/shared_models.hpp"
 #include "core/report.hpp"
 #include "core/trace.hpp"
 #include "crimp/codec.hpp"
@@ -58,12 +60,19 @@ class Runtime {
   const Codec* codec_for(const std::string& name, std::uint64_t count) const;
   // CRIMP_MERGE; off where settings are illegal or differ, or Crimp is switched off.
   MergePlan merge_plan() const { return usable_ ? merge_plan_ : MergePlan(); }
+  // The communicator's ranks in MPI_COMM_WORLD; -1: of another world.
+  static std::vector<int> world_ranks(MPI_Comm);
+  // Nodes of a communicator of these ranks, by CRIMP_NODE_SIZE; empty where hosts are not known (loaded after MPI_Init, another world), or the private
+  // world is not open.
+  std::vector<std::vector<int>> nodes_of(const std::vector<int>& world_ranks) const;
   // Of the communicator's ranks, how many share each host; 0 where hosts differ, or where that is not known (loaded after MPI_Init).
   int ranks_per_host(MPI_Comm) const;
   bool cuda_aware() const { return cuda_aware_; }  // MPI takes device pointers
   Workers& workers() { return *workers_; }
   Trace* trace() { return trace_.get(); }
   Report report;
+  SharedModels models;
+  PrivateWorld private_world;  // open where nodes of several ranks are possible
 
   // The communicator's session, made at its first eligible call (collective over it). Null: calls on it pass through, for *why.
   // Throws Error{transport_failed}.
@@ -78,13 +87,14 @@ class Runtime {
   void read();
   void announce() const;
   void write_files();
+  void end(Session*);
   static int forget(MPI_Comm, int keyval, void* session, void* extra);
   static int finish_late(MPI_Comm, int keyval, void*, void*);
 
   void choose(std::shared_ptr<const Codec>);
   std::atomic<State> state_{State::idle};
   std::atomic<bool> has_codec_{false};
-  std::mutex mutex_;  // start, keyval, sessions_
+  std::mutex mutex_;  // start, sessions_; not held over MPI calls after start: they may wait for forget()
   Settings settings_;
   std::vector<Complaint> complaints_;
   std::shared_ptr<const Codec> codec_, unknown_codec_;

@@ -22,16 +22,6 @@ void sum_plain(MPI_Comm comm, float* buffer, std::uint64_t count) {
   check_mpi(PMPI_Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(count), MPI_FLOAT, MPI_SUM, comm), "MPI_Allreduce");
 }
 
-// Making communicators inside a call hangs Open MPI 4.1 where several threads call on several communicators in different orders on
-// different ranks; so with MPI_THREAD_MULTIPLE nodes are formed only when asked for.
-bool wants_nodes(MPI_Comm comm, const Settings& settings) {
-  if (settings.algorithm != "auto") return settings.algorithm == "hierarchical";
-  int level = MPI_THREAD_SINGLE, highest = level;
-  PMPI_Query_thread(&level);
-  check_mpi(PMPI_Allreduce(&level, &highest, 1, MPI_INT, MPI_MAX, comm), "MPI_Allreduce");
-  return highest != MPI_THREAD_MULTIPLE;
-}
-
 }  // namespace
 
 bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings, bool legal) {
@@ -71,20 +61,12 @@ bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings,
 
 Session::Session(Runtime& runtime, MPI_Comm comm, int rank, int size)
     : runtime_(runtime), comm_(comm), rank_(rank), size_(size), usable_(settings_agree(comm, rank, size, runtime.settings(), runtime.legal())),
-      calls_(runtime.settings().periods, size, [this](std::string_view prefix) { residuals_.forget(Layout::Source::periodic, prefix); }), chooser_(runtime.settings().algorithm), scratch_(runtime.workers(), runtime.cuda_aware()) {
-  if (!usable_ || !wants_nodes(comm, runtime.settings())) return;
-  node_ = std::make_unique<MpiNode>(comm, rank, runtime.settings().node_size);
-  if (!node_->useful()) {
-    release();
-    return;
-  }
-  if (node_->rank() == 0) {
-    int leader = 0;
-    check_mpi(PMPI_Comm_rank(node_->leaders(), &leader), "MPI_Comm_rank");
-    leaders_ = std::make_unique<MpiTransport>(node_->leaders(), leader, node_->nodes());
-  }
-  hierarchy_ = {node_.get(), leaders_.get(), node_->nodes(), Algorithm::allgather};
-  chooser_.set_hierarchy(&hierarchy_, [comm = node_->leaders()](float* buffer, std::uint64_t count) { sum_plain(comm, buffer, count); });
+      calls_(runtime.settings().periods, size, [this](std::string_view prefix) { residuals_.forget(Layout::Source::periodic, prefix); }),
+      chooser_(runtime.settings().algorithm), scratch_(runtime.workers(), runtime.cuda_aware()) {
+  world_ranks_ = Runtime::world_ranks(comm);
+  const auto* const ranks = reinterpret_cast<const char*>(world_ranks_.data());
+  chooser_.share(&runtime.models, digest(std::string_view(ranks, world_ranks_.size() * sizeof(int))));
+  chooser_.set_nodes([this] { return open_nodes(); });
 }
 
 Session::~Session() = default;
@@ -95,10 +77,16 @@ void Session::note_in(Report& report) const {
   report.sequence({counted.tensors, counted.ambiguous, counted.foreign, counted.withdrawn});
 }
 
-void Session::release() {
-  if (node_) node_->free();
-  leaders_.reset();
-  node_.reset();
+const Hierarchy* Session::open_nodes() {
+  const auto nodes = runtime_.nodes_of(world_ranks_);
+  if (!useful(nodes)) return nullptr;
+  try {
+    nodes_ = std::make_unique<MpiHierarchy>(runtime_.private_world, comm_, rank_, world_ranks_, nodes);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::out_of_memory) throw;
+    return nullptr;
+  }
+  return &nodes_->get();
 }
 
 bool Session::follows_calls() const { return runtime_.settings().error_feedback && runtime_.codec() && runtime_.codec()->memory().kept(); }
@@ -145,9 +133,10 @@ bool Session::choose_codecs(const Layout& layout, std::vector<const Codec*>& cod
 
 bool Session::choose_algorithms(const CallParts& parts, Transport& transport, CallValues& values, Pass* why) {
   double predicted = 0, plain = 0;
-  bool trial = false;
+  bool trial = false, early = false;
   for (const auto& part : parts) {
     Choice choice;
+    const std::uint64_t measured = chooser_.measurements();
     try {
       choice = chooser_.choose(
           transport, part->query, [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); }, [&] { return values.time(*part); });
@@ -156,13 +145,15 @@ bool Session::choose_algorithms(const CallParts& parts, Transport& transport, Ca
       *why = Pass::memory;
       return false;
     }
-    part->take(choice, hierarchy_, size_);
+    runtime_.report.measured(chooser_.measurements() - measured);
+    early = early || choice.early;
+    part->take(choice, nodes_ ? nodes_->get() : Hierarchy{}, size_);
     predicted += choice.predicted_s;
     plain += choice.plain_s;
     trial = trial || choice.trial;
   }
-  *why = Pass::slower;
-  return trial || predicted == 0 || predicted < plain;
+  *why = early ? Pass::early : Pass::slower;
+  return !early && (trial || predicted == 0 || predicted < plain);
 }
 
 std::uint8_t Session::range_flags(const AllreduceRequest& request, const Layout& layout, const std::vector<const Codec*>& codecs, const CallParts& parts,
@@ -344,7 +335,7 @@ bool Session::allreduce(const AllreduceRequest& request, const Layout& layout, b
       if (const Segment& segment = layout.segments[s]; segment.use == Segment::Use::sum && !segment.key.empty() && momentum_of(codecs[s])) return true;
     return false;
   };
-  if (!choose_algorithms(parts, transport, values, why) && !(*why == Pass::slower && has_momentum())) return false;
+  if (!choose_algorithms(parts, transport, values, why) && !((*why == Pass::slower || *why == Pass::early) && has_momentum())) return false;
   for (const auto& part : parts) part->call.sequence = sequence_++;
   const auto chosen = Clock::now();
 

@@ -28,7 +28,7 @@ class Session {
  public:
   // Collective: compares the settings' digests. Where they differ, rank 0 says which setting, and usable() is false on all ranks.
   Session(Runtime&, MPI_Comm, int rank, int size);
-  ~Session();
+  ~Session();  // local: MPI_Comm_free waits for nobody
 
   bool usable() const { return usable_; }
   // Sums over the communicator. False: the caller does it through MPI (nothing was changed here; all ranks get the same answer), for
@@ -47,10 +47,10 @@ class Session {
   void set_learning_rate(double);
   // crimp_set_codec has named a codec, so that there may be something to compress where CRIMP_CODEC says nothing.
   bool has_codecs() const { return codecs_.any(); }
-  // Collective over the communicator, when it is freed.
-  void release();
 
  private:
+  // Collective; null on all ranks where there are none.
+  const Hierarchy* open_nodes();
   // Whether the calls that name no tensor are looked at: only what keeps residuals needs to know.
   bool follows_calls() const;
   // Of tensors that are known. foreign: on this rank the values are not theirs. False: the caller does it through MPI, for *why.
@@ -94,9 +94,8 @@ class Session {
   TensorCodecs codecs_;
   CallSequence calls_;
   Chooser chooser_;
-  std::unique_ptr<MpiNode> node_;          // null: no hierarchy
-  std::unique_ptr<MpiTransport> leaders_;  // null on ranks that do not lead
-  Hierarchy hierarchy_{};
+  std::vector<int> world_ranks_;
+  std::unique_ptr<MpiHierarchy> nodes_;  // null: not needed yet, or none
   ResidualStore residuals_;
   std::map<std::string, double> largest_;  // by tensor, magnitude of its values in its last call; where CRIMP_RESIDUAL_JUMP asks for it
   CallScratch scratch_;

@@ -41,6 +41,12 @@ void Trials::agree(Transport& transport) {
   }
 }
 
+std::vector<std::pair<Choice, double>> Trials::results() const {
+  std::vector<std::pair<Choice, double>> all;
+  for (std::size_t i = 0; i < agreed_.size(); ++i) all.emplace_back(tried_[i], agreed_[i]);
+  return all;
+}
+
 Choice Trials::choose(Transport& transport, const std::vector<Choice>& predictions, std::uint64_t count) {
   const std::size_t n = tried_.size();
   if (agreed_.size() < n && times_.size() == n * rounds_) {

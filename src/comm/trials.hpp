@@ -1,6 +1,7 @@
 // A model knows neither how exchanges overlap with the work of ranks that share cores and links, nor a GPU. So where it sees several algorithms
 // close together, or one close to plain MPI, the first calls of a codec and of a size try them in turn, and their times decide.
 #pragma once
+#include <utility>
 #include <vector>
 
 #include "comm/choice.hpp"
@@ -29,6 +30,10 @@ class Trials {
   Choice choose(Transport&, const std::vector<Choice>& predictions, std::uint64_t count);
   // The call of the last trial took so long on this rank. Not called: it failed.
   void took(double s, std::uint64_t count) { times_.back() = s / static_cast<double>(count); }
+  // Nothing is left to try; the rest depends on agreed numbers only.
+  bool finished() const { return agreed_.size() == tried_.size(); }
+  // What was tried, with its agreed seconds per element, once finished().
+  std::vector<std::pair<Choice, double>> results() const;
 
  private:
   std::vector<Choice> tried_;

@@ -72,7 +72,7 @@ constexpr Option kTable[] = {
      [](Settings& s, std::string_view t) { return parse_number(t, 1, 60000, s.hold_ms); },
      [](const Settings& s) { return std::to_string(s.hold_ms); }},
     {"CRIMP_ALGORITHM", "auto", "auto, allgather, two_shot, homomorphic, low_rank, hierarchical, integer_sum",
-     "how payloads travel; auto: the fastest by a model measured at a communicator's first call and by trials, or plain MPI where that is predicted to be faster; "
+     "how payloads travel; auto: the fastest by a model measured in a communicator's fourth call and by trials, or plain MPI where that is predicted to be faster; "
      "another value forces one and compresses every call (crimp info --algorithms)",
      true, [](Settings& s, std::string_view t) { return parse_codec(t, s.algorithm); }, [](const Settings& s) { return s.algorithm; }},
     {"CRIMP_QUALITY", "3", "exact, any, or a factor of at least 1",

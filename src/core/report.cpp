@@ -191,6 +191,7 @@ std::string Report::json() const {
                                  {"releases", object(h.releases, kReleaseNames)}}}};
   }
   out["device"] = {{"calls", device_calls_}, {"through_host", through_host_}, {"passed_staged", staged_.load()}};
+  out["networks_measured"] = measured_.load();
   out["errors"] = errors_.load();
   out["residual_bytes"] = residual_bytes_.load();
   return out.dump();

@@ -28,7 +28,8 @@ namespace crimp {
   ITEM(foreign, "values that are not the expected tensor's")            \
   ITEM(memory, "a rank was out of memory")                              \
   ITEM(adasum, "dot products of Horovod's Adasum")                      \
-  ITEM(slower, "plain MPI predicted to be faster")
+  ITEM(slower, "plain MPI predicted to be faster")                      \
+  ITEM(early, "a communicator's first calls, before anything is measured for it")
 
 enum class Pass : std::size_t {
 #define CRIMP_ITEM(name, text) name,
@@ -100,6 +101,8 @@ class Report {
   void excluded(std::string_view tensor, std::uint64_t count);  // a rule had it summed exactly
   // A compressed call in device memory; `why` not: its values went through host memory. Empty: they did not.
   void on_device(const std::string& why);
+  // How often the exchanges of a communicator's ranks were timed.
+  void measured(std::uint64_t networks) { measured_.fetch_add(networks, std::memory_order_relaxed); }
   // A call that passed through with buffers copied from and to device memory.
   void staged() { staged_.fetch_add(1, std::memory_order_relaxed); }
   void residuals(std::uint64_t bytes) { residual_bytes_.fetch_add(bytes, std::memory_order_relaxed); }
@@ -131,7 +134,7 @@ class Report {
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(Pass::count)> passes_{};
   std::uint64_t device_calls_ = 0;
   std::map<std::string, std::uint64_t> through_host_;  // by reason
-  std::atomic<std::uint64_t> errors_{0}, residual_bytes_{0}, staged_{0};
+  std::atomic<std::uint64_t> errors_{0}, residual_bytes_{0}, staged_{0}, measured_{0};
 };
 
 }  // namespace crimp

@@ -19,6 +19,7 @@ parser.add_argument("--hangs", action="store_true", help="the program must still
 parser.add_argument("--report-fails", action="store_true", help="the comparison of --report must fail: a control")
 parser.add_argument("--same-without", action="store_true", help="standard output must be that of a run without the preloads")
 parser.add_argument("--differs", action="store_true", help="... must not be: a control")
+parser.add_argument("--small-shm", metavar="SIZE", help="/dev/shm has no more than this (48m); skipped where nothing can be mounted")
 parser.add_argument("--needs", default="", metavar="MODULES", help="Python modules of a .py program; skipped without")
 parser.add_argument("--timeout", type=int, default=120, help="seconds")
 parser.add_argument("--skip", metavar="REASON", help="only say why this cannot run here")
@@ -38,8 +39,17 @@ def interpreter():
     end(77, f"skipped: no Python here has {args.needs}")
 
 
+def with_small_shm():
+    """A mount of its own, gone with the last process."""
+    inside = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size={args.small_shm} tmpfs /dev/shm && exec "$@"', "sh"]
+    if not shutil.which("unshare") or subprocess.run([*inside, "true"], capture_output=True).returncode != 0:
+        end(77, "skipped: nothing can be mounted over /dev/shm here")
+    return inside
+
+
 def mpirun(preload, report):
-    line = ["mpirun", "--oversubscribe", "--bind-to", "none", "--timeout", str(args.timeout)]
+    line = with_small_shm() if args.small_shm else []
+    line += ["mpirun", "--oversubscribe", "--bind-to", "none", "--timeout", str(args.timeout)]
     if os.geteuid() == 0:
         line.append("--allow-run-as-root")
     shared = list(args.env)

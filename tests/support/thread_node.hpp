@@ -10,47 +10,37 @@
 namespace crimp::test {
 
 struct NodeBoard {
-  explicit NodeBoard(int ranks) : notes(static_cast<std::size_t>(ranks)), barrier(ranks) {}
+  NodeBoard(int ranks, std::uint64_t floats) : notes(static_cast<std::size_t>(ranks)), memory(floats), barrier(ranks) {}
   std::vector<Node::Note> notes;
-  std::vector<std::max_align_t> memory;
+  std::vector<float> memory;
   std::barrier<> barrier;
 };
 
 class ThreadNode final : public Node {
  public:
-  // no_memory: memory() fails, as it must on all ranks of a node.
-  ThreadNode(NodeBoard& board, int rank, bool no_memory) : board_(board), rank_(rank), no_memory_(no_memory) {}
+  ThreadNode(NodeBoard& board, int rank) : board_(board), rank_(rank) {}
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(board_.notes.size()); }
   std::span<Note> notes() override { return board_.notes; }
-  std::byte* memory(std::uint64_t bytes) override {
-    if (no_memory_) throw Error(ErrorCode::out_of_memory, "no memory in this test");
-    if (bytes > board_.memory.size() * sizeof(std::max_align_t)) {
-      barrier();
-      if (rank_ == 0) board_.memory.resize(bytes / sizeof(std::max_align_t) + 1);
-      barrier();
-    }
-    return reinterpret_cast<std::byte*>(board_.memory.data());
-  }
+  std::span<float> memory() override { return board_.memory; }
   void barrier() override { board_.barrier.arrive_and_wait(); }
 
  private:
   NodeBoard& board_;
   int rank_;
-  bool no_memory_;
 };
 
 struct NodeOptions {
-  int no_memory = -1;  // this node has none
+  std::uint64_t memory = 0;  // floats of each node; 0: as many as are asked for
   RunOptions leaders;
 };
 
 // body(rank, node, leaders) on nodes * per_node threads; rank counts through the nodes. leaders is null where the rank does not lead.
 inline void run_nodes(int nodes, int per_node, const std::function<void(int, ThreadNode&, ThreadTransport*)>& body, const NodeOptions& options = {}) {
   run_ranks(nodes, [&](ThreadTransport& leaders) {
-    NodeBoard board(per_node);
+    NodeBoard board(per_node, options.memory ? options.memory : node_memory(per_node));
     const auto member = [&](int r, ThreadTransport* transport) {
-      ThreadNode node(board, r, leaders.rank() == options.no_memory);
+      ThreadNode node(board, r);
       body(leaders.rank() * per_node + r, node, transport);
     };
     std::vector<std::thread> others;

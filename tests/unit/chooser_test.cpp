@@ -21,6 +21,7 @@ using namespace crimp::test;
 namespace {
 
 // 3LC as measured on one core: encode 3 GB/s, decode 10 GB/s, 1.6 bits a value.
+constexpr int kEarly = static_cast<int>(Chooser::kEarly);
 constexpr CodecCost k3lc{.encode_s = 1.3e-9, .decode_s = 0.4e-9, .payload_bytes = 0.2};
 
 Choice choice(int ranks, double gigabits, std::uint64_t bytes, const char* codec = "3lc") {
@@ -135,15 +136,152 @@ TEST_SUITE("chooser") {
         };
         // One rank's sample is useless: nobody's numbers may come from it alone.
         const auto time = [&] { return time_codec(*codec, t.rank() == 0 ? std::vector<float>(10, 0.0f) : make_data(Data::normal, 1, kSampleElements), 0, backend); };
-        for (int call = 0; call < 3; ++call)
-          choices[static_cast<std::size_t>(t.rank())] = chooser.choose(t, {codec.get(), 1 << 22, 655360, 1 << 24}, plain, time);
+        for (int call = 0; call < kEarly + 3; ++call) {
+          const Choice c = choices[static_cast<std::size_t>(t.rank())] = chooser.choose(t, {codec.get(), 1 << 22, 655360, 1 << 24}, plain, time);
+          CHECK(c.early == (call < kEarly));
+          if (call == kEarly - 1) CHECK(t.exchanges() == 0);  // who is freed by now has paid nothing
+        }
         CHECK(plain_calls > 2);
+        CHECK(chooser.measurements() == 1);
       });
       for (const Choice& c : choices) {
         CHECK(c.algorithm == choices[0].algorithm);
         CHECK(c.plain == choices[0].plain);
         CHECK(c.predicted_s == choices[0].predicted_s);
         CHECK(c.plain_s == choices[0].plain_s);
+      }
+    }
+  }
+
+  TEST_CASE("communicators of the same ranks measure once, however short they live") {
+    const auto codec = make_codec("fp16");
+    run_ranks(3, [&](ThreadTransport& t) {
+      SharedModels shared;  // of this rank's process
+      Workers workers(1);
+      HostBackend backend(workers);
+      int timed = 0;
+      const auto plain = [&](float*, std::uint64_t) {};
+      const auto time = [&] {
+        ++timed;
+        return time_codec(*codec, make_data(Data::normal, 1, kSampleElements), 0, backend);
+      };
+      // Each one is a duplicate that is freed after `calls` calls; returns its last choice.
+      const auto communicator = [&](int calls, std::uint64_t group, std::uint64_t& measured) {
+        Chooser chooser("auto");
+        chooser.share(&shared, group);
+        Choice last;
+        for (int call = 0; call < calls; ++call) {
+          const ChoiceQuery query{codec.get(), 1 << 20, 655360, 1 << 22};
+          last = chooser.choose(t, query, plain, time);
+          chooser.took(query, last, last.algorithm == Algorithm::two_shot ? 1e-3 : 2e-3);
+        }
+        measured += chooser.measurements();
+        return last;
+      };
+      std::uint64_t measured = 0;
+      for (int i = 0; i < static_cast<int>(Chooser::kEarlyOfGroup); ++i) {
+        const int before = t.exchanges();
+        CHECK(communicator(1, 7, measured).early);
+        CHECK(t.exchanges() == before + 1);  // asking for what there is
+      }
+      CHECK(measured == 0);
+      CHECK(timed == 0);
+      CHECK_FALSE(communicator(1, 7, measured).early);
+      CHECK(measured == 1);
+      CHECK(timed == 1);
+      // Adopted from the first call on; nothing is tried that would not be finished.
+      for (int i = 0; i < 20; ++i) {
+        const int before = t.exchanges();
+        const Choice c = communicator(2, 7, measured);
+        CHECK_FALSE(c.early);
+        CHECK_FALSE(c.trial);
+        CHECK(t.exchanges() == before + 1);
+      }
+      CHECK(measured == 1);
+      // Who lives long tries, and those after it know what came of it.
+      const Choice known = communicator(2 * Trials::kShortRounds * static_cast<int>(Trials::kMost), 7, measured);
+      const Choice after = communicator(1, 7, measured);
+      CHECK(after.algorithm == known.algorithm);
+      CHECK(std::string(after.why) == known.why);
+      CHECK_FALSE(after.trial);
+      CHECK(measured == 1);
+      // Other ranks, or the same in another order, have a model of their own.
+      communicator(kEarly + 1, 8, measured);
+      CHECK(measured == 2);
+      // So has a program of one communicator, after its first calls.
+      communicator(kEarly, 9, measured);
+      CHECK(measured == 2);
+    });
+  }
+
+  TEST_CASE("what the ranks do not all have alike nobody adopts, and all measure") {
+    const auto codec = make_codec("fp16");
+    for (const bool absent : {false, true})
+      run_ranks(3, [&](ThreadTransport& t) {
+        SharedModels shared;
+        Workers workers(1);
+        HostBackend backend(workers);
+        if (t.rank() != 2 || !absent) {
+          // As where threads published in another order: rank 2's is another one.
+          Models models;
+          models.network = NetworkModel::of(3, t.rank() == 2 ? 1e-5 : 2e-5, 1e9, 1e10);
+          shared.count_call(5);
+          shared.publish(5, models);
+          CHECK(shared.find(5) != nullptr);
+        }
+        Chooser chooser("auto");
+        chooser.share(&shared, 5);
+        const auto plain = [&](float*, std::uint64_t) {};
+        const auto time = [&] { return time_codec(*codec, make_data(Data::normal, 1, kSampleElements), 0, backend); };
+        for (int call = 0; call < 5; ++call) CHECK(chooser.choose(t, {codec.get(), 1 << 20, 655360, 1 << 22}, plain, time).early == (call < kEarly));
+        CHECK(chooser.measurements() == 1);
+      });
+    Models a, b;
+    CHECK(a.digest() == b.digest());
+    b.codecs["fp16"].cost.encode_s = 1e-9;
+    CHECK(a.digest() != b.digest());
+    a.codecs["fp16"].cost.encode_s = 1e-9;
+    CHECK(a.digest() == b.digest());
+    a.hierarchy.emplace();
+    CHECK(a.digest() != b.digest());
+  }
+
+  TEST_CASE("no more groups of ranks are remembered than a few") {
+    SharedModels shared;
+    for (std::uint64_t group = 0; group < 2 * SharedModels::kMostGroups; ++group) {
+      shared.count_call(group);
+      shared.publish(group, {});
+    }
+    CHECK(shared.calls(0) == 1);
+    CHECK(shared.find(0) != nullptr);
+    CHECK(shared.calls(2 * SharedModels::kMostGroups - 1) == 0);
+    CHECK(shared.find(2 * SharedModels::kMostGroups - 1) == nullptr);
+  }
+
+  TEST_CASE("a model that has nodes leads to them when they are chosen; where they cannot be had another algorithm is taken") {
+    const auto codec = make_codec("3lc");
+    for (const bool have : {true, false}) {
+      std::vector<Choice> choices(4);
+      run_ranks(4, [&](ThreadTransport& t) {
+        SharedModels shared;
+        Models models;
+        models.network = NetworkModel::of(4, 30e-6, 0.125e9 / 8, 4e9);
+        models.hierarchy = HierarchyModel{NetworkModel::of(2, 30e-6, 0.125e9, 4e9), {2, 1e-10, 5e-6}};
+        models.codecs[codec->spec()].cost = k3lc;
+        shared.count_call(5);
+        shared.publish(5, models);
+        Chooser chooser("auto");
+        chooser.share(&shared, 5);
+        const Hierarchy hierarchy{nullptr, nullptr, 2, Algorithm::allgather};
+        int opened = 0;
+        chooser.set_nodes([&] { return ++opened, have ? &hierarchy : nullptr; });
+        for (int call = 0; call < 3; ++call) choices[static_cast<std::size_t>(t.rank())] = chooser.choose(t, {codec.get(), 4 << 20, 655360, 16 << 20}, {}, {});
+        CHECK(opened == 1);
+      });
+      for (const Choice& c : choices) {
+        CHECK((c.algorithm == Algorithm::hierarchical) == have);
+        CHECK_FALSE(c.early);
+        CHECK(c.predicted_s == choices[0].predicted_s);
       }
     }
   }
@@ -171,6 +309,7 @@ TEST_SUITE("chooser") {
           return time_codec(*codec, make_data(Data::normal, 1, kSampleElements), 0, backend);
         };
         const auto choose = [&] { return chooser.choose(t, {codec.get(), 1 << 22, 655360, 1 << 24}, plain, time); };
+        for (int call = 0; call < kEarly; ++call) CHECK(choose().early);
         for (int call = 1; call <= 2; ++call) {
           CHECK_THROWS_WITH_AS(choose(), doctest::Contains("measuring the codec 3lc"), Error);
           CHECK(asked == call);
@@ -280,11 +419,11 @@ TEST_SUITE("chooser") {
         const Choice c = chooser.choose(t, query, plain, time);
         if (c.trial) trials.push_back(call);
         chooser.took(query, c, c.algorithm == Algorithm::two_shot ? 1e-6 : 2e-6);
-        if (!c.trial && call >= 2 * Trials::kShortRounds * static_cast<int>(Trials::kMost) && std::string(c.why) == "fastest of those tried")
+        if (!c.trial && call >= kEarly + 2 * Trials::kShortRounds * static_cast<int>(Trials::kMost) && std::string(c.why) == "fastest of those tried")
           CHECK(c.algorithm == Algorithm::two_shot);
       }
       // How many there are is this machine's, but they come first, and again from call 256 on.
-      for (const int call : trials) CHECK((call < 2 * Trials::kShortRounds * static_cast<int>(Trials::kMost) || call >= 256));
+      for (const int call : trials) CHECK((call < kEarly + 2 * Trials::kShortRounds * static_cast<int>(Trials::kMost) || call >= 256));
       WARN(trials.size() > 0);
     });
   }

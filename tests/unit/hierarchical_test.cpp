@@ -121,7 +121,51 @@ TEST_SUITE("hierarchical") {
     }
   }
 
-  TEST_CASE("flags of any rank, and a node without memory, send all ranks through MPI with nothing changed") {
+  TEST_CASE("any count passes through node memory of any size, with the same bits") {
+    const std::uint64_t least = least_node_memory(3);
+    CHECK(least < 1000);
+    for (const std::uint64_t memory : {least, least + 5, 3 * least, std::uint64_t{10000}})
+      for (const std::uint64_t count : {1, 15, 16, 17, 1000, 4099, 30011}) {
+        CAPTURE(memory);
+        CAPTURE(count);
+        for (const bool in_place : {false, true}) {
+          Setup setup = setup_of("fp16", count, Algorithm::allgather);
+          setup.in_place = in_place;
+          auto ranks = make_ranks(setup, 6, count);
+          auto model = leaders_of(ranks, 3);
+          NodeOptions options;
+          options.memory = memory;
+          for (const auto& text : run_in_nodes(setup, ranks, 3, options)) CHECK(text == "");
+          const auto expected = model_all(setup, model);
+          for (const auto& r : ranks) CHECK(difference(r.out, expected) == "");
+        }
+      }
+  }
+
+  TEST_CASE("node memory does not grow with the values, and hardly with the ranks") {
+    for (const int ranks : {1, 2, 8, 64, 128, 1000}) {
+      CHECK(node_memory(ranks) >= least_node_memory(ranks));
+      CHECK(node_memory(ranks) * sizeof(float) <= 8 << 20);
+    }
+  }
+
+  TEST_CASE("nodes are the ranks of a host, in order, or so many of them in a row") {
+    using Nodes = std::vector<std::vector<int>>;
+    const std::vector<int> hosts = {7, 7, 3, 7, 3, 7, 7};  // numbers of hosts as they come
+    CHECK(nodes_of(hosts, 0) == Nodes{{0, 1, 3, 5, 6}, {2, 4}});
+    CHECK(nodes_of(hosts, 2) == Nodes{{0, 1}, {2, 4}, {3, 5}, {6}});
+    CHECK(nodes_of(hosts, 1).size() == 7);
+    CHECK(nodes_of(hosts, 100) == nodes_of(hosts, 0));
+    CHECK(nodes_of({}, 2).empty());
+    CHECK(useful(nodes_of(hosts, 0)));
+    CHECK(useful(nodes_of(hosts, 2)));
+    CHECK_FALSE(useful(nodes_of(hosts, 1)));
+    CHECK_FALSE(useful(nodes_of(std::vector<int>{4, 4, 4}, 0)));
+    CHECK_FALSE(useful(nodes_of(std::vector<int>{4, 5, 6}, 0)));
+    CHECK_FALSE(useful({}));
+  }
+
+  TEST_CASE("flags of any rank send all ranks through MPI with nothing changed") {
     for (const int odd : {0, 1, 4, 5}) {
       const Setup setup = setup_of("3lc", 100003, Algorithm::allgather);
       auto ranks = make_ranks(setup, 6, 1);
@@ -135,12 +179,6 @@ TEST_SUITE("hierarchical") {
         CHECK(difference(ranks[r].residual, before[r].residual) == "");
       }
     }
-    const Setup setup = setup_of("3lc", 100003, Algorithm::two_shot);
-    auto ranks = make_ranks(setup, 6, 1);
-    NodeOptions options;
-    options.no_memory = 1;
-    for (const auto& text : run_in_nodes(setup, ranks, 2, options)) CHECK(text == "");
-    for (const auto& r : ranks) CHECK(r.result.flags == kFlagNoMemory);
   }
 
   TEST_CASE("a payload corrupted on its way to one leader is an error on every rank of its node") {
