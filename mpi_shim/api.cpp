@@ -85,8 +85,8 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
       why = Pass::small;
     } else if (comm == MPI_COMM_NULL || odd_arguments(sendbuf, recvbuf, count)) {
       why = Pass::odd_arguments;
-    } else if (Session* session = runtime.session(comm, &why)) {
-      AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, count, type, segments ? &named : nullptr};
+    } else if (AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, count, type, segments ? &named : nullptr};
+               Session* session = runtime.session(comm, &why, &request)) {
       request.sum_exactly = [&](void* buffer, std::uint64_t n) { return sum_exactly(MPI_IN_PLACE, buffer, n, h, size_of(type), comm); };
       if (session->allreduce(request, &why)) return MPI_SUCCESS;
     }

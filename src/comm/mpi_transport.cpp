@@ -3,6 +3,7 @@
 #include <climits>
 #include <string>
 
+#include "comm/mpi_wait.hpp"
 #include "crimp/error.hpp"
 #include "crimp/types.hpp"
 
@@ -104,7 +105,24 @@ Transport::Ticket MpiTransport::start_sum(const void* mine, void* sums, std::uin
   return t;
 }
 
-void MpiTransport::wait(Ticket t) { check_mpi(PMPI_Wait(&exchanges_[t].request, MPI_STATUS_IGNORE), "MPI_Wait"); }
+void MpiTransport::begin_call(std::function<std::string()> where, std::function<std::string()> absent) {
+  where_ = std::move(where);
+  absent_ = std::move(absent);
+  exchanged_ = 0;
+}
+
+// The first exchange of a call has something of every rank, so behind it all are known to be in the call.
+std::string MpiTransport::waiting() const {
+  const std::string where = where_ ? where_() : "in an exchange";
+  if (exchanged_ == 0) return where + " for the others to come to it" + (absent_ ? ". " + absent_() : "");
+  return where + " for the rest of what the others send, which all took part in the first " + std::to_string(exchanged_) +
+         " exchanges of it. Likely a rank or its network is slow, stopped or dead";
+}
+
+void MpiTransport::wait(Ticket t) {
+  wait_for(exchanges_[t].request, rank_, size_, [&] { return waiting(); });
+  ++exchanged_;
+}
 
 void MpiTransport::progress() noexcept {
   // Testing one request moves all of them; a request that completes becomes MPI_REQUEST_NULL and its wait() returns at once, so its

@@ -22,8 +22,9 @@ class Runtime;
 
 class Session {
  public:
-  // Collective: compares the settings' digests. Where they differ, rank 0 says which setting, and usable() is false on all ranks.
-  Session(Runtime&, MPI_Comm, int rank, int size);
+  // Collective: compares the settings. Where they differ, rank 0 says which, and usable() is false on all ranks. `request`: the call that makes the
+  // session, for who waits in it; may be null.
+  Session(Runtime&, MPI_Comm, int rank, int size, const AllreduceRequest* request);
   ~Session();
 
   bool usable() const { return usable_; }
@@ -53,13 +54,15 @@ class Session {
   Ready make_ready(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& codecs, const CallParts&, CallValues&);
   std::uint8_t range_flags(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& codecs, const CallParts&, CallValues&, bool* all_zero);
   void find_memories(const CallParts&, const Layout&, Allocator&, bool absent);
+  // What this rank says where it waits too long in the call.
+  void begin_call(MpiTransport&, const AllreduceRequest&);
   void sum_excluded(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& codecs, const CallValues&, std::span<char> packed);
 
   Runtime& runtime_;
   MPI_Comm comm_;
   int rank_, size_;
   bool usable_;
-  std::uint32_t sequence_ = 0;
+  std::uint32_t sequence_ = 0, begun_ = 0;  // compressed calls; the one that is going on
   bool told_unknown_ = false;
   CallSequence calls_;
   Chooser chooser_;
@@ -69,8 +72,5 @@ class Session {
   ResidualStore residuals_;
   CallScratch scratch_;
 };
-
-// Collective; true where all ranks' settings are equal, and legal on all or on none. Otherwise rank 0 says what differs, and where.
-bool settings_agree(MPI_Comm, int rank, int size, const Settings&, bool legal);
 
 }  // namespace crimp
