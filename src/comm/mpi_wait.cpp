@@ -4,6 +4,15 @@
 
 namespace crimp {
 
+bool many_threads() {
+  static const bool many = [] {
+    int level = MPI_THREAD_SINGLE;
+    PMPI_Query_thread(&level);
+    return level == MPI_THREAD_MULTIPLE;
+  }();
+  return many;
+}
+
 std::string name_of(MPI_Comm comm) {
   char name[MPI_MAX_OBJECT_NAME] = "";
   int length = 0;

@@ -3,20 +3,31 @@
 #pragma once
 #include <mpi.h>
 
+#include <string>
+
 #include "comm/mpi_transport.hpp"
 #include "comm/request.hpp"
 #include "core/stall.hpp"
 
 namespace crimp {
 
-// As MPI_Wait; the statuses are ignored. `what` as StallWatch::look(). Throws Error{transport_failed}.
+bool many_threads();  // MPI_THREAD_MULTIPLE
+
+// As MPI_Wait; the status is ignored. `what` as StallWatch::look(). Throws Error{transport_failed}.
 template <class What>
-void wait_for(MPI_Request& request, int rank, int size, What what) {
+void wait_for(MPI_Request& request, int rank, int size, const What& what) {
+  // Where several threads wait, Open MPI lets all but one sleep in MPI_Wait; in a loop all would spin.
+  if (many_threads()) {
+    const StallGuard guard(rank, size, what);
+    check_mpi(PMPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
+    return;
+  }
   StallWatch watch;
-  for (int done = 0;;) {
+  int done = 0;
+  for (unsigned turn = 0;; ++turn) {
     check_mpi(PMPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");  // yields where MPI_Wait would
     if (done) return;
-    watch.look(rank, size, what);
+    if (turn % 16 == 0) watch.look(rank, size, what);
   }
 }
 

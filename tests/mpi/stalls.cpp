@@ -1,6 +1,6 @@
 // Programs in which the ranks do not meet, as CRIMP_STALL_S sees them.
-//   stalls counts|operation|type|pcontrol [FIRST]   after FIRST common calls (default 0) rank 1's next MPI_Allreduce is none of Crimp's: it has
-//                         one element less, is a maximum, sums integers, or follows MPI_Pcontrol(0). MPI forbids the first three; all hang
+//   stalls counts|operation|type|pcontrol FIRST [threads]   after FIRST common calls rank 1's next MPI_Allreduce is none of Crimp's: it has one
+//                         element less, is a maximum, sums integers, or follows MPI_Pcontrol(0). MPI forbids the first three; all hang
 //   stalls late S         rank 1 comes S seconds late to a call, and as late to MPI_Finalize: right, only slow
 //   stalls preload        nothing is wrong with the program
 #include <unistd.h>
@@ -21,7 +21,7 @@ void sum(int count, MPI_Op op = MPI_SUM, MPI_Datatype type = MPI_FLOAT) {
 int main(int argc, char** argv) {
   const std::string mode = argv[1];
   const int number = argc > 2 ? std::atoi(argv[2]) : 0;
-  check::begin();
+  check::begin(argc > 3 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE);
   const bool other = check::rank == 1;
   if (mode == "late") {
     check::expected["calls"] = 2;
