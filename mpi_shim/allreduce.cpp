@@ -99,7 +99,7 @@ int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, M
         std::optional<Layout> layout;
         if (horovod.detected()) layout = horovod.data_call(request.count, *dtype, comm);
         if (layout) request.layout = &*layout;
-        Session* session = runtime.session(comm, &why);
+        Session* session = runtime.session(comm, &why, &request);
         summed = session && session->allreduce(request, &why);
         return MPI_SUCCESS;
       });

@@ -95,10 +95,10 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
     } else if (comm == MPI_COMM_NULL || odd_arguments(sendbuf, recvbuf, count)) {
       why = count < runtime.settings().min_count ? Pass::small : Pass::odd_arguments;
     } else if (count < runtime.settings().min_count) {
-      if (segments && runtime.momentum()) session = runtime.session(comm, &why);
+      if (segments && runtime.momentum()) session = runtime.session(comm, &why, &request);
       summed = session && session->allreduce_small(request);
       why = Pass::small;
-    } else if ((session = runtime.session(comm, &why))) {
+    } else if ((session = runtime.session(comm, &why, &request))) {
       summed = session->allreduce(request, &why);
     }
     if (!summed) runtime.report.passed(why);

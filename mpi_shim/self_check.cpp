@@ -3,18 +3,24 @@
 #include <mpi.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 
 #include "callers.hpp"
 #include "comm/runtime.hpp"
 #include "core/environment.hpp"
 #include "core/log.hpp"
+#include "core/output_file.hpp"
 
 namespace crimp {
 namespace {
 
 std::string last_part(const std::string& file) { return file.substr(file.rfind('/') + 1); }
+
+// The settings are read when Crimp starts, which it may never do.
+bool may_warn() {
+  const std::string level = Runtime::get().started() ? "" : environment_text("CRIMP_LOG");
+  return level != "off" && level != "error";
+}
 
 // For `crimp check`: pid, moment, answer, module, target.
 void write_answers(const char* moment, const std::vector<Caller>& found) {
@@ -24,16 +30,11 @@ void write_answers(const char* moment, const std::vector<Caller>& found) {
   for (const auto& c : found.empty() ? std::vector{next_caller()} : found)
     lines += std::to_string(::getpid()) + '\t' + moment + '\t' + (c.caught ? "crimp" : c.meant ? "bypassed" : "not linked") + '\t' +
              c.module + '\t' + c.target + '\n';
-  if (std::FILE* file = std::fopen(name.c_str(), "a")) {
-    std::fwrite(lines.data(), 1, lines.size(), file);
-    std::fclose(file);
-  }
-}
-
-// The settings are read when Crimp starts, which it may never do.
-bool may_warn() {
-  const std::string level = Runtime::get().started() ? "" : environment_text("CRIMP_LOG");
-  return level != "off" && level != "error";
+  static bool told = false;
+  const std::string why = append_to_file(name, lines);
+  if (why.empty() || told || !may_warn()) return;
+  told = true;
+  log(LogLevel::warn, "CRIMP_CHECK: " + why);
 }
 
 bool first_rank() { return environment_number("OMPI_COMM_WORLD_RANK", 0) == 0; }

@@ -30,6 +30,7 @@ struct Settings {
   std::string cuda_plugin = "auto";
   std::string cuda_aware = "auto";
   bool checksum = true;
+  int stall_s = 10;
   LogLevel log = LogLevel::info;
   std::string report;
   std::string trace;
@@ -58,8 +59,6 @@ struct Complaint {
 // Reads NAME=VALUE strings up to a null pointer (environ).
 Settings read_settings(const char* const* environment, std::vector<Complaint>& complaints);
 
-// Hash of the options with `agreed`; equal settings have equal digests on every machine.
-std::uint64_t digest(const Settings&);
 std::uint64_t digest(std::string_view text);  // XXH3-64
 
 // The table as aligned text (`crimp info --env`, CRIMP_HELP=1) and as the Markdown table of README.md.

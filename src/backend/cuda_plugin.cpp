@@ -6,6 +6,7 @@
 #include "backend/cuda_backend.hpp"
 #include "backend/cuda_memory.hpp"
 #include "backend/device_plugin.hpp"
+#include "core/build_id.hpp"
 
 namespace crimp::cuda {
 namespace {
@@ -52,9 +53,8 @@ constexpr DevicePlugin kPlugin{make_backend, device_memory, pinned_memory, settl
 }  // namespace
 }  // namespace crimp::cuda
 
-extern "C" __attribute__((visibility("default"))) const crimp::DevicePlugin* crimp_cuda_plugin(const char* version, const char** why) {
-  static const char* const kOther = CRIMP_VERSION " (interface 3) is its version, not libcrimp.so's; both must come from one build";
-  if (std::strcmp(version, crimp::kDevicePluginVersion) == 0) return &crimp::cuda::kPlugin;
-  *why = kOther;
+extern "C" __attribute__((visibility("default"))) const crimp::DevicePlugin* crimp_cuda_plugin(const char* build, const char** why) {
+  if (std::strcmp(build, crimp::build_id()) == 0) return &crimp::cuda::kPlugin;
+  *why = "it is of another build than libcrimp.so; both must be made from the same sources";
   return nullptr;
 }

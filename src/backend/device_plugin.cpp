@@ -5,6 +5,7 @@
 #include <atomic>
 #include <mutex>
 
+#include "core/build_id.hpp"
 #include "core/log.hpp"
 
 namespace crimp {
@@ -36,7 +37,7 @@ const DevicePlugin* load(const std::string& file) {
   const auto entry = reinterpret_cast<DevicePluginEntry>(::dlsym(library, "crimp_cuda_plugin"));
   if (!entry) return refuse("it does not export crimp_cuda_plugin");
   const char* why = "";
-  const DevicePlugin* plugin = entry(kDevicePluginVersion, &why);
+  const DevicePlugin* plugin = entry(build_id(), &why);
   return plugin ? plugin : refuse(why);
 }
 

@@ -37,10 +37,8 @@ struct DevicePlugin {
   double (*timed)(int device, const std::function<void(CUstream_st*)>& work);
   void (*copy)(void* to, const void* from, std::size_t bytes, CUstream_st*);
 };
-// Of interface and sources: a plugin of another build is refused.
-inline constexpr const char* kDevicePluginVersion = CRIMP_VERSION "/3";
-// null, and *why holds a text, where `version` is not the plugin's.
-using DevicePluginEntry = const DevicePlugin* (*)(const char* version, const char** why);
+// null, and *why holds a text, where `build` (build_id()) is not the plugin's: the interface is that of one build.
+using DevicePluginEntry = const DevicePlugin* (*)(const char* build, const char** why);
 
 // CRIMP_CUDA_PLUGIN: "auto" (beside this library), "off", or a file. Before the first use.
 void set_device_plugin(const std::string& setting);

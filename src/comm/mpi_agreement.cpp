@@ -5,11 +5,84 @@
 #include <cstring>
 #include <vector>
 
-#include "comm/mpi_transport.hpp"
-#include "crimp/config.hpp"
+#include "comm/mpi_wait.hpp"
+#include "core/log.hpp"
+#include "core/settings_text.hpp"
 #include "crimp/error.hpp"
 
 namespace crimp {
+namespace {
+
+// A text travels in blocks, the first of which begins with its length: nothing must be allocated, and the texts of other builds, however long, are
+// understood. So this never changes: blocks of 1024 bytes from rank 0, then the lowest rank whose text is another (MPI_MIN of an int).
+struct Block {
+  static constexpr std::size_t kBytes = 1024, kLength = 8;
+  char bytes[kBytes] = {};
+};
+
+class Comparison {
+ public:
+  Comparison(MPI_Comm comm, int rank, int size, const std::string& where) : comm_(comm), rank_(rank), size_(size), where_(where) {}
+
+  // Collective: whether `mine` is the root's text. `copy`: receives that one, as far as there is memory.
+  bool same_as(int root, const std::string& mine, std::string* copy = nullptr) {
+    bool same = !mine.empty();
+    std::uint64_t length = mine.size();
+    for (std::size_t sent = 0, head = Block::kLength; head || sent < length; head = 0) {
+      Block block;
+      const std::size_t room = Block::kBytes - head;
+      if (rank_ == root) {
+        std::memcpy(block.bytes, &length, head);
+        std::memcpy(block.bytes + head, mine.data() + sent, std::min(room, mine.size() - sent));
+      }
+      MPI_Request request;
+      check_mpi(PMPI_Ibcast(&block, sizeof block, MPI_BYTE, root, comm_, &request), "MPI_Ibcast");
+      wait(request);
+      if (head) std::memcpy(&length, block.bytes, head);
+      const std::size_t n = std::min<std::size_t>(room, length - sent);
+      same = same && length == mine.size() && std::memcmp(block.bytes + head, mine.data() + sent, n) == 0;
+      if (copy) logged("the settings of another rank", [&] { copy->append(block.bytes + head, n); });
+      sent += n;
+    }
+    return same;
+  }
+  int all(int mine, MPI_Op op) {
+    int result = mine;
+    MPI_Request request;
+    check_mpi(PMPI_Iallreduce(&mine, &result, 1, MPI_INT, op, comm_, &request), "MPI_Iallreduce");
+    wait(request);
+    return result;
+  }
+
+ private:
+  void wait(MPI_Request& request) {
+    wait_for(request, rank_, size_, [&] { return where_; });
+  }
+  MPI_Comm comm_;
+  int rank_, size_;
+  const std::string& where_;
+};
+
+}  // namespace
+
+bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings, bool legal, const std::string& where) {
+  std::string mine;  // where there is no memory for it, it is another than everybody's
+  logged("the settings", [&] { mine = settings_text(settings, legal); });
+  Comparison comparison(comm, rank, size, where);
+  const bool same = comparison.same_as(0, mine);
+  const int first = comparison.all(same ? size : rank, MPI_MIN);
+  if (first == size) return true;
+
+  // Everybody knows by now; what follows is for the message.
+  const int others = comparison.all(same ? 0 : 1, MPI_SUM);
+  std::string theirs;
+  comparison.same_as(first, mine, rank == 0 ? &theirs : nullptr);
+  if (rank == 0)
+    log(LogLevel::error, "the settings differ between the ranks of a communicator of " + std::to_string(size) + " (" + std::to_string(others) +
+                             (others == 1 ? " rank has" : " ranks have") + " others than rank 0): " + settings_difference(mine, theirs, first) +
+                             "; its calls pass through uncompressed. Give all ranks the same (mpirun -x, crimp run)");
+  return false;
+}
 
 void require_equal(MPI_Comm comm, int size, const std::string& what, const std::string& mine) {
   const std::uint64_t hash = digest(mine);

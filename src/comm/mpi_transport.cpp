@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "comm/mpi_wait.hpp"
 #include "crimp/error.hpp"
 #include "crimp/types.hpp"
 
@@ -106,9 +107,24 @@ Transport::Ticket MpiTransport::start_sum(const void* mine, void* sums, std::uin
   return t;
 }
 
+void MpiTransport::begin_call(std::function<std::string()> where, std::function<std::string()> absent) {
+  where_ = std::move(where);
+  absent_ = std::move(absent);
+  exchanged_ = 0;
+}
+
+// The first exchange of a call has something of every rank, so behind it all are known to be in the call.
+std::string MpiTransport::waiting() const {
+  const std::string where = where_ ? where_() : "in an exchange";
+  if (exchanged_ == 0) return where + " for the others to come to it" + (absent_ ? ". " + absent_() : "");
+  return where + " for the rest of what the others send, which all took part in the first " + std::to_string(exchanged_) +
+         " exchanges of it. Likely a rank or its network is slow, stopped or dead";
+}
+
 void MpiTransport::wait(Ticket t) {
   if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
-  check_mpi(PMPI_Wait(&exchanges_[t].request, MPI_STATUS_IGNORE), "MPI_Wait");
+  wait_for(exchanges_[t].request, rank_, size_, [&] { return waiting(); });
+  ++exchanged_;
 }
 
 void MpiTransport::progress() noexcept try {

@@ -1,8 +1,10 @@
-// Transport over the caller's own communicator, by PMPI_* only. One object per call; see crimp/transport.hpp.
+// Transport over the caller's own communicator, by PMPI_* only; see crimp/transport.hpp.
 #pragma once
 #include <mpi.h>
 
 #include <exception>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "crimp/transport.hpp"
@@ -23,12 +25,19 @@ class MpiTransport final : public Transport {
   void wait(Ticket) override;
   void progress() noexcept override;
 
+  // Begins a call: `where` is what this rank says that waits too long in it ("in its compressed call 3 ..."), `absent` why others may not be in the
+  // same call. Asked for then only, until the next call; may be empty.
+  void begin_call(std::function<std::string()> where, std::function<std::string()> absent);
+
  private:
   struct Exchange {
     MPI_Request request = MPI_REQUEST_NULL;
     std::vector<int> counts, places, send_counts, send_places;  // must outlive the request
   };
   Ticket free_exchange();
+  std::string waiting() const;
+  std::function<std::string()> where_, absent_;
+  int exchanged_ = 0;  // exchanges of this call that are complete
   MPI_Comm comm_;
   int rank_, size_;
   Exchange exchanges_[kMostUnderWay];

@@ -4,19 +4,22 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "backend/device_plugin.hpp"
 #include "comm/algorithms.hpp"
+#include "comm/mpi_agreement.hpp"
+#include "comm/mpi_gather.hpp"
 #include "comm/mpi_transport.hpp"
 #include "comm/node.hpp"
 #include "comm/session.hpp"
+#include "core/build_id.hpp"
 #include "core/fault.hpp"
 #include "core/log.hpp"
 #include "core/nearest.hpp"
+#include "core/stall.hpp"
 #include "crimp/error.hpp"
 #include "crimp/types.hpp"
 
@@ -147,12 +150,15 @@ void Runtime::start(bool world) {
   fault::set_rank(world_rank_);
   read();
   set_log(settings_.log, world_rank_);
+  set_stall(settings_.stall_s);
   set_device_plugin(settings_.cuda_plugin);
   cuda_aware_ = settings_.cuda_aware == "auto" ? mpi_is_cuda_aware() : settings_.cuda_aware == "1";
   origin_ = Clock::now();
   world_start_ = world;
   if (world && world_size_ > 1) {
-    differ_ = !settings_agree(MPI_COMM_WORLD, world_rank_, world_size_, settings_, true);
+    differ_ = !settings_agree(MPI_COMM_WORLD, world_rank_, world_size_, settings_, true,
+                             "in MPI_Init for the others to compare settings with. Likely a rank runs without Crimp: LD_PRELOAD must reach all ranks "
+                             "(mpirun -x LD_PRELOAD=..., crimp run), or all must be linked with it");
     // Illegal values are not in the digest: one on a single rank must switch all ranks off.
     std::vector<int> illegal(static_cast<std::size_t>(world_size_));
     check_mpi(PMPI_Allgather(&illegal_rank_, 1, MPI_INT, illegal.data(), 1, MPI_INT, MPI_COMM_WORLD), "MPI_Allgather");
@@ -182,7 +188,22 @@ void Runtime::start(bool world) {
   workers_ = std::make_unique<Workers>(usable_ && settings_.codec != "none" ? settings_.threads : 1);
   if (gather_trace_) trace_ = std::make_unique<Trace>();
   if (world_rank_ == 0 || world_rank_ == illegal_rank_) announce();
+  open_files();
   state_.store(State::running, std::memory_order_release);
+}
+
+void Runtime::open_files() {
+  if (world_rank_ != 0) return;
+  const auto open = [](std::optional<OutputFile>& file, const char* option, const std::string& name) {
+    if (name.empty()) return;
+    logged(option, [&] {
+      file.emplace(name);
+      if (const std::string why = file->obstacle(); !why.empty())
+        log(LogLevel::error, std::string(option) + ": " + why + "; it is tried again at MPI_Finalize");
+    });
+  };
+  open(report_file_, "CRIMP_REPORT", settings_.report);
+  open(trace_file_, "CRIMP_TRACE", settings_.trace);
 }
 
 void Runtime::choose(std::shared_ptr<const Codec> codec) {
@@ -251,7 +272,7 @@ void Runtime::end(Session* session) {
   delete session;
 }
 
-Session* Runtime::session(MPI_Comm comm, Pass* why) {
+Session* Runtime::session(MPI_Comm comm, Pass* why, const AllreduceRequest* request) {
   void* found = nullptr;
   int has = 0;
   check_mpi(PMPI_Comm_get_attr(comm, keyval_, &found, &has), "MPI_Comm_get_attr");
@@ -264,7 +285,7 @@ Session* Runtime::session(MPI_Comm comm, Pass* why) {
       return nullptr;
     }
     check_mpi(PMPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-    auto made = std::make_unique<Session>(*this, comm, rank, size);
+    auto made = std::make_unique<Session>(*this, comm, rank, size, request);
     check_mpi(PMPI_Comm_set_attr(comm, keyval_, made.get()), "MPI_Comm_set_attr");
     std::lock_guard lock(mutex_);
     sessions_.insert(made.get());
@@ -289,15 +310,11 @@ Session* Runtime::known_session(MPI_Comm comm) {
 }
 
 int Runtime::finish_late(MPI_Comm, int, void*, void*) {
-  try {
-    get().finish();
-  } catch (const std::exception& e) {
-    log(LogLevel::error, e.what());
-  }
+  get().finish();
   return MPI_SUCCESS;
 }
 
-void Runtime::finish() {
+void Runtime::finish() noexcept {
   std::set<Session*> left;
   {
     std::lock_guard lock(mutex_);
@@ -306,71 +323,61 @@ void Runtime::finish() {
     left.swap(sessions_);
     state_.store(State::finished, std::memory_order_release);
   }
-  for (Session* s : left) end(s);
-  private_world.close();
-  if (world_rank_ == 0 && usable_ && codec_) log(LogLevel::info, report.summary());
+  logged("what is known of communicators", [&] {
+    for (Session* s : left) end(s);
+    private_world.close();
+  });
+  logged("the summary", [&] {
+    if (world_rank_ == 0 && usable_ && codec_) log(LogLevel::info, report.summary());
+  });
   write_files();
   workers_.reset();
 }
 
 namespace {
 
-// Rank 0 receives every rank's JSON text, in rank order, padded with spaces; elsewhere the result is empty.
-std::vector<std::string> gather_texts(std::string mine, int rank, int size) {
-  mine.resize(round_up(mine.size(), kPayloadAlign), ' ');
-  int length = static_cast<int>(mine.size() / kPayloadAlign);
-  std::vector<int> lengths(static_cast<std::size_t>(size)), places;
-  check_mpi(PMPI_Gather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, MPI_COMM_WORLD), "MPI_Gather");
-  std::string all;
-  int total = 0;
-  if (rank == 0) {
-    for (const int n : lengths) {
-      places.push_back(total);
-      total += n;
-    }
-    all.resize(static_cast<std::size_t>(total) * kPayloadAlign);
-  }
-  check_mpi(PMPI_Gatherv(mine.data(), length, payload_unit(), all.data(), lengths.data(), places.data(), payload_unit(), 0, MPI_COMM_WORLD),
-            "MPI_Gatherv");
-  std::vector<std::string> texts;
-  if (rank == 0)
-    for (std::size_t r = 0; r < lengths.size(); ++r)
-      texts.push_back(all.substr(static_cast<std::size_t>(places[r]) * kPayloadAlign, static_cast<std::size_t>(lengths[r]) * kPayloadAlign));
-  return texts;
-}
-
-void write_file(const std::string& name, const std::string& text) {
-  std::FILE* file = std::fopen(name.c_str(), "w");
-  const bool good = file && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (!(file && std::fclose(file) == 0 && good)) log(LogLevel::error, "'" + name + "' could not be written; its directory must exist on rank 0's host");
+// One rank's object of the report.
+nlohmann::ordered_json rank_object(const std::string& text) {
+  auto object = nlohmann::ordered_json::parse(text, nullptr, false);
+  if (object.is_discarded()) object = {{"error", "this rank could not make its part of the report"}};
+  return object;
 }
 
 }  // namespace
 
+std::string Runtime::report_text(const std::vector<std::string>& of_ranks) const {
+  nlohmann::ordered_json out{{"crimp", CRIMP_VERSION}, {"build", build_id()}, {"ranks", world_size_}, {"simd", simd_target()}};
+  for (const Option& option : option_table()) out["settings"][option.name] = option.get(settings_);
+  out["status"] = usable_ && codec_ ? "on" : text_of(why_off());
+  for (const auto& text : of_ranks) out["per_rank"].push_back(rank_object(text));
+  // File names and patterns may be in any encoding; JSON is UTF-8.
+  return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+// Whatever fails on one rank, it takes part in the gathering like the others.
 void Runtime::write_files() {
   const bool alone = !world_start_ || world_size_ == 1;
-  const auto collect = [&](const std::string& mine) {
-    if (!alone) return gather_texts(mine, world_rank_, world_size_);
-    return world_rank_ == 0 ? std::vector<std::string>{mine} : std::vector<std::string>{};
+  const auto write = [&](const char* option, const std::optional<OutputFile>& file, auto&& part_of_rank, auto&& text_of_all) {
+    logged(option, [&] {
+      std::string mine;
+      logged(option, [&] { mine = part_of_rank(); });
+      std::optional<std::vector<std::string>> all;
+      if (alone) all.emplace(1, std::move(mine));
+      else all = gather_texts(std::move(mine), world_rank_, world_size_);
+      if (!file || !all) return;
+      if (const std::string why = file->write(text_of_all(*all)); !why.empty()) log(LogLevel::error, std::string(option) + ": " + why);
+    });
   };
-  if (gather_report_) {
-    const auto texts = collect(report.json());
-    if (world_rank_ == 0) {
-      nlohmann::ordered_json out{{"crimp", CRIMP_VERSION}, {"ranks", world_size_}, {"simd", simd_target()}};
-      for (const Option& option : option_table()) out["settings"][option.name] = option.get(settings_);
-      out["status"] = usable_ && codec_ ? "on" : text_of(why_off());
-      for (const auto& text : texts) out["per_rank"].push_back(nlohmann::ordered_json::parse(text));
-      write_file(settings_.report, out.dump(2) + "\n");
-    }
-  }
-  if (gather_trace_) {
-    const auto texts = collect(trace_->events(world_rank_, origin_));
-    if (world_rank_ == 0) {
-      std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
-      for (std::size_t r = 0; r < texts.size(); ++r) out += (r ? ",\n" : "") + texts[r];
-      write_file(settings_.trace, out + "\n]}\n");
-    }
-  }
+  if (gather_report_)
+    write("CRIMP_REPORT", report_file_, [&] { return report.json(); }, [&](const auto& texts) { return report_text(texts); });
+  if (gather_trace_)
+    write("CRIMP_TRACE", trace_file_, [&] { return trace_->events(world_rank_, origin_); },
+          [](const auto& texts) {
+            std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+            for (const auto& text : texts)
+              if (!text.empty()) out += (out.back() == '[' ? "" : ",\n") + text;
+            return out + "\n]}\n";
+          });
 }
 
 }  // namespace crimp

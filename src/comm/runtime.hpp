@@ -8,11 +8,15 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "backend/workers.hpp"
 #include "comm/private_world.hpp"
 #include "comm/shared_models.hpp"
+#include "core/output_file.hpp"
 #include "core/report.hpp"
 #include "core/trace.hpp"
 #include "crimp/codec.hpp"
@@ -23,6 +27,7 @@
 namespace crimp {
 
 class Session;
+struct AllreduceRequest;
 
 // Throws Error{argument_invalid} that begins with `what` and lists the legal names, unless `name` is one.
 void check_algorithm(const std::string& what, const std::string& name);
@@ -37,8 +42,8 @@ class Runtime {
   void start(bool world);
   // Horovod runs in this process: CRIMP_CODEC=auto now means its default codec. On all ranks, before Horovod's first data call.
   void horovod_recognised();
-  // Before MPI_Finalize: ends all sessions, says the summary, writes report and trace (collective where start() was).
-  void finish();
+  // Before MPI_Finalize: ends all sessions, says the summary, writes report and trace (collective where start() was). What fails of it is logged.
+  void finish() noexcept;
 
   bool running() const { return state_.load(std::memory_order_acquire) == State::running; }
   bool started() const { return state_.load(std::memory_order_acquire) != State::idle; }
@@ -75,8 +80,8 @@ class Runtime {
   PrivateWorld private_world;  // open where nodes of several ranks are possible
 
   // The communicator's session, made at its first eligible call (collective over it). Null: calls on it pass through, for *why.
-  // Throws Error{transport_failed}.
-  Session* session(MPI_Comm comm, Pass* why);
+  // Throws Error{transport_failed}. `request`: the call that needs it, where it is known.
+  Session* session(MPI_Comm comm, Pass* why, const AllreduceRequest* request = nullptr);
   // Where it has been made and may be used; nothing collective.
   Session* known_session(MPI_Comm comm);
   bool usable() const { return usable_ && switched_on.load(std::memory_order_relaxed); }  // compressing, but for a codec
@@ -86,8 +91,10 @@ class Runtime {
   Runtime() = default;
   void read();
   void announce() const;
+  void open_files();  // says what is wrong with them, while there is time to stop the job
   void write_files();
   void end(Session*);
+  std::string report_text(const std::vector<std::string>& of_ranks) const;
   static int forget(MPI_Comm, int keyval, void* session, void* extra);
   static int finish_late(MPI_Comm, int keyval, void*, void*);
 
@@ -103,6 +110,7 @@ class Runtime {
   std::vector<std::shared_ptr<const Codec>> rule_codecs_;  // one per rule; null: exact
   std::unique_ptr<Workers> workers_;
   std::unique_ptr<Trace> trace_;
+  std::optional<OutputFile> report_file_, trace_file_;  // of the rank that writes
   std::set<Session*> sessions_;
   Clock::time_point origin_;
   int keyval_ = MPI_KEYVAL_INVALID;

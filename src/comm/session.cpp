@@ -8,7 +8,9 @@
 #include <optional>
 
 #include "comm/algorithms.hpp"
+#include "comm/mpi_agreement.hpp"
 #include "comm/mpi_transport.hpp"
+#include "comm/mpi_wait.hpp"
 #include "comm/pipeline.hpp"
 #include "comm/runtime.hpp"
 #include "core/float_environment.hpp"
@@ -24,43 +26,11 @@ void sum_plain(MPI_Comm comm, float* buffer, std::uint64_t count) {
 
 }  // namespace
 
-bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings, bool legal) {
-  const auto n = static_cast<std::size_t>(size);
-  const std::uint64_t mine = digest(settings) ^ (legal ? 0 : 1);
-  std::vector<std::uint64_t> all(n);
-  check_mpi(PMPI_Allgather(&mine, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, comm), "MPI_Allgather");
-  std::size_t other = 0;
-  while (other < n && all[other] == all[0]) ++other;
-  if (other == n) return true;
-
-  // Everybody knows by now; what follows is for the message.
-  struct Value {
-    char text[64] = {};
-  };
-  std::string what;
-  for (const Option& option : option_table()) {
-    if (!option.agreed) continue;
-    Value value;
-    const std::string text = option.get(settings);
-    std::strncpy(value.text, text.c_str(), sizeof value.text - 1);
-    std::vector<Value> values(n);
-    check_mpi(PMPI_Allgather(&value, sizeof value, MPI_BYTE, values.data(), sizeof value, MPI_BYTE, comm), "MPI_Allgather");
-    for (std::size_t r = 1; r < n; ++r)
-      if (std::strcmp(values[0].text, values[r].text) != 0) {
-        what += (what.empty() ? "" : "; ") + std::string(option.name) + " is '" + values[0].text + "' on rank 0 and '" + values[r].text +
-                "' on rank " + std::to_string(r);
-        break;
-      }
-  }
-  if (rank == 0)
-    log(LogLevel::error, "the settings differ between the ranks of a communicator of " + std::to_string(size) + ": " +
-                             (what.empty() ? "a rank has an illegal setting or another version of Crimp" : what) +
-                             "; its calls pass through uncompressed. Give all ranks the same (mpirun -x, crimp run)");
-  return false;
-}
-
-Session::Session(Runtime& runtime, MPI_Comm comm, int rank, int size)
-    : runtime_(runtime), comm_(comm), rank_(rank), size_(size), usable_(settings_agree(comm, rank, size, runtime.settings(), runtime.legal())),
+Session::Session(Runtime& runtime, MPI_Comm comm, int rank, int size, const AllreduceRequest* request)
+    : runtime_(runtime), comm_(comm), rank_(rank), size_(size),
+      usable_(settings_agree(comm, rank, size, runtime.settings(), runtime.legal(),
+                             "in " + (request ? call_text(*request) : "a call") + ", the first on " + name_of(comm) +
+                                 ", for the others to come to it. " + absence_text(runtime.settings().min_count))),
       calls_(runtime.settings().periods, size, [this](std::string_view prefix) { residuals_.forget(Layout::Source::periodic, prefix); }),
       chooser_(runtime.settings().algorithm), scratch_(runtime.workers(), runtime.cuda_aware()) {
   world_ranks_ = Runtime::world_ranks(comm);
@@ -107,6 +77,12 @@ void Session::say_what_is_known(const Layout& layout) {
   else if (counted.ambiguous)
     say(2, "after " + std::to_string(CallSequence::kManyCalls) + " of them, " + calls + "cannot be told apart as tensors: they have no residuals and use " +
                "CRIMP_UNKNOWN_LAYOUT=" + runtime_.settings().unknown_layout + ". crimp_allreduce() names tensors");
+}
+
+void Session::begin_call(MpiTransport& transport, const AllreduceRequest& request) {
+  transport.begin_call(
+      [this, &request] { return "in " + call_text(request) + ", compressed call " + std::to_string(begun_) + " on " + name_of(comm_) + ","; },
+      [this] { return absence_text(runtime_.settings().min_count); });
 }
 
 bool Session::choose_codecs(const Layout& layout, std::vector<const Codec*>& codecs, Pass* why) {
@@ -329,6 +305,8 @@ bool Session::allreduce(const AllreduceRequest& request, const Layout& layout, b
 
   const CallParts parts = parts_of(request, layout, codecs, runtime_.settings());
   MpiTransport transport(comm_, rank_, size_);
+  begun_ = sequence_ + 1;
+  begin_call(transport, request);
   // MPI's sum without momentum would be another result, not only a faster one.
   const auto has_momentum = [&] {
     for (std::size_t s = 0; s < codecs.size(); ++s)

@@ -26,8 +26,9 @@ class Runtime;
 
 class Session {
  public:
-  // Collective: compares the settings' digests. Where they differ, rank 0 says which setting, and usable() is false on all ranks.
-  Session(Runtime&, MPI_Comm, int rank, int size);
+  // Collective: compares the settings. Where they differ, rank 0 says which, and usable() is false on all ranks. `request`: the call that makes the
+  // session, for who waits in it; may be null.
+  Session(Runtime&, MPI_Comm, int rank, int size, const AllreduceRequest* request);
   ~Session();  // local: MPI_Comm_free waits for nobody
 
   bool usable() const { return usable_; }
@@ -75,6 +76,8 @@ class Session {
   Ready make_ready(const AllreduceRequest&, const Layout&, bool foreign, const std::vector<const Codec*>& codecs, const CallParts&, CallValues&);
   std::uint8_t range_flags(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& codecs, const CallParts&, CallValues&, std::vector<double>* largest);
   void find_memories(const CallParts&, const Layout&, Allocator&, bool absent);
+  // What this rank says where it waits too long in the call.
+  void begin_call(MpiTransport&, const AllreduceRequest&);
   void drop_echoes(const CallParts&, const Layout&, const std::vector<double>& largest, Backend&);
   Residual& find_residual(const ResidualKey&, const ResidualShape&, Allocator&);
   // A call that no codec takes, as a whole, where tensors have momentum. False: they have not, or there is no memory for it on this rank, for *why.
@@ -87,7 +90,7 @@ class Session {
   MPI_Comm comm_;
   int rank_, size_;
   bool usable_;
-  std::uint32_t sequence_ = 0;
+  std::uint32_t sequence_ = 0, begun_ = 0;  // compressed calls; the one that is going on
   int told_ = 0;  // of what is said at info level about unnamed tensors
   bool told_no_momentum_ = false;
   double learning_rate_ = 0;  // 0: not known
@@ -100,8 +103,5 @@ class Session {
   std::map<std::string, double> largest_;  // by tensor, magnitude of its values in its last call; where CRIMP_RESIDUAL_JUMP asks for it
   CallScratch scratch_;
 };
-
-// Collective; true where all ranks' settings are equal, and legal on all or on none. Otherwise rank 0 says what differs, and where.
-bool settings_agree(MPI_Comm, int rank, int size, const Settings&, bool legal);
 
 }  // namespace crimp

@@ -3,6 +3,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "core/held_signals.hpp"
+
 namespace crimp {
 namespace {
 
@@ -35,6 +37,16 @@ void set_log(LogLevel level, int rank) {
   logger().set_pattern(rank > 0 || level == LogLevel::debug ? "crimp (rank " + std::to_string(rank) + "): %v" : "crimp: %v");
 }
 
-void log(LogLevel level, const std::string& line) { logger().log(level_of(level), line); }
+void log(LogLevel level, const std::string& line) {
+  const HeldSignals held;
+  logger().log(level_of(level), line);
+}
+
+void log_failure(const char* what, const char* why) noexcept {
+  try {
+    log(LogLevel::error, std::string(what) + ": " + why);
+  } catch (...) {
+  }
+}
 
 }  // namespace crimp

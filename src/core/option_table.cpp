@@ -123,12 +123,15 @@ constexpr Option kTable[] = {
     {"CRIMP_CHECKSUM", "1", "0 or 1 (off or on)", "payload bodies carry a hash that receivers check", true,
      [](Settings& s, std::string_view t) { return parse_flag(t, s.checksum); },
      [](const Settings& s) { return flag_text(s.checksum); }},
+    {"CRIMP_STALL_S", "10", "0 .. 86400 seconds",
+     "a rank that waits so long for the others inside Crimp says so in one line, with the likely causes; 0: never", false,
+     [](Settings& s, std::string_view t) { return parse_number(t, 0, 86400, s.stall_s); }, [](const Settings& s) { return std::to_string(s.stall_s); }},
     {"CRIMP_LOG", "info", "off, error, warn, info, debug", "how much is said on standard error; info: one line at start and a summary at the end",
      false, [](Settings& s, std::string_view t) { return parse_level(t, s.log); },
      [](const Settings& s) { return std::string(kLevels[static_cast<int>(s.log)]); }},
-    {"CRIMP_REPORT", "", "a file name", "rank 0 writes what was done, per rank and size class, as JSON at MPI_Finalize", false,
+    {"CRIMP_REPORT", "", "a file name", "rank 0 writes what was done, per rank and size class, as JSON at MPI_Finalize (a new or regular file, or /dev/stdout, /dev/stderr)", false,
      [](Settings& s, std::string_view t) { return parse_text(t, s.report); }, [](const Settings& s) { return s.report; }},
-    {"CRIMP_TRACE", "", "a file name", "rank 0 writes the encode, wire and decode times of all ranks as Chrome trace events (for Perfetto)",
+    {"CRIMP_TRACE", "", "a file name", "rank 0 writes the encode, wire and decode times of all ranks as Chrome trace events (for Perfetto), to a file as CRIMP_REPORT's",
      false, [](Settings& s, std::string_view t) { return parse_text(t, s.trace); }, [](const Settings& s) { return s.trace; }},
     {"CRIMP_CHECK", "", "a file name", "set by crimp check: when the process ends, append where its MPI_Allreduce leads", false,
      [](Settings& s, std::string_view t) { return parse_text(t, s.check); }, [](const Settings& s) { return s.check; }},
@@ -167,13 +170,6 @@ Settings read_settings(const char* const* environment, std::vector<Complaint>& c
 }
 
 std::uint64_t digest(std::string_view text) { return XXH3_64bits(text.data(), text.size()); }
-
-std::uint64_t digest(const Settings& settings) {
-  std::string all = CRIMP_VERSION;
-  for (const auto& option : kTable)
-    if (option.agreed) all += std::string("\n") + option.name + "=" + option.get(settings);
-  return digest(all);
-}
 
 std::string options_as_text() {
   std::string text;

@@ -194,7 +194,7 @@ std::string Report::json() const {
   out["networks_measured"] = measured_.load();
   out["errors"] = errors_.load();
   out["residual_bytes"] = residual_bytes_.load();
-  return out.dump();
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);  // names come from the program, in any encoding
 }
 
 }  // namespace crimp

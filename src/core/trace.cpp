@@ -2,17 +2,21 @@
 
 #include <functional>
 #include <map>
+#include <new>
 #include <thread>
 
 namespace crimp {
 
-void Trace::add(const char* name, std::uint32_t call, std::uint32_t chunk, Clock::time_point begin, Clock::time_point end) {
+void Trace::add(const char* name, std::uint32_t call, std::uint32_t chunk, Clock::time_point begin, Clock::time_point end) noexcept {
   std::lock_guard lock(mutex_);
-  if (spans_.size() == kMost) {
-    ++dropped_;
-    return;
+  try {
+    if (spans_.size() < kMost) {
+      spans_.push_back({name, call, chunk, begin, end, std::hash<std::thread::id>()(std::this_thread::get_id())});
+      return;
+    }
+  } catch (const std::bad_alloc&) {
   }
-  spans_.push_back({name, call, chunk, begin, end, std::hash<std::thread::id>()(std::this_thread::get_id())});
+  ++dropped_;
 }
 
 std::string Trace::events(int rank, Clock::time_point origin) const {

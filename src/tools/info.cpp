@@ -6,6 +6,7 @@
 
 #include "comm/algorithms.hpp"
 #include "commands.hpp"
+#include "core/build_id.hpp"
 #include "crimp/codec.hpp"
 #include "crimp/config.hpp"
 #include "crimp/crimp.h"
@@ -38,7 +39,7 @@ void print_build() {
   MPI_Get_library_version(mpi, &length);  // allowed before MPI_Init
   const char* sanitizers = CRIMP_SANITIZERS;
   std::printf("crimp      %s (libcrimp.so %s)\n", CRIMP_VERSION, crimp_version());
-  std::printf("build      %s, %s%s%s\n", CRIMP_BUILD_TYPE, CRIMP_COMPILER, *sanitizers ? ", sanitizers " : "", sanitizers);
+  std::printf("build      %s, %s, %s%s%s\n", build_id(), CRIMP_BUILD_TYPE, CRIMP_COMPILER, *sanitizers ? ", sanitizers " : "", sanitizers);
   std::printf("MPI        built with %s, running with %s\n", built_with_mpi().c_str(), first_line(mpi).c_str());
   std::printf("SIMD       compiled: %s; chosen here: %s\n", target_names(HWY_TARGETS).c_str(), simd_target().c_str());
   std::string names;

@@ -16,6 +16,7 @@ parser.add_argument("--says", action="append", default=[], metavar="REGEX", help
 parser.add_argument("--silent-on", action="append", default=[], metavar="REGEX", help="must not be found there")
 parser.add_argument("--fails", action="store_true", help="the program must end with an error, and not by hanging")
 parser.add_argument("--hangs", action="store_true", help="the program must still run when the time is up")
+parser.add_argument("--until", metavar="REGEX", help="the job, which may hang, is ended when this has been printed; it must be")
 parser.add_argument("--report-fails", action="store_true", help="the comparison of --report must fail: a control")
 parser.add_argument("--same-without", action="store_true", help="standard output must be that of a run without the preloads")
 parser.add_argument("--differs", action="store_true", help="... must not be: a control")
@@ -71,6 +72,8 @@ def mpirun(preload, report):
     print("+", " ".join(line), flush=True)
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
     try:
+        if args.until:
+            end_when_said(process)
         out, err = process.communicate(timeout=args.timeout + 15)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGTERM)
@@ -78,6 +81,19 @@ def mpirun(preload, report):
     print(out + err, flush=True)
     hung = "time limit for job execution" in err
     return process.returncode, hung, out, err
+
+
+def end_when_said(process):
+    """Reads standard error until it matches, and ends the job then."""
+    said = ""
+    for line in process.stderr:
+        said += line
+        if re.search(args.until, said):
+            process.send_signal(signal.SIGTERM)
+            break
+    else:
+        end(1, f"nothing printed matches '{args.until}':\n{said}")
+    print(said, flush=True)
 
 
 def look_up(data, path):
@@ -121,6 +137,8 @@ for name in [name for name in os.environ if name.startswith("CRIMP_")]:
 os.environ["CRIMP_ALGORITHM"] = "allgather"  # on one machine plain MPI is faster, and auto would take it
 with tempfile.NamedTemporaryFile(suffix=".json") as file:
     status, hung, out, err = mpirun(args.preload, file.name if args.report else None)
+    if args.until:
+        end(0, "passed")
     if hung != args.hangs:
         end(1, f"hung: ended after {args.timeout} s" if hung else "did not hang")
     if not hung and status == 77:

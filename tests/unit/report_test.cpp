@@ -36,6 +36,17 @@ TEST_SUITE("report") {
     CHECK_FALSE(has(report.summary(), "CRIMP_RULES"));
   }
 
+  TEST_CASE("names in any encoding") {
+    Report report;
+    report.excluded("caf\xe9.bias", 3);  // Latin 1
+    report.excluded("caf\xc3\xa9.bias", 4);
+    const json tensors = json::parse(report.json())["excluded"]["tensors"];
+    REQUIRE(tensors.size() == 2);
+    CHECK(tensors[0]["name"] == "caf\xc3\xa9.bias");
+    CHECK(tensors[1]["name"] == "caf\xef\xbf\xbd.bias");  // U+FFFD
+    CHECK(tensors[1]["elements"] == 3);
+  }
+
   TEST_CASE("what the decoder and the gate counted is in the file and in the summary") {
     Report report;
     report.horovod(sample());

@@ -1,0 +1,85 @@
+#include "core/settings_text.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/build_id.hpp"
+
+namespace crimp {
+namespace {
+
+constexpr const char* kLegal = "legal";
+constexpr std::size_t kShown = 60, kBefore = 20;  // characters of a value, and of those in front of the first difference
+
+struct Entry {
+  std::string_view name, value;
+};
+
+std::vector<Entry> entries_of(std::string_view text) {
+  const auto next = [&] {
+    const std::string_view part = text.substr(0, text.find('\0'));
+    text.remove_prefix(std::min(text.size(), part.size() + 1));
+    return part;
+  };
+  std::vector<Entry> all;
+  while (!text.empty()) {
+    const std::string_view name = next();
+    all.push_back({name, next()});
+  }
+  return all;
+}
+
+const Entry* find(const std::vector<Entry>& all, std::string_view name) {
+  const auto it = std::find_if(all.begin(), all.end(), [&](const Entry& e) { return e.name == name; });
+  return it == all.end() ? nullptr : &*it;
+}
+
+std::string quoted(std::string_view value, std::size_t from) {
+  const bool cut = value.size() > from + kShown;
+  std::string shown((from ? "..." : "") + std::string(value.substr(std::min(from, value.size()), kShown)) + (cut ? "..." : ""));
+  for (char& c : shown)
+    if (static_cast<unsigned char>(c) < ' ') c = '?';
+  return "'" + shown + "'";
+}
+
+std::string difference(const Entry& first, const Entry* other, const std::string& rank) {
+  if (!other) return std::string(first.name) + " is not known to Crimp on rank " + rank;
+  const auto [at, none] = std::mismatch(first.value.begin(), first.value.end(), other->value.begin(), other->value.end());
+  const auto same = static_cast<std::size_t>(at - first.value.begin());
+  // From the start where that shows the difference.
+  const std::size_t from = std::max(first.value.size(), other->value.size()) <= kShown || same < kShown / 2 ? 0 : same - kBefore;
+  return std::string(first.name) + " is " + quoted(first.value, from) + " on rank 0 and " + quoted(other->value, from) + " on rank " + rank +
+         (from ? " (from character " + std::to_string(same + 1) + " on)" : "");
+}
+
+}  // namespace
+
+std::string settings_text(const Settings& settings, bool legal) {
+  std::string text;
+  const auto add = [&](std::string_view name, std::string_view value) {
+    text.append(name).push_back('\0');
+    text.append(value).push_back('\0');
+  };
+  add("the version of Crimp", CRIMP_VERSION);
+  add("the build of Crimp", build_id());
+  add(kLegal, legal ? "1" : "0");
+  for (const Option& option : option_table())
+    if (option.agreed) add(option.name, option.get(settings));
+  return text;
+}
+
+std::string settings_difference(std::string_view of_rank_0, std::string_view of_rank, int rank) {
+  const auto first = entries_of(of_rank_0), other = entries_of(of_rank);
+  std::string text;
+  const auto add = [&](const std::string& what) { text += (text.empty() ? "" : "; ") + what; };
+  for (const Entry& entry : first) {
+    const Entry* same = find(other, entry.name);
+    if (same && same->value == entry.value) continue;
+    add(entry.name == kLegal ? "a rank has an illegal setting" : difference(entry, same, std::to_string(rank)));
+  }
+  for (const Entry& entry : other)
+    if (!find(first, entry.name)) add(std::string(entry.name) + " is not known to Crimp on rank 0");
+  return text.empty() ? "the settings of rank " + std::to_string(rank) + " could not be read" : text;
+}
+
+}  // namespace crimp

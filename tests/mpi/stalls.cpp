@@ -1,0 +1,45 @@
+// Programs in which the ranks do not meet, as CRIMP_STALL_S sees them.
+//   stalls counts|operation|type|pcontrol FIRST [threads]   after FIRST common calls rank 1's next MPI_Allreduce is none of Crimp's: it has one
+//                         element less, is a maximum, sums integers, or follows MPI_Pcontrol(0). MPI forbids the first three; all hang
+//   stalls late S         rank 1 comes S seconds late to a call, and as late to MPI_Finalize: right, only slow
+//   stalls preload        nothing is wrong with the program
+#include <unistd.h>
+
+#include "check.hpp"
+
+namespace {
+
+constexpr int kCount = 16384;  // CRIMP_MIN_COUNT
+
+void sum(int count, MPI_Op op = MPI_SUM, MPI_Datatype type = MPI_FLOAT) {
+  std::vector<float> in(static_cast<std::size_t>(count)), out(in.size());
+  CHECK(MPI_Allreduce(in.data(), out.data(), count, type, op, MPI_COMM_WORLD) == MPI_SUCCESS);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string mode = argv[1];
+  const int number = argc > 2 ? std::atoi(argv[2]) : 0;
+  check::begin(argc > 3 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE);
+  const bool other = check::rank == 1;
+  if (mode == "late") {
+    check::expected["calls"] = 2;
+    sum(kCount);
+    if (other) sleep(static_cast<unsigned>(number));
+    sum(kCount);
+    const int status = check::verdict();
+    if (other) sleep(static_cast<unsigned>(number));
+    MPI_Finalize();
+    return status;
+  }
+  for (int i = 0; i < number; ++i) sum(kCount);
+  if (mode == "counts") sum(kCount - other);
+  if (mode == "operation") sum(kCount, other ? MPI_MAX : MPI_SUM);
+  if (mode == "type") sum(kCount, MPI_SUM, other ? MPI_INT : MPI_FLOAT);
+  if (mode == "pcontrol") {
+    if (other) MPI_Pcontrol(0);
+    sum(kCount);
+  }
+  return check::finish();
+}

@@ -1,0 +1,74 @@
+#include "core/stall.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <thread>
+
+using namespace crimp;
+
+namespace {
+
+StallWatch::Clock::time_point now;
+StallWatch::Clock::time_point at() { return now; }
+
+// Looks at one wait every 100 ms for so long; how often it was asked what it waits for.
+int said_in(int seconds) {
+  StallWatch watch(at);
+  int said = 0;
+  const auto look = [&] { watch.look(1, 4, [&] { return ++said, std::string("in a test of the line that it says"); }); };
+  look();
+  for (int i = 0; i < 10 * seconds; ++i) {
+    now += std::chrono::milliseconds(100);
+    look();
+  }
+  return said;
+}
+
+}  // namespace
+
+TEST_SUITE("stall") {
+  TEST_CASE("a wait is told once, and the next when it is twice as long") {
+    set_stall(10);
+    CHECK(said_in(9) == 0);
+    CHECK(said_in(1000) == 1);
+    CHECK(said_in(19) == 0);
+    CHECK(said_in(21) == 1);
+    CHECK(said_in(39) == 0);
+    CHECK(said_in(41) == 1);
+  }
+
+  TEST_CASE("0: never") {
+    set_stall(0);
+    CHECK(said_in(100000) == 0);
+    set_stall(1);
+    CHECK(said_in(2) == 1);
+  }
+
+  TEST_CASE("a thread looks at guarded waits, of several threads too") {
+    set_stall(1);
+    std::atomic<int> said{0};
+    const auto wait = [&](int tenths) {
+      const auto what = [&] { return ++said, std::string("under guard, in a test"); };
+      for (int i = 0; i < 3; ++i) const StallGuard brief(0, 2, what);
+      const StallGuard guard(0, 2, what);
+      std::this_thread::sleep_for(std::chrono::milliseconds(100 * tenths));
+    };
+    std::thread brief(wait, 3), other(wait, 5);
+    wait(1);
+    brief.join(), other.join();
+    CHECK(said == 0);
+    std::thread longer(wait, 30);
+    wait(30);
+    longer.join();
+    CHECK((said == 1 || said == 2));  // one after 1 s, and after 2 s perhaps the other
+    set_stall(10);
+  }
+
+  TEST_CASE("what is said may fail") {
+    set_stall(1);
+    StallWatch watch(at);
+    for (int i = 0; i < 1000; ++i, now += std::chrono::seconds(1)) watch.look(0, 2, []() -> std::string { throw std::bad_alloc(); });
+    set_stall(10);
+  }
+}
