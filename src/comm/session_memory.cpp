@@ -8,6 +8,7 @@
 #include "comm/mpi_agreement.hpp"
 #include "comm/runtime.hpp"
 #include "comm/session.hpp"
+#include "core/float_environment.hpp"
 #include "core/log.hpp"
 
 namespace crimp {
@@ -87,6 +88,7 @@ bool Session::sum_with_momentum(const AllreduceRequest& request, const Layout& l
 }
 
 bool Session::allreduce_small(const AllreduceRequest& request) {
+  const FloatEnvironment environment;
   std::vector<const Codec*> momenta;
   for (const Segment& segment : request.layout->segments) {
     const bool known = segment.use == Segment::Use::sum && !segment.key.empty();
