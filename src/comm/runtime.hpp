@@ -11,7 +11,7 @@
 #include <set>
 
 #include "backend/workers.hpp"
-#include "comm/private_world.hpp"
+#include "comm/mpi_world.hpp"
 #include "comm/shared_models.hpp"
 #include "core/report.hpp"
 #include "core/trace.hpp"
