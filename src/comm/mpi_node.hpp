@@ -7,8 +7,8 @@
 
 #include "backend/shared_memory.hpp"
 #include "comm/node.hpp"
-#include "comm/peer_transport.hpp"
-#include "comm/private_world.hpp"
+#include "comm/mpi_peer_transport.hpp"
+#include "comm/mpi_world.hpp"
 
 namespace crimp {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "backend/workers.hpp"
-#include "comm/private_world.hpp"
+#include "comm/mpi_world.hpp"
 #include "comm/shared_models.hpp"
 #include "core/output_file.hpp"
 #include "core/report.hpp"

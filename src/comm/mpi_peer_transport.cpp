@@ -1,9 +1,9 @@
-#include "comm/peer_transport.hpp"
+#include "comm/mpi_peer_transport.hpp"
 
 #include <cstring>
 
 #include "comm/mpi_transport.hpp"
-#include "comm/private_world.hpp"
+#include "comm/mpi_world.hpp"
 #include "crimp/error.hpp"
 #include "crimp/types.hpp"
 

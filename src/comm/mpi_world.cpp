@@ -1,4 +1,4 @@
-#include "comm/private_world.hpp"
+#include "comm/mpi_world.hpp"
 
 #include <climits>
 #include <string>
