@@ -3,6 +3,7 @@
 #include <atomic>
 #include <new>
 
+#include "core/stall.hpp"
 #include "crimp/error.hpp"
 
 namespace crimp {
@@ -53,6 +54,11 @@ std::byte* MpiNode::memory(std::uint64_t bytes) {
 
 // Memory of one machine needs no MPI_Win_sync, which would need an epoch that stays open.
 void MpiNode::barrier() {
+  const auto where = [] {
+    return std::string("in a node's barrier (algorithm hierarchical) for the other ranks of its node. Likely one is not in the same MPI_Allreduce, "
+                       "or is late or dead");
+  };
+  const StallGuard guard(rank_, size_, where);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   check_mpi(PMPI_Barrier(comm_), "MPI_Barrier");
   std::atomic_thread_fence(std::memory_order_seq_cst);
