@@ -8,6 +8,7 @@
 #include "comm/mpi_transport.hpp"
 #include "core/fault.hpp"
 #include "core/log.hpp"
+#include "core/stall.hpp"
 #include "crimp/error.hpp"
 
 namespace crimp {
@@ -57,6 +58,11 @@ std::span<float> MpiNode::memory() {
 // Messages rather than a counter in the memory: MPI goes on with all that this process owes others, and waits as the user has told it to. Each
 // round a rank hears from one that has heard from twice as many.
 void MpiNode::barrier() {
+  const auto where = [] {
+    return std::string("in a node's barrier (algorithm hierarchical) for the other ranks of its node. Likely one is not in the same MPI_Allreduce, "
+                       "or is late or dead");
+  };
+  const StallGuard guard(rank_, static_cast<int>(peers_.size()), where);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const auto n = peers_.size(), mine = static_cast<std::size_t>(rank_);
   for (std::size_t step = 1; step < n; step *= 2)
