@@ -282,6 +282,13 @@ TEST_SUITE("device_codec") {
     CHECK(make_device_codec(*make_codec("topk:reuse=2")) == nullptr);
   }
 
+  TEST_CASE("a scale of whole tensors has no kernels: such calls go through the host") {
+    for (const std::string codec : {"3lc", "8bit", "terngrad", "efsignsgd"}) {
+      CHECK(make_device_codec(*make_codec(codec)) != nullptr);
+      CHECK(make_device_codec(*make_codec(codec + ":scale=tensor")) == nullptr);
+    }
+  }
+
   // Sets of elements that no encoder writes, legal or not. head: elements and form; behind it the values, then the set.
   TEST_CASE("sets of elements are accepted and refused as on the host") {
     const auto codec = make_codec("topk");
