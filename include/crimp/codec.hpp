@@ -29,10 +29,12 @@ struct Place {
 inline constexpr std::uint32_t kSums = 0x80000000;
 
 // What the encoder of a group sends, for codecs that select: a > up, a < -down, and of the elements equal to a threshold those whose index
-// in the group is below up_ties (down_ties). Thresholds are not negative; +Inf selects nothing.
+// in the group is below up_ties (down_ties). Thresholds are not negative; +Inf selects nothing. Codecs with scale=tensor find `scale` instead: what they would
+// take from a piece, of the whole group.
 struct Selection {
   float up = 0.0f, down = 0.0f;
   std::uint64_t up_ties = 0, down_ties = 0;
+  float scale = 0.0f;
 };
 
 // GRACE's memories: what of a gradient is kept for later calls. g: the gradient, a: what is encoded, d: what the payload decodes to.
@@ -80,6 +82,7 @@ class Codec {
     bool biased;             // needs a memory to converge; replaced where none can be kept
     MemoryKind memory;       // the default
     float max_magnitude;     // |value| above this (or NaN, Inf) sends the call through MPI
+    float min_magnitude = 0x1p-80f;   // as does a tensor (where they are unknown: a buffer) whose largest |value| is below this, unless it is 0
     bool summable = false;   // sums of payloads are payloads: two-shot exchanges lose nothing (fp16, bf16: round once more)
     bool selects = false;    // select() looks at the whole group first
     bool votes = false;      // finish_piece() turns the sum into the result

@@ -4,7 +4,6 @@
 namespace crimp {
 
 std::unique_ptr<DeviceCodec> none_device(const Codec& codec) { return device::piece_codec(codec, cast::Device<cast::F32>{}); }
-std::unique_ptr<DeviceCodec> fp16_device(const Codec& codec) { return device::piece_codec(codec, cast::Device<cast::F16>{}); }
 std::unique_ptr<DeviceCodec> bf16_device(const Codec& codec) { return device::piece_codec(codec, cast::Device<cast::Bf16>{}); }
 
 }  // namespace crimp

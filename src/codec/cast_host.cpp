@@ -1,4 +1,4 @@
-// none, fp16 and bf16: every value on its own, no scale, fixed size.
+// none and bf16: every value on its own, no scale, fixed size.
 #include <algorithm>
 #include <tuple>
 
@@ -46,10 +46,12 @@ class Cast final : public Codec {
   Traits traits_;
 };
 
-// max_magnitude: float16's largest finite value; otherwise an eighth of the range, so that what a few ranks add stays finite as in MPI.
-constexpr Codec::Traits kNone{"none", 1, true, false, MemoryKind::none, 0x1p125f, true};
-constexpr Codec::Traits kFp16{"fp16", 2, true, false, MemoryKind::none, 65504.0f, true};
-constexpr Codec::Traits kBf16{"bf16", 3, true, false, MemoryKind::none, 0x1p125f, true};
+// max_magnitude: of none an eighth of the range, so that what a few ranks add stays finite as in MPI; rounding could carry sums of bf16 beyond it.
+// min_magnitude: none is exact; bfloat16 has fewer bits where float32 has, below 2^-126.
+constexpr Codec::Traits kNone{.name = "none", .wire_id = 1, .fixed_size = true, .biased = false, .memory = MemoryKind::none,
+                              .max_magnitude = 0x1p125f, .min_magnitude = 0.0f, .summable = true};
+constexpr Codec::Traits kBf16{.name = "bf16", .wire_id = 3, .fixed_size = true, .biased = false, .memory = MemoryKind::none,
+                              .max_magnitude = 0x1p100f, .summable = true};
 
 }  // namespace
 
@@ -58,13 +60,8 @@ CodecEntry none_entry() {
           [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<Cast>(Dtype::f32, kNone); }};
 }
 
-CodecEntry fp16_entry() {
-  return {{"fp16", "float16, rounded to nearest even, summed in float32", "d = half(a)", "IEEE 754 binary16", "16", "a safe factor of 2; what buffers of unknown tensors get", kFp16, {}},
-          [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<Cast>(Dtype::f16, kFp16); }};
-}
-
 CodecEntry bf16_entry() {
-  return {{"bf16", "bfloat16, rounded to nearest even, summed in float32", "d = bfloat16(a)", "the upper half of binary32", "16", "gradients beyond float16's range", kBf16, {}},
+  return {{"bf16", "bfloat16, rounded to nearest even, summed in float32", "d = bfloat16(a)", "the upper half of binary32", "16", "where a fixed rounding of every value by itself is wanted; fp16 has the same size and is eight times finer", kBf16, {}},
           [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<Cast>(Dtype::bf16, kBf16); }};
 }
 

@@ -1,4 +1,4 @@
-// none, fp16 and bf16 in a block: four neighbouring values a thread.
+// none and bf16 in a block: four neighbouring values a thread.
 #pragma once
 #include "codec/piece_kernels.cuh"
 #include "core/half.hpp"
@@ -9,11 +9,6 @@ struct F32 {
   using Code = std::uint32_t;
   __device__ static Code narrow(float x) { return __float_as_uint(x); }
   __device__ static float widen(Code c) { return __uint_as_float(c); }
-};
-struct F16 {
-  using Code = std::uint16_t;
-  __device__ static Code narrow(float x) { return half_from_float(x); }
-  __device__ static float widen(Code c) { return float_from_half(c); }
 };
 struct Bf16 {
   using Code = std::uint16_t;

@@ -3,6 +3,9 @@
 
 namespace crimp {
 
-std::unique_ptr<DeviceCodec> eightbit_device(const Codec& codec) { return device::piece_codec(codec, device::ByteDevice<eightbit::Type>{}); }
+std::unique_ptr<DeviceCodec> eightbit_device(const Codec& codec) {
+  if (spec_text(codec.spec(), "scale").starts_with("tensor")) return nullptr;
+  return device::piece_codec(codec, device::ByteDevice<eightbit::Type>{});
+}
 
 }  // namespace crimp

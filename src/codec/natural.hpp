@@ -12,6 +12,7 @@ namespace crimp::natural {
 inline constexpr std::uint32_t kTop = 127, kOffset = 63;  // the float's exponent field is e + 63
 inline constexpr std::uint32_t kLeast = (kOffset + 1) << 23;  // bits of 2^-63, the least magnitude but zero
 inline constexpr float kMaxMagnitude = 0x1p62f;
+inline constexpr float kMinMagnitude = 0x1p-40f;  // of a tensor: what lies below 2^-63, where all rounding is to it or to 0, is then no part of it that counts
 
 CRIMP_HD float value_of(std::uint32_t code) {
   const std::uint32_t e = code & kTop;

@@ -123,7 +123,7 @@ class Natural final : public Codec {
     return true;
   }
 
-  static constexpr Traits kTraits{"natural", 7, true, false, MemoryKind::none, kMaxMagnitude};
+  static constexpr Traits kTraits{"natural", 7, true, false, MemoryKind::none, kMaxMagnitude, kMinMagnitude};
 };
 
 }  // namespace

@@ -1,11 +1,13 @@
 // The 1-bit methods on the host. The first pass over a piece packs the signs and sums the two classes; only a residual needs a second one, from L2.
 #include "codec/signs.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 
 #include "codec/host_codecs.hpp"
+#include "codec/spec.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/signs_host.cpp"
@@ -185,17 +187,29 @@ HWY_EXPORT(AddVotes);
 // 1bit and efsignsgd.
 class Signs final : public Codec {
  public:
-  Signs(Scales scales, const Traits& traits) : scales_(scales), traits_(traits) {}
+  Signs(Scales scales, const Traits& traits, bool tensor = false) : scales_(scales), traits_(traits) { traits_.selects = tensor; }
   const Traits& traits() const override { return traits_; }
   std::size_t piece_bound(std::uint64_t count) const override { return scale_bytes() + bit_plane::bytes_of(count); }
 
+  // Of efsignsgd alone: the mean of |a| of the group.
+  Selection select(const float* values, const float* residual, std::uint64_t count, const Place&) const override {
+    alignas(64) float sums[2 * kSumLanes];
+    std::uint8_t plane[kPieceElements / 8];
+    double sum = 0;
+    for (std::uint64_t at = 0; at < count; at += kPieceElements) {
+      HWY_DYNAMIC_DISPATCH(Pack)(values + at, residual ? residual + at : nullptr, std::min(kPieceElements, count - at), plane, sums);
+      sum += static_cast<double>(tree_sum(sums + kSumLanes) - tree_sum(sums));
+    }
+    return {.scale = static_cast<float>(sum / static_cast<double>(count))};
+  }
   std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
     alignas(64) float sums[2 * kSumLanes];
     std::uint8_t* const plane = bytes + scale_bytes();
     HWY_DYNAMIC_DISPATCH(Pack)(piece.values, piece.residual_in, piece.count, plane, sums);
     const float negatives = tree_sum(sums), rest = tree_sum(sums + kSumLanes);
     const auto count = static_cast<std::uint32_t>(piece.count);
-    const Levels levels = scales_ == Scales::mean ? mean_magnitude(negatives, rest, count) : class_means(negatives, rest, set_bits(plane, count), count);
+    Levels levels = scales_ == Scales::mean ? mean_magnitude(negatives, rest, count) : class_means(negatives, rest, set_bits(plane, count), count);
+    if (traits_.selects) levels = {piece.selection.scale, piece.selection.scale};
     std::memcpy(bytes, &levels, scale_bytes());
     if (piece.residual_out) HWY_DYNAMIC_DISPATCH(Subtract)(piece.values, piece.residual_in, piece.residual_out, piece.count, levels);
     return piece_bound(piece.count);
@@ -306,10 +320,11 @@ CodecEntry signum_entry() {
 }
 
 CodecEntry efsignsgd_entry() {
-  return {{"efsignsgd", "the sign times the mean magnitude of the piece, with error feedback", "M = mean |a| of a piece, d = -M where a < 0, else M",
+  return {{"efsignsgd", "the sign times the mean magnitude of the piece, with error feedback", "M = mean |a| of a piece (scale=tensor: of a tensor), d = -M where a < 0, else M",
            "EF-SignSGD: Karimireddy, Rebjock, Stich, Jaggi, ICML 2019", "1.003",
-           "slow networks; keeps the gradient's size, so that learning rates need no change", signs::kEfSign, {}},
-          [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<signs::Signs>(signs::Scales::mean, signs::kEfSign); }};
+           "slow networks; keeps the gradient's size, so that learning rates need no change; the paper's scale is a layer's (scale=tensor)", signs::kEfSign,
+           {scale_parameter()}},
+          [](const SpecValues& v) -> std::shared_ptr<Codec> { return std::make_shared<signs::Signs>(signs::Scales::mean, signs::kEfSign, scales_tensors(v)); }};
 }
 
 }  // namespace crimp

@@ -9,7 +9,6 @@
 namespace crimp {
 
 inline constexpr float kSparseMagnitude = 0x1p100f;  // with residuals over many steps sums stay finite
-inline constexpr float kHalfMagnitude = 65504.0f;
 
 class SparseCodec : public Codec {
  public:
@@ -26,6 +25,8 @@ class SparseCodec : public Codec {
   SparseCodec(const Traits&, const SpecValues&);
 
  private:
+  std::size_t values_at() const;  // bytes of a piece before its values
+
   Traits traits_;
   Dtype value_;  // f32 or f16
 };

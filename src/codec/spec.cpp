@@ -138,4 +138,15 @@ void SpecValues::fail(std::string_view key, std::string_view legal) const {
                                             (it == values_.end() ? "" : it->second) + "', legal is " + std::string(legal));
 }
 
+CodecParameter scale_parameter() {
+  return {"scale", "piece", "piece or tensor",
+          "what has a scale: 10,240 elements; or a tensor's part in a chunk (with two_shot: in a rank's share of a chunk), the whole tensor where "
+          "CRIMP_CHUNK reaches"};
+}
+
+bool scales_tensors(const SpecValues& values) {
+  constexpr std::string_view kScales[] = {"piece", "tensor"};
+  return values.word("scale", kScales, 0) == 1;
+}
+
 }  // namespace crimp

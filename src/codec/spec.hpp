@@ -29,4 +29,8 @@ class SpecValues {
   std::map<std::string, std::string, std::less<>> values_;
 };
 
+// scale=piece|tensor: whether a codec's scale is a piece's or that of the whole group, which its select() then finds.
+CodecParameter scale_parameter();
+bool scales_tensors(const SpecValues&);
+
 }  // namespace crimp

@@ -337,7 +337,8 @@ CodecEntry thc_entry() {
   return {{"thc", "rotated blocks with a norm each, non-uniform stochastic levels whose table values can be summed",
            "y = H D a / sqrt(1024); u = (y sqrt(1024) / |a| + t_p) g / (2 t_p), cut to [0, g]; i or i + 1 between T[i] <= u < T[i+1] at random; d = D H (T[i] - g/2) (2 t_p / g) |a| / 1024",
            "THC: Li et al., NSDI 2024", "4.03 (bits=3: 3.03, bits=2: 2.03)",
-           "gradients whose every value matters; unbiased but for the clipped 0.7 % of the energy, which the residual returns. The only codec whose payloads are summed "
+           "gradients whose every value matters. Because one rotated coordinate in `clip` is clipped, what is sent is 1 - 1/clip of the values on average: 3.1 % too "
+           "small by default (0.7 % of the energy). The residual returns it; with memory=none take a larger clip. The only codec whose payloads are summed "
            "as integers (algorithm homomorphic). g=17 has less variance than the published g=30 and sums 15 ranks in a byte in place of 8; g=15 is a uniform quantiser, 2 % more variance, 17 ranks",
            thc::Thc::kTraits,
            {{"bits", "4", "2, 3 or 4", "bits of a coordinate"},

@@ -14,6 +14,7 @@ std::unique_ptr<DeviceCodec> make(const Codec& codec) {
 }  // namespace
 
 std::unique_ptr<DeviceCodec> threelc_device(const Codec& codec) {
+  if (spec_text(codec.spec(), "scale").starts_with("tensor")) return nullptr;
   if (spec_value(codec.spec(), "zero_run") == 0) return make<threelc::Stage::base>(codec);
   return spec_value(codec.spec(), "entropy") == 0 ? make<threelc::Stage::zero_run>(codec) : make<threelc::Stage::entropy>(codec);
 }

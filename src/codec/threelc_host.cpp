@@ -226,14 +226,20 @@ void add_base(const std::uint8_t* bytes, std::uint64_t count, float scale, float
 
 class ThreeLc final : public Codec {
  public:
-  ThreeLc(float s, bool zero_run, bool entropy) : s_(s), zero_run_(zero_run), entropy_(entropy), traits_(kTraits) { traits_.fixed_size = !zero_run; }
+  ThreeLc(float s, bool zero_run, bool entropy, bool tensor) : s_(s), zero_run_(zero_run), entropy_(entropy), traits_(kTraits) {
+    traits_.fixed_size = !zero_run;
+    traits_.selects = tensor;
+  }
   const Traits& traits() const override { return traits_; }
   std::uint32_t parameter_word() const override { return (zero_run_ ? 1 : 0) + (entropy_ ? 2 : 0); }
   std::size_t piece_bound(std::uint64_t count) const override { return sizeof(float) + base_bytes(count) + entropy_; }
 
+  Selection select(const float* values, const float* residual, std::uint64_t count, const Place&) const override {
+    return {.scale = HWY_DYNAMIC_DISPATCH(Largest)(values, residual, count)};
+  }
   std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
     const std::uint64_t n = base_bytes(piece.count);
-    const float scale = s_ * HWY_DYNAMIC_DISPATCH(Largest)(piece.values, piece.residual_in, piece.count);
+    const float scale = s_ * (traits_.selects ? piece.selection.scale : HWY_DYNAMIC_DISPATCH(Largest)(piece.values, piece.residual_in, piece.count));
     std::memcpy(bytes, &scale, sizeof scale);
     bytes += sizeof scale;
     const auto encode = [&](std::uint8_t* base) {
@@ -292,18 +298,19 @@ class ThreeLc final : public Codec {
 
 CodecEntry threelc_entry() {
   return {{"3lc", "ternary with error feedback, five values a byte, zero runs coded",
-           "M = s max|a| of a piece, q = +1 where a > M/2, -1 where a < -M/2, else 0, d = M q", "3LC: Lim, Andersen, Kaminsky, MLSys 2019",
-           "0.1 to 1.6, about 1 with s = 1", "the default: slow networks, any model; larger s where the network is very slow",
+           "M = s max|a| of a piece (scale=tensor: of a tensor), q = +1 where a > M/2, -1 where a < -M/2, else 0, d = M q", "3LC: Lim, Andersen, Kaminsky, MLSys 2019",
+           "0.1 to 1.6, about 1 with s = 1, less with scale=tensor", "the default: slow networks, any model; larger s where the network is very slow",
            threelc::ThreeLc::kTraits,
            {{"s", "1", "0.25 <= s < 2", "sparsity multiplier: the scale is s * max|a|; larger sends less and later, below 1 (not in the paper) more and sooner"},
             {"zero_run", "1", "0 or 1", "0 leaves zero runs uncoded: 1.6 bits a value, always the same size"},
-            {"entropy", "0", "0 or 1", "1 codes the bytes once more by fixed prefix codes: about half the size for more work, for networks below about 10 Gbit/s"}}},
+            {"entropy", "0", "0 or 1", "1 codes the bytes once more by fixed prefix codes: about half the size for more work, for networks below about 10 Gbit/s"},
+            scale_parameter()}},
           [](const SpecValues& v) -> std::shared_ptr<Codec> {
             const auto s = static_cast<float>(v.number("s", 1.0));
             if (!(s >= 0.25f && s < 2.0f)) v.fail("s", "0.25 <= s < 2, as a float32");  // at 2 error feedback no longer contracts
             const bool zero_run = v.flag("zero_run", true), entropy = v.flag("entropy", false);
             if (entropy && !zero_run) v.fail("entropy", "0 where zero_run=0");
-            return std::make_shared<threelc::ThreeLc>(s, zero_run, entropy);
+            return std::make_shared<threelc::ThreeLc>(s, zero_run, entropy, scales_tensors(v));
           }};
 }
 

@@ -11,6 +11,7 @@ namespace crimp::uniform {
 
 inline constexpr float kMaxMagnitude = 0x1p50f;     // of QSGD and TernGrad: squares and their sums stay finite
 inline constexpr float kSmallestScale = 0x1p-60f;   // a norm or S below this is sent as 0: 1 / scale stays finite, squares above 0
+inline constexpr float kMinMagnitude = 0x1p-40f;    // of a tensor: blocks that are sent as 0 are then no part of it that counts
 inline constexpr float kMaxReach = 0x1p100f, kSmallestReach = 0x1p-100f;  // likewise of max-min
 inline constexpr std::uint32_t kMaxLevels = 32767;  // fixed point with 16 fractional bits fits 32
 inline constexpr std::uint32_t kSumLanes = 64;

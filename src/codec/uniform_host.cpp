@@ -381,7 +381,7 @@ class Qsgd final : public Blockwise<Qsgd> {
   }
 
   static constexpr Traits kTraits{.name = "qsgd", .wire_id = 5, .fixed_size = true, .biased = false, .memory = MemoryKind::none,
-                                  .max_magnitude = kMaxMagnitude, .diverges_with_residual = true};
+                                  .max_magnitude = kMaxMagnitude, .min_magnitude = kMinMagnitude, .diverges_with_residual = true};
 
  private:
   int s_;
@@ -390,12 +390,23 @@ class Qsgd final : public Blockwise<Qsgd> {
 // S, then base-3^5 bytes: the rounding of QSGD with one level, the bytes of 3LC.
 class TernGrad final : public Codec {
  public:
-  explicit TernGrad(float clip) : clip_(clip) {}
-  const Traits& traits() const override { return kTraits; }
+  TernGrad(float clip, bool tensor) : clip_(clip), traits_(kTraits) { traits_.selects = tensor; }
+  const Traits& traits() const override { return traits_; }
   std::size_t piece_bound(std::uint64_t count) const override { return sizeof(float) + threelc::base_bytes(count); }
 
+  Selection select(const float* values, const float* residual, std::uint64_t count, const Place&) const override {
+    double sum = 0, squares = 0;
+    float largest = 0;
+    for (std::uint64_t at = 0; at < count; at += kPieceElements) {
+      const Moments m = HWY_DYNAMIC_DISPATCH(AllMoments)(values + at, residual ? residual + at : nullptr, std::min(kPieceElements, count - at));
+      sum += static_cast<double>(m.sum), squares += static_cast<double>(m.squares);
+      largest = std::max(largest, m.largest);
+    }
+    return {.scale = clipped_peak({static_cast<float>(sum), static_cast<float>(squares), largest}, count, clip_)};
+  }
   std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
-    const float scale = clipped_peak(HWY_DYNAMIC_DISPATCH(AllMoments)(piece.values, piece.residual_in, piece.count), piece.count, clip_);
+    const auto moments = [&] { return HWY_DYNAMIC_DISPATCH(AllMoments)(piece.values, piece.residual_in, piece.count); };
+    const float scale = traits_.selects ? piece.selection.scale : clipped_peak(moments(), piece.count, clip_);
     std::memcpy(bytes, &scale, sizeof scale);
     alignas(64) std::uint8_t digits[kPieceElements];  // codes of 8 bits are bytes in the elements' order
     const Block whole{piece.values, piece.residual_in, piece.residual_out, piece.count, symmetric(scale, 1), 8, 1, 0, kPieceElements};
@@ -418,10 +429,11 @@ class TernGrad final : public Codec {
   double error_of_two_encodings() const override { return 2 + std::max(0.0, 0.75 * std::min(static_cast<double>(clip_), 6.0) - 1); }
 
   static constexpr Traits kTraits{.name = "terngrad", .wire_id = 6, .fixed_size = true, .biased = false, .memory = MemoryKind::none,
-                                  .max_magnitude = kMaxMagnitude, .diverges_with_residual = true};
+                                  .max_magnitude = kMaxMagnitude, .min_magnitude = kMinMagnitude, .diverges_with_residual = true};
 
  private:
   float clip_;
+  Traits traits_;
 };
 
 constexpr std::string_view kBlockLegal = "a multiple of 128, 128 to 10240";
@@ -451,14 +463,14 @@ CodecEntry qsgd_entry() {
 
 CodecEntry terngrad_entry() {
   return {{"terngrad", "ternary without bias, clipped, five values a byte",
-           "S = min(max|a|, clip * max(sigma, |mean|)) of a piece, d = S sign(a) with probability min(|a| / S, 1), else 0",
+           "S = min(max|a|, clip * max(sigma, |mean|)) of a piece (scale=tensor: of a tensor), d = S sign(a) with probability min(|a| / S, 1), else 0",
            "TernGrad: Wen et al., NeurIPS 2017", "1.6", "unbiased (but for what is clipped) and without memory, at the price of much noise",
            uniform::TernGrad::kTraits,
-           {{"clip", "2.5", "1e-6 <= clip <= 1e6", "in standard deviations; a large one never clips"}}},
+           {{"clip", "2.5", "1e-6 <= clip <= 1e6", "in standard deviations; a large one never clips"}, scale_parameter()}},
           [](const SpecValues& v) -> std::shared_ptr<Codec> {
             const auto clip = static_cast<float>(v.number("clip", 2.5));
             if (!(clip >= 1e-6f && clip <= 1e6f)) v.fail("clip", "1e-6 <= clip <= 1e6");
-            return std::make_shared<uniform::TernGrad>(clip);
+            return std::make_shared<uniform::TernGrad>(clip, scales_tensors(v));
           }};
 }
 

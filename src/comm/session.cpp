@@ -147,10 +147,13 @@ std::uint8_t Session::range_flags(const AllreduceRequest& request, const Layout&
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const CollectiveCall& call = part_of[g]->call;
     if (layout.source == Layout::Source::periodic && calls_.magnitude(largest[g])) flags |= kFlagForeign;
-    const bool too_small = request.dtype == Dtype::f64 && largest[g] > 0 && largest[g] < 0x1p-100;
+    const Codec::Traits& traits = call.codec->traits();
+    // Below 2^-100 a float64 loses bits as a float32.
+    const double least = std::max(static_cast<double>(traits.min_magnitude), request.dtype == Dtype::f64 ? 0x1p-100 : 0.0);
+    const bool too_small = largest[g] > 0 && largest[g] < least;
     // Where sums are encoded they must stay in range, too, however the values are rounded first.
     const double room = entry_of(call.algorithm).sums_encoded ? (1 - 0x1p-9) / size_ : 1;
-    if (!(largest[g] <= room * static_cast<double>(call.codec->traits().max_magnitude)) || too_small) flags |= kFlagExact;
+    if (!(largest[g] <= room * static_cast<double>(traits.max_magnitude)) || too_small) flags |= kFlagExact;
   }
   largest_of->assign(codecs.size(), 0.0);
   for (std::size_t s = 0, g = 0; s < codecs.size(); ++s)

@@ -2,6 +2,7 @@
 #include <hwy/targets.h>
 #include <mpi.h>
 
+#include <cmath>
 #include <cstdio>
 
 #include "comm/algorithms.hpp"
@@ -64,6 +65,12 @@ std::string algorithms_text(const Codec& codec) {
   return text;
 }
 
+std::string range_of(const Codec::Traits& traits) {
+  const auto power = [](float x) { return "2^" + std::to_string(std::ilogb(x)); };
+  const std::string above = "values up to " + power(traits.max_magnitude);
+  return (traits.min_magnitude > 0 ? "tensors whose largest value is " + power(traits.min_magnitude) + " or more, " + above : above) + "; others go through MPI";
+}
+
 void print_codecs() {
   bool first = true;
   for (const auto& c : codecs()) {
@@ -78,7 +85,7 @@ void print_codecs() {
     std::printf("  algorithms %s\n", algorithms_text(*make_codec(c.name)).c_str());
     std::printf("  use        %s\n", std::string(c.use).c_str());
     std::printf("  memory     %s%s\n", name_of(c.traits.memory), !c.traits.biased ? "" : c.traits.memory == MemoryKind::none ? " (biased)" : " (biased: needs one)");
-    std::printf("  range      |x| <= %g, anything larger goes through MPI\n", static_cast<double>(c.traits.max_magnitude));
+    std::printf("  range      %s\n", range_of(c.traits).c_str());
     for (const auto& p : c.parameters)
       std::printf("  parameter  %s=%s, legal: %s\n             %s\n", std::string(p.key).c_str(), std::string(p.default_value).c_str(),
                   std::string(p.legal).c_str(), std::string(p.meaning).c_str());
@@ -122,6 +129,7 @@ void print_codecs_as_markdown() {
     line("memory", std::string(name_of(c.traits.memory)) + (c.traits.diverges_with_residual ? "; `memory=residual` is known to diverge and needs `force=1`" : ""));
     line("summable", c.traits.summable ? "yes" : "no");
     line("algorithms", algorithms_text(*make_codec(c.name)));
+    line("range", range_of(c.traits));
     line("use", std::string(c.use));
     for (const auto& p : c.parameters)
       line(("parameter `" + std::string(p.key) + "`").c_str(), std::string(p.meaning) + "; default " + std::string(p.default_value) + ", legal " + std::string(p.legal));

@@ -61,8 +61,11 @@ int main() {
   for (int i = 0; i < 3; ++i) call(-0.0f, 0, false, "after all");
 
   all_equal(-0.0f, MPI_FLOAT, true, "-0");
-  all_equal(Limits::denorm_min(), MPI_FLOAT, false, "subnormal");
-  expected["calls"] += 2;
+  ++expected["calls"];
+  // Below a codec's least magnitude MPI adds; fp16 has none, and stands in for 3lc here.
+  const bool scaled = !std::strcmp(std::getenv("CRIMP_CODEC"), "fp16") || !std::strcmp(std::getenv("CRIMP_CODEC"), "3lc");
+  all_equal(Limits::denorm_min(), MPI_FLOAT, true, "subnormal");
+  ++expected[scaled ? "calls" : "passed_through.range"];
   all_equal(1e-200, MPI_DOUBLE, true, "a double below float's range");
   all_equal(1e200, MPI_DOUBLE, true, "a double above float's range");
   expected["passed_through.range"] += 2;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -23,14 +24,16 @@ class None final : public ReferenceCodec {
   double allowed(std::span<const float>, std::size_t) const override { return 0.0; }
 };
 
-class Half final : public ReferenceCodec {
+// Eight scale bytes, one for each 1280 elements, then the elements as binary16.
+class Fp16 final : public ReferenceCodec {
  public:
-  explicit Half(bool bfloat) : bfloat_(bfloat) {}
   bool fixed_size() const override { return true; }
   Bytes encode(const ReferencePiece& p) const override {
-    Bytes bytes;
-    for (const float x : p.a) {
-      const std::uint16_t h = (bfloat_ ? kBfloat : kHalf).nearest(static_cast<double>(x));
+    Bytes bytes(8);
+    for (std::size_t i = 0; i < p.a.size(); ++i) {
+      const int k = exponent_of(p.a, i);
+      bytes[i / 1280] = static_cast<std::uint8_t>(k + 127);
+      const std::uint16_t h = kHalf.nearest(std::ldexp(static_cast<double>(p.a[i]), -k));
       bytes.push_back(static_cast<std::uint8_t>(h & 0xff));
       bytes.push_back(static_cast<std::uint8_t>(h >> 8));
     }
@@ -39,23 +42,50 @@ class Half final : public ReferenceCodec {
   std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const Place&) const override {
     std::vector<float> values(count);
     for (std::size_t i = 0; i < count; ++i)
-      values[i] = static_cast<float>((bfloat_ ? kBfloat : kHalf).value(static_cast<std::uint16_t>(piece[2 * i] | piece[2 * i + 1] << 8)));
+      values[i] = static_cast<float>(std::ldexp(kHalf.value(static_cast<std::uint16_t>(piece[8 + 2 * i] | piece[9 + 2 * i] << 8)), piece[i / 1280] - 127));
     return values;
   }
   double allowed(std::span<const float> a, std::size_t i) const override {
-    const double x = std::fabs(static_cast<double>(a[i]));
-    return bfloat_ ? std::max(x * 0x1p-8, 0x1p-134) : std::max(x * 0x1p-11, 0x1p-25);
+    return std::max(std::fabs(static_cast<double>(a[i])) * 0x1p-11, std::ldexp(0x1p-25, exponent_of(a, i)));
   }
 
  private:
-  bool bfloat_;
+  // Of the scale of element i's block: the least from -126 on with which its largest magnitude is at most 65504.
+  static int exponent_of(std::span<const float> a, std::size_t i) {
+    double peak = 0;
+    for (std::size_t j = i / 1280 * 1280; j < std::min(a.size(), i / 1280 * 1280 + 1280); ++j) peak = std::max(peak, std::fabs(static_cast<double>(a[j])));
+    int k = -126;
+    while (peak > std::ldexp(65504.0, k) && k < 112) ++k;
+    return k;
+  }
+};
+
+class Bf16 final : public ReferenceCodec {
+ public:
+  bool fixed_size() const override { return true; }
+  Bytes encode(const ReferencePiece& p) const override {
+    Bytes bytes;
+    for (const float x : p.a) {
+      const std::uint16_t h = kBfloat.nearest(static_cast<double>(x));
+      bytes.push_back(static_cast<std::uint8_t>(h & 0xff));
+      bytes.push_back(static_cast<std::uint8_t>(h >> 8));
+    }
+    return bytes;
+  }
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const Place&) const override {
+    std::vector<float> values(count);
+    for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(kBfloat.value(static_cast<std::uint16_t>(piece[2 * i] | piece[2 * i + 1] << 8)));
+    return values;
+  }
+  double allowed(std::span<const float> a, std::size_t i) const override { return std::max(std::fabs(static_cast<double>(a[i])) * 0x1p-8, 0x1p-134); }
 };
 
 }  // namespace
 
 std::unique_ptr<const ReferenceCodec> cast_reference(const std::string& spec) {
   if (spec == "none") return std::make_unique<None>();
-  return std::make_unique<Half>(spec == "bf16");
+  if (spec == "fp16") return std::make_unique<Fp16>();
+  return std::make_unique<Bf16>();
 }
 
 }  // namespace crimp::test

@@ -9,10 +9,12 @@ namespace {
 
 class EightBit final : public ReferenceCodec {
  public:
+  explicit EightBit(bool tensor) : tensor_(tensor) {}
+  Selection select(std::span<const float> group, const Place&) const override { return {.scale = scale(group)}; }
   bool fixed_size() const override { return true; }
 
   Bytes encode(const ReferencePiece& p) const override {
-    const float m = scale(p.a), inverse = m > 0 ? 1.0f / m : 0.0f;
+    const float m = tensor_ ? p.selection.scale : scale(p.a), inverse = m > 0 ? 1.0f / m : 0.0f;
     Bytes bytes(4);
     std::memcpy(bytes.data(), &m, 4);
     for (const float a : p.a) {
@@ -40,6 +42,7 @@ class EightBit final : public ReferenceCodec {
   }
 
   double allowed(std::span<const float> a, std::size_t i) const override {
+    if (tensor_) return -1;
     const double m = static_cast<double>(scale(a)), x = std::fabs(static_cast<double>(a[i]));
     if (m == 0 || x < m * 1.000001e-7) return std::max(x, m * 1.000001e-7);
     if (x > m * 0.9859) return m * (1 - 0.9859);
@@ -62,10 +65,11 @@ class EightBit final : public ReferenceCodec {
     const int k = static_cast<int>(std::log2(code)), f = code - (1 << k);
     return static_cast<float>((2 * (1 << k) + 18 * f + 9) / (20 * std::pow(10, 6 - k) * (1 << k)));
   }
+  bool tensor_;
 };
 
 }  // namespace
 
-std::unique_ptr<const ReferenceCodec> eightbit_reference(const std::string&) { return std::make_unique<EightBit>(); }
+std::unique_ptr<const ReferenceCodec> eightbit_reference(const std::string& spec) { return std::make_unique<EightBit>(parameter(spec, "scale") == "tensor"); }
 
 }  // namespace crimp::test

@@ -12,8 +12,17 @@ namespace {
 class Signs final : public ReferenceCodec {
  public:
   explicit Signs(const std::string& spec)
-      : scales_(spec.starts_with("1bit") ? 2 : spec.starts_with("efsignsgd") ? 1 : 0) {}
+      : scales_(spec.starts_with("1bit") ? 2 : spec.starts_with("efsignsgd") ? 1 : 0), tensor_(spec.find("scale=tensor") != spec.npos) {}
   bool fixed_size() const override { return scales_ > 0; }
+  // The mean of |a|: of each piece the sums as without it, added in float64.
+  Selection select(std::span<const float> group, const Place&) const override {
+    double all = 0;
+    for (std::size_t at = 0; at < group.size(); at += 10240) {
+      const auto piece = group.subspan(at, std::min<std::size_t>(10240, group.size() - at));
+      all += static_cast<double>(sum(piece, false) - sum(piece, true));
+    }
+    return {.scale = static_cast<float>(all / static_cast<double>(group.size()))};
+  }
 
   Bytes encode(const ReferencePiece& p) const override {
     std::size_t below = 0;
@@ -24,7 +33,7 @@ class Signs final : public ReferenceCodec {
       if (below > 0) m[0] = -negatives / static_cast<float>(below);
       if (below < p.a.size()) m[1] = rest / static_cast<float>(p.a.size() - below);
     } else {
-      m[0] = (rest - negatives) / n;
+      m[0] = tensor_ ? p.selection.scale : (rest - negatives) / n;
     }
     Bytes bytes(4 * scales_ + (p.a.size() + 7) / 8);
     std::memcpy(bytes.data(), m.data(), 4 * scales_);
@@ -57,6 +66,7 @@ class Signs final : public ReferenceCodec {
   }
 
   double allowed(std::span<const float> a, std::size_t i) const override {
+    if (tensor_) return -1;
     if (scales_ == 0) return std::fabs(static_cast<double>(a[i])) + 1;
     double peak = 0;
     for (const float x : a) peak = std::max(peak, std::fabs(static_cast<double>(x)));
@@ -74,6 +84,7 @@ class Signs final : public ReferenceCodec {
     return lane[0];
   }
   std::size_t scales_;
+  bool tensor_;
 };
 
 }  // namespace

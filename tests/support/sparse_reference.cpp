@@ -6,7 +6,7 @@
 #include <map>
 #include <numeric>
 
-#include "core/half.hpp"
+#include "support/half_reference.hpp"
 #include "support/reference.hpp"
 
 namespace crimp::test {
@@ -188,9 +188,13 @@ class Sparse final : public ReferenceCodec {
     const auto indices = selected(p);
     if (indices.empty()) return {};
     Bytes values;
+    int k = 1;  // of the scale 2^(k - 127)
+    for (const std::size_t i : indices)
+      while (std::fabs(static_cast<double>(p.a[i])) > std::ldexp(65504.0, k - 127) && k < 239) ++k;
+    if (half_) values = {static_cast<std::uint8_t>(k), 0};
     for (const std::size_t i : indices) {
       const float a = p.a[i];
-      const std::uint16_t h = half_from_float(a > 65504 ? 65504 : a < -65504 ? -65504 : a);
+      const std::uint16_t h = kHalf.nearest(std::clamp(std::ldexp(static_cast<double>(a), 127 - k), -65504.0, 65504.0));
       half_ ? append(values, &h, 2) : append(values, &a, 4);
     }
     return piece_of(indices, p.a.size(), values);
@@ -200,12 +204,12 @@ class Sparse final : public ReferenceCodec {
     if (piece.empty()) return d;
     std::uint16_t head;
     std::memcpy(&head, piece.data(), 2);
-    const std::size_t size = half_ ? 2 : 4, n = head & 0x3fff;
-    const auto indices = indices_of(piece.subspan(2 + n * size), head, count);
+    const std::size_t size = half_ ? 2 : 4, n = head & 0x3fff, begin = half_ ? 4 : 2;
+    const auto indices = indices_of(piece.subspan(begin + n * size), head, count);
     for (std::size_t j = 0; j < n; ++j) {
       std::uint16_t h;
-      std::memcpy(half_ ? static_cast<void*>(&h) : &d[indices.at(j)], piece.data() + 2 + j * size, size);
-      if (half_) d[indices.at(j)] = float_from_half(h);
+      std::memcpy(half_ ? static_cast<void*>(&h) : &d[indices.at(j)], piece.data() + begin + j * size, size);
+      if (half_) d[indices.at(j)] = static_cast<float>(std::ldexp(kHalf.value(h), piece[2] - 127));
     }
     return d;
   }

@@ -21,6 +21,8 @@ inline std::vector<std::shared_ptr<const Codec>> all_codecs() {
   for (const char* s : {"1", "1.5", "1.75", "1.9999999"})
     for (const char* zero_run : {"0", "1"}) all.push_back(make_codec(std::string("3lc:s=") + s + ",zero_run=" + zero_run));
   all.push_back(make_codec("3lc:entropy=1"));
+  for (const char* spec : {"3lc:scale=tensor", "3lc:s=1.5,zero_run=0,scale=tensor", "8bit:scale=tensor", "efsignsgd:scale=tensor", "terngrad:scale=tensor"})
+    all.push_back(make_codec(spec));
   all.push_back(make_codec("3lc:s=1.75,entropy=1"));
   for (const char* spec : {"qsgd:s=1,bucket=128", "qsgd:s=12,bucket=640", "qsgd:s=32767", "terngrad:clip=1", "maxmin:bits=8,block=1024", "fp8:format=e5m2,block=96", "maxmin:bits=3,block=128,rounding=nearest"})
     all.push_back(make_codec(spec));

@@ -58,10 +58,12 @@ namespace {
 
 class ThreeLc final : public ReferenceCodec {
  public:
-  explicit ThreeLc(const std::string& spec) : s_(std::stof(parameter(spec, "s"))), zero_run_(parameter(spec, "zero_run") == "1"), entropy_(parameter(spec, "entropy") == "1") {}
+  explicit ThreeLc(const std::string& spec) : s_(std::stof(parameter(spec, "s"))), zero_run_(parameter(spec, "zero_run") == "1"), entropy_(parameter(spec, "entropy") == "1"),
+        tensor_(parameter(spec, "scale") == "tensor") {}
+  Selection select(std::span<const float> group, const Place&) const override { return {.scale = peak(group)}; }
   bool fixed_size() const override { return !zero_run_; }
   Bytes encode(const ReferencePiece& p) const override {
-    const float m = scale(p.a);
+    const float m = tensor_ ? s_ * p.selection.scale : scale(p.a);
     Bytes bytes(4);
     std::memcpy(bytes.data(), &m, 4);
     const Bytes base = threelc_base_bytes(p.a, m);
@@ -82,17 +84,19 @@ class ThreeLc final : public ReferenceCodec {
     return threelc_values(zero_run_ ? threelc_expanded(piece, (count + 4) / 5).value() : Bytes(piece.begin(), piece.end()), count, m);
   }
   double allowed(std::span<const float> a, std::size_t) const override {
+    if (tensor_) return -1;
     return static_cast<double>(scale(a)) * 0.5 * (1 + 0x1p-22) + 0x1p-149;
   }
 
  private:
-  float scale(std::span<const float> a) const {
+  static float peak(std::span<const float> a) {
     float peak = 0;
     for (const float x : a) peak = std::fabs(x) > peak ? std::fabs(x) : peak;
-    return s_ * peak;
+    return peak;
   }
+  float scale(std::span<const float> a) const { return s_ * peak(a); }
   float s_;
-  bool zero_run_, entropy_;
+  bool zero_run_, entropy_, tensor_;
 };
 
 }  // namespace

@@ -176,11 +176,22 @@ class Qsgd final : public Blocks {
 
 class TernGrad final : public ReferenceCodec {
  public:
-  explicit TernGrad(const std::string& spec) : clip_(std::stof(parameter(spec, "clip"))) {}
+  explicit TernGrad(const std::string& spec) : clip_(std::stof(parameter(spec, "clip"))), tensor_(parameter(spec, "scale") == "tensor") {}
+  // Sums of pieces, added in float64.
+  Selection select(std::span<const float> group, const Place&) const override {
+    double sum = 0, squares = 0;
+    float peak = 0;
+    for (std::size_t at = 0; at < group.size(); at += 10240) {
+      const auto piece = group.subspan(at, std::min<std::size_t>(10240, group.size() - at));
+      sum += static_cast<double>(sum64(piece, same)), squares += static_cast<double>(sum64(piece, square));
+      for (const float x : piece) peak = std::max(peak, std::fabs(x));
+    }
+    return {.scale = scale_of(group.size(), static_cast<float>(sum), static_cast<float>(squares), peak)};
+  }
   bool fixed_size() const override { return true; }
   Bytes encode(const ReferencePiece& p) const override {
     Bytes bytes;
-    const float scale = scale_of(p.a), inverse = scale > 0 ? 65536.0f / scale : 0;
+    const float scale = tensor_ ? p.selection.scale : scale_of(p.a), inverse = scale > 0 ? 65536.0f / scale : 0;
     put(bytes, scale);
     std::vector<float> ternary;  // 3LC's bytes of values -1, 0, 1 and scale 1
     for (std::size_t i = 0; i < p.a.size(); ++i)
@@ -197,21 +208,26 @@ class TernGrad final : public ReferenceCodec {
   }
   // What is clipped may be as far as it likes.
   double allowed(std::span<const float> a, std::size_t i) const override {
+    if (tensor_) return -1;
     const double scale = static_cast<double>(scale_of(a)), size = std::fabs(static_cast<double>(a[i]));
     return std::max(scale, size - scale) * (1 + 0x1p-20) + 0x1p-60;
   }
 
  private:
   float scale_of(std::span<const float> a) const {
-    const auto n = static_cast<float>(a.size());
-    const float mean = sum64(a, same) / n, variance = sum64(a, square) / n - mean * mean;
-    const float sigma = variance > 0 ? std::sqrt(variance) : 0;
     float peak = 0;
     for (const float x : a) peak = std::max(peak, std::fabs(x));
+    return scale_of(a.size(), sum64(a, same), sum64(a, square), peak);
+  }
+  float scale_of(std::size_t count, float sum, float squares, float peak) const {
+    const auto n = static_cast<float>(count);
+    const float mean = sum / n, variance = squares / n - mean * mean;
+    const float sigma = variance > 0 ? std::sqrt(variance) : 0;
     peak = std::min(peak, clip_ * std::max(sigma, std::fabs(mean)));
     return peak < 0x1p-60f ? 0 : peak;
   }
   float clip_;
+  bool tensor_;
 };
 
 }  // namespace

@@ -63,7 +63,7 @@ TEST_SUITE("codec_spec") {
       CHECK(again->traits().fixed_size == codec->traits().fixed_size);
       CHECK(again->memory().kind == codec->memory().kind);
     }
-    CHECK(make_codec("3lc")->spec() == "3lc:s=1,zero_run=1,entropy=0");
+    CHECK(make_codec("3lc")->spec() == "3lc:s=1,zero_run=1,entropy=0,scale=piece");
     CHECK(make_codec("3lc")->parameter_word() == 1);
     CHECK(make_codec("3lc:zero_run=0")->parameter_word() == 0);
     CHECK(make_codec("3lc:zero_run=0")->traits().fixed_size);

@@ -282,6 +282,13 @@ TEST_SUITE("device_codec") {
     CHECK(make_device_codec(*make_codec("topk:reuse=2")) == nullptr);
   }
 
+  TEST_CASE("a scale of whole tensors has no kernels: such calls go through the host") {
+    for (const std::string codec : {"3lc", "8bit", "terngrad", "efsignsgd"}) {
+      CHECK(make_device_codec(*make_codec(codec)) != nullptr);
+      CHECK(make_device_codec(*make_codec(codec + ":scale=tensor")) == nullptr);
+    }
+  }
+
   // Sets of elements that no encoder writes, legal or not. head: elements and form; behind it the values, then the set.
   TEST_CASE("sets of elements are accepted and refused as on the host") {
     const auto codec = make_codec("topk");
@@ -409,7 +416,9 @@ TEST_SUITE("device_codec") {
       std::size_t count, at;
       std::vector<std::uint8_t> bytes;
     };
-    const std::vector<Change> changes = {{"qsgd", 333, 0, {0xff, 0xff, 0x7f, 0x7f}}, {"maxmin", 333, 4, {0xff, 0xff, 0x7f, 0x7f}}, {"thc", 2100, 4, {0, 0, 0, 0}}, {"thc:bits=3", 1025, 4, {0, 0, 0, 0}}, {"thc:bits=2", 200, 0, {0, 0, 0, 0}}, {"thc", 1025, 4, {0, 0, 0, 0x80}},
+    const std::vector<Change> changes = {{"fp16", 333, 0, {0}}, {"fp16", 333, 0, {240}}, {"fp16", 1300, 2, {1}}, {"topk:ratio=0.3,value=f16", 333, 2, {0, 0}},
+                                         {"topk:ratio=0.3,value=f16", 333, 2, {1, 1}}, {"threshold:v=0.5,value=f16", 333, 2, {240, 0}},
+                                         {"qsgd", 333, 0, {0xff, 0xff, 0x7f, 0x7f}}, {"maxmin", 333, 4, {0xff, 0xff, 0x7f, 0x7f}}, {"thc", 2100, 4, {0, 0, 0, 0}}, {"thc:bits=3", 1025, 4, {0, 0, 0, 0}}, {"thc:bits=2", 200, 0, {0, 0, 0, 0}}, {"thc", 1025, 4, {0, 0, 0, 0x80}},
                                          {"thc", 2100, 8, {0, 0, 0x80, 0x0c}}, {"sketchml", 333, 252, {0, 0, 0x80, 0x7f}}, {"sketchml:quantiles=3", 333, 12 + 41, {0x20}},
                                          {"sketchml:quantiles=3", 333, 12, {0xff, 0}}, {"1bit", 333, 4, {0, 0, 0x80, 0x7f}}, {"1bit", 333, 8 + 41, {0x20}}, {"efsignsgd", 333, 0, {0, 0, 0xc0, 0x7f}},
                                          {"signsgd", 333, 41, {0x20}}, {"signum", 333, 41, {0xff}},

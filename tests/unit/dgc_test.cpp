@@ -60,14 +60,14 @@ TEST_SUITE("dgc") {
       }
   }
 
-  TEST_CASE("what is sent as zero, because float16 has nothing smaller, keeps its momentum") {
+  TEST_CASE("what is sent as zero, because it is less than 2^-40 of the largest in the piece, keeps its momentum") {
     for (const char* spec : {"dgc:ratio=0.1,value=f16", "dgc:ratio=0.1"}) {
       const bool half = spec[std::strlen(spec) - 1] == '6';
       const auto codec = make_codec(spec);
       Shape shape;
       shape.add_group(10500);
       std::vector<float> g(10500, 0.0f), residual(g), momentum(g), scratch(scratch_elements(*codec, g.size(), true));
-      g[3] = 1e-9f, g[70] = -2.0f, g[10400] = -1e-9f, g[10499] = 1.0f / 3;
+      g[3] = 1e-13f, g[70] = -2.0f, g[10400] = -1e-13f, g[10499] = 1.0f / 3;
       const Feedback feedback{residual.data(), residual.data(), momentum.data(), momentum.data()};
       std::vector<std::uint8_t> body(shape.body_bound(*codec));
       Workers workers(1);

@@ -114,6 +114,19 @@ TEST_SUITE("eightbit") {
     CHECK(std::fabs(bias) / 10240 < 1e-3);
   }
 
+  // Its middle would be 1 - 0.9 / 128.
+  TEST_CASE("values of the uppermost cell become the largest one, 0.7 percent of it too large on average") {
+    std::vector<float> a(1000), residual(a.size());
+    for (std::size_t i = 0; i < a.size(); ++i) a[i] = 2.0f - 2.0f * 0.014f * static_cast<float>(i) / 999.0f;
+    encode(a, residual.data());
+    double bias = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      CHECK(a[i] - residual[i] == 2.0f);
+      bias += static_cast<double>(residual[i]) / 2 / 1000;
+    }
+    CHECK(bias == doctest::Approx(-0.007).epsilon(0.01));
+  }
+
   TEST_CASE("illegal scales are refused") {
     std::vector<float> acc(3);
     for (const float bad : {-1.0f, -0x1p-149f, HUGE_VALF, -HUGE_VALF, std::nanf("")}) CHECK_FALSE(decodes(bad, {1, 2, 3}, acc));

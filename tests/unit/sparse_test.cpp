@@ -107,16 +107,21 @@ TEST_SUITE("sparse") {
         CHECK(indices == wanted);
       }
   }
-  TEST_CASE("float16 values: what rounding and the range cut off stays in the residual") {
+  TEST_CASE("float16 values have a scale per piece; what rounding cuts off stays in the residual") {
     const auto codec = make_codec("topk:ratio=1,value=f16");
-    const std::vector<float> a{1.0f + 0x1p-20f, -1e6f, 0x1p-30f, 65504.0f, 65519.0f};
+    const std::vector<float> a{1.0f + 0x1p-20f, -0x1p20f, 0x1p-30f, 65504.0f, 65519.0f};  // in units of 2^5 at least 2^-24 of them
     std::vector<float> residual(a.size());
     std::vector<float> d(a.size());
     CHECK(decodes(*codec, encode(*codec, a, residual.data()), d));
-    CHECK(difference(d, {1.0f, -65504.0f, 0.0f, 65504.0f, 65504.0f}) == "");
+    CHECK(difference(d, {1.0f, -0x1p20f, 0.0f, 65504.0f, 65504.0f}) == "");
     for (std::size_t i = 0; i < a.size(); ++i) CHECK(residual[i] == a[i] - d[i]);
-    CHECK(codec->traits().max_magnitude == 65504.0f);
-    CHECK(make_codec("topk")->traits().max_magnitude == 0x1p100f);
+    CHECK(codec->traits().max_magnitude == 0x1p100f);
+    const std::vector<float> tiny{0x1p-70f, -0x1p-75f, 0x1p-71f}, back = through(*codec, tiny);
+    CHECK(difference(back, tiny) == "");
+    CHECK(encode(*codec, tiny)[2] == 127 - 85);  // 2^-70 is 2^15 of 2^-85
+    for (const int scale : {0, 240})
+      CHECK(refuses(*codec, encode(*codec, tiny), tiny.size(), [&](Bytes& p) { p[2] = static_cast<std::uint8_t>(scale); }));
+    CHECK(refuses(*codec, encode(*codec, tiny), tiny.size(), [&](Bytes& p) { p[3] = 1; }));
   }
 
   TEST_CASE("excluded: a tensor of zeros selects nothing, not all (DGC, threshold)") {

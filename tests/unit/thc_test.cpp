@@ -261,6 +261,23 @@ TEST_SUITE("thc") {
     }
   }
 
+  // Of a normal coordinate z cut to [-t, t] the mean of z cut(z) is that of cut'(z) (Stein's lemma): the share that is not clipped.
+  TEST_CASE("what is sent is 1 - 1/clip of the values on average") {
+    const auto a = make_data(Data::normal, 19, 10240);
+    for (const int clip : {4, 32, 4096}) {
+      const auto codec = make_codec("thc:memory=none,clip=" + std::to_string(clip));
+      std::vector<float> sum(a.size());
+      constexpr std::uint32_t kSteps = 40;
+      for (std::uint32_t step = 0; step < kSteps; ++step) decode(*codec, encode(*codec, a, {0, step, 1}), {0, step, 0}, sum);
+      double sent = 0, all = 0;
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        sent += static_cast<double>(sum[i]) * static_cast<double>(a[i]) / kSteps;
+        all += static_cast<double>(a[i]) * static_cast<double>(a[i]);
+      }
+      CHECK(sent / all == doctest::Approx(1 - 1.0 / clip).epsilon(0.003));
+    }
+  }
+
   TEST_CASE("error feedback returns what is clipped") {
     const auto codec = make_codec("thc:clip=4");  // a tenth of the energy is clipped
     std::vector<float> a(1024), residual(1024), sum(1024);

@@ -8,7 +8,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "backend/workers.hpp"
 #include "crimp/codec.hpp"
+#include "crimp/payload.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/reference.hpp"
@@ -205,6 +207,42 @@ TEST_SUITE("threelc") {
         }
       CHECK(decodes(*codec, Bytes(n, 242), 1.0f, acc));
     }
+  }
+
+  TEST_CASE("scale=tensor: the paper's one scale for all pieces of a group, which sends less where their sizes differ") {
+    Workers workers(1);
+    Shape shape;
+    for (const std::size_t n : {30000, 11000}) shape.add_group(n);
+    auto a = make_data(Data::normal, 6, 41000);
+    for (std::size_t i = 10240; i < 30000; ++i) a[i] /= 100;
+    const auto body_of = [&](const char* spec) {
+      const auto codec = make_codec(spec);
+      std::vector<std::uint8_t> body(shape.body_bound(*codec));
+      body.resize(encode_body(*codec, shape, a.data(), {}, {}, body.data(), nullptr, workers));
+      return body;
+    };
+    const auto largest = [&](std::size_t begin, std::size_t end) {
+      float most = 0;
+      for (std::size_t i = begin; i < end; ++i) most = std::max(most, std::fabs(a[i]));
+      return most;
+    };
+    const auto scales = [&](const char* spec) {  // of a fixed size: pieces follow each other
+      const auto codec = make_codec(spec);
+      const auto body = body_of(spec);
+      std::vector<float> all;
+      std::size_t at = 0;
+      for (const auto& piece : shape.pieces()) {
+        all.push_back(0);
+        std::memcpy(&all.back(), body.data() + at, sizeof(float));
+        at += codec->piece_bound(piece.count);
+      }
+      return all;
+    };
+    const float first = largest(0, 30000), second = largest(30000, 41000);
+    CHECK(scales("3lc:s=1.5,zero_run=0,scale=tensor") == std::vector<float>{1.5f * first, 1.5f * first, 1.5f * first, 1.5f * second, 1.5f * second});
+    CHECK(scales("3lc:s=1.5,zero_run=0")[1] == 1.5f * largest(10240, 20480));
+    CHECK(body_of("3lc:scale=tensor").size() < 0.7 * static_cast<double>(body_of("3lc").size()));
+    CHECK(make_codec("3lc:scale=tensor")->parameter_word() == make_codec("3lc")->parameter_word());  // receivers need not know
   }
 
   TEST_CASE("a scale that is negative or not finite is refused") {
