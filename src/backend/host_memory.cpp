@@ -86,10 +86,18 @@ float* ResidualStore::find(const std::string& key, std::uint64_t count, Allocato
     tensors_.erase(it);
     it = tensors_.end();
   }
-  if (it == tensors_.end()) it = tensors_.emplace(key, Tensor{Memory(count * sizeof(float), memory), count}).first;
+  if (it == tensors_.end()) {
+    new_.push_back(key);
+    it = tensors_.emplace(key, Tensor{Memory(count * sizeof(float), memory), count}).first;
+  }
   Memory& found = it->second.memory;
   if (found.allocator() != &memory) found = moved(found, memory);
   return reinterpret_cast<float*>(found.data());
+}
+
+void ResidualStore::drop_new() {
+  for (const std::string& key : new_) tensors_.erase(key);
+  new_.clear();
 }
 
 void ResidualStore::forget(std::string_view prefix) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "comm/algorithms.hpp"
 #include "comm/mpi_transport.hpp"
@@ -249,10 +250,8 @@ Session::Ready Session::make_ready(const AllreduceRequest& request, const Layout
       }
     }
     values.bodies().reserve(bytes);
-    if (values.direct()) {
-      values.values().reserve(value_bytes);
-      backend.prepare(values.bodies());
-    }
+    if (values.direct()) values.values().reserve(value_bytes);
+    backend.prepare(values.bodies());
     if (widened) ready.widened = reinterpret_cast<float*>(values.values().take(widened));
     if (excluded) ready.packed = {reinterpret_cast<char*>(values.packed().take(excluded)), excluded};
     if (widened && !ready.flags) backend.widen(request.dtype, values.send(), ready.widened, request.count);
@@ -260,12 +259,25 @@ Session::Ready Session::make_ready(const AllreduceRequest& request, const Layout
   } catch (const std::exception& e) {
     ready.flags |= kFlagNoMemory;
     for (const auto& part : parts) part->call.residuals.clear(), part->call.owner_residuals.clear();  // they may be fewer than the segments
-    log(LogLevel::warn, std::string(e.what()) + "; this call goes through MPI on all ranks");
+    if (!std::exchange(told_memory_, true))
+      log(LogLevel::warn, std::string(e.what()) + "; this call, and others for which that is so, go through MPI on all ranks");
   }
   return ready;
 }
 
 bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
+  if (compress(request, why)) {
+    residuals_.keep();
+    return true;
+  }
+  if (*why == Pass::memory) {  // MPI needs some
+    residuals_.drop_new();
+    scratch_.release();
+  }
+  return false;
+}
+
+bool Session::compress(const AllreduceRequest& request, Pass* why) {
   const auto begin = Clock::now();
   const FloatEnvironment environment;
   const Layout layout = find_layout(request);

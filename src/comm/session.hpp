@@ -29,6 +29,7 @@ class Session {
   bool usable() const { return usable_; }
   // Sums over the communicator. False: the caller does it through MPI (nothing was changed here; all ranks get the same answer), for
   // *why. Throws Error after the exchange began and failed.
+  // Where it is for want of memory, what the session holds only to be fast is given back before.
   bool allreduce(const AllreduceRequest&, Pass* why);
 
   const ResidualStore& residuals() const { return residuals_; }
@@ -38,6 +39,7 @@ class Session {
   void release();
 
  private:
+  bool compress(const AllreduceRequest&, Pass* why);
   Layout find_layout(const AllreduceRequest&);
   // The codec of every segment, by the rules and what is known; null: exactly. False: the whole call is for MPI, for *why.
   bool choose_codecs(const Layout&, std::vector<const Codec*>& codecs, Pass* why);
@@ -60,7 +62,7 @@ class Session {
   int rank_, size_;
   bool usable_;
   std::uint32_t sequence_ = 0;
-  bool told_unknown_ = false;
+  bool told_unknown_ = false, told_memory_ = false;
   CallSequence calls_;
   Chooser chooser_;
   std::unique_ptr<MpiNode> node_;          // null: no hierarchy
