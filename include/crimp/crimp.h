@@ -40,6 +40,11 @@ CRIMP_API int crimp_datatype(crimp_dtype dtype, MPI_Datatype* type, MPI_Op* sum)
  * Collective: every rank of `comm` gives the same name between the same calls. An unknown name is an error that lists the legal ones. */
 CRIMP_API int crimp_set_algorithm(MPI_Comm comm, const char* name);
 
+/* Says that the tensor `name` of crimp_allreduce (or Horovod's tensor of that name) is a matrix of rows x cols elements, row by row, which the codec powersgd
+ * wants to know: cols is the product of all extents but the first. Otherwise Crimp finds them in the tensor's first call; a rule with cols= says them too. Best before
+ * the tensor's first call on `comm`. Collective: every rank of `comm` gives the same between the same calls. */
+CRIMP_API int crimp_set_extents(MPI_Comm comm, const char* name, uint64_t rows, uint64_t cols);
+
 /* "0.1.0". Callable at any time. */
 CRIMP_API const char* crimp_version(void);
 

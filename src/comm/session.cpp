@@ -200,20 +200,40 @@ std::uint8_t Session::range_flags(const AllreduceRequest& request, const Layout&
   return flags;
 }
 
+void Session::set_extents(const std::string& name, std::uint64_t rows, std::uint64_t cols) {
+  powersgd::Extents& known = extents_[name];
+  if (known.count != rows * cols) known = {.count = rows * cols};
+  known.cols = cols;
+  known.given = true;
+}
+
+void Session::find_extents(const CallParts& parts) {
+  // Keys that nobody asks for any more.
+  if (extents_.size() > 4 * CallSequence::kLongestPeriod) std::erase_if(extents_, [](const auto& entry) { return !entry.second.given; });
+  for (const auto& part : parts) {
+    if (!part->call.codec->traits().whole_tensors) continue;
+    for (const Segment& segment : part->layout.segments)
+      part->call.extents.push_back(segment.use == Segment::Use::skip || segment.key.empty() ? nullptr : &extents_[segment.key]);
+  }
+}
+
 void Session::find_memories(const CallParts& parts, const Layout& layout, Allocator& memory, bool absent) {
   const auto find = [&](const CallPart& part, const char* suffix, auto&& elements) {
     std::vector<float*> all;
     for (const Segment& segment : part.layout.segments)
-      all.push_back(segment.use == Segment::Use::skip ? nullptr : residuals_.find(segment.key + suffix, elements(segment.count), memory));
+      all.push_back(segment.use == Segment::Use::skip ? nullptr : residuals_.find(segment.key + suffix, elements(segment), memory));
     return all;
   };
   for (const auto& part : parts) {
     const Codec& codec = *part->call.codec;
     if (codec.memory().kept() && (!absent || part->call.hierarchy) && part->encodes())
-      part->call.residuals = find(*part, "", [&](std::uint64_t count) { return codec.memory_elements(count); });
+      part->call.residuals = find(*part, "", [&](const Segment& segment) {
+        const auto known = codec.traits().whole_tensors ? extents_.find(segment.key) : extents_.end();
+        return known == extents_.end() ? codec.memory_elements(segment.count) : powersgd::memory_elements(segment.count, codec, &known->second);
+      });
     // As long as the tensor, though a rank owns a share of it: shares move when tensors are merged otherwise. Untouched pages cost nothing.
     if (layout.known() && part->owner_memory())
-      part->call.owner_residuals = find(*part, kOwnerSuffix, [&](std::uint64_t count) { return count + codec.state_elements(count); });
+      part->call.owner_residuals = find(*part, kOwnerSuffix, [&](const Segment& segment) { return segment.count + codec.state_elements(segment.count); });
   }
 }
 
@@ -231,6 +251,7 @@ Session::Ready Session::make_ready(const AllreduceRequest& request, const Layout
     ready.flags = range_flags(request, layout, codecs, parts, values, &all_zero);
     // A rank that joined early (hvd.join) gives zeros in place of tensors; its residuals stay where they are.
     const bool absent = layout.source == Layout::Source::negotiated && all_zero;
+    find_extents(parts);
     if (runtime_.settings().error_feedback) find_memories(parts, layout, backend.memory(), absent);
 
     const std::uint64_t widened = request.dtype == Dtype::f32 ? 0 : Arena::padded(request.count * sizeof(float));
@@ -258,7 +279,7 @@ Session::Ready Session::make_ready(const AllreduceRequest& request, const Layout
     ready.arena = &values.bodies();
   } catch (const std::exception& e) {
     ready.flags |= kFlagNoMemory;
-    for (const auto& part : parts) part->call.residuals.clear(), part->call.owner_residuals.clear();  // they may be fewer than the segments
+    for (const auto& part : parts) part->call.residuals.clear(), part->call.owner_residuals.clear(), part->call.extents.clear();  // they may be fewer than the segments
     if (!std::exchange(told_memory_, true))
       log(LogLevel::warn, std::string(e.what()) + "; this call, and others for which that is so, go through MPI on all ranks");
   }

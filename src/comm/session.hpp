@@ -4,10 +4,12 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "codec/powersgd_extents.hpp"
 #include "comm/call_values.hpp"
 #include "comm/chooser.hpp"
 #include "comm/mpi_node.hpp"
@@ -35,6 +37,8 @@ class Session {
   const ResidualStore& residuals() const { return residuals_; }
   // As CRIMP_ALGORITHM; a legal name. Equal on all ranks between the same calls.
   void force(const std::string& algorithm) { chooser_.force(algorithm); }
+  // crimp_set_extents. Equal on all ranks between the same calls.
+  void set_extents(const std::string& name, std::uint64_t rows, std::uint64_t cols);
   // Collective over the communicator, when it is freed.
   void release();
 
@@ -54,6 +58,7 @@ class Session {
   };
   Ready make_ready(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& codecs, const CallParts&, CallValues&);
   std::uint8_t range_flags(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& codecs, const CallParts&, CallValues&, bool* all_zero);
+  void find_extents(const CallParts&);
   void find_memories(const CallParts&, const Layout&, Allocator&, bool absent);
   void sum_excluded(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& codecs, const CallValues&, std::span<char> packed);
 
@@ -69,6 +74,7 @@ class Session {
   std::unique_ptr<MpiTransport> leaders_;  // null on ranks that do not lead
   Hierarchy hierarchy_{};
   ResidualStore residuals_;
+  std::map<std::string, powersgd::Extents> extents_;  // of tensors by their keys
   CallScratch scratch_;
 };
 
