@@ -147,6 +147,17 @@ int crimp_set_learning_rate(MPI_Comm comm, double rate) {
   });
 }
 
+int crimp_set_extents(MPI_Comm comm, const char* name, uint64_t rows, uint64_t cols) {
+  return guard(comm, [&] {
+    if (!name || !*name) throw Error(ErrorCode::argument_invalid, "crimp_set_extents was given no name; it is the tensor's name in crimp_allreduce");
+    if (rows == 0 || cols == 0 || rows > UINT64_MAX / cols)
+      throw Error(ErrorCode::argument_invalid, "crimp_set_extents was given " + std::to_string(rows) + " x " + std::to_string(cols) + " for '" + name +
+                                                   "'; legal are extents from 1 whose product is the tensor's element count");
+    if (Session* session = session_for(comm, "crimp_set_extents")) session->set_extents(name, rows, cols);
+    return MPI_SUCCESS;
+  });
+}
+
 int crimp_datatype(crimp_dtype dtype, MPI_Datatype* type, MPI_Op* sum) {
   return guard(MPI_COMM_WORLD, [&] {
     const Handles h = handles(dtype);

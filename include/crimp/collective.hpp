@@ -18,6 +18,9 @@ namespace crimp {
 class Trace;
 class Workers;
 struct Hierarchy;
+namespace powersgd {
+struct Extents;  // src/codec/powersgd_extents.hpp
+}
 
 struct CollectiveCall {
   const float* in;  // count values; may equal out
@@ -30,6 +33,8 @@ struct CollectiveCall {
   // Residuals of what this rank re-encodes for all, one per segment as long as the segment, the codec's state_elements() behind (null where skipped), or empty: none.
   std::vector<float*> owner_residuals = {};
   std::vector<std::uint32_t> turns = {};  // of each segment (Codec::select_in_turn), or empty: `sequence`
+  // Algorithm low_rank: what is known of the tensors' shapes, one per segment (null: nothing, and nothing is to be found), or empty. The call adds to it.
+  std::vector<powersgd::Extents*> extents = {};
   // Where `in`, `out` and the memories are; null: in host memory. Not every algorithm can another (AlgorithmEntry::any_backend).
   Backend* backend = nullptr;
   Arena* values = nullptr;  // of backend->memory(), with value_bytes(); null where host memory: the arena with arena_bytes() is enough

@@ -55,6 +55,11 @@ CRIMP_API int crimp_set_codec(MPI_Comm comm, const char* pattern, const char* sp
  * which the rate changes, or of every step. Collective, with the same value on all ranks (else call_differs on all); finite and above 0 (else argument_invalid). */
 CRIMP_API int crimp_set_learning_rate(MPI_Comm comm, double rate);
 
+/* Says that the tensor `name` of crimp_allreduce (or Horovod's tensor of that name) is a matrix of rows x cols elements, row by row, which the codec powersgd
+ * wants to know: cols is the product of all extents but the first. Otherwise Crimp finds them in the tensor's first call; a rule with cols= says them too. Best before
+ * the tensor's first call on `comm`. Collective: every rank of `comm` gives the same between the same calls. */
+CRIMP_API int crimp_set_extents(MPI_Comm comm, const char* name, uint64_t rows, uint64_t cols);
+
 /* "0.1.0". Callable at any time. */
 CRIMP_API const char* crimp_version(void);
 

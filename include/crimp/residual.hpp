@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "crimp/codec.hpp"
 #include "crimp/layout.hpp"
@@ -43,6 +44,9 @@ class ResidualStore {
   // Found once in a call, it stays where it is until the call after. Throws Error{layout_invalid} where a call asks twice; Error{out_of_memory} and
   // Error{device_failed}: what was kept is then as it was, unless it was to start from zeros.
   Residual& find(const ResidualKey&, const ResidualShape&, Allocator& memory = host_memory());
+  // Since the last keep(): what find() made holds nothing yet. keep() makes it stay, drop_new() drops it.
+  void keep() { new_.clear(); }
+  void drop_new();
   // Drops the tensors of this source whose names begin so. Not while a call uses them.
   void forget(Layout::Source, std::string_view prefix = {});
   std::uint64_t bytes() const;
@@ -57,6 +61,7 @@ class ResidualStore {
   };
   std::map<ResidualKey, Tensor> tensors_;
   std::uint64_t call_ = 1;
+  std::vector<ResidualKey> new_;
 };
 
 }  // namespace crimp

@@ -1,10 +1,18 @@
 #include "backend/workers.hpp"
 
+#include <cerrno>
 #include <csignal>
 #include <condition_variable>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
+
+#include "backend/thread_scratch.hpp"
+#include "core/fault.hpp"
+#include "core/log.hpp"
+#include "crimp/error.hpp"
 
 namespace crimp {
 
@@ -18,32 +26,65 @@ struct Workers::Pool {
   bool stop = false;
   std::vector<std::thread> threads;
 
-  void loop(int part, int parts) {
-    unsigned seen = 0;
+  enum class Start { under_way, ready, failed } last_start = Start::under_way;
+  int parts = 1;
+
+  void loop(int part) {
+    std::unique_lock lock(mutex);
+    unsigned seen = generation;
+    try {
+      thread_scratch();
+      last_start = Start::ready;
+    } catch (const std::exception&) {
+      last_start = Start::failed;
+    }
+    done.notify_one();
+    if (last_start == Start::failed) return;
     for (;;) {
-      const std::function<void(int, int)>* work;
-      {
-        std::unique_lock lock(mutex);
-        wake.wait(lock, [&] { return stop || generation != seen; });
-        if (stop) return;
-        seen = generation;
-        work = body;
-      }
-      (*work)(part, parts);
-      std::lock_guard lock(mutex);
+      wake.wait(lock, [&] { return stop || generation != seen; });
+      if (stop) return;
+      seen = generation;
+      const auto& work = *body;
+      const int all = parts;
+      lock.unlock();
+      work(part, all);
+      lock.lock();
       if (--pending == 0) done.notify_one();
     }
   }
+
+  // Throws what keeps the thread from starting.
+  void start(int part) {
+    if (fault::fires("thread")) throw std::system_error(EAGAIN, std::generic_category());
+    last_start = Start::under_way;
+    threads.emplace_back([this, part] { loop(part); });
+    std::unique_lock lock(mutex);
+    done.wait(lock, [&] { return last_start != Start::under_way; });
+    if (last_start == Start::ready) return;
+    lock.unlock();
+    threads.back().join();
+    threads.pop_back();
+    throw Error(ErrorCode::out_of_memory, "no memory for a thread's scratch");
+  }
 };
 
-Workers::Workers(int threads) : threads_(threads < 1 ? 1 : threads) {
-  if (threads_ == 1) return;
-  pool_ = std::make_unique<Pool>();
+Workers::Workers(int threads) {
+  if (threads < 2) return;
   // The host program's signals are for its own threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  for (int part = 1; part < threads_; ++part) pool_->threads.emplace_back([this, part] { pool_->loop(part, threads_); });
+  try {
+    pool_ = std::make_unique<Pool>();
+    for (; threads_ < threads; ++threads_) pool_->start(threads_);
+  } catch (const std::exception& e) {  // of system_error, Error or bad_alloc: with fewer threads results are the same
+    if (threads_ == 1) pool_.reset();
+    try {
+      log(LogLevel::warn, std::string("CRIMP_THREADS is ") + std::to_string(threads) + ", but only " + std::to_string(threads_) +
+                              (threads_ == 1 ? " is" : " are") + " used: another one could not be started (" + e.what() + ")");
+    } catch (const std::exception&) {
+    }
+  }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
@@ -67,6 +108,7 @@ void Workers::run(const std::function<void(int, int)>& body) {
   {
     std::lock_guard lock(pool_->mutex);
     pool_->body = &body;
+    pool_->parts = threads_;
     pool_->pending = threads_ - 1;
     ++pool_->generation;
   }

@@ -8,6 +8,7 @@ namespace crimp {
 
 class Workers {
  public:
+  // As many as can be started, with the caller at least one; where that is fewer, a warning says so.
   explicit Workers(int threads);
   ~Workers();
   int threads() const { return threads_; }
@@ -18,7 +19,7 @@ class Workers {
 
  private:
   struct Pool;
-  int threads_;
+  int threads_ = 1;
   std::unique_ptr<Pool> pool_;
 };
 

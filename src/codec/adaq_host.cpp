@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "backend/thread_scratch.hpp"
 #include "codec/host_codecs.hpp"
 #include "codec/index_set.hpp"
 #include "codec/select.hpp"
@@ -35,7 +36,7 @@ class AdaQ final : public Codec {
   }
 
   std::size_t encode_piece(const PieceSource& piece, std::uint8_t* out) const override {
-    select::Picked picked;
+    auto& picked = thread_scratch_as<select::Picked>();
     select::pick(piece, picked);
     if (picked.count == 0) return 0;
     alignas(64) float plus[kLanes] = {}, minus[kLanes] = {};

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 
+#include "backend/thread_scratch.hpp"
 #include "codec/dither.hpp"
 #include "codec/host_codecs.hpp"
 #include "codec/select.hpp"
@@ -50,7 +51,10 @@ class Dgc final : public SparseCodec {
   float sampled_threshold(float ratio, const float* values, const float* residual, std::uint64_t count, const Place& place) const {
     const std::uint64_t size = std::min({share_of(sample_, count), kMostSampled, count});
     const std::uint32_t shift = dither::bits16(place, dither::kRounding, 0);
-    float sample[kMostSampled];
+    struct Room {
+      float sample[kMostSampled];
+    };
+    float* const sample = thread_scratch_as<Room>().sample;
     for (std::uint64_t j = 0; j < size; ++j) {
       const std::uint64_t begin = j * count / size, width = (j + 1) * count / size - begin, i = begin + (width * shift >> 16);
       sample[j] = std::fabs(residual ? values[i] + residual[i] : values[i]);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "backend/thread_scratch.hpp"
 #include "codec/bit_plane.hpp"
 #include "codec/host_codecs.hpp"
 #include "crimp/payload.hpp"
@@ -23,6 +24,13 @@ struct Arrays {
   alignas(64) float floats[kPieceElements + 8];
 };
 
+struct DecodeRoom {
+  Arrays from, of;
+};
+struct EncodeRoom {
+  Arrays of, to;
+};
+
 class Inceptionn final : public Codec {
  public:
   explicit Inceptionn(int bound_exponent) : bound_exponent_(bound_exponent), limits_(limits_of(bound_exponent)) {}
@@ -31,8 +39,10 @@ class Inceptionn final : public Codec {
   std::size_t piece_bound(std::uint64_t count) const override { return 2 * bit_plane::bytes_of(count) + count * sizeof(float); }
 
   std::size_t encode_piece(const PieceSource& piece, std::uint8_t* out) const override {
-    if (piece.residual_in) return encode(piece, [&](std::uint64_t i) { return piece.values[i] + piece.residual_in[i]; }, out);
-    return encode(piece, [&](std::uint64_t i) { return piece.values[i]; }, out);
+    // Copies of the pointers: bytes that are written might be the piece's own.
+    const float *const values = piece.values, *const residual = piece.residual_in;
+    if (residual) return encode(piece, [=](std::uint64_t i) { return values[i] + residual[i]; }, out);
+    return encode(piece, [=](std::uint64_t i) { return values[i]; }, out);
   }
 
   bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const override {
@@ -49,7 +59,7 @@ class Inceptionn final : public Codec {
     }
     if (in.size() != 2 * plane + bytes + 2 * halves + 4 * floats) return false;
     const Limits limits = limits_;
-    Arrays from, of;
+    auto& [from, of] = thread_scratch_as<DecodeRoom>();
     std::memcpy(from.bytes, high + plane, bytes);
     std::memcpy(from.halves, high + plane + bytes, 2 * halves);
     std::memcpy(from.floats, high + plane + bytes + 2 * halves, 4 * floats);
@@ -84,7 +94,7 @@ class Inceptionn final : public Codec {
   std::size_t encode(const PieceSource& piece, A&& a, std::uint8_t* out) const {
     const std::uint64_t count = piece.count, plane = bit_plane::bytes_of(count);
     const Limits limits = limits_;  // bytes that are written might be its own, were it not a copy
-    Arrays of, to;
+    auto& [of, to] = thread_scratch_as<EncodeRoom>();
     for (std::uint64_t i = 0; i < count; ++i) {
       const float x = a(i), magnitude = std::fabs(x);
       of.classes[i] = static_cast<std::uint8_t>(class_of(magnitude, limits));

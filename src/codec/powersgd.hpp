@@ -28,9 +28,9 @@ struct Matrix {
   std::uint64_t left() const { return rank ? rank * rows : count; }  // floats that are summed first: P, or the tensor
   std::uint64_t right() const { return rank * cols; }                // then: Q
 };
-// A function of the element count and the codec's parameter word alone; MPI knows no shapes. cols is the least divisor of count in
-// [sqrt(count), 4 sqrt(count)], else ceil(sqrt(count)). Exact where the count is below the parameter min, or where 4 rank (rows + cols) > count.
-Matrix matrix_of(std::uint64_t count, std::uint32_t parameter_word);
+// With 0 columns: the least divisor of count in [sqrt(count), 4 sqrt(count)], else ceil(sqrt(count)), what a tensor has of which nothing else is known
+// (codec/powersgd_extents.hpp). Exact where the count is below the parameter min, or where 4 rank (rows + cols) > count.
+Matrix matrix_of(std::uint64_t count, std::uint32_t parameter_word, std::uint64_t cols = 0);
 
 // The values of a matrix: values + residual (null: values alone).
 struct Source {

@@ -7,6 +7,7 @@
 
 #include "backend/workers.hpp"
 #include "codec/host_codecs.hpp"
+#include "codec/powersgd_extents.hpp"
 #include "codec/spec.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -202,20 +203,23 @@ constexpr std::uint32_t kRankBits = 4;  // of the parameter word; the rest is th
 constexpr double kMostMin = 0x1p28 - 1;
 }  // namespace
 
-Matrix matrix_of(std::uint64_t count, std::uint32_t parameter_word) {
+Matrix matrix_of(std::uint64_t count, std::uint32_t parameter_word, std::uint64_t cols) {
   const std::uint32_t rank = parameter_word & ((1u << kRankBits) - 1);
   Matrix m{count, 0, 0, 0};
   if (count == 0 || count < parameter_word >> kRankBits) return m;
-  auto root = static_cast<std::uint64_t>(std::sqrt(static_cast<double>(count)));
-  while (root * root < count) ++root;
-  while (root > 1 && (root - 1) * (root - 1) >= count) --root;
-  m.cols = root;
-  // A divisor beside the root is wanted: rows of the tensor's own matrix then stay whole, or are cut alike, and its rank stays low.
-  for (std::uint64_t c = root; c <= 4 * root && c <= count; ++c)
-    if (count % c == 0) {
-      m.cols = c;
-      break;
-    }
+  m.cols = std::min(cols, count);
+  if (cols == 0) {
+    auto root = static_cast<std::uint64_t>(std::sqrt(static_cast<double>(count)));
+    while (root * root < count) ++root;
+    while (root > 1 && (root - 1) * (root - 1) >= count) --root;
+    m.cols = root;
+    // A divisor beside the root is wanted: rows of the tensor's own matrix then stay whole, or are cut alike, and its rank stays low.
+    for (std::uint64_t c = root; c <= 4 * root && c <= count; ++c)
+      if (count % c == 0) {
+        m.cols = c;
+        break;
+      }
+  }
   m.rows = (count + m.cols - 1) / m.cols;
   if (4 * rank * (m.rows + m.cols) <= count) m.rank = rank;
   return m;
@@ -274,10 +278,11 @@ namespace {
 
 class PowerSgd final : public Codec {
  public:
-  PowerSgd(std::uint32_t rank, std::uint32_t min) : word_(min << kRankBits | rank) {}
+  explicit PowerSgd(const Parameters& parameters) : word_(parameters.min << kRankBits | parameters.rank), parameters_(parameters) {}
   const Traits& traits() const override { return kTraits; }
   std::uint32_t parameter_word() const override { return word_; }
-  std::uint64_t memory_elements(std::uint64_t count) const override { return memory().kept() ? count + matrix_of(count, word_).right() : 0; }
+  std::uint64_t memory_elements(std::uint64_t count) const override { return powersgd::memory_elements(count, *this, nullptr); }
+  const Parameters& parameters() const { return parameters_; }
   // Traits::whole_tensors: there are no pieces.
   std::size_t piece_bound(std::uint64_t) const override { return 0; }
   std::size_t encode_piece(const PieceSource&, std::uint8_t*) const override { return 0; }
@@ -289,28 +294,39 @@ class PowerSgd final : public Codec {
 
  private:
   std::uint32_t word_;
+  Parameters parameters_;
 };
 
 }  // namespace
+
+Parameters parameters_of(const Codec& codec) { return static_cast<const PowerSgd&>(codec).parameters(); }
+
 }  // namespace powersgd
 
 CodecEntry powersgd_entry() {
   return {{"powersgd", "each tensor as a product of two thin matrices, by power iteration; algorithm low_rank only",
            "P = orthonormal(sum of M Q), Q = sum of M^T P, result = P Q^T; M = a as a matrix, Q from the call before",
            "PowerSGD: Vogels, Karimireddy, Jaggi, NeurIPS 2019", "32 r (rows + cols) / count: 0.06 for r = 1 and a million values",
-           "large tensors on very slow networks; tensors whose element count is a product of their true extents (not merged ones)",
+           "large tensors on very slow networks, tensor by tensor (not merged ones). Columns are the parameter cols (by rules), or what crimp_set_extents says, or found: the first call tries the divisors "
+           "of the element count between a sixteenth of its root and 16 times that",
            powersgd::PowerSgd::kTraits,
            {{"r", "1", "1 to 8", "rank: columns of P and Q"},
-            {"min", "4096", "1 to 268435455", "tensors with fewer elements are summed exactly, as are those that would not become 4 times smaller"}}},
+            {"min", "4096", "1 to 268435455", "tensors with fewer elements are summed exactly, as are those that would not become 4 times smaller"},
+            {"cols", "0", "0 to 16777216", "columns of the tensor's matrix, the product of all its extents but the first; 0: they are found"},
+            {"start", "0", "0 to 16777216", "so many compressed calls of a tensor are summed exactly before"}}},
           [](const SpecValues& v) -> std::shared_ptr<Codec> {
             const double r = v.number("r", 1), min = v.number("min", 4096);
             if (!(r >= 1 && r <= powersgd::kMostRank && r == std::floor(r))) v.fail("r", "1 to 8");
             if (!(min >= 1 && min <= powersgd::kMostMin && min == std::floor(min))) v.fail("min", "1 to 268435455");
+            const double cols = v.number("cols", 0), start = v.number("start", 0);
+            if (!(cols >= 0 && cols <= 0x1p24 && cols == std::floor(cols))) v.fail("cols", "0 to 16777216");
+            if (!(start >= 0 && start <= 0x1p24 && start == std::floor(start))) v.fail("start", "0 to 16777216");
             const MemoryPolicy memory = v.memory(powersgd::PowerSgd::kTraits);
             if (memory.kind != MemoryKind::none && memory.kind != MemoryKind::residual) v.fail("memory", "residual or none: PowerSGD's memory is the residual and Q");
             if (memory.decay != 1.0f) v.fail("decay", "1 for this codec");
             if (memory.gamma != 1.0f) v.fail("gamma", "1 for this codec");
-            return std::make_shared<powersgd::PowerSgd>(static_cast<std::uint32_t>(r), static_cast<std::uint32_t>(min));
+            return std::make_shared<powersgd::PowerSgd>(powersgd::Parameters{.rank = static_cast<std::uint32_t>(r), .min = static_cast<std::uint32_t>(min),
+                                                                             .start = static_cast<std::uint32_t>(start), .cols = static_cast<std::uint64_t>(cols)});
           }};
 }
 

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstring>
 
+#include "backend/thread_scratch.hpp"
 #include "codec/host_codecs.hpp"
 #include "codec/sparse.hpp"
 
@@ -45,6 +46,16 @@ namespace randomk {
 HWY_EXPORT(Draw);
 HWY_EXPORT(Add);
 
+struct Draws {
+  alignas(64) std::uint16_t at[2 * kPieceElements + dither::kTile];
+};
+struct EncodeRoom : Draws {
+  alignas(64) float sent[kPieceElements], rest[kPieceElements];
+};
+struct DecodeRoom : Draws {
+  alignas(64) float values[kPieceElements];
+};
+
 class RandomK final : public Codec {
  public:
   explicit RandomK(const SpecValues& values) : ratio_(sparse_ratio(values)), scale_(values.flag("scale", false)), traits_(kTraits) {
@@ -58,8 +69,9 @@ class RandomK final : public Codec {
   std::size_t piece_bound(std::uint64_t count) const override { return sizeof(float) * share_of(ratio_, count); }
 
   std::size_t encode_piece(const PieceSource& piece, std::uint8_t* out) const override {
-    alignas(64) std::uint16_t at[2 * kPieceElements + dither::kTile];
-    alignas(64) float sent[kPieceElements], rest[kPieceElements];
+    auto& room = thread_scratch_as<EncodeRoom>();
+    auto *const at = room.at;
+    auto *const sent = room.sent, *const rest = room.rest;
     const auto n = static_cast<std::uint32_t>(piece.count), k = draw(piece.count, piece.place, at);
     const bool scales = scale_ && piece.place.rank < kSums;
     for (std::uint32_t j = 0; j < k; ++j) {
@@ -81,8 +93,9 @@ class RandomK final : public Codec {
 
   bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place& place, float* acc) const override {
     if (in.size() != piece_bound(count)) return false;
-    alignas(64) std::uint16_t at[2 * kPieceElements + dither::kTile];
-    alignas(64) float values[kPieceElements];
+    auto& room = thread_scratch_as<DecodeRoom>();
+    auto *const at = room.at;
+    auto *const values = room.values;
     std::memcpy(values, in.data(), in.size());
     const std::uint64_t k = share_of(ratio_, count);
     if (!all_finite(values, k)) return false;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 
+#include "backend/thread_scratch.hpp"
 #include "codec/prefetch.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -295,8 +296,10 @@ float before(float x) { return std::bit_cast<float>(std::bit_cast<std::int32_t>(
 Cut largest(const float* values, const float* residual, std::uint64_t count, std::uint64_t k, Side side) {
   if (k == 0) return {std::bit_cast<float>(kInfinity), 0};
   if (k >= count) return {};
-  alignas(64) float room[kRoom + kSlack + kInnerRoom + kSlack];
-  const Found found = find<true>(values, residual, count, k, side, room);
+  struct Room {
+    float keys[kRoom + kSlack + kInnerRoom + kSlack];
+  };
+  const Found found = find<true>(values, residual, count, k, side, thread_scratch_as<Room>().keys);
   if (found.key == 0) return {};
   Cut cut{std::bit_cast<float>(found.key), count};
   if (found.equal == k - found.above) return cut;

@@ -1,5 +1,5 @@
 // Which elements of a group a sparsifying codec sends. Everything looks at a = values + residual (residual may be null: values alone), which
-// is finite, and gives the same on every SIMD target. Nothing is allocated; largest() uses up to 300 KiB of stack.
+// is finite, and gives the same on every SIMD target. largest() uses the thread's scratch (backend/thread_scratch.hpp).
 #pragma once
 #include <cstdint>
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "backend/thread_scratch.hpp"
 #include "codec/bit_plane.hpp"
 #include "codec/host_codecs.hpp"
 #include "crimp/payload.hpp"
@@ -12,6 +13,11 @@
 namespace crimp {
 namespace sketchml {
 namespace {
+
+struct EncodeRoom {
+  alignas(64) std::uint16_t bins[kPieceElements], filled[kBins];
+  alignas(64) std::uint8_t bucket[kBins], ids[kPieceElements + 8];
+};
 
 class SketchMl final : public Codec {
  public:
@@ -24,8 +30,10 @@ class SketchMl final : public Codec {
   }
 
   std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
-    if (piece.residual_in) return encode(piece, [&](std::uint64_t i) { return piece.values[i] + piece.residual_in[i]; }, bytes);
-    return encode(piece, [&](std::uint64_t i) { return piece.values[i]; }, bytes);
+    // Copies of the pointers: bytes that are written might be the piece's own.
+    const float *const values = piece.values, *const residual = piece.residual_in;
+    if (residual) return encode(piece, [=](std::uint64_t i) { return values[i] + residual[i]; }, bytes);
+    return encode(piece, [=](std::uint64_t i) { return values[i]; }, bytes);
   }
 
   bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const override {
@@ -63,11 +71,11 @@ class SketchMl final : public Codec {
     std::uint32_t largest = 0;
     for (std::uint32_t i = 0; i < n; ++i) largest = std::max(largest, magnitude_bits(a(i)));
     const std::uint32_t base = base_of(largest);
-    alignas(64) std::uint16_t bins[kPieceElements], filled[kBins] = {};
+    auto& [bins, filled, bucket, ids] = thread_scratch_as<EncodeRoom>();
+    std::memset(filled, 0, sizeof filled);
     for (std::uint32_t i = 0; i < n; ++i) bins[i] = static_cast<std::uint16_t>(bin_of(a(i), base));
     for (std::uint32_t i = 0; i < n; ++i) ++filled[bins[i]];
 
-    alignas(64) std::uint8_t bucket[kBins], ids[kPieceElements + 8];
     for (std::uint32_t bin = 0, below = 0; below < n; below += filled[bin++])
       if (filled[bin]) bucket[bin] = static_cast<std::uint8_t>(bucket_of(below, filled[bin], n, buckets));
 

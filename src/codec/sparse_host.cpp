@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "backend/thread_scratch.hpp"
 #include "codec/fp16.hpp"
 #include "codec/index_set.hpp"
 #include "codec/select.hpp"
@@ -15,6 +16,15 @@ namespace {
 
 constexpr std::string_view kValueTypes[] = {"f32", "f16"};
 constexpr std::size_t kHead = sizeof(std::uint16_t), kScale = sizeof(std::uint16_t);  // the scale is there where values are float16
+
+struct EncodeRoom {
+  select::Picked picked;
+  alignas(64) float narrowed[kPieceElements];
+};
+struct DecodeRoom {
+  alignas(64) std::uint16_t indices[kPieceElements];
+  alignas(64) float values[kPieceElements];
+};
 
 }  // namespace
 
@@ -35,7 +45,7 @@ std::size_t SparseCodec::piece_bound(std::uint64_t count) const {
 }
 
 std::size_t SparseCodec::encode_piece(const PieceSource& piece, std::uint8_t* out) const {
-  select::Picked picked;
+  auto& [picked, narrowed] = thread_scratch_as<EncodeRoom>();
   select::pick(piece, picked);
   if (piece.changed) std::memcpy(piece.changed, picked.bits, (piece.count + 63) / 64 * sizeof *picked.bits);
   if (picked.count == 0) return 0;
@@ -46,7 +56,6 @@ std::size_t SparseCodec::encode_piece(const PieceSource& piece, std::uint8_t* ou
     std::memcpy(out + kHead, &scale, kScale);
     const float up = std::bit_cast<float>(fp16::scale_bits(scale)), down = std::bit_cast<float>(fp16::inverse_bits(scale));
     // A residual may be beyond what the largest scale reaches: what the clamp cuts off is kept like what rounding does.
-    alignas(64) float narrowed[kPieceElements];
     for (std::uint32_t j = 0; j < picked.count; ++j) narrowed[j] = std::clamp(picked.values[j] * down, -fp16::kLargest, fp16::kLargest);
     narrow(value_, narrowed, values, picked.count);
     if (piece.residual_out) {
@@ -72,8 +81,7 @@ bool SparseCodec::decode_add_piece(std::span<const std::uint8_t> in, std::uint64
   const std::uint32_t selected = index_set::count_of(head, count);
   const std::size_t value_bytes = selected * size_of(value_);
   if (selected == 0 || in.size() < values_at() + value_bytes) return false;
-  alignas(64) std::uint16_t indices[kPieceElements];
-  alignas(64) float values[kPieceElements];
+  auto& [indices, values] = thread_scratch_as<DecodeRoom>();
   if (!index_set::decode(in.subspan(values_at() + value_bytes), head, count, indices)) return false;
   if (value_ == Dtype::f16) {
     std::uint16_t scale;

@@ -24,6 +24,11 @@ CallScratch::Device& CallScratch::device_at(int index) {
   return *device;
 }
 
+void CallScratch::release() {
+  arena = Arena();
+  device.reset();
+}
+
 CallValues::CallValues(const AllreduceRequest& request, CallScratch& scratch)
     : request_(request), scratch_(scratch), from_(home_of(request.send)), to_(home_of(request.receive)), backend_(&scratch.host), send_(request.send),
       receive_(request.receive) {}

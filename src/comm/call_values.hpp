@@ -23,6 +23,7 @@ struct CallScratch {
   CallScratch(Workers& workers, bool mpi_takes_device) : host(workers), device_bodies(mpi_takes_device) {}
   // Throws Error{device_failed} where there is no plugin, Error{out_of_memory}.
   Device& device_at(int index);
+  void release();  // between calls: nothing is held
 
   HostBackend host;
   Arena arena;

@@ -1,5 +1,6 @@
 // Values in host memory: everything is done when it is started, a ticket is its result.
 #pragma once
+#include "backend/thread_scratch.hpp"
 #include "backend/workers.hpp"
 #include "codec/powersgd.hpp"
 #include "crimp/backend.hpp"
@@ -15,7 +16,7 @@ class HostBackend final : public Backend {
   bool readable_bodies() const override { return true; }
   bool runs(const Codec&) override { return true; }
   void prepare(const Codec&, const Shape&, int) override {}
-  void prepare(const Arena&) override {}
+  void prepare(const Arena&) override { thread_scratch(); }
   Ticket start_encode(const EncodeJob&, const Progress&) override;
   std::size_t finish_encode(Ticket ticket, const Progress&) override { return static_cast<std::size_t>(ticket); }
   Ticket start_decode(const DecodeJob&, const Progress&) override;

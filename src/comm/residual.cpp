@@ -38,6 +38,7 @@ Residual& ResidualStore::find(const ResidualKey& key, const ResidualShape& shape
     it = tensors_.end();
   }
   if (it == tensors_.end()) {
+    new_.push_back(key);
     it = tensors_.emplace(key, Tensor{{}, shape, Memory(bytes, memory), call_}).first;
   } else {
     Tensor& t = it->second;
@@ -48,6 +49,11 @@ Residual& ResidualStore::find(const ResidualKey& key, const ResidualShape& shape
   }
   it->second.residual.values = reinterpret_cast<float*>(it->second.memory.data());
   return it->second.residual;
+}
+
+void ResidualStore::drop_new() {
+  for (const ResidualKey& key : new_) tensors_.erase(key);
+  new_.clear();
 }
 
 void ResidualStore::forget(Layout::Source source, std::string_view prefix) {

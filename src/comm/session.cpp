@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "comm/algorithms.hpp"
 #include "comm/mpi_agreement.hpp"
@@ -187,11 +188,28 @@ void Session::drop_echoes(const CallParts& parts, const Layout& layout, const st
   }
 }
 
+void Session::set_extents(const std::string& name, std::uint64_t rows, std::uint64_t cols) {
+  powersgd::Extents& known = extents_[name];
+  if (known.count != rows * cols) known = {.count = rows * cols};
+  known.cols = cols;
+  known.given = true;
+}
+
+void Session::find_extents(const CallParts& parts) {
+  // Keys that nobody asks for any more.
+  if (extents_.size() > 4 * CallSequence::kLongestPeriod) std::erase_if(extents_, [](const auto& entry) { return !entry.second.given; });
+  for (const auto& part : parts) {
+    if (!part->call.codec->traits().whole_tensors) continue;
+    for (const Segment& segment : part->layout.segments)
+      part->call.extents.push_back(segment.use == Segment::Use::skip || segment.key.empty() ? nullptr : &extents_[segment.key]);
+  }
+}
+
 void Session::find_memories(const CallParts& parts, const Layout& layout, Allocator& memory, bool absent) {
   const auto find = [&](const CallPart& part, bool owner, auto&& shape) {
     std::vector<Residual*> all;
     for (const Segment& segment : part.layout.segments)
-      all.push_back(segment.use == Segment::Use::skip ? nullptr : &find_residual({layout.source, owner, segment.key}, shape(segment.count), memory));
+      all.push_back(segment.use == Segment::Use::skip ? nullptr : &find_residual({layout.source, owner, segment.key}, shape(segment), memory));
     return all;
   };
   const auto values_of = [](const std::vector<Residual*>& kept) {
@@ -202,14 +220,20 @@ void Session::find_memories(const CallParts& parts, const Layout& layout, Alloca
   for (const auto& part : parts) {
     const Codec& codec = *part->call.codec;
     if (codec.memory().kept() && (!absent || part->call.hierarchy) && part->encodes()) {
-      part->kept = find(*part, false, [&](std::uint64_t count) { return ResidualShape::of(codec, count); });
+      part->kept = find(*part, false, [&](const Segment& segment) {
+        ResidualShape shape = ResidualShape::of(codec, segment.count);
+        if (const auto known = extents_.find(segment.key); codec.traits().whole_tensors && known != extents_.end())
+          shape.elements = powersgd::memory_elements(segment.count, codec, &known->second);
+        return shape;
+      });
       part->call.residuals = values_of(part->kept);
       for (const Residual* r : part->kept) part->call.turns.push_back(r ? r->turns : 0);
     }
     // As long as the tensor, though a rank owns a share of it: shares move when tensors are merged otherwise. Untouched pages cost nothing.
     if (layout.known() && part->owner_memory())
-      part->call.owner_residuals = values_of(
-          find(*part, true, [&](std::uint64_t count) { return ResidualShape{count, MemoryKind::residual, count + codec.state_elements(count), &codec}; }));
+      part->call.owner_residuals = values_of(find(*part, true, [&](const Segment& segment) {
+        return ResidualShape{segment.count, MemoryKind::residual, segment.count + codec.state_elements(segment.count), &codec};
+      }));
   }
 }
 
@@ -235,6 +259,7 @@ Session::Ready Session::make_ready(const AllreduceRequest& request, const Layout
     // A rank that joined early (hvd.join) gives zeros in place of tensors; its residuals stay where they are.
     const bool absent = layout.source == Layout::Source::negotiated && std::all_of(largest.begin(), largest.end(), [](double l) { return l == 0; });
     residuals_.begin_call();
+    find_extents(parts);
     if (runtime_.settings().error_feedback) find_memories(parts, layout, backend.memory(), absent);
     for (ExactTensor& t : ready.exact)
       if (t.momentum) t.memory = find_residual({layout.source, false, t.segment->key}, ResidualShape::of(*t.momentum, t.segment->count), host_memory()).values;
@@ -257,10 +282,8 @@ Session::Ready Session::make_ready(const AllreduceRequest& request, const Layout
       }
     }
     values.bodies().reserve(bytes);
-    if (values.direct()) {
-      values.values().reserve(value_bytes);
-      backend.prepare(values.bodies());
-    }
+    if (values.direct()) values.values().reserve(value_bytes);
+    backend.prepare(values.bodies());
     if (widened) ready.widened = reinterpret_cast<float*>(values.values().take(widened));
     if (excluded) ready.packed = {reinterpret_cast<char*>(values.packed().take(excluded)), excluded};
     if (widened && !ready.flags) backend.widen(request.dtype, values.send(), ready.widened, request.count);
@@ -268,15 +291,31 @@ Session::Ready Session::make_ready(const AllreduceRequest& request, const Layout
     ready.arena = &values.bodies();
   } catch (const std::exception& e) {
     ready.flags |= kFlagNoMemory;
-    for (const auto& part : parts) part->call.residuals.clear(), part->call.owner_residuals.clear(), part->call.turns.clear();  // they may be fewer than the segments
-    log(LogLevel::warn, std::string(e.what()) + "; this call goes through MPI on all ranks");
+    for (const auto& part : parts) {  // they may be fewer than the segments
+      CollectiveCall& call = part->call;
+      call.residuals.clear(), call.owner_residuals.clear(), call.turns.clear(), call.extents.clear();
+    }
+    if (!std::exchange(told_memory_, true))
+      log(LogLevel::warn, std::string(e.what()) + "; this call, and others for which that is so, go through MPI on all ranks");
   }
   return ready;
 }
 
 bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
+  if (compress(request, why)) {
+    residuals_.keep();
+    return true;
+  }
+  if (*why == Pass::memory) {  // MPI needs some
+    residuals_.drop_new();
+    scratch_.release();
+  }
+  return false;
+}
+
+bool Session::compress(const AllreduceRequest& request, Pass* why) {
   CallValues values(request, scratch_);
-  if (request.layout || !follows_calls()) return allreduce(request, request.layout ? *request.layout : Layout::unknown(request.count), false, values, why);
+  if (request.layout || !follows_calls()) return compress(request, request.layout ? *request.layout : Layout::unknown(request.count), false, values, why);
 
   const auto sum = [this](std::span<std::int64_t> numbers) {
     check_mpi(PMPI_Allreduce(MPI_IN_PLACE, numbers.data(), static_cast<int>(numbers.size()), MPI_INT64_T, MPI_SUM, comm_), "MPI_Allreduce");
@@ -285,7 +324,7 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
   say_what_is_known(call.layout);
   bool done;
   try {
-    done = allreduce(request, call.layout, call.foreign, values, why);
+    done = compress(request, call.layout, call.foreign, values, why);
   } catch (const Error& e) {
     const bool apart = e.code() == ErrorCode::call_differs || e.code() == ErrorCode::transport_failed;
     calls_.end(apart ? CallSequence::Outcome::failed : CallSequence::Outcome::tensor, sum);
@@ -295,7 +334,7 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
   return done;
 }
 
-bool Session::allreduce(const AllreduceRequest& request, const Layout& layout, bool foreign, CallValues& values, Pass* why) {
+bool Session::compress(const AllreduceRequest& request, const Layout& layout, bool foreign, CallValues& values, Pass* why) {
   const auto begin = Clock::now();
   const FloatEnvironment environment;
   std::vector<const Codec*> codecs;

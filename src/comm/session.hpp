@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "codec/powersgd_extents.hpp"
 #include "comm/call_values.hpp"
 #include "comm/chooser.hpp"
 #include "comm/exact_sum.hpp"
@@ -34,6 +35,7 @@ class Session {
   bool usable() const { return usable_; }
   // Sums over the communicator. False: the caller does it through MPI (nothing was changed here; all ranks get the same answer), for
   // *why. Throws Error after the exchange began and failed.
+  // Where it is for want of memory, what the session holds only to be fast is given back before.
   bool allreduce(const AllreduceRequest&, Pass* why);
   // Of a call with fewer than CRIMP_MIN_COUNT elements: sums it where its tensors are named and have momentum. False: it is for MPI, as above.
   bool allreduce_small(const AllreduceRequest&);
@@ -48,14 +50,17 @@ class Session {
   void set_learning_rate(double);
   // crimp_set_codec has named a codec, so that there may be something to compress where CRIMP_CODEC says nothing.
   bool has_codecs() const { return codecs_.any(); }
+  // crimp_set_extents. Equal on all ranks between the same calls.
+  void set_extents(const std::string& name, std::uint64_t rows, std::uint64_t cols);
 
  private:
   // Collective; null on all ranks where there are none.
   const Hierarchy* open_nodes();
   // Whether the calls that name no tensor are looked at: only what keeps residuals needs to know.
   bool follows_calls() const;
+  bool compress(const AllreduceRequest&, Pass* why);  // as allreduce(), which then gives back what MPI may need
   // Of tensors that are known. foreign: on this rank the values are not theirs. False: the caller does it through MPI, for *why.
-  bool allreduce(const AllreduceRequest&, const Layout&, bool foreign, CallValues&, Pass* why);
+  bool compress(const AllreduceRequest&, const Layout&, bool foreign, CallValues&, Pass* why);
   void say_what_is_known(const Layout&);
   // Of a segment that is summed. Null: exactly.
   const Codec* codec_of(const Layout&, const Segment&) const;
@@ -75,6 +80,7 @@ class Session {
   };
   Ready make_ready(const AllreduceRequest&, const Layout&, bool foreign, const std::vector<const Codec*>& codecs, const CallParts&, CallValues&);
   std::uint8_t range_flags(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& codecs, const CallParts&, CallValues&, std::vector<double>* largest);
+  void find_extents(const CallParts&);
   void find_memories(const CallParts&, const Layout&, Allocator&, bool absent);
   // What this rank says where it waits too long in the call.
   void begin_call(MpiTransport&, const AllreduceRequest&);
@@ -92,7 +98,7 @@ class Session {
   bool usable_;
   std::uint32_t sequence_ = 0, begun_ = 0;  // compressed calls; the one that is going on
   int told_ = 0;  // of what is said at info level about unnamed tensors
-  bool told_no_momentum_ = false;
+  bool told_no_momentum_ = false, told_memory_ = false;
   double learning_rate_ = 0;  // 0: not known
   TensorCodecs codecs_;
   CallSequence calls_;
@@ -101,6 +107,7 @@ class Session {
   std::unique_ptr<MpiHierarchy> nodes_;  // null: not needed yet, or none
   ResidualStore residuals_;
   std::map<std::string, double> largest_;  // by tensor, magnitude of its values in its last call; where CRIMP_RESIDUAL_JUMP asks for it
+  std::map<std::string, powersgd::Extents> extents_;  // of tensors by their keys
   CallScratch scratch_;
 };
 

@@ -19,7 +19,7 @@ using namespace crimp::test;
 
 namespace {
 
-constexpr std::uint64_t kCount = 70001, kMemory = kCount + 10000;  // with room for PowerSGD's Q behind each tensor's residual
+constexpr std::uint64_t kCount = 70001, kMemory = kCount + 20000;  // with room for PowerSGD's Q behind each tensor's residual
 
 Layout layout() {
   return {Layout::Source::named, {{"a", 0, 30000}, {"pad", 30000, 4, Segment::Use::skip}, {"b", 30004, 17}, {"c", 30021, kCount - 30021}}};

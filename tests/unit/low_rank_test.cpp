@@ -7,13 +7,14 @@
 #include <random>
 
 #include "backend/workers.hpp"
-#include "codec/powersgd.hpp"
+#include "codec/powersgd_extents.hpp"
 #include "comm/algorithms.hpp"
 #include "core/random.hpp"
 #include "crimp/error.hpp"
 #include "support/collective_run.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
+#include "support/sanitized.hpp"
 #include "support/simd_targets.hpp"
 
 using namespace crimp;
@@ -28,12 +29,14 @@ struct Tensors {
   bool memory = true, checksum = true, in_place = false;
   int threads = 1;
   std::vector<std::size_t> gaps{};  // segments that are skipped
+  bool named = false;               // extents are known from call to call
 };
 
 // One rank: its values, memories and results from step to step.
 struct Member {
   std::vector<float> values, out;
   std::vector<std::vector<float>> memories;
+  std::vector<powersgd::Extents> extents;
   CollectiveResult result;
   std::uint8_t flags = 0;
 };
@@ -50,6 +53,7 @@ class World {
     for (Member& m : members_) {
       m.values.resize(count_);
       for (const auto n : tensors_.sizes) m.memories.emplace_back(tensors_.codec->memory_elements(n));
+      m.extents.resize(tensors_.sizes.size());
     }
   }
   std::uint64_t count() const { return count_; }
@@ -70,6 +74,8 @@ class World {
       if (tensors_.memory)
         for (std::size_t s = 0; s < m.memories.size(); ++s)
           c.residuals.push_back(layout_.segments[s].use == Segment::Use::skip ? nullptr : m.memories[s].data());
+      if (tensors_.named)
+        for (auto& known : m.extents) c.extents.push_back(&known);
       c.flags = m.flags;
       c.sequence = step;
       c.chunk = chunk_elements(kPieceElements, *c.codec, transport.size(), c.algorithm);
@@ -92,6 +98,8 @@ class World {
     }
     return all > 0 ? std::sqrt(wrong / all) : std::sqrt(wrong);
   }
+  // The share of the exact sum's squares that the result has.
+  double kept() { return 1 - std::pow(error(), 2); }
   void identical() {
     for (const Member& m : members_) {
       CHECK(m.result.flags == 0);
@@ -115,6 +123,20 @@ std::vector<float> low_rank_values(std::uint64_t rows, std::uint64_t cols, int r
     for (std::uint64_t i = 0; i < rows; ++i)
       for (std::uint64_t j = 0; j < cols; ++j) v[i * cols + j] += p[i] * q[j];
   }
+  return v;
+}
+
+// A matrix of rank 4 that has this share of the squares, and noise.
+std::vector<float> signal_and_noise(std::uint64_t rows, std::uint64_t cols, double share, std::uint64_t seed, std::uint64_t noise_seed = 100) {
+  auto v = low_rank_values(rows, cols, 4, seed);
+  const auto noise = make_data(Data::normal, seed + noise_seed, v.size());
+  const auto squares = [](const std::vector<float>& x) {
+    double sum = 0;
+    for (const float e : x) sum += static_cast<double>(e) * static_cast<double>(e);
+    return sum;
+  };
+  const double signal = std::sqrt(share / squares(v)), rest = std::sqrt((1 - share) / squares(noise));
+  for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<float>(signal * static_cast<double>(v[i]) + rest * static_cast<double>(noise[i]));
   return v;
 }
 
@@ -150,6 +172,184 @@ TEST_SUITE("low_rank") {
       }
   }
 
+  TEST_CASE("columns to choose from are divisors around the root, first those that nothing is known of") {
+    for (const std::uint64_t count : {2048000, 3906816, 128000, 4096, 16777216, 16381, 10007, 30522 * 768, 512 * 4608, 64 * 27 * 3})
+      for (const char* spec : {"powersgd", "powersgd:r=4"}) {
+        const auto word = make_codec(spec)->parameter_word();
+        const auto cols = powersgd::candidates_of(count, word);
+        CAPTURE(count);
+        const Matrix own = powersgd::matrix_of(count, word);
+        CHECK(cols.empty() == (own.rank == 0));
+        if (cols.empty()) continue;
+        CHECK(cols[0] == own.cols);
+        CHECK(cols.size() <= powersgd::kMostCandidates);
+        const double root = std::sqrt(static_cast<double>(count));
+        std::size_t expected = 1;
+        for (std::uint64_t c = 1; c <= count; c += c < 100000 ? 1 : count) {
+          const auto x = static_cast<double>(c);
+          const bool legal = count % c == 0 && c != own.cols && 4 * own.rank * (c + count / c) <= count && x >= root / 16.001 && x <= 16.001 * root;
+          expected += legal;
+          CHECK((std::count(cols.begin(), cols.end(), c) == 1) == (legal || c == own.cols));
+        }
+        CHECK(cols.size() == std::min(expected, powersgd::kMostCandidates));
+      }
+    const auto has = [](std::uint64_t count, std::uint64_t c) {
+      const auto cols = powersgd::candidates_of(count, make_codec("powersgd")->parameter_word());
+      return std::find(cols.begin(), cols.end(), c) != cols.end();
+    };
+    CHECK((has(1000 * 2048, 2048) && has(5087 * 768, 768) && has(50257 * 768, 768) && has(512 * 4608, 4608) && has(4096 * 25088, 25088)));
+  }
+
+  TEST_CASE("found extents keep what the true ones keep, and those that are guessed do not") {
+    struct Case {
+      std::uint64_t rows, cols;
+      double share;
+    };
+    for (const Case& c : kSanitized ? std::vector<Case>{{250, 512, .6}} : std::vector<Case>{{1000, 2048, .61}, {5087, 768, .6}, {250, 512, .4}, {768, 3072, .2}, {512, 4608, .3}, {64, 576, .5}})
+      for (const int ranks : {1, 3}) {
+        if (ranks == 3 && c.rows * c.cols > 300000) continue;
+        // Every rank has noise of its own about one matrix.
+        const auto run = [&](const char* spec, bool named, std::uint64_t* cols) {
+          World world({make_codec(spec), {c.rows * c.cols}, false, true, false, 1, {}, named}, ranks);
+          for (std::size_t r = 0; r < world.members().size(); ++r) world.members()[r].values = signal_and_noise(c.rows, c.cols, c.share, 7, 100 + r);
+          double kept = 0;
+          for (int call = 0; call < 3; ++call) {
+            world.run();
+            world.identical();
+            kept = world.kept();
+          }
+          for (const auto& m : world.members()) CHECK(m.extents[0].cols == world.members()[0].extents[0].cols);
+          *cols = world.members()[0].extents[0].cols;
+          return kept;
+        };
+        std::uint64_t cols = 0;
+        const double truth = run(("powersgd:r=8,cols=" + std::to_string(c.cols)).c_str(), true, &cols), found = run("powersgd:r=8", true, &cols), guessed = run("powersgd:r=8", false, &cols);
+        CAPTURE(c.rows);
+        CAPTURE(c.cols);
+        CAPTURE(ranks);
+        CAPTURE(found);
+        CAPTURE(guessed);
+        CHECK(truth > .3 * c.share);
+        CHECK(found >= .97 * truth);
+        if (powersgd::matrix_of(c.rows * c.cols, make_codec("powersgd:r=8")->parameter_word()).cols != c.cols) CHECK(guessed < .7 * truth);
+      }
+  }
+
+  TEST_CASE("noise has no extents: what is found costs no more floats than the guess") {
+    for (const std::uint64_t count : {128000, 65536, 480000}) {
+      World world({make_codec("powersgd"), {count}, true, true, false, 1, {}, true}, 2);
+      for (std::size_t r = 0; r < 2; ++r) world.members()[r].values = make_data(Data::normal, r + 5, count);
+      world.run();
+      world.identical();
+      const auto word = make_codec("powersgd")->parameter_word();
+      const Matrix found = powersgd::matrix_of(count, word, world.members()[0].extents[0].cols), guess = powersgd::matrix_of(count, word);
+      CAPTURE(count);
+      CHECK(found.rows + found.cols <= guess.rows + guess.cols + (guess.rows + guess.cols) / 8);
+    }
+  }
+
+  TEST_CASE("zeros tell nothing: the first call with values finds the extents, and a rank of zeros does not disturb") {
+    World world({make_codec("powersgd:r=4"), {250 * 512, 5000}, true, true, false, 1, {}, true}, 2);
+    world.run();
+    for (const auto& m : world.members()) CHECK(m.extents[0].cols == 0);
+    world.members()[0].values = signal_and_noise(250, 512, .6, 3);
+    world.members()[0].values.resize(world.count());
+    world.run();
+    world.identical();
+    for (const auto& m : world.members()) CHECK(m.extents[0].cols == 512);
+    for (const auto& m : world.members()) CHECK(m.extents[1].cols == 0);
+    world.run();
+    world.identical();
+  }
+
+  TEST_CASE("the first calls are exact where that is asked for, and then extents are known") {
+    World world({make_codec("powersgd:start=3,r=4"), {250 * 512, 100}, true, true, false, 1, {}, true}, 3);
+    for (int call = 0; call < 5; ++call) {
+      for (std::size_t r = 0; r < 3; ++r) {
+        world.members()[r].values = signal_and_noise(250, 512, .6, 20 + 10 * static_cast<std::uint64_t>(call) + r);
+        world.members()[r].values.resize(world.count(), 1.0f);
+      }
+      world.run();
+      world.identical();
+      CAPTURE(call);
+      CHECK((world.error() < 1e-6) == (call < 3));
+      CHECK((world.members()[1].extents[0].cols == 512) == (call >= 2));
+      if (call >= 3) CHECK(world.kept() > .5);
+    }
+  }
+
+  TEST_CASE("ranks that know different extents are told by the headers and find them anew") {
+    World world({make_codec("powersgd:r=2"), {128000, 20000}, true, true, false, 1, {}, true}, 3);
+    std::vector<double> inputs(world.count()), outputs(world.count());
+    const auto step = [&](std::uint64_t seed, const RunOptions& options = {}) {
+      for (std::size_t r = 0; r < 3; ++r) {
+        world.members()[r].values = signal_and_noise(250, 512, .6, seed);
+        world.members()[r].values.resize(world.count(), 0.5f);
+        for (std::size_t i = 0; i < world.count(); ++i) inputs[i] += static_cast<double>(world.members()[r].values[i]);
+      }
+      world.run(options);
+      for (std::size_t i = 0; i < world.count(); ++i) outputs[i] += static_cast<double>(world.members()[0].out[i]);
+    };
+    step(1);
+    step(2);
+    world.members()[1].extents[0].cols = 1000;
+    step(3);
+    world.identical();
+    for (const auto& m : world.members()) CHECK(m.extents[0].cols == 0);
+    step(4);
+    world.identical();
+    for (const auto& m : world.members()) CHECK(m.extents[0].cols == 512);
+    step(5);
+    world.identical();
+    // Nothing is lost on the way.
+    double worst = 0;
+    for (std::size_t i = 0; i < world.count(); ++i) {
+      double left = outputs[i];
+      for (const auto& m : world.members()) left += static_cast<double>(i < 128000 ? m.memories[0][i] : m.memories[1][i - 128000]);
+      worst = std::max(worst, std::fabs(left - inputs[i]));
+    }
+    CHECK(worst < 1e-4);
+    // One rank misses what the others find: the sums that it receives are corrupt.
+    World other({make_codec("powersgd:r=2"), {128000}, true, true, false, 1, {}, true}, 3);
+    for (auto& m : other.members()) m.values = signal_and_noise(250, 512, .6, 9);
+    RunOptions options;
+    options.tamper = [](int receiver, int number, int from, std::span<std::uint8_t> bytes) {
+      if (receiver == 1 && number == 2 && from == 2) bytes[70] ^= 0x10;
+    };
+    other.run(options);
+    CHECK(other.members()[0].extents[0].cols == 512);
+    CHECK(other.members()[1].extents[0].cols == 0);
+    CHECK(other.members()[1].result.error.has_value());
+    for (int call = 0; call < 3; ++call) {
+      other.run();
+      other.identical();
+    }
+    for (const auto& m : other.members()) CHECK(m.extents[0].cols == 512);
+  }
+
+  TEST_CASE("extents may change between calls and with the element count") {
+    World world({make_codec("powersgd:r=2"), {128000}, true, true, false, 1, {}, true}, 2);
+    const auto codec = make_codec("powersgd:r=2");
+    for (const std::uint64_t cols : {512, 320, 1000, 0, 512}) {
+      for (std::size_t r = 0; r < 2; ++r) {
+        auto& m = world.members()[r];
+        m.values = signal_and_noise(250, 512, .6, 40);
+        m.extents[0].cols = cols;
+        m.extents[0].count = cols == 1000 ? 127999 : 128000;  // of another tensor: what was known is void
+      }
+      world.run();
+      world.identical();
+      if (cols == 1000) CHECK(world.members()[0].extents[0].count == 128000);
+    }
+    powersgd::Extents given{.count = 128000, .cols = 12800, .given = true};
+    CHECK(powersgd::memory_elements(128000, *codec, &given) == 128000 + 2 * 12800);
+    CHECK(powersgd::matrix_of(128000, *codec, &given).cols == 12800);
+    given.count = 5;
+    CHECK(powersgd::matrix_of(128000, *codec, &given).cols == 400);
+    CHECK(powersgd::finds(128000, *codec, &given));
+    CHECK_FALSE(powersgd::finds(128000, *make_codec("powersgd:cols=512"), &given));
+  }
+
   TEST_CASE("settings out of range are refused with what is legal") {
     const auto says = [](const std::string& spec, const std::string& part) {
       CAPTURE(spec);
@@ -166,9 +366,14 @@ TEST_SUITE("low_rank") {
     says("powersgd:min=0", "1 to 268435455");
     says("powersgd:memory=momentum", "residual or none");
     says("powersgd:decay=0.9", "decay");
-    CHECK(make_codec("powersgd")->spec() == "powersgd:r=1,min=4096");
+    says("powersgd:cols=-1", "0 to 16777216");
+    says("powersgd:cols=2.5", "0 to 16777216");
+    says("powersgd:start=20000000", "0 to 16777216");
+    CHECK(make_codec("powersgd")->spec() == "powersgd:r=1,min=4096,cols=0,start=0");
     CHECK(make_codec("powersgd:r=8,min=1,memory=none")->memory_elements(10000) == 0);
-    CHECK(make_codec("powersgd:r=3")->memory_elements(10000) == 10000 + 3 * 100);
+    CHECK(make_codec("powersgd:r=3,cols=50")->memory_elements(10000) == 10000 + 3 * 50);
+    CHECK(make_codec("powersgd:r=3")->memory_elements(10000) == 10000 + 10000 / 4);  // whatever is found
+    CHECK(make_codec("powersgd:r=1")->memory_elements(1000000) == 1000000 + 16 * 1000);
     CHECK(make_codec("powersgd:r=3")->memory_elements(4095) == 4095);
   }
 
