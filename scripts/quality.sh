@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes docs/quality.md: error and convergence of every codec at two settings, with and without error feedback. About 10 minutes on 2 cores.
+# Writes docs/quality.md: error and convergence of every codec at two settings, with and without error feedback, by each kind of algorithm. About 10 minutes on 2 cores.
 #
 #   scripts/quality.sh [--codec NAME]     only codecs whose names begin so (and none); the table is then printed
 #
