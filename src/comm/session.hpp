@@ -23,6 +23,7 @@
 
 namespace crimp {
 
+class MpiTransport;
 class Runtime;
 
 class Session {
