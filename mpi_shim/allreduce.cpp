@@ -78,9 +78,9 @@ int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, M
       if (horovod.detected())
         rc = guard(comm, [&] {
           const auto layout = horovod.data_call(static_cast<std::uint64_t>(count), *dtype, comm);
-          if (!layout || odd_arguments(sendbuf, recvbuf, static_cast<std::uint64_t>(count))) return MPI_SUCCESS;
           Session* session = runtime.momentum() ? runtime.session(comm, &why) : runtime.known_session(comm);
           why = Pass::small;
+          if (!layout || odd_arguments(sendbuf, recvbuf, static_cast<std::uint64_t>(count))) return MPI_SUCCESS;
           if (!session || (may_sum_halves(op) && !sums_halves(op, type))) return MPI_SUCCESS;
           AllreduceRequest request = request_of(true);
           request.layout = &*layout;

@@ -87,9 +87,13 @@ void Chooser::adopt(Transport& transport) {
 void Chooser::publish() const {
   if (!shared_) return;
   Models models{network_, hierarchy_model_, {}};
+  std::map<std::string, std::uint64_t> most;
   for (const auto& [codec, measured] : codecs_) {
     if (measured.calls == 0) continue;
-    auto& of = models.codecs[codec->spec()];
+    // Codecs of one text, of a rule and of CRIMP_CODEC: what has been called most, and so was measured alike on all ranks.
+    if (const auto other = most.emplace(codec->spec(), measured.calls); !other.second && other.first->second >= measured.calls) continue;
+    most[codec->spec()] = measured.calls;
+    auto& of = models.codecs[codec->spec()] = {};
     of.cost = measured.cost;
     for (const auto& [size, trials] : measured.trials)
       if (trials.finished()) of.trials.emplace(size, trials);

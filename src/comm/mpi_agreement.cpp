@@ -84,10 +84,12 @@ bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings,
   return false;
 }
 
-void require_equal(MPI_Comm comm, int size, const std::string& what, const std::string& mine) {
+void require_equal(MPI_Comm comm, int rank, int size, const std::string& what, const std::string& mine) {
   const std::uint64_t hash = digest(mine);
   std::vector<std::uint64_t> hashes(static_cast<std::size_t>(size));
-  check_mpi(PMPI_Allgather(&hash, 1, MPI_UINT64_T, hashes.data(), 1, MPI_UINT64_T, comm), "MPI_Allgather");
+  MPI_Request request;
+  check_mpi(PMPI_Iallgather(&hash, 1, MPI_UINT64_T, hashes.data(), 1, MPI_UINT64_T, comm, &request), "MPI_Iallgather");
+  wait_for(request, rank, size, [&] { return "for the others to say " + what + ", as all ranks of " + name_of(comm) + " must"; });
   const auto other = std::find_if(hashes.begin(), hashes.end(), [&](std::uint64_t h) { return h != hashes[0]; });
   if (other == hashes.end()) return;
 
@@ -97,8 +99,8 @@ void require_equal(MPI_Comm comm, int size, const std::string& what, const std::
   std::strncpy(text, mine.c_str(), kShown - 1);
   std::vector<char> texts(hashes.size() * kShown);
   check_mpi(PMPI_Allgather(text, kShown, MPI_BYTE, texts.data(), kShown, MPI_BYTE, comm), "MPI_Allgather");
-  const auto rank = static_cast<std::size_t>(other - hashes.begin());
-  throw Error(ErrorCode::call_differs, what + " is " + texts.data() + " on rank 0 and " + (texts.data() + rank * kShown) + " on rank " + std::to_string(rank) +
+  const auto differing = static_cast<std::size_t>(other - hashes.begin());
+  throw Error(ErrorCode::call_differs, what + " is " + texts.data() + " on rank 0 and " + (texts.data() + differing * kShown) + " on rank " + std::to_string(differing) +
                                            "; nothing has changed. Give all ranks of the communicator the same, between the same calls");
 }
 

@@ -13,6 +13,6 @@ namespace crimp {
 bool settings_agree(MPI_Comm, int rank, int size, const Settings&, bool legal, const std::string& where);
 
 // Collective. Throws Error{call_differs} on all ranks alike where the texts are not equal: it names `what`, and two ranks' texts.
-void require_equal(MPI_Comm, int size, const std::string& what, const std::string& mine);
+void require_equal(MPI_Comm, int rank, int size, const std::string& what, const std::string& mine);
 
 }  // namespace crimp

@@ -122,9 +122,9 @@ std::string MpiTransport::waiting() const {
 }
 
 void MpiTransport::wait(Ticket t) {
-  if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
   wait_for(exchanges_[t].request, rank_, size_, [&] { return waiting(); });
   ++exchanged_;
+  if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
 }
 
 void MpiTransport::progress() noexcept try {

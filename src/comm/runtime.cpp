@@ -68,7 +68,8 @@ void Runtime::read() {
     refuse(e.what());
   }
   const auto moves = [](const std::shared_ptr<const Codec>& codec) { return codec && codec->memory().kind == MemoryKind::momentum; };
-  momentum_ = settings_.error_feedback && (moves(codec_) || std::any_of(rule_codecs_.begin(), rule_codecs_.end(), moves));
+  const auto rule = std::find_if(rule_codecs_.begin(), rule_codecs_.end(), moves);
+  if (settings_.error_feedback) momentum_codec_ = moves(codec_) ? codec_.get() : rule != rule_codecs_.end() ? rule->get() : nullptr;
   if (settings_.algorithm != "auto") {
     const AlgorithmEntry* entry = find_algorithm(settings_.algorithm);
     const std::string obstacle = entry && codec_ ? entry->obstacle(*codec_, std::max(2, world_size_)) : "";
@@ -239,7 +240,7 @@ void Runtime::announce() const {
     log(LogLevel::info, version + std::to_string(world_size_) + (world_size_ == 1 ? " rank" : " ranks") + ", MPI_Allreduce sums of " + std::to_string(settings_.min_count) +
                             " or more floats are compressed with " + codec_->spec() + " (" + simd_target() + ", " +
                             std::to_string(settings_.threads) + (settings_.threads == 1 ? " thread)" : " threads)"));
-  if (usable_ && momentum_)
+  if (usable_ && momentum_codec_)
     log(LogLevel::info, "the codec holds the training's momentum, so the optimizer's must be 0. Calls of fewer than " + std::to_string(settings_.min_count) +
                             " elements have it where their tensors are named (crimp_allreduce, Horovod), calls on one rank never");
 }
@@ -328,7 +329,7 @@ void Runtime::finish() noexcept {
     private_world.close();
   });
   logged("the summary", [&] {
-    if (world_rank_ == 0 && usable_ && codec_) log(LogLevel::info, report.summary());
+    if (world_rank_ == 0 && usable_ && (codec_ || report.compressed_any())) log(LogLevel::info, report.summary());
   });
   write_files();
   workers_.reset();
@@ -348,7 +349,7 @@ nlohmann::ordered_json rank_object(const std::string& text) {
 std::string Runtime::report_text(const std::vector<std::string>& of_ranks) const {
   nlohmann::ordered_json out{{"crimp", CRIMP_VERSION}, {"build", build_id()}, {"ranks", world_size_}, {"simd", simd_target()}};
   for (const Option& option : option_table()) out["settings"][option.name] = option.get(settings_);
-  out["status"] = usable_ && codec_ ? "on" : text_of(why_off());
+  out["status"] = usable_ && (codec_ || report.compressed_any()) ? "on" : text_of(why_off());
   for (const auto& text : of_ranks) out["per_rank"].push_back(rank_object(text));
   // File names and patterns may be in any encoding; JSON is UTF-8.
   return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";

@@ -59,8 +59,9 @@ class Runtime {
   const Settings& settings() const { return settings_; }
   const std::shared_ptr<const Codec>& codec() const { return codec_; }
   const std::shared_ptr<const Codec>& unknown_layout_codec() const { return unknown_codec_; }  // null: pass through
-  // CRIMP_CODEC or a rule's codec keeps the training's momentum, which tensors that are not compressed must have, too.
-  bool momentum() const { return momentum_; }
+  // CRIMP_CODEC or the first rule's codec that keeps the training's momentum, which tensors that are not compressed must have, too; null: none does.
+  const Codec* momentum_codec() const { return momentum_codec_; }
+  bool momentum() const { return momentum_codec_; }
   // The codec of a named tensor, by CRIMP_RULES; null: it is summed exactly.
   const Codec* codec_for(const std::string& name, std::uint64_t count) const;
   // CRIMP_MERGE; off where settings are illegal or differ, or Crimp is switched off.
@@ -118,7 +119,8 @@ class Runtime {
   std::vector<int> host_of_rank_;  // the lowest rank of MPI_COMM_WORLD on the same host
   int illegal_rank_ = -1;  // the lowest rank that has an illegal setting; -1: none (known of all ranks where start() was collective)
   bool cuda_aware_ = false;
-  bool momentum_ = false, usable_ = false, differ_ = false, gather_report_ = false, gather_trace_ = false, world_start_ = false;
+  const Codec* momentum_codec_ = nullptr;
+  bool usable_ = false, differ_ = false, gather_report_ = false, gather_trace_ = false, world_start_ = false;
 };
 
 }  // namespace crimp

@@ -32,7 +32,7 @@ Session::Session(Runtime& runtime, MPI_Comm comm, int rank, int size, const Allr
       usable_(settings_agree(comm, rank, size, runtime.settings(), runtime.legal(),
                              "in " + (request ? call_text(*request) : "a call") + ", the first on " + name_of(comm) +
                                  ", for the others to come to it. " + absence_text(runtime.settings().min_count))),
-      calls_(runtime.settings().periods, size, [this](std::string_view prefix) { residuals_.forget(Layout::Source::periodic, prefix); }),
+      calls_(runtime.settings().periods, size, [this](std::string_view prefix) { forget_unnamed(prefix); }),
       chooser_(runtime.settings().algorithm), scratch_(runtime.workers(), runtime.cuda_aware()) {
   world_ranks_ = Runtime::world_ranks(comm);
   const auto* const ranks = reinterpret_cast<const char*>(world_ranks_.data());
@@ -58,6 +58,11 @@ const Hierarchy* Session::open_nodes() {
     return nullptr;
   }
   return &nodes_->get();
+}
+
+void Session::forget_unnamed(std::string_view prefix) {
+  residuals_.forget(Layout::Source::periodic, prefix);
+  std::erase_if(largest_, [&](const auto& of) { return of.first.source == Layout::Source::periodic && of.first.name.starts_with(prefix); });
 }
 
 bool Session::follows_calls() const { return runtime_.settings().error_feedback && runtime_.codec() && runtime_.codec()->memory().kept(); }
@@ -147,7 +152,11 @@ std::uint8_t Session::range_flags(const AllreduceRequest& request, const Layout&
   std::uint8_t flags = 0;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const CollectiveCall& call = part_of[g]->call;
-    if (layout.source == Layout::Source::periodic && calls_.magnitude(largest[g])) flags |= kFlagForeign;
+    if (layout.source == Layout::Source::periodic) {
+      const auto proportion = calls_.magnitude(largest[g]);
+      if (proportion == CallSequence::Proportion::foreign) flags |= kFlagForeign;
+      if (proportion == CallSequence::Proportion::outlier) flags |= kFlagExact;
+    }
     const Codec::Traits& traits = call.codec->traits();
     // Below 2^-100 a float64 loses bits as a float32.
     const double least = std::max(static_cast<double>(traits.min_magnitude), request.dtype == Dtype::f64 ? 0x1p-100 : 0.0);
@@ -164,11 +173,13 @@ std::uint8_t Session::range_flags(const AllreduceRequest& request, const Layout&
 
 // An outlier leaves residuals in its own size, which come back for many calls. Only this rank's values decide: what it encodes is its own affair.
 void Session::drop_echoes(const CallParts& parts, const Layout& layout, const std::vector<double>& largest, Backend& backend) {
-  const double jump = runtime_.settings().residual_jump;
+  // Where values tell whose a call is, what waits from far larger ones is nobody's loss.
+  const double setting = runtime_.settings().residual_jump;
+  const double jump = layout.source == Layout::Source::periodic && setting == 0 ? CallSequence::kProportion : setting;
   for (std::size_t s = 0; s < layout.segments.size(); ++s) {
     const Segment& segment = layout.segments[s];
     if (segment.key.empty() || !(largest[s] > 0)) continue;
-    double& before = largest_[segment.key];
+    double& before = largest_[{layout.source, false, segment.key}];
     const bool fell = before > jump * largest[s];
     before = largest[s];
     if (!fell) continue;
@@ -247,10 +258,11 @@ Session::Ready Session::make_ready(const AllreduceRequest& request, const Layout
       ready.exact.push_back({&layout.segments[s], layout.segments[s].key.empty() ? nullptr : momentum_of(nullptr)});
   const std::size_t excluded = count_of(ready.exact) * size_of(request.dtype);
   for (const auto& part : parts) {
-    host_bodies += part->host_bodies() ? arena_bytes(part->call, size_) : 0;
     clips = clips || (momentum_of(part->call.codec) && part->call.codec->memory().clip > 0.0f);
   }
   try {
+    find_extents(parts);
+    for (const auto& part : parts) host_bodies += part->host_bodies() ? arena_bytes(part->call, size_) : 0;
     values.enter(parts, Arena::padded(excluded) + host_bodies);
     Backend& backend = values.backend();
     std::vector<double> largest;
@@ -259,11 +271,10 @@ Session::Ready Session::make_ready(const AllreduceRequest& request, const Layout
     // A rank that joined early (hvd.join) gives zeros in place of tensors; its residuals stay where they are.
     const bool absent = layout.source == Layout::Source::negotiated && std::all_of(largest.begin(), largest.end(), [](double l) { return l == 0; });
     residuals_.begin_call();
-    find_extents(parts);
     if (runtime_.settings().error_feedback) find_memories(parts, layout, backend.memory(), absent);
     for (ExactTensor& t : ready.exact)
       if (t.momentum) t.memory = find_residual({layout.source, false, t.segment->key}, ResidualShape::of(*t.momentum, t.segment->count), host_memory()).values;
-    if (runtime_.settings().residual_jump > 0 && !ready.flags) drop_echoes(parts, layout, largest, backend);
+    if ((runtime_.settings().residual_jump > 0 || layout.source == Layout::Source::periodic) && !ready.flags) drop_echoes(parts, layout, largest, backend);
 
     const std::uint64_t widened = request.dtype == Dtype::f32 && !clips ? 0 : Arena::padded(request.count * sizeof(float));
     std::uint64_t bytes = values.direct() ? 0 : widened + Arena::padded(excluded), value_bytes = widened;
@@ -320,14 +331,24 @@ bool Session::compress(const AllreduceRequest& request, Pass* why) {
   const auto sum = [this](std::span<std::int64_t> numbers) {
     check_mpi(PMPI_Allreduce(MPI_IN_PLACE, numbers.data(), static_cast<int>(numbers.size()), MPI_INT64_T, MPI_SUM, comm_), "MPI_Allreduce");
   };
-  const CallSequence::Call call = calls_.begin(request.count, request.dtype, {values.sketch(), request.send, request.receive});
+  CallSequence::Values seen{{}, request.send, request.receive};
+  bool unseen = false;  // this rank then sends the call through MPI, as all others will
+  try {
+    seen.sketch = values.sketch();
+  } catch (const Error&) {
+    unseen = true;
+  }
+  const CallSequence::Call call = calls_.begin(request.count, request.dtype, seen);
   say_what_is_known(call.layout);
   bool done;
   try {
-    done = compress(request, call.layout, call.foreign, values, why);
+    done = compress(request, call.layout, call.foreign || (unseen && call.layout.known()), values, why);
   } catch (const Error& e) {
     const bool apart = e.code() == ErrorCode::call_differs || e.code() == ErrorCode::transport_failed;
     calls_.end(apart ? CallSequence::Outcome::failed : CallSequence::Outcome::tensor, sum);
+    throw;
+  } catch (...) {  // out of the program's error handler
+    calls_.end(CallSequence::Outcome::failed, sum);
     throw;
   }
   calls_.end(!done && *why == Pass::foreign ? CallSequence::Outcome::foreign : CallSequence::Outcome::tensor, sum);

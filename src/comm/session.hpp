@@ -59,6 +59,7 @@ class Session {
   const Hierarchy* open_nodes();
   // Whether the calls that name no tensor are looked at: only what keeps residuals needs to know.
   bool follows_calls() const;
+  void forget_unnamed(std::string_view prefix);
   bool compress(const AllreduceRequest&, Pass* why);  // as allreduce(), which then gives back what MPI may need
   // Of tensors that are known. foreign: on this rank the values are not theirs. False: the caller does it through MPI, for *why.
   bool compress(const AllreduceRequest&, const Layout&, bool foreign, CallValues&, Pass* why);
@@ -107,7 +108,7 @@ class Session {
   std::vector<int> world_ranks_;
   std::unique_ptr<MpiHierarchy> nodes_;  // null: not needed yet, or none
   ResidualStore residuals_;
-  std::map<std::string, double> largest_;  // by tensor, magnitude of its values in its last call; where CRIMP_RESIDUAL_JUMP asks for it
+  std::map<ResidualKey, double> largest_;  // magnitude of the tensor's values in its last call, where drop_echoes() looks
   std::map<std::string, powersgd::Extents> extents_;  // of tensors by their keys
   CallScratch scratch_;
 };

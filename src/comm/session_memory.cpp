@@ -20,7 +20,7 @@ const Codec* Session::codec_of(const Layout& layout, const Segment& segment) con
 }
 
 const Codec* Session::momentum_of(const Codec* codec) const {
-  if (!codec) codec = runtime_.codec().get();  // what is summed exactly shares the momentum of CRIMP_CODEC
+  if (!codec) codec = runtime_.momentum_codec();  // what is summed exactly shares the momentum of the others
   return codec && codec->memory().kind == MemoryKind::momentum && runtime_.settings().error_feedback ? codec : nullptr;
 }
 
@@ -30,7 +30,7 @@ void Session::tell_no_momentum(const Codec& codec) {
                           " has for all others: their results are plain sums. Name the tensors (crimp_allreduce, Horovod), or leave momentum to the optimizer (memory=none)");
 }
 
-// What is accumulated of this rank's gradients (Lin et al., section 3.2); `values` are float32 copies of the call's. Where they are summed in a node first, too.
+// What is accumulated of this rank's gradients (Lin et al., section 3.2); `values` are float32 copies of the call's.
 void Session::clip(const CallParts& parts, float* values) const {
   for (const auto& part : parts)
     for (const Segment& segment : part->layout.segments) {
@@ -76,13 +76,14 @@ bool Session::sum_with_momentum(const AllreduceRequest& request, const Layout& l
     }
     if (!values.direct()) values.bodies().reserve(bytes);
     packed = {reinterpret_cast<char*>(values.packed().take(bytes)), bytes};
-  } catch (const Error& e) {
+  } catch (const std::exception& e) {
     log(LogLevel::warn, std::string(e.what()) + "; this rank's part of the call has no momentum");
     *why = Pass::memory;
     return false;
   }
   sum_exactly(request, tensors, values, packed, size_);
   values.leave(layout);
+  residuals_.keep();
   runtime_.report.passed(*why);
   return true;
 }
@@ -100,7 +101,7 @@ bool Session::allreduce_small(const AllreduceRequest& request) {
 
 void Session::set_codec(const char* pattern, const char* spec) {
   const auto quoted = [](const char* text) { return text ? "'" + std::string(text) + "'" : std::string("NULL"); };
-  require_equal(comm_, size_, "what crimp_set_codec is given", "(" + quoted(pattern) + ", " + quoted(spec) + ")");
+  require_equal(comm_, rank_, size_, "what crimp_set_codec is given", "(" + quoted(pattern) + ", " + quoted(spec) + ")");
   if (!pattern || !*pattern)
     throw Error(ErrorCode::argument_invalid, "crimp_set_codec was given no pattern; legal is a shell pattern over tensors' names, as in \"*.weight\" or \"*\"");
   codecs_.set(pattern, spec);
@@ -110,7 +111,7 @@ void Session::set_learning_rate(double rate) {
   char text[32];
   char* const end = std::to_chars(text, text + sizeof text - 1, rate).ptr;
   *end = 0;
-  require_equal(comm_, size_, "the learning rate that crimp_set_learning_rate is given", text);
+  require_equal(comm_, rank_, size_, "the learning rate that crimp_set_learning_rate is given", text);
   if (!(rate > 0 && std::isfinite(rate)))
     throw Error(ErrorCode::argument_invalid, std::string("crimp_set_learning_rate was given the learning rate ") + text + "; legal is a finite one above 0");
   learning_rate_ = rate;

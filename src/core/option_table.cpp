@@ -88,7 +88,12 @@ constexpr Option kTable[] = {
     {"CRIMP_RESIDUAL_JUMP", "0", "0 or 2 .. 1000000",
      "where the largest value of a tensor is so many times smaller than in its last call, what its residual has above that value is dropped: "
      "an outlier is then no echo in the calls after it; 0: nothing is dropped", false,
-     [](Settings& s, std::string_view t) { return parse_number(t, 0, 1000000, s.residual_jump) && s.residual_jump != 1; },
+     [](Settings& s, std::string_view t) {
+       int jump = 0;
+       if (!parse_number(t, 0, 1000000, jump) || jump == 1) return false;
+       s.residual_jump = jump;
+       return true;
+     },
      [](const Settings& s) { return std::to_string(s.residual_jump); }},
     {"CRIMP_MIN_COUNT", "16384", "1 .. 2^62 elements (suffix k, M, G)", "calls with fewer elements pass through", true,
      [](Settings& s, std::string_view t) { return parse_number<std::uint64_t>(t, 1, std::uint64_t{1} << 62, s.min_count); },

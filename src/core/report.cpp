@@ -120,6 +120,11 @@ void Report::on_device(const std::string& why) {
     ++through_host_[why];
 }
 
+bool Report::compressed_any() const {
+  std::lock_guard lock(mutex_);
+  return all_.calls > 0;
+}
+
 std::string Report::summary() const {
   std::lock_guard lock(mutex_);
   std::string text;

@@ -107,6 +107,7 @@ class Report {
   void staged() { staged_.fetch_add(1, std::memory_order_relaxed); }
   void residuals(std::uint64_t bytes) { residual_bytes_.fetch_add(bytes, std::memory_order_relaxed); }
 
+  bool compressed_any() const;
   std::string summary() const;  // one or two lines for people
   std::string json() const;     // one rank's object
 

@@ -150,8 +150,8 @@ bool CallSequence::doubtful(const Tensor& tensor, const Values& values) const {
   const bool moved = tensor.steady && !same_buffers(values, tensor.last);
   if (!to_last.known) return moved && values.sketch.usable();
   const double chance = std::sqrt(to_last.variance);
-  if (moved) return to_last.likeness < tensor.mean / 2 || to_last.likeness < kLikely * chance;
-  return to_last.likeness < tensor.mean / 2 && to_last.likeness < tensor.mean - kLikely * std::hypot(tensor.spread, chance);
+  if (moved) return !to_last.alike || to_last.likeness < tensor.mean / 2;
+  return !to_last.alike && to_last.likeness < tensor.mean / 2 && to_last.likeness < tensor.mean - kLikely * std::hypot(tensor.spread, chance);
 }
 
 CallSequence::Call CallSequence::begin(std::uint64_t count, Dtype type, const Values& values) {
@@ -169,15 +169,18 @@ CallSequence::Call CallSequence::begin(std::uint64_t count, Dtype type, const Va
   if (!series.period) return {Layout::unknown(count)};
   const Tensor& tensor = series.tensors[series.phase];
   if (!tensor.known) return {Layout::unknown(count)};
+  alike_ = Likeness(values.sketch, tensor.last.sketch).alike;
   return {{Layout::Source::periodic, {{prefix(series) + std::to_string(series.phase), 0, count}}}, doubtful(tensor, values)};
 }
 
-bool CallSequence::magnitude(double largest) {
+CallSequence::Proportion CallSequence::magnitude(double largest) {
+  if (!std::isfinite(largest)) return Proportion::usual;
   largest_ = largest;
   const Series& series = series_.at(signature_);
-  if (!series.period || !series.tensors[series.phase].known) return false;
+  if (!series.period || !series.tensors[series.phase].known) return Proportion::usual;
   const double before = series.tensors[series.phase].largest;
-  return before > 0 && largest > 0 && (largest > kProportion * before || largest * kProportion < before);
+  if (before == 0 || largest == 0 || (largest <= kProportion * before && largest * kProportion >= before)) return Proportion::usual;
+  return alike_ ? Proportion::outlier : Proportion::foreign;
 }
 
 void CallSequence::end(Outcome outcome, const SumOverRanks& sum) {

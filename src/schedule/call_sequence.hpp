@@ -47,8 +47,13 @@ class CallSequence {
     bool foreign = false;  // not on all ranks alike: the values here are not the tensor's
   };
   Call begin(std::uint64_t count, Dtype, const Values&);
-  // The largest magnitude in the buffer, where it has been looked for. True: it is out of proportion to the tensor's, the call is foreign.
-  bool magnitude(double largest);
+  // The largest magnitude in the buffer, where it has been looked for; Inf where it is not finite, which says nothing of whose it is.
+  enum class Proportion {
+    usual,
+    outlier,  // far from the last call's, in values that are alike otherwise: the tensor's own call, but nothing for error feedback
+    foreign,  // far from it, and not alike
+  };
+  Proportion magnitude(double largest);
   enum class Outcome {
     tensor,   // it was what begin() took it for, or unknown
     foreign,  // a rank said that it was not
@@ -100,6 +105,7 @@ class CallSequence {
   bool made_ = false;
   Values values_;
   double largest_ = 0;
+  bool alike_ = false;  // the values and those of the tensor's last call
 };
 
 }  // namespace crimp

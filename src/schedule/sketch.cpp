@@ -4,6 +4,11 @@
 #include <cmath>
 
 namespace crimp {
+namespace {
+
+constexpr double kBeyondChance = 4;  // standard deviations
+
+}  // namespace
 
 Sketch::Sketch(std::uint64_t count, std::uint64_t reads, const Read& read) {
   const std::uint64_t run = kElements / reads, stride = count / reads;
@@ -22,15 +27,19 @@ Sketch::Sketch(std::uint64_t count, std::uint64_t reads, const Read& read) {
 Likeness::Likeness(const Sketch& x, const Sketch& y) : known(x.usable() && y.usable()) {
   if (!known) return;
   double sum = 0, squares = 0;
+  int same = 0, opposed = 0;
   for (std::uint64_t c = 0; c < Sketch::kElements; c += Sketch::kClusterElements) {
     double cluster = 0;
     for (std::uint64_t i = c; i < c + Sketch::kClusterElements; ++i) cluster += static_cast<double>(x.values_[i]) * static_cast<double>(y.values_[i]);
     sum += cluster;
     squares += cluster * cluster;
+    same += cluster > 0;
+    opposed += cluster < 0;
   }
   const double scale = 2 / (x.norm_ + y.norm_);
   likeness = scale * sum;
   variance = scale * scale * squares;
+  alike = same - opposed > kBeyondChance * std::sqrt(same + opposed);
 }
 
 }  // namespace crimp

@@ -32,6 +32,7 @@ class Sketch {
 struct Likeness {
   double likeness = 0, variance = 0;
   bool known = false;  // both are usable
+  bool alike = false;  // most clusters agree in sign, beyond chance: whatever the vectors' sizes, and outliers in them
   Likeness() = default;
   Likeness(const Sketch& x, const Sketch& y);
 };

@@ -102,7 +102,7 @@ TEST_SUITE("allgather") {
 
   TEST_CASE("bytes that are counted are those of the format and exchanges move while encoding") {
     const std::uint64_t count = 100000;
-    Setup setup = setup_of(make_codec("fp16"), count, Layout::unknown(count));
+    Setup setup = setup_of(make_codec("bf16"), count, Layout::unknown(count));
     setup.feedback = false;
     auto ranks = make_ranks(setup, 3, 13);
     std::atomic<int> progress{0};

@@ -288,7 +288,7 @@ TEST_SUITE("chooser") {
 
   TEST_CASE("a codec's cost per element is not that of a small call") {
     Workers workers(1);
-    const auto codec = make_codec("fp16");
+    const auto codec = make_codec("bf16");
     HostBackend backend(workers);
     CHECK(time_codec(*codec, make_data(Data::normal, 1, 20), 0, backend).payload_bytes == 2);
     CHECK(time_codec(*codec, {}, 0, backend).payload_bytes == 2);

@@ -201,7 +201,7 @@ TEST_SUITE("dgc") {
       CAPTURE(std::string(spec));
       CHECK_THROWS_AS(make_codec(spec), const Error&);
     }
-    CHECK(make_codec("3lc:gamma=0.5,decay=0.25")->spec() == "3lc:s=1,zero_run=1,entropy=0,decay=0.25,gamma=0.5");
+    CHECK(make_codec("3lc:gamma=0.5,decay=0.25")->spec() == "3lc:s=1,zero_run=1,entropy=0,scale=piece,decay=0.25,gamma=0.5");
     CHECK(make_codec("topk:memory=momentum,nesterov=1")->spec().ends_with(",memory=momentum,momentum=0.9,nesterov=1"));
     CHECK(make_codec("dgc:clip=2.5")->spec() == "dgc:ratio=0.01,sample=1,warmup=0,clip=2.5,value=f32,momentum=0.9");
     CHECK(make_codec("dgc:clip=2.5")->memory().clip == 2.5f);
