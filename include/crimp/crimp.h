@@ -25,7 +25,9 @@ typedef struct {
   uint64_t count;
 } crimp_segment;
 
-/* Sums `count` elements over the ranks of `comm`, like MPI_Allreduce with MPI_SUM, compressed as the CRIMP_* settings say; what is not
+/* Bad arguments (layout_invalid, argument_invalid) are an error on the rank that gave them; ranks whose arguments are good wait for it, as in MPI's own calls.
+ *
+ * Sums `count` elements over the ranks of `comm`, like MPI_Allreduce with MPI_SUM, compressed as the CRIMP_* settings say; what is not
  * eligible (fewer than CRIMP_MIN_COUNT elements, one rank, no codec chosen) is summed exactly by MPI. sendbuf may be MPI_IN_PLACE.
  * Host memory. `count` may exceed INT_MAX. segments may be NULL (segment_count 0): then the call counts as unnamed. */
 CRIMP_API int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dtype dtype, MPI_Comm comm,
@@ -52,7 +54,7 @@ CRIMP_API int crimp_set_codec(MPI_Comm comm, const char* pattern, const char* sp
 /* The learning rate that the program will multiply the results of later calls on `comm` by. Off until called. Error feedback holds back parts of gradients; when the rate
  * changes they are multiplied by the old rate over the new one before they are sent, so that they weigh what they would have weighed in their own step, as in
  * EF-SignSGD's paper (p = rate * gradient + residual). Of the memory momentum the accumulated part is, the momentum is not. Call it before the calls of each step in
- * which the rate changes, or of every step. Collective, with the same value on all ranks (else call_differs on all); finite and above 0 (else argument_invalid). */
+ * which the rate changes, or of every step. Collective, with the same value on all ranks (else call_differs on all); from 1e-12 to 1e12 (else argument_invalid). */
 CRIMP_API int crimp_set_learning_rate(MPI_Comm comm, double rate);
 
 /* Says that the tensor `name` of crimp_allreduce (or Horovod's tensor of that name) is a matrix of rows x cols elements, row by row, which the codec powersgd

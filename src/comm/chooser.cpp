@@ -101,6 +101,14 @@ void Chooser::publish() const {
   shared_->publish(group_, std::move(models));
 }
 
+void Chooser::forget() {
+  network_ = {};
+  hierarchy_model_.reset();
+  adopted_.reset();
+  codecs_.clear();
+  calls_ = 0;
+}
+
 Choice Chooser::decide(Transport& transport, const ChoiceQuery& query, Measured& codec, bool early) {
   const HierarchyModel* const nodes = hierarchy_model_ ? &*hierarchy_model_ : nullptr;
   const auto known = codec.trials.find(size_class(query));

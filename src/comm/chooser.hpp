@@ -40,6 +40,8 @@ class Chooser {
   // How long the call took that choose() made this choice for. Not called: it failed.
   void took(const ChoiceQuery&, const Choice&, double s);
   void force(const std::string& algorithm) { forced_ = algorithm; }
+  // Begins anew, as a new communicator of the same ranks.
+  void forget();
   // Before the first call: how the communicator's nodes are opened, when they are first needed. Collective; null on all ranks where there are none.
   void set_nodes(std::function<const Hierarchy*()> open) { open_nodes_ = std::move(open); }
   // Before the first call: what communicators of the same ranks in the same order tell one another; they have the same number. Stays the caller's.

@@ -98,7 +98,8 @@ bool Session::choose_codecs(const Layout& layout, std::vector<const Codec*>& cod
     const Codec* codec = sums ? codec_of(layout, segment) : nullptr;
     if (sums && !codec) runtime_.report.excluded(segment.key.empty() ? "(unnamed)" : segment.key, segment.count);
     // A tensor without a name has nothing that a residual could belong to.
-    if (codec && codec->memory().kept() && runtime_.settings().error_feedback && segment.key.empty()) {
+    // Votes stay votes: of the values themselves, as with CRIMP_ERROR_FEEDBACK=0.
+    if (codec && codec->memory().kept() && runtime_.settings().error_feedback && segment.key.empty() && !(codec->traits().votes && !layout.known())) {
       if (momentum_of(codec)) tell_no_momentum(*codec);
       codec = runtime_.unknown_layout_codec().get();
       if (!codec && !layout.known()) {
@@ -230,7 +231,7 @@ void Session::find_memories(const CallParts& parts, const Layout& layout, Alloca
   };
   for (const auto& part : parts) {
     const Codec& codec = *part->call.codec;
-    if (codec.memory().kept() && (!absent || part->call.hierarchy) && part->encodes()) {
+    if (codec.memory().kept() && layout.known() && (!absent || part->call.hierarchy) && part->encodes()) {
       part->kept = find(*part, false, [&](const Segment& segment) {
         ResidualShape shape = ResidualShape::of(codec, segment.count);
         if (const auto known = extents_.find(segment.key); codec.traits().whole_tensors && known != extents_.end())
@@ -313,7 +314,15 @@ Session::Ready Session::make_ready(const AllreduceRequest& request, const Layout
 }
 
 bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
-  if (compress(request, why)) {
+  bool done;
+  try {
+    done = compress(request, why);
+  } catch (const Error& e) {
+    // The ranks may have asked the chooser for different calls; all are here, and all begin anew.
+    if (e.code() == ErrorCode::call_differs) chooser_.forget();
+    throw;
+  }
+  if (done) {
     residuals_.keep();
     return true;
   }
@@ -370,13 +379,16 @@ bool Session::compress(const AllreduceRequest& request, const Layout& layout, bo
   MpiTransport transport(comm_, rank_, size_);
   begun_ = sequence_ + 1;
   begin_call(transport, request);
-  // MPI's sum without momentum would be another result, not only a faster one.
-  const auto has_momentum = [&] {
-    for (std::size_t s = 0; s < codecs.size(); ++s)
-      if (const Segment& segment = layout.segments[s]; segment.use == Segment::Use::sum && !segment.key.empty() && momentum_of(codecs[s])) return true;
+  // MPI's sum without momentum, or in place of votes, would be another result, not only a faster one.
+  const auto means_more = [&] {
+    for (std::size_t s = 0; s < codecs.size(); ++s) {
+      const Segment& segment = layout.segments[s];
+      if (codecs[s] && codecs[s]->traits().votes) return true;
+      if (segment.use == Segment::Use::sum && !segment.key.empty() && momentum_of(codecs[s])) return true;
+    }
     return false;
   };
-  if (!choose_algorithms(parts, transport, values, why) && !((*why == Pass::slower || *why == Pass::early) && has_momentum())) return false;
+  if (!choose_algorithms(parts, transport, values, why) && !((*why == Pass::slower || *why == Pass::early) && means_more())) return false;
   for (const auto& part : parts) part->call.sequence = sequence_++;
   const auto chosen = Clock::now();
 

@@ -54,7 +54,7 @@ Residual& Session::find_residual(const ResidualKey& key, const ResidualShape& sh
   for (std::uint64_t at = 0; at < shape.count; at += block.size()) {
     const std::uint64_t n = std::min<std::uint64_t>(block.size(), shape.count - at);
     memory.read(block.data(), residual.values + at, n * sizeof(float));
-    for (std::uint64_t i = 0; i < n; ++i) block[i] = static_cast<float>(std::clamp(ratio * static_cast<double>(block[i]), -0x1p100, 0x1p100));
+    for (std::uint64_t i = 0; i < n; ++i) block[i] = static_cast<float>(std::clamp(ratio * static_cast<double>(block[i]), -0x1p48, 0x1p48));
     memory.write(residual.values + at, block.data(), n * sizeof(float));
   }
   return residual;
@@ -112,8 +112,8 @@ void Session::set_learning_rate(double rate) {
   char* const end = std::to_chars(text, text + sizeof text - 1, rate).ptr;
   *end = 0;
   require_equal(comm_, rank_, size_, "the learning rate that crimp_set_learning_rate is given", text);
-  if (!(rate > 0 && std::isfinite(rate)))
-    throw Error(ErrorCode::argument_invalid, std::string("crimp_set_learning_rate was given the learning rate ") + text + "; legal is a finite one above 0");
+  if (!(rate >= 1e-12 && rate <= 1e12))
+    throw Error(ErrorCode::argument_invalid, std::string("crimp_set_learning_rate was given the learning rate ") + text + "; legal is 1e-12 to 1e12");
   learning_rate_ = rate;
 }
 

@@ -13,7 +13,7 @@ constexpr std::uint64_t kRecent = 64;      // comparisons that tell lags apart
 constexpr std::uint64_t kFewest = 2;       // comparisons of a lag that may outdo another
 constexpr double kCertain = 6, kLikely = 4;  // standard deviations
 constexpr double kOdd = 2.5;               // a call is an odd one where it is so much less than half as alike as the mean of all
-constexpr double kLeast = 0.02;            // likeness below which a tensor's calls are not alike, however sure that is
+constexpr double kLeast = 0.1;             // mean likeness below which calls now and then alike, of tensors in a random order, look like noise
 constexpr double kFixed = 0x1p32;          // evidence is added as whole numbers, so that every rank has the same sums in any order
 
 std::int64_t fixed(double x) { return std::llround(x * kFixed); }
@@ -45,7 +45,9 @@ struct Evidence {
   double mean() const { return known > 0 ? likeness / known : 0; }
   double spread() const { return known > 0 ? std::sqrt(std::max(0.0, squares / known - mean() * mean())) : 0; }
   // Alike beyond chance, and not only now and then, as the calls of several tensors in a random order are.
-  bool proves(double deviations) const { return known > 0 && mean() >= kLeast && likeness >= deviations * std::sqrt(variance) && odd <= known / 50; }
+  bool proves(double deviations) const {
+    return known > 0 && mean() >= kLeast && likeness >= deviations * std::sqrt(variance) && odd <= known / 50 && spread() <= 1.25 * std::sqrt(variance / known + mean() * mean() / 4);
+  }
 };
 
 bool same_buffers(const CallSequence::Values& a, const CallSequence::Values& b) { return a.send == b.send && a.receive == b.receive; }
@@ -166,6 +168,7 @@ CallSequence::Call CallSequence::begin(std::uint64_t count, Dtype type, const Va
   }
   values_ = values;
   largest_ = 0;
+  outlier_ = false;
   if (!series.period) return {Layout::unknown(count)};
   const Tensor& tensor = series.tensors[series.phase];
   if (!tensor.known) return {Layout::unknown(count)};
@@ -178,8 +181,10 @@ CallSequence::Proportion CallSequence::magnitude(double largest) {
   largest_ = largest;
   const Series& series = series_.at(signature_);
   if (!series.period || !series.tensors[series.phase].known) return Proportion::usual;
-  const double before = series.tensors[series.phase].largest;
-  if (before == 0 || largest == 0 || (largest <= kProportion * before && largest * kProportion >= before)) return Proportion::usual;
+  const Tensor& tensor = series.tensors[series.phase];
+  const auto in_proportion = [&](double to) { return to == 0 || (largest <= kProportion * to && largest * kProportion >= to); };
+  if (largest == 0 || in_proportion(tensor.largest) || (tensor.outlier > 0 && in_proportion(tensor.outlier))) return Proportion::usual;
+  outlier_ = alike_;
   return alike_ ? Proportion::outlier : Proportion::foreign;
 }
 
@@ -202,7 +207,8 @@ void CallSequence::end(Outcome outcome, const SumOverRanks& sum) {
   if (series.period) {
     Tensor& tensor = series.tensors[series.phase];
     if (values_.sketch.usable() || !same_buffers(values_, tensor.last)) tensor.last = values_;
-    if (largest_ > 0) tensor.largest = largest_;
+    tensor.outlier = outlier_ ? largest_ : 0;
+    if (largest_ > 0 && !outlier_) tensor.largest = largest_;
     series.phase = (series.phase + 1) % series.period;
     series.foreign = series.foreign << 1 & 0xffff;
     if (++series.good % kForgive == 0) series.backoff = std::max(1u, series.backoff / 2);

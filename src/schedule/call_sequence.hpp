@@ -75,7 +75,8 @@ class CallSequence {
     bool known = false;   // its own calls have proved it, on all ranks together
     Values last;          // of its last call on this rank
     bool steady = false;  // its buffers have always been the same on this rank
-    double mean = 0, spread = 0, largest = 0;  // of its calls' likeness on this rank; of its last call
+    double mean = 0, spread = 0;  // of its calls' likeness on this rank
+    double largest = 0, outlier = 0;  // magnitude of its last call that was in proportion; of an outlier just now, which may be the new usual
   };
   struct Series {
     std::uint32_t id = 0, generation = 0, period = 0, phase = 0, backoff = 1, foreign = 0;
@@ -105,7 +106,7 @@ class CallSequence {
   bool made_ = false;
   Values values_;
   double largest_ = 0;
-  bool alike_ = false;  // the values and those of the tensor's last call
+  bool alike_ = false, outlier_ = false;  // the values and those of the tensor's last call
 };
 
 }  // namespace crimp

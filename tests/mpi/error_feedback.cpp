@@ -124,7 +124,7 @@ std::vector<double> descend(const std::vector<double>& scales, bool whole, bool 
   std::vector<std::size_t> order(n);
   for (std::size_t k = 0; k < n; ++k) order[k] = k;
   std::mt19937 bits(5);
-  const float rate = is_codec("dgc") ? 0.005f : 0.05f;
+  const float rate = is_codec("dgc") ? 0.005f : is_codec("powersgd") ? 0.001f : 0.05f;
   const auto gradient = [&](std::size_t k) {
     Vector g(kCount);
     for (std::size_t i = 0; i < kCount; ++i) g[i] = static_cast<float>(scales[k]) * curvature[k][i] * (x[k][i] - mine[k][i]);
