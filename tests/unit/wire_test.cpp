@@ -46,11 +46,12 @@ TEST_SUITE("wire") {
     CHECK(changed([](Header& h) { h.encode_us = 1; h.wire_us = 2; }) == "");
     CHECK(changed([](Header& h) { h.flags = kFlagExact; }) == "");
     CHECK(changed([](Header& h) { h.flags = kFlagExact | kFlagNoMemory; }) == "");
+    CHECK(changed([](Header& h) { h.flags = kFlagForeign; }) == "");
     CHECK(changed([](Header& h) { h.magic ^= 1; }).find("no Crimp header") != std::string::npos);
     CHECK(changed([](Header& h) { h.version = 2; }).find("version is 2, here 1") != std::string::npos);
     CHECK(changed([](Header& h) { h.codec = 2; }).find("the codec is 2, here 4") != std::string::npos);
     CHECK(changed([](Header& h) { h.dtype = 1; }).find("type") != std::string::npos);
-    CHECK(changed([](Header& h) { h.flags = 8; }).find("reserved") != std::string::npos);
+    CHECK(changed([](Header& h) { h.flags = 16; }).find("reserved") != std::string::npos);
     CHECK(changed([](Header& h) { h.flags = kFlagCorrupt; }).find("reserved") != std::string::npos);
     mine.stage = 1;
     CHECK(changed([](Header& h) { h.flags = kFlagCorrupt; }) == "");
