@@ -14,7 +14,7 @@ inline constexpr std::uint32_t kWireMagic = 0x504d5243;  // "CRMP"
 inline constexpr std::uint8_t kWireVersion = 1;
 
 enum WireFlag : std::uint8_t {
-  kFlagExact = 1,     // the sender's input holds NaN, Inf or a value outside the codec's range: everybody sends this call through MPI
+  kFlagExact = 1,     // the sender's input holds NaN, Inf or a value outside the codec's range, is too small for it, or far from the tensor's usual size: everybody sends this call through MPI
   kFlagNoMemory = 2,  // the sender could not allocate its buffers, or its device failed: likewise
   kFlagForeign = 8,   // the sender's values do not look like the tensor's that the layout takes them for: likewise, and the tensor keeps waiting for its call
   kFlagCorrupt = 4,   // not in the first chunk's first stage: the sender has no body, because what it received was corrupt or its device failed

@@ -4,7 +4,7 @@
 // calls of one count and type are a Series, and a tensor is what its values prove it to be:
 //   - calls at lag p of a series must resemble each other (Likeness) far more than chance allows, over all ranks together and evenly;
 //   - no other lag may fit clearly better, and none that addresses rule out counts (where at another lag all buffers repeat on all ranks);
-//   - the evidence must cover p calls `periods` times, and kMinMatches pairs of calls.
+//   - the evidence must cover p calls `periods` times, and kMinMatches pairs of calls, none of them odd: likeness now and then is a random order's.
 // Then call n is tensor n modulo p. A period that is a multiple of the true one splits a tensor's residual in several, which is harmless; one that is
 // too short cannot pass. What stays ambiguous is unknown. A call that does not look like its tensor is foreign: the rank that sees it says so in its
 // header (kFlagForeign), all ranks send it through MPI and the tensor waits for its own next call, with its residual. Four foreign calls among
