@@ -1,6 +1,6 @@
 // Memory that processes of one machine share: an anonymous file of the kernel's, so that neither the size of /dev/shm nor a name matters.
 //
-// All bytes are had before create() returns: touching them later cannot fail for want of memory, as it does (SIGBUS) in a full /dev/shm.
+// All bytes are had before the constructor returns: touching them later cannot fail for want of memory, as it does (SIGBUS) in a full /dev/shm.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // until every rank is known to compress the call, checks of what arrives, times.
 //
 // Protocol of every algorithm. The headers of stage 0 come before any body. Where one has a flag, no body is sent, no residual has
-// changed, and the call is MPI's. Where they disagree, all ranks throw alike. After that nothing ends a call early: what is corrupt is
+// changed (but for echoes of outliers and old learning rates that the session took out of it), and the call is MPI's. Where they disagree, all ranks throw alike. After that nothing ends a call early: what is corrupt is
 // remembered, the exchanges are completed, and the error is the call's result.
 #pragma once
 #include <optional>
