@@ -30,7 +30,7 @@ say() { printf '\n== %s\n' "$*"; }
 [ $setup -eq 0 ] || { say "Debian packages"; "$root/scripts/setup.sh"; }
 say "build"
 cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release
-cmake --build "$build"
+cmake --build "$build" --target crimp fashion_mnist
 build=$(cd "$build" && pwd)
 library=$build/libcrimp.so results=$build/demo
 program=$(find "$build" -name fashion_mnist -type f -perm -u+x | head -n 1)
