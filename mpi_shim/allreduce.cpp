@@ -1,7 +1,7 @@
 #include "allreduce.hpp"
 
-#include "comm/runtime.hpp"
-#include "comm/session.hpp"
+#include "mpi/runtime.hpp"
+#include "mpi/session.hpp"
 #include "eligibility.hpp"
 #include "guard.hpp"
 #include "half_ops.hpp"

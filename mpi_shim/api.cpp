@@ -4,9 +4,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "comm/half_type.hpp"
-#include "comm/runtime.hpp"
-#include "comm/session.hpp"
+#include "mpi/half_type.hpp"
+#include "mpi/runtime.hpp"
+#include "mpi/session.hpp"
 #include "crimp/crimp.h"
 #include "eligibility.hpp"
 #include "guard.hpp"

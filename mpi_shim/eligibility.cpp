@@ -1,6 +1,6 @@
 #include "eligibility.hpp"
 
-#include "comm/half_type.hpp"
+#include "mpi/half_type.hpp"
 #include "half_ops.hpp"
 
 namespace crimp {

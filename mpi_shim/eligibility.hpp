@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "core/report.hpp"
-#include "crimp/types.hpp"
+#include "core/types.hpp"
 
 namespace crimp {
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <mutex>
 
-#include "comm/runtime.hpp"
+#include "mpi/runtime.hpp"
 #include "core/log.hpp"
 
 namespace crimp {

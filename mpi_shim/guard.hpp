@@ -7,7 +7,7 @@
 #include <new>
 #include <optional>
 
-#include "crimp/error.hpp"
+#include "core/error.hpp"
 #include "next.hpp"
 
 namespace crimp {

@@ -1,5 +1,5 @@
 // MPI_Init, MPI_Init_thread, MPI_Finalize, MPI_Pcontrol.
-#include "comm/runtime.hpp"
+#include "mpi/runtime.hpp"
 #include "core/log.hpp"
 #include "guard.hpp"
 #include "horovod/observer.hpp"

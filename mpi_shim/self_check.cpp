@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "callers.hpp"
-#include "comm/runtime.hpp"
+#include "mpi/runtime.hpp"
 #include "core/environment.hpp"
 #include "core/log.hpp"
 #include "core/output_file.hpp"

@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "backend/device_plugin.hpp"
-#include "comm/runtime.hpp"
+#include "mpi/runtime.hpp"
 #include "guard.hpp"
 #include "horovod/observer.hpp"
 #include "next.hpp"

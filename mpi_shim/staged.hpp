@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "crimp/error.hpp"
-#include "crimp/memory.hpp"
+#include "core/error.hpp"
+#include "memory/allocator.hpp"
 
 namespace crimp {
 

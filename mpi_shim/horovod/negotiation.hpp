@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "crimp/layout.hpp"
+#include "schedule/layout.hpp"
 #include "horovod/gate.hpp"
 #include "horovod/response_cache.hpp"
 

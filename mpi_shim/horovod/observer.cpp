@@ -3,7 +3,7 @@
 #include <memory>
 #include <span>
 
-#include "comm/runtime.hpp"
+#include "mpi/runtime.hpp"
 #include "horovod/negotiation.hpp"
 
 namespace crimp::horovod {

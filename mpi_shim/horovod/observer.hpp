@@ -11,7 +11,7 @@
 #include <optional>
 #include <set>
 
-#include "crimp/layout.hpp"
+#include "schedule/layout.hpp"
 
 namespace crimp::horovod {
 

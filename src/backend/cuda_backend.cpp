@@ -12,7 +12,7 @@
 #include "backend/cuda_convert.hpp"
 #include "backend/cuda_memory.hpp"
 #include "core/half.hpp"
-#include "crimp/error.hpp"
+#include "core/error.hpp"
 
 namespace crimp::cuda {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "codec/device_codec.hpp"
-#include "codec/powersgd_device.hpp"
-#include "crimp/backend.hpp"
+#include "codec/powersgd/powersgd_device.hpp"
+#include "backend/backend.hpp"
 
 namespace crimp::cuda {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "crimp/types.hpp"
+#include "core/types.hpp"
 
 namespace crimp::cuda {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "backend/cuda_driver.hpp"
-#include "crimp/error.hpp"
+#include "core/error.hpp"
 
 namespace crimp::cuda {
 namespace {

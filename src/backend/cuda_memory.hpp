@@ -2,7 +2,7 @@
 #pragma once
 #include <cuda_runtime.h>
 
-#include "crimp/memory.hpp"
+#include "memory/allocator.hpp"
 
 namespace crimp::cuda {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "backend/cuda_driver.hpp"
-#include "crimp/memory.hpp"
+#include "memory/allocator.hpp"
 
 struct CUstream_st;
 
@@ -15,7 +15,7 @@ namespace crimp {
 class Backend;
 class Codec;
 class DeviceCodec;
-namespace powersgd {  // src/codec/powersgd_device.hpp
+namespace powersgd {  // src/codec/powersgd/powersgd_device.hpp
 struct Tensor;
 struct DeviceTensor;
 struct DeviceTensors;

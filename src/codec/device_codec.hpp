@@ -1,4 +1,4 @@
-// Codecs in device memory: the same bytes and the same decoded bits as encode_body and decode_add (crimp/payload.hpp), chunk by chunk on a stream.
+// Codecs in device memory: the same bytes and the same decoded bits as encode_body and decode_add (codec/payload.hpp), chunk by chunk on a stream.
 //
 // No CUDA header is needed to call one. Pointers are to device memory unless said otherwise. Everything is enqueued on the stream: nothing waits,
 // nothing allocates, and what is pointed to must stay until the stream has come past it. Functions return 0 or the CUDA error of a launch.
@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "crimp/payload.hpp"
+#include "codec/payload.hpp"
 
 struct CUstream_st;
 

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "codec/spec.hpp"
-#include "crimp/codec.hpp"
+#include "codec/codec.hpp"
 
 namespace crimp {
 

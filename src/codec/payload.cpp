@@ -1,4 +1,4 @@
-#include "crimp/payload.hpp"
+#include "codec/payload.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -6,8 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#include "backend/workers.hpp"
-#include "codec/memory.hpp"
+#include "memory/workers.hpp"
+#include "codec/feedback.hpp"
 
 namespace crimp {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "codec/host_codecs.hpp"
 #include "core/nearest.hpp"
-#include "crimp/error.hpp"
+#include "core/error.hpp"
 
 namespace crimp {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <charconv>
 
-#include "crimp/error.hpp"
+#include "core/error.hpp"
 
 namespace crimp {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "crimp/codec.hpp"
+#include "codec/codec.hpp"
 
 namespace crimp {
 

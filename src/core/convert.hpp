@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "crimp/types.hpp"
+#include "core/types.hpp"
 
 namespace crimp {
 

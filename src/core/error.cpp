@@ -1,4 +1,4 @@
-#include "crimp/error.hpp"
+#include "core/error.hpp"
 
 namespace crimp {
 

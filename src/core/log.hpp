@@ -3,7 +3,7 @@
 #include <exception>
 #include <string>
 
-#include "crimp/config.hpp"
+#include "core/settings.hpp"
 
 namespace crimp {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "crimp/config.hpp"
+#include "core/settings.hpp"
 
 namespace crimp {
 

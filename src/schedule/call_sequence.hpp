@@ -18,8 +18,8 @@
 #include <string_view>
 #include <vector>
 
-#include "crimp/layout.hpp"
-#include "crimp/types.hpp"
+#include "schedule/layout.hpp"
+#include "core/types.hpp"
 #include "schedule/sketch.hpp"
 
 namespace crimp {

@@ -1,4 +1,4 @@
-// What exchanges, codecs and memory cost, as numbers equal on all ranks; the algorithms' cost functions (src/comm/algorithms.hpp) make from
+// What exchanges, codecs and memory cost, as numbers equal on all ranks; the algorithms' cost functions (src/collective/algorithms.hpp) make from
 // them what a call would take. Seconds everywhere. Only + - * / and comparisons, so that equal inputs give equal choices on every machine.
 #pragma once
 #include <cstdint>

@@ -1,6 +1,6 @@
-#include "crimp/layout.hpp"
+#include "schedule/layout.hpp"
 
-#include "crimp/config.hpp"
+#include "core/settings.hpp"
 
 namespace crimp {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/numbers.hpp"
-#include "crimp/error.hpp"
+#include "core/error.hpp"
 
 namespace crimp {
 

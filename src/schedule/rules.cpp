@@ -3,7 +3,7 @@
 #include <fnmatch.h>
 
 #include "core/numbers.hpp"
-#include "crimp/error.hpp"
+#include "core/error.hpp"
 
 namespace crimp {
 namespace {

@@ -4,13 +4,13 @@
 #include <cstdio>
 #include <cstring>
 
-#include "backend/workers.hpp"
+#include "memory/workers.hpp"
 #include "bench_codec.hpp"
-#include "comm/algorithms.hpp"
+#include "collective/algorithms.hpp"
 #include "commands.hpp"
-#include "crimp/memory.hpp"
-#include "crimp/error.hpp"
-#include "crimp/payload.hpp"
+#include "memory/allocator.hpp"
+#include "core/error.hpp"
+#include "codec/payload.hpp"
 #include "loopback.hpp"
 #include "sample_data.hpp"
 #include "stopwatch.hpp"

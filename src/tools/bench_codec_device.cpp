@@ -9,8 +9,8 @@
 
 #include "bench_codec.hpp"
 #include "codec/device_codec.hpp"
-#include "codec/powersgd_device.hpp"
-#include "crimp/error.hpp"
+#include "codec/powersgd/powersgd_device.hpp"
+#include "core/error.hpp"
 #include "stopwatch.hpp"
 
 namespace crimp::tools {

@@ -2,11 +2,11 @@
 #include <cstdio>
 #include <cstring>
 
-#include "codec/thc.hpp"
+#include "codec/thc/thc.hpp"
 #include "commands.hpp"
-#include "crimp/memory.hpp"
-#include "crimp/error.hpp"
-#include "crimp/homomorphic.hpp"
+#include "memory/allocator.hpp"
+#include "core/error.hpp"
+#include "codec/homomorphic.hpp"
 #include "sample_data.hpp"
 #include "stopwatch.hpp"
 #include "table.hpp"

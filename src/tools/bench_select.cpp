@@ -5,11 +5,11 @@
 #include <cstring>
 #include <functional>
 
-#include "codec/select.hpp"
+#include "codec/coding/select.hpp"
 #include "commands.hpp"
-#include "crimp/memory.hpp"
-#include "crimp/codec.hpp"
-#include "crimp/error.hpp"
+#include "memory/allocator.hpp"
+#include "codec/codec.hpp"
+#include "core/error.hpp"
 #include "sample_data.hpp"
 #include "stopwatch.hpp"
 #include "table.hpp"

@@ -4,9 +4,9 @@
 
 #include <charconv>
 
-#include "crimp/config.hpp"
+#include "core/settings.hpp"
 #include "crimp/crimp.h"
-#include "crimp/error.hpp"
+#include "core/error.hpp"
 
 extern char** environ;
 

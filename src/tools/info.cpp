@@ -5,11 +5,11 @@
 #include <cmath>
 #include <cstdio>
 
-#include "comm/algorithms.hpp"
+#include "collective/algorithms.hpp"
 #include "commands.hpp"
 #include "core/build_id.hpp"
-#include "crimp/codec.hpp"
-#include "crimp/config.hpp"
+#include "codec/codec.hpp"
+#include "core/settings.hpp"
 #include "crimp/crimp.h"
 
 namespace crimp::tools {

@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "core/nearest.hpp"
-#include "crimp/error.hpp"
+#include "core/error.hpp"
 
 namespace crimp::tools {
 

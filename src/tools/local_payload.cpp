@@ -1,10 +1,10 @@
 #include "local_payload.hpp"
 
-#include "backend/workers.hpp"
-#include "comm/algorithms.hpp"
-#include "crimp/memory.hpp"
-#include "crimp/collective.hpp"
-#include "crimp/payload.hpp"
+#include "memory/workers.hpp"
+#include "collective/algorithms.hpp"
+#include "memory/allocator.hpp"
+#include "collective/collective.hpp"
+#include "codec/payload.hpp"
 #include "loopback.hpp"
 
 namespace crimp::tools {

@@ -2,8 +2,8 @@
 #pragma once
 #include <cstdint>
 
-#include "crimp/codec.hpp"
-#include "crimp/config.hpp"
+#include "codec/codec.hpp"
+#include "core/settings.hpp"
 
 namespace crimp::tools {
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <cstring>
 
-#include "crimp/transport.hpp"
+#include "collective/transport.hpp"
 
 namespace crimp::tools {
 

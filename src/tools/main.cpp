@@ -4,7 +4,7 @@
 
 #include "commands.hpp"
 #include "core/nearest.hpp"
-#include "crimp/error.hpp"
+#include "core/error.hpp"
 
 namespace crimp::tools {
 

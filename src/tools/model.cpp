@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "backend/workers.hpp"
-#include "comm/chooser.hpp"
-#include "comm/host_backend.hpp"
+#include "memory/workers.hpp"
+#include "collective/chooser.hpp"
+#include "backend/host_backend.hpp"
 #include "commands.hpp"
-#include "crimp/config.hpp"
-#include "crimp/error.hpp"
+#include "core/settings.hpp"
+#include "core/error.hpp"
 #include "sample_data.hpp"
 #include "table.hpp"
 

@@ -8,9 +8,9 @@
 #include <filesystem>
 
 #include "commands.hpp"
-#include "crimp/codec.hpp"
-#include "crimp/config.hpp"
-#include "crimp/error.hpp"
+#include "codec/codec.hpp"
+#include "core/settings.hpp"
+#include "core/error.hpp"
 
 extern char** environ;
 

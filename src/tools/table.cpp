@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "crimp/error.hpp"
+#include "core/error.hpp"
 
 namespace crimp::tools {
 

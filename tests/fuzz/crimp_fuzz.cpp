@@ -21,10 +21,10 @@
 #include <string>
 #include <vector>
 
-#include "backend/workers.hpp"
+#include "memory/workers.hpp"
 #include "core/random.hpp"
-#include "crimp/error.hpp"
-#include "crimp/payload.hpp"
+#include "core/error.hpp"
+#include "codec/payload.hpp"
 #include "support/data.hpp"
 #include "support/specs.hpp"
 

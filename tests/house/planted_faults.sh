@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# planted_faults.sh ROOT LIBRARY: the checks find faults that are planted in copies; a check that cannot fail is worth nothing.
+# planted_faults.sh ROOT LIBRARY COMPILE_COMMANDS: the checks find faults that are planted in copies; a check that cannot fail is worth nothing.
 set -uo pipefail
-root=$1 library=$2 here=$(dirname "$0") copy=$(mktemp -d)
+root=$1 library=$2 commands=$3 here=$(dirname "$0") copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 missed=0
 
@@ -14,16 +14,20 @@ plant() {  # FILE LINE: appended to a copy of the tree, which must then be refus
   fi
 }
 plant src/core/log.cpp '#include <mpi.h>'
-plant src/codec/payload.cpp '#include "comm/session.hpp"'
-plant src/codec/threelc_host.cpp '#include <cuda_runtime.h>'
-plant include/crimp/codec.hpp '#  include "mpi.h"'
-plant mpi_shim/allreduce.cpp '#include "crimp/codec.hpp"'
+plant src/codec/threelc/threelc_host.cpp '#include <cuda_runtime.h>'
+plant src/codec/codec.hpp '#  include "mpi.h"'
+plant mpi_shim/allreduce.cpp '#include "codec/codec.hpp"'
 plant src/backend/device_plugin.cpp '#include <cuda_runtime.h>'
-plant src/backend/workers.cpp '#include "codec/device_codec.hpp"'
-plant src/backend/cuda_backend.cpp '#include "comm/session.hpp"'
-plant src/schedule/layout.cpp '#include "codec/spec.hpp"'
-plant src/comm/wire.cpp 'const char* x = getenv("CRIMP_X");'
-plant src/comm/compressed_allgather.cpp '#include <mpi.h>'
+plant src/collective/wire.cpp 'const char* x = getenv("CRIMP_X");'
+plant src/collective/compressed_allgather.cpp '#include <mpi.h>'
+plant src/core/log.cpp '#include "../collective/wire.hpp"'
+
+# A layer that sees everything is noticed.
+sed 's| -o | -I'"$root"'/src -o |' "$commands" >"$copy/commands.json"
+if "$here/layers.py" "$copy/commands.json" >/dev/null; then
+  echo "not found: layers that see each other"
+  missed=1
+fi
 
 sed 's/crimp_version;/crimp_version; crimp_missing;/' "$root/mpi_shim/exports.map" >"$copy/more.map"
 sed 's/MPI_Pcontrol; PMPI_Pcontrol;//' "$root/mpi_shim/exports.map" >"$copy/fewer.map"

@@ -21,7 +21,7 @@
 #include <sstream>
 #include <string>
 
-#include "comm/algorithms.hpp"
+#include "collective/algorithms.hpp"
 #include "support/data.hpp"
 #include "training.hpp"
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "backend/workers.hpp"
-#include "comm/algorithms.hpp"
+#include "memory/workers.hpp"
+#include "collective/algorithms.hpp"
 #include "support/data.hpp"
 
 namespace crimp::test {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "crimp/collective.hpp"
+#include "collective/collective.hpp"
 #include "support/model.hpp"
 #include "support/thread_transport.hpp"
 

@@ -5,7 +5,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "codec/dither-inl.h"
+#include "codec/coding/dither-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace crimp::test::HWY_NAMESPACE {

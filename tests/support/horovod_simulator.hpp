@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "crimp/types.hpp"
+#include "core/types.hpp"
 
 namespace crimp::test {
 

@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "crimp/codec.hpp"
+#include "codec/codec.hpp"
 
 namespace crimp::test {
 

@@ -5,8 +5,8 @@
 #include <bit>
 #include <initializer_list>
 
-#include "crimp/codec.hpp"
-#include "crimp/error.hpp"
+#include "codec/codec.hpp"
+#include "core/error.hpp"
 #include "support/compare.hpp"
 #include "support/reference.hpp"
 

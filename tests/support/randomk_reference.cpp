@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "codec/dither.hpp"
+#include "codec/coding/dither.hpp"
 #include "support/reference.hpp"
 
 namespace crimp::test {

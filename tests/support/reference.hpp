@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "crimp/codec.hpp"  // Place and Selection only
+#include "codec/codec.hpp"  // Place and Selection only
 
 namespace crimp::test {
 

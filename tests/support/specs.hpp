@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "crimp/codec.hpp"
+#include "codec/codec.hpp"
 #include "support/sanitized.hpp"
 
 namespace crimp::test {

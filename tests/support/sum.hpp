@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "backend/workers.hpp"
-#include "comm/algorithms.hpp"
-#include "comm/node.hpp"
-#include "crimp/collective.hpp"
+#include "memory/workers.hpp"
+#include "collective/algorithms.hpp"
+#include "collective/node.hpp"
+#include "collective/collective.hpp"
 #include "support/thread_transport.hpp"
 
 namespace crimp::test {

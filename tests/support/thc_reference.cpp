@@ -6,7 +6,7 @@
 #include <functional>
 #include <map>
 
-#include "codec/dither.hpp"
+#include "codec/coding/dither.hpp"
 #include "support/reference.hpp"
 
 namespace crimp::test {

@@ -4,7 +4,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/node.hpp"
+#include "collective/node.hpp"
 #include "support/thread_transport.hpp"
 
 namespace crimp::test {

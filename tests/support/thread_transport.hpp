@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "crimp/transport.hpp"
+#include "collective/transport.hpp"
 
 namespace crimp::test {
 

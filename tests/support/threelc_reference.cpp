@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "codec/prefix_code.hpp"
+#include "codec/coding/prefix_code.hpp"
 #include "support/reference.hpp"
 
 namespace crimp::test {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "crimp/codec.hpp"
+#include "codec/codec.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/piece.hpp"

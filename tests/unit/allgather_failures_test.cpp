@@ -1,8 +1,8 @@
 // What must happen on all ranks alike when one of them cannot go on: before the first body, alike in all algorithms.
 #include <doctest/doctest.h>
 
-#include "backend/workers.hpp"
-#include "comm/algorithms.hpp"
+#include "memory/workers.hpp"
+#include "collective/algorithms.hpp"
 #include "support/collective_run.hpp"
 #include "support/compare.hpp"
 #include "support/specs.hpp"

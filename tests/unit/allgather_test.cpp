@@ -4,7 +4,7 @@
 #include <atomic>
 #include <thread>
 
-#include "backend/workers.hpp"
+#include "memory/workers.hpp"
 #include "core/trace.hpp"
 #include "support/collective_check.hpp"
 #include "support/compare.hpp"

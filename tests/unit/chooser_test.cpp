@@ -1,5 +1,5 @@
 // Cost model and chooser: curves, theory, choices equal on all ranks, forced algorithms.
-#include "comm/chooser.hpp"
+#include "collective/chooser.hpp"
 
 #include <doctest/doctest.h>
 
@@ -9,9 +9,9 @@
 #include <new>
 #include <thread>
 
-#include "backend/workers.hpp"
-#include "comm/host_backend.hpp"
-#include "crimp/config.hpp"
+#include "memory/workers.hpp"
+#include "backend/host_backend.hpp"
+#include "core/settings.hpp"
 #include "support/data.hpp"
 #include "support/thread_node.hpp"
 

@@ -1,11 +1,11 @@
-// What crimp/codec.hpp and crimp/payload.hpp promise, for every codec of this build: each must be known to the model and then gives its bytes.
+// What codec/codec.hpp and codec/payload.hpp promise, for every codec of this build: each must be known to the model and then gives its bytes.
 #include <doctest/doctest.h>
 
 #include <cmath>
 
-#include "backend/workers.hpp"
-#include "crimp/codec.hpp"
-#include "crimp/payload.hpp"
+#include "memory/workers.hpp"
+#include "codec/codec.hpp"
+#include "codec/payload.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/model.hpp"

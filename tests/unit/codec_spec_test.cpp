@@ -4,8 +4,8 @@
 #include <set>
 
 #include "codec/spec.hpp"
-#include "crimp/codec.hpp"
-#include "crimp/error.hpp"
+#include "codec/codec.hpp"
+#include "core/error.hpp"
 #include "support/piece.hpp"
 
 using namespace crimp;

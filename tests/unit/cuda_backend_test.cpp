@@ -6,9 +6,9 @@
 
 #include "backend/cuda_backend.hpp"
 #include "backend/cuda_memory.hpp"
-#include "backend/workers.hpp"
-#include "comm/algorithms.hpp"
-#include "comm/pipeline.hpp"
+#include "memory/workers.hpp"
+#include "collective/algorithms.hpp"
+#include "collective/pipeline.hpp"
 #include "core/convert.hpp"
 #include "support/cuda_device.hpp"
 #include "support/data.hpp"

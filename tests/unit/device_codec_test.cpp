@@ -9,8 +9,8 @@
 #include <random>
 #include <sstream>
 
-#include "backend/workers.hpp"
-#include "codec/powersgd_device.hpp"
+#include "memory/workers.hpp"
+#include "codec/powersgd/powersgd_device.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/device_run.hpp"

@@ -5,12 +5,12 @@
 #include <cmath>
 #include <cstring>
 
-#include "backend/workers.hpp"
-#include "codec/memory.hpp"
-#include "codec/select.hpp"
+#include "memory/workers.hpp"
+#include "codec/feedback.hpp"
+#include "codec/coding/select.hpp"
 #include "core/convert.hpp"
-#include "crimp/error.hpp"
-#include "crimp/payload.hpp"
+#include "core/error.hpp"
+#include "codec/payload.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 

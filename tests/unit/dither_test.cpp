@@ -1,5 +1,5 @@
 // Random bits of codecs: Random123's Philox, in the order of the format, on every SIMD target.
-#include "codec/dither.hpp"
+#include "codec/coding/dither.hpp"
 
 #include <Random123/philox.h>
 #include <doctest/doctest.h>

@@ -1,12 +1,12 @@
 // The facts of WIRE_FORMAT.md, section 4.8.
-#include "codec/eightbit.hpp"
+#include "codec/eightbit/eightbit.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cmath>
 #include <cstring>
 
-#include "crimp/codec.hpp"
+#include "codec/codec.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 

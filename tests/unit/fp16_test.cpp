@@ -1,12 +1,12 @@
 // fp16: the facts of WIRE_FORMAT.md, section 4.2, each on its own.
-#include "codec/fp16.hpp"
+#include "codec/cast/fp16.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "crimp/codec.hpp"
+#include "codec/codec.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/half_reference.hpp"

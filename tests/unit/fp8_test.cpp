@@ -1,12 +1,12 @@
 // 8-bit floats: the facts of WIRE_FORMAT.md, section 4.15, each on its own.
-#include "codec/fp8.hpp"
+#include "codec/fp8/fp8.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cmath>
 
-#include "crimp/codec.hpp"
-#include "crimp/error.hpp"
+#include "codec/codec.hpp"
+#include "core/error.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/piece.hpp"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "crimp/payload.hpp"
+#include "codec/payload.hpp"
 #include "support/collective_run.hpp"
 #include "support/compare.hpp"
 #include "support/specs.hpp"

@@ -9,8 +9,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "backend/workers.hpp"
-#include "crimp/payload.hpp"
+#include "memory/workers.hpp"
+#include "codec/payload.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "backend/workers.hpp"
-#include "comm/algorithms.hpp"
+#include "memory/workers.hpp"
+#include "collective/algorithms.hpp"
 #include "support/collective_run.hpp"
 #include "support/compare.hpp"
 #include "support/thread_node.hpp"

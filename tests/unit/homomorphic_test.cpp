@@ -1,6 +1,6 @@
 // Integer sums of THC's indices against a model without shards, pipeline or SIMD: sums and residuals bit for bit, on every rank and with both
 // algorithms; and what happens where bytes are corrupt or ranks disagree.
-#include "crimp/homomorphic.hpp"
+#include "codec/homomorphic.hpp"
 
 #include <doctest/doctest.h>
 
@@ -9,9 +9,9 @@
 #include <mutex>
 #include <tuple>
 
-#include "backend/workers.hpp"
-#include "codec/thc.hpp"
-#include "comm/algorithms.hpp"
+#include "memory/workers.hpp"
+#include "codec/thc/thc.hpp"
+#include "collective/algorithms.hpp"
 #include "support/collective_run.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"

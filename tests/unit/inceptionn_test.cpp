@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "crimp/codec.hpp"
-#include "crimp/error.hpp"
+#include "codec/codec.hpp"
+#include "core/error.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/piece.hpp"

@@ -1,4 +1,4 @@
-#include "crimp/layout.hpp"
+#include "schedule/layout.hpp"
 
 #include <doctest/doctest.h>
 

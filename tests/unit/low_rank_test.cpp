@@ -6,11 +6,11 @@
 #include <cstring>
 #include <random>
 
-#include "backend/workers.hpp"
-#include "codec/powersgd_extents.hpp"
-#include "comm/algorithms.hpp"
+#include "memory/workers.hpp"
+#include "codec/powersgd/powersgd_extents.hpp"
+#include "collective/algorithms.hpp"
 #include "core/random.hpp"
-#include "crimp/error.hpp"
+#include "core/error.hpp"
 #include "support/collective_run.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"

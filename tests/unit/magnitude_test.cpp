@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "backend/workers.hpp"
-#include "crimp/payload.hpp"
+#include "memory/workers.hpp"
+#include "codec/payload.hpp"
 #include "support/data.hpp"
 #include "support/piece.hpp"
 #include "support/specs.hpp"

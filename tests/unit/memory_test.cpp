@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "crimp/memory.hpp"
-#include "crimp/error.hpp"
-#include "crimp/residual.hpp"
+#include "memory/allocator.hpp"
+#include "core/error.hpp"
+#include "collective/residual.hpp"
 
 using namespace crimp;
 

@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "crimp/error.hpp"
+#include "core/error.hpp"
 #include "schedule/merge_plan.hpp"
 
 using namespace crimp;

@@ -1,11 +1,11 @@
 // Natural compression: the facts of WIRE_FORMAT.md, section 4.7, each on its own.
-#include "codec/natural.hpp"
+#include "codec/natural/natural.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cmath>
 
-#include "crimp/codec.hpp"
+#include "codec/codec.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 

@@ -5,7 +5,7 @@
 
 #include "core/nearest.hpp"
 #include "core/settings_text.hpp"
-#include "crimp/config.hpp"
+#include "core/settings.hpp"
 #include "support/compare.hpp"
 
 using namespace crimp;

@@ -1,12 +1,12 @@
 // Bodies that do not follow the format: each kind is refused with a text, and nothing outside the output is written.
-#include "crimp/payload.hpp"
+#include "codec/payload.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "backend/workers.hpp"
+#include "memory/workers.hpp"
 #include "core/random.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"

@@ -1,5 +1,5 @@
 // The entropy stage of 3LC.
-#include "codec/prefix_code.hpp"
+#include "codec/coding/prefix_code.hpp"
 
 #include <doctest/doctest.h>
 

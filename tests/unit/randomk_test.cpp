@@ -1,5 +1,5 @@
 // Random-k: the facts of WIRE_FORMAT.md, section 4.19, and the defects of other implementations.
-#include "codec/randomk.hpp"
+#include "codec/randomk/randomk.hpp"
 
 #include <doctest/doctest.h>
 
@@ -7,8 +7,8 @@
 #include <cstring>
 #include <set>
 
-#include "crimp/codec.hpp"
-#include "crimp/error.hpp"
+#include "codec/codec.hpp"
+#include "core/error.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/piece.hpp"

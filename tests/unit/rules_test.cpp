@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 
-#include "crimp/config.hpp"
-#include "crimp/error.hpp"
+#include "core/settings.hpp"
+#include "core/error.hpp"
 #include "schedule/rules.hpp"
 
 using namespace crimp;

@@ -1,5 +1,5 @@
 // The selection primitives against sorting, on every SIMD target.
-#include "codec/select.hpp"
+#include "codec/coding/select.hpp"
 
 #include <doctest/doctest.h>
 

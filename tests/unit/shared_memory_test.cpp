@@ -1,5 +1,5 @@
 // Memory shared by processes: through its place, refused where it is another's, and an error rather than a signal where there is none.
-#include "backend/shared_memory.hpp"
+#include "memory/shared_memory.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>
@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "crimp/error.hpp"
+#include "core/error.hpp"
 
 using namespace crimp;
 

@@ -1,12 +1,12 @@
 // SIDCo: its mathematics against the C library, its estimators at points with known answers, and what it selects.
-#include "codec/sidco.hpp"
+#include "codec/sparse/sidco.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cmath>
 
 #include "core/random.hpp"
-#include "crimp/codec.hpp"
+#include "codec/codec.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "backend/workers.hpp"
-#include "crimp/error.hpp"
-#include "crimp/payload.hpp"
+#include "memory/workers.hpp"
+#include "core/error.hpp"
+#include "codec/payload.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/piece.hpp"

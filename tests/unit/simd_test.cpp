@@ -3,8 +3,8 @@
 
 #include <set>
 
-#include "backend/workers.hpp"
-#include "crimp/payload.hpp"
+#include "memory/workers.hpp"
+#include "codec/payload.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/model.hpp"

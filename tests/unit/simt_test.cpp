@@ -8,9 +8,9 @@
 #include <cstring>
 #include <random>
 
-#include "codec/block.cuh"
-#include "codec/prefix_code.hpp"
-#include "codec/prefix_code_tables.hpp"
+#include "codec/device/block.cuh"
+#include "codec/coding/prefix_code.hpp"
+#include "codec/coding/prefix_code_tables.hpp"
 #include "support/compare.hpp"
 #include "support/device_run.hpp"
 #include "support/sanitized.hpp"

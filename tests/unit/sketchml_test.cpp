@@ -1,5 +1,5 @@
 // The facts of WIRE_FORMAT.md, section 4.16.
-#include "codec/sketchml.hpp"
+#include "codec/sketchml/sketchml.hpp"
 
 #include <doctest/doctest.h>
 
@@ -8,8 +8,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "crimp/codec.hpp"
-#include "crimp/error.hpp"
+#include "codec/codec.hpp"
+#include "core/error.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/piece.hpp"

@@ -1,5 +1,5 @@
 // Top-k, threshold and their bytes: the facts of WIRE_FORMAT.md, sections 4.18 and 4.20, and the defects of other implementations.
-#include "codec/sparse.hpp"
+#include "codec/sparse/sparse.hpp"
 
 #include <doctest/doctest.h>
 
@@ -7,9 +7,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "codec/index_set.hpp"
+#include "codec/coding/index_set.hpp"
 #include "core/random.hpp"
-#include "crimp/error.hpp"
+#include "core/error.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/piece.hpp"

@@ -1,5 +1,5 @@
 // THC: the paper's tables, test points and figures (reference notes: 3.1, 3.3, 3.4), and the defects of its released code.
-#include "codec/thc.hpp"
+#include "codec/thc/thc.hpp"
 
 #include <doctest/doctest.h>
 
@@ -7,8 +7,8 @@
 #include <cstring>
 #include <set>
 
-#include "crimp/codec.hpp"
-#include "crimp/error.hpp"
+#include "codec/codec.hpp"
+#include "core/error.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 

@@ -1,5 +1,5 @@
 // The facts of WIRE_FORMAT.md, section 4.4, each on its own.
-#include "codec/threelc.hpp"
+#include "codec/threelc/threelc.hpp"
 
 #include <doctest/doctest.h>
 
@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "backend/workers.hpp"
-#include "crimp/codec.hpp"
-#include "crimp/payload.hpp"
+#include "memory/workers.hpp"
+#include "codec/codec.hpp"
+#include "codec/payload.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/reference.hpp"

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <map>
 
-#include "backend/workers.hpp"
-#include "codec/select.hpp"
-#include "comm/algorithms.hpp"
+#include "memory/workers.hpp"
+#include "codec/coding/select.hpp"
+#include "collective/algorithms.hpp"
 #include "support/collective_run.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"

@@ -4,8 +4,8 @@
 
 #include <numeric>
 
-#include "backend/workers.hpp"
-#include "comm/algorithms.hpp"
+#include "memory/workers.hpp"
+#include "collective/algorithms.hpp"
 #include "support/collective_check.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"

@@ -1,5 +1,5 @@
 // QSGD, TernGrad and max-min: the facts of WIRE_FORMAT.md, sections 4.0, 4.5, 4.6 and 4.14, each on its own, and the field's defects excluded.
-#include "codec/uniform.hpp"
+#include "codec/uniform/uniform.hpp"
 
 #include <doctest/doctest.h>
 
@@ -9,9 +9,9 @@
 #include <functional>
 #include <limits>
 
-#include "codec/bit_pack.hpp"
-#include "crimp/codec.hpp"
-#include "crimp/error.hpp"
+#include "codec/coding/bit_pack.hpp"
+#include "codec/codec.hpp"
+#include "core/error.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/piece.hpp"

@@ -1,4 +1,4 @@
-#include "crimp/wire.hpp"
+#include "collective/wire.hpp"
 
 #include <doctest/doctest.h>
 

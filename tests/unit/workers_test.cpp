@@ -1,4 +1,4 @@
-#include "backend/workers.hpp"
+#include "memory/workers.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "codec/zero_run.hpp"
+#include "codec/coding/zero_run.hpp"
 
 #include <doctest/doctest.h>
 #include <rapidcheck.h>

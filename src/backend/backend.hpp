@@ -1,0 +1,89 @@
+// Where a call's values lie, and everything that touches them: encoding, decoding, memories, conversions. The pipelines (src/comm) see
+// values only as pointers that they hand to a Backend; bodies they send and receive themselves.
+//
+// A Backend serves one communicator's calls, one after another: not thread-safe. What it starts happens in the order of starting. Payload
+// bytes and decoded bits do not depend on the Backend, so ranks with different ones take part in the same call.
+// Errors: Error{device_failed}; host values cannot fail. After one, what was under way is void, and finish_*() of it throws as well or
+// returns something; nothing blocks for ever.
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "memory/allocator.hpp"
+#include "codec/payload.hpp"
+
+namespace crimp {
+
+namespace powersgd {  // src/codec/powersgd/powersgd.hpp
+struct Tensor;
+enum class Step : std::uint8_t;
+}  // namespace powersgd
+
+// A body to encode, as encode_body() takes it. Values, memories, body and codec stay until the encoding is finished; the rest may go.
+struct EncodeJob {
+  const Codec& codec;
+  const Shape& shape;
+  const float* values;
+  std::span<const Feedback> feedback;
+  Place place;
+  std::uint8_t* body;  // in staging()
+  float* scratch;      // scratch_elements(), in memory()
+};
+
+// Bodies to decode and add, as decode_add() takes them: opened with open(), all of one shape. Bodies' bytes and codec stay until it is finished.
+struct DecodeJob {
+  const Codec& codec;
+  const Shape& shape;
+  std::span<const BodyView> bodies;
+  Place place;
+  float* out;
+  bool accumulate = false;
+  int voters = 0;
+};
+
+class Backend {
+ public:
+  using Ticket = std::int64_t;
+  virtual ~Backend() = default;
+  // False: what start_*() begins is done when it returns.
+  virtual bool asynchronous() const = 0;
+  virtual Allocator& memory() = 0;   // of values, residuals, scratch
+  virtual Allocator& staging() = 0;  // of bodies, what MPI is given
+  // Whether the host may read bodies where they lie. False: they are not hashed, and open() brings over what it looks at.
+  virtual bool readable_bodies() const = 0;
+
+  // Whether it can encode and decode for this codec.
+  virtual bool runs(const Codec&) = 0;
+  // Before anything is started: makes room for bodies of this shape and of parts of it, `ranks` decoded at once; and, with the arena that the
+  // call's bodies are taken of, for the call. Throws Error{out_of_memory}.
+  virtual void prepare(const Codec&, const Shape&, int ranks) = 0;
+  virtual void prepare(const Arena& staging) = 0;
+
+  // finish_*() return each ticket's result once. `progress` is called while waiting.
+  virtual Ticket start_encode(const EncodeJob&, const Progress& progress) = 0;
+  virtual std::size_t finish_encode(Ticket, const Progress& progress) = 0;  // the bytes of the body, which is in place
+  virtual Ticket start_decode(const DecodeJob&, const Progress& progress) = 0;
+  virtual int finish_decode(Ticket, const Progress& progress) = 0;  // as decode_add(); the bodies may be overwritten
+  virtual std::string open(BodyView& view, const Codec& codec, const Shape& shape, std::span<const std::uint8_t> body) = 0;
+
+  // Algorithm low_rank: the tensors of the call's next steps, whose arrays are in memory(); they stay until the last step is complete. share: of this rank in the
+  // result. Throws Error{out_of_memory}.
+  virtual void prepare(std::span<const powersgd::Tensor>, float share) = 0;
+  virtual void start_step(powersgd::Step, const Progress& progress) = 0;  // complete after settle()
+
+  virtual void copy(float* to, const float* from, std::uint64_t count) = 0;  // within memory()
+  // Between memory() and host memory, which is pinned where the backend is asynchronous. Complete after settle().
+  virtual void read(void* host, const void* from, std::size_t bytes) = 0;
+  virtual void write(void* to, const void* host, std::size_t bytes) = 0;
+  virtual void widen(Dtype, const void* in, float* out, std::uint64_t count) = 0;
+  virtual void narrow(Dtype, const float* in, void* out, std::uint64_t count) = 0;
+  // results[i] = the largest magnitude (src/core/convert.hpp) of groups[i], whose offsets are elements from `values`. Complete on return.
+  virtual void magnitudes(Dtype, const void* values, std::span<const Group> groups, double* results) = 0;
+
+  // A call's begin: waits for what the caller has enqueued that the values may depend on. `everything`: for whatever runs on the device.
+  virtual void enter(bool everything) = 0;
+  // All that was started is complete. A call ends with this, so that nothing touches memory behind it; after an error nothing does, either.
+  virtual void settle() = 0;
+};
+
+}  // namespace crimp

@@ -1,0 +1,67 @@
+// fp16 in a block: a warp finds the largest magnitude of a block of elements, then four neighbouring values a thread.
+#pragma once
+#include "codec/cast/fp16.hpp"
+#include "codec/device/piece_kernels.cuh"
+#include "core/half.hpp"
+
+namespace crimp::fp16 {
+
+struct Device : device::PieceDevice {
+  struct Shared {
+    std::uint8_t scales[kBlocks];
+  };
+  template <int n>
+  struct alignas(n * sizeof(std::uint16_t)) Codes {
+    std::uint16_t v[n];
+  };
+  static_assert(kBlock % 4 == 0 && kBlocks % sizeof(Codes<4>) == 0);
+
+  __device__ std::uint32_t bytes(std::uint32_t count) const { return kBlocks + 2 * count; }
+  // Pieces of odd counts leave the next ones at addresses that are even only.
+  __device__ static bool quads(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % sizeof(Codes<4>) == 0; }
+
+  __device__ std::uint32_t encode(const device::Piece& piece, float* a, std::uint8_t* out, Shared& own) const {
+    for (std::uint32_t b = device::warp(); b < kBlocks; b += device::kWarps) {
+      const std::uint32_t end = (b + 1) * kBlock < piece.count ? (b + 1) * kBlock : piece.count;
+      std::uint32_t top = 0;
+#pragma unroll 4
+      for (std::uint32_t i = b * kBlock + device::lane(); i < end; i += device::kWarp) top = max(top, __float_as_uint(a[i]) & 0x7fffffffu);
+      top = __reduce_max_sync(device::kAllLanes, top);
+      if (device::lane() == 0) out[b] = own.scales[b] = b < blocks(piece.count) ? scale_byte(top) : std::uint8_t{0};
+    }
+    __syncthreads();
+    std::uint8_t* const codes = out + kBlocks;
+    device::for_elements(piece.count, quads(codes), [&](auto n, std::uint32_t i) {
+      const std::uint32_t scale = own.scales[i / kBlock];
+      const float up = __uint_as_float(scale_bits(scale)), down = __uint_as_float(inverse_bits(scale));
+      auto x = device::load<n>(a + i);
+      Codes<n> to;
+#pragma unroll
+      for (int k = 0; k < n; ++k) {
+        to.v[k] = half_from_float(x.v[k] * down);
+        x.v[k] -= float_from_half(to.v[k]) * up;
+      }
+      reinterpret_cast<Codes<n>*>(codes)[i / n] = to;
+      if (piece.keep) device::store<n>(a + i, x);
+    });
+    return bytes(piece.count);
+  }
+
+  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc, Shared& own) const {
+    const bool mine = threadIdx.x < kBlocks;
+    if (mine) own.scales[threadIdx.x] = in[threadIdx.x];
+    if (device::block_any(mine && !legal(in[threadIdx.x], threadIdx.x, piece.count))) return false;
+    const std::uint8_t* const codes = in + kBlocks;
+    device::for_elements(piece.count, quads(codes), [&](auto n, std::uint32_t i) {
+      const float up = __uint_as_float(scale_bits(own.scales[i / kBlock]));
+      auto x = device::load<n>(acc + i);
+      const Codes<n> from = reinterpret_cast<const Codes<n>*>(codes)[i / n];
+#pragma unroll
+      for (int k = 0; k < n; ++k) x.v[k] += float_from_half(from.v[k]) * up;
+      device::store<n>(acc + i, x);
+    });
+    return true;
+  }
+};
+
+}  // namespace crimp::fp16

@@ -1,0 +1,48 @@
+// Random bits for rounding, selection and rotation: 16 per element, functions of Place and the element's index in its piece alone, so that
+// host and device, every SIMD target and every order of work see the same. WIRE_FORMAT.md, section 5.
+//
+// Philox4x32 with 7 rounds (Salmon et al., SC'11; the least that passes BigCrush there). Counter: {block, low half of place.element,
+// rank, step}, key: {stream, high half of place.element}. A block's four words serve eight elements 16 apart, so that 16 neighbouring blocks
+// fill 128 neighbouring elements without a shuffle.
+#pragma once
+#include <cstdint>
+
+#include "core/host_device.hpp"
+#include "codec/codec.hpp"
+
+namespace crimp::dither {
+
+// What the bits are for. Streams that receivers draw again (kShared) leave the encoder's rank out.
+enum Stream : std::uint32_t { kRounding = 0x524e4400, kShared = 0x53484100 };
+
+inline constexpr std::uint32_t kTile = 128, kLanes = 16, kRounds = 7;
+inline constexpr std::uint32_t kM0 = 0xd2511f53, kM1 = 0xcd9e8d57, kW0 = 0x9e3779b9, kW1 = 0xbb67ae85;
+
+struct Words {
+  std::uint32_t w[4];
+};
+
+template <std::uint32_t rounds = kRounds>
+CRIMP_HD Words philox(const Place& place, std::uint32_t stream, std::uint32_t block) {
+  std::uint32_t c0 = block, c1 = static_cast<std::uint32_t>(place.element), c2 = place.rank, c3 = place.step;
+  std::uint32_t k0 = stream, k1 = static_cast<std::uint32_t>(place.element >> 32);
+  for (std::uint32_t round = 0; round < rounds; ++round, k0 += kW0, k1 += kW1) {
+    const std::uint64_t p0 = std::uint64_t{kM0} * c0, p1 = std::uint64_t{kM1} * c2;
+    c0 = static_cast<std::uint32_t>(p1 >> 32) ^ c1 ^ k0;
+    c1 = static_cast<std::uint32_t>(p1);
+    c2 = static_cast<std::uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    c3 = static_cast<std::uint32_t>(p0);
+  }
+  return {{c0, c1, c2, c3}};
+}
+
+// The 16 bits of element i of the piece at `place`.
+CRIMP_HD std::uint32_t bits16(const Place& place, std::uint32_t stream, std::uint32_t i) {
+  const std::uint32_t half = i % kTile / kLanes;
+  const Words words = philox(place, stream, i / kTile * kLanes + i % kLanes);
+  // By shifts: in a kernel an indexed array would be in local memory.
+  const std::uint64_t low = words.w[0] | std::uint64_t{words.w[1]} << 32, high = words.w[2] | std::uint64_t{words.w[3]} << 32;
+  return static_cast<std::uint32_t>((half < 4 ? low : high) >> half % 4 * 16) & 0xffff;
+}
+
+}  // namespace crimp::dither

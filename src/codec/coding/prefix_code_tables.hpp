@@ -1,0 +1,95 @@
+// The prefix codes of src/codec/coding/prefix_code.cpp as constants, for kernels: lengths, and what follows from them. A test compares them with the codes made at start-up.
+#pragma once
+#include <cstdint>
+
+#include "codec/coding/prefix_code.hpp"
+#include "core/host_device.hpp"
+
+namespace crimp::threelc {
+
+// A hexadecimal digit per byte: the bits of its code.
+inline constexpr const char* kPrefixLengths[kDensities] = {
+    "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb6bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb6bbbbbbbbbbbbbbbbb6bbbbb6b666b6bbb"
+    "bb6bbbbbbbbbbbbbbbbb5bbbbbbbbbbbbbbbbbbbbbbbbbbabbbbbbbbbbbbbbbbbabbbbbaba5ababbbbbabbbbbbbbbbbbbbbbbabbbbbbbbbbbbb6666666666671",
+    "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb6bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb6bbbbbbbbbbbbbbbbb6bbbbb6b666b6bbb"
+    "bb6bbbbbbbbbbbbbbbbb5bbbbbbbbbbbbbbbbbbbbbbbbbbabbbbbbbbbbbbbbbbbabbbbbaba5ababbbbbabbbbbbbbbbbbbbbbbabbbbbbbbbbbbb6666666666671",
+    "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb5bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb5bbbbbbbbbbbbbbbbb5bbbbb5b555b5bbb"
+    "bb5bbbbbbbbbbbbbbbbb5bbbbbbbbbbbbbbbbbbbbbbbbbbabbbbbbbbbbbbbbbbbabbbbbaba5ababbbbbabbbbbbbbbbbbbbbbbabbbbbbbbbbbbb5555555666672",
+    "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb5bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb5bbbbbbbbbbbbbbbbb5ababa5a545a5aba"
+    "ba5ababbbbbabbbbbaba5ababbbbbabbbbbbbbbbbbbbbbbabbbbbbbbbbbbbbbbbabbbbbaba4ababbbbbabbbbbbbbbbbbbbbbbabbbbbbbbbbbbb4555555566663",
+    "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb5bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb5bbbbbbbbbbbbbbbbb5bbbbb5b545b5bbb"
+    "bb4bbbbbbbbbbbbbbbbb4bbbbbbbbbbbbbbbbbbbbbbbbbbabbbbbbbbbbbbbbbbbabbbbbaba4ababbbbbabbbbbbbbbbbbbbbbbabbbbbbbbbbbbb4455555666674",
+    "bbbbbbbbbbbbbabbbbbbbbbbbbbbbbbabbbbbaba5ababbbbbabbbbbbbbbbbbbbbbbabbbbbbbbbbbbbbbbbabbbbbaba5ababbbbbabbbbbaba5ababa5a444a4aba"
+    "ba4ababbbbbabbbbbaba4ababbbbbabbbbbbbbbbbbbbbbbabbbbbbbbbbbbbbbbbabbbbbaba4ababbbbbabbbbbbbbbbbbbbbbbabbbbbbbbbbbbb4455566677886",
+    "bbbbbbbbbbbbb9bbbbbbbbbbbbbbbbb9bbbbb9b959b9bbbbb9bbbbbbbbbbbbbbbbb9bbbbbbbbbbbbbbbbb9bbbbb9b959b9bbbbb9bbbbb9b959b9b959535949b9"
+    "b949b9bbbbb9bbbbb9b949b9bbbbb9bbbbbbbbbbbbbbbbb9bbbbbbbbbbbbbbbbb9bbbbb9b949b9bbbbb9bbbbbbbbbbbbbbbbb9bbbbbbbbbbbbb4455666778997",
+    "bbbbbbbbbbbbb9bbbbbbbbbbbbbbbbb9bbbbb9b959b9bbbbb9bbbbbbbbbbbbbbbbb9bbbbbbbbbbbbbbbbb9bbbbb9b959b9bbbbb9bbbbb9b959b9b959434949b9"
+    "b949b9bbbbb9bbbbb9b949b9bbbbb9bbbbbbbbbbbbbbbbb9bbbbbbbbbbbbbbbbb9bbbbb9b949b9bbbbb9bbbbbbbbbbbbbbbbb8bbbbbbbbbbbbb445677889aaaa",
+    "bbbbbbbbbbbbb8bbbbbbbbbbbbbbbbb8bbbbb8b858b8bbbbb8bbbbbbbbbbbbbbbbb8bbbbbbbbbbbbbbbbb8bbbbb8b858b8bbbbb8bbbbb8b858b8b858534848b8"
+    "b848b8bbbbb8bbbbb8b848b8bbbbb8bbbbbbbbbbbbbbbbb8bbbbbbbbbbbbbbbbb8bbbbb8b848b8bbbbb8bbbbbbbbbbbbbbbbb8bbbbbbbbbbbbb455678abbbbbb",
+    "bbbbbbbbbbbbb8bbbbbbbbbbbbbbbbb8bbbbb8b858b8bbbbb8bbbbbbbbbbbbbbbbb8bbbbbbbbbbbbbbbbb8bbbbb8b858b8bbbbb8bbbbb8b858b8b858434848b8"
+    "b848b8bbbbb8bbbbb8b848b8bbbbb8bbbbbbbbbbbbbbbbb8bbbbbbbbbbbbbbbbb8bbbbb8b848b8bbbbb8bbbbbbbbbbbbbbbbb8bbbbbbbbbbbbb456799abbbbbb",
+    "bbbbbbbbbbbbb8bbbbbbbbbbbbbbbbb8bbbbb8b858b8bbbbb8bbbbbbbbbbbbbbbbb8bbbbbbbbbbbbbbbbb8bbbbb8b858b8bbbbb8bbbbb8b858b8b848434848b8"
+    "b848b8bbbbb8bbbbb8b848b8bbbbb8bbbbbbbbbbbbbbbbb8bbbbbbbbbbbbbbbbb8bbbbb8b848b8bbbbb8bbbbbbbbbbbbbbbbb8bbabbbbbabbbb4679abbbbbbbb",
+    "bbbbabbbbbaba7ababbbbbabbbbbaba7ababa7a757a7ababa7ababbbbbabbbbbaba7ababbbbbabbbbbaba7ababa7a757a7ababa7ababa7a757a7a757535757a7"
+    "a757a7ababa7ababa7a747a7ababa7ababbbbbabbbbbaba7ababbbbbabbbbbaba7ababa7a747a7ababa7ababbbbbabbbbbaba7ababbbbb9bbbb569bbbbbbbbbb",
+    "bbbb9bbbbb9b979b9bbbbb9bbbbb9b979b9b979757979b9b979b9bbbbb9bbbbb9b979b9bbbbb9bbbbb9b979b9b979757979b9b979b9b97975797975753575797"
+    "9757979b9b979b9b979757979b9b979b9bbbbb9bbbbb9b979b9bbbbb9bbbbb9b979b9b979757979b9b979b9bbbbb9bbbbb9b979b9bbbbb9bbbb59abbbbbbbbbb",
+    "baba9ababa9a979a9ababa9ababa9a979a9a979757979a9a979a9ababa9ababa9a979a9ababa9ababa9a979a9a979757979a9a979a9a97975797975754575797"
+    "9757979a9a979a9a979757979a9a979a8ababa8ababa8a878a8ababa8ababa8a878a8a878757878a8a878a8ababa8ababa8a878a8ababa8abab7bbbbbbbbbbbb",
+    "b9a999a9a989888989a9a989a9a989878989878767878989878989a9a989a9a989878989a9a989a9a98987898987876787898987898987876787876765676787"
+    "8767878989878989878767878989878989a9a989a9a989878989a9a989a9a989878989878767878989878989a9a989a9a989878989a9a989a9abbbbbbbbbbbbb",
+    "88888888888888888888888888888888888888887888888888888888888888888888888888888888888888888888887888888888888888887888887877787888"
+    "88788888888888888888788888888888888888888888888888888888888888888888888888788888888888888888888888888888888888888889bbbbbbbbbbbb",
+};
+inline constexpr double kPrefixFill[kDensities] = {
+    0x1.5dacf2da30de4p-4, 0x1.b37c7273c9052p-4, 0x1.2153ff3a515c6p-3, 0x1.afc4a99d31b46p-3,
+    0x1.1d97095fbf23p-2, 0x1.80c9efa206f7p-2, 0x1.f702da0c088b5p-2, 0x1.38c8448e1c138p-1,
+    0x1.716c90da5b2f9p-1, 0x1.a0f9e3e1c0a42p-1, 0x1.c57d7e531117bp-1, 0x1.df1586dd194e3p-1,
+    0x1.f1898a58bd887p-1, 0x1.fbb3e9dd70d95p-1, 0x1.ff8p-1, 0x1.fffd4b4f4d1c6p-1,
+};
+
+// One density's canonical code: shorter codes first, then smaller bytes.
+struct DensityTable {
+  std::uint16_t code[256];                  // first bit lowest, the length above kLongestCode bits
+  std::uint8_t sorted[256];                 // bytes in the order of their codes
+  std::uint16_t limit[kLongestCode + 1];    // the first kLongestCode bits, first bit highest, that are behind all codes of a length
+  std::int16_t first[kLongestCode + 1];     // index in `sorted` of a length's first code, less that code
+
+  // Byte, and the length of its code in the high byte, of the code that begins `bits`, kLongestCode of them with the first one highest.
+  CRIMP_HD std::uint16_t entry(std::uint32_t bits) const {
+    std::uint32_t length = 1;
+    while (length < kLongestCode && bits >= limit[length]) ++length;
+    const auto at = static_cast<std::int32_t>(bits >> (kLongestCode - length)) + first[length];
+    return static_cast<std::uint16_t>(sorted[at] | length << 8);
+  }
+};
+struct DensityTables {
+  DensityTable densities[kDensities];
+  double fill[kDensities];  // coded bytes per base byte that a density expects
+};
+
+constexpr DensityTables density_tables() {
+  DensityTables all{};
+  for (int d = 0; d < kDensities; ++d) {
+    all.fill[d] = kPrefixFill[d];
+    DensityTable& t = all.densities[d];
+    std::uint32_t next = 0, place = 0;
+    for (std::uint32_t length = 1; length <= kLongestCode; ++length, next <<= 1) {
+      t.first[length] = static_cast<std::int16_t>(static_cast<int>(place) - static_cast<int>(next));
+      for (std::uint32_t s = 0; s < 256; ++s) {
+        const char digit = kPrefixLengths[d][s];
+        if (static_cast<std::uint32_t>(digit <= '9' ? digit - '0' : digit - 'a' + 10) != length) continue;
+        std::uint32_t reversed = 0;
+        for (std::uint32_t bit = 0; bit < length; ++bit) reversed |= (next >> bit & 1) << (length - 1 - bit);
+        t.code[s] = static_cast<std::uint16_t>(reversed | length << kLongestCode);
+        t.sorted[place++] = static_cast<std::uint8_t>(s);
+        ++next;
+      }
+      t.limit[length] = static_cast<std::uint16_t>(next << (kLongestCode - length));
+    }
+  }
+  return all;
+}
+
+}  // namespace crimp::threelc

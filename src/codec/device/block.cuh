@@ -1,0 +1,194 @@
+// Primitives of a warp and of a block, the only ones that kernels use. Compiled by nvcc, and by the host compiler for the executor
+// (tests/support/simt): the code that is tested is the code that runs, so CUB does not stand behind them.
+//
+// Every function is called by all lanes of a warp (warp_*) or all threads of a block (block_*, copy_bytes). Blocks have kThreads threads in one
+// dimension unless a kernel says otherwise.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "core/types.hpp"
+
+namespace crimp::device {
+
+// Shared memory (40 KiB of a piece and the codec's own) lets three blocks onto a multiprocessor of sm_80 and four onto one of sm_90: with 512 threads that is
+// 75 and 100 % of its warps.
+inline constexpr std::uint32_t kWarp = 32, kThreads = 512, kWarps = kThreads / kWarp, kAllLanes = 0xffffffff;
+
+__device__ inline std::uint32_t lane() { return threadIdx.x % kWarp; }
+__device__ inline std::uint32_t warp() { return threadIdx.x / kWarp; }
+
+// A block's dynamic shared memory; T has no constructor that matters. Kernels have no other, so that the executor can poison it.
+template <class T>
+__device__ inline T& shared_memory() {
+#ifdef CRIMP_SIMT
+  return *static_cast<T*>(simt::shared_memory());
+#else
+  extern __shared__ __align__(16) unsigned char crimp_shared[];
+  return *reinterpret_cast<T*>(crimp_shared);
+#endif
+}
+
+// ---- warps
+
+// Inclusive scan in lane order; op is associative.
+template <class T, class Op>
+__device__ inline T warp_scan(T v, Op op) {
+#pragma unroll
+  for (std::uint32_t by = 1; by < kWarp; by *= 2) {
+    const T below = __shfl_up_sync(kAllLanes, v, by);
+    if (lane() >= by) v = op(below, v);
+  }
+  return v;
+}
+
+struct Plus {
+  template <class T>
+  __device__ T operator()(T a, T b) const { return a + b; }
+};
+struct Greatest {
+  template <class T>
+  __device__ T operator()(T a, T b) const { return a < b ? b : a; }
+};
+
+// The sum of WIRE_FORMAT.md, section 4.0, of 64 lanes: `low` is the partial sum of this lane, `high` that of lane + 32. Lane 0 has the result.
+__device__ inline float warp_tree_sum(float low, float high) {
+  float sum = low + high;
+#pragma unroll
+  for (std::uint32_t by = kWarp / 2; by > 0; by /= 2) sum += __shfl_down_sync(kAllLanes, sum, by);
+  return sum;
+}
+
+// ---- blocks
+
+// Room for the functions below. May be used again at once: each of them ends with a barrier.
+struct BlockScratch {
+  alignas(8) std::uint64_t warps[kWarps];
+};
+
+__device__ inline std::uint32_t block_max(std::uint32_t v, BlockScratch& scratch) {
+  v = __reduce_max_sync(kAllLanes, v);
+  if (lane() == 0) scratch.warps[warp()] = v;
+  __syncthreads();
+  v = __reduce_max_sync(kAllLanes, lane() < kWarps ? static_cast<std::uint32_t>(scratch.warps[lane()]) : 0u);
+  __syncthreads();
+  return v;
+}
+
+// Exclusive scan over the threads of a block, T of at most 8 bytes; *total: over all. zero: what thread 0 gets, neutral for op.
+template <class T, class Op>
+__device__ inline T block_scan(T v, T zero, Op op, BlockScratch& scratch, T* total) {
+  static_assert(sizeof(T) <= sizeof scratch.warps[0]);
+  const T inclusive = warp_scan(v, op);
+  if (lane() == kWarp - 1) scratch.warps[warp()] = static_cast<std::uint64_t>(inclusive);
+  T before = __shfl_up_sync(kAllLanes, inclusive, 1);
+  if (lane() == 0) before = zero;
+  __syncthreads();
+  const T sums = warp_scan(lane() < kWarps ? static_cast<T>(scratch.warps[lane()]) : zero, op);
+  *total = __shfl_sync(kAllLanes, sums, kWarps - 1);
+  const T warps_before = __shfl_sync(kAllLanes, sums, warp() == 0 ? 0 : static_cast<int>(warp()) - 1);
+  __syncthreads();
+  return warp() == 0 ? before : op(warps_before, before);
+}
+__device__ inline std::uint32_t block_offsets(std::uint32_t v, BlockScratch& scratch, std::uint32_t* total) {
+  return block_scan(v, 0u, Plus(), scratch, total);
+}
+
+// Whether p is true for a thread of the block. A barrier.
+__device__ inline bool block_any(bool p) { return __syncthreads_or(p) != 0; }
+
+// ---- memory
+
+// n elements from one alignment, which is that of n floats; arrays of them stay in registers when unrolled.
+template <int n>
+struct alignas(4 * n) Floats {
+  float v[n];
+};
+template <int n>
+__device__ inline Floats<n> load(const float* p) { return *reinterpret_cast<const Floats<n>*>(p); }
+template <int n>
+__device__ inline void store(float* p, const Floats<n>& x) { *reinterpret_cast<Floats<n>*>(p) = x; }
+
+template <class... Pointer>
+__device__ inline bool aligned16(const Pointer*... p) {
+  return (((reinterpret_cast<std::uintptr_t>(p)) | ...) & 15) == 0;  // a null pointer is aligned
+}
+
+// work(n, i) for the elements [i, i + n) of [0, count), n a constant: 4 where `quads`, then or else 1. The same thread has the same elements in every such loop.
+template <class Work>
+__device__ inline void for_elements(std::uint32_t count, bool quads, Work&& work) {
+  const std::uint32_t whole = quads ? count / 4 : 0;
+#pragma unroll 2
+  for (std::uint32_t q = threadIdx.x; q < whole; q += kThreads) work(std::integral_constant<int, 4>(), 4 * q);
+#pragma unroll 2
+  for (std::uint32_t i = 4 * whole + threadIdx.x; i < count; i += kThreads) work(std::integral_constant<int, 1>(), i);
+}
+
+// Bytes that form a T, at any address.
+template <class T>
+__device__ inline T load_bytes(const std::uint8_t* p) {
+  static_assert(sizeof(T) == 2 || sizeof(T) == 4);
+  std::uint32_t bits = p[0] | static_cast<std::uint32_t>(p[1]) << 8;
+  if constexpr (sizeof(T) == 4) bits |= static_cast<std::uint32_t>(p[2]) << 16 | static_cast<std::uint32_t>(p[3]) << 24;
+  if constexpr (std::is_same_v<T, float>) return __uint_as_float(bits);
+  else return static_cast<T>(bits);
+}
+__device__ inline void store_bytes(std::uint8_t* p, std::uint32_t bits) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) p[i] = static_cast<std::uint8_t>(bits >> (8 * i));
+}
+__device__ inline void store_bytes(std::uint8_t* p, float x) { store_bytes(p, __float_as_uint(x)); }
+
+// Copies n bytes between any two addresses, device or shared, that do not overlap: 16 bytes a thread with neighbours side by side, single ones at the ends. Reads
+// nothing beyond [from, from + n). Any block size. No barrier.
+__device__ inline void copy_bytes(std::uint8_t* to, const std::uint8_t* from, std::uint32_t n) {
+  std::uint32_t head = static_cast<std::uint32_t>(-reinterpret_cast<std::uintptr_t>(to) & 15);
+  if (head > n) head = n;
+  const std::uint32_t skew = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(from + head) & 15), odd = skew % 4;
+  if (odd > head) head += 16;  // words are read whole: none may begin before `from`
+  const std::uint32_t behind = odd ? 4 - odd : 0;  // nor end behind it
+  const std::uint32_t vectors = n >= head + 16 + behind ? (n - head - behind) / 16 : 0;
+  if (head > n) head = n;
+  auto* vector = reinterpret_cast<uint4*>(to + head);
+  if (skew == 0) {
+    const auto* source = reinterpret_cast<const uint4*>(from + head);
+    for (std::uint32_t v = threadIdx.x; v < vectors; v += blockDim.x) vector[v] = source[v];
+  } else {
+    const auto* word = reinterpret_cast<const std::uint32_t*>(from + head - odd);
+    for (std::uint32_t v = threadIdx.x; v < vectors; v += blockDim.x) {
+      const std::uint32_t *w = word + 4 * v, last = odd ? w[4] : 0;
+      vector[v] = make_uint4(__funnelshift_r(w[0], w[1], 8 * odd), __funnelshift_r(w[1], w[2], 8 * odd), __funnelshift_r(w[2], w[3], 8 * odd),
+                             __funnelshift_r(w[3], last, 8 * odd));
+    }
+  }
+  const std::uint32_t tail = head + 16 * vectors;
+  for (std::uint32_t i = threadIdx.x; i < head + n - tail; i += blockDim.x) {
+    const std::uint32_t at = i < head ? i : i - head + tail;
+    to[at] = from[at];
+  }
+}
+
+// ---- launches
+
+// On stream s; 0 or the CUDA error. No block is no error.
+template <auto kernel, class Stream, class... Argument>
+int launch(std::uint32_t blocks, std::uint32_t threads, std::size_t shared_bytes, Stream s, const Argument&... arguments) {
+  if (blocks == 0) return 0;
+#ifdef CRIMP_SIMT
+  static const bool named = (simt::name_kernel(reinterpret_cast<const void*>(kernel), __PRETTY_FUNCTION__), true);
+  (void)named;
+#endif
+  if (shared_bytes > 48 << 10)
+    if (const cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)); e != cudaSuccess)
+      return static_cast<int>(e);
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = s;
+  return static_cast<int>(cudaLaunchKernelEx(&config, kernel, arguments...));
+}
+
+}  // namespace crimp::device

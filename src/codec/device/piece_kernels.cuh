@@ -1,0 +1,267 @@
+// What the kernels of all codecs share: one block encodes or decodes one piece. A codec supplies a struct Device, passed to the kernels by value:
+//
+//   struct Device : device::PieceDevice {                        // defaults of the constants
+//     struct Shared { ... };                                     // its own shared memory; nothing in it is initialised
+//     __device__ std::uint32_t encode(const Piece&, float* a, std::uint8_t* out, Shared&) const;
+//     __device__ bool decode_add(const Piece&, const std::uint8_t* in, std::uint32_t bytes, float* acc, Shared&) const;
+//   };
+//
+// All threads of a block call them, after a barrier, and a barrier follows; a and acc are the piece in shared memory. encode writes at most
+// piece_bound bytes to `out` (device memory, any alignment), returns their number in every thread and, where piece.keep, leaves a - decode(a) in a (else
+// a may be destroyed). decode_add returns the same in every thread, reads nothing outside [in, in + bytes), and acc may be anything after false. Host
+// functions and their order of operations are the model: bits must be the same.
+//
+// A codec that selects (kSelects) also has
+//     std::size_t select_bytes(const ChunkTable&) const;         // of device memory, a multiple of 256
+//     int select(const Source&, const Place&, Selection* one_per_group, void* scratch, Stream) const;     // enqueues it
+// and one that votes (kVotes)
+//     __device__ void finish(const Piece&, float* acc, int voters) const;
+#pragma once
+#include "codec/device/block.cuh"
+#include "codec/device_codec.hpp"
+
+namespace crimp::device {
+
+struct PieceDevice {
+  static constexpr bool kFixedSize = true, kVotes = false, kSelects = false;
+};
+
+struct Piece {
+  std::uint32_t count;
+  bool keep;
+  Place place;
+  Selection selection;
+  std::uint64_t in_group;
+};
+
+// What a group's elements are made of: values and memory. In a kernel.
+struct Source {
+  ChunkTable table;
+  const float* values;
+  MemoryPolicy policy;
+  std::uint32_t end = 0;  // no padding in kernel arguments: the executor takes what looks like an address for a pointer
+};
+
+// How a group's memory enters: as Codec::encode_body does it. `added` where the memory is plain error feedback.
+enum class Entry { values, added, decayed, averaged, corrected };
+__device__ inline Entry entry_of(const MemoryPolicy& policy, const GroupEntry& g) {
+  if (!g.in) return Entry::values;
+  if (policy.kind == MemoryKind::average) return Entry::averaged;
+  if (policy.kind == MemoryKind::momentum && g.momentum_in) return Entry::corrected;
+  return policy.kind == MemoryKind::residual && policy.decay != 1.0f ? Entry::decayed : Entry::added;
+}
+// a of one element, and of memory `momentum` the new momentum in *u. src/codec/feedback.cpp has the same operations.
+__device__ inline float element(Entry entry, const MemoryPolicy& policy, float value, float in, float momentum_in, float* u) {
+  switch (entry) {
+    case Entry::values: return value;
+    case Entry::added: return value + in;
+    case Entry::decayed: return value + policy.decay * in;
+    case Entry::averaged: return policy.momentum * in + (1.0f - policy.momentum) * value;
+    case Entry::corrected: *u = policy.momentum * momentum_in + value; return in + *u;
+  }
+  return value;
+}
+// Element i of group g as it will be encoded, for kernels that select.
+__device__ inline float element(const Source& s, const GroupEntry& g, std::uint64_t i) {
+  const Entry entry = entry_of(s.policy, g);
+  float u;
+  return element(entry, s.policy, s.values[g.offset + i], entry == Entry::values ? 0.0f : g.in[i], entry == Entry::corrected ? g.momentum_in[i] : 0.0f, &u);
+}
+
+template <class Device>
+struct EncodeShared {
+  alignas(16) float a[kPieceElements];
+  typename Device::Shared own;
+};
+
+// Loads a piece into shared memory and stores what of its memory is final with that. Pointers are to the piece's first element.
+template <Entry entry>
+__device__ inline void load_piece(const MemoryPolicy& policy, const float* values, const GroupEntry& at, std::uint32_t count, bool quads, float* a) {
+  for_elements(count, quads, [&](auto n, std::uint32_t i) {
+    Floats<n> x = load<n>(values + i);
+    if constexpr (entry != Entry::values) {
+      const Floats<n> in = load<n>(at.in + i);
+      Floats<n> momentum = {};
+      if constexpr (entry == Entry::corrected) momentum = load<n>(at.momentum_in + i);
+#pragma unroll
+      for (int k = 0; k < n; ++k) x.v[k] = element(entry, policy, x.v[k], in.v[k], momentum.v[k], &momentum.v[k]);
+      if constexpr (entry == Entry::averaged) store<n>(at.out + i, x);
+      if constexpr (entry == Entry::corrected) store<n>(at.momentum_out + i, momentum);
+    }
+    store<n>(a + i, x);
+  });
+}
+
+template <class Device>
+__global__ void __launch_bounds__(kThreads, 3)
+    encode_pieces(Source source, Place place, const Selection* selections, Device device, std::uint8_t* slots, std::uint32_t* lengths, std::uint64_t* body_bytes) {
+  auto& shared = shared_memory<EncodeShared<Device>>();
+  const PieceEntry entry = source.table.pieces[blockIdx.x];
+  GroupEntry at = source.table.groups[entry.group];
+  const std::uint64_t in_group = entry.offset - at.offset;
+  const auto move = [&](auto*& p) { p = p ? p + in_group : nullptr; };
+  move(at.in);
+  move(at.out);
+  move(at.momentum_in);
+  move(at.momentum_out);
+  const float* values = source.values + entry.offset;
+  const Entry kind = entry_of(source.policy, at);
+  const bool quads = aligned16(values, at.in, at.out, at.momentum_in, at.momentum_out);
+  switch (kind) {
+    case Entry::values: load_piece<Entry::values>(source.policy, values, at, entry.count, quads, shared.a); break;
+    case Entry::added: load_piece<Entry::added>(source.policy, values, at, entry.count, quads, shared.a); break;
+    case Entry::decayed: load_piece<Entry::decayed>(source.policy, values, at, entry.count, quads, shared.a); break;
+    case Entry::averaged: load_piece<Entry::averaged>(source.policy, values, at, entry.count, quads, shared.a); break;
+    case Entry::corrected: load_piece<Entry::corrected>(source.policy, values, at, entry.count, quads, shared.a); break;
+  }
+  Piece piece{entry.count, at.out != nullptr && kind != Entry::averaged, place, {}, in_group};
+  piece.place.element += entry.offset;
+  if constexpr (Device::kSelects) piece.selection = selections[entry.group];
+  __syncthreads();
+  const std::uint32_t bytes = device.encode(piece, shared.a, slots + entry.slot, shared.own);
+  __syncthreads();
+  if (piece.keep)
+    for_elements(entry.count, quads, [&](auto n, std::uint32_t i) {
+      const Floats<n> left = load<n>(shared.a + i);
+      if (kind == Entry::corrected) {  // what was sent loses its momentum
+        const Floats<n> in = load<n>(at.in + i);
+        Floats<n> u = load<n>(at.momentum_out + i);
+#pragma unroll
+        for (int k = 0; k < n; ++k) u.v[k] = left.v[k] == in.v[k] + u.v[k] ? u.v[k] : 0.0f;
+        store<n>(at.momentum_out + i, u);
+      }
+      store<n>(at.out + i, left);
+    });
+  if constexpr (Device::kFixedSize) {
+    if (blockIdx.x + 1 == gridDim.x) {  // the last piece ends the body
+      const std::uint64_t used = entry.slot + bytes, padded = (used + kPayloadAlign - 1) / kPayloadAlign * kPayloadAlign;
+      if (threadIdx.x < padded - used) slots[used + threadIdx.x] = 0;
+      if (threadIdx.x == 0) *body_bytes = padded;
+    }
+  } else if (threadIdx.x == 0) {
+    lengths[blockIdx.x] = bytes;
+  }
+}
+
+// One block: where pieces begin in the body, its table of lengths and its zeros.
+template <std::uint32_t threads>
+__global__ void __launch_bounds__(threads)
+    place_pieces(ChunkTable table, const std::uint32_t* lengths, std::uint64_t* begins, std::uint8_t* body, std::uint64_t* body_bytes) {
+  auto& scratch = shared_memory<BlockScratch>();
+  std::uint64_t at = table.prefix_bytes;
+  for (std::uint32_t first = 0; first < table.piece_count; first += kThreads) {
+    const std::uint32_t p = first + threadIdx.x, bytes = p < table.piece_count ? lengths[p] : 0;
+    std::uint32_t total;
+    const std::uint32_t before = block_offsets(bytes, scratch, &total);
+    if (p < table.piece_count) {
+      begins[p] = at + before;
+      reinterpret_cast<std::uint16_t*>(body)[p] = static_cast<std::uint16_t>(bytes);
+    }
+    at += total;
+  }
+  const std::uint64_t lengths_end = table.piece_count * sizeof(std::uint16_t), padded = (at + kPayloadAlign - 1) / kPayloadAlign * kPayloadAlign;
+  if (threadIdx.x < table.prefix_bytes - lengths_end) body[lengths_end + threadIdx.x] = 0;
+  if (threadIdx.x < padded - at) body[at + threadIdx.x] = 0;
+  if (threadIdx.x == 0) *body_bytes = padded;
+}
+template <std::uint32_t threads>
+__global__ void __launch_bounds__(threads)
+    pack_pieces(ChunkTable table, const std::uint8_t* slots, const std::uint32_t* lengths, const std::uint64_t* begins, std::uint8_t* body) {
+  copy_bytes(body + begins[blockIdx.x], slots + table.pieces[blockIdx.x].slot, lengths[blockIdx.x]);
+}
+
+template <class Device>
+__global__ void __launch_bounds__(kThreads, 3)
+    decode_pieces(ChunkTable table, DeviceBodies bodies, Place place, Device device, float* out, bool accumulate, int voters, std::int32_t* bad) {
+  auto& shared = shared_memory<EncodeShared<Device>>();
+  const PieceEntry entry = table.pieces[blockIdx.x];
+  out += entry.offset;
+  const bool quads = aligned16(out);
+  for_elements(entry.count, quads, [&](auto n, std::uint32_t i) { store<n>(shared.a + i, accumulate ? load<n>(out + i) : Floats<n>{}); });
+  Piece piece{entry.count, false, {place.element + entry.offset, place.step, 0}, {}, 0};
+  const std::uint64_t fixed = table.prefix_bytes + entry.slot;
+  for (int r = 0; r < bodies.count; ++r) {
+    std::uint64_t begin = fixed, end = 0;
+    if constexpr (Device::kFixedSize) {
+      end = begin + device.bytes(entry.count);
+    } else {
+      begin = bodies.offsets[r][blockIdx.x];
+      end = bodies.offsets[r][blockIdx.x + 1];
+    }
+    __syncthreads();
+    const bool good = device.decode_add(piece, bodies.bodies[r] + begin, static_cast<std::uint32_t>(end - begin), shared.a, shared.own);
+    if (!good && threadIdx.x == 0) atomicMin(bad, r);
+  }
+  __syncthreads();
+  if constexpr (Device::kVotes) {
+    if (!accumulate) {
+      device.finish(piece, shared.a, voters);
+      __syncthreads();
+    }
+  }
+  for_elements(entry.count, quads, [&](auto n, std::uint32_t i) { store<n>(out + i, load<n>(shared.a + i)); });
+}
+
+template <class Device>
+class PieceCodec final : public DeviceCodec {
+ public:
+  PieceCodec(const MemoryPolicy& policy, const Device& device) : policy_(policy), device_(device) {}
+
+  std::size_t scratch_bytes(const ChunkTable& t) const override { return layout(t).bytes; }
+
+  int encode(const ChunkTable& t, const float* values, const Place& place, std::uint8_t* body, std::uint64_t* body_bytes, void* scratch, Stream s) const override {
+    const Source source{t, values, policy_};
+    const Layout l = layout(t);
+    auto* base = static_cast<std::uint8_t*>(scratch);
+    auto* lengths = reinterpret_cast<std::uint32_t*>(base + l.lengths);
+    auto* begins = reinterpret_cast<std::uint64_t*>(base + l.begins);
+    auto* selections = reinterpret_cast<Selection*>(base + l.selections);
+    if (t.piece_count == 0) return static_cast<int>(cudaMemsetAsync(body_bytes, 0, sizeof *body_bytes, s));
+    if constexpr (Device::kSelects)
+      if (const int e = device_.select(source, place, selections, base + l.select, s)) return e;
+    std::uint8_t* slots = Device::kFixedSize ? body + t.prefix_bytes : base + l.slots;
+    if (const int e = launch<encode_pieces<Device>>(t.piece_count, kThreads, sizeof(EncodeShared<Device>), s, source, place, selections, device_, slots, lengths, body_bytes)) return e;
+    if constexpr (Device::kFixedSize) return 0;
+    constexpr auto place_all = &place_pieces<kThreads>;  // GCC 12 does not instantiate what is named as a template argument only
+    constexpr auto pack_all = &pack_pieces<128>;
+    if (const int e = launch<place_all>(1, kThreads, sizeof(BlockScratch), s, t, lengths, begins, body, body_bytes)) return e;
+    return launch<pack_all>(t.piece_count, 128, 0, s, t, slots, lengths, begins, body);
+  }
+
+  int decode_add(const ChunkTable& t, const DeviceBodies& bodies, const Place& place, float* out, bool accumulate, int voters, std::int32_t* bad, Stream s) const override {
+    return launch<decode_pieces<Device>>(t.piece_count, kThreads, sizeof(EncodeShared<Device>), s, t, bodies, place, device_, out, accumulate,
+                                         voters ? voters : static_cast<int>(bodies.count), bad);
+  }
+
+ private:
+  struct Layout {
+    std::size_t lengths, begins, selections, select, slots, bytes;
+  };
+  Layout layout(const ChunkTable& t) const {
+    Layout l{};
+    const auto take = [&](std::size_t n) {
+      const std::size_t at = l.bytes;
+      l.bytes += (n + 255) / 256 * 256;
+      return at;
+    };
+    if constexpr (!Device::kFixedSize) {
+      l.lengths = take(t.piece_count * sizeof(std::uint32_t));
+      l.begins = take(t.piece_count * sizeof(std::uint64_t));
+      l.slots = take(t.slots_bytes);
+    }
+    if constexpr (Device::kSelects) {
+      l.selections = take(t.group_count * sizeof(Selection));
+      l.select = take(device_.select_bytes(t));
+    }
+    return l;
+  }
+  MemoryPolicy policy_;
+  Device device_;
+};
+
+template <class Device>
+std::unique_ptr<DeviceCodec> piece_codec(const Codec& codec, const Device& device) {
+  return std::make_unique<PieceCodec<Device>>(codec.memory(), device);
+}
+
+}  // namespace crimp::device

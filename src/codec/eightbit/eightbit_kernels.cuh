@@ -1,0 +1,44 @@
+// Dynamic 8-bit numbers in a block. What the codes decode to is a table in shared memory, made anew for every payload.
+#pragma once
+#include "codec/device/byte_kernels.cuh"
+#include "codec/eightbit/eightbit.hpp"
+
+namespace crimp::eightbit {
+
+struct Type {
+  static constexpr bool kDithered = false, kChecked = false;
+  static constexpr std::uint32_t kMostHead = sizeof(float);
+  struct Shared {
+    device::BlockScratch scratch;
+    float inverse, table[kCodes];
+  };
+  struct With {
+    float inverse;
+    const float* table;
+    __device__ std::uint32_t code(float a, std::uint32_t) const { return code_of(fabsf(a) * inverse) | __float_as_uint(a) >> 31 << 7; }
+    __device__ float value(std::uint32_t code) const { return __uint_as_float(__float_as_uint(table[code % kCodes]) | code / kCodes << 31); }
+  };
+
+  __device__ std::uint32_t head_bytes(std::uint32_t) const { return kMostHead; }
+  __device__ static void fill(float scale, Shared& own) {
+    if (threadIdx.x < kCodes) own.table[threadIdx.x] = level_of(threadIdx.x) * scale;
+    if (threadIdx.x == 0) own.inverse = inverse_of(scale);
+    __syncthreads();
+  }
+  __device__ void measure(const float* a, std::uint32_t count, std::uint8_t* head, Shared& own) const {
+    std::uint32_t top = 0;  // bits of numbers without sign order as the numbers do
+    for (std::uint32_t i = threadIdx.x; i < count; i += device::kThreads) top = max(top, __float_as_uint(fabsf(a[i])));
+    const float scale = scale_of(__uint_as_float(device::block_max(top, own.scratch)));
+    if (threadIdx.x == 0) device::store_bytes(head, scale);
+    fill(scale, own);
+  }
+  __device__ bool open(const std::uint8_t* head, std::uint32_t, Shared& own) const {
+    const float scale = device::load_bytes<float>(head);
+    if (!(scale >= 0.0f && __float_as_uint(scale) != 0x7f800000u)) return false;
+    fill(scale, own);
+    return true;
+  }
+  __device__ With at(std::uint32_t, const std::uint8_t*, const Shared& own) const { return {own.inverse, own.table}; }
+};
+
+}  // namespace crimp::eightbit

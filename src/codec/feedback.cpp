@@ -1,0 +1,155 @@
+#include "codec/feedback.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "codec/coding/prefetch.hpp"
+#include "core/convert.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/feedback.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace crimp::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::CappedTag<float, 16>;
+using D1 = hn::CappedTag<float, 1>;
+
+// work(d, i) for every element, a vector at a time, then one by one. Written out because arrays may be the same: compilers then give up.
+template <class Work>
+HWY_INLINE void each(std::uint64_t count, Work&& work) {
+  const std::uint64_t lanes = hn::Lanes(D());
+  std::uint64_t i = 0;
+  for (; i + lanes <= count; i += lanes) work(D(), i);
+  for (; i < count; ++i) work(D1(), i);
+}
+
+void Compensate(const MemoryPolicy& policy, const float* values, const Feedback& memory, std::uint64_t count, float* a) {
+  const float *in = memory.in, *momentum_in = memory.momentum_in;
+  float *out = memory.out, *momentum_out = memory.momentum_out;
+  const float decay = policy.decay, gain = memory.gain, momentum = policy.momentum, fresh = 1.0f - policy.momentum;
+  if (policy.kind == MemoryKind::residual) {
+    each(count, [=](auto d, std::uint64_t i) HWY_ATTR { hn::StoreU(hn::Add(hn::Mul(hn::Set(d, gain), hn::LoadU(d, values + i)), hn::Mul(hn::Set(d, decay), hn::LoadU(d, in + i))), d, a + i); });
+  } else if (policy.kind == MemoryKind::average) {
+    each(count, [=](auto d, std::uint64_t i) HWY_ATTR {
+      const auto m = hn::Add(hn::Mul(hn::Set(d, momentum), hn::LoadU(d, in + i)), hn::Mul(hn::Set(d, fresh), hn::LoadU(d, values + i)));
+      hn::StoreU(m, d, a + i);
+      hn::StoreU(m, d, out + i);
+    });
+  } else if (policy.nesterov) {
+    each(count, [=](auto d, std::uint64_t i) HWY_ATTR {
+      const auto g = hn::LoadU(d, values + i), u = hn::Mul(hn::Set(d, momentum), hn::Add(hn::LoadU(d, momentum_in + i), g));
+      hn::StoreU(hn::Add(hn::LoadU(d, in + i), hn::Add(u, g)), d, a + i);
+      hn::StoreU(u, d, momentum_out + i);
+    });
+  } else {
+    each(count, [=](auto d, std::uint64_t i) HWY_ATTR {
+      const auto u = hn::Add(hn::Mul(hn::Set(d, momentum), hn::LoadU(d, momentum_in + i)), hn::LoadU(d, values + i));
+      hn::StoreU(hn::Add(hn::LoadU(d, in + i), u), d, a + i);
+      hn::StoreU(u, d, momentum_out + i);
+    });
+  }
+}
+
+void Mask(const float* a, const float* left, std::uint64_t count, float* u) {
+  each(count, [=](auto d, std::uint64_t i) HWY_ATTR {
+    prefetch(left + i, kPieceElements * sizeof *left);
+    prefetch(u + i, kPieceElements * sizeof *u);
+    hn::StoreU(hn::IfThenElseZero(hn::Eq(hn::LoadU(d, left + i), hn::LoadU(d, a + i)), hn::LoadU(d, u + i)), d, u + i);
+  });
+}
+
+}  // namespace crimp::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace crimp {
+HWY_EXPORT(Compensate);
+HWY_EXPORT(Mask);
+
+const char* name_of(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::none: return "none";
+    case MemoryKind::residual: return "residual";
+    case MemoryKind::momentum: return "momentum";
+    case MemoryKind::average: return "average";
+  }
+  return "?";
+}
+
+void compensate(const MemoryPolicy& policy, const float* values, const Feedback& memory, std::uint64_t count, float* a) {
+  HWY_DYNAMIC_DISPATCH(Compensate)(policy, values, memory, count, a);
+}
+
+double clip_gain(Dtype type, const void* values, std::uint64_t count, double most) {
+  constexpr std::uint64_t kBlock = 1024;
+  double squares = 0;
+  alignas(64) float block[kBlock];
+  for (std::uint64_t at = 0; at < count; at += kBlock) {
+    const std::uint64_t n = std::min(kBlock, count - at);
+    const char* const from = static_cast<const char*>(values) + at * size_of(type);
+    double sums[8] = {};
+    if (type == Dtype::f64) {
+      const auto* x = reinterpret_cast<const double*>(from);
+      for (std::uint64_t i = 0; i < n; ++i) sums[i % 8] += x[i] * x[i];
+    } else {
+      widen(type, from, block, n);
+      for (std::uint64_t i = 0; i < n; ++i) sums[i % 8] += static_cast<double>(block[i]) * static_cast<double>(block[i]);
+    }
+    for (const double sum : sums) squares += sum;
+  }
+  const double norm = std::sqrt(squares);
+  return std::isfinite(norm) && norm > most ? most / norm : 1.0;
+}
+
+void compensate_exactly(const MemoryPolicy& policy, Dtype type, void* values, std::uint64_t count, float* memory, double gain) {
+  constexpr std::uint64_t kBlock = 1024;
+  float *const v = memory, *const u = memory + count;
+  if (!(magnitude(type, values, count) <= 0x1p100)) return;
+  if (type == Dtype::f64) {  // only the momentum is float32's
+    auto* x = static_cast<double*>(values);
+    const double m = static_cast<double>(policy.momentum);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const double g = gain * x[i], old = static_cast<double>(u[i]), made = policy.nesterov ? m * (old + g) : m * old + g;
+      x[i] = static_cast<double>(v[i]) + (policy.nesterov ? made + g : made);
+      u[i] = static_cast<float>(made);
+      if (v[i] != 0.0f) v[i] = 0.0f;
+    }
+    return;
+  }
+  const float largest = type == Dtype::f16 ? 65504.0f : 0x1p127f;
+  alignas(64) float g[kBlock], a[kBlock];
+  for (std::uint64_t at = 0; at < count; at += kBlock) {
+    const std::uint64_t n = std::min(kBlock, count - at);
+    char* const here = static_cast<char*>(values) + at * size_of(type);
+    widen(type, here, g, n);
+    if (gain != 1.0)
+      for (std::uint64_t i = 0; i < n; ++i) g[i] *= static_cast<float>(gain);
+    compensate(policy, g, {v + at, v + at, u + at, u + at}, n, a);
+    for (std::uint64_t i = 0; i < n; ++i) g[i] = std::clamp(a[i], -largest, largest);
+    narrow(type, g, here, n);
+    widen(type, here, g, n);
+    for (std::uint64_t i = 0; i < n; ++i)
+      if (const float rest = a[i] - g[i]; v[at + i] != rest) v[at + i] = rest;  // pages of zeros stay untouched
+  }
+}
+
+void keep(const MemoryPolicy& policy, const float* a, const Feedback& memory, std::uint64_t count) {
+  if (policy.kind == MemoryKind::momentum) HWY_DYNAMIC_DISPATCH(Mask)(a, memory.out, count, memory.momentum_out);
+}
+
+void forget(const std::uint64_t* changed, std::uint64_t count, float* u) {
+  // Few and far between: all are asked for before any is written, because stores leave one after another.
+  const auto each = [&](auto&& use) {
+    for (std::uint64_t at = 0; at < count; at += 64)
+      for (std::uint64_t rest = changed[at / 64]; rest; rest &= rest - 1) use(u + at + static_cast<std::uint64_t>(std::countr_zero(rest)));
+  };
+  each([](const float* at) { prefetch<3>(at, 0); });
+  each([](float* at) { *at = 0.0f; });
+}
+
+}  // namespace crimp
+#endif

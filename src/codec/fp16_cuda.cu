@@ -1,8 +1,0 @@
-#include "codec/device_registry.hpp"
-#include "codec/fp16_kernels.cuh"
-
-namespace crimp {
-
-std::unique_ptr<DeviceCodec> fp16_device(const Codec& codec) { return device::piece_codec(codec, fp16::Device{}); }
-
-}  // namespace crimp

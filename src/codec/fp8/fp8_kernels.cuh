@@ -1,0 +1,51 @@
+// 8-bit floats in a block: a warp finds the largest magnitude of a block of elements, which share a byte of scale.
+#pragma once
+#include "codec/device/byte_kernels.cuh"
+#include "codec/fp8/fp8.hpp"
+
+namespace crimp::fp8 {
+
+template <bool e4m3>
+struct Type {
+  static constexpr bool kDithered = false, kChecked = true;
+  static constexpr std::uint32_t kUnit = 32, kMostHead = kPieceElements / kUnit;  // blocks are multiples of the unit
+  static constexpr std::uint32_t kShift = 20;
+  static_assert((kMostHead * kMostHead) < (1u << kShift) && kMostHead <= 0xffffffffu >> kShift);
+  struct Shared {};
+  struct With {
+    float up, down;
+    std::uint32_t last;
+    __device__ std::uint32_t code(float a, std::uint32_t) const { return code_of<e4m3>(a * down); }
+    __device__ float value(std::uint32_t code) const { return value_of<e4m3>(code) * up; }
+    __device__ bool legal(std::uint32_t code) const { return (code & 0x7f) <= last; }
+  };
+  std::uint32_t block, reciprocal;  // of the block in units, times 2^kShift, rounded up: quotients of units by it are exact
+
+  Type(std::uint32_t elements) : block(elements), reciprocal(((1u << kShift) + elements / kUnit - 1) / (elements / kUnit)) {}
+  __device__ std::uint32_t head_bytes(std::uint32_t count) const { return ((count + kUnit - 1) / kUnit + block / kUnit - 1) * reciprocal >> kShift; }
+  __device__ void measure(const float* a, std::uint32_t count, std::uint8_t* head, Shared&) const {
+    constexpr Format format = e4m3 ? kE4m3 : kE5m2;
+    const std::uint32_t blocks = head_bytes(count);
+    for (std::uint32_t b = device::warp(); b < blocks; b += device::kWarps) {
+      const std::uint32_t end = (b + 1) * block < count ? (b + 1) * block : count;
+      std::uint32_t top = 0;
+#pragma unroll 4
+      for (std::uint32_t i = b * block + device::lane(); i < end; i += device::kWarp) top = max(top, __float_as_uint(a[i]) & 0x7fffffffu);
+      top = __reduce_max_sync(device::kAllLanes, top);
+      if (device::lane() == 0) head[b] = scale_byte(top, format);
+    }
+    __syncthreads();
+  }
+  __device__ bool open(const std::uint8_t* head, std::uint32_t count, Shared&) const {
+    const std::uint32_t blocks = head_bytes(count);
+    return !device::block_any(threadIdx.x < blocks && head[threadIdx.x] > kLastScale);
+  }
+  __device__ With at(std::uint32_t i, const std::uint8_t* head, const Shared&) const {
+    constexpr Format format = e4m3 ? kE4m3 : kE5m2;
+    const std::uint32_t scale = head[i / kUnit * reciprocal >> kShift];
+    return {__uint_as_float(scale << 23), scale ? __uint_as_float((254 - scale) << 23) : 0.0f, scale ? format.last : 0u};
+  }
+};
+static_assert(kPieceElements / 32 <= device::kThreads);
+
+}  // namespace crimp::fp8

@@ -1,0 +1,22 @@
+// Natural compression in a block.
+#pragma once
+#include "codec/device/byte_kernels.cuh"
+#include "codec/natural/natural.hpp"
+
+namespace crimp::natural {
+
+struct Type {
+  static constexpr bool kDithered = true, kChecked = false;
+  static constexpr std::uint32_t kMostHead = 0;
+  struct Shared {};
+  struct With {
+    __device__ std::uint32_t code(float a, std::uint32_t random) const { return code_of(a, random); }
+    __device__ float value(std::uint32_t code) const { return value_of(code); }
+  };
+  __device__ std::uint32_t head_bytes(std::uint32_t) const { return 0; }
+  __device__ void measure(const float*, std::uint32_t, std::uint8_t*, Shared&) const {}
+  __device__ bool open(const std::uint8_t*, std::uint32_t, Shared&) const { return true; }
+  __device__ With at(std::uint32_t, const std::uint8_t*, const Shared&) const { return {}; }
+};
+
+}  // namespace crimp::natural

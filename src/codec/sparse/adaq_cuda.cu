@@ -1,0 +1,12 @@
+#include "codec/sparse/adaq_kernels.cuh"
+#include "codec/device_registry.hpp"
+
+namespace crimp {
+
+std::unique_ptr<DeviceCodec> adaq_device(const Codec& codec) {
+  adaq::Device device;
+  device.ratio = static_cast<float>(spec_value(codec.spec(), "ratio"));
+  return device::piece_codec(codec, device);
+}
+
+}  // namespace crimp

@@ -1,0 +1,93 @@
+// DGC: Top-k behind momentum correction and momentum factor masking (the memory `momentum`).
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <functional>
+
+#include "memory/thread_scratch.hpp"
+#include "codec/coding/dither.hpp"
+#include "codec/host_codecs.hpp"
+#include "codec/coding/select.hpp"
+#include "codec/sparse/sparse.hpp"
+
+namespace crimp {
+namespace {
+
+constexpr std::uint64_t kMostSampled = 16384;
+constexpr int kCorrections = 3;
+constexpr std::uint64_t kStages = 4;  // of a warm-up: 25, 6.25, 1.5625 and 0.390625 % (section 3.4: 75, 93.75, 98.4375 and 99.6 % are not sent)
+
+class Dgc final : public SparseCodec {
+ public:
+  explicit Dgc(const SpecValues& values) : SparseCodec(kTraits, values), ratio_(sparse_ratio(values)), sample_(static_cast<float>(values.number("sample", 1))) {
+    if (!(sample_ > 0.0f && sample_ <= 1.0f)) values.fail("sample", "0 < sample <= 1");
+    const double warmup = values.number("warmup", 0);
+    if (!(warmup >= 0 && warmup <= 0x1p31 && warmup == std::floor(warmup))) values.fail("warmup", "a whole number, 0 to 2^31");
+    warmup_ = static_cast<std::uint64_t>(warmup);
+  }
+
+  Selection select(const float* values, const float* residual, std::uint64_t count, const Place& place) const override {
+    return select_in_turn(values, residual, count, place, place.step);
+  }
+
+  Selection select_in_turn(const float* values, const float* residual, std::uint64_t count, const Place& place, std::uint32_t turn) const override {
+    const float ratio = ratio_in(turn);
+    const std::uint64_t k = share_of(ratio, count);
+    if (sample_ < 1.0f && k < count) {
+      float t = sampled_threshold(ratio, values, residual, count, place);
+      for (int i = 0; i <= kCorrections && t > 0.0f && std::isfinite(t); ++i) {
+        const double sent = static_cast<double>(select::count_above(values, residual, count, t, select::Side::magnitude)), wanted = static_cast<double>(k);
+        if (sent <= 1.3 * wanted && sent >= 0.7 * wanted) return {t, t, 0, 0};
+        t *= sent > wanted ? 1.3f : 0.7f;
+      }
+    }
+    const auto [threshold, ties] = select::largest(values, residual, count, k, select::Side::magnitude);
+    return {threshold, threshold, ties, ties};
+  }
+  static constexpr Traits kTraits{.name = "dgc", .wire_id = 21, .fixed_size = false, .biased = true, .memory = MemoryKind::momentum, .max_magnitude = kSparseMagnitude, .selects = true};
+
+ private:
+  // The same rank in a sample: one element from each of S equal strata, at a place that changes with the call.
+  float sampled_threshold(float ratio, const float* values, const float* residual, std::uint64_t count, const Place& place) const {
+    const std::uint64_t size = std::min({share_of(sample_, count), kMostSampled, count});
+    const std::uint32_t shift = dither::bits16(place, dither::kRounding, 0);
+    struct Room {
+      float sample[kMostSampled];
+    };
+    float* const sample = thread_scratch_as<Room>().sample;
+    for (std::uint64_t j = 0; j < size; ++j) {
+      const std::uint64_t begin = j * count / size, width = (j + 1) * count / size - begin, i = begin + (width * shift >> 16);
+      sample[j] = std::fabs(residual ? values[i] + residual[i] : values[i]);
+    }
+    const std::uint64_t rank = std::min(share_of(ratio, size), size) - 1;
+    std::nth_element(sample, sample + rank, sample + size, std::greater<>());
+    return sample[rank];
+  }
+  float ratio_in(std::uint64_t turn) const {
+    if (turn >= warmup_) return ratio_;
+    return std::max(ratio_, std::ldexp(0.25f, -2 * static_cast<int>(kStages * turn / warmup_)));
+  }
+  float ratio_, sample_;
+  std::uint64_t warmup_ = 0;  // turns
+};
+
+}  // namespace
+
+CodecEntry dgc_entry() {
+  return {{"dgc", "deep gradient compression: the largest magnitudes behind momentum correction with masking", "u = momentum u + g, a = v + u, d = a where |a| is among the k largest, v = a - d, u = 0 where d is not",
+           "DGC: Lin et al., ICLR 2018", "as topk",
+           "plain SGD with the momentum moved into the codec (memory=momentum): the optimiser's own momentum must be 0. Tensors that rules sum exactly have it too, and so have calls "
+           "of fewer than CRIMP_MIN_COUNT elements that name their tensors; calls whose tensors are not known have none, nor has a communicator of one rank",
+           Dgc::kTraits,
+           {ratio_parameter(),
+            {"sample", "1", "0 < sample <= 1", "share of the elements that the threshold is taken from, as in the paper (0.001 to 0.01), corrected at most 3 times by 1.3 or 0.7, then exact; "
+                                               "1: exact at once, which costs the same one pass"},
+            {"warmup", "0", "a whole number, 0 to 2^31", "calls of a tensor in which more of it is sent: 25, 6.25, 1.5625 and 0.390625 % in a quarter of them each, never less than ratio "
+                                                        "(section 3.4, whose warm-up is 4 epochs: give the steps of so many). Without a memory: calls of the communicator"},
+            {"clip", "0", "0 <= clip <= 2^100", "most of the Euclidean norm of a tensor's sum over the ranks: each rank's gradient is scaled to a norm of at most clip / sqrt(ranks) before it is "
+                                                "accumulated (section 3.2; of each tensor, because no call sees all of them); 0: no clipping"},
+            SparseCodec::value_parameter()}},
+          [](const SpecValues& v) -> std::shared_ptr<Codec> { return std::make_shared<Dgc>(v); }};
+}
+
+}  // namespace crimp

@@ -1,0 +1,99 @@
+// DGC's threshold from a sample of a group: what codec/sparse/dgc_host.cpp does, a group of the chunk beside the other. The threshold is corrected by passes that count what is above it;
+// groups where that does not succeed are left to the exact selection.
+#pragma once
+#include "codec/coding/dither.hpp"
+#include "codec/coding/select_kernels.cuh"
+
+namespace crimp::dgc {
+
+inline constexpr std::uint64_t kMostSampled = 16384;
+inline constexpr int kCorrections = 3;
+
+struct Trial {
+  float threshold;      // not above 0, or not finite: given up
+  std::uint32_t above;  // elements above it
+  __device__ bool legal() const { return threshold > 0.0f && __float_as_uint(threshold) < select::kInfinity; }
+};
+
+struct SampleShared {
+  select::FixShared fix;
+  std::uint32_t bins[select::kBins];
+};
+
+// A block per group: the same rank in a sample, one element from each of equal strata at a place that changes with the call. The sample is gathered again for each digit.
+template <std::uint32_t threads>
+__global__ void __launch_bounds__(threads) take_samples(device::Source source, Place place, float ratio, float share, const select::Search* searches, Trial* trials) {
+  auto& shared = device::shared_memory<SampleShared>();
+  if (searches[blockIdx.x].left == 0) return;
+  const GroupEntry& g = source.table.groups[blockIdx.x];
+  place.element += g.offset;
+  std::uint64_t size = share_of(share, g.count);
+  if (size > kMostSampled) size = kMostSampled;
+  if (size > g.count) size = g.count;
+  std::uint64_t rank = share_of(ratio, size);
+  if (rank > size) rank = size;
+  const std::uint64_t shift = dither::bits16(place, dither::kRounding, 0);
+  std::uint32_t key = 0, left = static_cast<std::uint32_t>(rank);
+  for (std::uint32_t b = threadIdx.x; b < select::kBins; b += threads) shared.bins[b] = 0;
+#pragma unroll 1
+  for (int digit = 0; digit < select::kDigits && left != 0; ++digit) {
+    __syncthreads();
+    const std::uint32_t low = select::shift_of(digit), n = select::bins_of(digit);
+    for (std::uint32_t j = threadIdx.x; j < size; j += threads) {
+      const std::uint64_t begin = j * g.count / size, width = (j + 1) * g.count / size - begin;
+      const std::uint32_t k = select::key_of(device::element(source, g, begin + (width * shift >> 16)));
+      if (k != 0 && ((k ^ key) >> low) < n) atomicAdd(&shared.bins[k >> low & (n - 1)], 1u);
+    }
+    __syncthreads();
+    const select::Digit found = select::find_digit(shared.bins, n, [&](std::uint32_t) { return left; }, shared.fix.found, shared.fix.scratch);
+    key |= found.digit << low;
+    left = found.left;
+  }
+  if (threadIdx.x == 0) trials[blockIdx.x] = {left == 0 ? 0.0f : __uint_as_float(key), 0};
+}
+
+// A block per piece.
+template <std::uint32_t threads>
+__global__ void __launch_bounds__(threads) count_above(device::Source source, const select::Search* searches, Trial* trials) {
+  auto& scratch = device::shared_memory<device::BlockScratch>();
+  const PieceEntry piece = source.table.pieces[blockIdx.x];
+  const float threshold = trials[piece.group].threshold;
+  if (searches[piece.group].left == 0 || !trials[piece.group].legal()) return;
+  std::uint32_t mine = 0, total;
+  select::for_values(source, piece, [&](float a) { mine += fabsf(a) > threshold; });
+  device::block_offsets(mine, scratch, &total);
+  if (threadIdx.x == 0) atomicAdd(&trials[piece.group].above, total);
+}
+
+// A thread per group: settles it, or corrects its threshold.
+template <std::uint32_t threads>
+__global__ void __launch_bounds__(threads) judge(ChunkTable table, float ratio, Trial* trials, select::Search* searches, Selection* selections) {
+  const std::uint32_t g = blockIdx.x * threads + threadIdx.x;
+  if (g >= table.group_count || searches[g].left == 0) return;
+  const Trial trial = trials[g];
+  if (!trial.legal()) return;
+  const double sent = trial.above, wanted = static_cast<double>(share_of(ratio, table.groups[g].count));
+  if (sent <= 1.3 * wanted && sent >= 0.7 * wanted) {
+    selections[g] = {trial.threshold, trial.threshold, 0, 0};
+    searches[g].left = 0;
+  } else {
+    trials[g] = {trial.threshold * (sent > wanted ? 1.3f : 0.7f), 0};
+  }
+}
+
+inline std::size_t trial_bytes(const ChunkTable& t) { return select::Room::round(t.group_count * sizeof(Trial)); }
+
+inline int try_samples(const device::Source& source, const Place& place, float ratio, float share, const select::Room& room, Trial* trials, Selection* selections, Stream s) {
+  const ChunkTable& t = source.table;
+  constexpr auto sample_all = &take_samples<device::kThreads>;
+  constexpr auto count_all = &count_above<device::kThreads>;
+  constexpr auto judge_all = &judge<128>;
+  if (const int e = device::launch<sample_all>(t.group_count, device::kThreads, sizeof(SampleShared), s, source, place, ratio, share, room.searches, trials)) return e;
+  for (int i = 0; i <= kCorrections; ++i) {
+    if (const int e = device::launch<count_all>(t.piece_count, device::kThreads, sizeof(device::BlockScratch), s, source, room.searches, trials)) return e;
+    if (const int e = device::launch<judge_all>((t.group_count + 127) / 128, 128, 0, s, t, ratio, trials, room.searches, selections)) return e;
+  }
+  return 0;
+}
+
+}  // namespace crimp::dgc

@@ -1,0 +1,79 @@
+#include "codec/device_registry.hpp"
+#include "codec/sparse/dgc_kernels.cuh"
+#include "codec/sparse/sidco_kernels.cuh"
+#include "codec/sparse/sparse_kernels.cuh"
+
+namespace crimp {
+namespace sparse {
+
+template <std::uint32_t threads>
+__global__ void __launch_bounds__(threads) set_limits(ChunkTable table, float limit, Selection* selections) {
+  const std::uint32_t g = blockIdx.x * threads + threadIdx.x;
+  if (g < table.group_count) selections[g] = {limit, limit, 0, 0};
+}
+
+namespace {
+
+Device device_of(const Codec& codec, Method method) {
+  Device device{};
+  device.method = method;
+  device.half = spec_text(codec.spec(), "value") == "f16";
+  device.ratio = static_cast<float>(spec_value(codec.spec(), "ratio"));
+  return device;
+}
+
+}  // namespace
+
+std::size_t Device::select_bytes(const ChunkTable& t) const {
+  if (method == Method::threshold) return 0;
+  return select::Room::bytes(t) + (method == Method::sidco ? sidco::Estimates::bytes(t) : method == Method::dgc ? dgc::trial_bytes(t) : 0);
+}
+
+// Estimates settle the groups that they can, the exact selection the others.
+int Device::select(const device::Source& source, const Place& place, Selection* selections, void* scratch, Stream s) const {
+  const ChunkTable& t = source.table;
+  if (method == Method::threshold) {
+    constexpr auto set_all = &set_limits<128>;
+    return device::launch<set_all>((t.group_count + 127) / 128, 128, 0, s, t, limit, selections);
+  }
+  const select::Room room(t, scratch);
+  void* more = static_cast<std::uint8_t*>(scratch) + select::Room::bytes(t);
+  if (const int e = select::begin_groups(t, ratio, room, selections, s)) return e;
+  int e = 0;
+  if (method == Method::dgc && sample < 1.0f) e = dgc::try_samples(source, place, ratio, sample, room, static_cast<dgc::Trial*>(more), selections, s);
+  if (method == Method::sidco) {
+    const sidco::Estimates estimates(t, more);
+    const auto run = [&](auto kind) { return sidco::estimate<kind>(source, ratio, stages, room, estimates, selections, s); };
+    e = tail == Tail::exponential ? run(std::integral_constant<Tail, Tail::exponential>())
+        : tail == Tail::pareto    ? run(std::integral_constant<Tail, Tail::pareto>())
+                                  : run(std::integral_constant<Tail, Tail::gamma>());
+  }
+  return e ? e : select::find_largest(source, ratio, room, selections, s);
+}
+
+}  // namespace sparse
+
+std::unique_ptr<DeviceCodec> threshold_device(const Codec& codec) {
+  sparse::Device device = sparse::device_of(codec, sparse::Method::threshold);
+  device.limit = static_cast<float>(spec_value(codec.spec(), "v"));
+  return device::piece_codec(codec, device);
+}
+std::unique_ptr<DeviceCodec> topk_device(const Codec& codec) {
+  if (codec.keeps_state()) return nullptr;
+  return device::piece_codec(codec, sparse::device_of(codec, sparse::Method::topk));
+}
+std::unique_ptr<DeviceCodec> dgc_device(const Codec& codec) {
+  if (spec_value(codec.spec(), "warmup") > 0) return nullptr;
+  sparse::Device device = sparse::device_of(codec, sparse::Method::dgc);
+  device.sample = static_cast<float>(spec_value(codec.spec(), "sample"));
+  return device::piece_codec(codec, device);
+}
+std::unique_ptr<DeviceCodec> sidco_device(const Codec& codec) {
+  sparse::Device device = sparse::device_of(codec, sparse::Method::sidco);
+  const std::string_view dist = spec_text(codec.spec(), "dist");
+  device.tail = dist == "exp" ? sparse::Tail::exponential : dist == "gp" ? sparse::Tail::pareto : sparse::Tail::gamma;
+  device.stages = static_cast<int>(spec_value(codec.spec(), "stages"));
+  return device::piece_codec(codec, device);
+}
+
+}  // namespace crimp

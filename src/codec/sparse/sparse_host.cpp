@@ -1,0 +1,120 @@
+#include "codec/sparse/sparse.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "memory/thread_scratch.hpp"
+#include "codec/cast/fp16.hpp"
+#include "codec/coding/index_set.hpp"
+#include "codec/coding/select.hpp"
+#include "core/convert.hpp"
+
+namespace crimp {
+namespace {
+
+constexpr std::string_view kValueTypes[] = {"f32", "f16"};
+constexpr std::size_t kHead = sizeof(std::uint16_t), kScale = sizeof(std::uint16_t);  // the scale is there where values are float16
+
+struct EncodeRoom {
+  select::Picked picked;
+  alignas(64) float narrowed[kPieceElements];
+};
+struct DecodeRoom {
+  alignas(64) std::uint16_t indices[kPieceElements];
+  alignas(64) float values[kPieceElements];
+};
+
+}  // namespace
+
+bool all_finite(const float* values, std::uint64_t count) {
+  std::uint32_t wrong = 0;
+  for (std::uint64_t i = 0; i < count; ++i) wrong += (std::bit_cast<std::uint32_t>(values[i]) & 0x7f800000) == 0x7f800000;
+  return wrong == 0;
+}
+
+SparseCodec::SparseCodec(const Traits& traits, const SpecValues& values) : traits_(traits), value_(values.word("value", kValueTypes, 0) ? Dtype::f16 : Dtype::f32) {}
+
+CodecParameter SparseCodec::value_parameter() { return {"value", "f32", "f32 or f16", "type of the values sent; f16 has a power of two per piece as a scale, and what it rounds away stays in the memory"}; }
+
+std::size_t SparseCodec::values_at() const { return value_ == Dtype::f16 ? kHead + kScale : kHead; }
+
+std::size_t SparseCodec::piece_bound(std::uint64_t count) const {
+  return values_at() + static_cast<std::size_t>(count) * size_of(value_) + index_set::bitmap_bytes(count);
+}
+
+std::size_t SparseCodec::encode_piece(const PieceSource& piece, std::uint8_t* out) const {
+  auto& [picked, narrowed] = thread_scratch_as<EncodeRoom>();
+  select::pick(piece, picked);
+  if (piece.changed) std::memcpy(piece.changed, picked.bits, (piece.count + 63) / 64 * sizeof *picked.bits);
+  if (picked.count == 0) return 0;
+  const std::size_t value_bytes = picked.count * size_of(value_);
+  std::uint8_t* const values = out + values_at();
+  if (value_ == Dtype::f16) {
+    const std::uint16_t scale = fp16::scale_byte(std::bit_cast<std::uint32_t>(static_cast<float>(magnitude(Dtype::f32, picked.values, picked.count))));
+    std::memcpy(out + kHead, &scale, kScale);
+    const float up = std::bit_cast<float>(fp16::scale_bits(scale)), down = std::bit_cast<float>(fp16::inverse_bits(scale));
+    // A residual may be beyond what the largest scale reaches: what the clamp cuts off is kept like what rounding does.
+    for (std::uint32_t j = 0; j < picked.count; ++j) narrowed[j] = std::clamp(picked.values[j] * down, -fp16::kLargest, fp16::kLargest);
+    narrow(value_, narrowed, values, picked.count);
+    if (piece.residual_out) {
+      widen(value_, values, narrowed, picked.count);
+      picked.each([&](std::uint32_t j, std::uint32_t i) {
+        const float rest = piece.residual_out[i] = picked.values[j] - narrowed[j] * up;
+        if (piece.changed && rest == picked.values[j]) piece.changed[i / 64] &= ~(std::uint64_t{1} << i % 64);  // rounded to zero
+      });
+    }
+  } else {
+    std::memcpy(values, picked.values, value_bytes);
+  }
+  const auto [bytes, head] = index_set::encode(picked.bits, piece.count, picked.count, values + value_bytes);
+  std::memcpy(out, &head, kHead);
+  return values_at() + value_bytes + bytes;
+}
+
+bool SparseCodec::decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const {
+  if (in.empty()) return true;
+  std::uint16_t head;
+  if (in.size() < values_at()) return false;
+  std::memcpy(&head, in.data(), kHead);
+  const std::uint32_t selected = index_set::count_of(head, count);
+  const std::size_t value_bytes = selected * size_of(value_);
+  if (selected == 0 || in.size() < values_at() + value_bytes) return false;
+  auto& [indices, values] = thread_scratch_as<DecodeRoom>();
+  if (!index_set::decode(in.subspan(values_at() + value_bytes), head, count, indices)) return false;
+  if (value_ == Dtype::f16) {
+    std::uint16_t scale;
+    std::memcpy(&scale, in.data() + kHead, kScale);
+    if (!fp16::legal(scale)) return false;
+    widen(value_, in.data() + values_at(), values, selected);
+    for (std::uint32_t j = 0; j < selected; ++j) values[j] *= std::bit_cast<float>(fp16::scale_bits(scale));
+  } else {
+    std::memcpy(values, in.data() + values_at(), value_bytes);
+  }
+  if (!all_finite(values, selected)) return false;
+  constexpr std::uint32_t kRun = 16;
+  for (std::uint32_t j = 0; j < selected;) {
+    if (j + kRun <= selected && indices[j + kRun - 1] - indices[j] == kRun - 1) {  // neighbours, as a loose threshold selects them
+      float* const to = acc + indices[j];
+      for (std::uint32_t i = 0; i < kRun; ++i) to[i] += values[j + i];
+      j += kRun;
+    } else {
+      acc[indices[j]] += values[j];
+      ++j;
+    }
+  }
+  return true;
+}
+
+float sparse_ratio(const SpecValues& values) {
+  const auto ratio = static_cast<float>(values.number("ratio", 0.01));
+  if (!(ratio > 0.0f && ratio <= 1.0f)) values.fail("ratio", "0 < ratio <= 1");
+  return ratio;
+}
+
+CodecParameter ratio_parameter() {
+  return {"ratio", "0.01", "0 < ratio <= 1", "share of a tensor's elements that is sent: max(1, round(ratio * elements)) of its part in a chunk"};
+}
+
+}  // namespace crimp

@@ -1,0 +1,318 @@
+// 3LC on the host. One pass finds the scale of a piece, a second one, from L1, quantises, updates the residual and packs: 32-bit lanes hold one
+// base-3^5 byte each, built from five stripes of the tile, so that nothing is shuffled and one narrowing store ends 5 x lanes elements.
+#include <cmath>
+#include <cstring>
+
+#include "codec/host_codecs.hpp"
+#include "codec/coding/prefix_code.hpp"
+#include "codec/spec.hpp"
+#include "codec/threelc/threelc.hpp"
+#include "codec/coding/zero_run.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/threelc/threelc_host.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace crimp::threelc::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+// At most 16 lanes: a stripe is 32 bytes and its tail may be cut anywhere.
+using Df = hn::CappedTag<float, 16>;
+using Di = hn::RebindToSigned<Df>;
+using D8 = hn::Rebind<std::uint8_t, Df>;
+using D16 = hn::Rebind<std::uint16_t, Df>;
+
+float Largest(const float* values, const float* residual, std::uint64_t count) {
+  const Df d;
+  const Di di;
+  const std::size_t lanes = hn::Lanes(d);
+  auto a = hn::Zero(di), b = a;
+  std::uint64_t i = 0;
+  const auto bits = [&](std::uint64_t at) {
+    auto v = hn::LoadU(d, values + at);
+    if (residual) v = hn::Add(v, hn::LoadU(d, residual + at));
+    return hn::BitCast(di, hn::Abs(v));
+  };
+  for (; i + 2 * lanes <= count; i += 2 * lanes) {
+    a = hn::Max(a, bits(i));
+    b = hn::Max(b, bits(i + lanes));
+  }
+  float top = hn::GetLane(hn::BitCast(d, hn::MaxOfLanes(di, hn::Max(a, b))));
+  for (; i < count; ++i) {
+    const float x = std::fabs(values[i] + (residual ? residual[i] : 0.0f));
+    top = x > top ? x : top;
+  }
+  return top;
+}
+
+template <bool has_in, bool has_out>
+HWY_INLINE void encode_tiles(const float* HWY_RESTRICT values, const float* in, float* out, std::uint64_t count, float scale,
+                             std::uint8_t* HWY_RESTRICT bytes) {
+  const Df d;
+  const Di di;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto high = hn::Set(d, 0.5f * scale), low = hn::Set(d, -0.5f * scale), m = hn::Set(d, scale);
+  std::uint64_t at = 0;
+  for (; at + kTile <= count; at += kTile, bytes += kStripe) {
+    for (std::size_t lane = 0; lane < kStripe; lane += lanes) {
+      auto byte = hn::Set(di, kZeroByte);
+      const auto digit = [&](std::uint64_t stripe, std::int32_t weight) HWY_ATTR {
+        const std::uint64_t i = at + stripe * kStripe + lane;
+        auto a = hn::LoadU(d, values + i);
+        if constexpr (has_in) a = hn::Add(a, hn::LoadU(d, in + i));
+        const auto plus = hn::Gt(a, high), minus = hn::Lt(a, low);
+        const auto w = hn::Set(di, weight);
+        byte = hn::Add(byte, hn::IfThenElseZero(hn::RebindMask(di, plus), w));
+        byte = hn::Sub(byte, hn::IfThenElseZero(hn::RebindMask(di, minus), w));
+        if constexpr (has_out) {
+          a = hn::IfThenElse(plus, hn::Sub(a, m), a);
+          a = hn::IfThenElse(minus, hn::Add(a, m), a);
+          hn::StoreU(a, d, out + i);
+        }
+      };
+      digit(0, 81);
+      digit(1, 27);
+      digit(2, 9);
+      digit(3, 3);
+      digit(4, 1);
+      hn::StoreU(hn::DemoteTo(D8(), byte), D8(), bytes + lane);
+    }
+  }
+  if (at == count) return;
+  const std::uint32_t width = stripe(at, count);
+  for (std::uint32_t i = 0; i < width; ++i) {
+    int q[5] = {};
+    for (std::uint32_t j = 0; j < 5 && at + j * width + i < count; ++j) {
+      const std::uint64_t k = at + j * width + i;
+      const float a = has_in ? values[k] + in[k] : values[k];  // adding 0 would lose -0
+      q[j] = quantize(a, scale);
+      if constexpr (has_out) out[k] = q[j] > 0 ? a - scale : q[j] < 0 ? a + scale : a;
+    }
+    bytes[i] = pack(q[0], q[1], q[2], q[3], q[4]);
+  }
+}
+
+void EncodeTiles(const float* values, const float* in, float* out, std::uint64_t count, float scale, std::uint8_t* bytes) {
+  if (in && out) return encode_tiles<true, true>(values, in, out, count, scale, bytes);
+  if (in) return encode_tiles<true, false>(values, in, out, count, scale, bytes);
+  if (out) return encode_tiles<false, true>(values, in, out, count, scale, bytes);
+  encode_tiles<false, false>(values, in, out, count, scale, bytes);
+}
+
+std::uint8_t Highest(const std::uint8_t* bytes, std::uint64_t n) {
+  const hn::CappedTag<std::uint8_t, 64> d;
+  const std::size_t lanes = hn::Lanes(d);
+  auto top = hn::Zero(d);
+  std::uint64_t i = 0;
+  for (; i + lanes <= n; i += lanes) top = hn::Max(top, hn::LoadU(d, bytes + i));
+  HWY_ALIGN std::uint8_t each[64];
+  hn::Store(top, d, each);
+  std::uint8_t highest = 0;
+  for (std::size_t lane = 0; lane < lanes; ++lane) highest = each[lane] > highest ? each[lane] : highest;
+  for (; i < n; ++i) highest = bytes[i] > highest ? bytes[i] : highest;
+  return highest;
+}
+
+#if HWY_TARGET <= HWY_AVX3
+// A tile's 32 bytes to the 32-bit masks of its plus and minus digits by two comparisons a digit; then 16 floats take two masked adds.
+HWY_INLINE void add_tile(const std::uint8_t* bytes, __m512 m, float* acc) {
+  __m256i rest = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes));
+  const auto add = [&](int stripe, int weight) HWY_ATTR {
+    const __m256i w = _mm256_set1_epi8(static_cast<char>(weight)), w2 = _mm256_set1_epi8(static_cast<char>(2 * weight));
+    const __mmask32 some = _mm256_cmpge_epu8_mask(rest, w), plus = _mm256_cmpge_epu8_mask(rest, w2);
+    rest = _mm256_mask_sub_epi8(rest, some, rest, w);
+    rest = _mm256_mask_sub_epi8(rest, plus, rest, w);
+    const __mmask32 minus = ~some;
+    float* p = acc + stripe * static_cast<int>(kStripe);
+    const auto half = [&](float* q, __mmask16 up, __mmask16 down) HWY_ATTR {
+      __m512 v = _mm512_loadu_ps(q);
+      v = _mm512_mask_add_ps(v, up, v, m);
+      v = _mm512_mask_sub_ps(v, down, v, m);
+      _mm512_storeu_ps(q, v);
+    };
+    half(p, static_cast<__mmask16>(plus), static_cast<__mmask16>(minus));
+    half(p + 16, static_cast<__mmask16>(plus >> 16), static_cast<__mmask16>(minus >> 16));
+  };
+  add(0, 81);
+  add(1, 27);
+  add(2, 9);
+  add(3, 3);
+  add(4, 1);
+}
+#endif
+
+void DecodeTiles(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t count, float scale, float* HWY_RESTRICT acc) {
+  const Df d;
+  [[maybe_unused]] const Di di;
+  [[maybe_unused]] const D16 d16;
+  [[maybe_unused]] const std::size_t lanes = hn::Lanes(d);
+  std::uint64_t zero_stripe;
+  std::memset(&zero_stripe, kZeroByte, sizeof zero_stripe);
+  const auto m = hn::Set(d, scale);
+  std::uint64_t at = 0;
+  for (; at + kTile <= count; at += kTile, bytes += kStripe) {
+    std::uint64_t w[4];
+    std::memcpy(w, bytes, sizeof w);
+    // Zeros change no bit, of -0 neither (a caller may accumulate onto it), and most of a sparse gradient is zeros.
+    if (((w[0] ^ zero_stripe) | (w[1] ^ zero_stripe) | (w[2] ^ zero_stripe) | (w[3] ^ zero_stripe)) == 0) continue;
+#if HWY_TARGET <= HWY_AVX3
+    add_tile(bytes, m.raw, acc + at);
+#else
+    for (std::size_t lane = 0; lane < kStripe; lane += lanes) {
+      auto rest = hn::PromoteTo(d16, hn::LoadU(D8(), bytes + lane));
+      const auto add = [&](std::uint64_t stripe, hn::Vec<D16> value) HWY_ATTR {
+        float* p = acc + at + stripe * kStripe + lane;
+        const auto q = hn::ConvertTo(d, hn::Sub(hn::Set(di, 1), hn::PromoteTo(di, value)));
+        hn::StoreU(hn::Sub(hn::LoadU(d, p), hn::Mul(q, m)), d, p);  // less +0: -0 stays
+      };
+      // Exact quotients for rest <= 242: x / 81, x / 27, x / 9, x / 3 as a 16-bit product and a shift.
+      const auto peel = [&](std::uint64_t stripe, std::uint16_t factor, std::uint16_t weight) HWY_ATTR {
+        const auto q = hn::ShiftRight<14>(hn::Mul(rest, hn::Set(d16, factor)));
+        rest = hn::Sub(rest, hn::Mul(q, hn::Set(d16, weight)));
+        add(stripe, q);
+      };
+      peel(0, 203, 81);
+      peel(1, 607, 27);
+      peel(2, 1821, 9);
+      peel(3, 5462, 3);
+      add(4, rest);
+    }
+#endif
+  }
+  if (at == count) return;
+  const std::uint32_t width = stripe(at, count);
+  for (std::uint32_t i = 0; i < width; ++i)
+    for (std::uint32_t j = 0; j < 5 && at + j * width + i < count; ++j)
+      if (const int digit = unpack(bytes[i], static_cast<int>(j))) acc[at + j * width + i] += dequantize(digit, scale);
+}
+
+void PackDigits(const std::uint8_t* HWY_RESTRICT digits, std::uint64_t count, std::uint8_t* HWY_RESTRICT bytes) {
+  const hn::CappedTag<std::uint8_t, kStripe> d;
+  std::uint64_t at = 0;
+  for (; at + kTile <= count; at += kTile, bytes += kStripe)
+    for (std::size_t lane = 0; lane < kStripe; lane += hn::Lanes(d)) {
+      auto byte = hn::LoadU(d, digits + at + lane);
+      for (std::uint32_t j = 1; j < 5; ++j)
+        byte = hn::Add(hn::Add(byte, hn::Add(byte, byte)), hn::LoadU(d, digits + at + j * kStripe + lane));
+      hn::StoreU(byte, d, bytes + lane);
+    }
+  if (at == count) return;
+  const std::uint32_t width = stripe(at, count);
+  for (std::uint32_t i = 0; i < width; ++i) {
+    int byte = 0;
+    for (std::uint64_t k = at + i, j = 0; j < 5; ++j, k += width) byte = 3 * byte + (k < count ? digits[k] : 1);
+    bytes[i] = static_cast<std::uint8_t>(byte);
+  }
+}
+
+}  // namespace crimp::threelc::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace crimp {
+namespace threelc {
+HWY_EXPORT(Largest);
+HWY_EXPORT(EncodeTiles);
+HWY_EXPORT(DecodeTiles);
+HWY_EXPORT(Highest);
+HWY_EXPORT(PackDigits);
+
+void pack_digits(const std::uint8_t* digits, std::uint64_t count, std::uint8_t* bytes) { HWY_DYNAMIC_DISPATCH(PackDigits)(digits, count, bytes); }
+bool legal_base(const std::uint8_t* bytes, std::uint64_t size) { return HWY_DYNAMIC_DISPATCH(Highest)(bytes, size) < kFirstRun; }
+void add_base(const std::uint8_t* bytes, std::uint64_t count, float scale, float* acc) {
+  HWY_DYNAMIC_DISPATCH(DecodeTiles)(bytes, count, scale, acc);
+}
+
+class ThreeLc final : public Codec {
+ public:
+  ThreeLc(float s, bool zero_run, bool entropy, bool tensor) : s_(s), zero_run_(zero_run), entropy_(entropy), traits_(kTraits) {
+    traits_.fixed_size = !zero_run;
+    traits_.selects = tensor;
+  }
+  const Traits& traits() const override { return traits_; }
+  std::uint32_t parameter_word() const override { return (zero_run_ ? 1 : 0) + (entropy_ ? 2 : 0); }
+  std::size_t piece_bound(std::uint64_t count) const override { return sizeof(float) + base_bytes(count) + entropy_; }
+
+  Selection select(const float* values, const float* residual, std::uint64_t count, const Place&) const override {
+    return {.scale = HWY_DYNAMIC_DISPATCH(Largest)(values, residual, count)};
+  }
+  std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
+    const std::uint64_t n = base_bytes(piece.count);
+    const float scale = s_ * (traits_.selects ? piece.selection.scale : HWY_DYNAMIC_DISPATCH(Largest)(piece.values, piece.residual_in, piece.count));
+    std::memcpy(bytes, &scale, sizeof scale);
+    bytes += sizeof scale;
+    const auto encode = [&](std::uint8_t* base) {
+      HWY_DYNAMIC_DISPATCH(EncodeTiles)(piece.values, piece.residual_in, piece.residual_out, piece.count, scale, base);
+    };
+    if (!zero_run_) {
+      encode(bytes);
+      return sizeof scale + n;
+    }
+    alignas(64) std::uint8_t base[kPieceElements / 5];
+    alignas(64) std::uint8_t coded[kPieceElements / 5 + 64];
+    encode(base);
+    const std::size_t length = zero_run_encode(base, n, coded);
+    if (entropy_) return sizeof scale + prefix_encode(coded, length, n, bytes);
+    std::memcpy(bytes, coded, length);
+    return sizeof scale + length;
+  }
+
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const override {
+    float scale;
+    if (in.size() < sizeof scale) return false;
+    std::memcpy(&scale, in.data(), sizeof scale);
+    if (!(scale >= 0.0f && std::isfinite(scale))) return false;
+    in = in.subspan(sizeof scale);
+    alignas(64) std::uint8_t expanded[kPieceElements / 5 + kExpansionSlack];
+    const std::uint8_t* base = in.data();
+    const std::size_t n = base_bytes(count);
+    if (entropy_) {
+      alignas(64) std::uint8_t coded[kMostSymbols + 32];
+      const std::size_t length = prefix_decode(in, n, coded);
+      if (length > n || !zero_run_decode(coded, length, expanded, n)) return false;
+      base = expanded;
+    } else if (zero_run_) {
+      if (!zero_run_decode(in.data(), in.size(), expanded, n)) return false;
+      base = expanded;
+    } else {
+      if (in.size() != n) return false;
+      if (!legal_base(in.data(), n)) return false;
+    }
+    add_base(base, count, scale, acc);
+    return true;
+  }
+
+  // Measured, unit.meaning repeats it: an owner meets few large sums at a time, later and larger with larger s.
+  double error_of_two_encodings() const override { return 1.2 + 1.2 * static_cast<double>(s_) * static_cast<double>(s_); }
+
+  static constexpr Traits kTraits{"3lc", 4, false, true, MemoryKind::residual, kMaxMagnitude};
+
+ private:
+  float s_;
+  bool zero_run_, entropy_;
+  Traits traits_;
+};
+
+}  // namespace threelc
+
+CodecEntry threelc_entry() {
+  return {{"3lc", "ternary with error feedback, five values a byte, zero runs coded",
+           "M = s max|a| of a piece (scale=tensor: of a tensor), q = +1 where a > M/2, -1 where a < -M/2, else 0, d = M q", "3LC: Lim, Andersen, Kaminsky, MLSys 2019",
+           "0.1 to 1.6, about 1 with s = 1, less with scale=tensor", "the default: slow networks, any model; larger s where the network is very slow",
+           threelc::ThreeLc::kTraits,
+           {{"s", "1", "0.25 <= s < 2", "sparsity multiplier: the scale is s * max|a|; larger sends less and later, below 1 (not in the paper) more and sooner"},
+            {"zero_run", "1", "0 or 1", "0 leaves zero runs uncoded: 1.6 bits a value, always the same size"},
+            {"entropy", "0", "0 or 1", "1 codes the bytes once more by fixed prefix codes: about half the size for more work, for networks below about 10 Gbit/s"},
+            scale_parameter()}},
+          [](const SpecValues& v) -> std::shared_ptr<Codec> {
+            const auto s = static_cast<float>(v.number("s", 1.0));
+            if (!(s >= 0.25f && s < 2.0f)) v.fail("s", "0.25 <= s < 2, as a float32");  // at 2 error feedback no longer contracts
+            const bool zero_run = v.flag("zero_run", true), entropy = v.flag("entropy", false);
+            if (entropy && !zero_run) v.fail("entropy", "0 where zero_run=0");
+            return std::make_shared<threelc::ThreeLc>(s, zero_run, entropy, scales_tensors(v));
+          }};
+}
+
+}  // namespace crimp
+#endif

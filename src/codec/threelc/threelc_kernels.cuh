@@ -1,0 +1,150 @@
+// 3LC in a block: a warp makes the 32 bytes of a tile, lane i byte i, from five elements a stripe apart.
+#pragma once
+#include "codec/device/piece_kernels.cuh"
+#include "codec/coding/prefix_code_kernels.cuh"
+#include "codec/threelc/threelc.hpp"
+#include "codec/coding/zero_run_kernels.cuh"
+
+namespace crimp::threelc {
+
+// How far the base bytes are coded.
+enum class Stage { base, zero_run, entropy };
+
+// Room for a piece's bytes: those before kHead are in front of the base bytes (or their code), so that a piece is one run of bytes and these are aligned. Words are
+// read whole behind the end.
+inline constexpr std::uint32_t kHead = 16, kRoom = kHead + kPieceElements / 5 + 16;
+
+template <Stage stage>
+struct Coded {
+  alignas(16) std::uint8_t coded[kRoom];
+};
+template <>
+struct Coded<Stage::base> {};
+template <Stage stage>
+struct Decoding {};
+template <>
+struct Decoding<Stage::entropy> {
+  PrefixDecodeTable table;
+};
+
+template <Stage stage>
+struct Device : device::PieceDevice {
+  static constexpr bool kFixedSize = stage == Stage::base;
+  struct Shared : Coded<stage>, Decoding<stage> {
+    device::BlockScratch scratch;
+    alignas(16) std::uint8_t bytes[kRoom];
+  };
+  float s;
+
+  __device__ std::uint32_t bytes(std::uint32_t count) const { return static_cast<std::uint32_t>(sizeof(float) + base_bytes(count)); }
+
+  // max|a| as bits: those of numbers without sign order as the numbers do.
+  __device__ float scale_of(const float* a, std::uint32_t count, device::BlockScratch& scratch) const {
+    std::uint32_t top = 0;
+    for (std::uint32_t i = threadIdx.x; i < count; i += device::kThreads) top = max(top, __float_as_uint(fabsf(a[i])));
+    return s * __uint_as_float(device::block_max(top, scratch));
+  }
+
+  __device__ static void quantize_byte(float* a, std::uint32_t first, std::uint32_t width, std::uint32_t count, float scale, bool keep, std::uint8_t* to) {
+    int q[5];
+#pragma unroll
+    for (std::uint32_t j = 0; j < 5; ++j) {
+      const std::uint32_t i = first + j * width;
+      q[j] = 0;
+      if (i < count) {
+        const float x = a[i];
+        q[j] = quantize(x, scale);
+        if (keep && q[j] != 0) a[i] = q[j] > 0 ? x - scale : x + scale;
+      }
+    }
+    *to = pack(q[0], q[1], q[2], q[3], q[4]);
+  }
+  __device__ static void quantize_piece(float* a, std::uint32_t count, float scale, bool keep, std::uint8_t* base) {
+    const std::uint32_t whole = count / kTile, lane = device::lane();
+    for (std::uint32_t tile = device::warp(); tile < whole; tile += device::kWarps)
+      quantize_byte(a, tile * kTile + lane, kStripe, count, scale, keep, base + tile * kStripe + lane);
+    if (whole * kTile < count && device::warp() == whole % device::kWarps) {
+      const std::uint32_t width = stripe(whole * kTile, count);
+      if (lane < width) quantize_byte(a, whole * kTile + lane, width, count, scale, keep, base + whole * kStripe + lane);
+    }
+  }
+
+  // False in a thread that met a byte above 242.
+  __device__ static bool add_byte(std::uint8_t byte, std::uint32_t first, std::uint32_t width, std::uint32_t count, float scale, float* acc) {
+    std::uint32_t rest = byte;
+#pragma unroll
+    for (std::uint32_t j = 0; j < 5; ++j) {
+      const std::uint32_t weight = j == 0 ? 81 : j == 1 ? 27 : j == 2 ? 9 : j == 3 ? 3 : 1, digit = rest / weight, i = first + j * width;
+      rest -= digit * weight;
+      if (digit != 1 && i < count) acc[i] += digit == 0 ? -scale : scale;  // zeros change no bit, of -0 neither
+    }
+    return byte < kFirstRun;
+  }
+  __device__ static bool add_piece(const std::uint8_t* base, std::uint32_t count, float scale, float* acc) {
+    const std::uint32_t whole = count / kTile, lane = device::lane();
+    bool legal = true;
+    for (std::uint32_t tile = device::warp(); tile < whole; tile += device::kWarps)
+      legal = add_byte(base[tile * kStripe + lane], tile * kTile + lane, kStripe, count, scale, acc) && legal;
+    if (whole * kTile < count && device::warp() == whole % device::kWarps) {
+      const std::uint32_t width = stripe(whole * kTile, count);
+      if (lane < width) legal = add_byte(base[whole * kStripe + lane], whole * kTile + lane, width, count, scale, acc) && legal;
+    }
+    return legal;
+  }
+  __device__ static bool legal_scale(float scale) { return scale >= 0.0f && __float_as_uint(scale) != 0x7f800000u; }
+
+  __device__ std::uint32_t encode(const device::Piece& piece, float* a, std::uint8_t* out, Shared& own) const {
+    const float scale = scale_of(a, piece.count, own.scratch);
+    quantize_piece(a, piece.count, scale, piece.keep, own.bytes + kHead);
+    const auto put = [&](std::uint8_t* from, std::uint32_t bytes) {  // what stands there, behind the scale
+      if (threadIdx.x == 0) device::store_bytes(from - sizeof scale, scale);
+      __syncthreads();
+      device::copy_bytes(out, from - sizeof scale, bytes + static_cast<std::uint32_t>(sizeof scale));
+      return bytes + static_cast<std::uint32_t>(sizeof scale);
+    };
+    const auto n = static_cast<std::uint32_t>(base_bytes(piece.count));
+    if constexpr (stage == Stage::base) {
+      return put(own.bytes + kHead, n);
+    } else {
+      const std::uint32_t length = zero_run_encode_block(own.bytes + kHead, n, own.coded + kHead, own.scratch);
+      if constexpr (stage == Stage::zero_run) return put(own.coded + kHead, length);
+      const std::uint32_t bytes = prefix_encode_block(own.coded + kHead, length, n, own.bytes + kHead, own.scratch);
+      if (bytes != 0) return put(own.bytes + kHead, bytes);
+      if (threadIdx.x == 0) own.coded[kHead - 1] = kPlain;
+      return put(own.coded + kHead - 1, length + 1);
+    }
+  }
+
+  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t bytes, float* acc, Shared& own) const {
+    if (bytes < sizeof(float)) return false;
+    const float scale = device::load_bytes<float>(in);
+    if (!legal_scale(scale)) return false;
+    in += sizeof scale;
+    bytes -= static_cast<std::uint32_t>(sizeof scale);
+    if constexpr (stage == Stage::base) {
+      return !device::block_any(!add_piece(in, piece.count, scale, acc));
+    } else {
+      const auto n = static_cast<std::uint32_t>(base_bytes(piece.count));
+      std::uint8_t *coded = own.coded + kHead, *base = own.bytes + kHead;
+      if (bytes > n + (stage == Stage::entropy ? 1 : 0)) return false;
+      if constexpr (stage == Stage::entropy) {
+        if (bytes == 0) return false;
+        if (in[0] == kPlain) {
+          bytes -= 1;
+          device::copy_bytes(coded, in + 1, bytes);
+        } else {
+          device::copy_bytes(base, in, bytes);
+          bytes = prefix_decode_block(base, bytes, n, coded, own.table);
+        }
+      } else {
+        device::copy_bytes(coded, in, bytes);
+      }
+      __syncthreads();
+      if (!zero_run_decode_block(coded, bytes, base, n, own.scratch)) return false;
+      add_piece(base, piece.count, scale, acc);
+      return true;
+    }
+  }
+};
+
+}  // namespace crimp::threelc

@@ -1,0 +1,259 @@
+// Uniform levels in a block: a half-warp has a tile of 128 elements, lane i its elements i, i + 16, ..., which are one block of random numbers and one string of
+// packed codes (WIRE_FORMAT.md, section 4.0).
+#pragma once
+#include "codec/coding/bit_pack.hpp"
+#include "codec/coding/dither_kernels.cuh"
+#include "codec/device/piece_kernels.cuh"
+#include "codec/uniform/uniform.hpp"
+
+namespace crimp::uniform {
+
+inline constexpr std::uint32_t kTile = bit_pack::kTile, kHalf = bit_pack::kLanes, kMostTiles = kPieceElements / kTile;
+static_assert(kTile == dither::kTile && kHalf == dither::kLanes);
+
+// A lane's codes in a tile, eight of `bits` bits: one word, or (wide: 9 to 16 bits) two with four codes each.
+template <bool wide>
+struct String {
+  std::uint64_t all = 0;
+  __device__ void put(std::uint32_t code, std::uint32_t bits, std::uint32_t h) { all |= static_cast<std::uint64_t>(code) << (bits * h); }
+  __device__ std::uint32_t get(std::uint32_t bits, std::uint32_t h) const { return static_cast<std::uint32_t>(all >> (bits * h)) & ((1u << bits) - 1); }
+};
+template <>
+struct String<true> {
+  std::uint64_t low = 0, high = 0;
+  __device__ void put(std::uint32_t code, std::uint32_t bits, std::uint32_t h) {
+    const std::uint64_t at = static_cast<std::uint64_t>(code) << (bits * (h % 4));
+    low |= h < 4 ? at : 0;
+    high |= h < 4 ? 0 : at;
+  }
+  __device__ std::uint32_t get(std::uint32_t bits, std::uint32_t h) const {
+    return static_cast<std::uint32_t>((h < 4 ? low : high) >> (bits * (h % 4))) & ((1u << bits) - 1);
+  }
+};
+
+// The bytes of a lane's string: byte k is bytes[k w]. The half-warps of a warp have tiles 16 * bits bytes apart, which with 8 or 16 bits are the same banks of
+// shared memory: one of them then takes every pair of bytes in the other order.
+template <class Work>
+__device__ inline void for_bytes(std::uint32_t first, std::uint32_t end, std::uint32_t bits, Work&& work) {
+  const std::uint32_t turn = bits % 8 == 0 ? device::lane() / kHalf : 0;
+  for (std::uint32_t k = first; k < end; ++k) work(k ^ turn);
+}
+__device__ inline void store_string(const String<false>& s, std::uint32_t bits, std::uint32_t w, std::uint8_t* bytes) {
+  for_bytes(0, bits, bits, [&](std::uint32_t k) { bytes[k * w] = static_cast<std::uint8_t>(s.all >> (8 * k)); });
+}
+__device__ inline void store_string(const String<true>& s, std::uint32_t bits, std::uint32_t w, std::uint8_t* bytes) {
+  const std::uint64_t first = bits == 16 ? s.low : s.low | s.high << (4 * bits), second = s.high >> (64 - 4 * bits);
+  for_bytes(0, 8, bits, [&](std::uint32_t k) { bytes[k * w] = static_cast<std::uint8_t>(first >> (8 * k)); });
+  for_bytes(8, bits, bits, [&](std::uint32_t k) { bytes[k * w] = static_cast<std::uint8_t>(second >> (8 * (k - 8))); });
+}
+__device__ inline void load_string(const std::uint8_t* bytes, std::uint32_t bits, std::uint32_t w, String<false>& s) {
+  for_bytes(0, bits, bits, [&](std::uint32_t k) { s.all |= static_cast<std::uint64_t>(bytes[k * w]) << (8 * k); });
+}
+__device__ inline void load_string(const std::uint8_t* bytes, std::uint32_t bits, std::uint32_t w, String<true>& s) {
+  std::uint64_t first = 0, second = 0;
+  for_bytes(0, 8, bits, [&](std::uint32_t k) { first |= static_cast<std::uint64_t>(bytes[k * w]) << (8 * k); });
+  for_bytes(8, bits, bits, [&](std::uint32_t k) { second |= static_cast<std::uint64_t>(bytes[k * w]) << (8 * (k - 8)); });
+  s.low = first;  // get() takes no bits above its code
+  s.high = bits == 16 ? second : first >> (4 * bits) | second << (64 - 4 * bits);
+}
+
+// Quantises and packs the tile that begins at element `begin` of the piece.
+template <bool wide>
+__device__ inline void quantize_tile(float* a, std::uint32_t begin, std::uint32_t count, const Grid& grid, std::uint32_t bits, int offset, Rounding rounding,
+                                     const Place& place, bool keep, std::uint8_t* bytes) {
+  const std::uint32_t lane = device::lane() % kHalf, rest = count - begin;
+  float* tile = a + begin;
+  String<wide> string;
+  const auto use = [&](std::uint32_t i, std::uint32_t h, std::uint32_t random) {
+    const float x = tile[i];
+    const std::int32_t q = quantize(x, grid, random);
+    string.put(static_cast<std::uint32_t>(q + offset), bits, h);
+    if (keep) tile[i] = x - dequantize(q, grid);
+  };
+  if (rest >= kTile) {
+    dither::for_tile(place, begin / kTile, rounding != Rounding::nearest, use);
+    store_string(string, bits, kHalf, bytes + lane);
+  } else {
+    const std::uint32_t w = bit_pack::lanes(begin, count);
+    if (lane >= w) return;
+    for (std::uint32_t h = 0, i = lane; h < bit_pack::kPerLane && i < rest; ++h, i += w)
+      use(i, h, rounding == Rounding::nearest ? 32768 : dither::bits16(place, dither::kRounding, begin + i));
+    store_string(string, bits, w, bytes + lane);
+  }
+}
+
+// Adds a tile; false in a lane that met a code above the highest level, or a bit behind the last element.
+template <bool wide>
+__device__ inline bool add_tile(const std::uint8_t* bytes, std::uint32_t begin, std::uint32_t count, const Grid& grid, std::uint32_t bits, int offset, float* acc) {
+  const std::uint32_t half = device::lane() / kHalf, lane = device::lane() % kHalf, rest = count - begin, most = static_cast<std::uint32_t>(grid.highest + offset);
+  bool legal = true;
+  float* tile = acc + begin;
+  const std::uint32_t w = bit_pack::lanes(begin, count);
+  if (lane >= w) return true;
+  String<wide> string;
+  load_string(bytes + lane, bits, w, string);
+  const auto add = [&](std::uint32_t i, std::uint32_t h) {
+    const std::uint32_t code = string.get(bits, h);
+    legal = legal && code <= most;
+    tile[i] += dequantize(static_cast<std::int32_t>(code) - offset, grid);
+  };
+  if (rest >= kTile) {
+#pragma unroll
+    for (std::uint32_t step = 0; step < bit_pack::kPerLane; ++step) add((step ^ half) * kHalf + lane, step ^ half);  // as dither::for_tile
+  } else {
+    for (std::uint32_t h = 0, i = lane; h < bit_pack::kPerLane; ++h, i += w) {
+      if (i < rest) add(i, h);
+      else legal = legal && string.get(bits, h) == 0;
+    }
+  }
+  return legal;
+}
+
+// Side information of every block of elements, then the codes of all. A kind of grid supplies
+//
+//   struct Kind {
+//     static constexpr bool kWide;                  // codes of 9 to 16 bits
+//     static constexpr std::uint32_t kSide;         // bytes of side information of a block
+//     struct Shared { ... };
+//     __device__ void measure(const float* a, std::uint32_t count, std::uint32_t block, Grid* grids, std::uint8_t* sides, Shared&) const;
+//     __device__ bool open(const std::uint8_t* side, Grid*) const;      // one block's; false where it is not legal
+//   };
+// All threads call measure, and a barrier follows.
+template <class Kind>
+struct BlockDevice : device::PieceDevice {
+  struct Shared {
+    typename Kind::Shared own;
+    Grid grids[kMostTiles];
+    alignas(16) std::uint8_t bytes[kMostTiles * Kind::kSide + kPieceElements * (Kind::kWide ? 2 : 1)];
+  };
+  Kind kind;
+  std::uint32_t block, bits_;
+  int offset;  // code = q + offset
+  Rounding rounding;
+
+  __device__ std::uint32_t blocks(std::uint32_t count) const { return (count + block - 1) / block; }
+  __device__ std::uint32_t bytes(std::uint32_t count) const {
+    return blocks(count) * Kind::kSide + static_cast<std::uint32_t>(bit_pack::packed_bytes(count, bits_));
+  }
+  // work(tile, grid, bytes) for the tiles of a half-warp. Blocks are multiples of a tile, so that their packed codes stand back to back.
+  template <class Work>
+  __device__ void for_tiles(std::uint32_t count, Shared& own, Work&& work) const {
+    const std::uint32_t tiles = (count + kTile - 1) / kTile, each = block / kTile;
+    std::uint8_t* codes = own.bytes + Kind::kSide * blocks(count);
+    for (std::uint32_t tile = threadIdx.x / kHalf; tile < tiles; tile += dither::kHalves) work(tile * kTile, own.grids[tile / each], codes + tile * kHalf * bits_);
+  }
+
+  __device__ std::uint32_t encode(const device::Piece& piece, float* a, std::uint8_t* out, Shared& own) const {
+    kind.measure(a, piece.count, block, own.grids, own.bytes, own.own);
+    __syncthreads();
+    for_tiles(piece.count, own, [&](std::uint32_t begin, const Grid& grid, std::uint8_t* codes) {
+      quantize_tile<Kind::kWide>(a, begin, piece.count, grid, bits_, offset, rounding, piece.place, piece.keep, codes);
+    });
+    __syncthreads();
+    device::copy_bytes(out, own.bytes, bytes(piece.count));
+    return bytes(piece.count);
+  }
+
+  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc, Shared& own) const {
+    device::copy_bytes(own.bytes, in, bytes(piece.count));
+    __syncthreads();
+    bool legal = true;
+    if (threadIdx.x < blocks(piece.count)) legal = kind.open(own.bytes + Kind::kSide * threadIdx.x, &own.grids[threadIdx.x]) && finite(own.grids[threadIdx.x]);
+    if (device::block_any(!legal)) return false;
+    for_tiles(piece.count, own, [&](std::uint32_t begin, const Grid& grid, const std::uint8_t* codes) {
+      legal = add_tile<Kind::kWide>(codes, begin, piece.count, grid, bits_, offset, acc) && legal;
+    });
+    return !device::block_any(!legal);
+  }
+};
+
+// Least and step of a block.
+struct MaxMin {
+  static constexpr bool kWide = false;
+  static constexpr std::uint32_t kSide = 2 * sizeof(float);
+  struct Shared {
+    float low[kMostTiles], high[kMostTiles];
+  };
+  int bits;
+
+  __device__ void measure(const float* a, std::uint32_t count, std::uint32_t block, Grid* grids, std::uint8_t* sides, Shared& own) const {
+    const std::uint32_t tiles = (count + kTile - 1) / kTile, lane = device::lane();
+    // Least and largest of each tile, by warps; then of each block, by threads.
+    for (std::uint32_t tile = device::warp(); tile < tiles; tile += device::kWarps) {
+      float low = __uint_as_float(0x7f800000u), high = -low;
+#pragma unroll
+      for (std::uint32_t k = 0; k < kTile / device::kWarp; ++k) {
+        const std::uint32_t i = tile * kTile + k * device::kWarp + lane;
+        if (i < count) {
+          low = fminf(low, a[i]);
+          high = fmaxf(high, a[i]);
+        }
+      }
+#pragma unroll
+      for (int by = 16; by > 0; by /= 2) {
+        low = fminf(low, __shfl_xor_sync(device::kAllLanes, low, by));
+        high = fmaxf(high, __shfl_xor_sync(device::kAllLanes, high, by));
+      }
+      if (lane == 0) {
+        own.low[tile] = low;
+        own.high[tile] = high;
+      }
+    }
+    __syncthreads();
+    const std::uint32_t blocks = (count + block - 1) / block, each = block / kTile;
+    if (threadIdx.x < blocks) {
+      const std::uint32_t b = threadIdx.x, end = (b + 1) * each < tiles ? (b + 1) * each : tiles;
+      float low = own.low[b * each], high = own.high[b * each];
+      for (std::uint32_t t = b * each + 1; t < end; ++t) {
+        low = fminf(low, own.low[t]);
+        high = fmaxf(high, own.high[t]);
+      }
+      const Grid grid = between(low + 0.0f, high + 0.0f, bits);  // a zero is +0
+      grids[b] = grid;
+      device::store_bytes(sides + kSide * b, grid.base);
+      device::store_bytes(sides + kSide * b + sizeof(float), grid.step);
+    }
+  }
+  __device__ bool open(const std::uint8_t* side, Grid* grid) const {
+    const float low = device::load_bytes<float>(side), step = device::load_bytes<float>(side + sizeof(float));
+    const std::uint32_t infinity = 0x7f800000u;
+    *grid = {low, step, 0.0f, 0, (1 << bits) - 1};
+    return (__float_as_uint(low) & 0x7fffffffu) < infinity && __float_as_uint(step) < infinity;  // step: not negative, -0 neither
+  }
+};
+
+// The L2 norm of a block, which a warp adds up.
+template <bool wide>
+struct Qsgd {
+  static constexpr bool kWide = wide;
+  static constexpr std::uint32_t kSide = sizeof(float);
+  struct Shared {};
+  int s;
+
+  __device__ void measure(const float* a, std::uint32_t count, std::uint32_t block, Grid* grids, std::uint8_t* sides, Shared&) const {
+    static_assert(kSumLanes == 2 * device::kWarp);
+    const std::uint32_t blocks = (count + block - 1) / block;
+    for (std::uint32_t b = device::warp(); b < blocks; b += device::kWarps) {
+      const std::uint32_t end = (b + 1) * block < count ? (b + 1) * block : count;
+      float low = 0.0f, high = 0.0f;
+#pragma unroll 4
+      for (std::uint32_t i = b * block + device::lane(); i < end; i += kSumLanes) {
+        low += a[i] * a[i];
+        if (i + device::kWarp < end) high += a[i + device::kWarp] * a[i + device::kWarp];
+      }
+      const float squares = device::warp_tree_sum(low, high);
+      if (device::lane() == 0) {
+        const float norm = norm_of({0.0f, squares, 0.0f});
+        grids[b] = symmetric(norm, s);
+        device::store_bytes(sides + kSide * b, norm);
+      }
+    }
+  }
+  __device__ bool open(const std::uint8_t* side, Grid* grid) const {
+    const float norm = device::load_bytes<float>(side);
+    *grid = symmetric(norm, s);
+    return __float_as_uint(norm) < 0x7f800000u;  // finite, not negative, -0 neither
+  }
+};
+
+}  // namespace crimp::uniform

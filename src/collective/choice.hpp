@@ -1,0 +1,28 @@
+// What a call takes: an algorithm, and why.
+#pragma once
+#include <cstdint>
+
+#include "collective/collective.hpp"
+
+namespace crimp {
+
+struct Choice {
+  Algorithm algorithm = Algorithm::allgather;
+  bool plain = false;  // MPI_Allreduce is predicted to be faster than any
+  bool early = false;  // as `plain`, because this communicator is too young to measure anything for it
+  bool trial = false;  // taken to learn its time, whatever is predicted
+  const char* why = "";
+  double predicted_s = 0, plain_s = 0;     // 0: not predicted
+  Algorithm inner = Algorithm::allgather;  // of hierarchical
+  bool limited = false;  // CRIMP_QUALITY has left an algorithm out
+};
+
+// One call's part to one codec.
+struct ChoiceQuery {
+  const Codec* codec;
+  std::uint64_t count, chunk_setting;
+  std::uint64_t plain_bytes;  // of the same elements in the caller's type
+  double quality = 3;         // AlgorithmEntry::error up to which algorithms are considered (CRIMP_QUALITY)
+};
+
+}  // namespace crimp

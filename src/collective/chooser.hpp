@@ -1,0 +1,74 @@
+// Which algorithm a call takes, or plain MPI where that is predicted to be faster. A model is measured at one of a communicator's first calls, unless
+// another communicator of the same ranks has, and agreed by all ranks: every number is the slowest rank's, exchanged before it is used. Where it
+// sees a near thing, trials decide.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collective/algorithms.hpp"
+#include "collective/choice.hpp"
+#include "collective/measure.hpp"
+#include "collective/shared_models.hpp"
+#include "collective/trials.hpp"
+
+namespace crimp {
+
+// All that can run the codec within the query's quality, with predictions; where none of them has a cost function, the first one without. Below infinity an
+// algorithm that adds an error also gives way to sums of integers where these run the codec.
+std::vector<Choice> candidates(const NetworkModel&, const HierarchyModel* hierarchy, const CodecCost&, const ChoiceQuery&);
+// The cheapest of them. The same function makes the tables of `crimp model`.
+Choice cheapest(const NetworkModel&, const HierarchyModel* hierarchy, const CodecCost&, const ChoiceQuery&);
+// What one algorithm would take.
+double predicted(const AlgorithmEntry&, const NetworkModel&, const CodecCost&, const ChoiceQuery&);
+
+// A communicator's own. Not thread-safe.
+class Chooser {
+ public:
+  // Calls that a communicator, or all of the same ranks together, go without a measurement: who is freed soon pays nothing, and who duplicates
+  // for each step only once.
+  static constexpr std::uint64_t kEarly = 3, kEarlyOfGroup = 64;
+
+  // forced: as CRIMP_ALGORITHM; "auto": the cheapest.
+  explicit Chooser(const std::string& forced) : forced_(forced) {}
+  // Collective where something must be agreed or measured, which is a function of the calls so far. `time` gives this rank's cost of the codec on values
+  // of the call, on demand.
+  Choice choose(Transport&, const ChoiceQuery&, const PlainAllreduce&, const std::function<CodecCost()>& time);
+  // How long the call took that choose() made this choice for. Not called: it failed.
+  void took(const ChoiceQuery&, const Choice&, double s);
+  void force(const std::string& algorithm) { forced_ = algorithm; }
+  // Begins anew, as a new communicator of the same ranks.
+  void forget();
+  // Before the first call: how the communicator's nodes are opened, when they are first needed. Collective; null on all ranks where there are none.
+  void set_nodes(std::function<const Hierarchy*()> open) { open_nodes_ = std::move(open); }
+  // Before the first call: what communicators of the same ranks in the same order tell one another; they have the same number. Stays the caller's.
+  void share(SharedModels* shared, std::uint64_t group) { shared_ = shared, group_ = group; }
+  std::uint64_t measurements() const { return measurements_; }  // of the network, so far
+
+ private:
+  struct Measured {
+    CodecCost cost;
+    std::uint64_t calls = 0;
+    std::map<int, Trials> trials;  // by the binary logarithm of the calls' elements
+  };
+  const Hierarchy* nodes();
+  void adopt(Transport&);
+  void publish() const;
+  Choice decide(Transport&, const ChoiceQuery&, Measured&, bool early);
+
+  std::string forced_;
+  NetworkModel network_;
+  std::function<const Hierarchy*()> open_nodes_;
+  const Hierarchy* hierarchy_ = nullptr;
+  std::optional<HierarchyModel> hierarchy_model_;
+  std::map<const Codec*, Measured> codecs_;
+  SharedModels* shared_ = nullptr;
+  std::uint64_t group_ = 0;
+  std::shared_ptr<const Models> adopted_;
+  std::uint64_t calls_ = 0, calls_of_group_ = 0, measurements_ = 0;  // calls_of_group_: before this communicator's first
+};
+
+}  // namespace crimp

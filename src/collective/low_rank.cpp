@@ -1,0 +1,357 @@
+// PowerSGD's exchange: P = M Q is summed over the ranks and made orthonormal, Q = M^T P is summed, and P Q^T is the result on every rank. Each sum
+// is taken in rank order by one owner per shard (alltoall) and given to all (allgather), so that it has the same bits everywhere. Tensors that
+// travel exactly are summed with P.
+//
+// Values in device memory are multiplied there (Backend::start_step); P and Q, which are small, are summed in host memory.
+//
+// The result depends on the ranks' own Q of the call before through the sum of the P alone: a rank without memory (new, or one that gives
+// zeros) does not disturb the others, and has the same Q as they after the call.
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "codec/powersgd/powersgd_extents.hpp"
+#include "collective/algorithms.hpp"
+#include "collective/pipeline.hpp"
+#include "core/fault.hpp"
+#include "core/log.hpp"
+
+namespace crimp {
+namespace {
+
+// The call's tensors, without their factors, and how many floats are summed first and then.
+struct Plan {
+  struct Candidates {
+    std::size_t tensor, segment;
+    std::vector<std::uint64_t> cols;
+  };
+  std::vector<powersgd::Tensor> tensors;
+  std::vector<std::size_t> segments;   // of the tensors
+  std::uint64_t left = 0, right = 0;
+  std::vector<Candidates> found;       // tensors whose columns are found in this call
+  std::uint64_t shares = 0;            // floats that this takes behind P
+  std::uint64_t sample = 0;            // floats of host memory that this takes
+};
+
+powersgd::Extents* extents_of(const CollectiveCall& call, std::size_t segment) { return call.extents.empty() ? nullptr : call.extents[segment]; }
+
+// agreed: false where the ranks know different things, and nothing is used of it.
+Plan plan_of(const CollectiveCall& call, bool agreed) {
+  Plan plan;
+  for (std::size_t s = 0; s < call.layout->segments.size(); ++s) {
+    const Segment& segment = call.layout->segments[s];
+    if (segment.use == Segment::Use::skip || segment.count == 0) continue;
+    const powersgd::Extents* known = agreed ? extents_of(call, s) : nullptr;
+    powersgd::Tensor& t = plan.tensors.emplace_back();
+    plan.segments.push_back(s);
+    t.matrix = powersgd::matrix_of(segment.count, *call.codec, known);
+    t.fresh = {segment.offset, call.sequence};
+    t.values = call.in + segment.offset;
+    t.out = call.out + segment.offset;
+    t.memory = call.residuals.empty() ? nullptr : call.residuals[s];
+    plan.left += t.matrix.left();
+    plan.right += t.matrix.right();
+    if (!powersgd::finds(segment.count, *call.codec, known)) continue;
+    auto& found = plan.found.emplace_back(Plan::Candidates{plan.tensors.size() - 1, s, powersgd::candidates_of(segment.count, call.codec->parameter_word())});
+    if (found.cols.size() < 2) continue;
+    plan.shares += found.cols.size();
+    plan.sample = std::max(plan.sample, powersgd::sample_elements(segment.count, found.cols, powersgd::parameters_of(*call.codec).rank));
+  }
+  return plan;
+}
+
+// A shard on the wire: a header and as many floats for every rank.
+std::uint64_t frame_bytes(std::uint64_t floats, std::uint64_t ranks) { return sizeof(Header) + round_up(div_up(floats, ranks) * sizeof(float), kPayloadAlign); }
+
+class LowRank : Pipeline {
+ public:
+  LowRank(Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call, Trace* trace)
+      : Pipeline(transport, workers, call, trace), headers_(ranks()) {
+    plan_ = plan_of(call, true);
+    if (!arena) return;
+    here_ = arena->take(arena_bytes(call, transport.size()));
+    if (call.values) there_ = call.values->take(value_bytes(call));
+    place();
+  }
+  // P and exact tensors, Q, Q of the call before.
+  static std::uint64_t value_bytes(const CollectiveCall& call) {
+    const auto bytes = [](const Plan& plan) { return Arena::padded(plan.left * sizeof(float)) + 2 * Arena::padded(plan.right * sizeof(float)); };
+    return std::max(bytes(plan_of(call, true)), bytes(plan_of(call, false)));
+  }
+  // The same (also where those are elsewhere), the shares, frames, and what columns are found with.
+  static std::uint64_t arena_bytes(const CollectiveCall& call, int ranks) {
+    const auto bytes = [&](const Plan& plan) {
+      return Arena::padded((plan.left + plan.shares) * sizeof(float)) + 2 * Arena::padded(plan.right * sizeof(float)) + 2 * Arena::padded(frames(plan, static_cast<std::uint64_t>(ranks))) +
+             Arena::padded(plan.sample * sizeof(float));
+    };
+    return std::max(bytes(plan_of(call, true)), bytes(plan_of(call, false)));
+  }
+
+  CollectiveResult run() {
+    Header mine = header(0, call_.count);
+    mine.body_hash = digest();
+    if (!mine.flags) {
+      mine.body_bytes = ranks() * frame_bytes(summed_first(), ranks());
+      try {
+        backend_.prepare(plan_.tensors, 1.0f / static_cast<float>(ranks()));
+      } catch (const std::exception& e) {
+        failed(mine, e);
+      }
+    }
+    if (fault::fires("corrupt_header")) mine.count ^= 1;
+    const auto ticket = under_way(transport_.start_allgather(&mine, headers_.data(), sizeof(Header)));
+    count_bytes(sizeof(Header));
+    wait(ticket, 0);
+    if (!accept(headers_)) return result_;
+    if (std::any_of(headers_.begin(), headers_.end(), [&](const Header& h) { return h.body_hash != headers_[0].body_hash; })) begin_anew();
+
+    forget_other_factors();
+    result_.encode_s += step(powersgd::Step::project, "encode", nullptr, left_);
+    try_columns();
+    sum(1, left_, summed_first());
+    result_.encode_s += step(powersgd::Step::project_back, "encode", left_, right_);
+    if (plan_.right > 0) sum(3, right_, plan_.right);
+    // What is corrupt reaches neither the memory nor the result.
+    if (!result_.error) result_.decode_s += step(powersgd::Step::rebuild, "decode", plan_.right > 0 ? right_ : nullptr, nullptr);
+    note_columns();
+    return result_;
+  }
+
+ private:
+  static std::uint64_t frames(const Plan& plan, std::uint64_t ranks) { return ranks * frame_bytes(std::max(plan.left + plan.shares, plan.right), ranks); }
+  std::uint64_t summed_first() const { return plan_.left + plan_.shares; }
+
+  void place() {
+    const auto part = [](std::byte*& from, std::uint64_t bytes) { return std::exchange(from, from + Arena::padded(bytes)); };
+    const auto floats = [&](std::byte*& from, std::uint64_t count) { return reinterpret_cast<float*>(part(from, count * sizeof(float))); };
+    std::byte *here = here_, *there = there_;
+    left_ = floats(here, summed_first());
+    right_ = floats(here, plan_.right);
+    const std::uint64_t bytes = frames(plan_, ranks());
+    send_ = reinterpret_cast<std::uint8_t*>(part(here, bytes));
+    receive_ = reinterpret_cast<std::uint8_t*>(part(here, bytes));
+    sample_ = floats(here, plan_.sample);
+    left_there_ = there ? floats(there, plan_.left) : left_;
+    right_there_ = there ? floats(there, plan_.right) : right_;
+    float *left = left_there_, *right = right_there_, *before = floats(there ? there : here, plan_.right);
+    for (powersgd::Tensor& t : plan_.tensors) {
+      t.left = left, t.right = right, t.before = before;
+      left += t.matrix.left(), right += t.matrix.right(), before += t.matrix.right();
+    }
+  }
+
+  // Of all that decides about sizes and columns.
+  std::uint64_t digest() const {
+    std::vector<std::uint64_t> all;
+    for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
+      const powersgd::Matrix& m = plan_.tensors[i].matrix;
+      const powersgd::Extents* known = extents_of(call_, plan_.segments[i]);
+      for (const std::uint64_t x : {m.cols, std::uint64_t{m.rank}, known ? known->cols : 0, known ? known->calls : 0}) all.push_back(x);
+    }
+    for (const auto& found : plan_.found) all.push_back(found.segment);
+    return call_.extents.empty() ? 0 : XXH3_64bits(all.data(), all.size() * sizeof all[0]);
+  }
+
+  // A rank missed what the others agreed on (its exchange was corrupt), or was told other extents: this call takes what it would take knowing nothing.
+  void begin_anew() {
+    for (const std::size_t s : plan_.segments)
+      if (powersgd::Extents* known = extents_of(call_, s)) *known = {.count = call_.layout->segments[s].count, .q_cols = ~std::uint64_t{0}, .calls = powersgd::parameters_of(*call_.codec).start};
+    if (transport_.rank() == 0) log(LogLevel::warn, "powersgd: the ranks know different extents of a call's tensors (from crimp_set_extents, or after a corrupt exchange); they are found anew");
+    plan_ = plan_of(call_, false);
+    place();
+    try {
+      backend_.prepare(plan_.tensors, 1.0f / static_cast<float>(ranks()));
+    } catch (const std::exception& e) {
+      broken_ = true;
+      failed(e);
+    }
+  }
+
+  // Q of the call before was made for other columns: zeros, as in the first call.
+  void forget_other_factors() {
+    try {
+      for (std::size_t i = 0; i < plan_.tensors.size() && !broken_; ++i) {
+        const powersgd::Tensor& t = plan_.tensors[i];
+        const powersgd::Extents* known = extents_of(call_, plan_.segments[i]);
+        if (!t.memory || !known || !t.matrix.rank || !known->q_cols || known->q_cols == t.matrix.cols) continue;
+        const std::size_t bytes = t.matrix.right() * sizeof(float);
+        std::memset(send_, 0, bytes);
+        backend_.write(t.memory + t.matrix.count, send_, bytes);
+        backend_.settle();
+      }
+    } catch (const std::exception& e) {
+      broken_ = true;
+      failed(e);
+    }
+  }
+
+  // What candidates keep of this rank's values, behind P.
+  void try_columns() {
+    if (plan_.shares == 0) return;
+    const auto begin = Clock::now();
+    float* share = left_ + plan_.left;
+    std::fill(share, share + plan_.shares, 0.0f);
+    const std::uint32_t rank = powersgd::parameters_of(*call_.codec).rank;
+    try {
+      for (const auto& found : plan_.found) {
+        if (found.cols.size() < 2) continue;
+        const powersgd::Tensor& t = plan_.tensors[found.tensor];
+        for (const std::uint64_t cols : found.cols) {
+          const std::uint64_t rows = powersgd::sampled_rows(t.matrix.count, cols);
+          for (std::uint64_t i = 0; i < rows && !broken_; ++i)
+            backend_.read(sample_ + i * cols, t.values + powersgd::sampled_row(t.matrix.count, cols, i, t.fresh) * cols, cols * sizeof(float));
+          backend_.settle();
+          *share++ = broken_ ? 0.0f : powersgd::kept_share(sample_, rows, cols, rank, t.fresh, sample_ + rows * cols);
+          progress()();
+        }
+      }
+    } catch (const std::exception& e) {
+      broken_ = true;
+      failed(e);
+    }
+    result_.encode_s += span("extents", 0, begin);
+  }
+
+  // What all ranks know from here on. After an error this rank knows nothing new, which the next call's headers show.
+  void note_columns() {
+    const float* share = left_ + plan_.left;
+    for (const auto& found : plan_.found) {
+      powersgd::Extents& known = *call_.extents[found.segment];
+      const std::uint64_t count = call_.layout->segments[found.segment].count;
+      if (known.count != count) known = {.count = count};
+      if (found.cols.size() == 1) known.cols = found.cols[0];
+      if (found.cols.size() < 2) continue;
+      if (!result_.error) known.cols = powersgd::best_of(count, found.cols, powersgd::parameters_of(*call_.codec).rank, {share, found.cols.size()}, ranks());
+      share += found.cols.size();
+      if (known.cols && transport_.rank() == 0)
+        log(LogLevel::debug, "powersgd: '" + call_.layout->segments[found.segment].key + "' is a matrix of " + std::to_string(div_up(count, known.cols)) + " x " + std::to_string(known.cols));
+    }
+    for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
+      powersgd::Extents* known = extents_of(call_, plan_.segments[i]);
+      if (!known) continue;
+      const powersgd::Matrix& m = plan_.tensors[i].matrix;
+      if (known->count != m.count) *known = {.count = m.count};
+      ++known->calls;
+      if (m.rank && !result_.error) known->q_cols = m.cols;
+    }
+  }
+
+  // One step of all tensors, behind new sums `given` (left_ or right_; null: none), and what it gives to be summed. Where the device failed the exchanges go on without it.
+  double step(powersgd::Step which, const char* name, const float* given, float* wanted) {
+    const auto begin = Clock::now();
+    const auto there = [&](const float* here) { return here == left_ ? left_there_ : right_there_; };
+    const auto bytes = [&](const float* here) { return (here == left_ ? plan_.left : plan_.right) * sizeof(float); };
+    try {
+      if (!broken_) {
+        if (given && there(given) != given) backend_.write(there(given), given, bytes(given));
+        backend_.start_step(which, progress());
+        if (wanted && there(wanted) != wanted) backend_.read(wanted, there(wanted), bytes(wanted));
+        backend_.settle();
+      }
+    } catch (const std::exception& e) {
+      broken_ = true;
+      failed(e);
+    }
+    return span(name, 0, begin);
+  }
+
+  // values[i] = the sum over the ranks, in rank order from +0. Stages `stage` (shards to their owners) and `stage` + 1 (sums to all).
+  void sum(std::uint8_t stage, float* values, std::uint64_t count) {
+    const std::uint64_t frame = frame_bytes(count, ranks()), shard = (frame - sizeof(Header)) / sizeof(float);
+    const auto floats = [&](std::uint8_t* frames, std::size_t r) { return reinterpret_cast<float*>(frames + r * frame + sizeof(Header)); };
+    const auto length = [&](std::size_t r) { return count > r * shard ? std::min(shard, count - r * shard) : 0; };
+    const auto seal = [&](std::uint8_t* at, std::uint8_t of, bool corrupt) {
+      Header h = header(0, count, of);
+      if (corrupt) h.flags |= kFlagCorrupt;
+      h.body_bytes = shard * sizeof(float);
+      if (call_.checksum) h.body_hash = XXH3_64bits(at + sizeof h, h.body_bytes);
+      std::memcpy(at, &h, sizeof h);
+      if (h.body_bytes && fault::fires("corrupt_body")) at[sizeof h + h.body_bytes / 2] ^= 0x55;
+    };
+    // False: what rank r sent in frame r is not to be used.
+    const auto good = [&](std::size_t r, std::uint8_t of) {
+      const Header expected = header(0, count, of);
+      Header h;
+      std::memcpy(&h, receive_ + r * frame, sizeof h);
+      std::string what = disagreement(expected, h);
+      if (what.empty() && h.body_bytes != shard * sizeof(float)) what = "its size is wrong";
+      if (what.empty() && h.body_hash && XXH3_64bits(receive_ + r * frame + sizeof h, h.body_bytes) != h.body_hash) what = "its checksum is wrong";
+      if (what.empty() && (h.flags & kFlagCorrupt)) what = "what that rank received was corrupt, or its device failed";
+      if (!what.empty()) blame(r, 0, what);
+      return what.empty();
+    };
+
+    for (std::size_t r = 0; r < ranks(); ++r) {
+      float* const to = floats(send_, r);
+      const std::uint64_t n = length(r);
+      if (n) std::memcpy(to, values + r * shard, n * sizeof *to);
+      std::fill(to + n, to + shard, 0.0f);
+      seal(send_ + r * frame, stage, broken_);
+    }
+    const std::vector<std::uint64_t> bytes(ranks(), frame);
+    std::vector<std::uint64_t> offsets(ranks());
+    for (std::size_t r = 0; r < ranks(); ++r) offsets[r] = r * frame;
+    wait(under_way(transport_.start_alltoallv(send_, bytes, offsets, receive_, bytes, offsets)), 0);
+    count_bytes((ranks() - 1) * frame, (ranks() - 1) * frame);
+    if (fault::fires("corrupt_wire")) receive_[frame / 2] ^= 0x55;
+
+    bool all_good = true;
+    float* const mine = floats(send_, 0);
+    std::fill(mine, mine + shard, 0.0f);
+    for (std::size_t r = 0; r < ranks(); ++r) {
+      all_good = good(r, stage) && all_good;
+      const float* const from = floats(receive_, r);
+      for (std::uint64_t i = 0; i < shard; ++i) mine[i] += from[i];
+    }
+    seal(send_, static_cast<std::uint8_t>(stage + 1), !all_good);
+    wait(under_way(transport_.start_allgather(send_, receive_, frame)), 0);
+    count_bytes(frame);
+    for (std::size_t r = 0; r < ranks(); ++r) {
+      all_good = good(r, static_cast<std::uint8_t>(stage + 1)) && all_good;
+      if (const std::uint64_t n = length(r)) std::memcpy(values + r * shard, floats(receive_, r), n * sizeof *values);
+      for (std::uint64_t i = 0; i < length(r) && all_good; ++i)
+        if (!std::isfinite(values[r * shard + i])) all_good = false, blame(r, 0, "a sum is not finite");
+    }
+    if (!all_good) std::fill(values, values + count, 0.0f);  // what follows must not meet NaN
+  }
+
+  void count_bytes(std::uint64_t sent) { count_bytes(sent, (ranks() - 1) * sent); }
+  void count_bytes(std::uint64_t sent, std::uint64_t received) {
+    result_.sent_bytes += sent;
+    result_.received_bytes += received;
+  }
+
+  Plan plan_;
+  std::vector<Header> headers_;
+  bool broken_ = false;                                          // the device failed
+  float *left_ = nullptr, *right_ = nullptr;                     // P and exact tensors; Q: where they are summed
+  float *left_there_ = nullptr, *right_there_ = nullptr;         // and where they are made of values: the same, or in the backend's memory
+  std::uint8_t *send_ = nullptr, *receive_ = nullptr;
+  float* sample_ = nullptr;
+  std::byte *here_ = nullptr, *there_ = nullptr;  // all of these are parts of
+};
+
+}  // namespace
+
+AlgorithmEntry low_rank_algorithm() {
+  return {
+      .algorithm = Algorithm::low_rank,
+      .name = "low_rank",
+      .summary = "PowerSGD: P and Q are summed, every rank multiplies them",
+      .obstacle = [](const Codec& codec, int) { return codec.traits().whole_tensors ? std::string() : std::string("it runs codec powersgd only"); },
+      .chunk_elements = [](std::uint64_t setting, const Codec&, int) { return std::max(kPieceElements, setting); },  // tensors stay whole
+      .arena_bytes = LowRank::arena_bytes,
+      .run = [](Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call,
+                Trace* trace) { return LowRank(transport, arena, workers, call, trace).run(); },
+      .cost = nullptr,  // no other algorithm runs its codec, so there is nothing to compare
+      .any_backend = true,
+      .host_bodies = true,
+      .value_bytes = LowRank::value_bytes,
+  };
+}
+
+}  // namespace crimp

@@ -1,0 +1,214 @@
+#include "collective/measure.hpp"
+
+#include <algorithm>
+#include <new>
+
+#include "core/convert.hpp"
+#include "core/fault.hpp"
+#include "core/trace.hpp"
+#include "core/error.hpp"
+#include "schedule/layout.hpp"
+#include "codec/payload.hpp"
+
+namespace crimp {
+namespace {
+
+// Sizes grow until an exchange takes this: link shapers let the first 100 KiB or so pass at once, and a slope needs two sizes behind them.
+constexpr double kLongEnough = 0.02;
+constexpr std::uint64_t kSizes[] = {64, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 8 << 20};
+constexpr int kRepeats = 3;
+constexpr std::uint64_t kNodeSample = 1 << 18;    // elements
+constexpr std::uint64_t kDeviceSample = 1 << 22;  // likewise
+
+std::vector<std::uint64_t> multiples(std::uint64_t n, std::uint64_t of) {
+  std::vector<std::uint64_t> all(n);
+  for (std::uint64_t i = 0; i < n; ++i) all[i] = i * of;
+  return all;
+}
+
+// The fastest of a few repetitions, each the slowest rank's.
+template <class Work>
+double agreed_time(Transport& transport, int repeats, Work work) {
+  double best = 0;
+  for (int i = 0; i < repeats; ++i) {
+    const auto begin = Clock::now();
+    work();
+    double took = seconds(Clock::now() - begin);
+    agree_on_largest(transport, {&took, 1});
+    best = i == 0 ? took : std::min(best, took);
+  }
+  return best;
+}
+
+// True where `work` threw on no rank. `fault`: the name of what a test lets fail.
+template <class Work>
+bool agreed_success(Transport& transport, const char* fault, Work work) {
+  double failed = 0;
+  try {
+    work();  // may be collective, as a node's memory is: so a fault comes behind it
+    if (fault::fires(fault)) throw std::bad_alloc();
+  } catch (const std::exception&) {
+    failed = 1;
+  }
+  agree_on_largest(transport, {&failed, 1});
+  return failed == 0;
+}
+
+template <class Exchange>
+void fill(Curve& curve, Transport& transport, Exchange exchange) {
+  exchange(kSizes[0]);  // connections are made at their first use
+  double took = 0;
+  for (const std::uint64_t size : kSizes) {
+    std::uint64_t counted = size;
+    took = agreed_time(transport, took > kLongEnough / 4 ? 1 : kRepeats, [&] { counted = exchange(size); });
+    const auto bytes = static_cast<double>(counted);
+    curve.add(bytes, fault::fires("slow_link") ? 1e-3 + 1e-4 * bytes : took);
+    if (took > kLongEnough && size != kSizes[0]) break;  // of a single point no slope is known
+  }
+}
+
+}  // namespace
+
+void agree_on_largest(Transport& transport, std::span<double> values) {
+  struct Block {
+    double values[8];
+  };
+  static_assert(sizeof(Block) == kPayloadAlign);
+  Block mine{};
+  std::copy(values.begin(), values.end(), mine.values);
+  std::vector<Block> all(static_cast<std::size_t>(transport.size()));
+  transport.wait(transport.start_allgather(&mine, all.data(), sizeof mine));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    for (const Block& block : all) values[i] = std::max(values[i], block.values[i]);
+}
+
+NetworkModel measure_network(Transport& transport, const PlainAllreduce& plain) {
+  NetworkModel model;
+  model.ranks = transport.size();
+  const auto n = static_cast<std::uint64_t>(transport.size()), others = std::max<std::uint64_t>(1, n - 1);
+  const std::uint64_t most = n * round_up(div_up(std::end(kSizes)[-1], others), kPayloadAlign);
+  std::vector<std::uint8_t> send, receive;
+  const bool had = agreed_success(transport, "measure_network", [&] {
+    send.resize(most);
+    receive.resize(most);
+  });
+  if (!had) throw Error(ErrorCode::out_of_memory, std::to_string(2 * most) + " bytes for measuring the network were not given to every rank");
+  const auto part = [&](std::uint64_t bytes) { return round_up(div_up(bytes, others), kPayloadAlign); };
+  fill(model.allgather, transport, [&](std::uint64_t bytes) {
+    transport.wait(transport.start_allgather(send.data(), receive.data(), part(bytes)));
+    return part(bytes) * others;
+  });
+  fill(model.alltoall, transport, [&](std::uint64_t bytes) {
+    const std::vector<std::uint64_t> sizes(n, part(bytes));
+    const auto offsets = multiples(n, part(bytes));
+    transport.wait(transport.start_alltoallv(send.data(), sizes, offsets, receive.data(), sizes, offsets));
+    return part(bytes) * others;
+  });
+  if (!plain) return model;
+  fill(model.plain, transport, [&](std::uint64_t bytes) {
+    plain(reinterpret_cast<float*>(receive.data()), bytes / sizeof(float));
+    return bytes;
+  });
+  return model;
+}
+
+CodecCost time_codec(const Codec& codec, std::span<const float> sample, std::uint64_t most, Backend& backend) {
+  // A few values would give the price of a call's overheads and padding for that of an element.
+  std::uint64_t count = sample.empty() ? 0 : std::max<std::uint64_t>(sample.size(), backend.asynchronous() ? std::min(most, kDeviceSample) : 0);
+  if (count) count = std::max(count, kPieceElements);
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = sample[i % sample.size()];
+  const double top = magnitude(Dtype::f32, values.data(), count);
+  if (!(top > 0 && top <= codec.traits().max_magnitude)) {
+    values.resize(std::max(count, kSampleElements));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(static_cast<int>(i * 2654435761u >> 16 & 0xffff) - 32768) * 0x1p-20f;
+  }
+  count = values.size();
+  const Group group{0, count};
+  Shape shape;
+  shape.add_group(count);
+  const bool keeps = codec.memory().kept();
+  const auto floats = [&](std::uint64_t n) { return Memory(n * sizeof(float), backend.memory()); };
+  const auto at = [](const Memory& m) { return reinterpret_cast<float*>(m.data()); };
+  const Memory in = floats(count), out = floats(count), scratch = floats(scratch_elements(codec, count, keeps));
+  const Memory kept = floats(keeps ? codec.memory_elements(count) : 0);
+  backend.memory().write(in.data(), values.data(), in.bytes());
+  Arena bodies(backend.staging());
+  bodies.reserve(Arena::padded(shape.body_bound(codec)));
+  backend.prepare(codec, shape, 1);
+  backend.prepare(bodies);
+  auto* const body = reinterpret_cast<std::uint8_t*>(bodies.take(shape.body_bound(codec)));
+  const Place late{0, ~std::uint32_t{0}, 0};  // when warm-ups are over
+  Feedback feedback = feedback_of(codec, keeps ? at(kept) : nullptr, codec.memory().planes(), count, 0);
+  feedback.turn = late.step;
+  const std::span<const Feedback> memories = keeps ? std::span(&feedback, 1) : std::span<const Feedback>();
+  BodyView view;
+  CodecCost cost;
+  for (int i = 0; i < kRepeats; ++i) {
+    const auto noted = [&](double& to, auto work) {
+      const auto begin = Clock::now();
+      work();
+      const double took = seconds(Clock::now() - begin) / static_cast<double>(count);
+      to = i == 0 ? took : std::min(to, took);
+    };
+    double largest;
+    noted(cost.scan_s, [&] { backend.magnitudes(Dtype::f32, in.data(), std::span(&group, 1), &largest); });
+    std::uint64_t bytes = 0;
+    noted(cost.encode_s, [&] { bytes = backend.finish_encode(backend.start_encode({codec, shape, at(in), memories, late, body, at(scratch)}, {}), {}); });
+    cost.payload_bytes = static_cast<double>(bytes) / static_cast<double>(count);
+    if (const std::string why = backend.open(view, codec, shape, {body, bytes}); !why.empty()) throw Error(ErrorCode::device_failed, why);
+    noted(cost.decode_s, [&] { backend.finish_decode(backend.start_decode({codec, shape, std::span(&view, 1), late, at(out)}, {}), {}); });
+  }
+  backend.settle();
+  return cost;
+}
+
+CodecCost measure_codec(Transport& transport, const Codec& codec, const std::function<CodecCost()>& time) {
+  CodecCost mine;
+  if (!agreed_success(transport, "measure_codec", [&] { mine = time(); }))
+    throw Error(ErrorCode::out_of_memory, "memory for measuring the codec " + codec.spec() + " was not given to every rank");
+  double all[4] = {mine.encode_s, mine.decode_s, mine.payload_bytes, mine.scan_s};
+  agree_on_largest(transport, all);
+  return {.encode_s = all[0], .decode_s = all[1], .payload_bytes = all[2], .scan_s = all[3]};
+}
+
+std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy& h) {
+  HierarchyModel model;
+  double failed = 0;
+  try {
+    if (h.leaders) model.leaders = measure_network(*h.leaders, {});
+  } catch (const Error& e) {  // of memory the leaders say so alike, but only to one another
+    if (e.code() != ErrorCode::out_of_memory) throw;
+    failed = 1;
+  }
+  agree_on_largest(all, {&failed, 1});
+  if (failed != 0) return {};
+  model.leaders.ranks = h.nodes;
+  // The leaders agree among themselves already; the others learn it.
+  for (Curve* curve : {&model.leaders.allgather, &model.leaders.alltoall}) {
+    double points[2 * std::size(kSizes)] = {};
+    for (std::size_t i = 0; i < curve->points().size(); ++i) points[2 * i] = curve->points()[i].bytes, points[2 * i + 1] = curve->points()[i].s;
+    for (std::size_t i = 0; i < std::size(points); i += 8) agree_on_largest(all, std::span(points).subspan(i, std::min<std::size_t>(8, std::size(points) - i)));
+    *curve = {};
+    for (std::size_t i = 0; i < std::size(points) && points[i + 1] > 0; i += 2) curve->add(points[i], points[i + 1]);
+  }
+  double ranks = h.node->size();
+  agree_on_largest(all, {&ranks, 1});
+  model.node.ranks = static_cast<int>(ranks);
+  std::vector<float> values, sums;
+  const bool had = agreed_success(all, "measure_node", [&] {
+    values.resize(kNodeSample);
+    sums.resize(kNodeSample);
+  });
+  if (!had) return {};
+  const Layout layout = Layout::unknown(kNodeSample);
+  model.node.barrier_s = agreed_time(all, kRepeats, [&] { h.node->barrier(); });
+  const double took = agreed_time(all, kRepeats, [&] {
+    sum_in_node(*h.node, values.data(), sums.data(), kNodeSample);
+    share_in_node(*h.node, layout, sums.data(), values.data(), kNodeSample);
+  });
+  model.node.byte_s = std::max(0.0, took - 2 * model.node.barrier_s) / (kNodeSample * sizeof(float));
+  return model;
+}
+
+}  // namespace crimp

@@ -1,0 +1,61 @@
+// The ranks that share a machine's memory.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/types.hpp"
+
+namespace crimp {
+
+struct Layout;
+
+class Node {
+ public:
+  // What each rank tells the others of its node. A rank writes its own; barrier() parts writing from reading.
+  struct Note {
+    std::uint64_t count = 0, layout = 0;  // of the call that it is in
+    std::uint32_t sequence = 0;
+    std::uint8_t flags = 0;  // WireFlag
+    // The leader's, of the exchange: flags of all nodes, and the error, -1 for none.
+    std::uint8_t all_flags = 0;
+    bool thrown = false;
+    int error = -1;
+    char text[512] = {};
+  };
+  virtual ~Node() = default;
+  virtual int rank() const = 0;  // within the node; 0 leads it
+  virtual int size() const = 0;
+  virtual std::span<Note> notes() = 0;  // one per rank
+  // Seen by all ranks of the node, through which values pass in blocks: at least least_memory(), more makes the blocks longer.
+  virtual std::span<float> memory() = 0;
+  // Collective over the node; what was written before is seen behind. What a rank's other messages need goes on while it waits.
+  virtual void barrier() = 0;
+};
+
+class Transport;
+
+// A communicator's nodes.
+struct Hierarchy {
+  Node* node;
+  Transport* leaders;  // null on ranks that do not lead
+  int nodes;
+  Algorithm inner;  // between the leaders
+};
+
+// Which ranks of a communicator are a node: those of one host, in rank order, or so many of them in a row where per_node is not 0
+// (CRIMP_NODE_SIZE). Nodes are in the order of their first ranks, which lead them.
+std::vector<std::vector<int>> nodes_of(std::span<const int> host_of_rank, int per_node);
+// One node, or nodes of one rank each, need no hierarchy.
+bool useful(const std::vector<std::vector<int>>& nodes);
+
+// Floats of node memory: what is asked for, and the least that works.
+std::uint64_t node_memory(int ranks);
+std::uint64_t least_node_memory(int ranks);
+// Collective over the node: its ranks' values added in rank order, to the leader's `sums` (elsewhere not looked at).
+void sum_in_node(Node&, const float* in, float* sums, std::uint64_t count);
+// Collective over the node: the leader's sums to the other ranks' `out`, where the layout's segments are summed.
+void share_in_node(Node&, const Layout&, const float* sums, float* out, std::uint64_t count);
+
+}  // namespace crimp

@@ -1,0 +1,240 @@
+#include "collective/pipeline.hpp"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/fault.hpp"
+#include "core/log.hpp"
+
+namespace crimp {
+namespace {
+
+std::uint64_t spare_bytes(const CollectiveCall& call) {
+  return std::min(call.count, call.chunk) * sizeof(float) * static_cast<std::uint64_t>(std::max(1, call.codec->memory().planes()));
+}
+std::uint64_t scratch_bytes(const CollectiveCall& call) {
+  const bool memory = !call.residuals.empty() || !call.owner_residuals.empty();
+  return scratch_elements(*call.codec, std::min(call.count, call.chunk), memory) * sizeof(float);
+}
+
+}  // namespace
+
+void Cut::make(const CollectiveCall& call, const std::vector<float*>& memories, int planes, std::uint64_t from, std::uint64_t end) {
+  begin = from;
+  shape.clear();
+  feedback.clear();
+  const auto& segments = call.layout->segments;
+  auto s = static_cast<std::size_t>(
+      std::upper_bound(segments.begin(), segments.end(), begin, [](std::uint64_t at, const Segment& x) { return at < x.offset; }) -
+      segments.begin());
+  for (s -= s > 0; s < segments.size() && segments[s].offset < end; ++s) {
+    const std::uint64_t first = std::max(begin, segments[s].offset), last = std::min(end, segments[s].offset + segments[s].count);
+    if (first >= last) continue;
+    if (segments[s].use == Segment::Use::skip) {
+      shape.add_gap(last - first);
+      continue;
+    }
+    shape.add_group(last - first);
+    feedback.push_back(feedback_of(*call.codec, memories.empty() ? nullptr : memories[s], planes, segments[s].count, first - segments[s].offset));
+    feedback.back().turn = call.turns.empty() ? call.sequence : call.turns[s];
+  }
+}
+
+std::uint64_t Pipeline::chunks_of(const CollectiveCall& call) { return std::max<std::uint64_t>(1, div_up(call.count, call.chunk)); }
+
+std::uint64_t Pipeline::chunk_end(const CollectiveCall& call, std::uint64_t chunk) { return std::min(call.count, (chunk + 1) * call.chunk); }
+
+std::uint64_t Pipeline::own_bytes(const CollectiveCall& call) {
+  const std::uint64_t spare = call.residuals.empty() ? 0 : 2 * Arena::padded(spare_bytes(call));
+  return spare + Arena::padded(scratch_bytes(call));
+}
+
+Pipeline::Pipeline(Transport& transport, Workers& workers, const CollectiveCall& call, Trace* trace)
+    : transport_(transport), workers_(workers), host_(workers), backend_(call.backend ? *call.backend : host_), call_(call), trace_(trace), chunks_(chunks_of(call)),
+      ranks_(static_cast<std::size_t>(transport.size())), layout_(static_cast<std::uint32_t>(call.layout->digest())) {}
+
+void Pipeline::begin(Arena& arena) {
+  Arena& values = call_.values ? *call_.values : arena;
+  if (!call_.residuals.empty())
+    for (auto& spare : spare_memory_) spare = reinterpret_cast<float*>(values.take(spare_bytes(call_)));
+  scratch_ = reinterpret_cast<float*>(values.take(scratch_bytes(call_)));
+}
+
+double Pipeline::span(const char* name, std::uint64_t chunk, Clock::time_point begin) {
+  const auto end = Clock::now();
+  if (trace_) trace_->add(name, call_.sequence, static_cast<std::uint32_t>(chunk), begin, end);
+  return seconds(end - begin);
+}
+
+void Pipeline::cut(Cut& cut, std::uint64_t chunk, std::uint64_t begin, std::uint64_t end) {
+  cut.make(call_, call_.residuals, call_.codec->memory().planes(), begin, end);
+  if (committed_ || call_.flags || call_.residuals.empty()) return;
+  // Until every rank is known to compress this call, new residuals wait aside: on the way through MPI none may change.
+  if (call_.codec->keeps_state()) cut.states.assign(cut.feedback.size() * Codec::kStateFloats, 0.0f);
+  for (std::size_t g = 0; g < cut.feedback.size(); ++g) {
+    Feedback& memory = cut.feedback[g];
+    if (!memory.out) continue;
+    if (memory.state_out) memory.state_out = cut.states.data() + g * Codec::kStateFloats;
+    memory.out = spare_memory_[chunk] + (begin - chunk_begin(call_, chunk)) + cut.shape.groups()[g].offset;
+    if (memory.momentum_out) memory.momentum_out = memory.out + std::min(call_.count, call_.chunk);
+  }
+}
+
+Header Pipeline::header(std::uint64_t chunk, std::uint64_t count, std::uint8_t stage) const {
+  Header h;
+  h.algorithm = call_.algorithm;
+  h.stage = stage;
+  h.codec = call_.codec->traits().wire_id;
+  h.dtype = static_cast<std::uint8_t>(call_.dtype);
+  h.flags = call_.flags;
+  h.count = count;
+  h.call = call_.sequence;
+  h.chunk = static_cast<std::uint32_t>(chunk);
+  h.parameters = call_.codec->parameter_word();
+  h.layout = layout_;
+  h.wire_us = static_cast<std::uint32_t>(1e6 * result_.wire_s);
+  return h;
+}
+
+void Pipeline::start_encode(Encoding& encoding, Header& header, const Cut& cut, const float* values, std::uint32_t encoder, std::uint8_t* body) {
+  encoding = {&header, body, {}};
+  if (!header.flags) {
+    try {
+      encoding.ticket = backend_.start_encode({*call_.codec, cut.shape, values, cut.feedback, {cut.begin, call_.sequence, encoder}, body, scratch_}, progress());
+    } catch (const std::exception& e) {
+      failed(header, e);
+    }
+  }
+  if (!backend_.asynchronous()) finish_encode(encoding);
+}
+
+void Pipeline::finish_encode(Encoding& encoding) {
+  if (!encoding.header) return;
+  Header& h = *encoding.header;
+  std::uint8_t* const body = encoding.body;
+  if (encoding.ticket) {
+    try {
+      h.body_bytes = backend_.finish_encode(*encoding.ticket, progress());
+      if (backend_.readable_bodies()) {
+        if (call_.checksum) h.body_hash = XXH3_64bits(body, h.body_bytes);
+        if (h.body_bytes && fault::fires("corrupt_body")) body[h.body_bytes / 2] ^= 0x55;
+      }
+    } catch (const std::exception& e) {
+      failed(h, e);
+    }
+  }
+  if (fault::fires("corrupt_header")) h.count ^= 1;
+  encoding = {};
+}
+
+void Pipeline::start_decode(Decoding& decoding, const Cut& cut, std::span<const BodyView> views, std::uint64_t chunk, int voters, std::size_t from) {
+  decoding = {chunk, from, {}};
+  try {
+    decoding.ticket =
+        backend_.start_decode({*call_.codec, cut.shape, views, {cut.begin, call_.sequence, 0}, call_.out + cut.begin, false, voters}, progress());
+  } catch (const std::exception& e) {
+    failed(e);
+  }
+}
+
+bool Pipeline::finish_decode(Decoding& decoding) {
+  if (!decoding.ticket) return false;
+  int bad = 0;
+  try {
+    bad = backend_.finish_decode(*decoding.ticket, progress());
+    if (bad >= 0) blame(decoding.from + static_cast<std::size_t>(bad), decoding.chunk, "a piece of it is malformed");
+  } catch (const std::exception& e) {
+    failed(e);
+  }
+  decoding.ticket.reset();
+  return bad < 0;
+}
+
+void Pipeline::failed(const std::exception& e) {
+  if (!result_.error) result_.error.emplace(ErrorCode::device_failed, std::string(e.what()) + "; the result of this call is undefined on this rank");
+}
+
+// Of the first chunk there is a way back, and all ranks take it; later the others learn that a body is missing.
+void Pipeline::failed(Header& header, const std::exception& e) {
+  if (header.stage == 0 && header.chunk == 0) {
+    header.flags |= kFlagNoMemory;
+    log(LogLevel::warn, std::string(e.what()) + "; this call goes through MPI on all ranks");
+  } else {
+    header.flags |= kFlagCorrupt;
+    failed(e);
+  }
+  header.body_bytes = header.body_hash = 0;
+}
+
+bool Pipeline::accept(std::span<const Header> headers) {
+  for (std::size_t r = 0; r < headers.size(); ++r) {
+    const std::string what = disagreement(headers[0], headers[r]);
+    if (what.empty()) {
+      if (headers[r].stage == 0) result_.flags |= static_cast<std::uint8_t>(headers[r].flags & ~kFlagCorrupt);
+      continue;
+    }
+    for (const auto ticket : under_way_) transport_.wait(ticket);  // nothing stays under way in buffers that the caller may free
+    throw Error(ErrorCode::call_differs, "rank " + std::to_string(r) + " and rank 0 are not in the same MPI_Allreduce: on rank " +
+                                               std::to_string(r) + " " + what + " (0's)");
+  }
+  if (result_.flags) return false;
+  committed_ = true;
+  return true;
+}
+
+void Pipeline::commit(const Cut& cut) {
+  for (std::size_t g = 0; g < cut.feedback.size(); ++g) {
+    const Feedback& memory = cut.feedback[g];
+    const std::uint64_t count = cut.shape.groups()[g].count;
+    try {
+      if (memory.out) backend_.copy(const_cast<float*>(memory.in), memory.out, count);
+      if (memory.momentum_out) backend_.copy(const_cast<float*>(memory.momentum_in), memory.momentum_out, count);
+      if (memory.state_out) backend_.copy(const_cast<float*>(memory.state_in), memory.state_out, Codec::kStateFloats);
+    } catch (const std::exception& e) {
+      failed(e);
+    }
+  }
+}
+
+Transport::Ticket Pipeline::under_way(Transport::Ticket ticket) {
+  under_way_.push_back(ticket);
+  return ticket;
+}
+
+void Pipeline::wait(Transport::Ticket ticket, std::uint64_t chunk) {
+  const auto begin = Clock::now();
+  std::erase(under_way_, ticket);
+  transport_.wait(ticket);
+  result_.wire_s += span("wire", chunk, begin);
+}
+
+bool Pipeline::open(BodyView& view, const Header& header, const Cut& cut, std::span<const std::uint8_t> body, std::size_t from,
+                    std::uint64_t chunk) {
+  std::string what;
+  if (header.flags & kFlagCorrupt) {
+    what = header.stage ? "it met a corrupt payload itself and has no sum to send" : "its device failed and it has none to send";
+  } else if (header.body_hash && backend_.readable_bodies() && XXH3_64bits(body.data(), body.size()) != header.body_hash) {
+    what = "its checksum is wrong";
+  }
+  try {
+    if (what.empty()) what = backend_.open(view, *call_.codec, cut.shape, body);
+  } catch (const std::exception& e) {
+    failed(e);
+    return false;
+  }
+  if (!what.empty()) blame(from, chunk, what);
+  return what.empty();
+}
+
+void Pipeline::blame(std::size_t from, std::uint64_t chunk, const std::string& what) {
+  if (result_.error) return;
+  result_.error.emplace(ErrorCode::payload_corrupt, "the payload that rank " + std::to_string(transport_.rank()) + " received from rank " +
+                                                        std::to_string(from) + " (call " + std::to_string(call_.sequence) + ", chunk " +
+                                                        std::to_string(chunk) + ") is corrupt: " + what +
+                                                        "; the result of this call is undefined on this rank");
+}
+
+}  // namespace crimp

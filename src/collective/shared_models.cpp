@@ -1,0 +1,72 @@
+#include "collective/shared_models.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/settings.hpp"
+
+namespace crimp {
+namespace {
+
+struct Text {
+  std::string bytes;
+  template <class T>
+  void add(T value) {
+    char raw[sizeof value];
+    std::memcpy(raw, &value, sizeof value);
+    bytes.append(raw, sizeof raw);
+  }
+  void add(const NetworkModel& m) {
+    add(m.ranks);
+    for (const Curve* curve : {&m.allgather, &m.alltoall, &m.plain}) {
+      add(curve->points().size());
+      for (const auto& p : curve->points()) add(p.bytes), add(p.s);
+    }
+  }
+};
+
+}  // namespace
+
+std::uint64_t Models::digest() const {
+  Text text;
+  text.add(network);
+  text.add(hierarchy.has_value());
+  if (hierarchy) text.add(hierarchy->leaders), text.add(hierarchy->node.ranks), text.add(hierarchy->node.byte_s), text.add(hierarchy->node.barrier_s);
+  for (const auto& [spec, codec] : codecs) {
+    text.bytes += spec + '\n';
+    for (const double x : {codec.cost.encode_s, codec.cost.decode_s, codec.cost.payload_bytes, codec.cost.scan_s}) text.add(x);
+    for (const auto& [size, trials] : codec.trials) {
+      text.add(size);
+      for (const auto& [choice, s] : trials.results()) text.add(choice.algorithm), text.add(choice.inner), text.add(s);
+    }
+  }
+  return std::max<std::uint64_t>(1, crimp::digest(text.bytes));
+}
+
+std::shared_ptr<const Models> SharedModels::find(std::uint64_t group) const {
+  std::lock_guard lock(mutex_);
+  const auto at = groups_.find(group);
+  return at == groups_.end() ? nullptr : at->second.models;
+}
+
+void SharedModels::publish(std::uint64_t group, Models models) {
+  std::lock_guard lock(mutex_);
+  const auto at = groups_.find(group);
+  if (at == groups_.end()) return;
+  if (at->second.models)
+    for (const auto& [spec, codec] : at->second.models->codecs) models.codecs.try_emplace(spec, codec);
+  at->second.models = std::make_shared<const Models>(std::move(models));
+}
+
+std::uint64_t SharedModels::calls(std::uint64_t group) const {
+  std::lock_guard lock(mutex_);
+  const auto at = groups_.find(group);
+  return at == groups_.end() ? 0 : at->second.calls;
+}
+
+void SharedModels::count_call(std::uint64_t group) {
+  std::lock_guard lock(mutex_);
+  if (groups_.size() < kMostGroups || groups_.contains(group)) ++groups_[group].calls;
+}
+
+}  // namespace crimp

@@ -1,0 +1,49 @@
+// What was measured on one communicator, for others of the same ranks in the same order: a program that duplicates communicators measures once.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "collective/measure.hpp"
+#include "collective/trials.hpp"
+#include "schedule/cost_model.hpp"
+
+namespace crimp {
+
+// Every number in it is agreed by the ranks.
+struct Models {
+  struct OfCodec {
+    CodecCost cost;
+    std::map<int, Trials> trials;  // finished ones, by the binary logarithm of the calls' elements
+  };
+  NetworkModel network;
+  std::optional<HierarchyModel> hierarchy;
+  std::map<std::string, OfCodec> codecs;  // by Codec::spec()
+  // Equal where and only where all is equal; never 0.
+  std::uint64_t digest() const;
+};
+
+// A process's. Threads may have published in another order on another rank, so what find() gives is compared between the ranks before it is used.
+// Thread-safe.
+class SharedModels {
+ public:
+  static constexpr std::size_t kMostGroups = 1024;  // that are remembered
+
+  std::shared_ptr<const Models> find(std::uint64_t group) const;  // null: nothing was measured
+  void publish(std::uint64_t group, Models);  // codecs that are not in it stay
+  std::uint64_t calls(std::uint64_t group) const;
+  void count_call(std::uint64_t group);
+
+ private:
+  struct Group {
+    std::shared_ptr<const Models> models;
+    std::uint64_t calls = 0;
+  };
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, Group> groups_;
+};
+
+}  // namespace crimp

@@ -1,0 +1,50 @@
+// The header in front of every payload (src/codec/WIRE_FORMAT.md, section 2). Little endian, 64 bytes, reserved bytes zero and checked.
+#pragma once
+#include <bit>
+#include <cstdint>
+#include <string>
+
+#include "core/types.hpp"
+
+namespace crimp {
+
+static_assert(std::endian::native == std::endian::little, "Crimp's wire format is little endian and stored as is");
+
+inline constexpr std::uint32_t kWireMagic = 0x504d5243;  // "CRMP"
+inline constexpr std::uint8_t kWireVersion = 1;
+
+enum WireFlag : std::uint8_t {
+  kFlagExact = 1,     // the sender's input holds NaN, Inf or a value outside the codec's range, is too small for it, or far from the tensor's usual size: everybody sends this call through MPI
+  kFlagNoMemory = 2,  // the sender could not allocate its buffers, or its device failed: likewise
+  kFlagForeign = 8,   // the sender's values do not look like the tensor's that the layout takes them for: likewise, and the tensor keeps waiting for its call
+  kFlagCorrupt = 4,   // not in the first chunk's first stage: the sender has no body, because what it received was corrupt or its device failed
+};
+inline constexpr std::uint8_t kKnownFlags = kFlagExact | kFlagNoMemory | kFlagForeign | kFlagCorrupt;
+
+struct Header {
+  std::uint32_t magic = kWireMagic;
+  std::uint8_t version = kWireVersion;
+  std::uint8_t codec = 0;  // Codec::Traits::wire_id
+  std::uint8_t dtype = 0;
+  std::uint8_t flags = 0;
+  std::uint64_t count = 0;         // elements in this chunk
+  std::uint64_t body_bytes = 0;    // multiple of kPayloadAlign; 0 when a flag is set
+  std::uint64_t body_hash = 0;     // XXH3-64 of the body, seed 0; 0 where checksums are off
+  std::uint32_t call = 0;          // how many compressed calls this communicator has seen
+  std::uint32_t chunk = 0;         // index of the chunk in the call
+  std::uint32_t parameters = 0;    // Codec::parameter_word()
+  std::uint32_t layout = 0;        // low 32 bits of Layout::digest()
+  std::uint32_t encode_us = 0;     // the sender's time to encode this chunk
+  std::uint32_t wire_us = 0;       // the sender's wait for the chunk before the previous one
+  Algorithm algorithm = Algorithm::allgather;
+  std::uint8_t stage = 0;          // which of the call's exchanges of chunk bodies it announces
+  std::uint16_t reserved_16 = 0;
+  std::uint32_t reserved_32 = 0;
+};
+static_assert(sizeof(Header) == 64);
+
+// What makes `got` unacceptable for a rank that itself sent `mine`; empty when nothing does.
+// Flags, body size, hash and times are the sender's own; everything else must be equal on all ranks.
+std::string disagreement(const Header& mine, const Header& got);
+
+}  // namespace crimp

@@ -1,0 +1,197 @@
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "core/nearest.hpp"
+#include "core/numbers.hpp"
+#include "core/settings.hpp"
+#include "core/types.hpp"
+
+namespace crimp {
+namespace {
+
+bool parse_flag(std::string_view text, bool& to) {
+  if (text == "1" || text == "on" || text == "true" || text == "yes") return to = true;
+  if (text == "0" || text == "off" || text == "false" || text == "no") return to = false, true;
+  return false;
+}
+
+constexpr const char* kLevels[] = {"off", "error", "warn", "info", "debug"};
+bool parse_level(std::string_view text, LogLevel& to) {
+  for (int i = 0; i < 5; ++i)
+    if (text == kLevels[i]) return to = static_cast<LogLevel>(i), true;
+  return false;
+}
+
+bool parse_text(std::string_view text, std::string& to) {
+  to = text;
+  return true;
+}
+bool parse_codec(std::string_view text, std::string& to) { return !text.empty() && parse_text(text, to); }
+
+// 1: exact, infinity: any.
+bool parse_quality(std::string_view text, double& to) {
+  if (text == "exact") return to = 1, true;
+  if (text == "any") return to = std::numeric_limits<double>::infinity(), true;
+  double value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status != std::errc() || end != text.data() + text.size() || !(value >= 1) || std::isinf(value)) return false;
+  return to = value, true;
+}
+std::string quality_text(double quality) {
+  if (quality == 1) return "exact";
+  if (std::isinf(quality)) return "any";
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, quality).ptr};
+}
+
+std::string flag_text(bool b) { return b ? "1" : "0"; }
+
+// The texts of codecs are read by make_codec once, at start-up; core knows no codec.
+constexpr Option kTable[] = {
+    {"CRIMP_ENABLE", "1", "0 or 1 (off or on)", "0: every call passes through", true,
+     [](Settings& s, std::string_view t) { return parse_flag(t, s.enable); }, [](const Settings& s) { return flag_text(s.enable); }},
+    {"CRIMP_CODEC", "auto", "auto, none, fp16, bf16, 3lc, or codec:parameter=value,...",
+     "how gradients are compressed; auto: 3lc:s=0.5,entropy=1 under Horovod, elsewhere nothing lossy until a codec is chosen (crimp info --codecs lists all)", true,
+     [](Settings& s, std::string_view t) { return parse_codec(t, s.codec); }, [](const Settings& s) { return s.codec; }},
+    {"CRIMP_UNKNOWN_LAYOUT", "fp16", "a codec without residual: none, fp16, bf16",
+     "replaces a codec that needs a residual in calls whose tensors are not known; none: such calls pass through", true,
+     [](Settings& s, std::string_view t) { return parse_codec(t, s.unknown_layout); },
+     [](const Settings& s) { return s.unknown_layout; }},
+    {"CRIMP_RULES", "*bias=none; *bn*=none; *norm*=none; <1024=none", "pattern=codec; <N=codec; >=N=codec; ...",
+     "codec by tensor name (shell pattern) or element count, first match wins, where names are known; none: summed exactly", true,
+     [](Settings& s, std::string_view t) { return parse_text(t, s.rules); }, [](const Settings& s) { return s.rules; }},
+    {"CRIMP_MERGE", "off", "off, all, bytes=N, y=N, cuts=i,j,...",
+     "under Horovod: which consecutive tensors are reduced together; y=N: N groups of about equal bytes", true,
+     [](Settings& s, std::string_view t) { return parse_text(t, s.merge); }, [](const Settings& s) { return s.merge; }},
+    {"CRIMP_HOLD_MS", "100", "1 .. 60000 milliseconds", "under Horovod: the longest that a ready tensor waits for the rest of its merge group", true,
+     [](Settings& s, std::string_view t) { return parse_number(t, 1, 60000, s.hold_ms); },
+     [](const Settings& s) { return std::to_string(s.hold_ms); }},
+    {"CRIMP_ALGORITHM", "auto", "auto, allgather, two_shot, homomorphic, low_rank, hierarchical, integer_sum",
+     "how payloads travel; auto: the fastest by a model measured in a communicator's fourth call and by trials, or plain MPI where that is predicted to be faster; "
+     "another value forces one and compresses every call (crimp info --algorithms)",
+     true, [](Settings& s, std::string_view t) { return parse_codec(t, s.algorithm); }, [](const Settings& s) { return s.algorithm; }},
+    {"CRIMP_QUALITY", "3", "exact, any, or a factor of at least 1",
+     "CRIMP_ALGORITHM=auto: how many times allgather's error, with the same codec, an algorithm may have (crimp info --algorithms says its factor); exact: none adds any; any: time alone decides",
+     true, [](Settings& s, std::string_view t) { return parse_quality(t, s.quality); },
+     [](const Settings& s) { return quality_text(s.quality); }},
+    {"CRIMP_NODE_SIZE", "0", "0 .. 65536 ranks",
+     "hierarchical: so many consecutive ranks of a machine count as one node; 0: all ranks of a machine", true,
+     [](Settings& s, std::string_view t) { return parse_number(t, 0, 65536, s.node_size); }, [](const Settings& s) { return std::to_string(s.node_size); }},
+    {"CRIMP_ERROR_FEEDBACK", "1", "0 or 1 (off or on)", "0: no residuals are kept, whatever the codec loses is lost", true,
+     [](Settings& s, std::string_view t) { return parse_flag(t, s.error_feedback); },
+     [](const Settings& s) { return flag_text(s.error_feedback); }},
+    {"CRIMP_RESIDUAL_JUMP", "0", "0 or 2 .. 1000000",
+     "where the largest value of a tensor is so many times smaller than in its last call, what its residual has above that value is dropped: "
+     "an outlier is then no echo in the calls after it; 0: nothing is dropped", false,
+     [](Settings& s, std::string_view t) {
+       int jump = 0;
+       if (!parse_number(t, 0, 1000000, jump) || jump == 1) return false;
+       s.residual_jump = jump;
+       return true;
+     },
+     [](const Settings& s) { return std::to_string(s.residual_jump); }},
+    {"CRIMP_MIN_COUNT", "16384", "1 .. 2^62 elements (suffix k, M, G)", "calls with fewer elements pass through", true,
+     [](Settings& s, std::string_view t) { return parse_number<std::uint64_t>(t, 1, std::uint64_t{1} << 62, s.min_count); },
+     [](const Settings& s) { return std::to_string(s.min_count); }},
+    {"CRIMP_CHUNK", "655360", "10240 .. 2^30 elements (suffix k, M, G)",
+     "elements per step of the pipeline (encode i+1, exchange i, decode i-1), rounded up to a multiple of 10240", true,
+     [](Settings& s, std::string_view t) {
+       if (!parse_number<std::uint64_t>(t, kPieceElements, std::uint64_t{1} << 30, s.chunk)) return false;
+       s.chunk = round_up(s.chunk, kPieceElements);
+       return true;
+     },
+     [](const Settings& s) { return std::to_string(s.chunk); }},
+    {"CRIMP_PERIODS", "3", "2 .. 1000",
+     "how often calls must have brought the same tensors, by their values, before these get residuals; and at least eight calls of a kind", true,
+     [](Settings& s, std::string_view t) { return parse_number(t, 2, 1000, s.periods); },
+     [](const Settings& s) { return std::to_string(s.periods); }},
+    {"CRIMP_THREADS", "1", "1 .. 256", "threads that encode and decode, per rank; results do not depend on it", false,
+     [](Settings& s, std::string_view t) { return parse_number(t, 1, 256, s.threads); },
+     [](const Settings& s) { return std::to_string(s.threads); }},
+    {"CRIMP_CUDA_PLUGIN", "auto", "auto, off, or a file name",
+     "the library for GPU memory; auto: libcrimp_cuda.so beside libcrimp.so, loaded when the program has a CUDA context", false,
+     [](Settings& s, std::string_view t) { return parse_codec(t, s.cuda_plugin); }, [](const Settings& s) { return s.cuda_plugin; }},
+    {"CRIMP_CUDA_AWARE", "auto", "auto, 0 or 1",
+     "1: MPI takes device pointers, payloads and passed calls are given to it as they are; 0: all go through pinned host memory; auto: as MPIX_Query_cuda_support says",
+     false,
+     [](Settings& s, std::string_view t) {
+       bool aware;
+       if (t == "auto") return parse_text(t, s.cuda_aware);
+       return parse_flag(t, aware) && parse_text(flag_text(aware), s.cuda_aware);
+     },
+     [](const Settings& s) { return s.cuda_aware; }},
+    {"CRIMP_CHECKSUM", "1", "0 or 1 (off or on)", "payload bodies carry a hash that receivers check", true,
+     [](Settings& s, std::string_view t) { return parse_flag(t, s.checksum); },
+     [](const Settings& s) { return flag_text(s.checksum); }},
+    {"CRIMP_STALL_S", "10", "0 .. 86400 seconds",
+     "a rank that waits so long for the others inside Crimp says so in one line, with the likely causes; 0: never", false,
+     [](Settings& s, std::string_view t) { return parse_number(t, 0, 86400, s.stall_s); }, [](const Settings& s) { return std::to_string(s.stall_s); }},
+    {"CRIMP_LOG", "info", "off, error, warn, info, debug", "how much is said on standard error; info: one line at start and a summary at the end",
+     false, [](Settings& s, std::string_view t) { return parse_level(t, s.log); },
+     [](const Settings& s) { return std::string(kLevels[static_cast<int>(s.log)]); }},
+    {"CRIMP_REPORT", "", "a file name", "rank 0 writes what was done, per rank and size class, as JSON at MPI_Finalize (a new or regular file, or /dev/stdout, /dev/stderr)", false,
+     [](Settings& s, std::string_view t) { return parse_text(t, s.report); }, [](const Settings& s) { return s.report; }},
+    {"CRIMP_TRACE", "", "a file name", "rank 0 writes the encode, wire and decode times of all ranks as Chrome trace events (for Perfetto), to a file as CRIMP_REPORT's",
+     false, [](Settings& s, std::string_view t) { return parse_text(t, s.trace); }, [](const Settings& s) { return s.trace; }},
+    {"CRIMP_CHECK", "", "a file name", "set by crimp check: when the process ends, append where its MPI_Allreduce leads", false,
+     [](Settings& s, std::string_view t) { return parse_text(t, s.check); }, [](const Settings& s) { return s.check; }},
+    {"CRIMP_HELP", "0", "0 or 1 (off or on)", "1: rank 0 prints this table at start", false,
+     [](Settings& s, std::string_view t) { return parse_flag(t, s.help); }, [](const Settings& s) { return flag_text(s.help); }},
+#ifdef CRIMP_FAULTS
+    {"CRIMP_FAULT", "", "name@rank[:nth],...", "test builds only: faults on demand (src/core/fault.hpp)", false,
+     [](Settings&, std::string_view) { return true; }, [](const Settings&) { return std::string(); }},
+#endif
+};
+
+}  // namespace
+
+std::span<const Option> option_table() { return kTable; }
+
+Settings read_settings(const char* const* environment, std::vector<Complaint>& complaints) {
+  Settings settings;
+  std::vector<std::string> names;
+  for (const auto& option : kTable) names.emplace_back(option.name);
+  for (; environment && *environment; ++environment) {
+    const std::string_view entry(*environment);
+    const auto equals = entry.find('=');
+    if (!entry.starts_with("CRIMP_") || equals == entry.npos) continue;
+    const std::string_view name = entry.substr(0, equals), value = entry.substr(equals + 1);
+    const Option* found = nullptr;
+    for (const auto& option : kTable)
+      if (name == option.name) found = &option;
+    if (!found) {
+      complaints.push_back(
+          {std::string(name) + " is not a setting of Crimp" + did_you_mean(name, names) + " (crimp info --env lists all)", false});
+    } else if (!found->set(settings, value)) {
+      complaints.push_back({std::string(name) + " is '" + std::string(value) + "', legal is: " + found->legal, true});
+    }
+  }
+  return settings;
+}
+
+std::uint64_t digest(std::string_view text) { return XXH3_64bits(text.data(), text.size()); }
+
+std::string options_as_text() {
+  std::string text;
+  for (const auto& o : kTable) {
+    std::string head = std::string(o.name) + "=" + (*o.default_value ? o.default_value : "(unset)");
+    head.resize(std::max<std::size_t>(head.size() + 1, 30), ' ');
+    text += head + o.help + "\n" + std::string(30, ' ') + "legal: " + o.legal + "\n";
+  }
+  return text;
+}
+
+std::string options_as_markdown() {
+  std::string text = "| variable | default | legal | meaning |\n|---|---|---|---|\n";
+  for (const auto& o : kTable)
+    text += std::string("| `") + o.name + "` | " + (*o.default_value ? "`" + std::string(o.default_value) + "`" : "unset") + " | " + o.legal +
+            " | " + o.help + " |\n";
+  return text;
+}
+
+}  // namespace crimp

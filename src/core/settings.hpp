@@ -1,0 +1,68 @@
+// Settings: what the CRIMP_* environment variables say. One table (src/core/settings.cpp) makes the parser, `crimp info --env`, the
+// table in README.md and the complaints about unknown or malformed values.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace crimp {
+
+enum class LogLevel { off, error, warn, info, debug };
+
+struct Settings {
+  bool enable = true;
+  std::string codec = "auto";
+  std::string unknown_layout = "fp16";
+  std::string rules = "*bias=none; *bn*=none; *norm*=none; <1024=none";
+  std::string merge = "off";
+  int hold_ms = 100;
+  std::string algorithm = "auto";
+  double quality = 3;  // infinity: any
+  int node_size = 0;
+  bool error_feedback = true;
+  int residual_jump = 0;
+  std::uint64_t min_count = 16384;
+  std::uint64_t chunk = 655360;
+  int periods = 3;
+  int threads = 1;
+  std::string cuda_plugin = "auto";
+  std::string cuda_aware = "auto";
+  bool checksum = true;
+  int stall_s = 10;
+  LogLevel log = LogLevel::info;
+  std::string report;
+  std::string trace;
+  std::string check;  // read by mpi_shim/self_check.cpp, also in processes without MPI
+  bool help = false;
+};
+
+struct Option {
+  const char* name;           // "CRIMP_CODEC"
+  const char* default_value;  // as text
+  const char* legal;          // what a value may be
+  const char* help;           // what it does, with units
+  bool agreed;                // must be equal on all ranks of a communicator
+  // Stores `text` in the settings; false where it is not legal.
+  bool (*set)(Settings&, std::string_view text);
+  std::string (*get)(const Settings&);
+};
+
+std::span<const Option> option_table();
+
+struct Complaint {
+  std::string text;
+  bool illegal;  // a known name with a value that is not legal: Crimp stays off. False: an unknown name, reported and ignored
+};
+
+// Reads NAME=VALUE strings up to a null pointer (environ).
+Settings read_settings(const char* const* environment, std::vector<Complaint>& complaints);
+
+std::uint64_t digest(std::string_view text);  // XXH3-64
+
+// The table as aligned text (`crimp info --env`, CRIMP_HELP=1) and as the Markdown table of README.md.
+std::string options_as_text();
+std::string options_as_markdown();
+
+}  // namespace crimp

@@ -1,0 +1,67 @@
+#include <sys/mman.h>
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "core/fault.hpp"
+#include "core/error.hpp"
+#include "memory/allocator.hpp"
+
+namespace crimp {
+
+namespace {
+
+class HostMemory final : public Allocator {
+ public:
+  std::byte* allocate(std::size_t bytes) override {
+    void* p = fault::fires("alloc") ? MAP_FAILED : ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) throw Error(ErrorCode::out_of_memory, std::to_string(bytes) + " bytes of memory were asked for and not given");
+    if (bytes >= (std::size_t{2} << 20)) ::madvise(p, bytes, MADV_HUGEPAGE);
+    return static_cast<std::byte*>(p);
+  }
+  void free(std::byte* p, std::size_t bytes) noexcept override { ::munmap(p, bytes); }
+  void read(void* host, const void* from, std::size_t bytes) override { std::memcpy(host, from, bytes); }
+  void write(void* to, const void* host, std::size_t bytes) override { std::memcpy(to, host, bytes); }
+};
+
+}  // namespace
+
+Allocator& host_memory() {
+  static auto& memory = *new HostMemory;
+  return memory;
+}
+
+Memory::Memory(std::size_t bytes, Allocator& allocator) : bytes_(bytes), allocator_(&allocator) {
+  if (bytes) data_ = allocator.allocate(bytes);
+}
+
+Memory::~Memory() {
+  if (data_) allocator_->free(data_, bytes_);
+}
+
+Memory::Memory(Memory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)), allocator_(other.allocator_) {}
+
+Memory& Memory::operator=(Memory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(allocator_, other.allocator_);
+  return *this;
+}
+
+void Arena::reserve(std::size_t bytes) {
+  used_ = 0;
+  if (bytes > memory_.bytes()) memory_ = Memory(bytes + bytes / 4, *allocator_);
+}
+
+std::byte* Arena::take(std::size_t bytes) {
+  bytes = padded(bytes);
+  if (bytes > memory_.bytes() - used_)
+    throw Error(ErrorCode::out_of_memory, "the scratch arena is smaller than the call needs; this is a defect of Crimp");
+  std::byte* p = memory_.data() + used_;
+  used_ += bytes;
+  return p;
+}
+
+}  // namespace crimp

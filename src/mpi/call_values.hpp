@@ -1,0 +1,71 @@
+// Where a call's values lie while it runs: where the caller has them, or, of device memory, in copies on the host.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "backend/device_plugin.hpp"
+#include "mpi/call_part.hpp"
+#include "backend/host_backend.hpp"
+#include "collective/measure.hpp"
+#include "memory/allocator.hpp"
+#include "schedule/sketch.hpp"
+
+namespace crimp {
+
+// A communicator's scratch and backends; those for the device of the last call in device memory.
+struct CallScratch {
+  struct Device {
+    Device(const DevicePlugin&, int index, bool device_bodies);
+    int index;
+    std::unique_ptr<Backend> backend;
+    Arena bodies, values, packed;  // packed: pinned
+  };
+  CallScratch(Workers& workers, bool mpi_takes_device) : host(workers), device_bodies(mpi_takes_device) {}
+  // Throws Error{device_failed} where there is no plugin, Error{out_of_memory}.
+  Device& device_at(int index);
+  void release();  // between calls: nothing is held
+
+  HostBackend host;
+  Arena arena;
+  bool device_bodies;  // MPI takes device pointers
+  std::unique_ptr<Device> device;
+};
+
+// Of one call on one communicator. What fails throws Error{out_of_memory} or Error{device_failed}.
+class CallValues {
+ public:
+  CallValues(const AllreduceRequest&, CallScratch&);
+  ~CallValues();  // nothing touches memory behind it
+  CallValues(const CallValues&) = delete;
+  CallValues& operator=(const CallValues&) = delete;
+
+  // What a codec costs this rank, on values of the call.
+  CodecCost time(const CallPart&);
+  // A sketch of the values, before anything below.
+  Sketch sketch() const;
+  // Before anything below. `packed` bytes of host memory are wanted besides.
+  void enter(const CallParts&, std::uint64_t packed);
+  bool on_device() const { return from_.on_device() || to_.on_device(); }
+  bool direct() const { return backend_ != &scratch_.host; }  // kernels work on the caller's buffers
+  const std::string& through_host() const { return through_host_; }  // why values in device memory are copied to the host's; empty: they are not
+  Backend& backend() const { return *backend_; }
+  const void* send() const { return send_; }
+  void* receive() const { return receive_; }
+  // Scratch: of bodies; of what the backend works on; of the host.
+  Arena& bodies() const { return direct() ? scratch_.device->bodies : scratch_.arena; }
+  Arena& values() const { return direct() ? scratch_.device->values : scratch_.arena; }
+  Arena& packed() const { return direct() ? scratch_.device->packed : scratch_.arena; }
+  // The results to the caller's buffer, where they are not there; segments that are not summed keep what they had.
+  void leave(const Layout&);
+
+ private:
+  const AllreduceRequest& request_;
+  CallScratch& scratch_;
+  PointerHome from_, to_;
+  Backend* backend_;
+  const void* send_;
+  void* receive_;
+  std::string through_host_;
+};
+
+}  // namespace crimp

@@ -1,0 +1,25 @@
+// Tensors of a call that no codec takes: they travel together, in one exact sum by MPI. Where the codec of the others holds the training's momentum (memory
+// `momentum`, DGC) they must have it too: every rank sums a = v + u in place of its values (compensate_exactly), which is momentum SGD, because sums are linear.
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "mpi/call_values.hpp"
+#include "mpi/request.hpp"
+
+namespace crimp {
+
+struct ExactTensor {
+  const Segment* segment;
+  const Codec* momentum = nullptr;  // whose memory `momentum` it has
+  float* memory = nullptr;          // its two planes, in host memory; null: none
+};
+
+// Elements of all of them together.
+std::uint64_t count_of(std::span<const ExactTensor>);
+
+// `packed`: room for count_of() elements of the call's type, which MPI can read. Collective: what fails here is thrown when the sum is done.
+void sum_exactly(const AllreduceRequest&, std::span<const ExactTensor>, const CallValues&, std::span<char> packed, int ranks);
+
+}  // namespace crimp

@@ -1,0 +1,143 @@
+#include "mpi/mpi_transport.hpp"
+
+#include <climits>
+#include <string>
+#include <utility>
+
+#include "mpi/mpi_wait.hpp"
+#include "core/error.hpp"
+#include "core/types.hpp"
+
+namespace crimp {
+
+int payload_units(std::uint64_t bytes) {
+  const std::uint64_t n = bytes / kPayloadAlign;
+  if (n > INT_MAX) throw Error(ErrorCode::argument_invalid, std::to_string(bytes) + " bytes in one exchange; at most 128 GiB are possible");
+  return static_cast<int>(n);
+}
+
+namespace {
+
+void units(std::span<const std::uint64_t> bytes, std::vector<int>& to) {
+  to.clear();
+  for (const auto b : bytes) to.push_back(payload_units(b));
+}
+
+// An operation of our own: MPI_SUM knows no unit of 64 bytes, and Open MPI's AVX version of it saturates small integers (ompi issue 8045).
+template <class T>
+MPI_Op sum_of() {
+  static const MPI_Op op = [] {
+    MPI_Op made;
+    const auto add = +[](void* from, void* to, int* length, MPI_Datatype*) {
+      const auto n = static_cast<std::size_t>(*length) * (kPayloadAlign / sizeof(T));
+      const auto* a = static_cast<const T*>(from);
+      auto* b = static_cast<T*>(to);
+      for (std::size_t i = 0; i < n; ++i) b[i] = static_cast<T>(b[i] + a[i]);
+    };
+    check_mpi(PMPI_Op_create(add, 1, &made), "MPI_Op_create");
+    return made;
+  }();
+  return op;
+}
+
+}  // namespace
+
+MPI_Datatype payload_unit() {
+  static const MPI_Datatype type = [] {
+    MPI_Datatype t;
+    check_mpi(PMPI_Type_contiguous(static_cast<int>(kPayloadAlign), MPI_BYTE, &t), "MPI_Type_contiguous");
+    check_mpi(PMPI_Type_commit(&t), "MPI_Type_commit");
+    return t;
+  }();
+  return type;
+}
+
+void check_mpi(int rc, const char* call) {
+  if (rc == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  PMPI_Error_string(rc, text, &length);
+  throw Error(ErrorCode::transport_failed, std::string(call) + " failed: " + text, rc);
+}
+
+Transport::Ticket MpiTransport::free_exchange() {
+  for (int i = 0; i < kMostUnderWay; ++i)
+    if (exchanges_[i].request == MPI_REQUEST_NULL) return i;
+  throw Error(ErrorCode::transport_failed, "more exchanges under way than the pipeline has; this is a defect of Crimp");
+}
+
+Transport::Ticket MpiTransport::start_allgather(const void* mine, void* all, std::uint64_t bytes) {
+  const Ticket t = free_exchange();
+  const int n = payload_units(bytes);
+  check_mpi(PMPI_Iallgather(mine, n, payload_unit(), all, n, payload_unit(), comm_, &exchanges_[t].request), "MPI_Iallgather");
+  return t;
+}
+
+Transport::Ticket MpiTransport::start_allgatherv(const void* mine, std::span<const std::uint64_t> bytes,
+                                                 std::span<const std::uint64_t> offsets, void* all) {
+  const Ticket t = free_exchange();
+  Exchange& e = exchanges_[t];
+  units(bytes, e.counts);
+  units(offsets, e.places);
+  check_mpi(PMPI_Iallgatherv(mine, e.counts[static_cast<std::size_t>(rank_)], payload_unit(), all, e.counts.data(), e.places.data(), payload_unit(),
+                             comm_, &e.request),
+            "MPI_Iallgatherv");
+  return t;
+}
+
+Transport::Ticket MpiTransport::start_alltoallv(const void* mine, std::span<const std::uint64_t> send_bytes,
+                                                std::span<const std::uint64_t> send_offsets, void* all, std::span<const std::uint64_t> bytes,
+                                                std::span<const std::uint64_t> offsets) {
+  const Ticket t = free_exchange();
+  Exchange& e = exchanges_[t];
+  units(send_bytes, e.send_counts);
+  units(send_offsets, e.send_places);
+  units(bytes, e.counts);
+  units(offsets, e.places);
+  check_mpi(PMPI_Ialltoallv(mine, e.send_counts.data(), e.send_places.data(), payload_unit(), all, e.counts.data(), e.places.data(),
+                            payload_unit(), comm_, &e.request),
+            "MPI_Ialltoallv");
+  return t;
+}
+
+Transport::Ticket MpiTransport::start_sum(const void* mine, void* sums, std::uint64_t bytes, Integer type) {
+  const Ticket t = free_exchange();
+  const MPI_Op op = type == Integer::u8 ? sum_of<std::uint8_t>() : sum_of<std::uint16_t>();
+  check_mpi(PMPI_Iallreduce(mine, sums, payload_units(bytes), payload_unit(), op, comm_, &exchanges_[t].request), "MPI_Iallreduce");
+  return t;
+}
+
+void MpiTransport::begin_call(std::function<std::string()> where, std::function<std::string()> absent) {
+  where_ = std::move(where);
+  absent_ = std::move(absent);
+  exchanged_ = 0;
+}
+
+// The first exchange of a call has something of every rank, so behind it all are known to be in the call.
+std::string MpiTransport::waiting() const {
+  const std::string where = where_ ? where_() : "in an exchange";
+  if (exchanged_ == 0) return where + " for the others to come to it" + (absent_ ? ". " + absent_() : "");
+  return where + " for the rest of what the others send, which all took part in the first " + std::to_string(exchanged_) +
+         " exchanges of it. Likely a rank or its network is slow, stopped or dead";
+}
+
+void MpiTransport::wait(Ticket t) {
+  wait_for(exchanges_[t].request, rank_, size_, [&] { return waiting(); });
+  ++exchanged_;
+  if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
+}
+
+void MpiTransport::progress() noexcept try {
+  // Testing one request moves all of them; a request that completes becomes MPI_REQUEST_NULL and its wait() returns at once, so its
+  // exchange must not be handed out again before: PMPI_Request_get_status leaves it in place.
+  for (auto& e : exchanges_)
+    if (e.request != MPI_REQUEST_NULL) {
+      int done = 0;
+      PMPI_Request_get_status(e.request, &done, MPI_STATUS_IGNORE);
+      return;
+    }
+} catch (...) {  // out of the user's error handler: no business of the codec that is running, so wait() goes on with it
+  thrown_ = std::current_exception();
+}
+
+}  // namespace crimp

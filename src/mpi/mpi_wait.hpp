@@ -1,0 +1,39 @@
+// Waiting for MPI, with a line where it takes too long (core/stall.hpp). Everything that a rank waits for before it knows that the others take part
+// must wait here, so it starts as a non-blocking call.
+#pragma once
+#include <mpi.h>
+
+#include <string>
+
+#include "mpi/mpi_transport.hpp"
+#include "mpi/request.hpp"
+#include "core/stall.hpp"
+
+namespace crimp {
+
+bool many_threads();  // MPI_THREAD_MULTIPLE
+
+// As MPI_Wait; the status is ignored. `what` as StallWatch::look(). Throws Error{transport_failed}.
+template <class What>
+void wait_for(MPI_Request& request, int rank, int size, const What& what) {
+  // Where several threads wait, Open MPI lets all but one sleep in MPI_Wait; in a loop all would spin.
+  if (many_threads()) {
+    const StallGuard guard(rank, size, what);
+    check_mpi(PMPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
+    return;
+  }
+  StallWatch watch;
+  int done = 0;
+  for (unsigned turn = 0;; ++turn) {
+    check_mpi(PMPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");  // yields where MPI_Wait would
+    if (done) return;
+    if (turn % 16 == 0) watch.look(rank, size, what);
+  }
+}
+
+// Parts of what is said.
+std::string name_of(MPI_Comm);
+std::string call_text(const AllreduceRequest&);      // "MPI_Allreduce of 20000 x float32"
+std::string absence_text(std::uint64_t min_count);  // why others may not be in the same call
+
+}  // namespace crimp

@@ -1,0 +1,66 @@
+#include "mpi/mpi_world.hpp"
+
+#include <climits>
+#include <string>
+
+#include "mpi/mpi_transport.hpp"
+#include "core/error.hpp"
+
+namespace crimp {
+
+void PrivateWorld::open() {
+  check_mpi(PMPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
+  check_mpi(PMPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+}
+
+void PrivateWorld::close() {
+  if (is_open()) PMPI_Comm_free(&comm_);
+}
+
+// Channels are opened on all ranks of a communicator alike, but by threads on several communicators in any order: two may agree on one number at
+// once. Then some rank has given it away already, and all try another one.
+int PrivateWorld::open_channel(MPI_Comm comm) {
+  int* most = nullptr;
+  int found = 0;
+  check_mpi(PMPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most, &found), "MPI_Comm_get_attr");
+  const int last = (found ? *most : 32767) - kTags;
+  for (bool again = false;;) {
+    int mine, agreed = 0;
+    {
+      std::lock_guard lock(mutex_);
+      mine = next_;
+    }
+    check_mpi(PMPI_Allreduce(&mine, &agreed, 1, MPI_INT, MPI_MAX, comm), "MPI_Allreduce");
+    if (agreed > last) {  // those of communicators that were freed are free again
+      if (again) throw Error(ErrorCode::out_of_memory, "all " + std::to_string(last) + " tags of this MPI library are in use");
+      again = true;
+      std::lock_guard lock(mutex_);
+      next_ = 0;
+      continue;
+    }
+    int free = 0, free_everywhere = 0;
+    {
+      std::lock_guard lock(mutex_);
+      free = channels_.insert(agreed).second;
+      if (next_ < agreed + kTags) next_ = agreed + kTags;
+    }
+    check_mpi(PMPI_Allreduce(&free, &free_everywhere, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
+    if (free_everywhere) return agreed;
+    if (free) close_channel(agreed);
+  }
+}
+
+void PrivateWorld::close_channel(int tag) {
+  std::lock_guard lock(mutex_);
+  channels_.erase(tag);
+}
+
+void check_private(int rc, const char* call) {
+  if (rc == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  PMPI_Error_string(rc, text, &length);
+  throw Error(ErrorCode::transport_failed, std::string(call) + " failed between some of the ranks: " + text);
+}
+
+}  // namespace crimp

@@ -1,0 +1,22 @@
+// One MPI_Allreduce as a Session gets it.
+#pragma once
+#include <cstdint>
+#include <functional>
+
+#include "schedule/layout.hpp"
+#include "core/types.hpp"
+
+namespace crimp {
+
+struct AllreduceRequest {
+  const void* send;  // equal to `receive` for MPI_IN_PLACE
+  void* receive;
+  std::uint64_t count;
+  Dtype dtype;
+  const Layout* layout = nullptr;  // tiling the buffer; null: the call sequence decides
+  // Sums a buffer of the call's type exactly, in place, through MPI: for tensors that a rule excludes. Returns an MPI code.
+  std::function<int(void* buffer, std::uint64_t count)> sum_exactly = {};
+  bool settle_all = false;  // whatever runs on the device may still write the values
+};
+
+}  // namespace crimp

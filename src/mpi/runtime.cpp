@@ -1,0 +1,384 @@
+#include "mpi/runtime.hpp"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "backend/device_plugin.hpp"
+#include "collective/algorithms.hpp"
+#include "mpi/mpi_agreement.hpp"
+#include "mpi/mpi_gather.hpp"
+#include "mpi/mpi_transport.hpp"
+#include "collective/node.hpp"
+#include "mpi/session.hpp"
+#include "core/build_id.hpp"
+#include "core/fault.hpp"
+#include "core/log.hpp"
+#include "core/nearest.hpp"
+#include "core/stall.hpp"
+#include "core/error.hpp"
+#include "core/types.hpp"
+
+extern char** environ;
+
+namespace crimp {
+
+Runtime& Runtime::get() {
+  static auto& runtime = *new Runtime;
+  return runtime;
+}
+
+void check_algorithm(const std::string& what, const std::string& name) {
+  std::vector<std::string> names{"auto"};
+  for (const auto& entry : algorithms()) names.emplace_back(entry.name);
+  if (std::find(names.begin(), names.end(), name) == names.end())
+    throw Error(ErrorCode::argument_invalid, what + " is '" + name + "'" + did_you_mean(name, names) + "; legal is: " + joined(names));
+}
+
+void Runtime::read() {
+  settings_ = read_settings(environ, complaints_);
+  const auto refuse = [&](const std::string& text) { complaints_.push_back({text, true}); };
+  try {
+    if (settings_.codec != "auto" && settings_.codec != "none") choose(make_codec(settings_.codec));
+  } catch (const Error& e) {
+    refuse(std::string("CRIMP_CODEC: ") + e.what());
+  }
+  try {
+    if (settings_.unknown_layout != "none") {
+      unknown_codec_ = make_codec(settings_.unknown_layout);
+      if (unknown_codec_->memory().kept()) refuse("CRIMP_UNKNOWN_LAYOUT is '" + settings_.unknown_layout +
+                                                          "', which needs a residual; legal is a codec without: none, fp16, bf16");
+    }
+  } catch (const Error& e) {
+    refuse(std::string("CRIMP_UNKNOWN_LAYOUT: ") + e.what());
+  }
+  try {
+    merge_plan_ = MergePlan(settings_.merge);
+  } catch (const Error& e) {
+    refuse(e.what());
+  }
+  try {
+    rules_ = Rules(settings_.rules);
+    for (const auto& rule : rules_.all()) rule_codecs_.push_back(rule.codec == "none" ? nullptr : make_codec(rule.codec));
+  } catch (const Error& e) {
+    refuse(e.what());
+  }
+  const auto moves = [](const std::shared_ptr<const Codec>& codec) { return codec && codec->memory().kind == MemoryKind::momentum; };
+  const auto rule = std::find_if(rule_codecs_.begin(), rule_codecs_.end(), moves);
+  if (settings_.error_feedback) momentum_codec_ = moves(codec_) ? codec_.get() : rule != rule_codecs_.end() ? rule->get() : nullptr;
+  if (settings_.algorithm != "auto") {
+    const AlgorithmEntry* entry = find_algorithm(settings_.algorithm);
+    const std::string obstacle = entry && codec_ ? entry->obstacle(*codec_, std::max(2, world_size_)) : "";
+    try {
+      check_algorithm("CRIMP_ALGORITHM", settings_.algorithm);
+    } catch (const Error& e) {
+      refuse(e.what());
+    }
+    if (!obstacle.empty())
+      refuse("CRIMP_ALGORITHM is '" + settings_.algorithm + "', which cannot run CRIMP_CODEC=" + settings_.codec + ": " + obstacle +
+             "; this codec can run " + algorithms_for(*codec_, std::max(2, world_size_)));
+  }
+  for (const auto& c : complaints_)
+    if (c.illegal) illegal_rank_ = world_rank_;
+}
+
+namespace {
+
+// By Open MPI's extension, where this library has it. Its name is the same with other MPI libraries that have one.
+bool mpi_is_cuda_aware() {
+  const auto query = reinterpret_cast<int (*)()>(::dlsym(RTLD_DEFAULT, "MPIX_Query_cuda_support"));
+  return query && query() == 1;
+}
+
+// Collective.
+std::vector<int> hosts_of_world(int size) {
+  MPI_Comm host;
+  check_mpi(PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host), "MPI_Comm_split_type");
+  int lowest = 0;
+  PMPI_Comm_rank(MPI_COMM_WORLD, &lowest);
+  check_mpi(PMPI_Bcast(&lowest, 1, MPI_INT, 0, host), "MPI_Bcast");  // ranks keep their order, so that its rank 0 is the lowest
+  PMPI_Comm_free(&host);
+  std::vector<int> all(static_cast<std::size_t>(size));
+  check_mpi(PMPI_Allgather(&lowest, 1, MPI_INT, all.data(), 1, MPI_INT, MPI_COMM_WORLD), "MPI_Allgather");
+  return all;
+}
+
+}  // namespace
+
+std::vector<int> Runtime::world_ranks(MPI_Comm comm) {
+  MPI_Group world, group;
+  PMPI_Comm_group(MPI_COMM_WORLD, &world);
+  PMPI_Comm_group(comm, &group);
+  int size = 0;
+  PMPI_Group_size(group, &size);
+  std::vector<int> mine(static_cast<std::size_t>(size)), of_world(mine.size());
+  std::iota(mine.begin(), mine.end(), 0);
+  PMPI_Group_translate_ranks(group, size, mine.data(), world, of_world.data());
+  PMPI_Group_free(&group);
+  PMPI_Group_free(&world);
+  for (int& r : of_world) r = std::max(r, -1);  // MPI_UNDEFINED is negative
+  return of_world;
+}
+
+std::vector<std::vector<int>> Runtime::nodes_of(const std::vector<int>& world_ranks) const {
+  if (!private_world.is_open()) return {};
+  std::vector<int> hosts;
+  for (const int r : world_ranks) {
+    if (r < 0) return {};
+    hosts.push_back(host_of_rank_[static_cast<std::size_t>(r)]);
+  }
+  return crimp::nodes_of(hosts, settings_.node_size);
+}
+
+int Runtime::ranks_per_host(MPI_Comm comm) const {
+  if (host_of_rank_.empty()) return 0;
+  std::map<int, int> ranks;
+  for (const int r : world_ranks(comm))
+    if (r >= 0) ++ranks[host_of_rank_[static_cast<std::size_t>(r)]];
+  const auto other = std::find_if(ranks.begin(), ranks.end(), [&](const auto& host) { return host.second != ranks.begin()->second; });
+  return ranks.empty() || other != ranks.end() ? 0 : ranks.begin()->second;
+}
+
+void Runtime::start(bool world) {
+  std::lock_guard lock(mutex_);
+  if (started()) return;
+  PMPI_Comm_rank(MPI_COMM_WORLD, &world_rank_);
+  PMPI_Comm_size(MPI_COMM_WORLD, &world_size_);
+  fault::set_rank(world_rank_);
+  read();
+  set_log(settings_.log, world_rank_);
+  set_stall(settings_.stall_s);
+  set_device_plugin(settings_.cuda_plugin);
+  cuda_aware_ = settings_.cuda_aware == "auto" ? mpi_is_cuda_aware() : settings_.cuda_aware == "1";
+  origin_ = Clock::now();
+  world_start_ = world;
+  if (world && world_size_ > 1) {
+    differ_ = !settings_agree(MPI_COMM_WORLD, world_rank_, world_size_, settings_, true,
+                             "in MPI_Init for the others to compare settings with. Likely a rank runs without Crimp: LD_PRELOAD must reach all ranks "
+                             "(mpirun -x LD_PRELOAD=..., crimp run), or all must be linked with it");
+    // Illegal values are not in the digest: one on a single rank must switch all ranks off.
+    std::vector<int> illegal(static_cast<std::size_t>(world_size_));
+    check_mpi(PMPI_Allgather(&illegal_rank_, 1, MPI_INT, illegal.data(), 1, MPI_INT, MPI_COMM_WORLD), "MPI_Allgather");
+    const auto first = std::find_if(illegal.begin(), illegal.end(), [](int r) { return r >= 0; });
+    illegal_rank_ = first == illegal.end() ? -1 : *first;
+    host_of_rank_ = hosts_of_world(world_size_);
+    // Whether files are written is rank 0's to say, so that all ranks take part in the gathering.
+    int files[2] = {!settings_.report.empty(), !settings_.trace.empty()};
+    check_mpi(PMPI_Bcast(files, 2, MPI_INT, 0, MPI_COMM_WORLD), "MPI_Bcast");
+    gather_report_ = files[0];
+    gather_trace_ = files[1];
+  } else {
+    gather_report_ = !settings_.report.empty();
+    gather_trace_ = !settings_.trace.empty();
+  }
+  if (!world) {
+    // Who initialized MPI past us may finalize it past us; MPI_Finalize deletes MPI_COMM_SELF's attributes first.
+    int keyval = MPI_KEYVAL_INVALID;
+    check_mpi(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &Runtime::finish_late, &keyval, nullptr), "MPI_Comm_create_keyval");
+    check_mpi(PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, this), "MPI_Comm_set_attr");
+  }
+  usable_ = settings_.enable && illegal_rank_ < 0 && !differ_;
+  // A duplicate of a communicator is another communicator: nothing is copied.
+  check_mpi(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &Runtime::forget, &keyval_, nullptr), "MPI_Comm_create_keyval");
+  // Of ranks among which there are no such nodes no communicator has any.
+  if (usable_ && settings_.codec != "none" && useful(crimp::nodes_of(host_of_rank_, settings_.node_size))) private_world.open();
+  workers_ = std::make_unique<Workers>(usable_ && settings_.codec != "none" ? settings_.threads : 1);
+  if (gather_trace_) trace_ = std::make_unique<Trace>();
+  if (world_rank_ == 0 || world_rank_ == illegal_rank_) announce();
+  open_files();
+  state_.store(State::running, std::memory_order_release);
+}
+
+void Runtime::open_files() {
+  if (world_rank_ != 0) return;
+  const auto open = [](std::optional<OutputFile>& file, const char* option, const std::string& name) {
+    if (name.empty()) return;
+    logged(option, [&] {
+      file.emplace(name);
+      if (const std::string why = file->obstacle(); !why.empty())
+        log(LogLevel::error, std::string(option) + ": " + why + "; it is tried again at MPI_Finalize");
+    });
+  };
+  open(report_file_, "CRIMP_REPORT", settings_.report);
+  open(trace_file_, "CRIMP_TRACE", settings_.trace);
+}
+
+void Runtime::choose(std::shared_ptr<const Codec> codec) {
+  codec_ = std::move(codec);
+  has_codec_.store(true, std::memory_order_release);
+}
+
+void Runtime::horovod_recognised() {
+  std::lock_guard lock(mutex_);
+  if (codec_ || settings_.codec != "auto" || !usable_) return;
+  // Measured in README.md: as fast as with s=1, and within 0.3 points of accuracy of no compression.
+  choose(make_codec("3lc:s=0.5,entropy=1"));
+  if (world_rank_ == 0)
+    log(LogLevel::info, "Horovod recognised: its gradients are compressed with " + codec_->spec() + " (CRIMP_CODEC=none switches this off)");
+}
+
+void Runtime::announce() const {
+  for (const auto& c : complaints_) log(c.illegal ? LogLevel::error : LogLevel::warn, c.text);
+  if (world_rank_ != 0) return;
+  if (settings_.help) log(LogLevel::info, "settings:\n" + options_as_text());
+  const std::string version = std::string("version ") + CRIMP_VERSION + ", ";
+  if (illegal_rank_ >= 0)
+    log(LogLevel::error, version + "off because of " + (illegal_rank_ ? "a setting on rank " + std::to_string(illegal_rank_) : "the setting above") +
+                             ": every call passes through uncompressed");
+  else if (differ_)
+    log(LogLevel::error, version + "off because the settings differ: every call passes through uncompressed");
+  else if (!settings_.enable)
+    log(LogLevel::info, version + "off (CRIMP_ENABLE=0): every call passes through");
+  else if (!codec_)
+    log(LogLevel::info, version + "nothing is compressed until CRIMP_CODEC names a codec, as in CRIMP_CODEC=3lc" +
+                            (settings_.codec == "auto" ? " (or Horovod is recognised)" : ""));
+  else
+    log(LogLevel::info, version + std::to_string(world_size_) + (world_size_ == 1 ? " rank" : " ranks") + ", MPI_Allreduce sums of " + std::to_string(settings_.min_count) +
+                            " or more floats are compressed with " + codec_->spec() + " (" + simd_target() + ", " +
+                            std::to_string(settings_.threads) + (settings_.threads == 1 ? " thread)" : " threads)"));
+  if (usable_ && momentum_codec_)
+    log(LogLevel::info, "the codec holds the training's momentum, so the optimizer's must be 0. Calls of fewer than " + std::to_string(settings_.min_count) +
+                            " elements have it where their tensors are named (crimp_allreduce, Horovod), calls on one rank never");
+}
+
+const Codec* Runtime::codec_for(const std::string& name, std::uint64_t count) const {
+  const int rule = rules_.match(name, count);
+  return rule < 0 ? codec_.get() : rule_codecs_[static_cast<std::size_t>(rule)].get();
+}
+
+Pass Runtime::why_off() const {
+  if (!switched_on.load(std::memory_order_relaxed) || !settings_.enable) return Pass::off;
+  if (differ_) return Pass::settings_differ;
+  return usable_ ? Pass::no_codec : Pass::off;
+}
+
+int Runtime::forget(MPI_Comm, int, void* session, void*) {
+  // MPI may hold a lock of its own, and other ranks may be anywhere: what follows is local.
+  Runtime& self = get();
+  auto* s = static_cast<Session*>(session);
+  {
+    std::lock_guard lock(self.mutex_);
+    if (!self.sessions_.erase(s)) return MPI_SUCCESS;
+  }
+  self.end(s);
+  return MPI_SUCCESS;
+}
+
+void Runtime::end(Session* session) {
+  session->note_in(report);
+  delete session;
+}
+
+Session* Runtime::session(MPI_Comm comm, Pass* why, const AllreduceRequest* request) {
+  void* found = nullptr;
+  int has = 0;
+  check_mpi(PMPI_Comm_get_attr(comm, keyval_, &found, &has), "MPI_Comm_get_attr");
+  if (!has) {
+    int inter = 0, size = 1, rank = 0;
+    check_mpi(PMPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter");
+    if (!inter) check_mpi(PMPI_Comm_size(comm, &size), "MPI_Comm_size");
+    if (inter || size == 1) {
+      *why = Pass::communicator;
+      return nullptr;
+    }
+    check_mpi(PMPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+    auto made = std::make_unique<Session>(*this, comm, rank, size, request);
+    check_mpi(PMPI_Comm_set_attr(comm, keyval_, made.get()), "MPI_Comm_set_attr");
+    std::lock_guard lock(mutex_);
+    sessions_.insert(made.get());
+    found = made.release();
+  }
+  auto* session = static_cast<Session*>(found);
+  if (session->usable()) return session;
+  *why = Pass::settings_differ;
+  return nullptr;
+}
+
+Session* Runtime::known_session(MPI_Comm comm) {
+  {
+    std::lock_guard lock(mutex_);
+    if (keyval_ == MPI_KEYVAL_INVALID || comm == MPI_COMM_NULL) return nullptr;
+  }
+  void* found = nullptr;
+  int has = 0;
+  check_mpi(PMPI_Comm_get_attr(comm, keyval_, &found, &has), "MPI_Comm_get_attr");
+  auto* session = has ? static_cast<Session*>(found) : nullptr;
+  return session && session->usable() ? session : nullptr;
+}
+
+int Runtime::finish_late(MPI_Comm, int, void*, void*) {
+  get().finish();
+  return MPI_SUCCESS;
+}
+
+void Runtime::finish() noexcept {
+  std::set<Session*> left;
+  {
+    std::lock_guard lock(mutex_);
+    if (!running()) return;
+    // Attributes of communicators that the program never frees are not deleted by MPI; those that are find their session gone.
+    left.swap(sessions_);
+    state_.store(State::finished, std::memory_order_release);
+  }
+  logged("what is known of communicators", [&] {
+    for (Session* s : left) end(s);
+    private_world.close();
+  });
+  logged("the summary", [&] {
+    if (world_rank_ == 0 && usable_ && (codec_ || report.compressed_any())) log(LogLevel::info, report.summary());
+  });
+  write_files();
+  workers_.reset();
+}
+
+namespace {
+
+// One rank's object of the report.
+nlohmann::ordered_json rank_object(const std::string& text) {
+  auto object = nlohmann::ordered_json::parse(text, nullptr, false);
+  if (object.is_discarded()) object = {{"error", "this rank could not make its part of the report"}};
+  return object;
+}
+
+}  // namespace
+
+std::string Runtime::report_text(const std::vector<std::string>& of_ranks) const {
+  nlohmann::ordered_json out{{"crimp", CRIMP_VERSION}, {"build", build_id()}, {"ranks", world_size_}, {"simd", simd_target()}};
+  for (const Option& option : option_table()) out["settings"][option.name] = option.get(settings_);
+  out["status"] = usable_ && (codec_ || report.compressed_any()) ? "on" : text_of(why_off());
+  for (const auto& text : of_ranks) out["per_rank"].push_back(rank_object(text));
+  // File names and patterns may be in any encoding; JSON is UTF-8.
+  return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+// Whatever fails on one rank, it takes part in the gathering like the others.
+void Runtime::write_files() {
+  const bool alone = !world_start_ || world_size_ == 1;
+  const auto write = [&](const char* option, const std::optional<OutputFile>& file, auto&& part_of_rank, auto&& text_of_all) {
+    logged(option, [&] {
+      std::string mine;
+      logged(option, [&] { mine = part_of_rank(); });
+      std::optional<std::vector<std::string>> all;
+      if (alone) all.emplace(1, std::move(mine));
+      else all = gather_texts(std::move(mine), world_rank_, world_size_);
+      if (!file || !all) return;
+      if (const std::string why = file->write(text_of_all(*all)); !why.empty()) log(LogLevel::error, std::string(option) + ": " + why);
+    });
+  };
+  if (gather_report_)
+    write("CRIMP_REPORT", report_file_, [&] { return report.json(); }, [&](const auto& texts) { return report_text(texts); });
+  if (gather_trace_)
+    write("CRIMP_TRACE", trace_file_, [&] { return trace_->events(world_rank_, origin_); },
+          [](const auto& texts) {
+            std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+            for (const auto& text : texts)
+              if (!text.empty()) out += (out.back() == '[' ? "" : ",\n") + text;
+            return out + "\n]}\n";
+          });
+}
+
+}  // namespace crimp

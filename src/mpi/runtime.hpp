@@ -1,0 +1,126 @@
+// What one process has one of: settings, codecs, workers, report, trace, and the sessions of its communicators.
+//
+// Life: start() at MPI_Init (or at the first call, where the library was loaded later), finish() at MPI_Finalize. The object is
+// leaked, because host programs finalize MPI from atexit handlers.
+#pragma once
+#include <mpi.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "memory/workers.hpp"
+#include "mpi/mpi_world.hpp"
+#include "collective/shared_models.hpp"
+#include "core/output_file.hpp"
+#include "core/report.hpp"
+#include "core/trace.hpp"
+#include "codec/codec.hpp"
+#include "core/settings.hpp"
+#include "schedule/merge_plan.hpp"
+#include "schedule/rules.hpp"
+
+namespace crimp {
+
+class Session;
+struct AllreduceRequest;
+
+// Throws Error{argument_invalid} that begins with `what` and lists the legal names, unless `name` is one.
+void check_algorithm(const std::string& what, const std::string& name);
+
+using AllreduceFn = int (*)(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm);
+
+class Runtime {
+ public:
+  static Runtime& get();
+
+  // After MPI_Init: reads the settings, compares them over MPI_COMM_WORLD (collective where `world` is true), says the start-up line.
+  void start(bool world);
+  // Horovod runs in this process: CRIMP_CODEC=auto now means its default codec. On all ranks, before Horovod's first data call.
+  void horovod_recognised();
+  // Before MPI_Finalize: ends all sessions, says the summary, writes report and trace (collective where start() was). What fails of it is logged.
+  void finish() noexcept;
+
+  bool running() const { return state_.load(std::memory_order_acquire) == State::running; }
+  bool started() const { return state_.load(std::memory_order_acquire) != State::idle; }
+  // A codec was chosen, settings are legal and agreed, and MPI_Pcontrol has not switched it off.
+  bool compressing() const { return has_codec_.load(std::memory_order_acquire) && usable_ && switched_on.load(std::memory_order_relaxed); }
+  std::atomic<bool> switched_on{true};  // MPI_Pcontrol
+  Pass why_off() const;                 // where not compressing()
+  bool legal() const { return illegal_rank_ < 0; }  // no setting has an illegal value
+  // Loaded after MPI_Init, so that nothing was compared over MPI_COMM_WORLD: every communicator's first call, of whatever kind, must
+  // make its session, or a rank with other settings would not take part.
+  bool late() const { return !world_start_; }
+
+  const Settings& settings() const { return settings_; }
+  const std::shared_ptr<const Codec>& codec() const { return codec_; }
+  const std::shared_ptr<const Codec>& unknown_layout_codec() const { return unknown_codec_; }  // null: pass through
+  // CRIMP_CODEC or the first rule's codec that keeps the training's momentum, which tensors that are not compressed must have, too; null: none does.
+  const Codec* momentum_codec() const { return momentum_codec_; }
+  bool momentum() const { return momentum_codec_; }
+  // The codec of a named tensor, by CRIMP_RULES; null: it is summed exactly.
+  const Codec* codec_for(const std::string& name, std::uint64_t count) const;
+  // CRIMP_MERGE; off where settings are illegal or differ, or Crimp is switched off.
+  MergePlan merge_plan() const { return usable_ ? merge_plan_ : MergePlan(); }
+  // The communicator's ranks in MPI_COMM_WORLD; -1: of another world.
+  static std::vector<int> world_ranks(MPI_Comm);
+  // Nodes of a communicator of these ranks, by CRIMP_NODE_SIZE; empty where hosts are not known (loaded after MPI_Init, another world), or the private
+  // world is not open.
+  std::vector<std::vector<int>> nodes_of(const std::vector<int>& world_ranks) const;
+  // Of the communicator's ranks, how many share each host; 0 where hosts differ, or where that is not known (loaded after MPI_Init).
+  int ranks_per_host(MPI_Comm) const;
+  bool cuda_aware() const { return cuda_aware_; }  // MPI takes device pointers
+  Workers& workers() { return *workers_; }
+  Trace* trace() { return trace_.get(); }
+  Report report;
+  SharedModels models;
+  PrivateWorld private_world;  // open where nodes of several ranks are possible
+
+  // The communicator's session, made at its first eligible call (collective over it). Null: calls on it pass through, for *why.
+  // Throws Error{transport_failed}. `request`: the call that needs it, where it is known.
+  Session* session(MPI_Comm comm, Pass* why, const AllreduceRequest* request = nullptr);
+  // Where it has been made and may be used; nothing collective.
+  Session* known_session(MPI_Comm comm);
+  bool usable() const { return usable_ && switched_on.load(std::memory_order_relaxed); }  // compressing, but for a codec
+
+ private:
+  enum class State { idle, running, finished };
+  Runtime() = default;
+  void read();
+  void announce() const;
+  void open_files();  // says what is wrong with them, while there is time to stop the job
+  void write_files();
+  void end(Session*);
+  std::string report_text(const std::vector<std::string>& of_ranks) const;
+  static int forget(MPI_Comm, int keyval, void* session, void* extra);
+  static int finish_late(MPI_Comm, int keyval, void*, void*);
+
+  void choose(std::shared_ptr<const Codec>);
+  std::atomic<State> state_{State::idle};
+  std::atomic<bool> has_codec_{false};
+  std::mutex mutex_;  // start, sessions_; not held over MPI calls after start: they may wait for forget()
+  Settings settings_;
+  std::vector<Complaint> complaints_;
+  std::shared_ptr<const Codec> codec_, unknown_codec_;
+  MergePlan merge_plan_;
+  Rules rules_;
+  std::vector<std::shared_ptr<const Codec>> rule_codecs_;  // one per rule; null: exact
+  std::unique_ptr<Workers> workers_;
+  std::unique_ptr<Trace> trace_;
+  std::optional<OutputFile> report_file_, trace_file_;  // of the rank that writes
+  std::set<Session*> sessions_;
+  Clock::time_point origin_;
+  int keyval_ = MPI_KEYVAL_INVALID;
+  int world_rank_ = 0, world_size_ = 1;
+  std::vector<int> host_of_rank_;  // the lowest rank of MPI_COMM_WORLD on the same host
+  int illegal_rank_ = -1;  // the lowest rank that has an illegal setting; -1: none (known of all ranks where start() was collective)
+  bool cuda_aware_ = false;
+  const Codec* momentum_codec_ = nullptr;
+  bool usable_ = false, differ_ = false, gather_report_ = false, gather_trace_ = false, world_start_ = false;
+};
+
+}  // namespace crimp

@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""layers.py COMPILE_COMMANDS: a wrong include does not compile. For one source of every layer, with the flags that the build gives it: the headers of the layers
+that it may know are found, all others are not."""
+import json, os, shlex, subprocess, sys
+
+# layer: a source of it and the layers below. Every layer has a header to ask for.
+LAYERS = {
+    "core": ("log.cpp", ()),
+    "memory": ("workers.cpp", ("core",)),
+    "codec": ("spec.cpp", ("core", "memory")),
+    "schedule": ("rules.cpp", ("core",)),
+    "backend": ("host_backend.cpp", ("core", "memory", "codec")),
+    "collective": ("pipeline.cpp", ("core", "memory", "codec", "schedule", "backend")),
+    "mpi": ("session.cpp", ("core", "memory", "codec", "schedule", "backend", "collective")),
+}
+HEADERS = {
+    "core": ("core/error.hpp",), "memory": ("memory/allocator.hpp",), "codec": ("codec/codec.hpp",), "schedule": ("schedule/layout.hpp",),
+    "backend": ("backend/backend.hpp",), "collective": ("collective/transport.hpp", "collective/collective.hpp"), "mpi": ("mpi/session.hpp", "mpi.h"),
+}
+OUTSIDE = ("crimp/crimp.h", "guard.hpp", "horovod/gate.hpp")  # of the public interface and the shim: for no layer
+
+commands = json.load(open(sys.argv[1]))
+wrong = 0
+for layer, (source, below) in LAYERS.items():
+    found = [c for c in commands if c["file"].endswith(f"/src/{layer}/{source}") and f"/crimp_{layer}.dir/" in c["command"]]
+    assert len(found) == 1, f"{layer}/{source} is compiled {len(found)} times into its layer"
+    command = shlex.split(found[0]["command"])
+    command = command[os.path.basename(command[0]) == "ccache":command.index("-o")]
+    asked = [(header, one == layer or one in below) for one, headers in HEADERS.items() for header in headers] + [(header, False) for header in OUTSIDE]
+    for header, legal in asked:
+        text = f"#include <{header}>\n"
+        run = subprocess.run([*command, "-fsyntax-only", "-x", "c++", "-"], input=text, text=True, capture_output=True, cwd=found[0]["directory"])
+        missing = "No such file or directory" in run.stderr or "file not found" in run.stderr
+        if (run.returncode == 0) != legal or (not legal and not missing):
+            wrong = 1
+            print(f"{header} in {layer}/{source}: {'should be found' if legal else 'compiles'}\n{run.stderr[:500]}")
+sys.exit(wrong)
