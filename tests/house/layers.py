@@ -20,7 +20,6 @@ HEADERS = {
 OUTSIDE = ("crimp/crimp.h", "guard.hpp", "horovod/gate.hpp")  # of the public interface and the shim: for no layer
 
 commands = json.load(open(sys.argv[1]))
-wrong = 0
 for layer, (source, below) in LAYERS.items():
     found = [c for c in commands if c["file"].endswith(f"/src/{layer}/{source}") and f"/crimp_{layer}.dir/" in c["command"]]
     assert len(found) == 1, f"{layer}/{source} is compiled {len(found)} times into its layer"
@@ -32,6 +31,4 @@ for layer, (source, below) in LAYERS.items():
         run = subprocess.run([*command, "-fsyntax-only", "-x", "c++", "-"], input=text, text=True, capture_output=True, cwd=found[0]["directory"])
         missing = "No such file or directory" in run.stderr or "file not found" in run.stderr
         if (run.returncode == 0) != legal or (not legal and not missing):
-            wrong = 1
-            print(f"{header} in {layer}/{source}: {'should be found' if legal else 'compiles'}\n{run.stderr[:500]}")
-sys.exit(wrong)
+            sys.exit(f"{header} in {layer}/{source}: {'should be found' if legal else 'compiles'}\n{run.stderr[:500]}")
