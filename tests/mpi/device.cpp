@@ -1,5 +1,5 @@
 // Calls with buffers in device memory: of a GPU, or of the stand-in for CUDA (tests/support/simt), where plain code that touches them faults.
-//   device sums [COUNT...] | extents SIDE | passes | late | errors ALGORITHM | classify
+//   device sums [COUNT...] | extents SIDE | rates | passes | late | errors ALGORITHM | classify
 #include <chrono>
 #include <functional>
 #include <numeric>
@@ -175,6 +175,53 @@ void extents(std::size_t side) {
   CHECK(reports.empty(), "%s", reports.c_str());
 }
 
+// When the learning rate falls to a tenth, what waits weighs ten times as much, wherever it is kept. Every rank sends the largest value of its own; what of that owners
+// keep back (two_shot) waits as the other values do.
+void rates() {
+  constexpr std::size_t kCount = 5000;
+  const auto gradient = [](int of_rank) {
+    std::vector<float> g(kCount, 1.0f);
+    g[static_cast<std::size_t>(of_rank)] = 3.0f + 0.25f * static_cast<float>(of_rank);
+    return g;
+  };
+  std::vector<double> all(kCount);
+  for (int r = 0; r < size; ++r)
+    for (std::size_t i = 0; i < kCount; ++i) all[i] += static_cast<double>(gradient(r)[i]);
+  const crimp_segment segment[] = {{"tensor", kCount}};
+  for (int homes = kHost; homes <= kMixedRanks; ++homes) {
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    std::vector<double> waits(kCount);
+    struct Call {
+      double rate, times;
+      bool few;
+    };
+    for (const Call& call : {Call{0.1, 1, true}, Call{0.01, 10, false}, Call{0.01, 1, false}}) {
+      CHECK(crimp_set_learning_rate(comm, call.rate) == MPI_SUCCESS);
+      CHECK(crimp_set_codec(comm, "*", call.few ? "topk:ratio=0.0002" : "topk:ratio=1") == MPI_SUCCESS);
+      Buffer buffer(kCount * sizeof(float), receive_on_device(homes));
+      buffer.set(gradient(rank).data());
+      CHECK(crimp_allreduce(MPI_IN_PLACE, buffer.data(), kCount, CRIMP_FLOAT32, comm, segment, 1) == MPI_SUCCESS);
+      const auto got = buffer.get();
+      CHECK(check::identical(got.data(), got.size(), MPI_COMM_WORLD));
+      std::vector<float> sum(kCount);
+      std::memcpy(sum.data(), got.data(), got.size());
+      CHECK(!call.few || sum[kCount - 1] == 0.0f, "nothing waits");
+      for (std::size_t i = 0; i < kCount; ++i) {
+        const double expected = all[i] + call.times * waits[i];
+        if (!call.few)
+          CHECK(std::abs(static_cast<double>(sum[i]) - expected) <= 1e-5 * expected, "homes %d, rate %g: element %zu is %.9g, not %.9g", homes, call.rate, i,
+                static_cast<double>(sum[i]), expected);
+        waits[i] = expected - static_cast<double>(sum[i]);
+      }
+      ++check::expected["calls"];
+    }
+    MPI_Comm_free(&comm);
+  }
+  const std::string found = simt::take_reports();
+  CHECK(found.empty(), "%s", found.c_str());
+}
+
 // Everything that may go through unchanged gives MPI's own bits, and leaves its input alone.
 template <class Call>
 void pass(const char* what, std::size_t sent, std::size_t received, Call call) {
@@ -347,6 +394,7 @@ int main(int argc, char** argv) {
   for (int i = 2; i < argc; ++i) counts.push_back(static_cast<std::size_t>(std::atol(argv[i])));
   if (what == "sums") sums(counts);
   if (what == "extents") extents(counts[0]);
+  if (what == "rates") rates();
   if (what == "passes") passes();
   if (what == "late") late();
 #ifdef CRIMP_SIMT
