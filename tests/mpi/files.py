@@ -93,6 +93,15 @@ try:
         job({"CRIMP_REPORT": "r.json"})
         expect(len(json.load(open(at("r.json")))["per_rank"]) == 2, "not both ranks are in the report")
         expect(os.listdir(scratch) == ["r.json"], f"there are {os.listdir(scratch)}")
+    elif case == "one":
+        os.symlink("r.json", at("link.json"))
+        for trace in ("r.json", "../" + os.path.basename(scratch) + "/r.json", "link.json"):
+            said = job({"CRIMP_REPORT": "r.json", "CRIMP_TRACE": trace})
+            expect(f"CRIMP_TRACE: '{trace}' is the file of CRIMP_REPORT, too" in said.split("the program begins")[0], "nothing was said before the program began")
+            expect(len(json.load(open(at("r.json")))["per_rank"]) == 2, "r.json is not the report")
+        for trace in ("t.json", "/dev/null"):
+            expect("is the file of" not in job({"CRIMP_REPORT": "r.json" if trace == "t.json" else "/dev/null", "CRIMP_TRACE": trace}), "two files are taken for one")
+        expect(json.load(open(at("t.json")))["traceEvents"], "the trace has no events")
     elif case == "killed":
         with open(at("r.json"), "w") as file:
             file.write("the last report")
