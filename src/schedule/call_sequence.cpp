@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <utility>
 
 namespace crimp {
 namespace {
@@ -15,7 +16,7 @@ constexpr std::uint64_t kFewest = 2;       // comparisons of a lag that may outd
 constexpr double kCertain = 6, kLikely = 4;  // standard deviations
 constexpr double kOdd = 2.5;               // a call is an odd one where it is so much less than half as alike as the mean of all
 constexpr double kLeast = 0.1;             // mean likeness below which calls now and then alike, of tensors in a random order, look like noise
-constexpr double kSure = 0.8;              // mean likeness of nearly the same values again
+constexpr double kSure = 0.8, kMostly = 0.5;  // mean likeness of nearly the same values again; of what tensors hardly have in common
 constexpr double kTwoKinds = 0.15;         // common variance of pairs of two kinds, whatever else is alike in them
 constexpr double kFixed = 0x1p32;          // evidence is added as whole numbers, so that every rank has the same sums in any order
 constexpr Likeness::Way Likeness::*kWays[] = {&Likeness::direction, &Likeness::magnitudes};
@@ -78,13 +79,7 @@ struct CallSequence::Lag {
   double moved;
   double unlike(std::size_t way) const { return 1 - all[way].mean(); }
   double error(std::size_t way) const { return all[way].spread() / std::sqrt(static_cast<double>(used)); }
-  // Magnitudes that are alike in part only need more pairs, to be told from tensors in a random order that have something in common.
-  bool proves(std::size_t way, std::uint32_t backoff) const {
-    const Evidence& e = all[way];
-    if (!e.proves(kCertain, kUneven[way])) return false;
-    const bool in_part = way != 0 && e.mean() < kSure;
-    return static_cast<double>(comparisons) >= std::max(static_cast<double>(wanted), in_part ? 3 * backoff / (e.mean() * e.mean()) : 0);
-  }
+  bool proves(std::size_t way) const { return comparisons >= wanted && all[way].proves(kCertain, kUneven[way]); }
 };
 
 std::string CallSequence::prefix(const Series& series) const {
@@ -135,7 +130,7 @@ void CallSequence::gather(Series& series, const SumOverRanks& sum) {
   bool proved = false, outdone = series.period && find(all, series.period) == all.end();
   for (std::size_t way = 0; way < kWayCount; ++way) {
     const Lag& fit = fitting(all, way);
-    if (!fit.proves(way, series.backoff) || !even(all, way, fit.lag)) continue;
+    if (!fit.proves(way) || !even(all, way, fit.lag) || !covered(all, way, fit, series)) continue;
     proved = true;
     if (!series.period) series.proved[way] = true;
     period = std::lcm(period, std::uint64_t{fit.lag});
@@ -165,9 +160,26 @@ std::vector<CallSequence::Lag>::const_iterator CallSequence::find(const std::vec
 // Whether pairs at all multiples of the lag are evenly alike. In a random order those at the shortest ones may be pairs of different tensors only.
 bool CallSequence::even(const std::vector<Lag>& all, std::size_t way, std::uint32_t lag) {
   double common = 0, squares = 0;
-  for (const Lag& l : all)
-    if (l.lag % lag == 0 && l.lag <= 16 * lag && l.comparisons >= kMinMatches) common += l.all[way].common(), squares += l.all[way].mean() * l.all[way].mean();
+  for (const Lag& l : all) {
+    if (l.lag % lag != 0 || l.lag > 16 * lag) continue;
+    common += static_cast<double>(l.used) * l.all[way].common();
+    squares += static_cast<double>(l.used) * l.all[way].mean() * l.all[way].mean();
+  }
   return common <= kUneven[way] * squares + 1e-9;
+}
+
+// Magnitudes that are alike in part only need more pairs, to be told from those of tensors that have something in common: where calls of this count follow each
+// other directly, as pieces of one gradient do, at this lag alone.
+bool CallSequence::covered(const std::vector<Lag>& all, std::size_t way, const Lag& fit, const Series& series) {
+  const double mean = fit.all[way].mean();
+  if (way == 0 || mean > kSure) return true;
+  double pairs = static_cast<double>(fit.comparisons);
+  if (!series.adjacent || mean > kMostly) {
+    pairs = 0;
+    for (const Lag& l : all)
+      if (l.lag % fit.lag == 0 && l.lag <= 16 * fit.lag) pairs += static_cast<double>(l.used);
+  }
+  return pairs >= 3 * series.backoff / (mean * mean);
 }
 
 // The shortest lag that no other one outdoes.
@@ -253,9 +265,10 @@ bool CallSequence::doubtful(const Tensor& tensor, const Values& values) const {
 
 CallSequence::Call CallSequence::begin(std::uint64_t count, Dtype type, const Values& values) {
   ++now_;
-  signature_ = count * 8 + static_cast<std::uint64_t>(type);
+  const std::uint64_t before = std::exchange(signature_, count * 8 + static_cast<std::uint64_t>(type));
   const auto [at, made] = series_.try_emplace(signature_);
   Series& series = at->second;
+  if (before == signature_) series.adjacent = true;
   made_ = made;
   if (made) {
     series.id = next_id_++;

@@ -6,7 +6,7 @@
 //     evenly, at all multiples of p: likeness now and then is a random order's, and what makes it so shows in both halves of the sketches alike;
 //   - no other lag may fit clearly better, nor its multiples stand out, and none that addresses rule out counts (where at another lag all buffers repeat on
 //     all ranks);
-//   - the evidence must cover p calls `periods` times, and kMinMatches pairs of calls, or more where magnitudes are alike in part only.
+//   - the evidence must cover p calls `periods` times, and kMinMatches pairs of calls, or more where magnitudes are alike in part only (covered()).
 // Then call n is tensor n modulo p. A period that is a multiple of the true one splits a tensor's residual in several, which is harmless; one that is
 // too short cannot pass. What stays ambiguous is unknown. A call that does not look like its tensor is foreign: the rank that sees it says so in its
 // header (kFlagForeign), all ranks send it through MPI and the tensor waits for its own next call, with its residual. Four foreign calls among
@@ -87,6 +87,7 @@ class CallSequence {
   struct Series {
     std::uint32_t id = 0, generation = 0, period = 0, phase = 0, backoff = 1, foreign = 0, uneven = 0;
     bool proved[kWayCount] = {};  // the ways in which the period was
+    bool adjacent = false;        // two calls of it have followed each other without another's between them
     std::deque<Values> history;  // since the last withdrawal, newest last
     std::vector<Tensor> tensors;
     std::uint64_t calls = 0, next = 0, good = 0, used = 0;  // since the withdrawal; the call that gathers evidence; since the proof; the last one's now_
@@ -95,6 +96,7 @@ class CallSequence {
   std::vector<Lag> lags(const Series&, const SumOverRanks&) const;
   static std::vector<Lag>::const_iterator find(const std::vector<Lag>&, std::uint32_t lag);
   static bool even(const std::vector<Lag>&, std::size_t way, std::uint32_t lag);
+  static bool covered(const std::vector<Lag>&, std::size_t way, const Lag& fit, const Series&);
   static const Lag& fitting(const std::vector<Lag>&, std::size_t way);
   static bool stands_out(const std::vector<Lag>&, std::size_t way, std::uint32_t lag, std::uint32_t of);
   void gather(Series&, const SumOverRanks&);
