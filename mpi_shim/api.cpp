@@ -1,5 +1,6 @@
 // The C interface of include/crimp/crimp.h.
 #include <climits>
+#include <cstdint>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -46,6 +47,18 @@ int sum_exactly(const void* sendbuf, void* recvbuf, std::uint64_t count, const H
   return MPI_SUCCESS;
 }
 
+// What MPI would crash on where it can be known.
+void check_buffers(const void* sendbuf, const void* recvbuf, std::uint64_t count, std::size_t element) {
+  const auto refuse = [&](const std::string& what, const std::string& legal) {
+    throw Error(ErrorCode::argument_invalid, "crimp_allreduce was given " + what + " for " + std::to_string(count) + " elements; legal is " + legal);
+  };
+  if (count == 0) return;
+  if (!sendbuf) refuse("no sendbuf (NULL)", "a buffer of so many, or MPI_IN_PLACE");
+  if (!recvbuf) refuse("no recvbuf (NULL)", "a buffer of so many");
+  if (recvbuf == MPI_IN_PLACE) refuse("MPI_IN_PLACE as recvbuf", "a buffer of so many; MPI_IN_PLACE is for sendbuf");
+  if (const std::uint64_t most = PTRDIFF_MAX / element; count > most) refuse("a buffer", "up to " + std::to_string(most) + ", what an address space holds");
+}
+
 std::vector<Segment> read_segments(const crimp_segment* segments, std::size_t n, std::uint64_t count) {
   std::vector<Segment> out;
   std::unordered_map<std::string_view, std::size_t> names;
@@ -85,6 +98,7 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
     h = handles(dtype);
     const auto type = static_cast<Dtype>(dtype);
     const Layout named{Layout::Source::named, segments ? read_segments(segments, segment_count, count) : std::vector<Segment>{}};
+    check_buffers(sendbuf, recvbuf, count, size_of(type));
     Pass why = Pass::off;
     if (runtime.late() && comm != MPI_COMM_NULL) runtime.session(comm, &why);
     AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, count, type, segments ? &named : nullptr};

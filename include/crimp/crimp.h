@@ -28,8 +28,8 @@ typedef struct {
 /* Bad arguments (layout_invalid, argument_invalid) are an error on the rank that gave them; ranks whose arguments are good wait for it, as in MPI's own calls.
  *
  * Sums `count` elements over the ranks of `comm`, like MPI_Allreduce with MPI_SUM, compressed as the CRIMP_* settings say; what is not
- * eligible (fewer than CRIMP_MIN_COUNT elements, one rank, no codec chosen) is summed exactly by MPI. sendbuf may be MPI_IN_PLACE.
- * Host memory. `count` may exceed INT_MAX. segments may be NULL (segment_count 0): then the call counts as unnamed. */
+ * eligible (fewer than CRIMP_MIN_COUNT elements, one rank, no codec chosen) is summed exactly by MPI. sendbuf may be MPI_IN_PLACE;
+ * NULL is an error unless count is 0. Host memory. `count` may exceed INT_MAX. segments may be NULL (segment_count 0): then the call counts as unnamed. */
 CRIMP_API int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dtype dtype, MPI_Comm comm,
                               const crimp_segment* segments, size_t segment_count);
 

@@ -14,12 +14,13 @@ inline constexpr std::uint32_t kWireMagic = 0x504d5243;  // "CRMP"
 inline constexpr std::uint8_t kWireVersion = 1;
 
 enum WireFlag : std::uint8_t {
-  kFlagExact = 1,     // the sender's input holds NaN, Inf or a value outside the codec's range, is too small for it, or far from the tensor's usual size: everybody sends this call through MPI
+  kFlagExact = 1,     // the sender's input holds NaN, Inf or a value outside the codec's range or is too small for it: everybody sends this call through MPI
   kFlagNoMemory = 2,  // the sender could not allocate its buffers, or its device failed: likewise
   kFlagForeign = 8,   // the sender's values do not look like the tensor's that the layout takes them for: likewise, and the tensor keeps waiting for its call
+  kFlagOutlier = 16,  // the sender's values are the tensor's, but far from its usual size: likewise, and its residual stays as it is
   kFlagCorrupt = 4,   // not in the first chunk's first stage: the sender has no body, because what it received was corrupt or its device failed
 };
-inline constexpr std::uint8_t kKnownFlags = kFlagExact | kFlagNoMemory | kFlagForeign | kFlagCorrupt;
+inline constexpr std::uint8_t kKnownFlags = kFlagExact | kFlagNoMemory | kFlagForeign | kFlagOutlier | kFlagCorrupt;
 
 struct Header {
   std::uint32_t magic = kWireMagic;

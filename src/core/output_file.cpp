@@ -118,6 +118,13 @@ OutputFile::OutputFile(const std::string& name) : path_(name) {
   if (const fs::path absolute = fs::absolute(name, none); !none) path_ = absolute.string();
 }
 
+bool OutputFile::is(const OutputFile& other) const {
+  if (descriptor_ >= 0 || other.descriptor_ >= 0) return false;
+  const Place mine(path_), theirs(other.path_);
+  std::error_code none;
+  return !mine.device && fs::weakly_canonical(mine.path, none) == fs::weakly_canonical(theirs.path, none);
+}
+
 std::string OutputFile::obstacle() const {
   if (descriptor_ >= 0) return ::fcntl(descriptor_, F_GETFD) < 0 ? failure(path_, errno) : "";
   const Place place(path_);

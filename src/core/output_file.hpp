@@ -16,6 +16,8 @@ class OutputFile {
   // The name means what it means now: a relative one does not follow the working directory.
   explicit OutputFile(const std::string& name);
 
+  // Whether writing both would leave one of them only: a regular file, by whatever names.
+  bool is(const OutputFile& other) const;
   // Why it could not be written now; empty: it could. Tried by making the temporary file, of which nothing stays.
   std::string obstacle() const;
   // Empty: written. Otherwise as obstacle(), and what the file held before it still holds (unless it was written in place).

@@ -25,6 +25,7 @@ namespace crimp {
   ITEM(unknown_layout, "tensors unknown and CRIMP_UNKNOWN_LAYOUT=none") \
   ITEM(rules, "tensors excluded by CRIMP_RULES")                        \
   ITEM(range, "NaN, Inf or values outside the codec's range")           \
+  ITEM(outlier, "values far from their tensor's usual size")            \
   ITEM(foreign, "values that are not the expected tensor's")            \
   ITEM(memory, "a rank was out of memory")                              \
   ITEM(adasum, "dot products of Horovod's Adasum")                      \

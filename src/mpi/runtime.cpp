@@ -205,6 +205,11 @@ void Runtime::open_files() {
   };
   open(report_file_, "CRIMP_REPORT", settings_.report);
   open(trace_file_, "CRIMP_TRACE", settings_.trace);
+  logged("CRIMP_TRACE", [&] {
+    if (!report_file_ || !trace_file_ || !trace_file_->is(*report_file_)) return;
+    trace_file_.reset();
+    log(LogLevel::error, "CRIMP_TRACE: '" + settings_.trace + "' is the file of CRIMP_REPORT, too: no trace is written. Give it another name");
+  });
 }
 
 void Runtime::choose(std::shared_ptr<const Codec> codec) {

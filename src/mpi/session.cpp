@@ -156,7 +156,7 @@ std::uint8_t Session::range_flags(const AllreduceRequest& request, const Layout&
     if (layout.source == Layout::Source::periodic) {
       const auto proportion = calls_.magnitude(largest[g]);
       if (proportion == CallSequence::Proportion::foreign) flags |= kFlagForeign;
-      if (proportion == CallSequence::Proportion::outlier) flags |= kFlagExact;
+      if (proportion == CallSequence::Proportion::outlier) flags |= kFlagOutlier;
     }
     const Codec::Traits& traits = call.codec->traits();
     // Below 2^-100 a float64 loses bits as a float32.
@@ -408,7 +408,7 @@ bool Session::compress(const AllreduceRequest& request, const Layout& layout, bo
     const CollectiveResult result = allreduce_compressed(transport, arena, runtime_.workers(), call, runtime_.trace());
     // All parts of a call carry the same flags, so only the first can end it, and then nothing has changed.
     if (result.flags) {
-      *why = result.flags & kFlagForeign ? Pass::foreign : result.flags & kFlagNoMemory ? Pass::memory : Pass::range;
+      *why = result.flags & kFlagForeign ? Pass::foreign : result.flags & kFlagNoMemory ? Pass::memory : result.flags & kFlagExact ? Pass::range : Pass::outlier;
       return false;
     }
     if (result.error) {

@@ -4,7 +4,9 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <string>
+#include <utility>
 
 namespace crimp {
 namespace {
@@ -14,39 +16,55 @@ constexpr std::uint64_t kFewest = 2;       // comparisons of a lag that may outd
 constexpr double kCertain = 6, kLikely = 4;  // standard deviations
 constexpr double kOdd = 2.5;               // a call is an odd one where it is so much less than half as alike as the mean of all
 constexpr double kLeast = 0.1;             // mean likeness below which calls now and then alike, of tensors in a random order, look like noise
+constexpr double kSure = 0.8, kMostly = 0.5;  // mean likeness of nearly the same values again; of what tensors hardly have in common
+constexpr double kTwoKinds = 0.15;         // common variance of pairs of two kinds, whatever else is alike in them
 constexpr double kFixed = 0x1p32;          // evidence is added as whole numbers, so that every rank has the same sums in any order
+constexpr Likeness::Way Likeness::*kWays[] = {&Likeness::direction, &Likeness::magnitudes};
+// Common variance, in squares of the mean, that one tensor's own changes may have. Directions turn together as the optimizer moves.
+constexpr double kUneven[] = {0.4, 0.05};
 
 std::int64_t fixed(double x) { return std::llround(x * kFixed); }
 double real(std::int64_t x) { return static_cast<double>(x) / kFixed; }
 
 // Sums of evidence over comparisons, and over ranks after an exchange.
 struct Evidence {
-  double likeness = 0, squares = 0, variance = 0, known = 0, odd = 0, moved = 0;
-  static constexpr std::size_t kNumbers = 6;
+  double likeness = 0, squares = 0, variance = 0, known = 0, odd = 0, both = 0, steps = 0;
+  static constexpr std::size_t kNumbers = 7;
 
   Evidence() = default;
-  explicit Evidence(const std::vector<Likeness>& all) {
+  Evidence(const std::vector<Likeness>& all, Likeness::Way Likeness::*way) {
+    const Likeness::Way* before = nullptr;
     for (const Likeness& l : all) {
-      if (!l.known) continue;
-      likeness += l.likeness;
-      squares += l.likeness * l.likeness;
-      variance += l.variance;
+      if (!(l.*way).known) continue;
+      if (before) {
+        both += ((l.*way).halves[0] - before->halves[0]) * ((l.*way).halves[1] - before->halves[1]) / 2;
+        steps += 1;
+      }
+      before = &(l.*way);
+      likeness += (l.*way).likeness;
+      squares += (l.*way).likeness * (l.*way).likeness;
+      variance += (l.*way).variance;
       known += 1;
     }
-    for (const Likeness& l : all) odd += l.known && l.likeness < mean() / 2 - kOdd * std::sqrt(l.variance);
+    for (const Likeness& l : all) odd += (l.*way).known && (l.*way).likeness < mean() / 2 - kOdd * std::sqrt((l.*way).variance);
   }
   explicit Evidence(const std::int64_t* from)
-      : likeness(real(from[0])), squares(real(from[1])), variance(real(from[2])), known(real(from[3])), odd(real(from[4])), moved(real(from[5])) {}
+      : likeness(real(from[0])), squares(real(from[1])), variance(real(from[2])), known(real(from[3])), odd(real(from[4])), both(real(from[5])), steps(real(from[6])) {}
   void put(std::int64_t* to) const {
-    const double all[] = {likeness, squares, variance, known, odd, moved};
+    const double all[] = {likeness, squares, variance, known, odd, both, steps};
     std::transform(std::begin(all), std::end(all), to, fixed);
   }
 
   double mean() const { return known > 0 ? likeness / known : 0; }
   double spread() const { return known > 0 ? std::sqrt(std::max(0.0, squares / known - mean() * mean())) : 0; }
-  // Alike beyond chance, and not only now and then, as the calls of several tensors in a random order are.
-  bool proves(double deviations) const {
-    return known > 0 && mean() >= kLeast && likeness >= deviations * std::sqrt(variance) && odd <= known / 50 && spread() <= 1.25 * std::sqrt(variance / known + mean() * mean() / 4);
+  // The variance that both halves of the sketches have in common: 0 where what makes pairs more or less alike is chance, which is each half's own. From one
+  // pair to the next, because a training changes slowly.
+  double common() const { return steps > 0 ? both / steps : 0; }
+  double uneven() const { return mean() > 0 ? common() / (mean() * mean()) : 0; }
+  // Alike beyond chance, and not only now and then, as the calls of several tensors in a random order are: of k tensors with nothing in common the common
+  // variance is k - 1 squares of the mean.
+  bool proves(double deviations, double uneven) const {
+    return known > 0 && mean() >= kLeast && likeness >= deviations * std::sqrt(variance) && odd <= known / 50 && this->uneven() <= uneven + 1e-9;
   }
 };
 
@@ -57,9 +75,11 @@ bool same_buffers(const CallSequence::Values& a, const CallSequence::Values& b) 
 struct CallSequence::Lag {
   std::uint32_t lag;
   std::uint64_t comparisons, wanted, used;
-  Evidence all;
-  double unlike() const { return 1 - all.mean(); }
-  double error() const { return all.spread() / std::sqrt(static_cast<double>(used)); }
+  Evidence all[kWayCount];
+  double moved;
+  double unlike(std::size_t way) const { return 1 - all[way].mean(); }
+  double error(std::size_t way) const { return all[way].spread() / std::sqrt(static_cast<double>(used)); }
+  bool proves(std::size_t way) const { return comparisons >= wanted && all[way].proves(kCertain, kUneven[way]); }
 };
 
 std::string CallSequence::prefix(const Series& series) const {
@@ -80,16 +100,23 @@ std::vector<CallSequence::Lag> CallSequence::lags(const Series& series, const Su
       found.emplace_back(calls[i].sketch, calls[i - lag].sketch);
       moved += !same_buffers(calls[i], calls[i - lag]);
     }
-    all.push_back({lag, comparisons, series.backoff * std::max<std::uint64_t>((periods_ - 1) * lag, kMinMatches), used, Evidence(found)});
-    all.back().all.moved = moved;
+    all.push_back({lag, comparisons, series.backoff * std::max<std::uint64_t>((periods_ - 1) * lag, kMinMatches), used, {}, moved});
+    for (std::size_t way = 0; way < kWayCount; ++way) all.back().all[way] = Evidence(found, kWays[way]);
   }
   if (all.empty()) return all;
-  std::vector<std::int64_t> numbers(all.size() * Evidence::kNumbers);
-  for (std::size_t i = 0; i < all.size(); ++i) all[i].all.put(&numbers[i * Evidence::kNumbers]);
+  constexpr std::size_t kNumbers = kWayCount * Evidence::kNumbers + 1;
+  std::vector<std::int64_t> numbers(all.size() * kNumbers);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t way = 0; way < kWayCount; ++way) all[i].all[way].put(&numbers[i * kNumbers + way * Evidence::kNumbers]);
+    numbers[(i + 1) * kNumbers - 1] = fixed(all[i].moved);
+  }
   sum(numbers);
-  for (std::size_t i = 0; i < all.size(); ++i) all[i].all = Evidence(&numbers[i * Evidence::kNumbers]);
-  if (std::any_of(all.begin(), all.end(), [](const Lag& l) { return l.all.moved == 0 && l.comparisons >= 4; }))
-    std::erase_if(all, [](const Lag& l) { return l.all.moved > 0; });
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t way = 0; way < kWayCount; ++way) all[i].all[way] = Evidence(&numbers[i * kNumbers + way * Evidence::kNumbers]);
+    all[i].moved = real(numbers[(i + 1) * kNumbers - 1]);
+  }
+  if (std::any_of(all.begin(), all.end(), [](const Lag& l) { return l.moved == 0 && l.comparisons >= 4; }))
+    std::erase_if(all, [](const Lag& l) { return l.moved > 0; });
   return all;
 }
 
@@ -97,17 +124,86 @@ void CallSequence::gather(Series& series, const SumOverRanks& sum) {
   series.next = series.calls + std::clamp<std::uint64_t>(series.period ? series.calls : series.calls / 4, 1, 4096);
   const auto all = lags(series, sum);
   if (all.empty()) return;
-  const Lag& best = *std::min_element(all.begin(), all.end(), [](const Lag& a, const Lag& b) { return a.unlike() < b.unlike(); });
-  // The shortest of those that fit as well.
-  const Lag& fit = *std::find_if(all.begin(), all.end(), [&](const Lag& l) { return l.unlike() <= 1.25 * best.unlike() + 2 * l.error() + 1e-6; });
-  if (series.period) {
-    const auto now = std::find_if(all.begin(), all.end(), [&](const Lag& l) { return l.lag == series.period; });
-    const bool outdone = now == all.end() || (fit.lag > series.period && fit.unlike() + 2 * fit.error() < now->unlike() / 2);
-    if (!outdone) return learn(series, series.period, sum);
-    withdraw(series);
-    return;
+  // In each way that proves anything; a common multiple is a period in both.
+  std::uint64_t period = 1;
+  if (!series.period) std::fill(std::begin(series.proved), std::end(series.proved), false);
+  bool proved = false, outdone = series.period && find(all, series.period) == all.end();
+  for (std::size_t way = 0; way < kWayCount; ++way) {
+    const Lag& fit = fitting(all, way);
+    if (!fit.proves(way) || !even(all, way, fit.lag) || !covered(all, way, fit, series)) continue;
+    proved = true;
+    if (!series.period) series.proved[way] = true;
+    period = std::lcm(period, std::uint64_t{fit.lag});
+    if (series.period && !outdone && fit.lag > series.period) {
+      const Lag& now = *find(all, series.period);
+      outdone = fit.lag % series.period == 0 ? stands_out(all, way, series.period, fit.lag)
+                                             : fit.unlike(way) + kLikely * std::hypot(fit.error(way), now.error(way)) < now.unlike(way);
+    }
   }
-  if (fit.comparisons >= fit.wanted && fit.all.proves(kCertain)) learn(series, fit.lag, sum);
+  // What was taken for even by chance. Twice, because one outlier makes a few pairs odd.
+  bool even_still = true;
+  for (std::size_t way = 0; way < kWayCount; ++way) even_still = even_still && (!series.period || !series.proved[way] || even(all, way, series.period));
+  series.uneven = even_still ? 0 : series.uneven + 1;
+  outdone = outdone || series.uneven == 2;
+  if (series.period) return outdone ? withdraw(series) : learn(series, series.period, sum);
+  if (!proved || period > kLongestPeriod) return;
+  // Values that are alike in one way and of two kinds in the other are two tensors'.
+  const auto at = find(all, static_cast<std::uint32_t>(period));
+  if (at == all.end() || std::any_of(std::begin(at->all), std::end(at->all), [](const Evidence& e) { return e.common() > kTwoKinds; })) return;
+  learn(series, at->lag, sum);
+}
+
+std::vector<CallSequence::Lag>::const_iterator CallSequence::find(const std::vector<Lag>& all, std::uint32_t lag) {
+  return std::find_if(all.begin(), all.end(), [&](const Lag& l) { return l.lag == lag; });
+}
+
+// Whether pairs at all multiples of the lag are evenly alike. In a random order those at the shortest ones may be pairs of different tensors only.
+bool CallSequence::even(const std::vector<Lag>& all, std::size_t way, std::uint32_t lag) {
+  double common = 0, squares = 0;
+  for (const Lag& l : all) {
+    if (l.lag % lag != 0 || l.lag > 16 * lag) continue;
+    common += static_cast<double>(l.used) * l.all[way].common();
+    squares += static_cast<double>(l.used) * l.all[way].mean() * l.all[way].mean();
+  }
+  return common <= kUneven[way] * squares + 1e-9;
+}
+
+// Magnitudes that are alike in part only need more pairs, to be told from those of tensors that have something in common: where calls of this count follow each
+// other directly, as pieces of one gradient do, at this lag alone.
+bool CallSequence::covered(const std::vector<Lag>& all, std::size_t way, const Lag& fit, const Series& series) {
+  const double mean = fit.all[way].mean();
+  if (way == 0 || mean > kSure) return true;
+  double pairs = static_cast<double>(fit.comparisons);
+  if (!series.adjacent || mean > kMostly) {
+    pairs = 0;
+    for (const Lag& l : all)
+      if (l.lag % fit.lag == 0 && l.lag <= 16 * fit.lag) pairs += static_cast<double>(l.used);
+  }
+  return pairs >= 3 * series.backoff / (mean * mean);
+}
+
+// The shortest lag that no other one outdoes.
+const CallSequence::Lag& CallSequence::fitting(const std::vector<Lag>& all, std::size_t way) {
+  const Lag& best = *std::min_element(all.begin(), all.end(), [&](const Lag& a, const Lag& b) { return a.unlike(way) < b.unlike(way); });
+  const Lag& fit = *std::find_if(all.begin(), all.end(), [&](const Lag& l) { return l.unlike(way) <= best.unlike(way) + 2 * std::hypot(l.error(way), best.error(way)) + 1e-6; });
+  // Of tensors that resemble each other, such as layers of one input, every lag is nearly as good; over all its multiples the true one still stands out.
+  for (const Lag& l : all)
+    if (l.lag > fit.lag && l.lag % fit.lag == 0 && stands_out(all, way, fit.lag, l.lag)) return l;
+  return fit;
+}
+
+// Whether multiples of `of` are more alike than the multiples of `lag` beside them.
+bool CallSequence::stands_out(const std::vector<Lag>& all, std::size_t way, std::uint32_t lag, std::uint32_t of) {
+  double sum = 0, squares = 0, errors = 0, n = 0;
+  for (std::uint32_t l = of; l <= 16 * of; l += of) {
+    const auto at = find(all, l), before = find(all, l - lag), behind = find(all, l + lag);
+    if (at == all.end() || before == all.end() || behind == all.end()) continue;
+    const double gain = at->all[way].mean() - (before->all[way].mean() + behind->all[way].mean()) / 2;
+    sum += gain, squares += gain * gain, errors += at->error(way) * at->error(way), n += 1;
+  }
+  if (n < 4) return false;
+  const double mean = sum / n, seen = std::max(0.0, squares / n - mean * mean) / (n - 1), expected = errors / n / n;
+  return mean > kLikely * std::sqrt(std::max(seen, expected));
 }
 
 // Looks at each tensor of a period by itself.
@@ -124,23 +220,28 @@ void CallSequence::learn(Series& series, std::uint32_t period, const SumOverRank
     series.tensors.assign(period, {});
   }
   std::vector<std::vector<Likeness>> found(period);
-  std::vector<Evidence> mine;
   std::vector<bool> moved(period);
   for (std::size_t i = period; i < calls.size(); ++i) {
     const std::size_t t = ordinal_of(i);
     found[t].emplace_back(calls[i].sketch, calls[i - period].sketch);
     if (!same_buffers(calls[i], calls[i - period])) moved[t] = true;
   }
-  std::vector<std::int64_t> numbers(period * Evidence::kNumbers);
-  for (const auto& of_tensor : found) mine.emplace_back(of_tensor);
-  for (std::size_t t = 0; t < period; ++t) mine[t].put(&numbers[t * Evidence::kNumbers]);
+  std::vector<Evidence> mine;
+  for (const auto& of_tensor : found)
+    for (const auto way : kWays) mine.emplace_back(of_tensor, way);
+  std::vector<std::int64_t> numbers(mine.size() * Evidence::kNumbers);
+  for (std::size_t i = 0; i < mine.size(); ++i) mine[i].put(&numbers[i * Evidence::kNumbers]);
   sum(numbers);
   for (std::size_t t = 0; t < period; ++t) {
     Tensor& tensor = series.tensors[t];
-    const Evidence all(&numbers[t * Evidence::kNumbers]);
-    if (!tensor.known) tensor.known = all.proves(kLikely);
-    if (mine[t].known > 0) tensor.mean = mine[t].mean(), tensor.spread = mine[t].spread();
     tensor.steady = !moved[t];
+    for (std::size_t way = 0; way < kWayCount; ++way) {
+      const std::size_t i = t * kWayCount + way;
+      const bool proved = Evidence(&numbers[i * Evidence::kNumbers]).proves(kLikely, kUneven[way]);
+      tensor.known = tensor.known || proved;
+      // What proves nothing doubts nothing.
+      tensor.usual[way] = proved && mine[i].known > 0 ? Tensor::Usual{mine[i].mean(), mine[i].spread()} : Tensor::Usual{};
+    }
   }
   if (series.period) return;
   for (std::size_t i = calls.size() - period; i < calls.size(); ++i) series.tensors[ordinal_of(i)].last = calls[i];
@@ -151,16 +252,23 @@ bool CallSequence::doubtful(const Tensor& tensor, const Values& values) const {
   const Likeness to_last(values.sketch, tensor.last.sketch);
   const bool moved = tensor.steady && !same_buffers(values, tensor.last);
   if (!to_last.known) return moved && values.sketch.usable();
-  const double chance = std::sqrt(to_last.variance);
-  if (moved) return !to_last.alike || to_last.likeness < tensor.mean / 2;
-  return !to_last.alike && to_last.likeness < tensor.mean / 2 && to_last.likeness < tensor.mean - kLikely * std::hypot(tensor.spread, chance);
+  bool unlike = false, far = false;
+  for (std::size_t way = 0; way < kWayCount; ++way) {
+    const Likeness::Way& now = to_last.*kWays[way];
+    const auto& usual = tensor.usual[way];
+    if (!now.known || now.likeness >= usual.mean / 2) continue;
+    unlike = true;
+    far = far || now.likeness < usual.mean - kLikely * std::hypot(usual.spread, std::sqrt(now.variance));
+  }
+  return moved ? !to_last.alike || unlike : !to_last.alike && far;
 }
 
 CallSequence::Call CallSequence::begin(std::uint64_t count, Dtype type, const Values& values) {
   ++now_;
-  signature_ = count * 8 + static_cast<std::uint64_t>(type);
+  const std::uint64_t before = std::exchange(signature_, count * 8 + static_cast<std::uint64_t>(type));
   const auto [at, made] = series_.try_emplace(signature_);
   Series& series = at->second;
+  if (before == signature_) series.adjacent = true;
   made_ = made;
   if (made) {
     series.id = next_id_++;
@@ -247,7 +355,7 @@ void CallSequence::withdraw(Series& series) {
   forget_(prefix(series));
   ++withdrawn_;
   ++series.generation;
-  series.period = series.phase = series.foreign = 0;
+  series.period = series.phase = series.foreign = series.uneven = 0;
   series.backoff = std::min(16u, 2 * series.backoff);
   series.tensors.clear();
   kept_ -= series.history.size();

@@ -2,9 +2,11 @@
 //
 // Counts and types in order are not enough: equal tensors would share one residual, and error feedback would add what one tensor lost to another. So
 // calls of one count and type are a Series, and a tensor is what its values prove it to be:
-//   - calls at lag p of a series must resemble each other (Likeness) far more than chance allows, over all ranks together and evenly;
-//   - no other lag may fit clearly better, and none that addresses rule out counts (where at another lag all buffers repeat on all ranks);
-//   - the evidence must cover p calls `periods` times, and kMinMatches pairs of calls, none of them odd: likeness now and then is a random order's.
+//   - calls at lag p of a series must resemble each other (Likeness: in direction or in magnitudes) far more than chance allows, over all ranks together and
+//     evenly, at all multiples of p: likeness now and then is a random order's, and what makes it so shows in both halves of the sketches alike;
+//   - no other lag may fit clearly better, nor its multiples stand out, and none that addresses rule out counts (where at another lag all buffers repeat on
+//     all ranks);
+//   - the evidence must cover p calls `periods` times, and kMinMatches pairs of calls, or more where magnitudes are alike in part only (covered()).
 // Then call n is tensor n modulo p. A period that is a multiple of the true one splits a tensor's residual in several, which is harmless; one that is
 // too short cannot pass. What stays ambiguous is unknown. A call that does not look like its tensor is foreign: the rank that sees it says so in its
 // header (kFlagForeign), all ranks send it through MPI and the tensor waits for its own next call, with its residual. Four foreign calls among
@@ -71,21 +73,32 @@ class CallSequence {
   Count count() const;
 
  private:
+  static constexpr std::size_t kWayCount = 2;  // of Likeness
   struct Tensor {
     bool known = false;   // its own calls have proved it, on all ranks together
     Values last;          // of its last call on this rank
     bool steady = false;  // its buffers have always been the same on this rank
-    double mean = 0, spread = 0;  // of its calls' likeness on this rank
+    struct Usual {
+      double mean = -2, spread = 0;  // no likeness is less
+    };
+    Usual usual[kWayCount];  // likeness of its calls on this rank, in the ways that have proved it
     double largest = 0, outlier = 0;  // magnitude of its last call that was in proportion; of an outlier just now, which may be the new usual
   };
   struct Series {
-    std::uint32_t id = 0, generation = 0, period = 0, phase = 0, backoff = 1, foreign = 0;
+    std::uint32_t id = 0, generation = 0, period = 0, phase = 0, backoff = 1, foreign = 0, uneven = 0;
+    bool proved[kWayCount] = {};  // the ways in which the period was
+    bool adjacent = false;        // two calls of it have followed each other without another's between them
     std::deque<Values> history;  // since the last withdrawal, newest last
     std::vector<Tensor> tensors;
     std::uint64_t calls = 0, next = 0, good = 0, used = 0;  // since the withdrawal; the call that gathers evidence; since the proof; the last one's now_
   };
   struct Lag;
   std::vector<Lag> lags(const Series&, const SumOverRanks&) const;
+  static std::vector<Lag>::const_iterator find(const std::vector<Lag>&, std::uint32_t lag);
+  static bool even(const std::vector<Lag>&, std::size_t way, std::uint32_t lag);
+  static bool covered(const std::vector<Lag>&, std::size_t way, const Lag& fit, const Series&);
+  static const Lag& fitting(const std::vector<Lag>&, std::size_t way);
+  static bool stands_out(const std::vector<Lag>&, std::size_t way, std::uint32_t lag, std::uint32_t of);
   void gather(Series&, const SumOverRanks&);
   void learn(Series&, std::uint32_t period, const SumOverRanks&);
   bool doubtful(const Tensor&, const Values&) const;

@@ -1,5 +1,6 @@
-// A few values of a call's buffer, to tell whether two calls carry the same tensor: gradients of one tensor resemble each other from step to step, those
-// of two tensors do not.
+// A few values of a call's buffer, to tell whether two calls carry the same tensor. Gradients of one tensor resemble each other from step to step, those of
+// two tensors do not: in their directions, where the gradient is more than noise, and in their magnitudes, where it is not, because an element that was small
+// beside the others (a weight of an input that is mostly dark, of a unit that is mostly silent) will be so again, whatever its sign.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -23,16 +24,26 @@ class Sketch {
  private:
   friend struct Likeness;
   std::array<float, kElements> values_{};
-  double norm_ = 0;  // square of the values' norm; 0 where not usable
+  std::array<std::int16_t, kElements> octaves_{};  // of the magnitudes, in steps of 1 / kSteps; at least kDeep octaves below their root mean square
+  std::size_t size_ = 0;
+  double norm_ = 0;   // square of the values' norm; 0 where not usable
+  double level_ = 0, depth_ = 0;  // of the octaves: their mean, and the sum of squares about it
+  static constexpr double kSteps = 64, kDeep = 8;
 };
 
-// How alike two sketches are. With x, y the values: likeness 2<x,y> / (|x|^2 + |y|^2), which is 1 where they are equal, near 0 where they are unrelated or
-// of very different size, negative where they are opposed. `variance`: of the likeness if every cluster's sign were a coin's, the hypothesis that the
-// tensors have nothing to do with each other.
+// How alike two sketches are, in two ways. With x, y the values: in direction 2<x,y> / (|x|^2 + |y|^2), which is 1 where they are equal, near 0 where they are
+// unrelated or of very different size, negative where they are opposed; in magnitudes the same of their logarithms about their common mean, so that
+// another size counts against them.
 struct Likeness {
-  double likeness = 0, variance = 0;
+  struct Way {
+    bool known = false;    // both sketches say something about it
+    double likeness = 0;
+    double variance = 0;   // of the likeness if every cluster's sign were a coin's, the hypothesis that the tensors have nothing to do with each other
+    double halves[2] = {};  // the likeness of every other cluster, and of those between; it is their mean
+  };
+  Way direction, magnitudes;
   bool known = false;  // both are usable
-  bool alike = false;  // most clusters agree in sign, beyond chance: whatever the vectors' sizes, and outliers in them
+  bool alike = false;  // in signs or in the order of magnitudes, beyond chance: whatever the vectors' sizes, and outliers in them
   Likeness() = default;
   Likeness(const Sketch& x, const Sketch& y);
 };

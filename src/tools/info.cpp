@@ -2,8 +2,12 @@
 #include <hwy/targets.h>
 #include <mpi.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "collective/algorithms.hpp"
 #include "commands.hpp"
@@ -11,6 +15,7 @@
 #include "codec/codec.hpp"
 #include "core/settings.hpp"
 #include "crimp/crimp.h"
+#include "crimp/error.hpp"
 
 namespace crimp::tools {
 namespace {
@@ -107,6 +112,32 @@ void print_algorithms() {
   }
 }
 
+// Why an algorithm refuses codecs, each with those that it refuses as they are by default, and the memories with which it refuses others.
+void print_refusals() {
+  for (const auto& entry : algorithms()) {
+    std::map<std::string, std::vector<std::string>> refused;
+    for (const auto& c : codecs()) {
+      const std::string own = entry.obstacle(*make_codec(c.name), 2);
+      if (!own.empty()) refused[own].push_back(std::string(c.name));
+      for (const char* memory : {"none", "residual", "momentum", "average"}) {
+        std::string why;
+        try {
+          why = entry.obstacle(*make_codec(std::string(c.name) + ":memory=" + memory), 2);
+        } catch (const Error&) {
+          continue;  // a memory that the codec refuses
+        }
+        const std::string with = std::string("all with `memory=") + memory + "`";
+        if (own.empty() && !why.empty() && std::find(refused[why].begin(), refused[why].end(), with) == refused[why].end()) refused[why].push_back(with);
+      }
+    }
+    for (const auto& [why, names] : refused) {
+      std::string list;
+      for (const auto& name : names) list += (list.empty() ? "" : ", ") + name;
+      std::printf("- `%s`: %s (%s)\n", entry.name, why.c_str(), names.size() > codecs().size() / 2 ? (std::to_string(names.size()) + " codecs").c_str() : list.c_str());
+    }
+  }
+}
+
 // docs/codecs.md. A bar in a text would end a table's cell.
 void print_codecs_as_markdown() {
   std::printf("# Codecs\n\nMade by `crimp info --codecs --markdown`; bytes are in src/codec/WIRE_FORMAT.md. a: gradient and memory, d: what the payload "
@@ -114,12 +145,14 @@ void print_codecs_as_markdown() {
               "\n## What an algorithm does to a codec\n\n"
               "`allgather` adds the payloads of all ranks: the codec's own error, once. `low_rank`, `homomorphic` and `integer_sum` sum what stands in the payloads, and add nothing.\n"
               "`hierarchical` adds the values of a node exactly and encodes the sums of nodes: as much error as allgather where gradients are independent, up to as many times as a node\n"
-              "has ranks where they agree, because fewer encodings are averaged; codecs that vote are refused, because nodes would vote.\n"
+              "has ranks where they agree, because fewer encodings are averaged.\n"
               "`two_shot` encodes twice, by the ranks and then, as a sum, by its owner. The error behind its name below is how many times allgather's it is, for the codec's defaults and\n"
               "ranks whose gradients are independent of each other: of the squared error, 2 and what one encoding loses of the energy (qsgd `2 + min(bucket / (6 s^2), sqrt(bucket / 2) / s)`,\n"
               "terngrad `1 + 0.75 min(clip, 6)`); or, where error feedback returns what is lost (owners keep a residual of their own), of the norm of what all residuals hold, which is the number of calls by\n"
               "which gradients come late (3lc `1.2 + 1.2 s^2`). 1: it adds nothing. Where gradients agree allgather's error falls with the ranks and the owners' does not: of N equal gradients it is up to\n"
-              "`1 + N (error - 1)` times. `CRIMP_QUALITY` says what the chooser may take; [quality.md](quality.md) has measurements.\n");
+              "`1 + N (error - 1)` times. `CRIMP_QUALITY` says what the chooser may take; [quality.md](quality.md) has measurements.\n"
+              "\nWhat they refuse:\n\n");
+  print_refusals();
   for (const auto& c : codecs()) {
     std::printf("\n## %s\n\n%s.\n\n", std::string(c.name).c_str(), std::string(c.summary).c_str());
     const auto line = [](const char* what, const std::string& text) { std::printf("- %s: %s\n", what, text.c_str()); };

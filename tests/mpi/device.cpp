@@ -1,5 +1,5 @@
 // Calls with buffers in device memory: of a GPU, or of the stand-in for CUDA (tests/support/simt), where plain code that touches them faults.
-//   device sums [COUNT...] | passes | late | errors ALGORITHM | classify
+//   device sums [COUNT...] | extents SIDE | rates | passes | late | errors ALGORITHM | classify
 #include <chrono>
 #include <functional>
 #include <numeric>
@@ -101,6 +101,125 @@ void sums(const std::vector<std::size_t>& counts) {
   for (auto& comm : comms) MPI_Comm_free(&comm);
   check::expected["calls"] = calls;
   (void)on_device;
+}
+
+// Element i of a matrix of rank 2, of two such factors on every rank in other shares.
+float element(std::size_t i, std::size_t cols, int of_rank, unsigned salt) {
+  double sum = 0;
+  for (unsigned k = 0; k < 2; ++k)
+    sum += (1 + 0.25 * of_rank * k) * check::value(i / cols, 0, salt + 2 * k) * check::value(i % cols, 0, salt + 2 * k + 1);
+  return static_cast<float>(sum);
+}
+
+// Extents that nobody says. Both tensors have side x side elements, which is what is taken of such a count before anything is known; the second one is another
+// matrix, of which two columns keep everything once that is found. CRIMP_CODEC is powersgd:r=2; without a memory a call shows what its extents keep.
+void extents(std::size_t side) {
+  struct Shape {
+    const char* name;
+    std::size_t cols;
+  };
+  const bool remembers = !std::strstr(std::getenv("CRIMP_CODEC"), "memory=none");
+  const std::size_t count = side * side;
+  const bool large = side > 200;  // takes the stand-in seconds
+  MPI_Comm comms[kMixedRanks + 1];
+  for (auto& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  for (const auto type : {CRIMP_FLOAT32, CRIMP_FLOAT16})
+    for (const Shape shape : {Shape{"square", side}, Shape{"wide", 4 * side}}) {
+      if (large && (type == CRIMP_FLOAT32 || shape.cols == side)) continue;
+      const std::string name = shape.name + std::to_string(static_cast<int>(type));
+      const crimp_segment segment[] = {{name.c_str(), count}};
+      const std::size_t bytes = count * (type == CRIMP_FLOAT16 ? 2 : 4);
+      for (unsigned call = 0; call < (large ? 2u : 3u); ++call) {
+        std::vector<float> sum(count);
+        std::vector<char> mine(bytes);
+        for (int r = 0; r < size; ++r)
+          for (std::size_t i = 0; i < count; ++i) {
+            float x = element(i, shape.cols, r, 1);
+            const std::uint16_t half = crimp::half_from_float(x);
+            if (type == CRIMP_FLOAT16) x = crimp::float_from_half(half);
+            sum[i] += x;
+            if (r == rank) std::memcpy(mine.data() + i * bytes / count, type == CRIMP_FLOAT16 ? static_cast<const void*>(&half) : &x, bytes / count);
+          }
+        std::vector<char> expected;
+        for (int homes = kHost; homes <= (large ? kDevice : kMixedRanks); ++homes) {
+          Buffer buffer(bytes, receive_on_device(homes));
+          buffer.set(mine.data());
+          CHECK(crimp_allreduce(MPI_IN_PLACE, buffer.data(), count, type, comms[homes], segment, 1) == MPI_SUCCESS);
+          ++check::expected["calls"];
+          const auto got = buffer.get();
+          if (homes == kHost) expected = got;
+          CHECK(got == expected, "%s, call %u, homes %d: not the host's bits", name.c_str(), call, homes);
+          CHECK(check::identical(got.data(), got.size(), MPI_COMM_WORLD));
+        }
+        double lost = 0, all = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+          float x;
+          if (type == CRIMP_FLOAT16) {
+            std::uint16_t half;
+            std::memcpy(&half, expected.data() + 2 * i, 2);
+            x = crimp::float_from_half(half);
+          } else {
+            std::memcpy(&x, expected.data() + 4 * i, 4);
+          }
+          lost += std::pow(static_cast<double>(x) - static_cast<double>(sum[i]), 2);
+          all += std::pow(static_cast<double>(sum[i]), 2);
+        }
+        if (rank == 0) std::printf("%s, call %u: %.6f of the energy is kept\n", name.c_str(), call, 1 - lost / all);
+        // What is found counts from the next call on.
+        if (shape.cols == side || call > (remembers ? 1u : 0u)) CHECK(lost < 1e-3 * all, "%s, call %u: %g of the energy is lost", name.c_str(), call, lost / all);
+        if (shape.cols != side && call == 0) CHECK(lost > 0.1 * all, "%s: nothing was to be found", name.c_str());
+      }
+    }
+  for (auto& comm : comms) MPI_Comm_free(&comm);
+  const std::string reports = simt::take_reports();
+  CHECK(reports.empty(), "%s", reports.c_str());
+}
+
+// When the learning rate falls to a tenth, what waits weighs ten times as much, wherever it is kept. Every rank sends the largest value of its own; what of that owners
+// keep back (two_shot) waits as the other values do.
+void rates() {
+  constexpr std::size_t kCount = 5000;
+  const auto gradient = [](int of_rank) {
+    std::vector<float> g(kCount, 1.0f);
+    g[static_cast<std::size_t>(of_rank)] = 3.0f + 0.25f * static_cast<float>(of_rank);
+    return g;
+  };
+  std::vector<double> all(kCount);
+  for (int r = 0; r < size; ++r)
+    for (std::size_t i = 0; i < kCount; ++i) all[i] += static_cast<double>(gradient(r)[i]);
+  const crimp_segment segment[] = {{"tensor", kCount}};
+  for (int homes = kHost; homes <= kMixedRanks; ++homes) {
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    std::vector<double> waits(kCount);
+    struct Call {
+      double rate, times;
+      bool few;
+    };
+    for (const Call& call : {Call{0.1, 1, true}, Call{0.01, 10, false}, Call{0.01, 1, false}}) {
+      CHECK(crimp_set_learning_rate(comm, call.rate) == MPI_SUCCESS);
+      CHECK(crimp_set_codec(comm, "*", call.few ? "topk:ratio=0.0002" : "topk:ratio=1") == MPI_SUCCESS);
+      Buffer buffer(kCount * sizeof(float), receive_on_device(homes));
+      buffer.set(gradient(rank).data());
+      CHECK(crimp_allreduce(MPI_IN_PLACE, buffer.data(), kCount, CRIMP_FLOAT32, comm, segment, 1) == MPI_SUCCESS);
+      const auto got = buffer.get();
+      CHECK(check::identical(got.data(), got.size(), MPI_COMM_WORLD));
+      std::vector<float> sum(kCount);
+      std::memcpy(sum.data(), got.data(), got.size());
+      CHECK(!call.few || sum[kCount - 1] == 0.0f, "nothing waits");
+      for (std::size_t i = 0; i < kCount; ++i) {
+        const double expected = all[i] + call.times * waits[i];
+        if (!call.few)
+          CHECK(std::abs(static_cast<double>(sum[i]) - expected) <= 1e-5 * expected, "homes %d, rate %g: element %zu is %.9g, not %.9g", homes, call.rate, i,
+                static_cast<double>(sum[i]), expected);
+        waits[i] = expected - static_cast<double>(sum[i]);
+      }
+      ++check::expected["calls"];
+    }
+    MPI_Comm_free(&comm);
+  }
+  const std::string found = simt::take_reports();
+  CHECK(found.empty(), "%s", found.c_str());
 }
 
 // Everything that may go through unchanged gives MPI's own bits, and leaves its input alone.
@@ -274,6 +393,8 @@ int main(int argc, char** argv) {
   std::vector<std::size_t> counts;
   for (int i = 2; i < argc; ++i) counts.push_back(static_cast<std::size_t>(std::atol(argv[i])));
   if (what == "sums") sums(counts);
+  if (what == "extents") extents(counts[0]);
+  if (what == "rates") rates();
   if (what == "passes") passes();
   if (what == "late") late();
 #ifdef CRIMP_SIMT

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Files that cannot be written, or have odd names, under real jobs: files.py CASE LIBCRIMP PROGRAM. Exit status: 0 passed, 77 skipped, 1 failed."""
-import json, os, shutil, subprocess, sys, tempfile
+import json, os, re, shutil, signal, subprocess, sys, tempfile
 
 case, library, program = sys.argv[1:]
 TIMEOUT = 60
@@ -20,8 +20,8 @@ def expect(condition, text):
         fail(text)
 
 
-def job(settings, ranks=2, arguments=(), good=True):
-    """Runs the program; its standard error, as text with the bytes of odd names in it."""
+def job(settings, ranks=2, arguments=(), kills=False):
+    """Runs the program; its standard error, as text with the bytes of odd names in it. kills: the process that says that it compresses, of which the job must die."""
     if ranks > 1 and not shutil.which("mpirun"):
         print("files.py: skipped: no mpirun")
         sys.exit(77)
@@ -37,15 +37,30 @@ def job(settings, ranks=2, arguments=(), good=True):
     if preload:
         line[line.index("LD_PRELOAD")] = "LD_PRELOAD=" + preload  # for the ranks, not for mpirun
     process = subprocess.Popen(line, env=own, cwd=scratch, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    before = kill_one(process) if kills else b""
     try:
         out, err = process.communicate(timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, 9)
         fail(f"the job hung: ended after {TIMEOUT} s")
-    err = err.decode(errors="surrogateescape")
+    err = (before + err).decode(errors="surrogateescape")
     print(out.decode(errors="replace") + err.encode(errors="replace").decode(), flush=True)
-    expect((process.returncode == 0) == good, f"the job ended with status {process.returncode}")
+    if kills:
+        expect(process.returncode != 0 and re.search(r"rank 0 .*exited on signal 9", err), f"the job ended with status {process.returncode}, not by the signal")
+    else:
+        expect(process.returncode == 0, f"the job ended with status {process.returncode}")
     return err
+
+
+def kill_one(process):
+    """What was said until then."""
+    said = b""
+    for line in process.stderr:
+        said += line
+        if found := re.search(rb"compressed by process (\d+)", line):
+            os.kill(int(found[1]), signal.SIGKILL)
+            return said
+    fail("nothing was compressed before the job ended:\n" + said.decode(errors="replace"))
 
 
 def refused(why, name, **settings):
@@ -78,10 +93,19 @@ try:
         job({"CRIMP_REPORT": "r.json"})
         expect(len(json.load(open(at("r.json")))["per_rank"]) == 2, "not both ranks are in the report")
         expect(os.listdir(scratch) == ["r.json"], f"there are {os.listdir(scratch)}")
+    elif case == "one":
+        os.symlink("r.json", at("link.json"))
+        for trace in ("r.json", "../" + os.path.basename(scratch) + "/r.json", "link.json"):
+            said = job({"CRIMP_REPORT": "r.json", "CRIMP_TRACE": trace})
+            expect(f"CRIMP_TRACE: '{trace}' is the file of CRIMP_REPORT, too" in said.split("the program begins")[0], "nothing was said before the program began")
+            expect(len(json.load(open(at("r.json")))["per_rank"]) == 2, "r.json is not the report")
+        for trace in ("t.json", "/dev/null"):
+            expect("is the file of" not in job({"CRIMP_REPORT": "r.json" if trace == "t.json" else "/dev/null", "CRIMP_TRACE": trace}), "two files are taken for one")
+        expect(json.load(open(at("t.json")))["traceEvents"], "the trace has no events")
     elif case == "killed":
         with open(at("r.json"), "w") as file:
             file.write("the last report")
-        job({"CRIMP_REPORT": "r.json", "CRIMP_TRACE": "t.json"}, arguments=["killed"], good=False)
+        job({"CRIMP_REPORT": "r.json", "CRIMP_TRACE": "t.json"}, arguments=["killed"], kills=True)
         expect(os.listdir(scratch) == ["r.json"] and open(at("r.json")).read() == "the last report", f"there are {os.listdir(scratch)}")
     elif case == "check":
         os.mkfifo(at("fifo"))

@@ -2,11 +2,13 @@
 //   handlers HOW CALLS [WHERE]
 // HOW: exception, number, longjmp, return, or calls (the handler sums over the communicator, while another rank does so outside of a handler).
 // CALLS: 1 where Crimp compresses a good call, else 0. WHERE: wrong (arguments; run.py compares with a run without Crimp), raised (an error
-// of Crimp's own in the second sum, by CRIMP_FAULT), wait (MPI fails inside Crimp's exchange, by mpi_failing).
+// of Crimp's own in the second sum, by CRIMP_FAULT), wait (MPI fails inside Crimp's exchange, by mpi_failing), residuals (it fails there while a named tensor has
+// one: once before the ranks know that all compress, once after).
 #include <csetjmp>
 #include <stdexcept>
 
 #include "check.hpp"
+#include "crimp/crimp.h"
 
 using check::rank;
 
@@ -94,6 +96,12 @@ void handler_and_others() {
   }
 }
 
+void expect_outcome() {
+  CHECK(ran == 1, "%d times", ran);
+  CHECK(how == "exception" ? outcome == "threw from the handler" : how == "number" ? outcome == "threw 42" : how == "longjmp" ? outcome == "left by longjmp" : outcome[0] == 'r',
+        "%s", outcome.c_str());
+}
+
 // The second of four sums fails inside Crimp, on all ranks.
 void inside_crimp(int* fail_wait, MPI_Comm* fail_on) {
   static std::vector<float> in(kCount, 1.0f / 3), out(kCount);
@@ -105,10 +113,50 @@ void inside_crimp(int* fail_wait, MPI_Comm* fail_on) {
     ran = 0;
     if (fail_wait) *fail_on = user, *fail_wait = 2;  // the first wait is for headers, the second for bodies
     leave([&] { return MPI_Allreduce(in.data(), out.data(), kCount, MPI_FLOAT, MPI_SUM, user); });
-    CHECK(ran == 1, "%d times", ran);
-    CHECK(how == "exception" ? outcome == "threw from the handler" : how == "number" ? outcome == "threw 42" : how == "longjmp" ? outcome == "left by longjmp" : outcome[0] == 'r',
-          "%s", outcome.c_str());
+    expect_outcome();
   }
+}
+
+// CRIMP_CODEC is 3lc. Before the ranks know that all compress a failed call changes nothing: the tensor's later sums have the bits of a twin's that never failed.
+// Behind that what the call was given is gone, and no more: later sums add up to what they were given, but for what waits before and after them. By 3lc (s=1) of
+// values up to 1 that is at most 1 of each rank's: half of the largest of value and residual.
+void around_residuals(int* fail_wait, MPI_Comm* fail_on) {
+  constexpr int kLater = 40;
+  static std::vector<float> in(kCount), out(kCount), twin(kCount);
+  static std::vector<double> given(kCount), got(kCount);
+  static const crimp_segment tensor[] = {{"tensor", kCount}}, other[] = {{"twin", kCount}};
+  static const auto allreduce = reinterpret_cast<decltype(&crimp_allreduce)>(dlsym(RTLD_DEFAULT, "crimp_allreduce"));
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    in[i] = static_cast<float>(check::value(i, rank));
+    for (int r = 0; r < check::size; ++r) given[i] += static_cast<float>(check::value(i, r));
+  }
+  const auto sum = [](const crimp_segment* of, float* to) { return allreduce(in.data(), to, kCount, CRIMP_FLOAT32, user, of, 1); };
+  const auto good = [&](const crimp_segment* of, float* to) {
+    CHECK(sum(of, to) == MPI_SUCCESS);
+    CHECK(check::identical(to, kCount * sizeof(float), MPI_COMM_WORLD));
+    ++check::expected["calls"];
+  };
+  const auto fail = [&](int wait) {
+    ran = 0;
+    *fail_on = user, *fail_wait = wait;
+    leave([&] { return sum(tensor, out.data()); });
+    expect_outcome();
+  };
+  for (int call = 0; call < 6; ++call) {
+    good(tensor, out.data());
+    good(other, twin.data());
+    CHECK(out == twin, "call %d: the failed one has changed something", call);
+    if (call == 2) fail(1);
+  }
+  fail(2);
+  for (int call = 0; call < kLater; ++call) {
+    good(tensor, out.data());
+    for (std::size_t i = 0; i < in.size(); ++i) got[i] += static_cast<double>(out[i]);
+  }
+  double worst = 0;
+  for (std::size_t i = 0; i < in.size(); ++i) worst = std::max(worst, std::abs(got[i] - kLater * given[i]));
+  CHECK(worst < 2.0 * check::size * 1.01, "sums of %d calls are off by up to %g", kLater, worst);
+  CHECK(worst > 0.1, "nothing was held back");
 }
 
 }  // namespace
@@ -129,9 +177,10 @@ int main(int argc, char** argv) {
   else if (where == "wrong")
     wrong_arguments();
   else
-    inside_crimp(static_cast<int*>(where == "wait" ? dlsym(RTLD_DEFAULT, "fail_wait") : nullptr),
-                 static_cast<MPI_Comm*>(where == "wait" ? dlsym(RTLD_DEFAULT, "fail_on") : nullptr));
+    (where == "residuals" ? around_residuals : inside_crimp)(static_cast<int*>(where == "raised" ? nullptr : dlsym(RTLD_DEFAULT, "fail_wait")),
+                                                             static_cast<MPI_Comm*>(where == "raised" ? nullptr : dlsym(RTLD_DEFAULT, "fail_on")));
   if (where == "raised" || (where == "wait" && how == "return")) check::expected["errors"] = 1;
+  if (where == "residuals" && how == "return") check::expected["errors"] = 2;
   MPI_Errhandler_free(&handler);
   return check::finish();
 }

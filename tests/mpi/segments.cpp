@@ -124,6 +124,16 @@ void errors() {
   refused("segments 0 and 2 are both named 'a'", call(20000, {{"a", 5000}, {"b", 10000}, {"a", 5000}}));
   refused("segments 1 and 2 are both named 'b'", call(20000, {{"a", 5000}, {"b", 10000}, {"b", 5000}}));
   refused("crimp_dtype is 6", call(20000, {{"a", 20000}}, 6));
+  const auto buffers = [&](const void* from, void* to, std::uint64_t count = 20000) {
+    return crimp_allreduce(from, to, count, CRIMP_FLOAT64, MPI_COMM_WORLD, nullptr, 0);
+  };
+  refused("no sendbuf (NULL) for 20000 elements; legal is a buffer of so many, or MPI_IN_PLACE", buffers(nullptr, y.data()));
+  refused("no recvbuf (NULL) for 20000 elements", buffers(x.data(), nullptr));
+  refused("no recvbuf (NULL) for 1 elements", buffers(MPI_IN_PLACE, nullptr, 1));
+  refused("MPI_IN_PLACE as recvbuf", buffers(x.data(), MPI_IN_PLACE));
+  refused("for 9223372036854775808 elements; legal is up to 1152921504606846975,", buffers(x.data(), y.data(), 1ull << 63));
+  CHECK(buffers(nullptr, nullptr, 0) == MPI_SUCCESS);
+  ++expected["passed_through.small"];
   MPI_Datatype type;
   MPI_Op op;
   refused("crimp_dtype is 0", crimp_datatype(static_cast<crimp_dtype>(0), &type, &op));

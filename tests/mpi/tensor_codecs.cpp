@@ -1,4 +1,5 @@
 // crimp_set_codec and crimp_set_learning_rate: whom they reach, what they leave of residuals, and what happens where ranks differ.
+//   tensor_codecs | tensor_codecs owners (learning rates by two shots)
 #include "check.hpp"
 #include "crimp/crimp.h"
 
@@ -136,6 +137,40 @@ void learning_rate() {
   expect_sum("same rate", 3, 2);
 }
 
+// With two shots owners hold back parts of sums, beside what ranks hold back of their gradients. Nothing is lost, so all that a sum lacks waits somewhere, and weighs
+// ten times as much when the rate falls to a tenth. Of the two pieces each rank sends another element: of what owners receive most must wait with them.
+void learning_rate_of_owners() {
+  const auto gradient_of = [](int of_rank) {
+    std::vector<float> g(kCount, 1.0f);
+    for (const std::size_t piece : {0, 10240}) g[piece + static_cast<std::size_t>(of_rank)] = 3.0f + 0.25f * static_cast<float>(of_rank);
+    return g;
+  };
+  std::vector<double> all(kCount), waits;
+  for (int r = 0; r < size; ++r)
+    for (std::size_t i = 0; i < kCount; ++i) all[i] += static_cast<double>(gradient_of(r)[i]);
+  const auto call = [&](const char* codec, double times) {
+    set("*", codec);
+    const auto sum = sum_of("owned", gradient_of(rank));
+    const bool first = waits.empty();
+    waits.resize(kCount);
+    double off = 0;
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const double expected = all[i] + times * waits[i];
+      off = std::max(off, std::abs(static_cast<double>(sum[i]) - expected) / expected);
+      waits[i] = expected - static_cast<double>(sum[i]);
+    }
+    CHECK(first || off <= 1e-5, "%s: off by %g", codec, off);
+    const auto sent = std::count_if(sum.begin(), sum.end(), [](float x) { return x != 0; });
+    CHECK(!first || (sent > 0 && sent < 2 * size), "%ld elements", static_cast<long>(sent));
+  };
+  CHECK(crimp_set_learning_rate(world, 0.1) == MPI_SUCCESS);
+  call(kFew, 1);
+  CHECK(crimp_set_learning_rate(world, 0.05) == MPI_SUCCESS);
+  CHECK(crimp_set_learning_rate(world, 0.01) == MPI_SUCCESS);
+  call(kAll, 10);
+  call(kAll, 1);
+}
+
 // EF-SignSGD (Karimireddy et al., ICML 2019, algorithm 1), its scale per piece of 10240 elements: x after 30 steps, the rate a tenth from step 10 on.
 void paper() {
   set("*", "efsignsgd");
@@ -176,8 +211,12 @@ void paper() {
 
 }  // namespace
 
-int main() {
+int main(int argc, char**) {
   check::begin();
+  if (argc > 1) {
+    learning_rate_of_owners();
+    return check::finish();
+  }
   whom_it_reaches();
   what_is_wrong_is_said();
   what_becomes_of_residuals();

@@ -32,6 +32,18 @@ Vector sum(const Vector& a, const Vector& b, float scale = 1) {
   return v;
 }
 
+Vector product(const Vector& a, const Vector& b) {
+  Vector v(a.size());
+  for (std::size_t i = 0; i < v.size(); ++i) v[i] = a[i] * b[i];
+  return v;
+}
+// 2 to the power of normal values with a deviation of 2: what elements of a weight's gradient differ by where inputs and units do.
+Vector octaves(std::size_t count, std::uint64_t seed) {
+  Vector v = normal(count, seed, 2);
+  for (float& x : v) x = std::exp2(x);
+  return v;
+}
+
 Sketch sketch_of(const Vector& v, std::uint64_t reads = Sketch::kClusters) {
   return Sketch(v.size(), reads, [&](std::uint64_t first, std::uint64_t count, float* to) {
     REQUIRE(first + count <= v.size());
@@ -135,43 +147,38 @@ class Gradient {
 TEST_SUITE("sketch") {
   TEST_CASE("likeness is 1 for equal vectors, near 0 for unrelated ones and for equal directions of very different size") {
     const Vector a = normal(kCount, 1), b = normal(kCount, 2);
-    CHECK(Likeness(sketch_of(a), sketch_of(a)).likeness == doctest::Approx(1));
+    CHECK(Likeness(sketch_of(a), sketch_of(a)).direction.likeness == doctest::Approx(1));
     const Likeness unrelated(sketch_of(a), sketch_of(b));
-    CHECK(std::abs(unrelated.likeness) < 0.2);  // 512 values: 4.5 / sqrt(512)
+    CHECK(std::abs(unrelated.direction.likeness) < 0.2);  // 512 values: 4.5 / sqrt(512)
     Vector small = a;
     for (float& x : small) x *= 0.01f;
-    CHECK(Likeness(sketch_of(a), sketch_of(small)).likeness == doctest::Approx(0.02).epsilon(0.01));  // 2 * .01 / (1 + .0001)
+    CHECK(Likeness(sketch_of(a), sketch_of(small)).direction.likeness == doctest::Approx(0.02).epsilon(0.01));  // 2 * .01 / (1 + .0001)
+    CHECK(Likeness(sketch_of(a), sketch_of(small)).magnitudes.likeness < 0);  // 6.6 octaves apart, where normal values of one size differ by about 1.6
     for (float& x : small) x = -x;
-    CHECK(Likeness(sketch_of(a), sketch_of(small)).likeness < 0);
+    CHECK(Likeness(sketch_of(a), sketch_of(small)).direction.likeness < 0);
   }
 
   TEST_CASE("the variance is that of unrelated vectors") {
     double squares = 0, variance = 0;
     for (std::uint64_t i = 0; i < 200; ++i) {
       const Likeness l(sketch_of(normal(kCount, 100 + 2 * i)), sketch_of(normal(kCount, 101 + 2 * i)));
-      squares += l.likeness * l.likeness;
-      variance += l.variance;
+      squares += l.direction.likeness * l.direction.likeness;
+      variance += l.direction.variance;
     }
     CHECK(squares / variance > 0.7);  // chi-square with 200 degrees of freedom: sigma 0.1
     CHECK(squares / variance < 1.3);
   }
 
-  TEST_CASE("tensors of one layer's shape with the same input are not alike though their rows are") {
-    const Vector x = normal(100, 3);
-    const auto outer = [&](std::uint64_t seed) {
-      const Vector d = normal(200, seed);
-      Vector v;
-      for (const float row : d)
-        for (const float column : x) v.push_back(row * column);
-      return v;
-    };
-    double squares = 0, variance = 0;
+  TEST_CASE("a gradient that is all noise is alike in its magnitudes") {
+    const Vector scale = octaves(kCount, 5), other = octaves(kCount, 6);
+    double own = 0, foreign = 0;
     for (std::uint64_t i = 0; i < 100; ++i) {
-      const Likeness l(sketch_of(outer(10 + 2 * i)), sketch_of(outer(11 + 2 * i)));
-      squares += l.likeness * l.likeness;
-      variance += l.variance;
+      const Sketch a = sketch_of(product(scale, normal(kCount, 100 + 2 * i)));
+      own += Likeness(a, sketch_of(product(scale, normal(kCount, 101 + 2 * i)))).magnitudes.likeness / 100;
+      foreign += Likeness(a, sketch_of(product(other, normal(kCount, 101 + 2 * i)))).magnitudes.likeness / 100;
     }
-    CHECK(squares / variance < 2);
+    CHECK(own > 0.3);
+    CHECK(std::abs(foreign) < 0.06);  // one pair of tensors, 512 values: 1 / sqrt(512)
   }
 
   TEST_CASE("zeros, NaN, Inf and short buffers") {
@@ -186,8 +193,8 @@ TEST_SUITE("sketch") {
       CHECK(sketch_of(normal(n, n), 8).usable());
     }
     Vector tiny(kCount, 1e-38f), huge(kCount, 3e38f);
-    CHECK(Likeness(sketch_of(tiny), sketch_of(tiny)).likeness == doctest::Approx(1));
-    CHECK(Likeness(sketch_of(huge), sketch_of(huge)).likeness == doctest::Approx(1));
+    CHECK(Likeness(sketch_of(tiny), sketch_of(tiny)).direction.likeness == doctest::Approx(1));
+    CHECK(Likeness(sketch_of(huge), sketch_of(huge)).direction.likeness == doctest::Approx(1));
   }
 }
 
@@ -225,6 +232,50 @@ TEST_SUITE("call_sequence") {
     World world(2);
     for (std::uint64_t step = 0; step < 300; ++step) CHECK(world.call(normal(kCount, 1000 + step), place(0)) == "");
     CHECK(world.rank(0).count().ambiguous == 1);
+  }
+
+  // Signs of every step's own; what lasts is how large the elements are beside each other. `common`: as much of that the tensors have in common, as layers
+  // of the same input do.
+  TEST_CASE("gradients that are all noise are known by their magnitudes, and never taken for each other") {
+    for (const float common : {0.0f, 0.4f, 0.7f})
+      for (const bool random_order : {false, true})
+        for (const std::size_t tensors : {1, 2, 3, 8}) {
+          CAPTURE(common);
+          CAPTURE(random_order);
+          CAPTURE(tensors);
+          World world(2);
+          std::vector<Vector> scale;
+          const Vector shared = octaves(kCount, 100);
+          for (std::size_t t = 0; t < tensors; ++t) {
+            scale.push_back(octaves(kCount, 200 + t));
+            for (std::size_t i = 0; i < kCount; ++i) scale[t][i] = std::pow(shared[i], common) * std::pow(scale[t][i], 1 - common);
+          }
+          std::mt19937_64 bits(tensors);
+          std::vector<std::size_t> order(tensors);
+          std::iota(order.begin(), order.end(), 0u);
+          std::map<std::string, std::size_t> tensor_of;
+          std::size_t known = 0, calls = 0, wrong = 0, foreign = 0;
+          for (std::size_t step = 0; step < 60 + 240 / tensors; ++step) {
+            if (random_order) std::shuffle(order.begin(), order.end(), bits);
+            for (const std::size_t t : order) {
+              std::vector<World::One> ranks;
+              for (std::uint64_t r = 0; r < 2; ++r) ranks.push_back({product(scale[t], normal(kCount, ++calls)), place(0)});
+              const std::string k = world.call(ranks);
+              foreign += k == "foreign";
+              if (k.empty() || k == "foreign") continue;
+              ++known;
+              wrong += tensor_of.emplace(k, t).first->second != t;
+            }
+          }
+          calls /= 2;
+          CAPTURE(known);
+          CAPTURE(calls);
+          CAPTURE(foreign);
+          // Most of it in common and in any order: nobody can tell.
+          if (!random_order || common < 0.5f) CHECK(wrong == 0);
+          if (!random_order || tensors == 1) CHECK(known >= calls / 3);
+          if (!random_order) CHECK(foreign <= calls / 100);
+        }
   }
 
   // The scenarios of which error feedback once made garbage: tensors of equal counts.

@@ -146,6 +146,45 @@ TEST_SUITE("memory") {
     CHECK(find(store, "a", 1000)[999] == 1.0f);
   }
 
+  TEST_CASE("what a failed call has made goes, what was there before stays as it is") {
+    ResidualStore store;
+    float* const old = find(store, "old", 1000);
+    find(store, "reshaped", 10)[0] = 1.0f;
+    old[999] = 5.0f;
+    store.keep();
+    store.drop_new();  // nothing is new
+    CHECK(store.tensors() == 2);
+
+    store.begin_call();
+    CHECK(find(store, "old", 1000) == old);
+    find(store, "new", 2000)[0] = 2.0f;
+    CHECK(zeroed(reinterpret_cast<std::byte*>(find(store, "reshaped", 20)), 80));  // begins anew, so it is new
+    store.drop_new();
+    CHECK(store.tensors() == 1);
+    CHECK(store.bytes() == 4000);
+    store.begin_call();
+    CHECK(find(store, "old", 1000) == old);
+    CHECK(old[999] == 5.0f);
+    CHECK(find(store, "new", 2000)[0] == 0.0f);
+    CHECK(find(store, "reshaped", 10)[0] == 0.0f);
+
+    // A call that failed otherwise, and then one that drops: what no call has succeeded with.
+    store.begin_call();
+    find(store, "new", 2000);
+    store.drop_new();
+    CHECK(store.tensors() == 1);
+    // Once a call has succeeded with it, it is there.
+    store.begin_call();
+    find(store, "new", 2000)[0] = 3.0f;
+    store.keep();
+    store.begin_call();
+    find(store, "another", 5);
+    store.drop_new();
+    store.begin_call();
+    CHECK(store.tensors() == 2);
+    CHECK(find(store, "new", 2000)[0] == 3.0f);
+  }
+
   TEST_CASE("planes stay where kind and count stay, what a codec keeps behind them does not; another kind starts from zeros") {
     ResidualStore store;
     const auto at = [&](MemoryKind kind, std::uint64_t elements, int codec) {

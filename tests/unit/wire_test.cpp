@@ -47,6 +47,7 @@ TEST_SUITE("wire") {
     CHECK(changed([](Header& h) { h.flags = kFlagExact; }) == "");
     CHECK(changed([](Header& h) { h.flags = kFlagExact | kFlagNoMemory; }) == "");
     CHECK(changed([](Header& h) { h.flags = kFlagForeign; }) == "");
+    CHECK(changed([](Header& h) { h.flags = kFlagOutlier; }) == "");
     CHECK(changed([](Header& h) { h.magic ^= 1; }).find("no Crimp header") != std::string::npos);
     CHECK(changed([](Header& h) { h.version = 2; }).find("version is 2, here 1") != std::string::npos);
     CHECK(changed([](Header& h) { h.codec = 2; }).find("the codec is 2, here 4") != std::string::npos);

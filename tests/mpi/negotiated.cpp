@@ -1,0 +1,78 @@
+// DGC under Horovod's negotiation: tensors of calls that are too small, and tensors that rules exclude, have momentum as all others. Horovod is played: its operation,
+// and the coordinator's messages with a cache of no capacity; answered.c has the operation's function.
+#include <dlfcn.h>
+
+#include "check.hpp"
+#include "support/horovod_simulator.hpp"
+
+using check::expected, check::rank, check::size;
+
+namespace {
+
+constexpr double kMomentum = 0.9;
+MPI_Comm horovod;
+
+struct Tensor {
+  const char* name;
+  std::int64_t count;
+  bool exactly;
+};
+
+// What the coordinator has all ranks do next.
+void announce(const std::vector<Tensor>& tensors) {
+  std::vector<std::pair<std::string, std::int64_t>> named;
+  for (const Tensor& t : tensors) named.emplace_back(t.name, t.count);
+  auto list = crimp::test::response_list(named);
+  int length = static_cast<int>(list.size());
+  const std::vector<int> none(static_cast<std::size_t>(size));
+  MPI_Gatherv(nullptr, 0, MPI_BYTE, nullptr, none.data(), none.data(), MPI_BYTE, 0, horovod);
+  MPI_Bcast(&length, 1, MPI_INT, 0, horovod);
+  MPI_Bcast(list.data(), length, MPI_BYTE, 0, horovod);
+}
+
+// Every rank's gradients are its number and one.
+std::vector<float> sum(std::size_t count) {
+  std::vector<float> x(count, static_cast<float>(rank + 1));
+  CHECK(MPI_Allreduce(MPI_IN_PLACE, x.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, horovod) == MPI_SUCCESS);
+  CHECK(check::identical(x.data(), x.size() * sizeof(float), MPI_COMM_WORLD));
+  return x;
+}
+
+}  // namespace
+
+// CRIMP_RULES are *bias=none, the codec is dgc with a momentum of 0.9.
+int main() {
+  check::begin();
+  MPI_Op max;
+  MPI_Op_create(reinterpret_cast<MPI_User_function*>(dlsym(RTLD_DEFAULT, "_ZN7horovod6common11float16_maxEPvS1_PiPP15ompi_datatype_t")), 1, &max);
+  MPI_Comm_dup(MPI_COMM_WORLD, &horovod);
+  const double gradients = size * (size + 1) / 2.0;
+  const std::vector<Tensor> calls[] = {{{"allreduce.small.weight", 300, true}},
+                                       {{"allreduce.one", 1, true}, {"allreduce.tiny.bias", 5, true}},
+                                       {{"allreduce.norm.bias", 20000, true}},
+                                       {{"allreduce.large.weight", 20000, false}, {"allreduce.part.bias", 500, true}}};
+  constexpr int kSteps = 15;
+  for (int step = 1; step <= kSteps; ++step)
+    for (const auto& tensors : calls) {
+      announce(tensors);
+      std::int64_t count = 0;
+      for (const Tensor& t : tensors) count += t.count;
+      const auto x = sum(static_cast<std::size_t>(count));
+      // Lin et al., section 3.2: of a constant gradient u is the geometric series, and what is sent whole leaves nothing in v.
+      const double u = gradients * (1 - std::pow(kMomentum, step)) / (1 - kMomentum);
+      std::size_t at = 0;
+      for (const Tensor& t : tensors)
+        for (std::int64_t i = 0; i < t.count; ++i, ++at)
+          CHECK(!t.exactly || std::abs(static_cast<double>(x[at]) - u) <= 1e-5 * u, "step %d: %s[%d] is %.7g, not %.7g", step, t.name, static_cast<int>(i),
+                static_cast<double>(x[at]), u);
+    }
+  // What nobody announced has no name, and no momentum.
+  for (const float x : sum(300)) CHECK(x == static_cast<float>(gradients), "%g", static_cast<double>(x));
+  expected["calls"] = kSteps;
+  expected["layouts.negotiated.calls"] = kSteps;
+  expected["passed_through.rules"] = kSteps;
+  expected["passed_through.small"] = 2 * kSteps + 1;
+  MPI_Comm_free(&horovod);
+  MPI_Op_free(&max);
+  return check::finish();
+}
