@@ -16,7 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/report.hpp"
+#include "horovod/record.hpp"
 #include "horovod/response_cache.hpp"
 #include "schedule/merge_plan.hpp"
 

@@ -117,8 +117,8 @@ void Negotiation::expect(Response fused) {
   expected_.push_back(std::move(fused));
 }
 
-HorovodRecord Negotiation::record() const {
-  HorovodRecord record = record_;
+Record Negotiation::record() const {
+  Record record = record_;
   record.groups = gate_.groups();
   record.releases = gate_.releases();
   return record;

@@ -53,7 +53,7 @@ class Negotiation {
 
   const ResponseCache& cache() const { return cache_; }
   const Gate& gate() const { return gate_; }
-  HorovodRecord record() const;
+  Record record() const;
 
  private:
   void begin_cycle();
@@ -73,7 +73,7 @@ class Negotiation {
   bool hits_pending_ = false, list_comes_ = false, and_seen_ = false;
   std::vector<Response> expected_;  // fused responses, in order
   std::size_t next_ = 0;
-  HorovodRecord record_;  // but for what the gate counts
+  Record record_;  // but for what the gate counts
   Unexplained lost_ = Unexplained::nothing_expected;  // why nothing is expected
   bool healing_ = false;                              // the last call was not explained
 };
