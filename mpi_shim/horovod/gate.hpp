@@ -8,6 +8,18 @@
 // these); tensors outside the plan; and nothing for longer than the bound, after which all pass until something has been reduced.
 // Tensors that made the bound run out twice leave the plan. Which group is current follows from what was reduced, so all ranks agree;
 // what is held is each rank's own matter.
+//
+//   Hold     what this rank does             left when
+//   closed   nothing had to be held          tensors are ready that must wait: holding
+//   holding  clears bits, since held_since_  there are none any more, this rank reports something, or a tensor was reduced: closed;
+//                                            the bound is over: open
+//   open     lets everything pass            a tensor was reduced: closed
+//
+//   Group    the plan's current group, here  left when
+//   waiting  is not complete yet             all of it was ready once: passed (counted as Release::complete)
+//   passed   may pass                        the next group is current: waiting
+//
+// The masks of bits are stale after a reduction and when the cache has changed; read_bits() makes them anew.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -49,6 +61,7 @@ class Gate {
   void make_plan();
   void begin_step();
   void read_bits(const ResponseCache&);
+  void open(std::span<const std::int64_t> own_bits);  // the bound is over
   void release(Release why) { ++releases_[static_cast<std::size_t>(why)]; }
 
   MergePlan plan_;
@@ -62,8 +75,12 @@ class Gate {
   std::uint64_t cache_version_ = ~0ull;
   // As Horovod lays out its bits: tensors of the plan; of its current group; those of them that are still to be reduced.
   std::vector<std::uint64_t> planned_bits_, group_bits_, wanted_bits_;
-  bool bits_fresh_ = false, reachable_ = false;  // reachable: all that is wanted has a bit
-  bool open_ = false, holding_ = false, passed_ = false;
+  enum class Masks { stale, partial, whole };  // partial: something that is wanted has no bit; whole: all of it has
+  Masks masks_ = Masks::stale;
+  enum class Hold { closed, holding, open };
+  Hold hold_ = Hold::closed;
+  enum class Group { waiting, passed };
+  Group group_ = Group::waiting;
   Clock::time_point held_since_;
   std::array<std::uint64_t, static_cast<std::size_t>(Release::count)> releases_{};
 };

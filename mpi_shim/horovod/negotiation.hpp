@@ -1,8 +1,18 @@
 // Follows Horovod's negotiation on one communicator and says which tensors lie in each data call. It sees what passes through MPI
-// anyway (README, "Horovod"): the AND and OR of the ready bits, and the broadcast ResponseList.
+// anyway (docs/horovod.md): the AND and OR of the ready bits, and the broadcast ResponseList.
 //
 // A cycle is: AND; OR where a rank has invalid entries; Gatherv and Bcast where a rank has tensors that are not cached; data calls.
-// Everything here is a function of values equal on all ranks, so all ranks find the same layouts. What it cannot explain is unknown
+// Where this communicator stands in its cycle, and what each call makes of that:
+//
+//   Cycle        what is to come              AND: all cached | AND: not all | Gatherv               | Bcast of bytes | data call
+//   idle         calls that are expected      hits            | announced    | new_list, cache empty | -              | -
+//   hits         data calls of the hits       hits            | announced    | new_list, cache empty | -              | idle
+//   announced    a Gatherv                    hits            | announced    | cached_list           | -              | idle
+//   cached_list  a list, kept in the cache    hits            | announced    | -                     | idle           | new_list
+//   new_list     a list, the cache is off     hits            | announced    | -, cache empty        | idle           | -
+//
+// "-": stays. Hits are looked up as late as the next call that needs them, because the OR that may erase entries comes after the AND.
+// In idle, hits and announced a Bcast may bring tuned parameters, which resolve hits (then: idle). Everything here is a function of values equal on all ranks, so all ranks find the same layouts. What it cannot explain is unknown
 // for that call, and everything is known again at the next cycle. Not thread-safe: Horovod's background thread is the only caller.
 #pragma once
 #include <cstdint>
@@ -70,12 +80,14 @@ class Negotiation {
   Gate gate_;
   std::vector<std::size_t> hits_;   // of the cycle's AND, not yet looked up
   std::vector<const Response*> ready_;  // scratch
-  bool hits_pending_ = false, list_comes_ = false, and_seen_ = false;
+  enum class Cycle { idle, hits, announced, cached_list, new_list };
+  Cycle cycle_ = Cycle::idle;
   std::vector<Response> expected_;  // fused responses, in order
   std::size_t next_ = 0;
   Record record_;  // but for what the gate counts
   Unexplained lost_ = Unexplained::nothing_expected;  // why nothing is expected
-  bool healing_ = false;                              // the last call was not explained
+  enum class LastCall { explained, unexplained };
+  LastCall last_call_ = LastCall::explained;
 };
 
 }  // namespace crimp::horovod
