@@ -1,23 +1,24 @@
 // The held-bit gate: makes unmodified Horovod fuse exactly the groups of a merge plan.
 //
-// Horovod reduces a tensor in a cycle only if every rank's input to the AND has its ready bit; a bit that is missing is tried again in
-// the next cycle. So a rank that clears a tensor's bit in its own input holds the tensor back, without harm. The gate lets only the
-// plan's current group pass, when all of it is ready here: what is reduced together is then one group, in every step the same.
+// Horovod reduces a tensor in a cycle only if every rank's input to the AND has its ready bit; a bit that is missing is
+// tried again in the next cycle. So a rank that clears a tensor's bit in its own input holds the tensor back, without
+// harm. The gate lets only the plan's current group pass, when all of it is ready here: what is reduced together is
+// then one group, in every step the same.
 //
-// Never held: anything while this rank reports shutdown, uncached or invalid tensors (new tensors, hvd.join and stall warnings show as
-// these); tensors outside the plan; and nothing for longer than the bound, after which all pass until something has been reduced.
-// Tensors that made the bound run out twice leave the plan. Which group is current follows from what was reduced, so all ranks agree;
-// what is held is each rank's own matter.
+// Never held: anything while this rank reports shutdown, uncached or invalid tensors (new tensors, hvd.join and stall
+// warnings show as these); tensors outside the plan; and nothing for longer than the bound, after which all pass until
+// something has been reduced. Tensors that made the bound run out twice leave the plan. Which group is current follows
+// from what was reduced, so all ranks agree; what is held is each rank's own matter.
 //
-//   Hold     what this rank does             left when
-//   closed   nothing had to be held          tensors are ready that must wait: holding
-//   holding  clears bits, since held_since_  there are none any more, this rank reports something, or a tensor was reduced: closed;
-//                                            the bound is over: open
-//   open     lets everything pass            a tensor was reduced: closed
+//   Hold     this rank               becomes
+//   closed   had nothing to hold     holding: tensors are ready that must wait
+//   holding  clears bits             closed: none are any more, this rank reports something, or a tensor was reduced;
+//            since held_since_       open: the bound is over
+//   open     lets everything pass    closed: a tensor was reduced
 //
-//   Group    the plan's current group, here  left when
-//   waiting  is not complete yet             all of it was ready once: passed (counted as Release::complete)
-//   passed   may pass                        the next group is current: waiting
+//   Group    the current group       becomes
+//   waiting  is not complete here    passed: all of it was ready once, which counts as Release::complete
+//   passed   may pass                waiting: the next group is current
 //
 // The masks of bits are stale after a reduction and when the cache has changed; read_bits() makes them anew.
 #pragma once

@@ -1,24 +1,31 @@
-// Follows Horovod's negotiation on one communicator and says which tensors lie in each data call. It sees what passes through MPI
-// anyway (docs/horovod.md): the AND and OR of the ready bits, and the broadcast ResponseList.
+// Follows Horovod's negotiation on one communicator and says which tensors lie in each data call. It sees what passes
+// through MPI anyway (docs/horovod.md): the AND and OR of the ready bits, and the broadcast ResponseList.
 //
-// A cycle is: AND; OR where a rank has invalid entries; Gatherv and Bcast where a rank has tensors that are not cached; data calls.
-// Where this communicator stands in its cycle, and what each call makes of that:
+// A cycle is: AND; OR where a rank has invalid entries; Gatherv and Bcast where a rank has tensors that are not cached;
+// data calls. Where this communicator stands in its cycle, and what each call makes of that ("-": it stays):
 //
-//   Cycle        what is to come              AND: all cached | AND: not all | Gatherv               | Bcast of bytes | data call
-//   idle         calls that are expected      hits            | announced    | new_list, cache empty | -              | -
-//   hits         data calls of the hits       hits            | announced    | new_list, cache empty | -              | idle
-//   announced    a Gatherv                    hits            | announced    | cached_list           | -              | idle
-//   cached_list  a list, kept in the cache    hits            | announced    | -                     | idle           | new_list
-//   new_list     a list, the cache is off     hits            | announced    | -, cache empty        | idle           | -
+//   Cycle        what comes next           AND, all cached  AND, not all  Gatherv      Bcast of bytes  data call
+//   idle         expected data calls       hits             announced     new_list (*) -               -
+//   hits         data calls of the hits    hits             announced     new_list (*) -               idle
+//   announced    a Gatherv                 hits             announced     cached_list  -               idle
+//   cached_list  a list that is cached     hits             announced     -            idle            new_list
+//   new_list     a list that is not        hits             announced     - (*)        idle            -
 //
-// "-": stays. Hits are looked up as late as the next call that needs them, because the OR that may erase entries comes after the AND.
-// In idle, hits and announced a Bcast may bring tuned parameters, which resolve hits (then: idle). Everything here is a function of values equal on all ranks, so all ranks find the same layouts. What it cannot explain is unknown
-// for that call, and everything is known again at the next cycle. Not thread-safe: Horovod's background thread is the only caller.
+// (*) No AND came before it: Horovod's cache is off, and the mirror is emptied.
+//
+// Hits are looked up as late as the next call that needs them, because the OR that may erase entries comes after the
+// AND. In the first three states a Bcast may bring tuned parameters, before which hits are looked up as well (then:
+// idle).
+//
+// Everything here is a function of values equal on all ranks, so all ranks find the same layouts. What it cannot
+// explain is unknown for that call, and everything is known again at the next cycle. Not thread-safe: Horovod's
+// background thread is the only caller.
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "schedule/layout.hpp"
@@ -43,7 +50,7 @@ class Negotiation {
   // A tuned threshold, heard of on one communicator, is for all that share it.
   using Threshold = std::shared_ptr<std::int64_t>;
   Negotiation(int ranks, const Options& options, const MergePlan& plan = {}, std::chrono::milliseconds bound = {}, Threshold shared = nullptr)
-      : ranks_(ranks), options_(options), threshold_(shared ? shared : std::make_shared<std::int64_t>(options.fusion_threshold)),
+      : ranks_(ranks), options_(options), threshold_(shared ? std::move(shared) : std::make_shared<std::int64_t>(options.fusion_threshold)),
         cache_(options.cache_capacity), gate_(plan, bound) {}
 
   // This rank's own input of the AND, before it is sent: the gate clears the bits that it holds.
