@@ -1,11 +1,11 @@
 #include "allreduce.hpp"
 
-#include "mpi/runtime.hpp"
-#include "mpi/session.hpp"
-#include "eligibility.hpp"
+#include "export.hpp"
 #include "guard.hpp"
 #include "half_ops.hpp"
 #include "horovod/observer.hpp"
+#include "mpi/runtime.hpp"
+#include "mpi/session.hpp"
 #include "self_check.hpp"
 #include "staged.hpp"
 
@@ -29,98 +29,82 @@ __attribute__((noinline)) bool ready() {
 }
 
 // The call goes through MPI; Horovod's are looked at before and after.
-int pass(const Next& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+int pass(const Next& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
   auto& horovod = horovod::Observer::get();
-  if (!horovod.detected()) return pass_allreduce(next, sendbuf, recvbuf, count, type, op, comm);
+  if (!horovod.detected()) return pass_allreduce(next, sendbuf, recvbuf, count, datatype, op, comm);
   int rc = MPI_SUCCESS;
-  if (sendbuf == MPI_IN_PLACE) rc = guard(comm, [&] { return horovod.before_allreduce(recvbuf, count, type, op, comm), MPI_SUCCESS; });
-  if (rc == MPI_SUCCESS) rc = pass_allreduce(next, sendbuf, recvbuf, count, type, op, comm);
+  if (sendbuf == MPI_IN_PLACE) rc = guard(comm, [&] { return horovod.before_allreduce(recvbuf, count, datatype, op, comm), MPI_SUCCESS; });
+  if (rc == MPI_SUCCESS) rc = pass_allreduce(next, sendbuf, recvbuf, count, datatype, op, comm);
   if (rc != MPI_SUCCESS) return rc;
-  return guard(comm, [&] { return horovod.after_allreduce(recvbuf, count, type, op, comm), MPI_SUCCESS; });
+  return guard(comm, [&] { return horovod.after_allreduce(recvbuf, count, datatype, op, comm), MPI_SUCCESS; });
+}
+
+// Horovod's calls are known by their order, so its decoder hears of the small ones too.
+bool sum_mpi(const Next& next, const SumCall& call, const Eligibility& eligible, Pass* why) {
+  auto& horovod = horovod::Observer::get();
+  AllreduceRequest request{call.sendbuf == MPI_IN_PLACE ? call.recvbuf : call.sendbuf, call.recvbuf, call.count, eligible.dtype};
+  request.sum_exactly = [&](void* buffer, std::uint64_t n) {
+    return next.Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(n), call.datatype, call.op, call.comm);  // n <= count
+  };
+  request.settle_all = horovod.detected();
+  std::optional<Layout> layout;
+  if (horovod.detected()) layout = horovod.data_call(call.count, eligible.dtype, call.comm);
+  if (layout) request.layout = &*layout;
+  return sum(call, eligible, request, why);
 }
 
 }  // namespace
 
-int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
-  if (inside(next)) return next.Allreduce(sendbuf, recvbuf, count, type, op, comm);
-  static Runtime& runtime = Runtime::get();
-  if (!runtime.running() && !ready()) return next.Allreduce(sendbuf, recvbuf, count, type, op, comm);
+bool ranks_agree(MPI_Comm comm, Pass* why) {
+  Runtime& runtime = Runtime::get();
+  return !runtime.late() || comm == MPI_COMM_NULL || runtime.session(comm, why) || *why == Pass::communicator;
+}
 
-  Pass why;
-  std::optional<Dtype> dtype;
+bool sum(const SumCall& call, const Eligibility& eligible, const AllreduceRequest& request, Pass* why) {
+  Runtime& runtime = Runtime::get();
+  const bool exact_halves = may_sum_halves(call.op) && !sums_halves(call.op, call.datatype);  // an operation that only looked like a sum
+  if (eligible.way == Way::compress) {
+    if (exact_halves) *why = Pass::operation;
+    Session* session = exact_halves ? nullptr : runtime.session(call.comm, why, &request);
+    return session && session->allreduce(request, why);
+  }
+  *why = Pass::small;
+  if (exact_halves || !request.layout || call.comm == MPI_COMM_NULL) return false;
+  Pass unused = Pass::small;
+  Session* session = runtime.momentum() ? runtime.session(call.comm, &unused, &request) : runtime.known_session(call.comm);
+  return session && !odd_arguments(call) && session->allreduce_small(request);
+}
+
+int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
+  if (inside(next)) return next.Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
+  static Runtime& runtime = Runtime::get();
+  if (!runtime.running() && !ready()) return next.Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
+
+  const SumCall call{sendbuf, recvbuf, static_cast<std::uint64_t>(count), datatype, op, comm};
+  Pass why = Pass::settings_differ;
   bool agreed = true, summed = false;
   int rc = MPI_SUCCESS;
-  const auto request_of = [&](bool settle_all) {
-    AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, static_cast<std::uint64_t>(count), *dtype};
-    request.sum_exactly = [&](void* buffer, std::uint64_t n) {
-      return next.Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(n), type, op, comm);  // n <= count
-    };
-    request.settle_all = settle_all;
-    return request;
-  };
-  if (runtime.late() && comm != MPI_COMM_NULL)
+  if (runtime.late())
     rc = guard(comm, [&] {
-      agreed = runtime.session(comm, &why) || why == Pass::communicator;
+      agreed = ranks_agree(comm, &why);
       return MPI_SUCCESS;
     });
   if (rc != MPI_SUCCESS) return rc;
-  if (!agreed) {
-    // why is settings_differ
-  } else if (!runtime.compressing()) {
-    why = runtime.why_off();
-  } else if ((dtype = summed_type(type, op, &why))) {
-    auto& horovod = horovod::Observer::get();
-    if (horovod.detected() && horovod.is_adasum(*dtype, comm)) {
-      why = Pass::adasum;
-    } else if (count >= 0 && static_cast<std::uint64_t>(count) < runtime.settings().min_count) {
-      why = Pass::small;
-      // Horovod's calls are known by their order, so its decoder hears of the small ones too.
-      if (horovod.detected())
-        rc = guard(comm, [&] {
-          const auto layout = horovod.data_call(static_cast<std::uint64_t>(count), *dtype, comm);
-          Session* session = runtime.momentum() ? runtime.session(comm, &why) : runtime.known_session(comm);
-          why = Pass::small;
-          if (!layout || odd_arguments(sendbuf, recvbuf, static_cast<std::uint64_t>(count))) return MPI_SUCCESS;
-          if (!session || (may_sum_halves(op) && !sums_halves(op, type))) return MPI_SUCCESS;
-          AllreduceRequest request = request_of(true);
-          request.layout = &*layout;
-          summed = session->allreduce_small(request);
-          return MPI_SUCCESS;
-        });
-    } else if (count < 0 || comm == MPI_COMM_NULL || odd_arguments(sendbuf, recvbuf, static_cast<std::uint64_t>(count))) {
-      why = Pass::odd_arguments;
-    } else {
+  if (agreed) {
+    const Eligibility eligible = classify(call, false);
+    why = eligible.why;
+    if (eligible.way == Way::compress || (eligible.way == Way::small && horovod::Observer::get().detected()))
       rc = guard(comm, [&] {
-        if (may_sum_halves(op) && !sums_halves(op, type)) {
-          why = Pass::operation;
-          return MPI_SUCCESS;
-        }
-        AllreduceRequest request = request_of(horovod.detected());
-        std::optional<Layout> layout;
-        if (horovod.detected()) layout = horovod.data_call(request.count, *dtype, comm);
-        if (layout) request.layout = &*layout;
-        Session* session = runtime.session(comm, &why, &request);
-        summed = session && session->allreduce(request, &why);
+        summed = sum_mpi(next, call, eligible, &why);
         return MPI_SUCCESS;
       });
-    }
   }
   if (summed || rc != MPI_SUCCESS) return rc;
   runtime.report.passed(why);
-  return pass(next, sendbuf, recvbuf, count, type, op, comm);
+  return pass(next, sendbuf, recvbuf, count, datatype, op, comm);
 }
 
 }  // namespace crimp
 
-extern "C" {
-
-__attribute__((visibility("default"))) int MPI_Allreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype type, MPI_Op op,
-                                                         MPI_Comm comm) {
-  return crimp::allreduce(crimp::next_mpi(), sendbuf, recvbuf, count, type, op, comm);
-}
-
-__attribute__((visibility("default"))) int PMPI_Allreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype type, MPI_Op op,
-                                                          MPI_Comm comm) {
-  return crimp::allreduce(crimp::next_pmpi(), sendbuf, recvbuf, count, type, op, comm);
-}
-}
+CRIMP_EXPORT(Allreduce, allreduce, (const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm), sendbuf, recvbuf,
+             count, datatype, op, comm)

@@ -1,9 +1,19 @@
-// One MPI_Allreduce, however it was entered.
+// Sums over a communicator, however they were asked for.
 #pragma once
+#include "eligibility.hpp"
+#include "mpi/request.hpp"
 #include "next.hpp"
 
 namespace crimp {
 
+// Whether the communicator's ranks have the same settings, where that could not be found at MPI_Init; else *why. Collective at the
+// communicator's first call. Inside guard().
+bool ranks_agree(MPI_Comm, Pass* why);
+
+// Sums a call that is not Way::pass, compressed. False: it is for MPI, on all ranks, for *why. Inside guard().
+bool sum(const SumCall&, const Eligibility&, const AllreduceRequest&, Pass* why);
+
+// One MPI_Allreduce.
 int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype, MPI_Op, MPI_Comm);
 
 }  // namespace crimp

@@ -9,7 +9,7 @@
 #include "mpi/runtime.hpp"
 #include "mpi/session.hpp"
 #include "crimp/crimp.h"
-#include "eligibility.hpp"
+#include "allreduce.hpp"
 #include "guard.hpp"
 #include "next.hpp"
 #include "self_check.hpp"
@@ -99,21 +99,15 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
     const auto type = static_cast<Dtype>(dtype);
     const Layout named{Layout::Source::named, segments ? read_segments(segments, segment_count, count) : std::vector<Segment>{}};
     check_buffers(sendbuf, recvbuf, count, size_of(type));
+    const SumCall call{sendbuf, recvbuf, count, h.type, h.sum, comm};
     Pass why = Pass::off;
-    if (runtime.late() && comm != MPI_COMM_NULL) runtime.session(comm, &why);
-    AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, count, type, segments ? &named : nullptr};
-    request.sum_exactly = [&](void* buffer, std::uint64_t n) { return sum_exactly(MPI_IN_PLACE, buffer, n, h, size_of(type), comm); };
-    Session* session = segments && runtime.usable() ? runtime.known_session(comm) : nullptr;
-    if (!runtime.compressing() && !(session && session->has_codecs())) {
-      why = runtime.why_off();
-    } else if (comm == MPI_COMM_NULL || odd_arguments(sendbuf, recvbuf, count)) {
-      why = count < runtime.settings().min_count ? Pass::small : Pass::odd_arguments;
-    } else if (count < runtime.settings().min_count) {
-      if (segments && runtime.momentum()) session = runtime.session(comm, &why, &request);
-      summed = session && session->allreduce_small(request);
-      why = Pass::small;
-    } else if ((session = runtime.session(comm, &why, &request))) {
-      summed = session->allreduce(request, &why);
+    if (ranks_agree(comm, &why)) {
+      const Session* session = segments && runtime.usable() ? runtime.known_session(comm) : nullptr;
+      const Eligibility eligible = classify(call, session && session->has_codecs());
+      AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, count, type, segments ? &named : nullptr};
+      request.sum_exactly = [&](void* buffer, std::uint64_t n) { return sum_exactly(MPI_IN_PLACE, buffer, n, h, size_of(type), comm); };
+      why = eligible.why;
+      summed = eligible.way != Way::pass && sum(call, eligible, request, &why);
     }
     if (!summed) runtime.report.passed(why);
     return MPI_SUCCESS;

@@ -1,7 +1,11 @@
 #include "eligibility.hpp"
 
-#include "mpi/half_type.hpp"
+#include <limits>
+
 #include "half_ops.hpp"
+#include "horovod/observer.hpp"
+#include "mpi/half_type.hpp"
+#include "mpi/runtime.hpp"
 
 namespace crimp {
 
@@ -28,8 +32,22 @@ std::optional<Dtype> summed_type(MPI_Datatype type, MPI_Op op, Pass* why) {
   return {};
 }
 
-bool odd_arguments(const void* sendbuf, const void* recvbuf, std::uint64_t count) {
-  return count == 0 || sendbuf == recvbuf || !sendbuf || !recvbuf || recvbuf == MPI_IN_PLACE;
+bool odd_arguments(const SumCall& call) {
+  return call.comm == MPI_COMM_NULL || call.count == 0 || call.count > std::numeric_limits<std::int64_t>::max() || call.sendbuf == call.recvbuf ||
+         !call.sendbuf || !call.recvbuf || call.recvbuf == MPI_IN_PLACE;
+}
+
+Eligibility classify(const SumCall& call, bool with_codec) {
+  const Runtime& runtime = Runtime::get();
+  if (!with_codec && !runtime.compressing()) return {Way::pass, runtime.why_off(), {}};
+  Pass why = Pass::type;
+  const std::optional<Dtype> dtype = summed_type(call.datatype, call.op, &why);
+  if (!dtype) return {Way::pass, why, {}};
+  auto& horovod = horovod::Observer::get();
+  if (horovod.detected() && horovod.is_adasum(*dtype, call.comm)) return {Way::pass, Pass::adasum, *dtype};
+  if (call.count < runtime.settings().min_count) return {Way::small, Pass::small, *dtype};
+  if (odd_arguments(call)) return {Way::pass, Pass::odd_arguments, *dtype};
+  return {Way::compress, Pass::off, *dtype};
 }
 
 }  // namespace crimp

@@ -10,10 +10,35 @@
 
 namespace crimp {
 
+// A sum as a program asks for it, by MPI_Allreduce or by crimp_allreduce.
+struct SumCall {
+  const void* sendbuf;  // MPI_IN_PLACE is possible
+  void* recvbuf;
+  std::uint64_t count;  // a negative one of MPI's counts as more than there is memory
+  MPI_Datatype datatype;
+  MPI_Op op;
+  MPI_Comm comm;
+};
+
+enum class Way {
+  pass,     // through MPI
+  small,    // through MPI, unless its tensors are known and have momentum
+  compress
+};
+
+struct Eligibility {
+  Way way;
+  Pass why;     // where the way is MPI's
+  Dtype dtype;  // where it is not `pass`
+};
+
+// Which way a call takes, as far as its arguments and the settings say. with_codec: it has a codec whatever CRIMP_CODEC says.
+Eligibility classify(const SumCall&, bool with_codec);
+
 // The element type of a sum of floating-point numbers, or nothing and the reason. A user operation is known by its name; sums_halves() tries it.
 std::optional<Dtype> summed_type(MPI_Datatype, MPI_Op, Pass* why);
 
-// Left to MPI, whose errors are better than ours: null buffers, in-place receive, aliased buffers.
-bool odd_arguments(const void* sendbuf, const void* recvbuf, std::uint64_t count);
+// Left to MPI, whose errors are better than ours: null communicators and buffers, in-place receive, aliased buffers, no elements.
+bool odd_arguments(const SumCall&);
 
 }  // namespace crimp

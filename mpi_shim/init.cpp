@@ -1,6 +1,7 @@
 // MPI_Init, MPI_Init_thread, MPI_Finalize, MPI_Pcontrol.
 #include "mpi/runtime.hpp"
 #include "core/log.hpp"
+#include "export.hpp"
 #include "guard.hpp"
 #include "horovod/observer.hpp"
 #include "next.hpp"
@@ -11,7 +12,7 @@ namespace {
 
 // MPI implementations and tools call MPI functions while they initialize; Inside keeps us out of those.
 template <class Initialize>
-int init(const Next& next, Initialize initialize) {
+int start(const Next& next, Initialize initialize) {
   if (inside(next)) return initialize();
   int rc;
   {
@@ -24,6 +25,14 @@ int init(const Next& next, Initialize initialize) {
     check_at_start();
     return MPI_SUCCESS;
   });
+}
+
+int init(const Next& next, int* argc, char*** argv) {
+  return start(next, [&] { return next.Init(argc, argv); });
+}
+
+int init_thread(const Next& next, int* argc, char*** argv, int required, int* provided) {
+  return start(next, [&] { return next.Init_thread(argc, argv, required, provided); });
 }
 
 int finalize(const Next& next) {
@@ -47,24 +56,7 @@ int pcontrol(const Next& next, int level) {
 }  // namespace
 }  // namespace crimp
 
-extern "C" {
-#define CRIMP_EXPORT __attribute__((visibility("default")))
-using namespace crimp;
-
-CRIMP_EXPORT int MPI_Init(int* argc, char*** argv) {
-  return init(next_mpi(), [&] { return next_mpi().Init(argc, argv); });
-}
-CRIMP_EXPORT int PMPI_Init(int* argc, char*** argv) {
-  return init(next_pmpi(), [&] { return next_pmpi().Init(argc, argv); });
-}
-CRIMP_EXPORT int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
-  return init(next_mpi(), [&] { return next_mpi().Init_thread(argc, argv, required, provided); });
-}
-CRIMP_EXPORT int PMPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
-  return init(next_pmpi(), [&] { return next_pmpi().Init_thread(argc, argv, required, provided); });
-}
-CRIMP_EXPORT int MPI_Finalize(void) { return finalize(next_mpi()); }
-CRIMP_EXPORT int PMPI_Finalize(void) { return finalize(next_pmpi()); }
-CRIMP_EXPORT int MPI_Pcontrol(const int level, ...) { return pcontrol(next_mpi(), level); }
-CRIMP_EXPORT int PMPI_Pcontrol(const int level, ...) { return pcontrol(next_pmpi(), level); }
-}
+CRIMP_EXPORT(Init, init, (int* argc, char*** argv), argc, argv)
+CRIMP_EXPORT(Init_thread, init_thread, (int* argc, char*** argv, int required, int* provided), argc, argv, required, provided)
+CRIMP_EXPORT(Finalize, finalize, (void))
+CRIMP_EXPORT(Pcontrol, pcontrol, (const int level, ...), level)

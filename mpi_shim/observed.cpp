@@ -1,5 +1,6 @@
 // Calls that are only looked at: what Horovod broadcasts and gathers, and which operations a program makes. All go through unchanged, in device
 // memory as staged.hpp says.
+#include "export.hpp"
 #include "guard.hpp"
 #include "half_ops.hpp"
 #include "horovod/observer.hpp"
@@ -9,53 +10,50 @@
 namespace crimp {
 namespace {
 
-int bcast(const Next& next, void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) {
+int bcast(const Next& next, void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm) {
   auto& observer = horovod::Observer::get();
-  if (inside(next) || (!observer.detected() && !stages())) return next.Bcast(buffer, count, type, root, comm);
+  if (inside(next) || (!observer.detected() && !stages())) return next.Bcast(buffer, count, datatype, root, comm);
   Staged staged;
   int rc = MPI_SUCCESS;
   if (stages() && comm != MPI_COMM_NULL)
     rc = guard(comm, [&] {
-      int rank = MPI_PROC_NULL, inter = 0;
-      PMPI_Comm_test_inter(comm, &inter);
-      PMPI_Comm_rank(comm, &rank);
-      const bool sends = inter ? root == MPI_ROOT : root == rank;
-      if (root != MPI_PROC_NULL)
-        buffer = sends ? const_cast<void*>(staged.sent(buffer, extent_of(count, type))) : staged.received(buffer, extent_of(count, type), false);
+      const Ranks ranks(comm);
+      const Extent extent = extent_of(count, datatype);
+      if (ranks.is_root(root))
+        buffer = const_cast<void*>(staged.sent(buffer, extent));
+      else if (ranks.has_part(root))
+        buffer = staged.received(buffer, extent, false);
       return MPI_SUCCESS;
     });
   if (rc != MPI_SUCCESS) return rc;
   {
     const Inside handed_on(next);
-    rc = next.Bcast(buffer, count, type, root, comm);
+    rc = next.Bcast(buffer, count, datatype, root, comm);
   }
-  if (rc == MPI_SUCCESS && observer.detected()) guard(comm, [&] { return observer.after_bcast(buffer, count, type, root, comm), MPI_SUCCESS; });
+  if (rc == MPI_SUCCESS && observer.detected()) guard(comm, [&] { return observer.after_bcast(buffer, count, datatype, root, comm), MPI_SUCCESS; });
   return staged.finish(comm, rc);
 }
 
-int gatherv(const Next& next, const void* send, int count, MPI_Datatype type, void* receive, const int* counts, const int* places,
-            MPI_Datatype received, int root, MPI_Comm comm) {
+int gatherv(const Next& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, const int* recvcounts, const int* displs,
+            MPI_Datatype recvtype, int root, MPI_Comm comm) {
   auto& observer = horovod::Observer::get();
-  if (inside(next) || (!observer.detected() && !stages())) return next.Gatherv(send, count, type, receive, counts, places, received, root, comm);
+  if (inside(next) || (!observer.detected() && !stages()))
+    return next.Gatherv(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root, comm);
   Staged staged;
   int rc = MPI_SUCCESS;
   if (stages() && comm != MPI_COMM_NULL)
     rc = guard(comm, [&] {
-      int rank = MPI_PROC_NULL, inter = 0, size = 0;
-      PMPI_Comm_test_inter(comm, &inter);
-      PMPI_Comm_rank(comm, &rank);
-      inter ? PMPI_Comm_remote_size(comm, &size) : PMPI_Comm_size(comm, &size);
-      const bool is_root = inter ? root == MPI_ROOT : root == rank;
-      if (root != MPI_PROC_NULL && !(inter && is_root)) send = staged.sent(send, extent_of(count, type));
-      if (is_root) receive = staged.received(receive, extent_of(size, counts, places, received), true);
+      const Ranks ranks(comm);
+      if (ranks.has_part(root)) sendbuf = staged.sent(sendbuf, extent_of(sendcount, sendtype));
+      if (ranks.is_root(root)) recvbuf = staged.received(recvbuf, extent_of(ranks.count, recvcounts, displs, recvtype), true);
       return MPI_SUCCESS;
     });
   if (rc != MPI_SUCCESS) return rc;
   {
     const Inside handed_on(next);
-    rc = next.Gatherv(send, count, type, receive, counts, places, received, root, comm);
+    rc = next.Gatherv(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root, comm);
   }
-  if (rc == MPI_SUCCESS && root == 0 && observer.detected()) guard(comm, [&] { return observer.after_gatherv(type, comm), MPI_SUCCESS; });
+  if (rc == MPI_SUCCESS && root == 0 && observer.detected()) guard(comm, [&] { return observer.after_gatherv(sendtype, comm), MPI_SUCCESS; });
   return staged.finish(comm, rc);
 }
 
@@ -73,30 +71,10 @@ int op_free(const Next& next, MPI_Op* op) {
 }  // namespace
 }  // namespace crimp
 
-extern "C" {
-#define CRIMP_EXPORT __attribute__((visibility("default")))
-using namespace crimp;
-
-CRIMP_EXPORT int MPI_Bcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) {
-  return bcast(next_mpi(), buffer, count, type, root, comm);
-}
-CRIMP_EXPORT int PMPI_Bcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) {
-  return bcast(next_pmpi(), buffer, count, type, root, comm);
-}
-CRIMP_EXPORT int MPI_Gatherv(const void* send, int count, MPI_Datatype type, void* receive, const int counts[], const int places[],
-                             MPI_Datatype received, int root, MPI_Comm comm) {
-  return gatherv(next_mpi(), send, count, type, receive, counts, places, received, root, comm);
-}
-CRIMP_EXPORT int PMPI_Gatherv(const void* send, int count, MPI_Datatype type, void* receive, const int counts[], const int places[],
-                              MPI_Datatype received, int root, MPI_Comm comm) {
-  return gatherv(next_pmpi(), send, count, type, receive, counts, places, received, root, comm);
-}
-CRIMP_EXPORT int MPI_Op_create(MPI_User_function* function, int commute, MPI_Op* op) {
-  return op_create(next_mpi(), function, commute, op);
-}
-CRIMP_EXPORT int PMPI_Op_create(MPI_User_function* function, int commute, MPI_Op* op) {
-  return op_create(next_pmpi(), function, commute, op);
-}
-CRIMP_EXPORT int MPI_Op_free(MPI_Op* op) { return op_free(next_mpi(), op); }
-CRIMP_EXPORT int PMPI_Op_free(MPI_Op* op) { return op_free(next_pmpi(), op); }
-}
+CRIMP_EXPORT(Bcast, bcast, (void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm), buffer, count, datatype, root, comm)
+CRIMP_EXPORT(Gatherv, gatherv,
+             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, const int recvcounts[], const int displs[], MPI_Datatype recvtype,
+              int root, MPI_Comm comm),
+             sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root, comm)
+CRIMP_EXPORT(Op_create, op_create, (MPI_User_function* function, int commute, MPI_Op* op), function, commute, op)
+CRIMP_EXPORT(Op_free, op_free, (MPI_Op* op), op)

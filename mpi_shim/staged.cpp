@@ -52,22 +52,17 @@ void give_back(Memory memory) {
   if (blocks.size() > kKept) blocks.erase(std::min_element(blocks.begin(), blocks.end(), [](const Memory& a, const Memory& b) { return a.bytes() < b.bytes(); }));
 }
 
-// The group that the ranks of a call's buffers are counted in.
-struct Ranks {
-  int rank = 0, count = 1;
-  bool inter = false;
-  explicit Ranks(MPI_Comm comm) {
-    int flag = 0;
-    PMPI_Comm_test_inter(comm, &flag);
-    inter = flag;
-    PMPI_Comm_rank(comm, &rank);
-    inter ? PMPI_Comm_remote_size(comm, &count) : PMPI_Comm_size(comm, &count);
-  }
-  bool is_root(int root) const { return inter ? root == MPI_ROOT : root == rank; }
-  bool takes_part(int root) const { return root != MPI_PROC_NULL; }
-};
-
 }  // namespace
+
+Ranks::Ranks(MPI_Comm comm) {
+  int flag = 0;
+  PMPI_Comm_test_inter(comm, &flag);
+  inter = flag;
+  PMPI_Comm_rank(comm, &rank);
+  PMPI_Comm_size(comm, &own);
+  count = own;
+  if (inter) PMPI_Comm_remote_size(comm, &count);
+}
 
 bool stages() noexcept { return device_plugin() && !Runtime::get().cuda_aware(); }
 
@@ -82,7 +77,7 @@ Extent extent_of(long long count, MPI_Datatype type) {
   return {true_low + std::min<MPI_Aint>(more, 0), static_cast<std::size_t>(true_extent + std::abs(more)), extent == size && true_extent == size};
 }
 
-Extent extent_of(int parts, const int* counts, const int* places, MPI_Datatype type) {
+Extent extent_of(int parts, const int* counts, const int* displs, MPI_Datatype type) {
   if (type == MPI_DATATYPE_NULL || !counts) return {};
   MPI_Aint low, extent;
   PMPI_Type_get_extent(type, &low, &extent);
@@ -90,7 +85,7 @@ Extent extent_of(int parts, const int* counts, const int* places, MPI_Datatype t
   bool any = false;
   for (int r = 0; r < parts; ++r) {
     const Extent part = extent_of(counts[r], type);
-    const std::ptrdiff_t here = (places ? places[r] : at) * extent + part.low;
+    const std::ptrdiff_t here = (displs ? displs[r] : at) * extent + part.low;
     at += counts[r];
     if (!part.bytes) continue;
     first = any ? std::min(first, here) : here;
@@ -143,167 +138,21 @@ int Staged::finish(MPI_Comm comm, int rc) {
   });
 }
 
-namespace {
-
-struct Buffers {
-  const void* send;
-  void* receive;
-};
-
-// The whole of a call that is not looked at otherwise: call(buffers), with stage(staged, ranks, buffers) before it where its buffers may be in
-// device memory. The call itself is outside of the guard.
-template <class Stage, class Call>
-int pass(const Next& next, MPI_Comm comm, Buffers buffers, Stage stage, Call call) {
-  if (!stages() || comm == MPI_COMM_NULL || inside(next)) return call(buffers);
-  Staged staged;
-  const int failed = guard(comm, [&] {
-    stage(staged, Ranks(comm), buffers);
-    return MPI_SUCCESS;
-  });
-  return failed != MPI_SUCCESS ? failed : staged.finish(comm, call(buffers));
-}
-
-}  // namespace
-
-int pass_allreduce(const Next& next, const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+int pass_allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
   const auto call = [&] {
     const Inside handed_on(next);
-    return next.Allreduce(send, receive, count, type, op, comm);
+    return next.Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
   };
   if (!stages() || comm == MPI_COMM_NULL || count <= 0) return call();
   Staged staged;
   const int failed = guard(comm, [&] {
-    const Extent extent = extent_of(count, type);
-    const bool in_place = send == MPI_IN_PLACE;
-    send = staged.sent(send, extent);
-    receive = staged.received(receive, extent, in_place);
+    const Extent extent = extent_of(count, datatype);
+    const bool in_place = sendbuf == MPI_IN_PLACE;
+    sendbuf = staged.sent(sendbuf, extent);
+    recvbuf = staged.received(recvbuf, extent, in_place);
     return MPI_SUCCESS;
   });
   return failed != MPI_SUCCESS ? failed : staged.finish(comm, call());
 }
 
-namespace {
-
-int reduce(const Next& next, const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm) {
-  return pass(next, comm, {send, receive}, [&](Staged& staged, const Ranks& ranks, Buffers& b) {
-    const Extent extent = extent_of(count, type);
-    if (ranks.takes_part(root) && !(ranks.inter && root == MPI_ROOT)) b.send = staged.sent(send, extent);
-    if (ranks.is_root(root)) b.receive = staged.received(receive, extent, send == MPI_IN_PLACE);
-  }, [&](Buffers b) { return next.Reduce(b.send, b.receive, count, type, op, root, comm); });
-}
-
-int gather(const Next& next, const void* send, int count, MPI_Datatype type, void* receive, int received, MPI_Datatype as, int root, MPI_Comm comm) {
-  return pass(next, comm, {send, receive}, [&](Staged& staged, const Ranks& ranks, Buffers& b) {
-    const bool is_root = ranks.is_root(root);
-    if (ranks.takes_part(root) && !(ranks.inter && is_root)) b.send = staged.sent(send, extent_of(count, type));
-    if (is_root) b.receive = staged.received(receive, extent_of(static_cast<long long>(received) * ranks.count, as), send == MPI_IN_PLACE);
-  }, [&](Buffers b) { return next.Gather(b.send, count, type, b.receive, received, as, root, comm); });
-}
-
-int scatter(const Next& next, const void* send, int count, MPI_Datatype type, void* receive, int received, MPI_Datatype as, int root, MPI_Comm comm) {
-  return pass(next, comm, {send, receive}, [&](Staged& staged, const Ranks& ranks, Buffers& b) {
-    const bool is_root = ranks.is_root(root);
-    if (is_root) b.send = staged.sent(send, extent_of(static_cast<long long>(count) * ranks.count, type));
-    if (ranks.takes_part(root) && !(ranks.inter && is_root)) b.receive = staged.received(receive, extent_of(received, as), false);
-  }, [&](Buffers b) { return next.Scatter(b.send, count, type, b.receive, received, as, root, comm); });
-}
-
-int scatterv(const Next& next, const void* send, const int* counts, const int* places, MPI_Datatype type, void* receive, int received, MPI_Datatype as,
-             int root, MPI_Comm comm) {
-  return pass(next, comm, {send, receive}, [&](Staged& staged, const Ranks& ranks, Buffers& b) {
-    const bool is_root = ranks.is_root(root);
-    if (is_root) b.send = staged.sent(send, extent_of(ranks.count, counts, places, type));
-    if (ranks.takes_part(root) && !(ranks.inter && is_root)) b.receive = staged.received(receive, extent_of(received, as), false);
-  }, [&](Buffers b) { return next.Scatterv(b.send, counts, places, type, b.receive, received, as, root, comm); });
-}
-
-int allgather(const Next& next, const void* send, int count, MPI_Datatype type, void* receive, int received, MPI_Datatype as, MPI_Comm comm) {
-  return pass(next, comm, {send, receive}, [&](Staged& staged, const Ranks& ranks, Buffers& b) {
-    b.send = staged.sent(send, extent_of(count, type));
-    b.receive = staged.received(receive, extent_of(static_cast<long long>(received) * ranks.count, as), send == MPI_IN_PLACE);
-  }, [&](Buffers b) { return next.Allgather(b.send, count, type, b.receive, received, as, comm); });
-}
-
-int allgatherv(const Next& next, const void* send, int count, MPI_Datatype type, void* receive, const int* counts, const int* places, MPI_Datatype as,
-               MPI_Comm comm) {
-  return pass(next, comm, {send, receive}, [&](Staged& staged, const Ranks& ranks, Buffers& b) {
-    b.send = staged.sent(send, extent_of(count, type));
-    b.receive = staged.received(receive, extent_of(ranks.count, counts, places, as), true);
-  }, [&](Buffers b) { return next.Allgatherv(b.send, count, type, b.receive, counts, places, as, comm); });
-}
-
-int alltoall(const Next& next, const void* send, int count, MPI_Datatype type, void* receive, int received, MPI_Datatype as, MPI_Comm comm) {
-  return pass(next, comm, {send, receive}, [&](Staged& staged, const Ranks& ranks, Buffers& b) {
-    b.send = staged.sent(send, extent_of(static_cast<long long>(count) * ranks.count, type));
-    b.receive = staged.received(receive, extent_of(static_cast<long long>(received) * ranks.count, as), send == MPI_IN_PLACE);
-  }, [&](Buffers b) { return next.Alltoall(b.send, count, type, b.receive, received, as, comm); });
-}
-
-int alltoallv(const Next& next, const void* send, const int* counts, const int* places, MPI_Datatype type, void* receive, const int* received,
-              const int* to_places, MPI_Datatype as, MPI_Comm comm) {
-  return pass(next, comm, {send, receive}, [&](Staged& staged, const Ranks& ranks, Buffers& b) {
-    if (send != MPI_IN_PLACE) b.send = staged.sent(send, extent_of(ranks.count, counts, places, type));
-    b.receive = staged.received(receive, extent_of(ranks.count, received, to_places, as), true);
-  }, [&](Buffers b) { return next.Alltoallv(b.send, counts, places, type, b.receive, received, to_places, as, comm); });
-}
-
-int reduce_scatter(const Next& next, const void* send, void* receive, const int* counts, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
-  return pass(next, comm, {send, receive}, [&](Staged& staged, const Ranks&, Buffers& b) {
-    int size = 0, rank = 0;  // counts are those of the own group
-    PMPI_Comm_size(comm, &size);
-    PMPI_Comm_rank(comm, &rank);
-    const Extent all = extent_of(size, counts, nullptr, type);
-    b.send = staged.sent(send, all);
-    b.receive = send == MPI_IN_PLACE ? staged.received(receive, all, true) : staged.received(receive, extent_of(counts[rank], type), false);
-  }, [&](Buffers b) { return next.Reduce_scatter(b.send, b.receive, counts, type, op, comm); });
-}
-
-int reduce_scatter_block(const Next& next, const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
-  return pass(next, comm, {send, receive}, [&](Staged& staged, const Ranks&, Buffers& b) {
-    int size = 0;
-    PMPI_Comm_size(comm, &size);
-    const Extent all = extent_of(static_cast<long long>(count) * size, type);
-    b.send = staged.sent(send, all);
-    b.receive = send == MPI_IN_PLACE ? staged.received(receive, all, true) : staged.received(receive, extent_of(count, type), false);
-  }, [&](Buffers b) { return next.Reduce_scatter_block(b.send, b.receive, count, type, op, comm); });
-}
-
-}  // namespace
 }  // namespace crimp
-
-extern "C" {
-using namespace crimp;
-
-// Both names of a function, with its parameters and what is handed on.
-#define CRIMP_EXPORT(name, function, parameters, ...)                                                                                  \
-  __attribute__((visibility("default"))) int MPI_##name parameters { return function(next_mpi(), __VA_ARGS__); }                        \
-  __attribute__((visibility("default"))) int PMPI_##name parameters { return function(next_pmpi(), __VA_ARGS__); }
-
-CRIMP_EXPORT(Reduce, reduce, (const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm), send, receive, count,
-             type, op, root, comm)
-CRIMP_EXPORT(Gather, gather,
-             (const void* send, int count, MPI_Datatype type, void* receive, int received, MPI_Datatype as, int root, MPI_Comm comm), send, count, type,
-             receive, received, as, root, comm)
-CRIMP_EXPORT(Scatter, scatter,
-             (const void* send, int count, MPI_Datatype type, void* receive, int received, MPI_Datatype as, int root, MPI_Comm comm), send, count, type,
-             receive, received, as, root, comm)
-CRIMP_EXPORT(Scatterv, scatterv,
-             (const void* send, const int counts[], const int places[], MPI_Datatype type, void* receive, int received, MPI_Datatype as, int root,
-              MPI_Comm comm),
-             send, counts, places, type, receive, received, as, root, comm)
-CRIMP_EXPORT(Allgather, allgather, (const void* send, int count, MPI_Datatype type, void* receive, int received, MPI_Datatype as, MPI_Comm comm), send,
-             count, type, receive, received, as, comm)
-CRIMP_EXPORT(Allgatherv, allgatherv,
-             (const void* send, int count, MPI_Datatype type, void* receive, const int counts[], const int places[], MPI_Datatype as, MPI_Comm comm), send,
-             count, type, receive, counts, places, as, comm)
-CRIMP_EXPORT(Alltoall, alltoall, (const void* send, int count, MPI_Datatype type, void* receive, int received, MPI_Datatype as, MPI_Comm comm), send,
-             count, type, receive, received, as, comm)
-CRIMP_EXPORT(Alltoallv, alltoallv,
-             (const void* send, const int counts[], const int places[], MPI_Datatype type, void* receive, const int received[], const int to_places[],
-              MPI_Datatype as, MPI_Comm comm),
-             send, counts, places, type, receive, received, to_places, as, comm)
-CRIMP_EXPORT(Reduce_scatter, reduce_scatter, (const void* send, void* receive, const int counts[], MPI_Datatype type, MPI_Op op, MPI_Comm comm), send,
-             receive, counts, type, op, comm)
-CRIMP_EXPORT(Reduce_scatter_block, reduce_scatter_block, (const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm), send,
-             receive, count, type, op, comm)
-}

@@ -23,7 +23,18 @@ struct Extent {
   bool dense = true;  // without gaps
 };
 Extent extent_of(long long count, MPI_Datatype);
-Extent extent_of(int parts, const int* counts, const int* places, MPI_Datatype);  // places: null where behind one another
+Extent extent_of(int parts, const int* counts, const int* displs, MPI_Datatype);  // displs: null where behind one another
+
+// The groups of ranks that a call's buffers are counted in, and which of a rooted call's buffers this rank has.
+struct Ranks {
+  int rank = 0;
+  int own = 1, count = 1;  // of the own group; of the other ranks' group, which within one group is the same
+  bool inter = false;
+  explicit Ranks(MPI_Comm);
+  bool is_root(int root) const { return inter ? root == MPI_ROOT : root == rank; }
+  // A part of what the root gathers or scatters. Between two groups the root itself has none, nor have the others of its group.
+  bool has_part(int root) const { return root != MPI_PROC_NULL && !(inter && root == MPI_ROOT); }
+};
 
 // The buffers of one call. What is not in device memory is handed on as it is.
 class Staged {
@@ -54,6 +65,6 @@ class Staged {
 
 struct Next;
 // next.Allreduce, staged where that is needed.
-int pass_allreduce(const Next&, const void* send, void* receive, int count, MPI_Datatype, MPI_Op, MPI_Comm);
+int pass_allreduce(const Next&, const void* sendbuf, void* recvbuf, int count, MPI_Datatype, MPI_Op, MPI_Comm);
 
 }  // namespace crimp

@@ -9,7 +9,7 @@
 #   horovod.sh variations [options] real Horovod in many ways (fusion, groups, caches, autotune, timeline, process sets, join, Adasum,
 #                                   merging, ...) on localhost with Crimp: are all data calls explained, all weights the same?
 #   horovod.sh tables               print the tables of the last comparison again
-#   horovod.sh linked               build Horovod once more, linked with Crimp by the README's line, and show that it is compressed
+#   horovod.sh linked               build Horovod once more, linked with Crimp by docs/horovod.md's line, and show that it is compressed
 #                                   without a preload; some minutes
 #
 # Options of train:

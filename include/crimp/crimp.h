@@ -29,7 +29,8 @@ typedef struct {
  *
  * Sums `count` elements over the ranks of `comm`, like MPI_Allreduce with MPI_SUM, compressed as the CRIMP_* settings say; what is not
  * eligible (fewer than CRIMP_MIN_COUNT elements, one rank, no codec chosen) is summed exactly by MPI. sendbuf may be MPI_IN_PLACE;
- * NULL is an error unless count is 0. Host memory. `count` may exceed INT_MAX. segments may be NULL (segment_count 0): then the call counts as unnamed. */
+ * NULL is an error unless count is 0. Buffers are in host memory or in that of an NVIDIA GPU (docs/gpu.md). `count` may exceed INT_MAX. segments may be NULL
+ * (segment_count 0): then the call counts as unnamed. */
 CRIMP_API int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dtype dtype, MPI_Comm comm,
                               const crimp_segment* segments, size_t segment_count);
 

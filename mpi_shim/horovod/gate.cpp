@@ -16,7 +16,8 @@ std::vector<std::size_t> Gate::groups() const {
 
 void Gate::reduced(const std::string& name, std::uint64_t bytes) {
   if (plan_.off() || unnamed(name)) return;
-  open_ = holding_ = bits_fresh_ = false;
+  hold_ = Hold::closed;
+  masks_ = Masks::stale;
   const auto [it, added] = by_name_.emplace(name, tensors_.size());
   if (added) {
     tensors_.push_back({name, bytes});
@@ -31,7 +32,7 @@ void Gate::reduced(const std::string& name, std::uint64_t bytes) {
   left_[static_cast<std::size_t>(tensor.group)] -= !tensor.excluded;
   while (current_ < members_.size() && left_[current_] == 0) {
     ++current_;
-    passed_ = false;
+    group_ = Group::waiting;
   }
   if (current_ < members_.size()) return;
   begin_step();
@@ -72,13 +73,12 @@ void Gate::make_plan() {
   left_.assign(members_.size(), 0);
   begin_step();
   current_ = 0;
-  passed_ = false;
+  group_ = Group::waiting;
   cache_version_ = ~0ull;
 }
 
 void Gate::read_bits(const ResponseCache& cache) {
-  if (bits_fresh_ && cache_version_ == cache.version()) return;
-  bits_fresh_ = true;
+  if (masks_ != Masks::stale && cache_version_ == cache.version()) return;
   if (cache_version_ != cache.version()) {
     cache_version_ = cache.version();
     tensor_of_bit_.assign(cache.bits(), -1);
@@ -103,20 +103,20 @@ void Gate::read_bits(const ResponseCache& cache) {
     wanted_bits_[word] |= bit;
     --wanted;
   }
-  reachable_ = wanted == 0;
+  masks_ = wanted == 0 ? Masks::whole : Masks::partial;
 }
 
 void Gate::hold(std::span<std::int64_t> own_bits, const ResponseCache& cache, Clock::time_point (*time)()) {
-  if (members_.empty() || own_bits.empty() || open_) return;
+  if (members_.empty() || own_bits.empty() || hold_ == Hold::open) return;
   const auto own = [&](std::size_t word) { return static_cast<std::uint64_t>(own_bits[word]); };
   if ((own(0) & kCalm) != kCalm) {
-    if (holding_) release(!(own(0) & kShutdown) ? Release::shutdown : !(own(0) & kInvalid) ? Release::invalid : Release::uncached);
-    holding_ = false;
+    if (hold_ == Hold::holding) release(!(own(0) & kShutdown) ? Release::shutdown : !(own(0) & kInvalid) ? Release::invalid : Release::uncached);
+    hold_ = Hold::closed;
     return;
   }
   read_bits(cache);
   const std::size_t words = std::min(own_bits.size(), planned_bits_.size());
-  bool complete = reachable_;
+  bool complete = masks_ == Masks::whole;
   std::uint64_t ready = 0, others = 0, of_group = 0;
   for (std::size_t w = 0; w < words; ++w) {
     complete = complete && (own(w) & wanted_bits_[w]) == wanted_bits_[w];
@@ -125,35 +125,37 @@ void Gate::hold(std::span<std::int64_t> own_bits, const ResponseCache& cache, Cl
     others |= own(w) & planned_bits_[w] & ~group_bits_[w];
   }
   complete = complete && of_group;
-  if (complete && !passed_) {
-    passed_ = true;
+  if (complete && group_ == Group::waiting) {
+    group_ = Group::passed;
     release(Release::complete);
   }
   if (!ready || (complete && !others)) {  // nothing to hold; a complete group waits for other ranks only
-    holding_ = false;
+    hold_ = Hold::closed;
     return;
   }
   const auto now = time();
-  if (!holding_) held_since_ = now;
-  holding_ = true;
-  if (now - held_since_ > bound_) {
-    release(Release::deadline);
-    holding_ = false;
-    open_ = true;
-    std::vector<bool> is_ready(tensors_.size());
-    for (std::size_t b = 0; b < tensor_of_bit_.size(); ++b) {
-      const std::size_t word = (b + kStatusBits) / 64;
-      if (tensor_of_bit_[b] >= 0 && word < words) is_ready[static_cast<std::size_t>(tensor_of_bit_[b])] = own(word) >> ((b + kStatusBits) % 64) & 1;
-    }
-    for (const std::size_t t : members_[current_])
-      if (!tensors_[t].done && !tensors_[t].excluded && !is_ready[t] && ++tensors_[t].missed == 2) {
-        tensors_[t].excluded = true;
-        --left_[current_];
-      }
-    return;
-  }
+  if (hold_ == Hold::closed) held_since_ = now;
+  hold_ = Hold::holding;
+  if (now - held_since_ > bound_) return open(own_bits);
   for (std::size_t w = 0; w < words; ++w)
     own_bits[w] &= static_cast<std::int64_t>(~(planned_bits_[w] & ~(complete ? group_bits_[w] : 0)));
+}
+
+void Gate::open(std::span<const std::int64_t> own_bits) {
+  release(Release::deadline);
+  hold_ = Hold::open;
+  std::vector<bool> is_ready(tensors_.size());
+  for (std::size_t b = 0; b < tensor_of_bit_.size(); ++b) {
+    const std::size_t word = (b + kStatusBits) / 64, bit = (b + kStatusBits) % 64;
+    if (tensor_of_bit_[b] >= 0 && word < own_bits.size())
+      is_ready[static_cast<std::size_t>(tensor_of_bit_[b])] = static_cast<std::uint64_t>(own_bits[word]) >> bit & 1;
+  }
+  for (const std::size_t t : members_[current_]) {
+    Tensor& tensor = tensors_[t];
+    if (tensor.done || tensor.excluded || is_ready[t] || ++tensor.missed < 2) continue;
+    tensor.excluded = true;
+    --left_[current_];
+  }
 }
 
 }  // namespace crimp::horovod

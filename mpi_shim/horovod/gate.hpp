@@ -1,13 +1,26 @@
 // The held-bit gate: makes unmodified Horovod fuse exactly the groups of a merge plan.
 //
-// Horovod reduces a tensor in a cycle only if every rank's input to the AND has its ready bit; a bit that is missing is tried again in
-// the next cycle. So a rank that clears a tensor's bit in its own input holds the tensor back, without harm. The gate lets only the
-// plan's current group pass, when all of it is ready here: what is reduced together is then one group, in every step the same.
+// Horovod reduces a tensor in a cycle only if every rank's input to the AND has its ready bit; a bit that is missing is
+// tried again in the next cycle. So a rank that clears a tensor's bit in its own input holds the tensor back, without
+// harm. The gate lets only the plan's current group pass, when all of it is ready here: what is reduced together is
+// then one group, in every step the same.
 //
-// Never held: anything while this rank reports shutdown, uncached or invalid tensors (new tensors, hvd.join and stall warnings show as
-// these); tensors outside the plan; and nothing for longer than the bound, after which all pass until something has been reduced.
-// Tensors that made the bound run out twice leave the plan. Which group is current follows from what was reduced, so all ranks agree;
-// what is held is each rank's own matter.
+// Never held: anything while this rank reports shutdown, uncached or invalid tensors (new tensors, hvd.join and stall
+// warnings show as these); tensors outside the plan; and nothing for longer than the bound, after which all pass until
+// something has been reduced. Tensors that made the bound run out twice leave the plan. Which group is current follows
+// from what was reduced, so all ranks agree; what is held is each rank's own matter.
+//
+//   Hold     this rank               becomes
+//   closed   had nothing to hold     holding: tensors are ready that must wait
+//   holding  clears bits             closed: none are any more, this rank reports something, or a tensor was reduced;
+//            since held_since_       open: the bound is over
+//   open     lets everything pass    closed: a tensor was reduced
+//
+//   Group    the current group       becomes
+//   waiting  is not complete here    passed: all of it was ready once, which counts as Release::complete
+//   passed   may pass                waiting: the next group is current
+//
+// The masks of bits are stale after a reduction and when the cache has changed; read_bits() makes them anew.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -16,7 +29,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/report.hpp"
+#include "horovod/record.hpp"
 #include "horovod/response_cache.hpp"
 #include "schedule/merge_plan.hpp"
 
@@ -49,6 +62,7 @@ class Gate {
   void make_plan();
   void begin_step();
   void read_bits(const ResponseCache&);
+  void open(std::span<const std::int64_t> own_bits);  // the bound is over
   void release(Release why) { ++releases_[static_cast<std::size_t>(why)]; }
 
   MergePlan plan_;
@@ -62,8 +76,12 @@ class Gate {
   std::uint64_t cache_version_ = ~0ull;
   // As Horovod lays out its bits: tensors of the plan; of its current group; those of them that are still to be reduced.
   std::vector<std::uint64_t> planned_bits_, group_bits_, wanted_bits_;
-  bool bits_fresh_ = false, reachable_ = false;  // reachable: all that is wanted has a bit
-  bool open_ = false, holding_ = false, passed_ = false;
+  enum class Masks { stale, partial, whole };  // partial: something that is wanted has no bit; whole: all of it has
+  Masks masks_ = Masks::stale;
+  enum class Hold { closed, holding, open };
+  Hold hold_ = Hold::closed;
+  enum class Group { waiting, passed };
+  Group group_ = Group::waiting;
   Clock::time_point held_since_;
   std::array<std::uint64_t, static_cast<std::size_t>(Release::count)> releases_{};
 };

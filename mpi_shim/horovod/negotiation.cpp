@@ -69,7 +69,7 @@ Options Options::from_environment(int ranks_per_host) {
   o.cache_capacity = static_cast<std::size_t>(std::max<std::int64_t>(0, environment_number("HOROVOD_CACHE_CAPACITY", 1024)));
   o.autotune = environment_number("HOROVOD_AUTOTUNE", 0) > 0;
   o.fusion_threshold = environment_number("HOROVOD_FUSION_THRESHOLD", o.autotune ? 4ll << 20 : o.fusion_threshold);
-  if (ranks_per_host > 0) o.threshold_unit = 8 * 64 * ranks_per_host;  // 64 elements of 8 bytes for every rank of a host
+  if (ranks_per_host > 0) o.threshold_unit = std::int64_t{8 * 64} * ranks_per_host;  // 64 elements of 8 bytes for every rank of a host
   o.separate_groups = environment_number("HOROVOD_DISABLE_GROUP_FUSION", 0) > 0;
   o.pads = environment_number("HOROVOD_BATCH_D2D_MEMCOPIES", 1) > 0;
   return o;
@@ -95,8 +95,8 @@ void Negotiation::ready_bits(std::span<const std::int64_t> words) {
       const std::size_t bit = w * 64 + static_cast<std::size_t>(std::countr_zero(bits));
       if (bit >= kStatusBits) hits_.push_back(bit - kStatusBits);
     }
-  hits_pending_ = !words.empty() && (static_cast<std::uint64_t>(words[0]) & kUncached);
-  and_seen_ = !hits_pending_;  // a list belongs to this cycle only if a rank has uncached tensors
+  const bool all_cached = !words.empty() && (static_cast<std::uint64_t>(words[0]) & kUncached);
+  cycle_ = all_cached ? Cycle::hits : Cycle::announced;
 }
 
 void Negotiation::invalid_bits(std::span<const std::int64_t> words) {
@@ -117,8 +117,8 @@ void Negotiation::expect(Response fused) {
   expected_.push_back(std::move(fused));
 }
 
-HorovodRecord Negotiation::record() const {
-  HorovodRecord record = record_;
+Record Negotiation::record() const {
+  Record record = record_;
   record.groups = gate_.groups();
   record.releases = gate_.releases();
   return record;
@@ -126,8 +126,8 @@ HorovodRecord Negotiation::record() const {
 
 // The fast path: all ranks look their hits up in the order of the bits.
 void Negotiation::resolve_hits() {
-  if (!hits_pending_) return;
-  hits_pending_ = false;
+  if (cycle_ != Cycle::hits) return;
+  cycle_ = Cycle::idle;
   ready_.clear();
   for (const std::size_t bit : hits_) {
     const Response* entry = cache_.peek(bit);
@@ -205,13 +205,14 @@ void Negotiation::fuse(std::vector<const Response*>& waiting) {
 }
 
 void Negotiation::gathered() {
-  if (!and_seen_) {
-    // No AND in this cycle: the cache is off, or an autotuner has just switched it off; then it starts empty when it comes back.
-    begin_cycle();
-    cache_.clear();
+  if (cycle_ == Cycle::announced || cycle_ == Cycle::cached_list) {
+    cycle_ = Cycle::cached_list;
+    return;
   }
-  hits_pending_ = false;
-  list_comes_ = true;
+  // No AND in this cycle: the cache is off, or an autotuner has just switched it off; then it starts empty when it comes back.
+  begin_cycle();
+  cache_.clear();
+  cycle_ = Cycle::new_list;
 }
 
 // Horovod's autotuner sends a C struct: four bools, the threshold in MiB and the cycle time in ms as doubles, a bool. It holds from the
@@ -229,14 +230,13 @@ void Negotiation::tune(const void* parameters) {
 
 void Negotiation::broadcast(const void* bytes, std::size_t size) {
   constexpr std::size_t kParametersBytes = 32;
-  if (!list_comes_) {
+  if (cycle_ != Cycle::cached_list && cycle_ != Cycle::new_list) {
     if (options_.autotune && size == kParametersBytes) tune(bytes);
     return;
   }
-  list_comes_ = false;
+  const bool cached = cycle_ == Cycle::cached_list;
+  cycle_ = Cycle::idle;
   const auto list = read_response_list(bytes, size);
-  const bool cached = and_seen_;
-  and_seen_ = false;
   expected_.clear();
   next_ = 0;
   lost_ = list ? Unexplained::nothing_expected : Unexplained::list_unreadable;
@@ -252,7 +252,8 @@ void Negotiation::broadcast(const void* bytes, std::size_t size) {
 
 Layout Negotiation::data_call(std::uint64_t count, Dtype type) {
   resolve_hits();
-  and_seen_ = false;
+  if (cycle_ == Cycle::announced) cycle_ = Cycle::idle;
+  if (cycle_ == Cycle::cached_list) cycle_ = Cycle::new_list;
   // Every sum of floating-point values is told in order, so the next one expected must be this one. If it is not, Horovod packed
   // otherwise than we think (another threshold, pads, gathered rows), and equal counts further on would prove nothing.
   while (next_ < expected_.size() && !is_told(expected_[next_])) ++next_;
@@ -284,14 +285,14 @@ Layout Negotiation::data_call(std::uint64_t count, Dtype type) {
       }
       ++next_;
       ++record_.explained;
-      record_.heals += std::exchange(healing_, false);
+      record_.heals += std::exchange(last_call_, LastCall::explained) == LastCall::unexplained;
       return layout;
     }
   }
   expected_.clear();
   next_ = 0;
   ++record_.unexplained[static_cast<std::size_t>(why)];
-  healing_ = true;
+  last_call_ = LastCall::unexplained;
   return Layout::unknown(count);
 }
 

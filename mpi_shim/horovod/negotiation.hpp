@@ -1,14 +1,31 @@
-// Follows Horovod's negotiation on one communicator and says which tensors lie in each data call. It sees what passes through MPI
-// anyway (README, "Horovod"): the AND and OR of the ready bits, and the broadcast ResponseList.
+// Follows Horovod's negotiation on one communicator and says which tensors lie in each data call. It sees what passes
+// through MPI anyway (docs/horovod.md): the AND and OR of the ready bits, and the broadcast ResponseList.
 //
-// A cycle is: AND; OR where a rank has invalid entries; Gatherv and Bcast where a rank has tensors that are not cached; data calls.
-// Everything here is a function of values equal on all ranks, so all ranks find the same layouts. What it cannot explain is unknown
-// for that call, and everything is known again at the next cycle. Not thread-safe: Horovod's background thread is the only caller.
+// A cycle is: AND; OR where a rank has invalid entries; Gatherv and Bcast where a rank has tensors that are not cached;
+// data calls. Where this communicator stands in its cycle, and what each call makes of that ("-": it stays):
+//
+//   Cycle        what comes next           AND, all cached  AND, not all  Gatherv      Bcast of bytes  data call
+//   idle         expected data calls       hits             announced     new_list (*) -               -
+//   hits         data calls of the hits    hits             announced     new_list (*) -               idle
+//   announced    a Gatherv                 hits             announced     cached_list  -               idle
+//   cached_list  a list that is cached     hits             announced     -            idle            new_list
+//   new_list     a list that is not        hits             announced     - (*)        idle            -
+//
+// (*) No AND came before it: Horovod's cache is off, and the mirror is emptied.
+//
+// Hits are looked up as late as the next call that needs them, because the OR that may erase entries comes after the
+// AND. In the first three states a Bcast may bring tuned parameters, before which hits are looked up as well (then:
+// idle).
+//
+// Everything here is a function of values equal on all ranks, so all ranks find the same layouts. What it cannot
+// explain is unknown for that call, and everything is known again at the next cycle. Not thread-safe: Horovod's
+// background thread is the only caller.
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "schedule/layout.hpp"
@@ -33,7 +50,7 @@ class Negotiation {
   // A tuned threshold, heard of on one communicator, is for all that share it.
   using Threshold = std::shared_ptr<std::int64_t>;
   Negotiation(int ranks, const Options& options, const MergePlan& plan = {}, std::chrono::milliseconds bound = {}, Threshold shared = nullptr)
-      : ranks_(ranks), options_(options), threshold_(shared ? shared : std::make_shared<std::int64_t>(options.fusion_threshold)),
+      : ranks_(ranks), options_(options), threshold_(shared ? std::move(shared) : std::make_shared<std::int64_t>(options.fusion_threshold)),
         cache_(options.cache_capacity), gate_(plan, bound) {}
 
   // This rank's own input of the AND, before it is sent: the gate clears the bits that it holds.
@@ -53,7 +70,7 @@ class Negotiation {
 
   const ResponseCache& cache() const { return cache_; }
   const Gate& gate() const { return gate_; }
-  HorovodRecord record() const;
+  Record record() const;
 
  private:
   void begin_cycle();
@@ -70,12 +87,14 @@ class Negotiation {
   Gate gate_;
   std::vector<std::size_t> hits_;   // of the cycle's AND, not yet looked up
   std::vector<const Response*> ready_;  // scratch
-  bool hits_pending_ = false, list_comes_ = false, and_seen_ = false;
+  enum class Cycle { idle, hits, announced, cached_list, new_list };
+  Cycle cycle_ = Cycle::idle;
   std::vector<Response> expected_;  // fused responses, in order
   std::size_t next_ = 0;
-  HorovodRecord record_;  // but for what the gate counts
+  Record record_;  // but for what the gate counts
   Unexplained lost_ = Unexplained::nothing_expected;  // why nothing is expected
-  bool healing_ = false;                              // the last call was not explained
+  enum class LastCall { explained, unexplained };
+  LastCall last_call_ = LastCall::explained;
 };
 
 }  // namespace crimp::horovod

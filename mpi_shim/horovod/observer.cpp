@@ -3,6 +3,7 @@
 #include <memory>
 #include <span>
 
+#include "core/log.hpp"
 #include "mpi/runtime.hpp"
 #include "horovod/negotiation.hpp"
 
@@ -25,13 +26,18 @@ int Observer::forget(MPI_Comm, int, void* negotiation, void*) {
   std::unique_ptr<Negotiation> gone(static_cast<Negotiation*>(negotiation));
   Observer& self = get();
   std::lock_guard lock(self.mutex_);
-  if (self.live_.erase(gone.get())) Runtime::get().report.horovod(gone->record());
+  if (self.live_.erase(gone.get())) logged("what was seen of Horovod", [&] { self.note(gone->record()); });
   return MPI_SUCCESS;
+}
+
+void Observer::note(const Record& record) {
+  noted_.add(record);
+  Runtime::get().report.section("horovod", noted_.json(), noted_.clause());
 }
 
 void Observer::finish() {
   std::lock_guard lock(mutex_);
-  for (const Negotiation* negotiation : live_) Runtime::get().report.horovod(negotiation->record());
+  for (const Negotiation* negotiation : live_) note(negotiation->record());
   live_.clear();
 }
 

@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 
+#include "horovod/record.hpp"
 #include "schedule/layout.hpp"
 
 namespace crimp::horovod {
@@ -43,11 +44,13 @@ class Observer {
  private:
   Observer() = default;
   Negotiation* find(MPI_Comm, bool make);
+  void note(const Record&);  // into the report, with mutex_ held
   static int forget(MPI_Comm, int keyval, void* negotiation, void* extra);
   std::atomic<bool> detected_{false};
   std::atomic<int> keyval_{MPI_KEYVAL_INVALID};
   std::mutex mutex_;
   std::set<Negotiation*> live_;
+  Record noted_;  // sum over the communicators that have ended
   std::weak_ptr<std::int64_t> threshold_;  // Horovod's, of all its communicators
 };
 

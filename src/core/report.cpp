@@ -5,37 +5,16 @@
 #include <algorithm>
 #include <bit>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 namespace crimp {
 namespace {
 
 #define CRIMP_ITEM(name, text) #name,
 constexpr const char* kNames[] = {CRIMP_PASSES(CRIMP_ITEM)};
-constexpr const char* kUnexplainedNames[] = {CRIMP_UNEXPLAINED(CRIMP_ITEM)};
-constexpr const char* kReleaseNames[] = {CRIMP_RELEASES(CRIMP_ITEM)};
 #undef CRIMP_ITEM
 #define CRIMP_ITEM(name, text) text,
 constexpr const char* kTexts[] = {CRIMP_PASSES(CRIMP_ITEM)};
-constexpr const char* kUnexplainedTexts[] = {CRIMP_UNEXPLAINED(CRIMP_ITEM)};
-constexpr const char* kReleaseTexts[] = {CRIMP_RELEASES(CRIMP_ITEM)};
 #undef CRIMP_ITEM
-
-// "3 this, 4 that" of those that are not 0.
-template <class Counts, class Texts>
-std::string list(const Counts& counts, const Texts& texts) {
-  std::string out;
-  for (std::size_t i = 0; i < counts.size(); ++i)
-    if (const std::uint64_t n = counts[i]) out += (out.empty() ? "" : ", ") + fmt::format("{} {}", n, texts[i]);
-  return out;
-}
-
-template <class Counts, class Names>
-nlohmann::json object(const Counts& counts, const Names& names) {
-  nlohmann::json out;
-  for (std::size_t i = 0; i < counts.size(); ++i) out[names[i]] = static_cast<std::uint64_t>(counts[i]);
-  return out;
-}
 
 std::string bytes_text(std::uint64_t bytes) {
   const double b = static_cast<double>(bytes);
@@ -48,19 +27,6 @@ std::string bytes_text(std::uint64_t bytes) {
 
 const char* name_of(Pass p) { return kNames[static_cast<std::size_t>(p)]; }
 const char* text_of(Pass p) { return kTexts[static_cast<std::size_t>(p)]; }
-
-std::uint64_t HorovodRecord::unexplained_calls() const { return std::accumulate(unexplained.begin(), unexplained.end(), std::uint64_t{0}); }
-
-void HorovodRecord::add(const HorovodRecord& other) {
-  explained += other.explained;
-  heals += other.heals;
-  merged_calls += other.merged_calls;
-  merged_tensors += other.merged_tensors;
-  for (std::size_t i = 0; i < unexplained.size(); ++i) unexplained[i] += other.unexplained[i];
-  for (std::size_t i = 0; i < releases.size(); ++i) releases[i] += other.releases[i];
-  const auto tensors = [](const auto& sizes) { return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}); };
-  if (tensors(other.groups) > tensors(groups)) groups = other.groups;
-}
 
 void Report::Sum::add(const CallRecord& r) {
   ++calls;
@@ -85,10 +51,9 @@ void Report::compressed(const CallRecord& r) {
   by_size_[static_cast<int>(std::bit_width(r.bytes_in)) - 1].add(r);
 }
 
-void Report::horovod(const HorovodRecord& r) {
+void Report::section(const std::string& name, const std::string& json, const std::string& clause) {
   std::lock_guard lock(mutex_);
-  if (!horovod_) horovod_.emplace();
-  horovod_->add(r);
+  sections_[name] = {json, clause};
 }
 
 void Report::sequence(const SequenceRecord& r) {
@@ -141,20 +106,17 @@ std::string Report::summary() const {
                        static_cast<double>(all_.bytes_in) / static_cast<double>(std::max<std::uint64_t>(all_.sent, 1)), all_.total,
                        all_.encode, all_.wire, all_.decode);
   }
-  if (const std::string passes = list(passes_, kTexts); !passes.empty()) text += "; passed through: " + passes;
+  std::string passes;
+  for (std::size_t i = 0; i < passes_.size(); ++i)
+    if (const std::uint64_t n = passes_[i]) passes += (passes.empty() ? "" : ", ") + fmt::format("{} {}", n, kTexts[i]);
+  if (!passes.empty()) text += "; passed through: " + passes;
   if (!excluded_.empty())
     text += fmt::format("; {}{} tensors summed exactly by CRIMP_RULES", excluded_unlisted_ ? "more than " : "", excluded_.size());
   if (sequence_.tensors) text += fmt::format("; {} unnamed tensors known by their values", sequence_.tensors);
   if (sequence_.ambiguous) text += fmt::format("; {} kinds of calls whose tensors could not be told apart had no residuals", sequence_.ambiguous);
   if (sequence_.withdrawn) text += fmt::format("; {} times tensors were not what they had been known for", sequence_.withdrawn);
-  if (horovod_) {
-    const HorovodRecord& h = *horovod_;
-    text += fmt::format("; Horovod: the tensors of {} of {} data calls known", h.explained, h.explained + h.unexplained_calls());
-    if (const std::string why = list(h.unexplained, kUnexplainedTexts); !why.empty()) text += fmt::format(" (unknown: {}; {} times known again)", why, h.heals);
-    if (!h.groups.empty())
-      text += fmt::format(", {} tensors merged into {} calls by a plan of {} groups (held until: {})", h.merged_tensors, h.merged_calls,
-                          h.groups.size(), list(h.releases, kReleaseTexts));
-  }
+  for (const auto& [name, section] : sections_)
+    if (!section.clause.empty()) text += "; " + section.clause;
   if (device_calls_) text += fmt::format("; {} in device memory", device_calls_);
   for (const auto& [why, n] : through_host_) text += fmt::format("; {} of device memory through host memory ({})", n, why);
   if (const auto n = staged_.load()) text += fmt::format("; {} passed with buffers copied from and to device memory", n);
@@ -181,20 +143,12 @@ std::string Report::json() const {
   }
   for (const auto& [layout, s] : by_layout_) out["layouts"][layout] = sum(s);
   for (const auto& [log2, s] : by_size_) out["size_classes"][std::to_string(std::uint64_t{1} << log2)] = sum(s);
-  out["passed_through"] = object(passes_, kNames);
+  for (std::size_t i = 0; i < passes_.size(); ++i) out["passed_through"][kNames[i]] = passes_[i].load();
   out["excluded"] = {{"calls", excluded_calls_}, {"unlisted_calls", excluded_unlisted_}, {"tensors", json::array()}};
   for (const auto& [name, e] : excluded_)
     out["excluded"]["tensors"].push_back({{"name", name}, {"elements", e.elements}, {"calls", e.calls}});
   out["unnamed"] = {{"tensors", sequence_.tensors}, {"ambiguous", sequence_.ambiguous}, {"foreign", sequence_.foreign}, {"withdrawn", sequence_.withdrawn}};
-  if (horovod_) {
-    const HorovodRecord& h = *horovod_;
-    out["horovod"] = {{"explained", h.explained},
-                      {"unexplained", h.unexplained_calls()},
-                      {"unexplained_why", object(h.unexplained, kUnexplainedNames)},
-                      {"heals", h.heals},
-                      {"merge", {{"groups", h.groups}, {"calls", h.merged_calls}, {"tensors", h.merged_tensors},
-                                 {"releases", object(h.releases, kReleaseNames)}}}};
-  }
+  for (const auto& [name, section] : sections_) out[name] = json::parse(section.json);
   out["device"] = {{"calls", device_calls_}, {"through_host", through_host_}, {"passed_staged", staged_.load()}};
   out["networks_measured"] = measured_.load();
   out["errors"] = errors_.load();

@@ -5,10 +5,8 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace crimp {
 
@@ -41,40 +39,6 @@ enum class Pass : std::size_t {
 const char* name_of(Pass);
 const char* text_of(Pass);
 
-// Why the tensors of a call of Horovod's are not known.
-#define CRIMP_UNEXPLAINED(ITEM)                                        \
-  ITEM(nothing_expected, "after all that was agreed")                  \
-  ITEM(list_unreadable, "the ResponseList was not understood")         \
-  ITEM(cache_differs, "a ready bit stands for no tensor known here")   \
-  ITEM(count_differs, "another count than the expected tensors have")  \
-  ITEM(type_differs, "another type than the expected tensors have")
-
-// What ended the holding of ready tensors (mpi_shim/horovod/gate.hpp).
-#define CRIMP_RELEASES(ITEM)                                                 \
-  ITEM(complete, "the group was complete")                                   \
-  ITEM(deadline, "CRIMP_HOLD_MS was over")                                   \
-  ITEM(shutdown, "Horovod is shut down")                                     \
-  ITEM(uncached, "new tensors are negotiated, or this rank has joined")      \
-  ITEM(invalid, "changed or stalled tensors are negotiated again")
-
-#define CRIMP_ITEM(name, text) name,
-enum class Unexplained : std::size_t { CRIMP_UNEXPLAINED(CRIMP_ITEM) count };
-enum class Release : std::size_t { CRIMP_RELEASES(CRIMP_ITEM) count };
-#undef CRIMP_ITEM
-
-// What following Horovod's negotiation gave on one communicator.
-struct HorovodRecord {
-  std::uint64_t explained = 0, heals = 0;  // data calls; how often one was explained again after one that was not
-  std::array<std::uint64_t, static_cast<std::size_t>(Unexplained::count)> unexplained{};
-  // Under a merge plan: calls of known tensors and how many those were, tensors of each group, what ended holding.
-  std::uint64_t merged_calls = 0, merged_tensors = 0;
-  std::vector<std::size_t> groups;
-  std::array<std::uint64_t, static_cast<std::size_t>(Release::count)> releases{};
-
-  std::uint64_t unexplained_calls() const;
-  void add(const HorovodRecord&);  // of another communicator; the plan with more tensors stays
-};
-
 // What looking for the same tensors in calls that name none has come to (src/schedule/call_sequence.hpp), over all communicators.
 struct SequenceRecord {
   std::uint64_t tensors = 0;    // known by their values, each with a residual
@@ -97,7 +61,9 @@ class Report {
   void passed(Pass why) { passes_[static_cast<std::size_t>(why)].fetch_add(1, std::memory_order_relaxed); }
   void compressed(const CallRecord&);
   void error() { errors_.fetch_add(1, std::memory_order_relaxed); }
-  void horovod(const HorovodRecord&);
+  // What a part of Crimp that this layer does not know has counted. The last text given under a name stays. json: an object, which the file has
+  // under `name`; clause: stands in the summary, empty where there is nothing to say.
+  void section(const std::string& name, const std::string& json, const std::string& clause);
   void sequence(const SequenceRecord&);  // of one communicator, when it ends
   void excluded(std::string_view tensor, std::uint64_t count);  // a rule had it summed exactly
   // A compressed call in device memory; `why` not: its values went through host memory. Empty: they did not.
@@ -123,7 +89,10 @@ class Report {
     std::uint64_t elements, calls;
   };
   mutable std::mutex mutex_;
-  std::optional<HorovodRecord> horovod_;
+  struct Section {
+    std::string json, clause;
+  };
+  std::map<std::string, Section> sections_;
   SequenceRecord sequence_;
   std::map<std::string, Excluded, std::less<>> excluded_;
   std::uint64_t excluded_calls_ = 0, excluded_unlisted_ = 0;  // counted by call and tensor

@@ -71,7 +71,7 @@ bool Session::sum_with_momentum(const AllreduceRequest& request, const Layout& l
     values.enter({}, Arena::padded(bytes));
     // Padding too, so that a rank that must leave the call to MPI meets the same count.
     for (std::size_t s = 0; s < layout.segments.size(); ++s) {
-      ExactTensor& t = tensors.emplace_back(&layout.segments[s], momenta[s]);
+      ExactTensor& t = tensors.emplace_back(ExactTensor{&layout.segments[s], momenta[s]});
       if (t.momentum) t.memory = find_residual({layout.source, false, t.segment->key}, ResidualShape::of(*t.momentum, t.segment->count), host_memory()).values;
     }
     if (!values.direct()) values.bodies().reserve(bytes);

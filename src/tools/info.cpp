@@ -15,7 +15,7 @@
 #include "codec/codec.hpp"
 #include "core/settings.hpp"
 #include "crimp/crimp.h"
-#include "crimp/error.hpp"
+#include "core/error.hpp"
 
 namespace crimp::tools {
 namespace {
@@ -178,7 +178,7 @@ int info(Arguments arguments) {
   app.add_flag("--codecs", list_codecs, "All codecs: parameters, defaults, legal values, sources");
   app.add_flag("--algorithms", list_algorithms, "All algorithms, and the codecs that each can run on two ranks");
   app.add_flag("--env", env, "All CRIMP_* variables: defaults, legal values, meaning");
-  app.add_flag("--markdown", markdown, "--env as the Markdown table of README.md, --codecs as docs/codecs.md");
+  app.add_flag("--markdown", markdown, "--env as the Markdown table of docs/settings.md, --codecs as docs/codecs.md");
   if (const auto code = parse(app, arguments)) return *code;
   if (markdown && !env && !list_codecs) {
     std::fprintf(stderr, "crimp: info --markdown is a form of --env or of --codecs; give one of them\n");

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # linked.sh CRIMP LIBRARY [VENV]: Horovod that is linked with Crimp is compressed without a preload, and `crimp check` knows it.
 #
-# Without VENV, a copy of the installed Horovod is linked by the patchelf recipe of the README; VENV holds one that was linked when it
+# Without VENV, a copy of the installed Horovod is linked by the patchelf recipe of docs/horovod.md; VENV holds one that was linked when it
 # was built (scripts/horovod.sh linked). Exit 77: Horovod is not built here and cannot be fetched.
 set -uo pipefail
 crimp=$1 library=$(realpath "$2") venv=${3:-}

@@ -4,22 +4,33 @@
  *   code   errors are reported as success
  *   guard  one byte behind the buffer is written
  *   send   the caller's send buffer is changed
- *   hang   rank 1 never returns */
+ *   hang   rank 1 never returns
+ *   slow   a call takes two microseconds more */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 typedef int (*allreduce)(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm);
+
+static long long nanoseconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (long long)t.tv_sec * 1000000000 + t.tv_nsec;
+}
 
 static int call(allreduce next, const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
   const char* how = getenv("SABOTAGE");
   int rank = 0, bytes = 0;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   if (how && !strcmp(how, "hang") && rank == 1) pause();
+  if (how && !strcmp(how, "slow"))
+    for (const long long begin = nanoseconds(); nanoseconds() < begin + 2000;) {
+    }
   int rc = next(send, receive, count, type, op, comm);
   if (!how) return rc;
   if (!strcmp(how, "code")) return MPI_SUCCESS;

@@ -282,7 +282,7 @@ TEST_SUITE("horovod_gate") {
       seen = 0;
     }
     CHECK(calls == 90 * 3);
-    const HorovodRecord record = ranks[0].record();
+    const Record record = ranks[0].record();
     CHECK(record.groups.size() == 3);
     CHECK(record.merged_tensors % static_cast<std::uint64_t>(run.tensors) == 0);
     CHECK(record.merged_tensors >= 90u * static_cast<std::uint64_t>(run.tensors));

@@ -366,4 +366,20 @@ TEST_SUITE("horovod_negotiation") {
     REQUIRE(layout.known());
     CHECK(layout.segments[0].key == "b");
   }
+
+  TEST_CASE("a list that never came is not waited for in the next cycle") {
+    Negotiation decoder(2, {});
+    const auto a = response_list({{"a", 4096}});
+    const std::vector<std::int64_t> uncached{5}, first{15};
+    decoder.ready_bits(uncached);
+    decoder.gathered();
+    decoder.broadcast(a.data(), a.size());
+    decoder.ready_bits(uncached);
+    decoder.gathered();  // and nobody broadcasts
+    decoder.ready_bits(first);
+    decoder.broadcast("not Horovod's", 13);
+    const Layout layout = decoder.data_call(4096, Dtype::f32);
+    REQUIRE(layout.known());
+    CHECK(layout.segments[0].key == "a");
+  }
 }

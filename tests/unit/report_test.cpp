@@ -9,30 +9,10 @@ using namespace crimp;
 using namespace crimp::test;
 using nlohmann::json;
 
-namespace {
-
-HorovodRecord sample() {
-  HorovodRecord r;
-  r.explained = 90;
-  r.unexplained[static_cast<std::size_t>(Unexplained::count_differs)] = 7;
-  r.unexplained[static_cast<std::size_t>(Unexplained::list_unreadable)] = 3;
-  r.heals = 2;
-  r.merged_calls = 20, r.merged_tensors = 1400;
-  r.groups = {40, 30};
-  r.releases[static_cast<std::size_t>(Release::complete)] = 19;
-  r.releases[static_cast<std::size_t>(Release::deadline)] = 1;
-  return r;
-}
-
-
-}  // namespace
-
 TEST_SUITE("report") {
-  TEST_CASE("nothing is said of Horovod and of rules where there was none") {
+  TEST_CASE("nothing is said of rules where there was none") {
     Report report;
-    CHECK_FALSE(json::parse(report.json()).contains("horovod"));
     CHECK(json::parse(report.json())["excluded"]["tensors"].empty());
-    CHECK_FALSE(has(report.summary(), "Horovod"));
     CHECK_FALSE(has(report.summary(), "CRIMP_RULES"));
   }
 
@@ -47,41 +27,15 @@ TEST_SUITE("report") {
     CHECK(tensors[1]["elements"] == 3);
   }
 
-  TEST_CASE("what the decoder and the gate counted is in the file and in the summary") {
+  TEST_CASE("a section is in the file under its name, its clause in the summary; the last one stays") {
     Report report;
-    report.horovod(sample());
-    const json h = json::parse(report.json())["horovod"];
-    CHECK(h["explained"] == 90);
-    CHECK(h["unexplained"] == 10);
-    CHECK(h["unexplained_why"]["count_differs"] == 7);
-    CHECK(h["unexplained_why"]["list_unreadable"] == 3);
-    CHECK(h["unexplained_why"]["type_differs"] == 0);
-    CHECK(h["heals"] == 2);
-    CHECK(h["merge"]["groups"] == json{40, 30});
-    CHECK(h["merge"]["calls"] == 20);
-    CHECK(h["merge"]["tensors"] == 1400);
-    CHECK(h["merge"]["releases"]["complete"] == 19);
-    CHECK(h["merge"]["releases"]["deadline"] == 1);
-    CHECK(h["merge"]["releases"]["shutdown"] == 0);
-    CHECK(has(report.summary(), "the tensors of 90 of 100 data calls known"));
-    CHECK(has(report.summary(), "7 another count"));
-    CHECK(has(report.summary(), "2 times known again"));
-    CHECK(has(report.summary(), "1400 tensors merged into 20 calls by a plan of 2 groups"));
-    CHECK(has(report.summary(), "1 CRIMP_HOLD_MS was over"));
-  }
-
-  TEST_CASE("communicators are added; the plan with more tensors is named") {
-    Report report;
-    report.horovod(sample());
-    HorovodRecord other;
-    other.explained = 5;
-    other.groups = {3};
-    report.horovod(other);
-    const json h = json::parse(report.json())["horovod"];
-    CHECK(h["explained"] == 95);
-    CHECK(h["unexplained"] == 10);
-    CHECK(h["merge"]["groups"] == json{40, 30});
-    CHECK_FALSE(has(Report().summary(), "merged"));
+    report.section("weather", R"({"sun": 1, "rain": {"drops": 2}})", "1 hour of sun");
+    CHECK(json::parse(report.json())["weather"]["rain"]["drops"] == 2);
+    CHECK(has(report.summary(), "no call was compressed; 1 hour of sun"));
+    report.section("weather", R"({"sun": 3})", "");
+    CHECK(json::parse(report.json())["weather"] == json{{"sun", 3}});
+    CHECK(report.summary() == "no call was compressed");
+    CHECK(json::parse(report.json())["errors"] == 0);  // the report's own are there as well
   }
 
   TEST_CASE("tensors that rules exclude are listed by name, so many and no more") {

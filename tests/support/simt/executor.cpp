@@ -32,7 +32,7 @@ struct Lane {
   Fiber fiber;
   State state = State::ready;
   unsigned index = 0;
-  std::source_location at;
+  Place at;
   // At a barrier: kind and predicate. In a warp operation: all of them.
   Barrier barrier = Barrier::plain;
   Collective collective = Collective::sync;
@@ -65,11 +65,11 @@ std::string where() {
   if (current) text += ", lane " + std::to_string(current->index);
   return text;
 }
-std::string place(const std::source_location& at) {
+std::string place(const Place& at) {
   const char* slash = std::strrchr(at.file_name(), '/');
   return std::string(slash ? slash + 1 : at.file_name()) + ":" + std::to_string(at.line());
 }
-bool same(const std::source_location& a, const std::source_location& b) {
+bool same(const Place& a, const Place& b) {
   return a.line() == b.line() && a.column() == b.column() && std::strcmp(a.file_name(), b.file_name()) == 0;
 }
 
@@ -314,7 +314,7 @@ void run_block() {
 
 }  // namespace
 
-std::uint64_t barrier(Barrier kind, int predicate, std::source_location at) {
+std::uint64_t barrier(Barrier kind, int predicate, Place at) {
   Lane& lane = *current;
   lane.state = State::at_barrier;
   lane.barrier = kind;
@@ -324,7 +324,7 @@ std::uint64_t barrier(Barrier kind, int predicate, std::source_location at) {
   return lane.value;
 }
 
-std::uint64_t collective(Collective kind, unsigned mask, std::uint64_t value, unsigned argument, int width, std::source_location at) {
+std::uint64_t collective(Collective kind, unsigned mask, std::uint64_t value, unsigned argument, int width, Place at) {
   Lane& lane = *current;
   if (!(mask >> (lane.index % 32) & 1)) lane_fails("a warp operation at " + place(at) + " is called by a lane that its mask leaves out");
   lane.state = State::in_warp;
@@ -338,7 +338,7 @@ std::uint64_t collective(Collective kind, unsigned mask, std::uint64_t value, un
   return lane.value;
 }
 
-unsigned active_mask(std::source_location at) { lane_fails("__activemask at " + place(at) + " has no defined result between synchronisations"); }
+unsigned active_mask(Place at) { lane_fails("__activemask at " + place(at) + " has no defined result between synchronisations"); }
 
 void* shared_memory() { return shared_now; }
 

@@ -1,0 +1,70 @@
+#include "horovod/record.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+namespace crimp::horovod {
+namespace {
+
+#define CRIMP_ITEM(name, text) #name,
+constexpr const char* kUnexplainedNames[] = {CRIMP_UNEXPLAINED(CRIMP_ITEM)};
+constexpr const char* kReleaseNames[] = {CRIMP_RELEASES(CRIMP_ITEM)};
+#undef CRIMP_ITEM
+#define CRIMP_ITEM(name, text) text,
+constexpr const char* kUnexplainedTexts[] = {CRIMP_UNEXPLAINED(CRIMP_ITEM)};
+constexpr const char* kReleaseTexts[] = {CRIMP_RELEASES(CRIMP_ITEM)};
+#undef CRIMP_ITEM
+
+// "3 this, 4 that" of those that are not 0.
+template <class Counts, class Texts>
+std::string list(const Counts& counts, const Texts& texts) {
+  std::string out;
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    if (counts[i]) out += (out.empty() ? "" : ", ") + fmt::format("{} {}", counts[i], texts[i]);
+  return out;
+}
+
+template <class Counts, class Names>
+nlohmann::json object(const Counts& counts, const Names& names) {
+  nlohmann::json out;
+  for (std::size_t i = 0; i < counts.size(); ++i) out[names[i]] = counts[i];
+  return out;
+}
+
+}  // namespace
+
+std::uint64_t Record::unexplained_calls() const { return std::accumulate(unexplained.begin(), unexplained.end(), std::uint64_t{0}); }
+
+void Record::add(const Record& other) {
+  explained += other.explained;
+  heals += other.heals;
+  merged_calls += other.merged_calls;
+  merged_tensors += other.merged_tensors;
+  for (std::size_t i = 0; i < unexplained.size(); ++i) unexplained[i] += other.unexplained[i];
+  for (std::size_t i = 0; i < releases.size(); ++i) releases[i] += other.releases[i];
+  const auto tensors = [](const auto& sizes) { return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}); };
+  if (tensors(other.groups) > tensors(groups)) groups = other.groups;
+}
+
+std::string Record::json() const {
+  const nlohmann::json merge{{"groups", groups}, {"calls", merged_calls}, {"tensors", merged_tensors}, {"releases", object(releases, kReleaseNames)}};
+  const nlohmann::json out{{"explained", explained},
+                           {"unexplained", unexplained_calls()},
+                           {"unexplained_why", object(unexplained, kUnexplainedNames)},
+                           {"heals", heals},
+                           {"merge", merge}};
+  return out.dump();
+}
+
+std::string Record::clause() const {
+  std::string text = fmt::format("Horovod: the tensors of {} of {} data calls known", explained, explained + unexplained_calls());
+  if (const std::string why = list(unexplained, kUnexplainedTexts); !why.empty()) text += fmt::format(" (unknown: {}; {} times known again)", why, heals);
+  if (!groups.empty())
+    text += fmt::format(", {} tensors merged into {} calls by a plan of {} groups (held until: {})", merged_tensors, merged_calls, groups.size(),
+                        list(releases, kReleaseTexts));
+  return text;
+}
+
+}  // namespace crimp::horovod

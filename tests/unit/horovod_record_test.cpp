@@ -1,0 +1,73 @@
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/report.hpp"
+#include "horovod/record.hpp"
+#include "support/compare.hpp"
+
+using namespace crimp;
+using namespace crimp::test;
+using namespace crimp::horovod;
+using nlohmann::json;
+
+namespace {
+
+Record sample() {
+  Record r;
+  r.explained = 90;
+  r.unexplained[static_cast<std::size_t>(Unexplained::count_differs)] = 7;
+  r.unexplained[static_cast<std::size_t>(Unexplained::list_unreadable)] = 3;
+  r.heals = 2;
+  r.merged_calls = 20, r.merged_tensors = 1400;
+  r.groups = {40, 30};
+  r.releases[static_cast<std::size_t>(Release::complete)] = 19;
+  r.releases[static_cast<std::size_t>(Release::deadline)] = 1;
+  return r;
+}
+
+}  // namespace
+
+TEST_SUITE("horovod_record") {
+  TEST_CASE("what the decoder and the gate counted is in the file and in the summary") {
+    const json h = json::parse(sample().json());
+    CHECK(h["explained"] == 90);
+    CHECK(h["unexplained"] == 10);
+    CHECK(h["unexplained_why"]["count_differs"] == 7);
+    CHECK(h["unexplained_why"]["list_unreadable"] == 3);
+    CHECK(h["unexplained_why"]["type_differs"] == 0);
+    CHECK(h["heals"] == 2);
+    CHECK(h["merge"]["groups"] == json{40, 30});
+    CHECK(h["merge"]["calls"] == 20);
+    CHECK(h["merge"]["tensors"] == 1400);
+    CHECK(h["merge"]["releases"]["complete"] == 19);
+    CHECK(h["merge"]["releases"]["deadline"] == 1);
+    CHECK(h["merge"]["releases"]["shutdown"] == 0);
+    CHECK(has(sample().clause(), "the tensors of 90 of 100 data calls known"));
+    CHECK(has(sample().clause(), "7 another count"));
+    CHECK(has(sample().clause(), "2 times known again"));
+    CHECK(has(sample().clause(), "1400 tensors merged into 20 calls by a plan of 2 groups"));
+    CHECK(has(sample().clause(), "1 CRIMP_HOLD_MS was over"));
+  }
+
+  TEST_CASE("communicators are added; the plan with more tensors is named") {
+    Record other, sum = sample();
+    other.explained = 5;
+    other.groups = {3};
+    sum.add(other);
+    const json h = json::parse(sum.json());
+    CHECK(h["explained"] == 95);
+    CHECK(h["unexplained"] == 10);
+    CHECK(h["merge"]["groups"] == json{40, 30});
+    CHECK_FALSE(has(Record().clause(), "merged"));
+  }
+
+  TEST_CASE("a report without Horovod has no such section, one with it has it whole") {
+    Report report;
+    CHECK_FALSE(json::parse(report.json()).contains("horovod"));
+    CHECK_FALSE(has(report.summary(), "Horovod"));
+    report.section("horovod", sample().json(), sample().clause());
+    CHECK(json::parse(report.json())["horovod"]["merge"]["tensors"] == 1400);
+    CHECK(has(report.summary(), "; Horovod: the tensors of 90 of 100 data calls known"));
+  }
+}
