@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Writes docs/quality.md: error and convergence of every codec at two settings, with and without error feedback, by each kind of algorithm. About 10 minutes on 2 cores.
 #
-#   scripts/quality.sh [--codec NAME]     only codecs whose names begin so (and none); the table is then printed
+#   scripts/quality.sh [--codec NAME]     only codecs whose names begin so (and fp32); the table is then printed
 #
 # Needs the Debian package dataset-fashion-mnist. Exit code 1 where a known fact is not reproduced.
 set -euo pipefail

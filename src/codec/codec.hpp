@@ -13,8 +13,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "codec/parameter.hpp"
 #include "core/types.hpp"
 
 namespace crimp {
@@ -94,6 +96,11 @@ class Codec {
   // The canonical text, all parameters written out: "3lc:s=1,zero_run=1". make_codec(spec()) gives an equal codec.
   const std::string& spec() const { return spec_; }
   const MemoryPolicy& memory() const { return memory_; }
+  // The value of one of the codec's own parameters: what its kernels are made with. Throws Error{codec_unknown} where the codec has none of the row's key.
+  template <class T>
+  T parameter(const Parameter<T>& row) const {
+    return static_cast<T>(parameter_value(row.key));
+  }
   // What a receiver must know beyond the traits; equal on all ranks, checked in the header.
   virtual std::uint32_t parameter_word() const { return 0; }
 
@@ -148,21 +155,21 @@ class Codec {
 
  private:
   friend std::shared_ptr<const Codec> make_codec(std::string_view spec);
+  double parameter_value(std::string_view key) const;
   std::string spec_;
   MemoryPolicy memory_;
+  std::vector<std::pair<std::string_view, double>> parameters_;
 };
 
-struct CodecParameter {
-  std::string_view key, default_value, legal, meaning;
-};
 struct CodecInfo {
-  std::string_view name, summary, formula, source;  // source: the paper, section or standard
-  std::string_view bits, use;                       // bits per value as a text; when to use it
+  std::string_view name = {};                 // the registry's
+  std::string_view summary, formula, source;  // source: the paper, section or standard
+  std::string_view bits, use;                 // bits per value as a text; when to use it
   Codec::Traits traits;
-  std::vector<CodecParameter> parameters;
+  std::vector<CodecParameter> parameters = {};
 };
 
-// Every codec of this build, in wire_id order; src/codec/registry.cpp holds one line per codec.
+// Every codec of this build, in wire_id order: the rows of src/codec/registry.def.
 std::span<const CodecInfo> codecs();
 // Parses "name" or "name:key=value,key=value". Besides its own parameters every codec knows memory=none|residual|momentum|average,
 // decay=0..1 and gamma=0..1 (of a residual), momentum=0..1, nesterov=1 (of momentum) and force=1 (a memory with which the codec is known to diverge). Throws Error{codec_unknown} that names the bad part and lists what is legal.

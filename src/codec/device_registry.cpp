@@ -1,4 +1,4 @@
-// The registry of device codecs: one line per codec, in the order of their wire ids.
+// The kernels of the registry's rows. By name, so that the plugin needs no host code of codecs.
 #include "codec/device_registry.hpp"
 
 namespace crimp {
@@ -6,33 +6,15 @@ namespace {
 
 struct DeviceEntry {
   std::string_view name;
-  std::unique_ptr<DeviceCodec> (*make)(const Codec&);
+  std::unique_ptr<DeviceCodec> (*make)(const Codec&);  // null: none
 };
+#define CRIMP_with_kernels(codec) codec##_device
+#define CRIMP_host_only(codec) nullptr
+#define CRIMP_CODEC(codec, name, kernels) {name, CRIMP_##kernels(codec)},
 constexpr DeviceEntry kEntries[] = {
-    {"none", none_device},
-    {"fp16", fp16_device},
-    {"bf16", bf16_device},
-    {"3lc", threelc_device},
-    {"qsgd", qsgd_device},
-    {"terngrad", terngrad_device},
-    {"natural", natural_device},
-    {"8bit", eightbit_device},
-    {"1bit", onebit_device},
-    {"signsgd", signsgd_device},
-    {"signum", signum_device},
-    {"efsignsgd", efsignsgd_device},
-    {"inceptionn", inceptionn_device},
-    {"maxmin", maxmin_device},
-    {"fp8", fp8_device},
-    {"sketchml", sketchml_device},
-    {"adaq", adaq_device},
-    {"topk", topk_device},
-    {"randomk", randomk_device},
-    {"threshold", threshold_device},
-    {"dgc", dgc_device},
-    {"sidco", sidco_device},
-    {"thc", thc_device},
+#include "codec/registry.def"
 };
+#undef CRIMP_CODEC
 
 }  // namespace
 
@@ -40,7 +22,7 @@ std::unique_ptr<DeviceCodec> make_device_codec(const Codec& codec) {
   const MemoryPolicy& memory = codec.memory();
   if (memory.gamma != 1.0f || memory.nesterov || memory.clip > 0.0f) return nullptr;
   for (const DeviceEntry& entry : kEntries)
-    if (entry.name == codec.traits().name) return entry.make(codec);
+    if (entry.name == codec.traits().name) return entry.make ? entry.make(codec) : nullptr;
   return nullptr;
 }
 

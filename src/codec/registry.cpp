@@ -1,42 +1,25 @@
-// The registry: one line per codec, in the order of their wire ids.
+// The registry's rows as codecs.
+#include "codec/registry.hpp"
+
 #include <hwy/targets.h>
 
 #include <algorithm>
 
-#include "codec/host_codecs.hpp"
-#include "core/nearest.hpp"
 #include "core/error.hpp"
+#include "core/nearest.hpp"
 
 namespace crimp {
 namespace {
 
 const std::vector<CodecEntry>& registry() {
-  static const auto& entries = *new std::vector<CodecEntry>{
-      none_entry(),
-      fp16_entry(),
-      bf16_entry(),
-      threelc_entry(),
-      qsgd_entry(),
-      terngrad_entry(),
-      natural_entry(),
-      eightbit_entry(),
-      onebit_entry(),
-      signsgd_entry(),
-      signum_entry(),
-      efsignsgd_entry(),
-      inceptionn_entry(),
-      maxmin_entry(),
-      fp8_entry(),
-      sketchml_entry(),
-      adaq_entry(),
-      topk_entry(),
-      randomk_entry(),
-      threshold_entry(),
-      dgc_entry(),
-      sidco_entry(),
-      thc_entry(),
-      powersgd_entry(),
-  };
+  static const auto& entries = *[] {
+    auto* all = new std::vector<CodecEntry>;
+#define CRIMP_CODEC(codec, name_, kernels) all->push_back(codec##_entry()); \
+  all->back().info.name = name_;
+#include "codec/registry.def"
+#undef CRIMP_CODEC
+    return all;
+  }();
   return entries;
 }
 
@@ -60,10 +43,14 @@ std::shared_ptr<const Codec> make_codec(std::string_view spec) {
       const auto codec = e.make(values);
       codec->memory_ = values.memory(codec->traits());
       codec->spec_ = values.canonical(codec->traits());
+      codec->parameters_ = values.own();
       return codec;
     }
     names.emplace_back(e.info.name);
   }
+  if (name == "none")
+    throw Error(ErrorCode::codec_unknown, "codec '" + std::string(spec) + "': none is no codec, it is CRIMP_CODEC's and the rules' word for sums that MPI makes, and takes no "
+                                          "parameters; legal: none alone, or fp32, which sends float32 as it is");
   throw Error(ErrorCode::codec_unknown, "codec '" + std::string(spec) + "' is not known" + did_you_mean(name, names) +
                                             "; legal: " + joined(names) + " (crimp info --codecs lists their parameters)");
 }

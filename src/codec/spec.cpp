@@ -1,10 +1,36 @@
 #include "codec/spec.hpp"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
+#include <cmath>
 
 #include "core/error.hpp"
 
 namespace crimp {
+namespace {
+
+constexpr std::array<CodecParameter, 6> kCommon{kMemory, kDecay, kGamma, kMomentum, kNesterov, kForce};
+
+// Of a bound in a sentence: large powers of two as such.
+std::string bound_text(double x) {
+  int exponent = 0;
+  if (std::fabs(x) >= 0x1p30 && std::frexp(x, &exponent) == 0.5) return "2^" + std::to_string(exponent - 1);
+  return std::fabs(x) < 0x1p53 && x == std::floor(x) ? std::to_string(static_cast<std::int64_t>(x)) : spec_number(x);
+}
+
+// "a, b or c"
+std::string alternatives(std::span<const std::string_view> words) {
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i) text += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + std::string(words[i]);
+  return text;
+}
+
+bool in_range(const CodecParameter& row, double x, double least, double most) {
+  return (row.above_least ? x > least : x >= least) && (row.below_most ? x < most : x <= most);
+}
+
+}  // namespace
 
 std::string spec_number(double x) {
   char text[32];
@@ -12,20 +38,20 @@ std::string spec_number(double x) {
   return std::string(text, end);
 }
 
-namespace {
+std::string legal_text(const CodecParameter& row) {
+  if (!row.words.empty()) return alternatives(row.words);
+  const std::string least = bound_text(row.least), most = bound_text(row.most);
+  std::string text;
+  if (row.step == 0) text = least + (row.above_least ? " < " : " <= ") + std::string(row.key) + (row.below_most ? " < " : " <= ") + most;
+  else text = (row.step == 1 ? "a whole number" : "a multiple of " + bound_text(row.step)) + ", " + least + " to " + most;
+  return row.also.empty() ? text : text + ", " + std::string(row.also);
+}
 
-// What every codec's text may hold besides its own parameters.
-constexpr CodecParameter kCommon[] = {
-    {"memory", "", "none, residual, momentum or average", "what is kept of a gradient for later calls"},
-    {"decay", "1", "0 < decay <= 1", "weight of the residual"},
-    {"gamma", "1", "0 < gamma <= 1", "weight of the gradient beside the residual; the result is so many times the sum"},
-    {"momentum", "0.9", "0 <= momentum < 1", "of the memories momentum and average"},
-    {"nesterov", "0", "0 or 1", "Nesterov's momentum, of the memory momentum"},
-    {"force", "0", "0 or 1", "1 allows a memory with which the codec is known to diverge"},
-};
-constexpr std::string_view kMemories[] = {"none", "residual", "momentum", "average"};
-
-}  // namespace
+std::string value_text(const CodecParameter& row, double value) {
+  if (!row.words.empty()) return std::string(row.words[static_cast<std::size_t>(value)]);
+  const bool float_holds_it = static_cast<double>(static_cast<float>(value)) == value;
+  return row.step == 0 || float_holds_it ? spec_number(value) : std::to_string(static_cast<std::int64_t>(value));
+}
 
 SpecValues::SpecValues(std::string_view text, const CodecInfo& info) : text_(text), info_(info) {
   const auto colon = text.find(':');
@@ -41,7 +67,7 @@ SpecValues::SpecValues(std::string_view text, const CodecInfo& info) : text_(tex
     const auto consider = [&](std::span<const CodecParameter> parameters) {
       for (const auto& p : parameters) {
         known = known || p.key == key;
-        legal += (legal.empty() ? "" : ", ") + std::string(p.key) + " (" + std::string(p.legal) + ")";
+        legal += (legal.empty() ? "" : ", ") + std::string(p.key) + " (" + legal_text(p) + ")";
       }
     };
     consider(info.parameters);
@@ -50,63 +76,65 @@ SpecValues::SpecValues(std::string_view text, const CodecInfo& info) : text_(tex
       throw Error(ErrorCode::codec_unknown, "codec '" + text_ + "': '" + std::string(item) + "' is not a parameter of " +
                                                 std::string(info.name) + "; legal: " + legal +
                                                 ", as in '" + std::string(info.name) + ":key=value'");
-    values_.insert_or_assign(std::string(key), std::string(item.substr(equals + 1)));
+    given_.insert_or_assign(std::string(key), std::string(item.substr(equals + 1)));
   }
+  // A codec's own row comes before a common one of the same key.
+  for (const auto& row : info.parameters) values_.try_emplace(row.key, read(row));
+  for (const auto& row : kCommon) values_.try_emplace(row.key, read(row));
 }
 
-double SpecValues::number(std::string_view key, double default_value) const {
-  const auto it = values_.find(key);
-  if (it == values_.end()) return default_value;
+double SpecValues::read(const CodecParameter& row) const {
+  const auto it = given_.find(row.key);
+  if (it == given_.end()) return row.step == 0 && row.words.empty() ? static_cast<double>(static_cast<float>(row.default_value)) : row.default_value;
+  const std::string& s = it->second;
+  if (!row.words.empty()) {
+    const auto word = std::find(row.words.begin(), row.words.end(), s);
+    if (word == row.words.end()) refuse(row);
+    return static_cast<double>(word - row.words.begin());
+  }
   double value = 0;
-  const auto& s = it->second;
   const auto [end, status] = std::from_chars(s.data(), s.data() + s.size(), value);
-  if (status != std::errc() || end != s.data() + s.size()) fail(key, "a number");
-  return value;
-}
-
-bool SpecValues::flag(std::string_view key, bool default_value) const {
-  const auto it = values_.find(key);
-  if (it == values_.end()) return default_value;
-  if (it->second != "0" && it->second != "1") fail(key, "0 or 1");
-  return it->second == "1";
-}
-
-std::size_t SpecValues::word(std::string_view key, std::span<const std::string_view> legal, std::size_t default_index) const {
-  const auto it = values_.find(key);
-  if (it == values_.end()) return default_index;
-  std::string all;
-  for (std::size_t i = 0; i < legal.size(); ++i) {
-    if (it->second == legal[i]) return i;
-    all += (i == 0 ? "" : i + 1 == legal.size() ? " or " : ", ") + std::string(legal[i]);
+  if (status != std::errc() || end != s.data() + s.size()) refuse(row, "a number");
+  if (row.step != 0) {
+    if (!in_range(row, value, row.least, row.most) || value != std::floor(value / row.step) * row.step) refuse(row);
+    return value;
   }
-  fail(key, all);
+  const float rounded = static_cast<float>(value);
+  if (!in_range(row, rounded, static_cast<float>(row.least), static_cast<float>(row.most)))
+    refuse(row, legal_text(row) + (in_range(row, value, row.least, row.most) ? ", as a float32" : ""));
+  return static_cast<double>(rounded);
+}
+
+double SpecValues::value(const CodecParameter& row) const {
+  const auto it = values_.find(row.key);
+  if (it == values_.end()) throw Error(ErrorCode::codec_unknown, "codec " + std::string(info_.name) + " has no parameter " + std::string(row.key));
+  return it->second;
 }
 
 MemoryPolicy SpecValues::memory(const Codec::Traits& traits) const {
-  MemoryPolicy policy;
-  policy.kind = static_cast<MemoryKind>(word("memory", kMemories, static_cast<std::size_t>(traits.memory)));
-  const double decay = number("decay", 1.0), gamma = number("gamma", 1.0), momentum = number("momentum", 0.9f);
-  if (!(decay > 0.0 && decay <= 1.0)) fail("decay", "0 < decay <= 1");
-  if (!(momentum >= 0.0 && static_cast<float>(momentum) < 1.0f)) fail("momentum", "0 <= momentum < 1");
-  if (!(gamma > 0.0 && gamma <= 1.0 && static_cast<float>(gamma) > 0.0f)) fail("gamma", "0 < gamma <= 1");
-  policy.gamma = static_cast<float>(gamma);
+  const auto given = [&](const CodecParameter& row) { return given_.contains(row.key); };
+  MemoryPolicy policy{.kind = given(kMemory) ? (*this)[kMemory] : traits.memory,
+                      .decay = (*this)[kDecay],
+                      .gamma = (*this)[kGamma],
+                      .momentum = (*this)[kMomentum],
+                      .nesterov = (*this)[kNesterov]};
   if (traits.memory == MemoryKind::momentum) {  // others mean something else by it
-    const double clip = number("clip", 0.0);
-    if (!(clip >= 0.0 && clip <= 0x1p100)) fail("clip", "0 <= clip <= 2^100");
-    if (clip > 0.0 && policy.kind != MemoryKind::momentum) fail("clip", "for memory=momentum only");
-    policy.clip = static_cast<float>(clip);
+    policy.clip = (*this)[kClip];
+    if (policy.clip > 0.0f && policy.kind != MemoryKind::momentum) refuse(kClip, "for memory=momentum only");
   }
-  policy.nesterov = flag("nesterov", false);
-  policy.decay = static_cast<float>(decay);
-  policy.momentum = static_cast<float>(momentum);
-  for (const char* key : {"decay", "gamma"})
-    if (values_.contains(key) && policy.kind != MemoryKind::residual) fail(key, "for memory=residual only");
-  if (values_.contains("nesterov") && policy.kind != MemoryKind::momentum) fail("nesterov", "for memory=momentum only");
-  if (values_.contains("momentum") && policy.kind != MemoryKind::momentum && policy.kind != MemoryKind::average)
-    fail("momentum", "for memory=momentum and memory=average only");
-  if (policy.kind == MemoryKind::residual && traits.diverges_with_residual && !flag("force", false))
-    fail("memory", "one other than residual: error feedback of this codec is known to diverge (GRACE); add force=1 to have it all the same");
+  for (const CodecParameter& row : {kDecay, kGamma})
+    if (given(row) && policy.kind != MemoryKind::residual) refuse(row, "for memory=residual only");
+  if (given(kNesterov) && policy.kind != MemoryKind::momentum) refuse(kNesterov, "for memory=momentum only");
+  if (given(kMomentum) && policy.kind != MemoryKind::momentum && policy.kind != MemoryKind::average) refuse(kMomentum, "for memory=momentum and memory=average only");
+  if (policy.kind == MemoryKind::residual && traits.diverges_with_residual && !(*this)[kForce])
+    refuse(kMemory, "one other than residual: error feedback of this codec is known to diverge (GRACE); add force=1 to have it all the same");
   return policy;
+}
+
+std::vector<std::pair<std::string_view, double>> SpecValues::own() const {
+  std::vector<std::pair<std::string_view, double>> all;
+  for (const auto& row : info_.parameters) all.emplace_back(row.key, value(row));
+  return all;
 }
 
 std::string SpecValues::canonical(const Codec::Traits& traits) const {
@@ -114,14 +142,7 @@ std::string SpecValues::canonical(const Codec::Traits& traits) const {
   const auto add = [&](std::string_view key, std::string_view value) {
     text += (text.find(':') == text.npos ? ":" : ",") + std::string(key) + "=" + std::string(value);
   };
-  const auto value = [&](std::string_view key, std::string_view otherwise) -> std::string {
-    const auto it = values_.find(key);
-    const std::string given = it == values_.end() ? std::string(otherwise) : it->second;
-    double x = 0;
-    const auto [end, status] = std::from_chars(given.data(), given.data() + given.size(), x);
-    return status == std::errc() && end == given.data() + given.size() ? spec_number(x) : given;
-  };
-  for (const auto& p : info_.parameters) add(p.key, value(p.key, p.default_value));
+  for (const auto& row : info_.parameters) add(row.key, value_text(row, value(row)));
   const MemoryPolicy policy = memory(traits);
   if (policy.kind != traits.memory) add("memory", name_of(policy.kind));
   if (policy.kind == MemoryKind::residual && policy.decay != 1.0f) add("decay", spec_number(policy.decay));
@@ -132,21 +153,10 @@ std::string SpecValues::canonical(const Codec::Traits& traits) const {
   return text;
 }
 
-void SpecValues::fail(std::string_view key, std::string_view legal) const {
-  const auto it = values_.find(key);
-  throw Error(ErrorCode::codec_unknown, "codec '" + text_ + "': " + std::string(key) + " is '" +
-                                            (it == values_.end() ? "" : it->second) + "', legal is " + std::string(legal));
-}
-
-CodecParameter scale_parameter() {
-  return {"scale", "piece", "piece or tensor",
-          "what has a scale: 10,240 elements; or a tensor's part in a chunk (with two_shot: in a rank's share of a chunk), the whole tensor where "
-          "CRIMP_CHUNK reaches"};
-}
-
-bool scales_tensors(const SpecValues& values) {
-  constexpr std::string_view kScales[] = {"piece", "tensor"};
-  return values.word("scale", kScales, 0) == 1;
+void SpecValues::refuse(const CodecParameter& row, std::string_view legal) const {
+  const auto it = given_.find(row.key);
+  throw Error(ErrorCode::codec_unknown, "codec '" + text_ + "': " + std::string(row.key) + " is '" +
+                                            (it == given_.end() ? "" : it->second) + "', legal is " + std::string(legal));
 }
 
 }  // namespace crimp

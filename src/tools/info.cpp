@@ -92,8 +92,8 @@ void print_codecs() {
     std::printf("  memory     %s%s\n", name_of(c.traits.memory), !c.traits.biased ? "" : c.traits.memory == MemoryKind::none ? " (biased)" : " (biased: needs one)");
     std::printf("  range      %s\n", range_of(c.traits).c_str());
     for (const auto& p : c.parameters)
-      std::printf("  parameter  %s=%s, legal: %s\n             %s\n", std::string(p.key).c_str(), std::string(p.default_value).c_str(),
-                  std::string(p.legal).c_str(), std::string(p.meaning).c_str());
+      std::printf("  parameter  %s=%s, legal: %s\n             %s\n", std::string(p.key).c_str(), value_text(p, p.default_value).c_str(), legal_text(p).c_str(),
+                  std::string(p.help).c_str());
   }
 }
 
@@ -166,7 +166,7 @@ void print_codecs_as_markdown() {
     line("range", range_of(c.traits));
     line("use", std::string(c.use));
     for (const auto& p : c.parameters)
-      line(("parameter `" + std::string(p.key) + "`").c_str(), std::string(p.meaning) + "; default " + std::string(p.default_value) + ", legal " + std::string(p.legal));
+      line(("parameter `" + std::string(p.key) + "`").c_str(), std::string(p.help) + "; default " + value_text(p, p.default_value) + ", legal " + legal_text(p));
   }
 }
 

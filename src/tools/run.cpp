@@ -60,7 +60,7 @@ void check_settings() {
     if (c.illegal) refuse(c.text);
     std::fprintf(stderr, "crimp run: %s\n", c.text.c_str());
   }
-  if (settings.codec != "auto") make_codec(settings.codec);
+  if (settings.codec != "auto" && settings.codec != "none") make_codec(settings.codec);
   if (settings.unknown_layout != "none") make_codec(settings.unknown_layout);
 }
 

@@ -36,7 +36,7 @@ namespace {
 using Bytes = std::vector<std::uint8_t>;
 
 // Where the codec sends floats that are results by themselves, the format takes any bits and the decoder gives them back.
-constexpr const char* kFloatsAsTheyAre[] = {"none", "fp16", "bf16"};
+constexpr const char* kFloatsAsTheyAre[] = {"fp32", "fp16", "bf16"};
 
 // The mutation under way, for the handler of a crash.
 char under_way[512];

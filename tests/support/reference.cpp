@@ -1,40 +1,16 @@
 #include "support/reference.hpp"
 
-#include <map>
 #include <stdexcept>
 
 namespace crimp::test {
 
 std::unique_ptr<const ReferenceCodec> make_reference(const std::string& spec) {
-  static const std::map<std::string, std::unique_ptr<const ReferenceCodec> (*)(const std::string&)> references{
-      {"none", cast_reference},
-      {"fp16", cast_reference},
-      {"bf16", cast_reference},
-      {"3lc", threelc_reference},
-      {"qsgd", uniform_reference},
-      {"terngrad", uniform_reference},
-      {"natural", natural_reference},
-      {"fp8", fp8_reference},
-      {"maxmin", uniform_reference},
-      {"8bit", eightbit_reference},
-      {"1bit", signs_reference},
-      {"signsgd", signs_reference},
-      {"signum", signs_reference},
-      {"efsignsgd", signs_reference},
-      {"inceptionn", inceptionn_reference},
-      {"sketchml", sketchml_reference},
-      {"adaq", adaq_reference},
-      {"topk", sparse_reference},
-      {"randomk", randomk_reference},
-      {"threshold", sparse_reference},
-      {"dgc", sparse_reference},
-      {"sidco", sparse_reference},
-      {"thc", thc_reference},
-  };
-  const auto it = references.find(spec.substr(0, spec.find(':')));
-  if (it == references.end()) throw std::invalid_argument("codec " + spec + " has no reference; add one to tests/support/");
-  return it->second(spec);
+  for (const MakeReference make : references())
+    if (auto reference = make(spec)) return reference;
+  throw std::invalid_argument("codec " + spec + " has no reference; add <family>_reference.cpp to its folder in src/codec");
 }
+
+std::string codec_of(const std::string& spec) { return spec.substr(0, spec.find(':')); }
 
 std::string parameter(const std::string& spec, const std::string& key) {
   for (std::size_t at = spec.find(':'); at != spec.npos;) {

@@ -1,5 +1,6 @@
-// Codecs element by element, written from WIRE_FORMAT.md and the papers alone: no SIMD, no shared code with src/codec. One class per codec in
-// <name>_reference.cpp, one line in reference.cpp.
+// Codecs element by element, written from WIRE_FORMAT.md and the papers alone: no SIMD, no shared code with src/codec. They lie in the codecs' folders: a file
+// <family>_reference.cpp defines <family>_reference(spec), which makes the reference of a canonical text and is null where the codec is none of its own.
+// The build finds the files and makes a table of their functions.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -32,23 +33,13 @@ class ReferenceCodec {
   virtual double allowed(std::span<const float> a, std::size_t i) const = 0;
 };
 
+using MakeReference = std::unique_ptr<const ReferenceCodec> (*)(const std::string& spec);
+std::span<const MakeReference> references();  // the table
+
 // spec: canonical text. Throws std::invalid_argument where the codec has no reference.
 std::unique_ptr<const ReferenceCodec> make_reference(const std::string& spec);
+std::string codec_of(const std::string& spec);  // "3lc" of "3lc:s=1"
 // The value of a parameter in a canonical text.
 std::string parameter(const std::string& spec, const std::string& key);
-
-std::unique_ptr<const ReferenceCodec> cast_reference(const std::string& spec);
-std::unique_ptr<const ReferenceCodec> fp8_reference(const std::string& spec);
-std::unique_ptr<const ReferenceCodec> natural_reference(const std::string& spec);
-std::unique_ptr<const ReferenceCodec> threelc_reference(const std::string& spec);
-std::unique_ptr<const ReferenceCodec> uniform_reference(const std::string& spec);
-std::unique_ptr<const ReferenceCodec> eightbit_reference(const std::string& spec);
-std::unique_ptr<const ReferenceCodec> inceptionn_reference(const std::string& spec);
-std::unique_ptr<const ReferenceCodec> signs_reference(const std::string& spec);
-std::unique_ptr<const ReferenceCodec> sketchml_reference(const std::string& spec);
-std::unique_ptr<const ReferenceCodec> adaq_reference(const std::string& spec);
-std::unique_ptr<const ReferenceCodec> sparse_reference(const std::string& spec);
-std::unique_ptr<const ReferenceCodec> randomk_reference(const std::string& spec);
-std::unique_ptr<const ReferenceCodec> thc_reference(const std::string& spec);
 
 }  // namespace crimp::test

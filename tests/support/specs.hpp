@@ -1,5 +1,6 @@
 // The codecs of this build that work on pieces, with the parameter settings that tests run.
 #pragma once
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,7 +10,13 @@
 
 namespace crimp::test {
 
-inline std::vector<std::shared_ptr<const Codec>> all_codecs() {
+// TEST_CODEC=NAME in the environment: suites of all codecs run this one alone, which is quicker while it is written.
+inline bool is_asked_for(const Codec& codec) {
+  const char* name = std::getenv("TEST_CODEC");
+  return !name || std::string(codec.traits().name) == name;
+}
+
+inline std::vector<std::shared_ptr<const Codec>> every_codec() {
   std::vector<std::shared_ptr<const Codec>> all;
   for (const auto& info : codecs()) {
     if (info.name == "3lc" || info.name == "signum" || info.name == "dgc") continue;  // below
@@ -33,6 +40,12 @@ inline std::vector<std::shared_ptr<const Codec>> all_codecs() {
   for (const char* spec : {"topk:ratio=0.3,value=f16", "randomk:ratio=0.3,scale=1", "dgc:memory=residual,ratio=0.001", "sidco:dist=gp,stages=3,ratio=0.02", "sidco:dist=gamma"})
     all.push_back(make_codec(spec));
   for (const char* spec : {"thc:bits=3,g=17", "thc:g=62"}) all.push_back(make_codec(spec));
+  return all;
+}
+
+inline std::vector<std::shared_ptr<const Codec>> all_codecs() {
+  auto all = every_codec();
+  std::erase_if(all, [](const auto& codec) { return !is_asked_for(*codec); });
   return all;
 }
 

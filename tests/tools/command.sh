@@ -49,6 +49,8 @@ run_part() {
   expect 0 "LD_PRELOAD=tool.so:$library:libmpi.so.40 " '!LD_PRELOAD.*LD_PRELOAD' -- \
     "${dry[@]}" -x LD_PRELOAD=tool.so:libmpi.so.40 -- ./program
 
+  expect 0 '-x CRIMP_CODEC=none' -- "${dry[@]}" --codec none -- ./program
+  expect 2 'none is no codec' 'fp32' -- "${dry[@]}" --codec none:memory=none -- ./program
   expect 2 'not known' 'fp16' '3lc' -- "${dry[@]}" --codec 4lc -- ./program
   expect 2 'legal is 0.25 <= s < 2' -- "${dry[@]}" --codec 3lc:s=7 -- ./program
   expect 2 CRIMP_CHUNK legal -- env CRIMP_CHUNK=seven "${dry[@]}" -- ./program
@@ -90,9 +92,9 @@ bench_codec_part() {
   keys=()
   for name in $(legal_codecs); do keys+=("results.${#keys[@]}.encode_GBps"); done
   json all.json "${keys[@]}"
-  expect 0 '^ +none .* 32.0 +1.00 +0$' '^ +fp16 .* 16.0 +2.00 ' '3lc:s=1.5' -- \
-    "$crimp" bench codec --codec none --codec fp16 --codec 3lc:s=1.5 --count 64k --repeat 1 --data sparse
-  expect 2 'legal: none' -- "$crimp" bench codec --codec 3lx --count 1
+  expect 0 '^ +fp32 .* 32.0 +1.00 +0$' '^ +fp16 .* 16.0 +2.00 ' '3lc:s=1.5' -- \
+    "$crimp" bench codec --codec fp32 --codec fp16 --codec 3lc:s=1.5 --count 64k --repeat 1 --data sparse
+  expect 2 'legal: fp32' -- "$crimp" bench codec --codec 3lx --count 1
   expect 0 'decode a sum' 'g=17' -- "$crimp" bench rotation --codec thc:g=17 --count 20k --repeat 1
   expect 2 'thc is' -- "$crimp" bench rotation --codec fp16
   expect 2 'count' -- "$crimp" bench codec --count 0
@@ -114,7 +116,7 @@ bench_allreduce_part() {
     "$mpirun" "${mpi[@]}" "$crimp" bench allreduce --codec fp16 --dtype double --named --plain-algorithms --min 1M --max 1M --iters 3 --json fp16.json
   json fp16.json sizes.0.wrong_ranks=0 sizes.0.plain_us
   [[ $("$crimp" info) != *Open\ MPI* ]] || json fp16.json sizes.0.plain_algorithms_us.ring sizes.0.plain_best
-  expect 2 'codec' 'legal: none' -- "$mpirun" "${mpi[@]}" "$crimp" bench allreduce --codec 3lx
+  expect 2 'codec' 'legal: fp32' -- "$mpirun" "${mpi[@]}" "$crimp" bench allreduce --codec 3lx
   expect 2 'two ranks' -- "$crimp" bench allreduce --max 8k
 }
 

@@ -7,6 +7,7 @@
 #include "codec/codec.hpp"
 #include "core/error.hpp"
 #include "support/piece.hpp"
+#include "support/wire_format.hpp"
 
 using namespace crimp;
 using namespace crimp::test;
@@ -26,23 +27,23 @@ bool has_all(const std::string& text, std::initializer_list<const char*> parts) 
 }  // namespace
 
 TEST_SUITE("codec_spec") {
-  TEST_CASE("wire ids are those of the format and in order") {
-    const std::pair<const char*, int> expected[] = {{"none", 1}, {"fp16", 2}, {"bf16", 3}, {"3lc", 4}};
-    std::size_t i = 0;
+  TEST_CASE("wire ids are those of the format, all of them, and in order") {
+    const Ids field = ids_of_field("codec"), headings = ids_of_headings("4");
+    CHECK(field.size() >= 24);  // the table was found
+    CHECK(field == headings);
+    CHECK(codecs().size() == field.size());
     int last = 0;
     for (const auto& info : codecs()) {
-      CHECK(info.name == info.traits.name);
+      CAPTURE(info.name);
+      const std::string name(info.name);
+      CHECK(name == info.traits.name);
+      CHECK(field.contains(name));
+      CHECK((field.contains(name) && field.at(name) == info.traits.wire_id));
       CHECK(info.traits.wire_id > last);
       last = info.traits.wire_id;
       CHECK(find_codec(info.traits.wire_id) == &info);
       CHECK(!info.summary.empty());
-      if (i < std::size(expected)) {
-        CHECK(info.name == expected[i].first);
-        CHECK(info.traits.wire_id == expected[i].second);
-      }
-      ++i;
     }
-    CHECK(i >= std::size(expected));
     CHECK(find_codec(0) == nullptr);
     CHECK(find_codec(255) == nullptr);
   }
@@ -52,7 +53,7 @@ TEST_SUITE("codec_spec") {
     for (const auto& info : codecs()) {
       specs.emplace_back(info.name);
       std::string all(info.name);
-      for (const auto& p : info.parameters) all += (all.size() == info.name.size() ? ":" : ",") + std::string(p.key) + "=" + std::string(p.default_value);
+      for (const auto& p : info.parameters) all += (all.size() == info.name.size() ? ":" : ",") + std::string(p.key) + "=" + value_text(p, p.default_value);
       CHECK(make_codec(all)->spec() == make_codec(info.name)->spec());
     }
     for (const auto& spec : specs) {
@@ -73,9 +74,9 @@ TEST_SUITE("codec_spec") {
   }
 
   TEST_CASE("an unknown codec is refused with the nearest name and all legal ones") {
-    has_all(refusal("3lcc"), {"'3lcc'", "did you mean '3lc'?", "none", "fp16", "bf16", "crimp info"});
+    has_all(refusal("3lcc"), {"'3lcc'", "did you mean '3lc'?", "fp32", "fp16", "bf16", "crimp info"});
     has_all(refusal("fp15:x=1"), {"did you mean 'fp16'?"});
-    has_all(refusal(""), {"''", "none, fp16, bf16, 3lc"});
+    has_all(refusal(""), {"''", "fp32, fp16, bf16, 3lc"});
     has_all(refusal("FP16"), {"fp16"});
     has_all(refusal(":s=1"), {"':s=1'"});
   }
@@ -91,6 +92,69 @@ TEST_SUITE("codec_spec") {
     for (const char* s : {"2", "0.249", "-1", "nan", "inf", "2.5", "1.9999999999"}) has_all(refusal(std::string("3lc:s=") + s), {"s is '", s, "0.25 <= s < 2"});
     for (const char* s : {"", "one", "1x", " 1", "1e-400"}) has_all(refusal(std::string("3lc:s=") + s), {"s is '", s, "a number"});
     for (const char* z : {"2", "yes", ""}) has_all(refusal(std::string("3lc:zero_run=") + z), {"zero_run is '", z, "0 or 1"});
+  }
+
+  TEST_CASE("none is no codec, and the refusal says which words are") {
+    for (const char* text : {"none", "none:memory=none", "none:memory=residual"}) has_all(refusal(text), {text, "none is no codec", "none alone", "fp32"});
+    CHECK(make_codec("fp32")->traits().wire_id == 1);
+    CHECK(make_codec("fp32:memory=residual")->spec() == "fp32:memory=residual");
+  }
+
+  // The row is the only source: what it says of a range, a step or words is what is refused, at its ends and between.
+  TEST_CASE("every parameter of every codec is refused outside its row, and nowhere within") {
+    for (const auto& info : codecs())
+      for (const auto& row : info.parameters) {
+        const auto text = [&](const std::string& value) { return std::string(info.name) + ":" + std::string(row.key) + "=" + value; };
+        CAPTURE(text(""));
+        CHECK(!row.help.empty());
+        has_all(refusal(text("what")), {row.words.empty() ? "a number" : legal_text(row).c_str()});
+        for (const auto& word : row.words) CHECK(make_codec(text(std::string(word)) + (word == "1" && row.key == "entropy" ? ",zero_run=1" : ""))->spec().find(row.key) != std::string::npos);
+        if (!row.words.empty()) continue;
+        const double step = row.step == 0 ? 0.001 * std::fabs(row.most) : row.step;
+        for (const double beyond : {row.least - step, row.most + step}) has_all(refusal(text(value_text(row, beyond))), {legal_text(row).c_str()});
+        if (row.step > 1) has_all(refusal(text(spec_number(row.least + 1))), {"a multiple of"});
+        if (row.step == 1) has_all(refusal(text(spec_number(row.least + 0.5))), {"a whole number"});
+        if (!row.also.empty()) continue;
+        for (const auto& [bound, open] : {std::pair{row.least, row.above_least}, {row.most, row.below_most}}) {
+          if (!open) CHECK(make_codec(text(value_text(row, bound)) + (row.key == "zero_run" ? ",entropy=0" : ""))->spec().find(value_text(row, bound)) != std::string::npos);
+          else has_all(refusal(text(value_text(row, bound))), {legal_text(row).c_str()});
+        }
+      }
+  }
+
+  TEST_CASE("a row says what is legal as a sentence does") {
+    CHECK(legal_text({.key = "x", .least = 0.25, .most = 2, .below_most = true}) == "0.25 <= x < 2");
+    CHECK(legal_text({.key = "x", .least = 0, .most = 1, .above_least = true}) == "0 < x <= 1");
+    CHECK(legal_text({.key = "x", .least = 0, .most = 0x1p100}) == "0 <= x <= 2^100");
+    CHECK(legal_text({.key = "x", .least = -14, .most = -2, .step = 1}) == "a whole number, -14 to -2");
+    CHECK(legal_text({.key = "x", .least = 128, .most = 10240, .step = 128}) == "a multiple of 128, 128 to 10240");
+    CHECK(legal_text({.key = "x", .least = 3, .most = 62, .step = 1, .also = "above 31 even"}) == "a whole number, 3 to 62, above 31 even");
+    CHECK(legal_text(flag_parameter("", true, "")) == "0 or 1");
+    CHECK(legal_text(kMemory) == "none, residual, momentum or average");
+  }
+
+  TEST_CASE("kernels and host code read what the text says, and a parameter that a codec does not have is an error") {
+    CHECK(make_codec("thc:bits=3,g=17")->parameter(Parameter<int>{{.key = "g"}}) == 17);
+    CHECK(make_codec("3lc:s=1.1")->parameter(Parameter<float>{{.key = "s"}}) == 1.1f);
+    CHECK(make_codec("3lc")->parameter(Parameter<bool>{{.key = "zero_run"}}));
+    CHECK(make_codec("3lc:scale=tensor")->parameter(kScaleOf) == ScaleOf::tensor);
+    try {
+      make_codec("topk")->parameter(Parameter<float>{{.key = "ration"}});
+      FAIL("a key that is not there has a value");
+    } catch (const Error& e) {
+      has_all(e.what(), {"topk", "no parameter ration"});
+    }
+    CHECK_THROWS_AS(make_codec("natural")->parameter(kScaleOf), Error);
+  }
+
+  // A float32 holds whole numbers up to 2^24.
+  TEST_CASE("large whole numbers stay what they are in canonical texts") {
+    for (const char* min : {"16777217", "268435455", "268435454"}) {
+      const auto codec = make_codec(std::string("powersgd:min=") + min);
+      has_all(codec->spec(), {min});
+      CHECK(make_codec(codec->spec())->parameter_word() == codec->parameter_word());
+    }
+    CHECK(make_codec("dgc:warmup=100000")->spec() == make_codec("dgc:warmup=1e+05")->spec());
   }
 
   TEST_CASE("numbers in texts read back as the same float") {

@@ -67,7 +67,7 @@ TEST_SUITE("payload") {
       CHECK(shape.pieces()[p].group == expected[p][2]);
     }
     CHECK(shape.first_piece(2) == 3);
-    const auto lc = make_codec("3lc"), plain = make_codec("3lc:zero_run=0"), none = make_codec("none");
+    const auto lc = make_codec("3lc"), plain = make_codec("3lc:zero_run=0"), none = make_codec("fp32");
     CHECK(shape.prefix_bytes(*lc) == 64);
     CHECK(shape.prefix_bytes(*none) == 0);
     CHECK(shape.body_bound(*none) == (4 * 22247 + 63) / 64 * 64);

@@ -82,7 +82,7 @@ TEST_SUITE("two_shot") {
 
   TEST_CASE("without a codec's loss the sum is that of the allgather bit for bit") {
     const std::uint64_t count = 100000;
-    Setup setup = setup_of("none", count, named_layout(count, {70000, 9}));
+    Setup setup = setup_of("fp32", count, named_layout(count, {70000, 9}));
     auto ranks = make_ranks(setup, 3, 9);
     auto same = ranks;
     run_all(setup, ranks);

@@ -5,6 +5,9 @@
 #include <cstddef>
 #include <cstring>
 
+#include "collective/algorithms.hpp"
+#include "support/wire_format.hpp"
+
 using namespace crimp;
 
 TEST_SUITE("wire") {
@@ -67,5 +70,18 @@ TEST_SUITE("wire") {
     CHECK(changed([](Header& h) { h.parameters = 1; }).find("parameter") != std::string::npos);
     CHECK(changed([](Header& h) { h.layout = 1; }).find("layout") != std::string::npos);
     CHECK(changed([](Header& h) { h.body_bytes = 63; }).find("body size") != std::string::npos);
+  }
+
+  TEST_CASE("ids of algorithms are those of the format, all of them, and in order") {
+    const auto field = test::ids_of_field("algorithm"), headings = test::ids_of_headings("6");
+    CHECK(field.size() >= 6);  // the table was found
+    CHECK(field == headings);
+    CHECK(algorithms().size() == field.size());
+    int next = 0;
+    for (const auto& entry : algorithms()) {
+      CAPTURE(entry.name);
+      CHECK(static_cast<int>(entry.algorithm) == next++);
+      CHECK((field.contains(entry.name) && field.at(entry.name) == static_cast<int>(entry.algorithm)));
+    }
   }
 }

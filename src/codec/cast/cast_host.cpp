@@ -1,8 +1,8 @@
-// none and bf16: every value on its own, no scale, fixed size.
+// fp32 and bf16: every value on its own, no scale, fixed size.
 #include <algorithm>
 #include <tuple>
 
-#include "codec/host_codecs.hpp"
+#include "codec/registry.hpp"
 #include "core/convert.hpp"
 
 namespace crimp {
@@ -46,22 +46,32 @@ class Cast final : public Codec {
   Traits traits_;
 };
 
-// max_magnitude: of none an eighth of the range, so that what a few ranks add stays finite as in MPI; rounding could carry sums of bf16 beyond it.
-// min_magnitude: none is exact; bfloat16 has fewer bits where float32 has, below 2^-126.
-constexpr Codec::Traits kNone{.name = "none", .wire_id = 1, .fixed_size = true, .biased = false, .memory = MemoryKind::none,
+// max_magnitude: of fp32 an eighth of the range, so that what a few ranks add stays finite as in MPI; rounding could carry sums of bf16 beyond it.
+// min_magnitude: fp32 is exact; bfloat16 has fewer bits where float32 has, below 2^-126.
+constexpr Codec::Traits kFp32{.name = "fp32", .wire_id = 1, .fixed_size = true, .biased = false, .memory = MemoryKind::none,
                               .max_magnitude = 0x1p125f, .min_magnitude = 0.0f, .summable = true};
 constexpr Codec::Traits kBf16{.name = "bf16", .wire_id = 3, .fixed_size = true, .biased = false, .memory = MemoryKind::none,
                               .max_magnitude = 0x1p100f, .summable = true};
 
 }  // namespace
 
-CodecEntry none_entry() {
-  return {{"none", "float32 as it is: for uncompressed segments of a mixed buffer, and as a measure", "d = a", "-", "32", "as a measure, and for tensors of a merged buffer that must stay exact", kNone, {}},
-          [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<Cast>(Dtype::f32, kNone); }};
+CodecEntry fp32_entry() {
+  return {{.summary = "float32 as it is: for uncompressed segments of a mixed buffer, and as a measure",
+           .formula = "d = a",
+           .source = "-",
+           .bits = "32",
+           .use = "as a measure, and for tensors of a merged buffer that must stay exact",
+           .traits = kFp32},
+          [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<Cast>(Dtype::f32, kFp32); }};
 }
 
 CodecEntry bf16_entry() {
-  return {{"bf16", "bfloat16, rounded to nearest even, summed in float32", "d = bfloat16(a)", "the upper half of binary32", "16", "where a fixed rounding of every value by itself is wanted; fp16 has the same size and is eight times finer", kBf16, {}},
+  return {{.summary = "bfloat16, rounded to nearest even, summed in float32",
+           .formula = "d = bfloat16(a)",
+           .source = "the upper half of binary32",
+           .bits = "16",
+           .use = "where a fixed rounding of every value by itself is wanted; fp16 has the same size and is eight times finer",
+           .traits = kBf16},
           [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<Cast>(Dtype::bf16, kBf16); }};
 }
 

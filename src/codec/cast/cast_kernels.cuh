@@ -1,4 +1,4 @@
-// none and bf16 in a block: four neighbouring values a thread.
+// fp32 and bf16 in a block: four neighbouring values a thread.
 #pragma once
 #include "codec/device/piece_kernels.cuh"
 #include "core/half.hpp"

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "codec/cast/fp16.hpp"
-#include "codec/host_codecs.hpp"
+#include "codec/registry.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/cast/fp16_host.cpp"
@@ -119,6 +119,7 @@ HWY_EXPORT(AddPiece);
 
 class Fp16 final : public Codec {
  public:
+  explicit Fp16(const SpecValues&) {}
   const Traits& traits() const override { return kTraits; }
   std::size_t piece_bound(std::uint64_t count) const override { return kBlocks + 2 * count; }
 
@@ -144,11 +145,13 @@ class Fp16 final : public Codec {
 }  // namespace fp16
 
 CodecEntry fp16_entry() {
-  return {{"fp16", "float16 with a power of two per 1280 elements, rounded to nearest even, summed in float32",
-           "scale = the least power of two with max|a| / scale <= 65504, d = scale * half(a / scale)", "IEEE 754 binary16",
-           "16 and 8 bytes a piece: 16.006",
-           "a safe factor of 2 for values of any size; what buffers of unknown tensors get", fp16::Fp16::kTraits, {}},
-          [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<fp16::Fp16>(); }};
+  return {{.summary = "float16 with a power of two per 1280 elements, rounded to nearest even, summed in float32",
+           .formula = "scale = the least power of two with max|a| / scale <= 65504, d = scale * half(a / scale)",
+           .source = "IEEE 754 binary16",
+           .bits = "16 and 8 bytes a piece: 16.006",
+           .use = "a safe factor of 2 for values of any size; what buffers of unknown tensors get",
+           .traits = fp16::Fp16::kTraits},
+          make_as<fp16::Fp16>};
 }
 
 }  // namespace crimp

@@ -4,7 +4,7 @@
 namespace crimp {
 
 std::unique_ptr<DeviceCodec> eightbit_device(const Codec& codec) {
-  if (spec_text(codec.spec(), "scale").starts_with("tensor")) return nullptr;
+  if (codec.parameter(kScaleOf) == ScaleOf::tensor) return nullptr;
   return device::piece_codec(codec, device::ByteDevice<eightbit::Type>{});
 }
 

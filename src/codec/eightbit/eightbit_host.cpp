@@ -5,8 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "codec/host_codecs.hpp"
-#include "codec/spec.hpp"
+#include "codec/registry.hpp"
 #include "codec/coding/prefetch.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -208,7 +207,7 @@ struct ScaledTable {
 
 class EightBit final : public Codec {
  public:
-  explicit EightBit(bool tensor) : traits_(kTraits) { traits_.selects = tensor; }
+  explicit EightBit(const SpecValues& values) : traits_(kTraits) { traits_.selects = values[kScaleOf] == ScaleOf::tensor; }
   const Traits& traits() const override { return traits_; }
   std::size_t piece_bound(std::uint64_t count) const override { return sizeof(float) + count; }
 
@@ -235,7 +234,7 @@ class EightBit final : public Codec {
     return true;
   }
 
-  static constexpr Traits kTraits{"8bit", 8, true, false, MemoryKind::none, kMaxMagnitude};
+  static constexpr Traits kTraits{.name = "8bit", .wire_id = 8, .fixed_size = true, .biased = false, .memory = MemoryKind::none, .max_magnitude = kMaxMagnitude};
 
  private:
   Traits traits_;
@@ -244,15 +243,16 @@ class EightBit final : public Codec {
 }  // namespace eightbit
 
 CodecEntry eightbit_entry() {
-  return {{"8bit", "dynamic 8-bit numbers: sign, decade below the piece's largest magnitude, position in the decade",
-           "M = max |a| of a piece, d = sign(a) M t, t the middle of the cell that |a| / M lies in: 2^k cells in the decade up to 10^(k-6), k = 0..6; but t = 1 in the uppermost cell, "
-           "[0.986, 1], so that M comes back, and 0 below 10^-7",
-           "Dettmers, 8-Bit Approximations for Parallelism in Deep Learning, ICLR 2016", "8.003",
-           "a factor of 4, over seven decades in one piece: off by at most 0.7 % of M, and 1.4 % in the uppermost cell, whose values become M: 0.7 % too large on "
-           "average. Only with memory=residual does that even out",
-           eightbit::EightBit::kTraits,
-           {scale_parameter()}},
-          [](const SpecValues& v) -> std::shared_ptr<Codec> { return std::make_shared<eightbit::EightBit>(scales_tensors(v)); }};
+  return {{.summary = "dynamic 8-bit numbers: sign, decade below the piece's largest magnitude, position in the decade",
+           .formula = "M = max |a| of a piece, d = sign(a) M t, t the middle of the cell that |a| / M lies in: 2^k cells in the decade up to 10^(k-6), k = 0..6; but t = 1 in the "
+                      "uppermost cell, [0.986, 1], so that M comes back, and 0 below 10^-7",
+           .source = "Dettmers, 8-Bit Approximations for Parallelism in Deep Learning, ICLR 2016",
+           .bits = "8.003",
+           .use = "a factor of 4, over seven decades in one piece: off by at most 0.7 % of M, and 1.4 % in the uppermost cell, whose values become M: 0.7 % too large on "
+                  "average. Only with memory=residual does that even out",
+           .traits = eightbit::EightBit::kTraits,
+           .parameters = {kScaleOf}},
+          make_as<eightbit::EightBit>};
 }
 
 }  // namespace crimp

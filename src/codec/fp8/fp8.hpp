@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "codec/parameter.hpp"
 #include "core/host_device.hpp"
 
 namespace crimp::fp8 {
@@ -14,6 +15,12 @@ struct Format {
   std::uint8_t last;       // its code; above are Inf and NaN
 };
 inline constexpr Format kE4m3{3, 7, 8, 0x7e}, kE5m2{2, 15, 15, 0x7b};
+
+enum class Kind { e4m3, e5m2 };
+inline constexpr std::string_view kKindWords[] = {"e4m3", "e5m2"};
+inline constexpr Parameter<Kind> kKind{{.key = "format", .words = kKindWords, .help = "e4m3 is finer, e5m2 holds a wider range of magnitudes within a block"}};
+inline constexpr Parameter<std::uint32_t> kBlock{{.key = "block", .default_value = 128, .least = 32, .most = 10240, .step = 32,
+  .help = "elements that share a scale; 32 is that of Microscaling Formats"}};
 
 inline constexpr float kMaxMagnitude = 0x1p100f;
 inline constexpr std::uint32_t kSmallest = 27;  // exponent field of 2^-100: a block whose largest magnitude is below has scale 0

@@ -5,9 +5,8 @@
 #include <cstring>
 
 #include "codec/fp8/fp8.hpp"
-#include "codec/host_codecs.hpp"
+#include "codec/registry.hpp"
 #include "codec/coding/prefetch.hpp"
-#include "codec/spec.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/fp8/fp8_host.cpp"
@@ -160,7 +159,7 @@ HWY_EXPORT(DecodeBlock);
 
 class Fp8 final : public Codec {
  public:
-  Fp8(bool e4m3, std::uint32_t block) : e4m3_(e4m3), block_(block) {}
+  explicit Fp8(const SpecValues& values) : e4m3_(values[kKind] == Kind::e4m3), block_(values[kBlock]) {}
   const Traits& traits() const override { return kTraits; }
   std::uint32_t parameter_word() const override { return (e4m3_ ? 0u : 1u) | block_ << 8; }
   std::size_t piece_bound(std::uint64_t count) const override { return blocks(count) + count; }
@@ -182,7 +181,7 @@ class Fp8 final : public Codec {
     return true;
   }
 
-  static constexpr Traits kTraits{"fp8", 15, true, false, MemoryKind::none, kMaxMagnitude};
+  static constexpr Traits kTraits{.name = "fp8", .wire_id = 15, .fixed_size = true, .biased = false, .memory = MemoryKind::none, .max_magnitude = kMaxMagnitude};
 
  private:
   std::uint64_t blocks(std::uint64_t count) const { return (count + block_ - 1) / block_; }
@@ -194,20 +193,14 @@ class Fp8 final : public Codec {
 }  // namespace fp8
 
 CodecEntry fp8_entry() {
-  return {{"fp8", "8-bit floats with a power of two per block, rounded to nearest even",
-           "scale = the least power of two with max|a| / scale within the format, d = scale * fp8(a / scale)",
-           "OCP 8-bit Floating Point and Microscaling Formats, revisions 1.0", "8 and 8 / block: 8.06 by default",
-           "a factor of 4 with a relative error of 1/16 (e4m3) or 1/8 (e5m2) at most for all but the small values of a block", fp8::Fp8::kTraits,
-           {{"format", "e4m3", "e4m3 or e5m2", "e4m3 is finer, e5m2 holds a wider range of magnitudes within a block"},
-            {"block", "128", "a multiple of 32, 32 to 10240", "elements that share a scale; 32 is that of Microscaling Formats"}}},
-          [](const SpecValues& v) -> std::shared_ptr<Codec> {
-            constexpr std::string_view kFormats[] = {"e4m3", "e5m2"};
-            const bool e4m3 = v.word("format", kFormats, 0) == 0;
-            const double block = v.number("block", 128);
-            if (!(block >= 32 && block <= static_cast<double>(kPieceElements) && block == std::floor(block / 32) * 32))
-              v.fail("block", "a multiple of 32, 32 to 10240");
-            return std::make_shared<fp8::Fp8>(e4m3, static_cast<std::uint32_t>(block));
-          }};
+  return {{.summary = "8-bit floats with a power of two per block, rounded to nearest even",
+           .formula = "scale = the least power of two with max|a| / scale within the format, d = scale * fp8(a / scale)",
+           .source = "OCP 8-bit Floating Point and Microscaling Formats, revisions 1.0",
+           .bits = "8 and 8 / block: 8.06 by default",
+           .use = "a factor of 4 with a relative error of 1/16 (e4m3) or 1/8 (e5m2) at most for all but the small values of a block",
+           .traits = fp8::Fp8::kTraits,
+           .parameters = {fp8::kKind, fp8::kBlock}},
+          make_as<fp8::Fp8>};
 }
 
 }  // namespace crimp

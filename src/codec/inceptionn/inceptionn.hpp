@@ -4,12 +4,14 @@
 #include <bit>
 #include <cstdint>
 
+#include "codec/parameter.hpp"
 #include "core/host_device.hpp"
 
 namespace crimp::inceptionn {
 
 enum Class : std::uint32_t { kZero, kByte, kHalf, kFloat };
-inline constexpr int kLeastExponent = 2, kMostExponent = 14;  // E: with more a unit of a class would exceed the bound
+inline constexpr Parameter<int> kLog2Bound{{.key = "log2_bound", .default_value = -10, .least = -14, .most = -2, .step = 1,  // below -14 a unit of a class would exceed the bound
+  .help = "|a - d| <= 2^log2_bound"}};
 inline constexpr float kMaxMagnitude = 0x1p100f;
 inline constexpr float kHalfUnit = 0x1p-15f;  // of a 16-bit value
 

@@ -9,7 +9,7 @@
 
 #include "memory/thread_scratch.hpp"
 #include "codec/coding/bit_plane.hpp"
-#include "codec/host_codecs.hpp"
+#include "codec/registry.hpp"
 #include "codec/payload.hpp"
 
 namespace crimp {
@@ -33,7 +33,7 @@ struct EncodeRoom {
 
 class Inceptionn final : public Codec {
  public:
-  explicit Inceptionn(int bound_exponent) : bound_exponent_(bound_exponent), limits_(limits_of(bound_exponent)) {}
+  explicit Inceptionn(const SpecValues& values) : bound_exponent_(-values[kLog2Bound]), limits_(limits_of(bound_exponent_)) {}
   const Traits& traits() const override { return kTraits; }
   std::uint32_t parameter_word() const override { return static_cast<std::uint32_t>(bound_exponent_); }
   std::size_t piece_bound(std::uint64_t count) const override { return 2 * bit_plane::bytes_of(count) + count * sizeof(float); }
@@ -86,7 +86,7 @@ class Inceptionn final : public Codec {
     return true;
   }
 
-  static constexpr Traits kTraits{"inceptionn", 13, false, true, MemoryKind::residual, kMaxMagnitude};
+  static constexpr Traits kTraits{.name = "inceptionn", .wire_id = 13, .fixed_size = false, .biased = true, .memory = MemoryKind::residual, .max_magnitude = kMaxMagnitude};
 
  private:
   // a(i): element i of what is encoded.
@@ -141,16 +141,14 @@ class Inceptionn final : public Codec {
 }  // namespace inceptionn
 
 CodecEntry inceptionn_entry() {
-  return {{"inceptionn", "0, 8, 16 or 32 bits by the size of the value, under an absolute error bound",
-           "B = 2^log2_bound, H = 2^-ceil(-log2_bound / 2): d = 0 where |a| < B; a to a multiple of H/128 where |a| < H, of 2^-15 where |a| < 1; else a",
-           "INCEPTIONN: Li et al., MICRO 2018", "2 to 34", "gradients within (-1, 1) whose scale is known: the bound is absolute",
-           inceptionn::Inceptionn::kTraits,
-           {{"log2_bound", "-10", "-14 .. -2, a whole number", "|a - d| <= 2^log2_bound"}}},
-          [](const SpecValues& v) -> std::shared_ptr<Codec> {
-            const double e = -v.number("log2_bound", -10);
-            if (!(e >= inceptionn::kLeastExponent && e <= inceptionn::kMostExponent && e == std::floor(e))) v.fail("log2_bound", "a whole number from -14 to -2");
-            return std::make_shared<inceptionn::Inceptionn>(static_cast<int>(e));
-          }};
+  return {{.summary = "0, 8, 16 or 32 bits by the size of the value, under an absolute error bound",
+           .formula = "B = 2^log2_bound, H = 2^-ceil(-log2_bound / 2): d = 0 where |a| < B; a to a multiple of H/128 where |a| < H, of 2^-15 where |a| < 1; else a",
+           .source = "INCEPTIONN: Li et al., MICRO 2018",
+           .bits = "2 to 34",
+           .use = "gradients within (-1, 1) whose scale is known: the bound is absolute",
+           .traits = inceptionn::Inceptionn::kTraits,
+           .parameters = {inceptionn::kLog2Bound}},
+          make_as<inceptionn::Inceptionn>};
 }
 
 }  // namespace crimp

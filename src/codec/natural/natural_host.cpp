@@ -2,10 +2,9 @@
 #include <cstring>
 
 #include "codec/coding/dither.hpp"
-#include "codec/host_codecs.hpp"
+#include "codec/registry.hpp"
 #include "codec/natural/natural.hpp"
 #include "codec/coding/prefetch.hpp"
-#include "codec/spec.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/natural/natural_host.cpp"
@@ -111,6 +110,7 @@ HWY_EXPORT(DecodeAdd);
 
 class Natural final : public Codec {
  public:
+  explicit Natural(const SpecValues&) {}
   const Traits& traits() const override { return kTraits; }
   std::size_t piece_bound(std::uint64_t count) const override { return count; }
   std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
@@ -123,18 +123,21 @@ class Natural final : public Codec {
     return true;
   }
 
-  static constexpr Traits kTraits{"natural", 7, true, false, MemoryKind::none, kMaxMagnitude, kMinMagnitude};
+  static constexpr Traits kTraits{.name = "natural", .wire_id = 7, .fixed_size = true, .biased = false, .memory = MemoryKind::none,
+                                  .max_magnitude = kMaxMagnitude, .min_magnitude = kMinMagnitude};
 };
 
 }  // namespace
 }  // namespace natural
 
 CodecEntry natural_entry() {
-  return {{"natural", "sign and power of two, rounded at random without bias",
-           "|d| = 2^floor(log2 |a|), or twice that with probability |a| / 2^floor(log2 |a|) - 1; below 2^-63: 2^-63 with probability |a| 2^63, else 0",
-           "Natural compression: Horvath et al., MSML 2022", "8", "a factor of 4 without scales: any mixture of magnitudes between 2^-63 and 2^62",
-           natural::Natural::kTraits, {}},
-          [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<natural::Natural>(); }};
+  return {{.summary = "sign and power of two, rounded at random without bias",
+           .formula = "|d| = 2^floor(log2 |a|), or twice that with probability |a| / 2^floor(log2 |a|) - 1; below 2^-63: 2^-63 with probability |a| 2^63, else 0",
+           .source = "Natural compression: Horvath et al., MSML 2022",
+           .bits = "8",
+           .use = "a factor of 4 without scales: any mixture of magnitudes between 2^-63 and 2^62",
+           .traits = natural::Natural::kTraits},
+          make_as<natural::Natural>};
 }
 
 }  // namespace crimp

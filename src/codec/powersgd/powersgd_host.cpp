@@ -6,9 +6,8 @@
 #include <cstring>
 
 #include "memory/workers.hpp"
-#include "codec/host_codecs.hpp"
+#include "codec/registry.hpp"
 #include "codec/powersgd/powersgd_extents.hpp"
-#include "codec/spec.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/powersgd/powersgd_host.cpp"
@@ -200,7 +199,14 @@ void rebuild(const Matrix& m, Source a, const float* p, const float* q, float sh
 namespace {
 
 constexpr std::uint32_t kRankBits = 4;  // of the parameter word; the rest is the parameter min
-constexpr double kMostMin = 0x1p28 - 1;
+inline constexpr Parameter<std::uint32_t> kRank{{.key = "r", .default_value = 1, .least = 1, .most = kMostRank, .step = 1, .help = "rank: columns of P and Q"}};
+inline constexpr Parameter<std::uint32_t> kMin{{.key = "min", .default_value = 4096, .least = 1, .most = 0x1p28 - 1, .step = 1,
+  .help = "tensors with fewer elements are summed exactly, as are those that would not become 4 times smaller"}};
+inline constexpr Parameter<std::uint64_t> kCols{{.key = "cols", .default_value = 0, .least = 0, .most = 0x1p24, .step = 1,
+  .help = "columns of the tensor's matrix, the product of all its extents but the first; 0: they are found"}};
+inline constexpr Parameter<std::uint32_t> kStart{{.key = "start", .default_value = 0, .least = 0, .most = 0x1p24, .step = 1,
+  .help = "so many compressed calls of a tensor are summed exactly before"}};
+
 }  // namespace
 
 Matrix matrix_of(std::uint64_t count, std::uint32_t parameter_word, std::uint64_t cols) {
@@ -278,7 +284,13 @@ namespace {
 
 class PowerSgd final : public Codec {
  public:
-  explicit PowerSgd(const Parameters& parameters) : word_(parameters.min << kRankBits | parameters.rank), parameters_(parameters) {}
+  explicit PowerSgd(const SpecValues& values)
+      : parameters_{.rank = values[kRank], .min = values[kMin], .start = values[kStart], .cols = values[kCols]}, word_(parameters_.min << kRankBits | parameters_.rank) {
+    const MemoryPolicy memory = values.memory(kTraits);
+    if (memory.kind != MemoryKind::none && memory.kind != MemoryKind::residual) values.refuse(kMemory, "residual or none: PowerSGD's memory is the residual and Q");
+    if (memory.decay != 1.0f) values.refuse(kDecay, "1 for this codec");
+    if (memory.gamma != 1.0f) values.refuse(kGamma, "1 for this codec");
+  }
   const Traits& traits() const override { return kTraits; }
   std::uint32_t parameter_word() const override { return word_; }
   std::uint64_t memory_elements(std::uint64_t count) const override { return powersgd::memory_elements(count, *this, nullptr); }
@@ -293,8 +305,8 @@ class PowerSgd final : public Codec {
                                   .max_magnitude = 0x1p80f, .summable = true, .whole_tensors = true};
 
  private:
-  std::uint32_t word_;
   Parameters parameters_;
+  std::uint32_t word_;
 };
 
 }  // namespace
@@ -304,30 +316,15 @@ Parameters parameters_of(const Codec& codec) { return static_cast<const PowerSgd
 }  // namespace powersgd
 
 CodecEntry powersgd_entry() {
-  return {{"powersgd", "each tensor as a product of two thin matrices, by power iteration; algorithm low_rank only",
-           "P = orthonormal(sum of M Q), Q = sum of M^T P, result = P Q^T; M = a as a matrix, Q from the call before",
-           "PowerSGD: Vogels, Karimireddy, Jaggi, NeurIPS 2019", "32 r (rows + cols) / count: 0.06 for r = 1 and a million values",
-           "large tensors on very slow networks, tensor by tensor (not merged ones). Columns are the parameter cols (by rules), or what crimp_set_extents says, or found: the first call tries the divisors "
-           "of the element count between a sixteenth of its root and 16 times that",
-           powersgd::PowerSgd::kTraits,
-           {{"r", "1", "1 to 8", "rank: columns of P and Q"},
-            {"min", "4096", "1 to 268435455", "tensors with fewer elements are summed exactly, as are those that would not become 4 times smaller"},
-            {"cols", "0", "0 to 16777216", "columns of the tensor's matrix, the product of all its extents but the first; 0: they are found"},
-            {"start", "0", "0 to 16777216", "so many compressed calls of a tensor are summed exactly before"}}},
-          [](const SpecValues& v) -> std::shared_ptr<Codec> {
-            const double r = v.number("r", 1), min = v.number("min", 4096);
-            if (!(r >= 1 && r <= powersgd::kMostRank && r == std::floor(r))) v.fail("r", "1 to 8");
-            if (!(min >= 1 && min <= powersgd::kMostMin && min == std::floor(min))) v.fail("min", "1 to 268435455");
-            const double cols = v.number("cols", 0), start = v.number("start", 0);
-            if (!(cols >= 0 && cols <= 0x1p24 && cols == std::floor(cols))) v.fail("cols", "0 to 16777216");
-            if (!(start >= 0 && start <= 0x1p24 && start == std::floor(start))) v.fail("start", "0 to 16777216");
-            const MemoryPolicy memory = v.memory(powersgd::PowerSgd::kTraits);
-            if (memory.kind != MemoryKind::none && memory.kind != MemoryKind::residual) v.fail("memory", "residual or none: PowerSGD's memory is the residual and Q");
-            if (memory.decay != 1.0f) v.fail("decay", "1 for this codec");
-            if (memory.gamma != 1.0f) v.fail("gamma", "1 for this codec");
-            return std::make_shared<powersgd::PowerSgd>(powersgd::Parameters{.rank = static_cast<std::uint32_t>(r), .min = static_cast<std::uint32_t>(min),
-                                                                             .start = static_cast<std::uint32_t>(start), .cols = static_cast<std::uint64_t>(cols)});
-          }};
+  return {{.summary = "each tensor as a product of two thin matrices, by power iteration; algorithm low_rank only",
+           .formula = "P = orthonormal(sum of M Q), Q = sum of M^T P, result = P Q^T; M = a as a matrix, Q from the call before",
+           .source = "PowerSGD: Vogels, Karimireddy, Jaggi, NeurIPS 2019",
+           .bits = "32 r (rows + cols) / count: 0.06 for r = 1 and a million values",
+           .use = "large tensors on very slow networks, tensor by tensor (not merged ones). Columns are the parameter cols (by rules), or what crimp_set_extents says, or found: "
+                  "the first call tries the divisors of the element count between a sixteenth of its root and 16 times that",
+           .traits = powersgd::PowerSgd::kTraits,
+           .parameters = {powersgd::kRank, powersgd::kMin, powersgd::kCols, powersgd::kStart}},
+          make_as<powersgd::PowerSgd>};
 }
 
 }  // namespace crimp

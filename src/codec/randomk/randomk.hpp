@@ -3,9 +3,14 @@
 #pragma once
 #include <cstdint>
 
+#include "codec/parameter.hpp"
 #include "core/host_device.hpp"
 
 namespace crimp::randomk {
+
+inline constexpr Parameter<float> kRatio{{.key = "ratio", .default_value = 0.01, .least = 0, .most = 1, .above_least = true,
+  .help = "share of the elements that is sent: max(1, round(ratio * elements)) of each 10240"}};
+inline constexpr auto kUnbiased = flag_parameter("scale", false, "1 multiplies by the width of the stratum (about 1 / ratio): unbiased, without memory");
 
 // Stratum j of k in a piece of n elements: [begin(j), begin(j + 1)).
 CRIMP_HD std::uint32_t begin(std::uint32_t j, std::uint32_t n, std::uint32_t k) { return static_cast<std::uint32_t>(std::uint64_t{j} * n / k); }

@@ -5,8 +5,8 @@ namespace crimp {
 
 std::unique_ptr<DeviceCodec> randomk_device(const Codec& codec) {
   randomk::Device device{};
-  device.ratio = static_cast<float>(spec_value(codec.spec(), "ratio"));
-  device.scale = spec_value(codec.spec(), "scale") != 0;
+  device.ratio = codec.parameter(randomk::kRatio);
+  device.scale = codec.parameter(randomk::kUnbiased);
   return device::piece_codec(codec, device);
 }
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "memory/thread_scratch.hpp"
-#include "codec/host_codecs.hpp"
+#include "codec/registry.hpp"
 #include "codec/sparse/sparse.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -58,7 +58,7 @@ struct DecodeRoom : Draws {
 
 class RandomK final : public Codec {
  public:
-  explicit RandomK(const SpecValues& values) : ratio_(sparse_ratio(values)), scale_(values.flag("scale", false)), traits_(kTraits) {
+  explicit RandomK(const SpecValues& values) : ratio_(values[kRatio]), scale_(values[kUnbiased]), traits_(kTraits) {
     if (!scale_) return;
     traits_.biased = false;
     traits_.memory = MemoryKind::none;
@@ -126,12 +126,14 @@ class RandomK final : public Codec {
 }  // namespace randomk
 
 CodecEntry randomk_entry() {
-  return {{"randomk", "one random element of each of k strata, the same on all ranks, so that places are not sent", "d = a (scale=1: stratum width * a) where the element is drawn, else 0",
-           "Stich et al., NeurIPS 2018 (rand-k); Wangni et al., NeurIPS 2018 (unbiased)", "32 ratio: 0.32 at 0.01",
-           "many ranks: payloads add up without growing; needs many more steps than topk. scale=1 is unbiased and keeps no memory", randomk::RandomK::kTraits,
-           {{"ratio", "0.01", "0 < ratio <= 1", "share of the elements that is sent: max(1, round(ratio * elements)) of each 10240"},
-            {"scale", "0", "0 or 1", "1 multiplies by the width of the stratum (about 1 / ratio): unbiased, without memory"}}},
-          [](const SpecValues& v) -> std::shared_ptr<Codec> { return std::make_shared<randomk::RandomK>(v); }};
+  return {{.summary = "one random element of each of k strata, the same on all ranks, so that places are not sent",
+           .formula = "d = a (scale=1: stratum width * a) where the element is drawn, else 0",
+           .source = "Stich et al., NeurIPS 2018 (rand-k); Wangni et al., NeurIPS 2018 (unbiased)",
+           .bits = "32 ratio: 0.32 at 0.01",
+           .use = "many ranks: payloads add up without growing; needs many more steps than topk. scale=1 is unbiased and keeps no memory",
+           .traits = randomk::RandomK::kTraits,
+           .parameters = {randomk::kRatio, randomk::kUnbiased}},
+          make_as<randomk::RandomK>};
 }
 
 }  // namespace crimp

@@ -6,8 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "codec/host_codecs.hpp"
-#include "codec/spec.hpp"
+#include "codec/registry.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/signs/signs_host.cpp"
@@ -288,8 +287,8 @@ class Votes final : public Codec {
   Traits traits_;
 };
 
-constexpr Codec::Traits kOneBit{"1bit", 9, true, true, MemoryKind::residual, kMaxMagnitude};
-constexpr Codec::Traits kEfSign{"efsignsgd", 12, true, true, MemoryKind::residual, kMaxMagnitude};
+constexpr Codec::Traits kOneBit{.name = "1bit", .wire_id = 9, .fixed_size = true, .biased = true, .memory = MemoryKind::residual, .max_magnitude = kMaxMagnitude};
+constexpr Codec::Traits kEfSign{.name = "efsignsgd", .wire_id = 12, .fixed_size = true, .biased = true, .memory = MemoryKind::residual, .max_magnitude = kMaxMagnitude};
 constexpr Codec::Traits voting(const char* name, std::uint8_t wire_id, MemoryKind memory) {
   return {.name = name, .wire_id = wire_id, .fixed_size = false, .biased = true, .memory = memory, .max_magnitude = kMaxMagnitude, .votes = true,
           .diverges_with_residual = true};
@@ -299,32 +298,46 @@ constexpr Codec::Traits kSign = voting("signsgd", 10, MemoryKind::none), kSignum
 }  // namespace signs
 
 CodecEntry onebit_entry() {
-  return {{"1bit", "the sign and, per piece, the means of the negatives and of the rest",
-           "d = mean of the negative a of the piece where a < 0, else mean of the others", "1-bit SGD: Seide, Fu, Droppo, Li, Yu, Interspeech 2014",
-           "1.01", "slow networks; dense gradients of one magnitude. Zeros are not kept: sparse gradients suit 3lc better", signs::kOneBit, {}},
+  return {{.summary = "the sign and, per piece, the means of the negatives and of the rest",
+           .formula = "d = mean of the negative a of the piece where a < 0, else mean of the others",
+           .source = "1-bit SGD: Seide, Fu, Droppo, Li, Yu, Interspeech 2014",
+           .bits = "1.01",
+           .use = "slow networks; dense gradients of one magnitude. Zeros are not kept: sparse gradients suit 3lc better",
+           .traits = signs::kOneBit},
           [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<signs::Signs>(signs::Scales::class_means, signs::kOneBit); }};
 }
 
 CodecEntry signsgd_entry() {
-  return {{"signsgd", "the sign; the result is the majority of the ranks", "d = sign(a): -1, 0 or +1; result = ranks * sign(sum of d), a tie is 0",
-           "SignSGD with majority vote: Bernstein et al., ICML 2018", "1, 2 in pieces with zeros (which are no votes)",
-           "with a learning rate made for it: every element of the averaged result is -1, 0 or +1, whatever the gradient's size", signs::kSign, {}},
+  return {{.summary = "the sign; the result is the majority of the ranks",
+           .formula = "d = sign(a): -1, 0 or +1; result = ranks * sign(sum of d), a tie is 0",
+           .source = "SignSGD with majority vote: Bernstein et al., ICML 2018",
+           .bits = "1, 2 in pieces with zeros (which are no votes)",
+           .use = "with a learning rate made for it: every element of the averaged result is -1, 0 or +1, whatever the gradient's size",
+           .traits = signs::kSign},
           [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<signs::Votes>(signs::kSign); }};
 }
 
 CodecEntry signum_entry() {
-  return {{"signum", "SignSGD of each rank's running average of its gradients",
-           "m = momentum m + (1 - momentum) g, a = m; d and result as signsgd", "Signum: Bernstein et al., ICML 2018, algorithm 2", "as signsgd",
-           "as signsgd, less noisy; the optimizer itself then runs without momentum", signs::kSignum, {}},
+  return {{.summary = "SignSGD of each rank's running average of its gradients",
+           .formula = "m = momentum m + (1 - momentum) g, a = m; d and result as signsgd",
+           .source = "Signum: Bernstein et al., ICML 2018, algorithm 2",
+           .bits = "as signsgd",
+           .use = "as signsgd, less noisy; the optimizer itself then runs without momentum",
+           .traits = signs::kSignum},
           [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<signs::Votes>(signs::kSignum); }};
 }
 
 CodecEntry efsignsgd_entry() {
-  return {{"efsignsgd", "the sign times the mean magnitude of the piece, with error feedback", "M = mean |a| of a piece (scale=tensor: of a tensor), d = -M where a < 0, else M",
-           "EF-SignSGD: Karimireddy, Rebjock, Stich, Jaggi, ICML 2019", "1.003",
-           "slow networks; keeps the gradient's size, so that learning rates need no change; the paper's scale is a layer's (scale=tensor)", signs::kEfSign,
-           {scale_parameter()}},
-          [](const SpecValues& v) -> std::shared_ptr<Codec> { return std::make_shared<signs::Signs>(signs::Scales::mean, signs::kEfSign, scales_tensors(v)); }};
+  return {{.summary = "the sign times the mean magnitude of the piece, with error feedback",
+           .formula = "M = mean |a| of a piece (scale=tensor: of a tensor), d = -M where a < 0, else M",
+           .source = "EF-SignSGD: Karimireddy, Rebjock, Stich, Jaggi, ICML 2019",
+           .bits = "1.003",
+           .use = "slow networks; keeps the gradient's size, so that learning rates need no change; the paper's scale is a layer's (scale=tensor)",
+           .traits = signs::kEfSign,
+           .parameters = {kScaleOf}},
+          [](const SpecValues& values) -> std::shared_ptr<Codec> {
+            return std::make_shared<signs::Signs>(signs::Scales::mean, signs::kEfSign, values[kScaleOf] == ScaleOf::tensor);
+          }};
 }
 
 }  // namespace crimp

@@ -5,12 +5,15 @@
 #include <bit>
 #include <cstdint>
 
+#include "codec/parameter.hpp"
 #include "core/host_device.hpp"
 
 namespace crimp::sketchml {
 
 inline constexpr std::uint32_t kHalf = 2048, kBins = 2 * kHalf;  // bins of a sign: 16 octaves below the largest magnitude, 128 in each
 inline constexpr std::uint32_t kMostBuckets = 256;
+inline constexpr Parameter<std::uint32_t> kQuantiles{{.key = "quantiles", .default_value = 64, .least = 2, .most = kMostBuckets, .step = 1,
+  .help = "buckets of a piece; an element takes ceil(log2(quantiles)) bits"}};
 inline constexpr float kMaxMagnitude = 0x1p100f;
 
 // Buckets of a piece of n elements and the bits of their numbers.

@@ -5,7 +5,7 @@ namespace crimp {
 
 std::unique_ptr<DeviceCodec> sketchml_device(const Codec& codec) {
   sketchml::Device device{};
-  device.quantiles = static_cast<std::uint32_t>(spec_value(codec.spec(), "quantiles"));
+  device.quantiles = codec.parameter(sketchml::kQuantiles);
   return device::piece_codec(codec, device);
 }
 

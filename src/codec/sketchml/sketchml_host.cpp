@@ -7,7 +7,7 @@
 
 #include "memory/thread_scratch.hpp"
 #include "codec/coding/bit_plane.hpp"
-#include "codec/host_codecs.hpp"
+#include "codec/registry.hpp"
 #include "codec/payload.hpp"
 
 namespace crimp {
@@ -21,7 +21,7 @@ struct EncodeRoom {
 
 class SketchMl final : public Codec {
  public:
-  explicit SketchMl(std::uint32_t quantiles) : quantiles_(quantiles) {}
+  explicit SketchMl(const SpecValues& values) : quantiles_(values[kQuantiles]) {}
   const Traits& traits() const override { return kTraits; }
   std::uint32_t parameter_word() const override { return quantiles_; }
   std::size_t piece_bound(std::uint64_t count) const override {
@@ -60,7 +60,7 @@ class SketchMl final : public Codec {
     return true;
   }
 
-  static constexpr Traits kTraits{"sketchml", 16, true, true, MemoryKind::residual, kMaxMagnitude};
+  static constexpr Traits kTraits{.name = "sketchml", .wire_id = 16, .fixed_size = true, .biased = true, .memory = MemoryKind::residual, .max_magnitude = kMaxMagnitude};
 
  private:
   // a(i): element i of what is encoded.
@@ -110,16 +110,14 @@ class SketchMl final : public Codec {
 }  // namespace sketchml
 
 CodecEntry sketchml_entry() {
-  return {{"sketchml", "equally filled buckets of the sorted values, each element as the mean of its bucket",
-           "d = mean of the a in the bucket of a; buckets between the quantiles of a piece (to 1/128 of a value)",
-           "SketchML: Jiang, Fu, Yang, Cui, SIGMOD 2018", "6.2 with 64 quantiles",
-           "any distribution of values: tails and zeros get their own buckets; works with memory=none too", sketchml::SketchMl::kTraits,
-           {{"quantiles", "64", "2 .. 256, a whole number", "buckets of a piece; an element takes ceil(log2(quantiles)) bits"}}},
-          [](const SpecValues& v) -> std::shared_ptr<Codec> {
-            const double q = v.number("quantiles", 64);
-            if (!(q >= 2 && q <= sketchml::kMostBuckets && q == std::floor(q))) v.fail("quantiles", "a whole number from 2 to 256");
-            return std::make_shared<sketchml::SketchMl>(static_cast<std::uint32_t>(q));
-          }};
+  return {{.summary = "equally filled buckets of the sorted values, each element as the mean of its bucket",
+           .formula = "d = mean of the a in the bucket of a; buckets between the quantiles of a piece (to 1/128 of a value)",
+           .source = "SketchML: Jiang, Fu, Yang, Cui, SIGMOD 2018",
+           .bits = "6.2 with 64 quantiles",
+           .use = "any distribution of values: tails and zeros get their own buckets; works with memory=none too",
+           .traits = sketchml::SketchMl::kTraits,
+           .parameters = {sketchml::kQuantiles}},
+          make_as<sketchml::SketchMl>};
 }
 
 }  // namespace crimp

@@ -5,7 +5,7 @@ namespace crimp {
 
 std::unique_ptr<DeviceCodec> adaq_device(const Codec& codec) {
   adaq::Device device;
-  device.ratio = static_cast<float>(spec_value(codec.spec(), "ratio"));
+  device.ratio = codec.parameter(adaq::kRatio);
   return device::piece_codec(codec, device);
 }
 

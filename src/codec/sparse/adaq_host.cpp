@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "memory/thread_scratch.hpp"
-#include "codec/host_codecs.hpp"
+#include "codec/registry.hpp"
 #include "codec/coding/index_set.hpp"
 #include "codec/coding/select.hpp"
 #include "codec/sparse/sparse.hpp"
@@ -22,7 +22,7 @@ float tree(float* lanes) {
 
 class AdaQ final : public Codec {
  public:
-  explicit AdaQ(const SpecValues& values) : ratio_(sparse_ratio(values)) {}
+  explicit AdaQ(const SpecValues& values) : ratio_(values[adaq::kRatio]) {}
   const Traits& traits() const override { return kTraits; }
   std::size_t piece_bound(std::uint64_t count) const override { return kHead + kMeans + 2 * index_set::bitmap_bytes(count); }
 
@@ -98,11 +98,14 @@ class AdaQ final : public Codec {
 }  // namespace
 
 CodecEntry adaq_entry() {
-  return {{"adaq", "adaptive quantisation: the largest positive and the largest negative elements, sent as two means", "d = mean of the selected positives (negatives) of a piece where a is among the share `ratio` of the positives (negatives) that is largest, else 0",
-           "Dryden et al., MLHPC 2016", "0.11 at ratio 0.01, 0.66 at 0.1",
-           "a quarter of topk's bytes at the same ratio, where the magnitudes of what is sent are alike",
-           AdaQ::kTraits, {{"ratio", "0.01", "0 < ratio <= 1", "share of the positives, and of the negatives, of a tensor's part in a chunk that is sent: max(1, round(ratio * number)) of each"}}},
-          [](const SpecValues& v) -> std::shared_ptr<Codec> { return std::make_shared<AdaQ>(v); }};
+  return {{.summary = "adaptive quantisation: the largest positive and the largest negative elements, sent as two means",
+           .formula = "d = mean of the selected positives (negatives) of a piece where a is among the share `ratio` of the positives (negatives) that is largest, else 0",
+           .source = "Dryden et al., MLHPC 2016",
+           .bits = "0.11 at ratio 0.01, 0.66 at 0.1",
+           .use = "a quarter of topk's bytes at the same ratio, where the magnitudes of what is sent are alike",
+           .traits = AdaQ::kTraits,
+           .parameters = {adaq::kRatio}},
+          make_as<AdaQ>};
 }
 
 }  // namespace crimp

@@ -6,7 +6,7 @@
 
 #include "memory/thread_scratch.hpp"
 #include "codec/coding/dither.hpp"
-#include "codec/host_codecs.hpp"
+#include "codec/registry.hpp"
 #include "codec/coding/select.hpp"
 #include "codec/sparse/sparse.hpp"
 
@@ -19,12 +19,8 @@ constexpr std::uint64_t kStages = 4;  // of a warm-up: 25, 6.25, 1.5625 and 0.39
 
 class Dgc final : public SparseCodec {
  public:
-  explicit Dgc(const SpecValues& values) : SparseCodec(kTraits, values), ratio_(sparse_ratio(values)), sample_(static_cast<float>(values.number("sample", 1))) {
-    if (!(sample_ > 0.0f && sample_ <= 1.0f)) values.fail("sample", "0 < sample <= 1");
-    const double warmup = values.number("warmup", 0);
-    if (!(warmup >= 0 && warmup <= 0x1p31 && warmup == std::floor(warmup))) values.fail("warmup", "a whole number, 0 to 2^31");
-    warmup_ = static_cast<std::uint64_t>(warmup);
-  }
+  explicit Dgc(const SpecValues& values)
+      : SparseCodec(kTraits, values), ratio_(values[sparse::kRatio]), sample_(values[sparse::kSample]), warmup_(values[sparse::kWarmup]) {}
 
   Selection select(const float* values, const float* residual, std::uint64_t count, const Place& place) const override {
     return select_in_turn(values, residual, count, place, place.step);
@@ -68,26 +64,21 @@ class Dgc final : public SparseCodec {
     return std::max(ratio_, std::ldexp(0.25f, -2 * static_cast<int>(kStages * turn / warmup_)));
   }
   float ratio_, sample_;
-  std::uint64_t warmup_ = 0;  // turns
+  std::uint64_t warmup_;  // turns
 };
 
 }  // namespace
 
 CodecEntry dgc_entry() {
-  return {{"dgc", "deep gradient compression: the largest magnitudes behind momentum correction with masking", "u = momentum u + g, a = v + u, d = a where |a| is among the k largest, v = a - d, u = 0 where d is not",
-           "DGC: Lin et al., ICLR 2018", "as topk",
-           "plain SGD with the momentum moved into the codec (memory=momentum): the optimiser's own momentum must be 0. Tensors that rules sum exactly have it too, and so have calls "
-           "of fewer than CRIMP_MIN_COUNT elements that name their tensors; calls whose tensors are not known have none, nor has a communicator of one rank",
-           Dgc::kTraits,
-           {ratio_parameter(),
-            {"sample", "1", "0 < sample <= 1", "share of the elements that the threshold is taken from, as in the paper (0.001 to 0.01), corrected at most 3 times by 1.3 or 0.7, then exact; "
-                                               "1: exact at once, which costs the same one pass"},
-            {"warmup", "0", "a whole number, 0 to 2^31", "calls of a tensor in which more of it is sent: 25, 6.25, 1.5625 and 0.390625 % in a quarter of them each, never less than ratio "
-                                                        "(section 3.4, whose warm-up is 4 epochs: give the steps of so many). Without a memory: calls of the communicator"},
-            {"clip", "0", "0 <= clip <= 2^100", "most of the Euclidean norm of a tensor's sum over the ranks: each rank's gradient is scaled to a norm of at most clip / sqrt(ranks) before it is "
-                                                "accumulated (section 3.2; of each tensor, because no call sees all of them); 0: no clipping"},
-            SparseCodec::value_parameter()}},
-          [](const SpecValues& v) -> std::shared_ptr<Codec> { return std::make_shared<Dgc>(v); }};
+  return {{.summary = "deep gradient compression: the largest magnitudes behind momentum correction with masking",
+           .formula = "u = momentum u + g, a = v + u, d = a where |a| is among the k largest, v = a - d, u = 0 where d is not",
+           .source = "DGC: Lin et al., ICLR 2018",
+           .bits = "as topk",
+           .use = "plain SGD with the momentum moved into the codec (memory=momentum): the optimiser's own momentum must be 0. Tensors that rules sum exactly have it too, and so have calls "
+                  "of fewer than CRIMP_MIN_COUNT elements that name their tensors; calls whose tensors are not known have none, nor has a communicator of one rank",
+           .traits = Dgc::kTraits,
+           .parameters = {sparse::kRatio, sparse::kSample, sparse::kWarmup, kClip, sparse::kValue}},
+          make_as<Dgc>};
 }
 
 }  // namespace crimp

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "codec/host_codecs.hpp"
+#include "codec/registry.hpp"
 #include "codec/coding/select.hpp"
 #include "codec/sparse/sparse.hpp"
 
@@ -111,8 +111,6 @@ HWY_EXPORT(AddPiece);
 
 namespace {
 
-constexpr std::string_view kDistributions[] = {"exp", "gp", "gamma"};
-
 Moments moments(const float* values, const float* residual, std::uint64_t count, float from, bool with_logs) {
   Moments all{.from = static_cast<double>(from)};
   Lanes lanes;
@@ -130,14 +128,10 @@ Moments moments(const float* values, const float* residual, std::uint64_t count,
 
 class Sidco final : public SparseCodec {
  public:
-  enum class Tail : std::uint8_t { exponential, pareto, gamma };
+  using Tail = sparse::Tail;
 
   explicit Sidco(const SpecValues& values)
-      : SparseCodec(kTraits, values), ratio_(sparse_ratio(values)), tail_(static_cast<Tail>(values.word("dist", kDistributions, 0))) {
-    const double stages = values.number("stages", 2);
-    if (!(stages >= 1 && stages <= 8 && stages == std::floor(stages))) values.fail("stages", "1, 2, ... 8");
-    stages_ = static_cast<int>(stages);
-  }
+      : SparseCodec(kTraits, values), ratio_(values[sparse::kRatio]), tail_(values[sparse::kTail]), stages_(values[sparse::kStages]) {}
 
   Selection select(const float* values, const float* residual, std::uint64_t count, const Place&) const override {
     const std::uint64_t wanted = share_of(ratio_, count);
@@ -182,16 +176,15 @@ class Sidco final : public SparseCodec {
 }  // namespace sidco
 
 CodecEntry sidco_entry() {
-  return {{"sidco", "the largest magnitudes of a tensor, about, by a threshold from a fitted distribution in stages", "d = a where |a| > eta, else 0; eta: the tail fit's quantile for the share `ratio`",
-           "SIDCo: Abdelmoniem et al., MLSys 2021", "as topk, up to twice or half of it",
-           "as topk. The paper's controller, which changes the stages over calls by how far they have missed, is left out: within the call an estimate that misses by more than 20 % is refined once, "
-           "and replaced by the exact selection where it then misses by more than 2",
-           sidco::Sidco::kTraits,
-           {ratio_parameter(),
-            {"dist", "exp", "exp, gp or gamma", "what is fitted: exponential, generalised Pareto, or gamma and then generalised Pareto"},
-            {"stages", "2", "1, 2, ... 8", "fits, each on what exceeds the one before; the first keeps a quarter"},
-            SparseCodec::value_parameter()}},
-          [](const SpecValues& v) -> std::shared_ptr<Codec> { return std::make_shared<sidco::Sidco>(v); }};
+  return {{.summary = "the largest magnitudes of a tensor, about, by a threshold from a fitted distribution in stages",
+           .formula = "d = a where |a| > eta, else 0; eta: the tail fit's quantile for the share `ratio`",
+           .source = "SIDCo: Abdelmoniem et al., MLSys 2021",
+           .bits = "as topk, up to twice or half of it",
+           .use = "as topk. The paper's controller, which changes the stages over calls by how far they have missed, is left out: within the call an estimate that misses by more than 20 % is "
+                  "refined once, and replaced by the exact selection where it then misses by more than 2",
+           .traits = sidco::Sidco::kTraits,
+           .parameters = {sparse::kRatio, sparse::kTail, sparse::kStages, sparse::kValue}},
+          make_as<sidco::Sidco>};
 }
 
 }  // namespace crimp

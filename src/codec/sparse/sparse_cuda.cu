@@ -17,8 +17,8 @@ namespace {
 Device device_of(const Codec& codec, Method method) {
   Device device{};
   device.method = method;
-  device.half = spec_text(codec.spec(), "value") == "f16";
-  device.ratio = static_cast<float>(spec_value(codec.spec(), "ratio"));
+  device.half = codec.parameter(kValue) == ValueType::f16;
+  if (method != Method::threshold) device.ratio = codec.parameter(kRatio);
   return device;
 }
 
@@ -55,7 +55,7 @@ int Device::select(const device::Source& source, const Place& place, Selection* 
 
 std::unique_ptr<DeviceCodec> threshold_device(const Codec& codec) {
   sparse::Device device = sparse::device_of(codec, sparse::Method::threshold);
-  device.limit = static_cast<float>(spec_value(codec.spec(), "v"));
+  device.limit = codec.parameter(sparse::kLimit);
   return device::piece_codec(codec, device);
 }
 std::unique_ptr<DeviceCodec> topk_device(const Codec& codec) {
@@ -63,16 +63,15 @@ std::unique_ptr<DeviceCodec> topk_device(const Codec& codec) {
   return device::piece_codec(codec, sparse::device_of(codec, sparse::Method::topk));
 }
 std::unique_ptr<DeviceCodec> dgc_device(const Codec& codec) {
-  if (spec_value(codec.spec(), "warmup") > 0) return nullptr;
+  if (codec.parameter(sparse::kWarmup) > 0) return nullptr;
   sparse::Device device = sparse::device_of(codec, sparse::Method::dgc);
-  device.sample = static_cast<float>(spec_value(codec.spec(), "sample"));
+  device.sample = codec.parameter(sparse::kSample);
   return device::piece_codec(codec, device);
 }
 std::unique_ptr<DeviceCodec> sidco_device(const Codec& codec) {
   sparse::Device device = sparse::device_of(codec, sparse::Method::sidco);
-  const std::string_view dist = spec_text(codec.spec(), "dist");
-  device.tail = dist == "exp" ? sparse::Tail::exponential : dist == "gp" ? sparse::Tail::pareto : sparse::Tail::gamma;
-  device.stages = static_cast<int>(spec_value(codec.spec(), "stages"));
+  device.tail = codec.parameter(sparse::kTail);
+  device.stages = codec.parameter(sparse::kStages);
   return device::piece_codec(codec, device);
 }
 

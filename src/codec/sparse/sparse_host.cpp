@@ -14,7 +14,6 @@
 namespace crimp {
 namespace {
 
-constexpr std::string_view kValueTypes[] = {"f32", "f16"};
 constexpr std::size_t kHead = sizeof(std::uint16_t), kScale = sizeof(std::uint16_t);  // the scale is there where values are float16
 
 struct EncodeRoom {
@@ -34,9 +33,8 @@ bool all_finite(const float* values, std::uint64_t count) {
   return wrong == 0;
 }
 
-SparseCodec::SparseCodec(const Traits& traits, const SpecValues& values) : traits_(traits), value_(values.word("value", kValueTypes, 0) ? Dtype::f16 : Dtype::f32) {}
-
-CodecParameter SparseCodec::value_parameter() { return {"value", "f32", "f32 or f16", "type of the values sent; f16 has a power of two per piece as a scale, and what it rounds away stays in the memory"}; }
+SparseCodec::SparseCodec(const Traits& traits, const SpecValues& values)
+    : traits_(traits), value_(values[sparse::kValue] == sparse::ValueType::f16 ? Dtype::f16 : Dtype::f32) {}
 
 std::size_t SparseCodec::values_at() const { return value_ == Dtype::f16 ? kHead + kScale : kHead; }
 
@@ -105,16 +103,6 @@ bool SparseCodec::decode_add_piece(std::span<const std::uint8_t> in, std::uint64
     }
   }
   return true;
-}
-
-float sparse_ratio(const SpecValues& values) {
-  const auto ratio = static_cast<float>(values.number("ratio", 0.01));
-  if (!(ratio > 0.0f && ratio <= 1.0f)) values.fail("ratio", "0 < ratio <= 1");
-  return ratio;
-}
-
-CodecParameter ratio_parameter() {
-  return {"ratio", "0.01", "0 < ratio <= 1", "share of a tensor's elements that is sent: max(1, round(ratio * elements)) of its part in a chunk"};
 }
 
 }  // namespace crimp

@@ -39,7 +39,6 @@ __device__ inline index_set::Size pick(const device::Piece& piece, const float* 
 }
 
 enum class Method : std::uint8_t { threshold, topk, dgc, sidco };
-enum class Tail : std::uint8_t { exponential, pareto, gamma };
 
 struct Device : device::PieceDevice {
   static constexpr bool kFixedSize = false, kSelects = true;

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "codec/host_codecs.hpp"
+#include "codec/registry.hpp"
 #include "codec/coding/select.hpp"
 #include "codec/sparse/sparse.hpp"
 
@@ -15,11 +15,8 @@ constexpr std::uint64_t kWhole = 65536, kExpected = 64, kSmallestSample = 64;
 
 class TopK final : public SparseCodec {
  public:
-  explicit TopK(const SpecValues& values) : SparseCodec(kTraits, values), ratio_(sparse_ratio(values)) {
-    const double reuse = values.number("reuse", 1);
-    if (!(reuse >= 1 && reuse <= 65536 && reuse == std::floor(reuse))) values.fail("reuse", "a whole number from 1 to 65536");
-    if (reuse > 1 && !values.memory(kTraits).kept()) values.fail("reuse", "1 with memory=none: a threshold is kept where the memory is");
-    reuse_ = static_cast<float>(reuse);
+  explicit TopK(const SpecValues& values) : SparseCodec(kTraits, values), ratio_(values[sparse::kRatio]), reuse_(static_cast<float>(values[sparse::kReuse])) {
+    if (reuse_ > 1 && !values.memory(kTraits).kept()) values.refuse(sparse::kReuse, "1 with memory=none: a threshold is kept where the memory is");
   }
   bool keeps_state() const override { return reuse_ > 1; }
 
@@ -57,15 +54,14 @@ class TopK final : public SparseCodec {
 }  // namespace
 
 CodecEntry topk_entry() {
-  return {{"topk", "the k largest magnitudes of a tensor, exactly, as values and gaps between them", "d = a where |a| is among the k largest (equal ones: lowest index first), else 0",
-           "Aji and Heafield, EMNLP 2017; error feedback: Stich et al., NeurIPS 2018; reuse: Ok-Topk, Li and Hoefler, PPoPP 2022", "0.41 at ratio 0.01 (0.25 with f16), 3.8 at 0.1",
-           "slow networks and few ranks: payloads of all ranks add up",
-           TopK::kTraits,
-           {ratio_parameter(), SparseCodec::value_parameter(),
-            {"reuse", "1", "1, 2, ... 65536", "calls that use a threshold, of a tensor's part in a chunk: the first finds the k-th largest magnitude, the others send what reaches it, about k elements; found "
-                                              "anew at once where that would be less than k/2 or more than 2k (counted; of parts above 65536 elements with k of 128 and more in a sample). Kept and "
-                                              "dropped with the residual, so every call is exact where there is none. On GPUs runs on the host"}}},
-          [](const SpecValues& v) -> std::shared_ptr<Codec> { return std::make_shared<TopK>(v); }};
+  return {{.summary = "the k largest magnitudes of a tensor, exactly, as values and gaps between them",
+           .formula = "d = a where |a| is among the k largest (equal ones: lowest index first), else 0",
+           .source = "Aji and Heafield, EMNLP 2017; error feedback: Stich et al., NeurIPS 2018; reuse: Ok-Topk, Li and Hoefler, PPoPP 2022",
+           .bits = "0.41 at ratio 0.01 (0.25 with f16), 3.8 at 0.1",
+           .use = "slow networks and few ranks: payloads of all ranks add up",
+           .traits = TopK::kTraits,
+           .parameters = {sparse::kRatio, sparse::kValue, sparse::kReuse}},
+          make_as<TopK>};
 }
 
 }  // namespace crimp

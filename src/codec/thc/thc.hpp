@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "codec/coding/dither.hpp"
+#include "codec/parameter.hpp"
 #include "core/host_device.hpp"
 #include "core/types.hpp"
 
@@ -12,6 +13,11 @@ namespace crimp::thc {
 inline constexpr std::uint32_t kBlock = 1024, kLeastBlock = 128;  // a tail is padded with zeros to a power of two in between
 inline constexpr std::uint32_t kBlocks = kPieceElements / kBlock;
 inline constexpr std::uint32_t kMostLevels = 16, kMostGranularity = 62;
+inline constexpr Parameter<std::uint32_t> kBits{{.key = "bits", .default_value = 4, .least = 2, .most = 4, .step = 1, .help = "bits of a coordinate"}};
+inline constexpr Parameter<std::uint32_t> kGranularity{{.key = "g", .default_value = 30, .least = 3, .most = kMostGranularity, .step = 1,
+  .also = "at least 2^bits-1, above 31 even", .help = "granularity: table values are 0..g, and a byte sums 255/g ranks"}};
+inline constexpr Parameter<std::uint32_t> kClipped{{.key = "clip", .default_value = 32, .least = 4, .most = 4096, .step = 1,
+  .help = "one coordinate in so many is clipped: 1/p of the paper"}};
 inline constexpr std::uint32_t kOne = 65536;                      // of the stochastic rounding
 inline constexpr float kMaxMagnitude = 0x1p100f;
 inline constexpr float kLeastNorm = 0x1p-100f, kMostNorm = 0x1p120f;  // a smaller norm is sent as 0, the block waits in the residual

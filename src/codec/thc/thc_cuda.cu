@@ -4,8 +4,7 @@
 namespace crimp {
 
 std::unique_ptr<DeviceCodec> thc_device(const Codec& codec) {
-  const auto number = [&](std::string_view key) { return static_cast<std::uint32_t>(spec_value(codec.spec(), key)); };
-  return device::piece_codec(codec, thc::Device(thc::make_tables(number("bits"), number("g"), number("clip"))));
+  return device::piece_codec(codec, thc::Device(thc::make_tables(codec.parameter(thc::kBits), codec.parameter(thc::kGranularity), codec.parameter(thc::kClipped))));
 }
 
 }  // namespace crimp

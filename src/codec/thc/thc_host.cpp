@@ -2,9 +2,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "codec/host_codecs.hpp"
+#include "codec/registry.hpp"
 #include "codec/coding/prefetch.hpp"
-#include "codec/spec.hpp"
 #include "codec/thc/thc.hpp"
 #include "codec/homomorphic.hpp"
 
@@ -284,7 +283,7 @@ void rotate(const float* values, const float* residual, std::uint64_t count, con
 
 class Thc final : public Codec, private Homomorphic {
  public:
-  explicit Thc(const Tables& tables) : tables_(tables) {}
+  explicit Thc(const SpecValues& values) : tables_(tables_of(values)) {}
   const Traits& traits() const override { return kTraits; }
   std::uint32_t parameter_word() const override { return tables_.bits | tables_.granularity << 8 | tables_.clip << 16; }
   std::size_t piece_bound(std::uint64_t count) const override { return blocks(count) * sizeof(float) + index_bytes(count, tables_.bits); }
@@ -325,34 +324,32 @@ class Thc final : public Codec, private Homomorphic {
     return true;
   }
 
-  static constexpr Traits kTraits{"thc", 23, true, false, MemoryKind::residual, kMaxMagnitude};
+  static constexpr Traits kTraits{.name = "thc", .wire_id = 23, .fixed_size = true, .biased = false, .memory = MemoryKind::residual, .max_magnitude = kMaxMagnitude};
 
  private:
+  static Tables tables_of(const SpecValues& values) {
+    const std::uint32_t bits = values[kBits], g = values[kGranularity];
+    if (g < (1u << bits) - 1 || (g > 31 && g % 2 != 0)) values.refuse(kGranularity);
+    return make_tables(bits, g, values[kClipped]);
+  }
   Tables tables_;
 };
 
 }  // namespace thc
 
 CodecEntry thc_entry() {
-  return {{"thc", "rotated blocks with a norm each, non-uniform stochastic levels whose table values can be summed",
-           "y = H D a / sqrt(1024); u = (y sqrt(1024) / |a| + t_p) g / (2 t_p), cut to [0, g]; i or i + 1 between T[i] <= u < T[i+1] at random; d = D H (T[i] - g/2) (2 t_p / g) |a| / 1024",
-           "THC: Li et al., NSDI 2024", "4.03 (bits=3: 3.03, bits=2: 2.03)",
-           "gradients whose every value matters. Because one rotated coordinate in `clip` is clipped, what is sent is 1 - 1/clip of the values on average: 3.1 % too "
-           "small by default (0.7 % of the energy). The residual returns it; with memory=none take a larger clip. The only codec whose payloads are summed "
-           "as integers (algorithm homomorphic). g=17 has less variance than the published g=30 and sums 15 ranks in a byte in place of 8; g=15 is a uniform quantiser, 2 % more variance, 17 ranks",
-           thc::Thc::kTraits,
-           {{"bits", "4", "2, 3 or 4", "bits of a coordinate"},
-            {"g", "30", "2^bits-1 .. 62, above 31 even", "granularity: table values are 0..g, and a byte sums 255/g ranks"},
-            {"clip", "32", "4 .. 4096", "one coordinate in so many is clipped: 1/p of the paper"}}},
-          [](const SpecValues& v) -> std::shared_ptr<Codec> {
-            const double bits = v.number("bits", 4), g = v.number("g", 30), clip = v.number("clip", 32);
-            const auto whole = [](double x, double low, double high) { return x >= low && x <= high && x == std::floor(x); };
-            if (!whole(bits, 2, 4)) v.fail("bits", "2, 3 or 4");
-            if (!whole(g, std::exp2(bits) - 1, thc::kMostGranularity) || (g > 31 && std::fmod(g, 2) != 0)) v.fail("g", "a whole number from 2^bits-1 to 62, above 31 an even one");
-            if (!whole(clip, 4, 4096)) v.fail("clip", "a whole number from 4 to 4096");
-            const auto number = [](double x) { return static_cast<std::uint32_t>(x); };
-            return std::make_shared<thc::Thc>(thc::make_tables(number(bits), number(g), number(clip)));
-          }};
+  return {{.summary = "rotated blocks with a norm each, non-uniform stochastic levels whose table values can be summed",
+           .formula = "y = H D a / sqrt(1024); u = (y sqrt(1024) / |a| + t_p) g / (2 t_p), cut to [0, g]; i or i + 1 between T[i] <= u < T[i+1] at random; "
+                      "d = D H (T[i] - g/2) (2 t_p / g) |a| / 1024",
+           .source = "THC: Li et al., NSDI 2024",
+           .bits = "4.03 (bits=3: 3.03, bits=2: 2.03)",
+           .use = "gradients whose every value matters. Because one rotated coordinate in `clip` is clipped, what is sent is 1 - 1/clip of the values on average: 3.1 % too "
+                  "small by default (0.7 % of the energy). The residual returns it; with memory=none take a larger clip. The only codec whose payloads are summed "
+                  "as integers (algorithm homomorphic). g=17 has less variance than the published g=30 and sums 15 ranks in a byte in place of 8; g=15 is a uniform quantiser, 2 % "
+                  "more variance, 17 ranks",
+           .traits = thc::Thc::kTraits,
+           .parameters = {thc::kBits, thc::kGranularity, thc::kClipped}},
+          make_as<thc::Thc>};
 }
 
 }  // namespace crimp

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 
+#include "codec/parameter.hpp"
 #include "core/host_device.hpp"
 
 namespace crimp::threelc {
@@ -13,6 +14,12 @@ inline constexpr std::uint8_t kZeroByte = 121;          // five zeros
 inline constexpr std::uint8_t kFirstRun = 243;          // 243 + (k - 2) stands for k = 2..14 zero bytes
 inline constexpr std::uint32_t kLongestRun = 14;
 inline constexpr float kMaxMagnitude = 0x1p100f;        // keeps values + residual and s * max finite for every legal s
+
+inline constexpr Parameter<float> kSparsity{{.key = "s", .default_value = 1, .least = 0.25, .most = 2, .below_most = true,  // at 2 error feedback no longer contracts
+  .help = "sparsity multiplier: the scale is s * max|a|; larger sends less and later, below 1 (not in the paper) more and sooner"}};
+inline constexpr auto kZeroRun = flag_parameter("zero_run", true, "0 leaves zero runs uncoded: 1.6 bits a value, always the same size");
+inline constexpr auto kEntropy = flag_parameter("entropy", false,
+  "1 codes the bytes once more by fixed prefix codes: about half the size for more work, for networks below about 10 Gbit/s");
 
 // Base-3^5 bytes of n elements: ceil(n / 5), whether the last tile is full or not.
 CRIMP_HD std::uint64_t base_bytes(std::uint64_t n) {

@@ -3,9 +3,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "codec/host_codecs.hpp"
+#include "codec/registry.hpp"
 #include "codec/coding/prefix_code.hpp"
-#include "codec/spec.hpp"
 #include "codec/threelc/threelc.hpp"
 #include "codec/coding/zero_run.hpp"
 
@@ -226,9 +225,10 @@ void add_base(const std::uint8_t* bytes, std::uint64_t count, float scale, float
 
 class ThreeLc final : public Codec {
  public:
-  ThreeLc(float s, bool zero_run, bool entropy, bool tensor) : s_(s), zero_run_(zero_run), entropy_(entropy), traits_(kTraits) {
-    traits_.fixed_size = !zero_run;
-    traits_.selects = tensor;
+  explicit ThreeLc(const SpecValues& values) : s_(values[kSparsity]), zero_run_(values[kZeroRun]), entropy_(values[kEntropy]), traits_(kTraits) {
+    if (entropy_ && !zero_run_) values.refuse(kEntropy, "0 where zero_run=0");
+    traits_.fixed_size = !zero_run_;
+    traits_.selects = values[kScaleOf] == ScaleOf::tensor;
   }
   const Traits& traits() const override { return traits_; }
   std::uint32_t parameter_word() const override { return (zero_run_ ? 1 : 0) + (entropy_ ? 2 : 0); }
@@ -286,7 +286,7 @@ class ThreeLc final : public Codec {
   // Measured, unit.meaning repeats it: an owner meets few large sums at a time, later and larger with larger s.
   double error_of_two_encodings() const override { return 1.2 + 1.2 * static_cast<double>(s_) * static_cast<double>(s_); }
 
-  static constexpr Traits kTraits{"3lc", 4, false, true, MemoryKind::residual, kMaxMagnitude};
+  static constexpr Traits kTraits{.name = "3lc", .wire_id = 4, .fixed_size = false, .biased = true, .memory = MemoryKind::residual, .max_magnitude = kMaxMagnitude};
 
  private:
   float s_;
@@ -297,21 +297,14 @@ class ThreeLc final : public Codec {
 }  // namespace threelc
 
 CodecEntry threelc_entry() {
-  return {{"3lc", "ternary with error feedback, five values a byte, zero runs coded",
-           "M = s max|a| of a piece (scale=tensor: of a tensor), q = +1 where a > M/2, -1 where a < -M/2, else 0, d = M q", "3LC: Lim, Andersen, Kaminsky, MLSys 2019",
-           "0.1 to 1.6, about 1 with s = 1, less with scale=tensor", "the default: slow networks, any model; larger s where the network is very slow",
-           threelc::ThreeLc::kTraits,
-           {{"s", "1", "0.25 <= s < 2", "sparsity multiplier: the scale is s * max|a|; larger sends less and later, below 1 (not in the paper) more and sooner"},
-            {"zero_run", "1", "0 or 1", "0 leaves zero runs uncoded: 1.6 bits a value, always the same size"},
-            {"entropy", "0", "0 or 1", "1 codes the bytes once more by fixed prefix codes: about half the size for more work, for networks below about 10 Gbit/s"},
-            scale_parameter()}},
-          [](const SpecValues& v) -> std::shared_ptr<Codec> {
-            const auto s = static_cast<float>(v.number("s", 1.0));
-            if (!(s >= 0.25f && s < 2.0f)) v.fail("s", "0.25 <= s < 2, as a float32");  // at 2 error feedback no longer contracts
-            const bool zero_run = v.flag("zero_run", true), entropy = v.flag("entropy", false);
-            if (entropy && !zero_run) v.fail("entropy", "0 where zero_run=0");
-            return std::make_shared<threelc::ThreeLc>(s, zero_run, entropy, scales_tensors(v));
-          }};
+  return {{.summary = "ternary with error feedback, five values a byte, zero runs coded",
+           .formula = "M = s max|a| of a piece (scale=tensor: of a tensor), q = +1 where a > M/2, -1 where a < -M/2, else 0, d = M q",
+           .source = "3LC: Lim, Andersen, Kaminsky, MLSys 2019",
+           .bits = "0.1 to 1.6, about 1 with s = 1, less with scale=tensor",
+           .use = "the default: slow networks, any model; larger s where the network is very slow",
+           .traits = threelc::ThreeLc::kTraits,
+           .parameters = {threelc::kSparsity, threelc::kZeroRun, threelc::kEntropy, kScaleOf}},
+          make_as<threelc::ThreeLc>};
 }
 
 }  // namespace crimp

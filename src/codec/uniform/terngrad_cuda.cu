@@ -4,8 +4,8 @@
 namespace crimp {
 
 std::unique_ptr<DeviceCodec> terngrad_device(const Codec& codec) {
-  if (spec_text(codec.spec(), "scale").starts_with("tensor")) return nullptr;
-  return device::piece_codec(codec, uniform::TernGradDevice{{}, static_cast<float>(spec_value(codec.spec(), "clip"))});
+  if (codec.parameter(kScaleOf) == ScaleOf::tensor) return nullptr;
+  return device::piece_codec(codec, uniform::TernGradDevice{{}, codec.parameter(uniform::kDeviations)});
 }
 
 }  // namespace crimp

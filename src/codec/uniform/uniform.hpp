@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "codec/parameter.hpp"
 #include "core/host_device.hpp"
 
 namespace crimp::uniform {
@@ -16,7 +17,18 @@ inline constexpr float kMaxReach = 0x1p100f, kSmallestReach = 0x1p-100f;  // lik
 inline constexpr std::uint32_t kMaxLevels = 32767;  // fixed point with 16 fractional bits fits 32
 inline constexpr std::uint32_t kSumLanes = 64;
 
-enum class Rounding { symmetric, stochastic, nearest };  // symmetric: stochastic with base 0
+enum class Rounding { stochastic, nearest, symmetric };  // symmetric: stochastic with base 0
+// maxmin
+inline constexpr Parameter<int> kBits{{.key = "bits", .default_value = 4, .least = 2, .most = 8, .step = 1, .help = "of a value's code"}};
+inline constexpr Parameter<std::uint32_t> kBlock{{.key = "block", .default_value = 512, .least = 128, .most = 10240, .step = 128, .help = "elements that share min and step"}};
+inline constexpr std::string_view kRoundingWords[] = {"stochastic", "nearest"};
+inline constexpr Parameter<Rounding> kRounding{{.key = "rounding", .words = kRoundingWords, .help = "stochastic is unbiased (u uniform in [0, 1)), nearest has u = 1/2"}};
+// qsgd
+inline constexpr Parameter<int> kLevels{{.key = "s", .default_value = 127, .least = 1, .most = kMaxLevels, .step = 1, .help = "levels on each side of zero"}};
+inline constexpr Parameter<std::uint32_t> kBucket{{.key = "bucket", .default_value = 512, .least = 128, .most = 10240, .step = 128,
+  .help = "elements that share a norm: the noise of a block grows with its norm"}};
+// terngrad
+inline constexpr Parameter<float> kDeviations{{.key = "clip", .default_value = 2.5, .least = 1e-6, .most = 1e6, .help = "in standard deviations; a large one never clips"}};
 
 // Values base + q * step, q in [lowest, highest]; inverse = 65536 / step, or 0 where step is 0.
 struct Grid {

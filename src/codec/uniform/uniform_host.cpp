@@ -1,15 +1,13 @@
-// QSGD, TernGrad and max-min on the host: statistics of a block, then, while it is in L1, tiles of 128 elements are quantised and packed.
+// Statistics of a block, then, while it is in L1, tiles of 128 elements are quantised and packed.
+#include "codec/uniform/uniform_host.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
 
 #include "codec/coding/bit_pack.hpp"
 #include "codec/coding/dither.hpp"
-#include "codec/host_codecs.hpp"
 #include "codec/coding/prefetch.hpp"
-#include "codec/spec.hpp"
-#include "codec/threelc/threelc.hpp"
-#include "codec/uniform/uniform.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/uniform/uniform_host.cpp"
@@ -283,213 +281,22 @@ bool DecodeBlock(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t count, co
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace crimp {
-namespace uniform {
-namespace {
+namespace crimp::uniform {
 HWY_EXPORT(Reach);
 HWY_EXPORT(Squares);
 HWY_EXPORT(AllMoments);
 HWY_EXPORT(EncodeBlock);
 HWY_EXPORT(DecodeBlock);
 
-std::uint64_t blocks_of(std::uint64_t count, std::uint32_t block) { return (count + block - 1) / block; }
-
-// Side information of every block, then the codes of all. `Derived` knows what a block's side information is: Side, measure(), grid(), legal().
-template <class Derived>
-class Blockwise : public Codec {
- public:
-  const Traits& traits() const override { return Derived::kTraits; }
-  std::size_t piece_bound(std::uint64_t count) const override {
-    return blocks_of(count, block_) * sizeof(typename Derived::Side) + bit_pack::packed_bytes(count, static_cast<std::uint32_t>(bits_));
-  }
-  std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
-    std::uint8_t* codes = bytes + blocks_of(piece.count, block_) * sizeof(typename Derived::Side);
-    for (std::uint64_t at = 0; at < piece.count; at += block_) {
-      const float* in = piece.residual_in ? piece.residual_in + at : nullptr;
-      Block block{piece.values + at, in, piece.residual_out ? piece.residual_out + at : nullptr, std::min<std::uint64_t>(block_, piece.count - at),
-                  {}, bits_, offset_, static_cast<std::uint32_t>(at / bit_pack::kTile)};
-      const auto side = derived().measure(block, &block.grid);
-      std::memcpy(bytes, &side, sizeof side);
-      bytes += sizeof side;
-      HWY_DYNAMIC_DISPATCH(EncodeBlock)(block, piece.place, rounding_, codes);
-      codes += bit_pack::packed_bytes(block.count, static_cast<std::uint32_t>(bits_));
-    }
-    return piece_bound(piece.count);
-  }
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const override {
-    if (in.size() != piece_bound(count)) return false;
-    const std::uint8_t* codes = in.data() + blocks_of(count, block_) * sizeof(typename Derived::Side);
-    for (std::uint64_t at = 0, b = 0; at < count; at += block_, ++b) {
-      typename Derived::Side side;
-      std::memcpy(&side, in.data() + b * sizeof side, sizeof side);
-      const std::uint64_t n = std::min<std::uint64_t>(block_, count - at);
-      const Grid grid = derived().grid(side);
-      if (!Derived::legal(side) || !finite(grid)) return false;
-      if (!HWY_DYNAMIC_DISPATCH(DecodeBlock)(codes, n, grid, bits_, offset_, acc + at)) return false;
-      codes += bit_pack::packed_bytes(n, static_cast<std::uint32_t>(bits_));
-    }
-    return true;
-  }
-
- protected:
-  Blockwise(std::uint32_t block, int bits, int offset, Rounding rounding) : block_(block), bits_(bits), offset_(offset), rounding_(rounding) {}
-  std::uint32_t block_;
-  int bits_, offset_;
-  Rounding rounding_;
-
- private:
-  const Derived& derived() const { return static_cast<const Derived&>(*this); }
-};
-
-class MaxMin final : public Blockwise<MaxMin> {
- public:
-  struct Side {
-    float low, step;
-  };
-  MaxMin(int bits, std::uint32_t block, Rounding rounding) : Blockwise(block, bits, 0, rounding) {}
-  std::uint32_t parameter_word() const override { return static_cast<std::uint32_t>(bits_) | block_ << 8; }
-
-  Side measure(const Block& b, Grid* grid) const {
-    const Extent e = HWY_DYNAMIC_DISPATCH(Reach)(b.values, b.in, b.count);
-    *grid = between(e.low, e.high, bits_);
-    return {grid->base, grid->step};
-  }
-  static bool legal(const Side& s) { return std::isfinite(s.low) && s.step >= 0.0f && std::isfinite(s.step) && !std::signbit(s.step); }
-  Grid grid(const Side& s) const { return {s.low, s.step, 0.0f, 0, (1 << bits_) - 1}; }
-
-  static constexpr Traits kTraits{"maxmin", 14, true, false, MemoryKind::none, kMaxReach};
-};
-
-class Qsgd final : public Blockwise<Qsgd> {
- public:
-  using Side = float;
-  Qsgd(int s, std::uint32_t block) : Blockwise(block, static_cast<int>(code_bits(s)), s, Rounding::symmetric), s_(s) {}
-  std::uint32_t parameter_word() const override { return static_cast<std::uint32_t>(s_) | block_ << 16; }
-
-  Side measure(const Block& b, Grid* grid) const {
-    const float norm = norm_of(HWY_DYNAMIC_DISPATCH(Squares)(b.values, b.in, b.count));
-    *grid = symmetric(norm, s_);
-    return norm;
-  }
-  static bool legal(float norm) { return std::isfinite(norm) && !std::signbit(norm); }
-  Grid grid(float norm) const { return symmetric(norm, s_); }
-
-  // What one encoding loses of the energy: values between many levels lie anywhere, and between few next to 0.
-  double error_of_two_encodings() const override {
-    const double n = block_, s = s_;
-    return 2 + std::min(n / (6 * s * s), std::sqrt(n / 2) / s);
-  }
-
-  static constexpr Traits kTraits{.name = "qsgd", .wire_id = 5, .fixed_size = true, .biased = false, .memory = MemoryKind::none,
-                                  .max_magnitude = kMaxMagnitude, .min_magnitude = kMinMagnitude, .diverges_with_residual = true};
-
- private:
-  int s_;
-};
-
-// S, then base-3^5 bytes: the rounding of QSGD with one level, the bytes of 3LC.
-class TernGrad final : public Codec {
- public:
-  TernGrad(float clip, bool tensor) : clip_(clip), traits_(kTraits) { traits_.selects = tensor; }
-  const Traits& traits() const override { return traits_; }
-  std::size_t piece_bound(std::uint64_t count) const override { return sizeof(float) + threelc::base_bytes(count); }
-
-  Selection select(const float* values, const float* residual, std::uint64_t count, const Place&) const override {
-    double sum = 0, squares = 0;
-    float largest = 0;
-    for (std::uint64_t at = 0; at < count; at += kPieceElements) {
-      const Moments m = HWY_DYNAMIC_DISPATCH(AllMoments)(values + at, residual ? residual + at : nullptr, std::min(kPieceElements, count - at));
-      sum += static_cast<double>(m.sum), squares += static_cast<double>(m.squares);
-      largest = std::max(largest, m.largest);
-    }
-    return {.scale = clipped_peak({static_cast<float>(sum), static_cast<float>(squares), largest}, count, clip_)};
-  }
-  std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
-    const auto moments = [&] { return HWY_DYNAMIC_DISPATCH(AllMoments)(piece.values, piece.residual_in, piece.count); };
-    const float scale = traits_.selects ? piece.selection.scale : clipped_peak(moments(), piece.count, clip_);
-    std::memcpy(bytes, &scale, sizeof scale);
-    alignas(64) std::uint8_t digits[kPieceElements];  // codes of 8 bits are bytes in the elements' order
-    const Block whole{piece.values, piece.residual_in, piece.residual_out, piece.count, symmetric(scale, 1), 8, 1, 0, kPieceElements};
-    static_assert(kPieceElements % bit_pack::kTile == 0);
-    HWY_DYNAMIC_DISPATCH(EncodeBlock)(whole, piece.place, Rounding::symmetric, digits);
-    threelc::pack_digits(digits, piece.count, bytes + sizeof scale);
-    return piece_bound(piece.count);
-  }
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const override {
-    float scale;
-    if (in.size() != piece_bound(count)) return false;
-    std::memcpy(&scale, in.data(), sizeof scale);
-    in = in.subspan(sizeof scale);
-    if (!std::isfinite(scale) || std::signbit(scale) || !threelc::legal_base(in.data(), in.size())) return false;
-    threelc::add_base(in.data(), count, scale, acc);
-    return true;
-  }
-
-  // One encoding loses about S E|a| / sigma^2 - 1 of the energy, S at most the largest of a piece, about 6 sigma.
-  double error_of_two_encodings() const override { return 2 + std::max(0.0, 0.75 * std::min(static_cast<double>(clip_), 6.0) - 1); }
-
-  static constexpr Traits kTraits{.name = "terngrad", .wire_id = 6, .fixed_size = true, .biased = false, .memory = MemoryKind::none,
-                                  .max_magnitude = kMaxMagnitude, .min_magnitude = kMinMagnitude, .diverges_with_residual = true};
-
- private:
-  float clip_;
-  Traits traits_;
-};
-
-constexpr std::string_view kBlockLegal = "a multiple of 128, 128 to 10240";
-
-std::uint32_t block_parameter(const SpecValues& v, std::string_view key) {
-  const double block = v.number(key, 512);
-  if (!(block >= 128 && block <= static_cast<double>(kPieceElements) && block == std::floor(block / 128) * 128)) v.fail(key, kBlockLegal);
-  return static_cast<std::uint32_t>(block);
+Extent reach(const float* values, const float* in, std::uint64_t count) { return HWY_DYNAMIC_DISPATCH(Reach)(values, in, count); }
+Moments squares(const float* values, const float* in, std::uint64_t count) { return HWY_DYNAMIC_DISPATCH(Squares)(values, in, count); }
+Moments moments(const float* values, const float* in, std::uint64_t count) { return HWY_DYNAMIC_DISPATCH(AllMoments)(values, in, count); }
+void encode_block(const Block& block, const Place& place, Rounding rounding, std::uint8_t* bytes) {
+  HWY_DYNAMIC_DISPATCH(EncodeBlock)(block, place, rounding, bytes);
+}
+bool decode_block(const std::uint8_t* bytes, std::uint64_t count, const Grid& grid, int bits, int offset, float* acc) {
+  return HWY_DYNAMIC_DISPATCH(DecodeBlock)(bytes, count, grid, bits, offset, acc);
 }
 
-}  // namespace
-}  // namespace uniform
-
-CodecEntry qsgd_entry() {
-  return {{"qsgd", "uniform levels of a block's L2 norm, rounded at random without bias",
-           "n = |a|_2 of a block, q = floor(s a / n + u), u uniform in [0, 1), d = q n / s", "QSGD: Alistarh et al., NeurIPS 2017",
-           "ceil(log2(2 s + 1)) and 32 / bucket: 8.06 by default", "unbiased and without memory; s = 7 (4 bits) or 127 (8 bits) fill their bits",
-           uniform::Qsgd::kTraits,
-           {{"s", "127", "1 to 32767", "levels on each side of zero"},
-            {"bucket", "512", uniform::kBlockLegal, "elements that share a norm: the noise of a block grows with its norm"}}},
-          [](const SpecValues& v) -> std::shared_ptr<Codec> {
-            const double s = v.number("s", 127);
-            if (!(s >= 1 && s <= uniform::kMaxLevels && s == std::floor(s))) v.fail("s", "a whole number, 1 to 32767");
-            return std::make_shared<uniform::Qsgd>(static_cast<int>(s), uniform::block_parameter(v, "bucket"));
-          }};
-}
-
-CodecEntry terngrad_entry() {
-  return {{"terngrad", "ternary without bias, clipped, five values a byte",
-           "S = min(max|a|, clip * max(sigma, |mean|)) of a piece (scale=tensor: of a tensor), d = S sign(a) with probability min(|a| / S, 1), else 0",
-           "TernGrad: Wen et al., NeurIPS 2017", "1.6", "unbiased (but for what is clipped) and without memory, at the price of much noise",
-           uniform::TernGrad::kTraits,
-           {{"clip", "2.5", "1e-6 <= clip <= 1e6", "in standard deviations; a large one never clips"}, scale_parameter()}},
-          [](const SpecValues& v) -> std::shared_ptr<Codec> {
-            const auto clip = static_cast<float>(v.number("clip", 2.5));
-            if (!(clip >= 1e-6f && clip <= 1e6f)) v.fail("clip", "1e-6 <= clip <= 1e6");
-            return std::make_shared<uniform::TernGrad>(clip, scales_tensors(v));
-          }};
-}
-
-CodecEntry maxmin_entry() {
-  return {{"maxmin", "uniform levels between the least and the largest value of a block",
-           "step = (max - min) / (2^bits - 1), q = floor((a - min) / step + u), d = min + q step",
-           "CGX: Markov, Ramezanikebrya, Alistarh, Middleware 2022", "bits and 64 / block: 4.13 by default",
-           "4 bits where the network is slow, 8 bits as nearly exact; with memory=residual take rounding=nearest", uniform::MaxMin::kTraits,
-           {{"bits", "4", "2 to 8", "of a value's code"},
-            {"block", "512", uniform::kBlockLegal, "elements that share min and step"},
-            {"rounding", "stochastic", "stochastic or nearest", "stochastic is unbiased (u uniform in [0, 1)), nearest has u = 1/2"}}},
-          [](const SpecValues& v) -> std::shared_ptr<Codec> {
-            const double bits = v.number("bits", 4);
-            if (!(bits >= 2 && bits <= 8 && bits == std::floor(bits))) v.fail("bits", "a whole number, 2 to 8");
-            constexpr std::string_view kRoundings[] = {"stochastic", "nearest"};
-            return std::make_shared<uniform::MaxMin>(static_cast<int>(bits), uniform::block_parameter(v, "block"), 
-                                                     v.word("rounding", kRoundings, 0) == 0 ? uniform::Rounding::stochastic : uniform::Rounding::nearest);
-          }};
-}
-
-}  // namespace crimp
+}  // namespace crimp::uniform
 #endif

@@ -353,9 +353,9 @@ TEST_SUITE("thc") {
   }
 
   TEST_CASE("parameters out of range are refused with value and range") {
-    for (const auto& [spec, part] : {std::pair{"thc:bits=5", "2, 3 or 4"}, {"thc:bits=1", "2, 3 or 4"}, {"thc:bits=3.5", "2, 3 or 4"}, {"thc:g=14", "from 2^bits-1 to 62"},
-                                     {"thc:g=33", "an even one"}, {"thc:g=64", "62"}, {"thc:bits=3,g=6", "2^bits-1"}, {"thc:clip=3", "from 4 to 4096"},
-                                     {"thc:clip=4097", "from 4 to 4096"}, {"thc:clip=nan", "from 4 to 4096"}}) {
+    for (const auto& [spec, part] : {std::pair{"thc:bits=5", "2 to 4"}, {"thc:bits=1", "2 to 4"}, {"thc:bits=3.5", "2 to 4"}, {"thc:g=14", "3 to 62, at least 2^bits-1"},
+                                     {"thc:g=33", "above 31 even"}, {"thc:g=64", "62"}, {"thc:bits=3,g=6", "2^bits-1"}, {"thc:clip=3", "4 to 4096"},
+                                     {"thc:clip=4097", "4 to 4096"}, {"thc:clip=nan", "4 to 4096"}}) {
       std::string what;
       try {
         make_codec(spec);

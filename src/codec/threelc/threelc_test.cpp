@@ -14,7 +14,7 @@
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/reference.hpp"
-#include "support/threelc_reference.hpp"
+#include "codec/threelc/threelc_reference.hpp"
 
 using namespace crimp;
 using namespace crimp::test;

@@ -39,6 +39,9 @@ class Natural final : public ReferenceCodec {
 
 }  // namespace
 
-std::unique_ptr<const ReferenceCodec> natural_reference(const std::string&) { return std::make_unique<Natural>(); }
+std::unique_ptr<const ReferenceCodec> natural_reference(const std::string& spec) {
+  if (codec_of(spec) != "natural") return nullptr;
+  return std::make_unique<Natural>();
+}
 
 }  // namespace crimp::test

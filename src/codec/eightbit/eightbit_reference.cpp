@@ -70,6 +70,9 @@ class EightBit final : public ReferenceCodec {
 
 }  // namespace
 
-std::unique_ptr<const ReferenceCodec> eightbit_reference(const std::string& spec) { return std::make_unique<EightBit>(parameter(spec, "scale") == "tensor"); }
+std::unique_ptr<const ReferenceCodec> eightbit_reference(const std::string& spec) {
+  if (codec_of(spec) != "8bit") return nullptr;
+  return std::make_unique<EightBit>(parameter(spec, "scale") == "tensor");
+}
 
 }  // namespace crimp::test

@@ -213,8 +213,8 @@ TEST_SUITE("sparse") {
     CHECK(refusal("threshold:v=inf").find("legal is 0 <= v") != std::string::npos);
     CHECK(refusal("topk:value=f8").find("legal is f32 or f16") != std::string::npos);
     CHECK(refusal("dgc:sample=0").find("legal is 0 < sample <= 1") != std::string::npos);
-    CHECK(refusal("sidco:stages=0").find("legal is 1, 2, ... 8") != std::string::npos);
-    CHECK(refusal("sidco:stages=1.5").find("legal is 1, 2, ... 8") != std::string::npos);
+    CHECK(refusal("sidco:stages=0").find("legal is a whole number, 1 to 8") != std::string::npos);
+    CHECK(refusal("sidco:stages=1.5").find("legal is a whole number, 1 to 8") != std::string::npos);
     CHECK(refusal("sidco:dist=weibull").find("legal is exp, gp or gamma") != std::string::npos);
     CHECK(refusal("topk:keep=3").find("not a parameter of topk") != std::string::npos);
   }

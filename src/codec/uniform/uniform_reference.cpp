@@ -4,7 +4,7 @@
 
 #include "support/philox_bits.hpp"
 #include "support/reference.hpp"
-#include "support/threelc_reference.hpp"
+#include "codec/threelc/threelc_reference.hpp"
 
 namespace crimp::test {
 namespace {
@@ -233,9 +233,11 @@ class TernGrad final : public ReferenceCodec {
 }  // namespace
 
 std::unique_ptr<const ReferenceCodec> uniform_reference(const std::string& spec) {
-  if (spec.starts_with("qsgd")) return std::make_unique<Qsgd>(spec);
-  if (spec.starts_with("terngrad")) return std::make_unique<TernGrad>(spec);
-  return std::make_unique<MaxMin>(spec);
+  const std::string codec = codec_of(spec);
+  if (codec == "qsgd") return std::make_unique<Qsgd>(spec);
+  if (codec == "terngrad") return std::make_unique<TernGrad>(spec);
+  if (codec == "maxmin") return std::make_unique<MaxMin>(spec);
+  return nullptr;
 }
 
 }  // namespace crimp::test

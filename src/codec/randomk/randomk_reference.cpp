@@ -51,6 +51,9 @@ class RandomK final : public ReferenceCodec {
 
 }  // namespace
 
-std::unique_ptr<const ReferenceCodec> randomk_reference(const std::string& spec) { return std::make_unique<RandomK>(spec); }
+std::unique_ptr<const ReferenceCodec> randomk_reference(const std::string& spec) {
+  if (codec_of(spec) != "randomk") return nullptr;
+  return std::make_unique<RandomK>(spec);
+}
 
 }  // namespace crimp::test

@@ -6,7 +6,7 @@
 #include "core/random.hpp"
 #include "support/compare.hpp"
 #include "support/simd_targets.hpp"
-#include "support/threelc_reference.hpp"
+#include "codec/threelc/threelc_reference.hpp"
 
 using namespace crimp::threelc;
 using namespace crimp::test;

@@ -200,6 +200,9 @@ class Thc final : public ReferenceCodec {
 
 }  // namespace
 
-std::unique_ptr<const ReferenceCodec> thc_reference(const std::string& spec) { return std::make_unique<Thc>(spec); }
+std::unique_ptr<const ReferenceCodec> thc_reference(const std::string& spec) {
+  if (codec_of(spec) != "thc") return nullptr;
+  return std::make_unique<Thc>(spec);
+}
 
 }  // namespace crimp::test

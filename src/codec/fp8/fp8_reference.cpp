@@ -71,6 +71,9 @@ class Fp8 final : public ReferenceCodec {
 
 }  // namespace
 
-std::unique_ptr<const ReferenceCodec> fp8_reference(const std::string& spec) { return std::make_unique<Fp8>(spec); }
+std::unique_ptr<const ReferenceCodec> fp8_reference(const std::string& spec) {
+  if (codec_of(spec) != "fp8") return nullptr;
+  return std::make_unique<Fp8>(spec);
+}
 
 }  // namespace crimp::test

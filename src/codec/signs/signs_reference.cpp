@@ -89,6 +89,10 @@ class Signs final : public ReferenceCodec {
 
 }  // namespace
 
-std::unique_ptr<const ReferenceCodec> signs_reference(const std::string& spec) { return std::make_unique<Signs>(spec); }
+std::unique_ptr<const ReferenceCodec> signs_reference(const std::string& spec) {
+  const std::string codec = codec_of(spec);
+  if (codec != "1bit" && codec != "signsgd" && codec != "signum" && codec != "efsignsgd") return nullptr;
+  return std::make_unique<Signs>(spec);
+}
 
 }  // namespace crimp::test

@@ -12,7 +12,7 @@
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/simd_targets.hpp"
-#include "support/threelc_reference.hpp"
+#include "codec/threelc/threelc_reference.hpp"
 
 using namespace crimp;
 using namespace crimp::test;

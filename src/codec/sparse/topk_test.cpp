@@ -123,7 +123,7 @@ TEST_SUITE("topk") {
     CHECK_FALSE(make_codec("topk:reuse=1,memory=none")->keeps_state());
     CHECK(make_codec("topk")->memory_elements(100000) == 100000);
     CHECK(refusal("topk:reuse=2,memory=none").find("legal is 1 with memory=none") != std::string::npos);
-    for (const char* spec : {"topk:reuse=0", "topk:reuse=1.5", "topk:reuse=65537", "topk:reuse=nan"}) CHECK(refusal(spec).find("legal is a whole number from 1 to 65536") != std::string::npos);
+    for (const char* spec : {"topk:reuse=0", "topk:reuse=1.5", "topk:reuse=65537", "topk:reuse=nan"}) CHECK(refusal(spec).find("legal is a whole number, 1 to 65536") != std::string::npos);
   }
 
   TEST_CASE("every group of a tensor has a state of its own, whatever its first part") {

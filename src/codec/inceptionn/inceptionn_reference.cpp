@@ -74,6 +74,9 @@ class Inceptionn final : public ReferenceCodec {
 
 }  // namespace
 
-std::unique_ptr<const ReferenceCodec> inceptionn_reference(const std::string& spec) { return std::make_unique<Inceptionn>(spec); }
+std::unique_ptr<const ReferenceCodec> inceptionn_reference(const std::string& spec) {
+  if (codec_of(spec) != "inceptionn") return nullptr;
+  return std::make_unique<Inceptionn>(spec);
+}
 
 }  // namespace crimp::test

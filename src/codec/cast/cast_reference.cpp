@@ -8,7 +8,7 @@
 namespace crimp::test {
 namespace {
 
-class None final : public ReferenceCodec {
+class Fp32 final : public ReferenceCodec {
  public:
   bool fixed_size() const override { return true; }
   Bytes encode(const ReferencePiece& p) const override {
@@ -83,9 +83,10 @@ class Bf16 final : public ReferenceCodec {
 }  // namespace
 
 std::unique_ptr<const ReferenceCodec> cast_reference(const std::string& spec) {
-  if (spec == "none") return std::make_unique<None>();
-  if (spec == "fp16") return std::make_unique<Fp16>();
-  return std::make_unique<Bf16>();
+  if (codec_of(spec) == "fp32") return std::make_unique<Fp32>();
+  if (codec_of(spec) == "fp16") return std::make_unique<Fp16>();
+  if (codec_of(spec) == "bf16") return std::make_unique<Bf16>();
+  return nullptr;
 }
 
 }  // namespace crimp::test

@@ -92,6 +92,9 @@ class SketchMl final : public ReferenceCodec {
 
 }  // namespace
 
-std::unique_ptr<const ReferenceCodec> sketchml_reference(const std::string& spec) { return std::make_unique<SketchMl>(spec); }
+std::unique_ptr<const ReferenceCodec> sketchml_reference(const std::string& spec) {
+  if (codec_of(spec) != "sketchml") return nullptr;
+  return std::make_unique<SketchMl>(spec);
+}
 
 }  // namespace crimp::test

@@ -274,7 +274,11 @@ class AdaQ final : public ReferenceCodec {
 
 }  // namespace
 
-std::unique_ptr<const ReferenceCodec> sparse_reference(const std::string& spec) { return std::make_unique<Sparse>(spec); }
-std::unique_ptr<const ReferenceCodec> adaq_reference(const std::string& spec) { return std::make_unique<AdaQ>(spec); }
+std::unique_ptr<const ReferenceCodec> sparse_reference(const std::string& spec) {
+  const std::string codec = codec_of(spec);
+  if (codec == "adaq") return std::make_unique<AdaQ>(spec);
+  if (codec == "topk" || codec == "threshold" || codec == "dgc" || codec == "sidco") return std::make_unique<Sparse>(spec);
+  return nullptr;
+}
 
 }  // namespace crimp::test

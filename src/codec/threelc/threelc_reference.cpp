@@ -1,4 +1,4 @@
-#include "support/threelc_reference.hpp"
+#include "codec/threelc/threelc_reference.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace crimp::test {
 
-// Bit by bit; the tables of codes are the library's (tests/unit/prefix_code_test.cpp looks at them).
+// Bit by bit; the tables of codes are the library's (codec/coding/prefix_code_test.cpp looks at them).
 Bytes threelc_prefix_coded(const Bytes& symbols, std::size_t base) {
   const int density = threelc::density_of(symbols.size(), base);
   const auto& code = threelc::prefix_code(density);
@@ -101,6 +101,9 @@ class ThreeLc final : public ReferenceCodec {
 
 }  // namespace
 
-std::unique_ptr<const ReferenceCodec> threelc_reference(const std::string& spec) { return std::make_unique<ThreeLc>(spec); }
+std::unique_ptr<const ReferenceCodec> threelc_reference(const std::string& spec) {
+  if (codec_of(spec) != "3lc") return nullptr;
+  return std::make_unique<ThreeLc>(spec);
+}
 
 }  // namespace crimp::test
