@@ -1,16 +1,13 @@
 // Sums of indices instead of values (codec/homomorphic.hpp). Per chunk: the norms of all ranks go to all ranks, who quantise with the largest; the
 // indices go to owners, who add up the integers that they stand for; the sums go to all ranks, who decode them once. Integers, so the variant in
 // which MPI adds them gives the same bits.
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
 
 #include "collective/algorithms.hpp"
+#include "collective/frame.hpp"
 #include "collective/pipeline.hpp"
-#include "core/fault.hpp"
 #include "codec/homomorphic.hpp"
 
 namespace crimp {
@@ -202,7 +199,6 @@ class IntegerSums : Pipeline {
   std::uint64_t share(const Slot& s, std::size_t r) const { return s.coordinates / kUnit * r / ranks() * kUnit; }
   std::uint64_t index_bytes(std::uint64_t n) const { return n * codec_.index_bits() / 8; }
   std::uint64_t sum_bytes(std::uint64_t n) const { return n * static_cast<std::uint64_t>(sizes_.width) / 8; }
-  std::uint64_t hash(const std::uint8_t* bytes, std::uint64_t n) const { return call_.checksum ? XXH3_64bits(bytes, n) : 0; }
 
   void find_norms(std::uint64_t chunk) {
     const auto begin = Clock::now();
@@ -222,13 +218,12 @@ class IntegerSums : Pipeline {
     }
     s.coordinates = round_up(coordinates, kUnit);
     if (!call_.flags) {
-      s.mine.body_bytes = round_up(norms * sizeof(float), kPayloadAlign);
-      std::memset(s.norms, 0, s.mine.body_bytes);
+      const std::span body(reinterpret_cast<std::uint8_t*>(s.norms), round_up(norms * sizeof(float), kPayloadAlign));
+      std::memset(body.data(), 0, body.size());
       each_piece(s, [&](std::size_t p) { codec_.norms(source(s, p), s.norms + s.norm_at[p]); });
-      s.mine.body_hash = hash(reinterpret_cast<const std::uint8_t*>(s.norms), s.mine.body_bytes);
-      if (s.mine.body_bytes && fault::fires("corrupt_body")) reinterpret_cast<std::uint8_t*>(s.norms)[s.mine.body_bytes / 2] ^= 0x55;
+      seal(s.mine, body, call_.checksum);
     }
-    if (fault::fires("corrupt_header")) s.mine.count ^= 1;
+    may_corrupt_header(s.mine);
     result_.encode_s += span("norms", chunk, begin);
   }
 
@@ -259,12 +254,9 @@ class IntegerSums : Pipeline {
     for (std::size_t r = 0; r < ranks(); ++r) {
       const std::uint8_t* from = s.received + r * bytes;
       const auto* norms = reinterpret_cast<const float*>(from);
-      std::string what;
-      if (s.headers[r].body_bytes != bytes) what = "it has " + std::to_string(s.headers[r].body_bytes) + " bytes of norms, " + std::to_string(bytes) + " are due";
-      if (what.empty() && s.headers[r].body_hash && XXH3_64bits(from, bytes) != s.headers[r].body_hash) what = "its checksum is wrong";
+      std::string what = defect(s.headers[r], {from, bytes});
       if (what.empty() && !std::all_of(norms, norms + n, [&](float x) { return codec_.legal(x); })) what = "a norm of it is negative, not finite or out of range";
-      if (!what.empty()) blame(r, chunk, what);
-      good = good && what.empty();
+      good = usable(what, r, chunk) && good;
       for (std::uint64_t i = 0; good && i < n; ++i) s.shared[i] = std::max(s.shared[i], norms[i]);
     }
     return good;
@@ -314,25 +306,17 @@ class IntegerSums : Pipeline {
   void put(std::uint8_t* to, std::uint64_t chunk, std::uint8_t stage, const Slot& s, const std::uint8_t* body, std::uint64_t bytes) {
     Header h = header(chunk, s.cut.shape.count(), stage);
     if (s.good) {
-      h.body_bytes = bytes;
-      h.body_hash = hash(body, bytes);
       if (body != to + sizeof h) std::memcpy(to + sizeof h, body, bytes);
+      seal_frame(h, {to, sizeof h + bytes}, call_.checksum);
     } else {
       h.flags = kFlagCorrupt;
+      std::memcpy(to, &h, sizeof h);
       std::memset(to + sizeof h, 0, bytes);
     }
-    std::memcpy(to, &h, sizeof h);
   }
   // Checks what rank r sent; blames it where it is not what it should be.
   bool check(const std::uint8_t* from, std::uint64_t chunk, std::uint8_t stage, const Slot& s, std::uint64_t bytes, std::size_t r) {
-    Header got;
-    std::memcpy(&got, from, sizeof got);
-    std::string what = disagreement(header(chunk, s.cut.shape.count(), stage), got);
-    if (what.empty() && (got.flags & kFlagCorrupt)) what = "that rank had itself received something corrupt";
-    if (what.empty() && got.body_bytes != bytes) what = "it has " + std::to_string(got.body_bytes) + " bytes, " + std::to_string(bytes) + " are due";
-    if (what.empty() && got.body_hash && XXH3_64bits(from + sizeof got, bytes) != got.body_hash) what = "its checksum is wrong";
-    if (!what.empty()) blame(r, chunk, what);
-    return what.empty();
+    return usable(frame_defect(header(chunk, s.cut.shape.count(), stage), {from, sizeof(Header) + bytes}), r, chunk);
   }
 
   void add(std::uint64_t chunk) {
@@ -341,7 +325,7 @@ class IntegerSums : Pipeline {
     wait(s.index_ticket, chunk);
     const auto begin = Clock::now();
     const std::uint64_t n = share(s, rank() + 1) - share(s, rank());
-    if (fault::fires("corrupt_wire")) b.receive[sizeof(Header) + index_bytes(n) / 2] ^= 0x55;
+    may_corrupt_wire({b.receive + sizeof(Header), index_bytes(n)});
     std::memset(sums_, 0, n * sizeof *sums_);
     for (std::size_t r = 0; r < ranks(); ++r) {
       const std::uint8_t* from = b.receive + r * sizes_.shard;

@@ -6,9 +6,6 @@
 //
 // The result depends on the ranks' own Q of the call before through the sum of the P alone: a rank without memory (new, or one that gives
 // zeros) does not disturb the others, and has the same Q as they after the call.
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -16,8 +13,9 @@
 
 #include "codec/powersgd/powersgd_extents.hpp"
 #include "collective/algorithms.hpp"
+#include "collective/frame.hpp"
 #include "collective/pipeline.hpp"
-#include "core/fault.hpp"
+#include "core/digest.hpp"
 #include "core/log.hpp"
 
 namespace crimp {
@@ -102,7 +100,7 @@ class LowRank : Pipeline {
         failed(mine, e);
       }
     }
-    if (fault::fires("corrupt_header")) mine.count ^= 1;
+    may_corrupt_header(mine);
     const auto ticket = under_way(transport_.start_allgather(&mine, headers_.data(), sizeof(Header)));
     count_bytes(sizeof(Header));
     wait(ticket, 0);
@@ -153,7 +151,7 @@ class LowRank : Pipeline {
       for (const std::uint64_t x : {m.cols, std::uint64_t{m.rank}, known ? known->cols : 0, known ? known->calls : 0}) all.push_back(x);
     }
     for (const auto& found : plan_.found) all.push_back(found.segment);
-    return call_.extents.empty() ? 0 : XXH3_64bits(all.data(), all.size() * sizeof all[0]);
+    return call_.extents.empty() ? 0 : crimp::digest(all.data(), all.size() * sizeof all[0]);
   }
 
   // A rank missed what the others agreed on (its exchange was corrupt), or was told other extents: this call takes what it would take knowing nothing.
@@ -267,23 +265,10 @@ class LowRank : Pipeline {
     const auto seal = [&](std::uint8_t* at, std::uint8_t of, bool corrupt) {
       Header h = header(0, count, of);
       if (corrupt) h.flags |= kFlagCorrupt;
-      h.body_bytes = shard * sizeof(float);
-      if (call_.checksum) h.body_hash = XXH3_64bits(at + sizeof h, h.body_bytes);
-      std::memcpy(at, &h, sizeof h);
-      if (h.body_bytes && fault::fires("corrupt_body")) at[sizeof h + h.body_bytes / 2] ^= 0x55;
+      seal_frame(h, {at, frame}, call_.checksum);
     };
     // False: what rank r sent in frame r is not to be used.
-    const auto good = [&](std::size_t r, std::uint8_t of) {
-      const Header expected = header(0, count, of);
-      Header h;
-      std::memcpy(&h, receive_ + r * frame, sizeof h);
-      std::string what = disagreement(expected, h);
-      if (what.empty() && h.body_bytes != shard * sizeof(float)) what = "its size is wrong";
-      if (what.empty() && h.body_hash && XXH3_64bits(receive_ + r * frame + sizeof h, h.body_bytes) != h.body_hash) what = "its checksum is wrong";
-      if (what.empty() && (h.flags & kFlagCorrupt)) what = "what that rank received was corrupt, or its device failed";
-      if (!what.empty()) blame(r, 0, what);
-      return what.empty();
-    };
+    const auto good = [&](std::size_t r, std::uint8_t of) { return usable(frame_defect(header(0, count, of), {receive_ + r * frame, frame}), r, 0); };
 
     for (std::size_t r = 0; r < ranks(); ++r) {
       float* const to = floats(send_, r);
@@ -297,7 +282,7 @@ class LowRank : Pipeline {
     for (std::size_t r = 0; r < ranks(); ++r) offsets[r] = r * frame;
     wait(under_way(transport_.start_alltoallv(send_, bytes, offsets, receive_, bytes, offsets)), 0);
     count_bytes((ranks() - 1) * frame, (ranks() - 1) * frame);
-    if (fault::fires("corrupt_wire")) receive_[frame / 2] ^= 0x55;
+    may_corrupt_wire({receive_, frame});
 
     bool all_good = true;
     float* const mine = floats(send_, 0);
