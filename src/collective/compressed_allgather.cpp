@@ -160,7 +160,6 @@ AlgorithmEntry allgather_algorithm() {
       .algorithm = Algorithm::allgather,
       .name = "allgather",
       .summary = "every payload to every rank; each decodes all",
-      .obstacle = [](const Codec& codec, int) { return codec.traits().whole_tensors ? std::string("the codec works on whole tensors; its algorithm is low_rank") : std::string(); },
       .chunk_elements =
           [](std::uint64_t setting, const Codec& codec, int ranks) {
             const std::uint64_t piece_bytes = 4 * codec.piece_bound(kPieceElements) + kPayloadAlign;

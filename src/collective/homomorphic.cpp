@@ -395,7 +395,7 @@ AlgorithmEntry row(Algorithm algorithm, const char* name, const char* summary, d
       .algorithm = algorithm,
       .name = name,
       .summary = summary,
-      .obstacle = [](const Codec& codec, int ranks) -> std::string {
+      .needs = [](const Codec& codec, int ranks) -> std::string {
         if (!codec.homomorphic()) return "it needs a codec whose payloads are summed as integers (thc)";
         if (!codec.memory().fused()) return "it needs memory=none or memory=residual with decay=1 and gamma=1";
         const std::uint32_t g = codec.homomorphic()->granularity();

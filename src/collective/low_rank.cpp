@@ -2,7 +2,7 @@
 // is taken in rank order by one owner per shard (alltoall) and given to all (allgather), so that it has the same bits everywhere. Tensors that
 // travel exactly are summed with P.
 //
-// Values in device memory are multiplied there (Backend::start_step); P and Q, which are small, are summed in host memory.
+// Values in device memory are multiplied there (TensorSteps); P and Q, which are small, are summed in host memory.
 //
 // The result depends on the ranks' own Q of the call before through the sum of the P alone: a rank without memory (new, or one that gives
 // zeros) does not disturb the others, and has the same Q as they after the call.
@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "codec/powersgd/powersgd_extents.hpp"
+#include "codec/powersgd/tensor_steps.hpp"
 #include "collective/algorithms.hpp"
 #include "collective/frame.hpp"
 #include "collective/pipeline.hpp"
@@ -95,7 +96,7 @@ class LowRank : Pipeline {
     if (!mine.flags) {
       mine.body_bytes = ranks() * frame_bytes(summed_first(), ranks());
       try {
-        backend_.prepare(plan_.tensors, 1.0f / static_cast<float>(ranks()));
+        prepare_steps();
       } catch (const std::exception& e) {
         failed(mine, e);
       }
@@ -122,6 +123,12 @@ class LowRank : Pipeline {
  private:
   static std::uint64_t frames(const Plan& plan, std::uint64_t ranks) { return ranks * frame_bytes(std::max(plan.left + plan.shares, plan.right), ranks); }
   std::uint64_t summed_first() const { return plan_.left + plan_.shares; }
+
+  void prepare_steps() {
+    TensorSteps* const steps = backend_.tensor_steps();
+    if (!steps) throw Error(ErrorCode::device_failed, "there are no kernels for the codec's steps");
+    steps->prepare(plan_.tensors, 1.0f / static_cast<float>(ranks()));
+  }
 
   void place() {
     const auto part = [](std::byte*& from, std::uint64_t bytes) { return std::exchange(from, from + Arena::padded(bytes)); };
@@ -162,7 +169,7 @@ class LowRank : Pipeline {
     plan_ = plan_of(call_, false);
     place();
     try {
-      backend_.prepare(plan_.tensors, 1.0f / static_cast<float>(ranks()));
+      prepare_steps();
     } catch (const std::exception& e) {
       broken_ = true;
       failed(e);
@@ -246,7 +253,7 @@ class LowRank : Pipeline {
     try {
       if (!broken_) {
         if (given && there(given) != given) backend_.write(there(given), given, bytes(given));
-        backend_.start_step(which, progress());
+        backend_.tensor_steps()->start(which, progress());
         if (wanted && there(wanted) != wanted) backend_.read(wanted, there(wanted), bytes(wanted));
         backend_.settle();
       }
@@ -327,7 +334,6 @@ AlgorithmEntry low_rank_algorithm() {
       .algorithm = Algorithm::low_rank,
       .name = "low_rank",
       .summary = "PowerSGD: P and Q are summed, every rank multiplies them",
-      .obstacle = [](const Codec& codec, int) { return codec.traits().whole_tensors ? std::string() : std::string("it runs codec powersgd only"); },
       .chunk_elements = [](std::uint64_t setting, const Codec&, int) { return std::max(kPieceElements, setting); },  // tensors stay whole
       .arena_bytes = LowRank::arena_bytes,
       .run = [](Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call,
@@ -335,6 +341,7 @@ AlgorithmEntry low_rank_algorithm() {
       .cost = nullptr,  // no other algorithm runs its codec, so there is nothing to compare
       .any_backend = true,
       .host_bodies = true,
+      .whole_tensors = true,
       .value_bytes = LowRank::value_bytes,
   };
 }

@@ -267,7 +267,6 @@ AlgorithmEntry two_shot_algorithm() {
       .algorithm = Algorithm::two_shot,
       .name = "two_shot",
       .summary = "alltoall of payload shards, sums by their owners, encoded once more, allgather",
-      .obstacle = [](const Codec& codec, int) { return codec.traits().whole_tensors ? std::string("the codec works on whole tensors; its algorithm is low_rank") : std::string(); },
       // A piece or more for every rank, and as many for each: the receive budget does not depend on the ranks here.
       .chunk_elements =
           [](std::uint64_t setting, const Codec& codec, int ranks) {
