@@ -14,10 +14,7 @@
 
 namespace crimp {
 
-namespace powersgd {  // src/codec/powersgd/powersgd.hpp
-struct Tensor;
-enum class Step : std::uint8_t;
-}  // namespace powersgd
+class TensorSteps;  // codec/powersgd/tensor_steps.hpp
 
 // A body to encode, as encode_body() takes it. Values, memories, body and codec stay until the encoding is finished; the rest may go.
 struct EncodeJob {
@@ -66,10 +63,8 @@ class Backend {
   virtual int finish_decode(Ticket, const Progress& progress) = 0;  // as decode_add(); the bodies may be overwritten
   virtual std::string open(BodyView& view, const Codec& codec, const Shape& shape, std::span<const std::uint8_t> body) = 0;
 
-  // Algorithm low_rank: the tensors of the call's next steps, whose arrays are in memory(); they stay until the last step is complete. share: of this rank in the
-  // result. Throws Error{out_of_memory}.
-  virtual void prepare(std::span<const powersgd::Tensor>, float share) = 0;
-  virtual void start_step(powersgd::Step, const Progress& progress) = 0;  // complete after settle()
+  // For codecs of whole tensors, on what is in memory(); null where it has none. It lives as long as the backend.
+  virtual TensorSteps* tensor_steps() { return nullptr; }
 
   virtual void copy(float* to, const float* from, std::uint64_t count) = 0;  // within memory()
   // Between memory() and host memory, which is pinned where the backend is asynchronous. Complete after settle().

@@ -11,6 +11,8 @@
 
 #include "backend/cuda_convert.hpp"
 #include "backend/cuda_memory.hpp"
+#include "backend/cuda_tensor_steps.hpp"
+#include "codec/powersgd/tensor_steps.hpp"
 #include "core/half.hpp"
 #include "core/error.hpp"
 
@@ -18,10 +20,6 @@ namespace crimp::cuda {
 namespace {
 
 constexpr std::size_t kAlign = 16, kResult = kAlign;  // a region begins with its result
-
-void grow(Memory& memory, std::size_t bytes, Allocator& allocator) {
-  if (bytes > memory.bytes()) memory = Memory(bytes + bytes / 4, allocator);
-}
 
 }  // namespace
 
@@ -68,7 +66,7 @@ Allocator& CudaBackend::memory() { return device_memory(device_); }
 Allocator& CudaBackend::staging() { return device_bodies_ ? device_memory(device_) : pinned_memory(); }
 
 bool CudaBackend::runs(const Codec& codec) {
-  if (codec.traits().whole_tensors) return true;  // start_step
+  if (codec.traits().whole_tensors) return tensor_steps() != nullptr;
   auto [it, added] = codecs_.try_emplace(&codec);
   if (added) it->second = make_device_codec(codec);
   return it->second != nullptr;
@@ -285,20 +283,9 @@ std::string CudaBackend::open(BodyView& view, const Codec& codec, const Shape& s
   return view.open(codec, shape, body, here, here + prefix);
 }
 
-void CudaBackend::prepare(std::span<const powersgd::Tensor> tensors, float share) {
-  const Current here(device_);
-  const std::size_t bytes = tensors.size() * sizeof(powersgd::DeviceTensor);
-  grow(factors_, bytes, pinned_memory());
-  grow(factors_mirror_, bytes, device_memory(device_));
-  tensors_ = powersgd::device_tensors(tensors, reinterpret_cast<powersgd::DeviceTensor*>(factors_.data()));
-  tensors_.tensors = reinterpret_cast<const powersgd::DeviceTensor*>(factors_mirror_.data());
-  share_ = share;
-  write(factors_mirror_.data(), factors_.data(), bytes);
-}
-
-void CudaBackend::start_step(powersgd::Step step, const Progress&) {
-  const Current here(device_);
-  check(static_cast<cudaError_t>(powersgd::enqueue_step(step, tensors_, share_, compute_)), "a kernel's launch");
+TensorSteps* CudaBackend::tensor_steps() {
+  if (!tensor_steps_) tensor_steps_ = make_tensor_steps(device_, compute_);
+  return tensor_steps_.get();
 }
 
 void CudaBackend::copy(float* to, const float* from, std::uint64_t count) {

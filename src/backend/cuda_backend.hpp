@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "codec/device_codec.hpp"
-#include "codec/powersgd/powersgd_device.hpp"
 #include "backend/backend.hpp"
 
 namespace crimp::cuda {
@@ -31,8 +30,7 @@ class CudaBackend final : public Backend {
   Ticket start_decode(const DecodeJob&, const Progress&) override;
   int finish_decode(Ticket, const Progress&) override;
   std::string open(BodyView&, const Codec&, const Shape&, std::span<const std::uint8_t> body) override;
-  void prepare(std::span<const powersgd::Tensor>, float share) override;
-  void start_step(powersgd::Step, const Progress&) override;
+  TensorSteps* tensor_steps() override;
   void copy(float* to, const float* from, std::uint64_t count) override;
   void read(void* host, const void* from, std::size_t bytes) override;
   void write(void* to, const void* host, std::size_t bytes) override;
@@ -72,9 +70,7 @@ class CudaBackend final : public Backend {
   std::size_t region_bytes_ = 0, wanted_region_ = 0, wanted_slots_ = 0, wanted_scratch_ = 0;
   Memory tables_, tables_mirror_;  // pinned and device
   Memory scratch_, mirror_, sizes_, sizes_mirror_, look_;
-  Memory factors_, factors_mirror_;  // the tensors of algorithm low_rank: pinned and device
-  powersgd::DeviceTensors tensors_{};
-  float share_ = 0;
+  std::unique_ptr<TensorSteps> tensor_steps_;  // once they are asked for
   const std::byte* staging_ = nullptr;
 };
 

@@ -141,4 +141,8 @@ Allocator& pinned_memory() {
   return memory;
 }
 
+void grow(Memory& memory, std::size_t bytes, Allocator& allocator) {
+  if (bytes > memory.bytes()) memory = Memory(bytes + bytes / 4, allocator);
+}
+
 }  // namespace crimp::cuda

@@ -26,5 +26,7 @@ class Current {
 
 Allocator& device_memory(int device);
 Allocator& pinned_memory();
+// Room for so many bytes, and some more where it has to be other memory; what was there is lost then.
+void grow(Memory&, std::size_t bytes, Allocator&);
 
 }  // namespace crimp::cuda

@@ -5,6 +5,7 @@
 
 #include "backend/cuda_backend.hpp"
 #include "backend/cuda_memory.hpp"
+#include "backend/cuda_tensor_steps.hpp"
 #include "backend/device_plugin.hpp"
 #include "core/build_id.hpp"
 
@@ -48,7 +49,14 @@ double timed(int device, const std::function<void(Stream)>& work) {
 
 void copy(void* to, const void* from, std::size_t bytes, Stream stream) { CRIMP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream)); }
 
-constexpr DevicePlugin kPlugin{make_backend, device_memory, pinned_memory, settle, make_device_codec, powersgd::device_tensors, powersgd::enqueue_step, timed, copy};
+constexpr DevicePlugin kPlugin{.make_backend = make_backend,
+                               .memory = device_memory,
+                               .pinned = pinned_memory,
+                               .settle = settle,
+                               .make_codec = make_device_codec,
+                               .make_tensor_steps = make_tensor_steps,
+                               .timed = timed,
+                               .copy = copy};
 
 }  // namespace
 }  // namespace crimp::cuda

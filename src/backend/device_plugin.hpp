@@ -2,7 +2,6 @@
 #pragma once
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 
 #include "backend/cuda_driver.hpp"
@@ -15,12 +14,7 @@ namespace crimp {
 class Backend;
 class Codec;
 class DeviceCodec;
-namespace powersgd {  // src/codec/powersgd/powersgd_device.hpp
-struct Tensor;
-struct DeviceTensor;
-struct DeviceTensors;
-enum class Step : std::uint8_t;
-}  // namespace powersgd
+class TensorSteps;
 
 // What the plugin offers. Its one exported function, crimp_cuda_plugin, returns it to a library of the same version.
 struct DevicePlugin {
@@ -30,10 +24,10 @@ struct DevicePlugin {
   Allocator& (*pinned)();  // read and write are plain copies
   // Waits for what the caller has enqueued (legacy default stream, and blocking streams with it), or for all that runs on the device.
   void (*settle)(int device, bool everything);
-  // For measurements: a codec's kernels (null: none), PowerSGD's, the seconds by the device's clock that what `work` enqueues takes, and a copy within device memory to be enqueued.
+  // For measurements: a codec's kernels (null: none), steps of whole tensors on a stream, the seconds by the device's clock that what `work`
+  // enqueues takes (it is given the same stream every time), and a copy within device memory to be enqueued.
   std::unique_ptr<DeviceCodec> (*make_codec)(const Codec&);
-  powersgd::DeviceTensors (*device_tensors)(std::span<const powersgd::Tensor>, powersgd::DeviceTensor* to);
-  int (*enqueue_step)(powersgd::Step, const powersgd::DeviceTensors&, float share, CUstream_st*);
+  std::unique_ptr<TensorSteps> (*make_tensor_steps)(int device, CUstream_st*);
   double (*timed)(int device, const std::function<void(CUstream_st*)>& work);
   void (*copy)(void* to, const void* from, std::size_t bytes, CUstream_st*);
 };

@@ -2,9 +2,18 @@
 
 #include <cstring>
 
+#include "codec/powersgd/tensor_steps.hpp"
 #include "core/convert.hpp"
 
 namespace crimp {
+
+HostBackend::HostBackend(Workers& workers) : workers_(workers) {}
+HostBackend::~HostBackend() = default;
+
+TensorSteps* HostBackend::tensor_steps() {
+  if (!tensor_steps_) tensor_steps_ = powersgd::host_steps(workers_);
+  return tensor_steps_.get();
+}
 
 Backend::Ticket HostBackend::start_encode(const EncodeJob& job, const Progress& progress) {
   return static_cast<Ticket>(encode_body(job.codec, job.shape, job.values, job.feedback, job.place, job.body, job.scratch, workers_, progress));

@@ -1,15 +1,17 @@
 // Values in host memory: everything is done when it is started, a ticket is its result.
 #pragma once
+#include <memory>
+
 #include "memory/thread_scratch.hpp"
 #include "memory/workers.hpp"
-#include "codec/powersgd/powersgd.hpp"
 #include "backend/backend.hpp"
 
 namespace crimp {
 
 class HostBackend final : public Backend {
  public:
-  explicit HostBackend(Workers& workers) : workers_(workers) {}
+  explicit HostBackend(Workers&);
+  ~HostBackend() override;
   bool asynchronous() const override { return false; }
   Allocator& memory() override { return host_memory(); }
   Allocator& staging() override { return host_memory(); }
@@ -22,8 +24,7 @@ class HostBackend final : public Backend {
   Ticket start_decode(const DecodeJob&, const Progress&) override;
   int finish_decode(Ticket ticket, const Progress&) override { return static_cast<int>(ticket); }
   std::string open(BodyView& view, const Codec& codec, const Shape& shape, std::span<const std::uint8_t> body) override { return view.open(codec, shape, body); }
-  void prepare(std::span<const powersgd::Tensor> tensors, float share) override { tensors_ = tensors, share_ = share; }
-  void start_step(powersgd::Step step, const Progress& progress) override { powersgd::run_step(step, tensors_, share_, workers_, progress); }
+  TensorSteps* tensor_steps() override;
   void copy(float* to, const float* from, std::uint64_t count) override;
   void read(void* host, const void* from, std::size_t bytes) override { host_memory().read(host, from, bytes); }
   void write(void* to, const void* host, std::size_t bytes) override { host_memory().write(to, host, bytes); }
@@ -35,8 +36,7 @@ class HostBackend final : public Backend {
 
  private:
   Workers& workers_;
-  std::span<const powersgd::Tensor> tensors_;
-  float share_ = 0;
+  std::unique_ptr<TensorSteps> tensor_steps_;  // once they are asked for
 };
 
 }  // namespace crimp

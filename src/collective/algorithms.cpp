@@ -6,6 +6,11 @@
 
 namespace crimp {
 
+std::string AlgorithmEntry::obstacle(const Codec& codec, int ranks) const {
+  if (whole_tensors == codec.traits().whole_tensors) return needs(codec, ranks);
+  return whole_tensors ? "it runs codecs of whole tensors only (powersgd)" : "the codec works on whole tensors; its algorithm is low_rank";
+}
+
 std::span<const AlgorithmEntry> algorithms() {
   static const AlgorithmEntry all[] = {allgather_algorithm(), two_shot_algorithm(),    homomorphic_algorithm(),
                                        integer_sum_algorithm(), low_rank_algorithm(), hierarchical_algorithm()};
@@ -26,7 +31,7 @@ const AlgorithmEntry* find_algorithm(std::string_view name) {
 
 Algorithm first_algorithm(const Codec& codec, int ranks) {
   for (const auto& entry : algorithms())
-    if (entry.obstacle(codec, ranks).empty()) return entry.algorithm;
+    if (!entry.mpi_adds && entry.obstacle(codec, ranks).empty()) return entry.algorithm;
   throw Error(ErrorCode::argument_invalid, "no algorithm runs codec " + codec.spec());
 }
 

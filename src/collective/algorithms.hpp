@@ -14,7 +14,9 @@ struct AlgorithmEntry {
   const char* name;     // as in CRIMP_ALGORITHM
   const char* summary;  // one line: what travels
   // Empty where the algorithm can run this codec on so many ranks, else why not ("it needs a codec that ..."). Equal on all ranks.
-  std::string (*obstacle)(const Codec&, int ranks);
+  std::string obstacle(const Codec&, int ranks) const;
+  // Likewise what this algorithm alone asks for.
+  std::string (*needs)(const Codec&, int ranks) = [](const Codec&, int) { return std::string(); };
   // Elements of a chunk, a multiple of kPieceElements, where CRIMP_CHUNK says `setting`.
   std::uint64_t (*chunk_elements)(std::uint64_t setting, const Codec&, int ranks);
   // Bytes that run() takes of the arena. Only `count`, `chunk`, `codec`, `layout`, and whether there are memories, count.
@@ -33,6 +35,8 @@ struct AlgorithmEntry {
   bool any_backend = false;
   // Its arena is in pinned host memory whatever MPI can take: sums of floats are the host's.
   bool host_bodies = false;
+  // Runs codecs of whole tensors (Codec::Traits::whole_tensors), and nothing else does.
+  bool whole_tensors = false;
   // Bytes that run() takes of CollectiveCall::values, where there is one; null: what Pipeline::begin() takes.
   std::uint64_t (*value_bytes)(const CollectiveCall&) = nullptr;
   // Wants CollectiveCall::owner_residuals with this codec.
@@ -43,7 +47,8 @@ struct AlgorithmEntry {
 std::span<const AlgorithmEntry> algorithms();
 const AlgorithmEntry& entry_of(Algorithm);
 const AlgorithmEntry* find_algorithm(std::string_view name);  // null where unknown
-Algorithm first_algorithm(const Codec&, int ranks);  // of those that can run the codec
+// The first that can run the codec; never one in which MPI adds, so that it may run between leaders, too.
+Algorithm first_algorithm(const Codec&, int ranks);
 // "allgather, two_shot": those that can run the codec on so many ranks.
 std::string algorithms_for(const Codec&, int ranks);
 

@@ -126,11 +126,7 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
   const auto can = [&](const AlgorithmEntry& entry, int ranks) {
     return entry.algorithm != Algorithm::hierarchical && entry.obstacle(*query.codec, ranks).empty();
   };
-  const auto first = [&](int ranks) {
-    for (const auto& entry : algorithms())
-      if (!entry.mpi_adds && can(entry, ranks)) return entry.algorithm;  // it runs no codec alone
-    throw Error(ErrorCode::codec_unknown, "no algorithm of this build runs the codec " + query.codec->spec());
-  };
+  const auto first = [&](int ranks) { return first_algorithm(*query.codec, ranks); };
   const std::string no_nodes = entry_of(Algorithm::hierarchical).obstacle(*query.codec, transport.size());
   if (forced_ == "hierarchical" && no_nodes.empty() && nodes())
     return {.algorithm = Algorithm::hierarchical, .why = "CRIMP_ALGORITHM", .inner = first(hierarchy_->nodes)};
@@ -139,7 +135,7 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
     if (entry && can(*entry, transport.size())) return {.algorithm = entry->algorithm, .why = "CRIMP_ALGORITHM"};
     return {.algorithm = first(transport.size()), .why = forced_ == "hierarchical" && no_nodes.empty() ? "no nodes of several ranks" : "CRIMP_ALGORITHM cannot run the codec"};
   }
-  if (query.codec->traits().whole_tensors) return {.algorithm = first(transport.size()), .why = "the codec's only algorithm"};
+  if (const Algorithm only = first(transport.size()); !entry_of(only).cost) return {.algorithm = only, .why = "the codec's only algorithm"};
 
   if (calls_ == 0) adopt(transport);
   const bool early = calls_ < kEarly && calls_of_group_ + calls_ < kEarlyOfGroup;

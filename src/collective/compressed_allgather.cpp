@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "collective/algorithms.hpp"
+#include "collective/frame.hpp"
 #include "collective/pipeline.hpp"
-#include "core/fault.hpp"
 
 namespace crimp {
 namespace {
@@ -130,7 +130,7 @@ class Allgather : Pipeline {
     SendSlot& slot = send(chunk);
     wait(from.ticket, chunk);
     const auto begin = Clock::now();
-    if (backend_.readable_bodies() && fault::fires("corrupt_wire")) from.bodies[from.offsets[0] + from.bytes[0] / 2] ^= 0x55;
+    if (backend_.readable_bodies()) may_corrupt_wire({from.bodies + from.offsets[0], from.bytes[0]});
     from.views.resize(ranks());
     bool good = true;
     for (std::size_t r = 0; r < ranks(); ++r)
@@ -160,7 +160,6 @@ AlgorithmEntry allgather_algorithm() {
       .algorithm = Algorithm::allgather,
       .name = "allgather",
       .summary = "every payload to every rank; each decodes all",
-      .obstacle = [](const Codec& codec, int) { return codec.traits().whole_tensors ? std::string("the codec works on whole tensors; its algorithm is low_rank") : std::string(); },
       .chunk_elements =
           [](std::uint64_t setting, const Codec& codec, int ranks) {
             const std::uint64_t piece_bytes = 4 * codec.piece_bound(kPieceElements) + kPayloadAlign;

@@ -169,8 +169,7 @@ AlgorithmEntry hierarchical_algorithm() {
       .algorithm = Algorithm::hierarchical,
       .name = "hierarchical",
       .summary = "exact sums within each node in shared memory, another algorithm between the nodes' leaders",
-      .obstacle = [](const Codec& codec, int) -> std::string {
-        if (codec.traits().whole_tensors) return "the codec works on whole tensors; its algorithm is low_rank";
+      .needs = [](const Codec& codec, int) -> std::string {
         if (codec.traits().votes) return "the codec counts the ranks' votes, and signs of nodes' sums would be votes of nodes";
         // Where a tensor is compressed in one call and summed exactly in the next, the leaders' would be of their nodes, the others' of themselves.
         if (codec.memory().kind == MemoryKind::momentum) return "its momentum is of each rank's own gradients (memory=momentum)";

@@ -1,441 +1,164 @@
-// Sums of indices instead of values (codec/homomorphic.hpp). Per chunk: the norms of all ranks go to all ranks, who quantise with the largest; the
-// indices go to owners, who add up the integers that they stand for; the sums go to all ranks, who decode them once. Integers, so the variant in
-// which MPI adds them gives the same bits.
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
+// Integer sums by owners: a chunk's indices go to the ranks that own shares of its coordinates, who add up the integers that they stand for; the sums
+// go to all ranks, in as many bits as they need.
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
-#include "collective/algorithms.hpp"
-#include "collective/pipeline.hpp"
-#include "core/fault.hpp"
-#include "codec/homomorphic.hpp"
+#include "collective/frame.hpp"
+#include "collective/integer_sums.hpp"
+#include "collective/packed_sums.hpp"
 
 namespace crimp {
 namespace {
 
-// A chunk's exchanges follow one another, each hidden behind work on the neighbouring chunks, so there are many small chunks: five are open.
-constexpr std::uint64_t kMostChunk = 20 * kPieceElements;
-constexpr std::size_t kOpen = 5, kBuffers = 2;
-// Coordinates of a chunk are shared out in these units: multiples of 64 bytes as indices of 2, 3 or 4 bits and as sums of any width.
-constexpr std::uint64_t kUnit = 512;
-
-const Homomorphic& codec_of(const CollectiveCall& call) { return *call.codec->homomorphic(); }
-int width_of(const Homomorphic& codec, std::size_t ranks) { return std::bit_width(codec.granularity() * static_cast<std::uint32_t>(ranks)); }
-
-std::uint64_t norm_bytes(const Homomorphic& codec, const Shape& shape) {
-  std::uint64_t n = 0;
-  for (const auto& p : shape.pieces()) n += codec.norm_count(p.count);
-  return round_up(n * sizeof(float), kPayloadAlign);
-}
-std::uint64_t coordinates(const Homomorphic& codec, const Shape& shape) {
-  std::uint64_t n = 0;
-  for (const auto& p : shape.pieces()) n += codec.coordinates(p.count);
-  return round_up(n, kUnit);
-}
-
-// Sums of `width` bits, a tile of 128 after the other. The width is cut into parts of 8, 4, 2 and 1 bits, the widest and lowest first; a part of c bits
-// fills 16 c bytes, of which byte j holds the elements j, j + 16 c, ..., the first one lowest.
-template <class Part>
-void for_parts(int width, Part&& part) {
-  for (int low = 0; low < width;) {
-    const int bits = std::min(8, static_cast<int>(std::bit_floor(static_cast<unsigned>(width - low))));
-    if (bits == 8) part(low, std::integral_constant<int, 8>());
-    if (bits == 4) part(low, std::integral_constant<int, 4>());
-    if (bits == 2) part(low, std::integral_constant<int, 2>());
-    if (bits == 1) part(low, std::integral_constant<int, 1>());
-    low += bits;
+// What this takes of the arena beside IntegerSums::Scratch. Frames lie `shard` or `sums` bytes apart, those of the largest share.
+struct Frames {
+  Frames(const CollectiveCall& call, std::size_t ranks, std::uint64_t coordinates, ArenaParts& parts) {
+    const std::uint64_t share = div_up(coordinates / IntegerSums::kUnit, ranks) * IntegerSums::kUnit;
+    shard = sizeof(Header) + share * IntegerSums::codec_of(call).index_bits() / 8;
+    sums = sizeof(Header) + share * static_cast<std::uint64_t>(IntegerSums::width_of(call, ranks)) / 8;
+    for (Of& of : chunk) {
+      of.send = parts.take<std::uint8_t>(ranks * shard);
+      of.receive = parts.take<std::uint8_t>(ranks * shard);
+      of.my_sums = parts.take<std::uint8_t>(sums);
+      of.sums = parts.take<std::uint8_t>(ranks * sums);
+    }
   }
-}
-void pack(const std::uint16_t* sums, std::uint64_t count, int width, std::uint8_t* to) {
-  for (std::uint64_t tile = 0; tile < count; tile += Homomorphic::kTile, sums += Homomorphic::kTile)
-    for_parts(width, [&](int low, auto bits) {
-      constexpr int kBytes = 16 * decltype(bits)::value;
-      for (int j = 0; j < kBytes; ++j) {
-        unsigned byte = 0;
-        for (int q = 0; q < 8 / bits; ++q) byte |= (sums[j + q * kBytes] >> low & ((1u << bits) - 1)) << (q * bits);
-        to[j] = static_cast<std::uint8_t>(byte);
-      }
-      to += kBytes;
-    });
-}
-// Returns the largest sum.
-std::uint16_t unpack(const std::uint8_t* from, std::uint64_t count, int width, std::uint16_t* sums) {
-  std::uint16_t most = 0;
-  for (std::uint64_t tile = 0; tile < count; tile += Homomorphic::kTile, sums += Homomorphic::kTile) {
-    for_parts(width, [&](int low, auto bits) {
-      constexpr int kBytes = 16 * decltype(bits)::value;
-      for (int q = 0; q < 8 / bits; ++q)
-        for (int j = 0; j < kBytes; ++j) {
-          const unsigned part = (from[j] >> (q * bits) & ((1u << bits) - 1)) << low;
-          std::uint16_t& sum = sums[j + q * kBytes];
-          sum = static_cast<std::uint16_t>(low == 0 ? part : sum | part);
-        }
-      from += kBytes;
-    });
-    for (std::uint64_t i = 0; i < Homomorphic::kTile; ++i) most = std::max(most, sums[i]);
-  }
-  return most;
-}
-
-// What a call's buffers need, the same on all ranks.
-struct Sizes {
-  std::uint64_t norms, coordinates, shard, sums;  // shard: indices of the largest part; sums: of it
-  std::size_t ranks;
-  int width;
-  bool whole;  // MPI adds: no shards
-  Sizes(const CollectiveCall& call, std::size_t n)
-      : norms(Pipeline::largest(call, [&](const Cut& cut) { return norm_bytes(codec_of(call), cut.shape); })),
-        coordinates(Pipeline::largest(call, [&](const Cut& cut) { return crimp::coordinates(codec_of(call), cut.shape); })),
-        shard(sizeof(Header) + div_up(coordinates / kUnit, n) * kUnit * codec_of(call).index_bits() / 8),
-        sums(sizeof(Header) + div_up(coordinates / kUnit, n) * kUnit * static_cast<std::uint64_t>(width_of(codec_of(call), n)) / 8), ranks(n),
-        width(width_of(codec_of(call), n)), whole(call.algorithm == Algorithm::integer_sum) {}
-  std::uint64_t indices(const Homomorphic& codec) const { return coordinates * codec.index_bits() / 8; }
-  Integer integer() const { return width <= 8 ? Integer::u8 : Integer::u16; }
-  // What MPI adds: the values, then a word that counts the ranks that had to send none.
-  std::uint64_t whole_bytes(std::uint64_t n) const { return n * (integer() == Integer::u8 ? 1 : 2) + kPayloadAlign; }
+  std::uint64_t shard, sums;
+  struct Of {
+    std::uint8_t *send, *receive;   // indices, of every rank's share and of this rank's
+    std::uint8_t *my_sums, *sums;   // of this rank's share, and of all
+  };
+  Of chunk[IntegerSums::kSumming];
 };
 
-// Calls take(bytes) for every buffer, in the order in which they are taken.
-template <class Take>
-void each_buffer(const Sizes& s, const Homomorphic& codec, Take&& take) {
-  for (std::size_t i = 0; i < kOpen; ++i) {
-    take(s.norms);
-    take(s.norms);
-    take(s.norms * s.ranks);
-  }
-  take(s.indices(codec));
-  take(s.coordinates * sizeof(std::uint16_t));
-  for (std::size_t i = 0; i < kBuffers; ++i) {
-    if (s.whole) {
-      take(s.whole_bytes(s.coordinates));
-      take(s.whole_bytes(s.coordinates));
-      continue;
-    }
-    take(s.shard * s.ranks);
-    take(s.shard * s.ranks);
-    take(s.sums);
-    take(s.sums * s.ranks);
-  }
-}
-
-class IntegerSums : Pipeline {
+class SumsByOwners : IntegerSums {
  public:
-  IntegerSums(Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call, Trace* trace)
-      : Pipeline(transport, workers, call, trace), codec_(codec_of(call)), sizes_(call, ranks()) {
-    for (auto& slot : slots_) slot.headers.resize(ranks());
-    if (!arena) return;
-    std::vector<std::uint8_t*> taken;
-    each_buffer(sizes_, codec_, [&](std::uint64_t bytes) { taken.push_back(reinterpret_cast<std::uint8_t*>(arena->take(bytes))); });
-    auto next = taken.begin();
-    for (auto& slot : slots_) {
-      slot.norms = reinterpret_cast<float*>(*next++);
-      slot.shared = reinterpret_cast<float*>(*next++);
-      slot.received = *next++;
-    }
-    indices_ = *next++;
-    sums_ = reinterpret_cast<std::uint16_t*>(*next++);
-    for (auto& b : buffers_) {
-      b.send = *next++;
-      b.receive = *next++;
-      if (sizes_.whole) continue;
-      b.my_sums = *next++;
-      b.sums = *next++;
-    }
+  SumsByOwners(Transport& transport, Workers& workers, const CollectiveCall& call, Trace* trace, ArenaParts& parts)
+      : IntegerSums(transport, workers, call, trace, parts), width_(width_of(call, ranks())), frames_(call, ranks(), most_coordinates(), parts) {}
+
+  static std::uint64_t arena_bytes(const CollectiveCall& call, int ranks) {
+    ArenaParts parts(nullptr);
+    const Scratch common(call, static_cast<std::size_t>(ranks), parts);
+    const Frames frames(call, static_cast<std::size_t>(ranks), common.coordinates, parts);
+    return parts.bytes();
   }
 
   CollectiveResult run() {
-    const std::uint64_t n = chunks(), last = sizes_.whole ? 3 : 4;
-    for (std::uint64_t s = 0; s < n + last; ++s) {
-      const auto due = [&](std::uint64_t lag) { return s >= lag && s - lag < n; };
-      if (due(0)) find_norms(s);
-      if (due(1) && !accept_headers(s - 1)) return result_;
-      if (due(0)) start_headers(s);
-      if (due(1)) start_norms(s - 1);
-      if (due(2)) encode(s - 2);
-      if (due(3) && !sizes_.whole) add(s - 3);
-      if (due(last)) decode(s - last);
+    for (std::uint64_t round = 0; round < chunks() + 4; ++round) {
+      if (!exchange_norms(round)) return result_;
+      if (due(round, 2)) send_indices(round - 2);
+      if (due(round, 3)) add(round - 3);
+      if (due(round, 4)) decode(round - 4);
     }
     return result_;
   }
 
  private:
-  struct Slot {
-    Header mine;
-    std::vector<Header> headers;  // of all ranks
-    Cut cut;
-    std::vector<std::uint64_t> norm_at, coordinate_at;  // per piece, where its norms and coordinates begin
-    std::uint64_t coordinates = 0;
-    float *norms = nullptr, *shared = nullptr;
-    std::uint8_t* received = nullptr;  // all ranks' norms
-    bool good = true;                  // all that has arrived so far
-    Transport::Ticket ticket = 0, norm_ticket = 0, index_ticket = 0, sum_ticket = 0;
-  };
-  struct Buffers {
-    std::uint8_t *send = nullptr, *receive = nullptr, *my_sums = nullptr, *sums = nullptr;
-  };
-  Slot& slot(std::uint64_t chunk) { return slots_[chunk % kOpen]; }
-  Buffers& buffers(std::uint64_t chunk) { return buffers_[chunk % kBuffers]; }
+  const Frames::Of& frames(std::uint64_t i) const { return frames_.chunk[i % kSumming]; }
+  Transport::Ticket& indices_under_way(std::uint64_t i) { return indices_under_way_[i % kSumming]; }
+  Transport::Ticket& sums_under_way(std::uint64_t i) { return sums_under_way_[i % kSumming]; }
+  // Where rank r's share of a chunk's coordinates begins, and its length.
+  std::uint64_t share(const Chunk& c, std::size_t r) const { return c.coordinates / kUnit * r / ranks() * kUnit; }
+  std::uint64_t length(const Chunk& c, std::size_t r) const { return share(c, r + 1) - share(c, r); }
+  std::uint64_t sum_bytes(std::uint64_t n) const { return n * static_cast<std::uint64_t>(width_) / 8; }
 
-  // fn(piece) for all of a chunk's pieces, shared out among the threads.
-  template <class Fn>
-  void each_piece(const Slot& s, Fn&& fn) {
-    const std::size_t n = s.cut.shape.pieces().size();
-    workers_.run([&](int part, int parts) {
-      for (std::size_t p = n * static_cast<std::size_t>(part) / static_cast<std::size_t>(parts);
-           p < n * static_cast<std::size_t>(part + 1) / static_cast<std::size_t>(parts); ++p) {
-        fn(p);
-        if (part == 0) transport_.progress();
-      }
-    });
+  // Completes a frame whose body is in place. The header alone counts, with zeros behind it, where what this rank received was corrupt.
+  void put(std::span<std::uint8_t> frame, std::uint64_t i, std::uint8_t stage) {
+    const Chunk& c = chunk(i);
+    Header h = header(i, c.cut.shape.count(), stage);
+    if (c.good) return seal_frame(h, frame, call_.checksum);
+    h.flags = kFlagCorrupt;
+    std::fill(frame.begin(), frame.end(), std::uint8_t{0});
+    std::memcpy(frame.data(), &h, sizeof h);
   }
-  PieceSource source(const Slot& s, std::size_t p) const {
-    const Shape::Piece& piece = s.cut.shape.pieces()[p];
-    const Feedback& memory = s.cut.feedback[piece.group];
-    const std::uint64_t at = piece.offset - s.cut.shape.groups()[piece.group].offset;
-    return {call_.in + s.cut.begin + piece.offset, memory.in ? memory.in + at : nullptr, memory.out ? memory.out + at : nullptr, piece.count,
-            {s.cut.begin + piece.offset, call_.sequence, static_cast<std::uint32_t>(rank())}, {}, at};
+  // Whether what rank r sent is what it should be.
+  bool check(std::span<const std::uint8_t> frame, std::uint64_t i, std::uint8_t stage, std::size_t r) {
+    return usable(frame_defect(header(i, chunk(i).cut.shape.count(), stage), frame), r, i);
   }
-  // Where rank r's part of a chunk's coordinates begins.
-  std::uint64_t share(const Slot& s, std::size_t r) const { return s.coordinates / kUnit * r / ranks() * kUnit; }
-  std::uint64_t index_bytes(std::uint64_t n) const { return n * codec_.index_bits() / 8; }
-  std::uint64_t sum_bytes(std::uint64_t n) const { return n * static_cast<std::uint64_t>(sizes_.width) / 8; }
-  std::uint64_t hash(const std::uint8_t* bytes, std::uint64_t n) const { return call_.checksum ? XXH3_64bits(bytes, n) : 0; }
 
-  void find_norms(std::uint64_t chunk) {
+  void send_indices(std::uint64_t i) {
+    Chunk& c = chunk(i);
+    wait(c.norms_under_way, i);
     const auto begin = Clock::now();
-    Slot& s = slot(chunk);
-    // Memories need not wait aside: they change in encode(), when all ranks have accepted.
-    s.cut.make(call_, call_.residuals, call_.codec->memory().planes(), chunk_begin(call_, chunk), chunk_end(call_, chunk));
-    s.mine = header(chunk, s.cut.shape.count());
-    s.good = true;
-    s.norm_at.clear();
-    s.coordinate_at.clear();
-    std::uint64_t norms = 0, coordinates = 0;
-    for (const auto& p : s.cut.shape.pieces()) {
-      s.norm_at.push_back(norms);
-      s.coordinate_at.push_back(coordinates);
-      norms += codec_.norm_count(p.count);
-      coordinates += codec_.coordinates(p.count);
-    }
-    s.coordinates = round_up(coordinates, kUnit);
-    if (!call_.flags) {
-      s.mine.body_bytes = round_up(norms * sizeof(float), kPayloadAlign);
-      std::memset(s.norms, 0, s.mine.body_bytes);
-      each_piece(s, [&](std::size_t p) { codec_.norms(source(s, p), s.norms + s.norm_at[p]); });
-      s.mine.body_hash = hash(reinterpret_cast<const std::uint8_t*>(s.norms), s.mine.body_bytes);
-      if (s.mine.body_bytes && fault::fires("corrupt_body")) reinterpret_cast<std::uint8_t*>(s.norms)[s.mine.body_bytes / 2] ^= 0x55;
-    }
-    if (fault::fires("corrupt_header")) s.mine.count ^= 1;
-    result_.encode_s += span("norms", chunk, begin);
-  }
-
-  void start_headers(std::uint64_t chunk) {
-    Slot& s = slot(chunk);
-    s.ticket = under_way(transport_.start_allgather(&s.mine, s.headers.data(), sizeof(Header)));
-    count_gathered(sizeof(Header));
-  }
-  bool accept_headers(std::uint64_t chunk) {
-    wait(slot(chunk).ticket, chunk);
-    return accept(slot(chunk).headers);
-  }
-  void start_norms(std::uint64_t chunk) {
-    Slot& s = slot(chunk);
-    s.norm_ticket = under_way(transport_.start_allgather(s.norms, s.received, s.mine.body_bytes));
-    count_gathered(s.mine.body_bytes);
-  }
-  void count_gathered(std::uint64_t bytes) {
-    result_.sent_bytes += bytes;
-    result_.received_bytes += (ranks() - 1) * bytes;
-  }
-
-  // Joins the norms of all ranks. False: some are corrupt.
-  bool share_norms(Slot& s, std::uint64_t chunk) {
-    const std::uint64_t bytes = s.mine.body_bytes, n = bytes / sizeof(float);
-    std::memset(s.shared, 0, bytes);
-    bool good = true;
+    quantise(i);
+    std::vector<std::uint64_t> send(ranks()), receive(ranks(), sizeof(Header) + index_bytes(length(c, rank()))), at(ranks());
     for (std::size_t r = 0; r < ranks(); ++r) {
-      const std::uint8_t* from = s.received + r * bytes;
-      const auto* norms = reinterpret_cast<const float*>(from);
-      std::string what;
-      if (s.headers[r].body_bytes != bytes) what = "it has " + std::to_string(s.headers[r].body_bytes) + " bytes of norms, " + std::to_string(bytes) + " are due";
-      if (what.empty() && s.headers[r].body_hash && XXH3_64bits(from, bytes) != s.headers[r].body_hash) what = "its checksum is wrong";
-      if (what.empty() && !std::all_of(norms, norms + n, [&](float x) { return codec_.legal(x); })) what = "a norm of it is negative, not finite or out of range";
-      if (!what.empty()) blame(r, chunk, what);
-      good = good && what.empty();
-      for (std::uint64_t i = 0; good && i < n; ++i) s.shared[i] = std::max(s.shared[i], norms[i]);
+      const std::uint64_t bytes = index_bytes(length(c, r));
+      at[r] = r * frames_.shard;
+      send[r] = sizeof(Header) + bytes;
+      std::uint8_t* const frame = frames(i).send + at[r];
+      if (bytes) std::memcpy(frame + sizeof(Header), indices() + index_bytes(share(c, r)), bytes);
+      put({frame, send[r]}, i, 1);
+      if (r == rank()) continue;
+      result_.sent_bytes += send[r];
+      result_.received_bytes += receive[r];
     }
-    return good;
+    indices_under_way(i) = under_way(transport_.start_alltoallv(frames(i).send, send, at, frames(i).receive, receive, at));
+    result_.encode_s += span("encode", i, begin);
   }
 
-  void encode(std::uint64_t chunk) {
-    Slot& s = slot(chunk);
-    Buffers& b = buffers(chunk);
-    wait(s.norm_ticket, chunk);
+  void add(std::uint64_t i) {
+    Chunk& c = chunk(i);
+    wait(indices_under_way(i), i);
     const auto begin = Clock::now();
-    s.good = share_norms(s, chunk);
-    if (s.good && !s.norm_at.empty()) {
-      each_piece(s, [&](std::size_t p) { codec_.encode(source(s, p), s.shared + s.norm_at[p], indices_ + index_bytes(s.coordinate_at[p])); });
-      const std::uint64_t used = index_bytes(s.coordinate_at.back() + codec_.coordinates(s.cut.shape.pieces().back().count));
-      std::memset(indices_ + used, 0, index_bytes(s.coordinates) - used);
-    }
-    if (sizes_.whole) {
-      const std::uint64_t bytes = sizes_.whole_bytes(s.coordinates);
-      std::memset(sums_, 0, s.coordinates * sizeof *sums_);
-      std::memset(b.send + bytes - kPayloadAlign, 0, kPayloadAlign);
-      if (s.good) codec_.add(indices_, s.coordinates, sums_);
-      b.send[bytes - kPayloadAlign] = !s.good;
-      if (sizes_.integer() == Integer::u16)
-        std::memcpy(b.send, sums_, s.coordinates * sizeof *sums_);
-      else
-        std::transform(sums_, sums_ + s.coordinates, b.send, [](std::uint16_t x) { return static_cast<std::uint8_t>(x); });
-      s.sum_ticket = under_way(transport_.start_sum(b.send, b.receive, bytes, sizes_.integer()));
-      result_.sent_bytes += 2 * bytes * (ranks() - 1) / ranks();
-      result_.received_bytes += 2 * bytes * (ranks() - 1) / ranks();
-    } else {
-      std::vector<std::uint64_t> send(ranks()), receive(ranks(), sizeof(Header) + index_bytes(share(s, rank() + 1) - share(s, rank()))), at(ranks());
-      for (std::size_t r = 0; r < ranks(); ++r) {
-        at[r] = r * sizes_.shard;
-        const std::uint64_t bytes = index_bytes(share(s, r + 1) - share(s, r));
-        send[r] = sizeof(Header) + bytes;
-        put(b.send + at[r], chunk, 1, s, indices_ + index_bytes(share(s, r)), bytes);
-        if (r == rank()) continue;
-        result_.sent_bytes += send[r];
-        result_.received_bytes += receive[r];
-      }
-      s.index_ticket = under_way(transport_.start_alltoallv(b.send, send, at, b.receive, receive, at));
-    }
-    result_.encode_s += span("encode", chunk, begin);
-  }
-
-  // A header of a later stage and its body; the header alone counts where what this rank received was corrupt.
-  void put(std::uint8_t* to, std::uint64_t chunk, std::uint8_t stage, const Slot& s, const std::uint8_t* body, std::uint64_t bytes) {
-    Header h = header(chunk, s.cut.shape.count(), stage);
-    if (s.good) {
-      h.body_bytes = bytes;
-      h.body_hash = hash(body, bytes);
-      if (body != to + sizeof h) std::memcpy(to + sizeof h, body, bytes);
-    } else {
-      h.flags = kFlagCorrupt;
-      std::memset(to + sizeof h, 0, bytes);
-    }
-    std::memcpy(to, &h, sizeof h);
-  }
-  // Checks what rank r sent; blames it where it is not what it should be.
-  bool check(const std::uint8_t* from, std::uint64_t chunk, std::uint8_t stage, const Slot& s, std::uint64_t bytes, std::size_t r) {
-    Header got;
-    std::memcpy(&got, from, sizeof got);
-    std::string what = disagreement(header(chunk, s.cut.shape.count(), stage), got);
-    if (what.empty() && (got.flags & kFlagCorrupt)) what = "that rank had itself received something corrupt";
-    if (what.empty() && got.body_bytes != bytes) what = "it has " + std::to_string(got.body_bytes) + " bytes, " + std::to_string(bytes) + " are due";
-    if (what.empty() && got.body_hash && XXH3_64bits(from + sizeof got, bytes) != got.body_hash) what = "its checksum is wrong";
-    if (!what.empty()) blame(r, chunk, what);
-    return what.empty();
-  }
-
-  void add(std::uint64_t chunk) {
-    Slot& s = slot(chunk);
-    Buffers& b = buffers(chunk);
-    wait(s.index_ticket, chunk);
-    const auto begin = Clock::now();
-    const std::uint64_t n = share(s, rank() + 1) - share(s, rank());
-    if (fault::fires("corrupt_wire")) b.receive[sizeof(Header) + index_bytes(n) / 2] ^= 0x55;
-    std::memset(sums_, 0, n * sizeof *sums_);
+    const std::uint64_t n = length(c, rank());
+    may_corrupt_wire({frames(i).receive + sizeof(Header), index_bytes(n)});
+    std::memset(sums(), 0, n * sizeof *sums());
     for (std::size_t r = 0; r < ranks(); ++r) {
-      const std::uint8_t* from = b.receive + r * sizes_.shard;
-      s.good = check(from, chunk, 1, s, index_bytes(n), r) && s.good;
-      if (s.good) codec_.add(from + sizeof(Header), n, sums_);
+      const std::span<const std::uint8_t> frame(frames(i).receive + r * frames_.shard, sizeof(Header) + index_bytes(n));
+      c.good = check(frame, i, 1, r) && c.good;
+      if (c.good) codec_.add(frame.data() + sizeof(Header), n, sums());
       transport_.progress();
     }
-    pack(sums_, n, sizes_.width, b.my_sums + sizeof(Header));
-    put(b.my_sums, chunk, 2, s, b.my_sums + sizeof(Header), sum_bytes(n));
+    std::uint8_t* const mine = frames(i).my_sums;
+    pack_sums(sums(), n, width_, mine + sizeof(Header));
+    put({mine, sizeof(Header) + sum_bytes(n)}, i, 2);
     std::vector<std::uint64_t> bytes(ranks()), at(ranks());
     for (std::size_t r = 0; r < ranks(); ++r) {
-      bytes[r] = sizeof(Header) + sum_bytes(share(s, r + 1) - share(s, r));
-      at[r] = r * sizes_.sums;
+      bytes[r] = sizeof(Header) + sum_bytes(length(c, r));
+      at[r] = r * frames_.sums;
       if (r != rank()) result_.received_bytes += bytes[r];
     }
     result_.sent_bytes += bytes[rank()];
-    s.sum_ticket = under_way(transport_.start_allgatherv(b.my_sums, bytes, at, b.sums));
-    result_.decode_s += span("add", chunk, begin);
+    sums_under_way(i) = under_way(transport_.start_allgatherv(mine, bytes, at, frames(i).sums));
+    result_.decode_s += span("add", i, begin);
   }
 
-  void decode(std::uint64_t chunk) {
-    Slot& s = slot(chunk);
-    Buffers& b = buffers(chunk);
-    wait(s.sum_ticket, chunk);
+  void decode(std::uint64_t i) {
+    Chunk& c = chunk(i);
+    wait(sums_under_way(i), i);
     const auto begin = Clock::now();
     const std::uint32_t most = codec_.granularity() * static_cast<std::uint32_t>(ranks());
-    if (sizes_.whole) {
-      const std::uint64_t bytes = sizes_.whole_bytes(s.coordinates);
-      if (b.receive[bytes - kPayloadAlign] != 0) {
-        blame(rank(), chunk, "some rank received corrupt norms");
-        s.good = false;
-      }
-      if (sizes_.integer() == Integer::u16)
-        std::memcpy(sums_, b.receive, s.coordinates * sizeof *sums_);
-      else
-        std::copy(b.receive, b.receive + s.coordinates, sums_);
-    } else {
-      for (std::size_t r = 0; r < ranks(); ++r) {
-        const std::uint64_t first = share(s, r), n = share(s, r + 1) - first;
-        const std::uint8_t* from = b.sums + r * sizes_.sums;
-        s.good = check(from, chunk, 2, s, sum_bytes(n), r) && s.good;
-        if (unpack(from + sizeof(Header), n, sizes_.width, sums_ + first) <= most) continue;
-        blame(r, chunk, "a sum of it is beyond " + std::to_string(most));
-        s.good = false;
-      }
+    for (std::size_t r = 0; r < ranks(); ++r) {
+      const std::uint64_t n = length(c, r);
+      const std::span<const std::uint8_t> frame(frames(i).sums + r * frames_.sums, sizeof(Header) + sum_bytes(n));
+      c.good = check(frame, i, 2, r) && c.good;
+      if (unpack_sums(frame.data() + sizeof(Header), n, width_, sums() + share(c, r)) <= most) continue;
+      blame(r, i, "a sum of it is beyond " + std::to_string(most));
+      c.good = false;
     }
-    // With a bad payload the exchanges go on, so that no rank waits for this one; the error is raised at the end of the call.
-    if (s.good)
-      each_piece(s, [&](std::size_t p) {
-        const Shape::Piece& piece = s.cut.shape.pieces()[p];
-        codec_.decode(sums_ + s.coordinate_at[p], s.shared + s.norm_at[p], static_cast<int>(ranks()), piece.count,
-                      {s.cut.begin + piece.offset, call_.sequence, 0}, call_.out + s.cut.begin + piece.offset);
-      });
-    result_.decode_s += span("decode", chunk, begin);
+    decode_sums(i);
+    result_.decode_s += span("decode", i, begin);
   }
 
-  const Homomorphic& codec_;
-  Sizes sizes_;
-  Slot slots_[kOpen];
-  Buffers buffers_[kBuffers];
-  std::uint8_t* indices_ = nullptr;  // of a whole chunk
-  std::uint16_t* sums_ = nullptr;
+  int width_;
+  Frames frames_;
+  Transport::Ticket indices_under_way_[kSumming] = {}, sums_under_way_[kSumming] = {};
 };
-
-AlgorithmEntry row(Algorithm algorithm, const char* name, const char* summary, double (*cost)(const CostQuery&)) {
-  return {
-      .algorithm = algorithm,
-      .name = name,
-      .summary = summary,
-      .obstacle = [](const Codec& codec, int ranks) -> std::string {
-        if (!codec.homomorphic()) return "it needs a codec whose payloads are summed as integers (thc)";
-        if (!codec.memory().fused()) return "it needs memory=none or memory=residual with decay=1 and gamma=1";
-        const std::uint32_t g = codec.homomorphic()->granularity();
-        if (static_cast<std::uint64_t>(ranks) * g > Homomorphic::kMostSum)
-          return "its sums have 16 bits: at most " + std::to_string(Homomorphic::kMostSum / g) + " ranks with g=" + std::to_string(g);
-        return {};
-      },
-      .chunk_elements = [](std::uint64_t setting, const Codec&, int) { return std::max(kPieceElements, std::min(setting, kMostChunk)); },
-      .arena_bytes =
-          [](const CollectiveCall& call, int ranks) {
-            std::uint64_t all = 0;
-            each_buffer(Sizes(call, static_cast<std::size_t>(ranks)), codec_of(call), [&](std::uint64_t bytes) { all += Arena::padded(bytes); });
-            return all;
-          },
-      .run = [](Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call,
-                Trace* trace) { return IntegerSums(transport, arena, workers, call, trace).run(); },
-      .cost = cost,
-  };
-}
 
 }  // namespace
 
 AlgorithmEntry homomorphic_algorithm() {
-  return row(Algorithm::homomorphic, "homomorphic", "indices to owners, who add integers; sums to every rank, which decodes once", [](const CostQuery& q) {
+  AlgorithmEntry entry = integer_sums_entry();
+  entry.algorithm = Algorithm::homomorphic;
+  entry.name = "homomorphic";
+  entry.summary = "indices to owners, who add integers; sums to every rank, which decodes once";
+  entry.arena_bytes = SumsByOwners::arena_bytes;
+  entry.run = [](Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call, Trace* trace) {
+    ArenaParts parts(arena);
+    return SumsByOwners(transport, workers, call, trace, parts).run();
+  };
+  entry.cost = [](const CostQuery& q) {
     // Sums have a bit more than indices (g is about 2^(bits+1)) and one for every doubling of the ranks. Norms cost a sixth of an encoding,
     // looking up and adding a quarter of a decoding, the decoding in floats two of a payload's.
     const double n = q.network.ranks, m = q.per_chunk(), others = n - 1;
@@ -445,17 +168,7 @@ AlgorithmEntry homomorphic_algorithm() {
                         q.network.alltoall.at(others * (sizeof(Header) + m / n * q.codec.payload_bytes)) +
                         q.network.allgather.at(others * (sizeof(Header) + m / n * sum_bytes));
     return pipelined(q.chunks(), m * (1.17 * q.codec.encode_s + 2.25 * q.codec.decode_s), wire);
-  });
-}
-AlgorithmEntry integer_sum_algorithm() {
-  AlgorithmEntry entry = row(Algorithm::integer_sum, "integer_sum", "the integers of the indices, added by MPI; every rank decodes the sums once", [](const CostQuery& q) {
-    const double m = q.per_chunk(), others = q.network.ranks - 1.0;
-    double bits = 8 * q.codec.payload_bytes + 1;
-    for (double ranks = 1; ranks < q.network.ranks; ranks *= 2) ++bits;
-    const double wire = q.network.allgather.at(others * sizeof(Header)) + q.network.allgather.at(others * m / 256) + q.network.plain.at(m * (bits > 8 ? 2 : 1));
-    return pipelined(q.chunks(), m * (1.17 * q.codec.encode_s + 2.25 * q.codec.decode_s), wire);
-  });
-  entry.mpi_adds = true;
+  };
   return entry;
 }
 

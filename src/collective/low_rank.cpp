@@ -2,22 +2,21 @@
 // is taken in rank order by one owner per shard (alltoall) and given to all (allgather), so that it has the same bits everywhere. Tensors that
 // travel exactly are summed with P.
 //
-// Values in device memory are multiplied there (Backend::start_step); P and Q, which are small, are summed in host memory.
+// Values in device memory are multiplied there (TensorSteps); P and Q, which are small, are summed in host memory.
 //
 // The result depends on the ranks' own Q of the call before through the sum of the P alone: a rank without memory (new, or one that gives
 // zeros) does not disturb the others, and has the same Q as they after the call.
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <utility>
 
 #include "codec/powersgd/powersgd_extents.hpp"
+#include "codec/powersgd/tensor_steps.hpp"
 #include "collective/algorithms.hpp"
+#include "collective/frame.hpp"
 #include "collective/pipeline.hpp"
-#include "core/fault.hpp"
+#include "core/digest.hpp"
 #include "core/log.hpp"
 
 namespace crimp {
@@ -97,12 +96,12 @@ class LowRank : Pipeline {
     if (!mine.flags) {
       mine.body_bytes = ranks() * frame_bytes(summed_first(), ranks());
       try {
-        backend_.prepare(plan_.tensors, 1.0f / static_cast<float>(ranks()));
+        prepare_steps();
       } catch (const std::exception& e) {
         failed(mine, e);
       }
     }
-    if (fault::fires("corrupt_header")) mine.count ^= 1;
+    may_corrupt_header(mine);
     const auto ticket = under_way(transport_.start_allgather(&mine, headers_.data(), sizeof(Header)));
     count_bytes(sizeof(Header));
     wait(ticket, 0);
@@ -124,6 +123,12 @@ class LowRank : Pipeline {
  private:
   static std::uint64_t frames(const Plan& plan, std::uint64_t ranks) { return ranks * frame_bytes(std::max(plan.left + plan.shares, plan.right), ranks); }
   std::uint64_t summed_first() const { return plan_.left + plan_.shares; }
+
+  void prepare_steps() {
+    TensorSteps* const steps = backend_.tensor_steps();
+    if (!steps) throw Error(ErrorCode::device_failed, "there are no kernels for the codec's steps");
+    steps->prepare(plan_.tensors, 1.0f / static_cast<float>(ranks()));
+  }
 
   void place() {
     const auto part = [](std::byte*& from, std::uint64_t bytes) { return std::exchange(from, from + Arena::padded(bytes)); };
@@ -153,7 +158,7 @@ class LowRank : Pipeline {
       for (const std::uint64_t x : {m.cols, std::uint64_t{m.rank}, known ? known->cols : 0, known ? known->calls : 0}) all.push_back(x);
     }
     for (const auto& found : plan_.found) all.push_back(found.segment);
-    return call_.extents.empty() ? 0 : XXH3_64bits(all.data(), all.size() * sizeof all[0]);
+    return call_.extents.empty() ? 0 : crimp::digest(all.data(), all.size() * sizeof all[0]);
   }
 
   // A rank missed what the others agreed on (its exchange was corrupt), or was told other extents: this call takes what it would take knowing nothing.
@@ -164,7 +169,7 @@ class LowRank : Pipeline {
     plan_ = plan_of(call_, false);
     place();
     try {
-      backend_.prepare(plan_.tensors, 1.0f / static_cast<float>(ranks()));
+      prepare_steps();
     } catch (const std::exception& e) {
       broken_ = true;
       failed(e);
@@ -248,7 +253,7 @@ class LowRank : Pipeline {
     try {
       if (!broken_) {
         if (given && there(given) != given) backend_.write(there(given), given, bytes(given));
-        backend_.start_step(which, progress());
+        backend_.tensor_steps()->start(which, progress());
         if (wanted && there(wanted) != wanted) backend_.read(wanted, there(wanted), bytes(wanted));
         backend_.settle();
       }
@@ -267,23 +272,10 @@ class LowRank : Pipeline {
     const auto seal = [&](std::uint8_t* at, std::uint8_t of, bool corrupt) {
       Header h = header(0, count, of);
       if (corrupt) h.flags |= kFlagCorrupt;
-      h.body_bytes = shard * sizeof(float);
-      if (call_.checksum) h.body_hash = XXH3_64bits(at + sizeof h, h.body_bytes);
-      std::memcpy(at, &h, sizeof h);
-      if (h.body_bytes && fault::fires("corrupt_body")) at[sizeof h + h.body_bytes / 2] ^= 0x55;
+      seal_frame(h, {at, frame}, call_.checksum);
     };
     // False: what rank r sent in frame r is not to be used.
-    const auto good = [&](std::size_t r, std::uint8_t of) {
-      const Header expected = header(0, count, of);
-      Header h;
-      std::memcpy(&h, receive_ + r * frame, sizeof h);
-      std::string what = disagreement(expected, h);
-      if (what.empty() && h.body_bytes != shard * sizeof(float)) what = "its size is wrong";
-      if (what.empty() && h.body_hash && XXH3_64bits(receive_ + r * frame + sizeof h, h.body_bytes) != h.body_hash) what = "its checksum is wrong";
-      if (what.empty() && (h.flags & kFlagCorrupt)) what = "what that rank received was corrupt, or its device failed";
-      if (!what.empty()) blame(r, 0, what);
-      return what.empty();
-    };
+    const auto good = [&](std::size_t r, std::uint8_t of) { return usable(frame_defect(header(0, count, of), {receive_ + r * frame, frame}), r, 0); };
 
     for (std::size_t r = 0; r < ranks(); ++r) {
       float* const to = floats(send_, r);
@@ -297,7 +289,7 @@ class LowRank : Pipeline {
     for (std::size_t r = 0; r < ranks(); ++r) offsets[r] = r * frame;
     wait(under_way(transport_.start_alltoallv(send_, bytes, offsets, receive_, bytes, offsets)), 0);
     count_bytes((ranks() - 1) * frame, (ranks() - 1) * frame);
-    if (fault::fires("corrupt_wire")) receive_[frame / 2] ^= 0x55;
+    may_corrupt_wire({receive_, frame});
 
     bool all_good = true;
     float* const mine = floats(send_, 0);
@@ -342,7 +334,6 @@ AlgorithmEntry low_rank_algorithm() {
       .algorithm = Algorithm::low_rank,
       .name = "low_rank",
       .summary = "PowerSGD: P and Q are summed, every rank multiplies them",
-      .obstacle = [](const Codec& codec, int) { return codec.traits().whole_tensors ? std::string() : std::string("it runs codec powersgd only"); },
       .chunk_elements = [](std::uint64_t setting, const Codec&, int) { return std::max(kPieceElements, setting); },  // tensors stay whole
       .arena_bytes = LowRank::arena_bytes,
       .run = [](Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call,
@@ -350,6 +341,7 @@ AlgorithmEntry low_rank_algorithm() {
       .cost = nullptr,  // no other algorithm runs its codec, so there is nothing to compare
       .any_backend = true,
       .host_bodies = true,
+      .whole_tensors = true,
       .value_bytes = LowRank::value_bytes,
   };
 }

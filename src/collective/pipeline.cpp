@@ -1,12 +1,9 @@
 #include "collective/pipeline.hpp"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cstring>
 
-#include "core/fault.hpp"
+#include "collective/frame.hpp"
 #include "core/log.hpp"
 
 namespace crimp {
@@ -118,15 +115,12 @@ void Pipeline::finish_encode(Encoding& encoding) {
   if (encoding.ticket) {
     try {
       h.body_bytes = backend_.finish_encode(*encoding.ticket, progress());
-      if (backend_.readable_bodies()) {
-        if (call_.checksum) h.body_hash = XXH3_64bits(body, h.body_bytes);
-        if (h.body_bytes && fault::fires("corrupt_body")) body[h.body_bytes / 2] ^= 0x55;
-      }
+      if (backend_.readable_bodies()) seal(h, {body, h.body_bytes}, call_.checksum);
     } catch (const std::exception& e) {
       failed(h, e);
     }
   }
-  if (fault::fires("corrupt_header")) h.count ^= 1;
+  may_corrupt_header(h);
   encoding = {};
 }
 
@@ -213,20 +207,19 @@ void Pipeline::wait(Transport::Ticket ticket, std::uint64_t chunk) {
 
 bool Pipeline::open(BodyView& view, const Header& header, const Cut& cut, std::span<const std::uint8_t> body, std::size_t from,
                     std::uint64_t chunk) {
-  std::string what;
-  if (header.flags & kFlagCorrupt) {
-    what = header.stage ? "it met a corrupt payload itself and has no sum to send" : "its device failed and it has none to send";
-  } else if (header.body_hash && backend_.readable_bodies() && XXH3_64bits(body.data(), body.size()) != header.body_hash) {
-    what = "its checksum is wrong";
-  }
+  std::string what = defect(header, body, backend_.readable_bodies());
   try {
     if (what.empty()) what = backend_.open(view, *call_.codec, cut.shape, body);
   } catch (const std::exception& e) {
     failed(e);
     return false;
   }
-  if (!what.empty()) blame(from, chunk, what);
-  return what.empty();
+  return usable(what, from, chunk);
+}
+
+bool Pipeline::usable(const std::string& defect, std::size_t from, std::uint64_t chunk) {
+  if (!defect.empty()) blame(from, chunk, defect);
+  return defect.empty();
 }
 
 void Pipeline::blame(std::size_t from, std::uint64_t chunk, const std::string& what) {

@@ -98,6 +98,7 @@ class Pipeline {
   // Checks a body against its header and opens it; where it is bad, remembers whose it was.
   bool open(BodyView&, const Header&, const Cut&, std::span<const std::uint8_t> body, std::size_t from, std::uint64_t chunk);
   void blame(std::size_t from, std::uint64_t chunk, const std::string& what);
+  bool usable(const std::string& defect, std::size_t from, std::uint64_t chunk);  // blames where there is one; collective/frame.hpp finds them
   void failed(const std::exception&);           // becomes the call's error
   void failed(Header&, const std::exception&);  // while the body of this header was made
 

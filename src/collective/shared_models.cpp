@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/settings.hpp"
+#include "core/digest.hpp"
 
 namespace crimp {
 namespace {

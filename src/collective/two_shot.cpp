@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "collective/algorithms.hpp"
+#include "collective/frame.hpp"
 #include "collective/pipeline.hpp"
-#include "core/fault.hpp"
 
 namespace crimp {
 namespace {
@@ -196,7 +196,7 @@ class TwoShot : Pipeline {
     auto begin = Clock::now();
     std::uint8_t* const bodies = scattered_[i % kReceiveSlots];
     Cut& own = c.shards[rank()];
-    if (c.scattered[0].body_bytes && backend_.readable_bodies() && fault::fires("corrupt_wire")) bodies[c.scattered[0].body_bytes / 2] ^= 0x55;
+    if (backend_.readable_bodies()) may_corrupt_wire({bodies, std::min(c.scattered[0].body_bytes, largest_)});
     views_.resize(ranks());
     bool good = true;
     for (std::size_t r = 0; r < ranks(); ++r)
@@ -267,7 +267,6 @@ AlgorithmEntry two_shot_algorithm() {
       .algorithm = Algorithm::two_shot,
       .name = "two_shot",
       .summary = "alltoall of payload shards, sums by their owners, encoded once more, allgather",
-      .obstacle = [](const Codec& codec, int) { return codec.traits().whole_tensors ? std::string("the codec works on whole tensors; its algorithm is low_rank") : std::string(); },
       // A piece or more for every rank, and as many for each: the receive budget does not depend on the ranks here.
       .chunk_elements =
           [](std::uint64_t setting, const Codec& codec, int ranks) {

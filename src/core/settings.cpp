@@ -1,6 +1,3 @@
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -173,8 +170,6 @@ Settings read_settings(const char* const* environment, std::vector<Complaint>& c
   }
   return settings;
 }
-
-std::uint64_t digest(std::string_view text) { return XXH3_64bits(text.data(), text.size()); }
 
 std::string options_as_text() {
   std::string text;

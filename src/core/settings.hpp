@@ -59,8 +59,6 @@ struct Complaint {
 // Reads NAME=VALUE strings up to a null pointer (environ).
 Settings read_settings(const char* const* environment, std::vector<Complaint>& complaints);
 
-std::uint64_t digest(std::string_view text);  // XXH3-64
-
 // The table as aligned text (`crimp info --env`, CRIMP_HELP=1) and as the Markdown table of README.md.
 std::string options_as_text();
 std::string options_as_markdown();

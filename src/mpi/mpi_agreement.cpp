@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "mpi/mpi_wait.hpp"
+#include "core/digest.hpp"
 #include "core/log.hpp"
 #include "core/settings_text.hpp"
 #include "core/error.hpp"

@@ -14,6 +14,7 @@
 #include "mpi/mpi_wait.hpp"
 #include "collective/pipeline.hpp"
 #include "mpi/runtime.hpp"
+#include "core/digest.hpp"
 #include "core/float_environment.hpp"
 #include "core/log.hpp"
 #include "collective/collective.hpp"

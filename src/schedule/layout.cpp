@@ -1,6 +1,6 @@
 #include "schedule/layout.hpp"
 
-#include "core/settings.hpp"
+#include "core/digest.hpp"
 
 namespace crimp {
 

@@ -15,6 +15,7 @@
 #include "collective/chooser.hpp"
 #include "commands.hpp"
 #include "core/convert.hpp"
+#include "core/digest.hpp"
 #include "memory/allocator.hpp"
 #include "codec/codec.hpp"
 #include "core/settings.hpp"

@@ -9,7 +9,7 @@
 
 #include "bench_codec.hpp"
 #include "codec/device_codec.hpp"
-#include "codec/powersgd/powersgd_device.hpp"
+#include "codec/powersgd/tensor_steps.hpp"
 #include "core/error.hpp"
 #include "stopwatch.hpp"
 
@@ -171,10 +171,9 @@ class StepBench : Bench {
   StepBench(const CodecBench& setup, const CudaDevice& device, const Codec& codec, std::uint64_t count, const float* sample)
       : Bench(setup, device, codec, count, sample), with_memory_(codec.memory().kept()) {
     using powersgd::Tensor;
-    std::vector<Tensor> tensors;
     std::uint64_t memory = 0, right = 0;
     for (std::uint64_t at = 0; at < count; at += setup.tensor) {
-      Tensor& t = tensors.emplace_back();
+      Tensor& t = tensors_.emplace_back();
       t.matrix = powersgd::matrix_of(std::min(setup.tensor, count - at), codec.parameter_word());
       memory += codec.memory_elements(t.matrix.count);
       left_ += t.matrix.left();
@@ -185,13 +184,10 @@ class StepBench : Bench {
     room_ = take((left_ + 2 * right) * sizeof(float));
     float *residual = reinterpret_cast<float*>(memory_.data()), *p = reinterpret_cast<float*>(room_.data()), *q = p + left_, *before = q + right;
     std::uint64_t at = 0;
-    for (Tensor& t : tensors) {
+    for (Tensor& t : tensors_) {
       t = {t.matrix, {at, 0}, sample + at, reinterpret_cast<float*>(out_.data()) + at, with_memory_ ? residual : nullptr, p, before, q};
       at += t.matrix.count, residual += codec.memory_elements(t.matrix.count), p += t.matrix.left(), q += t.matrix.right(), before += t.matrix.right();
     }
-    std::vector<powersgd::DeviceTensor> table(tensors.size());
-    tensors_ = device.plugin.device_tensors(tensors, table.data());
-    tensors_.tensors = upload(table);
   }
 
   nlohmann::ordered_json measure() {
@@ -214,12 +210,19 @@ class StepBench : Bench {
   }
 
  private:
-  void step(powersgd::Step which, Stream s) { launched(device_.plugin.enqueue_step(which, tensors_, 1.0f, s)); }
+  void step(powersgd::Step which, Stream s) {
+    if (!steps_) {
+      steps_ = device_.plugin.make_tensor_steps(device_.index, s);
+      steps_->prepare(tensors_, 1.0f);
+    }
+    steps_->start(which, {});
+  }
 
   bool with_memory_;
   std::uint64_t left_ = 0, factors_ = 0;
   Memory memory_, room_;
-  powersgd::DeviceTensors tensors_{};
+  std::vector<powersgd::Tensor> tensors_;
+  std::unique_ptr<TensorSteps> steps_;
 };
 
 }  // namespace

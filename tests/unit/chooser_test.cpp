@@ -13,7 +13,7 @@
 #include "backend/host_backend.hpp"
 #include "core/settings.hpp"
 #include "support/data.hpp"
-#include "support/thread_node.hpp"
+#include "support/thread_transport.hpp"
 
 using namespace crimp;
 using namespace crimp::test;
@@ -439,20 +439,5 @@ TEST_SUITE("chooser") {
       CHECK(t.exchanges() == 0);
       CHECK(std::string(Chooser("hierarchical").choose(t, {codec.get(), 10, 655360, 40}, {}, {}).why) == "no nodes of several ranks");
     });
-  }
-
-  TEST_CASE("nodes are measured by all ranks alike") {
-    std::vector<HierarchyModel> models(6);
-    run_nodes(3, 2, [&](int rank, ThreadNode& node, ThreadTransport* leaders) {
-      // The whole communicator: one more board would be needed; what is agreed within a node and between leaders is enough here.
-      if (!leaders) {
-        node.barrier();
-        return;
-      }
-      models[static_cast<std::size_t>(rank)].leaders = measure_network(*leaders, [&](float*, std::uint64_t) {});
-      node.barrier();
-    });
-    CHECK(models[0].leaders.allgather.at(1e6) == models[2].leaders.allgather.at(1e6));
-    CHECK(models[0].leaders.allgather.at(1e6) == models[4].leaders.allgather.at(1e6));
   }
 }

@@ -12,7 +12,7 @@
 #include "core/convert.hpp"
 #include "support/cuda_device.hpp"
 #include "support/data.hpp"
-#include "tools/loopback.hpp"
+#include "loopback.hpp"
 
 using namespace crimp;
 using namespace crimp::test;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "codec/coding/largest.hpp"
 #include "codec/registry.hpp"
 #include "codec/coding/prefetch.hpp"
 
@@ -22,27 +23,6 @@ using Di = hn::RebindToSigned<Df>;
 using Du = hn::RebindToUnsigned<Df>;
 using D8 = hn::Rebind<std::uint8_t, Df>;
 constexpr std::size_t kLanes = hn::MaxLanes(Df());
-
-float Largest(const float* values, const float* in, std::uint64_t count) {
-  const Df d;
-  auto a = hn::Zero(d), b = a;
-  const auto magnitude = [&](std::uint64_t i) HWY_ATTR {
-    auto v = hn::LoadU(d, values + i);
-    if (in) v = hn::Add(v, hn::LoadU(d, in + i));
-    return hn::Abs(v);
-  };
-  std::uint64_t i = 0;
-  for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
-    a = hn::Max(a, magnitude(i));
-    b = hn::Max(b, magnitude(i + kLanes));
-  }
-  float top = hn::GetLane(hn::MaxOfLanes(d, hn::Max(a, b)));
-  for (; i < count; ++i) {
-    const float x = std::fabs(in ? values[i] + in[i] : values[i]);
-    top = x > top ? x : top;
-  }
-  return top;
-}
 
 // Codes of 0..127 and, in bit 7, the sign.
 class Coder {
@@ -193,7 +173,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace crimp {
 namespace eightbit {
-HWY_EXPORT(Largest);
 HWY_EXPORT(Encode);
 HWY_EXPORT(AddDecoded);
 
@@ -212,10 +191,10 @@ class EightBit final : public Codec {
   std::size_t piece_bound(std::uint64_t count) const override { return sizeof(float) + count; }
 
   Selection select(const float* values, const float* residual, std::uint64_t count, const Place&) const override {
-    return {.scale = HWY_DYNAMIC_DISPATCH(Largest)(values, residual, count)};
+    return {.scale = largest_magnitude(values, residual, count)};
   }
   std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
-    const float largest = traits_.selects ? piece.selection.scale : HWY_DYNAMIC_DISPATCH(Largest)(piece.values, piece.residual_in, piece.count);
+    const float largest = traits_.selects ? piece.selection.scale : largest_magnitude(piece.values, piece.residual_in, piece.count);
     const float scale = scale_of(largest);
     std::memcpy(bytes, &scale, sizeof scale);
     const ScaledTable table(scale);

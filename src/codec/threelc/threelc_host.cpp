@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "codec/coding/largest.hpp"
 #include "codec/registry.hpp"
 #include "codec/coding/prefix_code.hpp"
 #include "codec/threelc/threelc.hpp"
@@ -21,29 +22,6 @@ using Df = hn::CappedTag<float, 16>;
 using Di = hn::RebindToSigned<Df>;
 using D8 = hn::Rebind<std::uint8_t, Df>;
 using D16 = hn::Rebind<std::uint16_t, Df>;
-
-float Largest(const float* values, const float* residual, std::uint64_t count) {
-  const Df d;
-  const Di di;
-  const std::size_t lanes = hn::Lanes(d);
-  auto a = hn::Zero(di), b = a;
-  std::uint64_t i = 0;
-  const auto bits = [&](std::uint64_t at) {
-    auto v = hn::LoadU(d, values + at);
-    if (residual) v = hn::Add(v, hn::LoadU(d, residual + at));
-    return hn::BitCast(di, hn::Abs(v));
-  };
-  for (; i + 2 * lanes <= count; i += 2 * lanes) {
-    a = hn::Max(a, bits(i));
-    b = hn::Max(b, bits(i + lanes));
-  }
-  float top = hn::GetLane(hn::BitCast(d, hn::MaxOfLanes(di, hn::Max(a, b))));
-  for (; i < count; ++i) {
-    const float x = std::fabs(values[i] + (residual ? residual[i] : 0.0f));
-    top = x > top ? x : top;
-  }
-  return top;
-}
 
 template <bool has_in, bool has_out>
 HWY_INLINE void encode_tiles(const float* HWY_RESTRICT values, const float* in, float* out, std::uint64_t count, float scale,
@@ -211,7 +189,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace crimp {
 namespace threelc {
-HWY_EXPORT(Largest);
 HWY_EXPORT(EncodeTiles);
 HWY_EXPORT(DecodeTiles);
 HWY_EXPORT(Highest);
@@ -235,11 +212,11 @@ class ThreeLc final : public Codec {
   std::size_t piece_bound(std::uint64_t count) const override { return sizeof(float) + base_bytes(count) + entropy_; }
 
   Selection select(const float* values, const float* residual, std::uint64_t count, const Place&) const override {
-    return {.scale = HWY_DYNAMIC_DISPATCH(Largest)(values, residual, count)};
+    return {.scale = largest_magnitude(values, residual, count)};
   }
   std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
     const std::uint64_t n = base_bytes(piece.count);
-    const float scale = s_ * (traits_.selects ? piece.selection.scale : HWY_DYNAMIC_DISPATCH(Largest)(piece.values, piece.residual_in, piece.count));
+    const float scale = s_ * (traits_.selects ? piece.selection.scale : largest_magnitude(piece.values, piece.residual_in, piece.count));
     std::memcpy(bytes, &scale, sizeof scale);
     bytes += sizeof scale;
     const auto encode = [&](std::uint8_t* base) {

@@ -1,0 +1,25 @@
+// What codecs of whole tensors (Codec::Traits::whole_tensors) need of a backend: the steps around the sums of algorithm low_rank, made where the
+// tensors' values are. Not thread-safe. Errors as backend/backend.hpp.
+#pragma once
+#include <memory>
+#include <span>
+
+#include "codec/powersgd/powersgd.hpp"
+
+namespace crimp {
+
+class TensorSteps {
+ public:
+  virtual ~TensorSteps() = default;
+  // Of the next steps. The tensors' arrays are in the backend's memory; they and `tensors` stay until the last step is complete. share: of this
+  // rank in the result. Throws Error{out_of_memory}.
+  virtual void prepare(std::span<const powersgd::Tensor> tensors, float share) = 0;
+  virtual void start(powersgd::Step, const Progress& progress) = 0;  // complete after Backend::settle()
+};
+
+namespace powersgd {
+// In host memory: complete when start() returns.
+std::unique_ptr<TensorSteps> host_steps(Workers&);
+}  // namespace powersgd
+
+}  // namespace crimp

@@ -1,0 +1,120 @@
+// What measure.cpp says of nodes: one model for all ranks, the slowest's, or none for any.
+#include "collective/measure.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "core/error.hpp"
+#include "support/thread_node.hpp"
+
+using namespace crimp;
+using namespace crimp::test;
+
+namespace {
+
+constexpr auto kSlow = std::chrono::milliseconds(1);
+
+// A node whose ranks meet late.
+class SlowNode final : public Node {
+ public:
+  explicit SlowNode(Node& node) : node_(node) {}
+  int rank() const override { return node_.rank(); }
+  int size() const override { return node_.size(); }
+  std::span<Note> notes() override { return node_.notes(); }
+  std::span<float> memory() override { return node_.memory(); }
+  void barrier() override {
+    std::this_thread::sleep_for(kSlow);
+    node_.barrier();
+  }
+
+ private:
+  Node& node_;
+};
+
+// Leaders whose first exchange fails, on all of them alike.
+class FailingLeaders final : public Transport {
+ public:
+  explicit FailingLeaders(ErrorCode code, int size) : code_(code), size_(size) {}
+  int rank() const override { return 0; }
+  int size() const override { return size_; }
+  Ticket start_allgather(const void*, void*, std::uint64_t) override { throw Error(code_, "planted"); }
+  Ticket start_allgatherv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*) override {
+    throw Error(code_, "planted");
+  }
+  Ticket start_alltoallv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*, std::span<const std::uint64_t>,
+                         std::span<const std::uint64_t>) override {
+    throw Error(code_, "planted");
+  }
+  Ticket start_sum(const void*, void*, std::uint64_t, Integer) override { throw Error(code_, "planted"); }
+  void wait(Ticket) override {}
+  void progress() noexcept override {}
+
+ private:
+  ErrorCode code_;
+  int size_;
+};
+
+// The numbers of a model, bit for bit.
+std::vector<double> numbers_of(const HierarchyModel& m) {
+  std::vector<double> all{static_cast<double>(m.leaders.ranks), static_cast<double>(m.node.ranks), m.node.byte_s, m.node.barrier_s};
+  for (const Curve* curve : {&m.leaders.allgather, &m.leaders.alltoall, &m.leaders.plain})
+    for (const auto& point : curve->points()) all.push_back(point.bytes), all.push_back(point.s);
+  return all;
+}
+
+}  // namespace
+
+TEST_SUITE("measure") {
+  TEST_CASE("all ranks, leaders or not, learn one model of their nodes: the largest one's size and the slowest ones' times") {
+    const std::vector<int> nodes{1, 3, 2};
+    std::vector<std::optional<HierarchyModel>> models(6);
+    RunOptions slow_link;
+    slow_link.tamper = [](int receiver, int, int from, std::span<std::uint8_t>) {
+      if (receiver == 1 && from == 0) std::this_thread::sleep_for(kSlow);
+    };
+    run_hierarchy(nodes, [&](ThreadTransport& all, Hierarchy hierarchy) {
+      SlowNode slow(*hierarchy.node);
+      if (hierarchy.node->size() == 2) hierarchy.node = &slow;
+      models[static_cast<std::size_t>(all.rank())] = measure_hierarchy(all, hierarchy);
+    }, slow_link);
+    const double least = std::chrono::duration<double>(kSlow).count();
+    for (const auto& model : models) {
+      REQUIRE(model.has_value());
+      CHECK(numbers_of(*model) == numbers_of(*models[0]));
+      CHECK(model->leaders.ranks == 3);
+      CHECK(model->node.ranks == 3);
+      CHECK(model->node.barrier_s >= least);
+      CHECK(model->node.byte_s >= 0);
+      CHECK(std::isfinite(model->node.byte_s));
+      CHECK(model->leaders.plain.empty());  // MPI adds over all ranks, never over leaders alone
+      for (const Curve* curve : {&model->leaders.allgather, &model->leaders.alltoall}) {
+        REQUIRE(curve->points().size() >= 2);
+        CHECK(curve->points()[0].s >= least);
+        for (std::size_t i = 1; i < curve->points().size(); ++i) CHECK(curve->points()[i].bytes > curve->points()[i - 1].bytes);
+      }
+    }
+  }
+
+  TEST_CASE("where the leaders lack memory no rank has a model") {
+    std::vector<int> without(5);
+    run_hierarchy({2, 3}, [&](ThreadTransport& all, Hierarchy hierarchy) {
+      FailingLeaders failing(ErrorCode::out_of_memory, hierarchy.nodes);
+      if (hierarchy.leaders) hierarchy.leaders = &failing;
+      without[static_cast<std::size_t>(all.rank())] = !measure_hierarchy(all, hierarchy).has_value();
+    });
+    CHECK(without == std::vector<int>(5, 1));
+  }
+
+  TEST_CASE("an exchange of the leaders that fails is an error, not a lack of memory") {
+    const auto failing = [](ThreadTransport& all, Hierarchy hierarchy) {
+      FailingLeaders leaders(ErrorCode::transport_failed, hierarchy.nodes);
+      if (hierarchy.leaders) hierarchy.leaders = &leaders;
+      measure_hierarchy(all, hierarchy);
+    };
+    CHECK_THROWS_WITH_AS(run_hierarchy({2, 1}, failing), "planted", Error);
+  }
+}
