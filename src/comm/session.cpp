@@ -122,7 +122,7 @@ bool Session::choose_algorithms(const CallParts& parts, Transport& transport, Ca
     const std::uint64_t measured = chooser_.measurements();
     try {
       choice = chooser_.choose(
-          transport, part->query, [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); }, [&] { return values.time(*part); });
+          transport, part->query, [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); }, [&] { return values.time(*part); }, part != parts.front());
     } catch (const Error& e) {  // of memory for measuring all ranks say so alike, and nothing of the call has been sent
       if (e.code() != ErrorCode::out_of_memory) throw;
       *why = Pass::memory;
