@@ -116,18 +116,6 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
   return sum_exactly(sendbuf, recvbuf, count, h, size_of(static_cast<Dtype>(dtype)), comm);
 }
 
-int crimp_set_algorithm(MPI_Comm comm, const char* name) {
-  return guard(comm, [&] {
-    Runtime& runtime = Runtime::get();
-    if (!runtime.started()) runtime.start(false);
-    check_algorithm("the argument of crimp_set_algorithm", name ? name : "");
-    Pass why = Pass::off;
-    if (comm == MPI_COMM_NULL) throw Error(ErrorCode::argument_invalid, "crimp_set_algorithm was given MPI_COMM_NULL");
-    if (Session* session = runtime.session(comm, &why)) session->force(name);
-    return MPI_SUCCESS;
-  });
-}
-
 namespace {
 
 // The communicator's session, for what is said of it; null where its calls pass through.
@@ -140,6 +128,14 @@ Session* session_for(MPI_Comm comm, const char* function) {
 }
 
 }  // namespace
+
+int crimp_set_algorithm(MPI_Comm comm, const char* name) {
+  return guard(comm, [&] {
+    Session* const session = session_for(comm, "crimp_set_algorithm");
+    session ? session->set_algorithm(name) : check_algorithm("the argument of crimp_set_algorithm", name ? name : "");
+    return MPI_SUCCESS;
+  });
+}
 
 int crimp_set_codec(MPI_Comm comm, const char* pattern, const char* spec) {
   return guard(comm, [&] {
@@ -157,11 +153,8 @@ int crimp_set_learning_rate(MPI_Comm comm, double rate) {
 
 int crimp_set_extents(MPI_Comm comm, const char* name, uint64_t rows, uint64_t cols) {
   return guard(comm, [&] {
-    if (!name || !*name) throw Error(ErrorCode::argument_invalid, "crimp_set_extents was given no name; it is the tensor's name in crimp_allreduce");
-    if (rows == 0 || cols == 0 || rows > UINT64_MAX / cols)
-      throw Error(ErrorCode::argument_invalid, "crimp_set_extents was given " + std::to_string(rows) + " x " + std::to_string(cols) + " for '" + name +
-                                                   "'; legal are extents from 1 whose product is the tensor's element count");
-    if (Session* session = session_for(comm, "crimp_set_extents")) session->set_extents(name, rows, cols);
+    Session* const session = session_for(comm, "crimp_set_extents");
+    session ? session->set_extents(name, rows, cols) : check_extents(name, rows, cols);
     return MPI_SUCCESS;
   });
 }

@@ -40,7 +40,8 @@ CRIMP_API int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count
 CRIMP_API int crimp_datatype(crimp_dtype dtype, MPI_Datatype* type, MPI_Op* sum);
 
 /* Makes later calls on `comm` take this algorithm, as CRIMP_ALGORITHM does for all communicators: "allgather", "two_shot", ... or "auto".
- * Collective: every rank of `comm` gives the same name between the same calls. An unknown name is an error that lists the legal ones. */
+ * Collective: every rank of `comm` gives the same name between the same calls (else call_differs on all). An unknown name is an error that lists the legal
+ * ones. */
 CRIMP_API int crimp_set_algorithm(MPI_Comm comm, const char* name);
 
 /* From now on tensors of `comm` whose names match the shell pattern have this codec, ahead of CRIMP_RULES and CRIMP_CODEC and of what was said before: a text as in
@@ -60,7 +61,7 @@ CRIMP_API int crimp_set_learning_rate(MPI_Comm comm, double rate);
 
 /* Says that the tensor `name` of crimp_allreduce (or Horovod's tensor of that name) is a matrix of rows x cols elements, row by row, which the codec powersgd
  * wants to know: cols is the product of all extents but the first. Otherwise Crimp finds them in the tensor's first call; a rule with cols= says them too. Best before
- * the tensor's first call on `comm`. Collective: every rank of `comm` gives the same between the same calls. */
+ * the tensor's first call on `comm`. Collective: every rank of `comm` gives the same between the same calls (else call_differs on all). */
 CRIMP_API int crimp_set_extents(MPI_Comm comm, const char* name, uint64_t rows, uint64_t cols);
 
 /* "0.1.0". Callable at any time. */

@@ -122,7 +122,8 @@ Choice Chooser::decide(Transport& transport, const ChoiceQuery& query, Measured&
   return choice;
 }
 
-Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const PlainAllreduce& plain, const std::function<CodecCost()>& time) {
+Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const PlainAllreduce& plain, const std::function<CodecCost()>& time, bool same_call) {
+  if (!same_call) counted_ = false;
   const auto can = [&](const AlgorithmEntry& entry, int ranks) {
     return entry.algorithm != Algorithm::hierarchical && entry.obstacle(*query.codec, ranks).empty();
   };
@@ -137,11 +138,14 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
   }
   if (const Algorithm only = first(transport.size()); !entry_of(only).cost) return {.algorithm = only, .why = "the codec's only algorithm"};
 
-  if (calls_ == 0) adopt(transport);
-  const bool early = calls_ < kEarly && calls_of_group_ + calls_ < kEarlyOfGroup;
-  if (shared_) shared_->count_call(group_);
-  ++calls_;
-  if (network_.plain.empty() && !early) adopt(transport);
+  if (!std::exchange(counted_, true)) {
+    if (calls_ == 0) adopt(transport);
+    early_ = calls_ < kEarly && calls_of_group_ + calls_ < kEarlyOfGroup;
+    if (shared_) shared_->count_call(group_);
+    ++calls_;
+    if (network_.plain.empty() && !early_) adopt(transport);
+  }
+  const bool early = early_;
   if (adopted_ && !codecs_.contains(query.codec))
     if (const auto of = adopted_->codecs.find(query.codec->spec()); of != adopted_->codecs.end()) codecs_[query.codec] = {of->second.cost, 1, of->second.trials};
   const auto codec_at = codecs_.find(query.codec);

@@ -35,8 +35,8 @@ class Chooser {
   // forced: as CRIMP_ALGORITHM; "auto": the cheapest.
   explicit Chooser(const std::string& forced) : forced_(forced) {}
   // Collective where something must be agreed or measured, which is a function of the calls so far. `time` gives this rank's cost of the codec on values
-  // of the call, on demand.
-  Choice choose(Transport&, const ChoiceQuery&, const PlainAllreduce&, const std::function<CodecCost()>& time);
+  // of the call, on demand. same_call: it has been asked before in this call, for another codec.
+  Choice choose(Transport&, const ChoiceQuery&, const PlainAllreduce&, const std::function<CodecCost()>& time, bool same_call = false);
   // How long the call took that choose() made this choice for. Not called: it failed.
   void took(const ChoiceQuery&, const Choice&, double s);
   void force(const std::string& algorithm) { forced_ = algorithm; }
@@ -68,6 +68,7 @@ class Chooser {
   SharedModels* shared_ = nullptr;
   std::uint64_t group_ = 0;
   std::shared_ptr<const Models> adopted_;
+  bool early_ = false, counted_ = false;  // this call: is one of the first ones; calls_ has it
   std::uint64_t calls_ = 0, calls_of_group_ = 0, measurements_ = 0;  // calls_of_group_: before this communicator's first
 };
 

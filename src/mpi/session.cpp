@@ -123,7 +123,7 @@ bool Session::choose_algorithms(const CallParts& parts, Transport& transport, Ca
     const std::uint64_t measured = chooser_.measurements();
     try {
       choice = chooser_.choose(
-          transport, part->query, [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); }, [&] { return values.time(*part); });
+          transport, part->query, [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); }, [&] { return values.time(*part); }, part != parts.front());
     } catch (const Error& e) {  // of memory for measuring all ranks say so alike, and nothing of the call has been sent
       if (e.code() != ErrorCode::out_of_memory) throw;
       *why = Pass::memory;
@@ -201,20 +201,13 @@ void Session::drop_echoes(const CallParts& parts, const Layout& layout, const st
   }
 }
 
-void Session::set_extents(const std::string& name, std::uint64_t rows, std::uint64_t cols) {
-  powersgd::Extents& known = extents_[name];
-  if (known.count != rows * cols) known = {.count = rows * cols};
-  known.cols = cols;
-  known.given = true;
-}
-
 void Session::find_extents(const CallParts& parts) {
   // Keys that nobody asks for any more.
   if (extents_.size() > 4 * CallSequence::kLongestPeriod) std::erase_if(extents_, [](const auto& entry) { return !entry.second.given; });
   for (const auto& part : parts) {
     if (!part->call.codec->traits().whole_tensors) continue;
     for (const Segment& segment : part->layout.segments)
-      part->call.extents.push_back(segment.use == Segment::Use::skip || segment.key.empty() ? nullptr : &extents_[segment.key]);
+      part->call.extents.push_back(segment.use == Segment::Use::skip || segment.key.empty() ? nullptr : &extents_[{segment.key, segment.count}]);
   }
 }
 
@@ -235,7 +228,7 @@ void Session::find_memories(const CallParts& parts, const Layout& layout, Alloca
     if (codec.memory().kept() && layout.known() && (!absent || part->call.hierarchy) && part->encodes()) {
       part->kept = find(*part, false, [&](const Segment& segment) {
         ResidualShape shape = ResidualShape::of(codec, segment.count);
-        if (const auto known = extents_.find(segment.key); codec.traits().whole_tensors && known != extents_.end())
+        if (const auto known = extents_.find({segment.key, segment.count}); codec.traits().whole_tensors && known != extents_.end())
           shape.elements = powersgd::memory_elements(segment.count, codec, &known->second);
         return shape;
       });

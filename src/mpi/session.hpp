@@ -7,6 +7,8 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "codec/powersgd/powersgd_extents.hpp"
@@ -26,6 +28,9 @@ namespace crimp {
 class MpiTransport;
 class Runtime;
 
+// Throws Error{argument_invalid} where crimp_set_extents may not be given this.
+void check_extents(const char* name, std::uint64_t rows, std::uint64_t cols);
+
 class Session {
  public:
   // Collective: compares the settings. Where they differ, rank 0 says which, and usable() is false on all ranks. `request`: the call that makes the
@@ -43,16 +48,14 @@ class Session {
 
   // What is known at its end.
   void note_in(Report&) const;
-  // As CRIMP_ALGORITHM; a legal name. Equal on all ranks between the same calls.
-  void force(const std::string& algorithm) { chooser_.force(algorithm); }
-  // crimp_set_codec and crimp_set_learning_rate (include/crimp/crimp.h), which may be given anything. Collective; throws Error on all ranks alike, and
-  // nothing has changed then.
+  // crimp_set_algorithm, crimp_set_codec, crimp_set_learning_rate and crimp_set_extents (include/crimp/crimp.h), which may be given anything. Collective; throws
+  // Error on all ranks alike, and nothing has changed then.
+  void set_algorithm(const char* name);
   void set_codec(const char* pattern, const char* spec);
   void set_learning_rate(double);
+  void set_extents(const char* name, std::uint64_t rows, std::uint64_t cols);
   // crimp_set_codec has named a codec, so that there may be something to compress where CRIMP_CODEC says nothing.
   bool has_codecs() const { return codecs_.any(); }
-  // crimp_set_extents. Equal on all ranks between the same calls.
-  void set_extents(const std::string& name, std::uint64_t rows, std::uint64_t cols);
 
  private:
   // Collective; null on all ranks where there are none.
@@ -109,7 +112,7 @@ class Session {
   std::unique_ptr<MpiHierarchy> nodes_;  // null: not needed yet, or none
   ResidualStore residuals_;
   std::map<ResidualKey, double> largest_;  // magnitude of the tensor's values in its last call, where drop_echoes() looks
-  std::map<std::string, powersgd::Extents> extents_;  // of tensors by their keys
+  std::map<std::pair<std::string, std::uint64_t>, powersgd::Extents> extents_;  // of tensors by their keys and counts
   CallScratch scratch_;
 };
 

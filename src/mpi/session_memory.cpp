@@ -99,8 +99,35 @@ bool Session::allreduce_small(const AllreduceRequest& request) {
   return sum_with_momentum(request, *request.layout, momenta, &why);
 }
 
+namespace {
+
+std::string quoted(const char* text) { return text ? "'" + std::string(text) + "'" : std::string("NULL"); }
+
+}  // namespace
+
+void check_extents(const char* name, std::uint64_t rows, std::uint64_t cols) {
+  if (!name || !*name) throw Error(ErrorCode::argument_invalid, "crimp_set_extents was given no name; it is the tensor's name in crimp_allreduce");
+  if (rows == 0 || cols == 0 || rows > UINT64_MAX / cols)
+    throw Error(ErrorCode::argument_invalid, "crimp_set_extents was given " + std::to_string(rows) + " x " + std::to_string(cols) + " for '" + name +
+                                                 "'; legal are extents from 1 whose product is the tensor's element count");
+}
+
+void Session::set_algorithm(const char* name) {
+  require_equal(comm_, rank_, size_, "what crimp_set_algorithm is given", quoted(name));
+  check_algorithm("the argument of crimp_set_algorithm", name ? name : "");
+  chooser_.force(name);
+}
+
+void Session::set_extents(const char* name, std::uint64_t rows, std::uint64_t cols) {
+  require_equal(comm_, rank_, size_, "what crimp_set_extents is given", "(" + quoted(name) + ", " + std::to_string(rows) + ", " + std::to_string(cols) + ")");
+  check_extents(name, rows, cols);
+  powersgd::Extents& known = extents_[{name, rows * cols}];
+  known.count = rows * cols;
+  known.cols = cols;
+  known.given = true;
+}
+
 void Session::set_codec(const char* pattern, const char* spec) {
-  const auto quoted = [](const char* text) { return text ? "'" + std::string(text) + "'" : std::string("NULL"); };
   require_equal(comm_, rank_, size_, "what crimp_set_codec is given", "(" + quoted(pattern) + ", " + quoted(spec) + ")");
   if (!pattern || !*pattern)
     throw Error(ErrorCode::argument_invalid, "crimp_set_codec was given no pattern; legal is a shell pattern over tensors' names, as in \"*.weight\" or \"*\"");

@@ -2,6 +2,7 @@
 //   low_rank              that
 //   low_rank found        of matrices that have rank 4 but for noise as much is kept as their true extents give, which Crimp finds
 //   low_rank rule | set   ... which a rule or crimp_set_extents says
+//   low_rank names        ... which crimp_set_extents says of two tensors of one name
 //   low_rank start        ... behind two exact calls
 #include "crimp/crimp.h"
 
@@ -67,8 +68,8 @@ std::vector<float> signal_and_noise(const Shape& s) {
 }
 
 void extents(const std::string& how) {
-  const Shape shapes[] = {{"fc.weight", 1000, 2048}, {"lm.weight", 5087, 768}};
-  if (how == "set")
+  const Shape shapes[] = {{how == "names" ? "lm.weight" : "fc.weight", 1000, 2048}, {"lm.weight", 5087, 768}};
+  if (how == "set" || how == "names")
     for (const Shape& s : shapes) CHECK(crimp_set_extents(MPI_COMM_WORLD, s.name, s.rows, s.cols) == MPI_SUCCESS);
   for (const Shape& s : shapes) {
     const auto in = signal_and_noise(s);

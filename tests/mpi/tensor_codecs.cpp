@@ -75,6 +75,13 @@ void what_is_wrong_is_said() {
   refused(crimp_set_codec(MPI_COMM_NULL, "*", "bf16"), "MPI_COMM_NULL");
   refused(crimp_set_learning_rate(world, 0.1 + rank), "0.1 on rank 0 and 1.1 on rank 1");
   for (const double rate : {0.0, -1.0, std::nan(""), static_cast<double>(INFINITY)}) refused(crimp_set_learning_rate(world, rate), "learning rate");
+  refused(crimp_set_algorithm(world, rank ? "allgather" : "two_shot"), "'two_shot' on rank 0 and 'allgather' on rank 1");
+  refused(crimp_set_algorithm(world, rank ? "allgather" : "allgathers"), "on rank 0 and");
+  for (const char* name : {"allgathers", static_cast<const char*>(nullptr)}) refused(crimp_set_algorithm(world, name), "legal is: auto, allgather");
+  refused(crimp_set_extents(world, "a", 4, rank ? 5 : 6), "('a', 4, 6) on rank 0 and ('a', 4, 5) on rank 1");
+  refused(crimp_set_extents(world, rank ? "a" : nullptr, 4, 5), "(NULL, 4, 5) on rank 0 and");
+  refused(crimp_set_extents(world, nullptr, 4, 5), "no name");
+  refused(crimp_set_extents(world, "a", 0, 5), "0 x 5 for 'a'");
   expect_codec("a.weight", "fp16");
 }
 

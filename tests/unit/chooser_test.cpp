@@ -246,6 +246,29 @@ TEST_SUITE("chooser") {
     CHECK(a.digest() != b.digest());
   }
 
+  TEST_CASE("a call with two codecs is one of a communicator's first three, not two") {
+    const auto one = make_codec("fp16"), two = make_codec("bf16"), whole = make_codec("powersgd");
+    run_ranks(2, [&](ThreadTransport& t) {
+      SharedModels shared;
+      Workers workers(1);
+      HostBackend backend(workers);
+      Chooser chooser("auto");
+      chooser.share(&shared, 5);
+      const auto plain = [&](float*, std::uint64_t) {};
+      for (std::uint64_t call = 0; call < 5; ++call) {
+        bool first = true;
+        for (const auto* codec : {&whole, &one, &two}) {  // the first one has nothing to choose from
+          const auto time = [&] { return time_codec(**codec, make_data(Data::normal, 1, kSampleElements), 0, backend); };
+          const Choice c = chooser.choose(t, {codec->get(), 1 << 20, 655360, 1 << 22}, plain, time, !first);
+          CHECK(c.early == (codec != &whole && call < Chooser::kEarly));
+          first = false;
+        }
+        CHECK(chooser.measurements() == (call < Chooser::kEarly ? 0 : 1));
+        CHECK(shared.calls(5) == call + 1);
+      }
+    });
+  }
+
   TEST_CASE("no more groups of ranks are remembered than a few") {
     SharedModels shared;
     for (std::uint64_t group = 0; group < 2 * SharedModels::kMostGroups; ++group) {
