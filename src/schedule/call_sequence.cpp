@@ -154,7 +154,8 @@ void CallSequence::gather(Series& series, const SumOverRanks& sum) {
 }
 
 std::vector<CallSequence::Lag>::const_iterator CallSequence::find(const std::vector<Lag>& all, std::uint32_t lag) {
-  return std::find_if(all.begin(), all.end(), [&](const Lag& l) { return l.lag == lag; });
+  const auto at = std::lower_bound(all.begin(), all.end(), lag, [](const Lag& l, std::uint32_t of) { return l.lag < of; });
+  return at != all.end() && at->lag == lag ? at : all.end();
 }
 
 // Whether pairs at all multiples of the lag are evenly alike. In a random order those at the shortest ones may be pairs of different tensors only.
@@ -195,7 +196,7 @@ const CallSequence::Lag& CallSequence::fitting(const std::vector<Lag>& all, std:
 // Whether multiples of `of` are more alike than the multiples of `lag` beside them.
 bool CallSequence::stands_out(const std::vector<Lag>& all, std::size_t way, std::uint32_t lag, std::uint32_t of) {
   double sum = 0, squares = 0, errors = 0, n = 0;
-  for (std::uint32_t l = of; l <= 16 * of; l += of) {
+  for (std::uint32_t l = of; l <= 16 * of && l <= all.back().lag; l += of) {
     const auto at = find(all, l), before = find(all, l - lag), behind = find(all, l + lag);
     if (at == all.end() || before == all.end() || behind == all.end()) continue;
     const double gain = at->all[way].mean() - (before->all[way].mean() + behind->all[way].mean()) / 2;

@@ -24,7 +24,7 @@ class Sketch {
  private:
   friend struct Likeness;
   std::array<float, kElements> values_{};
-  std::array<std::int16_t, kElements> octaves_{};  // of the magnitudes, in steps of 1 / kSteps; at least kDeep octaves below their root mean square
+  std::array<std::int16_t, kElements> octaves_{};  // of the magnitudes, in steps of 1 / kSteps; none is more than kDeep octaves below their root mean square
   std::size_t size_ = 0;
   double norm_ = 0;   // square of the values' norm; 0 where not usable
   double level_ = 0, depth_ = 0;  // of the octaves: their mean, and the sum of squares about it

@@ -169,6 +169,24 @@ TEST_SUITE("sketch") {
     CHECK(squares / variance < 1.3);
   }
 
+  TEST_CASE("tensors of one layer's shape with the same input are not alike in direction though their rows are") {
+    const Vector x = normal(100, 3);
+    const auto outer = [&](std::uint64_t seed) {
+      const Vector d = normal(200, seed);
+      Vector v;
+      for (const float row : d)
+        for (const float column : x) v.push_back(row * column);
+      return v;
+    };
+    double squares = 0, variance = 0;
+    for (std::uint64_t i = 0; i < 100; ++i) {
+      const Likeness l(sketch_of(outer(10 + 2 * i)), sketch_of(outer(11 + 2 * i)));
+      squares += l.direction.likeness * l.direction.likeness;
+      variance += l.direction.variance;
+    }
+    CHECK(squares / variance < 2);
+  }
+
   TEST_CASE("a gradient that is all noise is alike in its magnitudes") {
     const Vector scale = octaves(kCount, 5), other = octaves(kCount, 6);
     double own = 0, foreign = 0;
