@@ -83,7 +83,7 @@ int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, M
           if (!layout || odd_arguments(sendbuf, recvbuf, static_cast<std::uint64_t>(count))) return MPI_SUCCESS;
           if (!session || (may_sum_halves(op) && !sums_halves(op, type))) return MPI_SUCCESS;
           AllreduceRequest request = request_of(true);
-          request.layout = &*layout;
+          request.layout = layout;
           summed = session->allreduce_small(request);
           return MPI_SUCCESS;
         });
@@ -96,9 +96,7 @@ int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, M
           return MPI_SUCCESS;
         }
         AllreduceRequest request = request_of(horovod.detected());
-        std::optional<Layout> layout;
-        if (horovod.detected()) layout = horovod.data_call(request.count, *dtype, comm);
-        if (layout) request.layout = &*layout;
+        if (horovod.detected()) request.layout = horovod.data_call(request.count, *dtype, comm);
         Session* session = runtime.session(comm, &why, &request);
         summed = session && session->allreduce(request, &why);
         return MPI_SUCCESS;

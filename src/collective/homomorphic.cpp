@@ -22,7 +22,7 @@ constexpr std::size_t kOpen = 5, kBuffers = 2;
 // Coordinates of a chunk are shared out in these units: multiples of 64 bytes as indices of 2, 3 or 4 bits and as sums of any width.
 constexpr std::uint64_t kUnit = 512;
 
-const Homomorphic& codec_of(const CollectiveCall& call) { return *call.codec->homomorphic(); }
+const Homomorphic& codec_of(const PartPlan& part) { return *part.codec->homomorphic(); }
 int width_of(const Homomorphic& codec, std::size_t ranks) { return std::bit_width(codec.granularity() * static_cast<std::uint32_t>(ranks)); }
 
 std::uint64_t norm_bytes(const Homomorphic& codec, const Shape& shape) {
@@ -86,12 +86,10 @@ struct Sizes {
   std::size_t ranks;
   int width;
   bool whole;  // MPI adds: no shards
-  Sizes(const CollectiveCall& call, std::size_t n)
-      : norms(Pipeline::largest(call, [&](const Cut& cut) { return norm_bytes(codec_of(call), cut.shape); })),
-        coordinates(Pipeline::largest(call, [&](const Cut& cut) { return crimp::coordinates(codec_of(call), cut.shape); })),
-        shard(sizeof(Header) + div_up(coordinates / kUnit, n) * kUnit * codec_of(call).index_bits() / 8),
-        sums(sizeof(Header) + div_up(coordinates / kUnit, n) * kUnit * static_cast<std::uint64_t>(width_of(codec_of(call), n)) / 8), ranks(n),
-        width(width_of(codec_of(call), n)), whole(call.algorithm == Algorithm::integer_sum) {}
+  Sizes(const Homomorphic& codec, std::uint64_t norms_of_chunk, std::uint64_t coordinates_of_chunk, std::size_t n, bool mpi_adds)
+      : norms(norms_of_chunk), coordinates(coordinates_of_chunk), shard(sizeof(Header) + div_up(coordinates / kUnit, n) * kUnit * codec.index_bits() / 8),
+        sums(sizeof(Header) + div_up(coordinates / kUnit, n) * kUnit * static_cast<std::uint64_t>(width_of(codec, n)) / 8), ranks(n), width(width_of(codec, n)),
+        whole(mpi_adds) {}
   std::uint64_t indices(const Homomorphic& codec) const { return coordinates * codec.index_bits() / 8; }
   Integer integer() const { return width <= 8 ? Integer::u8 : Integer::u16; }
   // What MPI adds: the values, then a word that counts the ranks that had to send none.
@@ -121,14 +119,27 @@ void each_buffer(const Sizes& s, const Homomorphic& codec, Take&& take) {
   }
 }
 
-class IntegerSums : Pipeline {
+class IntegerRoute final : public ChunkedRoute {
  public:
-  IntegerSums(Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call, Trace* trace)
-      : Pipeline(transport, workers, call, trace), codec_(codec_of(call)), sizes_(call, ranks()) {
+  IntegerRoute(Algorithm carries, const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks)
+      : ChunkedRoute(carries, of, chunk_elements, transport_ranks),
+        sizes(codec_of(part), largest([&](const Shape& shape) { return norm_bytes(codec_of(part), shape); }),
+              largest([&](const Shape& shape) { return crimp::coordinates(codec_of(part), shape); }), static_cast<std::size_t>(ranks), carries == Algorithm::integer_sum) {
+    each_buffer(sizes, codec_of(part), [&](std::uint64_t bytes) { bytes_.together += Arena::padded(bytes); });
+    bytes_.bodies = bytes_.together;
+  }
+  std::unique_ptr<Exchange> exchange(Transport&, const CallBuffers&, Workers&, Trace*) const override;
+  const Sizes sizes;
+};
+
+class IntegerSums final : public Rounds<IntegerSums> {
+ public:
+  IntegerSums(Transport& transport, const IntegerRoute& route, const CallBuffers& call, Workers& workers, Trace* trace)
+      : Rounds(transport, workers, route, call, trace, route.chunks().size()), slices_(route.chunks()), codec_(codec_of(part_)), sizes_(route.sizes) {
     for (auto& slot : slots_) slot.headers.resize(ranks());
-    if (!arena) return;
+    if (!call.arena) return;
     std::vector<std::uint8_t*> taken;
-    each_buffer(sizes_, codec_, [&](std::uint64_t bytes) { taken.push_back(reinterpret_cast<std::uint8_t*>(arena->take(bytes))); });
+    each_buffer(sizes_, codec_, [&](std::uint64_t bytes) { taken.push_back(reinterpret_cast<std::uint8_t*>(call.arena->take(bytes))); });
     auto next = taken.begin();
     for (auto& slot : slots_) {
       slot.norms = reinterpret_cast<float*>(*next++);
@@ -144,21 +155,6 @@ class IntegerSums : Pipeline {
       b.my_sums = *next++;
       b.sums = *next++;
     }
-  }
-
-  CollectiveResult run() {
-    const std::uint64_t n = chunks(), last = sizes_.whole ? 3 : 4;
-    for (std::uint64_t s = 0; s < n + last; ++s) {
-      const auto due = [&](std::uint64_t lag) { return s >= lag && s - lag < n; };
-      if (due(0)) find_norms(s);
-      if (due(1) && !accept_headers(s - 1)) return result_;
-      if (due(0)) start_headers(s);
-      if (due(1)) start_norms(s - 1);
-      if (due(2)) encode(s - 2);
-      if (due(3) && !sizes_.whole) add(s - 3);
-      if (due(last)) decode(s - last);
-    }
-    return result_;
   }
 
  private:
@@ -179,10 +175,25 @@ class IntegerSums : Pipeline {
   Slot& slot(std::uint64_t chunk) { return slots_[chunk % kOpen]; }
   Buffers& buffers(std::uint64_t chunk) { return buffers_[chunk % kBuffers]; }
 
+  friend class Rounds<IntegerSums>;
+  static const Step kSteps[8];
+  Transport::Ticket headers_of(std::uint64_t chunk) { return slot(chunk).ticket; }
+  Transport::Ticket norms_of(std::uint64_t chunk) { return slot(chunk).norm_ticket; }
+  // Where MPI adds there are no owners, who would add, and sums come a round earlier.
+  Transport::Ticket indices_of(std::uint64_t chunk) { return sizes_.whole ? kNothing : slot(chunk).index_ticket; }
+  Transport::Ticket sums_of_mpi(std::uint64_t chunk) { return sizes_.whole ? slot(chunk).sum_ticket : kNothing; }
+  Transport::Ticket sums_of_owners(std::uint64_t chunk) { return sizes_.whole ? kNothing : slot(chunk).sum_ticket; }
+  void decode_sums_of_mpi(std::uint64_t chunk) {
+    if (sizes_.whole) decode(chunk);
+  }
+  void decode_sums_of_owners(std::uint64_t chunk) {
+    if (!sizes_.whole) decode(chunk);
+  }
+
   // fn(piece) for all of a chunk's pieces, shared out among the threads.
   template <class Fn>
   void each_piece(const Slot& s, Fn&& fn) {
-    const std::size_t n = s.cut.shape.pieces().size();
+    const std::size_t n = s.cut.shape().pieces().size();
     workers_.run([&](int part, int parts) {
       for (std::size_t p = n * static_cast<std::size_t>(part) / static_cast<std::size_t>(parts);
            p < n * static_cast<std::size_t>(part + 1) / static_cast<std::size_t>(parts); ++p) {
@@ -192,29 +203,29 @@ class IntegerSums : Pipeline {
     });
   }
   PieceSource source(const Slot& s, std::size_t p) const {
-    const Shape::Piece& piece = s.cut.shape.pieces()[p];
+    const Shape::Piece& piece = s.cut.shape().pieces()[p];
     const Feedback& memory = s.cut.feedback[piece.group];
-    const std::uint64_t at = piece.offset - s.cut.shape.groups()[piece.group].offset;
-    return {call_.in + s.cut.begin + piece.offset, memory.in ? memory.in + at : nullptr, memory.out ? memory.out + at : nullptr, piece.count,
-            {s.cut.begin + piece.offset, call_.sequence, static_cast<std::uint32_t>(rank())}, {}, at};
+    const std::uint64_t at = piece.offset - s.cut.shape().groups()[piece.group].offset;
+    return {call_.in + s.cut.begin() + piece.offset, memory.in ? memory.in + at : nullptr, memory.out ? memory.out + at : nullptr, piece.count,
+            {s.cut.begin() + piece.offset, call_.sequence, static_cast<std::uint32_t>(rank())}, {}, at};
   }
   // Where rank r's part of a chunk's coordinates begins.
   std::uint64_t share(const Slot& s, std::size_t r) const { return s.coordinates / kUnit * r / ranks() * kUnit; }
   std::uint64_t index_bytes(std::uint64_t n) const { return n * codec_.index_bits() / 8; }
   std::uint64_t sum_bytes(std::uint64_t n) const { return n * static_cast<std::uint64_t>(sizes_.width) / 8; }
-  std::uint64_t hash(const std::uint8_t* bytes, std::uint64_t n) const { return call_.checksum ? XXH3_64bits(bytes, n) : 0; }
+  std::uint64_t hash(const std::uint8_t* bytes, std::uint64_t n) const { return part_.checksum ? XXH3_64bits(bytes, n) : 0; }
 
   void find_norms(std::uint64_t chunk) {
     const auto begin = Clock::now();
     Slot& s = slot(chunk);
     // Memories need not wait aside: they change in encode(), when all ranks have accepted.
-    s.cut.make(call_, call_.residuals, call_.codec->memory().planes(), chunk_begin(call_, chunk), chunk_end(call_, chunk));
-    s.mine = header(chunk, s.cut.shape.count());
+    s.cut.take(slices_[chunk], part_, call_, call_.residuals, codec().memory().planes());
+    s.mine = header(chunk, s.cut.shape().count());
     s.good = true;
     s.norm_at.clear();
     s.coordinate_at.clear();
     std::uint64_t norms = 0, coordinates = 0;
-    for (const auto& p : s.cut.shape.pieces()) {
+    for (const auto& p : s.cut.shape().pieces()) {
       s.norm_at.push_back(norms);
       s.coordinate_at.push_back(coordinates);
       norms += codec_.norm_count(p.count);
@@ -237,9 +248,9 @@ class IntegerSums : Pipeline {
     s.ticket = under_way(transport_.start_allgather(&s.mine, s.headers.data(), sizeof(Header)));
     count_gathered(sizeof(Header));
   }
-  bool accept_headers(std::uint64_t chunk) {
+  void accept_headers(std::uint64_t chunk) {
     wait(slot(chunk).ticket, chunk);
-    return accept(slot(chunk).headers);
+    if (!accept(slot(chunk).headers)) end();
   }
   void start_norms(std::uint64_t chunk) {
     Slot& s = slot(chunk);
@@ -278,7 +289,7 @@ class IntegerSums : Pipeline {
     s.good = share_norms(s, chunk);
     if (s.good && !s.norm_at.empty()) {
       each_piece(s, [&](std::size_t p) { codec_.encode(source(s, p), s.shared + s.norm_at[p], indices_ + index_bytes(s.coordinate_at[p])); });
-      const std::uint64_t used = index_bytes(s.coordinate_at.back() + codec_.coordinates(s.cut.shape.pieces().back().count));
+      const std::uint64_t used = index_bytes(s.coordinate_at.back() + codec_.coordinates(s.cut.shape().pieces().back().count));
       std::memset(indices_ + used, 0, index_bytes(s.coordinates) - used);
     }
     if (sizes_.whole) {
@@ -312,7 +323,7 @@ class IntegerSums : Pipeline {
 
   // A header of a later stage and its body; the header alone counts where what this rank received was corrupt.
   void put(std::uint8_t* to, std::uint64_t chunk, std::uint8_t stage, const Slot& s, const std::uint8_t* body, std::uint64_t bytes) {
-    Header h = header(chunk, s.cut.shape.count(), stage);
+    Header h = header(chunk, s.cut.shape().count(), stage);
     if (s.good) {
       h.body_bytes = bytes;
       h.body_hash = hash(body, bytes);
@@ -327,7 +338,7 @@ class IntegerSums : Pipeline {
   bool check(const std::uint8_t* from, std::uint64_t chunk, std::uint8_t stage, const Slot& s, std::uint64_t bytes, std::size_t r) {
     Header got;
     std::memcpy(&got, from, sizeof got);
-    std::string what = disagreement(header(chunk, s.cut.shape.count(), stage), got);
+    std::string what = disagreement(header(chunk, s.cut.shape().count(), stage), got);
     if (what.empty() && (got.flags & kFlagCorrupt)) what = "that rank had itself received something corrupt";
     if (what.empty() && got.body_bytes != bytes) what = "it has " + std::to_string(got.body_bytes) + " bytes, " + std::to_string(bytes) + " are due";
     if (what.empty() && got.body_hash && XXH3_64bits(from + sizeof got, bytes) != got.body_hash) what = "its checksum is wrong";
@@ -336,6 +347,7 @@ class IntegerSums : Pipeline {
   }
 
   void add(std::uint64_t chunk) {
+    if (sizes_.whole) return;
     Slot& s = slot(chunk);
     Buffers& b = buffers(chunk);
     wait(s.index_ticket, chunk);
@@ -391,22 +403,43 @@ class IntegerSums : Pipeline {
     // With a bad payload the exchanges go on, so that no rank waits for this one; the error is raised at the end of the call.
     if (s.good)
       each_piece(s, [&](std::size_t p) {
-        const Shape::Piece& piece = s.cut.shape.pieces()[p];
+        const Shape::Piece& piece = s.cut.shape().pieces()[p];
         codec_.decode(sums_ + s.coordinate_at[p], s.shared + s.norm_at[p], static_cast<int>(ranks()), piece.count,
-                      {s.cut.begin + piece.offset, call_.sequence, 0}, call_.out + s.cut.begin + piece.offset);
+                      {s.cut.begin() + piece.offset, call_.sequence, 0}, call_.out + s.cut.begin() + piece.offset);
       });
     result_.decode_s += span("decode", chunk, begin);
   }
 
+  const std::vector<Slice>& slices_;
   const Homomorphic& codec_;
-  Sizes sizes_;
+  const Sizes& sizes_;
   Slot slots_[kOpen];
   Buffers buffers_[kBuffers];
   std::uint8_t* indices_ = nullptr;  // of a whole chunk
   std::uint16_t* sums_ = nullptr;
 };
 
-AlgorithmEntry row(Algorithm algorithm, const char* name, const char* summary, double (*cost)(const CostQuery&)) {
+constexpr IntegerSums::Step IntegerSums::kSteps[] = {
+    {0, &IntegerSums::find_norms},
+    {1, &IntegerSums::accept_headers, &IntegerSums::headers_of},
+    {0, &IntegerSums::start_headers},
+    {1, &IntegerSums::start_norms},
+    {2, &IntegerSums::encode, &IntegerSums::norms_of},
+    {3, &IntegerSums::add, &IntegerSums::indices_of},
+    {3, &IntegerSums::decode_sums_of_mpi, &IntegerSums::sums_of_mpi},
+    {4, &IntegerSums::decode_sums_of_owners, &IntegerSums::sums_of_owners},
+};
+
+std::unique_ptr<Exchange> IntegerRoute::exchange(Transport& transport, const CallBuffers& call, Workers& workers, Trace* trace) const {
+  return std::make_unique<IntegerSums>(transport, *this, call, workers, trace);
+}
+
+template <Algorithm kAlgorithm>
+std::unique_ptr<RoutePlan> plan_integers(const PartPlan& part, std::uint64_t chunk, int ranks) {
+  return std::make_unique<IntegerRoute>(kAlgorithm, part, chunk, ranks);
+}
+
+AlgorithmEntry row(Algorithm algorithm, const char* name, const char* summary, decltype(AlgorithmEntry::plan) plan, double (*cost)(const CostQuery&)) {
   return {
       .algorithm = algorithm,
       .name = name,
@@ -420,14 +453,7 @@ AlgorithmEntry row(Algorithm algorithm, const char* name, const char* summary, d
         return {};
       },
       .chunk_elements = [](std::uint64_t setting, const Codec&, int) { return std::max(kPieceElements, std::min(setting, kMostChunk)); },
-      .arena_bytes =
-          [](const CollectiveCall& call, int ranks) {
-            std::uint64_t all = 0;
-            each_buffer(Sizes(call, static_cast<std::size_t>(ranks)), codec_of(call), [&](std::uint64_t bytes) { all += Arena::padded(bytes); });
-            return all;
-          },
-      .run = [](Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call,
-                Trace* trace) { return IntegerSums(transport, arena, workers, call, trace).run(); },
+      .plan = plan,
       .cost = cost,
   };
 }
@@ -435,7 +461,7 @@ AlgorithmEntry row(Algorithm algorithm, const char* name, const char* summary, d
 }  // namespace
 
 AlgorithmEntry homomorphic_algorithm() {
-  return row(Algorithm::homomorphic, "homomorphic", "indices to owners, who add integers; sums to every rank, which decodes once", [](const CostQuery& q) {
+  return row(Algorithm::homomorphic, "homomorphic", "indices to owners, who add integers; sums to every rank, which decodes once", plan_integers<Algorithm::homomorphic>, [](const CostQuery& q) {
     // Sums have a bit more than indices (g is about 2^(bits+1)) and one for every doubling of the ranks. Norms cost a sixth of an encoding,
     // looking up and adding a quarter of a decoding, the decoding in floats two of a payload's.
     const double n = q.network.ranks, m = q.per_chunk(), others = n - 1;
@@ -448,7 +474,7 @@ AlgorithmEntry homomorphic_algorithm() {
   });
 }
 AlgorithmEntry integer_sum_algorithm() {
-  AlgorithmEntry entry = row(Algorithm::integer_sum, "integer_sum", "the integers of the indices, added by MPI; every rank decodes the sums once", [](const CostQuery& q) {
+  AlgorithmEntry entry = row(Algorithm::integer_sum, "integer_sum", "the integers of the indices, added by MPI; every rank decodes the sums once", plan_integers<Algorithm::integer_sum>, [](const CostQuery& q) {
     const double m = q.per_chunk(), others = q.network.ranks - 1.0;
     double bits = 8 * q.codec.payload_bytes + 1;
     for (double ranks = 1; ranks < q.network.ranks; ranks *= 2) ++bits;
