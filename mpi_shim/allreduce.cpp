@@ -47,9 +47,7 @@ bool sum_mpi(const Next& next, const SumCall& call, const Eligibility& eligible,
     return next.Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(n), call.datatype, call.op, call.comm);  // n <= count
   };
   request.settle_all = horovod.detected();
-  std::optional<Layout> layout;
-  if (horovod.detected()) layout = horovod.data_call(call.count, eligible.dtype, call.comm);
-  if (layout) request.layout = &*layout;
+  if (horovod.detected()) request.layout = horovod.data_call(call.count, eligible.dtype, call.comm);
   return sum(call, eligible, request, why);
 }
 

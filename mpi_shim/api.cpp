@@ -1,6 +1,7 @@
 // The C interface of include/crimp/crimp.h.
 #include <climits>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -80,6 +81,24 @@ std::vector<Segment> read_segments(const crimp_segment* segments, std::size_t n,
   return out;
 }
 
+// Null where nothing is named.
+std::shared_ptr<const Layout> layout_of(LayoutCache& known, const crimp_segment* segments, std::size_t n, std::uint64_t count) {
+  if (!segments) return {};
+  std::vector<LayoutCache::Tensor> tensors;
+  std::uint64_t end = 0;
+  bool legal = true;
+  for (const crimp_segment& s : std::span(segments, n)) {
+    tensors.push_back({s.name, s.count});
+    legal = legal && s.name && s.count <= count - end;
+    end += legal ? s.count : 0;
+  }
+  if (legal && end == count)
+    if (auto layout = known.find(tensors)) return layout;
+  auto layout = Layout::make(Layout::Source::named, read_segments(segments, n, count));
+  known.put(tensors, layout);
+  return layout;
+}
+
 }  // namespace
 }  // namespace crimp
 
@@ -97,14 +116,14 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
     }
     h = handles(dtype);
     const auto type = static_cast<Dtype>(dtype);
-    const Layout named{Layout::Source::named, segments ? read_segments(segments, segment_count, count) : std::vector<Segment>{}};
+    const auto named = layout_of(runtime.layouts, segments, segment_count, count);
     check_buffers(sendbuf, recvbuf, count, size_of(type));
     const SumCall call{sendbuf, recvbuf, count, h.type, h.sum, comm};
     Pass why = Pass::off;
     if (ranks_agree(comm, &why)) {
       const Session* session = segments && runtime.usable() ? runtime.known_session(comm) : nullptr;
       const Eligibility eligible = classify(call, session && session->has_codecs());
-      AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, count, type, segments ? &named : nullptr};
+      AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, count, type, named};
       request.sum_exactly = [&](void* buffer, std::uint64_t n) { return sum_exactly(MPI_IN_PLACE, buffer, n, h, size_of(type), comm); };
       why = eligible.why;
       summed = eligible.way != Way::pass && sum(call, eligible, request, &why);

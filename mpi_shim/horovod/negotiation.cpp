@@ -250,7 +250,7 @@ void Negotiation::broadcast(const void* bytes, std::size_t size) {
   cache_.deal_bits_again();
 }
 
-Layout Negotiation::data_call(std::uint64_t count, Dtype type) {
+std::shared_ptr<const Layout> Negotiation::data_call(std::uint64_t count, Dtype type) {
   resolve_hits();
   if (cycle_ == Cycle::announced) cycle_ = Cycle::idle;
   if (cycle_ == Cycle::cached_list) cycle_ = Cycle::new_list;
@@ -272,21 +272,21 @@ Layout Negotiation::data_call(std::uint64_t count, Dtype type) {
     // Which of both is known beforehand; to try both would take a wrong packing for right where the pads make up for a tiny tensor.
     const bool is_dense = r.names.size() == 1 || !options_.pads || !on_gpu(r);
     if (static_cast<std::uint64_t>(is_dense ? dense : padded) == count) {
-      Layout layout{Layout::Source::negotiated, {}};
+      std::vector<Segment> segments;
       std::uint64_t at = 0;
       for (std::size_t t = 0; t < r.names.size(); ++t) {
         const auto n = static_cast<std::uint64_t>(r.sizes[t]);
-        if (n) layout.segments.push_back({unnamed(r.names[t]) ? std::string() : r.names[t], at, n});
+        if (n) segments.push_back({unnamed(r.names[t]) ? std::string() : r.names[t], at, n});
         at += n;
         if (is_dense) continue;
         const std::uint64_t end = round_up(at * static_cast<std::uint64_t>(element), kPadBytes) / static_cast<std::uint64_t>(element);
-        if (end > at) layout.segments.push_back({"", at, end - at, Segment::Use::skip});
+        if (end > at) segments.push_back({"", at, end - at, Segment::Use::skip});
         at = end;
       }
       ++next_;
       ++record_.explained;
       record_.heals += std::exchange(last_call_, LastCall::explained) == LastCall::unexplained;
-      return layout;
+      return Layout::make(Layout::Source::negotiated, std::move(segments));
     }
   }
   expected_.clear();

@@ -66,7 +66,7 @@ class Negotiation {
 
   // The layout of the next data call, or unknown. type is the caller's. To be told of every sum of floating-point values, however small:
   // their order is how they are known. Tensors without a name have segments without a key.
-  Layout data_call(std::uint64_t count, Dtype type);
+  std::shared_ptr<const Layout> data_call(std::uint64_t count, Dtype type);
 
   const ResponseCache& cache() const { return cache_; }
   const Gate& gate() const { return gate_; }

@@ -95,7 +95,7 @@ void Observer::after_bcast(const void* bytes, int count, MPI_Datatype type, int 
 
 bool Observer::is_adasum(Dtype type, MPI_Comm comm) { return negotiates && type == Dtype::f64 && !find(comm, false); }
 
-std::optional<Layout> Observer::data_call(std::uint64_t count, Dtype type, MPI_Comm comm) {
+std::shared_ptr<const Layout> Observer::data_call(std::uint64_t count, Dtype type, MPI_Comm comm) {
   Negotiation* negotiation = find(comm, false);
   if (!negotiation) return {};
   return negotiation->data_call(count, type);

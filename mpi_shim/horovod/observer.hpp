@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <set>
 
 #include "horovod/record.hpp"
@@ -32,8 +31,8 @@ class Observer {
   void after_gatherv(MPI_Datatype sent, MPI_Comm);
   void after_bcast(const void* bytes, int count, MPI_Datatype, int root, MPI_Comm);
 
-  // The layout of a data call; nothing where the communicator is not one of Horovod's.
-  std::optional<Layout> data_call(std::uint64_t count, Dtype, MPI_Comm);
+  // The layout of a data call; null where the communicator is not one of Horovod's.
+  std::shared_ptr<const Layout> data_call(std::uint64_t count, Dtype, MPI_Comm);
 
   // Whether a sum is one of Adasum's dot products: float64 from Horovod's thread on a communicator on which it does not negotiate.
   // (Gradients that NCCL has summed within hosts are such sums too where they are float64, which is rare; they pass through then.)

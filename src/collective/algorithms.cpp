@@ -1,8 +1,10 @@
 #include "collective/algorithms.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <vector>
 
-#include "collective/pipeline.hpp"
+#include "core/nearest.hpp"
 
 namespace crimp {
 
@@ -17,6 +19,11 @@ std::span<const AlgorithmEntry> algorithms() {
   return all;
 }
 
+std::span<const AlgorithmEntry> carriers() {
+  const auto all = algorithms();
+  return all.first(static_cast<std::size_t>(std::find_if(all.begin(), all.end(), [](const AlgorithmEntry& entry) { return !entry.plan; }) - all.begin()));
+}
+
 const AlgorithmEntry& entry_of(Algorithm algorithm) {
   for (const auto& entry : algorithms())
     if (entry.algorithm == algorithm) return entry;
@@ -29,10 +36,17 @@ const AlgorithmEntry* find_algorithm(std::string_view name) {
   return nullptr;
 }
 
+void check_algorithm(const std::string& what, const std::string& name) {
+  std::vector<std::string> names{"auto"};
+  for (const auto& entry : algorithms()) names.emplace_back(entry.name);
+  if (std::find(names.begin(), names.end(), name) == names.end())
+    throw Error(ErrorCode::argument_invalid, what + " is '" + name + "'" + did_you_mean(name, names) + "; legal is: " + joined(names));
+}
+
 Algorithm first_algorithm(const Codec& codec, int ranks) {
-  for (const auto& entry : algorithms())
-    if (!entry.mpi_adds && entry.obstacle(codec, ranks).empty()) return entry.algorithm;
-  throw Error(ErrorCode::argument_invalid, "no algorithm runs codec " + codec.spec());
+  for (const auto& entry : carriers())
+    if (!entry.mpi_adds && entry.obstacle(codec, ranks).empty()) return entry.algorithm;  // what MPI adds runs no codec alone
+  throw Error(ErrorCode::codec_unknown, "no algorithm of this build runs the codec " + codec.spec());
 }
 
 std::string algorithms_for(const Codec& codec, int ranks) {
@@ -42,19 +56,30 @@ std::string algorithms_for(const Codec& codec, int ranks) {
   return names;
 }
 
-std::uint64_t arena_bytes(const CollectiveCall& call, int ranks) { return entry_of(call.algorithm).arena_bytes(call, ranks); }
-
-std::uint64_t value_bytes(const CollectiveCall& call) {
-  const auto& entry = entry_of(call.algorithm);
-  return entry.value_bytes ? entry.value_bytes(call) : Pipeline::own_bytes(call);
-}
-
 std::uint64_t chunk_elements(std::uint64_t setting, const Codec& codec, int ranks, Algorithm algorithm) {
   return entry_of(algorithm).chunk_elements(setting, codec, ranks);
 }
 
-CollectiveResult allreduce_compressed(Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call, Trace* trace) {
-  return entry_of(call.algorithm).run(transport, arena, workers, call, trace);
+std::uint64_t RoutePlan::next_id() {
+  static std::atomic<std::uint64_t> next{0};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+std::shared_ptr<const RoutePlan> plan_route(Algorithm algorithm, const PartPlan& part, std::uint64_t chunk, int ranks) {
+  const AlgorithmEntry& entry = entry_of(algorithm);
+  auto route = entry.plan(part, chunk, ranks);
+  route->name = entry.name;
+  route->owner_memory = entry.owner_memory(*part.codec);
+  route->sums_encoded = entry.sums_encoded;
+  route->any_backend = entry.any_backend;
+  route->host_bodies = entry.host_bodies;
+  return route;
+}
+
+CollectiveResult allreduce_compressed(Transport& transport, const RoutePlan& route, const CallBuffers& buffers, Workers& workers, Trace* trace) {
+  const auto exchange = route.exchange(transport, buffers, workers, trace);
+  exchange->start();
+  return exchange->finish();
 }
 
 }  // namespace crimp

@@ -2,19 +2,20 @@
 #pragma once
 #include <cstdint>
 
-#include "collective/collective.hpp"
+#include "codec/codec.hpp"
+#include "core/types.hpp"
 
 namespace crimp {
 
 struct Choice {
-  Algorithm algorithm = Algorithm::allgather;
+  Algorithm algorithm = Algorithm::allgather;  // that carries the payloads
+  bool nodes = false;  // between the leaders of nodes, whose ranks add exactly before (algorithm hierarchical); else among all ranks
   bool plain = false;  // MPI_Allreduce is predicted to be faster than any
   bool early = false;  // as `plain`, because this communicator is too young to measure anything for it
   bool trial = false;  // taken to learn its time, whatever is predicted
   const char* why = "";
-  double predicted_s = 0, plain_s = 0;     // 0: not predicted
-  Algorithm inner = Algorithm::allgather;  // of hierarchical
-  bool limited = false;  // CRIMP_QUALITY has left an algorithm out
+  double predicted_s = 0, plain_s = 0;  // 0: not predicted
+  bool limited = false;                 // CRIMP_QUALITY has left an algorithm out
 };
 
 // One call's part to one codec.

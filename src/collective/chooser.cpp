@@ -33,19 +33,19 @@ std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel
   Choice none{.why = "cheapest by the model", .plain_s = network.plain.at(static_cast<double>(query.plain_bytes))};
   std::vector<Choice> all;
   const auto consider = [&](const AlgorithmEntry& entry, const NetworkModel& of, double more, bool nodes) {
-    if (!entry.cost || (nodes && entry.mpi_adds) || !entry.obstacle(*query.codec, of.ranks).empty() || entry.algorithm == Algorithm::hierarchical) return;
+    if (!entry.cost || (nodes && entry.mpi_adds) || !entry.obstacle(*query.codec, of.ranks).empty()) return;
     if (!good_enough(entry, of.ranks, query)) {
       none.limited = true;
       return;
     }
     Choice& c = all.emplace_back(none);
-    c.algorithm = nodes ? Algorithm::hierarchical : entry.algorithm;
-    c.inner = entry.algorithm;
+    c.algorithm = entry.algorithm;
+    c.nodes = nodes;
     c.predicted_s = more + predicted(entry, of, cost, query);
   };
-  for (const auto& entry : algorithms()) consider(entry, network, 0, false);
+  for (const auto& entry : carriers()) consider(entry, network, 0, false);
   if (hierarchy && entry_of(Algorithm::hierarchical).obstacle(*query.codec, network.ranks).empty())
-    for (const auto& entry : algorithms())
+    for (const auto& entry : carriers())
       consider(entry, hierarchy->leaders, 4 * static_cast<double>(query.count) * hierarchy->node.byte_s + 3 * hierarchy->node.barrier_s, true);
   if (none.limited)
     for (Choice& c : all) c.limited = true, c.why = "cheapest by the model within CRIMP_QUALITY";
@@ -87,13 +87,9 @@ void Chooser::adopt(Transport& transport) {
 void Chooser::publish() const {
   if (!shared_) return;
   Models models{network_, hierarchy_model_, {}};
-  std::map<std::string, std::uint64_t> most;
   for (const auto& [codec, measured] : codecs_) {
     if (measured.calls == 0) continue;
-    // Codecs of one text, of a rule and of CRIMP_CODEC: what has been called most, and so was measured alike on all ranks.
-    if (const auto other = most.emplace(codec->spec(), measured.calls); !other.second && other.first->second >= measured.calls) continue;
-    most[codec->spec()] = measured.calls;
-    auto& of = models.codecs[codec->spec()] = {};
+    auto& of = models.codecs[codec->spec()];
     of.cost = measured.cost;
     for (const auto& [size, trials] : measured.trials)
       if (trials.finished()) of.trials.emplace(size, trials);
@@ -122,21 +118,18 @@ Choice Chooser::decide(Transport& transport, const ChoiceQuery& query, Measured&
   return choice;
 }
 
+Choice Chooser::forced(const Codec& codec, int ranks) {
+  const AlgorithmEntry* const entry = find_algorithm(forced_);
+  const bool runs = entry && entry->obstacle(codec, ranks).empty();
+  if (runs && entry->plan) return {.algorithm = entry->algorithm, .why = "CRIMP_ALGORITHM"};
+  if (runs && nodes()) return {.algorithm = first_algorithm(codec, hierarchy_->nodes), .nodes = true, .why = "CRIMP_ALGORITHM"};
+  return {.algorithm = first_algorithm(codec, ranks), .why = runs ? "no nodes of several ranks" : "CRIMP_ALGORITHM cannot run the codec"};
+}
+
 Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const PlainAllreduce& plain, const std::function<CodecCost()>& time, bool same_call) {
   if (!same_call) counted_ = false;
-  const auto can = [&](const AlgorithmEntry& entry, int ranks) {
-    return entry.algorithm != Algorithm::hierarchical && entry.obstacle(*query.codec, ranks).empty();
-  };
-  const auto first = [&](int ranks) { return first_algorithm(*query.codec, ranks); };
-  const std::string no_nodes = entry_of(Algorithm::hierarchical).obstacle(*query.codec, transport.size());
-  if (forced_ == "hierarchical" && no_nodes.empty() && nodes())
-    return {.algorithm = Algorithm::hierarchical, .why = "CRIMP_ALGORITHM", .inner = first(hierarchy_->nodes)};
-  if (forced_ != "auto") {
-    const AlgorithmEntry* entry = find_algorithm(forced_);
-    if (entry && can(*entry, transport.size())) return {.algorithm = entry->algorithm, .why = "CRIMP_ALGORITHM"};
-    return {.algorithm = first(transport.size()), .why = forced_ == "hierarchical" && no_nodes.empty() ? "no nodes of several ranks" : "CRIMP_ALGORITHM cannot run the codec"};
-  }
-  if (const Algorithm only = first(transport.size()); !entry_of(only).cost) return {.algorithm = only, .why = "the codec's only algorithm"};
+  if (forced_ != "auto") return forced(*query.codec, transport.size());
+  if (const Algorithm only = first_algorithm(*query.codec, transport.size()); !entry_of(only).cost) return {.algorithm = only, .why = "the codec's only algorithm"};
 
   if (!std::exchange(counted_, true)) {
     if (calls_ == 0) adopt(transport);
@@ -167,7 +160,7 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
   ++codec.calls;  // not where a rank lacked memory: then the next call measures
   if (measured) publish();
   const Choice choice = decide(transport, query, codec, early);
-  if (choice.algorithm != Algorithm::hierarchical || nodes()) return choice;
+  if (!choice.nodes || nodes()) return choice;
   // Another communicator could have nodes, this one cannot.
   hierarchy_model_.reset();
   for (auto& [_, other] : codecs_) other.trials.clear();

@@ -54,6 +54,7 @@ class Chooser {
     std::uint64_t calls = 0;
     std::map<int, Trials> trials;  // by the binary logarithm of the calls' elements
   };
+  Choice forced(const Codec&, int ranks);
   const Hierarchy* nodes();
   void adopt(Transport&);
   void publish() const;

@@ -12,36 +12,25 @@ namespace {
 // encoded while i+1 is copied to where MPI takes it.
 constexpr std::size_t kEncodeSlots = 4, kReceiveSlots = 2;
 
-std::uint64_t body_bound_of(const CollectiveCall& call) {
-  return Pipeline::largest(call, [&](const Cut& cut) { return cut.shape.body_bound(*call.codec); });
-}
-
-class Allgather : Pipeline {
+class AllgatherRoute final : public ChunkedRoute {
  public:
-  Allgather(Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call, Trace* trace)
-      : Pipeline(transport, workers, call, trace), body_bound_(body_bound_of(call)) {
-    for (auto& slot : send_) slot.headers.resize(ranks());
-    if (!arena) return;
-    for (auto& slot : send_) slot.body = reinterpret_cast<std::uint8_t*>(arena->take(body_bound_));
-    for (auto& slot : receive_) slot.bodies = reinterpret_cast<std::uint8_t*>(arena->take(ranks() * body_bound_));
-    begin(*arena);
+  AllgatherRoute(const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks)
+      : ChunkedRoute(Algorithm::allgather, of, chunk_elements, transport_ranks), body_bound(largest([&](const Shape& shape) { return shape.body_bound(*part.codec); })) {
+    set_bytes(kEncodeSlots * Arena::padded(body_bound) + kReceiveSlots * Arena::padded(static_cast<std::uint64_t>(ranks) * body_bound));
   }
+  std::unique_ptr<Exchange> exchange(Transport&, const CallBuffers&, Workers&, Trace*) const override;
+  const std::uint64_t body_bound;  // of a chunk
+};
 
-  CollectiveResult run() {
-    encode_until(0);
-    start_headers(0);
-    for (std::uint64_t i = 0; i < chunks(); ++i) {
-      encode_until(i + 1);
-      if (!accept_headers(i)) return result_;
-      finish(receive(i));
-      start_bodies(i);
-      if (backend_.asynchronous()) encode_until(i + 2);
-      if (i + 1 < chunks()) start_headers(i + 1);
-      if (i > 0) decode(i - 1);
-    }
-    decode(chunks() - 1);
-    for (auto& slot : receive_) finish(slot);
-    return result_;
+class Allgather final : public Rounds<Allgather> {
+ public:
+  Allgather(Transport& transport, const AllgatherRoute& route, const CallBuffers& call, Workers& workers, Trace* trace)
+      : Rounds(transport, workers, route, call, trace, route.chunks().size()), slices_(route.chunks()), body_bound_(route.body_bound) {
+    for (auto& slot : send_) slot.headers.resize(ranks());
+    if (!call.arena) return;
+    for (auto& slot : send_) slot.body = reinterpret_cast<std::uint8_t*>(call.arena->take(body_bound_));
+    for (auto& slot : receive_) slot.bodies = reinterpret_cast<std::uint8_t*>(call.arena->take(ranks() * body_bound_));
+    begin(route);
   }
 
  private:
@@ -63,6 +52,11 @@ class Allgather : Pipeline {
   SendSlot& send(std::uint64_t chunk) { return send_[chunk % kEncodeSlots]; }
   ReceiveSlot& receive(std::uint64_t chunk) { return receive_[chunk % kReceiveSlots]; }
 
+  friend class Rounds<Allgather>;
+  static const Step kSteps[4];
+  Transport::Ticket headers_of(std::uint64_t chunk) { return send(chunk).ticket; }
+  Transport::Ticket bodies_of(std::uint64_t chunk) { return receive(chunk).ticket; }
+
   void encode_until(std::uint64_t chunk) {
     while (encoded_ <= chunk && encoded_ < chunks()) encode_chunk(encoded_++);
   }
@@ -70,9 +64,9 @@ class Allgather : Pipeline {
   void encode_chunk(std::uint64_t chunk) {
     const auto begin = Clock::now();
     SendSlot& slot = send(chunk);
-    cut(slot.cut, chunk, chunk_begin(call_, chunk), chunk_end(call_, chunk));
-    slot.mine = header(chunk, slot.cut.shape.count());
-    start_encode(slot.encoding, slot.mine, slot.cut, call_.in + slot.cut.begin, static_cast<std::uint32_t>(rank()), slot.body);
+    cut(slot.cut, slices_[chunk], chunk);
+    slot.mine = header(chunk, slot.cut.shape().count());
+    start_encode(slot.encoding, slot.mine, slot.cut, call_.in + slot.cut.begin(), static_cast<std::uint32_t>(rank()), slot.body);
     note_encode(slot, chunk, begin);
   }
 
@@ -94,15 +88,17 @@ class Allgather : Pipeline {
     result_.received_bytes += (ranks() - 1) * sizeof(Header);
   }
 
-  bool accept_headers(std::uint64_t chunk) {
+  void accept_headers(std::uint64_t chunk) {
     wait(send(chunk).ticket, chunk);
     const bool first = !committed();
-    if (!accept(send(chunk).headers)) return false;
+    if (!accept(send(chunk).headers)) return end();
     if (first) {
       commit(send(0).cut);
       if (chunks() > 1) commit(send(1).cut);
     }
-    return true;
+    finish_decoding(receive(chunk));
+    start_bodies(chunk);
+    if (backend_.asynchronous()) encode_until(chunk + 2);
   }
 
   void start_bodies(std::uint64_t chunk) {
@@ -116,8 +112,8 @@ class Allgather : Pipeline {
       if (r != rank()) result_.received_bytes += to.bytes[r];
     }
     result_.sent_bytes += slot.mine.body_bytes;
-    if (call_.codec->traits().fixed_size) {
-      const std::uint64_t bytes = slot.cut.shape.body_bound(*call_.codec);  // also of a rank that has no body
+    if (codec().traits().fixed_size) {
+      const std::uint64_t bytes = slot.cut.shape().body_bound(codec());  // also of a rank that has no body
       for (std::size_t r = 0; r < ranks(); ++r) to.offsets[r] = r * bytes;
       to.ticket = under_way(transport_.start_allgather(slot.body, to.bodies, bytes));
     } else {
@@ -141,17 +137,33 @@ class Allgather : Pipeline {
     result_.decode_s += span("decode", chunk, begin);
   }
 
-  void finish(ReceiveSlot& slot) {
+  void finish_decoding(ReceiveSlot& slot) {
     if (!slot.decoding.ticket) return;
     const auto begin = Clock::now();
     finish_decode(slot.decoding);
     result_.decode_s += span("decode", slot.decoding.chunk, begin);
   }
 
+  void after_rounds() {
+    for (auto& slot : receive_) finish_decoding(slot);
+  }
+
+  const std::vector<Slice>& slices_;
   std::uint64_t body_bound_, encoded_ = 0;
   SendSlot send_[kEncodeSlots];
   ReceiveSlot receive_[kReceiveSlots];
 };
+
+constexpr Allgather::Step Allgather::kSteps[] = {
+    {0, &Allgather::encode_until},
+    {1, &Allgather::accept_headers, &Allgather::headers_of},
+    {0, &Allgather::start_headers},
+    {2, &Allgather::decode, &Allgather::bodies_of},
+};
+
+std::unique_ptr<Exchange> AllgatherRoute::exchange(Transport& transport, const CallBuffers& call, Workers& workers, Trace* trace) const {
+  return std::make_unique<Allgather>(transport, *this, call, workers, trace);
+}
 
 }  // namespace
 
@@ -166,13 +178,7 @@ AlgorithmEntry allgather_algorithm() {
             const std::uint64_t pieces = kReceiveBudget / (kReceiveSlots * static_cast<std::uint64_t>(ranks) * piece_bytes);
             return std::max(kPieceElements, std::min(setting, pieces * kPieceElements));
           },
-      .arena_bytes =
-          [](const CollectiveCall& call, int ranks) {
-            const std::uint64_t bound = body_bound_of(call);
-            return kEncodeSlots * Arena::padded(bound) + kReceiveSlots * Arena::padded(static_cast<std::uint64_t>(ranks) * bound) + Pipeline::own_bytes_of_arena(call);
-          },
-      .run = [](Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call,
-                Trace* trace) { return Allgather(transport, arena, workers, call, trace).run(); },
+      .plan = [](const PartPlan& part, std::uint64_t chunk, int ranks) -> std::unique_ptr<RoutePlan> { return std::make_unique<AllgatherRoute>(part, chunk, ranks); },
       .cost =
           [](const CostQuery& q) {
             const double n = q.network.ranks, m = q.per_chunk();

@@ -30,47 +30,89 @@ void publish(Node::Note& note, const CollectiveResult& result, const Error* thro
   if (error) std::strncpy(note.text, error->what(), sizeof note.text - 1);
 }
 
-CollectiveResult run(Transport&, Arena* arena, Workers& workers, const CollectiveCall& call, Trace* trace) {
-  const Hierarchy& h = *call.hierarchy;
-  Node& node = *h.node;
-  const bool leads = node.rank() == 0;
-  const auto notes = node.notes();
-  const auto mine = static_cast<std::size_t>(node.rank());
-  const auto noted = [&](const char* name, Clock::time_point begin) {
-    const auto end = Clock::now();
-    if (trace) trace->add(name, call.sequence, 0, begin, end);
-    return seconds(end - begin);
-  };
-
-  auto begin = Clock::now();
-  notes[mine].count = call.count;
-  notes[mine].layout = call.layout->digest();
-  notes[mine].sequence = call.sequence;
-  notes[mine].flags = call.flags;
-  node.barrier();
-  std::uint8_t flags = 0;
-  bool same = true;
-  for (const auto& note : notes) {
-    flags |= note.flags;
-    same = same && note.count == notes[0].count && note.layout == notes[0].layout && note.sequence == notes[0].sequence;
+// Another algorithm's route between the leaders.
+class NodeRoute final : public RoutePlan {
+ public:
+  NodeRoute(std::shared_ptr<const RoutePlan> inner, const Hierarchy& of) : RoutePlan(inner->algorithm, inner->part, inner->chunk, inner->ranks), between(std::move(inner)), nodes(of) {
+    name = entry_of(Algorithm::hierarchical).name;
+    encodes = nodes.leaders;
+    owner_memory = encodes && between->owner_memory;
+    sums_encoded = true;
   }
-  // In memory of the leader's own: until all nodes are known to compress, its buffers stay as they are.
-  float* const sums = leads && arena ? reinterpret_cast<float*>(arena->take(call.count * sizeof(float))) : nullptr;
-  if (same && !flags) sum_in_node(node, call.in, sums, call.count);
-  CollectiveResult result;
-  result.encode_s = noted("node sum", begin);
+  std::unique_ptr<Exchange> exchange(Transport&, const CallBuffers&, Workers&, Trace*) const override;
+  RouteBytes bytes(const std::vector<powersgd::Extents*>& extents) const override {
+    return {encodes ? between->bytes(extents).together + Arena::padded(part.count * sizeof(float)) : 0};
+  }
+  std::uint64_t footprint() const override { return sizeof *this + between->footprint(); }
 
-  begin = Clock::now();
-  std::optional<Error> thrown;
-  if (leads) {
-    CollectiveCall between = call;
-    between.algorithm = h.inner;
+  const std::shared_ptr<const RoutePlan> between;
+  const Hierarchy nodes;
+};
+
+class InNodes final : public Exchange {
+ public:
+  InNodes(const NodeRoute& route, const CallBuffers& call, Workers& workers, Trace* trace)
+      : route_(route), call_(call), workers_(workers), trace_(trace), node_(*route.nodes.node), leads_(node_.rank() == 0) {}
+  void start() override {}
+  bool progress() override { return false; }
+
+  CollectiveResult finish() override {
+    CollectiveResult result;
+    std::uint8_t flags = 0;
+    float* sums = nullptr;
+    const bool same = add(flags, sums, result);
+    std::optional<Error> thrown;
+    if (leads_) lead(same, flags, sums, result, thrown);
+    const auto begin = Clock::now();
+    node_.barrier();
+    if (!leads_) follow(begin, result, thrown);
+    if (thrown) throw Error(*thrown);
+    if (result.flags || result.error) return result;
+    const auto copying = Clock::now();
+    share_in_node(node_, *route_.part.layout, call_.out, call_.out, route_.part.count);
+    result.decode_s += noted("node copy", copying);
+    return result;
+  }
+
+ private:
+  double noted(const char* name, Clock::time_point begin) const {
+    const auto end = Clock::now();
+    if (trace_) trace_->add(name, call_.sequence, 0, begin, end);
+    return seconds(end - begin);
+  }
+
+  // False: the ranks of the node are not in the same call. flags: of all of them; where there is none, `sums` is complete on the leader.
+  bool add(std::uint8_t& flags, float*& sums, CollectiveResult& result) {
+    const auto begin = Clock::now();
+    const auto notes = node_.notes();
+    auto& mine = notes[static_cast<std::size_t>(node_.rank())];
+    mine.count = route_.part.count;
+    mine.layout = route_.part.layout->digest();
+    mine.sequence = call_.sequence;
+    mine.flags = call_.flags;
+    node_.barrier();
+    bool same = true;
+    for (const auto& note : notes) {
+      flags |= note.flags;
+      same = same && note.count == notes[0].count && note.layout == notes[0].layout && note.sequence == notes[0].sequence;
+    }
+    // In memory of the leader's own: until all nodes are known to compress, its buffers stay as they are.
+    if (leads_ && call_.arena) sums = reinterpret_cast<float*>(call_.arena->take(route_.part.count * sizeof(float)));
+    if (same && !flags) sum_in_node(node_, call_.in, sums, route_.part.count);
+    result.encode_s = noted("node sum", begin);
+    return same;
+  }
+
+  // The exchange between the leaders.
+  void lead(bool same, std::uint8_t flags, const float* sums, CollectiveResult& result, std::optional<Error>& thrown) {
+    CallBuffers between = call_;
     between.in = sums;
     // The other nodes must not wait for this one: a call number that is none makes all leaders see the disagreement.
     if (!same) flags |= kFlagNoMemory, between.sequence ^= 0x80000000u;
     between.flags = flags;
+    if (flags) between.arena = nullptr;
     try {
-      CollectiveResult inner = allreduce_compressed(*h.leaders, flags ? nullptr : arena, workers, between, trace);
+      CollectiveResult inner = allreduce_compressed(*route_.nodes.leaders, *route_.between, between, workers_, trace_);
       inner.encode_s += result.encode_s;
       result = std::move(inner);
     } catch (const Error& e) {
@@ -78,28 +120,37 @@ CollectiveResult run(Transport&, Arena* arena, Workers& workers, const Collectiv
     } catch (const std::exception& e) {  // the node waits
       thrown = Error(ErrorCode::out_of_memory, e.what());
     }
-    publish(notes[0], result, thrown ? &*thrown : nullptr);
+    publish(node_.notes()[0], result, thrown ? &*thrown : nullptr);
   }
-  node.barrier();
-  if (!leads) {
-    result.wire_s = noted("leader", begin);
-    result.flags = notes[0].all_flags;
-    if (notes[0].error >= 0) {
-      const Error error(static_cast<ErrorCode>(notes[0].error), std::string("the leader of this rank's node says: ") + notes[0].text);
-      if (notes[0].thrown) thrown = error;
-      else result.error = error;
-    }
-  }
-  if (thrown) throw Error(*thrown);
-  if (result.flags || result.error) return result;
 
-  begin = Clock::now();
-  share_in_node(node, *call.layout, call.out, call.out, call.count);
-  result.decode_s += noted("node copy", begin);
-  return result;
+  // What the leader has published.
+  void follow(Clock::time_point begin, CollectiveResult& result, std::optional<Error>& thrown) {
+    const Node::Note& note = node_.notes()[0];
+    result.wire_s = noted("leader", begin);
+    result.flags = note.all_flags;
+    if (note.error < 0) return;
+    const Error error(static_cast<ErrorCode>(note.error), std::string("the leader of this rank's node says: ") + note.text);
+    if (note.thrown) thrown = error;
+    else result.error = error;
+  }
+
+  const NodeRoute& route_;
+  const CallBuffers& call_;
+  Workers& workers_;
+  Trace* trace_;
+  Node& node_;
+  const bool leads_;
+};
+
+std::unique_ptr<Exchange> NodeRoute::exchange(Transport&, const CallBuffers& call, Workers& workers, Trace* trace) const {
+  return std::make_unique<InNodes>(*this, call, workers, trace);
 }
 
 }  // namespace
+
+std::shared_ptr<const RoutePlan> in_nodes(std::shared_ptr<const RoutePlan> between, const Hierarchy& nodes) {
+  return std::make_shared<const NodeRoute>(std::move(between), nodes);
+}
 
 std::vector<std::vector<int>> nodes_of(std::span<const int> host_of_rank, int per_node) {
   std::vector<std::vector<int>> nodes;
@@ -158,7 +209,7 @@ void share_in_node(Node& node, const Layout& layout, const float* sums, float* o
     if (node.rank() == 0) continue;
     for (; segment != layout.segments.end(); ++segment) {
       const std::uint64_t from = std::max(at, segment->offset), to = std::min(end, segment->offset + segment->count);
-      if (segment->use == Segment::Use::sum && from < to) std::memcpy(out + from, turn + (from - at), (to - from) * sizeof(float));
+      if (segment->summed() && from < to) std::memcpy(out + from, turn + (from - at), (to - from) * sizeof(float));
       if (segment->offset + segment->count > end) break;
     }
   }
@@ -176,14 +227,7 @@ AlgorithmEntry hierarchical_algorithm() {
         return {};
       },
       .chunk_elements = [](std::uint64_t setting, const Codec&, int) { return setting; },
-      .arena_bytes =
-          [](const CollectiveCall& call, int) {
-            if (!call.hierarchy->leaders) return std::uint64_t{0};
-            CollectiveCall between = call;
-            between.algorithm = call.hierarchy->inner;
-            return arena_bytes(between, call.hierarchy->nodes) + Arena::padded(call.count * sizeof(float));
-          },
-      .run = run,
+      .plan = nullptr,
       .cost = nullptr,
       .sums_encoded = true,
   };

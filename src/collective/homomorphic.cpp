@@ -12,10 +12,11 @@ namespace {
 
 // What this takes of the arena beside IntegerSums::Scratch. Frames lie `shard` or `sums` bytes apart, those of the largest share.
 struct Frames {
-  Frames(const CollectiveCall& call, std::size_t ranks, std::uint64_t coordinates, ArenaParts& parts) {
-    const std::uint64_t share = div_up(coordinates / IntegerSums::kUnit, ranks) * IntegerSums::kUnit;
-    shard = sizeof(Header) + share * IntegerSums::codec_of(call).index_bits() / 8;
-    sums = sizeof(Header) + share * static_cast<std::uint64_t>(IntegerSums::width_of(call, ranks)) / 8;
+  Frames(const IntegerRoute& route, ArenaParts& parts) {
+    const auto ranks = static_cast<std::uint64_t>(route.ranks);
+    const std::uint64_t share = div_up(route.coordinates / IntegerRoute::kUnit, ranks) * IntegerRoute::kUnit;
+    shard = sizeof(Header) + share * route.codec().index_bits() / 8;
+    sums = sizeof(Header) + share * static_cast<std::uint64_t>(route.width) / 8;
     for (Of& of : chunk) {
       of.send = parts.take<std::uint8_t>(ranks * shard);
       of.receive = parts.take<std::uint8_t>(ranks * shard);
@@ -28,32 +29,31 @@ struct Frames {
     std::uint8_t *send, *receive;   // indices, of every rank's share and of this rank's
     std::uint8_t *my_sums, *sums;   // of this rank's share, and of all
   };
-  Of chunk[IntegerSums::kSumming];
+  Of chunk[IntegerRoute::kSumming];
 };
 
-class SumsByOwners : IntegerSums {
+class OwnersRoute final : public IntegerRoute {
  public:
-  SumsByOwners(Transport& transport, Workers& workers, const CollectiveCall& call, Trace* trace, ArenaParts& parts)
-      : IntegerSums(transport, workers, call, trace, parts), width_(width_of(call, ranks())), frames_(call, ranks(), most_coordinates(), parts) {}
-
-  static std::uint64_t arena_bytes(const CollectiveCall& call, int ranks) {
+  OwnersRoute(const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks) : IntegerRoute(Algorithm::homomorphic, of, chunk_elements, transport_ranks) {
     ArenaParts parts(nullptr);
-    const Scratch common(call, static_cast<std::size_t>(ranks), parts);
-    const Frames frames(call, static_cast<std::size_t>(ranks), common.coordinates, parts);
-    return parts.bytes();
+    const IntegerSums::Scratch common(*this, parts);
+    const Frames frames(*this, parts);
+    set_bytes(parts);
   }
+  std::unique_ptr<Exchange> exchange(Transport&, const CallBuffers&, Workers&, Trace*) const override;
+};
 
-  CollectiveResult run() {
-    for (std::uint64_t round = 0; round < chunks() + 4; ++round) {
-      if (!exchange_norms(round)) return result_;
-      if (due(round, 2)) send_indices(round - 2);
-      if (due(round, 3)) add(round - 3);
-      if (due(round, 4)) decode(round - 4);
-    }
-    return result_;
-  }
+class SumsByOwners final : public Rounds<SumsByOwners, IntegerSums> {
+ public:
+  SumsByOwners(Transport& transport, const OwnersRoute& route, const CallBuffers& call, Workers& workers, Trace* trace)
+      : Rounds(transport, workers, route, call, trace, route.chunks().size()), width_(route.width), frames_(route, parts_) {}
 
  private:
+  friend class Rounds<SumsByOwners, IntegerSums>;
+  static const Step kSteps[7];
+  Transport::Ticket indices_of(std::uint64_t i) { return indices_under_way(i); }
+  Transport::Ticket sums_of(std::uint64_t i) { return sums_under_way(i); }
+
   const Frames::Of& frames(std::uint64_t i) const { return frames_.chunk[i % kSumming]; }
   Transport::Ticket& indices_under_way(std::uint64_t i) { return indices_under_way_[i % kSumming]; }
   Transport::Ticket& sums_under_way(std::uint64_t i) { return sums_under_way_[i % kSumming]; }
@@ -65,15 +65,15 @@ class SumsByOwners : IntegerSums {
   // Completes a frame whose body is in place. The header alone counts, with zeros behind it, where what this rank received was corrupt.
   void put(std::span<std::uint8_t> frame, std::uint64_t i, std::uint8_t stage) {
     const Chunk& c = chunk(i);
-    Header h = header(i, c.cut.shape.count(), stage);
-    if (c.good) return seal_frame(h, frame, call_.checksum);
+    Header h = header(i, c.cut.shape().count(), stage);
+    if (c.good) return seal_frame(h, frame, part_.checksum);
     h.flags = kFlagCorrupt;
     std::fill(frame.begin(), frame.end(), std::uint8_t{0});
     std::memcpy(frame.data(), &h, sizeof h);
   }
   // Whether what rank r sent is what it should be.
   bool check(std::span<const std::uint8_t> frame, std::uint64_t i, std::uint8_t stage, std::size_t r) {
-    return usable(frame_defect(header(i, chunk(i).cut.shape.count(), stage), frame), r, i);
+    return usable(frame_defect(header(i, chunk(i).cut.shape().count(), stage), frame), r, i);
   }
 
   void send_indices(std::uint64_t i) {
@@ -146,6 +146,20 @@ class SumsByOwners : IntegerSums {
   Transport::Ticket indices_under_way_[kSumming] = {}, sums_under_way_[kSumming] = {};
 };
 
+constexpr SumsByOwners::Step SumsByOwners::kSteps[] = {
+    {0, &SumsByOwners::find_norms},
+    {1, &SumsByOwners::accept_headers, &SumsByOwners::headers_of},
+    {0, &SumsByOwners::start_headers},
+    {1, &SumsByOwners::start_norms},
+    {2, &SumsByOwners::send_indices, &SumsByOwners::norms_of},
+    {3, &SumsByOwners::add, &SumsByOwners::indices_of},
+    {4, &SumsByOwners::decode, &SumsByOwners::sums_of},
+};
+
+std::unique_ptr<Exchange> OwnersRoute::exchange(Transport& transport, const CallBuffers& call, Workers& workers, Trace* trace) const {
+  return std::make_unique<SumsByOwners>(transport, *this, call, workers, trace);
+}
+
 }  // namespace
 
 AlgorithmEntry homomorphic_algorithm() {
@@ -153,11 +167,7 @@ AlgorithmEntry homomorphic_algorithm() {
   entry.algorithm = Algorithm::homomorphic;
   entry.name = "homomorphic";
   entry.summary = "indices to owners, who add integers; sums to every rank, which decodes once";
-  entry.arena_bytes = SumsByOwners::arena_bytes;
-  entry.run = [](Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call, Trace* trace) {
-    ArenaParts parts(arena);
-    return SumsByOwners(transport, workers, call, trace, parts).run();
-  };
+  entry.plan = [](const PartPlan& part, std::uint64_t chunk, int ranks) -> std::unique_ptr<RoutePlan> { return std::make_unique<OwnersRoute>(part, chunk, ranks); };
   entry.cost = [](const CostQuery& q) {
     // Sums have a bit more than indices (g is about 2^(bits+1)) and one for every doubling of the ranks. Norms cost a sixth of an encoding,
     // looking up and adding a quarter of a decoding, the decoding in floats two of a payload's.

@@ -9,7 +9,7 @@ namespace {
 
 // What MPI adds of a chunk: the integers, then a word that counts the ranks that had to send zeros.
 struct Addends {
-  Addends(const CollectiveCall& call, std::size_t ranks) : type(IntegerSums::width_of(call, ranks) <= 8 ? Integer::u8 : Integer::u16) {}
+  explicit Addends(const IntegerRoute& route) : type(route.width <= 8 ? Integer::u8 : Integer::u16) {}
   std::uint64_t values(std::uint64_t coordinates) const { return coordinates * (type == Integer::u8 ? 1 : 2); }
   std::uint64_t bytes(std::uint64_t coordinates) const { return values(coordinates) + kPayloadAlign; }
   Integer type;
@@ -17,40 +17,40 @@ struct Addends {
 
 // What this takes of the arena beside IntegerSums::Scratch.
 struct Buffers {
-  Buffers(const Addends& addends, std::uint64_t coordinates, ArenaParts& parts) {
+  Buffers(const IntegerRoute& route, ArenaParts& parts) {
+    const std::uint64_t bytes = Addends(route).bytes(route.coordinates);
     for (Of& of : chunk) {
-      of.send = parts.take<std::uint8_t>(addends.bytes(coordinates));
-      of.receive = parts.take<std::uint8_t>(addends.bytes(coordinates));
+      of.send = parts.take<std::uint8_t>(bytes);
+      of.receive = parts.take<std::uint8_t>(bytes);
     }
   }
   struct Of {
     std::uint8_t *send, *receive;
   };
-  Of chunk[IntegerSums::kSumming];
+  Of chunk[IntegerRoute::kSumming];
 };
 
-class SumsByMpi : IntegerSums {
+class MpiSumsRoute final : public IntegerRoute {
  public:
-  SumsByMpi(Transport& transport, Workers& workers, const CollectiveCall& call, Trace* trace, ArenaParts& parts)
-      : IntegerSums(transport, workers, call, trace, parts), addends_(call, ranks()), buffers_(addends_, most_coordinates(), parts) {}
-
-  static std::uint64_t arena_bytes(const CollectiveCall& call, int ranks) {
+  MpiSumsRoute(const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks) : IntegerRoute(Algorithm::integer_sum, of, chunk_elements, transport_ranks) {
     ArenaParts parts(nullptr);
-    const Scratch common(call, static_cast<std::size_t>(ranks), parts);
-    const Buffers buffers(Addends(call, static_cast<std::size_t>(ranks)), common.coordinates, parts);
-    return parts.bytes();
+    const IntegerSums::Scratch common(*this, parts);
+    const Buffers buffers(*this, parts);
+    set_bytes(parts);
   }
+  std::unique_ptr<Exchange> exchange(Transport&, const CallBuffers&, Workers&, Trace*) const override;
+};
 
-  CollectiveResult run() {
-    for (std::uint64_t round = 0; round < chunks() + 3; ++round) {
-      if (!exchange_norms(round)) return result_;
-      if (due(round, 2)) start_sums(round - 2);
-      if (due(round, 3)) decode(round - 3);
-    }
-    return result_;
-  }
+class SumsByMpi final : public Rounds<SumsByMpi, IntegerSums> {
+ public:
+  SumsByMpi(Transport& transport, const MpiSumsRoute& route, const CallBuffers& call, Workers& workers, Trace* trace)
+      : Rounds(transport, workers, route, call, trace, route.chunks().size()), addends_(route), buffers_(route, parts_) {}
 
  private:
+  friend class Rounds<SumsByMpi, IntegerSums>;
+  static const Step kSteps[6];
+  Transport::Ticket sums_of(std::uint64_t i) { return sums_under_way(i); }
+
   const Buffers::Of& buffers(std::uint64_t i) const { return buffers_.chunk[i % kSumming]; }
   Transport::Ticket& sums_under_way(std::uint64_t i) { return sums_under_way_[i % kSumming]; }
 
@@ -97,6 +97,19 @@ class SumsByMpi : IntegerSums {
   Transport::Ticket sums_under_way_[kSumming] = {};
 };
 
+constexpr SumsByMpi::Step SumsByMpi::kSteps[] = {
+    {0, &SumsByMpi::find_norms},
+    {1, &SumsByMpi::accept_headers, &SumsByMpi::headers_of},
+    {0, &SumsByMpi::start_headers},
+    {1, &SumsByMpi::start_norms},
+    {2, &SumsByMpi::start_sums, &SumsByMpi::norms_of},
+    {3, &SumsByMpi::decode, &SumsByMpi::sums_of},
+};
+
+std::unique_ptr<Exchange> MpiSumsRoute::exchange(Transport& transport, const CallBuffers& call, Workers& workers, Trace* trace) const {
+  return std::make_unique<SumsByMpi>(transport, *this, call, workers, trace);
+}
+
 }  // namespace
 
 AlgorithmEntry integer_sum_algorithm() {
@@ -104,11 +117,7 @@ AlgorithmEntry integer_sum_algorithm() {
   entry.algorithm = Algorithm::integer_sum;
   entry.name = "integer_sum";
   entry.summary = "the integers of the indices, added by MPI; every rank decodes the sums once";
-  entry.arena_bytes = SumsByMpi::arena_bytes;
-  entry.run = [](Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call, Trace* trace) {
-    ArenaParts parts(arena);
-    return SumsByMpi(transport, workers, call, trace, parts).run();
-  };
+  entry.plan = [](const PartPlan& part, std::uint64_t chunk, int ranks) -> std::unique_ptr<RoutePlan> { return std::make_unique<MpiSumsRoute>(part, chunk, ranks); };
   entry.cost = [](const CostQuery& q) {
     const double m = q.per_chunk(), others = q.network.ranks - 1.0;
     double bits = 8 * q.codec.payload_bytes + 1;

@@ -18,48 +18,36 @@ std::uint64_t norms_of(const Homomorphic& codec, const Shape& shape) {
 std::uint64_t coordinates_of(const Homomorphic& codec, const Shape& shape) {
   std::uint64_t n = 0;
   for (const auto& p : shape.pieces()) n += codec.coordinates(p.count);
-  return round_up(n, IntegerSums::kUnit);
+  return round_up(n, IntegerRoute::kUnit);
 }
 
 }  // namespace
 
-int IntegerSums::width_of(const CollectiveCall& call, std::size_t ranks) {
-  return std::bit_width(codec_of(call).granularity() * static_cast<std::uint32_t>(ranks));
-}
+IntegerRoute::IntegerRoute(Algorithm carries, const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks)
+    : ChunkedRoute(carries, of, chunk_elements, transport_ranks), norms(largest([&](const Shape& shape) { return norms_of(codec(), shape); })),
+      coordinates(largest([&](const Shape& shape) { return coordinates_of(codec(), shape); })),
+      width(std::bit_width(codec().granularity() * static_cast<std::uint32_t>(ranks))) {}
 
-IntegerSums::Scratch::Scratch(const CollectiveCall& call, std::size_t ranks, ArenaParts& parts) {
-  const Homomorphic& codec = codec_of(call);
-  const std::uint64_t floats = Pipeline::largest(call, [&](const Cut& cut) { return norms_of(codec, cut.shape); });
-  coordinates = Pipeline::largest(call, [&](const Cut& cut) { return coordinates_of(codec, cut.shape); });
+IntegerSums::Scratch::Scratch(const IntegerRoute& route, ArenaParts& parts) {
+  const auto ranks = static_cast<std::uint64_t>(route.ranks);
   for (Norms& n : norms) {
-    n.mine = parts.take<float>(floats);
-    n.shared = parts.take<float>(floats);
-    n.received = parts.take<std::uint8_t>(ranks * floats * sizeof(float));
+    n.mine = parts.take<float>(route.norms);
+    n.shared = parts.take<float>(route.norms);
+    n.received = parts.take<std::uint8_t>(ranks * route.norms * sizeof(float));
   }
-  indices = parts.take<std::uint8_t>(coordinates * codec.index_bits() / 8);
-  sums = parts.take<std::uint16_t>(coordinates);
+  indices = parts.take<std::uint8_t>(route.coordinates * route.codec().index_bits() / 8);
+  sums = parts.take<std::uint16_t>(route.coordinates);
 }
 
-IntegerSums::IntegerSums(Transport& transport, Workers& workers, const CollectiveCall& call, Trace* trace, ArenaParts& parts)
-    : Pipeline(transport, workers, call, trace), codec_(codec_of(call)), integers_(call, ranks(), parts) {
+IntegerSums::IntegerSums(Transport& transport, Workers& workers, const IntegerRoute& route, const CallBuffers& call, Trace* trace)
+    : Pipeline(transport, workers, route, call, trace), codec_(route.codec()), parts_(call.arena), slices_(route.chunks()), integers_(route, parts_) {
   for (Chunk& c : open_) c.headers.resize(ranks());
-}
-
-bool IntegerSums::exchange_norms(std::uint64_t round) {
-  if (due(round, 0)) find_norms(round);
-  if (due(round, 1)) {
-    wait(chunk(round - 1).headers_under_way, round - 1);
-    if (!accept(chunk(round - 1).headers)) return false;
-  }
-  if (due(round, 0)) start_headers(round);
-  if (due(round, 1)) start_norms(round - 1);
-  return true;
 }
 
 // fn(piece) for all of a chunk's pieces, shared out among the threads.
 template <class Fn>
 void IntegerSums::each_piece(const Chunk& c, Fn&& fn) {
-  const std::size_t n = c.cut.shape.pieces().size();
+  const std::size_t n = c.cut.shape().pieces().size();
   workers_.run([&](int part, int parts) {
     for (std::size_t p = n * static_cast<std::size_t>(part) / static_cast<std::size_t>(parts);
          p < n * static_cast<std::size_t>(part + 1) / static_cast<std::size_t>(parts); ++p) {
@@ -70,24 +58,24 @@ void IntegerSums::each_piece(const Chunk& c, Fn&& fn) {
 }
 
 PieceSource IntegerSums::source(const Chunk& c, std::size_t p) const {
-  const Shape::Piece& piece = c.cut.shape.pieces()[p];
+  const Shape::Piece& piece = c.cut.shape().pieces()[p];
   const Feedback& memory = c.cut.feedback[piece.group];
-  const std::uint64_t at = piece.offset - c.cut.shape.groups()[piece.group].offset;
-  return {call_.in + c.cut.begin + piece.offset, memory.in ? memory.in + at : nullptr, memory.out ? memory.out + at : nullptr, piece.count,
-          {c.cut.begin + piece.offset, call_.sequence, static_cast<std::uint32_t>(rank())}, {}, at};
+  const std::uint64_t at = piece.offset - c.cut.shape().groups()[piece.group].offset;
+  return {call_.in + c.cut.begin() + piece.offset, memory.in ? memory.in + at : nullptr, memory.out ? memory.out + at : nullptr, piece.count,
+          {c.cut.begin() + piece.offset, call_.sequence, static_cast<std::uint32_t>(rank())}, {}, at};
 }
 
 void IntegerSums::find_norms(std::uint64_t i) {
   const auto begin = Clock::now();
   Chunk& c = chunk(i);
   // Memories need not wait aside: they change in quantise(), when all ranks have accepted.
-  c.cut.make(call_, call_.residuals, call_.codec->memory().planes(), chunk_begin(call_, i), chunk_end(call_, i));
-  c.mine = header(i, c.cut.shape.count());
+  c.cut.take(slices_[i], part_, call_, call_.residuals, codec().memory().planes());
+  c.mine = header(i, c.cut.shape().count());
   c.good = true;
   c.norm_at.clear();
   c.coordinate_at.clear();
   std::uint64_t norm_count = 0, coordinates = 0;
-  for (const auto& p : c.cut.shape.pieces()) {
+  for (const auto& p : c.cut.shape().pieces()) {
     c.norm_at.push_back(norm_count);
     c.coordinate_at.push_back(coordinates);
     norm_count += codec_.norm_count(p.count);
@@ -99,7 +87,7 @@ void IntegerSums::find_norms(std::uint64_t i) {
     const std::span body(reinterpret_cast<std::uint8_t*>(mine), round_up(norm_count * sizeof(float), kPayloadAlign));
     std::memset(body.data(), 0, body.size());
     each_piece(c, [&](std::size_t p) { codec_.norms(source(c, p), mine + c.norm_at[p]); });
-    seal(c.mine, body, call_.checksum);
+    seal(c.mine, body, part_.checksum);
   }
   may_corrupt_header(c.mine);
   result_.encode_s += span("norms", i, begin);
@@ -109,6 +97,11 @@ void IntegerSums::start_headers(std::uint64_t i) {
   Chunk& c = chunk(i);
   c.headers_under_way = under_way(transport_.start_allgather(&c.mine, c.headers.data(), sizeof(Header)));
   count_gathered(sizeof(Header));
+}
+
+void IntegerSums::accept_headers(std::uint64_t i) {
+  wait(chunk(i).headers_under_way, i);
+  if (!accept(chunk(i).headers)) end();
 }
 
 void IntegerSums::start_norms(std::uint64_t i) {
@@ -145,7 +138,7 @@ void IntegerSums::quantise(std::uint64_t i) {
   c.good = share_norms(i);
   if (c.good && !c.norm_at.empty()) {
     each_piece(c, [&](std::size_t p) { codec_.encode(source(c, p), norms(i).shared + c.norm_at[p], indices() + index_bytes(c.coordinate_at[p])); });
-    const std::uint64_t used = index_bytes(c.coordinate_at.back() + codec_.coordinates(c.cut.shape.pieces().back().count));
+    const std::uint64_t used = index_bytes(c.coordinate_at.back() + codec_.coordinates(c.cut.shape().pieces().back().count));
     std::memset(indices() + used, 0, index_bytes(c.coordinates) - used);
   }
 }
@@ -154,9 +147,9 @@ void IntegerSums::decode_sums(std::uint64_t i) {
   const Chunk& c = chunk(i);
   if (!c.good) return;
   each_piece(c, [&](std::size_t p) {
-    const Shape::Piece& piece = c.cut.shape.pieces()[p];
+    const Shape::Piece& piece = c.cut.shape().pieces()[p];
     codec_.decode(sums() + c.coordinate_at[p], norms(i).shared + c.norm_at[p], static_cast<int>(ranks()), piece.count,
-                  {c.cut.begin + piece.offset, call_.sequence, 0}, call_.out + c.cut.begin + piece.offset);
+                  {c.cut.begin() + piece.offset, call_.sequence, 0}, call_.out + c.cut.begin() + piece.offset);
   });
 }
 
@@ -171,7 +164,7 @@ AlgorithmEntry integer_sums_entry() {
     return {};
   };
   entry.chunk_elements = [](std::uint64_t setting, const Codec&, int) {
-    return std::max(kPieceElements, std::min(setting, IntegerSums::kMostChunk));
+    return std::max(kPieceElements, std::min(setting, IntegerRoute::kMostChunk));
   };
   return entry;
 }

@@ -7,6 +7,7 @@
 
 #include "codec/homomorphic.hpp"
 #include "collective/algorithms.hpp"
+#include "collective/partition.hpp"
 #include "collective/pipeline.hpp"
 
 namespace crimp {
@@ -27,7 +28,8 @@ class ArenaParts {
   std::uint64_t bytes_ = 0;
 };
 
-class IntegerSums : protected Pipeline {
+// What both algorithms know of a part: its largest chunk's sizes.
+class IntegerRoute : public ChunkedRoute {
  public:
   // A chunk's exchanges follow one another, each hidden behind work on the neighbouring chunks, so there are many small chunks: so many are open.
   static constexpr std::uint64_t kMostChunk = 20 * kPieceElements;
@@ -38,13 +40,23 @@ class IntegerSums : protected Pipeline {
   // any width.
   static constexpr std::uint64_t kUnit = 512;
 
-  static const Homomorphic& codec_of(const CollectiveCall& call) { return *call.codec->homomorphic(); }
-  // Bits of a sum over so many ranks.
-  static int width_of(const CollectiveCall&, std::size_t ranks);
-  // What both algorithms take of the arena, for the call's largest chunk.
+  IntegerRoute(Algorithm, const PartPlan&, std::uint64_t chunk, int ranks);
+  const Homomorphic& codec() const { return *part.codec->homomorphic(); }
+
+  std::uint64_t norms, coordinates;  // of the largest chunk
+  int width;                         // bits of a sum
+
+ protected:
+  void set_bytes(const ArenaParts& parts) { bytes_ = {parts.bytes(), parts.bytes(), 0}; }
+};
+
+class IntegerSums : protected Pipeline {
+ public:
+  static constexpr std::size_t kOpen = IntegerRoute::kOpen, kSumming = IntegerRoute::kSumming;
+  static constexpr std::uint64_t kUnit = IntegerRoute::kUnit;
+  // What both algorithms take of the arena.
   struct Scratch {
-    Scratch(const CollectiveCall&, std::size_t ranks, ArenaParts&);
-    std::uint64_t coordinates;  // of that chunk
+    Scratch(const IntegerRoute&, ArenaParts&);
     struct Norms {
       float *mine, *shared;
       std::uint8_t* received;  // of all ranks
@@ -55,7 +67,7 @@ class IntegerSums : protected Pipeline {
   };
 
  protected:
-  IntegerSums(Transport&, Workers&, const CollectiveCall&, Trace*, ArenaParts&);
+  IntegerSums(Transport&, Workers&, const IntegerRoute&, const CallBuffers&, Trace*);
 
   struct Chunk {
     Header mine;
@@ -68,33 +80,34 @@ class IntegerSums : protected Pipeline {
   };
   Chunk& chunk(std::uint64_t i) { return open_[i % kOpen]; }
   const Scratch::Norms& norms(std::uint64_t i) const { return integers_.norms[i % kOpen]; }
-  // Whether in this round it is a chunk's turn that began `lag` rounds ago.
-  bool due(std::uint64_t round, std::uint64_t lag) const { return round >= lag && round - lag < chunks(); }
 
-  // Of a round the part before indices: the norms of one chunk, and of the one before to all ranks. False: the call is MPI's.
-  bool exchange_norms(std::uint64_t round);
+  // The steps before indices: the norms of a chunk, and a round later to all ranks.
+  void find_norms(std::uint64_t i);
+  void accept_headers(std::uint64_t i);
+  void start_headers(std::uint64_t i);
+  void start_norms(std::uint64_t i);
+  Transport::Ticket headers_of(std::uint64_t i) { return chunk(i).headers_under_way; }
+  Transport::Ticket norms_of(std::uint64_t i) { return chunk(i).norms_under_way; }
   // With the norms, which have arrived, makes indices() of the chunk, unless they are corrupt (Chunk::good).
   void quantise(std::uint64_t i);
   // Decodes sums(), unless something is corrupt. Exchanges go on in any case, so that no rank waits for this one; the error is the call's result.
   void decode_sums(std::uint64_t i);
 
-  std::uint64_t most_coordinates() const { return integers_.coordinates; }
   std::uint8_t* indices() const { return integers_.indices; }
   std::uint16_t* sums() const { return integers_.sums; }
   std::uint64_t index_bytes(std::uint64_t n) const { return n * codec_.index_bits() / 8; }
 
   const Homomorphic& codec_;
+  ArenaParts parts_;  // of the call's arena
 
  private:
-  void find_norms(std::uint64_t i);
-  void start_headers(std::uint64_t i);
-  void start_norms(std::uint64_t i);
   bool share_norms(std::uint64_t i);  // joins those of all ranks; false: some are corrupt
   void count_gathered(std::uint64_t bytes);
   PieceSource source(const Chunk&, std::size_t piece) const;
   template <class Fn>
   void each_piece(const Chunk&, Fn&&);
 
+  const std::vector<Slice>& slices_;
   Scratch integers_;
   Chunk open_[kOpen];
 };

@@ -23,7 +23,7 @@ namespace crimp {
 namespace {
 
 // The call's tensors, without their factors, and how many floats are summed first and then.
-struct Plan {
+struct Factors {
   struct Candidates {
     std::size_t tensor, segment;
     std::vector<std::uint64_t> cols;
@@ -36,29 +36,28 @@ struct Plan {
   std::uint64_t sample = 0;            // floats of host memory that this takes
 };
 
-powersgd::Extents* extents_of(const CollectiveCall& call, std::size_t segment) { return call.extents.empty() ? nullptr : call.extents[segment]; }
+powersgd::Extents* extents_of(const CallBuffers& call, std::size_t segment) { return call.extents.empty() ? nullptr : call.extents[segment]; }
 
 // agreed: false where the ranks know different things, and nothing is used of it.
-Plan plan_of(const CollectiveCall& call, bool agreed) {
-  Plan plan;
-  for (std::size_t s = 0; s < call.layout->segments.size(); ++s) {
-    const Segment& segment = call.layout->segments[s];
-    if (segment.use == Segment::Use::skip || segment.count == 0) continue;
+Factors factors_of(const PartPlan& part, const CallBuffers& call, bool agreed) {
+  Factors plan;
+  for (std::size_t s = 0; s < part.layout->segments.size(); ++s) {
+    const Segment& segment = part.layout->segments[s];
+    if (!segment.summed() || segment.count == 0) continue;
     const powersgd::Extents* known = agreed ? extents_of(call, s) : nullptr;
     powersgd::Tensor& t = plan.tensors.emplace_back();
     plan.segments.push_back(s);
-    t.matrix = powersgd::matrix_of(segment.count, *call.codec, known);
+    t.matrix = powersgd::matrix_of(segment.count, *part.codec, known);
     t.fresh = {segment.offset, call.sequence};
-    t.values = call.in + segment.offset;
-    t.out = call.out + segment.offset;
+    if (call.in) t.values = call.in + segment.offset, t.out = call.out + segment.offset;
     t.memory = call.residuals.empty() ? nullptr : call.residuals[s];
     plan.left += t.matrix.left();
     plan.right += t.matrix.right();
-    if (!powersgd::finds(segment.count, *call.codec, known)) continue;
-    auto& found = plan.found.emplace_back(Plan::Candidates{plan.tensors.size() - 1, s, powersgd::candidates_of(segment.count, call.codec->parameter_word())});
+    if (!powersgd::finds(segment.count, *part.codec, known)) continue;
+    auto& found = plan.found.emplace_back(Factors::Candidates{plan.tensors.size() - 1, s, powersgd::candidates_of(segment.count, part.codec->parameter_word())});
     if (found.cols.size() < 2) continue;
     plan.shares += found.cols.size();
-    plan.sample = std::max(plan.sample, powersgd::sample_elements(segment.count, found.cols, powersgd::parameters_of(*call.codec).rank));
+    plan.sample = std::max(plan.sample, powersgd::sample_elements(segment.count, found.cols, powersgd::parameters_of(*part.codec).rank));
   }
   return plan;
 }
@@ -66,32 +65,49 @@ Plan plan_of(const CollectiveCall& call, bool agreed) {
 // A shard on the wire: a header and as many floats for every rank.
 std::uint64_t frame_bytes(std::uint64_t floats, std::uint64_t ranks) { return sizeof(Header) + round_up(div_up(floats, ranks) * sizeof(float), kPayloadAlign); }
 
-class LowRank : Pipeline {
+std::uint64_t frames_bytes(const Factors& plan, std::uint64_t ranks) { return ranks * frame_bytes(std::max(plan.left + plan.shares, plan.right), ranks); }
+
+class LowRankRoute final : public RoutePlan {
  public:
-  LowRank(Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call, Trace* trace)
-      : Pipeline(transport, workers, call, trace), headers_(ranks()) {
-    plan_ = plan_of(call, true);
-    if (!arena) return;
-    here_ = arena->take(arena_bytes(call, transport.size()));
-    if (call.values) there_ = call.values->take(value_bytes(call));
+  LowRankRoute(const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks) : RoutePlan(Algorithm::low_rank, of, chunk_elements, transport_ranks) {}
+  std::unique_ptr<Exchange> exchange(Transport&, const CallBuffers&, Workers&, Trace*) const override;
+  // Of what the ranks know of the tensors' shapes, or of knowing nothing, where they know different things.
+  RouteBytes bytes(const std::vector<powersgd::Extents*>& extents) const override {
+    CallBuffers call;
+    call.extents = extents;
+    RouteBytes most;
+    for (const bool agreed : {true, false}) {
+      const Factors plan = factors_of(part, call, agreed);
+      // P and exact tensors, Q, Q of the call before; also in host memory where they are elsewhere, with the shares, frames, and what columns are found with.
+      const std::uint64_t right = Arena::padded(plan.right * sizeof(float));
+      most.values = std::max<std::uint64_t>(most.values, Arena::padded(plan.left * sizeof(float)) + 2 * right);
+      most.bodies = std::max<std::uint64_t>(most.bodies, Arena::padded((plan.left + plan.shares) * sizeof(float)) + 2 * right +
+                                                             2 * Arena::padded(frames_bytes(plan, static_cast<std::uint64_t>(ranks))) +
+                                                             Arena::padded(plan.sample * sizeof(float)));
+    }
+    most.together = most.bodies;
+    return most;
+  }
+};
+
+class LowRank final : public Rounds<LowRank> {
+ public:
+  LowRank(Transport& transport, const LowRankRoute& route, const CallBuffers& call, Workers& workers, Trace* trace)
+      : Rounds(transport, workers, route, call, trace, 1), plan_(factors_of(part_, call, true)), headers_(ranks()) {
+    if (!call.arena) return;
+    const RouteBytes bytes = route.bytes(call.extents);
+    here_ = call.arena->take(bytes.bodies);
+    if (call.values) there_ = call.values->take(bytes.values);
     place();
   }
-  // P and exact tensors, Q, Q of the call before.
-  static std::uint64_t value_bytes(const CollectiveCall& call) {
-    const auto bytes = [](const Plan& plan) { return Arena::padded(plan.left * sizeof(float)) + 2 * Arena::padded(plan.right * sizeof(float)); };
-    return std::max(bytes(plan_of(call, true)), bytes(plan_of(call, false)));
-  }
-  // The same (also where those are elsewhere), the shares, frames, and what columns are found with.
-  static std::uint64_t arena_bytes(const CollectiveCall& call, int ranks) {
-    const auto bytes = [&](const Plan& plan) {
-      return Arena::padded((plan.left + plan.shares) * sizeof(float)) + 2 * Arena::padded(plan.right * sizeof(float)) + 2 * Arena::padded(frames(plan, static_cast<std::uint64_t>(ranks))) +
-             Arena::padded(plan.sample * sizeof(float));
-    };
-    return std::max(bytes(plan_of(call, true)), bytes(plan_of(call, false)));
-  }
 
-  CollectiveResult run() {
-    Header mine = header(0, call_.count);
+ private:
+  friend class Rounds<LowRank>;
+  static const Step kSteps[6];
+  Transport::Ticket under_way_now(std::uint64_t) { return ticket_; }
+
+  void announce(std::uint64_t) {
+    Header mine = header(0, part_.count);
     mine.body_hash = digest();
     if (!mine.flags) {
       mine.body_bytes = ranks() * frame_bytes(summed_first(), ranks());
@@ -102,26 +118,35 @@ class LowRank : Pipeline {
       }
     }
     may_corrupt_header(mine);
-    const auto ticket = under_way(transport_.start_allgather(&mine, headers_.data(), sizeof(Header)));
+    mine_ = mine;
+    ticket_ = under_way(transport_.start_allgather(&mine_, headers_.data(), sizeof(Header)));
     count_bytes(sizeof(Header));
-    wait(ticket, 0);
-    if (!accept(headers_)) return result_;
-    if (std::any_of(headers_.begin(), headers_.end(), [&](const Header& h) { return h.body_hash != headers_[0].body_hash; })) begin_anew();
+  }
 
+  void project(std::uint64_t) {
+    wait(ticket_, 0);
+    if (!accept(headers_)) return end();
+    if (std::any_of(headers_.begin(), headers_.end(), [&](const Header& h) { return h.body_hash != headers_[0].body_hash; })) begin_anew();
     forget_other_factors();
     result_.encode_s += step(powersgd::Step::project, "encode", nullptr, left_);
     try_columns();
-    sum(1, left_, summed_first());
+    start_sum({1, left_, summed_first()});
+  }
+
+  void project_back(std::uint64_t) {
+    take_sums();
     result_.encode_s += step(powersgd::Step::project_back, "encode", left_, right_);
-    if (plan_.right > 0) sum(3, right_, plan_.right);
+    if (plan_.right > 0) start_sum({3, right_, plan_.right});
+    else sum_ = {};
+  }
+
+  void rebuild(std::uint64_t) {
+    if (sum_.values) take_sums();
     // What is corrupt reaches neither the memory nor the result.
     if (!result_.error) result_.decode_s += step(powersgd::Step::rebuild, "decode", plan_.right > 0 ? right_ : nullptr, nullptr);
     note_columns();
-    return result_;
   }
 
- private:
-  static std::uint64_t frames(const Plan& plan, std::uint64_t ranks) { return ranks * frame_bytes(std::max(plan.left + plan.shares, plan.right), ranks); }
   std::uint64_t summed_first() const { return plan_.left + plan_.shares; }
 
   void prepare_steps() {
@@ -136,7 +161,7 @@ class LowRank : Pipeline {
     std::byte *here = here_, *there = there_;
     left_ = floats(here, summed_first());
     right_ = floats(here, plan_.right);
-    const std::uint64_t bytes = frames(plan_, ranks());
+    const std::uint64_t bytes = frames_bytes(plan_, ranks());
     send_ = reinterpret_cast<std::uint8_t*>(part(here, bytes));
     receive_ = reinterpret_cast<std::uint8_t*>(part(here, bytes));
     sample_ = floats(here, plan_.sample);
@@ -164,9 +189,9 @@ class LowRank : Pipeline {
   // A rank missed what the others agreed on (its exchange was corrupt), or was told other extents: this call takes what it would take knowing nothing.
   void begin_anew() {
     for (const std::size_t s : plan_.segments)
-      if (powersgd::Extents* known = extents_of(call_, s)) *known = {.count = call_.layout->segments[s].count, .q_cols = ~std::uint64_t{0}, .calls = powersgd::parameters_of(*call_.codec).start};
+      if (powersgd::Extents* known = extents_of(call_, s)) *known = {.count = part_.layout->segments[s].count, .q_cols = ~std::uint64_t{0}, .calls = powersgd::parameters_of(codec()).start};
     if (transport_.rank() == 0) log(LogLevel::warn, "powersgd: the ranks know different extents of a call's tensors (from crimp_set_extents, or after a corrupt exchange); they are found anew");
-    plan_ = plan_of(call_, false);
+    plan_ = factors_of(part_, call_, false);
     place();
     try {
       prepare_steps();
@@ -200,7 +225,7 @@ class LowRank : Pipeline {
     const auto begin = Clock::now();
     float* share = left_ + plan_.left;
     std::fill(share, share + plan_.shares, 0.0f);
-    const std::uint32_t rank = powersgd::parameters_of(*call_.codec).rank;
+    const std::uint32_t rank = powersgd::parameters_of(codec()).rank;
     try {
       for (const auto& found : plan_.found) {
         if (found.cols.size() < 2) continue;
@@ -211,7 +236,7 @@ class LowRank : Pipeline {
             backend_.read(sample_ + i * cols, t.values + powersgd::sampled_row(t.matrix.count, cols, i, t.fresh) * cols, cols * sizeof(float));
           backend_.settle();
           *share++ = broken_ ? 0.0f : powersgd::kept_share(sample_, rows, cols, rank, t.fresh, sample_ + rows * cols);
-          progress()();
+          transport_.progress();
         }
       }
     } catch (const std::exception& e) {
@@ -226,14 +251,14 @@ class LowRank : Pipeline {
     const float* share = left_ + plan_.left;
     for (const auto& found : plan_.found) {
       powersgd::Extents& known = *call_.extents[found.segment];
-      const std::uint64_t count = call_.layout->segments[found.segment].count;
+      const std::uint64_t count = part_.layout->segments[found.segment].count;
       if (known.count != count) known = {.count = count};
       if (found.cols.size() == 1) known.cols = found.cols[0];
       if (found.cols.size() < 2) continue;
-      if (!result_.error) known.cols = powersgd::best_of(count, found.cols, powersgd::parameters_of(*call_.codec).rank, {share, found.cols.size()}, ranks());
+      if (!result_.error) known.cols = powersgd::best_of(count, found.cols, powersgd::parameters_of(codec()).rank, {share, found.cols.size()}, ranks());
       share += found.cols.size();
       if (known.cols && transport_.rank() == 0)
-        log(LogLevel::debug, "powersgd: '" + call_.layout->segments[found.segment].key + "' is a matrix of " + std::to_string(div_up(count, known.cols)) + " x " + std::to_string(known.cols));
+        log(LogLevel::debug, "powersgd: '" + part_.layout->segments[found.segment].key + "' is a matrix of " + std::to_string(div_up(count, known.cols)) + " x " + std::to_string(known.cols));
     }
     for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
       powersgd::Extents* known = extents_of(call_, plan_.segments[i]);
@@ -253,7 +278,7 @@ class LowRank : Pipeline {
     try {
       if (!broken_) {
         if (given && there(given) != given) backend_.write(there(given), given, bytes(given));
-        backend_.tensor_steps()->start(which, progress());
+        backend_.tensor_steps()->start(which, mover());
         if (wanted && there(wanted) != wanted) backend_.read(wanted, there(wanted), bytes(wanted));
         backend_.settle();
       }
@@ -264,51 +289,71 @@ class LowRank : Pipeline {
     return span(name, 0, begin);
   }
 
-  // values[i] = the sum over the ranks, in rank order from +0. Stages `stage` (shards to their owners) and `stage` + 1 (sums to all).
-  void sum(std::uint8_t stage, float* values, std::uint64_t count) {
-    const std::uint64_t frame = frame_bytes(count, ranks()), shard = (frame - sizeof(Header)) / sizeof(float);
-    const auto floats = [&](std::uint8_t* frames, std::size_t r) { return reinterpret_cast<float*>(frames + r * frame + sizeof(Header)); };
-    const auto length = [&](std::size_t r) { return count > r * shard ? std::min(shard, count - r * shard) : 0; };
-    const auto seal = [&](std::uint8_t* at, std::uint8_t of, bool corrupt) {
-      Header h = header(0, count, of);
-      if (corrupt) h.flags |= kFlagCorrupt;
-      seal_frame(h, {at, frame}, call_.checksum);
-    };
-    // False: what rank r sent in frame r is not to be used.
-    const auto good = [&](std::size_t r, std::uint8_t of) { return usable(frame_defect(header(0, count, of), {receive_ + r * frame, frame}), r, 0); };
+  // values[i] = the sum over the ranks, in rank order from +0. Stages `stage` (shards to their owners) and `stage` + 1 (sums to all): start_sum(), add_shards(),
+  // take_sums().
+  struct Sum {
+    std::uint8_t stage = 0;
+    float* values = nullptr;
+    std::uint64_t count = 0;
+  };
+  std::uint64_t frame() const { return frame_bytes(sum_.count, ranks()); }
+  std::uint64_t shard() const { return (frame() - sizeof(Header)) / sizeof(float); }
+  std::uint64_t length(std::size_t r) const { return sum_.count > r * shard() ? std::min(shard(), sum_.count - r * shard()) : 0; }
+  float* floats(std::uint8_t* frames, std::size_t r) const { return reinterpret_cast<float*>(frames + r * frame() + sizeof(Header)); }
 
+  void seal(std::uint8_t* at, std::uint8_t of, bool corrupt) {
+    Header h = header(0, sum_.count, of);
+    if (corrupt) h.flags |= kFlagCorrupt;
+    seal_frame(h, {at, frame()}, part_.checksum);
+  }
+  // False: what rank r sent in frame r is not to be used.
+  bool good(std::size_t r, std::uint8_t of) { return usable(frame_defect(header(0, sum_.count, of), {receive_ + r * frame(), frame()}), r, 0); }
+
+  void start_sum(const Sum& sum) {
+    sum_ = sum;
     for (std::size_t r = 0; r < ranks(); ++r) {
       float* const to = floats(send_, r);
       const std::uint64_t n = length(r);
-      if (n) std::memcpy(to, values + r * shard, n * sizeof *to);
-      std::fill(to + n, to + shard, 0.0f);
-      seal(send_ + r * frame, stage, broken_);
+      if (n) std::memcpy(to, sum_.values + r * shard(), n * sizeof *to);
+      std::fill(to + n, to + shard(), 0.0f);
+      seal(send_ + r * frame(), sum_.stage, broken_);
     }
-    const std::vector<std::uint64_t> bytes(ranks(), frame);
+    const std::vector<std::uint64_t> bytes(ranks(), frame());
     std::vector<std::uint64_t> offsets(ranks());
-    for (std::size_t r = 0; r < ranks(); ++r) offsets[r] = r * frame;
-    wait(under_way(transport_.start_alltoallv(send_, bytes, offsets, receive_, bytes, offsets)), 0);
-    count_bytes((ranks() - 1) * frame, (ranks() - 1) * frame);
-    may_corrupt_wire({receive_, frame});
+    for (std::size_t r = 0; r < ranks(); ++r) offsets[r] = r * frame();
+    ticket_ = under_way(transport_.start_alltoallv(send_, bytes, offsets, receive_, bytes, offsets));
+    count_bytes((ranks() - 1) * frame(), (ranks() - 1) * frame());
+  }
 
-    bool all_good = true;
+  void add_shards(std::uint64_t) {
+    if (!sum_.values) return;
+    wait(ticket_, 0);
+    may_corrupt_wire({receive_, frame()});
+    all_good_ = true;
     float* const mine = floats(send_, 0);
-    std::fill(mine, mine + shard, 0.0f);
+    std::fill(mine, mine + shard(), 0.0f);
     for (std::size_t r = 0; r < ranks(); ++r) {
-      all_good = good(r, stage) && all_good;
+      all_good_ = good(r, sum_.stage) && all_good_;
       const float* const from = floats(receive_, r);
-      for (std::uint64_t i = 0; i < shard; ++i) mine[i] += from[i];
+      for (std::uint64_t i = 0, n = shard(); i < n; ++i) mine[i] += from[i];
     }
-    seal(send_, static_cast<std::uint8_t>(stage + 1), !all_good);
-    wait(under_way(transport_.start_allgather(send_, receive_, frame)), 0);
-    count_bytes(frame);
+    seal(send_, static_cast<std::uint8_t>(sum_.stage + 1), !all_good_);
+    ticket_ = under_way(transport_.start_allgather(send_, receive_, frame()));
+    count_bytes(frame());
+  }
+
+  void take_sums() {
+    wait(ticket_, 0);
     for (std::size_t r = 0; r < ranks(); ++r) {
-      all_good = good(r, static_cast<std::uint8_t>(stage + 1)) && all_good;
-      if (const std::uint64_t n = length(r)) std::memcpy(values + r * shard, floats(receive_, r), n * sizeof *values);
-      for (std::uint64_t i = 0; i < length(r) && all_good; ++i)
-        if (!std::isfinite(values[r * shard + i])) all_good = false, blame(r, 0, "a sum is not finite");
+      all_good_ = good(r, static_cast<std::uint8_t>(sum_.stage + 1)) && all_good_;
+      float* const to = sum_.values + r * shard();
+      const std::uint64_t n = length(r);
+      if (n) std::memcpy(to, floats(receive_, r), n * sizeof *to);
+      for (std::uint64_t i = 0; i < n && all_good_; ++i)
+        if (!std::isfinite(to[i])) all_good_ = false, blame(r, 0, "a sum is not finite");
     }
-    if (!all_good) std::fill(values, values + count, 0.0f);  // what follows must not meet NaN
+    if (!all_good_) std::fill(sum_.values, sum_.values + sum_.count, 0.0f);  // what follows must not meet NaN
+    ticket_ = kNothing;
   }
 
   void count_bytes(std::uint64_t sent) { count_bytes(sent, (ranks() - 1) * sent); }
@@ -317,8 +362,12 @@ class LowRank : Pipeline {
     result_.received_bytes += received;
   }
 
-  Plan plan_;
+  Factors plan_;
+  Header mine_;
   std::vector<Header> headers_;
+  Transport::Ticket ticket_ = kNothing;  // the exchange that is under way
+  Sum sum_;                              // the sum that is under way
+  bool all_good_ = true;                 // all that has arrived for it
   bool broken_ = false;                                          // the device failed
   float *left_ = nullptr, *right_ = nullptr;                     // P and exact tensors; Q: where they are summed
   float *left_there_ = nullptr, *right_there_ = nullptr;         // and where they are made of values: the same, or in the backend's memory
@@ -326,6 +375,19 @@ class LowRank : Pipeline {
   float* sample_ = nullptr;
   std::byte *here_ = nullptr, *there_ = nullptr;  // all of these are parts of
 };
+
+constexpr LowRank::Step LowRank::kSteps[] = {
+    {0, &LowRank::announce},
+    {0, &LowRank::project, &LowRank::under_way_now},
+    {0, &LowRank::add_shards, &LowRank::under_way_now},
+    {0, &LowRank::project_back, &LowRank::under_way_now},
+    {0, &LowRank::add_shards, &LowRank::under_way_now},
+    {0, &LowRank::rebuild, &LowRank::under_way_now},
+};
+
+std::unique_ptr<Exchange> LowRankRoute::exchange(Transport& transport, const CallBuffers& call, Workers& workers, Trace* trace) const {
+  return std::make_unique<LowRank>(transport, *this, call, workers, trace);
+}
 
 }  // namespace
 
@@ -335,14 +397,11 @@ AlgorithmEntry low_rank_algorithm() {
       .name = "low_rank",
       .summary = "PowerSGD: P and Q are summed, every rank multiplies them",
       .chunk_elements = [](std::uint64_t setting, const Codec&, int) { return std::max(kPieceElements, setting); },  // tensors stay whole
-      .arena_bytes = LowRank::arena_bytes,
-      .run = [](Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call,
-                Trace* trace) { return LowRank(transport, arena, workers, call, trace).run(); },
+      .plan = [](const PartPlan& part, std::uint64_t chunk, int ranks) -> std::unique_ptr<RoutePlan> { return std::make_unique<LowRankRoute>(part, chunk, ranks); },
       .cost = nullptr,  // no other algorithm runs its codec, so there is nothing to compare
       .any_backend = true,
       .host_bodies = true,
       .whole_tensors = true,
-      .value_bytes = LowRank::value_bytes,
   };
 }
 

@@ -201,11 +201,11 @@ std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy&
     sums.resize(kNodeSample);
   });
   if (!had) return {};
-  const Layout layout = Layout::unknown(kNodeSample);
+  const auto layout = Layout::unknown(kNodeSample);
   model.node.barrier_s = agreed_time(all, kRepeats, [&] { h.node->barrier(); });
   const double took = agreed_time(all, kRepeats, [&] {
     sum_in_node(*h.node, values.data(), sums.data(), kNodeSample);
-    share_in_node(*h.node, layout, sums.data(), values.data(), kNodeSample);
+    share_in_node(*h.node, *layout, sums.data(), values.data(), kNodeSample);
   });
   model.node.byte_s = std::max(0.0, took - 2 * model.node.barrier_s) / (kNodeSample * sizeof(float));
   return model;

@@ -32,7 +32,7 @@ struct HierarchyModel {
   NetworkModel leaders;
   NodeModel node;
 };
-// Collective over `all`. hierarchy.inner is not looked at. Empty on all ranks where one has no memory for it.
+// Collective over `all`. Empty on all ranks where one has no memory for it.
 std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy&);
 
 }  // namespace crimp

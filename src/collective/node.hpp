@@ -41,7 +41,6 @@ struct Hierarchy {
   Node* node;
   Transport* leaders;  // null on ranks that do not lead
   int nodes;
-  Algorithm inner;  // between the leaders
 };
 
 // Which ranks of a communicator are a node: those of one host, in rank order, or so many of them in a row where per_node is not 0

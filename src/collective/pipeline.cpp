@@ -7,57 +7,27 @@
 #include "core/log.hpp"
 
 namespace crimp {
-namespace {
-
-std::uint64_t spare_bytes(const CollectiveCall& call) {
-  return std::min(call.count, call.chunk) * sizeof(float) * static_cast<std::uint64_t>(std::max(1, call.codec->memory().planes()));
-}
-std::uint64_t scratch_bytes(const CollectiveCall& call) {
-  const bool memory = !call.residuals.empty() || !call.owner_residuals.empty();
-  return scratch_elements(*call.codec, std::min(call.count, call.chunk), memory) * sizeof(float);
-}
-
-}  // namespace
-
-void Cut::make(const CollectiveCall& call, const std::vector<float*>& memories, int planes, std::uint64_t from, std::uint64_t end) {
-  begin = from;
-  shape.clear();
+void Cut::take(const Slice& of, const PartPlan& part, const CallBuffers& call, const std::vector<float*>& memories, int planes) {
+  slice = &of;
   feedback.clear();
-  const auto& segments = call.layout->segments;
-  auto s = static_cast<std::size_t>(
-      std::upper_bound(segments.begin(), segments.end(), begin, [](std::uint64_t at, const Segment& x) { return at < x.offset; }) -
-      segments.begin());
-  for (s -= s > 0; s < segments.size() && segments[s].offset < end; ++s) {
-    const std::uint64_t first = std::max(begin, segments[s].offset), last = std::min(end, segments[s].offset + segments[s].count);
-    if (first >= last) continue;
-    if (segments[s].use == Segment::Use::skip) {
-      shape.add_gap(last - first);
-      continue;
-    }
-    shape.add_group(last - first);
-    feedback.push_back(feedback_of(*call.codec, memories.empty() ? nullptr : memories[s], planes, segments[s].count, first - segments[s].offset));
+  const auto& segments = part.layout->segments;
+  for (std::size_t g = 0; g < of.segments.size(); ++g) {
+    const std::size_t s = of.segments[g];
+    const std::uint64_t first = of.begin + of.shape.groups()[g].offset - segments[s].offset;
+    feedback.push_back(feedback_of(*part.codec, memories.empty() ? nullptr : memories[s], planes, segments[s].count, first));
     feedback.back().turn = call.turns.empty() ? call.sequence : call.turns[s];
   }
 }
 
-std::uint64_t Pipeline::chunks_of(const CollectiveCall& call) { return std::max<std::uint64_t>(1, div_up(call.count, call.chunk)); }
+Pipeline::Pipeline(Transport& transport, Workers& workers, const RoutePlan& route, const CallBuffers& call, Trace* trace)
+    : transport_(transport), workers_(workers), host_(workers), backend_(call.backend ? *call.backend : host_), route_(route), part_(route.part), call_(call),
+      trace_(trace), ranks_(static_cast<std::size_t>(transport.size())), layout_(static_cast<std::uint32_t>(route.part.layout->digest())) {}
 
-std::uint64_t Pipeline::chunk_end(const CollectiveCall& call, std::uint64_t chunk) { return std::min(call.count, (chunk + 1) * call.chunk); }
-
-std::uint64_t Pipeline::own_bytes(const CollectiveCall& call) {
-  const std::uint64_t spare = call.residuals.empty() ? 0 : 2 * Arena::padded(spare_bytes(call));
-  return spare + Arena::padded(scratch_bytes(call));
-}
-
-Pipeline::Pipeline(Transport& transport, Workers& workers, const CollectiveCall& call, Trace* trace)
-    : transport_(transport), workers_(workers), host_(workers), backend_(call.backend ? *call.backend : host_), call_(call), trace_(trace), chunks_(chunks_of(call)),
-      ranks_(static_cast<std::size_t>(transport.size())), layout_(static_cast<std::uint32_t>(call.layout->digest())) {}
-
-void Pipeline::begin(Arena& arena) {
-  Arena& values = call_.values ? *call_.values : arena;
-  if (!call_.residuals.empty())
-    for (auto& spare : spare_memory_) spare = reinterpret_cast<float*>(values.take(spare_bytes(call_)));
-  scratch_ = reinterpret_cast<float*>(values.take(scratch_bytes(call_)));
+void Pipeline::begin(const ChunkedRoute& route) {
+  Arena& values = call_.values ? *call_.values : *call_.arena;
+  if (part_.keeps_memory() && !call_.residuals.empty())
+    for (auto& spare : spare_memory_) spare = reinterpret_cast<float*>(values.take(route.spare_bytes()));
+  scratch_ = reinterpret_cast<float*>(values.take(route.scratch_bytes()));
 }
 
 double Pipeline::span(const char* name, std::uint64_t chunk, Clock::time_point begin) {
@@ -66,31 +36,31 @@ double Pipeline::span(const char* name, std::uint64_t chunk, Clock::time_point b
   return seconds(end - begin);
 }
 
-void Pipeline::cut(Cut& cut, std::uint64_t chunk, std::uint64_t begin, std::uint64_t end) {
-  cut.make(call_, call_.residuals, call_.codec->memory().planes(), begin, end);
+void Pipeline::cut(Cut& cut, const Slice& slice, std::uint64_t chunk) {
+  cut.take(slice, part_, call_, call_.residuals, codec().memory().planes());
   if (committed_ || call_.flags || call_.residuals.empty()) return;
   // Until every rank is known to compress this call, new residuals wait aside: on the way through MPI none may change.
-  if (call_.codec->keeps_state()) cut.states.assign(cut.feedback.size() * Codec::kStateFloats, 0.0f);
+  if (codec().keeps_state()) cut.states.assign(cut.feedback.size() * Codec::kStateFloats, 0.0f);
   for (std::size_t g = 0; g < cut.feedback.size(); ++g) {
     Feedback& memory = cut.feedback[g];
     if (!memory.out) continue;
     if (memory.state_out) memory.state_out = cut.states.data() + g * Codec::kStateFloats;
-    memory.out = spare_memory_[chunk] + (begin - chunk_begin(call_, chunk)) + cut.shape.groups()[g].offset;
-    if (memory.momentum_out) memory.momentum_out = memory.out + std::min(call_.count, call_.chunk);
+    memory.out = spare_memory_[chunk] + (slice.begin - chunk * route_.chunk) + slice.shape.groups()[g].offset;
+    if (memory.momentum_out) memory.momentum_out = memory.out + std::min(part_.count, route_.chunk);
   }
 }
 
 Header Pipeline::header(std::uint64_t chunk, std::uint64_t count, std::uint8_t stage) const {
   Header h;
-  h.algorithm = call_.algorithm;
+  h.algorithm = route_.algorithm;
   h.stage = stage;
-  h.codec = call_.codec->traits().wire_id;
-  h.dtype = static_cast<std::uint8_t>(call_.dtype);
+  h.codec = codec().traits().wire_id;
+  h.dtype = static_cast<std::uint8_t>(part_.dtype);
   h.flags = call_.flags;
   h.count = count;
   h.call = call_.sequence;
   h.chunk = static_cast<std::uint32_t>(chunk);
-  h.parameters = call_.codec->parameter_word();
+  h.parameters = codec().parameter_word();
   h.layout = layout_;
   h.wire_us = static_cast<std::uint32_t>(1e6 * result_.wire_s);
   return h;
@@ -100,7 +70,7 @@ void Pipeline::start_encode(Encoding& encoding, Header& header, const Cut& cut, 
   encoding = {&header, body, {}};
   if (!header.flags) {
     try {
-      encoding.ticket = backend_.start_encode({*call_.codec, cut.shape, values, cut.feedback, {cut.begin, call_.sequence, encoder}, body, scratch_}, progress());
+      encoding.ticket = backend_.start_encode({codec(), cut.shape(), values, cut.feedback, {cut.begin(), call_.sequence, encoder}, body, scratch_}, mover());
     } catch (const std::exception& e) {
       failed(header, e);
     }
@@ -114,8 +84,8 @@ void Pipeline::finish_encode(Encoding& encoding) {
   std::uint8_t* const body = encoding.body;
   if (encoding.ticket) {
     try {
-      h.body_bytes = backend_.finish_encode(*encoding.ticket, progress());
-      if (backend_.readable_bodies()) seal(h, {body, h.body_bytes}, call_.checksum);
+      h.body_bytes = backend_.finish_encode(*encoding.ticket, mover());
+      if (backend_.readable_bodies()) seal(h, {body, h.body_bytes}, part_.checksum);
     } catch (const std::exception& e) {
       failed(h, e);
     }
@@ -128,7 +98,7 @@ void Pipeline::start_decode(Decoding& decoding, const Cut& cut, std::span<const 
   decoding = {chunk, from, {}};
   try {
     decoding.ticket =
-        backend_.start_decode({*call_.codec, cut.shape, views, {cut.begin, call_.sequence, 0}, call_.out + cut.begin, false, voters}, progress());
+        backend_.start_decode({codec(), cut.shape(), views, {cut.begin(), call_.sequence, 0}, call_.out + cut.begin(), false, voters}, mover());
   } catch (const std::exception& e) {
     failed(e);
   }
@@ -138,7 +108,7 @@ bool Pipeline::finish_decode(Decoding& decoding) {
   if (!decoding.ticket) return false;
   int bad = 0;
   try {
-    bad = backend_.finish_decode(*decoding.ticket, progress());
+    bad = backend_.finish_decode(*decoding.ticket, mover());
     if (bad >= 0) blame(decoding.from + static_cast<std::size_t>(bad), decoding.chunk, "a piece of it is malformed");
   } catch (const std::exception& e) {
     failed(e);
@@ -182,7 +152,7 @@ bool Pipeline::accept(std::span<const Header> headers) {
 void Pipeline::commit(const Cut& cut) {
   for (std::size_t g = 0; g < cut.feedback.size(); ++g) {
     const Feedback& memory = cut.feedback[g];
-    const std::uint64_t count = cut.shape.groups()[g].count;
+    const std::uint64_t count = cut.shape().groups()[g].count;
     try {
       if (memory.out) backend_.copy(const_cast<float*>(memory.in), memory.out, count);
       if (memory.momentum_out) backend_.copy(const_cast<float*>(memory.momentum_in), memory.momentum_out, count);
@@ -209,7 +179,7 @@ bool Pipeline::open(BodyView& view, const Header& header, const Cut& cut, std::s
                     std::uint64_t chunk) {
   std::string what = defect(header, body, backend_.readable_bodies());
   try {
-    if (what.empty()) what = backend_.open(view, *call_.codec, cut.shape, body);
+    if (what.empty()) what = backend_.open(view, codec(), cut.shape(), body);
   } catch (const std::exception& e) {
     failed(e);
     return false;

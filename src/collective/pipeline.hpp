@@ -1,10 +1,14 @@
 // What the pipelines of all algorithms do alike: cutting a call into chunks, headers and what they decide, memories that wait aside
 // until every rank is known to compress the call, checks of what arrives, times.
 //
+// An algorithm is a Rounds<Algorithm>: a table of steps. What several algorithms agree on is a base of theirs, between Pipeline and Rounds.
+//
 // Protocol of every algorithm. The headers of stage 0 come before any body. Where one has a flag, no body is sent, no residual has
 // changed (but for echoes of outliers and old learning rates that the session took out of it), and the call is MPI's. Where they disagree, all ranks throw alike. After that nothing ends a call early: what is corrupt is
 // remembered, the exchanges are completed, and the error is the call's result.
 #pragma once
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,57 +18,42 @@
 #include "backend/host_backend.hpp"
 #include "core/trace.hpp"
 #include "collective/collective.hpp"
+#include "collective/partition.hpp"
 #include "codec/payload.hpp"
 
 namespace crimp {
 
-// A run of a call's elements, cut for a codec: groups end where segments do, and `feedback` has each group's memory.
+// A slice in one call: `feedback` has each group's memory.
 struct Cut {
-  std::uint64_t begin = 0;  // in the call
-  Shape shape;
+  const Slice* slice = nullptr;
   std::vector<Feedback> feedback;
   std::vector<float> states;  // of the groups, where they wait aside
-  // Elements [begin, end). memories: one per segment, `planes` planes behind one another, and behind the codec's own planes its states; or empty.
-  void make(const CollectiveCall&, const std::vector<float*>& memories, int planes, std::uint64_t begin, std::uint64_t end);
+  // memories: one per segment, `planes` planes behind one another, and behind the codec's own planes its states; or empty.
+  void take(const Slice&, const PartPlan&, const CallBuffers&, const std::vector<float*>& memories, int planes);
+  std::uint64_t begin() const { return slice->begin; }
+  const Shape& shape() const { return slice->shape; }
 };
 
 class Pipeline {
  public:
-  static std::uint64_t chunks_of(const CollectiveCall&);
-  static std::uint64_t chunk_begin(const CollectiveCall& call, std::uint64_t chunk) { return chunk * call.chunk; }
-  static std::uint64_t chunk_end(const CollectiveCall& call, std::uint64_t chunk);
-  // The largest of bound(cut) over the call's chunks.
-  template <class Bound>
-  static std::uint64_t largest(const CollectiveCall& call, Bound bound) {
-    Cut cut;
-    std::uint64_t most = 0;
-    // All chunks but those with segment borders have the same shape; cutting each is cheap next to encoding it.
-    for (std::uint64_t i = 0; i < chunks_of(call); ++i) {
-      cut.make(call, {}, 0, chunk_begin(call, i), chunk_end(call, i));
-      most = std::max<std::uint64_t>(most, bound(cut));
-      if (call.layout->segments.size() == 1 && i == 0) break;  // the first is the largest
-    }
-    return most;
-  }
-  // Bytes that begin() takes of the arena, or of the call's other one for values.
-  static std::uint64_t own_bytes(const CollectiveCall&);
-  static std::uint64_t own_bytes_of_arena(const CollectiveCall& call) { return call.values ? 0 : own_bytes(call); }
+  static constexpr Transport::Ticket kNothing = -1;  // no exchange
 
  protected:
-  Pipeline(Transport&, Workers&, const CollectiveCall&, Trace*);
-  void begin(Arena& arena);  // takes own_bytes()
+  Pipeline(Transport&, Workers&, const RoutePlan&, const CallBuffers&, Trace*);
+  void begin(const ChunkedRoute&);  // takes its spare_bytes() and scratch_bytes()
 
-  std::uint64_t chunks() const { return chunks_; }
+  const Codec& codec() const { return *part_.codec; }
   std::size_t ranks() const { return ranks_; }
   std::size_t rank() const { return static_cast<std::size_t>(transport_.rank()); }
-  Progress progress() {
+  // What lets exchanges under way move on.
+  Progress mover() {
     return [this] { transport_.progress(); };
   }
   // Notes a span that began then and has ended now; returns its seconds.
   double span(const char* name, std::uint64_t chunk, Clock::time_point begin);
 
   // Stage 0: this chunk's part of the call, memories redirected where they must wait.
-  void cut(Cut&, std::uint64_t chunk, std::uint64_t begin, std::uint64_t end);
+  void cut(Cut&, const Slice&, std::uint64_t chunk);
   // A header with all that does not depend on a body.
   Header header(std::uint64_t chunk, std::uint64_t count, std::uint8_t stage = 0) const;
   // An encoding under way. What fails of it becomes a flag in its header.
@@ -102,22 +91,87 @@ class Pipeline {
   void failed(const std::exception&);           // becomes the call's error
   void failed(Header&, const std::exception&);  // while the body of this header was made
 
+  void end() { ended_ = true; }  // no step follows
+  bool ended() const { return ended_; }
+
   Transport& transport_;
   Workers& workers_;
   HostBackend host_;
   Backend& backend_;  // host_, or the call's own
-  const CollectiveCall& call_;
+  const RoutePlan& route_;
+  const PartPlan& part_;
+  const CallBuffers& call_;
   CollectiveResult result_;
   float* scratch_ = nullptr;
 
  private:
   Trace* trace_;
-  std::uint64_t chunks_;
   std::size_t ranks_;
   std::uint32_t layout_;
-  bool committed_ = false;
+  bool committed_ = false, ended_ = false;
   float* spare_memory_[2] = {};
   std::vector<Transport::Ticket> under_way_;
+};
+
+// An algorithm that does the same steps for every chunk, several chunks at a time: in round t a step works on chunk t - lag, where there is such a chunk.
+// The table kSteps of Algorithm is the order of all it does and of all it sends; a step waits for no exchange but what awaits() names.
+template <class Algorithm, class Base = Pipeline>
+class Rounds : public Exchange, protected Base {
+ public:
+  struct Step {
+    std::uint64_t lag;
+    void (Algorithm::*run)(std::uint64_t chunk);
+    Transport::Ticket (Algorithm::*awaits)(std::uint64_t chunk) = nullptr;  // null, or kNothing: it waits for nothing
+  };
+
+  void start() final {
+    advance([](const Step& step, std::uint64_t) { return !step.awaits; });
+  }
+  bool progress() final {
+    advance([this](const Step& step, std::uint64_t chunk) {
+      const Transport::Ticket ticket = step.awaits ? (self().*step.awaits)(chunk) : Base::kNothing;
+      return ticket == Base::kNothing || this->transport_.done(ticket);
+    });
+    return this->ended();
+  }
+  CollectiveResult finish() final {
+    advance([](const Step&, std::uint64_t) { return true; });
+    return std::move(this->result_);
+  }
+
+ protected:
+  template <class Route>
+  Rounds(Transport& transport, Workers& workers, const Route& route, const CallBuffers& call, Trace* trace, std::uint64_t chunks)
+      : Base(transport, workers, route, call, trace), chunks_(chunks) {}
+  std::uint64_t chunks() const { return chunks_; }
+  void after_rounds() {}  // what is left when all chunks are through
+
+ private:
+  Algorithm& self() { return static_cast<Algorithm&>(*this); }
+  static constexpr std::uint64_t rounds_behind() {
+    std::uint64_t most = 0;
+    for (const Step& step : Algorithm::kSteps) most = std::max(most, step.lag);
+    return most;
+  }
+  // All steps up to the first that `may` not run.
+  template <class May>
+  void advance(May may) {
+    while (!this->ended()) {
+      if (round_ == chunks_ + rounds_behind()) {
+        self().after_rounds();
+        return this->end();
+      }
+      const Step& step = Algorithm::kSteps[step_];
+      if (const std::uint64_t chunk = round_ - step.lag; round_ >= step.lag && chunk < chunks_) {
+        if (!may(step, chunk)) return;
+        (self().*step.run)(chunk);
+      }
+      if (++step_ == std::size(Algorithm::kSteps)) step_ = 0, ++round_;
+    }
+  }
+
+  std::uint64_t chunks_, round_ = 0;
+  std::size_t step_ = 0;
 };
 
 }  // namespace crimp

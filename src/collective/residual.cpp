@@ -28,18 +28,18 @@ Memory copy_of(const Memory& from, std::uint64_t used, std::uint64_t bytes, Allo
 
 }  // namespace
 
-Residual& ResidualStore::find(const ResidualKey& key, const ResidualShape& shape, Allocator& memory) {
+Residual& ResidualStore::find(ResidualKey key, const ResidualShape& shape, Allocator& memory) {
   const std::uint64_t bytes = shape.elements * sizeof(float);
   auto it = tensors_.find(key);
   if (it != tensors_.end() && it->second.call == call_)
-    throw Error(ErrorCode::layout_invalid, "the tensor '" + key.name + "' is in one call twice; what is kept of a tensor belongs to one place in a call");
+    throw Error(ErrorCode::layout_invalid, "the tensor '" + std::string(key.name) + "' is in one call twice; what is kept of a tensor belongs to one place in a call");
   if (it != tensors_.end() && (it->second.shape.count != shape.count || it->second.shape.kind != shape.kind)) {
     tensors_.erase(it);
     it = tensors_.end();
   }
   if (it == tensors_.end()) {
-    new_.push_back(key);
-    it = tensors_.emplace(key, Tensor{{}, shape, Memory(bytes, memory), call_}).first;
+    const Owned& owned = new_.emplace_back(Owned{key.source, key.owner, std::string(key.name)});
+    it = tensors_.emplace(owned, Tensor{{}, shape, Memory(bytes, memory), call_}).first;
   } else {
     Tensor& t = it->second;
     const bool same_layout = t.shape.elements == shape.elements && t.shape.codec == shape.codec;
@@ -52,7 +52,7 @@ Residual& ResidualStore::find(const ResidualKey& key, const ResidualShape& shape
 }
 
 void ResidualStore::drop_new() {
-  for (const ResidualKey& key : new_) tensors_.erase(key);
+  for (const Owned& key : new_) tensors_.erase(key);
   new_.clear();
 }
 

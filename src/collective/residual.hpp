@@ -2,9 +2,10 @@
 #pragma once
 #include <compare>
 #include <cstdint>
-#include <map>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "codec/codec.hpp"
@@ -14,12 +15,14 @@
 namespace crimp {
 
 // Keys of different kinds never meet, whatever names programs give their tensors.
-struct ResidualKey {
+template <class Name>
+struct KeyOf {
   Layout::Source source;  // who named it
   bool owner;             // of sums that this rank encodes as their owner; not of its own values
-  std::string name;
-  auto operator<=>(const ResidualKey&) const = default;
+  Name name;
+  auto operator<=>(const KeyOf&) const = default;
 };
+using ResidualKey = KeyOf<std::string_view>;
 
 struct ResidualShape {
   std::uint64_t count;     // the tensor's elements
@@ -43,7 +46,7 @@ class ResidualStore {
   // array or codec its planes stay and what is behind them starts from zeros. One that was in another kind of memory moves.
   // Found once in a call, it stays where it is until the call after. Throws Error{layout_invalid} where a call asks twice; Error{out_of_memory} and
   // Error{device_failed}: what was kept is then as it was, unless it was to start from zeros.
-  Residual& find(const ResidualKey&, const ResidualShape&, Allocator& memory = host_memory());
+  Residual& find(ResidualKey, const ResidualShape&, Allocator& memory = host_memory());
   // Since the last keep(): what find() made holds nothing yet. keep() makes it stay, drop_new() drops it.
   void keep() { new_.clear(); }
   void drop_new();
@@ -59,9 +62,25 @@ class ResidualStore {
     Memory memory;
     std::uint64_t call;  // the last one that found it
   };
-  std::map<ResidualKey, Tensor> tensors_;
+  // Looked up once for each tensor of each call, by names that are elsewhere.
+  using Owned = KeyOf<std::string>;
+  static ResidualKey view(const Owned& key) { return {key.source, key.owner, key.name}; }
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(const ResidualKey& key) const {
+      return std::hash<std::string_view>()(key.name) ^ (static_cast<std::size_t>(key.source) * 2 + key.owner) * 0x9e3779b97f4a7c15;
+    }
+    std::size_t operator()(const Owned& key) const { return (*this)(view(key)); }
+  };
+  struct Equal {
+    using is_transparent = void;
+    bool operator()(const Owned& a, const Owned& b) const { return a == b; }
+    bool operator()(const Owned& a, const ResidualKey& b) const { return view(a) == b; }
+    bool operator()(const ResidualKey& a, const Owned& b) const { return a == view(b); }
+  };
+  std::unordered_map<Owned, Tensor, Hash, Equal> tensors_;
   std::uint64_t call_ = 1;
-  std::vector<ResidualKey> new_;
+  std::vector<Owned> new_;
 };
 
 }  // namespace crimp

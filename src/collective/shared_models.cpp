@@ -37,7 +37,7 @@ std::uint64_t Models::digest() const {
     for (const double x : {codec.cost.encode_s, codec.cost.decode_s, codec.cost.payload_bytes, codec.cost.scan_s}) text.add(x);
     for (const auto& [size, trials] : codec.trials) {
       text.add(size);
-      for (const auto& [choice, s] : trials.results()) text.add(choice.algorithm), text.add(choice.inner), text.add(s);
+      for (const auto& [choice, s] : trials.results()) text.add(choice.algorithm), text.add(choice.nodes), text.add(s);
     }
   }
   return std::max<std::uint64_t>(1, crimp::digest(text.bytes));

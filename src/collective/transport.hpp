@@ -31,6 +31,8 @@ class Transport {
   virtual Ticket start_sum(const void* mine, void* sums, std::uint64_t bytes, Integer type) = 0;
   // Returns when the exchange is complete here. Throws Error{transport_failed}.
   virtual void wait(Ticket) = 0;
+  // Whether wait() would return at once. Never blocks. Throws Error{transport_failed}.
+  virtual bool done(Ticket) = 0;
   // Lets exchanges under way move on; never blocks, never throws.
   virtual void progress() noexcept = 0;
 };

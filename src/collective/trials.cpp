@@ -67,7 +67,7 @@ Choice Trials::choose(Transport& transport, const std::vector<Choice>& predictio
   if (fastest != agreed_.end() && *fastest < kFailed) {
     const Choice& of = tried_[static_cast<std::size_t>(fastest - agreed_.begin())];
     choice.algorithm = of.algorithm;
-    choice.inner = of.inner;
+    choice.nodes = of.nodes;
     choice.predicted_s = *fastest * static_cast<double>(count);
     choice.why = n == 1 ? "the only one near plain MPI, tried" : choice.limited ? "fastest of those tried within CRIMP_QUALITY" : "fastest of those tried";
   }

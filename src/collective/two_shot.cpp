@@ -24,37 +24,45 @@ std::vector<std::uint64_t> shard_borders(const Shape& shape, std::size_t ranks) 
   return borders;
 }
 
-// Bounds of the shards' bodies, as offsets behind one another: ranks + 1 of them.
-std::vector<std::uint64_t> body_offsets(const Codec& codec, const std::vector<Cut>& shards) {
-  std::vector<std::uint64_t> offsets{0};
-  for (const Cut& shard : shards) offsets.push_back(offsets.back() + shard.shape.body_bound(codec));
-  return offsets;
-}
-
-struct Bounds {
-  std::uint64_t all = 0, largest = 0;  // bodies of all shards of a chunk; of one shard
+// A chunk's shards, one for each rank, which owns it.
+struct Shards {
+  std::vector<Slice> slices;
+  std::vector<std::uint64_t> offsets;  // of their bodies behind one another, in their bounds; ranks + 1 of them
 };
-Bounds bounds_of(const CollectiveCall& call, std::size_t ranks) {
-  Bounds bounds;
-  bounds.all = Pipeline::largest(call, [&](const Cut& chunk) {
-    const auto borders = shard_borders(chunk.shape, ranks);
-    Cut shard;
-    std::uint64_t all = 0;
-    for (std::size_t q = 0; q < ranks; ++q) {
-      shard.make(call, {}, 0, chunk.begin + borders[q], chunk.begin + borders[q + 1]);
-      const std::uint64_t body = shard.shape.body_bound(*call.codec);
-      bounds.largest = std::max(bounds.largest, body);
-      all += body;
-    }
-    return all;
-  });
-  return bounds;
-}
 
-class TwoShot : Pipeline {
+class TwoShotRoute final : public ChunkedRoute {
  public:
-  TwoShot(Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call, Trace* trace)
-      : Pipeline(transport, workers, call, trace), header_bytes_(ranks(), sizeof(Header)), header_offsets_(ranks()) {
+  TwoShotRoute(const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks) : ChunkedRoute(Algorithm::two_shot, of, chunk_elements, transport_ranks) {
+    const auto n = static_cast<std::size_t>(ranks);
+    for (const Slice& whole : chunks()) {
+      const auto borders = shard_borders(whole.shape, n);
+      Shards& all = shards.emplace_back(Shards{{}, {0}});
+      for (std::size_t q = 0; q < n; ++q) {
+        const std::uint64_t body = all.slices.emplace_back(*part.layout, whole.begin + borders[q], whole.begin + borders[q + 1]).shape.body_bound(*part.codec);
+        largest_shard = std::max(largest_shard, body);
+        all.offsets.push_back(all.offsets.back() + body);
+      }
+      all_shards = std::max(all_shards, all.offsets.back());
+    }
+    set_bytes((kSendSlots + kReceiveSlots) * Arena::padded(all_shards) + kReceiveSlots * Arena::padded(n * largest_shard) + kSendSlots * Arena::padded(largest_shard));
+  }
+  std::unique_ptr<Exchange> exchange(Transport&, const CallBuffers&, Workers&, Trace*) const override;
+  std::uint64_t footprint() const override {
+    std::uint64_t sum = ChunkedRoute::footprint();
+    for (const Shards& of : shards)
+      for (const Slice& slice : of.slices) sum += slice.footprint();
+    return sum;
+  }
+
+  std::vector<Shards> shards;                       // of each chunk
+  std::uint64_t all_shards = 0, largest_shard = 0;  // bounds of the bodies of a chunk, and of a shard
+};
+
+class TwoShot final : public Rounds<TwoShot> {
+ public:
+  TwoShot(Transport& transport, const TwoShotRoute& route, const CallBuffers& call, Workers& workers, Trace* trace)
+      : Rounds(transport, workers, route, call, trace, route.chunks().size()), plan_(route), largest_(route.largest_shard), header_bytes_(ranks(), sizeof(Header)),
+        header_offsets_(ranks()) {
     for (std::size_t r = 0; r < ranks(); ++r) header_offsets_[r] = r * sizeof(Header);
     for (auto& chunk : chunk_) {
       chunk.shards.resize(ranks());
@@ -62,50 +70,21 @@ class TwoShot : Pipeline {
       chunk.decodings.resize(ranks());
       for (auto* headers : {&chunk.mine, &chunk.scattered, &chunk.gathered}) headers->resize(ranks());
     }
-    if (!arena) return;
-    const Bounds bounds = bounds_of(call, ranks());
-    largest_ = bounds.largest;
+    if (!call.arena) return;
     const auto take = [&](auto& slots, std::uint64_t bytes) {
-      for (auto& slot : slots) slot = reinterpret_cast<std::uint8_t*>(arena->take(bytes));
+      for (auto& slot : slots) slot = reinterpret_cast<std::uint8_t*>(call.arena->take(bytes));
     };
-    take(scatter_, bounds.all);
-    take(scattered_, ranks() * bounds.largest);
-    take(sum_, bounds.largest);
-    take(gathered_, bounds.all);
-    begin(*arena);
-  }
-
-  static std::uint64_t arena_bytes(const CollectiveCall& call, std::size_t ranks) {
-    const Bounds bounds = bounds_of(call, ranks);
-    return (kSendSlots + kReceiveSlots) * Arena::padded(bounds.all) + kReceiveSlots * Arena::padded(ranks * bounds.largest) +
-           kSendSlots * Arena::padded(bounds.largest) + own_bytes_of_arena(call);
-  }
-
-  CollectiveResult run() {
-    encode_shards(0);
-    finish_shards(0);
-    start_headers(0);
-    for (std::uint64_t t = 0; t < chunks() + 3; ++t) {
-      if (t + 1 < chunks()) encode_shards(t + 1);
-      if (t < chunks()) {
-        if (!accept_headers(t)) return result_;
-        start_shards(t);
-        if (t + 1 < chunks()) finish_shards(t + 1), start_headers(t + 1);
-      }
-      if (t >= 1 && t - 1 < chunks()) sum(t - 1);
-      if (t >= 4) finish(t - 4);
-      if (t >= 2 && t - 2 < chunks()) start_sums(t - 2);
-      if (t >= 3) decode(t - 3);
-    }
-    finish(chunks() - 1);
-    return result_;
+    take(scatter_, route.all_shards);
+    take(scattered_, ranks() * largest_);
+    take(sum_, largest_);
+    take(gathered_, route.all_shards);
+    begin(route);
   }
 
  private:
   struct Chunk {
-    std::uint64_t begin = 0, count = 0;
+    std::uint64_t count = 0;
     std::vector<Cut> shards;
-    std::vector<std::uint64_t> offsets;           // of the shards' bodies, within their bounds
     std::vector<Header> mine, scattered, gathered;  // to each rank, from each rank; of the sums
     Header sum;
     std::vector<Encoding> encodings;
@@ -114,19 +93,23 @@ class TwoShot : Pipeline {
   };
   Chunk& chunk(std::uint64_t i) { return chunk_[i % kChunkSlots]; }
 
+  friend class Rounds<TwoShot>;
+  static const Step kSteps[7];
+  Transport::Ticket headers_of(std::uint64_t i) { return chunk(i).headers; }
+  Transport::Ticket bodies_of(std::uint64_t i) { return chunk(i).bodies; }
+  Transport::Ticket sum_headers_of(std::uint64_t i) { return chunk(i).sum_headers; }
+  Transport::Ticket sum_bodies_of(std::uint64_t i) { return chunk(i).sum_bodies; }
+
   void encode_shards(std::uint64_t i) {
     const auto begin = Clock::now();
     Chunk& c = chunk(i);
-    c.begin = chunk_begin(call_, i);
-    whole_.make(call_, {}, 0, c.begin, chunk_end(call_, i));
-    c.count = whole_.shape.count();
-    const auto borders = shard_borders(whole_.shape, ranks());
-    for (std::size_t q = 0; q < ranks(); ++q) cut(c.shards[q], i, c.begin + borders[q], c.begin + borders[q + 1]);
-    c.offsets = body_offsets(*call_.codec, c.shards);
+    const Shards& shards = plan_.shards[i];
+    c.count = plan_.chunks()[i].shape.count();
+    for (std::size_t q = 0; q < ranks(); ++q) cut(c.shards[q], shards.slices[q], i);
     for (std::size_t q = 0; q < ranks(); ++q) {
       c.mine[q] = header(i, c.count);
-      start_encode(c.encodings[q], c.mine[q], c.shards[q], call_.in + c.shards[q].begin, static_cast<std::uint32_t>(rank()),
-                   scatter_[i % kSendSlots] + c.offsets[q]);
+      start_encode(c.encodings[q], c.mine[q], c.shards[q], call_.in + c.shards[q].begin(), static_cast<std::uint32_t>(rank()),
+                   scatter_[i % kSendSlots] + shards.offsets[q]);
     }
     note_encode(c, i, begin);
   }
@@ -152,20 +135,21 @@ class TwoShot : Pipeline {
   }
 
   void start_headers(std::uint64_t i) {
+    finish_shards(i);
     Chunk& c = chunk(i);
     c.headers = under_way(transport_.start_alltoallv(c.mine.data(), header_bytes_, header_offsets_, c.scattered.data(), header_bytes_, header_offsets_));
     result_.sent_bytes += (ranks() - 1) * sizeof(Header);
     result_.received_bytes += (ranks() - 1) * sizeof(Header);
   }
 
-  bool accept_headers(std::uint64_t i) {
+  void accept_headers(std::uint64_t i) {
     wait(chunk(i).headers, i);
     const bool first = !committed();
-    if (!accept(chunk(i).scattered)) return false;
+    if (!accept(chunk(i).scattered)) return end();
     if (first)
       for (std::uint64_t early = 0; early < std::min<std::uint64_t>(2, chunks()); ++early)
         for (const Cut& shard : chunk(early).shards) commit(shard);
-    return true;
+    start_shards(i);
   }
 
   // What ranks announced of a body, within what it can have.
@@ -183,8 +167,7 @@ class TwoShot : Pipeline {
     const auto bytes = announced(c.scattered, largest_), send = announced(c.mine, largest_);
     std::vector<std::uint64_t> offsets(ranks());
     for (std::size_t r = 0; r < ranks(); ++r) offsets[r] = r * largest_;
-    c.bodies = under_way(transport_.start_alltoallv(scatter_[i % kSendSlots], send, std::span(c.offsets).first(ranks()), scattered_[i % kReceiveSlots],
-                                                    bytes, offsets));
+    c.bodies = under_way(transport_.start_alltoallv(scatter_[i % kSendSlots], send, shard_offsets(i), scattered_[i % kReceiveSlots], bytes, offsets));
     for (std::size_t r = 0; r < ranks(); ++r) result_.sent_bytes += r == rank() ? 0 : send[r];
     count_received(bytes);
   }
@@ -210,11 +193,10 @@ class TwoShot : Pipeline {
     begin = Clock::now();
     c.sum = header(i, c.count, 1);
     if (!good) c.sum.flags = kFlagCorrupt;
-    const std::uint64_t end = own.begin + own.shape.count();
-    own.make(call_, call_.owner_residuals, 1, own.begin, end);
+    own.take(*own.slice, part_, call_, call_.owner_residuals, 1);
     for (Feedback& memory : own.feedback) memory.gain = 1.0f;  // the sum has it already
     Encoding encoding;
-    start_encode(encoding, c.sum, own, call_.out + own.begin, kSums | static_cast<std::uint32_t>(rank()), sum_[i % kSendSlots]);
+    start_encode(encoding, c.sum, own, call_.out + own.begin(), kSums | static_cast<std::uint32_t>(rank()), sum_[i % kSendSlots]);
     finish_encode(encoding);
     result_.encode_s += span("encode", i, begin);
     c.sum_headers = under_way(transport_.start_allgather(&c.sum, c.gathered.data(), sizeof(Header)));
@@ -227,7 +209,7 @@ class TwoShot : Pipeline {
     wait(c.sum_headers, i);
     accept(c.gathered);
     const auto bytes = announced(c.gathered, largest_);
-    c.sum_bodies = under_way(transport_.start_allgatherv(sum_[i % kSendSlots], bytes, std::span(c.offsets).first(ranks()), gathered_[i % kReceiveSlots]));
+    c.sum_bodies = under_way(transport_.start_allgatherv(sum_[i % kSendSlots], bytes, shard_offsets(i), gathered_[i % kReceiveSlots]));
     result_.sent_bytes += bytes[rank()];
     count_received(bytes);
   }
@@ -238,7 +220,7 @@ class TwoShot : Pipeline {
     const auto begin = Clock::now();
     for (std::size_t q = 0; q < ranks(); ++q) {
       const Cut& shard = c.shards[q];
-      const std::span body(gathered_[i % kReceiveSlots] + c.offsets[q], std::min(c.gathered[q].body_bytes, largest_));
+      const std::span body(gathered_[i % kReceiveSlots] + plan_.shards[i].offsets[q], std::min(c.gathered[q].body_bytes, largest_));
       views_.resize(1);
       if (open(views_[0], c.gathered[q], shard, body, q, i)) start_decode(c.decodings[q], shard, views_, i, transport_.size(), q);
       if (!backend_.asynchronous()) finish_decode(c.decodings[q]);
@@ -246,19 +228,35 @@ class TwoShot : Pipeline {
     result_.decode_s += span("decode", i, begin);
   }
 
-  void finish(std::uint64_t i) {
+  void finish_decoding(std::uint64_t i) {
     const auto begin = Clock::now();
     for (auto& decoding : chunk(i).decodings) finish_decode(decoding);
     if (backend_.asynchronous()) result_.decode_s += span("decode", i, begin);
   }
 
+  std::span<const std::uint64_t> shard_offsets(std::uint64_t i) const { return std::span(plan_.shards[i].offsets).first(ranks()); }
+
+  const TwoShotRoute& plan_;
+  const std::uint64_t largest_;  // bound of a shard's body
   std::vector<std::uint64_t> header_bytes_, header_offsets_;
-  std::uint64_t largest_ = 0;  // bound of a shard's body
-  Cut whole_;
   Chunk chunk_[kChunkSlots];
   std::uint8_t *scatter_[kSendSlots] = {}, *scattered_[kReceiveSlots] = {}, *sum_[kSendSlots] = {}, *gathered_[kReceiveSlots] = {};
   std::vector<BodyView> views_;
 };
+
+constexpr TwoShot::Step TwoShot::kSteps[] = {
+    {0, &TwoShot::encode_shards},
+    {1, &TwoShot::accept_headers, &TwoShot::headers_of},
+    {0, &TwoShot::start_headers},
+    {2, &TwoShot::sum, &TwoShot::bodies_of},
+    {5, &TwoShot::finish_decoding},
+    {3, &TwoShot::start_sums, &TwoShot::sum_headers_of},
+    {4, &TwoShot::decode, &TwoShot::sum_bodies_of},
+};
+
+std::unique_ptr<Exchange> TwoShotRoute::exchange(Transport& transport, const CallBuffers& call, Workers& workers, Trace* trace) const {
+  return std::make_unique<TwoShot>(transport, *this, call, workers, trace);
+}
 
 }  // namespace
 
@@ -275,9 +273,7 @@ AlgorithmEntry two_shot_algorithm() {
             const std::uint64_t pieces = round_up(std::min(setting / kPieceElements, most), n);
             return std::max<std::uint64_t>(1, std::min(pieces, std::max(n, most))) * kPieceElements;
           },
-      .arena_bytes = [](const CollectiveCall& call, int ranks) { return TwoShot::arena_bytes(call, static_cast<std::size_t>(ranks)); },
-      .run = [](Transport& transport, Arena* arena, Workers& workers, const CollectiveCall& call,
-                Trace* trace) { return TwoShot(transport, arena, workers, call, trace).run(); },
+      .plan = [](const PartPlan& part, std::uint64_t chunk, int ranks) -> std::unique_ptr<RoutePlan> { return std::make_unique<TwoShotRoute>(part, chunk, ranks); },
       .cost =
           [](const CostQuery& q) {
             // The largest shard counts: pieces are not cut.

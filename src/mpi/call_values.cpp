@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "collective/algorithms.hpp"
 #include "core/convert.hpp"
+#include "core/error.hpp"
 
 namespace crimp {
 namespace {
@@ -40,10 +40,10 @@ CallValues::~CallValues() {
   }
 }
 
-CodecCost CallValues::time(const CallPart& part) {
-  const auto& segments = part.layout.segments;
+CodecCost CallValues::time(const PartPlan& part, std::uint64_t elements) {
+  const auto& segments = part.layout->segments;
   const auto longest = std::max_element(segments.begin(), segments.end(), [](const Segment& a, const Segment& b) {
-    return (a.use == Segment::Use::skip ? 0 : a.count) < (b.use == Segment::Use::skip ? 0 : b.count);
+    return (a.summed() ? a.count : 0) < (b.summed() ? b.count : 0);
   });
   std::vector<float> values(std::min(longest->count, kSampleElements));
   const std::size_t element = size_of(request_.dtype);
@@ -56,10 +56,10 @@ CodecCost CallValues::time(const CallPart& part) {
     here.resize(values.size() * element);
     plugin.memory(from_.device_index).read(here.data(), from, here.size());
     from = here.data();
-    if (Backend& there = *scratch_.device_at(from_.device_index).backend; there.runs(*part.call.codec)) backend = &there;
+    if (Backend& there = *scratch_.device_at(from_.device_index).backend; there.runs(*part.codec)) backend = &there;
   }
   widen(request_.dtype, from, values.data(), values.size());
-  return time_codec(*part.call.codec, values, part.query.count, *backend);
+  return time_codec(*part.codec, values, elements, *backend);
 }
 
 Sketch CallValues::sketch() const {
@@ -76,7 +76,7 @@ Sketch CallValues::sketch() const {
   });
 }
 
-void CallValues::enter(const CallParts& parts, std::uint64_t packed) {
+void CallValues::enter(std::span<const std::shared_ptr<const RoutePlan>> routes, std::uint64_t packed) {
   if (!on_device()) return;
   const DevicePlugin& plugin = plugin_now();
   const int index = from_.on_device() ? from_.device_index : to_.device_index;
@@ -85,11 +85,11 @@ void CallValues::enter(const CallParts& parts, std::uint64_t packed) {
   device.packed.reserve(packed + bytes + kPayloadAlign);
   if (from_.on_device() != to_.on_device() || (to_.on_device() && from_.device_index != to_.device_index))
     through_host_ = "its buffers are in different memory";
-  for (const auto& part : parts)
-    if (const auto& entry = entry_of(part->call.algorithm); !entry.any_backend)
-      through_host_ = std::string("the algorithm ") + entry.name + " runs on the host";
-    else if (!device.backend->runs(*part->call.codec))
-      through_host_ = "the codec " + part->call.codec->spec() + " has no kernels";
+  for (const auto& route : routes)
+    if (!route->any_backend)
+      through_host_ = std::string("the algorithm ") + route->name + " runs on the host";
+    else if (!device.backend->runs(*route->part.codec))
+      through_host_ = "the codec " + route->part.codec->spec() + " has no kernels";
   if (through_host_.empty()) {
     backend_ = device.backend.get();
     backend_->enter(request_.settle_all);
@@ -101,13 +101,22 @@ void CallValues::enter(const CallParts& parts, std::uint64_t packed) {
   if (to_.on_device()) receive_ = copy;
 }
 
+void CallValues::prepare(const RoutePlan& route) {
+  constexpr std::size_t kMost = 4096;
+  std::set<std::uint64_t>& prepared = scratch_.device->prepared;
+  if (prepared.contains(route.id)) return;
+  route.prepare(*backend_);
+  if (prepared.size() == kMost) prepared.clear();
+  prepared.insert(route.id);
+}
+
 void CallValues::leave(const Layout& layout) {
   if (receive_ == request_.receive) return;
   Allocator& memory = plugin_now().memory(to_.device_index);
   const std::size_t element = size_of(request_.dtype);
   for (std::size_t s = 0, end = 0; s < layout.segments.size(); s = std::max(end, s + 1)) {
     // Neighbours in one copy.
-    for (end = s; end < layout.segments.size() && layout.segments[end].use == Segment::Use::sum;) ++end;
+    for (end = s; end < layout.segments.size() && layout.segments[end].summed();) ++end;
     if (end == s) continue;
     const std::uint64_t first = layout.segments[s].offset * element;
     const std::uint64_t last = (layout.segments[end - 1].offset + layout.segments[end - 1].count) * element;

@@ -1,10 +1,13 @@
 // Where a call's values lie while it runs: where the caller has them, or, of device memory, in copies on the host.
 #pragma once
 #include <memory>
+#include <set>
+#include <span>
 #include <string>
 
 #include "backend/device_plugin.hpp"
-#include "mpi/call_part.hpp"
+#include "collective/plan.hpp"
+#include "mpi/request.hpp"
 #include "backend/host_backend.hpp"
 #include "collective/measure.hpp"
 #include "memory/allocator.hpp"
@@ -19,6 +22,7 @@ struct CallScratch {
     int index;
     std::unique_ptr<Backend> backend;
     Arena bodies, values, packed;  // packed: pinned
+    std::set<std::uint64_t> prepared;  // routes that the backend has made room for
   };
   CallScratch(Workers& workers, bool mpi_takes_device) : host(workers), device_bodies(mpi_takes_device) {}
   // Throws Error{device_failed} where there is no plugin, Error{out_of_memory}.
@@ -40,11 +44,13 @@ class CallValues {
   CallValues& operator=(const CallValues&) = delete;
 
   // What a codec costs this rank, on values of the call.
-  CodecCost time(const CallPart&);
+  CodecCost time(const PartPlan&, std::uint64_t elements);
   // A sketch of the values, before anything below.
   Sketch sketch() const;
   // Before anything below. `packed` bytes of host memory are wanted besides.
-  void enter(const CallParts&, std::uint64_t packed);
+  void enter(std::span<const std::shared_ptr<const RoutePlan>>, std::uint64_t packed);
+  // Room in a device's backend for a route's chunks: once for all its calls.
+  void prepare(const RoutePlan&);
   bool on_device() const { return from_.on_device() || to_.on_device(); }
   bool direct() const { return backend_ != &scratch_.host; }  // kernels work on the caller's buffers
   const std::string& through_host() const { return through_host_; }  // why values in device memory are copied to the host's; empty: they are not

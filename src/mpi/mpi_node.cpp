@@ -97,7 +97,7 @@ MpiHierarchy::MpiHierarchy(PrivateWorld& world, MPI_Comm comm, int rank, const s
     world_.close_channel(tag_);
     throw;
   }
-  hierarchy_ = {node_.get(), leaders_.get(), static_cast<int>(nodes.size()), Algorithm::allgather};
+  hierarchy_ = {node_.get(), leaders_.get(), static_cast<int>(nodes.size())};
 }
 
 MpiHierarchy::~MpiHierarchy() { world_.close_channel(tag_); }

@@ -77,6 +77,14 @@ void PeerTransport::wait(Ticket t) {
   check_private(rc, "MPI_Waitall");
 }
 
+bool PeerTransport::done(Ticket t) {
+  Exchange& e = exchanges_[t];
+  int done = 0;
+  const int rc = PMPI_Testall(static_cast<int>(e.requests.size()), e.requests.data(), &done, MPI_STATUSES_IGNORE);
+  if (rc != MPI_SUCCESS && e.failed == MPI_SUCCESS) e.failed = rc;
+  return done || e.failed != MPI_SUCCESS;
+}
+
 void PeerTransport::progress() noexcept {
   for (auto& e : exchanges_) {
     if (!e.under_way) continue;

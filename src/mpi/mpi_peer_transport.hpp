@@ -24,6 +24,7 @@ class PeerTransport final : public Transport {
   // Not here: what MPI would add, owners of shards add as well (Algorithm::homomorphic). AlgorithmEntry::mpi_adds keeps it away.
   Ticket start_sum(const void* mine, void* sums, std::uint64_t bytes, Integer type) override;
   void wait(Ticket) override;
+  bool done(Ticket) override;
   void progress() noexcept override;
 
  private:

@@ -127,6 +127,13 @@ void MpiTransport::wait(Ticket t) {
   if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
 }
 
+// The request stays for wait().
+bool MpiTransport::done(Ticket t) {
+  int done = 0;
+  check_mpi(PMPI_Request_get_status(exchanges_[t].request, &done, MPI_STATUS_IGNORE), "MPI_Request_get_status");
+  return done;
+}
+
 void MpiTransport::progress() noexcept try {
   // Testing one request moves all of them; a request that completes becomes MPI_REQUEST_NULL and its wait() returns at once, so its
   // exchange must not be handed out again before: PMPI_Request_get_status leaves it in place.

@@ -23,6 +23,7 @@ class MpiTransport final : public Transport {
                          std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets) override;
   Ticket start_sum(const void* mine, void* sums, std::uint64_t bytes, Integer type) override;
   void wait(Ticket) override;
+  bool done(Ticket) override;
   void progress() noexcept override;
 
   // Begins a call: `where` is what this rank says that waits too long in it ("in its compressed call 3 ..."), `absent` why others may not be in the

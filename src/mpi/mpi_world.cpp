@@ -6,6 +6,9 @@
 #include "mpi/mpi_transport.hpp"
 #include "core/error.hpp"
 
+#include <algorithm>
+#include <numeric>
+
 namespace crimp {
 
 void PrivateWorld::open() {
@@ -61,6 +64,21 @@ void check_private(int rc, const char* call) {
   int length = 0;
   PMPI_Error_string(rc, text, &length);
   throw Error(ErrorCode::transport_failed, std::string(call) + " failed between some of the ranks: " + text);
+}
+
+std::vector<int> world_ranks(MPI_Comm comm) {
+  MPI_Group world, group;
+  PMPI_Comm_group(MPI_COMM_WORLD, &world);
+  PMPI_Comm_group(comm, &group);
+  int size = 0;
+  PMPI_Group_size(group, &size);
+  std::vector<int> mine(static_cast<std::size_t>(size)), of_world(mine.size());
+  std::iota(mine.begin(), mine.end(), 0);
+  PMPI_Group_translate_ranks(group, size, mine.data(), world, of_world.data());
+  PMPI_Group_free(&group);
+  PMPI_Group_free(&world);
+  for (int& r : of_world) r = std::max(r, -1);  // MPI_UNDEFINED is negative
+  return of_world;
 }
 
 }  // namespace crimp

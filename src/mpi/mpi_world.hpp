@@ -8,6 +8,7 @@
 
 #include <mutex>
 #include <set>
+#include <vector>
 
 namespace crimp {
 
@@ -31,6 +32,9 @@ class PrivateWorld {
   std::set<int> channels_;
   int next_ = 0;
 };
+
+// The communicator's ranks in MPI_COMM_WORLD; -1: of another world.
+std::vector<int> world_ranks(MPI_Comm);
 
 // As check_mpi(), for a communicator of Crimp's own.
 void check_private(int rc, const char* call);

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 #include "schedule/layout.hpp"
 #include "core/types.hpp"
@@ -13,7 +14,7 @@ struct AllreduceRequest {
   void* receive;
   std::uint64_t count;
   Dtype dtype;
-  const Layout* layout = nullptr;  // tiling the buffer; null: the call sequence decides
+  std::shared_ptr<const Layout> layout = nullptr;  // tiling the buffer; null: the call sequence decides
   // Sums a buffer of the call's type exactly, in place, through MPI: for tensors that a rule excludes. Returns an MPI code.
   std::function<int(void* buffer, std::uint64_t count)> sum_exactly = {};
   bool settle_all = false;  // whatever runs on the device may still write the values

@@ -18,7 +18,6 @@
 #include "core/build_id.hpp"
 #include "core/fault.hpp"
 #include "core/log.hpp"
-#include "core/nearest.hpp"
 #include "core/stall.hpp"
 #include "core/error.hpp"
 #include "core/types.hpp"
@@ -32,47 +31,19 @@ Runtime& Runtime::get() {
   return runtime;
 }
 
-void check_algorithm(const std::string& what, const std::string& name) {
-  std::vector<std::string> names{"auto"};
-  for (const auto& entry : algorithms()) names.emplace_back(entry.name);
-  if (std::find(names.begin(), names.end(), name) == names.end())
-    throw Error(ErrorCode::argument_invalid, what + " is '" + name + "'" + did_you_mean(name, names) + "; legal is: " + joined(names));
-}
-
 void Runtime::read() {
   settings_ = read_settings(environ, complaints_);
   const auto refuse = [&](const std::string& text) { complaints_.push_back({text, true}); };
-  try {
-    if (settings_.codec != "auto" && settings_.codec != "none") choose(make_codec(settings_.codec));
-  } catch (const Error& e) {
-    refuse(std::string("CRIMP_CODEC: ") + e.what());
-  }
-  try {
-    if (settings_.unknown_layout != "none") {
-      unknown_codec_ = make_codec(settings_.unknown_layout);
-      if (unknown_codec_->memory().kept()) refuse("CRIMP_UNKNOWN_LAYOUT is '" + settings_.unknown_layout +
-                                                          "', which needs a residual; legal is a codec without: none, fp16, bf16");
-    }
-  } catch (const Error& e) {
-    refuse(std::string("CRIMP_UNKNOWN_LAYOUT: ") + e.what());
-  }
+  codecs_.read(settings_, refuse);
   try {
     merge_plan_ = MergePlan(settings_.merge);
   } catch (const Error& e) {
     refuse(e.what());
   }
-  try {
-    rules_ = Rules(settings_.rules);
-    for (const auto& rule : rules_.all()) rule_codecs_.push_back(rule.codec == "none" ? nullptr : make_codec(rule.codec));
-  } catch (const Error& e) {
-    refuse(e.what());
-  }
-  const auto moves = [](const std::shared_ptr<const Codec>& codec) { return codec && codec->memory().kind == MemoryKind::momentum; };
-  const auto rule = std::find_if(rule_codecs_.begin(), rule_codecs_.end(), moves);
-  if (settings_.error_feedback) momentum_codec_ = moves(codec_) ? codec_.get() : rule != rule_codecs_.end() ? rule->get() : nullptr;
   if (settings_.algorithm != "auto") {
     const AlgorithmEntry* entry = find_algorithm(settings_.algorithm);
-    const std::string obstacle = entry && codec_ ? entry->obstacle(*codec_, std::max(2, world_size_)) : "";
+    const Codec* const codec = codecs_.codec().get();
+    const std::string obstacle = entry && codec ? entry->obstacle(*codec, std::max(2, world_size_)) : "";
     try {
       check_algorithm("CRIMP_ALGORITHM", settings_.algorithm);
     } catch (const Error& e) {
@@ -80,7 +51,7 @@ void Runtime::read() {
     }
     if (!obstacle.empty())
       refuse("CRIMP_ALGORITHM is '" + settings_.algorithm + "', which cannot run CRIMP_CODEC=" + settings_.codec + ": " + obstacle +
-             "; this codec can run " + algorithms_for(*codec_, std::max(2, world_size_)));
+             "; this codec can run " + algorithms_for(*codec, std::max(2, world_size_)));
   }
   for (const auto& c : complaints_)
     if (c.illegal) illegal_rank_ = world_rank_;
@@ -108,21 +79,6 @@ std::vector<int> hosts_of_world(int size) {
 }
 
 }  // namespace
-
-std::vector<int> Runtime::world_ranks(MPI_Comm comm) {
-  MPI_Group world, group;
-  PMPI_Comm_group(MPI_COMM_WORLD, &world);
-  PMPI_Comm_group(comm, &group);
-  int size = 0;
-  PMPI_Group_size(group, &size);
-  std::vector<int> mine(static_cast<std::size_t>(size)), of_world(mine.size());
-  std::iota(mine.begin(), mine.end(), 0);
-  PMPI_Group_translate_ranks(group, size, mine.data(), world, of_world.data());
-  PMPI_Group_free(&group);
-  PMPI_Group_free(&world);
-  for (int& r : of_world) r = std::max(r, -1);  // MPI_UNDEFINED is negative
-  return of_world;
-}
 
 std::vector<std::vector<int>> Runtime::nodes_of(const std::vector<int>& world_ranks) const {
   if (!private_world.is_open()) return {};
@@ -212,18 +168,13 @@ void Runtime::open_files() {
   });
 }
 
-void Runtime::choose(std::shared_ptr<const Codec> codec) {
-  codec_ = std::move(codec);
-  has_codec_.store(true, std::memory_order_release);
-}
-
 void Runtime::horovod_recognised() {
   std::lock_guard lock(mutex_);
-  if (codec_ || settings_.codec != "auto" || !usable_) return;
+  if (codecs_.any() || settings_.codec != "auto" || !usable_) return;
   // Measured in README.md: as fast as with s=1, and within 0.3 points of accuracy of no compression.
-  choose(make_codec("3lc:s=0.5,entropy=1"));
+  codecs_.choose("3lc:s=0.5,entropy=1");
   if (world_rank_ == 0)
-    log(LogLevel::info, "Horovod recognised: its gradients are compressed with " + codec_->spec() + " (CRIMP_CODEC=none switches this off)");
+    log(LogLevel::info, "Horovod recognised: its gradients are compressed with " + codecs_.codec()->spec() + " (CRIMP_CODEC=none switches this off)");
 }
 
 void Runtime::announce() const {
@@ -238,21 +189,16 @@ void Runtime::announce() const {
     log(LogLevel::error, version + "off because the settings differ: every call passes through uncompressed");
   else if (!settings_.enable)
     log(LogLevel::info, version + "off (CRIMP_ENABLE=0): every call passes through");
-  else if (!codec_)
+  else if (!codecs_.any())
     log(LogLevel::info, version + "nothing is compressed until CRIMP_CODEC names a codec, as in CRIMP_CODEC=3lc" +
                             (settings_.codec == "auto" ? " (or Horovod is recognised)" : ""));
   else
     log(LogLevel::info, version + std::to_string(world_size_) + (world_size_ == 1 ? " rank" : " ranks") + ", MPI_Allreduce sums of " + std::to_string(settings_.min_count) +
-                            " or more floats are compressed with " + codec_->spec() + " (" + simd_target() + ", " +
+                            " or more floats are compressed with " + codecs_.codec()->spec() + " (" + simd_target() + ", " +
                             std::to_string(settings_.threads) + (settings_.threads == 1 ? " thread)" : " threads)"));
-  if (usable_ && momentum_codec_)
+  if (usable_ && codecs_.momentum())
     log(LogLevel::info, "the codec holds the training's momentum, so the optimizer's must be 0. Calls of fewer than " + std::to_string(settings_.min_count) +
                             " elements have it where their tensors are named (crimp_allreduce, Horovod), calls on one rank never");
-}
-
-const Codec* Runtime::codec_for(const std::string& name, std::uint64_t count) const {
-  const int rule = rules_.match(name, count);
-  return rule < 0 ? codec_.get() : rule_codecs_[static_cast<std::size_t>(rule)].get();
 }
 
 Pass Runtime::why_off() const {
@@ -278,6 +224,11 @@ void Runtime::end(Session* session) {
   delete session;
 }
 
+Context Runtime::context() {
+  return {settings_, legal(), cuda_aware_, codecs_, *workers_, trace_.get(), report, models, private_world,
+          [this](const std::vector<int>& ranks) { return nodes_of(ranks); }};
+}
+
 Session* Runtime::session(MPI_Comm comm, Pass* why, const AllreduceRequest* request) {
   void* found = nullptr;
   int has = 0;
@@ -291,7 +242,7 @@ Session* Runtime::session(MPI_Comm comm, Pass* why, const AllreduceRequest* requ
       return nullptr;
     }
     check_mpi(PMPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-    auto made = std::make_unique<Session>(*this, comm, rank, size, request);
+    auto made = std::make_unique<Session>(context(), comm, rank, size, request);
     check_mpi(PMPI_Comm_set_attr(comm, keyval_, made.get()), "MPI_Comm_set_attr");
     std::lock_guard lock(mutex_);
     sessions_.insert(made.get());
@@ -334,7 +285,7 @@ void Runtime::finish() noexcept {
     private_world.close();
   });
   logged("the summary", [&] {
-    if (world_rank_ == 0 && usable_ && (codec_ || report.compressed_any())) log(LogLevel::info, report.summary());
+    if (world_rank_ == 0 && usable_ && (codecs_.any() || report.compressed_any())) log(LogLevel::info, report.summary());
   });
   write_files();
   workers_.reset();
@@ -354,7 +305,7 @@ nlohmann::ordered_json rank_object(const std::string& text) {
 std::string Runtime::report_text(const std::vector<std::string>& of_ranks) const {
   nlohmann::ordered_json out{{"crimp", CRIMP_VERSION}, {"build", build_id()}, {"ranks", world_size_}, {"simd", simd_target()}};
   for (const Option& option : option_table()) out["settings"][option.name] = option.get(settings_);
-  out["status"] = usable_ && (codec_ || report.compressed_any()) ? "on" : text_of(why_off());
+  out["status"] = usable_ && (codecs_.any() || report.compressed_any()) ? "on" : text_of(why_off());
   for (const auto& text : of_ranks) out["per_rank"].push_back(rank_object(text));
   // File names and patterns may be in any encoding; JSON is UTF-8.
   return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";

@@ -19,18 +19,16 @@
 #include "core/output_file.hpp"
 #include "core/report.hpp"
 #include "core/trace.hpp"
-#include "codec/codec.hpp"
+#include "mpi/codec_rules.hpp"
+#include "mpi/context.hpp"
 #include "core/settings.hpp"
+#include "schedule/layout_cache.hpp"
 #include "schedule/merge_plan.hpp"
-#include "schedule/rules.hpp"
 
 namespace crimp {
 
 class Session;
 struct AllreduceRequest;
-
-// Throws Error{argument_invalid} that begins with `what` and lists the legal names, unless `name` is one.
-void check_algorithm(const std::string& what, const std::string& name);
 
 using AllreduceFn = int (*)(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm);
 
@@ -48,7 +46,7 @@ class Runtime {
   bool running() const { return state_.load(std::memory_order_acquire) == State::running; }
   bool started() const { return state_.load(std::memory_order_acquire) != State::idle; }
   // A codec was chosen, settings are legal and agreed, and MPI_Pcontrol has not switched it off.
-  bool compressing() const { return has_codec_.load(std::memory_order_acquire) && usable_ && switched_on.load(std::memory_order_relaxed); }
+  bool compressing() const { return codecs_.any() && usable_ && switched_on.load(std::memory_order_relaxed); }
   std::atomic<bool> switched_on{true};  // MPI_Pcontrol
   Pass why_off() const;                 // where not compressing()
   bool legal() const { return illegal_rank_ < 0; }  // no setting has an illegal value
@@ -57,27 +55,18 @@ class Runtime {
   bool late() const { return !world_start_; }
 
   const Settings& settings() const { return settings_; }
-  const std::shared_ptr<const Codec>& codec() const { return codec_; }
-  const std::shared_ptr<const Codec>& unknown_layout_codec() const { return unknown_codec_; }  // null: pass through
-  // CRIMP_CODEC or the first rule's codec that keeps the training's momentum, which tensors that are not compressed must have, too; null: none does.
-  const Codec* momentum_codec() const { return momentum_codec_; }
-  bool momentum() const { return momentum_codec_; }
-  // The codec of a named tensor, by CRIMP_RULES; null: it is summed exactly.
-  const Codec* codec_for(const std::string& name, std::uint64_t count) const;
+  bool momentum() const { return codecs_.momentum(); }  // a codec keeps the training's
   // CRIMP_MERGE; off where settings are illegal or differ, or Crimp is switched off.
   MergePlan merge_plan() const { return usable_ ? merge_plan_ : MergePlan(); }
-  // The communicator's ranks in MPI_COMM_WORLD; -1: of another world.
-  static std::vector<int> world_ranks(MPI_Comm);
   // Nodes of a communicator of these ranks, by CRIMP_NODE_SIZE; empty where hosts are not known (loaded after MPI_Init, another world), or the private
   // world is not open.
   std::vector<std::vector<int>> nodes_of(const std::vector<int>& world_ranks) const;
   // Of the communicator's ranks, how many share each host; 0 where hosts differ, or where that is not known (loaded after MPI_Init).
   int ranks_per_host(MPI_Comm) const;
   bool cuda_aware() const { return cuda_aware_; }  // MPI takes device pointers
-  Workers& workers() { return *workers_; }
-  Trace* trace() { return trace_.get(); }
   Report report;
   SharedModels models;
+  LayoutCache layouts;  // of crimp_allreduce
   PrivateWorld private_world;  // open where nodes of several ranks are possible
 
   // The communicator's session, made at its first eligible call (collective over it). Null: calls on it pass through, for *why.
@@ -91,6 +80,7 @@ class Runtime {
   enum class State { idle, running, finished };
   Runtime() = default;
   void read();
+  Context context();
   void announce() const;
   void open_files();  // says what is wrong with them, while there is time to stop the job
   void write_files();
@@ -99,16 +89,12 @@ class Runtime {
   static int forget(MPI_Comm, int keyval, void* session, void* extra);
   static int finish_late(MPI_Comm, int keyval, void*, void*);
 
-  void choose(std::shared_ptr<const Codec>);
   std::atomic<State> state_{State::idle};
-  std::atomic<bool> has_codec_{false};
   std::mutex mutex_;  // start, sessions_; not held over MPI calls after start: they may wait for forget()
   Settings settings_;
   std::vector<Complaint> complaints_;
-  std::shared_ptr<const Codec> codec_, unknown_codec_;
+  CodecRules codecs_;
   MergePlan merge_plan_;
-  Rules rules_;
-  std::vector<std::shared_ptr<const Codec>> rule_codecs_;  // one per rule; null: exact
   std::unique_ptr<Workers> workers_;
   std::unique_ptr<Trace> trace_;
   std::optional<OutputFile> report_file_, trace_file_;  // of the rank that writes
@@ -119,7 +105,6 @@ class Runtime {
   std::vector<int> host_of_rank_;  // the lowest rank of MPI_COMM_WORLD on the same host
   int illegal_rank_ = -1;  // the lowest rank that has an illegal setting; -1: none (known of all ranks where start() was collective)
   bool cuda_aware_ = false;
-  const Codec* momentum_codec_ = nullptr;
   bool usable_ = false, differ_ = false, gather_report_ = false, gather_trace_ = false, world_start_ = false;
 };
 

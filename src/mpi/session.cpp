@@ -2,22 +2,17 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
-#include <cstring>
-#include <memory>
-#include <optional>
+#include <charconv>
 #include <utility>
 
-#include "collective/algorithms.hpp"
-#include "mpi/mpi_agreement.hpp"
-#include "mpi/mpi_transport.hpp"
-#include "mpi/mpi_wait.hpp"
-#include "collective/pipeline.hpp"
-#include "mpi/runtime.hpp"
+#include "collective/shared_models.hpp"
 #include "core/digest.hpp"
 #include "core/float_environment.hpp"
 #include "core/log.hpp"
-#include "collective/collective.hpp"
+#include "mpi/mpi_agreement.hpp"
+#include "mpi/mpi_transport.hpp"
+#include "mpi/mpi_wait.hpp"
+#include "mpi/mpi_world.hpp"
 
 namespace crimp {
 namespace {
@@ -26,34 +21,44 @@ void sum_plain(MPI_Comm comm, float* buffer, std::uint64_t count) {
   check_mpi(PMPI_Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(count), MPI_FLOAT, MPI_SUM, comm), "MPI_Allreduce");
 }
 
+// Whatever of a rank's own fails at a call's end, the other ranks wait for what is left of it. What MPI says ends the call at once.
+template <class Work>
+void attempt(std::optional<Error>& failure, Work&& work) {
+  try {
+    work();
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::transport_failed) throw;
+    if (!failure) failure = e;
+  }
+}
+
 }  // namespace
 
-Session::Session(Runtime& runtime, MPI_Comm comm, int rank, int size, const AllreduceRequest* request)
-    : runtime_(runtime), comm_(comm), rank_(rank), size_(size),
-      usable_(settings_agree(comm, rank, size, runtime.settings(), runtime.legal(),
+Session::Session(const Context& context, MPI_Comm comm, int rank, int size, const AllreduceRequest* request)
+    : context_(context), comm_(comm), rank_(rank), size_(size),
+      usable_(settings_agree(comm, rank, size, context.settings, context.legal,
                              "in " + (request ? call_text(*request) : "a call") + ", the first on " + name_of(comm) +
-                                 ", for the others to come to it. " + absence_text(runtime.settings().min_count))),
-      calls_(runtime.settings().periods, size, [this](std::string_view prefix) { forget_unnamed(prefix); }),
-      chooser_(runtime.settings().algorithm), scratch_(runtime.workers(), runtime.cuda_aware()) {
-  world_ranks_ = Runtime::world_ranks(comm);
+                                 ", for the others to come to it. " + absence_text(context.settings.min_count))),
+      planner_(context.settings, context.codecs), calls_(context.settings.periods, size, [this](std::string_view prefix) { memory_.forget_unnamed(prefix); }),
+      chooser_(context.settings.algorithm), world_ranks_(world_ranks(comm)), scratch_(context.workers, context.cuda_aware) {
   const auto* const ranks = reinterpret_cast<const char*>(world_ranks_.data());
-  chooser_.share(&runtime.models, digest(std::string_view(ranks, world_ranks_.size() * sizeof(int))));
+  chooser_.share(&context.models, digest(std::string_view(ranks, world_ranks_.size() * sizeof(int))));
   chooser_.set_nodes([this] { return open_nodes(); });
 }
 
 Session::~Session() = default;
 
 void Session::note_in(Report& report) const {
-  report.residuals(residuals_.bytes());
+  report.residuals(memory_.bytes());
   const auto counted = calls_.count();
   report.sequence({counted.tensors, counted.ambiguous, counted.foreign, counted.withdrawn});
 }
 
 const Hierarchy* Session::open_nodes() {
-  const auto nodes = runtime_.nodes_of(world_ranks_);
+  const auto nodes = context_.nodes_of(world_ranks_);
   if (!useful(nodes)) return nullptr;
   try {
-    nodes_ = std::make_unique<MpiHierarchy>(runtime_.private_world, comm_, rank_, world_ranks_, nodes);
+    nodes_ = std::make_unique<MpiHierarchy>(context_.private_world, comm_, rank_, world_ranks_, nodes);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::out_of_memory) throw;
     return nullptr;
@@ -61,12 +66,7 @@ const Hierarchy* Session::open_nodes() {
   return &nodes_->get();
 }
 
-void Session::forget_unnamed(std::string_view prefix) {
-  residuals_.forget(Layout::Source::periodic, prefix);
-  std::erase_if(largest_, [&](const auto& of) { return of.first.source == Layout::Source::periodic && of.first.name.starts_with(prefix); });
-}
-
-bool Session::follows_calls() const { return runtime_.settings().error_feedback && runtime_.codec() && runtime_.codec()->memory().kept(); }
+bool Session::follows_calls() const { return context_.settings.error_feedback && context_.codecs.codec() && context_.codecs.codec()->memory().kept(); }
 
 // Once a communicator for what is good and once for what is not, and not for every communicator of a program that makes many.
 void Session::say_what_is_known(const Layout& layout) {
@@ -83,254 +83,49 @@ void Session::say_what_is_known(const Layout& layout) {
   if (counted.withdrawn) say(2, calls + "are not the tensors that they were taken for: until they are told apart again they have no residuals");
   else if (counted.ambiguous)
     say(2, "after " + std::to_string(CallSequence::kManyCalls) + " of them, " + calls + "cannot be told apart as tensors: they have no residuals and use " +
-               "CRIMP_UNKNOWN_LAYOUT=" + runtime_.settings().unknown_layout + ". crimp_allreduce() names tensors");
+               "CRIMP_UNKNOWN_LAYOUT=" + context_.settings.unknown_layout + ". crimp_allreduce() names tensors");
+}
+
+// What a plan does not do to tensors: counted in every call, and said once.
+void Session::say_plan(const CallPlan& plan) {
+  for (const std::size_t s : plan.excluded) {
+    const Segment& segment = plan.layout->segments[s];
+    context_.report.excluded(segment.key.empty() ? "(unnamed)" : segment.key, segment.count);
+  }
+  if (!plan.lost_momentum || std::exchange(told_no_momentum_, true) || rank_ != 0) return;
+  log(LogLevel::warn, "calls whose tensors are not known have no momentum, which codec " + plan.lost_momentum->spec() +
+                          " has for all others: their results are plain sums. Name the tensors (crimp_allreduce, Horovod), or leave momentum to the optimizer (memory=none)");
 }
 
 void Session::begin_call(MpiTransport& transport, const AllreduceRequest& request) {
   transport.begin_call(
       [this, &request] { return "in " + call_text(request) + ", compressed call " + std::to_string(begun_) + " on " + name_of(comm_) + ","; },
-      [this] { return absence_text(runtime_.settings().min_count); });
-}
-
-bool Session::choose_codecs(const Layout& layout, std::vector<const Codec*>& codecs, Pass* why) {
-  bool any = false;
-  for (const Segment& segment : layout.segments) {
-    const bool sums = segment.use == Segment::Use::sum;
-    const Codec* codec = sums ? codec_of(layout, segment) : nullptr;
-    if (sums && !codec) runtime_.report.excluded(segment.key.empty() ? "(unnamed)" : segment.key, segment.count);
-    // A tensor without a name has nothing that a residual could belong to.
-    // Votes stay votes: of the values themselves, as with CRIMP_ERROR_FEEDBACK=0.
-    if (codec && codec->memory().kept() && runtime_.settings().error_feedback && segment.key.empty() && !(codec->traits().votes && !layout.known())) {
-      if (momentum_of(codec)) tell_no_momentum(*codec);
-      codec = runtime_.unknown_layout_codec().get();
-      if (!codec && !layout.known()) {
-        *why = Pass::unknown_layout;
-        return false;
-      }
-    }
-    codecs.push_back(codec);
-    any = any || codec;
-  }
-  if (!any) *why = Pass::rules;  // or all are unnamed and CRIMP_UNKNOWN_LAYOUT=none
-  return any;
-}
-
-bool Session::choose_algorithms(const CallParts& parts, Transport& transport, CallValues& values, Pass* why) {
-  double predicted = 0, plain = 0;
-  bool trial = false, early = false;
-  for (const auto& part : parts) {
-    Choice choice;
-    const std::uint64_t measured = chooser_.measurements();
-    try {
-      choice = chooser_.choose(
-          transport, part->query, [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); }, [&] { return values.time(*part); }, part != parts.front());
-    } catch (const Error& e) {  // of memory for measuring all ranks say so alike, and nothing of the call has been sent
-      if (e.code() != ErrorCode::out_of_memory) throw;
-      *why = Pass::memory;
-      return false;
-    }
-    runtime_.report.measured(chooser_.measurements() - measured);
-    early = early || choice.early;
-    part->take(choice, nodes_ ? nodes_->get() : Hierarchy{}, size_);
-    predicted += choice.predicted_s;
-    plain += choice.plain_s;
-    trial = trial || choice.trial;
-  }
-  *why = early ? Pass::early : Pass::slower;
-  return !early && (trial || predicted == 0 || predicted < plain);
-}
-
-std::uint8_t Session::range_flags(const AllreduceRequest& request, const Layout& layout, const std::vector<const Codec*>& codecs, const CallParts& parts,
-                                  CallValues& values, std::vector<double>* largest_of) {
-  std::vector<Group> groups;
-  std::vector<const CallPart*> part_of;
-  for (std::size_t s = 0; s < codecs.size(); ++s) {
-    if (!codecs[s]) continue;
-    groups.push_back({layout.segments[s].offset, layout.segments[s].count});
-    part_of.push_back(std::find_if(parts.begin(), parts.end(), [&](const auto& p) { return p->call.codec == codecs[s]; })->get());
-  }
-  std::vector<double> largest(groups.size());
-  values.backend().magnitudes(request.dtype, values.send(), groups, largest.data());
-  std::uint8_t flags = 0;
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    const CollectiveCall& call = part_of[g]->call;
-    if (layout.source == Layout::Source::periodic) {
-      const auto proportion = calls_.magnitude(largest[g]);
-      if (proportion == CallSequence::Proportion::foreign) flags |= kFlagForeign;
-      if (proportion == CallSequence::Proportion::outlier) flags |= kFlagOutlier;
-    }
-    const Codec::Traits& traits = call.codec->traits();
-    // Below 2^-100 a float64 loses bits as a float32.
-    const double least = std::max(static_cast<double>(traits.min_magnitude), request.dtype == Dtype::f64 ? 0x1p-100 : 0.0);
-    const bool too_small = largest[g] > 0 && largest[g] < least;
-    // Where sums are encoded they must stay in range, too, however the values are rounded first.
-    const double room = entry_of(call.algorithm).sums_encoded ? (1 - 0x1p-9) / size_ : 1;
-    if (!(largest[g] <= room * static_cast<double>(traits.max_magnitude)) || too_small) flags |= kFlagExact;
-  }
-  largest_of->assign(codecs.size(), 0.0);
-  for (std::size_t s = 0, g = 0; s < codecs.size(); ++s)
-    if (codecs[s]) (*largest_of)[s] = largest[g++];
-  return flags;
-}
-
-// An outlier leaves residuals in its own size, which come back for many calls. Only this rank's values decide: what it encodes is its own affair.
-void Session::drop_echoes(const CallParts& parts, const Layout& layout, const std::vector<double>& largest, Backend& backend) {
-  // Where values tell whose a call is, what waits from far larger ones is nobody's loss.
-  const double setting = runtime_.settings().residual_jump;
-  const double jump = layout.source == Layout::Source::periodic && setting == 0 ? CallSequence::kProportion : setting;
-  for (std::size_t s = 0; s < layout.segments.size(); ++s) {
-    const Segment& segment = layout.segments[s];
-    if (segment.key.empty() || !(largest[s] > 0)) continue;
-    double& before = largest_[{layout.source, false, segment.key}];
-    const bool fell = before > jump * largest[s];
-    before = largest[s];
-    if (!fell) continue;
-    const auto drop = [&](float* residual, std::uint64_t count, double most) {
-      std::vector<float> here(count);
-      backend.memory().read(here.data(), residual, count * sizeof(float));
-      for (float& r : here)
-        if (!(std::abs(static_cast<double>(r)) <= most)) r = 0;
-      backend.memory().write(residual, here.data(), count * sizeof(float));
-    };
-    for (const auto& part : parts) {
-      if (part->layout.segments[s].use == Segment::Use::skip) continue;
-      const auto planes = static_cast<std::uint64_t>(part->call.codec->memory().planes());
-      if (!part->call.residuals.empty()) drop(part->call.residuals[s], segment.count * planes, largest[s]);
-      if (!part->call.owner_residuals.empty()) drop(part->call.owner_residuals[s], segment.count, largest[s] * size_);
-    }
-  }
-}
-
-void Session::find_extents(const CallParts& parts) {
-  // Keys that nobody asks for any more.
-  if (extents_.size() > 4 * CallSequence::kLongestPeriod) std::erase_if(extents_, [](const auto& entry) { return !entry.second.given; });
-  for (const auto& part : parts) {
-    if (!part->call.codec->traits().whole_tensors) continue;
-    for (const Segment& segment : part->layout.segments)
-      part->call.extents.push_back(segment.use == Segment::Use::skip || segment.key.empty() ? nullptr : &extents_[{segment.key, segment.count}]);
-  }
-}
-
-void Session::find_memories(const CallParts& parts, const Layout& layout, Allocator& memory, bool absent) {
-  const auto find = [&](const CallPart& part, bool owner, auto&& shape) {
-    std::vector<Residual*> all;
-    for (const Segment& segment : part.layout.segments)
-      all.push_back(segment.use == Segment::Use::skip ? nullptr : &find_residual({layout.source, owner, segment.key}, shape(segment), memory));
-    return all;
-  };
-  const auto values_of = [](const std::vector<Residual*>& kept) {
-    std::vector<float*> all;
-    for (const Residual* r : kept) all.push_back(r ? r->values : nullptr);
-    return all;
-  };
-  for (const auto& part : parts) {
-    const Codec& codec = *part->call.codec;
-    if (codec.memory().kept() && layout.known() && (!absent || part->call.hierarchy) && part->encodes()) {
-      part->kept = find(*part, false, [&](const Segment& segment) {
-        ResidualShape shape = ResidualShape::of(codec, segment.count);
-        if (const auto known = extents_.find({segment.key, segment.count}); codec.traits().whole_tensors && known != extents_.end())
-          shape.elements = powersgd::memory_elements(segment.count, codec, &known->second);
-        return shape;
-      });
-      part->call.residuals = values_of(part->kept);
-      for (const Residual* r : part->kept) part->call.turns.push_back(r ? r->turns : 0);
-    }
-    // As long as the tensor, though a rank owns a share of it: shares move when tensors are merged otherwise. Untouched pages cost nothing.
-    if (layout.known() && part->owner_memory())
-      part->call.owner_residuals = values_of(find(*part, true, [&](const Segment& segment) {
-        return ResidualShape{segment.count, MemoryKind::residual, segment.count + codec.state_elements(segment.count), &codec};
-      }));
-  }
-}
-
-Session::Ready Session::make_ready(const AllreduceRequest& request, const Layout& layout, bool foreign, const std::vector<const Codec*>& codecs, const CallParts& parts,
-                                   CallValues& values) {
-  Ready ready;
-  std::size_t host_bodies = 0;
-  bool clips = false;
-  for (std::size_t s = 0; s < codecs.size(); ++s)
-    if (!codecs[s] && layout.segments[s].use == Segment::Use::sum)
-      ready.exact.push_back({&layout.segments[s], layout.segments[s].key.empty() ? nullptr : momentum_of(nullptr)});
-  const std::size_t excluded = count_of(ready.exact) * size_of(request.dtype);
-  for (const auto& part : parts) {
-    clips = clips || (momentum_of(part->call.codec) && part->call.codec->memory().clip > 0.0f);
-  }
-  try {
-    find_extents(parts);
-    for (const auto& part : parts) host_bodies += part->host_bodies() ? arena_bytes(part->call, size_) : 0;
-    values.enter(parts, Arena::padded(excluded) + host_bodies);
-    Backend& backend = values.backend();
-    std::vector<double> largest;
-    ready.flags = range_flags(request, layout, codecs, parts, values, &largest);
-    if (foreign) ready.flags |= kFlagForeign;
-    // A rank that joined early (hvd.join) gives zeros in place of tensors; its residuals stay where they are.
-    const bool absent = layout.source == Layout::Source::negotiated && std::all_of(largest.begin(), largest.end(), [](double l) { return l == 0; });
-    residuals_.begin_call();
-    if (runtime_.settings().error_feedback) find_memories(parts, layout, backend.memory(), absent);
-    for (ExactTensor& t : ready.exact)
-      if (t.momentum) t.memory = find_residual({layout.source, false, t.segment->key}, ResidualShape::of(*t.momentum, t.segment->count), host_memory()).values;
-    if ((runtime_.settings().residual_jump > 0 || layout.source == Layout::Source::periodic) && !ready.flags) drop_echoes(parts, layout, largest, backend);
-
-    const std::uint64_t widened = request.dtype == Dtype::f32 && !clips ? 0 : Arena::padded(request.count * sizeof(float));
-    std::uint64_t bytes = values.direct() ? 0 : widened + Arena::padded(excluded), value_bytes = widened;
-    for (const auto& part : parts) {
-      CollectiveCall& call = part->call;
-      if (values.direct()) call.backend = &backend, call.values = &values.values();
-      const bool elsewhere = values.direct() && part->host_bodies();
-      bytes += elsewhere ? 0 : arena_bytes(call, size_);
-      if (!values.direct()) continue;
-      value_bytes += crimp::value_bytes(call);
-      if (elsewhere) continue;
-      Cut cut;
-      for (std::uint64_t i = 0; i < Pipeline::chunks_of(call) && (i == 0 || part->layout.segments.size() > 1); ++i) {
-        cut.make(call, {}, 0, Pipeline::chunk_begin(call, i), Pipeline::chunk_end(call, i));
-        backend.prepare(*call.codec, cut.shape, size_);
-      }
-    }
-    values.bodies().reserve(bytes);
-    if (values.direct()) values.values().reserve(value_bytes);
-    backend.prepare(values.bodies());
-    if (widened) ready.widened = reinterpret_cast<float*>(values.values().take(widened));
-    if (excluded) ready.packed = {reinterpret_cast<char*>(values.packed().take(excluded)), excluded};
-    if (widened && !ready.flags) backend.widen(request.dtype, values.send(), ready.widened, request.count);
-    if (clips && !ready.flags) clip(parts, ready.widened);
-    ready.arena = &values.bodies();
-  } catch (const std::exception& e) {
-    ready.flags |= kFlagNoMemory;
-    for (const auto& part : parts) {  // they may be fewer than the segments
-      CollectiveCall& call = part->call;
-      call.residuals.clear(), call.owner_residuals.clear(), call.turns.clear(), call.extents.clear();
-    }
-    if (!std::exchange(told_memory_, true))
-      log(LogLevel::warn, std::string(e.what()) + "; this call, and others for which that is so, go through MPI on all ranks");
-  }
-  return ready;
+      [this] { return absence_text(context_.settings.min_count); });
 }
 
 bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
   bool done;
   try {
-    done = compress(request, why);
+    CallValues values(request, scratch_);
+    if (!request.layout && follows_calls()) done = reduce_unnamed(request, values, why);
+    else done = reduce(request, request.layout ? request.layout : Layout::unknown(request.count), false, values, why);
   } catch (const Error& e) {
     // The ranks may have asked the chooser for different calls; all are here, and all begin anew.
     if (e.code() == ErrorCode::call_differs) chooser_.forget();
     throw;
   }
   if (done) {
-    residuals_.keep();
+    memory_.keep();
     return true;
   }
   if (*why == Pass::memory) {  // MPI needs some
-    residuals_.drop_new();
+    memory_.drop_new();
     scratch_.release();
   }
   return false;
 }
 
-bool Session::compress(const AllreduceRequest& request, Pass* why) {
-  CallValues values(request, scratch_);
-  if (request.layout || !follows_calls()) return compress(request, request.layout ? *request.layout : Layout::unknown(request.count), false, values, why);
-
+bool Session::reduce_unnamed(const AllreduceRequest& request, CallValues& values, Pass* why) {
   const auto sum = [this](std::span<std::int64_t> numbers) {
     check_mpi(PMPI_Allreduce(MPI_IN_PLACE, numbers.data(), static_cast<int>(numbers.size()), MPI_INT64_T, MPI_SUM, comm_), "MPI_Allreduce");
   };
@@ -342,10 +137,10 @@ bool Session::compress(const AllreduceRequest& request, Pass* why) {
     unseen = true;
   }
   const CallSequence::Call call = calls_.begin(request.count, request.dtype, seen);
-  say_what_is_known(call.layout);
+  say_what_is_known(*call.layout);
   bool done;
   try {
-    done = compress(request, call.layout, call.foreign || (unseen && call.layout.known()), values, why);
+    done = reduce(request, call.layout, call.foreign || (unseen && call.layout->known()), values, why);
   } catch (const Error& e) {
     const bool apart = e.code() == ErrorCode::call_differs || e.code() == ErrorCode::transport_failed;
     calls_.end(apart ? CallSequence::Outcome::failed : CallSequence::Outcome::tensor, sum);
@@ -358,48 +153,69 @@ bool Session::compress(const AllreduceRequest& request, Pass* why) {
   return done;
 }
 
-bool Session::compress(const AllreduceRequest& request, const Layout& layout, bool foreign, CallValues& values, Pass* why) {
-  const auto begin = Clock::now();
+bool Session::reduce(const AllreduceRequest& request, std::shared_ptr<const Layout> layout, bool foreign, CallValues& values, Pass* why) {
+  const auto begun = Clock::now();
   const FloatEnvironment environment;
-  std::vector<const Codec*> codecs;
-  if (!choose_codecs(layout, codecs, why)) {
-    if (*why != Pass::rules) return false;
-    std::vector<const Codec*> momenta;
-    for (const Segment& segment : layout.segments) momenta.push_back(segment.key.empty() || segment.use == Segment::Use::skip ? nullptr : momentum_of(nullptr));
-    return sum_with_momentum(request, layout, momenta, why);
+  const auto plan = planner_.plan(request.dtype, request.count, std::move(layout));
+  say_plan(*plan);
+  if (plan->pass) {
+    *why = *plan->pass;
+    return *why == Pass::rules && sum_with_momentum(request, *plan, why);
   }
-
-  const CallParts parts = parts_of(request, layout, codecs, runtime_.settings());
   MpiTransport transport(comm_, rank_, size_);
   begun_ = sequence_ + 1;
   begin_call(transport, request);
-  // MPI's sum without momentum, or in place of votes, would be another result, not only a faster one.
-  const auto means_more = [&] {
-    for (std::size_t s = 0; s < codecs.size(); ++s) {
-      const Segment& segment = layout.segments[s];
-      if (codecs[s] && codecs[s]->traits().votes) return true;
-      if (segment.use == Segment::Use::sum && !segment.key.empty() && momentum_of(codecs[s])) return true;
-    }
-    return false;
-  };
-  if (!choose_algorithms(parts, transport, values, why) && !((*why == Pass::slower || *why == Pass::early) && means_more())) return false;
-  for (const auto& part : parts) part->call.sequence = sequence_++;
+  const auto parts = choose(*plan, transport, values, why);
+  if (!parts) return false;
   const auto chosen = Clock::now();
 
   // From here on this rank may not decide alone: what it cannot do becomes a flag in its headers. Where its values are changes no byte of
   // what it sends.
-  const Ready ready = make_ready(request, layout, foreign, codecs, parts, values);
-  Backend& backend = values.backend();
+  const std::uint32_t first = std::exchange(sequence_, sequence_ + static_cast<std::uint32_t>(plan->parts.size()));
+  const BoundCall bound = bind({context_.settings, size_, memory_, calls_}, *plan, *parts, request, foreign, first, values);
+  if (!bound.failure.empty() && !std::exchange(told_memory_, true))
+    log(LogLevel::warn, bound.failure + "; this call, and others for which that is so, go through MPI on all ranks");
   std::optional<Error> failure;
-  for (const auto& part : parts) {
-    CollectiveCall& call = part->call;
-    call.flags = ready.flags;
-    call.in = ready.widened ? ready.widened : static_cast<const float*>(values.send());
-    call.out = ready.widened ? ready.widened : static_cast<float*>(values.receive());
-    const bool first = part == parts.front();
+  if (!run(transport, *plan, *parts, bound, begun, chosen, failure, why)) return false;
+  finish(request, *plan, bound, values, failure);
+  if (failure) throw Error(*failure);
+  return true;
+}
+
+std::optional<ChosenParts> Session::choose(const CallPlan& plan, Transport& transport, CallValues& values, Pass* why) {
+  ChosenParts chosen;
+  for (const PlannedPart& part : plan.parts) {
+    const std::uint64_t measured = chooser_.measurements();
+    try {
+      const auto plain = [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); };
+      chosen.choices.push_back(chooser_.choose(transport, part.query, plain, [&] { return values.time(part.plan, part.query.count); }, &part != &plan.parts.front()));
+    } catch (const Error& e) {  // of memory for measuring all ranks say so alike, and nothing of the call has been sent
+      if (e.code() != ErrorCode::out_of_memory) throw;
+      *why = Pass::memory;
+      return {};
+    }
+    context_.report.measured(chooser_.measurements() - measured);
+    const Choice& choice = chosen.choices.back();
+    chosen.early = chosen.early || choice.early;
+    chosen.trial = chosen.trial || choice.trial;
+    chosen.predicted_s += choice.predicted_s;
+    chosen.plain_s += choice.plain_s;
+  }
+  const bool compresses = !chosen.early && (chosen.trial || chosen.predicted_s == 0 || chosen.predicted_s < chosen.plain_s);
+  *why = chosen.early ? Pass::early : Pass::slower;
+  if (!compresses && !plan.means_more) return {};
+  for (std::size_t p = 0; p < plan.parts.size(); ++p)
+    chosen.routes.push_back(plan.parts[p].route(chosen.choices[p], nodes_ ? &nodes_->get() : nullptr, size_));
+  return chosen;
+}
+
+bool Session::run(MpiTransport& transport, const CallPlan& plan, const ChosenParts& chosen, const BoundCall& bound, Time begun, Time chosen_at,
+                  std::optional<Error>& failure, Pass* why) {
+  for (std::size_t p = 0; p < plan.parts.size(); ++p) {
+    const Choice& choice = chosen.choices[p];
+    const RoutePlan& route = *chosen.routes[p];
     const auto now = Clock::now();
-    Arena* const arena = ready.arena && part->host_bodies() ? &values.packed() : ready.arena;
-    const CollectiveResult result = allreduce_compressed(transport, arena, runtime_.workers(), call, runtime_.trace());
+    const CollectiveResult result = allreduce_compressed(transport, route, bound.parts[p], context_.workers, context_.trace);
     // All parts of a call carry the same flags, so only the first can end it, and then nothing has changed.
     if (result.flags) {
       *why = result.flags & kFlagForeign ? Pass::foreign : result.flags & kFlagNoMemory ? Pass::memory : result.flags & kFlagExact ? Pass::range : Pass::outlier;
@@ -409,35 +225,107 @@ bool Session::compress(const AllreduceRequest& request, const Layout& layout, bo
       if (!failure) failure = result.error;
       continue;
     }
-    for (Residual* r : part->kept)
+    for (Residual* r : bound.residuals[p])
       if (r && r->turns < ~std::uint32_t{0}) ++r->turns;
     const auto end = Clock::now();
-    chooser_.took(part->query, part->choice, seconds(end - (first ? chosen : now)));
-    runtime_.report.compressed({call.codec->spec(), name_of(layout.source), entry_of(call.algorithm).name, part->choice.why, part->choice.predicted_s,
-                                part->choice.plain_s, part->query.plain_bytes, result.sent_bytes, result.received_bytes, result.encode_s, result.wire_s,
-                                result.decode_s, seconds(end - (first ? begin : now))});
+    const PlannedPart& part = plan.parts[p];
+    chooser_.took(part.query, choice, seconds(end - (p == 0 ? chosen_at : now)));
+    context_.report.compressed({part.plan.codec->spec(), name_of(plan.layout->source), route.name, choice.why, choice.predicted_s, choice.plain_s,
+                                part.query.plain_bytes, result.sent_bytes, result.received_bytes, result.encode_s, result.wire_s, result.decode_s,
+                                seconds(end - (p == 0 ? begun : now))});
   }
-  const auto attempt = [&](auto&& work) {
-    try {
-      work();
-    } catch (const Error& e) {
-      if (e.code() == ErrorCode::transport_failed) throw;
-      if (!failure) failure = e;
-    }
-  };
-  if (ready.widened && !failure)
-    attempt([&] {
-      for (std::size_t s = 0; s < codecs.size(); ++s)
-        if (const Segment& segment = layout.segments[s]; codecs[s])
-          backend.narrow(request.dtype, ready.widened + segment.offset, static_cast<char*>(values.receive()) + segment.offset * size_of(request.dtype),
-                         segment.count);
-    });
-  attempt([&] { backend.settle(); });
-  attempt([&] { sum_exactly(request, ready.exact, values, ready.packed, size_); });
-  if (values.on_device()) runtime_.report.on_device(values.through_host());
-  if (!failure) attempt([&] { values.leave(layout); });
-  if (failure) throw Error(*failure);
   return true;
+}
+
+void Session::finish(const AllreduceRequest& request, const CallPlan& plan, const BoundCall& bound, CallValues& values, std::optional<Error>& failure) {
+  Backend& backend = values.backend();
+  if (bound.widened && !failure)
+    attempt(failure, [&] {
+      for (const Group& group : plan.scanned)
+        backend.narrow(request.dtype, bound.widened + group.offset, static_cast<char*>(values.receive()) + group.offset * size_of(request.dtype), group.count);
+    });
+  attempt(failure, [&] { backend.settle(); });
+  attempt(failure, [&] { sum_exactly(request, bound.exact, values, bound.packed, size_); });
+  if (values.on_device()) context_.report.on_device(values.through_host());
+  if (!failure) attempt(failure, [&] { values.leave(*plan.layout); });
+}
+
+bool Session::sum_with_momentum(const AllreduceRequest& request, const CallPlan& plan, Pass* why) {
+  const auto& momenta = plan.momenta;
+  if (std::all_of(momenta.begin(), momenta.end(), [](const Codec* c) { return !c; })) return false;
+  const Layout& layout = *plan.layout;
+  CallValues values(request, scratch_);
+  std::vector<ExactTensor> tensors;
+  std::span<char> packed;
+  try {
+    memory_.begin_call();
+    const std::size_t bytes = request.count * size_of(request.dtype);
+    values.enter({}, Arena::padded(bytes));
+    // Padding too, so that a rank that must leave the call to MPI meets the same count.
+    for (std::size_t s = 0; s < layout.segments.size(); ++s) {
+      ExactTensor& t = tensors.emplace_back(ExactTensor{&layout.segments[s], momenta[s]});
+      if (t.momentum) t.memory = memory_.find(layout.source, *t.segment, false, ResidualShape::of(*t.momentum, t.segment->count), host_memory()).values;
+    }
+    if (!values.direct()) values.bodies().reserve(bytes);
+    packed = {reinterpret_cast<char*>(values.packed().take(bytes)), bytes};
+  } catch (const std::exception& e) {
+    log(LogLevel::warn, std::string(e.what()) + "; this rank's part of the call has no momentum");
+    *why = Pass::memory;
+    return false;
+  }
+  sum_exactly(request, tensors, values, packed, size_);
+  values.leave(layout);
+  memory_.keep();
+  context_.report.passed(*why);
+  return true;
+}
+
+bool Session::allreduce_small(const AllreduceRequest& request) {
+  const FloatEnvironment environment;
+  Pass why = Pass::small;
+  return sum_with_momentum(request, *planner_.plan(request.dtype, request.count, request.layout), &why);
+}
+
+namespace {
+
+std::string quoted(const char* text) { return text ? "'" + std::string(text) + "'" : std::string("NULL"); }
+
+}  // namespace
+
+void check_extents(const char* name, std::uint64_t rows, std::uint64_t cols) {
+  if (!name || !*name) throw Error(ErrorCode::argument_invalid, "crimp_set_extents was given no name; it is the tensor's name in crimp_allreduce");
+  if (rows == 0 || cols == 0 || rows > UINT64_MAX / cols)
+    throw Error(ErrorCode::argument_invalid, "crimp_set_extents was given " + std::to_string(rows) + " x " + std::to_string(cols) + " for '" + name +
+                                                 "'; legal are extents from 1 whose product is the tensor's element count");
+}
+
+void Session::set_algorithm(const char* name) {
+  require_equal(comm_, rank_, size_, "what crimp_set_algorithm is given", quoted(name));
+  check_algorithm("the argument of crimp_set_algorithm", name ? name : "");
+  chooser_.force(name);
+}
+
+void Session::set_extents(const char* name, std::uint64_t rows, std::uint64_t cols) {
+  require_equal(comm_, rank_, size_, "what crimp_set_extents is given", "(" + quoted(name) + ", " + std::to_string(rows) + ", " + std::to_string(cols) + ")");
+  check_extents(name, rows, cols);
+  memory_.set_extents(name, rows, cols);
+}
+
+void Session::set_codec(const char* pattern, const char* spec) {
+  require_equal(comm_, rank_, size_, "what crimp_set_codec is given", "(" + quoted(pattern) + ", " + quoted(spec) + ")");
+  if (!pattern || !*pattern)
+    throw Error(ErrorCode::argument_invalid, "crimp_set_codec was given no pattern; legal is a shell pattern over tensors' names, as in \"*.weight\" or \"*\"");
+  planner_.set_codec(pattern, spec);
+}
+
+void Session::set_learning_rate(double rate) {
+  char text[32];
+  char* const end = std::to_chars(text, text + sizeof text - 1, rate).ptr;
+  *end = 0;
+  require_equal(comm_, rank_, size_, "the learning rate that crimp_set_learning_rate is given", text);
+  if (!(rate >= 1e-12 && rate <= 1e12))
+    throw Error(ErrorCode::argument_invalid, std::string("crimp_set_learning_rate was given the learning rate ") + text + "; legal is 1e-12 to 1e12");
+  memory_.set_learning_rate(rate);
 }
 
 }  // namespace crimp

@@ -1,32 +1,30 @@
-// One communicator's state: its call sequence, residuals and scratch. Calls on one communicator are ordered (MPI-3.1, 5.12), so a
+// One communicator's state: its call sequence, plans, residuals and scratch. Calls on one communicator are ordered (MPI-3.1, 5.12), so a
 // Session needs no lock.
+//
+// A call goes plan (call_plan.hpp), choose, bind (bound_call.hpp), run (collective/collective.hpp), finish.
 #pragma once
 #include <mpi.h>
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <span>
-#include <string>
-#include <utility>
+#include <optional>
+#include <string_view>
 #include <vector>
 
-#include "codec/powersgd/powersgd_extents.hpp"
-#include "mpi/call_values.hpp"
 #include "collective/chooser.hpp"
-#include "mpi/exact_sum.hpp"
-#include "mpi/mpi_node.hpp"
-#include "mpi/tensor_codecs.hpp"
 #include "core/report.hpp"
-#include "codec/codec.hpp"
-#include "core/settings.hpp"
-#include "collective/residual.hpp"
+#include "core/trace.hpp"
+#include "mpi/bound_call.hpp"
+#include "mpi/call_plan.hpp"
+#include "mpi/call_values.hpp"
+#include "mpi/context.hpp"
+#include "mpi/mpi_node.hpp"
+#include "mpi/tensor_memory.hpp"
 #include "schedule/call_sequence.hpp"
 
 namespace crimp {
 
 class MpiTransport;
-class Runtime;
 
 // Throws Error{argument_invalid} where crimp_set_extents may not be given this.
 void check_extents(const char* name, std::uint64_t rows, std::uint64_t cols);
@@ -35,7 +33,7 @@ class Session {
  public:
   // Collective: compares the settings. Where they differ, rank 0 says which, and usable() is false on all ranks. `request`: the call that makes the
   // session, for who waits in it; may be null.
-  Session(Runtime&, MPI_Comm, int rank, int size, const AllreduceRequest* request);
+  Session(const Context&, MPI_Comm, int rank, int size, const AllreduceRequest* request);
   ~Session();  // local: MPI_Comm_free waits for nobody
 
   bool usable() const { return usable_; }
@@ -55,64 +53,44 @@ class Session {
   void set_learning_rate(double);
   void set_extents(const char* name, std::uint64_t rows, std::uint64_t cols);
   // crimp_set_codec has named a codec, so that there may be something to compress where CRIMP_CODEC says nothing.
-  bool has_codecs() const { return codecs_.any(); }
+  bool has_codecs() const { return planner_.any_codecs(); }
 
  private:
+  using Time = Clock::time_point;
   // Collective; null on all ranks where there are none.
   const Hierarchy* open_nodes();
   // Whether the calls that name no tensor are looked at: only what keeps residuals needs to know.
   bool follows_calls() const;
-  void forget_unnamed(std::string_view prefix);
-  bool compress(const AllreduceRequest&, Pass* why);  // as allreduce(), which then gives back what MPI may need
-  // Of tensors that are known. foreign: on this rank the values are not theirs. False: the caller does it through MPI, for *why.
-  bool compress(const AllreduceRequest&, const Layout&, bool foreign, CallValues&, Pass* why);
   void say_what_is_known(const Layout&);
-  // Of a segment that is summed. Null: exactly.
-  const Codec* codec_of(const Layout&, const Segment&) const;
-  // The codec whose memory `momentum` such a segment has, null: it has none.
-  const Codec* momentum_of(const Codec*) const;
-  // The codec of every segment, by the rules and what is known; null: exactly. False: the whole call is for MPI, for *why.
-  bool choose_codecs(const Layout&, std::vector<const Codec*>& codecs, Pass* why);
-  // Collective where something must be measured. False: the whole call is for MPI, for *why.
-  bool choose_algorithms(const CallParts&, Transport&, CallValues&, Pass* why);
-  // Memory and values of this rank, ready to be encoded.
-  struct Ready {
-    std::uint8_t flags = 0;      // WireFlag: why the call cannot be compressed here
-    Arena* arena = nullptr;      // null: there was no memory
-    float* widened = nullptr;    // float32 copies of values of another type; null: the values are float32
-    std::vector<ExactTensor> exact = {};
-    std::span<char> packed = {}; // of these; had from the start, because later there is no way back
-  };
-  Ready make_ready(const AllreduceRequest&, const Layout&, bool foreign, const std::vector<const Codec*>& codecs, const CallParts&, CallValues&);
-  std::uint8_t range_flags(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& codecs, const CallParts&, CallValues&, std::vector<double>* largest);
-  void find_extents(const CallParts&);
-  void find_memories(const CallParts&, const Layout&, Allocator&, bool absent);
+  void say_plan(const CallPlan&);
   // What this rank says where it waits too long in the call.
   void begin_call(MpiTransport&, const AllreduceRequest&);
-  void drop_echoes(const CallParts&, const Layout&, const std::vector<double>& largest, Backend&);
-  Residual& find_residual(const ResidualKey&, const ResidualShape&, Allocator&);
-  // A call that no codec takes, as a whole, where tensors have momentum. False: they have not, or there is no memory for it on this rank, for *why.
-  bool sum_with_momentum(const AllreduceRequest&, const Layout&, const std::vector<const Codec*>& momenta, Pass* why);
-  void tell_no_momentum(const Codec&);
-  // Of the parts that clip; `values` are float32 copies of the call's.
-  void clip(const CallParts&, float* values) const;
 
-  Runtime& runtime_;
+  // A call whose tensors its place in the sequence of calls may tell.
+  bool reduce_unnamed(const AllreduceRequest&, CallValues&, Pass* why);
+  // Of tensors that are known, or known to be unknown. foreign: on this rank the values are not theirs. False: the caller does it through MPI, for *why.
+  bool reduce(const AllreduceRequest&, std::shared_ptr<const Layout>, bool foreign, CallValues&, Pass* why);
+  // The steps of reduce(). Collective where something must be measured. Nothing: the whole call is for MPI, for *why.
+  std::optional<ChosenParts> choose(const CallPlan&, Transport&, CallValues&, Pass* why);
+  // False: it is for MPI, and nothing has changed. `failure`: the first part's that failed; all were carried to their end.
+  bool run(MpiTransport&, const CallPlan&, const ChosenParts&, const BoundCall&, Time begun, Time chosen, std::optional<Error>& failure, Pass* why);
+  void finish(const AllreduceRequest&, const CallPlan&, const BoundCall&, CallValues&, std::optional<Error>& failure);
+  // A call that no codec takes, as a whole, where tensors have momentum. False: they have not, or there is no memory for it on this rank, for *why.
+  bool sum_with_momentum(const AllreduceRequest&, const CallPlan&, Pass* why);
+
+  const Context context_;
   MPI_Comm comm_;
   int rank_, size_;
   bool usable_;
   std::uint32_t sequence_ = 0, begun_ = 0;  // compressed calls; the one that is going on
   int told_ = 0;  // of what is said at info level about unnamed tensors
   bool told_no_momentum_ = false, told_memory_ = false;
-  double learning_rate_ = 0;  // 0: not known
-  TensorCodecs codecs_;
+  Planner planner_;
   CallSequence calls_;
   Chooser chooser_;
   std::vector<int> world_ranks_;
   std::unique_ptr<MpiHierarchy> nodes_;  // null: not needed yet, or none
-  ResidualStore residuals_;
-  std::map<ResidualKey, double> largest_;  // magnitude of the tensor's values in its last call, where drop_echoes() looks
-  std::map<std::pair<std::string, std::uint64_t>, powersgd::Extents> extents_;  // of tensors by their keys and counts
+  TensorMemory memory_;
   CallScratch scratch_;
 };
 

@@ -1,18 +1,18 @@
 // What a program says of its tensors' codecs at run time (crimp_set_codec): by shell patterns over their names, ahead of CRIMP_RULES.
 #pragma once
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "codec/codec.hpp"
+#include "codec/codec_pool.hpp"
 
 namespace crimp {
 
-// Of one communicator, equal on all its ranks. Codecs live as long as this: algorithms, choosers and kernels are known by their addresses.
+// Of one communicator, equal on all its ranks.
 class TensorCodecs {
  public:
+  explicit TensorCodecs(CodecPool& pool) : pool_(pool) {}
   // Of tensors whose names match, ahead of all that was said before. spec: a codec's text; "none": exactly; null: as if nothing had been said of them.
   // Throws Error{codec_unknown}; nothing has changed then.
   void set(const std::string& pattern, const char* spec);
@@ -23,10 +23,10 @@ class TensorCodecs {
  private:
   struct Said {
     std::string pattern;
-    std::optional<const Codec*> codec;
+    std::optional<std::shared_ptr<const Codec>> codec;
   };
+  CodecPool& pool_;
   std::vector<Said> said_;  // the last one first
-  std::map<std::string, std::shared_ptr<const Codec>> made_;  // by Codec::spec()
 };
 
 }  // namespace crimp

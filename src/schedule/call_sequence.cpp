@@ -282,7 +282,7 @@ CallSequence::Call CallSequence::begin(std::uint64_t count, Dtype type, const Va
   const Tensor& tensor = series.tensors[series.phase];
   if (!tensor.known) return {Layout::unknown(count)};
   alike_ = Likeness(values.sketch, tensor.last.sketch).alike;
-  return {{Layout::Source::periodic, {{prefix(series) + std::to_string(series.phase), 0, count}}}, doubtful(tensor, values)};
+  return {Layout::make(Layout::Source::periodic, {{prefix(series) + std::to_string(series.phase), 0, count}}), doubtful(tensor, values)};
 }
 
 CallSequence::Proportion CallSequence::magnitude(double largest) {

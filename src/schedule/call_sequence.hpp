@@ -45,8 +45,8 @@ class CallSequence {
     const void *send = nullptr, *receive = nullptr;
   };
   struct Call {
-    Layout layout;         // periodic or unknown; equal on all ranks
-    bool foreign = false;  // not on all ranks alike: the values here are not the tensor's
+    std::shared_ptr<const Layout> layout;  // periodic or unknown; equal on all ranks
+    bool foreign = false;                  // not on all ranks alike: the values here are not the tensor's
   };
   Call begin(std::uint64_t count, Dtype, const Values&);
   // The largest magnitude in the buffer, where it has been looked for; Inf where it is not finite, which says nothing of whose it is.

@@ -1,16 +1,37 @@
 #include "schedule/layout.hpp"
 
+#include <algorithm>
+
 #include "core/digest.hpp"
 
 namespace crimp {
+namespace {
 
-Layout Layout::unknown(std::uint64_t count) { return {Source::unknown, {{"", 0, count}}}; }
-
-std::uint64_t Layout::digest() const {
+// A wire value (Header::layout): of this text, and of nothing else.
+std::uint64_t digest_of(Layout::Source source, const std::vector<Segment>& segments) {
   std::string text = std::to_string(static_cast<int>(source));
-  for (const auto& s : segments) text += "\n" + s.key + "\t" + std::to_string(s.offset) + "\t" + std::to_string(s.count) +
-            (s.use == Segment::Use::skip ? "\tskip" : "");
-  return crimp::digest(text);
+  for (const auto& s : segments) {
+    text += '\n';
+    text += s.key;
+    text += '\t';
+    text += std::to_string(s.offset);
+    text += '\t';
+    text += std::to_string(s.count);
+    if (!s.summed()) text += "\tskip";
+  }
+  return digest(text);
+}
+
+}  // namespace
+
+Layout::Layout(Source from, std::vector<Segment> all) : source(from), segments(std::move(all)), digest_(digest_of(source, segments)) {}
+
+std::shared_ptr<const Layout> Layout::unknown(std::uint64_t count) { return make(Source::unknown, {{"", 0, count}}); }
+
+bool Layout::operator==(const Layout& other) const {
+  return digest_ == other.digest_ && source == other.source &&
+         std::equal(segments.begin(), segments.end(), other.segments.begin(), other.segments.end(),
+                    [](const Segment& a, const Segment& b) { return a.key == b.key && a.offset == b.offset && a.count == b.count && a.use == b.use; });
 }
 
 const char* name_of(Layout::Source source) {

@@ -4,6 +4,7 @@
 // decoder (mpi_shim/horovod/); calls that proved to carry the same tensors (src/schedule/call_sequence.hpp); unknown.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,17 +17,25 @@ struct Segment {
   std::uint64_t offset, count;
   // skip: padding (Horovod's GPU buffers have it, uninitialised), or another codec's tensor. Neither read nor written.
   enum class Use : std::uint8_t { sum, skip } use = Use::sum;
+  bool summed() const { return use == Use::sum; }
 };
 
+// Never changes once it is made, so calls and plans share one: std::shared_ptr<const Layout>.
 struct Layout {
   enum class Source { unknown, periodic, negotiated, named };
-  Source source = Source::unknown;
-  std::vector<Segment> segments;  // tile [0, count) in order; one keyless segment where unknown
+  Layout(Source, std::vector<Segment>);
+  static std::shared_ptr<const Layout> make(Source source, std::vector<Segment> segments) { return std::make_shared<const Layout>(source, std::move(segments)); }
+  static std::shared_ptr<const Layout> unknown(std::uint64_t count);
 
   bool known() const { return source != Source::unknown; }
-  std::uint64_t digest() const;  // of source, keys, offsets and counts; equal on ranks that agree
+  std::uint64_t digest() const { return digest_; }  // of source, keys, offsets and counts; equal on ranks that agree
+  bool operator==(const Layout&) const;
 
-  static Layout unknown(std::uint64_t count);
+  const Source source;
+  const std::vector<Segment> segments;  // tile [0, count) in order; one keyless segment where unknown
+
+ private:
+  const std::uint64_t digest_;
 };
 
 const char* name_of(Layout::Source);

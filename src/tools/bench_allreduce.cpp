@@ -110,7 +110,7 @@ class Bench {
     // Every algorithm on a communicator of its own, because residuals are the communicator's.
     if (setup_.algorithms && codec_)
       for (const auto& entry : crimp::algorithms()) {
-        if (!entry.obstacle(*codec_, ranks_).empty() || (entry.algorithm == Algorithm::hierarchical && settings_.node_size == 0)) continue;
+        if (!entry.obstacle(*codec_, ranks_).empty() || (!entry.plan && settings_.node_size == 0)) continue;
         MPI_Comm comm;
         MPI_Comm_dup(MPI_COMM_WORLD, &comm);
         all.push_back({.comm = comm, .crimp = true, .algorithm = entry.name});

@@ -140,25 +140,22 @@ class Bench {
 
 // A codec of whole tensors: its algorithm on one rank. encode: both products; decode: the product of the factors and the new residual.
 nlohmann::ordered_json measure_whole(const Setup& setup, const Codec& codec, const float* sample, Workers& workers) {
-  Layout layout{Layout::Source::named, {}};
-  CollectiveCall call{};
+  std::vector<Segment> segments;
+  CallBuffers call;
   std::vector<Buffer> memories;
   for (std::uint64_t at = 0; at < setup.count; at += setup.tensor) {
     const std::uint64_t n = std::min(setup.tensor, setup.count - at);
-    layout.segments.push_back({"tensor." + std::to_string(at), at, n});
+    segments.push_back({"tensor." + std::to_string(at), at, n});
     if (codec.memory().kept()) call.residuals.push_back(memories.emplace_back(codec.memory_elements(n)).values());
   }
   const Buffer out(setup.count);
   std::memset(out.data(), 0, out.bytes());
   call.in = sample;
   call.out = out.values();
-  call.count = setup.count;
-  call.codec = &codec;
-  call.layout = &layout;
-  call.algorithm = first_algorithm(codec, 1);
-  call.chunk = chunk_elements(kPieceElements, codec, 1, call.algorithm);
+  const auto route = plan_route(first_algorithm(codec, 1), {&codec, Layout::make(Layout::Source::named, std::move(segments)), setup.count}, kPieceElements, 1);
   Arena arena;
-  arena.reserve(arena_bytes(call, 1));
+  arena.reserve(route->bytes({}).together);
+  call.arena = &arena;
   Loopback loopback;
   const auto error = [&] {
     double wrong = 0, right = 0;
@@ -171,7 +168,7 @@ nlohmann::ordered_json measure_whole(const Setup& setup, const Codec& codec, con
   };
   const auto run = [&] {
     arena.reset();
-    const CollectiveResult result = allreduce_compressed(loopback, &arena, workers, call);
+    const CollectiveResult result = allreduce_compressed(loopback, *route, call, workers);
     if (result.error) throw *result.error;
     ++call.sequence;
     return result;

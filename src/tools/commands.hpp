@@ -18,6 +18,7 @@ int bench_codec(Arguments);
 int bench_select(Arguments);
 int bench_rotation(Arguments);
 int bench_allreduce(Arguments);
+int bench_call(Arguments);
 int model(Arguments);
 
 // The exit code where the arguments end the command (--help: 0, errors: 2), nothing where it goes on. quiet: another rank says it.

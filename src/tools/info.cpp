@@ -107,7 +107,7 @@ void print_algorithms() {
       if (entry.error(*codec, 2) > 1) errors += (errors.empty() ? "" : ", ") + std::string(c.name) + " " + factor_text(entry.error(*codec, 2));
     }
     std::printf("%-14s %s\n%-14s codecs: %s\n", entry.name, entry.summary, "", names.c_str());
-    if (entry.algorithm == Algorithm::hierarchical) std::printf("%-14s error, times allgather's: that of the algorithm between the leaders\n", "");
+    if (!entry.plan) std::printf("%-14s error, times allgather's: that of the algorithm between the leaders\n", "");
     else std::printf("%-14s error, times allgather's (CRIMP_QUALITY): %s\n", "", errors.empty() ? "1" : (errors + "; others 1").c_str());
   }
 }

@@ -3,7 +3,6 @@
 #include "memory/workers.hpp"
 #include "collective/algorithms.hpp"
 #include "memory/allocator.hpp"
-#include "collective/collective.hpp"
 #include "codec/payload.hpp"
 #include "loopback.hpp"
 
@@ -12,21 +11,16 @@ namespace crimp::tools {
 double payload_bytes(const Codec& codec, const Settings& settings, int ranks, const LocalCalls& local) {
   if (codec.traits().whole_tensors) {  // its size does not depend on the values
     const std::uint64_t elements = local.count;
-    Layout layout{Layout::Source::named, {{"tensor", 0, elements}}};
     std::vector<float> out(elements);
-    CollectiveCall call{};
-    call.in = local.values;
-    call.out = out.data();
-    call.count = elements;
-    call.codec = &codec;
-    call.layout = &layout;
-    call.algorithm = first_algorithm(codec, 1);
-    call.chunk = chunk_elements(settings.chunk, codec, 1, call.algorithm);
+    const Algorithm algorithm = first_algorithm(codec, 1);
+    const PartPlan part{&codec, Layout::make(Layout::Source::named, {{"tensor", 0, elements}}), elements};
+    const auto route = plan_route(algorithm, part, chunk_elements(settings.chunk, codec, 1, algorithm), 1);
     Arena arena;
-    arena.reserve(arena_bytes(call, 1));
+    arena.reserve(route->bytes({}).together);
+    const CallBuffers call{.in = local.values, .out = out.data(), .arena = &arena};
     Loopback loopback;
     Workers workers(settings.threads);
-    return static_cast<double>(allreduce_compressed(loopback, &arena, workers, call).sent_bytes);
+    return static_cast<double>(allreduce_compressed(loopback, *route, call, workers).sent_bytes);
   }
   const bool feeds_back = codec.memory().kept() && settings.error_feedback;
   const std::uint64_t count = local.count, chunk = std::min(chunk_elements(settings.chunk, codec, ranks), count);

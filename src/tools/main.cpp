@@ -1,4 +1,4 @@
-// crimp run | check | info | bench codec | bench select | bench rotation | bench allreduce | model
+// crimp run | check | info | bench codec | bench select | bench rotation | bench allreduce | bench call | model
 #include <algorithm>
 #include <cstdio>
 
@@ -33,6 +33,7 @@ constexpr Command kCommands[] = {
     {"bench select", "exact selection of the largest magnitudes beside std::nth_element", bench_select},
     {"bench rotation", "speed of the steps of THC: rotation, norms, integer sums", bench_rotation},
     {"bench allreduce", "MPI_Allreduce with and without Crimp, under mpirun or crimp run", bench_allreduce},
+    {"bench call", "what a call costs besides encoding, wire and decoding, by the number of its tensors", bench_call},
     {"model", "what each algorithm would take on larger and faster networks, by the chooser's cost functions", model},
 };
 

@@ -8,16 +8,22 @@
 
 namespace crimp::test {
 
-Layout named_layout(std::uint64_t count, const std::vector<std::uint64_t>& sizes) {
-  Layout layout{Layout::Source::named, {}};
+std::shared_ptr<const Layout> named_layout(std::uint64_t count, const std::vector<std::uint64_t>& sizes) {
+  std::vector<Segment> segments;
   std::uint64_t at = 0;
   for (std::size_t i = 0; at < count; ++i) {
     const std::uint64_t size = std::min(sizes[i % sizes.size()], count - at);
-    layout.segments.push_back({"tensor." + std::to_string(i), at, size});
+    segments.push_back({"tensor." + std::to_string(i), at, size});
     at += size;
   }
-  if (count == 0) layout.segments.push_back({"tensor.0", 0, 0});
-  return layout;
+  if (count == 0) segments.push_back({"tensor.0", 0, 0});
+  return Layout::make(Layout::Source::named, std::move(segments));
+}
+
+std::shared_ptr<const Layout> changed(const Layout& layout, Layout::Source source, const std::function<void(std::vector<Segment>&)>& change) {
+  std::vector<Segment> segments = layout.segments;
+  change(segments);
+  return Layout::make(source, std::move(segments));
 }
 
 std::vector<Rank> make_ranks(const Setup& setup, int ranks, std::uint64_t seed) {
@@ -35,36 +41,36 @@ std::vector<Rank> make_ranks(const Setup& setup, int ranks, std::uint64_t seed) 
 
 std::string text_of(const Setup& s) {
   return s.codec->spec() + ", " + entry_of(s.algorithm).name + ", " + std::to_string(s.count) + " elements in chunks of " + std::to_string(s.chunk) + ", " +
-         std::to_string(s.layout.segments.size()) + " segments " + name_of(s.layout.source) + ", " + std::to_string(s.threads) + " threads" +
+         std::to_string(s.layout->segments.size()) + " segments " + name_of(s.layout->source) + ", " + std::to_string(s.threads) + " threads" +
          (s.in_place ? ", in place" : "") + (s.feedback ? "" : ", no feedback") + (s.checksum ? "" : ", no checksum");
 }
 
-CollectiveCall call_of(const Setup& setup, Rank& rank) {
+std::shared_ptr<const RoutePlan> route_of(const Setup& setup, int ranks) {
+  return plan_route(setup.algorithm, {setup.codec.get(), setup.layout, setup.count, Dtype::f32, setup.checksum, setup.feedback}, setup.chunk, ranks);
+}
+
+CallBuffers buffers_of(const Setup& setup, Rank& rank) {
   if (setup.in_place) rank.out = rank.values;
-  CollectiveCall c{};
+  CallBuffers c;
   c.in = setup.in_place ? rank.out.data() : rank.values.data();
   c.out = rank.out.data();
-  c.count = setup.count;
-  c.codec = setup.codec.get();
-  c.layout = &setup.layout;
-  c.algorithm = setup.algorithm;
   c.flags = rank.flags;
   c.sequence = rank.sequence;
-  c.chunk = setup.chunk;
-  c.checksum = setup.checksum;
   return c;
 }
 
 void call(Transport& transport, const Setup& setup, Rank& rank, Workers& workers) {
-  CollectiveCall c = call_of(setup, rank);
+  CallBuffers c = buffers_of(setup, rank);
   if (setup.feedback)
-    for (const auto& s : setup.layout.segments) c.residuals.push_back(rank.residual.data() + s.offset);
+    for (const auto& s : setup.layout->segments) c.residuals.push_back(rank.residual.data() + s.offset);
   if (!rank.owner_residual.empty())
-    for (const auto& s : setup.layout.segments) c.owner_residuals.push_back(rank.owner_residual.data() + s.offset);
+    for (const auto& s : setup.layout->segments) c.owner_residuals.push_back(rank.owner_residual.data() + s.offset);
+  const auto route = route_of(setup, transport.size());
   // An arena of exactly the size that is asked for, so that taking more fails.
   Arena arena;
-  if (!rank.no_memory) arena.reserve(arena_bytes(c, transport.size()));
-  rank.result = allreduce_compressed(transport, rank.no_memory ? nullptr : &arena, workers, c);
+  if (!rank.no_memory) arena.reserve(route->bytes({}).together);
+  c.arena = rank.no_memory ? nullptr : &arena;
+  rank.result = allreduce_compressed(transport, *route, c, workers);
 }
 
 void run_all(const Setup& setup, std::vector<Rank>& ranks, const RunOptions& options) {
@@ -79,7 +85,7 @@ void run_all(const Setup& setup, std::vector<Rank>& ranks, const RunOptions& opt
 std::vector<float> model_all(const Setup& setup, std::vector<Rank>& ranks) {
   const ModelCodec codec(setup.codec->spec());
   std::vector<ModelSegment> segments;
-  for (const auto& s : setup.layout.segments) segments.push_back({s.offset, s.count});
+  for (const auto& s : setup.layout->segments) segments.push_back({s.offset, s.count});
   if (setup.algorithm == Algorithm::two_shot) {
     std::vector<ModelRank> of;
     for (auto& r : ranks) of.push_back({r.values, &r.residual, &r.owner_residual});

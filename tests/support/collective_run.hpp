@@ -1,10 +1,11 @@
 // A compressed allreduce with ranks as threads, and the model of its result.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "collective/collective.hpp"
+#include "collective/algorithms.hpp"
 #include "support/model.hpp"
 #include "support/thread_transport.hpp"
 
@@ -12,7 +13,7 @@ namespace crimp::test {
 
 struct Setup {
   std::shared_ptr<const Codec> codec;
-  Layout layout;
+  std::shared_ptr<const Layout> layout;
   std::uint64_t count, chunk = 40960;
   bool in_place = false, feedback = true, checksum = true;
   int threads = 1;
@@ -34,12 +35,16 @@ struct Rank {
 };
 
 // Named segments of the given sizes, the last one cut or prolonged so that they tile `count`.
-Layout named_layout(std::uint64_t count, const std::vector<std::uint64_t>& sizes);
+std::shared_ptr<const Layout> named_layout(std::uint64_t count, const std::vector<std::uint64_t>& sizes);
+// The same with another use of some segments, or another source.
+std::shared_ptr<const Layout> changed(const Layout&, Layout::Source, const std::function<void(std::vector<Segment>&)>&);
 // Ranks with values of their own and residuals of zero.
 std::vector<Rank> make_ranks(const Setup&, int ranks, std::uint64_t seed);
 
-// One rank's call by setup.algorithm, without its residuals. In place: `out` receives the values.
-CollectiveCall call_of(const Setup&, Rank&);
+// Of setup.algorithm, in chunks of setup.chunk.
+std::shared_ptr<const RoutePlan> route_of(const Setup&, int ranks);
+// One rank's buffers without residuals and arena. In place: `out` receives the values.
+CallBuffers buffers_of(const Setup&, Rank&);
 // One rank's call; throws what allreduce_compressed throws.
 void call(Transport&, const Setup&, Rank&, Workers&);
 // The call on all ranks.

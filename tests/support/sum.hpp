@@ -28,15 +28,16 @@ class Sum {
   Sum(Transport&, const Codec&, Algorithm, const std::vector<std::size_t>& tensors, const Hierarchy* hierarchy = nullptr);
   // Sums in place; false on all ranks where a rank's values left the codec's range, or its payloads the format.
   bool operator()(float* values);
-  double bits() const { return 8.0 * static_cast<double>(sent_) / (static_cast<double>(call_.count) * call_.sequence); }  // sent per value
+  double bits() const { return 8.0 * static_cast<double>(sent_) / (static_cast<double>(route_->part.count) * call_.sequence); }  // sent per value
   // Adds what this rank's memories hold back: residuals of its values, and of the sums that it owns.
   void add_held(double* to) const;
 
  private:
   Transport& transport_;
   const Codec& codec_;
-  Layout layout_;
-  CollectiveCall call_{};
+  std::shared_ptr<const Layout> layout_;
+  std::shared_ptr<const RoutePlan> route_;
+  CallBuffers call_;
   std::vector<std::vector<float>> memories_, owner_memories_;
   Arena arena_;
   Workers workers_{1};

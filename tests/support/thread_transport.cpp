@@ -122,6 +122,13 @@ class Board {
     if (++e.delivered == ranks_) exchanges_.erase(index);
   }
 
+  // Also where wait() would throw.
+  bool done(ThreadTransport& t, Transport::Ticket index) {
+    std::lock_guard lock(mutex_);
+    if (!pending(t).contains(index)) misuse("rank " + std::to_string(t.rank_) + ", exchange " + std::to_string(index) + ": asked for, but never started or ended");
+    return exchanges_.at(index).started == ranks_ || !failure_.empty();
+  }
+
   void end(ThreadTransport& t) {
     std::lock_guard lock(mutex_);
     ended_[static_cast<std::size_t>(t.rank_)] = true;
@@ -191,6 +198,8 @@ Transport::Ticket ThreadTransport::start_sum(const void* mine, void* sums, std::
 }
 
 void ThreadTransport::wait(Ticket ticket) { board_.wait(*this, ticket); }
+
+bool ThreadTransport::done(Ticket ticket) { return board_.done(*this, ticket); }
 
 void ThreadTransport::progress() noexcept {
   if (board_.options().progress_calls) ++*board_.options().progress_calls;

@@ -39,6 +39,7 @@ class ThreadTransport final : public Transport {
                          std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets) override;
   Ticket start_sum(const void* mine, void* sums, std::uint64_t bytes, Integer type) override;
   void wait(Ticket) override;
+  bool done(Ticket) override;
   void progress() noexcept override;
   int exchanges() const { return next_; }  // started by this rank
 

@@ -118,6 +118,8 @@ bench_allreduce_part() {
   [[ $("$crimp" info) != *Open\ MPI* ]] || json fp16.json sizes.0.plain_algorithms_us.ring sizes.0.plain_best
   expect 2 'codec' 'legal: fp32' -- "$mpirun" "${mpi[@]}" "$crimp" bench allreduce --codec 3lx
   expect 2 'two ranks' -- "$crimp" bench allreduce --max 8k
+  expect 0 '70 tensors, 32768 elements' 'besides encoding, wire and decoding' -- "${launch[@]}" "$crimp" bench call --segments 70 --calls 20
+  expect 2 'two ranks' -- "$crimp" bench call
 }
 
 [ "$part" = run ] || [ "$part" = bench_allreduce ] && ! command -v "$mpirun" >/dev/null && { echo "skipped: no mpirun"; exit 77; }

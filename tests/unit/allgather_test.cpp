@@ -19,7 +19,7 @@ namespace {
 // A header and a body for each chunk.
 void check(const Setup& setup, int n, std::uint64_t seed) { check_calls(setup, n, seed, 2); }
 
-Setup setup_of(std::shared_ptr<const Codec> codec, std::uint64_t count, Layout layout) {
+Setup setup_of(std::shared_ptr<const Codec> codec, std::uint64_t count, std::shared_ptr<const Layout> layout) {
   return {std::move(codec), std::move(layout), count};
 }
 
@@ -124,16 +124,11 @@ TEST_SUITE("allgather") {
     const auto begin = Clock::now();
     run_ranks(1, [&](ThreadTransport& transport) {
       Workers workers(1);
-      CollectiveCall c{};
-      c.in = values.data();
-      c.out = out.data();
-      c.count = count;
-      c.codec = setup.codec.get();
-      c.layout = &setup.layout;
-      c.chunk = setup.chunk;
+      const auto route = route_of(setup, 1);
       Arena arena;
-      arena.reserve(arena_bytes(c, 1));
-      allreduce_compressed(transport, &arena, workers, c, &trace);
+      arena.reserve(route->bytes({}).together);
+      const CallBuffers c{.in = values.data(), .out = out.data(), .arena = &arena};
+      allreduce_compressed(transport, *route, c, workers, &trace);
     });
     CHECK(difference(out, values) == "");
     const std::string events = trace.events(0, begin);

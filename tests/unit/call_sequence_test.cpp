@@ -70,12 +70,12 @@ class World {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       const auto& [values, address] = ranks[r % ranks.size()];
       calls.push_back(ranks_[r]->begin(values.size(), type, {sketch_of(values), address, address}));
-      REQUIRE(calls[r].layout.digest() == calls[0].layout.digest());
+      REQUIRE(calls[r].layout->digest() == calls[0].layout->digest());
       float largest = 0;  // as the backends say it: Inf where anything is not finite
       for (const float v : values) largest = std::isfinite(v) ? std::max(largest, std::abs(v)) : INFINITY;
       foreign = ranks_[r]->magnitude(static_cast<double>(largest)) == CallSequence::Proportion::foreign || calls[r].foreign || foreign;
     }
-    const Layout& layout = calls[0].layout;
+    const Layout& layout = *calls[0].layout;
     REQUIRE(layout.segments.size() == 1);
     REQUIRE(layout.known() == !layout.segments[0].key.empty());
     foreign = foreign && layout.known();

@@ -100,13 +100,14 @@ TEST_SUITE("chooser") {
     }
     // Between leaders alike; and nodes do not vote.
     const HierarchyModel nodes{NetworkModel::of(32, 30e-6, 0.0125e9, 4e9), {2, 1e-10, 5e-6}};
-    CHECK(chosen("3lc:s=1.75", kAny, &nodes).inner == Algorithm::two_shot);
+    CHECK(chosen("3lc:s=1.75", kAny, &nodes).algorithm == Algorithm::two_shot);
     for (const char* spec : {"3lc:s=1.75", "qsgd:s=7"}) {
       const Choice c = chosen(spec, usual, &nodes);
-      CHECK(c.algorithm == Algorithm::hierarchical);
-      CHECK(c.inner == Algorithm::allgather);
+      CHECK(c.nodes);
+      CHECK(c.algorithm == Algorithm::allgather);
     }
     CHECK(chosen("signsgd", kAny, &nodes).algorithm == Algorithm::two_shot);
+    CHECK_FALSE(chosen("signsgd", kAny, &nodes).nodes);
   }
 
   TEST_CASE("with nodes of many ranks the leaders' exchange is considered") {
@@ -114,8 +115,8 @@ TEST_SUITE("chooser") {
     const NetworkModel flat = NetworkModel::of(64, 30e-6, 0.125e9 / 8, 4e9);  // eight ranks share a link
     const HierarchyModel nodes{NetworkModel::of(8, 30e-6, 0.125e9, 4e9), {8, 1e-10, 5e-6}};
     const Choice c = cheapest(flat, &nodes, k3lc, {codec.get(), 4 << 20, 655360, 16 << 20});
-    CHECK(c.algorithm == Algorithm::hierarchical);
-    CHECK(c.inner != Algorithm::hierarchical);
+    CHECK(c.nodes);
+    CHECK(c.algorithm != Algorithm::hierarchical);
   }
 
   TEST_CASE("every rank measures, and all choose alike") {
@@ -295,14 +296,14 @@ TEST_SUITE("chooser") {
         shared.publish(5, models);
         Chooser chooser("auto");
         chooser.share(&shared, 5);
-        const Hierarchy hierarchy{nullptr, nullptr, 2, Algorithm::allgather};
+        const Hierarchy hierarchy{nullptr, nullptr, 2};
         int opened = 0;
         chooser.set_nodes([&] { return ++opened, have ? &hierarchy : nullptr; });
         for (int call = 0; call < 3; ++call) choices[static_cast<std::size_t>(t.rank())] = chooser.choose(t, {codec.get(), 4 << 20, 655360, 16 << 20}, {}, {});
         CHECK(opened == 1);
       });
       for (const Choice& c : choices) {
-        CHECK((c.algorithm == Algorithm::hierarchical) == have);
+        CHECK(c.nodes == have);
         CHECK_FALSE(c.early);
         CHECK(c.predicted_s == choices[0].predicted_s);
       }

@@ -21,27 +21,19 @@ namespace {
 
 constexpr std::uint64_t kCount = 70001, kMemory = kCount + 20000;  // with room for PowerSGD's Q behind each tensor's residual
 
-Layout layout() {
-  return {Layout::Source::named, {{"a", 0, 30000}, {"pad", 30000, 4, Segment::Use::skip}, {"b", 30004, 17}, {"c", 30021, kCount - 30021}}};
+std::shared_ptr<const Layout> layout() {
+  return Layout::make(Layout::Source::named, {{"a", 0, 30000}, {"pad", 30000, 4, Segment::Use::skip}, {"b", 30004, 17}, {"c", 30021, kCount - 30021}});
 }
 
-CollectiveCall call_of(const Codec& codec, const Layout& tensors, Algorithm algorithm, float* in, float* out, float* residual, float* owner, std::uint32_t sequence) {
-  CollectiveCall call{};
-  call.in = in;
-  call.out = out;
-  call.count = kCount;
-  call.codec = &codec;
-  call.layout = &tensors;
-  call.algorithm = algorithm;
-  call.chunk = 20480;
-  call.checksum = true;
+CallBuffers buffers_of(const RoutePlan& route, float* in, float* out, float* residual, float* owner, std::uint32_t sequence) {
+  CallBuffers call{.in = in, .out = out};
   call.sequence = sequence;
-  for (const Segment& s : tensors.segments) {
-    if (codec.memory().kept()) {
-      call.residuals.push_back(s.use == Segment::Use::skip ? nullptr : residual);
-      residual += codec.memory_elements(s.count);
+  for (const Segment& s : route.part.layout->segments) {
+    if (route.part.keeps_memory()) {
+      call.residuals.push_back(s.summed() ? residual : nullptr);
+      residual += route.part.codec->memory_elements(s.count);
     }
-    if (entry_of(algorithm).owner_memory(codec)) call.owner_residuals.push_back(s.use == Segment::Use::skip ? nullptr : owner + s.offset);
+    if (route.owner_memory) call.owner_residuals.push_back(s.summed() ? owner + s.offset : nullptr);
   }
   return call;
 }
@@ -60,7 +52,7 @@ TEST_SUITE("cuda_backend") {
   TEST_CASE("results and residuals have the host's bits, copied bodies or not, in any order that streams may take") {
     void* context = nullptr;
     REQUIRE(cudaMalloc(&context, 1) == cudaSuccess);
-    const Layout tensors = layout();
+    const auto tensors = layout();
     Allocator& device = cuda::device_memory(0);
     for (const char* spec : {"3lc", "3lc:zero_run=0", "fp16", "maxmin", "adaq:ratio=0.1", "powersgd:r=3", "powersgd:memory=none"})
       for (const Algorithm algorithm : {Algorithm::allgather, Algorithm::two_shot, Algorithm::low_rank})
@@ -76,6 +68,7 @@ TEST_SUITE("cuda_backend") {
             if (seed % 7 == 1 && (codec->traits().selects || codec->traits().whole_tensors)) continue;  // slow, and their copies are the others'
             cuda::CudaBackend backend(0, device_bodies);
             REQUIRE(backend.runs(*codec));
+            const auto route = plan_route(algorithm, {codec.get(), tensors, kCount, Dtype::f32, true, true}, 20480, 1);
             std::vector<float> residual(kMemory), owner(kCount), out(kCount, 5.0f);
             const Memory in_there(kCount * sizeof(float), device), out_there(kCount * sizeof(float), device), residual_there(kMemory * sizeof(float), device),
                 owner_there(kCount * sizeof(float), device);
@@ -86,26 +79,23 @@ TEST_SUITE("cuda_backend") {
             for (std::uint32_t step = 0; step < 3; ++step) {
               auto in = make_data(Data::normal, 3 + step, kCount);
               device.write(in_there.data(), in.data(), kCount * sizeof(float));
-              CollectiveCall host = call_of(*codec, tensors, algorithm, in.data(), out.data(), residual.data(), owner.data(), step);
-              host_arena.reserve(arena_bytes(host, 1));
+              CallBuffers host = buffers_of(*route, in.data(), out.data(), residual.data(), owner.data(), step);
+              host_arena.reserve(route->bytes({}).together);
+              host.arena = &host_arena;
               tools::Loopback plain;
-              CHECK_FALSE(allreduce_compressed(plain, &host_arena, workers, host).error.has_value());
+              CHECK_FALSE(allreduce_compressed(plain, *route, host, workers).error.has_value());
 
-              CollectiveCall call = call_of(*codec, tensors, algorithm, floats(in_there), floats(out_there), floats(residual_there), floats(owner_there), step);
+              CallBuffers call = buffers_of(*route, floats(in_there), floats(out_there), floats(residual_there), floats(owner_there), step);
               call.backend = &backend;
               call.values = &values;
-              Arena* const bodies = entry_of(algorithm).host_bodies ? &pinned : &staging;
-              Cut cut;
-              for (std::uint64_t i = 0; i < Pipeline::chunks_of(call) && !codec->traits().whole_tensors; ++i) {
-                cut.make(call, {}, 0, Pipeline::chunk_begin(call, i), Pipeline::chunk_end(call, i));
-                backend.prepare(*codec, cut.shape, 1);
-              }
-              bodies->reserve(arena_bytes(call, 1));
-              values.reserve(value_bytes(call));
+              call.arena = route->host_bodies ? &pinned : &staging;
+              route->prepare(backend);
+              call.arena->reserve(route->bytes({}).bodies);
+              values.reserve(route->bytes({}).values);
               backend.prepare(staging);
               backend.enter(false);
               tools::Loopback aware([](void* to, const void* from, std::size_t bytes) { CHECK(copy_anywhere(to, from, bytes)); });  // MPI that takes device pointers
-              const CollectiveResult result = allreduce_compressed(device_bodies ? aware : plain, bodies, workers, call);
+              const CollectiveResult result = allreduce_compressed(device_bodies ? aware : plain, *route, call, workers);
               try {
                 backend.settle();
               } catch (const Error& e) {

@@ -16,13 +16,11 @@ using namespace crimp::test;
 namespace {
 
 // Alternately a tensor and a gap of the given sizes, the last cut or prolonged to tile `count`.
-Layout gappy(std::uint64_t count, const std::vector<std::uint64_t>& sizes, bool gap_first = false) {
-  Layout layout = named_layout(count, sizes);
-  layout.source = Layout::Source::negotiated;
-  for (std::size_t i = 0; i < layout.segments.size(); ++i) {
-    if ((i % 2 == 0) == gap_first) layout.segments[i] = {"", layout.segments[i].offset, layout.segments[i].count, Segment::Use::skip};
-  }
-  return layout;
+std::shared_ptr<const Layout> gappy(std::uint64_t count, const std::vector<std::uint64_t>& sizes, bool gap_first = false) {
+  return changed(*named_layout(count, sizes), Layout::Source::negotiated, [&](std::vector<Segment>& segments) {
+    for (std::size_t i = 0; i < segments.size(); ++i)
+      if ((i % 2 == 0) == gap_first) segments[i] = {"", segments[i].offset, segments[i].count, Segment::Use::skip};
+  });
 }
 
 // What lies in gaps: quiet and signalling NaNs and infinities, another in every element of every rank.
@@ -44,7 +42,7 @@ Dense model_of(const Setup& setup, const std::vector<Rank>& ranks) {
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const Rank& rank = ranks[r];
     std::vector<float> residual = rank.residual;
-    for (const auto& s : setup.layout.segments) {
+    for (const auto& s : setup.layout->segments) {
       if (s.use == Segment::Use::skip) continue;
       const auto from = static_cast<std::ptrdiff_t>(s.offset), to = static_cast<std::ptrdiff_t>(s.offset + s.count);
       std::vector<float> a(rank.values.begin() + from, rank.values.begin() + to);
@@ -73,7 +71,7 @@ void check(Setup setup, int n, std::uint64_t seed) {
   CAPTURE(n);
   auto ranks = make_ranks(setup, n, seed);
   std::vector<bool> gap(setup.count);
-  for (const auto& s : setup.layout.segments)
+  for (const auto& s : setup.layout->segments)
     if (s.use == Segment::Use::skip)
       for (std::uint64_t i = 0; i < s.count; ++i) gap[s.offset + i] = true;
   for (std::size_t r = 0; r < ranks.size(); ++r)
@@ -114,7 +112,7 @@ void check_all(Setup setup, std::uint64_t seed) {
     }
 }
 
-Setup setup_of(std::shared_ptr<const Codec> codec, std::uint64_t count, Layout layout) {
+Setup setup_of(std::shared_ptr<const Codec> codec, std::uint64_t count, std::shared_ptr<const Layout> layout) {
   Setup setup{std::move(codec), std::move(layout), count};
   setup.feedback = setup.codec->memory().kept();
   return setup;
@@ -163,9 +161,9 @@ TEST_SUITE("gaps") {
   }
 
   TEST_CASE("a layout with a gap is another layout") {
-    Layout layout = named_layout(10, {4, 6}), gap = layout;
-    gap.segments[1].use = Segment::Use::skip;
-    CHECK(layout.digest() != gap.digest());
+    const auto layout = named_layout(10, {4, 6});
+    const auto gap = changed(*layout, layout->source, [](auto& segments) { segments[1].use = Segment::Use::skip; });
+    CHECK(layout->digest() != gap->digest());
     Shape shape;
     shape.add_gap(5);
     shape.add_group(10);

@@ -33,6 +33,7 @@ struct Nowhere final : Transport {
                          std::span<const std::uint64_t>) override { used(); }
   Ticket start_sum(const void*, void*, std::uint64_t, Integer) override { used(); }
   void wait(Ticket) override { used(); }
+  bool done(Ticket) override { used(); }
   void progress() noexcept override {}
 };
 
@@ -42,21 +43,20 @@ std::vector<std::string> run_in_nodes(const Setup& setup, std::vector<Rank>& ran
   const int nodes = static_cast<int>(ranks.size()) / per_node;
   run_nodes(nodes, per_node, [&](int r, ThreadNode& node, ThreadTransport* leaders) {
     Rank& rank = ranks[static_cast<std::size_t>(r)];
-    const Hierarchy hierarchy{&node, leaders, nodes, setup.algorithm};
-    CollectiveCall c = call_of(setup, rank);
-    c.algorithm = Algorithm::hierarchical;
-    c.hierarchy = &hierarchy;
+    const auto route = in_nodes(route_of(setup, nodes), {&node, leaders, nodes});
+    CallBuffers c = buffers_of(setup, rank);
     if (leaders && setup.feedback)
-      for (const auto& s : setup.layout.segments) {
+      for (const auto& s : setup.layout->segments) {
         c.residuals.push_back(rank.residual.data() + s.offset);
         if (!rank.owner_residual.empty()) c.owner_residuals.push_back(rank.owner_residual.data() + s.offset);
       }
     Arena arena;
     Workers workers(1);
-    if (!rank.no_memory) arena.reserve(arena_bytes(c, static_cast<int>(ranks.size())));
+    if (!rank.no_memory) arena.reserve(route->bytes({}).together);
+    c.arena = rank.no_memory ? nullptr : &arena;
     try {
       Nowhere all;
-      rank.result = allreduce_compressed(all, rank.no_memory ? nullptr : &arena, workers, c);
+      rank.result = allreduce_compressed(all, *route, c, workers);
     } catch (const Error& e) {
       thrown[static_cast<std::size_t>(r)] = std::string(name_of(e.code())) + ": " + e.what();
     }
@@ -111,7 +111,7 @@ TEST_SUITE("hierarchical") {
 
   TEST_CASE("segments that are skipped are not written") {
     Setup setup = setup_of("fp16", 1000, Algorithm::allgather);
-    setup.layout = {Layout::Source::named, {{"a", 0, 400}, {"pad", 400, 100, Segment::Use::skip}, {"b", 500, 500}}};
+    setup.layout = Layout::make(Layout::Source::named, {{"a", 0, 400}, {"pad", 400, 100, Segment::Use::skip}, {"b", 500, 500}});
     auto ranks = make_ranks(setup, 4, 1);
     run_in_nodes(setup, ranks, 2);
     for (const auto& r : ranks) {

@@ -268,7 +268,7 @@ TEST_SUITE("horovod_gate") {
             case HorovodEvent::invalid_bits: n.invalid_bits(e.words); break;
             case HorovodEvent::gathered: n.gathered(); break;
             case HorovodEvent::broadcast: n.broadcast(e.bytes.data(), e.bytes.size()); break;
-            case HorovodEvent::data: CHECK(n.data_call(e.count, e.type).known());
+            case HorovodEvent::data: CHECK(n.data_call(e.count, e.type)->known());
           }
       }
     };

@@ -45,7 +45,7 @@ void feed(Negotiation& decoder, const HorovodEvent& e, Tally& tally) {
     case HorovodEvent::broadcast: return decoder.broadcast(e.bytes.data(), e.bytes.size());
     case HorovodEvent::data: break;
   }
-  const Layout layout = decoder.data_call(e.count, e.type);
+  const Layout layout = *decoder.data_call(e.count, e.type);
   ++tally.calls;
   if (!layout.known()) return;
   ++tally.explained;
@@ -193,7 +193,7 @@ TEST_SUITE("horovod_negotiation") {
     // One call of 512 elements, or two of 256.
     const auto calls = [&](Negotiation& n) {
       n.ready_bits(both);
-      if (!n.data_call(512, Dtype::f32).known()) return 2;
+      if (!n.data_call(512, Dtype::f32)->known()) return 2;
       return 1;
     };
     Negotiation one(2, options, {}, {}, shared), other(2, options, {}, {}, shared), deaf(2, horovod::Options());
@@ -240,8 +240,8 @@ TEST_SUITE("horovod_negotiation") {
     for (int s = 0; s < 300; ++s)
       for (const auto& e : horovod.step()) {
         if (e.kind == HorovodEvent::data && s % 3 == 0) {
-          CHECK_FALSE(decoder.data_call(e.count + 100000, e.type).known());
-          CHECK_FALSE(decoder.data_call(e.count, Dtype::f64).known());
+          CHECK_FALSE(decoder.data_call(e.count + 100000, e.type)->known());
+          CHECK_FALSE(decoder.data_call(e.count, Dtype::f64)->known());
         } else {
           feed(decoder, e, tally);
         }
@@ -307,7 +307,7 @@ TEST_SUITE("horovod_negotiation") {
     Negotiation decoder(2, {});
     decoder.gathered();
     decoder.broadcast(bytes.data(), bytes.size());
-    const Layout layout = decoder.data_call(11, Dtype::f32);
+    const Layout layout = *decoder.data_call(11, Dtype::f32);
     CHECK(layout.known());
     CHECK(layout.segments.size() == 2);  // a tensor without elements has no segment
   }
@@ -336,7 +336,7 @@ TEST_SUITE("horovod_negotiation") {
     decoder.ready_bits(uncached);
     decoder.broadcast(bytes.data(), bytes.size());
     CHECK(decoder.cache().bits() == 0);
-    CHECK_FALSE(decoder.data_call(4096, Dtype::f32).known());
+    CHECK_FALSE(decoder.data_call(4096, Dtype::f32)->known());
     // A gather announces one only.
     decoder.ready_bits(uncached);
     decoder.gathered();
@@ -344,7 +344,7 @@ TEST_SUITE("horovod_negotiation") {
     decoder.ready_bits(none);
     decoder.broadcast(bytes.data(), bytes.size());
     CHECK(decoder.cache().bits() == 1);
-    CHECK_FALSE(decoder.data_call(4096, Dtype::f32).known());
+    CHECK_FALSE(decoder.data_call(4096, Dtype::f32)->known());
   }
 
   TEST_CASE("a list in a cycle without bit vectors leaves the mirror empty") {
@@ -355,14 +355,14 @@ TEST_SUITE("horovod_negotiation") {
     decoder.ready_bits(none);
     decoder.gathered();
     decoder.broadcast(a.data(), a.size());
-    CHECK(decoder.data_call(4096, Dtype::f32).known());
+    CHECK(decoder.data_call(4096, Dtype::f32)->known());
     CHECK(decoder.cache().bits() == 0);
     decoder.ready_bits(uncached);
     decoder.gathered();
     decoder.broadcast(b.data(), b.size());
-    CHECK(decoder.data_call(100, Dtype::f32).known());
+    CHECK(decoder.data_call(100, Dtype::f32)->known());
     decoder.ready_bits(first);
-    const Layout layout = decoder.data_call(100, Dtype::f32);
+    const Layout layout = *decoder.data_call(100, Dtype::f32);
     REQUIRE(layout.known());
     CHECK(layout.segments[0].key == "b");
   }

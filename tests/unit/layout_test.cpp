@@ -1,4 +1,5 @@
 #include "schedule/layout.hpp"
+#include "schedule/layout_cache.hpp"
 
 #include <doctest/doctest.h>
 
@@ -8,7 +9,7 @@ using namespace crimp;
 
 TEST_SUITE("layout") {
   TEST_CASE("an unknown layout is one keyless segment") {
-    const Layout layout = Layout::unknown(77);
+    const Layout layout = *Layout::unknown(77);
     CHECK_FALSE(layout.known());
     REQUIRE(layout.segments.size() == 1);
     CHECK(layout.segments[0].key == "");
@@ -20,17 +21,40 @@ TEST_SUITE("layout") {
     const Layout base{Layout::Source::named, {{"a", 0, 10}, {"b", 10, 20}}};
     std::set<std::uint64_t> digests{base.digest()};
     CHECK(Layout(base).digest() == base.digest());
+    CHECK(Layout(base.source, base.segments) == base);
     const auto differs = [&](auto change) {
-      Layout other = base;
-      change(other);
+      auto source = base.source;
+      auto segments = base.segments;
+      change(source, segments);
+      const Layout other(source, segments);
+      CHECK_FALSE(other == base);
       return digests.insert(other.digest()).second;
     };
-    CHECK(differs([](Layout& l) { l.source = Layout::Source::periodic; }));
-    CHECK(differs([](Layout& l) { l.segments[0].key = "c"; }));
-    CHECK(differs([](Layout& l) { l.segments[1].count = 21; }));
-    CHECK(differs([](Layout& l) { l.segments[1].offset = 11; }));
-    CHECK(differs([](Layout& l) { l.segments.pop_back(); }));
-    CHECK(differs([](Layout& l) { std::swap(l.segments[0].key, l.segments[1].key); }));
-    CHECK(Layout::unknown(5).digest() != Layout::unknown(6).digest());
+    CHECK(differs([](auto& source, auto&) { source = Layout::Source::periodic; }));
+    CHECK(differs([](auto&, auto& segments) { segments[0].key = "c"; }));
+    CHECK(differs([](auto&, auto& segments) { segments[1].count = 21; }));
+    CHECK(differs([](auto&, auto& segments) { segments[1].offset = 11; }));
+    CHECK(differs([](auto&, auto& segments) { segments.pop_back(); }));
+    CHECK(differs([](auto&, auto& segments) { std::swap(segments[0].key, segments[1].key); }));
+    CHECK(Layout::unknown(5)->digest() != Layout::unknown(6)->digest());
+  }
+
+  TEST_CASE("the same tensors have the layout that they had before") {
+    LayoutCache cache;
+    using Tensors = std::vector<LayoutCache::Tensor>;
+    const Tensors tensors{{"a", 10}, {"none", 0}, {"b", 20}};
+    CHECK(cache.find(tensors) == nullptr);
+    const auto layout = Layout::make(Layout::Source::named, {{"a", 0, 10}, {"b", 10, 20}});
+    cache.put(tensors, layout);
+    const std::string other_a = "a";  // names are compared, not pointers
+    CHECK(cache.find(Tensors{{other_a.c_str(), 10}, {"none", 0}, {"b", 20}}) == layout);
+    for (const Tensors& different : {Tensors{{"a", 10}, {"b", 20}}, Tensors{{"a", 20}, {"none", 0}, {"b", 10}}, Tensors{{"b", 10}, {"none", 0}, {"a", 20}},
+                                     Tensors{{"a", 10}, {"none", 0}, {"c", 20}}, Tensors{{"a", 10}, {"none", 0}}, Tensors{}})
+      CHECK(cache.find(different) == nullptr);
+    for (std::uint64_t i = 0; i < 2 * LayoutCache::kMost; ++i) cache.put(Tensors{{"a", i + 100}}, Layout::make(Layout::Source::named, {{"a", 0, i + 100}}));
+    CHECK(cache.find(tensors) == nullptr);  // no more are kept than a few
+    const auto last = cache.find(Tensors{{"a", 2 * LayoutCache::kMost + 99}});
+    REQUIRE(last != nullptr);
+    CHECK(last->segments[0].count == 2 * LayoutCache::kMost + 99);
   }
 }

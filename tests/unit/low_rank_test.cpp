@@ -44,12 +44,13 @@ struct Member {
 class World {
  public:
   World(Tensors tensors, int ranks) : tensors_(std::move(tensors)), members_(static_cast<std::size_t>(ranks)) {
-    layout_.source = Layout::Source::named;
+    std::vector<Segment> segments;
     for (const auto n : tensors_.sizes) {
-      layout_.segments.push_back({"tensor." + std::to_string(layout_.segments.size()), count_, n});
+      segments.push_back({"tensor." + std::to_string(segments.size()), count_, n});
       count_ += n;
     }
-    for (const auto s : tensors_.gaps) layout_.segments[s].use = Segment::Use::skip;
+    for (const auto s : tensors_.gaps) segments[s].use = Segment::Use::skip;
+    layout_ = Layout::make(Layout::Source::named, std::move(segments));
     for (Member& m : members_) {
       m.values.resize(count_);
       for (const auto n : tensors_.sizes) m.memories.emplace_back(tensors_.codec->memory_elements(n));
@@ -64,26 +65,24 @@ class World {
     run_ranks(static_cast<int>(members_.size()), [&](ThreadTransport& transport) {
       Member& m = members_[static_cast<std::size_t>(transport.rank())];
       m.out = tensors_.in_place ? m.values : std::vector<float>(count_, 12345.0f);
-      CollectiveCall c{};
+      PartPlan part{tensors_.codec.get(), layout_, count_};
+      part.checksum = tensors_.checksum;
+      const auto route = plan_route(Algorithm::low_rank, part, kPieceElements, transport.size());
+      CallBuffers c;
       c.in = tensors_.in_place ? m.out.data() : m.values.data();
       c.out = m.out.data();
-      c.count = count_;
-      c.codec = tensors_.codec.get();
-      c.layout = &layout_;
-      c.algorithm = Algorithm::low_rank;
       if (tensors_.memory)
         for (std::size_t s = 0; s < m.memories.size(); ++s)
-          c.residuals.push_back(layout_.segments[s].use == Segment::Use::skip ? nullptr : m.memories[s].data());
+          c.residuals.push_back(layout_->segments[s].use == Segment::Use::skip ? nullptr : m.memories[s].data());
       if (tensors_.named)
         for (auto& known : m.extents) c.extents.push_back(&known);
       c.flags = m.flags;
       c.sequence = step;
-      c.chunk = chunk_elements(kPieceElements, *c.codec, transport.size(), c.algorithm);
-      c.checksum = tensors_.checksum;
       Arena arena;  // of exactly the size that is asked for, so that taking more fails
-      arena.reserve(arena_bytes(c, transport.size()));
+      arena.reserve(route->bytes(c.extents).together);
+      c.arena = &arena;
       Workers workers(tensors_.threads);
-      m.result = allreduce_compressed(transport, &arena, workers, c);
+      m.result = allreduce_compressed(transport, *route, c, workers);
     }, options);
     ++step;
   }
@@ -110,7 +109,7 @@ class World {
 
  private:
   Tensors tensors_;
-  Layout layout_;
+  std::shared_ptr<const Layout> layout_;
   std::uint64_t count_ = 0;
   std::vector<Member> members_;
 };

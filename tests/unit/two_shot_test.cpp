@@ -16,7 +16,7 @@ using namespace crimp::test;
 
 namespace {
 
-Setup setup_of(const std::string& spec, std::uint64_t count, Layout layout) {
+Setup setup_of(const std::string& spec, std::uint64_t count, std::shared_ptr<const Layout> layout) {
   Setup setup{make_codec(spec), std::move(layout), count};
   setup.feedback = setup.codec->memory().kept();
   setup.algorithm = Algorithm::two_shot;

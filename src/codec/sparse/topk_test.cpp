@@ -39,7 +39,7 @@ struct World {
     for (int r = 0; r < n; ++r) {
       auto& m = memories.emplace_back();
       auto& o = owned.emplace_back();
-      for (const auto& s : setup.layout.segments) {
+      for (const auto& s : setup.layout->segments) {
         m.emplace_back(setup.codec->memory_elements(s.count)).push_back(kGuard);
         o.emplace_back(s.count + setup.codec->state_elements(s.count)).push_back(kGuard);
       }
@@ -51,14 +51,16 @@ struct World {
       Rank& rank = ranks[r];
       rank.sequence = step;
       rank.values = make_data(Data::normal, 100 * step + r, setup.count);
-      CollectiveCall c = call_of(setup, rank);
+      const auto route = route_of(setup, transport.size());
+      CallBuffers c = buffers_of(setup, rank);
       for (auto& m : memories[r]) c.residuals.push_back(m.data());
       if (setup.algorithm == Algorithm::two_shot)
         for (auto& o : owned[r]) c.owner_residuals.push_back(o.data());
       Arena arena;
-      arena.reserve(arena_bytes(c, transport.size()));
+      arena.reserve(route->bytes({}).together);
+      c.arena = &arena;
       Workers workers(setup.threads);
-      rank.result = allreduce_compressed(transport, &arena, workers, c);
+      rank.result = allreduce_compressed(transport, *route, c, workers);
     });
   }
 };
@@ -167,7 +169,7 @@ TEST_SUITE("topk") {
         std::vector<float> sum(world.setup.count);
         for (std::size_t r = 0; r < 2; ++r) {
           const auto g = make_data(Data::normal, 100 * step + r, world.setup.count);
-          for (const auto& segment : world.setup.layout.segments)
+          for (const auto& segment : world.setup.layout->segments)
             for (std::uint64_t at = segment.offset; at < segment.offset + segment.count;) {
               const std::uint64_t end = std::min(segment.offset + segment.count, (at / world.setup.chunk + 1) * world.setup.chunk), n = end - at;
               auto& state = states[r][at];
@@ -184,7 +186,7 @@ TEST_SUITE("topk") {
               at = end;
             }
           for (std::size_t s = 0; s < 2; ++s) {
-            const auto& segment = world.setup.layout.segments[s];
+            const auto& segment = world.setup.layout->segments[s];
             const auto begin = residual[r].begin() + static_cast<std::ptrdiff_t>(segment.offset);
             CHECK(std::equal(begin, begin + static_cast<std::ptrdiff_t>(segment.count), world.memories[r][s].begin()));
             CHECK(world.memories[r][s].back() == World::kGuard);

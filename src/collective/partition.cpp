@@ -1,0 +1,51 @@
+#include "collective/partition.hpp"
+
+namespace crimp {
+
+Slice::Slice(const Layout& layout, std::uint64_t from, std::uint64_t end) : begin(from) {
+  const auto& all = layout.segments;
+  auto s = static_cast<std::size_t>(
+      std::upper_bound(all.begin(), all.end(), begin, [](std::uint64_t at, const Segment& x) { return at < x.offset; }) - all.begin());
+  for (s -= s > 0; s < all.size() && all[s].offset < end; ++s) {
+    const std::uint64_t first = std::max(begin, all[s].offset), last = std::min(end, all[s].offset + all[s].count);
+    if (first >= last) continue;
+    if (!all[s].summed()) {
+      shape.add_gap(last - first);
+      continue;
+    }
+    shape.add_group(last - first);
+    segments.push_back(static_cast<std::uint32_t>(s));
+  }
+}
+
+ChunkedRoute::ChunkedRoute(Algorithm carries, const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks)
+    : RoutePlan(carries, of, chunk_elements, transport_ranks) {
+  const std::uint64_t chunks = std::max<std::uint64_t>(1, div_up(part.count, chunk));
+  chunks_.reserve(chunks);
+  for (std::uint64_t i = 0; i < chunks; ++i) chunks_.emplace_back(*part.layout, i * chunk, std::min(part.count, (i + 1) * chunk));
+}
+
+void ChunkedRoute::prepare(Backend& backend) const {
+  for (const Slice& slice : chunks_) backend.prepare(*part.codec, slice.shape, ranks);
+}
+
+std::uint64_t ChunkedRoute::footprint() const {
+  std::uint64_t sum = sizeof *this;
+  for (const Slice& slice : chunks_) sum += slice.footprint();
+  return sum;
+}
+
+std::uint64_t ChunkedRoute::spare_bytes() const {
+  return std::min(part.count, chunk) * sizeof(float) * static_cast<std::uint64_t>(std::max(1, part.codec->memory().planes()));
+}
+
+std::uint64_t ChunkedRoute::scratch_bytes() const {
+  return scratch_elements(*part.codec, std::min(part.count, chunk), part.keeps_memory()) * sizeof(float);
+}
+
+void ChunkedRoute::set_bytes(std::uint64_t bodies) {
+  const std::uint64_t values = (part.keeps_memory() ? 2 * Arena::padded(spare_bytes()) : 0) + Arena::padded(scratch_bytes());
+  bytes_ = {bodies + values, bodies, values};
+}
+
+}  // namespace crimp

@@ -1,0 +1,52 @@
+// How a call's elements are cut: into chunks, which travel one after another, and some algorithms cut chunks into shards.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "codec/payload.hpp"
+#include "collective/plan.hpp"
+
+namespace crimp {
+
+// A run of a call's elements, cut for a codec: groups end where segments do.
+struct Slice {
+  Slice(const Layout&, std::uint64_t begin, std::uint64_t end);
+  std::uint64_t footprint() const { return sizeof *this + shape.pieces().size() * (sizeof(Shape::Piece)) + segments.size() * (sizeof(Group) + 8); }
+
+  std::uint64_t begin;  // in the call
+  Shape shape;
+  std::vector<std::uint32_t> segments;  // of the groups
+};
+
+// A route whose calls go chunk by chunk.
+class ChunkedRoute : public RoutePlan {
+ public:
+  ChunkedRoute(Algorithm, const PartPlan&, std::uint64_t chunk, int ranks);
+  void prepare(Backend&) const override;
+  std::uint64_t footprint() const override;
+  RouteBytes bytes(const std::vector<powersgd::Extents*>&) const override { return bytes_; }
+
+  const std::vector<Slice>& chunks() const { return chunks_; }
+  // Of new residuals that wait aside, twice, and of encode_body(); what Pipeline::begin() takes.
+  std::uint64_t spare_bytes() const;
+  std::uint64_t scratch_bytes() const;
+
+ protected:
+  // The largest of bound(shape) over the chunks.
+  template <class Bound>
+  std::uint64_t largest(Bound bound) const {
+    std::uint64_t most = 0;
+    for (const Slice& slice : chunks_) most = std::max<std::uint64_t>(most, bound(slice.shape));
+    return most;
+  }
+  // Bodies, and besides what begin() takes.
+  void set_bytes(std::uint64_t bodies);
+
+  RouteBytes bytes_;
+
+ private:
+  std::vector<Slice> chunks_;
+};
+
+}  // namespace crimp

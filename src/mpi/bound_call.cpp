@@ -1,0 +1,187 @@
+#include "mpi/bound_call.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "codec/feedback.hpp"
+#include "collective/wire.hpp"
+
+namespace crimp {
+namespace {
+
+class Binder {
+ public:
+  Binder(const BindTo& to, const CallPlan& plan, const ChosenParts& chosen, const AllreduceRequest& request, CallValues& values)
+      : to_(to), plan_(plan), chosen_(chosen), request_(request), values_(values) {
+    bound_.parts.resize(plan.parts.size());
+    bound_.residuals.resize(plan.parts.size());
+    for (const std::size_t s : plan.exact) bound_.exact.push_back({&plan.layout->segments[s], plan.momenta[s]});
+  }
+
+  BoundCall bind(bool foreign, std::uint32_t sequence) {
+    bool ready = false;
+    try {
+      to_.memory.begin_call();
+      enter();
+      look_at_values();
+      if (foreign) flags_ |= kFlagForeign;
+      find_memories();
+      drop_echoes();
+      take_scratch();
+      ready = true;
+    } catch (const std::exception& e) {
+      bound_.failure = e.what();
+      flags_ |= kFlagNoMemory;
+    }
+    for (std::size_t p = 0; p < bound_.parts.size(); ++p) {
+      CallBuffers& part = bound_.parts[p];
+      if (!ready) part = {};
+      part.in = bound_.widened ? bound_.widened : static_cast<const float*>(values_.send());
+      part.out = bound_.widened ? bound_.widened : static_cast<float*>(values_.receive());
+      if (ready) part.arena = chosen_.routes[p]->host_bodies ? &values_.packed() : &values_.bodies();
+      if (values_.direct()) part.backend = &values_.backend(), part.values = &values_.values();
+      part.flags = flags_;
+      part.sequence = sequence + static_cast<std::uint32_t>(p);
+    }
+    return std::move(bound_);
+  }
+
+ private:
+  const PartPlan& part(std::size_t p) const { return plan_.parts[p].plan; }
+  RouteBytes bytes(std::size_t p) const { return chosen_.routes[p]->bytes(bound_.parts[p].extents); }
+
+  void enter() {
+    std::uint64_t packed = Arena::padded(plan_.exact_bytes);
+    for (std::size_t p = 0; p < plan_.parts.size(); ++p) {
+      if (part(p).codec->traits().whole_tensors) bound_.parts[p].extents = to_.memory.extents_of(*part(p).layout);
+      if (chosen_.routes[p]->host_bodies) packed += bytes(p).bodies;
+    }
+    values_.enter(chosen_.routes, packed);
+  }
+
+  // What is not for the codecs, or not the tensors that it is taken for.
+  void look_at_values() {
+    largest_.resize(plan_.scanned.size());
+    values_.backend().magnitudes(request_.dtype, values_.send(), plan_.scanned, largest_.data());
+    for (std::size_t s = 0, g = 0; s < plan_.codecs.size(); ++s)
+      if (plan_.codecs[s]) flags_ |= flags_of(largest_[g++], *chosen_.routes[plan_.part_of[s]]);
+  }
+
+  std::uint8_t flags_of(double largest, const RoutePlan& route) {
+    std::uint8_t flags = 0;
+    if (plan_.layout->source == Layout::Source::periodic) {
+      const auto proportion = to_.calls.magnitude(largest);
+      if (proportion == CallSequence::Proportion::foreign) flags |= kFlagForeign;
+      if (proportion == CallSequence::Proportion::outlier) flags |= kFlagOutlier;
+    }
+    const Codec::Traits& traits = route.part.codec->traits();
+    // Below 2^-100 a float64 loses bits as a float32.
+    const double least = std::max(static_cast<double>(traits.min_magnitude), request_.dtype == Dtype::f64 ? 0x1p-100 : 0.0);
+    const bool too_small = largest > 0 && largest < least;
+    // Where sums are encoded they must stay in range, too, however the values are rounded first.
+    const double room = route.sums_encoded ? (1 - 0x1p-9) / to_.ranks : 1;
+    if (!(largest <= room * static_cast<double>(traits.max_magnitude)) || too_small) flags |= kFlagExact;
+    return flags;
+  }
+
+  void find_memories() {
+    const Layout& layout = *plan_.layout;
+    // A rank that joined early (hvd.join) gives zeros in place of tensors; its residuals stay where they are.
+    const bool absent = layout.source == Layout::Source::negotiated && std::all_of(largest_.begin(), largest_.end(), [](double l) { return l == 0; });
+    const auto values_of = [](const std::vector<Residual*>& kept) {
+      std::vector<float*> all;
+      all.reserve(kept.size());
+      for (const Residual* r : kept) all.push_back(r ? r->values : nullptr);
+      return all;
+    };
+    Allocator& memory = values_.backend().memory();
+    for (std::size_t p = 0; p < plan_.parts.size(); ++p) {
+      const RoutePlan& route = *chosen_.routes[p];
+      CallBuffers& buffers = bound_.parts[p];
+      if (part(p).keeps_memory() && (!absent || chosen_.choices[p].nodes) && route.encodes) {
+        const auto& kept = bound_.residuals[p] = to_.memory.of_values(*part(p).layout, *part(p).codec, memory);
+        buffers.residuals = values_of(kept);
+        for (const Residual* r : kept) buffers.turns.push_back(r ? r->turns : 0);
+      }
+      if (part(p).remembers && route.owner_memory) buffers.owner_residuals = values_of(to_.memory.of_sums(*part(p).layout, *part(p).codec, memory));
+    }
+    for (ExactTensor& t : bound_.exact)
+      if (t.momentum) t.memory = to_.memory.find(layout.source, *t.segment, false, ResidualShape::of(*t.momentum, t.segment->count), host_memory()).values;
+  }
+
+  // An outlier leaves residuals in its own size, which come back for many calls. Only this rank's values decide: what it encodes is its own affair.
+  void drop_echoes() {
+    // Where values tell whose a call is, what waits from far larger ones is nobody's loss.
+    const bool periodic = plan_.layout->source == Layout::Source::periodic;
+    const double setting = to_.settings.residual_jump, jump = periodic && setting == 0 ? CallSequence::kProportion : setting;
+    if ((setting <= 0 && !periodic) || flags_) return;
+    Allocator& memory = values_.backend().memory();
+    const auto drop = [&](float* residual, std::uint64_t count, double most) {
+      std::vector<float> here(count);
+      memory.read(here.data(), residual, count * sizeof(float));
+      for (float& r : here)
+        if (!(std::abs(static_cast<double>(r)) <= most)) r = 0;
+      memory.write(residual, here.data(), count * sizeof(float));
+    };
+    for (std::size_t s = 0, g = 0; s < plan_.codecs.size(); ++s) {
+      if (!plan_.codecs[s]) continue;
+      const double largest = largest_[g++];
+      const Segment& segment = plan_.layout->segments[s];
+      if (segment.key.empty() || !(largest > 0) || !to_.memory.fell(plan_.layout->source, segment, largest, jump)) continue;
+      const CallBuffers& buffers = bound_.parts[plan_.part_of[s]];
+      const auto planes = static_cast<std::uint64_t>(plan_.codecs[s]->memory().planes());
+      if (!buffers.residuals.empty()) drop(buffers.residuals[s], segment.count * planes, largest);
+      if (!buffers.owner_residuals.empty()) drop(buffers.owner_residuals[s], segment.count, largest * to_.ranks);
+    }
+  }
+
+  void take_scratch() {
+    const bool direct = values_.direct();
+    const std::uint64_t widened = request_.dtype == Dtype::f32 && !plan_.clips ? 0 : Arena::padded(request_.count * sizeof(float));
+    std::uint64_t bodies = direct ? 0 : widened + Arena::padded(plan_.exact_bytes), values = widened;
+    for (std::size_t p = 0; p < plan_.parts.size(); ++p) {
+      const RoutePlan& route = *chosen_.routes[p];
+      const RouteBytes needs = bytes(p);
+      if (!direct) bodies += needs.together;
+      else if (!route.host_bodies) bodies += needs.bodies, values_.prepare(route);
+      values += needs.values;
+    }
+    values_.bodies().reserve(bodies);
+    if (direct) values_.values().reserve(values);
+    values_.backend().prepare(values_.bodies());
+    if (widened) bound_.widened = reinterpret_cast<float*>(values_.values().take(widened));
+    if (plan_.exact_bytes) bound_.packed = {reinterpret_cast<char*>(values_.packed().take(plan_.exact_bytes)), plan_.exact_bytes};
+    if (widened && !flags_) values_.backend().widen(request_.dtype, values_.send(), bound_.widened, request_.count);
+    if (plan_.clips && !flags_) clip(bound_.widened);
+  }
+
+  // What is accumulated of this rank's gradients (Lin et al., section 3.2); `values` are float32 copies of the call's.
+  void clip(float* values) const {
+    for (std::size_t s = 0; s < plan_.codecs.size(); ++s) {
+      const float most = plan_.codecs[s] ? plan_.codecs[s]->memory().clip : 0.0f;
+      if (!(most > 0.0f)) continue;
+      const Segment& segment = plan_.layout->segments[s];
+      float* const x = values + segment.offset;
+      const double gain = clip_gain(Dtype::f32, x, segment.count, static_cast<double>(most) / std::sqrt(to_.ranks));
+      for (std::uint64_t i = 0; i < segment.count && gain != 1.0; ++i) x[i] *= static_cast<float>(gain);
+    }
+  }
+
+  const BindTo& to_;
+  const CallPlan& plan_;
+  const ChosenParts& chosen_;
+  const AllreduceRequest& request_;
+  CallValues& values_;
+  BoundCall bound_;
+  std::vector<double> largest_;  // of plan_.scanned
+  std::uint8_t flags_ = 0;
+};
+
+}  // namespace
+
+BoundCall bind(const BindTo& to, const CallPlan& plan, const ChosenParts& chosen, const AllreduceRequest& request, bool foreign, std::uint32_t sequence,
+               CallValues& values) {
+  return Binder(to, plan, chosen, request, values).bind(foreign, sequence);
+}
+
+}  // namespace crimp

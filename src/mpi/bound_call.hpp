@@ -1,0 +1,48 @@
+// A planned call with the pointers of this time: where each part's values, residuals and scratch are, and what this rank has to say of them.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collective/choice.hpp"
+#include "collective/plan.hpp"
+#include "core/settings.hpp"
+#include "mpi/call_plan.hpp"
+#include "mpi/call_values.hpp"
+#include "mpi/exact_sum.hpp"
+#include "mpi/tensor_memory.hpp"
+#include "schedule/call_sequence.hpp"
+
+namespace crimp {
+
+// What each part of a plan takes in this call. Equal on all ranks.
+struct ChosenParts {
+  std::vector<Choice> choices;
+  std::vector<std::shared_ptr<const RoutePlan>> routes;
+  bool trial = false, early = false;
+  double predicted_s = 0, plain_s = 0;
+};
+
+struct BoundCall {
+  std::vector<CallBuffers> parts;                  // as the plan's
+  std::vector<std::vector<Residual*>> residuals;   // of the segments that this rank encodes (null where skipped), or empty; of each part
+  float* widened = nullptr;                        // float32 copies of the values; null: none are needed
+  std::vector<ExactTensor> exact;                  // what is summed exactly, and room for it, had from the start, because later there is no way back
+  std::span<char> packed;
+  std::string failure;  // why this rank cannot take part; then all parts' flags have kFlagNoMemory
+};
+
+// What of a communicator a call is bound to.
+struct BindTo {
+  const Settings& settings;
+  int ranks;
+  TensorMemory& memory;
+  CallSequence& calls;  // looks at magnitudes where its layouts are used
+};
+
+// Looks at the values, finds what is kept of the tensors, takes scratch. Nothing of it is collective, and nothing throws: what this rank cannot do becomes a
+// flag. foreign: the values here are not the tensors'. The plan stays while the call is used.
+BoundCall bind(const BindTo&, const CallPlan&, const ChosenParts&, const AllreduceRequest&, bool foreign, std::uint32_t sequence, CallValues&);
+
+}  // namespace crimp

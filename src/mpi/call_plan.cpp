@@ -1,0 +1,125 @@
+#include "mpi/call_plan.hpp"
+
+#include <algorithm>
+
+namespace crimp {
+
+std::shared_ptr<const RoutePlan> PlannedPart::route(const Choice& choice, const Hierarchy* nodes, int ranks) const {
+  for (const Route& known : routes_)
+    if (known.algorithm == choice.algorithm && known.nodes == choice.nodes) return known.plan;
+  const int carrying = choice.nodes ? nodes->nodes : ranks;
+  auto made = plan_route(choice.algorithm, plan, chunk_elements(query.chunk_setting, *plan.codec, carrying, choice.algorithm), carrying);
+  if (choice.nodes) made = in_nodes(std::move(made), *nodes);
+  return routes_.emplace_back(Route{choice.algorithm, choice.nodes, std::move(made)}).plan;
+}
+
+std::uint64_t PlannedPart::footprint() const {
+  std::uint64_t sum = plan.layout->segments.size() * sizeof(Segment);
+  for (const Route& route : routes_) sum += route.plan->footprint();
+  return sum;
+}
+
+const Codec* Planner::codec_of(const Layout& layout, const Segment& segment) const {
+  if (layout.source != Layout::Source::named && layout.source != Layout::Source::negotiated) return rules_.codec().get();
+  if (const auto said = segment.key.empty() ? std::nullopt : said_.find(segment.key)) return *said;
+  return rules_.of_tensor(segment.key, segment.count);
+}
+
+const Codec* Planner::momentum_of(const Codec* codec) const {
+  if (!codec) codec = rules_.momentum();  // what is summed exactly shares the momentum of the others
+  return codec && codec->memory().kind == MemoryKind::momentum && settings_.error_feedback ? codec : nullptr;
+}
+
+void Planner::set_codec(const std::string& pattern, const char* spec) {
+  said_.set(pattern, spec);
+  plans_.clear();
+}
+
+std::shared_ptr<const CallPlan> Planner::plan(Dtype dtype, std::uint64_t count, std::shared_ptr<const Layout> layout) {
+  if (version_ != rules_.version()) plans_.clear();
+  version_ = rules_.version();
+  const Key key{dtype, count, layout->digest()};
+  if (const auto known = plans_.find(key); known != plans_.end()) {
+    if (known->second->layout == layout || *known->second->layout == *layout) return known->second;
+    plans_.erase(known);
+  }
+  std::uint64_t bytes = 0;
+  for (const auto& [_, plan] : plans_)
+    for (const PlannedPart& part : plan->parts) bytes += part.footprint();
+  if (plans_.size() >= kMostPlans || bytes > kMostBytes) plans_.clear();
+  return plans_[key] = make(dtype, count, std::move(layout));
+}
+
+std::shared_ptr<CallPlan> Planner::make(Dtype dtype, std::uint64_t count, std::shared_ptr<const Layout> layout) const {
+  auto plan = std::make_shared<CallPlan>();
+  plan->layout = std::move(layout);
+  const bool compressed = choose_codecs(*plan);
+  const auto& segments = plan->layout->segments;
+  for (std::size_t s = 0; s < segments.size(); ++s) {
+    const Codec* const codec = s < plan->codecs.size() ? plan->codecs[s] : nullptr;
+    const bool kept = segments[s].summed() && !segments[s].key.empty();
+    plan->momenta.push_back(kept ? momentum_of(codec) : nullptr);
+    plan->means_more = plan->means_more || plan->momenta.back() || (codec && codec->traits().votes);
+  }
+  if (!compressed) return plan;
+  for (std::size_t s = 0; s < segments.size(); ++s) {
+    if (plan->codecs[s]) {
+      plan->scanned.push_back({segments[s].offset, segments[s].count});
+    } else if (segments[s].summed()) {
+      plan->exact.push_back(s);
+      plan->exact_bytes += segments[s].count * size_of(dtype);
+    }
+  }
+  make_parts(*plan, dtype, count);
+  return plan;
+}
+
+bool Planner::choose_codecs(CallPlan& plan) const {
+  const Layout& layout = *plan.layout;
+  bool any = false;
+  for (std::size_t s = 0; s < layout.segments.size(); ++s) {
+    const Segment& segment = layout.segments[s];
+    const Codec* codec = segment.summed() ? codec_of(layout, segment) : nullptr;
+    if (segment.summed() && !codec) plan.excluded.push_back(s);
+    // A tensor without a name has nothing that a residual could belong to.
+    // Votes stay votes: of the values themselves, as with CRIMP_ERROR_FEEDBACK=0.
+    if (codec && codec->memory().kept() && settings_.error_feedback && segment.key.empty() && !(codec->traits().votes && !layout.known())) {
+      if (momentum_of(codec)) plan.lost_momentum = codec;
+      codec = rules_.unknown_layout();
+      if (!codec && !layout.known()) {
+        plan.pass = Pass::unknown_layout;
+        return false;
+      }
+    }
+    plan.codecs.push_back(codec);
+    any = any || codec;
+  }
+  if (!any) plan.pass = Pass::rules;  // or all are unnamed and CRIMP_UNKNOWN_LAYOUT=none
+  return any;
+}
+
+void Planner::make_parts(CallPlan& plan, Dtype dtype, std::uint64_t count) const {
+  const auto& segments = plan.layout->segments;
+  plan.part_of.assign(segments.size(), 0);
+  for (const Codec* codec : plan.codecs) {
+    if (!codec || std::any_of(plan.parts.begin(), plan.parts.end(), [&](const PlannedPart& p) { return p.plan.codec == codec; })) continue;
+    std::vector<Segment> masked = segments;
+    std::uint64_t elements = 0;
+    bool other = false;
+    for (std::size_t s = 0; s < segments.size(); ++s) {
+      if (plan.codecs[s] == codec) {
+        elements += segments[s].count;
+        plan.part_of[s] = plan.parts.size();
+      } else if (segments[s].summed()) {
+        masked[s].use = Segment::Use::skip;
+        other = true;
+      }
+    }
+    const auto layout = other ? Layout::make(plan.layout->source, std::move(masked)) : plan.layout;
+    plan.parts.emplace_back(PartPlan{codec, layout, count, dtype, settings_.checksum, settings_.error_feedback && plan.layout->known()},
+                            ChoiceQuery{codec, elements, settings_.chunk, elements * size_of(dtype), settings_.quality});
+    plan.clips = plan.clips || (momentum_of(codec) && codec->memory().clip > 0.0f);
+  }
+}
+
+}  // namespace crimp

@@ -1,0 +1,87 @@
+// What is done with a call, as far as its tensors, its type, its count and the settings say: the same in every training step, so it is made once and kept.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "collective/algorithms.hpp"
+#include "collective/choice.hpp"
+#include "collective/node.hpp"
+#include "core/report.hpp"
+#include "mpi/codec_rules.hpp"
+#include "mpi/tensor_codecs.hpp"
+
+namespace crimp {
+
+// The tensors of a call that have one codec.
+struct PlannedPart {
+  PartPlan plan;
+  ChoiceQuery query;
+  // How a choice carries it among so many ranks, planned when it is first asked for. nodes: the communicator's, where the choice wants them.
+  std::shared_ptr<const RoutePlan> route(const Choice&, const Hierarchy* nodes, int ranks) const;
+  std::uint64_t footprint() const;
+
+ private:
+  struct Route {
+    Algorithm algorithm;
+    bool nodes;
+    std::shared_ptr<const RoutePlan> plan;
+  };
+  mutable std::vector<Route> routes_;
+
+ public:
+  PlannedPart(PartPlan of, ChoiceQuery asks) : plan(std::move(of)), query(asks) {}
+};
+
+// Immutable but for the routes of its parts. Equal on all ranks.
+struct CallPlan {
+  std::shared_ptr<const Layout> layout;
+  std::optional<Pass> pass;           // the whole call is for MPI, with momentum where a segment has it; else there are parts
+  std::vector<const Codec*> codecs;   // of each segment; null: it is summed exactly, or skipped
+  std::vector<const Codec*> momenta;  // the codec whose memory `momentum` each segment has; null: none
+  std::vector<PlannedPart> parts;     // one for each codec
+  std::vector<std::size_t> part_of;   // each segment's, where it has a codec
+  std::vector<std::size_t> excluded;  // segments to which rules and program give no codec
+  std::vector<std::size_t> exact;     // segments that are summed exactly: these, and those without a name that can have no codec
+  std::uint64_t exact_bytes = 0;      // in the call's type
+  std::vector<Group> scanned;         // the elements of the segments that have a codec, one after another
+  const Codec* lost_momentum = nullptr;  // whose momentum segments without a name lack; null: none
+  bool means_more = false;               // MPI's sum, without momentum or votes, would be another result, not only a faster one
+  bool clips = false;
+};
+
+// A communicator's plans. Not thread-safe.
+class Planner {
+ public:
+  static constexpr std::size_t kMostPlans = 256;
+  static constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;  // that all plans take, about; beyond either they are made anew as they are needed
+
+  Planner(const Settings& settings, CodecRules& rules) : settings_(settings), rules_(rules), said_(rules.pool()) {}
+  // The plan of a call. It stays as it is for those who hold it.
+  std::shared_ptr<const CallPlan> plan(Dtype, std::uint64_t count, std::shared_ptr<const Layout>);
+  // crimp_set_codec, for calls from now on.
+  void set_codec(const std::string& pattern, const char* spec);
+  bool any_codecs() const { return said_.any(); }  // set_codec() has named some
+  // Of a segment that is summed. Null: exactly.
+  const Codec* codec_of(const Layout&, const Segment&) const;
+  // The codec whose memory `momentum` tensors of this codec (null: that are summed exactly) have; null: they have none.
+  const Codec* momentum_of(const Codec*) const;
+
+ private:
+  using Key = std::tuple<Dtype, std::uint64_t, std::uint64_t>;  // type, count, layout's digest
+  std::shared_ptr<CallPlan> make(Dtype, std::uint64_t count, std::shared_ptr<const Layout>) const;
+  // False: the call is for MPI.
+  bool choose_codecs(CallPlan&) const;
+  void make_parts(CallPlan&, Dtype, std::uint64_t count) const;
+
+  const Settings& settings_;
+  CodecRules& rules_;
+  TensorCodecs said_;
+  std::map<Key, std::shared_ptr<const CallPlan>> plans_;
+  std::uint32_t version_ = 0;  // of the rules that the plans are made of
+};
+
+}  // namespace crimp

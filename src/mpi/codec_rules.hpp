@@ -1,0 +1,44 @@
+// Which codecs the settings give to tensors: CRIMP_CODEC, CRIMP_UNKNOWN_LAYOUT, CRIMP_RULES.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "codec/codec_pool.hpp"
+#include "core/settings.hpp"
+#include "schedule/rules.hpp"
+
+namespace crimp {
+
+class CodecRules {
+ public:
+  // refuse(text) for each setting that is illegal.
+  void read(const Settings&, const std::function<void(const std::string&)>& refuse);
+  // In place of CRIMP_CODEC=auto. Throws Error{codec_unknown}.
+  void choose(std::string_view spec);
+
+  CodecPool& pool() { return pool_; }
+  const std::shared_ptr<const Codec>& codec() const { return codec_; }  // null: none was chosen
+  bool any() const { return version_.load(std::memory_order_acquire) > 0; }  // as codec(), from any thread
+  // Changes where codec() does: what was derived from the rules before is out of date.
+  std::uint32_t version() const { return version_.load(std::memory_order_acquire); }
+  // Of tensors without a name, in place of a codec that keeps something of tensors; null: pass through.
+  const Codec* unknown_layout() const { return unknown_.get(); }
+  // CRIMP_CODEC or the first rule's codec that keeps the training's momentum, which tensors that are not compressed must have, too; null: none does.
+  const Codec* momentum() const { return momentum_; }
+  // Of a named tensor, by CRIMP_RULES; null: it is summed exactly.
+  const Codec* of_tensor(const std::string& name, std::uint64_t count) const;
+
+ private:
+  CodecPool pool_;
+  std::atomic<std::uint32_t> version_{0};
+  std::shared_ptr<const Codec> codec_, unknown_;
+  Rules rules_;
+  std::vector<std::shared_ptr<const Codec>> rule_codecs_;  // one per rule; null: exact
+  const Codec* momentum_ = nullptr;
+};
+
+}  // namespace crimp

@@ -1,0 +1,50 @@
+// What a communicator keeps of its tensors from call to call: residuals and momenta, the shapes of PowerSGD's matrices, the learning rate that all this was
+// made for, and how large values were.
+#pragma once
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "codec/powersgd/powersgd_extents.hpp"
+#include "collective/residual.hpp"
+#include "schedule/layout.hpp"
+
+namespace crimp {
+
+// Not thread-safe: one communicator's calls are ordered. What throws leaves what was kept as ResidualStore::find says.
+class TensorMemory {
+ public:
+  void begin_call();
+  // Since the last keep(): what was made new holds nothing yet. keep() makes it stay, drop_new() drops it.
+  void keep() { residuals_.keep(); }
+  void drop_new() { residuals_.drop_new(); }
+  std::uint64_t bytes() const { return residuals_.bytes(); }
+  void forget_unnamed(std::string_view prefix);  // no key that begins so will come again
+
+  // crimp_set_learning_rate, crimp_set_extents; legal values, equal on all ranks between the same calls.
+  void set_learning_rate(double rate) { learning_rate_ = rate; }
+  void set_extents(const std::string& name, std::uint64_t rows, std::uint64_t cols);
+
+  // Of a tensor, in units of the learning rate of now.
+  Residual& find(Layout::Source, const Segment&, bool owner, const ResidualShape&, Allocator&);
+  // Of the layout's segments that are summed; null of the others. Of the ranks' own values, and of the sums that they own.
+  std::vector<Residual*> of_values(const Layout&, const Codec&, Allocator&);
+  std::vector<Residual*> of_sums(const Layout&, const Codec&, Allocator&);
+  // What is known of shapes, likewise; also null of tensors without a name.
+  std::vector<powersgd::Extents*> extents_of(const Layout&);
+
+  // A tensor of now `largest` whose values were more than `jump` times larger in its last call: true.
+  bool fell(Layout::Source, const Segment&, double largest, double jump);
+
+ private:
+  ResidualStore residuals_;
+  std::map<KeyOf<std::string>, double> largest_;              // magnitudes of the last call's values, where fell() is asked
+  std::map<std::pair<std::string, std::uint64_t>, powersgd::Extents> extents_;  // by the tensors' keys and counts
+  double learning_rate_ = 0;                           // 0: not known
+};
+
+}  // namespace crimp
