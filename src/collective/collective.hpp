@@ -21,6 +21,9 @@ struct CollectiveResult {
 // All three throw Error{transport_failed} where MPI failed and Error{call_differs} where the ranks' headers show that they are not in the same call; all
 // ranks then throw alike, and nothing but the destructor may follow. Without that, an exchange that was started must be finished.
 //
+// Of one transport several may be under way: started, and finished, in one order by all ranks. progress() is for the oldest of them alone, because what a step
+// starts must be in one order, too. Exchanges of different transports have nothing to do with one another.
+//
 // Of hierarchical only finish() does anything: the barriers within a node block.
 class Exchange {
  public:

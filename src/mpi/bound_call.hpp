@@ -8,7 +8,7 @@
 #include "collective/choice.hpp"
 #include "collective/plan.hpp"
 #include "core/settings.hpp"
-#include "mpi/call_plan.hpp"
+#include "collective/call_plan.hpp"
 #include "mpi/call_values.hpp"
 #include "mpi/exact_sum.hpp"
 #include "mpi/tensor_memory.hpp"

@@ -19,7 +19,7 @@
 #include "core/output_file.hpp"
 #include "core/report.hpp"
 #include "core/trace.hpp"
-#include "mpi/codec_rules.hpp"
+#include "collective/codec_rules.hpp"
 #include "mpi/context.hpp"
 #include "core/settings.hpp"
 #include "schedule/layout_cache.hpp"

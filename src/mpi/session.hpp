@@ -15,7 +15,7 @@
 #include "core/report.hpp"
 #include "core/trace.hpp"
 #include "mpi/bound_call.hpp"
-#include "mpi/call_plan.hpp"
+#include "collective/call_plan.hpp"
 #include "mpi/call_values.hpp"
 #include "mpi/context.hpp"
 #include "mpi/mpi_node.hpp"

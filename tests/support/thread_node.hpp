@@ -97,7 +97,7 @@ inline void run_hierarchy(const std::vector<int>& sizes, const std::function<voi
         }
       };
       const Leave leave{rank == 0 ? &seat.left : nullptr};
-      body(all, {&node, rank == 0 ? seat.transport : nullptr, nodes, Algorithm::allgather});
+      body(all, {&node, rank == 0 ? seat.transport : nullptr, nodes});
     });
   } catch (...) {
     failed = std::current_exception();

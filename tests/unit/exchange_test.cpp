@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <exception>
+#include <latch>
 #include <thread>
 
 #include "memory/workers.hpp"
@@ -34,7 +36,7 @@ struct Side {
 
 template <class Body>
 void each_setup(Body&& body) {
-  for (const char* spec : {"none", "fp16", "3lc", "thc", "powersgd"})
+  for (const char* spec : {"fp32", "fp16", "3lc", "thc", "powersgd"})
     for (const auto& entry : carriers()) {
       Setup setup{make_codec(spec), named_layout(150001, {60000, 17, 30000}), 150001};
       setup.algorithm = entry.algorithm;
@@ -45,6 +47,85 @@ void each_setup(Body&& body) {
     }
 }
 
+// Two of them at once: of different codecs, sizes and algorithms.
+std::pair<Setup, Setup> two_setups(const char* spec, Algorithm algorithm, const char* other_spec, Algorithm other_algorithm) {
+  std::pair<Setup, Setup> two{{make_codec(spec), named_layout(150001, {60000, 17, 30000}), 150001}, {make_codec(other_spec), named_layout(90007, {50000}), 90007}};
+  two.first.algorithm = algorithm;
+  two.second.algorithm = other_algorithm;
+  for (Setup* setup : {&two.first, &two.second}) setup->feedback = setup->codec->memory().kept();
+  return two;
+}
+
+template <class Body>
+void each_pair(Body&& body) {
+  using enum Algorithm;
+  body(two_setups("3lc", allgather, "3lc", allgather));
+  body(two_setups("3lc", allgather, "thc", homomorphic));
+  body(two_setups("3lc", two_shot, "fp16", allgather));
+  body(two_setups("thc", homomorphic, "thc", integer_sum));
+  body(two_setups("powersgd", low_rank, "fp16", two_shot));
+}
+
+void check_same(const std::vector<Rank>& got, const std::vector<Rank>& expected) {
+  for (std::size_t r = 0; r < got.size(); ++r) {
+    CHECK_FALSE(got[r].result.error.has_value());
+    CHECK(got[r].result.flags == 0);
+    CHECK(got[r].result.sent_bytes == expected[r].result.sent_bytes);
+    CHECK(got[r].result.received_bytes == expected[r].result.received_bytes);
+    CHECK(difference(got[r].out, expected[r].out) == "");
+    CHECK(difference(got[r].residual, expected[r].residual) == "");
+    CHECK(difference(got[r].owner_residual, expected[r].owner_residual) == "");
+  }
+}
+
+void run_blocking(const Setup& setup, std::vector<Rank>& ranks) {
+  run_ranks(static_cast<int>(ranks.size()), [&](ThreadTransport& transport) {
+    Rank& rank = ranks[static_cast<std::size_t>(transport.rank())];
+    Side side(transport, setup, rank);
+    side.exchange->start();
+    rank.result = side.exchange->finish();
+  });
+}
+
+// Ranks with two communicators. The second one's transports are made by threads that do nothing but keep them.
+void run_with_two(int n, const std::function<void(ThreadTransport&, ThreadTransport&)>& body) {
+  struct Seat {
+    ThreadTransport* transport = nullptr;
+    std::latch taken{1}, left{1};
+  };
+  std::vector<Seat> seats(static_cast<std::size_t>(n));
+  std::exception_ptr misused;
+  std::thread keeper([&] {
+    try {
+      run_ranks(n, [&](ThreadTransport& transport) {
+        Seat& seat = seats[static_cast<std::size_t>(transport.rank())];
+        seat.transport = &transport;
+        seat.taken.count_down();
+        seat.left.wait();
+      });
+    } catch (...) {
+      misused = std::current_exception();
+    }
+  });
+  std::exception_ptr failed;
+  try {
+    run_ranks(n, [&](ThreadTransport& transport) {
+      Seat& seat = seats[static_cast<std::size_t>(transport.rank())];
+      seat.taken.wait();
+      struct Leave {
+        std::latch& left;
+        ~Leave() { left.count_down(); }
+      } const leave{seat.left};
+      body(transport, *seat.transport);
+    });
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  keeper.join();
+  if (failed) std::rethrow_exception(failed);
+  if (misused) std::rethrow_exception(misused);
+}
+
 }  // namespace
 
 TEST_SUITE("exchange") {
@@ -52,12 +133,7 @@ TEST_SUITE("exchange") {
     each_setup([](const Setup& setup) {
       auto blocking = make_ranks(setup, 3, 5), asked = blocking;
       std::atomic<int> complete{0};
-      run_ranks(3, [&](ThreadTransport& transport) {
-        Rank& rank = blocking[static_cast<std::size_t>(transport.rank())];
-        Side side(transport, setup, rank);
-        side.exchange->start();
-        rank.result = side.exchange->finish();
-      });
+      run_blocking(setup, blocking);
       run_ranks(3, [&](ThreadTransport& transport) {
         Rank& rank = asked[static_cast<std::size_t>(transport.rank())];
         Side side(transport, setup, rank);
@@ -70,15 +146,7 @@ TEST_SUITE("exchange") {
         rank.result = side.exchange->finish();
       });
       CHECK(complete == 3);
-      for (std::size_t r = 0; r < 3; ++r) {
-        CHECK_FALSE(asked[r].result.error.has_value());
-        CHECK(asked[r].result.flags == 0);
-        CHECK(asked[r].result.sent_bytes == blocking[r].result.sent_bytes);
-        CHECK(asked[r].result.received_bytes == blocking[r].result.received_bytes);
-        CHECK(difference(asked[r].out, blocking[r].out) == "");
-        CHECK(difference(asked[r].residual, blocking[r].residual) == "");
-        CHECK(difference(asked[r].owner_residual, blocking[r].owner_residual) == "");
-      }
+      check_same(asked, blocking);
     });
   }
 
@@ -101,6 +169,61 @@ TEST_SUITE("exchange") {
         CHECK_FALSE(side.exchange->finish().error.has_value());
       });
       CHECK(late == 0);
+    });
+  }
+
+  TEST_CASE("two exchanges of one communicator that are under way at once finish as each does alone") {
+    each_pair([](const std::pair<Setup, Setup>& setups) {
+      const auto& [one, other] = setups;
+      CAPTURE(text_of(one));
+      CAPTURE(text_of(other));
+      const auto first = make_ranks(one, 3, 5), second = make_ranks(other, 3, 6);
+      auto first_alone = first, second_alone = second;
+      run_blocking(one, first_alone);
+      run_blocking(other, second_alone);
+      for (const bool asks : {false, true}) {
+        auto a = first, b = second;
+        run_ranks(3, [&](ThreadTransport& transport) {
+          const auto r = static_cast<std::size_t>(transport.rank());
+          Side x(transport, one, a[r]), y(transport, other, b[r]);
+          x.exchange->start();
+          y.exchange->start();
+          // Ranks get on with the older one as far as they like, and as often; one does not ask at all.
+          for (int i = 0; asks && i < 40 * transport.rank() && !x.exchange->progress(); ++i) std::this_thread::yield();
+          a[r].result = x.exchange->finish();
+          while (asks && transport.rank() != 1 && !y.exchange->progress()) std::this_thread::yield();
+          b[r].result = y.exchange->finish();
+        });
+        check_same(a, first_alone);
+        check_same(b, second_alone);
+      }
+    });
+  }
+
+  TEST_CASE("exchanges of two communicators move on in any order, another on each rank") {
+    each_pair([](const std::pair<Setup, Setup>& setups) {
+      const auto& [one, other] = setups;
+      CAPTURE(text_of(one));
+      CAPTURE(text_of(other));
+      auto a = make_ranks(one, 3, 5), b = make_ranks(other, 3, 6);
+      auto first_alone = a, second_alone = b;
+      run_blocking(one, first_alone);
+      run_blocking(other, second_alone);
+      run_with_two(3, [&](ThreadTransport& first, ThreadTransport& second) {
+        const auto r = static_cast<std::size_t>(first.rank());
+        Side x(first, one, a[r]), y(second, other, b[r]);
+        Exchange* const order[] = {r == 1 ? y.exchange.get() : x.exchange.get(), r == 1 ? x.exchange.get() : y.exchange.get()};
+        for (Exchange* e : order) e->start();
+        bool done[2] = {};
+        for (std::size_t i = r; !(done[0] && done[1]); ++i) {
+          done[i % 2] = order[i % 2]->progress();
+          std::this_thread::yield();
+        }
+        b[r].result = y.exchange->finish();
+        a[r].result = x.exchange->finish();
+      });
+      check_same(a, first_alone);
+      check_same(b, second_alone);
     });
   }
 

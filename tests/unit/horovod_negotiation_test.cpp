@@ -378,7 +378,7 @@ TEST_SUITE("horovod_negotiation") {
     decoder.gathered();  // and nobody broadcasts
     decoder.ready_bits(first);
     decoder.broadcast("not Horovod's", 13);
-    const Layout layout = decoder.data_call(4096, Dtype::f32);
+    const Layout layout = *decoder.data_call(4096, Dtype::f32);
     REQUIRE(layout.known());
     CHECK(layout.segments[0].key == "a");
   }

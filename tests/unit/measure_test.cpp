@@ -51,6 +51,7 @@ class FailingLeaders final : public Transport {
   }
   Ticket start_sum(const void*, void*, std::uint64_t, Integer) override { throw Error(code_, "planted"); }
   void wait(Ticket) override {}
+  bool done(Ticket) override { return true; }
   void progress() noexcept override {}
 
  private:

@@ -1,4 +1,4 @@
-#include "mpi/call_plan.hpp"
+#include "collective/call_plan.hpp"
 
 #include <algorithm>
 
@@ -14,8 +14,14 @@ std::shared_ptr<const RoutePlan> PlannedPart::route(const Choice& choice, const 
 }
 
 std::uint64_t PlannedPart::footprint() const {
-  std::uint64_t sum = plan.layout->segments.size() * sizeof(Segment);
+  std::uint64_t sum = sizeof *this + plan.layout->segments.size() * sizeof(Segment);
   for (const Route& route : routes_) sum += route.plan->footprint();
+  return sum;
+}
+
+std::uint64_t CallPlan::footprint() const {
+  std::uint64_t sum = sizeof *this + layout->segments.size() * (sizeof(Segment) + 2 * sizeof(const Codec*) + sizeof(std::size_t) + sizeof(Group));
+  for (const PlannedPart& part : parts) sum += part.footprint();
   return sum;
 }
 
@@ -44,9 +50,9 @@ std::shared_ptr<const CallPlan> Planner::plan(Dtype dtype, std::uint64_t count, 
     plans_.erase(known);
   }
   std::uint64_t bytes = 0;
-  for (const auto& [_, plan] : plans_)
-    for (const PlannedPart& part : plan->parts) bytes += part.footprint();
+  for (const auto& [_, plan] : plans_) bytes += plan->footprint();
   if (plans_.size() >= kMostPlans || bytes > kMostBytes) plans_.clear();
+  ++made_;
   return plans_[key] = make(dtype, count, std::move(layout));
 }
 

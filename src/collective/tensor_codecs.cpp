@@ -1,4 +1,4 @@
-#include "mpi/tensor_codecs.hpp"
+#include "collective/tensor_codecs.hpp"
 
 #include <fnmatch.h>
 

@@ -1,4 +1,4 @@
-#include "mpi/codec_rules.hpp"
+#include "collective/codec_rules.hpp"
 
 #include <algorithm>
 

@@ -9,10 +9,10 @@
 
 #include "collective/algorithms.hpp"
 #include "collective/choice.hpp"
+#include "collective/codec_rules.hpp"
 #include "collective/node.hpp"
+#include "collective/tensor_codecs.hpp"
 #include "core/report.hpp"
-#include "mpi/codec_rules.hpp"
-#include "mpi/tensor_codecs.hpp"
 
 namespace crimp {
 
@@ -51,6 +51,7 @@ struct CallPlan {
   const Codec* lost_momentum = nullptr;  // whose momentum segments without a name lack; null: none
   bool means_more = false;               // MPI's sum, without momentum or votes, would be another result, not only a faster one
   bool clips = false;
+  std::uint64_t footprint() const;       // bytes of memory that it takes, about
 };
 
 // A communicator's plans. Not thread-safe.
@@ -62,6 +63,8 @@ class Planner {
   Planner(const Settings& settings, CodecRules& rules) : settings_(settings), rules_(rules), said_(rules.pool()) {}
   // The plan of a call. It stays as it is for those who hold it.
   std::shared_ptr<const CallPlan> plan(Dtype, std::uint64_t count, std::shared_ptr<const Layout>);
+  std::size_t kept() const { return plans_.size(); }
+  std::uint64_t made() const { return made_; }  // so far
   // crimp_set_codec, for calls from now on.
   void set_codec(const std::string& pattern, const char* spec);
   bool any_codecs() const { return said_.any(); }  // set_codec() has named some
@@ -82,6 +85,7 @@ class Planner {
   TensorCodecs said_;
   std::map<Key, std::shared_ptr<const CallPlan>> plans_;
   std::uint32_t version_ = 0;  // of the rules that the plans are made of
+  std::uint64_t made_ = 0;
 };
 
 }  // namespace crimp

@@ -1,0 +1,153 @@
+// A call is planned once for all that bring the same tensors.
+#include "collective/call_plan.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <type_traits>
+
+#include "core/error.hpp"
+
+using namespace crimp;
+
+namespace {
+
+Settings settings_of(const std::string& codec, const std::string& rules) {
+  Settings settings;
+  settings.codec = codec;
+  settings.rules = rules;
+  return settings;
+}
+
+struct Plans {
+  explicit Plans(const Settings& of) : settings(of), planner(settings, rules) {
+    rules.read(settings, [](const std::string& text) { FAIL(text); });
+  }
+  std::shared_ptr<const CallPlan> of(const std::vector<std::string>& names, std::uint64_t each = 2000, Dtype dtype = Dtype::f32) {
+    std::vector<Segment> segments;
+    for (std::uint64_t i = 0; i < names.size(); ++i) segments.push_back({names[i], i * each, each});
+    return planner.plan(dtype, names.size() * each, Layout::make(Layout::Source::named, segments));
+  }
+  Settings settings;
+  CodecRules rules;
+  Planner planner;
+};
+
+std::vector<std::string> codecs_of(const CallPlan& plan) {
+  std::vector<std::string> all;
+  for (const Codec* codec : plan.codecs) all.push_back(codec ? codec->spec() : "exactly");
+  return all;
+}
+
+}  // namespace
+
+TEST_SUITE("call_plan") {
+  TEST_CASE("the second call of the same tensors plans nothing, and has the routes of the first") {
+    Plans plans(settings_of("3lc", ""));
+    const auto first = plans.of({"a", "b"});
+    CHECK(plans.planner.made() == 1);
+    CHECK(plans.of({"a", "b"}) == first);  // another Layout that says the same
+    CHECK(plans.planner.made() == 1);
+    REQUIRE(first->parts.size() == 1);
+    const PlannedPart& part = first->parts[0];
+    const auto route = part.route({.algorithm = Algorithm::allgather}, nullptr, 4);
+    CHECK(plans.of({"a", "b"})->parts[0].route({.algorithm = Algorithm::allgather, .why = "again"}, nullptr, 4) == route);
+    CHECK(part.route({.algorithm = Algorithm::two_shot}, nullptr, 4) != route);
+    CHECK(plans.planner.made() == 1);
+    // Whatever else differs is another plan.
+    CHECK(plans.of({"a", "c"}) != first);
+    CHECK(plans.of({"a", "b"}, 2001) != first);
+    CHECK(plans.of({"a", "b"}, 2000, Dtype::f16) != first);
+    CHECK(plans.planner.made() == 4);
+    CHECK(plans.of({"a", "b"}) == first);
+    CHECK(plans.planner.made() == 4);
+  }
+
+  TEST_CASE("who holds a plan keeps it as it was, whatever is said of codecs later") {
+    Plans plans(settings_of("3lc", ""));
+    const auto held = plans.of({"a", "b"});
+    static_assert(std::is_same_v<decltype(held)::element_type, const CallPlan>);
+    const auto codecs = codecs_of(*held);
+    const auto route = held->parts[0].route({.algorithm = Algorithm::allgather}, nullptr, 3);
+    const std::uint64_t bytes = route->bytes({}).together;
+    plans.planner.set_codec("b", "fp16");
+    const auto changed = plans.of({"a", "b"});
+    CHECK(changed != held);
+    CHECK(changed->parts.size() == 2);
+    CHECK(codecs_of(*changed) == std::vector<std::string>{codecs[0], changed->codecs[1]->spec()});
+    CHECK(changed->codecs[1]->spec().starts_with("fp16"));
+    plans.planner.set_codec("*", nullptr);
+    CHECK(codecs_of(*plans.of({"a", "b"})) == codecs);
+    CHECK(plans.planner.made() == 3);
+    CHECK(codecs_of(*held) == codecs);
+    CHECK(held->parts.size() == 1);
+    CHECK(held->parts[0].route({.algorithm = Algorithm::allgather}, nullptr, 3) == route);
+    CHECK(route->bytes({}).together == bytes);
+    CHECK(route->part.codec == held->codecs[0]);
+  }
+
+  TEST_CASE("CRIMP_CODEC=auto that becomes a codec ends the plans that were made without") {
+    Plans plans(settings_of("auto", "b*=fp16"));
+    CHECK(codecs_of(*plans.of({"a", "b"}))[0] == "exactly");
+    plans.rules.choose("3lc");
+    CHECK(codecs_of(*plans.of({"a", "b"}))[0].starts_with("3lc"));
+  }
+
+  TEST_CASE("no more plans are kept than a few hundred, and none of too many bytes") {
+    Plans plans(settings_of("3lc", ""));
+    std::size_t most = 0;
+    for (std::uint64_t n = 0; n < 2 * Planner::kMostPlans + 7; ++n) {
+      plans.of({"a", "b"}, 2000 + n);
+      most = std::max(most, plans.planner.kept());
+    }
+    CHECK(most == Planner::kMostPlans);
+    CHECK(plans.planner.made() == 2 * Planner::kMostPlans + 7);
+    const auto last = plans.of({"a", "b"}, 2000 + 2 * Planner::kMostPlans + 6);
+    CHECK(plans.planner.made() == 2 * Planner::kMostPlans + 7);  // the last is kept
+    plans.of({"a", "b"}, 2000);
+    CHECK(plans.planner.made() == 2 * Planner::kMostPlans + 8);  // the first is not
+
+    std::vector<std::string> names;
+    for (int i = 0; i < 20000; ++i) names.push_back("tensor" + std::to_string(i));
+    const auto bytes_of = [&](const std::string& codec) {
+      Plans wide(settings_of(codec, ""));
+      for (std::uint64_t n = 0; n < 60; ++n)
+        if (const auto plan = wide.of(names, 1 + n); !plan->parts.empty()) plan->parts[0].route({.algorithm = Algorithm::allgather}, nullptr, 2);
+      return wide.planner.kept() * wide.of(names, 60)->footprint();
+    };
+    // One more may be made than fits.
+    CHECK(bytes_of("fp16") < Planner::kMostBytes + (Planner::kMostBytes >> 3));
+    CHECK(bytes_of("none") < Planner::kMostBytes + (Planner::kMostBytes >> 3));  // MPI's, without routes
+  }
+
+  TEST_CASE("rules whose codecs have one canonical text are one collective") {
+    Plans plans(settings_of("3lc", "a*=3lc; b*=3lc:s=1; c*=3lc:zero_run=1,s=1; d*=3lc:s=1.5; e*=none"));
+    const auto plan = plans.of({"a1", "b1", "c1", "d1", "e1", "f1"});
+    REQUIRE(plan->parts.size() == 2);
+    CHECK(plan->part_of[0] == 0);
+    CHECK(plan->part_of[1] == 0);
+    CHECK(plan->part_of[2] == 0);
+    CHECK(plan->part_of[3] == 1);
+    CHECK(plan->part_of[5] == 0);
+    CHECK(plan->exact == std::vector<std::size_t>{4});
+    CHECK(plan->exact_bytes == 2000 * sizeof(float));
+    CHECK(plan->parts[0].query.count == 8000);
+    CHECK(plan->parts[1].query.count == 2000);
+    // What the program says is the same codec, too.
+    plans.planner.set_codec("d*", "3lc:s=1");
+    CHECK(plans.of({"a1", "b1", "c1", "d1", "e1", "f1"})->parts.size() == 1);
+  }
+
+  TEST_CASE("the tensors of a part are summed in it, and no others") {
+    Plans plans(settings_of("3lc", "b*=fp16; c*=none"));
+    const auto plan = plans.of({"a", "b", "c", "d"});
+    REQUIRE(plan->parts.size() == 2);
+    for (std::size_t p = 0; p < 2; ++p)
+      for (std::size_t s = 0; s < 4; ++s) {
+        const Segment& segment = plan->parts[p].plan.layout->segments[s];
+        CHECK(segment.summed() == (plan->codecs[s] == plan->parts[p].plan.codec));
+        CHECK(segment.key == plan->layout->segments[s].key);
+      }
+    CHECK(plan->scanned.size() == 3);
+  }
+}
