@@ -122,7 +122,7 @@ void Planner::make_parts(CallPlan& plan, Dtype dtype, std::uint64_t count) const
       }
     }
     const auto layout = other ? Layout::make(plan.layout->source, std::move(masked)) : plan.layout;
-    plan.parts.emplace_back(PartPlan{codec, layout, count, dtype, settings_.checksum, settings_.error_feedback && plan.layout->known()},
+    plan.parts.emplace_back(PartPlan{codec, layout, count, dtype, settings_.checksum, codec->memory().kept() && settings_.error_feedback && plan.layout->known()},
                             ChoiceQuery{codec, elements, settings_.chunk, elements * size_of(dtype), settings_.quality});
     plan.clips = plan.clips || (momentum_of(codec) && codec->memory().clip > 0.0f);
   }

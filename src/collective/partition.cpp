@@ -40,11 +40,11 @@ std::uint64_t ChunkedRoute::spare_bytes() const {
 }
 
 std::uint64_t ChunkedRoute::scratch_bytes() const {
-  return scratch_elements(*part.codec, std::min(part.count, chunk), part.keeps_memory()) * sizeof(float);
+  return scratch_elements(*part.codec, std::min(part.count, chunk), part.remembers) * sizeof(float);
 }
 
 void ChunkedRoute::set_bytes(std::uint64_t bodies) {
-  const std::uint64_t values = (part.keeps_memory() ? 2 * Arena::padded(spare_bytes()) : 0) + Arena::padded(scratch_bytes());
+  const std::uint64_t values = (part.remembers ? 2 * Arena::padded(spare_bytes()) : 0) + Arena::padded(scratch_bytes());
   bytes_ = {bodies + values, bodies, values};
 }
 

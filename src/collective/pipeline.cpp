@@ -25,7 +25,7 @@ Pipeline::Pipeline(Transport& transport, Workers& workers, const RoutePlan& rout
 
 void Pipeline::begin(const ChunkedRoute& route) {
   Arena& values = call_.values ? *call_.values : *call_.arena;
-  if (part_.keeps_memory() && !call_.residuals.empty())
+  if (!call_.residuals.empty())
     for (auto& spare : spare_memory_) spare = reinterpret_cast<float*>(values.take(route.spare_bytes()));
   scratch_ = reinterpret_cast<float*>(values.take(route.scratch_bytes()));
 }

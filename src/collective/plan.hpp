@@ -28,8 +28,7 @@ struct PartPlan {
   std::uint64_t count;                   // elements of the buffer
   Dtype dtype = Dtype::f32;              // the caller's type, for the header
   bool checksum = true;
-  bool remembers = false;  // calls may bring residuals, where the codec keeps any
-  bool keeps_memory() const { return remembers && codec->memory().kept(); }
+  bool remembers = false;  // calls may bring residuals (CallBuffers), else none has any
 };
 
 // Bytes of scratch that a call takes.

@@ -98,7 +98,7 @@ class Binder {
     for (std::size_t p = 0; p < plan_.parts.size(); ++p) {
       const RoutePlan& route = *chosen_.routes[p];
       CallBuffers& buffers = bound_.parts[p];
-      if (part(p).keeps_memory() && (!absent || chosen_.choices[p].nodes) && route.encodes) {
+      if (part(p).remembers && (!absent || chosen_.choices[p].nodes) && route.encodes) {
         const auto& kept = bound_.residuals[p] = to_.memory.of_values(*part(p).layout, *part(p).codec, memory);
         buffers.residuals = values_of(kept);
         for (const Residual* r : kept) buffers.turns.push_back(r ? r->turns : 0);

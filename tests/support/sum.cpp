@@ -34,7 +34,7 @@ Sum::Sum(Transport& transport, const Codec& codec, Algorithm algorithm, const st
   }
   layout_ = Layout::make(Layout::Source::named, std::move(segments));
   PartPlan part{&codec, layout_, at};
-  part.remembers = true;
+  part.remembers = codec.memory().kept();
   route_ = plan_route(algorithm, part, round_up(at, kPieceElements), hierarchy ? hierarchy->nodes : transport.size());
   if (hierarchy) route_ = in_nodes(route_, *hierarchy);
   for (auto& m : memories_) call_.residuals.push_back(m.data());

@@ -29,7 +29,7 @@ CallBuffers buffers_of(const RoutePlan& route, float* in, float* out, float* res
   CallBuffers call{.in = in, .out = out};
   call.sequence = sequence;
   for (const Segment& s : route.part.layout->segments) {
-    if (route.part.keeps_memory()) {
+    if (route.part.remembers) {
       call.residuals.push_back(s.summed() ? residual : nullptr);
       residual += route.part.codec->memory_elements(s.count);
     }
@@ -68,7 +68,7 @@ TEST_SUITE("cuda_backend") {
             if (seed % 7 == 1 && (codec->traits().selects || codec->traits().whole_tensors)) continue;  // slow, and their copies are the others'
             cuda::CudaBackend backend(0, device_bodies);
             REQUIRE(backend.runs(*codec));
-            const auto route = plan_route(algorithm, {codec.get(), tensors, kCount, Dtype::f32, true, true}, 20480, 1);
+            const auto route = plan_route(algorithm, {codec.get(), tensors, kCount, Dtype::f32, true, codec->memory().kept()}, 20480, 1);
             std::vector<float> residual(kMemory), owner(kCount), out(kCount, 5.0f);
             const Memory in_there(kCount * sizeof(float), device), out_there(kCount * sizeof(float), device), residual_there(kMemory * sizeof(float), device),
                 owner_there(kCount * sizeof(float), device);

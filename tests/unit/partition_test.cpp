@@ -157,7 +157,7 @@ TEST_SUITE("partition") {
 
   // Bodies of such codecs are their elements' bytes behind one another, then zeros up to a multiple of 64 (WIRE_FORMAT.md, section 3).
   TEST_CASE("of codecs of a fixed size, allgather sends for each chunk a header and the bytes that its elements make") {
-    for (const auto& [spec, element] : {std::pair{"fp32", 4}, std::pair{"fp16", 2}})
+    for (const auto& [spec, element] : {std::pair{"fp32", 4}, std::pair{"bf16", 2}})
       for (const std::uint64_t count : {std::uint64_t{1}, std::uint64_t{40960}, std::uint64_t{40961}, std::uint64_t{150001}}) {
         Setup setup = setup_of(spec, Algorithm::allgather, count);
         setup.layout = Layout::unknown(count);
