@@ -1,4 +1,4 @@
-// Where a call's values lie, and everything that touches them: encoding, decoding, memories, conversions. The pipelines (src/comm) see
+// Where a call's values lie, and everything that touches them: encoding, decoding, memories, conversions. The pipelines (src/collective) see
 // values only as pointers that they hand to a Backend; bodies they send and receive themselves.
 //
 // A Backend serves one communicator's calls, one after another: not thread-safe. What it starts happens in the order of starting. Payload

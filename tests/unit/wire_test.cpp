@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstring>
+#include <set>
+#include <string>
 
 #include "collective/algorithms.hpp"
 #include "support/wire_format.hpp"
@@ -75,15 +77,15 @@ TEST_SUITE("wire") {
     CHECK(changed([](Header& h) { h.body_bytes = 63; }).find("body size") != std::string::npos);
   }
 
-  TEST_CASE("ids of algorithms are those of the format, all of them, and in order") {
+  TEST_CASE("ids of algorithms are those of the format, all of them") {
     const auto field = test::ids_of_field("algorithm"), headings = test::ids_of_headings("6");
     CHECK(field.size() >= 6);  // the table was found
     CHECK(field == headings);
     CHECK(algorithms().size() == field.size());
-    int next = 0;
+    std::set<std::string> names;
     for (const auto& entry : algorithms()) {
       CAPTURE(entry.name);
-      CHECK(static_cast<int>(entry.algorithm) == next++);
+      CHECK(names.insert(entry.name).second);
       CHECK((field.contains(entry.name) && field.at(entry.name) == static_cast<int>(entry.algorithm)));
     }
   }
