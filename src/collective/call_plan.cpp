@@ -37,8 +37,7 @@ const Codec* Planner::momentum_of(const Codec* codec) const {
 }
 
 void Planner::set_codec(const std::string& pattern, const char* spec) {
-  said_.set(pattern, spec);
-  plans_.clear();
+  if (said_.set(pattern, spec)) plans_.clear();  // a program may say the same in every step
 }
 
 std::shared_ptr<const CallPlan> Planner::plan(Dtype dtype, std::uint64_t count, std::shared_ptr<const Layout> layout) {

@@ -6,12 +6,14 @@
 
 namespace crimp {
 
-void TensorCodecs::set(const std::string& pattern, const char* spec) {
+bool TensorCodecs::set(const std::string& pattern, const char* spec) {
   std::optional<std::shared_ptr<const Codec>> codec;
   if (spec) codec = std::string_view(spec) == "none" ? nullptr : pool_.get(spec);
+  const std::vector<Said> before = said_;
   // What can never be asked for again goes, so that a program may call this in every step.
-  std::erase_if(said_, [&](const Said& before) { return pattern == "*" || before.pattern == pattern; });
+  std::erase_if(said_, [&](const Said& said) { return pattern == "*" || said.pattern == pattern; });
   if (codec || !said_.empty()) said_.insert(said_.begin(), {pattern, codec});
+  return said_ != before;
 }
 
 std::optional<const Codec*> TensorCodecs::find(const std::string& name) const {

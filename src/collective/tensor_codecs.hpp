@@ -14,8 +14,8 @@ class TensorCodecs {
  public:
   explicit TensorCodecs(CodecPool& pool) : pool_(pool) {}
   // Of tensors whose names match, ahead of all that was said before. spec: a codec's text; "none": exactly; null: as if nothing had been said of them.
-  // Throws Error{codec_unknown}; nothing has changed then.
-  void set(const std::string& pattern, const char* spec);
+  // Whether that changes anything. Throws Error{codec_unknown}; nothing has changed then.
+  bool set(const std::string& pattern, const char* spec);
   // Null: exactly. Nothing: not said.
   std::optional<const Codec*> find(const std::string& name) const;
   bool any() const { return !said_.empty(); }
@@ -24,6 +24,7 @@ class TensorCodecs {
   struct Said {
     std::string pattern;
     std::optional<std::shared_ptr<const Codec>> codec;
+    bool operator==(const Said&) const = default;
   };
   CodecPool& pool_;
   std::vector<Said> said_;  // the last one first

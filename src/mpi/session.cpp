@@ -107,8 +107,8 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
   bool done;
   try {
     CallValues values(request, scratch_);
-    if (!request.layout && follows_calls()) done = reduce_unnamed(request, values, why);
-    else done = reduce(request, request.layout ? request.layout : Layout::unknown(request.count), false, values, why);
+    if (!request.layout && follows_calls()) done = allreduce_unnamed(request, values, why);
+    else done = allreduce(request, request.layout ? request.layout : Layout::unknown(request.count), false, values, why);
   } catch (const Error& e) {
     // The ranks may have asked the chooser for different calls; all are here, and all begin anew.
     if (e.code() == ErrorCode::call_differs) chooser_.forget();
@@ -125,7 +125,7 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
   return false;
 }
 
-bool Session::reduce_unnamed(const AllreduceRequest& request, CallValues& values, Pass* why) {
+bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& values, Pass* why) {
   const auto sum = [this](std::span<std::int64_t> numbers) {
     check_mpi(PMPI_Allreduce(MPI_IN_PLACE, numbers.data(), static_cast<int>(numbers.size()), MPI_INT64_T, MPI_SUM, comm_), "MPI_Allreduce");
   };
@@ -140,7 +140,7 @@ bool Session::reduce_unnamed(const AllreduceRequest& request, CallValues& values
   say_what_is_known(*call.layout);
   bool done;
   try {
-    done = reduce(request, call.layout, call.foreign || (unseen && call.layout->known()), values, why);
+    done = allreduce(request, call.layout, call.foreign || (unseen && call.layout->known()), values, why);
   } catch (const Error& e) {
     const bool apart = e.code() == ErrorCode::call_differs || e.code() == ErrorCode::transport_failed;
     calls_.end(apart ? CallSequence::Outcome::failed : CallSequence::Outcome::tensor, sum);
@@ -153,7 +153,7 @@ bool Session::reduce_unnamed(const AllreduceRequest& request, CallValues& values
   return done;
 }
 
-bool Session::reduce(const AllreduceRequest& request, std::shared_ptr<const Layout> layout, bool foreign, CallValues& values, Pass* why) {
+bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const Layout> layout, bool foreign, CallValues& values, Pass* why) {
   const auto begun = Clock::now();
   const FloatEnvironment environment;
   const auto plan = planner_.plan(request.dtype, request.count, std::move(layout));

@@ -67,10 +67,10 @@ class Session {
   void begin_call(MpiTransport&, const AllreduceRequest&);
 
   // A call whose tensors its place in the sequence of calls may tell.
-  bool reduce_unnamed(const AllreduceRequest&, CallValues&, Pass* why);
+  bool allreduce_unnamed(const AllreduceRequest&, CallValues&, Pass* why);
   // Of tensors that are known, or known to be unknown. foreign: on this rank the values are not theirs. False: the caller does it through MPI, for *why.
-  bool reduce(const AllreduceRequest&, std::shared_ptr<const Layout>, bool foreign, CallValues&, Pass* why);
-  // The steps of reduce(). Collective where something must be measured. Nothing: the whole call is for MPI, for *why.
+  bool allreduce(const AllreduceRequest&, std::shared_ptr<const Layout>, bool foreign, CallValues&, Pass* why);
+  // The steps of allreduce(). Collective where something must be measured. Nothing: the whole call is for MPI, for *why.
   std::optional<ChosenParts> choose(const CallPlan&, Transport&, CallValues&, Pass* why);
   // False: it is for MPI, and nothing has changed. `failure`: the first part's that failed; all were carried to their end.
   bool run(MpiTransport&, const CallPlan&, const ChosenParts&, const BoundCall&, Time begun, Time chosen, std::optional<Error>& failure, Pass* why);

@@ -76,6 +76,8 @@ TEST_SUITE("call_plan") {
     CHECK(changed->parts.size() == 2);
     CHECK(codecs_of(*changed) == std::vector<std::string>{codecs[0], changed->codecs[1]->spec()});
     CHECK(changed->codecs[1]->spec().starts_with("fp16"));
+    plans.planner.set_codec("b", "fp16");  // again
+    CHECK(plans.of({"a", "b"}) == changed);
     plans.planner.set_codec("*", nullptr);
     CHECK(codecs_of(*plans.of({"a", "b"})) == codecs);
     CHECK(plans.planner.made() == 3);
