@@ -60,17 +60,19 @@ bool ranks_agree(MPI_Comm comm, Pass* why) {
 
 bool sum(const SumCall& call, const Eligibility& eligible, const AllreduceRequest& request, Pass* why) {
   Runtime& runtime = Runtime::get();
-  const bool exact_halves = may_sum_halves(call.op) && !sums_halves(call.op, call.datatype);  // an operation that only looked like a sum
+  // An operation may only look like a sum. It is the program's code, so it is tried only where a call could be compressed.
+  const auto is_sum = [&] { return !may_sum_halves(call.op) || sums_halves(call.op, call.datatype); };
   if (eligible.way == Way::compress) {
-    if (exact_halves) *why = Pass::operation;
-    Session* session = exact_halves ? nullptr : runtime.session(call.comm, why, &request);
+    const bool sums = is_sum();
+    if (!sums) *why = Pass::operation;
+    Session* session = sums ? runtime.session(call.comm, why, &request) : nullptr;
     return session && session->allreduce(request, why);
   }
   *why = Pass::small;
-  if (exact_halves || !request.layout || call.comm == MPI_COMM_NULL) return false;
+  if (!request.layout || call.comm == MPI_COMM_NULL) return false;
   Pass unused = Pass::small;
   Session* session = runtime.momentum() ? runtime.session(call.comm, &unused, &request) : runtime.known_session(call.comm);
-  return session && !odd_arguments(call) && session->allreduce_small(request);
+  return session && !odd_arguments(call) && is_sum() && session->allreduce_small(request);
 }
 
 int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
