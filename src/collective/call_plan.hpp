@@ -1,4 +1,5 @@
-// What is done with a call, as far as its tensors, its type, its count and the settings say: the same in every training step, so it is made once and kept.
+// What is done with a call, as far as its tensors, its type, its count and the settings say: the same in every training step, so it is made
+// once and kept.
 #pragma once
 #include <cstdint>
 #include <map>

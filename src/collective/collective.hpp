@@ -16,13 +16,15 @@ struct CollectiveResult {
   double encode_s = 0, wire_s = 0, decode_s = 0;     // wire: waiting, after what was hidden behind encode and decode
 };
 
-// One rank's side of a collective under way: start() once, progress() as often as is liked, finish() once. A call that blocks is start() and finish().
+// One rank's side of a collective under way: start() once, progress() as often as is liked, finish() once. A call that blocks is start()
+// and finish().
 //
-// All three throw Error{transport_failed} where MPI failed and Error{call_differs} where the ranks' headers show that they are not in the same call; all
-// ranks then throw alike, and nothing but the destructor may follow. Without that, an exchange that was started must be finished.
+// All three throw Error{transport_failed} where MPI failed and Error{call_differs} where the ranks' headers show that they are not in the
+// same call; all ranks then throw alike, and nothing but the destructor may follow. Without that, an exchange that was started must be
+// finished.
 //
-// Of one transport several may be under way: started, and finished, in one order by all ranks. progress() is for the oldest of them alone, because what a step
-// starts must be in one order, too. Exchanges of different transports have nothing to do with one another.
+// Of one transport several may be under way: started, and finished, in one order by all ranks. progress() is for the oldest of them alone,
+// because what a step starts must be in one order, too. Exchanges of different transports have nothing to do with one another.
 //
 // Of hierarchical only finish() does anything: the barriers within a node block.
 class Exchange {
@@ -30,7 +32,8 @@ class Exchange {
   virtual ~Exchange() = default;
   // Does all that comes before the first wait for other ranks.
   virtual void start() = 0;
-  // Does what can be done without waiting for other ranks; it does encode and decode, and a device may be waited for. True: finish() waits for nobody.
+  // Does what can be done without waiting for other ranks; it does encode and decode, and a device may be waited for. True: finish() waits
+  // for nobody.
   virtual bool progress() = 0;
   virtual CollectiveResult finish() = 0;
 };

@@ -14,6 +14,7 @@
 #include "codec/powersgd/powersgd_extents.hpp"
 #include "codec/powersgd/tensor_steps.hpp"
 #include "collective/algorithms.hpp"
+#include "collective/factors.hpp"
 #include "collective/frame.hpp"
 #include "collective/pipeline.hpp"
 #include "core/digest.hpp"
@@ -21,46 +22,6 @@
 
 namespace crimp {
 namespace {
-
-// The call's tensors, without their factors, and how many floats are summed first and then.
-struct Factors {
-  struct Candidates {
-    std::size_t tensor, segment;
-    std::vector<std::uint64_t> cols;
-  };
-  std::vector<powersgd::Tensor> tensors;
-  std::vector<std::size_t> segments;   // of the tensors
-  std::uint64_t left = 0, right = 0;
-  std::vector<Candidates> found;       // tensors whose columns are found in this call
-  std::uint64_t shares = 0;            // floats that this takes behind P
-  std::uint64_t sample = 0;            // floats of host memory that this takes
-};
-
-powersgd::Extents* extents_of(const CallBuffers& call, std::size_t segment) { return call.extents.empty() ? nullptr : call.extents[segment]; }
-
-// agreed: false where the ranks know different things, and nothing is used of it.
-Factors factors_of(const PartPlan& part, const CallBuffers& call, bool agreed) {
-  Factors plan;
-  for (std::size_t s = 0; s < part.layout->segments.size(); ++s) {
-    const Segment& segment = part.layout->segments[s];
-    if (!segment.summed() || segment.count == 0) continue;
-    const powersgd::Extents* known = agreed ? extents_of(call, s) : nullptr;
-    powersgd::Tensor& t = plan.tensors.emplace_back();
-    plan.segments.push_back(s);
-    t.matrix = powersgd::matrix_of(segment.count, *part.codec, known);
-    t.fresh = {segment.offset, call.sequence};
-    if (call.in) t.values = call.in + segment.offset, t.out = call.out + segment.offset;
-    t.memory = call.residuals.empty() ? nullptr : call.residuals[s];
-    plan.left += t.matrix.left();
-    plan.right += t.matrix.right();
-    if (!powersgd::finds(segment.count, *part.codec, known)) continue;
-    auto& found = plan.found.emplace_back(Factors::Candidates{plan.tensors.size() - 1, s, powersgd::candidates_of(segment.count, part.codec->parameter_word())});
-    if (found.cols.size() < 2) continue;
-    plan.shares += found.cols.size();
-    plan.sample = std::max(plan.sample, powersgd::sample_elements(segment.count, found.cols, powersgd::parameters_of(*part.codec).rank));
-  }
-  return plan;
-}
 
 // A shard on the wire: a header and as many floats for every rank.
 std::uint64_t frame_bytes(std::uint64_t floats, std::uint64_t ranks) { return sizeof(Header) + round_up(div_up(floats, ranks) * sizeof(float), kPayloadAlign); }

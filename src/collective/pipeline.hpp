@@ -1,11 +1,12 @@
-// What the pipelines of all algorithms do alike: cutting a call into chunks, headers and what they decide, memories that wait aside
-// until every rank is known to compress the call, checks of what arrives, times.
+// What the pipelines of all algorithms do alike: cutting a call into chunks, headers and what they decide, memories that wait aside until
+// every rank is known to compress the call, checks of what arrives, times.
 //
 // An algorithm is a Rounds<Algorithm>: a table of steps. What several algorithms agree on is a base of theirs, between Pipeline and Rounds.
 //
-// Protocol of every algorithm. The headers of stage 0 come before any body. Where one has a flag, no body is sent, no residual has
-// changed (but for echoes of outliers and old learning rates that the session took out of it), and the call is MPI's. Where they disagree, all ranks throw alike. After that nothing ends a call early: what is corrupt is
-// remembered, the exchanges are completed, and the error is the call's result.
+// Protocol of every algorithm. The headers of stage 0 come before any body. Where one has a flag, no body is sent, no residual has changed
+// (but for echoes of outliers and old learning rates that the session took out of it), and the call is MPI's. Where they disagree, all
+// ranks throw alike. After that nothing ends a call early: what is corrupt is remembered, the exchanges are completed, and the error is the
+// call's result.
 #pragma once
 #include <algorithm>
 #include <iterator>
@@ -113,8 +114,9 @@ class Pipeline {
   std::vector<Transport::Ticket> under_way_;
 };
 
-// An algorithm that does the same steps for every chunk, several chunks at a time: in round t a step works on chunk t - lag, where there is such a chunk.
-// The table kSteps of Algorithm is the order of all it does and of all it sends; a step waits for no exchange but what awaits() names.
+// An algorithm that does the same steps for every chunk, several chunks at a time: in round t a step works on chunk t - lag, where there is
+// such a chunk. The table kSteps of Algorithm is the order of all it does and of all it sends; a step waits for no exchange but what
+// awaits() names.
 template <class Algorithm, class Base = Pipeline>
 class Rounds : public Exchange, protected Base {
  public:

@@ -41,8 +41,8 @@ struct BindTo {
   CallSequence& calls;  // looks at magnitudes where its layouts are used
 };
 
-// Looks at the values, finds what is kept of the tensors, takes scratch. Nothing of it is collective, and nothing throws: what this rank cannot do becomes a
-// flag. foreign: the values here are not the tensors'. The plan stays while the call is used.
+// Looks at the values, finds what is kept of the tensors, takes scratch. Nothing of it is collective, and nothing throws: what this rank
+// cannot do becomes a flag. foreign: the values here are not the tensors'. The plan stays while the call is used.
 BoundCall bind(const BindTo&, const CallPlan&, const ChosenParts&, const AllreduceRequest&, bool foreign, std::uint32_t sequence, CallValues&);
 
 }  // namespace crimp

@@ -46,8 +46,8 @@ class Session {
 
   // What is known at its end.
   void note_in(Report&) const;
-  // crimp_set_algorithm, crimp_set_codec, crimp_set_learning_rate and crimp_set_extents (include/crimp/crimp.h), which may be given anything. Collective; throws
-  // Error on all ranks alike, and nothing has changed then.
+  // crimp_set_algorithm, crimp_set_codec, crimp_set_learning_rate and crimp_set_extents (include/crimp/crimp.h), which may be given
+  // anything. Collective; throws Error on all ranks alike, and nothing has changed then.
   void set_algorithm(const char* name);
   void set_codec(const char* pattern, const char* spec);
   void set_learning_rate(double);
@@ -68,7 +68,8 @@ class Session {
 
   // A call whose tensors its place in the sequence of calls may tell.
   bool allreduce_unnamed(const AllreduceRequest&, CallValues&, Pass* why);
-  // Of tensors that are known, or known to be unknown. foreign: on this rank the values are not theirs. False: the caller does it through MPI, for *why.
+  // Of tensors that are known, or known to be unknown. foreign: on this rank the values are not theirs. False: the caller does it through
+  // MPI, for *why.
   bool allreduce(const AllreduceRequest&, std::shared_ptr<const Layout>, bool foreign, CallValues&, Pass* why);
   // The steps of allreduce(). Collective where something must be measured. Nothing: the whole call is for MPI, for *why.
   std::optional<ChosenParts> choose(const CallPlan&, Transport&, CallValues&, Pass* why);

@@ -1,5 +1,5 @@
-// What a communicator keeps of its tensors from call to call: residuals and momenta, the shapes of PowerSGD's matrices, the learning rate that all this was
-// made for, and how large values were.
+// What a communicator keeps of its tensors from call to call: residuals and momenta, the shapes of PowerSGD's matrices, the learning rate
+// that all this was made for, and how large values were.
 #pragma once
 #include <map>
 #include <span>
