@@ -96,7 +96,7 @@ for rate in "${rates[@]}"; do
     measure "$rate" plain "${ring[@]}" --
   fi
   say "$rate, Crimp $codec"
-  measure "$rate" crimp "${ring[@]}" -x "LD_PRELOAD=$library" -x "CRIMP_CODEC=$codec" -x "CRIMP_ALGORITHM=${CRIMP_ALGORITHM:-allgather}" -x "CRIMP_REPORT=$results/$rate-crimp-report.json" --
+  measure "$rate" crimp "${ring[@]}" -x "LD_PRELOAD=$library" -x "CRIMP_CODEC=$codec" -x "CRIMP_ALGORITHM=${CRIMP_ALGORITHM:-auto}" -x "CRIMP_REPORT=$results/$rate-crimp-report.json" --
 done
 
 say "results"

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kRecent = 64;      // comparisons that tell lags apart
 constexpr std::uint64_t kFewest = 2;       // comparisons of a lag that may outdo another
-constexpr double kCertain = 6, kLikely = 4;  // standard deviations
+constexpr double kCertain = 6, kLikely = 4, kUnrelated = 1.5;  // standard deviations
 constexpr double kOdd = 2.5;               // a call is an odd one where it is so much less than half as alike as the mean of all
 constexpr double kLeast = 0.1;             // mean likeness below which calls now and then alike, of tensors in a random order, look like noise
 constexpr double kSure = 0.8, kMostly = 0.5;  // mean likeness of nearly the same values again; of what tensors hardly have in common
@@ -146,11 +146,53 @@ void CallSequence::gather(Series& series, const SumOverRanks& sum) {
   series.uneven = even_still ? 0 : series.uneven + 1;
   outdone = outdone || series.uneven == 2;
   if (series.period) return outdone ? withdraw(series) : learn(series, series.period, sum);
-  if (!proved || period > kLongestPeriod) return;
+  const bool linked = !proved && find(all, 1) != all.end() && linked_by_direction(series, all, sum);
+  if ((!proved && !linked) || period > kLongestPeriod) return;
   // Values that are alike in one way and of two kinds in the other are two tensors'.
   const auto at = find(all, static_cast<std::uint32_t>(period));
   if (at == all.end() || std::any_of(std::begin(at->all), std::end(at->all), [](const Evidence& e) { return e.common() > kTwoKinds; })) return;
   learn(series, at->lag, sum);
+  if (linked) series.tensors[0].known = true;
+}
+
+// Whether the few calls there are hang together, each like another in its direction beyond all chance: signs of two tensors have nothing to do with each
+// other, whatever their magnitudes have in common. Where a training begins its gradients turn too fast for pairs to be evenly alike, but not from one to the
+// next.
+bool CallSequence::linked_by_direction(const Series& series, const std::vector<Lag>& all, const SumOverRanks& sum) const {
+  const auto& calls = series.history;
+  const std::size_t n = calls.size();
+  if (n > kFewCalls || n - 1 < series.backoff * std::max(periods_ - 1, kFewMatches)) return false;
+  constexpr std::size_t kNumbers = 3;
+  std::vector<std::int64_t> numbers(n * n * kNumbers);
+  for (std::size_t i = 0; i < n; ++i)
+    for (std::size_t j = 0; j < i; ++j) {
+      const Likeness likeness(calls[i].sketch, calls[j].sketch);
+      if (!likeness.direction.known) continue;
+      std::int64_t* to = &numbers[(i * n + j) * kNumbers];
+      to[0] = fixed(likeness.direction.likeness), to[1] = fixed(likeness.direction.variance), to[2] = fixed(1);
+    }
+  sum(numbers);
+  std::vector<bool> reached(n);
+  std::vector<std::size_t> front{0};
+  reached[0] = true;
+  while (!front.empty()) {
+    const std::size_t at = front.back();
+    front.pop_back();
+    for (std::size_t other = 0; other < n; ++other) {
+      const std::int64_t* pair = &numbers[(std::max(at, other) * n + std::min(at, other)) * kNumbers];
+      if (reached[other] || pair[2] == 0 || real(pair[0]) < kLeast * real(pair[2]) || real(pair[0]) < kLikely * std::sqrt(real(pair[1]))) continue;
+      reached[other] = true;
+      front.push_back(other);
+    }
+  }
+  if (!std::all_of(reached.begin(), reached.end(), [](bool r) { return r; })) return false;
+  // At no other distance more alike in either way; in magnitudes, where these say anything, evenly so, and not opposed.
+  for (std::size_t way = 0; way < kWayCount; ++way) {
+    const Evidence& next = all.front().all[way];
+    if (next.known == 0 || (way > 0 && std::abs(next.mean()) < kLeast)) continue;
+    if (next.mean() < kLeast || fitting(all, way).lag != 1 || (way > 0 && !even(all, way, 1))) return false;
+  }
+  return true;
 }
 
 std::vector<CallSequence::Lag>::const_iterator CallSequence::find(const std::vector<Lag>& all, std::uint32_t lag) {
@@ -240,8 +282,9 @@ void CallSequence::learn(Series& series, std::uint32_t period, const SumOverRank
       const std::size_t i = t * kWayCount + way;
       const bool proved = Evidence(&numbers[i * Evidence::kNumbers]).proves(kLikely, kUneven[way]);
       tensor.known = tensor.known || proved;
-      // What proves nothing doubts nothing.
-      tensor.usual[way] = proved && mine[i].known > 0 ? Tensor::Usual{mine[i].mean(), mine[i].spread()} : Tensor::Usual{};
+      // What proves nothing doubts nothing, nor what only links (linked_by_direction) might have proved.
+      const bool enough = mine[i].known > 0 && (period > 1 || calls.size() > kMinMatches);
+      tensor.usual[way] = proved && enough ? Tensor::Usual{mine[i].mean(), mine[i].spread()} : Tensor::Usual{};
     }
   }
   if (series.period) return;
@@ -253,14 +296,19 @@ bool CallSequence::doubtful(const Tensor& tensor, const Values& values) const {
   const Likeness to_last(values.sketch, tensor.last.sketch);
   const bool moved = tensor.steady && !same_buffers(values, tensor.last);
   if (!to_last.known) return moved && values.sketch.usable();
-  bool unlike = false, far = false;
+  bool unlike = false, far = false, measured = false, unrelated = true;
   for (std::size_t way = 0; way < kWayCount; ++way) {
     const Likeness::Way& now = to_last.*kWays[way];
     const auto& usual = tensor.usual[way];
-    if (!now.known || now.likeness >= usual.mean / 2) continue;
+    if (!now.known) continue;
+    measured = measured || usual.mean > Tensor::Usual{}.mean;
+    // Where gradients turn, the next one may be opposed.
+    unrelated = unrelated && (way == 0 ? std::abs(now.likeness) : now.likeness) < kUnrelated * std::sqrt(now.variance);
+    if (now.likeness >= usual.mean / 2) continue;
     unlike = true;
     far = far || now.likeness < usual.mean - kLikely * std::hypot(usual.spread, std::sqrt(now.variance));
   }
+  if (!measured) far = unlike = unrelated;
   return moved ? !to_last.alike || unlike : !to_last.alike && far;
 }
 

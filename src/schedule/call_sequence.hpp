@@ -6,7 +6,8 @@
 //     evenly, at all multiples of p: likeness now and then is a random order's, and what makes it so shows in both halves of the sketches alike;
 //   - no other lag may fit clearly better, nor its multiples stand out, and none that addresses rule out counts (where at another lag all buffers repeat on
 //     all ranks);
-//   - the evidence must cover p calls `periods` times, and kMinMatches pairs of calls, or more where magnitudes are alike in part only (covered()).
+//   - the evidence must cover p calls `periods` times, and kMinMatches pairs of calls, or more where magnitudes are alike in part only (covered()). A series
+//     of one tensor is known earlier, from kFewMatches on, where each of its first calls is like another in direction (linked_by_direction()).
 // Then call n is tensor n modulo p. A period that is a multiple of the true one splits a tensor's residual in several, which is harmless; one that is
 // too short cannot pass. What stays ambiguous is unknown. A call that does not look like its tensor is foreign: the rank that sees it says so in its
 // header (kFlagForeign), all ranks send it through MPI and the tensor waits for its own next call, with its residual. Four foreign calls among
@@ -30,6 +31,7 @@ namespace crimp {
 class CallSequence {
  public:
   static constexpr std::uint32_t kLongestPeriod = 1024, kMinMatches = 7, kForgive = 256;
+  static constexpr std::uint32_t kFewMatches = 4, kFewCalls = 12;  // of calls that are like another in direction one by one: at least; looked at
   static constexpr std::size_t kMostSketches = 8192;  // of all series; the least recently used half of them is forgotten for another
   static constexpr const char* kKeyPrefix = "#";       // of all its keys
   static constexpr double kProportion = 32;            // how much larger or smaller than in its last call the largest value of a tensor may be
@@ -100,6 +102,7 @@ class CallSequence {
   static const Lag& fitting(const std::vector<Lag>&, std::size_t way);
   static bool stands_out(const std::vector<Lag>&, std::size_t way, std::uint32_t lag, std::uint32_t of);
   void gather(Series&, const SumOverRanks&);
+  bool linked_by_direction(const Series&, const std::vector<Lag>&, const SumOverRanks&) const;
   void learn(Series&, std::uint32_t period, const SumOverRanks&);
   bool doubtful(const Tensor&, const Values&) const;
   void withdraw(Series&);
