@@ -19,6 +19,10 @@ std::uint64_t PlannedPart::footprint() const {
   return sum;
 }
 
+bool CallPlan::has_momentum() const {
+  return std::any_of(momenta.begin(), momenta.end(), [](const Codec* c) { return c != nullptr; });
+}
+
 std::uint64_t CallPlan::footprint() const {
   std::uint64_t sum = sizeof *this + layout->segments.size() * (sizeof(Segment) + 2 * sizeof(const Codec*) + sizeof(std::size_t) + sizeof(Group));
   for (const PlannedPart& part : parts) sum += part.footprint();

@@ -52,6 +52,7 @@ struct CallPlan {
   const Codec* lost_momentum = nullptr;  // whose momentum segments without a name lack; null: none
   bool means_more = false;               // MPI's sum, without momentum or votes, would be another result, not only a faster one
   bool clips = false;
+  bool has_momentum() const;             // of any segment
   std::uint64_t footprint() const;       // bytes of memory that it takes, about
 };
 

@@ -9,21 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "collective/algorithms.hpp"
+#include "collective/candidates.hpp"
 #include "collective/choice.hpp"
 #include "collective/measure.hpp"
 #include "collective/shared_models.hpp"
 #include "collective/trials.hpp"
 
 namespace crimp {
-
-// All that can run the codec within the query's quality, with predictions; where none of them has a cost function, the first one without. Below infinity an
-// algorithm that adds an error also gives way to sums of integers where these run the codec.
-std::vector<Choice> candidates(const NetworkModel&, const HierarchyModel* hierarchy, const CodecCost&, const ChoiceQuery&);
-// The cheapest of them. The same function makes the tables of `crimp model`.
-Choice cheapest(const NetworkModel&, const HierarchyModel* hierarchy, const CodecCost&, const ChoiceQuery&);
-// What one algorithm would take.
-double predicted(const AlgorithmEntry&, const NetworkModel&, const CodecCost&, const ChoiceQuery&);
 
 // A communicator's own. Not thread-safe.
 class Chooser {
@@ -46,6 +38,7 @@ class Chooser {
   void set_nodes(std::function<const Hierarchy*()> open) { open_nodes_ = std::move(open); }
   // Before the first call: what communicators of the same ranks in the same order tell one another; they have the same number. Stays the caller's.
   void share(SharedModels* shared, std::uint64_t group) { shared_ = shared, group_ = group; }
+  const Hierarchy* hierarchy() const { return hierarchy_; }       // null: not needed yet, or none
   std::uint64_t measurements() const { return measurements_; }  // of the network, so far
 
  private:
@@ -58,7 +51,6 @@ class Chooser {
   const Hierarchy* nodes();
   void adopt(Transport&);
   void publish() const;
-  Choice decide(Transport&, const ChoiceQuery&, Measured&, bool early);
 
   std::string forced_;
   NetworkModel network_;

@@ -28,7 +28,7 @@ std::string bytes_text(std::uint64_t bytes) {
 const char* name_of(Pass p) { return kNames[static_cast<std::size_t>(p)]; }
 const char* text_of(Pass p) { return kTexts[static_cast<std::size_t>(p)]; }
 
-void Report::Sum::add(const CallRecord& r) {
+void Report::Sum::note(const CallRecord& r) {
   ++calls;
   bytes_in += r.bytes_in;
   sent += r.sent_bytes;
@@ -43,12 +43,12 @@ void Report::Sum::add(const CallRecord& r) {
 
 void Report::compressed(const CallRecord& r) {
   std::lock_guard lock(mutex_);
-  all_.add(r);
-  by_codec_[r.codec].add(r);
-  by_algorithm_[r.algorithm].add(r);
+  all_.note(r);
+  by_codec_[r.codec].note(r);
+  by_algorithm_[r.algorithm].note(r);
   ++reasons_[r.algorithm][r.why];
-  by_layout_[r.layout].add(r);
-  by_size_[static_cast<int>(std::bit_width(r.bytes_in)) - 1].add(r);
+  by_layout_[r.layout].note(r);
+  by_size_[static_cast<int>(std::bit_width(r.bytes_in)) - 1].note(r);
 }
 
 void Report::section(const std::string& name, const std::string& json, const std::string& clause) {

@@ -82,7 +82,7 @@ class Report {
   struct Sum {
     std::uint64_t calls = 0, bytes_in = 0, sent = 0, received = 0;
     double encode = 0, wire = 0, decode = 0, total = 0, predicted = 0, plain = 0;
-    void add(const CallRecord&);
+    void note(const CallRecord&);
   };
   static constexpr std::size_t kListed = 256;  // tensors that are listed by name
   struct Excluded {

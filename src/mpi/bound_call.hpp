@@ -5,24 +5,16 @@
 #include <string>
 #include <vector>
 
-#include "collective/choice.hpp"
+#include "collective/call_choice.hpp"
+#include "collective/call_plan.hpp"
 #include "collective/plan.hpp"
 #include "core/settings.hpp"
-#include "collective/call_plan.hpp"
 #include "mpi/call_values.hpp"
 #include "mpi/exact_sum.hpp"
 #include "mpi/tensor_memory.hpp"
 #include "schedule/call_sequence.hpp"
 
 namespace crimp {
-
-// What each part of a plan takes in this call. Equal on all ranks.
-struct ChosenParts {
-  std::vector<Choice> choices;
-  std::vector<std::shared_ptr<const RoutePlan>> routes;
-  bool trial = false, early = false;
-  double predicted_s = 0, plain_s = 0;
-};
 
 struct BoundCall {
   std::vector<CallBuffers> parts;                  // as the plan's

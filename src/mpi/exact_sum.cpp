@@ -5,6 +5,7 @@
 
 #include "codec/feedback.hpp"
 #include "core/error.hpp"
+#include "core/log.hpp"
 
 namespace crimp {
 
@@ -44,6 +45,32 @@ void sum_exactly(const AllreduceRequest& request, std::span<const ExactTensor> t
   if (failure) throw Error(*failure);
   each([&](const ExactTensor&, char* here, std::size_t there, std::size_t bytes) { backend.write(static_cast<char*>(values.receive()) + there, here, bytes); });
   backend.settle();
+}
+
+bool sum_with_momentum(const AllreduceRequest& request, const CallPlan& plan, CallValues& values, TensorMemory& memory, int ranks, Pass* why) {
+  const Layout& layout = *plan.layout;
+  std::vector<ExactTensor> tensors;
+  std::span<char> packed;
+  try {
+    memory.begin_call();
+    const std::size_t bytes = request.count * size_of(request.dtype);
+    values.enter({}, Arena::padded(bytes));
+    // Padding too, so that a rank that must leave the call to MPI meets the same count.
+    for (std::size_t s = 0; s < layout.segments.size(); ++s) {
+      ExactTensor& t = tensors.emplace_back(ExactTensor{&layout.segments[s], plan.momenta[s]});
+      if (t.momentum) t.memory = memory.find(layout.source, *t.segment, false, ResidualShape::of(*t.momentum, t.segment->count), host_memory()).values;
+    }
+    if (!values.direct()) values.bodies().reserve(bytes);
+    packed = {reinterpret_cast<char*>(values.packed().take(bytes)), bytes};
+  } catch (const std::exception& e) {
+    log(LogLevel::warn, std::string(e.what()) + "; this rank's part of the call has no momentum");
+    *why = Pass::memory;
+    return false;
+  }
+  sum_exactly(request, tensors, values, packed, ranks);
+  values.leave(layout);
+  memory.keep();
+  return true;
 }
 
 }  // namespace crimp

@@ -5,8 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "collective/call_plan.hpp"
+#include "core/report.hpp"
 #include "mpi/call_values.hpp"
 #include "mpi/request.hpp"
+#include "mpi/tensor_memory.hpp"
 
 namespace crimp {
 
@@ -21,5 +24,9 @@ std::uint64_t count_of(std::span<const ExactTensor>);
 
 // `packed`: room for count_of() elements of the call's type, which MPI can read. Collective: what fails here is thrown when the sum is done.
 void sum_exactly(const AllreduceRequest&, std::span<const ExactTensor>, const CallValues&, std::span<char> packed, int ranks);
+
+// A whole call that no codec takes, of tensors of which some have momentum; results and all. Collective. False: there is no memory for it on this rank, the
+// call is for MPI here, where the other ranks meet it, for *why.
+bool sum_with_momentum(const AllreduceRequest&, const CallPlan&, CallValues&, TensorMemory&, int ranks, Pass* why);
 
 }  // namespace crimp

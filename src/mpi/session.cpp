@@ -9,6 +9,8 @@
 #include "core/digest.hpp"
 #include "core/float_environment.hpp"
 #include "core/log.hpp"
+#include "mpi/call_run.hpp"
+#include "mpi/exact_sum.hpp"
 #include "mpi/mpi_agreement.hpp"
 #include "mpi/mpi_transport.hpp"
 #include "mpi/mpi_wait.hpp"
@@ -19,17 +21,6 @@ namespace {
 
 void sum_plain(MPI_Comm comm, float* buffer, std::uint64_t count) {
   check_mpi(PMPI_Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(count), MPI_FLOAT, MPI_SUM, comm), "MPI_Allreduce");
-}
-
-// Whatever of a rank's own fails at a call's end, the other ranks wait for what is left of it. What MPI says ends the call at once.
-template <class Work>
-void attempt(std::optional<Error>& failure, Work&& work) {
-  try {
-    work();
-  } catch (const Error& e) {
-    if (e.code() == ErrorCode::transport_failed) throw;
-    if (!failure) failure = e;
-  }
 }
 
 }  // namespace
@@ -86,23 +77,6 @@ void Session::say_what_is_known(const Layout& layout) {
                "CRIMP_UNKNOWN_LAYOUT=" + context_.settings.unknown_layout + ". crimp_allreduce() names tensors");
 }
 
-// What a plan does not do to tensors: counted in every call, and said once.
-void Session::say_plan(const CallPlan& plan) {
-  for (const std::size_t s : plan.excluded) {
-    const Segment& segment = plan.layout->segments[s];
-    context_.report.excluded(segment.key.empty() ? "(unnamed)" : segment.key, segment.count);
-  }
-  if (!plan.lost_momentum || std::exchange(told_no_momentum_, true) || rank_ != 0) return;
-  log(LogLevel::warn, "calls whose tensors are not known have no momentum, which codec " + plan.lost_momentum->spec() +
-                          " has for all others: their results are plain sums. Name the tensors (crimp_allreduce, Horovod), or leave momentum to the optimizer (memory=none)");
-}
-
-void Session::begin_call(MpiTransport& transport, const AllreduceRequest& request) {
-  transport.begin_call(
-      [this, &request] { return "in " + call_text(request) + ", compressed call " + std::to_string(begun_) + " on " + name_of(comm_) + ","; },
-      [this] { return absence_text(context_.settings.min_count); });
-}
-
 bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
   bool done;
   try {
@@ -154,136 +128,65 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
 }
 
 bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const Layout> layout, bool foreign, CallValues& values, Pass* why) {
-  const auto begun = Clock::now();
+  CallTimes times{Clock::now(), {}};
   const FloatEnvironment environment;
+
   const auto plan = planner_.plan(request.dtype, request.count, std::move(layout));
-  say_plan(*plan);
+  for (const std::size_t s : plan->excluded) {
+    const Segment& segment = plan->layout->segments[s];
+    context_.report.excluded(segment.key.empty() ? "(unnamed)" : segment.key, segment.count);
+  }
+  if (plan->lost_momentum && !std::exchange(told_no_momentum_, true) && rank_ == 0)
+    log(LogLevel::warn, "calls whose tensors are not known have no momentum, which codec " + plan->lost_momentum->spec() +
+                            " has for all others: their results are plain sums. Name the tensors (crimp_allreduce, Horovod), or leave momentum to the optimizer (memory=none)");
   if (plan->pass) {
     *why = *plan->pass;
-    return *why == Pass::rules && sum_with_momentum(request, *plan, why);
+    if (*why != Pass::rules || !plan->has_momentum() || !sum_with_momentum(request, *plan, values, memory_, size_, why)) return false;
+    context_.report.passed(*why);
+    return true;
   }
+
   MpiTransport transport(comm_, rank_, size_);
-  begun_ = sequence_ + 1;
-  begin_call(transport, request);
-  const auto parts = choose(*plan, transport, values, why);
-  if (!parts) return false;
-  const auto chosen = Clock::now();
+  transport.begin_call(
+      [&, call = sequence_ + 1] { return "in " + call_text(request) + ", compressed call " + std::to_string(call) + " on " + name_of(comm_) + ","; },
+      [this] { return absence_text(context_.settings.min_count); });
+
+  const std::uint64_t measured = chooser_.measurements();
+  const auto plain = [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); };
+  const ChosenParts chosen = choose(chooser_, *plan, transport, plain, [&](const PlannedPart& part) { return values.time(part.plan, part.query.count); });
+  context_.report.measured(chooser_.measurements() - measured);
+  if (chosen.pass) {
+    *why = *chosen.pass;
+    return false;
+  }
+  times.chosen = Clock::now();
 
   // From here on this rank may not decide alone: what it cannot do becomes a flag in its headers. Where its values are changes no byte of
   // what it sends.
   const std::uint32_t first = std::exchange(sequence_, sequence_ + static_cast<std::uint32_t>(plan->parts.size()));
-  const BoundCall bound = bind({context_.settings, size_, memory_, calls_}, *plan, *parts, request, foreign, first, values);
+  const BoundCall bound = bind({context_.settings, size_, memory_, calls_}, *plan, chosen, request, foreign, first, values);
   if (!bound.failure.empty() && !std::exchange(told_memory_, true))
     log(LogLevel::warn, bound.failure + "; this call, and others for which that is so, go through MPI on all ranks");
-  std::optional<Error> failure;
-  if (!run(transport, *plan, *parts, bound, begun, chosen, failure, why)) return false;
-  finish(request, *plan, bound, values, failure);
-  if (failure) throw Error(*failure);
-  return true;
-}
 
-std::optional<ChosenParts> Session::choose(const CallPlan& plan, Transport& transport, CallValues& values, Pass* why) {
-  ChosenParts chosen;
-  for (const PlannedPart& part : plan.parts) {
-    const std::uint64_t measured = chooser_.measurements();
-    try {
-      const auto plain = [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); };
-      chosen.choices.push_back(chooser_.choose(transport, part.query, plain, [&] { return values.time(part.plan, part.query.count); }, &part != &plan.parts.front()));
-    } catch (const Error& e) {  // of memory for measuring all ranks say so alike, and nothing of the call has been sent
-      if (e.code() != ErrorCode::out_of_memory) throw;
-      *why = Pass::memory;
-      return {};
-    }
-    context_.report.measured(chooser_.measurements() - measured);
-    const Choice& choice = chosen.choices.back();
-    chosen.early = chosen.early || choice.early;
-    chosen.trial = chosen.trial || choice.trial;
-    chosen.predicted_s += choice.predicted_s;
-    chosen.plain_s += choice.plain_s;
-  }
-  const bool compresses = !chosen.early && (chosen.trial || chosen.predicted_s == 0 || chosen.predicted_s < chosen.plain_s);
-  *why = chosen.early ? Pass::early : Pass::slower;
-  if (!compresses && !plan.means_more) return {};
-  for (std::size_t p = 0; p < plan.parts.size(); ++p)
-    chosen.routes.push_back(plan.parts[p].route(chosen.choices[p], nodes_ ? &nodes_->get() : nullptr, size_));
-  return chosen;
-}
-
-bool Session::run(MpiTransport& transport, const CallPlan& plan, const ChosenParts& chosen, const BoundCall& bound, Time begun, Time chosen_at,
-                  std::optional<Error>& failure, Pass* why) {
-  for (std::size_t p = 0; p < plan.parts.size(); ++p) {
-    const Choice& choice = chosen.choices[p];
-    const RoutePlan& route = *chosen.routes[p];
-    const auto now = Clock::now();
-    const CollectiveResult result = allreduce_compressed(transport, route, bound.parts[p], context_.workers, context_.trace);
-    // All parts of a call carry the same flags, so only the first can end it, and then nothing has changed.
-    if (result.flags) {
-      *why = result.flags & kFlagForeign ? Pass::foreign : result.flags & kFlagNoMemory ? Pass::memory : result.flags & kFlagExact ? Pass::range : Pass::outlier;
-      return false;
-    }
-    if (result.error) {
-      if (!failure) failure = result.error;
-      continue;
-    }
-    for (Residual* r : bound.residuals[p])
-      if (r && r->turns < ~std::uint32_t{0}) ++r->turns;
-    const auto end = Clock::now();
-    const PlannedPart& part = plan.parts[p];
-    chooser_.took(part.query, choice, seconds(end - (p == 0 ? chosen_at : now)));
-    context_.report.compressed({part.plan.codec->spec(), name_of(plan.layout->source), route.name, choice.why, choice.predicted_s, choice.plain_s,
-                                part.query.plain_bytes, result.sent_bytes, result.received_bytes, result.encode_s, result.wire_s, result.decode_s,
-                                seconds(end - (p == 0 ? begun : now))});
-  }
-  return true;
-}
-
-void Session::finish(const AllreduceRequest& request, const CallPlan& plan, const BoundCall& bound, CallValues& values, std::optional<Error>& failure) {
-  Backend& backend = values.backend();
-  if (bound.widened && !failure)
-    attempt(failure, [&] {
-      for (const Group& group : plan.scanned)
-        backend.narrow(request.dtype, bound.widened + group.offset, static_cast<char*>(values.receive()) + group.offset * size_of(request.dtype), group.count);
-    });
-  attempt(failure, [&] { backend.settle(); });
-  attempt(failure, [&] { sum_exactly(request, bound.exact, values, bound.packed, size_); });
-  if (values.on_device()) context_.report.on_device(values.through_host());
-  if (!failure) attempt(failure, [&] { values.leave(*plan.layout); });
-}
-
-bool Session::sum_with_momentum(const AllreduceRequest& request, const CallPlan& plan, Pass* why) {
-  const auto& momenta = plan.momenta;
-  if (std::all_of(momenta.begin(), momenta.end(), [](const Codec* c) { return !c; })) return false;
-  const Layout& layout = *plan.layout;
-  CallValues values(request, scratch_);
-  std::vector<ExactTensor> tensors;
-  std::span<char> packed;
-  try {
-    memory_.begin_call();
-    const std::size_t bytes = request.count * size_of(request.dtype);
-    values.enter({}, Arena::padded(bytes));
-    // Padding too, so that a rank that must leave the call to MPI meets the same count.
-    for (std::size_t s = 0; s < layout.segments.size(); ++s) {
-      ExactTensor& t = tensors.emplace_back(ExactTensor{&layout.segments[s], momenta[s]});
-      if (t.momentum) t.memory = memory_.find(layout.source, *t.segment, false, ResidualShape::of(*t.momentum, t.segment->count), host_memory()).values;
-    }
-    if (!values.direct()) values.bodies().reserve(bytes);
-    packed = {reinterpret_cast<char*>(values.packed().take(bytes)), bytes};
-  } catch (const std::exception& e) {
-    log(LogLevel::warn, std::string(e.what()) + "; this rank's part of the call has no momentum");
-    *why = Pass::memory;
+  CallOutcome outcome = run(context_, transport, chooser_, *plan, chosen, bound, times);
+  if (outcome.pass) {
+    *why = *outcome.pass;
     return false;
   }
-  sum_exactly(request, tensors, values, packed, size_);
-  values.leave(layout);
-  memory_.keep();
-  context_.report.passed(*why);
+  finish(context_, request, *plan, bound, values, size_, outcome.failure);
+  if (outcome.failure) throw Error(*outcome.failure);
   return true;
 }
 
 bool Session::allreduce_small(const AllreduceRequest& request) {
   const FloatEnvironment environment;
+  const auto plan = planner_.plan(request.dtype, request.count, request.layout);
+  if (!plan->has_momentum()) return false;
+  CallValues values(request, scratch_);
   Pass why = Pass::small;
-  return sum_with_momentum(request, *planner_.plan(request.dtype, request.count, request.layout), &why);
+  if (!sum_with_momentum(request, *plan, values, memory_, size_, &why)) return false;
+  context_.report.passed(why);
+  return true;
 }
 
 namespace {

@@ -1,7 +1,7 @@
 // One communicator's state: its call sequence, plans, residuals and scratch. Calls on one communicator are ordered (MPI-3.1, 5.12), so a
 // Session needs no lock.
 //
-// A call goes plan (call_plan.hpp), choose, bind (bound_call.hpp), run (collective/collective.hpp), finish.
+// A call goes plan (collective/call_plan.hpp), choose (collective/call_choice.hpp), bind (bound_call.hpp), run and finish (call_run.hpp).
 #pragma once
 #include <mpi.h>
 
@@ -13,8 +13,6 @@
 
 #include "collective/chooser.hpp"
 #include "core/report.hpp"
-#include "core/trace.hpp"
-#include "mpi/bound_call.hpp"
 #include "collective/call_plan.hpp"
 #include "mpi/call_values.hpp"
 #include "mpi/context.hpp"
@@ -23,8 +21,6 @@
 #include "schedule/call_sequence.hpp"
 
 namespace crimp {
-
-class MpiTransport;
 
 // Throws Error{argument_invalid} where crimp_set_extents may not be given this.
 void check_extents(const char* name, std::uint64_t rows, std::uint64_t cols);
@@ -56,34 +52,23 @@ class Session {
   bool has_codecs() const { return planner_.any_codecs(); }
 
  private:
-  using Time = Clock::time_point;
   // Collective; null on all ranks where there are none.
   const Hierarchy* open_nodes();
   // Whether the calls that name no tensor are looked at: only what keeps residuals needs to know.
   bool follows_calls() const;
   void say_what_is_known(const Layout&);
-  void say_plan(const CallPlan&);
-  // What this rank says where it waits too long in the call.
-  void begin_call(MpiTransport&, const AllreduceRequest&);
 
   // A call whose tensors its place in the sequence of calls may tell.
   bool allreduce_unnamed(const AllreduceRequest&, CallValues&, Pass* why);
   // Of tensors that are known, or known to be unknown. foreign: on this rank the values are not theirs. False: the caller does it through
   // MPI, for *why.
   bool allreduce(const AllreduceRequest&, std::shared_ptr<const Layout>, bool foreign, CallValues&, Pass* why);
-  // The steps of allreduce(). Collective where something must be measured. Nothing: the whole call is for MPI, for *why.
-  std::optional<ChosenParts> choose(const CallPlan&, Transport&, CallValues&, Pass* why);
-  // False: it is for MPI, and nothing has changed. `failure`: the first part's that failed; all were carried to their end.
-  bool run(MpiTransport&, const CallPlan&, const ChosenParts&, const BoundCall&, Time begun, Time chosen, std::optional<Error>& failure, Pass* why);
-  void finish(const AllreduceRequest&, const CallPlan&, const BoundCall&, CallValues&, std::optional<Error>& failure);
-  // A call that no codec takes, as a whole, where tensors have momentum. False: they have not, or there is no memory for it on this rank, for *why.
-  bool sum_with_momentum(const AllreduceRequest&, const CallPlan&, Pass* why);
 
   const Context context_;
   MPI_Comm comm_;
   int rank_, size_;
   bool usable_;
-  std::uint32_t sequence_ = 0, begun_ = 0;  // compressed calls; the one that is going on
+  std::uint32_t sequence_ = 0;  // compressed calls so far
   int told_ = 0;  // of what is said at info level about unnamed tensors
   bool told_no_momentum_ = false, told_memory_ = false;
   Planner planner_;

@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "memory/workers.hpp"
-#include "collective/chooser.hpp"
+#include "collective/candidates.hpp"
 #include "backend/host_backend.hpp"
 #include "commands.hpp"
 #include "core/settings.hpp"
@@ -72,7 +72,7 @@ int model(Arguments arguments) {
         const NetworkModel network = NetworkModel::of(n, 1e-6 * latency_us, 0.125e9 * rate, 1e9 * add / crowd);
         for (const std::uint64_t bytes : sizes) {
           const ChoiceQuery query{codec.get(), bytes / sizeof(float), Settings{}.chunk, bytes};
-          const Choice best = cheapest(network, nullptr, cost, query);
+          const Choice best = cheapest(candidates(network, nullptr, cost, query));
           const auto cell = [](double s, bool chosen) { return chosen ? "**" + milliseconds(s) + "**" : milliseconds(s); };
           nlohmann::ordered_json row{{"codec", codec->spec()}, {"gbit", rate}, {"ranks", n}, {"bytes", bytes}, {"plain_us", 1e6 * best.plain_s}};
           std::string line = fmt::format("| {} | {} | {} |", n, bytes, cell(best.plain_s, best.plain));

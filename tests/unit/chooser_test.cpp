@@ -26,7 +26,7 @@ constexpr CodecCost k3lc{.encode_s = 1.3e-9, .decode_s = 0.4e-9, .payload_bytes 
 
 Choice choice(int ranks, double gigabits, std::uint64_t bytes, const char* codec = "3lc") {
   const auto made = make_codec(codec);
-  return cheapest(NetworkModel::of(ranks, 30e-6, gigabits * 0.125e9, 4e9), nullptr, k3lc, {made.get(), bytes / 4, 655360, bytes});
+  return cheapest(candidates(NetworkModel::of(ranks, 30e-6, gigabits * 0.125e9, 4e9), nullptr, k3lc, {made.get(), bytes / 4, 655360, bytes}));
 }
 
 }  // namespace
@@ -74,7 +74,7 @@ TEST_SUITE("chooser") {
     const NetworkModel slow = NetworkModel::of(64, 30e-6, 0.0125e9, 4e9);  // two shots receive a 32nd of what an allgather does
     const auto chosen = [&](const char* spec, double quality, const HierarchyModel* nodes = nullptr) {
       const auto codec = make_codec(spec);
-      return cheapest(slow, nodes, k3lc, {codec.get(), 4 << 20, 655360, 16 << 20, quality});
+      return cheapest(candidates(slow, nodes, k3lc, {codec.get(), 4 << 20, 655360, 16 << 20, quality}));
     };
     const double usual = Settings{}.quality;
     struct Expected {
@@ -114,7 +114,7 @@ TEST_SUITE("chooser") {
     const auto codec = make_codec("3lc");
     const NetworkModel flat = NetworkModel::of(64, 30e-6, 0.125e9 / 8, 4e9);  // eight ranks share a link
     const HierarchyModel nodes{NetworkModel::of(8, 30e-6, 0.125e9, 4e9), {8, 1e-10, 5e-6}};
-    const Choice c = cheapest(flat, &nodes, k3lc, {codec.get(), 4 << 20, 655360, 16 << 20});
+    const Choice c = cheapest(candidates(flat, &nodes, k3lc, {codec.get(), 4 << 20, 655360, 16 << 20}));
     CHECK(c.nodes);
     CHECK(c.algorithm != Algorithm::hierarchical);
   }

@@ -1,0 +1,34 @@
+#include "collective/call_choice.hpp"
+
+#include "core/error.hpp"
+
+namespace crimp {
+
+ChosenParts choose(Chooser& chooser, const CallPlan& plan, Transport& transport, const PlainAllreduce& plain, const std::function<CodecCost(const PlannedPart&)>& time) {
+  ChosenParts chosen;
+  bool early = false, trial = false;
+  double predicted_s = 0, plain_s = 0;
+  for (const PlannedPart& part : plan.parts) {
+    try {
+      chosen.choices.push_back(chooser.choose(transport, part.query, plain, [&] { return time(part); }, &part != &plan.parts.front()));
+    } catch (const Error& e) {  // of memory for measuring all ranks say so alike
+      if (e.code() != ErrorCode::out_of_memory) throw;
+      chosen.pass = Pass::memory;
+      return chosen;
+    }
+    const Choice& choice = chosen.choices.back();
+    early = early || choice.early;
+    trial = trial || choice.trial;
+    predicted_s += choice.predicted_s;
+    plain_s += choice.plain_s;
+  }
+  const bool compresses = !early && (trial || predicted_s == 0 || predicted_s < plain_s);
+  if (!compresses && !plan.means_more) {
+    chosen.pass = early ? Pass::early : Pass::slower;
+    return chosen;
+  }
+  for (std::size_t p = 0; p < plan.parts.size(); ++p) chosen.routes.push_back(plan.parts[p].route(chosen.choices[p], chooser.hierarchy(), transport.size()));
+  return chosen;
+}
+
+}  // namespace crimp

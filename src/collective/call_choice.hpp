@@ -1,0 +1,24 @@
+// What each part of a planned call takes, and whether the call is for MPI instead.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "collective/call_plan.hpp"
+#include "collective/chooser.hpp"
+
+namespace crimp {
+
+// Equal on all ranks. Routes are the plan's, and stay while it is kept or this is.
+struct ChosenParts {
+  std::vector<Choice> choices;
+  std::vector<std::shared_ptr<const RoutePlan>> routes;
+  std::optional<Pass> pass;  // the whole call is for MPI; then there are no routes
+};
+
+// Collective where something must be agreed or measured, which is a function of the calls so far. `time` gives this rank's cost of a part's codec on values
+// of the call, on demand. Nothing of the call has been sent when it returns or throws.
+ChosenParts choose(Chooser&, const CallPlan&, Transport&, const PlainAllreduce&, const std::function<CodecCost(const PlannedPart&)>& time);
+
+}  // namespace crimp

@@ -1,0 +1,30 @@
+// A bound call's way over the network, part after part, and to its end.
+#pragma once
+#include <optional>
+
+#include "collective/call_choice.hpp"
+#include "core/error.hpp"
+#include "core/trace.hpp"
+#include "mpi/bound_call.hpp"
+#include "mpi/context.hpp"
+
+namespace crimp {
+
+class Transport;
+
+struct CallOutcome {
+  std::optional<Pass> pass;      // the call is for MPI, on all ranks alike, and nothing has changed
+  std::optional<Error> failure;  // of the first part that failed, or of the end; all parts were carried to theirs
+};
+
+struct CallTimes {
+  Clock::time_point begun, chosen;  // the call; its choice
+};
+
+// Collective. Says what it took to the report, and to the chooser.
+CallOutcome run(const Context&, Transport&, Chooser&, const CallPlan&, const ChosenParts&, const BoundCall&, const CallTimes&);
+
+// What the parts leave to do once all have run: the caller's type, what is summed exactly, the caller's buffer. Collective, whatever has failed before.
+void finish(const Context&, const AllreduceRequest&, const CallPlan&, const BoundCall&, CallValues&, int ranks, std::optional<Error>& failure);
+
+}  // namespace crimp
