@@ -43,7 +43,9 @@ std::size_t SparseCodec::piece_bound(std::uint64_t count) const {
 }
 
 std::size_t SparseCodec::encode_piece(const PieceSource& piece, std::uint8_t* out) const {
-  auto& [picked, narrowed] = thread_scratch_as<EncodeRoom>();
+  auto& room = thread_scratch_as<EncodeRoom>();
+  auto& picked = room.picked;
+  auto& narrowed = room.narrowed;
   select::pick(piece, picked);
   if (piece.changed) std::memcpy(piece.changed, picked.bits, (piece.count + 63) / 64 * sizeof *picked.bits);
   if (picked.count == 0) return 0;
