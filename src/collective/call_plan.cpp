@@ -21,7 +21,7 @@ std::uint64_t PlannedPart::footprint() const {
 }
 
 std::uint64_t CallPlan::footprint() const {
-  std::uint64_t sum = sizeof *this + layout->segments.size() * (sizeof(Segment) + 2 * sizeof(const Codec*) + sizeof(std::size_t) + sizeof(Group));
+  std::uint64_t sum = sizeof *this + layout->segments.size() * (sizeof(Segment) + 2 * sizeof(void*) + sizeof(std::size_t) + sizeof(Group));
   for (const PlannedPart& part : parts) sum += part.footprint();
   return sum;
 }

@@ -155,6 +155,7 @@ class TwoShot final : public Rounds<TwoShot> {
   // What ranks announced of a body, within what it can have.
   static std::vector<std::uint64_t> announced(const std::vector<Header>& headers, std::uint64_t most) {
     std::vector<std::uint64_t> bytes;
+    bytes.reserve(headers.size());
     for (const Header& h : headers) bytes.push_back(std::min(h.body_bytes, most));
     return bytes;
   }
