@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 #include <vector>
 
 #include "core/nearest.hpp"
@@ -67,7 +68,14 @@ std::uint64_t RoutePlan::next_id() {
 
 std::shared_ptr<const RoutePlan> plan_route(Algorithm algorithm, const PartPlan& part, std::uint64_t chunk, int ranks) {
   const AlgorithmEntry& entry = entry_of(algorithm);
-  auto route = entry.plan(part, chunk, ranks);
+  std::unique_ptr<RoutePlan> route;
+  try {
+    route = entry.plan(part, chunk, ranks);
+  } catch (const std::bad_alloc&) {
+    PartPlan less = part;
+    less.declined = true;
+    route = entry.plan(less, chunk, ranks);
+  }
   route->name = entry.name;
   route->owner_memory = entry.owner_memory(*part.codec);
   route->sums_encoded = entry.sums_encoded;

@@ -58,7 +58,8 @@ Algorithm first_algorithm(const Codec&, int ranks);
 std::string algorithms_for(const Codec&, int ranks);
 
 // How an algorithm carries a part, and the same between the leaders of nodes, whose plan is `between` (src/collective/node.hpp; what it
-// names stays the caller's).
+// names stays the caller's). Where a rank lacks memory for the plan the others do not know it, so the rank gets one that can only say so:
+// part.declined, with bytes() that throw Error{out_of_memory} and a call that has no more than the headers of stage 0.
 std::shared_ptr<const RoutePlan> plan_route(Algorithm, const PartPlan&, std::uint64_t chunk, int ranks);
 std::shared_ptr<const RoutePlan> in_nodes(std::shared_ptr<const RoutePlan> between, const Hierarchy&);
 

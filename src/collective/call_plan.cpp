@@ -10,6 +10,7 @@ std::shared_ptr<const RoutePlan> PlannedPart::route(const Choice& choice, const 
   const int carrying = choice.nodes ? nodes->nodes : ranks;
   auto made = plan_route(choice.algorithm, plan, chunk_elements(query.chunk_setting, *plan.codec, carrying, choice.algorithm), carrying);
   if (choice.nodes) made = in_nodes(std::move(made), *nodes);
+  if (made->part.declined) return made;  // the next call may find memory
   return routes_.emplace_back(Route{choice.algorithm, choice.nodes, std::move(made)}).plan;
 }
 
@@ -24,7 +25,7 @@ bool CallPlan::has_momentum() const {
 }
 
 std::uint64_t CallPlan::footprint() const {
-  std::uint64_t sum = sizeof *this + layout->segments.size() * (sizeof(Segment) + 2 * sizeof(const Codec*) + sizeof(std::size_t) + sizeof(Group));
+  std::uint64_t sum = sizeof *this + layout->segments.size() * (sizeof(Segment) + 2 * sizeof(void*) + sizeof(std::size_t) + sizeof(Group));
   for (const PlannedPart& part : parts) sum += part.footprint();
   return sum;
 }

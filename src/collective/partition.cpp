@@ -1,5 +1,11 @@
 #include "collective/partition.hpp"
 
+#include <new>
+#include <string>
+
+#include "core/error.hpp"
+#include "core/fault.hpp"
+
 namespace crimp {
 
 Slice::Slice(const Layout& layout, std::uint64_t from, std::uint64_t end) : begin(from) {
@@ -20,9 +26,15 @@ Slice::Slice(const Layout& layout, std::uint64_t from, std::uint64_t end) : begi
 
 ChunkedRoute::ChunkedRoute(Algorithm carries, const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks)
     : RoutePlan(carries, of, chunk_elements, transport_ranks) {
-  const std::uint64_t chunks = std::max<std::uint64_t>(1, div_up(part.count, chunk));
+  if (!part.declined && fault::fires("plan")) throw std::bad_alloc();
+  const std::uint64_t chunks = part.declined ? 1 : std::max<std::uint64_t>(1, div_up(part.count, chunk));
   chunks_.reserve(chunks);
-  for (std::uint64_t i = 0; i < chunks; ++i) chunks_.emplace_back(*part.layout, i * chunk, std::min(part.count, (i + 1) * chunk));
+  for (std::uint64_t i = 0; i < chunks; ++i) chunks_.push_back(slice(i * chunk, std::min(part.count, (i + 1) * chunk)));
+}
+
+RouteBytes ChunkedRoute::bytes(const std::vector<powersgd::Extents*>&) const {
+  if (part.declined) throw Error(ErrorCode::out_of_memory, "no memory to plan a call of " + std::to_string(part.count) + " elements");
+  return bytes_;
 }
 
 void ChunkedRoute::prepare(Backend& backend) const {

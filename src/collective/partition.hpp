@@ -12,6 +12,7 @@ namespace crimp {
 // A run of a call's elements, cut for a codec: groups end where segments do.
 struct Slice {
   Slice(const Layout&, std::uint64_t begin, std::uint64_t end);
+  Slice(std::uint64_t from, std::uint64_t end) : begin(from) { shape.add_gap(end - from); }  // of which nothing is read or written
   std::uint64_t footprint() const { return sizeof *this + shape.pieces().size() * (sizeof(Shape::Piece)) + segments.size() * (sizeof(Group) + 8); }
 
   std::uint64_t begin;  // in the call
@@ -25,9 +26,9 @@ class ChunkedRoute : public RoutePlan {
   ChunkedRoute(Algorithm, const PartPlan&, std::uint64_t chunk, int ranks);
   void prepare(Backend&) const override;
   std::uint64_t footprint() const override;
-  RouteBytes bytes(const std::vector<powersgd::Extents*>&) const override { return bytes_; }
+  RouteBytes bytes(const std::vector<powersgd::Extents*>&) const override;
 
-  const std::vector<Slice>& chunks() const { return chunks_; }
+  const std::vector<Slice>& chunks() const { return chunks_; }  // the first alone where the part is declined
   // Of new residuals that wait aside, twice, and of encode_body(); what Pipeline::begin() takes.
   std::uint64_t spare_bytes() const;
   std::uint64_t scratch_bytes() const;
@@ -40,6 +41,7 @@ class ChunkedRoute : public RoutePlan {
     for (const Slice& slice : chunks_) most = std::max<std::uint64_t>(most, bound(slice.shape));
     return most;
   }
+  Slice slice(std::uint64_t begin, std::uint64_t end) const { return part.declined ? Slice(begin, end) : Slice(*part.layout, begin, end); }
   // Bodies, and besides what begin() takes.
   void set_bytes(std::uint64_t bodies);
 

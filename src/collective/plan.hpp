@@ -29,6 +29,7 @@ struct PartPlan {
   Dtype dtype = Dtype::f32;              // the caller's type, for the header
   bool checksum = true;
   bool remembers = false;  // calls may bring residuals (CallBuffers), else none has any
+  bool declined = false;   // this rank had no memory to plan it: see plan_route()
 };
 
 // Bytes of scratch that a call takes.

@@ -38,7 +38,7 @@ class TwoShotRoute final : public ChunkedRoute {
       const auto borders = shard_borders(whole.shape, n);
       Shards& all = shards.emplace_back(Shards{{}, {0}});
       for (std::size_t q = 0; q < n; ++q) {
-        const std::uint64_t body = all.slices.emplace_back(*part.layout, whole.begin + borders[q], whole.begin + borders[q + 1]).shape.body_bound(*part.codec);
+        const std::uint64_t body = all.slices.emplace_back(slice(whole.begin + borders[q], whole.begin + borders[q + 1])).shape.body_bound(*part.codec);
         largest_shard = std::max(largest_shard, body);
         all.offsets.push_back(all.offsets.back() + body);
       }
@@ -155,6 +155,7 @@ class TwoShot final : public Rounds<TwoShot> {
   // What ranks announced of a body, within what it can have.
   static std::vector<std::uint64_t> announced(const std::vector<Header>& headers, std::uint64_t most) {
     std::vector<std::uint64_t> bytes;
+    bytes.reserve(headers.size());
     for (const Header& h : headers) bytes.push_back(std::min(h.body_bytes, most));
     return bytes;
   }
