@@ -152,7 +152,7 @@ void CallSequence::gather(Series& series, const SumOverRanks& sum) {
   const auto at = find(all, static_cast<std::uint32_t>(period));
   if (at == all.end() || std::any_of(std::begin(at->all), std::end(at->all), [](const Evidence& e) { return e.common() > kTwoKinds; })) return;
   learn(series, at->lag, sum);
-  if (linked) series.tensors[0].known = true;
+  if (linked) series.tensors[0].known = series.tensors[0].linked = true;
 }
 
 // Whether the few calls there are hang together, each like another in its direction beyond all chance: signs of two tensors have nothing to do with each
@@ -282,7 +282,7 @@ void CallSequence::learn(Series& series, std::uint32_t period, const SumOverRank
       const std::size_t i = t * kWayCount + way;
       const bool proved = Evidence(&numbers[i * Evidence::kNumbers]).proves(kLikely, kUneven[way]);
       tensor.known = tensor.known || proved;
-      // What proves nothing doubts nothing, nor what only links (linked_by_direction) might have proved.
+      // What proves nothing doubts nothing. So few pairs as link a tensor say nothing yet of how its likeness varies.
       const bool enough = mine[i].known > 0 && (period > 1 || calls.size() > kMinMatches);
       tensor.usual[way] = proved && enough ? Tensor::Usual{mine[i].mean(), mine[i].spread()} : Tensor::Usual{};
     }
@@ -300,15 +300,15 @@ bool CallSequence::doubtful(const Tensor& tensor, const Values& values) const {
   for (std::size_t way = 0; way < kWayCount; ++way) {
     const Likeness::Way& now = to_last.*kWays[way];
     const auto& usual = tensor.usual[way];
-    if (!now.known) continue;
     measured = measured || usual.mean > Tensor::Usual{}.mean;
+    if (!now.known) continue;
     // Where gradients turn, the next one may be opposed.
     unrelated = unrelated && (way == 0 ? std::abs(now.likeness) : now.likeness) < kUnrelated * std::sqrt(now.variance);
     if (now.likeness >= usual.mean / 2) continue;
     unlike = true;
     far = far || now.likeness < usual.mean - kLikely * std::hypot(usual.spread, std::sqrt(now.variance));
   }
-  if (!measured) far = unlike = unrelated;
+  if (tensor.linked && !measured) far = unlike = unrelated;
   return moved ? !to_last.alike || unlike : !to_last.alike && far;
 }
 

@@ -31,7 +31,8 @@ namespace crimp {
 class CallSequence {
  public:
   static constexpr std::uint32_t kLongestPeriod = 1024, kMinMatches = 7, kForgive = 256;
-  static constexpr std::uint32_t kFewMatches = 4, kFewCalls = 12;  // of calls that are like another in direction one by one: at least; looked at
+  // linked_by_direction(): the first calls of a series are looked at from kFewMatches links on, as long as they are not more than kFewCalls.
+  static constexpr std::uint32_t kFewMatches = 4, kFewCalls = 12;
   static constexpr std::size_t kMostSketches = 8192;  // of all series; the least recently used half of them is forgotten for another
   static constexpr const char* kKeyPrefix = "#";       // of all its keys
   static constexpr double kProportion = 32;            // how much larger or smaller than in its last call the largest value of a tensor may be
@@ -78,6 +79,7 @@ class CallSequence {
   static constexpr std::size_t kWayCount = 2;  // of Likeness
   struct Tensor {
     bool known = false;   // its own calls have proved it, on all ranks together
+    bool linked = false;  // by linked_by_direction()
     Values last;          // of its last call on this rank
     bool steady = false;  // its buffers have always been the same on this rank
     struct Usual {
