@@ -29,7 +29,7 @@ __attribute__((noinline)) bool ready() {
 }
 
 // The call goes through MPI; Horovod's are looked at before and after.
-int pass(const Next& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
+int pass(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
   auto& horovod = horovod::Observer::get();
   if (!horovod.detected()) return pass_allreduce(next, sendbuf, recvbuf, count, datatype, op, comm);
   int rc = MPI_SUCCESS;
@@ -40,48 +40,48 @@ int pass(const Next& next, const void* sendbuf, void* recvbuf, int count, MPI_Da
 }
 
 // Horovod's calls are known by their order, so its decoder hears of the small ones too.
-bool sum_mpi(const Next& next, const SumCall& call, const Eligibility& eligible, Pass* why) {
+bool sum_mpi(const NextMpi& next, const SumCall& call, const Eligibility& eligible, PassReason* why) {
   auto& horovod = horovod::Observer::get();
   AllreduceRequest request{call.sendbuf == MPI_IN_PLACE ? call.recvbuf : call.sendbuf, call.recvbuf, call.count, eligible.dtype};
   request.sum_exactly = [&](void* buffer, std::uint64_t n) {
     return next.Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(n), call.datatype, call.op, call.comm);  // n <= count
   };
-  request.settle_all = horovod.detected();
+  request.synchronize_all = horovod.detected();
   if (horovod.detected()) request.layout = horovod.data_call(call.count, eligible.dtype, call.comm);
   return sum(call, eligible, request, why);
 }
 
 }  // namespace
 
-bool ranks_agree(MPI_Comm comm, Pass* why) {
+bool ranks_agree(MPI_Comm comm, PassReason* why) {
   Runtime& runtime = Runtime::get();
-  return !runtime.late() || comm == MPI_COMM_NULL || runtime.session(comm, why) || *why == Pass::communicator;
+  return !runtime.late() || comm == MPI_COMM_NULL || runtime.session(comm, why) || *why == PassReason::communicator;
 }
 
-bool sum(const SumCall& call, const Eligibility& eligible, const AllreduceRequest& request, Pass* why) {
+bool sum(const SumCall& call, const Eligibility& eligible, const AllreduceRequest& request, PassReason* why) {
   Runtime& runtime = Runtime::get();
   // An operation may only look like a sum. It is the program's code, so it is tried only where a call could be compressed.
   const auto is_sum = [&] { return !may_sum_halves(call.op) || sums_halves(call.op, call.datatype); };
   if (eligible.way == Way::compress) {
     const bool sums = is_sum();
-    if (!sums) *why = Pass::operation;
+    if (!sums) *why = PassReason::operation;
     Session* session = sums ? runtime.session(call.comm, why, &request) : nullptr;
     return session && session->allreduce(request, why);
   }
-  *why = Pass::small;
+  *why = PassReason::small;
   if (!request.layout || call.comm == MPI_COMM_NULL) return false;
-  Pass unused = Pass::small;
+  PassReason unused = PassReason::small;
   Session* session = runtime.momentum() ? runtime.session(call.comm, &unused, &request) : runtime.known_session(call.comm);
   return session && !odd_arguments(call) && is_sum() && session->allreduce_small(request);
 }
 
-int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
+int allreduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
   if (inside(next)) return next.Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
   static Runtime& runtime = Runtime::get();
   if (!runtime.running() && !ready()) return next.Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
 
   const SumCall call{sendbuf, recvbuf, static_cast<std::uint64_t>(count), datatype, op, comm};
-  Pass why = Pass::settings_differ;
+  PassReason why = PassReason::settings_differ;
   bool agreed = true, summed = false;
   int rc = MPI_SUCCESS;
   if (runtime.late())

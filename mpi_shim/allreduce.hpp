@@ -8,12 +8,12 @@ namespace crimp {
 
 // Whether the communicator's ranks have the same settings, where that could not be found at MPI_Init; else *why. Collective at the
 // communicator's first call. Inside guard().
-bool ranks_agree(MPI_Comm, Pass* why);
+bool ranks_agree(MPI_Comm, PassReason* why);
 
 // Sums a call that is not Way::pass, compressed. False: it is for MPI, on all ranks, for *why. Inside guard().
-bool sum(const SumCall&, const Eligibility&, const AllreduceRequest&, Pass* why);
+bool sum(const SumCall&, const Eligibility&, const AllreduceRequest&, PassReason* why);
 
 // One MPI_Allreduce.
-int allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype, MPI_Op, MPI_Comm);
+int allreduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype, MPI_Op, MPI_Comm);
 
 }  // namespace crimp

@@ -119,7 +119,7 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
     const auto named = layout_of(runtime.layouts, segments, segment_count, count);
     check_buffers(sendbuf, recvbuf, count, size_of(type));
     const SumCall call{sendbuf, recvbuf, count, h.type, h.sum, comm};
-    Pass why = Pass::off;
+    PassReason why = PassReason::off;
     if (ranks_agree(comm, &why)) {
       const Session* session = segments && runtime.usable() ? runtime.known_session(comm) : nullptr;
       const Eligibility eligible = classify(call, session && session->has_codecs());
@@ -142,7 +142,7 @@ Session* session_for(MPI_Comm comm, const char* function) {
   Runtime& runtime = Runtime::get();
   if (!runtime.started()) runtime.start(false);
   if (comm == MPI_COMM_NULL) throw Error(ErrorCode::argument_invalid, std::string(function) + " was given MPI_COMM_NULL");
-  Pass why = Pass::off;
+  PassReason why = PassReason::off;
   return runtime.session(comm, &why);
 }
 

@@ -9,14 +9,14 @@
 
 namespace crimp {
 
-std::optional<Dtype> summed_type(MPI_Datatype type, MPI_Op op, Pass* why) {
+std::optional<Dtype> summed_type(MPI_Datatype type, MPI_Op op, PassReason* why) {
   if (op == MPI_SUM) {
     if (type == MPI_FLOAT) return Dtype::f32;
     if (type == MPI_DOUBLE) return Dtype::f64;
     // Fortran's handles are different ones of the same numbers.
     if (type == MPI_REAL || type == MPI_REAL4) return Dtype::f32;
     if (type == MPI_DOUBLE_PRECISION || type == MPI_REAL8) return Dtype::f64;
-    *why = Pass::type;
+    *why = PassReason::type;
     return {};
   }
   if (half_types_exist()) {
@@ -25,10 +25,10 @@ std::optional<Dtype> summed_type(MPI_Datatype type, MPI_Op op, Pass* why) {
   }
   if (may_sum_halves(op)) {
     if (holds_halves(type)) return Dtype::f16;
-    *why = Pass::type;
+    *why = PassReason::type;
     return {};
   }
-  *why = Pass::operation;
+  *why = PassReason::operation;
   return {};
 }
 
@@ -40,14 +40,14 @@ bool odd_arguments(const SumCall& call) {
 Eligibility classify(const SumCall& call, bool with_codec) {
   const Runtime& runtime = Runtime::get();
   if (!with_codec && !runtime.compressing()) return {Way::pass, runtime.why_off(), {}};
-  Pass why = Pass::type;
+  PassReason why = PassReason::type;
   const std::optional<Dtype> dtype = summed_type(call.datatype, call.op, &why);
   if (!dtype) return {Way::pass, why, {}};
   auto& horovod = horovod::Observer::get();
-  if (horovod.detected() && horovod.is_adasum(*dtype, call.comm)) return {Way::pass, Pass::adasum, *dtype};
-  if (call.count < runtime.settings().min_count) return {Way::small, Pass::small, *dtype};
-  if (odd_arguments(call)) return {Way::pass, Pass::odd_arguments, *dtype};
-  return {Way::compress, Pass::off, *dtype};
+  if (horovod.detected() && horovod.is_adasum(*dtype, call.comm)) return {Way::pass, PassReason::adasum, *dtype};
+  if (call.count < runtime.settings().min_count) return {Way::small, PassReason::small, *dtype};
+  if (odd_arguments(call)) return {Way::pass, PassReason::odd_arguments, *dtype};
+  return {Way::compress, PassReason::off, *dtype};
 }
 
 }  // namespace crimp

@@ -28,7 +28,7 @@ enum class Way {
 
 struct Eligibility {
   Way way;
-  Pass why;     // where the way is MPI's
+  PassReason why;     // where the way is MPI's
   Dtype dtype;  // where it is not `pass`
 };
 
@@ -36,7 +36,7 @@ struct Eligibility {
 Eligibility classify(const SumCall&, bool with_codec);
 
 // The element type of a sum of floating-point numbers, or nothing and the reason. A user operation is known by its name; sums_halves() tries it.
-std::optional<Dtype> summed_type(MPI_Datatype, MPI_Op, Pass* why);
+std::optional<Dtype> summed_type(MPI_Datatype, MPI_Op, PassReason* why);
 
 // Left to MPI, whose errors are better than ours: null communicators and buffers, in-place receive, aliased buffers, no elements.
 bool odd_arguments(const SumCall&);

@@ -19,23 +19,23 @@ struct Mark {
 };
 extern thread_local Mark mark __attribute__((tls_model("initial-exec")));
 
-bool still_inside(const Next& entry, const void* frame);
+bool still_inside(const NextMpi& entry, const void* frame);
 
 // True where a call is not the program's: it goes straight on. `entry`: the name that was called, by what is behind it.
-__attribute__((always_inline)) inline bool inside(const Next& entry) {
+__attribute__((always_inline)) inline bool inside(const NextMpi& entry) {
   return __builtin_expect(mark.frame != nullptr, 0) && still_inside(entry, __builtin_frame_address(0));
 }
 
-class Inside {
+class ReentrancyGuard {
  public:
-  __attribute__((always_inline)) Inside() : outer_(mark) { mark = {__builtin_frame_address(0), false}; }
+  __attribute__((always_inline)) ReentrancyGuard() : outer_(mark) { mark = {__builtin_frame_address(0), false}; }
   // Around a call that is handed on. Where no tool is behind us nothing comes back but what an error handler calls, which is the program's.
-  __attribute__((always_inline)) explicit Inside(const Next& next) : outer_(mark) {
+  __attribute__((always_inline)) explicit ReentrancyGuard(const NextMpi& next) : outer_(mark) {
     if (next.tool) mark = {__builtin_frame_address(0), true};
   }
-  ~Inside() { mark = outer_; }
-  Inside(const Inside&) = delete;
-  Inside& operator=(const Inside&) = delete;
+  ~ReentrancyGuard() { mark = outer_; }
+  ReentrancyGuard(const ReentrancyGuard&) = delete;
+  ReentrancyGuard& operator=(const ReentrancyGuard&) = delete;
 
  private:
   const Mark outer_;
@@ -53,7 +53,7 @@ template <class Body>
 int guard(MPI_Comm comm, Body body) {
   std::optional<Error> failure;
   try {
-    const Inside here;
+    const ReentrancyGuard here;
     return body();
   } catch (const Error& e) {
     failure = e;

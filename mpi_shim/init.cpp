@@ -10,13 +10,13 @@
 namespace crimp {
 namespace {
 
-// MPI implementations and tools call MPI functions while they initialize; Inside keeps us out of those.
+// MPI implementations and tools call MPI functions while they initialize; ReentrancyGuard keeps us out of those.
 template <class Initialize>
-int start(const Next& next, Initialize initialize) {
+int start(const NextMpi& next, Initialize initialize) {
   if (inside(next)) return initialize();
   int rc;
   {
-    const Inside here;
+    const ReentrancyGuard here;
     rc = initialize();
   }
   if (rc != MPI_SUCCESS) return rc;
@@ -27,28 +27,28 @@ int start(const Next& next, Initialize initialize) {
   });
 }
 
-int init(const Next& next, int* argc, char*** argv) {
+int init(const NextMpi& next, int* argc, char*** argv) {
   return start(next, [&] { return next.Init(argc, argv); });
 }
 
-int init_thread(const Next& next, int* argc, char*** argv, int required, int* provided) {
+int init_thread(const NextMpi& next, int* argc, char*** argv, int required, int* provided) {
   return start(next, [&] { return next.Init_thread(argc, argv, required, provided); });
 }
 
-int finalize(const Next& next) {
+int finalize(const NextMpi& next) {
   if (inside(next)) return next.Finalize();
   {
-    const Inside here;
+    const ReentrancyGuard here;
     // A failure to report is logged, never a reason not to finalize and never one for the program's error handler.
     logged("what was seen of Horovod", [] { horovod::Observer::get().finish(); });
     Runtime::get().finish();
   }
-  const Inside handed_on(next);
+  const ReentrancyGuard handed_on(next);
   return next.Finalize();
 }
 
 // 0 switches compression off, 1 on, from the next call on this rank; all ranks do it between the same calls. Other levels are not ours.
-int pcontrol(const Next& next, int level) {
+int pcontrol(const NextMpi& next, int level) {
   if (!inside(next) && (level == 0 || level == 1)) Runtime::get().switched_on.store(level == 1, std::memory_order_relaxed);
   return next.Pcontrol(level);
 }

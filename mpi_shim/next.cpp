@@ -15,8 +15,8 @@ void find(F& to, bool& differ, const char* name, const char* otherwise) {
   to = reinterpret_cast<F>(symbol);
 }
 
-Next find_all(bool pmpi) {
-  Next n{};
+NextMpi find_all(bool pmpi) {
+  NextMpi n{};
   bool other = false;  // MPI_x and PMPI_x are two functions
 #define CRIMP_FIND(name) find(n.name, other, pmpi ? "PMPI_" #name : "MPI_" #name, pmpi ? "MPI_" #name : "PMPI_" #name)
   CRIMP_FIND(Init);
@@ -46,13 +46,13 @@ Next find_all(bool pmpi) {
 
 }  // namespace
 
-const Next& next_mpi() {
-  static const Next n = find_all(false);
+const NextMpi& next_mpi() {
+  static const NextMpi n = find_all(false);
   return n;
 }
 
-const Next& next_pmpi() {
-  static const Next n = find_all(true);
+const NextMpi& next_pmpi() {
+  static const NextMpi n = find_all(true);
   return n;
 }
 

@@ -7,7 +7,7 @@
 
 namespace crimp {
 
-struct Next {
+struct NextMpi {
   bool pmpi;  // entered by PMPI_x
   bool tool;  // a tool stands behind us, which may come back by PMPI_x
   int (*Init)(int*, char***);
@@ -31,7 +31,7 @@ struct Next {
   int (*Op_free)(MPI_Op*);
 };
 
-const Next& next_mpi();   // entered by MPI_x
-const Next& next_pmpi();  // entered by PMPI_x
+const NextMpi& next_mpi();   // entered by MPI_x
+const NextMpi& next_pmpi();  // entered by PMPI_x
 
 }  // namespace crimp

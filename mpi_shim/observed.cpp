@@ -10,7 +10,7 @@
 namespace crimp {
 namespace {
 
-int bcast(const Next& next, void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm) {
+int bcast(const NextMpi& next, void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm) {
   auto& observer = horovod::Observer::get();
   if (inside(next) || (!observer.detected() && !stages())) return next.Bcast(buffer, count, datatype, root, comm);
   Staged staged;
@@ -27,14 +27,14 @@ int bcast(const Next& next, void* buffer, int count, MPI_Datatype datatype, int 
     });
   if (rc != MPI_SUCCESS) return rc;
   {
-    const Inside handed_on(next);
+    const ReentrancyGuard handed_on(next);
     rc = next.Bcast(buffer, count, datatype, root, comm);
   }
   if (rc == MPI_SUCCESS && observer.detected()) guard(comm, [&] { return observer.after_bcast(buffer, count, datatype, root, comm), MPI_SUCCESS; });
   return staged.finish(comm, rc);
 }
 
-int gatherv(const Next& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, const int* recvcounts, const int* displs,
+int gatherv(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, const int* recvcounts, const int* displs,
             MPI_Datatype recvtype, int root, MPI_Comm comm) {
   auto& observer = horovod::Observer::get();
   if (inside(next) || (!observer.detected() && !stages()))
@@ -50,20 +50,20 @@ int gatherv(const Next& next, const void* sendbuf, int sendcount, MPI_Datatype s
     });
   if (rc != MPI_SUCCESS) return rc;
   {
-    const Inside handed_on(next);
+    const ReentrancyGuard handed_on(next);
     rc = next.Gatherv(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root, comm);
   }
   if (rc == MPI_SUCCESS && root == 0 && observer.detected()) guard(comm, [&] { return observer.after_gatherv(sendtype, comm), MPI_SUCCESS; });
   return staged.finish(comm, rc);
 }
 
-int op_create(const Next& next, MPI_User_function* function, int commute, MPI_Op* op) {
+int op_create(const NextMpi& next, MPI_User_function* function, int commute, MPI_Op* op) {
   const int rc = next.Op_create(function, commute, op);
   if (rc == MPI_SUCCESS && !inside(next)) guard(MPI_COMM_WORLD, [&] { return note_op(function, *op), MPI_SUCCESS; });
   return rc;
 }
 
-int op_free(const Next& next, MPI_Op* op) {
+int op_free(const NextMpi& next, MPI_Op* op) {
   if (op) forget_op(*op);
   return next.Op_free(op);
 }

@@ -100,13 +100,13 @@ Staged::~Staged() {
 }
 
 char* Staged::copy(const void* buffer, Extent extent, bool read, bool received) {
-  const PointerHome home = extent.bytes ? home_of(static_cast<const char*>(buffer) + extent.low) : PointerHome{};
-  if (home.kind != PointerHome::device) return nullptr;  // managed memory may be touched where it is
+  const PointerAttributes home = extent.bytes ? pointer_attributes(static_cast<const char*>(buffer) + extent.low) : PointerAttributes{};
+  if (home.kind != PointerAttributes::device) return nullptr;  // managed memory may be touched where it is
   const DevicePlugin& plugin = *device_plugin();
   Copy& c = copies_.emplace_back(Copy{const_cast<char*>(static_cast<const char*>(buffer)) + extent.low, home.device_index, extent.bytes,
                                       take_pinned(plugin, extent.bytes), received});
   try {
-    plugin.settle(home.device_index, horovod::Observer::get().detected());
+    plugin.synchronize(home.device_index, horovod::Observer::get().detected());
     if (read) plugin.memory(home.device_index).read(c.memory.data(), c.user, c.bytes);
   } catch (const Error& e) {
     if (!failure_) failure_ = e;
@@ -138,9 +138,9 @@ int Staged::finish(MPI_Comm comm, int rc) {
   });
 }
 
-int pass_allreduce(const Next& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
+int pass_allreduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
   const auto call = [&] {
-    const Inside handed_on(next);
+    const ReentrancyGuard handed_on(next);
     return next.Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
   };
   if (!stages() || comm == MPI_COMM_NULL || count <= 0) return call();

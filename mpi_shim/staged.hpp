@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "memory/allocator.hpp"
+#include "memory/memory_resource.hpp"
 
 namespace crimp {
 
@@ -63,8 +63,8 @@ class Staged {
   std::optional<Error> failure_;
 };
 
-struct Next;
+struct NextMpi;
 // next.Allreduce, staged where that is needed.
-int pass_allreduce(const Next&, const void* sendbuf, void* recvbuf, int count, MPI_Datatype, MPI_Op, MPI_Comm);
+int pass_allreduce(const NextMpi&, const void* sendbuf, void* recvbuf, int count, MPI_Datatype, MPI_Op, MPI_Comm);
 
 }  // namespace crimp

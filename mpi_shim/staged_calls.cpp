@@ -13,7 +13,7 @@ struct Buffers {
 
 // call(buffers), with stage(staged, ranks, buffers) before it where that is needed. The call itself is outside of the guard.
 template <class Stage, class Call>
-int pass(const Next& next, MPI_Comm comm, Buffers buffers, Stage stage, Call call) {
+int pass(const NextMpi& next, MPI_Comm comm, Buffers buffers, Stage stage, Call call) {
   if (!stages() || comm == MPI_COMM_NULL || inside(next)) return call(buffers);
   Staged staged;
   const int failed = guard(comm, [&] {
@@ -26,7 +26,7 @@ int pass(const Next& next, MPI_Comm comm, Buffers buffers, Stage stage, Call cal
 // So many elements from each of so many ranks.
 Extent extent_of_all(int ranks, int count, MPI_Datatype type) { return extent_of(static_cast<long long>(count) * ranks, type); }
 
-int reduce(const Next& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, int root, MPI_Comm comm) {
+int reduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, int root, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     const Extent extent = extent_of(count, datatype);
     if (ranks.has_part(root)) b.sendbuf = staged.sent(sendbuf, extent);
@@ -35,7 +35,7 @@ int reduce(const Next& next, const void* sendbuf, void* recvbuf, int count, MPI_
   return pass(next, comm, {sendbuf, recvbuf}, stage, [&](Buffers b) { return next.Reduce(b.sendbuf, b.recvbuf, count, datatype, op, root, comm); });
 }
 
-int gather(const Next& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount, MPI_Datatype recvtype, int root,
+int gather(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount, MPI_Datatype recvtype, int root,
            MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     if (ranks.has_part(root)) b.sendbuf = staged.sent(sendbuf, extent_of(sendcount, sendtype));
@@ -45,7 +45,7 @@ int gather(const Next& next, const void* sendbuf, int sendcount, MPI_Datatype se
               [&](Buffers b) { return next.Gather(b.sendbuf, sendcount, sendtype, b.recvbuf, recvcount, recvtype, root, comm); });
 }
 
-int scatter(const Next& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount, MPI_Datatype recvtype, int root,
+int scatter(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount, MPI_Datatype recvtype, int root,
             MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     if (ranks.is_root(root)) b.sendbuf = staged.sent(sendbuf, extent_of_all(ranks.count, sendcount, sendtype));
@@ -55,7 +55,7 @@ int scatter(const Next& next, const void* sendbuf, int sendcount, MPI_Datatype s
               [&](Buffers b) { return next.Scatter(b.sendbuf, sendcount, sendtype, b.recvbuf, recvcount, recvtype, root, comm); });
 }
 
-int scatterv(const Next& next, const void* sendbuf, const int* sendcounts, const int* displs, MPI_Datatype sendtype, void* recvbuf, int recvcount,
+int scatterv(const NextMpi& next, const void* sendbuf, const int* sendcounts, const int* displs, MPI_Datatype sendtype, void* recvbuf, int recvcount,
              MPI_Datatype recvtype, int root, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     if (ranks.is_root(root)) b.sendbuf = staged.sent(sendbuf, extent_of(ranks.count, sendcounts, displs, sendtype));
@@ -65,7 +65,7 @@ int scatterv(const Next& next, const void* sendbuf, const int* sendcounts, const
               [&](Buffers b) { return next.Scatterv(b.sendbuf, sendcounts, displs, sendtype, b.recvbuf, recvcount, recvtype, root, comm); });
 }
 
-int allgather(const Next& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount, MPI_Datatype recvtype,
+int allgather(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount, MPI_Datatype recvtype,
               MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     b.sendbuf = staged.sent(sendbuf, extent_of(sendcount, sendtype));
@@ -75,7 +75,7 @@ int allgather(const Next& next, const void* sendbuf, int sendcount, MPI_Datatype
               [&](Buffers b) { return next.Allgather(b.sendbuf, sendcount, sendtype, b.recvbuf, recvcount, recvtype, comm); });
 }
 
-int allgatherv(const Next& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, const int* recvcounts, const int* displs,
+int allgatherv(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, const int* recvcounts, const int* displs,
                MPI_Datatype recvtype, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     b.sendbuf = staged.sent(sendbuf, extent_of(sendcount, sendtype));
@@ -85,7 +85,7 @@ int allgatherv(const Next& next, const void* sendbuf, int sendcount, MPI_Datatyp
               [&](Buffers b) { return next.Allgatherv(b.sendbuf, sendcount, sendtype, b.recvbuf, recvcounts, displs, recvtype, comm); });
 }
 
-int alltoall(const Next& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount, MPI_Datatype recvtype, MPI_Comm comm) {
+int alltoall(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount, MPI_Datatype recvtype, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     b.sendbuf = staged.sent(sendbuf, extent_of_all(ranks.count, sendcount, sendtype));
     b.recvbuf = staged.received(recvbuf, extent_of_all(ranks.count, recvcount, recvtype), sendbuf == MPI_IN_PLACE);
@@ -94,7 +94,7 @@ int alltoall(const Next& next, const void* sendbuf, int sendcount, MPI_Datatype 
               [&](Buffers b) { return next.Alltoall(b.sendbuf, sendcount, sendtype, b.recvbuf, recvcount, recvtype, comm); });
 }
 
-int alltoallv(const Next& next, const void* sendbuf, const int* sendcounts, const int* sdispls, MPI_Datatype sendtype, void* recvbuf, const int* recvcounts,
+int alltoallv(const NextMpi& next, const void* sendbuf, const int* sendcounts, const int* sdispls, MPI_Datatype sendtype, void* recvbuf, const int* recvcounts,
               const int* rdispls, MPI_Datatype recvtype, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     if (sendbuf != MPI_IN_PLACE) b.sendbuf = staged.sent(sendbuf, extent_of(ranks.count, sendcounts, sdispls, sendtype));
@@ -105,7 +105,7 @@ int alltoallv(const Next& next, const void* sendbuf, const int* sendcounts, cons
 }
 
 // What is scattered is counted by the ranks of the own group.
-int reduce_scatter(const Next& next, const void* sendbuf, void* recvbuf, const int* recvcounts, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
+int reduce_scatter(const NextMpi& next, const void* sendbuf, void* recvbuf, const int* recvcounts, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     const bool in_place = sendbuf == MPI_IN_PLACE;
     const Extent all = extent_of(ranks.own, recvcounts, nullptr, datatype);
@@ -115,7 +115,7 @@ int reduce_scatter(const Next& next, const void* sendbuf, void* recvbuf, const i
   return pass(next, comm, {sendbuf, recvbuf}, stage, [&](Buffers b) { return next.Reduce_scatter(b.sendbuf, b.recvbuf, recvcounts, datatype, op, comm); });
 }
 
-int reduce_scatter_block(const Next& next, const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
+int reduce_scatter_block(const NextMpi& next, const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     const bool in_place = sendbuf == MPI_IN_PLACE;
     const Extent all = extent_of_all(ranks.own, recvcount, datatype);

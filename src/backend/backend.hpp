@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-#include "memory/allocator.hpp"
+#include "memory/memory_resource.hpp"
 #include "codec/payload.hpp"
 
 namespace crimp {
@@ -19,10 +19,10 @@ class TensorSteps;  // codec/powersgd/tensor_steps.hpp
 // A body to encode, as encode_body() takes it. Values, memories, body and codec stay until the encoding is finished; the rest may go.
 struct EncodeJob {
   const Codec& codec;
-  const Shape& shape;
+  const ChunkPartition& partition;
   const float* values;
-  std::span<const Feedback> feedback;
-  Place place;
+  std::span<const FeedbackView> feedback;
+  RandomCounter counter;
   std::uint8_t* body;  // in staging()
   float* scratch;      // scratch_elements(), in memory()
 };
@@ -30,9 +30,9 @@ struct EncodeJob {
 // Bodies to decode and add, as decode_add() takes them: opened with open(), all of one shape. Bodies' bytes and codec stay until it is finished.
 struct DecodeJob {
   const Codec& codec;
-  const Shape& shape;
+  const ChunkPartition& partition;
   std::span<const BodyView> bodies;
-  Place place;
+  RandomCounter counter;
   float* out;
   bool accumulate = false;
   int voters = 0;
@@ -44,8 +44,8 @@ class Backend {
   virtual ~Backend() = default;
   // False: what start_*() begins is done when it returns.
   virtual bool asynchronous() const = 0;
-  virtual Allocator& memory() = 0;   // of values, residuals, scratch
-  virtual Allocator& staging() = 0;  // of bodies, what MPI is given
+  virtual MemoryResource& memory() = 0;   // of values, residuals, scratch
+  virtual MemoryResource& staging() = 0;  // of bodies, what MPI is given
   // Whether the host may read bodies where they lie. False: they are not hashed, and open() brings over what it looks at.
   virtual bool readable_bodies() const = 0;
 
@@ -53,7 +53,7 @@ class Backend {
   virtual bool runs(const Codec&) = 0;
   // Before anything is started: makes room for bodies of this shape and of parts of it, `ranks` decoded at once; and, with the arena that the
   // call's bodies are taken of, for the call. Throws Error{out_of_memory}.
-  virtual void prepare(const Codec&, const Shape&, int ranks) = 0;
+  virtual void prepare(const Codec&, const ChunkPartition&, int ranks) = 0;
   virtual void prepare(const Arena& staging) = 0;
 
   // finish_*() return each ticket's result once. `progress` is called while waiting.
@@ -61,13 +61,13 @@ class Backend {
   virtual std::size_t finish_encode(Ticket, const Progress& progress) = 0;  // the bytes of the body, which is in place
   virtual Ticket start_decode(const DecodeJob&, const Progress& progress) = 0;
   virtual int finish_decode(Ticket, const Progress& progress) = 0;  // as decode_add(); the bodies may be overwritten
-  virtual std::string open(BodyView& view, const Codec& codec, const Shape& shape, std::span<const std::uint8_t> body) = 0;
+  virtual std::string open(BodyView& view, const Codec& codec, const ChunkPartition& partition, std::span<const std::uint8_t> body) = 0;
 
   // For codecs of whole tensors, on what is in memory(); null where it has none. It lives as long as the backend.
   virtual TensorSteps* tensor_steps() { return nullptr; }
 
   virtual void copy(float* to, const float* from, std::uint64_t count) = 0;  // within memory()
-  // Between memory() and host memory, which is pinned where the backend is asynchronous. Complete after settle().
+  // Between memory() and host memory, which is pinned where the backend is asynchronous. Complete after synchronize().
   virtual void read(void* host, const void* from, std::size_t bytes) = 0;
   virtual void write(void* to, const void* host, std::size_t bytes) = 0;
   virtual void widen(Dtype, const void* in, float* out, std::uint64_t count) = 0;
@@ -76,9 +76,9 @@ class Backend {
   virtual void magnitudes(Dtype, const void* values, std::span<const Group> groups, double* results) = 0;
 
   // A call's begin: waits for what the caller has enqueued that the values may depend on. `everything`: for whatever runs on the device.
-  virtual void enter(bool everything) = 0;
+  virtual void begin(bool everything) = 0;
   // All that was started is complete. A call ends with this, so that nothing touches memory behind it; after an error nothing does, either.
-  virtual void settle() = 0;
+  virtual void synchronize() = 0;
 };
 
 }  // namespace crimp

@@ -24,7 +24,7 @@ constexpr std::size_t kAlign = 16, kResult = kAlign;  // a region begins with it
 }  // namespace
 
 // Tables written in pinned memory, behind one another, and where they will be on the device.
-struct CudaBackend::Upload {
+struct CudaBackend::TableWriter {
   std::byte *host, *device;
   std::size_t used = kResult, room;
 
@@ -41,7 +41,7 @@ struct CudaBackend::Upload {
 };
 
 CudaBackend::CudaBackend(int device, bool device_bodies) : device_(device), device_bodies_(device_bodies) {
-  const Current here(device_);
+  const ContextGuard here(device_);
   int least = 0, greatest = 0;
   CRIMP_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   for (cudaStream_t* stream : {&compute_, &down_, &up_}) CRIMP_CUDA(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, greatest));
@@ -50,8 +50,8 @@ CudaBackend::CudaBackend(int device, bool device_bodies) : device_(device), devi
 
 CudaBackend::~CudaBackend() {
   try {
-    const Current here(device_);
-    for (auto& slot : slots_)
+    const ContextGuard here(device_);
+    for (auto& slot : in_flight_)
       for (cudaEvent_t event : {slot.ready, slot.done})
         if (event) cudaEventDestroy(event);
     if (entered_) cudaEventDestroy(entered_);
@@ -62,8 +62,8 @@ CudaBackend::~CudaBackend() {
   }
 }
 
-Allocator& CudaBackend::memory() { return device_memory(device_); }
-Allocator& CudaBackend::staging() { return device_bodies_ ? device_memory(device_) : pinned_memory(); }
+MemoryResource& CudaBackend::memory() { return device_memory(device_); }
+MemoryResource& CudaBackend::staging() { return device_bodies_ ? device_memory(device_) : pinned_memory(); }
 
 bool CudaBackend::runs(const Codec& codec) {
   if (codec.traits().whole_tensors) return tensor_steps() != nullptr;
@@ -77,24 +77,24 @@ const DeviceCodec& CudaBackend::kernels(const Codec& codec) {
   return *codecs_.at(&codec);
 }
 
-void CudaBackend::prepare(const Codec& codec, const Shape& shape, int ranks) {
+void CudaBackend::prepare(const Codec& codec, const ChunkPartition& partition, int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
-  const std::size_t pieces = shape.pieces().size();
+  const std::size_t pieces = partition.pieces().size();
   // Shards cut groups and so add up to one entry of each kind.
-  const std::size_t bytes = kResult + (pieces + 1) * sizeof(PieceEntry) + (shape.groups().size() + 1) * sizeof(GroupEntry) +
+  const std::size_t bytes = kResult + (pieces + 1) * sizeof(PieceEntry) + (partition.groups().size() + 1) * sizeof(GroupEntry) +
                             n * (2 * sizeof(void*) + (pieces + 2) * sizeof(std::uint64_t)) + 8 * kAlign;
   wanted_region_ = std::max<std::size_t>(wanted_region_, round_up(bytes, 256));
   wanted_slots_ = std::max(wanted_slots_, 8 + 3 * n);
-  wanted_scratch_ = std::max(wanted_scratch_, kernels(codec).scratch_bytes(chunk_arrays(codec, shape).table));
+  wanted_scratch_ = std::max(wanted_scratch_, kernels(codec).scratch_bytes(chunk_arrays(codec, partition).table));
 }
 
 void CudaBackend::prepare(const Arena& staging) {
-  const Current here(device_);
-  if (wanted_region_ > region_bytes_ || wanted_slots_ > slots_.size()) {
+  const ContextGuard here(device_);
+  if (wanted_region_ > region_bytes_ || wanted_slots_ > in_flight_.size()) {
     const std::size_t all = wanted_region_ * wanted_slots_;
     Memory tables(all, pinned_memory()), tables_mirror(all, device_memory(device_));
-    slots_.resize(wanted_slots_);
-    for (auto& slot : slots_)
+    in_flight_.resize(wanted_slots_);
+    for (auto& slot : in_flight_)
       for (cudaEvent_t* event : {&slot.ready, &slot.done})
         if (!*event) CRIMP_CUDA(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
     tables_ = std::move(tables);
@@ -116,10 +116,10 @@ std::uint8_t* CudaBackend::mirror(const std::uint8_t* staged) const {
 }
 
 std::size_t CudaBackend::take_slot() {
-  for (std::size_t i = 0; i < slots_.size(); ++i)
-    if (!slots_[i].taken) {
-      slots_[i].taken = true;
-      slots_[i].mirror = nullptr;
+  for (std::size_t i = 0; i < in_flight_.size(); ++i)
+    if (!in_flight_[i].taken) {
+      in_flight_[i].taken = true;
+      in_flight_[i].mirror = nullptr;
       return i;
     }
   throw Error(ErrorCode::device_failed, "more chunks are under way than were prepared for; this is a defect of Crimp");
@@ -131,8 +131,8 @@ void CudaBackend::order(cudaStream_t after, cudaStream_t before, cudaEvent_t eve
   CRIMP_CUDA(cudaStreamWaitEvent(after, event, 0));
 }
 
-ChunkTable CudaBackend::table(Upload& upload, const Codec& codec, const Shape& shape, std::span<const Feedback> feedback) const {
-  const ChunkArrays arrays = chunk_arrays(codec, shape, feedback);
+ChunkTable CudaBackend::table(TableWriter& upload, const Codec& codec, const ChunkPartition& partition, std::span<const FeedbackView> feedback) const {
+  const ChunkArrays arrays = chunk_arrays(codec, partition, feedback);
   ChunkTable table = arrays.table;
   std::copy(arrays.pieces.begin(), arrays.pieces.end(), upload.take(arrays.pieces.size(), &table.pieces));
   std::copy(arrays.groups.begin(), arrays.groups.end(), upload.take(arrays.groups.size(), &table.groups));
@@ -140,18 +140,18 @@ ChunkTable CudaBackend::table(Upload& upload, const Codec& codec, const Shape& s
 }
 
 Backend::Ticket CudaBackend::start_encode(const EncodeJob& job, const Progress&) {
-  const Current here(device_);
-  move_on();
+  const ContextGuard here(device_);
+  poll_copies();
   const std::size_t ticket = take_slot();
-  Slot& slot = slots_[ticket];
+  InFlight& slot = in_flight_[ticket];
   try {
-    Upload upload{region(tables_, ticket), region(tables_mirror_, ticket), kResult, region_bytes_};
-    const ChunkTable chunk = table(upload, job.codec, job.shape, job.feedback);
+    TableWriter upload{region(tables_, ticket), region(tables_mirror_, ticket), kResult, region_bytes_};
+    const ChunkTable chunk = table(upload, job.codec, job.partition, job.feedback);
     std::memset(upload.host, 0, kResult);
     CRIMP_CUDA(cudaMemcpyAsync(upload.device, upload.host, upload.used, cudaMemcpyHostToDevice, compute_));
     std::uint8_t* const body = mirror(job.body);
     const int launched =
-        kernels(job.codec).encode(chunk, job.values, job.place, body, reinterpret_cast<std::uint64_t*>(upload.device), scratch_.data(), compute_);
+        kernels(job.codec).encode(chunk, job.values, job.counter, body, reinterpret_cast<std::uint64_t*>(upload.device), scratch_.data(), compute_);
     check(static_cast<cudaError_t>(launched), "an encoding kernel's launch");
     CRIMP_CUDA(cudaEventRecord(slot.ready, compute_));
     CRIMP_CUDA(cudaStreamWaitEvent(down_, slot.ready, 0));
@@ -160,7 +160,7 @@ Backend::Ticket CudaBackend::start_encode(const EncodeJob& job, const Progress&)
     if (job.codec.traits().fixed_size) {
       slot.bytes = round_up(chunk.prefix_bytes + chunk.slots_bytes, kPayloadAlign);
       slot.mirror = body;
-      bring_down(slot, slot.bytes);
+      copy_to_host(slot, slot.bytes);
     } else {
       CRIMP_CUDA(cudaMemcpyAsync(upload.host, upload.device, sizeof(std::uint64_t), cudaMemcpyDeviceToHost, down_));
       CRIMP_CUDA(cudaEventRecord(slot.ready, down_));
@@ -173,18 +173,18 @@ Backend::Ticket CudaBackend::start_encode(const EncodeJob& job, const Progress&)
   return static_cast<Ticket>(ticket);
 }
 
-void CudaBackend::bring_down(Slot& slot, std::uint64_t bytes) {
+void CudaBackend::copy_to_host(InFlight& slot, std::uint64_t bytes) {
   if (!device_bodies_ && bytes) CRIMP_CUDA(cudaMemcpyAsync(slot.body, slot.mirror, bytes, cudaMemcpyDeviceToHost, down_));
   CRIMP_CUDA(cudaEventRecord(slot.done, down_));
   slot.mirror = nullptr;
 }
 
-void CudaBackend::move_on() {
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    Slot& slot = slots_[i];
+void CudaBackend::poll_copies() {
+  for (std::size_t i = 0; i < in_flight_.size(); ++i) {
+    InFlight& slot = in_flight_[i];
     if (!slot.taken || !slot.mirror || cudaEventQuery(slot.ready) != cudaSuccess) continue;
     std::memcpy(&slot.bytes, region(tables_, i), sizeof slot.bytes);
-    bring_down(slot, slot.bytes);
+    copy_to_host(slot, slot.bytes);
   }
   cudaGetLastError();  // "not ready" is no error of the application's
 }
@@ -201,26 +201,26 @@ void CudaBackend::wait(cudaEvent_t event, const Progress& progress) {
 }
 
 std::size_t CudaBackend::finish_encode(Ticket ticket, const Progress& progress) {
-  const Current here(device_);
-  Slot& slot = slots_[static_cast<std::size_t>(ticket)];
+  const ContextGuard here(device_);
+  InFlight& slot = in_flight_[static_cast<std::size_t>(ticket)];
   slot.taken = false;
   if (slot.mirror) {
     wait(slot.ready, progress);
     std::memcpy(&slot.bytes, region(tables_, static_cast<std::size_t>(ticket)), sizeof slot.bytes);
-    bring_down(slot, slot.bytes);
+    copy_to_host(slot, slot.bytes);
   }
   wait(slot.done, progress);
   return slot.bytes;
 }
 
 Backend::Ticket CudaBackend::start_decode(const DecodeJob& job, const Progress&) {
-  const Current here(device_);
-  move_on();
-  const std::size_t ticket = take_slot(), n = job.bodies.size(), entries = job.shape.pieces().size() + 1;
-  Slot& slot = slots_[ticket];
+  const ContextGuard here(device_);
+  poll_copies();
+  const std::size_t ticket = take_slot(), n = job.bodies.size(), entries = job.partition.pieces().size() + 1;
+  InFlight& slot = in_flight_[ticket];
   try {
-    Upload upload{region(tables_, ticket), region(tables_mirror_, ticket), kResult, region_bytes_};
-    const ChunkTable chunk = table(upload, job.codec, job.shape, {});
+    TableWriter upload{region(tables_, ticket), region(tables_mirror_, ticket), kResult, region_bytes_};
+    const ChunkTable chunk = table(upload, job.codec, job.partition, {});
     DeviceBodies bodies{};
     bodies.count = static_cast<std::int64_t>(n);
     const std::uint8_t* const* body_table;
@@ -252,7 +252,7 @@ Backend::Ticket CudaBackend::start_decode(const DecodeJob& job, const Progress&)
     std::memcpy(upload.host, &none, sizeof none);
     CRIMP_CUDA(cudaMemcpyAsync(upload.device, upload.host, upload.used, cudaMemcpyHostToDevice, up_));
     order(compute_, up_, slot.ready);
-    const int launched = kernels(job.codec).decode_add(chunk, bodies, job.place, job.out, job.accumulate, job.voters,
+    const int launched = kernels(job.codec).decode_add(chunk, bodies, job.counter, job.out, job.accumulate, job.voters,
                                                        reinterpret_cast<std::int32_t*>(upload.device), compute_);
     check(static_cast<cudaError_t>(launched), "a decoding kernel's launch");
     CRIMP_CUDA(cudaMemcpyAsync(upload.host, upload.device, sizeof none, cudaMemcpyDeviceToHost, compute_));
@@ -265,22 +265,22 @@ Backend::Ticket CudaBackend::start_decode(const DecodeJob& job, const Progress&)
 }
 
 int CudaBackend::finish_decode(Ticket ticket, const Progress& progress) {
-  const Current here(device_);
-  slots_[static_cast<std::size_t>(ticket)].taken = false;
-  wait(slots_[static_cast<std::size_t>(ticket)].done, progress);
+  const ContextGuard here(device_);
+  in_flight_[static_cast<std::size_t>(ticket)].taken = false;
+  wait(in_flight_[static_cast<std::size_t>(ticket)].done, progress);
   std::int32_t bad;
   std::memcpy(&bad, region(tables_, static_cast<std::size_t>(ticket)), sizeof bad);
   return bad == INT_MAX ? -1 : bad;
 }
 
-std::string CudaBackend::open(BodyView& view, const Codec& codec, const Shape& shape, std::span<const std::uint8_t> body) {
-  if (!device_bodies_) return view.open(codec, shape, body);
-  const std::size_t prefix = std::min(shape.prefix_bytes(codec), body.size()), last = std::min<std::size_t>(body.size(), kPayloadAlign);
+std::string CudaBackend::open(BodyView& view, const Codec& codec, const ChunkPartition& partition, std::span<const std::uint8_t> body) {
+  if (!device_bodies_) return view.open(codec, partition, body);
+  const std::size_t prefix = std::min(partition.prefix_bytes(codec), body.size()), last = std::min<std::size_t>(body.size(), kPayloadAlign);
   auto* const here = reinterpret_cast<std::uint8_t*>(look_.data());
   if (prefix + last > look_.bytes()) return "its table of lengths is longer than its chunk's can be";
   memory().read(here, body.data(), prefix);
   memory().read(here + prefix, body.data() + body.size() - last, last);
-  return view.open(codec, shape, body, here, here + prefix);
+  return view.open(codec, partition, body, here, here + prefix);
 }
 
 TensorSteps* CudaBackend::tensor_steps() {
@@ -289,45 +289,45 @@ TensorSteps* CudaBackend::tensor_steps() {
 }
 
 void CudaBackend::copy(float* to, const float* from, std::uint64_t count) {
-  const Current here(device_);
+  const ContextGuard here(device_);
   if (count) CRIMP_CUDA(cudaMemcpyAsync(to, from, count * sizeof *to, cudaMemcpyDeviceToDevice, compute_));
 }
 
 void CudaBackend::read(void* host, const void* from, std::size_t bytes) {
-  const Current here(device_);
+  const ContextGuard here(device_);
   if (bytes) CRIMP_CUDA(cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, compute_));
 }
 
 void CudaBackend::write(void* to, const void* host, std::size_t bytes) {
-  const Current here(device_);
+  const ContextGuard here(device_);
   if (bytes) CRIMP_CUDA(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, compute_));
 }
 
 void CudaBackend::widen(Dtype type, const void* in, float* out, std::uint64_t count) {
-  const Current here(device_);
+  const ContextGuard here(device_);
   if (count) cuda::widen(type, in, out, count, compute_);
 }
 
 void CudaBackend::narrow(Dtype type, const float* in, void* out, std::uint64_t count) {
-  const Current here(device_);
+  const ContextGuard here(device_);
   if (count) cuda::narrow(type, in, out, count, compute_);
 }
 
 void CudaBackend::magnitudes(Dtype type, const void* values, std::span<const Group> groups, double* results) {
-  const Current here(device_);
+  const ContextGuard here(device_);
   std::size_t count = 0;
-  for (const Group& group : groups) count += div_up(group.count, kStretchElements);
-  const std::size_t words = groups.size() * sizeof(unsigned long long), bytes = words + count * sizeof(Stretch);
+  for (const Group& group : groups) count += div_up(group.count, kRangeElements);
+  const std::size_t words = groups.size() * sizeof(unsigned long long), bytes = words + count * sizeof(ElementRange);
   grow(sizes_, bytes, pinned_memory());
   grow(sizes_mirror_, bytes, device_memory(device_));
   std::memset(sizes_.data(), 0, words);
-  auto* stretch = reinterpret_cast<Stretch*>(sizes_.data() + words);
+  auto* stretch = reinterpret_cast<ElementRange*>(sizes_.data() + words);
   for (std::size_t g = 0; g < groups.size(); ++g)
-    for (std::uint64_t at = 0; at < groups[g].count; at += kStretchElements)
-      *stretch++ = {groups[g].offset + at, static_cast<std::uint32_t>(std::min<std::uint64_t>(kStretchElements, groups[g].count - at)), static_cast<std::uint32_t>(g)};
+    for (std::uint64_t at = 0; at < groups[g].count; at += kRangeElements)
+      *stretch++ = {groups[g].offset + at, static_cast<std::uint32_t>(std::min<std::uint64_t>(kRangeElements, groups[g].count - at)), static_cast<std::uint32_t>(g)};
   CRIMP_CUDA(cudaMemcpyAsync(sizes_mirror_.data(), sizes_.data(), bytes, cudaMemcpyHostToDevice, compute_));
   auto* const tops = reinterpret_cast<unsigned long long*>(sizes_mirror_.data());
-  cuda::magnitudes(type, values, reinterpret_cast<const Stretch*>(sizes_mirror_.data() + words), static_cast<std::uint32_t>(count), tops, compute_);
+  cuda::magnitudes(type, values, reinterpret_cast<const ElementRange*>(sizes_mirror_.data() + words), static_cast<std::uint32_t>(count), tops, compute_);
   CRIMP_CUDA(cudaMemcpyAsync(sizes_.data(), tops, words, cudaMemcpyDeviceToHost, compute_));
   CRIMP_CUDA(cudaStreamSynchronize(compute_));
   for (std::size_t g = 0; g < groups.size(); ++g) {
@@ -342,9 +342,9 @@ void CudaBackend::magnitudes(Dtype type, const void* values, std::span<const Gro
   }
 }
 
-void CudaBackend::enter(bool everything) {
-  const Current here(device_);
-  for (auto& slot : slots_) slot.taken = false;
+void CudaBackend::begin(bool everything) {
+  const ContextGuard here(device_);
+  for (auto& slot : in_flight_) slot.taken = false;
   if (everything) {
     CRIMP_CUDA(cudaDeviceSynchronize());
     return;
@@ -354,9 +354,9 @@ void CudaBackend::enter(bool everything) {
   for (cudaStream_t stream : {compute_, down_, up_}) CRIMP_CUDA(cudaStreamWaitEvent(stream, entered_, 0));
 }
 
-void CudaBackend::settle() {
-  const Current here(device_);
-  for (auto& slot : slots_) slot.taken = false;
+void CudaBackend::synchronize() {
+  const ContextGuard here(device_);
+  for (auto& slot : in_flight_) slot.taken = false;
   cudaError_t worst = cudaSuccess;
   for (cudaStream_t stream : {up_, compute_, down_}) {
     const cudaError_t state = cudaStreamSynchronize(stream);

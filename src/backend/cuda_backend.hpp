@@ -19,17 +19,17 @@ class CudaBackend final : public Backend {
   CudaBackend(int device, bool device_bodies);
   ~CudaBackend() override;
   bool asynchronous() const override { return true; }
-  Allocator& memory() override;
-  Allocator& staging() override;
+  MemoryResource& memory() override;
+  MemoryResource& staging() override;
   bool readable_bodies() const override { return !device_bodies_; }
   bool runs(const Codec&) override;
-  void prepare(const Codec&, const Shape&, int ranks) override;
+  void prepare(const Codec&, const ChunkPartition&, int ranks) override;
   void prepare(const Arena& staging) override;
   Ticket start_encode(const EncodeJob&, const Progress&) override;
   std::size_t finish_encode(Ticket, const Progress&) override;
   Ticket start_decode(const DecodeJob&, const Progress&) override;
   int finish_decode(Ticket, const Progress&) override;
-  std::string open(BodyView&, const Codec&, const Shape&, std::span<const std::uint8_t> body) override;
+  std::string open(BodyView&, const Codec&, const ChunkPartition&, std::span<const std::uint8_t> body) override;
   TensorSteps* tensor_steps() override;
   void copy(float* to, const float* from, std::uint64_t count) override;
   void read(void* host, const void* from, std::size_t bytes) override;
@@ -37,27 +37,27 @@ class CudaBackend final : public Backend {
   void widen(Dtype, const void* in, float* out, std::uint64_t count) override;
   void narrow(Dtype, const float* in, void* out, std::uint64_t count) override;
   void magnitudes(Dtype, const void* values, std::span<const Group>, double* results) override;
-  void enter(bool everything) override;
-  void settle() override;
+  void begin(bool everything) override;
+  void synchronize() override;
 
  private:
   // Something under way, with a region of its own in tables_ and its mirror: first a result word, then the tables.
-  struct Slot {
+  struct InFlight {
     bool taken = false;
     cudaEvent_t ready = nullptr, done = nullptr;  // kernels; copies as well
     const std::uint8_t* mirror = nullptr;         // of a body to be copied down, whose size is not known yet
     std::uint8_t* body = nullptr;
     std::uint64_t bytes = 0;                      // of the body, where they are fixed
   };
-  struct Upload;
+  struct TableWriter;
 
   const DeviceCodec& kernels(const Codec&);
   std::uint8_t* mirror(const std::uint8_t* staged) const;
   std::size_t take_slot();
   std::byte* region(const Memory& of, std::size_t slot) const { return of.data() + slot * region_bytes_; }
-  ChunkTable table(Upload&, const Codec&, const Shape&, std::span<const Feedback>) const;
-  void bring_down(Slot&, std::uint64_t bytes);
-  void move_on();  // copies that wait for nothing but their sizes
+  ChunkTable table(TableWriter&, const Codec&, const ChunkPartition&, std::span<const FeedbackView>) const;
+  void copy_to_host(InFlight&, std::uint64_t bytes);
+  void poll_copies();  // copies that wait for nothing but their sizes
   void wait(cudaEvent_t, const Progress&);
   void order(cudaStream_t after, cudaStream_t before, cudaEvent_t);
 
@@ -66,7 +66,7 @@ class CudaBackend final : public Backend {
   cudaStream_t compute_ = nullptr, down_ = nullptr, up_ = nullptr;
   cudaEvent_t entered_ = nullptr;
   std::map<const Codec*, std::unique_ptr<DeviceCodec>> codecs_;
-  std::vector<Slot> slots_;
+  std::vector<InFlight> in_flight_;
   std::size_t region_bytes_ = 0, wanted_region_ = 0, wanted_slots_ = 0, wanted_scratch_ = 0;
   Memory tables_, tables_mirror_;  // pinned and device
   Memory scratch_, mirror_, sizes_, sizes_mirror_, look_;

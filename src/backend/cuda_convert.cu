@@ -46,8 +46,8 @@ __global__ void __launch_bounds__(kLanes) narrow_all(const float* in, typename T
 
 // One block per stretch. The maximum of bits is the same in any order; lanes that see a larger one already leave the word alone.
 template <class Type>
-__global__ void __launch_bounds__(kLanes) magnitude_of(const typename Type::Bits* values, const Stretch* stretches, unsigned long long* tops) {
-  const Stretch s = stretches[blockIdx.x];
+__global__ void __launch_bounds__(kLanes) magnitude_of(const typename Type::Bits* values, const ElementRange* stretches, unsigned long long* tops) {
+  const ElementRange s = stretches[blockIdx.x];
   unsigned long long top = 0;
   for (std::uint32_t i = threadIdx.x; i < s.count; i += blockDim.x) {
     const unsigned long long x = values[s.offset + i] & Type::kMask;
@@ -92,7 +92,7 @@ void narrow(Dtype to, const float* in, void* out, std::uint64_t count, cudaStrea
   }
 }
 
-void magnitudes(Dtype type, const void* values, const Stretch* stretches, std::uint32_t count, unsigned long long* tops, cudaStream_t stream) {
+void magnitudes(Dtype type, const void* values, const ElementRange* stretches, std::uint32_t count, unsigned long long* tops, cudaStream_t stream) {
   if (count == 0) return;
   switch (type) {
     case Dtype::f32: return launch(magnitude_of<F32>, count, stream, bits<F32>(values), stretches, tops);

@@ -12,12 +12,12 @@ void widen(Dtype from, const void* in, float* out, std::uint64_t count, cudaStre
 void narrow(Dtype to, const float* in, void* out, std::uint64_t count, cudaStream_t);
 
 // Elements [offset, offset + count) of a buffer, which belong to the group.
-struct Stretch {
+struct ElementRange {
   std::uint64_t offset;
   std::uint32_t count, group;
 };
-inline constexpr std::uint32_t kStretchElements = 65536;
+inline constexpr std::uint32_t kRangeElements = 65536;
 // tops[group] = max(tops[group], bits of |x| in the type's own bits) over the stretches, which lie in device memory, as tops do.
-void magnitudes(Dtype, const void* values, const Stretch* stretches, std::uint32_t count, unsigned long long* tops, cudaStream_t);
+void magnitudes(Dtype, const void* values, const ElementRange* stretches, std::uint32_t count, unsigned long long* tops, cudaStream_t);
 
 }  // namespace crimp::cuda

@@ -72,16 +72,16 @@ bool cuda_context_exists(const CudaDriver& driver) noexcept {
   return false;
 }
 
-PointerHome home_of(const CudaDriver& driver, const void* pointer) noexcept {
+PointerAttributes pointer_attributes(const CudaDriver& driver, const void* pointer) noexcept {
   unsigned type = 0, managed = 0;
   int device = -1;
   const int attributes[] = {kMemoryType, kIsManaged, kDeviceOrdinal};
   void* values[] = {&type, &managed, &device};
   // Of memory that CUDA does not know it says so (values of zero), or fails.
   if (driver.pointer_attributes(3, attributes, values, reinterpret_cast<std::uintptr_t>(pointer)) != 0) return {};
-  if (managed) return {PointerHome::managed, device};
-  if (type == kDevice) return {PointerHome::device, device};
-  return {type == kHost ? PointerHome::pinned : PointerHome::plain, -1};
+  if (managed) return {PointerAttributes::managed, device};
+  if (type == kDevice) return {PointerAttributes::device, device};
+  return {type == kHost ? PointerAttributes::pinned : PointerAttributes::plain, -1};
 }
 
 }  // namespace crimp

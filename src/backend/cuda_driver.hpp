@@ -21,12 +21,12 @@ const CudaDriver* cuda_driver() noexcept;
 bool cuda_context_exists(const CudaDriver&) noexcept;
 
 // Where a pointer leads. managed: the host and the device may both touch it.
-struct PointerHome {
+struct PointerAttributes {
   enum Kind : std::uint8_t { plain, pinned, managed, device } kind = plain;
   int device_index = -1;  // of managed and device memory
   bool on_device() const { return kind == device || kind == managed; }
 };
 // One call of the driver (no context needed, no error of the runtime left behind).
-PointerHome home_of(const CudaDriver&, const void*) noexcept;
+PointerAttributes pointer_attributes(const CudaDriver&, const void*) noexcept;
 
 }  // namespace crimp

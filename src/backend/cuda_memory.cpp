@@ -28,11 +28,11 @@ void* primary_context(int device) {
   return context;
 }
 
-class DeviceMemory final : public Allocator {
+class DeviceMemory final : public MemoryResource {
  public:
   explicit DeviceMemory(int device) : device_(device) {}
   std::byte* allocate(std::size_t bytes) override {
-    const Current here(device_);
+    const ContextGuard here(device_);
     void* p = nullptr;
     CRIMP_CUDA(cudaMalloc(&p, bytes));
     try {
@@ -45,7 +45,7 @@ class DeviceMemory final : public Allocator {
   }
   void free(std::byte* p, std::size_t) noexcept override {
     try {
-      const Current here(device_);
+      const ContextGuard here(device_);
       if (cudaFree(p) != cudaSuccess) cudaGetLastError();  // at exit the runtime may be gone
     } catch (const std::exception&) {
     }
@@ -56,7 +56,7 @@ class DeviceMemory final : public Allocator {
  private:
   void move(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
     if (bytes == 0) return;
-    const Current here(device_);
+    const ContextGuard here(device_);
     in_order([&](cudaStream_t stream) { CRIMP_CUDA(cudaMemcpyAsync(to, from, bytes, kind, stream)); });
   }
   template <class Work>
@@ -71,10 +71,10 @@ class DeviceMemory final : public Allocator {
   cudaStream_t stream_ = nullptr;
 };
 
-class PinnedMemory final : public Allocator {
+class PinnedMemory final : public MemoryResource {
  public:
   std::byte* allocate(std::size_t bytes) override {
-    const Current here;
+    const ContextGuard here;
     void* p = nullptr;
     CRIMP_CUDA(cudaHostAlloc(&p, bytes, cudaHostAllocPortable));
     std::memset(p, 0, bytes);
@@ -82,7 +82,7 @@ class PinnedMemory final : public Allocator {
   }
   void free(std::byte* p, std::size_t) noexcept override {
     try {
-      const Current here;
+      const ContextGuard here;
       if (cudaFreeHost(p) != cudaSuccess) cudaGetLastError();
     } catch (const std::exception&) {
     }
@@ -101,7 +101,7 @@ void check(cudaError_t error, const char* call) {
               name + " failed: " + cudaGetErrorString(error));
 }
 
-Current::Current() {
+ContextGuard::ContextGuard() {
   void* now = nullptr;
   if (driver().get_current(&now) == 0 && now) return;
   int devices = 0, active = 0;
@@ -115,7 +115,7 @@ Current::Current() {
   throw Error(ErrorCode::device_failed, "no CUDA device has a context");
 }
 
-Current::Current(int device) {
+ContextGuard::ContextGuard(int device) {
   void* const context = primary_context(device);
   void* now = nullptr;
   if (driver().get_current(&now) == 0 && now == context) return;
@@ -124,25 +124,25 @@ Current::Current(int device) {
   pushed_ = true;
 }
 
-Current::~Current() {
+ContextGuard::~ContextGuard() {
   void* popped;
   if (pushed_) driver().pop_current(&popped);
 }
 
-Allocator& device_memory(int device) {
+MemoryResource& device_memory(int device) {
   static std::mutex mutex;
   static auto& devices = *new std::map<int, DeviceMemory>;
   const std::lock_guard lock(mutex);
   return devices.try_emplace(device, device).first->second;
 }
 
-Allocator& pinned_memory() {
+MemoryResource& pinned_memory() {
   static auto& memory = *new PinnedMemory;
   return memory;
 }
 
-void grow(Memory& memory, std::size_t bytes, Allocator& allocator) {
-  if (bytes > memory.bytes()) memory = Memory(bytes + bytes / 4, allocator);
+void grow(Memory& memory, std::size_t bytes, MemoryResource& resource) {
+  if (bytes > memory.bytes()) memory = Memory(bytes + bytes / 4, resource);
 }
 
 }  // namespace crimp::cuda

@@ -2,7 +2,7 @@
 #pragma once
 #include <cuda_runtime.h>
 
-#include "memory/allocator.hpp"
+#include "memory/memory_resource.hpp"
 
 namespace crimp::cuda {
 
@@ -12,21 +12,21 @@ void check(cudaError_t, const char* call);
 
 // Makes the device's primary context this thread's for as long as the object lives. Devices whose context is not active throw
 // Error{device_failed}.
-class Current {
+class ContextGuard {
  public:
-  explicit Current(int device);
-  Current();  // any device's with an active context, unless the thread has one
-  ~Current();
-  Current(const Current&) = delete;
-  Current& operator=(const Current&) = delete;
+  explicit ContextGuard(int device);
+  ContextGuard();  // any device's with an active context, unless the thread has one
+  ~ContextGuard();
+  ContextGuard(const ContextGuard&) = delete;
+  ContextGuard& operator=(const ContextGuard&) = delete;
 
  private:
   bool pushed_ = false;
 };
 
-Allocator& device_memory(int device);
-Allocator& pinned_memory();
+MemoryResource& device_memory(int device);
+MemoryResource& pinned_memory();
 // Room for so many bytes, and some more where it has to be other memory; what was there is lost then.
-void grow(Memory&, std::size_t bytes, Allocator&);
+void grow(Memory&, std::size_t bytes, MemoryResource&);
 
 }  // namespace crimp::cuda

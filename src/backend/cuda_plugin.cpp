@@ -14,8 +14,8 @@ namespace {
 
 std::unique_ptr<Backend> make_backend(int device, bool device_bodies) { return std::make_unique<CudaBackend>(device, device_bodies); }
 
-void settle(int device, bool everything) {
-  const Current here(device);
+void synchronize(int device, bool everything) {
+  const ContextGuard here(device);
   if (everything)
     CRIMP_CUDA(cudaDeviceSynchronize());
   else
@@ -31,7 +31,7 @@ struct Event {
 };
 
 double timed(int device, const std::function<void(Stream)>& work) {
-  const Current here(device);
+  const ContextGuard here(device);
   static std::mutex mutex;  // one stream for all measurements
   static auto& streams = *new std::map<int, cudaStream_t>;
   const std::lock_guard lock(mutex);
@@ -52,7 +52,7 @@ void copy(void* to, const void* from, std::size_t bytes, Stream stream) { CRIMP_
 constexpr DevicePlugin kPlugin{.make_backend = make_backend,
                                .memory = device_memory,
                                .pinned = pinned_memory,
-                               .settle = settle,
+                               .synchronize = synchronize,
                                .make_codec = make_device_codec,
                                .make_tensor_steps = make_tensor_steps,
                                .timed = timed,

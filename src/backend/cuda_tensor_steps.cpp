@@ -12,7 +12,7 @@ class CudaTensorSteps final : public TensorSteps {
   CudaTensorSteps(int device, cudaStream_t stream) : device_(device), stream_(stream) {}
 
   void prepare(std::span<const powersgd::Tensor> tensors, float share) override {
-    const Current here(device_);
+    const ContextGuard here(device_);
     const std::size_t bytes = tensors.size() * sizeof(powersgd::DeviceTensor);
     grow(table_, bytes, pinned_memory());
     grow(table_there_, bytes, device_memory(device_));
@@ -23,7 +23,7 @@ class CudaTensorSteps final : public TensorSteps {
   }
 
   void start(powersgd::Step step, const Progress&) override {
-    const Current here(device_);
+    const ContextGuard here(device_);
     check(static_cast<cudaError_t>(powersgd::enqueue_step(step, tensors_, share_, stream_)), "a kernel's launch");
   }
 

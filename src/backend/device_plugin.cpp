@@ -69,9 +69,9 @@ const DevicePlugin* device_plugin() noexcept {
   return loaded.load(std::memory_order_relaxed);
 }
 
-PointerHome home_of(const void* pointer) noexcept {
+PointerAttributes pointer_attributes(const void* pointer) noexcept {
   const CudaDriver* driver = driver_in_use();
-  return driver ? home_of(*driver, pointer) : PointerHome{};
+  return driver ? pointer_attributes(*driver, pointer) : PointerAttributes{};
 }
 
 }  // namespace crimp

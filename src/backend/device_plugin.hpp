@@ -5,7 +5,7 @@
 #include <string>
 
 #include "backend/cuda_driver.hpp"
-#include "memory/allocator.hpp"
+#include "memory/memory_resource.hpp"
 
 struct CUstream_st;
 
@@ -20,10 +20,10 @@ class TensorSteps;
 struct DevicePlugin {
   // device_bodies: MPI is CUDA-aware, bodies stay in device memory. Throws Error{device_failed}, Error{out_of_memory}.
   std::unique_ptr<Backend> (*make_backend)(int device, bool device_bodies);
-  Allocator& (*memory)(int device);
-  Allocator& (*pinned)();  // read and write are plain copies
+  MemoryResource& (*memory)(int device);
+  MemoryResource& (*pinned)();  // read and write are plain copies
   // Waits for what the caller has enqueued (legacy default stream, and blocking streams with it), or for all that runs on the device.
-  void (*settle)(int device, bool everything);
+  void (*synchronize)(int device, bool everything);
   // For measurements: a codec's kernels (null: none), steps of whole tensors on a stream, the seconds by the device's clock that what `work`
   // enqueues takes (it is given the same stream every time), and a copy within device memory to be enqueued.
   std::unique_ptr<DeviceCodec> (*make_codec)(const Codec&);
@@ -42,6 +42,6 @@ const DevicePlugin* device_plugin() noexcept;
 
 // Where a pointer leads; plain while the application has no context. Under 1 us, and a load and a branch in programs without CUDA
 // (but for the 11 ns of cuda_driver()).
-PointerHome home_of(const void*) noexcept;
+PointerAttributes pointer_attributes(const void*) noexcept;
 
 }  // namespace crimp

@@ -16,11 +16,11 @@ TensorSteps* HostBackend::tensor_steps() {
 }
 
 Backend::Ticket HostBackend::start_encode(const EncodeJob& job, const Progress& progress) {
-  return static_cast<Ticket>(encode_body(job.codec, job.shape, job.values, job.feedback, job.place, job.body, job.scratch, workers_, progress));
+  return static_cast<Ticket>(encode_body(job.codec, job.partition, job.values, job.feedback, job.counter, job.body, job.scratch, workers_, progress));
 }
 
 Backend::Ticket HostBackend::start_decode(const DecodeJob& job, const Progress& progress) {
-  return decode_add(job.codec, job.shape, job.bodies, job.place, job.out, job.accumulate, workers_, progress, job.voters);
+  return decode_add(job.codec, job.partition, job.bodies, job.counter, job.out, job.accumulate, workers_, progress, job.voters);
 }
 
 void HostBackend::copy(float* to, const float* from, std::uint64_t count) { std::memcpy(to, from, count * sizeof *to); }

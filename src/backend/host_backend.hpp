@@ -13,17 +13,17 @@ class HostBackend final : public Backend {
   explicit HostBackend(Workers&);
   ~HostBackend() override;
   bool asynchronous() const override { return false; }
-  Allocator& memory() override { return host_memory(); }
-  Allocator& staging() override { return host_memory(); }
+  MemoryResource& memory() override { return host_memory(); }
+  MemoryResource& staging() override { return host_memory(); }
   bool readable_bodies() const override { return true; }
   bool runs(const Codec&) override { return true; }
-  void prepare(const Codec&, const Shape&, int) override {}
+  void prepare(const Codec&, const ChunkPartition&, int) override {}
   void prepare(const Arena&) override { thread_scratch(); }
   Ticket start_encode(const EncodeJob&, const Progress&) override;
   std::size_t finish_encode(Ticket ticket, const Progress&) override { return static_cast<std::size_t>(ticket); }
   Ticket start_decode(const DecodeJob&, const Progress&) override;
   int finish_decode(Ticket ticket, const Progress&) override { return static_cast<int>(ticket); }
-  std::string open(BodyView& view, const Codec& codec, const Shape& shape, std::span<const std::uint8_t> body) override { return view.open(codec, shape, body); }
+  std::string open(BodyView& view, const Codec& codec, const ChunkPartition& partition, std::span<const std::uint8_t> body) override { return view.open(codec, partition, body); }
   TensorSteps* tensor_steps() override;
   void copy(float* to, const float* from, std::uint64_t count) override;
   void read(void* host, const void* from, std::size_t bytes) override { host_memory().read(host, from, bytes); }
@@ -31,8 +31,8 @@ class HostBackend final : public Backend {
   void widen(Dtype, const void* in, float* out, std::uint64_t count) override;
   void narrow(Dtype, const float* in, void* out, std::uint64_t count) override;
   void magnitudes(Dtype, const void* values, std::span<const Group>, double* results) override;
-  void enter(bool) override {}
-  void settle() override {}
+  void begin(bool) override {}
+  void synchronize() override {}
 
  private:
   Workers& workers_;

@@ -31,7 +31,7 @@ struct GroupEntry {
   float* momentum_out;
   std::uint32_t first_piece, pieces;
 };
-// A Shape in device memory. The arrays are the caller's; the numbers are read on the host.
+// A ChunkPartition in device memory. The arrays are the caller's; the numbers are read on the host.
 struct ChunkTable {
   const PieceEntry* pieces;
   const GroupEntry* groups;
@@ -50,37 +50,37 @@ class DeviceCodec {
   // Scratch memory for one encode, aligned to 256 bytes; 0: none.
   virtual std::size_t scratch_bytes(const ChunkTable&) const = 0;
   // `values` is the chunk's first element, `place` its place. `body` is aligned to 16 bytes and has room for body_bound(); *body_bytes receives the bytes used.
-  virtual int encode(const ChunkTable&, const float* values, const Place& place, std::uint8_t* body, std::uint64_t* body_bytes, void* scratch, Stream) const = 0;
+  virtual int encode(const ChunkTable&, const float* values, const RandomCounter& counter, std::uint8_t* body, std::uint64_t* body_bytes, void* scratch, Stream) const = 0;
   // As decode_add. Lengths and padding are not checked here (BodyView::open, or the caller). *bad, INT_MAX before, receives the lowest index of a body with
   // malformed pieces; `out` is then not a sum. voters: 0: one for each body.
-  virtual int decode_add(const ChunkTable&, const DeviceBodies&, const Place& place, float* out, bool accumulate, int voters, std::int32_t* bad, Stream) const = 0;
+  virtual int decode_add(const ChunkTable&, const DeviceBodies&, const RandomCounter& counter, float* out, bool accumulate, int voters, std::int32_t* bad, Stream) const = 0;
 };
 
 // Null where the codec has no kernels in this build.
 std::unique_ptr<DeviceCodec> make_device_codec(const Codec&);
 
-// Host arrays of a Shape, to be copied into device memory. Group pointers are null; feedback has one entry per group or is empty.
+// Host arrays of a ChunkPartition, to be copied into device memory. Group pointers are null; feedback has one entry per group or is empty.
 struct ChunkArrays {
   std::vector<PieceEntry> pieces;
   std::vector<GroupEntry> groups;
   ChunkTable table;  // without its pointers
 };
-inline ChunkArrays chunk_arrays(const Codec& codec, const Shape& shape, std::span<const Feedback> feedback = {}) {
+inline ChunkArrays chunk_arrays(const Codec& codec, const ChunkPartition& partition, std::span<const FeedbackView> feedback = {}) {
   ChunkArrays arrays;
   std::uint64_t slot = 0;
-  for (const Shape::Piece& p : shape.pieces()) {
+  for (const ChunkPartition::Piece& p : partition.pieces()) {
     arrays.pieces.push_back({p.offset, slot, p.count, p.group});
     const std::size_t bound = codec.piece_bound(p.count);
     slot += codec.traits().fixed_size ? bound : round_up(bound, 16);
   }
-  for (std::size_t g = 0; g < shape.groups().size(); ++g) {
-    const Group& group = shape.groups()[g];
-    const Feedback memory = feedback.empty() ? Feedback{} : feedback[g];
+  for (std::size_t g = 0; g < partition.groups().size(); ++g) {
+    const Group& group = partition.groups()[g];
+    const FeedbackView memory = feedback.empty() ? FeedbackView{} : feedback[g];
     arrays.groups.push_back({group.offset, group.count, memory.in, memory.out, memory.momentum_in, memory.momentum_out,
-                             static_cast<std::uint32_t>(shape.first_piece(g)), static_cast<std::uint32_t>(div_up(group.count, kPieceElements))});
+                             static_cast<std::uint32_t>(partition.first_piece(g)), static_cast<std::uint32_t>(div_up(group.count, kPieceElements))});
   }
-  arrays.table = {nullptr, nullptr, static_cast<std::uint32_t>(arrays.pieces.size()), static_cast<std::uint32_t>(arrays.groups.size()), shape.count(),
-                  shape.prefix_bytes(codec), slot};
+  arrays.table = {nullptr, nullptr, static_cast<std::uint32_t>(arrays.pieces.size()), static_cast<std::uint32_t>(arrays.groups.size()), partition.count(),
+                  partition.prefix_bytes(codec), slot};
   return arrays;
 }
 

@@ -19,7 +19,7 @@ constexpr DeviceEntry kEntries[] = {
 }  // namespace
 
 std::unique_ptr<DeviceCodec> make_device_codec(const Codec& codec) {
-  const MemoryPolicy& memory = codec.memory();
+  const FeedbackPolicy& memory = codec.feedback();
   if (memory.gamma != 1.0f || memory.nesterov || memory.clip > 0.0f) return nullptr;
   for (const DeviceEntry& entry : kEntries)
     if (entry.name == codec.traits().name) return entry.make ? entry.make(codec) : nullptr;

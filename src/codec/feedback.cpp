@@ -27,13 +27,13 @@ HWY_INLINE void each(std::uint64_t count, Work&& work) {
   for (; i < count; ++i) work(D1(), i);
 }
 
-void Compensate(const MemoryPolicy& policy, const float* values, const Feedback& memory, std::uint64_t count, float* a) {
+void Compensate(const FeedbackPolicy& policy, const float* values, const FeedbackView& memory, std::uint64_t count, float* a) {
   const float *in = memory.in, *momentum_in = memory.momentum_in;
   float *out = memory.out, *momentum_out = memory.momentum_out;
   const float decay = policy.decay, gain = memory.gain, momentum = policy.momentum, fresh = 1.0f - policy.momentum;
-  if (policy.kind == MemoryKind::residual) {
+  if (policy.kind == FeedbackKind::residual) {
     each(count, [=](auto d, std::uint64_t i) HWY_ATTR { hn::StoreU(hn::Add(hn::Mul(hn::Set(d, gain), hn::LoadU(d, values + i)), hn::Mul(hn::Set(d, decay), hn::LoadU(d, in + i))), d, a + i); });
-  } else if (policy.kind == MemoryKind::average) {
+  } else if (policy.kind == FeedbackKind::average) {
     each(count, [=](auto d, std::uint64_t i) HWY_ATTR {
       const auto m = hn::Add(hn::Mul(hn::Set(d, momentum), hn::LoadU(d, in + i)), hn::Mul(hn::Set(d, fresh), hn::LoadU(d, values + i)));
       hn::StoreU(m, d, a + i);
@@ -70,17 +70,17 @@ namespace crimp {
 HWY_EXPORT(Compensate);
 HWY_EXPORT(Mask);
 
-const char* name_of(MemoryKind kind) {
+const char* name_of(FeedbackKind kind) {
   switch (kind) {
-    case MemoryKind::none: return "none";
-    case MemoryKind::residual: return "residual";
-    case MemoryKind::momentum: return "momentum";
-    case MemoryKind::average: return "average";
+    case FeedbackKind::none: return "none";
+    case FeedbackKind::residual: return "residual";
+    case FeedbackKind::momentum: return "momentum";
+    case FeedbackKind::average: return "average";
   }
   return "?";
 }
 
-void compensate(const MemoryPolicy& policy, const float* values, const Feedback& memory, std::uint64_t count, float* a) {
+void compensate(const FeedbackPolicy& policy, const float* values, const FeedbackView& memory, std::uint64_t count, float* a) {
   HWY_DYNAMIC_DISPATCH(Compensate)(policy, values, memory, count, a);
 }
 
@@ -105,7 +105,7 @@ double clip_gain(Dtype type, const void* values, std::uint64_t count, double mos
   return std::isfinite(norm) && norm > most ? most / norm : 1.0;
 }
 
-void compensate_exactly(const MemoryPolicy& policy, Dtype type, void* values, std::uint64_t count, float* memory, double gain) {
+void compensate_exactly(const FeedbackPolicy& policy, Dtype type, void* values, std::uint64_t count, float* memory, double gain) {
   constexpr std::uint64_t kBlock = 1024;
   float *const v = memory, *const u = memory + count;
   if (!(magnitude(type, values, count) <= 0x1p100)) return;
@@ -137,8 +137,8 @@ void compensate_exactly(const MemoryPolicy& policy, Dtype type, void* values, st
   }
 }
 
-void keep(const MemoryPolicy& policy, const float* a, const Feedback& memory, std::uint64_t count) {
-  if (policy.kind == MemoryKind::momentum) HWY_DYNAMIC_DISPATCH(Mask)(a, memory.out, count, memory.momentum_out);
+void keep(const FeedbackPolicy& policy, const float* a, const FeedbackView& memory, std::uint64_t count) {
+  if (policy.kind == FeedbackKind::momentum) HWY_DYNAMIC_DISPATCH(Mask)(a, memory.out, count, memory.momentum_out);
 }
 
 void forget(const std::uint64_t* changed, std::uint64_t count, float* u) {

@@ -30,7 +30,7 @@ class Homomorphic {
   // sums[i] += the integer of index i.
   virtual void add(const std::uint8_t* indices, std::uint64_t coordinates, std::uint16_t* sums) const = 0;
   // out[i] = the sum of the ranks' decoded values.
-  virtual void decode(const std::uint16_t* sums, const float* norms, int ranks, std::uint64_t count, const Place&, float* out) const = 0;
+  virtual void decode(const std::uint16_t* sums, const float* norms, int ranks, std::uint64_t count, const RandomCounter&, float* out) const = 0;
 };
 
 }  // namespace crimp

@@ -15,10 +15,10 @@ namespace {
 // What a body needs of its call besides the shape.
 struct Encoding {
   const Codec& codec;
-  const Shape& shape;
+  const ChunkPartition& partition;
   const float* values;
-  std::span<const Feedback> feedback;
-  Place place;
+  std::span<const FeedbackView> feedback;
+  RandomCounter counter;
   std::uint8_t* lengths;
   float* scratch;
 };
@@ -26,31 +26,31 @@ struct Encoding {
 // Encodes groups [first, last) to `to` and returns the end. Lengths go to the table where there is one.
 std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t last, std::uint8_t* to, const Progress& progress) {
   const Codec& codec = e.codec;
-  const auto pieces = e.shape.pieces();
+  const auto pieces = e.partition.pieces();
   for (std::size_t g = first; g < last; ++g) {
-    const Group& group = e.shape.groups()[g];
-    const Feedback memory = e.feedback.empty() ? Feedback{} : e.feedback[g];
+    const Group& group = e.partition.groups()[g];
+    const FeedbackView memory = e.feedback.empty() ? FeedbackView{} : e.feedback[g];
     // What is encoded is made first, by the codec's memory: of a whole group where the codec looks at it, in the place of the new residual; else
     // of one piece. The codec then reads a piece of it that stays in L1.
-    const bool sums = codec.memory().kind == MemoryKind::momentum && !memory.momentum_in;  // of sums: a plain residual
-    const bool apart = memory.in && !codec.memory().fused() && !sums, selects = codec.traits().selects;
-    const bool average = codec.memory().kind == MemoryKind::average;  // is itself what is encoded
+    const bool sums = codec.feedback().kind == FeedbackKind::momentum && !memory.momentum_in;  // of sums: a plain residual
+    const bool apart = memory.in && !codec.feedback().fused() && !sums, selects = codec.traits().selects;
+    const bool average = codec.feedback().kind == FeedbackKind::average;  // is itself what is encoded
     const bool marks = apart && selects && !average && codec.marks_changes();  // encoded where it lies
-    float* const scratch = apart ? e.scratch + e.shape.groups()[first].offset : nullptr;
+    float* const scratch = apart ? e.scratch + e.partition.groups()[first].offset : nullptr;
     const float* values = e.values + group.offset;
-    Place place = e.place;
-    place.element += group.offset;
+    RandomCounter counter = e.counter;
+    counter.element += group.offset;
     PieceSource piece{};
-    if (apart && selects) compensate(codec.memory(), values, memory, group.count, memory.out);
+    if (apart && selects) compensate(codec.feedback(), values, memory, group.count, memory.out);
     if (selects) {
       const float *const from = apart ? memory.out : values, *const residual = apart ? nullptr : memory.in;
-      piece.selection = memory.state_in ? codec.select_again(from, residual, group.count, place, memory.state_in, memory.state_out)
-                                        : codec.select_in_turn(from, residual, group.count, place, e.feedback.empty() ? place.step : memory.turn);
+      piece.selection = memory.state_in ? codec.select_again(from, residual, group.count, counter, memory.state_in, memory.state_out)
+                                        : codec.select_in_turn(from, residual, group.count, counter, e.feedback.empty() ? counter.step : memory.turn);
     }
-    for (std::size_t p = e.shape.first_piece(g); p < pieces.size() && pieces[p].group == g; ++p) {
+    for (std::size_t p = e.partition.first_piece(g); p < pieces.size() && pieces[p].group == g; ++p) {
       const std::uint64_t at = pieces[p].offset - group.offset;
       const auto part = [&](auto* plane) { return plane ? plane + at : nullptr; };
-      const Feedback here{part(memory.in), part(memory.out), part(memory.momentum_in), part(memory.momentum_out), nullptr, nullptr, memory.gain};
+      const FeedbackView here{part(memory.in), part(memory.out), part(memory.momentum_in), part(memory.momentum_out), nullptr, nullptr, memory.gain};
       piece.count = pieces[p].count;
       if (!apart) {
         piece.values = values + at;
@@ -58,7 +58,7 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
       } else {
         float* const made = average || marks ? here.out : scratch;
         if (!selects) {
-          compensate(codec.memory(), values + at, here, piece.count, made);
+          compensate(codec.feedback(), values + at, here, piece.count, made);
         } else if (!average && !marks) {
           std::memcpy(made, here.out, piece.count * sizeof *made);
         }
@@ -66,8 +66,8 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
         piece.residual_in = nullptr;
       }
       piece.residual_out = apart && average ? nullptr : here.out;
-      piece.place = place;
-      piece.place.element += at;
+      piece.counter = counter;
+      piece.counter.element += at;
       piece.in_group = at;
       std::uint64_t changed[kPieceElements / 64];
       piece.changed = marks && here.momentum_out ? changed : nullptr;
@@ -80,7 +80,7 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
       if (piece.changed) {
         forget(changed, piece.count, here.momentum_out);
       } else if (apart && !marks) {
-        keep(codec.memory(), piece.values, here, piece.count);
+        keep(codec.feedback(), piece.values, here, piece.count);
       }
       if (progress) progress();
     }
@@ -90,22 +90,22 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
 
 }  // namespace
 
-Feedback feedback_of(const Codec& codec, float* memory, int planes, std::uint64_t count, std::uint64_t first) {
+FeedbackView feedback_of(const Codec& codec, float* memory, int arrays, std::uint64_t count, std::uint64_t first) {
   if (!memory) return {};
   float* const here = memory + first;
-  float* const momentum = planes == 2 ? here + count : nullptr;
-  float* const state = codec.keeps_state() ? memory + static_cast<std::uint64_t>(planes) * count + Codec::state_at(first) : nullptr;
-  return {here, here, momentum, momentum, state, state, codec.memory().gamma};
+  float* const momentum = arrays == 2 ? here + count : nullptr;
+  float* const state = codec.keeps_state() ? memory + static_cast<std::uint64_t>(arrays) * count + Codec::state_at(first) : nullptr;
+  return {here, here, momentum, momentum, state, state, codec.feedback().gamma};
 }
 
-void Shape::clear() {
+void ChunkPartition::clear() {
   count_ = 0;
   groups_.clear();
   pieces_.clear();
   first_piece_.clear();
 }
 
-void Shape::add_group(std::uint64_t count) {
+void ChunkPartition::add_group(std::uint64_t count) {
   if (count == 0) return;
   const auto group = static_cast<std::uint32_t>(groups_.size());
   groups_.push_back({count_, count});
@@ -115,22 +115,22 @@ void Shape::add_group(std::uint64_t count) {
   count_ += count;
 }
 
-std::size_t Shape::prefix_bytes(const Codec& codec) const {
+std::size_t ChunkPartition::prefix_bytes(const Codec& codec) const {
   const std::size_t lengths = codec.traits().fixed_size ? 0 : pieces_.size() * sizeof(std::uint16_t);
   return round_up(lengths, kPayloadAlign);
 }
 
-std::size_t Shape::body_bound(const Codec& codec) const {
+std::size_t ChunkPartition::body_bound(const Codec& codec) const {
   std::size_t bytes = 0;
   for (const auto& p : pieces_) bytes += codec.piece_bound(p.count);
   return prefix_bytes(codec) + round_up(bytes, kPayloadAlign);
 }
 
-std::size_t encode_body(const Codec& codec, const Shape& shape, const float* values, std::span<const Feedback> feedback, const Place& place,
+std::size_t encode_body(const Codec& codec, const ChunkPartition& partition, const float* values, std::span<const FeedbackView> feedback, const RandomCounter& counter,
                         std::uint8_t* body, float* scratch, Workers& workers, const Progress& progress) {
-  const Encoding encoding{codec, shape, values, feedback, place, body, scratch};
-  const std::size_t groups = shape.groups().size();
-  const std::size_t prefix = shape.prefix_bytes(codec);
+  const Encoding encoding{codec, partition, values, feedback, counter, body, scratch};
+  const std::size_t groups = partition.groups().size();
+  const std::size_t prefix = partition.prefix_bytes(codec);
   if (prefix) std::memset(body, 0, prefix);
   std::uint8_t* end = body + prefix;
   if (workers.threads() == 1 || groups < 2) {
@@ -148,8 +148,8 @@ std::size_t encode_body(const Codec& codec, const Shape& shape, const float* val
     for (int part = 0; part < workers.threads(); ++part) {
       runs[static_cast<std::size_t>(part)].begin = room;
       for (std::size_t g = first_group(part, workers.threads()); g < first_group(part + 1, workers.threads()); ++g)
-        for (std::size_t p = shape.first_piece(g); p < shape.pieces().size() && shape.pieces()[p].group == g; ++p)
-          room += codec.piece_bound(shape.pieces()[p].count);
+        for (std::size_t p = partition.first_piece(g); p < partition.pieces().size() && partition.pieces()[p].group == g; ++p)
+          room += codec.piece_bound(partition.pieces()[p].count);
     }
     workers.run([&](int part, int parts) {
       Run& run = runs[static_cast<std::size_t>(part)];
@@ -166,15 +166,15 @@ std::size_t encode_body(const Codec& codec, const Shape& shape, const float* val
   return padded;
 }
 
-std::string BodyView::open(const Codec& codec, const Shape& shape, std::span<const std::uint8_t> body) {
-  return open(codec, shape, body, body.data(), body.data() + body.size() - std::min<std::size_t>(body.size(), kPayloadAlign));
+std::string BodyView::open(const Codec& codec, const ChunkPartition& partition, std::span<const std::uint8_t> body) {
+  return open(codec, partition, body, body.data(), body.data() + body.size() - std::min<std::size_t>(body.size(), kPayloadAlign));
 }
 
-std::string BodyView::open(const Codec& codec, const Shape& shape, std::span<const std::uint8_t> body, const std::uint8_t* prefix_at,
+std::string BodyView::open(const Codec& codec, const ChunkPartition& partition, std::span<const std::uint8_t> body, const std::uint8_t* prefix_at,
                            const std::uint8_t* last) {
   body_ = {};
-  const std::size_t prefix = shape.prefix_bytes(codec);
-  const auto pieces = shape.pieces();
+  const std::size_t prefix = partition.prefix_bytes(codec);
+  const auto pieces = partition.pieces();
   const auto sizes = [&](std::size_t needed) {
     return "the body has " + std::to_string(body.size()) + " bytes, its pieces need " + std::to_string(needed);
   };
@@ -207,9 +207,9 @@ std::string BodyView::open(const Codec& codec, const Shape& shape, std::span<con
   return {};
 }
 
-int decode_add(const Codec& codec, const Shape& shape, std::span<const BodyView> bodies, const Place& place, float* out,
+int decode_add(const Codec& codec, const ChunkPartition& partition, std::span<const BodyView> bodies, const RandomCounter& counter, float* out,
                bool accumulate, Workers& workers, const Progress& progress, int voters) {
-  const auto pieces = shape.pieces();
+  const auto pieces = partition.pieces();
   if (voters == 0) voters = static_cast<int>(bodies.size());
   std::atomic<int> bad{-1};
   // Piece by piece and ranks inside, so that the sum of a piece stays in L1 and memory sees it once.
@@ -218,7 +218,7 @@ int decode_add(const Codec& codec, const Shape& shape, std::span<const BodyView>
     const std::size_t last = pieces.size() * static_cast<std::size_t>(part + 1) / static_cast<std::size_t>(parts);
     for (std::size_t p = first; p < last; ++p) {
       float* acc = out + pieces[p].offset;
-      const Place here{place.element + pieces[p].offset, place.step, 0};
+      const RandomCounter here{counter.element + pieces[p].offset, counter.step, 0};
       if (!accumulate) std::memset(acc, 0, pieces[p].count * sizeof *acc);
       for (std::size_t r = 0; r < bodies.size(); ++r) {
         if (!codec.decode_add_piece(bodies[r].piece(p), pieces[p].count, here, acc)) {

@@ -21,7 +21,7 @@ struct Group {
 };
 
 // How a chunk is cut. Groups and gaps tile [0, count) in order; each group is cut into pieces of kPieceElements, the last one shorter.
-class Shape {
+class ChunkPartition {
  public:
   struct Piece {
     std::uint64_t offset;
@@ -46,7 +46,7 @@ class Shape {
 };
 
 // The memory of one group; element 0 of every pointer is the group's first element. Null: none. Out may equal in.
-struct Feedback {
+struct FeedbackView {
   const float* in = nullptr;  // the residual; of memory `average` the averages
   float* out = nullptr;
   const float* momentum_in = nullptr;  // the second plane of memory `momentum`; null beside `in`: of sums, which have a plain residual
@@ -57,27 +57,27 @@ struct Feedback {
   std::uint32_t turn = 0;  // Codec::select_in_turn
 };
 // Of the group that begins with element `first` of a tensor of `count`, in place. memory: the tensor's, `planes` of them and states behind; null: none.
-Feedback feedback_of(const Codec&, float* memory, int planes, std::uint64_t count, std::uint64_t first);
+FeedbackView feedback_of(const Codec&, float* memory, int arrays, std::uint64_t count, std::uint64_t first);
 
 // Called between pieces on the calling thread, so that an exchange under way keeps moving. May be empty. Must not throw.
 using Progress = std::function<void()>;
 
 // Floats of scratch that encode_body needs.
 inline std::uint64_t scratch_elements(const Codec& codec, std::uint64_t count, bool feedback) {
-  return !feedback || codec.memory().fused() ? 0 : count;
+  return !feedback || codec.feedback().fused() ? 0 : count;
 }
 // Encodes shape.count() values; feedback has one entry per group or is empty. `place` is that of the chunk's first element. `body` has room
 // for body_bound(), `scratch` for scratch_elements(). Returns the body's bytes.
-std::size_t encode_body(const Codec&, const Shape&, const float* values, std::span<const Feedback> feedback, const Place& place,
+std::size_t encode_body(const Codec&, const ChunkPartition&, const float* values, std::span<const FeedbackView> feedback, const RandomCounter& counter,
                         std::uint8_t* body, float* scratch, Workers&, const Progress& = {});
 
 // A received body, checked against shape and codec: sizes, lengths, padding. The bytes stay the caller's.
 class BodyView {
  public:
   // Empty on success, else what is wrong with the bytes.
-  std::string open(const Codec&, const Shape&, std::span<const std::uint8_t> body);
+  std::string open(const Codec&, const ChunkPartition&, std::span<const std::uint8_t> body);
   // The same of a body that the host cannot read: `prefix` and `last` are copies of its first prefix_bytes() and of its last kPayloadAlign.
-  std::string open(const Codec&, const Shape&, std::span<const std::uint8_t> body, const std::uint8_t* prefix, const std::uint8_t* last);
+  std::string open(const Codec&, const ChunkPartition&, std::span<const std::uint8_t> body, const std::uint8_t* prefix, const std::uint8_t* last);
   // Bytes [offsets()[p], offsets()[p + 1]) of the body are piece p.
   std::span<const std::uint64_t> offsets() const { return offsets_; }
   std::span<const std::uint8_t> body() const { return body_; }
@@ -92,7 +92,7 @@ class BodyView {
 
 // out[i] = (accumulate ? out[i] : 0) + bodies[0][i] + bodies[1][i] + ..., added in exactly this order for every element, whatever the
 // number of threads; then, unless it accumulates, the codec's finish_piece for so many voters (0: one for each body). Returns the index of the first body with malformed pieces, or -1.
-int decode_add(const Codec&, const Shape&, std::span<const BodyView> bodies, const Place& place, float* out, bool accumulate, Workers&,
+int decode_add(const Codec&, const ChunkPartition&, std::span<const BodyView> bodies, const RandomCounter& counter, float* out, bool accumulate, Workers&,
                const Progress& = {}, int voters = 0);
 
 }  // namespace crimp

@@ -41,7 +41,7 @@ std::shared_ptr<const Codec> make_codec(std::string_view spec) {
     if (e.info.name == name) {
       const SpecValues values(spec, e.info);
       const auto codec = e.make(values);
-      codec->memory_ = values.memory(codec->traits());
+      codec->feedback_ = values.feedback(codec->traits());
       codec->spec_ = values.canonical(codec->traits());
       codec->parameters_ = values.own();
       return codec;

@@ -111,22 +111,22 @@ double SpecValues::value(const CodecParameter& row) const {
   return it->second;
 }
 
-MemoryPolicy SpecValues::memory(const Codec::Traits& traits) const {
+FeedbackPolicy SpecValues::feedback(const Codec::Traits& traits) const {
   const auto given = [&](const CodecParameter& row) { return given_.contains(row.key); };
-  MemoryPolicy policy{.kind = given(kMemory) ? (*this)[kMemory] : traits.memory,
+  FeedbackPolicy policy{.kind = given(kMemory) ? (*this)[kMemory] : traits.memory,
                       .decay = (*this)[kDecay],
                       .gamma = (*this)[kGamma],
                       .momentum = (*this)[kMomentum],
                       .nesterov = (*this)[kNesterov]};
-  if (traits.memory == MemoryKind::momentum) {  // others mean something else by it
+  if (traits.memory == FeedbackKind::momentum) {  // others mean something else by it
     policy.clip = (*this)[kClip];
-    if (policy.clip > 0.0f && policy.kind != MemoryKind::momentum) refuse(kClip, "for memory=momentum only");
+    if (policy.clip > 0.0f && policy.kind != FeedbackKind::momentum) refuse(kClip, "for memory=momentum only");
   }
   for (const CodecParameter& row : {kDecay, kGamma})
-    if (given(row) && policy.kind != MemoryKind::residual) refuse(row, "for memory=residual only");
-  if (given(kNesterov) && policy.kind != MemoryKind::momentum) refuse(kNesterov, "for memory=momentum only");
-  if (given(kMomentum) && policy.kind != MemoryKind::momentum && policy.kind != MemoryKind::average) refuse(kMomentum, "for memory=momentum and memory=average only");
-  if (policy.kind == MemoryKind::residual && traits.diverges_with_residual && !(*this)[kForce])
+    if (given(row) && policy.kind != FeedbackKind::residual) refuse(row, "for memory=residual only");
+  if (given(kNesterov) && policy.kind != FeedbackKind::momentum) refuse(kNesterov, "for memory=momentum only");
+  if (given(kMomentum) && policy.kind != FeedbackKind::momentum && policy.kind != FeedbackKind::average) refuse(kMomentum, "for memory=momentum and memory=average only");
+  if (policy.kind == FeedbackKind::residual && traits.diverges_with_residual && !(*this)[kForce])
     refuse(kMemory, "one other than residual: error feedback of this codec is known to diverge (GRACE); add force=1 to have it all the same");
   return policy;
 }
@@ -143,13 +143,13 @@ std::string SpecValues::canonical(const Codec::Traits& traits) const {
     text += (text.find(':') == text.npos ? ":" : ",") + std::string(key) + "=" + std::string(value);
   };
   for (const auto& row : info_.parameters) add(row.key, value_text(row, value(row)));
-  const MemoryPolicy policy = memory(traits);
+  const FeedbackPolicy policy = feedback(traits);
   if (policy.kind != traits.memory) add("memory", name_of(policy.kind));
-  if (policy.kind == MemoryKind::residual && policy.decay != 1.0f) add("decay", spec_number(policy.decay));
-  if (policy.kind == MemoryKind::residual && policy.gamma != 1.0f) add("gamma", spec_number(policy.gamma));
-  if (policy.planes() && policy.kind != MemoryKind::residual) add("momentum", spec_number(policy.momentum));
+  if (policy.kind == FeedbackKind::residual && policy.decay != 1.0f) add("decay", spec_number(policy.decay));
+  if (policy.kind == FeedbackKind::residual && policy.gamma != 1.0f) add("gamma", spec_number(policy.gamma));
+  if (policy.arrays() && policy.kind != FeedbackKind::residual) add("momentum", spec_number(policy.momentum));
   if (policy.nesterov) add("nesterov", "1");
-  if (policy.kind == MemoryKind::residual && traits.diverges_with_residual) add("force", "1");
+  if (policy.kind == FeedbackKind::residual && traits.diverges_with_residual) add("force", "1");
   return text;
 }
 

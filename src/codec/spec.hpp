@@ -20,7 +20,7 @@ class SpecValues {
   T operator[](const Parameter<T>& row) const {
     return static_cast<T>(value(row));
   }
-  MemoryPolicy memory(const Codec::Traits&) const;
+  FeedbackPolicy feedback(const Codec::Traits&) const;
   // The codec's own parameters and the memory where it is not the codec's default, all values in their shortest form.
   std::string canonical(const Codec::Traits&) const;
   // The codec's own parameters.
@@ -41,7 +41,7 @@ class SpecValues {
 
 // What every codec's text may hold besides its own parameters. The default of `memory` is the codec's.
 inline constexpr std::string_view kMemoryWords[] = {"none", "residual", "momentum", "average"};
-inline constexpr Parameter<MemoryKind> kMemory{{.key = "memory", .words = kMemoryWords, .help = "what is kept of a gradient for later calls"}};
+inline constexpr Parameter<FeedbackKind> kMemory{{.key = "memory", .words = kMemoryWords, .help = "what is kept of a gradient for later calls"}};
 inline constexpr Parameter<float> kDecay{{.key = "decay", .default_value = 1, .least = 0, .most = 1, .above_least = true, .help = "weight of the residual"}};
 inline constexpr Parameter<float> kGamma{{.key = "gamma", .default_value = 1, .least = 0, .most = 1, .above_least = true,
   .help = "weight of the gradient beside the residual; the result is so many times the sum"}};

@@ -9,7 +9,7 @@
 
 namespace crimp {
 
-std::string AlgorithmEntry::obstacle(const Codec& codec, int ranks) const {
+std::string AlgorithmEntry::why_unsupported(const Codec& codec, int ranks) const {
   if (whole_tensors == codec.traits().whole_tensors) return needs(codec, ranks);
   return whole_tensors ? "it runs codecs of whole tensors only (powersgd)" : "the codec works on whole tensors; its algorithm is low_rank";
 }
@@ -46,14 +46,14 @@ void check_algorithm(const std::string& what, const std::string& name) {
 
 Algorithm first_algorithm(const Codec& codec, int ranks) {
   for (const auto& entry : carriers())
-    if (!entry.mpi_adds && entry.obstacle(codec, ranks).empty()) return entry.algorithm;  // what MPI adds runs no codec alone
+    if (!entry.mpi_adds && entry.why_unsupported(codec, ranks).empty()) return entry.algorithm;  // what MPI adds runs no codec alone
   throw Error(ErrorCode::codec_unknown, "no algorithm of this build runs the codec " + codec.spec());
 }
 
 std::string algorithms_for(const Codec& codec, int ranks) {
   std::string names;
   for (const auto& entry : algorithms())
-    if (entry.obstacle(codec, ranks).empty()) names += (names.empty() ? "" : ", ") + std::string(entry.name);
+    if (entry.why_unsupported(codec, ranks).empty()) names += (names.empty() ? "" : ", ") + std::string(entry.name);
   return names;
 }
 

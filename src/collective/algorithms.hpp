@@ -17,7 +17,7 @@ struct AlgorithmEntry {
   const char* name;     // as in CRIMP_ALGORITHM
   const char* summary;  // one line: what travels
   // Empty where the algorithm can run this codec on so many ranks, else why not ("it needs a codec that ..."). Equal on all ranks.
-  std::string obstacle(const Codec&, int ranks) const;
+  std::string why_unsupported(const Codec&, int ranks) const;
   // Likewise what this algorithm alone asks for.
   std::string (*needs)(const Codec&, int ranks) = [](const Codec&, int) { return std::string(); };
   // Elements of a chunk, a multiple of kPieceElements, where CRIMP_CHUNK says `setting`.

@@ -13,7 +13,7 @@ ChosenParts choose(Chooser& chooser, const CallPlan& plan, Transport& transport,
       chosen.choices.push_back(chooser.choose(transport, part.query, plain, [&] { return time(part); }, &part != &plan.parts.front()));
     } catch (const Error& e) {  // of memory for measuring all ranks say so alike
       if (e.code() != ErrorCode::out_of_memory) throw;
-      chosen.pass = Pass::memory;
+      chosen.pass = PassReason::memory;
       return chosen;
     }
     const Choice& choice = chosen.choices.back();
@@ -24,7 +24,7 @@ ChosenParts choose(Chooser& chooser, const CallPlan& plan, Transport& transport,
   }
   const bool compresses = !early && (trial || predicted_s == 0 || predicted_s < plain_s);
   if (!compresses && !plan.means_more) {
-    chosen.pass = early ? Pass::early : Pass::slower;
+    chosen.pass = early ? PassReason::early : PassReason::slower;
     return chosen;
   }
   for (std::size_t p = 0; p < plan.parts.size(); ++p) chosen.routes.push_back(plan.parts[p].route(chosen.choices[p], chooser.hierarchy(), transport.size()));

@@ -14,7 +14,7 @@ namespace crimp {
 struct ChosenParts {
   std::vector<Choice> choices;
   std::vector<std::shared_ptr<const RoutePlan>> routes;
-  std::optional<Pass> pass;  // the whole call is for MPI; then there are no routes
+  std::optional<PassReason> pass;  // the whole call is for MPI; then there are no routes
 };
 
 // Collective where something must be agreed or measured, which is a function of the calls so far. `time` gives this rank's cost of a part's codec on values

@@ -38,7 +38,7 @@ const Codec* Planner::codec_of(const Layout& layout, const Segment& segment) con
 
 const Codec* Planner::momentum_of(const Codec* codec) const {
   if (!codec) codec = rules_.momentum();  // what is summed exactly shares the momentum of the others
-  return codec && codec->memory().kind == MemoryKind::momentum && settings_.error_feedback ? codec : nullptr;
+  return codec && codec->feedback().kind == FeedbackKind::momentum && settings_.error_feedback ? codec : nullptr;
 }
 
 void Planner::set_codec(const std::string& pattern, const char* spec) {
@@ -93,18 +93,18 @@ bool Planner::choose_codecs(CallPlan& plan) const {
     if (segment.summed() && !codec) plan.excluded.push_back(s);
     // A tensor without a name has nothing that a residual could belong to.
     // Votes stay votes: of the values themselves, as with CRIMP_ERROR_FEEDBACK=0.
-    if (codec && codec->memory().kept() && settings_.error_feedback && segment.key.empty() && !(codec->traits().votes && !layout.known())) {
+    if (codec && codec->feedback().kept() && settings_.error_feedback && segment.key.empty() && !(codec->traits().votes && !layout.known())) {
       if (momentum_of(codec)) plan.lost_momentum = codec;
       codec = rules_.unknown_layout();
       if (!codec && !layout.known()) {
-        plan.pass = Pass::unknown_layout;
+        plan.pass = PassReason::unknown_layout;
         return false;
       }
     }
     plan.codecs.push_back(codec);
     any = any || codec;
   }
-  if (!any) plan.pass = Pass::rules;  // or all are unnamed and CRIMP_UNKNOWN_LAYOUT=none
+  if (!any) plan.pass = PassReason::rules;  // or all are unnamed and CRIMP_UNKNOWN_LAYOUT=none
   return any;
 }
 
@@ -126,9 +126,9 @@ void Planner::make_parts(CallPlan& plan, Dtype dtype, std::uint64_t count) const
       }
     }
     const auto layout = other ? Layout::make(plan.layout->source, std::move(masked)) : plan.layout;
-    plan.parts.emplace_back(PartPlan{codec, layout, count, dtype, settings_.checksum, codec->memory().kept() && settings_.error_feedback && plan.layout->known()},
+    plan.parts.emplace_back(PartPlan{codec, layout, count, dtype, settings_.checksum, codec->feedback().kept() && settings_.error_feedback && plan.layout->known()},
                             ChoiceQuery{codec, elements, settings_.chunk, elements * size_of(dtype), settings_.quality});
-    plan.clips = plan.clips || (momentum_of(codec) && codec->memory().clip > 0.0f);
+    plan.clips = plan.clips || (momentum_of(codec) && codec->feedback().clip > 0.0f);
   }
 }
 

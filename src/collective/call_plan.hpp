@@ -40,7 +40,7 @@ struct PlannedPart {
 // Immutable but for the routes of its parts. Equal on all ranks.
 struct CallPlan {
   std::shared_ptr<const Layout> layout;
-  std::optional<Pass> pass;           // the whole call is for MPI, with momentum where a segment has it; else there are parts
+  std::optional<PassReason> pass;           // the whole call is for MPI, with momentum where a segment has it; else there are parts
   std::vector<const Codec*> codecs;   // of each segment; null: it is summed exactly, or skipped
   std::vector<const Codec*> momenta;  // the codec whose memory `momentum` each segment has; null: none
   std::vector<PlannedPart> parts;     // one for each codec

@@ -10,7 +10,7 @@ namespace {
 bool good_enough(const AlgorithmEntry& entry, int ranks, const ChoiceQuery& query) {
   const double error = entry.error(*query.codec, ranks);
   if (error <= 1 || std::isinf(query.quality)) return true;
-  return error <= query.quality && !entry_of(Algorithm::homomorphic).obstacle(*query.codec, ranks).empty();
+  return error <= query.quality && !entry_of(Algorithm::homomorphic).why_unsupported(*query.codec, ranks).empty();
 }
 
 }  // namespace
@@ -24,7 +24,7 @@ std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel
   Choice none{.why = "cheapest by the model", .plain_s = network.plain.at(static_cast<double>(query.plain_bytes))};
   std::vector<Choice> all;
   const auto consider = [&](const AlgorithmEntry& entry, const NetworkModel& of, double more, bool nodes) {
-    if (!entry.cost || (nodes && entry.mpi_adds) || !entry.obstacle(*query.codec, of.ranks).empty()) return;
+    if (!entry.cost || (nodes && entry.mpi_adds) || !entry.why_unsupported(*query.codec, of.ranks).empty()) return;
     if (!good_enough(entry, of.ranks, query)) {
       none.limited = true;
       return;
@@ -35,7 +35,7 @@ std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel
     c.predicted_s = more + predicted(entry, of, cost, query);
   };
   for (const auto& entry : carriers()) consider(entry, network, 0, false);
-  if (hierarchy && entry_of(Algorithm::hierarchical).obstacle(*query.codec, network.ranks).empty())
+  if (hierarchy && entry_of(Algorithm::hierarchical).why_unsupported(*query.codec, network.ranks).empty())
     for (const auto& entry : carriers())
       consider(entry, hierarchy->leaders, 4 * static_cast<double>(query.count) * hierarchy->node.byte_s + 3 * hierarchy->node.barrier_s, true);
   if (none.limited)

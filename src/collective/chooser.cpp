@@ -60,7 +60,7 @@ void Chooser::forget() {
 
 Choice Chooser::forced(const Codec& codec, int ranks) {
   const AlgorithmEntry* const entry = find_algorithm(forced_);
-  const bool runs = entry && entry->obstacle(codec, ranks).empty();
+  const bool runs = entry && entry->why_unsupported(codec, ranks).empty();
   if (runs && entry->plan) return {.algorithm = entry->algorithm, .why = "CRIMP_ALGORITHM"};
   if (runs && nodes()) return {.algorithm = first_algorithm(codec, hierarchy_->nodes), .nodes = true, .why = "CRIMP_ALGORITHM"};
   return {.algorithm = first_algorithm(codec, ranks), .why = runs ? "no nodes of several ranks" : "CRIMP_ALGORITHM cannot run the codec"};

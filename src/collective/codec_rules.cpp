@@ -15,7 +15,7 @@ void CodecRules::read(const Settings& settings, const std::function<void(const s
   try {
     if (settings.unknown_layout != "none") {
       unknown_ = pool_.get(settings.unknown_layout);
-      if (unknown_->memory().kept())
+      if (unknown_->feedback().kept())
         refuse("CRIMP_UNKNOWN_LAYOUT is '" + settings.unknown_layout + "', which needs a residual; legal is a codec without: none, fp16, bf16");
     }
   } catch (const Error& e) {
@@ -28,7 +28,7 @@ void CodecRules::read(const Settings& settings, const std::function<void(const s
     refuse(e.what());
   }
   if (!settings.error_feedback) return;
-  const auto moves = [](const std::shared_ptr<const Codec>& codec) { return codec && codec->memory().kind == MemoryKind::momentum; };
+  const auto moves = [](const std::shared_ptr<const Codec>& codec) { return codec && codec->feedback().kind == FeedbackKind::momentum; };
   const auto rule = std::find_if(rule_codecs_.begin(), rule_codecs_.end(), moves);
   momentum_ = moves(codec_) ? codec_.get() : rule != rule_codecs_.end() ? rule->get() : nullptr;
 }

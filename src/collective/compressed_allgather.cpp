@@ -15,7 +15,7 @@ constexpr std::size_t kEncodeSlots = 4, kReceiveSlots = 2;
 class AllgatherRoute final : public ChunkedRoute {
  public:
   AllgatherRoute(const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks)
-      : ChunkedRoute(Algorithm::allgather, of, chunk_elements, transport_ranks), body_bound(largest([&](const Shape& shape) { return shape.body_bound(*part.codec); })) {
+      : ChunkedRoute(Algorithm::allgather, of, chunk_elements, transport_ranks), body_bound(largest([&](const ChunkPartition& partition) { return partition.body_bound(*part.codec); })) {
     set_bytes(kEncodeSlots * Arena::padded(body_bound) + kReceiveSlots * Arena::padded(static_cast<std::uint64_t>(ranks) * body_bound));
   }
   std::unique_ptr<Exchange> exchange(Transport&, const CallBuffers&, Workers&, Trace*) const override;
@@ -38,7 +38,7 @@ class Allgather final : public Rounds<Allgather> {
     Header mine;
     std::vector<Header> headers;  // of all ranks
     Transport::Ticket ticket = 0;
-    Cut cut;
+    BoundSlice bound;
     std::uint8_t* body = nullptr;
     Encoding encoding;
   };
@@ -64,9 +64,9 @@ class Allgather final : public Rounds<Allgather> {
   void encode_chunk(std::uint64_t chunk) {
     const auto begin = Clock::now();
     SendSlot& slot = send(chunk);
-    cut(slot.cut, slices_[chunk], chunk);
-    slot.mine = header(chunk, slot.cut.shape().count());
-    start_encode(slot.encoding, slot.mine, slot.cut, call_.in + slot.cut.begin(), static_cast<std::uint32_t>(rank()), slot.body);
+    bind(slot.bound, slices_[chunk], chunk);
+    slot.mine = header(chunk, slot.bound.partition().count());
+    start_encode(slot.encoding, slot.mine, slot.bound, call_.in + slot.bound.begin(), static_cast<std::uint32_t>(rank()), slot.body);
     note_encode(slot, chunk, begin);
   }
 
@@ -93,8 +93,8 @@ class Allgather final : public Rounds<Allgather> {
     const bool first = !committed();
     if (!accept(send(chunk).headers)) return end();
     if (first) {
-      commit(send(0).cut);
-      if (chunks() > 1) commit(send(1).cut);
+      commit(send(0).bound);
+      if (chunks() > 1) commit(send(1).bound);
     }
     finish_decoding(receive(chunk));
     start_bodies(chunk);
@@ -113,7 +113,7 @@ class Allgather final : public Rounds<Allgather> {
     }
     result_.sent_bytes += slot.mine.body_bytes;
     if (codec().traits().fixed_size) {
-      const std::uint64_t bytes = slot.cut.shape().body_bound(codec());  // also of a rank that has no body
+      const std::uint64_t bytes = slot.bound.partition().body_bound(codec());  // also of a rank that has no body
       for (std::size_t r = 0; r < ranks(); ++r) to.offsets[r] = r * bytes;
       to.ticket = under_way(transport_.start_allgather(slot.body, to.bodies, bytes));
     } else {
@@ -130,9 +130,9 @@ class Allgather final : public Rounds<Allgather> {
     from.views.resize(ranks());
     bool good = true;
     for (std::size_t r = 0; r < ranks(); ++r)
-      good = open(from.views[r], slot.headers[r], slot.cut, std::span(from.bodies + from.offsets[r], from.bytes[r]), r, chunk) && good;
+      good = open(from.views[r], slot.headers[r], slot.bound, std::span(from.bodies + from.offsets[r], from.bytes[r]), r, chunk) && good;
     // With a bad payload the exchanges go on, so that no rank waits for this one; the error is raised at the end of the call.
-    if (good) start_decode(from.decoding, slot.cut, from.views, chunk);
+    if (good) start_decode(from.decoding, slot.bound, from.views, chunk);
     if (!backend_.asynchronous()) finish_decode(from.decoding);
     result_.decode_s += span("decode", chunk, begin);
   }

@@ -223,7 +223,7 @@ AlgorithmEntry hierarchical_algorithm() {
       .needs = [](const Codec& codec, int) -> std::string {
         if (codec.traits().votes) return "the codec counts the ranks' votes, and signs of nodes' sums would be votes of nodes";
         // Where a tensor is compressed in one call and summed exactly in the next, the leaders' would be of their nodes, the others' of themselves.
-        if (codec.memory().kind == MemoryKind::momentum) return "its momentum is of each rank's own gradients (memory=momentum)";
+        if (codec.feedback().kind == FeedbackKind::momentum) return "its momentum is of each rank's own gradients (memory=momentum)";
         return {};
       },
       .chunk_elements = [](std::uint64_t setting, const Codec&, int) { return setting; },

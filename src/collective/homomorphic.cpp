@@ -65,7 +65,7 @@ class SumsByOwners final : public Rounds<SumsByOwners, IntegerSums> {
   // Completes a frame whose body is in place. The header alone counts, with zeros behind it, where what this rank received was corrupt.
   void put(std::span<std::uint8_t> frame, std::uint64_t i, std::uint8_t stage) {
     const Chunk& c = chunk(i);
-    Header h = header(i, c.cut.shape().count(), stage);
+    Header h = header(i, c.bound.partition().count(), stage);
     if (c.good) return seal_frame(h, frame, part_.checksum);
     h.flags = kFlagCorrupt;
     std::fill(frame.begin(), frame.end(), std::uint8_t{0});
@@ -73,7 +73,7 @@ class SumsByOwners final : public Rounds<SumsByOwners, IntegerSums> {
   }
   // Whether what rank r sent is what it should be.
   bool check(std::span<const std::uint8_t> frame, std::uint64_t i, std::uint8_t stage, std::size_t r) {
-    return usable(frame_defect(header(i, chunk(i).cut.shape().count(), stage), frame), r, i);
+    return usable(frame_defect(header(i, chunk(i).bound.partition().count(), stage), frame), r, i);
   }
 
   void send_indices(std::uint64_t i) {

@@ -9,23 +9,23 @@
 namespace crimp {
 namespace {
 
-std::uint64_t norms_of(const Homomorphic& codec, const Shape& shape) {
+std::uint64_t norms_of(const Homomorphic& codec, const ChunkPartition& partition) {
   std::uint64_t n = 0;
-  for (const auto& p : shape.pieces()) n += codec.norm_count(p.count);
+  for (const auto& p : partition.pieces()) n += codec.norm_count(p.count);
   return round_up(n * sizeof(float), kPayloadAlign) / sizeof(float);
 }
 
-std::uint64_t coordinates_of(const Homomorphic& codec, const Shape& shape) {
+std::uint64_t coordinates_of(const Homomorphic& codec, const ChunkPartition& partition) {
   std::uint64_t n = 0;
-  for (const auto& p : shape.pieces()) n += codec.coordinates(p.count);
+  for (const auto& p : partition.pieces()) n += codec.coordinates(p.count);
   return round_up(n, IntegerRoute::kUnit);
 }
 
 }  // namespace
 
 IntegerRoute::IntegerRoute(Algorithm carries, const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks)
-    : ChunkedRoute(carries, of, chunk_elements, transport_ranks), norms(largest([&](const Shape& shape) { return norms_of(codec(), shape); })),
-      coordinates(largest([&](const Shape& shape) { return coordinates_of(codec(), shape); })),
+    : ChunkedRoute(carries, of, chunk_elements, transport_ranks), norms(largest([&](const ChunkPartition& partition) { return norms_of(codec(), partition); })),
+      coordinates(largest([&](const ChunkPartition& partition) { return coordinates_of(codec(), partition); })),
       width(std::bit_width(codec().granularity() * static_cast<std::uint32_t>(ranks))) {}
 
 IntegerSums::Scratch::Scratch(const IntegerRoute& route, ArenaParts& parts) {
@@ -47,7 +47,7 @@ IntegerSums::IntegerSums(Transport& transport, Workers& workers, const IntegerRo
 // fn(piece) for all of a chunk's pieces, shared out among the threads.
 template <class Fn>
 void IntegerSums::each_piece(const Chunk& c, Fn&& fn) {
-  const std::size_t n = c.cut.shape().pieces().size();
+  const std::size_t n = c.bound.partition().pieces().size();
   workers_.run([&](int part, int parts) {
     for (std::size_t p = n * static_cast<std::size_t>(part) / static_cast<std::size_t>(parts);
          p < n * static_cast<std::size_t>(part + 1) / static_cast<std::size_t>(parts); ++p) {
@@ -58,24 +58,24 @@ void IntegerSums::each_piece(const Chunk& c, Fn&& fn) {
 }
 
 PieceSource IntegerSums::source(const Chunk& c, std::size_t p) const {
-  const Shape::Piece& piece = c.cut.shape().pieces()[p];
-  const Feedback& memory = c.cut.feedback[piece.group];
-  const std::uint64_t at = piece.offset - c.cut.shape().groups()[piece.group].offset;
-  return {call_.in + c.cut.begin() + piece.offset, memory.in ? memory.in + at : nullptr, memory.out ? memory.out + at : nullptr, piece.count,
-          {c.cut.begin() + piece.offset, call_.sequence, static_cast<std::uint32_t>(rank())}, {}, at};
+  const ChunkPartition::Piece& piece = c.bound.partition().pieces()[p];
+  const FeedbackView& memory = c.bound.feedback[piece.group];
+  const std::uint64_t at = piece.offset - c.bound.partition().groups()[piece.group].offset;
+  return {call_.in + c.bound.begin() + piece.offset, memory.in ? memory.in + at : nullptr, memory.out ? memory.out + at : nullptr, piece.count,
+          {c.bound.begin() + piece.offset, call_.sequence, static_cast<std::uint32_t>(rank())}, {}, at};
 }
 
 void IntegerSums::find_norms(std::uint64_t i) {
   const auto begin = Clock::now();
   Chunk& c = chunk(i);
   // Memories need not wait aside: they change in quantise(), when all ranks have accepted.
-  c.cut.take(slices_[i], part_, call_, call_.residuals, codec().memory().planes());
-  c.mine = header(i, c.cut.shape().count());
+  c.bound.take(slices_[i], part_, call_, call_.residuals, codec().feedback().arrays());
+  c.mine = header(i, c.bound.partition().count());
   c.good = true;
   c.norm_at.clear();
   c.coordinate_at.clear();
   std::uint64_t norm_count = 0, coordinates = 0;
-  for (const auto& p : c.cut.shape().pieces()) {
+  for (const auto& p : c.bound.partition().pieces()) {
     c.norm_at.push_back(norm_count);
     c.coordinate_at.push_back(coordinates);
     norm_count += codec_.norm_count(p.count);
@@ -138,7 +138,7 @@ void IntegerSums::quantise(std::uint64_t i) {
   c.good = share_norms(i);
   if (c.good && !c.norm_at.empty()) {
     each_piece(c, [&](std::size_t p) { codec_.encode(source(c, p), norms(i).shared + c.norm_at[p], indices() + index_bytes(c.coordinate_at[p])); });
-    const std::uint64_t used = index_bytes(c.coordinate_at.back() + codec_.coordinates(c.cut.shape().pieces().back().count));
+    const std::uint64_t used = index_bytes(c.coordinate_at.back() + codec_.coordinates(c.bound.partition().pieces().back().count));
     std::memset(indices() + used, 0, index_bytes(c.coordinates) - used);
   }
 }
@@ -147,9 +147,9 @@ void IntegerSums::decode_sums(std::uint64_t i) {
   const Chunk& c = chunk(i);
   if (!c.good) return;
   each_piece(c, [&](std::size_t p) {
-    const Shape::Piece& piece = c.cut.shape().pieces()[p];
+    const ChunkPartition::Piece& piece = c.bound.partition().pieces()[p];
     codec_.decode(sums() + c.coordinate_at[p], norms(i).shared + c.norm_at[p], static_cast<int>(ranks()), piece.count,
-                  {c.cut.begin() + piece.offset, call_.sequence, 0}, call_.out + c.cut.begin() + piece.offset);
+                  {c.bound.begin() + piece.offset, call_.sequence, 0}, call_.out + c.bound.begin() + piece.offset);
   });
 }
 
@@ -157,7 +157,7 @@ AlgorithmEntry integer_sums_entry() {
   AlgorithmEntry entry{};
   entry.needs = [](const Codec& codec, int ranks) -> std::string {
     if (!codec.homomorphic()) return "it needs a codec whose payloads are summed as integers (thc)";
-    if (!codec.memory().fused()) return "it needs memory=none or memory=residual with decay=1 and gamma=1";
+    if (!codec.feedback().fused()) return "it needs memory=none or memory=residual with decay=1 and gamma=1";
     const std::uint32_t g = codec.homomorphic()->granularity();
     if (static_cast<std::uint64_t>(ranks) * g > Homomorphic::kMostSum)
       return "its sums have 16 bits: at most " + std::to_string(Homomorphic::kMostSum / g) + " ranks with g=" + std::to_string(g);

@@ -72,7 +72,7 @@ class IntegerSums : protected Pipeline {
   struct Chunk {
     Header mine;
     std::vector<Header> headers;  // of all ranks
-    Cut cut;
+    BoundSlice bound;
     std::vector<std::uint64_t> norm_at, coordinate_at;  // per piece, where its norms and coordinates begin
     std::uint64_t coordinates = 0;
     bool good = true;  // all that has arrived so far

@@ -172,7 +172,7 @@ class LowRank final : public Rounds<LowRank> {
         const std::size_t bytes = t.matrix.right() * sizeof(float);
         std::memset(send_, 0, bytes);
         backend_.write(t.memory + t.matrix.count, send_, bytes);
-        backend_.settle();
+        backend_.synchronize();
       }
     } catch (const std::exception& e) {
       broken_ = true;
@@ -195,7 +195,7 @@ class LowRank final : public Rounds<LowRank> {
           const std::uint64_t rows = powersgd::sampled_rows(t.matrix.count, cols);
           for (std::uint64_t i = 0; i < rows && !broken_; ++i)
             backend_.read(sample_ + i * cols, t.values + powersgd::sampled_row(t.matrix.count, cols, i, t.fresh) * cols, cols * sizeof(float));
-          backend_.settle();
+          backend_.synchronize();
           *share++ = broken_ ? 0.0f : powersgd::kept_share(sample_, rows, cols, rank, t.fresh, sample_ + rows * cols);
           transport_.progress();
         }
@@ -241,7 +241,7 @@ class LowRank final : public Rounds<LowRank> {
         if (given && there(given) != given) backend_.write(there(given), given, bytes(given));
         backend_.tensor_steps()->start(which, mover());
         if (wanted && there(wanted) != wanted) backend_.read(wanted, there(wanted), bytes(wanted));
-        backend_.settle();
+        backend_.synchronize();
       }
     } catch (const std::exception& e) {
       broken_ = true;

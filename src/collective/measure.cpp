@@ -125,23 +125,23 @@ CodecCost time_codec(const Codec& codec, std::span<const float> sample, std::uin
   }
   count = values.size();
   const Group group{0, count};
-  Shape shape;
-  shape.add_group(count);
-  const bool keeps = codec.memory().kept();
+  ChunkPartition partition;
+  partition.add_group(count);
+  const bool keeps = codec.feedback().kept();
   const auto floats = [&](std::uint64_t n) { return Memory(n * sizeof(float), backend.memory()); };
   const auto at = [](const Memory& m) { return reinterpret_cast<float*>(m.data()); };
   const Memory in = floats(count), out = floats(count), scratch = floats(scratch_elements(codec, count, keeps));
-  const Memory kept = floats(keeps ? codec.memory_elements(count) : 0);
+  const Memory kept = floats(keeps ? codec.feedback_elements(count) : 0);
   backend.memory().write(in.data(), values.data(), in.bytes());
   Arena bodies(backend.staging());
-  bodies.reserve(Arena::padded(shape.body_bound(codec)));
-  backend.prepare(codec, shape, 1);
+  bodies.reserve(Arena::padded(partition.body_bound(codec)));
+  backend.prepare(codec, partition, 1);
   backend.prepare(bodies);
-  auto* const body = reinterpret_cast<std::uint8_t*>(bodies.take(shape.body_bound(codec)));
-  const Place late{0, ~std::uint32_t{0}, 0};  // when warm-ups are over
-  Feedback feedback = feedback_of(codec, keeps ? at(kept) : nullptr, codec.memory().planes(), count, 0);
+  auto* const body = reinterpret_cast<std::uint8_t*>(bodies.take(partition.body_bound(codec)));
+  const RandomCounter late{0, ~std::uint32_t{0}, 0};  // when warm-ups are over
+  FeedbackView feedback = feedback_of(codec, keeps ? at(kept) : nullptr, codec.feedback().arrays(), count, 0);
   feedback.turn = late.step;
-  const std::span<const Feedback> memories = keeps ? std::span(&feedback, 1) : std::span<const Feedback>();
+  const std::span<const FeedbackView> memories = keeps ? std::span(&feedback, 1) : std::span<const FeedbackView>();
   BodyView view;
   CodecCost cost;
   for (int i = 0; i < kRepeats; ++i) {
@@ -154,12 +154,12 @@ CodecCost time_codec(const Codec& codec, std::span<const float> sample, std::uin
     double largest;
     noted(cost.scan_s, [&] { backend.magnitudes(Dtype::f32, in.data(), std::span(&group, 1), &largest); });
     std::uint64_t bytes = 0;
-    noted(cost.encode_s, [&] { bytes = backend.finish_encode(backend.start_encode({codec, shape, at(in), memories, late, body, at(scratch)}, {}), {}); });
+    noted(cost.encode_s, [&] { bytes = backend.finish_encode(backend.start_encode({codec, partition, at(in), memories, late, body, at(scratch)}, {}), {}); });
     cost.payload_bytes = static_cast<double>(bytes) / static_cast<double>(count);
-    if (const std::string why = backend.open(view, codec, shape, {body, bytes}); !why.empty()) throw Error(ErrorCode::device_failed, why);
-    noted(cost.decode_s, [&] { backend.finish_decode(backend.start_decode({codec, shape, std::span(&view, 1), late, at(out)}, {}), {}); });
+    if (const std::string why = backend.open(view, codec, partition, {body, bytes}); !why.empty()) throw Error(ErrorCode::device_failed, why);
+    noted(cost.decode_s, [&] { backend.finish_decode(backend.start_decode({codec, partition, std::span(&view, 1), late, at(out)}, {}), {}); });
   }
-  backend.settle();
+  backend.synchronize();
   return cost;
 }
 

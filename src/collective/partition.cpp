@@ -16,10 +16,10 @@ Slice::Slice(const Layout& layout, std::uint64_t from, std::uint64_t end) : begi
     const std::uint64_t first = std::max(begin, all[s].offset), last = std::min(end, all[s].offset + all[s].count);
     if (first >= last) continue;
     if (!all[s].summed()) {
-      shape.add_gap(last - first);
+      partition.add_gap(last - first);
       continue;
     }
-    shape.add_group(last - first);
+    partition.add_group(last - first);
     segments.push_back(static_cast<std::uint32_t>(s));
   }
 }
@@ -38,7 +38,7 @@ RouteBytes ChunkedRoute::bytes(const std::vector<powersgd::Extents*>&) const {
 }
 
 void ChunkedRoute::prepare(Backend& backend) const {
-  for (const Slice& slice : chunks_) backend.prepare(*part.codec, slice.shape, ranks);
+  for (const Slice& slice : chunks_) backend.prepare(*part.codec, slice.partition, ranks);
 }
 
 std::uint64_t ChunkedRoute::footprint() const {
@@ -48,7 +48,7 @@ std::uint64_t ChunkedRoute::footprint() const {
 }
 
 std::uint64_t ChunkedRoute::spare_bytes() const {
-  return std::min(part.count, chunk) * sizeof(float) * static_cast<std::uint64_t>(std::max(1, part.codec->memory().planes()));
+  return std::min(part.count, chunk) * sizeof(float) * static_cast<std::uint64_t>(std::max(1, part.codec->feedback().arrays()));
 }
 
 std::uint64_t ChunkedRoute::scratch_bytes() const {

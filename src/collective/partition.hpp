@@ -12,11 +12,11 @@ namespace crimp {
 // A run of a call's elements, cut for a codec: groups end where segments do.
 struct Slice {
   Slice(const Layout&, std::uint64_t begin, std::uint64_t end);
-  Slice(std::uint64_t from, std::uint64_t end) : begin(from) { shape.add_gap(end - from); }  // of which nothing is read or written
-  std::uint64_t footprint() const { return sizeof *this + shape.pieces().size() * (sizeof(Shape::Piece)) + segments.size() * (sizeof(Group) + 8); }
+  Slice(std::uint64_t from, std::uint64_t end) : begin(from) { partition.add_gap(end - from); }  // of which nothing is read or written
+  std::uint64_t footprint() const { return sizeof *this + partition.pieces().size() * (sizeof(ChunkPartition::Piece)) + segments.size() * (sizeof(Group) + 8); }
 
   std::uint64_t begin;  // in the call
-  Shape shape;
+  ChunkPartition partition;
   std::vector<std::uint32_t> segments;  // of the groups
 };
 
@@ -38,7 +38,7 @@ class ChunkedRoute : public RoutePlan {
   template <class Bound>
   std::uint64_t largest(Bound bound) const {
     std::uint64_t most = 0;
-    for (const Slice& slice : chunks_) most = std::max<std::uint64_t>(most, bound(slice.shape));
+    for (const Slice& slice : chunks_) most = std::max<std::uint64_t>(most, bound(slice.partition));
     return most;
   }
   Slice slice(std::uint64_t begin, std::uint64_t end) const { return part.declined ? Slice(begin, end) : Slice(*part.layout, begin, end); }

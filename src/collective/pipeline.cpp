@@ -7,14 +7,14 @@
 #include "core/log.hpp"
 
 namespace crimp {
-void Cut::take(const Slice& of, const PartPlan& part, const CallBuffers& call, const std::vector<float*>& memories, int planes) {
+void BoundSlice::take(const Slice& of, const PartPlan& part, const CallBuffers& call, const std::vector<float*>& memories, int arrays) {
   slice = &of;
   feedback.clear();
   const auto& segments = part.layout->segments;
   for (std::size_t g = 0; g < of.segments.size(); ++g) {
     const std::size_t s = of.segments[g];
-    const std::uint64_t first = of.begin + of.shape.groups()[g].offset - segments[s].offset;
-    feedback.push_back(feedback_of(*part.codec, memories.empty() ? nullptr : memories[s], planes, segments[s].count, first));
+    const std::uint64_t first = of.begin + of.partition.groups()[g].offset - segments[s].offset;
+    feedback.push_back(feedback_of(*part.codec, memories.empty() ? nullptr : memories[s], arrays, segments[s].count, first));
     feedback.back().turn = call.turns.empty() ? call.sequence : call.turns[s];
   }
 }
@@ -36,16 +36,16 @@ double Pipeline::span(const char* name, std::uint64_t chunk, Clock::time_point b
   return seconds(end - begin);
 }
 
-void Pipeline::cut(Cut& cut, const Slice& slice, std::uint64_t chunk) {
-  cut.take(slice, part_, call_, call_.residuals, codec().memory().planes());
+void Pipeline::bind(BoundSlice& bound, const Slice& slice, std::uint64_t chunk) {
+  bound.take(slice, part_, call_, call_.residuals, codec().feedback().arrays());
   if (committed_ || call_.flags || call_.residuals.empty()) return;
   // Until every rank is known to compress this call, new residuals wait aside: on the way through MPI none may change.
-  if (codec().keeps_state()) cut.states.assign(cut.feedback.size() * Codec::kStateFloats, 0.0f);
-  for (std::size_t g = 0; g < cut.feedback.size(); ++g) {
-    Feedback& memory = cut.feedback[g];
+  if (codec().keeps_state()) bound.states.assign(bound.feedback.size() * Codec::kStateFloats, 0.0f);
+  for (std::size_t g = 0; g < bound.feedback.size(); ++g) {
+    FeedbackView& memory = bound.feedback[g];
     if (!memory.out) continue;
-    if (memory.state_out) memory.state_out = cut.states.data() + g * Codec::kStateFloats;
-    memory.out = spare_memory_[chunk] + (slice.begin - chunk * route_.chunk) + slice.shape.groups()[g].offset;
+    if (memory.state_out) memory.state_out = bound.states.data() + g * Codec::kStateFloats;
+    memory.out = spare_memory_[chunk] + (slice.begin - chunk * route_.chunk) + slice.partition.groups()[g].offset;
     if (memory.momentum_out) memory.momentum_out = memory.out + std::min(part_.count, route_.chunk);
   }
 }
@@ -66,11 +66,11 @@ Header Pipeline::header(std::uint64_t chunk, std::uint64_t count, std::uint8_t s
   return h;
 }
 
-void Pipeline::start_encode(Encoding& encoding, Header& header, const Cut& cut, const float* values, std::uint32_t encoder, std::uint8_t* body) {
+void Pipeline::start_encode(Encoding& encoding, Header& header, const BoundSlice& bound, const float* values, std::uint32_t encoder, std::uint8_t* body) {
   encoding = {&header, body, {}};
   if (!header.flags) {
     try {
-      encoding.ticket = backend_.start_encode({codec(), cut.shape(), values, cut.feedback, {cut.begin(), call_.sequence, encoder}, body, scratch_}, mover());
+      encoding.ticket = backend_.start_encode({codec(), bound.partition(), values, bound.feedback, {bound.begin(), call_.sequence, encoder}, body, scratch_}, mover());
     } catch (const std::exception& e) {
       failed(header, e);
     }
@@ -94,11 +94,11 @@ void Pipeline::finish_encode(Encoding& encoding) {
   encoding = {};
 }
 
-void Pipeline::start_decode(Decoding& decoding, const Cut& cut, std::span<const BodyView> views, std::uint64_t chunk, int voters, std::size_t from) {
+void Pipeline::start_decode(Decoding& decoding, const BoundSlice& bound, std::span<const BodyView> views, std::uint64_t chunk, int voters, std::size_t from) {
   decoding = {chunk, from, {}};
   try {
     decoding.ticket =
-        backend_.start_decode({codec(), cut.shape(), views, {cut.begin(), call_.sequence, 0}, call_.out + cut.begin(), false, voters}, mover());
+        backend_.start_decode({codec(), bound.partition(), views, {bound.begin(), call_.sequence, 0}, call_.out + bound.begin(), false, voters}, mover());
   } catch (const std::exception& e) {
     failed(e);
   }
@@ -149,10 +149,10 @@ bool Pipeline::accept(std::span<const Header> headers) {
   return true;
 }
 
-void Pipeline::commit(const Cut& cut) {
-  for (std::size_t g = 0; g < cut.feedback.size(); ++g) {
-    const Feedback& memory = cut.feedback[g];
-    const std::uint64_t count = cut.shape().groups()[g].count;
+void Pipeline::commit(const BoundSlice& bound) {
+  for (std::size_t g = 0; g < bound.feedback.size(); ++g) {
+    const FeedbackView& memory = bound.feedback[g];
+    const std::uint64_t count = bound.partition().groups()[g].count;
     try {
       if (memory.out) backend_.copy(const_cast<float*>(memory.in), memory.out, count);
       if (memory.momentum_out) backend_.copy(const_cast<float*>(memory.momentum_in), memory.momentum_out, count);
@@ -175,11 +175,11 @@ void Pipeline::wait(Transport::Ticket ticket, std::uint64_t chunk) {
   result_.wire_s += span("wire", chunk, begin);
 }
 
-bool Pipeline::open(BodyView& view, const Header& header, const Cut& cut, std::span<const std::uint8_t> body, std::size_t from,
+bool Pipeline::open(BodyView& view, const Header& header, const BoundSlice& bound, std::span<const std::uint8_t> body, std::size_t from,
                     std::uint64_t chunk) {
   std::string what = defect(header, body, backend_.readable_bodies());
   try {
-    if (what.empty()) what = backend_.open(view, codec(), cut.shape(), body);
+    if (what.empty()) what = backend_.open(view, codec(), bound.partition(), body);
   } catch (const std::exception& e) {
     failed(e);
     return false;

@@ -25,14 +25,14 @@
 namespace crimp {
 
 // A slice in one call: `feedback` has each group's memory.
-struct Cut {
+struct BoundSlice {
   const Slice* slice = nullptr;
-  std::vector<Feedback> feedback;
+  std::vector<FeedbackView> feedback;
   std::vector<float> states;  // of the groups, where they wait aside
-  // memories: one per segment, `planes` planes behind one another, and behind the codec's own planes its states; or empty.
-  void take(const Slice&, const PartPlan&, const CallBuffers&, const std::vector<float*>& memories, int planes);
+  // memories: one per segment, `arrays` arrays behind one another, and behind the codec's own arrays its states; or empty.
+  void take(const Slice&, const PartPlan&, const CallBuffers&, const std::vector<float*>& memories, int arrays);
   std::uint64_t begin() const { return slice->begin; }
-  const Shape& shape() const { return slice->shape; }
+  const ChunkPartition& partition() const { return slice->partition; }
 };
 
 class Pipeline {
@@ -54,7 +54,7 @@ class Pipeline {
   double span(const char* name, std::uint64_t chunk, Clock::time_point begin);
 
   // Stage 0: this chunk's part of the call, memories redirected where they must wait.
-  void cut(Cut&, const Slice&, std::uint64_t chunk);
+  void bind(BoundSlice&, const Slice&, std::uint64_t chunk);
   // A header with all that does not depend on a body.
   Header header(std::uint64_t chunk, std::uint64_t count, std::uint8_t stage = 0) const;
   // An encoding under way. What fails of it becomes a flag in its header.
@@ -64,12 +64,12 @@ class Pipeline {
     std::optional<Backend::Ticket> ticket;
   };
   // Starts encoding to `body`; nothing where the header has flags. Where the backend is not asynchronous it is finished, too.
-  void start_encode(Encoding&, Header&, const Cut&, const float* values, std::uint32_t encoder, std::uint8_t* body);
+  void start_encode(Encoding&, Header&, const BoundSlice&, const float* values, std::uint32_t encoder, std::uint8_t* body);
   void finish_encode(Encoding&);  // completes the header; the body is in place
   // Headers of all ranks in one chunk and stage. False: some rank asks for MPI. Throws Error{call_differs}, with nothing left under way.
   bool accept(std::span<const Header>);
   // After the first accept(): new memories of a chunk that was cut before go to their places.
-  void commit(const Cut&);
+  void commit(const BoundSlice&);
   bool committed() const { return committed_; }
 
   // An exchange of this call, waited for with wait(), and before the call ends in any case.
@@ -82,11 +82,11 @@ class Pipeline {
     std::size_t from = 0;
     std::optional<Backend::Ticket> ticket;
   };
-  void start_decode(Decoding&, const Cut&, std::span<const BodyView>, std::uint64_t chunk, int voters = 0, std::size_t from = 0);
+  void start_decode(Decoding&, const BoundSlice&, std::span<const BodyView>, std::uint64_t chunk, int voters = 0, std::size_t from = 0);
   bool finish_decode(Decoding&);  // false where it came to nothing
 
   // Checks a body against its header and opens it; where it is bad, remembers whose it was.
-  bool open(BodyView&, const Header&, const Cut&, std::span<const std::uint8_t> body, std::size_t from, std::uint64_t chunk);
+  bool open(BodyView&, const Header&, const BoundSlice&, std::span<const std::uint8_t> body, std::size_t from, std::uint64_t chunk);
   void blame(std::size_t from, std::uint64_t chunk, const std::string& what);
   bool usable(const std::string& defect, std::size_t from, std::uint64_t chunk);  // blames where there is one; collective/frame.hpp finds them
   void failed(const std::exception&);           // becomes the call's error

@@ -42,7 +42,7 @@ struct RouteBytes {
 struct CallBuffers {
   const float* in = nullptr;  // PartPlan::count values; may equal out
   float* out = nullptr;       // receives the sums
-  // One per segment (null where skipped), or empty: none. The codec's memory planes behind one another, its state behind them.
+  // One per segment (null where skipped), or empty: none. The codec's arrays behind one another, its state behind them.
   std::vector<float*> residuals = {};
   // Of sums that this rank encodes as their owner: one per segment and as long, the codec's state_elements() behind (null where skipped),
   // or empty: none.

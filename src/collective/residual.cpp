@@ -8,19 +8,19 @@ namespace crimp {
 namespace {
 
 std::uint64_t plane_bytes(const ResidualShape& shape) {
-  return shape.count * static_cast<std::uint64_t>(MemoryPolicy{shape.kind}.planes()) * sizeof(float);
+  return shape.count * static_cast<std::uint64_t>(FeedbackPolicy{shape.kind}.arrays()) * sizeof(float);
 }
 
 // The first bytes of `from` in new memory; zeros behind them.
-Memory copy_of(const Memory& from, std::uint64_t used, std::uint64_t bytes, Allocator& to) {
+Memory copy_of(const Memory& from, std::uint64_t used, std::uint64_t bytes, MemoryResource& to) {
   Memory made(bytes, to);
-  if (from.allocator() == &host_memory()) {
+  if (from.resource() == &host_memory()) {
     to.write(made.data(), from.data(), used);
   } else if (&to == &host_memory()) {
-    from.allocator()->read(made.data(), from.data(), used);
+    from.resource()->read(made.data(), from.data(), used);
   } else {
     const Memory between(used);
-    from.allocator()->read(between.data(), from.data(), used);
+    from.resource()->read(between.data(), from.data(), used);
     to.write(made.data(), between.data(), used);
   }
   return made;
@@ -28,7 +28,7 @@ Memory copy_of(const Memory& from, std::uint64_t used, std::uint64_t bytes, Allo
 
 }  // namespace
 
-Residual& ResidualStore::find(ResidualKey key, const ResidualShape& shape, Allocator& memory) {
+Residual& ResidualStore::find(ResidualKey key, const ResidualShape& shape, MemoryResource& memory) {
   const std::uint64_t bytes = shape.elements * sizeof(float);
   auto it = tensors_.find(key);
   if (it != tensors_.end() && it->second.call == call_)
@@ -43,7 +43,7 @@ Residual& ResidualStore::find(ResidualKey key, const ResidualShape& shape, Alloc
   } else {
     Tensor& t = it->second;
     const bool same_layout = t.shape.elements == shape.elements && t.shape.codec == shape.codec;
-    if (!same_layout || t.memory.allocator() != &memory) t.memory = copy_of(t.memory, same_layout ? bytes : plane_bytes(shape), bytes, memory);
+    if (!same_layout || t.memory.resource() != &memory) t.memory = copy_of(t.memory, same_layout ? bytes : plane_bytes(shape), bytes, memory);
     t.shape = shape;
     t.call = call_;
   }

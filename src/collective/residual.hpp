@@ -1,4 +1,4 @@
-// What is kept of tensors from call to call (codec/codec.hpp, MemoryKind), one array of float32 for each. A tensor keeps it however it is merged with others.
+// What is kept of tensors from call to call (codec/codec.hpp, FeedbackKind), one array of float32 for each. A tensor keeps it however it is merged with others.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 #include "codec/codec.hpp"
 #include "schedule/layout.hpp"
-#include "memory/allocator.hpp"
+#include "memory/memory_resource.hpp"
 
 namespace crimp {
 
@@ -26,10 +26,10 @@ using ResidualKey = KeyOf<std::string_view>;
 
 struct ResidualShape {
   std::uint64_t count;     // the tensor's elements
-  MemoryKind kind;
-  std::uint64_t elements;  // of the array: the kind's planes of `count` behind one another, then what `codec` keeps besides
+  FeedbackKind kind;
+  std::uint64_t elements;  // of the array: the kind's arrays of `count` behind one another, then what `codec` keeps besides
   const Codec* codec = nullptr;
-  static ResidualShape of(const Codec& codec, std::uint64_t count) { return {count, codec.memory().kind, codec.memory_elements(count), &codec}; }
+  static ResidualShape of(const Codec& codec, std::uint64_t count) { return {count, codec.feedback().kind, codec.feedback_elements(count), &codec}; }
 };
 
 struct Residual {
@@ -43,10 +43,10 @@ class ResidualStore {
  public:
   void begin_call() { ++call_; }
   // What is kept under this key, in this kind of memory; zeros when new. With another kind or another count it starts from zeros; with the same two and another
-  // array or codec its planes stay and what is behind them starts from zeros. One that was in another kind of memory moves.
+  // array or codec its arrays stay and what is behind them starts from zeros. One that was in another kind of memory moves.
   // Found once in a call, it stays where it is until the call after. Throws Error{layout_invalid} where a call asks twice; Error{out_of_memory} and
   // Error{device_failed}: what was kept is then as it was, unless it was to start from zeros.
-  Residual& find(ResidualKey, const ResidualShape&, Allocator& memory = host_memory());
+  Residual& find(ResidualKey, const ResidualShape&, MemoryResource& memory = host_memory());
   // Since the last keep(): what find() made holds nothing yet. keep() makes it stay, drop_new() drops it.
   void keep() { new_.clear(); }
   void drop_new();

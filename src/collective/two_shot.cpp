@@ -13,14 +13,14 @@ namespace {
 constexpr std::size_t kChunkSlots = 5, kSendSlots = 3, kReceiveSlots = 2;
 
 // Where a chunk's shards end, in elements from its start: runs of whole pieces, as equal as pieces allow.
-std::vector<std::uint64_t> shard_borders(const Shape& shape, std::size_t ranks) {
-  const auto pieces = shape.pieces();
+std::vector<std::uint64_t> shard_borders(const ChunkPartition& partition, std::size_t ranks) {
+  const auto pieces = partition.pieces();
   std::vector<std::uint64_t> borders(ranks + 1);
   for (std::size_t q = 1; q < ranks; ++q) {
     const std::size_t first = pieces.size() * q / ranks;
-    borders[q] = first == 0 ? 0 : first == pieces.size() ? shape.count() : pieces[first].offset;
+    borders[q] = first == 0 ? 0 : first == pieces.size() ? partition.count() : pieces[first].offset;
   }
-  borders[ranks] = shape.count();
+  borders[ranks] = partition.count();
   return borders;
 }
 
@@ -35,10 +35,10 @@ class TwoShotRoute final : public ChunkedRoute {
   TwoShotRoute(const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks) : ChunkedRoute(Algorithm::two_shot, of, chunk_elements, transport_ranks) {
     const auto n = static_cast<std::size_t>(ranks);
     for (const Slice& whole : chunks()) {
-      const auto borders = shard_borders(whole.shape, n);
+      const auto borders = shard_borders(whole.partition, n);
       Shards& all = shards.emplace_back(Shards{{}, {0}});
       for (std::size_t q = 0; q < n; ++q) {
-        const std::uint64_t body = all.slices.emplace_back(slice(whole.begin + borders[q], whole.begin + borders[q + 1])).shape.body_bound(*part.codec);
+        const std::uint64_t body = all.slices.emplace_back(slice(whole.begin + borders[q], whole.begin + borders[q + 1])).partition.body_bound(*part.codec);
         largest_shard = std::max(largest_shard, body);
         all.offsets.push_back(all.offsets.back() + body);
       }
@@ -84,7 +84,7 @@ class TwoShot final : public Rounds<TwoShot> {
  private:
   struct Chunk {
     std::uint64_t count = 0;
-    std::vector<Cut> shards;
+    std::vector<BoundSlice> shards;
     std::vector<Header> mine, scattered, gathered;  // to each rank, from each rank; of the sums
     Header sum;
     std::vector<Encoding> encodings;
@@ -104,8 +104,8 @@ class TwoShot final : public Rounds<TwoShot> {
     const auto begin = Clock::now();
     Chunk& c = chunk(i);
     const Shards& shards = plan_.shards[i];
-    c.count = plan_.chunks()[i].shape.count();
-    for (std::size_t q = 0; q < ranks(); ++q) cut(c.shards[q], shards.slices[q], i);
+    c.count = plan_.chunks()[i].partition.count();
+    for (std::size_t q = 0; q < ranks(); ++q) bind(c.shards[q], shards.slices[q], i);
     for (std::size_t q = 0; q < ranks(); ++q) {
       c.mine[q] = header(i, c.count);
       start_encode(c.encodings[q], c.mine[q], c.shards[q], call_.in + c.shards[q].begin(), static_cast<std::uint32_t>(rank()),
@@ -148,7 +148,7 @@ class TwoShot final : public Rounds<TwoShot> {
     if (!accept(chunk(i).scattered)) return end();
     if (first)
       for (std::uint64_t early = 0; early < std::min<std::uint64_t>(2, chunks()); ++early)
-        for (const Cut& shard : chunk(early).shards) commit(shard);
+        for (const BoundSlice& shard : chunk(early).shards) commit(shard);
     start_shards(i);
   }
 
@@ -179,7 +179,7 @@ class TwoShot final : public Rounds<TwoShot> {
     wait(c.bodies, i);
     auto begin = Clock::now();
     std::uint8_t* const bodies = scattered_[i % kReceiveSlots];
-    Cut& own = c.shards[rank()];
+    BoundSlice& own = c.shards[rank()];
     if (backend_.readable_bodies()) may_corrupt_wire({bodies, std::min(c.scattered[0].body_bytes, largest_)});
     views_.resize(ranks());
     bool good = true;
@@ -195,7 +195,7 @@ class TwoShot final : public Rounds<TwoShot> {
     c.sum = header(i, c.count, 1);
     if (!good) c.sum.flags = kFlagCorrupt;
     own.take(*own.slice, part_, call_, call_.owner_residuals, 1);
-    for (Feedback& memory : own.feedback) memory.gain = 1.0f;  // the sum has it already
+    for (FeedbackView& memory : own.feedback) memory.gain = 1.0f;  // the sum has it already
     Encoding encoding;
     start_encode(encoding, c.sum, own, call_.out + own.begin(), kSums | static_cast<std::uint32_t>(rank()), sum_[i % kSendSlots]);
     finish_encode(encoding);
@@ -220,7 +220,7 @@ class TwoShot final : public Rounds<TwoShot> {
     wait(c.sum_bodies, i);
     const auto begin = Clock::now();
     for (std::size_t q = 0; q < ranks(); ++q) {
-      const Cut& shard = c.shards[q];
+      const BoundSlice& shard = c.shards[q];
       const std::span body(gathered_[i % kReceiveSlots] + plan_.shards[i].offsets[q], std::min(c.gathered[q].body_bytes, largest_));
       views_.resize(1);
       if (open(views_[0], c.gathered[q], shard, body, q, i)) start_decode(c.decodings[q], shard, views_, i, transport_.size(), q);
@@ -290,8 +290,8 @@ AlgorithmEntry two_shot_algorithm() {
       // Also where ranks keep a momentum: what an owner does not send would be lost for good.
       .owner_memory =
           [](const Codec& codec) {
-            const MemoryKind kind = codec.memory().kind;
-            return (kind == MemoryKind::residual || kind == MemoryKind::momentum) && codec.error_of_two_encodings() > 1;
+            const FeedbackKind kind = codec.feedback().kind;
+            return (kind == FeedbackKind::residual || kind == FeedbackKind::momentum) && codec.error_of_two_encodings() > 1;
           },
   };
 }

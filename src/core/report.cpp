@@ -25,8 +25,8 @@ std::string bytes_text(std::uint64_t bytes) {
 
 }  // namespace
 
-const char* name_of(Pass p) { return kNames[static_cast<std::size_t>(p)]; }
-const char* text_of(Pass p) { return kTexts[static_cast<std::size_t>(p)]; }
+const char* name_of(PassReason p) { return kNames[static_cast<std::size_t>(p)]; }
+const char* text_of(PassReason p) { return kTexts[static_cast<std::size_t>(p)]; }
 
 void Report::Sum::note(const CallRecord& r) {
   ++calls;

@@ -30,14 +30,14 @@ namespace crimp {
   ITEM(slower, "plain MPI predicted to be faster")                      \
   ITEM(early, "a communicator's first calls, before anything is measured for it")
 
-enum class Pass : std::size_t {
+enum class PassReason : std::size_t {
 #define CRIMP_ITEM(name, text) name,
   CRIMP_PASSES(CRIMP_ITEM)
 #undef CRIMP_ITEM
       count
 };
-const char* name_of(Pass);
-const char* text_of(Pass);
+const char* name_of(PassReason);
+const char* text_of(PassReason);
 
 // What looking for the same tensors in calls that name none has come to (src/schedule/call_sequence.hpp), over all communicators.
 struct SequenceRecord {
@@ -58,7 +58,7 @@ struct CallRecord {
 
 class Report {
  public:
-  void passed(Pass why) { passes_[static_cast<std::size_t>(why)].fetch_add(1, std::memory_order_relaxed); }
+  void passed(PassReason why) { passes_[static_cast<std::size_t>(why)].fetch_add(1, std::memory_order_relaxed); }
   void compressed(const CallRecord&);
   void error() { errors_.fetch_add(1, std::memory_order_relaxed); }
   // What a part of Crimp that this layer does not know has counted. The last text given under a name stays. json: an object, which the file has
@@ -102,7 +102,7 @@ class Report {
   std::map<std::string, std::map<std::string, std::uint64_t>> reasons_;  // by algorithm
   std::map<std::string, Sum> by_layout_;
   std::map<int, Sum> by_size_;  // key: floor(log2(bytes))
-  std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(Pass::count)> passes_{};
+  std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(PassReason::count)> passes_{};
   std::uint64_t device_calls_ = 0;
   std::map<std::string, std::uint64_t> through_host_;  // by reason
   std::atomic<std::uint64_t> errors_{0}, residual_bytes_{0}, staged_{0}, measured_{0};

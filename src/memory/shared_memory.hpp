@@ -10,7 +10,7 @@ namespace crimp {
 class SharedMemory {
  public:
   // Where other processes find it, sent to them as bytes.
-  struct Place {
+  struct RandomCounter {
     std::int64_t process = 0, descriptor = -1;
     std::uint64_t bytes = 0, key = 0;
   };
@@ -18,12 +18,12 @@ class SharedMemory {
   // Zeroed, aligned to a page. Throws Error{out_of_memory} that says why.
   explicit SharedMemory(std::uint64_t bytes);
   // Another process's, which has not called close_door(). Throws Error{out_of_memory} where it cannot be reached: another container, another user.
-  explicit SharedMemory(const Place&);
+  explicit SharedMemory(const RandomCounter&);
   ~SharedMemory();
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&& other) noexcept;
 
-  Place place() const { return place_; }  // of what this process made
+  RandomCounter counter() const { return place_; }  // of what this process made
   // No more processes may come in. The memory stays until the last process gives it back.
   void close_door();
   std::byte* data() const { return data_; }
@@ -33,7 +33,7 @@ class SharedMemory {
   void map(int descriptor);
   std::byte* base_ = nullptr;  // the key lies before data_
   std::byte* data_ = nullptr;
-  Place place_;
+  RandomCounter place_;
 };
 
 }  // namespace crimp

@@ -3,7 +3,7 @@
 #include <pthread.h>
 
 #include "core/error.hpp"
-#include "memory/allocator.hpp"
+#include "memory/memory_resource.hpp"
 
 namespace crimp {
 namespace {

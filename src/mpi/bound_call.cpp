@@ -22,7 +22,7 @@ class Binder {
     bool ready = false;
     try {
       to_.memory.begin_call();
-      enter();
+      begin();
       look_at_values();
       if (foreign) flags_ |= kFlagForeign;
       find_memories();
@@ -50,13 +50,13 @@ class Binder {
   const PartPlan& part(std::size_t p) const { return plan_.parts[p].plan; }
   RouteBytes bytes(std::size_t p) const { return chosen_.routes[p]->bytes(bound_.parts[p].extents); }
 
-  void enter() {
+  void begin() {
     std::uint64_t packed = Arena::padded(plan_.exact_bytes);
     for (std::size_t p = 0; p < plan_.parts.size(); ++p) {
       if (part(p).codec->traits().whole_tensors) bound_.parts[p].extents = to_.memory.extents_of(*part(p).layout);
       if (chosen_.routes[p]->host_bodies) packed += bytes(p).bodies;
     }
-    values_.enter(chosen_.routes, packed);
+    values_.begin(chosen_.routes, packed);
   }
 
   // What is not for the codecs, or not the tensors that it is taken for.
@@ -94,7 +94,7 @@ class Binder {
       for (const Residual* r : kept) all.push_back(r ? r->values : nullptr);
       return all;
     };
-    Allocator& memory = values_.backend().memory();
+    MemoryResource& memory = values_.backend().memory();
     for (std::size_t p = 0; p < plan_.parts.size(); ++p) {
       const RoutePlan& route = *chosen_.routes[p];
       CallBuffers& buffers = bound_.parts[p];
@@ -115,7 +115,7 @@ class Binder {
     const bool periodic = plan_.layout->source == Layout::Source::periodic;
     const double setting = to_.settings.residual_jump, jump = periodic && setting == 0 ? CallSequence::kProportion : setting;
     if ((setting <= 0 && !periodic) || flags_) return;
-    Allocator& memory = values_.backend().memory();
+    MemoryResource& memory = values_.backend().memory();
     const auto drop = [&](float* residual, std::uint64_t count, double most) {
       std::vector<float> here(count);
       memory.read(here.data(), residual, count * sizeof(float));
@@ -129,8 +129,8 @@ class Binder {
       const Segment& segment = plan_.layout->segments[s];
       if (segment.key.empty() || !(largest > 0) || !to_.memory.fell(plan_.layout->source, segment, largest, jump)) continue;
       const CallBuffers& buffers = bound_.parts[plan_.part_of[s]];
-      const auto planes = static_cast<std::uint64_t>(plan_.codecs[s]->memory().planes());
-      if (!buffers.residuals.empty()) drop(buffers.residuals[s], segment.count * planes, largest);
+      const auto arrays = static_cast<std::uint64_t>(plan_.codecs[s]->feedback().arrays());
+      if (!buffers.residuals.empty()) drop(buffers.residuals[s], segment.count * arrays, largest);
       if (!buffers.owner_residuals.empty()) drop(buffers.owner_residuals[s], segment.count, largest * to_.ranks);
     }
   }
@@ -158,7 +158,7 @@ class Binder {
   // What is accumulated of this rank's gradients (Lin et al., section 3.2); `values` are float32 copies of the call's.
   void clip(float* values) const {
     for (std::size_t s = 0; s < plan_.codecs.size(); ++s) {
-      const float most = plan_.codecs[s] ? plan_.codecs[s]->memory().clip : 0.0f;
+      const float most = plan_.codecs[s] ? plan_.codecs[s]->feedback().clip : 0.0f;
       if (!(most > 0.0f)) continue;
       const Segment& segment = plan_.layout->segments[s];
       float* const x = values + segment.offset;

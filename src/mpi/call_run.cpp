@@ -18,10 +18,10 @@ void attempt(std::optional<Error>& failure, Work&& work) {
   }
 }
 
-Pass pass_for(std::uint8_t flags) {
-  if (flags & kFlagForeign) return Pass::foreign;
-  if (flags & kFlagNoMemory) return Pass::memory;
-  return flags & kFlagExact ? Pass::range : Pass::outlier;
+PassReason pass_for(std::uint8_t flags) {
+  if (flags & kFlagForeign) return PassReason::foreign;
+  if (flags & kFlagNoMemory) return PassReason::memory;
+  return flags & kFlagExact ? PassReason::range : PassReason::outlier;
 }
 
 }  // namespace
@@ -63,10 +63,10 @@ void finish(const Context& context, const AllreduceRequest& request, const CallP
       for (const Group& group : plan.scanned)
         backend.narrow(request.dtype, bound.widened + group.offset, static_cast<char*>(values.receive()) + group.offset * size_of(request.dtype), group.count);
     });
-  attempt(failure, [&] { backend.settle(); });
+  attempt(failure, [&] { backend.synchronize(); });
   attempt(failure, [&] { sum_exactly(request, bound.exact, values, bound.packed, ranks); });
   if (values.on_device()) context.report.on_device(values.through_host());
-  if (!failure) values.leave(*plan.layout);
+  if (!failure) values.write_back(*plan.layout);
 }
 
 }  // namespace crimp

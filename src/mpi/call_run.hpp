@@ -13,7 +13,7 @@ namespace crimp {
 class Transport;
 
 struct CallOutcome {
-  std::optional<Pass> pass;      // the call is for MPI, on all ranks alike, and nothing has changed
+  std::optional<PassReason> pass;      // the call is for MPI, on all ranks alike, and nothing has changed
   std::optional<Error> failure;  // of the first part that failed, or of the end; all parts were carried to theirs
 };
 

@@ -16,26 +16,26 @@ const DevicePlugin& plugin_now() {
 
 }  // namespace
 
-CallScratch::Device::Device(const DevicePlugin& plugin, int at, bool device_bodies)
+SessionBuffers::Device::Device(const DevicePlugin& plugin, int at, bool device_bodies)
     : index(at), backend(plugin.make_backend(at, device_bodies)), bodies(backend->staging()), values(backend->memory()), packed(plugin.pinned()) {}
 
-CallScratch::Device& CallScratch::device_at(int index) {
+SessionBuffers::Device& SessionBuffers::device_at(int index) {
   if (!device || device->index != index) device = std::make_unique<Device>(plugin_now(), index, device_bodies);
   return *device;
 }
 
-void CallScratch::release() {
+void SessionBuffers::release() {
   arena = Arena();
   device.reset();
 }
 
-CallValues::CallValues(const AllreduceRequest& request, CallScratch& scratch)
-    : request_(request), scratch_(scratch), from_(home_of(request.send)), to_(home_of(request.receive)), backend_(&scratch.host), send_(request.send),
+CallValues::CallValues(const AllreduceRequest& request, SessionBuffers& scratch)
+    : request_(request), scratch_(scratch), from_(pointer_attributes(request.send)), to_(pointer_attributes(request.receive)), backend_(&scratch.host), send_(request.send),
       receive_(request.receive) {}
 
 CallValues::~CallValues() {
   try {
-    backend_->settle();
+    backend_->synchronize();
   } catch (const std::exception&) {  // known where it matters
   }
 }
@@ -52,7 +52,7 @@ CodecCost CallValues::time(const PartPlan& part, std::uint64_t elements) {
   std::vector<char> here;
   if (from_.on_device()) {
     const DevicePlugin& plugin = plugin_now();
-    plugin.settle(from_.device_index, request_.settle_all);
+    plugin.synchronize(from_.device_index, request_.synchronize_all);
     here.resize(values.size() * element);
     plugin.memory(from_.device_index).read(here.data(), from, here.size());
     from = here.data();
@@ -68,7 +68,7 @@ Sketch CallValues::sketch() const {
   if (!from_.on_device())
     return Sketch(request_.count, Sketch::kClusters, [&](std::uint64_t first, std::uint64_t count, float* to) { widen(request_.dtype, send + first * element, to, count); });
   const DevicePlugin& plugin = plugin_now();
-  plugin.settle(from_.device_index, request_.settle_all);
+  plugin.synchronize(from_.device_index, request_.synchronize_all);
   char here[Sketch::kElements * sizeof(double)];
   return Sketch(request_.count, 8, [&](std::uint64_t first, std::uint64_t count, float* to) {
     plugin.memory(from_.device_index).read(here, send + first * element, count * element);
@@ -76,12 +76,12 @@ Sketch CallValues::sketch() const {
   });
 }
 
-void CallValues::enter(std::span<const std::shared_ptr<const RoutePlan>> routes, std::uint64_t packed) {
+void CallValues::begin(std::span<const std::shared_ptr<const RoutePlan>> routes, std::uint64_t packed) {
   if (!on_device()) return;
   const DevicePlugin& plugin = plugin_now();
   const int index = from_.on_device() ? from_.device_index : to_.device_index;
   const std::size_t bytes = request_.count * size_of(request_.dtype);
-  CallScratch::Device& device = scratch_.device_at(index);
+  SessionBuffers::Device& device = scratch_.device_at(index);
   device.packed.reserve(packed + bytes + kPayloadAlign);
   if (from_.on_device() != to_.on_device() || (to_.on_device() && from_.device_index != to_.device_index))
     through_host_ = "its buffers are in different memory";
@@ -92,10 +92,10 @@ void CallValues::enter(std::span<const std::shared_ptr<const RoutePlan>> routes,
       through_host_ = "the codec " + route->part.codec->spec() + " has no kernels";
   if (through_host_.empty()) {
     backend_ = device.backend.get();
-    backend_->enter(request_.settle_all);
+    backend_->begin(request_.synchronize_all);
     return;
   }
-  plugin.settle(index, request_.settle_all);
+  plugin.synchronize(index, request_.synchronize_all);
   auto* const copy = device.packed.take(bytes);
   if (from_.on_device()) plugin.memory(from_.device_index).read(copy, request_.send, bytes), send_ = copy;
   if (to_.on_device()) receive_ = copy;
@@ -110,9 +110,9 @@ void CallValues::prepare(const RoutePlan& route) {
   prepared.insert(route.id);
 }
 
-void CallValues::leave(const Layout& layout) {
+void CallValues::write_back(const Layout& layout) {
   if (receive_ == request_.receive) return;
-  Allocator& memory = plugin_now().memory(to_.device_index);
+  MemoryResource& memory = plugin_now().memory(to_.device_index);
   const std::size_t element = size_of(request_.dtype);
   for (std::size_t s = 0, end = 0; s < layout.segments.size(); s = std::max(end, s + 1)) {
     // Neighbours in one copy.

@@ -10,13 +10,13 @@
 #include "mpi/request.hpp"
 #include "backend/host_backend.hpp"
 #include "collective/measure.hpp"
-#include "memory/allocator.hpp"
+#include "memory/memory_resource.hpp"
 #include "schedule/sketch.hpp"
 
 namespace crimp {
 
 // A communicator's scratch and backends; those for the device of the last call in device memory.
-struct CallScratch {
+struct SessionBuffers {
   struct Device {
     Device(const DevicePlugin&, int index, bool device_bodies);
     int index;
@@ -24,7 +24,7 @@ struct CallScratch {
     Arena bodies, values, packed;  // packed: pinned
     std::set<std::uint64_t> prepared;  // routes that the backend has made room for
   };
-  CallScratch(Workers& workers, bool mpi_takes_device) : host(workers), device_bodies(mpi_takes_device) {}
+  SessionBuffers(Workers& workers, bool mpi_takes_device) : host(workers), device_bodies(mpi_takes_device) {}
   // Throws Error{device_failed} where there is no plugin, Error{out_of_memory}.
   Device& device_at(int index);
   void release();  // between calls: nothing is held
@@ -38,7 +38,7 @@ struct CallScratch {
 // Of one call on one communicator. What fails throws Error{out_of_memory} or Error{device_failed}.
 class CallValues {
  public:
-  CallValues(const AllreduceRequest&, CallScratch&);
+  CallValues(const AllreduceRequest&, SessionBuffers&);
   ~CallValues();  // nothing touches memory behind it
   CallValues(const CallValues&) = delete;
   CallValues& operator=(const CallValues&) = delete;
@@ -48,7 +48,7 @@ class CallValues {
   // A sketch of the values, before anything below.
   Sketch sketch() const;
   // Before anything below. `packed` bytes of host memory are wanted besides.
-  void enter(std::span<const std::shared_ptr<const RoutePlan>>, std::uint64_t packed);
+  void begin(std::span<const std::shared_ptr<const RoutePlan>>, std::uint64_t packed);
   // Room in a device's backend for a route's chunks: once for all its calls.
   void prepare(const RoutePlan&);
   bool on_device() const { return from_.on_device() || to_.on_device(); }
@@ -62,12 +62,12 @@ class CallValues {
   Arena& values() const { return direct() ? scratch_.device->values : scratch_.arena; }
   Arena& packed() const { return direct() ? scratch_.device->packed : scratch_.arena; }
   // The results to the caller's buffer, where they are not there; segments that are not summed keep what they had.
-  void leave(const Layout&);
+  void write_back(const Layout&);
 
  private:
   const AllreduceRequest& request_;
-  CallScratch& scratch_;
-  PointerHome from_, to_;
+  SessionBuffers& scratch_;
+  PointerAttributes from_, to_;
   Backend* backend_;
   const void* send_;
   void* receive_;

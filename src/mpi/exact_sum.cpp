@@ -30,10 +30,10 @@ void sum_exactly(const AllreduceRequest& request, std::span<const ExactTensor> t
   std::optional<Error> failure;
   try {
     each([&](const ExactTensor&, char* here, std::size_t there, std::size_t bytes) { backend.read(here, static_cast<const char*>(values.send()) + there, bytes); });
-    backend.settle();
+    backend.synchronize();
     each([&](const ExactTensor& t, char* here, std::size_t, std::size_t) {
       if (!t.memory) return;
-      const MemoryPolicy& policy = t.momentum->memory();
+      const FeedbackPolicy& policy = t.momentum->feedback();
       const double gain = policy.clip > 0.0f ? clip_gain(request.dtype, here, t.segment->count, static_cast<double>(policy.clip) / std::sqrt(ranks)) : 1.0;
       compensate_exactly(policy, request.dtype, here, t.segment->count, t.memory, gain);
     });
@@ -44,17 +44,17 @@ void sum_exactly(const AllreduceRequest& request, std::span<const ExactTensor> t
     throw Error(ErrorCode::transport_failed, "MPI_Allreduce failed with code " + std::to_string(rc), rc);
   if (failure) throw Error(*failure);
   each([&](const ExactTensor&, char* here, std::size_t there, std::size_t bytes) { backend.write(static_cast<char*>(values.receive()) + there, here, bytes); });
-  backend.settle();
+  backend.synchronize();
 }
 
-bool sum_with_momentum(const AllreduceRequest& request, const CallPlan& plan, CallValues& values, TensorMemory& memory, int ranks, Pass* why) {
+bool sum_with_momentum(const AllreduceRequest& request, const CallPlan& plan, CallValues& values, TensorMemory& memory, int ranks, PassReason* why) {
   const Layout& layout = *plan.layout;
   std::vector<ExactTensor> tensors;
   std::span<char> packed;
   try {
     memory.begin_call();
     const std::size_t bytes = request.count * size_of(request.dtype);
-    values.enter({}, Arena::padded(bytes));
+    values.begin({}, Arena::padded(bytes));
     // Padding too, so that a rank that must leave the call to MPI meets the same count.
     for (std::size_t s = 0; s < layout.segments.size(); ++s) {
       ExactTensor& t = tensors.emplace_back(ExactTensor{&layout.segments[s], plan.momenta[s]});
@@ -64,11 +64,11 @@ bool sum_with_momentum(const AllreduceRequest& request, const CallPlan& plan, Ca
     packed = {reinterpret_cast<char*>(values.packed().take(bytes)), bytes};
   } catch (const std::exception& e) {
     log(LogLevel::warn, std::string(e.what()) + "; this rank's part of the call has no momentum");
-    *why = Pass::memory;
+    *why = PassReason::memory;
     return false;
   }
   sum_exactly(request, tensors, values, packed, ranks);
-  values.leave(layout);
+  values.write_back(layout);
   memory.keep();
   return true;
 }

@@ -16,7 +16,7 @@ namespace crimp {
 struct ExactTensor {
   const Segment* segment;
   const Codec* momentum = nullptr;  // whose memory `momentum` it has
-  float* memory = nullptr;          // its two planes, in host memory; null: none
+  float* memory = nullptr;          // its two arrays, in host memory; null: none
 };
 
 // Elements of all of them together.
@@ -27,6 +27,6 @@ void sum_exactly(const AllreduceRequest&, std::span<const ExactTensor>, const Ca
 
 // A whole call that no codec takes, of tensors of which some have momentum; results and all. Collective. False: there is no memory for it on this rank, the
 // call is for MPI here, where the other ranks meet it, for *why.
-bool sum_with_momentum(const AllreduceRequest&, const CallPlan&, CallValues&, TensorMemory&, int ranks, Pass* why);
+bool sum_with_momentum(const AllreduceRequest&, const CallPlan&, CallValues&, TensorMemory&, int ranks, PassReason* why);
 
 }  // namespace crimp

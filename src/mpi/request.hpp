@@ -17,7 +17,7 @@ struct AllreduceRequest {
   std::shared_ptr<const Layout> layout = nullptr;  // tiling the buffer; null: the call sequence decides
   // Sums a buffer of the call's type exactly, in place, through MPI: for tensors that a rule excludes. Returns an MPI code.
   std::function<int(void* buffer, std::uint64_t count)> sum_exactly = {};
-  bool settle_all = false;  // whatever runs on the device may still write the values
+  bool synchronize_all = false;  // whatever runs on the device may still write the values
 };
 
 }  // namespace crimp

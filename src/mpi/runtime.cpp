@@ -43,7 +43,7 @@ void Runtime::read() {
   if (settings_.algorithm != "auto") {
     const AlgorithmEntry* entry = find_algorithm(settings_.algorithm);
     const Codec* const codec = codecs_.codec().get();
-    const std::string obstacle = entry && codec ? entry->obstacle(*codec, std::max(2, world_size_)) : "";
+    const std::string obstacle = entry && codec ? entry->why_unsupported(*codec, std::max(2, world_size_)) : "";
     try {
       check_algorithm("CRIMP_ALGORITHM", settings_.algorithm);
     } catch (const Error& e) {
@@ -201,10 +201,10 @@ void Runtime::announce() const {
                             " elements have it where their tensors are named (crimp_allreduce, Horovod), calls on one rank never");
 }
 
-Pass Runtime::why_off() const {
-  if (!switched_on.load(std::memory_order_relaxed) || !settings_.enable) return Pass::off;
-  if (differ_) return Pass::settings_differ;
-  return usable_ ? Pass::no_codec : Pass::off;
+PassReason Runtime::why_off() const {
+  if (!switched_on.load(std::memory_order_relaxed) || !settings_.enable) return PassReason::off;
+  if (differ_) return PassReason::settings_differ;
+  return usable_ ? PassReason::no_codec : PassReason::off;
 }
 
 int Runtime::forget(MPI_Comm, int, void* session, void*) {
@@ -229,7 +229,7 @@ Context Runtime::context() {
           [this](const std::vector<int>& ranks) { return nodes_of(ranks); }};
 }
 
-Session* Runtime::session(MPI_Comm comm, Pass* why, const AllreduceRequest* request) {
+Session* Runtime::session(MPI_Comm comm, PassReason* why, const AllreduceRequest* request) {
   void* found = nullptr;
   int has = 0;
   check_mpi(PMPI_Comm_get_attr(comm, keyval_, &found, &has), "MPI_Comm_get_attr");
@@ -238,7 +238,7 @@ Session* Runtime::session(MPI_Comm comm, Pass* why, const AllreduceRequest* requ
     check_mpi(PMPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter");
     if (!inter) check_mpi(PMPI_Comm_size(comm, &size), "MPI_Comm_size");
     if (inter || size == 1) {
-      *why = Pass::communicator;
+      *why = PassReason::communicator;
       return nullptr;
     }
     check_mpi(PMPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
@@ -250,7 +250,7 @@ Session* Runtime::session(MPI_Comm comm, Pass* why, const AllreduceRequest* requ
   }
   auto* session = static_cast<Session*>(found);
   if (session->usable()) return session;
-  *why = Pass::settings_differ;
+  *why = PassReason::settings_differ;
   return nullptr;
 }
 

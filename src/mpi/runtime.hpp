@@ -48,7 +48,7 @@ class Runtime {
   // A codec was chosen, settings are legal and agreed, and MPI_Pcontrol has not switched it off.
   bool compressing() const { return codecs_.any() && usable_ && switched_on.load(std::memory_order_relaxed); }
   std::atomic<bool> switched_on{true};  // MPI_Pcontrol
-  Pass why_off() const;                 // where not compressing()
+  PassReason why_off() const;                 // where not compressing()
   bool legal() const { return illegal_rank_ < 0; }  // no setting has an illegal value
   // Loaded after MPI_Init, so that nothing was compared over MPI_COMM_WORLD: every communicator's first call, of whatever kind, must
   // make its session, or a rank with other settings would not take part.
@@ -71,7 +71,7 @@ class Runtime {
 
   // The communicator's session, made at its first eligible call (collective over it). Null: calls on it pass through, for *why.
   // Throws Error{transport_failed}. `request`: the call that needs it, where it is known.
-  Session* session(MPI_Comm comm, Pass* why, const AllreduceRequest* request = nullptr);
+  Session* session(MPI_Comm comm, PassReason* why, const AllreduceRequest* request = nullptr);
   // Where it has been made and may be used; nothing collective.
   Session* known_session(MPI_Comm comm);
   bool usable() const { return usable_ && switched_on.load(std::memory_order_relaxed); }  // compressing, but for a codec

@@ -57,7 +57,7 @@ const Hierarchy* Session::open_nodes() {
   return &nodes_->get();
 }
 
-bool Session::follows_calls() const { return context_.settings.error_feedback && context_.codecs.codec() && context_.codecs.codec()->memory().kept(); }
+bool Session::follows_calls() const { return context_.settings.error_feedback && context_.codecs.codec() && context_.codecs.codec()->feedback().kept(); }
 
 // Once a communicator for what is good and once for what is not, and not for every communicator of a program that makes many.
 void Session::say_what_is_known(const Layout& layout) {
@@ -77,7 +77,7 @@ void Session::say_what_is_known(const Layout& layout) {
                "CRIMP_UNKNOWN_LAYOUT=" + context_.settings.unknown_layout + ". crimp_allreduce() names tensors");
 }
 
-bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
+bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
   bool done;
   try {
     CallValues values(request, scratch_);
@@ -92,14 +92,14 @@ bool Session::allreduce(const AllreduceRequest& request, Pass* why) {
     memory_.keep();
     return true;
   }
-  if (*why == Pass::memory) {  // MPI needs some
+  if (*why == PassReason::memory) {  // MPI needs some
     memory_.drop_new();
     scratch_.release();
   }
   return false;
 }
 
-bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& values, Pass* why) {
+bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& values, PassReason* why) {
   const auto sum = [this](std::span<std::int64_t> numbers) {
     check_mpi(PMPI_Allreduce(MPI_IN_PLACE, numbers.data(), static_cast<int>(numbers.size()), MPI_INT64_T, MPI_SUM, comm_), "MPI_Allreduce");
   };
@@ -123,11 +123,11 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
     calls_.end(CallSequence::Outcome::failed, sum);
     throw;
   }
-  calls_.end(!done && *why == Pass::foreign ? CallSequence::Outcome::foreign : CallSequence::Outcome::tensor, sum);
+  calls_.end(!done && *why == PassReason::foreign ? CallSequence::Outcome::foreign : CallSequence::Outcome::tensor, sum);
   return done;
 }
 
-bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const Layout> layout, bool foreign, CallValues& values, Pass* why) {
+bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const Layout> layout, bool foreign, CallValues& values, PassReason* why) {
   CallTimes times{Clock::now(), {}};
   const FloatEnvironment environment;
 
@@ -141,7 +141,7 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
                             " has for all others: their results are plain sums. Name the tensors (crimp_allreduce, Horovod), or leave momentum to the optimizer (memory=none)");
   if (plan->pass) {
     *why = *plan->pass;
-    if (*why != Pass::rules || !plan->has_momentum() || !sum_with_momentum(request, *plan, values, memory_, size_, why)) return false;
+    if (*why != PassReason::rules || !plan->has_momentum() || !sum_with_momentum(request, *plan, values, memory_, size_, why)) return false;
     context_.report.passed(*why);
     return true;
   }
@@ -183,7 +183,7 @@ bool Session::allreduce_small(const AllreduceRequest& request) {
   const auto plan = planner_.plan(request.dtype, request.count, request.layout);
   if (!plan->has_momentum()) return false;
   CallValues values(request, scratch_);
-  Pass why = Pass::small;
+  PassReason why = PassReason::small;
   if (!sum_with_momentum(request, *plan, values, memory_, size_, &why)) return false;
   context_.report.passed(why);
   return true;

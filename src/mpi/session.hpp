@@ -36,7 +36,7 @@ class Session {
   // Sums over the communicator. False: the caller does it through MPI (nothing was changed here; all ranks get the same answer), for
   // *why. Throws Error after the exchange began and failed.
   // Where it is for want of memory, what the session holds only to be fast is given back before.
-  bool allreduce(const AllreduceRequest&, Pass* why);
+  bool allreduce(const AllreduceRequest&, PassReason* why);
   // Of a call with fewer than CRIMP_MIN_COUNT elements: sums it where its tensors are named and have momentum. False: it is for MPI, as above.
   bool allreduce_small(const AllreduceRequest&);
 
@@ -59,10 +59,10 @@ class Session {
   void say_what_is_known(const Layout&);
 
   // A call whose tensors its place in the sequence of calls may tell.
-  bool allreduce_unnamed(const AllreduceRequest&, CallValues&, Pass* why);
+  bool allreduce_unnamed(const AllreduceRequest&, CallValues&, PassReason* why);
   // Of tensors that are known, or known to be unknown. foreign: on this rank the values are not theirs. False: the caller does it through
   // MPI, for *why.
-  bool allreduce(const AllreduceRequest&, std::shared_ptr<const Layout>, bool foreign, CallValues&, Pass* why);
+  bool allreduce(const AllreduceRequest&, std::shared_ptr<const Layout>, bool foreign, CallValues&, PassReason* why);
 
   const Context context_;
   MPI_Comm comm_;
@@ -77,7 +77,7 @@ class Session {
   std::vector<int> world_ranks_;
   std::unique_ptr<MpiHierarchy> nodes_;  // null: not needed yet, or none
   TensorMemory memory_;
-  CallScratch scratch_;
+  SessionBuffers scratch_;
 };
 
 }  // namespace crimp

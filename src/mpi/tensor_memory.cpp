@@ -37,9 +37,9 @@ void TensorMemory::set_extents(const std::string& name, std::uint64_t rows, std:
 
 // As after another learning rate l: what waits is in units of the gradients that it was made of, and the program will multiply it by the new rate instead of
 // the old one. The paper's p = l g + e (EF-SignSGD, algorithm 1) is p / l = g + e / l, so e / l is multiplied by the old rate over the new one.
-Residual& TensorMemory::find(Layout::Source source, const Segment& segment, bool owner, const ResidualShape& shape, Allocator& memory) {
+Residual& TensorMemory::find(Layout::Source source, const Segment& segment, bool owner, const ResidualShape& shape, MemoryResource& memory) {
   Residual& residual = residuals_.find({source, owner, segment.key}, shape, memory);
-  if (learning_rate_ == 0 || shape.kind == MemoryKind::average) return residual;
+  if (learning_rate_ == 0 || shape.kind == FeedbackKind::average) return residual;
   const double ratio = residual.learning_rate == 0 ? 1 : residual.learning_rate / learning_rate_;
   residual.learning_rate = learning_rate_;
   if (ratio == 1) return residual;
@@ -53,19 +53,19 @@ Residual& TensorMemory::find(Layout::Source source, const Segment& segment, bool
   return residual;
 }
 
-std::vector<Residual*> TensorMemory::of_values(const Layout& layout, const Codec& codec, Allocator& memory) {
+std::vector<Residual*> TensorMemory::of_values(const Layout& layout, const Codec& codec, MemoryResource& memory) {
   return each_summed(layout, [&](const Segment& segment) -> Residual& {
     ResidualShape shape = ResidualShape::of(codec, segment.count);
     if (const auto known = extents_.find({segment.key, segment.count}); codec.traits().whole_tensors && known != extents_.end())
-      shape.elements = powersgd::memory_elements(segment.count, codec, &known->second);
+      shape.elements = powersgd::feedback_elements(segment.count, codec, &known->second);
     return find(layout.source, segment, false, shape, memory);
   });
 }
 
 // As long as the tensor, though a rank owns a share of it: shares move when tensors are merged otherwise. Untouched pages cost nothing.
-std::vector<Residual*> TensorMemory::of_sums(const Layout& layout, const Codec& codec, Allocator& memory) {
+std::vector<Residual*> TensorMemory::of_sums(const Layout& layout, const Codec& codec, MemoryResource& memory) {
   return each_summed(layout, [&](const Segment& segment) -> Residual& {
-    return find(layout.source, segment, true, {segment.count, MemoryKind::residual, segment.count + codec.state_elements(segment.count), &codec}, memory);
+    return find(layout.source, segment, true, {segment.count, FeedbackKind::residual, segment.count + codec.state_elements(segment.count), &codec}, memory);
   });
 }
 

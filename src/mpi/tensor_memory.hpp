@@ -30,10 +30,10 @@ class TensorMemory {
   void set_extents(const std::string& name, std::uint64_t rows, std::uint64_t cols);
 
   // Of a tensor, in units of the learning rate of now.
-  Residual& find(Layout::Source, const Segment&, bool owner, const ResidualShape&, Allocator&);
+  Residual& find(Layout::Source, const Segment&, bool owner, const ResidualShape&, MemoryResource&);
   // Of the layout's segments that are summed; null of the others. Of the ranks' own values, and of the sums that they own.
-  std::vector<Residual*> of_values(const Layout&, const Codec&, Allocator&);
-  std::vector<Residual*> of_sums(const Layout&, const Codec&, Allocator&);
+  std::vector<Residual*> of_values(const Layout&, const Codec&, MemoryResource&);
+  std::vector<Residual*> of_sums(const Layout&, const Codec&, MemoryResource&);
   // What is known of shapes, likewise; also null of tensors without a name.
   std::vector<powersgd::Extents*> extents_of(const Layout&);
 

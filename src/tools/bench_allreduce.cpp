@@ -16,7 +16,7 @@
 #include "commands.hpp"
 #include "core/convert.hpp"
 #include "core/digest.hpp"
-#include "memory/allocator.hpp"
+#include "memory/memory_resource.hpp"
 #include "codec/codec.hpp"
 #include "core/settings.hpp"
 #include "crimp/crimp.h"
@@ -110,7 +110,7 @@ class Bench {
     // Every algorithm on a communicator of its own, because residuals are the communicator's.
     if (setup_.algorithms && codec_)
       for (const auto& entry : crimp::algorithms()) {
-        if (!entry.obstacle(*codec_, ranks_).empty() || (!entry.plan && settings_.node_size == 0)) continue;
+        if (!entry.why_unsupported(*codec_, ranks_).empty() || (!entry.plan && settings_.node_size == 0)) continue;
         MPI_Comm comm;
         MPI_Comm_dup(MPI_COMM_WORLD, &comm);
         all.push_back({.comm = comm, .crimp = true, .algorithm = entry.name});
@@ -160,7 +160,7 @@ class Bench {
 
  private:
   float* values() const { return reinterpret_cast<float*>(values_.data()); }
-  Allocator& staging() const { return device_ ? device_->plugin.pinned() : host_memory(); }
+  MemoryResource& staging() const { return device_ ? device_->plugin.pinned() : host_memory(); }
   bool goes_on(const Contestant& c) const {
     const int n = static_cast<int>(c.times.size());
     return n < setup_.iterations && (n < kLeastIterations || c.spent < setup_.seconds);
@@ -419,7 +419,7 @@ int bench_allreduce(Arguments arguments) {
   // What is asked for is Crimp's time, also where the chooser would leave a call to MPI.
   std::string algorithm = "auto";
   for (const auto& entry : crimp::algorithms())
-    if (!setup.algorithms && algorithm == "auto" && entry.obstacle(*make_codec(setup.codec), 2).empty()) algorithm = entry.name;
+    if (!setup.algorithms && algorithm == "auto" && entry.why_unsupported(*make_codec(setup.codec), 2).empty()) algorithm = entry.name;
   setenv("CRIMP_ALGORITHM", algorithm.c_str(), 0);
   if (setup.plain_algorithms) request_plain_algorithms();
   MPI_Init(nullptr, nullptr);

@@ -14,7 +14,7 @@
 #include "core/error.hpp"
 #include "crimp/crimp.h"
 #include "cuda_device.hpp"
-#include "memory/allocator.hpp"
+#include "memory/memory_resource.hpp"
 #include "sample_data.hpp"
 #include "stopwatch.hpp"
 #include "table.hpp"
@@ -60,7 +60,7 @@ std::vector<double> measure(const Setup& setup, int rank, const CudaDevice* devi
   std::vector<float> values(setup.elements);
   fill("normal", static_cast<std::uint32_t>(rank), values.data(), values.size());
   const Memory in(bytes, device ? device->memory : host_memory()), out(bytes, device ? device->memory : host_memory());
-  in.allocator()->write(in.data(), values.data(), bytes);
+  in.resource()->write(in.data(), values.data(), bytes);
   std::vector<double> times;
   for (int call = 0; call < kWarmUp + setup.calls; ++call) {
     const double s = timed([&] {

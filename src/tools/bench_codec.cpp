@@ -8,7 +8,7 @@
 #include "bench_codec.hpp"
 #include "collective/algorithms.hpp"
 #include "commands.hpp"
-#include "memory/allocator.hpp"
+#include "memory/memory_resource.hpp"
 #include "core/error.hpp"
 #include "codec/payload.hpp"
 #include "loopback.hpp"
@@ -36,16 +36,16 @@ class Bench {
   Bench(const Setup& setup, const Codec& codec, const float* sample, Workers& workers)
       : setup_(setup), codec_(codec), sample_(sample), workers_(workers), out_(setup.count) {
     for (std::uint64_t at = 0; at < setup.count; at += setup.tensor) shape_.add_group(std::min(setup.tensor, setup.count - at));
-    const int planes = codec.memory().planes();
-    const auto padded = [&](const Group& g) { return round_up(codec.memory_elements(g.count), kPayloadAlign / sizeof(float)); };
+    const int arrays = codec.feedback().arrays();
+    const auto padded = [&](const Group& g) { return round_up(codec.feedback_elements(g.count), kPayloadAlign / sizeof(float)); };
     std::uint64_t elements = 0;
-    for (const Group& g : shape_.groups()) elements += planes ? padded(g) : 0;
+    for (const Group& g : shape_.groups()) elements += arrays ? padded(g) : 0;
     memory_ = Buffer(elements);
-    scratch_ = Buffer(scratch_elements(codec, setup.count, planes > 0));
+    scratch_ = Buffer(scratch_elements(codec, setup.count, arrays > 0));
     float* memory = memory_.values();
-    if (planes)
+    if (arrays)
       for (const Group& g : shape_.groups()) {
-        feedback_.push_back(feedback_of(codec, memory, planes, g.count, 0));
+        feedback_.push_back(feedback_of(codec, memory, arrays, g.count, 0));
         memory += padded(g);
       }
     for (int r = 0; r < setup.ranks; ++r) bodies_.emplace_back(shape_.body_bound(codec));
@@ -129,9 +129,9 @@ class Bench {
   const Codec& codec_;
   const float* sample_;
   Workers& workers_;
-  Shape shape_;
+  ChunkPartition shape_;
   Buffer memory_, scratch_, out_;
-  std::vector<Feedback> feedback_;
+  std::vector<FeedbackView> feedback_;
   std::vector<Memory> bodies_;
   std::vector<BodyView> views_;
   std::size_t bytes_ = 0;  // of the last encode
@@ -146,7 +146,7 @@ nlohmann::ordered_json measure_whole(const Setup& setup, const Codec& codec, con
   for (std::uint64_t at = 0; at < setup.count; at += setup.tensor) {
     const std::uint64_t n = std::min(setup.tensor, setup.count - at);
     segments.push_back({"tensor." + std::to_string(at), at, n});
-    if (codec.memory().kept()) call.residuals.push_back(memories.emplace_back(codec.memory_elements(n)).values());
+    if (codec.feedback().kept()) call.residuals.push_back(memories.emplace_back(codec.feedback_elements(n)).values());
   }
   const Buffer out(setup.count);
   std::memset(out.data(), 0, out.bytes());

@@ -69,8 +69,8 @@ class DeviceBench : Bench {
   DeviceBench(const CodecBench& setup, const CudaDevice& device, const Codec& codec, const DeviceCodec& kernels, std::uint64_t count, const float* sample)
       : Bench(setup, device, codec, count, sample), kernels_(kernels), words_(take(2 * sizeof(std::uint64_t))) {
     for (std::uint64_t at = 0; at < count; at += setup.tensor) shape_.add_group(std::min(setup.tensor, count - at));
-    planes_ = static_cast<std::uint64_t>(codec.memory().planes());
-    std::vector<Feedback> feedback;
+    planes_ = static_cast<std::uint64_t>(codec.feedback().arrays());
+    std::vector<FeedbackView> feedback;
     if (planes_) {
       memory_ = take(planes_ * count * sizeof(float));
       for (const Group& g : shape_.groups()) {
@@ -160,7 +160,7 @@ class DeviceBench : Bench {
   std::uint64_t planes_ = 0;
   Memory words_, memory_, scratch_;  // words_: bytes of the last payload, and the index of a malformed one
   std::vector<Memory> bodies_;
-  Shape shape_;
+  ChunkPartition shape_;
   ChunkTable table_{};
   std::uint32_t step_ = 0;
 };
@@ -169,13 +169,13 @@ class DeviceBench : Bench {
 class StepBench : Bench {
  public:
   StepBench(const CodecBench& setup, const CudaDevice& device, const Codec& codec, std::uint64_t count, const float* sample)
-      : Bench(setup, device, codec, count, sample), with_memory_(codec.memory().kept()) {
+      : Bench(setup, device, codec, count, sample), with_memory_(codec.feedback().kept()) {
     using powersgd::Tensor;
     std::uint64_t memory = 0, right = 0;
     for (std::uint64_t at = 0; at < count; at += setup.tensor) {
       Tensor& t = tensors_.emplace_back();
       t.matrix = powersgd::matrix_of(std::min(setup.tensor, count - at), codec.parameter_word());
-      memory += codec.memory_elements(t.matrix.count);
+      memory += codec.feedback_elements(t.matrix.count);
       left_ += t.matrix.left();
       right += t.matrix.right();
     }
@@ -186,7 +186,7 @@ class StepBench : Bench {
     std::uint64_t at = 0;
     for (Tensor& t : tensors_) {
       t = {t.matrix, {at, 0}, sample + at, reinterpret_cast<float*>(out_.data()) + at, with_memory_ ? residual : nullptr, p, before, q};
-      at += t.matrix.count, residual += codec.memory_elements(t.matrix.count), p += t.matrix.left(), q += t.matrix.right(), before += t.matrix.right();
+      at += t.matrix.count, residual += codec.feedback_elements(t.matrix.count), p += t.matrix.left(), q += t.matrix.right(), before += t.matrix.right();
     }
   }
 

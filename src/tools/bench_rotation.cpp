@@ -4,7 +4,7 @@
 
 #include "codec/thc/thc.hpp"
 #include "commands.hpp"
-#include "memory/allocator.hpp"
+#include "memory/memory_resource.hpp"
 #include "core/error.hpp"
 #include "codec/homomorphic.hpp"
 #include "sample_data.hpp"

@@ -7,7 +7,7 @@
 
 #include "codec/coding/select.hpp"
 #include "commands.hpp"
-#include "memory/allocator.hpp"
+#include "memory/memory_resource.hpp"
 #include "codec/codec.hpp"
 #include "core/error.hpp"
 #include "sample_data.hpp"
@@ -55,10 +55,10 @@ int bench_select(Arguments arguments) {
         copying.push_back(timed([&] { std::memcpy(keys, values, bytes); }));
         for (std::uint64_t j = 0; j < count; ++j) keys[j] = std::fabs(keys[j]);
         sorting.push_back(timed([&] { std::nth_element(keys, keys + (k - 1), keys + count, std::greater<>()); }));
-        select::Cut cut;
-        selecting.push_back(timed([&] { cut = select::largest(values, nullptr, count, k, select::Side::magnitude); }));
-        if (k < count && cut.threshold != keys[k - 1])
-          throw Error(ErrorCode::argument_invalid, "the k-th largest magnitude is " + std::to_string(keys[k - 1]) + ", select found " + std::to_string(cut.threshold));
+        select::Threshold threshold;
+        selecting.push_back(timed([&] { threshold = select::largest(values, nullptr, count, k, select::Side::magnitude); }));
+        if (k < count && threshold.value != keys[k - 1])
+          throw Error(ErrorCode::argument_invalid, "the k-th largest magnitude is " + std::to_string(keys[k - 1]) + ", select found " + std::to_string(threshold.value));
       }
       nlohmann::ordered_json r;
       r["data"] = data;

@@ -10,7 +10,7 @@ namespace crimp::tools {
 struct CudaDevice {
   int index;
   const DevicePlugin& plugin;
-  Allocator& memory;
+  MemoryResource& memory;
   std::string name;    // the card's
   std::string driver;  // the CUDA version that it has, "13.0"
   nlohmann::ordered_json json() const { return {{"index", index}, {"name", name}, {"cuda_of_driver", driver}}; }

@@ -63,7 +63,7 @@ std::string factor_text(double factor) {
 std::string algorithms_text(const Codec& codec) {
   std::string text;
   for (const auto& entry : algorithms()) {
-    if (!entry.obstacle(codec, 2).empty()) continue;
+    if (!entry.why_unsupported(codec, 2).empty()) continue;
     text += (text.empty() ? "" : ", ") + std::string(entry.name);
     if (entry.error(codec, 2) > 1) text += " (error " + factor_text(entry.error(codec, 2)) + ")";
   }
@@ -89,7 +89,7 @@ void print_codecs() {
                 c.traits.summable ? ", summable" : "");
     std::printf("  algorithms %s\n", algorithms_text(*make_codec(c.name)).c_str());
     std::printf("  use        %s\n", std::string(c.use).c_str());
-    std::printf("  memory     %s%s\n", name_of(c.traits.memory), !c.traits.biased ? "" : c.traits.memory == MemoryKind::none ? " (biased)" : " (biased: needs one)");
+    std::printf("  memory     %s%s\n", name_of(c.traits.memory), !c.traits.biased ? "" : c.traits.memory == FeedbackKind::none ? " (biased)" : " (biased: needs one)");
     std::printf("  range      %s\n", range_of(c.traits).c_str());
     for (const auto& p : c.parameters)
       std::printf("  parameter  %s=%s, legal: %s\n             %s\n", std::string(p.key).c_str(), value_text(p, p.default_value).c_str(), legal_text(p).c_str(),
@@ -102,7 +102,7 @@ void print_algorithms() {
     std::string names, errors;
     for (const auto& c : codecs()) {
       const auto codec = make_codec(c.name);
-      if (!entry.obstacle(*codec, 2).empty()) continue;
+      if (!entry.why_unsupported(*codec, 2).empty()) continue;
       names += (names.empty() ? "" : ", ") + std::string(c.name);
       if (entry.error(*codec, 2) > 1) errors += (errors.empty() ? "" : ", ") + std::string(c.name) + " " + factor_text(entry.error(*codec, 2));
     }
@@ -117,12 +117,12 @@ void print_refusals() {
   for (const auto& entry : algorithms()) {
     std::map<std::string, std::vector<std::string>> refused;
     for (const auto& c : codecs()) {
-      const std::string own = entry.obstacle(*make_codec(c.name), 2);
+      const std::string own = entry.why_unsupported(*make_codec(c.name), 2);
       if (!own.empty()) refused[own].push_back(std::string(c.name));
       for (const char* memory : {"none", "residual", "momentum", "average"}) {
         std::string why;
         try {
-          why = entry.obstacle(*make_codec(std::string(c.name) + ":memory=" + memory), 2);
+          why = entry.why_unsupported(*make_codec(std::string(c.name) + ":memory=" + memory), 2);
         } catch (const Error&) {
           continue;  // a memory that the codec refuses
         }

@@ -2,7 +2,7 @@
 
 #include "memory/workers.hpp"
 #include "collective/algorithms.hpp"
-#include "memory/allocator.hpp"
+#include "memory/memory_resource.hpp"
 #include "codec/payload.hpp"
 #include "loopback.hpp"
 
@@ -22,9 +22,9 @@ double payload_bytes(const Codec& codec, const Settings& settings, int ranks, co
     Workers workers(settings.threads);
     return static_cast<double>(allreduce_compressed(loopback, *route, call, workers).sent_bytes);
   }
-  const bool feeds_back = codec.memory().kept() && settings.error_feedback;
+  const bool feeds_back = codec.feedback().kept() && settings.error_feedback;
   const std::uint64_t count = local.count, chunk = std::min(chunk_elements(settings.chunk, codec, ranks), count);
-  const Memory kept(feeds_back ? codec.memory_elements(count) * sizeof(float) : 0);
+  const Memory kept(feeds_back ? codec.feedback_elements(count) * sizeof(float) : 0);
   auto* const memory = feeds_back ? reinterpret_cast<float*>(kept.data()) : nullptr;
   Workers workers(settings.threads);
   std::vector<std::uint8_t> body;
@@ -34,11 +34,11 @@ double payload_bytes(const Codec& codec, const Settings& settings, int ranks, co
   for (int call = 0; call < before + calls; ++call) {
     if (call == before) bytes = 0;
     for (std::uint64_t at = 0; at < count; at += chunk) {
-      Shape shape;
-      shape.add_group(std::min(chunk, count - at));
-      const Feedback feedback = feedback_of(codec, memory, codec.memory().planes(), count, at);
-      body.resize(shape.body_bound(codec));
-      bytes += sizeof(Header) + encode_body(codec, shape, local.values + at, std::span(&feedback, 1), {at, static_cast<std::uint32_t>(call), 0},
+      ChunkPartition partition;
+      partition.add_group(std::min(chunk, count - at));
+      const FeedbackView feedback = feedback_of(codec, memory, codec.feedback().arrays(), count, at);
+      body.resize(partition.body_bound(codec));
+      bytes += sizeof(Header) + encode_body(codec, partition, local.values + at, std::span(&feedback, 1), {at, static_cast<std::uint32_t>(call), 0},
                                             body.data(), scratch.data(), workers);
     }
   }

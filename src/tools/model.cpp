@@ -56,7 +56,7 @@ int model(Arguments arguments) {
     const CodecCost alone = time_codec(*codec, sample, 0, backend);
     std::vector<const AlgorithmEntry*> columns;
     for (const auto& entry : algorithms())
-      if (entry.cost && entry.obstacle(*codec, 16).empty()) columns.push_back(&entry);
+      if (entry.cost && entry.why_unsupported(*codec, 16).empty()) columns.push_back(&entry);
     for (const double rate : rates) {
       if (show) {
         std::printf("\n### %s, %g Gbit/s\n\nEncode %.2f GB/s, decode and add %.2f GB/s, %.2f bits a value.\n\n| ranks | bytes | plain |", codec->spec().c_str(), rate,

@@ -79,29 +79,29 @@ class LastPage {
 
 // One shape with payloads of its own.
 struct Target {
-  Shape shape;
+  ChunkPartition partition;
   std::vector<Bytes> bodies;  // of several ranks and kinds of data
-  Place place;
+  RandomCounter counter;
 };
 
 Target make_target(const Codec& codec, std::uint64_t seed, std::vector<std::int64_t> runs) {
   Target target;
   std::size_t most = 0;
   for (const auto n : runs) {  // negative: a gap
-    if (n < 0) target.shape.add_gap(static_cast<std::uint64_t>(-n));
-    else target.shape.add_group(static_cast<std::uint64_t>(n));
+    if (n < 0) target.partition.add_gap(static_cast<std::uint64_t>(-n));
+    else target.partition.add_group(static_cast<std::uint64_t>(n));
   }
-  target.place = {seed % 7 * 4096, static_cast<std::uint32_t>(seed % 5), 0};
+  target.counter = {seed % 7 * 4096, static_cast<std::uint32_t>(seed % 5), 0};
   Workers workers(1);
   const Data kinds[] = {Data::normal, Data::sparse, Data::alternating, Data::zeros, Data::tiny, Data::huge};
   for (std::uint32_t rank = 0; rank < std::size(kinds); ++rank) {
-    auto values = make_data(kinds[rank], seed + rank, target.shape.count());
+    auto values = make_data(kinds[rank], seed + rank, target.partition.count());
     const float limit = codec.traits().max_magnitude / 4;
     for (float& x : values) x = std::fmin(std::fmax(x, -limit), limit);
-    Bytes body(target.shape.body_bound(codec));
-    Place place = target.place;
-    place.rank = rank;
-    body.resize(encode_body(codec, target.shape, values.data(), {}, place, body.data(), nullptr, workers));
+    Bytes body(target.partition.body_bound(codec));
+    RandomCounter counter = target.counter;
+    counter.rank = rank;
+    body.resize(encode_body(codec, target.partition, values.data(), {}, counter, body.data(), nullptr, workers));
     most = std::max(most, body.size());
     target.bodies.push_back(std::move(body));
   }
@@ -145,11 +145,11 @@ void set_length(Bytes& body, std::size_t piece, std::uint64_t length) {
 
 // Changes `body`, which is a legal one of `target`. Most kinds keep what the framing checks, so that the codecs' own checks are reached.
 void mutate(const Codec& codec, const Target& target, Bytes& body, Dice& dice) {
-  const Shape& shape = target.shape;
+  const ChunkPartition& partition = target.partition;
   const bool lengths = !codec.traits().fixed_size;
-  const std::size_t prefix = shape.prefix_bytes(codec), pieces = shape.pieces().size();
+  const std::size_t prefix = partition.prefix_bytes(codec), pieces = partition.pieces().size();
   std::vector<std::size_t> begin(pieces + 1, prefix);
-  for (std::size_t p = 0; p < pieces; ++p) begin[p + 1] = begin[p] + (lengths ? length_at(body, p) : codec.piece_bound(shape.pieces()[p].count));
+  for (std::size_t p = 0; p < pieces; ++p) begin[p + 1] = begin[p] + (lengths ? length_at(body, p) : codec.piece_bound(partition.pieces()[p].count));
   const auto repad = [&](std::size_t used) { body.resize(round_up(used, kPayloadAlign), 0); };
   const auto piece = dice(pieces);
   const std::size_t at = begin[piece], bytes = begin[piece + 1] - at;
@@ -165,8 +165,8 @@ void mutate(const Codec& codec, const Target& target, Bytes& body, Dice& dice) {
       for (auto n = 1 + dice(4); n > 0 && bytes > 0; --n) body[at + dice(dice(2) ? bytes : std::min<std::size_t>(bytes, 16))] = interesting_byte(dice);
       break;
     case 3: {  // a scale, or two neighbours
-      const std::size_t place = dice(4) ? 0 : 4 * dice(std::max<std::size_t>(1, bytes / 4));
-      for (std::size_t i = place, n = 1 + dice(2); n > 0 && i + sizeof(float) <= bytes; --n, i += sizeof(float)) {
+      const std::size_t counter = dice(4) ? 0 : 4 * dice(std::max<std::size_t>(1, bytes / 4));
+      for (std::size_t i = counter, n = 1 + dice(2); n > 0 && i + sizeof(float) <= bytes; --n, i += sizeof(float)) {
         const float x = interesting_float(dice);
         std::memcpy(body.data() + at + i, &x, sizeof x);
       }
@@ -194,7 +194,7 @@ void mutate(const Codec& codec, const Target& target, Bytes& body, Dice& dice) {
     case 7: {  // lengths alone, or one piece's bytes given to its neighbour
       if (!lengths || prefix == 0) break;
       if (dice(2) || pieces < 2) {
-        set_length(body, piece, dice(2) ? dice(65536) : dice(codec.piece_bound(shape.pieces()[piece].count) + 2));
+        set_length(body, piece, dice(2) ? dice(65536) : dice(codec.piece_bound(partition.pieces()[piece].count) + 2));
       } else {
         const std::size_t next = (piece + 1) % pieces, moved = dice(bytes + 1);
         set_length(body, piece, bytes - moved);
@@ -204,7 +204,7 @@ void mutate(const Codec& codec, const Target& target, Bytes& body, Dice& dice) {
     }
     case 8: {  // bytes put in or taken out, everything else made to fit
       if (!lengths || prefix == 0) break;
-      const auto bound = codec.piece_bound(shape.pieces()[piece].count);
+      const auto bound = codec.piece_bound(partition.pieces()[piece].count);
       const auto from = static_cast<std::ptrdiff_t>(at + dice(bytes + 1));
       body.resize(begin[pieces]);
       std::size_t now = bytes;
@@ -252,7 +252,7 @@ class Fuzzer {
     targets_.push_back(make_target(codec, seed_ + 5, {12000, -3, 33, 10240}));
     std::size_t most = 0;
     for (const auto& t : targets_)
-      for (const auto& b : t.bodies) most = std::max({most, t.shape.body_bound(codec), b.size()});
+      for (const auto& b : t.bodies) most = std::max({most, t.partition.body_bound(codec), b.size()});
     pages_.push_back(std::make_unique<LastPage>(2 * most + 65536));
     pages_.push_back(std::make_unique<LastPage>(2 * most + 65536));
     floats_ = std::find(std::begin(kFloatsAsTheyAre), std::end(kFloatsAsTheyAre), std::string_view(codec.traits().name)) != std::end(kFloatsAsTheyAre);
@@ -265,7 +265,7 @@ class Fuzzer {
         std::snprintf(under_way, sizeof under_way, "%s, unchanged", codec_.spec().c_str());
         Tally tally;
         decode(target, body, body, true, tally);
-        if (tally.accepted != 1) throw std::runtime_error("an unchanged payload of " + std::to_string(target.shape.count()) + " elements is refused");
+        if (tally.accepted != 1) throw std::runtime_error("an unchanged payload of " + std::to_string(target.partition.count()) + " elements is refused");
       }
   }
   void mutation(std::uint64_t k, Tally& tally) {
@@ -277,7 +277,7 @@ class Fuzzer {
     Bytes body = target.bodies[dice(target.bodies.size())];
     for (auto rounds = 1 + dice(4) / 3; rounds > 0; --rounds) {
       BodyView legal;
-      if (!legal.open(codec_, target.shape, body).empty()) break;  // a second change needs the framing of the first
+      if (!legal.open(codec_, target.partition, body).empty()) break;  // a second change needs the framing of the first
       mutate(codec_, target, body, dice);
     }
     ++tally.mutations;
@@ -288,17 +288,17 @@ class Fuzzer {
   void decode(const Target& target, const Bytes& other, const Bytes& body, bool alone, Tally& tally) {
     std::vector<BodyView> views(alone ? 1 : 2);
     const std::size_t mine = alone ? 0 : 1;
-    const std::string refusal = views[mine].open(codec_, target.shape, pages_[0]->hold(body));
+    const std::string refusal = views[mine].open(codec_, target.partition, pages_[0]->hold(body));
     if (!refusal.empty()) {
       if (refusal.size() < 15 || refusal.find_first_of("0123456789") == refusal.npos) throw std::runtime_error("the refusal '" + refusal + "' names no value");
       ++tally.framing;
       return;
     }
-    if (!alone && !views[0].open(codec_, target.shape, pages_[1]->hold(other)).empty()) throw std::runtime_error("an unchanged payload is refused");
-    const std::uint64_t count = target.shape.count();
+    if (!alone && !views[0].open(codec_, target.partition, pages_[1]->hold(other)).empty()) throw std::runtime_error("an unchanged payload is refused");
+    const std::uint64_t count = target.partition.count();
     out_.assign(count + 2 * kGuard, kPattern);
     Workers& workers = one_;
-    const int bad = decode_add(codec_, target.shape, views, target.place, out_.data() + kGuard, false, workers);
+    const int bad = decode_add(codec_, target.partition, views, target.counter, out_.data() + kGuard, false, workers);
     std::uint64_t at = 0;
     const auto untouched = [&](std::uint64_t to) {
       for (; at < to; ++at)
@@ -306,7 +306,7 @@ class Fuzzer {
           throw std::runtime_error("element " + std::to_string(static_cast<std::int64_t>(at - kGuard)) + " of " + std::to_string(count) +
                                    ", outside the groups, was written");
     };
-    for (const Group& g : target.shape.groups()) {
+    for (const Group& g : target.partition.groups()) {
       untouched(kGuard + g.offset);
       at += g.count;
     }
@@ -318,7 +318,7 @@ class Fuzzer {
     }
     ++tally.accepted;
     if (floats_ || !alone) return;
-    for (const Group& g : target.shape.groups())
+    for (const Group& g : target.partition.groups())
       for (std::uint64_t i = g.offset; i < g.offset + g.count; ++i)
         if (!std::isfinite(out_[kGuard + i]))
           throw std::runtime_error("an accepted payload gives " + std::to_string(out_[kGuard + i]) + " for element " + std::to_string(i));

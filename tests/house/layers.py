@@ -14,7 +14,7 @@ LAYERS = {
     "mpi": ("session.cpp", ("core", "memory", "codec", "schedule", "backend", "collective")),
 }
 HEADERS = {
-    "core": ("core/error.hpp",), "memory": ("memory/allocator.hpp",), "codec": ("codec/codec.hpp",), "schedule": ("schedule/layout.hpp",),
+    "core": ("core/error.hpp",), "memory": ("memory/memory_resource.hpp",), "codec": ("codec/codec.hpp",), "schedule": ("schedule/layout.hpp",),
     "backend": ("backend/backend.hpp",), "collective": ("collective/transport.hpp", "collective/collective.hpp"), "mpi": ("mpi/session.hpp", "mpi.h"),
 }
 OUTSIDE = ("crimp/crimp.h", "guard.hpp", "horovod/gate.hpp")  # of the public interface and the shim: for no layer

@@ -114,7 +114,7 @@ float element(std::size_t i, std::size_t cols, int of_rank, unsigned salt) {
 // Extents that nobody says. Both tensors have side x side elements, which is what is taken of such a count before anything is known; the second one is another
 // matrix, of which two columns keep everything once that is found. CRIMP_CODEC is powersgd:r=2; without a memory a call shows what its extents keep.
 void extents(std::size_t side) {
-  struct Shape {
+  struct ChunkPartition {
     const char* name;
     std::size_t cols;
   };
@@ -124,9 +124,9 @@ void extents(std::size_t side) {
   MPI_Comm comms[kMixedRanks + 1];
   for (auto& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   for (const auto type : {CRIMP_FLOAT32, CRIMP_FLOAT16})
-    for (const Shape shape : {Shape{"square", side}, Shape{"wide", 4 * side}}) {
-      if (large && (type == CRIMP_FLOAT32 || shape.cols == side)) continue;
-      const std::string name = shape.name + std::to_string(static_cast<int>(type));
+    for (const ChunkPartition partition : {ChunkPartition{"square", side}, ChunkPartition{"wide", 4 * side}}) {
+      if (large && (type == CRIMP_FLOAT32 || partition.cols == side)) continue;
+      const std::string name = partition.name + std::to_string(static_cast<int>(type));
       const crimp_segment segment[] = {{name.c_str(), count}};
       const std::size_t bytes = count * (type == CRIMP_FLOAT16 ? 2 : 4);
       for (unsigned call = 0; call < (large ? 2u : 3u); ++call) {
@@ -134,7 +134,7 @@ void extents(std::size_t side) {
         std::vector<char> mine(bytes);
         for (int r = 0; r < size; ++r)
           for (std::size_t i = 0; i < count; ++i) {
-            float x = element(i, shape.cols, r, 1);
+            float x = element(i, partition.cols, r, 1);
             const std::uint16_t half = crimp::half_from_float(x);
             if (type == CRIMP_FLOAT16) x = crimp::float_from_half(half);
             sum[i] += x;
@@ -166,8 +166,8 @@ void extents(std::size_t side) {
         }
         if (rank == 0) std::printf("%s, call %u: %.6f of the energy is kept\n", name.c_str(), call, 1 - lost / all);
         // What is found counts from the next call on.
-        if (shape.cols == side || call > (remembers ? 1u : 0u)) CHECK(lost < 1e-3 * all, "%s, call %u: %g of the energy is lost", name.c_str(), call, lost / all);
-        if (shape.cols != side && call == 0) CHECK(lost > 0.1 * all, "%s: nothing was to be found", name.c_str());
+        if (partition.cols == side || call > (remembers ? 1u : 0u)) CHECK(lost < 1e-3 * all, "%s, call %u: %g of the energy is lost", name.c_str(), call, lost / all);
+        if (partition.cols != side && call == 0) CHECK(lost > 0.1 * all, "%s: nothing was to be found", name.c_str());
       }
     }
   for (auto& comm : comms) MPI_Comm_free(&comm);

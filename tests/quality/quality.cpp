@@ -104,8 +104,8 @@ std::vector<std::shared_ptr<const Codec>> settings_of(const CodecInfo& info) {
   const bool cast = info.traits.wire_id <= 3;
   for (const std::string& spec : specs) {
     all.push_back(make_codec(spec));
-    if (cast || info.traits.memory == MemoryKind::average) continue;
-    const std::string memory = info.traits.memory != MemoryKind::none         ? "memory=none"
+    if (cast || info.traits.memory == FeedbackKind::average) continue;
+    const std::string memory = info.traits.memory != FeedbackKind::none         ? "memory=none"
                                : info.traits.diverges_with_residual ? "memory=residual,force=1"
                                                                               : "memory=residual";
     try {
@@ -259,7 +259,7 @@ int main(int argc, char** argv) {
     for (const CodecInfo& info : codecs()) {
       if (info.name != "fp32" && !std::string(info.name).starts_with(o.only)) continue;
       for (const auto& codec : settings_of(info)) {
-        Row row{codec->spec(), name_of(codec->memory().kind), codec->memory().kind == info.traits.memory, {}, {}, {}, {}, {}};
+        Row row{codec->spec(), name_of(codec->feedback().kind), codec->feedback().kind == info.traits.memory, {}, {}, {}, {}, {}};
         const Way first = ways_of(*codec, kRanks).front();
         row.convex = train(problems[0], *codec, first, 1, training, test);
         for (const Way& column : kColumns) {

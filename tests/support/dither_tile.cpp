@@ -9,9 +9,9 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace crimp::test::HWY_NAMESPACE {
-void Tile(const Place& place, std::uint32_t stream, std::uint32_t tile, std::uint32_t* bits) {
+void Tile(const RandomCounter& counter, std::uint32_t stream, std::uint32_t tile, std::uint32_t* bits) {
   namespace in = crimp::dither::HWY_NAMESPACE;
-  in::for_tile(place, stream, tile, [&](std::size_t half, std::size_t lane, in::V32 v) HWY_ATTR {
+  in::for_tile(counter, stream, tile, [&](std::size_t half, std::size_t lane, in::V32 v) HWY_ATTR {
     hwy::HWY_NAMESPACE::StoreU(v, in::D32(), bits + half * 16 + lane);
   });
 }
@@ -21,6 +21,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace crimp::test {
 HWY_EXPORT(Tile);
-void dither_tile(const Place& place, std::uint32_t stream, std::uint32_t tile, std::uint32_t* bits) { HWY_DYNAMIC_DISPATCH(Tile)(place, stream, tile, bits); }
+void dither_tile(const RandomCounter& counter, std::uint32_t stream, std::uint32_t tile, std::uint32_t* bits) { HWY_DYNAMIC_DISPATCH(Tile)(counter, stream, tile, bits); }
 }  // namespace crimp::test
 #endif

@@ -3,5 +3,5 @@
 #include "codec/coding/dither.hpp"
 
 namespace crimp::test {
-void dither_tile(const Place&, std::uint32_t stream, std::uint32_t tile, std::uint32_t* bits);
+void dither_tile(const RandomCounter&, std::uint32_t stream, std::uint32_t tile, std::uint32_t* bits);
 }

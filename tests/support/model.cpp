@@ -11,17 +11,17 @@ void pad(Bytes& bytes) { bytes.resize((bytes.size() + 63) / 64 * 64); }
 
 }  // namespace
 
-ModelBody ModelCodec::encode(std::span<const float> a, std::span<const std::size_t> groups, const Place& place) const {
+ModelBody ModelCodec::encode(std::span<const float> a, std::span<const std::size_t> groups, const RandomCounter& counter) const {
   ModelBody body;
   Bytes pieces;
   std::size_t begin = 0;
   for (const std::size_t count : groups) {
-    Place here = place;
+    RandomCounter here = counter;
     here.element += begin;
     const Selection selection = codec_->select(a.subspan(begin, count), here);
     for (std::size_t at = 0; at < count; at += kPiece) {
       const auto values = a.subspan(begin + at, std::min(kPiece, count - at));
-      Place of_piece = here;
+      RandomCounter of_piece = here;
       of_piece.element += at;
       const Bytes piece = codec_->encode({values, of_piece, selection, at});
       if (!codec_->fixed_size()) {

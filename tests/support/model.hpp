@@ -14,7 +14,7 @@ class ModelCodec {
   explicit ModelCodec(const std::string& spec) : codec_(make_reference(spec)) {}  // canonical text
   const ReferenceCodec& reference() const { return *codec_; }
   // Groups of the given lengths tile `a`; `place` is that of its first element.
-  ModelBody encode(std::span<const float> a, std::span<const std::size_t> groups, const Place& place) const;
+  ModelBody encode(std::span<const float> a, std::span<const std::size_t> groups, const RandomCounter& counter) const;
 
  private:
   std::unique_ptr<const ReferenceCodec> codec_;

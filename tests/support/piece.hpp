@@ -12,14 +12,14 @@
 
 namespace crimp::test {
 
-inline Bytes encode(const Codec& codec, const std::vector<float>& a, const Place& place, float* residual_out, const float* residual_in) {
-  const Selection selection = codec.traits().selects ? codec.select(a.data(), residual_in, a.size(), place) : Selection{};
+inline Bytes encode(const Codec& codec, const std::vector<float>& a, const RandomCounter& counter, float* residual_out, const float* residual_in) {
+  const Selection selection = codec.traits().selects ? codec.select(a.data(), residual_in, a.size(), counter) : Selection{};
   Bytes bytes(codec.piece_bound(a.size()));
-  bytes.resize(codec.encode_piece({a.data(), residual_in, residual_out, a.size(), place, selection}, bytes.data()));
+  bytes.resize(codec.encode_piece({a.data(), residual_in, residual_out, a.size(), counter, selection}, bytes.data()));
   if (codec.traits().fixed_size) CHECK(bytes.size() == codec.piece_bound(a.size()));
   return bytes;
 }
-inline Bytes encode(const Codec& codec, const std::vector<float>& a, const Place& place) { return encode(codec, a, place, nullptr, nullptr); }
+inline Bytes encode(const Codec& codec, const std::vector<float>& a, const RandomCounter& counter) { return encode(codec, a, counter, nullptr, nullptr); }
 inline Bytes encode(const Codec& codec, const std::vector<float>& a, float* residual_out = nullptr, const float* residual_in = nullptr) {
   return encode(codec, a, {}, residual_out, residual_in);
 }

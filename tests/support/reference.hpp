@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "codec/codec.hpp"  // Place and Selection only
+#include "codec/codec.hpp"  // RandomCounter and Selection only
 
 namespace crimp::test {
 
@@ -16,7 +16,7 @@ using Bytes = std::vector<std::uint8_t>;
 
 struct ReferencePiece {
   std::span<const float> a;  // what is encoded: values and memory
-  Place place;
+  RandomCounter counter;
   Selection selection;
   std::size_t in_group = 0;
 };
@@ -26,8 +26,8 @@ class ReferenceCodec {
   virtual ~ReferenceCodec() = default;
   virtual bool fixed_size() const = 0;
   virtual Bytes encode(const ReferencePiece&) const = 0;
-  virtual std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const Place&) const = 0;
-  virtual Selection select(std::span<const float> /*group*/, const Place&) const { return {}; }
+  virtual std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const = 0;
+  virtual Selection select(std::span<const float> /*group*/, const RandomCounter&) const { return {}; }
   virtual float finish(float sum, int /*ranks*/) const { return sum; }
   // How far decoded[i] may be from a[i]; negative: no bound of its own.
   virtual double allowed(std::span<const float> a, std::size_t i) const = 0;

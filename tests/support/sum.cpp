@@ -12,11 +12,11 @@ std::string text_of(const Way& way) {
 
 std::vector<Way> ways_of(const Codec& codec, int ranks) {
   std::vector<Way> ways;
-  const bool in_nodes = entry_of(Algorithm::hierarchical).obstacle(codec, ranks).empty();
+  const bool in_nodes = entry_of(Algorithm::hierarchical).why_unsupported(codec, ranks).empty();
   for (const auto& entry : carriers()) {
-    if (entry.obstacle(codec, ranks).empty()) ways.push_back({entry.algorithm});
+    if (entry.why_unsupported(codec, ranks).empty()) ways.push_back({entry.algorithm});
     for (int per_node = 2; per_node <= ranks && in_nodes; ++per_node)
-      if (ranks % per_node == 0 && entry.obstacle(codec, ranks / per_node).empty()) ways.push_back({entry.algorithm, per_node});
+      if (ranks % per_node == 0 && entry.why_unsupported(codec, ranks / per_node).empty()) ways.push_back({entry.algorithm, per_node});
   }
   return ways;
 }
@@ -28,13 +28,13 @@ Sum::Sum(Transport& transport, const Codec& codec, Algorithm algorithm, const st
   std::uint64_t at = 0;
   for (const std::size_t n : tensors) {
     segments.push_back({"tensor." + std::to_string(segments.size()), at, n});
-    if (encodes && codec.memory().kept()) memories_.emplace_back(codec.memory_elements(n));
+    if (encodes && codec.feedback().kept()) memories_.emplace_back(codec.feedback_elements(n));
     if (owns) owner_memories_.emplace_back(n + codec.state_elements(n));
     at += n;
   }
   layout_ = Layout::make(Layout::Source::named, std::move(segments));
   PartPlan part{&codec, layout_, at};
-  part.remembers = codec.memory().kept();
+  part.remembers = codec.feedback().kept();
   route_ = plan_route(algorithm, part, round_up(at, kPieceElements), hierarchy ? hierarchy->nodes : transport.size());
   if (hierarchy) route_ = in_nodes(route_, *hierarchy);
   for (auto& m : memories_) call_.residuals.push_back(m.data());

@@ -47,7 +47,7 @@ TEST_SUITE("allgather_failures") {
     for (const auto& algorithm : carriers()) for (const char* spec : {"fp32", "fp16", "3lc", "3lc:zero_run=0"})
       for (const int n : {1, 2, 3})
         for (const std::uint8_t flags : {kFlagExact, kFlagNoMemory}) {
-          if (!algorithm.obstacle(*make_codec(spec), n).empty()) continue;
+          if (!algorithm.why_unsupported(*make_codec(spec), n).empty()) continue;
           Setup setup = three_chunks(spec, algorithm.algorithm);
           CAPTURE(std::string(algorithm.name));
           for (const bool in_place : {false, true}) {

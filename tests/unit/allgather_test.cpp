@@ -32,7 +32,7 @@ TEST_SUITE("allgather") {
       for (const int n : {1, 2, 3}) {
         Setup setup = setup_of(codec, count, Layout::unknown(count));
         setup.in_place = n != 2;
-        setup.feedback = codec->memory().kept();
+        setup.feedback = codec->feedback().kept();
         check(setup, n, 1);
         // Segments that end anywhere, single elements, and one that spans chunks.
         setup.layout = named_layout(count, {1, 40959, 7, 12345, 43000, 3});

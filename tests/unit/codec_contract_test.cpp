@@ -19,11 +19,11 @@ namespace {
 struct Case {
   const Codec& codec;
   std::vector<float> values, memory;  // memory: the residual before
-  Shape shape;
+  ChunkPartition partition;
   std::vector<std::size_t> groups;
 };
 
-constexpr Place kPlace{3 * kPieceElements, 5, 2};
+constexpr RandomCounter kPlace{3 * kPieceElements, 5, 2};
 
 Case make_case(const Codec& codec, Data data, std::size_t count, std::uint64_t seed) {
   Case c{codec, make_data(data, seed, count), make_data(data, seed + 1, count), {}, {}};
@@ -34,7 +34,7 @@ Case make_case(const Codec& codec, Data data, std::size_t count, std::uint64_t s
   }
   for (std::size_t at = 0; at < count;) {
     const std::size_t n = std::min<std::size_t>(at == 0 && count > 20000 ? 10321 : 40960, count - at);
-    c.shape.add_group(n);
+    c.partition.add_group(n);
     c.groups.push_back(n);
     at += n;
   }
@@ -50,9 +50,9 @@ std::vector<float> sums(const Case& c, bool with_memory) {
 
 ModelBody model_body(const Case& c, const std::vector<float>& a) { return ModelCodec(c.codec.spec()).encode(a, c.groups, kPlace); }
 
-std::vector<Feedback> feedback(const Case& c, const float* in, float* out) {
-  std::vector<Feedback> all;
-  for (const auto& g : c.shape.groups()) all.push_back({in ? in + g.offset : nullptr, out ? out + g.offset : nullptr});
+std::vector<FeedbackView> feedback(const Case& c, const float* in, float* out) {
+  std::vector<FeedbackView> all;
+  for (const auto& g : c.partition.groups()) all.push_back({in ? in + g.offset : nullptr, out ? out + g.offset : nullptr});
   return all;
 }
 
@@ -60,11 +60,11 @@ std::vector<Feedback> feedback(const Case& c, const float* in, float* out) {
 std::vector<std::uint8_t> encode(const Case& c, const float* in, float* out, int threads) {
   Workers workers(threads);
   Guarded<float> values{std::span<const float>(c.values)};
-  Guarded<std::uint8_t> body(c.shape.body_bound(c.codec));
+  Guarded<std::uint8_t> body(c.partition.body_bound(c.codec));
   const auto memory = feedback(c, in, out);
-  const std::size_t bytes = encode_body(c.codec, c.shape, values.data(), memory, kPlace, body.data(), nullptr, workers);
-  CHECK(bytes <= c.shape.body_bound(c.codec));
-  CHECK((!c.codec.traits().fixed_size || bytes == c.shape.body_bound(c.codec)));
+  const std::size_t bytes = encode_body(c.codec, c.partition, values.data(), memory, kPlace, body.data(), nullptr, workers);
+  CHECK(bytes <= c.partition.body_bound(c.codec));
+  CHECK((!c.codec.traits().fixed_size || bytes == c.partition.body_bound(c.codec)));
   CHECK(bytes % kPayloadAlign == 0);
   CHECK(body.intact());
   CHECK(difference(values.span(), std::span<const float>(c.values)) == "");
@@ -99,16 +99,16 @@ void check(const Codec& codec, Data data, std::size_t count) {
     }
 
     BodyView view;
-    REQUIRE(view.open(codec, c.shape, body) == "");
+    REQUIRE(view.open(codec, c.partition, body) == "");
     Guarded<float> out(count);
     Workers one(1);
-    CHECK(decode_add(codec, c.shape, std::span(&view, 1), kPlace, out.data(), false, one) == -1);
+    CHECK(decode_add(codec, c.partition, std::span(&view, 1), kPlace, out.data(), false, one) == -1);
     CHECK(out.intact());
     std::vector<float> from_zero(count);
     for (std::size_t i = 0; i < count; ++i) from_zero[i] = reference->finish(0.0f + expected.decoded[i], 1);
     CHECK(difference(out.span(), std::span<const float>(from_zero)) == "");
     double excess = 0;
-    for (const Shape::Piece& piece : c.shape.pieces())
+    for (const ChunkPartition::Piece& piece : c.partition.pieces())
       for (std::size_t i = 0; i < piece.count; ++i) {
         const double most = reference->allowed(std::span(a).subspan(piece.offset, piece.count), i);
         const std::size_t at = piece.offset + i;
@@ -121,7 +121,7 @@ void check(const Codec& codec, Data data, std::size_t count) {
       std::vector<float> again(count);
       CHECK(encode(c, in, again.data(), threads) == body);
       CHECK(difference(std::span<const float>(again), residual.span()) == "");
-      CHECK(decode_add(codec, c.shape, std::span(&view, 1), kPlace, again.data(), false, workers) == -1);
+      CHECK(decode_add(codec, c.partition, std::span(&view, 1), kPlace, again.data(), false, workers) == -1);
       CHECK(difference(std::span<const float>(again), out.span()) == "");
     }
   }
@@ -163,15 +163,15 @@ TEST_SUITE("codec_contract") {
           }
         }
         std::vector<BodyView> views(bodies.size());
-        for (std::size_t r = 0; r < bodies.size(); ++r) REQUIRE(views[r].open(*codec, first.shape, bodies[r]) == "");
+        for (std::size_t r = 0; r < bodies.size(); ++r) REQUIRE(views[r].open(*codec, first.partition, bodies[r]) == "");
         const auto reference = make_reference(codec->spec());
         for (float& x : from_zero) x = reference->finish(x, 5);
         for (const int threads : {1, 2, 3}) {
           Workers workers(threads);
           auto out = start;
-          CHECK(decode_add(*codec, first.shape, views, kPlace, out.data(), true, workers) == -1);
+          CHECK(decode_add(*codec, first.partition, views, kPlace, out.data(), true, workers) == -1);
           CHECK(difference(out, from_start) == "");
-          CHECK(decode_add(*codec, first.shape, views, kPlace, out.data(), false, workers) == -1);
+          CHECK(decode_add(*codec, first.partition, views, kPlace, out.data(), false, workers) == -1);
           CHECK(difference(out, from_zero) == "");
         }
       }

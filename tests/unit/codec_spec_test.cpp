@@ -62,7 +62,7 @@ TEST_SUITE("codec_spec") {
       CHECK(again->spec() == codec->spec());
       CHECK(again->parameter_word() == codec->parameter_word());
       CHECK(again->traits().fixed_size == codec->traits().fixed_size);
-      CHECK(again->memory().kind == codec->memory().kind);
+      CHECK(again->feedback().kind == codec->feedback().kind);
     }
     CHECK(make_codec("3lc")->spec() == "3lc:s=1,zero_run=1,entropy=0,scale=piece");
     CHECK(make_codec("3lc")->parameter_word() == 1);

@@ -31,7 +31,7 @@ CallBuffers buffers_of(const RoutePlan& route, float* in, float* out, float* res
   for (const Segment& s : route.part.layout->segments) {
     if (route.part.remembers) {
       call.residuals.push_back(s.summed() ? residual : nullptr);
-      residual += route.part.codec->memory_elements(s.count);
+      residual += route.part.codec->feedback_elements(s.count);
     }
     if (route.owner_memory) call.owner_residuals.push_back(s.summed() ? owner + s.offset : nullptr);
   }
@@ -53,7 +53,7 @@ TEST_SUITE("cuda_backend") {
     void* context = nullptr;
     REQUIRE(cudaMalloc(&context, 1) == cudaSuccess);
     const auto tensors = layout();
-    Allocator& device = cuda::device_memory(0);
+    MemoryResource& device = cuda::device_memory(0);
     for (const char* spec : {"3lc", "3lc:zero_run=0", "fp16", "maxmin", "adaq:ratio=0.1", "powersgd:r=3", "powersgd:memory=none"})
       for (const Algorithm algorithm : {Algorithm::allgather, Algorithm::two_shot, Algorithm::low_rank})
         for (const bool device_bodies : {false, true})
@@ -64,11 +64,11 @@ TEST_SUITE("cuda_backend") {
             CAPTURE(seed);
             simt::set_seeds({seed, seed});
             const auto codec = make_codec(spec);
-            if (!entry_of(algorithm).obstacle(*codec, 1).empty()) continue;
+            if (!entry_of(algorithm).why_unsupported(*codec, 1).empty()) continue;
             if (seed % 7 == 1 && (codec->traits().selects || codec->traits().whole_tensors)) continue;  // slow, and their copies are the others'
             cuda::CudaBackend backend(0, device_bodies);
             REQUIRE(backend.runs(*codec));
-            const auto route = plan_route(algorithm, {codec.get(), tensors, kCount, Dtype::f32, true, codec->memory().kept()}, 20480, 1);
+            const auto route = plan_route(algorithm, {codec.get(), tensors, kCount, Dtype::f32, true, codec->feedback().kept()}, 20480, 1);
             std::vector<float> residual(kMemory), owner(kCount), out(kCount, 5.0f);
             const Memory in_there(kCount * sizeof(float), device), out_there(kCount * sizeof(float), device), residual_there(kMemory * sizeof(float), device),
                 owner_there(kCount * sizeof(float), device);
@@ -93,11 +93,11 @@ TEST_SUITE("cuda_backend") {
               call.arena->reserve(route->bytes({}).bodies);
               values.reserve(route->bytes({}).values);
               backend.prepare(staging);
-              backend.enter(false);
+              backend.begin(false);
               tools::Loopback aware([](void* to, const void* from, std::size_t bytes) { CHECK(copy_anywhere(to, from, bytes)); });  // MPI that takes device pointers
               const CollectiveResult result = allreduce_compressed(device_bodies ? aware : plain, *route, call, workers);
               try {
-                backend.settle();
+                backend.synchronize();
               } catch (const Error& e) {
                 FAIL(e.what() << ": " << simt::take_reports());
               }
@@ -117,7 +117,7 @@ TEST_SUITE("cuda_backend") {
     void* context = nullptr;
     REQUIRE(cudaMalloc(&context, 1) == cudaSuccess);
     cuda::CudaBackend backend(0, false);
-    Allocator& device = cuda::device_memory(0);
+    MemoryResource& device = cuda::device_memory(0);
     std::vector<float> wide = make_data(Data::normal, 5, 100000);
     wide[99999] = 3e38f, wide[77777] = 0x1p-149f, wide[0] = -0.0f;
     for (const Dtype type : {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16}) {
@@ -127,16 +127,16 @@ TEST_SUITE("cuda_backend") {
       narrow(type, wide.data(), narrowed.data(), wide.size());
       const Memory there(bytes, device), wide_there(wide.size() * sizeof(float), device);
       device.write(wide_there.data(), wide.data(), wide.size() * sizeof(float));
-      backend.enter(false);
+      backend.begin(false);
       backend.narrow(type, reinterpret_cast<float*>(wide_there.data()), there.data(), wide.size());
-      backend.settle();
+      backend.synchronize();
       device.read(got.data(), there.data(), bytes);
       CHECK(got == narrowed);
 
       std::vector<float> expected(wide.size()), back(wide.size());
       widen(type, narrowed.data(), expected.data(), expected.size());
       backend.widen(type, there.data(), reinterpret_cast<float*>(wide_there.data()), wide.size());
-      backend.settle();
+      backend.synchronize();
       device.read(back.data(), wide_there.data(), back.size() * sizeof(float));
       CHECK(std::memcmp(back.data(), expected.data(), back.size() * sizeof(float)) == 0);
 

@@ -22,7 +22,7 @@ using namespace crimp::test;
 
 namespace {
 
-constexpr Place kPlace{3 * kPieceElements, 5, 2};
+constexpr RandomCounter kPlace{3 * kPieceElements, 5, 2};
 
 // Settings besides the defaults: one for each way through the kernels.
 std::vector<std::shared_ptr<const Codec>> device_codecs() {
@@ -60,7 +60,7 @@ enum class Use { none, kept, both, read };
 
 struct Case {
   const Codec& codec;
-  Shape shape;
+  ChunkPartition partition;
   std::vector<float> values;
   ChunkMemory memory;
 };
@@ -68,10 +68,10 @@ struct Case {
 Case make_case(const Codec& codec, Data data, const std::vector<std::size_t>& groups, std::size_t gap, Use use, std::uint64_t seed) {
   Case c{codec, {}, {}, {}};
   for (const std::size_t n : groups) {
-    c.shape.add_group(n);
-    if (gap) c.shape.add_gap(gap);
+    c.partition.add_group(n);
+    if (gap) c.partition.add_gap(gap);
   }
-  const std::size_t count = c.shape.count();
+  const std::size_t count = c.partition.count();
   const float limit = codec.traits().max_magnitude / 4;
   const auto make = [&](std::uint64_t s, float factor) {
     auto v = make_data(data, s, count);
@@ -81,23 +81,23 @@ Case make_case(const Codec& codec, Data data, const std::vector<std::size_t>& gr
   c.values = make(seed, 1.0f);
   if (use == Use::none) return c;
   c.memory.plane = make(seed + 1, 0.25f);
-  if (codec.memory().planes() > 1) c.memory.momentum = make(seed + 2, 0.5f);
+  if (codec.feedback().arrays() > 1) c.memory.momentum = make(seed + 2, 0.5f);
   c.memory.has = use != Use::kept;
   c.memory.keep = use != Use::read;
   return c;
 }
 
-std::vector<std::uint8_t> host_encode(const Case& c, ChunkMemory& memory, const Place& place = kPlace) {
+std::vector<std::uint8_t> host_encode(const Case& c, ChunkMemory& memory, const RandomCounter& counter = kPlace) {
   Workers workers(1);
-  std::vector<Feedback> feedback;
+  std::vector<FeedbackView> feedback;
   if (!memory.plane.empty())
-    for (const Group& g : c.shape.groups()) {
+    for (const Group& g : c.partition.groups()) {
       float *r = memory.plane.data() + g.offset, *m = memory.momentum.empty() ? nullptr : memory.momentum.data() + g.offset;
       feedback.push_back({memory.has ? r : nullptr, memory.keep ? r : nullptr, memory.has ? m : nullptr, memory.keep ? m : nullptr});
     }
-  std::vector<std::uint8_t> body(c.shape.body_bound(c.codec));
-  std::vector<float> scratch(scratch_elements(c.codec, c.shape.count(), !feedback.empty()));
-  body.resize(encode_body(c.codec, c.shape, c.values.data(), feedback, place, body.data(), scratch.data(), workers));
+  std::vector<std::uint8_t> body(c.partition.body_bound(c.codec));
+  std::vector<float> scratch(scratch_elements(c.codec, c.partition.count(), !feedback.empty()));
+  body.resize(encode_body(c.codec, c.partition, c.values.data(), feedback, counter, body.data(), scratch.data(), workers));
   return body;
 }
 
@@ -105,25 +105,25 @@ std::vector<std::uint8_t> check_encode(const Case& c, std::size_t skew = 0) {
   const auto device = make_device_codec(c.codec);
   ChunkMemory host = c.memory, there = c.memory;
   const auto expected = host_encode(c, host);
-  const auto got = device_encode(c.codec, *device, c.shape, c.values, there, kPlace, skew);
+  const auto got = device_encode(c.codec, *device, c.partition, c.values, there, kPlace, skew);
   CHECK(difference(got, expected) == "");
   CHECK(difference(there.plane, host.plane) == "");
   CHECK(difference(there.momentum, host.momentum) == "");
   return expected;
 }
 
-void check_decode(const Codec& codec, const Shape& shape, const std::vector<std::vector<std::uint8_t>>& bodies, std::size_t skew = 0, int voters = 0) {
+void check_decode(const Codec& codec, const ChunkPartition& partition, const std::vector<std::vector<std::uint8_t>>& bodies, std::size_t skew = 0, int voters = 0) {
   const auto device = make_device_codec(codec);
   std::vector<BodyView> views(bodies.size());
-  for (std::size_t r = 0; r < bodies.size(); ++r) REQUIRE(views[r].open(codec, shape, bodies[r]) == "");
+  for (std::size_t r = 0; r < bodies.size(); ++r) REQUIRE(views[r].open(codec, partition, bodies[r]) == "");
   Workers workers(1);
-  auto start = make_data(Data::constant, 9, shape.count());
+  auto start = make_data(Data::constant, 9, partition.count());
   for (std::size_t i = 0; i < start.size(); i += 3) start[i] = -0.0f;  // what +0 is added to
   for (const bool accumulate : {false, true}) {
     CAPTURE(accumulate);
     auto expected = start;
-    const int bad = decode_add(codec, shape, views, kPlace, expected.data(), accumulate, workers, {}, voters);
-    const auto got = device_decode_add(codec, *device, shape, bodies, kPlace, start, accumulate, voters, skew);
+    const int bad = decode_add(codec, partition, views, kPlace, expected.data(), accumulate, workers, {}, voters);
+    const auto got = device_decode_add(codec, *device, partition, bodies, kPlace, start, accumulate, voters, skew);
     CHECK(got.bad == bad);
     if (bad < 0) CHECK(difference(got.out, expected) == "");
   }
@@ -135,14 +135,14 @@ void check(const Codec& codec, Data data, const std::vector<std::size_t>& groups
   CAPTURE(groups[0]);
   CAPTURE(skew);
   std::vector<std::vector<std::uint8_t>> bodies;
-  Shape shape;
+  ChunkPartition partition;
   for (const Use use : {Use::none, Use::both}) {
     CAPTURE(static_cast<int>(use));
     const Case c = make_case(codec, data, groups, gap, use, 77 + groups[0]);
     bodies.push_back(check_encode(c, skew));
-    shape = c.shape;
+    partition = c.partition;
   }
-  check_decode(codec, shape, bodies, skew);
+  check_decode(codec, partition, bodies, skew);
   CHECK(simt::take_reports() == "");
 }
 
@@ -189,14 +189,14 @@ TEST_SUITE("device_codec") {
     for (const auto& codec : device_codecs()) {
       CAPTURE(codec->spec());
       check_encode(make_case(*codec, Data::normal, {1000, 77}, 1, Use::kept, 5));
-      if (codec->memory().fused()) check_encode(make_case(*codec, Data::normal, {1000, 77}, 1, Use::read, 5));  // others always write theirs
+      if (codec->feedback().fused()) check_encode(make_case(*codec, Data::normal, {1000, 77}, 1, Use::read, 5));  // others always write theirs
       Case c = make_case(*codec, Data::sparse, {2000}, 0, Use::both, 6);
       const auto device = make_device_codec(*codec);
       ChunkMemory host = c.memory, there = c.memory;
       for (std::uint32_t step = 0; step < 4; ++step) {
-        c.values = make_data(Data::normal, 60 + step, c.shape.count());
-        const Place place{0, step, 1};
-        CHECK(difference(device_encode(*codec, *device, c.shape, c.values, there, place), host_encode(c, host, place)) == "");
+        c.values = make_data(Data::normal, 60 + step, c.partition.count());
+        const RandomCounter counter{0, step, 1};
+        CHECK(difference(device_encode(*codec, *device, c.partition, c.values, there, counter), host_encode(c, host, counter)) == "");
         CHECK(difference(there.plane, host.plane) == "");
         CHECK(difference(there.momentum, host.momentum) == "");
       }
@@ -208,14 +208,14 @@ TEST_SUITE("device_codec") {
     for (const auto& codec : device_codecs()) {
       CAPTURE(codec->spec());
       std::vector<std::vector<std::uint8_t>> bodies;
-      Shape shape;
+      ChunkPartition partition;
       for (std::uint64_t rank = 0; rank < 5; ++rank) {
         Case c = make_case(*codec, rank % 2 ? Data::sparse : Data::normal, {161, 10241}, 1, Use::none, 50 + rank);
         bodies.push_back(host_encode(c, c.memory));
-        shape = c.shape;
+        partition = c.partition;
       }
-      check_decode(*codec, shape, bodies);
-      check_decode(*codec, shape, bodies, 1, 7);
+      check_decode(*codec, partition, bodies);
+      check_decode(*codec, partition, bodies, 1, 7);
     }
     CHECK(simt::take_reports() == "");
   }
@@ -223,10 +223,10 @@ TEST_SUITE("device_codec") {
   TEST_CASE("an empty chunk has no bytes") {
     for (const auto& codec : device_codecs()) {
       ChunkMemory none;
-      Shape shape;
-      CHECK(device_encode(*codec, *make_device_codec(*codec), shape, {}, none, kPlace).empty());
-      shape.add_gap(5);
-      CHECK(device_encode(*codec, *make_device_codec(*codec), shape, std::vector<float>(5), none, kPlace).empty());
+      ChunkPartition partition;
+      CHECK(device_encode(*codec, *make_device_codec(*codec), partition, {}, none, kPlace).empty());
+      partition.add_gap(5);
+      CHECK(device_encode(*codec, *make_device_codec(*codec), partition, std::vector<float>(5), none, kPlace).empty());
     }
   }
 
@@ -241,7 +241,7 @@ TEST_SUITE("device_codec") {
         Case c = make_case(*codec, round % 2 ? Data::normal : Data::sparse, {round % 3 ? 333u : 161u}, 0, Use::none, 80 + static_cast<std::uint64_t>(round));
         std::vector<std::vector<std::uint8_t>> bodies(2, host_encode(c, c.memory));
         auto& body = bodies[static_cast<std::size_t>(round / 4 % 2)];
-        const std::size_t prefix = c.shape.prefix_bytes(*codec), end = codec->traits().fixed_size ? prefix + codec->piece_bound(c.shape.pieces()[0].count)
+        const std::size_t prefix = c.partition.prefix_bytes(*codec), end = codec->traits().fixed_size ? prefix + codec->piece_bound(c.partition.pieces()[0].count)
                                                                                                   : prefix + static_cast<std::size_t>(body[0] | body[1] << 8);
         if (end == prefix) continue;
         for (int change = 0; change <= round % 3; ++change) {
@@ -249,11 +249,11 @@ TEST_SUITE("device_codec") {
           body[at] = static_cast<std::uint8_t>(round % 5 ? random() : 255);
         }
         std::vector<BodyView> views(2);
-        for (std::size_t r = 0; r < 2; ++r) REQUIRE(views[r].open(*codec, c.shape, bodies[r]) == "");
+        for (std::size_t r = 0; r < 2; ++r) REQUIRE(views[r].open(*codec, c.partition, bodies[r]) == "");
         Workers workers(1);
-        std::vector<float> expected(c.shape.count());
-        const int bad = decode_add(*codec, c.shape, views, kPlace, expected.data(), false, workers);
-        const auto got = device_decode_add(*codec, *device, c.shape, bodies, kPlace, std::vector<float>(c.shape.count()), false);
+        std::vector<float> expected(c.partition.count());
+        const int bad = decode_add(*codec, c.partition, views, kPlace, expected.data(), false, workers);
+        const auto got = device_decode_add(*codec, *device, c.partition, bodies, kPlace, std::vector<float>(c.partition.count()), false);
         CHECK(got.bad == bad);
         if (bad < 0) CHECK(difference(got.out, expected) == "");
         refused += bad >= 0;
@@ -272,7 +272,7 @@ TEST_SUITE("device_codec") {
         Case c = make_case(*codec, Data::zeros, {30001, 700, 10240}, 3, Use::none, 1);
         for (float& x : c.values) x = static_cast<float>(random() % static_cast<unsigned>(levels) + 1) * (random() % 2 ? 0.25f : -0.25f) * (random() % 8 ? 1.0f : 0.0f);
         const auto body = check_encode(c);
-        check_decode(*codec, c.shape, {body});
+        check_decode(*codec, c.partition, {body});
         if (kSanitized) break;
       }
     }
@@ -297,8 +297,8 @@ TEST_SUITE("device_codec") {
     const auto device = make_device_codec(*codec);
     int refused = 0, accepted = 0;
     const auto piece = [&](std::size_t n, std::uint32_t head, std::size_t values, const std::vector<std::uint8_t>& set, float value = 1.5f) {
-      Shape shape;
-      shape.add_group(n);
+      ChunkPartition partition;
+      partition.add_group(n);
       std::vector<std::uint8_t> body(64);
       body.push_back(static_cast<std::uint8_t>(head));
       body.push_back(static_cast<std::uint8_t>(head >> 8));
@@ -316,11 +316,11 @@ TEST_SUITE("device_codec") {
       CAPTURE(head);
       CAPTURE(set.size());
       BodyView view;
-      REQUIRE(view.open(*codec, shape, body) == "");
+      REQUIRE(view.open(*codec, partition, body) == "");
       Workers workers(1);
       std::vector<float> expected(n);
-      const int bad = decode_add(*codec, shape, {&view, 1}, kPlace, expected.data(), false, workers);
-      const auto got = device_decode_add(*codec, *device, shape, std::vector<std::vector<std::uint8_t>>{body}, kPlace, std::vector<float>(n), false);
+      const int bad = decode_add(*codec, partition, {&view, 1}, kPlace, expected.data(), false, workers);
+      const auto got = device_decode_add(*codec, *device, partition, std::vector<std::vector<std::uint8_t>>{body}, kPlace, std::vector<float>(n), false);
       CHECK(got.bad == bad);
       if (bad < 0) CHECK(difference(got.out, expected) == "");
       ++(bad < 0 ? accepted : refused);
@@ -378,12 +378,12 @@ TEST_SUITE("device_codec") {
       Case c = make_case(*codec, Data::sparse, {10240, 333}, 3, codec->traits().votes ? Use::none : Use::both, 9);
       c.memory.momentum.clear();
       for (const std::uint32_t rank : {1u, kSums + 1}) {
-        const Place place{0, 7, rank};
+        const RandomCounter counter{0, 7, rank};
         ChunkMemory host = c.memory, there = c.memory;
-        const auto expected = host_encode(c, host, place);
-        CHECK(difference(device_encode(*codec, *device, c.shape, c.values, there, place), expected) == "");
+        const auto expected = host_encode(c, host, counter);
+        CHECK(difference(device_encode(*codec, *device, c.partition, c.values, there, counter), expected) == "");
         CHECK(difference(there.plane, host.plane) == "");
-        check_decode(*codec, c.shape, {expected}, 0, 3);
+        check_decode(*codec, c.partition, {expected}, 0, 3);
       }
     }
     CHECK(simt::take_reports() == "");
@@ -394,19 +394,19 @@ TEST_SUITE("device_codec") {
     const auto device = make_device_codec(*codec);
     Case c = make_case(*codec, Data::sparse, {333}, 0, Use::none, 3);
     const auto good = host_encode(c, c.memory);
-    const std::size_t planes = c.shape.prefix_bytes(*codec);
-    REQUIRE(good[planes + 42] != 0);  // most are zeros
+    const std::size_t arrays = c.partition.prefix_bytes(*codec);
+    REQUIRE(good[arrays + 42] != 0);  // most are zeros
     for (const auto& [at, byte] : {std::pair<std::size_t, std::uint8_t>{41, 0x20}, {42 + 41, 0x3f}, {0, 0xff}}) {
       auto bad = good;
-      bad[planes + at] = byte;
-      const auto got = device_decode_add(*codec, *device, c.shape, std::vector{good, bad}, kPlace, std::vector<float>(333), false);
+      bad[arrays + at] = byte;
+      const auto got = device_decode_add(*codec, *device, c.partition, std::vector{good, bad}, kPlace, std::vector<float>(333), false);
       CHECK(got.bad == 1);
       std::vector<BodyView> views(2);
-      REQUIRE(views[0].open(*codec, c.shape, good) == "");
-      REQUIRE(views[1].open(*codec, c.shape, bad) == "");
+      REQUIRE(views[0].open(*codec, c.partition, good) == "");
+      REQUIRE(views[1].open(*codec, c.partition, bad) == "");
       Workers workers(1);
       std::vector<float> sum(333);
-      CHECK(decode_add(*codec, c.shape, views, kPlace, sum.data(), false, workers) == 1);
+      CHECK(decode_add(*codec, c.partition, views, kPlace, sum.data(), false, workers) == 1);
     }
     CHECK(simt::take_reports() == "");
   }
@@ -435,13 +435,13 @@ TEST_SUITE("device_codec") {
       REQUIRE(device);
       Case c = make_case(*codec, Data::normal, {change.count}, 0, Use::none, 3);
       std::vector<std::vector<std::uint8_t>> bodies(3, host_encode(c, c.memory));
-      std::copy(change.bytes.begin(), change.bytes.end(), bodies[1].begin() + static_cast<std::ptrdiff_t>(c.shape.prefix_bytes(*codec) + change.at));
+      std::copy(change.bytes.begin(), change.bytes.end(), bodies[1].begin() + static_cast<std::ptrdiff_t>(c.partition.prefix_bytes(*codec) + change.at));
       std::vector<BodyView> views(3);
-      for (std::size_t r = 0; r < 3; ++r) REQUIRE(views[r].open(*codec, c.shape, bodies[r]) == "");
+      for (std::size_t r = 0; r < 3; ++r) REQUIRE(views[r].open(*codec, c.partition, bodies[r]) == "");
       Workers workers(1);
       std::vector<float> sum(change.count);
-      CHECK(decode_add(*codec, c.shape, views, kPlace, sum.data(), false, workers) >= 0);
-      const auto got = device_decode_add(*codec, *device, c.shape, bodies, kPlace, std::vector<float>(change.count), false);
+      CHECK(decode_add(*codec, c.partition, views, kPlace, sum.data(), false, workers) >= 0);
+      const auto got = device_decode_add(*codec, *device, c.partition, bodies, kPlace, std::vector<float>(change.count), false);
       CHECK(got.bad == 1);
     }
     CHECK(simt::take_reports() == "");
@@ -464,7 +464,7 @@ TEST_SUITE("device_codec") {
       for (const std::uint64_t n : sizes) {
         const auto& m = matrices.emplace_back(powersgd::matrix_of(n, codec->parameter_word()));
         count += n;
-        memories += codec->memory_elements(n);
+        memories += codec->feedback_elements(n);
         lefts += m.left();
         rights += m.right();
       }
@@ -474,7 +474,7 @@ TEST_SUITE("device_codec") {
         for (const auto& m : matrices) {
           all.push_back({m, {at, step}, a.values, in_place ? a.values : a.out, with_memory ? a.memory : nullptr, a.left, a.before, a.right});
           at += m.count;
-          a.values += m.count, a.out += m.count, a.memory += codec->memory_elements(m.count), a.left += m.left(), a.before += m.right(), a.right += m.right();
+          a.values += m.count, a.out += m.count, a.memory += codec->feedback_elements(m.count), a.left += m.left(), a.before += m.right(), a.right += m.right();
         }
         return all;
       };
@@ -491,7 +491,7 @@ TEST_SUITE("device_codec") {
               const float x = std::ldexp(any[k * m.cols + pair], static_cast<int>(pair * 37 % 41));
               memory[at + m.count + k * m.cols + e] = k == 0 ? 1.0f : pair % 7 == 0 ? 0.0f : e == pair ? x : -x;
             }
-          at += codec->memory_elements(m.count);
+          at += codec->feedback_elements(m.count);
         }
       const DeviceArray<float> memory_there(memory, 4 * skew);
       Workers workers(1);
@@ -555,12 +555,12 @@ TEST_SUITE("device_codec") {
         const auto device = make_device_codec(*codec);
         if (!device || !is_asked_for(*codec)) continue;
         CAPTURE(line);
-        Shape shape;
+        ChunkPartition partition;
         const std::size_t step = groups == "tensor" ? count : 10240;
-        for (std::size_t at = 0; at < count; at += step) shape.add_group(std::min(step, count - at));
+        for (std::size_t at = 0; at < count; at += step) partition.add_group(std::min(step, count - at));
         ChunkMemory memory{std::vector<float>(count), {}, true, true};
-        if (codec->memory().planes() > 1) memory.momentum.resize(count);
-        CHECK(hex(device_encode(*codec, *device, shape, data == "example37" ? example37() : make_data(data_named(data), seed, count), memory, {0, 0, 0})) == bytes);
+        if (codec->feedback().arrays() > 1) memory.momentum.resize(count);
+        CHECK(hex(device_encode(*codec, *device, partition, data == "example37" ? example37() : make_data(data_named(data), seed, count), memory, {0, 0, 0})) == bytes);
         ++lines[codec->traits().name];
       }
     }

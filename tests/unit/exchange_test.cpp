@@ -40,8 +40,8 @@ void each_setup(Body&& body) {
     for (const auto& entry : carriers()) {
       Setup setup{make_codec(spec), named_layout(150001, {60000, 17, 30000}), 150001};
       setup.algorithm = entry.algorithm;
-      setup.feedback = setup.codec->memory().kept();
-      if (!entry.obstacle(*setup.codec, 3).empty()) continue;
+      setup.feedback = setup.codec->feedback().kept();
+      if (!entry.why_unsupported(*setup.codec, 3).empty()) continue;
       CAPTURE(text_of(setup));
       body(setup);
     }
@@ -52,7 +52,7 @@ std::pair<Setup, Setup> two_setups(const char* spec, Algorithm algorithm, const 
   std::pair<Setup, Setup> two{{make_codec(spec), named_layout(150001, {60000, 17, 30000}), 150001}, {make_codec(other_spec), named_layout(90007, {50000}), 90007}};
   two.first.algorithm = algorithm;
   two.second.algorithm = other_algorithm;
-  for (Setup* setup : {&two.first, &two.second}) setup->feedback = setup->codec->memory().kept();
+  for (Setup* setup : {&two.first, &two.second}) setup->feedback = setup->codec->feedback().kept();
   return two;
 }
 

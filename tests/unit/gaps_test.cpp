@@ -114,7 +114,7 @@ void check_all(Setup setup, std::uint64_t seed) {
 
 Setup setup_of(std::shared_ptr<const Codec> codec, std::uint64_t count, std::shared_ptr<const Layout> layout) {
   Setup setup{std::move(codec), std::move(layout), count};
-  setup.feedback = setup.codec->memory().kept();
+  setup.feedback = setup.codec->feedback().kept();
   return setup;
 }
 
@@ -164,15 +164,15 @@ TEST_SUITE("gaps") {
     const auto layout = named_layout(10, {4, 6});
     const auto gap = changed(*layout, layout->source, [](auto& segments) { segments[1].use = Segment::Use::skip; });
     CHECK(layout->digest() != gap->digest());
-    Shape shape;
-    shape.add_gap(5);
-    shape.add_group(10);
-    shape.add_gap(2);
-    shape.add_group(3);
-    CHECK(shape.count() == 20);
-    REQUIRE(shape.groups().size() == 2);
-    CHECK(shape.groups()[0].offset == 5);
-    CHECK(shape.groups()[1].offset == 17);
-    CHECK(shape.pieces()[1].offset == 17);
+    ChunkPartition partition;
+    partition.add_gap(5);
+    partition.add_group(10);
+    partition.add_gap(2);
+    partition.add_group(3);
+    CHECK(partition.count() == 20);
+    REQUIRE(partition.groups().size() == 2);
+    CHECK(partition.groups()[0].offset == 5);
+    CHECK(partition.groups()[1].offset == 17);
+    CHECK(partition.pieces()[1].offset == 17);
   }
 }

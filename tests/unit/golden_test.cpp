@@ -41,27 +41,27 @@ struct Encoded {
   std::vector<float> residual;
 };
 
-Shape shape_of(const std::string& groups, std::size_t count) {
-  Shape shape;
+ChunkPartition shape_of(const std::string& groups, std::size_t count) {
+  ChunkPartition partition;
   const std::size_t step = groups == "tensor" ? count : 10240;
-  for (std::size_t at = 0; at < count; at += step) shape.add_group(std::min(step, count - at));
-  return shape;
+  for (std::size_t at = 0; at < count; at += step) partition.add_group(std::min(step, count - at));
+  return partition;
 }
 
 // Two steps: the second one's input carries the first one's residual.
-Encoded encode(const Codec& codec, const Shape& shape, const std::vector<float>& values, int steps, std::uint32_t rank) {
+Encoded encode(const Codec& codec, const ChunkPartition& partition, const std::vector<float>& values, int steps, std::uint32_t rank) {
   Workers workers(1);
   Encoded e{{}, std::vector<float>(values.size())};
-  const bool two = codec.memory().planes() == 2;
+  const bool two = codec.feedback().arrays() == 2;
   std::vector<float> momentum(two ? values.size() : 0), scratch(scratch_elements(codec, values.size(), true));
   for (int step = 0; step < steps; ++step) {
-    std::vector<Feedback> feedback;
-    for (const auto& g : shape.groups()) {
+    std::vector<FeedbackView> feedback;
+    for (const auto& g : partition.groups()) {
       float *const residual = e.residual.data() + g.offset, *const second = two ? momentum.data() + g.offset : nullptr;
       feedback.push_back({residual, residual, second, second});
     }
-    e.body.resize(shape.body_bound(codec));
-    e.body.resize(encode_body(codec, shape, values.data(), feedback, {0, static_cast<std::uint32_t>(step), rank}, e.body.data(), scratch.data(), workers));
+    e.body.resize(partition.body_bound(codec));
+    e.body.resize(encode_body(codec, partition, values.data(), feedback, {0, static_cast<std::uint32_t>(step), rank}, e.body.data(), scratch.data(), workers));
   }
   return e;
 }
@@ -71,16 +71,16 @@ std::string value_of(const std::vector<std::string>& key) {
   if (key.at(0) == "input") return hash(make({key.at(1), std::stoull(key.at(2)), std::stoull(key.at(3))}));
   const auto codec = make_codec(key.at(1));
   const Input input{key.at(3), std::stoull(key.at(4)), std::stoull(key.at(5))};
-  const Shape shape = shape_of(key.at(2), input.count);
-  if (key[0] == "bytes") return hex(encode(*codec, shape, make(input), 1, 0).body);
+  const ChunkPartition partition = shape_of(key.at(2), input.count);
+  if (key[0] == "bytes") return hex(encode(*codec, partition, make(input), 1, 0).body);
   if (key[0] != "body") throw std::invalid_argument("golden line of unknown kind " + key[0]);
-  const Encoded first = encode(*codec, shape, make(input), 2, 0);
+  const Encoded first = encode(*codec, partition, make(input), 2, 0);
   Workers workers(1);
-  std::vector<Encoded> ranks{first, encode(*codec, shape, make(input, 1), 2, 1), encode(*codec, shape, make(input, 2), 2, 2)};
+  std::vector<Encoded> ranks{first, encode(*codec, partition, make(input, 1), 2, 1), encode(*codec, partition, make(input, 2), 2, 2)};
   std::vector<BodyView> views(3);
-  for (std::size_t r = 0; r < 3; ++r) REQUIRE(views[r].open(*codec, shape, ranks[r].body) == "");
+  for (std::size_t r = 0; r < 3; ++r) REQUIRE(views[r].open(*codec, partition, ranks[r].body) == "");
   std::vector<float> sum(input.count);
-  REQUIRE(decode_add(*codec, shape, views, {0, 1, 0}, sum.data(), false, workers) == -1);
+  REQUIRE(decode_add(*codec, partition, views, {0, 1, 0}, sum.data(), false, workers) == -1);
   return std::to_string(first.body.size()) + " " + hash(first.body.data(), first.body.size()) + " " + hash(first.residual) + " " + hash(sum);
 }
 

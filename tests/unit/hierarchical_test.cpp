@@ -17,7 +17,7 @@ namespace {
 
 Setup setup_of(const std::string& spec, std::uint64_t count, Algorithm inner) {
   Setup setup{make_codec(spec), named_layout(count, {50000, 17, 1000}), count};
-  setup.feedback = setup.codec->memory().kept();
+  setup.feedback = setup.codec->feedback().kept();
   setup.algorithm = inner;
   return setup;
 }

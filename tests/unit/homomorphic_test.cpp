@@ -27,12 +27,12 @@ constexpr Algorithm kBoth[] = {Algorithm::homomorphic, Algorithm::integer_sum};
 
 Setup setup_of(const std::string& spec, std::uint64_t count, Algorithm algorithm, const std::vector<std::uint64_t>& sizes = {50000, 17, 1000}) {
   Setup setup{make_codec(spec), named_layout(count, sizes), count};
-  setup.feedback = setup.codec->memory().kept();
+  setup.feedback = setup.codec->feedback().kept();
   setup.algorithm = algorithm;
   return setup;
 }
 
-std::vector<float> decoded(const thc::Tables& t, const std::vector<int>& values, float norm, const Place& place, std::uint32_t block) {
+std::vector<float> decoded(const thc::Tables& t, const std::vector<int>& values, float norm, const RandomCounter& counter, std::uint32_t block) {
   std::vector<float> h(values.begin(), values.end());
   for (std::size_t stride = 1; stride < h.size(); stride *= 2)
     for (std::size_t i = 0; i < h.size(); ++i)
@@ -44,7 +44,7 @@ std::vector<float> decoded(const thc::Tables& t, const std::vector<int>& values,
   const float unit = norm * t.unit / static_cast<float>(h.size());
   for (std::uint32_t i = 0; i < h.size(); ++i) {
     const float x = h[i] * unit;
-    h[i] = norm == 0 ? 0.0f : thc::sign_word(place, block, i) >> thc::sign_bit(block, i) & 1 ? -x : x;
+    h[i] = norm == 0 ? 0.0f : thc::sign_word(counter, block, i) >> thc::sign_bit(block, i) & 1 ? -x : x;
   }
   return h;
 }
@@ -77,15 +77,15 @@ std::vector<float> model(const Setup& setup, std::vector<Rank>& ranks, int* larg
           for (const auto& of : norms) norm = std::max(norm, of[b]);
           std::vector<int> sums(d);
           for (std::uint32_t r = 0; r < ranks.size(); ++r) {
-            const Place place{at, ranks[0].sequence, r};
+            const RandomCounter counter{at, ranks[0].sequence, r};
             std::vector<int> own(d);
             for (std::uint32_t i = 0; i < d && norm > 0; ++i) {
-              own[i] = t.value[thc::quantize(t, y[r][b * thc::kBlock + i], t.to_grid / norm, dither::bits16(place, dither::kRounding, b * thc::kBlock + i))];
+              own[i] = t.value[thc::quantize(t, y[r][b * thc::kBlock + i], t.to_grid / norm, dither::bits16(counter, dither::kRounding, b * thc::kBlock + i))];
               sums[i] += own[i];
               if (largest_sum) *largest_sum = std::max(*largest_sum, sums[i]);
             }
             for (int& v : own) v = centred(v, 1);
-            const auto mine = decoded(t, own, norm, place, b);
+            const auto mine = decoded(t, own, norm, counter, b);
             for (std::uint32_t i = 0; i < m && !ranks[r].residual.empty(); ++i)
               ranks[r].residual[at + b * thc::kBlock + i] = a[r][b * thc::kBlock + i] - mine[i];
           }
@@ -192,12 +192,12 @@ TEST_SUITE("homomorphic") {
 
   TEST_CASE("the limit of ranks is that of 16 bits") {
     for (const Algorithm algorithm : kBoth) {
-      const auto obstacle = [&](const char* spec, int ranks) { return entry_of(algorithm).obstacle(*make_codec(spec), ranks); };
-      CHECK(obstacle("thc", 2184) == "");
-      CHECK(obstacle("thc", 2185) == "its sums have 16 bits: at most 2184 ranks with g=30");
-      CHECK(obstacle("thc:g=15", 4369) == "");
-      CHECK(obstacle("3lc", 2).find("thc") != std::string::npos);
-      CHECK(obstacle("thc:decay=0.5", 2).find("decay=1") != std::string::npos);
+      const auto why_unsupported = [&](const char* spec, int ranks) { return entry_of(algorithm).why_unsupported(*make_codec(spec), ranks); };
+      CHECK(why_unsupported("thc", 2184) == "");
+      CHECK(why_unsupported("thc", 2185) == "its sums have 16 bits: at most 2184 ranks with g=30");
+      CHECK(why_unsupported("thc:g=15", 4369) == "");
+      CHECK(why_unsupported("3lc", 2).find("thc") != std::string::npos);
+      CHECK(why_unsupported("thc:decay=0.5", 2).find("decay=1") != std::string::npos);
     }
   }
 

@@ -53,7 +53,7 @@ class World {
     layout_ = Layout::make(Layout::Source::named, std::move(segments));
     for (Member& m : members_) {
       m.values.resize(count_);
-      for (const auto n : tensors_.sizes) m.memories.emplace_back(tensors_.codec->memory_elements(n));
+      for (const auto n : tensors_.sizes) m.memories.emplace_back(tensors_.codec->feedback_elements(n));
       m.extents.resize(tensors_.sizes.size());
     }
   }
@@ -341,7 +341,7 @@ TEST_SUITE("low_rank") {
       if (cols == 1000) CHECK(world.members()[0].extents[0].count == 128000);
     }
     powersgd::Extents given{.count = 128000, .cols = 12800, .given = true};
-    CHECK(powersgd::memory_elements(128000, *codec, &given) == 128000 + 2 * 12800);
+    CHECK(powersgd::feedback_elements(128000, *codec, &given) == 128000 + 2 * 12800);
     CHECK(powersgd::matrix_of(128000, *codec, &given).cols == 12800);
     given.count = 5;
     CHECK(powersgd::matrix_of(128000, *codec, &given).cols == 400);
@@ -369,19 +369,19 @@ TEST_SUITE("low_rank") {
     says("powersgd:cols=2.5", "0 to 16777216");
     says("powersgd:start=20000000", "0 to 16777216");
     CHECK(make_codec("powersgd")->spec() == "powersgd:r=1,min=4096,cols=0,start=0");
-    CHECK(make_codec("powersgd:r=8,min=1,memory=none")->memory_elements(10000) == 0);
-    CHECK(make_codec("powersgd:r=3,cols=50")->memory_elements(10000) == 10000 + 3 * 50);
-    CHECK(make_codec("powersgd:r=3")->memory_elements(10000) == 10000 + 10000 / 4);  // whatever is found
-    CHECK(make_codec("powersgd:r=1")->memory_elements(1000000) == 1000000 + 16 * 1000);
-    CHECK(make_codec("powersgd:r=3")->memory_elements(4095) == 4095);
+    CHECK(make_codec("powersgd:r=8,min=1,memory=none")->feedback_elements(10000) == 0);
+    CHECK(make_codec("powersgd:r=3,cols=50")->feedback_elements(10000) == 10000 + 3 * 50);
+    CHECK(make_codec("powersgd:r=3")->feedback_elements(10000) == 10000 + 10000 / 4);  // whatever is found
+    CHECK(make_codec("powersgd:r=1")->feedback_elements(1000000) == 1000000 + 16 * 1000);
+    CHECK(make_codec("powersgd:r=3")->feedback_elements(4095) == 4095);
   }
 
   TEST_CASE("only low_rank runs it and it runs nothing else") {
     const auto codec = make_codec("powersgd");
     CHECK(algorithms_for(*codec, 4) == "low_rank");
     CHECK(first_algorithm(*codec, 4) == Algorithm::low_rank);
-    CHECK(entry_of(Algorithm::allgather).obstacle(*codec, 4).find("low_rank") != std::string::npos);
-    CHECK(entry_of(Algorithm::low_rank).obstacle(*make_codec("3lc"), 4).find("powersgd") != std::string::npos);
+    CHECK(entry_of(Algorithm::allgather).why_unsupported(*codec, 4).find("low_rank") != std::string::npos);
+    CHECK(entry_of(Algorithm::low_rank).why_unsupported(*make_codec("3lc"), 4).find("powersgd") != std::string::npos);
     CHECK(first_algorithm(*make_codec("3lc"), 4) == Algorithm::allgather);
     CHECK_FALSE(codec->decode_add_piece({}, 1, {}, nullptr));
   }

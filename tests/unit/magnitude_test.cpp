@@ -16,15 +16,15 @@ namespace {
 
 std::vector<float> sent_through(const Codec& codec, const std::vector<float>& a) {
   Workers workers(1);
-  Shape shape;
-  shape.add_group(a.size());
-  std::vector<std::uint8_t> body(shape.body_bound(codec));
-  const Place place{0, 3, 1};
-  body.resize(encode_body(codec, shape, a.data(), {}, place, body.data(), nullptr, workers));
+  ChunkPartition partition;
+  partition.add_group(a.size());
+  std::vector<std::uint8_t> body(partition.body_bound(codec));
+  const RandomCounter counter{0, 3, 1};
+  body.resize(encode_body(codec, partition, a.data(), {}, counter, body.data(), nullptr, workers));
   BodyView view;
-  REQUIRE(view.open(codec, shape, body) == "");
+  REQUIRE(view.open(codec, partition, body) == "");
   std::vector<float> d(a.size());
-  REQUIRE(decode_add(codec, shape, {&view, 1}, place, d.data(), false, workers) == -1);
+  REQUIRE(decode_add(codec, partition, {&view, 1}, counter, d.data(), false, workers) == -1);
   return d;
 }
 

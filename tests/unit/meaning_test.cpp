@@ -139,9 +139,9 @@ TEST_SUITE("meaning") {
     for (const auto& info : codecs()) {
       if (!info.traits.votes) continue;
       // Averages with 1/2 of small whole numbers are exact.
-      const auto codec = make_codec(info.traits.memory == MemoryKind::average ? std::string(info.name) + ":momentum=0.5" : std::string(info.name));
+      const auto codec = make_codec(info.traits.memory == FeedbackKind::average ? std::string(info.name) + ":momentum=0.5" : std::string(info.name));
       CHECK(codec->traits().votes);
-      CHECK(entry_of(Algorithm::hierarchical).obstacle(*codec, 4).find("votes") != std::string::npos);
+      CHECK(entry_of(Algorithm::hierarchical).why_unsupported(*codec, 4).find("votes") != std::string::npos);
       for (const int ranks : {1, 2, 3, 4, 5})
         for (const Tensors& tensors : {Tensors{40000}, Tensors{10240, 10240}, Tensors{7, 1, 12345}})
           for (const Way& way : ways_of(*codec, ranks)) {
@@ -165,7 +165,7 @@ TEST_SUITE("meaning") {
                 const auto g = give(step, rank);
                 for (std::size_t i = 0; i < count; ++i) {
                   double& m = average[static_cast<std::size_t>(rank)][i];
-                  m = codec->memory().kind == MemoryKind::average ? m / 2 + static_cast<double>(g[i]) / 2 : static_cast<double>(g[i]);
+                  m = codec->feedback().kind == FeedbackKind::average ? m / 2 + static_cast<double>(g[i]) / 2 : static_cast<double>(g[i]);
                   votes[i] += m > 0 ? 1 : m < 0 ? -1 : 0;
                 }
               }
@@ -186,8 +186,8 @@ TEST_SUITE("meaning") {
       all.push_back(make_codec(spec));
     int tested = 0;
     for (const auto& codec : all) {
-      const MemoryPolicy& memory = codec->memory();
-      if (!(memory.kind == MemoryKind::residual || (memory.kind == MemoryKind::momentum && memory.momentum == 0))) continue;
+      const FeedbackPolicy& memory = codec->feedback();
+      if (!(memory.kind == FeedbackKind::residual || (memory.kind == FeedbackKind::momentum && memory.momentum == 0))) continue;
       for (const int ranks : {1, 2, 3, 4, 5}) {
         const Tensors tensors = ranks % 2 ? Tensors{21000, 1, 333} : Tensors{20480, 20480};
         const std::size_t count = elements(tensors);
@@ -227,7 +227,7 @@ TEST_SUITE("meaning") {
     for (const char* spec : {"3lc:s=0.75", "3lc:s=1.25", "terngrad:clip=1e6", "qsgd:s=7", "thc:memory=none", "thc:bits=2,g=3,memory=none", "maxmin:bits=8", "topk:ratio=0.1"}) all.push_back(make_codec(spec));
     for (const auto& codec : all) {
       if (kSanitized && codec->spec() != make_codec("3lc")->spec()) continue;
-      const bool returned = codec->memory().kept() && !codec->traits().votes;
+      const bool returned = codec->feedback().kept() && !codec->traits().votes;
       const Tensors tensors{20480};
       // With memories: the norm of what they hold, over the second half of the steps; else the squared error.
       const auto error = [&](const Way& way) {
@@ -258,7 +258,7 @@ TEST_SUITE("meaning") {
   TEST_CASE("what cannot be run says why") {
     for (const auto& codec : codecs_with())
       for (const auto& entry : algorithms()) {
-        const std::string why = entry.obstacle(*codec, 4);
+        const std::string why = entry.why_unsupported(*codec, 4);
         CAPTURE(codec->spec());
         CAPTURE(entry.name);
         CHECK((why.empty() || why.size() > 20));

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "memory/allocator.hpp"
+#include "memory/memory_resource.hpp"
 #include "core/error.hpp"
 #include "collective/residual.hpp"
 
@@ -28,7 +28,7 @@ bool zeroed(const std::byte* p, std::size_t n) {
 
 constexpr auto kNamed = Layout::Source::named;
 float* find(ResidualStore& store, const std::string& name, std::uint64_t count) {
-  return store.find({kNamed, false, name}, {count, MemoryKind::residual, count}).values;
+  return store.find({kNamed, false, name}, {count, FeedbackKind::residual, count}).values;
 }
 
 }  // namespace
@@ -114,7 +114,7 @@ TEST_SUITE("memory") {
 
   TEST_CASE("what is kept of values, of owners' sums and of tensors known by their order never meets, whatever tensors are called") {
     ResidualStore store;
-    const ResidualShape shape{100, MemoryKind::residual, 100};
+    const ResidualShape shape{100, FeedbackKind::residual, 100};
     const std::string names[] = {"a", "a\x01owner", "#1.0", "a\x01momentum", ""};
     std::vector<float*> all;
     for (const auto source : {Layout::Source::named, Layout::Source::negotiated, Layout::Source::periodic})
@@ -187,29 +187,29 @@ TEST_SUITE("memory") {
 
   TEST_CASE("planes stay where kind and count stay, what a codec keeps behind them does not; another kind starts from zeros") {
     ResidualStore store;
-    const auto at = [&](MemoryKind kind, std::uint64_t elements, int codec) {
+    const auto at = [&](FeedbackKind kind, std::uint64_t elements, int codec) {
       static const char codecs[3] = {};
       store.begin_call();
       return store.find({kNamed, false, "a"}, {100, kind, elements, reinterpret_cast<const Codec*>(codecs + codec)}).values;
     };
-    float* x = at(MemoryKind::residual, 104, 0);
+    float* x = at(FeedbackKind::residual, 104, 0);
     x[99] = 1.0f, x[100] = 2.0f;
-    x = at(MemoryKind::residual, 104, 0);
+    x = at(FeedbackKind::residual, 104, 0);
     CHECK(x[99] == 1.0f);
     CHECK(x[100] == 2.0f);
-    x = at(MemoryKind::residual, 104, 1);
+    x = at(FeedbackKind::residual, 104, 1);
     CHECK(x[99] == 1.0f);
     CHECK(x[100] == 0.0f);
-    x = at(MemoryKind::residual, 100, 2);
+    x = at(FeedbackKind::residual, 100, 2);
     CHECK(x[99] == 1.0f);
-    x = at(MemoryKind::residual, 110, 1);
+    x = at(FeedbackKind::residual, 110, 1);
     CHECK(x[99] == 1.0f);
     CHECK(x[100] == 0.0f);
-    x = at(MemoryKind::average, 100, 2);
+    x = at(FeedbackKind::average, 100, 2);
     CHECK(x[99] == 0.0f);
-    x = at(MemoryKind::momentum, 200, 2);
+    x = at(FeedbackKind::momentum, 200, 2);
     x[150] = 3.0f;
-    CHECK(at(MemoryKind::momentum, 200, 0)[150] == 3.0f);
-    CHECK(at(MemoryKind::residual, 100, 2)[99] == 0.0f);
+    CHECK(at(FeedbackKind::momentum, 200, 0)[150] == 3.0f);
+    CHECK(at(FeedbackKind::residual, 100, 2)[99] == 0.0f);
   }
 }

@@ -94,7 +94,7 @@ struct Passage {
 Setup setup_of(const char* spec, Algorithm algorithm, std::uint64_t count = 150001) {
   Setup setup{make_codec(spec), named_layout(count, {60000, 17, 30000}), count};
   setup.algorithm = algorithm;
-  setup.feedback = setup.codec->memory().kept();
+  setup.feedback = setup.codec->feedback().kept();
   return setup;
 }
 
@@ -105,24 +105,24 @@ TEST_SUITE("partition") {
     const auto layout = changed(*named_layout(100, {30, 5, 40}), Layout::Source::named, [](auto& segments) { segments[1].use = Segment::Use::skip; });  // 30 5 40 25
     const Slice slice(*layout, 20, 80);
     CHECK(slice.begin == 20);
-    CHECK(slice.shape.count() == 60);
-    REQUIRE(slice.shape.groups().size() == 3);
+    CHECK(slice.partition.count() == 60);
+    REQUIRE(slice.partition.groups().size() == 3);
     const std::uint64_t expected[3][2] = {{0, 10}, {15, 40}, {55, 5}};
     for (std::size_t g = 0; g < 3; ++g) {
-      CHECK(slice.shape.groups()[g].offset == expected[g][0]);
-      CHECK(slice.shape.groups()[g].count == expected[g][1]);
+      CHECK(slice.partition.groups()[g].offset == expected[g][0]);
+      CHECK(slice.partition.groups()[g].count == expected[g][1]);
     }
     CHECK(slice.segments == std::vector<std::uint32_t>{0, 2, 3});
-    CHECK(Slice(*layout, 31, 34).shape.groups().empty());
-    CHECK(Slice(*layout, 31, 34).shape.count() == 3);
+    CHECK(Slice(*layout, 31, 34).partition.groups().empty());
+    CHECK(Slice(*layout, 31, 34).partition.count() == 3);
 
     const auto route = route_of(setup_of("fp16", Algorithm::allgather), 3);
     const auto& chunks = dynamic_cast<const ChunkedRoute&>(*route).chunks();
     std::uint64_t at = 0;
     for (const Slice& chunk : chunks) {
       CHECK(chunk.begin == at);
-      CHECK(chunk.shape.count() <= 40960);
-      at += chunk.shape.count();
+      CHECK(chunk.partition.count() <= 40960);
+      at += chunk.partition.count();
     }
     CHECK(at == 150001);
     CHECK(chunks.size() == 4);
@@ -133,7 +133,7 @@ TEST_SUITE("partition") {
       for (const auto& entry : carriers())
         for (const int ranks : {1, 2, 3}) {
           const Setup setup = setup_of(spec, entry.algorithm);
-          if (!entry.obstacle(*setup.codec, ranks).empty()) continue;
+          if (!entry.why_unsupported(*setup.codec, ranks).empty()) continue;
           CAPTURE(text_of(setup));
           const auto route = route_of(setup, ranks);
           auto members = make_ranks(setup, ranks, 5);
@@ -169,7 +169,7 @@ TEST_SUITE("partition") {
         }
         const auto route = route_of(setup, 2);
         std::vector<std::uint64_t> planned;
-        for (const Slice& slice : dynamic_cast<const ChunkedRoute&>(*route).chunks()) planned.push_back(slice.shape.body_bound(*setup.codec));
+        for (const Slice& slice : dynamic_cast<const ChunkedRoute&>(*route).chunks()) planned.push_back(slice.partition.body_bound(*setup.codec));
         CHECK(planned == expected);
         auto members = make_ranks(setup, 2, 5);
         run_ranks(2, [&](ThreadTransport& real) {

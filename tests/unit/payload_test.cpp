@@ -19,34 +19,34 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-Shape three_groups() {
-  Shape shape;
-  shape.add_group(12000);
-  shape.add_group(7);
-  shape.add_group(10240);
-  return shape;
+ChunkPartition three_groups() {
+  ChunkPartition partition;
+  partition.add_group(12000);
+  partition.add_group(7);
+  partition.add_group(10240);
+  return partition;
 }
 
-Bytes body_of(const Codec& codec, const Shape& shape, std::uint64_t seed = 1) {
+Bytes body_of(const Codec& codec, const ChunkPartition& partition, std::uint64_t seed = 1) {
   Workers workers(1);
-  const auto values = make_sparse(0.05, seed, shape.count());
-  Bytes body(shape.body_bound(codec));
-  body.resize(encode_body(codec, shape, values.data(), {}, {}, body.data(), nullptr, workers));
+  const auto values = make_sparse(0.05, seed, partition.count());
+  Bytes body(partition.body_bound(codec));
+  body.resize(encode_body(codec, partition, values.data(), {}, {}, body.data(), nullptr, workers));
   return body;
 }
 
-std::string open(const Codec& codec, const Shape& shape, const Bytes& body) {
+std::string open(const Codec& codec, const ChunkPartition& partition, const Bytes& body) {
   // A copy of its own size, so that the address sanitizer sees a read behind it.
   const std::vector<std::uint8_t> exact(body);
   BodyView view;
-  return view.open(codec, shape, exact);
+  return view.open(codec, partition, exact);
 }
 
 // Bytes up to the end of the last piece.
-std::size_t unpadded(const Codec& codec, const Shape& shape, const Bytes& body) {
+std::size_t unpadded(const Codec& codec, const ChunkPartition& partition, const Bytes& body) {
   BodyView view;
-  REQUIRE(view.open(codec, shape, body) == "");
-  const auto last = view.piece(shape.pieces().size() - 1);
+  REQUIRE(view.open(codec, partition, body) == "");
+  const auto last = view.piece(partition.pieces().size() - 1);
   return static_cast<std::size_t>(last.data() + last.size() - body.data());
 }
 
@@ -55,39 +55,39 @@ std::size_t unpadded(const Codec& codec, const Shape& shape, const Bytes& body) 
 
 TEST_SUITE("payload") {
   TEST_CASE("shape cuts groups into pieces") {
-    Shape shape = three_groups();
-    shape.add_group(0);
-    CHECK(shape.count() == 22247);
-    REQUIRE(shape.groups().size() == 3);
-    REQUIRE(shape.pieces().size() == 4);
+    ChunkPartition partition = three_groups();
+    partition.add_group(0);
+    CHECK(partition.count() == 22247);
+    REQUIRE(partition.groups().size() == 3);
+    REQUIRE(partition.pieces().size() == 4);
     const std::uint64_t expected[][3] = {{0, 10240, 0}, {10240, 1760, 0}, {12000, 7, 1}, {12007, 10240, 2}};
     for (std::size_t p = 0; p < 4; ++p) {
-      CHECK(shape.pieces()[p].offset == expected[p][0]);
-      CHECK(shape.pieces()[p].count == expected[p][1]);
-      CHECK(shape.pieces()[p].group == expected[p][2]);
+      CHECK(partition.pieces()[p].offset == expected[p][0]);
+      CHECK(partition.pieces()[p].count == expected[p][1]);
+      CHECK(partition.pieces()[p].group == expected[p][2]);
     }
-    CHECK(shape.first_piece(2) == 3);
+    CHECK(partition.first_piece(2) == 3);
     const auto lc = make_codec("3lc"), plain = make_codec("3lc:zero_run=0"), none = make_codec("fp32");
-    CHECK(shape.prefix_bytes(*lc) == 64);
-    CHECK(shape.prefix_bytes(*none) == 0);
-    CHECK(shape.body_bound(*none) == (4 * 22247 + 63) / 64 * 64);
-    CHECK(shape.prefix_bytes(*plain) == 0);
-    CHECK(shape.body_bound(*plain) == (4 * 4 + 2048 + 352 + 2 + 2048 + 63) / 64 * 64);
-    shape.clear();
-    CHECK(shape.count() == 0);
-    CHECK(shape.body_bound(*lc) == 0);
+    CHECK(partition.prefix_bytes(*lc) == 64);
+    CHECK(partition.prefix_bytes(*none) == 0);
+    CHECK(partition.body_bound(*none) == (4 * 22247 + 63) / 64 * 64);
+    CHECK(partition.prefix_bytes(*plain) == 0);
+    CHECK(partition.body_bound(*plain) == (4 * 4 + 2048 + 352 + 2 + 2048 + 63) / 64 * 64);
+    partition.clear();
+    CHECK(partition.count() == 0);
+    CHECK(partition.body_bound(*lc) == 0);
   }
 
   TEST_CASE("a body of another size is refused") {
     for (const auto& codec : all_codecs()) {
       CAPTURE(codec->spec());
-      const Shape shape = three_groups();
-      const Bytes good = body_of(*codec, shape);
-      CHECK(open(*codec, shape, good) == "");
+      const ChunkPartition partition = three_groups();
+      const Bytes good = body_of(*codec, partition);
+      CHECK(open(*codec, partition, good) == "");
       for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{63}, good.size() - 64, good.size() - 1, good.size() + 64}) {
         Bytes bad = good;
         bad.resize(size);
-        CHECK(has(open(*codec, shape, bad), "bytes"));
+        CHECK(has(open(*codec, partition, bad), "bytes"));
       }
     }
   }
@@ -95,49 +95,49 @@ TEST_SUITE("payload") {
   TEST_CASE("padding that is not zero is refused before and behind the pieces") {
     for (const auto& codec : all_codecs()) {
       CAPTURE(codec->spec());
-      Shape shape;  // 12007 elements leave padding for every codec
-      shape.add_group(12000);
-      shape.add_group(7);
+      ChunkPartition partition;  // 12007 elements leave padding for every codec
+      partition.add_group(12000);
+      partition.add_group(7);
       // Where the size depends on the values, some leave none.
       Bytes bad;
-      for (std::uint64_t seed = 1; bad.empty() || unpadded(*codec, shape, bad) == bad.size(); ++seed) bad = body_of(*codec, shape, seed);
+      for (std::uint64_t seed = 1; bad.empty() || unpadded(*codec, partition, bad) == bad.size(); ++seed) bad = body_of(*codec, partition, seed);
       bad.back() = 1;
-      CHECK(has(open(*codec, shape, bad), "padding"));
-      const std::size_t prefix = shape.prefix_bytes(*codec);
+      CHECK(has(open(*codec, partition, bad), "padding"));
+      const std::size_t prefix = partition.prefix_bytes(*codec);
       if (prefix == 0) continue;
       bad.back() = 0;
-      CHECK(open(*codec, shape, bad) == "");
+      CHECK(open(*codec, partition, bad) == "");
       const std::size_t table = codec->traits().fixed_size ? 0 : 6;
       for (std::size_t at = table; at < prefix; ++at) {
         bad[at] = 0x80;
-        CHECK(has(open(*codec, shape, bad), "padding"));
+        CHECK(has(open(*codec, partition, bad), "padding"));
         bad[at] = 0;
       }
     }
   }
 
   TEST_CASE("a length beyond the bound is refused and one that does not fit the body too") {
-    const Shape shape = three_groups();
+    const ChunkPartition partition = three_groups();
     const auto codec = make_codec("3lc");
     for (const std::size_t piece : {0, 1, 2, 3}) {
-      Bytes bad = body_of(*codec, shape);
-      const std::uint64_t bound = codec->piece_bound(shape.pieces()[piece].count);
+      Bytes bad = body_of(*codec, partition);
+      const std::uint64_t bound = codec->piece_bound(partition.pieces()[piece].count);
       for (const std::uint64_t length : {bound + 1, std::uint64_t{65535}}) {
         bad[2 * piece] = static_cast<std::uint8_t>(length & 0xff);
         bad[1 + 2 * piece] = static_cast<std::uint8_t>(length >> 8);
-        CHECK(has(open(*codec, shape, bad), "piece " + std::to_string(piece) + " claims " + std::to_string(length)));
+        CHECK(has(open(*codec, partition, bad), "piece " + std::to_string(piece) + " claims " + std::to_string(length)));
       }
     }
-    Bytes bad = body_of(*codec, shape);
+    Bytes bad = body_of(*codec, partition);
     bad[0] = 0;  // piece 0: shorter by up to 255 bytes, so that the sum no longer fills the body
     bad[1] = 0;
-    CHECK(open(*codec, shape, bad) != "");
+    CHECK(open(*codec, partition, bad) != "");
   }
 
   TEST_CASE("malformed pieces are found and nothing outside the output is written") {
-    Shape shape;
-    shape.add_group(12000);
-    shape.add_group(33);
+    ChunkPartition partition;
+    partition.add_group(12000);
+    partition.add_group(33);
     int found = 0;
     for (const auto& codec : all_codecs()) {
       const auto& traits = codec->traits();
@@ -146,24 +146,24 @@ TEST_SUITE("payload") {
       const Random random(11, 0);
       for (std::uint64_t round = 0; round < 300; ++round) {
         CAPTURE(round);
-        std::vector<Bytes> bodies{body_of(*codec, shape, 1), body_of(*codec, shape, 2), body_of(*codec, shape, 3)};
+        std::vector<Bytes> bodies{body_of(*codec, partition, 1), body_of(*codec, partition, 2), body_of(*codec, partition, 3)};
         Bytes& bad = bodies[1];
         std::vector<BodyView> views(3);
-        for (std::size_t r = 0; r < 3; ++r) REQUIRE(views[r].open(*codec, shape, bodies[r]) == "");
+        for (std::size_t r = 0; r < 3; ++r) REQUIRE(views[r].open(*codec, partition, bodies[r]) == "");
         // Garbage of three kinds in the pieces: any bytes, only runs, one byte changed.
-        const std::size_t first = shape.prefix_bytes(*codec);
+        const std::size_t first = partition.prefix_bytes(*codec);
         std::size_t end = first;
-        for (std::size_t p = 0; p < shape.pieces().size(); ++p) end += views[1].piece(p).size();
+        for (std::size_t p = 0; p < partition.pieces().size(); ++p) end += views[1].piece(p).size();
         for (std::size_t i = first; i < end; ++i) {
           const auto r = static_cast<std::uint8_t>(random.bits(round * 100000 + i));
           if (round % 3 == 0) bad[i] = r;
           if (round % 3 == 1) bad[i] = static_cast<std::uint8_t>(243 + r % 13);
         }
         if (round % 3 == 2) bad[first + random.bits(round) % (end - first)] ^= static_cast<std::uint8_t>(1 + random.bits(round + 7) % 255);
-        REQUIRE(views[1].open(*codec, shape, bad) == "");
-        Guarded<float> out(shape.count());
+        REQUIRE(views[1].open(*codec, partition, bad) == "");
+        Guarded<float> out(partition.count());
         Workers workers(1 + static_cast<int>(round % 2));
-        const int who = decode_add(*codec, shape, views, {}, out.data(), false, workers);
+        const int who = decode_add(*codec, partition, views, {}, out.data(), false, workers);
         CHECK((who == 1 || (who == -1 && round % 3 == 2)));
         CHECK(out.intact());
         found += who == 1;
@@ -174,17 +174,17 @@ TEST_SUITE("payload") {
 
   TEST_CASE("of several malformed bodies the first is named whatever the threads") {
     const auto codec = make_codec("3lc:zero_run=0");
-    Shape shape;
-    shape.add_group(40960);
-    std::vector<Bytes> bodies(3, body_of(*codec, shape));
-    bodies[2][shape.prefix_bytes(*codec)] = 255;  // in the first piece
+    ChunkPartition partition;
+    partition.add_group(40960);
+    std::vector<Bytes> bodies(3, body_of(*codec, partition));
+    bodies[2][partition.prefix_bytes(*codec)] = 255;  // in the first piece
     bodies[1][4 * 2052 - 1] = 243;                // in the last one
     std::vector<BodyView> views(3);
-    for (std::size_t r = 0; r < 3; ++r) REQUIRE(views[r].open(*codec, shape, bodies[r]) == "");
+    for (std::size_t r = 0; r < 3; ++r) REQUIRE(views[r].open(*codec, partition, bodies[r]) == "");
     for (const int threads : {1, 2, 3}) {
       Workers workers(threads);
-      std::vector<float> out(shape.count());
-      CHECK(decode_add(*codec, shape, views, {}, out.data(), false, workers) == 1);
+      std::vector<float> out(partition.count());
+      CHECK(decode_add(*codec, partition, views, {}, out.data(), false, workers) == 1);
     }
   }
 
@@ -212,19 +212,19 @@ TEST_SUITE("payload") {
 
   TEST_CASE("progress is called between pieces on the calling thread") {
     const auto codec = make_codec("3lc");
-    const Shape shape = three_groups();
-    const auto values = make_data(Data::normal, 4, shape.count());
+    const ChunkPartition partition = three_groups();
+    const auto values = make_data(Data::normal, 4, partition.count());
     for (const int threads : {1, 3}) {
       Workers workers(threads);
       int calls = 0;  // not atomic: another thread's call would be a race
-      Bytes body(shape.body_bound(*codec));
-      body.resize(encode_body(*codec, shape, values.data(), {}, {}, body.data(), nullptr, workers, [&] { ++calls; }));
+      Bytes body(partition.body_bound(*codec));
+      body.resize(encode_body(*codec, partition, values.data(), {}, {}, body.data(), nullptr, workers, [&] { ++calls; }));
       CHECK(calls > 0);
       calls = 0;
       BodyView view;
-      REQUIRE(view.open(*codec, shape, body) == "");
-      std::vector<float> out(shape.count());
-      CHECK(decode_add(*codec, shape, std::span(&view, 1), {}, out.data(), false, workers, [&] { ++calls; }) == -1);
+      REQUIRE(view.open(*codec, partition, body) == "");
+      std::vector<float> out(partition.count());
+      CHECK(decode_add(*codec, partition, std::span(&view, 1), {}, out.data(), false, workers, [&] { ++calls; }) == -1);
       CHECK(calls > 0);
     }
   }

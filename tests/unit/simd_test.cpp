@@ -43,26 +43,26 @@ TEST_SUITE("simd") {
           CAPTURE(count);
           auto a = make_data(data, count, count);
           for (float& x : a) x = std::max(std::min(x, codec->traits().max_magnitude / 4), -codec->traits().max_magnitude / 4);
-          const Place place{40960, 3, 1};
+          const RandomCounter counter{40960, 3, 1};
           const ModelCodec model(codec->spec());
-          const ModelBody expected = model.encode(a, std::span(&count, 1), place);
+          const ModelBody expected = model.encode(a, std::span(&count, 1), counter);
           auto three_times = std::vector<float>(count);
           for (int r = 0; r < 3; ++r)
             for (std::size_t i = 0; i < count; ++i) three_times[i] += expected.decoded[i];
           for (float& x : three_times) x = model.reference().finish(x, 3);
-          Shape shape;
-          shape.add_group(count);
+          ChunkPartition partition;
+          partition.add_group(count);
           for_each_target([&](const std::string& target) {
             CAPTURE(target);
-            std::vector<std::uint8_t> body(shape.body_bound(*codec));
+            std::vector<std::uint8_t> body(partition.body_bound(*codec));
             std::vector<float> residual(count), out(count);
-            const Feedback feedback{nullptr, residual.data()};
-            body.resize(encode_body(*codec, shape, a.data(), std::span(&feedback, 1), place, body.data(), nullptr, workers));
+            const FeedbackView feedback{nullptr, residual.data()};
+            body.resize(encode_body(*codec, partition, a.data(), std::span(&feedback, 1), counter, body.data(), nullptr, workers));
             CHECK(difference(body, expected.bytes) == "");
             CHECK(difference(residual, expected.residual) == "");
             std::vector<BodyView> views(3);
-            for (auto& view : views) REQUIRE(view.open(*codec, shape, body) == "");
-            CHECK(decode_add(*codec, shape, views, place, out.data(), false, workers) == -1);
+            for (auto& view : views) REQUIRE(view.open(*codec, partition, body) == "");
+            CHECK(decode_add(*codec, partition, views, counter, out.data(), false, workers) == -1);
             CHECK(difference(out, three_times) == "");
           });
         }

@@ -18,7 +18,7 @@ namespace {
 
 Setup setup_of(const std::string& spec, std::uint64_t count, std::shared_ptr<const Layout> layout) {
   Setup setup{make_codec(spec), std::move(layout), count};
-  setup.feedback = setup.codec->memory().kept();
+  setup.feedback = setup.codec->feedback().kept();
   setup.algorithm = Algorithm::two_shot;
   return setup;
 }

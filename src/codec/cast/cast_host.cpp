@@ -32,7 +32,7 @@ class Cast final : public Codec {
     return piece_bound(count);
   }
 
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override {
     if (in.size() != piece_bound(count)) return false;
     add_widened(type_, in.data(), acc, count);
     return true;
@@ -48,9 +48,9 @@ class Cast final : public Codec {
 
 // max_magnitude: of fp32 an eighth of the range, so that what a few ranks add stays finite as in MPI; rounding could carry sums of bf16 beyond it.
 // min_magnitude: fp32 is exact; bfloat16 has fewer bits where float32 has, below 2^-126.
-constexpr Codec::Traits kFp32{.name = "fp32", .wire_id = 1, .fixed_size = true, .biased = false, .memory = MemoryKind::none,
+constexpr Codec::Traits kFp32{.name = "fp32", .wire_id = 1, .fixed_size = true, .biased = false, .memory = FeedbackKind::none,
                               .max_magnitude = 0x1p125f, .min_magnitude = 0.0f, .summable = true};
-constexpr Codec::Traits kBf16{.name = "bf16", .wire_id = 3, .fixed_size = true, .biased = false, .memory = MemoryKind::none,
+constexpr Codec::Traits kBf16{.name = "bf16", .wire_id = 3, .fixed_size = true, .biased = false, .memory = FeedbackKind::none,
                               .max_magnitude = 0x1p100f, .summable = true};
 
 }  // namespace

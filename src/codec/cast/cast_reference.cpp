@@ -16,7 +16,7 @@ class Fp32 final : public ReferenceCodec {
     if (!bytes.empty()) std::memcpy(bytes.data(), p.a.data(), bytes.size());
     return bytes;
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const Place&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
     std::vector<float> values(count);
     if (count) std::memcpy(values.data(), piece.data(), 4 * count);
     return values;
@@ -39,7 +39,7 @@ class Fp16 final : public ReferenceCodec {
     }
     return bytes;
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const Place&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
     std::vector<float> values(count);
     for (std::size_t i = 0; i < count; ++i)
       values[i] = static_cast<float>(std::ldexp(kHalf.value(static_cast<std::uint16_t>(piece[8 + 2 * i] | piece[9 + 2 * i] << 8)), piece[i / 1280] - 127));
@@ -72,7 +72,7 @@ class Bf16 final : public ReferenceCodec {
     }
     return bytes;
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const Place&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
     std::vector<float> values(count);
     for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(kBfloat.value(static_cast<std::uint16_t>(piece[2 * i] | piece[2 * i + 1] << 8)));
     return values;

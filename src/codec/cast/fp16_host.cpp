@@ -127,7 +127,7 @@ class Fp16 final : public Codec {
     HWY_DYNAMIC_DISPATCH(EncodePiece)(p.values, p.residual_in, p.residual_out, static_cast<std::uint32_t>(p.count), bytes);
     return piece_bound(p.count);
   }
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t elements, const Place&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t elements, const RandomCounter&, float* acc) const override {
     if (in.size() != piece_bound(elements)) return false;
     const auto count = static_cast<std::uint32_t>(elements);
     for (std::uint32_t b = 0; b < kBlocks; ++b)
@@ -137,7 +137,7 @@ class Fp16 final : public Codec {
   }
 
   // Every float has a scale: nothing is too small.
-  static constexpr Traits kTraits{.name = "fp16", .wire_id = 2, .fixed_size = true, .biased = false, .memory = MemoryKind::none,
+  static constexpr Traits kTraits{.name = "fp16", .wire_id = 2, .fixed_size = true, .biased = false, .memory = FeedbackKind::none,
                                   .max_magnitude = 0x1p100f, .min_magnitude = 0.0f, .summable = true};
 };
 

@@ -19,12 +19,12 @@ using V32 = hn::Vec<D32>;
 // The bits of one stream of a piece, tile by tile. Keys, and what the first two rounds make of words that all blocks have in common, are computed once.
 class Tiles {
  public:
-  HWY_INLINE Tiles(const Place& place, std::uint32_t stream) {
+  HWY_INLINE Tiles(const RandomCounter& counter, std::uint32_t stream) {
     const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
     const auto high = [](std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); };
-    const std::uint32_t key1 = high(place.element);
-    const std::uint64_t first = std::uint64_t{kM1} * place.rank, second = std::uint64_t{kM0} * (high(first) ^ low(place.element) ^ stream);
-    const std::uint32_t words[kRounds][2] = {{0, place.step ^ key1}, {low(first) ^ (stream + kW0), high(second) ^ (key1 + kW1)}, {stream + 2 * kW0, low(second) ^ (key1 + 2 * kW1)}};
+    const std::uint32_t key1 = high(counter.element);
+    const std::uint64_t first = std::uint64_t{kM1} * counter.rank, second = std::uint64_t{kM0} * (high(first) ^ low(counter.element) ^ stream);
+    const std::uint32_t words[kRounds][2] = {{0, counter.step ^ key1}, {low(first) ^ (stream + kW0), high(second) ^ (key1 + kW1)}, {stream + 2 * kW0, low(second) ^ (key1 + 2 * kW1)}};
     for (std::uint32_t r = 0; r < kRounds; ++r)
       for (std::uint32_t i = 0; i < 2; ++i) key_[r][i] = hn::Set(D32(), r < 3 ? words[r][i] : i ? key1 + r * kW1 : stream + r * kW0);
   }
@@ -83,8 +83,8 @@ class Tiles {
 
 // use(half, lane, bits) for a single tile.
 template <class Use>
-HWY_INLINE void for_tile(const Place& place, std::uint32_t stream, std::uint32_t tile, Use&& use) {
-  Tiles(place, stream).draw<1>(tile, [&](std::uint32_t, std::size_t half, std::size_t lane, V32 bits) HWY_ATTR { use(half, lane, bits); });
+HWY_INLINE void for_tile(const RandomCounter& counter, std::uint32_t stream, std::uint32_t tile, Use&& use) {
+  Tiles(counter, stream).draw<1>(tile, [&](std::uint32_t, std::size_t half, std::size_t lane, V32 bits) HWY_ATTR { use(half, lane, bits); });
 }
 
 }  // namespace crimp::dither::HWY_NAMESPACE

@@ -1,4 +1,4 @@
-// Random bits for rounding, selection and rotation: 16 per element, functions of Place and the element's index in its piece alone, so that
+// Random bits for rounding, selection and rotation: 16 per element, functions of RandomCounter and the element's index in its piece alone, so that
 // host and device, every SIMD target and every order of work see the same. WIRE_FORMAT.md, section 5.
 //
 // Philox4x32 with 7 rounds (Salmon et al., SC'11; the least that passes BigCrush there). Counter: {block, low half of place.element,
@@ -23,9 +23,9 @@ struct Words {
 };
 
 template <std::uint32_t rounds = kRounds>
-CRIMP_HD Words philox(const Place& place, std::uint32_t stream, std::uint32_t block) {
-  std::uint32_t c0 = block, c1 = static_cast<std::uint32_t>(place.element), c2 = place.rank, c3 = place.step;
-  std::uint32_t k0 = stream, k1 = static_cast<std::uint32_t>(place.element >> 32);
+CRIMP_HD Words philox(const RandomCounter& counter, std::uint32_t stream, std::uint32_t block) {
+  std::uint32_t c0 = block, c1 = static_cast<std::uint32_t>(counter.element), c2 = counter.rank, c3 = counter.step;
+  std::uint32_t k0 = stream, k1 = static_cast<std::uint32_t>(counter.element >> 32);
   for (std::uint32_t round = 0; round < rounds; ++round, k0 += kW0, k1 += kW1) {
     const std::uint64_t p0 = std::uint64_t{kM0} * c0, p1 = std::uint64_t{kM1} * c2;
     c0 = static_cast<std::uint32_t>(p1 >> 32) ^ c1 ^ k0;
@@ -37,9 +37,9 @@ CRIMP_HD Words philox(const Place& place, std::uint32_t stream, std::uint32_t bl
 }
 
 // The 16 bits of element i of the piece at `place`.
-CRIMP_HD std::uint32_t bits16(const Place& place, std::uint32_t stream, std::uint32_t i) {
+CRIMP_HD std::uint32_t bits16(const RandomCounter& counter, std::uint32_t stream, std::uint32_t i) {
   const std::uint32_t half = i % kTile / kLanes;
-  const Words words = philox(place, stream, i / kTile * kLanes + i % kLanes);
+  const Words words = philox(counter, stream, i / kTile * kLanes + i % kLanes);
   // By shifts: in a kernel an indexed array would be in local memory.
   const std::uint64_t low = words.w[0] | std::uint64_t{words.w[1]} << 32, high = words.w[2] | std::uint64_t{words.w[3]} << 32;
   return static_cast<std::uint32_t>((half < 4 ? low : high) >> half % 4 * 16) & 0xffff;

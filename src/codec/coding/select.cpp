@@ -293,19 +293,19 @@ Found find(const float* values, const float* residual, std::uint64_t count, std:
 
 float before(float x) { return std::bit_cast<float>(std::bit_cast<std::int32_t>(x) - 1); }
 
-Cut largest(const float* values, const float* residual, std::uint64_t count, std::uint64_t k, Side side) {
+Threshold largest(const float* values, const float* residual, std::uint64_t count, std::uint64_t k, Side side) {
   if (k == 0) return {std::bit_cast<float>(kInfinity), 0};
   if (k >= count) return {};
-  struct Room {
+  struct Scratch {
     float keys[kRoom + kSlack + kInnerRoom + kSlack];
   };
-  const Found found = find<true>(values, residual, count, k, side, thread_scratch_as<Room>().keys);
+  const Found found = find<true>(values, residual, count, k, side, thread_scratch_as<Scratch>().keys);
   if (found.key == 0) return {};
-  Cut cut{std::bit_cast<float>(found.key), count};
-  if (found.equal == k - found.above) return cut;
+  Threshold threshold{std::bit_cast<float>(found.key), count};
+  if (found.equal == k - found.above) return threshold;
   std::uint64_t left = k - found.above;
-  for (cut.ties = 0; left > 0; ++cut.ties) left -= key_of(sum_at(values, residual, cut.ties), side) == found.key;
-  return cut;
+  for (threshold.ties = 0; left > 0; ++threshold.ties) left -= key_of(sum_at(values, residual, threshold.ties), side) == found.key;
+  return threshold;
 }
 
 std::uint64_t count_above(const float* values, const float* residual, std::uint64_t count, float threshold, Side side) {

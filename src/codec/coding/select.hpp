@@ -13,8 +13,8 @@ enum class Side : std::uint8_t { magnitude, positive, negative };
 
 // Selected are the elements whose key is above the threshold, and of those whose key equals it the ones with an index below `ties`.
 // With threshold 0 `ties` is 0: zeros are never sent.
-struct Cut {
-  float threshold = 0.0f;
+struct Threshold {
+  float value = 0.0f;
   std::uint64_t ties = 0;
 };
 // The k largest keys, exactly; equal ones by their index, lowest first. All that are not zero where those are no more than k.
@@ -22,7 +22,7 @@ struct Cut {
 // Floyd and Rivest's bracket (CACM 1975): a sample gives two pivots that almost surely enclose the k-th key; one pass over the group counts
 // what lies above and keeps what lies between. Where the sample misled, the next pass has a better bracket; a run of those ends in bisection of
 // the bit pattern, so that no input costs more than about 40 passes.
-Cut largest(const float* values, const float* residual, std::uint64_t count, std::uint64_t k, Side side);
+Threshold largest(const float* values, const float* residual, std::uint64_t count, std::uint64_t k, Side side);
 
 // How many keys are above the threshold.
 std::uint64_t count_above(const float* values, const float* residual, std::uint64_t count, float threshold, Side side);

@@ -23,7 +23,7 @@ struct Search {
 };
 
 // The arrays of a selection, in device memory.
-struct Room {
+struct Scratch {
   Search* searches;      // of each side of each group
   std::uint32_t* equal;  // of each piece: elements that equal the threshold, 16 bits for each side
   std::uint32_t* bins;   // kBins of each side of each group; zeros between passes
@@ -33,7 +33,7 @@ struct Room {
     const std::size_t searches = std::size_t{sides} * t.group_count;
     return round(searches * sizeof(Search)) + round(t.piece_count * sizeof(std::uint32_t)) + round(searches * kBins * sizeof(std::uint32_t));
   }
-  Room(const ChunkTable& t, void* scratch, std::uint32_t sides = 1) {
+  Scratch(const ChunkTable& t, void* scratch, std::uint32_t sides = 1) {
     auto* at = static_cast<std::uint8_t*>(scratch);
     searches = reinterpret_cast<Search*>(at);
     equal = reinterpret_cast<std::uint32_t*>(at += round(std::size_t{sides} * t.group_count * sizeof(Search)));
@@ -216,14 +216,14 @@ __global__ void __launch_bounds__(threads) cut_ties(device::Source source, const
 }
 
 template <std::uint32_t sides = 1>
-int begin_groups(const ChunkTable& t, float ratio, const Room& room, Selection* selections, Stream s) {
+int begin_groups(const ChunkTable& t, float ratio, const Scratch& room, Selection* selections, Stream s) {
   constexpr auto begin_all = &begin_search<128, sides>;
   return device::launch<begin_all>((t.group_count + 127) / 128, 128, 0, s, t, ratio, room.searches, selections);
 }
 
 // Settles the groups that are not settled.
 template <std::uint32_t sides = 1>
-int find_largest(const device::Source& source, float ratio, const Room& room, Selection* selections, Stream s) {
+int find_largest(const device::Source& source, float ratio, const Scratch& room, Selection* selections, Stream s) {
   const ChunkTable& t = source.table;
   const std::uint32_t searches = sides * t.group_count;
   if (const auto e = cudaMemsetAsync(room.bins, 0, std::size_t{searches} * kBins * sizeof(std::uint32_t), s); e != cudaSuccess) return static_cast<int>(e);

@@ -20,19 +20,19 @@ namespace {
 
 float key_of(float a, Side side) { return side == Side::magnitude ? std::fabs(a) : side == Side::positive ? std::fmax(a, 0.0f) : std::fmax(-a, 0.0f); }
 
-// Empty where the cut selects the k largest keys, equal ones by index.
-std::string wrong(const std::vector<float>& a, std::uint64_t k, Side side, const select::Cut& cut) {
+// Empty where the threshold selects the k largest keys, equal ones by index.
+std::string wrong(const std::vector<float>& a, std::uint64_t k, Side side, const select::Threshold& threshold) {
   std::vector<float> sorted;
   for (const float x : a) sorted.push_back(key_of(x, side));
   std::vector<float> keys = sorted;
   std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(k, a.size()) - 1), sorted.end(), std::greater<>());
   const float kth = k >= a.size() ? 0.0f : sorted[k - 1];
-  if (cut.threshold != kth) return "the threshold is " + text_of(cut.threshold) + ", expected " + text_of(kth);
-  if (kth == 0.0f) return cut.ties == 0 ? "" : "zeros are selected";
+  if (threshold.value != kth) return "the threshold is " + text_of(threshold.value) + ", expected " + text_of(kth);
+  if (kth == 0.0f) return threshold.ties == 0 ? "" : "zeros are selected";
   std::uint64_t above = 0, ties = 0;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     above += keys[i] > kth;
-    ties += keys[i] == kth && i < cut.ties;
+    ties += keys[i] == kth && i < threshold.ties;
   }
   return above + ties == k ? "" : std::to_string(above) + " + " + std::to_string(ties) + " are selected, expected " + std::to_string(k);
 }
@@ -110,11 +110,11 @@ TEST_SUITE("select") {
 
   TEST_CASE("no elements asked for: none selected; k = count: all that are not zero") {
     const std::vector<float> a{1.0f, -0.0f, -2.0f, 0.0f};
-    CHECK(select::largest(a.data(), nullptr, 4, 0, Side::magnitude).threshold == HUGE_VALF);
+    CHECK(select::largest(a.data(), nullptr, 4, 0, Side::magnitude).value == HUGE_VALF);
     for (const std::uint64_t k : {3, 4, 5}) {
-      const auto cut = select::largest(a.data(), nullptr, 4, k, Side::magnitude);
-      CHECK(cut.threshold == 0.0f);
-      CHECK(cut.ties == 0);
+      const auto threshold = select::largest(a.data(), nullptr, 4, k, Side::magnitude);
+      CHECK(threshold.value == 0.0f);
+      CHECK(threshold.ties == 0);
     }
   }
 

@@ -42,7 +42,7 @@ struct ByteDevice : PieceDevice {
       const auto with = type.at(0, head, own.own);
       const std::uint32_t tiles = (piece.count + dither::kTile - 1) / dither::kTile;
       for (std::uint32_t tile = threadIdx.x / dither::kLanes; tile < tiles; tile += dither::kHalves)
-        dither::for_tile(piece.place, tile, true, [&](std::uint32_t in_tile, std::uint32_t, std::uint32_t random) {
+        dither::for_tile(piece.counter, tile, true, [&](std::uint32_t in_tile, std::uint32_t, std::uint32_t random) {
           const std::uint32_t i = tile * dither::kTile + in_tile;
           if (i >= piece.count) return;
           const float x = a[i];

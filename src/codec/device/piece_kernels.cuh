@@ -13,7 +13,7 @@
 //
 // A codec that selects (kSelects) also has
 //     std::size_t select_bytes(const ChunkTable&) const;         // of device memory, a multiple of 256
-//     int select(const Source&, const Place&, Selection* one_per_group, void* scratch, Stream) const;     // enqueues it
+//     int select(const Source&, const RandomCounter&, Selection* one_per_group, void* scratch, Stream) const;     // enqueues it
 // and one that votes (kVotes)
 //     __device__ void finish(const Piece&, float* acc, int voters) const;
 #pragma once
@@ -29,7 +29,7 @@ struct PieceDevice {
 struct Piece {
   std::uint32_t count;
   bool keep;
-  Place place;
+  RandomCounter counter;
   Selection selection;
   std::uint64_t in_group;
 };
@@ -38,20 +38,20 @@ struct Piece {
 struct Source {
   ChunkTable table;
   const float* values;
-  MemoryPolicy policy;
+  FeedbackPolicy policy;
   std::uint32_t end = 0;  // no padding in kernel arguments: the executor takes what looks like an address for a pointer
 };
 
 // How a group's memory enters: as Codec::encode_body does it. `added` where the memory is plain error feedback.
 enum class Entry { values, added, decayed, averaged, corrected };
-__device__ inline Entry entry_of(const MemoryPolicy& policy, const GroupEntry& g) {
+__device__ inline Entry entry_of(const FeedbackPolicy& policy, const GroupEntry& g) {
   if (!g.in) return Entry::values;
-  if (policy.kind == MemoryKind::average) return Entry::averaged;
-  if (policy.kind == MemoryKind::momentum && g.momentum_in) return Entry::corrected;
-  return policy.kind == MemoryKind::residual && policy.decay != 1.0f ? Entry::decayed : Entry::added;
+  if (policy.kind == FeedbackKind::average) return Entry::averaged;
+  if (policy.kind == FeedbackKind::momentum && g.momentum_in) return Entry::corrected;
+  return policy.kind == FeedbackKind::residual && policy.decay != 1.0f ? Entry::decayed : Entry::added;
 }
 // a of one element, and of memory `momentum` the new momentum in *u. src/codec/feedback.cpp has the same operations.
-__device__ inline float element(Entry entry, const MemoryPolicy& policy, float value, float in, float momentum_in, float* u) {
+__device__ inline float element(Entry entry, const FeedbackPolicy& policy, float value, float in, float momentum_in, float* u) {
   switch (entry) {
     case Entry::values: return value;
     case Entry::added: return value + in;
@@ -76,7 +76,7 @@ struct EncodeShared {
 
 // Loads a piece into shared memory and stores what of its memory is final with that. Pointers are to the piece's first element.
 template <Entry entry>
-__device__ inline void load_piece(const MemoryPolicy& policy, const float* values, const GroupEntry& at, std::uint32_t count, bool quads, float* a) {
+__device__ inline void load_piece(const FeedbackPolicy& policy, const float* values, const GroupEntry& at, std::uint32_t count, bool quads, float* a) {
   for_elements(count, quads, [&](auto n, std::uint32_t i) {
     Floats<n> x = load<n>(values + i);
     if constexpr (entry != Entry::values) {
@@ -94,7 +94,7 @@ __device__ inline void load_piece(const MemoryPolicy& policy, const float* value
 
 template <class Device>
 __global__ void __launch_bounds__(kThreads, 3)
-    encode_pieces(Source source, Place place, const Selection* selections, Device device, std::uint8_t* slots, std::uint32_t* lengths, std::uint64_t* body_bytes) {
+    encode_pieces(Source source, RandomCounter counter, const Selection* selections, Device device, std::uint8_t* slots, std::uint32_t* lengths, std::uint64_t* body_bytes) {
   auto& shared = shared_memory<EncodeShared<Device>>();
   const PieceEntry entry = source.table.pieces[blockIdx.x];
   GroupEntry at = source.table.groups[entry.group];
@@ -114,8 +114,8 @@ __global__ void __launch_bounds__(kThreads, 3)
     case Entry::averaged: load_piece<Entry::averaged>(source.policy, values, at, entry.count, quads, shared.a); break;
     case Entry::corrected: load_piece<Entry::corrected>(source.policy, values, at, entry.count, quads, shared.a); break;
   }
-  Piece piece{entry.count, at.out != nullptr && kind != Entry::averaged, place, {}, in_group};
-  piece.place.element += entry.offset;
+  Piece piece{entry.count, at.out != nullptr && kind != Entry::averaged, counter, {}, in_group};
+  piece.counter.element += entry.offset;
   if constexpr (Device::kSelects) piece.selection = selections[entry.group];
   __syncthreads();
   const std::uint32_t bytes = device.encode(piece, shared.a, slots + entry.slot, shared.own);
@@ -172,13 +172,13 @@ __global__ void __launch_bounds__(threads)
 
 template <class Device>
 __global__ void __launch_bounds__(kThreads, 3)
-    decode_pieces(ChunkTable table, DeviceBodies bodies, Place place, Device device, float* out, bool accumulate, int voters, std::int32_t* bad) {
+    decode_pieces(ChunkTable table, DeviceBodies bodies, RandomCounter counter, Device device, float* out, bool accumulate, int voters, std::int32_t* bad) {
   auto& shared = shared_memory<EncodeShared<Device>>();
   const PieceEntry entry = table.pieces[blockIdx.x];
   out += entry.offset;
   const bool quads = aligned16(out);
   for_elements(entry.count, quads, [&](auto n, std::uint32_t i) { store<n>(shared.a + i, accumulate ? load<n>(out + i) : Floats<n>{}); });
-  Piece piece{entry.count, false, {place.element + entry.offset, place.step, 0}, {}, 0};
+  Piece piece{entry.count, false, {counter.element + entry.offset, counter.step, 0}, {}, 0};
   const std::uint64_t fixed = table.prefix_bytes + entry.slot;
   for (int r = 0; r < bodies.count; ++r) {
     std::uint64_t begin = fixed, end = 0;
@@ -205,11 +205,11 @@ __global__ void __launch_bounds__(kThreads, 3)
 template <class Device>
 class PieceCodec final : public DeviceCodec {
  public:
-  PieceCodec(const MemoryPolicy& policy, const Device& device) : policy_(policy), device_(device) {}
+  PieceCodec(const FeedbackPolicy& policy, const Device& device) : policy_(policy), device_(device) {}
 
   std::size_t scratch_bytes(const ChunkTable& t) const override { return layout(t).bytes; }
 
-  int encode(const ChunkTable& t, const float* values, const Place& place, std::uint8_t* body, std::uint64_t* body_bytes, void* scratch, Stream s) const override {
+  int encode(const ChunkTable& t, const float* values, const RandomCounter& counter, std::uint8_t* body, std::uint64_t* body_bytes, void* scratch, Stream s) const override {
     const Source source{t, values, policy_};
     const Layout l = layout(t);
     auto* base = static_cast<std::uint8_t*>(scratch);
@@ -218,9 +218,9 @@ class PieceCodec final : public DeviceCodec {
     auto* selections = reinterpret_cast<Selection*>(base + l.selections);
     if (t.piece_count == 0) return static_cast<int>(cudaMemsetAsync(body_bytes, 0, sizeof *body_bytes, s));
     if constexpr (Device::kSelects)
-      if (const int e = device_.select(source, place, selections, base + l.select, s)) return e;
+      if (const int e = device_.select(source, counter, selections, base + l.select, s)) return e;
     std::uint8_t* slots = Device::kFixedSize ? body + t.prefix_bytes : base + l.slots;
-    if (const int e = launch<encode_pieces<Device>>(t.piece_count, kThreads, sizeof(EncodeShared<Device>), s, source, place, selections, device_, slots, lengths, body_bytes)) return e;
+    if (const int e = launch<encode_pieces<Device>>(t.piece_count, kThreads, sizeof(EncodeShared<Device>), s, source, counter, selections, device_, slots, lengths, body_bytes)) return e;
     if constexpr (Device::kFixedSize) return 0;
     constexpr auto place_all = &place_pieces<kThreads>;  // GCC 12 does not instantiate what is named as a template argument only
     constexpr auto pack_all = &pack_pieces<128>;
@@ -228,8 +228,8 @@ class PieceCodec final : public DeviceCodec {
     return launch<pack_all>(t.piece_count, 128, 0, s, t, slots, lengths, begins, body);
   }
 
-  int decode_add(const ChunkTable& t, const DeviceBodies& bodies, const Place& place, float* out, bool accumulate, int voters, std::int32_t* bad, Stream s) const override {
-    return launch<decode_pieces<Device>>(t.piece_count, kThreads, sizeof(EncodeShared<Device>), s, t, bodies, place, device_, out, accumulate,
+  int decode_add(const ChunkTable& t, const DeviceBodies& bodies, const RandomCounter& counter, float* out, bool accumulate, int voters, std::int32_t* bad, Stream s) const override {
+    return launch<decode_pieces<Device>>(t.piece_count, kThreads, sizeof(EncodeShared<Device>), s, t, bodies, counter, device_, out, accumulate,
                                          voters ? voters : static_cast<int>(bodies.count), bad);
   }
 
@@ -255,13 +255,13 @@ class PieceCodec final : public DeviceCodec {
     }
     return l;
   }
-  MemoryPolicy policy_;
+  FeedbackPolicy policy_;
   Device device_;
 };
 
 template <class Device>
 std::unique_ptr<DeviceCodec> piece_codec(const Codec& codec, const Device& device) {
-  return std::make_unique<PieceCodec<Device>>(codec.memory(), device);
+  return std::make_unique<PieceCodec<Device>>(codec.feedback(), device);
 }
 
 }  // namespace crimp::device

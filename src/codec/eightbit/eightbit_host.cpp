@@ -190,7 +190,7 @@ class EightBit final : public Codec {
   const Traits& traits() const override { return traits_; }
   std::size_t piece_bound(std::uint64_t count) const override { return sizeof(float) + count; }
 
-  Selection select(const float* values, const float* residual, std::uint64_t count, const Place&) const override {
+  Selection select(const float* values, const float* residual, std::uint64_t count, const RandomCounter&) const override {
     return {.scale = largest_magnitude(values, residual, count)};
   }
   std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
@@ -203,7 +203,7 @@ class EightBit final : public Codec {
     return piece_bound(piece.count);
   }
 
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override {
     float scale;
     if (in.size() != piece_bound(count)) return false;
     std::memcpy(&scale, in.data(), sizeof scale);
@@ -213,7 +213,7 @@ class EightBit final : public Codec {
     return true;
   }
 
-  static constexpr Traits kTraits{.name = "8bit", .wire_id = 8, .fixed_size = true, .biased = false, .memory = MemoryKind::none, .max_magnitude = kMaxMagnitude};
+  static constexpr Traits kTraits{.name = "8bit", .wire_id = 8, .fixed_size = true, .biased = false, .memory = FeedbackKind::none, .max_magnitude = kMaxMagnitude};
 
  private:
   Traits traits_;

@@ -172,7 +172,7 @@ class Fp8 final : public Codec {
                                                    std::min<std::uint64_t>(block_, p.count - at), codes + at);
     return piece_bound(p.count);
   }
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override {
     if (in.size() != piece_bound(count)) return false;
     const std::uint8_t* codes = in.data() + blocks(count);
     for (std::uint64_t at = 0, b = 0; at < count; at += block_, ++b)
@@ -181,7 +181,7 @@ class Fp8 final : public Codec {
     return true;
   }
 
-  static constexpr Traits kTraits{.name = "fp8", .wire_id = 15, .fixed_size = true, .biased = false, .memory = MemoryKind::none, .max_magnitude = kMaxMagnitude};
+  static constexpr Traits kTraits{.name = "fp8", .wire_id = 15, .fixed_size = true, .biased = false, .memory = FeedbackKind::none, .max_magnitude = kMaxMagnitude};
 
  private:
   std::uint64_t blocks(std::uint64_t count) const { return (count + block_ - 1) / block_; }

@@ -31,7 +31,7 @@ class Fp8 final : public ReferenceCodec {
     scales.insert(scales.end(), codes.begin(), codes.end());
     return scales;
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const Place&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
     std::vector<float> values;
     const std::size_t scales = (count + block_ - 1) / block_;
     for (std::size_t i = 0; i < count; ++i) {

@@ -45,7 +45,7 @@ class Inceptionn final : public Codec {
     return encode(piece, [=](std::uint64_t i) { return values[i]; }, out);
   }
 
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override {
     const std::uint64_t plane = bit_plane::bytes_of(count);
     if (in.size() < 2 * plane) return false;
     const std::uint8_t *const low = in.data(), *const high = low + plane;
@@ -86,7 +86,7 @@ class Inceptionn final : public Codec {
     return true;
   }
 
-  static constexpr Traits kTraits{.name = "inceptionn", .wire_id = 13, .fixed_size = false, .biased = true, .memory = MemoryKind::residual, .max_magnitude = kMaxMagnitude};
+  static constexpr Traits kTraits{.name = "inceptionn", .wire_id = 13, .fixed_size = false, .biased = true, .memory = FeedbackKind::residual, .max_magnitude = kMaxMagnitude};
 
  private:
   // a(i): element i of what is encoded.

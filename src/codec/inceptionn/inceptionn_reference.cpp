@@ -35,7 +35,7 @@ class Inceptionn final : public ReferenceCodec {
     return planes;
   }
 
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const Place&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
     const std::size_t plane = (count + 7) / 8;
     const auto class_at = [&](std::size_t i) { return (piece[i / 8] >> i % 8 & 1) + 2 * (piece[plane + i / 8] >> i % 8 & 1); };
     std::size_t counts[4] = {};

@@ -30,11 +30,11 @@ HWY_INLINE hn::Vec<Df> value_of(hn::Vec<Du> code) {
 }
 
 template <bool has_in, bool has_out>
-HWY_INLINE void encode_tile(const float* values, const float* in, float* out, const Place& place, std::uint32_t tile, std::uint8_t* HWY_RESTRICT bytes) {
+HWY_INLINE void encode_tile(const float* values, const float* in, float* out, const RandomCounter& counter, std::uint32_t tile, std::uint8_t* HWY_RESTRICT bytes) {
   const Df d;
   const Du du;
   const Di di;
-  crimp::dither::HWY_NAMESPACE::for_tile(place, dither::kRounding, tile, [&](std::size_t half, std::size_t lane, hn::Vec<Du> random) HWY_ATTR {
+  crimp::dither::HWY_NAMESPACE::for_tile(counter, dither::kRounding, tile, [&](std::size_t half, std::size_t lane, hn::Vec<Du> random) HWY_ATTR {
     const std::size_t i = half * dither::kLanes + lane;
     auto a = hn::LoadU(d, values + i);
     if constexpr (has_in) a = hn::Add(a, hn::LoadU(d, in + i));
@@ -58,14 +58,14 @@ HWY_INLINE void encode(const PieceSource& p, std::uint8_t* bytes) {
   std::uint64_t at = 0;
   std::uint32_t tile = 0;
   for (; at + dither::kTile <= p.count; at += dither::kTile, ++tile)
-    encode_tile<has_in, has_out>(p.values + at, p.residual_in + (has_in ? at : 0), p.residual_out + (has_out ? at : 0), p.place, tile, bytes + at);
+    encode_tile<has_in, has_out>(p.values + at, p.residual_in + (has_in ? at : 0), p.residual_out + (has_out ? at : 0), p.counter, tile, bytes + at);
   const std::uint64_t rest = p.count - at;
   if (rest == 0) return;
   alignas(64) float values[dither::kTile] = {}, in[dither::kTile] = {}, out[dither::kTile];
   alignas(64) std::uint8_t codes[dither::kTile];
   std::memcpy(values, p.values + at, rest * sizeof(float));
   if constexpr (has_in) std::memcpy(in, p.residual_in + at, rest * sizeof(float));
-  encode_tile<has_in, has_out>(values, in, out, p.place, tile, codes);
+  encode_tile<has_in, has_out>(values, in, out, p.counter, tile, codes);
   std::memcpy(bytes + at, codes, rest);
   if constexpr (has_out) std::memcpy(p.residual_out + at, out, rest * sizeof(float));
 }
@@ -117,13 +117,13 @@ class Natural final : public Codec {
     HWY_DYNAMIC_DISPATCH(Encode)(piece, bytes);
     return piece.count;
   }
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override {
     if (in.size() != count) return false;
     HWY_DYNAMIC_DISPATCH(DecodeAdd)(in.data(), count, acc);
     return true;
   }
 
-  static constexpr Traits kTraits{.name = "natural", .wire_id = 7, .fixed_size = true, .biased = false, .memory = MemoryKind::none,
+  static constexpr Traits kTraits{.name = "natural", .wire_id = 7, .fixed_size = true, .biased = false, .memory = FeedbackKind::none,
                                   .max_magnitude = kMaxMagnitude, .min_magnitude = kMinMagnitude};
 };
 

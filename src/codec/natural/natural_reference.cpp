@@ -21,12 +21,12 @@ class Natural final : public ReferenceCodec {
         fraction = 2 * std::frexp(static_cast<double>(size), &exponent) - 1;
         e = exponent - 1 + 64;
       }
-      if (std::floor(fraction * 65536 + 0.5) + rounding_bits(p.place, static_cast<std::uint32_t>(i)) >= 65536) ++e;
+      if (std::floor(fraction * 65536 + 0.5) + rounding_bits(p.counter, static_cast<std::uint32_t>(i)) >= 65536) ++e;
       bytes.push_back(static_cast<std::uint8_t>(std::min(e, 127) + (std::signbit(p.a[i]) ? 128 : 0)));
     }
     return bytes;
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t, const Place&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t, const RandomCounter&) const override {
     std::vector<float> values;
     for (const int code : piece) {
       const float size = code % 128 ? std::ldexp(1.0f, code % 128 - 64) : 0.0f;

@@ -14,9 +14,9 @@ using namespace crimp::test;
 
 namespace {
 
-std::vector<std::uint8_t> encode(const Codec& codec, const std::vector<float>& a, const Place& place = {}) {
+std::vector<std::uint8_t> encode(const Codec& codec, const std::vector<float>& a, const RandomCounter& counter = {}) {
   std::vector<std::uint8_t> bytes(codec.piece_bound(a.size()));
-  bytes.resize(codec.encode_piece({a.data(), nullptr, nullptr, a.size(), place, {}}, bytes.data()));
+  bytes.resize(codec.encode_piece({a.data(), nullptr, nullptr, a.size(), counter, {}}, bytes.data()));
   return bytes;
 }
 std::vector<float> decode(const Codec& codec, const std::vector<std::uint8_t>& bytes) {

@@ -53,8 +53,8 @@ struct Fresh {
 // Element i of what replaces column k: in [-1/2, 1/2), Philox4x32-10 (core/random.hpp).
 CRIMP_HD float fresh_value(const Fresh& fresh, std::uint32_t k, std::uint64_t i) {
   // Counter {i / 4, 0x50534700 + k, step}, key: the element.
-  const Place place{fresh.element >> 32 << 32 | i >> 34, fresh.step, 0x50534700 + k};
-  const dither::Words words = dither::philox<10>(place, static_cast<std::uint32_t>(fresh.element), static_cast<std::uint32_t>(i / 4));
+  const RandomCounter counter{fresh.element >> 32 << 32 | i >> 34, fresh.step, 0x50534700 + k};
+  const dither::Words words = dither::philox<10>(counter, static_cast<std::uint32_t>(fresh.element), static_cast<std::uint32_t>(i / 4));
   const std::uint64_t pair = i % 4 < 2 ? words.w[0] | std::uint64_t{words.w[1]} << 32 : words.w[2] | std::uint64_t{words.w[3]} << 32;  // no array in local memory
   return static_cast<float>(static_cast<std::uint32_t>(pair >> i % 2 * 32) >> 8) * 0x1p-24f - 0.5f;
 }

@@ -37,8 +37,8 @@ bool finds(std::uint64_t count, const Codec& codec, const Extents* known) {
   return matrix_of(count, codec.parameter_word()).rank != 0;
 }
 
-std::uint64_t memory_elements(std::uint64_t count, const Codec& codec, const Extents* known) {
-  if (!codec.memory().kept()) return 0;
+std::uint64_t feedback_elements(std::uint64_t count, const Codec& codec, const Extents* known) {
+  if (!codec.feedback().kept()) return 0;
   const Parameters parameters = parameters_of(codec);
   std::uint64_t right = 0;
   if (parameters.cols) {

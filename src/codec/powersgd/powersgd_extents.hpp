@@ -30,7 +30,7 @@ Matrix matrix_of(std::uint64_t count, const Codec&, const Extents*);
 // Whether that call finds the columns.
 bool finds(std::uint64_t count, const Codec&, const Extents*);
 // Floats of memory that the tensor has, whatever is found.
-std::uint64_t memory_elements(std::uint64_t count, const Codec&, const Extents*);
+std::uint64_t feedback_elements(std::uint64_t count, const Codec&, const Extents*);
 
 // The columns to choose from: what matrix_of() takes by itself, then divisors of count from a sixteenth of its root to 16 times the root that make it 4 times
 // smaller, the nearest to a square first. One: there is nothing to choose. Empty: it travels exactly.

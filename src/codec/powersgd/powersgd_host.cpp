@@ -286,22 +286,22 @@ class PowerSgd final : public Codec {
  public:
   explicit PowerSgd(const SpecValues& values)
       : parameters_{.rank = values[kRank], .min = values[kMin], .start = values[kStart], .cols = values[kCols]}, word_(parameters_.min << kRankBits | parameters_.rank) {
-    const MemoryPolicy memory = values.memory(kTraits);
-    if (memory.kind != MemoryKind::none && memory.kind != MemoryKind::residual) values.refuse(kMemory, "residual or none: PowerSGD's memory is the residual and Q");
+    const FeedbackPolicy memory = values.feedback(kTraits);
+    if (memory.kind != FeedbackKind::none && memory.kind != FeedbackKind::residual) values.refuse(kMemory, "residual or none: PowerSGD's memory is the residual and Q");
     if (memory.decay != 1.0f) values.refuse(kDecay, "1 for this codec");
     if (memory.gamma != 1.0f) values.refuse(kGamma, "1 for this codec");
   }
   const Traits& traits() const override { return kTraits; }
   std::uint32_t parameter_word() const override { return word_; }
-  std::uint64_t memory_elements(std::uint64_t count) const override { return powersgd::memory_elements(count, *this, nullptr); }
+  std::uint64_t feedback_elements(std::uint64_t count) const override { return powersgd::feedback_elements(count, *this, nullptr); }
   const Parameters& parameters() const { return parameters_; }
   // Traits::whole_tensors: there are no pieces.
   std::size_t piece_bound(std::uint64_t) const override { return 0; }
   std::size_t encode_piece(const PieceSource&, std::uint8_t*) const override { return 0; }
-  bool decode_add_piece(std::span<const std::uint8_t>, std::uint64_t, const Place&, float*) const override { return false; }
+  bool decode_add_piece(std::span<const std::uint8_t>, std::uint64_t, const RandomCounter&, float*) const override { return false; }
 
   // Above 2^80 the sums of squares of residuals could leave float32.
-  static constexpr Traits kTraits{.name = "powersgd", .wire_id = 24, .fixed_size = true, .biased = true, .memory = MemoryKind::residual,
+  static constexpr Traits kTraits{.name = "powersgd", .wire_id = 24, .fixed_size = true, .biased = true, .memory = FeedbackKind::residual,
                                   .max_magnitude = 0x1p80f, .summable = true, .whole_tensors = true};
 
  private:

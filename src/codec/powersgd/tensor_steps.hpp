@@ -14,7 +14,7 @@ class TensorSteps {
   // Of the next steps. The tensors' arrays are in the backend's memory; they and `tensors` stay until the last step is complete. share: of this
   // rank in the result. Throws Error{out_of_memory}.
   virtual void prepare(std::span<const powersgd::Tensor> tensors, float share) = 0;
-  virtual void start(powersgd::Step, const Progress& progress) = 0;  // complete after Backend::settle()
+  virtual void start(powersgd::Step, const Progress& progress) = 0;  // complete after Backend::synchronize()
 };
 
 namespace powersgd {

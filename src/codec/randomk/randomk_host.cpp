@@ -19,12 +19,12 @@ namespace crimp::randomk::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // The random bits of the piece's first `tiles` * 128 elements.
-void Draw(const Place& place, std::uint32_t tiles, std::uint16_t* bits) {
+void Draw(const RandomCounter& counter, std::uint32_t tiles, std::uint16_t* bits) {
   using D32 = dither::HWY_NAMESPACE::D32;
   const hn::RebindToSigned<D32> di;
   const hn::Rebind<std::uint16_t, D32> d16;
   for (std::uint32_t t = 0; t < tiles; ++t)
-    dither::HWY_NAMESPACE::for_tile(place, dither::kShared, t, [&](std::size_t half, std::size_t lane, hn::Vec<D32> b) HWY_ATTR {
+    dither::HWY_NAMESPACE::for_tile(counter, dither::kShared, t, [&](std::size_t half, std::size_t lane, hn::Vec<D32> b) HWY_ATTR {
       hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, b)), d16, bits + t * dither::kTile + half * dither::kLanes + lane);
     });
 }
@@ -61,7 +61,7 @@ class RandomK final : public Codec {
   explicit RandomK(const SpecValues& values) : ratio_(values[kRatio]), scale_(values[kUnbiased]), traits_(kTraits) {
     if (!scale_) return;
     traits_.biased = false;
-    traits_.memory = MemoryKind::none;
+    traits_.memory = FeedbackKind::none;
     traits_.diverges_with_residual = true;  // |a - d| is up to 1 / ratio - 1 times |a|
   }
   const Traits& traits() const override { return traits_; }
@@ -72,8 +72,8 @@ class RandomK final : public Codec {
     auto& room = thread_scratch_as<EncodeRoom>();
     auto *const at = room.at;
     auto *const sent = room.sent, *const rest = room.rest;
-    const auto n = static_cast<std::uint32_t>(piece.count), k = draw(piece.count, piece.place, at);
-    const bool scales = scale_ && piece.place.rank < kSums;
+    const auto n = static_cast<std::uint32_t>(piece.count), k = draw(piece.count, piece.counter, at);
+    const bool scales = scale_ && piece.counter.rank < kSums;
     for (std::uint32_t j = 0; j < k; ++j) {
       const float a = piece.residual_in ? piece.values[at[j]] + piece.residual_in[at[j]] : piece.values[at[j]];
       sent[j] = scales ? a * static_cast<float>(width(j, n, k)) : a;
@@ -91,7 +91,7 @@ class RandomK final : public Codec {
     return k * sizeof(float);
   }
 
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place& place, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter& counter, float* acc) const override {
     if (in.size() != piece_bound(count)) return false;
     auto& room = thread_scratch_as<DecodeRoom>();
     auto *const at = room.at;
@@ -99,21 +99,21 @@ class RandomK final : public Codec {
     std::memcpy(values, in.data(), in.size());
     const std::uint64_t k = share_of(ratio_, count);
     if (!all_finite(values, k)) return false;
-    draw(count, place, at);
+    draw(count, counter, at);
     for (std::uint64_t j = 0; j < k; ++j) acc[at[j]] += values[j];
     return true;
   }
 
   double error_of_two_encodings() const override { return 1; }  // what is drawn of a sum is all that it has
 
-  static constexpr Traits kTraits{.name = "randomk", .wire_id = 19, .fixed_size = true, .biased = true, .memory = MemoryKind::residual, .max_magnitude = kSparseMagnitude, .summable = true};
+  static constexpr Traits kTraits{.name = "randomk", .wire_id = 19, .fixed_size = true, .biased = true, .memory = FeedbackKind::residual, .max_magnitude = kSparseMagnitude, .summable = true};
 
  private:
   // at[j] = the element of stratum j; returns the number of strata.
-  std::uint32_t draw(std::uint64_t count, Place place, std::uint16_t* at) const {
+  std::uint32_t draw(std::uint64_t count, RandomCounter counter, std::uint16_t* at) const {
     const auto n = static_cast<std::uint32_t>(count), k = static_cast<std::uint32_t>(share_of(ratio_, count));
-    place.rank = 0;
-    HWY_DYNAMIC_DISPATCH(Draw)(place, (2 * k + dither::kTile - 1) / dither::kTile, at);
+    counter.rank = 0;
+    HWY_DYNAMIC_DISPATCH(Draw)(counter, (2 * k + dither::kTile - 1) / dither::kTile, at);
     for (std::uint32_t j = 0; j < k; ++j)
       at[j] = static_cast<std::uint16_t>(element(j, n, k, at[2 * j] | std::uint32_t{at[2 * j + 1]} << 16));
     return k;

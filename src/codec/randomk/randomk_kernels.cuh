@@ -18,17 +18,17 @@ struct Device : device::PieceDevice {
   template <class Work>
   __device__ void for_drawn(const device::Piece& piece, Work&& work) const {
     const std::uint32_t n = piece.count, k = bytes(n) / static_cast<std::uint32_t>(sizeof(float));
-    Place place = piece.place;
-    place.rank = 0;
+    RandomCounter counter = piece.counter;
+    counter.rank = 0;
     for (std::uint32_t j = threadIdx.x; j < k; j += device::kThreads) {
-      const std::uint32_t word = dither::bits16(place, dither::kShared, 2 * j) | dither::bits16(place, dither::kShared, 2 * j + 1) << 16;
+      const std::uint32_t word = dither::bits16(counter, dither::kShared, 2 * j) | dither::bits16(counter, dither::kShared, 2 * j + 1) << 16;
       work(element(j, n, k, word), j, width(j, n, k));
     }
   }
 
   __device__ std::uint32_t encode(const device::Piece& piece, float* a, std::uint8_t* out, Shared&) const {
     auto* to = reinterpret_cast<float*>(out);  // all pieces have whole floats
-    const bool scales = scale && piece.place.rank < kSums;
+    const bool scales = scale && piece.counter.rank < kSums;
     for_drawn(piece, [&](std::uint32_t i, std::uint32_t j, std::uint32_t wide) {
       const float x = a[i], sent = scales ? x * static_cast<float>(wide) : x;
       to[j] = sent;

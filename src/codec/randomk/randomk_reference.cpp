@@ -14,18 +14,18 @@ class RandomK final : public ReferenceCodec {
   bool fixed_size() const override { return true; }
   Bytes encode(const ReferencePiece& p) const override {
     Bytes bytes;
-    for (const auto& [i, width] : drawn(p.a.size(), p.place)) {
-      const float v = scale_ && p.place.rank < 0x80000000 ? p.a[i] * width : p.a[i];
+    for (const auto& [i, width] : drawn(p.a.size(), p.counter)) {
+      const float v = scale_ && p.counter.rank < 0x80000000 ? p.a[i] * width : p.a[i];
       std::uint8_t four[4];
       std::memcpy(four, &v, 4);
       bytes.insert(bytes.end(), four, four + 4);
     }
     return bytes;
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const Place& place) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter& counter) const override {
     std::vector<float> d(count);
     std::size_t j = 0;
-    for (const auto& element : drawn(count, place)) std::memcpy(&d[element.index], &piece[4 * j++], 4);
+    for (const auto& element : drawn(count, counter)) std::memcpy(&d[element.index], &piece[4 * j++], 4);
     return d;
   }
   double allowed(std::span<const float> a, std::size_t i) const override { return scale_ ? -1 : std::fabs(static_cast<double>(a[i])); }
@@ -35,10 +35,10 @@ class RandomK final : public ReferenceCodec {
     std::size_t index;
     float width;
   };
-  std::vector<Element> drawn(std::size_t n, const Place& place) const {
+  std::vector<Element> drawn(std::size_t n, const RandomCounter& counter) const {
     const auto k = std::max<std::size_t>(1, static_cast<std::size_t>(std::floor(static_cast<double>(ratio_) * static_cast<double>(n) + 0.5)));
     std::vector<Element> all;
-    const auto bits = [&](std::size_t i) { return dither::bits16({place.element, place.step, 0}, dither::kShared, static_cast<std::uint32_t>(i)); };
+    const auto bits = [&](std::size_t i) { return dither::bits16({counter.element, counter.step, 0}, dither::kShared, static_cast<std::uint32_t>(i)); };
     for (std::size_t j = 0; j < k; ++j) {
       const std::size_t begin = j * n / k, width = (j + 1) * n / k - begin, word = bits(2 * j) + 65536 * std::size_t{bits(2 * j + 1)};
       all.push_back({begin + (width * word >> 32), static_cast<float>(width)});

@@ -19,9 +19,9 @@ using namespace crimp::test;
 namespace {
 
 // The elements that a piece of ones sends.
-std::set<std::size_t> drawn(const Codec& codec, std::size_t count, const Place& place) {
+std::set<std::size_t> drawn(const Codec& codec, std::size_t count, const RandomCounter& counter) {
   std::vector<float> d(count);
-  CHECK(codec.decode_add_piece(encode(codec, std::vector<float>(count, 1.0f), place), count, place, d.data()));
+  CHECK(codec.decode_add_piece(encode(codec, std::vector<float>(count, 1.0f), counter), count, counter, d.data()));
   std::set<std::size_t> all;
   for (std::size_t i = 0; i < count; ++i)
     if (d[i] != 0.0f) all.insert(i);
@@ -87,30 +87,30 @@ TEST_SUITE("randomk") {
 
   TEST_CASE("sums of payloads are payloads") {
     const auto codec = make_codec("randomk");
-    const Place place{20480, 9, 0};
+    const RandomCounter counter{20480, 9, 0};
     const auto a = make_data(Data::normal, 1, 3000), b = make_data(Data::laplace, 2, 3000);
-    const Bytes pa = encode(*codec, a, place), pb = encode(*codec, b, {20480, 9, 1});
+    const Bytes pa = encode(*codec, a, counter), pb = encode(*codec, b, {20480, 9, 1});
     std::vector<float> x(pa.size() / 4), y(x.size()), separate(3000), together(3000);
     std::memcpy(x.data(), pa.data(), pa.size());
     std::memcpy(y.data(), pb.data(), pb.size());
     for (std::size_t i = 0; i < x.size(); ++i) x[i] += y[i];
     Bytes sum(pa.size());
     std::memcpy(sum.data(), x.data(), sum.size());
-    CHECK(codec->decode_add_piece(pa, 3000, place, separate.data()));
-    CHECK(codec->decode_add_piece(pb, 3000, place, separate.data()));
-    CHECK(codec->decode_add_piece(sum, 3000, place, together.data()));
+    CHECK(codec->decode_add_piece(pa, 3000, counter, separate.data()));
+    CHECK(codec->decode_add_piece(pb, 3000, counter, separate.data()));
+    CHECK(codec->decode_add_piece(sum, 3000, counter, together.data()));
     CHECK(difference(separate, together) == "");
     CHECK(codec->traits().summable);
   }
 
   TEST_CASE("memory: the residual by default, none where it is scaled, and there only by force") {
-    CHECK(make_codec("randomk")->memory().kind == MemoryKind::residual);
-    CHECK(make_codec("randomk:scale=1")->memory().kind == MemoryKind::none);
+    CHECK(make_codec("randomk")->feedback().kind == FeedbackKind::residual);
+    CHECK(make_codec("randomk:scale=1")->feedback().kind == FeedbackKind::none);
     CHECK(make_codec("randomk:scale=1")->spec() == "randomk:ratio=0.01,scale=1");
     CHECK_THROWS_AS(make_codec("randomk:scale=1,memory=residual"), Error);
     const auto forced = make_codec("randomk:scale=1,memory=residual,force=1");
     CHECK(forced->spec() == "randomk:ratio=0.01,scale=1,memory=residual,force=1");
-    CHECK(make_codec(forced->spec())->memory().kind == MemoryKind::residual);
+    CHECK(make_codec(forced->spec())->feedback().kind == FeedbackKind::residual);
     CHECK(make_codec("randomk:ratio=0.02")->parameter_word() != make_codec("randomk")->parameter_word());
     CHECK(make_codec("randomk:scale=1")->parameter_word() != make_codec("randomk")->parameter_word());
   }

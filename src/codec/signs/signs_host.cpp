@@ -191,7 +191,7 @@ class Signs final : public Codec {
   std::size_t piece_bound(std::uint64_t count) const override { return scale_bytes() + bit_plane::bytes_of(count); }
 
   // Of efsignsgd alone: the mean of |a| of the group.
-  Selection select(const float* values, const float* residual, std::uint64_t count, const Place&) const override {
+  Selection select(const float* values, const float* residual, std::uint64_t count, const RandomCounter&) const override {
     alignas(64) float sums[2 * kSumLanes];
     std::uint8_t plane[kPieceElements / 8];
     double sum = 0;
@@ -214,7 +214,7 @@ class Signs final : public Codec {
     return piece_bound(piece.count);
   }
 
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override {
     if (in.size() != piece_bound(count)) return false;
     const std::uint8_t* const plane = in.data() + scale_bytes();
     Levels levels{};
@@ -264,7 +264,7 @@ class Votes final : public Codec {
     return zeros ? 2 * plane : plane;
   }
 
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override {
     const std::size_t plane = bit_plane::bytes_of(count);
     const std::uint8_t* const zeros = in.data() + plane;
     if (in.size() != plane && in.size() != 2 * plane) return false;
@@ -287,13 +287,13 @@ class Votes final : public Codec {
   Traits traits_;
 };
 
-constexpr Codec::Traits kOneBit{.name = "1bit", .wire_id = 9, .fixed_size = true, .biased = true, .memory = MemoryKind::residual, .max_magnitude = kMaxMagnitude};
-constexpr Codec::Traits kEfSign{.name = "efsignsgd", .wire_id = 12, .fixed_size = true, .biased = true, .memory = MemoryKind::residual, .max_magnitude = kMaxMagnitude};
-constexpr Codec::Traits voting(const char* name, std::uint8_t wire_id, MemoryKind memory) {
+constexpr Codec::Traits kOneBit{.name = "1bit", .wire_id = 9, .fixed_size = true, .biased = true, .memory = FeedbackKind::residual, .max_magnitude = kMaxMagnitude};
+constexpr Codec::Traits kEfSign{.name = "efsignsgd", .wire_id = 12, .fixed_size = true, .biased = true, .memory = FeedbackKind::residual, .max_magnitude = kMaxMagnitude};
+constexpr Codec::Traits voting(const char* name, std::uint8_t wire_id, FeedbackKind memory) {
   return {.name = name, .wire_id = wire_id, .fixed_size = false, .biased = true, .memory = memory, .max_magnitude = kMaxMagnitude, .votes = true,
           .diverges_with_residual = true};
 }
-constexpr Codec::Traits kSign = voting("signsgd", 10, MemoryKind::none), kSignum = voting("signum", 11, MemoryKind::average);
+constexpr Codec::Traits kSign = voting("signsgd", 10, FeedbackKind::none), kSignum = voting("signum", 11, FeedbackKind::average);
 
 }  // namespace signs
 

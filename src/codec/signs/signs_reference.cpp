@@ -15,7 +15,7 @@ class Signs final : public ReferenceCodec {
       : scales_(spec.starts_with("1bit") ? 2 : spec.starts_with("efsignsgd") ? 1 : 0), tensor_(spec.find("scale=tensor") != spec.npos) {}
   bool fixed_size() const override { return scales_ > 0; }
   // The mean of |a|: of each piece the sums as without it, added in float64.
-  Selection select(std::span<const float> group, const Place&) const override {
+  Selection select(std::span<const float> group, const RandomCounter&) const override {
     double all = 0;
     for (std::size_t at = 0; at < group.size(); at += 10240) {
       const auto piece = group.subspan(at, std::min<std::size_t>(10240, group.size() - at));
@@ -48,7 +48,7 @@ class Signs final : public ReferenceCodec {
     return bytes;
   }
 
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const Place&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
     std::array<float, 2> m{1.0f, 1.0f};
     std::memcpy(m.data(), piece.data(), 4 * scales_);
     if (scales_ == 1) m[1] = m[0];

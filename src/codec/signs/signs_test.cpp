@@ -20,17 +20,17 @@ namespace {
 // The result of an allreduce over ranks with these values.
 std::vector<float> reduce(const Codec& codec, const std::vector<std::vector<float>>& ranks) {
   Workers workers(1);
-  Shape shape;
-  shape.add_group(ranks[0].size());
+  ChunkPartition partition;
+  partition.add_group(ranks[0].size());
   std::vector<Bytes> bodies;
   for (const auto& values : ranks) {
-    bodies.emplace_back(shape.body_bound(codec));
-    encode_body(codec, shape, values.data(), {}, {}, bodies.back().data(), nullptr, workers);
+    bodies.emplace_back(partition.body_bound(codec));
+    encode_body(codec, partition, values.data(), {}, {}, bodies.back().data(), nullptr, workers);
   }
   std::vector<BodyView> views(ranks.size());
-  for (std::size_t r = 0; r < ranks.size(); ++r) REQUIRE(views[r].open(codec, shape, bodies[r]) == "");
+  for (std::size_t r = 0; r < ranks.size(); ++r) REQUIRE(views[r].open(codec, partition, bodies[r]) == "");
   std::vector<float> out(ranks[0].size());
-  CHECK(decode_add(codec, shape, views, {}, out.data(), false, workers) == -1);
+  CHECK(decode_add(codec, partition, views, {}, out.data(), false, workers) == -1);
   return out;
 }
 
@@ -191,22 +191,22 @@ TEST_SUITE("signs") {
 
   TEST_CASE("signum: the sign of a running average that belongs to the tensor") {
     const auto codec = make_codec("signum");
-    CHECK(codec->memory().kind == MemoryKind::average);
-    CHECK(codec->memory().momentum == 0.9f);
+    CHECK(codec->feedback().kind == FeedbackKind::average);
+    CHECK(codec->feedback().momentum == 0.9f);
     const std::size_t sizes[] = {70, 31};
-    Shape shape;
-    for (const std::size_t n : sizes) shape.add_group(n);
+    ChunkPartition partition;
+    for (const std::size_t n : sizes) partition.add_group(n);
     Workers workers(1);
     std::vector<float> memory(101), scratch(scratch_elements(*codec, 101, true));
-    std::vector<Feedback> feedback;
-    for (const auto& g : shape.groups()) feedback.push_back({memory.data() + g.offset, memory.data() + g.offset});
+    std::vector<FeedbackView> feedback;
+    for (const auto& g : partition.groups()) feedback.push_back({memory.data() + g.offset, memory.data() + g.offset});
     std::vector<double> average(101);
     for (std::uint64_t step = 0; step < 20; ++step) {
       auto g = make_data(Data::normal, 60 + step, 101);
       for (std::size_t i = 0; i < 101; i += 3) g[i] = step == 0 ? 10.0f : -0.5f;  // one large gradient outweighs many small ones for a while
-      Bytes body(shape.body_bound(*codec));
-      encode_body(*codec, shape, g.data(), feedback, {}, body.data(), scratch.data(), workers);
-      const std::uint8_t* const plane = body.data() + shape.prefix_bytes(*codec);
+      Bytes body(partition.body_bound(*codec));
+      encode_body(*codec, partition, g.data(), feedback, {}, body.data(), scratch.data(), workers);
+      const std::uint8_t* const plane = body.data() + partition.prefix_bytes(*codec);
       int wrong = 0;
       for (std::size_t i = 0; i < 101; ++i) {
         average[i] = 0.9 * average[i] + 0.1 * static_cast<double>(g[i]);
@@ -231,11 +231,11 @@ TEST_SUITE("signs") {
       }
       CHECK(what.find("diverge") != what.npos);
       CHECK(what.find("force=1") != what.npos);
-      CHECK(make_codec(spec + ",force=1")->memory().kind == MemoryKind::residual);
+      CHECK(make_codec(spec + ",force=1")->feedback().kind == FeedbackKind::residual);
     }
-    CHECK(make_codec("1bit")->memory().kind == MemoryKind::residual);
-    CHECK(make_codec("efsignsgd")->memory().kind == MemoryKind::residual);
-    CHECK(make_codec("signsgd")->memory().kind == MemoryKind::none);
+    CHECK(make_codec("1bit")->feedback().kind == FeedbackKind::residual);
+    CHECK(make_codec("efsignsgd")->feedback().kind == FeedbackKind::residual);
+    CHECK(make_codec("signsgd")->feedback().kind == FeedbackKind::none);
   }
 
   TEST_CASE("illegal scales and set bits behind the last element are refused") {

@@ -36,7 +36,7 @@ class SketchMl final : public Codec {
     return encode(piece, [=](std::uint64_t i) { return values[i]; }, bytes);
   }
 
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override {
     const std::uint32_t buckets = buckets_of(quantiles_, count), bits = bits_of(buckets);
     if (in.size() != piece_bound(count)) return false;
     float means[kMostBuckets] = {};
@@ -60,7 +60,7 @@ class SketchMl final : public Codec {
     return true;
   }
 
-  static constexpr Traits kTraits{.name = "sketchml", .wire_id = 16, .fixed_size = true, .biased = true, .memory = MemoryKind::residual, .max_magnitude = kMaxMagnitude};
+  static constexpr Traits kTraits{.name = "sketchml", .wire_id = 16, .fixed_size = true, .biased = true, .memory = FeedbackKind::residual, .max_magnitude = kMaxMagnitude};
 
  private:
   // a(i): element i of what is encoded.

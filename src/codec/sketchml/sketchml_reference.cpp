@@ -48,7 +48,7 @@ class SketchMl final : public ReferenceCodec {
     return bytes;
   }
 
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const Place&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
     const std::size_t buckets = std::min(quantiles_, count), plane = (count + 7) / 8;
     std::vector<float> values(count);
     for (std::size_t i = 0; i < count; ++i) {

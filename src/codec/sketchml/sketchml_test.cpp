@@ -121,6 +121,6 @@ TEST_SUITE("sketchml") {
       CHECK(what.find(std::string("quantiles is '") + bad) != what.npos);
     }
     CHECK(make_codec("sketchml:quantiles=256")->parameter_word() == 256);
-    CHECK(make_codec("sketchml")->memory().kind == MemoryKind::residual);
+    CHECK(make_codec("sketchml")->feedback().kind == FeedbackKind::residual);
   }
 }

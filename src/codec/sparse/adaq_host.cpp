@@ -26,13 +26,13 @@ class AdaQ final : public Codec {
   const Traits& traits() const override { return kTraits; }
   std::size_t piece_bound(std::uint64_t count) const override { return kHead + kMeans + 2 * index_set::bitmap_bytes(count); }
 
-  Selection select(const float* values, const float* residual, std::uint64_t count, const Place&) const override {
-    const auto cut = [&](select::Side side) {
+  Selection select(const float* values, const float* residual, std::uint64_t count, const RandomCounter&) const override {
+    const auto threshold = [&](select::Side side) {
       const std::uint64_t candidates = select::count_above(values, residual, count, 0.0f, side);
-      return candidates ? select::largest(values, residual, count, share_of(ratio_, candidates), side) : select::Cut{};
+      return candidates ? select::largest(values, residual, count, share_of(ratio_, candidates), side) : select::Threshold{};
     };
-    const auto up = cut(select::Side::positive), down = cut(select::Side::negative);
-    return {up.threshold, down.threshold, up.ties, down.ties};
+    const auto up = threshold(select::Side::positive), down = threshold(select::Side::negative);
+    return {up.value, down.value, up.ties, down.ties};
   }
 
   std::size_t encode_piece(const PieceSource& piece, std::uint8_t* out) const override {
@@ -65,7 +65,7 @@ class AdaQ final : public Codec {
     return kHead + kMeans + sign_bytes + bytes;
   }
 
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override {
     if (in.empty()) return true;
     if (in.size() < kHead + kMeans) return false;
     std::uint16_t head;
@@ -89,7 +89,7 @@ class AdaQ final : public Codec {
     return true;
   }
 
-  static constexpr Traits kTraits{.name = "adaq", .wire_id = 17, .fixed_size = false, .biased = true, .memory = MemoryKind::residual, .max_magnitude = kSparseMagnitude, .selects = true};
+  static constexpr Traits kTraits{.name = "adaq", .wire_id = 17, .fixed_size = false, .biased = true, .memory = FeedbackKind::residual, .max_magnitude = kSparseMagnitude, .selects = true};
 
  private:
   float ratio_;

@@ -16,9 +16,9 @@ struct Device : device::PieceDevice {
   };
   float ratio = 0;
 
-  std::size_t select_bytes(const ChunkTable& t) const { return select::Room::bytes(t, 2); }
-  int select(const device::Source& source, const Place&, Selection* selections, void* scratch, Stream s) const {
-    const select::Room room(source.table, scratch, 2);
+  std::size_t select_bytes(const ChunkTable& t) const { return select::Scratch::bytes(t, 2); }
+  int select(const device::Source& source, const RandomCounter&, Selection* selections, void* scratch, Stream s) const {
+    const select::Scratch room(source.table, scratch, 2);
     const int e = select::begin_groups<2>(source.table, ratio, room, selections, s);
     return e ? e : select::find_largest<2>(source, ratio, room, selections, s);
   }

@@ -22,15 +22,15 @@ class Dgc final : public SparseCodec {
   explicit Dgc(const SpecValues& values)
       : SparseCodec(kTraits, values), ratio_(values[sparse::kRatio]), sample_(values[sparse::kSample]), warmup_(values[sparse::kWarmup]) {}
 
-  Selection select(const float* values, const float* residual, std::uint64_t count, const Place& place) const override {
-    return select_in_turn(values, residual, count, place, place.step);
+  Selection select(const float* values, const float* residual, std::uint64_t count, const RandomCounter& counter) const override {
+    return select_in_turn(values, residual, count, counter, counter.step);
   }
 
-  Selection select_in_turn(const float* values, const float* residual, std::uint64_t count, const Place& place, std::uint32_t turn) const override {
+  Selection select_in_turn(const float* values, const float* residual, std::uint64_t count, const RandomCounter& counter, std::uint32_t turn) const override {
     const float ratio = ratio_in(turn);
     const std::uint64_t k = share_of(ratio, count);
     if (sample_ < 1.0f && k < count) {
-      float t = sampled_threshold(ratio, values, residual, count, place);
+      float t = sampled_threshold(ratio, values, residual, count, counter);
       for (int i = 0; i <= kCorrections && t > 0.0f && std::isfinite(t); ++i) {
         const double sent = static_cast<double>(select::count_above(values, residual, count, t, select::Side::magnitude)), wanted = static_cast<double>(k);
         if (sent <= 1.3 * wanted && sent >= 0.7 * wanted) return {t, t, 0, 0};
@@ -40,17 +40,17 @@ class Dgc final : public SparseCodec {
     const auto [threshold, ties] = select::largest(values, residual, count, k, select::Side::magnitude);
     return {threshold, threshold, ties, ties};
   }
-  static constexpr Traits kTraits{.name = "dgc", .wire_id = 21, .fixed_size = false, .biased = true, .memory = MemoryKind::momentum, .max_magnitude = kSparseMagnitude, .selects = true};
+  static constexpr Traits kTraits{.name = "dgc", .wire_id = 21, .fixed_size = false, .biased = true, .memory = FeedbackKind::momentum, .max_magnitude = kSparseMagnitude, .selects = true};
 
  private:
   // The same rank in a sample: one element from each of S equal strata, at a place that changes with the call.
-  float sampled_threshold(float ratio, const float* values, const float* residual, std::uint64_t count, const Place& place) const {
+  float sampled_threshold(float ratio, const float* values, const float* residual, std::uint64_t count, const RandomCounter& counter) const {
     const std::uint64_t size = std::min({share_of(sample_, count), kMostSampled, count});
-    const std::uint32_t shift = dither::bits16(place, dither::kRounding, 0);
-    struct Room {
+    const std::uint32_t shift = dither::bits16(counter, dither::kRounding, 0);
+    struct Scratch {
       float sample[kMostSampled];
     };
-    float* const sample = thread_scratch_as<Room>().sample;
+    float* const sample = thread_scratch_as<Scratch>().sample;
     for (std::uint64_t j = 0; j < size; ++j) {
       const std::uint64_t begin = j * count / size, width = (j + 1) * count / size - begin, i = begin + (width * shift >> 16);
       sample[j] = std::fabs(residual ? values[i] + residual[i] : values[i]);

@@ -22,17 +22,17 @@ struct SampleShared {
 
 // A block per group: the same rank in a sample, one element from each of equal strata at a place that changes with the call. The sample is gathered again for each digit.
 template <std::uint32_t threads>
-__global__ void __launch_bounds__(threads) take_samples(device::Source source, Place place, float ratio, float share, const select::Search* searches, Trial* trials) {
+__global__ void __launch_bounds__(threads) take_samples(device::Source source, RandomCounter counter, float ratio, float share, const select::Search* searches, Trial* trials) {
   auto& shared = device::shared_memory<SampleShared>();
   if (searches[blockIdx.x].left == 0) return;
   const GroupEntry& g = source.table.groups[blockIdx.x];
-  place.element += g.offset;
+  counter.element += g.offset;
   std::uint64_t size = share_of(share, g.count);
   if (size > kMostSampled) size = kMostSampled;
   if (size > g.count) size = g.count;
   std::uint64_t rank = share_of(ratio, size);
   if (rank > size) rank = size;
-  const std::uint64_t shift = dither::bits16(place, dither::kRounding, 0);
+  const std::uint64_t shift = dither::bits16(counter, dither::kRounding, 0);
   std::uint32_t key = 0, left = static_cast<std::uint32_t>(rank);
   for (std::uint32_t b = threadIdx.x; b < select::kBins; b += threads) shared.bins[b] = 0;
 #pragma unroll 1
@@ -81,14 +81,14 @@ __global__ void __launch_bounds__(threads) judge(ChunkTable table, float ratio, 
   }
 }
 
-inline std::size_t trial_bytes(const ChunkTable& t) { return select::Room::round(t.group_count * sizeof(Trial)); }
+inline std::size_t trial_bytes(const ChunkTable& t) { return select::Scratch::round(t.group_count * sizeof(Trial)); }
 
-inline int try_samples(const device::Source& source, const Place& place, float ratio, float share, const select::Room& room, Trial* trials, Selection* selections, Stream s) {
+inline int try_samples(const device::Source& source, const RandomCounter& counter, float ratio, float share, const select::Scratch& room, Trial* trials, Selection* selections, Stream s) {
   const ChunkTable& t = source.table;
   constexpr auto sample_all = &take_samples<device::kThreads>;
   constexpr auto count_all = &count_above<device::kThreads>;
   constexpr auto judge_all = &judge<128>;
-  if (const int e = device::launch<sample_all>(t.group_count, device::kThreads, sizeof(SampleShared), s, source, place, ratio, share, room.searches, trials)) return e;
+  if (const int e = device::launch<sample_all>(t.group_count, device::kThreads, sizeof(SampleShared), s, source, counter, ratio, share, room.searches, trials)) return e;
   for (int i = 0; i <= kCorrections; ++i) {
     if (const int e = device::launch<count_all>(t.piece_count, device::kThreads, sizeof(device::BlockScratch), s, source, room.searches, trials)) return e;
     if (const int e = device::launch<judge_all>((t.group_count + 127) / 128, 128, 0, s, t, ratio, trials, room.searches, selections)) return e;

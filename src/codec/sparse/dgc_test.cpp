@@ -23,23 +23,23 @@ TEST_SUITE("dgc") {
       for (const int threads : {1, 2}) {
         const auto codec = make_codec(spec);
         const std::size_t counts[] = {12000, 7, 3000}, n = 15007;
-        Shape shape;
-        for (const std::size_t c : counts) shape.add_group(c);
+        ChunkPartition partition;
+        for (const std::size_t c : counts) partition.add_group(c);
         std::vector<float> u(n), v(n), momentum(n), residual(n), scratch(scratch_elements(*codec, n, true));
         Workers workers(threads);
         for (std::uint32_t step = 0; step < 5; ++step) {
           const auto g = make_data(Data::laplace, step, n);
-          std::vector<Feedback> feedback;
-          for (const Group& group : shape.groups())
+          std::vector<FeedbackView> feedback;
+          for (const Group& group : partition.groups())
             feedback.push_back({residual.data() + group.offset, residual.data() + group.offset, momentum.data() + group.offset, momentum.data() + group.offset});
-          std::vector<std::uint8_t> body(shape.body_bound(*codec));
-          body.resize(encode_body(*codec, shape, g.data(), feedback, {0, step, 0}, body.data(), scratch.data(), workers));
+          std::vector<std::uint8_t> body(partition.body_bound(*codec));
+          body.resize(encode_body(*codec, partition, g.data(), feedback, {0, step, 0}, body.data(), scratch.data(), workers));
           std::vector<float> sum(n), expected(n);
           BodyView view;
-          REQUIRE(view.open(*codec, shape, body) == "");
-          REQUIRE(decode_add(*codec, shape, std::span(&view, 1), {0, step, 0}, sum.data(), false, workers) == -1);
+          REQUIRE(view.open(*codec, partition, body) == "");
+          REQUIRE(decode_add(*codec, partition, std::span(&view, 1), {0, step, 0}, sum.data(), false, workers) == -1);
           for (std::size_t i = 0; i < n; ++i) {
-            u[i] = codec->memory().momentum * u[i] + g[i];
+            u[i] = codec->feedback().momentum * u[i] + g[i];
             v[i] = v[i] + u[i];
           }
           std::size_t begin = 0;
@@ -64,14 +64,14 @@ TEST_SUITE("dgc") {
     for (const char* spec : {"dgc:ratio=0.1,value=f16", "dgc:ratio=0.1"}) {
       const bool half = spec[std::strlen(spec) - 1] == '6';
       const auto codec = make_codec(spec);
-      Shape shape;
-      shape.add_group(10500);
+      ChunkPartition partition;
+      partition.add_group(10500);
       std::vector<float> g(10500, 0.0f), residual(g), momentum(g), scratch(scratch_elements(*codec, g.size(), true));
       g[3] = 1e-13f, g[70] = -2.0f, g[10400] = -1e-13f, g[10499] = 1.0f / 3;
-      const Feedback feedback{residual.data(), residual.data(), momentum.data(), momentum.data()};
-      std::vector<std::uint8_t> body(shape.body_bound(*codec));
+      const FeedbackView feedback{residual.data(), residual.data(), momentum.data(), momentum.data()};
+      std::vector<std::uint8_t> body(partition.body_bound(*codec));
       Workers workers(1);
-      encode_body(*codec, shape, g.data(), std::span(&feedback, 1), {}, body.data(), scratch.data(), workers);
+      encode_body(*codec, partition, g.data(), std::span(&feedback, 1), {}, body.data(), scratch.data(), workers);
       CHECK(momentum[70] == 0.0f);
       CHECK(momentum[10499] == 0.0f);
       CHECK(residual[70] == 0.0f);
@@ -83,9 +83,9 @@ TEST_SUITE("dgc") {
   }
 
   TEST_CASE("the default memory is momentum, of 0.9") {
-    CHECK(make_codec("dgc")->memory().kind == MemoryKind::momentum);
-    CHECK(make_codec("dgc")->memory().momentum == 0.9f);
-    CHECK(make_codec("dgc")->memory().planes() == 2);
+    CHECK(make_codec("dgc")->feedback().kind == FeedbackKind::momentum);
+    CHECK(make_codec("dgc")->feedback().momentum == 0.9f);
+    CHECK(make_codec("dgc")->feedback().arrays() == 2);
   }
 
   TEST_CASE("a sampled threshold sends within 30 % of k, the same for the same place, and changes with the step") {
@@ -131,20 +131,20 @@ TEST_SUITE("dgc") {
     const auto codec = make_codec("dgc:ratio=0.02,nesterov=1");
     CHECK(codec->spec().ends_with(",momentum=0.9,nesterov=1"));
     const std::size_t n = 12000, k = 240;
-    Shape shape;
-    shape.add_group(n);
+    ChunkPartition partition;
+    partition.add_group(n);
     std::vector<double> u(n), v(n);
     std::vector<float> memory(2 * n), scratch(scratch_elements(*codec, n, true));
     Workers workers(1);
     for (std::uint32_t step = 0; step < 8; ++step) {
       const auto g = make_data(Data::laplace, 40 + step, n);
-      const Feedback feedback = feedback_of(*codec, memory.data(), 2, n, 0);
-      std::vector<std::uint8_t> body(shape.body_bound(*codec));
-      body.resize(encode_body(*codec, shape, g.data(), std::span(&feedback, 1), {0, step, 0}, body.data(), scratch.data(), workers));
+      const FeedbackView feedback = feedback_of(*codec, memory.data(), 2, n, 0);
+      std::vector<std::uint8_t> body(partition.body_bound(*codec));
+      body.resize(encode_body(*codec, partition, g.data(), std::span(&feedback, 1), {0, step, 0}, body.data(), scratch.data(), workers));
       std::vector<float> sum(n);
       BodyView view;
-      REQUIRE(view.open(*codec, shape, body) == "");
-      REQUIRE(decode_add(*codec, shape, std::span(&view, 1), {0, step, 0}, sum.data(), false, workers) == -1);
+      REQUIRE(view.open(*codec, partition, body) == "");
+      REQUIRE(decode_add(*codec, partition, std::span(&view, 1), {0, step, 0}, sum.data(), false, workers) == -1);
       std::size_t sent = 0, wrong = 0;
       for (std::size_t i = 0; i < n; ++i) {
         u[i] = 0.9 * (u[i] + static_cast<double>(g[i]));
@@ -181,16 +181,16 @@ TEST_SUITE("dgc") {
 
     const auto codec = make_codec("dgc:ratio=0.001,warmup=8,memory=none");
     CHECK(codec->parameter_word() == make_codec("dgc:ratio=0.001")->parameter_word());  // receivers need not know
-    Shape shape;
-    shape.add_group(n);
+    ChunkPartition partition;
+    partition.add_group(n);
     Workers workers(1);
     for (const std::uint32_t step : {1u, 3u, 9u}) {
-      std::vector<std::uint8_t> body(shape.body_bound(*codec));
+      std::vector<std::uint8_t> body(partition.body_bound(*codec));
       std::vector<float> sum(n);
-      body.resize(encode_body(*codec, shape, g.data(), {}, {0, step, 0}, body.data(), nullptr, workers));
+      body.resize(encode_body(*codec, partition, g.data(), {}, {0, step, 0}, body.data(), nullptr, workers));
       BodyView view;
-      REQUIRE(view.open(*codec, shape, body) == "");
-      REQUIRE(decode_add(*codec, shape, std::span(&view, 1), {}, sum.data(), false, workers) == -1);
+      REQUIRE(view.open(*codec, partition, body) == "");
+      REQUIRE(decode_add(*codec, partition, std::span(&view, 1), {}, sum.data(), false, workers) == -1);
       CHECK(std::count_if(sum.begin(), sum.end(), [](float x) { return x != 0.0f; }) == (step == 1 ? 5000 : step == 3 ? 1250 : 20));
     }
   }
@@ -204,8 +204,8 @@ TEST_SUITE("dgc") {
     CHECK(make_codec("3lc:gamma=0.5,decay=0.25")->spec() == "3lc:s=1,zero_run=1,entropy=0,scale=piece,decay=0.25,gamma=0.5");
     CHECK(make_codec("topk:memory=momentum,nesterov=1")->spec().ends_with(",memory=momentum,momentum=0.9,nesterov=1"));
     CHECK(make_codec("dgc:clip=2.5")->spec() == "dgc:ratio=0.01,sample=1,warmup=0,clip=2.5,value=f32,momentum=0.9");
-    CHECK(make_codec("dgc:clip=2.5")->memory().clip == 2.5f);
-    CHECK(make_codec("terngrad:clip=2.5")->memory().clip == 0.0f);  // its own
+    CHECK(make_codec("dgc:clip=2.5")->feedback().clip == 2.5f);
+    CHECK(make_codec("terngrad:clip=2.5")->feedback().clip == 0.0f);  // its own
   }
 
   TEST_CASE("what is sent exactly has plain momentum, in every type; what rounding to the type loses comes later") {
@@ -224,7 +224,7 @@ TEST_SUITE("dgc") {
             narrow(type, g.data(), there.data(), n);
             widen(type, there.data(), g.data(), n);
           }
-          compensate_exactly(codec->memory(), type, there.data(), n, memory.data(), 0.5);
+          compensate_exactly(codec->feedback(), type, there.data(), n, memory.data(), 0.5);
           widen(type, there.data(), values.data(), n);
           double last = 0;
           for (std::size_t i = 0; i < n; ++i) {
@@ -239,7 +239,7 @@ TEST_SUITE("dgc") {
         }
       }
       std::vector<float> memory{0, 0, 1, 2}, values{NAN, 5};
-      compensate_exactly(codec->memory(), Dtype::f32, values.data(), 2, memory.data(), 1.0);
+      compensate_exactly(codec->feedback(), Dtype::f32, values.data(), 2, memory.data(), 1.0);
       CHECK(std::isnan(values[0]));
       CHECK((values[1] == 5.0f && memory[2] == 1.0f && memory[3] == 2.0f && memory[0] == 0.0f));
     }

@@ -133,7 +133,7 @@ class Sidco final : public SparseCodec {
   explicit Sidco(const SpecValues& values)
       : SparseCodec(kTraits, values), ratio_(values[sparse::kRatio]), tail_(values[sparse::kTail]), stages_(values[sparse::kStages]) {}
 
-  Selection select(const float* values, const float* residual, std::uint64_t count, const Place&) const override {
+  Selection select(const float* values, const float* residual, std::uint64_t count, const RandomCounter&) const override {
     const std::uint64_t wanted = share_of(ratio_, count);
     const auto k = static_cast<double>(wanted);
     // All shares are of the elements that are not zero: sparse gradients have few of them.
@@ -162,7 +162,7 @@ class Sidco final : public SparseCodec {
     return {threshold, threshold, ties, ties};
   }
 
-  static constexpr Traits kTraits{.name = "sidco", .wire_id = 22, .fixed_size = false, .biased = true, .memory = MemoryKind::residual, .max_magnitude = kSparseMagnitude, .selects = true};
+  static constexpr Traits kTraits{.name = "sidco", .wire_id = 22, .fixed_size = false, .biased = true, .memory = FeedbackKind::residual, .max_magnitude = kSparseMagnitude, .selects = true};
 
  private:
   double fit(const Moments& m, double rho) const { return tail_ == Tail::exponential ? exponential_tail(m, rho) : pareto_tail(m, rho); }

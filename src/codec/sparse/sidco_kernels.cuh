@@ -119,13 +119,13 @@ struct Estimates {
   Fit* fits;   // of each group
   Sums* sums;  // of each piece
 
-  static std::size_t bytes(const ChunkTable& t) { return select::Room::round(t.group_count * sizeof(Fit)) + select::Room::round(t.piece_count * sizeof(Sums)); }
+  static std::size_t bytes(const ChunkTable& t) { return select::Scratch::round(t.group_count * sizeof(Fit)) + select::Scratch::round(t.piece_count * sizeof(Sums)); }
   Estimates(const ChunkTable& t, void* scratch)
-      : fits(static_cast<Fit*>(scratch)), sums(reinterpret_cast<Sums*>(static_cast<std::uint8_t*>(scratch) + select::Room::round(t.group_count * sizeof(Fit)))) {}
+      : fits(static_cast<Fit*>(scratch)), sums(reinterpret_cast<Sums*>(static_cast<std::uint8_t*>(scratch) + select::Scratch::round(t.group_count * sizeof(Fit)))) {}
 };
 
 template <sparse::Tail tail>
-int estimate(const device::Source& source, float ratio, int stages, const select::Room& room, const Estimates& estimates, Selection* selections, Stream s) {
+int estimate(const device::Source& source, float ratio, int stages, const select::Scratch& room, const Estimates& estimates, Selection* selections, Stream s) {
   const ChunkTable& t = source.table;
   constexpr auto begin_all = &begin_fits<128>;
   constexpr auto first_moments = &add_moments<tail == sparse::Tail::gamma>;

@@ -56,7 +56,7 @@ class SparseCodec : public Codec {
   std::size_t piece_bound(std::uint64_t count) const override;
   std::size_t encode_piece(const PieceSource&, std::uint8_t* out) const override;
   bool marks_changes() const override { return true; }
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const override;
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override;
 
  protected:
   SparseCodec(const Traits&, const SpecValues&);

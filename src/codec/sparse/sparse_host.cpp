@@ -73,7 +73,7 @@ std::size_t SparseCodec::encode_piece(const PieceSource& piece, std::uint8_t* ou
   return values_at() + value_bytes + bytes;
 }
 
-bool SparseCodec::decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const {
+bool SparseCodec::decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const {
   if (in.empty()) return true;
   std::uint16_t head;
   if (in.size() < values_at()) return false;

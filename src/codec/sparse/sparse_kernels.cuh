@@ -54,7 +54,7 @@ struct Device : device::PieceDevice {
   float ratio = 0, sample = 0, limit = 0;
 
   std::size_t select_bytes(const ChunkTable&) const;
-  int select(const device::Source&, const Place&, Selection*, void* scratch, Stream) const;
+  int select(const device::Source&, const RandomCounter&, Selection*, void* scratch, Stream) const;
 
   __device__ std::uint32_t value_bytes() const { return half ? 2 : 4; }
   __device__ std::uint32_t values_at() const { return half ? kHead + 2 : kHead; }

@@ -174,7 +174,7 @@ class Sparse final : public ReferenceCodec {
     if (name_ == "dgc" && parameter(spec, "sample") != "1") throw std::invalid_argument(spec + ": only exact selection has a reference");
   }
   bool fixed_size() const override { return false; }
-  Selection select(std::span<const float> group, const Place&) const override {
+  Selection select(std::span<const float> group, const RandomCounter&) const override {
     if (name_ == "threshold") {
       const float v = std::stof(parameter(spec_, "v"));
       return {v, v, 0, 0};
@@ -199,7 +199,7 @@ class Sparse final : public ReferenceCodec {
     }
     return piece_of(indices, p.a.size(), values);
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const Place&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
     std::vector<float> d(count);
     if (piece.empty()) return d;
     std::uint16_t head;
@@ -224,7 +224,7 @@ class AdaQ final : public ReferenceCodec {
  public:
   explicit AdaQ(const std::string& spec) : ratio_(std::stof(parameter(spec, "ratio"))) {}
   bool fixed_size() const override { return false; }
-  Selection select(std::span<const float> group, const Place&) const override {
+  Selection select(std::span<const float> group, const RandomCounter&) const override {
     const auto some = [&](const Key& key) { return share(ratio_, static_cast<double>(std::count_if(group.begin(), group.end(), [&](float a) { return key(a) > 0; }))); };
     const Limit up = largest(group, some(positive), positive), down = largest(group, some(negative), negative);
     return {up.threshold, down.threshold, up.ties, down.ties};
@@ -253,7 +253,7 @@ class AdaQ final : public ReferenceCodec {
     append(values, signs.data(), signs.size());
     return piece_of(indices, p.a.size(), values);
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const Place&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
     std::vector<float> d(count);
     if (piece.empty()) return d;
     std::uint16_t head;

@@ -16,17 +16,17 @@ constexpr std::uint64_t kWhole = 65536, kExpected = 64, kSmallestSample = 64;
 class TopK final : public SparseCodec {
  public:
   explicit TopK(const SpecValues& values) : SparseCodec(kTraits, values), ratio_(values[sparse::kRatio]), reuse_(static_cast<float>(values[sparse::kReuse])) {
-    if (reuse_ > 1 && !values.memory(kTraits).kept()) values.refuse(sparse::kReuse, "1 with memory=none: a threshold is kept where the memory is");
+    if (reuse_ > 1 && !values.feedback(kTraits).kept()) values.refuse(sparse::kReuse, "1 with memory=none: a threshold is kept where the memory is");
   }
   bool keeps_state() const override { return reuse_ > 1; }
 
-  Selection select(const float* values, const float* residual, std::uint64_t count, const Place&) const override {
+  Selection select(const float* values, const float* residual, std::uint64_t count, const RandomCounter&) const override {
     const auto [threshold, ties] = select::largest(values, residual, count, share_of(ratio_, count), kMagnitude);
     return {threshold, threshold, ties, ties};
   }
 
   // The state: the k-th largest magnitude when it was last looked for, and the calls that may still use it. It is used where from k/2 to 2k elements reach it.
-  Selection select_again(const float* values, const float* residual, std::uint64_t count, const Place& place, const float* state, float* next) const override {
+  Selection select_again(const float* values, const float* residual, std::uint64_t count, const RandomCounter& counter, const float* state, float* next) const override {
     const float threshold = state[0], left = state[1];
     if (left >= 1.0f && threshold > 0.0f) {
       const std::uint64_t k = share_of(ratio_, count);
@@ -40,12 +40,12 @@ class TopK final : public SparseCodec {
         return {below, below, 0, 0};
       }
     }
-    const Selection exact = select(values, residual, count, place);
+    const Selection exact = select(values, residual, count, counter);
     next[0] = exact.up;
     next[1] = reuse_ - 1.0f;
     return exact;
   }
-  static constexpr Traits kTraits{.name = "topk", .wire_id = 18, .fixed_size = false, .biased = true, .memory = MemoryKind::residual, .max_magnitude = kSparseMagnitude, .selects = true};
+  static constexpr Traits kTraits{.name = "topk", .wire_id = 18, .fixed_size = false, .biased = true, .memory = FeedbackKind::residual, .max_magnitude = kSparseMagnitude, .selects = true};
 
  private:
   float ratio_, reuse_;

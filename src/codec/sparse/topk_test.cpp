@@ -40,7 +40,7 @@ struct World {
       auto& m = memories.emplace_back();
       auto& o = owned.emplace_back();
       for (const auto& s : setup.layout->segments) {
-        m.emplace_back(setup.codec->memory_elements(s.count)).push_back(kGuard);
+        m.emplace_back(setup.codec->feedback_elements(s.count)).push_back(kGuard);
         o.emplace_back(s.count + setup.codec->state_elements(s.count)).push_back(kGuard);
       }
     }
@@ -123,7 +123,7 @@ TEST_SUITE("topk") {
   TEST_CASE("one call, no memory and illegal values") {
     CHECK_FALSE(make_codec("topk")->keeps_state());
     CHECK_FALSE(make_codec("topk:reuse=1,memory=none")->keeps_state());
-    CHECK(make_codec("topk")->memory_elements(100000) == 100000);
+    CHECK(make_codec("topk")->feedback_elements(100000) == 100000);
     CHECK(refusal("topk:reuse=2,memory=none").find("legal is 1 with memory=none") != std::string::npos);
     for (const char* spec : {"topk:reuse=0", "topk:reuse=1.5", "topk:reuse=65537", "topk:reuse=nan"}) CHECK(refusal(spec).find("legal is a whole number, 1 to 65536") != std::string::npos);
   }
@@ -132,11 +132,11 @@ TEST_SUITE("topk") {
     const auto codec = make_codec("topk:reuse=2,memory=momentum");
     for (const std::uint64_t count : {1ull, 2ull, 10239ull, 10240ull, 10241ull, 50000ull})
       for (const std::uint64_t part : {1ull, 100ull, 10239ull, 10240ull}) {
-        CHECK(codec->memory_elements(count) == 2 * count + codec->state_elements(count));
-        std::vector<float> memory(codec->memory_elements(count));
+        CHECK(codec->feedback_elements(count) == 2 * count + codec->state_elements(count));
+        std::vector<float> memory(codec->feedback_elements(count));
         const float* last = memory.data() + 2 * count - 1;
         for (std::uint64_t first = 0; first < count; first += first ? kPieceElements : part) {
-          const Feedback f = feedback_of(*codec, memory.data(), 2, count, first);
+          const FeedbackView f = feedback_of(*codec, memory.data(), 2, count, first);
           CHECK(f.state_in > last);
           last = f.state_in + Codec::kStateFloats - 1;
           CHECK(last < memory.data() + memory.size());

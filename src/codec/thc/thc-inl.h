@@ -126,9 +126,9 @@ HWY_INLINE void walsh_hadamard(std::uint32_t d, Load&& load, float* y) {
 // The signs D of a piece's blocks, two blocks a row.
 struct Signs {
   alignas(64) std::uint32_t words[(kBlocks + 1) / 2][dither::kTile];
-  HWY_INLINE Signs(const Place& place, std::uint32_t blocks) {
+  HWY_INLINE Signs(const RandomCounter& counter, std::uint32_t blocks) {
     for (std::uint32_t row = 0; row < (blocks + 1) / 2; ++row)
-      for_tile({place.element, place.step, 0}, dither::kShared, row, [&](std::size_t half, std::size_t lane, V32 bits) CRIMP_STEP {
+      for_tile({counter.element, counter.step, 0}, dither::kShared, row, [&](std::size_t half, std::size_t lane, V32 bits) CRIMP_STEP {
         hn::Store(bits, Du(), words[row] + half * dither::kLanes + lane);
       });
   }

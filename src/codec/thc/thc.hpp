@@ -41,11 +41,11 @@ Tables make_tables(std::uint32_t bits, std::uint32_t granularity, std::uint32_t 
 double normal_quantile(double p);  // t with P(|Z| > t) = p, 1e-5 <= p < 1
 
 // What the encoder makes of a piece before it quantises: per block H D a, not scaled, and the norm of a. values + residual (may be null).
-void rotate(const float* values, const float* residual, std::uint64_t count, const Place&, float* rotated, float* norms);
+void rotate(const float* values, const float* residual, std::uint64_t count, const RandomCounter&, float* rotated, float* norms);
 
 // sums[i] += T[index of coordinate i], and what sums of indices over `ranks` ranks decode to: Homomorphic's add and decode.
 void add_indices(const Tables&, const std::uint8_t* indices, std::uint64_t coordinates, std::uint16_t* sums);
-void decode_sums(const Tables&, const std::uint16_t* sums, const float* norms, int ranks, std::uint64_t count, const Place&, float* out);
+void decode_sums(const Tables&, const std::uint16_t* sums, const float* norms, int ranks, std::uint64_t count, const RandomCounter&, float* out);
 
 CRIMP_HD std::uint32_t blocks(std::uint64_t count) { return static_cast<std::uint32_t>((count + kBlock - 1) / kBlock); }
 // Coordinates of a block that holds `count` elements.
@@ -62,7 +62,7 @@ CRIMP_HD std::uint64_t coordinates(std::uint64_t count) {
 CRIMP_HD std::uint64_t index_bytes(std::uint64_t count, std::uint32_t bits) { return coordinates(count) * bits / 8; }
 
 // The word of which bit 8 (block % 2) + element / 128 says that an element of the block is negated: D of the rotation H D.
-CRIMP_HD std::uint32_t sign_word(const Place& piece, std::uint32_t block, std::uint32_t element) {
+CRIMP_HD std::uint32_t sign_word(const RandomCounter& piece, std::uint32_t block, std::uint32_t element) {
   return dither::bits16({piece.element, piece.step, 0}, dither::kShared, block / 2 * dither::kTile + element % dither::kTile);
 }
 CRIMP_HD std::uint32_t sign_bit(std::uint32_t block, std::uint32_t element) { return block % 2 * 8 + element / dither::kTile; }

@@ -76,7 +76,7 @@ struct Block {
   const float *values, *residual;
   std::uint32_t index, count, dimension;
   alignas(64) float padded[kBlock];
-  HWY_INLINE void place(const float* v, const float* r, std::uint64_t piece, std::uint32_t i) {
+  HWY_INLINE void counter(const float* v, const float* r, std::uint64_t piece, std::uint32_t i) {
     index = i;
     const std::uint64_t at = std::uint64_t{i} * kBlock;
     count = static_cast<std::uint32_t>(piece - at < kBlock ? piece - at : kBlock);
@@ -124,9 +124,9 @@ HWY_NOINLINE float rotate_block(const Block& block, const Signs& signs, float* y
 }
 
 template <int bits, bool wide>
-HWY_INLINE void quantize_tiles(const Tables& t, const float* y, const Block& block, float norm, const Place& place, std::uint8_t* bytes) {
+HWY_INLINE void quantize_tiles(const Tables& t, const float* y, const Block& block, float norm, const RandomCounter& counter, std::uint8_t* bytes) {
   const Quantizer<wide> quantizer(t, norm);
-  const dither::HWY_NAMESPACE::Tiles dither(place, dither::kRounding);
+  const dither::HWY_NAMESPACE::Tiles dither(counter, dither::kRounding);
   V32 random[2][dither::kLanes / kN][8];
   for (std::uint32_t tile = 0; tile < block.dimension / dither::kTile; ++tile, y += dither::kTile, bytes += bits * dither::kTile / 8) {
 #pragma GCC unroll 8
@@ -142,9 +142,9 @@ HWY_INLINE void quantize_tiles(const Tables& t, const float* y, const Block& blo
 }
 
 template <int bits>
-HWY_NOINLINE void quantize_block(const Tables& t, const float* y, const Block& block, float norm, const Place& place, std::uint8_t* bytes) {
-  if (HWY_TARGET > HWY_AVX3 || t.granularity < 32) return quantize_tiles<bits, false>(t, y, block, norm, place, bytes);
-  quantize_tiles<bits, true>(t, y, block, norm, place, bytes);
+HWY_NOINLINE void quantize_block(const Tables& t, const float* y, const Block& block, float norm, const RandomCounter& counter, std::uint8_t* bytes) {
+  if (HWY_TARGET > HWY_AVX3 || t.granularity < 32) return quantize_tiles<bits, false>(t, y, block, norm, counter, bytes);
+  quantize_tiles<bits, true>(t, y, block, norm, counter, bytes);
 }
 
 // Calls use(e, d) with the decoded values of a block.
@@ -156,13 +156,13 @@ HWY_INLINE void decode_block(const Tables& t, const Signs& signs, std::uint32_t 
   unrotate_block<bits>(t, d, bytes, give);
 }
 
-void Rotate(const float* values, const float* residual, std::uint64_t count, const Place& place, float* rotated, float* norms) {
+void Rotate(const float* values, const float* residual, std::uint64_t count, const RandomCounter& counter, float* rotated, float* norms) {
   const std::uint32_t n = blocks(count);
-  const Signs signs(place, n);
+  const Signs signs(counter, n);
   alignas(64) float y[kBlock];
   Block block;
   for (std::uint32_t b = 0; b < n; ++b) {
-    block.place(values, residual, count, b);
+    block.counter(values, residual, count, b);
     norms[b] = rotate_block<true>(block, signs, y);
     std::memcpy(rotated + std::uint64_t{b} * kBlock, y, block.dimension * sizeof(float));
   }
@@ -171,7 +171,7 @@ void Rotate(const float* values, const float* residual, std::uint64_t count, con
 void Norms(const float* values, const float* residual, std::uint64_t count, float* norms) {
   Block block;
   for (std::uint32_t b = 0; b < blocks(count); ++b) {
-    block.place(values, residual, count, b);
+    block.counter(values, residual, count, b);
     norms[b] = block.when_fed([&](auto fed) CRIMP_STEP {
       Squares squares;
       const auto load = [&](std::uint32_t e) CRIMP_STEP { return block.load<decltype(fed)::value>(e); };
@@ -196,11 +196,11 @@ HWY_NOINLINE void keep_rest(const Tables& t, const Signs& signs, const Block& bl
 template <int bits, bool shared>
 HWY_INLINE void encode(const Tables& t, const PieceSource& piece, std::conditional_t<shared, const std::uint8_t*, std::uint8_t*> norms, std::uint8_t* indices) {
   const std::uint32_t n = blocks(piece.count);
-  const Signs signs(piece.place, n);
+  const Signs signs(piece.counter, n);
   alignas(64) float y[kBlock];
   Block block;
   for (std::uint32_t b = 0; b < n; ++b, indices += block.dimension * bits / 8) {
-    block.place(piece.values, piece.residual_in, piece.count, b);
+    block.counter(piece.values, piece.residual_in, piece.count, b);
     float* out = piece.residual_out ? piece.residual_out + std::uint64_t{b} * kBlock : nullptr;
     float norm;
     if constexpr (shared) {
@@ -215,7 +215,7 @@ HWY_INLINE void encode(const Tables& t, const PieceSource& piece, std::condition
       for (std::uint32_t e = 0; out && e < block.count; ++e) out[e] = block.residual ? block.values[e] + block.residual[e] : block.values[e];
       continue;
     }
-    quantize_block<bits>(t, y, block, norm, piece.place, indices);
+    quantize_block<bits>(t, y, block, norm, piece.counter, indices);
     if (!out) continue;
     float* const to = block.count < block.dimension ? y : out;
     keep_rest<bits>(t, signs, block, norm, indices, to);
@@ -224,10 +224,10 @@ HWY_INLINE void encode(const Tables& t, const PieceSource& piece, std::condition
 }
 
 template <int bits>
-HWY_INLINE void decode_add(const Tables& t, const std::uint8_t* bytes, std::uint64_t count, const Place& place, float* acc) {
+HWY_INLINE void decode_add(const Tables& t, const std::uint8_t* bytes, std::uint64_t count, const RandomCounter& counter, float* acc) {
   const Df df;
   const std::uint32_t n = blocks(count);
-  const Signs signs(place, n);
+  const Signs signs(counter, n);
   const std::uint8_t* indices = bytes + n * sizeof(float);
   alignas(64) float tail[kBlock];
   for (std::uint32_t b = 0; b < n; ++b, acc += kBlock) {
@@ -259,10 +259,10 @@ void EncodeShared(const Tables& t, const PieceSource& piece, const float* norms,
   encode<2, true>(t, piece, bytes, indices);
 }
 
-void DecodeAdd(const Tables& t, const std::uint8_t* bytes, std::uint64_t count, const Place& place, float* acc) {
-  if (t.bits == 4) return decode_add<4>(t, bytes, count, place, acc);
-  if (t.bits == 3) return decode_add<3>(t, bytes, count, place, acc);
-  decode_add<2>(t, bytes, count, place, acc);
+void DecodeAdd(const Tables& t, const std::uint8_t* bytes, std::uint64_t count, const RandomCounter& counter, float* acc) {
+  if (t.bits == 4) return decode_add<4>(t, bytes, count, counter, acc);
+  if (t.bits == 3) return decode_add<3>(t, bytes, count, counter, acc);
+  decode_add<2>(t, bytes, count, counter, acc);
 }
 
 }  // namespace crimp::thc::HWY_NAMESPACE
@@ -277,8 +277,8 @@ HWY_EXPORT(DecodeAdd);
 HWY_EXPORT(Norms);
 HWY_EXPORT(EncodeShared);
 
-void rotate(const float* values, const float* residual, std::uint64_t count, const Place& place, float* rotated, float* norms) {
-  HWY_DYNAMIC_DISPATCH(Rotate)(values, residual, count, place, rotated, norms);
+void rotate(const float* values, const float* residual, std::uint64_t count, const RandomCounter& counter, float* rotated, float* norms) {
+  HWY_DYNAMIC_DISPATCH(Rotate)(values, residual, count, counter, rotated, norms);
 }
 
 class Thc final : public Codec, private Homomorphic {
@@ -304,11 +304,11 @@ class Thc final : public Codec, private Homomorphic {
     HWY_DYNAMIC_DISPATCH(EncodeShared)(tables_, piece, shared, indices);
   }
   void add(const std::uint8_t* indices, std::uint64_t n, std::uint16_t* sums) const override { add_indices(tables_, indices, n, sums); }
-  void decode(const std::uint16_t* sums, const float* shared, int ranks, std::uint64_t count, const Place& place, float* out) const override {
-    decode_sums(tables_, sums, shared, ranks, count, place, out);
+  void decode(const std::uint16_t* sums, const float* shared, int ranks, std::uint64_t count, const RandomCounter& counter, float* out) const override {
+    decode_sums(tables_, sums, shared, ranks, count, counter, out);
   }
 
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place& place, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter& counter, float* acc) const override {
     if (in.size() != piece_bound(count)) return false;
     const std::uint32_t n = blocks(count);
     for (std::uint32_t b = 0; b < n; ++b) {
@@ -320,11 +320,11 @@ class Thc final : public Codec, private Homomorphic {
       for (std::size_t i = begin; i < end; ++i)
         if (in[i] != 0) return false;
     }
-    HWY_DYNAMIC_DISPATCH(DecodeAdd)(tables_, in.data(), count, place, acc);
+    HWY_DYNAMIC_DISPATCH(DecodeAdd)(tables_, in.data(), count, counter, acc);
     return true;
   }
 
-  static constexpr Traits kTraits{.name = "thc", .wire_id = 23, .fixed_size = true, .biased = false, .memory = MemoryKind::residual, .max_magnitude = kMaxMagnitude};
+  static constexpr Traits kTraits{.name = "thc", .wire_id = 23, .fixed_size = true, .biased = false, .memory = FeedbackKind::residual, .max_magnitude = kMaxMagnitude};
 
  private:
   static Tables tables_of(const SpecValues& values) {

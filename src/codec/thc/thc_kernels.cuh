@@ -62,7 +62,7 @@ struct Device : device::PieceDevice {
     }
     const std::uint32_t at = threadIdx.x - 64, rows = (blocks(piece.count) + 1) / 2;  // other warps
     if (at < rows * kLanes) {
-      const dither::Words words = dither::philox({piece.place.element, piece.place.step, 0}, dither::kShared, at);
+      const dither::Words words = dither::philox({piece.counter.element, piece.counter.step, 0}, dither::kShared, at);
       std::uint16_t* to = own.signs + at / kLanes * kTile + at % kLanes;
 #pragma unroll
       for (std::uint32_t h = 0; h < 8; ++h) to[h * kLanes] = static_cast<std::uint16_t>(words.w[h / 2] >> (h % 2 * 16));
@@ -127,12 +127,12 @@ struct Device : device::PieceDevice {
   }
 
   // One of 16 lanes: its indices to `to`, and what they decode to in place of y.
-  __device__ void quantize_tile(float* y, const Block& b, std::uint32_t tile, const Place& place, const Shared& own, std::uint8_t* to) const {
+  __device__ void quantize_tile(float* y, const Block& b, std::uint32_t tile, const RandomCounter& counter, const Shared& own, std::uint8_t* to) const {
     const std::uint32_t lane = device::lane() % kLanes;
     std::uint32_t string = 0;
     if (b.norm != 0.0f) {
       const float scale = to_grid / b.norm;
-      const dither::Words words = dither::philox(place, dither::kRounding, (b.index * kTiles + tile) * kLanes + lane);
+      const dither::Words words = dither::philox(counter, dither::kRounding, (b.index * kTiles + tile) * kLanes + lane);
 #pragma unroll
       for (std::uint32_t h = 0; h < 8; ++h) {
         float& value = y[h * kLanes + lane];
@@ -205,7 +205,7 @@ struct Device : device::PieceDevice {
       __syncthreads();
       const Block quantised = block(first + sixteenth / kTiles, sixteenth < kAtOnce * kTiles ? piece.count : 0, own);
       if (sixteenth % kTiles < quantised.tiles)
-        quantize_tile(own.y + sixteenth * kTile, quantised, sixteenth % kTiles, piece.place, own, indices + (first * kTiles + sixteenth) * tile_bytes());
+        quantize_tile(own.y + sixteenth * kTile, quantised, sixteenth % kTiles, piece.counter, own, indices + (first * kTiles + sixteenth) * tile_bytes());
       if (!piece.keep) continue;
       __syncthreads();
       if (rotates) {

@@ -36,19 +36,19 @@ class Thc final : public ReferenceCodec {
       std::vector<float> y(block.begin(), block.end());
       y.resize(dimension(block.size()));
       for (std::size_t i = 0; i < y.size(); ++i)
-        if (negated(p.place, b, i)) y[i] = -y[i];
+        if (negated(p.counter, b, i)) y[i] = -y[i];
       hadamard(y);
       std::vector<unsigned> index(y.size());
       for (std::size_t i = 0; n > 0 && i < y.size(); ++i)
         index[i] = quantized(y[i], static_cast<float>(static_cast<double>(g_) / (2 * limit_)) / n,
-                             dither::bits16(p.place, dither::kRounding, static_cast<std::uint32_t>(b * 1024 + i)));
+                             dither::bits16(p.counter, dither::kRounding, static_cast<std::uint32_t>(b * 1024 + i)));
       pack(index, bytes);
     }
     norms.insert(norms.end(), bytes.begin(), bytes.end());
     return norms;
   }
 
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const Place& place) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter& counter) const override {
     std::vector<float> values;
     const std::size_t blocks = (count + 1023) / 1024;
     std::span<const std::uint8_t> rest = piece.subspan(4 * blocks);
@@ -66,7 +66,7 @@ class Thc final : public ReferenceCodec {
       const float unit = static_cast<float>((g_ % 2 ? 1.0 : 2.0) * limit_ / static_cast<double>(g_)) * n / static_cast<float>(d);
       for (std::size_t i = 0; i < m; ++i) {
         const float x = h[i] * unit;
-        values.push_back(n == 0 ? 0.0f : negated(place, b, i) ? -x : x);
+        values.push_back(n == 0 ? 0.0f : negated(counter, b, i) ? -x : x);
       }
     }
     return values;
@@ -129,8 +129,8 @@ class Thc final : public ReferenceCodec {
     }
   }
   static std::size_t dimension(std::size_t m) { return m <= 128 ? 128 : m <= 256 ? 256 : m <= 512 ? 512 : 1024; }
-  static bool negated(const Place& place, std::size_t block, std::size_t i) {
-    const std::uint32_t word = dither::bits16({place.element, place.step, 0}, dither::kShared, static_cast<std::uint32_t>(block / 2 * 128 + i % 128));
+  static bool negated(const RandomCounter& counter, std::size_t block, std::size_t i) {
+    const std::uint32_t word = dither::bits16({counter.element, counter.step, 0}, dither::kShared, static_cast<std::uint32_t>(block / 2 * 128 + i % 128));
     return word >> (8 * (block % 2) + i / 128) & 1;
   }
   static void hadamard(std::vector<float>& y) {

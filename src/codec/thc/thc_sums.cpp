@@ -38,12 +38,12 @@ void AddValues(const Tables& t, const std::uint8_t* bytes, std::uint64_t coordin
 }
 
 // Sums of many ranks leave 16 bits: floats, in the order of the encoder's rotation.
-void DecodeSums(const Tables& t, const std::uint16_t* sums, const float* norms, int ranks, std::uint64_t count, const Place& place, float* out) {
+void DecodeSums(const Tables& t, const std::uint16_t* sums, const float* norms, int ranks, std::uint64_t count, const RandomCounter& counter, float* out) {
   const Df df;
   const Di di;
   const hn::Rebind<std::uint16_t, Df> u16;
   const std::uint32_t n = blocks(count);
-  const Signs signs(place, n);
+  const Signs signs(counter, n);
   const bool odd = t.granularity % 2;
   const auto middle = hn::Set(di, static_cast<std::int32_t>(odd ? t.granularity : t.granularity / 2) * ranks);
   alignas(64) float y[kBlock];
@@ -81,8 +81,8 @@ HWY_EXPORT(DecodeSums);
 void add_indices(const Tables& t, const std::uint8_t* indices, std::uint64_t coordinates, std::uint16_t* sums) {
   HWY_DYNAMIC_DISPATCH(AddValues)(t, indices, coordinates, sums);
 }
-void decode_sums(const Tables& t, const std::uint16_t* sums, const float* norms, int ranks, std::uint64_t count, const Place& place, float* out) {
-  HWY_DYNAMIC_DISPATCH(DecodeSums)(t, sums, norms, ranks, count, place, out);
+void decode_sums(const Tables& t, const std::uint16_t* sums, const float* norms, int ranks, std::uint64_t count, const RandomCounter& counter, float* out) {
+  HWY_DYNAMIC_DISPATCH(DecodeSums)(t, sums, norms, ranks, count, counter, out);
 }
 
 }  // namespace crimp::thc

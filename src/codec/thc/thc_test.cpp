@@ -24,23 +24,23 @@ std::vector<int> table(std::uint32_t bits, std::uint32_t g, std::uint32_t clip) 
   return {t.value, t.value + t.levels};
 }
 
-Bytes encode(const Codec& codec, const std::vector<float>& a, const Place& place = {}, float* residual = nullptr) {
+Bytes encode(const Codec& codec, const std::vector<float>& a, const RandomCounter& counter = {}, float* residual = nullptr) {
   Bytes bytes;
   for (std::size_t at = 0; at < a.size(); at += kPieceElements) {
     const std::size_t n = std::min<std::size_t>(kPieceElements, a.size() - at), begin = bytes.size();
     bytes.resize(begin + codec.piece_bound(n));
-    const Place here{place.element + at, place.step, place.rank};
+    const RandomCounter here{counter.element + at, counter.step, counter.rank};
     CHECK(codec.encode_piece({a.data() + at, nullptr, residual ? residual + at : nullptr, n, here, {}}, bytes.data() + begin) == codec.piece_bound(n));
   }
   return bytes;
 }
 
 // sum += decoded
-void decode(const Codec& codec, const Bytes& bytes, const Place& place, std::vector<float>& sum) {
+void decode(const Codec& codec, const Bytes& bytes, const RandomCounter& counter, std::vector<float>& sum) {
   std::size_t begin = 0;
   for (std::size_t at = 0; at < sum.size(); at += kPieceElements) {
     const std::size_t n = std::min<std::size_t>(kPieceElements, sum.size() - at), size = codec.piece_bound(n);
-    CHECK(codec.decode_add_piece(std::span(bytes).subspan(begin, size), n, {place.element + at, place.step, 0}, sum.data() + at));
+    CHECK(codec.decode_add_piece(std::span(bytes).subspan(begin, size), n, {counter.element + at, counter.step, 0}, sum.data() + at));
     begin += size;
   }
 }
@@ -222,9 +222,9 @@ TEST_SUITE("thc") {
   TEST_CASE("the rotation is H D") {
     for (const std::size_t count : {1, 3, 128, 129, 300, 600, 1024, 2048, 2500, 10240}) {
       const auto a = make_data(Data::normal, count, count), r = make_data(Data::normal, count + 1, count);
-      const Place place{70000, 9, 4};
+      const RandomCounter counter{70000, 9, 4};
       std::vector<float> y(thc::coordinates(count)), norms(thc::blocks(count));
-      thc::rotate(a.data(), r.data(), count, place, y.data(), norms.data());
+      thc::rotate(a.data(), r.data(), count, counter, y.data(), norms.data());
       double worst = 0;
       for (std::uint32_t b = 0; b < norms.size(); ++b) {
         const std::size_t m = std::min<std::size_t>(1024, count - b * 1024), d = thc::dimension(m);
@@ -234,7 +234,7 @@ TEST_SUITE("thc") {
         for (std::size_t i = 0; i < d; i += 7) {
           double sum = 0;
           for (std::uint32_t k = 0; k < m; ++k) {
-            const bool minus = (thc::sign_word(place, b, k) >> thc::sign_bit(b, k) & 1) != (__builtin_popcountll(i & k) & 1);
+            const bool minus = (thc::sign_word(counter, b, k) >> thc::sign_bit(b, k) & 1) != (__builtin_popcountll(i & k) & 1);
             sum += (minus ? -1.0 : 1.0) * static_cast<double>(a[b * 1024 + k] + r[b * 1024 + k]);
           }
           worst = std::max(worst, std::fabs(sum - static_cast<double>(y[b * 1024 + i])) / std::sqrt(squares));

@@ -211,7 +211,7 @@ class ThreeLc final : public Codec {
   std::uint32_t parameter_word() const override { return (zero_run_ ? 1 : 0) + (entropy_ ? 2 : 0); }
   std::size_t piece_bound(std::uint64_t count) const override { return sizeof(float) + base_bytes(count) + entropy_; }
 
-  Selection select(const float* values, const float* residual, std::uint64_t count, const Place&) const override {
+  Selection select(const float* values, const float* residual, std::uint64_t count, const RandomCounter&) const override {
     return {.scale = largest_magnitude(values, residual, count)};
   }
   std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
@@ -235,7 +235,7 @@ class ThreeLc final : public Codec {
     return sizeof scale + length;
   }
 
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override {
     float scale;
     if (in.size() < sizeof scale) return false;
     std::memcpy(&scale, in.data(), sizeof scale);
@@ -263,7 +263,7 @@ class ThreeLc final : public Codec {
   // Measured, unit.meaning repeats it: an owner meets few large sums at a time, later and larger with larger s.
   double error_of_two_encodings() const override { return 1.2 + 1.2 * static_cast<double>(s_) * static_cast<double>(s_); }
 
-  static constexpr Traits kTraits{.name = "3lc", .wire_id = 4, .fixed_size = false, .biased = true, .memory = MemoryKind::residual, .max_magnitude = kMaxMagnitude};
+  static constexpr Traits kTraits{.name = "3lc", .wire_id = 4, .fixed_size = false, .biased = true, .memory = FeedbackKind::residual, .max_magnitude = kMaxMagnitude};
 
  private:
   float s_;

@@ -60,7 +60,7 @@ class ThreeLc final : public ReferenceCodec {
  public:
   explicit ThreeLc(const std::string& spec) : s_(std::stof(parameter(spec, "s"))), zero_run_(parameter(spec, "zero_run") == "1"), entropy_(parameter(spec, "entropy") == "1"),
         tensor_(parameter(spec, "scale") == "tensor") {}
-  Selection select(std::span<const float> group, const Place&) const override { return {.scale = peak(group)}; }
+  Selection select(std::span<const float> group, const RandomCounter&) const override { return {.scale = peak(group)}; }
   bool fixed_size() const override { return !zero_run_; }
   Bytes encode(const ReferencePiece& p) const override {
     const float m = tensor_ ? s_ * p.selection.scale : scale(p.a);
@@ -72,7 +72,7 @@ class ThreeLc final : public ReferenceCodec {
     bytes.insert(bytes.end(), coded.begin(), coded.end());
     return bytes;
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const Place&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
     float m;
     std::memcpy(&m, piece.data(), 4);
     piece = piece.subspan(4);

@@ -211,14 +211,14 @@ TEST_SUITE("threelc") {
 
   TEST_CASE("scale=tensor: the paper's one scale for all pieces of a group, which sends less where their sizes differ") {
     Workers workers(1);
-    Shape shape;
-    for (const std::size_t n : {30000, 11000}) shape.add_group(n);
+    ChunkPartition partition;
+    for (const std::size_t n : {30000, 11000}) partition.add_group(n);
     auto a = make_data(Data::normal, 6, 41000);
     for (std::size_t i = 10240; i < 30000; ++i) a[i] /= 100;
     const auto body_of = [&](const char* spec) {
       const auto codec = make_codec(spec);
-      std::vector<std::uint8_t> body(shape.body_bound(*codec));
-      body.resize(encode_body(*codec, shape, a.data(), {}, {}, body.data(), nullptr, workers));
+      std::vector<std::uint8_t> body(partition.body_bound(*codec));
+      body.resize(encode_body(*codec, partition, a.data(), {}, {}, body.data(), nullptr, workers));
       return body;
     };
     const auto largest = [&](std::size_t begin, std::size_t end) {
@@ -231,7 +231,7 @@ TEST_SUITE("threelc") {
       const auto body = body_of(spec);
       std::vector<float> all;
       std::size_t at = 0;
-      for (const auto& piece : shape.pieces()) {
+      for (const auto& piece : partition.pieces()) {
         all.push_back(0);
         std::memcpy(&all.back(), body.data() + at, sizeof(float));
         at += codec->piece_bound(piece.count);

@@ -23,7 +23,7 @@ class MaxMin final : public Blockwise<MaxMin> {
   static bool legal(const Side& s) { return std::isfinite(s.low) && s.step >= 0.0f && std::isfinite(s.step) && !std::signbit(s.step); }
   Grid grid(const Side& s) const { return {s.low, s.step, 0.0f, 0, (1 << bits_) - 1}; }
 
-  static constexpr Traits kTraits{.name = "maxmin", .wire_id = 14, .fixed_size = true, .biased = false, .memory = MemoryKind::none, .max_magnitude = kMaxReach};
+  static constexpr Traits kTraits{.name = "maxmin", .wire_id = 14, .fixed_size = true, .biased = false, .memory = FeedbackKind::none, .max_magnitude = kMaxReach};
 };
 
 }  // namespace

@@ -28,7 +28,7 @@ class Qsgd final : public Blockwise<Qsgd> {
     return 2 + std::min(n / (6 * s * s), std::sqrt(n / 2) / s);
   }
 
-  static constexpr Traits kTraits{.name = "qsgd", .wire_id = 5, .fixed_size = true, .biased = false, .memory = MemoryKind::none,
+  static constexpr Traits kTraits{.name = "qsgd", .wire_id = 5, .fixed_size = true, .biased = false, .memory = FeedbackKind::none,
                                   .max_magnitude = kMaxMagnitude, .min_magnitude = kMinMagnitude, .diverges_with_residual = true};
 
  private:

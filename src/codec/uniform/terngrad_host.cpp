@@ -15,7 +15,7 @@ class TernGrad final : public Codec {
   const Traits& traits() const override { return traits_; }
   std::size_t piece_bound(std::uint64_t count) const override { return sizeof(float) + threelc::base_bytes(count); }
 
-  Selection select(const float* values, const float* residual, std::uint64_t count, const Place&) const override {
+  Selection select(const float* values, const float* residual, std::uint64_t count, const RandomCounter&) const override {
     double sum = 0, squares = 0;
     float largest = 0;
     for (std::uint64_t at = 0; at < count; at += kPieceElements) {
@@ -31,11 +31,11 @@ class TernGrad final : public Codec {
     alignas(64) std::uint8_t digits[kPieceElements];  // codes of 8 bits are bytes in the elements' order
     const Block whole{piece.values, piece.residual_in, piece.residual_out, piece.count, symmetric(scale, 1), 8, 1, 0, kPieceElements};
     static_assert(kPieceElements % bit_pack::kTile == 0);
-    encode_block(whole, piece.place, Rounding::symmetric, digits);
+    encode_block(whole, piece.counter, Rounding::symmetric, digits);
     threelc::pack_digits(digits, piece.count, bytes + sizeof scale);
     return piece_bound(piece.count);
   }
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override {
     float scale;
     if (in.size() != piece_bound(count)) return false;
     std::memcpy(&scale, in.data(), sizeof scale);
@@ -48,7 +48,7 @@ class TernGrad final : public Codec {
   // One encoding loses about S E|a| / sigma^2 - 1 of the energy, S at most the largest of a piece, about 6 sigma.
   double error_of_two_encodings() const override { return 2 + std::max(0.0, 0.75 * std::min(static_cast<double>(clip_), 6.0) - 1); }
 
-  static constexpr Traits kTraits{.name = "terngrad", .wire_id = 6, .fixed_size = true, .biased = false, .memory = MemoryKind::none,
+  static constexpr Traits kTraits{.name = "terngrad", .wire_id = 6, .fixed_size = true, .biased = false, .memory = FeedbackKind::none,
                                   .max_magnitude = kMaxMagnitude, .min_magnitude = kMinMagnitude, .diverges_with_residual = true};
 
  private:

@@ -46,7 +46,7 @@ struct TernGradDevice : device::PieceDevice {
     const float scale = scale_of(a, piece.count, own);
     const Grid grid = symmetric(scale, 1);
     for (std::uint32_t tile = threadIdx.x / kHalf; tile * kTile < piece.count; tile += dither::kHalves)
-      dither::for_tile(piece.place, tile, true, [&](std::uint32_t in_tile, std::uint32_t, std::uint32_t random) {
+      dither::for_tile(piece.counter, tile, true, [&](std::uint32_t in_tile, std::uint32_t, std::uint32_t random) {
         const std::uint32_t i = tile * kTile + in_tile;
         if (i >= piece.count) return;
         const float x = a[i];

@@ -118,7 +118,7 @@ HWY_INLINE hn::Vec<Di> nearest(hn::Vec<Df> x) {
 }
 
 template <bool has_in, bool has_out, Rounding rounding>
-HWY_INLINE void quantize_tile(const float* values, const float* in, float* out, const Grid& grid, int offset, const Place& place,
+HWY_INLINE void quantize_tile(const float* values, const float* in, float* out, const Grid& grid, int offset, const RandomCounter& counter,
                               std::uint32_t tile, std::uint16_t* HWY_RESTRICT codes) {
   const Df d;
   const Di di;
@@ -147,12 +147,12 @@ HWY_INLINE void quantize_tile(const float* values, const float* in, float* out, 
     for (std::size_t half = 0; half < bit_pack::kPerLane; ++half)
       for (std::size_t lane = 0; lane < dither::kLanes; lane += hn::Lanes(d)) use(half, lane, hn::Set(Du(), 32768));
   } else {
-    crimp::dither::HWY_NAMESPACE::for_tile(place, dither::kRounding, tile, use);
+    crimp::dither::HWY_NAMESPACE::for_tile(counter, dither::kRounding, tile, use);
   }
 }
 
 template <bool has_in, bool has_out, Rounding rounding>
-HWY_INLINE void encode_block(const Block& b, const Place& place, std::uint8_t* bytes) {
+HWY_INLINE void encode_block(const Block& b, const RandomCounter& counter, std::uint8_t* bytes) {
   alignas(64) std::uint16_t codes[bit_pack::kTile];
   const auto pack_tile = packing::packer(b.bits);
   std::uint64_t at = 0;
@@ -163,7 +163,7 @@ HWY_INLINE void encode_block(const Block& b, const Place& place, std::uint8_t* b
         prefetch(b.values + at + line, b.ahead * sizeof(float));
         if constexpr (has_in) prefetch(b.in + at + line, b.ahead * sizeof(float));
       }
-    quantize_tile<has_in, has_out, rounding>(b.values + at, b.in + (has_in ? at : 0), b.out + (has_out ? at : 0), b.grid, b.offset, place,
+    quantize_tile<has_in, has_out, rounding>(b.values + at, b.in + (has_in ? at : 0), b.out + (has_out ? at : 0), b.grid, b.offset, counter,
                                                tile, codes);
     pack_tile(codes, bytes);
   }
@@ -172,23 +172,23 @@ HWY_INLINE void encode_block(const Block& b, const Place& place, std::uint8_t* b
   alignas(64) float values[bit_pack::kTile] = {}, in[bit_pack::kTile] = {}, out[bit_pack::kTile];
   std::memcpy(values, b.values + at, rest * sizeof(float));
   if constexpr (has_in) std::memcpy(in, b.in + at, rest * sizeof(float));
-  quantize_tile<has_in, has_out, rounding>(values, in, out, b.grid, b.offset, place, tile, codes);
+  quantize_tile<has_in, has_out, rounding>(values, in, out, b.grid, b.offset, counter, tile, codes);
   if constexpr (has_out) std::memcpy(b.out + at, out, rest * sizeof(float));
   bit_pack::pack(codes, static_cast<std::uint32_t>(rest), static_cast<std::uint32_t>(b.bits), bytes);
 }
 
 template <Rounding rounding>
-HWY_INLINE void encode_with(const Block& b, const Place& place, std::uint8_t* bytes) {
-  if (b.in && b.out) return encode_block<true, true, rounding>(b, place, bytes);
-  if (b.in) return encode_block<true, false, rounding>(b, place, bytes);
-  if (b.out) return encode_block<false, true, rounding>(b, place, bytes);
-  encode_block<false, false, rounding>(b, place, bytes);
+HWY_INLINE void encode_with(const Block& b, const RandomCounter& counter, std::uint8_t* bytes) {
+  if (b.in && b.out) return encode_block<true, true, rounding>(b, counter, bytes);
+  if (b.in) return encode_block<true, false, rounding>(b, counter, bytes);
+  if (b.out) return encode_block<false, true, rounding>(b, counter, bytes);
+  encode_block<false, false, rounding>(b, counter, bytes);
 }
-void EncodeBlock(const Block& b, const Place& place, Rounding rounding, std::uint8_t* bytes) {
+void EncodeBlock(const Block& b, const RandomCounter& counter, Rounding rounding, std::uint8_t* bytes) {
   switch (rounding) {
-    case Rounding::symmetric: return encode_with<Rounding::symmetric>(b, place, bytes);
-    case Rounding::stochastic: return encode_with<Rounding::stochastic>(b, place, bytes);
-    case Rounding::nearest: return encode_with<Rounding::nearest>(b, place, bytes);
+    case Rounding::symmetric: return encode_with<Rounding::symmetric>(b, counter, bytes);
+    case Rounding::stochastic: return encode_with<Rounding::stochastic>(b, counter, bytes);
+    case Rounding::nearest: return encode_with<Rounding::nearest>(b, counter, bytes);
   }
 }
 
@@ -291,8 +291,8 @@ HWY_EXPORT(DecodeBlock);
 Extent reach(const float* values, const float* in, std::uint64_t count) { return HWY_DYNAMIC_DISPATCH(Reach)(values, in, count); }
 Moments squares(const float* values, const float* in, std::uint64_t count) { return HWY_DYNAMIC_DISPATCH(Squares)(values, in, count); }
 Moments moments(const float* values, const float* in, std::uint64_t count) { return HWY_DYNAMIC_DISPATCH(AllMoments)(values, in, count); }
-void encode_block(const Block& block, const Place& place, Rounding rounding, std::uint8_t* bytes) {
-  HWY_DYNAMIC_DISPATCH(EncodeBlock)(block, place, rounding, bytes);
+void encode_block(const Block& block, const RandomCounter& counter, Rounding rounding, std::uint8_t* bytes) {
+  HWY_DYNAMIC_DISPATCH(EncodeBlock)(block, counter, rounding, bytes);
 }
 bool decode_block(const std::uint8_t* bytes, std::uint64_t count, const Grid& grid, int bits, int offset, float* acc) {
   return HWY_DYNAMIC_DISPATCH(DecodeBlock)(bytes, count, grid, bits, offset, acc);

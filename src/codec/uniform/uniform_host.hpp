@@ -14,7 +14,7 @@ Extent reach(const float* values, const float* in, std::uint64_t count);
 Moments squares(const float* values, const float* in, std::uint64_t count);  // of the moments only the squares
 Moments moments(const float* values, const float* in, std::uint64_t count);
 // Writes the codes of a block, bit_pack::packed_bytes of its count and bits.
-void encode_block(const Block&, const Place&, Rounding, std::uint8_t* bytes);
+void encode_block(const Block&, const RandomCounter&, Rounding, std::uint8_t* bytes);
 // acc += the block's values. False where a code is beyond the grid or a bit behind the last element is set.
 bool decode_block(const std::uint8_t* bytes, std::uint64_t count, const Grid&, int bits, int offset, float* acc);
 
@@ -37,12 +37,12 @@ class Blockwise : public Codec {
       const auto side = derived().measure(block, &block.grid);
       std::memcpy(bytes, &side, sizeof side);
       bytes += sizeof side;
-      encode_block(block, piece.place, rounding_, codes);
+      encode_block(block, piece.counter, rounding_, codes);
       codes += bit_pack::packed_bytes(block.count, static_cast<std::uint32_t>(bits_));
     }
     return piece_bound(piece.count);
   }
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override {
     if (in.size() != piece_bound(count)) return false;
     const std::uint8_t* codes = in.data() + blocks_of(count, block_) * sizeof(typename Derived::Side);
     for (std::uint64_t at = 0, b = 0; at < count; at += block_, ++b) {

@@ -60,7 +60,7 @@ __device__ inline void load_string(const std::uint8_t* bytes, std::uint32_t bits
 // Quantises and packs the tile that begins at element `begin` of the piece.
 template <bool wide>
 __device__ inline void quantize_tile(float* a, std::uint32_t begin, std::uint32_t count, const Grid& grid, std::uint32_t bits, int offset, Rounding rounding,
-                                     const Place& place, bool keep, std::uint8_t* bytes) {
+                                     const RandomCounter& counter, bool keep, std::uint8_t* bytes) {
   const std::uint32_t lane = device::lane() % kHalf, rest = count - begin;
   float* tile = a + begin;
   String<wide> string;
@@ -71,13 +71,13 @@ __device__ inline void quantize_tile(float* a, std::uint32_t begin, std::uint32_
     if (keep) tile[i] = x - dequantize(q, grid);
   };
   if (rest >= kTile) {
-    dither::for_tile(place, begin / kTile, rounding != Rounding::nearest, use);
+    dither::for_tile(counter, begin / kTile, rounding != Rounding::nearest, use);
     store_string(string, bits, kHalf, bytes + lane);
   } else {
     const std::uint32_t w = bit_pack::lanes(begin, count);
     if (lane >= w) return;
     for (std::uint32_t h = 0, i = lane; h < bit_pack::kPerLane && i < rest; ++h, i += w)
-      use(i, h, rounding == Rounding::nearest ? 32768 : dither::bits16(place, dither::kRounding, begin + i));
+      use(i, h, rounding == Rounding::nearest ? 32768 : dither::bits16(counter, dither::kRounding, begin + i));
     store_string(string, bits, w, bytes + lane);
   }
 }
@@ -147,7 +147,7 @@ struct BlockDevice : device::PieceDevice {
     kind.measure(a, piece.count, block, own.grids, own.bytes, own.own);
     __syncthreads();
     for_tiles(piece.count, own, [&](std::uint32_t begin, const Grid& grid, std::uint8_t* codes) {
-      quantize_tile<Kind::kWide>(a, begin, piece.count, grid, bits_, offset, rounding, piece.place, piece.keep, codes);
+      quantize_tile<Kind::kWide>(a, begin, piece.count, grid, bits_, offset, rounding, piece.counter, piece.keep, codes);
     });
     __syncthreads();
     device::copy_bytes(out, own.bytes, bytes(piece.count));

@@ -104,11 +104,11 @@ class MaxMin final : public Blocks {
       put(side, step);
       for (std::size_t i = at; i < at + n; ++i)
         codes.push_back(static_cast<unsigned>(
-            rounded(p.a[i], low, inverse, 0, static_cast<int>(levels()), nearest_ ? 32768 : rounding_bits(p.place, static_cast<std::uint32_t>(i)))));
+            rounded(p.a[i], low, inverse, 0, static_cast<int>(levels()), nearest_ ? 32768 : rounding_bits(p.counter, static_cast<std::uint32_t>(i)))));
     });
     return with_codes(side, codes);
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const Place&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
     const auto codes = unpacked(piece.subspan(side_bytes(count)), count, bits_);
     std::vector<float> values;
     for (std::size_t i = 0; i < count; ++i)
@@ -148,11 +148,11 @@ class Qsgd final : public Blocks {
       const float norm = norm_of(p.a.subspan(at, n)), inverse = norm > 0 ? static_cast<float>(s_) * 65536.0f / norm : 0;
       put(side, norm);
       for (std::size_t i = at; i < at + n; ++i)
-        codes.push_back(static_cast<unsigned>(s_ + rounded(p.a[i], 0, inverse, -s_, s_, rounding_bits(p.place, static_cast<std::uint32_t>(i)))));
+        codes.push_back(static_cast<unsigned>(s_ + rounded(p.a[i], 0, inverse, -s_, s_, rounding_bits(p.counter, static_cast<std::uint32_t>(i)))));
     });
     return with_codes(side, codes);
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const Place&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
     const auto codes = unpacked(piece.subspan(side_bytes(count)), count, bits_);
     std::vector<float> values;
     for (std::size_t i = 0; i < count; ++i) {
@@ -178,7 +178,7 @@ class TernGrad final : public ReferenceCodec {
  public:
   explicit TernGrad(const std::string& spec) : clip_(std::stof(parameter(spec, "clip"))), tensor_(parameter(spec, "scale") == "tensor") {}
   // Sums of pieces, added in float64.
-  Selection select(std::span<const float> group, const Place&) const override {
+  Selection select(std::span<const float> group, const RandomCounter&) const override {
     double sum = 0, squares = 0;
     float peak = 0;
     for (std::size_t at = 0; at < group.size(); at += 10240) {
@@ -195,12 +195,12 @@ class TernGrad final : public ReferenceCodec {
     put(bytes, scale);
     std::vector<float> ternary;  // 3LC's bytes of values -1, 0, 1 and scale 1
     for (std::size_t i = 0; i < p.a.size(); ++i)
-      ternary.push_back(static_cast<float>(rounded(p.a[i], 0, inverse, -1, 1, rounding_bits(p.place, static_cast<std::uint32_t>(i)))));
+      ternary.push_back(static_cast<float>(rounded(p.a[i], 0, inverse, -1, 1, rounding_bits(p.counter, static_cast<std::uint32_t>(i)))));
     const Bytes base = threelc_base_bytes(ternary, 1.0f);
     bytes.insert(bytes.end(), base.begin(), base.end());
     return bytes;
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const Place&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
     const float scale = get(piece, 0);
     std::vector<float> values = threelc_values(Bytes(piece.begin() + 4, piece.end()), count, 1.0f);
     for (float& x : values) x = x > 0 ? scale : x < 0 ? -scale : 0;

@@ -27,14 +27,14 @@ class Stoch8 final : public Codec {
     std::memcpy(bytes, &scale, sizeof scale);
     for (std::uint64_t i = 0; i < piece.count; ++i) {
       const float x = a(i);  // residual_out may be residual_in
-      const std::uint32_t code = code_of(x, grid, dither::bits16(piece.place, dither::kRounding, static_cast<std::uint32_t>(i)));
+      const std::uint32_t code = code_of(x, grid, dither::bits16(piece.counter, dither::kRounding, static_cast<std::uint32_t>(i)));
       bytes[sizeof scale + i] = static_cast<std::uint8_t>(code);
       if (piece.residual_out) piece.residual_out[i] = x - value_of(code, grid);
     }
     return piece_bound(piece.count);
   }
 
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const Place&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override {
     float scale;
     if (in.size() != piece_bound(count)) return false;
     std::memcpy(&scale, in.data(), sizeof scale);
@@ -48,7 +48,7 @@ class Stoch8 final : public Codec {
     return true;
   }
 
-  static constexpr Traits kTraits{.name = "stoch8", .wire_id = 200, .fixed_size = true, .biased = false, .memory = MemoryKind::none,
+  static constexpr Traits kTraits{.name = "stoch8", .wire_id = 200, .fixed_size = true, .biased = false, .memory = FeedbackKind::none,
                                   .max_magnitude = uniform::kMaxMagnitude, .min_magnitude = uniform::kMinMagnitude};
 
  private:

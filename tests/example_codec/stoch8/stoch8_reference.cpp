@@ -19,12 +19,12 @@ class Stoch8 final : public ReferenceCodec {
     for (std::size_t i = 0; i < p.a.size(); ++i) {
       const float fixed = m > 0 ? std::nearbyint(p.a[i] * (levels_ * 65536 / m)) : 0;
       const double cut = std::fmin(std::fmax(static_cast<double>(fixed), -65536.0 * static_cast<double>(levels_)), 65536.0 * static_cast<double>(levels_));
-      const double q = std::floor((cut + rounding_bits(p.place, static_cast<std::uint32_t>(i))) / 65536);
+      const double q = std::floor((cut + rounding_bits(p.counter, static_cast<std::uint32_t>(i))) / 65536);
       bytes.push_back(static_cast<std::uint8_t>(q + 128));
     }
     return bytes;
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const Place&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
     float m;
     std::memcpy(&m, piece.data(), 4);
     std::vector<float> values;

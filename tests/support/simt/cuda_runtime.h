@@ -189,7 +189,7 @@ extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 inline constexpr int warpSize = 32;
 
-using simt_at = simt::Place;
+using simt_at = simt::RandomCounter;
 inline void __syncthreads(simt_at at = simt_at::current()) { simt::barrier(simt::Barrier::plain, 0, at); }
 inline int __syncthreads_or(int p, simt_at at = simt_at::current()) { return static_cast<int>(simt::barrier(simt::Barrier::any, p != 0, at) != 0); }
 inline int __syncthreads_and(int p, simt_at at = simt_at::current()) { return static_cast<int>(simt::barrier(simt::Barrier::all, p != 0, at)); }

@@ -6,13 +6,13 @@
 
 #include "core/fault.hpp"
 #include "core/error.hpp"
-#include "memory/allocator.hpp"
+#include "memory/memory_resource.hpp"
 
 namespace crimp {
 
 namespace {
 
-class HostMemory final : public Allocator {
+class HostMemory final : public MemoryResource {
  public:
   std::byte* allocate(std::size_t bytes) override {
     void* p = fault::fires("alloc") ? MAP_FAILED : ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -27,32 +27,32 @@ class HostMemory final : public Allocator {
 
 }  // namespace
 
-Allocator& host_memory() {
+MemoryResource& host_memory() {
   static auto& memory = *new HostMemory;
   return memory;
 }
 
-Memory::Memory(std::size_t bytes, Allocator& allocator) : bytes_(bytes), allocator_(&allocator) {
-  if (bytes) data_ = allocator.allocate(bytes);
+Memory::Memory(std::size_t bytes, MemoryResource& resource) : bytes_(bytes), resource_(&resource) {
+  if (bytes) data_ = resource.allocate(bytes);
 }
 
 Memory::~Memory() {
-  if (data_) allocator_->free(data_, bytes_);
+  if (data_) resource_->free(data_, bytes_);
 }
 
 Memory::Memory(Memory&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)), allocator_(other.allocator_) {}
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)), resource_(other.resource_) {}
 
 Memory& Memory::operator=(Memory&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
-  std::swap(allocator_, other.allocator_);
+  std::swap(resource_, other.resource_);
   return *this;
 }
 
 void Arena::reserve(std::size_t bytes) {
   used_ = 0;
-  if (bytes > memory_.bytes()) memory_ = Memory(bytes + bytes / 4, *allocator_);
+  if (bytes > memory_.bytes()) memory_ = Memory(bytes + bytes / 4, *resource_);
 }
 
 std::byte* Arena::take(std::size_t bytes) {

@@ -1,4 +1,4 @@
-// Memory and the scratch of calls. Where it lies is an Allocator's business: host memory, device memory, pinned memory.
+// Memory and the scratch of calls. Where it lies is an MemoryResource's business: host memory, device memory, pinned memory.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -6,7 +6,7 @@
 namespace crimp {
 
 // A kind of memory. Lives as long as the process: memory is returned at any time until exit. Thread-safe.
-class Allocator {
+class MemoryResource {
  public:
   // Zeroed, aligned to 256 bytes. Throws Error{out_of_memory} that says how many bytes.
   virtual std::byte* allocate(std::size_t bytes) = 0;
@@ -16,35 +16,35 @@ class Allocator {
   virtual void write(void* to, const void* host, std::size_t bytes) = 0;
 
  protected:
-  ~Allocator() = default;
+  ~MemoryResource() = default;
 };
 
 // Pages of their own, on huge pages where the system gives them (residual traffic is a fifth faster on them).
-Allocator& host_memory();
+MemoryResource& host_memory();
 
 // Move only.
 class Memory {
  public:
   Memory() = default;
-  explicit Memory(std::size_t bytes, Allocator& = host_memory());  // throws Error{out_of_memory}
+  explicit Memory(std::size_t bytes, MemoryResource& = host_memory());  // throws Error{out_of_memory}
   ~Memory();
   Memory(Memory&& other) noexcept;
   Memory& operator=(Memory&& other) noexcept;
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
-  Allocator* allocator() const { return allocator_; }  // null where empty
+  MemoryResource* resource() const { return resource_; }  // null where empty
 
  private:
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
-  Allocator* allocator_ = nullptr;
+  MemoryResource* resource_ = nullptr;
 };
 
 // Scratch of one call: reserve once, take parts, reset. What was taken is not zeroed and is valid until the next reserve or reset.
 // Not thread-safe.
 class Arena {
  public:
-  explicit Arena(Allocator& allocator = host_memory()) : allocator_(&allocator) {}
+  explicit Arena(MemoryResource& resource = host_memory()) : resource_(&resource) {}
   void reserve(std::size_t bytes);  // throws Error{out_of_memory}; keeps what it has on failure
   void reset() { used_ = 0; }
   std::byte* take(std::size_t bytes);  // 64-byte aligned; throws Error{out_of_memory} beyond what was reserved
@@ -53,7 +53,7 @@ class Arena {
   std::size_t bytes() const { return memory_.bytes(); }
 
  private:
-  Allocator* allocator_;
+  MemoryResource* resource_;
   Memory memory_;
   std::size_t used_ = 0;
 };
