@@ -104,7 +104,7 @@ class Codec {
   // What a receiver must know beyond the traits; equal on all ranks, checked in the header.
   virtual std::uint32_t parameter_word() const { return 0; }
 
-  // Floats of memory that a tensor of `count` elements has: its planes, then kStateFloats for each group of it that keeps a state.
+  // Floats of memory that a tensor of `count` elements has: its arrays, then kStateFloats for each group of it that keeps a state.
   virtual std::uint64_t feedback_elements(std::uint64_t count) const {
     return count * static_cast<std::uint64_t>(feedback_.arrays()) + state_elements(count);
   }
@@ -112,7 +112,7 @@ class Codec {
   virtual bool keeps_state() const { return false; }
   static constexpr std::uint64_t kStateFloats = 2;
   std::uint64_t state_elements(std::uint64_t count) const { return keeps_state() ? state_at(count) + kStateFloats : 0; }
-  // Where the state of the group is that begins with this element of the tensor, behind the planes. Groups of a tensor begin at least a piece apart, but for the
+  // Where the state of the group is that begins with this element of the tensor, behind the arrays. Groups of a tensor begin at least a piece apart, but for the
   // first one, which may be shorter.
   static std::uint64_t state_at(std::uint64_t element) { return kStateFloats * ((element + kPieceElements - 1) / kPieceElements); }
 

@@ -49,14 +49,14 @@ class ChunkPartition {
 struct FeedbackView {
   const float* in = nullptr;  // the residual; of memory `average` the averages
   float* out = nullptr;
-  const float* momentum_in = nullptr;  // the second plane of memory `momentum`; null beside `in`: of sums, which have a plain residual
+  const float* momentum_in = nullptr;  // the second array of memory `momentum`; null beside `in`: of sums, which have a plain residual
   float* momentum_out = nullptr;
   const float* state_in = nullptr;  // of a codec that keeps one
   float* state_out = nullptr;
   float gain = 1.0f;       // values are multiplied by it first, where the memory is not fused(): gamma, but 1 where an owner encodes sums
   std::uint32_t turn = 0;  // Codec::select_in_turn
 };
-// Of the group that begins with element `first` of a tensor of `count`, in place. memory: the tensor's, `planes` of them and states behind; null: none.
+// Of the group that begins with element `first` of a tensor of `count`, in place. memory: the tensor's, `arrays` of them and states behind; null: none.
 FeedbackView feedback_of(const Codec&, float* memory, int arrays, std::uint64_t count, std::uint64_t first);
 
 // Called between pieces on the calling thread, so that an exchange under way keeps moving. May be empty. Must not throw.
