@@ -29,11 +29,13 @@ __attribute__((noinline)) bool ready() {
 }
 
 // The call goes through MPI; Horovod's are looked at before and after.
-int pass(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
+int pass(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
+         MPI_Comm comm) {
   auto& horovod = horovod::Observer::get();
   if (!horovod.detected()) return pass_allreduce(next, sendbuf, recvbuf, count, datatype, op, comm);
   int rc = MPI_SUCCESS;
-  if (sendbuf == MPI_IN_PLACE) rc = guard(comm, [&] { return horovod.before_allreduce(recvbuf, count, datatype, op, comm), MPI_SUCCESS; });
+  if (sendbuf == MPI_IN_PLACE)
+    rc = guard(comm, [&] { return horovod.before_allreduce(recvbuf, count, datatype, op, comm), MPI_SUCCESS; });
   if (rc == MPI_SUCCESS) rc = pass_allreduce(next, sendbuf, recvbuf, count, datatype, op, comm);
   if (rc != MPI_SUCCESS) return rc;
   return guard(comm, [&] { return horovod.after_allreduce(recvbuf, count, datatype, op, comm), MPI_SUCCESS; });
@@ -42,7 +44,8 @@ int pass(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI
 // Horovod's calls are known by their order, so its decoder hears of the small ones too.
 bool sum_mpi(const NextMpi& next, const SumCall& call, const Eligibility& eligible, PassReason* why) {
   auto& horovod = horovod::Observer::get();
-  AllreduceRequest request{call.sendbuf == MPI_IN_PLACE ? call.recvbuf : call.sendbuf, call.recvbuf, call.count, eligible.dtype};
+  AllreduceRequest request{call.sendbuf == MPI_IN_PLACE ? call.recvbuf : call.sendbuf, call.recvbuf, call.count,
+                           eligible.dtype};
   request.sum_exactly = [&](void* buffer, std::uint64_t n) {
     return next.Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(n), call.datatype, call.op, call.comm);  // n <= count
   };
@@ -60,7 +63,8 @@ bool ranks_agree(MPI_Comm comm, PassReason* why) {
 
 bool sum(const SumCall& call, const Eligibility& eligible, const AllreduceRequest& request, PassReason* why) {
   Runtime& runtime = Runtime::get();
-  // An operation may only look like a sum. It is the program's code, so it is tried only where a call could be compressed.
+  // An operation may only look like a sum. It is the program's code, so it is tried only where a call could be
+  // compressed.
   const auto is_sum = [&] { return !may_sum_halves(call.op) || sums_halves(call.op, call.datatype); };
   if (eligible.way == Way::compress) {
     const bool sums = is_sum();
@@ -71,11 +75,13 @@ bool sum(const SumCall& call, const Eligibility& eligible, const AllreduceReques
   *why = PassReason::small;
   if (!request.layout || call.comm == MPI_COMM_NULL) return false;
   PassReason unused = PassReason::small;
-  Session* session = runtime.momentum() ? runtime.session(call.comm, &unused, &request) : runtime.known_session(call.comm);
+  Session* session =
+      runtime.momentum() ? runtime.session(call.comm, &unused, &request) : runtime.known_session(call.comm);
   return session && !odd_arguments(call) && is_sum() && session->allreduce_small(request);
 }
 
-int allreduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
+int allreduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
+              MPI_Comm comm) {
   if (inside(next)) return next.Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
   static Runtime& runtime = Runtime::get();
   if (!runtime.running() && !ready()) return next.Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
@@ -106,5 +112,6 @@ int allreduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count
 
 }  // namespace crimp
 
-CRIMP_EXPORT(Allreduce, allreduce, (const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm), sendbuf, recvbuf,
-             count, datatype, op, comm)
+CRIMP_EXPORT(Allreduce, allreduce,
+             (const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm), sendbuf,
+             recvbuf, count, datatype, op, comm)

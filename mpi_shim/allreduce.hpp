@@ -6,8 +6,8 @@
 
 namespace crimp {
 
-// Whether the communicator's ranks have the same settings, where that could not be found at MPI_Init; else *why. Collective at the
-// communicator's first call. Inside guard().
+// Whether the communicator's ranks have the same settings, where that could not be found at MPI_Init; else *why.
+// Collective at the communicator's first call. Inside guard().
 bool ranks_agree(MPI_Comm, PassReason* why);
 
 // Sums a call that is not Way::pass, compressed. False: it is for MPI, on all ranks, for *why. Inside guard().

@@ -6,12 +6,12 @@
 #include <unordered_map>
 #include <vector>
 
+#include "allreduce.hpp"
+#include "crimp/crimp.h"
+#include "guard.hpp"
 #include "mpi/half_type.hpp"
 #include "mpi/runtime.hpp"
 #include "mpi/session.hpp"
-#include "crimp/crimp.h"
-#include "allreduce.hpp"
-#include "guard.hpp"
 #include "next.hpp"
 #include "self_check.hpp"
 #include "staged.hpp"
@@ -31,17 +31,20 @@ Handles handles(crimp_dtype dtype) {
     case CRIMP_FLOAT16: return {half_type(Dtype::f16), half_sum(Dtype::f16)};
     case CRIMP_BFLOAT16: return {half_type(Dtype::bf16), half_sum(Dtype::bf16)};
   }
-  throw Error(ErrorCode::argument_invalid, "crimp_dtype is " + std::to_string(static_cast<int>(dtype)) + ", legal is CRIMP_FLOAT32 (1) to CRIMP_BFLOAT16 (4)");
+  throw Error(ErrorCode::argument_invalid, "crimp_dtype is " + std::to_string(static_cast<int>(dtype)) +
+                                               ", legal is CRIMP_FLOAT32 (1) to CRIMP_BFLOAT16 (4)");
 }
 
 // Exact, by MPI, in steps of at most 2^30 elements.
-int sum_exactly(const void* sendbuf, void* recvbuf, std::uint64_t count, const Handles& h, std::size_t element, MPI_Comm comm) {
+int sum_exactly(const void* sendbuf, void* recvbuf, std::uint64_t count, const Handles& h, std::size_t element,
+                MPI_Comm comm) {
   constexpr std::uint64_t kStep = std::uint64_t{1} << 30;
   std::uint64_t at = 0;
   do {
     const void* from = sendbuf == MPI_IN_PLACE ? sendbuf : static_cast<const char*>(sendbuf) + at * element;
     const auto n = static_cast<int>(std::min(kStep, count - at));
-    const int rc = pass_allreduce(next_pmpi(), from, static_cast<char*>(recvbuf) + at * element, n, h.type, h.sum, comm);
+    const int rc =
+        pass_allreduce(next_pmpi(), from, static_cast<char*>(recvbuf) + at * element, n, h.type, h.sum, comm);
     if (rc != MPI_SUCCESS) return rc;
     at += kStep;
   } while (at < count);
@@ -51,13 +54,15 @@ int sum_exactly(const void* sendbuf, void* recvbuf, std::uint64_t count, const H
 // What MPI would crash on where it can be known.
 void check_buffers(const void* sendbuf, const void* recvbuf, std::uint64_t count, std::size_t element) {
   const auto refuse = [&](const std::string& what, const std::string& legal) {
-    throw Error(ErrorCode::argument_invalid, "crimp_allreduce was given " + what + " for " + std::to_string(count) + " elements; legal is " + legal);
+    throw Error(ErrorCode::argument_invalid,
+                "crimp_allreduce was given " + what + " for " + std::to_string(count) + " elements; legal is " + legal);
   };
   if (count == 0) return;
   if (!sendbuf) refuse("no sendbuf (NULL)", "a buffer of so many, or MPI_IN_PLACE");
   if (!recvbuf) refuse("no recvbuf (NULL)", "a buffer of so many");
   if (recvbuf == MPI_IN_PLACE) refuse("MPI_IN_PLACE as recvbuf", "a buffer of so many; MPI_IN_PLACE is for sendbuf");
-  if (const std::uint64_t most = PTRDIFF_MAX / element; count > most) refuse("a buffer", "up to " + std::to_string(most) + ", what an address space holds");
+  if (const std::uint64_t most = PTRDIFF_MAX / element; count > most)
+    refuse("a buffer", "up to " + std::to_string(most) + ", what an address space holds");
 }
 
 std::vector<Segment> read_segments(const crimp_segment* segments, std::size_t n, std::uint64_t count) {
@@ -68,21 +73,26 @@ std::vector<Segment> read_segments(const crimp_segment* segments, std::size_t n,
     if (!segments[i].name || !*segments[i].name)
       throw Error(ErrorCode::layout_invalid, "segment " + std::to_string(i) + " has no name; every segment needs one");
     if (const auto [first, added] = names.emplace(segments[i].name, i); !added)
-      throw Error(ErrorCode::layout_invalid, "segments " + std::to_string(first->second) + " and " + std::to_string(i) + " are both named '" + segments[i].name +
-                                                 "'; what is kept of a tensor is kept under its name, so a name may stand in a call once");
+      throw Error(ErrorCode::layout_invalid,
+                  "segments " + std::to_string(first->second) + " and " + std::to_string(i) + " are both named '" +
+                      segments[i].name +
+                      "'; what is kept of a tensor is kept under its name, so a name may stand in a call once");
     if (segments[i].count > count - at)
-      throw Error(ErrorCode::layout_invalid, "segment " + std::to_string(i) + " ('" + segments[i].name + "') reaches to element " +
-                                                 std::to_string(at + segments[i].count) + ", the buffer has " + std::to_string(count));
+      throw Error(ErrorCode::layout_invalid, "segment " + std::to_string(i) + " ('" + segments[i].name +
+                                                 "') reaches to element " + std::to_string(at + segments[i].count) +
+                                                 ", the buffer has " + std::to_string(count));
     if (segments[i].count) out.push_back({segments[i].name, at, segments[i].count});
     at += segments[i].count;
   }
   if (at != count)
-    throw Error(ErrorCode::layout_invalid, "the segments cover " + std::to_string(at) + " elements, the buffer has " + std::to_string(count));
+    throw Error(ErrorCode::layout_invalid,
+                "the segments cover " + std::to_string(at) + " elements, the buffer has " + std::to_string(count));
   return out;
 }
 
 // Null where nothing is named.
-std::shared_ptr<const Layout> layout_of(LayoutCache& known, const crimp_segment* segments, std::size_t n, std::uint64_t count) {
+std::shared_ptr<const Layout> layout_of(LayoutCache& known, const crimp_segment* segments, std::size_t n,
+                                        std::uint64_t count) {
   if (!segments) return {};
   std::vector<LayoutCache::Tensor> tensors;
   std::uint64_t end = 0;
@@ -104,8 +114,8 @@ std::shared_ptr<const Layout> layout_of(LayoutCache& known, const crimp_segment*
 
 using namespace crimp;
 
-int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dtype dtype, MPI_Comm comm, const crimp_segment* segments,
-                    size_t segment_count) {
+int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dtype dtype, MPI_Comm comm,
+                    const crimp_segment* segments, size_t segment_count) {
   Handles h{};
   bool summed = false;
   const int rc = guard(comm, [&] {
@@ -124,7 +134,9 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
       const Session* session = segments && runtime.usable() ? runtime.known_session(comm) : nullptr;
       const Eligibility eligible = classify(call, session && session->has_codecs());
       AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, count, type, named};
-      request.sum_exactly = [&](void* buffer, std::uint64_t n) { return sum_exactly(MPI_IN_PLACE, buffer, n, h, size_of(type), comm); };
+      request.sum_exactly = [&](void* buffer, std::uint64_t n) {
+        return sum_exactly(MPI_IN_PLACE, buffer, n, h, size_of(type), comm);
+      };
       why = eligible.why;
       summed = eligible.way != Way::pass && sum(call, eligible, request, &why);
     }
@@ -141,7 +153,8 @@ namespace {
 Session* session_for(MPI_Comm comm, const char* function) {
   Runtime& runtime = Runtime::get();
   if (!runtime.started()) runtime.start(false);
-  if (comm == MPI_COMM_NULL) throw Error(ErrorCode::argument_invalid, std::string(function) + " was given MPI_COMM_NULL");
+  if (comm == MPI_COMM_NULL)
+    throw Error(ErrorCode::argument_invalid, std::string(function) + " was given MPI_COMM_NULL");
   PassReason why = PassReason::off;
   return runtime.session(comm, &why);
 }

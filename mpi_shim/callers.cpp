@@ -40,7 +40,7 @@ struct Reference {
   const void* bound;   // what its slot holds; inside the module itself where nothing was called yet
 };
 
-ElfW(Word) symbol_of(const ElfW(Rela)& r) {
+ElfW(Word) symbol_of(const ElfW(Rela) & r) {
 #if __WORDSIZE == 64
   return static_cast<ElfW(Word)>(ELF64_R_SYM(r.r_info));
 #else
@@ -48,18 +48,20 @@ ElfW(Word) symbol_of(const ElfW(Rela)& r) {
 #endif
 }
 
-// One reference per module: all of its slots for one name are bound alike, and for MPI_Allreduce and PMPI_Allreduce hardly ever otherwise.
+// One reference per module: all of its slots for one name are bound alike, and for MPI_Allreduce and PMPI_Allreduce
+// hardly ever otherwise.
 int collect(dl_phdr_info* module, std::size_t, void* found) {
   const ElfW(Dyn)* dynamic = nullptr;
   const ElfW(Addr) base = module->dlpi_addr;
   for (int i = 0; i < module->dlpi_phnum; ++i)
-    if (module->dlpi_phdr[i].p_type == PT_DYNAMIC) dynamic = reinterpret_cast<const ElfW(Dyn)*>(base + module->dlpi_phdr[i].p_vaddr);
+    if (module->dlpi_phdr[i].p_type == PT_DYNAMIC)
+      dynamic = reinterpret_cast<const ElfW(Dyn)*>(base + module->dlpi_phdr[i].p_vaddr);
   if (!dynamic) return 0;
   // glibc has turned these into addresses, except in read-only dynamic sections.
   const auto at = [base](ElfW(Addr) a) { return a < base ? base + a : a; };
   const ElfW(Sym)* symbols = nullptr;
   const char* strings = nullptr;
-  const ElfW(Rela)* tables[2] = {};
+  const ElfW(Rela) * tables[2] = {};
   std::size_t bytes[2] = {};
   for (const ElfW(Dyn)* d = dynamic; d->d_tag != DT_NULL; ++d) {
     const ElfW(Addr) value = d->d_un.d_ptr;
@@ -70,7 +72,9 @@ int collect(dl_phdr_info* module, std::size_t, void* found) {
       case DT_RELASZ: bytes[0] = value; break;
       case DT_JMPREL: tables[1] = reinterpret_cast<const ElfW(Rela)*>(at(value)); break;
       case DT_PLTRELSZ: bytes[1] = value; break;
-      case DT_PLTREL: if (value != DT_RELA) return 0; break;
+      case DT_PLTREL:
+        if (value != DT_RELA) return 0;
+        break;
     }
   }
   if (!symbols || !strings) return 0;
@@ -122,7 +126,8 @@ void note_scope() {
   Dl_info self, first;
   void* const handle = ::dlopen(nullptr, RTLD_LAZY | RTLD_NOLOAD);
   void* const found = handle ? ::dlsym(handle, "crimp_version") : nullptr;
-  everywhere = found && ::dladdr(found, &first) && ::dladdr(reinterpret_cast<const void*>(&callers), &self) && first.dli_fbase == self.dli_fbase;
+  everywhere = found && ::dladdr(found, &first) && ::dladdr(reinterpret_cast<const void*>(&callers), &self) &&
+               first.dli_fbase == self.dli_fbase;
   if (handle) ::dlclose(handle);
 }
 
@@ -138,7 +143,8 @@ std::vector<Caller> callers() {
     Place target = place_of(r.bound);
     if (!target.base || target.base == module.base) target = global.find(r.name);
     if (!target.base) target = scope.find(r.name);
-    all.push_back({r.file.empty() ? program() : r.file, target.file, target.base == own().base, everywhere || scope.has_crimp()});
+    all.push_back(
+        {r.file.empty() ? program() : r.file, target.file, target.base == own().base, everywhere || scope.has_crimp()});
     modules.push_back(module);
     targets.push_back(target);
   }

@@ -6,17 +6,19 @@
 namespace crimp {
 
 struct Caller {
-  std::string module, target;  // files; target: what the call is bound to, or what the dynamic linker would bind it to now
-  bool caught = false;         // the call leads to Crimp, directly or through another tool
-  bool meant = false;          // it should: Crimp is preloaded or linked into the program, or the module depends on it
+  std::string module,
+      target;           // files; target: what the call is bound to, or what the dynamic linker would bind it to now
+  bool caught = false;  // the call leads to Crimp, directly or through another tool
+  bool meant = false;   // it should: Crimp is preloaded or linked into the program, or the module depends on it
 };
 
-// When Crimp is loaded, once: is it in the global scope, preloaded or linked into the program? What opens a library that needs Crimp with
-// RTLD_GLOBAL later (Horovod does) puts Crimp there too late for what was loaded before.
+// When Crimp is loaded, once: is it in the global scope, preloaded or linked into the program? What opens a library
+// that needs Crimp with RTLD_GLOBAL later (Horovod does) puts Crimp there too late for what was loaded before.
 void note_scope();
 
-// As the relocations of the modules say; not known are calls through pointers that a program looks up itself (ctypes, cffi), and,
-// where relocations have no addends (32-bit machines), all of them. Without the libraries that define the function.
+// As the relocations of the modules say; not known are calls through pointers that a program looks up itself (ctypes,
+// cffi), and, where relocations have no addends (32-bit machines), all of them. Without the libraries that define the
+// function.
 std::vector<Caller> callers();
 
 // The same for a module that would be loaded now, where none calls it yet; module is empty.

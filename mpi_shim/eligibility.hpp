@@ -21,24 +21,27 @@ struct SumCall {
 };
 
 enum class Way {
-  pass,     // through MPI
-  small,    // through MPI, unless its tensors are known and have momentum
+  pass,   // through MPI
+  small,  // through MPI, unless its tensors are known and have momentum
   compress
 };
 
 struct Eligibility {
   Way way;
-  PassReason why;     // where the way is MPI's
-  Dtype dtype;  // where it is not `pass`
+  PassReason why;  // where the way is MPI's
+  Dtype dtype;     // where it is not `pass`
 };
 
-// Which way a call takes, as far as its arguments and the settings say. with_codec: it has a codec whatever CRIMP_CODEC says.
+// Which way a call takes, as far as its arguments and the settings say. with_codec: it has a codec whatever CRIMP_CODEC
+// says.
 Eligibility classify(const SumCall&, bool with_codec);
 
-// The element type of a sum of floating-point numbers, or nothing and the reason. A user operation is known by its name; sums_halves() tries it.
+// The element type of a sum of floating-point numbers, or nothing and the reason. A user operation is known by its
+// name; sums_halves() tries it.
 std::optional<Dtype> summed_type(MPI_Datatype, MPI_Op, PassReason* why);
 
-// Left to MPI, whose errors are better than ours: null communicators and buffers, in-place receive, aliased buffers, no elements.
+// Left to MPI, whose errors are better than ours: null communicators and buffers, in-place receive, aliased buffers, no
+// elements.
 bool odd_arguments(const SumCall&);
 
 }  // namespace crimp

@@ -7,18 +7,20 @@
 #include <map>
 #include <mutex>
 
-#include "mpi/runtime.hpp"
 #include "core/log.hpp"
+#include "mpi/runtime.hpp"
 
 namespace crimp {
 namespace {
 
 bool is_own(const void* code) {
   Dl_info own, other;
-  return ::dladdr(reinterpret_cast<const void*>(&is_own), &own) && ::dladdr(code, &other) && own.dli_fbase == other.dli_fbase;
+  return ::dladdr(reinterpret_cast<const void*>(&is_own), &own) && ::dladdr(code, &other) &&
+         own.dli_fbase == other.dli_fbase;
 }
 
-// Whether an address lies in a frame of ours that is still on the stack. Where frames cannot be followed so far it is believed.
+// Whether an address lies in a frame of ours that is still on the stack. Where frames cannot be followed so far it is
+// believed.
 bool on_stack(const void* address) {
   struct Walk {
     std::uintptr_t address, code = 0;

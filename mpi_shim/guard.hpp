@@ -1,5 +1,6 @@
-// The C border. Crimp's own work runs in guard(), which makes MPI errors of Crimp's. A call that passes runs outside of it: what a user's
-// error handler throws, or leaves by longjmp, goes through our functions as through MPI's, so they are not noexcept.
+// The C border. Crimp's own work runs in guard(), which makes MPI errors of Crimp's. A call that passes runs outside of
+// it: what a user's error handler throws, or leaves by longjmp, goes through our functions as through MPI's, so they
+// are not noexcept.
 #pragma once
 #include <mpi.h>
 
@@ -12,10 +13,12 @@
 
 namespace crimp {
 
-// What this thread does in Crimp. Nothing clears a mark that longjmp has jumped over, so that inside() asks whether its frame still is there.
+// What this thread does in Crimp. Nothing clears a mark that longjmp has jumped over, so that inside() asks whether its
+// frame still is there.
 struct Mark {
   const void* frame = nullptr;  // the marking function's; null: nothing
-  bool handed_on = false;       // to a tool behind us, whose PMPI_x comes back; else Crimp's own work, in which no entry is the program's
+  bool handed_on =
+      false;  // to a tool behind us, whose PMPI_x comes back; else Crimp's own work, in which no entry is the program's
 };
 extern thread_local Mark mark __attribute__((tls_model("initial-exec")));
 
@@ -29,7 +32,8 @@ __attribute__((always_inline)) inline bool inside(const NextMpi& entry) {
 class ReentrancyGuard {
  public:
   __attribute__((always_inline)) ReentrancyGuard() : outer_(mark) { mark = {__builtin_frame_address(0), false}; }
-  // Around a call that is handed on. Where no tool is behind us nothing comes back but what an error handler calls, which is the program's.
+  // Around a call that is handed on. Where no tool is behind us nothing comes back but what an error handler calls,
+  // which is the program's.
   __attribute__((always_inline)) explicit ReentrancyGuard(const NextMpi& next) : outer_(mark) {
     if (next.tool) mark = {__builtin_frame_address(0), true};
   }
@@ -41,11 +45,12 @@ class ReentrancyGuard {
   const Mark outer_;
 };
 
-// Logs the error, raises it on the communicator (MPI_COMM_NULL: on MPI_COMM_WORLD), returns the code to hand back. Not inside guard(): what
-// the error handler throws is the caller's.
+// Logs the error, raises it on the communicator (MPI_COMM_NULL: on MPI_COMM_WORLD), returns the code to hand back. Not
+// inside guard(): what the error handler throws is the caller's.
 int raise(MPI_Comm comm, const Error& error);
 
-// Whether the program has an error handler of its own there: what is thrown in one of our own MPI calls may come from it.
+// Whether the program has an error handler of its own there: what is thrown in one of our own MPI calls may come from
+// it.
 bool has_handler(MPI_Comm comm);
 
 // Runs body(), which returns an MPI code.

@@ -1,9 +1,9 @@
 // MPI_Init, MPI_Init_thread, MPI_Finalize, MPI_Pcontrol.
-#include "mpi/runtime.hpp"
 #include "core/log.hpp"
 #include "export.hpp"
 #include "guard.hpp"
 #include "horovod/observer.hpp"
+#include "mpi/runtime.hpp"
 #include "next.hpp"
 #include "self_check.hpp"
 
@@ -47,9 +47,11 @@ int finalize(const NextMpi& next) {
   return next.Finalize();
 }
 
-// 0 switches compression off, 1 on, from the next call on this rank; all ranks do it between the same calls. Other levels are not ours.
+// 0 switches compression off, 1 on, from the next call on this rank; all ranks do it between the same calls. Other
+// levels are not ours.
 int pcontrol(const NextMpi& next, int level) {
-  if (!inside(next) && (level == 0 || level == 1)) Runtime::get().switched_on.store(level == 1, std::memory_order_relaxed);
+  if (!inside(next) && (level == 0 || level == 1))
+    Runtime::get().switched_on.store(level == 1, std::memory_order_relaxed);
   return next.Pcontrol(level);
 }
 
@@ -57,6 +59,7 @@ int pcontrol(const NextMpi& next, int level) {
 }  // namespace crimp
 
 CRIMP_EXPORT(Init, init, (int* argc, char*** argv), argc, argv)
-CRIMP_EXPORT(Init_thread, init_thread, (int* argc, char*** argv, int required, int* provided), argc, argv, required, provided)
+CRIMP_EXPORT(Init_thread, init_thread, (int* argc, char*** argv, int required, int* provided), argc, argv, required,
+             provided)
 CRIMP_EXPORT(Finalize, finalize, (void))
 CRIMP_EXPORT(Pcontrol, pcontrol, (const int level, ...), level)

@@ -1,7 +1,7 @@
 // The functions behind ours: the next MPI library or tool in load order.
 //
-// A caller of MPI_x is passed on to the next MPI_x (a PMPI tool behind us then sees the call), a caller of PMPI_x (Fortran bindings,
-// a tool before us) to the next PMPI_x.
+// A caller of MPI_x is passed on to the next MPI_x (a PMPI tool behind us then sees the call), a caller of PMPI_x
+// (Fortran bindings, a tool before us) to the next PMPI_x.
 #pragma once
 #include <mpi.h>
 

@@ -1,5 +1,5 @@
-// Calls that are only looked at: what Horovod broadcasts and gathers, and which operations a program makes. All go through unchanged, in device
-// memory as staged.hpp says.
+// Calls that are only looked at: what Horovod broadcasts and gathers, and which operations a program makes. All go
+// through unchanged, in device memory as staged.hpp says.
 #include "export.hpp"
 #include "guard.hpp"
 #include "half_ops.hpp"
@@ -19,10 +19,8 @@ int bcast(const NextMpi& next, void* buffer, int count, MPI_Datatype datatype, i
     rc = guard(comm, [&] {
       const Ranks ranks(comm);
       const Extent extent = extent_of(count, datatype);
-      if (ranks.is_root(root))
-        buffer = const_cast<void*>(staged.sent(buffer, extent));
-      else if (ranks.has_part(root))
-        buffer = staged.received(buffer, extent, false);
+      if (ranks.is_root(root)) buffer = const_cast<void*>(staged.sent(buffer, extent));
+      else if (ranks.has_part(root)) buffer = staged.received(buffer, extent, false);
       return MPI_SUCCESS;
     });
   if (rc != MPI_SUCCESS) return rc;
@@ -30,12 +28,13 @@ int bcast(const NextMpi& next, void* buffer, int count, MPI_Datatype datatype, i
     const ReentrancyGuard handed_on(next);
     rc = next.Bcast(buffer, count, datatype, root, comm);
   }
-  if (rc == MPI_SUCCESS && observer.detected()) guard(comm, [&] { return observer.after_bcast(buffer, count, datatype, root, comm), MPI_SUCCESS; });
+  if (rc == MPI_SUCCESS && observer.detected())
+    guard(comm, [&] { return observer.after_bcast(buffer, count, datatype, root, comm), MPI_SUCCESS; });
   return staged.finish(comm, rc);
 }
 
-int gatherv(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, const int* recvcounts, const int* displs,
-            MPI_Datatype recvtype, int root, MPI_Comm comm) {
+int gatherv(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
+            const int* recvcounts, const int* displs, MPI_Datatype recvtype, int root, MPI_Comm comm) {
   auto& observer = horovod::Observer::get();
   if (inside(next) || (!observer.detected() && !stages()))
     return next.Gatherv(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root, comm);
@@ -45,7 +44,8 @@ int gatherv(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatyp
     rc = guard(comm, [&] {
       const Ranks ranks(comm);
       if (ranks.has_part(root)) sendbuf = staged.sent(sendbuf, extent_of(sendcount, sendtype));
-      if (ranks.is_root(root)) recvbuf = staged.received(recvbuf, extent_of(ranks.count, recvcounts, displs, recvtype), true);
+      if (ranks.is_root(root))
+        recvbuf = staged.received(recvbuf, extent_of(ranks.count, recvcounts, displs, recvtype), true);
       return MPI_SUCCESS;
     });
   if (rc != MPI_SUCCESS) return rc;
@@ -53,7 +53,8 @@ int gatherv(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatyp
     const ReentrancyGuard handed_on(next);
     rc = next.Gatherv(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root, comm);
   }
-  if (rc == MPI_SUCCESS && root == 0 && observer.detected()) guard(comm, [&] { return observer.after_gatherv(sendtype, comm), MPI_SUCCESS; });
+  if (rc == MPI_SUCCESS && root == 0 && observer.detected())
+    guard(comm, [&] { return observer.after_gatherv(sendtype, comm), MPI_SUCCESS; });
   return staged.finish(comm, rc);
 }
 
@@ -71,10 +72,11 @@ int op_free(const NextMpi& next, MPI_Op* op) {
 }  // namespace
 }  // namespace crimp
 
-CRIMP_EXPORT(Bcast, bcast, (void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm), buffer, count, datatype, root, comm)
+CRIMP_EXPORT(Bcast, bcast, (void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm), buffer, count,
+             datatype, root, comm)
 CRIMP_EXPORT(Gatherv, gatherv,
-             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, const int recvcounts[], const int displs[], MPI_Datatype recvtype,
-              int root, MPI_Comm comm),
+             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, const int recvcounts[],
+              const int displs[], MPI_Datatype recvtype, int root, MPI_Comm comm),
              sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root, comm)
-CRIMP_EXPORT(Op_create, op_create, (MPI_User_function* function, int commute, MPI_Op* op), function, commute, op)
-CRIMP_EXPORT(Op_free, op_free, (MPI_Op* op), op)
+CRIMP_EXPORT(Op_create, op_create, (MPI_User_function * function, int commute, MPI_Op* op), function, commute, op)
+CRIMP_EXPORT(Op_free, op_free, (MPI_Op * op), op)

@@ -6,10 +6,10 @@
 #include <cstdlib>
 
 #include "callers.hpp"
-#include "mpi/runtime.hpp"
 #include "core/environment.hpp"
 #include "core/log.hpp"
 #include "core/output_file.hpp"
+#include "mpi/runtime.hpp"
 
 namespace crimp {
 namespace {
@@ -28,8 +28,11 @@ void write_answers(const char* moment, const std::vector<Caller>& found) {
   if (name.empty()) return;
   std::string lines;
   for (const auto& c : found.empty() ? std::vector{next_caller()} : found)
-    lines += std::to_string(::getpid()) + '\t' + moment + '\t' + (c.caught ? "crimp" : c.meant ? "bypassed" : "not linked") + '\t' +
-             c.module + '\t' + c.target + '\n';
+    lines += std::to_string(::getpid()) + '\t' + moment + '\t' +
+             (c.caught  ? "crimp"
+              : c.meant ? "bypassed"
+                        : "not linked") +
+             '\t' + c.module + '\t' + c.target + '\n';
   static bool told = false;
   const std::string why = append_to_file(name, lines);
   if (why.empty() || told || !may_warn()) return;
@@ -50,7 +53,8 @@ void warn(const std::vector<Caller>& found) {
   if (modules.empty() || warned || !first_rank() || !may_warn()) return;
   warned = true;
   log(LogLevel::warn, "loaded but bypassed: MPI_Allreduce of " + modules + " leads to " + target +
-                          ", which was there first (mpi4py imported before?); load that later, or preload " + own_file() + " instead");
+                          ", which was there first (mpi4py imported before?); load that later, or preload " +
+                          own_file() + " instead");
 }
 
 template <class Look>

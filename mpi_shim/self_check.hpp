@@ -1,14 +1,17 @@
-// Says whether MPI_Allreduce really leads to Crimp. Linked, not preloaded, Crimp is bypassed where libmpi came into the global scope
-// first, as after "from mpi4py import MPI"; then nothing of it is ever called, and every result is right but uncompressed.
+// Says whether MPI_Allreduce really leads to Crimp. Linked, not preloaded, Crimp is bypassed where libmpi came into the
+// global scope first, as after "from mpi4py import MPI"; then nothing of it is ever called, and every result is right
+// but uncompressed.
 //
-// Looked at when the library is loaded (if MPI was initialized before, as by importing mpi4py), when Crimp starts, and when the process ends
-// (for modules that were loaded in between, and where MPI was initialized past Crimp later). One warning per process, from rank 0 or where
-// there is no rank; `crimp check` gets all answers through the file CRIMP_CHECK. Nothing is looked at before MPI is initialized otherwise.
+// Looked at when the library is loaded (if MPI was initialized before, as by importing mpi4py), when Crimp starts, and
+// when the process ends (for modules that were loaded in between, and where MPI was initialized past Crimp later). One
+// warning per process, from rank 0 or where there is no rank; `crimp check` gets all answers through the file
+// CRIMP_CHECK. Nothing is looked at before MPI is initialized otherwise.
 #pragma once
 
 namespace crimp {
 
-// Crimp has started: one line on rank 0 says which modules' calls lead here, and a warning which do not though they should.
+// Crimp has started: one line on rank 0 says which modules' calls lead here, and a warning which do not though they
+// should.
 void check_at_start() noexcept;
 
 }  // namespace crimp

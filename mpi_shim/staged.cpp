@@ -5,9 +5,9 @@
 #include <mutex>
 
 #include "backend/device_plugin.hpp"
-#include "mpi/runtime.hpp"
 #include "guard.hpp"
 #include "horovod/observer.hpp"
+#include "mpi/runtime.hpp"
 #include "next.hpp"
 
 namespace crimp {
@@ -49,7 +49,9 @@ void give_back(Memory memory) {
   const std::lock_guard lock(mutex);
   auto& blocks = idle();
   blocks.push_back(std::move(memory));
-  if (blocks.size() > kKept) blocks.erase(std::min_element(blocks.begin(), blocks.end(), [](const Memory& a, const Memory& b) { return a.bytes() < b.bytes(); }));
+  if (blocks.size() > kKept)
+    blocks.erase(std::min_element(blocks.begin(), blocks.end(),
+                                  [](const Memory& a, const Memory& b) { return a.bytes() < b.bytes(); }));
 }
 
 }  // namespace
@@ -74,7 +76,8 @@ Extent extent_of(long long count, MPI_Datatype type) {
   PMPI_Type_get_true_extent(type, &true_low, &true_extent);
   PMPI_Type_size(type, &size);
   const MPI_Aint more = static_cast<MPI_Aint>(count - 1) * extent;
-  return {true_low + std::min<MPI_Aint>(more, 0), static_cast<std::size_t>(true_extent + std::abs(more)), extent == size && true_extent == size};
+  return {true_low + std::min<MPI_Aint>(more, 0), static_cast<std::size_t>(true_extent + std::abs(more)),
+          extent == size && true_extent == size};
 }
 
 Extent extent_of(int parts, const int* counts, const int* displs, MPI_Datatype type) {
@@ -100,11 +103,12 @@ Staged::~Staged() {
 }
 
 char* Staged::copy(const void* buffer, Extent extent, bool read, bool received) {
-  const PointerAttributes home = extent.bytes ? pointer_attributes(static_cast<const char*>(buffer) + extent.low) : PointerAttributes{};
+  const PointerAttributes home =
+      extent.bytes ? pointer_attributes(static_cast<const char*>(buffer) + extent.low) : PointerAttributes{};
   if (home.kind != PointerAttributes::device) return nullptr;  // managed memory may be touched where it is
   const DevicePlugin& plugin = *device_plugin();
-  Copy& c = copies_.emplace_back(Copy{const_cast<char*>(static_cast<const char*>(buffer)) + extent.low, home.device_index, extent.bytes,
-                                      take_pinned(plugin, extent.bytes), received});
+  Copy& c = copies_.emplace_back(Copy{const_cast<char*>(static_cast<const char*>(buffer)) + extent.low,
+                                      home.device_index, extent.bytes, take_pinned(plugin, extent.bytes), received});
   try {
     plugin.synchronize(home.device_index, horovod::Observer::get().detected());
     if (read) plugin.memory(home.device_index).read(c.memory.data(), c.user, c.bytes);
@@ -138,7 +142,8 @@ int Staged::finish(MPI_Comm comm, int rc) {
   });
 }
 
-int pass_allreduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
+int pass_allreduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
+                   MPI_Comm comm) {
   const auto call = [&] {
     const ReentrancyGuard handed_on(next);
     return next.Allreduce(sendbuf, recvbuf, count, datatype, op, comm);

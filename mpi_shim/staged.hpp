@@ -23,7 +23,8 @@ struct Extent {
   bool dense = true;  // without gaps
 };
 Extent extent_of(long long count, MPI_Datatype);
-Extent extent_of(int parts, const int* counts, const int* displs, MPI_Datatype);  // displs: null where behind one another
+Extent extent_of(int parts, const int* counts, const int* displs,
+                 MPI_Datatype);  // displs: null where behind one another
 
 // The groups of ranks that a call's buffers are counted in, and which of a rooted call's buffers this rank has.
 struct Ranks {
@@ -32,7 +33,8 @@ struct Ranks {
   bool inter = false;
   explicit Ranks(MPI_Comm);
   bool is_root(int root) const { return inter ? root == MPI_ROOT : root == rank; }
-  // A part of what the root gathers or scatters. Between two groups the root itself has none, nor have the others of its group.
+  // A part of what the root gathers or scatters. Between two groups the root itself has none, nor have the others of
+  // its group.
   bool has_part(int root) const { return root != MPI_PROC_NULL && !(inter && root == MPI_ROOT); }
 };
 

@@ -11,7 +11,8 @@ struct Buffers {
   void* recvbuf;
 };
 
-// call(buffers), with stage(staged, ranks, buffers) before it where that is needed. The call itself is outside of the guard.
+// call(buffers), with stage(staged, ranks, buffers) before it where that is needed. The call itself is outside of the
+// guard.
 template <class Stage, class Call>
 int pass(const NextMpi& next, MPI_Comm comm, Buffers buffers, Stage stage, Call call) {
   if (!stages() || comm == MPI_COMM_NULL || inside(next)) return call(buffers);
@@ -24,140 +25,165 @@ int pass(const NextMpi& next, MPI_Comm comm, Buffers buffers, Stage stage, Call 
 }
 
 // So many elements from each of so many ranks.
-Extent extent_of_all(int ranks, int count, MPI_Datatype type) { return extent_of(static_cast<long long>(count) * ranks, type); }
+Extent extent_of_all(int ranks, int count, MPI_Datatype type) {
+  return extent_of(static_cast<long long>(count) * ranks, type);
+}
 
-int reduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, int root, MPI_Comm comm) {
+int reduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
+           int root, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     const Extent extent = extent_of(count, datatype);
     if (ranks.has_part(root)) b.sendbuf = staged.sent(sendbuf, extent);
     if (ranks.is_root(root)) b.recvbuf = staged.received(recvbuf, extent, sendbuf == MPI_IN_PLACE);
   };
-  return pass(next, comm, {sendbuf, recvbuf}, stage, [&](Buffers b) { return next.Reduce(b.sendbuf, b.recvbuf, count, datatype, op, root, comm); });
+  return pass(next, comm, {sendbuf, recvbuf}, stage,
+              [&](Buffers b) { return next.Reduce(b.sendbuf, b.recvbuf, count, datatype, op, root, comm); });
 }
 
-int gather(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount, MPI_Datatype recvtype, int root,
-           MPI_Comm comm) {
+int gather(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount,
+           MPI_Datatype recvtype, int root, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     if (ranks.has_part(root)) b.sendbuf = staged.sent(sendbuf, extent_of(sendcount, sendtype));
-    if (ranks.is_root(root)) b.recvbuf = staged.received(recvbuf, extent_of_all(ranks.count, recvcount, recvtype), sendbuf == MPI_IN_PLACE);
+    if (ranks.is_root(root))
+      b.recvbuf = staged.received(recvbuf, extent_of_all(ranks.count, recvcount, recvtype), sendbuf == MPI_IN_PLACE);
   };
-  return pass(next, comm, {sendbuf, recvbuf}, stage,
-              [&](Buffers b) { return next.Gather(b.sendbuf, sendcount, sendtype, b.recvbuf, recvcount, recvtype, root, comm); });
+  return pass(next, comm, {sendbuf, recvbuf}, stage, [&](Buffers b) {
+    return next.Gather(b.sendbuf, sendcount, sendtype, b.recvbuf, recvcount, recvtype, root, comm);
+  });
 }
 
-int scatter(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount, MPI_Datatype recvtype, int root,
-            MPI_Comm comm) {
+int scatter(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
+            int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     if (ranks.is_root(root)) b.sendbuf = staged.sent(sendbuf, extent_of_all(ranks.count, sendcount, sendtype));
     if (ranks.has_part(root)) b.recvbuf = staged.received(recvbuf, extent_of(recvcount, recvtype), false);
   };
-  return pass(next, comm, {sendbuf, recvbuf}, stage,
-              [&](Buffers b) { return next.Scatter(b.sendbuf, sendcount, sendtype, b.recvbuf, recvcount, recvtype, root, comm); });
+  return pass(next, comm, {sendbuf, recvbuf}, stage, [&](Buffers b) {
+    return next.Scatter(b.sendbuf, sendcount, sendtype, b.recvbuf, recvcount, recvtype, root, comm);
+  });
 }
 
-int scatterv(const NextMpi& next, const void* sendbuf, const int* sendcounts, const int* displs, MPI_Datatype sendtype, void* recvbuf, int recvcount,
-             MPI_Datatype recvtype, int root, MPI_Comm comm) {
+int scatterv(const NextMpi& next, const void* sendbuf, const int* sendcounts, const int* displs, MPI_Datatype sendtype,
+             void* recvbuf, int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     if (ranks.is_root(root)) b.sendbuf = staged.sent(sendbuf, extent_of(ranks.count, sendcounts, displs, sendtype));
     if (ranks.has_part(root)) b.recvbuf = staged.received(recvbuf, extent_of(recvcount, recvtype), false);
   };
-  return pass(next, comm, {sendbuf, recvbuf}, stage,
-              [&](Buffers b) { return next.Scatterv(b.sendbuf, sendcounts, displs, sendtype, b.recvbuf, recvcount, recvtype, root, comm); });
+  return pass(next, comm, {sendbuf, recvbuf}, stage, [&](Buffers b) {
+    return next.Scatterv(b.sendbuf, sendcounts, displs, sendtype, b.recvbuf, recvcount, recvtype, root, comm);
+  });
 }
 
-int allgather(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount, MPI_Datatype recvtype,
-              MPI_Comm comm) {
+int allgather(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
+              int recvcount, MPI_Datatype recvtype, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     b.sendbuf = staged.sent(sendbuf, extent_of(sendcount, sendtype));
     b.recvbuf = staged.received(recvbuf, extent_of_all(ranks.count, recvcount, recvtype), sendbuf == MPI_IN_PLACE);
   };
-  return pass(next, comm, {sendbuf, recvbuf}, stage,
-              [&](Buffers b) { return next.Allgather(b.sendbuf, sendcount, sendtype, b.recvbuf, recvcount, recvtype, comm); });
+  return pass(next, comm, {sendbuf, recvbuf}, stage, [&](Buffers b) {
+    return next.Allgather(b.sendbuf, sendcount, sendtype, b.recvbuf, recvcount, recvtype, comm);
+  });
 }
 
-int allgatherv(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, const int* recvcounts, const int* displs,
-               MPI_Datatype recvtype, MPI_Comm comm) {
+int allgatherv(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
+               const int* recvcounts, const int* displs, MPI_Datatype recvtype, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     b.sendbuf = staged.sent(sendbuf, extent_of(sendcount, sendtype));
     b.recvbuf = staged.received(recvbuf, extent_of(ranks.count, recvcounts, displs, recvtype), true);
   };
-  return pass(next, comm, {sendbuf, recvbuf}, stage,
-              [&](Buffers b) { return next.Allgatherv(b.sendbuf, sendcount, sendtype, b.recvbuf, recvcounts, displs, recvtype, comm); });
+  return pass(next, comm, {sendbuf, recvbuf}, stage, [&](Buffers b) {
+    return next.Allgatherv(b.sendbuf, sendcount, sendtype, b.recvbuf, recvcounts, displs, recvtype, comm);
+  });
 }
 
-int alltoall(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount, MPI_Datatype recvtype, MPI_Comm comm) {
+int alltoall(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
+             int recvcount, MPI_Datatype recvtype, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     b.sendbuf = staged.sent(sendbuf, extent_of_all(ranks.count, sendcount, sendtype));
     b.recvbuf = staged.received(recvbuf, extent_of_all(ranks.count, recvcount, recvtype), sendbuf == MPI_IN_PLACE);
   };
-  return pass(next, comm, {sendbuf, recvbuf}, stage,
-              [&](Buffers b) { return next.Alltoall(b.sendbuf, sendcount, sendtype, b.recvbuf, recvcount, recvtype, comm); });
+  return pass(next, comm, {sendbuf, recvbuf}, stage, [&](Buffers b) {
+    return next.Alltoall(b.sendbuf, sendcount, sendtype, b.recvbuf, recvcount, recvtype, comm);
+  });
 }
 
-int alltoallv(const NextMpi& next, const void* sendbuf, const int* sendcounts, const int* sdispls, MPI_Datatype sendtype, void* recvbuf, const int* recvcounts,
-              const int* rdispls, MPI_Datatype recvtype, MPI_Comm comm) {
+int alltoallv(const NextMpi& next, const void* sendbuf, const int* sendcounts, const int* sdispls,
+              MPI_Datatype sendtype, void* recvbuf, const int* recvcounts, const int* rdispls, MPI_Datatype recvtype,
+              MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
-    if (sendbuf != MPI_IN_PLACE) b.sendbuf = staged.sent(sendbuf, extent_of(ranks.count, sendcounts, sdispls, sendtype));
+    if (sendbuf != MPI_IN_PLACE)
+      b.sendbuf = staged.sent(sendbuf, extent_of(ranks.count, sendcounts, sdispls, sendtype));
     b.recvbuf = staged.received(recvbuf, extent_of(ranks.count, recvcounts, rdispls, recvtype), true);
   };
-  return pass(next, comm, {sendbuf, recvbuf}, stage,
-              [&](Buffers b) { return next.Alltoallv(b.sendbuf, sendcounts, sdispls, sendtype, b.recvbuf, recvcounts, rdispls, recvtype, comm); });
+  return pass(next, comm, {sendbuf, recvbuf}, stage, [&](Buffers b) {
+    return next.Alltoallv(b.sendbuf, sendcounts, sdispls, sendtype, b.recvbuf, recvcounts, rdispls, recvtype, comm);
+  });
 }
 
 // What is scattered is counted by the ranks of the own group.
-int reduce_scatter(const NextMpi& next, const void* sendbuf, void* recvbuf, const int* recvcounts, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
+int reduce_scatter(const NextMpi& next, const void* sendbuf, void* recvbuf, const int* recvcounts,
+                   MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     const bool in_place = sendbuf == MPI_IN_PLACE;
     const Extent all = extent_of(ranks.own, recvcounts, nullptr, datatype);
     b.sendbuf = staged.sent(sendbuf, all);
     b.recvbuf = staged.received(recvbuf, in_place ? all : extent_of(recvcounts[ranks.rank], datatype), in_place);
   };
-  return pass(next, comm, {sendbuf, recvbuf}, stage, [&](Buffers b) { return next.Reduce_scatter(b.sendbuf, b.recvbuf, recvcounts, datatype, op, comm); });
+  return pass(next, comm, {sendbuf, recvbuf}, stage,
+              [&](Buffers b) { return next.Reduce_scatter(b.sendbuf, b.recvbuf, recvcounts, datatype, op, comm); });
 }
 
-int reduce_scatter_block(const NextMpi& next, const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
+int reduce_scatter_block(const NextMpi& next, const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype,
+                         MPI_Op op, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     const bool in_place = sendbuf == MPI_IN_PLACE;
     const Extent all = extent_of_all(ranks.own, recvcount, datatype);
     b.sendbuf = staged.sent(sendbuf, all);
     b.recvbuf = staged.received(recvbuf, in_place ? all : extent_of(recvcount, datatype), in_place);
   };
-  return pass(next, comm, {sendbuf, recvbuf}, stage,
-              [&](Buffers b) { return next.Reduce_scatter_block(b.sendbuf, b.recvbuf, recvcount, datatype, op, comm); });
+  return pass(next, comm, {sendbuf, recvbuf}, stage, [&](Buffers b) {
+    return next.Reduce_scatter_block(b.sendbuf, b.recvbuf, recvcount, datatype, op, comm);
+  });
 }
 
 }  // namespace
 }  // namespace crimp
 
-CRIMP_EXPORT(Reduce, reduce, (const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, int root, MPI_Comm comm), sendbuf, recvbuf,
-             count, datatype, op, root, comm)
+CRIMP_EXPORT(Reduce, reduce,
+             (const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, int root, MPI_Comm comm),
+             sendbuf, recvbuf, count, datatype, op, root, comm)
 CRIMP_EXPORT(Gather, gather,
-             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm),
+             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount,
+              MPI_Datatype recvtype, int root, MPI_Comm comm),
              sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm)
 CRIMP_EXPORT(Scatter, scatter,
-             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm),
+             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount,
+              MPI_Datatype recvtype, int root, MPI_Comm comm),
              sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm)
 CRIMP_EXPORT(Scatterv, scatterv,
-             (const void* sendbuf, const int sendcounts[], const int displs[], MPI_Datatype sendtype, void* recvbuf, int recvcount, MPI_Datatype recvtype,
-              int root, MPI_Comm comm),
+             (const void* sendbuf, const int sendcounts[], const int displs[], MPI_Datatype sendtype, void* recvbuf,
+              int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm),
              sendbuf, sendcounts, displs, sendtype, recvbuf, recvcount, recvtype, root, comm)
 CRIMP_EXPORT(Allgather, allgather,
-             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount, MPI_Datatype recvtype, MPI_Comm comm), sendbuf,
-             sendcount, sendtype, recvbuf, recvcount, recvtype, comm)
+             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount,
+              MPI_Datatype recvtype, MPI_Comm comm),
+             sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm)
 CRIMP_EXPORT(Allgatherv, allgatherv,
-             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, const int recvcounts[], const int displs[], MPI_Datatype recvtype,
-              MPI_Comm comm),
+             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, const int recvcounts[],
+              const int displs[], MPI_Datatype recvtype, MPI_Comm comm),
              sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, comm)
 CRIMP_EXPORT(Alltoall, alltoall,
-             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount, MPI_Datatype recvtype, MPI_Comm comm), sendbuf,
-             sendcount, sendtype, recvbuf, recvcount, recvtype, comm)
+             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount,
+              MPI_Datatype recvtype, MPI_Comm comm),
+             sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm)
 CRIMP_EXPORT(Alltoallv, alltoallv,
-             (const void* sendbuf, const int sendcounts[], const int sdispls[], MPI_Datatype sendtype, void* recvbuf, const int recvcounts[],
-              const int rdispls[], MPI_Datatype recvtype, MPI_Comm comm),
+             (const void* sendbuf, const int sendcounts[], const int sdispls[], MPI_Datatype sendtype, void* recvbuf,
+              const int recvcounts[], const int rdispls[], MPI_Datatype recvtype, MPI_Comm comm),
              sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts, rdispls, recvtype, comm)
 CRIMP_EXPORT(Reduce_scatter, reduce_scatter,
-             (const void* sendbuf, void* recvbuf, const int recvcounts[], MPI_Datatype datatype, MPI_Op op, MPI_Comm comm), sendbuf, recvbuf, recvcounts,
-             datatype, op, comm)
+             (const void* sendbuf, void* recvbuf, const int recvcounts[], MPI_Datatype datatype, MPI_Op op,
+              MPI_Comm comm),
+             sendbuf, recvbuf, recvcounts, datatype, op, comm)
 CRIMP_EXPORT(Reduce_scatter_block, reduce_scatter_block,
-             (const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm), sendbuf, recvbuf, recvcount, datatype, op,
-             comm)
+             (const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm),
+             sendbuf, recvbuf, recvcount, datatype, op, comm)

@@ -46,8 +46,8 @@ void Gate::begin_step() {
         std::count_if(members_[g].begin(), members_[g].end(), [&](std::size_t t) { return !tensors_[t].excluded; }));
 }
 
-// At the end of a step: when all tensors that are reduced in every step have been reduced equally often. Others, such as a metric once
-// an epoch, are never held.
+// At the end of a step: when all tensors that are reduced in every step have been reduced equally often. Others, such
+// as a metric once an epoch, are never held.
 void Gate::make_plan() {
   std::uint32_t most = 0;
   for (const Tensor& t : tensors_) most = std::max(most, t.reductions);
@@ -84,7 +84,8 @@ void Gate::read_bits(const ResponseCache& cache) {
     tensor_of_bit_.assign(cache.bits(), -1);
     for (std::size_t b = 0; b < cache.bits(); ++b)
       if (const Response* r = cache.peek(b))
-        if (const auto it = by_name_.find(r->names.front()); it != by_name_.end()) tensor_of_bit_[b] = static_cast<int>(it->second);
+        if (const auto it = by_name_.find(r->names.front()); it != by_name_.end())
+          tensor_of_bit_[b] = static_cast<int>(it->second);
   }
   const std::size_t words = (cache.bits() + kStatusBits + 63) / 64;
   for (auto* bits : {&planned_bits_, &group_bits_, &wanted_bits_}) bits->assign(words, 0);
@@ -110,7 +111,8 @@ void Gate::hold(std::span<std::int64_t> own_bits, const ResponseCache& cache, Cl
   if (members_.empty() || own_bits.empty() || hold_ == Hold::open) return;
   const auto own = [&](std::size_t word) { return static_cast<std::uint64_t>(own_bits[word]); };
   if ((own(0) & kCalm) != kCalm) {
-    if (hold_ == Hold::holding) release(!(own(0) & kShutdown) ? Release::shutdown : !(own(0) & kInvalid) ? Release::invalid : Release::uncached);
+    if (hold_ == Hold::holding)
+      release(!(own(0) & kShutdown) ? Release::shutdown : !(own(0) & kInvalid) ? Release::invalid : Release::uncached);
     hold_ = Hold::closed;
     return;
   }

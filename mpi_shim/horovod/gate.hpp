@@ -41,7 +41,8 @@ class Gate {
   Gate(const MergePlan& plan, std::chrono::milliseconds bound) : plan_(plan), bound_(bound) {}
 
   void reduced(const std::string& name, std::uint64_t bytes);  // a tensor was reduced; the same on all ranks
-  // This rank's input of the AND: bits of tensors that wait for their group are cleared. time() is asked only while something is held.
+  // This rank's input of the AND: bits of tensors that wait for their group are cleared. time() is asked only while
+  // something is held.
   void hold(std::span<std::int64_t> own_bits, const ResponseCache&, Clock::time_point (*time)() = Clock::now);
 
   std::vector<std::size_t> groups() const;  // tensors of each; empty: nothing planned yet
@@ -74,7 +75,8 @@ class Gate {
   std::size_t current_ = 0;
   std::vector<int> tensor_of_bit_;
   std::uint64_t cache_version_ = ~0ull;
-  // As Horovod lays out its bits: tensors of the plan; of its current group; those of them that are still to be reduced.
+  // As Horovod lays out its bits: tensors of the plan; of its current group; those of them that are still to be
+  // reduced.
   std::vector<std::uint64_t> planned_bits_, group_bits_, wanted_bits_;
   enum class Masks { stale, partial, whole };  // partial: something that is wanted has no bit; whole: all of it has
   Masks masks_ = Masks::stale;

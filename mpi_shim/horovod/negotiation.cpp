@@ -45,8 +45,8 @@ bool is(const Response& r, Dtype type) {
 Response part(const Response& fused, std::size_t i) {
   const auto each = static_cast<std::ptrdiff_t>(fused.sizes.size() / fused.names.size());
   const auto sizes = fused.sizes.begin() + static_cast<std::ptrdiff_t>(i) * each;
-  return {fused.type,      {fused.names[i]}, {sizes, sizes + each}, fused.devices,
-          fused.tensor_type, fused.reduce_op, fused.prescale, fused.postscale};
+  return {fused.type,        {fused.names[i]}, {sizes, sizes + each}, fused.devices,
+          fused.tensor_type, fused.reduce_op,  fused.prescale,        fused.postscale};
 }
 
 // "name_<i>of<n>": the group's name, empty where the tensor is in no group.
@@ -66,16 +66,20 @@ int index_in_group(const std::string& name) { return std::atoi(name.c_str() + na
 
 Options Options::from_environment(int ranks_per_host) {
   Options o;
-  o.cache_capacity = static_cast<std::size_t>(std::max<std::int64_t>(0, environment_number("HOROVOD_CACHE_CAPACITY", 1024)));
+  o.cache_capacity =
+      static_cast<std::size_t>(std::max<std::int64_t>(0, environment_number("HOROVOD_CACHE_CAPACITY", 1024)));
   o.autotune = environment_number("HOROVOD_AUTOTUNE", 0) > 0;
   o.fusion_threshold = environment_number("HOROVOD_FUSION_THRESHOLD", o.autotune ? 4ll << 20 : o.fusion_threshold);
-  if (ranks_per_host > 0) o.threshold_unit = std::int64_t{8 * 64} * ranks_per_host;  // 64 elements of 8 bytes for every rank of a host
+  if (ranks_per_host > 0)
+    o.threshold_unit = std::int64_t{8 * 64} * ranks_per_host;  // 64 elements of 8 bytes for every rank of a host
   o.separate_groups = environment_number("HOROVOD_DISABLE_GROUP_FUSION", 0) > 0;
   o.pads = environment_number("HOROVOD_BATCH_D2D_MEMCOPIES", 1) > 0;
   return o;
 }
 
-std::int64_t Negotiation::threshold() const { return (*threshold_ + options_.threshold_unit - 1) / options_.threshold_unit * options_.threshold_unit; }
+std::int64_t Negotiation::threshold() const {
+  return (*threshold_ + options_.threshold_unit - 1) / options_.threshold_unit * options_.threshold_unit;
+}
 
 void Negotiation::begin_cycle() {
   resolve_hits();
@@ -168,7 +172,8 @@ void Negotiation::resolve_hits() {
   fuse(ready_);
 }
 
-// Horovod's greedy packing: the first tensor takes along what follows and fits, looking past what does not, within the threshold.
+// Horovod's greedy packing: the first tensor takes along what follows and fits, looking past what does not, within the
+// threshold.
 void Negotiation::fuse(std::vector<const Response*>& waiting) {
   const std::int64_t threshold = this->threshold();
   for (std::size_t begin = 0; begin < waiting.size();) {
@@ -197,7 +202,8 @@ void Negotiation::fuse(std::vector<const Response*>& waiting) {
       }
     }
     // What was looked past stays in order, ahead of what was not reached.
-    std::move_backward(waiting.begin() + static_cast<std::ptrdiff_t>(begin) + 1, waiting.begin() + static_cast<std::ptrdiff_t>(left),
+    std::move_backward(waiting.begin() + static_cast<std::ptrdiff_t>(begin) + 1,
+                       waiting.begin() + static_cast<std::ptrdiff_t>(left),
                        waiting.begin() + static_cast<std::ptrdiff_t>(i));
     begin += 1 + i - left;
     expect(std::move(head));
@@ -209,14 +215,15 @@ void Negotiation::gathered() {
     cycle_ = Cycle::cached_list;
     return;
   }
-  // No AND in this cycle: the cache is off, or an autotuner has just switched it off; then it starts empty when it comes back.
+  // No AND in this cycle: the cache is off, or an autotuner has just switched it off; then it starts empty when it
+  // comes back.
   begin_cycle();
   cache_.clear();
   cycle_ = Cycle::new_list;
 }
 
-// Horovod's autotuner sends a C struct: four bools, the threshold in MiB and the cycle time in ms as doubles, a bool. It holds from the
-// next cycle on.
+// Horovod's autotuner sends a C struct: four bools, the threshold in MiB and the cycle time in ms as doubles, a bool.
+// It holds from the next cycle on.
 void Negotiation::tune(const void* parameters) {
   const auto* bytes = static_cast<const unsigned char*>(parameters);
   double mebibytes, cycle_ms;
@@ -243,7 +250,8 @@ void Negotiation::broadcast(const void* bytes, std::size_t size) {
   if (!list) return;
   for (const Response& r : *list) {
     if (r.type == Response::allreduce || r.type == Response::adasum) expect(r);
-    const bool cacheable = r.type == Response::allreduce || r.type == Response::allgather || r.type == Response::adasum || r.type == Response::alltoall;
+    const bool cacheable = r.type == Response::allreduce || r.type == Response::allgather ||
+                           r.type == Response::adasum || r.type == Response::alltoall;
     if (cached && cacheable && !r.names.empty() && r.devices.size() == static_cast<std::size_t>(ranks_))
       for (std::size_t i = 0; i < r.names.size(); ++i) cache_.put(part(r, i));
   }
@@ -254,8 +262,9 @@ std::shared_ptr<const Layout> Negotiation::data_call(std::uint64_t count, Dtype 
   resolve_hits();
   if (cycle_ == Cycle::announced) cycle_ = Cycle::idle;
   if (cycle_ == Cycle::cached_list) cycle_ = Cycle::new_list;
-  // Every sum of floating-point values is told in order, so the next one expected must be this one. If it is not, Horovod packed
-  // otherwise than we think (another threshold, pads, gathered rows), and equal counts further on would prove nothing.
+  // Every sum of floating-point values is told in order, so the next one expected must be this one. If it is not,
+  // Horovod packed otherwise than we think (another threshold, pads, gathered rows), and equal counts further on would
+  // prove nothing.
   while (next_ < expected_.size() && !is_told(expected_[next_])) ++next_;
   Unexplained why = lost_;
   if (next_ < expected_.size() && !is(expected_[next_], type)) {
@@ -269,7 +278,8 @@ std::shared_ptr<const Layout> Negotiation::data_call(std::uint64_t count, Dtype 
       dense += n;
       padded += (n * element + kPadBytes - 1) / kPadBytes * kPadBytes / element;
     }
-    // Which of both is known beforehand; to try both would take a wrong packing for right where the pads make up for a tiny tensor.
+    // Which of both is known beforehand; to try both would take a wrong packing for right where the pads make up for a
+    // tiny tensor.
     const bool is_dense = r.names.size() == 1 || !options_.pads || !on_gpu(r);
     if (static_cast<std::uint64_t>(is_dense ? dense : padded) == count) {
       std::vector<Segment> segments;
@@ -279,7 +289,8 @@ std::shared_ptr<const Layout> Negotiation::data_call(std::uint64_t count, Dtype 
         if (n) segments.push_back({unnamed(r.names[t]) ? std::string() : r.names[t], at, n});
         at += n;
         if (is_dense) continue;
-        const std::uint64_t end = round_up(at * static_cast<std::uint64_t>(element), kPadBytes) / static_cast<std::uint64_t>(element);
+        const std::uint64_t end =
+            round_up(at * static_cast<std::uint64_t>(element), kPadBytes) / static_cast<std::uint64_t>(element);
         if (end > at) segments.push_back({"", at, end - at, Segment::Use::skip});
         at = end;
       }

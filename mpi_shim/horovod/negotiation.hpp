@@ -28,20 +28,21 @@
 #include <utility>
 #include <vector>
 
-#include "schedule/layout.hpp"
 #include "horovod/gate.hpp"
 #include "horovod/response_cache.hpp"
+#include "schedule/layout.hpp"
 
 namespace crimp::horovod {
 
 // Horovod's own settings, as its variables give them.
 struct Options {
-  std::size_t cache_capacity = 1024;            // HOROVOD_CACHE_CAPACITY
-  std::int64_t fusion_threshold = 128ll << 20;  // HOROVOD_FUSION_THRESHOLD, bytes; with HOROVOD_AUTOTUNE where tuning begins
-  std::int64_t threshold_unit = 1;              // Horovod rounds it up to a multiple of this
-  bool autotune = false;                        // HOROVOD_AUTOTUNE: rank 0 broadcasts other thresholds
-  bool separate_groups = false;                 // HOROVOD_DISABLE_GROUP_FUSION
-  bool pads = true;                             // HOROVOD_BATCH_D2D_MEMCOPIES: entries on a GPU are padded to 16 bytes
+  std::size_t cache_capacity = 1024;  // HOROVOD_CACHE_CAPACITY
+  std::int64_t fusion_threshold =
+      128ll << 20;                  // HOROVOD_FUSION_THRESHOLD, bytes; with HOROVOD_AUTOTUNE where tuning begins
+  std::int64_t threshold_unit = 1;  // Horovod rounds it up to a multiple of this
+  bool autotune = false;            // HOROVOD_AUTOTUNE: rank 0 broadcasts other thresholds
+  bool separate_groups = false;     // HOROVOD_DISABLE_GROUP_FUSION
+  bool pads = true;                 // HOROVOD_BATCH_D2D_MEMCOPIES: entries on a GPU are padded to 16 bytes
   static Options from_environment(int ranks_per_host);  // 0: hosts have different numbers of ranks
 };
 
@@ -49,8 +50,10 @@ class Negotiation {
  public:
   // A tuned threshold, heard of on one communicator, is for all that share it.
   using Threshold = std::shared_ptr<std::int64_t>;
-  Negotiation(int ranks, const Options& options, const MergePlan& plan = {}, std::chrono::milliseconds bound = {}, Threshold shared = nullptr)
-      : ranks_(ranks), options_(options), threshold_(shared ? std::move(shared) : std::make_shared<std::int64_t>(options.fusion_threshold)),
+  Negotiation(int ranks, const Options& options, const MergePlan& plan = {}, std::chrono::milliseconds bound = {},
+              Threshold shared = nullptr)
+      : ranks_(ranks), options_(options),
+        threshold_(shared ? std::move(shared) : std::make_shared<std::int64_t>(options.fusion_threshold)),
         cache_(options.cache_capacity), gate_(plan, bound) {}
 
   // This rank's own input of the AND, before it is sent: the gate clears the bits that it holds.
@@ -62,10 +65,11 @@ class Negotiation {
   void ready_bits(std::span<const std::int64_t> words);    // the result of the AND
   void invalid_bits(std::span<const std::int64_t> words);  // the result of the OR
   void gathered();                                         // a Gatherv: a ResponseList comes
-  void broadcast(const void* bytes, std::size_t size);     // a Bcast of bytes from rank 0: after gathered() a ResponseList, else tuning
+  void broadcast(const void* bytes,
+                 std::size_t size);  // a Bcast of bytes from rank 0: after gathered() a ResponseList, else tuning
 
-  // The layout of the next data call, or unknown. type is the caller's. To be told of every sum of floating-point values, however small:
-  // their order is how they are known. Tensors without a name have segments without a key.
+  // The layout of the next data call, or unknown. type is the caller's. To be told of every sum of floating-point
+  // values, however small: their order is how they are known. Tensors without a name have segments without a key.
   std::shared_ptr<const Layout> data_call(std::uint64_t count, Dtype type);
 
   const ResponseCache& cache() const { return cache_; }
@@ -85,13 +89,13 @@ class Negotiation {
   Threshold threshold_;
   ResponseCache cache_;
   Gate gate_;
-  std::vector<std::size_t> hits_;   // of the cycle's AND, not yet looked up
+  std::vector<std::size_t> hits_;       // of the cycle's AND, not yet looked up
   std::vector<const Response*> ready_;  // scratch
   enum class Cycle { idle, hits, announced, cached_list, new_list };
   Cycle cycle_ = Cycle::idle;
   std::vector<Response> expected_;  // fused responses, in order
   std::size_t next_ = 0;
-  Record record_;  // but for what the gate counts
+  Record record_;                                     // but for what the gate counts
   Unexplained lost_ = Unexplained::nothing_expected;  // why nothing is expected
   enum class LastCall { explained, unexplained };
   LastCall last_call_ = LastCall::explained;

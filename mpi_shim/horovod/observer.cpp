@@ -4,8 +4,8 @@
 #include <span>
 
 #include "core/log.hpp"
-#include "mpi/runtime.hpp"
 #include "horovod/negotiation.hpp"
+#include "mpi/runtime.hpp"
 
 namespace crimp::horovod {
 namespace {
@@ -45,7 +45,8 @@ Negotiation* Observer::find(MPI_Comm comm, bool make) {
   if (!detected() || comm == MPI_COMM_NULL) return nullptr;
   int keyval = keyval_.load(std::memory_order_acquire);
   if (keyval == MPI_KEYVAL_INVALID) {
-    if (!make || PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &Observer::forget, &keyval, nullptr) != MPI_SUCCESS) return nullptr;
+    if (!make || PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &Observer::forget, &keyval, nullptr) != MPI_SUCCESS)
+      return nullptr;
     keyval_.store(keyval, std::memory_order_release);
   }
   void* found = nullptr;
@@ -63,7 +64,8 @@ Negotiation* Observer::find(MPI_Comm comm, bool make) {
   // One threshold until Horovod has freed its last communicator, as it does before it is initialised again.
   auto threshold = threshold_.lock();
   if (!threshold) threshold_ = threshold = std::make_shared<std::int64_t>(options.fusion_threshold);
-  auto* made = new Negotiation(size, options, runtime.merge_plan(), std::chrono::milliseconds(runtime.settings().hold_ms), threshold);
+  auto* made = new Negotiation(size, options, runtime.merge_plan(),
+                               std::chrono::milliseconds(runtime.settings().hold_ms), threshold);
   PMPI_Comm_set_attr(comm, keyval, made);
   live_.insert(made);
   return made;

@@ -34,8 +34,9 @@ class Observer {
   // The layout of a data call; null where the communicator is not one of Horovod's.
   std::shared_ptr<const Layout> data_call(std::uint64_t count, Dtype, MPI_Comm);
 
-  // Whether a sum is one of Adasum's dot products: float64 from Horovod's thread on a communicator on which it does not negotiate.
-  // (Gradients that NCCL has summed within hosts are such sums too where they are float64, which is rare; they pass through then.)
+  // Whether a sum is one of Adasum's dot products: float64 from Horovod's thread on a communicator on which it does not
+  // negotiate. (Gradients that NCCL has summed within hosts are such sums too where they are float64, which is rare;
+  // they pass through then.)
   bool is_adasum(Dtype, MPI_Comm);
 
   void finish();  // before MPI_Finalize: what was counted goes into the report
@@ -49,7 +50,7 @@ class Observer {
   std::atomic<int> keyval_{MPI_KEYVAL_INVALID};
   std::mutex mutex_;
   std::set<Negotiation*> live_;
-  Record noted_;  // sum over the communicators that have ended
+  Record noted_;                           // sum over the communicators that have ended
   std::weak_ptr<std::int64_t> threshold_;  // Horovod's, of all its communicators
 };
 

@@ -35,7 +35,9 @@ nlohmann::json object(const Counts& counts, const Names& names) {
 
 }  // namespace
 
-std::uint64_t Record::unexplained_calls() const { return std::accumulate(unexplained.begin(), unexplained.end(), std::uint64_t{0}); }
+std::uint64_t Record::unexplained_calls() const {
+  return std::accumulate(unexplained.begin(), unexplained.end(), std::uint64_t{0});
+}
 
 void Record::add(const Record& other) {
   explained += other.explained;
@@ -49,7 +51,10 @@ void Record::add(const Record& other) {
 }
 
 std::string Record::json() const {
-  const nlohmann::json merge{{"groups", groups}, {"calls", merged_calls}, {"tensors", merged_tensors}, {"releases", object(releases, kReleaseNames)}};
+  const nlohmann::json merge{{"groups", groups},
+                             {"calls", merged_calls},
+                             {"tensors", merged_tensors},
+                             {"releases", object(releases, kReleaseNames)}};
   const nlohmann::json out{{"explained", explained},
                            {"unexplained", unexplained_calls()},
                            {"unexplained_why", object(unexplained, kUnexplainedNames)},
@@ -59,11 +64,13 @@ std::string Record::json() const {
 }
 
 std::string Record::clause() const {
-  std::string text = fmt::format("Horovod: the tensors of {} of {} data calls known", explained, explained + unexplained_calls());
-  if (const std::string why = list(unexplained, kUnexplainedTexts); !why.empty()) text += fmt::format(" (unknown: {}; {} times known again)", why, heals);
+  std::string text =
+      fmt::format("Horovod: the tensors of {} of {} data calls known", explained, explained + unexplained_calls());
+  if (const std::string why = list(unexplained, kUnexplainedTexts); !why.empty())
+    text += fmt::format(" (unknown: {}; {} times known again)", why, heals);
   if (!groups.empty())
-    text += fmt::format(", {} tensors merged into {} calls by a plan of {} groups (held until: {})", merged_tensors, merged_calls, groups.size(),
-                        list(releases, kReleaseTexts));
+    text += fmt::format(", {} tensors merged into {} calls by a plan of {} groups (held until: {})", merged_tensors,
+                        merged_calls, groups.size(), list(releases, kReleaseTexts));
   return text;
 }
 

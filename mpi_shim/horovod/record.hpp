@@ -7,20 +7,21 @@
 
 namespace crimp::horovod {
 
-// Why the tensors of a data call are not known. One list makes the enum, the keys of the report and the texts of the summary.
-#define CRIMP_UNEXPLAINED(ITEM)                                        \
-  ITEM(nothing_expected, "after all that was agreed")                  \
-  ITEM(list_unreadable, "the ResponseList was not understood")         \
-  ITEM(cache_differs, "a ready bit stands for no tensor known here")   \
-  ITEM(count_differs, "another count than the expected tensors have")  \
+// Why the tensors of a data call are not known. One list makes the enum, the keys of the report and the texts of the
+// summary.
+#define CRIMP_UNEXPLAINED(ITEM)                                       \
+  ITEM(nothing_expected, "after all that was agreed")                 \
+  ITEM(list_unreadable, "the ResponseList was not understood")        \
+  ITEM(cache_differs, "a ready bit stands for no tensor known here")  \
+  ITEM(count_differs, "another count than the expected tensors have") \
   ITEM(type_differs, "another type than the expected tensors have")
 
 // What ended the holding of ready tensors (gate.hpp).
-#define CRIMP_RELEASES(ITEM)                                                 \
-  ITEM(complete, "the group was complete")                                   \
-  ITEM(deadline, "CRIMP_HOLD_MS was over")                                   \
-  ITEM(shutdown, "Horovod is shut down")                                     \
-  ITEM(uncached, "new tensors are negotiated, or this rank has joined")      \
+#define CRIMP_RELEASES(ITEM)                                            \
+  ITEM(complete, "the group was complete")                              \
+  ITEM(deadline, "CRIMP_HOLD_MS was over")                              \
+  ITEM(shutdown, "Horovod is shut down")                                \
+  ITEM(uncached, "new tensors are negotiated, or this rank has joined") \
   ITEM(invalid, "changed or stalled tensors are negotiated again")
 
 #define CRIMP_ITEM(name, text) name,

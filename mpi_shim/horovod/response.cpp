@@ -7,7 +7,8 @@
 namespace crimp::horovod {
 namespace {
 
-constexpr std::int64_t kMostElements = std::int64_t{1} << 32;  // MPI counts are int; sums of sizes in bytes stay far from overflow
+constexpr std::int64_t kMostElements = std::int64_t{1}
+                                       << 32;  // MPI counts are int; sums of sizes in bytes stay far from overflow
 
 }  // namespace
 

@@ -20,8 +20,8 @@ struct Response {
 
   // Whether Horovod may put both into one buffer.
   bool fuses_with(const Response& other) const {
-    return type == other.type && devices == other.devices && tensor_type == other.tensor_type && reduce_op == other.reduce_op &&
-           prescale == other.prescale && postscale == other.postscale;
+    return type == other.type && devices == other.devices && tensor_type == other.tensor_type &&
+           reduce_op == other.reduce_op && prescale == other.prescale && postscale == other.postscale;
   }
 };
 

@@ -25,7 +25,8 @@ void ResponseCache::put(const Response& response) {
 }
 
 const Response* ResponseCache::peek(std::size_t bit) const {
-  return bit < by_bit_.size() && by_bit_[bit] != const_cast<ResponseCache*>(this)->entries_.end() ? &*by_bit_[bit] : nullptr;
+  return bit < by_bit_.size() && by_bit_[bit] != const_cast<ResponseCache*>(this)->entries_.end() ? &*by_bit_[bit]
+                                                                                                  : nullptr;
 }
 
 const Response* ResponseCache::use(std::size_t bit) {

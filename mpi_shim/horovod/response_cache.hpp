@@ -1,7 +1,8 @@
-// A mirror of Horovod's response cache: which tensor a bit of its bit vectors stands for. Every rank holds the same one.
+// A mirror of Horovod's response cache: which tensor a bit of its bit vectors stands for. Every rank holds the same
+// one.
 //
-// As in Horovod: a new entry takes the next free bit, or at capacity the bit of the least recently used; erased entries leave holes
-// until the end of the cycle, when all bits are dealt again, the least recently used first.
+// As in Horovod: a new entry takes the next free bit, or at capacity the bit of the least recently used; erased entries
+// leave holes until the end of the cycle, when all bits are dealt again, the least recently used first.
 #pragma once
 #include <cstddef>
 #include <list>

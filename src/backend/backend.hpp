@@ -1,22 +1,23 @@
-// Where a call's values lie, and everything that touches them: encoding, decoding, memories, conversions. The pipelines (src/collective) see
-// values only as pointers that they hand to a Backend; bodies they send and receive themselves.
+// Where a call's values lie, and everything that touches them: encoding, decoding, memories, conversions. The pipelines
+// (src/collective) see values only as pointers that they hand to a Backend; bodies they send and receive themselves.
 //
-// A Backend serves one communicator's calls, one after another: not thread-safe. What it starts happens in the order of starting. Payload
-// bytes and decoded bits do not depend on the Backend, so ranks with different ones take part in the same call.
-// Errors: Error{device_failed}; host values cannot fail. After one, what was under way is void, and finish_*() of it throws as well or
-// returns something; nothing blocks for ever.
+// A Backend serves one communicator's calls, one after another: not thread-safe. What it starts happens in the order of
+// starting. Payload bytes and decoded bits do not depend on the Backend, so ranks with different ones take part in the
+// same call. Errors: Error{device_failed}; host values cannot fail. After one, what was under way is void, and
+// finish_*() of it throws as well or returns something; nothing blocks for ever.
 #pragma once
 #include <cstdint>
 #include <span>
 
-#include "memory/memory_resource.hpp"
 #include "codec/payload.hpp"
+#include "memory/memory_resource.hpp"
 
 namespace crimp {
 
 class TensorSteps;  // codec/powersgd/tensor_steps.hpp
 
-// A body to encode, as encode_body() takes it. Values, memories, body and codec stay until the encoding is finished; the rest may go.
+// A body to encode, as encode_body() takes it. Values, memories, body and codec stay until the encoding is finished;
+// the rest may go.
 struct EncodeJob {
   const Codec& codec;
   const ChunkPartition& partition;
@@ -27,7 +28,8 @@ struct EncodeJob {
   float* scratch;      // scratch_elements(), in memory()
 };
 
-// Bodies to decode and add, as decode_add() takes them: opened with open(), all of one shape. Bodies' bytes and codec stay until it is finished.
+// Bodies to decode and add, as decode_add() takes them: opened with open(), all of one shape. Bodies' bytes and codec
+// stay until it is finished.
 struct DecodeJob {
   const Codec& codec;
   const ChunkPartition& partition;
@@ -46,13 +48,14 @@ class Backend {
   virtual bool asynchronous() const = 0;
   virtual MemoryResource& memory() = 0;   // of values, residuals, scratch
   virtual MemoryResource& staging() = 0;  // of bodies, what MPI is given
-  // Whether the host may read bodies where they lie. False: they are not hashed, and open() brings over what it looks at.
+  // Whether the host may read bodies where they lie. False: they are not hashed, and open() brings over what it looks
+  // at.
   virtual bool readable_bodies() const = 0;
 
   // Whether it can encode and decode for this codec.
   virtual bool runs(const Codec&) = 0;
-  // Before anything is started: makes room for bodies of this shape and of parts of it, `ranks` decoded at once; and, with the arena that the
-  // call's bodies are taken of, for the call. Throws Error{out_of_memory}.
+  // Before anything is started: makes room for bodies of this shape and of parts of it, `ranks` decoded at once; and,
+  // with the arena that the call's bodies are taken of, for the call. Throws Error{out_of_memory}.
   virtual void prepare(const Codec&, const ChunkPartition&, int ranks) = 0;
   virtual void prepare(const Arena& staging) = 0;
 
@@ -61,7 +64,8 @@ class Backend {
   virtual std::size_t finish_encode(Ticket, const Progress& progress) = 0;  // the bytes of the body, which is in place
   virtual Ticket start_decode(const DecodeJob&, const Progress& progress) = 0;
   virtual int finish_decode(Ticket, const Progress& progress) = 0;  // as decode_add(); the bodies may be overwritten
-  virtual std::string open(BodyView& view, const Codec& codec, const ChunkPartition& partition, std::span<const std::uint8_t> body) = 0;
+  virtual std::string open(BodyView& view, const Codec& codec, const ChunkPartition& partition,
+                           std::span<const std::uint8_t> body) = 0;
 
   // For codecs of whole tensors, on what is in memory(); null where it has none. It lives as long as the backend.
   virtual TensorSteps* tensor_steps() { return nullptr; }
@@ -72,12 +76,15 @@ class Backend {
   virtual void write(void* to, const void* host, std::size_t bytes) = 0;
   virtual void widen(Dtype, const void* in, float* out, std::uint64_t count) = 0;
   virtual void narrow(Dtype, const float* in, void* out, std::uint64_t count) = 0;
-  // results[i] = the largest magnitude (src/core/convert.hpp) of groups[i], whose offsets are elements from `values`. Complete on return.
+  // results[i] = the largest magnitude (src/core/convert.hpp) of groups[i], whose offsets are elements from `values`.
+  // Complete on return.
   virtual void magnitudes(Dtype, const void* values, std::span<const Group> groups, double* results) = 0;
 
-  // A call's begin: waits for what the caller has enqueued that the values may depend on. `everything`: for whatever runs on the device.
+  // A call's begin: waits for what the caller has enqueued that the values may depend on. `everything`: for whatever
+  // runs on the device.
   virtual void begin(bool everything) = 0;
-  // All that was started is complete. A call ends with this, so that nothing touches memory behind it; after an error nothing does, either.
+  // All that was started is complete. A call ends with this, so that nothing touches memory behind it; after an error
+  // nothing does, either.
   virtual void synchronize() = 0;
 };
 

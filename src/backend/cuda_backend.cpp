@@ -13,8 +13,8 @@
 #include "backend/cuda_memory.hpp"
 #include "backend/cuda_tensor_steps.hpp"
 #include "codec/powersgd/tensor_steps.hpp"
-#include "core/half.hpp"
 #include "core/error.hpp"
+#include "core/half.hpp"
 
 namespace crimp::cuda {
 namespace {
@@ -32,7 +32,8 @@ struct CudaBackend::TableWriter {
   T* take(std::size_t count, const T** there) {
     used = round_up(used, kAlign);
     if (count * sizeof(T) > room - std::min(used, room))
-      throw Error(ErrorCode::device_failed, "a chunk needs larger tables than were prepared; this is a defect of Crimp");
+      throw Error(ErrorCode::device_failed,
+                  "a chunk needs larger tables than were prepared; this is a defect of Crimp");
     *there = reinterpret_cast<const T*>(device + used);
     auto* const here = reinterpret_cast<T*>(host + used);
     used += count * sizeof(T);
@@ -44,7 +45,8 @@ CudaBackend::CudaBackend(int device, bool device_bodies) : device_(device), devi
   const ContextGuard here(device_);
   int least = 0, greatest = 0;
   CRIMP_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-  for (cudaStream_t* stream : {&compute_, &down_, &up_}) CRIMP_CUDA(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, greatest));
+  for (cudaStream_t* stream : {&compute_, &down_, &up_})
+    CRIMP_CUDA(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, greatest));
   CRIMP_CUDA(cudaEventCreateWithFlags(&entered_, cudaEventDisableTiming));
 }
 
@@ -81,7 +83,8 @@ void CudaBackend::prepare(const Codec& codec, const ChunkPartition& partition, i
   const auto n = static_cast<std::size_t>(ranks);
   const std::size_t pieces = partition.pieces().size();
   // Shards cut groups and so add up to one entry of each kind.
-  const std::size_t bytes = kResult + (pieces + 1) * sizeof(PieceEntry) + (partition.groups().size() + 1) * sizeof(GroupEntry) +
+  const std::size_t bytes = kResult + (pieces + 1) * sizeof(PieceEntry) +
+                            (partition.groups().size() + 1) * sizeof(GroupEntry) +
                             n * (2 * sizeof(void*) + (pieces + 2) * sizeof(std::uint64_t)) + 8 * kAlign;
   wanted_region_ = std::max<std::size_t>(wanted_region_, round_up(bytes, 256));
   wanted_slots_ = std::max(wanted_slots_, 8 + 3 * n);
@@ -131,7 +134,8 @@ void CudaBackend::order(cudaStream_t after, cudaStream_t before, cudaEvent_t eve
   CRIMP_CUDA(cudaStreamWaitEvent(after, event, 0));
 }
 
-ChunkTable CudaBackend::table(TableWriter& upload, const Codec& codec, const ChunkPartition& partition, std::span<const FeedbackView> feedback) const {
+ChunkTable CudaBackend::table(TableWriter& upload, const Codec& codec, const ChunkPartition& partition,
+                              std::span<const FeedbackView> feedback) const {
   const ChunkArrays arrays = chunk_arrays(codec, partition, feedback);
   ChunkTable table = arrays.table;
   std::copy(arrays.pieces.begin(), arrays.pieces.end(), upload.take(arrays.pieces.size(), &table.pieces));
@@ -151,7 +155,8 @@ Backend::Ticket CudaBackend::start_encode(const EncodeJob& job, const Progress&)
     CRIMP_CUDA(cudaMemcpyAsync(upload.device, upload.host, upload.used, cudaMemcpyHostToDevice, compute_));
     std::uint8_t* const body = mirror(job.body);
     const int launched =
-        kernels(job.codec).encode(chunk, job.values, job.counter, body, reinterpret_cast<std::uint64_t*>(upload.device), scratch_.data(), compute_);
+        kernels(job.codec).encode(chunk, job.values, job.counter, body, reinterpret_cast<std::uint64_t*>(upload.device),
+                                  scratch_.data(), compute_);
     check(static_cast<cudaError_t>(launched), "an encoding kernel's launch");
     CRIMP_CUDA(cudaEventRecord(slot.ready, compute_));
     CRIMP_CUDA(cudaStreamWaitEvent(down_, slot.ready, 0));
@@ -174,7 +179,8 @@ Backend::Ticket CudaBackend::start_encode(const EncodeJob& job, const Progress&)
 }
 
 void CudaBackend::copy_to_host(InFlight& slot, std::uint64_t bytes) {
-  if (!device_bodies_ && bytes) CRIMP_CUDA(cudaMemcpyAsync(slot.body, slot.mirror, bytes, cudaMemcpyDeviceToHost, down_));
+  if (!device_bodies_ && bytes)
+    CRIMP_CUDA(cudaMemcpyAsync(slot.body, slot.mirror, bytes, cudaMemcpyDeviceToHost, down_));
   CRIMP_CUDA(cudaEventRecord(slot.done, down_));
   slot.mirror = nullptr;
 }
@@ -233,7 +239,8 @@ Backend::Ticket CudaBackend::start_decode(const DecodeJob& job, const Progress&)
     const std::uint8_t *from = nullptr, *end = nullptr;
     const auto bring_up = [&] {
       if (!device_bodies_ && from != end)
-        CRIMP_CUDA(cudaMemcpyAsync(mirror(from), from, static_cast<std::size_t>(end - from), cudaMemcpyHostToDevice, up_));
+        CRIMP_CUDA(
+            cudaMemcpyAsync(mirror(from), from, static_cast<std::size_t>(end - from), cudaMemcpyHostToDevice, up_));
     };
     for (std::size_t r = 0; r < n; ++r) {
       const BodyView& view = job.bodies[r];
@@ -273,9 +280,11 @@ int CudaBackend::finish_decode(Ticket ticket, const Progress& progress) {
   return bad == INT_MAX ? -1 : bad;
 }
 
-std::string CudaBackend::open(BodyView& view, const Codec& codec, const ChunkPartition& partition, std::span<const std::uint8_t> body) {
+std::string CudaBackend::open(BodyView& view, const Codec& codec, const ChunkPartition& partition,
+                              std::span<const std::uint8_t> body) {
   if (!device_bodies_) return view.open(codec, partition, body);
-  const std::size_t prefix = std::min(partition.prefix_bytes(codec), body.size()), last = std::min<std::size_t>(body.size(), kPayloadAlign);
+  const std::size_t prefix = std::min(partition.prefix_bytes(codec), body.size()),
+                    last = std::min<std::size_t>(body.size(), kPayloadAlign);
   auto* const here = reinterpret_cast<std::uint8_t*>(look_.data());
   if (prefix + last > look_.bytes()) return "its table of lengths is longer than its chunk's can be";
   memory().read(here, body.data(), prefix);
@@ -324,21 +333,27 @@ void CudaBackend::magnitudes(Dtype type, const void* values, std::span<const Gro
   auto* stretch = reinterpret_cast<ElementRange*>(sizes_.data() + words);
   for (std::size_t g = 0; g < groups.size(); ++g)
     for (std::uint64_t at = 0; at < groups[g].count; at += kRangeElements)
-      *stretch++ = {groups[g].offset + at, static_cast<std::uint32_t>(std::min<std::uint64_t>(kRangeElements, groups[g].count - at)), static_cast<std::uint32_t>(g)};
+      *stretch++ = {groups[g].offset + at,
+                    static_cast<std::uint32_t>(std::min<std::uint64_t>(kRangeElements, groups[g].count - at)),
+                    static_cast<std::uint32_t>(g)};
   CRIMP_CUDA(cudaMemcpyAsync(sizes_mirror_.data(), sizes_.data(), bytes, cudaMemcpyHostToDevice, compute_));
   auto* const tops = reinterpret_cast<unsigned long long*>(sizes_mirror_.data());
-  cuda::magnitudes(type, values, reinterpret_cast<const ElementRange*>(sizes_mirror_.data() + words), static_cast<std::uint32_t>(count), tops, compute_);
+  cuda::magnitudes(type, values, reinterpret_cast<const ElementRange*>(sizes_mirror_.data() + words),
+                   static_cast<std::uint32_t>(count), tops, compute_);
   CRIMP_CUDA(cudaMemcpyAsync(sizes_.data(), tops, words, cudaMemcpyDeviceToHost, compute_));
   CRIMP_CUDA(cudaStreamSynchronize(compute_));
   for (std::size_t g = 0; g < groups.size(); ++g) {
     std::uint64_t top;
     std::memcpy(&top, sizes_.data() + g * sizeof top, sizeof top);
-    const std::uint64_t infinity = type == Dtype::f64 ? 0x7ff0000000000000 : type == Dtype::f32 ? 0x7f800000 : type == Dtype::f16 ? 0x7c00 : 0x7f80;
-    results[g] = top >= infinity            ? std::numeric_limits<double>::infinity()
-                 : type == Dtype::f64       ? std::bit_cast<double>(top)
-                 : type == Dtype::f32       ? static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(top)))
-                 : type == Dtype::f16       ? static_cast<double>(float_from_half(static_cast<std::uint16_t>(top)))
-                                            : static_cast<double>(float_from_bfloat(static_cast<std::uint16_t>(top)));
+    const std::uint64_t infinity = type == Dtype::f64   ? 0x7ff0000000000000
+                                   : type == Dtype::f32 ? 0x7f800000
+                                   : type == Dtype::f16 ? 0x7c00
+                                                        : 0x7f80;
+    results[g] = top >= infinity      ? std::numeric_limits<double>::infinity()
+                 : type == Dtype::f64 ? std::bit_cast<double>(top)
+                 : type == Dtype::f32 ? static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(top)))
+                 : type == Dtype::f16 ? static_cast<double>(float_from_half(static_cast<std::uint16_t>(top)))
+                                      : static_cast<double>(float_from_bfloat(static_cast<std::uint16_t>(top)));
   }
 }
 

@@ -1,16 +1,17 @@
 // Values in the memory of a CUDA device.
 //
-// Three streams that the application does not know, of the highest priority and not blocking: `compute` encodes and decodes, `down` takes
-// bodies to pinned memory and `up` brings them back, so that chunk i travels while i + 1 is encoded. Every byte of the staging arena
-// has a mirror in device memory; where MPI takes device pointers the arena itself lies there and nothing is copied.
+// Three streams that the application does not know, of the highest priority and not blocking: `compute` encodes and
+// decodes, `down` takes bodies to pinned memory and `up` brings them back, so that chunk i travels while i + 1 is
+// encoded. Every byte of the staging arena has a mirror in device memory; where MPI takes device pointers the arena
+// itself lies there and nothing is copied.
 #pragma once
 #include <cuda_runtime.h>
 
 #include <map>
 #include <vector>
 
-#include "codec/device_codec.hpp"
 #include "backend/backend.hpp"
+#include "codec/device_codec.hpp"
 
 namespace crimp::cuda {
 
@@ -47,7 +48,7 @@ class CudaBackend final : public Backend {
     cudaEvent_t ready = nullptr, done = nullptr;  // kernels; copies as well
     const std::uint8_t* mirror = nullptr;         // of a body to be copied down, whose size is not known yet
     std::uint8_t* body = nullptr;
-    std::uint64_t bytes = 0;                      // of the body, where they are fixed
+    std::uint64_t bytes = 0;  // of the body, where they are fixed
   };
   struct TableWriter;
 

@@ -35,18 +35,22 @@ struct Bf16 {
 template <class Type>
 __global__ void __launch_bounds__(kLanes) widen_all(const typename Type::Bits* in, float* out, std::uint64_t count) {
   const std::uint64_t step = std::uint64_t{gridDim.x} * blockDim.x;
-  for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) out[i] = Type::wide(in[i]);
+  for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step)
+    out[i] = Type::wide(in[i]);
 }
 
 template <class Type>
 __global__ void __launch_bounds__(kLanes) narrow_all(const float* in, typename Type::Bits* out, std::uint64_t count) {
   const std::uint64_t step = std::uint64_t{gridDim.x} * blockDim.x;
-  for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) out[i] = Type::narrow(in[i]);
+  for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step)
+    out[i] = Type::narrow(in[i]);
 }
 
-// One block per stretch. The maximum of bits is the same in any order; lanes that see a larger one already leave the word alone.
+// One block per stretch. The maximum of bits is the same in any order; lanes that see a larger one already leave the
+// word alone.
 template <class Type>
-__global__ void __launch_bounds__(kLanes) magnitude_of(const typename Type::Bits* values, const ElementRange* stretches, unsigned long long* tops) {
+__global__ void __launch_bounds__(kLanes)
+    magnitude_of(const typename Type::Bits* values, const ElementRange* stretches, unsigned long long* tops) {
   const ElementRange s = stretches[blockIdx.x];
   unsigned long long top = 0;
   for (std::uint32_t i = threadIdx.x; i < s.count; i += blockDim.x) {
@@ -76,7 +80,9 @@ const typename Type::Bits* bits(const void* p) {
 
 void widen(Dtype from, const void* in, float* out, std::uint64_t count, cudaStream_t stream) {
   switch (from) {
-    case Dtype::f32: CRIMP_CUDA(cudaMemcpyAsync(out, in, count * sizeof(float), cudaMemcpyDeviceToDevice, stream)); return;
+    case Dtype::f32:
+      CRIMP_CUDA(cudaMemcpyAsync(out, in, count * sizeof(float), cudaMemcpyDeviceToDevice, stream));
+      return;
     case Dtype::f64: return launch(widen_all<F64>, blocks_for(count), stream, bits<F64>(in), out, count);
     case Dtype::f16: return launch(widen_all<F16>, blocks_for(count), stream, bits<F16>(in), out, count);
     case Dtype::bf16: return launch(widen_all<Bf16>, blocks_for(count), stream, bits<Bf16>(in), out, count);
@@ -85,14 +91,18 @@ void widen(Dtype from, const void* in, float* out, std::uint64_t count, cudaStre
 
 void narrow(Dtype to, const float* in, void* out, std::uint64_t count, cudaStream_t stream) {
   switch (to) {
-    case Dtype::f32: CRIMP_CUDA(cudaMemcpyAsync(out, in, count * sizeof(float), cudaMemcpyDeviceToDevice, stream)); return;
+    case Dtype::f32:
+      CRIMP_CUDA(cudaMemcpyAsync(out, in, count * sizeof(float), cudaMemcpyDeviceToDevice, stream));
+      return;
     case Dtype::f64: return launch(narrow_all<F64>, blocks_for(count), stream, in, static_cast<F64::Bits*>(out), count);
     case Dtype::f16: return launch(narrow_all<F16>, blocks_for(count), stream, in, static_cast<F16::Bits*>(out), count);
-    case Dtype::bf16: return launch(narrow_all<Bf16>, blocks_for(count), stream, in, static_cast<Bf16::Bits*>(out), count);
+    case Dtype::bf16:
+      return launch(narrow_all<Bf16>, blocks_for(count), stream, in, static_cast<Bf16::Bits*>(out), count);
   }
 }
 
-void magnitudes(Dtype type, const void* values, const ElementRange* stretches, std::uint32_t count, unsigned long long* tops, cudaStream_t stream) {
+void magnitudes(Dtype type, const void* values, const ElementRange* stretches, std::uint32_t count,
+                unsigned long long* tops, cudaStream_t stream) {
   if (count == 0) return;
   switch (type) {
     case Dtype::f32: return launch(magnitude_of<F32>, count, stream, bits<F32>(values), stretches, tops);

@@ -1,4 +1,5 @@
-// Conversions and magnitudes in device memory; bits as src/core/convert.hpp has them. Everything is enqueued on the stream.
+// Conversions and magnitudes in device memory; bits as src/core/convert.hpp has them. Everything is enqueued on the
+// stream.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -17,7 +18,9 @@ struct ElementRange {
   std::uint32_t count, group;
 };
 inline constexpr std::uint32_t kRangeElements = 65536;
-// tops[group] = max(tops[group], bits of |x| in the type's own bits) over the stretches, which lie in device memory, as tops do.
-void magnitudes(Dtype, const void* values, const ElementRange* stretches, std::uint32_t count, unsigned long long* tops, cudaStream_t);
+// tops[group] = max(tops[group], bits of |x| in the type's own bits) over the stretches, which lie in device memory, as
+// tops do.
+void magnitudes(Dtype, const void* values, const ElementRange* stretches, std::uint32_t count, unsigned long long* tops,
+                cudaStream_t);
 
 }  // namespace crimp::cuda

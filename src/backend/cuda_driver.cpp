@@ -39,7 +39,8 @@ const CudaDriver* load() {
   };
   const bool all = get(driver.get_count, "cuDeviceGetCount") && get(driver.get_current, "cuCtxGetCurrent") &&
                    get(driver.push_current, "cuCtxPushCurrent_v2") && get(driver.pop_current, "cuCtxPopCurrent_v2") &&
-                   get(driver.primary_state, "cuDevicePrimaryCtxGetState") && get(driver.primary_retain, "cuDevicePrimaryCtxRetain") &&
+                   get(driver.primary_state, "cuDevicePrimaryCtxGetState") &&
+                   get(driver.primary_retain, "cuDevicePrimaryCtxRetain") &&
                    get(driver.pointer_attributes, "cuPointerGetAttributes");
   return all ? &driver : nullptr;
 }

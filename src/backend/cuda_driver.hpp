@@ -1,4 +1,5 @@
-// The CUDA driver of this process, found at run time: nothing here needs CUDA to be installed, and nothing makes a context.
+// The CUDA driver of this process, found at run time: nothing here needs CUDA to be installed, and nothing makes a
+// context.
 #pragma once
 #include <cstdint>
 

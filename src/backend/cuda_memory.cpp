@@ -17,7 +17,8 @@ const CudaDriver& driver() {
   return *found;
 }
 
-// Retained once and kept: the application's own context lives as long as it likes, what it calls on it after a reset is void in any case.
+// Retained once and kept: the application's own context lives as long as it likes, what it calls on it after a reset is
+// void in any case.
 void* primary_context(int device) {
   static std::mutex mutex;
   static auto& contexts = *new std::map<int, void*>;
@@ -50,7 +51,9 @@ class DeviceMemory final : public MemoryResource {
     } catch (const std::exception&) {
     }
   }
-  void read(void* host, const void* from, std::size_t bytes) override { move(host, from, bytes, cudaMemcpyDeviceToHost); }
+  void read(void* host, const void* from, std::size_t bytes) override {
+    move(host, from, bytes, cudaMemcpyDeviceToHost);
+  }
   void write(void* to, const void* host, std::size_t bytes) override { move(to, host, bytes, cudaMemcpyHostToDevice); }
 
  private:
@@ -108,7 +111,8 @@ ContextGuard::ContextGuard() {
   unsigned flags = 0;
   driver().get_count(&devices);
   for (int device = 0; device < devices; ++device)
-    if (driver().primary_state(device, &flags, &active) == 0 && active && driver().push_current(primary_context(device)) == 0) {
+    if (driver().primary_state(device, &flags, &active) == 0 && active &&
+        driver().push_current(primary_context(device)) == 0) {
       pushed_ = true;
       return;
     }
@@ -120,7 +124,8 @@ ContextGuard::ContextGuard(int device) {
   void* now = nullptr;
   if (driver().get_current(&now) == 0 && now == context) return;
   if (driver().push_current(context) != 0)
-    throw Error(ErrorCode::device_failed, "the context of CUDA device " + std::to_string(device) + " cannot be made current");
+    throw Error(ErrorCode::device_failed,
+                "the context of CUDA device " + std::to_string(device) + " cannot be made current");
   pushed_ = true;
 }
 

@@ -6,12 +6,13 @@
 
 namespace crimp::cuda {
 
-// Throws Error{out_of_memory} or Error{device_failed} that says which call failed; no error stays behind for the application to find.
+// Throws Error{out_of_memory} or Error{device_failed} that says which call failed; no error stays behind for the
+// application to find.
 void check(cudaError_t, const char* call);
 #define CRIMP_CUDA(call) ::crimp::cuda::check(call, #call)
 
-// Makes the device's primary context this thread's for as long as the object lives. Devices whose context is not active throw
-// Error{device_failed}.
+// Makes the device's primary context this thread's for as long as the object lives. Devices whose context is not active
+// throw Error{device_failed}.
 class ContextGuard {
  public:
   explicit ContextGuard(int device);

@@ -12,14 +12,14 @@
 namespace crimp::cuda {
 namespace {
 
-std::unique_ptr<Backend> make_backend(int device, bool device_bodies) { return std::make_unique<CudaBackend>(device, device_bodies); }
+std::unique_ptr<Backend> make_backend(int device, bool device_bodies) {
+  return std::make_unique<CudaBackend>(device, device_bodies);
+}
 
 void synchronize(int device, bool everything) {
   const ContextGuard here(device);
-  if (everything)
-    CRIMP_CUDA(cudaDeviceSynchronize());
-  else
-    CRIMP_CUDA(cudaStreamSynchronize(nullptr));
+  if (everything) CRIMP_CUDA(cudaDeviceSynchronize());
+  else CRIMP_CUDA(cudaStreamSynchronize(nullptr));
 }
 
 struct Event {
@@ -47,7 +47,9 @@ double timed(int device, const std::function<void(Stream)>& work) {
   return 1e-3 * static_cast<double>(milliseconds);
 }
 
-void copy(void* to, const void* from, std::size_t bytes, Stream stream) { CRIMP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream)); }
+void copy(void* to, const void* from, std::size_t bytes, Stream stream) {
+  CRIMP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
+}
 
 constexpr DevicePlugin kPlugin{.make_backend = make_backend,
                                .memory = device_memory,
@@ -61,7 +63,8 @@ constexpr DevicePlugin kPlugin{.make_backend = make_backend,
 }  // namespace
 }  // namespace crimp::cuda
 
-extern "C" __attribute__((visibility("default"))) const crimp::DevicePlugin* crimp_cuda_plugin(const char* build, const char** why) {
+extern "C" __attribute__((visibility("default"))) const crimp::DevicePlugin* crimp_cuda_plugin(const char* build,
+                                                                                               const char** why) {
   if (std::strcmp(build, crimp::build_id()) == 0) return &crimp::cuda::kPlugin;
   *why = "it is of another build than libcrimp.so; both must be made from the same sources";
   return nullptr;

@@ -37,6 +37,8 @@ class CudaTensorSteps final : public TensorSteps {
 
 }  // namespace
 
-std::unique_ptr<TensorSteps> make_tensor_steps(int device, cudaStream_t stream) { return std::make_unique<CudaTensorSteps>(device, stream); }
+std::unique_ptr<TensorSteps> make_tensor_steps(int device, cudaStream_t stream) {
+  return std::make_unique<CudaTensorSteps>(device, stream);
+}
 
 }  // namespace crimp::cuda

@@ -28,8 +28,9 @@ std::string beside_this_library() {
 
 const DevicePlugin* load(const std::string& file) {
   const auto refuse = [&](const std::string& why) {
-    log(LogLevel::warn, "the CUDA plugin '" + file + "' is not used: " + why +
-                            "; calls with device pointers go to MPI as they are (CRIMP_CUDA_PLUGIN names another file, or off)");
+    log(LogLevel::warn,
+        "the CUDA plugin '" + file + "' is not used: " + why +
+            "; calls with device pointers go to MPI as they are (CRIMP_CUDA_PLUGIN names another file, or off)");
     return nullptr;
   };
   void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -62,7 +63,8 @@ const DevicePlugin* device_plugin() noexcept {
   const std::lock_guard lock(mutex);
   if (tried.load(std::memory_order_relaxed)) return loaded.load(std::memory_order_relaxed);
   try {
-    if (setting() != "off") loaded.store(load(setting() == "auto" ? beside_this_library() : setting()), std::memory_order_relaxed);
+    if (setting() != "off")
+      loaded.store(load(setting() == "auto" ? beside_this_library() : setting()), std::memory_order_relaxed);
   } catch (const std::exception&) {
   }
   tried.store(true, std::memory_order_release);

@@ -1,4 +1,5 @@
-// The library with everything that needs CUDA, libcrimp_cuda.so: loaded when the application has a CUDA context, never before.
+// The library with everything that needs CUDA, libcrimp_cuda.so: loaded when the application has a CUDA context, never
+// before.
 #pragma once
 #include <functional>
 #include <memory>
@@ -22,10 +23,12 @@ struct DevicePlugin {
   std::unique_ptr<Backend> (*make_backend)(int device, bool device_bodies);
   MemoryResource& (*memory)(int device);
   MemoryResource& (*pinned)();  // read and write are plain copies
-  // Waits for what the caller has enqueued (legacy default stream, and blocking streams with it), or for all that runs on the device.
+  // Waits for what the caller has enqueued (legacy default stream, and blocking streams with it), or for all that runs
+  // on the device.
   void (*synchronize)(int device, bool everything);
-  // For measurements: a codec's kernels (null: none), steps of whole tensors on a stream, the seconds by the device's clock that what `work`
-  // enqueues takes (it is given the same stream every time), and a copy within device memory to be enqueued.
+  // For measurements: a codec's kernels (null: none), steps of whole tensors on a stream, the seconds by the device's
+  // clock that what `work` enqueues takes (it is given the same stream every time), and a copy within device memory to
+  // be enqueued.
   std::unique_ptr<DeviceCodec> (*make_codec)(const Codec&);
   std::unique_ptr<TensorSteps> (*make_tensor_steps)(int device, CUstream_st*);
   double (*timed)(int device, const std::function<void(CUstream_st*)>& work);
@@ -40,8 +43,8 @@ void set_device_plugin(const std::string& setting);
 // Null where no context exists yet, the plugin is off, or it could not be loaded, which is logged once.
 const DevicePlugin* device_plugin() noexcept;
 
-// Where a pointer leads; plain while the application has no context. Under 1 us, and a load and a branch in programs without CUDA
-// (but for the 11 ns of cuda_driver()).
+// Where a pointer leads; plain while the application has no context. Under 1 us, and a load and a branch in programs
+// without CUDA (but for the 11 ns of cuda_driver()).
 PointerAttributes pointer_attributes(const void*) noexcept;
 
 }  // namespace crimp

@@ -16,18 +16,24 @@ TensorSteps* HostBackend::tensor_steps() {
 }
 
 Backend::Ticket HostBackend::start_encode(const EncodeJob& job, const Progress& progress) {
-  return static_cast<Ticket>(encode_body(job.codec, job.partition, job.values, job.feedback, job.counter, job.body, job.scratch, workers_, progress));
+  return static_cast<Ticket>(encode_body(job.codec, job.partition, job.values, job.feedback, job.counter, job.body,
+                                         job.scratch, workers_, progress));
 }
 
 Backend::Ticket HostBackend::start_decode(const DecodeJob& job, const Progress& progress) {
-  return decode_add(job.codec, job.partition, job.bodies, job.counter, job.out, job.accumulate, workers_, progress, job.voters);
+  return decode_add(job.codec, job.partition, job.bodies, job.counter, job.out, job.accumulate, workers_, progress,
+                    job.voters);
 }
 
 void HostBackend::copy(float* to, const float* from, std::uint64_t count) { std::memcpy(to, from, count * sizeof *to); }
 
-void HostBackend::widen(Dtype from, const void* in, float* out, std::uint64_t count) { crimp::widen(from, in, out, count); }
+void HostBackend::widen(Dtype from, const void* in, float* out, std::uint64_t count) {
+  crimp::widen(from, in, out, count);
+}
 
-void HostBackend::narrow(Dtype to, const float* in, void* out, std::uint64_t count) { crimp::narrow(to, in, out, count); }
+void HostBackend::narrow(Dtype to, const float* in, void* out, std::uint64_t count) {
+  crimp::narrow(to, in, out, count);
+}
 
 void HostBackend::magnitudes(Dtype type, const void* values, std::span<const Group> groups, double* results) {
   for (const Group& group : groups)

@@ -2,9 +2,9 @@
 #pragma once
 #include <memory>
 
+#include "backend/backend.hpp"
 #include "memory/thread_scratch.hpp"
 #include "memory/workers.hpp"
-#include "backend/backend.hpp"
 
 namespace crimp {
 
@@ -23,7 +23,10 @@ class HostBackend final : public Backend {
   std::size_t finish_encode(Ticket ticket, const Progress&) override { return static_cast<std::size_t>(ticket); }
   Ticket start_decode(const DecodeJob&, const Progress&) override;
   int finish_decode(Ticket ticket, const Progress&) override { return static_cast<int>(ticket); }
-  std::string open(BodyView& view, const Codec& codec, const ChunkPartition& partition, std::span<const std::uint8_t> body) override { return view.open(codec, partition, body); }
+  std::string open(BodyView& view, const Codec& codec, const ChunkPartition& partition,
+                   std::span<const std::uint8_t> body) override {
+    return view.open(codec, partition, body);
+  }
   TensorSteps* tensor_steps() override;
   void copy(float* to, const float* from, std::uint64_t count) override;
   void read(void* host, const void* from, std::size_t bytes) override { host_memory().read(host, from, bytes); }

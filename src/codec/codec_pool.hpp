@@ -1,5 +1,5 @@
-// The codecs of a process, one of each text: tensors that get theirs from different rules, or from the program, are of one codec where the
-// texts mean the same.
+// The codecs of a process, one of each text: tensors that get theirs from different rules, or from the program, are of
+// one codec where the texts mean the same.
 #pragma once
 #include <map>
 #include <memory>

@@ -1,4 +1,5 @@
-// What a codec's device file gives to the registry (registry.def). Its parameters it asks of the codec (Codec::parameter), by the rows that its host code reads.
+// What a codec's device file gives to the registry (registry.def). Its parameters it asks of the codec
+// (Codec::parameter), by the rows that its host code reads.
 #pragma once
 #include "codec/device_codec.hpp"
 

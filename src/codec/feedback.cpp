@@ -18,7 +18,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::CappedTag<float, 16>;
 using D1 = hn::CappedTag<float, 1>;
 
-// work(d, i) for every element, a vector at a time, then one by one. Written out because arrays may be the same: compilers then give up.
+// work(d, i) for every element, a vector at a time, then one by one. Written out because arrays may be the same:
+// compilers then give up.
 template <class Work>
 HWY_INLINE void each(std::uint64_t count, Work&& work) {
   const std::uint64_t lanes = hn::Lanes(D());
@@ -27,21 +28,28 @@ HWY_INLINE void each(std::uint64_t count, Work&& work) {
   for (; i < count; ++i) work(D1(), i);
 }
 
-void Compensate(const FeedbackPolicy& policy, const float* values, const FeedbackView& memory, std::uint64_t count, float* a) {
+void Compensate(const FeedbackPolicy& policy, const float* values, const FeedbackView& memory, std::uint64_t count,
+                float* a) {
   const float *in = memory.in, *momentum_in = memory.momentum_in;
   float *out = memory.out, *momentum_out = memory.momentum_out;
   const float decay = policy.decay, gain = memory.gain, momentum = policy.momentum, fresh = 1.0f - policy.momentum;
   if (policy.kind == FeedbackKind::residual) {
-    each(count, [=](auto d, std::uint64_t i) HWY_ATTR { hn::StoreU(hn::Add(hn::Mul(hn::Set(d, gain), hn::LoadU(d, values + i)), hn::Mul(hn::Set(d, decay), hn::LoadU(d, in + i))), d, a + i); });
+    each(count, [=](auto d, std::uint64_t i) HWY_ATTR {
+      hn::StoreU(hn::Add(hn::Mul(hn::Set(d, gain), hn::LoadU(d, values + i)),
+                         hn::Mul(hn::Set(d, decay), hn::LoadU(d, in + i))),
+                 d, a + i);
+    });
   } else if (policy.kind == FeedbackKind::average) {
     each(count, [=](auto d, std::uint64_t i) HWY_ATTR {
-      const auto m = hn::Add(hn::Mul(hn::Set(d, momentum), hn::LoadU(d, in + i)), hn::Mul(hn::Set(d, fresh), hn::LoadU(d, values + i)));
+      const auto m = hn::Add(hn::Mul(hn::Set(d, momentum), hn::LoadU(d, in + i)),
+                             hn::Mul(hn::Set(d, fresh), hn::LoadU(d, values + i)));
       hn::StoreU(m, d, a + i);
       hn::StoreU(m, d, out + i);
     });
   } else if (policy.nesterov) {
     each(count, [=](auto d, std::uint64_t i) HWY_ATTR {
-      const auto g = hn::LoadU(d, values + i), u = hn::Mul(hn::Set(d, momentum), hn::Add(hn::LoadU(d, momentum_in + i), g));
+      const auto g = hn::LoadU(d, values + i),
+                 u = hn::Mul(hn::Set(d, momentum), hn::Add(hn::LoadU(d, momentum_in + i), g));
       hn::StoreU(hn::Add(hn::LoadU(d, in + i), hn::Add(u, g)), d, a + i);
       hn::StoreU(u, d, momentum_out + i);
     });
@@ -80,7 +88,8 @@ const char* name_of(FeedbackKind kind) {
   return "?";
 }
 
-void compensate(const FeedbackPolicy& policy, const float* values, const FeedbackView& memory, std::uint64_t count, float* a) {
+void compensate(const FeedbackPolicy& policy, const float* values, const FeedbackView& memory, std::uint64_t count,
+                float* a) {
   HWY_DYNAMIC_DISPATCH(Compensate)(policy, values, memory, count, a);
 }
 
@@ -97,7 +106,8 @@ double clip_gain(Dtype type, const void* values, std::uint64_t count, double mos
       for (std::uint64_t i = 0; i < n; ++i) sums[i % 8] += x[i] * x[i];
     } else {
       widen(type, from, block, n);
-      for (std::uint64_t i = 0; i < n; ++i) sums[i % 8] += static_cast<double>(block[i]) * static_cast<double>(block[i]);
+      for (std::uint64_t i = 0; i < n; ++i)
+        sums[i % 8] += static_cast<double>(block[i]) * static_cast<double>(block[i]);
     }
     for (const double sum : sums) squares += sum;
   }
@@ -105,7 +115,8 @@ double clip_gain(Dtype type, const void* values, std::uint64_t count, double mos
   return std::isfinite(norm) && norm > most ? most / norm : 1.0;
 }
 
-void compensate_exactly(const FeedbackPolicy& policy, Dtype type, void* values, std::uint64_t count, float* memory, double gain) {
+void compensate_exactly(const FeedbackPolicy& policy, Dtype type, void* values, std::uint64_t count, float* memory,
+                        double gain) {
   constexpr std::uint64_t kBlock = 1024;
   float *const v = memory, *const u = memory + count;
   if (!(magnitude(type, values, count) <= 0x1p100)) return;
@@ -113,7 +124,8 @@ void compensate_exactly(const FeedbackPolicy& policy, Dtype type, void* values, 
     auto* x = static_cast<double*>(values);
     const double m = static_cast<double>(policy.momentum);
     for (std::uint64_t i = 0; i < count; ++i) {
-      const double g = gain * x[i], old = static_cast<double>(u[i]), made = policy.nesterov ? m * (old + g) : m * old + g;
+      const double g = gain * x[i], old = static_cast<double>(u[i]),
+                   made = policy.nesterov ? m * (old + g) : m * old + g;
       x[i] = static_cast<double>(v[i]) + (policy.nesterov ? made + g : made);
       u[i] = static_cast<float>(made);
       if (v[i] != 0.0f) v[i] = 0.0f;
@@ -145,7 +157,8 @@ void forget(const std::uint64_t* changed, std::uint64_t count, float* u) {
   // Few and far between: all are asked for before any is written, because stores leave one after another.
   const auto each = [&](auto&& use) {
     for (std::uint64_t at = 0; at < count; at += 64)
-      for (std::uint64_t rest = changed[at / 64]; rest; rest &= rest - 1) use(u + at + static_cast<std::uint64_t>(std::countr_zero(rest)));
+      for (std::uint64_t rest = changed[at / 64]; rest; rest &= rest - 1)
+        use(u + at + static_cast<std::uint64_t>(std::countr_zero(rest)));
   };
   each([](const float* at) { prefetch<3>(at, 0); });
   each([](float* at) { *at = 0.0f; });

@@ -1,4 +1,5 @@
-// Memories that a codec does not add by itself while it reads (FeedbackPolicy::fused() is false). Formulas: codec/codec.hpp, FeedbackKind.
+// Memories that a codec does not add by itself while it reads (FeedbackPolicy::fused() is false). Formulas:
+// codec/codec.hpp, FeedbackKind.
 #pragma once
 #include <cstdint>
 
@@ -6,11 +7,12 @@
 
 namespace crimp {
 
-// a[i] = what is encoded of values[i]; a may be memory.out. Final with this are the averages of memory `average`, in memory.out; of memory `momentum` the new
-// momentum stands in memory.momentum_out, not masked yet.
+// a[i] = what is encoded of values[i]; a may be memory.out. Final with this are the averages of memory `average`, in
+// memory.out; of memory `momentum` the new momentum stands in memory.momentum_out, not masked yet.
 void compensate(const FeedbackPolicy&, const float* values, const FeedbackView& memory, std::uint64_t count, float* a);
-// The same where all of a tensor is sent as it is, in its own type: values become a, memory (two arrays of `count`) the new v, which is what rounding to the type
-// loses, and u. Memory `momentum` only. A tensor that holds NaN, Inf or a magnitude above 2^100 stays as it is, and so does its memory.
+// The same where all of a tensor is sent as it is, in its own type: values become a, memory (two arrays of `count`) the
+// new v, which is what rounding to the type loses, and u. Memory `momentum` only. A tensor that holds NaN, Inf or a
+// magnitude above 2^100 stays as it is, and so does its memory.
 void compensate_exactly(const FeedbackPolicy&, Dtype, void* values, std::uint64_t count, float* memory, double gain);
 // What values are multiplied by so that their Euclidean norm is at most `most`: up to 1. 1 where it is not finite.
 double clip_gain(Dtype, const void* values, std::uint64_t count, double most);

@@ -1,7 +1,8 @@
-// Codecs whose payloads are summed without being decoded: all ranks quantise with the same norms, and the integers that their indices stand for
-// add up. Exact sums, so every order and every algorithm gives the same result.
+// Codecs whose payloads are summed without being decoded: all ranks quantise with the same norms, and the integers that
+// their indices stand for add up. Exact sums, so every order and every algorithm gives the same result.
 //
-// A piece is sent as indices of coordinates, tile by tile: a tile is 128 coordinates and 16 * index_bits() bytes. Threading and errors as Codec.
+// A piece is sent as indices of coordinates, tile by tile: a tile is 128 coordinates and 16 * index_bits() bytes.
+// Threading and errors as Codec.
 #pragma once
 #include <cstdint>
 
@@ -22,7 +23,8 @@ class Homomorphic {
   // Sums over n ranks are at most n * granularity(), which must be at most kMostSum.
   virtual std::uint32_t granularity() const = 0;
 
-  // The norms of values + residual_in. Legal norms of several ranks have a legal maximum; a norm 0 says that all values are sent as 0.
+  // The norms of values + residual_in. Legal norms of several ranks have a legal maximum; a norm 0 says that all values
+  // are sent as 0.
   virtual void norms(const PieceSource&, float* norms) const = 0;
   virtual bool legal(float norm) const = 0;
   // Encodes with norms that are at least the piece's own; residual_out as in Codec::encode_piece.
@@ -30,7 +32,8 @@ class Homomorphic {
   // sums[i] += the integer of index i.
   virtual void add(const std::uint8_t* indices, std::uint64_t coordinates, std::uint16_t* sums) const = 0;
   // out[i] = the sum of the ranks' decoded values.
-  virtual void decode(const std::uint16_t* sums, const float* norms, int ranks, std::uint64_t count, const RandomCounter&, float* out) const = 0;
+  virtual void decode(const std::uint16_t* sums, const float* norms, int ranks, std::uint64_t count,
+                      const RandomCounter&, float* out) const = 0;
 };
 
 }  // namespace crimp

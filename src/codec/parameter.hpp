@@ -1,5 +1,6 @@
-// A codec's parameter is one row, in the header that its host code and its kernels share. Texts are read and refused by the row, the canonical text and the
-// documentation are written from it, and host code and kernels ask for its value by it: a misspelt key does not compile.
+// A codec's parameter is one row, in the header that its host code and its kernels share. Texts are read and refused by
+// the row, the canonical text and the documentation are written from it, and host code and kernels ask for its value by
+// it: a misspelt key does not compile.
 #pragma once
 #include <span>
 #include <string>
@@ -36,7 +37,10 @@ std::string spec_number(double);  // the shortest text that reads back as the sa
 // Whether a codec's scale is a piece's or that of the whole group, which its select() then finds.
 enum class ScaleOf { piece, tensor };
 inline constexpr std::string_view kScaleWords[] = {"piece", "tensor"};
-inline constexpr Parameter<ScaleOf> kScaleOf{{.key = "scale", .words = kScaleWords,
-  .help = "what has a scale: 10,240 elements; or a tensor's part in a chunk (with two_shot: in a rank's share of a chunk), the whole tensor where CRIMP_CHUNK reaches"}};
+inline constexpr Parameter<ScaleOf> kScaleOf{
+    {.key = "scale",
+     .words = kScaleWords,
+     .help =
+         "what has a scale: 10,240 elements; or a tensor's part in a chunk (with two_shot: in a rank's share of a chunk), the whole tensor where CRIMP_CHUNK reaches"}};
 
 }  // namespace crimp

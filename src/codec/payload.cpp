@@ -6,8 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#include "memory/workers.hpp"
 #include "codec/feedback.hpp"
+#include "memory/workers.hpp"
 
 namespace crimp {
 namespace {
@@ -24,17 +24,19 @@ struct Encoding {
 };
 
 // Encodes groups [first, last) to `to` and returns the end. Lengths go to the table where there is one.
-std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t last, std::uint8_t* to, const Progress& progress) {
+std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t last, std::uint8_t* to,
+                            const Progress& progress) {
   const Codec& codec = e.codec;
   const auto pieces = e.partition.pieces();
   for (std::size_t g = first; g < last; ++g) {
     const Group& group = e.partition.groups()[g];
     const FeedbackView memory = e.feedback.empty() ? FeedbackView{} : e.feedback[g];
-    // What is encoded is made first, by the codec's memory: of a whole group where the codec looks at it, in the place of the new residual; else
-    // of one piece. The codec then reads a piece of it that stays in L1.
-    const bool sums = codec.feedback().kind == FeedbackKind::momentum && !memory.momentum_in;  // of sums: a plain residual
+    // What is encoded is made first, by the codec's memory: of a whole group where the codec looks at it, in the place
+    // of the new residual; else of one piece. The codec then reads a piece of it that stays in L1.
+    const bool sums =
+        codec.feedback().kind == FeedbackKind::momentum && !memory.momentum_in;  // of sums: a plain residual
     const bool apart = memory.in && !codec.feedback().fused() && !sums, selects = codec.traits().selects;
-    const bool average = codec.feedback().kind == FeedbackKind::average;  // is itself what is encoded
+    const bool average = codec.feedback().kind == FeedbackKind::average;       // is itself what is encoded
     const bool marks = apart && selects && !average && codec.marks_changes();  // encoded where it lies
     float* const scratch = apart ? e.scratch + e.partition.groups()[first].offset : nullptr;
     const float* values = e.values + group.offset;
@@ -44,13 +46,17 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
     if (apart && selects) compensate(codec.feedback(), values, memory, group.count, memory.out);
     if (selects) {
       const float *const from = apart ? memory.out : values, *const residual = apart ? nullptr : memory.in;
-      piece.selection = memory.state_in ? codec.select_again(from, residual, group.count, counter, memory.state_in, memory.state_out)
-                                        : codec.select_in_turn(from, residual, group.count, counter, e.feedback.empty() ? counter.step : memory.turn);
+      piece.selection =
+          memory.state_in ? codec.select_again(from, residual, group.count, counter, memory.state_in, memory.state_out)
+                          : codec.select_in_turn(from, residual, group.count, counter,
+                                                 e.feedback.empty() ? counter.step : memory.turn);
     }
     for (std::size_t p = e.partition.first_piece(g); p < pieces.size() && pieces[p].group == g; ++p) {
       const std::uint64_t at = pieces[p].offset - group.offset;
       const auto part = [&](auto* plane) { return plane ? plane + at : nullptr; };
-      const FeedbackView here{part(memory.in), part(memory.out), part(memory.momentum_in), part(memory.momentum_out), nullptr, nullptr, memory.gain};
+      const FeedbackView here{
+          part(memory.in), part(memory.out), part(memory.momentum_in), part(memory.momentum_out), nullptr,
+          nullptr,         memory.gain};
       piece.count = pieces[p].count;
       if (!apart) {
         piece.values = values + at;
@@ -94,7 +100,8 @@ FeedbackView feedback_of(const Codec& codec, float* memory, int arrays, std::uin
   if (!memory) return {};
   float* const here = memory + first;
   float* const momentum = arrays == 2 ? here + count : nullptr;
-  float* const state = codec.keeps_state() ? memory + static_cast<std::uint64_t>(arrays) * count + Codec::state_at(first) : nullptr;
+  float* const state =
+      codec.keeps_state() ? memory + static_cast<std::uint64_t>(arrays) * count + Codec::state_at(first) : nullptr;
   return {here, here, momentum, momentum, state, state, codec.feedback().gamma};
 }
 
@@ -126,8 +133,9 @@ std::size_t ChunkPartition::body_bound(const Codec& codec) const {
   return prefix_bytes(codec) + round_up(bytes, kPayloadAlign);
 }
 
-std::size_t encode_body(const Codec& codec, const ChunkPartition& partition, const float* values, std::span<const FeedbackView> feedback, const RandomCounter& counter,
-                        std::uint8_t* body, float* scratch, Workers& workers, const Progress& progress) {
+std::size_t encode_body(const Codec& codec, const ChunkPartition& partition, const float* values,
+                        std::span<const FeedbackView> feedback, const RandomCounter& counter, std::uint8_t* body,
+                        float* scratch, Workers& workers, const Progress& progress) {
   const Encoding encoding{codec, partition, values, feedback, counter, body, scratch};
   const std::size_t groups = partition.groups().size();
   const std::size_t prefix = partition.prefix_bytes(codec);
@@ -136,7 +144,8 @@ std::size_t encode_body(const Codec& codec, const ChunkPartition& partition, con
   if (workers.threads() == 1 || groups < 2) {
     end = encode_groups(encoding, 0, groups, end, progress);
   } else {
-    // Each worker encodes a run of groups into the place that they could at most need; then the runs are moved together.
+    // Each worker encodes a run of groups into the place that they could at most need; then the runs are moved
+    // together.
     struct Run {
       std::uint8_t *begin, *end;
     };
@@ -148,12 +157,14 @@ std::size_t encode_body(const Codec& codec, const ChunkPartition& partition, con
     for (int part = 0; part < workers.threads(); ++part) {
       runs[static_cast<std::size_t>(part)].begin = room;
       for (std::size_t g = first_group(part, workers.threads()); g < first_group(part + 1, workers.threads()); ++g)
-        for (std::size_t p = partition.first_piece(g); p < partition.pieces().size() && partition.pieces()[p].group == g; ++p)
+        for (std::size_t p = partition.first_piece(g);
+             p < partition.pieces().size() && partition.pieces()[p].group == g; ++p)
           room += codec.piece_bound(partition.pieces()[p].count);
     }
     workers.run([&](int part, int parts) {
       Run& run = runs[static_cast<std::size_t>(part)];
-      run.end = encode_groups(encoding, first_group(part, parts), first_group(part + 1, parts), run.begin, part == 0 ? progress : Progress{});
+      run.end = encode_groups(encoding, first_group(part, parts), first_group(part + 1, parts), run.begin,
+                              part == 0 ? progress : Progress{});
     });
     for (const Run& run : runs) {
       std::memmove(end, run.begin, static_cast<std::size_t>(run.end - run.begin));
@@ -167,11 +178,12 @@ std::size_t encode_body(const Codec& codec, const ChunkPartition& partition, con
 }
 
 std::string BodyView::open(const Codec& codec, const ChunkPartition& partition, std::span<const std::uint8_t> body) {
-  return open(codec, partition, body, body.data(), body.data() + body.size() - std::min<std::size_t>(body.size(), kPayloadAlign));
+  return open(codec, partition, body, body.data(),
+              body.data() + body.size() - std::min<std::size_t>(body.size(), kPayloadAlign));
 }
 
-std::string BodyView::open(const Codec& codec, const ChunkPartition& partition, std::span<const std::uint8_t> body, const std::uint8_t* prefix_at,
-                           const std::uint8_t* last) {
+std::string BodyView::open(const Codec& codec, const ChunkPartition& partition, std::span<const std::uint8_t> body,
+                           const std::uint8_t* prefix_at, const std::uint8_t* last) {
   body_ = {};
   const std::size_t prefix = partition.prefix_bytes(codec);
   const auto pieces = partition.pieces();
@@ -188,27 +200,32 @@ std::string BodyView::open(const Codec& codec, const ChunkPartition& partition, 
     if (!codec.traits().fixed_size) {
       std::memcpy(&length, prefix_at + p * sizeof length, sizeof length);
       if (length > bound)
-        return "piece " + std::to_string(p) + " claims " + std::to_string(length) + " bytes, at most " + std::to_string(bound) +
-               " are possible";
+        return "piece " + std::to_string(p) + " claims " + std::to_string(length) + " bytes, at most " +
+               std::to_string(bound) + " are possible";
     }
     at += codec.traits().fixed_size ? bound : length;
   }
   offsets_[pieces.size()] = at;
   if (body.size() != round_up(at, kPayloadAlign)) return sizes(round_up(at, kPayloadAlign));
   const std::size_t tables = codec.traits().fixed_size ? 0 : pieces.size() * sizeof(std::uint16_t);
-  const auto padding = [](const std::uint8_t* bytes, std::size_t first, std::size_t from, std::size_t to) -> std::string {
+  const auto padding = [](const std::uint8_t* bytes, std::size_t first, std::size_t from,
+                          std::size_t to) -> std::string {
     for (std::size_t i = from; i < to; ++i)
       if (bytes[i - first] != 0) return "a padding byte at " + std::to_string(i) + " is not zero";
     return {};
   };
   if (std::string what = padding(prefix_at, 0, tables, prefix); !what.empty()) return what;
-  if (std::string what = padding(last, body.size() - std::min<std::size_t>(body.size(), kPayloadAlign), at, body.size()); !what.empty()) return what;
+  if (std::string what =
+          padding(last, body.size() - std::min<std::size_t>(body.size(), kPayloadAlign), at, body.size());
+      !what.empty())
+    return what;
   body_ = body;
   return {};
 }
 
-int decode_add(const Codec& codec, const ChunkPartition& partition, std::span<const BodyView> bodies, const RandomCounter& counter, float* out,
-               bool accumulate, Workers& workers, const Progress& progress, int voters) {
+int decode_add(const Codec& codec, const ChunkPartition& partition, std::span<const BodyView> bodies,
+               const RandomCounter& counter, float* out, bool accumulate, Workers& workers, const Progress& progress,
+               int voters) {
   const auto pieces = partition.pieces();
   if (voters == 0) voters = static_cast<int>(bodies.size());
   std::atomic<int> bad{-1};

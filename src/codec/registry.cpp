@@ -14,7 +14,8 @@ namespace {
 const std::vector<CodecEntry>& registry() {
   static const auto& entries = *[] {
     auto* all = new std::vector<CodecEntry>;
-#define CRIMP_CODEC(codec, name_, kernels) all->push_back(codec##_entry()); \
+#define CRIMP_CODEC(codec, name_, kernels) \
+  all->push_back(codec##_entry());         \
   all->back().info.name = name_;
 #include "codec/registry.def"
 #undef CRIMP_CODEC
@@ -49,10 +50,14 @@ std::shared_ptr<const Codec> make_codec(std::string_view spec) {
     names.emplace_back(e.info.name);
   }
   if (name == "none")
-    throw Error(ErrorCode::codec_unknown, "codec '" + std::string(spec) + "': none is no codec, it is CRIMP_CODEC's and the rules' word for sums that MPI makes, and takes no "
-                                          "parameters; legal: none alone, or fp32, which sends float32 as it is");
+    throw Error(
+        ErrorCode::codec_unknown,
+        "codec '" + std::string(spec) +
+            "': none is no codec, it is CRIMP_CODEC's and the rules' word for sums that MPI makes, and takes no "
+            "parameters; legal: none alone, or fp32, which sends float32 as it is");
   throw Error(ErrorCode::codec_unknown, "codec '" + std::string(spec) + "' is not known" + did_you_mean(name, names) +
-                                            "; legal: " + joined(names) + " (crimp info --codecs lists their parameters)");
+                                            "; legal: " + joined(names) +
+                                            " (crimp info --codecs lists their parameters)");
 }
 
 const CodecInfo* find_codec(std::uint8_t wire_id) {

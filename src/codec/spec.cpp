@@ -22,7 +22,8 @@ std::string bound_text(double x) {
 // "a, b or c"
 std::string alternatives(std::span<const std::string_view> words) {
   std::string text;
-  for (std::size_t i = 0; i < words.size(); ++i) text += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + std::string(words[i]);
+  for (std::size_t i = 0; i < words.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + std::string(words[i]);
   return text;
 }
 
@@ -42,8 +43,10 @@ std::string legal_text(const CodecParameter& row) {
   if (!row.words.empty()) return alternatives(row.words);
   const std::string least = bound_text(row.least), most = bound_text(row.most);
   std::string text;
-  if (row.step == 0) text = least + (row.above_least ? " < " : " <= ") + std::string(row.key) + (row.below_most ? " < " : " <= ") + most;
-  else text = (row.step == 1 ? "a whole number" : "a multiple of " + bound_text(row.step)) + ", " + least + " to " + most;
+  if (row.step == 0)
+    text = least + (row.above_least ? " < " : " <= ") + std::string(row.key) + (row.below_most ? " < " : " <= ") + most;
+  else
+    text = (row.step == 1 ? "a whole number" : "a multiple of " + bound_text(row.step)) + ", " + least + " to " + most;
   return row.also.empty() ? text : text + ", " + std::string(row.also);
 }
 
@@ -73,9 +76,9 @@ SpecValues::SpecValues(std::string_view text, const CodecInfo& info) : text_(tex
     consider(info.parameters);
     consider(kCommon);
     if (!known || equals == item.npos)
-      throw Error(ErrorCode::codec_unknown, "codec '" + text_ + "': '" + std::string(item) + "' is not a parameter of " +
-                                                std::string(info.name) + "; legal: " + legal +
-                                                ", as in '" + std::string(info.name) + ":key=value'");
+      throw Error(ErrorCode::codec_unknown,
+                  "codec '" + text_ + "': '" + std::string(item) + "' is not a parameter of " + std::string(info.name) +
+                      "; legal: " + legal + ", as in '" + std::string(info.name) + ":key=value'");
     given_.insert_or_assign(std::string(key), std::string(item.substr(equals + 1)));
   }
   // A codec's own row comes before a common one of the same key.
@@ -85,7 +88,9 @@ SpecValues::SpecValues(std::string_view text, const CodecInfo& info) : text_(tex
 
 double SpecValues::read(const CodecParameter& row) const {
   const auto it = given_.find(row.key);
-  if (it == given_.end()) return row.step == 0 && row.words.empty() ? static_cast<double>(static_cast<float>(row.default_value)) : row.default_value;
+  if (it == given_.end())
+    return row.step == 0 && row.words.empty() ? static_cast<double>(static_cast<float>(row.default_value))
+                                              : row.default_value;
   const std::string& s = it->second;
   if (!row.words.empty()) {
     const auto word = std::find(row.words.begin(), row.words.end(), s);
@@ -107,17 +112,19 @@ double SpecValues::read(const CodecParameter& row) const {
 
 double SpecValues::value(const CodecParameter& row) const {
   const auto it = values_.find(row.key);
-  if (it == values_.end()) throw Error(ErrorCode::codec_unknown, "codec " + std::string(info_.name) + " has no parameter " + std::string(row.key));
+  if (it == values_.end())
+    throw Error(ErrorCode::codec_unknown,
+                "codec " + std::string(info_.name) + " has no parameter " + std::string(row.key));
   return it->second;
 }
 
 FeedbackPolicy SpecValues::feedback(const Codec::Traits& traits) const {
   const auto given = [&](const CodecParameter& row) { return given_.contains(row.key); };
   FeedbackPolicy policy{.kind = given(kMemory) ? (*this)[kMemory] : traits.memory,
-                      .decay = (*this)[kDecay],
-                      .gamma = (*this)[kGamma],
-                      .momentum = (*this)[kMomentum],
-                      .nesterov = (*this)[kNesterov]};
+                        .decay = (*this)[kDecay],
+                        .gamma = (*this)[kGamma],
+                        .momentum = (*this)[kMomentum],
+                        .nesterov = (*this)[kNesterov]};
   if (traits.memory == FeedbackKind::momentum) {  // others mean something else by it
     policy.clip = (*this)[kClip];
     if (policy.clip > 0.0f && policy.kind != FeedbackKind::momentum) refuse(kClip, "for memory=momentum only");
@@ -125,9 +132,12 @@ FeedbackPolicy SpecValues::feedback(const Codec::Traits& traits) const {
   for (const CodecParameter& row : {kDecay, kGamma})
     if (given(row) && policy.kind != FeedbackKind::residual) refuse(row, "for memory=residual only");
   if (given(kNesterov) && policy.kind != FeedbackKind::momentum) refuse(kNesterov, "for memory=momentum only");
-  if (given(kMomentum) && policy.kind != FeedbackKind::momentum && policy.kind != FeedbackKind::average) refuse(kMomentum, "for memory=momentum and memory=average only");
+  if (given(kMomentum) && policy.kind != FeedbackKind::momentum && policy.kind != FeedbackKind::average)
+    refuse(kMomentum, "for memory=momentum and memory=average only");
   if (policy.kind == FeedbackKind::residual && traits.diverges_with_residual && !(*this)[kForce])
-    refuse(kMemory, "one other than residual: error feedback of this codec is known to diverge (GRACE); add force=1 to have it all the same");
+    refuse(
+        kMemory,
+        "one other than residual: error feedback of this codec is known to diverge (GRACE); add force=1 to have it all the same");
   return policy;
 }
 
@@ -156,7 +166,8 @@ std::string SpecValues::canonical(const Codec::Traits& traits) const {
 void SpecValues::refuse(const CodecParameter& row, std::string_view legal) const {
   const auto it = given_.find(row.key);
   throw Error(ErrorCode::codec_unknown, "codec '" + text_ + "': " + std::string(row.key) + " is '" +
-                                            (it == given_.end() ? "" : it->second) + "', legal is " + std::string(legal));
+                                            (it == given_.end() ? "" : it->second) + "', legal is " +
+                                            std::string(legal));
 }
 
 }  // namespace crimp

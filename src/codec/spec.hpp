@@ -10,7 +10,8 @@
 
 namespace crimp {
 
-// The values of one codec text. Every failure throws Error{codec_unknown} that names the text, the value and what is legal.
+// The values of one codec text. Every failure throws Error{codec_unknown} that names the text, the value and what is
+// legal.
 class SpecValues {
  public:
   // Throws on a key that the codec does not have, and on a value that its row does not allow.
@@ -41,16 +42,34 @@ class SpecValues {
 
 // What every codec's text may hold besides its own parameters. The default of `memory` is the codec's.
 inline constexpr std::string_view kMemoryWords[] = {"none", "residual", "momentum", "average"};
-inline constexpr Parameter<FeedbackKind> kMemory{{.key = "memory", .words = kMemoryWords, .help = "what is kept of a gradient for later calls"}};
-inline constexpr Parameter<float> kDecay{{.key = "decay", .default_value = 1, .least = 0, .most = 1, .above_least = true, .help = "weight of the residual"}};
-inline constexpr Parameter<float> kGamma{{.key = "gamma", .default_value = 1, .least = 0, .most = 1, .above_least = true,
-  .help = "weight of the gradient beside the residual; the result is so many times the sum"}};
-inline constexpr Parameter<float> kMomentum{{.key = "momentum", .default_value = 0.9, .least = 0, .most = 1, .below_most = true, .help = "of the memories momentum and average"}};
+inline constexpr Parameter<FeedbackKind> kMemory{
+    {.key = "memory", .words = kMemoryWords, .help = "what is kept of a gradient for later calls"}};
+inline constexpr Parameter<float> kDecay{
+    {.key = "decay", .default_value = 1, .least = 0, .most = 1, .above_least = true, .help = "weight of the residual"}};
+inline constexpr Parameter<float> kGamma{
+    {.key = "gamma",
+     .default_value = 1,
+     .least = 0,
+     .most = 1,
+     .above_least = true,
+     .help = "weight of the gradient beside the residual; the result is so many times the sum"}};
+inline constexpr Parameter<float> kMomentum{{.key = "momentum",
+                                             .default_value = 0.9,
+                                             .least = 0,
+                                             .most = 1,
+                                             .below_most = true,
+                                             .help = "of the memories momentum and average"}};
 inline constexpr auto kNesterov = flag_parameter("nesterov", false, "Nesterov's momentum, of the memory momentum");
-inline constexpr auto kForce = flag_parameter("force", false, "1 allows a memory with which the codec is known to diverge");
+inline constexpr auto kForce =
+    flag_parameter("force", false, "1 allows a memory with which the codec is known to diverge");
 // Of codecs whose default memory is momentum, one of their own.
-inline constexpr Parameter<float> kClip{{.key = "clip", .default_value = 0, .least = 0, .most = 0x1p100,
-  .help = "most of the Euclidean norm of a tensor's sum over the ranks: each rank's gradient is scaled to a norm of at most clip / sqrt(ranks) before it is accumulated "
-          "(section 3.2; of each tensor, because no call sees all of them); 0: no clipping"}};
+inline constexpr Parameter<float> kClip{
+    {.key = "clip",
+     .default_value = 0,
+     .least = 0,
+     .most = 0x1p100,
+     .help =
+         "most of the Euclidean norm of a tensor's sum over the ranks: each rank's gradient is scaled to a norm of at most clip / sqrt(ranks) before it is accumulated "
+         "(section 3.2; of each tensor, because no call sees all of them); 0: no clipping"}};
 
 }  // namespace crimp

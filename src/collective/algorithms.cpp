@@ -11,24 +11,27 @@ namespace crimp {
 
 std::string AlgorithmEntry::why_unsupported(const Codec& codec, int ranks) const {
   if (whole_tensors == codec.traits().whole_tensors) return needs(codec, ranks);
-  return whole_tensors ? "it runs codecs of whole tensors only (powersgd)" : "the codec works on whole tensors; its algorithm is low_rank";
+  return whole_tensors ? "it runs codecs of whole tensors only (powersgd)"
+                       : "the codec works on whole tensors; its algorithm is low_rank";
 }
 
 std::span<const AlgorithmEntry> algorithms() {
-  static const AlgorithmEntry all[] = {allgather_algorithm(), two_shot_algorithm(),    homomorphic_algorithm(),
+  static const AlgorithmEntry all[] = {allgather_algorithm(),   two_shot_algorithm(), homomorphic_algorithm(),
                                        integer_sum_algorithm(), low_rank_algorithm(), hierarchical_algorithm()};
   return all;
 }
 
 std::span<const AlgorithmEntry> carriers() {
   const auto all = algorithms();
-  return all.first(static_cast<std::size_t>(std::find_if(all.begin(), all.end(), [](const AlgorithmEntry& entry) { return !entry.plan; }) - all.begin()));
+  return all.first(static_cast<std::size_t>(
+      std::find_if(all.begin(), all.end(), [](const AlgorithmEntry& entry) { return !entry.plan; }) - all.begin()));
 }
 
 const AlgorithmEntry& entry_of(Algorithm algorithm) {
   for (const auto& entry : algorithms())
     if (entry.algorithm == algorithm) return entry;
-  throw Error(ErrorCode::argument_invalid, "algorithm " + std::to_string(static_cast<int>(algorithm)) + " is not in this build");
+  throw Error(ErrorCode::argument_invalid,
+              "algorithm " + std::to_string(static_cast<int>(algorithm)) + " is not in this build");
 }
 
 const AlgorithmEntry* find_algorithm(std::string_view name) {
@@ -41,12 +44,14 @@ void check_algorithm(const std::string& what, const std::string& name) {
   std::vector<std::string> names{"auto"};
   for (const auto& entry : algorithms()) names.emplace_back(entry.name);
   if (std::find(names.begin(), names.end(), name) == names.end())
-    throw Error(ErrorCode::argument_invalid, what + " is '" + name + "'" + did_you_mean(name, names) + "; legal is: " + joined(names));
+    throw Error(ErrorCode::argument_invalid,
+                what + " is '" + name + "'" + did_you_mean(name, names) + "; legal is: " + joined(names));
 }
 
 Algorithm first_algorithm(const Codec& codec, int ranks) {
   for (const auto& entry : carriers())
-    if (!entry.mpi_adds && entry.why_unsupported(codec, ranks).empty()) return entry.algorithm;  // what MPI adds runs no codec alone
+    if (!entry.mpi_adds && entry.why_unsupported(codec, ranks).empty())
+      return entry.algorithm;  // what MPI adds runs no codec alone
   throw Error(ErrorCode::codec_unknown, "no algorithm of this build runs the codec " + codec.spec());
 }
 
@@ -84,7 +89,8 @@ std::shared_ptr<const RoutePlan> plan_route(Algorithm algorithm, const PartPlan&
   return route;
 }
 
-CollectiveResult allreduce_compressed(Transport& transport, const RoutePlan& route, const CallBuffers& buffers, Workers& workers, Trace* trace) {
+CollectiveResult allreduce_compressed(Transport& transport, const RoutePlan& route, const CallBuffers& buffers,
+                                      Workers& workers, Trace* trace) {
   const auto exchange = route.exchange(transport, buffers, workers, trace);
   exchange->start();
   return exchange->finish();

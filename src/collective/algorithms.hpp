@@ -16,19 +16,21 @@ struct AlgorithmEntry {
   Algorithm algorithm;
   const char* name;     // as in CRIMP_ALGORITHM
   const char* summary;  // one line: what travels
-  // Empty where the algorithm can run this codec on so many ranks, else why not ("it needs a codec that ..."). Equal on all ranks.
+  // Empty where the algorithm can run this codec on so many ranks, else why not ("it needs a codec that ..."). Equal on
+  // all ranks.
   std::string why_unsupported(const Codec&, int ranks) const;
   // Likewise what this algorithm alone asks for.
   std::string (*needs)(const Codec&, int ranks) = [](const Codec&, int) { return std::string(); };
   // Elements of a chunk, a multiple of kPieceElements, where CRIMP_CHUNK says `setting`.
   std::uint64_t (*chunk_elements)(std::uint64_t setting, const Codec&, int ranks);
-  // How it carries a part on so many ranks, in chunks of so many elements. Null of hierarchical, which carries nothing itself: in_nodes()
-  // wraps another's plan.
+  // How it carries a part on so many ranks, in chunks of so many elements. Null of hierarchical, which carries nothing
+  // itself: in_nodes() wraps another's plan.
   std::unique_ptr<RoutePlan> (*plan)(const PartPlan&, std::uint64_t chunk, int ranks);
-  // Seconds that a call is predicted to take. Null: run where CRIMP_ALGORITHM names it, or nothing else can run the codec.
+  // Seconds that a call is predicted to take. Null: run where CRIMP_ALGORITHM names it, or nothing else can run the
+  // codec.
   double (*cost)(const CostQuery&);
-  // About how much more error its results have than allgather's with the same codec (in the terms of Codec::error_of_two_encodings(); at
-  // least 1). Equal on all ranks.
+  // About how much more error its results have than allgather's with the same codec (in the terms of
+  // Codec::error_of_two_encodings(); at least 1). Equal on all ranks.
   double (*error)(const Codec&, int ranks) = [](const Codec&, int) { return 1.0; };
   // Sums are encoded: inputs must leave room for them within the codec's range.
   bool sums_encoded = false;
@@ -49,17 +51,19 @@ std::span<const AlgorithmEntry> algorithms();
 std::span<const AlgorithmEntry> carriers();
 const AlgorithmEntry& entry_of(Algorithm);
 const AlgorithmEntry* find_algorithm(std::string_view name);  // null where unknown
-// Throws Error{argument_invalid} that begins with `what` and lists the legal names, unless `name` is one: an algorithm's, or "auto".
+// Throws Error{argument_invalid} that begins with `what` and lists the legal names, unless `name` is one: an
+// algorithm's, or "auto".
 void check_algorithm(const std::string& what, const std::string& name);
-// The first of the carriers that can run the codec; never one in which MPI adds, so that it may run between leaders, too. Throws
-// Error{codec_unknown} where there is none.
+// The first of the carriers that can run the codec; never one in which MPI adds, so that it may run between leaders,
+// too. Throws Error{codec_unknown} where there is none.
 Algorithm first_algorithm(const Codec&, int ranks);
 // "allgather, two_shot": those that can run the codec on so many ranks.
 std::string algorithms_for(const Codec&, int ranks);
 
-// How an algorithm carries a part, and the same between the leaders of nodes, whose plan is `between` (src/collective/node.hpp; what it
-// names stays the caller's). Where a rank lacks memory for the plan the others do not know it, so the rank gets one that can only say so:
-// part.declined, with bytes() that throw Error{out_of_memory} and a call that has no more than the headers of stage 0.
+// How an algorithm carries a part, and the same between the leaders of nodes, whose plan is `between`
+// (src/collective/node.hpp; what it names stays the caller's). Where a rank lacks memory for the plan the others do not
+// know it, so the rank gets one that can only say so: part.declined, with bytes() that throw Error{out_of_memory} and a
+// call that has no more than the headers of stage 0.
 std::shared_ptr<const RoutePlan> plan_route(Algorithm, const PartPlan&, std::uint64_t chunk, int ranks);
 std::shared_ptr<const RoutePlan> in_nodes(std::shared_ptr<const RoutePlan> between, const Hierarchy&);
 

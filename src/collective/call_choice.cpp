@@ -4,13 +4,15 @@
 
 namespace crimp {
 
-ChosenParts choose(Chooser& chooser, const CallPlan& plan, Transport& transport, const PlainAllreduce& plain, const std::function<CodecCost(const PlannedPart&)>& time) {
+ChosenParts choose(Chooser& chooser, const CallPlan& plan, Transport& transport, const PlainAllreduce& plain,
+                   const std::function<CodecCost(const PlannedPart&)>& time) {
   ChosenParts chosen;
   bool early = false, trial = false;
   double predicted_s = 0, plain_s = 0;
   for (const PlannedPart& part : plan.parts) {
     try {
-      chosen.choices.push_back(chooser.choose(transport, part.query, plain, [&] { return time(part); }, &part != &plan.parts.front()));
+      chosen.choices.push_back(chooser.choose(
+          transport, part.query, plain, [&] { return time(part); }, &part != &plan.parts.front()));
     } catch (const Error& e) {  // of memory for measuring all ranks say so alike
       if (e.code() != ErrorCode::out_of_memory) throw;
       chosen.pass = PassReason::memory;
@@ -27,7 +29,8 @@ ChosenParts choose(Chooser& chooser, const CallPlan& plan, Transport& transport,
     chosen.pass = early ? PassReason::early : PassReason::slower;
     return chosen;
   }
-  for (std::size_t p = 0; p < plan.parts.size(); ++p) chosen.routes.push_back(plan.parts[p].route(chosen.choices[p], chooser.hierarchy(), transport.size()));
+  for (std::size_t p = 0; p < plan.parts.size(); ++p)
+    chosen.routes.push_back(plan.parts[p].route(chosen.choices[p], chooser.hierarchy(), transport.size()));
   return chosen;
 }
 

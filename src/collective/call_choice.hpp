@@ -17,8 +17,10 @@ struct ChosenParts {
   std::optional<PassReason> pass;  // the whole call is for MPI; then there are no routes
 };
 
-// Collective where something must be agreed or measured, which is a function of the calls so far. `time` gives this rank's cost of a part's codec on values
-// of the call, on demand. Nothing of the call has been sent when it returns or throws.
-ChosenParts choose(Chooser&, const CallPlan&, Transport&, const PlainAllreduce&, const std::function<CodecCost(const PlannedPart&)>& time);
+// Collective where something must be agreed or measured, which is a function of the calls so far. `time` gives this
+// rank's cost of a part's codec on values of the call, on demand. Nothing of the call has been sent when it returns or
+// throws.
+ChosenParts choose(Chooser&, const CallPlan&, Transport&, const PlainAllreduce&,
+                   const std::function<CodecCost(const PlannedPart&)>& time);
 
 }  // namespace crimp

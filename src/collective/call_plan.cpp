@@ -8,7 +8,8 @@ std::shared_ptr<const RoutePlan> PlannedPart::route(const Choice& choice, const 
   for (const Route& known : routes_)
     if (known.algorithm == choice.algorithm && known.nodes == choice.nodes) return known.plan;
   const int carrying = choice.nodes ? nodes->nodes : ranks;
-  auto made = plan_route(choice.algorithm, plan, chunk_elements(query.chunk_setting, *plan.codec, carrying, choice.algorithm), carrying);
+  auto made = plan_route(choice.algorithm, plan,
+                         chunk_elements(query.chunk_setting, *plan.codec, carrying, choice.algorithm), carrying);
   if (choice.nodes) made = in_nodes(std::move(made), *nodes);
   if (made->part.declined) return made;  // the next call may find memory
   return routes_.emplace_back(Route{choice.algorithm, choice.nodes, std::move(made)}).plan;
@@ -25,13 +26,15 @@ bool CallPlan::has_momentum() const {
 }
 
 std::uint64_t CallPlan::footprint() const {
-  std::uint64_t sum = sizeof *this + layout->segments.size() * (sizeof(Segment) + 2 * sizeof(void*) + sizeof(std::size_t) + sizeof(Group));
+  std::uint64_t sum = sizeof *this + layout->segments.size() *
+                                         (sizeof(Segment) + 2 * sizeof(void*) + sizeof(std::size_t) + sizeof(Group));
   for (const PlannedPart& part : parts) sum += part.footprint();
   return sum;
 }
 
 const Codec* Planner::codec_of(const Layout& layout, const Segment& segment) const {
-  if (layout.source != Layout::Source::named && layout.source != Layout::Source::negotiated) return rules_.codec().get();
+  if (layout.source != Layout::Source::named && layout.source != Layout::Source::negotiated)
+    return rules_.codec().get();
   if (const auto said = segment.key.empty() ? std::nullopt : said_.find(segment.key)) return *said;
   return rules_.of_tensor(segment.key, segment.count);
 }
@@ -93,7 +96,8 @@ bool Planner::choose_codecs(CallPlan& plan) const {
     if (segment.summed() && !codec) plan.excluded.push_back(s);
     // A tensor without a name has nothing that a residual could belong to.
     // Votes stay votes: of the values themselves, as with CRIMP_ERROR_FEEDBACK=0.
-    if (codec && codec->feedback().kept() && settings_.error_feedback && segment.key.empty() && !(codec->traits().votes && !layout.known())) {
+    if (codec && codec->feedback().kept() && settings_.error_feedback && segment.key.empty() &&
+        !(codec->traits().votes && !layout.known())) {
       if (momentum_of(codec)) plan.lost_momentum = codec;
       codec = rules_.unknown_layout();
       if (!codec && !layout.known()) {
@@ -112,7 +116,9 @@ void Planner::make_parts(CallPlan& plan, Dtype dtype, std::uint64_t count) const
   const auto& segments = plan.layout->segments;
   plan.part_of.assign(segments.size(), 0);
   for (const Codec* codec : plan.codecs) {
-    if (!codec || std::any_of(plan.parts.begin(), plan.parts.end(), [&](const PlannedPart& p) { return p.plan.codec == codec; })) continue;
+    if (!codec ||
+        std::any_of(plan.parts.begin(), plan.parts.end(), [&](const PlannedPart& p) { return p.plan.codec == codec; }))
+      continue;
     std::vector<Segment> masked = segments;
     std::uint64_t elements = 0;
     bool other = false;
@@ -126,8 +132,10 @@ void Planner::make_parts(CallPlan& plan, Dtype dtype, std::uint64_t count) const
       }
     }
     const auto layout = other ? Layout::make(plan.layout->source, std::move(masked)) : plan.layout;
-    plan.parts.emplace_back(PartPlan{codec, layout, count, dtype, settings_.checksum, codec->feedback().kept() && settings_.error_feedback && plan.layout->known()},
-                            ChoiceQuery{codec, elements, settings_.chunk, elements * size_of(dtype), settings_.quality});
+    plan.parts.emplace_back(
+        PartPlan{codec, layout, count, dtype, settings_.checksum,
+                 codec->feedback().kept() && settings_.error_feedback && plan.layout->known()},
+        ChoiceQuery{codec, elements, settings_.chunk, elements * size_of(dtype), settings_.quality});
     plan.clips = plan.clips || (momentum_of(codec) && codec->feedback().clip > 0.0f);
   }
 }

@@ -1,5 +1,5 @@
-// What is done with a call, as far as its tensors, its type, its count and the settings say: the same in every training step, so it is made
-// once and kept.
+// What is done with a call, as far as its tensors, its type, its count and the settings say: the same in every training
+// step, so it is made once and kept.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -21,7 +21,8 @@ namespace crimp {
 struct PlannedPart {
   PartPlan plan;
   ChoiceQuery query;
-  // How a choice carries it among so many ranks, planned when it is first asked for. nodes: the communicator's, where the choice wants them.
+  // How a choice carries it among so many ranks, planned when it is first asked for. nodes: the communicator's, where
+  // the choice wants them.
   std::shared_ptr<const RoutePlan> route(const Choice&, const Hierarchy* nodes, int ranks) const;
   std::uint64_t footprint() const;
 
@@ -40,27 +41,30 @@ struct PlannedPart {
 // Immutable but for the routes of its parts. Equal on all ranks.
 struct CallPlan {
   std::shared_ptr<const Layout> layout;
-  std::optional<PassReason> pass;           // the whole call is for MPI, with momentum where a segment has it; else there are parts
+  std::optional<PassReason>
+      pass;  // the whole call is for MPI, with momentum where a segment has it; else there are parts
   std::vector<const Codec*> codecs;   // of each segment; null: it is summed exactly, or skipped
   std::vector<const Codec*> momenta;  // the codec whose memory `momentum` each segment has; null: none
   std::vector<PlannedPart> parts;     // one for each codec
   std::vector<std::size_t> part_of;   // each segment's, where it has a codec
   std::vector<std::size_t> excluded;  // segments to which rules and program give no codec
-  std::vector<std::size_t> exact;     // segments that are summed exactly: these, and those without a name that can have no codec
-  std::uint64_t exact_bytes = 0;      // in the call's type
-  std::vector<Group> scanned;         // the elements of the segments that have a codec, one after another
+  std::vector<std::size_t>
+      exact;  // segments that are summed exactly: these, and those without a name that can have no codec
+  std::uint64_t exact_bytes = 0;         // in the call's type
+  std::vector<Group> scanned;            // the elements of the segments that have a codec, one after another
   const Codec* lost_momentum = nullptr;  // whose momentum segments without a name lack; null: none
-  bool means_more = false;               // MPI's sum, without momentum or votes, would be another result, not only a faster one
+  bool means_more = false;  // MPI's sum, without momentum or votes, would be another result, not only a faster one
   bool clips = false;
-  bool has_momentum() const;             // of any segment
-  std::uint64_t footprint() const;       // bytes of memory that it takes, about
+  bool has_momentum() const;        // of any segment
+  std::uint64_t footprint() const;  // bytes of memory that it takes, about
 };
 
 // A communicator's plans. Not thread-safe.
 class Planner {
  public:
   static constexpr std::size_t kMostPlans = 256;
-  static constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;  // that all plans take, about; beyond either they are made anew as they are needed
+  static constexpr std::uint64_t kMostBytes =
+      std::uint64_t{64} << 20;  // that all plans take, about; beyond either they are made anew as they are needed
 
   Planner(const Settings& settings, CodecRules& rules) : settings_(settings), rules_(rules), said_(rules.pool()) {}
   // The plan of a call. It stays as it is for those who hold it.

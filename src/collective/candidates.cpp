@@ -15,12 +15,14 @@ bool good_enough(const AlgorithmEntry& entry, int ranks, const ChoiceQuery& quer
 
 }  // namespace
 
-double predicted(const AlgorithmEntry& entry, const NetworkModel& network, const CodecCost& cost, const ChoiceQuery& query) {
+double predicted(const AlgorithmEntry& entry, const NetworkModel& network, const CodecCost& cost,
+                 const ChoiceQuery& query) {
   const std::uint64_t chunk = entry.chunk_elements(query.chunk_setting, *query.codec, network.ranks);
   return cost.scan_s * static_cast<double>(query.count) + entry.cost({network, cost, query.count, chunk});
 }
 
-std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel* hierarchy, const CodecCost& cost, const ChoiceQuery& query) {
+std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel* hierarchy, const CodecCost& cost,
+                               const ChoiceQuery& query) {
   Choice none{.why = "cheapest by the model", .plain_s = network.plain.at(static_cast<double>(query.plain_bytes))};
   std::vector<Choice> all;
   const auto consider = [&](const AlgorithmEntry& entry, const NetworkModel& of, double more, bool nodes) {
@@ -37,7 +39,8 @@ std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel
   for (const auto& entry : carriers()) consider(entry, network, 0, false);
   if (hierarchy && entry_of(Algorithm::hierarchical).why_unsupported(*query.codec, network.ranks).empty())
     for (const auto& entry : carriers())
-      consider(entry, hierarchy->leaders, 4 * static_cast<double>(query.count) * hierarchy->node.byte_s + 3 * hierarchy->node.barrier_s, true);
+      consider(entry, hierarchy->leaders,
+               4 * static_cast<double>(query.count) * hierarchy->node.byte_s + 3 * hierarchy->node.barrier_s, true);
   if (none.limited)
     for (Choice& c : all) c.limited = true, c.why = "cheapest by the model within CRIMP_QUALITY";
   if (!all.empty()) return all;
@@ -48,7 +51,8 @@ std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel
 }
 
 Choice cheapest(std::span<const Choice> all) {
-  Choice best = *std::min_element(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return a.predicted_s < b.predicted_s; });
+  Choice best = *std::min_element(all.begin(), all.end(),
+                                  [](const Choice& a, const Choice& b) { return a.predicted_s < b.predicted_s; });
   // What plain MPI would do as fast is not worth its loss.
   best.plain = best.predicted_s > 0 && best.predicted_s >= best.plain_s;
   return best;

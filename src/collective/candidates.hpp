@@ -9,9 +9,11 @@
 
 namespace crimp {
 
-// All that can run the codec within the query's quality, with predictions; where none of them has a cost function, the first one without. Below infinity an
-// algorithm that adds an error also gives way to sums of integers where these run the codec.
-std::vector<Choice> candidates(const NetworkModel&, const HierarchyModel* hierarchy, const CodecCost&, const ChoiceQuery&);
+// All that can run the codec within the query's quality, with predictions; where none of them has a cost function, the
+// first one without. Below infinity an algorithm that adds an error also gives way to sums of integers where these run
+// the codec.
+std::vector<Choice> candidates(const NetworkModel&, const HierarchyModel* hierarchy, const CodecCost&,
+                               const ChoiceQuery&);
 // Of one or more candidates; or plain MPI. The same two functions make the tables of `crimp model`.
 Choice cheapest(std::span<const Choice>);
 // What one algorithm would take.

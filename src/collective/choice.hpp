@@ -9,7 +9,8 @@ namespace crimp {
 
 struct Choice {
   Algorithm algorithm = Algorithm::allgather;  // that carries the payloads
-  bool nodes = false;  // between the leaders of nodes, whose ranks add exactly before (algorithm hierarchical); else among all ranks
+  bool nodes = false;  // between the leaders of nodes, whose ranks add exactly before (algorithm hierarchical); else
+                       // among all ranks
   bool plain = false;  // MPI_Allreduce is predicted to be faster than any
   bool early = false;  // as `plain`, because this communicator is too young to measure anything for it
   bool trial = false;  // taken to learn its time, whatever is predicted

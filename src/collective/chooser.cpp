@@ -62,14 +62,18 @@ Choice Chooser::forced(const Codec& codec, int ranks) {
   const AlgorithmEntry* const entry = find_algorithm(forced_);
   const bool runs = entry && entry->why_unsupported(codec, ranks).empty();
   if (runs && entry->plan) return {.algorithm = entry->algorithm, .why = "CRIMP_ALGORITHM"};
-  if (runs && nodes()) return {.algorithm = first_algorithm(codec, hierarchy_->nodes), .nodes = true, .why = "CRIMP_ALGORITHM"};
-  return {.algorithm = first_algorithm(codec, ranks), .why = runs ? "no nodes of several ranks" : "CRIMP_ALGORITHM cannot run the codec"};
+  if (runs && nodes())
+    return {.algorithm = first_algorithm(codec, hierarchy_->nodes), .nodes = true, .why = "CRIMP_ALGORITHM"};
+  return {.algorithm = first_algorithm(codec, ranks),
+          .why = runs ? "no nodes of several ranks" : "CRIMP_ALGORITHM cannot run the codec"};
 }
 
-Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const PlainAllreduce& plain, const std::function<CodecCost()>& time, bool same_call) {
+Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const PlainAllreduce& plain,
+                       const std::function<CodecCost()>& time, bool same_call) {
   if (!same_call) counted_ = false;
   if (forced_ != "auto") return forced(*query.codec, transport.size());
-  if (const Algorithm only = first_algorithm(*query.codec, transport.size()); !entry_of(only).cost) return {.algorithm = only, .why = "the codec's only algorithm"};
+  if (const Algorithm only = first_algorithm(*query.codec, transport.size()); !entry_of(only).cost)
+    return {.algorithm = only, .why = "the codec's only algorithm"};
 
   if (!std::exchange(counted_, true)) {
     if (calls_ == 0) adopt(transport);
@@ -80,7 +84,8 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
   }
   const bool early = early_;
   if (adopted_ && !codecs_.contains(query.codec))
-    if (const auto of = adopted_->codecs.find(query.codec->spec()); of != adopted_->codecs.end()) codecs_[query.codec] = {of->second.cost, 1, of->second.trials};
+    if (const auto of = adopted_->codecs.find(query.codec->spec()); of != adopted_->codecs.end())
+      codecs_[query.codec] = {of->second.cost, 1, of->second.trials};
   const auto codec_at = codecs_.find(query.codec);
   if (early && (network_.plain.empty() || codec_at == codecs_.end())) return {.plain = true, .early = true};
   bool measured = false;
@@ -107,7 +112,8 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
     const bool tries = !fault::fires("slow_link") && !(early && known == codec.trials.end());
     Choice choice = cheapest(all);
     if (tries) {
-      Trials& trials = known != codec.trials.end() ? known->second : codec.trials.try_emplace(size_class(query), all).first->second;
+      Trials& trials =
+          known != codec.trials.end() ? known->second : codec.trials.try_emplace(size_class(query), all).first->second;
       const bool before = trials.finished();
       choice = trials.choose(transport, all, query.count);
       if (!before && trials.finished()) publish();

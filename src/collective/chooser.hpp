@@ -1,6 +1,6 @@
-// Which algorithm a call takes, or plain MPI where that is predicted to be faster. A model is measured at one of a communicator's first calls, unless
-// another communicator of the same ranks has, and agreed by all ranks: every number is the slowest rank's, exchanged before it is used. Where it
-// sees a near thing, trials decide.
+// Which algorithm a call takes, or plain MPI where that is predicted to be faster. A model is measured at one of a
+// communicator's first calls, unless another communicator of the same ranks has, and agreed by all ranks: every number
+// is the slowest rank's, exchanged before it is used. Where it sees a near thing, trials decide.
 #pragma once
 #include <functional>
 #include <map>
@@ -20,25 +20,29 @@ namespace crimp {
 // A communicator's own. Not thread-safe.
 class Chooser {
  public:
-  // Calls that a communicator, or all of the same ranks together, go without a measurement: who is freed soon pays nothing, and who duplicates
-  // for each step only once.
+  // Calls that a communicator, or all of the same ranks together, go without a measurement: who is freed soon pays
+  // nothing, and who duplicates for each step only once.
   static constexpr std::uint64_t kEarly = 3, kEarlyOfGroup = 64;
 
   // forced: as CRIMP_ALGORITHM; "auto": the cheapest.
   explicit Chooser(const std::string& forced) : forced_(forced) {}
-  // Collective where something must be agreed or measured, which is a function of the calls so far. `time` gives this rank's cost of the codec on values
-  // of the call, on demand. same_call: it has been asked before in this call, for another codec.
-  Choice choose(Transport&, const ChoiceQuery&, const PlainAllreduce&, const std::function<CodecCost()>& time, bool same_call = false);
+  // Collective where something must be agreed or measured, which is a function of the calls so far. `time` gives this
+  // rank's cost of the codec on values of the call, on demand. same_call: it has been asked before in this call, for
+  // another codec.
+  Choice choose(Transport&, const ChoiceQuery&, const PlainAllreduce&, const std::function<CodecCost()>& time,
+                bool same_call = false);
   // How long the call took that choose() made this choice for. Not called: it failed.
   void took(const ChoiceQuery&, const Choice&, double s);
   void force(const std::string& algorithm) { forced_ = algorithm; }
   // Begins anew, as a new communicator of the same ranks.
   void forget();
-  // Before the first call: how the communicator's nodes are opened, when they are first needed. Collective; null on all ranks where there are none.
+  // Before the first call: how the communicator's nodes are opened, when they are first needed. Collective; null on all
+  // ranks where there are none.
   void set_nodes(std::function<const Hierarchy*()> open) { open_nodes_ = std::move(open); }
-  // Before the first call: what communicators of the same ranks in the same order tell one another; they have the same number. Stays the caller's.
+  // Before the first call: what communicators of the same ranks in the same order tell one another; they have the same
+  // number. Stays the caller's.
   void share(SharedModels* shared, std::uint64_t group) { shared_ = shared, group_ = group; }
-  const Hierarchy* hierarchy() const { return hierarchy_; }       // null: not needed yet, or none
+  const Hierarchy* hierarchy() const { return hierarchy_; }     // null: not needed yet, or none
   std::uint64_t measurements() const { return measurements_; }  // of the network, so far
 
  private:
@@ -62,7 +66,8 @@ class Chooser {
   std::uint64_t group_ = 0;
   std::shared_ptr<const Models> adopted_;
   bool early_ = false, counted_ = false;  // this call: is one of the first ones; calls_ has it
-  std::uint64_t calls_ = 0, calls_of_group_ = 0, measurements_ = 0;  // calls_of_group_: before this communicator's first
+  std::uint64_t calls_ = 0, calls_of_group_ = 0,
+                measurements_ = 0;  // calls_of_group_: before this communicator's first
 };
 
 }  // namespace crimp

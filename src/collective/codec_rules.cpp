@@ -16,19 +16,23 @@ void CodecRules::read(const Settings& settings, const std::function<void(const s
     if (settings.unknown_layout != "none") {
       unknown_ = pool_.get(settings.unknown_layout);
       if (unknown_->feedback().kept())
-        refuse("CRIMP_UNKNOWN_LAYOUT is '" + settings.unknown_layout + "', which needs a residual; legal is a codec without: none, fp16, bf16");
+        refuse("CRIMP_UNKNOWN_LAYOUT is '" + settings.unknown_layout +
+               "', which needs a residual; legal is a codec without: none, fp16, bf16");
     }
   } catch (const Error& e) {
     refuse(std::string("CRIMP_UNKNOWN_LAYOUT: ") + e.what());
   }
   try {
     rules_ = Rules(settings.rules);
-    for (const auto& rule : rules_.all()) rule_codecs_.push_back(rule.codec == "none" ? nullptr : pool_.get(rule.codec));
+    for (const auto& rule : rules_.all())
+      rule_codecs_.push_back(rule.codec == "none" ? nullptr : pool_.get(rule.codec));
   } catch (const Error& e) {
     refuse(e.what());
   }
   if (!settings.error_feedback) return;
-  const auto moves = [](const std::shared_ptr<const Codec>& codec) { return codec && codec->feedback().kind == FeedbackKind::momentum; };
+  const auto moves = [](const std::shared_ptr<const Codec>& codec) {
+    return codec && codec->feedback().kind == FeedbackKind::momentum;
+  };
   const auto rule = std::find_if(rule_codecs_.begin(), rule_codecs_.end(), moves);
   momentum_ = moves(codec_) ? codec_.get() : rule != rule_codecs_.end() ? rule->get() : nullptr;
 }

@@ -21,13 +21,14 @@ class CodecRules {
   void choose(std::string_view spec);
 
   CodecPool& pool() { return pool_; }
-  const std::shared_ptr<const Codec>& codec() const { return codec_; }  // null: none was chosen
+  const std::shared_ptr<const Codec>& codec() const { return codec_; }       // null: none was chosen
   bool any() const { return version_.load(std::memory_order_acquire) > 0; }  // as codec(), from any thread
   // Changes where codec() does: what was derived from the rules before is out of date.
   std::uint32_t version() const { return version_.load(std::memory_order_acquire); }
   // Of tensors without a name, in place of a codec that keeps something of tensors; null: pass through.
   const Codec* unknown_layout() const { return unknown_.get(); }
-  // CRIMP_CODEC or the first rule's codec that keeps the training's momentum, which tensors that are not compressed must have, too; null: none does.
+  // CRIMP_CODEC or the first rule's codec that keeps the training's momentum, which tensors that are not compressed
+  // must have, too; null: none does.
   const Codec* momentum() const { return momentum_; }
   // Of a named tensor, by CRIMP_RULES; null: it is summed exactly.
   const Codec* of_tensor(const std::string& name, std::uint64_t count) const;

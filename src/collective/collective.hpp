@@ -1,4 +1,5 @@
-// Compressed collectives: sums over all ranks, bit-identical everywhere. Which algorithms there are: src/collective/algorithms.hpp.
+// Compressed collectives: sums over all ranks, bit-identical everywhere. Which algorithms there are:
+// src/collective/algorithms.hpp.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,21 +11,23 @@
 namespace crimp {
 
 struct CollectiveResult {
-  std::uint8_t flags = 0;  // union over the ranks. Not 0: nothing was decoded, no residual changed, send the call through MPI
+  std::uint8_t flags =
+      0;  // union over the ranks. Not 0: nothing was decoded, no residual changed, send the call through MPI
   std::optional<Error> error;  // what was wrong with a payload; the exchange was still completed, `out` is undefined
   std::uint64_t sent_bytes = 0, received_bytes = 0;  // headers and bodies; received: from other ranks
   double encode_s = 0, wire_s = 0, decode_s = 0;     // wire: waiting, after what was hidden behind encode and decode
 };
 
-// One rank's side of a collective under way: start() once, progress() as often as is liked, finish() once. A call that blocks is start()
-// and finish().
+// One rank's side of a collective under way: start() once, progress() as often as is liked, finish() once. A call that
+// blocks is start() and finish().
 //
-// All three throw Error{transport_failed} where MPI failed and Error{call_differs} where the ranks' headers show that they are not in the
-// same call; all ranks then throw alike, and nothing but the destructor may follow. Without that, an exchange that was started must be
-// finished.
+// All three throw Error{transport_failed} where MPI failed and Error{call_differs} where the ranks' headers show that
+// they are not in the same call; all ranks then throw alike, and nothing but the destructor may follow. Without that,
+// an exchange that was started must be finished.
 //
-// Of one transport several may be under way: started, and finished, in one order by all ranks. progress() is for the oldest of them alone,
-// because what a step starts must be in one order, too. Exchanges of different transports have nothing to do with one another.
+// Of one transport several may be under way: started, and finished, in one order by all ranks. progress() is for the
+// oldest of them alone, because what a step starts must be in one order, too. Exchanges of different transports have
+// nothing to do with one another.
 //
 // Of hierarchical only finish() does anything: the barriers within a node block.
 class Exchange {
@@ -32,14 +35,15 @@ class Exchange {
   virtual ~Exchange() = default;
   // Does all that comes before the first wait for other ranks.
   virtual void start() = 0;
-  // Does what can be done without waiting for other ranks; it does encode and decode, and a device may be waited for. True: finish() waits
-  // for nobody.
+  // Does what can be done without waiting for other ranks; it does encode and decode, and a device may be waited for.
+  // True: finish() waits for nobody.
   virtual bool progress() = 0;
   virtual CollectiveResult finish() = 0;
 };
 
 // Runs the route to its end. Without CallBuffers::arena this rank only says so; its flags must be set.
-CollectiveResult allreduce_compressed(Transport&, const RoutePlan&, const CallBuffers&, Workers&, Trace* trace = nullptr);
+CollectiveResult allreduce_compressed(Transport&, const RoutePlan&, const CallBuffers&, Workers&,
+                                      Trace* trace = nullptr);
 
 // Most bytes of received bodies at once: chunks are shorter where many ranks would fill more.
 inline constexpr std::uint64_t kReceiveBudget = std::uint64_t{256} << 20;

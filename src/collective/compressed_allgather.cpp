@@ -1,4 +1,5 @@
-// Every rank encodes its buffer, all payloads go to all ranks, every rank decodes them, its own too, in rank order 0..N-1.
+// Every rank encodes its buffer, all payloads go to all ranks, every rank decodes them, its own too, in rank order
+// 0..N-1.
 #include <algorithm>
 
 #include "collective/algorithms.hpp"
@@ -8,15 +9,17 @@
 namespace crimp {
 namespace {
 
-// While chunk i is on the wire, i+1 is encoded and i-1 decoded; headers travel one step ahead of bodies. Where encoding is asynchronous, i+2 is
-// encoded while i+1 is copied to where MPI takes it.
+// While chunk i is on the wire, i+1 is encoded and i-1 decoded; headers travel one step ahead of bodies. Where encoding
+// is asynchronous, i+2 is encoded while i+1 is copied to where MPI takes it.
 constexpr std::size_t kEncodeSlots = 4, kReceiveSlots = 2;
 
 class AllgatherRoute final : public ChunkedRoute {
  public:
   AllgatherRoute(const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks)
-      : ChunkedRoute(Algorithm::allgather, of, chunk_elements, transport_ranks), body_bound(largest([&](const ChunkPartition& partition) { return partition.body_bound(*part.codec); })) {
-    set_bytes(kEncodeSlots * Arena::padded(body_bound) + kReceiveSlots * Arena::padded(static_cast<std::uint64_t>(ranks) * body_bound));
+      : ChunkedRoute(Algorithm::allgather, of, chunk_elements, transport_ranks),
+        body_bound(largest([&](const ChunkPartition& partition) { return partition.body_bound(*part.codec); })) {
+    set_bytes(kEncodeSlots * Arena::padded(body_bound) +
+              kReceiveSlots * Arena::padded(static_cast<std::uint64_t>(ranks) * body_bound));
   }
   std::unique_ptr<Exchange> exchange(Transport&, const CallBuffers&, Workers&, Trace*) const override;
   const std::uint64_t body_bound;  // of a chunk
@@ -25,7 +28,8 @@ class AllgatherRoute final : public ChunkedRoute {
 class Allgather final : public Rounds<Allgather> {
  public:
   Allgather(Transport& transport, const AllgatherRoute& route, const CallBuffers& call, Workers& workers, Trace* trace)
-      : Rounds(transport, workers, route, call, trace, route.chunks().size()), slices_(route.chunks()), body_bound_(route.body_bound) {
+      : Rounds(transport, workers, route, call, trace, route.chunks().size()), slices_(route.chunks()),
+        body_bound_(route.body_bound) {
     for (auto& slot : send_) slot.headers.resize(ranks());
     if (!call.arena) return;
     for (auto& slot : send_) slot.body = reinterpret_cast<std::uint8_t*>(call.arena->take(body_bound_));
@@ -66,7 +70,8 @@ class Allgather final : public Rounds<Allgather> {
     SendSlot& slot = send(chunk);
     bind(slot.bound, slices_[chunk], chunk);
     slot.mine = header(chunk, slot.bound.partition().count());
-    start_encode(slot.encoding, slot.mine, slot.bound, call_.in + slot.bound.begin(), static_cast<std::uint32_t>(rank()), slot.body);
+    start_encode(slot.encoding, slot.mine, slot.bound, call_.in + slot.bound.begin(),
+                 static_cast<std::uint32_t>(rank()), slot.body);
     note_encode(slot, chunk, begin);
   }
 
@@ -130,8 +135,11 @@ class Allgather final : public Rounds<Allgather> {
     from.views.resize(ranks());
     bool good = true;
     for (std::size_t r = 0; r < ranks(); ++r)
-      good = open(from.views[r], slot.headers[r], slot.bound, std::span(from.bodies + from.offsets[r], from.bytes[r]), r, chunk) && good;
-    // With a bad payload the exchanges go on, so that no rank waits for this one; the error is raised at the end of the call.
+      good = open(from.views[r], slot.headers[r], slot.bound, std::span(from.bodies + from.offsets[r], from.bytes[r]),
+                  r, chunk) &&
+             good;
+    // With a bad payload the exchanges go on, so that no rank waits for this one; the error is raised at the end of the
+    // call.
     if (good) start_decode(from.decoding, slot.bound, from.views, chunk);
     if (!backend_.asynchronous()) finish_decode(from.decoding);
     result_.decode_s += span("decode", chunk, begin);
@@ -161,7 +169,8 @@ constexpr Allgather::Step Allgather::kSteps[] = {
     {2, &Allgather::decode, &Allgather::bodies_of},
 };
 
-std::unique_ptr<Exchange> AllgatherRoute::exchange(Transport& transport, const CallBuffers& call, Workers& workers, Trace* trace) const {
+std::unique_ptr<Exchange> AllgatherRoute::exchange(Transport& transport, const CallBuffers& call, Workers& workers,
+                                                   Trace* trace) const {
   return std::make_unique<Allgather>(transport, *this, call, workers, trace);
 }
 
@@ -175,14 +184,18 @@ AlgorithmEntry allgather_algorithm() {
       .chunk_elements =
           [](std::uint64_t setting, const Codec& codec, int ranks) {
             const std::uint64_t piece_bytes = 4 * codec.piece_bound(kPieceElements) + kPayloadAlign;
-            const std::uint64_t pieces = kReceiveBudget / (kReceiveSlots * static_cast<std::uint64_t>(ranks) * piece_bytes);
+            const std::uint64_t pieces =
+                kReceiveBudget / (kReceiveSlots * static_cast<std::uint64_t>(ranks) * piece_bytes);
             return std::max(kPieceElements, std::min(setting, pieces * kPieceElements));
           },
-      .plan = [](const PartPlan& part, std::uint64_t chunk, int ranks) -> std::unique_ptr<RoutePlan> { return std::make_unique<AllgatherRoute>(part, chunk, ranks); },
+      .plan = [](const PartPlan& part, std::uint64_t chunk, int ranks) -> std::unique_ptr<RoutePlan> {
+        return std::make_unique<AllgatherRoute>(part, chunk, ranks);
+      },
       .cost =
           [](const CostQuery& q) {
             const double n = q.network.ranks, m = q.per_chunk();
-            const double wire = q.network.allgather.at((n - 1) * sizeof(Header)) + q.network.allgather.at((n - 1) * m * q.codec.payload_bytes);
+            const double wire = q.network.allgather.at((n - 1) * sizeof(Header)) +
+                                q.network.allgather.at((n - 1) * m * q.codec.payload_bytes);
             return pipelined(q.chunks(), m * (q.codec.encode_s + n * q.codec.decode_s), wire);
           },
       .any_backend = true,

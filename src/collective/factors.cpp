@@ -19,10 +19,12 @@ Factors factors_of(const PartPlan& part, const CallBuffers& call, bool agreed) {
     plan.left += t.matrix.left();
     plan.right += t.matrix.right();
     if (!powersgd::finds(segment.count, *part.codec, known)) continue;
-    auto& found = plan.found.emplace_back(Factors::Candidates{plan.tensors.size() - 1, s, powersgd::candidates_of(segment.count, part.codec->parameter_word())});
+    auto& found = plan.found.emplace_back(Factors::Candidates{
+        plan.tensors.size() - 1, s, powersgd::candidates_of(segment.count, part.codec->parameter_word())});
     if (found.cols.size() < 2) continue;
     plan.shares += found.cols.size();
-    plan.sample = std::max(plan.sample, powersgd::sample_elements(segment.count, found.cols, powersgd::parameters_of(*part.codec).rank));
+    plan.sample = std::max(
+        plan.sample, powersgd::sample_elements(segment.count, found.cols, powersgd::parameters_of(*part.codec).rank));
   }
   return plan;
 }

@@ -26,9 +26,13 @@ void seal_frame(Header header, std::span<std::uint8_t> frame, bool checksum) {
 }
 
 std::string defect(const Header& header, std::span<const std::uint8_t> body, bool readable) {
-  if (header.flags & kFlagCorrupt) return header.stage ? "it met a corrupt payload itself, or its device failed" : "its device failed and it has none to send";
-  if (header.body_bytes != body.size()) return "it has " + std::to_string(header.body_bytes) + " bytes, " + std::to_string(body.size()) + " are due";
-  if (readable && header.body_hash && digest(body.data(), body.size()) != header.body_hash) return "its checksum is wrong";
+  if (header.flags & kFlagCorrupt)
+    return header.stage ? "it met a corrupt payload itself, or its device failed"
+                        : "its device failed and it has none to send";
+  if (header.body_bytes != body.size())
+    return "it has " + std::to_string(header.body_bytes) + " bytes, " + std::to_string(body.size()) + " are due";
+  if (readable && header.body_hash && digest(body.data(), body.size()) != header.body_hash)
+    return "its checksum is wrong";
   return {};
 }
 

@@ -1,20 +1,21 @@
-// The ranks of a node add their values exactly in shared memory, the leaders exchange compressed sums by any other algorithm, all ranks copy
-// the result. Only the leaders' values are encoded, so only they have residuals.
+// The ranks of a node add their values exactly in shared memory, the leaders exchange compressed sums by any other
+// algorithm, all ranks copy the result. Only the leaders' values are encoded, so only they have residuals.
 #include <algorithm>
 #include <cstring>
 #include <map>
 
 #include "collective/algorithms.hpp"
 #include "collective/node.hpp"
-#include "core/trace.hpp"
 #include "collective/wire.hpp"
+#include "core/trace.hpp"
 
 namespace crimp {
 namespace {
 
-// Floats of a rank's values in node memory at once, twice: while a block is added, the next one is copied. 256 KiB stay in a core's L2;
-// nodes of many ranks have shorter blocks, so that a communicator takes no more than about 8 MiB.
-constexpr std::uint64_t kBlock = 65536, kLeastBlock = kPayloadAlign / sizeof(float), kMostMemory = std::uint64_t{2} << 20;
+// Floats of a rank's values in node memory at once, twice: while a block is added, the next one is copied. 256 KiB stay
+// in a core's L2; nodes of many ranks have shorter blocks, so that a communicator takes no more than about 8 MiB.
+constexpr std::uint64_t kBlock = 65536, kLeastBlock = kPayloadAlign / sizeof(float),
+                        kMostMemory = std::uint64_t{2} << 20;
 
 std::uint64_t block_of(Node& node) {
   const std::uint64_t slots = 2 * static_cast<std::uint64_t>(node.size());
@@ -33,7 +34,8 @@ void publish(Node::Note& note, const CollectiveResult& result, const Error* thro
 // Another algorithm's route between the leaders.
 class NodeRoute final : public RoutePlan {
  public:
-  NodeRoute(std::shared_ptr<const RoutePlan> inner, const Hierarchy& of) : RoutePlan(inner->algorithm, inner->part, inner->chunk, inner->ranks), between(std::move(inner)), nodes(of) {
+  NodeRoute(std::shared_ptr<const RoutePlan> inner, const Hierarchy& of)
+      : RoutePlan(inner->algorithm, inner->part, inner->chunk, inner->ranks), between(std::move(inner)), nodes(of) {
     name = entry_of(Algorithm::hierarchical).name;
     encodes = nodes.leaders;
     owner_memory = encodes && between->owner_memory;
@@ -52,7 +54,8 @@ class NodeRoute final : public RoutePlan {
 class InNodes final : public Exchange {
  public:
   InNodes(const NodeRoute& route, const CallBuffers& call, Workers& workers, Trace* trace)
-      : route_(route), call_(call), workers_(workers), trace_(trace), node_(*route.nodes.node), leads_(node_.rank() == 0) {}
+      : route_(route), call_(call), workers_(workers), trace_(trace), node_(*route.nodes.node),
+        leads_(node_.rank() == 0) {}
   void start() override {}
   bool progress() override { return false; }
 
@@ -81,7 +84,8 @@ class InNodes final : public Exchange {
     return seconds(end - begin);
   }
 
-  // False: the ranks of the node are not in the same call. flags: of all of them; where there is none, `sums` is complete on the leader.
+  // False: the ranks of the node are not in the same call. flags: of all of them; where there is none, `sums` is
+  // complete on the leader.
   bool add(std::uint8_t& flags, float*& sums, CollectiveResult& result) {
     const auto begin = Clock::now();
     const auto notes = node_.notes();
@@ -94,7 +98,8 @@ class InNodes final : public Exchange {
     bool same = true;
     for (const auto& note : notes) {
       flags |= note.flags;
-      same = same && note.count == notes[0].count && note.layout == notes[0].layout && note.sequence == notes[0].sequence;
+      same =
+          same && note.count == notes[0].count && note.layout == notes[0].layout && note.sequence == notes[0].sequence;
     }
     // In memory of the leader's own: until all nodes are known to compress, its buffers stay as they are.
     if (leads_ && call_.arena) sums = reinterpret_cast<float*>(call_.arena->take(route_.part.count * sizeof(float)));
@@ -129,7 +134,8 @@ class InNodes final : public Exchange {
     result.wire_s = noted("leader", begin);
     result.flags = note.all_flags;
     if (note.error < 0) return;
-    const Error error(static_cast<ErrorCode>(note.error), std::string("the leader of this rank's node says: ") + note.text);
+    const Error error(static_cast<ErrorCode>(note.error),
+                      std::string("the leader of this rank's node says: ") + note.text);
     if (note.thrown) thrown = error;
     else result.error = error;
   }
@@ -142,7 +148,8 @@ class InNodes final : public Exchange {
   const bool leads_;
 };
 
-std::unique_ptr<Exchange> NodeRoute::exchange(Transport&, const CallBuffers& call, Workers& workers, Trace* trace) const {
+std::unique_ptr<Exchange> NodeRoute::exchange(Transport&, const CallBuffers& call, Workers& workers,
+                                              Trace* trace) const {
   return std::make_unique<InNodes>(*this, call, workers, trace);
 }
 
@@ -157,7 +164,8 @@ std::vector<std::vector<int>> nodes_of(std::span<const int> host_of_rank, int pe
   std::map<int, std::size_t> filling;  // by host
   for (std::size_t r = 0; r < host_of_rank.size(); ++r) {
     const auto [at, first] = filling.try_emplace(host_of_rank[r], nodes.size());
-    if (!first && per_node > 0 && nodes[at->second].size() == static_cast<std::size_t>(per_node)) at->second = nodes.size();
+    if (!first && per_node > 0 && nodes[at->second].size() == static_cast<std::size_t>(per_node))
+      at->second = nodes.size();
     if (at->second == nodes.size()) nodes.emplace_back();
     nodes[at->second].push_back(static_cast<int>(r));
   }
@@ -175,9 +183,11 @@ std::uint64_t node_memory(int ranks) {
 
 std::uint64_t least_node_memory(int ranks) { return 2 * static_cast<std::uint64_t>(ranks) * kLeastBlock; }
 
-// Sums form in the leader's slot of a turn. While it takes them away, the others may already fill their slots of that turn again.
+// Sums form in the leader's slot of a turn. While it takes them away, the others may already fill their slots of that
+// turn again.
 void sum_in_node(Node& node, const float* in, float* sums, std::uint64_t count) {
-  const auto n = static_cast<std::uint64_t>(node.size()), mine = static_cast<std::uint64_t>(node.rank()), block = block_of(node);
+  const auto n = static_cast<std::uint64_t>(node.size()), mine = static_cast<std::uint64_t>(node.rank()),
+             block = block_of(node);
   const auto turn_of = [&](std::uint64_t b) { return node.memory().data() + b % 2 * n * block; };
   const auto take = [&](std::uint64_t b) {
     const std::uint64_t at = b * block;
@@ -221,9 +231,12 @@ AlgorithmEntry hierarchical_algorithm() {
       .name = "hierarchical",
       .summary = "exact sums within each node in shared memory, another algorithm between the nodes' leaders",
       .needs = [](const Codec& codec, int) -> std::string {
-        if (codec.traits().votes) return "the codec counts the ranks' votes, and signs of nodes' sums would be votes of nodes";
-        // Where a tensor is compressed in one call and summed exactly in the next, the leaders' would be of their nodes, the others' of themselves.
-        if (codec.feedback().kind == FeedbackKind::momentum) return "its momentum is of each rank's own gradients (memory=momentum)";
+        if (codec.traits().votes)
+          return "the codec counts the ranks' votes, and signs of nodes' sums would be votes of nodes";
+        // Where a tensor is compressed in one call and summed exactly in the next, the leaders' would be of their
+        // nodes, the others' of themselves.
+        if (codec.feedback().kind == FeedbackKind::momentum)
+          return "its momentum is of each rank's own gradients (memory=momentum)";
         return {};
       },
       .chunk_elements = [](std::uint64_t setting, const Codec&, int) { return setting; },

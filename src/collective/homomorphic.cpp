@@ -1,5 +1,5 @@
-// Integer sums by owners: a chunk's indices go to the ranks that own shares of its coordinates, who add up the integers that they stand for; the sums
-// go to all ranks, in as many bits as they need.
+// Integer sums by owners: a chunk's indices go to the ranks that own shares of its coordinates, who add up the integers
+// that they stand for; the sums go to all ranks, in as many bits as they need.
 #include <algorithm>
 #include <cstring>
 
@@ -10,7 +10,8 @@
 namespace crimp {
 namespace {
 
-// What this takes of the arena beside IntegerSums::Scratch. Frames lie `shard` or `sums` bytes apart, those of the largest share.
+// What this takes of the arena beside IntegerSums::Scratch. Frames lie `shard` or `sums` bytes apart, those of the
+// largest share.
 struct Frames {
   Frames(const IntegerRoute& route, ArenaParts& parts) {
     const auto ranks = static_cast<std::uint64_t>(route.ranks);
@@ -26,15 +27,16 @@ struct Frames {
   }
   std::uint64_t shard, sums;
   struct Of {
-    std::uint8_t *send, *receive;   // indices, of every rank's share and of this rank's
-    std::uint8_t *my_sums, *sums;   // of this rank's share, and of all
+    std::uint8_t *send, *receive;  // indices, of every rank's share and of this rank's
+    std::uint8_t *my_sums, *sums;  // of this rank's share, and of all
   };
   Of chunk[IntegerRoute::kSumming];
 };
 
 class OwnersRoute final : public IntegerRoute {
  public:
-  OwnersRoute(const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks) : IntegerRoute(Algorithm::homomorphic, of, chunk_elements, transport_ranks) {
+  OwnersRoute(const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks)
+      : IntegerRoute(Algorithm::homomorphic, of, chunk_elements, transport_ranks) {
     ArenaParts parts(nullptr);
     const IntegerSums::Scratch common(*this, parts);
     const Frames frames(*this, parts);
@@ -46,7 +48,8 @@ class OwnersRoute final : public IntegerRoute {
 class SumsByOwners final : public Rounds<SumsByOwners, IntegerSums> {
  public:
   SumsByOwners(Transport& transport, const OwnersRoute& route, const CallBuffers& call, Workers& workers, Trace* trace)
-      : Rounds(transport, workers, route, call, trace, route.chunks().size()), width_(route.width), frames_(route, parts_) {}
+      : Rounds(transport, workers, route, call, trace, route.chunks().size()), width_(route.width),
+        frames_(route, parts_) {}
 
  private:
   friend class Rounds<SumsByOwners, IntegerSums>;
@@ -62,7 +65,8 @@ class SumsByOwners final : public Rounds<SumsByOwners, IntegerSums> {
   std::uint64_t length(const Chunk& c, std::size_t r) const { return share(c, r + 1) - share(c, r); }
   std::uint64_t sum_bytes(std::uint64_t n) const { return n * static_cast<std::uint64_t>(width_) / 8; }
 
-  // Completes a frame whose body is in place. The header alone counts, with zeros behind it, where what this rank received was corrupt.
+  // Completes a frame whose body is in place. The header alone counts, with zeros behind it, where what this rank
+  // received was corrupt.
   void put(std::span<std::uint8_t> frame, std::uint64_t i, std::uint8_t stage) {
     const Chunk& c = chunk(i);
     Header h = header(i, c.bound.partition().count(), stage);
@@ -81,7 +85,8 @@ class SumsByOwners final : public Rounds<SumsByOwners, IntegerSums> {
     wait(c.norms_under_way, i);
     const auto begin = Clock::now();
     quantise(i);
-    std::vector<std::uint64_t> send(ranks()), receive(ranks(), sizeof(Header) + index_bytes(length(c, rank()))), at(ranks());
+    std::vector<std::uint64_t> send(ranks()), receive(ranks(), sizeof(Header) + index_bytes(length(c, rank()))),
+        at(ranks());
     for (std::size_t r = 0; r < ranks(); ++r) {
       const std::uint64_t bytes = index_bytes(length(c, r));
       at[r] = r * frames_.shard;
@@ -93,7 +98,8 @@ class SumsByOwners final : public Rounds<SumsByOwners, IntegerSums> {
       result_.sent_bytes += send[r];
       result_.received_bytes += receive[r];
     }
-    indices_under_way(i) = under_way(transport_.start_alltoallv(frames(i).send, send, at, frames(i).receive, receive, at));
+    indices_under_way(i) =
+        under_way(transport_.start_alltoallv(frames(i).send, send, at, frames(i).receive, receive, at));
     result_.encode_s += span("encode", i, begin);
   }
 
@@ -156,7 +162,8 @@ constexpr SumsByOwners::Step SumsByOwners::kSteps[] = {
     {4, &SumsByOwners::decode, &SumsByOwners::sums_of},
 };
 
-std::unique_ptr<Exchange> OwnersRoute::exchange(Transport& transport, const CallBuffers& call, Workers& workers, Trace* trace) const {
+std::unique_ptr<Exchange> OwnersRoute::exchange(Transport& transport, const CallBuffers& call, Workers& workers,
+                                                Trace* trace) const {
   return std::make_unique<SumsByOwners>(transport, *this, call, workers, trace);
 }
 
@@ -167,10 +174,12 @@ AlgorithmEntry homomorphic_algorithm() {
   entry.algorithm = Algorithm::homomorphic;
   entry.name = "homomorphic";
   entry.summary = "indices to owners, who add integers; sums to every rank, which decodes once";
-  entry.plan = [](const PartPlan& part, std::uint64_t chunk, int ranks) -> std::unique_ptr<RoutePlan> { return std::make_unique<OwnersRoute>(part, chunk, ranks); };
+  entry.plan = [](const PartPlan& part, std::uint64_t chunk, int ranks) -> std::unique_ptr<RoutePlan> {
+    return std::make_unique<OwnersRoute>(part, chunk, ranks);
+  };
   entry.cost = [](const CostQuery& q) {
-    // Sums have a bit more than indices (g is about 2^(bits+1)) and one for every doubling of the ranks. Norms cost a sixth of an encoding,
-    // looking up and adding a quarter of a decoding, the decoding in floats two of a payload's.
+    // Sums have a bit more than indices (g is about 2^(bits+1)) and one for every doubling of the ranks. Norms cost a
+    // sixth of an encoding, looking up and adding a quarter of a decoding, the decoding in floats two of a payload's.
     const double n = q.network.ranks, m = q.per_chunk(), others = n - 1;
     double sum_bytes = q.codec.payload_bytes + 0.125;
     for (double ranks = 1; ranks < n; ranks *= 2) sum_bytes += 0.125;

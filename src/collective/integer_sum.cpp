@@ -1,4 +1,5 @@
-// Integer sums by MPI: it adds the integers of the indices themselves, as uint8 or, where the sums do not fit, as uint16.
+// Integer sums by MPI: it adds the integers of the indices themselves, as uint8 or, where the sums do not fit, as
+// uint16.
 #include <algorithm>
 #include <cstring>
 
@@ -32,7 +33,8 @@ struct Buffers {
 
 class MpiSumsRoute final : public IntegerRoute {
  public:
-  MpiSumsRoute(const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks) : IntegerRoute(Algorithm::integer_sum, of, chunk_elements, transport_ranks) {
+  MpiSumsRoute(const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks)
+      : IntegerRoute(Algorithm::integer_sum, of, chunk_elements, transport_ranks) {
     ArenaParts parts(nullptr);
     const IntegerSums::Scratch common(*this, parts);
     const Buffers buffers(*this, parts);
@@ -44,7 +46,8 @@ class MpiSumsRoute final : public IntegerRoute {
 class SumsByMpi final : public Rounds<SumsByMpi, IntegerSums> {
  public:
   SumsByMpi(Transport& transport, const MpiSumsRoute& route, const CallBuffers& call, Workers& workers, Trace* trace)
-      : Rounds(transport, workers, route, call, trace, route.chunks().size()), addends_(route), buffers_(route, parts_) {}
+      : Rounds(transport, workers, route, call, trace, route.chunks().size()), addends_(route),
+        buffers_(route, parts_) {}
 
  private:
   friend class Rounds<SumsByMpi, IntegerSums>;
@@ -62,10 +65,10 @@ class SumsByMpi final : public Rounds<SumsByMpi, IntegerSums> {
     std::uint8_t *const send = buffers(i).send, *const word = send + addends_.values(c.coordinates);
     std::memset(sums(), 0, c.coordinates * sizeof *sums());
     if (c.good) codec_.add(indices(), c.coordinates, sums());
-    if (addends_.type == Integer::u16)
-      std::memcpy(send, sums(), c.coordinates * sizeof *sums());
+    if (addends_.type == Integer::u16) std::memcpy(send, sums(), c.coordinates * sizeof *sums());
     else
-      std::transform(sums(), sums() + c.coordinates, send, [](std::uint16_t x) { return static_cast<std::uint8_t>(x); });
+      std::transform(sums(), sums() + c.coordinates, send,
+                     [](std::uint16_t x) { return static_cast<std::uint8_t>(x); });
     std::memset(word, 0, kPayloadAlign);
     *word = !c.good;
     const std::uint64_t bytes = addends_.bytes(c.coordinates);
@@ -84,10 +87,8 @@ class SumsByMpi final : public Rounds<SumsByMpi, IntegerSums> {
       blame(rank(), i, "some rank received corrupt norms");
       c.good = false;
     }
-    if (addends_.type == Integer::u16)
-      std::memcpy(sums(), received, c.coordinates * sizeof *sums());
-    else
-      std::copy(received, received + c.coordinates, sums());
+    if (addends_.type == Integer::u16) std::memcpy(sums(), received, c.coordinates * sizeof *sums());
+    else std::copy(received, received + c.coordinates, sums());
     decode_sums(i);
     result_.decode_s += span("decode", i, begin);
   }
@@ -106,7 +107,8 @@ constexpr SumsByMpi::Step SumsByMpi::kSteps[] = {
     {3, &SumsByMpi::decode, &SumsByMpi::sums_of},
 };
 
-std::unique_ptr<Exchange> MpiSumsRoute::exchange(Transport& transport, const CallBuffers& call, Workers& workers, Trace* trace) const {
+std::unique_ptr<Exchange> MpiSumsRoute::exchange(Transport& transport, const CallBuffers& call, Workers& workers,
+                                                 Trace* trace) const {
   return std::make_unique<SumsByMpi>(transport, *this, call, workers, trace);
 }
 
@@ -117,7 +119,9 @@ AlgorithmEntry integer_sum_algorithm() {
   entry.algorithm = Algorithm::integer_sum;
   entry.name = "integer_sum";
   entry.summary = "the integers of the indices, added by MPI; every rank decodes the sums once";
-  entry.plan = [](const PartPlan& part, std::uint64_t chunk, int ranks) -> std::unique_ptr<RoutePlan> { return std::make_unique<MpiSumsRoute>(part, chunk, ranks); };
+  entry.plan = [](const PartPlan& part, std::uint64_t chunk, int ranks) -> std::unique_ptr<RoutePlan> {
+    return std::make_unique<MpiSumsRoute>(part, chunk, ranks);
+  };
   entry.cost = [](const CostQuery& q) {
     const double m = q.per_chunk(), others = q.network.ranks - 1.0;
     double bits = 8 * q.codec.payload_bytes + 1;

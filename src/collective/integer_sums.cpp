@@ -24,7 +24,8 @@ std::uint64_t coordinates_of(const Homomorphic& codec, const ChunkPartition& par
 }  // namespace
 
 IntegerRoute::IntegerRoute(Algorithm carries, const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks)
-    : ChunkedRoute(carries, of, chunk_elements, transport_ranks), norms(largest([&](const ChunkPartition& partition) { return norms_of(codec(), partition); })),
+    : ChunkedRoute(carries, of, chunk_elements, transport_ranks),
+      norms(largest([&](const ChunkPartition& partition) { return norms_of(codec(), partition); })),
       coordinates(largest([&](const ChunkPartition& partition) { return coordinates_of(codec(), partition); })),
       width(std::bit_width(codec().granularity() * static_cast<std::uint32_t>(ranks))) {}
 
@@ -39,8 +40,10 @@ IntegerSums::Scratch::Scratch(const IntegerRoute& route, ArenaParts& parts) {
   sums = parts.take<std::uint16_t>(route.coordinates);
 }
 
-IntegerSums::IntegerSums(Transport& transport, Workers& workers, const IntegerRoute& route, const CallBuffers& call, Trace* trace)
-    : Pipeline(transport, workers, route, call, trace), codec_(route.codec()), parts_(call.arena), slices_(route.chunks()), integers_(route, parts_) {
+IntegerSums::IntegerSums(Transport& transport, Workers& workers, const IntegerRoute& route, const CallBuffers& call,
+                         Trace* trace)
+    : Pipeline(transport, workers, route, call, trace), codec_(route.codec()), parts_(call.arena),
+      slices_(route.chunks()), integers_(route, parts_) {
   for (Chunk& c : open_) c.headers.resize(ranks());
 }
 
@@ -61,8 +64,13 @@ PieceSource IntegerSums::source(const Chunk& c, std::size_t p) const {
   const ChunkPartition::Piece& piece = c.bound.partition().pieces()[p];
   const FeedbackView& memory = c.bound.feedback[piece.group];
   const std::uint64_t at = piece.offset - c.bound.partition().groups()[piece.group].offset;
-  return {call_.in + c.bound.begin() + piece.offset, memory.in ? memory.in + at : nullptr, memory.out ? memory.out + at : nullptr, piece.count,
-          {c.bound.begin() + piece.offset, call_.sequence, static_cast<std::uint32_t>(rank())}, {}, at};
+  return {call_.in + c.bound.begin() + piece.offset,
+          memory.in ? memory.in + at : nullptr,
+          memory.out ? memory.out + at : nullptr,
+          piece.count,
+          {c.bound.begin() + piece.offset, call_.sequence, static_cast<std::uint32_t>(rank())},
+          {},
+          at};
 }
 
 void IntegerSums::find_norms(std::uint64_t i) {
@@ -137,8 +145,11 @@ void IntegerSums::quantise(std::uint64_t i) {
   Chunk& c = chunk(i);
   c.good = share_norms(i);
   if (c.good && !c.norm_at.empty()) {
-    each_piece(c, [&](std::size_t p) { codec_.encode(source(c, p), norms(i).shared + c.norm_at[p], indices() + index_bytes(c.coordinate_at[p])); });
-    const std::uint64_t used = index_bytes(c.coordinate_at.back() + codec_.coordinates(c.bound.partition().pieces().back().count));
+    each_piece(c, [&](std::size_t p) {
+      codec_.encode(source(c, p), norms(i).shared + c.norm_at[p], indices() + index_bytes(c.coordinate_at[p]));
+    });
+    const std::uint64_t used =
+        index_bytes(c.coordinate_at.back() + codec_.coordinates(c.bound.partition().pieces().back().count));
     std::memset(indices() + used, 0, index_bytes(c.coordinates) - used);
   }
 }
@@ -160,7 +171,8 @@ AlgorithmEntry integer_sums_entry() {
     if (!codec.feedback().fused()) return "it needs memory=none or memory=residual with decay=1 and gamma=1";
     const std::uint32_t g = codec.homomorphic()->granularity();
     if (static_cast<std::uint64_t>(ranks) * g > Homomorphic::kMostSum)
-      return "its sums have 16 bits: at most " + std::to_string(Homomorphic::kMostSum / g) + " ranks with g=" + std::to_string(g);
+      return "its sums have 16 bits: at most " + std::to_string(Homomorphic::kMostSum / g) +
+             " ranks with g=" + std::to_string(g);
     return {};
   };
   entry.chunk_elements = [](std::uint64_t setting, const Codec&, int) {

@@ -1,6 +1,7 @@
-// Sums of indices instead of values (codec/homomorphic.hpp), as far as both algorithms on them agree. Per chunk: the norms of all ranks go to all
-// ranks, who quantise with the largest; the integers that the indices stand for are added up; every rank decodes the sums once. Who adds is the
-// algorithm's: the indices' owners (homomorphic.cpp) or MPI (integer_sum.cpp). Integers, so both give the same bits.
+// Sums of indices instead of values (codec/homomorphic.hpp), as far as both algorithms on them agree. Per chunk: the
+// norms of all ranks go to all ranks, who quantise with the largest; the integers that the indices stand for are added
+// up; every rank decodes the sums once. Who adds is the algorithm's: the indices' owners (homomorphic.cpp) or MPI
+// (integer_sum.cpp). Integers, so both give the same bits.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -31,13 +32,14 @@ class ArenaParts {
 // What both algorithms know of a part: its largest chunk's sizes.
 class IntegerRoute : public ChunkedRoute {
  public:
-  // A chunk's exchanges follow one another, each hidden behind work on the neighbouring chunks, so there are many small chunks: so many are open.
+  // A chunk's exchanges follow one another, each hidden behind work on the neighbouring chunks, so there are many small
+  // chunks: so many are open.
   static constexpr std::uint64_t kMostChunk = 20 * kPieceElements;
   static constexpr std::size_t kOpen = 5;
   // Sums and what they are made of are under way for two chunks at once.
   static constexpr std::size_t kSumming = 2;
-  // A chunk's coordinates are a multiple of this, and are shared out in such units: multiples of 64 bytes as indices of 2, 3 or 4 bits and as sums of
-  // any width.
+  // A chunk's coordinates are a multiple of this, and are shared out in such units: multiples of 64 bytes as indices of
+  // 2, 3 or 4 bits and as sums of any width.
   static constexpr std::uint64_t kUnit = 512;
 
   IntegerRoute(Algorithm, const PartPlan&, std::uint64_t chunk, int ranks);
@@ -90,7 +92,8 @@ class IntegerSums : protected Pipeline {
   Transport::Ticket norms_of(std::uint64_t i) { return chunk(i).norms_under_way; }
   // With the norms, which have arrived, makes indices() of the chunk, unless they are corrupt (Chunk::good).
   void quantise(std::uint64_t i);
-  // Decodes sums(), unless something is corrupt. Exchanges go on in any case, so that no rank waits for this one; the error is the call's result.
+  // Decodes sums(), unless something is corrupt. Exchanges go on in any case, so that no rank waits for this one; the
+  // error is the call's result.
   void decode_sums(std::uint64_t i);
 
   std::uint8_t* indices() const { return integers_.indices; }

@@ -1,11 +1,11 @@
-// PowerSGD's exchange: P = M Q is summed over the ranks and made orthonormal, Q = M^T P is summed, and P Q^T is the result on every rank. Each sum
-// is taken in rank order by one owner per shard (alltoall) and given to all (allgather), so that it has the same bits everywhere. Tensors that
-// travel exactly are summed with P.
+// PowerSGD's exchange: P = M Q is summed over the ranks and made orthonormal, Q = M^T P is summed, and P Q^T is the
+// result on every rank. Each sum is taken in rank order by one owner per shard (alltoall) and given to all (allgather),
+// so that it has the same bits everywhere. Tensors that travel exactly are summed with P.
 //
 // Values in device memory are multiplied there (TensorSteps); P and Q, which are small, are summed in host memory.
 //
-// The result depends on the ranks' own Q of the call before through the sum of the P alone: a rank without memory (new, or one that gives
-// zeros) does not disturb the others, and has the same Q as they after the call.
+// The result depends on the ranks' own Q of the call before through the sum of the P alone: a rank without memory (new,
+// or one that gives zeros) does not disturb the others, and has the same Q as they after the call.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -24,13 +24,18 @@ namespace crimp {
 namespace {
 
 // A shard on the wire: a header and as many floats for every rank.
-std::uint64_t frame_bytes(std::uint64_t floats, std::uint64_t ranks) { return sizeof(Header) + round_up(div_up(floats, ranks) * sizeof(float), kPayloadAlign); }
+std::uint64_t frame_bytes(std::uint64_t floats, std::uint64_t ranks) {
+  return sizeof(Header) + round_up(div_up(floats, ranks) * sizeof(float), kPayloadAlign);
+}
 
-std::uint64_t frames_bytes(const Factors& plan, std::uint64_t ranks) { return ranks * frame_bytes(std::max(plan.left + plan.shares, plan.right), ranks); }
+std::uint64_t frames_bytes(const Factors& plan, std::uint64_t ranks) {
+  return ranks * frame_bytes(std::max(plan.left + plan.shares, plan.right), ranks);
+}
 
 class LowRankRoute final : public RoutePlan {
  public:
-  LowRankRoute(const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks) : RoutePlan(Algorithm::low_rank, of, chunk_elements, transport_ranks) {}
+  LowRankRoute(const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks)
+      : RoutePlan(Algorithm::low_rank, of, chunk_elements, transport_ranks) {}
   std::unique_ptr<Exchange> exchange(Transport&, const CallBuffers&, Workers&, Trace*) const override;
   // Of what the ranks know of the tensors' shapes, or of knowing nothing, where they know different things.
   RouteBytes bytes(const std::vector<powersgd::Extents*>& extents) const override {
@@ -39,12 +44,14 @@ class LowRankRoute final : public RoutePlan {
     RouteBytes most;
     for (const bool agreed : {true, false}) {
       const Factors plan = factors_of(part, call, agreed);
-      // P and exact tensors, Q, Q of the call before; also in host memory where they are elsewhere, with the shares, frames, and what columns are found with.
+      // P and exact tensors, Q, Q of the call before; also in host memory where they are elsewhere, with the shares,
+      // frames, and what columns are found with.
       const std::uint64_t right = Arena::padded(plan.right * sizeof(float));
       most.values = std::max<std::uint64_t>(most.values, Arena::padded(plan.left * sizeof(float)) + 2 * right);
-      most.bodies = std::max<std::uint64_t>(most.bodies, Arena::padded((plan.left + plan.shares) * sizeof(float)) + 2 * right +
-                                                             2 * Arena::padded(frames_bytes(plan, static_cast<std::uint64_t>(ranks))) +
-                                                             Arena::padded(plan.sample * sizeof(float)));
+      most.bodies = std::max<std::uint64_t>(
+          most.bodies, Arena::padded((plan.left + plan.shares) * sizeof(float)) + 2 * right +
+                           2 * Arena::padded(frames_bytes(plan, static_cast<std::uint64_t>(ranks))) +
+                           Arena::padded(plan.sample * sizeof(float)));
     }
     most.together = most.bodies;
     return most;
@@ -87,7 +94,9 @@ class LowRank final : public Rounds<LowRank> {
   void project(std::uint64_t) {
     wait(ticket_, 0);
     if (!accept(headers_)) return end();
-    if (std::any_of(headers_.begin(), headers_.end(), [&](const Header& h) { return h.body_hash != headers_[0].body_hash; })) begin_anew();
+    if (std::any_of(headers_.begin(), headers_.end(),
+                    [&](const Header& h) { return h.body_hash != headers_[0].body_hash; }))
+      begin_anew();
     forget_other_factors();
     result_.encode_s += step(powersgd::Step::project, "encode", nullptr, left_);
     try_columns();
@@ -104,7 +113,8 @@ class LowRank final : public Rounds<LowRank> {
   void rebuild(std::uint64_t) {
     if (sum_.values) take_sums();
     // What is corrupt reaches neither the memory nor the result.
-    if (!result_.error) result_.decode_s += step(powersgd::Step::rebuild, "decode", plan_.right > 0 ? right_ : nullptr, nullptr);
+    if (!result_.error)
+      result_.decode_s += step(powersgd::Step::rebuild, "decode", plan_.right > 0 ? right_ : nullptr, nullptr);
     note_columns();
   }
 
@@ -117,8 +127,12 @@ class LowRank final : public Rounds<LowRank> {
   }
 
   void place() {
-    const auto part = [](std::byte*& from, std::uint64_t bytes) { return std::exchange(from, from + Arena::padded(bytes)); };
-    const auto floats = [&](std::byte*& from, std::uint64_t count) { return reinterpret_cast<float*>(part(from, count * sizeof(float))); };
+    const auto part = [](std::byte*& from, std::uint64_t bytes) {
+      return std::exchange(from, from + Arena::padded(bytes));
+    };
+    const auto floats = [&](std::byte*& from, std::uint64_t count) {
+      return reinterpret_cast<float*>(part(from, count * sizeof(float)));
+    };
     std::byte *here = here_, *there = there_;
     left_ = floats(here, summed_first());
     right_ = floats(here, plan_.right);
@@ -141,17 +155,24 @@ class LowRank final : public Rounds<LowRank> {
     for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
       const powersgd::Matrix& m = plan_.tensors[i].matrix;
       const powersgd::Extents* known = extents_of(call_, plan_.segments[i]);
-      for (const std::uint64_t x : {m.cols, std::uint64_t{m.rank}, known ? known->cols : 0, known ? known->calls : 0}) all.push_back(x);
+      for (const std::uint64_t x : {m.cols, std::uint64_t{m.rank}, known ? known->cols : 0, known ? known->calls : 0})
+        all.push_back(x);
     }
     for (const auto& found : plan_.found) all.push_back(found.segment);
     return call_.extents.empty() ? 0 : crimp::digest(all.data(), all.size() * sizeof all[0]);
   }
 
-  // A rank missed what the others agreed on (its exchange was corrupt), or was told other extents: this call takes what it would take knowing nothing.
+  // A rank missed what the others agreed on (its exchange was corrupt), or was told other extents: this call takes what
+  // it would take knowing nothing.
   void begin_anew() {
     for (const std::size_t s : plan_.segments)
-      if (powersgd::Extents* known = extents_of(call_, s)) *known = {.count = part_.layout->segments[s].count, .q_cols = ~std::uint64_t{0}, .calls = powersgd::parameters_of(codec()).start};
-    if (transport_.rank() == 0) log(LogLevel::warn, "powersgd: the ranks know different extents of a call's tensors (from crimp_set_extents, or after a corrupt exchange); they are found anew");
+      if (powersgd::Extents* known = extents_of(call_, s))
+        *known = {.count = part_.layout->segments[s].count,
+                  .q_cols = ~std::uint64_t{0},
+                  .calls = powersgd::parameters_of(codec()).start};
+    if (transport_.rank() == 0)
+      log(LogLevel::warn,
+          "powersgd: the ranks know different extents of a call's tensors (from crimp_set_extents, or after a corrupt exchange); they are found anew");
     plan_ = factors_of(part_, call_, false);
     place();
     try {
@@ -194,7 +215,8 @@ class LowRank final : public Rounds<LowRank> {
         for (const std::uint64_t cols : found.cols) {
           const std::uint64_t rows = powersgd::sampled_rows(t.matrix.count, cols);
           for (std::uint64_t i = 0; i < rows && !broken_; ++i)
-            backend_.read(sample_ + i * cols, t.values + powersgd::sampled_row(t.matrix.count, cols, i, t.fresh) * cols, cols * sizeof(float));
+            backend_.read(sample_ + i * cols, t.values + powersgd::sampled_row(t.matrix.count, cols, i, t.fresh) * cols,
+                          cols * sizeof(float));
           backend_.synchronize();
           *share++ = broken_ ? 0.0f : powersgd::kept_share(sample_, rows, cols, rank, t.fresh, sample_ + rows * cols);
           transport_.progress();
@@ -216,10 +238,13 @@ class LowRank final : public Rounds<LowRank> {
       if (known.count != count) known = {.count = count};
       if (found.cols.size() == 1) known.cols = found.cols[0];
       if (found.cols.size() < 2) continue;
-      if (!result_.error) known.cols = powersgd::best_of(count, found.cols, powersgd::parameters_of(codec()).rank, {share, found.cols.size()}, ranks());
+      if (!result_.error)
+        known.cols = powersgd::best_of(count, found.cols, powersgd::parameters_of(codec()).rank,
+                                       {share, found.cols.size()}, ranks());
       share += found.cols.size();
       if (known.cols && transport_.rank() == 0)
-        log(LogLevel::debug, "powersgd: '" + part_.layout->segments[found.segment].key + "' is a matrix of " + std::to_string(div_up(count, known.cols)) + " x " + std::to_string(known.cols));
+        log(LogLevel::debug, "powersgd: '" + part_.layout->segments[found.segment].key + "' is a matrix of " +
+                                 std::to_string(div_up(count, known.cols)) + " x " + std::to_string(known.cols));
     }
     for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
       powersgd::Extents* known = extents_of(call_, plan_.segments[i]);
@@ -231,7 +256,8 @@ class LowRank final : public Rounds<LowRank> {
     }
   }
 
-  // One step of all tensors, behind new sums `given` (left_ or right_; null: none), and what it gives to be summed. Where the device failed the exchanges go on without it.
+  // One step of all tensors, behind new sums `given` (left_ or right_; null: none), and what it gives to be summed.
+  // Where the device failed the exchanges go on without it.
   double step(powersgd::Step which, const char* name, const float* given, float* wanted) {
     const auto begin = Clock::now();
     const auto there = [&](const float* here) { return here == left_ ? left_there_ : right_there_; };
@@ -250,8 +276,8 @@ class LowRank final : public Rounds<LowRank> {
     return span(name, 0, begin);
   }
 
-  // values[i] = the sum over the ranks, in rank order from +0. Stages `stage` (shards to their owners) and `stage` + 1 (sums to all): start_sum(), add_shards(),
-  // take_sums().
+  // values[i] = the sum over the ranks, in rank order from +0. Stages `stage` (shards to their owners) and `stage` + 1
+  // (sums to all): start_sum(), add_shards(), take_sums().
   struct Sum {
     std::uint8_t stage = 0;
     float* values = nullptr;
@@ -259,8 +285,12 @@ class LowRank final : public Rounds<LowRank> {
   };
   std::uint64_t frame() const { return frame_bytes(sum_.count, ranks()); }
   std::uint64_t shard() const { return (frame() - sizeof(Header)) / sizeof(float); }
-  std::uint64_t length(std::size_t r) const { return sum_.count > r * shard() ? std::min(shard(), sum_.count - r * shard()) : 0; }
-  float* floats(std::uint8_t* frames, std::size_t r) const { return reinterpret_cast<float*>(frames + r * frame() + sizeof(Header)); }
+  std::uint64_t length(std::size_t r) const {
+    return sum_.count > r * shard() ? std::min(shard(), sum_.count - r * shard()) : 0;
+  }
+  float* floats(std::uint8_t* frames, std::size_t r) const {
+    return reinterpret_cast<float*>(frames + r * frame() + sizeof(Header));
+  }
 
   void seal(std::uint8_t* at, std::uint8_t of, bool corrupt) {
     Header h = header(0, sum_.count, of);
@@ -268,7 +298,9 @@ class LowRank final : public Rounds<LowRank> {
     seal_frame(h, {at, frame()}, part_.checksum);
   }
   // False: what rank r sent in frame r is not to be used.
-  bool good(std::size_t r, std::uint8_t of) { return usable(frame_defect(header(0, sum_.count, of), {receive_ + r * frame(), frame()}), r, 0); }
+  bool good(std::size_t r, std::uint8_t of) {
+    return usable(frame_defect(header(0, sum_.count, of), {receive_ + r * frame(), frame()}), r, 0);
+  }
 
   void start_sum(const Sum& sum) {
     sum_ = sum;
@@ -326,12 +358,13 @@ class LowRank final : public Rounds<LowRank> {
   Factors plan_;
   Header mine_;
   std::vector<Header> headers_;
-  Transport::Ticket ticket_ = kNothing;  // the exchange that is under way
-  Sum sum_;                              // the sum that is under way
-  bool all_good_ = true;                 // all that has arrived for it
-  bool broken_ = false;                                          // the device failed
-  float *left_ = nullptr, *right_ = nullptr;                     // P and exact tensors; Q: where they are summed
-  float *left_there_ = nullptr, *right_there_ = nullptr;         // and where they are made of values: the same, or in the backend's memory
+  Transport::Ticket ticket_ = kNothing;       // the exchange that is under way
+  Sum sum_;                                   // the sum that is under way
+  bool all_good_ = true;                      // all that has arrived for it
+  bool broken_ = false;                       // the device failed
+  float *left_ = nullptr, *right_ = nullptr;  // P and exact tensors; Q: where they are summed
+  float *left_there_ = nullptr,
+        *right_there_ = nullptr;  // and where they are made of values: the same, or in the backend's memory
   std::uint8_t *send_ = nullptr, *receive_ = nullptr;
   float* sample_ = nullptr;
   std::byte *here_ = nullptr, *there_ = nullptr;  // all of these are parts of
@@ -346,7 +379,8 @@ constexpr LowRank::Step LowRank::kSteps[] = {
     {0, &LowRank::rebuild, &LowRank::under_way_now},
 };
 
-std::unique_ptr<Exchange> LowRankRoute::exchange(Transport& transport, const CallBuffers& call, Workers& workers, Trace* trace) const {
+std::unique_ptr<Exchange> LowRankRoute::exchange(Transport& transport, const CallBuffers& call, Workers& workers,
+                                                 Trace* trace) const {
   return std::make_unique<LowRank>(transport, *this, call, workers, trace);
 }
 
@@ -357,8 +391,11 @@ AlgorithmEntry low_rank_algorithm() {
       .algorithm = Algorithm::low_rank,
       .name = "low_rank",
       .summary = "PowerSGD: P and Q are summed, every rank multiplies them",
-      .chunk_elements = [](std::uint64_t setting, const Codec&, int) { return std::max(kPieceElements, setting); },  // tensors stay whole
-      .plan = [](const PartPlan& part, std::uint64_t chunk, int ranks) -> std::unique_ptr<RoutePlan> { return std::make_unique<LowRankRoute>(part, chunk, ranks); },
+      .chunk_elements = [](std::uint64_t setting, const Codec&,
+                           int) { return std::max(kPieceElements, setting); },  // tensors stay whole
+      .plan = [](const PartPlan& part, std::uint64_t chunk, int ranks) -> std::unique_ptr<RoutePlan> {
+        return std::make_unique<LowRankRoute>(part, chunk, ranks);
+      },
       .cost = nullptr,  // no other algorithm runs its codec, so there is nothing to compare
       .any_backend = true,
       .host_bodies = true,

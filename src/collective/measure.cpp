@@ -3,17 +3,18 @@
 #include <algorithm>
 #include <new>
 
+#include "codec/payload.hpp"
 #include "core/convert.hpp"
+#include "core/error.hpp"
 #include "core/fault.hpp"
 #include "core/trace.hpp"
-#include "core/error.hpp"
 #include "schedule/layout.hpp"
-#include "codec/payload.hpp"
 
 namespace crimp {
 namespace {
 
-// Sizes grow until an exchange takes this: link shapers let the first 100 KiB or so pass at once, and a slope needs two sizes behind them.
+// Sizes grow until an exchange takes this: link shapers let the first 100 KiB or so pass at once, and a slope needs two
+// sizes behind them.
 constexpr double kLongEnough = 0.02;
 constexpr std::uint64_t kSizes[] = {64, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 8 << 20};
 constexpr int kRepeats = 3;
@@ -92,7 +93,9 @@ NetworkModel measure_network(Transport& transport, const PlainAllreduce& plain) 
     send.resize(most);
     receive.resize(most);
   });
-  if (!had) throw Error(ErrorCode::out_of_memory, std::to_string(2 * most) + " bytes for measuring the network were not given to every rank");
+  if (!had)
+    throw Error(ErrorCode::out_of_memory,
+                std::to_string(2 * most) + " bytes for measuring the network were not given to every rank");
   const auto part = [&](std::uint64_t bytes) { return round_up(div_up(bytes, others), kPayloadAlign); };
   fill(model.allgather, transport, [&](std::uint64_t bytes) {
     transport.wait(transport.start_allgather(send.data(), receive.data(), part(bytes)));
@@ -114,14 +117,17 @@ NetworkModel measure_network(Transport& transport, const PlainAllreduce& plain) 
 
 CodecCost time_codec(const Codec& codec, std::span<const float> sample, std::uint64_t most, Backend& backend) {
   // A few values would give the price of a call's overheads and padding for that of an element.
-  std::uint64_t count = sample.empty() ? 0 : std::max<std::uint64_t>(sample.size(), backend.asynchronous() ? std::min(most, kDeviceSample) : 0);
+  std::uint64_t count = sample.empty() ? 0
+                                       : std::max<std::uint64_t>(
+                                             sample.size(), backend.asynchronous() ? std::min(most, kDeviceSample) : 0);
   if (count) count = std::max(count, kPieceElements);
   std::vector<float> values(count);
   for (std::size_t i = 0; i < count; ++i) values[i] = sample[i % sample.size()];
   const double top = magnitude(Dtype::f32, values.data(), count);
   if (!(top > 0 && top <= codec.traits().max_magnitude)) {
     values.resize(std::max(count, kSampleElements));
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(static_cast<int>(i * 2654435761u >> 16 & 0xffff) - 32768) * 0x1p-20f;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<float>(static_cast<int>(i * 2654435761u >> 16 & 0xffff) - 32768) * 0x1p-20f;
   }
   count = values.size();
   const Group group{0, count};
@@ -154,10 +160,16 @@ CodecCost time_codec(const Codec& codec, std::span<const float> sample, std::uin
     double largest;
     noted(cost.scan_s, [&] { backend.magnitudes(Dtype::f32, in.data(), std::span(&group, 1), &largest); });
     std::uint64_t bytes = 0;
-    noted(cost.encode_s, [&] { bytes = backend.finish_encode(backend.start_encode({codec, partition, at(in), memories, late, body, at(scratch)}, {}), {}); });
+    noted(cost.encode_s, [&] {
+      bytes = backend.finish_encode(
+          backend.start_encode({codec, partition, at(in), memories, late, body, at(scratch)}, {}), {});
+    });
     cost.payload_bytes = static_cast<double>(bytes) / static_cast<double>(count);
-    if (const std::string why = backend.open(view, codec, partition, {body, bytes}); !why.empty()) throw Error(ErrorCode::device_failed, why);
-    noted(cost.decode_s, [&] { backend.finish_decode(backend.start_decode({codec, partition, std::span(&view, 1), late, at(out)}, {}), {}); });
+    if (const std::string why = backend.open(view, codec, partition, {body, bytes}); !why.empty())
+      throw Error(ErrorCode::device_failed, why);
+    noted(cost.decode_s, [&] {
+      backend.finish_decode(backend.start_decode({codec, partition, std::span(&view, 1), late, at(out)}, {}), {});
+    });
   }
   backend.synchronize();
   return cost;
@@ -166,7 +178,8 @@ CodecCost time_codec(const Codec& codec, std::span<const float> sample, std::uin
 CodecCost measure_codec(Transport& transport, const Codec& codec, const std::function<CodecCost()>& time) {
   CodecCost mine;
   if (!agreed_success(transport, "measure_codec", [&] { mine = time(); }))
-    throw Error(ErrorCode::out_of_memory, "memory for measuring the codec " + codec.spec() + " was not given to every rank");
+    throw Error(ErrorCode::out_of_memory,
+                "memory for measuring the codec " + codec.spec() + " was not given to every rank");
   double all[4] = {mine.encode_s, mine.decode_s, mine.payload_bytes, mine.scan_s};
   agree_on_largest(transport, all);
   return {.encode_s = all[0], .decode_s = all[1], .payload_bytes = all[2], .scan_s = all[3]};
@@ -187,8 +200,10 @@ std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy&
   // The leaders agree among themselves already; the others learn it.
   for (Curve* curve : {&model.leaders.allgather, &model.leaders.alltoall}) {
     double points[2 * std::size(kSizes)] = {};
-    for (std::size_t i = 0; i < curve->points().size(); ++i) points[2 * i] = curve->points()[i].bytes, points[2 * i + 1] = curve->points()[i].s;
-    for (std::size_t i = 0; i < std::size(points); i += 8) agree_on_largest(all, std::span(points).subspan(i, std::min<std::size_t>(8, std::size(points) - i)));
+    for (std::size_t i = 0; i < curve->points().size(); ++i)
+      points[2 * i] = curve->points()[i].bytes, points[2 * i + 1] = curve->points()[i].s;
+    for (std::size_t i = 0; i < std::size(points); i += 8)
+      agree_on_largest(all, std::span(points).subspan(i, std::min<std::size_t>(8, std::size(points) - i)));
     *curve = {};
     for (std::size_t i = 0; i < std::size(points) && points[i + 1] > 0; i += 2) curve->add(points[i], points[i + 1]);
   }

@@ -1,12 +1,12 @@
-// What the chooser's model is made of, measured: exchanges, codecs, the work within a node. What is collective gives all ranks the same numbers,
-// those of the slowest.
+// What the chooser's model is made of, measured: exchanges, codecs, the work within a node. What is collective gives
+// all ranks the same numbers, those of the slowest.
 #pragma once
 #include <functional>
 #include <optional>
 #include <span>
 
-#include "collective/node.hpp"
 #include "backend/backend.hpp"
+#include "collective/node.hpp"
 #include "collective/transport.hpp"
 #include "schedule/cost_model.hpp"
 
@@ -17,11 +17,13 @@ using PlainAllreduce = std::function<void(float* buffer, std::uint64_t count)>;
 
 // Collective. The largest of each rank's values, in place; at most 8 of them.
 void agree_on_largest(Transport&, std::span<double> values);
-// Collective; exchanges of growing size until one takes kLongEnough. Without a PlainAllreduce the model has no curve of it.
+// Collective; exchanges of growing size until one takes kLongEnough. Without a PlainAllreduce the model has no curve of
+// it.
 NetworkModel measure_network(Transport&, const PlainAllreduce&);
 
-// This rank's own, where the backend has its values: on `sample` repeated up to a whole piece, for a device up to `most` elements, which are
-// needed to fill it; on values of our own where the sample holds none that the codec takes. Throws Error{out_of_memory}, Error{device_failed}.
+// This rank's own, where the backend has its values: on `sample` repeated up to a whole piece, for a device up to
+// `most` elements, which are needed to fill it; on values of our own where the sample holds none that the codec takes.
+// Throws Error{out_of_memory}, Error{device_failed}.
 CodecCost time_codec(const Codec&, std::span<const float> sample, std::uint64_t most, Backend&);
 inline constexpr std::uint64_t kSampleElements = 16 * kPieceElements;
 // Collective. `time` gives this rank's. Throws Error{out_of_memory} on all ranks where it threw on one.

@@ -28,9 +28,11 @@ class Node {
   virtual int rank() const = 0;  // within the node; 0 leads it
   virtual int size() const = 0;
   virtual std::span<Note> notes() = 0;  // one per rank
-  // Seen by all ranks of the node, through which values pass in blocks: at least least_memory(), more makes the blocks longer.
+  // Seen by all ranks of the node, through which values pass in blocks: at least least_memory(), more makes the blocks
+  // longer.
   virtual std::span<float> memory() = 0;
-  // Collective over the node; what was written before is seen behind. What a rank's other messages need goes on while it waits.
+  // Collective over the node; what was written before is seen behind. What a rank's other messages need goes on while
+  // it waits.
   virtual void barrier() = 0;
 };
 
@@ -43,8 +45,8 @@ struct Hierarchy {
   int nodes;
 };
 
-// Which ranks of a communicator are a node: those of one host, in rank order, or so many of them in a row where per_node is not 0
-// (CRIMP_NODE_SIZE). Nodes are in the order of their first ranks, which lead them.
+// Which ranks of a communicator are a node: those of one host, in rank order, or so many of them in a row where
+// per_node is not 0 (CRIMP_NODE_SIZE). Nodes are in the order of their first ranks, which lead them.
 std::vector<std::vector<int>> nodes_of(std::span<const int> host_of_rank, int per_node);
 // One node, or nodes of one rank each, need no hierarchy.
 bool useful(const std::vector<std::vector<int>>& nodes);

@@ -10,8 +10,9 @@ namespace crimp {
 
 Slice::Slice(const Layout& layout, std::uint64_t from, std::uint64_t end) : begin(from) {
   const auto& all = layout.segments;
-  auto s = static_cast<std::size_t>(
-      std::upper_bound(all.begin(), all.end(), begin, [](std::uint64_t at, const Segment& x) { return at < x.offset; }) - all.begin());
+  auto s = static_cast<std::size_t>(std::upper_bound(all.begin(), all.end(), begin,
+                                                     [](std::uint64_t at, const Segment& x) { return at < x.offset; }) -
+                                    all.begin());
   for (s -= s > 0; s < all.size() && all[s].offset < end; ++s) {
     const std::uint64_t first = std::max(begin, all[s].offset), last = std::min(end, all[s].offset + all[s].count);
     if (first >= last) continue;
@@ -33,7 +34,8 @@ ChunkedRoute::ChunkedRoute(Algorithm carries, const PartPlan& of, std::uint64_t 
 }
 
 RouteBytes ChunkedRoute::bytes(const std::vector<powersgd::Extents*>&) const {
-  if (part.declined) throw Error(ErrorCode::out_of_memory, "no memory to plan a call of " + std::to_string(part.count) + " elements");
+  if (part.declined)
+    throw Error(ErrorCode::out_of_memory, "no memory to plan a call of " + std::to_string(part.count) + " elements");
   return bytes_;
 }
 
@@ -48,7 +50,8 @@ std::uint64_t ChunkedRoute::footprint() const {
 }
 
 std::uint64_t ChunkedRoute::spare_bytes() const {
-  return std::min(part.count, chunk) * sizeof(float) * static_cast<std::uint64_t>(std::max(1, part.codec->feedback().arrays()));
+  return std::min(part.count, chunk) * sizeof(float) *
+         static_cast<std::uint64_t>(std::max(1, part.codec->feedback().arrays()));
 }
 
 std::uint64_t ChunkedRoute::scratch_bytes() const {

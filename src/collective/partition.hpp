@@ -1,4 +1,5 @@
-// How a call's elements are cut: into chunks, which travel one after another, and some algorithms cut chunks into shards.
+// How a call's elements are cut: into chunks, which travel one after another, and some algorithms cut chunks into
+// shards.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -12,8 +13,13 @@ namespace crimp {
 // A run of a call's elements, cut for a codec: groups end where segments do.
 struct Slice {
   Slice(const Layout&, std::uint64_t begin, std::uint64_t end);
-  Slice(std::uint64_t from, std::uint64_t end) : begin(from) { partition.add_gap(end - from); }  // of which nothing is read or written
-  std::uint64_t footprint() const { return sizeof *this + partition.pieces().size() * (sizeof(ChunkPartition::Piece)) + segments.size() * (sizeof(Group) + 8); }
+  Slice(std::uint64_t from, std::uint64_t end) : begin(from) {
+    partition.add_gap(end - from);
+  }  // of which nothing is read or written
+  std::uint64_t footprint() const {
+    return sizeof *this + partition.pieces().size() * (sizeof(ChunkPartition::Piece)) +
+           segments.size() * (sizeof(Group) + 8);
+  }
 
   std::uint64_t begin;  // in the call
   ChunkPartition partition;
@@ -41,7 +47,9 @@ class ChunkedRoute : public RoutePlan {
     for (const Slice& slice : chunks_) most = std::max<std::uint64_t>(most, bound(slice.partition));
     return most;
   }
-  Slice slice(std::uint64_t begin, std::uint64_t end) const { return part.declined ? Slice(begin, end) : Slice(*part.layout, begin, end); }
+  Slice slice(std::uint64_t begin, std::uint64_t end) const {
+    return part.declined ? Slice(begin, end) : Slice(*part.layout, begin, end);
+  }
   // Bodies, and besides what begin() takes.
   void set_bytes(std::uint64_t bodies);
 

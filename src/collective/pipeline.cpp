@@ -7,21 +7,25 @@
 #include "core/log.hpp"
 
 namespace crimp {
-void BoundSlice::take(const Slice& of, const PartPlan& part, const CallBuffers& call, const std::vector<float*>& memories, int arrays) {
+void BoundSlice::take(const Slice& of, const PartPlan& part, const CallBuffers& call,
+                      const std::vector<float*>& memories, int arrays) {
   slice = &of;
   feedback.clear();
   const auto& segments = part.layout->segments;
   for (std::size_t g = 0; g < of.segments.size(); ++g) {
     const std::size_t s = of.segments[g];
     const std::uint64_t first = of.begin + of.partition.groups()[g].offset - segments[s].offset;
-    feedback.push_back(feedback_of(*part.codec, memories.empty() ? nullptr : memories[s], arrays, segments[s].count, first));
+    feedback.push_back(
+        feedback_of(*part.codec, memories.empty() ? nullptr : memories[s], arrays, segments[s].count, first));
     feedback.back().turn = call.turns.empty() ? call.sequence : call.turns[s];
   }
 }
 
-Pipeline::Pipeline(Transport& transport, Workers& workers, const RoutePlan& route, const CallBuffers& call, Trace* trace)
-    : transport_(transport), workers_(workers), host_(workers), backend_(call.backend ? *call.backend : host_), route_(route), part_(route.part), call_(call),
-      trace_(trace), ranks_(static_cast<std::size_t>(transport.size())), layout_(static_cast<std::uint32_t>(route.part.layout->digest())) {}
+Pipeline::Pipeline(Transport& transport, Workers& workers, const RoutePlan& route, const CallBuffers& call,
+                   Trace* trace)
+    : transport_(transport), workers_(workers), host_(workers), backend_(call.backend ? *call.backend : host_),
+      route_(route), part_(route.part), call_(call), trace_(trace), ranks_(static_cast<std::size_t>(transport.size())),
+      layout_(static_cast<std::uint32_t>(route.part.layout->digest())) {}
 
 void Pipeline::begin(const ChunkedRoute& route) {
   Arena& values = call_.values ? *call_.values : *call_.arena;
@@ -66,11 +70,19 @@ Header Pipeline::header(std::uint64_t chunk, std::uint64_t count, std::uint8_t s
   return h;
 }
 
-void Pipeline::start_encode(Encoding& encoding, Header& header, const BoundSlice& bound, const float* values, std::uint32_t encoder, std::uint8_t* body) {
+void Pipeline::start_encode(Encoding& encoding, Header& header, const BoundSlice& bound, const float* values,
+                            std::uint32_t encoder, std::uint8_t* body) {
   encoding = {&header, body, {}};
   if (!header.flags) {
     try {
-      encoding.ticket = backend_.start_encode({codec(), bound.partition(), values, bound.feedback, {bound.begin(), call_.sequence, encoder}, body, scratch_}, mover());
+      encoding.ticket = backend_.start_encode({codec(),
+                                               bound.partition(),
+                                               values,
+                                               bound.feedback,
+                                               {bound.begin(), call_.sequence, encoder},
+                                               body,
+                                               scratch_},
+                                              mover());
     } catch (const std::exception& e) {
       failed(header, e);
     }
@@ -94,11 +106,18 @@ void Pipeline::finish_encode(Encoding& encoding) {
   encoding = {};
 }
 
-void Pipeline::start_decode(Decoding& decoding, const BoundSlice& bound, std::span<const BodyView> views, std::uint64_t chunk, int voters, std::size_t from) {
+void Pipeline::start_decode(Decoding& decoding, const BoundSlice& bound, std::span<const BodyView> views,
+                            std::uint64_t chunk, int voters, std::size_t from) {
   decoding = {chunk, from, {}};
   try {
-    decoding.ticket =
-        backend_.start_decode({codec(), bound.partition(), views, {bound.begin(), call_.sequence, 0}, call_.out + bound.begin(), false, voters}, mover());
+    decoding.ticket = backend_.start_decode({codec(),
+                                             bound.partition(),
+                                             views,
+                                             {bound.begin(), call_.sequence, 0},
+                                             call_.out + bound.begin(),
+                                             false,
+                                             voters},
+                                            mover());
   } catch (const std::exception& e) {
     failed(e);
   }
@@ -118,7 +137,9 @@ bool Pipeline::finish_decode(Decoding& decoding) {
 }
 
 void Pipeline::failed(const std::exception& e) {
-  if (!result_.error) result_.error.emplace(ErrorCode::device_failed, std::string(e.what()) + "; the result of this call is undefined on this rank");
+  if (!result_.error)
+    result_.error.emplace(ErrorCode::device_failed,
+                          std::string(e.what()) + "; the result of this call is undefined on this rank");
 }
 
 // Of the first chunk there is a way back, and all ranks take it; later the others learn that a body is missing.
@@ -140,9 +161,11 @@ bool Pipeline::accept(std::span<const Header> headers) {
       if (headers[r].stage == 0) result_.flags |= static_cast<std::uint8_t>(headers[r].flags & ~kFlagCorrupt);
       continue;
     }
-    for (const auto ticket : under_way_) transport_.wait(ticket);  // nothing stays under way in buffers that the caller may free
-    throw Error(ErrorCode::call_differs, "rank " + std::to_string(r) + " and rank 0 are not in the same MPI_Allreduce: on rank " +
-                                               std::to_string(r) + " " + what + " (0's)");
+    for (const auto ticket : under_way_)
+      transport_.wait(ticket);  // nothing stays under way in buffers that the caller may free
+    throw Error(ErrorCode::call_differs, "rank " + std::to_string(r) +
+                                             " and rank 0 are not in the same MPI_Allreduce: on rank " +
+                                             std::to_string(r) + " " + what + " (0's)");
   }
   if (result_.flags) return false;
   committed_ = true;
@@ -175,8 +198,8 @@ void Pipeline::wait(Transport::Ticket ticket, std::uint64_t chunk) {
   result_.wire_s += span("wire", chunk, begin);
 }
 
-bool Pipeline::open(BodyView& view, const Header& header, const BoundSlice& bound, std::span<const std::uint8_t> body, std::size_t from,
-                    std::uint64_t chunk) {
+bool Pipeline::open(BodyView& view, const Header& header, const BoundSlice& bound, std::span<const std::uint8_t> body,
+                    std::size_t from, std::uint64_t chunk) {
   std::string what = defect(header, body, backend_.readable_bodies());
   try {
     if (what.empty()) what = backend_.open(view, codec(), bound.partition(), body);
@@ -194,8 +217,9 @@ bool Pipeline::usable(const std::string& defect, std::size_t from, std::uint64_t
 
 void Pipeline::blame(std::size_t from, std::uint64_t chunk, const std::string& what) {
   if (result_.error) return;
-  result_.error.emplace(ErrorCode::payload_corrupt, "the payload that rank " + std::to_string(transport_.rank()) + " received from rank " +
-                                                        std::to_string(from) + " (call " + std::to_string(call_.sequence) + ", chunk " +
+  result_.error.emplace(ErrorCode::payload_corrupt, "the payload that rank " + std::to_string(transport_.rank()) +
+                                                        " received from rank " + std::to_string(from) + " (call " +
+                                                        std::to_string(call_.sequence) + ", chunk " +
                                                         std::to_string(chunk) + ") is corrupt: " + what +
                                                         "; the result of this call is undefined on this rank");
 }

@@ -1,12 +1,13 @@
-// What the pipelines of all algorithms do alike: cutting a call into chunks, headers and what they decide, memories that wait aside until
-// every rank is known to compress the call, checks of what arrives, times.
+// What the pipelines of all algorithms do alike: cutting a call into chunks, headers and what they decide, memories
+// that wait aside until every rank is known to compress the call, checks of what arrives, times.
 //
-// An algorithm is a Rounds<Algorithm>: a table of steps. What several algorithms agree on is a base of theirs, between Pipeline and Rounds.
+// An algorithm is a Rounds<Algorithm>: a table of steps. What several algorithms agree on is a base of theirs, between
+// Pipeline and Rounds.
 //
-// Protocol of every algorithm. The headers of stage 0 come before any body. Where one has a flag, no body is sent, no residual has changed
-// (but for echoes of outliers and old learning rates that the session took out of it), and the call is MPI's. Where they disagree, all
-// ranks throw alike. After that nothing ends a call early: what is corrupt is remembered, the exchanges are completed, and the error is the
-// call's result.
+// Protocol of every algorithm. The headers of stage 0 come before any body. Where one has a flag, no body is sent, no
+// residual has changed (but for echoes of outliers and old learning rates that the session took out of it), and the
+// call is MPI's. Where they disagree, all ranks throw alike. After that nothing ends a call early: what is corrupt is
+// remembered, the exchanges are completed, and the error is the call's result.
 #pragma once
 #include <algorithm>
 #include <iterator>
@@ -15,12 +16,12 @@
 #include <string>
 #include <vector>
 
-#include "memory/workers.hpp"
 #include "backend/host_backend.hpp"
-#include "core/trace.hpp"
+#include "codec/payload.hpp"
 #include "collective/collective.hpp"
 #include "collective/partition.hpp"
-#include "codec/payload.hpp"
+#include "core/trace.hpp"
+#include "memory/workers.hpp"
 
 namespace crimp {
 
@@ -29,7 +30,8 @@ struct BoundSlice {
   const Slice* slice = nullptr;
   std::vector<FeedbackView> feedback;
   std::vector<float> states;  // of the groups, where they wait aside
-  // memories: one per segment, `arrays` arrays behind one another, and behind the codec's own arrays its states; or empty.
+  // memories: one per segment, `arrays` arrays behind one another, and behind the codec's own arrays its states; or
+  // empty.
   void take(const Slice&, const PartPlan&, const CallBuffers&, const std::vector<float*>& memories, int arrays);
   std::uint64_t begin() const { return slice->begin; }
   const ChunkPartition& partition() const { return slice->partition; }
@@ -63,10 +65,13 @@ class Pipeline {
     std::uint8_t* body = nullptr;
     std::optional<Backend::Ticket> ticket;
   };
-  // Starts encoding to `body`; nothing where the header has flags. Where the backend is not asynchronous it is finished, too.
-  void start_encode(Encoding&, Header&, const BoundSlice&, const float* values, std::uint32_t encoder, std::uint8_t* body);
+  // Starts encoding to `body`; nothing where the header has flags. Where the backend is not asynchronous it is
+  // finished, too.
+  void start_encode(Encoding&, Header&, const BoundSlice&, const float* values, std::uint32_t encoder,
+                    std::uint8_t* body);
   void finish_encode(Encoding&);  // completes the header; the body is in place
-  // Headers of all ranks in one chunk and stage. False: some rank asks for MPI. Throws Error{call_differs}, with nothing left under way.
+  // Headers of all ranks in one chunk and stage. False: some rank asks for MPI. Throws Error{call_differs}, with
+  // nothing left under way.
   bool accept(std::span<const Header>);
   // After the first accept(): new memories of a chunk that was cut before go to their places.
   void commit(const BoundSlice&);
@@ -76,19 +81,23 @@ class Pipeline {
   Transport::Ticket under_way(Transport::Ticket);
   void wait(Transport::Ticket, std::uint64_t chunk);
 
-  // A decoding under way; `from`: whose bodies, where not one of each rank. A malformed piece or a failure becomes the call's error.
+  // A decoding under way; `from`: whose bodies, where not one of each rank. A malformed piece or a failure becomes the
+  // call's error.
   struct Decoding {
     std::uint64_t chunk = 0;
     std::size_t from = 0;
     std::optional<Backend::Ticket> ticket;
   };
-  void start_decode(Decoding&, const BoundSlice&, std::span<const BodyView>, std::uint64_t chunk, int voters = 0, std::size_t from = 0);
+  void start_decode(Decoding&, const BoundSlice&, std::span<const BodyView>, std::uint64_t chunk, int voters = 0,
+                    std::size_t from = 0);
   bool finish_decode(Decoding&);  // false where it came to nothing
 
   // Checks a body against its header and opens it; where it is bad, remembers whose it was.
-  bool open(BodyView&, const Header&, const BoundSlice&, std::span<const std::uint8_t> body, std::size_t from, std::uint64_t chunk);
+  bool open(BodyView&, const Header&, const BoundSlice&, std::span<const std::uint8_t> body, std::size_t from,
+            std::uint64_t chunk);
   void blame(std::size_t from, std::uint64_t chunk, const std::string& what);
-  bool usable(const std::string& defect, std::size_t from, std::uint64_t chunk);  // blames where there is one; collective/frame.hpp finds them
+  bool usable(const std::string& defect, std::size_t from,
+              std::uint64_t chunk);             // blames where there is one; collective/frame.hpp finds them
   void failed(const std::exception&);           // becomes the call's error
   void failed(Header&, const std::exception&);  // while the body of this header was made
 
@@ -114,9 +123,9 @@ class Pipeline {
   std::vector<Transport::Ticket> under_way_;
 };
 
-// An algorithm that does the same steps for every chunk, several chunks at a time: in round t a step works on chunk t - lag, where there is
-// such a chunk. The table kSteps of Algorithm is the order of all it does and of all it sends; a step waits for no exchange but what
-// awaits() names.
+// An algorithm that does the same steps for every chunk, several chunks at a time: in round t a step works on chunk t -
+// lag, where there is such a chunk. The table kSteps of Algorithm is the order of all it does and of all it sends; a
+// step waits for no exchange but what awaits() names.
 template <class Algorithm, class Base = Pipeline>
 class Rounds : public Exchange, protected Base {
  public:
@@ -143,7 +152,8 @@ class Rounds : public Exchange, protected Base {
 
  protected:
   template <class Route>
-  Rounds(Transport& transport, Workers& workers, const Route& route, const CallBuffers& call, Trace* trace, std::uint64_t chunks)
+  Rounds(Transport& transport, Workers& workers, const Route& route, const CallBuffers& call, Trace* trace,
+         std::uint64_t chunks)
       : Base(transport, workers, route, call, trace), chunks_(chunks) {}
   std::uint64_t chunks() const { return chunks_; }
   void after_rounds() {}  // what is left when all chunks are through

@@ -1,6 +1,6 @@
-// A compressed collective in three parts. PartPlan says what it is about and RoutePlan how one algorithm carries it: both are functions of
-// values that are equal on all ranks, made once, and shared by all calls of the same tensors. CallBuffers says where the values lie in one
-// call, and is complete before the call starts.
+// A compressed collective in three parts. PartPlan says what it is about and RoutePlan how one algorithm carries it:
+// both are functions of values that are equal on all ranks, made once, and shared by all calls of the same tensors.
+// CallBuffers says where the values lie in one call, and is complete before the call starts.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -44,12 +44,12 @@ struct CallBuffers {
   float* out = nullptr;       // receives the sums
   // One per segment (null where skipped), or empty: none. The codec's arrays behind one another, its state behind them.
   std::vector<float*> residuals = {};
-  // Of sums that this rank encodes as their owner: one per segment and as long, the codec's state_elements() behind (null where skipped),
-  // or empty: none.
+  // Of sums that this rank encodes as their owner: one per segment and as long, the codec's state_elements() behind
+  // (null where skipped), or empty: none.
   std::vector<float*> owner_residuals = {};
   std::vector<std::uint32_t> turns = {};  // of each segment (Codec::select_in_turn), or empty: `sequence`
-  // Algorithm low_rank: what is known of the tensors' shapes, one per segment (null: nothing, and nothing is to be found), or empty. The
-  // call adds to it.
+  // Algorithm low_rank: what is known of the tensors' shapes, one per segment (null: nothing, and nothing is to be
+  // found), or empty. The call adds to it.
   std::vector<powersgd::Extents*> extents = {};
   Arena* arena = nullptr;      // has RoutePlan::bytes(); null: this rank had no memory, which `flags` says
   Arena* values = nullptr;     // of backend->memory(); null where the values lie in host memory and one arena is enough
@@ -82,7 +82,8 @@ class RoutePlan {
   const std::uint64_t chunk;  // elements, a multiple of kPieceElements
   const int ranks;            // that exchange payloads
 
-  // Facts of the algorithm's row (src/collective/algorithms.hpp), set by plan_route() and in_nodes() before the plan is shared.
+  // Facts of the algorithm's row (src/collective/algorithms.hpp), set by plan_route() and in_nodes() before the plan is
+  // shared.
   const char* name = "";      // for reports
   bool encodes = true;        // this rank encodes values of its own; false: the leader of its node does
   bool owner_memory = false;  // calls want CallBuffers::owner_residuals

@@ -32,7 +32,9 @@ Residual& ResidualStore::find(ResidualKey key, const ResidualShape& shape, Memor
   const std::uint64_t bytes = shape.elements * sizeof(float);
   auto it = tensors_.find(key);
   if (it != tensors_.end() && it->second.call == call_)
-    throw Error(ErrorCode::layout_invalid, "the tensor '" + std::string(key.name) + "' is in one call twice; what is kept of a tensor belongs to one place in a call");
+    throw Error(ErrorCode::layout_invalid,
+                "the tensor '" + std::string(key.name) +
+                    "' is in one call twice; what is kept of a tensor belongs to one place in a call");
   if (it != tensors_.end() && (it->second.shape.count != shape.count || it->second.shape.kind != shape.kind)) {
     tensors_.erase(it);
     it = tensors_.end();
@@ -43,7 +45,8 @@ Residual& ResidualStore::find(ResidualKey key, const ResidualShape& shape, Memor
   } else {
     Tensor& t = it->second;
     const bool same_layout = t.shape.elements == shape.elements && t.shape.codec == shape.codec;
-    if (!same_layout || t.memory.resource() != &memory) t.memory = copy_of(t.memory, same_layout ? bytes : plane_bytes(shape), bytes, memory);
+    if (!same_layout || t.memory.resource() != &memory)
+      t.memory = copy_of(t.memory, same_layout ? bytes : plane_bytes(shape), bytes, memory);
     t.shape = shape;
     t.call = call_;
   }
@@ -57,7 +60,9 @@ void ResidualStore::drop_new() {
 }
 
 void ResidualStore::forget(Layout::Source source, std::string_view prefix) {
-  std::erase_if(tensors_, [&](const auto& entry) { return entry.first.source == source && entry.first.name.starts_with(prefix); });
+  std::erase_if(tensors_, [&](const auto& entry) {
+    return entry.first.source == source && entry.first.name.starts_with(prefix);
+  });
 }
 
 std::uint64_t ResidualStore::bytes() const {

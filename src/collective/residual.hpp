@@ -1,4 +1,5 @@
-// What is kept of tensors from call to call (codec/codec.hpp, FeedbackKind), one array of float32 for each. A tensor keeps it however it is merged with others.
+// What is kept of tensors from call to call (codec/codec.hpp, FeedbackKind), one array of float32 for each. A tensor
+// keeps it however it is merged with others.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -9,8 +10,8 @@
 #include <vector>
 
 #include "codec/codec.hpp"
-#include "schedule/layout.hpp"
 #include "memory/memory_resource.hpp"
+#include "schedule/layout.hpp"
 
 namespace crimp {
 
@@ -25,11 +26,14 @@ struct KeyOf {
 using ResidualKey = KeyOf<std::string_view>;
 
 struct ResidualShape {
-  std::uint64_t count;     // the tensor's elements
+  std::uint64_t count;  // the tensor's elements
   FeedbackKind kind;
-  std::uint64_t elements;  // of the array: the kind's arrays of `count` behind one another, then what `codec` keeps besides
+  std::uint64_t
+      elements;  // of the array: the kind's arrays of `count` behind one another, then what `codec` keeps besides
   const Codec* codec = nullptr;
-  static ResidualShape of(const Codec& codec, std::uint64_t count) { return {count, codec.feedback().kind, codec.feedback_elements(count), &codec}; }
+  static ResidualShape of(const Codec& codec, std::uint64_t count) {
+    return {count, codec.feedback().kind, codec.feedback_elements(count), &codec};
+  }
 };
 
 struct Residual {
@@ -42,10 +46,11 @@ struct Residual {
 class ResidualStore {
  public:
   void begin_call() { ++call_; }
-  // What is kept under this key, in this kind of memory; zeros when new. With another kind or another count it starts from zeros; with the same two and another
-  // array or codec its arrays stay and what is behind them starts from zeros. One that was in another kind of memory moves.
-  // Found once in a call, it stays where it is until the call after. Throws Error{layout_invalid} where a call asks twice; Error{out_of_memory} and
-  // Error{device_failed}: what was kept is then as it was, unless it was to start from zeros.
+  // What is kept under this key, in this kind of memory; zeros when new. With another kind or another count it starts
+  // from zeros; with the same two and another array or codec its arrays stay and what is behind them starts from zeros.
+  // One that was in another kind of memory moves. Found once in a call, it stays where it is until the call after.
+  // Throws Error{layout_invalid} where a call asks twice; Error{out_of_memory} and Error{device_failed}: what was kept
+  // is then as it was, unless it was to start from zeros.
   Residual& find(ResidualKey, const ResidualShape&, MemoryResource& memory = host_memory());
   // Since the last keep(): what find() made holds nothing yet. keep() makes it stay, drop_new() drops it.
   void keep() { new_.clear(); }
@@ -68,7 +73,8 @@ class ResidualStore {
   struct Hash {
     using is_transparent = void;
     std::size_t operator()(const ResidualKey& key) const {
-      return std::hash<std::string_view>()(key.name) ^ (static_cast<std::size_t>(key.source) * 2 + key.owner) * 0x9e3779b97f4a7c15;
+      return std::hash<std::string_view>()(key.name) ^
+             (static_cast<std::size_t>(key.source) * 2 + key.owner) * 0x9e3779b97f4a7c15;
     }
     std::size_t operator()(const Owned& key) const { return (*this)(view(key)); }
   };

@@ -31,10 +31,13 @@ std::uint64_t Models::digest() const {
   Text text;
   text.add(network);
   text.add(hierarchy.has_value());
-  if (hierarchy) text.add(hierarchy->leaders), text.add(hierarchy->node.ranks), text.add(hierarchy->node.byte_s), text.add(hierarchy->node.barrier_s);
+  if (hierarchy)
+    text.add(hierarchy->leaders), text.add(hierarchy->node.ranks), text.add(hierarchy->node.byte_s),
+        text.add(hierarchy->node.barrier_s);
   for (const auto& [spec, codec] : codecs) {
     text.bytes += spec + '\n';
-    for (const double x : {codec.cost.encode_s, codec.cost.decode_s, codec.cost.payload_bytes, codec.cost.scan_s}) text.add(x);
+    for (const double x : {codec.cost.encode_s, codec.cost.decode_s, codec.cost.payload_bytes, codec.cost.scan_s})
+      text.add(x);
     for (const auto& [size, trials] : codec.trials) {
       text.add(size);
       for (const auto& [choice, s] : trials.results()) text.add(choice.algorithm), text.add(choice.nodes), text.add(s);

@@ -1,4 +1,5 @@
-// What was measured on one communicator, for others of the same ranks in the same order: a program that duplicates communicators measures once.
+// What was measured on one communicator, for others of the same ranks in the same order: a program that duplicates
+// communicators measures once.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -26,14 +27,14 @@ struct Models {
   std::uint64_t digest() const;
 };
 
-// A process's. Threads may have published in another order on another rank, so what find() gives is compared between the ranks before it is used.
-// Thread-safe.
+// A process's. Threads may have published in another order on another rank, so what find() gives is compared between
+// the ranks before it is used. Thread-safe.
 class SharedModels {
  public:
   static constexpr std::size_t kMostGroups = 1024;  // that are remembered
 
   std::shared_ptr<const Models> find(std::uint64_t group) const;  // null: nothing was measured
-  void publish(std::uint64_t group, Models);  // codecs that are not in it stay
+  void publish(std::uint64_t group, Models);                      // codecs that are not in it stay
   std::uint64_t calls(std::uint64_t group) const;
   void count_call(std::uint64_t group);
 

@@ -18,7 +18,8 @@ bool TensorCodecs::set(const std::string& pattern, const char* spec) {
 
 std::optional<const Codec*> TensorCodecs::find(const std::string& name) const {
   for (const Said& said : said_)
-    if (::fnmatch(said.pattern.c_str(), name.c_str(), 0) == 0) return said.codec ? std::optional(said.codec->get()) : std::nullopt;
+    if (::fnmatch(said.pattern.c_str(), name.c_str(), 0) == 0)
+      return said.codec ? std::optional(said.codec->get()) : std::nullopt;
   return {};
 }
 

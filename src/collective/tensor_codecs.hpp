@@ -1,4 +1,5 @@
-// What a program says of its tensors' codecs at run time (crimp_set_codec): by shell patterns over their names, ahead of CRIMP_RULES.
+// What a program says of its tensors' codecs at run time (crimp_set_codec): by shell patterns over their names, ahead
+// of CRIMP_RULES.
 #pragma once
 #include <memory>
 #include <optional>
@@ -13,8 +14,9 @@ namespace crimp {
 class TensorCodecs {
  public:
   explicit TensorCodecs(CodecPool& pool) : pool_(pool) {}
-  // Of tensors whose names match, ahead of all that was said before. spec: a codec's text; "none": exactly; null: as if nothing had been
-  // said of them. Whether that changes anything. Throws Error{codec_unknown}; nothing has changed then.
+  // Of tensors whose names match, ahead of all that was said before. spec: a codec's text; "none": exactly; null: as if
+  // nothing had been said of them. Whether that changes anything. Throws Error{codec_unknown}; nothing has changed
+  // then.
   bool set(const std::string& pattern, const char* spec);
   // Null: exactly. Nothing: not said.
   std::optional<const Codec*> find(const std::string& name) const;

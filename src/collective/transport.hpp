@@ -1,4 +1,5 @@
-// What moves bytes between ranks. One implementation over MPI (src/mpi/mpi_transport.cpp), one with ranks as threads (tests/support/).
+// What moves bytes between ranks. One implementation over MPI (src/mpi/mpi_transport.cpp), one with ranks as threads
+// (tests/support/).
 //
 // Every rank starts the same exchanges in the same order; that order is a pure function of values equal on all ranks.
 #pragma once
@@ -18,16 +19,19 @@ class Transport {
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Every rank sends `bytes`; all[r * bytes] receives rank r's. `bytes` is a multiple of kPayloadAlign, equal on all ranks.
+  // Every rank sends `bytes`; all[r * bytes] receives rank r's. `bytes` is a multiple of kPayloadAlign, equal on all
+  // ranks.
   virtual Ticket start_allgather(const void* mine, void* all, std::uint64_t bytes) = 0;
   // Rank r sends bytes[r], received at all + offsets[r]. All are multiples of kPayloadAlign and equal on all ranks.
-  virtual Ticket start_allgatherv(const void* mine, std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets,
-                                  void* all) = 0;
-  // Sends rank r send_bytes[r] from mine + send_offsets[r]; receives bytes[r] from rank r at all + offsets[r]. All are multiples of
-  // kPayloadAlign; what one rank sends another is what that one receives from it (their headers told).
-  virtual Ticket start_alltoallv(const void* mine, std::span<const std::uint64_t> send_bytes, std::span<const std::uint64_t> send_offsets,
-                                 void* all, std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets) = 0;
-  // sums[i] = the ranks' mine[i] added modulo 2^8 or 2^16, hence in any order. `bytes` is a multiple of kPayloadAlign, equal on all ranks.
+  virtual Ticket start_allgatherv(const void* mine, std::span<const std::uint64_t> bytes,
+                                  std::span<const std::uint64_t> offsets, void* all) = 0;
+  // Sends rank r send_bytes[r] from mine + send_offsets[r]; receives bytes[r] from rank r at all + offsets[r]. All are
+  // multiples of kPayloadAlign; what one rank sends another is what that one receives from it (their headers told).
+  virtual Ticket start_alltoallv(const void* mine, std::span<const std::uint64_t> send_bytes,
+                                 std::span<const std::uint64_t> send_offsets, void* all,
+                                 std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets) = 0;
+  // sums[i] = the ranks' mine[i] added modulo 2^8 or 2^16, hence in any order. `bytes` is a multiple of kPayloadAlign,
+  // equal on all ranks.
   virtual Ticket start_sum(const void* mine, void* sums, std::uint64_t bytes, Integer type) = 0;
   // Returns when the exchange is complete here. Throws Error{transport_failed}.
   virtual void wait(Ticket) = 0;

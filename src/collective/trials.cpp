@@ -10,7 +10,8 @@ namespace {
 constexpr double kFailed = 1e9;
 
 const Choice* least(const std::vector<Choice>& all) {
-  const auto best = std::min_element(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return a.predicted_s < b.predicted_s; });
+  const auto best = std::min_element(all.begin(), all.end(),
+                                     [](const Choice& a, const Choice& b) { return a.predicted_s < b.predicted_s; });
   return best == all.end() ? nullptr : &*best;
 }
 
@@ -23,7 +24,8 @@ Trials::Trials(std::vector<Choice> predictions) {
   const bool near_plain = best->predicted_s > best->plain_s / kNear;
   std::erase_if(predictions, [&](const Choice& c) { return c.predicted_s > limit; });
   if (predictions.size() + (near_plain ? 1 : 0) < 2) return;
-  std::stable_sort(predictions.begin(), predictions.end(), [](const Choice& a, const Choice& b) { return a.predicted_s < b.predicted_s; });
+  std::stable_sort(predictions.begin(), predictions.end(),
+                   [](const Choice& a, const Choice& b) { return a.predicted_s < b.predicted_s; });
   if (predictions.size() > kMost) predictions.resize(kMost);
   tried_ = std::move(predictions);
 }
@@ -31,7 +33,8 @@ Trials::Trials(std::vector<Choice> predictions) {
 // A call ends at about the same time everywhere, so what it takes is what it took for who came last.
 void Trials::agree(Transport& transport) {
   for (double& s : times_) s = -s;  // agree_on_largest() then finds the least
-  for (std::size_t i = 0; i < times_.size(); i += 8) agree_on_largest(transport, std::span(times_).subspan(i, std::min<std::size_t>(8, times_.size() - i)));
+  for (std::size_t i = 0; i < times_.size(); i += 8)
+    agree_on_largest(transport, std::span(times_).subspan(i, std::min<std::size_t>(8, times_.size() - i)));
   for (double& s : times_) s = -s;
   for (std::size_t i = 0; i < tried_.size(); ++i) {
     std::vector<double> counted;
@@ -69,7 +72,9 @@ Choice Trials::choose(Transport& transport, const std::vector<Choice>& predictio
     choice.algorithm = of.algorithm;
     choice.nodes = of.nodes;
     choice.predicted_s = *fastest * static_cast<double>(count);
-    choice.why = n == 1 ? "the only one near plain MPI, tried" : choice.limited ? "fastest of those tried within CRIMP_QUALITY" : "fastest of those tried";
+    choice.why = n == 1           ? "the only one near plain MPI, tried"
+                 : choice.limited ? "fastest of those tried within CRIMP_QUALITY"
+                                  : "fastest of those tried";
   }
   // What plain MPI would do as fast is not worth its loss.
   choice.plain = choice.predicted_s > 0 && choice.predicted_s >= choice.plain_s;

@@ -1,5 +1,6 @@
-// A model knows neither how exchanges overlap with the work of ranks that share cores and links, nor a GPU. So where it sees several algorithms
-// close together, or one close to plain MPI, the first calls of a codec and of a size try them in turn, and their times decide.
+// A model knows neither how exchanges overlap with the work of ranks that share cores and links, nor a GPU. So where it
+// sees several algorithms close together, or one close to plain MPI, the first calls of a codec and of a size try them
+// in turn, and their times decide.
 #pragma once
 #include <utility>
 #include <vector>
@@ -16,17 +17,19 @@ class Trials {
   static constexpr double kNear = 2;       // times the best prediction: what is tried
   static constexpr std::size_t kMost = 4;  // algorithms that are tried, the nearest
   static constexpr int kRounds = 6;        // the first is not counted: memory is touched for the first time
-  // Short calls cost little, chance decides more of their times, and links may lend the first ones credit: more of them are tried, in more rounds.
+  // Short calls cost little, chance decides more of their times, and links may lend the first ones credit: more of them
+  // are tried, in more rounds.
   static constexpr double kShort = 5e-3;
   static constexpr double kShortNear = 8;
   static constexpr int kShortRounds = 24;
 
   Trials() = default;  // nothing to try
-  // predictions: of all that can run. Empty where the model is sure: nothing else is near its best, which is not near plain MPI.
+  // predictions: of all that can run. Empty where the model is sure: nothing else is near its best, which is not near
+  // plain MPI.
   explicit Trials(std::vector<Choice> predictions);
 
-  // Collective at the calls after the last round. What this call takes: the next trial, else the one that was fastest, else (nothing tried, or no
-  // trial succeeded) the cheapest of `predictions`.
+  // Collective at the calls after the last round. What this call takes: the next trial, else the one that was fastest,
+  // else (nothing tried, or no trial succeeded) the cheapest of `predictions`.
   Choice choose(Transport&, const std::vector<Choice>& predictions, std::uint64_t count);
   // The call of the last trial took so long on this rank. Not called: it failed.
   void took(double s, std::uint64_t count) { times_.back() = s / static_cast<double>(count); }

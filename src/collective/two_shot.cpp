@@ -1,5 +1,6 @@
-// Alltoall of encoded shards; the owner of a shard decodes all ranks' in rank order, encodes the sum once more, with a residual of its
-// own for what that loses, and an allgather takes it to all ranks. Received per rank: 2 (n-1)/n of a payload, whatever the ranks.
+// Alltoall of encoded shards; the owner of a shard decodes all ranks' in rank order, encodes the sum once more, with a
+// residual of its own for what that loses, and an allgather takes it to all ranks. Received per rank: 2 (n-1)/n of a
+// payload, whatever the ranks.
 #include <algorithm>
 
 #include "collective/algorithms.hpp"
@@ -32,19 +33,23 @@ struct Shards {
 
 class TwoShotRoute final : public ChunkedRoute {
  public:
-  TwoShotRoute(const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks) : ChunkedRoute(Algorithm::two_shot, of, chunk_elements, transport_ranks) {
+  TwoShotRoute(const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks)
+      : ChunkedRoute(Algorithm::two_shot, of, chunk_elements, transport_ranks) {
     const auto n = static_cast<std::size_t>(ranks);
     for (const Slice& whole : chunks()) {
       const auto borders = shard_borders(whole.partition, n);
       Shards& all = shards.emplace_back(Shards{{}, {0}});
       for (std::size_t q = 0; q < n; ++q) {
-        const std::uint64_t body = all.slices.emplace_back(slice(whole.begin + borders[q], whole.begin + borders[q + 1])).partition.body_bound(*part.codec);
+        const std::uint64_t body =
+            all.slices.emplace_back(slice(whole.begin + borders[q], whole.begin + borders[q + 1]))
+                .partition.body_bound(*part.codec);
         largest_shard = std::max(largest_shard, body);
         all.offsets.push_back(all.offsets.back() + body);
       }
       all_shards = std::max(all_shards, all.offsets.back());
     }
-    set_bytes((kSendSlots + kReceiveSlots) * Arena::padded(all_shards) + kReceiveSlots * Arena::padded(n * largest_shard) + kSendSlots * Arena::padded(largest_shard));
+    set_bytes((kSendSlots + kReceiveSlots) * Arena::padded(all_shards) +
+              kReceiveSlots * Arena::padded(n * largest_shard) + kSendSlots * Arena::padded(largest_shard));
   }
   std::unique_ptr<Exchange> exchange(Transport&, const CallBuffers&, Workers&, Trace*) const override;
   std::uint64_t footprint() const override {
@@ -61,8 +66,8 @@ class TwoShotRoute final : public ChunkedRoute {
 class TwoShot final : public Rounds<TwoShot> {
  public:
   TwoShot(Transport& transport, const TwoShotRoute& route, const CallBuffers& call, Workers& workers, Trace* trace)
-      : Rounds(transport, workers, route, call, trace, route.chunks().size()), plan_(route), largest_(route.largest_shard), header_bytes_(ranks(), sizeof(Header)),
-        header_offsets_(ranks()) {
+      : Rounds(transport, workers, route, call, trace, route.chunks().size()), plan_(route),
+        largest_(route.largest_shard), header_bytes_(ranks(), sizeof(Header)), header_offsets_(ranks()) {
     for (std::size_t r = 0; r < ranks(); ++r) header_offsets_[r] = r * sizeof(Header);
     for (auto& chunk : chunk_) {
       chunk.shards.resize(ranks());
@@ -108,8 +113,8 @@ class TwoShot final : public Rounds<TwoShot> {
     for (std::size_t q = 0; q < ranks(); ++q) bind(c.shards[q], shards.slices[q], i);
     for (std::size_t q = 0; q < ranks(); ++q) {
       c.mine[q] = header(i, c.count);
-      start_encode(c.encodings[q], c.mine[q], c.shards[q], call_.in + c.shards[q].begin(), static_cast<std::uint32_t>(rank()),
-                   scatter_[i % kSendSlots] + shards.offsets[q]);
+      start_encode(c.encodings[q], c.mine[q], c.shards[q], call_.in + c.shards[q].begin(),
+                   static_cast<std::uint32_t>(rank()), scatter_[i % kSendSlots] + shards.offsets[q]);
     }
     note_encode(c, i, begin);
   }
@@ -137,7 +142,8 @@ class TwoShot final : public Rounds<TwoShot> {
   void start_headers(std::uint64_t i) {
     finish_shards(i);
     Chunk& c = chunk(i);
-    c.headers = under_way(transport_.start_alltoallv(c.mine.data(), header_bytes_, header_offsets_, c.scattered.data(), header_bytes_, header_offsets_));
+    c.headers = under_way(transport_.start_alltoallv(c.mine.data(), header_bytes_, header_offsets_, c.scattered.data(),
+                                                     header_bytes_, header_offsets_));
     result_.sent_bytes += (ranks() - 1) * sizeof(Header);
     result_.received_bytes += (ranks() - 1) * sizeof(Header);
   }
@@ -168,7 +174,8 @@ class TwoShot final : public Rounds<TwoShot> {
     const auto bytes = announced(c.scattered, largest_), send = announced(c.mine, largest_);
     std::vector<std::uint64_t> offsets(ranks());
     for (std::size_t r = 0; r < ranks(); ++r) offsets[r] = r * largest_;
-    c.bodies = under_way(transport_.start_alltoallv(scatter_[i % kSendSlots], send, shard_offsets(i), scattered_[i % kReceiveSlots], bytes, offsets));
+    c.bodies = under_way(transport_.start_alltoallv(scatter_[i % kSendSlots], send, shard_offsets(i),
+                                                    scattered_[i % kReceiveSlots], bytes, offsets));
     for (std::size_t r = 0; r < ranks(); ++r) result_.sent_bytes += r == rank() ? 0 : send[r];
     count_received(bytes);
   }
@@ -184,7 +191,9 @@ class TwoShot final : public Rounds<TwoShot> {
     views_.resize(ranks());
     bool good = true;
     for (std::size_t r = 0; r < ranks(); ++r)
-      good = open(views_[r], c.scattered[r], own, std::span(bodies + r * largest_, std::min(c.scattered[r].body_bytes, largest_)), r, i) && good;
+      good = open(views_[r], c.scattered[r], own,
+                  std::span(bodies + r * largest_, std::min(c.scattered[r].body_bytes, largest_)), r, i) &&
+             good;
     if (good) {
       Decoding decoding;
       start_decode(decoding, own, views_, i);
@@ -197,7 +206,8 @@ class TwoShot final : public Rounds<TwoShot> {
     own.take(*own.slice, part_, call_, call_.owner_residuals, 1);
     for (FeedbackView& memory : own.feedback) memory.gain = 1.0f;  // the sum has it already
     Encoding encoding;
-    start_encode(encoding, c.sum, own, call_.out + own.begin(), kSums | static_cast<std::uint32_t>(rank()), sum_[i % kSendSlots]);
+    start_encode(encoding, c.sum, own, call_.out + own.begin(), kSums | static_cast<std::uint32_t>(rank()),
+                 sum_[i % kSendSlots]);
     finish_encode(encoding);
     result_.encode_s += span("encode", i, begin);
     c.sum_headers = under_way(transport_.start_allgather(&c.sum, c.gathered.data(), sizeof(Header)));
@@ -210,7 +220,8 @@ class TwoShot final : public Rounds<TwoShot> {
     wait(c.sum_headers, i);
     accept(c.gathered);
     const auto bytes = announced(c.gathered, largest_);
-    c.sum_bodies = under_way(transport_.start_allgatherv(sum_[i % kSendSlots], bytes, shard_offsets(i), gathered_[i % kReceiveSlots]));
+    c.sum_bodies = under_way(
+        transport_.start_allgatherv(sum_[i % kSendSlots], bytes, shard_offsets(i), gathered_[i % kReceiveSlots]));
     result_.sent_bytes += bytes[rank()];
     count_received(bytes);
   }
@@ -221,9 +232,11 @@ class TwoShot final : public Rounds<TwoShot> {
     const auto begin = Clock::now();
     for (std::size_t q = 0; q < ranks(); ++q) {
       const BoundSlice& shard = c.shards[q];
-      const std::span body(gathered_[i % kReceiveSlots] + plan_.shards[i].offsets[q], std::min(c.gathered[q].body_bytes, largest_));
+      const std::span body(gathered_[i % kReceiveSlots] + plan_.shards[i].offsets[q],
+                           std::min(c.gathered[q].body_bytes, largest_));
       views_.resize(1);
-      if (open(views_[0], c.gathered[q], shard, body, q, i)) start_decode(c.decodings[q], shard, views_, i, transport_.size(), q);
+      if (open(views_[0], c.gathered[q], shard, body, q, i))
+        start_decode(c.decodings[q], shard, views_, i, transport_.size(), q);
       if (!backend_.asynchronous()) finish_decode(c.decodings[q]);
     }
     result_.decode_s += span("decode", i, begin);
@@ -235,13 +248,16 @@ class TwoShot final : public Rounds<TwoShot> {
     if (backend_.asynchronous()) result_.decode_s += span("decode", i, begin);
   }
 
-  std::span<const std::uint64_t> shard_offsets(std::uint64_t i) const { return std::span(plan_.shards[i].offsets).first(ranks()); }
+  std::span<const std::uint64_t> shard_offsets(std::uint64_t i) const {
+    return std::span(plan_.shards[i].offsets).first(ranks());
+  }
 
   const TwoShotRoute& plan_;
   const std::uint64_t largest_;  // bound of a shard's body
   std::vector<std::uint64_t> header_bytes_, header_offsets_;
   Chunk chunk_[kChunkSlots];
-  std::uint8_t *scatter_[kSendSlots] = {}, *scattered_[kReceiveSlots] = {}, *sum_[kSendSlots] = {}, *gathered_[kReceiveSlots] = {};
+  std::uint8_t *scatter_[kSendSlots] = {}, *scattered_[kReceiveSlots] = {}, *sum_[kSendSlots] = {},
+               *gathered_[kReceiveSlots] = {};
   std::vector<BodyView> views_;
 };
 
@@ -255,7 +271,8 @@ constexpr TwoShot::Step TwoShot::kSteps[] = {
     {4, &TwoShot::decode, &TwoShot::sum_bodies_of},
 };
 
-std::unique_ptr<Exchange> TwoShotRoute::exchange(Transport& transport, const CallBuffers& call, Workers& workers, Trace* trace) const {
+std::unique_ptr<Exchange> TwoShotRoute::exchange(Transport& transport, const CallBuffers& call, Workers& workers,
+                                                 Trace* trace) const {
   return std::make_unique<TwoShot>(transport, *this, call, workers, trace);
 }
 
@@ -270,18 +287,25 @@ AlgorithmEntry two_shot_algorithm() {
       .chunk_elements =
           [](std::uint64_t setting, const Codec& codec, int ranks) {
             const auto n = static_cast<std::uint64_t>(ranks);
-            const std::uint64_t most = std::max<std::uint64_t>(1, kReceiveBudget / (2 * kReceiveSlots * (codec.piece_bound(kPieceElements) + kPayloadAlign)));
+            const std::uint64_t most = std::max<std::uint64_t>(
+                1, kReceiveBudget / (2 * kReceiveSlots * (codec.piece_bound(kPieceElements) + kPayloadAlign)));
             const std::uint64_t pieces = round_up(std::min(setting / kPieceElements, most), n);
             return std::max<std::uint64_t>(1, std::min(pieces, std::max(n, most))) * kPieceElements;
           },
-      .plan = [](const PartPlan& part, std::uint64_t chunk, int ranks) -> std::unique_ptr<RoutePlan> { return std::make_unique<TwoShotRoute>(part, chunk, ranks); },
+      .plan = [](const PartPlan& part, std::uint64_t chunk, int ranks) -> std::unique_ptr<RoutePlan> {
+        return std::make_unique<TwoShotRoute>(part, chunk, ranks);
+      },
       .cost =
           [](const CostQuery& q) {
             // The largest shard counts: pieces are not cut.
             const double n = q.network.ranks, m = q.per_chunk(), piece = kPieceElements;
-            const double shard = std::min(m, static_cast<double>(div_up(static_cast<std::uint64_t>(m), kPieceElements * static_cast<std::uint64_t>(n))) * piece);
+            const double shard =
+                std::min(m, static_cast<double>(
+                                div_up(static_cast<std::uint64_t>(m), kPieceElements * static_cast<std::uint64_t>(n))) *
+                                piece);
             const double headers = (n - 1) * sizeof(Header), bytes = (n - 1) * shard * q.codec.payload_bytes;
-            const double wire = q.network.alltoall.at(headers) + q.network.alltoall.at(bytes) + q.network.allgather.at(headers) + q.network.allgather.at(bytes);
+            const double wire = q.network.alltoall.at(headers) + q.network.alltoall.at(bytes) +
+                                q.network.allgather.at(headers) + q.network.allgather.at(bytes);
             return pipelined(q.chunks(), (m + shard) * q.codec.encode_s + (n * shard + m) * q.codec.decode_s, wire);
           },
       .error = [](const Codec& codec, int) { return codec.error_of_two_encodings(); },
@@ -291,7 +315,8 @@ AlgorithmEntry two_shot_algorithm() {
       .owner_memory =
           [](const Codec& codec) {
             const FeedbackKind kind = codec.feedback().kind;
-            return (kind == FeedbackKind::residual || kind == FeedbackKind::momentum) && codec.error_of_two_encodings() > 1;
+            return (kind == FeedbackKind::residual || kind == FeedbackKind::momentum) &&
+                   codec.error_of_two_encodings() > 1;
           },
   };
 }

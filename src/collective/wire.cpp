@@ -10,19 +10,20 @@ std::string disagreement(const Header& mine, const Header& got) {
   if (got.version != mine.version) return differs("the wire version", mine.version, got.version);
   // What sends a call through MPI is said in stage 0.
   const std::uint8_t legal = got.stage != 0 ? kFlagCorrupt : got.chunk == 0 ? kKnownFlags & ~kFlagCorrupt : kKnownFlags;
-  if (got.reserved_16 != 0 || got.reserved_32 != 0 || (got.flags & ~legal))
-    return "reserved header bits are set";
+  if (got.reserved_16 != 0 || got.reserved_32 != 0 || (got.flags & ~legal)) return "reserved header bits are set";
   if (got.call != mine.call) return differs("the call number", mine.call, got.call);
   if (got.chunk != mine.chunk) return differs("the chunk number", mine.chunk, got.chunk);
   if (got.algorithm != mine.algorithm)
-    return differs("the algorithm", static_cast<std::uint64_t>(mine.algorithm), static_cast<std::uint64_t>(got.algorithm));
+    return differs("the algorithm", static_cast<std::uint64_t>(mine.algorithm),
+                   static_cast<std::uint64_t>(got.algorithm));
   if (got.stage != mine.stage) return differs("the stage", mine.stage, got.stage);
   if (got.codec != mine.codec) return differs("the codec", mine.codec, got.codec);
   if (got.parameters != mine.parameters) return differs("the codec's parameter word", mine.parameters, got.parameters);
   if (got.dtype != mine.dtype) return differs("the element type", mine.dtype, got.dtype);
   if (got.count != mine.count) return differs("the element count", mine.count, got.count);
   if (got.layout != mine.layout) return differs("the layout's digest", mine.layout, got.layout);
-  if (got.body_bytes % kPayloadAlign != 0) return differs("the body size (a multiple of 64)", mine.body_bytes, got.body_bytes);
+  if (got.body_bytes % kPayloadAlign != 0)
+    return differs("the body size (a multiple of 64)", mine.body_bytes, got.body_bytes);
   return {};
 }
 

@@ -1,4 +1,5 @@
-// The header in front of every payload (src/codec/WIRE_FORMAT.md, section 2). Little endian, 64 bytes, reserved bytes zero and checked.
+// The header in front of every payload (src/codec/WIRE_FORMAT.md, section 2). Little endian, 64 bytes, reserved bytes
+// zero and checked.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -14,11 +15,15 @@ inline constexpr std::uint32_t kWireMagic = 0x504d5243;  // "CRMP"
 inline constexpr std::uint8_t kWireVersion = 1;
 
 enum WireFlag : std::uint8_t {
-  kFlagExact = 1,     // the sender's input holds NaN, Inf or a value outside the codec's range or is too small for it: everybody sends this call through MPI
+  kFlagExact = 1,     // the sender's input holds NaN, Inf or a value outside the codec's range or is too small for it:
+                      // everybody sends this call through MPI
   kFlagNoMemory = 2,  // the sender could not allocate its buffers, or its device failed: likewise
-  kFlagForeign = 8,   // the sender's values do not look like the tensor's that the layout takes them for: likewise, and the tensor keeps waiting for its call
-  kFlagOutlier = 16,  // the sender's values are the tensor's, but far from its usual size: likewise, and its residual stays as it is
-  kFlagCorrupt = 4,   // not in the first chunk's first stage: the sender has no body, because what it received was corrupt or its device failed
+  kFlagForeign = 8,   // the sender's values do not look like the tensor's that the layout takes them for: likewise, and
+                      // the tensor keeps waiting for its call
+  kFlagOutlier = 16,  // the sender's values are the tensor's, but far from its usual size: likewise, and its residual
+                      // stays as it is
+  kFlagCorrupt = 4,   // not in the first chunk's first stage: the sender has no body, because what it received was
+                      // corrupt or its device failed
 };
 inline constexpr std::uint8_t kKnownFlags = kFlagExact | kFlagNoMemory | kFlagForeign | kFlagOutlier | kFlagCorrupt;
 
@@ -28,17 +33,17 @@ struct Header {
   std::uint8_t codec = 0;  // Codec::Traits::wire_id
   std::uint8_t dtype = 0;
   std::uint8_t flags = 0;
-  std::uint64_t count = 0;         // elements in this chunk
-  std::uint64_t body_bytes = 0;    // multiple of kPayloadAlign; 0 when a flag is set
-  std::uint64_t body_hash = 0;     // XXH3-64 of the body, seed 0; 0 where checksums are off
-  std::uint32_t call = 0;          // how many compressed calls this communicator has seen
-  std::uint32_t chunk = 0;         // index of the chunk in the call
-  std::uint32_t parameters = 0;    // Codec::parameter_word()
-  std::uint32_t layout = 0;        // low 32 bits of Layout::digest()
-  std::uint32_t encode_us = 0;     // the sender's time to encode this chunk
-  std::uint32_t wire_us = 0;       // the sender's wait for the chunk before the previous one
+  std::uint64_t count = 0;       // elements in this chunk
+  std::uint64_t body_bytes = 0;  // multiple of kPayloadAlign; 0 when a flag is set
+  std::uint64_t body_hash = 0;   // XXH3-64 of the body, seed 0; 0 where checksums are off
+  std::uint32_t call = 0;        // how many compressed calls this communicator has seen
+  std::uint32_t chunk = 0;       // index of the chunk in the call
+  std::uint32_t parameters = 0;  // Codec::parameter_word()
+  std::uint32_t layout = 0;      // low 32 bits of Layout::digest()
+  std::uint32_t encode_us = 0;   // the sender's time to encode this chunk
+  std::uint32_t wire_us = 0;     // the sender's wait for the chunk before the previous one
   Algorithm algorithm = Algorithm::allgather;
-  std::uint8_t stage = 0;          // which of the call's exchanges of chunk bodies it announces
+  std::uint8_t stage = 0;  // which of the call's exchanges of chunk bodies it announces
   std::uint16_t reserved_16 = 0;
   std::uint32_t reserved_32 = 0;
 };

@@ -5,7 +5,7 @@
 
 namespace crimp {
 
-std::string environment_text(const char* name);  // empty where unset
+std::string environment_text(const char* name);                             // empty where unset
 std::int64_t environment_number(const char* name, std::int64_t otherwise);  // otherwise: unset or no whole number
 
 }  // namespace crimp

@@ -1,7 +1,7 @@
 // The failures that Crimp can name, and the exception that carries one inside the library.
 //
-// Inside, code throws Error; nothing throws across the C border, where guard() (mpi_shim/guard.hpp) turns an Error into an MPI error
-// code raised on the caller's communicator.
+// Inside, code throws Error; nothing throws across the C border, where guard() (mpi_shim/guard.hpp) turns an Error into
+// an MPI error code raised on the caller's communicator.
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -9,16 +9,16 @@
 namespace crimp {
 
 // One list makes the enum, the texts and the MPI error strings.
-#define CRIMP_ERRORS(ITEM)                                                                        \
-  ITEM(option_invalid, "a CRIMP_* setting has an illegal value")                                  \
-  ITEM(settings_differ, "the CRIMP_* settings differ between the ranks of a communicator")        \
-  ITEM(codec_unknown, "no such codec or codec parameter")                                         \
-  ITEM(layout_invalid, "the segments do not cover the buffer exactly once, in order")             \
+#define CRIMP_ERRORS(ITEM)                                                                           \
+  ITEM(option_invalid, "a CRIMP_* setting has an illegal value")                                     \
+  ITEM(settings_differ, "the CRIMP_* settings differ between the ranks of a communicator")           \
+  ITEM(codec_unknown, "no such codec or codec parameter")                                            \
+  ITEM(layout_invalid, "the segments do not cover the buffer exactly once, in order")                \
   ITEM(call_differs, "the ranks disagree about one collective call (count, codec, layout or order)") \
-  ITEM(payload_corrupt, "a received payload does not follow the wire format")                     \
-  ITEM(argument_invalid, "an argument of a crimp_* function is invalid")                          \
-  ITEM(out_of_memory, "memory for buffers could not be allocated")                                \
-  ITEM(transport_failed, "an MPI call inside Crimp failed")                                       \
+  ITEM(payload_corrupt, "a received payload does not follow the wire format")                        \
+  ITEM(argument_invalid, "an argument of a crimp_* function is invalid")                             \
+  ITEM(out_of_memory, "memory for buffers could not be allocated")                                   \
+  ITEM(transport_failed, "an MPI call inside Crimp failed")                                          \
   ITEM(device_failed, "the GPU or its driver failed")
 
 enum class ErrorCode : int {

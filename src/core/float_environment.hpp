@@ -1,6 +1,7 @@
 // Round to nearest, subnormals kept, no traps: for as long as a FloatEnvironment lives on this thread.
 //
-// Frameworks set flush-to-zero on their threads. If one rank did and another did not, the same payloads would decode to different sums.
+// Frameworks set flush-to-zero on their threads. If one rank did and another did not, the same payloads would decode to
+// different sums.
 #pragma once
 #include <cfenv>
 

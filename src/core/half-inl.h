@@ -1,4 +1,5 @@
-// float16 and bfloat16, a vector at a time, on every target with the bits of core/half.hpp. Included once per SIMD target.
+// float16 and bfloat16, a vector at a time, on every target with the bits of core/half.hpp. Included once per SIMD
+// target.
 #if defined(CRIMP_HALF_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CRIMP_HALF_INL_H_
 #undef CRIMP_HALF_INL_H_

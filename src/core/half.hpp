@@ -1,6 +1,7 @@
 // float16 and bfloat16 conversion on bits, round to nearest even, one element. The array versions are in convert.hpp.
 //
-// The subnormal paths use one float addition each, exact in round-to-nearest (the float environment that FloatEnvironment sets).
+// The subnormal paths use one float addition each, exact in round-to-nearest (the float environment that
+// FloatEnvironment sets).
 #pragma once
 #include <bit>
 #include <cstdint>

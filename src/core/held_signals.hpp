@@ -1,6 +1,6 @@
-// Signals that a failing write would send to its thread, held back while this lives: SIGPIPE where nobody reads any more, SIGXFSZ at a limit of
-// file sizes. Both end a process that does not expect them, and no failure to say something may end a program. write() returns its error as
-// ever.
+// Signals that a failing write would send to its thread, held back while this lives: SIGPIPE where nobody reads any
+// more, SIGXFSZ at a limit of file sizes. Both end a process that does not expect them, and no failure to say something
+// may end a program. write() returns its error as ever.
 #pragma once
 #include <csignal>
 #include <ctime>

@@ -34,7 +34,8 @@ spdlog::logger& logger() {
 
 void set_log(LogLevel level, int rank) {
   logger().set_level(level_of(level));
-  logger().set_pattern(rank > 0 || level == LogLevel::debug ? "crimp (rank " + std::to_string(rank) + "): %v" : "crimp: %v");
+  logger().set_pattern(rank > 0 || level == LogLevel::debug ? "crimp (rank " + std::to_string(rank) + "): %v"
+                                                            : "crimp: %v");
 }
 
 void log(LogLevel level, const std::string& line) {

@@ -8,8 +8,10 @@
 namespace crimp {
 
 void set_log(LogLevel level, int rank);  // rank < 0: not known yet
-void log(LogLevel level, const std::string& line);  // "crimp: line", with the rank in it for warnings and errors of a rank
-void log_failure(const char* what, const char* why) noexcept;  // "what: why", an error; nothing where memory lacks even for that
+void log(LogLevel level,
+         const std::string& line);  // "crimp: line", with the rank in it for warnings and errors of a rank
+void log_failure(const char* what,
+                 const char* why) noexcept;  // "what: why", an error; nothing where memory lacks even for that
 
 // For what must not throw. Runs work(); an exception becomes log_failure(what, its text). False where there was one.
 template <class Work>

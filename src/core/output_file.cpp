@@ -18,8 +18,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string failure(const std::string& path, const std::string& why) { return "'" + path + "' cannot be written: " + why; }
-std::string failure(const std::string& path, int error) { return failure(path, std::generic_category().message(error)); }
+std::string failure(const std::string& path, const std::string& why) {
+  return "'" + path + "' cannot be written: " + why;
+}
+std::string failure(const std::string& path, int error) {
+  return failure(path, std::generic_category().message(error));
+}
 
 // All of the text; false, with errno. A terminal that takes nothing more gets a few seconds.
 bool write_all(int descriptor, std::string_view text) {
@@ -83,9 +87,12 @@ struct Place {
 };
 
 // The directory, or the file's being mounted or another user's, forbids what writing in place may do all the same.
-bool may_be_written_in_place(int error) { return error == EACCES || error == EPERM || error == EROFS || error == EBUSY || error == EXDEV; }
+bool may_be_written_in_place(int error) {
+  return error == EACCES || error == EPERM || error == EROFS || error == EBUSY || error == EXDEV;
+}
 
-// A new file beside the path; -1, with errno. Its name does not contain the other's, which may be as long as names can be.
+// A new file beside the path; -1, with errno. Its name does not contain the other's, which may be as long as names can
+// be.
 int make_temporary(const std::string& path, std::string& name) {
   const std::string directory = path.substr(0, path.rfind('/') + 1);
   auto number = static_cast<unsigned long long>(std::chrono::system_clock::now().time_since_epoch().count());
@@ -162,7 +169,8 @@ std::string OutputFile::write(std::string_view text) const {
     }
     bool good = write_all(descriptor, text);
     error = errno;
-    if (::close(descriptor) != 0 && good) good = false, error = errno;  // where quotas and full servers are noticed late
+    if (::close(descriptor) != 0 && good)
+      good = false, error = errno;  // where quotas and full servers are noticed late
     if (good && ::rename(temporary.c_str(), place.path.c_str()) == 0) return "";
     if (good) error = errno;
     ::unlink(temporary.c_str());

@@ -1,6 +1,7 @@
 // Counter-based random numbers: value = f(seed, stream, index), without state or order, the same on every place.
 //
-// Philox4x32-10 of Salmon et al., SC'11 (Random123). One call yields four words; element i is word i % 4 of counter i / 4.
+// Philox4x32-10 of Salmon et al., SC'11 (Random123). One call yields four words; element i is word i % 4 of counter i
+// / 4.
 #pragma once
 #include <Random123/philox.h>
 
@@ -12,11 +13,13 @@ namespace crimp {
 class Random {
  public:
   Random(std::uint64_t seed, std::uint32_t stream, std::uint32_t step = 0)
-      : key_{{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)}}, stream_(stream), step_(step) {}
+      : key_{{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)}}, stream_(stream), step_(step) {
+  }
 
   // Elements 4 * counter to 4 * counter + 3.
   r123::Philox4x32::ctr_type block(std::uint64_t counter) const {
-    return r123::Philox4x32()({{static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32), stream_, step_}}, key_);
+    return r123::Philox4x32()(
+        {{static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32), stream_, step_}}, key_);
   }
   std::uint32_t bits(std::uint64_t index) const { return block(index / 4)[index % 4]; }
   // In [0, 1), 24 bits.

@@ -39,18 +39,21 @@ enum class PassReason : std::size_t {
 const char* name_of(PassReason);
 const char* text_of(PassReason);
 
-// What looking for the same tensors in calls that name none has come to (src/schedule/call_sequence.hpp), over all communicators.
+// What looking for the same tensors in calls that name none has come to (src/schedule/call_sequence.hpp), over all
+// communicators.
 struct SequenceRecord {
-  std::uint64_t tensors = 0;    // known by their values, each with a residual
-  std::uint64_t ambiguous = 0;  // kinds of calls (count and type) whose tensors could not be told apart, without residuals
-  std::uint64_t foreign = 0, withdrawn = 0;  // calls that were not the expected tensor's; how often what was known was given up
+  std::uint64_t tensors = 0;  // known by their values, each with a residual
+  std::uint64_t ambiguous =
+      0;  // kinds of calls (count and type) whose tensors could not be told apart, without residuals
+  std::uint64_t foreign = 0,
+                withdrawn = 0;  // calls that were not the expected tensor's; how often what was known was given up
 };
 
 struct CallRecord {
   std::string codec;        // canonical text of the codec that ran
   const char* layout = "";  // name_of(Layout::Source)
   const char* algorithm = "";
-  const char* why = "";       // this algorithm
+  const char* why = "";                 // this algorithm
   double predicted_s = 0, plain_s = 0;  // by the model, of this algorithm and of plain MPI; 0: not predicted
   std::uint64_t bytes_in = 0, sent_bytes = 0, received_bytes = 0;
   double encode_s = 0, wire_s = 0, decode_s = 0, total_s = 0;
@@ -61,10 +64,10 @@ class Report {
   void passed(PassReason why) { passes_[static_cast<std::size_t>(why)].fetch_add(1, std::memory_order_relaxed); }
   void compressed(const CallRecord&);
   void error() { errors_.fetch_add(1, std::memory_order_relaxed); }
-  // What a part of Crimp that this layer does not know has counted. The last text given under a name stays. json: an object, which the file has
-  // under `name`; clause: stands in the summary, empty where there is nothing to say.
+  // What a part of Crimp that this layer does not know has counted. The last text given under a name stays. json: an
+  // object, which the file has under `name`; clause: stands in the summary, empty where there is nothing to say.
   void section(const std::string& name, const std::string& json, const std::string& clause);
-  void sequence(const SequenceRecord&);  // of one communicator, when it ends
+  void sequence(const SequenceRecord&);                         // of one communicator, when it ends
   void excluded(std::string_view tensor, std::uint64_t count);  // a rule had it summed exactly
   // A compressed call in device memory; `why` not: its values went through host memory. Empty: they did not.
   void on_device(const std::string& why);

@@ -51,40 +51,47 @@ std::string flag_text(bool b) { return b ? "1" : "0"; }
 // The texts of codecs are read by make_codec once, at start-up; core knows no codec.
 constexpr Option kTable[] = {
     {"CRIMP_ENABLE", "1", "0 or 1 (off or on)", "0: every call passes through", true,
-     [](Settings& s, std::string_view t) { return parse_flag(t, s.enable); }, [](const Settings& s) { return flag_text(s.enable); }},
+     [](Settings& s, std::string_view t) { return parse_flag(t, s.enable); },
+     [](const Settings& s) { return flag_text(s.enable); }},
     {"CRIMP_CODEC", "auto", "auto, none, fp16, bf16, 3lc, or codec:parameter=value,...",
-     "how gradients are compressed; auto: 3lc:s=0.5,entropy=1 under Horovod, elsewhere nothing lossy until a codec is chosen (crimp info --codecs lists all)", true,
-     [](Settings& s, std::string_view t) { return parse_codec(t, s.codec); }, [](const Settings& s) { return s.codec; }},
+     "how gradients are compressed; auto: 3lc:s=0.5,entropy=1 under Horovod, elsewhere nothing lossy until a codec is chosen (crimp info --codecs lists all)",
+     true, [](Settings& s, std::string_view t) { return parse_codec(t, s.codec); },
+     [](const Settings& s) { return s.codec; }},
     {"CRIMP_UNKNOWN_LAYOUT", "fp16", "a codec without residual: none, fp16, bf16",
      "replaces a codec that needs a residual in calls whose tensors are not known; none: such calls pass through", true,
      [](Settings& s, std::string_view t) { return parse_codec(t, s.unknown_layout); },
      [](const Settings& s) { return s.unknown_layout; }},
     {"CRIMP_RULES", "*bias=none; *bn*=none; *norm*=none; <1024=none", "pattern=codec; <N=codec; >=N=codec; ...",
-     "codec by tensor name (shell pattern) or element count, first match wins, where names are known; none: summed exactly", true,
-     [](Settings& s, std::string_view t) { return parse_text(t, s.rules); }, [](const Settings& s) { return s.rules; }},
+     "codec by tensor name (shell pattern) or element count, first match wins, where names are known; none: summed exactly",
+     true, [](Settings& s, std::string_view t) { return parse_text(t, s.rules); },
+     [](const Settings& s) { return s.rules; }},
     {"CRIMP_MERGE", "off", "off, all, bytes=N, y=N, cuts=i,j,...",
      "under Horovod: which consecutive tensors are reduced together; y=N: N groups of about equal bytes", true,
      [](Settings& s, std::string_view t) { return parse_text(t, s.merge); }, [](const Settings& s) { return s.merge; }},
-    {"CRIMP_HOLD_MS", "100", "1 .. 60000 milliseconds", "under Horovod: the longest that a ready tensor waits for the rest of its merge group", true,
+    {"CRIMP_HOLD_MS", "100", "1 .. 60000 milliseconds",
+     "under Horovod: the longest that a ready tensor waits for the rest of its merge group", true,
      [](Settings& s, std::string_view t) { return parse_number(t, 1, 60000, s.hold_ms); },
      [](const Settings& s) { return std::to_string(s.hold_ms); }},
     {"CRIMP_ALGORITHM", "auto", "auto, allgather, two_shot, homomorphic, low_rank, hierarchical, integer_sum",
      "how payloads travel; auto: the fastest by a model measured in a communicator's fourth call and by trials, or plain MPI where that is predicted to be faster; "
      "another value forces one and compresses every call (crimp info --algorithms)",
-     true, [](Settings& s, std::string_view t) { return parse_codec(t, s.algorithm); }, [](const Settings& s) { return s.algorithm; }},
+     true, [](Settings& s, std::string_view t) { return parse_codec(t, s.algorithm); },
+     [](const Settings& s) { return s.algorithm; }},
     {"CRIMP_QUALITY", "3", "exact, any, or a factor of at least 1",
      "CRIMP_ALGORITHM=auto: how many times allgather's error, with the same codec, an algorithm may have (crimp info --algorithms says its factor); exact: none adds any; any: time alone decides",
      true, [](Settings& s, std::string_view t) { return parse_quality(t, s.quality); },
      [](const Settings& s) { return quality_text(s.quality); }},
     {"CRIMP_NODE_SIZE", "0", "0 .. 65536 ranks",
      "hierarchical: so many consecutive ranks of a machine count as one node; 0: all ranks of a machine", true,
-     [](Settings& s, std::string_view t) { return parse_number(t, 0, 65536, s.node_size); }, [](const Settings& s) { return std::to_string(s.node_size); }},
-    {"CRIMP_ERROR_FEEDBACK", "1", "0 or 1 (off or on)", "0: no residuals are kept, whatever the codec loses is lost", true,
-     [](Settings& s, std::string_view t) { return parse_flag(t, s.error_feedback); },
+     [](Settings& s, std::string_view t) { return parse_number(t, 0, 65536, s.node_size); },
+     [](const Settings& s) { return std::to_string(s.node_size); }},
+    {"CRIMP_ERROR_FEEDBACK", "1", "0 or 1 (off or on)", "0: no residuals are kept, whatever the codec loses is lost",
+     true, [](Settings& s, std::string_view t) { return parse_flag(t, s.error_feedback); },
      [](const Settings& s) { return flag_text(s.error_feedback); }},
     {"CRIMP_RESIDUAL_JUMP", "0", "0 or 2 .. 1000000",
      "where the largest value of a tensor is so many times smaller than in its last call, what its residual has above that value is dropped: "
-     "an outlier is then no echo in the calls after it; 0: nothing is dropped", false,
+     "an outlier is then no echo in the calls after it; 0: nothing is dropped",
+     false,
      [](Settings& s, std::string_view t) {
        int jump = 0;
        if (!parse_number(t, 0, 1000000, jump) || jump == 1) return false;
@@ -93,7 +100,9 @@ constexpr Option kTable[] = {
      },
      [](const Settings& s) { return std::to_string(s.residual_jump); }},
     {"CRIMP_MIN_COUNT", "16384", "1 .. 2^62 elements (suffix k, M, G)", "calls with fewer elements pass through", true,
-     [](Settings& s, std::string_view t) { return parse_number<std::uint64_t>(t, 1, std::uint64_t{1} << 62, s.min_count); },
+     [](Settings& s, std::string_view t) {
+       return parse_number<std::uint64_t>(t, 1, std::uint64_t{1} << 62, s.min_count);
+     },
      [](const Settings& s) { return std::to_string(s.min_count); }},
     {"CRIMP_CHUNK", "655360", "10240 .. 2^30 elements (suffix k, M, G)",
      "elements per step of the pipeline (encode i+1, exchange i, decode i-1), rounded up to a multiple of 10240", true,
@@ -104,15 +113,16 @@ constexpr Option kTable[] = {
      },
      [](const Settings& s) { return std::to_string(s.chunk); }},
     {"CRIMP_PERIODS", "3", "2 .. 1000",
-     "how often calls must have brought the same tensors, by their values, before these get residuals; and at least five calls of a kind", true,
-     [](Settings& s, std::string_view t) { return parse_number(t, 2, 1000, s.periods); },
+     "how often calls must have brought the same tensors, by their values, before these get residuals; and at least five calls of a kind",
+     true, [](Settings& s, std::string_view t) { return parse_number(t, 2, 1000, s.periods); },
      [](const Settings& s) { return std::to_string(s.periods); }},
     {"CRIMP_THREADS", "1", "1 .. 256", "threads that encode and decode, per rank; results do not depend on it", false,
      [](Settings& s, std::string_view t) { return parse_number(t, 1, 256, s.threads); },
      [](const Settings& s) { return std::to_string(s.threads); }},
     {"CRIMP_CUDA_PLUGIN", "auto", "auto, off, or a file name",
-     "the library for GPU memory; auto: libcrimp_cuda.so beside libcrimp.so, loaded when the program has a CUDA context", false,
-     [](Settings& s, std::string_view t) { return parse_codec(t, s.cuda_plugin); }, [](const Settings& s) { return s.cuda_plugin; }},
+     "the library for GPU memory; auto: libcrimp_cuda.so beside libcrimp.so, loaded when the program has a CUDA context",
+     false, [](Settings& s, std::string_view t) { return parse_codec(t, s.cuda_plugin); },
+     [](const Settings& s) { return s.cuda_plugin; }},
     {"CRIMP_CUDA_AWARE", "auto", "auto, 0 or 1",
      "1: MPI takes device pointers, payloads and passed calls are given to it as they are; 0: all go through pinned host memory; auto: as MPIX_Query_cuda_support says",
      false,
@@ -126,19 +136,27 @@ constexpr Option kTable[] = {
      [](Settings& s, std::string_view t) { return parse_flag(t, s.checksum); },
      [](const Settings& s) { return flag_text(s.checksum); }},
     {"CRIMP_STALL_S", "10", "0 .. 86400 seconds",
-     "a rank that waits so long for the others inside Crimp says so in one line, with the likely causes; 0: never", false,
-     [](Settings& s, std::string_view t) { return parse_number(t, 0, 86400, s.stall_s); }, [](const Settings& s) { return std::to_string(s.stall_s); }},
-    {"CRIMP_LOG", "info", "off, error, warn, info, debug", "how much is said on standard error; info: one line at start and a summary at the end",
-     false, [](Settings& s, std::string_view t) { return parse_level(t, s.log); },
+     "a rank that waits so long for the others inside Crimp says so in one line, with the likely causes; 0: never",
+     false, [](Settings& s, std::string_view t) { return parse_number(t, 0, 86400, s.stall_s); },
+     [](const Settings& s) { return std::to_string(s.stall_s); }},
+    {"CRIMP_LOG", "info", "off, error, warn, info, debug",
+     "how much is said on standard error; info: one line at start and a summary at the end", false,
+     [](Settings& s, std::string_view t) { return parse_level(t, s.log); },
      [](const Settings& s) { return std::string(kLevels[static_cast<int>(s.log)]); }},
-    {"CRIMP_REPORT", "", "a file name", "rank 0 writes what was done, per rank and size class, as JSON at MPI_Finalize (a new or regular file, or /dev/stdout, /dev/stderr)", false,
-     [](Settings& s, std::string_view t) { return parse_text(t, s.report); }, [](const Settings& s) { return s.report; }},
-    {"CRIMP_TRACE", "", "a file name", "rank 0 writes the encode, wire and decode times of all ranks as Chrome trace events (for Perfetto), to a file as CRIMP_REPORT's",
-     false, [](Settings& s, std::string_view t) { return parse_text(t, s.trace); }, [](const Settings& s) { return s.trace; }},
-    {"CRIMP_CHECK", "", "a file name", "set by crimp check: when the process ends, append where its MPI_Allreduce leads", false,
+    {"CRIMP_REPORT", "", "a file name",
+     "rank 0 writes what was done, per rank and size class, as JSON at MPI_Finalize (a new or regular file, or /dev/stdout, /dev/stderr)",
+     false, [](Settings& s, std::string_view t) { return parse_text(t, s.report); },
+     [](const Settings& s) { return s.report; }},
+    {"CRIMP_TRACE", "", "a file name",
+     "rank 0 writes the encode, wire and decode times of all ranks as Chrome trace events (for Perfetto), to a file as CRIMP_REPORT's",
+     false, [](Settings& s, std::string_view t) { return parse_text(t, s.trace); },
+     [](const Settings& s) { return s.trace; }},
+    {"CRIMP_CHECK", "", "a file name",
+     "set by crimp check: when the process ends, append where its MPI_Allreduce leads", false,
      [](Settings& s, std::string_view t) { return parse_text(t, s.check); }, [](const Settings& s) { return s.check; }},
     {"CRIMP_HELP", "0", "0 or 1 (off or on)", "1: rank 0 prints this table at start", false,
-     [](Settings& s, std::string_view t) { return parse_flag(t, s.help); }, [](const Settings& s) { return flag_text(s.help); }},
+     [](Settings& s, std::string_view t) { return parse_flag(t, s.help); },
+     [](const Settings& s) { return flag_text(s.help); }},
 #ifdef CRIMP_FAULTS
     {"CRIMP_FAULT", "", "name@rank[:nth],...", "test builds only: faults on demand (src/core/fault.hpp)", false,
      [](Settings&, std::string_view) { return true; }, [](const Settings&) { return std::string(); }},
@@ -162,8 +180,9 @@ Settings read_settings(const char* const* environment, std::vector<Complaint>& c
     for (const auto& option : kTable)
       if (name == option.name) found = &option;
     if (!found) {
-      complaints.push_back(
-          {std::string(name) + " is not a setting of Crimp" + did_you_mean(name, names) + " (crimp info --env lists all)", false});
+      complaints.push_back({std::string(name) + " is not a setting of Crimp" + did_you_mean(name, names) +
+                                " (crimp info --env lists all)",
+                            false});
     } else if (!found->set(settings, value)) {
       complaints.push_back({std::string(name) + " is '" + std::string(value) + "', legal is: " + found->legal, true});
     }
@@ -184,8 +203,9 @@ std::string options_as_text() {
 std::string options_as_markdown() {
   std::string text = "| variable | default | legal | meaning |\n|---|---|---|---|\n";
   for (const auto& o : kTable)
-    text += std::string("| `") + o.name + "` | " + (*o.default_value ? "`" + std::string(o.default_value) + "`" : "unset") + " | " + o.legal +
-            " | " + o.help + " |\n";
+    text += std::string("| `") + o.name + "` | " +
+            (*o.default_value ? "`" + std::string(o.default_value) + "`" : "unset") + " | " + o.legal + " | " + o.help +
+            " |\n";
   return text;
 }
 

@@ -1,5 +1,5 @@
-// Settings: what the CRIMP_* environment variables say. One table (src/core/settings.cpp) makes the parser, `crimp info --env`, the
-// table in README.md and the complaints about unknown or malformed values.
+// Settings: what the CRIMP_* environment variables say. One table (src/core/settings.cpp) makes the parser, `crimp info
+// --env`, the table in README.md and the complaints about unknown or malformed values.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -53,7 +53,8 @@ std::span<const Option> option_table();
 
 struct Complaint {
   std::string text;
-  bool illegal;  // a known name with a value that is not legal: Crimp stays off. False: an unknown name, reported and ignored
+  bool illegal;  // a known name with a value that is not legal: Crimp stays off. False: an unknown name, reported and
+                 // ignored
 };
 
 // Reads NAME=VALUE strings up to a null pointer (environ).

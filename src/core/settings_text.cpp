@@ -9,7 +9,8 @@ namespace crimp {
 namespace {
 
 constexpr const char* kLegal = "legal";
-constexpr std::size_t kShown = 60, kBefore = 20;  // characters of a value, and of those in front of the first difference
+constexpr std::size_t kShown = 60,
+                      kBefore = 20;  // characters of a value, and of those in front of the first difference
 
 struct Entry {
   std::string_view name, value;
@@ -36,7 +37,8 @@ const Entry* find(const std::vector<Entry>& all, std::string_view name) {
 
 std::string quoted(std::string_view value, std::size_t from) {
   const bool cut = value.size() > from + kShown;
-  std::string shown((from ? "..." : "") + std::string(value.substr(std::min(from, value.size()), kShown)) + (cut ? "..." : ""));
+  std::string shown((from ? "..." : "") + std::string(value.substr(std::min(from, value.size()), kShown)) +
+                    (cut ? "..." : ""));
   for (char& c : shown)
     if (static_cast<unsigned char>(c) < ' ') c = '?';
   return "'" + shown + "'";
@@ -44,12 +46,14 @@ std::string quoted(std::string_view value, std::size_t from) {
 
 std::string difference(const Entry& first, const Entry* other, const std::string& rank) {
   if (!other) return std::string(first.name) + " is not known to Crimp on rank " + rank;
-  const auto [at, none] = std::mismatch(first.value.begin(), first.value.end(), other->value.begin(), other->value.end());
+  const auto [at, none] =
+      std::mismatch(first.value.begin(), first.value.end(), other->value.begin(), other->value.end());
   const auto same = static_cast<std::size_t>(at - first.value.begin());
   // From the start where that shows the difference.
-  const std::size_t from = std::max(first.value.size(), other->value.size()) <= kShown || same < kShown / 2 ? 0 : same - kBefore;
-  return std::string(first.name) + " is " + quoted(first.value, from) + " on rank 0 and " + quoted(other->value, from) + " on rank " + rank +
-         (from ? " (from character " + std::to_string(same + 1) + " on)" : "");
+  const std::size_t from =
+      std::max(first.value.size(), other->value.size()) <= kShown || same < kShown / 2 ? 0 : same - kBefore;
+  return std::string(first.name) + " is " + quoted(first.value, from) + " on rank 0 and " + quoted(other->value, from) +
+         " on rank " + rank + (from ? " (from character " + std::to_string(same + 1) + " on)" : "");
 }
 
 }  // namespace

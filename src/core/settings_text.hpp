@@ -7,12 +7,12 @@
 
 namespace crimp {
 
-// Name and value of everything, each ended by a null byte: version and build of Crimp, the options with `agreed`, and whether this rank's settings
-// are legal.
+// Name and value of everything, each ended by a null byte: version and build of Crimp, the options with `agreed`, and
+// whether this rank's settings are legal.
 std::string settings_text(const Settings&, bool legal = true);
 
-// How the text of `rank` differs from rank 0's: "CRIMP_CODEC is 'fp16' on rank 0 and '3lc' on rank 1; ...". Of long values what surrounds the first
-// difference. The texts may be another version's.
+// How the text of `rank` differs from rank 0's: "CRIMP_CODEC is 'fp16' on rank 0 and '3lc' on rank 1; ...". Of long
+// values what surrounds the first difference. The texts may be another version's.
 std::string settings_difference(std::string_view of_rank_0, std::string_view of_rank, int rank);
 
 }  // namespace crimp

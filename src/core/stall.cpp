@@ -27,12 +27,14 @@ bool StallWatch::due() noexcept {
   std::int64_t patience = patience_s.load(std::memory_order_relaxed);
   if (patience == 0 || now_() - begin_ < std::chrono::seconds(patience)) return false;
   said_ = true;
-  return patience_s.compare_exchange_strong(patience, 2 * patience, std::memory_order_relaxed);  // of several threads one says it
+  return patience_s.compare_exchange_strong(patience, 2 * patience,
+                                            std::memory_order_relaxed);  // of several threads one says it
 }
 
 void StallWatch::say(int rank, int size, const std::string& what) const {
   const auto waited = std::chrono::duration_cast<std::chrono::seconds>(now_() - begin_).count();
-  log(LogLevel::warn, "rank " + std::to_string(rank) + " of " + std::to_string(size) + " has waited " + std::to_string(waited) + " s " + what);
+  log(LogLevel::warn, "rank " + std::to_string(rank) + " of " + std::to_string(size) + " has waited " +
+                          std::to_string(waited) + " s " + what);
 }
 
 // The guards that live, and the thread that looks at them. Leaked: it may look while the process ends.
@@ -56,7 +58,8 @@ struct Waits {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_t thread;
-    pthread_create(&thread, &attributes, [](void* waits) { return static_cast<Waits*>(waits)->look(); }, this);
+    pthread_create(
+        &thread, &attributes, [](void* waits) { return static_cast<Waits*>(waits)->look(); }, this);
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     pthread_attr_destroy(&attributes);
   }
@@ -65,7 +68,8 @@ struct Waits {
     const timespec half_a_second{0, 500'000'000};
     for (;; nanosleep(&half_a_second, nullptr)) {
       const std::lock_guard lock(mutex);
-      for (StallGuard* g = first; g; g = g->next_) g->watch_.look(g->rank_, g->size_, [g] { return g->ask_(g->what_); });
+      for (StallGuard* g = first; g; g = g->next_)
+        g->watch_.look(g->rank_, g->size_, [g] { return g->ask_(g->what_); });
     }
     return nullptr;
   }

@@ -1,5 +1,5 @@
-// Says that this rank waits for others: a rank that never comes otherwise lets the job hang without a word. Only a line, on the rank that
-// waits; nothing is decided by it.
+// Says that this rank waits for others: a rank that never comes otherwise lets the job hang without a word. Only a
+// line, on the rank that waits; nothing is decided by it.
 #pragma once
 #include <chrono>
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace crimp {
 
-// CRIMP_STALL_S: how long a wait is before a line is said; 0: none ever is. Process-wide; after each line it doubles, so that what only is slow is
-// quiet soon.
+// CRIMP_STALL_S: how long a wait is before a line is said; 0: none ever is. Process-wide; after each line it doubles,
+// so that what only is slow is quiet soon.
 void set_stall(int seconds);
 
 // One wait. Not for several threads.
@@ -18,8 +18,8 @@ class StallWatch {
   using Clock = std::chrono::steady_clock;
   explicit StallWatch(Clock::time_point (*now)() = Clock::now) : now_(now) {}
 
-  // To be called again and again while waiting. Where this wait is too long it says so once: "rank R of N has waited 10 s <what()>", what() being
-  // asked for then only.
+  // To be called again and again while waiting. Where this wait is too long it says so once: "rank R of N has waited 10
+  // s <what()>", what() being asked for then only.
   template <class What>
   void look(int rank, int size, const What& what) noexcept {
     if (due()) logged("a rank waits", [&] { say(rank, size, what()); });
@@ -33,9 +33,9 @@ class StallWatch {
   bool began_ = false, said_ = false;
 };
 
-// One wait of a thread that cannot look meanwhile: as long as this lives, a thread that all of them share does, twice a second. It is started at the
-// first one, with a small stack and all signals blocked, and stays; where it cannot be started nothing is said. what() is called there and must
-// outlive this.
+// One wait of a thread that cannot look meanwhile: as long as this lives, a thread that all of them share does, twice a
+// second. It is started at the first one, with a small stack and all signals blocked, and stays; where it cannot be
+// started nothing is said. what() is called there and must outlive this.
 class StallGuard {
  public:
   template <class What>

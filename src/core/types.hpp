@@ -20,12 +20,20 @@ constexpr const char* name_of(Dtype t) {
 }
 
 // How a call's payloads travel; the table of algorithms is src/collective/algorithms.hpp.
-enum class Algorithm : std::uint8_t { allgather = 0, two_shot = 1, homomorphic = 2, low_rank = 3, hierarchical = 4, integer_sum = 5 };
+enum class Algorithm : std::uint8_t {
+  allgather = 0,
+  two_shot = 1,
+  homomorphic = 2,
+  low_rank = 3,
+  hierarchical = 4,
+  integer_sum = 5
+};
 
 // Codecs see float32 only; other types are widened (or, float64, narrowed) on entry and rounded once on exit.
 
-// A piece is what one worker (or one CUDA block) encodes or decodes on its own, with scales of its own: merged buffers mix layers, and longer
-// blocks mix more of them (docs/design_notes.md). 64 tiles of 160 elements, ten rotations of 1024; 40 KiB of floats stay in L1.
+// A piece is what one worker (or one CUDA block) encodes or decodes on its own, with scales of its own: merged buffers
+// mix layers, and longer blocks mix more of them (docs/design_notes.md). 64 tiles of 160 elements, ten rotations of
+// 1024; 40 KiB of floats stay in L1.
 inline constexpr std::uint64_t kPieceElements = 10240;
 // Payload bodies are padded to this, so that MPI counts and displacements in these units reach 128 GiB per message.
 inline constexpr std::uint64_t kPayloadAlign = 64;

@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "core/fault.hpp"
 #include "core/error.hpp"
+#include "core/fault.hpp"
 #include "memory/memory_resource.hpp"
 
 namespace crimp {
@@ -15,8 +15,11 @@ namespace {
 class HostMemory final : public MemoryResource {
  public:
   std::byte* allocate(std::size_t bytes) override {
-    void* p = fault::fires("alloc") ? MAP_FAILED : ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) throw Error(ErrorCode::out_of_memory, std::to_string(bytes) + " bytes of memory were asked for and not given");
+    void* p = fault::fires("alloc")
+                  ? MAP_FAILED
+                  : ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+      throw Error(ErrorCode::out_of_memory, std::to_string(bytes) + " bytes of memory were asked for and not given");
     if (bytes >= (std::size_t{2} << 20)) ::madvise(p, bytes, MADV_HUGEPAGE);
     return static_cast<std::byte*>(p);
   }
@@ -58,7 +61,8 @@ void Arena::reserve(std::size_t bytes) {
 std::byte* Arena::take(std::size_t bytes) {
   bytes = padded(bytes);
   if (bytes > memory_.bytes() - used_)
-    throw Error(ErrorCode::out_of_memory, "the scratch arena is smaller than the call needs; this is a defect of Crimp");
+    throw Error(ErrorCode::out_of_memory,
+                "the scratch arena is smaller than the call needs; this is a defect of Crimp");
   std::byte* p = memory_.data() + used_;
   used_ += bytes;
   return p;

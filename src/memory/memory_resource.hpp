@@ -1,4 +1,5 @@
-// Memory and the scratch of calls. Where it lies is an MemoryResource's business: host memory, device memory, pinned memory.
+// Memory and the scratch of calls. Where it lies is an MemoryResource's business: host memory, device memory, pinned
+// memory.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -40,8 +41,8 @@ class Memory {
   MemoryResource* resource_ = nullptr;
 };
 
-// Scratch of one call: reserve once, take parts, reset. What was taken is not zeroed and is valid until the next reserve or reset.
-// Not thread-safe.
+// Scratch of one call: reserve once, take parts, reset. What was taken is not zeroed and is valid until the next
+// reserve or reset. Not thread-safe.
 class Arena {
  public:
   explicit Arena(MemoryResource& resource = host_memory()) : resource_(&resource) {}

@@ -28,7 +28,8 @@ SharedMemory::SharedMemory(std::uint64_t bytes) {
   const std::string what = std::to_string(bytes) + " bytes of memory to share were not given";
   // A file beyond this limit would be a signal, not an error.
   rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < kDoor + bytes) refuse(what + " (ulimit -f)", EFBIG);
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < kDoor + bytes)
+    refuse(what + " (ulimit -f)", EFBIG);
   const int descriptor = ::memfd_create("crimp", MFD_CLOEXEC);
   if (descriptor < 0) refuse(what, errno);
   place_ = {::getpid(), descriptor, bytes, 0};
@@ -39,7 +40,8 @@ SharedMemory::SharedMemory(std::uint64_t bytes) {
     ::close(descriptor);
     throw;
   }
-  if (::getrandom(&place_.key, sizeof place_.key, GRND_NONBLOCK) != sizeof place_.key) place_.key = reinterpret_cast<std::uintptr_t>(base_);
+  if (::getrandom(&place_.key, sizeof place_.key, GRND_NONBLOCK) != sizeof place_.key)
+    place_.key = reinterpret_cast<std::uintptr_t>(base_);
   std::memcpy(base_, &place_.key, sizeof place_.key);
 }
 

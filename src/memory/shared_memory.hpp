@@ -1,6 +1,8 @@
-// Memory that processes of one machine share: an anonymous file of the kernel's, so that neither the size of /dev/shm nor a name matters.
+// Memory that processes of one machine share: an anonymous file of the kernel's, so that neither the size of /dev/shm
+// nor a name matters.
 //
-// All bytes are had before the constructor returns: touching them later cannot fail for want of memory, as it does (SIGBUS) in a full /dev/shm.
+// All bytes are had before the constructor returns: touching them later cannot fail for want of memory, as it does
+// (SIGBUS) in a full /dev/shm.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +19,8 @@ class SharedMemory {
   SharedMemory() = default;  // of no bytes
   // Zeroed, aligned to a page. Throws Error{out_of_memory} that says why.
   explicit SharedMemory(std::uint64_t bytes);
-  // Another process's, which has not called close_door(). Throws Error{out_of_memory} where it cannot be reached: another container, another user.
+  // Another process's, which has not called close_door(). Throws Error{out_of_memory} where it cannot be reached:
+  // another container, another user.
   explicit SharedMemory(const RandomCounter&);
   ~SharedMemory();
   SharedMemory(SharedMemory&& other) noexcept;

@@ -14,7 +14,8 @@ void drop(void* block) { host_memory().free(static_cast<std::byte*>(block), kThr
 pthread_key_t key() {
   static const pthread_key_t made = [] {
     pthread_key_t key;
-    if (pthread_key_create(&key, drop)) throw Error(ErrorCode::out_of_memory, "no key for the scratch of threads was given");
+    if (pthread_key_create(&key, drop))
+      throw Error(ErrorCode::out_of_memory, "no key for the scratch of threads was given");
     return key;
   }();
   return made;

@@ -1,8 +1,9 @@
-// What does not fit on a stack: threads of host programs may have 256 KB. Every thread that encodes or decodes on the host has one block, made
-// when it first asks and freed when the thread ends.
+// What does not fit on a stack: threads of host programs may have 256 KB. Every thread that encodes or decodes on the
+// host has one block, made when it first asks and freed when the thread ends.
 //
 // It has one user at a time: who takes it calls nothing that takes it too. Its contents are what the user before left.
-// Errors: Error{out_of_memory} where a thread first asks. Who must not fail later asks before: HostBackend::prepare(), and Workers for theirs.
+// Errors: Error{out_of_memory} where a thread first asks. Who must not fail later asks before: HostBackend::prepare(),
+// and Workers for theirs.
 #pragma once
 #include <cstddef>
 #include <type_traits>
@@ -15,7 +16,8 @@ std::byte* thread_scratch();  // the calling thread's block, aligned to a page
 
 template <class T>
 T& thread_scratch_as() {
-  static_assert(sizeof(T) <= kThreadScratchBytes && std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
+  static_assert(sizeof(T) <= kThreadScratchBytes && std::is_trivially_copyable_v<T> &&
+                std::is_trivially_destructible_v<T>);
   return *reinterpret_cast<T*>(thread_scratch());
 }
 

@@ -1,18 +1,18 @@
 #include "memory/workers.hpp"
 
 #include <cerrno>
-#include <csignal>
 #include <condition_variable>
+#include <csignal>
 #include <mutex>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <vector>
 
-#include "memory/thread_scratch.hpp"
+#include "core/error.hpp"
 #include "core/fault.hpp"
 #include "core/log.hpp"
-#include "core/error.hpp"
+#include "memory/thread_scratch.hpp"
 
 namespace crimp {
 
@@ -80,8 +80,9 @@ Workers::Workers(int threads) {
   } catch (const std::exception& e) {  // of system_error, Error or bad_alloc: with fewer threads results are the same
     if (threads_ == 1) pool_.reset();
     try {
-      log(LogLevel::warn, std::string("CRIMP_THREADS is ") + std::to_string(threads) + ", but only " + std::to_string(threads_) +
-                              (threads_ == 1 ? " is" : " are") + " used: another one could not be started (" + e.what() + ")");
+      log(LogLevel::warn, std::string("CRIMP_THREADS is ") + std::to_string(threads) + ", but only " +
+                              std::to_string(threads_) + (threads_ == 1 ? " is" : " are") +
+                              " used: another one could not be started (" + e.what() + ")");
     } catch (const std::exception&) {
     }
   }

@@ -11,7 +11,8 @@ namespace {
 
 class Binder {
  public:
-  Binder(const BindTo& to, const CallPlan& plan, const ChosenParts& chosen, const AllreduceRequest& request, CallValues& values)
+  Binder(const BindTo& to, const CallPlan& plan, const ChosenParts& chosen, const AllreduceRequest& request,
+         CallValues& values)
       : to_(to), plan_(plan), chosen_(chosen), request_(request), values_(values) {
     bound_.parts.resize(plan.parts.size());
     bound_.residuals.resize(plan.parts.size());
@@ -76,7 +77,8 @@ class Binder {
     }
     const Codec::Traits& traits = route.part.codec->traits();
     // Below 2^-100 a float64 loses bits as a float32.
-    const double least = std::max(static_cast<double>(traits.min_magnitude), request_.dtype == Dtype::f64 ? 0x1p-100 : 0.0);
+    const double least =
+        std::max(static_cast<double>(traits.min_magnitude), request_.dtype == Dtype::f64 ? 0x1p-100 : 0.0);
     const bool too_small = largest > 0 && largest < least;
     // Where sums are encoded they must stay in range, too, however the values are rounded first.
     const double room = route.sums_encoded ? (1 - 0x1p-9) / to_.ranks : 1;
@@ -87,7 +89,8 @@ class Binder {
   void find_memories() {
     const Layout& layout = *plan_.layout;
     // A rank that joined early (hvd.join) gives zeros in place of tensors; its residuals stay where they are.
-    const bool absent = layout.source == Layout::Source::negotiated && std::all_of(largest_.begin(), largest_.end(), [](double l) { return l == 0; });
+    const bool absent = layout.source == Layout::Source::negotiated &&
+                        std::all_of(largest_.begin(), largest_.end(), [](double l) { return l == 0; });
     const auto values_of = [](const std::vector<Residual*>& kept) {
       std::vector<float*> all;
       all.reserve(kept.size());
@@ -103,17 +106,24 @@ class Binder {
         buffers.residuals = values_of(kept);
         for (const Residual* r : kept) buffers.turns.push_back(r ? r->turns : 0);
       }
-      if (part(p).remembers && route.owner_memory) buffers.owner_residuals = values_of(to_.memory.of_sums(*part(p).layout, *part(p).codec, memory));
+      if (part(p).remembers && route.owner_memory)
+        buffers.owner_residuals = values_of(to_.memory.of_sums(*part(p).layout, *part(p).codec, memory));
     }
     for (ExactTensor& t : bound_.exact)
-      if (t.momentum) t.memory = to_.memory.find(layout.source, *t.segment, false, ResidualShape::of(*t.momentum, t.segment->count), host_memory()).values;
+      if (t.momentum)
+        t.memory =
+            to_.memory
+                .find(layout.source, *t.segment, false, ResidualShape::of(*t.momentum, t.segment->count), host_memory())
+                .values;
   }
 
-  // An outlier leaves residuals in its own size, which come back for many calls. Only this rank's values decide: what it encodes is its own affair.
+  // An outlier leaves residuals in its own size, which come back for many calls. Only this rank's values decide: what
+  // it encodes is its own affair.
   void drop_echoes() {
     // Where values tell whose a call is, what waits from far larger ones is nobody's loss.
     const bool periodic = plan_.layout->source == Layout::Source::periodic;
-    const double setting = to_.settings.residual_jump, jump = periodic && setting == 0 ? CallSequence::kProportion : setting;
+    const double setting = to_.settings.residual_jump,
+                 jump = periodic && setting == 0 ? CallSequence::kProportion : setting;
     if ((setting <= 0 && !periodic) || flags_) return;
     MemoryResource& memory = values_.backend().memory();
     const auto drop = [&](float* residual, std::uint64_t count, double most) {
@@ -127,7 +137,8 @@ class Binder {
       if (!plan_.codecs[s]) continue;
       const double largest = largest_[g++];
       const Segment& segment = plan_.layout->segments[s];
-      if (segment.key.empty() || !(largest > 0) || !to_.memory.fell(plan_.layout->source, segment, largest, jump)) continue;
+      if (segment.key.empty() || !(largest > 0) || !to_.memory.fell(plan_.layout->source, segment, largest, jump))
+        continue;
       const CallBuffers& buffers = bound_.parts[plan_.part_of[s]];
       const auto arrays = static_cast<std::uint64_t>(plan_.codecs[s]->feedback().arrays());
       if (!buffers.residuals.empty()) drop(buffers.residuals[s], segment.count * arrays, largest);
@@ -137,7 +148,8 @@ class Binder {
 
   void take_scratch() {
     const bool direct = values_.direct();
-    const std::uint64_t widened = request_.dtype == Dtype::f32 && !plan_.clips ? 0 : Arena::padded(request_.count * sizeof(float));
+    const std::uint64_t widened =
+        request_.dtype == Dtype::f32 && !plan_.clips ? 0 : Arena::padded(request_.count * sizeof(float));
     std::uint64_t bodies = direct ? 0 : widened + Arena::padded(plan_.exact_bytes), values = widened;
     for (std::size_t p = 0; p < plan_.parts.size(); ++p) {
       const RoutePlan& route = *chosen_.routes[p];
@@ -150,7 +162,8 @@ class Binder {
     if (direct) values_.values().reserve(values);
     values_.backend().prepare(values_.bodies());
     if (widened) bound_.widened = reinterpret_cast<float*>(values_.values().take(widened));
-    if (plan_.exact_bytes) bound_.packed = {reinterpret_cast<char*>(values_.packed().take(plan_.exact_bytes)), plan_.exact_bytes};
+    if (plan_.exact_bytes)
+      bound_.packed = {reinterpret_cast<char*>(values_.packed().take(plan_.exact_bytes)), plan_.exact_bytes};
     if (widened && !flags_) values_.backend().widen(request_.dtype, values_.send(), bound_.widened, request_.count);
     if (plan_.clips && !flags_) clip(bound_.widened);
   }
@@ -179,8 +192,8 @@ class Binder {
 
 }  // namespace
 
-BoundCall bind(const BindTo& to, const CallPlan& plan, const ChosenParts& chosen, const AllreduceRequest& request, bool foreign, std::uint32_t sequence,
-               CallValues& values) {
+BoundCall bind(const BindTo& to, const CallPlan& plan, const ChosenParts& chosen, const AllreduceRequest& request,
+               bool foreign, std::uint32_t sequence, CallValues& values) {
   return Binder(to, plan, chosen, request, values).bind(foreign, sequence);
 }
 

@@ -1,4 +1,5 @@
-// A planned call with the pointers of this time: where each part's values, residuals and scratch are, and what this rank has to say of them.
+// A planned call with the pointers of this time: where each part's values, residuals and scratch are, and what this
+// rank has to say of them.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -17,10 +18,12 @@
 namespace crimp {
 
 struct BoundCall {
-  std::vector<CallBuffers> parts;                  // as the plan's
-  std::vector<std::vector<Residual*>> residuals;   // of the segments that this rank encodes (null where skipped), or empty; of each part
-  float* widened = nullptr;                        // float32 copies of the values; null: none are needed
-  std::vector<ExactTensor> exact;                  // what is summed exactly, and room for it, had from the start, because later there is no way back
+  std::vector<CallBuffers> parts;  // as the plan's
+  std::vector<std::vector<Residual*>>
+      residuals;             // of the segments that this rank encodes (null where skipped), or empty; of each part
+  float* widened = nullptr;  // float32 copies of the values; null: none are needed
+  std::vector<ExactTensor>
+      exact;  // what is summed exactly, and room for it, had from the start, because later there is no way back
   std::span<char> packed;
   std::string failure;  // why this rank cannot take part; then all parts' flags have kFlagNoMemory
 };
@@ -33,8 +36,10 @@ struct BindTo {
   CallSequence& calls;  // looks at magnitudes where its layouts are used
 };
 
-// Looks at the values, finds what is kept of the tensors, takes scratch. Nothing of it is collective, and nothing throws: what this rank
-// cannot do becomes a flag. foreign: the values here are not the tensors'. The plan stays while the call is used.
-BoundCall bind(const BindTo&, const CallPlan&, const ChosenParts&, const AllreduceRequest&, bool foreign, std::uint32_t sequence, CallValues&);
+// Looks at the values, finds what is kept of the tensors, takes scratch. Nothing of it is collective, and nothing
+// throws: what this rank cannot do becomes a flag. foreign: the values here are not the tensors'. The plan stays while
+// the call is used.
+BoundCall bind(const BindTo&, const CallPlan&, const ChosenParts&, const AllreduceRequest&, bool foreign,
+               std::uint32_t sequence, CallValues&);
 
 }  // namespace crimp

@@ -13,8 +13,8 @@ namespace crimp {
 class Transport;
 
 struct CallOutcome {
-  std::optional<PassReason> pass;      // the call is for MPI, on all ranks alike, and nothing has changed
-  std::optional<Error> failure;  // of the first part that failed, or of the end; all parts were carried to theirs
+  std::optional<PassReason> pass;  // the call is for MPI, on all ranks alike, and nothing has changed
+  std::optional<Error> failure;    // of the first part that failed, or of the end; all parts were carried to theirs
 };
 
 struct CallTimes {
@@ -22,9 +22,12 @@ struct CallTimes {
 };
 
 // Collective. Says what it took to the report, and to the chooser.
-CallOutcome run(const Context&, Transport&, Chooser&, const CallPlan&, const ChosenParts&, const BoundCall&, const CallTimes&);
+CallOutcome run(const Context&, Transport&, Chooser&, const CallPlan&, const ChosenParts&, const BoundCall&,
+                const CallTimes&);
 
-// What the parts leave to do once all have run: the caller's type, what is summed exactly, the caller's buffer. Collective, whatever has failed before.
-void finish(const Context&, const AllreduceRequest&, const CallPlan&, const BoundCall&, CallValues&, int ranks, std::optional<Error>& failure);
+// What the parts leave to do once all have run: the caller's type, what is summed exactly, the caller's buffer.
+// Collective, whatever has failed before.
+void finish(const Context&, const AllreduceRequest&, const CallPlan&, const BoundCall&, CallValues&, int ranks,
+            std::optional<Error>& failure);
 
 }  // namespace crimp

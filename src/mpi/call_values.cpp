@@ -17,7 +17,8 @@ const DevicePlugin& plugin_now() {
 }  // namespace
 
 SessionBuffers::Device::Device(const DevicePlugin& plugin, int at, bool device_bodies)
-    : index(at), backend(plugin.make_backend(at, device_bodies)), bodies(backend->staging()), values(backend->memory()), packed(plugin.pinned()) {}
+    : index(at), backend(plugin.make_backend(at, device_bodies)), bodies(backend->staging()), values(backend->memory()),
+      packed(plugin.pinned()) {}
 
 SessionBuffers::Device& SessionBuffers::device_at(int index) {
   if (!device || device->index != index) device = std::make_unique<Device>(plugin_now(), index, device_bodies);
@@ -30,7 +31,8 @@ void SessionBuffers::release() {
 }
 
 CallValues::CallValues(const AllreduceRequest& request, SessionBuffers& scratch)
-    : request_(request), scratch_(scratch), from_(pointer_attributes(request.send)), to_(pointer_attributes(request.receive)), backend_(&scratch.host), send_(request.send),
+    : request_(request), scratch_(scratch), from_(pointer_attributes(request.send)),
+      to_(pointer_attributes(request.receive)), backend_(&scratch.host), send_(request.send),
       receive_(request.receive) {}
 
 CallValues::~CallValues() {
@@ -66,7 +68,9 @@ Sketch CallValues::sketch() const {
   const std::size_t element = size_of(request_.dtype);
   const char* const send = static_cast<const char*>(request_.send);
   if (!from_.on_device())
-    return Sketch(request_.count, Sketch::kClusters, [&](std::uint64_t first, std::uint64_t count, float* to) { widen(request_.dtype, send + first * element, to, count); });
+    return Sketch(request_.count, Sketch::kClusters, [&](std::uint64_t first, std::uint64_t count, float* to) {
+      widen(request_.dtype, send + first * element, to, count);
+    });
   const DevicePlugin& plugin = plugin_now();
   plugin.synchronize(from_.device_index, request_.synchronize_all);
   char here[Sketch::kElements * sizeof(double)];
@@ -86,8 +90,7 @@ void CallValues::begin(std::span<const std::shared_ptr<const RoutePlan>> routes,
   if (from_.on_device() != to_.on_device() || (to_.on_device() && from_.device_index != to_.device_index))
     through_host_ = "its buffers are in different memory";
   for (const auto& route : routes)
-    if (!route->any_backend)
-      through_host_ = std::string("the algorithm ") + route->name + " runs on the host";
+    if (!route->any_backend) through_host_ = std::string("the algorithm ") + route->name + " runs on the host";
     else if (!device.backend->runs(*route->part.codec))
       through_host_ = "the codec " + route->part.codec->spec() + " has no kernels";
   if (through_host_.empty()) {
@@ -120,7 +123,8 @@ void CallValues::write_back(const Layout& layout) {
     if (end == s) continue;
     const std::uint64_t first = layout.segments[s].offset * element;
     const std::uint64_t last = (layout.segments[end - 1].offset + layout.segments[end - 1].count) * element;
-    memory.write(static_cast<char*>(request_.receive) + first, static_cast<const char*>(receive_) + first, last - first);
+    memory.write(static_cast<char*>(request_.receive) + first, static_cast<const char*>(receive_) + first,
+                 last - first);
   }
 }
 

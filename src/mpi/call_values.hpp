@@ -6,11 +6,11 @@
 #include <string>
 
 #include "backend/device_plugin.hpp"
-#include "collective/plan.hpp"
-#include "mpi/request.hpp"
 #include "backend/host_backend.hpp"
 #include "collective/measure.hpp"
+#include "collective/plan.hpp"
 #include "memory/memory_resource.hpp"
+#include "mpi/request.hpp"
 #include "schedule/sketch.hpp"
 
 namespace crimp {
@@ -21,7 +21,7 @@ struct SessionBuffers {
     Device(const DevicePlugin&, int index, bool device_bodies);
     int index;
     std::unique_ptr<Backend> backend;
-    Arena bodies, values, packed;  // packed: pinned
+    Arena bodies, values, packed;      // packed: pinned
     std::set<std::uint64_t> prepared;  // routes that the backend has made room for
   };
   SessionBuffers(Workers& workers, bool mpi_takes_device) : host(workers), device_bodies(mpi_takes_device) {}
@@ -53,7 +53,9 @@ class CallValues {
   void prepare(const RoutePlan&);
   bool on_device() const { return from_.on_device() || to_.on_device(); }
   bool direct() const { return backend_ != &scratch_.host; }  // kernels work on the caller's buffers
-  const std::string& through_host() const { return through_host_; }  // why values in device memory are copied to the host's; empty: they are not
+  const std::string& through_host() const {
+    return through_host_;
+  }  // why values in device memory are copied to the host's; empty: they are not
   Backend& backend() const { return *backend_; }
   const void* send() const { return send_; }
   void* receive() const { return receive_; }

@@ -15,7 +15,8 @@ std::uint64_t count_of(std::span<const ExactTensor> tensors) {
   return sum;
 }
 
-void sum_exactly(const AllreduceRequest& request, std::span<const ExactTensor> tensors, const CallValues& values, std::span<char> packed, int ranks) {
+void sum_exactly(const AllreduceRequest& request, std::span<const ExactTensor> tensors, const CallValues& values,
+                 std::span<char> packed, int ranks) {
   if (packed.empty()) return;
   const std::size_t element = size_of(request.dtype);
   Backend& backend = values.backend();
@@ -29,12 +30,16 @@ void sum_exactly(const AllreduceRequest& request, std::span<const ExactTensor> t
   // Whatever fails here, the other ranks wait for this one.
   std::optional<Error> failure;
   try {
-    each([&](const ExactTensor&, char* here, std::size_t there, std::size_t bytes) { backend.read(here, static_cast<const char*>(values.send()) + there, bytes); });
+    each([&](const ExactTensor&, char* here, std::size_t there, std::size_t bytes) {
+      backend.read(here, static_cast<const char*>(values.send()) + there, bytes);
+    });
     backend.synchronize();
     each([&](const ExactTensor& t, char* here, std::size_t, std::size_t) {
       if (!t.memory) return;
       const FeedbackPolicy& policy = t.momentum->feedback();
-      const double gain = policy.clip > 0.0f ? clip_gain(request.dtype, here, t.segment->count, static_cast<double>(policy.clip) / std::sqrt(ranks)) : 1.0;
+      const double gain = policy.clip > 0.0f ? clip_gain(request.dtype, here, t.segment->count,
+                                                         static_cast<double>(policy.clip) / std::sqrt(ranks))
+                                             : 1.0;
       compensate_exactly(policy, request.dtype, here, t.segment->count, t.memory, gain);
     });
   } catch (const Error& e) {
@@ -43,11 +48,14 @@ void sum_exactly(const AllreduceRequest& request, std::span<const ExactTensor> t
   if (const int rc = request.sum_exactly(packed.data(), packed.size() / element))
     throw Error(ErrorCode::transport_failed, "MPI_Allreduce failed with code " + std::to_string(rc), rc);
   if (failure) throw Error(*failure);
-  each([&](const ExactTensor&, char* here, std::size_t there, std::size_t bytes) { backend.write(static_cast<char*>(values.receive()) + there, here, bytes); });
+  each([&](const ExactTensor&, char* here, std::size_t there, std::size_t bytes) {
+    backend.write(static_cast<char*>(values.receive()) + there, here, bytes);
+  });
   backend.synchronize();
 }
 
-bool sum_with_momentum(const AllreduceRequest& request, const CallPlan& plan, CallValues& values, TensorMemory& memory, int ranks, PassReason* why) {
+bool sum_with_momentum(const AllreduceRequest& request, const CallPlan& plan, CallValues& values, TensorMemory& memory,
+                       int ranks, PassReason* why) {
   const Layout& layout = *plan.layout;
   std::vector<ExactTensor> tensors;
   std::span<char> packed;
@@ -58,7 +66,11 @@ bool sum_with_momentum(const AllreduceRequest& request, const CallPlan& plan, Ca
     // Padding too, so that a rank that must leave the call to MPI meets the same count.
     for (std::size_t s = 0; s < layout.segments.size(); ++s) {
       ExactTensor& t = tensors.emplace_back(ExactTensor{&layout.segments[s], plan.momenta[s]});
-      if (t.momentum) t.memory = memory.find(layout.source, *t.segment, false, ResidualShape::of(*t.momentum, t.segment->count), host_memory()).values;
+      if (t.momentum)
+        t.memory =
+            memory
+                .find(layout.source, *t.segment, false, ResidualShape::of(*t.momentum, t.segment->count), host_memory())
+                .values;
     }
     if (!values.direct()) values.bodies().reserve(bytes);
     packed = {reinterpret_cast<char*>(values.packed().take(bytes)), bytes};

@@ -1,5 +1,6 @@
-// Tensors of a call that no codec takes: they travel together, in one exact sum by MPI. Where the codec of the others holds the training's momentum (memory
-// `momentum`, DGC) they must have it too: every rank sums a = v + u in place of its values (compensate_exactly), which is momentum SGD, because sums are linear.
+// Tensors of a call that no codec takes: they travel together, in one exact sum by MPI. Where the codec of the others
+// holds the training's momentum (memory `momentum`, DGC) they must have it too: every rank sums a = v + u in place of
+// its values (compensate_exactly), which is momentum SGD, because sums are linear.
 #pragma once
 #include <span>
 #include <string>
@@ -22,11 +23,14 @@ struct ExactTensor {
 // Elements of all of them together.
 std::uint64_t count_of(std::span<const ExactTensor>);
 
-// `packed`: room for count_of() elements of the call's type, which MPI can read. Collective: what fails here is thrown when the sum is done.
-void sum_exactly(const AllreduceRequest&, std::span<const ExactTensor>, const CallValues&, std::span<char> packed, int ranks);
+// `packed`: room for count_of() elements of the call's type, which MPI can read. Collective: what fails here is thrown
+// when the sum is done.
+void sum_exactly(const AllreduceRequest&, std::span<const ExactTensor>, const CallValues&, std::span<char> packed,
+                 int ranks);
 
-// A whole call that no codec takes, of tensors of which some have momentum; results and all. Collective. False: there is no memory for it on this rank, the
-// call is for MPI here, where the other ranks meet it, for *why.
-bool sum_with_momentum(const AllreduceRequest&, const CallPlan&, CallValues&, TensorMemory&, int ranks, PassReason* why);
+// A whole call that no codec takes, of tensors of which some have momentum; results and all. Collective. False: there
+// is no memory for it on this rank, the call is for MPI here, where the other ranks meet it, for *why.
+bool sum_with_momentum(const AllreduceRequest&, const CallPlan&, CallValues&, TensorMemory&, int ranks,
+                       PassReason* why);
 
 }  // namespace crimp

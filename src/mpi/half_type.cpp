@@ -2,8 +2,8 @@
 
 #include <atomic>
 
-#include "mpi/mpi_transport.hpp"
 #include "core/half.hpp"
+#include "mpi/mpi_transport.hpp"
 
 namespace crimp {
 namespace {

@@ -1,4 +1,5 @@
-// MPI handles for float16 and bfloat16, which MPI 3.1 lacks: a two-byte type and an operation that adds in float and rounds once a hop.
+// MPI handles for float16 and bfloat16, which MPI 3.1 lacks: a two-byte type and an operation that adds in float and
+// rounds once a hop.
 #pragma once
 #include <mpi.h>
 

@@ -5,17 +5,18 @@
 #include <cstring>
 #include <vector>
 
-#include "mpi/mpi_wait.hpp"
 #include "core/digest.hpp"
+#include "core/error.hpp"
 #include "core/log.hpp"
 #include "core/settings_text.hpp"
-#include "core/error.hpp"
+#include "mpi/mpi_wait.hpp"
 
 namespace crimp {
 namespace {
 
-// A text travels in blocks, the first of which begins with its length: nothing must be allocated, and the texts of other builds, however long, are
-// understood. So this never changes: blocks of 1024 bytes from rank 0, then the lowest rank whose text is another (MPI_MIN of an int).
+// A text travels in blocks, the first of which begins with its length: nothing must be allocated, and the texts of
+// other builds, however long, are understood. So this never changes: blocks of 1024 bytes from rank 0, then the lowest
+// rank whose text is another (MPI_MIN of an int).
 struct Block {
   static constexpr std::size_t kBytes = 1024, kLength = 8;
   char bytes[kBytes] = {};
@@ -23,7 +24,8 @@ struct Block {
 
 class Comparison {
  public:
-  Comparison(MPI_Comm comm, int rank, int size, const std::string& where) : comm_(comm), rank_(rank), size_(size), where_(where) {}
+  Comparison(MPI_Comm comm, int rank, int size, const std::string& where)
+      : comm_(comm), rank_(rank), size_(size), where_(where) {}
 
   // Collective: whether `mine` is the root's text. `copy`: receives that one, as far as there is memory.
   bool same_as(int root, const std::string& mine, std::string* copy = nullptr) {
@@ -79,8 +81,9 @@ bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings,
   std::string theirs;
   comparison.same_as(first, mine, rank == 0 ? &theirs : nullptr);
   if (rank == 0)
-    log(LogLevel::error, "the settings differ between the ranks of a communicator of " + std::to_string(size) + " (" + std::to_string(others) +
-                             (others == 1 ? " rank has" : " ranks have") + " others than rank 0): " + settings_difference(mine, theirs, first) +
+    log(LogLevel::error, "the settings differ between the ranks of a communicator of " + std::to_string(size) + " (" +
+                             std::to_string(others) + (others == 1 ? " rank has" : " ranks have") +
+                             " others than rank 0): " + settings_difference(mine, theirs, first) +
                              "; its calls pass through uncompressed. Give all ranks the same (mpirun -x, crimp run)");
   return false;
 }
@@ -90,7 +93,8 @@ void require_equal(MPI_Comm comm, int rank, int size, const std::string& what, c
   std::vector<std::uint64_t> hashes(static_cast<std::size_t>(size));
   MPI_Request request;
   check_mpi(PMPI_Iallgather(&hash, 1, MPI_UINT64_T, hashes.data(), 1, MPI_UINT64_T, comm, &request), "MPI_Iallgather");
-  wait_for(request, rank, size, [&] { return "for the others to say " + what + ", as all ranks of " + name_of(comm) + " must"; });
+  wait_for(request, rank, size,
+           [&] { return "for the others to say " + what + ", as all ranks of " + name_of(comm) + " must"; });
   const auto other = std::find_if(hashes.begin(), hashes.end(), [&](std::uint64_t h) { return h != hashes[0]; });
   if (other == hashes.end()) return;
 
@@ -101,8 +105,10 @@ void require_equal(MPI_Comm comm, int rank, int size, const std::string& what, c
   std::vector<char> texts(hashes.size() * kShown);
   check_mpi(PMPI_Allgather(text, kShown, MPI_BYTE, texts.data(), kShown, MPI_BYTE, comm), "MPI_Allgather");
   const auto differing = static_cast<std::size_t>(other - hashes.begin());
-  throw Error(ErrorCode::call_differs, what + " is " + texts.data() + " on rank 0 and " + (texts.data() + differing * kShown) + " on rank " + std::to_string(differing) +
-                                           "; nothing has changed. Give all ranks of the communicator the same, between the same calls");
+  throw Error(ErrorCode::call_differs,
+              what + " is " + texts.data() + " on rank 0 and " + (texts.data() + differing * kShown) + " on rank " +
+                  std::to_string(differing) +
+                  "; nothing has changed. Give all ranks of the communicator the same, between the same calls");
 }
 
 }  // namespace crimp

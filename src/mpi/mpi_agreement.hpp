@@ -1,4 +1,5 @@
-// Whether all ranks of a communicator say the same, found out before anybody acts on it: builds and settings, and what programs give at run time.
+// Whether all ranks of a communicator say the same, found out before anybody acts on it: builds and settings, and what
+// programs give at run time.
 #pragma once
 #include <mpi.h>
 
@@ -8,11 +9,13 @@
 
 namespace crimp {
 
-// Collective; true where all ranks' settings_text() are equal byte for byte and all are legal or none is. Otherwise false on all ranks, and rank 0
-// says what differs and where. `where` is what a rank says that waits too long for the others (core/stall.hpp). Throws Error{transport_failed}.
+// Collective; true where all ranks' settings_text() are equal byte for byte and all are legal or none is. Otherwise
+// false on all ranks, and rank 0 says what differs and where. `where` is what a rank says that waits too long for the
+// others (core/stall.hpp). Throws Error{transport_failed}.
 bool settings_agree(MPI_Comm, int rank, int size, const Settings&, bool legal, const std::string& where);
 
-// Collective. Throws Error{call_differs} on all ranks alike where the texts are not equal: it names `what`, and two ranks' texts.
+// Collective. Throws Error{call_differs} on all ranks alike where the texts are not equal: it names `what`, and two
+// ranks' texts.
 void require_equal(MPI_Comm, int rank, int size, const std::string& what, const std::string& mine);
 
 }  // namespace crimp

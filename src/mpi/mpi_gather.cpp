@@ -1,7 +1,7 @@
 #include "mpi/mpi_gather.hpp"
 
-#include "mpi/mpi_wait.hpp"
 #include "core/types.hpp"
+#include "mpi/mpi_wait.hpp"
 
 namespace crimp {
 namespace {
@@ -42,7 +42,9 @@ std::optional<std::vector<std::string>> gather_texts(std::string mine, int rank,
     wait(request);
     return good != 0;
   };
-  if (!logged("no memory for this rank's part of a report", [&] { mine.resize(round_up(mine.size(), kPayloadAlign), ' '); })) mine.clear();
+  if (!logged("no memory for this rank's part of a report",
+              [&] { mine.resize(round_up(mine.size(), kPayloadAlign), ' '); }))
+    mine.clear();
 
   const int length = static_cast<int>(mine.size() / kPayloadAlign);
   std::vector<int> lengths, places;
@@ -62,10 +64,13 @@ std::optional<std::vector<std::string>> gather_texts(std::string mine, int rank,
   });
   if (!room) return {};
   const MPI_Datatype unit = payload_unit();
-  check_mpi(PMPI_Igatherv(mine.data(), length, unit, all.data(), lengths.data(), places.data(), unit, 0, MPI_COMM_WORLD, &request), "MPI_Igatherv");
+  check_mpi(PMPI_Igatherv(mine.data(), length, unit, all.data(), lengths.data(), places.data(), unit, 0, MPI_COMM_WORLD,
+                          &request),
+            "MPI_Igatherv");
   wait(request);
   for (std::size_t r = 0; r < lengths.size(); ++r)
-    texts.push_back(all.substr(static_cast<std::size_t>(places[r]) * kPayloadAlign, static_cast<std::size_t>(lengths[r]) * kPayloadAlign));
+    texts.push_back(all.substr(static_cast<std::size_t>(places[r]) * kPayloadAlign,
+                               static_cast<std::size_t>(lengths[r]) * kPayloadAlign));
   return texts;
 }
 

@@ -5,11 +5,11 @@
 #include <new>
 #include <string>
 
-#include "mpi/mpi_transport.hpp"
+#include "core/error.hpp"
 #include "core/fault.hpp"
 #include "core/log.hpp"
 #include "core/stall.hpp"
-#include "core/error.hpp"
+#include "mpi/mpi_transport.hpp"
 
 namespace crimp {
 namespace {
@@ -30,14 +30,16 @@ SharedMemory share(MPI_Comm comm, const std::vector<int>& peers, int rank, int t
       failure = e.what();
     }
   };
-  if (rank == 0) attempt([&] { memory = SharedMemory(MpiNode::bytes(static_cast<int>(peers.size()))), counter = memory.counter(); });
+  if (rank == 0)
+    attempt([&] { memory = SharedMemory(MpiNode::bytes(static_cast<int>(peers.size()))), counter = memory.counter(); });
   if (rank != 0) {
     check_private(PMPI_Recv(&counter, sizeof counter, MPI_BYTE, peers[0], tag, comm, MPI_STATUS_IGNORE), "MPI_Recv");
     if (counter.descriptor < 0) return memory;  // the leader says why
     attempt([&] { memory = SharedMemory(counter); });
     return memory;
   }
-  for (std::size_t r = 1; r < peers.size(); ++r) check_private(PMPI_Send(&counter, sizeof counter, MPI_BYTE, peers[r], tag, comm), "MPI_Send");
+  for (std::size_t r = 1; r < peers.size(); ++r)
+    check_private(PMPI_Send(&counter, sizeof counter, MPI_BYTE, peers[r], tag, comm), "MPI_Send");
   return memory;
 }
 
@@ -48,34 +50,39 @@ MpiNode::MpiNode(MPI_Comm comm, std::vector<int> peers, int rank, int tag, Share
   new (&notes()[static_cast<std::size_t>(rank)]) Note;
 }
 
-std::uint64_t MpiNode::bytes(int ranks) { return note_bytes(static_cast<std::size_t>(ranks)) + node_memory(ranks) * sizeof(float); }
+std::uint64_t MpiNode::bytes(int ranks) {
+  return note_bytes(static_cast<std::size_t>(ranks)) + node_memory(ranks) * sizeof(float);
+}
 
 std::span<float> MpiNode::memory() {
   const std::uint64_t before = note_bytes(peers_.size());
   return {reinterpret_cast<float*>(memory_.data() + before), (memory_.bytes() - before) / sizeof(float)};
 }
 
-// Messages rather than a counter in the memory: MPI goes on with all that this process owes others, and waits as the user has told it to. Each
-// round a rank hears from one that has heard from twice as many.
+// Messages rather than a counter in the memory: MPI goes on with all that this process owes others, and waits as the
+// user has told it to. Each round a rank hears from one that has heard from twice as many.
 void MpiNode::barrier() {
   const auto where = [] {
-    return std::string("in a node's barrier (algorithm hierarchical) for the other ranks of its node. Likely one is not in the same MPI_Allreduce, "
-                       "or is late or dead");
+    return std::string(
+        "in a node's barrier (algorithm hierarchical) for the other ranks of its node. Likely one is not in the same MPI_Allreduce, "
+        "or is late or dead");
   };
   const StallGuard guard(rank_, static_cast<int>(peers_.size()), where);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const auto n = peers_.size(), mine = static_cast<std::size_t>(rank_);
   for (std::size_t step = 1; step < n; step *= 2)
-    check_private(PMPI_Sendrecv(nullptr, 0, MPI_BYTE, peers_[(mine + step) % n], tag_, nullptr, 0, MPI_BYTE, peers_[(mine + n - step) % n], tag_, comm_,
-                                MPI_STATUS_IGNORE),
+    check_private(PMPI_Sendrecv(nullptr, 0, MPI_BYTE, peers_[(mine + step) % n], tag_, nullptr, 0, MPI_BYTE,
+                                peers_[(mine + n - step) % n], tag_, comm_, MPI_STATUS_IGNORE),
                   "MPI_Sendrecv");
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-MpiHierarchy::MpiHierarchy(PrivateWorld& world, MPI_Comm comm, int rank, const std::vector<int>& world_ranks, const std::vector<std::vector<int>>& nodes)
+MpiHierarchy::MpiHierarchy(PrivateWorld& world, MPI_Comm comm, int rank, const std::vector<int>& world_ranks,
+                           const std::vector<std::vector<int>>& nodes)
     : world_(world), tag_(world.open_channel(comm)) {
   try {
-    const auto node = std::find_if(nodes.begin(), nodes.end(), [&](const auto& n) { return std::find(n.begin(), n.end(), rank) != n.end(); });
+    const auto node = std::find_if(nodes.begin(), nodes.end(),
+                                   [&](const auto& n) { return std::find(n.begin(), n.end(), rank) != n.end(); });
     const int in_node = static_cast<int>(std::find(node->begin(), node->end(), rank) - node->begin());
     std::vector<int> peers, leaders;
     for (const int r : *node) peers.push_back(world_ranks[static_cast<std::size_t>(r)]);
@@ -87,12 +94,17 @@ MpiHierarchy::MpiHierarchy(PrivateWorld& world, MPI_Comm comm, int rank, const s
     int first = size;
     check_mpi(PMPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
     if (first == rank && !told.exchange(true))
-      log(LogLevel::warn, failure + "; communicators that this rank is in go without nodes, by an algorithm other than hierarchical");
-    if (first < size) throw Error(ErrorCode::out_of_memory, "rank " + std::to_string(first) + " of the communicator has no memory to share");
+      log(LogLevel::warn,
+          failure + "; communicators that this rank is in go without nodes, by an algorithm other than hierarchical");
+    if (first < size)
+      throw Error(ErrorCode::out_of_memory,
+                  "rank " + std::to_string(first) + " of the communicator has no memory to share");
     memory.close_door();
     node_ = std::make_unique<MpiNode>(world.comm(), std::move(peers), in_node, tag_, std::move(memory));
     // A node's own messages have the other tag: its leader hears from both.
-    if (in_node == 0) leaders_ = std::make_unique<PeerTransport>(world.comm(), leaders, static_cast<int>(node - nodes.begin()), tag_ + 1);
+    if (in_node == 0)
+      leaders_ =
+          std::make_unique<PeerTransport>(world.comm(), leaders, static_cast<int>(node - nodes.begin()), tag_ + 1);
   } catch (...) {
     world_.close_channel(tag_);
     throw;

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "memory/shared_memory.hpp"
 #include "collective/node.hpp"
+#include "memory/shared_memory.hpp"
 #include "mpi/mpi_peer_transport.hpp"
 #include "mpi/mpi_world.hpp"
 
@@ -35,9 +35,11 @@ class MpiNode final : public Node {
 // A communicator's nodes. Giving them back is local.
 class MpiHierarchy {
  public:
-  // Collective over `comm`, this one being `rank` of it; world_ranks: of its ranks; nodes: nodes_of() them, and useful(). Throws
-  // Error{out_of_memory} on all ranks where memory could not be shared on one; the first such rank says why, once.
-  MpiHierarchy(PrivateWorld&, MPI_Comm comm, int rank, const std::vector<int>& world_ranks, const std::vector<std::vector<int>>& nodes);
+  // Collective over `comm`, this one being `rank` of it; world_ranks: of its ranks; nodes: nodes_of() them, and
+  // useful(). Throws Error{out_of_memory} on all ranks where memory could not be shared on one; the first such rank
+  // says why, once.
+  MpiHierarchy(PrivateWorld&, MPI_Comm comm, int rank, const std::vector<int>& world_ranks,
+               const std::vector<std::vector<int>>& nodes);
   ~MpiHierarchy();
   const Hierarchy& get() const { return hierarchy_; }
 

@@ -2,10 +2,10 @@
 
 #include <cstring>
 
-#include "mpi/mpi_transport.hpp"
-#include "mpi/mpi_world.hpp"
 #include "core/error.hpp"
 #include "core/types.hpp"
+#include "mpi/mpi_transport.hpp"
+#include "mpi/mpi_world.hpp"
 
 namespace crimp {
 namespace {
@@ -25,12 +25,15 @@ PeerTransport::~PeerTransport() {
       }
 }
 
-// All ranks start the same exchanges in the same order, and messages between two ranks do not overtake one another, so one tag is enough.
+// All ranks start the same exchanges in the same order, and messages between two ranks do not overtake one another, so
+// one tag is enough.
 template <class PartOf>
 Transport::Ticket PeerTransport::start(PartOf part_of) {
   Ticket t = 0;
   while (t < kMostUnderWay && exchanges_[t].under_way) ++t;
-  if (t == kMostUnderWay) throw Error(ErrorCode::transport_failed, "more exchanges under way than the pipeline has; this is a defect of Crimp");
+  if (t == kMostUnderWay)
+    throw Error(ErrorCode::transport_failed,
+                "more exchanges under way than the pipeline has; this is a defect of Crimp");
   Exchange& e = exchanges_[t];
   const auto n = static_cast<std::size_t>(size()), mine = static_cast<std::size_t>(rank_);
   e = {true, MPI_SUCCESS, std::move(e.requests)};
@@ -40,12 +43,16 @@ Transport::Ticket PeerTransport::start(PartOf part_of) {
   for (std::size_t i = 1; i < n; ++i) {
     const std::size_t from = (mine + n - i) % n;
     if (const Part p = part_of(from); p.bytes)
-      check_private(PMPI_Irecv(p.receive, payload_units(p.bytes), payload_unit(), peers_[from], tag_, comm_, &e.requests[2 * from]), "MPI_Irecv");
+      check_private(PMPI_Irecv(p.receive, payload_units(p.bytes), payload_unit(), peers_[from], tag_, comm_,
+                               &e.requests[2 * from]),
+                    "MPI_Irecv");
   }
   for (std::size_t i = 1; i < n; ++i) {
     const std::size_t to = (mine + i) % n;
     if (const Part p = part_of(to); p.send_bytes)
-      check_private(PMPI_Isend(p.send, payload_units(p.send_bytes), payload_unit(), peers_[to], tag_, comm_, &e.requests[2 * to + 1]), "MPI_Isend");
+      check_private(PMPI_Isend(p.send, payload_units(p.send_bytes), payload_unit(), peers_[to], tag_, comm_,
+                               &e.requests[2 * to + 1]),
+                    "MPI_Isend");
   }
   return t;
 }
@@ -54,15 +61,20 @@ Transport::Ticket PeerTransport::start_allgather(const void* mine, void* all, st
   return start([&](std::size_t r) { return Part{mine, bytes, at(all, r * bytes), bytes}; });
 }
 
-Transport::Ticket PeerTransport::start_allgatherv(const void* mine, std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets,
-                                                  void* all) {
-  return start([&](std::size_t r) { return Part{mine, bytes[static_cast<std::size_t>(rank_)], at(all, offsets[r]), bytes[r]}; });
+Transport::Ticket PeerTransport::start_allgatherv(const void* mine, std::span<const std::uint64_t> bytes,
+                                                  std::span<const std::uint64_t> offsets, void* all) {
+  return start([&](std::size_t r) {
+    return Part{mine, bytes[static_cast<std::size_t>(rank_)], at(all, offsets[r]), bytes[r]};
+  });
 }
 
 Transport::Ticket PeerTransport::start_alltoallv(const void* mine, std::span<const std::uint64_t> send_bytes,
-                                                 std::span<const std::uint64_t> send_offsets, void* all, std::span<const std::uint64_t> bytes,
+                                                 std::span<const std::uint64_t> send_offsets, void* all,
+                                                 std::span<const std::uint64_t> bytes,
                                                  std::span<const std::uint64_t> offsets) {
-  return start([&](std::size_t r) { return Part{at(mine, send_offsets[r]), send_bytes[r], at(all, offsets[r]), bytes[r]}; });
+  return start([&](std::size_t r) {
+    return Part{at(mine, send_offsets[r]), send_bytes[r], at(all, offsets[r]), bytes[r]};
+  });
 }
 
 Transport::Ticket PeerTransport::start_sum(const void*, void*, std::uint64_t, Integer) {

@@ -10,18 +10,21 @@ namespace crimp {
 
 class PeerTransport final : public Transport {
  public:
-  // peers: their ranks in `comm`, in the order of the transport's; this one's is peers[rank]. No other messages between them have this tag.
-  // `comm` returns errors.
-  PeerTransport(MPI_Comm comm, std::vector<int> peers, int rank, int tag) : comm_(comm), peers_(std::move(peers)), rank_(rank), tag_(tag) {}
+  // peers: their ranks in `comm`, in the order of the transport's; this one's is peers[rank]. No other messages between
+  // them have this tag. `comm` returns errors.
+  PeerTransport(MPI_Comm comm, std::vector<int> peers, int rank, int tag)
+      : comm_(comm), peers_(std::move(peers)), rank_(rank), tag_(tag) {}
   ~PeerTransport() override;
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(peers_.size()); }
   Ticket start_allgather(const void* mine, void* all, std::uint64_t bytes) override;
-  Ticket start_allgatherv(const void* mine, std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets,
-                          void* all) override;
-  Ticket start_alltoallv(const void* mine, std::span<const std::uint64_t> send_bytes, std::span<const std::uint64_t> send_offsets, void* all,
-                         std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets) override;
-  // Not here: what MPI would add, owners of shards add as well (Algorithm::homomorphic). AlgorithmEntry::mpi_adds keeps it away.
+  Ticket start_allgatherv(const void* mine, std::span<const std::uint64_t> bytes,
+                          std::span<const std::uint64_t> offsets, void* all) override;
+  Ticket start_alltoallv(const void* mine, std::span<const std::uint64_t> send_bytes,
+                         std::span<const std::uint64_t> send_offsets, void* all, std::span<const std::uint64_t> bytes,
+                         std::span<const std::uint64_t> offsets) override;
+  // Not here: what MPI would add, owners of shards add as well (Algorithm::homomorphic). AlgorithmEntry::mpi_adds keeps
+  // it away.
   Ticket start_sum(const void* mine, void* sums, std::uint64_t bytes, Integer type) override;
   void wait(Ticket) override;
   bool done(Ticket) override;

@@ -4,15 +4,17 @@
 #include <string>
 #include <utility>
 
-#include "mpi/mpi_wait.hpp"
 #include "core/error.hpp"
 #include "core/types.hpp"
+#include "mpi/mpi_wait.hpp"
 
 namespace crimp {
 
 int payload_units(std::uint64_t bytes) {
   const std::uint64_t n = bytes / kPayloadAlign;
-  if (n > INT_MAX) throw Error(ErrorCode::argument_invalid, std::to_string(bytes) + " bytes in one exchange; at most 128 GiB are possible");
+  if (n > INT_MAX)
+    throw Error(ErrorCode::argument_invalid,
+                std::to_string(bytes) + " bytes in one exchange; at most 128 GiB are possible");
   return static_cast<int>(n);
 }
 
@@ -23,7 +25,8 @@ void units(std::span<const std::uint64_t> bytes, std::vector<int>& to) {
   for (const auto b : bytes) to.push_back(payload_units(b));
 }
 
-// An operation of our own: MPI_SUM knows no unit of 64 bytes, and Open MPI's AVX version of it saturates small integers (ompi issue 8045).
+// An operation of our own: MPI_SUM knows no unit of 64 bytes, and Open MPI's AVX version of it saturates small integers
+// (ompi issue 8045).
 template <class T>
 MPI_Op sum_of() {
   static const MPI_Op op = [] {
@@ -69,7 +72,8 @@ Transport::Ticket MpiTransport::free_exchange() {
 Transport::Ticket MpiTransport::start_allgather(const void* mine, void* all, std::uint64_t bytes) {
   const Ticket t = free_exchange();
   const int n = payload_units(bytes);
-  check_mpi(PMPI_Iallgather(mine, n, payload_unit(), all, n, payload_unit(), comm_, &exchanges_[t].request), "MPI_Iallgather");
+  check_mpi(PMPI_Iallgather(mine, n, payload_unit(), all, n, payload_unit(), comm_, &exchanges_[t].request),
+            "MPI_Iallgather");
   return t;
 }
 
@@ -79,14 +83,15 @@ Transport::Ticket MpiTransport::start_allgatherv(const void* mine, std::span<con
   Exchange& e = exchanges_[t];
   units(bytes, e.counts);
   units(offsets, e.places);
-  check_mpi(PMPI_Iallgatherv(mine, e.counts[static_cast<std::size_t>(rank_)], payload_unit(), all, e.counts.data(), e.places.data(), payload_unit(),
-                             comm_, &e.request),
+  check_mpi(PMPI_Iallgatherv(mine, e.counts[static_cast<std::size_t>(rank_)], payload_unit(), all, e.counts.data(),
+                             e.places.data(), payload_unit(), comm_, &e.request),
             "MPI_Iallgatherv");
   return t;
 }
 
 Transport::Ticket MpiTransport::start_alltoallv(const void* mine, std::span<const std::uint64_t> send_bytes,
-                                                std::span<const std::uint64_t> send_offsets, void* all, std::span<const std::uint64_t> bytes,
+                                                std::span<const std::uint64_t> send_offsets, void* all,
+                                                std::span<const std::uint64_t> bytes,
                                                 std::span<const std::uint64_t> offsets) {
   const Ticket t = free_exchange();
   Exchange& e = exchanges_[t];
@@ -94,8 +99,8 @@ Transport::Ticket MpiTransport::start_alltoallv(const void* mine, std::span<cons
   units(send_offsets, e.send_places);
   units(bytes, e.counts);
   units(offsets, e.places);
-  check_mpi(PMPI_Ialltoallv(mine, e.send_counts.data(), e.send_places.data(), payload_unit(), all, e.counts.data(), e.places.data(),
-                            payload_unit(), comm_, &e.request),
+  check_mpi(PMPI_Ialltoallv(mine, e.send_counts.data(), e.send_places.data(), payload_unit(), all, e.counts.data(),
+                            e.places.data(), payload_unit(), comm_, &e.request),
             "MPI_Ialltoallv");
   return t;
 }
@@ -103,7 +108,8 @@ Transport::Ticket MpiTransport::start_alltoallv(const void* mine, std::span<cons
 Transport::Ticket MpiTransport::start_sum(const void* mine, void* sums, std::uint64_t bytes, Integer type) {
   const Ticket t = free_exchange();
   const MPI_Op op = type == Integer::u8 ? sum_of<std::uint8_t>() : sum_of<std::uint16_t>();
-  check_mpi(PMPI_Iallreduce(mine, sums, payload_units(bytes), payload_unit(), op, comm_, &exchanges_[t].request), "MPI_Iallreduce");
+  check_mpi(PMPI_Iallreduce(mine, sums, payload_units(bytes), payload_unit(), op, comm_, &exchanges_[t].request),
+            "MPI_Iallreduce");
   return t;
 }
 
@@ -117,8 +123,8 @@ void MpiTransport::begin_call(std::function<std::string()> where, std::function<
 std::string MpiTransport::waiting() const {
   const std::string where = where_ ? where_() : "in an exchange";
   if (exchanged_ == 0) return where + " for the others to come to it" + (absent_ ? ". " + absent_() : "");
-  return where + " for the rest of what the others send, which all took part in the first " + std::to_string(exchanged_) +
-         " exchanges of it. Likely a rank or its network is slow, stopped or dead";
+  return where + " for the rest of what the others send, which all took part in the first " +
+         std::to_string(exchanged_) + " exchanges of it. Likely a rank or its network is slow, stopped or dead";
 }
 
 void MpiTransport::wait(Ticket t) {
@@ -135,8 +141,8 @@ bool MpiTransport::done(Ticket t) {
 }
 
 void MpiTransport::progress() noexcept try {
-  // Testing one request moves all of them; a request that completes becomes MPI_REQUEST_NULL and its wait() returns at once, so its
-  // exchange must not be handed out again before: PMPI_Request_get_status leaves it in place.
+  // Testing one request moves all of them; a request that completes becomes MPI_REQUEST_NULL and its wait() returns at
+  // once, so its exchange must not be handed out again before: PMPI_Request_get_status leaves it in place.
   for (auto& e : exchanges_)
     if (e.request != MPI_REQUEST_NULL) {
       int done = 0;

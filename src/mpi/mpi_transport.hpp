@@ -17,17 +17,18 @@ class MpiTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   Ticket start_allgather(const void* mine, void* all, std::uint64_t bytes) override;
-  Ticket start_allgatherv(const void* mine, std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets,
-                          void* all) override;
-  Ticket start_alltoallv(const void* mine, std::span<const std::uint64_t> send_bytes, std::span<const std::uint64_t> send_offsets, void* all,
-                         std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets) override;
+  Ticket start_allgatherv(const void* mine, std::span<const std::uint64_t> bytes,
+                          std::span<const std::uint64_t> offsets, void* all) override;
+  Ticket start_alltoallv(const void* mine, std::span<const std::uint64_t> send_bytes,
+                         std::span<const std::uint64_t> send_offsets, void* all, std::span<const std::uint64_t> bytes,
+                         std::span<const std::uint64_t> offsets) override;
   Ticket start_sum(const void* mine, void* sums, std::uint64_t bytes, Integer type) override;
   void wait(Ticket) override;
   bool done(Ticket) override;
   void progress() noexcept override;
 
-  // Begins a call: `where` is what this rank says that waits too long in it ("in its compressed call 3 ..."), `absent` why others may not be in the
-  // same call. Asked for then only, until the next call; may be empty.
+  // Begins a call: `where` is what this rank says that waits too long in it ("in its compressed call 3 ..."), `absent`
+  // why others may not be in the same call. Asked for then only, until the next call; may be empty.
   void begin_call(std::function<std::string()> where, std::function<std::string()> absent);
 
  private:

@@ -1,13 +1,13 @@
-// Waiting for MPI, with a line where it takes too long (core/stall.hpp). Everything that a rank waits for before it knows that the others take part
-// must wait here, so it starts as a non-blocking call.
+// Waiting for MPI, with a line where it takes too long (core/stall.hpp). Everything that a rank waits for before it
+// knows that the others take part must wait here, so it starts as a non-blocking call.
 #pragma once
 #include <mpi.h>
 
 #include <string>
 
+#include "core/stall.hpp"
 #include "mpi/mpi_transport.hpp"
 #include "mpi/request.hpp"
-#include "core/stall.hpp"
 
 namespace crimp {
 
@@ -33,7 +33,7 @@ void wait_for(MPI_Request& request, int rank, int size, const What& what) {
 
 // Parts of what is said.
 std::string name_of(MPI_Comm);
-std::string call_text(const AllreduceRequest&);      // "MPI_Allreduce of 20000 x float32"
+std::string call_text(const AllreduceRequest&);     // "MPI_Allreduce of 20000 x float32"
 std::string absence_text(std::uint64_t min_count);  // why others may not be in the same call
 
 }  // namespace crimp

@@ -3,8 +3,8 @@
 #include <climits>
 #include <string>
 
-#include "mpi/mpi_transport.hpp"
 #include "core/error.hpp"
+#include "mpi/mpi_transport.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -20,8 +20,8 @@ void PrivateWorld::close() {
   if (is_open()) PMPI_Comm_free(&comm_);
 }
 
-// Channels are opened on all ranks of a communicator alike, but by threads on several communicators in any order: two may agree on one number at
-// once. Then some rank has given it away already, and all try another one.
+// Channels are opened on all ranks of a communicator alike, but by threads on several communicators in any order: two
+// may agree on one number at once. Then some rank has given it away already, and all try another one.
 int PrivateWorld::open_channel(MPI_Comm comm) {
   int* most = nullptr;
   int found = 0;
@@ -35,7 +35,8 @@ int PrivateWorld::open_channel(MPI_Comm comm) {
     }
     check_mpi(PMPI_Allreduce(&mine, &agreed, 1, MPI_INT, MPI_MAX, comm), "MPI_Allreduce");
     if (agreed > last) {  // those of communicators that were freed are free again
-      if (again) throw Error(ErrorCode::out_of_memory, "all " + std::to_string(last) + " tags of this MPI library are in use");
+      if (again)
+        throw Error(ErrorCode::out_of_memory, "all " + std::to_string(last) + " tags of this MPI library are in use");
       again = true;
       std::lock_guard lock(mutex_);
       next_ = 0;

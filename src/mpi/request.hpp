@@ -4,8 +4,8 @@
 #include <functional>
 #include <memory>
 
-#include "schedule/layout.hpp"
 #include "core/types.hpp"
+#include "schedule/layout.hpp"
 
 namespace crimp {
 
@@ -15,7 +15,8 @@ struct AllreduceRequest {
   std::uint64_t count;
   Dtype dtype;
   std::shared_ptr<const Layout> layout = nullptr;  // tiling the buffer; null: the call sequence decides
-  // Sums a buffer of the call's type exactly, in place, through MPI: for tensors that a rule excludes. Returns an MPI code.
+  // Sums a buffer of the call's type exactly, in place, through MPI: for tensors that a rule excludes. Returns an MPI
+  // code.
   std::function<int(void* buffer, std::uint64_t count)> sum_exactly = {};
   bool synchronize_all = false;  // whatever runs on the device may still write the values
 };

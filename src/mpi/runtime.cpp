@@ -10,17 +10,17 @@
 
 #include "backend/device_plugin.hpp"
 #include "collective/algorithms.hpp"
-#include "mpi/mpi_agreement.hpp"
-#include "mpi/mpi_gather.hpp"
-#include "mpi/mpi_transport.hpp"
 #include "collective/node.hpp"
-#include "mpi/session.hpp"
 #include "core/build_id.hpp"
+#include "core/error.hpp"
 #include "core/fault.hpp"
 #include "core/log.hpp"
 #include "core/stall.hpp"
-#include "core/error.hpp"
 #include "core/types.hpp"
+#include "mpi/mpi_agreement.hpp"
+#include "mpi/mpi_gather.hpp"
+#include "mpi/mpi_transport.hpp"
+#include "mpi/session.hpp"
 
 extern char** environ;
 
@@ -50,8 +50,8 @@ void Runtime::read() {
       refuse(e.what());
     }
     if (!obstacle.empty())
-      refuse("CRIMP_ALGORITHM is '" + settings_.algorithm + "', which cannot run CRIMP_CODEC=" + settings_.codec + ": " + obstacle +
-             "; this codec can run " + algorithms_for(*codec, std::max(2, world_size_)));
+      refuse("CRIMP_ALGORITHM is '" + settings_.algorithm + "', which cannot run CRIMP_CODEC=" + settings_.codec +
+             ": " + obstacle + "; this codec can run " + algorithms_for(*codec, std::max(2, world_size_)));
   }
   for (const auto& c : complaints_)
     if (c.illegal) illegal_rank_ = world_rank_;
@@ -71,7 +71,8 @@ std::vector<int> hosts_of_world(int size) {
   check_mpi(PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host), "MPI_Comm_split_type");
   int lowest = 0;
   PMPI_Comm_rank(MPI_COMM_WORLD, &lowest);
-  check_mpi(PMPI_Bcast(&lowest, 1, MPI_INT, 0, host), "MPI_Bcast");  // ranks keep their order, so that its rank 0 is the lowest
+  check_mpi(PMPI_Bcast(&lowest, 1, MPI_INT, 0, host),
+            "MPI_Bcast");  // ranks keep their order, so that its rank 0 is the lowest
   PMPI_Comm_free(&host);
   std::vector<int> all(static_cast<std::size_t>(size));
   check_mpi(PMPI_Allgather(&lowest, 1, MPI_INT, all.data(), 1, MPI_INT, MPI_COMM_WORLD), "MPI_Allgather");
@@ -95,7 +96,8 @@ int Runtime::ranks_per_host(MPI_Comm comm) const {
   std::map<int, int> ranks;
   for (const int r : world_ranks(comm))
     if (r >= 0) ++ranks[host_of_rank_[static_cast<std::size_t>(r)]];
-  const auto other = std::find_if(ranks.begin(), ranks.end(), [&](const auto& host) { return host.second != ranks.begin()->second; });
+  const auto other =
+      std::find_if(ranks.begin(), ranks.end(), [&](const auto& host) { return host.second != ranks.begin()->second; });
   return ranks.empty() || other != ranks.end() ? 0 : ranks.begin()->second;
 }
 
@@ -113,9 +115,10 @@ void Runtime::start(bool world) {
   origin_ = Clock::now();
   world_start_ = world;
   if (world && world_size_ > 1) {
-    differ_ = !settings_agree(MPI_COMM_WORLD, world_rank_, world_size_, settings_, true,
-                             "in MPI_Init for the others to compare settings with. Likely a rank runs without Crimp: LD_PRELOAD must reach all ranks "
-                             "(mpirun -x LD_PRELOAD=..., crimp run), or all must be linked with it");
+    differ_ = !settings_agree(
+        MPI_COMM_WORLD, world_rank_, world_size_, settings_, true,
+        "in MPI_Init for the others to compare settings with. Likely a rank runs without Crimp: LD_PRELOAD must reach all ranks "
+        "(mpirun -x LD_PRELOAD=..., crimp run), or all must be linked with it");
     // Illegal values are not in the digest: one on a single rank must switch all ranks off.
     std::vector<int> illegal(static_cast<std::size_t>(world_size_));
     check_mpi(PMPI_Allgather(&illegal_rank_, 1, MPI_INT, illegal.data(), 1, MPI_INT, MPI_COMM_WORLD), "MPI_Allgather");
@@ -134,14 +137,17 @@ void Runtime::start(bool world) {
   if (!world) {
     // Who initialized MPI past us may finalize it past us; MPI_Finalize deletes MPI_COMM_SELF's attributes first.
     int keyval = MPI_KEYVAL_INVALID;
-    check_mpi(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &Runtime::finish_late, &keyval, nullptr), "MPI_Comm_create_keyval");
+    check_mpi(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &Runtime::finish_late, &keyval, nullptr),
+              "MPI_Comm_create_keyval");
     check_mpi(PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, this), "MPI_Comm_set_attr");
   }
   usable_ = settings_.enable && illegal_rank_ < 0 && !differ_;
   // A duplicate of a communicator is another communicator: nothing is copied.
-  check_mpi(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &Runtime::forget, &keyval_, nullptr), "MPI_Comm_create_keyval");
+  check_mpi(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &Runtime::forget, &keyval_, nullptr),
+            "MPI_Comm_create_keyval");
   // Of ranks among which there are no such nodes no communicator has any.
-  if (usable_ && settings_.codec != "none" && useful(crimp::nodes_of(host_of_rank_, settings_.node_size))) private_world.open();
+  if (usable_ && settings_.codec != "none" && useful(crimp::nodes_of(host_of_rank_, settings_.node_size)))
+    private_world.open();
   workers_ = std::make_unique<Workers>(usable_ && settings_.codec != "none" ? settings_.threads : 1);
   if (gather_trace_) trace_ = std::make_unique<Trace>();
   if (world_rank_ == 0 || world_rank_ == illegal_rank_) announce();
@@ -164,7 +170,8 @@ void Runtime::open_files() {
   logged("CRIMP_TRACE", [&] {
     if (!report_file_ || !trace_file_ || !trace_file_->is(*report_file_)) return;
     trace_file_.reset();
-    log(LogLevel::error, "CRIMP_TRACE: '" + settings_.trace + "' is the file of CRIMP_REPORT, too: no trace is written. Give it another name");
+    log(LogLevel::error, "CRIMP_TRACE: '" + settings_.trace +
+                             "' is the file of CRIMP_REPORT, too: no trace is written. Give it another name");
   });
 }
 
@@ -174,7 +181,8 @@ void Runtime::horovod_recognised() {
   // Measured in README.md: as fast as with s=1, and within 0.3 points of accuracy of no compression.
   codecs_.choose("3lc:s=0.5,entropy=1");
   if (world_rank_ == 0)
-    log(LogLevel::info, "Horovod recognised: its gradients are compressed with " + codecs_.codec()->spec() + " (CRIMP_CODEC=none switches this off)");
+    log(LogLevel::info, "Horovod recognised: its gradients are compressed with " + codecs_.codec()->spec() +
+                            " (CRIMP_CODEC=none switches this off)");
 }
 
 void Runtime::announce() const {
@@ -183,22 +191,27 @@ void Runtime::announce() const {
   if (settings_.help) log(LogLevel::info, "settings:\n" + options_as_text());
   const std::string version = std::string("version ") + CRIMP_VERSION + ", ";
   if (illegal_rank_ >= 0)
-    log(LogLevel::error, version + "off because of " + (illegal_rank_ ? "a setting on rank " + std::to_string(illegal_rank_) : "the setting above") +
-                             ": every call passes through uncompressed");
+    log(LogLevel::error,
+        version + "off because of " +
+            (illegal_rank_ ? "a setting on rank " + std::to_string(illegal_rank_) : "the setting above") +
+            ": every call passes through uncompressed");
   else if (differ_)
     log(LogLevel::error, version + "off because the settings differ: every call passes through uncompressed");
-  else if (!settings_.enable)
-    log(LogLevel::info, version + "off (CRIMP_ENABLE=0): every call passes through");
+  else if (!settings_.enable) log(LogLevel::info, version + "off (CRIMP_ENABLE=0): every call passes through");
   else if (!codecs_.any())
     log(LogLevel::info, version + "nothing is compressed until CRIMP_CODEC names a codec, as in CRIMP_CODEC=3lc" +
                             (settings_.codec == "auto" ? " (or Horovod is recognised)" : ""));
   else
-    log(LogLevel::info, version + std::to_string(world_size_) + (world_size_ == 1 ? " rank" : " ranks") + ", MPI_Allreduce sums of " + std::to_string(settings_.min_count) +
-                            " or more floats are compressed with " + codecs_.codec()->spec() + " (" + simd_target() + ", " +
-                            std::to_string(settings_.threads) + (settings_.threads == 1 ? " thread)" : " threads)"));
+    log(LogLevel::info, version + std::to_string(world_size_) + (world_size_ == 1 ? " rank" : " ranks") +
+                            ", MPI_Allreduce sums of " + std::to_string(settings_.min_count) +
+                            " or more floats are compressed with " + codecs_.codec()->spec() + " (" + simd_target() +
+                            ", " + std::to_string(settings_.threads) +
+                            (settings_.threads == 1 ? " thread)" : " threads)"));
   if (usable_ && codecs_.momentum())
-    log(LogLevel::info, "the codec holds the training's momentum, so the optimizer's must be 0. Calls of fewer than " + std::to_string(settings_.min_count) +
-                            " elements have it where their tensors are named (crimp_allreduce, Horovod), calls on one rank never");
+    log(LogLevel::info,
+        "the codec holds the training's momentum, so the optimizer's must be 0. Calls of fewer than " +
+            std::to_string(settings_.min_count) +
+            " elements have it where their tensors are named (crimp_allreduce, Horovod), calls on one rank never");
 }
 
 PassReason Runtime::why_off() const {
@@ -225,8 +238,11 @@ void Runtime::end(Session* session) {
 }
 
 Context Runtime::context() {
-  return {settings_, legal(), cuda_aware_, codecs_, *workers_, trace_.get(), report, models, private_world,
-          [this](const std::vector<int>& ranks) { return nodes_of(ranks); }};
+  return {settings_,     legal(),
+          cuda_aware_,   codecs_,
+          *workers_,     trace_.get(),
+          report,        models,
+          private_world, [this](const std::vector<int>& ranks) { return nodes_of(ranks); }};
 }
 
 Session* Runtime::session(MPI_Comm comm, PassReason* why, const AllreduceRequest* request) {
@@ -276,7 +292,8 @@ void Runtime::finish() noexcept {
   {
     std::lock_guard lock(mutex_);
     if (!running()) return;
-    // Attributes of communicators that the program never frees are not deleted by MPI; those that are find their session gone.
+    // Attributes of communicators that the program never frees are not deleted by MPI; those that are find their
+    // session gone.
     left.swap(sessions_);
     state_.store(State::finished, std::memory_order_release);
   }
@@ -285,7 +302,8 @@ void Runtime::finish() noexcept {
     private_world.close();
   });
   logged("the summary", [&] {
-    if (world_rank_ == 0 && usable_ && (codecs_.any() || report.compressed_any())) log(LogLevel::info, report.summary());
+    if (world_rank_ == 0 && usable_ && (codecs_.any() || report.compressed_any()))
+      log(LogLevel::info, report.summary());
   });
   write_files();
   workers_.reset();
@@ -303,7 +321,8 @@ nlohmann::ordered_json rank_object(const std::string& text) {
 }  // namespace
 
 std::string Runtime::report_text(const std::vector<std::string>& of_ranks) const {
-  nlohmann::ordered_json out{{"crimp", CRIMP_VERSION}, {"build", build_id()}, {"ranks", world_size_}, {"simd", simd_target()}};
+  nlohmann::ordered_json out{
+      {"crimp", CRIMP_VERSION}, {"build", build_id()}, {"ranks", world_size_}, {"simd", simd_target()}};
   for (const Option& option : option_table()) out["settings"][option.name] = option.get(settings_);
   out["status"] = usable_ && (codecs_.any() || report.compressed_any()) ? "on" : text_of(why_off());
   for (const auto& text : of_ranks) out["per_rank"].push_back(rank_object(text));
@@ -314,7 +333,8 @@ std::string Runtime::report_text(const std::vector<std::string>& of_ranks) const
 // Whatever fails on one rank, it takes part in the gathering like the others.
 void Runtime::write_files() {
   const bool alone = !world_start_ || world_size_ == 1;
-  const auto write = [&](const char* option, const std::optional<OutputFile>& file, auto&& part_of_rank, auto&& text_of_all) {
+  const auto write = [&](const char* option, const std::optional<OutputFile>& file, auto&& part_of_rank,
+                         auto&& text_of_all) {
     logged(option, [&] {
       std::string mine;
       logged(option, [&] { mine = part_of_rank(); });
@@ -322,19 +342,23 @@ void Runtime::write_files() {
       if (alone) all.emplace(1, std::move(mine));
       else all = gather_texts(std::move(mine), world_rank_, world_size_);
       if (!file || !all) return;
-      if (const std::string why = file->write(text_of_all(*all)); !why.empty()) log(LogLevel::error, std::string(option) + ": " + why);
+      if (const std::string why = file->write(text_of_all(*all)); !why.empty())
+        log(LogLevel::error, std::string(option) + ": " + why);
     });
   };
   if (gather_report_)
-    write("CRIMP_REPORT", report_file_, [&] { return report.json(); }, [&](const auto& texts) { return report_text(texts); });
+    write(
+        "CRIMP_REPORT", report_file_, [&] { return report.json(); },
+        [&](const auto& texts) { return report_text(texts); });
   if (gather_trace_)
-    write("CRIMP_TRACE", trace_file_, [&] { return trace_->events(world_rank_, origin_); },
-          [](const auto& texts) {
-            std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
-            for (const auto& text : texts)
-              if (!text.empty()) out += (out.back() == '[' ? "" : ",\n") + text;
-            return out + "\n]}\n";
-          });
+    write(
+        "CRIMP_TRACE", trace_file_, [&] { return trace_->events(world_rank_, origin_); },
+        [](const auto& texts) {
+          std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+          for (const auto& text : texts)
+            if (!text.empty()) out += (out.back() == '[' ? "" : ",\n") + text;
+          return out + "\n]}\n";
+        });
 }
 
 }  // namespace crimp

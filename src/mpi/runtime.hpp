@@ -1,7 +1,7 @@
 // What one process has one of: settings, codecs, workers, report, trace, and the sessions of its communicators.
 //
-// Life: start() at MPI_Init (or at the first call, where the library was loaded later), finish() at MPI_Finalize. The object is
-// leaked, because host programs finalize MPI from atexit handlers.
+// Life: start() at MPI_Init (or at the first call, where the library was loaded later), finish() at MPI_Finalize. The
+// object is leaked, because host programs finalize MPI from atexit handlers.
 #pragma once
 #include <mpi.h>
 
@@ -13,15 +13,15 @@
 #include <string>
 #include <vector>
 
-#include "memory/workers.hpp"
-#include "mpi/mpi_world.hpp"
+#include "collective/codec_rules.hpp"
 #include "collective/shared_models.hpp"
 #include "core/output_file.hpp"
 #include "core/report.hpp"
-#include "core/trace.hpp"
-#include "collective/codec_rules.hpp"
-#include "mpi/context.hpp"
 #include "core/settings.hpp"
+#include "core/trace.hpp"
+#include "memory/workers.hpp"
+#include "mpi/context.hpp"
+#include "mpi/mpi_world.hpp"
 #include "schedule/layout_cache.hpp"
 #include "schedule/merge_plan.hpp"
 
@@ -36,45 +36,51 @@ class Runtime {
  public:
   static Runtime& get();
 
-  // After MPI_Init: reads the settings, compares them over MPI_COMM_WORLD (collective where `world` is true), says the start-up line.
+  // After MPI_Init: reads the settings, compares them over MPI_COMM_WORLD (collective where `world` is true), says the
+  // start-up line.
   void start(bool world);
-  // Horovod runs in this process: CRIMP_CODEC=auto now means its default codec. On all ranks, before Horovod's first data call.
+  // Horovod runs in this process: CRIMP_CODEC=auto now means its default codec. On all ranks, before Horovod's first
+  // data call.
   void horovod_recognised();
-  // Before MPI_Finalize: ends all sessions, says the summary, writes report and trace (collective where start() was). What fails of it is logged.
+  // Before MPI_Finalize: ends all sessions, says the summary, writes report and trace (collective where start() was).
+  // What fails of it is logged.
   void finish() noexcept;
 
   bool running() const { return state_.load(std::memory_order_acquire) == State::running; }
   bool started() const { return state_.load(std::memory_order_acquire) != State::idle; }
   // A codec was chosen, settings are legal and agreed, and MPI_Pcontrol has not switched it off.
   bool compressing() const { return codecs_.any() && usable_ && switched_on.load(std::memory_order_relaxed); }
-  std::atomic<bool> switched_on{true};  // MPI_Pcontrol
-  PassReason why_off() const;                 // where not compressing()
+  std::atomic<bool> switched_on{true};              // MPI_Pcontrol
+  PassReason why_off() const;                       // where not compressing()
   bool legal() const { return illegal_rank_ < 0; }  // no setting has an illegal value
-  // Loaded after MPI_Init, so that nothing was compared over MPI_COMM_WORLD: every communicator's first call, of whatever kind, must
-  // make its session, or a rank with other settings would not take part.
+  // Loaded after MPI_Init, so that nothing was compared over MPI_COMM_WORLD: every communicator's first call, of
+  // whatever kind, must make its session, or a rank with other settings would not take part.
   bool late() const { return !world_start_; }
 
   const Settings& settings() const { return settings_; }
   bool momentum() const { return codecs_.momentum(); }  // a codec keeps the training's
   // CRIMP_MERGE; off where settings are illegal or differ, or Crimp is switched off.
   MergePlan merge_plan() const { return usable_ ? merge_plan_ : MergePlan(); }
-  // Nodes of a communicator of these ranks, by CRIMP_NODE_SIZE; empty where hosts are not known (loaded after MPI_Init, another world), or the private
-  // world is not open.
+  // Nodes of a communicator of these ranks, by CRIMP_NODE_SIZE; empty where hosts are not known (loaded after MPI_Init,
+  // another world), or the private world is not open.
   std::vector<std::vector<int>> nodes_of(const std::vector<int>& world_ranks) const;
-  // Of the communicator's ranks, how many share each host; 0 where hosts differ, or where that is not known (loaded after MPI_Init).
+  // Of the communicator's ranks, how many share each host; 0 where hosts differ, or where that is not known (loaded
+  // after MPI_Init).
   int ranks_per_host(MPI_Comm) const;
   bool cuda_aware() const { return cuda_aware_; }  // MPI takes device pointers
   Report report;
   SharedModels models;
-  LayoutCache layouts;  // of crimp_allreduce
+  LayoutCache layouts;         // of crimp_allreduce
   PrivateWorld private_world;  // open where nodes of several ranks are possible
 
-  // The communicator's session, made at its first eligible call (collective over it). Null: calls on it pass through, for *why.
-  // Throws Error{transport_failed}. `request`: the call that needs it, where it is known.
+  // The communicator's session, made at its first eligible call (collective over it). Null: calls on it pass through,
+  // for *why. Throws Error{transport_failed}. `request`: the call that needs it, where it is known.
   Session* session(MPI_Comm comm, PassReason* why, const AllreduceRequest* request = nullptr);
   // Where it has been made and may be used; nothing collective.
   Session* known_session(MPI_Comm comm);
-  bool usable() const { return usable_ && switched_on.load(std::memory_order_relaxed); }  // compressing, but for a codec
+  bool usable() const {
+    return usable_ && switched_on.load(std::memory_order_relaxed);
+  }  // compressing, but for a codec
 
  private:
   enum class State { idle, running, finished };
@@ -103,7 +109,8 @@ class Runtime {
   int keyval_ = MPI_KEYVAL_INVALID;
   int world_rank_ = 0, world_size_ = 1;
   std::vector<int> host_of_rank_;  // the lowest rank of MPI_COMM_WORLD on the same host
-  int illegal_rank_ = -1;  // the lowest rank that has an illegal setting; -1: none (known of all ranks where start() was collective)
+  int illegal_rank_ =
+      -1;  // the lowest rank that has an illegal setting; -1: none (known of all ranks where start() was collective)
   bool cuda_aware_ = false;
   bool usable_ = false, differ_ = false, gather_report_ = false, gather_trace_ = false, world_start_ = false;
 };

@@ -30,8 +30,10 @@ Session::Session(const Context& context, MPI_Comm comm, int rank, int size, cons
       usable_(settings_agree(comm, rank, size, context.settings, context.legal,
                              "in " + (request ? call_text(*request) : "a call") + ", the first on " + name_of(comm) +
                                  ", for the others to come to it. " + absence_text(context.settings.min_count))),
-      planner_(context.settings, context.codecs), calls_(context.settings.periods, size, [this](std::string_view prefix) { memory_.forget_unnamed(prefix); }),
-      chooser_(context.settings.algorithm), world_ranks_(world_ranks(comm)), scratch_(context.workers, context.cuda_aware) {
+      planner_(context.settings, context.codecs),
+      calls_(context.settings.periods, size, [this](std::string_view prefix) { memory_.forget_unnamed(prefix); }),
+      chooser_(context.settings.algorithm), world_ranks_(world_ranks(comm)),
+      scratch_(context.workers, context.cuda_aware) {
   const auto* const ranks = reinterpret_cast<const char*>(world_ranks_.data());
   chooser_.share(&context.models, digest(std::string_view(ranks, world_ranks_.size() * sizeof(int))));
   chooser_.set_nodes([this] { return open_nodes(); });
@@ -57,9 +59,12 @@ const Hierarchy* Session::open_nodes() {
   return &nodes_->get();
 }
 
-bool Session::follows_calls() const { return context_.settings.error_feedback && context_.codecs.codec() && context_.codecs.codec()->feedback().kept(); }
+bool Session::follows_calls() const {
+  return context_.settings.error_feedback && context_.codecs.codec() && context_.codecs.codec()->feedback().kept();
+}
 
-// Once a communicator for what is good and once for what is not, and not for every communicator of a program that makes many.
+// Once a communicator for what is good and once for what is not, and not for every communicator of a program that makes
+// many.
 void Session::say_what_is_known(const Layout& layout) {
   if (told_ == 3) return;
   const auto say = [&](int what, const std::string& text) {
@@ -68,12 +73,17 @@ void Session::say_what_is_known(const Layout& layout) {
     static std::atomic<int> lines{0};
     if (rank_ == 0 && lines.fetch_add(1, std::memory_order_relaxed) < 8) log(LogLevel::info, text);
   };
-  const std::string calls = "the calls with " + std::to_string(layout.segments[0].count) + " elements on a communicator of " + std::to_string(size_) + " ranks ";
-  if (layout.known()) return say(1, calls + "bring the same tensors again, as their values show: from now on these have residuals");
+  const std::string calls = "the calls with " + std::to_string(layout.segments[0].count) +
+                            " elements on a communicator of " + std::to_string(size_) + " ranks ";
+  if (layout.known())
+    return say(1, calls + "bring the same tensors again, as their values show: from now on these have residuals");
   const auto counted = calls_.count();
-  if (counted.withdrawn) say(2, calls + "are not the tensors that they were taken for: until they are told apart again they have no residuals");
+  if (counted.withdrawn)
+    say(2,
+        calls + "are not the tensors that they were taken for: until they are told apart again they have no residuals");
   else if (counted.ambiguous)
-    say(2, "after " + std::to_string(CallSequence::kManyCalls) + " of them, " + calls + "cannot be told apart as tensors: they have no residuals and use " +
+    say(2, "after " + std::to_string(CallSequence::kManyCalls) + " of them, " + calls +
+               "cannot be told apart as tensors: they have no residuals and use " +
                "CRIMP_UNKNOWN_LAYOUT=" + context_.settings.unknown_layout + ". crimp_allreduce() names tensors");
 }
 
@@ -82,7 +92,8 @@ bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
   try {
     CallValues values(request, scratch_);
     if (!request.layout && follows_calls()) done = allreduce_unnamed(request, values, why);
-    else done = allreduce(request, request.layout ? request.layout : Layout::unknown(request.count), false, values, why);
+    else
+      done = allreduce(request, request.layout ? request.layout : Layout::unknown(request.count), false, values, why);
   } catch (const Error& e) {
     // The ranks may have asked the chooser for different calls; all are here, and all begin anew.
     if (e.code() == ErrorCode::call_differs) chooser_.forget();
@@ -101,7 +112,9 @@ bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
 
 bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& values, PassReason* why) {
   const auto sum = [this](std::span<std::int64_t> numbers) {
-    check_mpi(PMPI_Allreduce(MPI_IN_PLACE, numbers.data(), static_cast<int>(numbers.size()), MPI_INT64_T, MPI_SUM, comm_), "MPI_Allreduce");
+    check_mpi(
+        PMPI_Allreduce(MPI_IN_PLACE, numbers.data(), static_cast<int>(numbers.size()), MPI_INT64_T, MPI_SUM, comm_),
+        "MPI_Allreduce");
   };
   CallSequence::Values seen{{}, request.send, request.receive};
   bool unseen = false;  // this rank then sends the call through MPI, as all others will
@@ -123,11 +136,13 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
     calls_.end(CallSequence::Outcome::failed, sum);
     throw;
   }
-  calls_.end(!done && *why == PassReason::foreign ? CallSequence::Outcome::foreign : CallSequence::Outcome::tensor, sum);
+  calls_.end(!done && *why == PassReason::foreign ? CallSequence::Outcome::foreign : CallSequence::Outcome::tensor,
+             sum);
   return done;
 }
 
-bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const Layout> layout, bool foreign, CallValues& values, PassReason* why) {
+bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const Layout> layout, bool foreign,
+                        CallValues& values, PassReason* why) {
   CallTimes times{Clock::now(), {}};
   const FloatEnvironment environment;
 
@@ -137,23 +152,29 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
     context_.report.excluded(segment.key.empty() ? "(unnamed)" : segment.key, segment.count);
   }
   if (plan->lost_momentum && !std::exchange(told_no_momentum_, true) && rank_ == 0)
-    log(LogLevel::warn, "calls whose tensors are not known have no momentum, which codec " + plan->lost_momentum->spec() +
-                            " has for all others: their results are plain sums. Name the tensors (crimp_allreduce, Horovod), or leave momentum to the optimizer (memory=none)");
+    log(LogLevel::warn,
+        "calls whose tensors are not known have no momentum, which codec " + plan->lost_momentum->spec() +
+            " has for all others: their results are plain sums. Name the tensors (crimp_allreduce, Horovod), or leave momentum to the optimizer (memory=none)");
   if (plan->pass) {
     *why = *plan->pass;
-    if (*why != PassReason::rules || !plan->has_momentum() || !sum_with_momentum(request, *plan, values, memory_, size_, why)) return false;
+    if (*why != PassReason::rules || !plan->has_momentum() ||
+        !sum_with_momentum(request, *plan, values, memory_, size_, why))
+      return false;
     context_.report.passed(*why);
     return true;
   }
 
   MpiTransport transport(comm_, rank_, size_);
   transport.begin_call(
-      [&, call = sequence_ + 1] { return "in " + call_text(request) + ", compressed call " + std::to_string(call) + " on " + name_of(comm_) + ","; },
+      [&, call = sequence_ + 1] {
+        return "in " + call_text(request) + ", compressed call " + std::to_string(call) + " on " + name_of(comm_) + ",";
+      },
       [this] { return absence_text(context_.settings.min_count); });
 
   const std::uint64_t measured = chooser_.measurements();
   const auto plain = [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); };
-  const ChosenParts chosen = choose(chooser_, *plan, transport, plain, [&](const PlannedPart& part) { return values.time(part.plan, part.query.count); });
+  const ChosenParts chosen = choose(chooser_, *plan, transport, plain,
+                                    [&](const PlannedPart& part) { return values.time(part.plan, part.query.count); });
   context_.report.measured(chooser_.measurements() - measured);
   if (chosen.pass) {
     *why = *chosen.pass;
@@ -161,10 +182,11 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   }
   times.chosen = Clock::now();
 
-  // From here on this rank may not decide alone: what it cannot do becomes a flag in its headers. Where its values are changes no byte of
-  // what it sends.
+  // From here on this rank may not decide alone: what it cannot do becomes a flag in its headers. Where its values are
+  // changes no byte of what it sends.
   const std::uint32_t first = std::exchange(sequence_, sequence_ + static_cast<std::uint32_t>(plan->parts.size()));
-  const BoundCall bound = bind({context_.settings, size_, memory_, calls_}, *plan, chosen, request, foreign, first, values);
+  const BoundCall bound =
+      bind({context_.settings, size_, memory_, calls_}, *plan, chosen, request, foreign, first, values);
   if (!bound.failure.empty() && !std::exchange(told_memory_, true))
     log(LogLevel::warn, bound.failure + "; this call, and others for which that is so, go through MPI on all ranks");
 
@@ -196,10 +218,13 @@ std::string quoted(const char* text) { return text ? "'" + std::string(text) + "
 }  // namespace
 
 void check_extents(const char* name, std::uint64_t rows, std::uint64_t cols) {
-  if (!name || !*name) throw Error(ErrorCode::argument_invalid, "crimp_set_extents was given no name; it is the tensor's name in crimp_allreduce");
+  if (!name || !*name)
+    throw Error(ErrorCode::argument_invalid,
+                "crimp_set_extents was given no name; it is the tensor's name in crimp_allreduce");
   if (rows == 0 || cols == 0 || rows > UINT64_MAX / cols)
-    throw Error(ErrorCode::argument_invalid, "crimp_set_extents was given " + std::to_string(rows) + " x " + std::to_string(cols) + " for '" + name +
-                                                 "'; legal are extents from 1 whose product is the tensor's element count");
+    throw Error(ErrorCode::argument_invalid,
+                "crimp_set_extents was given " + std::to_string(rows) + " x " + std::to_string(cols) + " for '" + name +
+                    "'; legal are extents from 1 whose product is the tensor's element count");
 }
 
 void Session::set_algorithm(const char* name) {
@@ -209,15 +234,19 @@ void Session::set_algorithm(const char* name) {
 }
 
 void Session::set_extents(const char* name, std::uint64_t rows, std::uint64_t cols) {
-  require_equal(comm_, rank_, size_, "what crimp_set_extents is given", "(" + quoted(name) + ", " + std::to_string(rows) + ", " + std::to_string(cols) + ")");
+  require_equal(comm_, rank_, size_, "what crimp_set_extents is given",
+                "(" + quoted(name) + ", " + std::to_string(rows) + ", " + std::to_string(cols) + ")");
   check_extents(name, rows, cols);
   memory_.set_extents(name, rows, cols);
 }
 
 void Session::set_codec(const char* pattern, const char* spec) {
-  require_equal(comm_, rank_, size_, "what crimp_set_codec is given", "(" + quoted(pattern) + ", " + quoted(spec) + ")");
+  require_equal(comm_, rank_, size_, "what crimp_set_codec is given",
+                "(" + quoted(pattern) + ", " + quoted(spec) + ")");
   if (!pattern || !*pattern)
-    throw Error(ErrorCode::argument_invalid, "crimp_set_codec was given no pattern; legal is a shell pattern over tensors' names, as in \"*.weight\" or \"*\"");
+    throw Error(
+        ErrorCode::argument_invalid,
+        "crimp_set_codec was given no pattern; legal is a shell pattern over tensors' names, as in \"*.weight\" or \"*\"");
   planner_.set_codec(pattern, spec);
 }
 
@@ -227,7 +256,8 @@ void Session::set_learning_rate(double rate) {
   *end = 0;
   require_equal(comm_, rank_, size_, "the learning rate that crimp_set_learning_rate is given", text);
   if (!(rate >= 1e-12 && rate <= 1e12))
-    throw Error(ErrorCode::argument_invalid, std::string("crimp_set_learning_rate was given the learning rate ") + text + "; legal is 1e-12 to 1e12");
+    throw Error(ErrorCode::argument_invalid, std::string("crimp_set_learning_rate was given the learning rate ") +
+                                                 text + "; legal is 1e-12 to 1e12");
   memory_.set_learning_rate(rate);
 }
 

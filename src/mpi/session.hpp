@@ -1,7 +1,8 @@
-// One communicator's state: its call sequence, plans, residuals and scratch. Calls on one communicator are ordered (MPI-3.1, 5.12), so a
-// Session needs no lock.
+// One communicator's state: its call sequence, plans, residuals and scratch. Calls on one communicator are ordered
+// (MPI-3.1, 5.12), so a Session needs no lock.
 //
-// A call goes plan (collective/call_plan.hpp), choose (collective/call_choice.hpp), bind (bound_call.hpp), run and finish (call_run.hpp).
+// A call goes plan (collective/call_plan.hpp), choose (collective/call_choice.hpp), bind (bound_call.hpp), run and
+// finish (call_run.hpp).
 #pragma once
 #include <mpi.h>
 
@@ -11,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include "collective/call_plan.hpp"
 #include "collective/chooser.hpp"
 #include "core/report.hpp"
-#include "collective/call_plan.hpp"
 #include "mpi/call_values.hpp"
 #include "mpi/context.hpp"
 #include "mpi/mpi_node.hpp"
@@ -27,23 +28,24 @@ void check_extents(const char* name, std::uint64_t rows, std::uint64_t cols);
 
 class Session {
  public:
-  // Collective: compares the settings. Where they differ, rank 0 says which, and usable() is false on all ranks. `request`: the call that makes the
-  // session, for who waits in it; may be null.
+  // Collective: compares the settings. Where they differ, rank 0 says which, and usable() is false on all ranks.
+  // `request`: the call that makes the session, for who waits in it; may be null.
   Session(const Context&, MPI_Comm, int rank, int size, const AllreduceRequest* request);
   ~Session();  // local: MPI_Comm_free waits for nobody
 
   bool usable() const { return usable_; }
-  // Sums over the communicator. False: the caller does it through MPI (nothing was changed here; all ranks get the same answer), for
-  // *why. Throws Error after the exchange began and failed.
-  // Where it is for want of memory, what the session holds only to be fast is given back before.
+  // Sums over the communicator. False: the caller does it through MPI (nothing was changed here; all ranks get the same
+  // answer), for *why. Throws Error after the exchange began and failed. Where it is for want of memory, what the
+  // session holds only to be fast is given back before.
   bool allreduce(const AllreduceRequest&, PassReason* why);
-  // Of a call with fewer than CRIMP_MIN_COUNT elements: sums it where its tensors are named and have momentum. False: it is for MPI, as above.
+  // Of a call with fewer than CRIMP_MIN_COUNT elements: sums it where its tensors are named and have momentum. False:
+  // it is for MPI, as above.
   bool allreduce_small(const AllreduceRequest&);
 
   // What is known at its end.
   void note_in(Report&) const;
-  // crimp_set_algorithm, crimp_set_codec, crimp_set_learning_rate and crimp_set_extents (include/crimp/crimp.h), which may be given
-  // anything. Collective; throws Error on all ranks alike, and nothing has changed then.
+  // crimp_set_algorithm, crimp_set_codec, crimp_set_learning_rate and crimp_set_extents (include/crimp/crimp.h), which
+  // may be given anything. Collective; throws Error on all ranks alike, and nothing has changed then.
   void set_algorithm(const char* name);
   void set_codec(const char* pattern, const char* spec);
   void set_learning_rate(double);
@@ -60,8 +62,8 @@ class Session {
 
   // A call whose tensors its place in the sequence of calls may tell.
   bool allreduce_unnamed(const AllreduceRequest&, CallValues&, PassReason* why);
-  // Of tensors that are known, or known to be unknown. foreign: on this rank the values are not theirs. False: the caller does it through
-  // MPI, for *why.
+  // Of tensors that are known, or known to be unknown. foreign: on this rank the values are not theirs. False: the
+  // caller does it through MPI, for *why.
   bool allreduce(const AllreduceRequest&, std::shared_ptr<const Layout>, bool foreign, CallValues&, PassReason* why);
 
   const Context context_;
@@ -69,7 +71,7 @@ class Session {
   int rank_, size_;
   bool usable_;
   std::uint32_t sequence_ = 0;  // compressed calls so far
-  int told_ = 0;  // of what is said at info level about unnamed tensors
+  int told_ = 0;                // of what is said at info level about unnamed tensors
   bool told_no_momentum_ = false, told_memory_ = false;
   Planner planner_;
   CallSequence calls_;

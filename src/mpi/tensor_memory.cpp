@@ -20,12 +20,15 @@ std::vector<Residual*> each_summed(const Layout& layout, Find&& find) {
 void TensorMemory::begin_call() {
   residuals_.begin_call();
   // Keys that nobody asks for any more.
-  if (extents_.size() > 4 * CallSequence::kLongestPeriod) std::erase_if(extents_, [](const auto& entry) { return !entry.second.given; });
+  if (extents_.size() > 4 * CallSequence::kLongestPeriod)
+    std::erase_if(extents_, [](const auto& entry) { return !entry.second.given; });
 }
 
 void TensorMemory::forget_unnamed(std::string_view prefix) {
   residuals_.forget(Layout::Source::periodic, prefix);
-  std::erase_if(largest_, [&](const auto& of) { return of.first.source == Layout::Source::periodic && of.first.name.starts_with(prefix); });
+  std::erase_if(largest_, [&](const auto& of) {
+    return of.first.source == Layout::Source::periodic && of.first.name.starts_with(prefix);
+  });
 }
 
 void TensorMemory::set_extents(const std::string& name, std::uint64_t rows, std::uint64_t cols) {
@@ -35,9 +38,11 @@ void TensorMemory::set_extents(const std::string& name, std::uint64_t rows, std:
   known.given = true;
 }
 
-// As after another learning rate l: what waits is in units of the gradients that it was made of, and the program will multiply it by the new rate instead of
-// the old one. The paper's p = l g + e (EF-SignSGD, algorithm 1) is p / l = g + e / l, so e / l is multiplied by the old rate over the new one.
-Residual& TensorMemory::find(Layout::Source source, const Segment& segment, bool owner, const ResidualShape& shape, MemoryResource& memory) {
+// As after another learning rate l: what waits is in units of the gradients that it was made of, and the program will
+// multiply it by the new rate instead of the old one. The paper's p = l g + e (EF-SignSGD, algorithm 1) is p / l = g +
+// e / l, so e / l is multiplied by the old rate over the new one.
+Residual& TensorMemory::find(Layout::Source source, const Segment& segment, bool owner, const ResidualShape& shape,
+                             MemoryResource& memory) {
   Residual& residual = residuals_.find({source, owner, segment.key}, shape, memory);
   if (learning_rate_ == 0 || shape.kind == FeedbackKind::average) return residual;
   const double ratio = residual.learning_rate == 0 ? 1 : residual.learning_rate / learning_rate_;
@@ -47,7 +52,8 @@ Residual& TensorMemory::find(Layout::Source source, const Segment& segment, bool
   for (std::uint64_t at = 0; at < shape.count; at += block.size()) {
     const std::uint64_t n = std::min<std::uint64_t>(block.size(), shape.count - at);
     memory.read(block.data(), residual.values + at, n * sizeof(float));
-    for (std::uint64_t i = 0; i < n; ++i) block[i] = static_cast<float>(std::clamp(ratio * static_cast<double>(block[i]), -0x1p48, 0x1p48));
+    for (std::uint64_t i = 0; i < n; ++i)
+      block[i] = static_cast<float>(std::clamp(ratio * static_cast<double>(block[i]), -0x1p48, 0x1p48));
     memory.write(residual.values + at, block.data(), n * sizeof(float));
   }
   return residual;
@@ -56,22 +62,27 @@ Residual& TensorMemory::find(Layout::Source source, const Segment& segment, bool
 std::vector<Residual*> TensorMemory::of_values(const Layout& layout, const Codec& codec, MemoryResource& memory) {
   return each_summed(layout, [&](const Segment& segment) -> Residual& {
     ResidualShape shape = ResidualShape::of(codec, segment.count);
-    if (const auto known = extents_.find({segment.key, segment.count}); codec.traits().whole_tensors && known != extents_.end())
+    if (const auto known = extents_.find({segment.key, segment.count});
+        codec.traits().whole_tensors && known != extents_.end())
       shape.elements = powersgd::feedback_elements(segment.count, codec, &known->second);
     return find(layout.source, segment, false, shape, memory);
   });
 }
 
-// As long as the tensor, though a rank owns a share of it: shares move when tensors are merged otherwise. Untouched pages cost nothing.
+// As long as the tensor, though a rank owns a share of it: shares move when tensors are merged otherwise. Untouched
+// pages cost nothing.
 std::vector<Residual*> TensorMemory::of_sums(const Layout& layout, const Codec& codec, MemoryResource& memory) {
   return each_summed(layout, [&](const Segment& segment) -> Residual& {
-    return find(layout.source, segment, true, {segment.count, FeedbackKind::residual, segment.count + codec.state_elements(segment.count), &codec}, memory);
+    return find(layout.source, segment, true,
+                {segment.count, FeedbackKind::residual, segment.count + codec.state_elements(segment.count), &codec},
+                memory);
   });
 }
 
 std::vector<powersgd::Extents*> TensorMemory::extents_of(const Layout& layout) {
   std::vector<powersgd::Extents*> all;
-  for (const Segment& segment : layout.segments) all.push_back(segment.summed() && !segment.key.empty() ? &extents_[{segment.key, segment.count}] : nullptr);
+  for (const Segment& segment : layout.segments)
+    all.push_back(segment.summed() && !segment.key.empty() ? &extents_[{segment.key, segment.count}] : nullptr);
   return all;
 }
 

@@ -1,5 +1,5 @@
-// What a communicator keeps of its tensors from call to call: residuals and momenta, the shapes of PowerSGD's matrices, the learning rate
-// that all this was made for, and how large values were.
+// What a communicator keeps of its tensors from call to call: residuals and momenta, the shapes of PowerSGD's matrices,
+// the learning rate that all this was made for, and how large values were.
 #pragma once
 #include <map>
 #include <span>
@@ -31,7 +31,8 @@ class TensorMemory {
 
   // Of a tensor, in units of the learning rate of now.
   Residual& find(Layout::Source, const Segment&, bool owner, const ResidualShape&, MemoryResource&);
-  // Of the layout's segments that are summed; null of the others. Of the ranks' own values, and of the sums that they own.
+  // Of the layout's segments that are summed; null of the others. Of the ranks' own values, and of the sums that they
+  // own.
   std::vector<Residual*> of_values(const Layout&, const Codec&, MemoryResource&);
   std::vector<Residual*> of_sums(const Layout&, const Codec&, MemoryResource&);
   // What is known of shapes, likewise; also null of tensors without a name.
@@ -42,9 +43,9 @@ class TensorMemory {
 
  private:
   ResidualStore residuals_;
-  std::map<KeyOf<std::string>, double> largest_;              // magnitudes of the last call's values, where fell() is asked
+  std::map<KeyOf<std::string>, double> largest_;  // magnitudes of the last call's values, where fell() is asked
   std::map<std::pair<std::string, std::uint64_t>, powersgd::Extents> extents_;  // by the tensors' keys and counts
-  double learning_rate_ = 0;                           // 0: not known
+  double learning_rate_ = 0;                                                    // 0: not known
 };
 
 }  // namespace crimp

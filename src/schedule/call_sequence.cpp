@@ -11,16 +11,20 @@
 namespace crimp {
 namespace {
 
-constexpr std::uint64_t kRecent = 64;      // comparisons that tell lags apart
-constexpr std::uint64_t kFewest = 2;       // comparisons of a lag that may outdo another
+constexpr std::uint64_t kRecent = 64;                          // comparisons that tell lags apart
+constexpr std::uint64_t kFewest = 2;                           // comparisons of a lag that may outdo another
 constexpr double kCertain = 6, kLikely = 4, kUnrelated = 1.5;  // standard deviations
-constexpr double kOdd = 2.5;               // a call is an odd one where it is so much less than half as alike as the mean of all
-constexpr double kLeast = 0.1;             // mean likeness below which calls now and then alike, of tensors in a random order, look like noise
-constexpr double kSure = 0.8, kMostly = 0.5;  // mean likeness of nearly the same values again; of what tensors hardly have in common
-constexpr double kTwoKinds = 0.15;         // common variance of pairs of two kinds, whatever else is alike in them
-constexpr double kFixed = 0x1p32;          // evidence is added as whole numbers, so that every rank has the same sums in any order
+constexpr double kOdd = 2.5;  // a call is an odd one where it is so much less than half as alike as the mean of all
+constexpr double kLeast =
+    0.1;  // mean likeness below which calls now and then alike, of tensors in a random order, look like noise
+constexpr double kSure = 0.8,
+                 kMostly = 0.5;  // mean likeness of nearly the same values again; of what tensors hardly have in common
+constexpr double kTwoKinds = 0.15;  // common variance of pairs of two kinds, whatever else is alike in them
+constexpr double kFixed =
+    0x1p32;  // evidence is added as whole numbers, so that every rank has the same sums in any order
 constexpr Likeness::Way Likeness::*kWays[] = {&Likeness::direction, &Likeness::magnitudes};
-// Common variance, in squares of the mean, that one tensor's own changes may have. Directions turn together as the optimizer moves.
+// Common variance, in squares of the mean, that one tensor's own changes may have. Directions turn together as the
+// optimizer moves.
 constexpr double kUneven[] = {0.4, 0.05};
 
 std::int64_t fixed(double x) { return std::llround(x * kFixed); }
@@ -46,10 +50,12 @@ struct Evidence {
       variance += (l.*way).variance;
       known += 1;
     }
-    for (const Likeness& l : all) odd += (l.*way).known && (l.*way).likeness < mean() / 2 - kOdd * std::sqrt((l.*way).variance);
+    for (const Likeness& l : all)
+      odd += (l.*way).known && (l.*way).likeness < mean() / 2 - kOdd * std::sqrt((l.*way).variance);
   }
   explicit Evidence(const std::int64_t* from)
-      : likeness(real(from[0])), squares(real(from[1])), variance(real(from[2])), known(real(from[3])), odd(real(from[4])), both(real(from[5])), steps(real(from[6])) {}
+      : likeness(real(from[0])), squares(real(from[1])), variance(real(from[2])), known(real(from[3])),
+        odd(real(from[4])), both(real(from[5])), steps(real(from[6])) {}
   void put(std::int64_t* to) const {
     const double all[] = {likeness, squares, variance, known, odd, both, steps};
     std::transform(std::begin(all), std::end(all), to, fixed);
@@ -57,18 +63,21 @@ struct Evidence {
 
   double mean() const { return known > 0 ? likeness / known : 0; }
   double spread() const { return known > 0 ? std::sqrt(std::max(0.0, squares / known - mean() * mean())) : 0; }
-  // The variance that both halves of the sketches have in common: 0 where what makes pairs more or less alike is chance, which is each half's own. From one
-  // pair to the next, because a training changes slowly.
+  // The variance that both halves of the sketches have in common: 0 where what makes pairs more or less alike is
+  // chance, which is each half's own. From one pair to the next, because a training changes slowly.
   double common() const { return steps > 0 ? both / steps : 0; }
   double uneven() const { return mean() > 0 ? common() / (mean() * mean()) : 0; }
-  // Alike beyond chance, and not only now and then, as the calls of several tensors in a random order are: of k tensors with nothing in common the common
-  // variance is k - 1 squares of the mean.
+  // Alike beyond chance, and not only now and then, as the calls of several tensors in a random order are: of k tensors
+  // with nothing in common the common variance is k - 1 squares of the mean.
   bool proves(double deviations, double uneven) const {
-    return known > 0 && mean() >= kLeast && likeness >= deviations * std::sqrt(variance) && odd <= known / 50 && this->uneven() <= uneven + 1e-9;
+    return known > 0 && mean() >= kLeast && likeness >= deviations * std::sqrt(variance) && odd <= known / 50 &&
+           this->uneven() <= uneven + 1e-9;
   }
 };
 
-bool same_buffers(const CallSequence::Values& a, const CallSequence::Values& b) { return a.send == b.send && a.receive == b.receive; }
+bool same_buffers(const CallSequence::Values& a, const CallSequence::Values& b) {
+  return a.send == b.send && a.receive == b.receive;
+}
 
 }  // namespace
 
@@ -100,19 +109,26 @@ std::vector<CallSequence::Lag> CallSequence::lags(const Series& series, const Su
       found.emplace_back(calls[i].sketch, calls[i - lag].sketch);
       moved += !same_buffers(calls[i], calls[i - lag]);
     }
-    all.push_back({lag, comparisons, series.backoff * std::max<std::uint64_t>((periods_ - 1) * lag, kMinMatches), used, {}, moved});
+    all.push_back({lag,
+                   comparisons,
+                   series.backoff * std::max<std::uint64_t>((periods_ - 1) * lag, kMinMatches),
+                   used,
+                   {},
+                   moved});
     for (std::size_t way = 0; way < kWayCount; ++way) all.back().all[way] = Evidence(found, kWays[way]);
   }
   if (all.empty()) return all;
   constexpr std::size_t kNumbers = kWayCount * Evidence::kNumbers + 1;
   std::vector<std::int64_t> numbers(all.size() * kNumbers);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    for (std::size_t way = 0; way < kWayCount; ++way) all[i].all[way].put(&numbers[i * kNumbers + way * Evidence::kNumbers]);
+    for (std::size_t way = 0; way < kWayCount; ++way)
+      all[i].all[way].put(&numbers[i * kNumbers + way * Evidence::kNumbers]);
     numbers[(i + 1) * kNumbers - 1] = fixed(all[i].moved);
   }
   sum(numbers);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    for (std::size_t way = 0; way < kWayCount; ++way) all[i].all[way] = Evidence(&numbers[i * kNumbers + way * Evidence::kNumbers]);
+    for (std::size_t way = 0; way < kWayCount; ++way)
+      all[i].all[way] = Evidence(&numbers[i * kNumbers + way * Evidence::kNumbers]);
     all[i].moved = real(numbers[(i + 1) * kNumbers - 1]);
   }
   if (std::any_of(all.begin(), all.end(), [](const Lag& l) { return l.moved == 0 && l.comparisons >= 4; }))
@@ -136,13 +152,15 @@ void CallSequence::gather(Series& series, const SumOverRanks& sum) {
     period = std::lcm(period, std::uint64_t{fit.lag});
     if (series.period && !outdone && fit.lag > series.period) {
       const Lag& now = *find(all, series.period);
-      outdone = fit.lag % series.period == 0 ? stands_out(all, way, series.period, fit.lag)
-                                             : fit.unlike(way) + kLikely * std::hypot(fit.error(way), now.error(way)) < now.unlike(way);
+      outdone = fit.lag % series.period == 0
+                    ? stands_out(all, way, series.period, fit.lag)
+                    : fit.unlike(way) + kLikely * std::hypot(fit.error(way), now.error(way)) < now.unlike(way);
     }
   }
   // What was taken for even by chance. Twice, because one outlier makes a few pairs odd.
   bool even_still = true;
-  for (std::size_t way = 0; way < kWayCount; ++way) even_still = even_still && (!series.period || !series.proved[way] || even(all, way, series.period));
+  for (std::size_t way = 0; way < kWayCount; ++way)
+    even_still = even_still && (!series.period || !series.proved[way] || even(all, way, series.period));
   series.uneven = even_still ? 0 : series.uneven + 1;
   outdone = outdone || series.uneven == 2;
   if (series.period) return outdone ? withdraw(series) : learn(series, series.period, sum);
@@ -150,15 +168,18 @@ void CallSequence::gather(Series& series, const SumOverRanks& sum) {
   if ((!proved && !linked) || period > kLongestPeriod) return;
   // Values that are alike in one way and of two kinds in the other are two tensors'.
   const auto at = find(all, static_cast<std::uint32_t>(period));
-  if (at == all.end() || std::any_of(std::begin(at->all), std::end(at->all), [](const Evidence& e) { return e.common() > kTwoKinds; })) return;
+  if (at == all.end() ||
+      std::any_of(std::begin(at->all), std::end(at->all), [](const Evidence& e) { return e.common() > kTwoKinds; }))
+    return;
   learn(series, at->lag, sum);
   if (linked) series.tensors[0].known = series.tensors[0].linked = true;
 }
 
-// Whether the few calls there are hang together, each like another in its direction beyond all chance: signs of two tensors have nothing to do with each
-// other, whatever their magnitudes have in common. Where a training begins its gradients turn too fast for pairs to be evenly alike, but not from one to the
-// next.
-bool CallSequence::linked_by_direction(const Series& series, const std::vector<Lag>& all, const SumOverRanks& sum) const {
+// Whether the few calls there are hang together, each like another in its direction beyond all chance: signs of two
+// tensors have nothing to do with each other, whatever their magnitudes have in common. Where a training begins its
+// gradients turn too fast for pairs to be evenly alike, but not from one to the next.
+bool CallSequence::linked_by_direction(const Series& series, const std::vector<Lag>& all,
+                                       const SumOverRanks& sum) const {
   const auto& calls = series.history;
   const std::size_t n = calls.size();
   if (n > kFewCalls || n - 1 < series.backoff * std::max(periods_ - 1, kFewMatches)) return false;
@@ -180,7 +201,9 @@ bool CallSequence::linked_by_direction(const Series& series, const std::vector<L
     front.pop_back();
     for (std::size_t other = 0; other < n; ++other) {
       const std::int64_t* pair = &numbers[(std::max(at, other) * n + std::min(at, other)) * kNumbers];
-      if (reached[other] || pair[2] == 0 || real(pair[0]) < kLeast * real(pair[2]) || real(pair[0]) < kLikely * std::sqrt(real(pair[1]))) continue;
+      if (reached[other] || pair[2] == 0 || real(pair[0]) < kLeast * real(pair[2]) ||
+          real(pair[0]) < kLikely * std::sqrt(real(pair[1])))
+        continue;
       reached[other] = true;
       front.push_back(other);
     }
@@ -196,11 +219,13 @@ bool CallSequence::linked_by_direction(const Series& series, const std::vector<L
 }
 
 std::vector<CallSequence::Lag>::const_iterator CallSequence::find(const std::vector<Lag>& all, std::uint32_t lag) {
-  const auto at = std::lower_bound(all.begin(), all.end(), lag, [](const Lag& l, std::uint32_t of) { return l.lag < of; });
+  const auto at =
+      std::lower_bound(all.begin(), all.end(), lag, [](const Lag& l, std::uint32_t of) { return l.lag < of; });
   return at != all.end() && at->lag == lag ? at : all.end();
 }
 
-// Whether pairs at all multiples of the lag are evenly alike. In a random order those at the shortest ones may be pairs of different tensors only.
+// Whether pairs at all multiples of the lag are evenly alike. In a random order those at the shortest ones may be pairs
+// of different tensors only.
 bool CallSequence::even(const std::vector<Lag>& all, std::size_t way, std::uint32_t lag) {
   double common = 0, squares = 0;
   for (const Lag& l : all) {
@@ -211,8 +236,8 @@ bool CallSequence::even(const std::vector<Lag>& all, std::size_t way, std::uint3
   return common <= kUneven[way] * squares + 1e-9;
 }
 
-// Magnitudes that are alike in part only need more pairs, to be told from those of tensors that have something in common: where calls of this count follow each
-// other directly, as pieces of one gradient do, at this lag alone.
+// Magnitudes that are alike in part only need more pairs, to be told from those of tensors that have something in
+// common: where calls of this count follow each other directly, as pieces of one gradient do, at this lag alone.
 bool CallSequence::covered(const std::vector<Lag>& all, std::size_t way, const Lag& fit, const Series& series) {
   const double mean = fit.all[way].mean();
   if (way == 0 || mean > kSure) return true;
@@ -227,9 +252,13 @@ bool CallSequence::covered(const std::vector<Lag>& all, std::size_t way, const L
 
 // The shortest lag that no other one outdoes.
 const CallSequence::Lag& CallSequence::fitting(const std::vector<Lag>& all, std::size_t way) {
-  const Lag& best = *std::min_element(all.begin(), all.end(), [&](const Lag& a, const Lag& b) { return a.unlike(way) < b.unlike(way); });
-  const Lag& fit = *std::find_if(all.begin(), all.end(), [&](const Lag& l) { return l.unlike(way) <= best.unlike(way) + 2 * std::hypot(l.error(way), best.error(way)) + 1e-6; });
-  // Of tensors that resemble each other, such as layers of one input, every lag is nearly as good; over all its multiples the true one still stands out.
+  const Lag& best = *std::min_element(all.begin(), all.end(),
+                                      [&](const Lag& a, const Lag& b) { return a.unlike(way) < b.unlike(way); });
+  const Lag& fit = *std::find_if(all.begin(), all.end(), [&](const Lag& l) {
+    return l.unlike(way) <= best.unlike(way) + 2 * std::hypot(l.error(way), best.error(way)) + 1e-6;
+  });
+  // Of tensors that resemble each other, such as layers of one input, every lag is nearly as good; over all its
+  // multiples the true one still stands out.
   for (const Lag& l : all)
     if (l.lag > fit.lag && l.lag % fit.lag == 0 && stands_out(all, way, fit.lag, l.lag)) return l;
   return fit;
@@ -330,7 +359,8 @@ CallSequence::Call CallSequence::begin(std::uint64_t count, Dtype type, const Va
   const Tensor& tensor = series.tensors[series.phase];
   if (!tensor.known) return {Layout::unknown(count)};
   alike_ = Likeness(values.sketch, tensor.last.sketch).alike;
-  return {Layout::make(Layout::Source::periodic, {{prefix(series) + std::to_string(series.phase), 0, count}}), doubtful(tensor, values)};
+  return {Layout::make(Layout::Source::periodic, {{prefix(series) + std::to_string(series.phase), 0, count}}),
+          doubtful(tensor, values)};
 }
 
 CallSequence::Proportion CallSequence::magnitude(double largest) {
@@ -339,8 +369,11 @@ CallSequence::Proportion CallSequence::magnitude(double largest) {
   const Series& series = series_.at(signature_);
   if (!series.period || !series.tensors[series.phase].known) return Proportion::usual;
   const Tensor& tensor = series.tensors[series.phase];
-  const auto in_proportion = [&](double to) { return to == 0 || (largest <= kProportion * to && largest * kProportion >= to); };
-  if (largest == 0 || in_proportion(tensor.largest) || (tensor.outlier > 0 && in_proportion(tensor.outlier))) return Proportion::usual;
+  const auto in_proportion = [&](double to) {
+    return to == 0 || (largest <= kProportion * to && largest * kProportion >= to);
+  };
+  if (largest == 0 || in_proportion(tensor.largest) || (tensor.outlier > 0 && in_proportion(tensor.outlier)))
+    return Proportion::usual;
   outlier_ = alike_;
   return alike_ ? Proportion::outlier : Proportion::foreign;
 }
@@ -416,7 +449,8 @@ void CallSequence::withdraw(Series& series) {
 CallSequence::Count CallSequence::count() const {
   Count count{.foreign = foreign_, .withdrawn = withdrawn_};
   for (const auto& [signature, series] : series_) {
-    count.tensors += static_cast<std::uint64_t>(std::count_if(series.tensors.begin(), series.tensors.end(), [](const Tensor& t) { return t.known; }));
+    count.tensors += static_cast<std::uint64_t>(
+        std::count_if(series.tensors.begin(), series.tensors.end(), [](const Tensor& t) { return t.known; }));
     count.ambiguous += !series.period && series.calls >= kManyCalls;
   }
   return count;

@@ -1,17 +1,24 @@
 // Which tensor a call carries, on one communicator, where nobody names it.
 //
-// Counts and types in order are not enough: equal tensors would share one residual, and error feedback would add what one tensor lost to another. So
-// calls of one count and type are a Series, and a tensor is what its values prove it to be:
-//   - calls at lag p of a series must resemble each other (Likeness: in direction or in magnitudes) far more than chance allows, over all ranks together and
-//     evenly, at all multiples of p: likeness now and then is a random order's, and what makes it so shows in both halves of the sketches alike;
-//   - no other lag may fit clearly better, nor its multiples stand out, and none that addresses rule out counts (where at another lag all buffers repeat on
+// Counts and types in order are not enough: equal tensors would share one residual, and error feedback would add what
+// one tensor lost to another. So calls of one count and type are a Series, and a tensor is what its values prove it to
+// be:
+//   - calls at lag p of a series must resemble each other (Likeness: in direction or in magnitudes) far more than
+//   chance allows, over all ranks together and
+//     evenly, at all multiples of p: likeness now and then is a random order's, and what makes it so shows in both
+//     halves of the sketches alike;
+//   - no other lag may fit clearly better, nor its multiples stand out, and none that addresses rule out counts (where
+//   at another lag all buffers repeat on
 //     all ranks);
-//   - the evidence must cover p calls `periods` times, and kMinMatches pairs of calls, or more where magnitudes are alike in part only (covered()). A series
-//     of one tensor is known earlier, from kFewMatches on, where each of its first calls is like another in direction (linked_by_direction()).
-// Then call n is tensor n modulo p. A period that is a multiple of the true one splits a tensor's residual in several, which is harmless; one that is
-// too short cannot pass. What stays ambiguous is unknown. A call that does not look like its tensor is foreign: the rank that sees it says so in its
-// header (kFlagForeign), all ranks send it through MPI and the tensor waits for its own next call, with its residual. Four foreign calls among
-// sixteen withdraw a period, and the next proof asks for more; with every kForgive good calls for less again.
+//   - the evidence must cover p calls `periods` times, and kMinMatches pairs of calls, or more where magnitudes are
+//   alike in part only (covered()). A series
+//     of one tensor is known earlier, from kFewMatches on, where each of its first calls is like another in direction
+//     (linked_by_direction()).
+// Then call n is tensor n modulo p. A period that is a multiple of the true one splits a tensor's residual in several,
+// which is harmless; one that is too short cannot pass. What stays ambiguous is unknown. A call that does not look like
+// its tensor is foreign: the rank that sees it says so in its header (kFlagForeign), all ranks send it through MPI and
+// the tensor waits for its own next call, with its residual. Four foreign calls among sixteen withdraw a period, and
+// the next proof asks for more; with every kForgive good calls for less again.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -21,8 +28,8 @@
 #include <string_view>
 #include <vector>
 
-#include "schedule/layout.hpp"
 #include "core/types.hpp"
+#include "schedule/layout.hpp"
 #include "schedule/sketch.hpp"
 
 namespace crimp {
@@ -31,11 +38,14 @@ namespace crimp {
 class CallSequence {
  public:
   static constexpr std::uint32_t kLongestPeriod = 1024, kMinMatches = 7, kForgive = 256;
-  // linked_by_direction(): the first calls of a series are looked at from kFewMatches links on, as long as they are not more than kFewCalls.
+  // linked_by_direction(): the first calls of a series are looked at from kFewMatches links on, as long as they are not
+  // more than kFewCalls.
   static constexpr std::uint32_t kFewMatches = 4, kFewCalls = 12;
-  static constexpr std::size_t kMostSketches = 8192;  // of all series; the least recently used half of them is forgotten for another
-  static constexpr const char* kKeyPrefix = "#";       // of all its keys
-  static constexpr double kProportion = 32;            // how much larger or smaller than in its last call the largest value of a tensor may be
+  static constexpr std::size_t kMostSketches =
+      8192;  // of all series; the least recently used half of them is forgotten for another
+  static constexpr const char* kKeyPrefix = "#";  // of all its keys
+  static constexpr double kProportion =
+      32;  // how much larger or smaller than in its last call the largest value of a tensor may be
 
   using SumOverRanks = std::function<void(std::span<std::int64_t>)>;  // collective, in place
   // periods: CRIMP_PERIODS. forget: told that no key that begins so will come again.
@@ -52,10 +62,12 @@ class CallSequence {
     bool foreign = false;                  // not on all ranks alike: the values here are not the tensor's
   };
   Call begin(std::uint64_t count, Dtype, const Values&);
-  // The largest magnitude in the buffer, where it has been looked for; Inf where it is not finite, which says nothing of whose it is.
+  // The largest magnitude in the buffer, where it has been looked for; Inf where it is not finite, which says nothing
+  // of whose it is.
   enum class Proportion {
     usual,
-    outlier,  // far from the last call's, in values that are alike otherwise: the tensor's own call, but nothing for error feedback
+    outlier,  // far from the last call's, in values that are alike otherwise: the tensor's own call, but nothing for
+              // error feedback
     foreign,  // far from it, and not alike
   };
   Proportion magnitude(double largest);
@@ -64,12 +76,13 @@ class CallSequence {
     foreign,  // a rank said that it was not
     failed,   // the ranks were not in the same call: as if it had not been
   };
-  // The same outcome on all ranks. Collective where evidence is to be gathered, which is a function of the calls so far; not where it failed.
+  // The same outcome on all ranks. Collective where evidence is to be gathered, which is a function of the calls so
+  // far; not where it failed.
   void end(Outcome, const SumOverRanks&);
 
   struct Count {
-    std::uint64_t tensors = 0;    // now known by their values
-    std::uint64_t ambiguous = 0;  // series of kManyCalls or more calls without a period
+    std::uint64_t tensors = 0;                 // now known by their values
+    std::uint64_t ambiguous = 0;               // series of kManyCalls or more calls without a period
     std::uint64_t foreign = 0, withdrawn = 0;  // calls; periods
   };
   static constexpr std::uint64_t kManyCalls = 200;
@@ -85,16 +98,19 @@ class CallSequence {
     struct Usual {
       double mean = -2, spread = 0;  // no likeness is less
     };
-    Usual usual[kWayCount];  // likeness of its calls on this rank, in the ways that have proved it
-    double largest = 0, outlier = 0;  // magnitude of its last call that was in proportion; of an outlier just now, which may be the new usual
+    Usual usual[kWayCount];           // likeness of its calls on this rank, in the ways that have proved it
+    double largest = 0, outlier = 0;  // magnitude of its last call that was in proportion; of an outlier just now,
+                                      // which may be the new usual
   };
   struct Series {
     std::uint32_t id = 0, generation = 0, period = 0, phase = 0, backoff = 1, foreign = 0, uneven = 0;
     bool proved[kWayCount] = {};  // the ways in which the period was
     bool adjacent = false;        // two calls of it have followed each other without another's between them
-    std::deque<Values> history;  // since the last withdrawal, newest last
+    std::deque<Values> history;   // since the last withdrawal, newest last
     std::vector<Tensor> tensors;
-    std::uint64_t calls = 0, next = 0, good = 0, used = 0;  // since the withdrawal; the call that gathers evidence; since the proof; the last one's now_
+    std::uint64_t calls = 0, next = 0, good = 0,
+                  used =
+                      0;  // since the withdrawal; the call that gathers evidence; since the proof; the last one's now_
   };
   struct Lag;
   std::vector<Lag> lags(const Series&, const SumOverRanks&) const;
@@ -116,7 +132,7 @@ class CallSequence {
   int ranks_;
   std::function<void(std::string_view)> forget_;
   std::map<std::uint64_t, Series> series_;  // by count and type
-  std::size_t kept_ = 0;  // sketches in all histories
+  std::size_t kept_ = 0;                    // sketches in all histories
   std::uint32_t next_id_ = 0;
   std::uint64_t now_ = 0 /* calls so far */, foreign_ = 0, withdrawn_ = 0;
   // The call under way.

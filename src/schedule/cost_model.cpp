@@ -40,6 +40,8 @@ NetworkModel NetworkModel::of(int ranks, double latency_s, double bytes_per_s, d
   return model;
 }
 
-double pipelined(double chunks, double computing, double wire) { return computing + wire + (chunks - 1) * std::max(computing, wire); }
+double pipelined(double chunks, double computing, double wire) {
+  return computing + wire + (chunks - 1) * std::max(computing, wire);
+}
 
 }  // namespace crimp

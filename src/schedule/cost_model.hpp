@@ -1,5 +1,6 @@
-// What exchanges, codecs and memory cost, as numbers equal on all ranks; the algorithms' cost functions (src/collective/algorithms.hpp) make from
-// them what a call would take. Seconds everywhere. Only + - * / and comparisons, so that equal inputs give equal choices on every machine.
+// What exchanges, codecs and memory cost, as numbers equal on all ranks; the algorithms' cost functions
+// (src/collective/algorithms.hpp) make from them what a call would take. Seconds everywhere. Only + - * / and
+// comparisons, so that equal inputs give equal choices on every machine.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -28,9 +29,9 @@ struct NetworkModel {
   Curve allgather;  // by the bytes that a rank receives from others
   Curve alltoall;   // likewise
   Curve plain;      // MPI_Allreduce, by the bytes of its buffer
-  // The alpha-beta model: every message costs `latency_s`, every byte of a rank's link 1 / bytes_per_s. allgather: recursive doubling;
-  // alltoall: one message per peer; plain: the cheaper of recursive doubling and reduce-scatter with allgather, whose additions run at
-  // add_bytes_per_s.
+  // The alpha-beta model: every message costs `latency_s`, every byte of a rank's link 1 / bytes_per_s. allgather:
+  // recursive doubling; alltoall: one message per peer; plain: the cheaper of recursive doubling and reduce-scatter
+  // with allgather, whose additions run at add_bytes_per_s.
   static NetworkModel of(int ranks, double latency_s, double bytes_per_s, double add_bytes_per_s);
 };
 

@@ -24,14 +24,17 @@ std::uint64_t digest_of(Layout::Source source, const std::vector<Segment>& segme
 
 }  // namespace
 
-Layout::Layout(Source from, std::vector<Segment> all) : source(from), segments(std::move(all)), digest_(digest_of(source, segments)) {}
+Layout::Layout(Source from, std::vector<Segment> all)
+    : source(from), segments(std::move(all)), digest_(digest_of(source, segments)) {}
 
 std::shared_ptr<const Layout> Layout::unknown(std::uint64_t count) { return make(Source::unknown, {{"", 0, count}}); }
 
 bool Layout::operator==(const Layout& other) const {
   return digest_ == other.digest_ && source == other.source &&
          std::equal(segments.begin(), segments.end(), other.segments.begin(), other.segments.end(),
-                    [](const Segment& a, const Segment& b) { return a.key == b.key && a.offset == b.offset && a.count == b.count && a.use == b.use; });
+                    [](const Segment& a, const Segment& b) {
+                      return a.key == b.key && a.offset == b.offset && a.count == b.count && a.use == b.use;
+                    });
 }
 
 const char* name_of(Layout::Source source) {

@@ -1,7 +1,8 @@
 // Which tensors lie in a buffer. Error feedback needs the answer: a residual belongs to a tensor, never to an address.
 //
-// Sources, best first (design: README, "Which tensor is this?"): named segments through crimp_allreduce; the Horovod negotiation
-// decoder (mpi_shim/horovod/); calls that proved to carry the same tensors (src/schedule/call_sequence.hpp); unknown.
+// Sources, best first (design: README, "Which tensor is this?"): named segments through crimp_allreduce; the Horovod
+// negotiation decoder (mpi_shim/horovod/); calls that proved to carry the same tensors
+// (src/schedule/call_sequence.hpp); unknown.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -24,7 +25,9 @@ struct Segment {
 struct Layout {
   enum class Source { unknown, periodic, negotiated, named };
   Layout(Source, std::vector<Segment>);
-  static std::shared_ptr<const Layout> make(Source source, std::vector<Segment> segments) { return std::make_shared<const Layout>(source, std::move(segments)); }
+  static std::shared_ptr<const Layout> make(Source source, std::vector<Segment> segments) {
+    return std::make_shared<const Layout>(source, std::move(segments));
+  }
   static std::shared_ptr<const Layout> unknown(std::uint64_t count);
 
   bool known() const { return source != Source::unknown; }

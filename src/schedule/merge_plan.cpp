@@ -4,18 +4,20 @@
 #include <numeric>
 #include <string>
 
-#include "core/numbers.hpp"
 #include "core/error.hpp"
+#include "core/numbers.hpp"
 
 namespace crimp {
 
 MergePlan::MergePlan(std::string_view text) {
   const auto refuse = [&] {
     throw Error(ErrorCode::option_invalid,
-                "CRIMP_MERGE is '" + std::string(text) + "', legal is: off, all, bytes=N (suffix k, M, G), y=N, or cuts=i,j,... in rising order");
+                "CRIMP_MERGE is '" + std::string(text) +
+                    "', legal is: off, all, bytes=N (suffix k, M, G), y=N, or cuts=i,j,... in rising order");
   };
   const auto equals = text.find('=');
-  const std::string_view name = text.substr(0, equals), value = equals == text.npos ? std::string_view() : text.substr(equals + 1);
+  const std::string_view name = text.substr(0, equals),
+                         value = equals == text.npos ? std::string_view() : text.substr(equals + 1);
   if (text == "off") return;
   if (text == "all") {
     kind_ = Kind::all;
@@ -27,7 +29,9 @@ MergePlan::MergePlan(std::string_view text) {
     for (std::string_view rest = value; !rest.empty();) {
       const auto comma = rest.find(',');
       std::uint64_t cut = 0;
-      if (!parse_number<std::uint64_t>(rest.substr(0, comma), 1, 1u << 30, cut) || (!cuts_.empty() && cut <= cuts_.back())) refuse();
+      if (!parse_number<std::uint64_t>(rest.substr(0, comma), 1, 1u << 30, cut) ||
+          (!cuts_.empty() && cut <= cuts_.back()))
+        refuse();
       cuts_.push_back(cut);
       rest = comma == rest.npos ? std::string_view() : rest.substr(comma + 1);
     }
@@ -50,8 +54,10 @@ std::vector<std::uint32_t> MergePlan::groups(const std::vector<std::uint64_t>& t
       case Kind::all: break;
       case Kind::bytes: next = in_group >= number_; break;
       case Kind::number:
-        // Where this group's share is reached, and where the rest is only just enough tensors for the rest of the groups.
-        next = group + 1 < number_ && in_group > 0 && (before >= total * (group + 1) / number_ || left <= number_ - group - 1);
+        // Where this group's share is reached, and where the rest is only just enough tensors for the rest of the
+        // groups.
+        next = group + 1 < number_ && in_group > 0 &&
+               (before >= total * (group + 1) / number_ || left <= number_ - group - 1);
         break;
       case Kind::cuts: next = std::binary_search(cuts_.begin(), cuts_.end(), i); break;
     }

@@ -1,4 +1,5 @@
-// CRIMP_MERGE: which consecutive tensors are reduced together (MergeComp, arXiv 2103.15195). Fixed plans; the searched one is to come.
+// CRIMP_MERGE: which consecutive tensors are reduced together (MergeComp, arXiv 2103.15195). Fixed plans; the searched
+// one is to come.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -9,8 +10,8 @@ namespace crimp {
 class MergePlan {
  public:
   MergePlan() = default;
-  // off | all | bytes=N (a group ends where it has at least N bytes; suffix k, M, G) | y=N (N groups of about equal bytes) |
-  // cuts=i,j,... (groups begin at tensors 0, i, j, ...). Throws Error{option_invalid}.
+  // off | all | bytes=N (a group ends where it has at least N bytes; suffix k, M, G) | y=N (N groups of about equal
+  // bytes) | cuts=i,j,... (groups begin at tensors 0, i, j, ...). Throws Error{option_invalid}.
   explicit MergePlan(std::string_view text);
 
   bool off() const { return kind_ == Kind::off; }

@@ -2,8 +2,8 @@
 
 #include <fnmatch.h>
 
-#include "core/numbers.hpp"
 #include "core/error.hpp"
+#include "core/numbers.hpp"
 
 namespace crimp {
 namespace {
@@ -15,9 +15,10 @@ std::string_view trimmed(std::string_view s) {
 }
 
 [[noreturn]] void refuse(std::string_view rule) {
-  throw Error(ErrorCode::option_invalid, "CRIMP_RULES: '" + std::string(rule) +
-                                             "' is no rule; legal: pattern=codec, <N=codec, >=N=codec, separated by ';', as in "
-                                             "'*.bias=none; <4096=none; *=3lc:s=1.5'");
+  throw Error(ErrorCode::option_invalid,
+              "CRIMP_RULES: '" + std::string(rule) +
+                  "' is no rule; legal: pattern=codec, <N=codec, >=N=codec, separated by ';', as in "
+                  "'*.bias=none; <4096=none; *=3lc:s=1.5'");
 }
 
 std::uint64_t elements(std::string_view text, std::string_view rule) {
@@ -41,19 +42,18 @@ Rules::Rules(std::string_view text) {
     if (left.empty() || codec.empty()) refuse(rule);
     Rule& to = rules_.emplace_back();
     to.codec = codec;
-    if (from)
-      to.from = elements(trimmed(left.substr(2)), rule);
-    else if (left.front() == '<')
-      to.below = elements(trimmed(left.substr(1)), rule);
-    else
-      to.pattern = left;
+    if (from) to.from = elements(trimmed(left.substr(2)), rule);
+    else if (left.front() == '<') to.below = elements(trimmed(left.substr(1)), rule);
+    else to.pattern = left;
   }
 }
 
 int Rules::match(const std::string& name, std::uint64_t count) const {
   for (std::size_t i = 0; i < rules_.size(); ++i) {
     const Rule& r = rules_[i];
-    if (!r.pattern.empty() ? ::fnmatch(r.pattern.c_str(), name.c_str(), 0) == 0 : r.below ? count < r.below : count >= r.from)
+    if (!r.pattern.empty() ? ::fnmatch(r.pattern.c_str(), name.c_str(), 0) == 0
+        : r.below          ? count < r.below
+                           : count >= r.from)
       return static_cast<int>(i);
   }
   return -1;

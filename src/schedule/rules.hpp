@@ -1,4 +1,5 @@
-// CRIMP_RULES: which tensors get which codec, by name and size. "pattern=codec; <N=codec; >=N=codec", the first match wins.
+// CRIMP_RULES: which tensors get which codec, by name and size. "pattern=codec; <N=codec; >=N=codec", the first match
+// wins.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,12 +8,12 @@
 
 namespace crimp {
 
-// Applies to tensors whose names are known (crimp_allreduce, Horovod). Patterns are shell patterns (*, ?, [...]) over the whole name;
-// N is a count of elements with an optional suffix k, M or G.
+// Applies to tensors whose names are known (crimp_allreduce, Horovod). Patterns are shell patterns (*, ?, [...]) over
+// the whole name; N is a count of elements with an optional suffix k, M or G.
 class Rules {
  public:
   struct Rule {
-    std::string pattern;  // empty: by size
+    std::string pattern;                // empty: by size
     std::uint64_t below = 0, from = 0;  // matches count < below, or count >= from, where not 0
     std::string codec;                  // its text; "none": summed exactly
   };

@@ -8,7 +8,8 @@ namespace {
 
 constexpr double kBeyondChance = 4;        // standard deviations
 constexpr double kLeastCorrelation = 0.2;  // of magnitudes' orders that are alike
-constexpr double kLeastOctaves = 1.0 / 32;  // by which magnitudes differ in the root of the mean where they say anything
+constexpr double kLeastOctaves =
+    1.0 / 32;  // by which magnitudes differ in the root of the mean where they say anything
 
 // Sums over clusters of products of two vectors' elements.
 struct Products {
@@ -27,7 +28,10 @@ struct Products {
   }
   double sum() const { return halves[0] + halves[1]; }
   Likeness::Way way(double scale, double shift) const {
-    return {true, scale * (sum() - shift), scale * scale * squares, {scale * (2 * halves[0] - shift), scale * (2 * halves[1] - shift)}};
+    return {true,
+            scale * (sum() - shift),
+            scale * scale * squares,
+            {scale * (2 * halves[0] - shift), scale * (2 * halves[1] - shift)}};
   }
 };
 
@@ -50,7 +54,8 @@ Sketch::Sketch(std::uint64_t count, std::uint64_t reads, const Read& read) {
   if (norm_ == 0) return;
   const double least = std::log2(norm_ / static_cast<double>(size_)) / 2 - kDeep;
   for (std::size_t i = 0; i < size_; ++i) {
-    const double octaves = values_[i] == 0.0f ? least : std::max(least, std::log2(std::abs(static_cast<double>(values_[i]))));
+    const double octaves =
+        values_[i] == 0.0f ? least : std::max(least, std::log2(std::abs(static_cast<double>(values_[i]))));
     octaves_[i] = static_cast<std::int16_t>(std::lround(octaves * kSteps));
     level_ += octaves_[i] / static_cast<double>(size_);
   }
@@ -60,15 +65,18 @@ Sketch::Sketch(std::uint64_t count, std::uint64_t reads, const Read& read) {
 Likeness::Likeness(const Sketch& x, const Sketch& y) : known(x.usable() && y.usable()) {
   if (!known) return;
   const std::size_t size = std::max(x.size_, y.size_);
-  const Products products(size, [&](std::size_t i) { return static_cast<double>(x.values_[i]) * static_cast<double>(y.values_[i]); });
+  const Products products(
+      size, [&](std::size_t i) { return static_cast<double>(x.values_[i]) * static_cast<double>(y.values_[i]); });
   direction = products.way(2 / (x.norm_ + y.norm_), 0);
   alike = products.same - products.opposed > kBeyondChance * std::sqrt(products.same + products.opposed);
 
-  const double n = static_cast<double>(size), between = n * (x.level_ - y.level_) * (x.level_ - y.level_) / 4, all = x.depth_ + y.depth_ + 2 * between;
+  const double n = static_cast<double>(size), between = n * (x.level_ - y.level_) * (x.level_ - y.level_) / 4,
+               all = x.depth_ + y.depth_ + 2 * between;
   if (all <= 2 * n * (kLeastOctaves * Sketch::kSteps) * (kLeastOctaves * Sketch::kSteps)) return;
   const Products order(size, [&](std::size_t i) { return (x.octaves_[i] - x.level_) * (y.octaves_[i] - y.level_); });
   magnitudes = order.way(2 / all, between);
-  alike = alike || (order.sum() > kBeyondChance * std::sqrt(order.squares) && order.sum() > kLeastCorrelation * std::sqrt(x.depth_ * y.depth_));
+  alike = alike || (order.sum() > kBeyondChance * std::sqrt(order.squares) &&
+                    order.sum() > kLeastCorrelation * std::sqrt(x.depth_ * y.depth_));
 }
 
 }  // namespace crimp

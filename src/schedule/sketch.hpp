@@ -1,6 +1,7 @@
-// A few values of a call's buffer, to tell whether two calls carry the same tensor. Gradients of one tensor resemble each other from step to step, those of
-// two tensors do not: in their directions, where the gradient is more than noise, and in their magnitudes, where it is not, because an element that was small
-// beside the others (a weight of an input that is mostly dark, of a unit that is mostly silent) will be so again, whatever its sign.
+// A few values of a call's buffer, to tell whether two calls carry the same tensor. Gradients of one tensor resemble
+// each other from step to step, those of two tensors do not: in their directions, where the gradient is more than
+// noise, and in their magnitudes, where it is not, because an element that was small beside the others (a weight of an
+// input that is mostly dark, of a unit that is mostly silent) will be so again, whatever its sign.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -15,7 +16,8 @@ class Sketch {
   // Copies elements [first, first + count) of the call as float32.
   using Read = std::function<void(std::uint64_t first, std::uint64_t count, float* to)>;
   Sketch() = default;
-  // `reads`: how many runs of neighbours it may be read in, a divisor of kClusters; where reading is slow (device memory) few.
+  // `reads`: how many runs of neighbours it may be read in, a divisor of kClusters; where reading is slow (device
+  // memory) few.
   Sketch(std::uint64_t count, std::uint64_t reads, const Read&);
 
   // Whether it says anything: neither all zero nor with NaN or Inf.
@@ -24,26 +26,29 @@ class Sketch {
  private:
   friend struct Likeness;
   std::array<float, kElements> values_{};
-  std::array<std::int16_t, kElements> octaves_{};  // of the magnitudes, in steps of 1 / kSteps; none is more than kDeep octaves below their root mean square
+  std::array<std::int16_t, kElements> octaves_{};  // of the magnitudes, in steps of 1 / kSteps; none is more than kDeep
+                                                   // octaves below their root mean square
   std::size_t size_ = 0;
-  double norm_ = 0;   // square of the values' norm; 0 where not usable
+  double norm_ = 0;               // square of the values' norm; 0 where not usable
   double level_ = 0, depth_ = 0;  // of the octaves: their mean, and the sum of squares about it
   static constexpr double kSteps = 64, kDeep = 8;
 };
 
-// How alike two sketches are, in two ways. With x, y the values: in direction 2<x,y> / (|x|^2 + |y|^2), which is 1 where they are equal, near 0 where they are
-// unrelated or of very different size, negative where they are opposed; in magnitudes the same of their logarithms about their common mean, so that
-// another size counts against them.
+// How alike two sketches are, in two ways. With x, y the values: in direction 2<x,y> / (|x|^2 + |y|^2), which is 1
+// where they are equal, near 0 where they are unrelated or of very different size, negative where they are opposed; in
+// magnitudes the same of their logarithms about their common mean, so that another size counts against them.
 struct Likeness {
   struct Way {
-    bool known = false;    // both sketches say something about it
+    bool known = false;  // both sketches say something about it
     double likeness = 0;
-    double variance = 0;   // of the likeness if every cluster's sign were a coin's, the hypothesis that the tensors have nothing to do with each other
+    double variance = 0;  // of the likeness if every cluster's sign were a coin's, the hypothesis that the tensors have
+                          // nothing to do with each other
     double halves[2] = {};  // the likeness of every other cluster, and of those between; it is their mean
   };
   Way direction, magnitudes;
   bool known = false;  // both are usable
-  bool alike = false;  // in signs or in the order of magnitudes, beyond chance: whatever the vectors' sizes, and outliers in them
+  bool alike = false;  // in signs or in the order of magnitudes, beyond chance: whatever the vectors' sizes, and
+                       // outliers in them
   Likeness() = default;
   Likeness(const Sketch& x, const Sketch& y);
 };

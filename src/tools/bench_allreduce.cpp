@@ -1,4 +1,5 @@
-// crimp bench allreduce: MPI_Allreduce through Crimp beside plain MPI, call by call in the same run, so that noise hits both alike.
+// crimp bench allreduce: MPI_Allreduce through Crimp beside plain MPI, call by call in the same run, so that noise hits
+// both alike.
 #include <mpi.h>
 
 #include <algorithm>
@@ -11,23 +12,23 @@
 #include <numeric>
 #include <random>
 
+#include "codec/codec.hpp"
 #include "collective/algorithms.hpp"
 #include "collective/chooser.hpp"
 #include "commands.hpp"
 #include "core/convert.hpp"
 #include "core/digest.hpp"
-#include "memory/memory_resource.hpp"
-#include "codec/codec.hpp"
-#include "core/settings.hpp"
-#include "crimp/crimp.h"
 #include "core/error.hpp"
-#include "schedule/call_sequence.hpp"
+#include "core/settings.hpp"
 #include "core/types.hpp"
+#include "crimp/crimp.h"
 #include "cuda_device.hpp"
 #include "interface_counter.hpp"
 #include "local_payload.hpp"
+#include "memory/memory_resource.hpp"
 #include "plain_algorithms.hpp"
 #include "sample_data.hpp"
+#include "schedule/call_sequence.hpp"
 #include "stopwatch.hpp"
 #include "table.hpp"
 
@@ -80,8 +81,10 @@ double sum(double mine) {
 class Bench {
  public:
   Bench(const Setup& setup, int rank, int ranks, const CudaDevice* device)
-      : setup_(setup), device_(device), rank_(rank), ranks_(ranks), dtype_(setup.dtype == "double" ? Dtype::f64 : Dtype::f32), element_(size_of(dtype_)),
-        most_(setup.max / element_), values_(most_ * sizeof(float)), send_(most_ * element_, staging()), receive_(most_ * element_, staging()) {
+      : setup_(setup), device_(device), rank_(rank), ranks_(ranks),
+        dtype_(setup.dtype == "double" ? Dtype::f64 : Dtype::f32), element_(size_of(dtype_)),
+        most_(setup.max / element_), values_(most_ * sizeof(float)), send_(most_ * element_, staging()),
+        receive_(most_ * element_, staging()) {
     std::vector<Complaint> ignored;  // libcrimp.so says them
     settings_ = read_settings(environ, ignored);
     if (settings_.codec != "auto" && settings_.codec != "none") codec_ = make_codec(settings_.codec);
@@ -125,11 +128,13 @@ class Bench {
       c.last.resize(c.crimp ? count * element_ : 0);
       for (int i = 0; i < (c.crimp ? warm_up() : 1); ++i) c.spent = time_of(c, count, nullptr);
       if (!c.crimp || !c.algorithm.empty() || settings_.algorithm != "auto") continue;
-      for (int i = 0; i < static_cast<int>(Chooser::kEarly + Trials::kMost * Trials::kRounds); ++i) c.spent = time_of(c, count, nullptr);
+      for (int i = 0; i < static_cast<int>(Chooser::kEarly + Trials::kMost * Trials::kRounds); ++i)
+        c.spent = time_of(c, count, nullptr);
       double longest = maximum(c.spent);
       MPI_Bcast(&longest, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
       if (longest > 2 * Trials::kShort) continue;
-      for (int i = 0; i < static_cast<int>(Trials::kMost) * Trials::kShortRounds; ++i) c.spent = time_of(c, count, nullptr);
+      for (int i = 0; i < static_cast<int>(Trials::kMost) * Trials::kShortRounds; ++i)
+        c.spent = time_of(c, count, nullptr);
     }
     std::vector<std::size_t> turns(all.size());
     std::iota(turns.begin(), turns.end(), 0);
@@ -141,7 +146,8 @@ class Bench {
       MPI_Bcast(go.data(), static_cast<int>(go.size()), MPI_INT, 0, MPI_COMM_WORLD);
       MPI_Bcast(&any, 1, MPI_INT, 0, MPI_COMM_WORLD);
       if (!any) break;
-      // In another order each round: who follows a long exchange, or the reading of a result, finds other caches and other link credit.
+      // In another order each round: who follows a long exchange, or the reading of a result, finds other caches and
+      // other link credit.
       std::shuffle(turns.begin(), turns.end(), std::mt19937(static_cast<unsigned>(round)));
       for (const std::size_t i : turns) {
         Contestant& c = all[i];
@@ -182,7 +188,8 @@ class Bench {
         const crimp_segment tensor{"tensor", count};
         crimp_allreduce(send.data(), receive.data(), count, static_cast<crimp_dtype>(dtype_), c.comm, &tensor, 1);
       } else {
-        MPI_Allreduce(send.data(), receive.data(), static_cast<int>(count), dtype_ == Dtype::f64 ? MPI_DOUBLE : MPI_FLOAT, MPI_SUM, c.comm);
+        MPI_Allreduce(send.data(), receive.data(), static_cast<int>(count),
+                      dtype_ == Dtype::f64 ? MPI_DOUBLE : MPI_FLOAT, MPI_SUM, c.comm);
       }
       if (staged) device_->memory.write(receive_there_.data(), receive_.data(), count * element_);
     });
@@ -195,7 +202,8 @@ class Bench {
   }
 
   double result(const void* from, std::uint64_t i) const {
-    return dtype_ == Dtype::f64 ? static_cast<const double*>(from)[i] : static_cast<double>(static_cast<const float*>(from)[i]);
+    return dtype_ == Dtype::f64 ? static_cast<const double*>(from)[i]
+                                : static_cast<double>(static_cast<const float*>(from)[i]);
   }
 
   void note_result(Contestant& c, std::uint64_t count) {
@@ -228,7 +236,8 @@ class Bench {
     return norm == 0 ? Errors{0, 0, wrong} : Errors{std::sqrt(one / norm), std::sqrt(mean / norm), wrong};
   }
 
-  nlohmann::ordered_json describe(std::uint64_t count, const std::vector<Contestant>& all, const std::vector<Errors>& errors) {
+  nlohmann::ordered_json describe(std::uint64_t count, const std::vector<Contestant>& all,
+                                  const std::vector<Errors>& errors) {
     const std::uint64_t bytes = count * element_;
     const double bus = 2.0 * (ranks_ - 1) / ranks_;
     const auto speeds = [&](nlohmann::ordered_json& to, const std::string& who, double s) {
@@ -287,7 +296,8 @@ class Bench {
   std::size_t element_;
   std::uint64_t most_;
   Memory values_, send_, receive_;
-  Memory send_there_, receive_there_;  // in device memory; plain MPI then gets the others, and its time contains the copies
+  Memory send_there_,
+      receive_there_;  // in device memory; plain MPI then gets the others, and its time contains the copies
   Settings settings_;
   std::shared_ptr<const Codec> codec_;
   std::unique_ptr<InterfaceCounter> counter_;
@@ -298,12 +308,21 @@ class Bench {
 std::vector<std::string> cells(const nlohmann::ordered_json& r, const std::string& plain, bool traffic) {
   const auto cell = [&](const std::string& key) { return number(r[key].get<double>()); };
   const bool best = plain != "plain";
-  return {std::to_string(r["bytes"].get<std::uint64_t>()), std::to_string(r["count"].get<std::uint64_t>()),
-          best ? r["plain_best"].get<std::string>() : "default", cell(plain + "_us"), cell(plain + "_algbw_GBps"),
-          cell(plain + "_busbw_GBps"), cell("crimp_us"), cell("crimp_algbw_GBps"), cell("crimp_busbw_GBps"),
+  return {std::to_string(r["bytes"].get<std::uint64_t>()),
+          std::to_string(r["count"].get<std::uint64_t>()),
+          best ? r["plain_best"].get<std::string>() : "default",
+          cell(plain + "_us"),
+          cell(plain + "_algbw_GBps"),
+          cell(plain + "_busbw_GBps"),
+          cell("crimp_us"),
+          cell("crimp_algbw_GBps"),
+          cell("crimp_busbw_GBps"),
           cell(best ? "speedup_over_best" : "speedup"),
-          traffic ? cell("traffic_ratio") : r["compressed"].get<bool>() ? cell("payload_ratio") : "pass",
-          scientific(r["relative_error"].get<double>()), scientific(r["relative_error_of_mean"].get<double>()),
+          traffic                       ? cell("traffic_ratio")
+          : r["compressed"].get<bool>() ? cell("payload_ratio")
+                                        : "pass",
+          scientific(r["relative_error"].get<double>()),
+          scientific(r["relative_error_of_mean"].get<double>()),
           std::to_string(r["wrong_ranks"].get<int>())};
 }
 
@@ -316,7 +335,8 @@ int go(const Setup& setup, const CudaDevice* device) {
     return 2;
   }
   Bench bench(setup, rank, ranks, device);
-  if (rank == 0 && !bench.problem().empty()) std::fprintf(stderr, "crimp: --plain-algorithms: %s; only the default is measured\n", bench.problem().c_str());
+  if (rank == 0 && !bench.problem().empty())
+    std::fprintf(stderr, "crimp: --plain-algorithms: %s; only the default is measured\n", bench.problem().c_str());
   const bool best = setup.plain_algorithms && bench.problem().empty(), show = rank == 0 && setup.json != "-";
   char mpi[MPI_MAX_LIBRARY_VERSION_STRING];
   int length;
@@ -332,14 +352,28 @@ int go(const Setup& setup, const CudaDevice* device) {
                              {"layout", setup.named ? "named" : "periodic"},
                              {"label", setup.label}};
   if (device) out["device"] = device->json();
-  const Table table({{"size", "bytes", 11}, {"count", "", 10}, {"plain", "algorithm", 18}, {"plain", "us", 9}, {"algbw", "GB/s", 7},
-                     {"busbw", "GB/s", 7}, {"crimp", "us", 9}, {"algbw", "GB/s", 7}, {"busbw", "GB/s", 7}, {"speed-up", "", 8},
-                     {setup.interface.empty() ? "payload" : "traffic", "ratio", 7}, {"error", "one call", 8}, {"error", "of mean", 8},
+  const Table table({{"size", "bytes", 11},
+                     {"count", "", 10},
+                     {"plain", "algorithm", 18},
+                     {"plain", "us", 9},
+                     {"algbw", "GB/s", 7},
+                     {"busbw", "GB/s", 7},
+                     {"crimp", "us", 9},
+                     {"algbw", "GB/s", 7},
+                     {"busbw", "GB/s", 7},
+                     {"speed-up", "", 8},
+                     {setup.interface.empty() ? "payload" : "traffic", "ratio", 7},
+                     {"error", "one call", 8},
+                     {"error", "of mean", 8},
                      {"#wrong", "", 6}});
   if (show) {
-    std::printf("# %d ranks, %s, %s values, codec %s, %s; times: medians, the slowest rank's\n", ranks, setup.dtype.c_str(),
-                setup.data.c_str(), setup.codec.c_str(), setup.named ? "a named tensor" : "tensor known by repetition");
-    if (device) std::printf("# buffers in the memory of %s, which all ranks share; plain: copied to pinned host memory, MPI, copied back\n", device->name.c_str());
+    std::printf("# %d ranks, %s, %s values, codec %s, %s; times: medians, the slowest rank's\n", ranks,
+                setup.dtype.c_str(), setup.data.c_str(), setup.codec.c_str(),
+                setup.named ? "a named tensor" : "tensor known by repetition");
+    if (device)
+      std::printf(
+          "# buffers in the memory of %s, which all ranks share; plain: copied to pinned host memory, MPI, copied back\n",
+          device->name.c_str());
     table.head();
   }
   int wrong = 0;
@@ -349,15 +383,17 @@ int go(const Setup& setup, const CudaDevice* device) {
     out["sizes"].push_back(r);
     if (show && setup.algorithms && r.contains("algorithms_us")) {
       std::printf("# %" PRIu64 " bytes, us: plain %.0f", r["bytes"].get<std::uint64_t>(), r["plain_us"].get<double>());
-      for (const auto& [name, us] : r["algorithms_us"].items()) std::printf(", %s %.0f", name.c_str(), us.get<double>());
+      for (const auto& [name, us] : r["algorithms_us"].items())
+        std::printf(", %s %.0f", name.c_str(), us.get<double>());
       std::printf(", CRIMP_ALGORITHM=%s %.0f\n", bench.algorithm().c_str(), r["crimp_us"].get<double>());
     }
     if (show) table.row(cells(r, best ? "plain_best" : "plain", !setup.interface.empty()));
   }
   if (show)
-    std::printf("# %s. Errors are relative to the exact sum; the mean is over the measured calls. #wrong: ranks whose bits differ\n",
-                setup.interface.empty() ? "payload ratio: rank 0's calls encoded once more; pass: left to MPI, too small"
-                                        : "traffic ratio: bytes that the ranks' interfaces sent, plain over Crimp");
+    std::printf(
+        "# %s. Errors are relative to the exact sum; the mean is over the measured calls. #wrong: ranks whose bits differ\n",
+        setup.interface.empty() ? "payload ratio: rank 0's calls encoded once more; pass: left to MPI, too small"
+                                : "traffic ratio: bytes that the ranks' interfaces sent, plain over Crimp");
   if (rank == 0 && !setup.json.empty()) write_json(setup.json, out);
   MPI_Bcast(&wrong, 1, MPI_INT, 0, MPI_COMM_WORLD);
   return wrong ? 1 : 0;
@@ -376,29 +412,41 @@ int bench_allreduce(Arguments arguments) {
   Setup setup;
   if (const char* codec = std::getenv("CRIMP_CODEC")) setup.codec = codec;
   if (setup.codec.empty() || setup.codec == "auto") setup.codec = "3lc";
-  CLI::App app("Times MPI_Allreduce through Crimp and plain, in turns in the same run. To be started by crimp run or mpirun:\n"
-               "  crimp run -np 4 -- crimp bench allreduce --codec 3lc --max 64M\n"
-               "Without CRIMP_ALGORITHM every call is compressed, by the first algorithm that can (--algorithms: by all, and by the chooser).\n"
-               "algbw = bytes / time, busbw = algbw * 2(n-1)/n as in nccl-tests, 1 GB = 1e9 bytes.",
-               "crimp bench allreduce");
+  CLI::App app(
+      "Times MPI_Allreduce through Crimp and plain, in turns in the same run. To be started by crimp run or mpirun:\n"
+      "  crimp run -np 4 -- crimp bench allreduce --codec 3lc --max 64M\n"
+      "Without CRIMP_ALGORITHM every call is compressed, by the first algorithm that can (--algorithms: by all, and by the chooser).\n"
+      "algbw = bytes / time, busbw = algbw * 2(n-1)/n as in nccl-tests, 1 GB = 1e9 bytes.",
+      "crimp bench allreduce");
   const auto size = [&](const char* name, std::uint64_t& to, const char* help) {
-    app.add_option(name, to, help)->transform(CLI::AsSizeValue(false))->check(CLI::Range(std::uint64_t{8}, std::uint64_t{1} << 32));
+    app.add_option(name, to, help)
+        ->transform(CLI::AsSizeValue(false))
+        ->check(CLI::Range(std::uint64_t{8}, std::uint64_t{1} << 32));
   };
   app.add_option("--codec", setup.codec, "Codec, sets CRIMP_CODEC (without: as CRIMP_CODEC says, else 3lc)");
   size("--min", setup.min, "Smallest buffer in bytes (4k)");
   size("--max", setup.max, "Largest buffer in bytes (16M)");
   app.add_option("--factor", setup.factor, "From one size to the next (4)")->check(CLI::Range(2, 1 << 20));
   app.add_option("--iters", setup.iterations, "Measured calls (20)")->check(CLI::Range(1, 1000000));
-  app.add_option("--warm-up", setup.warm_up, "Calls of Crimp before anything is measured; until then tensors are unknown (12, at least 8)")
+  app.add_option("--warm-up", setup.warm_up,
+                 "Calls of Crimp before anything is measured; until then tensors are unknown (12, at least 8)")
       ->check(CLI::Range(1, 1000000));
-  app.add_option("--seconds", setup.seconds, "Most time for one algorithm at one size; at least 3 calls are measured (5)");
+  app.add_option("--seconds", setup.seconds,
+                 "Most time for one algorithm at one size; at least 3 calls are measured (5)");
   app.add_option("--dtype", setup.dtype, "float or double (float)")->check(CLI::IsMember({"float", "double"}));
   app.add_option("--data", setup.data, "normal, laplace or sparse (normal)")->check(CLI::IsMember(kDistributions));
-  app.add_option("--device", setup.device, "Where the buffers are: host, cuda or cuda:N; plain MPI is then staged through pinned host memory (host)")
-      ->check([](const std::string& text) { return text == "host" || names_cuda_device(text) ? "" : "'" + text + "' is no device; legal: host, cuda, cuda:N"; });
+  app.add_option(
+         "--device", setup.device,
+         "Where the buffers are: host, cuda or cuda:N; plain MPI is then staged through pinned host memory (host)")
+      ->check([](const std::string& text) {
+        return text == "host" || names_cuda_device(text) ? ""
+                                                         : "'" + text + "' is no device; legal: host, cuda, cuda:N";
+      });
   app.add_flag("--named", setup.named, "Name the tensor (crimp_allreduce) instead of having Crimp recognise it");
-  app.add_flag("--plain-algorithms", setup.plain_algorithms, "Compare with the best of Open MPI's own allreduce algorithms");
-  app.add_flag("--algorithms", setup.algorithms, "Time each algorithm that can run the codec beside what CRIMP_ALGORITHM says (auto: the chooser)");
+  app.add_flag("--plain-algorithms", setup.plain_algorithms,
+               "Compare with the best of Open MPI's own allreduce algorithms");
+  app.add_flag("--algorithms", setup.algorithms,
+               "Time each algorithm that can run the codec beside what CRIMP_ALGORITHM says (auto: the chooser)");
   app.add_option("--interface", setup.interface, "Count the bytes that this network interface sends, on every rank");
   app.add_option("--label", setup.label, "Goes into the JSON as it is");
   auto* json = app.add_option("--json", setup.json, "Write JSON to a file, or in place of the table")->expected(0, 1);
@@ -419,7 +467,8 @@ int bench_allreduce(Arguments arguments) {
   // What is asked for is Crimp's time, also where the chooser would leave a call to MPI.
   std::string algorithm = "auto";
   for (const auto& entry : crimp::algorithms())
-    if (!setup.algorithms && algorithm == "auto" && entry.why_unsupported(*make_codec(setup.codec), 2).empty()) algorithm = entry.name;
+    if (!setup.algorithms && algorithm == "auto" && entry.why_unsupported(*make_codec(setup.codec), 2).empty())
+      algorithm = entry.name;
   setenv("CRIMP_ALGORITHM", algorithm.c_str(), 0);
   if (setup.plain_algorithms) request_plain_algorithms();
   MPI_Init(nullptr, nullptr);

@@ -1,4 +1,5 @@
-// crimp bench call: what a call costs besides encoding, wire and decoding, by the number of its named tensors. Under mpirun or crimp run, on two ranks or more.
+// crimp bench call: what a call costs besides encoding, wire and decoding, by the number of its named tensors. Under
+// mpirun or crimp run, on two ranks or more.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -34,7 +35,8 @@ struct Setup {
 std::vector<double> spans_of_calls(const std::string& file, std::size_t calls) {
   std::ifstream in(file);
   const auto trace = nlohmann::json::parse(in, nullptr, false);
-  if (trace.is_discarded()) throw Error(ErrorCode::argument_invalid, "no trace was written to " + file + "; was libcrimp.so loaded?");
+  if (trace.is_discarded())
+    throw Error(ErrorCode::argument_invalid, "no trace was written to " + file + "; was libcrimp.so loaded?");
   std::vector<double> us(calls);
   std::size_t found = 0;
   for (const auto& event : trace["traceEvents"]) {
@@ -42,7 +44,8 @@ std::vector<double> spans_of_calls(const std::string& file, std::size_t calls) {
     const auto call = event["args"]["call"].get<std::size_t>();
     if (call < calls) us[call] += event["dur"].get<double>(), ++found;
   }
-  if (found == 0) throw Error(ErrorCode::argument_invalid, "no call was compressed; do CRIMP_RULES or CRIMP_ENABLE leave it to MPI?");
+  if (found == 0)
+    throw Error(ErrorCode::argument_invalid, "no call was compressed; do CRIMP_RULES or CRIMP_ENABLE leave it to MPI?");
   return us;
 }
 
@@ -64,7 +67,8 @@ std::vector<double> measure(const Setup& setup, int rank, const CudaDevice* devi
   std::vector<double> times;
   for (int call = 0; call < kWarmUp + setup.calls; ++call) {
     const double s = timed([&] {
-      crimp_allreduce(in.data(), out.data(), setup.elements, CRIMP_FLOAT32, MPI_COMM_WORLD, segments.data(), segments.size());
+      crimp_allreduce(in.data(), out.data(), setup.elements, CRIMP_FLOAT32, MPI_COMM_WORLD, segments.data(),
+                      segments.size());
     });
     times.push_back(s);
   }
@@ -75,20 +79,26 @@ std::vector<double> measure(const Setup& setup, int rank, const CudaDevice* devi
 
 int bench_call(Arguments arguments) {
   Setup setup;
-  CLI::App app("Time of a small call with named tensors, besides what is spent on encoding, on the wire and on decoding: finding out what the call is,\n"
-               "looking at its values, finding residuals and memory. Two ranks or more: crimp run -np 2 -- crimp bench call --segments 300",
-               "crimp bench call");
+  CLI::App app(
+      "Time of a small call with named tensors, besides what is spent on encoding, on the wire and on decoding: finding out what the call is,\n"
+      "looking at its values, finding residuals and memory. Two ranks or more: crimp run -np 2 -- crimp bench call --segments 300",
+      "crimp bench call");
   app.add_option("--codec", setup.codec, "Codec (3lc)");
   app.add_option("--segments", setup.segments, "Named tensors in the call (1)")->check(CLI::Range(1, 32768));
-  app.add_option("--elements", setup.elements, "float32 values of all of them (32768)")->check(CLI::Range(32768, 1 << 28));
+  app.add_option("--elements", setup.elements, "float32 values of all of them (32768)")
+      ->check(CLI::Range(32768, 1 << 28));
   app.add_option("--calls", setup.calls, "Calls that are measured (2000)")->check(CLI::Range(1, 1 << 24));
   app.add_option("--device", setup.device, "Where the buffers are: host, cuda or cuda:N (host)")
-      ->check([](const std::string& text) { return text == "host" || names_cuda_device(text) ? "" : "'" + text + "' is no device; legal: host, cuda, cuda:N"; });
+      ->check([](const std::string& text) {
+        return text == "host" || names_cuda_device(text) ? ""
+                                                         : "'" + text + "' is no device; legal: host, cuda, cuda:N";
+      });
   if (const auto code = parse(app, arguments)) return *code;
   std::optional<CudaDevice> device;
   if (setup.device != "host") device.emplace(open_cuda_device(setup.device));
 
-  const std::string file = (std::filesystem::temp_directory_path() / ("crimp_bench_call." + std::to_string(::getppid()) + ".json")).string();
+  const std::string file =
+      (std::filesystem::temp_directory_path() / ("crimp_bench_call." + std::to_string(::getppid()) + ".json")).string();
   setenv("CRIMP_CODEC", setup.codec.c_str(), 1);
   setenv("CRIMP_ALGORITHM", "allgather", 0);
   setenv("CRIMP_MIN_COUNT", "1", 0);
@@ -99,7 +109,9 @@ int bench_call(Arguments arguments) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   if (ranks == 1) {
-    std::fprintf(stderr, "crimp: bench call needs two ranks or more, because one has nobody to send to: crimp run -np 2 -- crimp bench call\n");
+    std::fprintf(
+        stderr,
+        "crimp: bench call needs two ranks or more, because one has nobody to send to: crimp run -np 2 -- crimp bench call\n");
     MPI_Finalize();
     return 2;
   }
@@ -113,9 +125,10 @@ int bench_call(Arguments arguments) {
     all.push_back(1e6 * times[i]);
     besides.push_back(1e6 * times[i] - spans[i]);
   }
-  std::printf("%llu tensors, %llu elements, %s, %d ranks: %.1f us a call, %.1f of them besides encoding, wire and decoding (medians of %d calls)\n",
-              static_cast<unsigned long long>(setup.segments), static_cast<unsigned long long>(setup.elements), setup.codec.c_str(), ranks, median(all), median(besides),
-              setup.calls);
+  std::printf(
+      "%llu tensors, %llu elements, %s, %d ranks: %.1f us a call, %.1f of them besides encoding, wire and decoding (medians of %d calls)\n",
+      static_cast<unsigned long long>(setup.segments), static_cast<unsigned long long>(setup.elements),
+      setup.codec.c_str(), ranks, median(all), median(besides), setup.calls);
   return 0;
 }
 

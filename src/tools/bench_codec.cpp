@@ -1,17 +1,17 @@
-// crimp bench codec: each codec beside memcpy. What is measured is what a collective does per rank: one encode with error feedback,
-// and one decode_add of the payloads of all ranks.
+// crimp bench codec: each codec beside memcpy. What is measured is what a collective does per rank: one encode with
+// error feedback, and one decode_add of the payloads of all ranks.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 
-#include "memory/workers.hpp"
 #include "bench_codec.hpp"
+#include "codec/payload.hpp"
 #include "collective/algorithms.hpp"
 #include "commands.hpp"
-#include "memory/memory_resource.hpp"
 #include "core/error.hpp"
-#include "codec/payload.hpp"
 #include "loopback.hpp"
+#include "memory/memory_resource.hpp"
+#include "memory/workers.hpp"
 #include "sample_data.hpp"
 #include "stopwatch.hpp"
 #include "table.hpp"
@@ -35,9 +35,12 @@ class Bench {
  public:
   Bench(const Setup& setup, const Codec& codec, const float* sample, Workers& workers)
       : setup_(setup), codec_(codec), sample_(sample), workers_(workers), out_(setup.count) {
-    for (std::uint64_t at = 0; at < setup.count; at += setup.tensor) shape_.add_group(std::min(setup.tensor, setup.count - at));
+    for (std::uint64_t at = 0; at < setup.count; at += setup.tensor)
+      shape_.add_group(std::min(setup.tensor, setup.count - at));
     const int arrays = codec.feedback().arrays();
-    const auto padded = [&](const Group& g) { return round_up(codec.feedback_elements(g.count), kPayloadAlign / sizeof(float)); };
+    const auto padded = [&](const Group& g) {
+      return round_up(codec.feedback_elements(g.count), kPayloadAlign / sizeof(float));
+    };
     std::uint64_t elements = 0;
     for (const Group& g : shape_.groups()) elements += arrays ? padded(g) : 0;
     memory_ = Buffer(elements);
@@ -95,12 +98,14 @@ class Bench {
  private:
   void encode(int rank) {
     const auto r = static_cast<std::size_t>(rank);
-    bytes_ = encode_body(codec_, shape_, sample_ + r * kShift, feedback_, {0, step_++, static_cast<std::uint32_t>(rank)},
-                         reinterpret_cast<std::uint8_t*>(bodies_[r].data()), scratch_.values(), workers_);
+    bytes_ =
+        encode_body(codec_, shape_, sample_ + r * kShift, feedback_, {0, step_++, static_cast<std::uint32_t>(rank)},
+                    reinterpret_cast<std::uint8_t*>(bodies_[r].data()), scratch_.values(), workers_);
   }
   void open(int rank) {
     const auto r = static_cast<std::size_t>(rank);
-    const std::string what = views_[r].open(codec_, shape_, {reinterpret_cast<const std::uint8_t*>(bodies_[r].data()), bytes_});
+    const std::string what =
+        views_[r].open(codec_, shape_, {reinterpret_cast<const std::uint8_t*>(bodies_[r].data()), bytes_});
     if (!what.empty()) throw Error(ErrorCode::payload_corrupt, codec_.spec() + ": " + what);
   }
   void settle(int rank) {
@@ -138,7 +143,8 @@ class Bench {
   std::uint32_t step_ = 0;
 };
 
-// A codec of whole tensors: its algorithm on one rank. encode: both products; decode: the product of the factors and the new residual.
+// A codec of whole tensors: its algorithm on one rank. encode: both products; decode: the product of the factors and
+// the new residual.
 nlohmann::ordered_json measure_whole(const Setup& setup, const Codec& codec, const float* sample, Workers& workers) {
   std::vector<Segment> segments;
   CallBuffers call;
@@ -152,7 +158,9 @@ nlohmann::ordered_json measure_whole(const Setup& setup, const Codec& codec, con
   std::memset(out.data(), 0, out.bytes());
   call.in = sample;
   call.out = out.values();
-  const auto route = plan_route(first_algorithm(codec, 1), {&codec, Layout::make(Layout::Source::named, std::move(segments)), setup.count}, kPieceElements, 1);
+  const auto route =
+      plan_route(first_algorithm(codec, 1),
+                 {&codec, Layout::make(Layout::Source::named, std::move(segments)), setup.count}, kPieceElements, 1);
   Arena arena;
   arena.reserve(route->bytes({}).together);
   call.arena = &arena;
@@ -188,11 +196,18 @@ nlohmann::ordered_json measure_whole(const Setup& setup, const Codec& codec, con
     decode_ratio.push_back(copy.back() / decoding.back());
   }
   const double gigabytes = 1e-9 * static_cast<double>(n);
-  return {{"codec", codec.spec()}, {"memcpy_GBps", gigabytes / median(copy)}, {"encode_GBps", gigabytes / median(encoding)},
-          {"decode_add_GBps", gigabytes / median(decoding)}, {"decode_add_one_GBps", gigabytes / median(decoding)},
-          {"encode_vs_memcpy", median(encode_ratio)}, {"decode_add_vs_memcpy", median(decode_ratio)},
-          {"bits_per_value", 8.0 * sent / static_cast<double>(setup.count)}, {"ratio", static_cast<double>(n) / sent}, {"relative_error", first_error},
-          {"relative_error_with_feedback", error()}, {"simd", simd_target()}};
+  return {{"codec", codec.spec()},
+          {"memcpy_GBps", gigabytes / median(copy)},
+          {"encode_GBps", gigabytes / median(encoding)},
+          {"decode_add_GBps", gigabytes / median(decoding)},
+          {"decode_add_one_GBps", gigabytes / median(decoding)},
+          {"encode_vs_memcpy", median(encode_ratio)},
+          {"decode_add_vs_memcpy", median(decode_ratio)},
+          {"bits_per_value", 8.0 * sent / static_cast<double>(setup.count)},
+          {"ratio", static_cast<double>(n) / sent},
+          {"relative_error", first_error},
+          {"relative_error_with_feedback", error()},
+          {"simd", simd_target()}};
 }
 
 std::vector<std::string> row_of(const nlohmann::ordered_json& r, std::initializer_list<const char*> keys) {
@@ -201,35 +216,58 @@ std::vector<std::string> row_of(const nlohmann::ordered_json& r, std::initialize
   return cells;
 }
 
-void on_host(const CodecBench& bench, const std::vector<std::shared_ptr<const Codec>>& chosen, const Buffer& sample, bool show, nlohmann::ordered_json& out) {
+void on_host(const CodecBench& bench, const std::vector<std::shared_ptr<const Codec>>& chosen, const Buffer& sample,
+             bool show, nlohmann::ordered_json& out) {
   Workers workers(bench.threads);
-  const Table table({{"codec", "", 24}, {"count", "", 10}, {"memcpy", "GB/s", 7}, {"encode", "GB/s", 7}, {"dec+add", "GB/s", 7}, {"+1", "GB/s", 7},
-                     {"encode", "/memcpy", 8}, {"dec+add", "/memcpy", 8}, {"bits", "/value", 7}, {"ratio", "", 6}, {"error", "", 8}});
+  const Table table({{"codec", "", 24},
+                     {"count", "", 10},
+                     {"memcpy", "GB/s", 7},
+                     {"encode", "GB/s", 7},
+                     {"dec+add", "GB/s", 7},
+                     {"+1", "GB/s", 7},
+                     {"encode", "/memcpy", 8},
+                     {"dec+add", "/memcpy", 8},
+                     {"bits", "/value", 7},
+                     {"ratio", "", 6},
+                     {"error", "", 8}});
   if (show) table.head();
   for (const auto& codec : chosen)
     for (const std::uint64_t count : bench.counts) {
       const Setup setup{bench, count};
-      auto r = codec->traits().whole_tensors ? measure_whole(setup, *codec, sample.values(), workers) : Bench(setup, *codec, sample.values(), workers).measure();
+      auto r = codec->traits().whole_tensors ? measure_whole(setup, *codec, sample.values(), workers)
+                                             : Bench(setup, *codec, sample.values(), workers).measure();
       r["count"] = count;
       out["results"].push_back(r);
       if (!show) continue;
-      auto cells = row_of(r, {"memcpy_GBps", "encode_GBps", "decode_add_GBps", "decode_add_one_GBps", "encode_vs_memcpy", "decode_add_vs_memcpy", "bits_per_value", "ratio"});
+      auto cells = row_of(r, {"memcpy_GBps", "encode_GBps", "decode_add_GBps", "decode_add_one_GBps",
+                              "encode_vs_memcpy", "decode_add_vs_memcpy", "bits_per_value", "ratio"});
       cells.push_back(scientific(r["relative_error"].get<double>()));
       table.row(cells);
     }
 }
 
-void on_device(const CodecBench& bench, const CudaDevice& device, const std::vector<std::shared_ptr<const Codec>>& chosen, const Buffer& sample, bool show,
+void on_device(const CodecBench& bench, const CudaDevice& device,
+               const std::vector<std::shared_ptr<const Codec>>& chosen, const Buffer& sample, bool show,
                nlohmann::ordered_json& out) {
   out["device"] = device.json();
   out["results"] = nlohmann::ordered_json::array();
   out["no_kernels"] = nlohmann::ordered_json::array();
   const Memory values(sample.bytes(), device.memory);
   device.memory.write(values.data(), sample.data(), sample.bytes());
-  const Table table({{"codec", "", 34}, {"count", "", 10}, {"copy", "GB/s", 7}, {"encode", "us", 8}, {"encode", "GB/s", 7}, {"encode", "/copy", 7}, {"dec+add", "us", 8},
-                     {"dec+add", "GB/s", 7}, {"dec+add", "/copy", 7}, {"+1", "/copy", 7}, {"bits", "/value", 7}});
+  const Table table({{"codec", "", 34},
+                     {"count", "", 10},
+                     {"copy", "GB/s", 7},
+                     {"encode", "us", 8},
+                     {"encode", "GB/s", 7},
+                     {"encode", "/copy", 7},
+                     {"dec+add", "us", 8},
+                     {"dec+add", "GB/s", 7},
+                     {"dec+add", "/copy", 7},
+                     {"+1", "/copy", 7},
+                     {"bits", "/value", 7}});
   if (show) {
-    std::printf("# %s; GB/s: bytes that have to be read and written, each once, by the device's clock\n", device.name.c_str());
+    std::printf("# %s; GB/s: bytes that have to be read and written, each once, by the device's clock\n",
+                device.name.c_str());
     table.head();
   }
   for (const auto& codec : chosen)
@@ -242,8 +280,8 @@ void on_device(const CodecBench& bench, const CudaDevice& device, const std::vec
       }
       out["results"].push_back(r);
       if (show)
-        table.row(row_of(r, {"copy_GBps", "encode_us", "encode_GBps", "encode_vs_copy", "decode_add_us", "decode_add_GBps", "decode_add_vs_copy", "decode_add_one_vs_copy",
-                             "bits_per_value"}));
+        table.row(row_of(r, {"copy_GBps", "encode_us", "encode_GBps", "encode_vs_copy", "decode_add_us",
+                             "decode_add_GBps", "decode_add_vs_copy", "decode_add_one_vs_copy", "bits_per_value"}));
     }
 }
 
@@ -251,19 +289,29 @@ void on_device(const CodecBench& bench, const CudaDevice& device, const std::vec
 
 int bench_codec(Arguments arguments) {
   CodecBench setup;
-  CLI::App app("Measures codecs on this machine, medians. On the host: GB of float32 input a second (1 GB = 1e9 bytes), memcpy in between. On a device: kernels with buffers in\n"
-               "its memory, bytes read and written a second, copies within its memory in between. dec+add sums the payloads of all ranks into one buffer, as the collective\n"
-               "does; +1 adds one payload to a sum.",
-               "crimp bench codec");
+  CLI::App app(
+      "Measures codecs on this machine, medians. On the host: GB of float32 input a second (1 GB = 1e9 bytes), memcpy in between. On a device: kernels with buffers in\n"
+      "its memory, bytes read and written a second, copies within its memory in between. dec+add sums the payloads of all ranks into one buffer, as the collective\n"
+      "does; +1 adds one payload to a sum.",
+      "crimp bench codec");
   app.add_option("--codec", setup.codecs, "Codec, may repeat (3lc)")->allow_extra_args(false);
   app.add_flag("--all", setup.all, "All codecs with default parameters");
   app.add_option("--device", setup.device, "host, cuda or cuda:N, kernels on that GPU (host)")
-      ->check([](const std::string& text) { return text == "host" || names_cuda_device(text) ? "" : "'" + text + "' is no device; legal: host, cuda, cuda:N"; });
-  app.add_option("--count", setup.counts, "Elements, may repeat (16M; suffix k, M, G)")->allow_extra_args(false)->transform(CLI::AsSizeValue(false))->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 36));
-  app.add_option("--tensor", setup.tensor, "Elements per tensor (655360, the default chunk)")->transform(CLI::AsSizeValue(false))->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 36));
+      ->check([](const std::string& text) {
+        return text == "host" || names_cuda_device(text) ? ""
+                                                         : "'" + text + "' is no device; legal: host, cuda, cuda:N";
+      });
+  app.add_option("--count", setup.counts, "Elements, may repeat (16M; suffix k, M, G)")
+      ->allow_extra_args(false)
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 36));
+  app.add_option("--tensor", setup.tensor, "Elements per tensor (655360, the default chunk)")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 36));
   app.add_option("--data", setup.data, "normal, laplace or sparse (normal)")->check(CLI::IsMember(kDistributions));
   app.add_option("--ranks", setup.ranks, "Payloads that are summed (4)")->check(CLI::Range(1, 1024));
-  app.add_option("--threads", setup.threads, "Threads that encode and decode on the host (1)")->check(CLI::Range(1, 256));
+  app.add_option("--threads", setup.threads, "Threads that encode and decode on the host (1)")
+      ->check(CLI::Range(1, 256));
   app.add_option("--repeat", setup.repeat, "Rounds of copy, encode, copy, decode (9)")->check(CLI::Range(1, 100000));
   auto* json = app.add_option("--json", setup.json, "Write JSON to a file, or in place of the table")->expected(0, 1);
   if (const auto code = parse(app, arguments)) return *code;
@@ -277,18 +325,20 @@ int bench_codec(Arguments arguments) {
   std::optional<CudaDevice> device;
   if (setup.device != "host") device.emplace(open_cuda_device(setup.device));
 
-  const Buffer sample(*std::max_element(setup.counts.begin(), setup.counts.end()) + static_cast<std::uint64_t>(setup.ranks) * kShift);
+  const Buffer sample(*std::max_element(setup.counts.begin(), setup.counts.end()) +
+                      static_cast<std::uint64_t>(setup.ranks) * kShift);
   fill(setup.data, 0, sample.values(), sample.bytes() / sizeof(float));
-  nlohmann::ordered_json out{{"bench", "codec"}, {"crimp", CRIMP_VERSION}, {"simd", simd_target()}, {"count", setup.counts.front()}, {"tensor", setup.tensor},
-                             {"data", setup.data}, {"ranks", setup.ranks}, {"threads", setup.threads}, {"repeat", setup.repeat}};
+  nlohmann::ordered_json out{
+      {"bench", "codec"},       {"crimp", CRIMP_VERSION}, {"simd", simd_target()}, {"count", setup.counts.front()},
+      {"tensor", setup.tensor}, {"data", setup.data},     {"ranks", setup.ranks},  {"threads", setup.threads},
+      {"repeat", setup.repeat}};
   const bool show = setup.json != "-";
   if (show)
     std::printf("# float32 values (%s), tensors of %llu, %d payloads summed, %d thread%s, %s\n", setup.data.c_str(),
-                static_cast<unsigned long long>(setup.tensor), setup.ranks, setup.threads, setup.threads == 1 ? "" : "s", simd_target().c_str());
-  if (device)
-    on_device(setup, *device, chosen, sample, show, out);
-  else
-    on_host(setup, chosen, sample, show, out);
+                static_cast<unsigned long long>(setup.tensor), setup.ranks, setup.threads,
+                setup.threads == 1 ? "" : "s", simd_target().c_str());
+  if (device) on_device(setup, *device, chosen, sample, show, out);
+  else on_host(setup, chosen, sample, show, out);
   if (!setup.json.empty()) write_json(setup.json, out);
   return 0;
 }

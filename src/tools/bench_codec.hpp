@@ -18,11 +18,14 @@ struct CodecBench {
   bool all = false;
 };
 
-inline constexpr int kSettle = 24;  // encodes before anything is measured: residuals fill up, and payloads grow until they have
-// Rank r's values begin r * kShift elements into the sample, so that payloads differ; a multiple of 16, to keep the alignment.
+inline constexpr int kSettle =
+    24;  // encodes before anything is measured: residuals fill up, and payloads grow until they have
+// Rank r's values begin r * kShift elements into the sample, so that payloads differ; a multiple of 16, to keep the
+// alignment.
 inline constexpr std::uint64_t kShift = 10256;
 
 // Kernels of a codec on count elements; null where it has none. `sample`: in device memory.
-nlohmann::ordered_json measure_on_device(const CodecBench&, const CudaDevice&, const Codec&, std::uint64_t count, const float* sample);
+nlohmann::ordered_json measure_on_device(const CodecBench&, const CudaDevice&, const Codec&, std::uint64_t count,
+                                         const float* sample);
 
 }  // namespace crimp::tools

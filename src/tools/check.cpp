@@ -16,8 +16,8 @@
 namespace crimp::tools {
 namespace {
 
-// What mpi_shim/self_check.cpp writes: pid, moment, answer, module, target. Each process's latest moment counts: what ends by a signal
-// has none but the first. Modules that are not linked with Crimp are told, and decide nothing.
+// What mpi_shim/self_check.cpp writes: pid, moment, answer, module, target. Each process's latest moment counts: what
+// ends by a signal has none but the first. Modules that are not linked with Crimp are told, and decide nothing.
 struct Answers {
   bool loaded = false, caught = false, bypassed = false;
   std::string bypassed_to;
@@ -38,7 +38,8 @@ struct Answers {
       for (const auto& [reply, name, leads_to] : process.second.second) {
         caught |= reply == "crimp";
         if (reply == "bypassed") bypassed = true, bypassed_to = leads_to;
-        if (!name.empty()) lines.insert("  " + name + " -> " + leads_to + (reply == "not linked" ? " (not linked with Crimp)" : ""));
+        if (!name.empty())
+          lines.insert("  " + name + " -> " + leads_to + (reply == "not linked" ? " (not linked with Crimp)" : ""));
       }
   }
 };
@@ -46,12 +47,15 @@ struct Answers {
 }  // namespace
 
 int check(Arguments arguments) {
-  CLI::App app("Runs a program and says whether its MPI_Allreduce leads to Crimp, the way it is linked or preloaded.", "crimp check");
+  CLI::App app("Runs a program and says whether its MPI_Allreduce leads to Crimp, the way it is linked or preloaded.",
+               "crimp check");
   std::vector<std::string> command;
   app.add_option("command", command, "the program and its arguments, behind --");
   app.positionals_at_end();
   if (const auto status = parse(app, std::move(arguments))) return *status;
-  if (command.empty()) return std::fprintf(stderr, "crimp check: no program; as in: crimp check -- python3 -c \"import horovod.torch\"\n"), 2;
+  if (command.empty())
+    return std::fprintf(stderr, "crimp check: no program; as in: crimp check -- python3 -c \"import horovod.torch\"\n"),
+           2;
   char answer[] = "/tmp/crimp-check-XXXXXX";
   const int fd = ::mkstemp(answer);
   if (fd < 0) return std::perror("crimp check: /tmp"), 2;
@@ -75,16 +79,20 @@ int check(Arguments arguments) {
   if (!found.loaded)
     std::printf("not loaded: the program never loads libcrimp.so; preload it (crimp run) or link it ahead of libmpi\n");
   else if (found.bypassed)
-    std::printf("bypassed: libcrimp.so is loaded, but MPI_Allreduce resolves to %s, which was there first; load that later, or preload "
-                "libcrimp.so (crimp run)\n", found.bypassed_to.c_str());
+    std::printf(
+        "bypassed: libcrimp.so is loaded, but MPI_Allreduce resolves to %s, which was there first; load that later, or preload "
+        "libcrimp.so (crimp run)\n",
+        found.bypassed_to.c_str());
   else if (!good)
-    std::printf("not linked: libcrimp.so is loaded, but what calls MPI_Allreduce is not linked with it; preload it (crimp run)\n");
-  else
-    std::printf("ok: MPI_Allreduce resolves to Crimp\n");
+    std::printf(
+        "not linked: libcrimp.so is loaded, but what calls MPI_Allreduce is not linked with it; preload it (crimp run)\n");
+  else std::printf("ok: MPI_Allreduce resolves to Crimp\n");
   for (const auto& line : found.lines) std::printf("%s\n", line.c_str());
-  if (WIFSIGNALED(status)) return std::fprintf(stderr, "crimp check: the program ended by signal %d\n", WTERMSIG(status)), 1;
+  if (WIFSIGNALED(status))
+    return std::fprintf(stderr, "crimp check: the program ended by signal %d\n", WTERMSIG(status)), 1;
   if (WEXITSTATUS(status) != 0)
-    return std::fprintf(stderr, "crimp check: the program ended with %d\n", WEXITSTATUS(status)), WEXITSTATUS(status) == 127 ? 2 : 1;
+    return std::fprintf(stderr, "crimp check: the program ended with %d\n", WEXITSTATUS(status)),
+           WEXITSTATUS(status) == 127 ? 2 : 1;
   return good ? 0 : 1;
 }
 

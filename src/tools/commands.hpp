@@ -1,5 +1,5 @@
-// The commands of `crimp`. Each takes the arguments behind its name and returns the exit code: 0, 1 where something failed, 2 where
-// the arguments are wrong. They throw crimp::Error; main says it and exits with 2.
+// The commands of `crimp`. Each takes the arguments behind its name and returns the exit code: 0, 1 where something
+// failed, 2 where the arguments are wrong. They throw crimp::Error; main says it and exits with 2.
 #pragma once
 #include <CLI/CLI.hpp>
 
@@ -21,7 +21,8 @@ int bench_allreduce(Arguments);
 int bench_call(Arguments);
 int model(Arguments);
 
-// The exit code where the arguments end the command (--help: 0, errors: 2), nothing where it goes on. quiet: another rank says it.
+// The exit code where the arguments end the command (--help: 0, errors: 2), nothing where it goes on. quiet: another
+// rank says it.
 std::optional<int> parse(CLI::App&, Arguments, bool quiet = false);
 
 }  // namespace crimp::tools

@@ -4,9 +4,9 @@
 
 #include <charconv>
 
+#include "core/error.hpp"
 #include "core/settings.hpp"
 #include "crimp/crimp.h"
-#include "core/error.hpp"
 
 extern char** environ;
 
@@ -32,7 +32,9 @@ class Driver {
     if (code == 0) return;
     const char* text = nullptr;
     call("cuGetErrorName", code, &text);
-    fail(std::string(name) + (code == kAbsent ? " is missing in libcuda.so.1" : " failed: " + (text ? std::string(text) : "error " + std::to_string(code))));
+    fail(std::string(name) + (code == kAbsent
+                                  ? " is missing in libcuda.so.1"
+                                  : " failed: " + (text ? std::string(text) : "error " + std::to_string(code))));
   }
 
  private:
@@ -45,14 +47,16 @@ std::string plugin_file() {
   std::vector<Complaint> ignored;
   const std::string setting = read_settings(environ, ignored).cuda_plugin;
   Dl_info info;
-  if (setting != "auto" || !::dladdr(reinterpret_cast<const void*>(&crimp_allreduce), &info) || !info.dli_fname) return setting;
+  if (setting != "auto" || !::dladdr(reinterpret_cast<const void*>(&crimp_allreduce), &info) || !info.dli_fname)
+    return setting;
   const std::string library = info.dli_fname;
   return library.substr(0, library.rfind('/') + 1) + "libcrimp_cuda.so";
 }
 
 int index_in(const std::string& text) {
   int index = 0;
-  if (const auto colon = text.find(':'); colon != text.npos) std::from_chars(text.data() + colon + 1, text.data() + text.size(), index);
+  if (const auto colon = text.find(':'); colon != text.npos)
+    std::from_chars(text.data() + colon + 1, text.data() + text.size(), index);
   return index;
 }
 
@@ -60,7 +64,8 @@ int index_in(const std::string& text) {
 
 bool names_cuda_device(const std::string& text) {
   if (text == "cuda") return true;
-  return text.starts_with("cuda:") && text.size() > 5 && text.size() < 9 && text.find_first_not_of("0123456789", 5) == text.npos;
+  return text.starts_with("cuda:") && text.size() > 5 && text.size() < 9 &&
+         text.find_first_not_of("0123456789", 5) == text.npos;
 }
 
 CudaDevice open_cuda_device(const std::string& text) {
@@ -77,11 +82,14 @@ CudaDevice open_cuda_device(const std::string& text) {
   driver.need("cuCtxPushCurrent_v2", context);
   set_device_plugin(file);
   const DevicePlugin* const plugin = device_plugin();
-  if (!plugin) fail("the plugin '" + file + "' cannot be used; it is built where nvcc is found, CRIMP_CUDA_PLUGIN names another file");
+  if (!plugin)
+    fail("the plugin '" + file +
+         "' cannot be used; it is built where nvcc is found, CRIMP_CUDA_PLUGIN names another file");
   char name[256] = "unknown";
   driver.call("cuDeviceGetName", +name, 256, index);
   driver.call("cuDriverGetVersion", &version);
-  return {index, *plugin, plugin->memory(index), name, std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10)};
+  return {index, *plugin, plugin->memory(index), name,
+          std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10)};
 }
 
 }  // namespace crimp::tools

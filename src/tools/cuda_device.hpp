@@ -1,4 +1,5 @@
-// A CUDA device for `crimp bench ... --device cuda`: the driver found at run time, its primary context, and Crimp's plugin.
+// A CUDA device for `crimp bench ... --device cuda`: the driver found at run time, its primary context, and Crimp's
+// plugin.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>

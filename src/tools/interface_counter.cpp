@@ -3,8 +3,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "core/nearest.hpp"
 #include "core/error.hpp"
+#include "core/nearest.hpp"
 
 namespace crimp::tools {
 

@@ -8,7 +8,8 @@ namespace crimp::tools {
 class InterfaceCounter {
  public:
   explicit InterfaceCounter(std::string name) : name_(std::move(name)) {}
-  std::uint64_t sent() const;  // throws Error{argument_invalid} that lists the interfaces, where there is none of this name
+  std::uint64_t sent()
+      const;  // throws Error{argument_invalid} that lists the interfaces, where there is none of this name
 
  private:
   std::string name_;

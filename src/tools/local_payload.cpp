@@ -1,10 +1,10 @@
 #include "local_payload.hpp"
 
-#include "memory/workers.hpp"
-#include "collective/algorithms.hpp"
-#include "memory/memory_resource.hpp"
 #include "codec/payload.hpp"
+#include "collective/algorithms.hpp"
 #include "loopback.hpp"
+#include "memory/memory_resource.hpp"
+#include "memory/workers.hpp"
 
 namespace crimp::tools {
 
@@ -38,8 +38,9 @@ double payload_bytes(const Codec& codec, const Settings& settings, int ranks, co
       partition.add_group(std::min(chunk, count - at));
       const FeedbackView feedback = feedback_of(codec, memory, codec.feedback().arrays(), count, at);
       body.resize(partition.body_bound(codec));
-      bytes += sizeof(Header) + encode_body(codec, partition, local.values + at, std::span(&feedback, 1), {at, static_cast<std::uint32_t>(call), 0},
-                                            body.data(), scratch.data(), workers);
+      bytes +=
+          sizeof(Header) + encode_body(codec, partition, local.values + at, std::span(&feedback, 1),
+                                       {at, static_cast<std::uint32_t>(call), 0}, body.data(), scratch.data(), workers);
     }
   }
   return static_cast<double>(bytes) / calls;

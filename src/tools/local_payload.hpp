@@ -1,4 +1,5 @@
-// What one rank would send for a call, from an encode of its own data: libcrimp.so keeps its counters to itself until MPI_Finalize.
+// What one rank would send for a call, from an encode of its own data: libcrimp.so keeps its counters to itself until
+// MPI_Finalize.
 #pragma once
 #include <cstdint>
 

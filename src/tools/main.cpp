@@ -3,8 +3,8 @@
 #include <cstdio>
 
 #include "commands.hpp"
-#include "core/nearest.hpp"
 #include "core/error.hpp"
+#include "core/nearest.hpp"
 
 namespace crimp::tools {
 
@@ -27,7 +27,8 @@ struct Command {
 };
 constexpr Command kCommands[] = {
     {"run", "start an MPI program with Crimp preloaded: crimp run -np 4 --codec 3lc -- ./program", run},
-    {"check", "does a program's MPI_Allreduce lead to Crimp? crimp check -- python3 -c \"import horovod.torch\"", check},
+    {"check", "does a program's MPI_Allreduce lead to Crimp? crimp check -- python3 -c \"import horovod.torch\"",
+     check},
     {"info", "this build, its codecs and its settings", info},
     {"bench codec", "speed, size and error of codecs on this machine", bench_codec},
     {"bench select", "exact selection of the largest magnitudes beside std::nth_element", bench_select},
@@ -44,7 +45,8 @@ void usage(std::FILE* to) {
 }
 
 int dispatch(const Arguments& all) {
-  if (all.empty() || all[0] == "--help" || all[0] == "-h") return usage(all.empty() ? stderr : stdout), all.empty() ? 2 : 0;
+  if (all.empty() || all[0] == "--help" || all[0] == "-h")
+    return usage(all.empty() ? stderr : stdout), all.empty() ? 2 : 0;
   if (all[0] == "--version") return std::printf("crimp %s\n", CRIMP_VERSION), 0;
   std::vector<std::string> names;
   std::string typed = all[0];

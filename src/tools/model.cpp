@@ -1,15 +1,16 @@
-// crimp model: the chooser's cost functions beyond this machine. The network is the alpha-beta model, codecs are timed here on one core.
+// crimp model: the chooser's cost functions beyond this machine. The network is the alpha-beta model, codecs are timed
+// here on one core.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
 
-#include "memory/workers.hpp"
-#include "collective/candidates.hpp"
 #include "backend/host_backend.hpp"
+#include "collective/candidates.hpp"
 #include "commands.hpp"
-#include "core/settings.hpp"
 #include "core/error.hpp"
+#include "core/settings.hpp"
+#include "memory/workers.hpp"
 #include "sample_data.hpp"
 #include "table.hpp"
 
@@ -28,17 +29,26 @@ int model(Arguments arguments) {
   double latency_us = 20, add = 5;
   int threads = 1, cores = 0;
   std::string json;
-  CLI::App app("Predicts what a call takes with every algorithm, by the functions that choose algorithms at run time. Codecs are timed on this\n"
-               "machine; a message costs --latency-us and a byte what the rate says; all links are used at once without contention. Markdown.",
-               "crimp model");
+  CLI::App app(
+      "Predicts what a call takes with every algorithm, by the functions that choose algorithms at run time. Codecs are timed on this\n"
+      "machine; a message costs --latency-us and a byte what the rate says; all links are used at once without contention. Markdown.",
+      "crimp model");
   app.add_option("--codec", specs, "Codecs (fp16,3lc)")->delimiter(',');
-  app.add_option("--ranks", ranks, "Ranks, one to a link (16,64,256,1024,4096)")->delimiter(',')->check(CLI::Range(2, 1 << 20));
-  app.add_option("--gbit", rates, "Gbit/s of a rank's link (10,25,100,400)")->delimiter(',')->check(CLI::Range(0.001, 100000.0));
-  app.add_option("--size", sizes, "Bytes of float32 in a call (1M,16M,128M)")->delimiter(',')->transform(CLI::AsSizeValue(false));
+  app.add_option("--ranks", ranks, "Ranks, one to a link (16,64,256,1024,4096)")
+      ->delimiter(',')
+      ->check(CLI::Range(2, 1 << 20));
+  app.add_option("--gbit", rates, "Gbit/s of a rank's link (10,25,100,400)")
+      ->delimiter(',')
+      ->check(CLI::Range(0.001, 100000.0));
+  app.add_option("--size", sizes, "Bytes of float32 in a call (1M,16M,128M)")
+      ->delimiter(',')
+      ->transform(CLI::AsSizeValue(false));
   app.add_option("--latency-us", latency_us, "Microseconds of a message (20)")->check(CLI::PositiveNumber);
   app.add_option("--add", add, "GB/s at which plain MPI adds (5)")->check(CLI::PositiveNumber);
   app.add_option("--threads", threads, "Threads that encode and decode (1)")->check(CLI::Range(1, 256));
-  app.add_option("--cores", cores, "All ranks share so many cores, as hosts in namespaces of one machine do (0: each has its own)")->check(CLI::Range(0, 1 << 20));
+  app.add_option("--cores", cores,
+                 "All ranks share so many cores, as hosts in namespaces of one machine do (0: each has its own)")
+      ->check(CLI::Range(0, 1 << 20));
   auto* write = app.add_option("--json", json, "Write JSON to a file, or in place of the tables")->expected(0, 1);
   if (const auto code = parse(app, arguments)) return *code;
   if (*write && json.empty()) json = "-";
@@ -48,9 +58,12 @@ int model(Arguments arguments) {
   HostBackend backend(workers);
   std::vector<float> sample(kSampleElements);
   fill("normal", 0, sample.data(), sample.size());
-  nlohmann::ordered_json out{{"model", "allreduce"}, {"latency_us", latency_us}, {"add_GBps", add}, {"threads", threads}, {"cores", cores}};
+  nlohmann::ordered_json out{
+      {"model", "allreduce"}, {"latency_us", latency_us}, {"add_GBps", add}, {"threads", threads}, {"cores", cores}};
   if (show)
-    std::printf("Predicted milliseconds of one call: plain MPI, then each algorithm; in bold what the chooser takes. Latency %g us, additions %g GB/s.\n", latency_us, add);
+    std::printf(
+        "Predicted milliseconds of one call: plain MPI, then each algorithm; in bold what the chooser takes. Latency %g us, additions %g GB/s.\n",
+        latency_us, add);
   for (const auto& spec : specs) {
     const auto codec = make_codec(spec);
     const CodecCost alone = time_codec(*codec, sample, 0, backend);
@@ -59,8 +72,9 @@ int model(Arguments arguments) {
       if (entry.cost && entry.why_unsupported(*codec, 16).empty()) columns.push_back(&entry);
     for (const double rate : rates) {
       if (show) {
-        std::printf("\n### %s, %g Gbit/s\n\nEncode %.2f GB/s, decode and add %.2f GB/s, %.2f bits a value.\n\n| ranks | bytes | plain |", codec->spec().c_str(), rate,
-                    4e-9 / alone.encode_s, 4e-9 / alone.decode_s, 8 * alone.payload_bytes);
+        std::printf(
+            "\n### %s, %g Gbit/s\n\nEncode %.2f GB/s, decode and add %.2f GB/s, %.2f bits a value.\n\n| ranks | bytes | plain |",
+            codec->spec().c_str(), rate, 4e-9 / alone.encode_s, 4e-9 / alone.decode_s, 8 * alone.payload_bytes);
         for (const auto* entry : columns) std::printf(" %s |", entry->name);
         std::printf(" gain |\n|---|---|---|");
         for (std::size_t i = 0; i <= columns.size(); ++i) std::printf("---|");
@@ -73,8 +87,14 @@ int model(Arguments arguments) {
         for (const std::uint64_t bytes : sizes) {
           const ChoiceQuery query{codec.get(), bytes / sizeof(float), Settings{}.chunk, bytes};
           const Choice best = cheapest(candidates(network, nullptr, cost, query));
-          const auto cell = [](double s, bool chosen) { return chosen ? "**" + milliseconds(s) + "**" : milliseconds(s); };
-          nlohmann::ordered_json row{{"codec", codec->spec()}, {"gbit", rate}, {"ranks", n}, {"bytes", bytes}, {"plain_us", 1e6 * best.plain_s}};
+          const auto cell = [](double s, bool chosen) {
+            return chosen ? "**" + milliseconds(s) + "**" : milliseconds(s);
+          };
+          nlohmann::ordered_json row{{"codec", codec->spec()},
+                                     {"gbit", rate},
+                                     {"ranks", n},
+                                     {"bytes", bytes},
+                                     {"plain_us", 1e6 * best.plain_s}};
           std::string line = fmt::format("| {} | {} | {} |", n, bytes, cell(best.plain_s, best.plain));
           for (const auto* entry : columns) {
             const double s = predicted(*entry, network, cost, query);

@@ -27,7 +27,9 @@ std::vector<std::string> algorithm_names() {
   MPI_Datatype type;
   MPI_T_enum names;
   if (MPI_T_cvar_get_index("coll_tuned_allreduce_algorithm", &index) != MPI_SUCCESS) return {};
-  if (MPI_T_cvar_get_info(index, nullptr, &none, &verbosity, &type, &names, nullptr, &none, &binding, &scope) != MPI_SUCCESS) return {};
+  if (MPI_T_cvar_get_info(index, nullptr, &none, &verbosity, &type, &names, nullptr, &none, &binding, &scope) !=
+      MPI_SUCCESS)
+    return {};
   if (names == MPI_T_ENUM_NULL || MPI_T_enum_get_info(names, &values, nullptr, &none) != MPI_SUCCESS) return {};
   std::vector<std::string> all;
   for (int i = 0; i < values; ++i) {
@@ -55,8 +57,7 @@ std::vector<PlainAlgorithm> plain_algorithms(bool every, std::string* problem) {
     if (!write_variable("coll_tuned_allreduce_algorithm_segmentsize", names[i] == "segmented_ring" ? 1 << 20 : 0) ||
         !write_variable("coll_tuned_allreduce_algorithm", static_cast<int>(i)))
       *problem = "coll_tuned_allreduce_algorithm cannot be written";
-    else
-      all.push_back({names[i], duplicate()});
+    else all.push_back({names[i], duplicate()});
   }
   write_variable("coll_tuned_allreduce_algorithm", 0);
   write_variable("coll_tuned_allreduce_algorithm_segmentsize", 0);

@@ -7,10 +7,10 @@
 #include <cstring>
 #include <filesystem>
 
-#include "commands.hpp"
 #include "codec/codec.hpp"
-#include "core/settings.hpp"
+#include "commands.hpp"
 #include "core/error.hpp"
+#include "core/settings.hpp"
 
 extern char** environ;
 
@@ -32,8 +32,9 @@ fs::path find_library() {
   refuse("libcrimp.so was not found (tried " + tried + "); give its place with --library");
 }
 
-// LD_PRELOAD is searched from left to right. Libraries that are there already stay in front: sanitizers insist on it, and a profiler
-// there sees every call and reaches Crimp through PMPI_Allreduce. Only an MPI library itself must come behind, or it would hide Crimp.
+// LD_PRELOAD is searched from left to right. Libraries that are there already stay in front: sanitizers insist on it,
+// and a profiler there sees every call and reaches Crimp through PMPI_Allreduce. Only an MPI library itself must come
+// behind, or it would hide Crimp.
 std::string preload(const std::string& library, const std::string& existing) {
   std::vector<std::string> all;
   std::size_t at = 0;
@@ -81,7 +82,8 @@ std::string take_preload(Arguments& options, std::vector<std::string>& exported)
     const std::string value = options[i + 1];
     if (value.starts_with("LD_PRELOAD")) {
       if (value.starts_with("LD_PRELOAD=")) found = value.substr(std::strlen("LD_PRELOAD="));
-      options.erase(options.begin() + static_cast<std::ptrdiff_t>(i), options.begin() + static_cast<std::ptrdiff_t>(i) + 2);
+      options.erase(options.begin() + static_cast<std::ptrdiff_t>(i),
+                    options.begin() + static_cast<std::ptrdiff_t>(i) + 2);
       --i;
     } else {
       exported.push_back(value.substr(0, value.find('=')));
@@ -96,10 +98,11 @@ std::string take_preload(Arguments& options, std::vector<std::string>& exported)
 int run(Arguments arguments) {
   std::string codec, report, trace, library;
   bool dry_run = false;
-  CLI::App app("Starts an MPI program with Crimp preloaded in every rank, by mpirun from the PATH or from $MPIRUN.\n"
-               "Its exit code is mpirun's.\n\n"
-               "  crimp run [OPTIONS] [MPIRUN OPTIONS] -- PROGRAM [ARGUMENTS]",
-               "crimp run");
+  CLI::App app(
+      "Starts an MPI program with Crimp preloaded in every rank, by mpirun from the PATH or from $MPIRUN.\n"
+      "Its exit code is mpirun's.\n\n"
+      "  crimp run [OPTIONS] [MPIRUN OPTIONS] -- PROGRAM [ARGUMENTS]",
+      "crimp run");
   app.set_help_flag("--help", "Print this help and exit");  // -h would swallow mpirun's -host
   app.allow_extras();
   app.add_option("--codec", codec, "Sets CRIMP_CODEC: 3lc, fp16, codec:parameter=value (crimp info --codecs)");
@@ -107,16 +110,19 @@ int run(Arguments arguments) {
   app.add_option("--trace", trace, "Sets CRIMP_TRACE: a file for Perfetto, written at the end");
   app.add_option("--library", library, "The libcrimp.so to preload; without: the one beside this command");
   app.add_flag("--dry-run", dry_run, "Print the command, start nothing");
-  app.footer("Everything else in front of -- goes to mpirun as it is. All CRIMP_* variables of the environment are passed to the ranks.\n"
-             "An existing LD_PRELOAD (or -x LD_PRELOAD=...) is kept, in front of Crimp: sanitizers insist on the first place, and a\n"
-             "profiler there sees every call. Only an MPI library in it is put behind Crimp, because it would hide Crimp.\n"
-             "  crimp run -np 4 --codec 3lc --oversubscribe -- ./train --epochs 3");
+  app.footer(
+      "Everything else in front of -- goes to mpirun as it is. All CRIMP_* variables of the environment are passed to the ranks.\n"
+      "An existing LD_PRELOAD (or -x LD_PRELOAD=...) is kept, in front of Crimp: sanitizers insist on the first place, and a\n"
+      "profiler there sees every call. Only an MPI library in it is put behind Crimp, because it would hide Crimp.\n"
+      "  crimp run -np 4 --codec 3lc --oversubscribe -- ./train --epochs 3");
 
   const auto mark = std::find(arguments.begin(), arguments.end(), "--");
   const Arguments program(mark == arguments.end() ? mark : mark + 1, arguments.end());
   arguments.erase(mark, arguments.end());
   if (const auto code = parse(app, arguments)) return *code;
-  if (program.empty()) refuse("run: the program is missing; it stands behind '--', as in: crimp run -np 4 --codec 3lc -- ./program arguments");
+  if (program.empty())
+    refuse(
+        "run: the program is missing; it stands behind '--', as in: crimp run -np 4 --codec 3lc -- ./program arguments");
 
   if (!codec.empty()) setenv("CRIMP_CODEC", codec.c_str(), 1);
   if (!report.empty()) setenv("CRIMP_REPORT", fs::absolute(report).c_str(), 1);
@@ -126,14 +132,16 @@ int run(Arguments arguments) {
   if (!library.empty() && !fs::exists(library)) refuse("run: --library " + library + " does not exist");
   library = fs::absolute(library.empty() ? find_library() : fs::path(library)).lexically_normal().string();
   if (library.find_first_of(": ") != library.npos)
-    refuse("run: '" + library + "' cannot be preloaded, because LD_PRELOAD splits at spaces and colons; use a link to it (--library)");
+    refuse("run: '" + library +
+           "' cannot be preloaded, because LD_PRELOAD splits at spaces and colons; use a link to it (--library)");
 
   Arguments options = app.remaining();
   std::vector<std::string> exported;
   Arguments ours{"-x", "LD_PRELOAD=" + preload(library, take_preload(options, exported))};
   for (char** entry = environ; *entry; ++entry) {
     const std::string text(*entry);
-    if (!text.starts_with("CRIMP_") || std::count(exported.begin(), exported.end(), text.substr(0, text.find('=')))) continue;
+    if (!text.starts_with("CRIMP_") || std::count(exported.begin(), exported.end(), text.substr(0, text.find('='))))
+      continue;
     ours.insert(ours.end(), {"-x", text});
   }
 
@@ -156,8 +164,8 @@ int run(Arguments arguments) {
   for (auto& word : command) words.push_back(word.data());
   words.push_back(nullptr);
   execvp(words[0], words.data());
-  std::fprintf(stderr, "crimp run: '%s' could not be started: %s; put mpirun on the PATH or its path in MPIRUN\n", words[0],
-               std::strerror(errno));
+  std::fprintf(stderr, "crimp run: '%s' could not be started: %s; put mpirun on the PATH or its path in MPIRUN\n",
+               words[0], std::strerror(errno));
   return 127;
 }
 

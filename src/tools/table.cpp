@@ -10,14 +10,16 @@ namespace crimp::tools {
 void Table::head() const {
   for (const bool units : {false, true}) {
     for (std::size_t i = 0; i < columns_.size(); ++i)
-      std::printf("%s%*s", i ? " " : "#", columns_[i].width - (i == 0), (units ? columns_[i].unit : columns_[i].title).c_str());
+      std::printf("%s%*s", i ? " " : "#", columns_[i].width - (i == 0),
+                  (units ? columns_[i].unit : columns_[i].title).c_str());
     std::printf("\n");
   }
   std::fflush(stdout);
 }
 
 void Table::row(const std::vector<std::string>& cells) const {
-  for (std::size_t i = 0; i < columns_.size(); ++i) std::printf("%s%*s", i ? " " : "", columns_[i].width, cells[i].c_str());
+  for (std::size_t i = 0; i < columns_.size(); ++i)
+    std::printf("%s%*s", i ? " " : "", columns_[i].width, cells[i].c_str());
   std::printf("\n");
   std::fflush(stdout);
 }
@@ -43,7 +45,8 @@ void write_json(const std::string& file, const nlohmann::ordered_json& json) {
   }
   std::FILE* to = std::fopen(file.c_str(), "w");
   const bool good = to && std::fputs(text.c_str(), to) >= 0;
-  if (!to || std::fclose(to) != 0 || !good) throw Error(ErrorCode::argument_invalid, "--json: '" + file + "' could not be written");
+  if (!to || std::fclose(to) != 0 || !good)
+    throw Error(ErrorCode::argument_invalid, "--json: '" + file + "' could not be written");
 }
 
 }  // namespace crimp::tools

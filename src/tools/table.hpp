@@ -13,7 +13,7 @@ class Table {
     int width;
   };
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
-  void head() const;                                     // titles and units, behind a '#'
+  void head() const;                                      // titles and units, behind a '#'
   void row(const std::vector<std::string>& cells) const;  // one cell per column
 
  private:
@@ -24,7 +24,8 @@ class Table {
 std::string number(double);
 std::string scientific(double);  // "1.2e-07"
 
-// To a file, or to standard output where the name is "-". Throws Error{argument_invalid} where the file cannot be written.
+// To a file, or to standard output where the name is "-". Throws Error{argument_invalid} where the file cannot be
+// written.
 void write_json(const std::string& file, const nlohmann::ordered_json&);
 
 }  // namespace crimp::tools

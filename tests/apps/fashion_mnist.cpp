@@ -1,5 +1,5 @@
-// Data-parallel training on Fashion-MNIST with plain MPI: every gradient tensor is summed by one MPI_Allreduce, in the same order in
-// every step. The program knows nothing of Crimp; it is what Crimp is preloaded under.
+// Data-parallel training on Fashion-MNIST with plain MPI: every gradient tensor is summed by one MPI_Allreduce, in the
+// same order in every step. The program knows nothing of Crimp; it is what Crimp is preloaded under.
 #include <cblas.h>
 #include <mpi.h>
 
@@ -28,12 +28,14 @@ struct Options {
 struct Dataset {
   Idx images, labels;
   Dataset(const std::string& stem, int limit)
-      : images(read_idx(stem + "-images-idx3-ubyte.gz", limit)), labels(read_idx(stem + "-labels-idx1-ubyte.gz", limit)) {
+      : images(read_idx(stem + "-images-idx3-ubyte.gz", limit)),
+        labels(read_idx(stem + "-labels-idx1-ubyte.gz", limit)) {
     if (images.count != labels.count) throw std::runtime_error(stem + ": as many labels as images expected");
   }
   // Copies one image with mean 0 and variance 1 (over the training set).
   void pixels(int i, float* to) const {
-    std::transform(images.item(i), images.item(i) + images.item_bytes, to, [](std::uint8_t p) { return (p / 255.0f - 0.286f) / 0.353f; });
+    std::transform(images.item(i), images.item(i) + images.item_bytes, to,
+                   [](std::uint8_t p) { return (p / 255.0f - 0.286f) / 0.353f; });
   }
 };
 
@@ -81,19 +83,21 @@ void train(const Options& o) {
 
   const int global_batch = o.batch * ranks, epoch_steps = training.images.count / global_batch;
   if (epoch_steps < 1) throw std::runtime_error("fewer training images than one batch over all ranks");
-  const int schedule_steps = o.epochs * epoch_steps, last = o.steps > 0 ? std::min(o.steps, schedule_steps) : schedule_steps;
+  const int schedule_steps = o.epochs * epoch_steps,
+            last = o.steps > 0 ? std::min(o.steps, schedule_steps) : schedule_steps;
   const int every = std::max(1, epoch_steps / std::max(1, o.evaluations));
   std::FILE* log = rank == 0 && !o.log.empty() ? std::fopen(o.log.c_str(), "w") : nullptr;
   if (rank == 0 && !o.log.empty() && !log) throw std::runtime_error(o.log + ": cannot be written");
   if (log) std::fputs("step,wall_s,loss,accuracy\n", log);
   if (rank == 0)
-    std::printf("%zu parameters, %d ranks, batch %d, %d steps of %d epochs\n", mlp.weights().size(), ranks, global_batch, last, o.epochs);
+    std::printf("%zu parameters, %d ranks, batch %d, %d steps of %d epochs\n", mlp.weights().size(), ranks,
+                global_batch, last, o.epochs);
 
   std::vector<int> order(std::size_t(training.images.count));
   std::vector<std::uint8_t> labels(std::size_t(o.batch));
   std::vector<double> times;  // seconds per step on this rank
   double wall = 0, loss = 0, accuracy = 0;
-  int since = 0;            // steps since the last evaluation
+  int since = 0;              // steps since the last evaluation
   double said = MPI_Wtime();  // time of the last line of progress
   for (int step = 0; step < last; ++step) {
     const int in_epoch = step % epoch_steps;
@@ -132,8 +136,8 @@ void train(const Options& o) {
     accuracy = sums[1] / test.images.count;
     if (rank == 0) {
       const double mean = sums[0] / (double(since) * global_batch);
-      std::printf("step %5d/%d  %7.1f s  %6.0f ms/step  loss %.4f  test accuracy %.2f %%\n", step + 1, last, wall, 1e3 * wall / (step + 1),
-                  mean, 100 * accuracy);
+      std::printf("step %5d/%d  %7.1f s  %6.0f ms/step  loss %.4f  test accuracy %.2f %%\n", step + 1, last, wall,
+                  1e3 * wall / (step + 1), mean, 100 * accuracy);
       std::fflush(stdout);
       said = MPI_Wtime();
       if (log) std::fprintf(log, "%d,%.4f,%.5f,%.4f\n", step + 1, wall, mean, accuracy), std::fflush(log);
@@ -150,9 +154,10 @@ void train(const Options& o) {
   const std::size_t steps = times.size();
   std::nth_element(times.begin(), times.begin() + std::ptrdiff_t(steps / 2), times.end());
   const bool identical = std::all_of(hashes.begin(), hashes.end(), [&](std::uint64_t h) { return h == hash; });
-  std::printf("{\"params\": %zu, \"ranks\": %d, \"steps\": %zu, \"step_ms\": %.2f, \"accuracy\": %.4f, \"wall_s\": %.2f, "
-              "\"weights_hash\": \"%016" PRIx64 "\", \"identical\": %s}\n",
-              mlp.weights().size(), ranks, steps, 1e3 * times[steps / 2], accuracy, wall, hash, identical ? "true" : "false");
+  std::printf(
+      "{\"params\": %zu, \"ranks\": %d, \"steps\": %zu, \"step_ms\": %.2f, \"accuracy\": %.4f, \"wall_s\": %.2f, "
+      "\"weights_hash\": \"%016" PRIx64 "\", \"identical\": %s}\n",
+      mlp.weights().size(), ranks, steps, 1e3 * times[steps / 2], accuracy, wall, hash, identical ? "true" : "false");
 }
 
 }  // namespace
@@ -167,13 +172,15 @@ int main(int argc, char** argv) {
   app.add_option("--batch", o.batch, "images per rank and step")->check(CLI::PositiveNumber);
   app.add_option("--lr", o.lr, "peak learning rate");
   app.add_option("--momentum", o.momentum, "momentum of SGD");
-  app.add_option("--warmup", o.warmup, "part of the steps in which the learning rate rises")->check(CLI::Range(0.0, 1.0));
+  app.add_option("--warmup", o.warmup, "part of the steps in which the learning rate rises")
+      ->check(CLI::Range(0.0, 1.0));
   app.add_option("--seed", o.seed, "of weights and of the order of the images");
   app.add_option("--train", o.train, "use the first N training images only (0: all)");
   app.add_option("--hidden", o.hidden, "widths of the hidden layers")->delimiter(',');
   app.add_option("--steps", o.steps, "stop after N steps of the schedule (0: all)");
   app.add_option("--evaluations", o.evaluations, "test runs per epoch; their time is not counted");
-  app.add_option("--time-limit", o.time_limit, "stop at the first test run after so many seconds of training (0: never)");
+  app.add_option("--time-limit", o.time_limit,
+                 "stop at the first test run after so many seconds of training (0: never)");
   app.add_option("--log", o.log, "CSV file: step,wall_s,loss,accuracy");
   app.add_option("--data", o.data, "folder of the IDX files");
   int status = 0;

@@ -32,7 +32,8 @@ inline Idx read_idx(const std::string& path, int limit = 0) {
   };
   const std::uint32_t magic = word();
   const std::uint32_t dimensions = magic & 0xff;
-  if (magic >> 8 != 0x08 || dimensions < 1 || dimensions > 3) throw std::runtime_error(path + ": not an IDX file of bytes");
+  if (magic >> 8 != 0x08 || dimensions < 1 || dimensions > 3)
+    throw std::runtime_error(path + ": not an IDX file of bytes");
   Idx idx;
   const std::uint32_t stored = word();
   if (stored > 10'000'000) throw std::runtime_error(path + ": unreasonable number of items");

@@ -1,4 +1,5 @@
-// A multi-layer perceptron (ReLU, softmax cross-entropy) in fp32, trained by SGD with momentum. No communication in here.
+// A multi-layer perceptron (ReLU, softmax cross-entropy) in fp32, trained by SGD with momentum. No communication in
+// here.
 #pragma once
 
 #include <cblas.h>
@@ -19,7 +20,8 @@ class Mlp {
   };
 
   // widths: inputs, hidden layers ..., classes. Equal seeds give equal weights everywhere.
-  Mlp(std::vector<int> widths, std::uint64_t seed) : widths_(std::move(widths)), activations_(widths_.size()), deltas_(widths_.size()) {
+  Mlp(std::vector<int> widths, std::uint64_t seed)
+      : widths_(std::move(widths)), activations_(widths_.size()), deltas_(widths_.size()) {
     for (std::size_t l = 0; l + 1 < widths_.size(); ++l) {
       layers_.push_back({parameters_, parameters_ + std::size_t(widths_[l]) * widths_[l + 1]});
       parameters_ = layers_.back().bias + widths_[l + 1];
@@ -45,8 +47,8 @@ class Mlp {
       float* y = grow(activations_[l + 1], rows * out);
       const float* bias = &weights_[layers_[l].bias];
       for (int r = 0; r < rows; ++r) std::copy_n(bias, out, y + std::size_t(r) * out);
-      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, rows, out, in, 1, activations_[l].data(), in, &weights_[layers_[l].matrix], out,
-                  1, y, out);
+      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, rows, out, in, 1, activations_[l].data(), in,
+                  &weights_[layers_[l].matrix], out, 1, y, out);
       if (l + 1 < layers_.size())
         for (float* v = y; v != y + std::size_t(rows) * out; ++v) *v = std::max(*v, 0.0f);
     }
@@ -69,20 +71,24 @@ class Mlp {
     return score;
   }
 
-  // Calls reduce(std::span<float>) for every gradient tensor as soon as it is known: last layer first, matrix before bias.
+  // Calls reduce(std::span<float>) for every gradient tensor as soon as it is known: last layer first, matrix before
+  // bias.
   template <class Reduce>
   void backward(int rows, Reduce&& reduce) {
     for (std::size_t l = layers_.size(); l-- > 0;) {
       const int in = widths_[l], out = widths_[l + 1];
       const float* delta = deltas_[l + 1].data();
-      const std::span matrix(&gradients_[layers_[l].matrix], std::size_t(in) * out), bias(&gradients_[layers_[l].bias], std::size_t(out));
-      cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, in, out, rows, 1, activations_[l].data(), in, delta, out, 0, matrix.data(), out);
+      const std::span matrix(&gradients_[layers_[l].matrix], std::size_t(in) * out),
+          bias(&gradients_[layers_[l].bias], std::size_t(out));
+      cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, in, out, rows, 1, activations_[l].data(), in, delta, out, 0,
+                  matrix.data(), out);
       std::fill(bias.begin(), bias.end(), 0.0f);
       for (int r = 0; r < rows; ++r)
         for (int o = 0; o < out; ++o) bias[o] += delta[std::size_t(r) * out + o];
       if (l > 0) {
         float* before = grow(deltas_[l], rows * in);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, in, out, 1, delta, out, &weights_[layers_[l].matrix], out, 0, before, in);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, in, out, 1, delta, out, &weights_[layers_[l].matrix],
+                    out, 0, before, in);
         for (std::size_t i = 0; i < std::size_t(rows) * in; ++i) before[i] = activations_[l][i] > 0 ? before[i] : 0.0f;
       }
       reduce(matrix);

@@ -3,9 +3,10 @@
 //   crimp_fuzz --mutations 10000000 --seed 7          the long run
 //   crimp_fuzz --codec 3lc:s=1.5 --first 4711 --mutations 1    one again, as a failure says
 //
-// Mutation k of a codec is a function of (seed, codec text, k). Checked: no crash and no read behind the body (it ends at a page that cannot be
-// read), nothing written outside the groups, a refusal of a body has a text, a refusal of a piece blames the changed body, a body that is accepted
-// decodes to neither NaN nor Inf (unless the codec sends floats as they are), changed or not, and unchanged bodies, of finite values, are accepted.
+// Mutation k of a codec is a function of (seed, codec text, k). Checked: no crash and no read behind the body (it ends
+// at a page that cannot be read), nothing written outside the groups, a refusal of a body has a text, a refusal of a
+// piece blames the changed body, a body that is accepted decodes to neither NaN nor Inf (unless the codec sends floats
+// as they are), changed or not, and unchanged bodies, of finite values, are accepted.
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -21,10 +22,10 @@
 #include <string>
 #include <vector>
 
-#include "memory/workers.hpp"
-#include "core/random.hpp"
-#include "core/error.hpp"
 #include "codec/payload.hpp"
+#include "core/error.hpp"
+#include "core/random.hpp"
+#include "memory/workers.hpp"
 #include "support/data.hpp"
 #include "support/specs.hpp"
 
@@ -35,7 +36,8 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-// Where the codec sends floats that are results by themselves, the format takes any bits and the decoder gives them back.
+// Where the codec sends floats that are results by themselves, the format takes any bits and the decoder gives them
+// back.
 constexpr const char* kFloatsAsTheyAre[] = {"fp32", "fp16", "bf16"};
 
 // The mutation under way, for the handler of a crash.
@@ -57,7 +59,8 @@ struct Options {
 // Bytes whose end is the end of the readable memory.
 class LastPage {
  public:
-  explicit LastPage(std::size_t most) : page_(static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))), room_((most + page_ - 1) / page_ * page_) {
+  explicit LastPage(std::size_t most)
+      : page_(static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))), room_((most + page_ - 1) / page_ * page_) {
     void* at = ::mmap(nullptr, room_ + page_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) throw std::runtime_error("no memory");
     memory_ = static_cast<std::uint8_t*>(at);
@@ -110,7 +113,8 @@ Target make_target(const Codec& codec, std::uint64_t seed, std::vector<std::int6
 
 class Dice {
  public:
-  Dice(std::uint64_t seed, std::uint64_t mutation) : random_(seed, static_cast<std::uint32_t>(mutation), static_cast<std::uint32_t>(mutation >> 32)) {}
+  Dice(std::uint64_t seed, std::uint64_t mutation)
+      : random_(seed, static_cast<std::uint32_t>(mutation), static_cast<std::uint32_t>(mutation >> 32)) {}
   std::uint64_t operator()(std::uint64_t n) { return random_.bits(next_++) % n; }  // 0 .. n - 1
   std::uint8_t byte() { return static_cast<std::uint8_t>(random_.bits(next_++)); }
 
@@ -126,11 +130,22 @@ std::uint8_t interesting_byte(Dice& dice) {
 }
 
 float interesting_float(Dice& dice) {
-  constexpr float kFloats[] = {0.0f, -0.0f, 1.0f, -1.0f, 0x1p-149f, -0x1p-149f, 0x1p-126f, 0x1p127f, std::numeric_limits<float>::max(),
-                               -std::numeric_limits<float>::max(), std::numeric_limits<float>::infinity(),
-                               -std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()};
+  constexpr float kFloats[] = {0.0f,
+                               -0.0f,
+                               1.0f,
+                               -1.0f,
+                               0x1p-149f,
+                               -0x1p-149f,
+                               0x1p-126f,
+                               0x1p127f,
+                               std::numeric_limits<float>::max(),
+                               -std::numeric_limits<float>::max(),
+                               std::numeric_limits<float>::infinity(),
+                               -std::numeric_limits<float>::infinity(),
+                               std::numeric_limits<float>::quiet_NaN()};
   const auto i = dice(std::size(kFloats) + 1);
-  return i < std::size(kFloats) ? kFloats[i] : std::bit_cast<float>(static_cast<std::uint32_t>(dice(std::uint64_t{1} << 32)));
+  return i < std::size(kFloats) ? kFloats[i]
+                                : std::bit_cast<float>(static_cast<std::uint32_t>(dice(std::uint64_t{1} << 32)));
 }
 
 std::uint16_t length_at(const Bytes& body, std::size_t piece) {
@@ -143,26 +158,31 @@ void set_length(Bytes& body, std::size_t piece, std::uint64_t length) {
   std::memcpy(body.data() + 2 * piece, &l, sizeof l);
 }
 
-// Changes `body`, which is a legal one of `target`. Most kinds keep what the framing checks, so that the codecs' own checks are reached.
+// Changes `body`, which is a legal one of `target`. Most kinds keep what the framing checks, so that the codecs' own
+// checks are reached.
 void mutate(const Codec& codec, const Target& target, Bytes& body, Dice& dice) {
   const ChunkPartition& partition = target.partition;
   const bool lengths = !codec.traits().fixed_size;
   const std::size_t prefix = partition.prefix_bytes(codec), pieces = partition.pieces().size();
   std::vector<std::size_t> begin(pieces + 1, prefix);
-  for (std::size_t p = 0; p < pieces; ++p) begin[p + 1] = begin[p] + (lengths ? length_at(body, p) : codec.piece_bound(partition.pieces()[p].count));
+  for (std::size_t p = 0; p < pieces; ++p)
+    begin[p + 1] = begin[p] + (lengths ? length_at(body, p) : codec.piece_bound(partition.pieces()[p].count));
   const auto repad = [&](std::size_t used) { body.resize(round_up(used, kPayloadAlign), 0); };
   const auto piece = dice(pieces);
   const std::size_t at = begin[piece], bytes = begin[piece + 1] - at;
   const auto used = begin[pieces] - prefix;
   switch (dice(11)) {
     case 0:  // bits anywhere
-      for (auto n = 1 + dice(8); n > 0 && !body.empty(); --n) body[dice(body.size())] ^= static_cast<std::uint8_t>(1u << dice(8));
+      for (auto n = 1 + dice(8); n > 0 && !body.empty(); --n)
+        body[dice(body.size())] ^= static_cast<std::uint8_t>(1u << dice(8));
       break;
     case 1:  // bits of pieces
-      for (auto n = 1 + dice(4); n > 0 && used > 0; --n) body[prefix + dice(used)] ^= static_cast<std::uint8_t>(1u << dice(8));
+      for (auto n = 1 + dice(4); n > 0 && used > 0; --n)
+        body[prefix + dice(used)] ^= static_cast<std::uint8_t>(1u << dice(8));
       break;
     case 2:  // bytes of one piece, its first ones more often: headers and scales are there
-      for (auto n = 1 + dice(4); n > 0 && bytes > 0; --n) body[at + dice(dice(2) ? bytes : std::min<std::size_t>(bytes, 16))] = interesting_byte(dice);
+      for (auto n = 1 + dice(4); n > 0 && bytes > 0; --n)
+        body[at + dice(dice(2) ? bytes : std::min<std::size_t>(bytes, 16))] = interesting_byte(dice);
       break;
     case 3: {  // a scale, or two neighbours
       const std::size_t counter = dice(4) ? 0 : 4 * dice(std::max<std::size_t>(1, bytes / 4));
@@ -179,7 +199,9 @@ void mutate(const Codec& codec, const Target& target, Bytes& body, Dice& dice) {
       break;
     }
     case 5: {  // cut or prolonged
-      const auto size = dice(3) == 0 ? dice(body.size() + 130) : dice(2) ? body.size() / 64 * 64 + 64 * dice(3) : body.size() - std::min<std::size_t>(body.size(), 64 * (1 + dice(4)));
+      const auto size = dice(3) == 0 ? dice(body.size() + 130)
+                        : dice(2)    ? body.size() / 64 * 64 + 64 * dice(3)
+                                     : body.size() - std::min<std::size_t>(body.size(), 64 * (1 + dice(4)));
       body.resize(size, dice(2) ? 0 : dice.byte());
       break;
     }
@@ -255,7 +277,8 @@ class Fuzzer {
       for (const auto& b : t.bodies) most = std::max({most, t.partition.body_bound(codec), b.size()});
     pages_.push_back(std::make_unique<LastPage>(2 * most + 65536));
     pages_.push_back(std::make_unique<LastPage>(2 * most + 65536));
-    floats_ = std::find(std::begin(kFloatsAsTheyAre), std::end(kFloatsAsTheyAre), std::string_view(codec.traits().name)) != std::end(kFloatsAsTheyAre);
+    floats_ = std::find(std::begin(kFloatsAsTheyAre), std::end(kFloatsAsTheyAre),
+                        std::string_view(codec.traits().name)) != std::end(kFloatsAsTheyAre);
   }
 
   // Throws std::runtime_error that says what was broken.
@@ -265,12 +288,15 @@ class Fuzzer {
         std::snprintf(under_way, sizeof under_way, "%s, unchanged", codec_.spec().c_str());
         Tally tally;
         decode(target, body, body, true, tally);
-        if (tally.accepted != 1) throw std::runtime_error("an unchanged payload of " + std::to_string(target.partition.count()) + " elements is refused");
+        if (tally.accepted != 1)
+          throw std::runtime_error("an unchanged payload of " + std::to_string(target.partition.count()) +
+                                   " elements is refused");
       }
   }
   void mutation(std::uint64_t k, Tally& tally) {
-    std::snprintf(under_way, sizeof under_way, "crimp_fuzz --codec %s --seed %llu --first %llu --mutations 1", codec_.spec().c_str(),
-                  static_cast<unsigned long long>(options_.seed), static_cast<unsigned long long>(k));
+    std::snprintf(under_way, sizeof under_way, "crimp_fuzz --codec %s --seed %llu --first %llu --mutations 1",
+                  codec_.spec().c_str(), static_cast<unsigned long long>(options_.seed),
+                  static_cast<unsigned long long>(k));
     Dice dice(seed_, k);
     const auto size = dice(64);
     const Target& target = targets_[size < 20 ? 0 : size < 40 ? 1 : size < 58 ? 2 : size < 61 ? 3 : size < 63 ? 4 : 5];
@@ -290,11 +316,13 @@ class Fuzzer {
     const std::size_t mine = alone ? 0 : 1;
     const std::string refusal = views[mine].open(codec_, target.partition, pages_[0]->hold(body));
     if (!refusal.empty()) {
-      if (refusal.size() < 15 || refusal.find_first_of("0123456789") == refusal.npos) throw std::runtime_error("the refusal '" + refusal + "' names no value");
+      if (refusal.size() < 15 || refusal.find_first_of("0123456789") == refusal.npos)
+        throw std::runtime_error("the refusal '" + refusal + "' names no value");
       ++tally.framing;
       return;
     }
-    if (!alone && !views[0].open(codec_, target.partition, pages_[1]->hold(other)).empty()) throw std::runtime_error("an unchanged payload is refused");
+    if (!alone && !views[0].open(codec_, target.partition, pages_[1]->hold(other)).empty())
+      throw std::runtime_error("an unchanged payload is refused");
     const std::uint64_t count = target.partition.count();
     out_.assign(count + 2 * kGuard, kPattern);
     Workers& workers = one_;
@@ -303,8 +331,8 @@ class Fuzzer {
     const auto untouched = [&](std::uint64_t to) {
       for (; at < to; ++at)
         if (std::bit_cast<std::uint32_t>(out_[at]) != std::bit_cast<std::uint32_t>(kPattern))
-          throw std::runtime_error("element " + std::to_string(static_cast<std::int64_t>(at - kGuard)) + " of " + std::to_string(count) +
-                                   ", outside the groups, was written");
+          throw std::runtime_error("element " + std::to_string(static_cast<std::int64_t>(at - kGuard)) + " of " +
+                                   std::to_string(count) + ", outside the groups, was written");
     };
     for (const Group& g : target.partition.groups()) {
       untouched(kGuard + g.offset);
@@ -321,7 +349,8 @@ class Fuzzer {
     for (const Group& g : target.partition.groups())
       for (std::uint64_t i = g.offset; i < g.offset + g.count; ++i)
         if (!std::isfinite(out_[kGuard + i]))
-          throw std::runtime_error("an accepted payload gives " + std::to_string(out_[kGuard + i]) + " for element " + std::to_string(i));
+          throw std::runtime_error("an accepted payload gives " + std::to_string(out_[kGuard + i]) + " for element " +
+                                   std::to_string(i));
   }
 
   static constexpr std::uint64_t kGuard = 64;
@@ -342,7 +371,8 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app{"Feeds mutated payloads to the decoders of all codecs"};
   app.option_defaults()->always_capture_default();
-  app.add_option("--mutations", options.mutations, "in all, shared by the codecs' settings; 10M for a long run")->transform(CLI::AsNumberWithUnit(std::map<std::string, std::uint64_t>{{"k", 1000}, {"M", 1000000}}));
+  app.add_option("--mutations", options.mutations, "in all, shared by the codecs' settings; 10M for a long run")
+      ->transform(CLI::AsNumberWithUnit(std::map<std::string, std::uint64_t>{{"k", 1000}, {"M", 1000000}}));
   app.add_option("--seed", options.seed, "of everything random");
   app.add_option("--first", options.first, "number of the first mutation, to have one again");
   app.add_option("--codec", options.codec, "one setting only, as in CRIMP_CODEC");
@@ -371,18 +401,19 @@ int main(int argc, char** argv) {
       std::printf("FAILED: %s\n  %s\n", under_way, e.what());
       ++failures;
     }
-    std::printf("%-44s %12llu %12llu %12llu %12llu\n", codec->spec().c_str(), static_cast<unsigned long long>(tally.mutations),
-                static_cast<unsigned long long>(tally.framing), static_cast<unsigned long long>(tally.piece),
-                static_cast<unsigned long long>(tally.accepted));
+    std::printf("%-44s %12llu %12llu %12llu %12llu\n", codec->spec().c_str(),
+                static_cast<unsigned long long>(tally.mutations), static_cast<unsigned long long>(tally.framing),
+                static_cast<unsigned long long>(tally.piece), static_cast<unsigned long long>(tally.accepted));
     std::fflush(stdout);
     total.mutations += tally.mutations;
     total.framing += tally.framing;
     total.piece += tally.piece;
     total.accepted += tally.accepted;
   }
-  std::printf("%llu mutations of %zu settings, seed %llu: %llu refused by the framing, %llu by the codec, %llu accepted, %d settings failed\n",
-              static_cast<unsigned long long>(total.mutations), all.size(), static_cast<unsigned long long>(options.seed),
-              static_cast<unsigned long long>(total.framing), static_cast<unsigned long long>(total.piece),
-              static_cast<unsigned long long>(total.accepted), failures);
+  std::printf(
+      "%llu mutations of %zu settings, seed %llu: %llu refused by the framing, %llu by the codec, %llu accepted, %d settings failed\n",
+      static_cast<unsigned long long>(total.mutations), all.size(), static_cast<unsigned long long>(options.seed),
+      static_cast<unsigned long long>(total.framing), static_cast<unsigned long long>(total.piece),
+      static_cast<unsigned long long>(total.accepted), failures);
   return failures ? 1 : 0;
 }

@@ -1,7 +1,8 @@
-// What the MPI tests share: checks whose failures any rank's exit status shows, the MPI library's own MPI_Allreduce, test values.
+// What the MPI tests share: checks whose failures any rank's exit status shows, the MPI library's own MPI_Allreduce,
+// test values.
 //
-// A program ends with `return check::finish();`. Before that each rank prints what the report (CRIMP_REPORT) must say about it, and
-// run.py compares.
+// A program ends with `return check::finish();`. Before that each rank prints what the report (CRIMP_REPORT) must say
+// about it, and run.py compares.
 #pragma once
 #include <dlfcn.h>
 #include <mpi.h>
@@ -17,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#define CHECK(condition, ...)                                                          \
-  do {                                                                                 \
+#define CHECK(condition, ...)                                                                \
+  do {                                                                                       \
     if (!(condition)) check::fail(__FILE__, __LINE__, #condition, check::text(__VA_ARGS__)); \
   } while (0)
 
@@ -26,7 +27,8 @@ namespace check {
 
 inline int rank = 0, size = 1;
 inline std::atomic<int> failures{0};
-inline std::map<std::string, long> expected;  // report entries of this rank: "calls", "passed_through.small", ...; "calls>": at least
+inline std::map<std::string, long>
+    expected;  // report entries of this rank: "calls", "passed_through.small", ...; "calls>": at least
 inline constexpr int kSkipped = 77;
 
 template <class... Args>
@@ -39,15 +41,14 @@ std::string text(const char* format = "", Args... args) {
 
 inline void fail(const char* file, int line, const char* condition, const std::string& what) {
   if (++failures <= 5)
-    std::fprintf(stderr, "rank %d: %s:%d: failed: %s %s\n", rank, std::strrchr(file, '/') + 1, line, condition, what.c_str());
+    std::fprintf(stderr, "rank %d: %s:%d: failed: %s %s\n", rank, std::strrchr(file, '/') + 1, line, condition,
+                 what.c_str());
 }
 
 inline void begin(int level = MPI_THREAD_SINGLE) {
   int provided = level;
-  if (level == MPI_THREAD_SINGLE)
-    MPI_Init(nullptr, nullptr);
-  else
-    MPI_Init_thread(nullptr, nullptr, level, &provided);
+  if (level == MPI_THREAD_SINGLE) MPI_Init(nullptr, nullptr);
+  else MPI_Init_thread(nullptr, nullptr, level, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (provided < level) {
@@ -74,8 +75,8 @@ inline int finish() {
   return status || failures;
 }
 
-// The MPI library's own function, past Crimp and every tool. This is also how a program that looks functions up in libmpi's handle
-// (ctypes, cffi, Julia) goes past them.
+// The MPI library's own function, past Crimp and every tool. This is also how a program that looks functions up in
+// libmpi's handle (ctypes, cffi, Julia) goes past them.
 inline void* in_libmpi(const char* name) {
   static void* const handle = [] {
     Dl_info info{};
@@ -100,12 +101,16 @@ inline double value(std::uint64_t at, int of_rank, unsigned salt = 0) {
   return std::ldexp(static_cast<double>(random_bits(at, static_cast<unsigned>(of_rank) + 16 * salt) >> 11), -52) - 1;
 }
 
-// Relative error that the codec of CRIMP_CODEC may make on one value. What needs residuals is replaced by fp16 in these tests.
+// Relative error that the codec of CRIMP_CODEC may make on one value. What needs residuals is replaced by fp16 in these
+// tests.
 inline double codec_error() {
   const char *codec = std::getenv("CRIMP_CODEC"), *algorithm = std::getenv("CRIMP_ALGORITHM");
   const double once = codec && !std::strcmp(codec, "bf16") ? 0x1p-8 : codec && std::strcmp(codec, "none") ? 0x1p-11 : 0;
   // Where sums are encoded, they are rounded once more.
-  return algorithm && (!std::strcmp(algorithm, "two_shot") || !std::strcmp(algorithm, "hierarchical") || !std::strcmp(algorithm, "auto")) ? 2.01 * once : once;
+  return algorithm && (!std::strcmp(algorithm, "two_shot") || !std::strcmp(algorithm, "hierarchical") ||
+                       !std::strcmp(algorithm, "auto"))
+             ? 2.01 * once
+             : once;
 }
 
 // Of a rank's values up to 1, whatever their size: eight sigma of thc's rounding.
@@ -121,8 +126,8 @@ inline bool identical(const void* buffer, std::size_t bytes, MPI_Comm comm) {
   return std::memcmp(first.data(), buffer, bytes) == 0;
 }
 
-// One sum of `count` floats over `comm`, checked: no error, near the exact sum, bit-identical on all ranks; `exactly`: MPI's own bits.
-// Members are world ranks. Call it from one thread per communicator.
+// One sum of `count` floats over `comm`, checked: no error, near the exact sum, bit-identical on all ranks; `exactly`:
+// MPI's own bits. Members are world ranks. Call it from one thread per communicator.
 inline void sum_floats(MPI_Comm comm, const std::vector<int>& members, int count, unsigned salt, bool exactly = false) {
   std::vector<float> in(static_cast<std::size_t>(count)), out(in.size()), plain(in.size());
   for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(value(i, rank, salt));

@@ -1,5 +1,5 @@
-// What the chooser takes where the network's figures are given (CRIMP_FAULT=slow_link): plain MPI for a communicator's first calls and for small
-// ones, for large ones an algorithm; on a duplicate at once, where nothing is measured again.
+// What the chooser takes where the network's figures are given (CRIMP_FAULT=slow_link): plain MPI for a communicator's
+// first calls and for small ones, for large ones an algorithm; on a duplicate at once, where nothing is measured again.
 //   chooser ALGORITHM
 // A duplicate for each call: so many of them pass that it is known to go on for long, then one measures for all.
 //   chooser loop

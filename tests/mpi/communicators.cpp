@@ -1,5 +1,6 @@
-// Communicators: sub-, duplicated, Cartesian, inter-; freed in mid-run and never freed; other traffic under way; MPI_Pcontrol; attributes
-// whose callbacks run in MPI_Comm_free and in MPI_Finalize. Expects CRIMP_CODEC to name a codec.
+// Communicators: sub-, duplicated, Cartesian, inter-; freed in mid-run and never freed; other traffic under way;
+// MPI_Pcontrol; attributes whose callbacks run in MPI_Comm_free and in MPI_Finalize. Expects CRIMP_CODEC to name a
+// codec.
 #include "check.hpp"
 
 using check::expected, check::rank, check::size;
@@ -37,7 +38,8 @@ void intercommunicator() {
   MPI_Comm_free(&half);
 }
 
-// Receives from anybody with any tag, and collectives in flight on the same communicator, must not notice Crimp's messages.
+// Receives from anybody with any tag, and collectives in flight on the same communicator, must not notice Crimp's
+// messages.
 void with_other_traffic() {
   const int next = (rank + 1) % size, before = (rank + size - 1) % size;
   int got = -1, broadcast = rank == 0 ? 42 : 0, one = 1, ones = 0;
@@ -64,7 +66,8 @@ int reduce_in_callback(MPI_Comm comm, int, void*, void*) {
   MPI_Allreduce(in.data(), out.data(), kCount, MPI_FLOAT, MPI_SUM, comm);
   check::native_allreduce(in.data(), plain.data(), kCount, MPI_FLOAT, MPI_SUM, comm);
   const char* const codec = std::getenv("CRIMP_CODEC");
-  CHECK(std::abs(out[kCount - 1] - plain[kCount - 1]) < (codec && codec[0] == 't' ? 0.3f : 1e-3f));  // thc has four bits a value
+  CHECK(std::abs(out[kCount - 1] - plain[kCount - 1]) <
+        (codec && codec[0] == 't' ? 0.3f : 1e-3f));  // thc has four bits a value
   ++callbacks;
   return MPI_SUCCESS;
 }

@@ -1,6 +1,6 @@
-// What Crimp adds to Horovod's control calls, its decoder and gate included: calls that answered.c answers at once, through Crimp and
-// straight, on a communicator whose cache holds 70 tensors. Idle calls pay 5 to 45 ns and what names 70 tensors some microseconds; the bounds are ten
-// times that and more, so that no busy machine exceeds them.
+// What Crimp adds to Horovod's control calls, its decoder and gate included: calls that answered.c answers at once,
+// through Crimp and straight, on a communicator whose cache holds 70 tensors. Idle calls pay 5 to 45 ns and what names
+// 70 tensors some microseconds; the bounds are ten times that and more, so that no busy machine exceeds them.
 #include <dlfcn.h>
 #include <mpi.h>
 
@@ -60,7 +60,9 @@ void measure(const std::string& what, double bound, Ours ours, Theirs theirs) {
 int main(int argc, char**) {
   MPI_Init(nullptr, nullptr);
   MPI_Op sum;
-  MPI_Op_create(reinterpret_cast<MPI_User_function*>(dlsym(RTLD_DEFAULT, "_ZN7horovod6common11float16_maxEPvS1_PiPP15ompi_datatype_t")), 1, &sum);
+  MPI_Op_create(reinterpret_cast<MPI_User_function*>(
+                    dlsym(RTLD_DEFAULT, "_ZN7horovod6common11float16_maxEPvS1_PiPP15ompi_datatype_t")),
+                1, &sum);
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   int& answered = *static_cast<int*>(dlsym(RTLD_DEFAULT, "answered"));
   const auto allreduce = straight<decltype(&MPI_Allreduce)>("MPI_Allreduce");
@@ -68,7 +70,8 @@ int main(int argc, char**) {
   const auto gatherv = straight<decltype(&MPI_Gatherv)>("MPI_Gatherv");
 
   std::vector<std::pair<std::string, std::int64_t>> tensors;
-  for (int i = 0; i < kTensors; ++i) tensors.emplace_back("allreduce.layer" + std::to_string(i) + ".weight", 1000 + i % 3);
+  for (int i = 0; i < kTensors; ++i)
+    tensors.emplace_back("allreduce.layer" + std::to_string(i) + ".weight", 1000 + i % 3);
   auto list = crimp::test::response_list(tensors);
   const int size = static_cast<int>(list.size());
   long long words[2];
@@ -86,21 +89,35 @@ int main(int argc, char**) {
   answered = 1;
   for (int step = 0; step < 10; ++step) negotiate(MPI_Allreduce, MPI_Gatherv, MPI_Bcast);
 
-  measure("AND, nothing ready", kIdle, [&] { bits(MPI_Allreduce, 7, 0, MPI_BAND); }, [&] { bits(allreduce, 7, 0, MPI_BAND); });
-  measure("OR, nothing invalid", kIdle, [&] { bits(MPI_Allreduce, 0, 0, MPI_BOR); }, [&] { bits(allreduce, 0, 0, MPI_BOR); });
+  measure(
+      "AND, nothing ready", kIdle, [&] { bits(MPI_Allreduce, 7, 0, MPI_BAND); },
+      [&] { bits(allreduce, 7, 0, MPI_BAND); });
+  measure(
+      "OR, nothing invalid", kIdle, [&] { bits(MPI_Allreduce, 0, 0, MPI_BOR); },
+      [&] { bits(allreduce, 0, 0, MPI_BOR); });
   int length = 1;
-  measure("Bcast of 1 int", kIdle, [&] { MPI_Bcast(&length, 1, MPI_INT, 0, comm); }, [&] { bcast(&length, 1, MPI_INT, 0, comm); });
-  measure("Bcast of 32 bytes", kIdle, [&] { MPI_Bcast(list.data(), 32, MPI_BYTE, 0, comm); }, [&] { bcast(list.data(), 32, MPI_BYTE, 0, comm); });
-  measure("Gatherv", kIdle, [&] { MPI_Gatherv(nullptr, 0, MPI_BYTE, nullptr, nullptr, nullptr, MPI_BYTE, 0, comm); },
-          [&] { gatherv(nullptr, 0, MPI_BYTE, nullptr, nullptr, nullptr, MPI_BYTE, 0, comm); });
-  for (int step = 0; step < 10; ++step) negotiate(MPI_Allreduce, MPI_Gatherv, MPI_Bcast);  // the gathers alone have emptied the cache
+  measure(
+      "Bcast of 1 int", kIdle, [&] { MPI_Bcast(&length, 1, MPI_INT, 0, comm); },
+      [&] { bcast(&length, 1, MPI_INT, 0, comm); });
+  measure(
+      "Bcast of 32 bytes", kIdle, [&] { MPI_Bcast(list.data(), 32, MPI_BYTE, 0, comm); },
+      [&] { bcast(list.data(), 32, MPI_BYTE, 0, comm); });
+  measure(
+      "Gatherv", kIdle, [&] { MPI_Gatherv(nullptr, 0, MPI_BYTE, nullptr, nullptr, nullptr, MPI_BYTE, 0, comm); },
+      [&] { gatherv(nullptr, 0, MPI_BYTE, nullptr, nullptr, nullptr, MPI_BYTE, 0, comm); });
+  for (int step = 0; step < 10; ++step)
+    negotiate(MPI_Allreduce, MPI_Gatherv, MPI_Bcast);  // the gathers alone have emptied the cache
   if (argc > 1)
-    measure("AND, 35 of 70 tensors ready and held", kNamed, [&] { bits(MPI_Allreduce, 7 | ~((1ll << 38) - 1), 7, MPI_BAND); },
-            [&] { bits(allreduce, 7, 0, MPI_BAND); });
-  measure("AND, 70 tensors ready everywhere, and what they are", kNamed, [&] { bits(MPI_Allreduce, -1, (1ll << 9) - 1, MPI_BAND); },
-          [&] { bits(allreduce, -1, (1ll << 9) - 1, MPI_BAND); });
-  measure("AND, Gatherv, Bcast, Bcast: a ResponseList of 70 tensors", kNamed, [&] { negotiate(MPI_Allreduce, MPI_Gatherv, MPI_Bcast); },
-          [&] { negotiate(allreduce, gatherv, bcast); });
+    measure(
+        "AND, 35 of 70 tensors ready and held", kNamed,
+        [&] { bits(MPI_Allreduce, 7 | ~((1ll << 38) - 1), 7, MPI_BAND); }, [&] { bits(allreduce, 7, 0, MPI_BAND); });
+  measure(
+      "AND, 70 tensors ready everywhere, and what they are", kNamed,
+      [&] { bits(MPI_Allreduce, -1, (1ll << 9) - 1, MPI_BAND); },
+      [&] { bits(allreduce, -1, (1ll << 9) - 1, MPI_BAND); });
+  measure(
+      "AND, Gatherv, Bcast, Bcast: a ResponseList of 70 tensors", kNamed,
+      [&] { negotiate(MPI_Allreduce, MPI_Gatherv, MPI_Bcast); }, [&] { negotiate(allreduce, gatherv, bcast); });
   answered = 0;
   MPI_Comm_free(&comm);
   MPI_Op_free(&sum);

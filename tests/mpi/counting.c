@@ -1,5 +1,5 @@
-/* Preloaded before Crimp: counts what libcrimp.so asks of the system for as long as the process lives, by the address that each call returns
- * to, and says it at the end. */
+/* Preloaded before Crimp: counts what libcrimp.so asks of the system for as long as the process lives, by the address
+ * that each call returns to, and says it at the end. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>
@@ -16,12 +16,12 @@ static void count(int kind, void* to) {
   Dl_info info;
   if (dladdr(to, &info) && info.dli_fname && strstr(info.dli_fname, "libcrimp")) ++counts[kind], ++total;
 }
-#define COUNTED(kind, type, name, parameters, ...)                                     \
-  type name parameters {                                                               \
-    static type(*next) parameters;                                                     \
-    if (!next) next = (type(*) parameters)dlsym(RTLD_NEXT, #name);                     \
-    count(kind, __builtin_return_address(0));                                          \
-    return next(__VA_ARGS__);                                                          \
+#define COUNTED(kind, type, name, parameters, ...)                 \
+  type name parameters {                                           \
+    static type(*next) parameters;                                 \
+    if (!next) next = (type(*) parameters)dlsym(RTLD_NEXT, #name); \
+    count(kind, __builtin_return_address(0));                      \
+    return next(__VA_ARGS__);                                      \
   }
 struct timespec;
 COUNTED(kMemory, void*, _Znwm, (size_t n), n)
@@ -29,7 +29,8 @@ COUNTED(kMemory, void*, _Znam, (size_t n), n)
 COUNTED(kFiles, FILE*, fopen, (const char* file, const char* mode), file, mode)
 COUNTED(kFiles, int, open, (const char* file, int flags, int mode), file, flags, mode)
 COUNTED(kModules, int, dl_iterate_phdr, (int (*call)(struct dl_phdr_info*, size_t, void*), void* data), call, data)
-COUNTED(kThreads, int, pthread_create, (void* thread, const void* attributes, void* (*start)(void*), void* data), thread, attributes, start, data)
+COUNTED(kThreads, int, pthread_create, (void* thread, const void* attributes, void* (*start)(void*), void* data),
+        thread, attributes, start, data)
 COUNTED(kClock, int, clock_gettime, (int clock, struct timespec* time), clock, time)
 extern void* __libc_malloc(size_t);
 void* malloc(size_t n) {

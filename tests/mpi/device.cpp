@@ -1,4 +1,5 @@
-// Calls with buffers in device memory: of a GPU, or of the stand-in for CUDA (tests/support/simt), where plain code that touches them faults.
+// Calls with buffers in device memory: of a GPU, or of the stand-in for CUDA (tests/support/simt), where plain code
+// that touches them faults.
 //   device sums [COUNT...] | extents SIDE | rates | passes | late | errors ALGORITHM | classify
 #include <chrono>
 #include <functional>
@@ -32,15 +33,18 @@ class Buffer {
     put();
   }
   std::vector<char> get() {
-    if (on_device_ && cudaMemcpy(host_.data(), device_, host_.size(), cudaMemcpyDeviceToHost) != cudaSuccess) std::abort();
-    for (std::size_t i = 0; i < kGuard; ++i) CHECK(host_[i] == 'g' && host_[host_.size() - 1 - i] == 'g', "written outside the buffer");
+    if (on_device_ && cudaMemcpy(host_.data(), device_, host_.size(), cudaMemcpyDeviceToHost) != cudaSuccess)
+      std::abort();
+    for (std::size_t i = 0; i < kGuard; ++i)
+      CHECK(host_[i] == 'g' && host_[host_.size() - 1 - i] == 'g', "written outside the buffer");
     return {host_.begin() + kGuard, host_.end() - kGuard};
   }
 
  private:
   static constexpr std::size_t kGuard = 64;
   void put() {
-    if (on_device_ && cudaMemcpy(device_, host_.data(), host_.size(), cudaMemcpyHostToDevice) != cudaSuccess) std::abort();
+    if (on_device_ && cudaMemcpy(device_, host_.data(), host_.size(), cudaMemcpyHostToDevice) != cudaSuccess)
+      std::abort();
   }
   std::size_t bytes_;
   bool on_device_;
@@ -55,17 +59,26 @@ std::vector<char> values(std::size_t count, crimp_dtype type, unsigned salt) {
     const double x = check::value(i, rank, salt) * (i / 3000 % 2 ? 0x1p-6 : 1);
     const auto f = static_cast<float>(x);
     const std::uint16_t half = type == CRIMP_FLOAT16 ? crimp::half_from_float(f) : crimp::bfloat_from_float(f);
-    std::memcpy(all.data() + i * element, type == CRIMP_FLOAT64 ? static_cast<const void*>(&x) : type == CRIMP_FLOAT32 ? static_cast<const void*>(&f) : &half, element);
+    std::memcpy(all.data() + i * element,
+                type == CRIMP_FLOAT64   ? static_cast<const void*>(&x)
+                : type == CRIMP_FLOAT32 ? static_cast<const void*>(&f)
+                                        : &half,
+                element);
   }
   return all;
 }
 
 // Who holds send and receive buffer in device memory.
 enum Homes { kHost, kDevice, kMixedRanks, kSendOnly, kReceiveOnly, kHomes };
-bool send_on_device(int homes) { return homes == kDevice || (homes == kMixedRanks && rank % 2 == 0) || homes == kSendOnly; }
-bool receive_on_device(int homes) { return homes == kDevice || (homes == kMixedRanks && rank % 2 == 0) || homes == kReceiveOnly; }
+bool send_on_device(int homes) {
+  return homes == kDevice || (homes == kMixedRanks && rank % 2 == 0) || homes == kSendOnly;
+}
+bool receive_on_device(int homes) {
+  return homes == kDevice || (homes == kMixedRanks && rank % 2 == 0) || homes == kReceiveOnly;
+}
 
-// The same calls on five communicators, with buffers in different places: every result has the host's bits, call by call.
+// The same calls on five communicators, with buffers in different places: every result has the host's bits, call by
+// call.
 void sums(const std::vector<std::size_t>& counts) {
   MPI_Comm comms[kHomes];
   for (auto& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
@@ -78,20 +91,23 @@ void sums(const std::vector<std::size_t>& counts) {
           ++salt;
           const auto mine = values(count, type, salt);
           const std::string name = "tensor" + std::to_string(count);
-          const crimp_segment segments[] = {{name.c_str(), count / 3}, {"bias", count / 3}, {"last", count - 2 * (count / 3)}};
+          const crimp_segment segments[] = {
+              {name.c_str(), count / 3}, {"bias", count / 3}, {"last", count - 2 * (count / 3)}};
           std::vector<char> expected;
           for (int homes = 0; homes < kHomes; ++homes) {
             Buffer send(mine.size(), in_place ? receive_on_device(homes) : send_on_device(homes));
             Buffer receive(mine.size(), receive_on_device(homes));
             (in_place ? receive : send).set(mine.data());
-            const int rc = crimp_allreduce(in_place ? MPI_IN_PLACE : send.data(), receive.data(), count, type, comms[homes], segments, 3);
+            const int rc = crimp_allreduce(in_place ? MPI_IN_PLACE : send.data(), receive.data(), count, type,
+                                           comms[homes], segments, 3);
             CHECK(rc == MPI_SUCCESS, "code %d", rc);
             ++calls;
             const bool sent = (in_place ? receive_on_device(homes) : send_on_device(homes));
             on_device += sent && receive_on_device(homes);
             const auto got = receive.get();
             if (homes == kHost) expected = got;
-            CHECK(got == expected, "count %zu, type %d, in place %d, homes %d, call %u: not the host's bits", count, static_cast<int>(type), in_place, homes, salt);
+            CHECK(got == expected, "count %zu, type %d, in place %d, homes %d, call %u: not the host's bits", count,
+                  static_cast<int>(type), in_place, homes, salt);
             if (!in_place) CHECK(send.get() == mine, "sendbuf was changed");
             CHECK(check::identical(got.data(), got.size(), MPI_COMM_WORLD));
           }
@@ -107,12 +123,14 @@ void sums(const std::vector<std::size_t>& counts) {
 float element(std::size_t i, std::size_t cols, int of_rank, unsigned salt) {
   double sum = 0;
   for (unsigned k = 0; k < 2; ++k)
-    sum += (1 + 0.25 * of_rank * k) * check::value(i / cols, 0, salt + 2 * k) * check::value(i % cols, 0, salt + 2 * k + 1);
+    sum += (1 + 0.25 * of_rank * k) * check::value(i / cols, 0, salt + 2 * k) *
+           check::value(i % cols, 0, salt + 2 * k + 1);
   return static_cast<float>(sum);
 }
 
-// Extents that nobody says. Both tensors have side x side elements, which is what is taken of such a count before anything is known; the second one is another
-// matrix, of which two columns keep everything once that is found. CRIMP_CODEC is powersgd:r=2; without a memory a call shows what its extents keep.
+// Extents that nobody says. Both tensors have side x side elements, which is what is taken of such a count before
+// anything is known; the second one is another matrix, of which two columns keep everything once that is found.
+// CRIMP_CODEC is powersgd:r=2; without a memory a call shows what its extents keep.
 void extents(std::size_t side) {
   struct ChunkPartition {
     const char* name;
@@ -138,7 +156,9 @@ void extents(std::size_t side) {
             const std::uint16_t half = crimp::half_from_float(x);
             if (type == CRIMP_FLOAT16) x = crimp::float_from_half(half);
             sum[i] += x;
-            if (r == rank) std::memcpy(mine.data() + i * bytes / count, type == CRIMP_FLOAT16 ? static_cast<const void*>(&half) : &x, bytes / count);
+            if (r == rank)
+              std::memcpy(mine.data() + i * bytes / count, type == CRIMP_FLOAT16 ? static_cast<const void*>(&half) : &x,
+                          bytes / count);
           }
         std::vector<char> expected;
         for (int homes = kHost; homes <= (large ? kDevice : kMixedRanks); ++homes) {
@@ -166,7 +186,8 @@ void extents(std::size_t side) {
         }
         if (rank == 0) std::printf("%s, call %u: %.6f of the energy is kept\n", name.c_str(), call, 1 - lost / all);
         // What is found counts from the next call on.
-        if (partition.cols == side || call > (remembers ? 1u : 0u)) CHECK(lost < 1e-3 * all, "%s, call %u: %g of the energy is lost", name.c_str(), call, lost / all);
+        if (partition.cols == side || call > (remembers ? 1u : 0u))
+          CHECK(lost < 1e-3 * all, "%s, call %u: %g of the energy is lost", name.c_str(), call, lost / all);
         if (partition.cols != side && call == 0) CHECK(lost > 0.1 * all, "%s: nothing was to be found", name.c_str());
       }
     }
@@ -175,8 +196,8 @@ void extents(std::size_t side) {
   CHECK(reports.empty(), "%s", reports.c_str());
 }
 
-// When the learning rate falls to a tenth, what waits weighs ten times as much, wherever it is kept. Every rank sends the largest value of its own; what of that owners
-// keep back (two_shot) waits as the other values do.
+// When the learning rate falls to a tenth, what waits weighs ten times as much, wherever it is kept. Every rank sends
+// the largest value of its own; what of that owners keep back (two_shot) waits as the other values do.
 void rates() {
   constexpr std::size_t kCount = 5000;
   const auto gradient = [](int of_rank) {
@@ -210,8 +231,9 @@ void rates() {
       for (std::size_t i = 0; i < kCount; ++i) {
         const double expected = all[i] + call.times * waits[i];
         if (!call.few)
-          CHECK(std::abs(static_cast<double>(sum[i]) - expected) <= 1e-5 * expected, "homes %d, rate %g: element %zu is %.9g, not %.9g", homes, call.rate, i,
-                static_cast<double>(sum[i]), expected);
+          CHECK(std::abs(static_cast<double>(sum[i]) - expected) <= 1e-5 * expected,
+                "homes %d, rate %g: element %zu is %.9g, not %.9g", homes, call.rate, i, static_cast<double>(sum[i]),
+                expected);
         waits[i] = expected - static_cast<double>(sum[i]);
       }
       ++check::expected["calls"];
@@ -226,7 +248,8 @@ void rates() {
 template <class Call>
 void pass(const char* what, std::size_t sent, std::size_t received, Call call) {
   std::vector<int> in(sent);
-  for (std::size_t i = 0; i < sent; ++i) in[i] = static_cast<int>(check::random_bits(i, static_cast<unsigned>(rank)) & 0xffff);
+  for (std::size_t i = 0; i < sent; ++i)
+    in[i] = static_cast<int>(check::random_bits(i, static_cast<unsigned>(rank)) & 0xffff);
   std::vector<char> expected;
   for (const bool on_device : {false, true}) {
     Buffer from(sent * sizeof(int), on_device), to(received * sizeof(int), on_device);
@@ -262,25 +285,40 @@ void passes() {
     cudaMemcpy(r, s, n * sizeof(int), cudaMemcpyDefault);
     return MPI_Bcast(r, n, MPI_INT, root, comm);
   });
-  pass("MPI_Gather", n, n * ranks, [&](void* s, void* r) { return MPI_Gather(s, n, MPI_INT, r, n, MPI_INT, root, comm); });
-  pass("MPI_Gatherv", n, spread, [&](void* s, void* r) { return MPI_Gatherv(s, counts[static_cast<std::size_t>(rank)], MPI_INT, r, counts.data(), places.data(), MPI_INT, root, comm); });
-  pass("MPI_Scatter", n * ranks, n, [&](void* s, void* r) { return MPI_Scatter(s, n, MPI_INT, r, n, MPI_INT, root, comm); });
-  pass("MPI_Scatterv", spread, n, [&](void* s, void* r) { return MPI_Scatterv(s, counts.data(), places.data(), MPI_INT, r, counts[static_cast<std::size_t>(rank)], MPI_INT, root, comm); });
-  pass("MPI_Allgather", n, n * ranks, [&](void* s, void* r) { return MPI_Allgather(s, n, MPI_INT, r, n, MPI_INT, comm); });
+  pass("MPI_Gather", n, n * ranks,
+       [&](void* s, void* r) { return MPI_Gather(s, n, MPI_INT, r, n, MPI_INT, root, comm); });
+  pass("MPI_Gatherv", n, spread, [&](void* s, void* r) {
+    return MPI_Gatherv(s, counts[static_cast<std::size_t>(rank)], MPI_INT, r, counts.data(), places.data(), MPI_INT,
+                       root, comm);
+  });
+  pass("MPI_Scatter", n * ranks, n,
+       [&](void* s, void* r) { return MPI_Scatter(s, n, MPI_INT, r, n, MPI_INT, root, comm); });
+  pass("MPI_Scatterv", spread, n, [&](void* s, void* r) {
+    return MPI_Scatterv(s, counts.data(), places.data(), MPI_INT, r, counts[static_cast<std::size_t>(rank)], MPI_INT,
+                        root, comm);
+  });
+  pass("MPI_Allgather", n, n * ranks,
+       [&](void* s, void* r) { return MPI_Allgather(s, n, MPI_INT, r, n, MPI_INT, comm); });
   pass("MPI_Allgather in place", n * ranks, n * ranks, [&](void* s, void* r) {
     cudaMemcpy(r, s, n * ranks * sizeof(int), cudaMemcpyDefault);
     return MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, r, n, MPI_INT, comm);
   });
-  pass("MPI_Allgatherv", n, spread, [&](void* s, void* r) { return MPI_Allgatherv(s, counts[static_cast<std::size_t>(rank)], MPI_INT, r, counts.data(), places.data(), MPI_INT, comm); });
-  pass("MPI_Alltoall", n * ranks, n * ranks, [&](void* s, void* r) { return MPI_Alltoall(s, n, MPI_INT, r, n, MPI_INT, comm); });
+  pass("MPI_Allgatherv", n, spread, [&](void* s, void* r) {
+    return MPI_Allgatherv(s, counts[static_cast<std::size_t>(rank)], MPI_INT, r, counts.data(), places.data(), MPI_INT,
+                          comm);
+  });
+  pass("MPI_Alltoall", n * ranks, n * ranks,
+       [&](void* s, void* r) { return MPI_Alltoall(s, n, MPI_INT, r, n, MPI_INT, comm); });
   const std::vector<int> mine(ranks, counts[static_cast<std::size_t>(rank)]);
   std::vector<int> mine_at(ranks);
   for (std::size_t r = 0; r < ranks; ++r) mine_at[r] = static_cast<int>(r * 20);
   pass("MPI_Alltoallv", 20 * ranks + 20, spread, [&](void* s, void* r) {
     return MPI_Alltoallv(s, mine.data(), mine_at.data(), MPI_INT, r, counts.data(), places.data(), MPI_INT, comm);
   });
-  pass("MPI_Reduce_scatter", n * ranks, n, [&](void* s, void* r) { return MPI_Reduce_scatter(s, r, scattered.data(), MPI_INT, MPI_SUM, comm); });
-  pass("MPI_Reduce_scatter_block", n * ranks, n, [&](void* s, void* r) { return MPI_Reduce_scatter_block(s, r, n, MPI_INT, MPI_SUM, comm); });
+  pass("MPI_Reduce_scatter", n * ranks, n,
+       [&](void* s, void* r) { return MPI_Reduce_scatter(s, r, scattered.data(), MPI_INT, MPI_SUM, comm); });
+  pass("MPI_Reduce_scatter_block", n * ranks, n,
+       [&](void* s, void* r) { return MPI_Reduce_scatter_block(s, r, n, MPI_INT, MPI_SUM, comm); });
   MPI_Datatype every_third;
   MPI_Type_vector(100, 1, 3, MPI_INT, &every_third);
   MPI_Type_commit(&every_third);
@@ -294,7 +332,8 @@ void passes() {
 }
 
 // One call on a communicator, checked; the code where it failed.
-int one_sum(MPI_Comm comm, int count, unsigned salt, bool expect_success, const std::function<void()>& before = [] {}) {
+int one_sum(
+    MPI_Comm comm, int count, unsigned salt, bool expect_success, const std::function<void()>& before = [] {}) {
   std::vector<float> in(static_cast<std::size_t>(count));
   const char* codec = std::getenv("CRIMP_CODEC");
   const bool alike = codec && std::strncmp(codec, "powersgd", 8) == 0;  // a matrix of rank 1
@@ -310,28 +349,33 @@ int one_sum(MPI_Comm comm, int count, unsigned salt, bool expect_success, const 
   for (std::size_t i = 0; i < in.size(); ++i) {
     double sum = 0;
     for (int r = 0; r < size; ++r) sum += static_cast<float>(check::value(alike ? 0 : i, r, salt));
-    CHECK(std::abs(static_cast<double>(out[i]) - sum) <= size * (check::codec_error() + 0x1p-22), "element %zu of call %u is %g, not %g", i, salt, static_cast<double>(out[i]), sum);
+    CHECK(std::abs(static_cast<double>(out[i]) - sum) <= size * (check::codec_error() + 0x1p-22),
+          "element %zu of call %u is %g, not %g", i, salt, static_cast<double>(out[i]), sum);
   }
   return rc;
 }
 
 #ifdef CRIMP_SIMT
-// Every call of the runtime fails once on rank 0: no rank hangs, a rank that says success has the sum, and the next call is right on all ranks.
+// Every call of the runtime fails once on rank 0: no rank hangs, a rank that says success has the sum, and the next
+// call is right on all ranks.
 void errors() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   constexpr int kCount = 30000;  // three chunks
   unsigned salt = 0;
   one_sum(MPI_COMM_WORLD, kCount, ++salt, true);
   int injected = 0, failed = 0;
-  for (const char* function : {"cudaMalloc", "cudaHostAlloc", "cudaMemsetAsync", "cudaStreamCreateWithFlags", "cudaStreamCreateWithPriority", "cudaEventCreateWithFlags",
-                               "cudaMemcpyAsync", "cudaEventRecord", "cudaStreamWaitEvent", "cudaLaunchKernelEx", "cudaEventQuery", "cudaStreamSynchronize"})
+  for (const char* function :
+       {"cudaMalloc", "cudaHostAlloc", "cudaMemsetAsync", "cudaStreamCreateWithFlags", "cudaStreamCreateWithPriority",
+        "cudaEventCreateWithFlags", "cudaMemcpyAsync", "cudaEventRecord", "cudaStreamWaitEvent", "cudaLaunchKernelEx",
+        "cudaEventQuery", "cudaStreamSynchronize"})
     for (int nth = 1; nth <= 25; ++nth) {
       MPI_Comm comm;  // a new one, whose memory is not there yet
       MPI_Comm_dup(MPI_COMM_WORLD, &comm);
       std::uint64_t before = 0;
       const int rc = one_sum(comm, kCount, ++salt, false, [&] {
         before = simt::calls(function);
-        if (rank == 0) simt::fail(function, nth, std::strstr(function, "lloc") ? cudaErrorMemoryAllocation : cudaErrorLaunchFailure);
+        if (rank == 0)
+          simt::fail(function, nth, std::strstr(function, "lloc") ? cudaErrorMemoryAllocation : cudaErrorLaunchFailure);
       });
       int used = simt::calls(function) - before >= static_cast<std::uint64_t>(nth);
       if (rank == 0) {
@@ -357,8 +401,10 @@ void classify() {
     const auto begin = std::chrono::steady_clock::now();
     // Of no elements: looked at, then MPI's.
     for (int i = 0; i < kCalls; ++i) MPI_Allreduce(MPI_IN_PLACE, buffer->data(), 1, MPI_INT, MPI_SUM, MPI_COMM_SELF);
-    const double ns = std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count() / kCalls;
-    if (rank == 0) std::printf("an MPI_Allreduce of one int in %s memory: %.0f ns\n", buffer == &host ? "host" : "device", ns);
+    const double ns =
+        std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count() / kCalls;
+    if (rank == 0)
+      std::printf("an MPI_Allreduce of one int in %s memory: %.0f ns\n", buffer == &host ? "host" : "device", ns);
   }
 }
 
@@ -371,7 +417,9 @@ void late() {
   for (unsigned call = 0; call < 3; ++call) check::sum_floats(MPI_COMM_WORLD, everyone, 30000, call);
   CHECK(!loaded());
 #ifdef CRIMP_SIMT
-  for (const char* function : {"cudaMalloc", "cudaHostAlloc", "cudaStreamCreateWithPriority", "cudaPointerGetAttributes"}) CHECK(simt::calls(function) == 0, "%s", function);
+  for (const char* function :
+       {"cudaMalloc", "cudaHostAlloc", "cudaStreamCreateWithPriority", "cudaPointerGetAttributes"})
+    CHECK(simt::calls(function) == 0, "%s", function);
 #endif
   one_sum(MPI_COMM_WORLD, 30000, 9, true);
   CHECK(loaded());

@@ -1,4 +1,5 @@
-// Trainings that name no tensors: whatever the order and the buffers in which they send equal tensors, error feedback must not be worse than none.
+// Trainings that name no tensors: whatever the order and the buffers in which they send equal tensors, error feedback
+// must not be worse than none.
 //   error_feedback SCENARIO
 #include <cstring>
 #include <functional>
@@ -50,7 +51,8 @@ double norm(const Vector& v) {
   return std::sqrt(sum);
 }
 
-// Constant gradients: the results of all steps must come near to the steps times the sum, tensor by tensor. DGC's momentum makes ten times as much.
+// Constant gradients: the results of all steps must come near to the steps times the sum, tensor by tensor. DGC's
+// momentum makes ten times as much.
 void constant(const std::vector<double>& scales, bool staged, int steps, std::size_t last_count) {
   const std::size_t n = scales.size();
   Buffers buffers{staged, {}, {}};
@@ -70,8 +72,11 @@ void constant(const std::vector<double>& scales, bool staged, int steps, std::si
     for (std::size_t t = 0; t < n; ++t) {
       Vector& v = buffers.take(t, mine[t]);
       reduce(v, MPI_COMM_WORLD);
-      // In every single call what is not the tensor's own must be small: its own residual holds back a part of its own past.
-      if (is_codec("3lc")) CHECK(norm(v) < 4 * norm(exact[t]), "tensor %zu, step %d: %.3g times its norm", t, step, norm(v) / norm(exact[t]));
+      // In every single call what is not the tensor's own must be small: its own residual holds back a part of its own
+      // past.
+      if (is_codec("3lc"))
+        CHECK(norm(v) < 4 * norm(exact[t]), "tensor %zu, step %d: %.3g times its norm", t, step,
+              norm(v) / norm(exact[t]));
       for (std::size_t i = 0; i < v.size(); ++i) total[t][i] += static_cast<double>(v[i]);
     }
   for (std::size_t t = 0; t < n; ++t) {
@@ -84,7 +89,8 @@ void constant(const std::vector<double>& scales, bool staged, int steps, std::si
       wanted += e * e;
     }
     const double cosine = product / std::sqrt(squares * wanted);
-    if (rank == 0) std::printf("tensor %zu: error %.4f of its norm, cosine %.4f\n", t, std::sqrt(error / wanted), cosine);
+    if (rank == 0)
+      std::printf("tensor %zu: error %.4f of its norm, cosine %.4f\n", t, std::sqrt(error / wanted), cosine);
     CHECK(cosine > 0.8, "tensor %zu: cosine %.4f", t, cosine);
     const double most = is_codec("3lc") || is_codec("1bit") ? 0.1 : is_codec("dgc") ? 10 : 0.6;
     CHECK(std::sqrt(error / wanted) < most, "tensor %zu: wrong by %.4f of its norm", t, std::sqrt(error / wanted));
@@ -92,7 +98,8 @@ void constant(const std::vector<double>& scales, bool staged, int steps, std::si
   if (size > 1) expected["layouts.periodic.calls>"] = static_cast<long>(steps * static_cast<int>(n)) / 3;
 }
 
-// Gradient descent on a quadratic whose gradient is sent in equal chunks, each of its own scale. Returns every chunk's loss after it, of the loss before.
+// Gradient descent on a quadratic whose gradient is sent in equal chunks, each of its own scale. Returns every chunk's
+// loss after it, of the loss before.
 std::vector<double> descend(const std::vector<double>& scales, bool whole, bool staged, bool shuffled, int steps) {
   MPI_Comm comm;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
@@ -127,7 +134,8 @@ std::vector<double> descend(const std::vector<double>& scales, bool whole, bool 
   const float rate = is_codec("dgc") ? 0.005f : is_codec("powersgd") ? 0.001f : 0.05f;
   const auto gradient = [&](std::size_t k) {
     Vector g(kCount);
-    for (std::size_t i = 0; i < kCount; ++i) g[i] = static_cast<float>(scales[k]) * curvature[k][i] * (x[k][i] - mine[k][i]);
+    for (std::size_t i = 0; i < kCount; ++i)
+      g[i] = static_cast<float>(scales[k]) * curvature[k][i] * (x[k][i] - mine[k][i]);
     return g;
   };
   const auto apply = [&](std::size_t k, const float* sum) {
@@ -172,13 +180,17 @@ void quadratic() {
   for (const bool staged : {false, true})
     for (const bool shuffled : {false, true}) {
       const auto chunks = descend(scales, false, staged, shuffled, 200);
-      show(staged ? (shuffled ? "one buffer, in random order" : "one buffer") : (shuffled ? "in random order" : "in order"), chunks);
+      show(staged ? (shuffled ? "one buffer, in random order" : "one buffer")
+                  : (shuffled ? "in random order" : "in order"),
+           chunks);
       expected["errors"] = 0;
-      for (std::size_t k = 0; k < chunks.size(); ++k) CHECK(chunks[k] < 2 * most + 0.02, "chunk %zu: %.4f of the loss, whole %.4f", k, chunks[k], most);
+      for (std::size_t k = 0; k < chunks.size(); ++k)
+        CHECK(chunks[k] < 2 * most + 0.02, "chunk %zu: %.4f of the loss, whole %.4f", k, chunks[k], most);
     }
 }
 
-// A hundred steps of training and one evaluation, in turns: of another count, or of the same from another buffer, or from the same one.
+// A hundred steps of training and one evaluation, in turns: of another count, or of the same from another buffer, or
+// from the same one.
 void phases() {
   constexpr int kRounds = 9, kSteps = 100;
   Vector gradient = normal(kCount, 1 + static_cast<unsigned>(rank), 1), metrics = normal(kCount, 90, 30), buffer;
@@ -215,7 +227,8 @@ void differs() {
   for (int call = 0; call < 60; ++call) {
     buffer = gradient;
     if (call == 30 && rank == 1) buffer.resize(kCount + 100);
-    const int rc = MPI_Allreduce(MPI_IN_PLACE, buffer.data(), static_cast<int>(buffer.size()), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    const int rc =
+        MPI_Allreduce(MPI_IN_PLACE, buffer.data(), static_cast<int>(buffer.size()), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     CHECK((rc != MPI_SUCCESS) == (call == 30), "call %d: %d", call, rc);
   }
   expected["layouts.periodic.calls"] = 60 - 5 - 1;
@@ -238,12 +251,14 @@ void outlier() {
     buffer = gradient;
     if (call == 20)
       for (std::size_t i = 0; i < kCount; i += 10) buffer[i] *= 1000;
-    CHECK(named && named(MPI_IN_PLACE, buffer.data(), kCount, CRIMP_FLOAT32, MPI_COMM_WORLD, &tensor, 1) == MPI_SUCCESS);
+    CHECK(named &&
+          named(MPI_IN_PLACE, buffer.data(), kCount, CRIMP_FLOAT32, MPI_COMM_WORLD, &tensor, 1) == MPI_SUCCESS);
     if (call > 20) CHECK(norm(buffer) < 3 * whole, "call %d: %.2f times the norm", call, norm(buffer) / whole);
   }
 }
 
-// One value in one call of a known tensor is far larger than it ever was: MPI's sum for that call, which the report tells from values that no codec takes.
+// One value in one call of a known tensor is far larger than it ever was: MPI's sum for that call, which the report
+// tells from values that no codec takes.
 void spike() {
   const Vector gradient = normal(kCount, 1 + static_cast<unsigned>(rank), 1);
   Vector buffer, plain(kCount);
@@ -251,8 +266,11 @@ void spike() {
     buffer = gradient;
     if (call == 20 && rank == 0) buffer[77] = 1e6f;
     if (call == 30 && rank == 0) buffer[77] = NAN;
-    if (call == 20) check::native_allreduce(buffer.data(), plain.data(), static_cast<int>(kCount), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-    CHECK(MPI_Allreduce(MPI_IN_PLACE, buffer.data(), static_cast<int>(kCount), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD) == MPI_SUCCESS);
+    if (call == 20)
+      check::native_allreduce(buffer.data(), plain.data(), static_cast<int>(kCount), MPI_FLOAT, MPI_SUM,
+                              MPI_COMM_WORLD);
+    CHECK(MPI_Allreduce(MPI_IN_PLACE, buffer.data(), static_cast<int>(kCount), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD) ==
+          MPI_SUCCESS);
     if (call == 20) CHECK(buffer == plain, "not MPI's bits");
     if (call == 30) CHECK(std::isnan(buffer[77]) && !std::isnan(buffer[78]));
   }
@@ -270,7 +288,8 @@ int main(int argc, char** argv) {
   if (scenario == "two") constant({1, 0.01}, false, steps, kCount);
   else if (scenario == "two_staged") constant({1, 0.01}, true, steps, kCount);
   else if (scenario == "layers") constant(std::vector<double>(13, 1.0), false, 60, kCount / 2);
-  else if (scenario == "layers_staged") constant({1, .5, .25, .1, .05, 1, .5, .25, .1, .05, 1, .5, 1}, true, 60, kCount / 2);
+  else if (scenario == "layers_staged")
+    constant({1, .5, .25, .1, .05, 1, .5, .25, .1, .05, 1, .5, 1}, true, 60, kCount / 2);
   else if (scenario == "quadratic") quadratic();
   else if (scenario == "phases") phases();
   else if (scenario == "differs") differs();

@@ -1,4 +1,5 @@
-// Wrong arguments: prints, for each, the error class and where MPI raised it. run.py compares with the output of a run without Crimp.
+// Wrong arguments: prints, for each, the error class and where MPI raised it. run.py compares with the output of a run
+// without Crimp.
 #include "check.hpp"
 
 namespace {

@@ -1,4 +1,5 @@
-/* Preloaded before Crimp: a wait fails, where a test asks for it, after it has waited (MPI_Wait, or the MPI_Test that completes a request). */
+/* Preloaded before Crimp: a wait fails, where a test asks for it, after it has waited (MPI_Wait, or the MPI_Test that
+ * completes a request). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <mpi.h>
@@ -18,7 +19,8 @@ int PMPI_Wait(MPI_Request* request, MPI_Status* status) {
 }
 
 int PMPI_Test(MPI_Request* request, int* flag, MPI_Status* status) {
-  int (*const next)(MPI_Request*, int*, MPI_Status*) = (int (*)(MPI_Request*, int*, MPI_Status*))dlsym(RTLD_NEXT, "PMPI_Test");
+  int (*const next)(MPI_Request*, int*, MPI_Status*) =
+      (int (*)(MPI_Request*, int*, MPI_Status*))dlsym(RTLD_NEXT, "PMPI_Test");
   const int rc = next(request, flag, status);
   return *flag ? waited(rc) : rc;
 }

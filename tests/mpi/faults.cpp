@@ -1,7 +1,8 @@
 // Failures inside a call, injected by CRIMP_FAULT into the test build of the library, or made by ranks that disagree.
 //   faults HANDLER WHO [COUNT]
-// HANDLER: return, handler (a user's) or fatal. WHO gets a code from the second call of five: all, none, or one rank's number; `differ`:
-// no fault is needed, the ranks give different counts. Every other call, on every rank, succeeds with the right sum.
+// HANDLER: return, handler (a user's) or fatal. WHO gets a code from the second call of five: all, none, or one rank's
+// number; `differ`: no fault is needed, the ranks give different counts. Every other call, on every rank, succeeds with
+// the right sum.
 #include "check.hpp"
 
 using check::rank;
@@ -45,7 +46,8 @@ int main(int, char** argv) {
       check::native_allreduce(in.data(), plain.data(), count, MPI_FLOAT, MPI_SUM, comm);
       CHECK(out == plain, "not MPI's bits");
     }
-    if (handler == "handler") CHECK(mine ? handled == 1 && handled_code == rc && handled_comm == comm : handled == 0, "%d times", handled);
+    if (handler == "handler")
+      CHECK(mine ? handled == 1 && handled_code == rc && handled_comm == comm : handled == 0, "%d times", handled);
     if (rc == MPI_SUCCESS) continue;
 
     char text[MPI_MAX_ERROR_STRING];

@@ -1,8 +1,10 @@
 // Operations whose functions are named as sums of float16, and what they really do.
-//   halves SUM      SUM: plain (Horovod's symbol, adds as IEEE 754 has it), saturating (the same symbol; 65504 instead of infinity), flushing
+//   halves SUM      SUM: plain (Horovod's symbol, adds as IEEE 754 has it), saturating (the same symbol; 65504 instead
+//   of infinity), flushing
 //                   (subnormals to zero), truncating (ties and all down), or resembling (adds right, by another name)
 //   halves SUM off  with Crimp off or without a codec: the operation is never tried
-// What Crimp does not know as a sum passes, and is MPI's bits; it is not called before a call could be compressed, and then once.
+// What Crimp does not know as a sum passes, and is MPI's bits; it is not called before a call could be compressed, and
+// then once.
 #include "check.hpp"
 
 using check::rank;
@@ -15,7 +17,9 @@ int executed = 0;
 
 double value_of(std::uint16_t h) {
   const int exponent = (h >> 10) & 31, mantissa = h & 1023;
-  const double size = exponent == 31 ? (mantissa ? NAN : INFINITY) : exponent ? std::ldexp(1024 + mantissa, exponent - 25) : std::ldexp(mantissa, -24);
+  const double size = exponent == 31 ? (mantissa ? NAN : INFINITY)
+                      : exponent     ? std::ldexp(1024 + mantissa, exponent - 25)
+                                     : std::ldexp(mantissa, -24);
   return h & 0x8000 ? -size : size;
 }
 
@@ -46,9 +50,13 @@ void add(void* in, void* inout, int* count, MPI_Datatype*) {
 }  // namespace
 
 namespace horovod::common {
-__attribute__((visibility("default"), noinline)) void float16_sum(void* in, void* inout, int* count, MPI_Datatype* type) { add(in, inout, count, type); }
+__attribute__((visibility("default"), noinline)) void float16_sum(void* in, void* inout, int* count,
+                                                                  MPI_Datatype* type) {
+  add(in, inout, count, type);
+}
 }  // namespace horovod::common
-extern "C" __attribute__((visibility("default"), noinline)) void my_half_float16_sum(void* in, void* inout, int* count, MPI_Datatype* type) {
+extern "C" __attribute__((visibility("default"), noinline)) void my_half_float16_sum(void* in, void* inout, int* count,
+                                                                                     MPI_Datatype* type) {
   add(in, inout, count, type);
 }
 
@@ -83,7 +91,8 @@ int main(int argc, char** argv) {
     CHECK(executed == wanted, "call %d: %d times, not %d", call, executed, wanted);
     if (!compresses) CHECK(out == plain, "not MPI's bits");
     CHECK(check::identical(out.data(), out.size() * sizeof out[0], MPI_COMM_WORLD));
-    for (std::size_t i = 0; i < out.size(); ++i) CHECK(std::abs(value_of(out[i]) - value_of(plain[i])) <= 2e-3, "element %zu", i);
+    for (std::size_t i = 0; i < out.size(); ++i)
+      CHECK(std::abs(value_of(out[i]) - value_of(plain[i])) <= 2e-3, "element %zu", i);
   }
   check::expected["calls"] = compresses ? 3 : 0;
   if (!off) check::expected["passed_through.operation"] = compresses ? 0 : kind == "resembling" ? 4 : 3;

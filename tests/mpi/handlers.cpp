@@ -1,9 +1,10 @@
 // Error handlers that do not return: they throw, as C++ programs' do, or leave by longjmp.
 //   handlers HOW CALLS [WHERE]
-// HOW: exception, number, longjmp, return, or calls (the handler sums over the communicator, while another rank does so outside of a handler).
-// CALLS: 1 where Crimp compresses a good call, else 0. WHERE: wrong (arguments; run.py compares with a run without Crimp), raised (an error
-// of Crimp's own in the second sum, by CRIMP_FAULT), wait (MPI fails inside Crimp's exchange, by mpi_failing), residuals (it fails there while a named tensor has
-// one: once before the ranks know that all compress, once after).
+// HOW: exception, number, longjmp, return, or calls (the handler sums over the communicator, while another rank does so
+// outside of a handler). CALLS: 1 where Crimp compresses a good call, else 0. WHERE: wrong (arguments; run.py compares
+// with a run without Crimp), raised (an error of Crimp's own in the second sum, by CRIMP_FAULT), wait (MPI fails inside
+// Crimp's exchange, by mpi_failing), residuals (it fails there while a named tensor has one: once before the ranks know
+// that all compress, once after).
 #include <csetjmp>
 #include <stdexcept>
 
@@ -75,9 +76,12 @@ void wrong_arguments() {
   wrong("scatter", [&] { return MPI_Scatter(a, 1, MPI_FLOAT, b, 1, MPI_FLOAT, 99, user); });
   wrong("scatterv", [&] { return MPI_Scatterv(a, counts, places, MPI_FLOAT, b, 1, MPI_FLOAT, 99, user); });
   wrong("allgather", [&] { return MPI_Allgather(a, 1, MPI_DATATYPE_NULL, b, 1, MPI_DATATYPE_NULL, user); });
-  wrong("allgatherv", [&] { return MPI_Allgatherv(a, 1, MPI_DATATYPE_NULL, b, counts, places, MPI_DATATYPE_NULL, user); });
+  wrong("allgatherv",
+        [&] { return MPI_Allgatherv(a, 1, MPI_DATATYPE_NULL, b, counts, places, MPI_DATATYPE_NULL, user); });
   wrong("alltoall", [&] { return MPI_Alltoall(a, 1, MPI_DATATYPE_NULL, b, 1, MPI_DATATYPE_NULL, user); });
-  wrong("alltoallv", [&] { return MPI_Alltoallv(a, counts, places, MPI_DATATYPE_NULL, b, counts, places, MPI_DATATYPE_NULL, user); });
+  wrong("alltoallv", [&] {
+    return MPI_Alltoallv(a, counts, places, MPI_DATATYPE_NULL, b, counts, places, MPI_DATATYPE_NULL, user);
+  });
   wrong("reduce_scatter_block", [&] { return MPI_Reduce_scatter_block(a, b, -1, MPI_FLOAT, MPI_SUM, user); });
   wrong("op_create", [&] { return MPI_Op_create(nullptr, 1, &op); });
 }
@@ -88,9 +92,10 @@ void handler_and_others() {
   for (int round = 0; round < 3; ++round) {
     ran = 0;
     if (rank == 0)
-      leave([&] { return round == 1 ? MPI_Allreduce(a, a, -1, MPI_FLOAT, MPI_SUM, user) : MPI_Bcast(a, -1, MPI_FLOAT, 0, user); });
-    else
-      sum();
+      leave([&] {
+        return round == 1 ? MPI_Allreduce(a, a, -1, MPI_FLOAT, MPI_SUM, user) : MPI_Bcast(a, -1, MPI_FLOAT, 0, user);
+      });
+    else sum();
     CHECK(ran == (rank == 0), "%d times", ran);
     sum();
   }
@@ -98,7 +103,10 @@ void handler_and_others() {
 
 void expect_outcome() {
   CHECK(ran == 1, "%d times", ran);
-  CHECK(how == "exception" ? outcome == "threw from the handler" : how == "number" ? outcome == "threw 42" : how == "longjmp" ? outcome == "left by longjmp" : outcome[0] == 'r',
+  CHECK(how == "exception" ? outcome == "threw from the handler"
+        : how == "number"  ? outcome == "threw 42"
+        : how == "longjmp" ? outcome == "left by longjmp"
+                           : outcome[0] == 'r',
         "%s", outcome.c_str());
 }
 
@@ -117,9 +125,10 @@ void inside_crimp(int* fail_wait, MPI_Comm* fail_on) {
   }
 }
 
-// CRIMP_CODEC is 3lc. Before the ranks know that all compress a failed call changes nothing: the tensor's later sums have the bits of a twin's that never failed.
-// Behind that what the call was given is gone, and no more: later sums add up to what they were given, but for what waits before and after them. By 3lc (s=1) of
-// values up to 1 that is at most 1 of each rank's: half of the largest of value and residual.
+// CRIMP_CODEC is 3lc. Before the ranks know that all compress a failed call changes nothing: the tensor's later sums
+// have the bits of a twin's that never failed. Behind that what the call was given is gone, and no more: later sums add
+// up to what they were given, but for what waits before and after them. By 3lc (s=1) of values up to 1 that is at most
+// 1 of each rank's: half of the largest of value and residual.
 void around_residuals(int* fail_wait, MPI_Comm* fail_on) {
   constexpr int kLater = 40;
   static std::vector<float> in(kCount), out(kCount), twin(kCount);
@@ -130,7 +139,9 @@ void around_residuals(int* fail_wait, MPI_Comm* fail_on) {
     in[i] = static_cast<float>(check::value(i, rank));
     for (int r = 0; r < check::size; ++r) given[i] += static_cast<float>(check::value(i, r));
   }
-  const auto sum = [](const crimp_segment* of, float* to) { return allreduce(in.data(), to, kCount, CRIMP_FLOAT32, user, of, 1); };
+  const auto sum = [](const crimp_segment* of, float* to) {
+    return allreduce(in.data(), to, kCount, CRIMP_FLOAT32, user, of, 1);
+  };
   const auto good = [&](const crimp_segment* of, float* to) {
     CHECK(sum(of, to) == MPI_SUCCESS);
     CHECK(check::identical(to, kCount * sizeof(float), MPI_COMM_WORLD));
@@ -172,13 +183,12 @@ int main(int argc, char** argv) {
   MPI_Comm_create_errhandler(handle, &handler);
   MPI_Comm_set_errhandler(user, handler);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
-  if (how == "calls")
-    handler_and_others();
-  else if (where == "wrong")
-    wrong_arguments();
+  if (how == "calls") handler_and_others();
+  else if (where == "wrong") wrong_arguments();
   else
-    (where == "residuals" ? around_residuals : inside_crimp)(static_cast<int*>(where == "raised" ? nullptr : dlsym(RTLD_DEFAULT, "fail_wait")),
-                                                             static_cast<MPI_Comm*>(where == "raised" ? nullptr : dlsym(RTLD_DEFAULT, "fail_on")));
+    (where == "residuals" ? around_residuals : inside_crimp)(
+        static_cast<int*>(where == "raised" ? nullptr : dlsym(RTLD_DEFAULT, "fail_wait")),
+        static_cast<MPI_Comm*>(where == "raised" ? nullptr : dlsym(RTLD_DEFAULT, "fail_on")));
   if (where == "raised" || (where == "wait" && how == "return")) check::expected["errors"] = 1;
   if (where == "residuals" && how == "return") check::expected["errors"] = 2;
   MPI_Errhandler_free(&handler);

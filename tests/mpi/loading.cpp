@@ -1,5 +1,6 @@
 // Ways to reach MPI_Allreduce, and moments to load or finalize.
-//   loading plugin LIB   LIB calls MPI_Allreduce and is opened after MPI_Init: locally, globally, and with RTLD_DEEPBIND, which goes past
+//   loading plugin LIB   LIB calls MPI_Allreduce and is opened after MPI_Init: locally, globally, and with
+//   RTLD_DEEPBIND, which goes past
 //                        every preload; so does a look-up in libmpi's own handle (ctypes). Both are known limits.
 //   loading late LIB     LIB is libcrimp.so, opened after MPI_Init
 //   loading late_differ LIB     the same with settings that differ between ranks: every call passes through, none hangs
@@ -42,7 +43,8 @@ int main(int, char** argv) {
   if (mode == "plugin") {
     CHECK(by_plugin(argv[2], RTLD_LOCAL));
     CHECK(by_plugin(argv[2], RTLD_GLOBAL));
-    CHECK(compressed(symbol<Allreduce>(RTLD_DEFAULT, "MPI_Allreduce")) && compressed(symbol<Allreduce>(RTLD_DEFAULT, "PMPI_Allreduce")));
+    CHECK(compressed(symbol<Allreduce>(RTLD_DEFAULT, "MPI_Allreduce")) &&
+          compressed(symbol<Allreduce>(RTLD_DEFAULT, "PMPI_Allreduce")));
     CHECK(!compressed(reinterpret_cast<Allreduce>(check::in_libmpi("MPI_Allreduce"))));
     CHECK(!by_plugin(argv[2], RTLD_DEEPBIND));
     check::expected["calls"] = 4;
@@ -59,7 +61,8 @@ int main(int, char** argv) {
   if (mode == "late") {
     void* const crimp = dlopen(argv[2], RTLD_NOW | RTLD_LOCAL);
     CHECK(crimp, "%s", dlerror());
-    for (int i = 0; crimp && i < 3; ++i) CHECK(compressed(symbol<Allreduce>(crimp, i % 2 ? "PMPI_Allreduce" : "MPI_Allreduce")));
+    for (int i = 0; crimp && i < 3; ++i)
+      CHECK(compressed(symbol<Allreduce>(crimp, i % 2 ? "PMPI_Allreduce" : "MPI_Allreduce")));
     check::expected["calls"] = 3;
     const int status = check::verdict();
     if (crimp) symbol<decltype(&MPI_Finalize)>(crimp, "MPI_Finalize")();

@@ -1,4 +1,5 @@
-// Values of every size in calls whose tensors are unknown: what such calls get is never worse than 1 % in norm, and never zeros for values.
+// Values of every size in calls whose tensors are unknown: what such calls get is never worse than 1 % in norm, and
+// never zeros for values.
 //   magnitudes [LEAST]   with a codec of a least magnitude: buffers below go through MPI exactly
 // No two calls have the same count, so that no sequence ever repeats.
 #include "check.hpp"
@@ -18,7 +19,8 @@ double distance(const std::vector<double>& a, const std::vector<double>& b, std:
 
 enum class Fate { compressed, exact };
 
-// Element i of a rank is magnitude(i, rank) times a number in [-1, 1). Each run of `section` elements is judged by itself.
+// Element i of a rank is magnitude(i, rank) times a number in [-1, 1). Each run of `section` elements is judged by
+// itself.
 template <class T, class Magnitude>
 void call(MPI_Datatype type, Magnitude&& magnitude, std::size_t section, Fate fate, const char* what) {
   const std::size_t count = next_count += 1013;
@@ -29,7 +31,8 @@ void call(MPI_Datatype type, Magnitude&& magnitude, std::size_t section, Fate fa
     in[i] = value(i, rank);
     for (int r = 0; r < size; ++r) sum[i] += static_cast<double>(value(i, r));
   }
-  CHECK(MPI_Allreduce(in.data(), out.data(), static_cast<int>(count), type, MPI_SUM, MPI_COMM_WORLD) == MPI_SUCCESS, "%s", what);
+  CHECK(MPI_Allreduce(in.data(), out.data(), static_cast<int>(count), type, MPI_SUM, MPI_COMM_WORLD) == MPI_SUCCESS,
+        "%s", what);
   CHECK(check::identical(out.data(), count * sizeof(T), MPI_COMM_WORLD), "%s", what);
   if (fate == Fate::exact) {
     check::native_allreduce(in.data(), plain.data(), static_cast<int>(count), type, MPI_SUM, MPI_COMM_WORLD);
@@ -48,7 +51,8 @@ void call(MPI_Datatype type, Magnitude&& magnitude, std::size_t section, Fate fa
 template <class T>
 void uniform(MPI_Datatype type, double magnitude, const char* name, Fate fate) {
   const std::string what = check::text("%s of %.3g", name, magnitude);
-  call<T>(type, [=](std::size_t, int) { return magnitude; }, 1 << 30, fate, what.c_str());
+  call<T>(
+      type, [=](std::size_t, int) { return magnitude; }, 1 << 30, fate, what.c_str());
 }
 
 }  // namespace
@@ -57,13 +61,15 @@ int main(int argc, char** argv) {
   if (argc > 1) least = std::atof(argv[1]);
   check::begin();
   const auto fate = [](double magnitude) { return magnitude < least ? Fate::exact : Fate::compressed; };
-  for (const double m : {1e25, 1e5, 1.0, 1e-3, 1e-6, 1e-7, 3e-8, 1e-12, 1e-20, 1e-30, 1e-38}) uniform<float>(MPI_FLOAT, m, "floats", fate(m));
+  for (const double m : {1e25, 1e5, 1.0, 1e-3, 1e-6, 1e-7, 3e-8, 1e-12, 1e-20, 1e-30, 1e-38})
+    uniform<float>(MPI_FLOAT, m, "floats", fate(m));
   for (const double m : {1e25, 1.0, 1e-6, 1e-12, 1e-20, 1e-29}) uniform<double>(MPI_DOUBLE, m, "doubles", fate(m));
   // The largest that are compressed, and what is too large or, in float64, too small.
   uniform<float>(MPI_FLOAT, 1e38, "floats", Fate::exact);
   uniform<double>(MPI_DOUBLE, 1e200, "doubles", Fate::exact);
   for (const double m : {1e-31, 1e-40, 1e-200}) uniform<double>(MPI_DOUBLE, m, "doubles", Fate::exact);
-  // Tensors of all sizes in one buffer, each a thousandth or the thousandfold of the one before; they begin anywhere in a piece.
+  // Tensors of all sizes in one buffer, each a thousandth or the thousandfold of the one before; they begin anywhere in
+  // a piece.
   const auto ladder = [](std::size_t i, int) { return std::pow(1e-3, std::abs(static_cast<int>(i / 5000 % 16) - 8)); };
   next_count = 60000;
   if (least == 0) {
@@ -71,7 +77,10 @@ int main(int argc, char** argv) {
     call<double>(MPI_DOUBLE, ladder, 5000, Fate::compressed, "a ladder of doubles");
   }
   // Zeros on a rank, or on all, are no small values.
-  call<float>(MPI_FLOAT, [](std::size_t, int of) { return of == 0 ? 0.0 : 1e-7; }, 1 << 30, Fate::compressed, "zeros on rank 0");
-  call<float>(MPI_FLOAT, [](std::size_t, int) { return 0.0; }, 1 << 30, Fate::compressed, "zeros");
+  call<float>(
+      MPI_FLOAT, [](std::size_t, int of) { return of == 0 ? 0.0 : 1e-7; }, 1 << 30, Fate::compressed,
+      "zeros on rank 0");
+  call<float>(
+      MPI_FLOAT, [](std::size_t, int) { return 0.0; }, 1 << 30, Fate::compressed, "zeros");
   return check::finish();
 }

@@ -1,5 +1,6 @@
-// A rank whose address space is limited to what the plain program needs: what Crimp cannot get there sends calls through MPI on all ranks, and MPI finds the
-// memory that it finds without Crimp. Afterwards, without the limit, calls are compressed again.
+// A rank whose address space is limited to what the plain program needs: what Crimp cannot get there sends calls
+// through MPI on all ranks, and MPI finds the memory that it finds without Crimp. Afterwards, without the limit, calls
+// are compressed again.
 //   memory held     calls before the limit have filled Crimp's scratch
 //   memory new      the first call of two tensors: there is memory for one's residuals
 //   memory threads  the limit is there at MPI_Init: no memory for CRIMP_THREADS threads
@@ -38,21 +39,25 @@ void limit(std::uint64_t bytes) {
 std::vector<float> values(kLarge), sums(kLarge);
 
 void fill() {
-  for (std::uint64_t i = 0; i < kLarge; ++i) sums[i] = values[i] = static_cast<float>(static_cast<int>(i % 255) - 127) * 0x1p-8f * static_cast<float>(rank + 1);
+  for (std::uint64_t i = 0; i < kLarge; ++i)
+    sums[i] = values[i] = static_cast<float>(static_cast<int>(i % 255) - 127) * 0x1p-8f * static_cast<float>(rank + 1);
 }
 void plain() {
   fill();
-  CHECK(check::native_allreduce(MPI_IN_PLACE, sums.data(), static_cast<int>(kLarge), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD) == MPI_SUCCESS);
+  CHECK(check::native_allreduce(MPI_IN_PLACE, sums.data(), static_cast<int>(kLarge), MPI_FLOAT, MPI_SUM,
+                                MPI_COMM_WORLD) == MPI_SUCCESS);
 }
 // exactly: through MPI.
 void call(const std::vector<crimp_segment>& tensors, bool exactly) {
   fill();
   std::uint64_t count = 0;
   for (const auto& t : tensors) count += t.count;
-  CHECK(crimp_allreduce(MPI_IN_PLACE, sums.data(), count, CRIMP_FLOAT32, MPI_COMM_WORLD, tensors.data(), tensors.size()) == MPI_SUCCESS);
+  CHECK(crimp_allreduce(MPI_IN_PLACE, sums.data(), count, CRIMP_FLOAT32, MPI_COMM_WORLD, tensors.data(),
+                        tensors.size()) == MPI_SUCCESS);
   ++expected[exactly ? "passed_through.memory" : "calls"];
   std::uint64_t wrong = 0;
-  for (std::uint64_t i = 0; i < count; ++i) wrong += sums[i] != values[i] / static_cast<float>(rank + 1) * static_cast<float>(size * (size + 1) / 2);
+  for (std::uint64_t i = 0; i < count; ++i)
+    wrong += sums[i] != values[i] / static_cast<float>(rank + 1) * static_cast<float>(size * (size + 1) / 2);
   CHECK(!exactly || wrong == 0, "%lu values are wrong", static_cast<unsigned long>(wrong));
   CHECK(check::identical(sums.data(), count * sizeof(float), MPI_COMM_WORLD));
 }

@@ -1,7 +1,9 @@
-// With DGC every named tensor has momentum: those that rules sum exactly, those of small calls, and those that are now here, now there. Expected is the
-// paper's recursion (Lin et al., ICLR 2018, sections 3.2 and 3.3, and its appendix for Nesterov's), in plain loops over doubles.
+// With DGC every named tensor has momentum: those that rules sum exactly, those of small calls, and those that are now
+// here, now there. Expected is the paper's recursion (Lin et al., ICLR 2018, sections 3.2 and 3.3, and its appendix for
+// Nesterov's), in plain loops over doubles.
 //
-// mpi_momentum [clip [nesterov]]: as CRIMP_CODEC says, whose momentum is 0.9; mpi_momentum warmup: dgc:ratio=0.001,warmup=8.
+// mpi_momentum [clip [nesterov]]: as CRIMP_CODEC says, whose momentum is 0.9; mpi_momentum warmup:
+// dgc:ratio=0.001,warmup=8.
 #include <functional>
 #include <numeric>
 
@@ -60,19 +62,21 @@ void reduce(const std::vector<Tensor*>& tensors, bool in_place, double allowed) 
   }
   std::vector<T> out = in, before = in;
   const void* send = in_place ? MPI_IN_PLACE : static_cast<const void*>(in.data());
-  CHECK(crimp_allreduce(send, out.data(), out.size(), dtype_of<T>(), MPI_COMM_WORLD, segments.data(), segments.size()) == MPI_SUCCESS);
+  CHECK(crimp_allreduce(send, out.data(), out.size(), dtype_of<T>(), MPI_COMM_WORLD, segments.data(),
+                        segments.size()) == MPI_SUCCESS);
   CHECK(in == before, "sendbuf was changed");
   CHECK(check::identical(out.data(), out.size() * sizeof(T), MPI_COMM_WORLD));
   std::size_t at = 0;
   for (const Tensor* t : tensors)
     for (std::size_t i = 0; i < t->sum.size(); ++i, ++at)
-      CHECK(std::abs(static_cast<double>(out[at]) - t->sum[i]) <= allowed * std::abs(t->sum[i]), "%s[%zu] is %.12g, not %.12g", t->name.c_str(), i,
-            static_cast<double>(out[at]), t->sum[i]);
+      CHECK(std::abs(static_cast<double>(out[at]) - t->sum[i]) <= allowed * std::abs(t->sum[i]),
+            "%s[%zu] is %.12g, not %.12g", t->name.c_str(), i, static_cast<double>(out[at]), t->sum[i]);
 }
 
 // Gradients of 1: after 15 steps of plain momentum on two ranks 15.88, which a sum without momentum (2) never is.
 void constant() {
-  Tensor excluded{"norm.bias", std::vector<double>(20000, 1.0)}, small{"small", std::vector<double>(300, 1.0)}, one{"one", {1.0}};
+  Tensor excluded{"norm.bias", std::vector<double>(20000, 1.0)}, small{"small", std::vector<double>(300, 1.0)},
+      one{"one", {1.0}};
   Tensor large{"large.weight", std::vector<double>(20000, 1.0)}, part{"part.bias", std::vector<double>(500, 1.0)};
   for (int step = 0; step < 15; ++step) {
     for (Tensor* t : {&excluded, &small, &one, &part}) t->exactly();
@@ -84,20 +88,24 @@ void constant() {
     const crimp_segment both[] = {{large.name.c_str(), large.gradient.size()}, {part.name.c_str(), 500}};
     CHECK(crimp_allreduce(MPI_IN_PLACE, x.data(), x.size(), CRIMP_FLOAT32, MPI_COMM_WORLD, both, 2) == MPI_SUCCESS);
     for (std::size_t i = 0; i < 500; ++i)
-      CHECK(std::abs(static_cast<double>(x[20000 + i]) - part.sum[i]) <= 1e-5 * part.sum[i], "part[%zu] is %g, not %g", i, static_cast<double>(x[20000 + i]), part.sum[i]);
+      CHECK(std::abs(static_cast<double>(x[20000 + i]) - part.sum[i]) <= 1e-5 * part.sum[i], "part[%zu] is %g, not %g",
+            i, static_cast<double>(x[20000 + i]), part.sum[i]);
     expected["calls"] += 1;
     expected["passed_through.rules"] += 1;
     expected["passed_through.small"] += 1;
   }
   if (clip == 0 && !nesterov)
-    for (const Tensor* t : {&excluded, &small, &one, &part}) CHECK(std::abs(t->sum[0] - size * 10 * (1 - std::pow(0.9, 15))) < 1e-9, "the expectation itself");
+    for (const Tensor* t : {&excluded, &small, &one, &part})
+      CHECK(std::abs(t->sum[0] - size * 10 * (1 - std::pow(0.9, 15))) < 1e-9, "the expectation itself");
 }
 
-// A tensor that is compressed where it is merged with a large one, and summed exactly where it comes alone, in either order.
+// A tensor that is compressed where it is merged with a large one, and summed exactly where it comes alone, in either
+// order.
 void now_here_now_there() {
   Tensor mixed{"mixed", {1, -2.3, 5.1, 11.7, 0.3, 0.04}};
   Tensor other{"other", std::vector<double>(20000)};
-  for (std::size_t i = 0; i < other.gradient.size(); ++i) other.gradient[i] = std::ldexp(1 + static_cast<double>(i) / 65536, i % 2 ? 2 : 0);
+  for (std::size_t i = 0; i < other.gradient.size(); ++i)
+    other.gradient[i] = std::ldexp(1 + static_cast<double>(i) / 65536, i % 2 ? 2 : 0);
   for (int step = 0; step < 24; ++step) {
     if (step % 5 == 1 || step % 5 == 4) {
       mixed.exactly();
@@ -112,14 +120,16 @@ void now_here_now_there() {
       CHECK(crimp_allreduce(MPI_IN_PLACE, x.data(), x.size(), CRIMP_FLOAT32, MPI_COMM_WORLD, both, 2) == MPI_SUCCESS);
       for (std::size_t i = 0; i < mixed.sum.size(); ++i) {
         const double got = static_cast<double>(x[other.gradient.size() + i]);
-        CHECK(std::abs(got - mixed.sum[i]) <= 1e-5 * std::abs(mixed.sum[i]), "step %d: mixed[%zu] is %.9g, not %.9g", step, i, got, mixed.sum[i]);
+        CHECK(std::abs(got - mixed.sum[i]) <= 1e-5 * std::abs(mixed.sum[i]), "step %d: mixed[%zu] is %.9g, not %.9g",
+              step, i, got, mixed.sum[i]);
       }
       ++expected["calls"];
     }
   }
 }
 
-// float64 keeps its precision but for the momentum's, which is float32's; what float16 rounds away is kept for the next step.
+// float64 keeps its precision but for the momentum's, which is float32's; what float16 rounds away is kept for the next
+// step.
 void other_types() {
   Tensor wide{"wide.bias", {1.0 + 1e-12, -3.3333333333333333, 1e-9, 2e20}};
   for (int step = 0; step < 10; ++step) {
@@ -153,7 +163,8 @@ void not_a_number() {
       const crimp_segment one[] = {{"nan.bias", 2}};
       CHECK(crimp_allreduce(MPI_IN_PLACE, x, 2, CRIMP_FLOAT32, MPI_COMM_WORLD, one, 1) == MPI_SUCCESS);
       CHECK(std::isnan(x[0]) && !std::isnan(x[1]));
-      // The other ranks' momentum has seen it; on this program's terms that is one more step for them, so all begin anew under another name.
+      // The other ranks' momentum has seen it; on this program's terms that is one more step for them, so all begin
+      // anew under another name.
       t = {"nan2.bias", {1.0, 2.0}};
     } else {
       t.exactly();
@@ -185,7 +196,8 @@ void unnamed() {
   ++expected["calls"];
 }
 
-// The paper's 25, 6.25, 1.5625 and 0.390625 %, a quarter of the warm-up each, then ratio; by each tensor's own calls, however it is merged.
+// The paper's 25, 6.25, 1.5625 and 0.390625 %, a quarter of the warm-up each, then ratio; by each tensor's own calls,
+// however it is merged.
 void warmup() {
   constexpr std::size_t kCount = 20000;
   int calls[2] = {};
@@ -195,9 +207,12 @@ void warmup() {
     std::vector<float> x((both ? 2 : 1) * kCount);
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = 1.0f + static_cast<float>(i % kCount) / 32768.0f;
     const crimp_segment segments[] = {{both ? "second" : "first", kCount}, {"first", kCount}};
-    CHECK(crimp_allreduce(MPI_IN_PLACE, x.data(), x.size(), CRIMP_FLOAT32, MPI_COMM_WORLD, segments, both ? 2 : 1) == MPI_SUCCESS);
+    CHECK(crimp_allreduce(MPI_IN_PLACE, x.data(), x.size(), CRIMP_FLOAT32, MPI_COMM_WORLD, segments, both ? 2 : 1) ==
+          MPI_SUCCESS);
     for (std::size_t s = 0; s < x.size() / kCount; ++s) {
-      const auto sent = std::count_if(x.begin() + static_cast<long>(s * kCount), x.begin() + static_cast<long>((s + 1) * kCount), [](float f) { return f != 0.0f; });
+      const auto sent =
+          std::count_if(x.begin() + static_cast<long>(s * kCount), x.begin() + static_cast<long>((s + 1) * kCount),
+                        [](float f) { return f != 0.0f; });
       const int call = calls[both && s == 0]++;
       CHECK(sent == std::lround(shares[call] * kCount), "call %d of the tensor sent %ld", call, sent);
     }

@@ -1,5 +1,6 @@
-// DGC under Horovod's negotiation: tensors of calls that are too small, and tensors that rules exclude, have momentum as all others. Horovod is played: its operation,
-// and the coordinator's messages with a cache of no capacity; answered.c has the operation's function.
+// DGC under Horovod's negotiation: tensors of calls that are too small, and tensors that rules exclude, have momentum
+// as all others. Horovod is played: its operation, and the coordinator's messages with a cache of no capacity;
+// answered.c has the operation's function.
 #include <dlfcn.h>
 
 #include "check.hpp"
@@ -44,7 +45,9 @@ std::vector<float> sum(std::size_t count) {
 int main() {
   check::begin();
   MPI_Op max;
-  MPI_Op_create(reinterpret_cast<MPI_User_function*>(dlsym(RTLD_DEFAULT, "_ZN7horovod6common11float16_maxEPvS1_PiPP15ompi_datatype_t")), 1, &max);
+  MPI_Op_create(reinterpret_cast<MPI_User_function*>(
+                    dlsym(RTLD_DEFAULT, "_ZN7horovod6common11float16_maxEPvS1_PiPP15ompi_datatype_t")),
+                1, &max);
   MPI_Comm_dup(MPI_COMM_WORLD, &horovod);
   const double gradients = size * (size + 1) / 2.0;
   const std::vector<Tensor> calls[] = {{{"allreduce.small.weight", 300, true}},
@@ -58,13 +61,14 @@ int main() {
       std::int64_t count = 0;
       for (const Tensor& t : tensors) count += t.count;
       const auto x = sum(static_cast<std::size_t>(count));
-      // Lin et al., section 3.2: of a constant gradient u is the geometric series, and what is sent whole leaves nothing in v.
+      // Lin et al., section 3.2: of a constant gradient u is the geometric series, and what is sent whole leaves
+      // nothing in v.
       const double u = gradients * (1 - std::pow(kMomentum, step)) / (1 - kMomentum);
       std::size_t at = 0;
       for (const Tensor& t : tensors)
         for (std::int64_t i = 0; i < t.count; ++i, ++at)
-          CHECK(!t.exactly || std::abs(static_cast<double>(x[at]) - u) <= 1e-5 * u, "step %d: %s[%d] is %.7g, not %.7g", step, t.name, static_cast<int>(i),
-                static_cast<double>(x[at]), u);
+          CHECK(!t.exactly || std::abs(static_cast<double>(x[at]) - u) <= 1e-5 * u, "step %d: %s[%d] is %.7g, not %.7g",
+                step, t.name, static_cast<int>(i), static_cast<double>(x[at]), u);
     }
   // What nobody announced has no name, and no momentum.
   for (const float x : sum(300)) CHECK(x == static_cast<float>(gradients), "%g", static_cast<double>(x));

@@ -1,4 +1,5 @@
-// Communicators that have nodes (CRIMP_ALGORITHM=hierarchical, CRIMP_NODE_SIZE=2): freeing them is local, leaves nothing, and waits for nobody.
+// Communicators that have nodes (CRIMP_ALGORITHM=hierarchical, CRIMP_NODE_SIZE=2): freeing them is local, leaves
+// nothing, and waits for nobody.
 //   nodes orders | some | threads | loop | progress | large | without
 // `without`: nodes cannot be had, and other algorithms run. `kept`: a control that leaves a window to MPI_Finalize.
 #include <chrono>
@@ -91,7 +92,8 @@ void loop() {
   CHECK(mapped() == 0, "%d", mapped());
 }
 
-// A rank that waits for its node still answers: its message is too long to be sent without the receiver, who comes to the call behind it.
+// A rank that waits for its node still answers: its message is too long to be sent without the receiver, who comes to
+// the call behind it.
 void progress() {
   std::vector<float> data(1 << 21, 1.0f);
   MPI_Request request = MPI_REQUEST_NULL;
@@ -124,6 +126,7 @@ int main(int, char** argv) {
       CHECK(mapped() == 0, "%d", mapped());
       MPI_Comm_free(&comm);
     }
-  expected[std::string("algorithms.") + (what == "without" ? "allgather" : "hierarchical") + ".calls"] = expected["calls"];
+  expected[std::string("algorithms.") + (what == "without" ? "allgather" : "hierarchical") + ".calls"] =
+      expected["calls"];
   return check::finish();
 }

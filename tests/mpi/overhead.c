@@ -1,7 +1,7 @@
-/* What Crimp adds to calls that pass through: MPI_Allreduce as the program sees it against the MPI library's own, in turn, on one rank,
- * where the call itself costs next to nothing. About 10 ns are added; more than kBound in every case's every attempt is a failure. The bound is
- * far above what is measured, medians are over batches shorter than a time slice, and an attempt is repeated, so that other work on
- * the machine does not decide. */
+/* What Crimp adds to calls that pass through: MPI_Allreduce as the program sees it against the MPI library's own, in
+ * turn, on one rank, where the call itself costs next to nothing. About 10 ns are added; more than kBound in every
+ * case's every attempt is a failure. The bound is far above what is measured, medians are over batches shorter than a
+ * time slice, and an attempt is repeated, so that other work on the machine does not decide. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <mpi.h>
@@ -31,7 +31,8 @@ static int ascending(const void* a, const void* b) {
 }
 
 /* Median of what is added; of MPI's own calls where `plain_ns` points. */
-static double added_ns(allreduce native, int count, MPI_Datatype type, MPI_Op op, double quartiles[2], double* plain_ns) {
+static double added_ns(allreduce native, int count, MPI_Datatype type, MPI_Op op, double quartiles[2],
+                       double* plain_ns) {
   enum { kRounds = 301 };
   double plain[kRounds], added[kRounds];
   for (int r = 0; r < kRounds; ++r) {
@@ -66,7 +67,8 @@ int main(void) {
     double added = kBound + 1, plain, quartiles[2];
     for (int attempt = 0; attempt < kAttempts && added > kBound; ++attempt) {
       added = added_ns(native, cases[c].count, cases[c].type, cases[c].op, quartiles, &plain);
-      printf("%-24s MPI %6.1f ns, Crimp adds %6.1f ns (medians; quartiles %.1f, %.1f)\n", cases[c].name, plain, added, quartiles[0], quartiles[1]);
+      printf("%-24s MPI %6.1f ns, Crimp adds %6.1f ns (medians; quartiles %.1f, %.1f)\n", cases[c].name, plain, added,
+             quartiles[0], quartiles[1]);
     }
     if (added <= kBound) continue;
     printf("%s: more than %d ns are added\n", cases[c].name, kBound);

@@ -1,29 +1,30 @@
-// What is not a gradient: every predefined datatype with every predefined operation, user types and operations. Each call ends with
-// the MPI library's own code and bits, and none is compressed.
+// What is not a gradient: every predefined datatype with every predefined operation, user types and operations. Each
+// call ends with the MPI library's own code and bits, and none is compressed.
 #include "check.hpp"
 
 namespace {
 
 constexpr int kCount = 20000;
 
-void compare(const char* what, MPI_Datatype type, MPI_Op op, const std::vector<unsigned char>& in, bool must_work = true) {
+void compare(const char* what, MPI_Datatype type, MPI_Op op, const std::vector<unsigned char>& in,
+             bool must_work = true) {
   std::vector<unsigned char> out(in.size(), 0), plain(in.size(), 0);
   const int rc = MPI_Allreduce(in.data(), out.data(), kCount, type, op, MPI_COMM_WORLD);
   const int native = check::native_allreduce(in.data(), plain.data(), kCount, type, op, MPI_COMM_WORLD);
   CHECK(rc == native, "%s: code %d, MPI's is %d", what, rc, native);
   CHECK(out == plain, "%s: not MPI's bits", what);
   CHECK(rc == MPI_SUCCESS || !must_work, "%s", what);
-  if (op == MPI_SUM)
-    ++check::expected["passed_through.type"];
-  else
-    ++check::expected["passed_through.operation"];
+  if (op == MPI_SUM) ++check::expected["passed_through.type"];
+  else ++check::expected["passed_through.operation"];
 }
 
 void largest_of_pair(void* in, void* inout, int* count, MPI_Datatype*) {
-  for (int i = 0; i < 2 * *count; ++i) static_cast<float*>(inout)[i] = std::max(static_cast<float*>(inout)[i], static_cast<float*>(in)[i]);
+  for (int i = 0; i < 2 * *count; ++i)
+    static_cast<float*>(inout)[i] = std::max(static_cast<float*>(inout)[i], static_cast<float*>(in)[i]);
 }
 void half_of_sum(void* in, void* inout, int* count, MPI_Datatype*) {
-  for (int i = 0; i < *count; ++i) static_cast<float*>(inout)[i] = (static_cast<float*>(inout)[i] + static_cast<float*>(in)[i]) / 2;
+  for (int i = 0; i < *count; ++i)
+    static_cast<float*>(inout)[i] = (static_cast<float*>(inout)[i] + static_cast<float*>(in)[i]) / 2;
 }
 
 }  // namespace
@@ -37,12 +38,40 @@ int main() {
     bool summed;  // a float type that Crimp takes
   } types[] = {
 #define TYPE(t, ...) {#t, t, false __VA_OPT__(||) __VA_ARGS__}
-      TYPE(MPI_FLOAT, true), TYPE(MPI_DOUBLE, true), TYPE(MPI_LONG_DOUBLE), TYPE(MPI_CHAR), TYPE(MPI_SIGNED_CHAR),
-      TYPE(MPI_UNSIGNED_CHAR), TYPE(MPI_SHORT), TYPE(MPI_UNSIGNED_SHORT), TYPE(MPI_INT), TYPE(MPI_UNSIGNED), TYPE(MPI_LONG),
-      TYPE(MPI_UNSIGNED_LONG), TYPE(MPI_LONG_LONG_INT), TYPE(MPI_UNSIGNED_LONG_LONG), TYPE(MPI_INT8_T), TYPE(MPI_INT16_T),
-      TYPE(MPI_INT32_T), TYPE(MPI_INT64_T), TYPE(MPI_UINT8_T), TYPE(MPI_UINT16_T), TYPE(MPI_UINT32_T), TYPE(MPI_UINT64_T),
-      TYPE(MPI_C_BOOL), TYPE(MPI_CXX_BOOL), TYPE(MPI_C_FLOAT_COMPLEX), TYPE(MPI_C_DOUBLE_COMPLEX), TYPE(MPI_BYTE), TYPE(MPI_AINT),
-      TYPE(MPI_OFFSET), TYPE(MPI_COUNT), TYPE(MPI_FLOAT_INT), TYPE(MPI_DOUBLE_INT), TYPE(MPI_2INT), TYPE(MPI_LONG_INT)};
+      TYPE(MPI_FLOAT, true),
+      TYPE(MPI_DOUBLE, true),
+      TYPE(MPI_LONG_DOUBLE),
+      TYPE(MPI_CHAR),
+      TYPE(MPI_SIGNED_CHAR),
+      TYPE(MPI_UNSIGNED_CHAR),
+      TYPE(MPI_SHORT),
+      TYPE(MPI_UNSIGNED_SHORT),
+      TYPE(MPI_INT),
+      TYPE(MPI_UNSIGNED),
+      TYPE(MPI_LONG),
+      TYPE(MPI_UNSIGNED_LONG),
+      TYPE(MPI_LONG_LONG_INT),
+      TYPE(MPI_UNSIGNED_LONG_LONG),
+      TYPE(MPI_INT8_T),
+      TYPE(MPI_INT16_T),
+      TYPE(MPI_INT32_T),
+      TYPE(MPI_INT64_T),
+      TYPE(MPI_UINT8_T),
+      TYPE(MPI_UINT16_T),
+      TYPE(MPI_UINT32_T),
+      TYPE(MPI_UINT64_T),
+      TYPE(MPI_C_BOOL),
+      TYPE(MPI_CXX_BOOL),
+      TYPE(MPI_C_FLOAT_COMPLEX),
+      TYPE(MPI_C_DOUBLE_COMPLEX),
+      TYPE(MPI_BYTE),
+      TYPE(MPI_AINT),
+      TYPE(MPI_OFFSET),
+      TYPE(MPI_COUNT),
+      TYPE(MPI_FLOAT_INT),
+      TYPE(MPI_DOUBLE_INT),
+      TYPE(MPI_2INT),
+      TYPE(MPI_LONG_INT)};
   const struct {
     const char* name;
     MPI_Op op;
@@ -63,9 +92,11 @@ int main() {
       compare((std::string(t.name) + " " + o.name).c_str(), t.type, o.op, in, false);
     }
 
-  // The user's own operations on a float type and on a derived type, and MPI_SUM on a duplicate of MPI_FLOAT, which MPI refuses.
+  // The user's own operations on a float type and on a derived type, and MPI_SUM on a duplicate of MPI_FLOAT, which MPI
+  // refuses.
   std::vector<unsigned char> in(kCount * 2 * sizeof(float));
-  for (std::size_t i = 0; i < 2 * kCount; ++i) reinterpret_cast<float*>(in.data())[i] = static_cast<float>(check::value(i, check::rank));
+  for (std::size_t i = 0; i < 2 * kCount; ++i)
+    reinterpret_cast<float*>(in.data())[i] = static_cast<float>(check::value(i, check::rank));
   MPI_Op pair_op, mean_op;
   MPI_Op_create(largest_of_pair, 1, &pair_op);
   MPI_Op_create(half_of_sum, 1, &mean_op);

@@ -23,7 +23,8 @@ static long long nanoseconds(void) {
   return (long long)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static int call(allreduce next, const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+static int call(allreduce next, const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
+                MPI_Comm comm) {
   const char* how = getenv("SABOTAGE");
   int rank = 0, bytes = 0;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);

@@ -1,4 +1,5 @@
-// The C interface: named segments keep their residuals however tensors are merged, half types, and errors with a clear text.
+// The C interface: named segments keep their residuals however tensors are merged, half types, and errors with a clear
+// text.
 #include "crimp/crimp.h"
 
 #include "check.hpp"
@@ -12,10 +13,12 @@ struct Tensor {
   std::size_t count;
   std::vector<double> total = std::vector<double>(count);  // of the results of all steps
 
-  float gradient(std::size_t i, int of_rank) const { return static_cast<float>(check::value(i, of_rank, static_cast<unsigned>(name[0]))); }
+  float gradient(std::size_t i, int of_rank) const {
+    return static_cast<float>(check::value(i, of_rank, static_cast<unsigned>(name[0])));
+  }
 
-  // With error feedback the results of many steps add up to the steps times the exact sum, up to one residual per rank; in two shots owners of
-  // shards keep residuals of the sum too, one for each way in which tensors are merged here.
+  // With error feedback the results of many steps add up to the steps times the exact sum, up to one residual per rank;
+  // in two shots owners of shards keep residuals of the sum too, one for each way in which tensors are merged here.
   void check_mean(int steps) const {
     const char* const algorithm = std::getenv("CRIMP_ALGORITHM");
     const double kept = algorithm && std::string(algorithm) == "two_shot" ? 6.0 : 1.5;
@@ -23,7 +26,8 @@ struct Tensor {
       double exact = 0;
       for (int r = 0; r < size; ++r) exact += static_cast<double>(gradient(i, r));
       const double mean = total[i] / steps;
-      CHECK(std::abs(mean - exact) <= kept * size / steps, "%s[%zu]: mean %.4f of %d steps, exact %.4f", name, i, mean, steps, exact);
+      CHECK(std::abs(mean - exact) <= kept * size / steps, "%s[%zu]: mean %.4f of %d steps, exact %.4f", name, i, mean,
+            steps, exact);
     }
   }
 };
@@ -38,7 +42,8 @@ void reduce(const std::vector<Tensor*>& merged, bool in_place) {
   }
   std::vector<float> out = in;
   const void* send = in_place ? MPI_IN_PLACE : in.data();
-  CHECK(crimp_allreduce(send, out.data(), out.size(), CRIMP_FLOAT32, MPI_COMM_WORLD, segments.data(), segments.size()) == MPI_SUCCESS);
+  CHECK(crimp_allreduce(send, out.data(), out.size(), CRIMP_FLOAT32, MPI_COMM_WORLD, segments.data(),
+                        segments.size()) == MPI_SUCCESS);
   CHECK(check::identical(out.data(), out.size() * sizeof(float), MPI_COMM_WORLD));
   ++expected[size > 1 ? "calls" : "passed_through.communicator"];
   std::size_t at = 0;
@@ -94,9 +99,11 @@ void halves() {
   CHECK(crimp_datatype(CRIMP_BFLOAT16, &type, &sum) == MPI_SUCCESS && type != again);
   std::vector<std::uint16_t> ones(20000, 0x3f80), small(20, 0x3f80);  // 1.0 in bfloat16
   for (auto* data : {&ones, &small})
-    CHECK(crimp_allreduce(MPI_IN_PLACE, data->data(), data->size(), CRIMP_BFLOAT16, MPI_COMM_WORLD, nullptr, 0) == MPI_SUCCESS);
+    CHECK(crimp_allreduce(MPI_IN_PLACE, data->data(), data->size(), CRIMP_BFLOAT16, MPI_COMM_WORLD, nullptr, 0) ==
+          MPI_SUCCESS);
   const std::uint16_t wanted[] = {0, 0x3f80, 0x4000, 0x4040, 0x4080};
-  CHECK(ones[0] == wanted[size] && ones[19999] == wanted[size] && small[0] == wanted[size], "%x, %x", ones[0], small[0]);
+  CHECK(ones[0] == wanted[size] && ones[19999] == wanted[size] && small[0] == wanted[size], "%x, %x", ones[0],
+        small[0]);
   ++expected[size > 1 ? "calls" : "passed_through.communicator"];
   ++expected["passed_through.small"];
 }
@@ -113,7 +120,8 @@ void errors() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   std::vector<float> x(20000), y(20000);
   const auto call = [&](std::uint64_t count, std::vector<crimp_segment> s, int dtype = CRIMP_FLOAT32) {
-    return crimp_allreduce(x.data(), y.data(), count, static_cast<crimp_dtype>(dtype), MPI_COMM_WORLD, s.data(), s.size());
+    return crimp_allreduce(x.data(), y.data(), count, static_cast<crimp_dtype>(dtype), MPI_COMM_WORLD, s.data(),
+                           s.size());
   };
   refused("cover 15000 elements, the buffer has 20000", call(20000, {{"a", 10000}, {"b", 5000}}));
   refused("('b') reaches to element 20001", call(20000, {{"a", 10000}, {"b", 10001}}));
@@ -127,11 +135,13 @@ void errors() {
   const auto buffers = [&](const void* from, void* to, std::uint64_t count = 20000) {
     return crimp_allreduce(from, to, count, CRIMP_FLOAT64, MPI_COMM_WORLD, nullptr, 0);
   };
-  refused("no sendbuf (NULL) for 20000 elements; legal is a buffer of so many, or MPI_IN_PLACE", buffers(nullptr, y.data()));
+  refused("no sendbuf (NULL) for 20000 elements; legal is a buffer of so many, or MPI_IN_PLACE",
+          buffers(nullptr, y.data()));
   refused("no recvbuf (NULL) for 20000 elements", buffers(x.data(), nullptr));
   refused("no recvbuf (NULL) for 1 elements", buffers(MPI_IN_PLACE, nullptr, 1));
   refused("MPI_IN_PLACE as recvbuf", buffers(x.data(), MPI_IN_PLACE));
-  refused("for 9223372036854775808 elements; legal is up to 1152921504606846975,", buffers(x.data(), y.data(), 1ull << 63));
+  refused("for 9223372036854775808 elements; legal is up to 1152921504606846975,",
+          buffers(x.data(), y.data(), 1ull << 63));
   CHECK(buffers(nullptr, nullptr, 0) == MPI_SUCCESS);
   ++expected["passed_through.small"];
   MPI_Datatype type;

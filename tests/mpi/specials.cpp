@@ -1,5 +1,5 @@
-// NaN and Inf in one rank only, values outside a codec's range, signed zeros and subnormals. What is not finite gets MPI's own bits on
-// every rank, and leaves no trace in later calls: the calls repeat, so that 3lc keeps residuals.
+// NaN and Inf in one rank only, values outside a codec's range, signed zeros and subnormals. What is not finite gets
+// MPI's own bits on every rank, and leaves no trace in later calls: the calls repeat, so that 3lc keeps residuals.
 #include <limits>
 
 #include "check.hpp"
@@ -63,7 +63,8 @@ int main() {
   all_equal(-0.0f, MPI_FLOAT, true, "-0");
   ++expected["calls"];
   // Below a codec's least magnitude MPI adds; fp16 has none, and stands in for 3lc here.
-  const bool scaled = !std::strcmp(std::getenv("CRIMP_CODEC"), "fp16") || !std::strcmp(std::getenv("CRIMP_CODEC"), "3lc");
+  const bool scaled =
+      !std::strcmp(std::getenv("CRIMP_CODEC"), "fp16") || !std::strcmp(std::getenv("CRIMP_CODEC"), "3lc");
   all_equal(Limits::denorm_min(), MPI_FLOAT, true, "subnormal");
   ++expected[scaled ? "calls" : "passed_through.range"];
   all_equal(1e-200, MPI_DOUBLE, true, "a double below float's range");

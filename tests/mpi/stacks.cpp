@@ -1,5 +1,6 @@
-// Calls from a thread with a stack of 256 KB, as runtimes with many threads have them: with every codec, by crimp_allreduce and by MPI_Allreduce. The
-// stack is painted before, so that its deepest use is known, and what is below it cannot be touched.
+// Calls from a thread with a stack of 256 KB, as runtimes with many threads have them: with every codec, by
+// crimp_allreduce and by MPI_Allreduce. The stack is painted before, so that its deepest use is known, and what is
+// below it cannot be touched.
 //   stacks        half of the stack is enough
 //   stacks deep   control: the thread itself uses more than half
 #include <pthread.h>
@@ -16,9 +17,40 @@ namespace {
 constexpr std::size_t kStack = 256 << 10, kBelow = 4 << 20, kAllowed = 128 << 10;
 constexpr unsigned char kPaint = 0xa5;
 
-const char* const kCodecs[] = {"fp16", "bf16", "3lc", "3lc:entropy=1", "3lc:zero_run=0", "qsgd", "qsgd:s=7", "terngrad", "natural", "8bit", "1bit", "signsgd", "signum",
-                               "efsignsgd", "inceptionn", "maxmin", "fp8", "sketchml", "sketchml:quantiles=256", "adaq", "topk", "topk:value=f16,ratio=0.3", "topk:reuse=4", "randomk",
-                               "randomk:ratio=0.9", "threshold", "dgc", "dgc:sample=0.01", "sidco", "sidco:dist=gamma", "thc", "thc:bits=2,g=3", "powersgd", "powersgd:r=8"};
+const char* const kCodecs[] = {"fp16",
+                               "bf16",
+                               "3lc",
+                               "3lc:entropy=1",
+                               "3lc:zero_run=0",
+                               "qsgd",
+                               "qsgd:s=7",
+                               "terngrad",
+                               "natural",
+                               "8bit",
+                               "1bit",
+                               "signsgd",
+                               "signum",
+                               "efsignsgd",
+                               "inceptionn",
+                               "maxmin",
+                               "fp8",
+                               "sketchml",
+                               "sketchml:quantiles=256",
+                               "adaq",
+                               "topk",
+                               "topk:value=f16,ratio=0.3",
+                               "topk:reuse=4",
+                               "randomk",
+                               "randomk:ratio=0.9",
+                               "threshold",
+                               "dgc",
+                               "dgc:sample=0.01",
+                               "sidco",
+                               "sidco:dist=gamma",
+                               "thc",
+                               "thc:bits=2,g=3",
+                               "powersgd",
+                               "powersgd:r=8"};
 constexpr std::size_t kCount = 150000;
 int compressed = 0;
 
@@ -29,12 +61,14 @@ __attribute__((noinline)) void use_much() {
 
 void* calls(void* deep) {
   std::vector<float> in(kCount), out(kCount);
-  for (std::size_t i = 0; i < kCount; ++i) in[i] = static_cast<float>(check::value(i, rank)) * (i % 100 == 7 ? 1.0f : 0.01f);
+  for (std::size_t i = 0; i < kCount; ++i)
+    in[i] = static_cast<float>(check::value(i, rank)) * (i % 100 == 7 ? 1.0f : 0.01f);
   for (std::size_t c = 0; c < std::size(kCodecs); ++c) {
     const std::string name = "codec" + std::to_string(c) + ".";
     const crimp_segment segments[] = {{name.c_str(), kCount}};
     for (int call = 0; call < 3; ++call) {
-      CHECK(crimp_allreduce(in.data(), out.data(), kCount, CRIMP_FLOAT32, MPI_COMM_WORLD, segments, 1) == MPI_SUCCESS, "%s", kCodecs[c]);
+      CHECK(crimp_allreduce(in.data(), out.data(), kCount, CRIMP_FLOAT32, MPI_COMM_WORLD, segments, 1) == MPI_SUCCESS,
+            "%s", kCodecs[c]);
       CHECK(check::identical(out.data(), kCount * sizeof(float), MPI_COMM_WORLD), "%s", kCodecs[c]);
       ++compressed;
     }
@@ -54,7 +88,8 @@ int main(int argc, char**) {
   setenv("CRIMP_RULES", rules.c_str(), 1);
   check::begin(MPI_THREAD_SERIALIZED);
   // The kernel would let a stack grow where nothing else lies; here something lies.
-  auto* const memory = static_cast<unsigned char*>(mmap(nullptr, kBelow + kStack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* const memory =
+      static_cast<unsigned char*>(mmap(nullptr, kBelow + kStack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   unsigned char* const stack = memory + kBelow;
   mprotect(stack, kStack, PROT_READ | PROT_WRITE);
   std::memset(stack, kPaint, kStack);
@@ -68,7 +103,8 @@ int main(int argc, char**) {
   while (untouched < kStack && stack[untouched] == kPaint) ++untouched;
   std::printf("rank %d used %zu KB of the stack\n", rank, (kStack - untouched) >> 10);
   CHECK(kStack - untouched <= kAllowed, "%zu bytes of the stack were used", kStack - untouched);
-  const bool chosen = !std::strcmp(std::getenv("CRIMP_ALGORITHM"), "auto");  // whatever is slower than plain MPI is not compressed
+  const bool chosen =
+      !std::strcmp(std::getenv("CRIMP_ALGORITHM"), "auto");  // whatever is slower than plain MPI is not compressed
   check::expected[chosen ? "calls>" : "calls"] = chosen ? 1 : compressed;
   return check::finish();
 }

@@ -1,6 +1,8 @@
 // Programs in which the ranks do not meet, as CRIMP_STALL_S sees them.
-//   stalls counts|operation|type|pcontrol FIRST [threads]   after FIRST common calls rank 1's next MPI_Allreduce is none of Crimp's: it has one
-//                         element less, is a maximum, sums integers, or follows MPI_Pcontrol(0). MPI forbids the first three; all hang
+//   stalls counts|operation|type|pcontrol FIRST [threads]   after FIRST common calls rank 1's next MPI_Allreduce is
+//   none of Crimp's: it has one
+//                         element less, is a maximum, sums integers, or follows MPI_Pcontrol(0). MPI forbids the first
+//                         three; all hang
 //   stalls late S         rank 1 comes S seconds late to a call, and as late to MPI_Finalize: right, only slow
 //   stalls preload        nothing is wrong with the program
 #include <unistd.h>

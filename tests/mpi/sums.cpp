@@ -1,4 +1,5 @@
-// Sums that Crimp may compress: every datatype, in and out of place, counts around CRIMP_MIN_COUNT and over several chunks.
+// Sums that Crimp may compress: every datatype, in and out of place, counts around CRIMP_MIN_COUNT and over several
+// chunks.
 //   sums lossy [COUNT...]   near the exact sum, bit-identical on all ranks, compressed as often as the report says
 //   sums exact [COUNT...]   the MPI library's own result, bit for bit, and nothing compressed
 #include "check.hpp"
@@ -30,29 +31,34 @@ void fill_half(void* to, std::size_t n, int rank) {
   constexpr std::uint64_t kBias = (1 << (14 - mantissa)) - 1;
   for (std::size_t i = 0; i < n; ++i) {
     const std::uint64_t r = check::random_bits(i, static_cast<unsigned>(rank));
-    const std::uint64_t bits = (r & 0x8000) | ((kBias - 1 - (r >> 16) % 4) << mantissa) | ((r >> 32) & ((1u << mantissa) - 1));
+    const std::uint64_t bits =
+        (r & 0x8000) | ((kBias - 1 - (r >> 16) % 4) << mantissa) | ((r >> 32) & ((1u << mantissa) - 1));
     static_cast<std::uint16_t*>(to)[i] = static_cast<std::uint16_t>(bits);
   }
 }
 template <int mantissa>
 double load_half(const void* from, std::size_t i) {
   constexpr int kBias = (1 << (14 - mantissa)) - 1;
-  const int bits = static_cast<const std::uint16_t*>(from)[i], exponent = (bits & 0x7fff) >> mantissa, m = bits & ((1 << mantissa) - 1);
-  const double magnitude = exponent ? std::ldexp((1 << mantissa) + m, exponent - kBias - mantissa) : std::ldexp(m, 1 - kBias - mantissa);
+  const int bits = static_cast<const std::uint16_t*>(from)[i], exponent = (bits & 0x7fff) >> mantissa,
+            m = bits & ((1 << mantissa) - 1);
+  const double magnitude =
+      exponent ? std::ldexp((1 << mantissa) + m, exponent - kBias - mantissa) : std::ldexp(m, 1 - kBias - mantissa);
   return bits & 0x8000 ? -magnitude : magnitude;
 }
 
 std::vector<Number> numbers() {
-  std::vector<Number> all{{"MPI_FLOAT", MPI_FLOAT, MPI_SUM, 4, 0x1p-24, fill<float>, load<float>},
-                          {"MPI_DOUBLE", MPI_DOUBLE, MPI_SUM, 8, 0x1p-24, fill<double>, load<double>},
-                          {"MPI_REAL", MPI_REAL, MPI_SUM, 4, 0x1p-24, fill<float>, load<float>},
-                          {"MPI_REAL4", MPI_REAL4, MPI_SUM, 4, 0x1p-24, fill<float>, load<float>},
-                          {"MPI_DOUBLE_PRECISION", MPI_DOUBLE_PRECISION, MPI_SUM, 8, 0x1p-24, fill<double>, load<double>},
-                          {"MPI_REAL8", MPI_REAL8, MPI_SUM, 8, 0x1p-24, fill<double>, load<double>}};
+  std::vector<Number> all{
+      {"MPI_FLOAT", MPI_FLOAT, MPI_SUM, 4, 0x1p-24, fill<float>, load<float>},
+      {"MPI_DOUBLE", MPI_DOUBLE, MPI_SUM, 8, 0x1p-24, fill<double>, load<double>},
+      {"MPI_REAL", MPI_REAL, MPI_SUM, 4, 0x1p-24, fill<float>, load<float>},
+      {"MPI_REAL4", MPI_REAL4, MPI_SUM, 4, 0x1p-24, fill<float>, load<float>},
+      {"MPI_DOUBLE_PRECISION", MPI_DOUBLE_PRECISION, MPI_SUM, 8, 0x1p-24, fill<double>, load<double>},
+      {"MPI_REAL8", MPI_REAL8, MPI_SUM, 8, 0x1p-24, fill<double>, load<double>}};
   if (const auto datatype = reinterpret_cast<decltype(&crimp_datatype)>(dlsym(RTLD_DEFAULT, "crimp_datatype"))) {
     Number f16{"float16", {}, {}, 2, 0x1p-10, fill_half<10>, load_half<10>};
     Number bf16{"bfloat16", {}, {}, 2, 0x1p-7, fill_half<7>, load_half<7>};
-    CHECK(datatype(CRIMP_FLOAT16, &f16.type, &f16.sum) == MPI_SUCCESS && datatype(CRIMP_BFLOAT16, &bf16.type, &bf16.sum) == MPI_SUCCESS);
+    CHECK(datatype(CRIMP_FLOAT16, &f16.type, &f16.sum) == MPI_SUCCESS &&
+          datatype(CRIMP_BFLOAT16, &bf16.type, &bf16.sum) == MPI_SUCCESS);
     all.push_back(f16);
     all.push_back(bf16);
   }
@@ -95,8 +101,10 @@ void sum(const Number& number, std::size_t count, bool in_place, bool exactly) {
   }
   for (std::size_t i = 0; i < count; ++i) {
     const double got = number.load(result, i);
-    const double allowed = magnitudes[i] * (check::codec_error() + check::size * 0x1p-23 + number.ulp) + check::size * (check::codec_noise() + 0x1p-25);
-    CHECK(std::abs(got - sums[i]) <= allowed, "%s: element %zu is %.9g, not %.9g +- %.2g", what.c_str(), i, got, sums[i], allowed);
+    const double allowed = magnitudes[i] * (check::codec_error() + check::size * 0x1p-23 + number.ulp) +
+                           check::size * (check::codec_noise() + 0x1p-25);
+    CHECK(std::abs(got - sums[i]) <= allowed, "%s: element %zu is %.9g, not %.9g +- %.2g", what.c_str(), i, got,
+          sums[i], allowed);
   }
 }
 

@@ -1,4 +1,5 @@
-// crimp_set_codec and crimp_set_learning_rate: whom they reach, what they leave of residuals, and what happens where ranks differ.
+// crimp_set_codec and crimp_set_learning_rate: whom they reach, what they leave of residuals, and what happens where
+// ranks differ.
 //   tensor_codecs | tensor_codecs owners (learning rates by two shots)
 #include "check.hpp"
 #include "crimp/crimp.h"
@@ -16,14 +17,20 @@ std::vector<float> sum_of(const char* name, std::vector<float> x, MPI_Comm comm 
   return x;
 }
 
-// How a tensor of this name is summed, told by what becomes of 1 + 2^-8 + 2^-12: float16 keeps 10 bits behind the point, bfloat16 7.
+// How a tensor of this name is summed, told by what becomes of 1 + 2^-8 + 2^-12: float16 keeps 10 bits behind the
+// point, bfloat16 7.
 void expect_codec(const char* name, const char* codec, MPI_Comm comm = world) {
-  const float kept = !std::strcmp(codec, "fp16") ? 1 + 0x1p-8f : !std::strcmp(codec, "bf16") ? 1 + 0x1p-7f : 1 + 0x1p-8f + 0x1p-12f;
+  const float kept = !std::strcmp(codec, "fp16")   ? 1 + 0x1p-8f
+                     : !std::strcmp(codec, "bf16") ? 1 + 0x1p-7f
+                                                   : 1 + 0x1p-8f + 0x1p-12f;
   const float got = sum_of(name, std::vector<float>(kCount, 1 + 0x1p-8f + 0x1p-12f), comm)[kCount / 2];
-  CHECK(got == static_cast<float>(size) * kept, "%s: sum %.9g, with %s it would be %.9g", name, static_cast<double>(got), codec, size * static_cast<double>(kept));
+  CHECK(got == static_cast<float>(size) * kept, "%s: sum %.9g, with %s it would be %.9g", name,
+        static_cast<double>(got), codec, size * static_cast<double>(kept));
 }
 
-void set(const char* pattern, const char* spec, MPI_Comm comm = world) { CHECK(crimp_set_codec(comm, pattern, spec) == MPI_SUCCESS, "%s", pattern); }
+void set(const char* pattern, const char* spec, MPI_Comm comm = world) {
+  CHECK(crimp_set_codec(comm, pattern, spec) == MPI_SUCCESS, "%s", pattern);
+}
 
 void refused(int rc, const char* text) {
   char message[MPI_MAX_ERROR_STRING] = "";
@@ -67,17 +74,21 @@ void what_is_wrong_is_said() {
   refused(crimp_set_codec(world, "*", rank == size - 1 ? "bf16" : "fp16"), "on rank 0 and ");
   refused(crimp_set_codec(world, rank ? "*" : "a*", "bf16"), "('a*', 'bf16') on rank 0 and ('*', 'bf16') on rank 1");
   refused(crimp_set_codec(world, "*", rank ? "bf16" : nullptr), "('*', NULL) on rank 0 and ('*', 'bf16') on rank 1");
-  refused(crimp_set_codec(world, "*", rank ? "bf16" : "bf61"), "on rank 0 and");  // nobody waits for the rank whose text is none
+  refused(crimp_set_codec(world, "*", rank ? "bf16" : "bf61"),
+          "on rank 0 and");  // nobody waits for the rank whose text is none
   expect_codec("a.weight", "fp16");
   refused(crimp_set_codec(world, "*", "bf61"), "codec 'bf61' is not known");
   refused(crimp_set_codec(world, nullptr, "bf16"), "pattern");
   refused(crimp_set_codec(world, "", "bf16"), "pattern");
   refused(crimp_set_codec(MPI_COMM_NULL, "*", "bf16"), "MPI_COMM_NULL");
   refused(crimp_set_learning_rate(world, 0.1 + rank), "0.1 on rank 0 and 1.1 on rank 1");
-  for (const double rate : {0.0, -1.0, std::nan(""), static_cast<double>(INFINITY)}) refused(crimp_set_learning_rate(world, rate), "learning rate");
-  refused(crimp_set_algorithm(world, rank ? "allgather" : "two_shot"), "'two_shot' on rank 0 and 'allgather' on rank 1");
+  for (const double rate : {0.0, -1.0, std::nan(""), static_cast<double>(INFINITY)})
+    refused(crimp_set_learning_rate(world, rate), "learning rate");
+  refused(crimp_set_algorithm(world, rank ? "allgather" : "two_shot"),
+          "'two_shot' on rank 0 and 'allgather' on rank 1");
   refused(crimp_set_algorithm(world, rank ? "allgather" : "allgathers"), "on rank 0 and");
-  for (const char* name : {"allgathers", static_cast<const char*>(nullptr)}) refused(crimp_set_algorithm(world, name), "legal is: auto, allgather");
+  for (const char* name : {"allgathers", static_cast<const char*>(nullptr)})
+    refused(crimp_set_algorithm(world, name), "legal is: auto, allgather");
   refused(crimp_set_extents(world, "a", 4, rank ? 5 : 6), "('a', 4, 6) on rank 0 and ('a', 4, 5) on rank 1");
   refused(crimp_set_extents(world, rank ? "a" : nullptr, 4, 5), "(NULL, 4, 5) on rank 0 and");
   refused(crimp_set_extents(world, nullptr, 4, 5), "no name");
@@ -96,13 +107,14 @@ std::vector<float> gradient() {
 void begin_with_residual(const char* name) {
   set("*", kFew);
   const auto sum = sum_of(name, gradient());
-  CHECK(sum[0] == static_cast<float>(3 * size) && sum[1] == 0.0f, "%g, %g", static_cast<double>(sum[0]), static_cast<double>(sum[1]));
+  CHECK(sum[0] == static_cast<float>(3 * size) && sum[1] == 0.0f, "%g, %g", static_cast<double>(sum[0]),
+        static_cast<double>(sum[1]));
 }
 void expect_sum(const char* name, float first, float others) {
   const auto sum = sum_of(name, gradient());
   const auto n = static_cast<float>(size);
-  CHECK(sum[0] == n * first && std::abs(sum[1] - n * others) <= 1e-5f * n * others && sum[kCount - 1] == sum[1], "%s: %.9g, %.9g", name, static_cast<double>(sum[0]),
-        static_cast<double>(sum[1]));
+  CHECK(sum[0] == n * first && std::abs(sum[1] - n * others) <= 1e-5f * n * others && sum[kCount - 1] == sum[1],
+        "%s: %.9g, %.9g", name, static_cast<double>(sum[0]), static_cast<double>(sum[1]));
 }
 
 void what_becomes_of_residuals() {
@@ -129,7 +141,8 @@ void what_becomes_of_residuals() {
   expect_sum("gamma", 1.5f, 0.75f);
 }
 
-// p = lr g + e in the paper, what travels here is p / lr: when lr falls to a tenth, what waits weighs ten times as much.
+// p = lr g + e in the paper, what travels here is p / lr: when lr falls to a tenth, what waits weighs ten times as
+// much.
 void learning_rate() {
   CHECK(crimp_set_learning_rate(world, 0.1) == MPI_SUCCESS);
   begin_with_residual("rate");
@@ -144,12 +157,14 @@ void learning_rate() {
   expect_sum("same rate", 3, 2);
 }
 
-// With two shots owners hold back parts of sums, beside what ranks hold back of their gradients. Nothing is lost, so all that a sum lacks waits somewhere, and weighs
-// ten times as much when the rate falls to a tenth. Of the two pieces each rank sends another element: of what owners receive most must wait with them.
+// With two shots owners hold back parts of sums, beside what ranks hold back of their gradients. Nothing is lost, so
+// all that a sum lacks waits somewhere, and weighs ten times as much when the rate falls to a tenth. Of the two pieces
+// each rank sends another element: of what owners receive most must wait with them.
 void learning_rate_of_owners() {
   const auto gradient_of = [](int of_rank) {
     std::vector<float> g(kCount, 1.0f);
-    for (const std::size_t piece : {0, 10240}) g[piece + static_cast<std::size_t>(of_rank)] = 3.0f + 0.25f * static_cast<float>(of_rank);
+    for (const std::size_t piece : {0, 10240})
+      g[piece + static_cast<std::size_t>(of_rank)] = 3.0f + 0.25f * static_cast<float>(of_rank);
     return g;
   };
   std::vector<double> all(kCount), waits;
@@ -178,7 +193,8 @@ void learning_rate_of_owners() {
   call(kAll, 1);
 }
 
-// EF-SignSGD (Karimireddy et al., ICML 2019, algorithm 1), its scale per piece of 10240 elements: x after 30 steps, the rate a tenth from step 10 on.
+// EF-SignSGD (Karimireddy et al., ICML 2019, algorithm 1), its scale per piece of 10240 elements: x after 30 steps, the
+// rate a tenth from step 10 on.
 void paper() {
   set("*", "efsignsgd");
   constexpr std::size_t kPiece = 10240;
@@ -212,7 +228,8 @@ void paper() {
   }
   double wrong = 0, norm = 0;
   for (std::size_t i = 0; i < kCount; ++i) wrong += (x[i] - mine[i]) * (x[i] - mine[i]), norm += x[i] * x[i];
-  // A residual near zero may fall on the other side by float32's rounding: then an element is a scale away, for a while.
+  // A residual near zero may fall on the other side by float32's rounding: then an element is a scale away, for a
+  // while.
   CHECK(wrong < 1e-4 * norm, "off by %.2g of the norm", std::sqrt(wrong / norm));
 }
 

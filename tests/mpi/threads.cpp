@@ -1,5 +1,6 @@
-// MPI_THREAD_MULTIPLE: a thread per communicator, all reducing at once, in an order that differs from rank to rank. Crimp makes a
-// communicator's state at its first call, so that first calls must not wait for one another across communicators.
+// MPI_THREAD_MULTIPLE: a thread per communicator, all reducing at once, in an order that differs from rank to rank.
+// Crimp makes a communicator's state at its first call, so that first calls must not wait for one another across
+// communicators.
 #include <chrono>
 #include <thread>
 
@@ -22,7 +23,8 @@ int main() {
   MPI_Comm comms[kThreads + 2];
   for (auto& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
 
-  // Staggered first calls: on rank 0 the first communicator is entered only when the second one is through, elsewhere at once.
+  // Staggered first calls: on rank 0 the first communicator is entered only when the second one is through, elsewhere
+  // at once.
   std::atomic<bool> second_done{false};
   std::thread first([&] {
     while (rank == 0 && !second_done) nap(100);
@@ -41,7 +43,8 @@ int main() {
     threads.emplace_back([&, t] {
       for (unsigned i = 0; i < kCalls; ++i) {
         nap(check::random_bits(t * 100 + i, static_cast<unsigned>(rank)) % 2000);
-        check::sum_floats(comms[t], everyone, i % 3 == 2 ? 100 : kCount + static_cast<int>(41000 * (i % 2)), i, i % 3 == 2);
+        check::sum_floats(comms[t], everyone, i % 3 == 2 ? 100 : kCount + static_cast<int>(41000 * (i % 2)), i,
+                          i % 3 == 2);
       }
     });
   for (auto& t : threads) t.join();

@@ -1,5 +1,6 @@
-// Small convolutional networks in fp32 (ReLU, softmax cross-entropy). A layer is a convolution without padding by im2col and one matrix product;
-// a kernel as large as its input makes it a dense layer, a network of one such layer a softmax regression. No communication in here.
+// Small convolutional networks in fp32 (ReLU, softmax cross-entropy). A layer is a convolution without padding by
+// im2col and one matrix product; a kernel as large as its input makes it a dense layer, a network of one such layer a
+// softmax regression. No communication in here.
 //
 // Images lie as rows x height x width x channels.
 #pragma once
@@ -29,7 +30,9 @@ class Network {
     int in = side, channels = 1;
     std::mt19937_64 random(seed);
     for (const Layer& l : layers) {
-      Stage s{in, channels, l.kernel, l.stride, (in - l.kernel) / l.stride + 1, l.channels, l.kernel * l.kernel * channels, 0, 0};
+      Stage s{
+          in, channels, l.kernel, l.stride, (in - l.kernel) / l.stride + 1, l.channels, l.kernel * l.kernel * channels,
+          0,  0};
       s.matrix = weights_.size();
       s.bias = s.matrix + static_cast<std::size_t>(s.patch) * static_cast<std::size_t>(s.out_channels);
       tensors_.push_back(s.bias - s.matrix);
@@ -69,11 +72,13 @@ class Network {
         x = columns_[l].data();
       }
       float* y = room(values_[l + 1], places, s.out_channels);
-      for (int p = 0; p < places; ++p) std::copy_n(&weights_[s.bias], s.out_channels, y + static_cast<std::ptrdiff_t>(p) * s.out_channels);
-      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, places, s.out_channels, s.patch, 1, x, s.patch, &weights_[s.matrix], s.out_channels, 1,
-                  y, s.out_channels);
+      for (int p = 0; p < places; ++p)
+        std::copy_n(&weights_[s.bias], s.out_channels, y + static_cast<std::ptrdiff_t>(p) * s.out_channels);
+      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, places, s.out_channels, s.patch, 1, x, s.patch,
+                  &weights_[s.matrix], s.out_channels, 1, y, s.out_channels);
       if (l + 1 < stages_.size())
-        for (std::ptrdiff_t i = 0; i < static_cast<std::ptrdiff_t>(places) * s.out_channels; ++i) y[i] = std::max(y[i], 0.0f);
+        for (std::ptrdiff_t i = 0; i < static_cast<std::ptrdiff_t>(places) * s.out_channels; ++i)
+          y[i] = std::max(y[i], 0.0f);
     }
   }
 
@@ -87,7 +92,8 @@ class Network {
       const float* top = std::max_element(z, z + classes);
       double sum = 0;
       for (int c = 0; c < classes; ++c) sum += static_cast<double>(delta[c] = std::exp(z[c] - *top));
-      for (int c = 0; c < classes; ++c) delta[c] = scale * (delta[c] / static_cast<float>(sum) - (c == labels[r] ? 1.0f : 0.0f));
+      for (int c = 0; c < classes; ++c)
+        delta[c] = scale * (delta[c] / static_cast<float>(sum) - (c == labels[r] ? 1.0f : 0.0f));
       score.loss += std::log(sum) - static_cast<double>(z[labels[r]] - *top);
       score.correct += top - z == labels[r];
     }
@@ -101,17 +107,19 @@ class Network {
       const int places = rows * s.out * s.out;
       const float* x = s.kernel < s.in ? columns_[l].data() : values_[l].data();
       const float* delta = deltas_[l + 1].data();
-      cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, s.patch, s.out_channels, places, 1, x, s.patch, delta, s.out_channels, 0,
-                  &gradients_[s.matrix], s.out_channels);
+      cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, s.patch, s.out_channels, places, 1, x, s.patch, delta,
+                  s.out_channels, 0, &gradients_[s.matrix], s.out_channels);
       std::fill_n(&gradients_[s.bias], s.out_channels, 0.0f);
       for (int p = 0; p < places; ++p)
-        for (int c = 0; c < s.out_channels; ++c) gradients_[s.bias + static_cast<std::size_t>(c)] += delta[static_cast<std::ptrdiff_t>(p) * s.out_channels + c];
+        for (int c = 0; c < s.out_channels; ++c)
+          gradients_[s.bias + static_cast<std::size_t>(c)] +=
+              delta[static_cast<std::ptrdiff_t>(p) * s.out_channels + c];
       if (l == 0) break;
       const int inputs = s.in * s.in * s.channels;
       float* before = room(deltas_[l], rows, inputs);
       float* by_column = s.kernel < s.in ? room(columns_[l], places, s.patch) : before;
-      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, places, s.patch, s.out_channels, 1, delta, s.out_channels, &weights_[s.matrix],
-                  s.out_channels, 0, by_column, s.patch);
+      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, places, s.patch, s.out_channels, 1, delta, s.out_channels,
+                  &weights_[s.matrix], s.out_channels, 0, by_column, s.patch);
       if (s.kernel < s.in) {
         std::fill_n(before, static_cast<std::ptrdiff_t>(rows) * inputs, 0.0f);
         patches(s, rows, [&](std::size_t to, std::size_t n) {
@@ -139,13 +147,15 @@ class Network {
   // fn(offset, n) for every contiguous run of every patch, in the order of the columns.
   template <class Fn>
   static void patches(const Stage& s, int rows, Fn&& fn) {
-    const auto width = static_cast<std::size_t>(s.in * s.channels), run = static_cast<std::size_t>(s.kernel * s.channels);
+    const auto width = static_cast<std::size_t>(s.in * s.channels),
+               run = static_cast<std::size_t>(s.kernel * s.channels);
     for (int row = 0; row < rows; ++row)
       for (int y = 0; y < s.out; ++y)
         for (int x = 0; x < s.out; ++x)
           for (int k = 0; k < s.kernel; ++k)
-            fn(
-               (static_cast<std::size_t>(row) * static_cast<std::size_t>(s.in) + static_cast<std::size_t>(y * s.stride + k)) * width +
+            fn((static_cast<std::size_t>(row) * static_cast<std::size_t>(s.in) +
+                static_cast<std::size_t>(y * s.stride + k)) *
+                       width +
                    static_cast<std::size_t>(x * s.stride * s.channels),
                run);
   }

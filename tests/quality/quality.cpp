@@ -1,12 +1,13 @@
-// What compression costs in accuracy: every codec of the registry at its default and at other settings, with and without error feedback, by every kind of
-// algorithm that takes it.
+// What compression costs in accuracy: every codec of the registry at its default and at other settings, with and
+// without error feedback, by every kind of algorithm that takes it.
 //
-//   error    squared error of the sum after one step: of random values that share half of their energy, and of gradients of the MLP in training
-//   late     the norm of what all residuals hold at the end of the MLP's training, in gradients
-//   convex   softmax regression, full gradients, every rank with images of other classes: the final training loss
-//   MLP, CNN stochastic gradient descent on Fashion-MNIST: test accuracy
+//   error    squared error of the sum after one step: of random values that share half of their energy, and of
+//   gradients of the MLP in training late     the norm of what all residuals hold at the end of the MLP's training, in
+//   gradients convex   softmax regression, full gradients, every rank with images of other classes: the final training
+//   loss MLP, CNN stochastic gradient descent on Fashion-MNIST: test accuracy
 //
-// Ranks are threads; the sums come from Crimp's collectives. No learning rate is tuned for any codec, the optimizer has no momentum of its own.
+// Ranks are threads; the sums come from Crimp's collectives. No learning rate is tuned for any codec, the optimizer has
+// no momentum of its own.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
@@ -33,20 +34,39 @@ namespace {
 // The settings besides the default, where the codec has some worth knowing. The warm-up is a fifth of the steps.
 const std::multimap<std::string, std::string>& other_settings() {
   static const std::multimap<std::string, std::string> all{
-      {"3lc", "3lc:s=1.75"},        {"qsgd", "qsgd:s=4"},          {"terngrad", "terngrad:clip=1e6"}, {"inceptionn", "inceptionn:log2_bound=-6"},
-      {"maxmin", "maxmin:bits=2"},  {"sketchml", "sketchml:quantiles=8"}, {"adaq", "adaq:ratio=0.1"}, {"topk", "topk:ratio=0.1"},
-      {"randomk", "randomk:ratio=0.1"}, {"threshold", "threshold:v=0.001"}, {"dgc", "dgc:ratio=0.1"}, {"dgc", "dgc:ratio=0.001"}, {"dgc", "dgc:ratio=0.001,warmup=100"}, {"sidco", "sidco:ratio=0.1"},
-      {"thc", "thc:bits=2,g=3"},    {"powersgd", "powersgd:r=4"},
-      {"fp8", "fp8:format=e5m2"},    {"signum", "signum:momentum=0.5"},
+      {"3lc", "3lc:s=1.75"},
+      {"qsgd", "qsgd:s=4"},
+      {"terngrad", "terngrad:clip=1e6"},
+      {"inceptionn", "inceptionn:log2_bound=-6"},
+      {"maxmin", "maxmin:bits=2"},
+      {"sketchml", "sketchml:quantiles=8"},
+      {"adaq", "adaq:ratio=0.1"},
+      {"topk", "topk:ratio=0.1"},
+      {"randomk", "randomk:ratio=0.1"},
+      {"threshold", "threshold:v=0.001"},
+      {"dgc", "dgc:ratio=0.1"},
+      {"dgc", "dgc:ratio=0.001"},
+      {"dgc", "dgc:ratio=0.001,warmup=100"},
+      {"sidco", "sidco:ratio=0.1"},
+      {"thc", "thc:bits=2,g=3"},
+      {"powersgd", "powersgd:r=4"},
+      {"fp8", "fp8:format=e5m2"},
+      {"signum", "signum:momentum=0.5"},
   };
   return all;
 }
 
-// The columns: what algorithms do to values. integer_sum has the sums of homomorphic; both are for thc, low_rank is for powersgd.
-constexpr Way kColumns[] = {{Algorithm::allgather}, {Algorithm::two_shot}, {Algorithm::allgather, 2}, {Algorithm::homomorphic}, {Algorithm::low_rank}};
+// The columns: what algorithms do to values. integer_sum has the sums of homomorphic; both are for thc, low_rank is for
+// powersgd.
+constexpr Way kColumns[] = {{Algorithm::allgather},
+                            {Algorithm::two_shot},
+                            {Algorithm::allgather, 2},
+                            {Algorithm::homomorphic},
+                            {Algorithm::low_rank}};
 bool runs(const Way& way, const Codec& codec) {
   const auto ways = ways_of(codec, kRanks);
-  return std::any_of(ways.begin(), ways.end(), [&](const Way& w) { return w.algorithm == way.algorithm && w.per_node == way.per_node; });
+  return std::any_of(ways.begin(), ways.end(),
+                     [&](const Way& w) { return w.algorithm == way.algorithm && w.per_node == way.per_node; });
 }
 
 struct Options {
@@ -64,7 +84,8 @@ Values random_values(std::size_t count) {
   const auto common = make_data(Data::laplace, 77, count);
   for (std::size_t r = 0; r < kRanks; ++r) {
     values.of[r] = make_data(Data::laplace, 100 + r, count);
-    for (std::size_t i = 0; i < count; ++i) values.of[r][i] = 0x1p-7f * (values.of[r][i] + common[i]);  // of the size of gradients
+    for (std::size_t i = 0; i < count; ++i)
+      values.of[r][i] = 0x1p-7f * (values.of[r][i] + common[i]);  // of the size of gradients
   }
   return values;
 }
@@ -72,7 +93,8 @@ Values random_values(std::size_t count) {
 // |result - sum|^2 / |sum|^2 of one step.
 double squared_error(const Codec& codec, const Way& way, const Values& values) {
   std::vector<std::vector<float>> results = values.of;
-  run_sums(way, kRanks, codec, values.tensors, [&](int rank, Sum& sum) { sum(results[static_cast<std::size_t>(rank)].data()); });
+  run_sums(way, kRanks, codec, values.tensors,
+           [&](int rank, Sum& sum) { sum(results[static_cast<std::size_t>(rank)].data()); });
   double off = 0, all = 0;
   for (std::size_t i = 0; i < results[0].size(); ++i) {
     double exact = 0;
@@ -85,7 +107,7 @@ double squared_error(const Codec& codec, const Way& way, const Values& values) {
 
 struct Row {
   std::string spec, memory;
-  bool usual;  // the memory that the codec has by default
+  bool usual;                        // the memory that the codec has by default
   std::vector<double> random, real;  // squared errors, by kColumns; negative: it does not run
   Result convex;
   std::vector<std::vector<Result>> mlp, cnn;  // by kColumns, then by seed
@@ -105,9 +127,9 @@ std::vector<std::shared_ptr<const Codec>> settings_of(const CodecInfo& info) {
   for (const std::string& spec : specs) {
     all.push_back(make_codec(spec));
     if (cast || info.traits.memory == FeedbackKind::average) continue;
-    const std::string memory = info.traits.memory != FeedbackKind::none         ? "memory=none"
-                               : info.traits.diverges_with_residual ? "memory=residual,force=1"
-                                                                              : "memory=residual";
+    const std::string memory = info.traits.memory != FeedbackKind::none ? "memory=none"
+                               : info.traits.diverges_with_residual     ? "memory=residual,force=1"
+                                                                        : "memory=residual";
     try {
       all.push_back(make_codec(spec + (spec.find(':') == spec.npos ? ":" : ",") + memory));
     } catch (const Error&) {
@@ -136,9 +158,12 @@ std::string accuracy_of(const std::vector<Result>& seeds) {
     if (r.diverged) return "diverged";
     low = std::min(low, r.accuracy), high = std::max(high, r.accuracy);
   }
-  return number("%.1f", 100 * mean_accuracy(seeds)) + (seeds.size() > 1 ? " (" + number("%.1f", 100 * (high - low)) + ")" : "");
+  return number("%.1f", 100 * mean_accuracy(seeds)) +
+         (seeds.size() > 1 ? " (" + number("%.1f", 100 * (high - low)) + ")" : "");
 }
-std::string late_of(const std::vector<Result>& seeds) { return seeds.empty() || seeds[0].diverged ? "" : number("%.1f", seeds[0].late); }
+std::string late_of(const std::vector<Result>& seeds) {
+  return seeds.empty() || seeds[0].diverged ? "" : number("%.1f", seeds[0].late);
+}
 std::string error_of(double e) { return e < 0 ? "" : number(e < 1e-3 ? "%.1e" : "%.2g", e); }
 
 // "topk:ratio=0.01,memory=none" without the memory.
@@ -157,11 +182,14 @@ std::vector<Fact> known_facts(const std::vector<Row>& rows) {
   const auto pairs = [&](const char* codec, const auto& say) {
     for (const Row& without : rows)
       for (const Row& with : rows)
-        if (with.spec.starts_with(codec) && with.memory == "residual" && without.memory == "none" && setting(with.spec) == setting(without.spec)) say(with, without);
+        if (with.spec.starts_with(codec) && with.memory == "residual" && without.memory == "none" &&
+            setting(with.spec) == setting(without.spec))
+          say(with, without);
   };
   const auto figures = [](const Row& with, const Row& without) {
-    return ": convex " + loss_of(with.convex) + " with, " + loss_of(without.convex) + " without; MLP " + accuracy_of(with.first(with.mlp)) + " and " +
-           accuracy_of(without.first(without.mlp)) + "; CNN " + accuracy_of(with.first(with.cnn)) + " and " + accuracy_of(without.first(without.cnn));
+    return ": convex " + loss_of(with.convex) + " with, " + loss_of(without.convex) + " without; MLP " +
+           accuracy_of(with.first(with.mlp)) + " and " + accuracy_of(without.first(without.mlp)) + "; CNN " +
+           accuracy_of(with.first(with.cnn)) + " and " + accuracy_of(without.first(without.cnn));
   };
   const auto mlp = [](const Row& row) { return mean_accuracy(row.first(row.mlp)); };
   const auto both = [&](const Row& row) { return mlp(row) + mean_accuracy(row.first(row.cnn)); };
@@ -171,32 +199,42 @@ std::vector<Fact> known_facts(const std::vector<Row>& rows) {
                        with.convex.loss < without.convex.loss && both(with) > both(without) + 0.01});
     });
   pairs("qsgd:s=4", [&](const Row& with, const Row& without) {
-    facts.push_back({"Error feedback spoils `" + setting(with.spec) + "`" + figures(with, without),
-                     with.convex.diverged || with.convex.loss > 1.2 * without.convex.loss || mlp(with) < mlp(without) - 0.1});
+    facts.push_back(
+        {"Error feedback spoils `" + setting(with.spec) + "`" + figures(with, without),
+         with.convex.diverged || with.convex.loss > 1.2 * without.convex.loss || mlp(with) < mlp(without) - 0.1});
   });
   for (const Row& without : rows)
     for (const Row& with : rows)
-      if (without.spec.starts_with("dgc:ratio=0.001") && with.spec.starts_with("dgc:ratio=0.001") && without.usual && with.usual &&
-          without.spec.find("warmup=0") != without.spec.npos && with.spec.find("warmup=0") == with.spec.npos)
-        facts.push_back({"A warm-up rescues `" + setting(without.spec) + "`" + figures(with, without), mlp(with) > mlp(without) + 0.02 && both(with) > both(without) + 0.04});
+      if (without.spec.starts_with("dgc:ratio=0.001") && with.spec.starts_with("dgc:ratio=0.001") && without.usual &&
+          with.usual && without.spec.find("warmup=0") != without.spec.npos &&
+          with.spec.find("warmup=0") == with.spec.npos)
+        facts.push_back({"A warm-up rescues `" + setting(without.spec) + "`" + figures(with, without),
+                         mlp(with) > mlp(without) + 0.02 && both(with) > both(without) + 0.04});
   for (const Row& row : rows)
     if (row.spec.starts_with("signsgd") && row.memory == "none")
-      facts.push_back({"SignSGD does not converge at the others' learning rate: convex " + loss_of(row.convex) + " (exact " + loss_of(rows[0].convex) + "), CNN " +
-                           accuracy_of(row.first(row.cnn)) + " (" + accuracy_of(rows[0].first(rows[0].cnn)) + ")",
+      facts.push_back({"SignSGD does not converge at the others' learning rate: convex " + loss_of(row.convex) +
+                           " (exact " + loss_of(rows[0].convex) + "), CNN " + accuracy_of(row.first(row.cnn)) + " (" +
+                           accuracy_of(rows[0].first(rows[0].cnn)) + ")",
                        row.convex.diverged || row.convex.loss > 1.2 * rows[0].convex.loss});
   return facts;
 }
 
-std::string document(const std::vector<Row>& rows, const std::vector<Problem>& problems, const std::vector<Fact>& facts) {
+std::string document(const std::vector<Row>& rows, const std::vector<Problem>& problems,
+                     const std::vector<Fact>& facts) {
   std::ostringstream to;
-  to << "# Quality of the codecs\n\nMade by `scripts/quality.sh`. " << kRanks << " ranks, no learning rate tuned for any codec, no momentum in the optimizer.\n\n"
+  to << "# Quality of the codecs\n\nMade by `scripts/quality.sh`. " << kRanks
+     << " ranks, no learning rate tuned for any codec, no momentum in the optimizer.\n\n"
      << "Algorithms: `allgather`; `two_shot`; `hierarchical`: two nodes of two ranks, allgather between their leaders; sums: `homomorphic` (`integer_sum` has the same results) for thc, `low_rank` for "
         "powersgd.\n\n"
      << "## Accuracy\n\n- bits: sent per value and rank in the training of the CNN by the first algorithm, headers included.\n";
   const char* what[] = {"final training loss", "test accuracy in %", "test accuracy in %"};
   for (std::size_t p = 0; p < problems.size(); ++p)
-    to << "- " << problems[p].name << ": " << what[p] << " after " << problems[p].steps << " steps of " << problems[p].batch << " images per rank, rate " << problems[p].rate
-       << " falling to 0 along half a cosine" << (problems[p].seeds > 1 ? "; mean of " + std::to_string(problems[p].seeds) + " seeds, and in brackets how far they are apart" : "") << ".\n";
+    to << "- " << problems[p].name << ": " << what[p] << " after " << problems[p].steps << " steps of "
+       << problems[p].batch << " images per rank, rate " << problems[p].rate << " falling to 0 along half a cosine"
+       << (problems[p].seeds > 1
+               ? "; mean of " + std::to_string(problems[p].seeds) + " seeds, and in brackets how far they are apart"
+               : "")
+       << ".\n";
   to << "- late: the norm of what all residuals hold at the end of the MLP's training, in norms of its last gradient; by allgather and by two_shot.\n"
      << "- Convex and memories that are not the codec's own: by the first algorithm, one seed.\n"
      << "\n| codec | memory | bits | convex: loss | MLP: allgather | two_shot | hierarchical | sums | CNN: allgather | two_shot | sums | late: allgather | two_shot |\n"
@@ -206,7 +244,8 @@ std::string document(const std::vector<Row>& rows, const std::vector<Problem>& p
     to << " | " << accuracy_of(of[3].empty() ? of[4] : of[3]);
   };
   for (const Row& r : rows) {
-    to << "| `" << setting(r.spec) << "` | " << r.memory << " | " << number("%.2f", r.first(r.cnn)[0].bits) << " | " << loss_of(r.convex);
+    to << "| `" << setting(r.spec) << "` | " << r.memory << " | " << number("%.2f", r.first(r.cnn)[0].bits) << " | "
+       << loss_of(r.convex);
     cells(r.mlp, 3);
     cells(r.cnn, 2);  // what hierarchical does the MLP shows
     const bool keeps = r.memory == "residual" || r.memory == "momentum";
@@ -222,7 +261,9 @@ std::string document(const std::vector<Row>& rows, const std::vector<Problem>& p
       for (std::size_t c = 0; c < 3; ++c) to << " | " << error_of((*errors)[c]);
       to << " | " << error_of(std::max((*errors)[3], (*errors)[4]));
     }
-    to << " | " << (r.random[1] < 0 ? "" : number("%.2g", entry_of(Algorithm::two_shot).error(*make_codec(r.spec), kRanks))) << " |\n";
+    to << " | "
+       << (r.random[1] < 0 ? "" : number("%.2g", entry_of(Algorithm::two_shot).error(*make_codec(r.spec), kRanks)))
+       << " |\n";
   }
   to << "\n## Known facts, reproduced\n\n";
   for (const Fact& f : facts) to << "- " << f.text << (f.holds ? "" : " - NOT REPRODUCED") << ".\n";
@@ -242,9 +283,23 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   std::vector<Problem> problems{
-      {"convex (softmax regression, ranks with different classes, full gradients)", {{28, 1, 10}}, 2000, 500, 300, 0.02f, 1e-3f, true},
+      {"convex (softmax regression, ranks with different classes, full gradients)",
+       {{28, 1, 10}},
+       2000,
+       500,
+       300,
+       0.02f,
+       1e-3f,
+       true},
       {"MLP (784-128-10)", {{28, 1, 128}, {1, 1, 10}}, 60000, 32, 500, 0.1f, 0, false, 10000, 3},
-      {"CNN (two convolutions, two dense layers)", {{5, 2, 16}, {3, 2, 32}, {5, 1, 64}, {1, 1, 10}}, 60000, 32, 500, 0.1f, 0, false},
+      {"CNN (two convolutions, two dense layers)",
+       {{5, 2, 16}, {3, 2, 32}, {5, 1, 64}, {1, 1, 10}},
+       60000,
+       32,
+       500,
+       0.1f,
+       0,
+       false},
   };
   if (o.quick)
     for (Problem& p : problems) p.steps = p.by_label ? 40 : 10, p.batch /= 4, p.tests = 400, p.seeds = 1;
@@ -259,7 +314,14 @@ int main(int argc, char** argv) {
     for (const CodecInfo& info : codecs()) {
       if (info.name != "fp32" && !std::string(info.name).starts_with(o.only)) continue;
       for (const auto& codec : settings_of(info)) {
-        Row row{codec->spec(), name_of(codec->feedback().kind), codec->feedback().kind == info.traits.memory, {}, {}, {}, {}, {}};
+        Row row{codec->spec(),
+                name_of(codec->feedback().kind),
+                codec->feedback().kind == info.traits.memory,
+                {},
+                {},
+                {},
+                {},
+                {}};
         const Way first = ways_of(*codec, kRanks).front();
         row.convex = train(problems[0], *codec, first, 1, training, test);
         for (const Way& column : kColumns) {
@@ -268,7 +330,10 @@ int main(int argc, char** argv) {
           row.real.push_back(can ? squared_error(*codec, column, real) : -1);
           const auto seeds = [&](const Problem& problem) {
             std::vector<Result> all;
-            for (int seed = 1; can && seed <= (row.usual ? (column.per_node ? 1 : problem.seeds) : main ? 1 : 0); ++seed)
+            for (int seed = 1; can && seed <= (row.usual ? (column.per_node ? 1 : problem.seeds)
+                                               : main    ? 1
+                                                         : 0);
+                 ++seed)
               all.push_back(train(problem, *codec, column, static_cast<std::uint64_t>(seed), training, test));
             return all;
           };
@@ -276,9 +341,11 @@ int main(int argc, char** argv) {
           row.cnn.push_back(column.per_node ? std::vector<Result>{} : seeds(problems[2]));
         }
         std::fprintf(stderr, "%6.1f s  %-44s %-9s error %s %s  convex %s  MLP %s, %s  CNN %s, %s\n",
-                     std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), row.spec.c_str(), row.memory.c_str(), error_of(row.random[0]).c_str(),
-                     error_of(row.random[1]).c_str(), loss_of(row.convex).c_str(), accuracy_of(row.first(row.mlp)).c_str(), accuracy_of(row.mlp[1]).c_str(),
-                     accuracy_of(row.first(row.cnn)).c_str(), accuracy_of(row.cnn[1]).c_str());
+                     std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), row.spec.c_str(),
+                     row.memory.c_str(), error_of(row.random[0]).c_str(), error_of(row.random[1]).c_str(),
+                     loss_of(row.convex).c_str(), accuracy_of(row.first(row.mlp)).c_str(),
+                     accuracy_of(row.mlp[1]).c_str(), accuracy_of(row.first(row.cnn)).c_str(),
+                     accuracy_of(row.cnn[1]).c_str());
         rows.push_back(std::move(row));
       }
     }

@@ -19,9 +19,9 @@ struct Problem {
   std::vector<Network::Layer> layers;
   int images, batch, steps;  // batch: images per rank and step
   float rate, l2;
-  bool by_label;  // every rank has images of other classes, and all of them in every step
+  bool by_label;      // every rank has images of other classes, and all of them in every step
   int tests = 10000;  // test images
-  int seeds = 1;  // of codecs with their usual memory
+  int seeds = 1;      // of codecs with their usual memory
 };
 
 struct Result {
@@ -34,9 +34,11 @@ inline constexpr int kRanks = 4;
 
 struct Dataset {
   Idx images, labels;
-  explicit Dataset(const std::string& stem) : images(read_idx(stem + "-images-idx3-ubyte.gz")), labels(read_idx(stem + "-labels-idx1-ubyte.gz")) {}
+  explicit Dataset(const std::string& stem)
+      : images(read_idx(stem + "-images-idx3-ubyte.gz")), labels(read_idx(stem + "-labels-idx1-ubyte.gz")) {}
   // Images first, first + 1, ... of `order` with mean 0 and variance 1 (over the training set).
-  void batch(const std::vector<int>& order, int first, int rows, float* to, std::vector<std::uint8_t>& to_labels) const {
+  void batch(const std::vector<int>& order, int first, int rows, float* to,
+             std::vector<std::uint8_t>& to_labels) const {
     to_labels.resize(static_cast<std::size_t>(rows));
     for (int r = 0; r < rows; ++r) {
       const int i = order[static_cast<std::size_t>(first + r) % order.size()];
@@ -53,11 +55,13 @@ struct Kept {
   std::vector<std::vector<float>> gradients = std::vector<std::vector<float>>(kRanks);
 };
 
-inline Result train(const Problem& problem, const Codec& codec, const Way& way, std::uint64_t seed, const Dataset& training, const Dataset& test, Kept* kept = nullptr) {
+inline Result train(const Problem& problem, const Codec& codec, const Way& way, std::uint64_t seed,
+                    const Dataset& training, const Dataset& test, Kept* kept = nullptr) {
   std::vector<int> order(static_cast<std::size_t>(std::min(problem.images, training.images.count)));
   std::iota(order.begin(), order.end(), 0);
   if (problem.by_label)
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return *training.labels.item(a) < *training.labels.item(b); });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int a, int b) { return *training.labels.item(a) < *training.labels.item(b); });
   std::vector<int> test_order(static_cast<std::size_t>(std::min(problem.tests, test.images.count)));
   std::iota(test_order.begin(), test_order.end(), 0);
 
@@ -99,7 +103,8 @@ inline Result train(const Problem& problem, const Codec& codec, const Way& way, 
     // The loss over this rank's training images, or the accuracy on its part of the test images.
     const Dataset& data = problem.by_label ? training : test;
     const auto& indices = problem.by_label ? order : test_order;
-    const int begin = static_cast<int>(indices.size()) * rank / kRanks, end = static_cast<int>(indices.size()) * (rank + 1) / kRanks;
+    const int begin = static_cast<int>(indices.size()) * rank / kRanks,
+              end = static_cast<int>(indices.size()) * (rank + 1) / kRanks;
     for (int at = begin; at < end; at += 250) {
       const int rows = std::min(250, end - at);
       data.batch(indices, at, rows, network.input(rows), labels);

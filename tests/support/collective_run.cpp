@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "memory/workers.hpp"
 #include "collective/algorithms.hpp"
+#include "memory/workers.hpp"
 #include "support/data.hpp"
 
 namespace crimp::test {
@@ -20,7 +20,8 @@ std::shared_ptr<const Layout> named_layout(std::uint64_t count, const std::vecto
   return Layout::make(Layout::Source::named, std::move(segments));
 }
 
-std::shared_ptr<const Layout> changed(const Layout& layout, Layout::Source source, const std::function<void(std::vector<Segment>&)>& change) {
+std::shared_ptr<const Layout> changed(const Layout& layout, Layout::Source source,
+                                      const std::function<void(std::vector<Segment>&)>& change) {
   std::vector<Segment> segments = layout.segments;
   change(segments);
   return Layout::make(source, std::move(segments));
@@ -33,20 +34,24 @@ std::vector<Rank> make_ranks(const Setup& setup, int ranks, std::uint64_t seed) 
     // Tensors of very different scales, as layers have.
     for (std::size_t i = 0; i < setup.count; ++i) all[r].values[i] *= i / 30000 % 2 ? 0x1p-9f : 1.0f;
     if (setup.feedback) all[r].residual.resize(setup.count);
-    if (setup.feedback && entry_of(setup.algorithm).owner_memory(*setup.codec)) all[r].owner_residual.resize(setup.count);
+    if (setup.feedback && entry_of(setup.algorithm).owner_memory(*setup.codec))
+      all[r].owner_residual.resize(setup.count);
     all[r].out.assign(setup.count, 12345.0f);
   }
   return all;
 }
 
 std::string text_of(const Setup& s) {
-  return s.codec->spec() + ", " + entry_of(s.algorithm).name + ", " + std::to_string(s.count) + " elements in chunks of " + std::to_string(s.chunk) + ", " +
-         std::to_string(s.layout->segments.size()) + " segments " + name_of(s.layout->source) + ", " + std::to_string(s.threads) + " threads" +
+  return s.codec->spec() + ", " + entry_of(s.algorithm).name + ", " + std::to_string(s.count) +
+         " elements in chunks of " + std::to_string(s.chunk) + ", " + std::to_string(s.layout->segments.size()) +
+         " segments " + name_of(s.layout->source) + ", " + std::to_string(s.threads) + " threads" +
          (s.in_place ? ", in place" : "") + (s.feedback ? "" : ", no feedback") + (s.checksum ? "" : ", no checksum");
 }
 
 std::shared_ptr<const RoutePlan> route_of(const Setup& setup, int ranks) {
-  return plan_route(setup.algorithm, {setup.codec.get(), setup.layout, setup.count, Dtype::f32, setup.checksum, setup.feedback}, setup.chunk, ranks);
+  return plan_route(setup.algorithm,
+                    {setup.codec.get(), setup.layout, setup.count, Dtype::f32, setup.checksum, setup.feedback},
+                    setup.chunk, ranks);
 }
 
 CallBuffers buffers_of(const Setup& setup, Rank& rank) {
@@ -74,12 +79,15 @@ void call(Transport& transport, const Setup& setup, Rank& rank, Workers& workers
 }
 
 void run_all(const Setup& setup, std::vector<Rank>& ranks, const RunOptions& options) {
-  run_ranks(static_cast<int>(ranks.size()), [&](ThreadTransport& transport) {
-    Workers workers(setup.threads);
-    Rank& rank = ranks[static_cast<std::size_t>(transport.rank())];
-    call(transport, setup, rank, workers);
-    rank.exchanges = transport.exchanges();
-  }, options);
+  run_ranks(
+      static_cast<int>(ranks.size()),
+      [&](ThreadTransport& transport) {
+        Workers workers(setup.threads);
+        Rank& rank = ranks[static_cast<std::size_t>(transport.rank())];
+        call(transport, setup, rank, workers);
+        rank.exchanges = transport.exchanges();
+      },
+      options);
 }
 
 std::vector<float> model_all(const Setup& setup, std::vector<Rank>& ranks) {
@@ -93,7 +101,8 @@ std::vector<float> model_all(const Setup& setup, std::vector<Rank>& ranks) {
   }
   std::vector<std::vector<float>> contributions;
   for (std::size_t r = 0; r < ranks.size(); ++r)
-    contributions.push_back(model_contribution(codec, ranks[r].values, ranks[r].residual, segments, setup.chunk, ranks[r].sequence, static_cast<std::uint32_t>(r)));
+    contributions.push_back(model_contribution(codec, ranks[r].values, ranks[r].residual, segments, setup.chunk,
+                                               ranks[r].sequence, static_cast<std::uint32_t>(r)));
   return model_sum(codec, contributions);
 }
 

@@ -1,4 +1,5 @@
-// Comparisons on bits and guard words, so that a test says where two buffers first differ instead of failing once per element.
+// Comparisons on bits and guard words, so that a test says where two buffers first differ instead of failing once per
+// element.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -37,12 +38,13 @@ inline bool has(const std::string& text, const std::string& part) { return text.
 // Empty where both have the same bits, else the first place where they do not.
 template <class T>
 std::string difference(std::span<const T> got, std::span<const T> expected) {
-  if (got.size() != expected.size()) return std::to_string(got.size()) + " elements, expected " + std::to_string(expected.size());
+  if (got.size() != expected.size())
+    return std::to_string(got.size()) + " elements, expected " + std::to_string(expected.size());
   if (got.empty() || std::memcmp(got.data(), expected.data(), got.size_bytes()) == 0) return {};
   for (std::size_t i = 0; i < got.size(); ++i)
     if (std::memcmp(&got[i], &expected[i], sizeof(T)) != 0)
-      return "element " + std::to_string(i) + " of " + std::to_string(got.size()) + " is " + text_of(got[i]) + ", expected " +
-             text_of(expected[i]);
+      return "element " + std::to_string(i) + " of " + std::to_string(got.size()) + " is " + text_of(got[i]) +
+             ", expected " + text_of(expected[i]);
   return {};
 }
 template <class T>
@@ -50,7 +52,8 @@ std::string difference(const std::vector<T>& got, const std::vector<T>& expected
   return difference(std::span<const T>(got), std::span<const T>(expected));
 }
 
-// count elements between guard bytes, not aligned to more than an element; the rest of the bytes is a pattern, never zero.
+// count elements between guard bytes, not aligned to more than an element; the rest of the bytes is a pattern, never
+// zero.
 template <class T>
 class Guarded {
  public:

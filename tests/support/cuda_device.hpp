@@ -1,4 +1,5 @@
-// CUDA for tests that run under the stand-in (tests/support/simt) and on a real device: there, questions to the executor have plain answers.
+// CUDA for tests that run under the stand-in (tests/support/simt) and on a real device: there, questions to the
+// executor have plain answers.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -17,7 +18,9 @@ inline constexpr bool kRealDevice = true;
 inline std::string no_device() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
-  return error != cudaSuccess ? std::string("no GPU answers: ") + cudaGetErrorString(error) : count == 0 ? "there is no GPU" : "";
+  return error != cudaSuccess ? std::string("no GPU answers: ") + cudaGetErrorString(error)
+         : count == 0         ? "there is no GPU"
+                              : "";
 }
 }  // namespace crimp::test
 namespace simt {
@@ -43,7 +46,8 @@ inline bool copy_anywhere(void* to, const void* from, std::size_t bytes) {
   if (bytes) std::memcpy(to, from, bytes);
   return true;
 #else
-  return bytes == 0 || (cudaMemcpy(to, from, bytes, cudaMemcpyDefault) == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess);
+  return bytes == 0 ||
+         (cudaMemcpy(to, from, bytes, cudaMemcpyDefault) == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess);
 #endif
 }
 

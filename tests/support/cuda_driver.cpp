@@ -1,5 +1,5 @@
-// The driver's part of the stand-in (tests/support/simt): what Crimp looks for in libcuda.so.1. A context exists when the program has
-// asked the runtime for memory, or retained the primary one, as with the real one.
+// The driver's part of the stand-in (tests/support/simt): what Crimp looks for in libcuda.so.1. A context exists when
+// the program has asked the runtime for memory, or retained the primary one, as with the real one.
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -59,7 +59,11 @@ int cuPointerGetAttributes(unsigned count, const int* attributes, void** values,
     found = {cudaMemoryTypeUnregistered, -2, nullptr, nullptr};
   }
   for (unsigned i = 0; i < count; ++i) switch (attributes[i]) {
-      case 2: *static_cast<unsigned*>(values[i]) = found.type == cudaMemoryTypeUnregistered ? 0 : found.type == cudaMemoryTypeHost ? 1 : 2; break;
+      case 2:
+        *static_cast<unsigned*>(values[i]) = found.type == cudaMemoryTypeUnregistered ? 0
+                                             : found.type == cudaMemoryTypeHost       ? 1
+                                                                                      : 2;
+        break;
       case 8: *static_cast<unsigned*>(values[i]) = found.type == cudaMemoryTypeManaged; break;
       case 9: *static_cast<int*>(values[i]) = found.device; break;
     }

@@ -8,7 +8,8 @@
 namespace crimp::test {
 namespace {
 
-constexpr const char* kNames[] = {"normal", "laplace", "sparse", "constant", "zeros", "tiny", "subnormal", "huge", "alternating"};
+constexpr const char* kNames[] = {"normal", "laplace",   "sparse", "constant",   "zeros",
+                                  "tiny",   "subnormal", "huge",   "alternating"};
 
 class Normal {
  public:

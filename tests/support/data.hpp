@@ -16,8 +16,8 @@ inline constexpr Data kAllData[] = {Data::normal, Data::laplace,   Data::sparse,
 std::string name_of(Data);
 Data data_named(const std::string& name);  // throws std::invalid_argument
 
-// normal: a sum of twelve uniforms. sparse: one of fifty elements of it. tiny, subnormal, huge (up to 2^100): it times a power of two.
-// constant: one value. alternating: +1, -1, and -0 at every seventh place.
+// normal: a sum of twelve uniforms. sparse: one of fifty elements of it. tiny, subnormal, huge (up to 2^100): it times
+// a power of two. constant: one value. alternating: +1, -1, and -0 at every seventh place.
 std::vector<float> make_data(Data, std::uint64_t seed, std::size_t count);
 // Elements that are not zero with probability `density`.
 std::vector<float> make_sparse(double density, std::uint64_t seed, std::size_t count);

@@ -12,7 +12,8 @@
 namespace crimp::test {
 
 inline void cuda(int error, const char* what) {
-  if (error != 0) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorName(static_cast<cudaError_t>(error)));
+  if (error != 0)
+    throw std::runtime_error(std::string(what) + ": " + cudaGetErrorName(static_cast<cudaError_t>(error)));
 }
 
 // Device memory with the given bytes, `skew` bytes behind an aligned address.
@@ -68,7 +69,8 @@ struct ChunkMemory {
 class DeviceTable {
  public:
   DeviceTable(const Codec& codec, const ChunkPartition& partition, std::span<const FeedbackView> feedback = {})
-      : arrays_(chunk_arrays(codec, partition, feedback)), pieces_(arrays_.pieces), groups_(arrays_.groups), table_(arrays_.table) {
+      : arrays_(chunk_arrays(codec, partition, feedback)), pieces_(arrays_.pieces), groups_(arrays_.groups),
+        table_(arrays_.table) {
     table_.pieces = pieces_.data();
     table_.groups = groups_.data();
   }
@@ -82,15 +84,18 @@ class DeviceTable {
 };
 
 // skew: floats by which arrays of elements are off 16 bytes.
-inline std::vector<std::uint8_t> device_encode(const Codec& codec, const DeviceCodec& device, const ChunkPartition& partition, std::span<const float> values, ChunkMemory& memory,
-                                               const RandomCounter& counter, std::size_t skew = 0) {
+inline std::vector<std::uint8_t> device_encode(const Codec& codec, const DeviceCodec& device,
+                                               const ChunkPartition& partition, std::span<const float> values,
+                                               ChunkMemory& memory, const RandomCounter& counter,
+                                               std::size_t skew = 0) {
   const TestStream stream;
   const DeviceArray<float> in(values, 4 * skew), plane(memory.plane, 4 * skew), momentum(memory.momentum, 4 * skew);
   std::vector<FeedbackView> feedback;
   if (!memory.plane.empty())
     for (const Group& g : partition.groups()) {
       float *r = plane.data() + g.offset, *m = memory.momentum.empty() ? nullptr : momentum.data() + g.offset;
-      feedback.push_back({memory.has ? r : nullptr, memory.keep ? r : nullptr, memory.has ? m : nullptr, memory.keep ? m : nullptr});
+      feedback.push_back(
+          {memory.has ? r : nullptr, memory.keep ? r : nullptr, memory.has ? m : nullptr, memory.keep ? m : nullptr});
     }
   const DeviceTable table(codec, partition, feedback);
   const DeviceArray<std::uint8_t> body(partition.body_bound(codec)), scratch(device.scratch_bytes(*table));
@@ -106,8 +111,9 @@ struct DeviceSum {
   std::vector<float> out;
   int bad;  // -1: none
 };
-inline DeviceSum device_decode_add(const Codec& codec, const DeviceCodec& device, const ChunkPartition& partition, std::span<const std::vector<std::uint8_t>> bodies,
-                                   const RandomCounter& counter, std::vector<float> out, bool accumulate, int voters = 0, std::size_t skew = 0) {
+inline DeviceSum device_decode_add(const Codec& codec, const DeviceCodec& device, const ChunkPartition& partition,
+                                   std::span<const std::vector<std::uint8_t>> bodies, const RandomCounter& counter,
+                                   std::vector<float> out, bool accumulate, int voters = 0, std::size_t skew = 0) {
   const TestStream stream;
   const DeviceTable table(codec, partition);
   std::vector<std::unique_ptr<DeviceArray<std::uint8_t>>> copies;
@@ -121,8 +127,10 @@ inline DeviceSum device_decode_add(const Codec& codec, const DeviceCodec& device
     BodyView view;
     if (const std::string wrong = view.open(codec, partition, body); !wrong.empty()) throw std::runtime_error(wrong);
     std::vector<std::uint64_t> offsets;
-    for (std::size_t p = 0; p < partition.pieces().size(); ++p) offsets.push_back(static_cast<std::uint64_t>(view.piece(p).data() - body.data()));
-    offsets.push_back(partition.pieces().empty() ? 0 : offsets.back() + view.piece(partition.pieces().size() - 1).size());
+    for (std::size_t p = 0; p < partition.pieces().size(); ++p)
+      offsets.push_back(static_cast<std::uint64_t>(view.piece(p).data() - body.data()));
+    offsets.push_back(partition.pieces().empty() ? 0
+                                                 : offsets.back() + view.piece(partition.pieces().size() - 1).size());
     offset_copies.push_back(std::make_unique<DeviceArray<std::uint64_t>>(offsets));
     offset_pointers.push_back(offset_copies.back()->data());
   }
@@ -130,8 +138,10 @@ inline DeviceSum device_decode_add(const Codec& codec, const DeviceCodec& device
   const DeviceArray<const std::uint64_t*> offset_array(offset_pointers);
   const DeviceArray<float> sum(out, 4 * skew);
   const DeviceArray<std::int32_t> bad(std::vector<std::int32_t>{INT_MAX});
-  cuda(device.decode_add(*table, {body_array.data(), offset_pointers.empty() ? nullptr : offset_array.data(), static_cast<int>(bodies.size())}, counter, sum.data(), accumulate,
-                         voters, bad.data(), stream),
+  cuda(device.decode_add(*table,
+                         {body_array.data(), offset_pointers.empty() ? nullptr : offset_array.data(),
+                          static_cast<int>(bodies.size())},
+                         counter, sum.data(), accumulate, voters, bad.data(), stream),
        "decode_add");
   stream.wait();
   const std::int32_t worst = bad.read()[0];

@@ -21,6 +21,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace crimp::test {
 HWY_EXPORT(Tile);
-void dither_tile(const RandomCounter& counter, std::uint32_t stream, std::uint32_t tile, std::uint32_t* bits) { HWY_DYNAMIC_DISPATCH(Tile)(counter, stream, tile, bits); }
+void dither_tile(const RandomCounter& counter, std::uint32_t stream, std::uint32_t tile, std::uint32_t* bits) {
+  HWY_DYNAMIC_DISPATCH(Tile)(counter, stream, tile, bits);
+}
 }  // namespace crimp::test
 #endif

@@ -17,7 +17,8 @@ struct SmallFormat {
   double value(std::uint16_t h) const {
     const double sign = h & sign_bit() ? -1.0 : 1.0;
     const int exponent = (h >> mantissa_bits) & ((1 << exponent_bits) - 1), mantissa = h & ((1 << mantissa_bits) - 1);
-    if (exponent == (1 << exponent_bits) - 1) return mantissa ? std::numeric_limits<double>::quiet_NaN() : sign * HUGE_VAL;
+    if (exponent == (1 << exponent_bits) - 1)
+      return mantissa ? std::numeric_limits<double>::quiet_NaN() : sign * HUGE_VAL;
     if (exponent == 0) return sign * std::ldexp(mantissa, 1 - bias() - mantissa_bits);
     return sign * std::ldexp((1 << mantissa_bits) + mantissa, exponent - bias() - mantissa_bits);
   }
@@ -29,14 +30,16 @@ struct SmallFormat {
     if (std::isinf(magnitude)) return sign | infinity();
     if (magnitude == 0) return sign;
     int exponent;
-    std::frexp(magnitude, &exponent);                        // magnitude in [2^(exponent - 1), 2^exponent)
+    std::frexp(magnitude, &exponent);                                     // magnitude in [2^(exponent - 1), 2^exponent)
     const int unit = std::max(exponent - 1, 1 - bias()) - mantissa_bits;  // of the last place
-    const double units = std::ldexp(magnitude, -unit);       // exact; below 2^(mantissa_bits + 1)
+    const double units = std::ldexp(magnitude, -unit);                    // exact; below 2^(mantissa_bits + 1)
     double whole = std::floor(units);
     const double rest = units - whole;
     if (rest > 0.5 || (rest == 0.5 && std::fmod(whole, 2) == 1)) ++whole;
     // As a bit pattern the formats count upwards without gaps, so a carry needs no care.
-    const std::uint32_t lowest = unit == 1 - bias() - mantissa_bits ? 0 : static_cast<std::uint32_t>(unit + bias() + mantissa_bits - 1) << mantissa_bits;
+    const std::uint32_t lowest = unit == 1 - bias() - mantissa_bits
+                                     ? 0
+                                     : static_cast<std::uint32_t>(unit + bias() + mantissa_bits - 1) << mantissa_bits;
     const std::uint32_t bits = lowest + static_cast<std::uint32_t>(whole);
     return static_cast<std::uint16_t>(sign | (bits >= infinity() ? infinity() : bits));
   }

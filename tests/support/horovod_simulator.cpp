@@ -14,7 +14,8 @@ std::int64_t padded(std::int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
 }  // namespace
 
-HorovodSimulator::HorovodSimulator(const HorovodRun& run) : run_(run), random_(run.seed), ranks_(static_cast<std::size_t>(run.ranks)) {
+HorovodSimulator::HorovodSimulator(const HorovodRun& run)
+    : run_(run), random_(run.seed), ranks_(static_cast<std::size_t>(run.ranks)) {
   for (int i = 0; i < run.tensors; ++i) {
     Tensor t;
     t.name = "allreduce.layer" + std::to_string(i) + ".weight";
@@ -48,7 +49,8 @@ void HorovodSimulator::plan() {
     Tensor& t = model_[below(model_.size())];
     if (t.kind == allreduce) t.count += static_cast<std::int64_t>(1 + below(500)), t.dims = {t.count};
   }
-  const bool last = run_.joins && steps_ % 20 == 19;  // the first rank has run out of data: the others take this step without it
+  const bool last =
+      run_.joins && steps_ % 20 == 19;  // the first rank has run out of data: the others take this step without it
   std::vector<Tensor> extra;
   if (run_.unnamed)
     for (int i = 0; i < 2; ++i) {
@@ -77,7 +79,10 @@ int HorovodSimulator::lookup(const Tensor& t) const {
   const auto it = known_.find(t.name);
   if (it == known_.end()) return 0;
   const Tensor& k = it->second.tensor;
-  return k.kind == t.kind && k.type == t.type && k.dims == t.dims && it->second.answered_op == t.op && k.postscale == t.postscale ? 1 : -1;
+  return k.kind == t.kind && k.type == t.type && k.dims == t.dims && it->second.answered_op == t.op &&
+                 k.postscale == t.postscale
+             ? 1
+             : -1;
 }
 
 void HorovodSimulator::remember(const Answer& answer) {
@@ -122,14 +127,16 @@ void HorovodSimulator::pack(std::vector<Answer> in, std::vector<Answer>& out) co
       for (std::size_t i = h + 1; i < in.size(); ++i) {
         if (gone[i]) continue;
         const Tensor &a = buffer.head, &b = in[i].head;
-        if (a.kind == b.kind && a.type == b.type && a.op == b.op && a.postscale == b.postscale && buffer.devices == in[i].devices &&
-            inside + bytes(b) <= run_.threshold) {
+        if (a.kind == b.kind && a.type == b.type && a.op == b.op && a.postscale == b.postscale &&
+            buffer.devices == in[i].devices && inside + bytes(b) <= run_.threshold) {
           inside += bytes(b);
           buffer.all.push_back(b);
           gone[i] = true;
           continue;
         }
-        passed_over += b.kind == allgather ? b.count * run_.ranks * b.row * width(b.type) : b.kind == join ? 0 : bytes(b);
+        passed_over += b.kind == allgather ? b.count * run_.ranks * b.row * width(b.type)
+                       : b.kind == join    ? 0
+                                           : bytes(b);
         if (inside + passed_over > run_.threshold) break;
       }
     } else if (buffer.head.kind == allgather) {
@@ -172,7 +179,8 @@ std::vector<std::uint8_t> HorovodSimulator::serialise(const std::vector<Answer>&
     b.AddOffset(field(2), message);
     b.AddOffset(field(3), device_vector);
     b.AddOffset(field(4), size_vector);
-    b.AddElement<std::int8_t>(field(5), a.head.kind == allgather || a.head.kind == join ? std::int8_t{0} : a.head.type, 0);
+    b.AddElement<std::int8_t>(field(5), a.head.kind == allgather || a.head.kind == join ? std::int8_t{0} : a.head.type,
+                              0);
     b.AddElement<double>(field(6), 1.0, 0.0);
     b.AddElement<double>(field(7), a.head.postscale, 0.0);
     b.AddElement<std::int32_t>(field(8), 0, 0);
@@ -215,7 +223,8 @@ void HorovodSimulator::cycle(std::vector<HorovodEvent>& events) {
     for (const auto i : bad) mine.erase(i);
     std::vector<std::int64_t> vector(words);
     vector[0] = 1 | (more ? 0 : 2) | (bad.empty() ? 4 : 0);
-    for (const auto i : mine) vector[(i + 3) / 64] |= std::int64_t{1} << ((i + 3) % 64), seen[(i + 3) / 64] &= ~(1ull << ((i + 3) % 64));
+    for (const auto i : mine)
+      vector[(i + 3) / 64] |= std::int64_t{1} << ((i + 3) % 64), seen[(i + 3) / 64] &= ~(1ull << ((i + 3) % 64));
     for (const auto i : bad) any[i / 64] |= 1ull << (i % 64);
     if (cache && run_.gate) run_.gate(r, vector, events);
     for (std::size_t w = 0; w < words; ++w) all[w] &= static_cast<std::uint64_t>(vector[w]);
@@ -250,10 +259,8 @@ void HorovodSimulator::cycle(std::vector<HorovodEvent>& events) {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       std::deque<Tensor> send;
       for (Tensor& t : messages[r]) {
-        if (lookup(t) != 1)
-          send.push_back(std::move(t));
-        else if (!agreed.count(t.name))
-          ranks_[r].queue.push_back(std::move(t));
+        if (lookup(t) != 1) send.push_back(std::move(t));
+        else if (!agreed.count(t.name)) ranks_[r].queue.push_back(std::move(t));
       }
       messages[r].swap(send);
     }
@@ -274,7 +281,8 @@ void HorovodSimulator::cycle(std::vector<HorovodEvent>& events) {
         if (group < 0) rest.push_back(name);
         if (group < 0 || !done.insert(group).second) continue;
         std::vector<Answer> members;
-        for (const auto& member : groups_[static_cast<std::size_t>(group)].second) touch(member), members.push_back(of_cache(member));
+        for (const auto& member : groups_[static_cast<std::size_t>(group)].second)
+          touch(member), members.push_back(of_cache(member));
         pack(members, list);
       }
       order = rest;
@@ -295,7 +303,8 @@ void HorovodSimulator::cycle(std::vector<HorovodEvent>& events) {
     }
     if (joined_)
       for (const auto& [name, w] : table_)
-        if (w.ranks == run_.ranks - joined_ && std::find(complete.begin(), complete.end(), name) == complete.end()) complete.push_back(name);
+        if (w.ranks == run_.ranks - joined_ && std::find(complete.begin(), complete.end(), name) == complete.end())
+          complete.push_back(name);
     const auto devices = ranks_.size() - static_cast<std::size_t>(joined_);
     const auto take = [&](const std::string& name) {
       const Answer a = answer(table_.at(name).tensor, devices);
@@ -312,7 +321,8 @@ void HorovodSimulator::cycle(std::vector<HorovodEvent>& events) {
       for (const auto& name : common) note(known_.at(name).tensor.group);
       for (const int group : order) {
         std::vector<Answer> members;
-        for (const auto& name : groups_[static_cast<std::size_t>(group)].second) members.push_back(table_.count(name) ? take(name) : of_cache(name));
+        for (const auto& name : groups_[static_cast<std::size_t>(group)].second)
+          members.push_back(table_.count(name) ? take(name) : of_cache(name));
         pack(members, list);
       }
     }

@@ -1,6 +1,6 @@
-// Horovod's controller as its ranks see it, reduced to what decides which tensors share a buffer: ready tensors, the response cache,
-// the bit vectors, the coordinator's ResponseList and fusion. Written from the behaviour of Horovod 0.28.1; shares no code with the
-// decoder, not even the FlatBuffers schema.
+// Horovod's controller as its ranks see it, reduced to what decides which tensors share a buffer: ready tensors, the
+// response cache, the bit vectors, the coordinator's ResponseList and fusion. Written from the behaviour of Horovod
+// 0.28.1; shares no code with the decoder, not even the FlatBuffers schema.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -17,7 +17,13 @@
 namespace crimp::test {
 
 struct HorovodEvent {
-  enum Kind { ready_bits, invalid_bits, gathered, broadcast, data } kind;  // broadcast: after gathered the ResponseList, else parameters
+  enum Kind {
+    ready_bits,
+    invalid_bits,
+    gathered,
+    broadcast,
+    data
+  } kind;  // broadcast: after gathered the ResponseList, else parameters
   std::vector<std::int64_t> words;
   std::vector<std::uint8_t> bytes;
   // data: what lies in the buffer.
@@ -41,10 +47,10 @@ struct HorovodRun {
   int groups = 0;               // this many groups of tensors that become ready together
   bool separate_groups = false;
   bool reshapes = false, joins = false, adasum = false, allgathers = false, unnamed = false, minima = false;
-  bool autotune = false;    // as the environment says it to the decoder
-  int tuned_every = 0;      // about so many cycles between changes of the threshold by autotuning; 0: never
+  bool autotune = false;            // as the environment says it to the decoder
+  int tuned_every = 0;              // about so many cycles between changes of the threshold by autotuning; 0: never
   std::int64_t threshold_unit = 1;  // tuned thresholds are rounded up to it
-  int cache_every = 0;      // steps between switching the cache off and on again
+  int cache_every = 0;              // steps between switching the cache off and on again
   std::uint64_t seed = 1;
   // A rank's input of the AND, to be changed; with all events of this step so far.
   std::function<void(std::size_t rank, std::span<std::int64_t> words, const std::vector<HorovodEvent>&)> gate = {};
@@ -66,8 +72,8 @@ class HorovodSimulator {
     std::string name;
     Kind kind = allreduce;
     std::int8_t type = 7, op = 1;
-    std::int64_t count = 0;   // elements; allgather: rows of each rank
-    std::int64_t row = 1;     // allgather: elements of a row
+    std::int64_t count = 0;  // elements; allgather: rows of each rank
+    std::int64_t row = 1;    // allgather: elements of a row
     double postscale = 1;
     int group = -1;
     std::vector<std::int64_t> dims;

@@ -11,7 +11,8 @@ void pad(Bytes& bytes) { bytes.resize((bytes.size() + 63) / 64 * 64); }
 
 }  // namespace
 
-ModelBody ModelCodec::encode(std::span<const float> a, std::span<const std::size_t> groups, const RandomCounter& counter) const {
+ModelBody ModelCodec::encode(std::span<const float> a, std::span<const std::size_t> groups,
+                             const RandomCounter& counter) const {
   ModelBody body;
   Bytes pieces;
   std::size_t begin = 0;
@@ -43,8 +44,9 @@ ModelBody ModelCodec::encode(std::span<const float> a, std::span<const std::size
   return body;
 }
 
-std::vector<float> model_contribution(const ModelCodec& codec, std::span<const float> values, std::vector<float>& residual,
-                                      std::span<const ModelSegment> segments, std::size_t chunk, std::uint32_t step, std::uint32_t rank) {
+std::vector<float> model_contribution(const ModelCodec& codec, std::span<const float> values,
+                                      std::vector<float>& residual, std::span<const ModelSegment> segments,
+                                      std::size_t chunk, std::uint32_t step, std::uint32_t rank) {
   std::vector<float> a(values.begin(), values.end());
   for (std::size_t i = 0; i < residual.size(); ++i) a[i] = values[i] + residual[i];
   std::vector<float> decoded;
@@ -55,15 +57,17 @@ std::vector<float> model_contribution(const ModelCodec& codec, std::span<const f
       const std::size_t from = std::max(begin, s.offset), to = std::min(end, s.offset + s.count);
       if (from < to) groups.push_back(to - from);
     }
-    const ModelBody body = codec.encode(std::span<const float>(a).subspan(begin, end - begin), groups, {begin, step, rank});
+    const ModelBody body =
+        codec.encode(std::span<const float>(a).subspan(begin, end - begin), groups, {begin, step, rank});
     decoded.insert(decoded.end(), body.decoded.begin(), body.decoded.end());
-    if (!residual.empty()) std::copy(body.residual.begin(), body.residual.end(), residual.begin() + static_cast<std::ptrdiff_t>(begin));
+    if (!residual.empty())
+      std::copy(body.residual.begin(), body.residual.end(), residual.begin() + static_cast<std::ptrdiff_t>(begin));
   }
   return decoded;
 }
 
-std::vector<float> model_two_shot(const ModelCodec& codec, std::span<const ModelRank> ranks, std::span<const ModelSegment> segments,
-                                  std::size_t chunk, std::uint32_t step) {
+std::vector<float> model_two_shot(const ModelCodec& codec, std::span<const ModelRank> ranks,
+                                  std::span<const ModelSegment> segments, std::size_t chunk, std::uint32_t step) {
   const std::size_t n = ranks.size(), count = ranks[0].values.size();
   std::vector<float> out(count);
   const auto add = [](std::vector<float> a, const std::vector<float>& residual, std::size_t from) {
@@ -80,7 +84,8 @@ std::vector<float> model_two_shot(const ModelCodec& codec, std::span<const Model
     };
     std::vector<Piece> pieces;
     for (std::size_t s = 0; s < segments.size(); ++s) {
-      const std::size_t from = std::max(begin, segments[s].offset), to = std::min(end, segments[s].offset + segments[s].count);
+      const std::size_t from = std::max(begin, segments[s].offset),
+                        to = std::min(end, segments[s].offset + segments[s].count);
       for (std::size_t at = from; at < to; at += kPiece) pieces.push_back({at, std::min(kPiece, to - at), s});
     }
     for (std::size_t q = 0; q < n; ++q) {
@@ -100,15 +105,18 @@ std::vector<float> model_two_shot(const ModelCodec& codec, std::span<const Model
       std::vector<std::vector<float>> contributions;
       for (std::size_t r = 0; r < n; ++r) {
         const auto values = ranks[r].values.subspan(at, length);
-        const ModelBody body = codec.encode(add({values.begin(), values.end()}, *ranks[r].residual, at), groups, {at, step, static_cast<std::uint32_t>(r)});
+        const ModelBody body = codec.encode(add({values.begin(), values.end()}, *ranks[r].residual, at), groups,
+                                            {at, step, static_cast<std::uint32_t>(r)});
         contributions.push_back(body.decoded);
         replace(*ranks[r].residual, body.residual, at);
       }
       std::vector<float>& owner = *ranks[q].owner_residual;
-      const ModelBody sum = codec.encode(add(model_sum(codec, contributions), owner, at), groups, {at, step, 0x80000000u + static_cast<std::uint32_t>(q)});
+      const ModelBody sum = codec.encode(add(model_sum(codec, contributions), owner, at), groups,
+                                         {at, step, 0x80000000u + static_cast<std::uint32_t>(q)});
       replace(owner, sum.residual, at);
       // Decoding starts from +0, as every sum does.
-      for (std::size_t i = 0; i < length; ++i) out[at + i] = codec.reference().finish(0.0f + sum.decoded[i], static_cast<int>(n));
+      for (std::size_t i = 0; i < length; ++i)
+        out[at + i] = codec.reference().finish(0.0f + sum.decoded[i], static_cast<int>(n));
     }
   }
   return out;

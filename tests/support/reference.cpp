@@ -7,7 +7,8 @@ namespace crimp::test {
 std::unique_ptr<const ReferenceCodec> make_reference(const std::string& spec) {
   for (const MakeReference make : references())
     if (auto reference = make(spec)) return reference;
-  throw std::invalid_argument("codec " + spec + " has no reference; add <family>_reference.cpp to its folder in src/codec");
+  throw std::invalid_argument("codec " + spec +
+                              " has no reference; add <family>_reference.cpp to its folder in src/codec");
 }
 
 std::string codec_of(const std::string& spec) { return spec.substr(0, spec.find(':')); }

@@ -1,6 +1,7 @@
-// Codecs element by element, written from WIRE_FORMAT.md and the papers alone: no SIMD, no shared code with src/codec. They lie in the codecs' folders: a file
-// <family>_reference.cpp defines <family>_reference(spec), which makes the reference of a canonical text and is null where the codec is none of its own.
-// The build finds the files and makes a table of their functions.
+// Codecs element by element, written from WIRE_FORMAT.md and the papers alone: no SIMD, no shared code with src/codec.
+// They lie in the codecs' folders: a file <family>_reference.cpp defines <family>_reference(spec), which makes the
+// reference of a canonical text and is null where the codec is none of its own. The build finds the files and makes a
+// table of their functions.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -26,7 +27,8 @@ class ReferenceCodec {
   virtual ~ReferenceCodec() = default;
   virtual bool fixed_size() const = 0;
   virtual Bytes encode(const ReferencePiece&) const = 0;
-  virtual std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const = 0;
+  virtual std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count,
+                                    const RandomCounter&) const = 0;
   virtual Selection select(std::span<const float> /*group*/, const RandomCounter&) const { return {}; }
   virtual float finish(float sum, int /*ranks*/) const { return sum; }
   // How far decoded[i] may be from a[i]; negative: no bound of its own.

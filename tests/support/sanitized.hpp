@@ -1,4 +1,5 @@
-// Code built with a sanitizer runs 5 to 50 times slower: suites whose cases repeat one thing many times repeat it less often there.
+// Code built with a sanitizer runs 5 to 50 times slower: suites whose cases repeat one thing many times repeat it less
+// often there.
 #pragma once
 
 namespace crimp::test {

@@ -16,12 +16,14 @@ std::vector<Way> ways_of(const Codec& codec, int ranks) {
   for (const auto& entry : carriers()) {
     if (entry.why_unsupported(codec, ranks).empty()) ways.push_back({entry.algorithm});
     for (int per_node = 2; per_node <= ranks && in_nodes; ++per_node)
-      if (ranks % per_node == 0 && entry.why_unsupported(codec, ranks / per_node).empty()) ways.push_back({entry.algorithm, per_node});
+      if (ranks % per_node == 0 && entry.why_unsupported(codec, ranks / per_node).empty())
+        ways.push_back({entry.algorithm, per_node});
   }
   return ways;
 }
 
-Sum::Sum(Transport& transport, const Codec& codec, Algorithm algorithm, const std::vector<std::size_t>& tensors, const Hierarchy* hierarchy)
+Sum::Sum(Transport& transport, const Codec& codec, Algorithm algorithm, const std::vector<std::size_t>& tensors,
+         const Hierarchy* hierarchy)
     : transport_(transport), codec_(codec) {
   const bool encodes = !hierarchy || hierarchy->leaders, owns = encodes && entry_of(algorithm).owner_memory(codec);
   std::vector<Segment> segments;
@@ -45,7 +47,9 @@ Sum::Sum(Transport& transport, const Codec& codec, Algorithm algorithm, const st
 
 bool Sum::operator()(float* values) {
   call_.in = call_.out = values;
-  call_.flags = magnitude(Dtype::f32, values, route_->part.count) <= static_cast<double>(codec_.traits().max_magnitude) ? std::uint8_t{0} : std::uint8_t{kFlagExact};
+  call_.flags = magnitude(Dtype::f32, values, route_->part.count) <= static_cast<double>(codec_.traits().max_magnitude)
+                    ? std::uint8_t{0}
+                    : std::uint8_t{kFlagExact};
   arena_.reset();
   const CollectiveResult result = allreduce_compressed(transport_, *route_, call_, workers_);
   ++call_.sequence;
@@ -56,10 +60,12 @@ bool Sum::operator()(float* values) {
 void Sum::add_held(double* to) const {
   for (const auto* memories : {&memories_, &owner_memories_})
     for (std::size_t s = 0; s < memories->size(); ++s)
-      for (std::size_t i = 0; i < layout_->segments[s].count; ++i) to[layout_->segments[s].offset + i] += static_cast<double>((*memories)[s][i]);
+      for (std::size_t i = 0; i < layout_->segments[s].count; ++i)
+        to[layout_->segments[s].offset + i] += static_cast<double>((*memories)[s][i]);
 }
 
-void run_sums(const Way& way, int ranks, const Codec& codec, const std::vector<std::size_t>& tensors, const std::function<void(int, Sum&)>& body) {
+void run_sums(const Way& way, int ranks, const Codec& codec, const std::vector<std::size_t>& tensors,
+              const std::function<void(int, Sum&)>& body) {
   if (way.per_node == 0) {
     run_ranks(ranks, [&](ThreadTransport& transport) {
       Sum sum(transport, codec, way.algorithm, tensors);
@@ -75,9 +81,14 @@ void run_sums(const Way& way, int ranks, const Codec& codec, const std::vector<s
       int rank() const override { used(); }
       int size() const override { return 1; }
       Ticket start_allgather(const void*, void*, std::uint64_t) override { used(); }
-      Ticket start_allgatherv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*) override { used(); }
-      Ticket start_alltoallv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*, std::span<const std::uint64_t>,
-                             std::span<const std::uint64_t>) override { used(); }
+      Ticket start_allgatherv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>,
+                              void*) override {
+        used();
+      }
+      Ticket start_alltoallv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*,
+                             std::span<const std::uint64_t>, std::span<const std::uint64_t>) override {
+        used();
+      }
       Ticket start_sum(const void*, void*, std::uint64_t, Integer) override { used(); }
       void wait(Ticket) override { used(); }
       bool done(Ticket) override { used(); }

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "memory/workers.hpp"
 #include "collective/algorithms.hpp"
-#include "collective/node.hpp"
 #include "collective/collective.hpp"
+#include "collective/node.hpp"
+#include "memory/workers.hpp"
 #include "support/thread_transport.hpp"
 
 namespace crimp::test {
@@ -24,11 +24,15 @@ std::vector<Way> ways_of(const Codec&, int ranks);
 // One rank's side.
 class Sum {
  public:
-  // Codec, transport and hierarchy stay the caller's. tensors: the elements of each, in order. hierarchy: of a call in nodes, null: none.
-  Sum(Transport&, const Codec&, Algorithm, const std::vector<std::size_t>& tensors, const Hierarchy* hierarchy = nullptr);
+  // Codec, transport and hierarchy stay the caller's. tensors: the elements of each, in order. hierarchy: of a call in
+  // nodes, null: none.
+  Sum(Transport&, const Codec&, Algorithm, const std::vector<std::size_t>& tensors,
+      const Hierarchy* hierarchy = nullptr);
   // Sums in place; false on all ranks where a rank's values left the codec's range, or its payloads the format.
   bool operator()(float* values);
-  double bits() const { return 8.0 * static_cast<double>(sent_) / (static_cast<double>(route_->part.count) * call_.sequence); }  // sent per value
+  double bits() const {
+    return 8.0 * static_cast<double>(sent_) / (static_cast<double>(route_->part.count) * call_.sequence);
+  }  // sent per value
   // Adds what this rank's memories hold back: residuals of its values, and of the sums that it owns.
   void add_held(double* to) const;
 
@@ -45,6 +49,7 @@ class Sum {
 };
 
 // body(rank, sum) on a thread for each rank.
-void run_sums(const Way&, int ranks, const Codec&, const std::vector<std::size_t>& tensors, const std::function<void(int, Sum&)>& body);
+void run_sums(const Way&, int ranks, const Codec&, const std::vector<std::size_t>& tensors,
+              const std::function<void(int, Sum&)>& body);
 
 }  // namespace crimp::test

@@ -39,24 +39,30 @@ struct NodeOptions {
   RunOptions leaders;
 };
 
-// body(rank, node, leaders) on nodes * per_node threads; rank counts through the nodes. leaders is null where the rank does not lead.
-inline void run_nodes(int nodes, int per_node, const std::function<void(int, ThreadNode&, ThreadTransport*)>& body, const NodeOptions& options = {}) {
-  run_ranks(nodes, [&](ThreadTransport& leaders) {
-    NodeBoard board(per_node, options.memory ? options.memory : node_memory(per_node));
-    const auto member = [&](int r, ThreadTransport* transport) {
-      ThreadNode node(board, r);
-      body(leaders.rank() * per_node + r, node, transport);
-    };
-    std::vector<std::thread> others;
-    for (int r = 1; r < per_node; ++r) others.emplace_back(member, r, nullptr);
-    member(0, &leaders);
-    for (auto& t : others) t.join();
-  }, options.leaders);
+// body(rank, node, leaders) on nodes * per_node threads; rank counts through the nodes. leaders is null where the rank
+// does not lead.
+inline void run_nodes(int nodes, int per_node, const std::function<void(int, ThreadNode&, ThreadTransport*)>& body,
+                      const NodeOptions& options = {}) {
+  run_ranks(
+      nodes,
+      [&](ThreadTransport& leaders) {
+        NodeBoard board(per_node, options.memory ? options.memory : node_memory(per_node));
+        const auto member = [&](int r, ThreadTransport* transport) {
+          ThreadNode node(board, r);
+          body(leaders.rank() * per_node + r, node, transport);
+        };
+        std::vector<std::thread> others;
+        for (int r = 1; r < per_node; ++r) others.emplace_back(member, r, nullptr);
+        member(0, &leaders);
+        for (auto& t : others) t.join();
+      },
+      options.leaders);
 }
 
-// body(all, hierarchy) on a thread for every rank of nodes of such sizes: the transport of all ranks, whose numbers count through the nodes, and
-// what the rank has of the hierarchy.
-inline void run_hierarchy(const std::vector<int>& sizes, const std::function<void(ThreadTransport&, Hierarchy)>& body, const RunOptions& leaders = {}) {
+// body(all, hierarchy) on a thread for every rank of nodes of such sizes: the transport of all ranks, whose numbers
+// count through the nodes, and what the rank has of the hierarchy.
+inline void run_hierarchy(const std::vector<int>& sizes, const std::function<void(ThreadTransport&, Hierarchy)>& body,
+                          const RunOptions& leaders = {}) {
   // The leaders' transports are made by threads of their own, who do nothing but keep them.
   struct Seat {
     ThreadTransport* transport = nullptr;
@@ -73,12 +79,15 @@ inline void run_hierarchy(const std::vector<int>& sizes, const std::function<voi
   std::exception_ptr misused;
   std::thread keeper([&] {
     try {
-      run_ranks(nodes, [&](ThreadTransport& transport) {
-        Seat& seat = seats[static_cast<std::size_t>(transport.rank())];
-        seat.transport = &transport;
-        seat.taken.count_down();
-        seat.left.wait();
-      }, leaders);
+      run_ranks(
+          nodes,
+          [&](ThreadTransport& transport) {
+            Seat& seat = seats[static_cast<std::size_t>(transport.rank())];
+            seat.transport = &transport;
+            seat.taken.count_down();
+            seat.left.wait();
+          },
+          leaders);
     } catch (...) {
       misused = std::current_exception();
     }

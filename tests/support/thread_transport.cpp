@@ -35,7 +35,9 @@ std::span<const std::uint8_t> bytes_at(const void* p, std::uint64_t offset, std:
 
 class Board {
  public:
-  Board(int ranks, const RunOptions& options) : ranks_(ranks), options_(options), ended_(static_cast<std::size_t>(ranks)), pending_(static_cast<std::size_t>(ranks)) {}
+  Board(int ranks, const RunOptions& options)
+      : ranks_(ranks), options_(options), ended_(static_cast<std::size_t>(ranks)),
+        pending_(static_cast<std::size_t>(ranks)) {}
   int ranks() const { return ranks_; }
   const RunOptions& options() const { return options_; }
 
@@ -51,19 +53,24 @@ class Board {
   Transport::Ticket start(ThreadTransport& t, Start s) {
     std::lock_guard lock(mutex_);
     const int index = t.next_++;
-    const auto who = [&] { return "rank " + std::to_string(t.rank_) + ", exchange " + std::to_string(index) + ", " + s.what; };
-    if (pending(t).size() == static_cast<std::size_t>(Transport::kMostUnderWay)) misuse(who() + ": too many exchanges under way");
+    const auto who = [&] {
+      return "rank " + std::to_string(t.rank_) + ", exchange " + std::to_string(index) + ", " + s.what;
+    };
+    if (pending(t).size() == static_cast<std::size_t>(Transport::kMostUnderWay))
+      misuse(who() + ": too many exchanges under way");
     for (const auto b : s.bytes)
       if (b % 64 != 0) misuse(who() + ": a size is not a multiple of 64");
     for (std::size_t r = 0; r < s.offsets.size() && !s.sum_width; ++r) {
       if (s.offsets[r] % 64 != 0) misuse(who() + ": an offset is not a multiple of 64");
       for (std::size_t o = 0; o < r; ++o)
-        if (s.offsets[r] < s.offsets[o] + s.bytes[o] && s.offsets[o] < s.offsets[r] + s.bytes[r]) misuse(who() + ": received parts overlap");
+        if (s.offsets[r] < s.offsets[o] + s.bytes[o] && s.offsets[o] < s.offsets[r] + s.bytes[r])
+          misuse(who() + ": received parts overlap");
     }
     for (std::size_t r = 0; r < s.parts.size(); ++r) {
       if (s.parts[r].size() % 64 != 0) misuse(who() + ": a size is not a multiple of 64");
       for (std::size_t q = 0; q < s.bytes.size(); ++q)
-        if (s.parts[r].data() < s.all + s.offsets[q] + s.bytes[q] && s.all + s.offsets[q] < s.parts[r].data() + s.parts[r].size())
+        if (s.parts[r].data() < s.all + s.offsets[q] + s.bytes[q] &&
+            s.all + s.offsets[q] < s.parts[r].data() + s.parts[r].size())
           misuse(who() + ": what is sent and what is received overlap");
     }
     auto [it, first] = exchanges_.try_emplace(index);
@@ -104,11 +111,13 @@ class Board {
     pending(t).erase(found);
     const auto& mine = e.parts[static_cast<std::size_t>(t.rank_)];
     for (std::size_t r = 0; r < mine.size(); ++r)
-      if (!mine[r].empty() && std::memcmp(s.parts[r].data(), mine[r].data(), mine[r].size()) != 0) misuse(who + ": the send buffer was changed under way");
+      if (!mine[r].empty() && std::memcmp(s.parts[r].data(), mine[r].data(), mine[r].size()) != 0)
+        misuse(who + ": the send buffer was changed under way");
     for (std::size_t r = 0; r < e.parts.size(); ++r) {
       auto part = e.parts[r].size() == 1 ? e.parts[r][0] : e.parts[r][static_cast<std::size_t>(t.rank_)];
       if (part.size() != s.bytes[r])
-        misuse(who + " (" + e.what + "): rank " + std::to_string(r) + " sends " + std::to_string(part.size()) + " bytes where " + std::to_string(s.bytes[r]) + " are received");
+        misuse(who + " (" + e.what + "): rank " + std::to_string(r) + " sends " + std::to_string(part.size()) +
+               " bytes where " + std::to_string(s.bytes[r]) + " are received");
       std::uint8_t* to = s.all + s.offsets[r];
       if (!(s.sum_width && r) && std::any_of(to, to + part.size(), [](std::uint8_t b) { return b != kUntouched; }))
         misuse(who + ": the receive buffer was changed under way");
@@ -125,7 +134,9 @@ class Board {
   // Also where wait() would throw.
   bool done(ThreadTransport& t, Transport::Ticket index) {
     std::lock_guard lock(mutex_);
-    if (!pending(t).contains(index)) misuse("rank " + std::to_string(t.rank_) + ", exchange " + std::to_string(index) + ": asked for, but never started or ended");
+    if (!pending(t).contains(index))
+      misuse("rank " + std::to_string(t.rank_) + ", exchange " + std::to_string(index) +
+             ": asked for, but never started or ended");
     return exchanges_.at(index).started == ranks_ || !failure_.empty();
   }
 
@@ -134,7 +145,8 @@ class Board {
     ended_[static_cast<std::size_t>(t.rank_)] = true;
     change_.notify_all();
     if (!pending(t).empty())
-      misuse("rank " + std::to_string(t.rank_) + " ended without waiting for exchange " + std::to_string(pending(t).begin()->first));
+      misuse("rank " + std::to_string(t.rank_) + " ended without waiting for exchange " +
+             std::to_string(pending(t).begin()->first));
   }
 
   void fail(const std::string& why) {
@@ -148,9 +160,12 @@ class Board {
     std::string what;
     int first = 0, started = 0, delivered = 0;
     std::vector<bool> started_by;
-    std::vector<std::vector<std::vector<std::uint8_t>>> parts;  // what each rank sent (to each rank), as it was when it started
+    std::vector<std::vector<std::vector<std::uint8_t>>>
+        parts;  // what each rank sent (to each rank), as it was when it started
   };
-  std::map<Transport::Ticket, Start>& pending(const ThreadTransport& t) { return pending_[static_cast<std::size_t>(t.rank_)]; }
+  std::map<Transport::Ticket, Start>& pending(const ThreadTransport& t) {
+    return pending_[static_cast<std::size_t>(t.rank_)];
+  }
   [[noreturn]] void misuse(const std::string& what) {
     if (failure_.empty()) failure_ = what;
     change_.notify_all();
@@ -173,19 +188,28 @@ Transport::Ticket ThreadTransport::start_allgather(const void* mine, void* all, 
   const auto n = static_cast<std::size_t>(size());
   std::vector<std::uint64_t> offsets(n);
   for (std::size_t r = 0; r < n; ++r) offsets[r] = r * bytes;
-  return board_.start(*this, {"allgather" + list({bytes}), {bytes_at(mine, 0, bytes)}, static_cast<std::uint8_t*>(all), std::vector<std::uint64_t>(n, bytes), offsets});
+  return board_.start(*this, {"allgather" + list({bytes}),
+                              {bytes_at(mine, 0, bytes)},
+                              static_cast<std::uint8_t*>(all),
+                              std::vector<std::uint64_t>(n, bytes),
+                              offsets});
 }
 
 Transport::Ticket ThreadTransport::start_allgatherv(const void* mine, std::span<const std::uint64_t> bytes,
                                                     std::span<const std::uint64_t> offsets, void* all) {
-  return board_.start(*this, {"allgatherv" + list({bytes.begin(), bytes.end()}), {bytes_at(mine, 0, bytes[static_cast<std::size_t>(rank_)])},
-                              static_cast<std::uint8_t*>(all), {bytes.begin(), bytes.end()}, {offsets.begin(), offsets.end()}});
+  return board_.start(*this, {"allgatherv" + list({bytes.begin(), bytes.end()}),
+                              {bytes_at(mine, 0, bytes[static_cast<std::size_t>(rank_)])},
+                              static_cast<std::uint8_t*>(all),
+                              {bytes.begin(), bytes.end()},
+                              {offsets.begin(), offsets.end()}});
 }
 
 Transport::Ticket ThreadTransport::start_alltoallv(const void* mine, std::span<const std::uint64_t> send_bytes,
-                                                   std::span<const std::uint64_t> send_offsets, void* all, std::span<const std::uint64_t> bytes,
+                                                   std::span<const std::uint64_t> send_offsets, void* all,
+                                                   std::span<const std::uint64_t> bytes,
                                                    std::span<const std::uint64_t> offsets) {
-  Board::Start s{"alltoallv", {}, static_cast<std::uint8_t*>(all), {bytes.begin(), bytes.end()}, {offsets.begin(), offsets.end()}};
+  Board::Start s{
+      "alltoallv", {}, static_cast<std::uint8_t*>(all), {bytes.begin(), bytes.end()}, {offsets.begin(), offsets.end()}};
   for (std::size_t r = 0; r < send_bytes.size(); ++r) s.parts.push_back(bytes_at(mine, send_offsets[r], send_bytes[r]));
   return board_.start(*this, std::move(s));
 }
@@ -193,8 +217,12 @@ Transport::Ticket ThreadTransport::start_alltoallv(const void* mine, std::span<c
 Transport::Ticket ThreadTransport::start_sum(const void* mine, void* sums, std::uint64_t bytes, Integer type) {
   const auto n = static_cast<std::size_t>(size());
   const std::size_t width = type == Integer::u8 ? 1 : 2;
-  return board_.start(*this, {"sum of " + std::to_string(width) + " bytes" + list({bytes}), {bytes_at(mine, 0, bytes)}, static_cast<std::uint8_t*>(sums),
-                              std::vector<std::uint64_t>(n, bytes), std::vector<std::uint64_t>(n), width});
+  return board_.start(*this, {"sum of " + std::to_string(width) + " bytes" + list({bytes}),
+                              {bytes_at(mine, 0, bytes)},
+                              static_cast<std::uint8_t*>(sums),
+                              std::vector<std::uint64_t>(n, bytes),
+                              std::vector<std::uint64_t>(n),
+                              width});
 }
 
 void ThreadTransport::wait(Ticket ticket) { board_.wait(*this, ticket); }

@@ -1,9 +1,10 @@
 // A Transport with ranks as threads, and strict: what MPI would forgive or leave undefined fails here with a text.
 //
-// Starting never blocks; wait() returns when every rank has started that exchange. Checked: all ranks start the same kinds and sizes in
-// the same order (alltoallv: what one sends is what the other expects); at most kMostUnderWay at once; sizes and offsets are multiples of 64;
-// received parts overlap neither one another nor what is sent;
-// send and receive buffers are left alone until wait(); every exchange is waited for, and no rank ends before the others' exchanges.
+// Starting never blocks; wait() returns when every rank has started that exchange. Checked: all ranks start the same
+// kinds and sizes in the same order (alltoallv: what one sends is what the other expects); at most kMostUnderWay at
+// once; sizes and offsets are multiples of 64; received parts overlap neither one another nor what is sent; send and
+// receive buffers are left alone until wait(); every exchange is waited for, and no rank ends before the others'
+// exchanges.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -33,10 +34,11 @@ class ThreadTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override;
   Ticket start_allgather(const void* mine, void* all, std::uint64_t bytes) override;
-  Ticket start_allgatherv(const void* mine, std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets,
-                          void* all) override;
-  Ticket start_alltoallv(const void* mine, std::span<const std::uint64_t> send_bytes, std::span<const std::uint64_t> send_offsets, void* all,
-                         std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets) override;
+  Ticket start_allgatherv(const void* mine, std::span<const std::uint64_t> bytes,
+                          std::span<const std::uint64_t> offsets, void* all) override;
+  Ticket start_alltoallv(const void* mine, std::span<const std::uint64_t> send_bytes,
+                         std::span<const std::uint64_t> send_offsets, void* all, std::span<const std::uint64_t> bytes,
+                         std::span<const std::uint64_t> offsets) override;
   Ticket start_sum(const void* mine, void* sums, std::uint64_t bytes, Integer type) override;
   void wait(Ticket) override;
   bool done(Ticket) override;
@@ -50,12 +52,14 @@ class ThreadTransport final : public Transport {
 };
 
 struct RunOptions {
-  // Called on the receiver's thread with what rank `from` sent, before it is delivered. May change the bytes; not thread-safe by itself.
+  // Called on the receiver's thread with what rank `from` sent, before it is delivered. May change the bytes; not
+  // thread-safe by itself.
   std::function<void(int receiver, int exchange, int from, std::span<std::uint8_t>)> tamper;
   std::atomic<int>* progress_calls = nullptr;
 };
 
-// Runs body(transport) on n threads, one per rank. Rethrows the first exception after all have ended; the others are let go.
+// Runs body(transport) on n threads, one per rank. Rethrows the first exception after all have ended; the others are
+// let go.
 void run_ranks(int n, const std::function<void(ThreadTransport&)>& body, const RunOptions& = {});
 
 }  // namespace crimp::test

@@ -28,7 +28,8 @@ inline Ids ids_of_field(const std::string& field) {
     if (!std::regex_match(line, row, std::regex("\\| *[0-9]+ *\\| *1 *\\| *" + field + " *\\| *(.*)\\|"))) continue;
     const std::string values = row[1];
     const std::regex pair("(?:^|, |: )([0-9]+) ([a-z0-9_]+)");
-    for (std::sregex_iterator it(values.begin(), values.end(), pair), end; it != end; ++it) ids.emplace((*it)[2], std::stoi((*it)[1]));
+    for (std::sregex_iterator it(values.begin(), values.end(), pair), end; it != end; ++it)
+      ids.emplace((*it)[2], std::stoi((*it)[1]));
   }
   return ids;
 }
@@ -40,7 +41,8 @@ inline Ids ids_of_headings(const std::string& section) {
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with("### " + section + ".")) continue;
     const std::regex heading("([a-z0-9_]+) \\(([0-9]+)\\)");
-    for (std::sregex_iterator it(line.begin(), line.end(), heading), end; it != end; ++it) ids.emplace((*it)[1], std::stoi((*it)[2]));
+    for (std::sregex_iterator it(line.begin(), line.end(), heading), end; it != end; ++it)
+      ids.emplace((*it)[1], std::stoi((*it)[2]));
   }
   return ids;
 }

@@ -1,8 +1,8 @@
 // What must happen on all ranks alike when one of them cannot go on: before the first body, alike in all algorithms.
 #include <doctest/doctest.h>
 
-#include "memory/workers.hpp"
 #include "collective/algorithms.hpp"
+#include "memory/workers.hpp"
 #include "support/collective_run.hpp"
 #include "support/compare.hpp"
 #include "support/specs.hpp"
@@ -44,34 +44,35 @@ std::vector<std::string> errors_of(const std::vector<Setup>& setups, std::vector
 
 TEST_SUITE("allgather_failures") {
   TEST_CASE("flags of one rank send all ranks through MPI after one exchange and nothing has changed") {
-    for (const auto& algorithm : carriers()) for (const char* spec : {"fp32", "fp16", "3lc", "3lc:zero_run=0"})
-      for (const int n : {1, 2, 3})
-        for (const std::uint8_t flags : {kFlagExact, kFlagNoMemory}) {
-          if (!algorithm.why_unsupported(*make_codec(spec), n).empty()) continue;
-          Setup setup = three_chunks(spec, algorithm.algorithm);
-          CAPTURE(std::string(algorithm.name));
-          for (const bool in_place : {false, true}) {
-            CAPTURE(std::string(spec));
-            CAPTURE(n);
-            CAPTURE(flags);
-            setup.in_place = in_place;
-            auto ranks = make_ranks(setup, n, 1);
-            give_residuals(ranks);
-            Rank& bad = ranks.back();
-            bad.flags = flags;
-            bad.no_memory = flags == kFlagNoMemory;
-            const auto before = ranks;
-            run_all(setup, ranks);
-            for (std::size_t r = 0; r < ranks.size(); ++r) {
-              CHECK(ranks[r].result.flags == flags);
-              CHECK_FALSE(ranks[r].result.error.has_value());
-              CHECK(ranks[r].exchanges == 1);
-              CHECK(difference(ranks[r].residual, before[r].residual) == "");
-              CHECK(difference(ranks[r].owner_residual, before[r].owner_residual) == "");
-              CHECK(difference(ranks[r].out, in_place ? before[r].values : before[r].out) == "");
+    for (const auto& algorithm : carriers())
+      for (const char* spec : {"fp32", "fp16", "3lc", "3lc:zero_run=0"})
+        for (const int n : {1, 2, 3})
+          for (const std::uint8_t flags : {kFlagExact, kFlagNoMemory}) {
+            if (!algorithm.why_unsupported(*make_codec(spec), n).empty()) continue;
+            Setup setup = three_chunks(spec, algorithm.algorithm);
+            CAPTURE(std::string(algorithm.name));
+            for (const bool in_place : {false, true}) {
+              CAPTURE(std::string(spec));
+              CAPTURE(n);
+              CAPTURE(flags);
+              setup.in_place = in_place;
+              auto ranks = make_ranks(setup, n, 1);
+              give_residuals(ranks);
+              Rank& bad = ranks.back();
+              bad.flags = flags;
+              bad.no_memory = flags == kFlagNoMemory;
+              const auto before = ranks;
+              run_all(setup, ranks);
+              for (std::size_t r = 0; r < ranks.size(); ++r) {
+                CHECK(ranks[r].result.flags == flags);
+                CHECK_FALSE(ranks[r].result.error.has_value());
+                CHECK(ranks[r].exchanges == 1);
+                CHECK(difference(ranks[r].residual, before[r].residual) == "");
+                CHECK(difference(ranks[r].owner_residual, before[r].owner_residual) == "");
+                CHECK(difference(ranks[r].out, in_place ? before[r].values : before[r].out) == "");
+              }
             }
           }
-        }
   }
 
   TEST_CASE("flags of several ranks are united") {
@@ -103,42 +104,52 @@ TEST_SUITE("allgather_failures") {
 
   TEST_CASE("ranks in different calls are told so on every rank and no residual changes") {
     const auto differing = [](auto change, const char* what) {
-      for (const Algorithm algorithm : {Algorithm::allgather, Algorithm::two_shot}) for (const std::size_t odd : {0, 1, 2}) {
-        std::vector<Setup> setups(3, three_chunks("3lc", algorithm));
-        auto ranks = make_ranks(setups[0], 3, 1);
-        give_residuals(ranks);
-        change(setups[odd], ranks[odd]);
-        const auto before = ranks;
-        const auto errors = errors_of(setups, ranks);
-        for (std::size_t r = 0; r < 3; ++r) {
-          CAPTURE(odd);
-          CAPTURE(errors[r]);
-          CHECK(errors[r].starts_with("call_differs"));
-          CHECK(errors[r].find(what) != std::string::npos);
-          CHECK(errors[r] == errors[0]);
-          CHECK(errors[r].find(odd == 0 ? "rank 1" : "rank " + std::to_string(odd)) != std::string::npos);
-          CHECK(ranks[r].exchanges == 1);
-          CHECK(difference(ranks[r].residual, before[r].residual) == "");
+      for (const Algorithm algorithm : {Algorithm::allgather, Algorithm::two_shot})
+        for (const std::size_t odd : {0, 1, 2}) {
+          std::vector<Setup> setups(3, three_chunks("3lc", algorithm));
+          auto ranks = make_ranks(setups[0], 3, 1);
+          give_residuals(ranks);
+          change(setups[odd], ranks[odd]);
+          const auto before = ranks;
+          const auto errors = errors_of(setups, ranks);
+          for (std::size_t r = 0; r < 3; ++r) {
+            CAPTURE(odd);
+            CAPTURE(errors[r]);
+            CHECK(errors[r].starts_with("call_differs"));
+            CHECK(errors[r].find(what) != std::string::npos);
+            CHECK(errors[r] == errors[0]);
+            CHECK(errors[r].find(odd == 0 ? "rank 1" : "rank " + std::to_string(odd)) != std::string::npos);
+            CHECK(ranks[r].exchanges == 1);
+            CHECK(difference(ranks[r].residual, before[r].residual) == "");
+          }
         }
-      }
     };
     differing([](Setup&, Rank& r) { r.sequence = 7; }, "call number");
     differing([](Setup& s, Rank&) { s.codec = make_codec("3lc:zero_run=0"); }, "parameter");
     differing([](Setup& s, Rank&) { s.codec = make_codec("bf16"); }, "codec");
-    differing([](Setup& s, Rank&) { s.layout = Layout::make(Layout::Source::unknown, {{"x", 0, s.count}}); s.feedback = false; }, "layout");
-    differing([](Setup& s, Rank& r) {
-      s.count = 40000;
-      s.layout = named_layout(s.count, {s.count});
-      r.values.resize(s.count);
-      r.out.resize(s.count);
-    }, "count");
+    differing(
+        [](Setup& s, Rank&) {
+          s.layout = Layout::make(Layout::Source::unknown, {{"x", 0, s.count}});
+          s.feedback = false;
+        },
+        "layout");
+    differing(
+        [](Setup& s, Rank& r) {
+          s.count = 40000;
+          s.layout = named_layout(s.count, {s.count});
+          r.values.resize(s.count);
+          r.out.resize(s.count);
+        },
+        "count");
     // The first chunks look alike; the layout tells.
-    differing([](Setup& s, Rank& r) {
-      s.count = 99999;
-      s.layout = named_layout(s.count, {50000, 17, 1000});
-      r.values.resize(s.count);
-      r.out.resize(s.count);
-    }, "layout");
+    differing(
+        [](Setup& s, Rank& r) {
+          s.count = 99999;
+          s.layout = named_layout(s.count, {50000, 17, 1000});
+          r.values.resize(s.count);
+          r.out.resize(s.count);
+        },
+        "layout");
   }
 
   TEST_CASE("a rank that disagrees and has a flag does not hide the disagreement") {
@@ -158,15 +169,18 @@ TEST_SUITE("allgather_failures") {
       if (exchange == 4 && from == 1) bytes[8] ^= 1;
     };
     std::vector<int> thrown(3);
-    run_ranks(3, [&](ThreadTransport& transport) {
-      const auto r = static_cast<std::size_t>(transport.rank());
-      Workers workers(1);
-      try {
-        call(transport, setup, ranks[r], workers);
-      } catch (const Error& e) {
-        thrown[r] = e.code() == ErrorCode::call_differs;
-      }
-    }, options);
+    run_ranks(
+        3,
+        [&](ThreadTransport& transport) {
+          const auto r = static_cast<std::size_t>(transport.rank());
+          Workers workers(1);
+          try {
+            call(transport, setup, ranks[r], workers);
+          } catch (const Error& e) {
+            thrown[r] = e.code() == ErrorCode::call_differs;
+          }
+        },
+        options);
     CHECK(thrown == std::vector<int>(3, 1));
   }
 
@@ -224,7 +238,8 @@ TEST_SUITE("allgather_failures") {
     run_all(setup, ranks, options);
     for (const auto& r : ranks) {
       REQUIRE(r.result.error.has_value());
-      CHECK(std::string(r.result.error->what()).find("from rank 0 (call 0, chunk 1) is corrupt: a piece of it is malformed") != std::string::npos);
+      CHECK(std::string(r.result.error->what())
+                .find("from rank 0 (call 0, chunk 1) is corrupt: a piece of it is malformed") != std::string::npos);
     }
   }
 }

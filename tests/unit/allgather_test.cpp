@@ -4,8 +4,8 @@
 #include <atomic>
 #include <thread>
 
-#include "memory/workers.hpp"
 #include "core/trace.hpp"
+#include "memory/workers.hpp"
 #include "support/collective_check.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
@@ -132,7 +132,8 @@ TEST_SUITE("allgather") {
     });
     CHECK(difference(out, values) == "");
     const std::string events = trace.events(0, begin);
-    for (const char* name : {"\"encode\"", "\"wire\"", "\"decode\"", "\"chunk\":2"}) CHECK(events.find(name) != std::string::npos);
+    for (const char* name : {"\"encode\"", "\"wire\"", "\"decode\"", "\"chunk\":2"})
+      CHECK(events.find(name) != std::string::npos);
   }
 
   TEST_CASE("several communicators at once share workers") {
@@ -142,15 +143,19 @@ TEST_SUITE("allgather") {
     for (std::uint64_t k = 0; k < 3; ++k)
       communicators.emplace_back([&, k] {
         const std::uint64_t count = 50000 + 1000 * k;
-        Setup setup = setup_of(make_codec(k == 1 ? "fp16" : "3lc"), count, k == 2 ? Layout::unknown(count) : named_layout(count, {12000, 5}));
+        Setup setup = setup_of(make_codec(k == 1 ? "fp16" : "3lc"), count,
+                               k == 2 ? Layout::unknown(count) : named_layout(count, {12000, 5}));
         setup.feedback = k != 1;
         auto ranks = make_ranks(setup, 3, 20 + k);
         auto model = ranks;
         for (int step = 0; step < 3; ++step) {
-          run_ranks(3, [&](ThreadTransport& transport) { call(transport, setup, ranks[static_cast<std::size_t>(transport.rank())], workers); });
+          run_ranks(3, [&](ThreadTransport& transport) {
+            call(transport, setup, ranks[static_cast<std::size_t>(transport.rank())], workers);
+          });
           const auto expected = model_all(setup, model);
           for (std::size_t r = 0; r < 3; ++r)
-            wrong += ranks[r].out != expected || ranks[r].residual != model[r].residual || ranks[r].result.error.has_value();
+            wrong +=
+                ranks[r].out != expected || ranks[r].residual != model[r].residual || ranks[r].result.error.has_value();
         }
       });
     for (auto& t : communicators) t.join();
@@ -166,7 +171,9 @@ TEST_SUITE("allgather") {
         const std::uint64_t chunk = chunk_elements(std::uint64_t{1} << 30, *codec, ranks);
         CHECK(chunk % kPieceElements == 0);
         CHECK(chunk >= kPieceElements);
-        CHECK((chunk == kPieceElements || 2 * static_cast<std::uint64_t>(ranks) * codec->piece_bound(kPieceElements) * (chunk / kPieceElements) <= kReceiveBudget));
+        CHECK((chunk == kPieceElements ||
+               2 * static_cast<std::uint64_t>(ranks) * codec->piece_bound(kPieceElements) * (chunk / kPieceElements) <=
+                   kReceiveBudget));
       }
   }
 }

@@ -23,7 +23,8 @@ struct Plans {
   explicit Plans(const Settings& of) : settings(of), planner(settings, rules) {
     rules.read(settings, [](const std::string& text) { FAIL(text); });
   }
-  std::shared_ptr<const CallPlan> of(const std::vector<std::string>& names, std::uint64_t each = 2000, Dtype dtype = Dtype::f32) {
+  std::shared_ptr<const CallPlan> of(const std::vector<std::string>& names, std::uint64_t each = 2000,
+                                     Dtype dtype = Dtype::f32) {
     std::vector<Segment> segments;
     for (std::uint64_t i = 0; i < names.size(); ++i) segments.push_back({names[i], i * each, each});
     return planner.plan(dtype, names.size() * each, Layout::make(Layout::Source::named, segments));
@@ -51,7 +52,8 @@ TEST_SUITE("call_plan") {
     REQUIRE(first->parts.size() == 1);
     const PlannedPart& part = first->parts[0];
     const auto route = part.route({.algorithm = Algorithm::allgather}, nullptr, 4);
-    CHECK(plans.of({"a", "b"})->parts[0].route({.algorithm = Algorithm::allgather, .why = "again"}, nullptr, 4) == route);
+    CHECK(plans.of({"a", "b"})->parts[0].route({.algorithm = Algorithm::allgather, .why = "again"}, nullptr, 4) ==
+          route);
     CHECK(part.route({.algorithm = Algorithm::two_shot}, nullptr, 4) != route);
     CHECK(plans.planner.made() == 1);
     // Whatever else differs is another plan.
@@ -114,7 +116,8 @@ TEST_SUITE("call_plan") {
     const auto bytes_of = [&](const std::string& codec) {
       Plans wide(settings_of(codec, ""));
       for (std::uint64_t n = 0; n < 60; ++n)
-        if (const auto plan = wide.of(names, 1 + n); !plan->parts.empty()) plan->parts[0].route({.algorithm = Algorithm::allgather}, nullptr, 2);
+        if (const auto plan = wide.of(names, 1 + n); !plan->parts.empty())
+          plan->parts[0].route({.algorithm = Algorithm::allgather}, nullptr, 2);
       return wide.planner.kept() * wide.of(names, 60)->footprint();
     };
     // One more may be made than fits.

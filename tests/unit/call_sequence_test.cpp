@@ -37,7 +37,8 @@ Vector product(const Vector& a, const Vector& b) {
   for (std::size_t i = 0; i < v.size(); ++i) v[i] = a[i] * b[i];
   return v;
 }
-// 2 to the power of normal values with a deviation of 2: what elements of a weight's gradient differ by where inputs and units do.
+// 2 to the power of normal values with a deviation of 2: what elements of a weight's gradient differ by where inputs
+// and units do.
 Vector octaves(std::size_t count, std::uint64_t seed) {
   Vector v = normal(count, seed, 2);
   for (float& x : v) x = std::exp2(x);
@@ -56,7 +57,9 @@ class World {
  public:
   explicit World(int ranks, int periods = 3) {
     for (int r = 0; r < ranks; ++r)
-      ranks_.push_back(std::make_unique<CallSequence>(periods, ranks, [this, r](std::string_view prefix) { forgotten[static_cast<std::size_t>(r)].insert(std::string(prefix)); }));
+      ranks_.push_back(std::make_unique<CallSequence>(periods, ranks, [this, r](std::string_view prefix) {
+        forgotten[static_cast<std::size_t>(r)].insert(std::string(prefix));
+      }));
     forgotten.resize(ranks_.size());
   }
   struct One {
@@ -73,7 +76,8 @@ class World {
       REQUIRE(calls[r].layout->digest() == calls[0].layout->digest());
       float largest = 0;  // as the backends say it: Inf where anything is not finite
       for (const float v : values) largest = std::isfinite(v) ? std::max(largest, std::abs(v)) : INFINITY;
-      foreign = ranks_[r]->magnitude(static_cast<double>(largest)) == CallSequence::Proportion::foreign || calls[r].foreign || foreign;
+      foreign = ranks_[r]->magnitude(static_cast<double>(largest)) == CallSequence::Proportion::foreign ||
+                calls[r].foreign || foreign;
     }
     const Layout& layout = *calls[0].layout;
     REQUIRE(layout.segments.size() == 1);
@@ -83,8 +87,8 @@ class World {
     return foreign ? "foreign" : layout.segments[0].key;
   }
 
-  // Evidence is gathered over the ranks. They run one after another here, so once for every exchange: what each would add is learnt, and the next
-  // time all are given the sum.
+  // Evidence is gathered over the ranks. They run one after another here, so once for every exchange: what each would
+  // add is learnt, and the next time all are given the sum.
   void end(CallSequence::Outcome outcome) {
     if (ranks_.size() == 1) return ranks_[0]->end(outcome, [](std::span<std::int64_t>) {});
     std::vector<CallSequence> before;
@@ -114,7 +118,9 @@ class World {
     }
   }
 
-  std::string call(const Vector& same, const void* address = nullptr, Dtype type = Dtype::f32) { return call(std::vector<One>{{same, address}}, type); }
+  std::string call(const Vector& same, const void* address = nullptr, Dtype type = Dtype::f32) {
+    return call(std::vector<One>{{same, address}}, type);
+  }
   CallSequence& rank(std::size_t r) { return *ranks_[r]; }
   std::vector<std::set<std::string>> forgotten;
 
@@ -128,7 +134,8 @@ const void* place(std::size_t i) { return reinterpret_cast<const void*>(0x10000 
 // A gradient of SGD: a direction that drifts, and noise of every step's own.
 class Gradient {
  public:
-  Gradient(std::uint64_t seed, float scale, float noise) : seed_(seed), scale_(scale), noise_(noise), direction_(normal(kCount, seed)) {}
+  Gradient(std::uint64_t seed, float scale, float noise)
+      : seed_(seed), scale_(scale), noise_(noise), direction_(normal(kCount, seed)) {}
   Vector next() {
     direction_ = sum(direction_, normal(kCount, seed_ * 1000 + 2 * ++step_), 0.05f);
     Vector v = sum(direction_, normal(kCount, seed_ * 1000 + 2 * step_ + 1), noise_);
@@ -145,15 +152,18 @@ class Gradient {
 }  // namespace
 
 TEST_SUITE("sketch") {
-  TEST_CASE("likeness is 1 for equal vectors, near 0 for unrelated ones and for equal directions of very different size") {
+  TEST_CASE(
+      "likeness is 1 for equal vectors, near 0 for unrelated ones and for equal directions of very different size") {
     const Vector a = normal(kCount, 1), b = normal(kCount, 2);
     CHECK(Likeness(sketch_of(a), sketch_of(a)).direction.likeness == doctest::Approx(1));
     const Likeness unrelated(sketch_of(a), sketch_of(b));
     CHECK(std::abs(unrelated.direction.likeness) < 0.2);  // 512 values: 4.5 / sqrt(512)
     Vector small = a;
     for (float& x : small) x *= 0.01f;
-    CHECK(Likeness(sketch_of(a), sketch_of(small)).direction.likeness == doctest::Approx(0.02).epsilon(0.01));  // 2 * .01 / (1 + .0001)
-    CHECK(Likeness(sketch_of(a), sketch_of(small)).magnitudes.likeness < 0);  // 6.6 octaves apart, where normal values of one size differ by about 1.6
+    CHECK(Likeness(sketch_of(a), sketch_of(small)).direction.likeness ==
+          doctest::Approx(0.02).epsilon(0.01));  // 2 * .01 / (1 + .0001)
+    CHECK(Likeness(sketch_of(a), sketch_of(small)).magnitudes.likeness <
+          0);  // 6.6 octaves apart, where normal values of one size differ by about 1.6
     for (float& x : small) x = -x;
     CHECK(Likeness(sketch_of(a), sketch_of(small)).direction.likeness < 0);
   }
@@ -280,7 +290,8 @@ TEST_SUITE("call_sequence") {
     CHECK(world.rank(0).count().withdrawn == 0);
   }
 
-  TEST_CASE("two tensors of which a coin decides who comes are not taken for one, unless it falls on one side five times, and then not for long") {
+  TEST_CASE(
+      "two tensors of which a coin decides who comes are not taken for one, unless it falls on one side five times, and then not for long") {
     std::size_t wrong = 0, calls = 0;
     for (std::uint64_t seed = 0; seed < 40; ++seed) {
       World world(2);
@@ -299,8 +310,8 @@ TEST_SUITE("call_sequence") {
     CHECK(wrong <= calls / 200);
   }
 
-  // Signs of every step's own; what lasts is how large the elements are beside each other. `common`: as much of that the tensors have in common, as layers
-  // of the same input do.
+  // Signs of every step's own; what lasts is how large the elements are beside each other. `common`: as much of that
+  // the tensors have in common, as layers of the same input do.
   TEST_CASE("gradients that are all noise are known by their magnitudes, and never taken for each other") {
     for (const float common : {0.0f, 0.4f, 0.7f})
       for (const bool random_order : {false, true})
@@ -313,7 +324,8 @@ TEST_SUITE("call_sequence") {
           const Vector shared = octaves(kCount, 100);
           for (std::size_t t = 0; t < tensors; ++t) {
             scale.push_back(octaves(kCount, 200 + t));
-            for (std::size_t i = 0; i < kCount; ++i) scale[t][i] = std::pow(shared[i], common) * std::pow(scale[t][i], 1 - common);
+            for (std::size_t i = 0; i < kCount; ++i)
+              scale[t][i] = std::pow(shared[i], common) * std::pow(scale[t][i], 1 - common);
           }
           std::mt19937_64 bits(tensors);
           std::vector<std::size_t> order(tensors);
@@ -324,7 +336,8 @@ TEST_SUITE("call_sequence") {
             if (random_order) std::shuffle(order.begin(), order.end(), bits);
             for (const std::size_t t : order) {
               std::vector<World::One> ranks;
-              for (std::uint64_t r = 0; r < 2; ++r) ranks.push_back({product(scale[t], normal(kCount, ++calls)), place(0)});
+              for (std::uint64_t r = 0; r < 2; ++r)
+                ranks.push_back({product(scale[t], normal(kCount, ++calls)), place(0)});
               const std::string k = world.call(ranks);
               foreign += k == "foreign";
               if (k.empty() || k == "foreign") continue;
@@ -353,12 +366,14 @@ TEST_SUITE("call_sequence") {
           CAPTURE(decay);
           World world(2);
           std::vector<Gradient> g;
-          for (std::size_t t = 0; t < tensors; ++t) g.emplace_back(t + 1, std::pow(decay, static_cast<float>(t % 6)), 0.5f);
+          for (std::size_t t = 0; t < tensors; ++t)
+            g.emplace_back(t + 1, std::pow(decay, static_cast<float>(t % 6)), 0.5f);
           std::map<std::string, std::size_t> tensor_of;
           std::size_t known = 0, calls = 0;
           for (std::size_t step = 0; step < 6 + 60 / tensors; ++step)
             for (std::size_t t = 0; t < tensors; ++t, ++calls) {
-              const std::string k = world.call(g[t].next(), place(buffers == 0 ? t : t % static_cast<std::size_t>(buffers)));
+              const std::string k =
+                  world.call(g[t].next(), place(buffers == 0 ? t : t % static_cast<std::size_t>(buffers)));
               if (k.empty() || k == "foreign") continue;
               ++known;
               CHECK(tensor_of.emplace(k, t).first->second == t);
@@ -428,7 +443,8 @@ TEST_SUITE("call_sequence") {
   }
 
   TEST_CASE("foreign calls now and then cost themselves alone, for ever") {
-    for (const int kind : {0, 1, 2}) {  // another count; the same in another buffer; the same, larger, in the same buffer
+    for (const int kind :
+         {0, 1, 2}) {  // another count; the same in another buffer; the same, larger, in the same buffer
       World world(2);
       Gradient g(1, 1, 0.5f);
       std::string key;
@@ -520,7 +536,8 @@ TEST_SUITE("call_sequence") {
     for (std::size_t r = 0; r < 2; ++r) world.rank(r).end(CallSequence::Outcome::failed, none);
     for (int step = 0; step < 20; ++step) CHECK_FALSE(world.call(g.next(), place(0)).empty());
     for (int step = 0; step < 20; ++step) world.call(normal(kCount + 1, 9), place(0));
-    CHECK_FALSE(world.call(normal(kCount + 1, 9), place(0)).empty());  // equal keys on both ranks, or call() would have failed
+    CHECK_FALSE(
+        world.call(normal(kCount + 1, 9), place(0)).empty());  // equal keys on both ranks, or call() would have failed
   }
 
   TEST_CASE("types are told apart, and more periods are asked for where CRIMP_PERIODS says so") {

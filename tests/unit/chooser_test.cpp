@@ -9,9 +9,9 @@
 #include <new>
 #include <thread>
 
-#include "memory/workers.hpp"
 #include "backend/host_backend.hpp"
 #include "core/settings.hpp"
+#include "memory/workers.hpp"
 #include "support/data.hpp"
 #include "support/thread_transport.hpp"
 
@@ -26,7 +26,8 @@ constexpr CodecCost k3lc{.encode_s = 1.3e-9, .decode_s = 0.4e-9, .payload_bytes 
 
 Choice choice(int ranks, double gigabits, std::uint64_t bytes, const char* codec = "3lc") {
   const auto made = make_codec(codec);
-  return cheapest(candidates(NetworkModel::of(ranks, 30e-6, gigabits * 0.125e9, 4e9), nullptr, k3lc, {made.get(), bytes / 4, 655360, bytes}));
+  return cheapest(candidates(NetworkModel::of(ranks, 30e-6, gigabits * 0.125e9, 4e9), nullptr, k3lc,
+                             {made.get(), bytes / 4, 655360, bytes}));
 }
 
 }  // namespace
@@ -69,9 +70,11 @@ TEST_SUITE("chooser") {
     CHECK(many.predicted_s > 0);
   }
 
-  TEST_CASE("what adds more error than CRIMP_QUALITY allows is not considered, and two shots of what is summed as integers never below any") {
+  TEST_CASE(
+      "what adds more error than CRIMP_QUALITY allows is not considered, and two shots of what is summed as integers never below any") {
     constexpr double kAny = std::numeric_limits<double>::infinity();
-    const NetworkModel slow = NetworkModel::of(64, 30e-6, 0.0125e9, 4e9);  // two shots receive a 32nd of what an allgather does
+    const NetworkModel slow =
+        NetworkModel::of(64, 30e-6, 0.0125e9, 4e9);  // two shots receive a 32nd of what an allgather does
     const auto chosen = [&](const char* spec, double quality, const HierarchyModel* nodes = nullptr) {
       const auto codec = make_codec(spec);
       return cheapest(candidates(slow, nodes, k3lc, {codec.get(), 4 << 20, 655360, 16 << 20, quality}));
@@ -82,11 +85,21 @@ TEST_SUITE("chooser") {
       double quality;
       Algorithm algorithm;
     };
-    for (const auto& [spec, quality, algorithm] : std::initializer_list<Expected>{
-             {"3lc", usual, Algorithm::two_shot}, {"3lc:s=0.5,entropy=1", usual, Algorithm::two_shot}, {"3lc:s=1.75", usual, Algorithm::allgather}, {"3lc:s=1.75", kAny, Algorithm::two_shot},
-             {"3lc", 1, Algorithm::allgather}, {"3lc", 1.5, Algorithm::allgather}, {"maxmin", usual, Algorithm::two_shot}, {"qsgd", usual, Algorithm::two_shot},
-             {"qsgd:s=7", usual, Algorithm::allgather}, {"qsgd:s=7", 4, Algorithm::two_shot}, {"topk", usual, Algorithm::two_shot}, {"signsgd", 1, Algorithm::two_shot},
-             {"randomk", 1, Algorithm::two_shot}, {"thc", kAny, Algorithm::two_shot}}) {
+    for (const auto& [spec, quality, algorithm] :
+         std::initializer_list<Expected>{{"3lc", usual, Algorithm::two_shot},
+                                         {"3lc:s=0.5,entropy=1", usual, Algorithm::two_shot},
+                                         {"3lc:s=1.75", usual, Algorithm::allgather},
+                                         {"3lc:s=1.75", kAny, Algorithm::two_shot},
+                                         {"3lc", 1, Algorithm::allgather},
+                                         {"3lc", 1.5, Algorithm::allgather},
+                                         {"maxmin", usual, Algorithm::two_shot},
+                                         {"qsgd", usual, Algorithm::two_shot},
+                                         {"qsgd:s=7", usual, Algorithm::allgather},
+                                         {"qsgd:s=7", 4, Algorithm::two_shot},
+                                         {"topk", usual, Algorithm::two_shot},
+                                         {"signsgd", 1, Algorithm::two_shot},
+                                         {"randomk", 1, Algorithm::two_shot},
+                                         {"thc", kAny, Algorithm::two_shot}}) {
       CAPTURE(std::string(spec));
       CAPTURE(quality);
       const Choice c = chosen(spec, quality);
@@ -136,9 +149,14 @@ TEST_SUITE("chooser") {
           t.wait(t.start_allgather(mine.data(), all.data(), mine.size()));
         };
         // One rank's sample is useless: nobody's numbers may come from it alone.
-        const auto time = [&] { return time_codec(*codec, t.rank() == 0 ? std::vector<float>(10, 0.0f) : make_data(Data::normal, 1, kSampleElements), 0, backend); };
+        const auto time = [&] {
+          return time_codec(*codec,
+                            t.rank() == 0 ? std::vector<float>(10, 0.0f) : make_data(Data::normal, 1, kSampleElements),
+                            0, backend);
+        };
         for (int call = 0; call < kEarly + 3; ++call) {
-          const Choice c = choices[static_cast<std::size_t>(t.rank())] = chooser.choose(t, {codec.get(), 1 << 22, 655360, 1 << 24}, plain, time);
+          const Choice c = choices[static_cast<std::size_t>(t.rank())] =
+              chooser.choose(t, {codec.get(), 1 << 22, 655360, 1 << 24}, plain, time);
           CHECK(c.early == (call < kEarly));
           if (call == kEarly - 1) CHECK(t.exchanges() == 0);  // who is freed by now has paid nothing
         }
@@ -234,7 +252,8 @@ TEST_SUITE("chooser") {
         chooser.share(&shared, 5);
         const auto plain = [&](float*, std::uint64_t) {};
         const auto time = [&] { return time_codec(*codec, make_data(Data::normal, 1, kSampleElements), 0, backend); };
-        for (int call = 0; call < 5; ++call) CHECK(chooser.choose(t, {codec.get(), 1 << 20, 655360, 1 << 22}, plain, time).early == (call < kEarly));
+        for (int call = 0; call < 5; ++call)
+          CHECK(chooser.choose(t, {codec.get(), 1 << 20, 655360, 1 << 22}, plain, time).early == (call < kEarly));
         CHECK(chooser.measurements() == 1);
       });
     Models a, b;
@@ -259,7 +278,9 @@ TEST_SUITE("chooser") {
       for (std::uint64_t call = 0; call < 5; ++call) {
         bool first = true;
         for (const auto* codec : {&whole, &one, &two}) {  // the first one has nothing to choose from
-          const auto time = [&] { return time_codec(**codec, make_data(Data::normal, 1, kSampleElements), 0, backend); };
+          const auto time = [&] {
+            return time_codec(**codec, make_data(Data::normal, 1, kSampleElements), 0, backend);
+          };
           const Choice c = chooser.choose(t, {codec->get(), 1 << 20, 655360, 1 << 22}, plain, time, !first);
           CHECK(c.early == (codec != &whole && call < Chooser::kEarly));
           first = false;
@@ -282,7 +303,8 @@ TEST_SUITE("chooser") {
     CHECK(shared.find(2 * SharedModels::kMostGroups - 1) == nullptr);
   }
 
-  TEST_CASE("a model that has nodes leads to them when they are chosen; where they cannot be had another algorithm is taken") {
+  TEST_CASE(
+      "a model that has nodes leads to them when they are chosen; where they cannot be had another algorithm is taken") {
     const auto codec = make_codec("3lc");
     for (const bool have : {true, false}) {
       std::vector<Choice> choices(4);
@@ -299,7 +321,9 @@ TEST_SUITE("chooser") {
         const Hierarchy hierarchy{nullptr, nullptr, 2};
         int opened = 0;
         chooser.set_nodes([&] { return ++opened, have ? &hierarchy : nullptr; });
-        for (int call = 0; call < 3; ++call) choices[static_cast<std::size_t>(t.rank())] = chooser.choose(t, {codec.get(), 4 << 20, 655360, 16 << 20}, {}, {});
+        for (int call = 0; call < 3; ++call)
+          choices[static_cast<std::size_t>(t.rank())] =
+              chooser.choose(t, {codec.get(), 4 << 20, 655360, 16 << 20}, {}, {});
         CHECK(opened == 1);
       });
       for (const Choice& c : choices) {
@@ -365,7 +389,8 @@ TEST_SUITE("chooser") {
           CHECK(c.trial);
           CHECK_FALSE(c.plain);
           CHECK(c.algorithm == expected);
-          // The first round is slow; ranks wait for rank 2, the last one; once there is a hiccup everywhere, once only the early ranks wait long.
+          // The first round is slow; ranks wait for rank 2, the last one; once there is a hiccup everywhere, once only
+          // the early ranks wait long.
           double s = expected == Algorithm::allgather ? 0.9 : 0.6;
           if (round == 0) s += expected == Algorithm::two_shot ? 5 : 0;
           if (round == 1) s += expected == Algorithm::two_shot ? 3 : 0;
@@ -388,7 +413,8 @@ TEST_SUITE("chooser") {
 
   TEST_CASE("short calls are tried in more rounds") {
     run_ranks(2, [&](ThreadTransport& t) {
-      const std::vector<Choice> both = {{.algorithm = Algorithm::allgather, .predicted_s = 1e-3, .plain_s = 1}, {.algorithm = Algorithm::two_shot, .predicted_s = 1e-3, .plain_s = 1}};
+      const std::vector<Choice> both = {{.algorithm = Algorithm::allgather, .predicted_s = 1e-3, .plain_s = 1},
+                                        {.algorithm = Algorithm::two_shot, .predicted_s = 1e-3, .plain_s = 1}};
       for (const double s : {1e-3, 1e-2}) {
         Trials trials(both);
         int tried = 0;
@@ -404,7 +430,9 @@ TEST_SUITE("chooser") {
 
   TEST_CASE("trials: of one algorithm near plain MPI, of none where the model is sure, and none that succeeds") {
     run_ranks(2, [&](ThreadTransport& t) {
-      const auto one = [](double predicted, double plain) { return std::vector<Choice>{{.algorithm = Algorithm::two_shot, .predicted_s = predicted, .plain_s = plain}}; };
+      const auto one = [](double predicted, double plain) {
+        return std::vector<Choice>{{.algorithm = Algorithm::two_shot, .predicted_s = predicted, .plain_s = plain}};
+      };
       for (const double predicted : {0.1, 5.0, 10.0}) {  // of the last nobody knows
         const auto sure = one(predicted == 10 ? 0 : predicted, 1);
         Trials trials(sure);
@@ -434,7 +462,9 @@ TEST_SUITE("chooser") {
       Workers workers(1);
       HostBackend backend(workers);
       // Plain MPI takes as long as its exchange; one algorithm's calls are told to be far quicker than the other's.
-      const auto plain = [&](float*, std::uint64_t count) { std::this_thread::sleep_for(std::chrono::microseconds(count / 4)); };
+      const auto plain = [&](float*, std::uint64_t count) {
+        std::this_thread::sleep_for(std::chrono::microseconds(count / 4));
+      };
       const auto time = [&] { return time_codec(*codec, make_data(Data::normal, 1, kSampleElements), 0, backend); };
       std::vector<int> trials;
       for (int call = 0; call < 300; ++call) {
@@ -443,11 +473,13 @@ TEST_SUITE("chooser") {
         const Choice c = chooser.choose(t, query, plain, time);
         if (c.trial) trials.push_back(call);
         chooser.took(query, c, c.algorithm == Algorithm::two_shot ? 1e-6 : 2e-6);
-        if (!c.trial && call >= kEarly + 2 * Trials::kShortRounds * static_cast<int>(Trials::kMost) && std::string(c.why) == "fastest of those tried")
+        if (!c.trial && call >= kEarly + 2 * Trials::kShortRounds * static_cast<int>(Trials::kMost) &&
+            std::string(c.why) == "fastest of those tried")
           CHECK(c.algorithm == Algorithm::two_shot);
       }
       // How many there are is this machine's, but they come first, and again from call 256 on.
-      for (const int call : trials) CHECK((call < kEarly + 2 * Trials::kShortRounds * static_cast<int>(Trials::kMost) || call >= 256));
+      for (const int call : trials)
+        CHECK((call < kEarly + 2 * Trials::kShortRounds * static_cast<int>(Trials::kMost) || call >= 256));
       WARN(trials.size() > 0);
     });
   }
@@ -461,7 +493,8 @@ TEST_SUITE("chooser") {
       CHECK_FALSE(c.plain);
       CHECK(std::string(c.why) == "CRIMP_ALGORITHM");
       CHECK(t.exchanges() == 0);
-      CHECK(std::string(Chooser("hierarchical").choose(t, {codec.get(), 10, 655360, 40}, {}, {}).why) == "no nodes of several ranks");
+      CHECK(std::string(Chooser("hierarchical").choose(t, {codec.get(), 10, 655360, 40}, {}, {}).why) ==
+            "no nodes of several ranks");
     });
   }
 }

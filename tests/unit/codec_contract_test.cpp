@@ -1,11 +1,12 @@
-// What codec/codec.hpp and codec/payload.hpp promise, for every codec of this build: each must be known to the model and then gives its bytes.
+// What codec/codec.hpp and codec/payload.hpp promise, for every codec of this build: each must be known to the model
+// and then gives its bytes.
 #include <doctest/doctest.h>
 
 #include <cmath>
 
-#include "memory/workers.hpp"
 #include "codec/codec.hpp"
 #include "codec/payload.hpp"
+#include "memory/workers.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/model.hpp"
@@ -48,11 +49,14 @@ std::vector<float> sums(const Case& c, bool with_memory) {
   return a;
 }
 
-ModelBody model_body(const Case& c, const std::vector<float>& a) { return ModelCodec(c.codec.spec()).encode(a, c.groups, kPlace); }
+ModelBody model_body(const Case& c, const std::vector<float>& a) {
+  return ModelCodec(c.codec.spec()).encode(a, c.groups, kPlace);
+}
 
 std::vector<FeedbackView> feedback(const Case& c, const float* in, float* out) {
   std::vector<FeedbackView> all;
-  for (const auto& g : c.partition.groups()) all.push_back({in ? in + g.offset : nullptr, out ? out + g.offset : nullptr});
+  for (const auto& g : c.partition.groups())
+    all.push_back({in ? in + g.offset : nullptr, out ? out + g.offset : nullptr});
   return all;
 }
 
@@ -62,7 +66,8 @@ std::vector<std::uint8_t> encode(const Case& c, const float* in, float* out, int
   Guarded<float> values{std::span<const float>(c.values)};
   Guarded<std::uint8_t> body(c.partition.body_bound(c.codec));
   const auto memory = feedback(c, in, out);
-  const std::size_t bytes = encode_body(c.codec, c.partition, values.data(), memory, kPlace, body.data(), nullptr, workers);
+  const std::size_t bytes =
+      encode_body(c.codec, c.partition, values.data(), memory, kPlace, body.data(), nullptr, workers);
   CHECK(bytes <= c.partition.body_bound(c.codec));
   CHECK((!c.codec.traits().fixed_size || bytes == c.partition.body_bound(c.codec)));
   CHECK(bytes % kPayloadAlign == 0);
@@ -112,7 +117,9 @@ void check(const Codec& codec, Data data, std::size_t count) {
       for (std::size_t i = 0; i < piece.count; ++i) {
         const double most = reference->allowed(std::span(a).subspan(piece.offset, piece.count), i);
         const std::size_t at = piece.offset + i;
-        if (most >= 0) excess = std::max(excess, std::fabs(static_cast<double>(a[at]) - static_cast<double>(expected.decoded[at])) - most);
+        if (most >= 0)
+          excess = std::max(excess,
+                            std::fabs(static_cast<double>(a[at]) - static_cast<double>(expected.decoded[at])) - most);
       }
     CHECK(excess <= 0);
 
@@ -163,7 +170,8 @@ TEST_SUITE("codec_contract") {
           }
         }
         std::vector<BodyView> views(bodies.size());
-        for (std::size_t r = 0; r < bodies.size(); ++r) REQUIRE(views[r].open(*codec, first.partition, bodies[r]) == "");
+        for (std::size_t r = 0; r < bodies.size(); ++r)
+          REQUIRE(views[r].open(*codec, first.partition, bodies[r]) == "");
         const auto reference = make_reference(codec->spec());
         for (float& x : from_zero) x = reference->finish(x, 5);
         for (const int threads : {1, 2, 3}) {

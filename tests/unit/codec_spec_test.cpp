@@ -3,8 +3,8 @@
 #include <cmath>
 #include <set>
 
-#include "codec/spec.hpp"
 #include "codec/codec.hpp"
+#include "codec/spec.hpp"
 #include "core/error.hpp"
 #include "support/piece.hpp"
 #include "support/wire_format.hpp"
@@ -49,11 +49,13 @@ TEST_SUITE("codec_spec") {
   }
 
   TEST_CASE("every codec's canonical text makes an equal codec") {
-    std::vector<std::string> specs{"3lc:s=1.75", "3lc:zero_run=0", "3lc:s=1.25,zero_run=1", "3lc:zero_run=0,s=1.9999999", "3lc:s=1.1"};
+    std::vector<std::string> specs{"3lc:s=1.75", "3lc:zero_run=0", "3lc:s=1.25,zero_run=1",
+                                   "3lc:zero_run=0,s=1.9999999", "3lc:s=1.1"};
     for (const auto& info : codecs()) {
       specs.emplace_back(info.name);
       std::string all(info.name);
-      for (const auto& p : info.parameters) all += (all.size() == info.name.size() ? ":" : ",") + std::string(p.key) + "=" + value_text(p, p.default_value);
+      for (const auto& p : info.parameters)
+        all += (all.size() == info.name.size() ? ":" : ",") + std::string(p.key) + "=" + value_text(p, p.default_value);
       CHECK(make_codec(all)->spec() == make_codec(info.name)->spec());
     }
     for (const auto& spec : specs) {
@@ -89,13 +91,17 @@ TEST_SUITE("codec_spec") {
   }
 
   TEST_CASE("an illegal value is refused with its name, itself and what is legal") {
-    for (const char* s : {"2", "0.249", "-1", "nan", "inf", "2.5", "1.9999999999"}) has_all(refusal(std::string("3lc:s=") + s), {"s is '", s, "0.25 <= s < 2"});
-    for (const char* s : {"", "one", "1x", " 1", "1e-400"}) has_all(refusal(std::string("3lc:s=") + s), {"s is '", s, "a number"});
-    for (const char* z : {"2", "yes", ""}) has_all(refusal(std::string("3lc:zero_run=") + z), {"zero_run is '", z, "0 or 1"});
+    for (const char* s : {"2", "0.249", "-1", "nan", "inf", "2.5", "1.9999999999"})
+      has_all(refusal(std::string("3lc:s=") + s), {"s is '", s, "0.25 <= s < 2"});
+    for (const char* s : {"", "one", "1x", " 1", "1e-400"})
+      has_all(refusal(std::string("3lc:s=") + s), {"s is '", s, "a number"});
+    for (const char* z : {"2", "yes", ""})
+      has_all(refusal(std::string("3lc:zero_run=") + z), {"zero_run is '", z, "0 or 1"});
   }
 
   TEST_CASE("none is no codec, and the refusal says which words are") {
-    for (const char* text : {"none", "none:memory=none", "none:memory=residual"}) has_all(refusal(text), {text, "none is no codec", "none alone", "fp32"});
+    for (const char* text : {"none", "none:memory=none", "none:memory=residual"})
+      has_all(refusal(text), {text, "none is no codec", "none alone", "fp32"});
     CHECK(make_codec("fp32")->traits().wire_id == 1);
     CHECK(make_codec("fp32:memory=residual")->spec() == "fp32:memory=residual");
   }
@@ -104,19 +110,28 @@ TEST_SUITE("codec_spec") {
   TEST_CASE("every parameter of every codec is refused outside its row, and nowhere within") {
     for (const auto& info : codecs())
       for (const auto& row : info.parameters) {
-        const auto text = [&](const std::string& value) { return std::string(info.name) + ":" + std::string(row.key) + "=" + value; };
+        const auto text = [&](const std::string& value) {
+          return std::string(info.name) + ":" + std::string(row.key) + "=" + value;
+        };
         CAPTURE(text(""));
         CHECK(!row.help.empty());
         has_all(refusal(text("what")), {row.words.empty() ? "a number" : legal_text(row).c_str()});
-        for (const auto& word : row.words) CHECK(make_codec(text(std::string(word)) + (word == "1" && row.key == "entropy" ? ",zero_run=1" : ""))->spec().find(row.key) != std::string::npos);
+        for (const auto& word : row.words)
+          CHECK(make_codec(text(std::string(word)) + (word == "1" && row.key == "entropy" ? ",zero_run=1" : ""))
+                    ->spec()
+                    .find(row.key) != std::string::npos);
         if (!row.words.empty()) continue;
         const double step = row.step == 0 ? 0.001 * std::fabs(row.most) : row.step;
-        for (const double beyond : {row.least - step, row.most + step}) has_all(refusal(text(value_text(row, beyond))), {legal_text(row).c_str()});
+        for (const double beyond : {row.least - step, row.most + step})
+          has_all(refusal(text(value_text(row, beyond))), {legal_text(row).c_str()});
         if (row.step > 1) has_all(refusal(text(spec_number(row.least + 1))), {"a multiple of"});
         if (row.step == 1) has_all(refusal(text(spec_number(row.least + 0.5))), {"a whole number"});
         if (!row.also.empty()) continue;
         for (const auto& [bound, open] : {std::pair{row.least, row.above_least}, {row.most, row.below_most}}) {
-          if (!open) CHECK(make_codec(text(value_text(row, bound)) + (row.key == "zero_run" ? ",entropy=0" : ""))->spec().find(value_text(row, bound)) != std::string::npos);
+          if (!open)
+            CHECK(make_codec(text(value_text(row, bound)) + (row.key == "zero_run" ? ",entropy=0" : ""))
+                      ->spec()
+                      .find(value_text(row, bound)) != std::string::npos);
           else has_all(refusal(text(value_text(row, bound))), {legal_text(row).c_str()});
         }
       }
@@ -128,7 +143,8 @@ TEST_SUITE("codec_spec") {
     CHECK(legal_text({.key = "x", .least = 0, .most = 0x1p100}) == "0 <= x <= 2^100");
     CHECK(legal_text({.key = "x", .least = -14, .most = -2, .step = 1}) == "a whole number, -14 to -2");
     CHECK(legal_text({.key = "x", .least = 128, .most = 10240, .step = 128}) == "a multiple of 128, 128 to 10240");
-    CHECK(legal_text({.key = "x", .least = 3, .most = 62, .step = 1, .also = "above 31 even"}) == "a whole number, 3 to 62, above 31 even");
+    CHECK(legal_text({.key = "x", .least = 3, .most = 62, .step = 1, .also = "above 31 even"}) ==
+          "a whole number, 3 to 62, above 31 even");
     CHECK(legal_text(flag_parameter("", true, "")) == "0 or 1");
     CHECK(legal_text(kMemory) == "none, residual, momentum or average");
   }
@@ -158,7 +174,8 @@ TEST_SUITE("codec_spec") {
   }
 
   TEST_CASE("numbers in texts read back as the same float") {
-    for (const double x : {1.0, 1.5, 1.75, 1.1, 1.9999999, 0.1}) CHECK(std::strtof(spec_number(x).c_str(), nullptr) == static_cast<float>(x));
+    for (const double x : {1.0, 1.5, 1.75, 1.1, 1.9999999, 0.1})
+      CHECK(std::strtof(spec_number(x).c_str(), nullptr) == static_cast<float>(x));
     CHECK(spec_number(1.0) == "1");
     CHECK(spec_number(1.75) == "1.75");
   }

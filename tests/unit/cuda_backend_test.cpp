@@ -1,31 +1,35 @@
-// The CUDA backend under the pipelines, with the stand-in for CUDA or on a GPU: one rank, so that results and residuals can be compared with the host's;
-// several ranks are tests/mpi/device.cpp.
+// The CUDA backend under the pipelines, with the stand-in for CUDA or on a GPU: one rank, so that results and residuals
+// can be compared with the host's; several ranks are tests/mpi/device.cpp.
 #include <doctest/doctest.h>
 
 #include <cmath>
 
 #include "backend/cuda_backend.hpp"
 #include "backend/cuda_memory.hpp"
-#include "memory/workers.hpp"
 #include "collective/algorithms.hpp"
 #include "collective/pipeline.hpp"
 #include "core/convert.hpp"
+#include "loopback.hpp"
+#include "memory/workers.hpp"
 #include "support/cuda_device.hpp"
 #include "support/data.hpp"
-#include "loopback.hpp"
 
 using namespace crimp;
 using namespace crimp::test;
 
 namespace {
 
-constexpr std::uint64_t kCount = 70001, kMemory = kCount + 20000;  // with room for PowerSGD's Q behind each tensor's residual
+constexpr std::uint64_t kCount = 70001,
+                        kMemory = kCount + 20000;  // with room for PowerSGD's Q behind each tensor's residual
 
 std::shared_ptr<const Layout> layout() {
-  return Layout::make(Layout::Source::named, {{"a", 0, 30000}, {"pad", 30000, 4, Segment::Use::skip}, {"b", 30004, 17}, {"c", 30021, kCount - 30021}});
+  return Layout::make(
+      Layout::Source::named,
+      {{"a", 0, 30000}, {"pad", 30000, 4, Segment::Use::skip}, {"b", 30004, 17}, {"c", 30021, kCount - 30021}});
 }
 
-CallBuffers buffers_of(const RoutePlan& route, float* in, float* out, float* residual, float* owner, std::uint32_t sequence) {
+CallBuffers buffers_of(const RoutePlan& route, float* in, float* out, float* residual, float* owner,
+                       std::uint32_t sequence) {
   CallBuffers call{.in = in, .out = out};
   call.sequence = sequence;
   for (const Segment& s : route.part.layout->segments) {
@@ -44,7 +48,9 @@ std::vector<float> fetched(const float* from, std::uint64_t count = kCount) {
   return all;
 }
 
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) { return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0; }
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
 
 }  // namespace
 
@@ -54,7 +60,8 @@ TEST_SUITE("cuda_backend") {
     REQUIRE(cudaMalloc(&context, 1) == cudaSuccess);
     const auto tensors = layout();
     MemoryResource& device = cuda::device_memory(0);
-    for (const char* spec : {"3lc", "3lc:zero_run=0", "fp16", "maxmin", "adaq:ratio=0.1", "powersgd:r=3", "powersgd:memory=none"})
+    for (const char* spec :
+         {"3lc", "3lc:zero_run=0", "fp16", "maxmin", "adaq:ratio=0.1", "powersgd:r=3", "powersgd:memory=none"})
       for (const Algorithm algorithm : {Algorithm::allgather, Algorithm::two_shot, Algorithm::low_rank})
         for (const bool device_bodies : {false, true})
           for (const std::uint64_t seed : {0, 1, 7, 8}) {
@@ -65,13 +72,15 @@ TEST_SUITE("cuda_backend") {
             simt::set_seeds({seed, seed});
             const auto codec = make_codec(spec);
             if (!entry_of(algorithm).why_unsupported(*codec, 1).empty()) continue;
-            if (seed % 7 == 1 && (codec->traits().selects || codec->traits().whole_tensors)) continue;  // slow, and their copies are the others'
+            if (seed % 7 == 1 && (codec->traits().selects || codec->traits().whole_tensors))
+              continue;  // slow, and their copies are the others'
             cuda::CudaBackend backend(0, device_bodies);
             REQUIRE(backend.runs(*codec));
-            const auto route = plan_route(algorithm, {codec.get(), tensors, kCount, Dtype::f32, true, codec->feedback().kept()}, 20480, 1);
+            const auto route = plan_route(
+                algorithm, {codec.get(), tensors, kCount, Dtype::f32, true, codec->feedback().kept()}, 20480, 1);
             std::vector<float> residual(kMemory), owner(kCount), out(kCount, 5.0f);
-            const Memory in_there(kCount * sizeof(float), device), out_there(kCount * sizeof(float), device), residual_there(kMemory * sizeof(float), device),
-                owner_there(kCount * sizeof(float), device);
+            const Memory in_there(kCount * sizeof(float), device), out_there(kCount * sizeof(float), device),
+                residual_there(kMemory * sizeof(float), device), owner_there(kCount * sizeof(float), device);
             const auto floats = [](const Memory& m) { return reinterpret_cast<float*>(m.data()); };
             device.write(out_there.data(), out.data(), kCount * sizeof(float));
             Arena host_arena, staging(backend.staging()), values(backend.memory()), pinned(cuda::pinned_memory());
@@ -85,7 +94,8 @@ TEST_SUITE("cuda_backend") {
               tools::Loopback plain;
               CHECK_FALSE(allreduce_compressed(plain, *route, host, workers).error.has_value());
 
-              CallBuffers call = buffers_of(*route, floats(in_there), floats(out_there), floats(residual_there), floats(owner_there), step);
+              CallBuffers call = buffers_of(*route, floats(in_there), floats(out_there), floats(residual_there),
+                                            floats(owner_there), step);
               call.backend = &backend;
               call.values = &values;
               call.arena = route->host_bodies ? &pinned : &staging;
@@ -94,8 +104,11 @@ TEST_SUITE("cuda_backend") {
               values.reserve(route->bytes({}).values);
               backend.prepare(staging);
               backend.begin(false);
-              tools::Loopback aware([](void* to, const void* from, std::size_t bytes) { CHECK(copy_anywhere(to, from, bytes)); });  // MPI that takes device pointers
-              const CollectiveResult result = allreduce_compressed(device_bodies ? aware : plain, *route, call, workers);
+              tools::Loopback aware([](void* to, const void* from, std::size_t bytes) {
+                CHECK(copy_anywhere(to, from, bytes));
+              });  // MPI that takes device pointers
+              const CollectiveResult result =
+                  allreduce_compressed(device_bodies ? aware : plain, *route, call, workers);
               try {
                 backend.synchronize();
               } catch (const Error& e) {
@@ -143,7 +156,8 @@ TEST_SUITE("cuda_backend") {
       const Group groups[] = {{0, 1}, {1, 70000}, {70001, 29998}, {99999, 1}, {5, 0}};
       double mine[5], theirs[5];
       backend.magnitudes(type, there.data(), groups, mine);
-      for (std::size_t g = 0; g < 5; ++g) theirs[g] = magnitude(type, narrowed.data() + groups[g].offset * size_of(type), groups[g].count);
+      for (std::size_t g = 0; g < 5; ++g)
+        theirs[g] = magnitude(type, narrowed.data() + groups[g].offset * size_of(type), groups[g].count);
       for (std::size_t g = 0; g < 5; ++g) CHECK(mine[g] == theirs[g]);
     }
     CHECK(simt::take_reports() == "");

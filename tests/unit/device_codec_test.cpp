@@ -1,4 +1,5 @@
-// Every codec that has kernels against its host code: the same bytes, memories and sums, bit for bit, through the executor (unit.device_codec) or on a GPU (gpu.device_codec).
+// Every codec that has kernels against its host code: the same bytes, memories and sums, bit for bit, through the
+// executor (unit.device_codec) or on a GPU (gpu.device_codec).
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -9,8 +10,8 @@
 #include <random>
 #include <sstream>
 
-#include "memory/workers.hpp"
 #include "codec/powersgd/powersgd_device.hpp"
+#include "memory/workers.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/device_run.hpp"
@@ -29,19 +30,49 @@ std::vector<std::shared_ptr<const Codec>> device_codecs() {
   std::vector<std::string> specs;
   for (const auto& info : codecs()) specs.emplace_back(info.name);
   if (!kSanitized)  // too slow there, and the kernels are the same
-    for (const char* more :
-         {"3lc:s=1.75,zero_run=0", "3lc:s=0.5,zero_run=1,memory=none", "3lc:entropy=1", "3lc:s=1.75,entropy=1",
-          "3lc:memory=residual,decay=0.75", "3lc:memory=average", "qsgd:s=7,bucket=128", "qsgd:s=1,bucket=10240",
-          "qsgd:s=200,memory=average", "qsgd:s=32767,bucket=1280", "terngrad:clip=1e-6", "terngrad:clip=1e6,memory=momentum",
-          "natural:memory=residual", "8bit:memory=momentum", "1bit:memory=average", "signsgd:memory=residual,force=1",
-          "inceptionn:log2_bound=-2", "inceptionn:log2_bound=-14,memory=average", "maxmin:bits=8,block=1024",
-          "maxmin:bits=3,block=128,rounding=nearest", "maxmin:bits=2,block=10240", "maxmin:memory=momentum", "fp8:format=e5m2,block=32",
-          "fp8:block=10240,memory=average", "fp8:format=e5m2,block=96,memory=residual", "sketchml:quantiles=256", "sketchml:quantiles=3",
-          "adaq:ratio=0.3", "adaq:ratio=1,memory=momentum",
-          "topk:ratio=0.3,value=f16", "topk:ratio=1", "topk:ratio=0.05,memory=momentum", "randomk:ratio=0.3,scale=1",
-          "randomk:ratio=1,memory=average", "threshold:v=0", "threshold:v=0.5,value=f16,decay=0.5", "dgc:sample=0.2,ratio=0.1",
-          "dgc:sample=0.05,memory=residual", "sidco:dist=gp,stages=3,ratio=0.02", "sidco:dist=gamma", "sidco:dist=gamma,stages=1,ratio=0.3",
-          "thc:bits=3,g=17", "thc:bits=2,g=62,memory=none"})
+    for (const char* more : {"3lc:s=1.75,zero_run=0",
+                             "3lc:s=0.5,zero_run=1,memory=none",
+                             "3lc:entropy=1",
+                             "3lc:s=1.75,entropy=1",
+                             "3lc:memory=residual,decay=0.75",
+                             "3lc:memory=average",
+                             "qsgd:s=7,bucket=128",
+                             "qsgd:s=1,bucket=10240",
+                             "qsgd:s=200,memory=average",
+                             "qsgd:s=32767,bucket=1280",
+                             "terngrad:clip=1e-6",
+                             "terngrad:clip=1e6,memory=momentum",
+                             "natural:memory=residual",
+                             "8bit:memory=momentum",
+                             "1bit:memory=average",
+                             "signsgd:memory=residual,force=1",
+                             "inceptionn:log2_bound=-2",
+                             "inceptionn:log2_bound=-14,memory=average",
+                             "maxmin:bits=8,block=1024",
+                             "maxmin:bits=3,block=128,rounding=nearest",
+                             "maxmin:bits=2,block=10240",
+                             "maxmin:memory=momentum",
+                             "fp8:format=e5m2,block=32",
+                             "fp8:block=10240,memory=average",
+                             "fp8:format=e5m2,block=96,memory=residual",
+                             "sketchml:quantiles=256",
+                             "sketchml:quantiles=3",
+                             "adaq:ratio=0.3",
+                             "adaq:ratio=1,memory=momentum",
+                             "topk:ratio=0.3,value=f16",
+                             "topk:ratio=1",
+                             "topk:ratio=0.05,memory=momentum",
+                             "randomk:ratio=0.3,scale=1",
+                             "randomk:ratio=1,memory=average",
+                             "threshold:v=0",
+                             "threshold:v=0.5,value=f16,decay=0.5",
+                             "dgc:sample=0.2,ratio=0.1",
+                             "dgc:sample=0.05,memory=residual",
+                             "sidco:dist=gp,stages=3,ratio=0.02",
+                             "sidco:dist=gamma",
+                             "sidco:dist=gamma,stages=1,ratio=0.3",
+                             "thc:bits=3,g=17",
+                             "thc:bits=2,g=62,memory=none"})
       specs.emplace_back(more);
   std::vector<std::shared_ptr<const Codec>> all;
   for (const auto& spec : specs) {
@@ -52,7 +83,8 @@ std::vector<std::shared_ptr<const Codec>> device_codecs() {
   return all;
 }
 
-// Further settings take other ways through kernels whose barriers and shared memory are mostly the default's, which is run more often.
+// Further settings take other ways through kernels whose barriers and shared memory are mostly the default's, which is
+// run more often.
 bool is_default(const Codec& codec) { return codec.spec() == make_codec(codec.traits().name)->spec(); }
 
 // Which of a codec's memories: none at all, only written, read and written, only read.
@@ -65,7 +97,8 @@ struct Case {
   ChunkMemory memory;
 };
 
-Case make_case(const Codec& codec, Data data, const std::vector<std::size_t>& groups, std::size_t gap, Use use, std::uint64_t seed) {
+Case make_case(const Codec& codec, Data data, const std::vector<std::size_t>& groups, std::size_t gap, Use use,
+               std::uint64_t seed) {
   Case c{codec, {}, {}, {}};
   for (const std::size_t n : groups) {
     c.partition.add_group(n);
@@ -92,12 +125,15 @@ std::vector<std::uint8_t> host_encode(const Case& c, ChunkMemory& memory, const 
   std::vector<FeedbackView> feedback;
   if (!memory.plane.empty())
     for (const Group& g : c.partition.groups()) {
-      float *r = memory.plane.data() + g.offset, *m = memory.momentum.empty() ? nullptr : memory.momentum.data() + g.offset;
-      feedback.push_back({memory.has ? r : nullptr, memory.keep ? r : nullptr, memory.has ? m : nullptr, memory.keep ? m : nullptr});
+      float *r = memory.plane.data() + g.offset,
+            *m = memory.momentum.empty() ? nullptr : memory.momentum.data() + g.offset;
+      feedback.push_back(
+          {memory.has ? r : nullptr, memory.keep ? r : nullptr, memory.has ? m : nullptr, memory.keep ? m : nullptr});
     }
   std::vector<std::uint8_t> body(c.partition.body_bound(c.codec));
   std::vector<float> scratch(scratch_elements(c.codec, c.partition.count(), !feedback.empty()));
-  body.resize(encode_body(c.codec, c.partition, c.values.data(), feedback, counter, body.data(), scratch.data(), workers));
+  body.resize(
+      encode_body(c.codec, c.partition, c.values.data(), feedback, counter, body.data(), scratch.data(), workers));
   return body;
 }
 
@@ -112,7 +148,8 @@ std::vector<std::uint8_t> check_encode(const Case& c, std::size_t skew = 0) {
   return expected;
 }
 
-void check_decode(const Codec& codec, const ChunkPartition& partition, const std::vector<std::vector<std::uint8_t>>& bodies, std::size_t skew = 0, int voters = 0) {
+void check_decode(const Codec& codec, const ChunkPartition& partition,
+                  const std::vector<std::vector<std::uint8_t>>& bodies, std::size_t skew = 0, int voters = 0) {
   const auto device = make_device_codec(codec);
   std::vector<BodyView> views(bodies.size());
   for (std::size_t r = 0; r < bodies.size(); ++r) REQUIRE(views[r].open(codec, partition, bodies[r]) == "");
@@ -129,7 +166,8 @@ void check_decode(const Codec& codec, const ChunkPartition& partition, const std
   }
 }
 
-void check(const Codec& codec, Data data, const std::vector<std::size_t>& groups, std::size_t gap = 0, std::size_t skew = 0) {
+void check(const Codec& codec, Data data, const std::vector<std::size_t>& groups, std::size_t gap = 0,
+           std::size_t skew = 0) {
   CAPTURE(codec.spec());
   CAPTURE(name_of(data));
   CAPTURE(groups[0]);
@@ -189,14 +227,16 @@ TEST_SUITE("device_codec") {
     for (const auto& codec : device_codecs()) {
       CAPTURE(codec->spec());
       check_encode(make_case(*codec, Data::normal, {1000, 77}, 1, Use::kept, 5));
-      if (codec->feedback().fused()) check_encode(make_case(*codec, Data::normal, {1000, 77}, 1, Use::read, 5));  // others always write theirs
+      if (codec->feedback().fused())
+        check_encode(make_case(*codec, Data::normal, {1000, 77}, 1, Use::read, 5));  // others always write theirs
       Case c = make_case(*codec, Data::sparse, {2000}, 0, Use::both, 6);
       const auto device = make_device_codec(*codec);
       ChunkMemory host = c.memory, there = c.memory;
       for (std::uint32_t step = 0; step < 4; ++step) {
         c.values = make_data(Data::normal, 60 + step, c.partition.count());
         const RandomCounter counter{0, step, 1};
-        CHECK(difference(device_encode(*codec, *device, c.partition, c.values, there, counter), host_encode(c, host, counter)) == "");
+        CHECK(difference(device_encode(*codec, *device, c.partition, c.values, there, counter),
+                         host_encode(c, host, counter)) == "");
         CHECK(difference(there.plane, host.plane) == "");
         CHECK(difference(there.momentum, host.momentum) == "");
       }
@@ -238,14 +278,17 @@ TEST_SUITE("device_codec") {
       int refused = 0;
       const auto device = make_device_codec(*codec);
       for (int round = 0; round < (kSanitized ? 12 : 60); ++round) {
-        Case c = make_case(*codec, round % 2 ? Data::normal : Data::sparse, {round % 3 ? 333u : 161u}, 0, Use::none, 80 + static_cast<std::uint64_t>(round));
+        Case c = make_case(*codec, round % 2 ? Data::normal : Data::sparse, {round % 3 ? 333u : 161u}, 0, Use::none,
+                           80 + static_cast<std::uint64_t>(round));
         std::vector<std::vector<std::uint8_t>> bodies(2, host_encode(c, c.memory));
         auto& body = bodies[static_cast<std::size_t>(round / 4 % 2)];
-        const std::size_t prefix = c.partition.prefix_bytes(*codec), end = codec->traits().fixed_size ? prefix + codec->piece_bound(c.partition.pieces()[0].count)
-                                                                                                  : prefix + static_cast<std::size_t>(body[0] | body[1] << 8);
+        const std::size_t prefix = c.partition.prefix_bytes(*codec),
+                          end = codec->traits().fixed_size ? prefix + codec->piece_bound(c.partition.pieces()[0].count)
+                                                           : prefix + static_cast<std::size_t>(body[0] | body[1] << 8);
         if (end == prefix) continue;
         for (int change = 0; change <= round % 3; ++change) {
-          const std::size_t at = round % 2 ? prefix + random() % (end - prefix) : prefix + random() % std::min<std::size_t>(8, end - prefix);
+          const std::size_t at = round % 2 ? prefix + random() % (end - prefix)
+                                           : prefix + random() % std::min<std::size_t>(8, end - prefix);
           body[at] = static_cast<std::uint8_t>(round % 5 ? random() : 255);
         }
         std::vector<BodyView> views(2);
@@ -253,7 +296,8 @@ TEST_SUITE("device_codec") {
         Workers workers(1);
         std::vector<float> expected(c.partition.count());
         const int bad = decode_add(*codec, c.partition, views, kPlace, expected.data(), false, workers);
-        const auto got = device_decode_add(*codec, *device, c.partition, bodies, kPlace, std::vector<float>(c.partition.count()), false);
+        const auto got = device_decode_add(*codec, *device, c.partition, bodies, kPlace,
+                                           std::vector<float>(c.partition.count()), false);
         CHECK(got.bad == bad);
         if (bad < 0) CHECK(difference(got.out, expected) == "");
         refused += bad >= 0;
@@ -270,7 +314,9 @@ TEST_SUITE("device_codec") {
       CAPTURE(codec->spec());
       for (const int levels : {1, 2, 5}) {
         Case c = make_case(*codec, Data::zeros, {30001, 700, 10240}, 3, Use::none, 1);
-        for (float& x : c.values) x = static_cast<float>(random() % static_cast<unsigned>(levels) + 1) * (random() % 2 ? 0.25f : -0.25f) * (random() % 8 ? 1.0f : 0.0f);
+        for (float& x : c.values)
+          x = static_cast<float>(random() % static_cast<unsigned>(levels) + 1) * (random() % 2 ? 0.25f : -0.25f) *
+              (random() % 8 ? 1.0f : 0.0f);
         const auto body = check_encode(c);
         check_decode(*codec, c.partition, {body});
         if (kSanitized) break;
@@ -296,7 +342,8 @@ TEST_SUITE("device_codec") {
     const auto codec = make_codec("topk");
     const auto device = make_device_codec(*codec);
     int refused = 0, accepted = 0;
-    const auto piece = [&](std::size_t n, std::uint32_t head, std::size_t values, const std::vector<std::uint8_t>& set, float value = 1.5f) {
+    const auto piece = [&](std::size_t n, std::uint32_t head, std::size_t values, const std::vector<std::uint8_t>& set,
+                           float value = 1.5f) {
       ChunkPartition partition;
       partition.add_group(n);
       std::vector<std::uint8_t> body(64);
@@ -320,23 +367,24 @@ TEST_SUITE("device_codec") {
       Workers workers(1);
       std::vector<float> expected(n);
       const int bad = decode_add(*codec, partition, {&view, 1}, kPlace, expected.data(), false, workers);
-      const auto got = device_decode_add(*codec, *device, partition, std::vector<std::vector<std::uint8_t>>{body}, kPlace, std::vector<float>(n), false);
+      const auto got = device_decode_add(*codec, *device, partition, std::vector<std::vector<std::uint8_t>>{body},
+                                         kPlace, std::vector<float>(n), false);
       CHECK(got.bad == bad);
       if (bad < 0) CHECK(difference(got.out, expected) == "");
       ++(bad < 0 ? accepted : refused);
     };
     using Bytes = std::vector<std::uint8_t>;
     const std::uint32_t map = 0x8000;
-    piece(10240, 8192, 8192, Bytes(8192, 0));                          // gaps where a bitmap is shorter
+    piece(10240, 8192, 8192, Bytes(8192, 0));  // gaps where a bitmap is shorter
     piece(10240, 8192, 8192, Bytes(8191, 0));
     piece(10240, 8191, 8191, Bytes(8192, 0));
     piece(10240, 5120, 5120, Bytes(5120, 1));
-    piece(10240, 5121, 5121, Bytes(5121, 1));                          // the last one is behind the piece
+    piece(10240, 5121, 5121, Bytes(5121, 1));  // the last one is behind the piece
     piece(10240, 1, 1, {255, 255, 240, 240, 0});
-    piece(10240, 1, 1, {255, 255, 248, 159});                          // the last element
+    piece(10240, 1, 1, {255, 255, 248, 159});  // the last element
     piece(10240, 1, 1, {255, 255, 249, 160});
     piece(10240, 1, 1, Bytes(43, 240));
-    piece(10240, 1, 1, {7, 240});                                      // ends with a skip
+    piece(10240, 1, 1, {7, 240});  // ends with a skip
     piece(10240, 2, 2, {7});
     piece(10240, 2, 2, {7, 7, 7});
     piece(10240, 1, 1, {});
@@ -344,9 +392,9 @@ TEST_SUITE("device_codec") {
     piece(333, 2, 2, {240, 91, 0});
     piece(333, 2, 2, {240, 91, 1});
     piece(333, 0, 0, {});
-    piece(333, 0x4001, 1, {5});                                        // a reserved bit
+    piece(333, 0x4001, 1, {5});  // a reserved bit
     piece(333, 334, 1, {5});
-    piece(333, 3, 1, {5});                                             // fewer values than promised
+    piece(333, 3, 1, {5});  // fewer values than promised
     piece(333, 1, 1, {5}, INFINITY);
     piece(333, 1, 1, {5}, NAN);
     for (const std::size_t n : {333u, 320u, 8u, 9u}) {
@@ -369,9 +417,11 @@ TEST_SUITE("device_codec") {
     CHECK(simt::take_reports() == "");
   }
 
-  // What two_shot's owners encode: of sums codecs do not scale again, and where ranks keep a momentum they have a plain residual.
+  // What two_shot's owners encode: of sums codecs do not scale again, and where ranks keep a momentum they have a plain
+  // residual.
   TEST_CASE("sums are encoded as on the host") {
-    for (const char* spec : {"randomk:ratio=0.3,scale=1", "randomk", "signsgd", "signum", "qsgd", "dgc:ratio=0.1", "topk:memory=momentum", "3lc:memory=momentum"}) {
+    for (const char* spec : {"randomk:ratio=0.3,scale=1", "randomk", "signsgd", "signum", "qsgd", "dgc:ratio=0.1",
+                             "topk:memory=momentum", "3lc:memory=momentum"}) {
       const auto codec = make_codec(spec);
       CAPTURE(codec->spec());
       const auto device = make_device_codec(*codec);
@@ -399,7 +449,8 @@ TEST_SUITE("device_codec") {
     for (const auto& [at, byte] : {std::pair<std::size_t, std::uint8_t>{41, 0x20}, {42 + 41, 0x3f}, {0, 0xff}}) {
       auto bad = good;
       bad[arrays + at] = byte;
-      const auto got = device_decode_add(*codec, *device, c.partition, std::vector{good, bad}, kPlace, std::vector<float>(333), false);
+      const auto got = device_decode_add(*codec, *device, c.partition, std::vector{good, bad}, kPlace,
+                                         std::vector<float>(333), false);
       CHECK(got.bad == 1);
       std::vector<BodyView> views(2);
       REQUIRE(views[0].open(*codec, c.partition, good) == "");
@@ -411,22 +462,44 @@ TEST_SUITE("device_codec") {
     CHECK(simt::take_reports() == "");
   }
 
-  // What a random mutation hardly meets: a norm of zero before indices that are not, infinite means, and bits behind the last element.
+  // What a random mutation hardly meets: a norm of zero before indices that are not, infinite means, and bits behind
+  // the last element.
   TEST_CASE("malformed bodies of single codecs are refused as on the host") {
     struct Change {
       const char* spec;
       std::size_t count, at;
       std::vector<std::uint8_t> bytes;
     };
-    const std::vector<Change> changes = {{"fp16", 333, 0, {0}}, {"fp16", 333, 0, {240}}, {"fp16", 1300, 2, {1}}, {"topk:ratio=0.3,value=f16", 333, 2, {0, 0}},
-                                         {"topk:ratio=0.3,value=f16", 333, 2, {1, 1}}, {"threshold:v=0.5,value=f16", 333, 2, {240, 0}},
-                                         {"qsgd", 333, 0, {0xff, 0xff, 0x7f, 0x7f}}, {"maxmin", 333, 4, {0xff, 0xff, 0x7f, 0x7f}}, {"thc", 2100, 4, {0, 0, 0, 0}}, {"thc:bits=3", 1025, 4, {0, 0, 0, 0}}, {"thc:bits=2", 200, 0, {0, 0, 0, 0}}, {"thc", 1025, 4, {0, 0, 0, 0x80}},
-                                         {"thc", 2100, 8, {0, 0, 0x80, 0x0c}}, {"sketchml", 333, 252, {0, 0, 0x80, 0x7f}}, {"sketchml:quantiles=3", 333, 12 + 41, {0x20}},
-                                         {"sketchml:quantiles=3", 333, 12, {0xff, 0}}, {"1bit", 333, 4, {0, 0, 0x80, 0x7f}}, {"1bit", 333, 8 + 41, {0x20}}, {"efsignsgd", 333, 0, {0, 0, 0xc0, 0x7f}},
-                                         {"signsgd", 333, 41, {0x20}}, {"signum", 333, 41, {0xff}},
-                                         {"adaq:ratio=0.3", 333, 2, {0, 0, 0x80, 0x7f}}, {"adaq:ratio=0.3", 333, 2, {0, 0, 0, 0}}, {"adaq:ratio=0.3", 333, 2, {0, 0, 0x80, 0xbf}}, {"adaq:ratio=0.3", 333, 6, {0, 0, 0xc0, 0x7f}},
-                                         {"adaq:ratio=0.3", 333, 10, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}},                                            // a mean that nothing has
-                                         {"adaq:ratio=0.3", 333, 22, {0xf0}}, {"adaq:ratio=0.3", 333, 0, {0, 0}}, {"adaq:ratio=0.3", 333, 0, {100, 0x40}}};  // 100 elements
+    const std::vector<Change> changes = {
+        {"fp16", 333, 0, {0}},
+        {"fp16", 333, 0, {240}},
+        {"fp16", 1300, 2, {1}},
+        {"topk:ratio=0.3,value=f16", 333, 2, {0, 0}},
+        {"topk:ratio=0.3,value=f16", 333, 2, {1, 1}},
+        {"threshold:v=0.5,value=f16", 333, 2, {240, 0}},
+        {"qsgd", 333, 0, {0xff, 0xff, 0x7f, 0x7f}},
+        {"maxmin", 333, 4, {0xff, 0xff, 0x7f, 0x7f}},
+        {"thc", 2100, 4, {0, 0, 0, 0}},
+        {"thc:bits=3", 1025, 4, {0, 0, 0, 0}},
+        {"thc:bits=2", 200, 0, {0, 0, 0, 0}},
+        {"thc", 1025, 4, {0, 0, 0, 0x80}},
+        {"thc", 2100, 8, {0, 0, 0x80, 0x0c}},
+        {"sketchml", 333, 252, {0, 0, 0x80, 0x7f}},
+        {"sketchml:quantiles=3", 333, 12 + 41, {0x20}},
+        {"sketchml:quantiles=3", 333, 12, {0xff, 0}},
+        {"1bit", 333, 4, {0, 0, 0x80, 0x7f}},
+        {"1bit", 333, 8 + 41, {0x20}},
+        {"efsignsgd", 333, 0, {0, 0, 0xc0, 0x7f}},
+        {"signsgd", 333, 41, {0x20}},
+        {"signum", 333, 41, {0xff}},
+        {"adaq:ratio=0.3", 333, 2, {0, 0, 0x80, 0x7f}},
+        {"adaq:ratio=0.3", 333, 2, {0, 0, 0, 0}},
+        {"adaq:ratio=0.3", 333, 2, {0, 0, 0x80, 0xbf}},
+        {"adaq:ratio=0.3", 333, 6, {0, 0, 0xc0, 0x7f}},
+        {"adaq:ratio=0.3", 333, 10, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}},  // a mean that nothing has
+        {"adaq:ratio=0.3", 333, 22, {0xf0}},
+        {"adaq:ratio=0.3", 333, 0, {0, 0}},
+        {"adaq:ratio=0.3", 333, 0, {100, 0x40}}};  // 100 elements
     for (const Change& change : changes) {
       const auto codec = make_codec(change.spec);
       CAPTURE(codec->spec());
@@ -435,13 +508,15 @@ TEST_SUITE("device_codec") {
       REQUIRE(device);
       Case c = make_case(*codec, Data::normal, {change.count}, 0, Use::none, 3);
       std::vector<std::vector<std::uint8_t>> bodies(3, host_encode(c, c.memory));
-      std::copy(change.bytes.begin(), change.bytes.end(), bodies[1].begin() + static_cast<std::ptrdiff_t>(c.partition.prefix_bytes(*codec) + change.at));
+      std::copy(change.bytes.begin(), change.bytes.end(),
+                bodies[1].begin() + static_cast<std::ptrdiff_t>(c.partition.prefix_bytes(*codec) + change.at));
       std::vector<BodyView> views(3);
       for (std::size_t r = 0; r < 3; ++r) REQUIRE(views[r].open(*codec, c.partition, bodies[r]) == "");
       Workers workers(1);
       std::vector<float> sum(change.count);
       CHECK(decode_add(*codec, c.partition, views, kPlace, sum.data(), false, workers) >= 0);
-      const auto got = device_decode_add(*codec, *device, c.partition, bodies, kPlace, std::vector<float>(change.count), false);
+      const auto got =
+          device_decode_add(*codec, *device, c.partition, bodies, kPlace, std::vector<float>(change.count), false);
       CHECK(got.bad == 1);
     }
     CHECK(simt::take_reports() == "");
@@ -453,7 +528,8 @@ TEST_SUITE("device_codec") {
     struct Arrays {
       float *values, *out, *memory, *left, *before, *right;
     };
-    const auto steps = [](const char* spec, const std::vector<std::uint64_t>& sizes, Data data, bool with_memory, bool in_place, std::size_t skew, bool wide = false) {
+    const auto steps = [](const char* spec, const std::vector<std::uint64_t>& sizes, Data data, bool with_memory,
+                          bool in_place, std::size_t skew, bool wide = false) {
       CAPTURE(std::string(spec));
       CAPTURE(name_of(data));
       CAPTURE(sizes[0]);
@@ -472,16 +548,26 @@ TEST_SUITE("device_codec") {
         std::vector<Tensor> all;
         std::uint64_t at = 0;
         for (const auto& m : matrices) {
-          all.push_back({m, {at, step}, a.values, in_place ? a.values : a.out, with_memory ? a.memory : nullptr, a.left, a.before, a.right});
+          all.push_back({m,
+                         {at, step},
+                         a.values,
+                         in_place ? a.values : a.out,
+                         with_memory ? a.memory : nullptr,
+                         a.left,
+                         a.before,
+                         a.right});
           at += m.count;
-          a.values += m.count, a.out += m.count, a.memory += codec->feedback_elements(m.count), a.left += m.left(), a.before += m.right(), a.right += m.right();
+          a.values += m.count, a.out += m.count, a.memory += codec->feedback_elements(m.count), a.left += m.left(),
+              a.before += m.right(), a.right += m.right();
         }
         return all;
       };
       // Behind the arrays is a guard each.
       constexpr float kGuard = 7.0f;
-      std::vector<float> values(count + 1, kGuard), out(count + 1, kGuard), memory(memories + 1), left(lefts + 1, kGuard), before(rights + 1, kGuard), right(rights + 1, kGuard);
-      // A Q whose columns sum to 0 beside one of ones: their dot product is what rounding leaves, which the order of sums decides, and it becomes the elements that are 0.
+      std::vector<float> values(count + 1, kGuard), out(count + 1, kGuard), memory(memories + 1),
+          left(lefts + 1, kGuard), before(rights + 1, kGuard), right(rights + 1, kGuard);
+      // A Q whose columns sum to 0 beside one of ones: their dot product is what rounding leaves, which the order of
+      // sums decides, and it becomes the elements that are 0.
       if (wide)
         for (std::uint64_t at = 0; const auto& m : matrices) {
           const auto any = make_data(Data::normal, 9, m.right());
@@ -500,11 +586,15 @@ TEST_SUITE("device_codec") {
         CAPTURE(call);
         values = make_data(data, 30 + call, count + 1);
         for (float& x : values) x = std::fmin(std::fmax(x, -0x1p78f), 0x1p78f);
-        const DeviceArray<float> values_there(values, 4 * skew), out_there(out, 4 * skew), left_there(left), before_there(before), right_there(right);
-        const auto host = tensors_in({values.data(), out.data(), memory.data(), left.data(), before.data(), right.data()}, call);
+        const DeviceArray<float> values_there(values, 4 * skew), out_there(out, 4 * skew), left_there(left),
+            before_there(before), right_there(right);
+        const auto host =
+            tensors_in({values.data(), out.data(), memory.data(), left.data(), before.data(), right.data()}, call);
         std::vector<powersgd::DeviceTensor> table(host.size());
-        auto all = powersgd::device_tensors(
-            tensors_in({values_there.data(), out_there.data(), memory_there.data(), left_there.data(), before_there.data(), right_there.data()}, call), table.data());
+        auto all = powersgd::device_tensors(tensors_in({values_there.data(), out_there.data(), memory_there.data(),
+                                                        left_there.data(), before_there.data(), right_there.data()},
+                                                       call),
+                                            table.data());
         const DeviceArray<powersgd::DeviceTensor> table_there(table);
         all.tensors = table_there.data();
         for (const auto step : {powersgd::Step::project, powersgd::Step::project_back, powersgd::Step::rebuild}) {
@@ -522,7 +612,8 @@ TEST_SUITE("device_codec") {
       }
       CHECK(simt::take_reports() == "");
     };
-    // Whole and short last rows, one and several blocks of each kind, exact tensors first and last. Constant values have rank 1: further columns of P vanish.
+    // Whole and short last rows, one and several blocks of each kind, exact tensors first and last. Constant values
+    // have rank 1: further columns of P vanish.
     for (std::uint64_t seed = 0; seed < (kSanitized ? 3 : 16); ++seed) {
       CAPTURE(seed);
       simt::set_seeds({seed, seed * 7});
@@ -535,7 +626,9 @@ TEST_SUITE("device_codec") {
         if (data == Data::normal) steps(spec, {40961, 4096, 1, 16381}, data, true, false, 0);
         else if (!kSanitized) steps(spec, {1031, 4096}, data, true, false, 0);
       }
-    if (!kSanitized) steps("powersgd:r=2", {300000}, Data::normal, true, false, 0, true);  // 500 x 600: every lane of a dot product has elements, some have two
+    if (!kSanitized)
+      steps("powersgd:r=2", {300000}, Data::normal, true, false, 0,
+            true);  // 500 x 600: every lane of a dot product has elements, some have two
     steps("powersgd", {100, 20000}, Data::sparse, true, false, 3);
     steps("powersgd", {4095, 1}, Data::normal, true, false, 0);  // no matrix at all
   }
@@ -560,10 +653,13 @@ TEST_SUITE("device_codec") {
         for (std::size_t at = 0; at < count; at += step) partition.add_group(std::min(step, count - at));
         ChunkMemory memory{std::vector<float>(count), {}, true, true};
         if (codec->feedback().arrays() > 1) memory.momentum.resize(count);
-        CHECK(hex(device_encode(*codec, *device, partition, data == "example37" ? example37() : make_data(data_named(data), seed, count), memory, {0, 0, 0})) == bytes);
+        CHECK(hex(device_encode(*codec, *device, partition,
+                                data == "example37" ? example37() : make_data(data_named(data), seed, count), memory,
+                                {0, 0, 0})) == bytes);
         ++lines[codec->traits().name];
       }
     }
-    for (const auto& codec : device_codecs()) CHECK_MESSAGE(lines[codec->traits().name] > 0, "no golden bytes for " << codec->traits().name);
+    for (const auto& codec : device_codecs())
+      CHECK_MESSAGE(lines[codec->traits().name] > 0, "no golden bytes for " << codec->traits().name);
   }
 }

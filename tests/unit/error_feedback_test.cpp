@@ -24,7 +24,8 @@ double norm(const std::vector<double>& v) {
 TEST_SUITE("error_feedback") {
   TEST_CASE("decoded sums plus final residuals are the sum of all inputs") {
     for (const auto& codec : all_codecs()) {
-      if (codec->traits().diverges_with_residual) continue;  // residuals grow without bound, and with them what is rounded
+      if (codec->traits().diverges_with_residual)
+        continue;  // residuals grow without bound, and with them what is rounded
       CAPTURE(codec->spec());
       if (codec->traits().votes) continue;  // a majority is no sum
       const std::uint64_t count = 41700;
@@ -52,7 +53,8 @@ TEST_SUITE("error_feedback") {
         }
         worst = std::max(worst, std::fabs(left - inputs[i]));
       }
-      // A hundred float32 roundings of values up to 30, or of the residuals where they grow beyond (traits.diverges_with_residual).
+      // A hundred float32 roundings of values up to 30, or of the residuals where they grow beyond
+      // (traits.diverges_with_residual).
       CHECK(worst < 2e-4 * std::max(1.0, largest / 30));
     }
   }
@@ -82,7 +84,8 @@ TEST_SUITE("error_feedback") {
   }
 
   TEST_CASE("gradient descent reaches the optimum with error feedback and does not without") {
-    // Every rank pulls towards its own point; the optimum is their mean. Constant steps, so that what is lost for good shows.
+    // Every rank pulls towards its own point; the optimum is their mean. Constant steps, so that what is lost for good
+    // shows.
     const std::uint64_t count = 2000;
     const auto distance = [&](bool feedback) {
       Setup setup{make_codec("3lc:s=1.5"), named_layout(count, {1500, 500}), count};
@@ -99,7 +102,8 @@ TEST_SUITE("error_feedback") {
         for (std::size_t i = 0; i < count; ++i) x[i] -= rate / 3 * ranks[0].out[i];
       }
       std::vector<double> off(count);
-      for (std::size_t i = 0; i < count; ++i) off[i] = static_cast<double>(x[i] - (goals[0][i] + goals[1][i] + goals[2][i]) / 3);
+      for (std::size_t i = 0; i < count; ++i)
+        off[i] = static_cast<double>(x[i] - (goals[0][i] + goals[1][i] + goals[2][i]) / 3);
       return norm(off) / std::sqrt(static_cast<double>(count));
     };
     const double with = distance(true), without = distance(false);
@@ -112,7 +116,8 @@ TEST_SUITE("error_feedback") {
     for (const Algorithm algorithm : {Algorithm::allgather, Algorithm::two_shot})
       for (const bool all : {false, true}) {
         // Everything is sent, or the one element that is the largest of each rank's, of sums, and in every step.
-        Setup setup{make_codec(std::string("topk:gamma=0.5,decay=0.25,ratio=") + (all ? "1" : "0.00001")), named_layout(count, {count}), count};
+        Setup setup{make_codec(std::string("topk:gamma=0.5,decay=0.25,ratio=") + (all ? "1" : "0.00001")),
+                    named_layout(count, {count}), count};
         setup.algorithm = algorithm;
         auto ranks = make_ranks(setup, 2, 1);
         std::vector<double> r(count);
@@ -125,8 +130,10 @@ TEST_SUITE("error_feedback") {
           for (std::size_t i = 0; i < count; ++i) {
             const double p = 0.25 * r[i] + 0.5 * static_cast<double>(ranks[0].values[i]);
             const bool sent = all || i == 7;
-            if (algorithm == Algorithm::allgather || all || i == 7) REQUIRE(static_cast<double>(ranks[0].out[i]) == (sent ? 2 * p : 0.0));
-            if (algorithm == Algorithm::allgather) REQUIRE(static_cast<double>(ranks[0].residual[i]) == (sent ? 0.0 : p));
+            if (algorithm == Algorithm::allgather || all || i == 7)
+              REQUIRE(static_cast<double>(ranks[0].out[i]) == (sent ? 2 * p : 0.0));
+            if (algorithm == Algorithm::allgather)
+              REQUIRE(static_cast<double>(ranks[0].residual[i]) == (sent ? 0.0 : p));
             r[i] = sent ? 0.0 : p;
           }
         }

@@ -18,9 +18,11 @@ namespace {
 
 // What calls of one rank need besides their buffers.
 struct Side {
-  Side(Transport& transport, const Setup& setup, Rank& rank) : route(route_of(setup, transport.size())), buffers(buffers_of(setup, rank)) {
+  Side(Transport& transport, const Setup& setup, Rank& rank)
+      : route(route_of(setup, transport.size())), buffers(buffers_of(setup, rank)) {
     for (const auto& s : setup.layout->segments) {
-      if (setup.feedback && !setup.codec->traits().whole_tensors) buffers.residuals.push_back(rank.residual.data() + s.offset);
+      if (setup.feedback && !setup.codec->traits().whole_tensors)
+        buffers.residuals.push_back(rank.residual.data() + s.offset);
       if (!rank.owner_residual.empty()) buffers.owner_residuals.push_back(rank.owner_residual.data() + s.offset);
     }
     arena.reserve(route->bytes({}).together);
@@ -48,8 +50,10 @@ void each_setup(Body&& body) {
 }
 
 // Two of them at once: of different codecs, sizes and algorithms.
-std::pair<Setup, Setup> two_setups(const char* spec, Algorithm algorithm, const char* other_spec, Algorithm other_algorithm) {
-  std::pair<Setup, Setup> two{{make_codec(spec), named_layout(150001, {60000, 17, 30000}), 150001}, {make_codec(other_spec), named_layout(90007, {50000}), 90007}};
+std::pair<Setup, Setup> two_setups(const char* spec, Algorithm algorithm, const char* other_spec,
+                                   Algorithm other_algorithm) {
+  std::pair<Setup, Setup> two{{make_codec(spec), named_layout(150001, {60000, 17, 30000}), 150001},
+                              {make_codec(other_spec), named_layout(90007, {50000}), 90007}};
   two.first.algorithm = algorithm;
   two.second.algorithm = other_algorithm;
   for (Setup* setup : {&two.first, &two.second}) setup->feedback = setup->codec->feedback().kept();
@@ -212,7 +216,8 @@ TEST_SUITE("exchange") {
       run_with_two(3, [&](ThreadTransport& first, ThreadTransport& second) {
         const auto r = static_cast<std::size_t>(first.rank());
         Side x(first, one, a[r]), y(second, other, b[r]);
-        Exchange* const order[] = {r == 1 ? y.exchange.get() : x.exchange.get(), r == 1 ? x.exchange.get() : y.exchange.get()};
+        Exchange* const order[] = {r == 1 ? y.exchange.get() : x.exchange.get(),
+                                   r == 1 ? x.exchange.get() : y.exchange.get()};
         for (Exchange* e : order) e->start();
         bool done[2] = {};
         for (std::size_t i = r; !(done[0] && done[1]); ++i) {

@@ -16,7 +16,8 @@ using namespace crimp::test;
 namespace {
 
 // Alternately a tensor and a gap of the given sizes, the last cut or prolonged to tile `count`.
-std::shared_ptr<const Layout> gappy(std::uint64_t count, const std::vector<std::uint64_t>& sizes, bool gap_first = false) {
+std::shared_ptr<const Layout> gappy(std::uint64_t count, const std::vector<std::uint64_t>& sizes,
+                                    bool gap_first = false) {
   return changed(*named_layout(count, sizes), Layout::Source::negotiated, [&](std::vector<Segment>& segments) {
     for (std::size_t i = 0; i < segments.size(); ++i)
       if ((i % 2 == 0) == gap_first) segments[i] = {"", segments[i].offset, segments[i].count, Segment::Use::skip};
@@ -123,15 +124,19 @@ Setup setup_of(std::shared_ptr<const Codec> codec, std::uint64_t count, std::sha
 TEST_SUITE("gaps") {
   TEST_CASE("every codec with pads of a few elements") {
     const std::uint64_t count = 60003;
-    for (const auto& codec : all_codecs()) check_all(setup_of(codec, count, gappy(count, {5001, 3, 20000, 1, 7, 1, 16383, 2})), 1);
+    for (const auto& codec : all_codecs())
+      check_all(setup_of(codec, count, gappy(count, {5001, 3, 20000, 1, 7, 1, 16383, 2})), 1);
   }
 
   TEST_CASE("gaps at, across and around chunk borders") {
     for (const char* spec : {"3lc", "fp16"}) {
       const auto codec = make_codec(spec);
       const std::uint64_t chunk = 40960, count = 3 * chunk + 100;
-      for (const auto& sizes : std::vector<std::vector<std::uint64_t>>{
-               {chunk - 1, 1, 5000, 8}, {chunk, 1, 5000, 8}, {chunk - 1, 2, 5000, 8}, {chunk - 5, 10, chunk - 5, 10}, {1000, 2 * chunk, 500, 3}})
+      for (const auto& sizes : std::vector<std::vector<std::uint64_t>>{{chunk - 1, 1, 5000, 8},
+                                                                       {chunk, 1, 5000, 8},
+                                                                       {chunk - 1, 2, 5000, 8},
+                                                                       {chunk - 5, 10, chunk - 5, 10},
+                                                                       {1000, 2 * chunk, 500, 3}})
         check_all(setup_of(codec, count, gappy(count, sizes)), 10);
     }
   }

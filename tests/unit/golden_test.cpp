@@ -1,4 +1,5 @@
-// Golden files: bytes that must never change. GOLDEN_WRITE=1 in the environment writes the files anew from what this build makes.
+// Golden files: bytes that must never change. GOLDEN_WRITE=1 in the environment writes the files anew from what this
+// build makes.
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -9,8 +10,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "memory/workers.hpp"
 #include "codec/payload.hpp"
+#include "memory/workers.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/golden_files.hpp"
@@ -49,7 +50,8 @@ ChunkPartition shape_of(const std::string& groups, std::size_t count) {
 }
 
 // Two steps: the second one's input carries the first one's residual.
-Encoded encode(const Codec& codec, const ChunkPartition& partition, const std::vector<float>& values, int steps, std::uint32_t rank) {
+Encoded encode(const Codec& codec, const ChunkPartition& partition, const std::vector<float>& values, int steps,
+               std::uint32_t rank) {
   Workers workers(1);
   Encoded e{{}, std::vector<float>(values.size())};
   const bool two = codec.feedback().arrays() == 2;
@@ -61,7 +63,8 @@ Encoded encode(const Codec& codec, const ChunkPartition& partition, const std::v
       feedback.push_back({residual, residual, second, second});
     }
     e.body.resize(partition.body_bound(codec));
-    e.body.resize(encode_body(codec, partition, values.data(), feedback, {0, static_cast<std::uint32_t>(step), rank}, e.body.data(), scratch.data(), workers));
+    e.body.resize(encode_body(codec, partition, values.data(), feedback, {0, static_cast<std::uint32_t>(step), rank},
+                              e.body.data(), scratch.data(), workers));
   }
   return e;
 }
@@ -76,12 +79,14 @@ std::string value_of(const std::vector<std::string>& key) {
   if (key[0] != "body") throw std::invalid_argument("golden line of unknown kind " + key[0]);
   const Encoded first = encode(*codec, partition, make(input), 2, 0);
   Workers workers(1);
-  std::vector<Encoded> ranks{first, encode(*codec, partition, make(input, 1), 2, 1), encode(*codec, partition, make(input, 2), 2, 2)};
+  std::vector<Encoded> ranks{first, encode(*codec, partition, make(input, 1), 2, 1),
+                             encode(*codec, partition, make(input, 2), 2, 2)};
   std::vector<BodyView> views(3);
   for (std::size_t r = 0; r < 3; ++r) REQUIRE(views[r].open(*codec, partition, ranks[r].body) == "");
   std::vector<float> sum(input.count);
   REQUIRE(decode_add(*codec, partition, views, {0, 1, 0}, sum.data(), false, workers) == -1);
-  return std::to_string(first.body.size()) + " " + hash(first.body.data(), first.body.size()) + " " + hash(first.residual) + " " + hash(sum);
+  return std::to_string(first.body.size()) + " " + hash(first.body.data(), first.body.size()) + " " +
+         hash(first.residual) + " " + hash(sum);
 }
 
 // Returns the codecs that lines of the file speak of.
@@ -125,6 +130,7 @@ TEST_SUITE("golden") {
     std::set<std::string> spoken_of;
     for (const auto& file : golden_files()) spoken_of.merge(check_file(file));
     for (const auto& info : codecs())
-      if (!info.traits.whole_tensors) CHECK_MESSAGE(spoken_of.contains(info.traits.name), info.name << " has no golden lines");
+      if (!info.traits.whole_tensors)
+        CHECK_MESSAGE(spoken_of.contains(info.traits.name), info.name << " has no golden lines");
   }
 }

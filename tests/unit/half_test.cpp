@@ -19,7 +19,8 @@ struct Functions {
   std::uint16_t (*encode)(float);
   float (*decode)(std::uint16_t);
 };
-const Functions kFormats[] = {{kHalf, half_from_float, float_from_half}, {kBfloat, bfloat_from_float, float_from_bfloat}};
+const Functions kFormats[] = {{kHalf, half_from_float, float_from_half},
+                              {kBfloat, bfloat_from_float, float_from_bfloat}};
 
 std::uint32_t bits(float x) { return std::bit_cast<std::uint32_t>(x); }
 

@@ -1,11 +1,12 @@
-// Nodes of ranks: exact sums within a node, any algorithm between leaders; results, leaders' residuals, and failures on every rank.
+// Nodes of ranks: exact sums within a node, any algorithm between leaders; results, leaders' residuals, and failures on
+// every rank.
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <stdexcept>
 
-#include "memory/workers.hpp"
 #include "collective/algorithms.hpp"
+#include "memory/workers.hpp"
 #include "support/collective_run.hpp"
 #include "support/compare.hpp"
 #include "support/thread_node.hpp"
@@ -28,9 +29,13 @@ struct Nowhere final : Transport {
   int rank() const override { used(); }
   int size() const override { used(); }
   Ticket start_allgather(const void*, void*, std::uint64_t) override { used(); }
-  Ticket start_allgatherv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*) override { used(); }
-  Ticket start_alltoallv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*, std::span<const std::uint64_t>,
-                         std::span<const std::uint64_t>) override { used(); }
+  Ticket start_allgatherv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*) override {
+    used();
+  }
+  Ticket start_alltoallv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*,
+                         std::span<const std::uint64_t>, std::span<const std::uint64_t>) override {
+    used();
+  }
   Ticket start_sum(const void*, void*, std::uint64_t, Integer) override { used(); }
   void wait(Ticket) override { used(); }
   bool done(Ticket) override { used(); }
@@ -38,29 +43,33 @@ struct Nowhere final : Transport {
 };
 
 // One call of ranks in nodes; what each rank threw.
-std::vector<std::string> run_in_nodes(const Setup& setup, std::vector<Rank>& ranks, int per_node, const NodeOptions& options = {}) {
+std::vector<std::string> run_in_nodes(const Setup& setup, std::vector<Rank>& ranks, int per_node,
+                                      const NodeOptions& options = {}) {
   std::vector<std::string> thrown(ranks.size());
   const int nodes = static_cast<int>(ranks.size()) / per_node;
-  run_nodes(nodes, per_node, [&](int r, ThreadNode& node, ThreadTransport* leaders) {
-    Rank& rank = ranks[static_cast<std::size_t>(r)];
-    const auto route = in_nodes(route_of(setup, nodes), {&node, leaders, nodes});
-    CallBuffers c = buffers_of(setup, rank);
-    if (leaders && setup.feedback)
-      for (const auto& s : setup.layout->segments) {
-        c.residuals.push_back(rank.residual.data() + s.offset);
-        if (!rank.owner_residual.empty()) c.owner_residuals.push_back(rank.owner_residual.data() + s.offset);
-      }
-    Arena arena;
-    Workers workers(1);
-    if (!rank.no_memory) arena.reserve(route->bytes({}).together);
-    c.arena = rank.no_memory ? nullptr : &arena;
-    try {
-      Nowhere all;
-      rank.result = allreduce_compressed(all, *route, c, workers);
-    } catch (const Error& e) {
-      thrown[static_cast<std::size_t>(r)] = std::string(name_of(e.code())) + ": " + e.what();
-    }
-  }, options);
+  run_nodes(
+      nodes, per_node,
+      [&](int r, ThreadNode& node, ThreadTransport* leaders) {
+        Rank& rank = ranks[static_cast<std::size_t>(r)];
+        const auto route = in_nodes(route_of(setup, nodes), {&node, leaders, nodes});
+        CallBuffers c = buffers_of(setup, rank);
+        if (leaders && setup.feedback)
+          for (const auto& s : setup.layout->segments) {
+            c.residuals.push_back(rank.residual.data() + s.offset);
+            if (!rank.owner_residual.empty()) c.owner_residuals.push_back(rank.owner_residual.data() + s.offset);
+          }
+        Arena arena;
+        Workers workers(1);
+        if (!rank.no_memory) arena.reserve(route->bytes({}).together);
+        c.arena = rank.no_memory ? nullptr : &arena;
+        try {
+          Nowhere all;
+          rank.result = allreduce_compressed(all, *route, c, workers);
+        } catch (const Error& e) {
+          thrown[static_cast<std::size_t>(r)] = std::string(name_of(e.code())) + ": " + e.what();
+        }
+      },
+      options);
   return thrown;
 }
 
@@ -111,7 +120,8 @@ TEST_SUITE("hierarchical") {
 
   TEST_CASE("segments that are skipped are not written") {
     Setup setup = setup_of("fp16", 1000, Algorithm::allgather);
-    setup.layout = Layout::make(Layout::Source::named, {{"a", 0, 400}, {"pad", 400, 100, Segment::Use::skip}, {"b", 500, 500}});
+    setup.layout =
+        Layout::make(Layout::Source::named, {{"a", 0, 400}, {"pad", 400, 100, Segment::Use::skip}, {"b", 500, 500}});
     auto ranks = make_ranks(setup, 4, 1);
     run_in_nodes(setup, ranks, 2);
     for (const auto& r : ranks) {
@@ -191,7 +201,8 @@ TEST_SUITE("hierarchical") {
     run_in_nodes(setup, ranks, 2, options);
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       CHECK(ranks[r].result.error.has_value() == (r / 2 == 1));
-      if (r / 2 == 1) CHECK(std::string(ranks[r].result.error->what()).find("rank 1 received from rank 2") != std::string::npos);
+      if (r / 2 == 1)
+        CHECK(std::string(ranks[r].result.error->what()).find("rank 1 received from rank 2") != std::string::npos);
     }
     CHECK(std::string(ranks[3].result.error->what()).find("the leader of this rank's node says") == 0);
   }

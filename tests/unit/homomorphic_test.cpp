@@ -1,5 +1,5 @@
-// Integer sums of THC's indices against a model without shards, pipeline or SIMD: sums and residuals bit for bit, on every rank and with both
-// algorithms; and what happens where bytes are corrupt or ranks disagree.
+// Integer sums of THC's indices against a model without shards, pipeline or SIMD: sums and residuals bit for bit, on
+// every rank and with both algorithms; and what happens where bytes are corrupt or ranks disagree.
 #include "codec/homomorphic.hpp"
 
 #include <doctest/doctest.h>
@@ -9,9 +9,9 @@
 #include <mutex>
 #include <tuple>
 
-#include "memory/workers.hpp"
 #include "codec/thc/thc.hpp"
 #include "collective/algorithms.hpp"
+#include "memory/workers.hpp"
 #include "support/collective_run.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
@@ -25,14 +25,16 @@ namespace {
 
 constexpr Algorithm kBoth[] = {Algorithm::homomorphic, Algorithm::integer_sum};
 
-Setup setup_of(const std::string& spec, std::uint64_t count, Algorithm algorithm, const std::vector<std::uint64_t>& sizes = {50000, 17, 1000}) {
+Setup setup_of(const std::string& spec, std::uint64_t count, Algorithm algorithm,
+               const std::vector<std::uint64_t>& sizes = {50000, 17, 1000}) {
   Setup setup{make_codec(spec), named_layout(count, sizes), count};
   setup.feedback = setup.codec->feedback().kept();
   setup.algorithm = algorithm;
   return setup;
 }
 
-std::vector<float> decoded(const thc::Tables& t, const std::vector<int>& values, float norm, const RandomCounter& counter, std::uint32_t block) {
+std::vector<float> decoded(const thc::Tables& t, const std::vector<int>& values, float norm,
+                           const RandomCounter& counter, std::uint32_t block) {
   std::vector<float> h(values.begin(), values.end());
   for (std::size_t stride = 1; stride < h.size(); stride *= 2)
     for (std::size_t i = 0; i < h.size(); ++i)
@@ -59,20 +61,24 @@ std::vector<float> model(const Setup& setup, std::vector<Rank>& ranks, int* larg
   std::vector<float> out(setup.count, 12345.0f);
   for (std::uint64_t chunk = 0; chunk < setup.count; chunk += setup.chunk)
     for (const auto& segment : setup.layout->segments) {
-      const std::uint64_t from = std::max(chunk, segment.offset), to = std::min({chunk + setup.chunk, setup.count, segment.offset + segment.count});
+      const std::uint64_t from = std::max(chunk, segment.offset),
+                          to = std::min({chunk + setup.chunk, setup.count, segment.offset + segment.count});
       if (segment.use == Segment::Use::skip) continue;
       for (std::uint64_t at = from; at < to; at += kPieceElements) {
         const std::uint64_t count = std::min(kPieceElements, to - at);
         std::vector<std::vector<float>> a, y, norms;
         for (std::uint32_t r = 0; r < ranks.size(); ++r) {
-          a.emplace_back(ranks[r].values.begin() + static_cast<std::ptrdiff_t>(at), ranks[r].values.begin() + static_cast<std::ptrdiff_t>(at + count));
+          a.emplace_back(ranks[r].values.begin() + static_cast<std::ptrdiff_t>(at),
+                         ranks[r].values.begin() + static_cast<std::ptrdiff_t>(at + count));
           for (std::size_t i = 0; i < count && !ranks[r].residual.empty(); ++i) a[r][i] += ranks[r].residual[at + i];
           y.emplace_back(thc::coordinates(count));
           norms.emplace_back(thc::blocks(count));
           thc::rotate(a[r].data(), nullptr, count, {at, ranks[0].sequence, r}, y[r].data(), norms[r].data());
         }
         for (std::uint32_t b = 0; b < thc::blocks(count); ++b) {
-          const std::uint32_t m = static_cast<std::uint32_t>(std::min<std::uint64_t>(thc::kBlock, count - b * thc::kBlock)), d = thc::dimension(m);
+          const std::uint32_t m = static_cast<std::uint32_t>(
+                                  std::min<std::uint64_t>(thc::kBlock, count - b * thc::kBlock)),
+                              d = thc::dimension(m);
           float norm = 0;
           for (const auto& of : norms) norm = std::max(norm, of[b]);
           std::vector<int> sums(d);
@@ -80,7 +86,8 @@ std::vector<float> model(const Setup& setup, std::vector<Rank>& ranks, int* larg
             const RandomCounter counter{at, ranks[0].sequence, r};
             std::vector<int> own(d);
             for (std::uint32_t i = 0; i < d && norm > 0; ++i) {
-              own[i] = t.value[thc::quantize(t, y[r][b * thc::kBlock + i], t.to_grid / norm, dither::bits16(counter, dither::kRounding, b * thc::kBlock + i))];
+              own[i] = t.value[thc::quantize(t, y[r][b * thc::kBlock + i], t.to_grid / norm,
+                                             dither::bits16(counter, dither::kRounding, b * thc::kBlock + i))];
               sums[i] += own[i];
               if (largest_sum) *largest_sum = std::max(*largest_sum, sums[i]);
             }
@@ -91,7 +98,8 @@ std::vector<float> model(const Setup& setup, std::vector<Rank>& ranks, int* larg
           }
           for (int& v : sums) v = centred(v, n);
           const auto result = decoded(t, sums, norm, {at, ranks[0].sequence, 0}, b);
-          std::copy(result.begin(), result.begin() + m, out.begin() + static_cast<std::ptrdiff_t>(at + b * thc::kBlock));
+          std::copy(result.begin(), result.begin() + m,
+                    out.begin() + static_cast<std::ptrdiff_t>(at + b * thc::kBlock));
         }
       }
     }
@@ -118,10 +126,12 @@ void check(const Setup& setup, int n, std::uint64_t seed) {
       CHECK_FALSE(ranks[r].result.error.has_value());
       std::vector<float> out = ranks[r].out;
       for (const auto& s : setup.layout->segments)  // in place a gap keeps the rank's values
-        if (s.use == Segment::Use::skip && setup.in_place) std::fill_n(out.begin() + static_cast<std::ptrdiff_t>(s.offset), s.count, 12345.0f);
+        if (s.use == Segment::Use::skip && setup.in_place)
+          std::fill_n(out.begin() + static_cast<std::ptrdiff_t>(s.offset), s.count, 12345.0f);
       CHECK(difference(out, expected) == "");
       CHECK(difference(ranks[r].residual, expecting[r].residual) == "");
-      CHECK(ranks[r].exchanges == static_cast<int>(per_chunk * std::max<std::uint64_t>(1, div_up(setup.count, setup.chunk))));
+      CHECK(ranks[r].exchanges ==
+            static_cast<int>(per_chunk * std::max<std::uint64_t>(1, div_up(setup.count, setup.chunk))));
     }
   }
 }
@@ -134,7 +144,8 @@ std::vector<Rank> tampered(const Setup& setup, int n, const Tampering& where) {
   auto ranks = make_ranks(setup, n, 1);
   RunOptions options;
   options.tamper = [&](int receiver, int exchange, int from, std::span<std::uint8_t> bytes) {
-    if (receiver == where.receiver && exchange == where.exchange && from == where.from && where.at < bytes.size()) bytes[where.at] ^= 0x80;
+    if (receiver == where.receiver && exchange == where.exchange && from == where.from && where.at < bytes.size())
+      bytes[where.at] ^= 0x80;
   };
   run_all(setup, ranks, options);
   return ranks;
@@ -151,14 +162,16 @@ TEST_SUITE("homomorphic") {
 
   TEST_CASE("likewise with other tables and widths of indices, without a memory, in place, in threads, with gaps") {
     for (const Algorithm algorithm : kBoth) {
-      for (const char* spec : {"thc:g=17", "thc:g=15", "thc:bits=3,g=16", "thc:bits=2,g=3", "thc:g=62,memory=none"}) check(setup_of(spec, 50001, algorithm), 3, 8);
+      for (const char* spec : {"thc:g=17", "thc:g=15", "thc:bits=3,g=16", "thc:bits=2,g=3", "thc:g=62,memory=none"})
+        check(setup_of(spec, 50001, algorithm), 3, 8);
       Setup setup = setup_of("thc", 100003, algorithm);
       setup.in_place = true;
       check(setup, 3, 9);
       setup.threads = 3;
       check(setup, 2, 9);
       setup.checksum = false;
-      setup.layout = changed(*setup.layout, setup.layout->source, [](auto& segments) { segments[1].use = Segment::Use::skip; });
+      setup.layout =
+          changed(*setup.layout, setup.layout->source, [](auto& segments) { segments[1].use = Segment::Use::skip; });
       check(setup, 3, 10);
     }
   }
@@ -166,19 +179,25 @@ TEST_SUITE("homomorphic") {
   TEST_CASE("likewise on every SIMD target") {
     for_each_target([&](const std::string& target) {
       CAPTURE(target);
-      for (const char* spec : {"thc", "thc:g=17", "thc:bits=3,g=62"}) check(setup_of(spec, 12000, Algorithm::homomorphic), 2, 11);
+      for (const char* spec : {"thc", "thc:g=17", "thc:bits=3,g=62"})
+        check(setup_of(spec, 12000, Algorithm::homomorphic), 2, 11);
     });
   }
 
   TEST_CASE("excluded defect: sums beyond a byte that carry into the neighbour") {
     // 8 ranks of g = 30 fit a byte (240), 9 do not (270), 17 of g = 15 do (255).
-    for (const auto& [spec, n, g] : {std::tuple{"thc:clip=4", 8, 30}, {"thc:clip=4", 9, 30}, {"thc:g=15,clip=4", 17, 15}, {"thc:g=17,clip=4", 16, 17}, {"thc:g=62,clip=4", 20, 62}})
+    for (const auto& [spec, n, g] : {std::tuple{"thc:clip=4", 8, 30},
+                                     {"thc:clip=4", 9, 30},
+                                     {"thc:g=15,clip=4", 17, 15},
+                                     {"thc:g=17,clip=4", 16, 17},
+                                     {"thc:g=62,clip=4", 20, 62}})
       for (const Algorithm algorithm : kBoth) {
         Setup setup = setup_of(spec, 3000, algorithm);
         setup.feedback = false;
         auto ranks = make_ranks(setup, n, 3);
         for (auto& r : ranks) r.values = ranks[0].values;
-        for (auto& r : ranks) r.values[5] = r.values[6] = 1e6f;  // coordinates are zero or beyond the limit: all ranks send g
+        for (auto& r : ranks)
+          r.values[5] = r.values[6] = 1e6f;  // coordinates are zero or beyond the limit: all ranks send g
         auto expecting = ranks;
         int largest = 0;
         const auto expected = model(setup, expecting, &largest);
@@ -192,7 +211,9 @@ TEST_SUITE("homomorphic") {
 
   TEST_CASE("the limit of ranks is that of 16 bits") {
     for (const Algorithm algorithm : kBoth) {
-      const auto why_unsupported = [&](const char* spec, int ranks) { return entry_of(algorithm).why_unsupported(*make_codec(spec), ranks); };
+      const auto why_unsupported = [&](const char* spec, int ranks) {
+        return entry_of(algorithm).why_unsupported(*make_codec(spec), ranks);
+      };
       CHECK(why_unsupported("thc", 2184) == "");
       CHECK(why_unsupported("thc", 2185) == "its sums have 16 bits: at most 2184 ranks with g=30");
       CHECK(why_unsupported("thc:g=15", 4369) == "");
@@ -242,7 +263,8 @@ TEST_SUITE("homomorphic") {
       auto ranks = make_ranks(setup, 3, 6);
       for (auto& r : ranks) std::fill(r.values.begin() + 2048, r.values.begin() + 9216, 0.0f);
       run_all(setup, ranks);
-      for (const auto& r : ranks) CHECK(difference(std::span(r.out).subspan(2048, 7168), std::span<const float>(std::vector<float>(7168))) == "");
+      for (const auto& r : ranks)
+        CHECK(difference(std::span(r.out).subspan(2048, 7168), std::span<const float>(std::vector<float>(7168))) == "");
     }
   }
 
@@ -290,12 +312,13 @@ TEST_SUITE("homomorphic") {
       for (const auto& r : ranks) text += r.result.error ? 'e' : '-';
       return text;
     };
-    const Setup shards = setup_of("thc", 30000, Algorithm::homomorphic), whole = setup_of("thc", 30000, Algorithm::integer_sum);
+    const Setup shards = setup_of("thc", 30000, Algorithm::homomorphic),
+                whole = setup_of("thc", 30000, Algorithm::integer_sum);
     for (const std::size_t at : {std::size_t{0}, std::size_t{40}}) {
       CHECK(errors(tampered(shards, 3, {1, 1, 0, at})) == "eee");
       CHECK(errors(tampered(whole, 3, {1, 1, 0, at})) == "eee");
-      CHECK(errors(tampered(shards, 3, {1, 2, 2, at})) == "eee");          // the header
-      CHECK(errors(tampered(shards, 3, {1, 2, 2, 64 + at})) == "eee");     // the indices
+      CHECK(errors(tampered(shards, 3, {1, 2, 2, at})) == "eee");       // the header
+      CHECK(errors(tampered(shards, 3, {1, 2, 2, 64 + at})) == "eee");  // the indices
       CHECK(errors(tampered(shards, 3, {1, 3, 2, at})) == "-e-");
       CHECK(errors(tampered(shards, 3, {1, 3, 2, 64 + at})) == "-e-");
     }

@@ -14,7 +14,9 @@ Response named(const std::string& name, std::int64_t size = 1) {
   return r;
 }
 
-std::string at(const ResponseCache& cache, std::size_t bit) { return cache.peek(bit) ? cache.peek(bit)->names.front() : "-"; }
+std::string at(const ResponseCache& cache, std::size_t bit) {
+  return cache.peek(bit) ? cache.peek(bit)->names.front() : "-";
+}
 
 std::string all(const ResponseCache& cache) {
   std::string text;

@@ -20,7 +20,8 @@ struct Net {
   ResponseCache cache{1024};
   Gate gate;
   std::string names;
-  explicit Net(const std::string& plan, std::string tensors = "abcd", int bound_ms = 100) : gate(MergePlan(plan), milliseconds(bound_ms)), names(tensors) {
+  explicit Net(const std::string& plan, std::string tensors = "abcd", int bound_ms = 100)
+      : gate(MergePlan(plan), milliseconds(bound_ms)), names(tensors) {
     for (const char c : names) {
       Response r;
       r.names = {std::string(1, c)};
@@ -148,7 +149,11 @@ TEST_SUITE("horovod_gate") {
   }
 
   TEST_CASE("shutdown, uncached and invalid tensors of this rank open the gate") {
-    const std::pair<unsigned, Release> reasons[] = {{1, Release::shutdown}, {2, Release::uncached}, {6, Release::invalid}, {4, Release::invalid}, {3, Release::shutdown}};
+    const std::pair<unsigned, Release> reasons[] = {{1, Release::shutdown},
+                                                    {2, Release::uncached},
+                                                    {6, Release::invalid},
+                                                    {4, Release::invalid},
+                                                    {3, Release::shutdown}};
     for (const auto& [status, why] : reasons) {
       CAPTURE(status);
       Net net("all");
@@ -251,12 +256,14 @@ TEST_SUITE("horovod_gate") {
     CHECK((one[0] & 7) == 7);
   }
 
-  // The gates of all ranks between a simulated Horovod and itself: the same calls on all, and a step of as many calls as the plan has groups.
+  // The gates of all ranks between a simulated Horovod and itself: the same calls on all, and a step of as many calls
+  // as the plan has groups.
   TEST_CASE("merged calls carry the plan's tensors, and the decoder counts them") {
     HorovodRun run;
     run.ranks = 3;
     std::vector<Negotiation> ranks;
-    for (int r = 0; r < run.ranks; ++r) ranks.emplace_back(run.ranks, horovod::Options{}, MergePlan("y=3"), milliseconds(60000));
+    for (int r = 0; r < run.ranks; ++r)
+      ranks.emplace_back(run.ranks, horovod::Options{}, MergePlan("y=3"), milliseconds(60000));
     std::size_t seen = 0;
     int calls = 0, step = 0;
     const auto feed = [&](const std::vector<HorovodEvent>& events) {

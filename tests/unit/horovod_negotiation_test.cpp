@@ -22,7 +22,9 @@ struct Tally {
 
 std::string text_of(const HorovodEvent& e) {
   std::string text = std::to_string(e.count) + ":";
-  for (const auto& p : e.parts) text += " " + (horovod::unnamed(p.name) ? "" : p.name) + "@" + std::to_string(p.offset) + "+" + std::to_string(p.count);
+  for (const auto& p : e.parts)
+    text +=
+        " " + (horovod::unnamed(p.name) ? "" : p.name) + "@" + std::to_string(p.offset) + "+" + std::to_string(p.count);
   return text;
 }
 
@@ -32,7 +34,8 @@ std::string text_of(const Layout& layout, std::uint64_t count) {
   for (const auto& s : layout.segments) {
     if (s.offset != at) text += " (does not tile)";
     at = s.offset + s.count;
-    if (s.use == Segment::Use::sum) text += " " + s.key + "@" + std::to_string(s.offset) + "+" + std::to_string(s.count);
+    if (s.use == Segment::Use::sum)
+      text += " " + s.key + "@" + std::to_string(s.offset) + "+" + std::to_string(s.count);
   }
   return at == count ? text : text + " (ends at " + std::to_string(at) + ")";
 }
@@ -74,11 +77,13 @@ Tally follow(const std::string& what, HorovodRun run, int steps = 500) {
     Negotiation decoder(run.ranks, options_of(run));
     for (int s = 0; s < steps; ++s)
       for (const auto& e : horovod.step()) feed(decoder, e, tally);
-    fast += horovod.fast_cycles(), slow += horovod.slow_cycles(), evictions += horovod.evictions(), erasures += horovod.erasures();
+    fast += horovod.fast_cycles(), slow += horovod.slow_cycles(), evictions += horovod.evictions(),
+        erasures += horovod.erasures();
     counted += decoder.record().explained + decoder.record().unexplained_calls();
   }
-  MESSAGE(what << ": " << tally.explained << " of " << tally.calls << " explained, " << tally.wrong << " wrong; " << fast << " fast and "
-               << slow << " slow cycles, " << evictions << " evictions, " << erasures << " erasures");
+  MESSAGE(what << ": " << tally.explained << " of " << tally.calls << " explained, " << tally.wrong << " wrong; "
+               << fast << " fast and " << slow << " slow cycles, " << evictions << " evictions, " << erasures
+               << " erasures");
   CHECK_MESSAGE(tally.wrong == 0, what << ": " << tally.first);
   CHECK(counted == tally.calls);
   CHECK(tally.calls > (kSanitized ? 60 : 1000));
@@ -118,7 +123,8 @@ TEST_SUITE("horovod_negotiation") {
     follow_all("capacity 8", with([](auto& r) { r.capacity = 8; }));
     follow_all("capacity 39 of 40", with([](auto& r) { r.capacity = 39; }));
     follow_all("shapes change", with([](auto& r) { r.reshapes = true; }));
-    follow_all("shapes change, capacity 30, timeline", with([](auto& r) { r.reshapes = r.timeline = true, r.capacity = 30; }));
+    follow_all("shapes change, capacity 30, timeline",
+               with([](auto& r) { r.reshapes = r.timeline = true, r.capacity = 30; }));
     follow_all("unnamed tensors", with([](auto& r) { r.unnamed = true, r.capacity = 100; }));
     follow_all("cache switched off and on", with([](auto& r) { r.cache_every = 7; }));
     follow_all("cache switched every step", with([](auto& r) { r.cache_every = 1; }));
@@ -129,41 +135,50 @@ TEST_SUITE("horovod_negotiation") {
     follow_all("joins, 3 ranks, shapes change", with([](auto& r) { r.joins = r.reshapes = true, r.ranks = 3; }));
     follow_all("adasum", with([](auto& r) { r.adasum = true; }));
     follow_all("allgathers", with([](auto& r) { r.allgathers = true; }));
-    follow_all("everything at once",
-               with([](auto& r) { r.joins = r.reshapes = r.adasum = r.allgathers = r.unnamed = r.mixed_types = r.timeline = true, r.capacity = 60; }));
+    follow_all("everything at once", with([](auto& r) {
+                 r.joins = r.reshapes = r.adasum = r.allgathers = r.unnamed = r.mixed_types = r.timeline = true,
+                 r.capacity = 60;
+               }));
   }
 
   TEST_CASE("every data call is explained with groups") {
     follow_all("groups", with([](auto& r) { r.groups = 8; }));
     follow_all("groups apart", with([](auto& r) { r.groups = 8, r.separate_groups = true; }));
-    follow_all("groups apart, split by the threshold", with([](auto& r) { r.groups = 5, r.separate_groups = true, r.threshold = 65536; }));
-    follow_all("groups of more than nine", with([](auto& r) { r.groups = 3, r.separate_groups = true, r.mixed_types = true; }));
+    follow_all("groups apart, split by the threshold",
+               with([](auto& r) { r.groups = 5, r.separate_groups = true, r.threshold = 65536; }));
+    follow_all("groups of more than nine",
+               with([](auto& r) { r.groups = 3, r.separate_groups = true, r.mixed_types = true; }));
   }
 
   TEST_CASE("every data call is explained with pads in the buffers") {
     follow_all("GPU pads", with([](auto& r) { r.pads_counted = r.pads_in_buffer = true; }));
-    follow_all("GPU pads, mixed types", with([](auto& r) { r.pads_counted = r.pads_in_buffer = r.mixed_types = true; }));
+    follow_all("GPU pads, mixed types",
+               with([](auto& r) { r.pads_counted = r.pads_in_buffer = r.mixed_types = true; }));
     follow_all("GPU pads, 64 kB", with([](auto& r) { r.pads_counted = r.pads_in_buffer = true, r.threshold = 65536; }));
     // Four tensors fit without their pads only.
-    follow_all("GPU pads at the threshold", with([](auto& r) { r.pads_counted = r.pads_in_buffer = r.equal_sizes = true, r.threshold = 65560; }));
+    follow_all("GPU pads at the threshold",
+               with([](auto& r) { r.pads_counted = r.pads_in_buffer = r.equal_sizes = true, r.threshold = 65560; }));
     follow_all("CPU tensors in a CUDA build", with([](auto& r) { r.pads_counted = true; }));
   }
 
-  // What the decoder cannot know from outside: sizes of gathered rows and pads that are counted where a threshold binds.
-  // Unknown then, never wrong.
+  // What the decoder cannot know from outside: sizes of gathered rows and pads that are counted where a threshold
+  // binds. Unknown then, never wrong.
   TEST_CASE("never a wrong layout where the threshold is not known") {
     const auto mostly = [](const std::string& what, const HorovodRun& run, double rate) {
       const Tally tally = follow(what, run);
       CAPTURE(what);
       CHECK(static_cast<double>(tally.explained) >= rate * static_cast<double>(tally.calls));
     };
-    mostly("CPU tensors in a CUDA build, 64 kB", with([](auto& r) { r.pads_counted = true, r.threshold = 65536; }), 0.9);
+    mostly("CPU tensors in a CUDA build, 64 kB", with([](auto& r) { r.pads_counted = true, r.threshold = 65536; }),
+           0.9);
     mostly("CPU tensors in a CUDA build at the threshold",
-           with([](auto& r) { r.pads_counted = r.equal_sizes = true, r.threshold = 65560; }), 0.1);  // made to be the worst
+           with([](auto& r) { r.pads_counted = r.equal_sizes = true, r.threshold = 65560; }),
+           0.1);  // made to be the worst
     mostly("allgathers, 64 kB", with([](auto& r) { r.allgathers = true, r.threshold = 65536; }), 0.5);
     // As without HOROVOD_AUTOTUNE in this process's environment.
     mostly("tuned threshold, not followed", with([](auto& r) { r.tuned_every = 200, r.threshold = 262144; }), 0.2);
-    mostly("tuned threshold, one size, not followed", with([](auto& r) { r.tuned_every = 200, r.equal_sizes = true, r.threshold = 262144; }), 0.2);
+    mostly("tuned threshold, one size, not followed",
+           with([](auto& r) { r.tuned_every = 200, r.equal_sizes = true, r.threshold = 262144; }), 0.2);
   }
 
   TEST_CASE("every data call is explained while Horovod tunes itself") {
@@ -179,7 +194,8 @@ TEST_SUITE("horovod_negotiation") {
     tuned("tuned, mixed types", [](auto& r) { r.mixed_types = true; });
     tuned("tuned, groups apart", [](auto& r) { r.groups = 5, r.separate_groups = true; });
     tuned("tuned, joins and shapes change", [](auto& r) { r.joins = r.reshapes = true; });
-    tuned("tuned, cache switched, shapes change, timeline", [](auto& r) { r.cache_every = 8, r.reshapes = r.timeline = true; });
+    tuned("tuned, cache switched, shapes change, timeline",
+          [](auto& r) { r.cache_every = 8, r.reshapes = r.timeline = true; });
     tuned("tuned, hosts with different numbers of ranks", [](auto& r) { r.threshold_unit = 1; });
   }
 

@@ -48,10 +48,13 @@ TEST_SUITE("layout") {
     cache.put(tensors, layout);
     const std::string other_a = "a";  // names are compared, not pointers
     CHECK(cache.find(Tensors{{other_a.c_str(), 10}, {"none", 0}, {"b", 20}}) == layout);
-    for (const Tensors& different : {Tensors{{"a", 10}, {"b", 20}}, Tensors{{"a", 20}, {"none", 0}, {"b", 10}}, Tensors{{"b", 10}, {"none", 0}, {"a", 20}},
-                                     Tensors{{"a", 10}, {"none", 0}, {"c", 20}}, Tensors{{"a", 10}, {"none", 0}}, Tensors{}})
+    for (const Tensors& different :
+         {Tensors{{"a", 10}, {"b", 20}}, Tensors{{"a", 20}, {"none", 0}, {"b", 10}},
+          Tensors{{"b", 10}, {"none", 0}, {"a", 20}}, Tensors{{"a", 10}, {"none", 0}, {"c", 20}},
+          Tensors{{"a", 10}, {"none", 0}}, Tensors{}})
       CHECK(cache.find(different) == nullptr);
-    for (std::uint64_t i = 0; i < 2 * LayoutCache::kMost; ++i) cache.put(Tensors{{"a", i + 100}}, Layout::make(Layout::Source::named, {{"a", 0, i + 100}}));
+    for (std::uint64_t i = 0; i < 2 * LayoutCache::kMost; ++i)
+      cache.put(Tensors{{"a", i + 100}}, Layout::make(Layout::Source::named, {{"a", 0, i + 100}}));
     CHECK(cache.find(tensors) == nullptr);  // no more are kept than a few
     const auto last = cache.find(Tensors{{"a", 2 * LayoutCache::kMost + 99}});
     REQUIRE(last != nullptr);

@@ -1,4 +1,5 @@
-// PowerSGD and its algorithm: the rule for shapes, the products, exact recovery, warm start, what is conserved, what a corrupt exchange does.
+// PowerSGD and its algorithm: the rule for shapes, the products, exact recovery, warm start, what is conserved, what a
+// corrupt exchange does.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -6,11 +7,11 @@
 #include <cstring>
 #include <random>
 
-#include "memory/workers.hpp"
 #include "codec/powersgd/powersgd_extents.hpp"
 #include "collective/algorithms.hpp"
-#include "core/random.hpp"
 #include "core/error.hpp"
+#include "core/random.hpp"
+#include "memory/workers.hpp"
 #include "support/collective_run.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
@@ -62,28 +63,31 @@ class World {
   std::uint32_t step = 0;
 
   void run(const RunOptions& options = {}) {
-    run_ranks(static_cast<int>(members_.size()), [&](ThreadTransport& transport) {
-      Member& m = members_[static_cast<std::size_t>(transport.rank())];
-      m.out = tensors_.in_place ? m.values : std::vector<float>(count_, 12345.0f);
-      PartPlan part{tensors_.codec.get(), layout_, count_};
-      part.checksum = tensors_.checksum;
-      const auto route = plan_route(Algorithm::low_rank, part, kPieceElements, transport.size());
-      CallBuffers c;
-      c.in = tensors_.in_place ? m.out.data() : m.values.data();
-      c.out = m.out.data();
-      if (tensors_.memory)
-        for (std::size_t s = 0; s < m.memories.size(); ++s)
-          c.residuals.push_back(layout_->segments[s].use == Segment::Use::skip ? nullptr : m.memories[s].data());
-      if (tensors_.named)
-        for (auto& known : m.extents) c.extents.push_back(&known);
-      c.flags = m.flags;
-      c.sequence = step;
-      Arena arena;  // of exactly the size that is asked for, so that taking more fails
-      arena.reserve(route->bytes(c.extents).together);
-      c.arena = &arena;
-      Workers workers(tensors_.threads);
-      m.result = allreduce_compressed(transport, *route, c, workers);
-    }, options);
+    run_ranks(
+        static_cast<int>(members_.size()),
+        [&](ThreadTransport& transport) {
+          Member& m = members_[static_cast<std::size_t>(transport.rank())];
+          m.out = tensors_.in_place ? m.values : std::vector<float>(count_, 12345.0f);
+          PartPlan part{tensors_.codec.get(), layout_, count_};
+          part.checksum = tensors_.checksum;
+          const auto route = plan_route(Algorithm::low_rank, part, kPieceElements, transport.size());
+          CallBuffers c;
+          c.in = tensors_.in_place ? m.out.data() : m.values.data();
+          c.out = m.out.data();
+          if (tensors_.memory)
+            for (std::size_t s = 0; s < m.memories.size(); ++s)
+              c.residuals.push_back(layout_->segments[s].use == Segment::Use::skip ? nullptr : m.memories[s].data());
+          if (tensors_.named)
+            for (auto& known : m.extents) c.extents.push_back(&known);
+          c.flags = m.flags;
+          c.sequence = step;
+          Arena arena;  // of exactly the size that is asked for, so that taking more fails
+          arena.reserve(route->bytes(c.extents).together);
+          c.arena = &arena;
+          Workers workers(tensors_.threads);
+          m.result = allreduce_compressed(transport, *route, c, workers);
+        },
+        options);
     ++step;
   }
   // |rank 0's result - exact sum of the values| / |exact sum|, without what lies in memories.
@@ -118,7 +122,8 @@ class World {
 std::vector<float> low_rank_values(std::uint64_t rows, std::uint64_t cols, int rank, std::uint64_t seed) {
   std::vector<float> v(rows * cols);
   for (int k = 0; k < rank; ++k) {
-    const auto p = make_data(Data::normal, seed + 2 * static_cast<std::uint64_t>(k), rows), q = make_data(Data::normal, seed + 1 + 2 * static_cast<std::uint64_t>(k), cols);
+    const auto p = make_data(Data::normal, seed + 2 * static_cast<std::uint64_t>(k), rows),
+               q = make_data(Data::normal, seed + 1 + 2 * static_cast<std::uint64_t>(k), cols);
     for (std::uint64_t i = 0; i < rows; ++i)
       for (std::uint64_t j = 0; j < cols; ++j) v[i * cols + j] += p[i] * q[j];
   }
@@ -126,7 +131,8 @@ std::vector<float> low_rank_values(std::uint64_t rows, std::uint64_t cols, int r
 }
 
 // A matrix of rank 4 that has this share of the squares, and noise.
-std::vector<float> signal_and_noise(std::uint64_t rows, std::uint64_t cols, double share, std::uint64_t seed, std::uint64_t noise_seed = 100) {
+std::vector<float> signal_and_noise(std::uint64_t rows, std::uint64_t cols, double share, std::uint64_t seed,
+                                    std::uint64_t noise_seed = 100) {
   auto v = low_rank_values(rows, cols, 4, seed);
   const auto noise = make_data(Data::normal, seed + noise_seed, v.size());
   const auto squares = [](const std::vector<float>& x) {
@@ -135,7 +141,8 @@ std::vector<float> signal_and_noise(std::uint64_t rows, std::uint64_t cols, doub
     return sum;
   };
   const double signal = std::sqrt(share / squares(v)), rest = std::sqrt((1 - share) / squares(noise));
-  for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<float>(signal * static_cast<double>(v[i]) + rest * static_cast<double>(noise[i]));
+  for (std::size_t i = 0; i < v.size(); ++i)
+    v[i] = static_cast<float>(signal * static_cast<double>(v[i]) + rest * static_cast<double>(noise[i]));
   return v;
 }
 
@@ -152,12 +159,12 @@ TEST_SUITE("low_rank") {
       CHECK(m.rank == rank);
     };
     is(16384, 128, 128, 2);
-    is(100352, 256, 392, 2);   // 128 x 784
-    is(16381, 128, 128, 2);    // prime: the last row is short
+    is(100352, 256, 392, 2);  // 128 x 784
+    is(16381, 128, 128, 2);   // prime: the last row is short
     is(10240, 80, 128, 2);
-    is(99, 0, 0, 0);           // below min
-    is(100, 10, 10, 0);        // 4 * 2 * 20 > 100
-    is(256, 16, 16, 2);        // 4 * 2 * 32 = 256
+    is(99, 0, 0, 0);     // below min
+    is(100, 10, 10, 0);  // 4 * 2 * 20 > 100
+    is(256, 16, 16, 2);  // 4 * 2 * 32 = 256
     is(0, 0, 0, 0);
     is(std::uint64_t{1} << 24, 4096, 4096, 2);
     is((std::uint64_t{1} << 34) + 1, 130561, 131585, 2);
@@ -172,7 +179,8 @@ TEST_SUITE("low_rank") {
   }
 
   TEST_CASE("columns to choose from are divisors around the root, first those that nothing is known of") {
-    for (const std::uint64_t count : {2048000, 3906816, 128000, 4096, 16777216, 16381, 10007, 30522 * 768, 512 * 4608, 64 * 27 * 3})
+    for (const std::uint64_t count :
+         {2048000, 3906816, 128000, 4096, 16777216, 16381, 10007, 30522 * 768, 512 * 4608, 64 * 27 * 3})
       for (const char* spec : {"powersgd", "powersgd:r=4"}) {
         const auto word = make_codec(spec)->parameter_word();
         const auto cols = powersgd::candidates_of(count, word);
@@ -186,7 +194,8 @@ TEST_SUITE("low_rank") {
         std::size_t expected = 1;
         for (std::uint64_t c = 1; c <= count; c += c < 100000 ? 1 : count) {
           const auto x = static_cast<double>(c);
-          const bool legal = count % c == 0 && c != own.cols && 4 * own.rank * (c + count / c) <= count && x >= root / 16.001 && x <= 16.001 * root;
+          const bool legal = count % c == 0 && c != own.cols && 4 * own.rank * (c + count / c) <= count &&
+                             x >= root / 16.001 && x <= 16.001 * root;
           expected += legal;
           CHECK((std::count(cols.begin(), cols.end(), c) == 1) == (legal || c == own.cols));
         }
@@ -196,7 +205,8 @@ TEST_SUITE("low_rank") {
       const auto cols = powersgd::candidates_of(count, make_codec("powersgd")->parameter_word());
       return std::find(cols.begin(), cols.end(), c) != cols.end();
     };
-    CHECK((has(1000 * 2048, 2048) && has(5087 * 768, 768) && has(50257 * 768, 768) && has(512 * 4608, 4608) && has(4096 * 25088, 25088)));
+    CHECK((has(1000 * 2048, 2048) && has(5087 * 768, 768) && has(50257 * 768, 768) && has(512 * 4608, 4608) &&
+           has(4096 * 25088, 25088)));
   }
 
   TEST_CASE("found extents keep what the true ones keep, and those that are guessed do not") {
@@ -204,13 +214,18 @@ TEST_SUITE("low_rank") {
       std::uint64_t rows, cols;
       double share;
     };
-    for (const Case& c : kSanitized ? std::vector<Case>{{250, 512, .6}} : std::vector<Case>{{1000, 2048, .61}, {5087, 768, .6}, {250, 512, .4}, {768, 3072, .2}, {512, 4608, .3}, {64, 576, .5}})
+    for (const Case& c :
+         kSanitized
+             ? std::vector<Case>{{250, 512, .6}}
+             : std::vector<Case>{
+                   {1000, 2048, .61}, {5087, 768, .6}, {250, 512, .4}, {768, 3072, .2}, {512, 4608, .3}, {64, 576, .5}})
       for (const int ranks : {1, 3}) {
         if (ranks == 3 && c.rows * c.cols > 300000) continue;
         // Every rank has noise of its own about one matrix.
         const auto run = [&](const char* spec, bool named, std::uint64_t* cols) {
           World world({make_codec(spec), {c.rows * c.cols}, false, true, false, 1, {}, named}, ranks);
-          for (std::size_t r = 0; r < world.members().size(); ++r) world.members()[r].values = signal_and_noise(c.rows, c.cols, c.share, 7, 100 + r);
+          for (std::size_t r = 0; r < world.members().size(); ++r)
+            world.members()[r].values = signal_and_noise(c.rows, c.cols, c.share, 7, 100 + r);
           double kept = 0;
           for (int call = 0; call < 3; ++call) {
             world.run();
@@ -222,7 +237,8 @@ TEST_SUITE("low_rank") {
           return kept;
         };
         std::uint64_t cols = 0;
-        const double truth = run(("powersgd:r=8,cols=" + std::to_string(c.cols)).c_str(), true, &cols), found = run("powersgd:r=8", true, &cols), guessed = run("powersgd:r=8", false, &cols);
+        const double truth = run(("powersgd:r=8,cols=" + std::to_string(c.cols)).c_str(), true, &cols),
+                     found = run("powersgd:r=8", true, &cols), guessed = run("powersgd:r=8", false, &cols);
         CAPTURE(c.rows);
         CAPTURE(c.cols);
         CAPTURE(ranks);
@@ -230,7 +246,8 @@ TEST_SUITE("low_rank") {
         CAPTURE(guessed);
         CHECK(truth > .3 * c.share);
         CHECK(found >= .97 * truth);
-        if (powersgd::matrix_of(c.rows * c.cols, make_codec("powersgd:r=8")->parameter_word()).cols != c.cols) CHECK(guessed < .7 * truth);
+        if (powersgd::matrix_of(c.rows * c.cols, make_codec("powersgd:r=8")->parameter_word()).cols != c.cols)
+          CHECK(guessed < .7 * truth);
       }
   }
 
@@ -241,7 +258,8 @@ TEST_SUITE("low_rank") {
       world.run();
       world.identical();
       const auto word = make_codec("powersgd")->parameter_word();
-      const Matrix found = powersgd::matrix_of(count, word, world.members()[0].extents[0].cols), guess = powersgd::matrix_of(count, word);
+      const Matrix found = powersgd::matrix_of(count, word, world.members()[0].extents[0].cols),
+                   guess = powersgd::matrix_of(count, word);
       CAPTURE(count);
       CHECK(found.rows + found.cols <= guess.rows + guess.cols + (guess.rows + guess.cols) / 8);
     }
@@ -304,7 +322,8 @@ TEST_SUITE("low_rank") {
     double worst = 0;
     for (std::size_t i = 0; i < world.count(); ++i) {
       double left = outputs[i];
-      for (const auto& m : world.members()) left += static_cast<double>(i < 128000 ? m.memories[0][i] : m.memories[1][i - 128000]);
+      for (const auto& m : world.members())
+        left += static_cast<double>(i < 128000 ? m.memories[0][i] : m.memories[1][i - 128000]);
       worst = std::max(worst, std::fabs(left - inputs[i]));
     }
     CHECK(worst < 1e-4);
@@ -387,8 +406,10 @@ TEST_SUITE("low_rank") {
   }
 
   TEST_CASE("products have the definition's bits on every SIMD target and for every cut") {
-    for (const auto& [count, rank] : {std::pair<std::uint64_t, int>{4096, 1}, {10007, 2}, {10240, 3}, {40961, 7}, {5041, 8}}) {
-      const Matrix m = powersgd::matrix_of(count, make_codec("powersgd:min=1,r=" + std::to_string(rank))->parameter_word());
+    for (const auto& [count, rank] :
+         {std::pair<std::uint64_t, int>{4096, 1}, {10007, 2}, {10240, 3}, {40961, 7}, {5041, 8}}) {
+      const Matrix m =
+          powersgd::matrix_of(count, make_codec("powersgd:min=1,r=" + std::to_string(rank))->parameter_word());
       CAPTURE(count);
       REQUIRE(m.rank == static_cast<std::uint32_t>(rank));
       const auto values = make_data(Data::normal, 1, count), memory = make_data(Data::laplace, 2, count);
@@ -400,15 +421,18 @@ TEST_SUITE("low_rank") {
         for (std::uint64_t k = 0; k < m.rank; ++k) {
           for (std::uint64_t i = 0; i < m.rows; ++i) {
             float lane[32] = {};
-            for (std::uint64_t j = 0; j < m.cols && i * m.cols + j < count; ++j) lane[j % 32] += a(i * m.cols + j) * q[k * m.cols + j];
+            for (std::uint64_t j = 0; j < m.cols && i * m.cols + j < count; ++j)
+              lane[j % 32] += a(i * m.cols + j) * q[k * m.cols + j];
             for (int half = 16; half > 0; half /= 2)
               for (int l = 0; l < half; ++l) lane[l] += lane[l + half];
             expected_p[k * m.rows + i] = lane[0];
           }
-          for (std::uint64_t i = 0; i < count; ++i) expected_q[k * m.cols + i % m.cols] += a(i) * p[k * m.rows + i / m.cols];
+          for (std::uint64_t i = 0; i < count; ++i)
+            expected_q[k * m.cols + i % m.cols] += a(i) * p[k * m.rows + i / m.cols];
         }
         for (std::uint64_t i = 0; i < count; ++i) {
-          for (std::uint64_t k = 0; k < m.rank; ++k) expected_out[i] += p[k * m.rows + i / m.cols] * q[k * m.cols + i % m.cols];
+          for (std::uint64_t k = 0; k < m.rank; ++k)
+            expected_out[i] += p[k * m.rows + i / m.cols] * q[k * m.cols + i % m.cols];
           expected_residual[i] = a(i) - expected_out[i] * 0.3f;
         }
         for_each_target([&](const std::string& target) {
@@ -418,8 +442,10 @@ TEST_SUITE("low_rank") {
             const powersgd::Source source{values.data(), with ? memory.data() : nullptr};
             for (std::uint64_t c = 0; c < cuts; ++c) {
               powersgd::multiply(m, source, q.data(), got_p.data(), m.rows * c / cuts, m.rows * (c + 1) / cuts);
-              powersgd::multiply_transposed(m, source, p.data(), got_q.data(), m.cols * c / cuts, m.cols * (c + 1) / cuts);
-              powersgd::rebuild(m, source, p.data(), q.data(), 0.3f, out.data(), residual.data(), m.rows * c / cuts, m.rows * (c + 1) / cuts);
+              powersgd::multiply_transposed(m, source, p.data(), got_q.data(), m.cols * c / cuts,
+                                            m.cols * (c + 1) / cuts);
+              powersgd::rebuild(m, source, p.data(), q.data(), 0.3f, out.data(), residual.data(), m.rows * c / cuts,
+                                m.rows * (c + 1) / cuts);
             }
             CHECK(difference(got_p.span(), std::span<const float>(expected_p)) == "");
             CHECK(difference(got_q.span(), std::span<const float>(expected_q)) == "");
@@ -437,8 +463,8 @@ TEST_SUITE("low_rank") {
     for (const float scale : {1.0f, 0x1p-120f, 0x1p-140f, 0x1p90f}) {
       auto columns = make_data(Data::normal, 5, 5 * n);
       for (float& x : columns) x *= scale;
-      std::fill(columns.begin() + n, columns.begin() + 2 * n, 0.0f);                                  // column 1: zero
-      for (std::uint64_t i = 0; i < n; ++i) columns[3 * n + i] = -2 * columns[i];                      // column 3: column 0 again
+      std::fill(columns.begin() + n, columns.begin() + 2 * n, 0.0f);               // column 1: zero
+      for (std::uint64_t i = 0; i < n; ++i) columns[3 * n + i] = -2 * columns[i];  // column 3: column 0 again
       for (const bool redraw : {false, true}) {
         auto c = columns;
         const powersgd::Fresh fresh{17, 3};
@@ -446,7 +472,8 @@ TEST_SUITE("low_rank") {
         for (std::uint64_t a = 0; a < 5; ++a)
           for (std::uint64_t b = 0; b < 5; ++b) {
             double dot = 0;
-            for (std::uint64_t i = 0; i < n; ++i) dot += static_cast<double>(c[a * n + i]) * static_cast<double>(c[b * n + i]);
+            for (std::uint64_t i = 0; i < n; ++i)
+              dot += static_cast<double>(c[a * n + i]) * static_cast<double>(c[b * n + i]);
             const bool gone = !redraw && (a == 1 || a == 3 || b == 1 || b == 3);
             CAPTURE(a);
             CAPTURE(b);
@@ -473,12 +500,14 @@ TEST_SUITE("low_rank") {
       for (std::uint32_t k = 0; k < 3; ++k) {
         float* const c = expected.data() + k * n;
         if (k == 1)
-          for (std::uint64_t i = 0; i < n; ++i) c[i] = Random(fresh.element, 0x50534700 + k, fresh.step).uniform(i) - 0.5f;
+          for (std::uint64_t i = 0; i < n; ++i)
+            c[i] = Random(fresh.element, 0x50534700 + k, fresh.step).uniform(i) - 0.5f;
         for (std::uint32_t pass = 0; pass < 2; ++pass)
           for (std::uint32_t u = 0; u < k; ++u) {
             const float* const unit = expected.data() + u * n;
             const double along = dot(unit, c);
-            for (std::uint64_t i = 0; i < n; ++i) c[i] = static_cast<float>(static_cast<double>(c[i]) - along * static_cast<double>(unit[i]));
+            for (std::uint64_t i = 0; i < n; ++i)
+              c[i] = static_cast<float>(static_cast<double>(c[i]) - along * static_cast<double>(unit[i]));
           }
         const double scale = 1.0 / std::sqrt(dot(c, c));
         for (std::uint64_t i = 0; i < n; ++i) c[i] = static_cast<float>(static_cast<double>(c[i]) * scale);
@@ -540,7 +569,8 @@ TEST_SUITE("low_rank") {
       for (int step = 0; step < 12; ++step) {
         for (auto& m : world.members()) {
           m.values = values;
-          std::fill_n(m.memories[0].begin(), std::min<std::size_t>(m.memories[0].size(), 4096), 0.0f);  // the warm start alone
+          std::fill_n(m.memories[0].begin(), std::min<std::size_t>(m.memories[0].size(), 4096),
+                      0.0f);  // the warm start alone
         }
         world.run();
         all.push_back(world.error());
@@ -569,7 +599,8 @@ TEST_SUITE("low_rank") {
         for (int step = 0; step < 6; ++step) {
           for (std::size_t r = 0; r < world.members().size(); ++r) {
             auto& v = world.members()[r].values;
-            v = make_data(step % 2 ? Data::sparse : Data::laplace, static_cast<std::uint64_t>(50 * step) + r, world.count());
+            v = make_data(step % 2 ? Data::sparse : Data::laplace, static_cast<std::uint64_t>(50 * step) + r,
+                          world.count());
             for (std::size_t i = 0; i < v.size(); ++i) inputs[i] += static_cast<double>(v[i]);
           }
           world.run();
@@ -588,7 +619,9 @@ TEST_SUITE("low_rank") {
         CAPTURE(std::string(spec));
         CHECK(worst < 1e-4 * ranks);
         // Q is the same on all ranks.
-        for (const auto& m : world.members()) CHECK(difference(std::span<const float>(m.memories[8]).subspan(65537), std::span<const float>(world.members()[0].memories[8]).subspan(65537)) == "");
+        for (const auto& m : world.members())
+          CHECK(difference(std::span<const float>(m.memories[8]).subspan(65537),
+                           std::span<const float>(world.members()[0].memories[8]).subspan(65537)) == "");
       }
   }
 
@@ -598,7 +631,9 @@ TEST_SUITE("low_rank") {
       for (const int threads : {1, 2, 3}) {
         World world({make_codec("powersgd:r=2"), {50000, 8191, 100}, true, true, in_place, threads, {}}, 3);
         for (int step = 0; step < 3; ++step) {
-          for (std::size_t r = 0; r < 3; ++r) world.members()[r].values = make_data(Data::normal, 10 * static_cast<std::uint64_t>(step) + r, world.count());
+          for (std::size_t r = 0; r < 3; ++r)
+            world.members()[r].values =
+                make_data(Data::normal, 10 * static_cast<std::uint64_t>(step) + r, world.count());
           world.run();
         }
         if (first.empty()) first = world.members()[0].out;
@@ -654,11 +689,13 @@ TEST_SUITE("low_rank") {
   TEST_CASE("a rank without memory does not disturb the others and has their Q afterwards") {
     World world({make_codec("powersgd"), {10000}}, 3);
     for (int step = 0; step < 4; ++step) {
-      for (std::size_t r = 0; r < 3; ++r) world.members()[r].values = make_data(Data::normal, 20 * static_cast<std::uint64_t>(step) + r, 10000);
+      for (std::size_t r = 0; r < 3; ++r)
+        world.members()[r].values = make_data(Data::normal, 20 * static_cast<std::uint64_t>(step) + r, 10000);
       if (step == 2) std::fill(world.members()[1].memories[0].begin(), world.members()[1].memories[0].end(), 0.0f);
       world.run();
       world.identical();
-      CHECK(std::equal(world.members()[0].memories[0].begin() + 10000, world.members()[0].memories[0].end(), world.members()[1].memories[0].begin() + 10000));
+      CHECK(std::equal(world.members()[0].memories[0].begin() + 10000, world.members()[0].memories[0].end(),
+                       world.members()[1].memories[0].begin() + 10000));
     }
   }
 
@@ -713,7 +750,8 @@ TEST_SUITE("low_rank") {
         if (receiver != 1 || number != 1 + round % 4 || from != 0) return;
         const auto n = round % 3 == 0 ? bytes.size() : std::size_t{1 + random.bits(next++) % 8};
         const std::size_t start = round % 2 ? 64 : 0;  // without checksums the floats alone
-        for (std::size_t i = 0; i < n; ++i, next += 2) bytes[start + random.bits(next) % (bytes.size() - start)] = static_cast<std::uint8_t>(random.bits(next + 1));
+        for (std::size_t i = 0; i < n; ++i, next += 2)
+          bytes[start + random.bits(next) % (bytes.size() - start)] = static_cast<std::uint8_t>(random.bits(next + 1));
       };
       world.run(options);
       if (!world.members()[1].result.error)

@@ -1,10 +1,11 @@
-// How small and how large values may be: between the least and the largest magnitude that its traits name, every codec is as good as near 1.
+// How small and how large values may be: between the least and the largest magnitude that its traits name, every codec
+// is as good as near 1.
 #include <doctest/doctest.h>
 
 #include <cmath>
 
-#include "memory/workers.hpp"
 #include "codec/payload.hpp"
+#include "memory/workers.hpp"
 #include "support/data.hpp"
 #include "support/piece.hpp"
 #include "support/specs.hpp"
@@ -73,14 +74,17 @@ TEST_SUITE("magnitude") {
       for (int exponent = -149; exponent <= 127; exponent += kSanitized ? 12 : 1) {
         const auto a = times(normal, exponent);
         const double most = largest(a);
-        if (most == 0 || most < static_cast<double>(traits.min_magnitude) || !(most <= static_cast<double>(traits.max_magnitude))) continue;
+        if (most == 0 || most < static_cast<double>(traits.min_magnitude) ||
+            !(most <= static_cast<double>(traits.max_magnitude)))
+          continue;
         CAPTURE(exponent);
         ++tried;
         const auto d = sent_through(*codec, a);
         if (traits.votes) {
           for (const float x : d) REQUIRE(std::fabs(x) == 1.0f);
         } else if (bound > 0) {
-          for (std::size_t i = 0; i < a.size(); ++i) REQUIRE(std::fabs(static_cast<double>(a[i]) - static_cast<double>(d[i])) <= bound);
+          for (std::size_t i = 0; i < a.size(); ++i)
+            REQUIRE(std::fabs(static_cast<double>(a[i]) - static_cast<double>(d[i])) <= bound);
         } else {
           CHECK(error(a, d) <= 1.1 * usual);
         }
@@ -98,7 +102,8 @@ TEST_SUITE("magnitude") {
     }
   }
 
-  // What calls of unknown tensors get must be right whatever lies side by side in them: half of 1 % for each of the two roundings of two_shot.
+  // What calls of unknown tensors get must be right whatever lies side by side in them: half of 1 % for each of the two
+  // roundings of two_shot.
   TEST_CASE("fp16 and bf16 lose less than half a percent of mixtures of all magnitudes") {
     for (const char* spec : {"fp16", "bf16"}) {
       const auto codec = make_codec(spec);
@@ -109,7 +114,8 @@ TEST_SUITE("magnitude") {
         int exponent = 0;
         for (std::size_t i = 0; i < a.size(); ++i) {
           // Runs of one magnitude, of 1 to 4096 elements.
-          if (i % (std::size_t{1} << seed % 13) == 0) exponent = static_cast<int>(std::fmod(std::fabs(random[i]) * 1e4f, 240.0f)) - 145;
+          if (i % (std::size_t{1} << seed % 13) == 0)
+            exponent = static_cast<int>(std::fmod(std::fabs(random[i]) * 1e4f, 240.0f)) - 145;
           a[i] = std::ldexp(a[i], exponent);
         }
         if (largest(a) < static_cast<double>(codec->traits().min_magnitude)) continue;
@@ -125,7 +131,8 @@ TEST_SUITE("magnitude") {
       CAPTURE(exponent);
       // The blocks' magnitudes differ by 2^20.
       auto a = times(normal, exponent);
-      for (std::size_t i = 1280; i < a.size(); ++i) a[i] = std::ldexp(a[i], std::max(-149 - exponent, -20 * static_cast<int>(i / 1280 % 8)));
+      for (std::size_t i = 1280; i < a.size(); ++i)
+        a[i] = std::ldexp(a[i], std::max(-149 - exponent, -20 * static_cast<int>(i / 1280 % 8)));
       const auto d = sent_through(*codec, a);
       for (std::size_t b = 0; b < a.size(); b += 1280) CHECK(error(a, d, b, std::min(a.size(), b + 1280)) <= 0x1p-11);
     }

@@ -1,5 +1,6 @@
-// What a result means, for every codec of this build under every algorithm that takes it: the sum's expectation where the codec is unbiased, the majority where
-// it votes, nothing lost where residuals are kept, and no more error than the algorithm says of the codec. Expectations are sums in float64.
+// What a result means, for every codec of this build under every algorithm that takes it: the sum's expectation where
+// the codec is unbiased, the majority where it votes, nothing lost where residuals are kept, and no more error than the
+// algorithm says of the codec. Expectations are sums in float64.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -31,7 +32,8 @@ struct Course {
 };
 Course run(const Way& way, int ranks, const Codec& codec, const Tensors& tensors, int steps, const Give& give) {
   const std::size_t count = elements(tensors);
-  Course course{std::vector<std::vector<float>>(static_cast<std::size_t>(steps)), std::vector<double>(count), std::vector<double>(count)};
+  Course course{std::vector<std::vector<float>>(static_cast<std::size_t>(steps)), std::vector<double>(count),
+                std::vector<double>(count)};
   std::vector<std::vector<std::vector<float>>> results(static_cast<std::size_t>(ranks));
   std::mutex mutex;
   run_sums(way, ranks, codec, tensors, [&](int rank, Sum& sum) {
@@ -72,11 +74,14 @@ std::vector<std::string> specs_of(const CodecInfo& info) {
 std::vector<std::shared_ptr<const Codec>> codecs_with(const char* memory = nullptr) {
   std::vector<std::shared_ptr<const Codec>> all;
   for (const auto& info : codecs())
-    for (const auto& spec : specs_of(info)) all.push_back(make_codec(spec + (memory ? (spec.find(':') == spec.npos ? ":memory=" : ",memory=") + std::string(memory) : "")));
+    for (const auto& spec : specs_of(info))
+      all.push_back(make_codec(
+          spec + (memory ? (spec.find(':') == spec.npos ? ":memory=" : ",memory=") + std::string(memory) : "")));
   return all;
 }
 
-// Of up to 5 ranks in up to kSteps steps: windows of one row of random numbers, each 1009 further, so that element for element they are independent.
+// Of up to 5 ranks in up to kSteps steps: windows of one row of random numbers, each 1009 further, so that element for
+// element they are independent.
 constexpr int kSteps = 72;
 std::vector<float> gradient(int step, int rank, std::size_t count) {
   constexpr std::size_t kMost = 41000, kApart = 1009;
@@ -112,21 +117,25 @@ TEST_SUITE("meaning") {
           CAPTURE(codec->spec());
           CAPTURE(ranks);
           CAPTURE(text_of(way));
-          const Course course = run(way, ranks, *codec, tensors, steps, [&](int, int rank) { return gradient(0, rank, count); });
-          // Of an element over the steps: mean and variance. off: of the mean from the sum; in the sum's direction, which shows a wrong scale best.
+          const Course course =
+              run(way, ranks, *codec, tensors, steps, [&](int, int rank) { return gradient(0, rank, count); });
+          // Of an element over the steps: mean and variance. off: of the mean from the sum; in the sum's direction,
+          // which shows a wrong scale best.
           double off = 0, expected_off = 0, along = 0, along_variance = 0, energy = 0;
           for (std::size_t i = 0; i < count; ++i) {
             const double sum = course.exact[i] / steps;
             double mean = 0, variance = 0;
             for (const auto& result : course.results) mean += static_cast<double>(result[i]) / steps;
-            for (const auto& result : course.results) variance += std::pow(static_cast<double>(result[i]) - mean, 2) / (steps - 1);
+            for (const auto& result : course.results)
+              variance += std::pow(static_cast<double>(result[i]) - mean, 2) / (steps - 1);
             off += (mean - sum) * (mean - sum);
             expected_off += variance / steps;
             along += (mean - sum) * sum;
             along_variance += variance / steps * sum * sum;
             energy += sum * sum;
           }
-          // Codecs that round to nearest have no variance: what they may be off by is theirs (half an 8-bit float's last place, once more with two shots).
+          // Codecs that round to nearest have no variance: what they may be off by is theirs (half an 8-bit float's
+          // last place, once more with two shots).
           const bool random = expected_off > 1e-12 * energy;
           CHECK(off <= (random ? 1.4 * expected_off + 1e-9 * energy : 4e-3 * energy));
           CHECK(std::fabs(along) <= 5 * std::sqrt(along_variance) + (random ? 1e-4 : 1e-2) * energy);
@@ -134,12 +143,15 @@ TEST_SUITE("meaning") {
       }
   }
 
-  TEST_CASE("votes: the majority of all ranks times their number, 0 in a tie, and zeros of all ranks stay zeros, under every algorithm") {
+  TEST_CASE(
+      "votes: the majority of all ranks times their number, 0 in a tie, and zeros of all ranks stay zeros, under every algorithm") {
     int tested = 0;
     for (const auto& info : codecs()) {
       if (!info.traits.votes) continue;
       // Averages with 1/2 of small whole numbers are exact.
-      const auto codec = make_codec(info.traits.memory == FeedbackKind::average ? std::string(info.name) + ":momentum=0.5" : std::string(info.name));
+      const auto codec =
+          make_codec(info.traits.memory == FeedbackKind::average ? std::string(info.name) + ":momentum=0.5"
+                                                                 : std::string(info.name));
       CHECK(codec->traits().votes);
       CHECK(entry_of(Algorithm::hierarchical).why_unsupported(*codec, 4).find("votes") != std::string::npos);
       for (const int ranks : {1, 2, 3, 4, 5})
@@ -153,7 +165,11 @@ TEST_SUITE("meaning") {
             const auto give = [&](int step, int rank) {
               std::vector<float> v(count);
               for (std::size_t i = 0; i < count; ++i)
-                if (i % 5) v[i] = static_cast<float>((i * 7 + static_cast<std::size_t>(rank) * (1 + i % 3) + static_cast<std::size_t>(step) * i) % 3) - 1;  // -1, 0, +1
+                if (i % 5)
+                  v[i] = static_cast<float>((i * 7 + static_cast<std::size_t>(rank) * (1 + i % 3) +
+                                             static_cast<std::size_t>(step) * i) %
+                                            3) -
+                         1;  // -1, 0, +1
               return v;
             };
             const int steps = 3;
@@ -165,13 +181,16 @@ TEST_SUITE("meaning") {
                 const auto g = give(step, rank);
                 for (std::size_t i = 0; i < count; ++i) {
                   double& m = average[static_cast<std::size_t>(rank)][i];
-                  m = codec->feedback().kind == FeedbackKind::average ? m / 2 + static_cast<double>(g[i]) / 2 : static_cast<double>(g[i]);
+                  m = codec->feedback().kind == FeedbackKind::average ? m / 2 + static_cast<double>(g[i]) / 2
+                                                                      : static_cast<double>(g[i]);
                   votes[i] += m > 0 ? 1 : m < 0 ? -1 : 0;
                 }
               }
               std::size_t wrong = 0;
               for (std::size_t i = 0; i < count; ++i)
-                wrong += course.results[static_cast<std::size_t>(step)][i] != static_cast<float>(votes[i] > 0 ? ranks : votes[i] < 0 ? -ranks : 0);
+                wrong += course.results[static_cast<std::size_t>(step)][i] != static_cast<float>(votes[i] > 0   ? ranks
+                                                                                                 : votes[i] < 0 ? -ranks
+                                                                                                                : 0);
               CHECK(wrong == 0);
             }
           }
@@ -181,13 +200,15 @@ TEST_SUITE("meaning") {
 
   TEST_CASE("with error feedback results and what memories hold make up what was given, under every algorithm") {
     auto all = codecs_with();
-    for (const char* spec : {"dgc:momentum=0,ratio=0.1", "3lc:memory=momentum,momentum=0", "fp16:memory=residual", "qsgd:memory=residual,force=1", "maxmin:memory=residual,rounding=nearest",
+    for (const char* spec : {"dgc:momentum=0,ratio=0.1", "3lc:memory=momentum,momentum=0", "fp16:memory=residual",
+                             "qsgd:memory=residual,force=1", "maxmin:memory=residual,rounding=nearest",
                              "randomk:ratio=0.1", "powersgd:r=2,min=100"})
       all.push_back(make_codec(spec));
     int tested = 0;
     for (const auto& codec : all) {
       const FeedbackPolicy& memory = codec->feedback();
-      if (!(memory.kind == FeedbackKind::residual || (memory.kind == FeedbackKind::momentum && memory.momentum == 0))) continue;
+      if (!(memory.kind == FeedbackKind::residual || (memory.kind == FeedbackKind::momentum && memory.momentum == 0)))
+        continue;
       for (const int ranks : {1, 2, 3, 4, 5}) {
         const Tensors tensors = ranks % 2 ? Tensors{21000, 1, 333} : Tensors{20480, 20480};
         const std::size_t count = elements(tensors);
@@ -196,7 +217,8 @@ TEST_SUITE("meaning") {
           CAPTURE(ranks);
           CAPTURE(text_of(way));
           ++tested;
-          const Course course = run(way, ranks, *codec, tensors, 4, [&](int step, int rank) { return gradient(step, rank, count); });
+          const Course course =
+              run(way, ranks, *codec, tensors, 4, [&](int step, int rank) { return gradient(step, rank, count); });
           std::vector<double> lost = course.exact;
           for (std::size_t i = 0; i < count; ++i) {
             lost[i] -= course.held[i];
@@ -216,7 +238,8 @@ TEST_SUITE("meaning") {
           CAPTURE(codec->spec());
           CAPTURE(ranks);
           CAPTURE(text_of(way));
-          const Course course = run(way, ranks, *codec, {11000, 5}, 2, [&](int, int) { return std::vector<float>(11005); });
+          const Course course =
+              run(way, ranks, *codec, {11000, 5}, 2, [&](int, int) { return std::vector<float>(11005); });
           for (const auto& result : course.results) CHECK(result == std::vector<float>(11005));
         }
   }
@@ -224,7 +247,9 @@ TEST_SUITE("meaning") {
   TEST_CASE("what an algorithm says of a codec's error is about what it is") {
     const int ranks = 4;
     auto all = codecs_with();
-    for (const char* spec : {"3lc:s=0.75", "3lc:s=1.25", "terngrad:clip=1e6", "qsgd:s=7", "thc:memory=none", "thc:bits=2,g=3,memory=none", "maxmin:bits=8", "topk:ratio=0.1"}) all.push_back(make_codec(spec));
+    for (const char* spec : {"3lc:s=0.75", "3lc:s=1.25", "terngrad:clip=1e6", "qsgd:s=7", "thc:memory=none",
+                             "thc:bits=2,g=3,memory=none", "maxmin:bits=8", "topk:ratio=0.1"})
+      all.push_back(make_codec(spec));
     for (const auto& codec : all) {
       if (kSanitized && codec->spec() != make_codec("3lc")->spec()) continue;
       const bool returned = codec->feedback().kept() && !codec->traits().votes;
@@ -233,14 +258,16 @@ TEST_SUITE("meaning") {
       const auto error = [&](const Way& way) {
         const std::size_t count = elements(tensors);
         const int steps = returned ? kSteps : 3;
-        const Course course = run(way, ranks, *codec, tensors, steps, [&](int step, int rank) { return gradient(step, rank, count); });
+        const Course course =
+            run(way, ranks, *codec, tensors, steps, [&](int step, int rank) { return gradient(step, rank, count); });
         if (returned) return std::sqrt(squares(course.held));
         std::vector<double> off = course.exact;
         for (const auto& result : course.results)
           for (std::size_t i = 0; i < count; ++i) off[i] -= static_cast<double>(result[i]);
         return squares(off);
       };
-      if (codec->traits().votes || codec->traits().whole_tensors || std::string(codec->traits().name) == "fp32") continue;  // exact, or one algorithm
+      if (codec->traits().votes || codec->traits().whole_tensors || std::string(codec->traits().name) == "fp32")
+        continue;  // exact, or one algorithm
       const double once = error({Algorithm::allgather});
       for (const Way& way : ways_of(*codec, ranks)) {
         if (way.algorithm == Algorithm::allgather && way.per_node != 2) continue;

@@ -45,8 +45,8 @@ class FailingLeaders final : public Transport {
   Ticket start_allgatherv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*) override {
     throw Error(code_, "planted");
   }
-  Ticket start_alltoallv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*, std::span<const std::uint64_t>,
-                         std::span<const std::uint64_t>) override {
+  Ticket start_alltoallv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*,
+                         std::span<const std::uint64_t>, std::span<const std::uint64_t>) override {
     throw Error(code_, "planted");
   }
   Ticket start_sum(const void*, void*, std::uint64_t, Integer) override { throw Error(code_, "planted"); }
@@ -61,7 +61,8 @@ class FailingLeaders final : public Transport {
 
 // The numbers of a model, bit for bit.
 std::vector<double> numbers_of(const HierarchyModel& m) {
-  std::vector<double> all{static_cast<double>(m.leaders.ranks), static_cast<double>(m.node.ranks), m.node.byte_s, m.node.barrier_s};
+  std::vector<double> all{static_cast<double>(m.leaders.ranks), static_cast<double>(m.node.ranks), m.node.byte_s,
+                          m.node.barrier_s};
   for (const Curve* curve : {&m.leaders.allgather, &m.leaders.alltoall, &m.leaders.plain})
     for (const auto& point : curve->points()) all.push_back(point.bytes), all.push_back(point.s);
   return all;
@@ -70,18 +71,22 @@ std::vector<double> numbers_of(const HierarchyModel& m) {
 }  // namespace
 
 TEST_SUITE("measure") {
-  TEST_CASE("all ranks, leaders or not, learn one model of their nodes: the largest one's size and the slowest ones' times") {
+  TEST_CASE(
+      "all ranks, leaders or not, learn one model of their nodes: the largest one's size and the slowest ones' times") {
     const std::vector<int> nodes{1, 3, 2};
     std::vector<std::optional<HierarchyModel>> models(6);
     RunOptions slow_link;
     slow_link.tamper = [](int receiver, int, int from, std::span<std::uint8_t>) {
       if (receiver == 1 && from == 0) std::this_thread::sleep_for(kSlow);
     };
-    run_hierarchy(nodes, [&](ThreadTransport& all, Hierarchy hierarchy) {
-      SlowNode slow(*hierarchy.node);
-      if (hierarchy.node->size() == 2) hierarchy.node = &slow;
-      models[static_cast<std::size_t>(all.rank())] = measure_hierarchy(all, hierarchy);
-    }, slow_link);
+    run_hierarchy(
+        nodes,
+        [&](ThreadTransport& all, Hierarchy hierarchy) {
+          SlowNode slow(*hierarchy.node);
+          if (hierarchy.node->size() == 2) hierarchy.node = &slow;
+          models[static_cast<std::size_t>(all.rank())] = measure_hierarchy(all, hierarchy);
+        },
+        slow_link);
     const double least = std::chrono::duration<double>(kSlow).count();
     for (const auto& model : models) {
       REQUIRE(model.has_value());
@@ -95,7 +100,8 @@ TEST_SUITE("measure") {
       for (const Curve* curve : {&model->leaders.allgather, &model->leaders.alltoall}) {
         REQUIRE(curve->points().size() >= 2);
         CHECK(curve->points()[0].s >= least);
-        for (std::size_t i = 1; i < curve->points().size(); ++i) CHECK(curve->points()[i].bytes > curve->points()[i - 1].bytes);
+        for (std::size_t i = 1; i < curve->points().size(); ++i)
+          CHECK(curve->points()[i].bytes > curve->points()[i - 1].bytes);
       }
     }
   }

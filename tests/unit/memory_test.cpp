@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "memory/memory_resource.hpp"
-#include "core/error.hpp"
 #include "collective/residual.hpp"
+#include "core/error.hpp"
+#include "memory/memory_resource.hpp"
 
 using namespace crimp;
 
@@ -112,7 +112,8 @@ TEST_SUITE("memory") {
     CHECK(store.tensors() == 0);
   }
 
-  TEST_CASE("what is kept of values, of owners' sums and of tensors known by their order never meets, whatever tensors are called") {
+  TEST_CASE(
+      "what is kept of values, of owners' sums and of tensors known by their order never meets, whatever tensors are called") {
     ResidualStore store;
     const ResidualShape shape{100, FeedbackKind::residual, 100};
     const std::string names[] = {"a", "a\x01owner", "#1.0", "a\x01momentum", ""};
@@ -185,12 +186,14 @@ TEST_SUITE("memory") {
     CHECK(find(store, "new", 2000)[0] == 3.0f);
   }
 
-  TEST_CASE("planes stay where kind and count stay, what a codec keeps behind them does not; another kind starts from zeros") {
+  TEST_CASE(
+      "planes stay where kind and count stay, what a codec keeps behind them does not; another kind starts from zeros") {
     ResidualStore store;
     const auto at = [&](FeedbackKind kind, std::uint64_t elements, int codec) {
       static const char codecs[3] = {};
       store.begin_call();
-      return store.find({kNamed, false, "a"}, {100, kind, elements, reinterpret_cast<const Codec*>(codecs + codec)}).values;
+      return store.find({kNamed, false, "a"}, {100, kind, elements, reinterpret_cast<const Codec*>(codecs + codec)})
+          .values;
     };
     float* x = at(FeedbackKind::residual, 104, 0);
     x[99] = 1.0f, x[100] = 2.0f;

@@ -4,8 +4,8 @@
 #include <stdexcept>
 
 #include "core/nearest.hpp"
-#include "core/settings_text.hpp"
 #include "core/settings.hpp"
+#include "core/settings_text.hpp"
 #include "support/compare.hpp"
 
 using namespace crimp;
@@ -33,16 +33,32 @@ const Option& option(const std::string& name) {
   throw std::invalid_argument(name);
 }
 
-
 // A legal value of every option that is not its default.
 const std::pair<const char*, const char*> kOther[] = {
-    {"CRIMP_ENABLE", "0"},     {"CRIMP_CODEC", "3lc:s=1.5"},  {"CRIMP_UNKNOWN_LAYOUT", "none"}, {"CRIMP_ERROR_FEEDBACK", "off"},
-    {"CRIMP_MIN_COUNT", "4k"}, {"CRIMP_CHUNK", "1M"},         {"CRIMP_PERIODS", "5"},           {"CRIMP_THREADS", "4"},
-    {"CRIMP_CHECKSUM", "no"},  {"CRIMP_LOG", "debug"},        {"CRIMP_REPORT", "r.json"},       {"CRIMP_TRACE", "t.json"},
-    {"CRIMP_CHECK", "c.txt"},  {"CRIMP_ALGORITHM", "two_shot"}, {"CRIMP_NODE_SIZE", "2"}, {"CRIMP_QUALITY", "any"},
-    {"CRIMP_HELP", "1"},       {"CRIMP_RULES", "*=fp16"},    {"CRIMP_MERGE", "y=2"},           {"CRIMP_HOLD_MS", "50"},
+    {"CRIMP_ENABLE", "0"},
+    {"CRIMP_CODEC", "3lc:s=1.5"},
+    {"CRIMP_UNKNOWN_LAYOUT", "none"},
+    {"CRIMP_ERROR_FEEDBACK", "off"},
+    {"CRIMP_MIN_COUNT", "4k"},
+    {"CRIMP_CHUNK", "1M"},
+    {"CRIMP_PERIODS", "5"},
+    {"CRIMP_THREADS", "4"},
+    {"CRIMP_CHECKSUM", "no"},
+    {"CRIMP_LOG", "debug"},
+    {"CRIMP_REPORT", "r.json"},
+    {"CRIMP_TRACE", "t.json"},
+    {"CRIMP_CHECK", "c.txt"},
+    {"CRIMP_ALGORITHM", "two_shot"},
+    {"CRIMP_NODE_SIZE", "2"},
+    {"CRIMP_QUALITY", "any"},
+    {"CRIMP_HELP", "1"},
+    {"CRIMP_RULES", "*=fp16"},
+    {"CRIMP_MERGE", "y=2"},
+    {"CRIMP_HOLD_MS", "50"},
     {"CRIMP_STALL_S", "3"},
-    {"CRIMP_CUDA_PLUGIN", "off"}, {"CRIMP_CUDA_AWARE", "1"}, {"CRIMP_RESIDUAL_JUMP", "100"},
+    {"CRIMP_CUDA_PLUGIN", "off"},
+    {"CRIMP_CUDA_AWARE", "1"},
+    {"CRIMP_RESIDUAL_JUMP", "100"},
 };
 
 }  // namespace
@@ -77,7 +93,8 @@ TEST_SUITE("options") {
     }
     // A new option needs a line in kOther.
     CHECK(known + (option_table().back().name == std::string("CRIMP_FAULT")) == option_table().size());
-    for (const char* mine : {"CRIMP_THREADS", "CRIMP_LOG", "CRIMP_REPORT", "CRIMP_TRACE", "CRIMP_HELP"}) CHECK_FALSE(option(mine).agreed);
+    for (const char* mine : {"CRIMP_THREADS", "CRIMP_LOG", "CRIMP_REPORT", "CRIMP_TRACE", "CRIMP_HELP"})
+      CHECK_FALSE(option(mine).agreed);
   }
 
   TEST_CASE("CRIMP_QUALITY: words and factors") {
@@ -90,14 +107,39 @@ TEST_SUITE("options") {
 
   TEST_CASE("an illegal value is refused with its name, the value and what is legal") {
     const std::pair<const char*, const char*> bad[] = {
-        {"CRIMP_ENABLE", "maybe"},  {"CRIMP_ENABLE", ""},         {"CRIMP_CODEC", ""},           {"CRIMP_UNKNOWN_LAYOUT", ""},
-        {"CRIMP_MIN_COUNT", "0"},   {"CRIMP_MIN_COUNT", "-1"},    {"CRIMP_MIN_COUNT", "1T"},     {"CRIMP_MIN_COUNT", "17179869184G"},
-        {"CRIMP_CHUNK", "10239"},   {"CRIMP_CHUNK", "1073741825"}, {"CRIMP_PERIODS", "1"},       {"CRIMP_PERIODS", "1001"},
-        {"CRIMP_THREADS", "0"},     {"CRIMP_THREADS", "257"},     {"CRIMP_THREADS", "2 "},       {"CRIMP_CHECKSUM", "2"},
-        {"CRIMP_LOG", "Info"},      {"CRIMP_CUDA_AWARE", "maybe"}, {"CRIMP_CUDA_PLUGIN", ""},     {"CRIMP_HELP", "y"},          {"CRIMP_MIN_COUNT", "99999999999999999999"},
-        {"CRIMP_MIN_COUNT", "k"},   {"CRIMP_MIN_COUNT", "1.5"},   {"CRIMP_MIN_COUNT", "4kk"},
-        {"CRIMP_RESIDUAL_JUMP", "1"}, {"CRIMP_RESIDUAL_JUMP", "-2"},
-        {"CRIMP_MIN_COUNT", "k"},   {"CRIMP_MIN_COUNT", "1.5"},   {"CRIMP_MIN_COUNT", "4kk"},   {"CRIMP_QUALITY", "0.9"},   {"CRIMP_QUALITY", "codec"},  {"CRIMP_QUALITY", "inf"},      {"CRIMP_QUALITY", "nan"},
+        {"CRIMP_ENABLE", "maybe"},
+        {"CRIMP_ENABLE", ""},
+        {"CRIMP_CODEC", ""},
+        {"CRIMP_UNKNOWN_LAYOUT", ""},
+        {"CRIMP_MIN_COUNT", "0"},
+        {"CRIMP_MIN_COUNT", "-1"},
+        {"CRIMP_MIN_COUNT", "1T"},
+        {"CRIMP_MIN_COUNT", "17179869184G"},
+        {"CRIMP_CHUNK", "10239"},
+        {"CRIMP_CHUNK", "1073741825"},
+        {"CRIMP_PERIODS", "1"},
+        {"CRIMP_PERIODS", "1001"},
+        {"CRIMP_THREADS", "0"},
+        {"CRIMP_THREADS", "257"},
+        {"CRIMP_THREADS", "2 "},
+        {"CRIMP_CHECKSUM", "2"},
+        {"CRIMP_LOG", "Info"},
+        {"CRIMP_CUDA_AWARE", "maybe"},
+        {"CRIMP_CUDA_PLUGIN", ""},
+        {"CRIMP_HELP", "y"},
+        {"CRIMP_MIN_COUNT", "99999999999999999999"},
+        {"CRIMP_MIN_COUNT", "k"},
+        {"CRIMP_MIN_COUNT", "1.5"},
+        {"CRIMP_MIN_COUNT", "4kk"},
+        {"CRIMP_RESIDUAL_JUMP", "1"},
+        {"CRIMP_RESIDUAL_JUMP", "-2"},
+        {"CRIMP_MIN_COUNT", "k"},
+        {"CRIMP_MIN_COUNT", "1.5"},
+        {"CRIMP_MIN_COUNT", "4kk"},
+        {"CRIMP_QUALITY", "0.9"},
+        {"CRIMP_QUALITY", "codec"},
+        {"CRIMP_QUALITY", "inf"},
+        {"CRIMP_QUALITY", "nan"},
         {"CRIMP_QUALITY", "2x"},
     };
     for (const auto& [name, value] : bad) {
@@ -116,7 +158,8 @@ TEST_SUITE("options") {
 
   TEST_CASE("an unknown name is reported with the nearest one and changes nothing") {
     std::vector<Complaint> complaints;
-    const Settings settings = read({"CRIMP_CODECS=3lc", "CRIMP_ENTIRELY_ELSEWHERE=1", "PATH=/bin", "CRIMPY=1", "CRIMP_THREADS"}, &complaints);
+    const Settings settings =
+        read({"CRIMP_CODECS=3lc", "CRIMP_ENTIRELY_ELSEWHERE=1", "PATH=/bin", "CRIMPY=1", "CRIMP_THREADS"}, &complaints);
     REQUIRE(complaints.size() == 2);
     CHECK_FALSE(complaints[0].illegal);
     CHECK(has(complaints[0].text, "CRIMP_CODECS"));

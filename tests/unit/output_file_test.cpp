@@ -179,8 +179,8 @@ TEST_SUITE("output_file") {
     if (child == 0) {
       if (::getuid() == 0 && ::setuid(65534) != 0) ::_exit(3);
       const OutputFile mine("mine"), other("new");
-      const bool good = mine.obstacle().empty() && mine.write("x").empty() && has(other.write("x"), "Permission denied") &&
-                        has(other.obstacle(), "Permission denied");
+      const bool good = mine.obstacle().empty() && mine.write("x").empty() &&
+                        has(other.write("x"), "Permission denied") && has(other.obstacle(), "Permission denied");
       ::_exit(good ? 0 : 1);
     }
     int status = 0;

@@ -13,8 +13,9 @@ namespace {
 constexpr std::size_t kTile = 128;
 
 // Where a width's parts begin and how many bits they have: of the widths up to 16, by hand.
-const std::vector<std::vector<int>> kParts{{},        {1},       {2},          {2, 1},    {4},          {4, 1},    {4, 2},       {4, 2, 1},   {8},
-                                           {8, 1},    {8, 2},    {8, 2, 1},    {8, 4},    {8, 4, 1},    {8, 4, 2}, {8, 4, 2, 1}, {8, 8}};
+const std::vector<std::vector<int>> kParts{{},     {1},       {2},       {2, 1},       {4},    {4, 1},
+                                           {4, 2}, {4, 2, 1}, {8},       {8, 1},       {8, 2}, {8, 2, 1},
+                                           {8, 4}, {8, 4, 1}, {8, 4, 2}, {8, 4, 2, 1}, {8, 8}};
 
 std::vector<std::uint16_t> numbers(std::size_t tiles, int width) {
   std::mt19937 random(static_cast<unsigned>(width));
@@ -37,7 +38,8 @@ TEST_SUITE("packed_sums") {
         for (const int bits : kParts[static_cast<std::size_t>(width)]) {
           const std::size_t lanes = 16 * static_cast<std::size_t>(bits), e = i % kTile;
           const int value = sums[i] >> low & ((1 << bits) - 1);
-          expected[part + e % lanes] = static_cast<std::uint8_t>(expected[part + e % lanes] | value << (e / lanes * static_cast<std::size_t>(bits)));
+          expected[part + e % lanes] = static_cast<std::uint8_t>(expected[part + e % lanes] |
+                                                                 value << (e / lanes * static_cast<std::size_t>(bits)));
           part += lanes;
           low += bits;
         }

@@ -28,12 +28,14 @@ class Recorder final : public Transport {
     note(mine, all, bytes, bytes * n(), (n() - 1) * bytes);
     return real_.start_allgather(mine, all, bytes);
   }
-  Ticket start_allgatherv(const void* mine, std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets, void* all) override {
+  Ticket start_allgatherv(const void* mine, std::span<const std::uint64_t> bytes,
+                          std::span<const std::uint64_t> offsets, void* all) override {
     note(mine, all, bytes[me()], end_of(bytes, offsets), others(bytes));
     return real_.start_allgatherv(mine, bytes, offsets, all);
   }
-  Ticket start_alltoallv(const void* mine, std::span<const std::uint64_t> send_bytes, std::span<const std::uint64_t> send_offsets, void* all,
-                         std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets) override {
+  Ticket start_alltoallv(const void* mine, std::span<const std::uint64_t> send_bytes,
+                         std::span<const std::uint64_t> send_offsets, void* all, std::span<const std::uint64_t> bytes,
+                         std::span<const std::uint64_t> offsets) override {
     note(mine, all, others(send_bytes), end_of(bytes, offsets), others(bytes));
     return real_.start_alltoallv(mine, send_bytes, send_offsets, all, bytes, offsets);
   }
@@ -75,7 +77,8 @@ struct Passage {
   Passage(Transport& real, const Setup& setup, const RoutePlan& route, Rank& rank) : transport(real) {
     CallBuffers buffers = buffers_of(setup, rank);
     for (const auto& s : setup.layout->segments) {
-      if (setup.feedback && !setup.codec->traits().whole_tensors) buffers.residuals.push_back(rank.residual.data() + s.offset);
+      if (setup.feedback && !setup.codec->traits().whole_tensors)
+        buffers.residuals.push_back(rank.residual.data() + s.offset);
       if (!rank.owner_residual.empty()) buffers.owner_residuals.push_back(rank.owner_residual.data() + s.offset);
     }
     arena.reserve(route.bytes({}).together);
@@ -102,7 +105,8 @@ Setup setup_of(const char* spec, Algorithm algorithm, std::uint64_t count = 1500
 
 TEST_SUITE("partition") {
   TEST_CASE("slices tile a call; groups end where segments do, and gaps are none") {
-    const auto layout = changed(*named_layout(100, {30, 5, 40}), Layout::Source::named, [](auto& segments) { segments[1].use = Segment::Use::skip; });  // 30 5 40 25
+    const auto layout = changed(*named_layout(100, {30, 5, 40}), Layout::Source::named,
+                                [](auto& segments) { segments[1].use = Segment::Use::skip; });  // 30 5 40 25
     const Slice slice(*layout, 20, 80);
     CHECK(slice.begin == 20);
     CHECK(slice.partition.count() == 60);
@@ -155,10 +159,12 @@ TEST_SUITE("partition") {
         }
   }
 
-  // Bodies of such codecs are their elements' bytes behind one another, then zeros up to a multiple of 64 (WIRE_FORMAT.md, section 3).
+  // Bodies of such codecs are their elements' bytes behind one another, then zeros up to a multiple of 64
+  // (WIRE_FORMAT.md, section 3).
   TEST_CASE("of codecs of a fixed size, allgather sends for each chunk a header and the bytes that its elements make") {
     for (const auto& [spec, element] : {std::pair{"fp32", 4}, std::pair{"bf16", 2}})
-      for (const std::uint64_t count : {std::uint64_t{1}, std::uint64_t{40960}, std::uint64_t{40961}, std::uint64_t{150001}}) {
+      for (const std::uint64_t count :
+           {std::uint64_t{1}, std::uint64_t{40960}, std::uint64_t{40961}, std::uint64_t{150001}}) {
         Setup setup = setup_of(spec, Algorithm::allgather, count);
         setup.layout = Layout::unknown(count);
         CAPTURE(text_of(setup));
@@ -169,7 +175,8 @@ TEST_SUITE("partition") {
         }
         const auto route = route_of(setup, 2);
         std::vector<std::uint64_t> planned;
-        for (const Slice& slice : dynamic_cast<const ChunkedRoute&>(*route).chunks()) planned.push_back(slice.partition.body_bound(*setup.codec));
+        for (const Slice& slice : dynamic_cast<const ChunkedRoute&>(*route).chunks())
+          planned.push_back(slice.partition.body_bound(*setup.codec));
         CHECK(planned == expected);
         auto members = make_ranks(setup, 2, 5);
         run_ranks(2, [&](ThreadTransport& real) {

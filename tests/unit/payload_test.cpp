@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include "memory/workers.hpp"
 #include "core/random.hpp"
+#include "memory/workers.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/specs.hpp"
@@ -50,7 +50,6 @@ std::size_t unpadded(const Codec& codec, const ChunkPartition& partition, const 
   return static_cast<std::size_t>(last.data() + last.size() - body.data());
 }
 
-
 }  // namespace
 
 TEST_SUITE("payload") {
@@ -84,7 +83,8 @@ TEST_SUITE("payload") {
       const ChunkPartition partition = three_groups();
       const Bytes good = body_of(*codec, partition);
       CHECK(open(*codec, partition, good) == "");
-      for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{63}, good.size() - 64, good.size() - 1, good.size() + 64}) {
+      for (const std::size_t size :
+           {std::size_t{0}, std::size_t{1}, std::size_t{63}, good.size() - 64, good.size() - 1, good.size() + 64}) {
         Bytes bad = good;
         bad.resize(size);
         CHECK(has(open(*codec, partition, bad), "bytes"));
@@ -100,7 +100,8 @@ TEST_SUITE("payload") {
       partition.add_group(7);
       // Where the size depends on the values, some leave none.
       Bytes bad;
-      for (std::uint64_t seed = 1; bad.empty() || unpadded(*codec, partition, bad) == bad.size(); ++seed) bad = body_of(*codec, partition, seed);
+      for (std::uint64_t seed = 1; bad.empty() || unpadded(*codec, partition, bad) == bad.size(); ++seed)
+        bad = body_of(*codec, partition, seed);
       bad.back() = 1;
       CHECK(has(open(*codec, partition, bad), "padding"));
       const std::size_t prefix = partition.prefix_bytes(*codec);
@@ -125,7 +126,8 @@ TEST_SUITE("payload") {
       for (const std::uint64_t length : {bound + 1, std::uint64_t{65535}}) {
         bad[2 * piece] = static_cast<std::uint8_t>(length & 0xff);
         bad[1 + 2 * piece] = static_cast<std::uint8_t>(length >> 8);
-        CHECK(has(open(*codec, partition, bad), "piece " + std::to_string(piece) + " claims " + std::to_string(length)));
+        CHECK(
+            has(open(*codec, partition, bad), "piece " + std::to_string(piece) + " claims " + std::to_string(length)));
       }
     }
     Bytes bad = body_of(*codec, partition);
@@ -141,12 +143,14 @@ TEST_SUITE("payload") {
     int found = 0;
     for (const auto& codec : all_codecs()) {
       const auto& traits = codec->traits();
-      if (std::string_view(traits.name) != "3lc" && (!traits.selects || traits.fixed_size)) continue;  // every byte string is a legal piece of the others
+      if (std::string_view(traits.name) != "3lc" && (!traits.selects || traits.fixed_size))
+        continue;  // every byte string is a legal piece of the others
       CAPTURE(codec->spec());
       const Random random(11, 0);
       for (std::uint64_t round = 0; round < 300; ++round) {
         CAPTURE(round);
-        std::vector<Bytes> bodies{body_of(*codec, partition, 1), body_of(*codec, partition, 2), body_of(*codec, partition, 3)};
+        std::vector<Bytes> bodies{body_of(*codec, partition, 1), body_of(*codec, partition, 2),
+                                  body_of(*codec, partition, 3)};
         Bytes& bad = bodies[1];
         std::vector<BodyView> views(3);
         for (std::size_t r = 0; r < 3; ++r) REQUIRE(views[r].open(*codec, partition, bodies[r]) == "");
@@ -159,7 +163,9 @@ TEST_SUITE("payload") {
           if (round % 3 == 0) bad[i] = r;
           if (round % 3 == 1) bad[i] = static_cast<std::uint8_t>(243 + r % 13);
         }
-        if (round % 3 == 2) bad[first + random.bits(round) % (end - first)] ^= static_cast<std::uint8_t>(1 + random.bits(round + 7) % 255);
+        if (round % 3 == 2)
+          bad[first + random.bits(round) % (end - first)] ^=
+              static_cast<std::uint8_t>(1 + random.bits(round + 7) % 255);
         REQUIRE(views[1].open(*codec, partition, bad) == "");
         Guarded<float> out(partition.count());
         Workers workers(1 + static_cast<int>(round % 2));
@@ -178,7 +184,7 @@ TEST_SUITE("payload") {
     partition.add_group(40960);
     std::vector<Bytes> bodies(3, body_of(*codec, partition));
     bodies[2][partition.prefix_bytes(*codec)] = 255;  // in the first piece
-    bodies[1][4 * 2052 - 1] = 243;                // in the last one
+    bodies[1][4 * 2052 - 1] = 243;                    // in the last one
     std::vector<BodyView> views(3);
     for (std::size_t r = 0; r < 3; ++r) REQUIRE(views[r].open(*codec, partition, bodies[r]) == "");
     for (const int threads : {1, 2, 3}) {
@@ -193,7 +199,9 @@ TEST_SUITE("payload") {
       for (const std::size_t count : {1, 5, 160, 999, 10240}) {
         const auto values = make_sparse(0.1, count, count);
         std::vector<std::uint8_t> piece(codec->piece_bound(count));
-        piece.resize(codec->encode_piece({values.data(), nullptr, nullptr, count, {}, codec->select(values.data(), nullptr, count, {})}, piece.data()));
+        piece.resize(codec->encode_piece(
+            {values.data(), nullptr, nullptr, count, {}, codec->select(values.data(), nullptr, count, {})},
+            piece.data()));
         Guarded<float> acc(count);
         CHECK(codec->decode_add_piece(piece, count, {}, acc.data()));
         // No bytes at all are a piece of which nothing is selected.
@@ -218,7 +226,8 @@ TEST_SUITE("payload") {
       Workers workers(threads);
       int calls = 0;  // not atomic: another thread's call would be a race
       Bytes body(partition.body_bound(*codec));
-      body.resize(encode_body(*codec, partition, values.data(), {}, {}, body.data(), nullptr, workers, [&] { ++calls; }));
+      body.resize(
+          encode_body(*codec, partition, values.data(), {}, {}, body.data(), nullptr, workers, [&] { ++calls; }));
       CHECK(calls > 0);
       calls = 0;
       BodyView view;

@@ -30,7 +30,9 @@ struct Known {
 const Known kKnown[] = {
     {{{0, 0, 0, 0}}, {0, 0}, {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}}},
     {{{~0u, ~0u, ~0u, ~0u}}, {~0u, ~0u}, {{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}}},
-    {{{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}}, {0xa4093822, 0x299f31d0}, {{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}},
+    {{{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}},
+     {0xa4093822, 0x299f31d0},
+     {{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}},
 };
 
 }  // namespace
@@ -38,8 +40,8 @@ const Known kKnown[] = {
 TEST_SUITE("random") {
   TEST_CASE("philox gives the published answers") {
     for (const auto& k : kKnown) {
-      const r123::Philox4x32::ctr_type library =
-          r123::Philox4x32()({{k.counter.w[0], k.counter.w[1], k.counter.w[2], k.counter.w[3]}}, {{k.key[0], k.key[1]}});
+      const r123::Philox4x32::ctr_type library = r123::Philox4x32()(
+          {{k.counter.w[0], k.counter.w[1], k.counter.w[2], k.counter.w[3]}}, {{k.key[0], k.key[1]}});
       const Words own = philox(k.counter, k.key[0], k.key[1]);
       for (std::size_t i = 0; i < 4; ++i) {
         CHECK(library[i] == k.answer.w[i]);
@@ -53,9 +55,11 @@ TEST_SUITE("random") {
     const std::uint64_t seed = 0x299f31d0a4093822;
     const std::uint32_t stream = 0x13198a2e, step = 0x03707344;
     const Random random(seed, stream, step);
-    for (const std::uint64_t counter : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{0x243f6a88}, std::uint64_t{0x05a308d3243f6a88}}) {
-      const Words expected = philox({{static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32), stream, step}},
-                                    0xa4093822, 0x299f31d0);
+    for (const std::uint64_t counter :
+         {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{0x243f6a88}, std::uint64_t{0x05a308d3243f6a88}}) {
+      const Words expected =
+          philox({{static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32), stream, step}},
+                 0xa4093822, 0x299f31d0);
       for (std::uint64_t i = 0; i < 4; ++i) CHECK(random.bits(4 * counter + i) == expected.w[i]);
     }
   }

@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 
-#include "core/settings.hpp"
 #include "core/error.hpp"
+#include "core/settings.hpp"
 #include "schedule/rules.hpp"
 
 using namespace crimp;
@@ -65,8 +65,9 @@ TEST_SUITE("rules") {
   }
 
   TEST_CASE("a bad rule is named with what is legal") {
-    for (const char* bad : {"bias", "=none", "*.bias=", "<=none", "<x=none", "<0=none", "<-1=none", "<1T=none", "<1kk=none", "<1.5=none",
-                            ">=", ">=none", ">=0=none", "<99999999999999999999=none", "<18446744073709551615M=none", "<18014398509481984k=none"}) {
+    for (const char* bad : {"bias", "=none", "*.bias=", "<=none", "<x=none", "<0=none", "<-1=none", "<1T=none",
+                            "<1kk=none", "<1.5=none", ">=", ">=none", ">=0=none", "<99999999999999999999=none",
+                            "<18446744073709551615M=none", "<18014398509481984k=none"}) {
       CAPTURE(std::string(bad));
       try {
         Rules rules(std::string("*=fp16; ") + bad + " ;<5=none");
@@ -84,10 +85,11 @@ TEST_SUITE("rules") {
 
   TEST_CASE("the default rules keep biases, norms and small tensors exact") {
     const Rules rules(Settings{}.rules);
-    for (const char* name : {"allreduce.layer1.0.conv1.bias", "allreduce.bn1.weight", "layer4.1.bn2.bias", "encoder.norm.weight",
-                             "h.3.LayerNorm_layernorm.weight", "downsample.batchnorm.weight"})
+    for (const char* name : {"allreduce.layer1.0.conv1.bias", "allreduce.bn1.weight", "layer4.1.bn2.bias",
+                             "encoder.norm.weight", "h.3.LayerNorm_layernorm.weight", "downsample.batchnorm.weight"})
       CHECK(codec_for(rules, name, 1 << 20) == "none");
-    for (const char* name : {"allreduce.conv1.weight", "fc.weight", "transformer.h.0.attn.c_attn.weight", "embedding"}) {
+    for (const char* name :
+         {"allreduce.conv1.weight", "fc.weight", "transformer.h.0.attn.c_attn.weight", "embedding"}) {
       CHECK(codec_for(rules, name, 1024) == "-");
       CHECK(codec_for(rules, name, 1023) == "none");
     }

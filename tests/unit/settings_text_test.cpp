@@ -34,14 +34,15 @@ TEST_SUITE("settings_text") {
     CHECK(rules_differ("*=fp16", "*=none") == "CRIMP_RULES is '*=fp16' on rank 0 and '*=none' on rank 3");
     CHECK(rules_differ("", "*=none") == "CRIMP_RULES is '' on rank 0 and '*=none' on rank 3");
     const std::string sixty(59, 'a');
-    CHECK(rules_differ(sixty + "b", sixty + "c") == "CRIMP_RULES is '" + sixty + "b' on rank 0 and '" + sixty + "c' on rank 3");
+    CHECK(rules_differ(sixty + "b", sixty + "c") ==
+          "CRIMP_RULES is '" + sixty + "b' on rank 0 and '" + sixty + "c' on rank 3");
   }
 
   TEST_CASE("of long values what surrounds the first difference") {
     const std::string common(100, 'a'), rest(100, 'z');
     CHECK(rules_differ(common + "1" + rest, common + "2" + rest) ==
-          "CRIMP_RULES is '..." + std::string(20, 'a') + "1" + std::string(39, 'z') + "...' on rank 0 and '..." + std::string(20, 'a') + "2" +
-              std::string(39, 'z') + "...' on rank 3 (from character 101 on)");
+          "CRIMP_RULES is '..." + std::string(20, 'a') + "1" + std::string(39, 'z') + "...' on rank 0 and '..." +
+              std::string(20, 'a') + "2" + std::string(39, 'z') + "...' on rank 3 (from character 101 on)");
     // One is the beginning of the other.
     const std::string shown = "'..." + std::string(20, 'a');
     CHECK(has(rules_differ(common, common + "=none"), shown + "' on rank 0 and " + shown + "=none' on rank 3"));
@@ -54,8 +55,9 @@ TEST_SUITE("settings_text") {
     const std::string both = entry("legal", "1") + entry("CRIMP_CODEC", "3lc");
     const std::string text = settings_difference(both + entry("CRIMP_OLD", "1") + entry("CRIMP_CHUNK", "1"),
                                                  both + entry("CRIMP_NEW", "1") + entry("CRIMP_CHUNK", "2"), 1);
-    CHECK(text == "CRIMP_OLD is not known to Crimp on rank 1; CRIMP_CHUNK is '1' on rank 0 and '2' on rank 1; "
-                  "CRIMP_NEW is not known to Crimp on rank 0");
+    CHECK(text ==
+          "CRIMP_OLD is not known to Crimp on rank 1; CRIMP_CHUNK is '1' on rank 0 and '2' on rank 1; "
+          "CRIMP_NEW is not known to Crimp on rank 0");
     CHECK(settings_difference(entry("legal", "1"), entry("legal", "0"), 1) == "a rank has an illegal setting");
     CHECK(settings_difference(both, "", 1) != "");
     CHECK_FALSE(settings_difference(both, both, 1).empty());

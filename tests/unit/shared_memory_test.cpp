@@ -1,4 +1,5 @@
-// Memory shared by processes: through its place, refused where it is another's, and an error rather than a signal where there is none.
+// Memory shared by processes: through its place, refused where it is another's, and an error rather than a signal where
+// there is none.
 #include "memory/shared_memory.hpp"
 
 #include <doctest/doctest.h>
@@ -81,8 +82,12 @@ TEST_SUITE("shared_memory") {
   }
 
   TEST_CASE("where there is none it is an error, not a signal") {
-    limited(RLIMIT_FSIZE, 50000, [] { CHECK_THROWS_WITH_AS(SharedMemory{kBytes}, doctest::Contains("ulimit -f"), Error); });
-    limited(RLIMIT_NOFILE, 3, [] { CHECK_THROWS_WITH_AS(SharedMemory{kBytes}, doctest::Contains("100000 bytes of memory to share were not given"), Error); });
+    limited(RLIMIT_FSIZE, 50000,
+            [] { CHECK_THROWS_WITH_AS(SharedMemory{kBytes}, doctest::Contains("ulimit -f"), Error); });
+    limited(RLIMIT_NOFILE, 3, [] {
+      CHECK_THROWS_WITH_AS(SharedMemory{kBytes}, doctest::Contains("100000 bytes of memory to share were not given"),
+                           Error);
+    });
     CHECK(SharedMemory(kBytes).data() != nullptr);
   }
 }

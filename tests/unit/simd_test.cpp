@@ -3,8 +3,8 @@
 
 #include <set>
 
-#include "memory/workers.hpp"
 #include "codec/payload.hpp"
+#include "memory/workers.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/model.hpp"
@@ -42,7 +42,8 @@ TEST_SUITE("simd") {
           CAPTURE(name_of(data));
           CAPTURE(count);
           auto a = make_data(data, count, count);
-          for (float& x : a) x = std::max(std::min(x, codec->traits().max_magnitude / 4), -codec->traits().max_magnitude / 4);
+          for (float& x : a)
+            x = std::max(std::min(x, codec->traits().max_magnitude / 4), -codec->traits().max_magnitude / 4);
           const RandomCounter counter{40960, 3, 1};
           const ModelCodec model(codec->spec());
           const ModelBody expected = model.encode(a, std::span(&count, 1), counter);
@@ -57,7 +58,8 @@ TEST_SUITE("simd") {
             std::vector<std::uint8_t> body(partition.body_bound(*codec));
             std::vector<float> residual(count), out(count);
             const FeedbackView feedback{nullptr, residual.data()};
-            body.resize(encode_body(*codec, partition, a.data(), std::span(&feedback, 1), counter, body.data(), nullptr, workers));
+            body.resize(encode_body(*codec, partition, a.data(), std::span(&feedback, 1), counter, body.data(), nullptr,
+                                    workers));
             CHECK(difference(body, expected.bytes) == "");
             CHECK(difference(residual, expected.residual) == "");
             std::vector<BodyView> views(3);
@@ -76,7 +78,8 @@ TEST_SUITE("simd") {
       int wrong = 0;
       for (int first = 0; first < 243; ++first) {
         std::vector<std::uint8_t> bytes(32 + 20), piece;
-        for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>((static_cast<std::size_t>(first) + i) % 243);
+        for (std::size_t i = 0; i < bytes.size(); ++i)
+          bytes[i] = static_cast<std::uint8_t>((static_cast<std::size_t>(first) + i) % 243);
         std::vector<float> acc(260, 0.5f);
         piece = {0, 0, 0x40, 0x3f};  // the scale 0.75
         piece.insert(piece.end(), bytes.begin(), bytes.end());

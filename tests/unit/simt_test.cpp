@@ -1,4 +1,5 @@
-// The executor and the stand-in find what they are for: kernels and host code with one planted fault each, beside the same without it.
+// The executor and the stand-in find what they are for: kernels and host code with one planted fault each, beside the
+// same without it.
 #include <doctest/doctest.h>
 
 #include <signal.h>
@@ -8,9 +9,9 @@
 #include <cstring>
 #include <random>
 
-#include "codec/device/block.cuh"
 #include "codec/coding/prefix_code.hpp"
 #include "codec/coding/prefix_code_tables.hpp"
+#include "codec/device/block.cuh"
 #include "support/compare.hpp"
 #include "support/device_run.hpp"
 #include "support/sanitized.hpp"
@@ -38,10 +39,8 @@ __global__ void barrier_of_some(std::uint32_t* out) {
   out[threadIdx.x] = 1;
 }
 __global__ void barriers_apart(std::uint32_t* out) {
-  if (threadIdx.x < 100)
-    __syncthreads();
-  else
-    __syncthreads();
+  if (threadIdx.x < 100) __syncthreads();
+  else __syncthreads();
   out[threadIdx.x] = 1;
 }
 template <bool all>
@@ -54,7 +53,9 @@ __global__ void half_written(std::uint32_t* out) {
 __global__ void writes_at(std::uint32_t* out, std::uint64_t at) {
   if (threadIdx.x == 3) out[at] = 5;
 }
-__global__ void reads_shared_at(std::uint32_t* out, std::uint32_t at) { out[threadIdx.x] = device::shared_memory<Words>().v[at]; }
+__global__ void reads_shared_at(std::uint32_t* out, std::uint32_t at) {
+  out[threadIdx.x] = device::shared_memory<Words>().v[at];
+}
 __global__ void shuffles(std::uint32_t* out, std::uint32_t mask, int from) {
   if (mask >> threadIdx.x % 32 & 1) out[threadIdx.x] = __shfl_sync(mask, threadIdx.x, from);
 }
@@ -76,7 +77,8 @@ __global__ void primitives(const std::uint32_t* in, std::uint32_t* scan, Results
   std::uint32_t total;
   scan[threadIdx.x] = device::block_offsets(v, scratch, &total);
   if (threadIdx.x == 7) *r = {top, total};
-  const float tree = device::warp_tree_sum(static_cast<float>(in[device::lane()]) * 0.1f, static_cast<float>(in[device::lane() + 32]) * 0.1f);
+  const float tree = device::warp_tree_sum(static_cast<float>(in[device::lane()]) * 0.1f,
+                                           static_cast<float>(in[device::lane() + 32]) * 0.1f);
   if (threadIdx.x == 0) *sum = tree;
 }
 __global__ void copies(std::uint8_t* to, const std::uint8_t* from, std::uint32_t n) { device::copy_bytes(to, from, n); }
@@ -163,7 +165,11 @@ TEST_SUITE("simt") {
     const auto said = dies([&] { *const_cast<volatile float*>(array.data()) = 1.0f; });
     CHECK(has(said, "died"));
     CHECK(has(said, "host touches device memory"));
-    CHECK(has(dies([&] { const simt::Reveal open; *const_cast<volatile float*>(array.data()) = 1.0f; }), "lived"));
+    CHECK(has(dies([&] {
+                const simt::Reveal open;
+                *const_cast<volatile float*>(array.data()) = 1.0f;
+              }),
+              "lived"));
   }
   TEST_CASE("kernels get no pointers to plain host memory, nor to freed memory") {
     simt::reset();
@@ -187,7 +193,8 @@ TEST_SUITE("simt") {
     CHECK(simt::take_reports() == "");
   }
 
-  // Work on two streams, with and without the event that orders it, and a host that reads before and after it has waited.
+  // Work on two streams, with and without the event that orders it, and a host that reads before and after it has
+  // waited.
   TEST_CASE("a missing wait between streams, and of the host") {
     std::uint32_t* pinned;
     REQUIRE(cudaMallocHost(&pinned, 1024) == cudaSuccess);
@@ -199,7 +206,8 @@ TEST_SUITE("simt") {
       launch<fill>(1, 256, 0, static_cast<cudaStream_t>(first), a.data(), 41u);
       cuda(cudaEventRecord(done, first), "record");
       if (event_wait) cuda(cudaStreamWaitEvent(second, done), "wait");
-      launch<add_one>(1, 256, 0, static_cast<cudaStream_t>(second), static_cast<const std::uint32_t*>(a.data()), b.data());
+      launch<add_one>(1, 256, 0, static_cast<cudaStream_t>(second), static_cast<const std::uint32_t*>(a.data()),
+                      b.data());
       cuda(cudaMemcpyAsync(pinned, b.data(), 1024, cudaMemcpyDeviceToHost, second), "copy");
       if (host_wait) second.wait();
       std::vector<std::uint8_t> bytes(1024);
@@ -266,7 +274,8 @@ TEST_SUITE("simt") {
     const DeviceArray<std::uint32_t> from(in), scan(in.size());
     const DeviceArray<Results> results(1);
     const DeviceArray<float> sum(1);
-    launch<primitives>(1, device::kThreads, sizeof(device::BlockScratch), cudaStream_t{}, static_cast<const std::uint32_t*>(from.data()), scan.data(), results.data(), sum.data());
+    launch<primitives>(1, device::kThreads, sizeof(device::BlockScratch), cudaStream_t{},
+                       static_cast<const std::uint32_t*>(from.data()), scan.data(), results.data(), sum.data());
     const auto got = scan.read();
     std::uint32_t total = 0, top = 0;
     for (std::size_t i = 0; i < in.size(); ++i) {
@@ -291,10 +300,13 @@ TEST_SUITE("simt") {
       for (std::size_t to = 0; to < 16; to += kSanitized ? 5 : 1)
         for (std::size_t from = 0; from < 16; from += to % 3 + 1) {
           // The source ends where its allocation does.
-          const DeviceArray<std::uint8_t> source(std::span<const std::uint8_t>(bytes.data(), from + n)), target(std::vector<std::uint8_t>(n + 32, 0xee));
-          launch<copies>(1, 64, 0, cudaStream_t{}, target.data() + to, static_cast<const std::uint8_t*>(source.data() + from), n);
+          const DeviceArray<std::uint8_t> source(std::span<const std::uint8_t>(bytes.data(), from + n)),
+              target(std::vector<std::uint8_t>(n + 32, 0xee));
+          launch<copies>(1, 64, 0, cudaStream_t{}, target.data() + to,
+                         static_cast<const std::uint8_t*>(source.data() + from), n);
           std::vector<std::uint8_t> expected(n + 32, 0xee);
-          std::copy(bytes.begin() + static_cast<long>(from), bytes.begin() + static_cast<long>(from + n), expected.begin() + static_cast<long>(to));
+          std::copy(bytes.begin() + static_cast<long>(from), bytes.begin() + static_cast<long>(from + n),
+                    expected.begin() + static_cast<long>(to));
           CHECK(difference(target.read(), expected) == "");
         }
     CHECK(simt::take_reports() == "");
@@ -308,13 +320,16 @@ TEST_SUITE("simt") {
         const PrefixCode& code = prefix_code(d);
         CHECK(tables.densities[d].code[s] == (code.code[s] | code.length[s] << kLongestCode));
         std::uint32_t forward = 0;
-        for (int bit = 0; bit < code.length[s]; ++bit) forward |= static_cast<std::uint32_t>(code.code[s] >> bit & 1) << (kLongestCode - 1 - bit);
+        for (int bit = 0; bit < code.length[s]; ++bit)
+          forward |= static_cast<std::uint32_t>(code.code[s] >> bit & 1) << (kLongestCode - 1 - bit);
         CHECK(tables.densities[d].entry(forward) == (s | static_cast<std::uint32_t>(code.length[s]) << 8));
       }
     for (const std::size_t base : {7u, 100u, 2048u})
       for (std::size_t n = 0; n <= base; ++n) {
         int d = 0;
-        while (d + 1 < kDensities && static_cast<double>(2 * n) > (tables.fill[d] + tables.fill[d + 1]) * static_cast<double>(base)) ++d;
+        while (d + 1 < kDensities &&
+               static_cast<double>(2 * n) > (tables.fill[d] + tables.fill[d + 1]) * static_cast<double>(base))
+          ++d;
         CHECK(d == density_of(n, base));
       }
   }

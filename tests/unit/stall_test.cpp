@@ -16,7 +16,9 @@ StallWatch::Clock::time_point at() { return now; }
 int said_in(int seconds) {
   StallWatch watch(at);
   int said = 0;
-  const auto look = [&] { watch.look(1, 4, [&] { return ++said, std::string("in a test of the line that it says"); }); };
+  const auto look = [&] {
+    watch.look(1, 4, [&] { return ++said, std::string("in a test of the line that it says"); });
+  };
   look();
   for (int i = 0; i < 10 * seconds; ++i) {
     now += std::chrono::milliseconds(100);
@@ -68,7 +70,8 @@ TEST_SUITE("stall") {
   TEST_CASE("what is said may fail") {
     set_stall(1);
     StallWatch watch(at);
-    for (int i = 0; i < 1000; ++i, now += std::chrono::seconds(1)) watch.look(0, 2, []() -> std::string { throw std::bad_alloc(); });
+    for (int i = 0; i < 1000; ++i, now += std::chrono::seconds(1))
+      watch.look(0, 2, []() -> std::string { throw std::bad_alloc(); });
     set_stall(10);
   }
 }

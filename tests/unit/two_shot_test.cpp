@@ -1,11 +1,11 @@
-// The two-shot algorithm against the model: sums, residuals and owners' residuals bit for bit, on every rank; and what it does with
-// corrupt bytes.
+// The two-shot algorithm against the model: sums, residuals and owners' residuals bit for bit, on every rank; and what
+// it does with corrupt bytes.
 #include <doctest/doctest.h>
 
 #include <numeric>
 
-#include "memory/workers.hpp"
 #include "collective/algorithms.hpp"
+#include "memory/workers.hpp"
 #include "support/collective_check.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
@@ -34,7 +34,8 @@ std::vector<Rank> tampered(const Setup& setup, int n, const Tampering& where) {
   auto ranks = make_ranks(setup, n, 1);
   RunOptions options;
   options.tamper = [&](int receiver, int exchange, int from, std::span<std::uint8_t> bytes) {
-    if (receiver == where.receiver && exchange == where.exchange && from == where.from && !bytes.empty()) bytes[bytes.size() / 2] = 255;
+    if (receiver == where.receiver && exchange == where.exchange && from == where.from && !bytes.empty())
+      bytes[bytes.size() / 2] = 255;
   };
   run_all(setup, ranks, options);
   return ranks;
@@ -100,7 +101,8 @@ TEST_SUITE("two_shot") {
       for (std::size_t i = 0; i < count; ++i) exact[i] += static_cast<double>(r.values[i]);
     const auto error = [&] {
       double of = 0, to = 0;
-      for (std::size_t i = 0; i < count; ++i) of += (mean[i] - exact[i]) * (mean[i] - exact[i]), to += exact[i] * exact[i];
+      for (std::size_t i = 0; i < count; ++i)
+        of += (mean[i] - exact[i]) * (mean[i] - exact[i]), to += exact[i] * exact[i];
       return of / to;
     };
     const int calls = 60;
@@ -130,10 +132,12 @@ TEST_SUITE("two_shot") {
         REQUIRE(r.result.error.has_value());
         CHECK(r.exchanges == 12);
       }
-      CHECK(std::string(ranks[1].result.error->what()).find("rank 1 received from rank 2 (call 0, chunk 0) is corrupt: its checksum") != std::string::npos);
+      CHECK(std::string(ranks[1].result.error->what())
+                .find("rank 1 received from rank 2 (call 0, chunk 0) is corrupt: its checksum") != std::string::npos);
       for (const int other : {0, 2})
         CHECK(std::string(ranks[static_cast<std::size_t>(other)].result.error->what())
-                  .find("received from rank 1 (call 0, chunk 0) is corrupt: it met a corrupt payload itself") != std::string::npos);
+                  .find("received from rank 1 (call 0, chunk 0) is corrupt: it met a corrupt payload itself") !=
+              std::string::npos);
       auto model = ranks;
       run_all(setup, ranks);
       const auto expected = model_all(setup, model);
@@ -156,8 +160,9 @@ TEST_SUITE("two_shot") {
         if (r != 2) CHECK(difference(ranks[r].out, expected) == "");
       }
       REQUIRE(ranks[2].result.error.has_value());
-      CHECK(std::string(ranks[2].result.error->what()).find("rank 2 received from rank 0 (call 0, chunk 0) is corrupt: " +
-                                                            std::string(checksum ? "its checksum" : "a piece of it is malformed")) != std::string::npos);
+      CHECK(std::string(ranks[2].result.error->what())
+                .find("rank 2 received from rank 0 (call 0, chunk 0) is corrupt: " +
+                      std::string(checksum ? "its checksum" : "a piece of it is malformed")) != std::string::npos);
     }
   }
 
@@ -169,15 +174,18 @@ TEST_SUITE("two_shot") {
       if (exchange == 5 && from == 1) bytes[8] ^= 1;  // 5: sum headers of chunk 0
     };
     std::vector<std::string> thrown(3);
-    run_ranks(3, [&](ThreadTransport& transport) {
-      Workers workers(1);
-      const auto r = static_cast<std::size_t>(transport.rank());
-      try {
-        call(transport, setup, ranks[r], workers);
-      } catch (const Error& e) {
-        thrown[r] = e.what();
-      }
-    }, options);
+    run_ranks(
+        3,
+        [&](ThreadTransport& transport) {
+          Workers workers(1);
+          const auto r = static_cast<std::size_t>(transport.rank());
+          try {
+            call(transport, setup, ranks[r], workers);
+          } catch (const Error& e) {
+            thrown[r] = e.what();
+          }
+        },
+        options);
     for (const auto& text : thrown) CHECK(text.find("on rank 1 the element count") != std::string::npos);
   }
 

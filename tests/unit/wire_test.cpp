@@ -29,10 +29,11 @@ TEST_SUITE("wire") {
     h.wire_us = 0xf1f2f3f4;
     h.algorithm = Algorithm::hierarchical;
     h.stage = 5;
-    const unsigned char expected[64] = {
-        'C',  'R',  'M',  'P',  1,    4,    3,    2,    0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 0x40, 0, 0, 0, 0, 0,
-        0,    0,    8,    7,    6,    5,    4,    3,    2,    1,    0xa4, 0xa3, 0xa2, 0xa1, 0xb4, 0xb3, 0xb2, 0xb1, 0xc4, 0xc3,
-        0xc2, 0xc1, 0xd4, 0xd3, 0xd2, 0xd1, 0xe4, 0xe3, 0xe2, 0xe1, 0xf4, 0xf3, 0xf2, 0xf1, 4,    5,    0};
+    const unsigned char expected[64] = {'C',  'R',  'M',  'P',  1,    4,    3,    2,    0x88, 0x77, 0x66, 0x55,
+                                        0x44, 0x33, 0x22, 0x11, 0x40, 0,    0,    0,    0,    0,    0,    0,
+                                        8,    7,    6,    5,    4,    3,    2,    1,    0xa4, 0xa3, 0xa2, 0xa1,
+                                        0xb4, 0xb3, 0xb2, 0xb1, 0xc4, 0xc3, 0xc2, 0xc1, 0xd4, 0xd3, 0xd2, 0xd1,
+                                        0xe4, 0xe3, 0xe2, 0xe1, 0xf4, 0xf3, 0xf2, 0xf1, 4,    5,    0};
     CHECK(std::memcmp(&h, expected, 64) == 0);
   }
 
@@ -48,7 +49,10 @@ TEST_SUITE("wire") {
     };
     CHECK(changed([](Header& h) { h.body_bytes = 640; }) == "");
     CHECK(changed([](Header& h) { h.body_hash = 1; }) == "");
-    CHECK(changed([](Header& h) { h.encode_us = 1; h.wire_us = 2; }) == "");
+    CHECK(changed([](Header& h) {
+            h.encode_us = 1;
+            h.wire_us = 2;
+          }) == "");
     CHECK(changed([](Header& h) { h.flags = kFlagExact; }) == "");
     CHECK(changed([](Header& h) { h.flags = kFlagExact | kFlagNoMemory; }) == "");
     CHECK(changed([](Header& h) { h.flags = kFlagForeign; }) == "");
@@ -63,11 +67,13 @@ TEST_SUITE("wire") {
     CHECK(changed([](Header& h) { h.flags = kFlagCorrupt; }) == "");
     // What sends a call through MPI comes too late there.
     for (const int flag : {+kFlagExact, +kFlagNoMemory, +kFlagForeign, +kFlagOutlier, 32})
-      CHECK(changed([&](Header& h) { h.flags = static_cast<std::uint8_t>(flag); }).find("reserved") != std::string::npos);
+      CHECK(changed([&](Header& h) { h.flags = static_cast<std::uint8_t>(flag); }).find("reserved") !=
+            std::string::npos);
     mine.stage = 0;
     CHECK(changed([](Header& h) { h.reserved_16 = 1; }).find("reserved") != std::string::npos);
     CHECK(changed([](Header& h) { h.reserved_32 = 1u << 31; }).find("reserved") != std::string::npos);
-    CHECK(changed([](Header& h) { h.algorithm = Algorithm::two_shot; }).find("the algorithm is 1, here 0") != std::string::npos);
+    CHECK(changed([](Header& h) { h.algorithm = Algorithm::two_shot; }).find("the algorithm is 1, here 0") !=
+          std::string::npos);
     CHECK(changed([](Header& h) { h.stage = 1; }).find("the stage is 1, here 0") != std::string::npos);
     CHECK(changed([](Header& h) { h.count = 101; }).find("count is 101, here 100") != std::string::npos);
     CHECK(changed([](Header& h) { h.call = 1; }).find("call number") != std::string::npos);

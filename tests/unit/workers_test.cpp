@@ -14,7 +14,8 @@ TEST_SUITE("workers") {
       Workers workers(threads);
       CHECK(workers.threads() == (threads < 1 ? 1 : threads));
       for (int round = 0; round < 50; ++round) {
-        std::vector<int> count(static_cast<std::size_t>(workers.threads()));  // one writer each, so that a second one is a race
+        std::vector<int> count(
+            static_cast<std::size_t>(workers.threads()));  // one writer each, so that a second one is a race
         std::atomic<int> wrong{0};
         workers.run([&](int part, int parts) {
           ++count[static_cast<std::size_t>(part)];

@@ -44,7 +44,8 @@ struct Device : device::PieceDevice {
     return bytes(piece.count);
   }
 
-  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc, Shared&) const {
+  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc,
+                             Shared&) const {
     device::for_elements(piece.count, quads(in), [&](auto n, std::uint32_t i) {
       auto x = device::load<n>(acc + i);
       const Codes<n> codes = reinterpret_cast<const Codes<n>*>(in)[i / n];

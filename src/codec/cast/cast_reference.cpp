@@ -16,7 +16,8 @@ class Fp32 final : public ReferenceCodec {
     if (!bytes.empty()) std::memcpy(bytes.data(), p.a.data(), bytes.size());
     return bytes;
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count,
+                            const RandomCounter&) const override {
     std::vector<float> values(count);
     if (count) std::memcpy(values.data(), piece.data(), 4 * count);
     return values;
@@ -39,10 +40,12 @@ class Fp16 final : public ReferenceCodec {
     }
     return bytes;
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count,
+                            const RandomCounter&) const override {
     std::vector<float> values(count);
     for (std::size_t i = 0; i < count; ++i)
-      values[i] = static_cast<float>(std::ldexp(kHalf.value(static_cast<std::uint16_t>(piece[8 + 2 * i] | piece[9 + 2 * i] << 8)), piece[i / 1280] - 127));
+      values[i] = static_cast<float>(std::ldexp(
+          kHalf.value(static_cast<std::uint16_t>(piece[8 + 2 * i] | piece[9 + 2 * i] << 8)), piece[i / 1280] - 127));
     return values;
   }
   double allowed(std::span<const float> a, std::size_t i) const override {
@@ -53,7 +56,8 @@ class Fp16 final : public ReferenceCodec {
   // Of the scale of element i's block: the least from -126 on with which its largest magnitude is at most 65504.
   static int exponent_of(std::span<const float> a, std::size_t i) {
     double peak = 0;
-    for (std::size_t j = i / 1280 * 1280; j < std::min(a.size(), i / 1280 * 1280 + 1280); ++j) peak = std::max(peak, std::fabs(static_cast<double>(a[j])));
+    for (std::size_t j = i / 1280 * 1280; j < std::min(a.size(), i / 1280 * 1280 + 1280); ++j)
+      peak = std::max(peak, std::fabs(static_cast<double>(a[j])));
     int k = -126;
     while (peak > std::ldexp(65504.0, k) && k < 112) ++k;
     return k;
@@ -72,12 +76,16 @@ class Bf16 final : public ReferenceCodec {
     }
     return bytes;
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count,
+                            const RandomCounter&) const override {
     std::vector<float> values(count);
-    for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(kBfloat.value(static_cast<std::uint16_t>(piece[2 * i] | piece[2 * i + 1] << 8)));
+    for (std::size_t i = 0; i < count; ++i)
+      values[i] = static_cast<float>(kBfloat.value(static_cast<std::uint16_t>(piece[2 * i] | piece[2 * i + 1] << 8)));
     return values;
   }
-  double allowed(std::span<const float> a, std::size_t i) const override { return std::max(std::fabs(static_cast<double>(a[i])) * 0x1p-8, 0x1p-134); }
+  double allowed(std::span<const float> a, std::size_t i) const override {
+    return std::max(std::fabs(static_cast<double>(a[i])) * 0x1p-8, 0x1p-134);
+  }
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-#include "codec/device_registry.hpp"
 #include "codec/cast/fp16_kernels.cuh"
+#include "codec/device_registry.hpp"
 
 namespace crimp {
 

@@ -38,17 +38,20 @@ HWY_INLINE std::uint32_t largest(const float* values, const float* in, std::uint
     other = hn::Max(other, bits_at(i + lanes));
   }
   auto bits = static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(di, hn::Max(top, other))));
-  for (; i < count; ++i) bits = std::max(bits, std::bit_cast<std::uint32_t>(has_in ? values[i] + in[i] : values[i]) & 0x7fffffff);
+  for (; i < count; ++i)
+    bits = std::max(bits, std::bit_cast<std::uint32_t>(has_in ? values[i] + in[i] : values[i]) & 0x7fffffff);
   return bits;
 }
 
 // One block; returns its scale byte.
 template <bool has_in, bool has_out>
-HWY_INLINE std::uint8_t encode(const float* values, const float* in, float* out, std::uint64_t count, std::uint8_t* HWY_RESTRICT codes) {
+HWY_INLINE std::uint8_t encode(const float* values, const float* in, float* out, std::uint64_t count,
+                               std::uint8_t* HWY_RESTRICT codes) {
   const Df d;
   const std::size_t lanes = hn::Lanes(d);
   const std::uint8_t scale = scale_byte(largest<has_in>(values, in, count));
-  const auto up = hn::Set(d, std::bit_cast<float>(scale_bits(scale))), down = hn::Set(d, std::bit_cast<float>(inverse_bits(scale)));
+  const auto up = hn::Set(d, std::bit_cast<float>(scale_bits(scale))),
+             down = hn::Set(d, std::bit_cast<float>(inverse_bits(scale)));
   const auto one = [&](const float* from, const float* more, float* rest, std::uint8_t* to) HWY_ATTR {
     auto a = hn::LoadU(d, from);
     if constexpr (has_in) a = hn::Add(a, hn::LoadU(d, more));
@@ -71,11 +74,12 @@ HWY_INLINE std::uint8_t encode(const float* values, const float* in, float* out,
 }
 
 template <bool has_in, bool has_out>
-HWY_INLINE void encode_blocks(const float* values, const float* in, float* out, std::uint32_t count, std::uint8_t* bytes) {
+HWY_INLINE void encode_blocks(const float* values, const float* in, float* out, std::uint32_t count,
+                              std::uint8_t* bytes) {
   std::memset(bytes, 0, kBlocks);
   for (std::uint32_t b = 0, at = 0; at < count; ++b, at += kBlock)
-    bytes[b] = encode<has_in, has_out>(values + at, has_in ? in + at : in, has_out ? out + at : out, std::min(kBlock, count - at),
-                                       bytes + kBlocks + 2 * at);
+    bytes[b] = encode<has_in, has_out>(values + at, has_in ? in + at : in, has_out ? out + at : out,
+                                       std::min(kBlock, count - at), bytes + kBlocks + 2 * at);
 }
 void EncodePiece(const float* values, const float* in, float* out, std::uint32_t count, std::uint8_t* bytes) {
   if (in && out) return encode_blocks<true, true>(values, in, out, count, bytes);
@@ -84,7 +88,8 @@ void EncodePiece(const float* values, const float* in, float* out, std::uint32_t
   encode_blocks<false, false>(values, in, out, count, bytes);
 }
 
-HWY_INLINE void add_block(std::uint8_t scale, const std::uint8_t* HWY_RESTRICT codes, std::uint32_t count, float* HWY_RESTRICT acc) {
+HWY_INLINE void add_block(std::uint8_t scale, const std::uint8_t* HWY_RESTRICT codes, std::uint32_t count,
+                          float* HWY_RESTRICT acc) {
   const Df d;
   const std::uint32_t lanes = static_cast<std::uint32_t>(hn::Lanes(d));
   const auto up = hn::Set(d, std::bit_cast<float>(scale_bits(scale)));
@@ -124,10 +129,12 @@ class Fp16 final : public Codec {
   std::size_t piece_bound(std::uint64_t count) const override { return kBlocks + 2 * count; }
 
   std::size_t encode_piece(const PieceSource& p, std::uint8_t* bytes) const override {
-    HWY_DYNAMIC_DISPATCH(EncodePiece)(p.values, p.residual_in, p.residual_out, static_cast<std::uint32_t>(p.count), bytes);
+    HWY_DYNAMIC_DISPATCH(EncodePiece)
+    (p.values, p.residual_in, p.residual_out, static_cast<std::uint32_t>(p.count), bytes);
     return piece_bound(p.count);
   }
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t elements, const RandomCounter&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t elements, const RandomCounter&,
+                        float* acc) const override {
     if (in.size() != piece_bound(elements)) return false;
     const auto count = static_cast<std::uint32_t>(elements);
     for (std::uint32_t b = 0; b < kBlocks; ++b)
@@ -137,8 +144,14 @@ class Fp16 final : public Codec {
   }
 
   // Every float has a scale: nothing is too small.
-  static constexpr Traits kTraits{.name = "fp16", .wire_id = 2, .fixed_size = true, .biased = false, .memory = FeedbackKind::none,
-                                  .max_magnitude = 0x1p100f, .min_magnitude = 0.0f, .summable = true};
+  static constexpr Traits kTraits{.name = "fp16",
+                                  .wire_id = 2,
+                                  .fixed_size = true,
+                                  .biased = false,
+                                  .memory = FeedbackKind::none,
+                                  .max_magnitude = 0x1p100f,
+                                  .min_magnitude = 0.0f,
+                                  .summable = true};
 };
 
 }  // namespace

@@ -25,7 +25,8 @@ struct Device : device::PieceDevice {
       const std::uint32_t end = (b + 1) * kBlock < piece.count ? (b + 1) * kBlock : piece.count;
       std::uint32_t top = 0;
 #pragma unroll 4
-      for (std::uint32_t i = b * kBlock + device::lane(); i < end; i += device::kWarp) top = max(top, __float_as_uint(a[i]) & 0x7fffffffu);
+      for (std::uint32_t i = b * kBlock + device::lane(); i < end; i += device::kWarp)
+        top = max(top, __float_as_uint(a[i]) & 0x7fffffffu);
       top = __reduce_max_sync(device::kAllLanes, top);
       if (device::lane() == 0) out[b] = own.scales[b] = b < blocks(piece.count) ? scale_byte(top) : std::uint8_t{0};
     }
@@ -47,7 +48,8 @@ struct Device : device::PieceDevice {
     return bytes(piece.count);
   }
 
-  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc, Shared& own) const {
+  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc,
+                             Shared& own) const {
     const bool mine = threadIdx.x < kBlocks;
     if (mine) own.scales[threadIdx.x] = in[threadIdx.x];
     if (device::block_any(mine && !legal(in[threadIdx.x], threadIdx.x, piece.count))) return false;

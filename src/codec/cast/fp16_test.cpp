@@ -89,7 +89,8 @@ TEST_SUITE("fp16") {
     const Bytes good = encode(*codec, make_data(Data::normal, 1, 1300));
     CHECK_FALSE(refuses(*codec, good, 1300, [](Bytes&) {}));
     for (const int wrong : {0, 240, 255})
-      for (const std::size_t b : {0, 1}) CHECK(refuses(*codec, good, 1300, [&](Bytes& p) { p[b] = static_cast<std::uint8_t>(wrong); }));
+      for (const std::size_t b : {0, 1})
+        CHECK(refuses(*codec, good, 1300, [&](Bytes& p) { p[b] = static_cast<std::uint8_t>(wrong); }));
     for (std::size_t b = 2; b < 8; ++b) CHECK(refuses(*codec, good, 1300, [&](Bytes& p) { p[b] = 1; }));
     CHECK(refuses(*codec, good, 1300, [](Bytes& p) { p.pop_back(); }));
     CHECK(refuses(*codec, good, 1300, [](Bytes& p) { p.push_back(0); }));

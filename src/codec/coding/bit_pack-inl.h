@@ -42,7 +42,8 @@ HWY_INLINE void pack_planes(const std::uint16_t* codes, std::uint8_t* bytes) {
   if constexpr (plane < bits) {
     const hn::Rebind<std::uint8_t, D16> d8;
     const V16 v = gather<bits, plane, plane * 8 / bits>(codes);
-    hn::StoreU(hn::DemoteTo(d8, hn::BitCast(hn::RebindToSigned<D16>(), hn::And(v, hn::Set(D16(), 0xff)))), d8, bytes + plane * kLanes);
+    hn::StoreU(hn::DemoteTo(d8, hn::BitCast(hn::RebindToSigned<D16>(), hn::And(v, hn::Set(D16(), 0xff)))), d8,
+               bytes + plane * kLanes);
     pack_planes<bits, plane + 1>(codes, bytes);
   }
 }
@@ -86,8 +87,21 @@ HWY_INLINE void with_bits(int bits, Use&& use) {
   switch (bits) {
 #define CRIMP_BITS(n) \
   case n: return use(std::integral_constant<int, n>());
-    CRIMP_BITS(2) CRIMP_BITS(3) CRIMP_BITS(4) CRIMP_BITS(5) CRIMP_BITS(6) CRIMP_BITS(7) CRIMP_BITS(8)
-    CRIMP_BITS(9) CRIMP_BITS(10) CRIMP_BITS(11) CRIMP_BITS(12) CRIMP_BITS(13) CRIMP_BITS(14) CRIMP_BITS(15) CRIMP_BITS(16)
+    CRIMP_BITS(2)
+    CRIMP_BITS(3)
+    CRIMP_BITS(4)
+    CRIMP_BITS(5)
+    CRIMP_BITS(6)
+    CRIMP_BITS(7)
+    CRIMP_BITS(8)
+    CRIMP_BITS(9)
+    CRIMP_BITS(10)
+    CRIMP_BITS(11)
+    CRIMP_BITS(12)
+    CRIMP_BITS(13)
+    CRIMP_BITS(14)
+    CRIMP_BITS(15)
+    CRIMP_BITS(16)
 #undef CRIMP_BITS
   }
 }

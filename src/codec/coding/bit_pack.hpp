@@ -1,4 +1,5 @@
-// Codes of 2 to 16 bits, packed so that neighbouring lanes of a processor write neighbouring bytes. WIRE_FORMAT.md, section 4.0.
+// Codes of 2 to 16 bits, packed so that neighbouring lanes of a processor write neighbouring bytes. WIRE_FORMAT.md,
+// section 4.0.
 #pragma once
 #include <cstdint>
 
@@ -6,7 +7,8 @@
 
 namespace crimp::bit_pack {
 
-// Lane i of a full tile holds the codes of elements i, i + 16, ..., i + 112 as a string of 8 * bits bits; its byte k is the tile's byte 16 k + i.
+// Lane i of a full tile holds the codes of elements i, i + 16, ..., i + 112 as a string of 8 * bits bits; its byte k is
+// the tile's byte 16 k + i.
 inline constexpr std::uint32_t kTile = 128, kLanes = 16, kPerLane = 8;
 
 // Lanes of the tile that starts at element `begin` of n.

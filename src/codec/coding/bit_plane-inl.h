@@ -30,7 +30,8 @@ HWY_INLINE void store16(D d, std::uint8_t* to, MaskAt&& mask_at) {
   }
 }
 
-// The mask of the lanes that start at element `lane` (a multiple of the lanes, below 16) of the 16 whose bits stand at `from`.
+// The mask of the lanes that start at element `lane` (a multiple of the lanes, below 16) of the 16 whose bits stand at
+// `from`.
 template <class D>
 HWY_INLINE hn::Mask<D> load16(D d, const std::uint8_t* from, std::size_t lane) {
   if constexpr (hn::MaxLanes(D()) == 4) {

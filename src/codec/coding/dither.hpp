@@ -1,14 +1,15 @@
-// Random bits for rounding, selection and rotation: 16 per element, functions of RandomCounter and the element's index in its piece alone, so that
-// host and device, every SIMD target and every order of work see the same. WIRE_FORMAT.md, section 5.
+// Random bits for rounding, selection and rotation: 16 per element, functions of RandomCounter and the element's index
+// in its piece alone, so that host and device, every SIMD target and every order of work see the same. WIRE_FORMAT.md,
+// section 5.
 //
-// Philox4x32 with 7 rounds (Salmon et al., SC'11; the least that passes BigCrush there). Counter: {block, low half of place.element,
-// rank, step}, key: {stream, high half of place.element}. A block's four words serve eight elements 16 apart, so that 16 neighbouring blocks
-// fill 128 neighbouring elements without a shuffle.
+// Philox4x32 with 7 rounds (Salmon et al., SC'11; the least that passes BigCrush there). Counter: {block, low half of
+// place.element, rank, step}, key: {stream, high half of place.element}. A block's four words serve eight elements 16
+// apart, so that 16 neighbouring blocks fill 128 neighbouring elements without a shuffle.
 #pragma once
 #include <cstdint>
 
-#include "core/host_device.hpp"
 #include "codec/codec.hpp"
+#include "core/host_device.hpp"
 
 namespace crimp::dither {
 
@@ -41,7 +42,8 @@ CRIMP_HD std::uint32_t bits16(const RandomCounter& counter, std::uint32_t stream
   const std::uint32_t half = i % kTile / kLanes;
   const Words words = philox(counter, stream, i / kTile * kLanes + i % kLanes);
   // By shifts: in a kernel an indexed array would be in local memory.
-  const std::uint64_t low = words.w[0] | std::uint64_t{words.w[1]} << 32, high = words.w[2] | std::uint64_t{words.w[3]} << 32;
+  const std::uint64_t low = words.w[0] | std::uint64_t{words.w[1]} << 32,
+                      high = words.w[2] | std::uint64_t{words.w[3]} << 32;
   return static_cast<std::uint32_t>((half < 4 ? low : high) >> half % 4 * 16) & 0xffff;
 }
 

@@ -57,7 +57,8 @@ bool decode(std::span<const std::uint8_t> in, std::uint16_t head, std::uint64_t 
         found += 64;
         continue;
       }
-      for (; rest; rest &= rest - 1) indices[found++] = static_cast<std::uint16_t>(8 * at + static_cast<std::size_t>(__builtin_ctzll(rest)));
+      for (; rest; rest &= rest - 1)
+        indices[found++] = static_cast<std::uint16_t>(8 * at + static_cast<std::size_t>(__builtin_ctzll(rest)));
     }
     return found == count && indices[found - 1] < n;
   }

@@ -1,8 +1,9 @@
-// Sets of elements of a piece in a block, as codec/coding/index_set.hpp has them. A warp looks at 32 elements at a time; what came before them is known from one scan over these words, because gaps
-// that need skips end at a word's first element.
+// Sets of elements of a piece in a block, as codec/coding/index_set.hpp has them. A warp looks at 32 elements at a
+// time; what came before them is known from one scan over these words, because gaps that need skips end at a word's
+// first element.
 #pragma once
-#include "codec/device/block.cuh"
 #include "codec/coding/index_set.hpp"
+#include "codec/device/block.cuh"
 
 namespace crimp::index_set {
 
@@ -20,7 +21,9 @@ struct Words {
 struct Size {
   std::uint32_t count, gap_bytes;
   __device__ bool bitmap(std::uint32_t n) const { return gap_bytes >= bitmap_bytes(n); }
-  __device__ std::uint32_t bytes(std::uint32_t n) const { return bitmap(n) ? static_cast<std::uint32_t>(bitmap_bytes(n)) : gap_bytes; }
+  __device__ std::uint32_t bytes(std::uint32_t n) const {
+    return bitmap(n) ? static_cast<std::uint32_t>(bitmap_bytes(n)) : gap_bytes;
+  }
   __device__ std::uint32_t head(std::uint32_t n) const { return count | (bitmap(n) ? kBitmap : 0); }
 };
 
@@ -31,11 +34,19 @@ __device__ inline std::uint32_t skips_of(std::uint32_t gap) { return (gap / kSki
 __device__ inline Size measure(Words& words, std::uint32_t n, device::BlockScratch& scratch) {
   const std::uint32_t w = threadIdx.x, bits = w < (n + device::kWarp - 1) / device::kWarp ? words.bits[w] : 0;
   // Upper half: behind the last element; lower half: elements.
-  const std::uint32_t mine = bits ? (device::kWarp * w + device::kWarp - static_cast<std::uint32_t>(__clz(static_cast<int>(bits)))) << 16 | static_cast<std::uint32_t>(__popc(bits)) : 0;
-  const auto join = [](std::uint32_t a, std::uint32_t b) { return ((a >> 16) < (b >> 16) ? b >> 16 : a >> 16) << 16 | ((a & 0xffff) + (b & 0xffff)); };
+  const std::uint32_t mine =
+      bits ? (device::kWarp * w + device::kWarp - static_cast<std::uint32_t>(__clz(static_cast<int>(bits)))) << 16 |
+                 static_cast<std::uint32_t>(__popc(bits))
+           : 0;
+  const auto join = [](std::uint32_t a, std::uint32_t b) {
+    return ((a >> 16) < (b >> 16) ? b >> 16 : a >> 16) << 16 | ((a & 0xffff) + (b & 0xffff));
+  };
   std::uint32_t all, skips;
   const std::uint32_t before = device::block_scan(mine, 0u, join, scratch, &all);
-  const std::uint32_t own = bits ? skips_of(device::kWarp * w + static_cast<std::uint32_t>(__ffs(static_cast<int>(bits))) - 1 - (before >> 16)) : 0;
+  const std::uint32_t own =
+      bits
+          ? skips_of(device::kWarp * w + static_cast<std::uint32_t>(__ffs(static_cast<int>(bits))) - 1 - (before >> 16))
+          : 0;
   const std::uint32_t skips_before = device::block_offsets(own, scratch, &skips);
   if (w < kWords) {
     words.rank[w] = static_cast<std::uint16_t>(before);
@@ -51,7 +62,8 @@ template <class Work>
 __device__ inline void for_set(const Words& words, std::uint32_t n, Work&& work) {
   for (std::uint32_t w = device::warp(); device::kWarp * w < n; w += device::kWarps) {
     const std::uint32_t bits = words.bits[w], below = bits & ((1u << device::lane()) - 1);
-    if (bits >> device::lane() & 1) work(device::kWarp * w + device::lane(), words.rank[w] + static_cast<std::uint32_t>(__popc(below)));
+    if (bits >> device::lane() & 1)
+      work(device::kWarp * w + device::lane(), words.rank[w] + static_cast<std::uint32_t>(__popc(below)));
   }
 }
 
@@ -65,7 +77,8 @@ __device__ inline void encode_block(const Words& words, std::uint32_t n, const S
     const std::uint32_t w = i / device::kWarp, below = words.bits[w] & ((1u << i % device::kWarp) - 1);
     std::uint8_t* at = to + j + words.skips[w];
     if (below != 0) {
-      *at = static_cast<std::uint8_t>(i - (device::kWarp * w + device::kWarp - static_cast<std::uint32_t>(__clz(static_cast<int>(below)))));
+      *at = static_cast<std::uint8_t>(
+          i - (device::kWarp * w + device::kWarp - static_cast<std::uint32_t>(__clz(static_cast<int>(below)))));
       return;
     }
     std::uint32_t gap = i - words.next[w];
@@ -78,10 +91,12 @@ __device__ inline void encode_block(const Words& words, std::uint32_t n, const S
   });
 }
 
-// Calls work(i, j) for the j-th element of the set, i, in one thread each; false in every thread unless the bytes hold exactly the promised elements, all below n:
-// then some calls may be missing, but i and j are in their ranges. count = count_of(head, n) > 0. Begins and ends with a barrier.
+// Calls work(i, j) for the j-th element of the set, i, in one thread each; false in every thread unless the bytes hold
+// exactly the promised elements, all below n: then some calls may be missing, but i and j are in their ranges. count =
+// count_of(head, n) > 0. Begins and ends with a barrier.
 template <class Work>
-__device__ inline bool decode_block(const std::uint8_t* in, std::uint32_t bytes, std::uint32_t head, std::uint32_t n, Words& words, device::BlockScratch& scratch, Work&& work) {
+__device__ inline bool decode_block(const std::uint8_t* in, std::uint32_t bytes, std::uint32_t head, std::uint32_t n,
+                                    Words& words, device::BlockScratch& scratch, Work&& work) {
   const std::uint32_t count = head & kCountMask;
   bool legal = true;
   __syncthreads();

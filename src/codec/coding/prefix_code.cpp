@@ -11,8 +11,10 @@
 #define CRIMP_PREFIX_CODE_TABLES
 namespace crimp::threelc {
 
-inline constexpr std::size_t kStreams = 4, kFrame = 3 + 2 * (kStreams - 1);  // density, bytes coded, bytes of all streams but the last
-inline constexpr std::size_t kBatch = 5;                                     // symbols per refill: 5 * 11 + 7 bits fit 64
+inline constexpr std::size_t kStreams = 4,
+                             kFrame =
+                                 3 + 2 * (kStreams - 1);  // density, bytes coded, bytes of all streams but the last
+inline constexpr std::size_t kBatch = 5;                  // symbols per refill: 5 * 11 + 7 bits fit 64
 static_assert(kBatch * kLongestCode + 7 < 64);
 
 struct Tables {
@@ -36,7 +38,8 @@ HWY_BEFORE_NAMESPACE();
 namespace crimp::threelc::HWY_NAMESPACE {
 
 // Symbol i goes to stream i % 4. Returns the bytes of each stream, written behind one another's room.
-void EncodeStreams(const PrefixCode& code, const std::uint8_t* symbols, std::size_t n, std::uint8_t* const* streams, std::size_t* bytes) {
+void EncodeStreams(const PrefixCode& code, const std::uint8_t* symbols, std::size_t n, std::uint8_t* const* streams,
+                   std::size_t* bytes) {
   std::uint64_t buffer[kStreams] = {};
   unsigned bits[kStreams] = {};
   std::uint8_t* to[kStreams];
@@ -67,8 +70,10 @@ void EncodeStreams(const PrefixCode& code, const std::uint8_t* symbols, std::siz
   }
 }
 
-// `in` may be read 8 bytes beyond its streams. False where a stream does not end with its bytes, or in bits other than 0.
-bool DecodeStreams(const std::uint16_t* table, const std::uint8_t* const* streams, const std::size_t* bytes, std::size_t n, std::uint8_t* symbols) {
+// `in` may be read 8 bytes beyond its streams. False where a stream does not end with its bytes, or in bits other than
+// 0.
+bool DecodeStreams(const std::uint16_t* table, const std::uint8_t* const* streams, const std::size_t* bytes,
+                   std::size_t n, std::uint8_t* symbols) {
   constexpr std::uint64_t kMask = (1 << kLongestCode) - 1;
   std::uint64_t at[kStreams] = {};  // bits consumed
   std::size_t i = 0;
@@ -110,18 +115,20 @@ HWY_EXPORT(DecodeStreams);
 
 namespace {
 
-// Per base byte, how often each coded byte appears when values are independent and not zero with probability p. Additions, products and
-// quotients of doubles only, so that every machine makes the same codes.
+// Per base byte, how often each coded byte appears when values are independent and not zero with probability p.
+// Additions, products and quotients of doubles only, so that every machine makes the same codes.
 std::array<double, 256> frequencies(double p) {
   std::array<double, 256> f{};
   for (int byte = 0; byte < kFirstRun; ++byte) {
     f[static_cast<std::size_t>(byte)] = 1;
-    for (int j = 0; j < 5; ++j) f[static_cast<std::size_t>(byte)] *= unpack(static_cast<std::uint8_t>(byte), j) == 0 ? 1 - p : p / 2;
+    for (int j = 0; j < 5; ++j)
+      f[static_cast<std::size_t>(byte)] *= unpack(static_cast<std::uint8_t>(byte), j) == 0 ? 1 - p : p / 2;
   }
   const double zero = f[kZeroByte];
   double longest = 1;
   for (std::uint32_t k = 0; k < kLongestRun; ++k) longest *= zero;
-  // A run has k zero bytes with probability zero^k (1 - zero)^2; what is left of it behind whole runs of 14 is one coded byte.
+  // A run has k zero bytes with probability zero^k (1 - zero)^2; what is left of it behind whole runs of 14 is one
+  // coded byte.
   double power = 1;
   for (std::uint32_t rest = 1; rest < kLongestRun; ++rest) {
     power *= zero;
@@ -131,8 +138,8 @@ std::array<double, 256> frequencies(double p) {
   return f;
 }
 
-// Lengths of the best prefix code of at most kLongestCode bits: package-merge (Larmore and Hirschberg, 1990) over integers, ties in the order
-// of the symbols.
+// Lengths of the best prefix code of at most kLongestCode bits: package-merge (Larmore and Hirschberg, 1990) over
+// integers, ties in the order of the symbols.
 void best_lengths(const std::array<std::uint64_t, 256>& weights, std::uint8_t* lengths) {
   struct Package {
     std::uint64_t weight;
@@ -160,7 +167,8 @@ void best_lengths(const std::array<std::uint64_t, 256>& weights, std::uint8_t* l
     for (const std::uint8_t s : level[i].symbols) ++lengths[s];
 }
 
-constexpr double kProbability[kDensities] = {0.002, 0.005, 0.01, 0.02, 0.03, 0.045, 0.065, 0.09, 0.12, 0.155, 0.195, 0.24, 0.3, 0.38, 0.5, 0.66};
+constexpr double kProbability[kDensities] = {0.002, 0.005, 0.01,  0.02, 0.03, 0.045, 0.065, 0.09,
+                                             0.12,  0.155, 0.195, 0.24, 0.3,  0.38,  0.5,   0.66};
 
 }  // namespace
 
@@ -171,7 +179,8 @@ Tables::Tables() {
     std::array<std::uint64_t, 256> weights;
     for (std::size_t s = 0; s < 256; ++s) {
       fill[d] += f[s];
-      weights[s] = static_cast<std::uint64_t>(f[s] * 0x1p40) + 0x100000;  // a millionth more, so that every byte has a code
+      weights[s] =
+          static_cast<std::uint64_t>(f[s] * 0x1p40) + 0x100000;  // a millionth more, so that every byte has a code
     }
     PrefixCode& code = codes[d];
     best_lengths(weights, code.length);
@@ -201,7 +210,8 @@ int density_of(std::size_t n, std::size_t base) {
   const Tables& t = tables();
   int d = 0;
   // The border between two densities is half way between the bytes that they expect.
-  while (d + 1 < kDensities && static_cast<double>(2 * n) > (t.fill[d] + t.fill[d + 1]) * static_cast<double>(base)) ++d;
+  while (d + 1 < kDensities && static_cast<double>(2 * n) > (t.fill[d] + t.fill[d + 1]) * static_cast<double>(base))
+    ++d;
   return d;
 }
 

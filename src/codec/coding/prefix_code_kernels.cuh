@@ -1,8 +1,9 @@
-// The entropy stage of 3LC in a block. Encoding is parallel: the places of all codes are prefix sums of their lengths. Decoding follows four streams, a lane each.
+// The entropy stage of 3LC in a block. Encoding is parallel: the places of all codes are prefix sums of their lengths.
+// Decoding follows four streams, a lane each.
 #pragma once
-#include "codec/device/block.cuh"
 #include "codec/coding/prefix_code.hpp"
 #include "codec/coding/prefix_code_tables.hpp"
+#include "codec/device/block.cuh"
 
 namespace crimp::threelc {
 
@@ -13,13 +14,17 @@ static __device__ const DensityTables kDevicePrefix = density_tables();
 
 __device__ inline std::uint32_t density_of_block(std::uint32_t n, std::uint32_t base) {
   std::uint32_t d = 0;
-  while (d + 1 < kDensities && static_cast<double>(2 * n) > (kDevicePrefix.fill[d] + kDevicePrefix.fill[d + 1]) * static_cast<double>(base)) ++d;
+  while (d + 1 < kDensities &&
+         static_cast<double>(2 * n) > (kDevicePrefix.fill[d] + kDevicePrefix.fill[d + 1]) * static_cast<double>(base))
+    ++d;
   return d;
 }
 
-// Codes n symbols of `base` base bytes to `to`, shared memory aligned to 4 with room for (n + 4) / 4 words, unless that would not be shorter than n + 1 bytes: returns 0
-// then, else the bytes. The same in every thread. Begins and ends with a barrier.
-__device__ inline std::uint32_t prefix_encode_block(const std::uint8_t* coded, std::uint32_t n, std::uint32_t base, std::uint8_t* to, device::BlockScratch& scratch) {
+// Codes n symbols of `base` base bytes to `to`, shared memory aligned to 4 with room for (n + 4) / 4 words, unless that
+// would not be shorter than n + 1 bytes: returns 0 then, else the bytes. The same in every thread. Begins and ends with
+// a barrier.
+__device__ inline std::uint32_t prefix_encode_block(const std::uint8_t* coded, std::uint32_t n, std::uint32_t base,
+                                                    std::uint8_t* to, device::BlockScratch& scratch) {
   auto* words = reinterpret_cast<std::uint32_t*>(to);
   __syncthreads();
   for (std::uint32_t i = threadIdx.x; i < (n + 4) / 4; i += device::kThreads) words[i] = 0;
@@ -34,15 +39,18 @@ __device__ inline std::uint32_t prefix_encode_block(const std::uint8_t* coded, s
   const std::uint64_t before = device::block_scan(lengths, std::uint64_t{0}, device::Plus(), scratch, &total);
   std::uint32_t begin = kFrame, bytes[kStreams];  // of each stream
 #pragma unroll
-  for (std::uint32_t s = 0; s < kStreams; ++s) bytes[s] = (static_cast<std::uint32_t>(total >> (16 * s) & 0xffff) + 7) / 8;
+  for (std::uint32_t s = 0; s < kStreams; ++s)
+    bytes[s] = (static_cast<std::uint32_t>(total >> (16 * s) & 0xffff) + 7) / 8;
   const std::uint32_t used = kFrame + bytes[0] + bytes[1] + bytes[2] + bytes[3];
   if (used >= n + 1) return 0;
 #pragma unroll
   for (std::uint32_t s = 0; s < kStreams; ++s) {
-    const std::uint32_t at = 8 * begin + static_cast<std::uint32_t>(before >> (16 * s) & 0xffff), bits = code[s] & ((1u << kLongestCode) - 1);
+    const std::uint32_t at = 8 * begin + static_cast<std::uint32_t>(before >> (16 * s) & 0xffff),
+                        bits = code[s] & ((1u << kLongestCode) - 1);
     if (bits != 0) {
       atomicOr(&words[at / 32], bits << at % 32);
-      if (at % 32 > 32 - kLongestCode && bits >> (32 - at % 32) != 0) atomicOr(&words[at / 32 + 1], bits >> (32 - at % 32));
+      if (at % 32 > 32 - kLongestCode && bits >> (32 - at % 32) != 0)
+        atomicOr(&words[at / 32 + 1], bits >> (32 - at % 32));
     }
     begin += bytes[s];
   }
@@ -59,9 +67,11 @@ struct PrefixDecodeTable {
   std::uint16_t entry[1 << kLongestCode];  // symbol, and its length in the high byte
 };
 
-// Restores the symbols of `bytes` bytes in shared memory, aligned to 4 and with room for 4 more, to `coded`, at most `base`. Returns their number, or base + 1 where the bytes are
-// malformed; the same in every thread. Begins and ends with a barrier.
-__device__ inline std::uint32_t prefix_decode_block(const std::uint8_t* in, std::uint32_t bytes, std::uint32_t base, std::uint8_t* coded, PrefixDecodeTable& table) {
+// Restores the symbols of `bytes` bytes in shared memory, aligned to 4 and with room for 4 more, to `coded`, at most
+// `base`. Returns their number, or base + 1 where the bytes are malformed; the same in every thread. Begins and ends
+// with a barrier.
+__device__ inline std::uint32_t prefix_decode_block(const std::uint8_t* in, std::uint32_t bytes, std::uint32_t base,
+                                                    std::uint8_t* coded, PrefixDecodeTable& table) {
   const std::uint32_t malformed = base + 1;
   if (bytes < kFrame || bytes > base) return malformed;
   __syncthreads();
@@ -70,7 +80,8 @@ __device__ inline std::uint32_t prefix_decode_block(const std::uint8_t* in, std:
   const auto number = [&](std::uint32_t i) { return static_cast<std::uint32_t>(in[1 + 2 * i] | in[2 + 2 * i] << 8); };
   const std::uint32_t n = number(0), last = bytes - kFrame, first_three = number(1) + number(2) + number(3);
   if (n > base || first_three > last) return malformed;
-  for (std::uint32_t i = threadIdx.x; i < 1u << kLongestCode; i += device::kThreads) table.entry[i] = kDevicePrefix.densities[density].entry(__brev(i) >> (32 - kLongestCode));
+  for (std::uint32_t i = threadIdx.x; i < 1u << kLongestCode; i += device::kThreads)
+    table.entry[i] = kDevicePrefix.densities[density].entry(__brev(i) >> (32 - kLongestCode));
   __syncthreads();
   bool good = true;
   if (threadIdx.x < kStreams) {

@@ -1,4 +1,5 @@
-// The prefix codes of src/codec/coding/prefix_code.cpp as constants, for kernels: lengths, and what follows from them. A test compares them with the codes made at start-up.
+// The prefix codes of src/codec/coding/prefix_code.cpp as constants, for kernels: lengths, and what follows from them.
+// A test compares them with the codes made at start-up.
 #pragma once
 #include <cstdint>
 
@@ -44,19 +45,21 @@ inline constexpr const char* kPrefixLengths[kDensities] = {
 };
 inline constexpr double kPrefixFill[kDensities] = {
     0x1.5dacf2da30de4p-4, 0x1.b37c7273c9052p-4, 0x1.2153ff3a515c6p-3, 0x1.afc4a99d31b46p-3,
-    0x1.1d97095fbf23p-2, 0x1.80c9efa206f7p-2, 0x1.f702da0c088b5p-2, 0x1.38c8448e1c138p-1,
+    0x1.1d97095fbf23p-2,  0x1.80c9efa206f7p-2,  0x1.f702da0c088b5p-2, 0x1.38c8448e1c138p-1,
     0x1.716c90da5b2f9p-1, 0x1.a0f9e3e1c0a42p-1, 0x1.c57d7e531117bp-1, 0x1.df1586dd194e3p-1,
-    0x1.f1898a58bd887p-1, 0x1.fbb3e9dd70d95p-1, 0x1.ff8p-1, 0x1.fffd4b4f4d1c6p-1,
+    0x1.f1898a58bd887p-1, 0x1.fbb3e9dd70d95p-1, 0x1.ff8p-1,           0x1.fffd4b4f4d1c6p-1,
 };
 
 // One density's canonical code: shorter codes first, then smaller bytes.
 struct DensityTable {
-  std::uint16_t code[256];                  // first bit lowest, the length above kLongestCode bits
-  std::uint8_t sorted[256];                 // bytes in the order of their codes
-  std::uint16_t limit[kLongestCode + 1];    // the first kLongestCode bits, first bit highest, that are behind all codes of a length
-  std::int16_t first[kLongestCode + 1];     // index in `sorted` of a length's first code, less that code
+  std::uint16_t code[256];   // first bit lowest, the length above kLongestCode bits
+  std::uint8_t sorted[256];  // bytes in the order of their codes
+  std::uint16_t
+      limit[kLongestCode + 1];  // the first kLongestCode bits, first bit highest, that are behind all codes of a length
+  std::int16_t first[kLongestCode + 1];  // index in `sorted` of a length's first code, less that code
 
-  // Byte, and the length of its code in the high byte, of the code that begins `bits`, kLongestCode of them with the first one highest.
+  // Byte, and the length of its code in the high byte, of the code that begins `bits`, kLongestCode of them with the
+  // first one highest.
   CRIMP_HD std::uint16_t entry(std::uint32_t bits) const {
     std::uint32_t length = 1;
     while (length < kLongestCode && bits >= limit[length]) ++length;

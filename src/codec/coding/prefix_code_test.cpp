@@ -8,11 +8,11 @@
 
 #include <cmath>
 
+#include "codec/threelc/threelc_reference.hpp"
 #include "core/random.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/simd_targets.hpp"
-#include "codec/threelc/threelc_reference.hpp"
 
 using namespace crimp;
 using namespace crimp::test;

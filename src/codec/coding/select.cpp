@@ -6,8 +6,8 @@
 #include <cstring>
 #include <functional>
 
-#include "memory/thread_scratch.hpp"
 #include "codec/coding/prefetch.hpp"
+#include "memory/thread_scratch.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/coding/select.cpp"
@@ -24,14 +24,17 @@ struct Tally {
   std::uint64_t above = 0, between = 0, kept = 0;
 };
 inline constexpr std::size_t kReadAhead = 8192, kPickAhead = 4096;  // bytes
-inline constexpr std::uint64_t kSlack = 64;  // keys that a pass may write behind its room
+inline constexpr std::uint64_t kSlack = 64;                         // keys that a pass may write behind its room
 
 inline std::int32_t key_of(float a, Side side) {
   const auto bits = std::bit_cast<std::int32_t>(a);
   if (side == Side::magnitude) return bits & 0x7fffffff;
-  return std::max(side == Side::positive ? bits : static_cast<std::int32_t>(static_cast<std::uint32_t>(bits) ^ 0x80000000u), 0);
+  return std::max(
+      side == Side::positive ? bits : static_cast<std::int32_t>(static_cast<std::uint32_t>(bits) ^ 0x80000000u), 0);
 }
-inline float sum_at(const float* values, const float* residual, std::uint64_t i) { return residual ? values[i] + residual[i] : values[i]; }
+inline float sum_at(const float* values, const float* residual, std::uint64_t i) {
+  return residual ? values[i] + residual[i] : values[i];
+}
 
 }  // namespace crimp::select
 #endif
@@ -55,7 +58,8 @@ HWY_INLINE Vi keys(const float* values, const float* residual, std::uint64_t i) 
   return hn::Max(hn::BitCast(di, a), hn::Zero(di));
 }
 
-// Stores the lanes of `mask` one behind another, and what is left of a vector behind them; returns how many. (AVX-512's own compressing store is microcode on AMD.)
+// Stores the lanes of `mask` one behind another, and what is left of a vector behind them; returns how many. (AVX-512's
+// own compressing store is microcode on AMD.)
 HWY_INLINE std::size_t store_selected(Vf v, hn::Mask<Df> mask, float* to) {
   const Df d;
   hn::StoreU(hn::Compress(v, mask), d, to);
@@ -63,8 +67,8 @@ HWY_INLINE std::size_t store_selected(Vf v, hn::Mask<Df> mask, float* to) {
 }
 
 template <Side side, bool has_residual>
-HWY_INLINE Tally sift(const float* HWY_RESTRICT values, const float* HWY_RESTRICT residual, std::uint64_t count, std::int32_t low, std::int32_t high,
-                      float* HWY_RESTRICT kept, std::uint64_t room) {
+HWY_INLINE Tally sift(const float* HWY_RESTRICT values, const float* HWY_RESTRICT residual, std::uint64_t count,
+                      std::int32_t low, std::int32_t high, float* HWY_RESTRICT kept, std::uint64_t room) {
   const Df d;
   const Di di;
   const std::size_t lanes = hn::Lanes(di);
@@ -74,13 +78,16 @@ HWY_INLINE Tally sift(const float* HWY_RESTRICT values, const float* HWY_RESTRIC
   std::uint64_t i = 0;
   while (i + 4 * lanes <= count) {
     auto n_low = hn::Zero(di), n_high = n_low;
-    for (const std::uint64_t end = std::min(count, i + (std::uint64_t{1} << 20)); i + 4 * lanes <= end; i += 4 * lanes) {
+    for (const std::uint64_t end = std::min(count, i + (std::uint64_t{1} << 20)); i + 4 * lanes <= end;
+         i += 4 * lanes) {
       for (std::size_t line = 0; line < 4 * lanes; line += 16) {
         prefetch(values + i + line, kReadAhead);
         if constexpr (has_residual) prefetch(residual + i + line, kReadAhead);
       }
-      const Vi k[4] = {keys<side, has_residual>(values, residual, i), keys<side, has_residual>(values, residual, i + lanes),
-                       keys<side, has_residual>(values, residual, i + 2 * lanes), keys<side, has_residual>(values, residual, i + 3 * lanes)};
+      const Vi k[4] = {keys<side, has_residual>(values, residual, i),
+                       keys<side, has_residual>(values, residual, i + lanes),
+                       keys<side, has_residual>(values, residual, i + 2 * lanes),
+                       keys<side, has_residual>(values, residual, i + 3 * lanes)};
       // Most blocks of a sparse selection have nothing at or above `low`.
       const auto top = hn::Max(hn::Max(k[0], k[1]), hn::Max(k[2], k[3]));
       if (hn::AllFalse(di, hn::Gt(top, below_low))) continue;
@@ -88,7 +95,9 @@ HWY_INLINE Tally sift(const float* HWY_RESTRICT values, const float* HWY_RESTRIC
         const auto is_low = hn::Gt(k[j], below_low), is_high = hn::Gt(k[j], below_high);
         n_low = hn::Sub(n_low, hn::VecFromMask(di, is_low));
         n_high = hn::Sub(n_high, hn::VecFromMask(di, is_high));
-        if (tally.kept < room) tally.kept += store_selected(hn::BitCast(d, k[j]), hn::RebindMask(d, hn::AndNot(is_high, is_low)), kept + tally.kept);
+        if (tally.kept < room)
+          tally.kept +=
+              store_selected(hn::BitCast(d, k[j]), hn::RebindMask(d, hn::AndNot(is_high, is_low)), kept + tally.kept);
       }
     }
     HWY_ALIGN std::int32_t each[2][16];
@@ -112,13 +121,14 @@ HWY_INLINE Tally sift(const float* HWY_RESTRICT values, const float* HWY_RESTRIC
 }
 
 template <Side side>
-HWY_INLINE Tally sift_side(const float* values, const float* residual, std::uint64_t count, std::int32_t low, std::int32_t high, float* kept,
-                           std::uint64_t room) {
-  return residual ? sift<side, true>(values, residual, count, low, high, kept, room) : sift<side, false>(values, residual, count, low, high, kept, room);
+HWY_INLINE Tally sift_side(const float* values, const float* residual, std::uint64_t count, std::int32_t low,
+                           std::int32_t high, float* kept, std::uint64_t room) {
+  return residual ? sift<side, true>(values, residual, count, low, high, kept, room)
+                  : sift<side, false>(values, residual, count, low, high, kept, room);
 }
 
-Tally Sift(const float* values, const float* residual, std::uint64_t count, Side side, std::int32_t low, std::int32_t high, float* kept,
-           std::uint64_t room) {
+Tally Sift(const float* values, const float* residual, std::uint64_t count, Side side, std::int32_t low,
+           std::int32_t high, float* kept, std::uint64_t room) {
   switch (side) {
     case Side::positive: return sift_side<Side::positive>(values, residual, count, low, high, kept, room);
     case Side::negative: return sift_side<Side::negative>(values, residual, count, low, high, kept, room);
@@ -126,10 +136,11 @@ Tally Sift(const float* values, const float* residual, std::uint64_t count, Side
   }
 }
 
-// A run of elements whose limits are a > up and a < down; a whole number of words of 64 elements or the piece's last ones.
+// A run of elements whose limits are a > up and a < down; a whole number of words of 64 elements or the piece's last
+// ones.
 template <bool has_in, bool has_out>
-HWY_INLINE void pick_run(const float* values, const float* in, float* out, std::uint64_t begin, std::uint64_t end, float up, float down,
-                         Picked& picked) {
+HWY_INLINE void pick_run(const float* values, const float* in, float* out, std::uint64_t begin, std::uint64_t end,
+                         float up, float down, Picked& picked) {
   const Df d;
   const std::size_t lanes = hn::Lanes(d);
   const auto high = hn::Set(d, up), low = hn::Set(d, down);
@@ -170,7 +181,8 @@ HWY_INLINE void pick_run(const float* values, const float* in, float* out, std::
 
 void PickRun(const PieceSource& piece, std::uint64_t begin, std::uint64_t end, float up, float down, Picked& picked) {
   const auto run = [&](auto has_in, auto has_out) {
-    pick_run<has_in.value, has_out.value>(piece.values, piece.residual_in, piece.residual_out, begin, end, up, down, picked);
+    pick_run<has_in.value, has_out.value>(piece.values, piece.residual_in, piece.residual_out, begin, end, up, down,
+                                          picked);
   };
   const std::true_type yes;
   const std::false_type no;
@@ -234,9 +246,11 @@ Found find(const float* values, const float* residual, std::uint64_t count, std:
   for (int pass = 0; high - low > 1; ++pass) {
     std::int32_t from, to;
     if (pass < 4 && sampled > 0) {
-      const double share = static_cast<double>(k - above) / static_cast<double>(candidates), n = static_cast<double>(sampled);
+      const double share = static_cast<double>(k - above) / static_cast<double>(candidates),
+                   n = static_cast<double>(sampled);
       const double rank = share * n, margin = 3.5 * std::sqrt(n * share * (1 - share)) + 2;
-      const auto later = static_cast<std::uint64_t>(rank + margin), sooner = static_cast<std::uint64_t>(std::max(rank - margin, 0.0));
+      const auto later = static_cast<std::uint64_t>(rank + margin),
+                 sooner = static_cast<std::uint64_t>(std::max(rank - margin, 0.0));
       from = low;
       to = high;
       if (later < sampled) {
@@ -304,16 +318,20 @@ Threshold largest(const float* values, const float* residual, std::uint64_t coun
   Threshold threshold{std::bit_cast<float>(found.key), count};
   if (found.equal == k - found.above) return threshold;
   std::uint64_t left = k - found.above;
-  for (threshold.ties = 0; left > 0; ++threshold.ties) left -= key_of(sum_at(values, residual, threshold.ties), side) == found.key;
+  for (threshold.ties = 0; left > 0; ++threshold.ties)
+    left -= key_of(sum_at(values, residual, threshold.ties), side) == found.key;
   return threshold;
 }
 
 std::uint64_t count_above(const float* values, const float* residual, std::uint64_t count, float threshold, Side side) {
   const std::int32_t key = std::bit_cast<std::int32_t>(threshold);
-  return key >= kInfinity ? 0 : HWY_DYNAMIC_DISPATCH(Sift)(values, residual, count, side, key + 1, key + 1, nullptr, 0).above;
+  return key >= kInfinity
+             ? 0
+             : HWY_DYNAMIC_DISPATCH(Sift)(values, residual, count, side, key + 1, key + 1, nullptr, 0).above;
 }
 
-std::uint64_t estimate_above(const float* values, const float* residual, std::uint64_t count, float threshold, Side side, std::uint64_t share) {
+std::uint64_t estimate_above(const float* values, const float* residual, std::uint64_t count, float threshold,
+                             Side side, std::uint64_t share) {
   constexpr std::uint64_t kRuns = 64;
   const std::uint64_t length = count / (kRuns * share);
   std::uint64_t found = 0;
@@ -325,7 +343,8 @@ std::uint64_t estimate_above(const float* values, const float* residual, std::ui
     }
     found += count_above(values + at, residual ? residual + at : nullptr, length, threshold, side);
   }
-  return static_cast<std::uint64_t>(static_cast<double>(found) * static_cast<double>(count) / static_cast<double>(kRuns * length));
+  return static_cast<std::uint64_t>(static_cast<double>(found) * static_cast<double>(count) /
+                                    static_cast<double>(kRuns * length));
 }
 
 void pick(const PieceSource& piece, Picked& picked) {
@@ -337,7 +356,8 @@ void pick(const PieceSource& piece, Picked& picked) {
   };
   const std::uint64_t up = ties(s.up_ties, s.up), down = ties(s.down_ties, s.down);
   const auto limits = [&](std::uint64_t begin, std::uint64_t end) {
-    HWY_DYNAMIC_DISPATCH(PickRun)(piece, begin, end, begin < up ? before(s.up) : s.up, begin < down ? -before(s.down) : -s.down, picked);
+    HWY_DYNAMIC_DISPATCH(PickRun)
+    (piece, begin, end, begin < up ? before(s.up) : s.up, begin < down ? -before(s.down) : -s.down, picked);
   };
   std::uint64_t at = 0;
   for (const std::uint64_t cut : {std::min(up, down), std::max(up, down), piece.count}) {

@@ -1,9 +1,11 @@
-// The k largest magnitudes of every group of a chunk, exactly, equal ones by index (codec/coding/select.hpp on a GPU): a radix selection. Each pass counts one digit of the magnitudes that begin
-// like the one looked for, in histograms of integers, whose order of adding does not show; a block per piece counts, a block per group then fixes the digit. Everything stays in
-// device memory. Groups that are settled (`left` is 0) cost an empty block.
+// The k largest magnitudes of every group of a chunk, exactly, equal ones by index (codec/coding/select.hpp on a GPU):
+// a radix selection. Each pass counts one digit of the magnitudes that begin like the one looked for, in histograms of
+// integers, whose order of adding does not show; a block per piece counts, a block per group then fixes the digit.
+// Everything stays in device memory. Groups that are settled (`left` is 0) cost an empty block.
 //
-// sides: 1: magnitudes are ranked. 2: the positive elements and the negative ones are, each on their own (adaq): a group then has two searches with bins and blocks of their own, the
-// positives' first, and a block per piece counts for both; how many elements are looked for is a share of those that the first digit's bins hold.
+// sides: 1: magnitudes are ranked. 2: the positive elements and the negative ones are, each on their own (adaq): a
+// group then has two searches with bins and blocks of their own, the positives' first, and a block per piece counts for
+// both; how many elements are looked for is a share of those that the first digit's bins hold.
 #pragma once
 #include "codec/device/piece_kernels.cuh"
 #include "codec/sparse/sparse.hpp"
@@ -31,7 +33,8 @@ struct Scratch {
   static std::size_t round(std::size_t n) { return (n + 255) / 256 * 256; }
   static std::size_t bytes(const ChunkTable& t, std::uint32_t sides = 1) {
     const std::size_t searches = std::size_t{sides} * t.group_count;
-    return round(searches * sizeof(Search)) + round(t.piece_count * sizeof(std::uint32_t)) + round(searches * kBins * sizeof(std::uint32_t));
+    return round(searches * sizeof(Search)) + round(t.piece_count * sizeof(std::uint32_t)) +
+           round(searches * kBins * sizeof(std::uint32_t));
   }
   Scratch(const ChunkTable& t, void* scratch, std::uint32_t sides = 1) {
     auto* at = static_cast<std::uint8_t*>(scratch);
@@ -43,13 +46,16 @@ struct Scratch {
 
 __device__ inline std::uint32_t key_of(float a) { return __float_as_uint(a) & 0x7fffffffu; }
 template <std::uint32_t sides>
-__device__ inline std::uint32_t side_of(float a) { return sides == 1 ? 0 : __float_as_uint(a) >> 31; }
+__device__ inline std::uint32_t side_of(float a) {
+  return sides == 1 ? 0 : __float_as_uint(a) >> 31;
+}
 
 // The searches of a group, in registers.
 template <std::uint32_t sides>
 struct Searches {
   Search up, down;
-  __device__ Searches(const Search* searches, std::uint32_t group) : up(searches[sides * group]), down(sides == 1 ? Search{} : searches[sides * group + sides - 1]) {}
+  __device__ Searches(const Search* searches, std::uint32_t group)
+      : up(searches[sides * group]), down(sides == 1 ? Search{} : searches[sides * group + sides - 1]) {}
   __device__ bool settled() const { return up.left == 0 && down.left == 0; }
   __device__ Search of(float a) const { return side_of<sides>(a) == 0 ? up : down; }
 };
@@ -76,7 +82,8 @@ __device__ inline void for_values(const device::Source& source, const PieceEntry
 
 // A thread per group. Where all that is not zero is selected no search is needed.
 template <std::uint32_t threads, std::uint32_t sides>
-__global__ void __launch_bounds__(threads) begin_search(ChunkTable table, float ratio, Search* searches, Selection* selections) {
+__global__ void __launch_bounds__(threads)
+    begin_search(ChunkTable table, float ratio, Search* searches, Selection* selections) {
   const std::uint32_t g = blockIdx.x * threads + threadIdx.x;
   if (g >= table.group_count) return;
   const std::uint64_t count = table.groups[g].count, k = share_of(ratio, count);
@@ -87,7 +94,8 @@ __global__ void __launch_bounds__(threads) begin_search(ChunkTable table, float 
 
 // A block per piece: counts its digits into the bins of its group. Zeros are never selected, so not counted.
 template <int digit, std::uint32_t sides>
-__global__ void __launch_bounds__(device::kThreads) count_digits(device::Source source, const Search* searches, std::uint32_t* bins) {
+__global__ void __launch_bounds__(device::kThreads)
+    count_digits(device::Source source, const Search* searches, std::uint32_t* bins) {
   auto* own = &device::shared_memory<std::uint32_t>();
   const PieceEntry piece = source.table.pieces[blockIdx.x];
   const Searches<sides> search(searches, piece.group);
@@ -97,7 +105,8 @@ __global__ void __launch_bounds__(device::kThreads) count_digits(device::Source 
   __syncthreads();
   for_values(source, piece, [&](float a) {
     const std::uint32_t key = key_of(a);
-    if (key != 0 && ((key ^ search.of(a).key) >> shift) < n) atomicAdd(&own[side_of<sides>(a) * n + (key >> shift & (n - 1))], 1u);
+    if (key != 0 && ((key ^ search.of(a).key) >> shift) < n)
+      atomicAdd(&own[side_of<sides>(a) * n + (key >> shift & (n - 1))], 1u);
   });
   __syncthreads();
   bins += std::size_t{piece.group} * sides * kBins;
@@ -105,14 +114,16 @@ __global__ void __launch_bounds__(device::kThreads) count_digits(device::Source 
     if (own[b] != 0) atomicAdd(&bins[b / n * kBins + b % n], own[b]);
 }
 
-// The digit of the left-th largest of n bins, counted from 1, and what is then left in its bin, in every thread; left 0: there are not so many. Sets the bins to zero. `found` is shared.
-// left_of(count) is asked with what all bins hold.
+// The digit of the left-th largest of n bins, counted from 1, and what is then left in its bin, in every thread; left
+// 0: there are not so many. Sets the bins to zero. `found` is shared. left_of(count) is asked with what all bins hold.
 struct Digit {
   std::uint32_t digit, left, count;
 };
 template <class LeftOf>
-__device__ inline Digit find_digit(std::uint32_t* bins, std::uint32_t n, LeftOf&& left_of, Digit& found, device::BlockScratch& scratch) {
-  const std::uint32_t each = n / device::kThreads, last = n - 1 - threadIdx.x * each;  // a thread's bins are [last - each + 1, last]
+__device__ inline Digit find_digit(std::uint32_t* bins, std::uint32_t n, LeftOf&& left_of, Digit& found,
+                                   device::BlockScratch& scratch) {
+  const std::uint32_t each = n / device::kThreads,
+                      last = n - 1 - threadIdx.x * each;  // a thread's bins are [last - each + 1, last]
   std::uint32_t sum = 0, total;
   for (std::uint32_t j = 0; j < each; ++j) sum += bins[last - j];
   if (threadIdx.x == 0) found = {0, 0, 0};
@@ -136,7 +147,8 @@ struct FixShared {
 
 // A block per search: the next digit of its threshold.
 template <int digit, std::uint32_t sides>
-__global__ void __launch_bounds__(device::kThreads) fix_digit(ChunkTable table, float ratio, Search* searches, std::uint32_t* bins, Selection* selections) {
+__global__ void __launch_bounds__(device::kThreads)
+    fix_digit(ChunkTable table, float ratio, Search* searches, std::uint32_t* bins, Selection* selections) {
   auto& shared = device::shared_memory<FixShared>();
   const Search search = searches[blockIdx.x];
   if (search.left == 0) return;
@@ -145,7 +157,8 @@ __global__ void __launch_bounds__(device::kThreads) fix_digit(ChunkTable table, 
     const auto k = static_cast<std::uint32_t>(share_of(ratio, candidates));
     return k < candidates ? k : 0;  // 0: all
   };
-  const Digit found = find_digit(bins + std::size_t{blockIdx.x} * kBins, bins_of(digit), left_of, shared.found, shared.scratch);
+  const Digit found =
+      find_digit(bins + std::size_t{blockIdx.x} * kBins, bins_of(digit), left_of, shared.found, shared.scratch);
   if (threadIdx.x != 0) return;
   Search next{found.left, search.key | found.digit << shift_of(digit)};
   if (digit == kDigits - 1 && found.left != 0) {
@@ -161,7 +174,8 @@ __global__ void __launch_bounds__(device::kThreads) fix_digit(ChunkTable table, 
 
 // A block per piece: how many of its elements equal the threshold of a group that takes only some of these.
 template <std::uint32_t threads, std::uint32_t sides>
-__global__ void __launch_bounds__(threads) count_ties(device::Source source, const Search* searches, std::uint32_t* equal) {
+__global__ void __launch_bounds__(threads)
+    count_ties(device::Source source, const Search* searches, std::uint32_t* equal) {
   auto& scratch = device::shared_memory<device::BlockScratch>();
   const PieceEntry piece = source.table.pieces[blockIdx.x];
   const Searches<sides> search(searches, piece.group);
@@ -179,7 +193,8 @@ struct TiesShared {
 
 // A block per search: behind which element the ties end.
 template <std::uint32_t threads, std::uint32_t sides>
-__global__ void __launch_bounds__(threads) cut_ties(device::Source source, const Search* searches, const std::uint32_t* equal, Selection* selections) {
+__global__ void __launch_bounds__(threads)
+    cut_ties(device::Source source, const Search* searches, const std::uint32_t* equal, Selection* selections) {
   auto& shared = device::shared_memory<TiesShared>();
   const Search search = searches[blockIdx.x];
   if (search.left == 0) return;
@@ -226,20 +241,29 @@ template <std::uint32_t sides = 1>
 int find_largest(const device::Source& source, float ratio, const Scratch& room, Selection* selections, Stream s) {
   const ChunkTable& t = source.table;
   const std::uint32_t searches = sides * t.group_count;
-  if (const auto e = cudaMemsetAsync(room.bins, 0, std::size_t{searches} * kBins * sizeof(std::uint32_t), s); e != cudaSuccess) return static_cast<int>(e);
+  if (const auto e = cudaMemsetAsync(room.bins, 0, std::size_t{searches} * kBins * sizeof(std::uint32_t), s);
+      e != cudaSuccess)
+    return static_cast<int>(e);
   const auto pass = [&](auto digit) {
     constexpr auto count_all = &count_digits<digit, sides>;
     constexpr auto fix_all = &fix_digit<digit, sides>;
-    const int e = device::launch<count_all>(t.piece_count, device::kThreads, sides * bins_of(digit) * sizeof(std::uint32_t), s, source, room.searches, room.bins);
-    return e ? e : device::launch<fix_all>(searches, device::kThreads, sizeof(FixShared), s, t, ratio, room.searches, room.bins, selections);
+    const int e =
+        device::launch<count_all>(t.piece_count, device::kThreads, sides * bins_of(digit) * sizeof(std::uint32_t), s,
+                                  source, room.searches, room.bins);
+    return e ? e
+             : device::launch<fix_all>(searches, device::kThreads, sizeof(FixShared), s, t, ratio, room.searches,
+                                       room.bins, selections);
   };
   if (const int e = pass(std::integral_constant<int, 0>())) return e;
   if (const int e = pass(std::integral_constant<int, 1>())) return e;
   if (const int e = pass(std::integral_constant<int, 2>())) return e;
   constexpr auto count_all = &count_ties<device::kThreads, sides>;
   constexpr auto cut_all = &cut_ties<device::kThreads, sides>;
-  if (const int e = device::launch<count_all>(t.piece_count, device::kThreads, sizeof(device::BlockScratch), s, source, room.searches, room.equal)) return e;
-  return device::launch<cut_all>(searches, device::kThreads, sizeof(TiesShared), s, source, room.searches, room.equal, selections);
+  if (const int e = device::launch<count_all>(t.piece_count, device::kThreads, sizeof(device::BlockScratch), s, source,
+                                              room.searches, room.equal))
+    return e;
+  return device::launch<cut_all>(searches, device::kThreads, sizeof(TiesShared), s, source, room.searches, room.equal,
+                                 selections);
 }
 
 }  // namespace crimp::select

@@ -18,14 +18,18 @@ using select::Side;
 
 namespace {
 
-float key_of(float a, Side side) { return side == Side::magnitude ? std::fabs(a) : side == Side::positive ? std::fmax(a, 0.0f) : std::fmax(-a, 0.0f); }
+float key_of(float a, Side side) {
+  return side == Side::magnitude ? std::fabs(a) : side == Side::positive ? std::fmax(a, 0.0f) : std::fmax(-a, 0.0f);
+}
 
 // Empty where the threshold selects the k largest keys, equal ones by index.
 std::string wrong(const std::vector<float>& a, std::uint64_t k, Side side, const select::Threshold& threshold) {
   std::vector<float> sorted;
   for (const float x : a) sorted.push_back(key_of(x, side));
   std::vector<float> keys = sorted;
-  std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(k, a.size()) - 1), sorted.end(), std::greater<>());
+  std::nth_element(sorted.begin(),
+                   sorted.begin() + static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(k, a.size()) - 1), sorted.end(),
+                   std::greater<>());
   const float kth = k >= a.size() ? 0.0f : sorted[k - 1];
   if (threshold.value != kth) return "the threshold is " + text_of(threshold.value) + ", expected " + text_of(kth);
   if (kth == 0.0f) return threshold.ties == 0 ? "" : "zeros are selected";
@@ -34,7 +38,9 @@ std::string wrong(const std::vector<float>& a, std::uint64_t k, Side side, const
     above += keys[i] > kth;
     ties += keys[i] == kth && i < threshold.ties;
   }
-  return above + ties == k ? "" : std::to_string(above) + " + " + std::to_string(ties) + " are selected, expected " + std::to_string(k);
+  return above + ties == k
+             ? ""
+             : std::to_string(above) + " + " + std::to_string(ties) + " are selected, expected " + std::to_string(k);
 }
 
 void check(const std::vector<float>& a, const char* what) {
@@ -43,7 +49,8 @@ void check(const std::vector<float>& a, const char* what) {
     half[i] *= 0.5f;
     sum[i] = half[i] + half[i];
   }
-  std::vector<std::uint64_t> ks{1, 2, a.size() / 1000, a.size() / 100, a.size() / 2, a.size() - 1, a.size(), a.size() + 5};
+  std::vector<std::uint64_t> ks{1,        2,           a.size() / 1000, a.size() / 100, a.size() / 2, a.size() - 1,
+                                a.size(), a.size() + 5};
   for (const std::uint64_t k : ks) {
     if (k == 0) continue;
     for (const Side side : {Side::magnitude, Side::positive, Side::negative}) {
@@ -53,7 +60,8 @@ void check(const std::vector<float>& a, const char* what) {
       CAPTURE(static_cast<int>(side));
       CHECK(wrong(a, k, side, select::largest(a.data(), nullptr, a.size(), k, side)) == "");
     }
-    CHECK(wrong(sum, k, Side::magnitude, select::largest(half.data(), half.data(), a.size(), k, Side::magnitude)) == "");
+    CHECK(wrong(sum, k, Side::magnitude, select::largest(half.data(), half.data(), a.size(), k, Side::magnitude)) ==
+          "");
   }
 }
 
@@ -64,7 +72,8 @@ TEST_SUITE("select") {
     for_each_target([&](const std::string& target) {
       CAPTURE(target);
       for (const Data data : kAllData)
-        for (const std::size_t count : {1, 2, 17, 1024, 1025, 5000, 70001}) check(make_data(data, count, count), name_of(data).c_str());
+        for (const std::size_t count : {1, 2, 17, 1024, 1025, 5000, 70001})
+          check(make_data(data, count, count), name_of(data).c_str());
     });
   }
 
@@ -79,22 +88,28 @@ TEST_SUITE("select") {
     const std::size_t sampled = n / 128;
     std::vector<bool> seen(n);
     for (std::size_t j = 0; j < sampled; ++j) seen[j * n / sampled] = true;
-    fill("the sample is all that is large", [&](std::size_t i) { return seen[i] ? 1e6f + static_cast<float>(i) : static_cast<float>(random.bits(i) % 1000) * 1e-3f; });
-    fill("the sample is all that is small", [&](std::size_t i) { return seen[i] ? 1e-6f : 1.0f + static_cast<float>(random.bits(i)) * 0x1p-32f; });
+    fill("the sample is all that is large", [&](std::size_t i) {
+      return seen[i] ? 1e6f + static_cast<float>(i) : static_cast<float>(random.bits(i) % 1000) * 1e-3f;
+    });
+    fill("the sample is all that is small",
+         [&](std::size_t i) { return seen[i] ? 1e-6f : 1.0f + static_cast<float>(random.bits(i)) * 0x1p-32f; });
     fill("rising", [&](std::size_t i) { return static_cast<float>(i) - 1000.0f; });
     fill("falling", [&](std::size_t i) { return -static_cast<float>(n - i); });
     fill("three values", [&](std::size_t i) { return static_cast<float>(random.bits(i) % 3) - 1.0f; });
     fill("one is different", [&](std::size_t i) { return i == 77777 ? 2.0f : 1.0f; });
     fill("one is not zero", [&](std::size_t i) { return i == 77777 ? -2.0f : 0.0f; });
-    fill("all exponents", [&](std::size_t i) { return std::ldexp(1.0f, static_cast<int>(random.bits(i) % 220) - 120); });
-    fill("neighbouring floats", [&](std::size_t i) { return 1.0f + static_cast<float>(random.bits(i) % 64) * 0x1p-23f; });
+    fill("all exponents",
+         [&](std::size_t i) { return std::ldexp(1.0f, static_cast<int>(random.bits(i) % 220) - 120); });
+    fill("neighbouring floats",
+         [&](std::size_t i) { return 1.0f + static_cast<float>(random.bits(i) % 64) * 0x1p-23f; });
   }
 
   TEST_CASE("more candidates than are kept") {
     const std::size_t n = std::size_t{1} << 20;
     const Random random(6, 0);
     std::vector<float> a(n);
-    for (std::size_t i = 0; i < n; ++i) a[i] = i % 3 ? 1.0f + static_cast<float>(random.bits(i) % 4) * 0x1p-23f : random.uniform(i);
+    for (std::size_t i = 0; i < n; ++i)
+      a[i] = i % 3 ? 1.0f + static_cast<float>(random.bits(i) % 4) * 0x1p-23f : random.uniform(i);
     check(a, "two thirds in four values");
   }
 
@@ -131,18 +146,23 @@ TEST_SUITE("select") {
       for (std::uint64_t round = 0; round < 200; ++round) {
         CAPTURE(round);
         const std::uint64_t in_group = round % 2 ? 10240 : 0, count = 1 + random.bits(round + 5000) % n;
-        const auto limit = [&](std::uint64_t salt) { return in_group + random.bits(round + salt) % 1100 - (round % 5 == 0 && in_group ? 200 : 0); };
-        const Selection s{static_cast<float>(round % 4), static_cast<float>(round / 4 % 4), limit(6000), round % 3 ? limit(7000) : limit(6000)};
+        const auto limit = [&](std::uint64_t salt) {
+          return in_group + random.bits(round + salt) % 1100 - (round % 5 == 0 && in_group ? 200 : 0);
+        };
+        const Selection s{static_cast<float>(round % 4), static_cast<float>(round / 4 % 4), limit(6000),
+                          round % 3 ? limit(7000) : limit(6000)};
         const bool with_memory = round % 3 != 1;
         Guarded<float> out(count);
         select::Picked picked;
-        select::pick({values.data(), with_memory ? memory.data() : nullptr, out.data(), count, {}, s, in_group}, picked);
+        select::pick({values.data(), with_memory ? memory.data() : nullptr, out.data(), count, {}, s, in_group},
+                     picked);
         CHECK(out.intact());
         std::vector<float> expected, rest, got(picked.values, picked.values + picked.count);
         std::vector<std::uint32_t> at, got_at;
         for (std::uint32_t i = 0; i < count; ++i) {
           const float a = with_memory ? values[i] + memory[i] : values[i];
-          const bool take = a > s.up || a < -s.down || (a > 0 && a == s.up && in_group + i < s.up_ties) || (a < 0 && a == -s.down && in_group + i < s.down_ties);
+          const bool take = a > s.up || a < -s.down || (a > 0 && a == s.up && in_group + i < s.up_ties) ||
+                            (a < 0 && a == -s.down && in_group + i < s.down_ties);
           rest.push_back(take ? 0.0f : a);
           if (take) expected.push_back(a), at.push_back(i);
         }

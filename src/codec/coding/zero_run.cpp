@@ -60,16 +60,21 @@ HWY_INLINE std::uint8_t* put_run(std::uint8_t* out, std::size_t run) {
 }
 
 // Codes the bytes [from, to) of a 64-byte word whose zeros are given; none of its runs may touch `to` or be carried in.
-HWY_INLINE std::uint8_t* put_word(const std::uint8_t* p, std::uint64_t zeros, std::size_t from, std::size_t to, std::uint8_t* out) {
-  const std::uint64_t inside = (to == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << to) - 1) & (~std::uint64_t{0} << from);
+HWY_INLINE std::uint8_t* put_word(const std::uint8_t* p, std::uint64_t zeros, std::size_t from, std::size_t to,
+                                  std::uint8_t* out) {
+  const std::uint64_t inside =
+      (to == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << to) - 1) & (~std::uint64_t{0} << from);
   zeros &= inside;
 #if HWY_TARGET <= HWY_AVX3_DL
-  // All runs at once: compress the places where runs begin and end, subtract, and expand the codes back to where they begin.
+  // All runs at once: compress the places where runs begin and end, subtract, and expand the codes back to where they
+  // begin.
   const std::uint64_t begins = zeros & ~(zeros << 1), ends = ~zeros & (zeros << 1);
-  const __m512i place = _mm512_set_epi8(63, 62, 61, 60, 59, 58, 57, 56, 55, 54, 53, 52, 51, 50, 49, 48, 47, 46, 45, 44, 43, 42, 41,
-                                        40, 39, 38, 37, 36, 35, 34, 33, 32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18,
-                                        17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-  const __m512i length = _mm512_sub_epi8(_mm512_maskz_compress_epi8(ends, place), _mm512_maskz_compress_epi8(begins, place));
+  const __m512i place =
+      _mm512_set_epi8(63, 62, 61, 60, 59, 58, 57, 56, 55, 54, 53, 52, 51, 50, 49, 48, 47, 46, 45, 44, 43, 42, 41, 40,
+                      39, 38, 37, 36, 35, 34, 33, 32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16,
+                      15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+  const __m512i length =
+      _mm512_sub_epi8(_mm512_maskz_compress_epi8(ends, place), _mm512_maskz_compress_epi8(begins, place));
   if (HWY_LIKELY(_mm512_cmpgt_epu8_mask(length, _mm512_set1_epi8(kLongestRun)) == 0)) {
     __m512i code = _mm512_add_epi8(length, _mm512_set1_epi8(static_cast<char>(kFirstRun - 2)));
     code = _mm512_mask_mov_epi8(code, _mm512_cmpeq_epi8_mask(length, _mm512_set1_epi8(1)), _mm512_set1_epi8(kZeroByte));
@@ -121,7 +126,8 @@ std::size_t ZeroRunEncode(const std::uint8_t* base, std::size_t n, std::uint8_t*
 
 #if HWY_TARGET <= HWY_AVX3_DL
 // Restores what 64 coded bytes stand for, or returns 0 where that is long and the byte-wise way is as good.
-// Prefix sums of the lengths give every literal its place; the places become one bit mask per 64 bytes, and an expansion fills them.
+// Prefix sums of the lengths give every literal its place; the places become one bit mask per 64 bytes, and an
+// expansion fills them.
 HWY_INLINE std::size_t expand_word(const std::uint8_t* in, std::uint8_t* base) {
   const __m512i v = _mm512_loadu_si512(in);
   const std::uint64_t runs = _mm512_cmpge_epu8_mask(v, _mm512_set1_epi8(static_cast<char>(kFirstRun)));
@@ -164,8 +170,8 @@ HWY_INLINE std::size_t expand_word(const std::uint8_t* in, std::uint8_t* base) {
 #endif
 
 bool ZeroRunDecode(const std::uint8_t* in, std::size_t bytes, std::uint8_t* base, std::size_t n) {
-  // Without a branch per byte: the byte goes out as the head of sixteen zero bytes, and the next one starts where its run ends.
-  // Where it got to is checked once in kStep bytes, which cannot write more than kExpansionSlack too much.
+  // Without a branch per byte: the byte goes out as the head of sixteen zero bytes, and the next one starts where its
+  // run ends. Where it got to is checked once in kStep bytes, which cannot write more than kExpansionSlack too much.
   std::size_t to = 0, at = 0;
   for (; at + kStep <= bytes; at += kStep) {
 #if HWY_TARGET <= HWY_AVX3_DL

@@ -1,4 +1,5 @@
-// Zero runs in a block: every byte knows from two scans where its run began and where its code goes. Four bytes a thread.
+// Zero runs in a block: every byte knows from two scans where its run began and where its code goes. Four bytes a
+// thread.
 #pragma once
 #include "codec/device/block.cuh"
 #include "codec/threelc/threelc.hpp"
@@ -7,11 +8,14 @@ namespace crimp::threelc {
 
 static_assert(4 * device::kThreads >= kPieceElements / 5);
 
-// Codes n base bytes, aligned to 4, to `coded` in shared memory and returns the number of code bytes in every thread. Begins and ends with a barrier.
-__device__ inline std::uint32_t zero_run_encode_block(const std::uint8_t* base, std::uint32_t n, std::uint8_t* coded, device::BlockScratch& scratch) {
+// Codes n base bytes, aligned to 4, to `coded` in shared memory and returns the number of code bytes in every thread.
+// Begins and ends with a barrier.
+__device__ inline std::uint32_t zero_run_encode_block(const std::uint8_t* base, std::uint32_t n, std::uint8_t* coded,
+                                                      device::BlockScratch& scratch) {
   __syncthreads();
   const std::uint32_t first = 4 * threadIdx.x, mine = first >= n ? 0 : n - first < 4 ? n - first : 4;
-  const std::uint32_t word = mine == 0 ? 0 : *reinterpret_cast<const std::uint32_t*>(base + first);  // bytes behind n are not looked at
+  const std::uint32_t word =
+      mine == 0 ? 0 : *reinterpret_cast<const std::uint32_t*>(base + first);  // bytes behind n are not looked at
   const auto zero = [&](std::uint32_t k) { return (word >> (8 * k) & 0xff) == kZeroByte; };
   std::uint32_t behind = 0;  // the place behind the last byte that is not zero
 #pragma unroll
@@ -44,11 +48,13 @@ __device__ inline std::uint32_t zero_run_encode_block(const std::uint8_t* base, 
   return total;
 }
 
-// Restores n base bytes from `bytes` coded ones, both in shared memory and apart; false in every thread where the code stands for more or fewer. Begins
-// and ends with a barrier.
-__device__ inline bool zero_run_decode_block(const std::uint8_t* coded, std::uint32_t bytes, std::uint8_t* base, std::uint32_t n, device::BlockScratch& scratch) {
+// Restores n base bytes from `bytes` coded ones, both in shared memory and apart; false in every thread where the code
+// stands for more or fewer. Begins and ends with a barrier.
+__device__ inline bool zero_run_decode_block(const std::uint8_t* coded, std::uint32_t bytes, std::uint8_t* base,
+                                             std::uint32_t n, device::BlockScratch& scratch) {
   if (bytes > n) return false;
-  for (std::uint32_t i = threadIdx.x; i < (n + 3) / 4; i += device::kThreads) reinterpret_cast<std::uint32_t*>(base)[i] = kZeroByte * 0x01010101u;
+  for (std::uint32_t i = threadIdx.x; i < (n + 3) / 4; i += device::kThreads)
+    reinterpret_cast<std::uint32_t*>(base)[i] = kZeroByte * 0x01010101u;
   __syncthreads();
   const std::uint32_t first = 4 * threadIdx.x, mine = first >= bytes ? 0 : bytes - first < 4 ? bytes - first : 4;
   std::uint32_t length = 0, total;

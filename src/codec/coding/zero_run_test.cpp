@@ -3,10 +3,10 @@
 #include <doctest/doctest.h>
 #include <rapidcheck.h>
 
+#include "codec/threelc/threelc_reference.hpp"
 #include "core/random.hpp"
 #include "support/compare.hpp"
 #include "support/simd_targets.hpp"
-#include "codec/threelc/threelc_reference.hpp"
 
 using namespace crimp::threelc;
 using namespace crimp::test;
@@ -107,29 +107,33 @@ TEST_SUITE("zero_run") {
         const crimp::Random random(seed, 1);
         Bytes coded(1 + random.bits(0) % 300);
         for (std::size_t i = 0; i < coded.size(); ++i)
-          coded[i] = static_cast<std::uint8_t>(seed % 3 == 0 ? random.bits(i + 1) : seed % 3 == 1 ? 236 + random.bits(i + 1) % 20 : 255);
+          coded[i] = static_cast<std::uint8_t>(seed % 3 == 0   ? random.bits(i + 1)
+                                               : seed % 3 == 1 ? 236 + random.bits(i + 1) % 20
+                                                               : 255);
         std::size_t n = 0;
         for (const std::uint8_t b : coded) n += b > 242 ? b - 241u : 1u;
         CAPTURE(seed);
         CHECK(difference(decode(coded, n), *threelc_expanded(coded, n)) == "");
-        for (const std::size_t other : {n - 1, n + 1, n / 2, 2 * n, std::size_t{0}}) CHECK(decode(coded, other).empty());
+        for (const std::size_t other : {n - 1, n + 1, n / 2, 2 * n, std::size_t{0}})
+          CHECK(decode(coded, other).empty());
       }
     });
   }
 
   TEST_CASE("any bytes come back and the code is never longer") {
     // Runs and literals of any lengths; on failure RapidCheck prints the seed and the smallest case.
-    const bool good = rc::check("zero runs round trip", [](const std::vector<std::pair<std::uint16_t, std::uint8_t>>& parts) {
-      Bytes base;
-      for (const auto& [run, literal] : parts) {
-        base.insert(base.end(), run % 100u, 121);
-        base.push_back(static_cast<std::uint8_t>(literal % 243));
-      }
-      const Bytes coded = encode(base);
-      RC_ASSERT(coded == threelc_run_coded(base));
-      RC_ASSERT(coded.size() <= base.size());
-      RC_ASSERT(decode(coded, base.size()) == base);
-    });
+    const bool good =
+        rc::check("zero runs round trip", [](const std::vector<std::pair<std::uint16_t, std::uint8_t>>& parts) {
+          Bytes base;
+          for (const auto& [run, literal] : parts) {
+            base.insert(base.end(), run % 100u, 121);
+            base.push_back(static_cast<std::uint8_t>(literal % 243));
+          }
+          const Bytes coded = encode(base);
+          RC_ASSERT(coded == threelc_run_coded(base));
+          RC_ASSERT(coded.size() <= base.size());
+          RC_ASSERT(decode(coded, base.size()) == base);
+        });
     CHECK(good);
   }
 }

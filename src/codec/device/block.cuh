@@ -1,8 +1,8 @@
-// Primitives of a warp and of a block, the only ones that kernels use. Compiled by nvcc, and by the host compiler for the executor
-// (tests/support/simt): the code that is tested is the code that runs, so CUB does not stand behind them.
+// Primitives of a warp and of a block, the only ones that kernels use. Compiled by nvcc, and by the host compiler for
+// the executor (tests/support/simt): the code that is tested is the code that runs, so CUB does not stand behind them.
 //
-// Every function is called by all lanes of a warp (warp_*) or all threads of a block (block_*, copy_bytes). Blocks have kThreads threads in one
-// dimension unless a kernel says otherwise.
+// Every function is called by all lanes of a warp (warp_*) or all threads of a block (block_*, copy_bytes). Blocks have
+// kThreads threads in one dimension unless a kernel says otherwise.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -13,14 +13,15 @@
 
 namespace crimp::device {
 
-// Shared memory (40 KiB of a piece and the codec's own) lets three blocks onto a multiprocessor of sm_80 and four onto one of sm_90: with 512 threads that is
-// 75 and 100 % of its warps.
+// Shared memory (40 KiB of a piece and the codec's own) lets three blocks onto a multiprocessor of sm_80 and four onto
+// one of sm_90: with 512 threads that is 75 and 100 % of its warps.
 inline constexpr std::uint32_t kWarp = 32, kThreads = 512, kWarps = kThreads / kWarp, kAllLanes = 0xffffffff;
 
 __device__ inline std::uint32_t lane() { return threadIdx.x % kWarp; }
 __device__ inline std::uint32_t warp() { return threadIdx.x / kWarp; }
 
-// A block's dynamic shared memory; T has no constructor that matters. Kernels have no other, so that the executor can poison it.
+// A block's dynamic shared memory; T has no constructor that matters. Kernels have no other, so that the executor can
+// poison it.
 template <class T>
 __device__ inline T& shared_memory() {
 #ifdef CRIMP_SIMT
@@ -46,14 +47,19 @@ __device__ inline T warp_scan(T v, Op op) {
 
 struct Plus {
   template <class T>
-  __device__ T operator()(T a, T b) const { return a + b; }
+  __device__ T operator()(T a, T b) const {
+    return a + b;
+  }
 };
 struct Greatest {
   template <class T>
-  __device__ T operator()(T a, T b) const { return a < b ? b : a; }
+  __device__ T operator()(T a, T b) const {
+    return a < b ? b : a;
+  }
 };
 
-// The sum of WIRE_FORMAT.md, section 4.0, of 64 lanes: `low` is the partial sum of this lane, `high` that of lane + 32. Lane 0 has the result.
+// The sum of WIRE_FORMAT.md, section 4.0, of 64 lanes: `low` is the partial sum of this lane, `high` that of lane + 32.
+// Lane 0 has the result.
 __device__ inline float warp_tree_sum(float low, float high) {
   float sum = low + high;
 #pragma unroll
@@ -77,7 +83,8 @@ __device__ inline std::uint32_t block_max(std::uint32_t v, BlockScratch& scratch
   return v;
 }
 
-// Exclusive scan over the threads of a block, T of at most 8 bytes; *total: over all. zero: what thread 0 gets, neutral for op.
+// Exclusive scan over the threads of a block, T of at most 8 bytes; *total: over all. zero: what thread 0 gets, neutral
+// for op.
 template <class T, class Op>
 __device__ inline T block_scan(T v, T zero, Op op, BlockScratch& scratch, T* total) {
   static_assert(sizeof(T) <= sizeof scratch.warps[0]);
@@ -107,16 +114,21 @@ struct alignas(4 * n) Floats {
   float v[n];
 };
 template <int n>
-__device__ inline Floats<n> load(const float* p) { return *reinterpret_cast<const Floats<n>*>(p); }
+__device__ inline Floats<n> load(const float* p) {
+  return *reinterpret_cast<const Floats<n>*>(p);
+}
 template <int n>
-__device__ inline void store(float* p, const Floats<n>& x) { *reinterpret_cast<Floats<n>*>(p) = x; }
+__device__ inline void store(float* p, const Floats<n>& x) {
+  *reinterpret_cast<Floats<n>*>(p) = x;
+}
 
 template <class... Pointer>
 __device__ inline bool aligned16(const Pointer*... p) {
   return (((reinterpret_cast<std::uintptr_t>(p)) | ...) & 15) == 0;  // a null pointer is aligned
 }
 
-// work(n, i) for the elements [i, i + n) of [0, count), n a constant: 4 where `quads`, then or else 1. The same thread has the same elements in every such loop.
+// work(n, i) for the elements [i, i + n) of [0, count), n a constant: 4 where `quads`, then or else 1. The same thread
+// has the same elements in every such loop.
 template <class Work>
 __device__ inline void for_elements(std::uint32_t count, bool quads, Work&& work) {
   const std::uint32_t whole = quads ? count / 4 : 0;
@@ -141,13 +153,14 @@ __device__ inline void store_bytes(std::uint8_t* p, std::uint32_t bits) {
 }
 __device__ inline void store_bytes(std::uint8_t* p, float x) { store_bytes(p, __float_as_uint(x)); }
 
-// Copies n bytes between any two addresses, device or shared, that do not overlap: 16 bytes a thread with neighbours side by side, single ones at the ends. Reads
-// nothing beyond [from, from + n). Any block size. No barrier.
+// Copies n bytes between any two addresses, device or shared, that do not overlap: 16 bytes a thread with neighbours
+// side by side, single ones at the ends. Reads nothing beyond [from, from + n). Any block size. No barrier.
 __device__ inline void copy_bytes(std::uint8_t* to, const std::uint8_t* from, std::uint32_t n) {
   std::uint32_t head = static_cast<std::uint32_t>(-reinterpret_cast<std::uintptr_t>(to) & 15);
   if (head > n) head = n;
-  const std::uint32_t skew = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(from + head) & 15), odd = skew % 4;
-  if (odd > head) head += 16;  // words are read whole: none may begin before `from`
+  const std::uint32_t skew = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(from + head) & 15),
+                      odd = skew % 4;
+  if (odd > head) head += 16;                      // words are read whole: none may begin before `from`
   const std::uint32_t behind = odd ? 4 - odd : 0;  // nor end behind it
   const std::uint32_t vectors = n >= head + 16 + behind ? (n - head - behind) / 16 : 0;
   if (head > n) head = n;
@@ -159,8 +172,8 @@ __device__ inline void copy_bytes(std::uint8_t* to, const std::uint8_t* from, st
     const auto* word = reinterpret_cast<const std::uint32_t*>(from + head - odd);
     for (std::uint32_t v = threadIdx.x; v < vectors; v += blockDim.x) {
       const std::uint32_t *w = word + 4 * v, last = odd ? w[4] : 0;
-      vector[v] = make_uint4(__funnelshift_r(w[0], w[1], 8 * odd), __funnelshift_r(w[1], w[2], 8 * odd), __funnelshift_r(w[2], w[3], 8 * odd),
-                             __funnelshift_r(w[3], last, 8 * odd));
+      vector[v] = make_uint4(__funnelshift_r(w[0], w[1], 8 * odd), __funnelshift_r(w[1], w[2], 8 * odd),
+                             __funnelshift_r(w[2], w[3], 8 * odd), __funnelshift_r(w[3], last, 8 * odd));
     }
   }
   const std::uint32_t tail = head + 16 * vectors;
@@ -174,14 +187,17 @@ __device__ inline void copy_bytes(std::uint8_t* to, const std::uint8_t* from, st
 
 // On stream s; 0 or the CUDA error. No block is no error.
 template <auto kernel, class Stream, class... Argument>
-int launch(std::uint32_t blocks, std::uint32_t threads, std::size_t shared_bytes, Stream s, const Argument&... arguments) {
+int launch(std::uint32_t blocks, std::uint32_t threads, std::size_t shared_bytes, Stream s,
+           const Argument&... arguments) {
   if (blocks == 0) return 0;
 #ifdef CRIMP_SIMT
   static const bool named = (simt::name_kernel(reinterpret_cast<const void*>(kernel), __PRETTY_FUNCTION__), true);
   (void)named;
 #endif
   if (shared_bytes > 48 << 10)
-    if (const cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)); e != cudaSuccess)
+    if (const cudaError_t e =
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+        e != cudaSuccess)
       return static_cast<int>(e);
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(blocks);

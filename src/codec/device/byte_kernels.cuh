@@ -1,14 +1,16 @@
-// A byte per element behind a head (scales), in a block: natural, 8bit and fp8. Their bytes are made in shared memory and leave it, or come to it, 16 at a time,
-// whatever their address. A codec supplies
+// A byte per element behind a head (scales), in a block: natural, 8bit and fp8. Their bytes are made in shared memory
+// and leave it, or come to it, 16 at a time, whatever their address. A codec supplies
 //
 //   struct Type {
-//     static constexpr bool kDithered, kChecked;                  // encoding takes random bits; not every byte is legal
-//     static constexpr std::uint32_t kMostHead;
-//     struct Shared { ... };
+//     static constexpr bool kDithered, kChecked;                  // encoding takes random bits; not every byte is
+//     legal static constexpr std::uint32_t kMostHead; struct Shared { ... };
 //     __device__ std::uint32_t head_bytes(std::uint32_t count) const;
-//     __device__ void measure(const float* a, std::uint32_t count, std::uint8_t* head, Shared&) const;        // writes the head
-//     __device__ bool open(const std::uint8_t* head, std::uint32_t count, Shared&) const;                     // in every thread the same: whether it is legal
-//     __device__ auto at(std::uint32_t i, const std::uint8_t* head, const Shared&) const;                     // what the elements i to i + 3 have in common (i % 4 = 0):
+//     __device__ void measure(const float* a, std::uint32_t count, std::uint8_t* head, Shared&) const;        // writes
+//     the head
+//     __device__ bool open(const std::uint8_t* head, std::uint32_t count, Shared&) const;                     // in
+//     every thread the same: whether it is legal
+//     __device__ auto at(std::uint32_t i, const std::uint8_t* head, const Shared&) const;                     // what
+//     the elements i to i + 3 have in common (i % 4 = 0):
 //         code(float a, std::uint32_t random), value(std::uint32_t code), legal(std::uint32_t code)
 //   };
 // measure and open are called by all threads, and end with a barrier where they write what other threads read.
@@ -32,7 +34,9 @@ struct ByteDevice : PieceDevice {
 
   __device__ std::uint32_t bytes(std::uint32_t count) const { return type.head_bytes(count) + count; }
   // The codes begin at a multiple of four.
-  __device__ static std::uint8_t* head_of(Shared& own, std::uint32_t head_bytes) { return own.bytes + (-head_bytes & 3); }
+  __device__ static std::uint8_t* head_of(Shared& own, std::uint32_t head_bytes) {
+    return own.bytes + (-head_bytes & 3);
+  }
 
   __device__ std::uint32_t encode(const Piece& piece, float* a, std::uint8_t* out, Shared& own) const {
     const std::uint32_t head_bytes = type.head_bytes(piece.count);

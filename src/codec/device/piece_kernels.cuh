@@ -1,4 +1,5 @@
-// What the kernels of all codecs share: one block encodes or decodes one piece. A codec supplies a struct Device, passed to the kernels by value:
+// What the kernels of all codecs share: one block encodes or decodes one piece. A codec supplies a struct Device,
+// passed to the kernels by value:
 //
 //   struct Device : device::PieceDevice {                        // defaults of the constants
 //     struct Shared { ... };                                     // its own shared memory; nothing in it is initialised
@@ -6,14 +7,16 @@
 //     __device__ bool decode_add(const Piece&, const std::uint8_t* in, std::uint32_t bytes, float* acc, Shared&) const;
 //   };
 //
-// All threads of a block call them, after a barrier, and a barrier follows; a and acc are the piece in shared memory. encode writes at most
-// piece_bound bytes to `out` (device memory, any alignment), returns their number in every thread and, where piece.keep, leaves a - decode(a) in a (else
-// a may be destroyed). decode_add returns the same in every thread, reads nothing outside [in, in + bytes), and acc may be anything after false. Host
-// functions and their order of operations are the model: bits must be the same.
+// All threads of a block call them, after a barrier, and a barrier follows; a and acc are the piece in shared memory.
+// encode writes at most piece_bound bytes to `out` (device memory, any alignment), returns their number in every thread
+// and, where piece.keep, leaves a - decode(a) in a (else a may be destroyed). decode_add returns the same in every
+// thread, reads nothing outside [in, in + bytes), and acc may be anything after false. Host functions and their order
+// of operations are the model: bits must be the same.
 //
 // A codec that selects (kSelects) also has
 //     std::size_t select_bytes(const ChunkTable&) const;         // of device memory, a multiple of 256
-//     int select(const Source&, const RandomCounter&, Selection* one_per_group, void* scratch, Stream) const;     // enqueues it
+//     int select(const Source&, const RandomCounter&, Selection* one_per_group, void* scratch, Stream) const;     //
+//     enqueues it
 // and one that votes (kVotes)
 //     __device__ void finish(const Piece&, float* acc, int voters) const;
 #pragma once
@@ -51,7 +54,8 @@ __device__ inline Entry entry_of(const FeedbackPolicy& policy, const GroupEntry&
   return policy.kind == FeedbackKind::residual && policy.decay != 1.0f ? Entry::decayed : Entry::added;
 }
 // a of one element, and of memory `momentum` the new momentum in *u. src/codec/feedback.cpp has the same operations.
-__device__ inline float element(Entry entry, const FeedbackPolicy& policy, float value, float in, float momentum_in, float* u) {
+__device__ inline float element(Entry entry, const FeedbackPolicy& policy, float value, float in, float momentum_in,
+                                float* u) {
   switch (entry) {
     case Entry::values: return value;
     case Entry::added: return value + in;
@@ -65,7 +69,8 @@ __device__ inline float element(Entry entry, const FeedbackPolicy& policy, float
 __device__ inline float element(const Source& s, const GroupEntry& g, std::uint64_t i) {
   const Entry entry = entry_of(s.policy, g);
   float u;
-  return element(entry, s.policy, s.values[g.offset + i], entry == Entry::values ? 0.0f : g.in[i], entry == Entry::corrected ? g.momentum_in[i] : 0.0f, &u);
+  return element(entry, s.policy, s.values[g.offset + i], entry == Entry::values ? 0.0f : g.in[i],
+                 entry == Entry::corrected ? g.momentum_in[i] : 0.0f, &u);
 }
 
 template <class Device>
@@ -74,9 +79,11 @@ struct EncodeShared {
   typename Device::Shared own;
 };
 
-// Loads a piece into shared memory and stores what of its memory is final with that. Pointers are to the piece's first element.
+// Loads a piece into shared memory and stores what of its memory is final with that. Pointers are to the piece's first
+// element.
 template <Entry entry>
-__device__ inline void load_piece(const FeedbackPolicy& policy, const float* values, const GroupEntry& at, std::uint32_t count, bool quads, float* a) {
+__device__ inline void load_piece(const FeedbackPolicy& policy, const float* values, const GroupEntry& at,
+                                  std::uint32_t count, bool quads, float* a) {
   for_elements(count, quads, [&](auto n, std::uint32_t i) {
     Floats<n> x = load<n>(values + i);
     if constexpr (entry != Entry::values) {
@@ -94,7 +101,8 @@ __device__ inline void load_piece(const FeedbackPolicy& policy, const float* val
 
 template <class Device>
 __global__ void __launch_bounds__(kThreads, 3)
-    encode_pieces(Source source, RandomCounter counter, const Selection* selections, Device device, std::uint8_t* slots, std::uint32_t* lengths, std::uint64_t* body_bytes) {
+    encode_pieces(Source source, RandomCounter counter, const Selection* selections, Device device, std::uint8_t* slots,
+                  std::uint32_t* lengths, std::uint64_t* body_bytes) {
   auto& shared = shared_memory<EncodeShared<Device>>();
   const PieceEntry entry = source.table.pieces[blockIdx.x];
   GroupEntry at = source.table.groups[entry.group];
@@ -134,7 +142,8 @@ __global__ void __launch_bounds__(kThreads, 3)
     });
   if constexpr (Device::kFixedSize) {
     if (blockIdx.x + 1 == gridDim.x) {  // the last piece ends the body
-      const std::uint64_t used = entry.slot + bytes, padded = (used + kPayloadAlign - 1) / kPayloadAlign * kPayloadAlign;
+      const std::uint64_t used = entry.slot + bytes,
+                          padded = (used + kPayloadAlign - 1) / kPayloadAlign * kPayloadAlign;
       if (threadIdx.x < padded - used) slots[used + threadIdx.x] = 0;
       if (threadIdx.x == 0) *body_bytes = padded;
     }
@@ -146,7 +155,8 @@ __global__ void __launch_bounds__(kThreads, 3)
 // One block: where pieces begin in the body, its table of lengths and its zeros.
 template <std::uint32_t threads>
 __global__ void __launch_bounds__(threads)
-    place_pieces(ChunkTable table, const std::uint32_t* lengths, std::uint64_t* begins, std::uint8_t* body, std::uint64_t* body_bytes) {
+    place_pieces(ChunkTable table, const std::uint32_t* lengths, std::uint64_t* begins, std::uint8_t* body,
+                 std::uint64_t* body_bytes) {
   auto& scratch = shared_memory<BlockScratch>();
   std::uint64_t at = table.prefix_bytes;
   for (std::uint32_t first = 0; first < table.piece_count; first += kThreads) {
@@ -159,25 +169,29 @@ __global__ void __launch_bounds__(threads)
     }
     at += total;
   }
-  const std::uint64_t lengths_end = table.piece_count * sizeof(std::uint16_t), padded = (at + kPayloadAlign - 1) / kPayloadAlign * kPayloadAlign;
+  const std::uint64_t lengths_end = table.piece_count * sizeof(std::uint16_t),
+                      padded = (at + kPayloadAlign - 1) / kPayloadAlign * kPayloadAlign;
   if (threadIdx.x < table.prefix_bytes - lengths_end) body[lengths_end + threadIdx.x] = 0;
   if (threadIdx.x < padded - at) body[at + threadIdx.x] = 0;
   if (threadIdx.x == 0) *body_bytes = padded;
 }
 template <std::uint32_t threads>
 __global__ void __launch_bounds__(threads)
-    pack_pieces(ChunkTable table, const std::uint8_t* slots, const std::uint32_t* lengths, const std::uint64_t* begins, std::uint8_t* body) {
+    pack_pieces(ChunkTable table, const std::uint8_t* slots, const std::uint32_t* lengths, const std::uint64_t* begins,
+                std::uint8_t* body) {
   copy_bytes(body + begins[blockIdx.x], slots + table.pieces[blockIdx.x].slot, lengths[blockIdx.x]);
 }
 
 template <class Device>
 __global__ void __launch_bounds__(kThreads, 3)
-    decode_pieces(ChunkTable table, DeviceBodies bodies, RandomCounter counter, Device device, float* out, bool accumulate, int voters, std::int32_t* bad) {
+    decode_pieces(ChunkTable table, DeviceBodies bodies, RandomCounter counter, Device device, float* out,
+                  bool accumulate, int voters, std::int32_t* bad) {
   auto& shared = shared_memory<EncodeShared<Device>>();
   const PieceEntry entry = table.pieces[blockIdx.x];
   out += entry.offset;
   const bool quads = aligned16(out);
-  for_elements(entry.count, quads, [&](auto n, std::uint32_t i) { store<n>(shared.a + i, accumulate ? load<n>(out + i) : Floats<n>{}); });
+  for_elements(entry.count, quads,
+               [&](auto n, std::uint32_t i) { store<n>(shared.a + i, accumulate ? load<n>(out + i) : Floats<n>{}); });
   Piece piece{entry.count, false, {counter.element + entry.offset, counter.step, 0}, {}, 0};
   const std::uint64_t fixed = table.prefix_bytes + entry.slot;
   for (int r = 0; r < bodies.count; ++r) {
@@ -189,7 +203,8 @@ __global__ void __launch_bounds__(kThreads, 3)
       end = bodies.offsets[r][blockIdx.x + 1];
     }
     __syncthreads();
-    const bool good = device.decode_add(piece, bodies.bodies[r] + begin, static_cast<std::uint32_t>(end - begin), shared.a, shared.own);
+    const bool good = device.decode_add(piece, bodies.bodies[r] + begin, static_cast<std::uint32_t>(end - begin),
+                                        shared.a, shared.own);
     if (!good && threadIdx.x == 0) atomicMin(bad, r);
   }
   __syncthreads();
@@ -209,7 +224,8 @@ class PieceCodec final : public DeviceCodec {
 
   std::size_t scratch_bytes(const ChunkTable& t) const override { return layout(t).bytes; }
 
-  int encode(const ChunkTable& t, const float* values, const RandomCounter& counter, std::uint8_t* body, std::uint64_t* body_bytes, void* scratch, Stream s) const override {
+  int encode(const ChunkTable& t, const float* values, const RandomCounter& counter, std::uint8_t* body,
+             std::uint64_t* body_bytes, void* scratch, Stream s) const override {
     const Source source{t, values, policy_};
     const Layout l = layout(t);
     auto* base = static_cast<std::uint8_t*>(scratch);
@@ -220,17 +236,23 @@ class PieceCodec final : public DeviceCodec {
     if constexpr (Device::kSelects)
       if (const int e = device_.select(source, counter, selections, base + l.select, s)) return e;
     std::uint8_t* slots = Device::kFixedSize ? body + t.prefix_bytes : base + l.slots;
-    if (const int e = launch<encode_pieces<Device>>(t.piece_count, kThreads, sizeof(EncodeShared<Device>), s, source, counter, selections, device_, slots, lengths, body_bytes)) return e;
+    if (const int e = launch<encode_pieces<Device>>(t.piece_count, kThreads, sizeof(EncodeShared<Device>), s, source,
+                                                    counter, selections, device_, slots, lengths, body_bytes))
+      return e;
     if constexpr (Device::kFixedSize) return 0;
-    constexpr auto place_all = &place_pieces<kThreads>;  // GCC 12 does not instantiate what is named as a template argument only
+    constexpr auto place_all =
+        &place_pieces<kThreads>;  // GCC 12 does not instantiate what is named as a template argument only
     constexpr auto pack_all = &pack_pieces<128>;
-    if (const int e = launch<place_all>(1, kThreads, sizeof(BlockScratch), s, t, lengths, begins, body, body_bytes)) return e;
+    if (const int e = launch<place_all>(1, kThreads, sizeof(BlockScratch), s, t, lengths, begins, body, body_bytes))
+      return e;
     return launch<pack_all>(t.piece_count, 128, 0, s, t, slots, lengths, begins, body);
   }
 
-  int decode_add(const ChunkTable& t, const DeviceBodies& bodies, const RandomCounter& counter, float* out, bool accumulate, int voters, std::int32_t* bad, Stream s) const override {
-    return launch<decode_pieces<Device>>(t.piece_count, kThreads, sizeof(EncodeShared<Device>), s, t, bodies, counter, device_, out, accumulate,
-                                         voters ? voters : static_cast<int>(bodies.count), bad);
+  int decode_add(const ChunkTable& t, const DeviceBodies& bodies, const RandomCounter& counter, float* out,
+                 bool accumulate, int voters, std::int32_t* bad, Stream s) const override {
+    return launch<decode_pieces<Device>>(t.piece_count, kThreads, sizeof(EncodeShared<Device>), s, t, bodies, counter,
+                                         device_, out, accumulate, voters ? voters : static_cast<int>(bodies.count),
+                                         bad);
   }
 
  private:

@@ -1,6 +1,7 @@
-// Dynamic 8-bit numbers (Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016): a sign and 7 bits whose leading zeros
-// count the decades below the largest magnitude of the piece and whose bits behind the leading one divide the decade evenly.
-// A piece is M as float32, then one byte per element. Layout: WIRE_FORMAT.md, section 4.8.
+// Dynamic 8-bit numbers (Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016): a sign and 7
+// bits whose leading zeros count the decades below the largest magnitude of the piece and whose bits behind the leading
+// one divide the decade evenly. A piece is M as float32, then one byte per element. Layout: WIRE_FORMAT.md,
+// section 4.8.
 #pragma once
 #include <cfloat>
 #include <cstdint>
@@ -12,8 +13,8 @@ namespace crimp::eightbit {
 inline constexpr std::uint32_t kDecades = 7, kCodes = 128;
 inline constexpr float kMaxMagnitude = 0x1p100f;
 
-// Code 2^k + f (0 <= f < 2^k) stands for the middle of the f-th of 2^k cells of [10^(k-7), 10^(k-6)), 0 for 0 and 127 for 1, so that the
-// largest magnitude comes back exactly. Both sides of the division are exact in float32.
+// Code 2^k + f (0 <= f < 2^k) stands for the middle of the f-th of 2^k cells of [10^(k-7), 10^(k-6)), 0 for 0 and 127
+// for 1, so that the largest magnitude comes back exactly. Both sides of the division are exact in float32.
 CRIMP_HD constexpr float level_of(std::uint32_t code) {
   if (code == 0 || code == kCodes - 1) return code == 0 ? 0.0f : 1.0f;
   std::uint32_t k = 0, unit = 20'000'000;
@@ -40,12 +41,14 @@ struct Lines {
 constexpr Lines make_lines() {
   Lines lines{};
   double power = 1;
-  for (std::uint32_t e = 0; e < kDecades; ++e, power *= 5) lines.of[e] = {static_cast<float>(640 * power / 9), static_cast<float>(512.0 / (9 << e))};
+  for (std::uint32_t e = 0; e < kDecades; ++e, power *= 5)
+    lines.of[e] = {static_cast<float>(640 * power / 9), static_cast<float>(512.0 / (9 << e))};
   return lines;
 }
 inline constexpr Lines kLines = make_lines();
 
-// Of the octave with the lower exponent bits i (2^-31 <= x < 2): the lines that are the least at its ends, which is all that can be the least in it.
+// Of the octave with the lower exponent bits i (2^-31 <= x < 2): the lines that are the least at its ends, which is all
+// that can be the least in it.
 struct OctaveLines {
   struct Of {
     alignas(64) float slope[32], offset[32];
@@ -58,7 +61,9 @@ constexpr OctaveLines make_octave_lines() {
     const auto least = [](double at) {
       Line line = kLines.of[0];
       for (const Line& other : kLines.of)
-        if (static_cast<double>(other.slope) * at + static_cast<double>(other.offset) < static_cast<double>(line.slope) * at + static_cast<double>(line.offset)) line = other;
+        if (static_cast<double>(other.slope) * at + static_cast<double>(other.offset) <
+            static_cast<double>(line.slope) * at + static_cast<double>(line.offset))
+          line = other;
       return line;
     };
     const Line left = least(x), right = least(2 * x);

@@ -1,18 +1,18 @@
-// Dynamic 8-bit numbers on the host. The table times M has 128 floats. With AVX-512 VBMI it lies in registers as four planes of bytes, and 64 codes
-// take one permute a plane; other targets gather.
+// Dynamic 8-bit numbers on the host. The table times M has 128 floats. With AVX-512 VBMI it lies in registers as four
+// planes of bytes, and 64 codes take one permute a plane; other targets gather.
 #include "codec/eightbit/eightbit.hpp"
 
 #include <cmath>
 #include <cstring>
 
 #include "codec/coding/largest.hpp"
-#include "codec/registry.hpp"
 #include "codec/coding/prefetch.hpp"
+#include "codec/registry.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/eightbit/eightbit_host.cpp"
-#include <hwy/foreach_target.h>
 #include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
@@ -38,15 +38,18 @@ class Coder {
     const __m512i octave = _mm512_srli_epi32(hn::BitCast(di, x).raw, 23);
     const auto line = [&](const OctaveLines::Of& of) HWY_ATTR {
       const hn::Vec<Df> slope{_mm512_permutex2var_ps(_mm512_load_ps(of.slope), octave, _mm512_load_ps(of.slope + 16))};
-      const hn::Vec<Df> offset{_mm512_permutex2var_ps(_mm512_load_ps(of.offset), octave, _mm512_load_ps(of.offset + 16))};
+      const hn::Vec<Df> offset{
+          _mm512_permutex2var_ps(_mm512_load_ps(of.offset), octave, _mm512_load_ps(of.offset + 16))};
       return hn::Add(hn::Mul(slope, x), offset);
     };
     y = hn::Min(hn::Min(line(kOctaveLines.left), line(kOctaveLines.right)), y);
     const __m512i code = _mm512_cvttps_epi32(y.raw), upper = _mm512_srli_epi32(hn::BitCast(di, a).raw, 24);
     return hn::Vec<Di>{_mm512_ternarylogic_epi32(code, upper, _mm512_set1_epi32(128), 0xf8)};  // code | (upper & 128)
 #else
-    for (const Line& line : kLines.of) y = hn::Min(hn::Add(hn::Mul(hn::Set(d, line.slope), x), hn::Set(d, line.offset)), y);
-    return hn::Or(hn::ConvertTo(di, y), hn::And(hn::BitCast(di, hn::ShiftRight<24>(hn::BitCast(Du(), a))), hn::Set(di, 128)));
+    for (const Line& line : kLines.of)
+      y = hn::Min(hn::Add(hn::Mul(hn::Set(d, line.slope), x), hn::Set(d, line.offset)), y);
+    return hn::Or(hn::ConvertTo(di, y),
+                  hn::And(hn::BitCast(di, hn::ShiftRight<24>(hn::BitCast(Du(), a))), hn::Set(di, 128)));
 #endif
   }
 
@@ -55,7 +58,8 @@ class Coder {
 };
 
 #if HWY_TARGET <= HWY_AVX3_DL
-// Decodes 64 codes at once. Their order: lane L of four holds, in its dword q, the elements 16 q + 4 L + 0..3, as packing 4 vectors gives it.
+// Decodes 64 codes at once. Their order: lane L of four holds, in its dword q, the elements 16 q + 4 L + 0..3, as
+// packing 4 vectors gives it.
 class Planes {
  public:
   explicit Planes(const float* table) {
@@ -73,7 +77,8 @@ class Planes {
     return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), packed);
   }
   static HWY_INLINE __m512i packed(const hn::Vec<Di>* codes) {
-    return _mm512_packus_epi16(_mm512_packus_epi32(codes[0].raw, codes[1].raw), _mm512_packus_epi32(codes[2].raw, codes[3].raw));
+    return _mm512_packus_epi16(_mm512_packus_epi32(codes[0].raw, codes[1].raw),
+                               _mm512_packus_epi32(codes[2].raw, codes[3].raw));
   }
   HWY_INLINE void decode(__m512i packed, hn::Vec<Df>* d) const {
     __m512i of[4];
@@ -99,7 +104,8 @@ HWY_INLINE hn::Vec<Df> decoded(const float* table, hn::Vec<Di> code) {
 #endif
 
 template <bool has_in, bool has_out>
-HWY_INLINE void encode(const float* values, const float* in, float* out, std::uint64_t count, float inverse, const float* table, std::uint8_t* codes) {
+HWY_INLINE void encode(const float* values, const float* in, float* out, std::uint64_t count, float inverse,
+                       const float* table, std::uint8_t* codes) {
   const Df d;
   const Coder coder(inverse);
   const auto load = [&](std::uint64_t i) HWY_ATTR {
@@ -142,7 +148,8 @@ HWY_INLINE void encode(const float* values, const float* in, float* out, std::ui
   }
 }
 
-void Encode(const float* values, const float* in, float* out, std::uint64_t count, float inverse, const float* table, std::uint8_t* codes) {
+void Encode(const float* values, const float* in, float* out, std::uint64_t count, float inverse, const float* table,
+            std::uint8_t* codes) {
   if (in && out) return encode<true, true>(values, in, out, count, inverse, table, codes);
   if (in) return encode<true, false>(values, in, out, count, inverse, table, codes);
   if (out) return encode<false, true>(values, in, out, count, inverse, table, codes);
@@ -158,11 +165,13 @@ void AddDecoded(const std::uint8_t* codes, std::uint64_t count, const float* tab
     hn::Vec<Df> value[4];
     prefetch(codes + i, kPieceElements);
     planes.decode(Planes::transposed(_mm512_loadu_si512(codes + i)), value);
-    for (std::size_t k = 0; k < 4; ++k) hn::StoreU(hn::Add(hn::LoadU(d, acc + i + 16 * k), value[k]), d, acc + i + 16 * k);
+    for (std::size_t k = 0; k < 4; ++k)
+      hn::StoreU(hn::Add(hn::LoadU(d, acc + i + 16 * k), value[k]), d, acc + i + 16 * k);
   }
 #else
   for (; i + kLanes <= count; i += kLanes)
-    hn::StoreU(hn::Add(hn::LoadU(d, acc + i), decoded(table, hn::PromoteTo(Di(), hn::LoadU(D8(), codes + i)))), d, acc + i);
+    hn::StoreU(hn::Add(hn::LoadU(d, acc + i), decoded(table, hn::PromoteTo(Di(), hn::LoadU(D8(), codes + i)))), d,
+               acc + i);
 #endif
   for (; i < count; ++i) acc[i] += codes[i] & 128 ? -table[codes[i] & 127] : table[codes[i]];
 }
@@ -186,24 +195,30 @@ struct ScaledTable {
 
 class EightBit final : public Codec {
  public:
-  explicit EightBit(const SpecValues& values) : traits_(kTraits) { traits_.selects = values[kScaleOf] == ScaleOf::tensor; }
+  explicit EightBit(const SpecValues& values) : traits_(kTraits) {
+    traits_.selects = values[kScaleOf] == ScaleOf::tensor;
+  }
   const Traits& traits() const override { return traits_; }
   std::size_t piece_bound(std::uint64_t count) const override { return sizeof(float) + count; }
 
-  Selection select(const float* values, const float* residual, std::uint64_t count, const RandomCounter&) const override {
+  Selection select(const float* values, const float* residual, std::uint64_t count,
+                   const RandomCounter&) const override {
     return {.scale = largest_magnitude(values, residual, count)};
   }
   std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
-    const float largest = traits_.selects ? piece.selection.scale : largest_magnitude(piece.values, piece.residual_in, piece.count);
+    const float largest =
+        traits_.selects ? piece.selection.scale : largest_magnitude(piece.values, piece.residual_in, piece.count);
     const float scale = scale_of(largest);
     std::memcpy(bytes, &scale, sizeof scale);
     const ScaledTable table(scale);
     HWY_DYNAMIC_DISPATCH(Encode)
-    (piece.values, piece.residual_in, piece.residual_out, piece.count, inverse_of(scale), table.of, bytes + sizeof scale);
+    (piece.values, piece.residual_in, piece.residual_out, piece.count, inverse_of(scale), table.of,
+     bytes + sizeof scale);
     return piece_bound(piece.count);
   }
 
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&,
+                        float* acc) const override {
     float scale;
     if (in.size() != piece_bound(count)) return false;
     std::memcpy(&scale, in.data(), sizeof scale);
@@ -213,7 +228,12 @@ class EightBit final : public Codec {
     return true;
   }
 
-  static constexpr Traits kTraits{.name = "8bit", .wire_id = 8, .fixed_size = true, .biased = false, .memory = FeedbackKind::none, .max_magnitude = kMaxMagnitude};
+  static constexpr Traits kTraits{.name = "8bit",
+                                  .wire_id = 8,
+                                  .fixed_size = true,
+                                  .biased = false,
+                                  .memory = FeedbackKind::none,
+                                  .max_magnitude = kMaxMagnitude};
 
  private:
   Traits traits_;
@@ -222,16 +242,19 @@ class EightBit final : public Codec {
 }  // namespace eightbit
 
 CodecEntry eightbit_entry() {
-  return {{.summary = "dynamic 8-bit numbers: sign, decade below the piece's largest magnitude, position in the decade",
-           .formula = "M = max |a| of a piece, d = sign(a) M t, t the middle of the cell that |a| / M lies in: 2^k cells in the decade up to 10^(k-6), k = 0..6; but t = 1 in the "
-                      "uppermost cell, [0.986, 1], so that M comes back, and 0 below 10^-7",
-           .source = "Dettmers, 8-Bit Approximations for Parallelism in Deep Learning, ICLR 2016",
-           .bits = "8.003",
-           .use = "a factor of 4, over seven decades in one piece: off by at most 0.7 % of M, and 1.4 % in the uppermost cell, whose values become M: 0.7 % too large on "
-                  "average. Only with memory=residual does that even out",
-           .traits = eightbit::EightBit::kTraits,
-           .parameters = {kScaleOf}},
-          make_as<eightbit::EightBit>};
+  return {
+      {.summary = "dynamic 8-bit numbers: sign, decade below the piece's largest magnitude, position in the decade",
+       .formula =
+           "M = max |a| of a piece, d = sign(a) M t, t the middle of the cell that |a| / M lies in: 2^k cells in the decade up to 10^(k-6), k = 0..6; but t = 1 in the "
+           "uppermost cell, [0.986, 1], so that M comes back, and 0 below 10^-7",
+       .source = "Dettmers, 8-Bit Approximations for Parallelism in Deep Learning, ICLR 2016",
+       .bits = "8.003",
+       .use =
+           "a factor of 4, over seven decades in one piece: off by at most 0.7 % of M, and 1.4 % in the uppermost cell, whose values become M: 0.7 % too large on "
+           "average. Only with memory=residual does that even out",
+       .traits = eightbit::EightBit::kTraits,
+       .parameters = {kScaleOf}},
+      make_as<eightbit::EightBit>};
 }
 
 }  // namespace crimp

@@ -15,8 +15,12 @@ struct Type {
   struct With {
     float inverse;
     const float* table;
-    __device__ std::uint32_t code(float a, std::uint32_t) const { return code_of(fabsf(a) * inverse) | __float_as_uint(a) >> 31 << 7; }
-    __device__ float value(std::uint32_t code) const { return __uint_as_float(__float_as_uint(table[code % kCodes]) | code / kCodes << 31); }
+    __device__ std::uint32_t code(float a, std::uint32_t) const {
+      return code_of(fabsf(a) * inverse) | __float_as_uint(a) >> 31 << 7;
+    }
+    __device__ float value(std::uint32_t code) const {
+      return __uint_as_float(__float_as_uint(table[code % kCodes]) | code / kCodes << 31);
+    }
   };
 
   __device__ std::uint32_t head_bytes(std::uint32_t) const { return kMostHead; }

@@ -10,7 +10,9 @@ namespace {
 class EightBit final : public ReferenceCodec {
  public:
   explicit EightBit(bool tensor) : tensor_(tensor) {}
-  Selection select(std::span<const float> group, const RandomCounter&) const override { return {.scale = scale(group)}; }
+  Selection select(std::span<const float> group, const RandomCounter&) const override {
+    return {.scale = scale(group)};
+  }
   bool fixed_size() const override { return true; }
 
   Bytes encode(const ReferencePiece& p) const override {
@@ -29,7 +31,8 @@ class EightBit final : public ReferenceCodec {
     return bytes;
   }
 
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count,
+                            const RandomCounter&) const override {
     float m;
     std::memcpy(&m, piece.data(), 4);
     std::vector<float> values(count);

@@ -43,7 +43,8 @@ TEST_SUITE("eightbit") {
     CHECK(codes == Bytes{127, 128 + 92, 64, 62, 128 + 32, 1, 0, 0, 128});
     std::vector<float> d(9);
     CHECK(decodes(scale, codes, d));
-    CHECK(difference(d, {2.0f, -2 * 0.50078125f, 2 * 0.10703125f, 2 * 0.09578125f, -2 * 0.01140625f, 2 * 5.5e-7f, 0, 0, 0}) == "");
+    CHECK(difference(d, {2.0f, -2 * 0.50078125f, 2 * 0.10703125f, 2 * 0.09578125f, -2 * 0.01140625f, 2 * 5.5e-7f, 0, 0,
+                         0}) == "");
   }
 
   TEST_CASE("the table grows, every entry keeps its code, and the lines meet at the powers of ten") {
@@ -56,7 +57,8 @@ TEST_SUITE("eightbit") {
       CHECK(eightbit::code_of(t[c]) == c);
       if (c) CHECK(t[c] > t[c - 1]);
     }
-    for (const auto& [power, code] : {std::pair{1e-1, 64u}, {1e-2, 32u}, {1e-3, 16u}, {1e-4, 8u}, {1e-5, 4u}, {1e-6, 2u}, {1e-7, 1u}}) {
+    for (const auto& [power, code] :
+         {std::pair{1e-1, 64u}, {1e-2, 32u}, {1e-3, 16u}, {1e-4, 8u}, {1e-5, 4u}, {1e-6, 2u}, {1e-7, 1u}}) {
       CHECK(eightbit::code_of(static_cast<float>(power * 1.00001)) == code);
       CHECK(eightbit::code_of(static_cast<float>(power * 0.99999)) == code - 1);
     }
@@ -129,7 +131,8 @@ TEST_SUITE("eightbit") {
 
   TEST_CASE("illegal scales are refused") {
     std::vector<float> acc(3);
-    for (const float bad : {-1.0f, -0x1p-149f, HUGE_VALF, -HUGE_VALF, std::nanf("")}) CHECK_FALSE(decodes(bad, {1, 2, 3}, acc));
+    for (const float bad : {-1.0f, -0x1p-149f, HUGE_VALF, -HUGE_VALF, std::nanf("")})
+      CHECK_FALSE(decodes(bad, {1, 2, 3}, acc));
     CHECK(difference(acc, std::vector<float>(3)) == "");
     CHECK(decodes(1.0f, {127, 255, 128}, acc));
     CHECK(difference(acc, {1.0f, -1.0f, 0.0f}) == "");

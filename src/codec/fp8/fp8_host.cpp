@@ -1,12 +1,13 @@
-// 8-bit floats on the host: the largest magnitude of a block, then, from L1, rounding by integer arithmetic on the bits of floats.
+// 8-bit floats on the host: the largest magnitude of a block, then, from L1, rounding by integer arithmetic on the bits
+// of floats.
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 
+#include "codec/coding/prefetch.hpp"
 #include "codec/fp8/fp8.hpp"
 #include "codec/registry.hpp"
-#include "codec/coding/prefetch.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/fp8/fp8_host.cpp"
@@ -22,11 +23,12 @@ using Di = hn::RebindToSigned<Df>;
 using D16 = hn::Rebind<std::int16_t, Df>;
 using D8 = hn::Rebind<std::uint8_t, Df>;
 
-// Codes, with their sign in the upper byte, to values before the scale, times 2^(bias - 15): the same fields are a float16 then, subnormal ones too.
+// Codes, with their sign in the upper byte, to values before the scale, times 2^(bias - 15): the same fields are a
+// float16 then, subnormal ones too.
 template <bool e4m3>
 HWY_INLINE hn::Vec<Df> value_of(hn::Vec<D16> code) {
   const D16 d;
-  auto bits = hn::ShiftLeft<e4m3 ? 7 : 8>(code);
+  auto bits = hn::ShiftLeft < e4m3 ? 7 : 8 > (code);
   if constexpr (e4m3) bits = hn::And(bits, hn::Set(d, static_cast<std::int16_t>(0xbfff)));
   return hn::PromoteTo(Df(), hn::BitCast(hn::Rebind<hwy::float16_t, Df>(), bits));
 }
@@ -47,12 +49,14 @@ HWY_INLINE hn::Vec<Du> code_of(hn::Vec<Df> x) {
   // Nearest even: half of what is dropped, less one, plus the last bit that stays.
   const auto last = hn::And(hn::ShiftRight<drop>(bits), hn::Set(d, 1));
   const auto even = hn::Add(hn::Add(bits, hn::Set(d, (1u << (drop - 1)) - 1)), last);
-  const auto normal = hn::Sub(hn::ShiftRight<drop>(even), hn::Set(d, static_cast<std::uint32_t>(127 - f.bias) << f.mantissa));
+  const auto normal =
+      hn::Sub(hn::ShiftRight<drop>(even), hn::Set(d, static_cast<std::uint32_t>(127 - f.bias) << f.mantissa));
   // Subnormal: the addition rounds to multiples of 2^(1 - bias - mantissa), the last place of `unit`.
   const auto unit = hn::Set(d, static_cast<std::uint32_t>(127 + 24 - f.bias - f.mantissa) << 23);
   const auto small = hn::Sub(hn::BitCast(d, hn::Add(hn::Abs(x), hn::BitCast(df, unit))), unit);
   const auto least = hn::Set(Di(), (128 - f.bias) << 23);
-  const auto code = hn::IfThenElse(hn::Lt(hn::BitCast(Di(), bits), least), hn::BitCast(Di(), small), hn::BitCast(Di(), normal));
+  const auto code =
+      hn::IfThenElse(hn::Lt(hn::BitCast(Di(), bits), least), hn::BitCast(Di(), small), hn::BitCast(Di(), normal));
   return hn::Or(hn::BitCast(d, code), hn::ShiftLeft<7>(hn::ShiftRight<31>(hn::BitCast(d, x))));
 }
 
@@ -69,13 +73,15 @@ HWY_INLINE std::uint32_t largest(const float* values, const float* in, std::uint
     top = hn::Max(top, hn::BitCast(di, hn::Abs(a)));
   }
   auto bits = static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(di, top)));
-  for (; i < count; ++i) bits = std::max(bits, std::bit_cast<std::uint32_t>(has_in ? values[i] + in[i] : values[i]) & 0x7fffffff);
+  for (; i < count; ++i)
+    bits = std::max(bits, std::bit_cast<std::uint32_t>(has_in ? values[i] + in[i] : values[i]) & 0x7fffffff);
   return bits;
 }
 
 // One block; returns its scale byte.
 template <bool e4m3, bool has_in, bool has_out>
-HWY_INLINE std::uint8_t encode(const float* values, const float* in, float* out, std::uint64_t count, std::uint8_t* HWY_RESTRICT bytes) {
+HWY_INLINE std::uint8_t encode(const float* values, const float* in, float* out, std::uint64_t count,
+                               std::uint8_t* HWY_RESTRICT bytes) {
   const Df d;
   const std::size_t lanes = hn::Lanes(d);
   const std::uint8_t scale = scale_byte(largest<has_in>(values, in, count), e4m3 ? kE4m3 : kE5m2);
@@ -86,7 +92,10 @@ HWY_INLINE std::uint8_t encode(const float* values, const float* in, float* out,
     if constexpr (has_in) a = hn::Add(a, hn::LoadU(d, more));
     const auto code = hn::DemoteTo(D8(), hn::BitCast(Di(), code_of<e4m3>(hn::Mul(a, down))));
     hn::StoreU(code, D8(), to);
-    if constexpr (has_out) hn::StoreU(hn::Sub(a, hn::Mul(value_of<e4m3>(hn::PromoteTo(D16(), hn::BitCast(hn::RebindToSigned<D8>(), code))), up)), d, rest);
+    if constexpr (has_out)
+      hn::StoreU(
+          hn::Sub(a, hn::Mul(value_of<e4m3>(hn::PromoteTo(D16(), hn::BitCast(hn::RebindToSigned<D8>(), code))), up)), d,
+          rest);
   };
   std::uint64_t i = 0;
   for (; i + lanes <= count; i += lanes) one(values + i, has_in ? in + i : in, has_out ? out + i : out, bytes + i);
@@ -103,18 +112,21 @@ HWY_INLINE std::uint8_t encode(const float* values, const float* in, float* out,
 }
 
 template <bool e4m3>
-HWY_INLINE std::uint8_t encode_with(const float* values, const float* in, float* out, std::uint64_t count, std::uint8_t* bytes) {
+HWY_INLINE std::uint8_t encode_with(const float* values, const float* in, float* out, std::uint64_t count,
+                                    std::uint8_t* bytes) {
   if (in && out) return encode<e4m3, true, true>(values, in, out, count, bytes);
   if (in) return encode<e4m3, true, false>(values, in, out, count, bytes);
   if (out) return encode<e4m3, false, true>(values, in, out, count, bytes);
   return encode<e4m3, false, false>(values, in, out, count, bytes);
 }
-std::uint8_t EncodeBlock(bool e4m3, const float* values, const float* in, float* out, std::uint64_t count, std::uint8_t* bytes) {
+std::uint8_t EncodeBlock(bool e4m3, const float* values, const float* in, float* out, std::uint64_t count,
+                         std::uint8_t* bytes) {
   return e4m3 ? encode_with<true>(values, in, out, count, bytes) : encode_with<false>(values, in, out, count, bytes);
 }
 
 template <bool e4m3>
-HWY_INLINE bool decode(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t count, std::uint8_t scale, float* HWY_RESTRICT acc) {
+HWY_INLINE bool decode(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t count, std::uint8_t scale,
+                       float* HWY_RESTRICT acc) {
   const Df d;
   const D8 d8;
   const std::size_t lanes = hn::Lanes(d);
@@ -172,16 +184,23 @@ class Fp8 final : public Codec {
                                                    std::min<std::uint64_t>(block_, p.count - at), codes + at);
     return piece_bound(p.count);
   }
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&,
+                        float* acc) const override {
     if (in.size() != piece_bound(count)) return false;
     const std::uint8_t* codes = in.data() + blocks(count);
     for (std::uint64_t at = 0, b = 0; at < count; at += block_, ++b)
-      if (in[b] > kLastScale || !HWY_DYNAMIC_DISPATCH(DecodeBlock)(e4m3_, codes + at, std::min<std::uint64_t>(block_, count - at), in[b], acc + at))
+      if (in[b] > kLastScale || !HWY_DYNAMIC_DISPATCH(DecodeBlock)(
+                                    e4m3_, codes + at, std::min<std::uint64_t>(block_, count - at), in[b], acc + at))
         return false;
     return true;
   }
 
-  static constexpr Traits kTraits{.name = "fp8", .wire_id = 15, .fixed_size = true, .biased = false, .memory = FeedbackKind::none, .max_magnitude = kMaxMagnitude};
+  static constexpr Traits kTraits{.name = "fp8",
+                                  .wire_id = 15,
+                                  .fixed_size = true,
+                                  .biased = false,
+                                  .memory = FeedbackKind::none,
+                                  .max_magnitude = kMaxMagnitude};
 
  private:
   std::uint64_t blocks(std::uint64_t count) const { return (count + block_ - 1) / block_; }
@@ -193,14 +212,16 @@ class Fp8 final : public Codec {
 }  // namespace fp8
 
 CodecEntry fp8_entry() {
-  return {{.summary = "8-bit floats with a power of two per block, rounded to nearest even",
-           .formula = "scale = the least power of two with max|a| / scale within the format, d = scale * fp8(a / scale)",
-           .source = "OCP 8-bit Floating Point and Microscaling Formats, revisions 1.0",
-           .bits = "8 and 8 / block: 8.06 by default",
-           .use = "a factor of 4 with a relative error of 1/16 (e4m3) or 1/8 (e5m2) at most for all but the small values of a block",
-           .traits = fp8::Fp8::kTraits,
-           .parameters = {fp8::kKind, fp8::kBlock}},
-          make_as<fp8::Fp8>};
+  return {
+      {.summary = "8-bit floats with a power of two per block, rounded to nearest even",
+       .formula = "scale = the least power of two with max|a| / scale within the format, d = scale * fp8(a / scale)",
+       .source = "OCP 8-bit Floating Point and Microscaling Formats, revisions 1.0",
+       .bits = "8 and 8 / block: 8.06 by default",
+       .use =
+           "a factor of 4 with a relative error of 1/16 (e4m3) or 1/8 (e5m2) at most for all but the small values of a block",
+       .traits = fp8::Fp8::kTraits,
+       .parameters = {fp8::kKind, fp8::kBlock}},
+      make_as<fp8::Fp8>};
 }
 
 }  // namespace crimp

@@ -19,10 +19,14 @@ struct Type {
     __device__ float value(std::uint32_t code) const { return value_of<e4m3>(code) * up; }
     __device__ bool legal(std::uint32_t code) const { return (code & 0x7f) <= last; }
   };
-  std::uint32_t block, reciprocal;  // of the block in units, times 2^kShift, rounded up: quotients of units by it are exact
+  std::uint32_t block,
+      reciprocal;  // of the block in units, times 2^kShift, rounded up: quotients of units by it are exact
 
-  Type(std::uint32_t elements) : block(elements), reciprocal(((1u << kShift) + elements / kUnit - 1) / (elements / kUnit)) {}
-  __device__ std::uint32_t head_bytes(std::uint32_t count) const { return ((count + kUnit - 1) / kUnit + block / kUnit - 1) * reciprocal >> kShift; }
+  Type(std::uint32_t elements)
+      : block(elements), reciprocal(((1u << kShift) + elements / kUnit - 1) / (elements / kUnit)) {}
+  __device__ std::uint32_t head_bytes(std::uint32_t count) const {
+    return ((count + kUnit - 1) / kUnit + block / kUnit - 1) * reciprocal >> kShift;
+  }
   __device__ void measure(const float* a, std::uint32_t count, std::uint8_t* head, Shared&) const {
     constexpr Format format = e4m3 ? kE4m3 : kE5m2;
     const std::uint32_t blocks = head_bytes(count);
@@ -30,7 +34,8 @@ struct Type {
       const std::uint32_t end = (b + 1) * block < count ? (b + 1) * block : count;
       std::uint32_t top = 0;
 #pragma unroll 4
-      for (std::uint32_t i = b * block + device::lane(); i < end; i += device::kWarp) top = max(top, __float_as_uint(a[i]) & 0x7fffffffu);
+      for (std::uint32_t i = b * block + device::lane(); i < end; i += device::kWarp)
+        top = max(top, __float_as_uint(a[i]) & 0x7fffffffu);
       top = __reduce_max_sync(device::kAllLanes, top);
       if (device::lane() == 0) head[b] = scale_byte(top, format);
     }
@@ -43,7 +48,8 @@ struct Type {
   __device__ With at(std::uint32_t i, const std::uint8_t* head, const Shared&) const {
     constexpr Format format = e4m3 ? kE4m3 : kE5m2;
     const std::uint32_t scale = head[i / kUnit * reciprocal >> kShift];
-    return {__uint_as_float(scale << 23), scale ? __uint_as_float((254 - scale) << 23) : 0.0f, scale ? format.last : 0u};
+    return {__uint_as_float(scale << 23), scale ? __uint_as_float((254 - scale) << 23) : 0.0f,
+            scale ? format.last : 0u};
   }
 };
 static_assert(kPieceElements / 32 <= device::kThreads);

@@ -1,4 +1,5 @@
-// 8-bit floats with block scales, written from WIRE_FORMAT.md, section 4.15, alone: the nearest of all values, by comparison.
+// 8-bit floats with block scales, written from WIRE_FORMAT.md, section 4.15, alone: the nearest of all values, by
+// comparison.
 #include <algorithm>
 #include <cmath>
 
@@ -26,17 +27,22 @@ class Fp8 final : public ReferenceCodec {
       const auto block = p.a.subspan(at, std::min(block_, p.a.size() - at));
       const int k = exponent_of(block);
       scales.push_back(static_cast<std::uint8_t>(k));
-      for (const float x : block) codes.push_back(static_cast<std::uint8_t>((std::signbit(x) ? 128 : 0) + (k ? nearest(std::fabs(static_cast<double>(x)) * std::ldexp(1.0, 127 - k)) : 0)));
+      for (const float x : block)
+        codes.push_back(
+            static_cast<std::uint8_t>((std::signbit(x) ? 128 : 0) +
+                                      (k ? nearest(std::fabs(static_cast<double>(x)) * std::ldexp(1.0, 127 - k)) : 0)));
     }
     scales.insert(scales.end(), codes.begin(), codes.end());
     return scales;
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count,
+                            const RandomCounter&) const override {
     std::vector<float> values;
     const std::size_t scales = (count + block_ - 1) / block_;
     for (std::size_t i = 0; i < count; ++i) {
       const int code = piece[scales + i], k = piece[i / block_];
-      const auto size = static_cast<float>(k ? values_.at(static_cast<std::size_t>(code % 128)) * std::ldexp(1.0, k - 127) : 0);
+      const auto size =
+          static_cast<float>(k ? values_.at(static_cast<std::size_t>(code % 128)) * std::ldexp(1.0, k - 127) : 0);
       values.push_back(code >= 128 ? -size : size);
     }
     return values;
@@ -60,7 +66,8 @@ class Fp8 final : public ReferenceCodec {
   int nearest(double x) const {
     const auto above = std::lower_bound(values_.begin(), values_.end(), x) - values_.begin();
     if (above == 0) return 0;
-    const double up = values_[static_cast<std::size_t>(above)] - x, down = x - values_[static_cast<std::size_t>(above - 1)];
+    const double up = values_[static_cast<std::size_t>(above)] - x,
+                 down = x - values_[static_cast<std::size_t>(above - 1)];
     if (up == down) return static_cast<int>(above % 2 ? above - 1 : above);
     return static_cast<int>(up < down ? above : above - 1);
   }

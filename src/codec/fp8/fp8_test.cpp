@@ -71,8 +71,8 @@ TEST_SUITE("fp8") {
       for (int code = 0; code < last; ++code) {
         const float low = value(e4m3, code), high = value(e4m3, code + 1), middle = (low + high) / 2;
         const Bytes bytes = encode(*codec, {top, middle, std::nextafter(middle, 0.0f), std::nextafter(middle, top)});
-        CHECK(bytes == Bytes{127, static_cast<std::uint8_t>(last), static_cast<std::uint8_t>(code + code % 2), static_cast<std::uint8_t>(code),
-                             static_cast<std::uint8_t>(code + 1)});
+        CHECK(bytes == Bytes{127, static_cast<std::uint8_t>(last), static_cast<std::uint8_t>(code + code % 2),
+                             static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(code + 1)});
       }
     }
   }
@@ -120,6 +120,7 @@ TEST_SUITE("fp8") {
   TEST_CASE("parameters") {
     CHECK(make_codec("fp8")->spec() == "fp8:format=e4m3,block=128");
     CHECK(make_codec("fp8:format=e5m2,block=64")->parameter_word() == (1u | 64u << 8));
-    for (const char* spec : {"fp8:block=0", "fp8:block=48", "fp8:block=10272", "fp8:format=e3m4", "fp8:block=nan"}) CHECK_THROWS_AS(make_codec(spec), Error);
+    for (const char* spec : {"fp8:block=0", "fp8:block=48", "fp8:block=10272", "fp8:format=e3m4", "fp8:block=nan"})
+      CHECK_THROWS_AS(make_codec(spec), Error);
   }
 }

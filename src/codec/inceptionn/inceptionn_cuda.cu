@@ -4,7 +4,8 @@
 namespace crimp {
 
 std::unique_ptr<DeviceCodec> inceptionn_device(const Codec& codec) {
-  return device::piece_codec(codec, inceptionn::Device{{}, inceptionn::limits_of(-codec.parameter(inceptionn::kLog2Bound))});
+  return device::piece_codec(codec,
+                             inceptionn::Device{{}, inceptionn::limits_of(-codec.parameter(inceptionn::kLog2Bound))});
 }
 
 }  // namespace crimp

@@ -1,5 +1,5 @@
-// INCEPTIONN on the host. All three codes of every element are made by loops that vectorise; then every element is written to all three arrays of
-// the piece and only one of them moves on, so that nothing branches on the data.
+// INCEPTIONN on the host. All three codes of every element are made by loops that vectorise; then every element is
+// written to all three arrays of the piece and only one of them moves on, so that nothing branches on the data.
 #include "codec/inceptionn/inceptionn.hpp"
 
 #include <algorithm>
@@ -7,16 +7,17 @@
 #include <cmath>
 #include <cstring>
 
-#include "memory/thread_scratch.hpp"
 #include "codec/coding/bit_plane.hpp"
-#include "codec/registry.hpp"
 #include "codec/payload.hpp"
+#include "codec/registry.hpp"
+#include "memory/thread_scratch.hpp"
 
 namespace crimp {
 namespace inceptionn {
 namespace {
 
-// Of every element of a piece, or of those of a class in element order; one place more for what is written or read but does not count.
+// Of every element of a piece, or of those of a class in element order; one place more for what is written or read but
+// does not count.
 struct Arrays {
   alignas(64) std::uint8_t classes[kPieceElements + 8];
   alignas(64) std::uint8_t bytes[kPieceElements + 8];
@@ -33,19 +34,26 @@ struct EncodeRoom {
 
 class Inceptionn final : public Codec {
  public:
-  explicit Inceptionn(const SpecValues& values) : bound_exponent_(-values[kLog2Bound]), limits_(limits_of(bound_exponent_)) {}
+  explicit Inceptionn(const SpecValues& values)
+      : bound_exponent_(-values[kLog2Bound]), limits_(limits_of(bound_exponent_)) {}
   const Traits& traits() const override { return kTraits; }
   std::uint32_t parameter_word() const override { return static_cast<std::uint32_t>(bound_exponent_); }
-  std::size_t piece_bound(std::uint64_t count) const override { return 2 * bit_plane::bytes_of(count) + count * sizeof(float); }
+  std::size_t piece_bound(std::uint64_t count) const override {
+    return 2 * bit_plane::bytes_of(count) + count * sizeof(float);
+  }
 
   std::size_t encode_piece(const PieceSource& piece, std::uint8_t* out) const override {
     // Copies of the pointers: bytes that are written might be the piece's own.
     const float *const values = piece.values, *const residual = piece.residual_in;
-    if (residual) return encode(piece, [=](std::uint64_t i) { return values[i] + residual[i]; }, out);
-    return encode(piece, [=](std::uint64_t i) { return values[i]; }, out);
+    if (residual)
+      return encode(
+          piece, [=](std::uint64_t i) { return values[i] + residual[i]; }, out);
+    return encode(
+        piece, [=](std::uint64_t i) { return values[i]; }, out);
   }
 
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&,
+                        float* acc) const override {
     const std::uint64_t plane = bit_plane::bytes_of(count);
     if (in.size() < 2 * plane) return false;
     const std::uint8_t *const low = in.data(), *const high = low + plane;
@@ -82,11 +90,17 @@ class Inceptionn final : public Codec {
       halves += c == kHalf;
       floats += c == kFloat;
     }
-    for (std::uint64_t i = 0; i < count; ++i) acc[i] += decode(of.classes[i], of.bytes[i], of.halves[i], of.floats[i], limits);
+    for (std::uint64_t i = 0; i < count; ++i)
+      acc[i] += decode(of.classes[i], of.bytes[i], of.halves[i], of.floats[i], limits);
     return true;
   }
 
-  static constexpr Traits kTraits{.name = "inceptionn", .wire_id = 13, .fixed_size = false, .biased = true, .memory = FeedbackKind::residual, .max_magnitude = kMaxMagnitude};
+  static constexpr Traits kTraits{.name = "inceptionn",
+                                  .wire_id = 13,
+                                  .fixed_size = false,
+                                  .biased = true,
+                                  .memory = FeedbackKind::residual,
+                                  .max_magnitude = kMaxMagnitude};
 
  private:
   // a(i): element i of what is encoded.
@@ -141,14 +155,16 @@ class Inceptionn final : public Codec {
 }  // namespace inceptionn
 
 CodecEntry inceptionn_entry() {
-  return {{.summary = "0, 8, 16 or 32 bits by the size of the value, under an absolute error bound",
-           .formula = "B = 2^log2_bound, H = 2^-ceil(-log2_bound / 2): d = 0 where |a| < B; a to a multiple of H/128 where |a| < H, of 2^-15 where |a| < 1; else a",
-           .source = "INCEPTIONN: Li et al., MICRO 2018",
-           .bits = "2 to 34",
-           .use = "gradients within (-1, 1) whose scale is known: the bound is absolute",
-           .traits = inceptionn::Inceptionn::kTraits,
-           .parameters = {inceptionn::kLog2Bound}},
-          make_as<inceptionn::Inceptionn>};
+  return {
+      {.summary = "0, 8, 16 or 32 bits by the size of the value, under an absolute error bound",
+       .formula =
+           "B = 2^log2_bound, H = 2^-ceil(-log2_bound / 2): d = 0 where |a| < B; a to a multiple of H/128 where |a| < H, of 2^-15 where |a| < 1; else a",
+       .source = "INCEPTIONN: Li et al., MICRO 2018",
+       .bits = "2 to 34",
+       .use = "gradients within (-1, 1) whose scale is known: the bound is absolute",
+       .traits = inceptionn::Inceptionn::kTraits,
+       .parameters = {inceptionn::kLog2Bound}},
+      make_as<inceptionn::Inceptionn>};
 }
 
 }  // namespace crimp

@@ -1,9 +1,9 @@
-// INCEPTIONN in a block: warp w has the w-th run of words of 32 elements, one ballot a word and bit plane. Bytes and halves are gathered in shared memory; floats, rare
-// within (-1, 1), move between the piece and the payload directly.
+// INCEPTIONN in a block: warp w has the w-th run of words of 32 elements, one ballot a word and bit plane. Bytes and
+// halves are gathered in shared memory; floats, rare within (-1, 1), move between the piece and the payload directly.
 #pragma once
 #include "codec/coding/bit_plane.hpp"
-#include "codec/inceptionn/inceptionn.hpp"
 #include "codec/device/piece_kernels.cuh"
+#include "codec/inceptionn/inceptionn.hpp"
 
 namespace crimp::inceptionn {
 
@@ -21,7 +21,9 @@ struct Device : device::PieceDevice {
   // How many bytes, halves and floats, in fields of kField bits.
   struct Counts {
     std::uint64_t all;
-    __device__ std::uint32_t of(std::uint32_t c) const { return static_cast<std::uint32_t>(all >> (c - kByte) * kField) & ((1u << kField) - 1); }
+    __device__ std::uint32_t of(std::uint32_t c) const {
+      return static_cast<std::uint32_t>(all >> (c - kByte) * kField) & ((1u << kField) - 1);
+    }
     __device__ std::uint32_t halves_at() const { return (of(kByte) + 1) / 2 * 2; }
     __device__ std::uint32_t bytes() const { return of(kByte) + 2 * of(kHalf) + 4 * of(kFloat); }
   };
@@ -37,20 +39,23 @@ struct Device : device::PieceDevice {
     const std::uint32_t each = (words + device::kWarps - 1) / device::kWarps, first = device::warp() * each;
     return {first < words ? first : words, first + each < words ? first + each : words};
   }
-  // work(i, c, k) for the elements i of this warp, with their class and the place k among its members. `before`: the members in front of the warp's.
+  // work(i, c, k) for the elements i of this warp, with their class and the place k among its members. `before`: the
+  // members in front of the warp's.
   template <class Work>
   __device__ static void for_elements(const Run& run, std::uint64_t before, const Shared& own, Work&& work) {
     const std::uint32_t lane = device::lane(), below = (1u << lane) - 1;
     for (std::uint32_t w = run.first; w < run.end; ++w) {
       const std::uint32_t low = own.low[w], high = own.high[w], c = (low >> lane & 1) | (high >> lane & 1) << 1;
       const std::uint32_t members = (c & 1 ? low : ~low) & (c & 2 ? high : ~high);
-      work(w * device::kWarp + lane, c, c == kZero ? 0 : Counts{before}.of(c) + static_cast<std::uint32_t>(__popc(members & below)));
+      work(w * device::kWarp + lane, c,
+           c == kZero ? 0 : Counts{before}.of(c) + static_cast<std::uint32_t>(__popc(members & below)));
       before += counts_in(low, high);
     }
   }
   // The sum over the warps before this one, in all of its lanes. counts: this warp's, in lane 0.
   __device__ static std::uint64_t scan(std::uint64_t counts, Shared& own, Counts* total) {
-    const std::uint64_t before = device::block_scan(device::lane() == 0 ? counts : std::uint64_t{0}, std::uint64_t{0}, device::Plus(), own.scratch, &total->all);
+    const std::uint64_t before = device::block_scan(device::lane() == 0 ? counts : std::uint64_t{0}, std::uint64_t{0},
+                                                    device::Plus(), own.scratch, &total->all);
     return __shfl_sync(device::kAllLanes, before, 0);
   }
 
@@ -59,7 +64,8 @@ struct Device : device::PieceDevice {
     const Run run = run_of((piece.count + device::kWarp - 1) / device::kWarp);
     std::uint64_t counts = 0;
     for (std::uint32_t w = run.first; w < run.end; ++w) {
-      const std::uint32_t i = w * device::kWarp + device::lane(), c = i < piece.count ? class_of(fabsf(a[i]), limits) : 0;
+      const std::uint32_t i = w * device::kWarp + device::lane(),
+                          c = i < piece.count ? class_of(fabsf(a[i]), limits) : 0;
       const std::uint32_t low = __ballot_sync(device::kAllLanes, c & 1), high = __ballot_sync(device::kAllLanes, c & 2);
       counts += counts_in(low, high);
       if (device::lane() == 0) {
@@ -69,7 +75,8 @@ struct Device : device::PieceDevice {
     }
     Counts total;
     const std::uint64_t before = scan(counts, own, &total);
-    std::uint8_t *halves = own.codes + total.halves_at(), *floats = out + 2 * plane + total.of(kByte) + 2 * total.of(kHalf);
+    std::uint8_t *halves = own.codes + total.halves_at(),
+                 *floats = out + 2 * plane + total.of(kByte) + 2 * total.of(kHalf);
     for_elements(run, before, own, [&](std::uint32_t i, std::uint32_t c, std::uint32_t k) {
       if (c == kZero) return;
       const float x = a[i], magnitude = fabsf(x);
@@ -95,10 +102,13 @@ struct Device : device::PieceDevice {
     return 2 * plane + total.bytes();
   }
 
-  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t bytes, float* acc, Shared& own) const {
+  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t bytes, float* acc,
+                             Shared& own) const {
     const auto plane = static_cast<std::uint32_t>(bit_plane::bytes_of(piece.count));
     const std::uint32_t words = (piece.count + device::kWarp - 1) / device::kWarp;
-    if (bytes < 2 * plane || !bit_plane::padded_with_zeros(in, piece.count) || !bit_plane::padded_with_zeros(in + plane, piece.count)) return false;
+    if (bytes < 2 * plane || !bit_plane::padded_with_zeros(in, piece.count) ||
+        !bit_plane::padded_with_zeros(in + plane, piece.count))
+      return false;
     if (threadIdx.x == 0) own.low[words - 1] = own.high[words - 1] = 0;  // the last word may have fewer bytes
     __syncthreads();
     device::copy_bytes(reinterpret_cast<std::uint8_t*>(own.low), in, plane);

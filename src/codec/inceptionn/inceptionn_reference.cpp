@@ -29,15 +29,19 @@ class Inceptionn final : public ReferenceCodec {
         put(floats, bits, 4);
       }
       for (const std::size_t bit : {0, 1})
-        if (c >> bit & 1) planes[bit * plane + i / 8] = static_cast<std::uint8_t>(planes[bit * plane + i / 8] | 1 << i % 8);
+        if (c >> bit & 1)
+          planes[bit * plane + i / 8] = static_cast<std::uint8_t>(planes[bit * plane + i / 8] | 1 << i % 8);
     }
     for (const Bytes* part : {&bytes, &halves, &floats}) planes.insert(planes.end(), part->begin(), part->end());
     return planes;
   }
 
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count,
+                            const RandomCounter&) const override {
     const std::size_t plane = (count + 7) / 8;
-    const auto class_at = [&](std::size_t i) { return (piece[i / 8] >> i % 8 & 1) + 2 * (piece[plane + i / 8] >> i % 8 & 1); };
+    const auto class_at = [&](std::size_t i) {
+      return (piece[i / 8] >> i % 8 & 1) + 2 * (piece[plane + i / 8] >> i % 8 & 1);
+    };
     std::size_t counts[4] = {};
     for (std::size_t i = 0; i < count; ++i) ++counts[class_at(i)];
     std::size_t at[4] = {0, 2 * plane, 2 * plane + counts[1], 2 * plane + counts[1] + 2 * counts[2]};
@@ -58,7 +62,9 @@ class Inceptionn final : public ReferenceCodec {
     return values;
   }
 
-  double allowed(std::span<const float> a, std::size_t i) const override { return std::fabs(a[i]) >= 1 ? 0 : std::ldexp(1.0, -e_); }
+  double allowed(std::span<const float> a, std::size_t i) const override {
+    return std::fabs(a[i]) >= 1 ? 0 : std::ldexp(1.0, -e_);
+  }
 
  private:
   int size_class(float a) const {

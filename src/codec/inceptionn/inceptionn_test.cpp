@@ -33,13 +33,15 @@ TEST_SUITE("inceptionn") {
     const Bytes expected{0x5a, 0x01, 0x89, 0x01, 0x88, 123, 4, 0x00, 0x40, 0x00, 0xa0, 0, 0, 0xc0, 0xbf, 0, 0, 0, 0x40};
     std::vector<float> residual(9);
     CHECK(encode(*codec, a, residual.data()) == expected);
-    CHECK(difference(decode(*codec, expected, 9), {0.5f, -0.001953125f, 0.0f, -1.5f, 123 * 0x1p-12f, 0.0f, 0.0009765625f, -0.25f, 2.0f}) == "");
+    CHECK(difference(decode(*codec, expected, 9),
+                     {0.5f, -0.001953125f, 0.0f, -1.5f, 123 * 0x1p-12f, 0.0f, 0.0009765625f, -0.25f, 2.0f}) == "");
     CHECK(residual[2] == 0.0001f);
     CHECK(residual[4] == 0.03f - 123 * 0x1p-12f);
   }
 
   TEST_CASE("classes change exactly at powers of two") {
-    // GRACE's bound of 2e-10 is a slip for 2^-10, and its cut-offs come from log10 of it. MICRO 2018: 2^-10, half the exponent, 1.
+    // GRACE's bound of 2e-10 is a slip for 2^-10, and its cut-offs come from log10 of it. MICRO 2018: 2^-10, half the
+    // exponent, 1.
     for (int e = 2; e <= 14; ++e) {
       const auto codec = make_codec("inceptionn:log2_bound=-" + std::to_string(e));
       const float limits[] = {std::ldexp(1.0f, -e), std::ldexp(1.0f, -(e + 1) / 2), 1.0f};
@@ -59,7 +61,8 @@ TEST_SUITE("inceptionn") {
       std::vector<float> a;
       for (float x = 0x1p-18f; x < 4.0f; x *= 1.003f) a.insert(a.end(), {x, -x});
       for (int k = -16; k <= 1; ++k)
-        for (const float x : {std::nextafter(std::ldexp(1.0f, k), 0.0f), std::ldexp(1.0f, k)}) a.insert(a.end(), {x, -x});
+        for (const float x : {std::nextafter(std::ldexp(1.0f, k), 0.0f), std::ldexp(1.0f, k)})
+          a.insert(a.end(), {x, -x});
       REQUIRE(a.size() < 10240);
       const auto d = decode(*codec, encode(*codec, a), a.size());
       int wrong = 0;

@@ -3,6 +3,8 @@
 
 namespace crimp {
 
-std::unique_ptr<DeviceCodec> natural_device(const Codec& codec) { return device::piece_codec(codec, device::ByteDevice<natural::Type>{}); }
+std::unique_ptr<DeviceCodec> natural_device(const Codec& codec) {
+  return device::piece_codec(codec, device::ByteDevice<natural::Type>{});
+}
 
 }  // namespace crimp

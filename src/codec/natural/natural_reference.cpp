@@ -34,7 +34,9 @@ class Natural final : public ReferenceCodec {
     }
     return values;
   }
-  double allowed(std::span<const float> a, std::size_t i) const override { return std::fabs(static_cast<double>(a[i])) + 0x1p-63; }
+  double allowed(std::span<const float> a, std::size_t i) const override {
+    return std::fabs(static_cast<double>(a[i])) + 0x1p-63;
+  }
 };
 
 }  // namespace

@@ -37,7 +37,8 @@ TEST_SUITE("natural") {
       powers.push_back(std::ldexp(1.0f, k));
       powers.push_back(-std::ldexp(1.0f, k));
     }
-    for (std::uint32_t step = 0; step < 50; ++step) CHECK(difference(decode(*codec, encode(*codec, powers, {0, step, 0})), powers) == "");
+    for (std::uint32_t step = 0; step < 50; ++step)
+      CHECK(difference(decode(*codec, encode(*codec, powers, {0, step, 0})), powers) == "");
   }
 
   TEST_CASE("all 256 bytes are legal: e = 0 is zero, the others are signed powers of two") {
@@ -65,14 +66,16 @@ TEST_SUITE("natural") {
     for (std::size_t i = 0; i < a.size(); ++i) {
       CAPTURE(a[i]);
       // Deviation of one: at most half the distance of the neighbours; five deviations of the mean.
-      const double size = std::fabs(static_cast<double>(a[i])), gap = std::max(std::exp2(std::floor(std::log2(size))), 0x1p-63);
+      const double size = std::fabs(static_cast<double>(a[i])),
+                   gap = std::max(std::exp2(std::floor(std::log2(size))), 0x1p-63);
       CHECK(std::fabs(sum[i] / steps - static_cast<double>(a[i])) <= 5 * gap / 2 / std::sqrt(steps));
     }
   }
 
   TEST_CASE("the top is held: nothing becomes Inf") {
     const auto codec = make_codec("natural");
-    for (const float x : {0x1p63f, 0x1.fp63f, 0x1p64f, 0x1.fffffep127f}) CHECK(decode(*codec, encode(*codec, {x, -x}))[1] == -0x1p63f);
+    for (const float x : {0x1p63f, 0x1.fp63f, 0x1p64f, 0x1.fffffep127f})
+      CHECK(decode(*codec, encode(*codec, {x, -x}))[1] == -0x1p63f);
     CHECK(codec->traits().max_magnitude == 0x1p62f);
   }
 

@@ -20,10 +20,14 @@ DeviceTensors device_tensors(std::span<const Tensor> tensors, DeviceTensor* to) 
     const Matrix& m = t.matrix;
     DeviceTensor& entry = *to++ = {t, {all.blocks[0], all.blocks[1], all.blocks[2]}};
     const std::uint64_t copies = div_up(m.count, kCopied);
-    const auto rows_at_once = by_rank(m.rank, [](auto n) { return std::pair<std::uint64_t, std::uint64_t>{kRowsOfBlock<n>, kRebuildRows<n>}; });
-    const std::uint64_t blocks[kSteps] = {m.rank ? div_up(m.rows, rows_at_once.first) : copies, m.rank ? div_up(m.cols, device::kWarp) : 0,
-                                          m.rank ? div_up(m.cols, kRebuildThreads) * div_up(m.rows, rows_at_once.second) : copies};
-    for (int step = 0; step < kSteps; ++step) all.blocks[step] = entry.first[step] + static_cast<std::uint32_t>(blocks[step]);
+    const auto rows_at_once = by_rank(m.rank, [](auto n) {
+      return std::pair<std::uint64_t, std::uint64_t>{kRowsOfBlock<n>, kRebuildRows<n>};
+    });
+    const std::uint64_t blocks[kSteps] = {
+        m.rank ? div_up(m.rows, rows_at_once.first) : copies, m.rank ? div_up(m.cols, device::kWarp) : 0,
+        m.rank ? div_up(m.cols, kRebuildThreads) * div_up(m.rows, rows_at_once.second) : copies};
+    for (int step = 0; step < kSteps; ++step)
+      all.blocks[step] = entry.first[step] + static_cast<std::uint32_t>(blocks[step]);
     if (m.rank) all.rank = m.rank;
   }
   return all;

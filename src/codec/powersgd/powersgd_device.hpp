@@ -1,4 +1,5 @@
-// PowerSGD's steps in device memory: the bits of powersgd::run_step (codec/powersgd/powersgd.hpp), all tensors of a call in one or two launches. No CUDA header is needed to call it.
+// PowerSGD's steps in device memory: the bits of powersgd::run_step (codec/powersgd/powersgd.hpp), all tensors of a
+// call in one or two launches. No CUDA header is needed to call it.
 #pragma once
 #include <vector>
 

@@ -1,13 +1,14 @@
-// PowerSGD on the host. All three products read the tensor once from memory for up to four columns: rank 1 to 4 cost what memory costs.
+// PowerSGD on the host. All three products read the tensor once from memory for up to four columns: rank 1 to 4 cost
+// what memory costs.
 #include "codec/powersgd/powersgd.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "memory/workers.hpp"
-#include "codec/registry.hpp"
 #include "codec/powersgd/powersgd_extents.hpp"
+#include "codec/registry.hpp"
+#include "memory/workers.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/powersgd/powersgd_host.cpp"
@@ -29,7 +30,8 @@ HWY_INLINE hn::Vec<Df> load(const float* values, const float* residual, std::uin
 
 // sums[k] = the dot product of n elements with column k of `columns` columns, `stride` apart.
 template <bool memory, int columns>
-HWY_INLINE void dots(const float* values, const float* residual, std::uint64_t n, const float* q, std::uint64_t stride, float* sums) {
+HWY_INLINE void dots(const float* values, const float* residual, std::uint64_t n, const float* q, std::uint64_t stride,
+                     float* sums) {
   const Df d;
   const std::size_t lanes = hn::Lanes(d), vectors = kLanes / lanes;
   HWY_ALIGN float lane[columns][kLanes];
@@ -42,7 +44,8 @@ HWY_INLINE void dots(const float* values, const float* residual, std::uint64_t n
       for (std::size_t v = 0; v < n_vectors; ++v) {
         const auto a = load<memory>(values, residual, j + v * lanes);
         for (int k = 0; k < columns; ++k)
-          acc[k][v] = hn::Add(acc[k][v], hn::Mul(a, hn::LoadU(d, q + static_cast<std::uint64_t>(k) * stride + j + v * lanes)));
+          acc[k][v] =
+              hn::Add(acc[k][v], hn::Mul(a, hn::LoadU(d, q + static_cast<std::uint64_t>(k) * stride + j + v * lanes)));
       }
     for (int k = 0; k < columns; ++k)
       for (std::size_t v = 0; v < n_vectors; ++v) hn::Store(acc[k][v], d, lane[k] + v * lanes);
@@ -65,14 +68,16 @@ void multiply_columns(const Matrix& m, Source a, const float* q, float* p, std::
   float sums[columns];
   for (std::uint64_t i = first; i < last; ++i) {
     const std::uint64_t at = i * m.cols;
-    dots<memory, columns>(a.values + at, memory ? a.residual + at : nullptr, std::min(m.cols, m.count - at), q, m.cols, sums);
+    dots<memory, columns>(a.values + at, memory ? a.residual + at : nullptr, std::min(m.cols, m.count - at), q, m.cols,
+                          sums);
     for (int k = 0; k < columns; ++k) p[static_cast<std::uint64_t>(k) * m.rows + i] = sums[k];
   }
 }
 
 // Rows [row, row + rows) of one tile of columns; the compiler keeps the columns' sums in registers.
 template <bool memory, int columns, int rows>
-HWY_INLINE void add_rows(const Matrix& m, Source a, const float* p, float* q, std::uint64_t row, std::uint64_t first, std::uint64_t last) {
+HWY_INLINE void add_rows(const Matrix& m, Source a, const float* p, float* q, std::uint64_t row, std::uint64_t first,
+                         std::uint64_t last) {
   const Df d;
   const std::size_t lanes = hn::Lanes(d);
   const float* values = a.values + row * m.cols;
@@ -82,9 +87,12 @@ HWY_INLINE void add_rows(const Matrix& m, Source a, const float* p, float* q, st
     hn::Vec<Df> sum[columns];
     for (int k = 0; k < columns; ++k) sum[k] = hn::LoadU(d, q + static_cast<std::uint64_t>(k) * m.cols + j);
     for (int r = 0; r < rows; ++r) {
-      const auto x = load<memory>(values + static_cast<std::uint64_t>(r) * m.cols, memory ? residual + static_cast<std::uint64_t>(r) * m.cols : nullptr, j);
+      const auto x = load<memory>(values + static_cast<std::uint64_t>(r) * m.cols,
+                                  memory ? residual + static_cast<std::uint64_t>(r) * m.cols : nullptr, j);
       for (int k = 0; k < columns; ++k)
-        sum[k] = hn::Add(sum[k], hn::Mul(x, hn::Set(d, p[static_cast<std::uint64_t>(k) * m.rows + row + static_cast<std::uint64_t>(r)])));
+        sum[k] = hn::Add(
+            sum[k],
+            hn::Mul(x, hn::Set(d, p[static_cast<std::uint64_t>(k) * m.rows + row + static_cast<std::uint64_t>(r)])));
     }
     for (int k = 0; k < columns; ++k) hn::StoreU(sum[k], d, q + static_cast<std::uint64_t>(k) * m.cols + j);
   }
@@ -93,18 +101,22 @@ HWY_INLINE void add_rows(const Matrix& m, Source a, const float* p, float* q, st
       for (int r = 0; r < rows; ++r) {
         const std::uint64_t i = static_cast<std::uint64_t>(r) * m.cols + j;
         q[static_cast<std::uint64_t>(k) * m.cols + j] +=
-            (memory ? values[i] + residual[i] : values[i]) * p[static_cast<std::uint64_t>(k) * m.rows + row + static_cast<std::uint64_t>(r)];
+            (memory ? values[i] + residual[i] : values[i]) *
+            p[static_cast<std::uint64_t>(k) * m.rows + row + static_cast<std::uint64_t>(r)];
       }
 }
 
 template <bool memory, int columns>
 void transposed_columns(const Matrix& m, Source a, const float* p, float* q, std::uint64_t first, std::uint64_t last) {
-  for (int k = 0; k < columns; ++k) std::fill(q + static_cast<std::uint64_t>(k) * m.cols + first, q + static_cast<std::uint64_t>(k) * m.cols + last, 0.0f);
+  for (int k = 0; k < columns; ++k)
+    std::fill(q + static_cast<std::uint64_t>(k) * m.cols + first, q + static_cast<std::uint64_t>(k) * m.cols + last,
+              0.0f);
   const std::uint64_t full = m.count / m.cols;
   std::uint64_t row = 0;
   for (; row + 4 <= full; row += 4) add_rows<memory, columns, 4>(m, a, p, q, row, first, last);
   for (; row < full; ++row) add_rows<memory, columns, 1>(m, a, p, q, row, first, last);
-  if (full < m.rows) add_rows<memory, columns, 1>(m, a, p, q, full, first, std::max(first, std::min(last, m.count - full * m.cols)));
+  if (full < m.rows)
+    add_rows<memory, columns, 1>(m, a, p, q, full, first, std::max(first, std::min(last, m.count - full * m.cols)));
 }
 
 // fn(integral constant, first column) for all columns, four, two or one at a time.
@@ -131,8 +143,8 @@ void MultiplyTransposed(const Matrix& m, Source a, const float* p, float* q, std
 }
 
 template <bool memory, bool keep>
-void rebuild_rows(const Matrix& m, Source a, const float* p, const float* q, float share, float* out, float* residual_out, std::uint64_t first,
-                  std::uint64_t last) {
+void rebuild_rows(const Matrix& m, Source a, const float* p, const float* q, float share, float* out,
+                  float* residual_out, std::uint64_t first, std::uint64_t last) {
   const Df d;
   const std::size_t lanes = hn::Lanes(d);
   const auto part = hn::Set(d, share);
@@ -141,21 +153,24 @@ void rebuild_rows(const Matrix& m, Source a, const float* p, const float* q, flo
     std::uint64_t j = 0;
     for (; j + lanes <= n; j += lanes) {
       auto sum = hn::Zero(d);
-      for (std::uint32_t k = 0; k < m.rank; ++k) sum = hn::Add(sum, hn::Mul(hn::Set(d, p[k * m.rows + i]), hn::LoadU(d, q + k * m.cols + j)));
-      if constexpr (keep) hn::StoreU(hn::Sub(load<memory>(a.values, a.residual, at + j), hn::Mul(sum, part)), d, residual_out + at + j);
+      for (std::uint32_t k = 0; k < m.rank; ++k)
+        sum = hn::Add(sum, hn::Mul(hn::Set(d, p[k * m.rows + i]), hn::LoadU(d, q + k * m.cols + j)));
+      if constexpr (keep)
+        hn::StoreU(hn::Sub(load<memory>(a.values, a.residual, at + j), hn::Mul(sum, part)), d, residual_out + at + j);
       hn::StoreU(sum, d, out + at + j);
     }
     for (; j < n; ++j) {
       float sum = 0.0f;
       for (std::uint32_t k = 0; k < m.rank; ++k) sum += p[k * m.rows + i] * q[k * m.cols + j];
-      if constexpr (keep) residual_out[at + j] = (memory ? a.values[at + j] + a.residual[at + j] : a.values[at + j]) - sum * share;
+      if constexpr (keep)
+        residual_out[at + j] = (memory ? a.values[at + j] + a.residual[at + j] : a.values[at + j]) - sum * share;
       out[at + j] = sum;
     }
   }
 }
 
-void Rebuild(const Matrix& m, Source a, const float* p, const float* q, float share, float* out, float* residual_out, std::uint64_t first,
-             std::uint64_t last) {
+void Rebuild(const Matrix& m, Source a, const float* p, const float* q, float share, float* out, float* residual_out,
+             std::uint64_t first, std::uint64_t last) {
   if (!residual_out) rebuild_rows<false, false>(m, a, p, q, share, out, residual_out, first, last);
   else if (a.residual) rebuild_rows<true, true>(m, a, p, q, share, out, residual_out, first, last);
   else rebuild_rows<false, true>(m, a, p, q, share, out, residual_out, first, last);
@@ -165,7 +180,8 @@ double Dot(const float* a, const float* b, std::uint64_t n) {
   alignas(64) double lane[kDotLanes] = {};
   std::uint64_t i = 0;
   for (; i + kDotLanes <= n; i += kDotLanes)
-    for (std::uint32_t l = 0; l < kDotLanes; ++l) lane[l] += static_cast<double>(a[i + l]) * static_cast<double>(b[i + l]);
+    for (std::uint32_t l = 0; l < kDotLanes; ++l)
+      lane[l] += static_cast<double>(a[i + l]) * static_cast<double>(b[i + l]);
   for (std::uint32_t l = 0; l < n - i; ++l) lane[l] += static_cast<double>(a[i + l]) * static_cast<double>(b[i + l]);
   for (std::uint32_t half = kDotLanes / 2; half > 0; half /= 2) {
     if (half >= n) continue;  // lanes without elements are +0, and none is -0
@@ -191,21 +207,37 @@ void multiply(const Matrix& m, Source a, const float* q, float* p, std::uint64_t
 void multiply_transposed(const Matrix& m, Source a, const float* p, float* q, std::uint64_t first, std::uint64_t last) {
   HWY_DYNAMIC_DISPATCH(MultiplyTransposed)(m, a, p, q, first, last);
 }
-void rebuild(const Matrix& m, Source a, const float* p, const float* q, float share, float* out, float* residual_out, std::uint64_t first,
-             std::uint64_t last) {
+void rebuild(const Matrix& m, Source a, const float* p, const float* q, float share, float* out, float* residual_out,
+             std::uint64_t first, std::uint64_t last) {
   HWY_DYNAMIC_DISPATCH(Rebuild)(m, a, p, q, share, out, residual_out, first, last);
 }
 
 namespace {
 
 constexpr std::uint32_t kRankBits = 4;  // of the parameter word; the rest is the parameter min
-inline constexpr Parameter<std::uint32_t> kRank{{.key = "r", .default_value = 1, .least = 1, .most = kMostRank, .step = 1, .help = "rank: columns of P and Q"}};
-inline constexpr Parameter<std::uint32_t> kMin{{.key = "min", .default_value = 4096, .least = 1, .most = 0x1p28 - 1, .step = 1,
-  .help = "tensors with fewer elements are summed exactly, as are those that would not become 4 times smaller"}};
-inline constexpr Parameter<std::uint64_t> kCols{{.key = "cols", .default_value = 0, .least = 0, .most = 0x1p24, .step = 1,
-  .help = "columns of the tensor's matrix, the product of all its extents but the first; 0: they are found"}};
-inline constexpr Parameter<std::uint32_t> kStart{{.key = "start", .default_value = 0, .least = 0, .most = 0x1p24, .step = 1,
-  .help = "so many compressed calls of a tensor are summed exactly before"}};
+inline constexpr Parameter<std::uint32_t> kRank{
+    {.key = "r", .default_value = 1, .least = 1, .most = kMostRank, .step = 1, .help = "rank: columns of P and Q"}};
+inline constexpr Parameter<std::uint32_t> kMin{
+    {.key = "min",
+     .default_value = 4096,
+     .least = 1,
+     .most = 0x1p28 - 1,
+     .step = 1,
+     .help = "tensors with fewer elements are summed exactly, as are those that would not become 4 times smaller"}};
+inline constexpr Parameter<std::uint64_t> kCols{
+    {.key = "cols",
+     .default_value = 0,
+     .least = 0,
+     .most = 0x1p24,
+     .step = 1,
+     .help = "columns of the tensor's matrix, the product of all its extents but the first; 0: they are found"}};
+inline constexpr Parameter<std::uint32_t> kStart{
+    {.key = "start",
+     .default_value = 0,
+     .least = 0,
+     .most = 0x1p24,
+     .step = 1,
+     .help = "so many compressed calls of a tensor are summed exactly before"}};
 
 }  // namespace
 
@@ -219,7 +251,8 @@ Matrix matrix_of(std::uint64_t count, std::uint32_t parameter_word, std::uint64_
     while (root * root < count) ++root;
     while (root > 1 && (root - 1) * (root - 1) >= count) --root;
     m.cols = root;
-    // A divisor beside the root is wanted: rows of the tensor's own matrix then stay whole, or are cut alike, and its rank stays low.
+    // A divisor beside the root is wanted: rows of the tensor's own matrix then stay whole, or are cut alike, and its
+    // rank stays low.
     for (std::uint64_t c = root; c <= 4 * root && c <= count; ++c)
       if (count % c == 0) {
         m.cols = c;
@@ -232,10 +265,12 @@ Matrix matrix_of(std::uint64_t count, std::uint32_t parameter_word, std::uint64_
 }
 
 void orthonormalise(float* columns, std::uint64_t length, std::uint32_t rank, const Fresh* fresh) {
-  orthonormalise_with(columns, length, rank, fresh, [&](const float* a, const float* b) { return HWY_DYNAMIC_DISPATCH(Dot)(a, b, length); },
-                      [&](auto&& use) {
-                        for (std::uint64_t e = 0; e < length; ++e) use(e);
-                      });
+  orthonormalise_with(
+      columns, length, rank, fresh,
+      [&](const float* a, const float* b) { return HWY_DYNAMIC_DISPATCH(Dot)(a, b, length); },
+      [&](auto&& use) {
+        for (std::uint64_t e = 0; e < length; ++e) use(e);
+      });
 }
 
 void run_step(Step step, std::span<const Tensor> tensors, float share, Workers& workers, const Progress& progress) {
@@ -243,7 +278,9 @@ void run_step(Step step, std::span<const Tensor> tensors, float share, Workers& 
   const auto share_out = [&](std::uint64_t n, auto body) {
     constexpr std::uint64_t kLine = 16;
     workers.run([&](int part, int parts) {
-      const auto cut = [&](int i) { return i == parts ? n : n * static_cast<std::uint64_t>(i) / static_cast<std::uint64_t>(parts) / kLine * kLine; };
+      const auto cut = [&](int i) {
+        return i == parts ? n : n * static_cast<std::uint64_t>(i) / static_cast<std::uint64_t>(parts) / kLine * kLine;
+      };
       if (cut(part) < cut(part + 1)) body(cut(part), cut(part + 1));
     });
     if (progress) progress();
@@ -261,19 +298,24 @@ void run_step(Step step, std::span<const Tensor> tensors, float share, Workers& 
         if (t.memory) std::memcpy(t.before, t.memory + m.count, factor);
         else std::memset(t.before, 0, factor);
         orthonormalise(t.before, m.cols, m.rank, &t.fresh);
-        share_out(m.rows, [&](std::uint64_t first, std::uint64_t last) { multiply(m, source, t.before, t.left, first, last); });
+        share_out(m.rows,
+                  [&](std::uint64_t first, std::uint64_t last) { multiply(m, source, t.before, t.left, first, last); });
         break;
       case Step::project_back:
         if (m.rank == 0) break;
         orthonormalise(t.left, m.rows, m.rank, nullptr);
-        share_out(m.cols, [&](std::uint64_t first, std::uint64_t last) { multiply_transposed(m, source, t.left, t.right, first, last); });
+        share_out(m.cols, [&](std::uint64_t first, std::uint64_t last) {
+          multiply_transposed(m, source, t.left, t.right, first, last);
+        });
         break;
       case Step::rebuild:
         if (m.rank == 0) {
           std::memcpy(t.out, t.left, whole);
           break;
         }
-        share_out(m.rows, [&](std::uint64_t first, std::uint64_t last) { rebuild(m, source, t.left, t.right, share, t.out, t.memory, first, last); });
+        share_out(m.rows, [&](std::uint64_t first, std::uint64_t last) {
+          rebuild(m, source, t.left, t.right, share, t.out, t.memory, first, last);
+        });
         if (t.memory) std::memcpy(t.memory + m.count, t.right, factor);
         break;
     }
@@ -285,24 +327,36 @@ namespace {
 class PowerSgd final : public Codec {
  public:
   explicit PowerSgd(const SpecValues& values)
-      : parameters_{.rank = values[kRank], .min = values[kMin], .start = values[kStart], .cols = values[kCols]}, word_(parameters_.min << kRankBits | parameters_.rank) {
+      : parameters_{.rank = values[kRank], .min = values[kMin], .start = values[kStart], .cols = values[kCols]},
+        word_(parameters_.min << kRankBits | parameters_.rank) {
     const FeedbackPolicy memory = values.feedback(kTraits);
-    if (memory.kind != FeedbackKind::none && memory.kind != FeedbackKind::residual) values.refuse(kMemory, "residual or none: PowerSGD's memory is the residual and Q");
+    if (memory.kind != FeedbackKind::none && memory.kind != FeedbackKind::residual)
+      values.refuse(kMemory, "residual or none: PowerSGD's memory is the residual and Q");
     if (memory.decay != 1.0f) values.refuse(kDecay, "1 for this codec");
     if (memory.gamma != 1.0f) values.refuse(kGamma, "1 for this codec");
   }
   const Traits& traits() const override { return kTraits; }
   std::uint32_t parameter_word() const override { return word_; }
-  std::uint64_t feedback_elements(std::uint64_t count) const override { return powersgd::feedback_elements(count, *this, nullptr); }
+  std::uint64_t feedback_elements(std::uint64_t count) const override {
+    return powersgd::feedback_elements(count, *this, nullptr);
+  }
   const Parameters& parameters() const { return parameters_; }
   // Traits::whole_tensors: there are no pieces.
   std::size_t piece_bound(std::uint64_t) const override { return 0; }
   std::size_t encode_piece(const PieceSource&, std::uint8_t*) const override { return 0; }
-  bool decode_add_piece(std::span<const std::uint8_t>, std::uint64_t, const RandomCounter&, float*) const override { return false; }
+  bool decode_add_piece(std::span<const std::uint8_t>, std::uint64_t, const RandomCounter&, float*) const override {
+    return false;
+  }
 
   // Above 2^80 the sums of squares of residuals could leave float32.
-  static constexpr Traits kTraits{.name = "powersgd", .wire_id = 24, .fixed_size = true, .biased = true, .memory = FeedbackKind::residual,
-                                  .max_magnitude = 0x1p80f, .summable = true, .whole_tensors = true};
+  static constexpr Traits kTraits{.name = "powersgd",
+                                  .wire_id = 24,
+                                  .fixed_size = true,
+                                  .biased = true,
+                                  .memory = FeedbackKind::residual,
+                                  .max_magnitude = 0x1p80f,
+                                  .summable = true,
+                                  .whole_tensors = true};
 
  private:
   Parameters parameters_;
@@ -316,15 +370,18 @@ Parameters parameters_of(const Codec& codec) { return static_cast<const PowerSgd
 }  // namespace powersgd
 
 CodecEntry powersgd_entry() {
-  return {{.summary = "each tensor as a product of two thin matrices, by power iteration; algorithm low_rank only",
-           .formula = "P = orthonormal(sum of M Q), Q = sum of M^T P, result = P Q^T; M = a as a matrix, Q from the call before",
-           .source = "PowerSGD: Vogels, Karimireddy, Jaggi, NeurIPS 2019",
-           .bits = "32 r (rows + cols) / count: 0.06 for r = 1 and a million values",
-           .use = "large tensors on very slow networks, tensor by tensor (not merged ones). Columns are the parameter cols (by rules), or what crimp_set_extents says, or found: "
-                  "the first call tries the divisors of the element count between a sixteenth of its root and 16 times that",
-           .traits = powersgd::PowerSgd::kTraits,
-           .parameters = {powersgd::kRank, powersgd::kMin, powersgd::kCols, powersgd::kStart}},
-          make_as<powersgd::PowerSgd>};
+  return {
+      {.summary = "each tensor as a product of two thin matrices, by power iteration; algorithm low_rank only",
+       .formula =
+           "P = orthonormal(sum of M Q), Q = sum of M^T P, result = P Q^T; M = a as a matrix, Q from the call before",
+       .source = "PowerSGD: Vogels, Karimireddy, Jaggi, NeurIPS 2019",
+       .bits = "32 r (rows + cols) / count: 0.06 for r = 1 and a million values",
+       .use =
+           "large tensors on very slow networks, tensor by tensor (not merged ones). Columns are the parameter cols (by rules), or what crimp_set_extents says, or found: "
+           "the first call tries the divisors of the element count between a sixteenth of its root and 16 times that",
+       .traits = powersgd::PowerSgd::kTraits,
+       .parameters = {powersgd::kRank, powersgd::kMin, powersgd::kCols, powersgd::kStart}},
+      make_as<powersgd::PowerSgd>};
 }
 
 }  // namespace crimp

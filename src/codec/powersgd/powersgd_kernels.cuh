@@ -1,5 +1,6 @@
-// PowerSGD's steps for all tensors of a call. Every block finds its tensor in the table by the number of its first block. The order in which floats are added is the host's
-// (WIRE_FORMAT.md, section 4.24), which no library of matrix products promises; so these are kernels of our own:
+// PowerSGD's steps for all tensors of a call. Every block finds its tensor in the table by the number of its first
+// block. The order in which floats are added is the host's (WIRE_FORMAT.md, section 4.24), which no library of matrix
+// products promises; so these are kernels of our own:
 //   M Q     a warp has some rows and all columns of Q at once; lane l is the format's lane l
 //   M^T P   a block has 32 columns of M; all its warps read ahead, a warp for each column of P adds row after row
 //   P Q^T   a thread has one column of M in several rows
@@ -48,21 +49,26 @@ __global__ void __launch_bounds__(device::kThreads) orthonormalise_columns(const
     for (std::uint64_t e = threadIdx.x; e < length; e += device::kThreads) use(e);
   };
   if constexpr (of_q)
-    for (std::uint32_t k = 0; k < m.rank; ++k) each([&](std::uint64_t e) { columns[k * length + e] = t.memory ? t.memory[m.count + k * length + e] : 0.0f; });
+    for (std::uint32_t k = 0; k < m.rank; ++k)
+      each([&](std::uint64_t e) { columns[k * length + e] = t.memory ? t.memory[m.count + k * length + e] : 0.0f; });
   const auto dot = [&](const float* a, const float* b) {
     double sum = 0;
 #pragma unroll 4
-    for (std::uint64_t e = threadIdx.x; e < length; e += device::kThreads) sum = sum + static_cast<double>(a[e]) * static_cast<double>(b[e]);
+    for (std::uint64_t e = threadIdx.x; e < length; e += device::kThreads)
+      sum = sum + static_cast<double>(a[e]) * static_cast<double>(b[e]);
     shared.lanes[threadIdx.x] = sum;
     __syncthreads();
     double part[8];  // every warp adds all lanes
 #pragma unroll
-    for (int w = 0; w < 8; ++w) part[w] = shared.lanes[device::kWarp * w + device::lane()] + shared.lanes[device::kWarp * (w + 8) + device::lane()];
+    for (int w = 0; w < 8; ++w)
+      part[w] =
+          shared.lanes[device::kWarp * w + device::lane()] + shared.lanes[device::kWarp * (w + 8) + device::lane()];
 #pragma unroll
     for (int w = 0; w < 4; ++w) part[w] = part[w] + part[w + 4];
     sum = (part[0] + part[2]) + (part[1] + part[3]);
 #pragma unroll
-    for (std::uint32_t half = device::kWarp / 2; half > 0; half /= 2) sum = sum + __shfl_down_sync(device::kAllLanes, sum, half);
+    for (std::uint32_t half = device::kWarp / 2; half > 0; half /= 2)
+      sum = sum + __shfl_down_sync(device::kAllLanes, sum, half);
     sum = __shfl_sync(device::kAllLanes, sum, 0);
     __syncthreads();
     return sum;
@@ -74,7 +80,7 @@ inline constexpr std::uint32_t kRowThreads = 128;
 template <int columns>
 inline constexpr std::uint32_t kRowsOfWarp = columns <= 2 ? 2 : 4;
 template <int columns>
-inline constexpr std::uint32_t kRowsOfBlock = kRowThreads / device::kWarp * kRowsOfWarp<columns>;
+inline constexpr std::uint32_t kRowsOfBlock = kRowThreads / device::kWarp* kRowsOfWarp<columns>;
 
 // left = M Q. columns: the rank, or the next power of two.
 template <int columns>
@@ -106,13 +112,16 @@ __global__ void __launch_bounds__(kRowThreads) multiply_rows(const DeviceTensor*
 #pragma unroll
     for (std::uint32_t r = 0; r < n_rows; ++r) {
       x[r] = 0.0f;
-      if (j < length[r]) x[r] = memory ? values[std::size_t{r} * cols + j] + memory[std::size_t{r} * cols + j] : values[std::size_t{r} * cols + j];
+      if (j < length[r])
+        x[r] = memory ? values[std::size_t{r} * cols + j] + memory[std::size_t{r} * cols + j]
+                      : values[std::size_t{r} * cols + j];
     }
 #pragma unroll
     for (int k = 0; k < columns; ++k) {
       const float q = k < static_cast<int>(m.rank) ? t.before[std::size_t(k) * cols + j] : 0.0f;
 #pragma unroll
-      for (std::uint32_t r = 0; r < n_rows; ++r) sum[r][k] = sum[r][k] + x[r] * q;  // behind a row's end +-0, which changes no sum: none is -0
+      for (std::uint32_t r = 0; r < n_rows; ++r)
+        sum[r][k] = sum[r][k] + x[r] * q;  // behind a row's end +-0, which changes no sum: none is -0
     }
   }
 #pragma unroll
@@ -120,8 +129,10 @@ __global__ void __launch_bounds__(kRowThreads) multiply_rows(const DeviceTensor*
 #pragma unroll
     for (int k = 0; k < columns; ++k) {
 #pragma unroll
-      for (std::uint32_t half = device::kWarp / 2; half > 0; half /= 2) sum[r][k] = sum[r][k] + __shfl_down_sync(device::kAllLanes, sum[r][k], half);
-      if (device::lane() == 0 && row + r < m.rows && k < static_cast<int>(m.rank)) t.left[static_cast<std::uint64_t>(k) * m.rows + row + r] = sum[r][k];
+      for (std::uint32_t half = device::kWarp / 2; half > 0; half /= 2)
+        sum[r][k] = sum[r][k] + __shfl_down_sync(device::kAllLanes, sum[r][k], half);
+      if (device::lane() == 0 && row + r < m.rows && k < static_cast<int>(m.rank))
+        t.left[static_cast<std::uint64_t>(k) * m.rows + row + r] = sum[r][k];
     }
 }
 
@@ -131,7 +142,8 @@ struct TileShared {
   float p[kMostRank][kTileRows];
 };
 
-// right = M^T left: a block has 32 columns of M. While the tile of rows in shared memory is added, the next one is on its way.
+// right = M^T left: a block has 32 columns of M. While the tile of rows in shared memory is added, the next one is on
+// its way.
 template <std::uint32_t threads>
 __global__ void __launch_bounds__(threads) multiply_columns(const DeviceTensor* tensors, std::uint32_t count) {
   static_assert(threads == device::kThreads && kMostRank <= device::kWarps);
@@ -140,8 +152,11 @@ __global__ void __launch_bounds__(threads) multiply_columns(const DeviceTensor* 
   const DeviceTensor& entry = tensors[tensor_of<static_cast<int>(Step::project_back)>(tensors, count)];
   const Tensor t = entry.tensor;
   const Matrix& m = t.matrix;
-  const std::uint64_t column = std::uint64_t{device::kWarp} * (blockIdx.x - entry.first[static_cast<int>(Step::project_back)]) + device::lane();
-  const std::uint64_t whole = m.count / m.cols, rows = column >= m.cols ? 0 : whole + (column < m.count - whole * m.cols);  // that have this column
+  const std::uint64_t column =
+      std::uint64_t{device::kWarp} * (blockIdx.x - entry.first[static_cast<int>(Step::project_back)]) + device::lane();
+  const std::uint64_t whole = m.count / m.cols,
+                      rows =
+                          column >= m.cols ? 0 : whole + (column < m.count - whole * m.cols);  // that have this column
   float x[kTileEach], r[kTileEach], p[n_factors];
   const auto fetch = [&](std::uint64_t first) {
 #pragma unroll
@@ -161,13 +176,17 @@ __global__ void __launch_bounds__(threads) multiply_columns(const DeviceTensor* 
   fetch(0);
   for (std::uint64_t first = 0; first < m.rows; first += kTileRows) {
 #pragma unroll
-    for (std::uint32_t i = 0; i < kTileEach; ++i) shared.x[device::warp() + device::kWarps * i][device::lane()] = t.memory ? x[i] + r[i] : x[i];
+    for (std::uint32_t i = 0; i < kTileEach; ++i)
+      shared.x[device::warp() + device::kWarps * i][device::lane()] = t.memory ? x[i] + r[i] : x[i];
 #pragma unroll
-    for (std::uint32_t i = 0; i < n_factors; ++i) shared.p[(threadIdx.x + i * threads) / kTileRows][threadIdx.x % kTileRows] = p[i];
+    for (std::uint32_t i = 0; i < n_factors; ++i)
+      shared.p[(threadIdx.x + i * threads) / kTileRows][threadIdx.x % kTileRows] = p[i];
     __syncthreads();
     if (first + kTileRows < m.rows) fetch(first + kTileRows);
     if (device::warp() < m.rank) {
-      const std::uint32_t n = rows <= first ? 0 : rows - first < kTileRows ? static_cast<std::uint32_t>(rows - first) : kTileRows;
+      const std::uint32_t n = rows <= first              ? 0
+                              : rows - first < kTileRows ? static_cast<std::uint32_t>(rows - first)
+                                                         : kTileRows;
 #pragma unroll 8
       for (std::uint32_t i = 0; i < n; ++i) sum = sum + shared.x[i][device::lane()] * shared.p[device::warp()][i];
     }
@@ -182,7 +201,8 @@ inline constexpr std::uint32_t kRebuildRows = columns <= 4 ? 8 : 4;
 
 // out = left right^T, the residual and the memory's Q.
 template <int columns>
-__global__ void __launch_bounds__(kRebuildThreads) rebuild_rows(const DeviceTensor* tensors, std::uint32_t count, float share) {
+__global__ void __launch_bounds__(kRebuildThreads)
+    rebuild_rows(const DeviceTensor* tensors, std::uint32_t count, float share) {
   constexpr std::uint32_t n_rows = kRebuildRows<columns>;
   const DeviceTensor& entry = tensors[tensor_of<static_cast<int>(Step::rebuild)>(tensors, count)];
   const std::uint32_t block = blockIdx.x - entry.first[static_cast<int>(Step::rebuild)];
@@ -193,18 +213,22 @@ __global__ void __launch_bounds__(kRebuildThreads) rebuild_rows(const DeviceTens
     return;
   }
   const auto tiles = static_cast<std::uint32_t>((m.cols + kRebuildThreads - 1) / kRebuildThreads);
-  const std::uint64_t column = std::uint64_t{block % tiles} * kRebuildThreads + threadIdx.x, row = std::uint64_t{block / tiles} * n_rows;
+  const std::uint64_t column = std::uint64_t{block % tiles} * kRebuildThreads + threadIdx.x,
+                      row = std::uint64_t{block / tiles} * n_rows;
   if (column >= m.cols) return;
-  const std::uint64_t whole = m.count / m.cols, rows = whole + (column < m.count - whole * m.cols), at = row * m.cols + column;
+  const std::uint64_t whole = m.count / m.cols, rows = whole + (column < m.count - whole * m.cols),
+                      at = row * m.cols + column;
   float q[columns], x[n_rows];
 #pragma unroll
   for (int k = 0; k < columns; ++k) {
     q[k] = k < static_cast<int>(m.rank) ? t.right[static_cast<std::uint64_t>(k) * m.cols + column] : 0.0f;
-    if (t.memory && row == 0 && k < static_cast<int>(m.rank)) t.memory[m.count + static_cast<std::uint64_t>(k) * m.cols + column] = q[k];
+    if (t.memory && row == 0 && k < static_cast<int>(m.rank))
+      t.memory[m.count + static_cast<std::uint64_t>(k) * m.cols + column] = q[k];
   }
   if (t.memory) {
 #pragma unroll
-    for (std::uint32_t r = 0; r < n_rows; ++r) x[r] = row + r < rows ? t.values[at + r * m.cols] + t.memory[at + r * m.cols] : 0.0f;
+    for (std::uint32_t r = 0; r < n_rows; ++r)
+      x[r] = row + r < rows ? t.values[at + r * m.cols] + t.memory[at + r * m.cols] : 0.0f;
   }
 #pragma unroll
   for (std::uint32_t r = 0; r < n_rows; ++r) {

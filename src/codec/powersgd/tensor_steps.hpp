@@ -1,5 +1,5 @@
-// What codecs of whole tensors (Codec::Traits::whole_tensors) need of a backend: the steps around the sums of algorithm low_rank, made where the
-// tensors' values are. Not thread-safe. Errors as backend/backend.hpp.
+// What codecs of whole tensors (Codec::Traits::whole_tensors) need of a backend: the steps around the sums of algorithm
+// low_rank, made where the tensors' values are. Not thread-safe. Errors as backend/backend.hpp.
 #pragma once
 #include <memory>
 #include <span>
@@ -11,8 +11,8 @@ namespace crimp {
 class TensorSteps {
  public:
   virtual ~TensorSteps() = default;
-  // Of the next steps. The tensors' arrays are in the backend's memory; they and `tensors` stay until the last step is complete. share: of this
-  // rank in the result. Throws Error{out_of_memory}.
+  // Of the next steps. The tensors' arrays are in the backend's memory; they and `tensors` stay until the last step is
+  // complete. share: of this rank in the result. Throws Error{out_of_memory}.
   virtual void prepare(std::span<const powersgd::Tensor> tensors, float share) = 0;
   virtual void start(powersgd::Step, const Progress& progress) = 0;  // complete after Backend::synchronize()
 };

@@ -3,9 +3,9 @@
 #include <bit>
 #include <cstring>
 
-#include "memory/thread_scratch.hpp"
 #include "codec/registry.hpp"
 #include "codec/sparse/sparse.hpp"
+#include "memory/thread_scratch.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/randomk/randomk_host.cpp"
@@ -24,16 +24,19 @@ void Draw(const RandomCounter& counter, std::uint32_t tiles, std::uint16_t* bits
   const hn::RebindToSigned<D32> di;
   const hn::Rebind<std::uint16_t, D32> d16;
   for (std::uint32_t t = 0; t < tiles; ++t)
-    dither::HWY_NAMESPACE::for_tile(counter, dither::kShared, t, [&](std::size_t half, std::size_t lane, hn::Vec<D32> b) HWY_ATTR {
-      hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, b)), d16, bits + t * dither::kTile + half * dither::kLanes + lane);
-    });
+    dither::HWY_NAMESPACE::for_tile(counter, dither::kShared, t,
+                                    [&](std::size_t half, std::size_t lane, hn::Vec<D32> b) HWY_ATTR {
+                                      hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, b)), d16,
+                                                 bits + t * dither::kTile + half * dither::kLanes + lane);
+                                    });
 }
 
 void Add(const float* values, const float* in, float* out, std::uint64_t count) {
   const hn::CappedTag<float, 16> d;
   const std::size_t lanes = hn::Lanes(d);
   std::uint64_t i = 0;
-  for (; i + lanes <= count; i += lanes) hn::StoreU(hn::Add(hn::LoadU(d, values + i), hn::LoadU(d, in + i)), d, out + i);
+  for (; i + lanes <= count; i += lanes)
+    hn::StoreU(hn::Add(hn::LoadU(d, values + i), hn::LoadU(d, in + i)), d, out + i);
   for (; i < count; ++i) out[i] = values[i] + in[i];
 }
 
@@ -65,12 +68,14 @@ class RandomK final : public Codec {
     traits_.diverges_with_residual = true;  // |a - d| is up to 1 / ratio - 1 times |a|
   }
   const Traits& traits() const override { return traits_; }
-  std::uint32_t parameter_word() const override { return std::bit_cast<std::uint32_t>(ratio_) | (scale_ ? 0x80000000u : 0); }
+  std::uint32_t parameter_word() const override {
+    return std::bit_cast<std::uint32_t>(ratio_) | (scale_ ? 0x80000000u : 0);
+  }
   std::size_t piece_bound(std::uint64_t count) const override { return sizeof(float) * share_of(ratio_, count); }
 
   std::size_t encode_piece(const PieceSource& piece, std::uint8_t* out) const override {
     auto& room = thread_scratch_as<EncodeRoom>();
-    auto *const at = room.at;
+    auto* const at = room.at;
     auto *const sent = room.sent, *const rest = room.rest;
     const auto n = static_cast<std::uint32_t>(piece.count), k = draw(piece.count, piece.counter, at);
     const bool scales = scale_ && piece.counter.rank < kSums;
@@ -91,11 +96,12 @@ class RandomK final : public Codec {
     return k * sizeof(float);
   }
 
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter& counter, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter& counter,
+                        float* acc) const override {
     if (in.size() != piece_bound(count)) return false;
     auto& room = thread_scratch_as<DecodeRoom>();
-    auto *const at = room.at;
-    auto *const values = room.values;
+    auto* const at = room.at;
+    auto* const values = room.values;
     std::memcpy(values, in.data(), in.size());
     const std::uint64_t k = share_of(ratio_, count);
     if (!all_finite(values, k)) return false;
@@ -106,7 +112,13 @@ class RandomK final : public Codec {
 
   double error_of_two_encodings() const override { return 1; }  // what is drawn of a sum is all that it has
 
-  static constexpr Traits kTraits{.name = "randomk", .wire_id = 19, .fixed_size = true, .biased = true, .memory = FeedbackKind::residual, .max_magnitude = kSparseMagnitude, .summable = true};
+  static constexpr Traits kTraits{.name = "randomk",
+                                  .wire_id = 19,
+                                  .fixed_size = true,
+                                  .biased = true,
+                                  .memory = FeedbackKind::residual,
+                                  .max_magnitude = kSparseMagnitude,
+                                  .summable = true};
 
  private:
   // at[j] = the element of stratum j; returns the number of strata.
@@ -126,14 +138,16 @@ class RandomK final : public Codec {
 }  // namespace randomk
 
 CodecEntry randomk_entry() {
-  return {{.summary = "one random element of each of k strata, the same on all ranks, so that places are not sent",
-           .formula = "d = a (scale=1: stratum width * a) where the element is drawn, else 0",
-           .source = "Stich et al., NeurIPS 2018 (rand-k); Wangni et al., NeurIPS 2018 (unbiased)",
-           .bits = "32 ratio: 0.32 at 0.01",
-           .use = "many ranks: payloads add up without growing; needs many more steps than topk. scale=1 is unbiased and keeps no memory",
-           .traits = randomk::RandomK::kTraits,
-           .parameters = {randomk::kRatio, randomk::kUnbiased}},
-          make_as<randomk::RandomK>};
+  return {
+      {.summary = "one random element of each of k strata, the same on all ranks, so that places are not sent",
+       .formula = "d = a (scale=1: stratum width * a) where the element is drawn, else 0",
+       .source = "Stich et al., NeurIPS 2018 (rand-k); Wangni et al., NeurIPS 2018 (unbiased)",
+       .bits = "32 ratio: 0.32 at 0.01",
+       .use =
+           "many ranks: payloads add up without growing; needs many more steps than topk. scale=1 is unbiased and keeps no memory",
+       .traits = randomk::RandomK::kTraits,
+       .parameters = {randomk::kRatio, randomk::kUnbiased}},
+      make_as<randomk::RandomK>};
 }
 
 }  // namespace crimp

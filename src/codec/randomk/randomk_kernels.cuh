@@ -12,7 +12,9 @@ struct Device : device::PieceDevice {
   float ratio;
   bool scale;
 
-  __device__ std::uint32_t bytes(std::uint32_t count) const { return static_cast<std::uint32_t>(sizeof(float) * share_of(ratio, count)); }
+  __device__ std::uint32_t bytes(std::uint32_t count) const {
+    return static_cast<std::uint32_t>(sizeof(float) * share_of(ratio, count));
+  }
 
   // work(i, j, width) for the element i that is drawn from stratum j of that width.
   template <class Work>
@@ -21,7 +23,8 @@ struct Device : device::PieceDevice {
     RandomCounter counter = piece.counter;
     counter.rank = 0;
     for (std::uint32_t j = threadIdx.x; j < k; j += device::kThreads) {
-      const std::uint32_t word = dither::bits16(counter, dither::kShared, 2 * j) | dither::bits16(counter, dither::kShared, 2 * j + 1) << 16;
+      const std::uint32_t word =
+          dither::bits16(counter, dither::kShared, 2 * j) | dither::bits16(counter, dither::kShared, 2 * j + 1) << 16;
       work(element(j, n, k, word), j, width(j, n, k));
     }
   }
@@ -37,7 +40,8 @@ struct Device : device::PieceDevice {
     return bytes(piece.count);
   }
 
-  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc, Shared&) const {
+  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc,
+                             Shared&) const {
     const auto* from = reinterpret_cast<const float*>(in);
     bool finite = true;
     for_drawn(piece, [&](std::uint32_t i, std::uint32_t j, std::uint32_t) {

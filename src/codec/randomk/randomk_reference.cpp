@@ -10,7 +10,8 @@ namespace {
 
 class RandomK final : public ReferenceCodec {
  public:
-  explicit RandomK(const std::string& spec) : ratio_(std::stof(parameter(spec, "ratio"))), scale_(parameter(spec, "scale") == "1") {}
+  explicit RandomK(const std::string& spec)
+      : ratio_(std::stof(parameter(spec, "ratio"))), scale_(parameter(spec, "scale") == "1") {}
   bool fixed_size() const override { return true; }
   Bytes encode(const ReferencePiece& p) const override {
     Bytes bytes;
@@ -22,13 +23,16 @@ class RandomK final : public ReferenceCodec {
     }
     return bytes;
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter& counter) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count,
+                            const RandomCounter& counter) const override {
     std::vector<float> d(count);
     std::size_t j = 0;
     for (const auto& element : drawn(count, counter)) std::memcpy(&d[element.index], &piece[4 * j++], 4);
     return d;
   }
-  double allowed(std::span<const float> a, std::size_t i) const override { return scale_ ? -1 : std::fabs(static_cast<double>(a[i])); }
+  double allowed(std::span<const float> a, std::size_t i) const override {
+    return scale_ ? -1 : std::fabs(static_cast<double>(a[i]));
+  }
 
  private:
   struct Element {
@@ -36,11 +40,15 @@ class RandomK final : public ReferenceCodec {
     float width;
   };
   std::vector<Element> drawn(std::size_t n, const RandomCounter& counter) const {
-    const auto k = std::max<std::size_t>(1, static_cast<std::size_t>(std::floor(static_cast<double>(ratio_) * static_cast<double>(n) + 0.5)));
+    const auto k = std::max<std::size_t>(
+        1, static_cast<std::size_t>(std::floor(static_cast<double>(ratio_) * static_cast<double>(n) + 0.5)));
     std::vector<Element> all;
-    const auto bits = [&](std::size_t i) { return dither::bits16({counter.element, counter.step, 0}, dither::kShared, static_cast<std::uint32_t>(i)); };
+    const auto bits = [&](std::size_t i) {
+      return dither::bits16({counter.element, counter.step, 0}, dither::kShared, static_cast<std::uint32_t>(i));
+    };
     for (std::size_t j = 0; j < k; ++j) {
-      const std::size_t begin = j * n / k, width = (j + 1) * n / k - begin, word = bits(2 * j) + 65536 * std::size_t{bits(2 * j + 1)};
+      const std::size_t begin = j * n / k, width = (j + 1) * n / k - begin,
+                        word = bits(2 * j) + 65536 * std::size_t{bits(2 * j + 1)};
       all.push_back({begin + (width * word >> 32), static_cast<float>(width)});
     }
     return all;

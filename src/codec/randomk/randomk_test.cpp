@@ -69,7 +69,8 @@ TEST_SUITE("randomk") {
     const std::size_t n = 45;  // 5 strata (4.5 rounds up) of 9
     std::vector<float> times(n);
     const Bytes ones = encode(*codec, std::vector<float>(n, 1.0f), {});
-    for (std::uint32_t step = 0; step < 40000; ++step) CHECK(codec->decode_add_piece(ones, n, {0, step, 0}, times.data()));
+    for (std::uint32_t step = 0; step < 40000; ++step)
+      CHECK(codec->decode_add_piece(ones, n, {0, step, 0}, times.data()));
     for (const float t : times) CHECK(std::fabs(t - 40000.0f / 9) < 5 * std::sqrt(40000.0f / 9));
   }
 
@@ -82,7 +83,9 @@ TEST_SUITE("randomk") {
     const std::uint32_t steps = 40000;
     for (std::uint32_t step = 0; step < steps; ++step)
       CHECK(codec->decode_add_piece(encode(*codec, a, {0, step, 0}), n, {0, step, 0}, sum.data()));
-    for (std::size_t i = 0; i < n; ++i) CHECK(std::fabs(sum[i] / static_cast<float>(steps) - a[i]) < 5 * std::fabs(a[i]) * std::sqrt(14.0f / static_cast<float>(steps)) + 1e-4f);
+    for (std::size_t i = 0; i < n; ++i)
+      CHECK(std::fabs(sum[i] / static_cast<float>(steps) - a[i]) <
+            5 * std::fabs(a[i]) * std::sqrt(14.0f / static_cast<float>(steps)) + 1e-4f);
   }
 
   TEST_CASE("sums of payloads are payloads") {

@@ -1,7 +1,8 @@
-// The 1-bit methods: 1-bit SGD (Seide et al., Interspeech 2014), SignSGD and Signum (Bernstein et al., ICML 2018), EF-SignSGD (Karimireddy et al.,
-// ICML 2019). A piece is its scales, then one bit per element in a bit plane: set where a < 0. Where there are scales 0 and -0 count with the rest; of the
-// codecs that vote they are no votes: a piece that has any has a second plane, set where a is 0.
-// Layout: WIRE_FORMAT.md, sections 4.9 to 4.12. Element functions and sums, shared by host and device.
+// The 1-bit methods: 1-bit SGD (Seide et al., Interspeech 2014), SignSGD and Signum (Bernstein et al., ICML 2018),
+// EF-SignSGD (Karimireddy et al., ICML 2019). A piece is its scales, then one bit per element in a bit plane: set where
+// a < 0. Where there are scales 0 and -0 count with the rest; of the codecs that vote they are no votes: a piece that
+// has any has a second plane, set where a is 0. Layout: WIRE_FORMAT.md, sections 4.9 to 4.12. Element functions and
+// sums, shared by host and device.
 #pragma once
 #include <cstdint>
 
@@ -10,7 +11,8 @@
 
 namespace crimp::signs {
 
-inline constexpr std::uint32_t kSumLanes = 64;    // element i of a piece is added to lane i % 64, in order; the lanes then as a tree
+inline constexpr std::uint32_t kSumLanes =
+    64;  // element i of a piece is added to lane i % 64, in order; the lanes then as a tree
 inline constexpr float kMaxMagnitude = 0x1p100f;  // 10,240 of them and their residuals have a finite sum
 
 enum class Scales { none, mean, class_means };  // as many float32 as their number

@@ -1,4 +1,5 @@
-// The 1-bit methods on the host. The first pass over a piece packs the signs and sums the two classes; only a residual needs a second one, from L2.
+// The 1-bit methods on the host. The first pass over a piece packs the signs and sums the two classes; only a residual
+// needs a second one, from L2.
 #include "codec/signs/signs.hpp"
 
 #include <algorithm>
@@ -10,8 +11,8 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/signs/signs_host.cpp"
-#include <hwy/foreach_target.h>
 #include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 #include "codec/coding/bit_plane-inl.h"
@@ -74,7 +75,8 @@ void Pack(const float* values, const float* in, std::uint64_t count, std::uint8_
 
 // The planes of votes; returns whether there is a zero. Where there is none the second one is all zeros.
 template <bool has_in>
-HWY_INLINE bool pack_votes(const float* values, const float* in, std::uint64_t count, std::uint8_t* plane, std::uint8_t* zeros) {
+HWY_INLINE bool pack_votes(const float* values, const float* in, std::uint64_t count, std::uint8_t* plane,
+                           std::uint8_t* zeros) {
   const Df d;
   const auto zero = hn::Zero(d);
   std::uint64_t any = 0;
@@ -108,7 +110,8 @@ HWY_INLINE bool pack_votes(const float* values, const float* in, std::uint64_t c
 }
 
 bool PackVotes(const float* values, const float* in, std::uint64_t count, std::uint8_t* plane, std::uint8_t* zeros) {
-  return in ? pack_votes<true>(values, in, count, plane, zeros) : pack_votes<false>(values, values, count, plane, zeros);
+  return in ? pack_votes<true>(values, in, count, plane, zeros)
+            : pack_votes<false>(values, values, count, plane, zeros);
 }
 
 void AddVotes(const std::uint8_t* plane, const std::uint8_t* zeros, std::uint64_t count, float* acc) {
@@ -186,17 +189,21 @@ HWY_EXPORT(AddVotes);
 // 1bit and efsignsgd.
 class Signs final : public Codec {
  public:
-  Signs(Scales scales, const Traits& traits, bool tensor = false) : scales_(scales), traits_(traits) { traits_.selects = tensor; }
+  Signs(Scales scales, const Traits& traits, bool tensor = false) : scales_(scales), traits_(traits) {
+    traits_.selects = tensor;
+  }
   const Traits& traits() const override { return traits_; }
   std::size_t piece_bound(std::uint64_t count) const override { return scale_bytes() + bit_plane::bytes_of(count); }
 
   // Of efsignsgd alone: the mean of |a| of the group.
-  Selection select(const float* values, const float* residual, std::uint64_t count, const RandomCounter&) const override {
+  Selection select(const float* values, const float* residual, std::uint64_t count,
+                   const RandomCounter&) const override {
     alignas(64) float sums[2 * kSumLanes];
     std::uint8_t plane[kPieceElements / 8];
     double sum = 0;
     for (std::uint64_t at = 0; at < count; at += kPieceElements) {
-      HWY_DYNAMIC_DISPATCH(Pack)(values + at, residual ? residual + at : nullptr, std::min(kPieceElements, count - at), plane, sums);
+      HWY_DYNAMIC_DISPATCH(Pack)
+      (values + at, residual ? residual + at : nullptr, std::min(kPieceElements, count - at), plane, sums);
       sum += static_cast<double>(tree_sum(sums + kSumLanes) - tree_sum(sums));
     }
     return {.scale = static_cast<float>(sum / static_cast<double>(count))};
@@ -207,14 +214,17 @@ class Signs final : public Codec {
     HWY_DYNAMIC_DISPATCH(Pack)(piece.values, piece.residual_in, piece.count, plane, sums);
     const float negatives = tree_sum(sums), rest = tree_sum(sums + kSumLanes);
     const auto count = static_cast<std::uint32_t>(piece.count);
-    Levels levels = scales_ == Scales::mean ? mean_magnitude(negatives, rest, count) : class_means(negatives, rest, set_bits(plane, count), count);
+    Levels levels = scales_ == Scales::mean ? mean_magnitude(negatives, rest, count)
+                                            : class_means(negatives, rest, set_bits(plane, count), count);
     if (traits_.selects) levels = {piece.selection.scale, piece.selection.scale};
     std::memcpy(bytes, &levels, scale_bytes());
-    if (piece.residual_out) HWY_DYNAMIC_DISPATCH(Subtract)(piece.values, piece.residual_in, piece.residual_out, piece.count, levels);
+    if (piece.residual_out)
+      HWY_DYNAMIC_DISPATCH(Subtract)(piece.values, piece.residual_in, piece.residual_out, piece.count, levels);
     return piece_bound(piece.count);
   }
 
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&,
+                        float* acc) const override {
     if (in.size() != piece_bound(count)) return false;
     const std::uint8_t* const plane = in.data() + scale_bytes();
     Levels levels{};
@@ -255,7 +265,8 @@ class Votes final : public Codec {
 
   std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
     const std::size_t plane = bit_plane::bytes_of(piece.count);
-    const bool zeros = HWY_DYNAMIC_DISPATCH(PackVotes)(piece.values, piece.residual_in, piece.count, bytes, bytes + plane);
+    const bool zeros =
+        HWY_DYNAMIC_DISPATCH(PackVotes)(piece.values, piece.residual_in, piece.count, bytes, bytes + plane);
     if (piece.residual_out)
       for (std::uint64_t i = 0; i < piece.count; ++i) {
         const float a = piece.residual_in ? piece.values[i] + piece.residual_in[i] : piece.values[i];
@@ -264,7 +275,8 @@ class Votes final : public Codec {
     return zeros ? 2 * plane : plane;
   }
 
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&,
+                        float* acc) const override {
     const std::size_t plane = bit_plane::bytes_of(count);
     const std::uint8_t* const zeros = in.data() + plane;
     if (in.size() != plane && in.size() != 2 * plane) return false;
@@ -280,41 +292,65 @@ class Votes final : public Codec {
     return true;
   }
 
-  void finish_piece(float* acc, std::uint64_t count, int ranks) const override { HWY_DYNAMIC_DISPATCH(Vote)(acc, count, static_cast<float>(ranks)); }
+  void finish_piece(float* acc, std::uint64_t count, int ranks) const override {
+    HWY_DYNAMIC_DISPATCH(Vote)(acc, count, static_cast<float>(ranks));
+  }
   double error_of_two_encodings() const override { return 1; }  // the result has three values, and all of them are sent
 
  private:
   Traits traits_;
 };
 
-constexpr Codec::Traits kOneBit{.name = "1bit", .wire_id = 9, .fixed_size = true, .biased = true, .memory = FeedbackKind::residual, .max_magnitude = kMaxMagnitude};
-constexpr Codec::Traits kEfSign{.name = "efsignsgd", .wire_id = 12, .fixed_size = true, .biased = true, .memory = FeedbackKind::residual, .max_magnitude = kMaxMagnitude};
+constexpr Codec::Traits kOneBit{.name = "1bit",
+                                .wire_id = 9,
+                                .fixed_size = true,
+                                .biased = true,
+                                .memory = FeedbackKind::residual,
+                                .max_magnitude = kMaxMagnitude};
+constexpr Codec::Traits kEfSign{.name = "efsignsgd",
+                                .wire_id = 12,
+                                .fixed_size = true,
+                                .biased = true,
+                                .memory = FeedbackKind::residual,
+                                .max_magnitude = kMaxMagnitude};
 constexpr Codec::Traits voting(const char* name, std::uint8_t wire_id, FeedbackKind memory) {
-  return {.name = name, .wire_id = wire_id, .fixed_size = false, .biased = true, .memory = memory, .max_magnitude = kMaxMagnitude, .votes = true,
+  return {.name = name,
+          .wire_id = wire_id,
+          .fixed_size = false,
+          .biased = true,
+          .memory = memory,
+          .max_magnitude = kMaxMagnitude,
+          .votes = true,
           .diverges_with_residual = true};
 }
-constexpr Codec::Traits kSign = voting("signsgd", 10, FeedbackKind::none), kSignum = voting("signum", 11, FeedbackKind::average);
+constexpr Codec::Traits kSign = voting("signsgd", 10, FeedbackKind::none),
+                        kSignum = voting("signum", 11, FeedbackKind::average);
 
 }  // namespace signs
 
 CodecEntry onebit_entry() {
-  return {{.summary = "the sign and, per piece, the means of the negatives and of the rest",
-           .formula = "d = mean of the negative a of the piece where a < 0, else mean of the others",
-           .source = "1-bit SGD: Seide, Fu, Droppo, Li, Yu, Interspeech 2014",
-           .bits = "1.01",
-           .use = "slow networks; dense gradients of one magnitude. Zeros are not kept: sparse gradients suit 3lc better",
-           .traits = signs::kOneBit},
-          [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<signs::Signs>(signs::Scales::class_means, signs::kOneBit); }};
+  return {
+      {.summary = "the sign and, per piece, the means of the negatives and of the rest",
+       .formula = "d = mean of the negative a of the piece where a < 0, else mean of the others",
+       .source = "1-bit SGD: Seide, Fu, Droppo, Li, Yu, Interspeech 2014",
+       .bits = "1.01",
+       .use = "slow networks; dense gradients of one magnitude. Zeros are not kept: sparse gradients suit 3lc better",
+       .traits = signs::kOneBit},
+      [](const SpecValues&) -> std::shared_ptr<Codec> {
+        return std::make_shared<signs::Signs>(signs::Scales::class_means, signs::kOneBit);
+      }};
 }
 
 CodecEntry signsgd_entry() {
-  return {{.summary = "the sign; the result is the majority of the ranks",
-           .formula = "d = sign(a): -1, 0 or +1; result = ranks * sign(sum of d), a tie is 0",
-           .source = "SignSGD with majority vote: Bernstein et al., ICML 2018",
-           .bits = "1, 2 in pieces with zeros (which are no votes)",
-           .use = "with a learning rate made for it: every element of the averaged result is -1, 0 or +1, whatever the gradient's size",
-           .traits = signs::kSign},
-          [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<signs::Votes>(signs::kSign); }};
+  return {
+      {.summary = "the sign; the result is the majority of the ranks",
+       .formula = "d = sign(a): -1, 0 or +1; result = ranks * sign(sum of d), a tie is 0",
+       .source = "SignSGD with majority vote: Bernstein et al., ICML 2018",
+       .bits = "1, 2 in pieces with zeros (which are no votes)",
+       .use =
+           "with a learning rate made for it: every element of the averaged result is -1, 0 or +1, whatever the gradient's size",
+       .traits = signs::kSign},
+      [](const SpecValues&) -> std::shared_ptr<Codec> { return std::make_shared<signs::Votes>(signs::kSign); }};
 }
 
 CodecEntry signum_entry() {
@@ -328,16 +364,18 @@ CodecEntry signum_entry() {
 }
 
 CodecEntry efsignsgd_entry() {
-  return {{.summary = "the sign times the mean magnitude of the piece, with error feedback",
-           .formula = "M = mean |a| of a piece (scale=tensor: of a tensor), d = -M where a < 0, else M",
-           .source = "EF-SignSGD: Karimireddy, Rebjock, Stich, Jaggi, ICML 2019",
-           .bits = "1.003",
-           .use = "slow networks; keeps the gradient's size, so that learning rates need no change; the paper's scale is a layer's (scale=tensor)",
-           .traits = signs::kEfSign,
-           .parameters = {kScaleOf}},
-          [](const SpecValues& values) -> std::shared_ptr<Codec> {
-            return std::make_shared<signs::Signs>(signs::Scales::mean, signs::kEfSign, values[kScaleOf] == ScaleOf::tensor);
-          }};
+  return {
+      {.summary = "the sign times the mean magnitude of the piece, with error feedback",
+       .formula = "M = mean |a| of a piece (scale=tensor: of a tensor), d = -M where a < 0, else M",
+       .source = "EF-SignSGD: Karimireddy, Rebjock, Stich, Jaggi, ICML 2019",
+       .bits = "1.003",
+       .use =
+           "slow networks; keeps the gradient's size, so that learning rates need no change; the paper's scale is a layer's (scale=tensor)",
+       .traits = signs::kEfSign,
+       .parameters = {kScaleOf}},
+      [](const SpecValues& values) -> std::shared_ptr<Codec> {
+        return std::make_shared<signs::Signs>(signs::Scales::mean, signs::kEfSign, values[kScaleOf] == ScaleOf::tensor);
+      }};
 }
 
 }  // namespace crimp

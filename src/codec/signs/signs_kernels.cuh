@@ -1,4 +1,5 @@
-// The 1-bit methods in a block: some warps add up the classes, an element of shared memory a thread and step, the others make the words of the plane by ballot.
+// The 1-bit methods in a block: some warps add up the classes, an element of shared memory a thread and step, the
+// others make the words of the plane by ballot.
 #pragma once
 #include "codec/device/piece_kernels.cuh"
 #include "codec/signs/signs.hpp"
@@ -9,7 +10,8 @@ template <Scales scales>
 struct Device : device::PieceDevice {
   static constexpr bool kVotes = scales == Scales::none, kFixedSize = !kVotes;
   // The sums have as many threads as there are lanes of both classes; each is a chain that the format fixes.
-  static constexpr std::uint32_t kAdding = scales == Scales::none ? 0 : 2 * kSumLanes / device::kWarp, kPacking = device::kWarps - kAdding;
+  static constexpr std::uint32_t kAdding = scales == Scales::none ? 0 : 2 * kSumLanes / device::kWarp,
+                                 kPacking = device::kWarps - kAdding;
   struct Shared {
     float lanes[2 * kSumLanes], sums[2];  // of the negatives, of the rest
     std::uint32_t negatives[kPacking];    // by warps
@@ -18,7 +20,9 @@ struct Device : device::PieceDevice {
   };
 
   __device__ static constexpr std::uint32_t scale_bytes() { return static_cast<std::uint32_t>(scales) * sizeof(float); }
-  __device__ std::uint32_t bytes(std::uint32_t count) const { return scale_bytes() + static_cast<std::uint32_t>(bit_plane::bytes_of(count)); }
+  __device__ std::uint32_t bytes(std::uint32_t count) const {
+    return scale_bytes() + static_cast<std::uint32_t>(bit_plane::bytes_of(count));
+  }
 
   __device__ static void add_class(const float* a, std::uint32_t count, float* lanes) {
     const bool negatives = threadIdx.x < kSumLanes;
@@ -35,7 +39,8 @@ struct Device : device::PieceDevice {
     std::uint32_t negatives = 0, any = 0;
 #pragma unroll 4
     for (std::uint32_t word = device::warp() - kAdding; word * device::kWarp < count; word += kPacking) {
-      const std::uint32_t i = word * device::kWarp + device::lane(), bits = __ballot_sync(device::kAllLanes, i < count && a[i] < 0.0f);
+      const std::uint32_t i = word * device::kWarp + device::lane(),
+                          bits = __ballot_sync(device::kAllLanes, i < count && a[i] < 0.0f);
       if (device::lane() == 0) own.plane[word] = bits;
       if constexpr (kVotes) {
         const std::uint32_t zeros = __ballot_sync(device::kAllLanes, i < count && a[i] == 0.0f);
@@ -57,7 +62,8 @@ struct Device : device::PieceDevice {
     }
     __syncthreads();
     if constexpr (scales == Scales::mean) return mean_magnitude(own.sums[0], own.sums[1], count);
-    return class_means(own.sums[0], own.sums[1], __reduce_add_sync(device::kAllLanes, lane < kPacking ? own.negatives[lane] : 0u), count);
+    return class_means(own.sums[0], own.sums[1],
+                       __reduce_add_sync(device::kAllLanes, lane < kPacking ? own.negatives[lane] : 0u), count);
   }
 
   __device__ static std::uint32_t encode_votes(const device::Piece& piece, float* a, std::uint8_t* out, Shared& own) {
@@ -66,7 +72,8 @@ struct Device : device::PieceDevice {
     device::copy_bytes(out, reinterpret_cast<const std::uint8_t*>(own.plane), plane);
     if (zeros) device::copy_bytes(out + plane, reinterpret_cast<const std::uint8_t*>(own.zeros), plane);
     if (piece.keep)
-      for (std::uint32_t i = threadIdx.x; i < piece.count; i += device::kThreads) a[i] -= vote(a[i] < 0.0f, a[i] == 0.0f);
+      for (std::uint32_t i = threadIdx.x; i < piece.count; i += device::kThreads)
+        a[i] -= vote(a[i] < 0.0f, a[i] == 0.0f);
     return zeros ? 2 * plane : plane;
   }
 
@@ -80,7 +87,8 @@ struct Device : device::PieceDevice {
       device::store_bytes(out, levels.m0);
       if constexpr (scales == Scales::class_means) device::store_bytes(out + sizeof(float), levels.m1);
     }
-    device::copy_bytes(out + scale_bytes(), reinterpret_cast<const std::uint8_t*>(own.plane), static_cast<std::uint32_t>(bit_plane::bytes_of(piece.count)));
+    device::copy_bytes(out + scale_bytes(), reinterpret_cast<const std::uint8_t*>(own.plane),
+                       static_cast<std::uint32_t>(bit_plane::bytes_of(piece.count)));
     if (piece.keep)
       device::for_elements(piece.count, true, [&](auto n, std::uint32_t i) {
         auto x = device::load<n>(a + i);
@@ -91,11 +99,16 @@ struct Device : device::PieceDevice {
     return bytes(piece.count);
   }
 
-  __device__ static bool decode_add_votes(const device::Piece& piece, const std::uint8_t* in, std::uint32_t bytes, float* acc, Shared& own) {
-    const auto plane = static_cast<std::uint32_t>(bit_plane::bytes_of(piece.count)), words = (piece.count + device::kWarp - 1) / device::kWarp;
+  __device__ static bool decode_add_votes(const device::Piece& piece, const std::uint8_t* in, std::uint32_t bytes,
+                                          float* acc, Shared& own) {
+    const auto plane = static_cast<std::uint32_t>(bit_plane::bytes_of(piece.count)),
+               words = (piece.count + device::kWarp - 1) / device::kWarp;
     const bool zeros = bytes == 2 * plane;
-    if ((bytes != plane && !zeros) || !bit_plane::padded_with_zeros(in, piece.count) || (zeros && !bit_plane::padded_with_zeros(in + plane, piece.count))) return false;
-    for (std::uint32_t w = threadIdx.x; w < words; w += device::kThreads) own.plane[w] = own.zeros[w] = 0;  // also behind the last byte
+    if ((bytes != plane && !zeros) || !bit_plane::padded_with_zeros(in, piece.count) ||
+        (zeros && !bit_plane::padded_with_zeros(in + plane, piece.count)))
+      return false;
+    for (std::uint32_t w = threadIdx.x; w < words; w += device::kThreads)
+      own.plane[w] = own.zeros[w] = 0;  // also behind the last byte
     __syncthreads();
     device::copy_bytes(reinterpret_cast<std::uint8_t*>(own.plane), in, plane);
     if (zeros) device::copy_bytes(reinterpret_cast<std::uint8_t*>(own.zeros), in + plane, plane);
@@ -104,21 +117,26 @@ struct Device : device::PieceDevice {
     for (std::uint32_t w = threadIdx.x; w < words; w += device::kThreads) both = both || own.plane[w] & own.zeros[w];
     if (device::block_any(both)) return false;
     for (std::uint32_t i = threadIdx.x; i < piece.count; i += device::kThreads)
-      acc[i] += vote(own.plane[i / device::kWarp] >> device::lane() & 1, own.zeros[i / device::kWarp] >> device::lane() & 1);
+      acc[i] +=
+          vote(own.plane[i / device::kWarp] >> device::lane() & 1, own.zeros[i / device::kWarp] >> device::lane() & 1);
     return true;
   }
 
-  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t size, float* acc, Shared& own) const {
+  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t size, float* acc,
+                             Shared& own) const {
     if constexpr (kVotes) return decode_add_votes(piece, in, size, acc, own);
     Levels levels;
     levels.m0 = levels.m1 = device::load_bytes<float>(in);
     if constexpr (scales == Scales::class_means) levels.m1 = device::load_bytes<float>(in + sizeof(float));
     const auto legal = [](float m) { return m >= 0.0f && __float_as_uint(m) != 0x7f800000u; };
-    if (!legal(levels.m0) || !legal(levels.m1) || !bit_plane::padded_with_zeros(in + scale_bytes(), piece.count)) return false;
-    device::copy_bytes(reinterpret_cast<std::uint8_t*>(own.plane), in + scale_bytes(), static_cast<std::uint32_t>(bit_plane::bytes_of(piece.count)));
+    if (!legal(levels.m0) || !legal(levels.m1) || !bit_plane::padded_with_zeros(in + scale_bytes(), piece.count))
+      return false;
+    device::copy_bytes(reinterpret_cast<std::uint8_t*>(own.plane), in + scale_bytes(),
+                       static_cast<std::uint32_t>(bit_plane::bytes_of(piece.count)));
     __syncthreads();
 #pragma unroll 4
-    for (std::uint32_t i = threadIdx.x; i < piece.count; i += device::kThreads) acc[i] += decode(own.plane[i / device::kWarp] >> device::lane() & 1, levels);
+    for (std::uint32_t i = threadIdx.x; i < piece.count; i += device::kThreads)
+      acc[i] += decode(own.plane[i / device::kWarp] >> device::lane() & 1, levels);
     return true;
   }
 

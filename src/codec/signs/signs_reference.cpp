@@ -12,7 +12,10 @@ namespace {
 class Signs final : public ReferenceCodec {
  public:
   explicit Signs(const std::string& spec)
-      : scales_(spec.starts_with("1bit") ? 2 : spec.starts_with("efsignsgd") ? 1 : 0), tensor_(spec.find("scale=tensor") != spec.npos) {}
+      : scales_(spec.starts_with("1bit")        ? 2
+                : spec.starts_with("efsignsgd") ? 1
+                                                : 0),
+        tensor_(spec.find("scale=tensor") != spec.npos) {}
   bool fixed_size() const override { return scales_ > 0; }
   // The mean of |a|: of each piece the sums as without it, added in float64.
   Selection select(std::span<const float> group, const RandomCounter&) const override {
@@ -48,7 +51,8 @@ class Signs final : public ReferenceCodec {
     return bytes;
   }
 
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count,
+                            const RandomCounter&) const override {
     std::array<float, 2> m{1.0f, 1.0f};
     std::memcpy(m.data(), piece.data(), 4 * scales_);
     if (scales_ == 1) m[1] = m[0];

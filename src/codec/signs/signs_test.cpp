@@ -5,9 +5,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "memory/workers.hpp"
-#include "core/error.hpp"
 #include "codec/payload.hpp"
+#include "core/error.hpp"
+#include "memory/workers.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/piece.hpp"
@@ -108,7 +108,8 @@ TEST_SUITE("signs") {
   }
 
   TEST_CASE("1bit: each class decodes to its own mean, an empty class to nothing") {
-    // Defect of GRACE's DDP version, MergeComp and Cupcake: ~ on bytes of 0 and 1 makes the mean of the others 254 or 255 times too large.
+    // Defect of GRACE's DDP version, MergeComp and Cupcake: ~ on bytes of 0 and 1 makes the mean of the others 254 or
+    // 255 times too large.
     const auto codec = make_codec("1bit");
     const auto a = make_data(Data::normal, 5, 1000);
     double sums[2] = {}, counts[2] = {};
@@ -131,7 +132,8 @@ TEST_SUITE("signs") {
   }
 
   TEST_CASE("sums are taken over 64 lanes and a tree") {
-    // Lane 0 gets 2^24, then 1 twice, each lost; lanes 1 and 33 get 1 each, which survive because they meet before they meet lane 0.
+    // Lane 0 gets 2^24, then 1 twice, each lost; lanes 1 and 33 get 1 each, which survive because they meet before they
+    // meet lane 0.
     std::vector<float> a(192);
     a[0] = 0x1p24f;
     a[64] = a[128] = a[1] = a[33] = 1.0f;
@@ -160,7 +162,8 @@ TEST_SUITE("signs") {
   }
 
   TEST_CASE("efsignsgd: every call and every number of ranks is scaled alike") {
-    // GRACE's version multiplies by a fixed rate from the second call on but divides by it always, and its torch version never averages.
+    // GRACE's version multiplies by a fixed rate from the second call on but divides by it always, and its torch
+    // version never averages.
     const auto codec = make_codec("efsignsgd");
     const auto a = make_data(Data::normal, 3, 500);
     std::vector<float> residual(a.size());
@@ -178,9 +181,15 @@ TEST_SUITE("signs") {
     const auto codec = make_codec("signsgd");
     const std::vector<float> up(70, 2.0f), down(70, -0.001f);
     using Ranks = std::vector<std::vector<float>>;
-    const std::tuple<Ranks, float> cases[] = {{{up}, 1.0f},           {{down}, -1.0f},           {{up, down}, 0.0f},           {{up, down, up}, 3.0f},
-                                              {{down, down, up}, -3.0f}, {{up, up, down, down}, 0.0f}, {{down, up, down, down}, -4.0f}};
-    for (const auto& [ranks, result] : cases) CHECK(difference(reduce(*codec, ranks), std::vector<float>(70, result)) == "");
+    const std::tuple<Ranks, float> cases[] = {{{up}, 1.0f},
+                                              {{down}, -1.0f},
+                                              {{up, down}, 0.0f},
+                                              {{up, down, up}, 3.0f},
+                                              {{down, down, up}, -3.0f},
+                                              {{up, up, down, down}, 0.0f},
+                                              {{down, up, down, down}, -4.0f}};
+    for (const auto& [ranks, result] : cases)
+      CHECK(difference(reduce(*codec, ranks), std::vector<float>(70, result)) == "");
     std::vector<float> many{-7.0f, 0.0f, 5.0f};
     codec->finish_piece(many.data(), 3, 1001);
     CHECK(difference(many, {-1001.0f, 0.0f, 1001.0f}) == "");
@@ -203,7 +212,8 @@ TEST_SUITE("signs") {
     std::vector<double> average(101);
     for (std::uint64_t step = 0; step < 20; ++step) {
       auto g = make_data(Data::normal, 60 + step, 101);
-      for (std::size_t i = 0; i < 101; i += 3) g[i] = step == 0 ? 10.0f : -0.5f;  // one large gradient outweighs many small ones for a while
+      for (std::size_t i = 0; i < 101; i += 3)
+        g[i] = step == 0 ? 10.0f : -0.5f;  // one large gradient outweighs many small ones for a while
       Bytes body(partition.body_bound(*codec));
       encode_body(*codec, partition, g.data(), feedback, {}, body.data(), scratch.data(), workers);
       const std::uint8_t* const plane = body.data() + partition.prefix_bytes(*codec);
@@ -220,7 +230,8 @@ TEST_SUITE("signs") {
     CHECK(average[0] < 0);
   }
 
-  TEST_CASE("signs without scale refuse a residual unless forced") {  // GRACE's table: SignSGD with error feedback falls from 63 % to 15 %
+  TEST_CASE("signs without scale refuse a residual unless forced") {  // GRACE's table: SignSGD with error feedback
+                                                                      // falls from 63 % to 15 %
     for (const char* name : {"signsgd", "signum"}) {
       const std::string spec = std::string(name) + ":memory=residual";
       std::string what;

@@ -1,14 +1,15 @@
-// SketchML on the host. Scatter and look-up dominate: plain loops over the piece in L1, eight elements a step where bits are moved.
+// SketchML on the host. Scatter and look-up dominate: plain loops over the piece in L1, eight elements a step where
+// bits are moved.
 #include "codec/sketchml/sketchml.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "memory/thread_scratch.hpp"
 #include "codec/coding/bit_plane.hpp"
-#include "codec/registry.hpp"
 #include "codec/payload.hpp"
+#include "codec/registry.hpp"
+#include "memory/thread_scratch.hpp"
 
 namespace crimp {
 namespace sketchml {
@@ -32,11 +33,15 @@ class SketchMl final : public Codec {
   std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
     // Copies of the pointers: bytes that are written might be the piece's own.
     const float *const values = piece.values, *const residual = piece.residual_in;
-    if (residual) return encode(piece, [=](std::uint64_t i) { return values[i] + residual[i]; }, bytes);
-    return encode(piece, [=](std::uint64_t i) { return values[i]; }, bytes);
+    if (residual)
+      return encode(
+          piece, [=](std::uint64_t i) { return values[i] + residual[i]; }, bytes);
+    return encode(
+        piece, [=](std::uint64_t i) { return values[i]; }, bytes);
   }
 
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&,
+                        float* acc) const override {
     const std::uint32_t buckets = buckets_of(quantiles_, count), bits = bits_of(buckets);
     if (in.size() != piece_bound(count)) return false;
     float means[kMostBuckets] = {};
@@ -60,7 +65,12 @@ class SketchMl final : public Codec {
     return true;
   }
 
-  static constexpr Traits kTraits{.name = "sketchml", .wire_id = 16, .fixed_size = true, .biased = true, .memory = FeedbackKind::residual, .max_magnitude = kMaxMagnitude};
+  static constexpr Traits kTraits{.name = "sketchml",
+                                  .wire_id = 16,
+                                  .fixed_size = true,
+                                  .biased = true,
+                                  .memory = FeedbackKind::residual,
+                                  .max_magnitude = kMaxMagnitude};
 
  private:
   // a(i): element i of what is encoded.
@@ -111,7 +121,8 @@ class SketchMl final : public Codec {
 
 CodecEntry sketchml_entry() {
   return {{.summary = "equally filled buckets of the sorted values, each element as the mean of its bucket",
-           .formula = "d = mean of the a in the bucket of a; buckets between the quantiles of a piece (to 1/128 of a value)",
+           .formula =
+               "d = mean of the a in the bucket of a; buckets between the quantiles of a piece (to 1/128 of a value)",
            .source = "SketchML: Jiang, Fu, Yang, Cui, SIGMOD 2018",
            .bits = "6.2 with 64 quantiles",
            .use = "any distribution of values: tails and zeros get their own buckets; works with memory=none too",

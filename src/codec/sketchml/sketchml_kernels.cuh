@@ -1,5 +1,6 @@
-// SketchML in a block: the histogram, the fixed-point sums and the counts by integer atomics in shared memory, whose order does not show. A bin's count becomes its
-// bucket in place. A warp makes 128 elements of all planes: lane 4 p + k has the k-th word of plane p.
+// SketchML in a block: the histogram, the fixed-point sums and the counts by integer atomics in shared memory, whose
+// order does not show. A bin's count becomes its bucket in place. A warp makes 128 elements of all planes: lane 4 p + k
+// has the k-th word of plane p.
 #pragma once
 #include "codec/coding/bit_plane.hpp"
 #include "codec/device/piece_kernels.cuh"
@@ -7,7 +8,8 @@
 
 namespace crimp::sketchml {
 
-inline constexpr std::uint32_t kWords = 4, kRun = kWords * device::kWarp, kMostPlanes = device::kWarp / kWords;  // a run: what a warp takes at once
+inline constexpr std::uint32_t kWords = 4, kRun = kWords * device::kWarp,
+                               kMostPlanes = device::kWarp / kWords;  // a run: what a warp takes at once
 static_assert(1u << kMostPlanes >= kMostBuckets);
 
 struct Device : device::PieceDevice {
@@ -22,14 +24,17 @@ struct Device : device::PieceDevice {
 
   __device__ std::uint32_t bytes(std::uint32_t count) const {
     const std::uint32_t buckets = buckets_of(quantiles, count);
-    return buckets * static_cast<std::uint32_t>(sizeof(float)) + bits_of(buckets) * static_cast<std::uint32_t>(bit_plane::bytes_of(count));
+    return buckets * static_cast<std::uint32_t>(sizeof(float)) +
+           bits_of(buckets) * static_cast<std::uint32_t>(bit_plane::bytes_of(count));
   }
   __device__ static std::uint32_t bucket(float a, std::uint32_t base, const Shared& own) {
     const std::uint32_t bin = bin_of(a, base);
     return own.bins[bin / 2] >> (bin % 2 * 16) & 0xffff;
   }
   // Bytes of the word that begins at byte `at` of a plane.
-  __device__ static std::uint32_t word_bytes(std::uint32_t at, std::uint32_t plane_bytes) { return at >= plane_bytes ? 0 : plane_bytes - at < 4 ? plane_bytes - at : 4; }
+  __device__ static std::uint32_t word_bytes(std::uint32_t at, std::uint32_t plane_bytes) {
+    return at >= plane_bytes ? 0 : plane_bytes - at < 4 ? plane_bytes - at : 4;
+  }
 
   // Bins become buckets, eight bins a thread.
   __device__ static void fill_buckets(std::uint32_t n, std::uint32_t buckets, Shared& own) {
@@ -45,7 +50,8 @@ struct Device : device::PieceDevice {
 #pragma unroll
     for (std::uint32_t k = 0; k < 4; ++k) {
       const std::uint32_t pair = own.bins[4 * threadIdx.x + k], low = pair & 0xffff, high = pair >> 16;
-      const std::uint32_t low_bucket = low ? bucket_of(below, low, n, buckets) : 0, high_bucket = high ? bucket_of(below + low, high, n, buckets) : 0;
+      const std::uint32_t low_bucket = low ? bucket_of(below, low, n, buckets) : 0,
+                          high_bucket = high ? bucket_of(below + low, high, n, buckets) : 0;
       own.bins[4 * threadIdx.x + k] = low_bucket | high_bucket << 16;
       below += low + high;
     }
@@ -78,7 +84,8 @@ struct Device : device::PieceDevice {
       device::store_bytes(out + threadIdx.x * sizeof mean, mean);
     }
     __syncthreads();
-    const std::uint32_t plane_bytes = static_cast<std::uint32_t>(bit_plane::bytes_of(n)), lane = device::lane(), plane = lane / kWords;
+    const std::uint32_t plane_bytes = static_cast<std::uint32_t>(bit_plane::bytes_of(n)), lane = device::lane(),
+                        plane = lane / kWords;
     std::uint8_t* const planes = out + buckets * sizeof(float);
     for (std::uint32_t first = device::warp() * kRun; first < n; first += device::kWarps * kRun) {
       std::uint32_t mine = 0;
@@ -97,12 +104,14 @@ struct Device : device::PieceDevice {
       }
       if (plane >= bits) continue;
       const std::uint32_t at = first / 8 + lane % kWords * 4, whole = word_bytes(at, plane_bytes);
-      for (std::uint32_t b = 0; b < whole; ++b) planes[plane * plane_bytes + at + b] = static_cast<std::uint8_t>(mine >> (8 * b));
+      for (std::uint32_t b = 0; b < whole; ++b)
+        planes[plane * plane_bytes + at + b] = static_cast<std::uint8_t>(mine >> (8 * b));
     }
     return bytes(n);
   }
 
-  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc, Shared& own) const {
+  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc,
+                             Shared& own) const {
     const std::uint32_t n = piece.count, buckets = buckets_of(quantiles, n), bits = bits_of(buckets);
     bool legal = true;
     if (threadIdx.x < buckets) {
@@ -111,17 +120,20 @@ struct Device : device::PieceDevice {
       own.means[threadIdx.x] = mean;
     }
     if (device::block_any(!legal)) return false;
-    const std::uint32_t plane_bytes = static_cast<std::uint32_t>(bit_plane::bytes_of(n)), lane = device::lane(), plane = lane / kWords;
+    const std::uint32_t plane_bytes = static_cast<std::uint32_t>(bit_plane::bytes_of(n)), lane = device::lane(),
+                        plane = lane / kWords;
     const std::uint8_t* const planes = in + buckets * sizeof(float);
     for (std::uint32_t first = device::warp() * kRun; first < n; first += device::kWarps * kRun) {
       const std::uint32_t at = first / 8 + lane % kWords * 4, whole = plane < bits ? word_bytes(at, plane_bytes) : 0;
       std::uint32_t mine = 0;
-      for (std::uint32_t b = 0; b < whole; ++b) mine |= static_cast<std::uint32_t>(planes[plane * plane_bytes + at + b]) << (8 * b);
+      for (std::uint32_t b = 0; b < whole; ++b)
+        mine |= static_cast<std::uint32_t>(planes[plane * plane_bytes + at + b]) << (8 * b);
 #pragma unroll
       for (std::uint32_t k = 0; k < kWords; ++k) {
         const std::uint32_t i = first + k * device::kWarp + lane;
         std::uint32_t id = 0;
-        for (std::uint32_t p = 0; p < bits; ++p) id |= (__shfl_sync(device::kAllLanes, mine, static_cast<int>(p * kWords + k)) >> lane & 1) << p;
+        for (std::uint32_t p = 0; p < bits; ++p)
+          id |= (__shfl_sync(device::kAllLanes, mine, static_cast<int>(p * kWords + k)) >> lane & 1) << p;
         legal = legal && (i < n ? id < buckets : id == 0);
         if (i < n && id < buckets) acc[i] += own.means[id];
       }

@@ -42,18 +42,22 @@ class SketchMl final : public ReferenceCodec {
         }
     }
     for (std::size_t b = 0; b < buckets; ++b) {
-      const float mean = counts[b] ? static_cast<float>(std::ldexp(static_cast<double>(sums[b]) / static_cast<double>(counts[b]), -k)) : 0.0f;
+      const float mean =
+          counts[b] ? static_cast<float>(std::ldexp(static_cast<double>(sums[b]) / static_cast<double>(counts[b]), -k))
+                    : 0.0f;
       std::memcpy(bytes.data() + 4 * b, &mean, 4);
     }
     return bytes;
   }
 
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count,
+                            const RandomCounter&) const override {
     const std::size_t buckets = std::min(quantiles_, count), plane = (count + 7) / 8;
     std::vector<float> values(count);
     for (std::size_t i = 0; i < count; ++i) {
       std::size_t id = 0;
-      for (std::size_t b = 0; b < bits(buckets); ++b) id |= static_cast<std::size_t>(piece[4 * buckets + b * plane + i / 8] >> i % 8 & 1) << b;
+      for (std::size_t b = 0; b < bits(buckets); ++b)
+        id |= static_cast<std::size_t>(piece[4 * buckets + b * plane + i / 8] >> i % 8 & 1) << b;
       std::memcpy(&values[i], piece.data() + 4 * id, 4);
     }
     return values;

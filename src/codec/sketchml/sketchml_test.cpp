@@ -103,7 +103,8 @@ TEST_SUITE("sketchml") {
     CHECK_FALSE(legal(piece_of({1, 2, 3}, {4, 0, 4, 0})));
     CHECK_FALSE(legal(piece_of({1, 2, 3}, {0, 2, 0, 0})));
     CHECK_FALSE(legal(piece_of({1, 2, 3}, {0, 0, 0, 0x80})));
-    for (const float bad : {HUGE_VALF, -HUGE_VALF, std::nanf("")}) CHECK_FALSE(legal(piece_of({1, bad, 3}, {0, 0, 0, 0})));
+    for (const float bad : {HUGE_VALF, -HUGE_VALF, std::nanf("")})
+      CHECK_FALSE(legal(piece_of({1, bad, 3}, {0, 0, 0, 0})));
     CHECK(difference(acc, std::vector<float>(9)) == "");
     CHECK(legal(piece_of({1, -2, 3}, {4, 0, 8, 1})));
     CHECK(difference(acc, {1, 1, -2, 3, 1, 1, 1, 1, 3}) == "");

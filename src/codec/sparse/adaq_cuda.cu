@@ -1,5 +1,5 @@
-#include "codec/sparse/adaq_kernels.cuh"
 #include "codec/device_registry.hpp"
+#include "codec/sparse/adaq_kernels.cuh"
 
 namespace crimp {
 

@@ -1,12 +1,13 @@
-// AdaQ: the largest positive and the largest negative elements, each as the mean of its kind in the piece. WIRE_FORMAT.md, section 4.17.
+// AdaQ: the largest positive and the largest negative elements, each as the mean of its kind in the piece.
+// WIRE_FORMAT.md, section 4.17.
 #include <cmath>
 #include <cstring>
 
-#include "memory/thread_scratch.hpp"
-#include "codec/registry.hpp"
 #include "codec/coding/index_set.hpp"
 #include "codec/coding/select.hpp"
+#include "codec/registry.hpp"
 #include "codec/sparse/sparse.hpp"
+#include "memory/thread_scratch.hpp"
 
 namespace crimp {
 namespace {
@@ -24,12 +25,16 @@ class AdaQ final : public Codec {
  public:
   explicit AdaQ(const SpecValues& values) : ratio_(values[adaq::kRatio]) {}
   const Traits& traits() const override { return kTraits; }
-  std::size_t piece_bound(std::uint64_t count) const override { return kHead + kMeans + 2 * index_set::bitmap_bytes(count); }
+  std::size_t piece_bound(std::uint64_t count) const override {
+    return kHead + kMeans + 2 * index_set::bitmap_bytes(count);
+  }
 
-  Selection select(const float* values, const float* residual, std::uint64_t count, const RandomCounter&) const override {
+  Selection select(const float* values, const float* residual, std::uint64_t count,
+                   const RandomCounter&) const override {
     const auto threshold = [&](select::Side side) {
       const std::uint64_t candidates = select::count_above(values, residual, count, 0.0f, side);
-      return candidates ? select::largest(values, residual, count, share_of(ratio_, candidates), side) : select::Threshold{};
+      return candidates ? select::largest(values, residual, count, share_of(ratio_, candidates), side)
+                        : select::Threshold{};
     };
     const auto up = threshold(select::Side::positive), down = threshold(select::Side::negative);
     return {up.value, down.value, up.ties, down.ties};
@@ -45,27 +50,31 @@ class AdaQ final : public Codec {
     for (std::uint32_t j = 0; j < picked.count; ++j) {
       const float a = picked.values[j];
       const bool negative = a < 0.0f;
-      float* const side = negative ? minus : plus;  // a choice between arrays as such is miscompiled by GCC 12's -fsanitize=bounds
+      float* const side =
+          negative ? minus : plus;  // a choice between arrays as such is miscompiled by GCC 12's -fsanitize=bounds
       side[j % kLanes] += std::fabs(a);
       negatives += negative;
       signs[j / 8] = static_cast<std::uint8_t>(signs[j / 8] | negative << j % 8);
     }
     const std::uint32_t positives = picked.count - negatives;
-    const float means[2] = {positives ? tree(plus) / static_cast<float>(positives) : 0.0f, negatives ? tree(minus) / static_cast<float>(negatives) : 0.0f};
+    const float means[2] = {positives ? tree(plus) / static_cast<float>(positives) : 0.0f,
+                            negatives ? tree(minus) / static_cast<float>(negatives) : 0.0f};
     if (piece.residual_out)
       picked.each([&](std::uint32_t j, std::uint32_t i) {
         const float a = picked.values[j];
         piece.residual_out[i] = a < 0.0f ? a + means[1] : a - means[0];
       });
     const std::size_t sign_bytes = index_set::bitmap_bytes(picked.count);
-    const auto [bytes, head] = index_set::encode(picked.bits, piece.count, picked.count, out + kHead + kMeans + sign_bytes);
+    const auto [bytes, head] =
+        index_set::encode(picked.bits, piece.count, picked.count, out + kHead + kMeans + sign_bytes);
     std::memcpy(out, &head, kHead);
     std::memcpy(out + kHead, means, kMeans);
     std::memcpy(out + kHead + kMeans, signs, sign_bytes);
     return kHead + kMeans + sign_bytes + bytes;
   }
 
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&,
+                        float* acc) const override {
     if (in.empty()) return true;
     if (in.size() < kHead + kMeans) return false;
     std::uint16_t head;
@@ -80,7 +89,9 @@ class AdaQ final : public Codec {
     std::uint32_t negatives = 0;
     for (std::size_t i = 0; i < sign_bytes; ++i) negatives += static_cast<std::uint32_t>(__builtin_popcount(signs[i]));
     // A mean is there exactly where something has it.
-    const auto legal = [](float mean, std::uint32_t users) { return std::isfinite(mean) && (users ? mean > 0.0f : mean == 0.0f && !std::signbit(mean)); };
+    const auto legal = [](float mean, std::uint32_t users) {
+      return std::isfinite(mean) && (users ? mean > 0.0f : mean == 0.0f && !std::signbit(mean));
+    };
     if (!legal(means[0], selected - negatives) || !legal(means[1], negatives)) return false;
     alignas(64) std::uint16_t indices[kPieceElements];
     if (!index_set::decode(in.subspan(kHead + kMeans + sign_bytes), head, count, indices)) return false;
@@ -89,7 +100,13 @@ class AdaQ final : public Codec {
     return true;
   }
 
-  static constexpr Traits kTraits{.name = "adaq", .wire_id = 17, .fixed_size = false, .biased = true, .memory = FeedbackKind::residual, .max_magnitude = kSparseMagnitude, .selects = true};
+  static constexpr Traits kTraits{.name = "adaq",
+                                  .wire_id = 17,
+                                  .fixed_size = false,
+                                  .biased = true,
+                                  .memory = FeedbackKind::residual,
+                                  .max_magnitude = kSparseMagnitude,
+                                  .selects = true};
 
  private:
   float ratio_;
@@ -98,14 +115,16 @@ class AdaQ final : public Codec {
 }  // namespace
 
 CodecEntry adaq_entry() {
-  return {{.summary = "adaptive quantisation: the largest positive and the largest negative elements, sent as two means",
-           .formula = "d = mean of the selected positives (negatives) of a piece where a is among the share `ratio` of the positives (negatives) that is largest, else 0",
-           .source = "Dryden et al., MLHPC 2016",
-           .bits = "0.11 at ratio 0.01, 0.66 at 0.1",
-           .use = "a quarter of topk's bytes at the same ratio, where the magnitudes of what is sent are alike",
-           .traits = AdaQ::kTraits,
-           .parameters = {adaq::kRatio}},
-          make_as<AdaQ>};
+  return {
+      {.summary = "adaptive quantisation: the largest positive and the largest negative elements, sent as two means",
+       .formula =
+           "d = mean of the selected positives (negatives) of a piece where a is among the share `ratio` of the positives (negatives) that is largest, else 0",
+       .source = "Dryden et al., MLHPC 2016",
+       .bits = "0.11 at ratio 0.01, 0.66 at 0.1",
+       .use = "a quarter of topk's bytes at the same ratio, where the magnitudes of what is sent are alike",
+       .traits = AdaQ::kTraits,
+       .parameters = {adaq::kRatio}},
+      make_as<AdaQ>};
 }
 
 }  // namespace crimp

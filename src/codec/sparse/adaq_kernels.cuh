@@ -1,4 +1,5 @@
-// AdaQ in a block: the selected elements of a piece as two means, and their signs (WIRE_FORMAT.md, section 4.17). What is selected is the exact selection of both sides (select_kernels.cuh).
+// AdaQ in a block: the selected elements of a piece as two means, and their signs (WIRE_FORMAT.md, section 4.17). What
+// is selected is the exact selection of both sides (select_kernels.cuh).
 #pragma once
 #include "codec/coding/select_kernels.cuh"
 #include "codec/sparse/sparse_kernels.cuh"
@@ -37,8 +38,11 @@ struct Device : device::PieceDevice {
       __syncthreads();
       const std::uint32_t n = size.count - first < kWindow ? size.count - first : kWindow;
       for (std::uint32_t begin = device::kWarp * device::warp(); begin < n; begin += device::kThreads) {
-        const std::uint32_t j = begin + device::lane(), bits = __ballot_sync(device::kAllLanes, j < n && own.window[j] < 0.0f), at = (first + begin) / 8 + device::lane();
-        if (device::lane() < 4 && at < sign_bytes) out[kHead + kMeans + at] = static_cast<std::uint8_t>(bits >> 8 * device::lane());
+        const std::uint32_t j = begin + device::lane(),
+                            bits = __ballot_sync(device::kAllLanes, j < n && own.window[j] < 0.0f),
+                            at = (first + begin) / 8 + device::lane();
+        if (device::lane() < 4 && at < sign_bytes)
+          out[kHead + kMeans + at] = static_cast<std::uint8_t>(bits >> 8 * device::lane());
       }
       if (device::warp() == 0) {
 #pragma unroll 8
@@ -52,7 +56,8 @@ struct Device : device::PieceDevice {
       __syncthreads();
     }
     if (device::warp() == 0) {
-      const std::uint32_t negatives = __reduce_add_sync(device::kAllLanes, device::lane() < kLanes ? 0 : mine), users = device::lane() < kLanes ? size.count - negatives : negatives;
+      const std::uint32_t negatives = __reduce_add_sync(device::kAllLanes, device::lane() < kLanes ? 0 : mine),
+                          users = device::lane() < kLanes ? size.count - negatives : negatives;
 #pragma unroll
       for (std::uint32_t half = kLanes / 2; half > 0; half /= 2) sum += __shfl_down_sync(device::kAllLanes, sum, half);
       const float mean = users ? sum / static_cast<float>(users) : 0.0f;
@@ -60,7 +65,9 @@ struct Device : device::PieceDevice {
         own.means[device::lane() / kLanes] = mean;
         device::store_bytes(out + kHead + sizeof(float) * (device::lane() / kLanes), mean);
       }
-      if (device::lane() == 0) *reinterpret_cast<std::uint16_t*>(out) = static_cast<std::uint16_t>(size.head(piece.count));  // slots are aligned
+      if (device::lane() == 0)
+        *reinterpret_cast<std::uint16_t*>(out) =
+            static_cast<std::uint16_t>(size.head(piece.count));  // slots are aligned
     }
     __syncthreads();
     if (piece.keep)
@@ -79,21 +86,27 @@ struct Device : device::PieceDevice {
     return users ? bits - 1 < 0x7f7fffffu : bits == 0;
   }
 
-  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t bytes, float* acc, Shared& own) const {
+  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t bytes, float* acc,
+                             Shared& own) const {
     if (bytes == 0) return true;
     if (bytes < kHead + kMeans) return false;
     const auto head = device::load_bytes<std::uint16_t>(in);
-    const float up = device::load_bytes<float>(in + kHead), down = device::load_bytes<float>(in + kHead + sizeof(float));
-    const std::uint32_t count = index_set::count_of(head, piece.count), sign_bytes = static_cast<std::uint32_t>(index_set::bitmap_bytes(count)), before = kHead + kMeans + sign_bytes;
+    const float up = device::load_bytes<float>(in + kHead),
+                down = device::load_bytes<float>(in + kHead + sizeof(float));
+    const std::uint32_t count = index_set::count_of(head, piece.count),
+                        sign_bytes = static_cast<std::uint32_t>(index_set::bitmap_bytes(count)),
+                        before = kHead + kMeans + sign_bytes;
     if (count == 0 || bytes < before) return false;
     const std::uint8_t* signs = in + kHead + kMeans;
     if (count % 8 && signs[sign_bytes - 1] >> count % 8) return false;
     std::uint32_t mine = 0, negatives;
-    for (std::uint32_t b = threadIdx.x; b < sign_bytes; b += device::kThreads) mine += static_cast<std::uint32_t>(__popc(signs[b]));
+    for (std::uint32_t b = threadIdx.x; b < sign_bytes; b += device::kThreads)
+      mine += static_cast<std::uint32_t>(__popc(signs[b]));
     device::block_offsets(mine, own.scratch, &negatives);
     if (!legal(up, count - negatives) || !legal(down, negatives)) return false;
-    return index_set::decode_block(in + before, bytes - before, head, piece.count, own.words, own.scratch,
-                                   [&](std::uint32_t i, std::uint32_t j) { acc[i] += signs[j / 8] >> j % 8 & 1 ? -down : up; });
+    return index_set::decode_block(
+        in + before, bytes - before, head, piece.count, own.words, own.scratch,
+        [&](std::uint32_t i, std::uint32_t j) { acc[i] += signs[j / 8] >> j % 8 & 1 ? -down : up; });
   }
 };
 

@@ -34,7 +34,8 @@ TEST_SUITE("adaq") {
 
   TEST_CASE("the shares are of the positives and of the negatives, each on its own") {
     std::vector<float> a(10000);
-    for (std::size_t i = 0; i < a.size(); ++i) a[i] = i % 10 == 0 ? -1.0f - 1e-4f * static_cast<float>(i) : i % 10 < 5 ? 1e-3f * static_cast<float>(i) : 0.0f;
+    for (std::size_t i = 0; i < a.size(); ++i)
+      a[i] = i % 10 == 0 ? -1.0f - 1e-4f * static_cast<float>(i) : i % 10 < 5 ? 1e-3f * static_cast<float>(i) : 0.0f;
     const auto d = through(*make_codec("adaq"), a);
     std::size_t plus = 0, minus = 0;
     for (const float x : d) plus += x > 0, minus += x < 0;
@@ -62,11 +63,11 @@ TEST_SUITE("adaq") {
     CHECK(refused([](Bytes& b) { b[0] = 2; }));
     CHECK(refused([](Bytes& b) { b[1] = 0x40; }));
     CHECK(refused([](Bytes& b) { b[1] = 0x80; }));
-    CHECK(refused([](Bytes& b) { b[5] = 0xbf; }));                              // a negative mean
-    CHECK(refused([](Bytes& b) { b[4] = 0x80, b[5] = 0x7f; }));                 // an infinite one
-    CHECK(refused([](Bytes& b) { b[2] = b[3] = b[4] = b[5] = 0; }));            // zero, but used
-    CHECK(refused([](Bytes& b) { b[10] = 0; }));                                // a mean that nothing uses
-    CHECK(refused([](Bytes& b) { b[10] = 0x0c; }));                             // a sign beyond the elements
+    CHECK(refused([](Bytes& b) { b[5] = 0xbf; }));                    // a negative mean
+    CHECK(refused([](Bytes& b) { b[4] = 0x80, b[5] = 0x7f; }));       // an infinite one
+    CHECK(refused([](Bytes& b) { b[2] = b[3] = b[4] = b[5] = 0; }));  // zero, but used
+    CHECK(refused([](Bytes& b) { b[10] = 0; }));                      // a mean that nothing uses
+    CHECK(refused([](Bytes& b) { b[10] = 0x0c; }));                   // a sign beyond the elements
     CHECK(refused([](Bytes& b) { b.at(13) = 25; }));
     CHECK(refused([](Bytes& b) { b.pop_back(); }));
     CHECK(refused([](Bytes& b) { b.push_back(0); }));

@@ -1,5 +1,6 @@
-// DGC's threshold from a sample of a group: what codec/sparse/dgc_host.cpp does, a group of the chunk beside the other. The threshold is corrected by passes that count what is above it;
-// groups where that does not succeed are left to the exact selection.
+// DGC's threshold from a sample of a group: what codec/sparse/dgc_host.cpp does, a group of the chunk beside the other.
+// The threshold is corrected by passes that count what is above it; groups where that does not succeed are left to the
+// exact selection.
 #pragma once
 #include "codec/coding/dither.hpp"
 #include "codec/coding/select_kernels.cuh"
@@ -20,9 +21,11 @@ struct SampleShared {
   std::uint32_t bins[select::kBins];
 };
 
-// A block per group: the same rank in a sample, one element from each of equal strata at a place that changes with the call. The sample is gathered again for each digit.
+// A block per group: the same rank in a sample, one element from each of equal strata at a place that changes with the
+// call. The sample is gathered again for each digit.
 template <std::uint32_t threads>
-__global__ void __launch_bounds__(threads) take_samples(device::Source source, RandomCounter counter, float ratio, float share, const select::Search* searches, Trial* trials) {
+__global__ void __launch_bounds__(threads) take_samples(device::Source source, RandomCounter counter, float ratio,
+                                                        float share, const select::Search* searches, Trial* trials) {
   auto& shared = device::shared_memory<SampleShared>();
   if (searches[blockIdx.x].left == 0) return;
   const GroupEntry& g = source.table.groups[blockIdx.x];
@@ -45,7 +48,8 @@ __global__ void __launch_bounds__(threads) take_samples(device::Source source, R
       if (k != 0 && ((k ^ key) >> low) < n) atomicAdd(&shared.bins[k >> low & (n - 1)], 1u);
     }
     __syncthreads();
-    const select::Digit found = select::find_digit(shared.bins, n, [&](std::uint32_t) { return left; }, shared.fix.found, shared.fix.scratch);
+    const select::Digit found = select::find_digit(
+        shared.bins, n, [&](std::uint32_t) { return left; }, shared.fix.found, shared.fix.scratch);
     key |= found.digit << low;
     left = found.left;
   }
@@ -54,7 +58,8 @@ __global__ void __launch_bounds__(threads) take_samples(device::Source source, R
 
 // A block per piece.
 template <std::uint32_t threads>
-__global__ void __launch_bounds__(threads) count_above(device::Source source, const select::Search* searches, Trial* trials) {
+__global__ void __launch_bounds__(threads)
+    count_above(device::Source source, const select::Search* searches, Trial* trials) {
   auto& scratch = device::shared_memory<device::BlockScratch>();
   const PieceEntry piece = source.table.pieces[blockIdx.x];
   const float threshold = trials[piece.group].threshold;
@@ -67,7 +72,8 @@ __global__ void __launch_bounds__(threads) count_above(device::Source source, co
 
 // A thread per group: settles it, or corrects its threshold.
 template <std::uint32_t threads>
-__global__ void __launch_bounds__(threads) judge(ChunkTable table, float ratio, Trial* trials, select::Search* searches, Selection* selections) {
+__global__ void __launch_bounds__(threads)
+    judge(ChunkTable table, float ratio, Trial* trials, select::Search* searches, Selection* selections) {
   const std::uint32_t g = blockIdx.x * threads + threadIdx.x;
   if (g >= table.group_count || searches[g].left == 0) return;
   const Trial trial = trials[g];
@@ -83,15 +89,22 @@ __global__ void __launch_bounds__(threads) judge(ChunkTable table, float ratio, 
 
 inline std::size_t trial_bytes(const ChunkTable& t) { return select::Scratch::round(t.group_count * sizeof(Trial)); }
 
-inline int try_samples(const device::Source& source, const RandomCounter& counter, float ratio, float share, const select::Scratch& room, Trial* trials, Selection* selections, Stream s) {
+inline int try_samples(const device::Source& source, const RandomCounter& counter, float ratio, float share,
+                       const select::Scratch& room, Trial* trials, Selection* selections, Stream s) {
   const ChunkTable& t = source.table;
   constexpr auto sample_all = &take_samples<device::kThreads>;
   constexpr auto count_all = &count_above<device::kThreads>;
   constexpr auto judge_all = &judge<128>;
-  if (const int e = device::launch<sample_all>(t.group_count, device::kThreads, sizeof(SampleShared), s, source, counter, ratio, share, room.searches, trials)) return e;
+  if (const int e = device::launch<sample_all>(t.group_count, device::kThreads, sizeof(SampleShared), s, source,
+                                               counter, ratio, share, room.searches, trials))
+    return e;
   for (int i = 0; i <= kCorrections; ++i) {
-    if (const int e = device::launch<count_all>(t.piece_count, device::kThreads, sizeof(device::BlockScratch), s, source, room.searches, trials)) return e;
-    if (const int e = device::launch<judge_all>((t.group_count + 127) / 128, 128, 0, s, t, ratio, trials, room.searches, selections)) return e;
+    if (const int e = device::launch<count_all>(t.piece_count, device::kThreads, sizeof(device::BlockScratch), s,
+                                                source, room.searches, trials))
+      return e;
+    if (const int e = device::launch<judge_all>((t.group_count + 127) / 128, 128, 0, s, t, ratio, trials, room.searches,
+                                                selections))
+      return e;
   }
   return 0;
 }

@@ -5,12 +5,12 @@
 #include <cmath>
 #include <cstring>
 
-#include "memory/workers.hpp"
-#include "codec/feedback.hpp"
 #include "codec/coding/select.hpp"
+#include "codec/feedback.hpp"
+#include "codec/payload.hpp"
 #include "core/convert.hpp"
 #include "core/error.hpp"
-#include "codec/payload.hpp"
+#include "memory/workers.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 
@@ -31,9 +31,11 @@ TEST_SUITE("dgc") {
           const auto g = make_data(Data::laplace, step, n);
           std::vector<FeedbackView> feedback;
           for (const Group& group : partition.groups())
-            feedback.push_back({residual.data() + group.offset, residual.data() + group.offset, momentum.data() + group.offset, momentum.data() + group.offset});
+            feedback.push_back({residual.data() + group.offset, residual.data() + group.offset,
+                                momentum.data() + group.offset, momentum.data() + group.offset});
           std::vector<std::uint8_t> body(partition.body_bound(*codec));
-          body.resize(encode_body(*codec, partition, g.data(), feedback, {0, step, 0}, body.data(), scratch.data(), workers));
+          body.resize(
+              encode_body(*codec, partition, g.data(), feedback, {0, step, 0}, body.data(), scratch.data(), workers));
           std::vector<float> sum(n), expected(n);
           BodyView view;
           REQUIRE(view.open(*codec, partition, body) == "");
@@ -46,7 +48,8 @@ TEST_SUITE("dgc") {
           for (const std::size_t c : counts) {
             std::vector<std::size_t> order(c);
             for (std::size_t i = 0; i < c; ++i) order[i] = begin + i;
-            std::stable_sort(order.begin(), order.end(), [&](std::size_t x, std::size_t y) { return std::fabs(v[x]) > std::fabs(v[y]); });
+            std::stable_sort(order.begin(), order.end(),
+                             [&](std::size_t x, std::size_t y) { return std::fabs(v[x]) > std::fabs(v[y]); });
             for (std::size_t j = 0; j < std::max<std::size_t>(1, (c * 2 + 50) / 100); ++j) {
               expected[order[j]] = v[order[j]];
               v[order[j]] = u[order[j]] = 0.0f;
@@ -96,7 +99,8 @@ TEST_SUITE("dgc") {
         CAPTURE(count);
         const auto a = make_data(data, 3, count);
         const Selection s = codec->select(a.data(), nullptr, count, {0, 1, 0});
-        const auto sent = static_cast<double>(select::count_above(a.data(), nullptr, count, s.up, select::Side::magnitude));
+        const auto sent =
+            static_cast<double>(select::count_above(a.data(), nullptr, count, s.up, select::Side::magnitude));
         CHECK(sent >= 0.7 * 0.01 * static_cast<double>(count) - 1);
         CHECK(sent <= 1.3 * 0.01 * static_cast<double>(count));
         const Selection again = codec->select(a.data(), nullptr, count, {0, 1, 0});
@@ -104,7 +108,8 @@ TEST_SUITE("dgc") {
         CHECK(again.down == s.up);
       }
     const auto a = make_data(Data::normal, 3, 655360);
-    CHECK(codec->select(a.data(), nullptr, a.size(), {0, 1, 0}).up != codec->select(a.data(), nullptr, a.size(), {0, 2, 0}).up);
+    CHECK(codec->select(a.data(), nullptr, a.size(), {0, 1, 0}).up !=
+          codec->select(a.data(), nullptr, a.size(), {0, 2, 0}).up);
   }
 
   TEST_CASE("excluded: samples out of range; every count from 1 on and every sample works") {
@@ -123,11 +128,13 @@ TEST_SUITE("dgc") {
     std::vector<float> a(100000);  // one value in 2000 is not zero: the sampled threshold is mostly zero
     for (std::size_t i = 0; i < a.size(); i += 2000) a[i] = 1.0f + static_cast<float>(i);
     const Selection s = make_codec("dgc:sample=0.001,ratio=0.0001")->select(a.data(), nullptr, a.size(), {});
-    const auto sent = select::count_above(a.data(), nullptr, a.size(), s.up, select::Side::magnitude) + (s.up_ties ? 1 : 0);
+    const auto sent =
+        select::count_above(a.data(), nullptr, a.size(), s.up, select::Side::magnitude) + (s.up_ties ? 1 : 0);
     CHECK(sent == 10);
   }
 
-  TEST_CASE("Nesterov's momentum, as in the paper's appendix: u = m (u + g), v = v + u + g, both masked where v is sent") {
+  TEST_CASE(
+      "Nesterov's momentum, as in the paper's appendix: u = m (u + g), v = v + u + g, both masked where v is sent") {
     const auto codec = make_codec("dgc:ratio=0.02,nesterov=1");
     CHECK(codec->spec().ends_with(",momentum=0.9,nesterov=1"));
     const std::size_t n = 12000, k = 240;
@@ -140,7 +147,8 @@ TEST_SUITE("dgc") {
       const auto g = make_data(Data::laplace, 40 + step, n);
       const FeedbackView feedback = feedback_of(*codec, memory.data(), 2, n, 0);
       std::vector<std::uint8_t> body(partition.body_bound(*codec));
-      body.resize(encode_body(*codec, partition, g.data(), std::span(&feedback, 1), {0, step, 0}, body.data(), scratch.data(), workers));
+      body.resize(encode_body(*codec, partition, g.data(), std::span(&feedback, 1), {0, step, 0}, body.data(),
+                              scratch.data(), workers));
       std::vector<float> sum(n);
       BodyView view;
       REQUIRE(view.open(*codec, partition, body) == "");
@@ -163,7 +171,8 @@ TEST_SUITE("dgc") {
     }
   }
 
-  TEST_CASE("warm-up: 25, 6.25, 1.5625 and 0.390625 % in a quarter of the turns each, never less than the ratio; without a memory by the communicator's calls") {
+  TEST_CASE(
+      "warm-up: 25, 6.25, 1.5625 and 0.390625 % in a quarter of the turns each, never less than the ratio; without a memory by the communicator's calls") {
     const std::size_t n = 20000;
     const auto g = make_data(Data::laplace, 5, n);
     const auto sent = [&](const char* spec, std::uint32_t turn) {
@@ -173,10 +182,12 @@ TEST_SUITE("dgc") {
     };
     const std::size_t of_8[] = {5000, 5000, 1250, 1250, 313, 313, 78, 78, 20, 20};
     for (std::uint32_t turn = 0; turn < 10; ++turn) CHECK(sent("dgc:ratio=0.001,warmup=8", turn) == of_8[turn]);
-    const std::size_t of_6[] = {5000, 5000, 1250, 313, 313, 200, 200};  // stages of one or two turns; the last one would be below 1 %
+    const std::size_t of_6[] = {5000, 5000, 1250, 313,
+                                313,  200,  200};  // stages of one or two turns; the last one would be below 1 %
     for (std::uint32_t turn = 0; turn < 7; ++turn) CHECK(sent("dgc:ratio=0.01,warmup=6", turn) == of_6[turn]);
     for (const std::uint32_t turn : {0u, 1u, 4000000000u}) CHECK(sent("dgc:ratio=0.01", turn) == 200);
-    for (const std::uint32_t turn : {2147483647u, 2147483648u}) CHECK(sent("dgc:ratio=0.001,warmup=2147483648", turn) == (turn < 2147483648u ? 78 : 20));
+    for (const std::uint32_t turn : {2147483647u, 2147483648u})
+      CHECK(sent("dgc:ratio=0.001,warmup=2147483648", turn) == (turn < 2147483648u ? 78 : 20));
     CHECK(sent("dgc:ratio=0.5,warmup=8", 0) == 10000);
 
     const auto codec = make_codec("dgc:ratio=0.001,warmup=8,memory=none");
@@ -191,17 +202,22 @@ TEST_SUITE("dgc") {
       BodyView view;
       REQUIRE(view.open(*codec, partition, body) == "");
       REQUIRE(decode_add(*codec, partition, std::span(&view, 1), {}, sum.data(), false, workers) == -1);
-      CHECK(std::count_if(sum.begin(), sum.end(), [](float x) { return x != 0.0f; }) == (step == 1 ? 5000 : step == 3 ? 1250 : 20));
+      CHECK(std::count_if(sum.begin(), sum.end(), [](float x) { return x != 0.0f; }) == (step == 1   ? 5000
+                                                                                         : step == 3 ? 1250
+                                                                                                     : 20));
     }
   }
 
   TEST_CASE("parameters of its memory that are none are refused") {
-    for (const char* spec : {"dgc:warmup=1.5", "dgc:warmup=-1", "dgc:clip=-1", "dgc:nesterov=2", "dgc:memory=residual,clip=1", "dgc:memory=none,clip=1", "topk:nesterov=1", "topk:memory=momentum,clip=2", "3lc:gamma=0",
-                             "3lc:gamma=1.5", "dgc:gamma=0.5", "powersgd:gamma=0.5"}) {
+    for (const char* spec :
+         {"dgc:warmup=1.5", "dgc:warmup=-1", "dgc:clip=-1", "dgc:nesterov=2", "dgc:memory=residual,clip=1",
+          "dgc:memory=none,clip=1", "topk:nesterov=1", "topk:memory=momentum,clip=2", "3lc:gamma=0", "3lc:gamma=1.5",
+          "dgc:gamma=0.5", "powersgd:gamma=0.5"}) {
       CAPTURE(std::string(spec));
       CHECK_THROWS_AS(make_codec(spec), const Error&);
     }
-    CHECK(make_codec("3lc:gamma=0.5,decay=0.25")->spec() == "3lc:s=1,zero_run=1,entropy=0,scale=piece,decay=0.25,gamma=0.5");
+    CHECK(make_codec("3lc:gamma=0.5,decay=0.25")->spec() ==
+          "3lc:s=1,zero_run=1,entropy=0,scale=piece,decay=0.25,gamma=0.5");
     CHECK(make_codec("topk:memory=momentum,nesterov=1")->spec().ends_with(",memory=momentum,momentum=0.9,nesterov=1"));
     CHECK(make_codec("dgc:clip=2.5")->spec() == "dgc:ratio=0.01,sample=1,warmup=0,clip=2.5,value=f32,momentum=0.9");
     CHECK(make_codec("dgc:clip=2.5")->feedback().clip == 2.5f);
@@ -234,7 +250,8 @@ TEST_SUITE("dgc") {
             got[i] += static_cast<double>(values[i]);
             last = std::max(last, std::fabs(exact[i] - got[i]));
           }
-          // Up to 25 x 10 values of 4: half a unit of the type's last place in 32 waits, for the others float32 adds up.
+          // Up to 25 x 10 values of 4: half a unit of the type's last place in 32 waits, for the others float32 adds
+          // up.
           CHECK(last < (type == Dtype::bf16 ? 32 * 0x1p-9 : type == Dtype::f16 ? 32 * 0x1p-12 : 2e-4));
         }
       }

@@ -1,5 +1,6 @@
-// SIDCo's threshold estimators (Abdelmoniem et al., MLSys 2021): which magnitude a given share of the elements exceeds, from the moments of a
-// fitted tail. All in float64 with our own log and exp, so that every machine gets the same bits. WIRE_FORMAT.md, section 4.22.
+// SIDCo's threshold estimators (Abdelmoniem et al., MLSys 2021): which magnitude a given share of the elements exceeds,
+// from the moments of a fitted tail. All in float64 with our own log and exp, so that every machine gets the same bits.
+// WIRE_FORMAT.md, section 4.22.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -8,8 +9,8 @@
 
 namespace crimp::sidco {
 
-inline constexpr std::uint32_t kLanes = 32;       // element i of 10240 is added to sum i mod 32
-inline constexpr double kFirstShare = 0.25;       // what the first of several stages keeps
+inline constexpr std::uint32_t kLanes = 32;  // element i of 10240 is added to sum i mod 32
+inline constexpr double kFirstShare = 0.25;  // what the first of several stages keeps
 inline constexpr double kLn2 = 0x1.62e42fefa39efp-1;
 
 // ln x for x > 0 that is normal; relative error below 1e-15.
@@ -74,7 +75,8 @@ CRIMP_HD double gamma_quantile(double s, double p) {
   return 0.5 * (low + high);
 }
 
-// Of the magnitudes above `from`: how many, and the sums of their excess, its square and (where asked for) the logarithm of the magnitude.
+// Of the magnitudes above `from`: how many, and the sums of their excess, its square and (where asked for) the
+// logarithm of the magnitude.
 struct Moments {
   double from = 0, count = 0, excess = 0, squares = 0, logs = 0;
 };
@@ -91,7 +93,8 @@ CRIMP_HD double pareto_tail(const Moments& m, double rho) {
   return m.from + scale * (1.0 - exp_of(power)) / k;
 }
 
-// The first stage of the gamma fit; from = 0. Shapes are limited to 1/64..64, beyond which the data is no gamma distribution.
+// The first stage of the gamma fit; from = 0. Shapes are limited to 1/64..64, beyond which the data is no gamma
+// distribution.
 CRIMP_HD double gamma_tail(const Moments& m, double rho) {
   const double mean = m.excess / m.count;
   const double s = log_of(mean) - m.logs / m.count;

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "codec/registry.hpp"
 #include "codec/coding/select.hpp"
+#include "codec/registry.hpp"
 #include "codec/sparse/sparse.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -71,7 +71,8 @@ HWY_INLINE void add_piece(const float* values, const float* residual, std::uint6
       const auto counted = hn::Gt(y, zero);
       excess[v] = hn::Add(excess[v], y);
       squares[v] = hn::Add(squares[v], hn::Mul(y, y));
-      if constexpr (with_logs) logs[v] = hn::Add(logs[v], hn::IfThenElseZero(counted, LogOf(hn::IfThenElse(counted, x, one))));
+      if constexpr (with_logs)
+        logs[v] = hn::Add(logs[v], hn::IfThenElseZero(counted, LogOf(hn::IfThenElse(counted, x, one))));
       n = hn::Add(n, hn::IfThenElseZero(counted, one));
     }
   for (std::size_t v = 0; v < kVectors; ++v) {
@@ -93,11 +94,14 @@ HWY_INLINE void add_piece(const float* values, const float* residual, std::uint6
   }
 }
 
-void AddPiece(const float* values, const float* residual, std::uint64_t count, float from, bool with_logs, Lanes& sums) {
+void AddPiece(const float* values, const float* residual, std::uint64_t count, float from, bool with_logs,
+              Lanes& sums) {
   if (with_logs) {
-    residual ? add_piece<true, true>(values, residual, count, from, sums) : add_piece<false, true>(values, residual, count, from, sums);
+    residual ? add_piece<true, true>(values, residual, count, from, sums)
+             : add_piece<false, true>(values, residual, count, from, sums);
   } else {
-    residual ? add_piece<true, false>(values, residual, count, from, sums) : add_piece<false, false>(values, residual, count, from, sums);
+    residual ? add_piece<true, false>(values, residual, count, from, sums)
+             : add_piece<false, false>(values, residual, count, from, sums);
   }
 }
 
@@ -115,7 +119,8 @@ Moments moments(const float* values, const float* residual, std::uint64_t count,
   Moments all{.from = static_cast<double>(from)};
   Lanes lanes;
   for (std::uint64_t at = 0; at < count; at += kPieceElements) {
-    HWY_DYNAMIC_DISPATCH(AddPiece)(values + at, residual ? residual + at : nullptr, std::min(kPieceElements, count - at), from, with_logs, lanes);
+    HWY_DYNAMIC_DISPATCH(AddPiece)
+    (values + at, residual ? residual + at : nullptr, std::min(kPieceElements, count - at), from, with_logs, lanes);
     all.count += static_cast<double>(lanes.count);
     all.excess += tree(lanes.excess);
     all.squares += tree(lanes.squares);
@@ -131,9 +136,11 @@ class Sidco final : public SparseCodec {
   using Tail = sparse::Tail;
 
   explicit Sidco(const SpecValues& values)
-      : SparseCodec(kTraits, values), ratio_(values[sparse::kRatio]), tail_(values[sparse::kTail]), stages_(values[sparse::kStages]) {}
+      : SparseCodec(kTraits, values), ratio_(values[sparse::kRatio]), tail_(values[sparse::kTail]),
+        stages_(values[sparse::kStages]) {}
 
-  Selection select(const float* values, const float* residual, std::uint64_t count, const RandomCounter&) const override {
+  Selection select(const float* values, const float* residual, std::uint64_t count,
+                   const RandomCounter&) const override {
     const std::uint64_t wanted = share_of(ratio_, count);
     const auto k = static_cast<double>(wanted);
     // All shares are of the elements that are not zero: sparse gradients have few of them.
@@ -162,10 +169,18 @@ class Sidco final : public SparseCodec {
     return {threshold, threshold, ties, ties};
   }
 
-  static constexpr Traits kTraits{.name = "sidco", .wire_id = 22, .fixed_size = false, .biased = true, .memory = FeedbackKind::residual, .max_magnitude = kSparseMagnitude, .selects = true};
+  static constexpr Traits kTraits{.name = "sidco",
+                                  .wire_id = 22,
+                                  .fixed_size = false,
+                                  .biased = true,
+                                  .memory = FeedbackKind::residual,
+                                  .max_magnitude = kSparseMagnitude,
+                                  .selects = true};
 
  private:
-  double fit(const Moments& m, double rho) const { return tail_ == Tail::exponential ? exponential_tail(m, rho) : pareto_tail(m, rho); }
+  double fit(const Moments& m, double rho) const {
+    return tail_ == Tail::exponential ? exponential_tail(m, rho) : pareto_tail(m, rho);
+  }
   static bool legal(float eta) { return eta > 0.0f && std::isfinite(eta); }
 
   float ratio_;
@@ -176,15 +191,17 @@ class Sidco final : public SparseCodec {
 }  // namespace sidco
 
 CodecEntry sidco_entry() {
-  return {{.summary = "the largest magnitudes of a tensor, about, by a threshold from a fitted distribution in stages",
-           .formula = "d = a where |a| > eta, else 0; eta: the tail fit's quantile for the share `ratio`",
-           .source = "SIDCo: Abdelmoniem et al., MLSys 2021",
-           .bits = "as topk, up to twice or half of it",
-           .use = "as topk. The paper's controller, which changes the stages over calls by how far they have missed, is left out: within the call an estimate that misses by more than 20 % is "
-                  "refined once, and replaced by the exact selection where it then misses by more than 2",
-           .traits = sidco::Sidco::kTraits,
-           .parameters = {sparse::kRatio, sparse::kTail, sparse::kStages, sparse::kValue}},
-          make_as<sidco::Sidco>};
+  return {
+      {.summary = "the largest magnitudes of a tensor, about, by a threshold from a fitted distribution in stages",
+       .formula = "d = a where |a| > eta, else 0; eta: the tail fit's quantile for the share `ratio`",
+       .source = "SIDCo: Abdelmoniem et al., MLSys 2021",
+       .bits = "as topk, up to twice or half of it",
+       .use =
+           "as topk. The paper's controller, which changes the stages over calls by how far they have missed, is left out: within the call an estimate that misses by more than 20 % is "
+           "refined once, and replaced by the exact selection where it then misses by more than 2",
+       .traits = sidco::Sidco::kTraits,
+       .parameters = {sparse::kRatio, sparse::kTail, sparse::kStages, sparse::kValue}},
+      make_as<sidco::Sidco>};
 }
 
 }  // namespace crimp

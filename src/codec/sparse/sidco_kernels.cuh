@@ -1,5 +1,6 @@
-// SIDCo's threshold of every group of a chunk: the moments of each piece by a warp, in the host's 32 sums, and the fit by one lane per group, in float64 with the functions of
-// codec/sparse/sidco.hpp. Groups whose estimate fails are left to the exact selection.
+// SIDCo's threshold of every group of a chunk: the moments of each piece by a warp, in the host's 32 sums, and the fit
+// by one lane per group, in float64 with the functions of codec/sparse/sidco.hpp. Groups whose estimate fails are left
+// to the exact selection.
 #pragma once
 #include "codec/coding/select_kernels.cuh"
 #include "codec/sparse/sidco.hpp"
@@ -15,9 +16,9 @@ struct Sums {
 };
 // How far a group's estimate is.
 struct Fit {
-  double later;          // the share that later stages keep
-  float from;            // the threshold so far
-  std::int32_t stage;    // the one whose moments are taken next, from 0; below 0: given up
+  double later;        // the share that later stages keep
+  float from;          // the threshold so far
+  std::int32_t stage;  // the one whose moments are taken next, from 0; below 0: given up
   std::int32_t stages;
 };
 
@@ -29,7 +30,8 @@ __global__ void __launch_bounds__(threads) begin_fits(ChunkTable table, Fit* fit
 
 // A warp per piece.
 template <bool with_logs>
-__global__ void __launch_bounds__(kMomentThreads) add_moments(device::Source source, const select::Search* searches, const Fit* fits, Sums* sums) {
+__global__ void __launch_bounds__(kMomentThreads)
+    add_moments(device::Source source, const select::Search* searches, const Fit* fits, Sums* sums) {
   const std::uint32_t p = blockIdx.x * kMomentPieces + device::warp();
   if (p >= source.table.piece_count) return;
   const PieceEntry piece = source.table.pieces[p];
@@ -59,7 +61,8 @@ __global__ void __launch_bounds__(kMomentThreads) add_moments(device::Source sou
 
 // A warp per group: adds the moments of its pieces in order and takes the next step of Sidco::select (sidco_host.cpp).
 template <sparse::Tail tail>
-__global__ void __launch_bounds__(device::kWarp) advance(ChunkTable table, float ratio, int stages, const Sums* sums, Fit* fits, select::Search* searches, Selection* selections) {
+__global__ void __launch_bounds__(device::kWarp) advance(ChunkTable table, float ratio, int stages, const Sums* sums,
+                                                         Fit* fits, select::Search* searches, Selection* selections) {
   const std::uint32_t g = blockIdx.x;
   Fit fit = fits[g];
   if (searches[g].left == 0 || fit.stage < 0) return;
@@ -78,7 +81,9 @@ __global__ void __launch_bounds__(device::kWarp) advance(ChunkTable table, float
     }
   }
   if (device::lane() != 0) return;
-  const auto tail_of = [&](double share) { return tail == sparse::Tail::exponential ? exponential_tail(m, share) : pareto_tail(m, share); };
+  const auto tail_of = [&](double share) {
+    return tail == sparse::Tail::exponential ? exponential_tail(m, share) : pareto_tail(m, share);
+  };
   const double k = static_cast<double>(share_of(ratio, group.count));
   bool settled = false, given_up = false;
   float eta = fit.from;
@@ -119,13 +124,18 @@ struct Estimates {
   Fit* fits;   // of each group
   Sums* sums;  // of each piece
 
-  static std::size_t bytes(const ChunkTable& t) { return select::Scratch::round(t.group_count * sizeof(Fit)) + select::Scratch::round(t.piece_count * sizeof(Sums)); }
+  static std::size_t bytes(const ChunkTable& t) {
+    return select::Scratch::round(t.group_count * sizeof(Fit)) + select::Scratch::round(t.piece_count * sizeof(Sums));
+  }
   Estimates(const ChunkTable& t, void* scratch)
-      : fits(static_cast<Fit*>(scratch)), sums(reinterpret_cast<Sums*>(static_cast<std::uint8_t*>(scratch) + select::Scratch::round(t.group_count * sizeof(Fit)))) {}
+      : fits(static_cast<Fit*>(scratch)),
+        sums(reinterpret_cast<Sums*>(static_cast<std::uint8_t*>(scratch) +
+                                     select::Scratch::round(t.group_count * sizeof(Fit)))) {}
 };
 
 template <sparse::Tail tail>
-int estimate(const device::Source& source, float ratio, int stages, const select::Scratch& room, const Estimates& estimates, Selection* selections, Stream s) {
+int estimate(const device::Source& source, float ratio, int stages, const select::Scratch& room,
+             const Estimates& estimates, Selection* selections, Stream s) {
   const ChunkTable& t = source.table;
   constexpr auto begin_all = &begin_fits<128>;
   constexpr auto first_moments = &add_moments<tail == sparse::Tail::gamma>;
@@ -134,10 +144,14 @@ int estimate(const device::Source& source, float ratio, int stages, const select
   const std::uint32_t blocks = (t.piece_count + kMomentPieces - 1) / kMomentPieces;
   if (const int e = device::launch<begin_all>((t.group_count + 127) / 128, 128, 0, s, t, estimates.fits)) return e;
   for (int stage = 0; stage <= stages + 1; ++stage) {
-    const int e = stage == 0 ? device::launch<first_moments>(blocks, kMomentThreads, 0, s, source, room.searches, estimates.fits, estimates.sums)
-                             : device::launch<later_moments>(blocks, kMomentThreads, 0, s, source, room.searches, estimates.fits, estimates.sums);
+    const int e = stage == 0 ? device::launch<first_moments>(blocks, kMomentThreads, 0, s, source, room.searches,
+                                                             estimates.fits, estimates.sums)
+                             : device::launch<later_moments>(blocks, kMomentThreads, 0, s, source, room.searches,
+                                                             estimates.fits, estimates.sums);
     if (e) return e;
-    if (const int f = device::launch<advance_all>(t.group_count, device::kWarp, 0, s, t, ratio, stages, estimates.sums, estimates.fits, room.searches, selections)) return f;
+    if (const int f = device::launch<advance_all>(t.group_count, device::kWarp, 0, s, t, ratio, stages, estimates.sums,
+                                                  estimates.fits, room.searches, selections))
+      return f;
   }
   return 0;
 }

@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "core/random.hpp"
 #include "codec/codec.hpp"
+#include "core/random.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 
@@ -28,7 +28,8 @@ TEST_SUITE("sidco") {
   TEST_CASE("log, exp and the gamma functions agree with the C library") {
     const Random random(3, 0);
     for (std::uint32_t i = 0; i < 20000; ++i) {
-      const double x = std::ldexp(1.0 + random.bits(2 * i) * 0x1p-32, static_cast<int>(random.bits(2 * i + 1) % 600) - 300);
+      const double x =
+          std::ldexp(1.0 + random.bits(2 * i) * 0x1p-32, static_cast<int>(random.bits(2 * i + 1) % 600) - 300);
       CHECK(std::fabs(sidco::log_of(x) - std::log(x)) <= 4e-16 * std::fmax(std::fabs(std::log(x)), 0.5));
       const double y = (random.bits(i) * 0x1p-32 - 0.5) * (i % 2 ? 1400 : 2);
       CHECK(std::fabs(sidco::exp_of(y) / std::exp(y) - 1) < 4e-15);
@@ -51,14 +52,17 @@ TEST_SUITE("sidco") {
     // Generalised Pareto with shape -k, scale s: mean s / (1 + k), variance s^2 / ((1 + k)^2 (1 + 2 k)).
     for (const double k : {-0.3, -0.1, 0.2, 0.9}) {
       const double s = 3, mean = s / (1 + k), variance = mean * mean / (1 + 2 * k);
-      CHECK(sidco::pareto_tail({0.5, 100, 100 * mean, 100 * (variance + mean * mean), 0}, rho) == doctest::Approx(0.5 + s * (1 - std::pow(rho, k)) / k));
+      CHECK(sidco::pareto_tail({0.5, 100, 100 * mean, 100 * (variance + mean * mean), 0}, rho) ==
+            doctest::Approx(0.5 + s * (1 - std::pow(rho, k)) / k));
     }
     // Where the variance is that of an exponential, or there is none, both say the same.
     const sidco::Moments even{0.5, 100, 200, 800, 0}, none{0.5, 100, 200, 400, 0};
     CHECK(sidco::pareto_tail(even, rho) == sidco::exponential_tail(even, rho));
     CHECK(sidco::pareto_tail(none, rho) == sidco::exponential_tail(none, rho));
-    // Gamma of shape 1 is the exponential: mean of ln x is ln(mean) - 0.5772. The formula for the shape is an approximation of 1.5 %.
-    CHECK(sidco::gamma_tail({0, 1000, 2000, 0, 1000 * (std::log(2.0) - 0.5772156649)}, 0.25) == doctest::Approx(2 * std::log(4.0)).epsilon(0.02));
+    // Gamma of shape 1 is the exponential: mean of ln x is ln(mean) - 0.5772. The formula for the shape is an
+    // approximation of 1.5 %.
+    CHECK(sidco::gamma_tail({0, 1000, 2000, 0, 1000 * (std::log(2.0) - 0.5772156649)}, 0.25) ==
+          doctest::Approx(2 * std::log(4.0)).epsilon(0.02));
   }
 
   TEST_CASE("about k elements on gradients' distributions, whatever the scale") {
@@ -97,6 +101,7 @@ TEST_SUITE("sidco") {
   TEST_CASE("distributions that fit nothing end in the exact selection") {
     std::vector<float> a(50000, 1e-3f);
     for (std::size_t i = 0; i < 5; ++i) a[i * 9999] = 1e6f;
-    for (const char* dist : {"exp", "gp", "gamma"}) CHECK(sent(std::string("sidco:dist=") + dist + ",ratio=0.0001", a) == 5);
+    for (const char* dist : {"exp", "gp", "gamma"})
+      CHECK(sent(std::string("sidco:dist=") + dist + ",ratio=0.0001", a) == 5);
   }
 }

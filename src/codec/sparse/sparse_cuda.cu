@@ -26,11 +26,14 @@ Device device_of(const Codec& codec, Method method) {
 
 std::size_t Device::select_bytes(const ChunkTable& t) const {
   if (method == Method::threshold) return 0;
-  return select::Scratch::bytes(t) + (method == Method::sidco ? sidco::Estimates::bytes(t) : method == Method::dgc ? dgc::trial_bytes(t) : 0);
+  return select::Scratch::bytes(t) + (method == Method::sidco ? sidco::Estimates::bytes(t)
+                                      : method == Method::dgc ? dgc::trial_bytes(t)
+                                                              : 0);
 }
 
 // Estimates settle the groups that they can, the exact selection the others.
-int Device::select(const device::Source& source, const RandomCounter& counter, Selection* selections, void* scratch, Stream s) const {
+int Device::select(const device::Source& source, const RandomCounter& counter, Selection* selections, void* scratch,
+                   Stream s) const {
   const ChunkTable& t = source.table;
   if (method == Method::threshold) {
     constexpr auto set_all = &set_limits<128>;
@@ -40,10 +43,13 @@ int Device::select(const device::Source& source, const RandomCounter& counter, S
   void* more = static_cast<std::uint8_t*>(scratch) + select::Scratch::bytes(t);
   if (const int e = select::begin_groups(t, ratio, room, selections, s)) return e;
   int e = 0;
-  if (method == Method::dgc && sample < 1.0f) e = dgc::try_samples(source, counter, ratio, sample, room, static_cast<dgc::Trial*>(more), selections, s);
+  if (method == Method::dgc && sample < 1.0f)
+    e = dgc::try_samples(source, counter, ratio, sample, room, static_cast<dgc::Trial*>(more), selections, s);
   if (method == Method::sidco) {
     const sidco::Estimates estimates(t, more);
-    const auto run = [&](auto kind) { return sidco::estimate<kind>(source, ratio, stages, room, estimates, selections, s); };
+    const auto run = [&](auto kind) {
+      return sidco::estimate<kind>(source, ratio, stages, room, estimates, selections, s);
+    };
     e = tail == Tail::exponential ? run(std::integral_constant<Tail, Tail::exponential>())
         : tail == Tail::pareto    ? run(std::integral_constant<Tail, Tail::pareto>())
                                   : run(std::integral_constant<Tail, Tail::gamma>());

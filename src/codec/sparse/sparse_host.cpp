@@ -5,16 +5,17 @@
 #include <cmath>
 #include <cstring>
 
-#include "memory/thread_scratch.hpp"
 #include "codec/cast/fp16.hpp"
 #include "codec/coding/index_set.hpp"
 #include "codec/coding/select.hpp"
 #include "core/convert.hpp"
+#include "memory/thread_scratch.hpp"
 
 namespace crimp {
 namespace {
 
-constexpr std::size_t kHead = sizeof(std::uint16_t), kScale = sizeof(std::uint16_t);  // the scale is there where values are float16
+constexpr std::size_t kHead = sizeof(std::uint16_t),
+                      kScale = sizeof(std::uint16_t);  // the scale is there where values are float16
 
 struct EncodeRoom {
   select::Picked picked;
@@ -29,7 +30,8 @@ struct DecodeRoom {
 
 bool all_finite(const float* values, std::uint64_t count) {
   std::uint32_t wrong = 0;
-  for (std::uint64_t i = 0; i < count; ++i) wrong += (std::bit_cast<std::uint32_t>(values[i]) & 0x7f800000) == 0x7f800000;
+  for (std::uint64_t i = 0; i < count; ++i)
+    wrong += (std::bit_cast<std::uint32_t>(values[i]) & 0x7f800000) == 0x7f800000;
   return wrong == 0;
 }
 
@@ -52,17 +54,21 @@ std::size_t SparseCodec::encode_piece(const PieceSource& piece, std::uint8_t* ou
   const std::size_t value_bytes = picked.count * size_of(value_);
   std::uint8_t* const values = out + values_at();
   if (value_ == Dtype::f16) {
-    const std::uint16_t scale = fp16::scale_byte(std::bit_cast<std::uint32_t>(static_cast<float>(magnitude(Dtype::f32, picked.values, picked.count))));
+    const std::uint16_t scale = fp16::scale_byte(
+        std::bit_cast<std::uint32_t>(static_cast<float>(magnitude(Dtype::f32, picked.values, picked.count))));
     std::memcpy(out + kHead, &scale, kScale);
-    const float up = std::bit_cast<float>(fp16::scale_bits(scale)), down = std::bit_cast<float>(fp16::inverse_bits(scale));
+    const float up = std::bit_cast<float>(fp16::scale_bits(scale)),
+                down = std::bit_cast<float>(fp16::inverse_bits(scale));
     // A residual may be beyond what the largest scale reaches: what the clamp cuts off is kept like what rounding does.
-    for (std::uint32_t j = 0; j < picked.count; ++j) narrowed[j] = std::clamp(picked.values[j] * down, -fp16::kLargest, fp16::kLargest);
+    for (std::uint32_t j = 0; j < picked.count; ++j)
+      narrowed[j] = std::clamp(picked.values[j] * down, -fp16::kLargest, fp16::kLargest);
     narrow(value_, narrowed, values, picked.count);
     if (piece.residual_out) {
       widen(value_, values, narrowed, picked.count);
       picked.each([&](std::uint32_t j, std::uint32_t i) {
         const float rest = piece.residual_out[i] = picked.values[j] - narrowed[j] * up;
-        if (piece.changed && rest == picked.values[j]) piece.changed[i / 64] &= ~(std::uint64_t{1} << i % 64);  // rounded to zero
+        if (piece.changed && rest == picked.values[j])
+          piece.changed[i / 64] &= ~(std::uint64_t{1} << i % 64);  // rounded to zero
       });
     }
   } else {
@@ -73,7 +79,8 @@ std::size_t SparseCodec::encode_piece(const PieceSource& piece, std::uint8_t* ou
   return values_at() + value_bytes + bytes;
 }
 
-bool SparseCodec::decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const {
+bool SparseCodec::decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&,
+                                   float* acc) const {
   if (in.empty()) return true;
   std::uint16_t head;
   if (in.size() < values_at()) return false;
@@ -95,7 +102,8 @@ bool SparseCodec::decode_add_piece(std::span<const std::uint8_t> in, std::uint64
   if (!all_finite(values, selected)) return false;
   constexpr std::uint32_t kRun = 16;
   for (std::uint32_t j = 0; j < selected;) {
-    if (j + kRun <= selected && indices[j + kRun - 1] - indices[j] == kRun - 1) {  // neighbours, as a loose threshold selects them
+    if (j + kRun <= selected &&
+        indices[j + kRun - 1] - indices[j] == kRun - 1) {  // neighbours, as a loose threshold selects them
       float* const to = acc + indices[j];
       for (std::uint32_t i = 0; i < kRun; ++i) to[i] += values[j + i];
       j += kRun;

@@ -1,5 +1,6 @@
-// The pieces of topk, threshold, dgc and sidco in a block: values and places of what the group's Selection takes (WIRE_FORMAT.md, section 4.18). How the Selection comes
-// about is in select_kernels.cuh, dgc_kernels.cuh and sidco_kernels.cuh.
+// The pieces of topk, threshold, dgc and sidco in a block: values and places of what the group's Selection takes
+// (WIRE_FORMAT.md, section 4.18). How the Selection comes about is in select_kernels.cuh, dgc_kernels.cuh and
+// sidco_kernels.cuh.
 #pragma once
 #include "codec/cast/fp16.hpp"
 #include "codec/coding/index_set_kernels.cuh"
@@ -9,14 +10,18 @@
 
 namespace crimp::sparse {
 
-// A Selection as one piece sees it: of elements that equal a threshold the first ones are selected, for these the limit is the float before.
+// A Selection as one piece sees it: of elements that equal a threshold the first ones are selected, for these the limit
+// is the float before.
 struct Limits {
   float up, down;
   std::uint32_t up_ties, down_ties;
 
   __device__ Limits(const device::Piece& piece)
-      : up(piece.selection.up), down(piece.selection.down), up_ties(ties(piece, piece.selection.up_ties, up)), down_ties(ties(piece, piece.selection.down_ties, down)) {}
-  __device__ bool selects(float a, std::uint32_t i) const { return a > (i < up_ties ? before(up) : up) || a < -(i < down_ties ? before(down) : down); }
+      : up(piece.selection.up), down(piece.selection.down), up_ties(ties(piece, piece.selection.up_ties, up)),
+        down_ties(ties(piece, piece.selection.down_ties, down)) {}
+  __device__ bool selects(float a, std::uint32_t i) const {
+    return a > (i < up_ties ? before(up) : up) || a < -(i < down_ties ? before(down) : down);
+  }
 
  private:
   __device__ static float before(float x) { return __uint_as_float(__float_as_uint(x) - 1); }
@@ -28,10 +33,12 @@ struct Limits {
 };
 
 // Sets the bits of the elements of a that are selected, and measures the set. Begins after and ends with a barrier.
-__device__ inline index_set::Size pick(const device::Piece& piece, const float* a, index_set::Words& words, device::BlockScratch& scratch) {
+__device__ inline index_set::Size pick(const device::Piece& piece, const float* a, index_set::Words& words,
+                                       device::BlockScratch& scratch) {
   const Limits limits(piece);
   for (std::uint32_t w = device::warp(); device::kWarp * w < piece.count; w += device::kWarps) {
-    const std::uint32_t i = device::kWarp * w + device::lane(), bits = __ballot_sync(device::kAllLanes, i < piece.count && limits.selects(a[i], i));
+    const std::uint32_t i = device::kWarp * w + device::lane(),
+                        bits = __ballot_sync(device::kAllLanes, i < piece.count && limits.selects(a[i], i));
     if (device::lane() == 0) words.bits[w] = bits;
   }
   __syncthreads();
@@ -69,7 +76,8 @@ struct Device : device::PieceDevice {
     float up = 1.0f, down = 1.0f;
     if (half) {
       std::uint32_t top = 0;
-      index_set::for_set(own.words, piece.count, [&](std::uint32_t i, std::uint32_t) { top = max(top, __float_as_uint(a[i]) & 0x7fffffffu); });
+      index_set::for_set(own.words, piece.count,
+                         [&](std::uint32_t i, std::uint32_t) { top = max(top, __float_as_uint(a[i]) & 0x7fffffffu); });
       const std::uint32_t scale = fp16::scale_byte(device::block_max(top, own.scratch));
       up = __uint_as_float(fp16::scale_bits(scale));
       down = __uint_as_float(fp16::inverse_bits(scale));
@@ -80,7 +88,8 @@ struct Device : device::PieceDevice {
       const float x = a[i];
       float left = 0.0f;
       if (half) {
-        // A residual may be beyond what the largest scale reaches: what the clamp cuts off is kept like what rounding does.
+        // A residual may be beyond what the largest scale reaches: what the clamp cuts off is kept like what rounding
+        // does.
         const std::uint16_t sent = half_from_float(fminf(fmaxf(x * down, -fp16::kLargest), fp16::kLargest));
         values[j] = sent;
         left = x - float_from_half(sent) * up;
@@ -95,7 +104,8 @@ struct Device : device::PieceDevice {
     return before + size.bytes(piece.count);
   }
 
-  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t bytes, float* acc, Shared& own) const {
+  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t bytes, float* acc,
+                             Shared& own) const {
     if (bytes == 0) return true;
     if (bytes < values_at()) return false;
     const auto head = device::load_bytes<std::uint16_t>(in);
@@ -105,11 +115,13 @@ struct Device : device::PieceDevice {
     if (!fp16::legal(scale)) return false;
     const float up = __uint_as_float(fp16::scale_bits(scale));
     bool finite = true;
-    const bool legal = index_set::decode_block(in + before, bytes - before, head, piece.count, own.words, own.scratch, [&](std::uint32_t i, std::uint32_t j) {
-      const float x = half ? float_from_half(device::load_bytes<std::uint16_t>(in + values_at() + 2 * j)) * up : device::load_bytes<float>(in + kHead + 4 * j);
-      finite = finite && (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u;
-      acc[i] += x;
-    });
+    const bool legal = index_set::decode_block(
+        in + before, bytes - before, head, piece.count, own.words, own.scratch, [&](std::uint32_t i, std::uint32_t j) {
+          const float x = half ? float_from_half(device::load_bytes<std::uint16_t>(in + values_at() + 2 * j)) * up
+                               : device::load_bytes<float>(in + kHead + 4 * j);
+          finite = finite && (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u;
+          acc[i] += x;
+        });
     return legal && !device::block_any(!finite);
   }
 };

@@ -17,7 +17,9 @@ float magnitude(float a) { return std::fabs(a); }
 float positive(float a) { return a > 0 ? a : 0; }
 float negative(float a) { return a < 0 ? -a : 0; }
 
-std::size_t share(float ratio, double count) { return std::max<std::size_t>(1, static_cast<std::size_t>(std::floor(static_cast<double>(ratio) * count + 0.5))); }
+std::size_t share(float ratio, double count) {
+  return std::max<std::size_t>(1, static_cast<std::size_t>(std::floor(static_cast<double>(ratio) * count + 0.5)));
+}
 
 struct Limit {
   float threshold;
@@ -40,7 +42,9 @@ std::vector<std::size_t> selected(const ReferencePiece& p) {
   for (std::size_t i = 0; i < p.a.size(); ++i) {
     const float a = p.a[i];
     const std::size_t at = p.in_group + i;
-    if (a > s.up || a < -s.down || (a > 0 && a == s.up && at < s.up_ties) || (a < 0 && a == -s.down && at < s.down_ties)) indices.push_back(i);
+    if (a > s.up || a < -s.down || (a > 0 && a == s.up && at < s.up_ties) ||
+        (a < 0 && a == -s.down && at < s.down_ties))
+      indices.push_back(i);
   }
   return indices;
 }
@@ -94,17 +98,20 @@ std::vector<std::size_t> indices_of(std::span<const std::uint8_t> bytes, std::ui
   return indices;
 }
 
-// SIDCo with the C library's functions in long double and sums in plain order: its own log and exp give the same float32 threshold.
+// SIDCo with the C library's functions in long double and sums in plain order: its own log and exp give the same
+// float32 threshold.
 class SidcoThreshold {
  public:
-  SidcoThreshold(std::span<const float> a, float ratio, std::string tail, int stages) : a_(a), tail_(std::move(tail)), stages_(stages), ratio_(ratio) {}
+  SidcoThreshold(std::span<const float> a, float ratio, std::string tail, int stages)
+      : a_(a), tail_(std::move(tail)), stages_(stages), ratio_(ratio) {}
   Limit limit() {
     const std::size_t wanted = share(ratio_, static_cast<double>(a_.size()));
     const auto k = static_cast<long double>(wanted);
     look(0);
     if (n_ <= k) return {0, 0};
     const bool staged = stages_ > 1 && k / n_ < 0.25L;
-    float eta = static_cast<float>(tail_ == "gamma" ? gamma_fit(staged ? 0.25L : k / n_) : fit(staged ? 0.25L : k / n_));
+    float eta =
+        static_cast<float>(tail_ == "gamma" ? gamma_fit(staged ? 0.25L : k / n_) : fit(staged ? 0.25L : k / n_));
     const long double rho = staged ? std::pow(k / n_ / 0.25L, 1.0L / (stages_ - 1)) : 0;
     for (int stage = 1; staged && stage < stages_ && usable(eta); ++stage) {
       look(eta);
@@ -170,8 +177,10 @@ class SidcoThreshold {
 
 class Sparse final : public ReferenceCodec {
  public:
-  explicit Sparse(const std::string& spec) : spec_(spec), name_(spec.substr(0, spec.find(':'))), half_(parameter(spec, "value") == "f16") {
-    if (name_ == "dgc" && parameter(spec, "sample") != "1") throw std::invalid_argument(spec + ": only exact selection has a reference");
+  explicit Sparse(const std::string& spec)
+      : spec_(spec), name_(spec.substr(0, spec.find(':'))), half_(parameter(spec, "value") == "f16") {
+    if (name_ == "dgc" && parameter(spec, "sample") != "1")
+      throw std::invalid_argument(spec + ": only exact selection has a reference");
   }
   bool fixed_size() const override { return false; }
   Selection select(std::span<const float> group, const RandomCounter&) const override {
@@ -180,8 +189,10 @@ class Sparse final : public ReferenceCodec {
       return {v, v, 0, 0};
     }
     const float ratio = std::stof(parameter(spec_, "ratio"));
-    const auto [t, ties] = name_ == "sidco" ? SidcoThreshold(group, ratio, parameter(spec_, "dist"), std::stoi(parameter(spec_, "stages"))).limit()
-                                            : largest(group, share(ratio, static_cast<double>(group.size())), magnitude);
+    const auto [t, ties] =
+        name_ == "sidco"
+            ? SidcoThreshold(group, ratio, parameter(spec_, "dist"), std::stoi(parameter(spec_, "stages"))).limit()
+            : largest(group, share(ratio, static_cast<double>(group.size())), magnitude);
     return {t, t, ties, ties};
   }
   Bytes encode(const ReferencePiece& p) const override {
@@ -199,7 +210,8 @@ class Sparse final : public ReferenceCodec {
     }
     return piece_of(indices, p.a.size(), values);
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count,
+                            const RandomCounter&) const override {
     std::vector<float> d(count);
     if (piece.empty()) return d;
     std::uint16_t head;
@@ -213,7 +225,9 @@ class Sparse final : public ReferenceCodec {
     }
     return d;
   }
-  double allowed(std::span<const float> a, std::size_t i) const override { return std::fabs(static_cast<double>(a[i])); }
+  double allowed(std::span<const float> a, std::size_t i) const override {
+    return std::fabs(static_cast<double>(a[i]));
+  }
 
  private:
   std::string spec_, name_;
@@ -225,7 +239,10 @@ class AdaQ final : public ReferenceCodec {
   explicit AdaQ(const std::string& spec) : ratio_(std::stof(parameter(spec, "ratio"))) {}
   bool fixed_size() const override { return false; }
   Selection select(std::span<const float> group, const RandomCounter&) const override {
-    const auto some = [&](const Key& key) { return share(ratio_, static_cast<double>(std::count_if(group.begin(), group.end(), [&](float a) { return key(a) > 0; }))); };
+    const auto some = [&](const Key& key) {
+      return share(ratio_,
+                   static_cast<double>(std::count_if(group.begin(), group.end(), [&](float a) { return key(a) > 0; })));
+    };
     const Limit up = largest(group, some(positive), positive), down = largest(group, some(negative), negative);
     return {up.threshold, down.threshold, up.ties, down.ties};
   }
@@ -253,7 +270,8 @@ class AdaQ final : public ReferenceCodec {
     append(values, signs.data(), signs.size());
     return piece_of(indices, p.a.size(), values);
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count,
+                            const RandomCounter&) const override {
     std::vector<float> d(count);
     if (piece.empty()) return d;
     std::uint16_t head;
@@ -277,7 +295,8 @@ class AdaQ final : public ReferenceCodec {
 std::unique_ptr<const ReferenceCodec> sparse_reference(const std::string& spec) {
   const std::string codec = codec_of(spec);
   if (codec == "adaq") return std::make_unique<AdaQ>(spec);
-  if (codec == "topk" || codec == "threshold" || codec == "dgc" || codec == "sidco") return std::make_unique<Sparse>(spec);
+  if (codec == "topk" || codec == "threshold" || codec == "dgc" || codec == "sidco")
+    return std::make_unique<Sparse>(spec);
   return nullptr;
 }
 

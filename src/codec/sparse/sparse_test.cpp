@@ -1,4 +1,5 @@
-// Top-k, threshold and their bytes: the facts of WIRE_FORMAT.md, sections 4.18 and 4.20, and the defects of other implementations.
+// Top-k, threshold and their bytes: the facts of WIRE_FORMAT.md, sections 4.18 and 4.20, and the defects of other
+// implementations.
 #include "codec/sparse/sparse.hpp"
 
 #include <doctest/doctest.h>
@@ -8,8 +9,8 @@
 #include <cstring>
 
 #include "codec/coding/index_set.hpp"
-#include "core/random.hpp"
 #include "core/error.hpp"
+#include "core/random.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/piece.hpp"
@@ -23,7 +24,8 @@ std::size_t sent(const std::vector<float>& d) {
   return static_cast<std::size_t>(std::count_if(d.begin(), d.end(), [](float x) { return x != 0.0f; }));
 }
 
-const char* const kSelecting[] = {"topk", "topk:ratio=1", "dgc", "dgc:sample=0.01", "sidco", "sidco:dist=gp", "sidco:dist=gamma", "adaq", "threshold", "threshold:v=0"};
+const char* const kSelecting[] = {"topk",          "topk:ratio=1",     "dgc",  "dgc:sample=0.01", "sidco",
+                                  "sidco:dist=gp", "sidco:dist=gamma", "adaq", "threshold",       "threshold:v=0"};
 
 }  // namespace
 
@@ -44,7 +46,14 @@ TEST_SUITE("sparse") {
   }
 
   TEST_CASE("k is the rounded share, at least one") {
-    for (const auto& [ratio, count, k] : {std::tuple{0.01f, 1, 1}, {0.01f, 49, 1}, {0.01f, 149, 1}, {0.01f, 151, 2}, {0.01f, 1000, 10}, {0.3f, 10, 3}, {1.0f, 7, 7}, {0.5f, 3, 2}}) {
+    for (const auto& [ratio, count, k] : {std::tuple{0.01f, 1, 1},
+                                          {0.01f, 49, 1},
+                                          {0.01f, 149, 1},
+                                          {0.01f, 151, 2},
+                                          {0.01f, 1000, 10},
+                                          {0.3f, 10, 3},
+                                          {1.0f, 7, 7},
+                                          {0.5f, 3, 2}}) {
       CHECK(share_of(ratio, static_cast<std::uint64_t>(count)) == static_cast<std::uint64_t>(k));
       const auto a = make_data(Data::laplace, 3, static_cast<std::size_t>(count));
       CHECK(sent(through(*make_codec("topk:ratio=" + std::to_string(ratio)), a)) == static_cast<std::size_t>(k));
@@ -89,8 +98,10 @@ TEST_SUITE("sparse") {
     }
     // 8.7 bits a place at one in a hundred: 0.41 bits a value, where the field sends 0.64 (32-bit indices) or 0.96.
     const auto a = make_data(Data::normal, 1, 10240);
-    CHECK(8.0 * static_cast<double>(encode(*make_codec("topk"), a).size()) / 10240 == doctest::Approx(0.41).epsilon(0.02));
-    CHECK(8.0 * static_cast<double>(encode(*make_codec("topk:value=f16"), a).size()) / 10240 == doctest::Approx(0.25).epsilon(0.02));
+    CHECK(8.0 * static_cast<double>(encode(*make_codec("topk"), a).size()) / 10240 ==
+          doctest::Approx(0.41).epsilon(0.02));
+    CHECK(8.0 * static_cast<double>(encode(*make_codec("topk:value=f16"), a).size()) / 10240 ==
+          doctest::Approx(0.25).epsilon(0.02));
   }
 
   TEST_CASE("neighbours: any number of one word's elements as gaps") {
@@ -98,7 +109,8 @@ TEST_SUITE("sparse") {
       for (const std::uint32_t begin : {0u, 61u, 64u, 9000u}) {
         alignas(64) std::uint64_t bits[kPieceElements / 64] = {};
         std::vector<std::uint16_t> wanted, indices(run);
-        for (std::uint32_t i = begin; i < begin + run; ++i) bits[i / 64] |= std::uint64_t{1} << i % 64, wanted.push_back(static_cast<std::uint16_t>(i));
+        for (std::uint32_t i = begin; i < begin + run; ++i)
+          bits[i / 64] |= std::uint64_t{1} << i % 64, wanted.push_back(static_cast<std::uint16_t>(i));
         Bytes bytes(index_set::bitmap_bytes(kPieceElements));
         const auto coded = index_set::encode(bits, kPieceElements, run, bytes.data());
         CHECK_MESSAGE(coded.head == run, "gaps, not a bitmap");
@@ -109,7 +121,8 @@ TEST_SUITE("sparse") {
   }
   TEST_CASE("float16 values have a scale per piece; what rounding cuts off stays in the residual") {
     const auto codec = make_codec("topk:ratio=1,value=f16");
-    const std::vector<float> a{1.0f + 0x1p-20f, -0x1p20f, 0x1p-30f, 65504.0f, 65519.0f};  // in units of 2^5 at least 2^-24 of them
+    const std::vector<float> a{1.0f + 0x1p-20f, -0x1p20f, 0x1p-30f, 65504.0f,
+                               65519.0f};  // in units of 2^5 at least 2^-24 of them
     std::vector<float> residual(a.size());
     std::vector<float> d(a.size());
     CHECK(decodes(*codec, encode(*codec, a, residual.data()), d));
@@ -120,7 +133,8 @@ TEST_SUITE("sparse") {
     CHECK(difference(back, tiny) == "");
     CHECK(encode(*codec, tiny)[2] == 127 - 85);  // 2^-70 is 2^15 of 2^-85
     for (const int scale : {0, 240})
-      CHECK(refuses(*codec, encode(*codec, tiny), tiny.size(), [&](Bytes& p) { p[2] = static_cast<std::uint8_t>(scale); }));
+      CHECK(refuses(*codec, encode(*codec, tiny), tiny.size(),
+                    [&](Bytes& p) { p[2] = static_cast<std::uint8_t>(scale); }));
     CHECK(refuses(*codec, encode(*codec, tiny), tiny.size(), [&](Bytes& p) { p[3] = 1; }));
   }
 
@@ -135,7 +149,8 @@ TEST_SUITE("sparse") {
       }
   }
 
-  TEST_CASE("excluded: a tensor of negatives selects by magnitude (GRACE's threshold took the maximum, and then everything)") {
+  TEST_CASE(
+      "excluded: a tensor of negatives selects by magnitude (GRACE's threshold took the maximum, and then everything)") {
     std::vector<float> a(1000, -0.001f);
     a[5] = -0.5f;
     CHECK(sent(through(*make_codec("threshold"), a)) == 1);
@@ -170,7 +185,8 @@ TEST_SUITE("sparse") {
     CHECK(difference(d, {0.0f, 0.0f, std::nextafter(v, 1.0f), -std::nextafter(v, 1.0f)}) == "");
   }
 
-  TEST_CASE("excluded: a loose threshold that expands eightfold; at most a bit a value is added, 65535 bytes hold a piece") {
+  TEST_CASE(
+      "excluded: a loose threshold that expands eightfold; at most a bit a value is added, 65535 bytes hold a piece") {
     const std::vector<float> a(10240, 1.0f);
     CHECK(encode(*make_codec("threshold"), a).size() == 2 + 40960 + 1280);
     CHECK(make_codec("threshold")->piece_bound(10240) == 42242);
@@ -182,18 +198,18 @@ TEST_SUITE("sparse") {
     const Bytes good = encode(*codec, example37());
     const auto refused = [&](auto&& change) { return refuses(*codec, good, 37, change); };
     CHECK(decodes(*codec, good, acc));
-    CHECK(refused([](Bytes& b) { b[0] = 3; }));                      // fewer elements than places
-    CHECK(refused([](Bytes& b) { b[0] = 5; }));                      // more
-    CHECK(refused([](Bytes& b) { b[0] = 38; }));                     // more than the piece has
-    CHECK(refused([](Bytes& b) { b[0] = 0; }));                      // an empty selection has no bytes
-    CHECK(refused([](Bytes& b) { b[1] = 0x40; }));                   // the reserved bit
-    CHECK(refused([](Bytes& b) { b[1] = 0x80; }));                   // a bitmap of another length
-    CHECK(refused([](Bytes& b) { b.at(21) = 24; }));                 // index 37
-    CHECK(refused([](Bytes& b) { b.at(21) = 240; }));                // a skip at the end
-    CHECK(refused([](Bytes& b) { b[19] = 240; }));                   // beyond the end by a skip
-    CHECK(refused([](Bytes& b) { b.push_back(0); }));                // one more place
-    CHECK(refused([](Bytes& b) { b[5] = 0x7f, b[4] = 0x80; }));      // infinity
-    CHECK(refused([](Bytes& b) { b[5] = 0xff, b[4] = 0xc0; }));      // NaN
+    CHECK(refused([](Bytes& b) { b[0] = 3; }));                  // fewer elements than places
+    CHECK(refused([](Bytes& b) { b[0] = 5; }));                  // more
+    CHECK(refused([](Bytes& b) { b[0] = 38; }));                 // more than the piece has
+    CHECK(refused([](Bytes& b) { b[0] = 0; }));                  // an empty selection has no bytes
+    CHECK(refused([](Bytes& b) { b[1] = 0x40; }));               // the reserved bit
+    CHECK(refused([](Bytes& b) { b[1] = 0x80; }));               // a bitmap of another length
+    CHECK(refused([](Bytes& b) { b.at(21) = 24; }));             // index 37
+    CHECK(refused([](Bytes& b) { b.at(21) = 240; }));            // a skip at the end
+    CHECK(refused([](Bytes& b) { b[19] = 240; }));               // beyond the end by a skip
+    CHECK(refused([](Bytes& b) { b.push_back(0); }));            // one more place
+    CHECK(refused([](Bytes& b) { b[5] = 0x7f, b[4] = 0x80; }));  // infinity
+    CHECK(refused([](Bytes& b) { b[5] = 0xff, b[4] = 0xc0; }));  // NaN
     CHECK(refused([](Bytes& b) { b.resize(1); }));
     Bytes bitmap = encode(*make_codec("topk:ratio=1"), std::vector<float>(12, 1.0f));
     std::vector<float> twelve(12);
@@ -207,7 +223,8 @@ TEST_SUITE("sparse") {
   }
 
   TEST_CASE("parameters out of range are refused with what is legal") {
-    for (const char* spec : {"topk:ratio=0", "topk:ratio=1.1", "topk:ratio=-1", "topk:ratio=nan", "randomk:ratio=0", "adaq:ratio=2", "sidco:ratio=0"})
+    for (const char* spec : {"topk:ratio=0", "topk:ratio=1.1", "topk:ratio=-1", "topk:ratio=nan", "randomk:ratio=0",
+                             "adaq:ratio=2", "sidco:ratio=0"})
       CHECK(refusal(spec).find("legal is 0 < ratio <= 1") != std::string::npos);
     CHECK(refusal("threshold:v=-1").find("legal is 0 <= v") != std::string::npos);
     CHECK(refusal("threshold:v=inf").find("legal is 0 <= v") != std::string::npos);

@@ -8,8 +8,16 @@ namespace {
 class Threshold final : public SparseCodec {
  public:
   explicit Threshold(const SpecValues& values) : SparseCodec(kTraits, values), limit_(values[sparse::kLimit]) {}
-  Selection select(const float*, const float*, std::uint64_t, const RandomCounter&) const override { return {limit_, limit_, 0, 0}; }
-  static constexpr Traits kTraits{.name = "threshold", .wire_id = 20, .fixed_size = false, .biased = true, .memory = FeedbackKind::residual, .max_magnitude = kSparseMagnitude, .selects = true};
+  Selection select(const float*, const float*, std::uint64_t, const RandomCounter&) const override {
+    return {limit_, limit_, 0, 0};
+  }
+  static constexpr Traits kTraits{.name = "threshold",
+                                  .wire_id = 20,
+                                  .fixed_size = false,
+                                  .biased = true,
+                                  .memory = FeedbackKind::residual,
+                                  .max_magnitude = kSparseMagnitude,
+                                  .selects = true};
 
  private:
   float limit_;

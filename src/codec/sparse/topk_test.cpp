@@ -1,4 +1,5 @@
-// Top-k with a threshold that is kept from call to call (reuse): which calls use it, when it is found anew, where its state is and what a call that fails leaves of it.
+// Top-k with a threshold that is kept from call to call (reuse): which calls use it, when it is found anew, where its
+// state is and what a call that fails leaves of it.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -6,9 +7,9 @@
 #include <cmath>
 #include <map>
 
-#include "memory/workers.hpp"
 #include "codec/coding/select.hpp"
 #include "collective/algorithms.hpp"
+#include "memory/workers.hpp"
 #include "support/collective_run.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
@@ -20,19 +21,24 @@ using namespace crimp::test;
 namespace {
 
 std::uint64_t reaching(const std::vector<float>& a, float threshold) {
-  return static_cast<std::uint64_t>(std::count_if(a.begin(), a.end(), [&](float x) { return std::fabs(x) >= threshold; }));
+  return static_cast<std::uint64_t>(
+      std::count_if(a.begin(), a.end(), [&](float x) { return std::fabs(x) >= threshold; }));
 }
 
-bool same(const Selection& x, const Selection& y) { return x.up == y.up && x.down == y.down && x.up_ties == y.up_ties && x.down_ties == y.down_ties; }
+bool same(const Selection& x, const Selection& y) {
+  return x.up == y.up && x.down == y.down && x.up_ties == y.up_ties && x.down_ties == y.down_ties;
+}
 
-// Ranks that reduce two tensors, the first one in several chunks, with memories of exactly the codec's size and a guard behind.
+// Ranks that reduce two tensors, the first one in several chunks, with memories of exactly the codec's size and a guard
+// behind.
 struct World {
   static constexpr float kGuard = 777.0f;
   Setup setup;
   std::vector<Rank> ranks;
   std::vector<std::vector<std::vector<float>>> memories, owned;  // per rank and tensor
 
-  World(const char* spec, Algorithm algorithm, int n, int threads) : setup{make_codec(spec), named_layout(120017, {115017, 5000}), 120017} {
+  World(const char* spec, Algorithm algorithm, int n, int threads)
+      : setup{make_codec(spec), named_layout(120017, {115017, 5000}), 120017} {
     setup.algorithm = algorithm;
     setup.threads = threads;
     ranks = make_ranks(setup, n, 1);
@@ -70,7 +76,8 @@ struct World {
 TEST_SUITE("topk") {
   TEST_CASE("a threshold serves `reuse` calls, the first of them exactly") {
     for (const char* spec : {"topk:reuse=4", "topk:reuse=4,ratio=0.1", "topk:reuse=4,ratio=0.0005"})
-      for (const std::size_t count : {std::size_t{40000}, std::size_t{200003}}) {  // counted, and sampled where k is large enough
+      for (const std::size_t count :
+           {std::size_t{40000}, std::size_t{200003}}) {  // counted, and sampled where k is large enough
         CAPTURE(spec);
         CAPTURE(count);
         const auto codec = make_codec(spec);
@@ -80,7 +87,8 @@ TEST_SUITE("topk") {
           const auto a = make_data(Data::normal, 7 + step, count);
           float next[2] = {-1.0f, -1.0f};
           const float before[2] = {state[0], state[1]};
-          const Selection s = codec->select_again(a.data(), nullptr, count, {}, state, next), exact = codec->select(a.data(), nullptr, count, {});
+          const Selection s = codec->select_again(a.data(), nullptr, count, {}, state, next),
+                          exact = codec->select(a.data(), nullptr, count, {});
           CHECK((state[0] == before[0] && state[1] == before[1]));
           CHECK(same(codec->select_again(a.data(), nullptr, count, {}, state, state), s));  // in place
           CHECK((state[0] == next[0] && state[1] == next[1]));
@@ -88,7 +96,8 @@ TEST_SUITE("topk") {
             CHECK(same(s, exact));
             threshold = exact.up;
           } else {
-            CHECK(select::count_above(a.data(), nullptr, count, s.up, select::Side::magnitude) == reaching(a, threshold));
+            CHECK(select::count_above(a.data(), nullptr, count, s.up, select::Side::magnitude) ==
+                  reaching(a, threshold));
             CHECK(s.down == s.up);
             CHECK(s.up_ties == 0);
           }
@@ -125,7 +134,8 @@ TEST_SUITE("topk") {
     CHECK_FALSE(make_codec("topk:reuse=1,memory=none")->keeps_state());
     CHECK(make_codec("topk")->feedback_elements(100000) == 100000);
     CHECK(refusal("topk:reuse=2,memory=none").find("legal is 1 with memory=none") != std::string::npos);
-    for (const char* spec : {"topk:reuse=0", "topk:reuse=1.5", "topk:reuse=65537", "topk:reuse=nan"}) CHECK(refusal(spec).find("legal is a whole number, 1 to 65536") != std::string::npos);
+    for (const char* spec : {"topk:reuse=0", "topk:reuse=1.5", "topk:reuse=65537", "topk:reuse=nan"})
+      CHECK(refusal(spec).find("legal is a whole number, 1 to 65536") != std::string::npos);
   }
 
   TEST_CASE("every group of a tensor has a state of its own, whatever its first part") {
@@ -145,7 +155,8 @@ TEST_SUITE("topk") {
     CHECK(feedback_of(*codec, nullptr, 2, 5, 0).state_in == nullptr);
   }
 
-  TEST_CASE("through collectives: sums and memories as by the codec's own functions, whatever the threads; a call that goes through MPI changes nothing") {
+  TEST_CASE(
+      "through collectives: sums and memories as by the codec's own functions, whatever the threads; a call that goes through MPI changes nothing") {
     const char* const spec = "topk:reuse=3,ratio=0.02";
     std::vector<std::vector<float>> first;
     for (const int threads : {1, 2}) {
@@ -171,7 +182,9 @@ TEST_SUITE("topk") {
           const auto g = make_data(Data::normal, 100 * step + r, world.setup.count);
           for (const auto& segment : world.setup.layout->segments)
             for (std::uint64_t at = segment.offset; at < segment.offset + segment.count;) {
-              const std::uint64_t end = std::min(segment.offset + segment.count, (at / world.setup.chunk + 1) * world.setup.chunk), n = end - at;
+              const std::uint64_t end = std::min(segment.offset + segment.count,
+                                                 (at / world.setup.chunk + 1) * world.setup.chunk),
+                                  n = end - at;
               auto& state = states[r][at];
               reused = reused || state[1] == 1.0f;  // after a second call with one threshold
               std::vector<float> a(n);
@@ -217,6 +230,7 @@ TEST_SUITE("topk") {
       }
     }
     // Of the first tensor every rank owns something of the first chunk: the state of what it owns is not zero.
-    for (const auto& o : world.owned) CHECK(std::any_of(o[0].begin() + 115017, o[0].end() - 1, [](float x) { return x != 0.0f; }));
+    for (const auto& o : world.owned)
+      CHECK(std::any_of(o[0].begin() + 115017, o[0].end() - 1, [](float x) { return x != 0.0f; }));
   }
 }

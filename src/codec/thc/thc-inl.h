@@ -1,5 +1,6 @@
-// THC's rotations: Walsh-Hadamard transforms of floats, the signs D, and the way back from indices. Those are small integers, so it runs on bytes, then on 16-bit
-// lanes, and is exact in any order. Included by files that Highway compiles once per target.
+// THC's rotations: Walsh-Hadamard transforms of floats, the signs D, and the way back from indices. Those are small
+// integers, so it runs on bytes, then on 16-bit lanes, and is exact in any order. Included by files that Highway
+// compiles once per target.
 #include <hwy/highway.h>
 
 #include "codec/coding/dither-inl.h"
@@ -55,13 +56,15 @@ HWY_INLINE void pair_butterflies(V* v) {
       butterfly(v[j], v[j + stride]);
     }
 }
-// All strides of the concatenation of n vectors. Those below kN are a vector's own: its lanes plus or minus the ones a stride away. The product with 1 or
-// -1 is exact, so that nothing is rounded but the sum; and multipliers are other units than the adders, which all other strides need.
+// All strides of the concatenation of n vectors. Those below kN are a vector's own: its lanes plus or minus the ones a
+// stride away. The product with 1 or -1 is exact, so that nothing is rounded but the sum; and multipliers are other
+// units than the adders, which all other strides need.
 template <std::uint32_t n>
 HWY_INLINE void short_strides(Vf* v) {
   const Df df;
   const auto lanes = [&](std::uint32_t stride, auto&& swap) CRIMP_STEP {
-    const auto negative = hn::Ne(hn::And(hn::Iota(Di(), 0), hn::Set(Di(), static_cast<std::int32_t>(stride))), hn::Zero(Di()));
+    const auto negative =
+        hn::Ne(hn::And(hn::Iota(Di(), 0), hn::Set(Di(), static_cast<std::int32_t>(stride))), hn::Zero(Di()));
     const Vf sign = hn::IfThenElse(hn::RebindMask(df, negative), hn::Set(df, -1.0f), hn::Set(df, 1.0f));
 #pragma GCC unroll 16
     for (std::uint32_t j = 0; j < n; ++j) v[j] = hn::MulAdd(v[j], sign, swap(v[j]));
@@ -86,7 +89,8 @@ HWY_INLINE void long_stride(std::uint32_t d, std::uint32_t stride, float* y) {
       for (std::uint32_t j = 0; j < radix; ++j) hn::Store(v[j], Df(), y + i + j * stride);
     }
 }
-// All strides from `stride` up to d / 2, ascending. Whole blocks by constants: GCC else keeps its pointers in vector registers.
+// All strides from `stride` up to d / 2, ascending. Whole blocks by constants: GCC else keeps its pointers in vector
+// registers.
 template <std::uint32_t stride>
 HWY_INLINE void long_strides(std::uint32_t d, float* y) {
   if (d < kBlock) {
@@ -128,9 +132,9 @@ struct Signs {
   alignas(64) std::uint32_t words[(kBlocks + 1) / 2][dither::kTile];
   HWY_INLINE Signs(const RandomCounter& counter, std::uint32_t blocks) {
     for (std::uint32_t row = 0; row < (blocks + 1) / 2; ++row)
-      for_tile({counter.element, counter.step, 0}, dither::kShared, row, [&](std::size_t half, std::size_t lane, V32 bits) CRIMP_STEP {
-        hn::Store(bits, Du(), words[row] + half * dither::kLanes + lane);
-      });
+      for_tile({counter.element, counter.step, 0}, dither::kShared, row,
+               [&](std::size_t half, std::size_t lane, V32 bits)
+                   CRIMP_STEP { hn::Store(bits, Du(), words[row] + half * dither::kLanes + lane); });
   }
   // x[tile + i, tile + i + kN) of the block with its signs, i < dither::kTile.
   HWY_INLINE Vf apply(std::uint32_t block, std::uint32_t tile, std::uint32_t i, Vf x) const {
@@ -152,7 +156,8 @@ struct Indices {
       for (std::uint32_t tile = 0; tile < d; tile += dither::kTile, from += bits * dither::kTile / 8)
         for (std::uint32_t i = 0; i < dither::kTile; ++i) {
           unpacked[tile + i] = from[i % 32] >> (6 - i / 32 * 2) & 3;
-          if constexpr (bits == 3) unpacked[tile + i] |= static_cast<std::uint8_t>((from[32 + i % 16] >> (7 - i / 16) & 1) << 2);
+          if constexpr (bits == 3)
+            unpacked[tile + i] |= static_cast<std::uint8_t>((from[32 + i % 16] >> (7 - i / 16) & 1) << 2);
         }
   }
   HWY_INLINE V8 at(std::uint32_t e) const {
@@ -177,8 +182,11 @@ HWY_INLINE void unrotate_block(const Tables& t, Dimension d, const std::uint8_t*
   // Within 16 bytes pairs are elements 8 apart.
   alignas(16) static constexpr std::int8_t kPairs[16] = {0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15};
   const V8 pairs = hn::LoadDup128(d8, kPairs);
-  const auto value = [&](V8 values, std::uint32_t e) CRIMP_STEP { return hn::TableLookupBytes(values, hn::TableLookupBytes(indices.at(e), pairs)); };
-  // Strides below kN8 of n vectors 64 elements apart, which have been summed over up to four values in bytes. Side by side, stride by stride: each waits for the one before.
+  const auto value = [&](V8 values, std::uint32_t e) CRIMP_STEP {
+    return hn::TableLookupBytes(values, hn::TableLookupBytes(indices.at(e), pairs));
+  };
+  // Strides below kN8 of n vectors 64 elements apart, which have been summed over up to four values in bytes. Side by
+  // side, stride by stride: each waits for the one before.
   const auto spread = [&](std::uint32_t e, const V8* v, auto n) CRIMP_STEP {
     V16 a[n], b[n];
 #pragma GCC unroll 4
@@ -194,7 +202,8 @@ HWY_INLINE void unrotate_block(const Tables& t, Dimension d, const std::uint8_t*
       butterfly(a[j], b[j]);
 #endif
     }
-    // The address bit between a and b becomes one of the lanes', and the highest of their 16 bytes comes between them; a fourth time, and all are in order.
+    // The address bit between a and b becomes one of the lanes', and the highest of their 16 bytes comes between them;
+    // a fourth time, and all are in order.
     const auto step = [&](bool sum, auto&& low, auto&& high) CRIMP_STEP {
 #pragma GCC unroll 4
       for (std::uint32_t j = 0; j < n; ++j) {
@@ -205,13 +214,19 @@ HWY_INLINE void unrotate_block(const Tables& t, Dimension d, const std::uint8_t*
     };
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i)
-      step(i < 3, [&](V16 x, V16 y) CRIMP_STEP { return hn::InterleaveLower(d16, x, y); }, [&](V16 x, V16 y) CRIMP_STEP { return hn::InterleaveUpper(d16, x, y); });
+      step(
+          i < 3, [&](V16 x, V16 y) CRIMP_STEP { return hn::InterleaveLower(d16, x, y); },
+          [&](V16 x, V16 y) CRIMP_STEP { return hn::InterleaveUpper(d16, x, y); });
 #if HWY_TARGET <= HWY_AVX3
     for (int i = 0; i < 2; ++i)
-      step(true, [&](V16 x, V16 y) CRIMP_STEP { return V16{_mm512_shuffle_i32x4(x.raw, y.raw, 0x88)}; }, [&](V16 x, V16 y) CRIMP_STEP { return V16{_mm512_shuffle_i32x4(x.raw, y.raw, 0xdd)}; });
+      step(
+          true, [&](V16 x, V16 y) CRIMP_STEP { return V16{_mm512_shuffle_i32x4(x.raw, y.raw, 0x88)}; },
+          [&](V16 x, V16 y) CRIMP_STEP { return V16{_mm512_shuffle_i32x4(x.raw, y.raw, 0xdd)}; });
 #else
     if constexpr (kN8 == 32)
-      step(true, [&](V16 x, V16 y) CRIMP_STEP { return hn::ConcatLowerLower(d16, y, x); }, [&](V16 x, V16 y) CRIMP_STEP { return hn::ConcatUpperUpper(d16, y, x); });
+      step(
+          true, [&](V16 x, V16 y) CRIMP_STEP { return hn::ConcatLowerLower(d16, y, x); },
+          [&](V16 x, V16 y) CRIMP_STEP { return hn::ConcatUpperUpper(d16, y, x); });
 #endif
 #pragma GCC unroll 4
     for (std::uint32_t j = 0; j < n; ++j) {

@@ -1,14 +1,16 @@
-// THC in a block: two blocks of 1024 coordinates at a time. A warp has a tile of 128, four neighbours a lane, and does the strides below 128 in registers and by shuffles;
-// then a thread has the same place of a block's eight tiles and does the others. Strides ascend as on the host, so that rotated values have its bits; what is
-// decoded are integers below 2^16, exact in floats. Quantised are tiles as dither's and the layout's: a lane of 16 has eight elements, one block of random numbers
-// and `bits` bytes.
+// THC in a block: two blocks of 1024 coordinates at a time. A warp has a tile of 128, four neighbours a lane, and does
+// the strides below 128 in registers and by shuffles; then a thread has the same place of a block's eight tiles and
+// does the others. Strides ascend as on the host, so that rotated values have its bits; what is decoded are integers
+// below 2^16, exact in floats. Quantised are tiles as dither's and the layout's: a lane of 16 has eight elements, one
+// block of random numbers and `bits` bytes.
 #pragma once
 #include "codec/device/piece_kernels.cuh"
 #include "codec/thc/thc.hpp"
 
 namespace crimp::thc {
 
-inline constexpr std::uint32_t kTile = dither::kTile, kLanes = dither::kLanes, kTiles = kBlock / kTile, kAtOnce = device::kWarps / kTiles;
+inline constexpr std::uint32_t kTile = dither::kTile, kLanes = dither::kLanes, kTiles = kBlock / kTile,
+                               kAtOnce = device::kWarps / kTiles;
 static_assert(kAtOnce == 2 && kTile == 4 * device::kWarp && kLeastBlock == kTile);
 
 struct Device : device::PieceDevice {
@@ -30,11 +32,13 @@ struct Device : device::PieceDevice {
   }
 
   __device__ std::uint32_t bytes(std::uint32_t count) const {
-    return blocks(count) * static_cast<std::uint32_t>(sizeof(float)) + static_cast<std::uint32_t>(index_bytes(count, bits_));
+    return blocks(count) * static_cast<std::uint32_t>(sizeof(float)) +
+           static_cast<std::uint32_t>(index_bytes(count, bits_));
   }
   __device__ std::uint32_t tile_bytes() const { return kTile / 8 * bits_; }
 
-  // Where the index of an element of sixteenth h of a tile is: byte 16 row + lane, above `shift`; the third bit of 3 in row 2.
+  // Where the index of an element of sixteenth h of a tile is: byte 16 row + lane, above `shift`; the third bit of 3 in
+  // row 2.
   __device__ std::uint32_t row(std::uint32_t h) const { return bits_ == 4 ? h % 4 : h % 2; }
   __device__ std::uint32_t shift(std::uint32_t h) const { return bits_ == 4 ? 4 - h / 4 * 4 : 6 - h / 2 * 2; }
   __device__ std::uint32_t mask() const { return bits_ == 4 ? 15 : 3; }
@@ -68,7 +72,8 @@ struct Device : device::PieceDevice {
       for (std::uint32_t h = 0; h < 8; ++h) to[h * kLanes] = static_cast<std::uint16_t>(words.w[h / 2] >> (h % 2 * 16));
     }
   }
-  __device__ static float with_sign(float x, const Block& b, std::uint32_t tile, std::uint32_t in_tile, const Shared& own) {
+  __device__ static float with_sign(float x, const Block& b, std::uint32_t tile, std::uint32_t in_tile,
+                                    const Shared& own) {
     const std::uint32_t word = own.signs[b.index / 2 * kTile + in_tile];
     return __uint_as_float(__float_as_uint(x) ^ (word << (31 - sign_bit(b.index, tile * kTile)) & 0x80000000u));
   }
@@ -76,10 +81,16 @@ struct Device : device::PieceDevice {
   // By a warp; in lane 0.
   __device__ static float norm_of(const float* a, std::uint32_t count) {
     std::uint32_t top = 0;
-    for (std::uint32_t i = device::lane(); i < count; i += device::kWarp) top = max(top, __float_as_uint(a[i]) & 0x7fffffffu);
+    for (std::uint32_t i = device::lane(); i < count; i += device::kWarp)
+      top = max(top, __float_as_uint(a[i]) & 0x7fffffffu);
     const float largest = __uint_as_float(__reduce_max_sync(device::kAllLanes, top));
     if (largest == 0.0f) return 0.0f;
-    const float up = largest < kSmall ? kUp : largest < kLarge ? 1.0f : kDown, back = largest < kSmall ? kDown : largest < kLarge ? 1.0f : kUp;
+    const float up = largest < kSmall   ? kUp
+                     : largest < kLarge ? 1.0f
+                                        : kDown,
+                back = largest < kSmall   ? kDown
+                       : largest < kLarge ? 1.0f
+                                          : kUp;
     float low = 0.0f, high = 0.0f;
     for (std::uint32_t i = device::lane(); i < count; i += kSumLanes) {
       const float x = a[i] * up, z = i + kSumLanes / 2 < count ? a[i + kSumLanes / 2] * up : 0.0f;
@@ -127,7 +138,8 @@ struct Device : device::PieceDevice {
   }
 
   // One of 16 lanes: its indices to `to`, and what they decode to in place of y.
-  __device__ void quantize_tile(float* y, const Block& b, std::uint32_t tile, const RandomCounter& counter, const Shared& own, std::uint8_t* to) const {
+  __device__ void quantize_tile(float* y, const Block& b, std::uint32_t tile, const RandomCounter& counter,
+                                const Shared& own, std::uint8_t* to) const {
     const std::uint32_t lane = device::lane() % kLanes;
     std::uint32_t string = 0;
     if (b.norm != 0.0f) {
@@ -136,7 +148,8 @@ struct Device : device::PieceDevice {
 #pragma unroll
       for (std::uint32_t h = 0; h < 8; ++h) {
         float& value = y[h * kLanes + lane];
-        const std::uint32_t index = quantize(own.slope, own.offset, granularity, value, scale, words.w[h / 2] >> (h % 2 * 16) & 0xffff);
+        const std::uint32_t index =
+            quantize(own.slope, own.offset, granularity, value, scale, words.w[h / 2] >> (h % 2 * 16) & 0xffff);
         value = own.centred[index];
         string |= (index & mask()) << (8 * row(h) + shift(h));
         if (bits_ == 3) string |= (index >> 2) << (23 - h);
@@ -144,13 +157,15 @@ struct Device : device::PieceDevice {
     }
     for (std::uint32_t k = 0; k < bits_; ++k) to[k * kLanes + lane] = static_cast<std::uint8_t>(string >> (8 * k));
   }
-  // A warp: what the indices of a tile decode to, four neighbours a lane; false where the norm says that there is nothing, and there is.
+  // A warp: what the indices of a tile decode to, four neighbours a lane; false where the norm says that there is
+  // nothing, and there is.
   __device__ bool load_tile(const std::uint8_t* in, float norm, const Shared& own, Four& x) const {
     const std::uint32_t h = device::lane() / 4, first = 4 * (device::lane() % 4);
     const auto low = device::load_bytes<std::uint32_t>(in + row(h) * kLanes + first);
     const auto high = bits_ == 3 ? device::load_bytes<std::uint32_t>(in + 2 * kLanes + first) : 0;
 #pragma unroll
-    for (std::uint32_t k = 0; k < 4; ++k) x.v[k] = own.centred[(low >> (8 * k + shift(h)) & mask()) | (high >> (8 * k + 7 - h) & 1) << 2];
+    for (std::uint32_t k = 0; k < 4; ++k)
+      x.v[k] = own.centred[(low >> (8 * k + shift(h)) & mask()) | (high >> (8 * k + 7 - h) & 1) << 2];
     return norm != 0.0f || (low | high) == 0;
   }
   // add(element, d) for what a block of rotated tiles decodes to, a thread's part.
@@ -205,7 +220,8 @@ struct Device : device::PieceDevice {
       __syncthreads();
       const Block quantised = block(first + sixteenth / kTiles, sixteenth < kAtOnce * kTiles ? piece.count : 0, own);
       if (sixteenth % kTiles < quantised.tiles)
-        quantize_tile(own.y + sixteenth * kTile, quantised, sixteenth % kTiles, piece.counter, own, indices + (first * kTiles + sixteenth) * tile_bytes());
+        quantize_tile(own.y + sixteenth * kTile, quantised, sixteenth % kTiles, piece.counter, own,
+                      indices + (first * kTiles + sixteenth) * tile_bytes());
       if (!piece.keep) continue;
       __syncthreads();
       if (rotates) {
@@ -219,8 +235,10 @@ struct Device : device::PieceDevice {
     return bytes(piece.count);
   }
 
-  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc, Shared& own) const {
-    const std::uint32_t n = blocks(piece.count), half = device::warp() / kTiles, tile = device::warp() % kTiles, column = threadIdx.x / kTile;
+  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc,
+                             Shared& own) const {
+    const std::uint32_t n = blocks(piece.count), half = device::warp() / kTiles, tile = device::warp() % kTiles,
+                        column = threadIdx.x / kTile;
     bool legal = true;
     begin(piece, own);
     if (threadIdx.x < n) {
@@ -240,7 +258,8 @@ struct Device : device::PieceDevice {
       }
       __syncthreads();
       const Block whole = block(first + column, column < kAtOnce ? piece.count : 0, own);
-      if (whole.norm != 0.0f) decode(own.y + column * kBlock, whole, own, [&](std::uint32_t e, float d) { acc[e] += d; });
+      if (whole.norm != 0.0f)
+        decode(own.y + column * kBlock, whole, own, [&](std::uint32_t e, float d) { acc[e] += d; });
       __syncthreads();
     }
     return !device::block_any(!legal);

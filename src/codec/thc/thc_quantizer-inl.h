@@ -20,14 +20,17 @@ template <bool wide>
 class Quantizer {
  public:
   HWY_INLINE Quantizer(const Tables& t, float norm)
-      : scale_(hn::Set(Df(), t.to_grid / norm)), top_(hn::Set(Df(), static_cast<float>(t.granularity))), middle_(hn::Set(Df(), 0.5f * static_cast<float>(t.granularity))) {
+      : scale_(hn::Set(Df(), t.to_grid / norm)), top_(hn::Set(Df(), static_cast<float>(t.granularity))),
+        middle_(hn::Set(Df(), 0.5f * static_cast<float>(t.granularity))) {
 #if HWY_TARGET <= HWY_AVX3
-    for (int i = 0; i < kRegisters; ++i) slope_[i] = _mm512_load_ps(t.slope + 16 * i), offset_[i] = _mm512_load_ps(t.offset + 16 * i);
+    for (int i = 0; i < kRegisters; ++i)
+      slope_[i] = _mm512_load_ps(t.slope + 16 * i), offset_[i] = _mm512_load_ps(t.offset + 16 * i);
 #else
     slope_ = t.slope, offset_ = t.offset;
 #endif
   }
-  // Of eight vectors of a tile, dither::kLanes apart. Step by step for all of them: one after another would wait for its own results.
+  // Of eight vectors of a tile, dither::kLanes apart. Step by step for all of them: one after another would wait for
+  // its own results.
   HWY_INLINE void operator()(const float* y, const V32* random, hn::Vec<Di>* fixed) const {
     const Df df;
     const Di di;
@@ -38,7 +41,8 @@ class Quantizer {
       u[i] = hn::Add(Vf{_mm512_range_ps(x.raw, middle_.raw, 2)}, middle_);  // the lesser magnitude, with the sign of x
 #else
       // Cut as integers, which have the floats' order and more units.
-      u[i] = hn::BitCast(df, hn::Min(hn::Max(hn::BitCast(di, hn::Add(x, middle_)), hn::Zero(di)), hn::BitCast(di, top_)));
+      u[i] =
+          hn::BitCast(df, hn::Min(hn::Max(hn::BitCast(di, hn::Add(x, middle_)), hn::Zero(di)), hn::BitCast(di, top_)));
 #endif
     }
     for (std::uint32_t i = 0; i < 8; ++i) {
@@ -47,12 +51,15 @@ class Quantizer {
       const auto entry = [&](const __m512* table) CRIMP_STEP {
         const __m512 low = _mm512_permutex2var_ps(table[0], k, table[1]);
         if constexpr (!wide) return low;
-        return _mm512_mask_blend_ps(_mm512_test_epi32_mask(k, _mm512_set1_epi32(32)), low, _mm512_permutex2var_ps(table[kRegisters - 2], k, table[kRegisters - 1]));
+        return _mm512_mask_blend_ps(_mm512_test_epi32_mask(k, _mm512_set1_epi32(32)), low,
+                                    _mm512_permutex2var_ps(table[kRegisters - 2], k, table[kRegisters - 1]));
       };
-      fixed[i] = hn::Vec<Di>{_mm512_cvttps_epi32(_mm512_add_ps(_mm512_mul_ps(entry(slope_), u[i].raw), entry(offset_)))};
+      fixed[i] =
+          hn::Vec<Di>{_mm512_cvttps_epi32(_mm512_add_ps(_mm512_mul_ps(entry(slope_), u[i].raw), entry(offset_)))};
 #else
       const auto k = hn::ConvertTo(di, u[i]);
-      fixed[i] = hn::ConvertTo(di, hn::Add(hn::Mul(hn::GatherIndex(df, slope_, k), u[i]), hn::GatherIndex(df, offset_, k)));
+      fixed[i] =
+          hn::ConvertTo(di, hn::Add(hn::Mul(hn::GatherIndex(df, slope_, k), u[i]), hn::GatherIndex(df, offset_, k)));
 #endif
     }
     for (std::uint32_t i = 0; i < 8; ++i) fixed[i] = hn::Add(fixed[i], hn::BitCast(di, random[i]));
@@ -83,18 +90,22 @@ HWY_INLINE void pack_indices(const hn::Vec<Di>* fixed, std::uint8_t* bytes) {
   const Di di;
   if constexpr (bits == 4) {
     hn::Vec<Di> pair[4];
-    for (std::uint32_t i = 0; i < 4; ++i) pair[i] = hn::OrAnd(hn::ShiftRight<16>(fixed[i + 4]), hn::ShiftRight<12>(fixed[i]), hn::Set(di, 0xf0));
-#if HWY_TARGET <= HWY_AVX3_DL
-    // Indices are third bytes, of pairs side by side; one store a tile: the residual's decoding loads these bytes as a vector while they are still being stored.
     for (std::uint32_t i = 0; i < 4; ++i)
-      pair[i] = hn::Vec<Di>{_mm512_ternarylogic_epi32(hn::ShiftLeft<4>(fixed[i]).raw, fixed[i + 4].raw, _mm512_set1_epi32(0xf00000), 0xe4)};
+      pair[i] = hn::OrAnd(hn::ShiftRight<16>(fixed[i + 4]), hn::ShiftRight<12>(fixed[i]), hn::Set(di, 0xf0));
+#if HWY_TARGET <= HWY_AVX3_DL
+    // Indices are third bytes, of pairs side by side; one store a tile: the residual's decoding loads these bytes as a
+    // vector while they are still being stored.
+    for (std::uint32_t i = 0; i < 4; ++i)
+      pair[i] = hn::Vec<Di>{_mm512_ternarylogic_epi32(hn::ShiftLeft<4>(fixed[i]).raw, fixed[i + 4].raw,
+                                                      _mm512_set1_epi32(0xf00000), 0xe4)};
     alignas(64) static constexpr auto kThird = [] {
       std::array<std::uint8_t, 64> bytes{};
       for (unsigned i = 0; i < 64; ++i) bytes[i] = static_cast<std::uint8_t>(i % 32 * 4 + 2);
       return bytes;
     }();
     const __m512i third = _mm512_load_si512(kThird.data());
-    const __m512i low = _mm512_permutex2var_epi8(pair[0].raw, third, pair[1].raw), high = _mm512_permutex2var_epi8(pair[2].raw, third, pair[3].raw);
+    const __m512i low = _mm512_permutex2var_epi8(pair[0].raw, third, pair[1].raw),
+                  high = _mm512_permutex2var_epi8(pair[2].raw, third, pair[3].raw);
     _mm512_storeu_si512(bytes, _mm512_mask_blend_epi64(0xf0, low, high));
 #elif HWY_TARGET <= HWY_AVX3
     // One store a tile: the residual's decoding loads these bytes as a vector while they are still being stored.
@@ -110,7 +121,8 @@ HWY_INLINE void pack_indices(const hn::Vec<Di>* fixed, std::uint8_t* bytes) {
     hn::Vec<Di> held[2] = {hn::Zero(di), hn::Zero(di)}, third = hn::Zero(di);
     for (std::uint32_t i = 0; i < 8; ++i) {
       const auto index = hn::ShiftRight<16>(fixed[i]);
-      held[i % 2] = hn::Or(held[i % 2], hn::ShiftLeftSame(hn::And(index, hn::Set(di, 3)), static_cast<int>(6 - i / 2 * 2)));
+      held[i % 2] =
+          hn::Or(held[i % 2], hn::ShiftLeftSame(hn::And(index, hn::Set(di, 3)), static_cast<int>(6 - i / 2 * 2)));
       third = hn::Or(third, hn::ShiftLeftSame(hn::ShiftRight<2>(index), static_cast<int>(7 - i)));
     }
     store_bytes(held[0], bytes);

@@ -1,4 +1,5 @@
-// THC from WIRE_FORMAT.md section 4.23: one element after the other, the table by trying every split, the quantile from std::erfc.
+// THC from WIRE_FORMAT.md section 4.23: one element after the other, the table by trying every split, the quantile from
+// std::erfc.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -15,7 +16,8 @@ namespace {
 class Thc final : public ReferenceCodec {
  public:
   explicit Thc(const std::string& spec)
-      : bits_(std::stoul(parameter(spec, "bits"))), g_(std::stoul(parameter(spec, "g"))), levels_(std::size_t{1} << bits_) {
+      : bits_(std::stoul(parameter(spec, "bits"))), g_(std::stoul(parameter(spec, "g"))),
+        levels_(std::size_t{1} << bits_) {
     static std::map<std::string, std::pair<double, std::vector<int>>> known_tables;
     auto& [limit, table] = known_tables[spec];
     if (table.empty()) make_table(std::stod(parameter(spec, "clip")));
@@ -48,7 +50,8 @@ class Thc final : public ReferenceCodec {
     return norms;
   }
 
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter& counter) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count,
+                            const RandomCounter& counter) const override {
     std::vector<float> values;
     const std::size_t blocks = (count + 1023) / 1024;
     std::span<const std::uint8_t> rest = piece.subspan(4 * blocks);
@@ -63,7 +66,8 @@ class Thc final : public ReferenceCodec {
       }
       rest = rest.subspan(d * bits_ / 8);
       hadamard(h);
-      const float unit = static_cast<float>((g_ % 2 ? 1.0 : 2.0) * limit_ / static_cast<double>(g_)) * n / static_cast<float>(d);
+      const float unit =
+          static_cast<float>((g_ % 2 ? 1.0 : 2.0) * limit_ / static_cast<double>(g_)) * n / static_cast<float>(d);
       for (std::size_t i = 0; i < m; ++i) {
         const float x = h[i] * unit;
         values.push_back(n == 0 ? 0.0f : negated(counter, b, i) ? -x : x);
@@ -92,7 +96,8 @@ class Thc final : public ReferenceCodec {
     limit_ = low;
     // Integral of (b - x)(x - a) over the normal density by Simpson's rule.
     const auto cost = [&](std::size_t from, std::size_t to) {
-      const double a = (2.0 * static_cast<double>(from) / static_cast<double>(g_) - 1) * limit_, b = (2.0 * static_cast<double>(to) / static_cast<double>(g_) - 1) * limit_;
+      const double a = (2.0 * static_cast<double>(from) / static_cast<double>(g_) - 1) * limit_,
+                   b = (2.0 * static_cast<double>(to) / static_cast<double>(g_) - 1) * limit_;
       const auto f = [&](double x) { return (b - x) * (x - a) * std::exp(-x * x / 2); };
       constexpr int steps = 200;
       double sum = f(a) + f(b);
@@ -103,7 +108,8 @@ class Thc final : public ReferenceCodec {
     for (std::size_t a = 0; a <= g_; ++a)
       for (std::size_t b = a + 1; b <= g_; ++b) costs[a][b] = cost(a, b);
     // From the middle outwards: the least cost of `left` more values below v, and the value that comes next.
-    std::vector<std::vector<std::pair<double, std::size_t>>> known(levels_ / 2, std::vector<std::pair<double, std::size_t>>(g_ + 1, {-1, 0}));
+    std::vector<std::vector<std::pair<double, std::size_t>>> known(
+        levels_ / 2, std::vector<std::pair<double, std::size_t>>(g_ + 1, {-1, 0}));
     const std::function<double(std::size_t, std::size_t)> best = [&](std::size_t v, std::size_t left) -> double {
       if (left == 0) return v == 0 ? 0 : 1e9;
       auto& [value, next] = known[left][v];
@@ -130,7 +136,8 @@ class Thc final : public ReferenceCodec {
   }
   static std::size_t dimension(std::size_t m) { return m <= 128 ? 128 : m <= 256 ? 256 : m <= 512 ? 512 : 1024; }
   static bool negated(const RandomCounter& counter, std::size_t block, std::size_t i) {
-    const std::uint32_t word = dither::bits16({counter.element, counter.step, 0}, dither::kShared, static_cast<std::uint32_t>(block / 2 * 128 + i % 128));
+    const std::uint32_t word = dither::bits16({counter.element, counter.step, 0}, dither::kShared,
+                                              static_cast<std::uint32_t>(block / 2 * 128 + i % 128));
     return word >> (8 * (block % 2) + i / 128) & 1;
   }
   static void hadamard(std::vector<float>& y) {
@@ -174,7 +181,9 @@ class Thc final : public ReferenceCodec {
       to.resize(begin + 16 * bits_);
       for (std::size_t i = 0; i < 128; ++i) {
         const unsigned v = index[tile + i];
-        const auto put = [&](std::size_t byte, unsigned value, std::size_t shift) { to[begin + byte] = static_cast<std::uint8_t>(to[begin + byte] | value << shift); };
+        const auto put = [&](std::size_t byte, unsigned value, std::size_t shift) {
+          to[begin + byte] = static_cast<std::uint8_t>(to[begin + byte] | value << shift);
+        };
         if (bits_ == 4) {
           put(i % 64, v, i < 64 ? 4 : 0);
         } else {

@@ -1,4 +1,5 @@
-// THC's integer sums on the host: table values of indices are added without being decoded, and what they add up to is rotated back once.
+// THC's integer sums on the host: table values of indices are added without being decoded, and what they add up to is
+// rotated back once.
 #include <cstring>
 
 #include "codec/thc/thc.hpp"
@@ -38,7 +39,8 @@ void AddValues(const Tables& t, const std::uint8_t* bytes, std::uint64_t coordin
 }
 
 // Sums of many ranks leave 16 bits: floats, in the order of the encoder's rotation.
-void DecodeSums(const Tables& t, const std::uint16_t* sums, const float* norms, int ranks, std::uint64_t count, const RandomCounter& counter, float* out) {
+void DecodeSums(const Tables& t, const std::uint16_t* sums, const float* norms, int ranks, std::uint64_t count,
+                const RandomCounter& counter, float* out) {
   const Df df;
   const Di di;
   const hn::Rebind<std::uint16_t, Df> u16;
@@ -54,14 +56,18 @@ void DecodeSums(const Tables& t, const std::uint16_t* sums, const float* norms, 
     if (norms[b] == 0.0f) {
       std::memset(out, 0, bytes);
     } else {
-      walsh_hadamard(d, [&](std::uint32_t tile, std::uint32_t i) CRIMP_STEP {
-        auto s = hn::PromoteTo(di, hn::LoadU(u16, sums + tile + i));
-        if (odd) s = hn::Add(s, s);
-        return hn::ConvertTo(df, hn::Sub(s, middle));
-      }, y);
+      walsh_hadamard(
+          d,
+          [&](std::uint32_t tile, std::uint32_t i) CRIMP_STEP {
+            auto s = hn::PromoteTo(di, hn::LoadU(u16, sums + tile + i));
+            if (odd) s = hn::Add(s, s);
+            return hn::ConvertTo(df, hn::Sub(s, middle));
+          },
+          y);
       const Vf unit = hn::Set(df, norms[b] * t.unit / static_cast<float>(d));
       float* const to = rest < d ? y : out;
-      for (std::uint32_t e = 0; e < d; e += kN) hn::StoreU(signs.apply(b, e, e % dither::kTile, hn::Mul(hn::Load(df, y + e), unit)), df, to + e);
+      for (std::uint32_t e = 0; e < d; e += kN)
+        hn::StoreU(signs.apply(b, e, e % dither::kTile, hn::Mul(hn::Load(df, y + e), unit)), df, to + e);
       if (to != out) std::memcpy(out, y, bytes);
     }
     sums += d;
@@ -81,7 +87,8 @@ HWY_EXPORT(DecodeSums);
 void add_indices(const Tables& t, const std::uint8_t* indices, std::uint64_t coordinates, std::uint16_t* sums) {
   HWY_DYNAMIC_DISPATCH(AddValues)(t, indices, coordinates, sums);
 }
-void decode_sums(const Tables& t, const std::uint16_t* sums, const float* norms, int ranks, std::uint64_t count, const RandomCounter& counter, float* out) {
+void decode_sums(const Tables& t, const std::uint16_t* sums, const float* norms, int ranks, std::uint64_t count,
+                 const RandomCounter& counter, float* out) {
   HWY_DYNAMIC_DISPATCH(DecodeSums)(t, sums, norms, ranks, count, counter, out);
 }
 

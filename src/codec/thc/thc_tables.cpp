@@ -1,4 +1,5 @@
-// THC's lookup tables: the normal quantile and a symmetric dynamic programme that minimises the variance of stochastic rounding.
+// THC's lookup tables: the normal quantile and a symmetric dynamic programme that minimises the variance of stochastic
+// rounding.
 #include <algorithm>
 #include <vector>
 
@@ -19,7 +20,8 @@ double from_zero_to(double x) {  // P(0 < Z < x): density * (x + x^3/3 + x^5/15 
   return density(x) * sum;
 }
 
-// Of rounding the normal values between two neighbours of the table to either of them: the integral of (high - x)(x - low) density(x).
+// Of rounding the normal values between two neighbours of the table to either of them: the integral of (high - x)(x -
+// low) density(x).
 double variance(double low, double high) {
   const double mass = from_zero_to(high) - from_zero_to(low), first = density(low) - density(high),
                second = mass + low * density(low) - high * density(high);
@@ -49,7 +51,8 @@ Tables make_tables(std::uint32_t bits, std::uint32_t granularity, std::uint32_t 
   const bool odd = granularity % 2;
   t.unit = static_cast<float>((odd ? 1 : 2) * limit / g);
 
-  // best[i][v]: the least variance of the gaps below v where T[i] = v. The upper half of the table mirrors the lower one.
+  // best[i][v]: the least variance of the gaps below v where T[i] = v. The upper half of the table mirrors the lower
+  // one.
   const std::uint32_t half = t.levels / 2, most = (granularity - 1) / 2;
   const auto at = [&](std::uint32_t v) { return (2.0 * v / g - 1) * limit; };
   const auto gap = [&](std::uint32_t from, std::uint32_t to) { return variance(at(from), at(to)); };
@@ -76,7 +79,8 @@ Tables make_tables(std::uint32_t bits, std::uint32_t granularity, std::uint32_t 
   }
 
   for (std::uint32_t i = 0; i < t.levels; ++i)
-    t.centred[i] = static_cast<std::int8_t>(odd ? 2 * t.value[i] - static_cast<int>(granularity) : t.value[i] - static_cast<int>(granularity / 2));
+    t.centred[i] = static_cast<std::int8_t>(odd ? 2 * t.value[i] - static_cast<int>(granularity)
+                                                : t.value[i] - static_cast<int>(granularity / 2));
   for (std::uint32_t k = 0, i = 0; k < granularity; ++k) {
     if (k == t.value[i + 1]) ++i;
     const double slope = static_cast<double>(kOne) / (t.value[i + 1] - t.value[i]);

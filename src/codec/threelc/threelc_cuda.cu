@@ -16,7 +16,8 @@ std::unique_ptr<DeviceCodec> make(const Codec& codec) {
 std::unique_ptr<DeviceCodec> threelc_device(const Codec& codec) {
   if (codec.parameter(kScaleOf) == ScaleOf::tensor) return nullptr;
   if (!codec.parameter(threelc::kZeroRun)) return make<threelc::Stage::base>(codec);
-  return codec.parameter(threelc::kEntropy) ? make<threelc::Stage::entropy>(codec) : make<threelc::Stage::zero_run>(codec);
+  return codec.parameter(threelc::kEntropy) ? make<threelc::Stage::entropy>(codec)
+                                            : make<threelc::Stage::zero_run>(codec);
 }
 
 }  // namespace crimp

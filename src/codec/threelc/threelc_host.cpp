@@ -1,13 +1,14 @@
-// 3LC on the host. One pass finds the scale of a piece, a second one, from L1, quantises, updates the residual and packs: 32-bit lanes hold one
-// base-3^5 byte each, built from five stripes of the tile, so that nothing is shuffled and one narrowing store ends 5 x lanes elements.
+// 3LC on the host. One pass finds the scale of a piece, a second one, from L1, quantises, updates the residual and
+// packs: 32-bit lanes hold one base-3^5 byte each, built from five stripes of the tile, so that nothing is shuffled and
+// one narrowing store ends 5 x lanes elements.
 #include <cmath>
 #include <cstring>
 
 #include "codec/coding/largest.hpp"
-#include "codec/registry.hpp"
 #include "codec/coding/prefix_code.hpp"
-#include "codec/threelc/threelc.hpp"
 #include "codec/coding/zero_run.hpp"
+#include "codec/registry.hpp"
+#include "codec/threelc/threelc.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/threelc/threelc_host.cpp"
@@ -24,8 +25,8 @@ using D8 = hn::Rebind<std::uint8_t, Df>;
 using D16 = hn::Rebind<std::uint16_t, Df>;
 
 template <bool has_in, bool has_out>
-HWY_INLINE void encode_tiles(const float* HWY_RESTRICT values, const float* in, float* out, std::uint64_t count, float scale,
-                             std::uint8_t* HWY_RESTRICT bytes) {
+HWY_INLINE void encode_tiles(const float* HWY_RESTRICT values, const float* in, float* out, std::uint64_t count,
+                             float scale, std::uint8_t* HWY_RESTRICT bytes) {
   const Df d;
   const Di di;
   const std::size_t lanes = hn::Lanes(d);
@@ -70,7 +71,8 @@ HWY_INLINE void encode_tiles(const float* HWY_RESTRICT values, const float* in, 
   }
 }
 
-void EncodeTiles(const float* values, const float* in, float* out, std::uint64_t count, float scale, std::uint8_t* bytes) {
+void EncodeTiles(const float* values, const float* in, float* out, std::uint64_t count, float scale,
+                 std::uint8_t* bytes) {
   if (in && out) return encode_tiles<true, true>(values, in, out, count, scale, bytes);
   if (in) return encode_tiles<true, false>(values, in, out, count, scale, bytes);
   if (out) return encode_tiles<false, true>(values, in, out, count, scale, bytes);
@@ -92,7 +94,8 @@ std::uint8_t Highest(const std::uint8_t* bytes, std::uint64_t n) {
 }
 
 #if HWY_TARGET <= HWY_AVX3
-// A tile's 32 bytes to the 32-bit masks of its plus and minus digits by two comparisons a digit; then 16 floats take two masked adds.
+// A tile's 32 bytes to the 32-bit masks of its plus and minus digits by two comparisons a digit; then 16 floats take
+// two masked adds.
 HWY_INLINE void add_tile(const std::uint8_t* bytes, __m512 m, float* acc) {
   __m256i rest = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes));
   const auto add = [&](int stripe, int weight) HWY_ATTR {
@@ -194,15 +197,20 @@ HWY_EXPORT(DecodeTiles);
 HWY_EXPORT(Highest);
 HWY_EXPORT(PackDigits);
 
-void pack_digits(const std::uint8_t* digits, std::uint64_t count, std::uint8_t* bytes) { HWY_DYNAMIC_DISPATCH(PackDigits)(digits, count, bytes); }
-bool legal_base(const std::uint8_t* bytes, std::uint64_t size) { return HWY_DYNAMIC_DISPATCH(Highest)(bytes, size) < kFirstRun; }
+void pack_digits(const std::uint8_t* digits, std::uint64_t count, std::uint8_t* bytes) {
+  HWY_DYNAMIC_DISPATCH(PackDigits)(digits, count, bytes);
+}
+bool legal_base(const std::uint8_t* bytes, std::uint64_t size) {
+  return HWY_DYNAMIC_DISPATCH(Highest)(bytes, size) < kFirstRun;
+}
 void add_base(const std::uint8_t* bytes, std::uint64_t count, float scale, float* acc) {
   HWY_DYNAMIC_DISPATCH(DecodeTiles)(bytes, count, scale, acc);
 }
 
 class ThreeLc final : public Codec {
  public:
-  explicit ThreeLc(const SpecValues& values) : s_(values[kSparsity]), zero_run_(values[kZeroRun]), entropy_(values[kEntropy]), traits_(kTraits) {
+  explicit ThreeLc(const SpecValues& values)
+      : s_(values[kSparsity]), zero_run_(values[kZeroRun]), entropy_(values[kEntropy]), traits_(kTraits) {
     if (entropy_ && !zero_run_) values.refuse(kEntropy, "0 where zero_run=0");
     traits_.fixed_size = !zero_run_;
     traits_.selects = values[kScaleOf] == ScaleOf::tensor;
@@ -211,12 +219,14 @@ class ThreeLc final : public Codec {
   std::uint32_t parameter_word() const override { return (zero_run_ ? 1 : 0) + (entropy_ ? 2 : 0); }
   std::size_t piece_bound(std::uint64_t count) const override { return sizeof(float) + base_bytes(count) + entropy_; }
 
-  Selection select(const float* values, const float* residual, std::uint64_t count, const RandomCounter&) const override {
+  Selection select(const float* values, const float* residual, std::uint64_t count,
+                   const RandomCounter&) const override {
     return {.scale = largest_magnitude(values, residual, count)};
   }
   std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
     const std::uint64_t n = base_bytes(piece.count);
-    const float scale = s_ * (traits_.selects ? piece.selection.scale : largest_magnitude(piece.values, piece.residual_in, piece.count));
+    const float scale = s_ * (traits_.selects ? piece.selection.scale
+                                              : largest_magnitude(piece.values, piece.residual_in, piece.count));
     std::memcpy(bytes, &scale, sizeof scale);
     bytes += sizeof scale;
     const auto encode = [&](std::uint8_t* base) {
@@ -235,7 +245,8 @@ class ThreeLc final : public Codec {
     return sizeof scale + length;
   }
 
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&,
+                        float* acc) const override {
     float scale;
     if (in.size() < sizeof scale) return false;
     std::memcpy(&scale, in.data(), sizeof scale);
@@ -261,9 +272,16 @@ class ThreeLc final : public Codec {
   }
 
   // Measured, unit.meaning repeats it: an owner meets few large sums at a time, later and larger with larger s.
-  double error_of_two_encodings() const override { return 1.2 + 1.2 * static_cast<double>(s_) * static_cast<double>(s_); }
+  double error_of_two_encodings() const override {
+    return 1.2 + 1.2 * static_cast<double>(s_) * static_cast<double>(s_);
+  }
 
-  static constexpr Traits kTraits{.name = "3lc", .wire_id = 4, .fixed_size = false, .biased = true, .memory = FeedbackKind::residual, .max_magnitude = kMaxMagnitude};
+  static constexpr Traits kTraits{.name = "3lc",
+                                  .wire_id = 4,
+                                  .fixed_size = false,
+                                  .biased = true,
+                                  .memory = FeedbackKind::residual,
+                                  .max_magnitude = kMaxMagnitude};
 
  private:
   float s_;
@@ -274,14 +292,16 @@ class ThreeLc final : public Codec {
 }  // namespace threelc
 
 CodecEntry threelc_entry() {
-  return {{.summary = "ternary with error feedback, five values a byte, zero runs coded",
-           .formula = "M = s max|a| of a piece (scale=tensor: of a tensor), q = +1 where a > M/2, -1 where a < -M/2, else 0, d = M q",
-           .source = "3LC: Lim, Andersen, Kaminsky, MLSys 2019",
-           .bits = "0.1 to 1.6, about 1 with s = 1, less with scale=tensor",
-           .use = "the default: slow networks, any model; larger s where the network is very slow",
-           .traits = threelc::ThreeLc::kTraits,
-           .parameters = {threelc::kSparsity, threelc::kZeroRun, threelc::kEntropy, kScaleOf}},
-          make_as<threelc::ThreeLc>};
+  return {
+      {.summary = "ternary with error feedback, five values a byte, zero runs coded",
+       .formula =
+           "M = s max|a| of a piece (scale=tensor: of a tensor), q = +1 where a > M/2, -1 where a < -M/2, else 0, d = M q",
+       .source = "3LC: Lim, Andersen, Kaminsky, MLSys 2019",
+       .bits = "0.1 to 1.6, about 1 with s = 1, less with scale=tensor",
+       .use = "the default: slow networks, any model; larger s where the network is very slow",
+       .traits = threelc::ThreeLc::kTraits,
+       .parameters = {threelc::kSparsity, threelc::kZeroRun, threelc::kEntropy, kScaleOf}},
+      make_as<threelc::ThreeLc>};
 }
 
 }  // namespace crimp

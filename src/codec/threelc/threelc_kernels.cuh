@@ -1,17 +1,17 @@
 // 3LC in a block: a warp makes the 32 bytes of a tile, lane i byte i, from five elements a stripe apart.
 #pragma once
-#include "codec/device/piece_kernels.cuh"
 #include "codec/coding/prefix_code_kernels.cuh"
-#include "codec/threelc/threelc.hpp"
 #include "codec/coding/zero_run_kernels.cuh"
+#include "codec/device/piece_kernels.cuh"
+#include "codec/threelc/threelc.hpp"
 
 namespace crimp::threelc {
 
 // How far the base bytes are coded.
 enum class Stage { base, zero_run, entropy };
 
-// Room for a piece's bytes: those before kHead are in front of the base bytes (or their code), so that a piece is one run of bytes and these are aligned. Words are
-// read whole behind the end.
+// Room for a piece's bytes: those before kHead are in front of the base bytes (or their code), so that a piece is one
+// run of bytes and these are aligned. Words are read whole behind the end.
 inline constexpr std::uint32_t kHead = 16, kRoom = kHead + kPieceElements / 5 + 16;
 
 template <Stage stage>
@@ -36,7 +36,9 @@ struct Device : device::PieceDevice {
   };
   float s;
 
-  __device__ std::uint32_t bytes(std::uint32_t count) const { return static_cast<std::uint32_t>(sizeof(float) + base_bytes(count)); }
+  __device__ std::uint32_t bytes(std::uint32_t count) const {
+    return static_cast<std::uint32_t>(sizeof(float) + base_bytes(count));
+  }
 
   // max|a| as bits: those of numbers without sign order as the numbers do.
   __device__ float scale_of(const float* a, std::uint32_t count, device::BlockScratch& scratch) const {
@@ -45,7 +47,8 @@ struct Device : device::PieceDevice {
     return s * __uint_as_float(device::block_max(top, scratch));
   }
 
-  __device__ static void quantize_byte(float* a, std::uint32_t first, std::uint32_t width, std::uint32_t count, float scale, bool keep, std::uint8_t* to) {
+  __device__ static void quantize_byte(float* a, std::uint32_t first, std::uint32_t width, std::uint32_t count,
+                                       float scale, bool keep, std::uint8_t* to) {
     int q[5];
 #pragma unroll
     for (std::uint32_t j = 0; j < 5; ++j) {
@@ -65,16 +68,23 @@ struct Device : device::PieceDevice {
       quantize_byte(a, tile * kTile + lane, kStripe, count, scale, keep, base + tile * kStripe + lane);
     if (whole * kTile < count && device::warp() == whole % device::kWarps) {
       const std::uint32_t width = stripe(whole * kTile, count);
-      if (lane < width) quantize_byte(a, whole * kTile + lane, width, count, scale, keep, base + whole * kStripe + lane);
+      if (lane < width)
+        quantize_byte(a, whole * kTile + lane, width, count, scale, keep, base + whole * kStripe + lane);
     }
   }
 
   // False in a thread that met a byte above 242.
-  __device__ static bool add_byte(std::uint8_t byte, std::uint32_t first, std::uint32_t width, std::uint32_t count, float scale, float* acc) {
+  __device__ static bool add_byte(std::uint8_t byte, std::uint32_t first, std::uint32_t width, std::uint32_t count,
+                                  float scale, float* acc) {
     std::uint32_t rest = byte;
 #pragma unroll
     for (std::uint32_t j = 0; j < 5; ++j) {
-      const std::uint32_t weight = j == 0 ? 81 : j == 1 ? 27 : j == 2 ? 9 : j == 3 ? 3 : 1, digit = rest / weight, i = first + j * width;
+      const std::uint32_t weight = j == 0   ? 81
+                                   : j == 1 ? 27
+                                   : j == 2 ? 9
+                                   : j == 3 ? 3
+                                            : 1,
+                          digit = rest / weight, i = first + j * width;
       rest -= digit * weight;
       if (digit != 1 && i < count) acc[i] += digit == 0 ? -scale : scale;  // zeros change no bit, of -0 neither
     }
@@ -87,7 +97,8 @@ struct Device : device::PieceDevice {
       legal = add_byte(base[tile * kStripe + lane], tile * kTile + lane, kStripe, count, scale, acc) && legal;
     if (whole * kTile < count && device::warp() == whole % device::kWarps) {
       const std::uint32_t width = stripe(whole * kTile, count);
-      if (lane < width) legal = add_byte(base[whole * kStripe + lane], whole * kTile + lane, width, count, scale, acc) && legal;
+      if (lane < width)
+        legal = add_byte(base[whole * kStripe + lane], whole * kTile + lane, width, count, scale, acc) && legal;
     }
     return legal;
   }
@@ -115,7 +126,8 @@ struct Device : device::PieceDevice {
     }
   }
 
-  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t bytes, float* acc, Shared& own) const {
+  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t bytes, float* acc,
+                             Shared& own) const {
     if (bytes < sizeof(float)) return false;
     const float scale = device::load_bytes<float>(in);
     if (!legal_scale(scale)) return false;

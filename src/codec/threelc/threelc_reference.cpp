@@ -48,7 +48,8 @@ Bytes threelc_prefix_expanded(std::span<const std::uint8_t> in) {
       word |= static_cast<unsigned>(in[at[i % 4] / 8] >> at[i % 4] % 8 & 1) << (length - 1);
       ++at[i % 4];
       for (unsigned s = 0; s < 256 && !found; ++s)
-        if (code.length[s] == length && code.code[s] == word) symbols.push_back(static_cast<std::uint8_t>(s)), found = 1;
+        if (code.length[s] == length && code.code[s] == word)
+          symbols.push_back(static_cast<std::uint8_t>(s)), found = 1;
     }
   }
   return symbols;
@@ -58,8 +59,9 @@ namespace {
 
 class ThreeLc final : public ReferenceCodec {
  public:
-  explicit ThreeLc(const std::string& spec) : s_(std::stof(parameter(spec, "s"))), zero_run_(parameter(spec, "zero_run") == "1"), entropy_(parameter(spec, "entropy") == "1"),
-        tensor_(parameter(spec, "scale") == "tensor") {}
+  explicit ThreeLc(const std::string& spec)
+      : s_(std::stof(parameter(spec, "s"))), zero_run_(parameter(spec, "zero_run") == "1"),
+        entropy_(parameter(spec, "entropy") == "1"), tensor_(parameter(spec, "scale") == "tensor") {}
   Selection select(std::span<const float> group, const RandomCounter&) const override { return {.scale = peak(group)}; }
   bool fixed_size() const override { return !zero_run_; }
   Bytes encode(const ReferencePiece& p) const override {
@@ -72,7 +74,8 @@ class ThreeLc final : public ReferenceCodec {
     bytes.insert(bytes.end(), coded.begin(), coded.end());
     return bytes;
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count,
+                            const RandomCounter&) const override {
     float m;
     std::memcpy(&m, piece.data(), 4);
     piece = piece.subspan(4);
@@ -81,7 +84,8 @@ class ThreeLc final : public ReferenceCodec {
       coded = threelc_prefix_expanded(piece);
       piece = coded;
     }
-    return threelc_values(zero_run_ ? threelc_expanded(piece, (count + 4) / 5).value() : Bytes(piece.begin(), piece.end()), count, m);
+    return threelc_values(
+        zero_run_ ? threelc_expanded(piece, (count + 4) / 5).value() : Bytes(piece.begin(), piece.end()), count, m);
   }
   double allowed(std::span<const float> a, std::size_t) const override {
     if (tensor_) return -1;

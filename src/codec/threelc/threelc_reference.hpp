@@ -32,7 +32,8 @@ inline std::vector<std::uint8_t> threelc_base_bytes(std::span<const float> a, fl
     for (std::size_t i = 0; i < tile.width; ++i) {
       const auto q = [&](std::size_t k) { return k < tile.count ? threelc_quantized(a[tile.begin + k], scale) : 0; };
       const std::size_t w = tile.width;
-      bytes.push_back(static_cast<std::uint8_t>(121 + 81 * q(i) + 27 * q(i + w) + 9 * q(i + 2 * w) + 3 * q(i + 3 * w) + q(i + 4 * w)));
+      bytes.push_back(static_cast<std::uint8_t>(121 + 81 * q(i) + 27 * q(i + w) + 9 * q(i + 2 * w) + 3 * q(i + 3 * w) +
+                                                q(i + 4 * w)));
     }
   return bytes;
 }
@@ -59,7 +60,8 @@ std::vector<std::uint8_t> threelc_prefix_coded(const std::vector<std::uint8_t>& 
 std::vector<std::uint8_t> threelc_prefix_expanded(std::span<const std::uint8_t> in);
 
 // Nothing where the code does not stand for exactly `base_bytes` bytes.
-inline std::optional<std::vector<std::uint8_t>> threelc_expanded(std::span<const std::uint8_t> coded, std::size_t base_bytes) {
+inline std::optional<std::vector<std::uint8_t>> threelc_expanded(std::span<const std::uint8_t> coded,
+                                                                 std::size_t base_bytes) {
   std::vector<std::uint8_t> base;
   for (const std::uint8_t b : coded) {
     if (b <= 242) {

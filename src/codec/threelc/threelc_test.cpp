@@ -8,13 +8,13 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "memory/workers.hpp"
 #include "codec/codec.hpp"
 #include "codec/payload.hpp"
+#include "codec/threelc/threelc_reference.hpp"
+#include "memory/workers.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/reference.hpp"
-#include "codec/threelc/threelc_reference.hpp"
 
 using namespace crimp;
 using namespace crimp::test;
@@ -58,7 +58,8 @@ TEST_SUITE("threelc") {
     const auto coded175 = make_codec("3lc:s=1.75"), base175 = make_codec("3lc:s=1.75,zero_run=0");
     CHECK(scale_of(*coded, a) == 1.0f);
     CHECK(scale_of(*coded175, a) == 1.75f);
-    // q(0) = 1, q(3) = -1, q(12) = 1 (0.51 > 0.5), q(36) = -1; w = 8, so 12 is digit 1 of byte 4 and 36 digit 4 of byte 4.
+    // q(0) = 1, q(3) = -1, q(12) = 1 (0.51 > 0.5), q(36) = -1; w = 8, so 12 is digit 1 of byte 4 and 36 digit 4 of
+    // byte 4.
     const Bytes expected{202, 121, 121, 40, 121 + 27 - 1, 121, 121, 121};
     CHECK(encode(*base, a) == expected);
     CHECK(encode(*coded, a) == Bytes{202, 243, 40, 147, 244});
@@ -164,8 +165,10 @@ TEST_SUITE("threelc") {
     const auto codec = make_codec("3lc");
     CHECK(encode(*codec, std::vector<float>(350)) == Bytes(5, 255));
     CHECK(encode(*codec, std::vector<float>(10240)).size() == 147);  // 2048 = 146 * 14 + 4
-    // Reference figures for independent elements: bits a value at a fraction of non-zeros (all of them quantise to +-1 here).
-    const std::pair<double, double> figures[] = {{0.5, 1.60}, {0.2, 1.43}, {0.1, 1.04}, {0.05, 0.65}, {0.02, 0.337}, {0.01, 0.226}, {0.001, 0.125}};
+    // Reference figures for independent elements: bits a value at a fraction of non-zeros (all of them quantise to +-1
+    // here).
+    const std::pair<double, double> figures[] = {{0.5, 1.60},   {0.2, 1.43},   {0.1, 1.04},   {0.05, 0.65},
+                                                 {0.02, 0.337}, {0.01, 0.226}, {0.001, 0.125}};
     for (const auto& [density, bits] : figures) {
       std::size_t bytes = 0;
       for (std::uint64_t seed = 0; seed < 20; ++seed) {
@@ -209,7 +212,8 @@ TEST_SUITE("threelc") {
     }
   }
 
-  TEST_CASE("scale=tensor: the paper's one scale for all pieces of a group, which sends less where their sizes differ") {
+  TEST_CASE(
+      "scale=tensor: the paper's one scale for all pieces of a group, which sends less where their sizes differ") {
     Workers workers(1);
     ChunkPartition partition;
     for (const std::size_t n : {30000, 11000}) partition.add_group(n);
@@ -239,10 +243,12 @@ TEST_SUITE("threelc") {
       return all;
     };
     const float first = largest(0, 30000), second = largest(30000, 41000);
-    CHECK(scales("3lc:s=1.5,zero_run=0,scale=tensor") == std::vector<float>{1.5f * first, 1.5f * first, 1.5f * first, 1.5f * second, 1.5f * second});
+    CHECK(scales("3lc:s=1.5,zero_run=0,scale=tensor") ==
+          std::vector<float>{1.5f * first, 1.5f * first, 1.5f * first, 1.5f * second, 1.5f * second});
     CHECK(scales("3lc:s=1.5,zero_run=0")[1] == 1.5f * largest(10240, 20480));
     CHECK(body_of("3lc:scale=tensor").size() < 0.7 * static_cast<double>(body_of("3lc").size()));
-    CHECK(make_codec("3lc:scale=tensor")->parameter_word() == make_codec("3lc")->parameter_word());  // receivers need not know
+    CHECK(make_codec("3lc:scale=tensor")->parameter_word() ==
+          make_codec("3lc")->parameter_word());  // receivers need not know
   }
 
   TEST_CASE("a scale that is negative or not finite is refused") {
@@ -250,7 +256,8 @@ TEST_SUITE("threelc") {
       const auto codec = make_codec(spec);
       const Bytes good = encode(*codec, example37());
       std::vector<float> out(37);
-      for (const float scale : {-1.0f, -0x1p-149f, HUGE_VALF, -HUGE_VALF, std::nanf("")}) CHECK_FALSE(decodes(*codec, good, scale, out));
+      for (const float scale : {-1.0f, -0x1p-149f, HUGE_VALF, -HUGE_VALF, std::nanf("")})
+        CHECK_FALSE(decodes(*codec, good, scale, out));
       CHECK(difference(out, std::vector<float>(37)) == "");
       CHECK(decodes(*codec, good, 0.0f, out));
     }

@@ -11,7 +11,8 @@ class Qsgd final : public Blockwise<Qsgd> {
  public:
   using Side = float;
   explicit Qsgd(const SpecValues& values)
-      : Blockwise(values[kBucket], static_cast<int>(code_bits(values[kLevels])), values[kLevels], Rounding::symmetric), s_(values[kLevels]) {}
+      : Blockwise(values[kBucket], static_cast<int>(code_bits(values[kLevels])), values[kLevels], Rounding::symmetric),
+        s_(values[kLevels]) {}
   std::uint32_t parameter_word() const override { return static_cast<std::uint32_t>(s_) | block_ << 16; }
 
   Side measure(const Block& b, Grid* grid) const {
@@ -28,8 +29,14 @@ class Qsgd final : public Blockwise<Qsgd> {
     return 2 + std::min(n / (6 * s * s), std::sqrt(n / 2) / s);
   }
 
-  static constexpr Traits kTraits{.name = "qsgd", .wire_id = 5, .fixed_size = true, .biased = false, .memory = FeedbackKind::none,
-                                  .max_magnitude = kMaxMagnitude, .min_magnitude = kMinMagnitude, .diverges_with_residual = true};
+  static constexpr Traits kTraits{.name = "qsgd",
+                                  .wire_id = 5,
+                                  .fixed_size = true,
+                                  .biased = false,
+                                  .memory = FeedbackKind::none,
+                                  .max_magnitude = kMaxMagnitude,
+                                  .min_magnitude = kMinMagnitude,
+                                  .diverges_with_residual = true};
 
  private:
   int s_;

@@ -15,7 +15,9 @@ struct TernGradDevice : device::PieceDevice {
   };
   float clip;
 
-  __device__ std::uint32_t bytes(std::uint32_t count) const { return static_cast<std::uint32_t>(sizeof(float) + threelc::base_bytes(count)); }
+  __device__ std::uint32_t bytes(std::uint32_t count) const {
+    return static_cast<std::uint32_t>(sizeof(float) + threelc::base_bytes(count));
+  }
 
   // Two warps add up what the format orders; the largest magnitude is everybody's.
   __device__ float scale_of(const float* a, std::uint32_t count, Shared& own) const {
@@ -72,10 +74,12 @@ struct TernGradDevice : device::PieceDevice {
     return bytes(piece.count);
   }
 
-  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc, Shared&) const {
+  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc,
+                             Shared&) const {
     const float scale = device::load_bytes<float>(in);
     if (__float_as_uint(scale) >= 0x7f800000u) return false;  // infinite, no number or negative
-    return !device::block_any(!threelc::Device<threelc::Stage::base>::add_piece(in + sizeof scale, piece.count, scale, acc));
+    return !device::block_any(
+        !threelc::Device<threelc::Stage::base>::add_piece(in + sizeof scale, piece.count, scale, acc));
   }
 };
 

@@ -1,6 +1,7 @@
-// Uniform levels with stochastic rounding: QSGD (Alistarh et al., NeurIPS 2017), TernGrad (Wen et al., NeurIPS 2017) and CGX's max-min quantiser
-// (Markov et al., Middleware 2022) are one operation, q = floor((a - base) / step + u), on different grids. Layout and arithmetic, shared by
-// host and device. The byte layouts are WIRE_FORMAT.md, sections 4.5, 4.6 and 4.14.
+// Uniform levels with stochastic rounding: QSGD (Alistarh et al., NeurIPS 2017), TernGrad (Wen et al., NeurIPS 2017)
+// and CGX's max-min quantiser (Markov et al., Middleware 2022) are one operation, q = floor((a - base) / step + u), on
+// different grids. Layout and arithmetic, shared by host and device. The byte layouts are WIRE_FORMAT.md,
+// sections 4.5, 4.6 and 4.14.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -10,25 +11,50 @@
 
 namespace crimp::uniform {
 
-inline constexpr float kMaxMagnitude = 0x1p50f;     // of QSGD and TernGrad: squares and their sums stay finite
-inline constexpr float kSmallestScale = 0x1p-60f;   // a norm or S below this is sent as 0: 1 / scale stays finite, squares above 0
-inline constexpr float kMinMagnitude = 0x1p-40f;    // of a tensor: blocks that are sent as 0 are then no part of it that counts
+inline constexpr float kMaxMagnitude = 0x1p50f;  // of QSGD and TernGrad: squares and their sums stay finite
+inline constexpr float kSmallestScale =
+    0x1p-60f;  // a norm or S below this is sent as 0: 1 / scale stays finite, squares above 0
+inline constexpr float kMinMagnitude =
+    0x1p-40f;  // of a tensor: blocks that are sent as 0 are then no part of it that counts
 inline constexpr float kMaxReach = 0x1p100f, kSmallestReach = 0x1p-100f;  // likewise of max-min
-inline constexpr std::uint32_t kMaxLevels = 32767;  // fixed point with 16 fractional bits fits 32
+inline constexpr std::uint32_t kMaxLevels = 32767;                        // fixed point with 16 fractional bits fits 32
 inline constexpr std::uint32_t kSumLanes = 64;
 
 enum class Rounding { stochastic, nearest, symmetric };  // symmetric: stochastic with base 0
 // maxmin
-inline constexpr Parameter<int> kBits{{.key = "bits", .default_value = 4, .least = 2, .most = 8, .step = 1, .help = "of a value's code"}};
-inline constexpr Parameter<std::uint32_t> kBlock{{.key = "block", .default_value = 512, .least = 128, .most = 10240, .step = 128, .help = "elements that share min and step"}};
+inline constexpr Parameter<int> kBits{
+    {.key = "bits", .default_value = 4, .least = 2, .most = 8, .step = 1, .help = "of a value's code"}};
+inline constexpr Parameter<std::uint32_t> kBlock{{.key = "block",
+                                                  .default_value = 512,
+                                                  .least = 128,
+                                                  .most = 10240,
+                                                  .step = 128,
+                                                  .help = "elements that share min and step"}};
 inline constexpr std::string_view kRoundingWords[] = {"stochastic", "nearest"};
-inline constexpr Parameter<Rounding> kRounding{{.key = "rounding", .words = kRoundingWords, .help = "stochastic is unbiased (u uniform in [0, 1)), nearest has u = 1/2"}};
+inline constexpr Parameter<Rounding> kRounding{
+    {.key = "rounding",
+     .words = kRoundingWords,
+     .help = "stochastic is unbiased (u uniform in [0, 1)), nearest has u = 1/2"}};
 // qsgd
-inline constexpr Parameter<int> kLevels{{.key = "s", .default_value = 127, .least = 1, .most = kMaxLevels, .step = 1, .help = "levels on each side of zero"}};
-inline constexpr Parameter<std::uint32_t> kBucket{{.key = "bucket", .default_value = 512, .least = 128, .most = 10240, .step = 128,
-  .help = "elements that share a norm: the noise of a block grows with its norm"}};
+inline constexpr Parameter<int> kLevels{{.key = "s",
+                                         .default_value = 127,
+                                         .least = 1,
+                                         .most = kMaxLevels,
+                                         .step = 1,
+                                         .help = "levels on each side of zero"}};
+inline constexpr Parameter<std::uint32_t> kBucket{
+    {.key = "bucket",
+     .default_value = 512,
+     .least = 128,
+     .most = 10240,
+     .step = 128,
+     .help = "elements that share a norm: the noise of a block grows with its norm"}};
 // terngrad
-inline constexpr Parameter<float> kDeviations{{.key = "clip", .default_value = 2.5, .least = 1e-6, .most = 1e6, .help = "in standard deviations; a large one never clips"}};
+inline constexpr Parameter<float> kDeviations{{.key = "clip",
+                                               .default_value = 2.5,
+                                               .least = 1e-6,
+                                               .most = 1e6,
+                                               .help = "in standard deviations; a large one never clips"}};
 
 // Values base + q * step, q in [lowest, highest]; inverse = 65536 / step, or 0 where step is 0.
 struct Grid {
@@ -94,8 +120,8 @@ CRIMP_HD float norm_of(const Moments& m) {
   const float norm = sqrtf(m.squares);
   return norm < kSmallestScale ? 0.0f : norm;
 }
-// min(max |a|, c * max(sigma, |mean|)): sigma is the population's. A piece whose mean outweighs it (a constant, a single element) would
-// be clipped away by c * sigma alone.
+// min(max |a|, c * max(sigma, |mean|)): sigma is the population's. A piece whose mean outweighs it (a constant, a
+// single element) would be clipped away by c * sigma alone.
 CRIMP_HD float clipped_peak(const Moments& m, std::uint64_t n, float c) {
   const float mean = m.sum / static_cast<float>(n), variance = m.squares / static_cast<float>(n) - mean * mean;
   const float sigma = variance > 0.0f ? sqrtf(variance) : 0.0f, limit = c * fmaxf(sigma, fabsf(mean));

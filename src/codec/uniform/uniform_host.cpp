@@ -67,7 +67,8 @@ HWY_INLINE Moments moments(const float* values, const float* in, std::uint64_t c
   const std::uint64_t whole = count / kSumLanes * kSumLanes;
   auto peak = hn::Zero(d), peak2 = peak;
   for (std::size_t lane = 0; lane < kSumLanes; lane += 4 * lanes) {
-    auto sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0, square0 = sum0, square1 = sum0, square2 = sum0, square3 = sum0;
+    auto sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0, square0 = sum0, square1 = sum0, square2 = sum0,
+         square3 = sum0;
     for (std::uint64_t i = lane; i < whole; i += kSumLanes) {
       const auto add = [&](std::size_t at, auto& sum, auto& square, auto& top) HWY_ATTR {
         const auto a = load<has_in>(d, values, in, i + at * lanes);
@@ -118,13 +119,14 @@ HWY_INLINE hn::Vec<Di> nearest(hn::Vec<Df> x) {
 }
 
 template <bool has_in, bool has_out, Rounding rounding>
-HWY_INLINE void quantize_tile(const float* values, const float* in, float* out, const Grid& grid, int offset, const RandomCounter& counter,
-                              std::uint32_t tile, std::uint16_t* HWY_RESTRICT codes) {
+HWY_INLINE void quantize_tile(const float* values, const float* in, float* out, const Grid& grid, int offset,
+                              const RandomCounter& counter, std::uint32_t tile, std::uint16_t* HWY_RESTRICT codes) {
   const Df d;
   const Di di;
   const hn::Rebind<std::uint16_t, Df> d16;
   const auto base = hn::Set(d, grid.base), step = hn::Set(d, grid.step), inverse = hn::Set(d, grid.inverse);
-  const auto low = hn::Set(d, static_cast<float>(grid.lowest * 65536)), high = hn::Set(d, static_cast<float>(grid.highest * 65536));
+  const auto low = hn::Set(d, static_cast<float>(grid.lowest * 65536)),
+             high = hn::Set(d, static_cast<float>(grid.highest * 65536));
   const auto shift = hn::Set(di, offset);
   const auto use = [&](std::size_t half, std::size_t lane, hn::Vec<Du> bits) HWY_ATTR {
     const std::size_t i = half * dither::kLanes + lane;
@@ -163,8 +165,8 @@ HWY_INLINE void encode_block(const Block& b, const RandomCounter& counter, std::
         prefetch(b.values + at + line, b.ahead * sizeof(float));
         if constexpr (has_in) prefetch(b.in + at + line, b.ahead * sizeof(float));
       }
-    quantize_tile<has_in, has_out, rounding>(b.values + at, b.in + (has_in ? at : 0), b.out + (has_out ? at : 0), b.grid, b.offset, counter,
-                                               tile, codes);
+    quantize_tile<has_in, has_out, rounding>(b.values + at, b.in + (has_in ? at : 0), b.out + (has_out ? at : 0),
+                                             b.grid, b.offset, counter, tile, codes);
     pack_tile(codes, bytes);
   }
   const std::uint64_t rest = b.count - at;
@@ -201,7 +203,8 @@ HWY_INLINE void prefetch_tile(const std::uint8_t* bytes) {
 #if HWY_TARGET <= HWY_AVX3
 // Up to 16 levels are looked up in a register: their values are those that arithmetic gives.
 template <int bits>
-HWY_INLINE void add_by_table(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t tiles, const Grid& grid, int offset, float* HWY_RESTRICT acc) {
+HWY_INLINE void add_by_table(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t tiles, const Grid& grid, int offset,
+                             float* HWY_RESTRICT acc) {
   alignas(64) float levels[16];
   for (int code = 0; code < 16; ++code) levels[code] = dequantize(code - offset, grid);
   const __m512 table = _mm512_load_ps(levels);
@@ -216,7 +219,8 @@ HWY_INLINE void add_by_table(const std::uint8_t* HWY_RESTRICT bytes, std::uint64
 #endif
 
 template <int bits, bool symmetric>
-HWY_INLINE void add_tiles(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t tiles, const Grid& grid, int offset, float* HWY_RESTRICT acc) {
+HWY_INLINE void add_tiles(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t tiles, const Grid& grid, int offset,
+                          float* HWY_RESTRICT acc) {
 #if HWY_TARGET <= HWY_AVX3
   if constexpr (bits <= 4) return add_by_table<bits>(bytes, tiles, grid, offset, acc);
 #endif
@@ -244,18 +248,21 @@ HWY_INLINE bool all_below(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t 
   if constexpr (bits == 8) {
     const hn::CappedTag<std::uint8_t, bit_pack::kTile> d8;
     auto top8 = hn::Zero(d8);
-    for (std::uint64_t i = 0; i < tiles * bit_pack::kTile; i += hn::Lanes(d8)) top8 = hn::Max(top8, hn::LoadU(d8, bytes + i));
+    for (std::uint64_t i = 0; i < tiles * bit_pack::kTile; i += hn::Lanes(d8))
+      top8 = hn::Max(top8, hn::LoadU(d8, bytes + i));
     const auto limit = hn::Set(d8, static_cast<std::uint8_t>(most));
     return hn::AllTrue(d8, hn::Eq(hn::Max(top8, limit), limit));
   }
   for (; tiles > 0; --tiles, bytes += bit_pack::kLanes * bits)
-    packing::unpack_tile<bits>(bytes, [&](std::size_t, std::size_t, packing::V32 codes) HWY_ATTR { top = hn::Max(top, codes); });
+    packing::unpack_tile<bits>(
+        bytes, [&](std::size_t, std::size_t, packing::V32 codes) HWY_ATTR { top = hn::Max(top, codes); });
   const auto limit = hn::Set(d, most);
   return hn::AllTrue(d, hn::Eq(hn::Max(top, limit), limit));
 }
 
 // False where a code is beyond the grid or a bit behind the last element is set. symmetric: base is 0.
-bool DecodeBlock(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t count, const Grid& grid, int bits, int offset, float* HWY_RESTRICT acc) {
+bool DecodeBlock(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t count, const Grid& grid, int bits, int offset,
+                 float* HWY_RESTRICT acc) {
   const std::uint64_t tiles = count / bit_pack::kTile, at = tiles * bit_pack::kTile;
   const auto most = static_cast<std::uint32_t>(grid.highest + offset);
   bool legal = true;
@@ -268,7 +275,8 @@ bool DecodeBlock(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t count, co
     }
   });
   bytes += tiles * bit_pack::kLanes * static_cast<std::uint32_t>(bits);
-  const auto rest = static_cast<std::uint32_t>(count - at), width = static_cast<std::uint32_t>(bits), w = bit_pack::lanes(at, count);
+  const auto rest = static_cast<std::uint32_t>(count - at), width = static_cast<std::uint32_t>(bits),
+             w = bit_pack::lanes(at, count);
   for (std::uint32_t i = 0; i < w * bit_pack::kPerLane; ++i) {
     const std::uint32_t code = bit_pack::unpack(bytes, w, width, i);
     legal = legal && code <= (i < rest ? most : 0);
@@ -288,9 +296,15 @@ HWY_EXPORT(AllMoments);
 HWY_EXPORT(EncodeBlock);
 HWY_EXPORT(DecodeBlock);
 
-Extent reach(const float* values, const float* in, std::uint64_t count) { return HWY_DYNAMIC_DISPATCH(Reach)(values, in, count); }
-Moments squares(const float* values, const float* in, std::uint64_t count) { return HWY_DYNAMIC_DISPATCH(Squares)(values, in, count); }
-Moments moments(const float* values, const float* in, std::uint64_t count) { return HWY_DYNAMIC_DISPATCH(AllMoments)(values, in, count); }
+Extent reach(const float* values, const float* in, std::uint64_t count) {
+  return HWY_DYNAMIC_DISPATCH(Reach)(values, in, count);
+}
+Moments squares(const float* values, const float* in, std::uint64_t count) {
+  return HWY_DYNAMIC_DISPATCH(Squares)(values, in, count);
+}
+Moments moments(const float* values, const float* in, std::uint64_t count) {
+  return HWY_DYNAMIC_DISPATCH(AllMoments)(values, in, count);
+}
 void encode_block(const Block& block, const RandomCounter& counter, Rounding rounding, std::uint8_t* bytes) {
   HWY_DYNAMIC_DISPATCH(EncodeBlock)(block, counter, rounding, bytes);
 }

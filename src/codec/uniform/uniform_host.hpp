@@ -20,20 +20,28 @@ bool decode_block(const std::uint8_t* bytes, std::uint64_t count, const Grid&, i
 
 inline std::uint64_t blocks_of(std::uint64_t count, std::uint32_t block) { return (count + block - 1) / block; }
 
-// Side information of every block, then the codes of all. `Derived` knows what a block's side information is: Side, measure(), grid(), legal().
+// Side information of every block, then the codes of all. `Derived` knows what a block's side information is: Side,
+// measure(), grid(), legal().
 template <class Derived>
 class Blockwise : public Codec {
  public:
   const Traits& traits() const override { return Derived::kTraits; }
   std::size_t piece_bound(std::uint64_t count) const override {
-    return blocks_of(count, block_) * sizeof(typename Derived::Side) + bit_pack::packed_bytes(count, static_cast<std::uint32_t>(bits_));
+    return blocks_of(count, block_) * sizeof(typename Derived::Side) +
+           bit_pack::packed_bytes(count, static_cast<std::uint32_t>(bits_));
   }
   std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
     std::uint8_t* codes = bytes + blocks_of(piece.count, block_) * sizeof(typename Derived::Side);
     for (std::uint64_t at = 0; at < piece.count; at += block_) {
       const float* in = piece.residual_in ? piece.residual_in + at : nullptr;
-      Block block{piece.values + at, in, piece.residual_out ? piece.residual_out + at : nullptr, std::min<std::uint64_t>(block_, piece.count - at),
-                  {}, bits_, offset_, static_cast<std::uint32_t>(at / bit_pack::kTile)};
+      Block block{piece.values + at,
+                  in,
+                  piece.residual_out ? piece.residual_out + at : nullptr,
+                  std::min<std::uint64_t>(block_, piece.count - at),
+                  {},
+                  bits_,
+                  offset_,
+                  static_cast<std::uint32_t>(at / bit_pack::kTile)};
       const auto side = derived().measure(block, &block.grid);
       std::memcpy(bytes, &side, sizeof side);
       bytes += sizeof side;
@@ -42,7 +50,8 @@ class Blockwise : public Codec {
     }
     return piece_bound(piece.count);
   }
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&,
+                        float* acc) const override {
     if (in.size() != piece_bound(count)) return false;
     const std::uint8_t* codes = in.data() + blocks_of(count, block_) * sizeof(typename Derived::Side);
     for (std::uint64_t at = 0, b = 0; at < count; at += block_, ++b) {
@@ -58,7 +67,8 @@ class Blockwise : public Codec {
   }
 
  protected:
-  Blockwise(std::uint32_t block, int bits, int offset, Rounding rounding) : block_(block), bits_(bits), offset_(offset), rounding_(rounding) {}
+  Blockwise(std::uint32_t block, int bits, int offset, Rounding rounding)
+      : block_(block), bits_(bits), offset_(offset), rounding_(rounding) {}
   std::uint32_t block_;
   int bits_, offset_;
   Rounding rounding_;

@@ -1,5 +1,5 @@
-// Uniform levels in a block: a half-warp has a tile of 128 elements, lane i its elements i, i + 16, ..., which are one block of random numbers and one string of
-// packed codes (WIRE_FORMAT.md, section 4.0).
+// Uniform levels in a block: a half-warp has a tile of 128 elements, lane i its elements i, i + 16, ..., which are one
+// block of random numbers and one string of packed codes (WIRE_FORMAT.md, section 4.0).
 #pragma once
 #include "codec/coding/bit_pack.hpp"
 #include "codec/coding/dither_kernels.cuh"
@@ -15,8 +15,12 @@ static_assert(kTile == dither::kTile && kHalf == dither::kLanes);
 template <bool wide>
 struct String {
   std::uint64_t all = 0;
-  __device__ void put(std::uint32_t code, std::uint32_t bits, std::uint32_t h) { all |= static_cast<std::uint64_t>(code) << (bits * h); }
-  __device__ std::uint32_t get(std::uint32_t bits, std::uint32_t h) const { return static_cast<std::uint32_t>(all >> (bits * h)) & ((1u << bits) - 1); }
+  __device__ void put(std::uint32_t code, std::uint32_t bits, std::uint32_t h) {
+    all |= static_cast<std::uint64_t>(code) << (bits * h);
+  }
+  __device__ std::uint32_t get(std::uint32_t bits, std::uint32_t h) const {
+    return static_cast<std::uint32_t>(all >> (bits * h)) & ((1u << bits) - 1);
+  }
 };
 template <>
 struct String<true> {
@@ -31,8 +35,8 @@ struct String<true> {
   }
 };
 
-// The bytes of a lane's string: byte k is bytes[k w]. The half-warps of a warp have tiles 16 * bits bytes apart, which with 8 or 16 bits are the same banks of
-// shared memory: one of them then takes every pair of bytes in the other order.
+// The bytes of a lane's string: byte k is bytes[k w]. The half-warps of a warp have tiles 16 * bits bytes apart, which
+// with 8 or 16 bits are the same banks of shared memory: one of them then takes every pair of bytes in the other order.
 template <class Work>
 __device__ inline void for_bytes(std::uint32_t first, std::uint32_t end, std::uint32_t bits, Work&& work) {
   const std::uint32_t turn = bits % 8 == 0 ? device::lane() / kHalf : 0;
@@ -52,15 +56,17 @@ __device__ inline void load_string(const std::uint8_t* bytes, std::uint32_t bits
 __device__ inline void load_string(const std::uint8_t* bytes, std::uint32_t bits, std::uint32_t w, String<true>& s) {
   std::uint64_t first = 0, second = 0;
   for_bytes(0, 8, bits, [&](std::uint32_t k) { first |= static_cast<std::uint64_t>(bytes[k * w]) << (8 * k); });
-  for_bytes(8, bits, bits, [&](std::uint32_t k) { second |= static_cast<std::uint64_t>(bytes[k * w]) << (8 * (k - 8)); });
+  for_bytes(8, bits, bits,
+            [&](std::uint32_t k) { second |= static_cast<std::uint64_t>(bytes[k * w]) << (8 * (k - 8)); });
   s.low = first;  // get() takes no bits above its code
   s.high = bits == 16 ? second : first >> (4 * bits) | second << (64 - 4 * bits);
 }
 
 // Quantises and packs the tile that begins at element `begin` of the piece.
 template <bool wide>
-__device__ inline void quantize_tile(float* a, std::uint32_t begin, std::uint32_t count, const Grid& grid, std::uint32_t bits, int offset, Rounding rounding,
-                                     const RandomCounter& counter, bool keep, std::uint8_t* bytes) {
+__device__ inline void quantize_tile(float* a, std::uint32_t begin, std::uint32_t count, const Grid& grid,
+                                     std::uint32_t bits, int offset, Rounding rounding, const RandomCounter& counter,
+                                     bool keep, std::uint8_t* bytes) {
   const std::uint32_t lane = device::lane() % kHalf, rest = count - begin;
   float* tile = a + begin;
   String<wide> string;
@@ -84,8 +90,10 @@ __device__ inline void quantize_tile(float* a, std::uint32_t begin, std::uint32_
 
 // Adds a tile; false in a lane that met a code above the highest level, or a bit behind the last element.
 template <bool wide>
-__device__ inline bool add_tile(const std::uint8_t* bytes, std::uint32_t begin, std::uint32_t count, const Grid& grid, std::uint32_t bits, int offset, float* acc) {
-  const std::uint32_t half = device::lane() / kHalf, lane = device::lane() % kHalf, rest = count - begin, most = static_cast<std::uint32_t>(grid.highest + offset);
+__device__ inline bool add_tile(const std::uint8_t* bytes, std::uint32_t begin, std::uint32_t count, const Grid& grid,
+                                std::uint32_t bits, int offset, float* acc) {
+  const std::uint32_t half = device::lane() / kHalf, lane = device::lane() % kHalf, rest = count - begin,
+                      most = static_cast<std::uint32_t>(grid.highest + offset);
   bool legal = true;
   float* tile = acc + begin;
   const std::uint32_t w = bit_pack::lanes(begin, count);
@@ -99,7 +107,8 @@ __device__ inline bool add_tile(const std::uint8_t* bytes, std::uint32_t begin, 
   };
   if (rest >= kTile) {
 #pragma unroll
-    for (std::uint32_t step = 0; step < bit_pack::kPerLane; ++step) add((step ^ half) * kHalf + lane, step ^ half);  // as dither::for_tile
+    for (std::uint32_t step = 0; step < bit_pack::kPerLane; ++step)
+      add((step ^ half) * kHalf + lane, step ^ half);  // as dither::for_tile
   } else {
     for (std::uint32_t h = 0, i = lane; h < bit_pack::kPerLane; ++h, i += w) {
       if (i < rest) add(i, h);
@@ -115,7 +124,8 @@ __device__ inline bool add_tile(const std::uint8_t* bytes, std::uint32_t begin, 
 //     static constexpr bool kWide;                  // codes of 9 to 16 bits
 //     static constexpr std::uint32_t kSide;         // bytes of side information of a block
 //     struct Shared { ... };
-//     __device__ void measure(const float* a, std::uint32_t count, std::uint32_t block, Grid* grids, std::uint8_t* sides, Shared&) const;
+//     __device__ void measure(const float* a, std::uint32_t count, std::uint32_t block, Grid* grids, std::uint8_t*
+//     sides, Shared&) const;
 //     __device__ bool open(const std::uint8_t* side, Grid*) const;      // one block's; false where it is not legal
 //   };
 // All threads call measure, and a barrier follows.
@@ -135,30 +145,36 @@ struct BlockDevice : device::PieceDevice {
   __device__ std::uint32_t bytes(std::uint32_t count) const {
     return blocks(count) * Kind::kSide + static_cast<std::uint32_t>(bit_pack::packed_bytes(count, bits_));
   }
-  // work(tile, grid, bytes) for the tiles of a half-warp. Blocks are multiples of a tile, so that their packed codes stand back to back.
+  // work(tile, grid, bytes) for the tiles of a half-warp. Blocks are multiples of a tile, so that their packed codes
+  // stand back to back.
   template <class Work>
   __device__ void for_tiles(std::uint32_t count, Shared& own, Work&& work) const {
     const std::uint32_t tiles = (count + kTile - 1) / kTile, each = block / kTile;
     std::uint8_t* codes = own.bytes + Kind::kSide * blocks(count);
-    for (std::uint32_t tile = threadIdx.x / kHalf; tile < tiles; tile += dither::kHalves) work(tile * kTile, own.grids[tile / each], codes + tile * kHalf * bits_);
+    for (std::uint32_t tile = threadIdx.x / kHalf; tile < tiles; tile += dither::kHalves)
+      work(tile * kTile, own.grids[tile / each], codes + tile * kHalf * bits_);
   }
 
   __device__ std::uint32_t encode(const device::Piece& piece, float* a, std::uint8_t* out, Shared& own) const {
     kind.measure(a, piece.count, block, own.grids, own.bytes, own.own);
     __syncthreads();
     for_tiles(piece.count, own, [&](std::uint32_t begin, const Grid& grid, std::uint8_t* codes) {
-      quantize_tile<Kind::kWide>(a, begin, piece.count, grid, bits_, offset, rounding, piece.counter, piece.keep, codes);
+      quantize_tile<Kind::kWide>(a, begin, piece.count, grid, bits_, offset, rounding, piece.counter, piece.keep,
+                                 codes);
     });
     __syncthreads();
     device::copy_bytes(out, own.bytes, bytes(piece.count));
     return bytes(piece.count);
   }
 
-  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc, Shared& own) const {
+  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc,
+                             Shared& own) const {
     device::copy_bytes(own.bytes, in, bytes(piece.count));
     __syncthreads();
     bool legal = true;
-    if (threadIdx.x < blocks(piece.count)) legal = kind.open(own.bytes + Kind::kSide * threadIdx.x, &own.grids[threadIdx.x]) && finite(own.grids[threadIdx.x]);
+    if (threadIdx.x < blocks(piece.count))
+      legal =
+          kind.open(own.bytes + Kind::kSide * threadIdx.x, &own.grids[threadIdx.x]) && finite(own.grids[threadIdx.x]);
     if (device::block_any(!legal)) return false;
     for_tiles(piece.count, own, [&](std::uint32_t begin, const Grid& grid, const std::uint8_t* codes) {
       legal = add_tile<Kind::kWide>(codes, begin, piece.count, grid, bits_, offset, acc) && legal;
@@ -176,7 +192,8 @@ struct MaxMin {
   };
   int bits;
 
-  __device__ void measure(const float* a, std::uint32_t count, std::uint32_t block, Grid* grids, std::uint8_t* sides, Shared& own) const {
+  __device__ void measure(const float* a, std::uint32_t count, std::uint32_t block, Grid* grids, std::uint8_t* sides,
+                          Shared& own) const {
     const std::uint32_t tiles = (count + kTile - 1) / kTile, lane = device::lane();
     // Least and largest of each tile, by warps; then of each block, by threads.
     for (std::uint32_t tile = device::warp(); tile < tiles; tile += device::kWarps) {
@@ -218,7 +235,8 @@ struct MaxMin {
     const float low = device::load_bytes<float>(side), step = device::load_bytes<float>(side + sizeof(float));
     const std::uint32_t infinity = 0x7f800000u;
     *grid = {low, step, 0.0f, 0, (1 << bits) - 1};
-    return (__float_as_uint(low) & 0x7fffffffu) < infinity && __float_as_uint(step) < infinity;  // step: not negative, -0 neither
+    return (__float_as_uint(low) & 0x7fffffffu) < infinity &&
+           __float_as_uint(step) < infinity;  // step: not negative, -0 neither
   }
 };
 
@@ -230,7 +248,8 @@ struct Qsgd {
   struct Shared {};
   int s;
 
-  __device__ void measure(const float* a, std::uint32_t count, std::uint32_t block, Grid* grids, std::uint8_t* sides, Shared&) const {
+  __device__ void measure(const float* a, std::uint32_t count, std::uint32_t block, Grid* grids, std::uint8_t* sides,
+                          Shared&) const {
     static_assert(kSumLanes == 2 * device::kWarp);
     const std::uint32_t blocks = (count + block - 1) / block;
     for (std::uint32_t b = device::warp(); b < blocks; b += device::kWarps) {

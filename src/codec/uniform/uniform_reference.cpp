@@ -2,9 +2,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "codec/threelc/threelc_reference.hpp"
 #include "support/philox_bits.hpp"
 #include "support/reference.hpp"
-#include "codec/threelc/threelc_reference.hpp"
 
 namespace crimp::test {
 namespace {
@@ -93,22 +93,26 @@ class Blocks : public ReferenceCodec {
 class MaxMin final : public Blocks {
  public:
   explicit MaxMin(const std::string& spec)
-      : Blocks(std::stoul(parameter(spec, "block")), std::stoul(parameter(spec, "bits")), 8), nearest_(parameter(spec, "rounding") == "nearest") {}
+      : Blocks(std::stoul(parameter(spec, "block")), std::stoul(parameter(spec, "bits")), 8),
+        nearest_(parameter(spec, "rounding") == "nearest") {}
   Bytes encode(const ReferencePiece& p) const override {
     Bytes side;
     std::vector<unsigned> codes;
     each(p.a.size(), [&](std::size_t at, std::size_t n) {
       const auto [low, range] = reach(p.a.subspan(at, n));
-      const float step = range < 0x1p-100f ? 0 : range / levels(), inverse = range < 0x1p-100f ? 0 : levels() * 65536.0f / range;
+      const float step = range < 0x1p-100f ? 0 : range / levels(),
+                  inverse = range < 0x1p-100f ? 0 : levels() * 65536.0f / range;
       put(side, low);
       put(side, step);
       for (std::size_t i = at; i < at + n; ++i)
-        codes.push_back(static_cast<unsigned>(
-            rounded(p.a[i], low, inverse, 0, static_cast<int>(levels()), nearest_ ? 32768 : rounding_bits(p.counter, static_cast<std::uint32_t>(i)))));
+        codes.push_back(
+            static_cast<unsigned>(rounded(p.a[i], low, inverse, 0, static_cast<int>(levels()),
+                                          nearest_ ? 32768 : rounding_bits(p.counter, static_cast<std::uint32_t>(i)))));
     });
     return with_codes(side, codes);
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count,
+                            const RandomCounter&) const override {
     const auto codes = unpacked(piece.subspan(side_bytes(count)), count, bits_);
     std::vector<float> values;
     for (std::size_t i = 0; i < count; ++i)
@@ -119,7 +123,8 @@ class MaxMin final : public Blocks {
     const auto block = a.subspan(i / block_ * block_, std::min(block_, a.size() - i / block_ * block_));
     const auto [low, range] = reach(block);
     const double step = static_cast<double>(range) / static_cast<double>(levels());
-    const double size = std::max(std::fabs(static_cast<double>(low)), std::fabs(static_cast<double>(low) + static_cast<double>(range)));
+    const double size =
+        std::max(std::fabs(static_cast<double>(low)), std::fabs(static_cast<double>(low) + static_cast<double>(range)));
     return (nearest_ ? 0.5 : 1.0) * step * (1 + 0x1p-12) + size * 0x1p-21 + 0x1p-100;
   }
 
@@ -139,7 +144,8 @@ class MaxMin final : public Blocks {
 class Qsgd final : public Blocks {
  public:
   explicit Qsgd(const std::string& spec)
-      : Blocks(std::stoul(parameter(spec, "bucket")), static_cast<std::size_t>(std::ceil(std::log2(2 * std::stod(parameter(spec, "s")) + 1))), 4),
+      : Blocks(std::stoul(parameter(spec, "bucket")),
+               static_cast<std::size_t>(std::ceil(std::log2(2 * std::stod(parameter(spec, "s")) + 1))), 4),
         s_(std::stoi(parameter(spec, "s"))) {}
   Bytes encode(const ReferencePiece& p) const override {
     Bytes side;
@@ -148,11 +154,13 @@ class Qsgd final : public Blocks {
       const float norm = norm_of(p.a.subspan(at, n)), inverse = norm > 0 ? static_cast<float>(s_) * 65536.0f / norm : 0;
       put(side, norm);
       for (std::size_t i = at; i < at + n; ++i)
-        codes.push_back(static_cast<unsigned>(s_ + rounded(p.a[i], 0, inverse, -s_, s_, rounding_bits(p.counter, static_cast<std::uint32_t>(i)))));
+        codes.push_back(static_cast<unsigned>(
+            s_ + rounded(p.a[i], 0, inverse, -s_, s_, rounding_bits(p.counter, static_cast<std::uint32_t>(i)))));
     });
     return with_codes(side, codes);
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count,
+                            const RandomCounter&) const override {
     const auto codes = unpacked(piece.subspan(side_bytes(count)), count, bits_);
     std::vector<float> values;
     for (std::size_t i = 0; i < count; ++i) {
@@ -162,7 +170,8 @@ class Qsgd final : public Blocks {
     return values;
   }
   double allowed(std::span<const float> a, std::size_t i) const override {
-    const double norm = static_cast<double>(norm_of(a.subspan(i / block_ * block_, std::min(block_, a.size() - i / block_ * block_))));
+    const double norm =
+        static_cast<double>(norm_of(a.subspan(i / block_ * block_, std::min(block_, a.size() - i / block_ * block_))));
     return norm / s_ * (1 + 0x1p-12) + norm * 0x1p-18 + 0x1p-60;
   }
 
@@ -176,7 +185,8 @@ class Qsgd final : public Blocks {
 
 class TernGrad final : public ReferenceCodec {
  public:
-  explicit TernGrad(const std::string& spec) : clip_(std::stof(parameter(spec, "clip"))), tensor_(parameter(spec, "scale") == "tensor") {}
+  explicit TernGrad(const std::string& spec)
+      : clip_(std::stof(parameter(spec, "clip"))), tensor_(parameter(spec, "scale") == "tensor") {}
   // Sums of pieces, added in float64.
   Selection select(std::span<const float> group, const RandomCounter&) const override {
     double sum = 0, squares = 0;
@@ -195,12 +205,14 @@ class TernGrad final : public ReferenceCodec {
     put(bytes, scale);
     std::vector<float> ternary;  // 3LC's bytes of values -1, 0, 1 and scale 1
     for (std::size_t i = 0; i < p.a.size(); ++i)
-      ternary.push_back(static_cast<float>(rounded(p.a[i], 0, inverse, -1, 1, rounding_bits(p.counter, static_cast<std::uint32_t>(i)))));
+      ternary.push_back(static_cast<float>(
+          rounded(p.a[i], 0, inverse, -1, 1, rounding_bits(p.counter, static_cast<std::uint32_t>(i)))));
     const Bytes base = threelc_base_bytes(ternary, 1.0f);
     bytes.insert(bytes.end(), base.begin(), base.end());
     return bytes;
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count,
+                            const RandomCounter&) const override {
     const float scale = get(piece, 0);
     std::vector<float> values = threelc_values(Bytes(piece.begin() + 4, piece.end()), count, 1.0f);
     for (float& x : values) x = x > 0 ? scale : x < 0 ? -scale : 0;

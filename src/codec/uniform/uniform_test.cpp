@@ -1,4 +1,5 @@
-// QSGD, TernGrad and max-min: the facts of WIRE_FORMAT.md, sections 4.0, 4.5, 4.6 and 4.14, each on its own, and the field's defects excluded.
+// QSGD, TernGrad and max-min: the facts of WIRE_FORMAT.md, sections 4.0, 4.5, 4.6 and 4.14, each on its own, and the
+// field's defects excluded.
 #include "codec/uniform/uniform.hpp"
 
 #include <doctest/doctest.h>
@@ -9,8 +10,8 @@
 #include <functional>
 #include <limits>
 
-#include "codec/coding/bit_pack.hpp"
 #include "codec/codec.hpp"
+#include "codec/coding/bit_pack.hpp"
 #include "core/error.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
@@ -37,8 +38,10 @@ Bytes with_float(Bytes bytes, std::size_t at, float x) {
   return bytes;
 }
 
-// The largest error of the mean of `steps` decodings, in standard errors of it; each(i) is half the width of what an element may decode to.
-double mean_error(const Codec& codec, const std::vector<float>& a, int steps, const std::function<double(std::size_t)>& width) {
+// The largest error of the mean of `steps` decodings, in standard errors of it; each(i) is half the width of what an
+// element may decode to.
+double mean_error(const Codec& codec, const std::vector<float>& a, int steps,
+                  const std::function<double(std::size_t)>& width) {
   std::vector<double> sum(a.size());
   for (int step = 0; step < steps; ++step) {
     const auto d = decode(codec, encode(codec, a, {0, static_cast<std::uint32_t>(step), 1}), a.size());
@@ -57,7 +60,8 @@ TEST_SUITE("uniform") {
     for (std::uint32_t bits = 2; bits <= 16; ++bits)
       for (const std::uint32_t m : {1u, 7u, 8u, 9u, 63u, 127u, 128u}) {
         std::vector<std::uint16_t> codes(m);
-        for (std::uint32_t i = 0; i < m; ++i) codes[i] = static_cast<std::uint16_t>((i * 40503u + 77u) & ((1u << bits) - 1));
+        for (std::uint32_t i = 0; i < m; ++i)
+          codes[i] = static_cast<std::uint16_t>((i * 40503u + 77u) & ((1u << bits) - 1));
         const std::uint32_t w = bit_pack::lanes(0, m);
         CHECK(w == (m + 7) / 8);
         CHECK(bit_pack::packed_bytes(m, bits) == w * bits);
@@ -65,13 +69,15 @@ TEST_SUITE("uniform") {
         bit_pack::pack(codes.data(), m, bits, bytes.data());
         CHECK(bytes.intact());
         int wrong = 0;
-        for (std::uint32_t i = 0; i < w * 8; ++i) wrong += bit_pack::unpack(bytes.data(), w, bits, i) != (i < m ? codes[i] : 0);
+        for (std::uint32_t i = 0; i < w * 8; ++i)
+          wrong += bit_pack::unpack(bytes.data(), w, bits, i) != (i < m ? codes[i] : 0);
         CHECK(wrong == 0);
       }
   }
 
   TEST_CASE("qsgd sends ceil(log2(2 s + 1)) bits a value and one norm a bucket") {
-    const std::pair<int, int> bits[] = {{1, 2}, {2, 3}, {3, 3}, {4, 4}, {7, 4}, {8, 5}, {15, 5}, {16, 6}, {64, 8}, {127, 8}, {128, 9}, {255, 9}, {256, 10}, {32767, 16}};
+    const std::pair<int, int> bits[] = {{1, 2},  {2, 3},  {3, 3},   {4, 4},   {7, 4},   {8, 5},    {15, 5},
+                                        {16, 6}, {64, 8}, {127, 8}, {128, 9}, {255, 9}, {256, 10}, {32767, 16}};
     for (const auto& [s, b] : bits) {
       const auto codec = make_codec("qsgd:bucket=1024,s=" + std::to_string(s));
       CHECK(codec->piece_bound(10240) == static_cast<std::size_t>(1280 * b + 10 * 4));
@@ -133,7 +139,8 @@ TEST_SUITE("uniform") {
       const std::vector<float> zeros(700);
       CHECK(difference(decode(*codec, encode(*codec, zeros, residual.data()), 700), zeros) == "");
       CHECK(difference(residual, zeros) == "");
-      for (const float x : {1.0f, -3e-7f, 1e12f, -0x1p50f}) CHECK(decode(*codec, encode(*codec, {x}), 1)[0] == x);  // GRACE's TernGrad clips a single value to 0
+      for (const float x : {1.0f, -3e-7f, 1e12f, -0x1p50f})
+        CHECK(decode(*codec, encode(*codec, {x}), 1)[0] == x);  // GRACE's TernGrad clips a single value to 0
       const auto tiny = make_data(Data::subnormal, 3, 700);
       encode(*codec, tiny, residual.data());
       for (std::size_t i = 0; i < tiny.size(); ++i) CHECK(std::fabs(residual[i]) <= 0x1p-120f);
@@ -157,7 +164,9 @@ TEST_SUITE("uniform") {
       squares += static_cast<double>(x) * static_cast<double>(x);
     }
     const double sigma = std::sqrt(squares / 10240 - sum / 10240 * sum / 10240);
-    const auto scale = [&](const std::string& spec) { return static_cast<double>(float_at(encode(*make_codec(spec), a), 0)); };
+    const auto scale = [&](const std::string& spec) {
+      return static_cast<double>(float_at(encode(*make_codec(spec), a), 0));
+    };
     CHECK(scale("terngrad") == doctest::Approx(2.5 * sigma).epsilon(1e-5));
     CHECK(scale("terngrad:clip=1") == doctest::Approx(sigma).epsilon(1e-5));
     float peak = 0;
@@ -198,7 +207,8 @@ TEST_SUITE("uniform") {
     CHECK(bytes[9] == 0x31);
     CHECK(difference(decode(*make_codec("maxmin"), bytes, 16), levels) == "");
     // Nearest, ties upward.
-    CHECK(decode(*make_codec("maxmin:rounding=nearest"), encode(*make_codec("maxmin:rounding=nearest"), {0.0f, 15.0f, 2.5f, 2.49f}), 4)[2] == 3.0f);
+    CHECK(decode(*make_codec("maxmin:rounding=nearest"),
+                 encode(*make_codec("maxmin:rounding=nearest"), {0.0f, 15.0f, 2.5f, 2.49f}), 4)[2] == 3.0f);
   }
 
   TEST_CASE("scales, codes and padding that the format does not know are refused") {
@@ -207,13 +217,17 @@ TEST_SUITE("uniform") {
       const auto codec = make_codec(spec);
       const Bytes good = encode(*codec, make_data(Data::normal, 3, 129));
       CHECK(legal(*codec, good, 129));
-      for (const float scale : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) CHECK_FALSE(legal(*codec, with_float(good, 0, scale), 129));
+      for (const float scale : {std::nanf(""), HUGE_VALF, -HUGE_VALF})
+        CHECK_FALSE(legal(*codec, with_float(good, 0, scale), 129));
       const bool maxmin = std::string_view(codec->traits().name) == "maxmin";
-      for (const float scale : {-1.0f, -0.0f}) CHECK(legal(*codec, with_float(good, 0, scale), 129) == maxmin);  // a least value may be negative
+      for (const float scale : {-1.0f, -0.0f})
+        CHECK(legal(*codec, with_float(good, 0, scale), 129) == maxmin);  // a least value may be negative
       if (!maxmin) continue;
-      for (const float step : {std::nanf(""), HUGE_VALF, -1.0f, -0.0f}) CHECK_FALSE(legal(*codec, with_float(good, 4, step), 129));
+      for (const float step : {std::nanf(""), HUGE_VALF, -1.0f, -0.0f})
+        CHECK_FALSE(legal(*codec, with_float(good, 4, step), 129));
     }
-    // A finite scale whose levels are not: 127 times a 127th of the largest number is rounded up beyond it, a third of it is exact.
+    // A finite scale whose levels are not: 127 times a 127th of the largest number is rounded up beyond it, a third of
+    // it is exact.
     constexpr float top = std::numeric_limits<float>::max();
     const auto alone = [&](const char* spec, std::vector<float> side, std::size_t count) {
       Bytes bytes(make_codec(spec)->piece_bound(count));  // without a code that uses them
@@ -224,11 +238,14 @@ TEST_SUITE("uniform") {
       CHECK(alone("qsgd:s=3", {top}, count));
       CHECK_FALSE(alone("qsgd:s=127", {top}, count));
       CHECK(alone("qsgd:s=127", {top / 2}, count));
-      for (const auto& [low, step] : {std::pair{0.0f, top / 14}, {top / 2, top / 29}, {-top, top / 14}}) CHECK_FALSE(alone("maxmin:bits=4", {low, step}, count));
-      for (const auto& [low, step] : {std::pair{0.0f, top / 16}, {top, 0.0f}, {-top, top / 16}}) CHECK(alone("maxmin:bits=4", {low, step}, count));
+      for (const auto& [low, step] : {std::pair{0.0f, top / 14}, {top / 2, top / 29}, {-top, top / 14}})
+        CHECK_FALSE(alone("maxmin:bits=4", {low, step}, count));
+      for (const auto& [low, step] : {std::pair{0.0f, top / 16}, {top, 0.0f}, {-top, top / 16}})
+        CHECK(alone("maxmin:bits=4", {low, step}, count));
     }
     CHECK_FALSE(alone("qsgd:s=127", {1.0f, top}, 513));  // a second block's
-    // Codes above 2 s in a full tile, in a short one, and behind the last element. s = 5 leaves 11 to 15, s = 127 leaves 255.
+    // Codes above 2 s in a full tile, in a short one, and behind the last element. s = 5 leaves 11 to 15, s = 127
+    // leaves 255.
     const std::pair<const char*, std::uint8_t> limits[] = {{"qsgd:s=5", 0xaa}, {"qsgd:s=127", 254}};
     for (const auto& [spec, most] : limits) {
       const auto codec = make_codec(spec);
@@ -259,14 +276,19 @@ TEST_SUITE("uniform") {
   }
 
   TEST_CASE("illegal parameters are refused with their value and what is legal") {
-    for (const char* s : {"0", "32768", "1.5", "-1", "nan"}) CHECK((has(refusal(std::string("qsgd:s=") + s), s) && has(refusal(std::string("qsgd:s=") + s), "1 to 32767")));
+    for (const char* s : {"0", "32768", "1.5", "-1", "nan"})
+      CHECK((has(refusal(std::string("qsgd:s=") + s), s) && has(refusal(std::string("qsgd:s=") + s), "1 to 32767")));
     for (const char* b : {"0", "64", "500", "10368", "nan"})
-      for (const char* key : {"qsgd:bucket=", "maxmin:block="}) CHECK((has(refusal(std::string(key) + b), b) && has(refusal(std::string(key) + b), "multiple of 128")));
+      for (const char* key : {"qsgd:bucket=", "maxmin:block="})
+        CHECK((has(refusal(std::string(key) + b), b) && has(refusal(std::string(key) + b), "multiple of 128")));
     for (const char* b : {"1", "9", "4.5"}) CHECK(has(refusal(std::string("maxmin:bits=") + b), "2 to 8"));
-    for (const char* c : {"0", "-1", "1e7", "nan"}) CHECK(has(refusal(std::string("terngrad:clip=") + c), "<= clip <="));
+    for (const char* c : {"0", "-1", "1e7", "nan"})
+      CHECK(has(refusal(std::string("terngrad:clip=") + c), "<= clip <="));
     CHECK(has(refusal("maxmin:rounding=up"), "stochastic or nearest"));
     for (const char* spec : {"qsgd:memory=residual", "terngrad:memory=residual"}) CHECK(has(refusal(spec), "diverge"));
-    for (const char* spec : {"qsgd:memory=residual,force=1", "terngrad:memory=residual,force=1", "maxmin:memory=residual"}) CHECK(has(refusal(spec), "accepted"));
+    for (const char* spec :
+         {"qsgd:memory=residual,force=1", "terngrad:memory=residual,force=1", "maxmin:memory=residual"})
+      CHECK(has(refusal(spec), "accepted"));
   }
 
   TEST_CASE("what a receiver must know is in the parameter word") {

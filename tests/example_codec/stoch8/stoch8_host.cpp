@@ -1,4 +1,5 @@
-// stoch8 on the host, an element at a time. Codecs whose time counts use Highway: codec/natural/natural_host.cpp is the shortest.
+// stoch8 on the host, an element at a time. Codecs whose time counts use Highway: codec/natural/natural_host.cpp is the
+// shortest.
 #include "codec/stoch8/stoch8.hpp"
 
 #include <cmath>
@@ -19,7 +20,9 @@ class Stoch8 final : public Codec {
   std::size_t piece_bound(std::uint64_t count) const override { return sizeof(float) + count; }
 
   std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
-    const auto a = [&](std::uint64_t i) { return piece.residual_in ? piece.values[i] + piece.residual_in[i] : piece.values[i]; };  // adding 0 would lose -0
+    const auto a = [&](std::uint64_t i) {
+      return piece.residual_in ? piece.values[i] + piece.residual_in[i] : piece.values[i];
+    };  // adding 0 would lose -0
     float largest = 0;
     for (std::uint64_t i = 0; i < piece.count; ++i) largest = std::fmax(largest, std::fabs(a(i)));
     const float scale = scale_of(largest);
@@ -27,14 +30,16 @@ class Stoch8 final : public Codec {
     std::memcpy(bytes, &scale, sizeof scale);
     for (std::uint64_t i = 0; i < piece.count; ++i) {
       const float x = a(i);  // residual_out may be residual_in
-      const std::uint32_t code = code_of(x, grid, dither::bits16(piece.counter, dither::kRounding, static_cast<std::uint32_t>(i)));
+      const std::uint32_t code =
+          code_of(x, grid, dither::bits16(piece.counter, dither::kRounding, static_cast<std::uint32_t>(i)));
       bytes[sizeof scale + i] = static_cast<std::uint8_t>(code);
       if (piece.residual_out) piece.residual_out[i] = x - value_of(code, grid);
     }
     return piece_bound(piece.count);
   }
 
-  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&, float* acc) const override {
+  bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&,
+                        float* acc) const override {
     float scale;
     if (in.size() != piece_bound(count)) return false;
     std::memcpy(&scale, in.data(), sizeof scale);
@@ -48,8 +53,13 @@ class Stoch8 final : public Codec {
     return true;
   }
 
-  static constexpr Traits kTraits{.name = "stoch8", .wire_id = 200, .fixed_size = true, .biased = false, .memory = FeedbackKind::none,
-                                  .max_magnitude = uniform::kMaxMagnitude, .min_magnitude = uniform::kMinMagnitude};
+  static constexpr Traits kTraits{.name = "stoch8",
+                                  .wire_id = 200,
+                                  .fixed_size = true,
+                                  .biased = false,
+                                  .memory = FeedbackKind::none,
+                                  .max_magnitude = uniform::kMaxMagnitude,
+                                  .min_magnitude = uniform::kMinMagnitude};
 
  private:
   std::uint32_t levels_;

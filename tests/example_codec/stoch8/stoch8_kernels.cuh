@@ -34,12 +34,15 @@ struct Type {
   }
   __device__ bool open(const std::uint8_t* head, std::uint32_t, Shared& own) const {
     const float scale = device::load_bytes<float>(head);
-    if (__float_as_uint(scale) >= 0x7f800000u || !uniform::finite(grid_of(scale, levels))) return false;  // negative, -0, Inf, NaN
+    if (__float_as_uint(scale) >= 0x7f800000u || !uniform::finite(grid_of(scale, levels)))
+      return false;  // negative, -0, Inf, NaN
     if (threadIdx.x == 0) own.scale = scale;
     __syncthreads();
     return true;
   }
-  __device__ With at(std::uint32_t, const std::uint8_t*, const Shared& own) const { return {grid_of(own.scale, levels), levels}; }
+  __device__ With at(std::uint32_t, const std::uint8_t*, const Shared& own) const {
+    return {grid_of(own.scale, levels), levels};
+  }
 };
 
 }  // namespace crimp::stoch8

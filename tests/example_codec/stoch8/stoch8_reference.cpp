@@ -18,23 +18,28 @@ class Stoch8 final : public ReferenceCodec {
     std::memcpy(bytes.data(), &m, 4);
     for (std::size_t i = 0; i < p.a.size(); ++i) {
       const float fixed = m > 0 ? std::nearbyint(p.a[i] * (levels_ * 65536 / m)) : 0;
-      const double cut = std::fmin(std::fmax(static_cast<double>(fixed), -65536.0 * static_cast<double>(levels_)), 65536.0 * static_cast<double>(levels_));
+      const double cut = std::fmin(std::fmax(static_cast<double>(fixed), -65536.0 * static_cast<double>(levels_)),
+                                   65536.0 * static_cast<double>(levels_));
       const double q = std::floor((cut + rounding_bits(p.counter, static_cast<std::uint32_t>(i))) / 65536);
       bytes.push_back(static_cast<std::uint8_t>(q + 128));
     }
     return bytes;
   }
-  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count, const RandomCounter&) const override {
+  std::vector<float> decode(std::span<const std::uint8_t> piece, std::size_t count,
+                            const RandomCounter&) const override {
     float m;
     std::memcpy(&m, piece.data(), 4);
     std::vector<float> values;
-    for (std::size_t i = 0; i < count; ++i) values.push_back(0.0f + static_cast<float>(piece[4 + i] - 128) * (m / levels_));
+    for (std::size_t i = 0; i < count; ++i)
+      values.push_back(0.0f + static_cast<float>(piece[4 + i] - 128) * (m / levels_));
     return values;
   }
   // A level, the 16 bits of the draw and what float32 rounds. Below 2^-60 everything is sent as 0.
   double allowed(std::span<const float> a, std::size_t i) const override {
     if (i == 0) m_ = largest(a);  // elements are asked for in order
-    return m_ > 0 ? static_cast<double>(m_) / static_cast<double>(levels_) * (1 + 0x1p-15 + static_cast<double>(levels_) * 0x1p-22) : 0x1p-60;
+    return m_ > 0 ? static_cast<double>(m_) / static_cast<double>(levels_) *
+                        (1 + 0x1p-15 + static_cast<double>(levels_) * 0x1p-22)
+                  : 0x1p-60;
   }
 
  private:

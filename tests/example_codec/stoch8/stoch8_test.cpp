@@ -36,6 +36,7 @@ TEST_SUITE("stoch8") {
   TEST_CASE("levels are in the parameter word and have a range") {
     CHECK(make_codec("stoch8")->spec() == "stoch8:levels=127");
     CHECK(make_codec("stoch8:levels=7")->parameter_word() == 7);
-    for (const char* bad : {"0", "128", "1.5"}) CHECK(has(refusal(std::string("stoch8:levels=") + bad), "legal is a whole number, 1 to 127"));
+    for (const char* bad : {"0", "128", "1.5"})
+      CHECK(has(refusal(std::string("stoch8:levels=") + bad), "legal is a whole number, 1 to 127"));
   }
 }

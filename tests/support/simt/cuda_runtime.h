@@ -1,8 +1,10 @@
-// Stand-in for the CUDA runtime: the part of its interface that Crimp uses, on a machine without a GPU. Kernels compile with the host compiler against
-// this header (-x c++ -I tests/support/simt) and run in the executor (executor.hpp), which also says what is checked. Written for this project;
-// names, argument orders and meanings are those of the CUDA documentation.
+// Stand-in for the CUDA runtime: the part of its interface that Crimp uses, on a machine without a GPU. Kernels compile
+// with the host compiler against this header (-x c++ -I tests/support/simt) and run in the executor (executor.hpp),
+// which also says what is checked. Written for this project; names, argument orders and meanings are those of the CUDA
+// documentation.
 //
-// Whatever is enqueued runs as late as the documentation allows: when the host waits, or when another stream needs an event.
+// Whatever is enqueued runs as late as the documentation allows: when the host waits, or when another stream needs an
+// event.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -46,7 +48,13 @@ enum cudaError_t {
   cudaErrorLaunchFailure = 719,
   cudaErrorUnknown = 999,
 };
-enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
+enum cudaMemcpyKind {
+  cudaMemcpyHostToHost,
+  cudaMemcpyHostToDevice,
+  cudaMemcpyDeviceToHost,
+  cudaMemcpyDeviceToDevice,
+  cudaMemcpyDefault
+};
 enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice, cudaMemoryTypeManaged };
 enum cudaDeviceAttr {
   cudaDevAttrMaxSharedMemoryPerBlock = 8,
@@ -55,9 +63,13 @@ enum cudaDeviceAttr {
   cudaDevAttrComputeCapabilityMinor = 76,
   cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
 };
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFuncAttributePreferredSharedMemoryCarveout = 9 };
-inline constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventBlockingSync = 1, cudaEventDisableTiming = 2,
-                          cudaHostAllocDefault = 0, cudaHostAllocPortable = 1, cudaHostAllocMapped = 2, cudaHostRegisterDefault = 0,
+enum cudaFuncAttribute {
+  cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+  cudaFuncAttributePreferredSharedMemoryCarveout = 9
+};
+inline constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1, cudaEventDefault = 0,
+                          cudaEventBlockingSync = 1, cudaEventDisableTiming = 2, cudaHostAllocDefault = 0,
+                          cudaHostAllocPortable = 1, cudaHostAllocMapped = 2, cudaHostRegisterDefault = 0,
                           cudaHostRegisterPortable = 1, cudaMemAttachGlobal = 1;
 inline constexpr int cudaInvalidDeviceId = -2;
 
@@ -84,14 +96,30 @@ struct cudaLaunchConfig_t {
   cudaLaunchAttribute* attrs;
   unsigned numAttrs;
 };
-struct alignas(8) float2 { float x, y; };
-struct alignas(16) float4 { float x, y, z, w; };
-struct alignas(8) uint2 { unsigned x, y; };
-struct alignas(16) uint4 { unsigned x, y, z, w; };
-struct alignas(8) int2 { int x, y; };
-struct alignas(16) int4 { int x, y, z, w; };
-struct alignas(8) ushort4 { unsigned short x, y, z, w; };
-struct alignas(4) uchar4 { unsigned char x, y, z, w; };
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(8) int2 {
+  int x, y;
+};
+struct alignas(16) int4 {
+  int x, y, z, w;
+};
+struct alignas(8) ushort4 {
+  unsigned short x, y, z, w;
+};
+struct alignas(4) uchar4 {
+  unsigned char x, y, z, w;
+};
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
@@ -122,19 +150,27 @@ cudaError_t cudaHostRegister(void*, std::size_t, unsigned flags);
 cudaError_t cudaHostUnregister(void*);
 cudaError_t cudaMallocManaged(void**, std::size_t, unsigned flags = cudaMemAttachGlobal);
 template <class T>
-cudaError_t cudaMalloc(T** p, std::size_t n) { return cudaMalloc(reinterpret_cast<void**>(p), n); }
+cudaError_t cudaMalloc(T** p, std::size_t n) {
+  return cudaMalloc(reinterpret_cast<void**>(p), n);
+}
 template <class T>
-cudaError_t cudaMallocHost(T** p, std::size_t n) { return cudaMallocHost(reinterpret_cast<void**>(p), n); }
+cudaError_t cudaMallocHost(T** p, std::size_t n) {
+  return cudaMallocHost(reinterpret_cast<void**>(p), n);
+}
 template <class T>
-cudaError_t cudaHostAlloc(T** p, std::size_t n, unsigned flags) { return cudaHostAlloc(reinterpret_cast<void**>(p), n, flags); }
+cudaError_t cudaHostAlloc(T** p, std::size_t n, unsigned flags) {
+  return cudaHostAlloc(reinterpret_cast<void**>(p), n, flags);
+}
 template <class T>
-cudaError_t cudaMallocManaged(T** p, std::size_t n, unsigned flags = cudaMemAttachGlobal) { return cudaMallocManaged(reinterpret_cast<void**>(p), n, flags); }
+cudaError_t cudaMallocManaged(T** p, std::size_t n, unsigned flags = cudaMemAttachGlobal) {
+  return cudaMallocManaged(reinterpret_cast<void**>(p), n, flags);
+}
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes*, const void*);
 
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t, cudaMemcpyKind);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t, cudaMemcpyKind, cudaStream_t = nullptr);
-cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width, std::size_t height,
-                              cudaMemcpyKind, cudaStream_t = nullptr);
+cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                              std::size_t width, std::size_t height, cudaMemcpyKind, cudaStream_t = nullptr);
 cudaError_t cudaMemset(void*, int, std::size_t);
 cudaError_t cudaMemsetAsync(void*, int, std::size_t, cudaStream_t = nullptr);
 
@@ -155,12 +191,16 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t);
 cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t, void*);
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int);
 template <class Kernel>
-cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute a, int value) { return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), a, value); }
+cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute a, int value) {
+  return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), a, value);
+}
 
 namespace simt {
-cudaError_t enqueue_kernel(const cudaLaunchConfig_t&, const void* kernel, std::vector<std::uint64_t> argument_words, std::function<void()> lane);
+cudaError_t enqueue_kernel(const cudaLaunchConfig_t&, const void* kernel, std::vector<std::uint64_t> argument_words,
+                           std::function<void()> lane);
 
-// The 8-byte words of an argument at multiples of 8: where pointers are. Without padding, which may hold half of an old pointer.
+// The 8-byte words of an argument at multiples of 8: where pointers are. Without padding, which may hold half of an old
+// pointer.
 template <class T>
 void words_of(T argument, std::vector<std::uint64_t>& words) {
 #if __has_builtin(__builtin_clear_padding)
@@ -180,7 +220,8 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   std::tuple<Expected...> values{static_cast<Expected>(std::forward<Actual>(arguments))...};
   std::vector<std::uint64_t> words;
   std::apply([&](const auto&... each) { (simt::words_of(each, words), ...); }, values);
-  return simt::enqueue_kernel(*config, reinterpret_cast<const void*>(kernel), std::move(words), [kernel, values] { std::apply(kernel, values); });
+  return simt::enqueue_kernel(*config, reinterpret_cast<const void*>(kernel), std::move(words),
+                              [kernel, values] { std::apply(kernel, values); });
 }
 
 // ---- what kernels use
@@ -191,11 +232,19 @@ inline constexpr int warpSize = 32;
 
 using simt_at = simt::RandomCounter;
 inline void __syncthreads(simt_at at = simt_at::current()) { simt::barrier(simt::Barrier::plain, 0, at); }
-inline int __syncthreads_or(int p, simt_at at = simt_at::current()) { return static_cast<int>(simt::barrier(simt::Barrier::any, p != 0, at) != 0); }
-inline int __syncthreads_and(int p, simt_at at = simt_at::current()) { return static_cast<int>(simt::barrier(simt::Barrier::all, p != 0, at)); }
-inline int __syncthreads_count(int p, simt_at at = simt_at::current()) { return static_cast<int>(simt::barrier(simt::Barrier::count, p != 0, at)); }
+inline int __syncthreads_or(int p, simt_at at = simt_at::current()) {
+  return static_cast<int>(simt::barrier(simt::Barrier::any, p != 0, at) != 0);
+}
+inline int __syncthreads_and(int p, simt_at at = simt_at::current()) {
+  return static_cast<int>(simt::barrier(simt::Barrier::all, p != 0, at));
+}
+inline int __syncthreads_count(int p, simt_at at = simt_at::current()) {
+  return static_cast<int>(simt::barrier(simt::Barrier::count, p != 0, at));
+}
 
-inline void __syncwarp(unsigned mask = 0xffffffff, simt_at at = simt_at::current()) { simt::collective(simt::Collective::sync, mask, 0, 0, 32, at); }
+inline void __syncwarp(unsigned mask = 0xffffffff, simt_at at = simt_at::current()) {
+  simt::collective(simt::Collective::sync, mask, 0, 0, 32, at);
+}
 template <class T>
 T simt_shuffle(simt::Collective kind, unsigned mask, T value, unsigned argument, int width, simt_at at) {
   static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
@@ -206,16 +255,30 @@ T simt_shuffle(simt::Collective kind, unsigned mask, T value, unsigned argument,
   return value;
 }
 template <class T>
-T __shfl_sync(unsigned mask, T v, int lane, int width = 32, simt_at at = simt_at::current()) { return simt_shuffle(simt::Collective::from, mask, v, static_cast<unsigned>(lane), width, at); }
+T __shfl_sync(unsigned mask, T v, int lane, int width = 32, simt_at at = simt_at::current()) {
+  return simt_shuffle(simt::Collective::from, mask, v, static_cast<unsigned>(lane), width, at);
+}
 template <class T>
-T __shfl_up_sync(unsigned mask, T v, unsigned by, int width = 32, simt_at at = simt_at::current()) { return simt_shuffle(simt::Collective::up, mask, v, by, width, at); }
+T __shfl_up_sync(unsigned mask, T v, unsigned by, int width = 32, simt_at at = simt_at::current()) {
+  return simt_shuffle(simt::Collective::up, mask, v, by, width, at);
+}
 template <class T>
-T __shfl_down_sync(unsigned mask, T v, unsigned by, int width = 32, simt_at at = simt_at::current()) { return simt_shuffle(simt::Collective::down, mask, v, by, width, at); }
+T __shfl_down_sync(unsigned mask, T v, unsigned by, int width = 32, simt_at at = simt_at::current()) {
+  return simt_shuffle(simt::Collective::down, mask, v, by, width, at);
+}
 template <class T>
-T __shfl_xor_sync(unsigned mask, T v, int by, int width = 32, simt_at at = simt_at::current()) { return simt_shuffle(simt::Collective::exchange, mask, v, static_cast<unsigned>(by), width, at); }
-inline unsigned __ballot_sync(unsigned mask, int p, simt_at at = simt_at::current()) { return static_cast<unsigned>(simt::collective(simt::Collective::ballot, mask, p != 0, 0, 32, at)); }
-inline int __any_sync(unsigned mask, int p, simt_at at = simt_at::current()) { return simt::collective(simt::Collective::ballot, mask, p != 0, 0, 32, at) != 0; }
-inline int __all_sync(unsigned mask, int p, simt_at at = simt_at::current()) { return simt::collective(simt::Collective::ballot, mask, p != 0, 0, 32, at) == mask; }
+T __shfl_xor_sync(unsigned mask, T v, int by, int width = 32, simt_at at = simt_at::current()) {
+  return simt_shuffle(simt::Collective::exchange, mask, v, static_cast<unsigned>(by), width, at);
+}
+inline unsigned __ballot_sync(unsigned mask, int p, simt_at at = simt_at::current()) {
+  return static_cast<unsigned>(simt::collective(simt::Collective::ballot, mask, p != 0, 0, 32, at));
+}
+inline int __any_sync(unsigned mask, int p, simt_at at = simt_at::current()) {
+  return simt::collective(simt::Collective::ballot, mask, p != 0, 0, 32, at) != 0;
+}
+inline int __all_sync(unsigned mask, int p, simt_at at = simt_at::current()) {
+  return simt::collective(simt::Collective::ballot, mask, p != 0, 0, 32, at) == mask;
+}
 template <class T>
 unsigned __match_any_sync(unsigned mask, T v, simt_at at = simt_at::current()) {
   std::uint64_t bits = 0;
@@ -223,11 +286,21 @@ unsigned __match_any_sync(unsigned mask, T v, simt_at at = simt_at::current()) {
   return static_cast<unsigned>(simt::collective(simt::Collective::match, mask, bits, 0, 32, at));
 }
 inline unsigned __activemask(simt_at at = simt_at::current()) { return simt::active_mask(at); }
-inline unsigned __reduce_add_sync(unsigned mask, unsigned v, simt_at at = simt_at::current()) { return static_cast<unsigned>(simt::collective(simt::Collective::add, mask, v, 0, 32, at)); }
-inline unsigned __reduce_max_sync(unsigned mask, unsigned v, simt_at at = simt_at::current()) { return static_cast<unsigned>(simt::collective(simt::Collective::greatest, mask, v, 0, 32, at)); }
-inline unsigned __reduce_min_sync(unsigned mask, unsigned v, simt_at at = simt_at::current()) { return static_cast<unsigned>(simt::collective(simt::Collective::least, mask, v, 0, 32, at)); }
-inline unsigned __reduce_or_sync(unsigned mask, unsigned v, simt_at at = simt_at::current()) { return static_cast<unsigned>(simt::collective(simt::Collective::either, mask, v, 0, 32, at)); }
-inline unsigned __reduce_and_sync(unsigned mask, unsigned v, simt_at at = simt_at::current()) { return static_cast<unsigned>(simt::collective(simt::Collective::both, mask, v, 0, 32, at)); }
+inline unsigned __reduce_add_sync(unsigned mask, unsigned v, simt_at at = simt_at::current()) {
+  return static_cast<unsigned>(simt::collective(simt::Collective::add, mask, v, 0, 32, at));
+}
+inline unsigned __reduce_max_sync(unsigned mask, unsigned v, simt_at at = simt_at::current()) {
+  return static_cast<unsigned>(simt::collective(simt::Collective::greatest, mask, v, 0, 32, at));
+}
+inline unsigned __reduce_min_sync(unsigned mask, unsigned v, simt_at at = simt_at::current()) {
+  return static_cast<unsigned>(simt::collective(simt::Collective::least, mask, v, 0, 32, at));
+}
+inline unsigned __reduce_or_sync(unsigned mask, unsigned v, simt_at at = simt_at::current()) {
+  return static_cast<unsigned>(simt::collective(simt::Collective::either, mask, v, 0, 32, at));
+}
+inline unsigned __reduce_and_sync(unsigned mask, unsigned v, simt_at at = simt_at::current()) {
+  return static_cast<unsigned>(simt::collective(simt::Collective::both, mask, v, 0, 32, at));
+}
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
@@ -239,23 +312,41 @@ T simt_atomic(T* p, Fn&& fn) {
   return old;
 }
 template <class T>
-T atomicAdd(T* p, std::type_identity_t<T> v) { return simt_atomic(p, [=](T o) { return o + v; }); }
+T atomicAdd(T* p, std::type_identity_t<T> v) {
+  return simt_atomic(p, [=](T o) { return o + v; });
+}
 template <class T>
-T atomicSub(T* p, std::type_identity_t<T> v) { return simt_atomic(p, [=](T o) { return o - v; }); }
+T atomicSub(T* p, std::type_identity_t<T> v) {
+  return simt_atomic(p, [=](T o) { return o - v; });
+}
 template <class T>
-T atomicMin(T* p, std::type_identity_t<T> v) { return simt_atomic(p, [=](T o) { return v < o ? v : o; }); }
+T atomicMin(T* p, std::type_identity_t<T> v) {
+  return simt_atomic(p, [=](T o) { return v < o ? v : o; });
+}
 template <class T>
-T atomicMax(T* p, std::type_identity_t<T> v) { return simt_atomic(p, [=](T o) { return o < v ? v : o; }); }
+T atomicMax(T* p, std::type_identity_t<T> v) {
+  return simt_atomic(p, [=](T o) { return o < v ? v : o; });
+}
 template <class T>
-T atomicOr(T* p, std::type_identity_t<T> v) { return simt_atomic(p, [=](T o) { return o | v; }); }
+T atomicOr(T* p, std::type_identity_t<T> v) {
+  return simt_atomic(p, [=](T o) { return o | v; });
+}
 template <class T>
-T atomicAnd(T* p, std::type_identity_t<T> v) { return simt_atomic(p, [=](T o) { return o & v; }); }
+T atomicAnd(T* p, std::type_identity_t<T> v) {
+  return simt_atomic(p, [=](T o) { return o & v; });
+}
 template <class T>
-T atomicXor(T* p, std::type_identity_t<T> v) { return simt_atomic(p, [=](T o) { return o ^ v; }); }
+T atomicXor(T* p, std::type_identity_t<T> v) {
+  return simt_atomic(p, [=](T o) { return o ^ v; });
+}
 template <class T>
-T atomicExch(T* p, std::type_identity_t<T> v) { return simt_atomic(p, [=](T) { return v; }); }
+T atomicExch(T* p, std::type_identity_t<T> v) {
+  return simt_atomic(p, [=](T) { return v; });
+}
 template <class T>
-T atomicCAS(T* p, std::type_identity_t<T> expected, std::type_identity_t<T> v) { return simt_atomic(p, [=](T o) { return o == expected ? v : o; }); }
+T atomicCAS(T* p, std::type_identity_t<T> expected, std::type_identity_t<T> v) {
+  return simt_atomic(p, [=](T o) { return o == expected ? v : o; });
+}
 
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
@@ -269,8 +360,12 @@ inline unsigned __brev(unsigned x) {
   return r;
 }
 inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(std::uint64_t{a} * b >> 32); }
-inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) { return static_cast<unsigned>((std::uint64_t{high} << 32 | low) >> (by & 31)); }
-inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) { return static_cast<unsigned>((std::uint64_t{high} << 32 | low) << (by & 31) >> 32); }
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) {
+  return static_cast<unsigned>((std::uint64_t{high} << 32 | low) >> (by & 31));
+}
+inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) {
+  return static_cast<unsigned>((std::uint64_t{high} << 32 | low) << (by & 31) >> 32);
+}
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned s) {
   const std::uint64_t both = std::uint64_t{b} << 32 | a;
   unsigned r = 0;
@@ -295,8 +390,14 @@ inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline int __float2int_rn(float x) { return static_cast<int>(std::nearbyint(x)); }
 template <class T>
-T __ldg(const T* p) { return *p; }
+T __ldg(const T* p) {
+  return *p;
+}
 template <class T>
-constexpr T min(T a, std::type_identity_t<T> b) { return b < a ? b : a; }
+constexpr T min(T a, std::type_identity_t<T> b) {
+  return b < a ? b : a;
+}
 template <class T>
-constexpr T max(T a, std::type_identity_t<T> b) { return a < b ? b : a; }
+constexpr T max(T a, std::type_identity_t<T> b) {
+  return a < b ? b : a;
+}

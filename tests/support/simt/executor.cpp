@@ -57,7 +57,8 @@ std::size_t taken = 0;
 Lane* current = nullptr;
 bool failed = false;
 unsigned lane_count = 0;
-unsigned char *shared_begin = nullptr, *shared_now = nullptr;  // of kMostShared bytes that end at a page that cannot be touched
+unsigned char *shared_begin = nullptr,
+              *shared_now = nullptr;  // of kMostShared bytes that end at a page that cannot be touched
 struct sigaction chained_handler;
 
 std::string where() {
@@ -90,7 +91,8 @@ void* fault_address;
   } else if (fault_address >= shared_begin - 4096 && fault_address < shared_begin + kMostShared + 4096) {
     char number[32];
     std::snprintf(number, sizeof number, "%td", static_cast<unsigned char*>(fault_address) - shared_now);
-    lane_fails(std::string("access out of bounds of shared memory, at byte ") + number + " of " + std::to_string(launch->shared_bytes));
+    lane_fails(std::string("access out of bounds of shared memory, at byte ") + number + " of " +
+               std::to_string(launch->shared_bytes));
   } else if (describe_device_address(fault_address, &text)) {
     lane_fails("access out of bounds of device memory: " + text);
   }
@@ -99,7 +101,8 @@ void* fault_address;
   lane_fails(std::string("access to ") + number + ", which is no memory");
 }
 
-// A lane that faults goes on in lane_crashed; a fault of the host in device memory is explained and then takes its course.
+// A lane that faults goes on in lane_crashed; a fault of the host in device memory is explained and then takes its
+// course.
 void on_fault(int signal, siginfo_t* info, void* context) {
   if (current) {
 #if defined(__x86_64__)
@@ -129,7 +132,8 @@ void on_fault(int signal, siginfo_t* info, void* context) {
 
 void prepare() {
   static const bool once = [] {
-    void* p = mmap(nullptr, kMostShared + 2 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* p = mmap(nullptr, kMostShared + 2 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
     if (p == MAP_FAILED) std::abort();
     mprotect(p, 4096, PROT_NONE);
     mprotect(static_cast<char*>(p) + 4096 + kMostShared, 4096, PROT_NONE);
@@ -174,21 +178,23 @@ void meet(Lane& lane) {
     if (!(lane.mask >> i & 1)) continue;
     Lane* other = first + i < lane_count ? lanes[first + i].get() : nullptr;
     if (!other || other->state == State::done) {
-      block_fails("a warp operation at " + counter(lane.at) + " names lane " + std::to_string(first + i) + ", which has ended");
+      block_fails("a warp operation at " + counter(lane.at) + " names lane " + std::to_string(first + i) +
+                  ", which has ended");
       return;
     }
     if (other->state != State::in_warp) return;
     if (other->mask != lane.mask || other->collective != lane.collective || !same(other->at, lane.at)) {
       if (!(other->mask >> (lane.index % 32) & 1)) return;  // it waits for others
-      block_fails("lanes of one warp meet in different operations or with different masks: at " + counter(lane.at) + " and, lane " +
-                  std::to_string(other->index) + ", at " + counter(other->at));
+      block_fails("lanes of one warp meet in different operations or with different masks: at " + counter(lane.at) +
+                  " and, lane " + std::to_string(other->index) + ", at " + counter(other->at));
       return;
     }
     group.push_back(other);
   }
   std::uint64_t values[32] = {};
   for (const Lane* l : group) values[l->index % 32] = l->value;
-  std::uint64_t all = lane.collective == Collective::both || lane.collective == Collective::least ? ~std::uint64_t{0} : 0;
+  std::uint64_t all =
+      lane.collective == Collective::both || lane.collective == Collective::least ? ~std::uint64_t{0} : 0;
   for (const Lane* l : group) switch (lane.collective) {
       case Collective::ballot: all |= (l->value & 1) << (l->index % 32); break;
       case Collective::add: all += l->value; break;
@@ -217,7 +223,8 @@ void meet(Lane& lane) {
     }
     if (!(lane.mask >> from & 1)) {
       current = l;
-      block_fails("a shuffle at " + counter(l->at) + " reads lane " + std::to_string(first + from) + ", which is not in its mask");
+      block_fails("a shuffle at " + counter(l->at) + " reads lane " + std::to_string(first + from) +
+                  ", which is not in its mask");
       return;
     }
   }
@@ -245,7 +252,8 @@ void all_wait() {
     if (l->state == State::at_barrier) {
       if (waiting && (!same(waiting->at, l->at) || waiting->barrier != l->barrier)) {
         current = l;
-        return block_fails("divergent barrier: at " + counter(l->at) + ", and lane " + std::to_string(waiting->index) + " at " + counter(waiting->at));
+        return block_fails("divergent barrier: at " + counter(l->at) + ", and lane " + std::to_string(waiting->index) +
+                           " at " + counter(waiting->at));
       }
       waiting = l;
     }
@@ -257,11 +265,14 @@ void all_wait() {
   if (!waiting) return;
   if (ended) {
     current = waiting;
-    return block_fails("divergent barrier: at " + counter(waiting->at) + ", while lane " + std::to_string(ended->index) + " has ended");
+    return block_fails("divergent barrier: at " + counter(waiting->at) + ", while lane " +
+                       std::to_string(ended->index) + " has ended");
   }
   std::uint64_t number = 0;
   for (unsigned i = 0; i < lane_count; ++i) number += lanes[i]->value;
-  const std::uint64_t result = waiting->barrier == Barrier::any ? number != 0 : waiting->barrier == Barrier::all ? number == lane_count : number;
+  const std::uint64_t result = waiting->barrier == Barrier::any   ? number != 0
+                               : waiting->barrier == Barrier::all ? number == lane_count
+                                                                  : number;
   std::vector<Lane*> group;
   for (unsigned i = 0; i < lane_count; ++i) {
     lanes[i]->value = result;
@@ -324,9 +335,11 @@ std::uint64_t barrier(Barrier kind, int predicate, RandomCounter at) {
   return lane.value;
 }
 
-std::uint64_t collective(Collective kind, unsigned mask, std::uint64_t value, unsigned argument, int width, RandomCounter at) {
+std::uint64_t collective(Collective kind, unsigned mask, std::uint64_t value, unsigned argument, int width,
+                         RandomCounter at) {
   Lane& lane = *current;
-  if (!(mask >> (lane.index % 32) & 1)) lane_fails("a warp operation at " + counter(at) + " is called by a lane that its mask leaves out");
+  if (!(mask >> (lane.index % 32) & 1))
+    lane_fails("a warp operation at " + counter(at) + " is called by a lane that its mask leaves out");
   lane.state = State::in_warp;
   lane.collective = kind;
   lane.mask = mask;
@@ -338,7 +351,9 @@ std::uint64_t collective(Collective kind, unsigned mask, std::uint64_t value, un
   return lane.value;
 }
 
-unsigned active_mask(RandomCounter at) { lane_fails("__activemask at " + counter(at) + " has no defined result between synchronisations"); }
+unsigned active_mask(RandomCounter at) {
+  lane_fails("__activemask at " + counter(at) + " has no defined result between synchronisations");
+}
 
 void* shared_memory() { return shared_now; }
 
@@ -350,7 +365,8 @@ void name_kernel(const void* kernel, const char* name) {
     text = text.substr(from + 9);
     int depth = 0;
     std::size_t end = 0;
-    for (; end < text.size() && !(depth == 0 && (text[end] == ';' || text[end] == ']')); ++end) depth += text[end] == '<' ? 1 : text[end] == '>' ? -1 : 0;
+    for (; end < text.size() && !(depth == 0 && (text[end] == ';' || text[end] == ']')); ++end)
+      depth += text[end] == '<' ? 1 : text[end] == '>' ? -1 : 0;
     text.resize(end);
   }
   names[kernel] = text;
@@ -379,7 +395,8 @@ void catch_faults() {
     auto memory = std::make_unique<unsigned char[]>(64 << 10);
     stack_t alternate{};
     stack_t before{};
-    if (sigaltstack(nullptr, &before) == 0 && !(before.ss_flags & SS_DISABLE)) return std::unique_ptr<unsigned char[]>();
+    if (sigaltstack(nullptr, &before) == 0 && !(before.ss_flags & SS_DISABLE))
+      return std::unique_ptr<unsigned char[]>();
     alternate.ss_sp = memory.get();
     alternate.ss_size = 64 << 10;
     sigaltstack(&alternate, nullptr);
@@ -402,7 +419,8 @@ bool run(const Launch& l) {
   if (current_seeds.order > 1)
     for (std::uint64_t b = blocks; b > 1; --b) std::swap(order[b - 1], order[draw() % b]);
   for (const std::uint64_t b : order) {
-    blockIdx = {static_cast<unsigned>(b % l.grid[0]), static_cast<unsigned>(b / l.grid[0] % l.grid[1]), static_cast<unsigned>(b / l.grid[0] / l.grid[1])};
+    blockIdx = {static_cast<unsigned>(b % l.grid[0]), static_cast<unsigned>(b / l.grid[0] % l.grid[1]),
+                static_cast<unsigned>(b / l.grid[0] / l.grid[1])};
     run_block();
     if (failed) break;
   }
@@ -446,7 +464,9 @@ std::string examine(const std::function<std::vector<std::uint8_t>()>& work, int 
   for (int seed = 1; seed < count && found.empty(); ++seed) {
     const auto again = with({static_cast<std::uint64_t>(seed), 0});
     found = take_reports();
-    if (found.empty() && again != first) found = "the result depends on the order of lanes or streams (seed " + std::to_string(seed) + "): something does not wait\n";
+    if (found.empty() && again != first)
+      found = "the result depends on the order of lanes or streams (seed " + std::to_string(seed) +
+              "): something does not wait\n";
   }
   set_seeds(before);
   return found;

@@ -1,11 +1,13 @@
 // Runs CUDA kernels on the host, a fiber per lane, and looks for what a GPU would not tell.
 //
-// Blocks run one after another. A lane runs until it synchronises; which lane runs next is drawn from a seed, so that a missing barrier shows as a
-// result that depends on the seed. Reported, with the kernel's name, block, lane and line, and ending the launch with an error as on a GPU: barriers that
-// not all lanes of a block reach (or at different lines), warp operations that lanes of their mask miss, that read a lane outside it or that are called by
-// one outside it, faulting addresses (every allocation ends at a page that cannot be touched), writes behind an allocation, launches with pointers to
-// plain host memory or with more shared memory than was asked for. Shared and new device memory hold a pattern drawn from the seed. Device memory can only be
-// touched while a kernel or a copy runs: host code that does it gets a message and SIGSEGV.
+// Blocks run one after another. A lane runs until it synchronises; which lane runs next is drawn from a seed, so that a
+// missing barrier shows as a result that depends on the seed. Reported, with the kernel's name, block, lane and line,
+// and ending the launch with an error as on a GPU: barriers that not all lanes of a block reach (or at different
+// lines), warp operations that lanes of their mask miss, that read a lane outside it or that are called by one outside
+// it, faulting addresses (every allocation ends at a page that cannot be touched), writes behind an allocation,
+// launches with pointers to plain host memory or with more shared memory than was asked for. Shared and new device
+// memory hold a pattern drawn from the seed. Device memory can only be touched while a kernel or a copy runs: host code
+// that does it gets a message and SIGSEGV.
 //
 // One mutex covers everything, so that kernels may be launched from any thread.
 #pragma once
@@ -21,7 +23,8 @@ namespace simt {
 
 // ---- for tests
 
-// order: of lanes, and between streams (0: ascending, 1: descending, else random). poison: what memory holds that nobody has written.
+// order: of lanes, and between streams (0: ascending, 1: descending, else random). poison: what memory holds that
+// nobody has written.
 struct Seeds {
   std::uint64_t order = 0, poison = 0;
 };
@@ -30,12 +33,13 @@ void set_seeds(Seeds);
 std::string take_reports();
 // Forgets reports, injected and sticky errors and what is enqueued. Memory stays.
 void reset();
-// The n-th call (from 1) from now on of the runtime function of this name returns `error` and does nothing. Kernel launches: cudaLaunchKernelEx.
+// The n-th call (from 1) from now on of the runtime function of this name returns `error` and does nothing. Kernel
+// launches: cudaLaunchKernelEx.
 void fail(const std::string& function, int n, int error);
 std::uint64_t calls(const std::string& function);  // so far in this process
 void set_device_memory(std::size_t bytes);         // allocations beyond are refused
 void set_device_count(int);
-std::size_t device_bytes();                        // allocated now
+std::size_t device_bytes();  // allocated now
 std::uint64_t launches();
 // Bytes of device memory, readable by the host while the object lives.
 class Reveal {
@@ -45,8 +49,8 @@ class Reveal {
   Reveal(const Reveal&) = delete;
   Reveal& operator=(const Reveal&) = delete;
 };
-// Runs `work`, which launches, waits and returns its result, under several seeds, and says what is wrong: a report, a result that depends on the order of lanes or streams,
-// or on memory that was never written. Empty: nothing found.
+// Runs `work`, which launches, waits and returns its result, under several seeds, and says what is wrong: a report, a
+// result that depends on the order of lanes or streams, or on memory that was never written. Empty: nothing found.
 std::string examine(const std::function<std::vector<std::uint8_t>()>& work, int seeds = 16);
 
 // ---- for the stand-in's header and runtime
@@ -57,7 +61,7 @@ enum class Collective { sync, from, up, down, exchange, ballot, match, add, leas
 std::uint64_t collective(Collective, unsigned mask, std::uint64_t value, unsigned argument, int width, RandomCounter);
 unsigned active_mask(RandomCounter);
 void* shared_memory();  // dynamic shared memory of the block that runs
-void catch_faults();     // of lanes and of the host, from now on
+void catch_faults();    // of lanes and of the host, from now on
 void name_kernel(const void* kernel, const char* name);
 
 struct Launch {

@@ -11,7 +11,8 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-// ucontext works everywhere but asks the kernel for the signal mask at every switch, which is most of the time of a barrier.
+// ucontext works everywhere but asks the kernel for the signal mask at every switch, which is most of the time of a
+// barrier.
 #if defined(__x86_64__)
 #define SIMT_SWITCH 1
 extern "C" void simt_switch(void** from, void* to);
@@ -100,8 +101,8 @@ void Fiber::start(void (*entry)()) {
 #endif
 #ifdef SIMT_SWITCH
   auto* top = reinterpret_cast<void**>(memory_ + kPage + kStack) - 2;
-  *--top = nullptr;                                  // where body would return to
-  *--top = reinterpret_cast<void*>(&Fiber::body);    // what the first switch returns to
+  *--top = nullptr;                                // where body would return to
+  *--top = reinterpret_cast<void*>(&Fiber::body);  // what the first switch returns to
   for (int i = 0; i < 6; ++i) *--top = nullptr;
   sp_ = top;
 #else

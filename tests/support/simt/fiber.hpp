@@ -1,4 +1,5 @@
-// Stackful contexts for the executor's lanes. A fiber that is not resumed to its end may simply be started anew: nothing on its stack is destroyed.
+// Stackful contexts for the executor's lanes. A fiber that is not resumed to its end may simply be started anew:
+// nothing on its stack is destroyed.
 #pragma once
 #include <cstddef>
 

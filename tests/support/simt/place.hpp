@@ -9,7 +9,8 @@ using RandomCounter = std::source_location;
 #else  // clang before 16
 class RandomCounter {
  public:
-  static constexpr RandomCounter current(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE(), unsigned column = __builtin_COLUMN()) {
+  static constexpr RandomCounter current(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE(),
+                                         unsigned column = __builtin_COLUMN()) {
     return {file, line, column};
   }
   constexpr RandomCounter() = default;
@@ -18,7 +19,8 @@ class RandomCounter {
   constexpr unsigned column() const { return column_; }
 
  private:
-  constexpr RandomCounter(const char* file, unsigned line, unsigned column) : file_(file), line_(line), column_(column) {}
+  constexpr RandomCounter(const char* file, unsigned line, unsigned column)
+      : file_(file), line_(line), column_(column) {}
   const char* file_ = "";
   unsigned line_ = 0, column_ = 0;
 };

@@ -1,4 +1,5 @@
-// The CUDA runtime's memory, streams, events and errors, on the host. Every stream is a queue that runs when somebody waits for it.
+// The CUDA runtime's memory, streams, events and errors, on the host. Every stream is a queue that runs when somebody
+// waits for it.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -82,8 +83,8 @@ cudaError_t result(cudaError_t e) {
 }
 
 // Every entry: counts, fails where that is planned or a kernel has failed before.
-#define SIMT_ENTER(name)                                            \
-  const std::lock_guard simt_lock(mutex);                           \
+#define SIMT_ENTER(name)                  \
+  const std::lock_guard simt_lock(mutex); \
   if (const auto simt_error = enter(name); simt_error != cudaSuccess) return result(simt_error)
 cudaError_t enter(const char* name) {
   ++call_counts[name];
@@ -97,7 +98,8 @@ cudaError_t enter(const char* name) {
 
 std::string text_of(const Allocation& a, const void* p) {
   char text[160];
-  std::snprintf(text, sizeof text, "byte %td of an allocation of %zu bytes on device %d", static_cast<const unsigned char*>(p) - a.begin, a.bytes, a.device);
+  std::snprintf(text, sizeof text, "byte %td of an allocation of %zu bytes on device %d",
+                static_cast<const unsigned char*>(p) - a.begin, a.bytes, a.device);
   return text;
 }
 
@@ -226,32 +228,43 @@ Where where(const void* p, std::size_t bytes) {
   return Where::plain;
 }
 
-cudaError_t copy(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width, std::size_t height, cudaMemcpyKind kind,
-                 cudaStream_t stream, bool wait) {
+cudaError_t copy(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
+                 std::size_t height, cudaMemcpyKind kind, cudaStream_t stream, bool wait) {
   if (width == 0 || height == 0) return cudaSuccess;
   if (to_pitch < width || from_pitch < width) return result(cudaErrorInvalidValue);
   const std::size_t to_bytes = to_pitch * (height - 1) + width, from_bytes = from_pitch * (height - 1) + width;
   const Where t = where(to, to_bytes), f = where(from, from_bytes);
-  const auto fits = [](Where w, bool device) { return device ? w == Where::device || w == Where::managed : w != Where::device; };
-  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice, from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-  if (t == Where::nowhere || f == Where::nowhere || (kind != cudaMemcpyDefault && (!fits(t, to_device) || !fits(f, from_device)))) {
-    report("a copy of " + std::to_string(width * height) + " bytes goes beyond an allocation or in another direction than it says");
+  const auto fits = [](Where w, bool device) {
+    return device ? w == Where::device || w == Where::managed : w != Where::device;
+  };
+  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice,
+             from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+  if (t == Where::nowhere || f == Where::nowhere ||
+      (kind != cudaMemcpyDefault && (!fits(t, to_device) || !fits(f, from_device)))) {
+    report("a copy of " + std::to_string(width * height) +
+           " bytes goes beyond an allocation or in another direction than it says");
     return result(cudaErrorInvalidValue);
   }
   const auto* f8 = static_cast<const unsigned char*>(from);
   auto* t8 = static_cast<unsigned char*>(to);
   Operation op{[=] {
                  const Open opened_now;
-                 for (std::size_t row = 0; row < height; ++row) std::memmove(t8 + row * to_pitch, f8 + row * from_pitch, width);
+                 for (std::size_t row = 0; row < height; ++row)
+                   std::memmove(t8 + row * to_pitch, f8 + row * from_pitch, width);
                },
-               nullptr, nullptr, {}, {}};
-  // What the copy will have written must not be read before; what somebody enqueued has still to read or write is left alone.
+               nullptr,
+               nullptr,
+               {},
+               {}};
+  // What the copy will have written must not be read before; what somebody enqueued has still to read or write is left
+  // alone.
   if (t == Where::pinned && !pending({t8, t8 + to_bytes}))
     for (std::size_t row = 0; row < height; ++row) fill_poison(t8 + row * to_pitch, width);
   if (f != Where::device) op.reads.push_back({f8, f8 + from_bytes});
   if (t != Where::device) op.writes.push_back({t8, t8 + to_bytes});
   enqueue(stream, std::move(op));
-  if (wait || t == Where::plain || f == Where::plain) drain(real(stream));  // copies of pageable memory do not overlap with anything
+  if (wait || t == Where::plain || f == Where::plain)
+    drain(real(stream));  // copies of pageable memory do not overlap with anything
   return result(sticky_error);
 }
 
@@ -266,11 +279,15 @@ cudaError_t set(void* to, int value, std::size_t bytes, cudaStream_t stream) {
                      const Open opened_now;
                      std::memset(to, value, bytes);
                    },
-                   nullptr, nullptr, {}, {}});
+                   nullptr,
+                   nullptr,
+                   {},
+                   {}});
   return cudaSuccess;
 }
 
-// Programs that can lie anywhere, their heaps and stacks are above it, the sanitizers' shadow and two small numbers side by side below.
+// Programs that can lie anywhere, their heaps and stacks are above it, the sanitizers' shadow and two small numbers
+// side by side below.
 constexpr std::uint64_t kLowestPointer = std::uint64_t{1} << 45;
 bool mapped(std::uint64_t address) {
   unsigned char in_core;
@@ -279,12 +296,14 @@ bool mapped(std::uint64_t address) {
 
 }  // namespace
 
-cudaError_t enqueue_kernel(const cudaLaunchConfig_t& c, const void* kernel, std::vector<std::uint64_t> words, std::function<void()> lane) {
+cudaError_t enqueue_kernel(const cudaLaunchConfig_t& c, const void* kernel, std::vector<std::uint64_t> words,
+                           std::function<void()> lane) {
   SIMT_ENTER("cudaLaunchKernelEx");
   const auto limit = shared_limits.find(kernel);
   const std::uint64_t lane_count = std::uint64_t{c.blockDim.x} * c.blockDim.y * c.blockDim.z;
   const std::string name = kernel_name(kernel);
-  if (lane_count == 0 || lane_count > 1024 || c.gridDim.x == 0 || c.gridDim.y == 0 || c.gridDim.z == 0 || c.gridDim.y > 65535 || c.gridDim.z > 65535) {
+  if (lane_count == 0 || lane_count > 1024 || c.gridDim.x == 0 || c.gridDim.y == 0 || c.gridDim.z == 0 ||
+      c.gridDim.y > 65535 || c.gridDim.z > 65535) {
     report("kernel " + name + " launched with an illegal grid or block");
     return result(cudaErrorInvalidConfiguration);
   }
@@ -295,18 +314,27 @@ cudaError_t enqueue_kernel(const cudaLaunchConfig_t& c, const void* kernel, std:
   for (const std::uint64_t w : words) {
     const auto* p = reinterpret_cast<const void*>(w);
     const bool outside = in_arena(p) && !find(p, 0);
-    if (outside || (!in_arena(p) && w >= kLowestPointer && w < (std::uint64_t{1} << 47) && !find_host(p) && mapped(w))) {
-      report("kernel " + name + " launched with a pointer to " + (outside ? "device memory that is not allocated" : "host memory that is neither pinned nor managed"));
+    if (outside ||
+        (!in_arena(p) && w >= kLowestPointer && w < (std::uint64_t{1} << 47) && !find_host(p) && mapped(w))) {
+      report("kernel " + name + " launched with a pointer to " +
+             (outside ? "device memory that is not allocated" : "host memory that is neither pinned nor managed"));
       sticky_error = cudaErrorIllegalAddress;
       return result(sticky_error);
     }
   }
   ++launch_count;
-  enqueue(c.stream, {[l = Launch{kernel, {c.gridDim.x, c.gridDim.y, c.gridDim.z}, {c.blockDim.x, c.blockDim.y, c.blockDim.z}, c.dynamicSmemBytes, std::move(lane)}] {
+  enqueue(c.stream, {[l = Launch{kernel,
+                                 {c.gridDim.x, c.gridDim.y, c.gridDim.z},
+                                 {c.blockDim.x, c.blockDim.y, c.blockDim.z},
+                                 c.dynamicSmemBytes,
+                                 std::move(lane)}] {
                        const Open opened_now;
                        if (!run(l)) sticky_error = cudaErrorLaunchFailure;
                      },
-                     nullptr, nullptr, {}, {}});
+                     nullptr,
+                     nullptr,
+                     {},
+                     {}});
   return cudaSuccess;
 }
 
@@ -318,7 +346,8 @@ bool describe_device_address(const void* p, std::string* text) {
     if (!nearest || std::abs(at - a.begin) < std::abs(at - nearest->begin)) nearest = &a;
   // A page behind an allocation still belongs to it, for this purpose.
   auto it = device_memory.upper_bound(at);
-  if (it != device_memory.begin() && std::prev(it)->second.pages + std::prev(it)->second.page_bytes + kPage > at) nearest = &std::prev(it)->second;
+  if (it != device_memory.begin() && std::prev(it)->second.pages + std::prev(it)->second.page_bytes + kPage > at)
+    nearest = &std::prev(it)->second;
   *text = nearest ? text_of(*nearest, p) : "nothing is allocated";
   return true;
 }
@@ -370,10 +399,21 @@ const char* cudaGetErrorName(cudaError_t e) {
   switch (e) {
 #define SIMT_NAME(name) \
   case name: return #name;
-    SIMT_NAME(cudaSuccess) SIMT_NAME(cudaErrorInvalidValue) SIMT_NAME(cudaErrorMemoryAllocation) SIMT_NAME(cudaErrorInitializationError)
-    SIMT_NAME(cudaErrorInvalidConfiguration) SIMT_NAME(cudaErrorInsufficientDriver) SIMT_NAME(cudaErrorNoDevice) SIMT_NAME(cudaErrorInvalidDevice)
-    SIMT_NAME(cudaErrorInvalidResourceHandle) SIMT_NAME(cudaErrorNotReady) SIMT_NAME(cudaErrorIllegalAddress)
-    SIMT_NAME(cudaErrorHostMemoryAlreadyRegistered) SIMT_NAME(cudaErrorHostMemoryNotRegistered) SIMT_NAME(cudaErrorLaunchFailure) SIMT_NAME(cudaErrorUnknown)
+    SIMT_NAME(cudaSuccess)
+    SIMT_NAME(cudaErrorInvalidValue)
+    SIMT_NAME(cudaErrorMemoryAllocation)
+    SIMT_NAME(cudaErrorInitializationError)
+    SIMT_NAME(cudaErrorInvalidConfiguration)
+    SIMT_NAME(cudaErrorInsufficientDriver)
+    SIMT_NAME(cudaErrorNoDevice)
+    SIMT_NAME(cudaErrorInvalidDevice)
+    SIMT_NAME(cudaErrorInvalidResourceHandle)
+    SIMT_NAME(cudaErrorNotReady)
+    SIMT_NAME(cudaErrorIllegalAddress)
+    SIMT_NAME(cudaErrorHostMemoryAlreadyRegistered)
+    SIMT_NAME(cudaErrorHostMemoryNotRegistered)
+    SIMT_NAME(cudaErrorLaunchFailure)
+    SIMT_NAME(cudaErrorUnknown)
 #undef SIMT_NAME
   }
   return "unrecognized error code";
@@ -449,7 +489,8 @@ cudaError_t cudaMalloc(void** p, std::size_t bytes) {
   catch_faults();
   // Addresses are not used again, so that what is freed stays out of reach. An untouched page before and behind.
   const std::size_t page_bytes = (bytes + kPage - 1) / kPage * kPage;
-  if (static_cast<std::size_t>(arena + kReserve - arena_next) < page_bytes + 2 * kPage) return result(cudaErrorMemoryAllocation);
+  if (static_cast<std::size_t>(arena + kReserve - arena_next) < page_bytes + 2 * kPage)
+    return result(cudaErrorMemoryAllocation);
   unsigned char* pages = arena_next + kPage;
   arena_next = pages + page_bytes;
   mprotect(pages, page_bytes, PROT_READ | PROT_WRITE);
@@ -527,7 +568,8 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, const void* p) {
   SIMT_ENTER("cudaPointerGetAttributes");
   void* same = const_cast<void*>(p);
   if (const Allocation* d = find(p)) *a = {cudaMemoryTypeDevice, d->device, same, nullptr};
-  else if (const HostRange* h = find_host(p)) *a = {h->managed ? cudaMemoryTypeManaged : cudaMemoryTypeHost, device_now, same, same};
+  else if (const HostRange* h = find_host(p))
+    *a = {h->managed ? cudaMemoryTypeManaged : cudaMemoryTypeHost, device_now, same, same};
   else *a = {cudaMemoryTypeUnregistered, cudaInvalidDeviceId, nullptr, same};
   return cudaSuccess;
 }
@@ -540,8 +582,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t n, cudaMemcp
   SIMT_ENTER("cudaMemcpyAsync");
   return copy(to, n, from, n, n, 1, kind, s, false);
 }
-cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width, std::size_t height,
-                              cudaMemcpyKind kind, cudaStream_t s) {
+cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                              std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t s) {
   SIMT_ENTER("cudaMemcpy2DAsync");
   return copy(to, to_pitch, from, from_pitch, width, height, kind, s, false);
 }
@@ -562,7 +604,9 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* s, unsigned flags, int pr
   streams.insert(*s);
   return cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags) { return cudaStreamCreateWithPriority(s, flags, 0); }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags) {
+  return cudaStreamCreateWithPriority(s, flags, 0);
+}
 cudaError_t cudaStreamCreate(cudaStream_t* s) { return cudaStreamCreateWithPriority(s, cudaStreamDefault, 0); }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
   SIMT_ENTER("cudaStreamDestroy");
