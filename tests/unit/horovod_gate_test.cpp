@@ -149,7 +149,9 @@ TEST_SUITE("horovod_gate") {
 
   TEST_CASE("shutdown, uncached and invalid tensors of this rank open the gate") {
     const std::pair<unsigned, Release> reasons[] = {{1, Release::shutdown}, {2, Release::uncached}, {6, Release::invalid}, {4, Release::invalid}, {3, Release::shutdown}};
-    for (const auto& [status, why] : reasons) {
+    for (const auto& reason : reasons) {
+      const auto status = reason.first;
+      const auto why = reason.second;
       CAPTURE(status);
       Net net("all");
       CHECK(net.pass("ab", status) == "ab");

@@ -64,7 +64,8 @@ TEST_SUITE("options") {
 
   TEST_CASE("a value that is set reads back and changes the compared text exactly where ranks must agree") {
     std::size_t known = 0;
-    for (const auto& [name, value] : kOther) {
+    for (const auto& other : kOther) {
+      const char *const name = other.first, *const value = other.second;
       CAPTURE(std::string(name));
       const Option& o = option(name);
       const Settings settings = read({std::string(name) + "=" + value});
@@ -100,7 +101,8 @@ TEST_SUITE("options") {
         {"CRIMP_MIN_COUNT", "k"},   {"CRIMP_MIN_COUNT", "1.5"},   {"CRIMP_MIN_COUNT", "4kk"},   {"CRIMP_QUALITY", "0.9"},   {"CRIMP_QUALITY", "codec"},  {"CRIMP_QUALITY", "inf"},      {"CRIMP_QUALITY", "nan"},
         {"CRIMP_QUALITY", "2x"},
     };
-    for (const auto& [name, value] : bad) {
+    for (const auto& setting : bad) {
+      const char *const name = setting.first, *const value = setting.second;
       std::vector<Complaint> complaints;
       const Settings settings = read({std::string(name) + "=" + value}, &complaints);
       CAPTURE(std::string(name));
