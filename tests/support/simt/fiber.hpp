@@ -18,7 +18,7 @@ class Fiber {
 
  private:
   unsigned char* memory_;
-  void *sp_ = nullptr, *context_ = nullptr, *fake_stack_ = nullptr;
+  [[maybe_unused]] void *sp_ = nullptr, *context_ = nullptr, *fake_stack_ = nullptr;  // by the way that contexts are switched
   void (*entry_)() = nullptr;
   static void body();
   void leave(bool for_good);
