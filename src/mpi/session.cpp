@@ -31,7 +31,7 @@ Session::Session(const Context& context, MPI_Comm comm, int rank, int size, cons
                              "in " + (request ? call_text(*request) : "a call") + ", the first on " + name_of(comm) +
                                  ", for the others to come to it. " + absence_text(context.settings.min_count))),
       planner_(context.settings, context.codecs),
-      calls_(context.settings.periods, size, [this](std::string_view prefix) { memory_.forget_unnamed(prefix); }),
+      calls_(context.settings.periods, [this](std::string_view prefix) { memory_.forget_unnamed(prefix); }),
       chooser_(context.settings.algorithm), world_ranks_(world_ranks(comm)),
       scratch_(context.workers, context.cuda_aware) {
   const auto* const ranks = reinterpret_cast<const char*>(world_ranks_.data());

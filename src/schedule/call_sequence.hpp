@@ -49,8 +49,8 @@ class CallSequence {
 
   using SumOverRanks = std::function<void(std::span<std::int64_t>)>;  // collective, in place
   // periods: CRIMP_PERIODS. forget: told that no key that begins so will come again.
-  CallSequence(int periods, int ranks, std::function<void(std::string_view prefix)> forget)
-      : periods_(static_cast<std::uint32_t>(periods)), ranks_(ranks), forget_(std::move(forget)) {}
+  CallSequence(int periods, std::function<void(std::string_view prefix)> forget)
+      : periods_(static_cast<std::uint32_t>(periods)), forget_(std::move(forget)) {}
 
   // This rank's view of a call.
   struct Values {
@@ -129,7 +129,6 @@ class CallSequence {
   std::string prefix(const Series&) const;
 
   std::uint32_t periods_;
-  int ranks_;
   std::function<void(std::string_view)> forget_;
   std::map<std::uint64_t, Series> series_;  // by count and type
   std::size_t kept_ = 0;                    // sketches in all histories

@@ -3,11 +3,13 @@
 #include <mpi.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,12 +25,13 @@
 namespace crimp::tools {
 namespace {
 
-constexpr int kWarmUp = 20;
+constexpr int kWarmUp = 20;  // calls, or as many as are measured
 
 struct Setup {
   std::string codec = "3lc", device = "host";
   std::uint64_t segments = 1, elements = 32768;
   int calls = 2000;
+  int warm_up() const { return std::min(kWarmUp, calls); }
 };
 
 // Microseconds that rank 0's spans of CRIMP_TRACE fill, of each call.
@@ -49,7 +52,7 @@ std::vector<double> spans_of_calls(const std::string& file, std::size_t calls) {
   return us;
 }
 
-// Seconds of each call on this rank, kWarmUp before those that count.
+// Seconds of each call on this rank, those that warm up first.
 std::vector<double> measure(const Setup& setup, int rank, const CudaDevice* device) {
   std::vector<std::string> names;
   std::vector<crimp_segment> segments;
@@ -65,7 +68,7 @@ std::vector<double> measure(const Setup& setup, int rank, const CudaDevice* devi
   const Memory in(bytes, device ? device->memory : host_memory()), out(bytes, device ? device->memory : host_memory());
   in.resource()->write(in.data(), values.data(), bytes);
   std::vector<double> times;
-  for (int call = 0; call < kWarmUp + setup.calls; ++call) {
+  for (int call = 0; call < setup.warm_up() + setup.calls; ++call) {
     const double s = timed([&] {
       crimp_allreduce(in.data(), out.data(), setup.elements, CRIMP_FLOAT32, MPI_COMM_WORLD, segments.data(),
                       segments.size());
@@ -121,13 +124,15 @@ int bench_call(Arguments arguments) {
   const auto spans = spans_of_calls(file, times.size());
   std::filesystem::remove(file);
   std::vector<double> all, besides;
-  for (std::size_t i = kWarmUp; i < times.size(); ++i) {
+  for (auto i = static_cast<std::size_t>(setup.warm_up()); i < times.size(); ++i) {
     all.push_back(1e6 * times[i]);
     besides.push_back(1e6 * times[i] - spans[i]);
   }
+  const std::string where =
+      device ? " in memory of cuda:" + std::to_string(device->index) + " (" + device->name + ")" : "";
   std::printf(
-      "%llu tensors, %llu elements, %s, %d ranks: %.1f us a call, %.1f of them besides encoding, wire and decoding (medians of %d calls)\n",
-      static_cast<unsigned long long>(setup.segments), static_cast<unsigned long long>(setup.elements),
+      "%llu tensors, %llu elements%s, %s, %d ranks: %.1f us a call, %.1f of them besides encoding, wire and decoding (medians of %d calls)\n",
+      static_cast<unsigned long long>(setup.segments), static_cast<unsigned long long>(setup.elements), where.c_str(),
       setup.codec.c_str(), ranks, median(all), median(besides), setup.calls);
   return 0;
 }

@@ -120,6 +120,8 @@ bench_allreduce_part() {
   expect 2 'two ranks' -- "$crimp" bench allreduce --max 8k
   expect 0 '70 tensors, 32768 elements' 'besides encoding, wire and decoding' -- "${launch[@]}" "$crimp" bench call --segments 70 --calls 20
   expect 2 'two ranks' -- "$crimp" bench call
+  expect 2 'is no device; legal: host, cuda, cuda:N' -- "$crimp" bench call --device gpu
+  expect 2 'CRIMP_CUDA_PLUGIN is off' -- env CRIMP_CUDA_PLUGIN=off "$crimp" bench call --device cuda
 }
 
 [ "$part" = run ] || [ "$part" = bench_allreduce ] && ! command -v "$mpirun" >/dev/null && { echo "skipped: no mpirun"; exit 77; }

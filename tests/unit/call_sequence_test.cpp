@@ -57,7 +57,7 @@ class World {
  public:
   explicit World(int ranks, int periods = 3) {
     for (int r = 0; r < ranks; ++r)
-      ranks_.push_back(std::make_unique<CallSequence>(periods, ranks, [this, r](std::string_view prefix) {
+      ranks_.push_back(std::make_unique<CallSequence>(periods, [this, r](std::string_view prefix) {
         forgotten[static_cast<std::size_t>(r)].insert(std::string(prefix));
       }));
     forgotten.resize(ranks_.size());

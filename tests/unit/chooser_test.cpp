@@ -85,26 +85,25 @@ TEST_SUITE("chooser") {
       double quality;
       Algorithm algorithm;
     };
-    for (const auto& [spec, quality, algorithm] :
-         std::initializer_list<Expected>{{"3lc", usual, Algorithm::two_shot},
-                                         {"3lc:s=0.5,entropy=1", usual, Algorithm::two_shot},
-                                         {"3lc:s=1.75", usual, Algorithm::allgather},
-                                         {"3lc:s=1.75", kAny, Algorithm::two_shot},
-                                         {"3lc", 1, Algorithm::allgather},
-                                         {"3lc", 1.5, Algorithm::allgather},
-                                         {"maxmin", usual, Algorithm::two_shot},
-                                         {"qsgd", usual, Algorithm::two_shot},
-                                         {"qsgd:s=7", usual, Algorithm::allgather},
-                                         {"qsgd:s=7", 4, Algorithm::two_shot},
-                                         {"topk", usual, Algorithm::two_shot},
-                                         {"signsgd", 1, Algorithm::two_shot},
-                                         {"randomk", 1, Algorithm::two_shot},
-                                         {"thc", kAny, Algorithm::two_shot}}) {
-      CAPTURE(std::string(spec));
-      CAPTURE(quality);
-      const Choice c = chosen(spec, quality);
-      CHECK(c.algorithm == algorithm);
-      CHECK(c.limited == (algorithm == Algorithm::allgather));
+    for (const Expected& expected : std::initializer_list<Expected>{{"3lc", usual, Algorithm::two_shot},
+                                                                    {"3lc:s=0.5,entropy=1", usual, Algorithm::two_shot},
+                                                                    {"3lc:s=1.75", usual, Algorithm::allgather},
+                                                                    {"3lc:s=1.75", kAny, Algorithm::two_shot},
+                                                                    {"3lc", 1, Algorithm::allgather},
+                                                                    {"3lc", 1.5, Algorithm::allgather},
+                                                                    {"maxmin", usual, Algorithm::two_shot},
+                                                                    {"qsgd", usual, Algorithm::two_shot},
+                                                                    {"qsgd:s=7", usual, Algorithm::allgather},
+                                                                    {"qsgd:s=7", 4, Algorithm::two_shot},
+                                                                    {"topk", usual, Algorithm::two_shot},
+                                                                    {"signsgd", 1, Algorithm::two_shot},
+                                                                    {"randomk", 1, Algorithm::two_shot},
+                                                                    {"thc", kAny, Algorithm::two_shot}}) {
+      CAPTURE(std::string(expected.spec));
+      CAPTURE(expected.quality);
+      const Choice c = chosen(expected.spec, expected.quality);
+      CHECK(c.algorithm == expected.algorithm);
+      CHECK(c.limited == (expected.algorithm == Algorithm::allgather));
       CHECK((std::string(c.why).find("CRIMP_QUALITY") != std::string::npos) == c.limited);
     }
     for (const double quality : {1.0, usual, 1000.0}) {

@@ -178,7 +178,7 @@ TEST_SUITE("exchange") {
 
   TEST_CASE("two exchanges of one communicator that are under way at once finish as each does alone") {
     each_pair([](const std::pair<Setup, Setup>& setups) {
-      const auto& [one, other] = setups;
+      const Setup &one = setups.first, &other = setups.second;
       CAPTURE(text_of(one));
       CAPTURE(text_of(other));
       const auto first = make_ranks(one, 3, 5), second = make_ranks(other, 3, 6);
@@ -206,7 +206,7 @@ TEST_SUITE("exchange") {
 
   TEST_CASE("exchanges of two communicators move on in any order, another on each rank") {
     each_pair([](const std::pair<Setup, Setup>& setups) {
-      const auto& [one, other] = setups;
+      const Setup &one = setups.first, &other = setups.second;
       CAPTURE(text_of(one));
       CAPTURE(text_of(other));
       auto a = make_ranks(one, 3, 5), b = make_ranks(other, 3, 6);

@@ -92,8 +92,9 @@ TEST_SUITE("hierarchical") {
   TEST_CASE("sums and leaders' residuals are the model's on every rank") {
     for (const char* spec : {"fp32", "fp16", "3lc"})
       for (const Algorithm inner : {Algorithm::allgather, Algorithm::two_shot})
-        for (const auto& [nodes, per_node] : {std::pair{1, 3}, {2, 1}, {2, 2}, {3, 4}})
+        for (const auto& shape : {std::pair{1, 3}, {2, 1}, {2, 2}, {3, 4}})
           for (const std::uint64_t count : {0, 7, 100003, 200000}) {
+            const int nodes = shape.first, per_node = shape.second;
             CAPTURE(std::string(spec));
             CAPTURE(nodes);
             CAPTURE(per_node);

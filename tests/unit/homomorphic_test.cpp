@@ -186,12 +186,14 @@ TEST_SUITE("homomorphic") {
 
   TEST_CASE("excluded defect: sums beyond a byte that carry into the neighbour") {
     // 8 ranks of g = 30 fit a byte (240), 9 do not (270), 17 of g = 15 do (255).
-    for (const auto& [spec, n, g] : {std::tuple{"thc:clip=4", 8, 30},
-                                     {"thc:clip=4", 9, 30},
-                                     {"thc:g=15,clip=4", 17, 15},
-                                     {"thc:g=17,clip=4", 16, 17},
-                                     {"thc:g=62,clip=4", 20, 62}})
+    for (const auto& one : {std::tuple{"thc:clip=4", 8, 30},
+                            {"thc:clip=4", 9, 30},
+                            {"thc:g=15,clip=4", 17, 15},
+                            {"thc:g=17,clip=4", 16, 17},
+                            {"thc:g=62,clip=4", 20, 62}})
       for (const Algorithm algorithm : kBoth) {
+        const char* const spec = std::get<0>(one);
+        const int n = std::get<1>(one), g = std::get<2>(one);
         Setup setup = setup_of(spec, 3000, algorithm);
         setup.feedback = false;
         auto ranks = make_ranks(setup, n, 3);

@@ -154,7 +154,9 @@ TEST_SUITE("horovod_gate") {
                                                     {6, Release::invalid},
                                                     {4, Release::invalid},
                                                     {3, Release::shutdown}};
-    for (const auto& [status, why] : reasons) {
+    for (const auto& reason : reasons) {
+      const auto status = reason.first;
+      const auto why = reason.second;
       CAPTURE(status);
       Net net("all");
       CHECK(net.pass("ab", status) == "ab");

@@ -406,8 +406,9 @@ TEST_SUITE("low_rank") {
   }
 
   TEST_CASE("products have the definition's bits on every SIMD target and for every cut") {
-    for (const auto& [count, rank] :
-         {std::pair<std::uint64_t, int>{4096, 1}, {10007, 2}, {10240, 3}, {40961, 7}, {5041, 8}}) {
+    for (const auto& matrix : {std::pair<std::uint64_t, int>{4096, 1}, {10007, 2}, {10240, 3}, {40961, 7}, {5041, 8}}) {
+      const std::uint64_t count = matrix.first;
+      const int rank = matrix.second;
       const Matrix m =
           powersgd::matrix_of(count, make_codec("powersgd:min=1,r=" + std::to_string(rank))->parameter_word());
       CAPTURE(count);

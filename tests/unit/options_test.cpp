@@ -80,7 +80,8 @@ TEST_SUITE("options") {
 
   TEST_CASE("a value that is set reads back and changes the compared text exactly where ranks must agree") {
     std::size_t known = 0;
-    for (const auto& [name, value] : kOther) {
+    for (const auto& other : kOther) {
+      const char *const name = other.first, *const value = other.second;
       CAPTURE(std::string(name));
       const Option& o = option(name);
       const Settings settings = read({std::string(name) + "=" + value});
@@ -142,7 +143,8 @@ TEST_SUITE("options") {
         {"CRIMP_QUALITY", "nan"},
         {"CRIMP_QUALITY", "2x"},
     };
-    for (const auto& [name, value] : bad) {
+    for (const auto& setting : bad) {
+      const char *const name = setting.first, *const value = setting.second;
       std::vector<Complaint> complaints;
       const Settings settings = read({std::string(name) + "=" + value}, &complaints);
       CAPTURE(std::string(name));

@@ -106,7 +106,8 @@ TEST_SUITE("output_file") {
                                                          {"missing/r.json", "No such file or directory"},
                                                          {"file/r.json", "Not a directory"},
                                                          {std::string(300, 'n'), "File name too long"}};
-    for (const auto& [name, why] : cases) {
+    for (const auto& refused : cases) {
+      const std::string &name = refused.first, &why = refused.second;
       CAPTURE(name);
       const OutputFile file(name);
       for (const std::string& said : {file.obstacle(), file.write("x")}) {

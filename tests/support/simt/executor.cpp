@@ -42,7 +42,6 @@ struct Lane {
 };
 
 constexpr std::size_t kMostShared = 256 << 10;
-constexpr unsigned kMostLanes = 1024;
 
 Seeds current_seeds;
 std::uint64_t random_state = 1;

@@ -19,7 +19,8 @@ class Fiber {
 
  private:
   unsigned char* memory_;
-  void *sp_ = nullptr, *context_ = nullptr, *fake_stack_ = nullptr;
+  [[maybe_unused]] void *sp_ = nullptr, *context_ = nullptr,
+                        *fake_stack_ = nullptr;  // by the way that contexts are switched
   void (*entry_)() = nullptr;
   static void body();
   void leave(bool for_good);
