@@ -10,12 +10,6 @@ namespace crimp {
 // a[i] = what is encoded of values[i]; a may be memory.out. Final with this are the averages of memory `average`, in
 // memory.out; of memory `momentum` the new momentum stands in memory.momentum_out, not masked yet.
 void compensate(const FeedbackPolicy&, const float* values, const FeedbackView& memory, std::uint64_t count, float* a);
-// The same where all of a tensor is sent as it is, in its own type: values become a, memory (two arrays of `count`) the
-// new v, which is what rounding to the type loses, and u. Memory `momentum` only. A tensor that holds NaN, Inf or a
-// magnitude above 2^100 stays as it is, and so does its memory.
-void compensate_exactly(const FeedbackPolicy&, Dtype, void* values, std::uint64_t count, float* memory, double gain);
-// What values are multiplied by so that their Euclidean norm is at most `most`: up to 1. 1 where it is not finite.
-double clip_gain(Dtype, const void* values, std::uint64_t count, double most);
 // After encoding, where memory.out holds a - decoded: memory `momentum` forgets the momentum of what was sent.
 void keep(const FeedbackPolicy&, const float* a, const FeedbackView& memory, std::uint64_t count);
 // The same where the codec has marked what was sent: u = 0 where a bit of `changed` is set.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <new>
 #include <vector>
 
@@ -13,6 +14,11 @@ std::string AlgorithmEntry::why_unsupported(const Codec& codec, int ranks) const
   if (whole_tensors == codec.traits().whole_tensors) return needs(codec, ranks);
   return whole_tensors ? "it runs codecs of whole tensors only (powersgd)"
                        : "the codec works on whole tensors; its algorithm is low_rank";
+}
+
+double AlgorithmEntry::predicted(const NetworkModel& network, const CodecCost& codec, const ChoiceQuery& query) const {
+  const std::uint64_t chunk = chunk_elements(query.chunk_setting, *query.codec, network.ranks);
+  return codec.scan_s * static_cast<double>(query.count) + cost({network, codec, query.count, chunk});
 }
 
 std::span<const AlgorithmEntry> algorithms() {
@@ -53,6 +59,19 @@ Algorithm first_algorithm(const Codec& codec, int ranks) {
     if (!entry.mpi_adds && entry.why_unsupported(codec, ranks).empty())
       return entry.algorithm;  // what MPI adds runs no codec alone
   throw Error(ErrorCode::codec_unknown, "no algorithm of this build runs the codec " + codec.spec());
+}
+
+Suitable suitable(const Codec& codec, int ranks, double quality, bool between_nodes) {
+  Suitable found;
+  const bool exact_sums = entry_of(Algorithm::homomorphic).why_unsupported(codec, ranks).empty();
+  for (const auto& entry : carriers()) {
+    if (!entry.cost || (between_nodes && entry.mpi_adds) || !entry.why_unsupported(codec, ranks).empty()) continue;
+    const double error = entry.error(codec, ranks);
+    const bool good = error <= 1 || std::isinf(quality) || (error <= quality && !exact_sums);
+    if (good) found.entries[found.count++] = &entry;
+    else found.limited = true;
+  }
+  return found;
 }
 
 std::string algorithms_for(const Codec& codec, int ranks) {

@@ -1,10 +1,12 @@
 // The algorithms: one row each. Every rank of a call must name the same.
 #pragma once
+#include <array>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "collective/choice.hpp"
 #include "collective/collective.hpp"
 #include "schedule/cost_model.hpp"
 
@@ -29,6 +31,8 @@ struct AlgorithmEntry {
   // Seconds that a call is predicted to take. Null: run where CRIMP_ALGORITHM names it, or nothing else can run the
   // codec.
   double (*cost)(const CostQuery&);
+  // With looking at the values. `cost` is not null.
+  double predicted(const NetworkModel&, const CodecCost&, const ChoiceQuery&) const;
   // About how much more error its results have than allgather's with the same codec (in the terms of
   // Codec::error_of_two_encodings(); at least 1). Equal on all ranks.
   double (*error)(const Codec&, int ranks) = [](const Codec&, int) { return 1.0; };
@@ -57,6 +61,17 @@ void check_algorithm(const std::string& what, const std::string& name);
 // The first of the carriers that can run the codec; never one in which MPI adds, so that it may run between leaders,
 // too. Throws Error{codec_unknown} where there is none.
 Algorithm first_algorithm(const Codec&, int ranks);
+// The carriers whose cost is known and that can run the codec on so many ranks, with no more error than `quality`
+// (CRIMP_QUALITY) allows: any where that is infinite, and where the codec's payloads can be summed without loss only
+// what adds no error. limited: some are left out for it. between_nodes: not those in which MPI adds.
+struct Suitable {
+  std::array<const AlgorithmEntry*, 8> entries{};
+  std::size_t count = 0;
+  bool limited = false;
+  auto begin() const { return entries.begin(); }
+  auto end() const { return entries.begin() + count; }
+};
+Suitable suitable(const Codec&, int ranks, double quality, bool between_nodes = false);
 // "allgather, two_shot": those that can run the codec on so many ranks.
 std::string algorithms_for(const Codec&, int ranks);
 

@@ -16,7 +16,5 @@ std::vector<Choice> candidates(const NetworkModel&, const HierarchyModel* hierar
                                const ChoiceQuery&);
 // Of one or more candidates; or plain MPI. The same two functions make the tables of `crimp model`.
 Choice cheapest(std::span<const Choice>);
-// What one algorithm would take.
-double predicted(const AlgorithmEntry&, const NetworkModel&, const CodecCost&, const ChoiceQuery&);
 
 }  // namespace crimp

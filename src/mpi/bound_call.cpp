@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "codec/feedback.hpp"
+#include "codec/exact_feedback.hpp"
 #include "collective/wire.hpp"
 
 namespace crimp {

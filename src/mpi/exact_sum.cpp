@@ -3,9 +3,8 @@
 #include <cmath>
 #include <optional>
 
-#include "codec/feedback.hpp"
+#include "codec/exact_feedback.hpp"
 #include "core/error.hpp"
-#include "core/log.hpp"
 
 namespace crimp {
 
@@ -20,7 +19,7 @@ void sum_exactly(const AllreduceRequest& request, std::span<const ExactTensor> t
   if (packed.empty()) return;
   const std::size_t element = size_of(request.dtype);
   Backend& backend = values.backend();
-  const auto each = [&](auto&& use) {
+  const auto with_each = [&](auto&& use) {
     std::size_t at = 0;
     for (const ExactTensor& t : tensors) {
       use(t, packed.data() + at, t.segment->offset * element, t.segment->count * element);
@@ -30,11 +29,11 @@ void sum_exactly(const AllreduceRequest& request, std::span<const ExactTensor> t
   // Whatever fails here, the other ranks wait for this one.
   std::optional<Error> failure;
   try {
-    each([&](const ExactTensor&, char* here, std::size_t there, std::size_t bytes) {
+    with_each([&](const ExactTensor&, char* here, std::size_t there, std::size_t bytes) {
       backend.read(here, static_cast<const char*>(values.send()) + there, bytes);
     });
     backend.synchronize();
-    each([&](const ExactTensor& t, char* here, std::size_t, std::size_t) {
+    with_each([&](const ExactTensor& t, char* here, std::size_t, std::size_t) {
       if (!t.memory) return;
       const FeedbackPolicy& policy = t.momentum->feedback();
       const double gain = policy.clip > 0.0f ? clip_gain(request.dtype, here, t.segment->count,
@@ -48,41 +47,10 @@ void sum_exactly(const AllreduceRequest& request, std::span<const ExactTensor> t
   if (const int rc = request.sum_exactly(packed.data(), packed.size() / element))
     throw Error(ErrorCode::transport_failed, "MPI_Allreduce failed with code " + std::to_string(rc), rc);
   if (failure) throw Error(*failure);
-  each([&](const ExactTensor&, char* here, std::size_t there, std::size_t bytes) {
+  with_each([&](const ExactTensor&, char* here, std::size_t there, std::size_t bytes) {
     backend.write(static_cast<char*>(values.receive()) + there, here, bytes);
   });
   backend.synchronize();
-}
-
-bool sum_with_momentum(const AllreduceRequest& request, const CallPlan& plan, CallValues& values, TensorMemory& memory,
-                       int ranks, PassReason* why) {
-  const Layout& layout = *plan.layout;
-  std::vector<ExactTensor> tensors;
-  std::span<char> packed;
-  try {
-    memory.begin_call();
-    const std::size_t bytes = request.count * size_of(request.dtype);
-    values.begin({}, Arena::padded(bytes));
-    // Padding too, so that a rank that must leave the call to MPI meets the same count.
-    for (std::size_t s = 0; s < layout.segments.size(); ++s) {
-      ExactTensor& t = tensors.emplace_back(ExactTensor{&layout.segments[s], plan.momenta[s]});
-      if (t.momentum)
-        t.memory =
-            memory
-                .find(layout.source, *t.segment, false, ResidualShape::of(*t.momentum, t.segment->count), host_memory())
-                .values;
-    }
-    if (!values.direct()) values.bodies().reserve(bytes);
-    packed = {reinterpret_cast<char*>(values.packed().take(bytes)), bytes};
-  } catch (const std::exception& e) {
-    log(LogLevel::warn, std::string(e.what()) + "; this rank's part of the call has no momentum");
-    *why = PassReason::memory;
-    return false;
-  }
-  sum_exactly(request, tensors, values, packed, ranks);
-  values.write_back(layout);
-  memory.keep();
-  return true;
 }
 
 }  // namespace crimp

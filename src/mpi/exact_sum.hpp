@@ -28,9 +28,4 @@ std::uint64_t count_of(std::span<const ExactTensor>);
 void sum_exactly(const AllreduceRequest&, std::span<const ExactTensor>, const CallValues&, std::span<char> packed,
                  int ranks);
 
-// A whole call that no codec takes, of tensors of which some have momentum; results and all. Collective. False: there
-// is no memory for it on this rank, the call is for MPI here, where the other ranks meet it, for *why.
-bool sum_with_momentum(const AllreduceRequest&, const CallPlan&, CallValues&, TensorMemory&, int ranks,
-                       PassReason* why);
-
 }  // namespace crimp

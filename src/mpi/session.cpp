@@ -10,7 +10,7 @@
 #include "core/float_environment.hpp"
 #include "core/log.hpp"
 #include "mpi/call_run.hpp"
-#include "mpi/exact_sum.hpp"
+#include "mpi/momentum_sum.hpp"
 #include "mpi/mpi_agreement.hpp"
 #include "mpi/mpi_transport.hpp"
 #include "mpi/mpi_wait.hpp"

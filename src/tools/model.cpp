@@ -97,7 +97,7 @@ int model(Arguments arguments) {
                                      {"plain_us", 1e6 * best.plain_s}};
           std::string line = fmt::format("| {} | {} | {} |", n, bytes, cell(best.plain_s, best.plain));
           for (const auto* entry : columns) {
-            const double s = predicted(*entry, network, cost, query);
+            const double s = entry->predicted(network, cost, query);
             row["algorithms_us"][entry->name] = 1e6 * s;
             line += fmt::format(" {} |", cell(s, !best.plain && best.algorithm == entry->algorithm));
           }

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "codec/coding/select.hpp"
-#include "codec/feedback.hpp"
+#include "codec/exact_feedback.hpp"
 #include "codec/payload.hpp"
 #include "core/convert.hpp"
 #include "core/error.hpp"
