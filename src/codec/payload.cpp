@@ -4,8 +4,10 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <utility>
 
+#include "core/reserve.hpp"
 #include "memory/workers.hpp"
 #include "codec/feedback.hpp"
 
@@ -140,7 +142,7 @@ std::size_t encode_body(const Codec& codec, const Shape& shape, const float* val
     struct Run {
       std::uint8_t *begin, *end;
     };
-    std::vector<Run> runs(static_cast<std::size_t>(workers.threads()));
+    auto runs = insist([&] { return std::vector<Run>(static_cast<std::size_t>(workers.threads())); });
     const auto first_group = [&](int part, int parts) {
       return groups * static_cast<std::size_t>(part) / static_cast<std::size_t>(parts);
     };
@@ -151,10 +153,11 @@ std::size_t encode_body(const Codec& codec, const Shape& shape, const float* val
         for (std::size_t p = shape.first_piece(g); p < shape.pieces().size() && shape.pieces()[p].group == g; ++p)
           room += codec.piece_bound(shape.pieces()[p].count);
     }
-    workers.run([&](int part, int parts) {
+    const auto work = [&](int part, int parts) {
       Run& run = runs[static_cast<std::size_t>(part)];
       run.end = encode_groups(encoding, first_group(part, parts), first_group(part + 1, parts), run.begin, part == 0 ? progress : Progress{});
-    });
+    };
+    workers.run(std::ref(work));
     for (const Run& run : runs) {
       std::memmove(end, run.begin, static_cast<std::size_t>(run.end - run.begin));
       end += run.end - run.begin;
@@ -234,7 +237,7 @@ int decode_add(const Codec& codec, const Shape& shape, std::span<const BodyView>
   if (workers.threads() == 1) {
     work(0, 1);
   } else {
-    workers.run(work);
+    workers.run(std::ref(work));  // no copy, which would be an allocation
   }
   return bad.load();
 }

@@ -7,6 +7,7 @@
 #include "mpi/mpi_wait.hpp"
 #include "core/error.hpp"
 #include "core/types.hpp"
+#include "core/reserve.hpp"
 
 namespace crimp {
 
@@ -20,6 +21,7 @@ namespace {
 
 void units(std::span<const std::uint64_t> bytes, std::vector<int>& to) {
   to.clear();
+  insist([&] { to.reserve(bytes.size()); });
   for (const auto b : bytes) to.push_back(payload_units(b));
 }
 

@@ -313,11 +313,21 @@ bool CallSequence::doubtful(const Tensor& tensor, const Values& values) const {
 }
 
 CallSequence::Call CallSequence::begin(std::uint64_t count, Dtype type, const Values& values) {
-  ++now_;
-  const std::uint64_t before = std::exchange(signature_, count * 8 + static_cast<std::uint64_t>(type));
-  const auto [at, made] = series_.try_emplace(signature_);
+  // What can fail comes first, and leaves nothing.
+  const std::uint64_t signature = count * 8 + static_cast<std::uint64_t>(type);
+  auto at = series_.find(signature);
+  const bool made = at == series_.end(), known = !made && at->second.period && at->second.tensors[at->second.phase].known;
+  Call call{known ? Layout::make(Layout::Source::periodic, {{prefix(at->second) + std::to_string(at->second.phase), 0, count}}) : Layout::unknown(count)};
+  if (made) {
+    Series fresh;
+    fresh.history.emplace_back();
+    at = series_.emplace(signature, std::move(fresh)).first;
+  } else {
+    at->second.history.emplace_back();  // room for record()
+  }
   Series& series = at->second;
-  if (before == signature_) series.adjacent = true;
+  ++now_;
+  if (std::exchange(signature_, signature) == signature) series.adjacent = true;
   made_ = made;
   if (made) {
     series.id = next_id_++;
@@ -326,11 +336,11 @@ CallSequence::Call CallSequence::begin(std::uint64_t count, Dtype type, const Va
   values_ = values;
   largest_ = 0;
   outlier_ = false;
-  if (!series.period) return {Layout::unknown(count)};
+  if (!known) return call;
   const Tensor& tensor = series.tensors[series.phase];
-  if (!tensor.known) return {Layout::unknown(count)};
   alike_ = Likeness(values.sketch, tensor.last.sketch).alike;
-  return {Layout::make(Layout::Source::periodic, {{prefix(series) + std::to_string(series.phase), 0, count}}), doubtful(tensor, values)};
+  call.foreign = doubtful(tensor, values);
+  return call;
 }
 
 CallSequence::Proportion CallSequence::magnitude(double largest) {
@@ -347,6 +357,7 @@ CallSequence::Proportion CallSequence::magnitude(double largest) {
 
 void CallSequence::end(Outcome outcome, const SumOverRanks& sum) {
   Series& series = series_.at(signature_);
+  if (outcome != Outcome::tensor) series.history.pop_back();
   if (outcome == Outcome::failed) {
     if (made_) {
       series_.erase(signature_);
@@ -370,13 +381,13 @@ void CallSequence::end(Outcome outcome, const SumOverRanks& sum) {
     series.foreign = series.foreign << 1 & 0xffff;
     if (++series.good % kForgive == 0) series.backoff = std::max(1u, series.backoff / 2);
   }
-  record(series, std::move(values_));
+  record(series, values_);
   if (series.calls >= series.next) gather(series, sum);
   if (kept_ > kMostSketches) make_room();
 }
 
-void CallSequence::record(Series& series, Values values) {
-  series.history.push_back(std::move(values));
+void CallSequence::record(Series& series, const Values& values) {
+  series.history.back() = values;
   ++series.calls;
   ++kept_;
   const std::size_t most = series.period ? std::max<std::size_t>(2 * kRecent, 3 * series.period) : 3 * kLongestPeriod;

@@ -51,7 +51,7 @@ class CallSequence {
     std::shared_ptr<const Layout> layout;  // periodic or unknown; equal on all ranks
     bool foreign = false;                  // not on all ranks alike: the values here are not the tensor's
   };
-  Call begin(std::uint64_t count, Dtype, const Values&);
+  Call begin(std::uint64_t count, Dtype, const Values&);  // throws std::bad_alloc as if it had not been called
   // The largest magnitude in the buffer, where it has been looked for; Inf where it is not finite, which says nothing of whose it is.
   enum class Proportion {
     usual,
@@ -92,7 +92,7 @@ class CallSequence {
     std::uint32_t id = 0, generation = 0, period = 0, phase = 0, backoff = 1, foreign = 0, uneven = 0;
     bool proved[kWayCount] = {};  // the ways in which the period was
     bool adjacent = false;        // two calls of it have followed each other without another's between them
-    std::deque<Values> history;  // since the last withdrawal, newest last
+    std::deque<Values> history;  // since the last withdrawal, newest last; between begin() and end() one more, for the call under way
     std::vector<Tensor> tensors;
     std::uint64_t calls = 0, next = 0, good = 0, used = 0;  // since the withdrawal; the call that gathers evidence; since the proof; the last one's now_
   };
@@ -108,7 +108,7 @@ class CallSequence {
   void learn(Series&, std::uint32_t period, const SumOverRanks&);
   bool doubtful(const Tensor&, const Values&) const;
   void withdraw(Series&);
-  void record(Series&, Values);
+  void record(Series&, const Values&);
   void make_room();
   std::string prefix(const Series&) const;
 
