@@ -115,6 +115,7 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
       runtime.start(false);
       check_at_start();
     }
+    fill_reserve();
     h = handles(dtype);
     const auto type = static_cast<Dtype>(dtype);
     const auto named = insist([&] { return layout_of(runtime.layouts, segments, segment_count, count); });
