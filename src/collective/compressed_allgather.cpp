@@ -26,8 +26,9 @@ class Allgather final : public Rounds<Allgather> {
  public:
   Allgather(Transport& transport, const AllgatherRoute& route, const CallBuffers& call, Workers& workers, Trace* trace)
       : Rounds(transport, workers, route, call, trace, route.chunks().size()), slices_(route.chunks()), body_bound_(route.body_bound) {
-    for (auto& slot : send_) slot.headers.resize(ranks());
-    for (auto& slot : receive_) slot.bytes.resize(ranks()), slot.offsets.resize(ranks()), slot.views.resize(ranks());
+    for (auto& slot : std::span(send_).first(std::min(kEncodeSlots, route.chunks().size()))) slot.headers.resize(ranks());
+    for (auto& slot : std::span(receive_).first(std::min(kReceiveSlots, route.chunks().size())))
+      slot.bytes.resize(ranks()), slot.offsets.resize(ranks()), slot.views.resize(ranks());
     if (!call.arena) return;
     for (auto& slot : send_) slot.body = reinterpret_cast<std::uint8_t*>(call.arena->take(body_bound_));
     for (auto& slot : receive_) slot.bodies = reinterpret_cast<std::uint8_t*>(call.arena->take(ranks() * body_bound_));

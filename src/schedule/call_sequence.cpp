@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "core/reserve.hpp"
+
 namespace crimp {
 namespace {
 
@@ -88,6 +90,30 @@ std::string CallSequence::prefix(const Series& series) const {
 
 // Evidence of every lag that has enough calls to be compared.
 std::vector<CallSequence::Lag> CallSequence::lags(const Series& series, const SumOverRanks& sum) const {
+  std::vector<Lag> all;
+  std::vector<std::int64_t> numbers;
+  constexpr std::size_t kNumbers = kWayCount * Evidence::kNumbers + 1;
+  insist([&] {  // the other ranks come to the sum
+    all = lags_here(series);
+    numbers.assign(all.size() * kNumbers, 0);
+  });
+  if (all.empty()) return all;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t way = 0; way < kWayCount; ++way) all[i].all[way].put(&numbers[i * kNumbers + way * Evidence::kNumbers]);
+    numbers[(i + 1) * kNumbers - 1] = fixed(all[i].moved);
+  }
+  sum(numbers);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t way = 0; way < kWayCount; ++way) all[i].all[way] = Evidence(&numbers[i * kNumbers + way * Evidence::kNumbers]);
+    all[i].moved = real(numbers[(i + 1) * kNumbers - 1]);
+  }
+  if (std::any_of(all.begin(), all.end(), [](const Lag& l) { return l.moved == 0 && l.comparisons >= 4; }))
+    std::erase_if(all, [](const Lag& l) { return l.moved > 0; });
+  return all;
+}
+
+// This rank's.
+std::vector<CallSequence::Lag> CallSequence::lags_here(const Series& series) const {
   const auto& calls = series.history;
   std::vector<Lag> all;
   for (std::uint32_t lag = 1; lag < calls.size() && lag <= kLongestPeriod; ++lag) {
@@ -103,20 +129,6 @@ std::vector<CallSequence::Lag> CallSequence::lags(const Series& series, const Su
     all.push_back({lag, comparisons, series.backoff * std::max<std::uint64_t>((periods_ - 1) * lag, kMinMatches), used, {}, moved});
     for (std::size_t way = 0; way < kWayCount; ++way) all.back().all[way] = Evidence(found, kWays[way]);
   }
-  if (all.empty()) return all;
-  constexpr std::size_t kNumbers = kWayCount * Evidence::kNumbers + 1;
-  std::vector<std::int64_t> numbers(all.size() * kNumbers);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    for (std::size_t way = 0; way < kWayCount; ++way) all[i].all[way].put(&numbers[i * kNumbers + way * Evidence::kNumbers]);
-    numbers[(i + 1) * kNumbers - 1] = fixed(all[i].moved);
-  }
-  sum(numbers);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    for (std::size_t way = 0; way < kWayCount; ++way) all[i].all[way] = Evidence(&numbers[i * kNumbers + way * Evidence::kNumbers]);
-    all[i].moved = real(numbers[(i + 1) * kNumbers - 1]);
-  }
-  if (std::any_of(all.begin(), all.end(), [](const Lag& l) { return l.moved == 0 && l.comparisons >= 4; }))
-    std::erase_if(all, [](const Lag& l) { return l.moved > 0; });
   return all;
 }
 
@@ -163,7 +175,10 @@ bool CallSequence::linked_by_direction(const Series& series, const std::vector<L
   const std::size_t n = calls.size();
   if (n > kFewCalls || n - 1 < series.backoff * std::max(periods_ - 1, kFewMatches)) return false;
   constexpr std::size_t kNumbers = 3;
-  std::vector<std::int64_t> numbers(n * n * kNumbers);
+  std::vector<std::int64_t> numbers;
+  std::vector<bool> reached;
+  std::vector<std::size_t> front;
+  insist([&] { numbers.assign(n * n * kNumbers, 0), reached.resize(n), front.reserve(n); });
   for (std::size_t i = 0; i < n; ++i)
     for (std::size_t j = 0; j < i; ++j) {
       const Likeness likeness(calls[i].sketch, calls[j].sketch);
@@ -172,8 +187,7 @@ bool CallSequence::linked_by_direction(const Series& series, const std::vector<L
       to[0] = fixed(likeness.direction.likeness), to[1] = fixed(likeness.direction.variance), to[2] = fixed(1);
     }
   sum(numbers);
-  std::vector<bool> reached(n);
-  std::vector<std::size_t> front{0};
+  front.push_back(0);
   reached[0] = true;
   while (!front.empty()) {
     const std::size_t at = front.back();
@@ -260,19 +274,24 @@ void CallSequence::learn(Series& series, std::uint32_t period, const SumOverRank
     series.phase = 0;
     series.good = 0;
     series.foreign = 0;
-    series.tensors.assign(period, {});
+    insist([&] { series.tensors.assign(period, {}); });
   }
-  std::vector<std::vector<Likeness>> found(period);
-  std::vector<bool> moved(period);
-  for (std::size_t i = period; i < calls.size(); ++i) {
-    const std::size_t t = ordinal_of(i);
-    found[t].emplace_back(calls[i].sketch, calls[i - period].sketch);
-    if (!same_buffers(calls[i], calls[i - period])) moved[t] = true;
-  }
+  std::vector<bool> moved;
   std::vector<Evidence> mine;
-  for (const auto& of_tensor : found)
-    for (const auto way : kWays) mine.emplace_back(of_tensor, way);
-  std::vector<std::int64_t> numbers(mine.size() * Evidence::kNumbers);
+  std::vector<std::int64_t> numbers;
+  insist([&] {
+    std::vector<std::vector<Likeness>> found(period);
+    moved.assign(period, false);
+    for (std::size_t i = period; i < calls.size(); ++i) {
+      const std::size_t t = ordinal_of(i);
+      found[t].emplace_back(calls[i].sketch, calls[i - period].sketch);
+      if (!same_buffers(calls[i], calls[i - period])) moved[t] = true;
+    }
+    mine.clear();
+    for (const auto& of_tensor : found)
+      for (const auto way : kWays) mine.emplace_back(of_tensor, way);
+    numbers.assign(mine.size() * Evidence::kNumbers, 0);
+  });
   for (std::size_t i = 0; i < mine.size(); ++i) mine[i].put(&numbers[i * Evidence::kNumbers]);
   sum(numbers);
   for (std::size_t t = 0; t < period; ++t) {

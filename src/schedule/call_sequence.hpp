@@ -98,6 +98,7 @@ class CallSequence {
   };
   struct Lag;
   std::vector<Lag> lags(const Series&, const SumOverRanks&) const;
+  std::vector<Lag> lags_here(const Series&) const;
   static std::vector<Lag>::const_iterator find(const std::vector<Lag>&, std::uint32_t lag);
   static bool even(const std::vector<Lag>&, std::size_t way, std::uint32_t lag);
   static bool covered(const std::vector<Lag>&, std::size_t way, const Lag& fit, const Series&);
