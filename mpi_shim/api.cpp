@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "allreduce.hpp"
+#include "core/reserve.hpp"
 #include "crimp/crimp.h"
 #include "guard.hpp"
 #include "mpi/half_type.hpp"
@@ -124,9 +125,10 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
       runtime.start(false);
       check_at_start();
     }
+    fill_reserve();
     h = handles(dtype);
     const auto type = static_cast<Dtype>(dtype);
-    const auto named = layout_of(runtime.layouts, segments, segment_count, count);
+    const auto named = insist([&] { return layout_of(runtime.layouts, segments, segment_count, count); });
     check_buffers(sendbuf, recvbuf, count, size_of(type));
     const SumCall call{sendbuf, recvbuf, count, h.type, h.sum, comm};
     PassReason why = PassReason::off;
@@ -134,8 +136,8 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
       const Session* session = segments && runtime.usable() ? runtime.known_session(comm) : nullptr;
       const Eligibility eligible = classify(call, session && session->has_codecs());
       AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, count, type, named};
-      request.sum_exactly = [&](void* buffer, std::uint64_t n) {
-        return sum_exactly(MPI_IN_PLACE, buffer, n, h, size_of(type), comm);
+      request.sum_exactly = [&call, type](void* buffer, std::uint64_t n) {  // no more, or it is an allocation
+        return sum_exactly(MPI_IN_PLACE, buffer, n, {call.datatype, call.op}, size_of(type), call.comm);
       };
       why = eligible.why;
       summed = eligible.way != Way::pass && sum(call, eligible, request, &why);

@@ -4,9 +4,11 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "codec/feedback.hpp"
+#include "core/reserve.hpp"
 #include "memory/workers.hpp"
 
 namespace crimp {
@@ -149,7 +151,7 @@ std::size_t encode_body(const Codec& codec, const ChunkPartition& partition, con
     struct Run {
       std::uint8_t *begin, *end;
     };
-    std::vector<Run> runs(static_cast<std::size_t>(workers.threads()));
+    auto runs = insist([&] { return std::vector<Run>(static_cast<std::size_t>(workers.threads())); });
     const auto first_group = [&](int part, int parts) {
       return groups * static_cast<std::size_t>(part) / static_cast<std::size_t>(parts);
     };
@@ -161,11 +163,12 @@ std::size_t encode_body(const Codec& codec, const ChunkPartition& partition, con
              p < partition.pieces().size() && partition.pieces()[p].group == g; ++p)
           room += codec.piece_bound(partition.pieces()[p].count);
     }
-    workers.run([&](int part, int parts) {
+    const auto work = [&](int part, int parts) {
       Run& run = runs[static_cast<std::size_t>(part)];
       run.end = encode_groups(encoding, first_group(part, parts), first_group(part + 1, parts), run.begin,
                               part == 0 ? progress : Progress{});
-    });
+    };
+    workers.run(std::ref(work));
     for (const Run& run : runs) {
       std::memmove(end, run.begin, static_cast<std::size_t>(run.end - run.begin));
       end += run.end - run.begin;
@@ -251,7 +254,7 @@ int decode_add(const Codec& codec, const ChunkPartition& partition, std::span<co
   if (workers.threads() == 1) {
     work(0, 1);
   } else {
-    workers.run(work);
+    workers.run(std::ref(work));  // no copy, which would be an allocation
   }
   return bad.load();
 }

@@ -108,6 +108,11 @@ std::shared_ptr<const RoutePlan> plan_route(Algorithm algorithm, const PartPlan&
   return route;
 }
 
+void decline(CallBuffers& buffers) {
+  buffers.flags |= kFlagNoMemory;
+  buffers.arena = buffers.values = nullptr;
+}
+
 CollectiveResult allreduce_compressed(Transport& transport, const RoutePlan& route, const CallBuffers& buffers,
                                       Workers& workers, Trace* trace) {
   const auto exchange = route.exchange(transport, buffers, workers, trace);

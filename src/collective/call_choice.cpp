@@ -1,12 +1,15 @@
 #include "collective/call_choice.hpp"
 
 #include "core/error.hpp"
+#include "core/reserve.hpp"
 
 namespace crimp {
 
 ChosenParts choose(Chooser& chooser, const CallPlan& plan, Transport& transport, const PlainAllreduce& plain,
                    const std::function<CodecCost(const PlannedPart&)>& time) {
   ChosenParts chosen;
+  // Room for all before the first says anything to other ranks.
+  insist([&] { chosen.choices.reserve(plan.parts.size()), chosen.routes.reserve(plan.parts.size()); });
   bool early = false, trial = false;
   double predicted_s = 0, plain_s = 0;
   for (const PlannedPart& part : plan.parts) {
@@ -30,7 +33,8 @@ ChosenParts choose(Chooser& chooser, const CallPlan& plan, Transport& transport,
     return chosen;
   }
   for (std::size_t p = 0; p < plan.parts.size(); ++p)
-    chosen.routes.push_back(plan.parts[p].route(chosen.choices[p], chooser.hierarchy(), transport.size()));
+    chosen.routes.push_back(
+        insist([&] { return plan.parts[p].route(chosen.choices[p], chooser.hierarchy(), transport.size()); }));
   return chosen;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/fault.hpp"
+#include "core/reserve.hpp"
 
 namespace crimp {
 namespace {
@@ -37,7 +38,8 @@ void Chooser::adopt(Transport& transport) {
   hierarchy_model_ = adopted_->hierarchy;
 }
 
-void Chooser::publish() const {
+// What another communicator does not find it measures itself.
+void Chooser::publish() const try {
   if (!shared_) return;
   Models models{network_, hierarchy_model_, {}};
   for (const auto& [codec, measured] : codecs_) {
@@ -48,6 +50,7 @@ void Chooser::publish() const {
       if (trials.finished()) of.trials.emplace(size, trials);
   }
   shared_->publish(group_, std::move(models));
+} catch (const std::bad_alloc&) {
 }
 
 void Chooser::forget() {
@@ -60,11 +63,11 @@ void Chooser::forget() {
 
 Choice Chooser::forced(const Codec& codec, int ranks) {
   const AlgorithmEntry* const entry = find_algorithm(forced_);
-  const bool runs = entry && entry->why_unsupported(codec, ranks).empty();
+  const bool runs = entry && insist([&] { return entry->why_unsupported(codec, ranks).empty(); });
   if (runs && entry->plan) return {.algorithm = entry->algorithm, .why = "CRIMP_ALGORITHM"};
-  if (runs && nodes())
-    return {.algorithm = first_algorithm(codec, hierarchy_->nodes), .nodes = true, .why = "CRIMP_ALGORITHM"};
-  return {.algorithm = first_algorithm(codec, ranks),
+  const auto first = [&](int among) { return insist([&] { return first_algorithm(codec, among); }); };
+  if (runs && nodes()) return {.algorithm = first(hierarchy_->nodes), .nodes = true, .why = "CRIMP_ALGORITHM"};
+  return {.algorithm = first(ranks),
           .why = runs ? "no nodes of several ranks" : "CRIMP_ALGORITHM cannot run the codec"};
 }
 
@@ -72,20 +75,23 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
                        const std::function<CodecCost()>& time, bool same_call) {
   if (!same_call) counted_ = false;
   if (forced_ != "auto") return forced(*query.codec, transport.size());
-  if (const Algorithm only = first_algorithm(*query.codec, transport.size()); !entry_of(only).cost)
+  if (const Algorithm only = insist([&] { return first_algorithm(*query.codec, transport.size()); });
+      !entry_of(only).cost)
     return {.algorithm = only, .why = "the codec's only algorithm"};
 
   if (!std::exchange(counted_, true)) {
     if (calls_ == 0) adopt(transport);
     early_ = calls_ < kEarly && calls_of_group_ + calls_ < kEarlyOfGroup;
-    if (shared_) shared_->count_call(group_);
+    if (shared_) insist([&] { shared_->count_call(group_); });
     ++calls_;
     if (network_.plain.empty() && !early_) adopt(transport);
   }
   const bool early = early_;
   if (adopted_ && !codecs_.contains(query.codec))
-    if (const auto of = adopted_->codecs.find(query.codec->spec()); of != adopted_->codecs.end())
-      codecs_[query.codec] = {of->second.cost, 1, of->second.trials};
+    insist([&] {
+      if (const auto of = adopted_->codecs.find(query.codec->spec()); of != adopted_->codecs.end())
+        codecs_.insert_or_assign(query.codec, Measured{of->second.cost, 1, of->second.trials});
+    });
   const auto codec_at = codecs_.find(query.codec);
   if (early && (network_.plain.empty() || codec_at == codecs_.end())) return {.plain = true, .early = true};
   bool measured = false;
@@ -96,7 +102,7 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
     ++measurements_;
     measured = true;
   }
-  Measured& codec = codecs_[query.codec];
+  Measured& codec = *insist([&] { return &codecs_[query.codec]; });
   if (due(codec.calls)) {
     codec.cost = measure_codec(transport, *query.codec, time);
     if (codec.calls >= kTriedAnew) codec.trials.clear();
@@ -106,14 +112,16 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
   if (measured) publish();
 
   for (;;) {
-    const auto all = candidates(network_, hierarchy_model_ ? &*hierarchy_model_ : nullptr, codec.cost, query);
+    const auto all = insist(
+        [&] { return candidates(network_, hierarchy_model_ ? &*hierarchy_model_ : nullptr, codec.cost, query); });
     const auto known = codec.trials.find(size_class(query));
     // Trials that a communicator does not live to see the end of cost, and give nothing.
     const bool tries = !fault::fires("slow_link") && !(early && known == codec.trials.end());
     Choice choice = cheapest(all);
     if (tries) {
-      Trials& trials =
-          known != codec.trials.end() ? known->second : codec.trials.try_emplace(size_class(query), all).first->second;
+      Trials& trials = known != codec.trials.end()
+                           ? known->second
+                           : *insist([&] { return &codec.trials.try_emplace(size_class(query), all).first->second; });
       const bool before = trials.finished();
       choice = trials.choose(transport, all, query.count);
       if (!before && trials.finished()) publish();

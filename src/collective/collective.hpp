@@ -45,6 +45,9 @@ class Exchange {
 CollectiveResult allreduce_compressed(Transport&, const RoutePlan&, const CallBuffers&, Workers&,
                                       Trace* trace = nullptr);
 
+// Makes of a call's buffers those of a rank that can only say that it has no memory.
+void decline(CallBuffers&);
+
 // Most bytes of received bodies at once: chunks are shorter where many ranks would fill more.
 inline constexpr std::uint64_t kReceiveBudget = std::uint64_t{256} << 20;
 // The chunk length on so many ranks where CRIMP_CHUNK says `setting`.

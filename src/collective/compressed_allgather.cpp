@@ -30,7 +30,10 @@ class Allgather final : public Rounds<Allgather> {
   Allgather(Transport& transport, const AllgatherRoute& route, const CallBuffers& call, Workers& workers, Trace* trace)
       : Rounds(transport, workers, route, call, trace, route.chunks().size()), slices_(route.chunks()),
         body_bound_(route.body_bound) {
-    for (auto& slot : send_) slot.headers.resize(ranks());
+    for (auto& slot : std::span(send_).first(std::min(kEncodeSlots, route.chunks().size())))
+      slot.headers.resize(ranks());
+    for (auto& slot : std::span(receive_).first(std::min(kReceiveSlots, route.chunks().size())))
+      slot.bytes.resize(ranks()), slot.offsets.resize(ranks()), slot.views.resize(ranks());
     if (!call.arena) return;
     for (auto& slot : send_) slot.body = reinterpret_cast<std::uint8_t*>(call.arena->take(body_bound_));
     for (auto& slot : receive_) slot.bodies = reinterpret_cast<std::uint8_t*>(call.arena->take(ranks() * body_bound_));
@@ -109,8 +112,6 @@ class Allgather final : public Rounds<Allgather> {
   void start_bodies(std::uint64_t chunk) {
     SendSlot& slot = send(chunk);
     ReceiveSlot& to = receive(chunk);
-    to.bytes.resize(ranks());
-    to.offsets.resize(ranks());
     for (std::size_t r = 0; r < ranks(); ++r) {
       to.bytes[r] = std::min(slot.headers[r].body_bytes, body_bound_);
       to.offsets[r] = r * body_bound_;
@@ -132,7 +133,6 @@ class Allgather final : public Rounds<Allgather> {
     wait(from.ticket, chunk);
     const auto begin = Clock::now();
     if (backend_.readable_bodies()) may_corrupt_wire({from.bodies + from.offsets[0], from.bytes[0]});
-    from.views.resize(ranks());
     bool good = true;
     for (std::size_t r = 0; r < ranks(); ++r)
       good = open(from.views[r], slot.headers[r], slot.bound, std::span(from.bodies + from.offsets[r], from.bytes[r]),

@@ -7,6 +7,7 @@
 #include "collective/algorithms.hpp"
 #include "collective/node.hpp"
 #include "collective/wire.hpp"
+#include "core/reserve.hpp"
 #include "core/trace.hpp"
 
 namespace crimp {
@@ -110,22 +111,35 @@ class InNodes final : public Exchange {
 
   // The exchange between the leaders.
   void lead(bool same, std::uint8_t flags, const float* sums, CollectiveResult& result, std::optional<Error>& thrown) {
-    CallBuffers between = call_;
+    CallBuffers between = insist([&] { return CallBuffers(call_); });
     between.in = sums;
     // The other nodes must not wait for this one: a call number that is none makes all leaders see the disagreement.
     if (!same) flags |= kFlagNoMemory, between.sequence ^= 0x80000000u;
     between.flags = flags;
     if (flags) between.arena = nullptr;
     try {
-      CollectiveResult inner = allreduce_compressed(*route_.nodes.leaders, *route_.between, between, workers_, trace_);
+      const auto exchange = between_leaders(between);
+      exchange->start();
+      CollectiveResult inner = exchange->finish();
       inner.encode_s += result.encode_s;
       result = std::move(inner);
     } catch (const Error& e) {
       thrown = e;
     } catch (const std::exception& e) {  // the node waits
-      thrown = Error(ErrorCode::out_of_memory, e.what());
+      insist([&] { thrown.emplace(ErrorCode::out_of_memory, e.what()); });
     }
     publish(node_.notes()[0], result, thrown ? &*thrown : nullptr);
+  }
+
+  // The other leaders wait for this one, too.
+  std::unique_ptr<Exchange> between_leaders(CallBuffers& between) const {
+    const auto make = [&] { return route_.between->exchange(*route_.nodes.leaders, between, workers_, trace_); };
+    try {
+      return make();
+    } catch (const std::bad_alloc&) {
+      decline(between);
+    }
+    return insist(make);
   }
 
   // What the leader has published.

@@ -1,11 +1,13 @@
 // Integer sums by owners: a chunk's indices go to the ranks that own shares of its coordinates, who add up the integers
 // that they stand for; the sums go to all ranks, in as many bits as they need.
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "collective/frame.hpp"
 #include "collective/integer_sums.hpp"
 #include "collective/packed_sums.hpp"
+#include "core/reserve.hpp"
 
 namespace crimp {
 namespace {
@@ -49,7 +51,7 @@ class SumsByOwners final : public Rounds<SumsByOwners, IntegerSums> {
  public:
   SumsByOwners(Transport& transport, const OwnersRoute& route, const CallBuffers& call, Workers& workers, Trace* trace)
       : Rounds(transport, workers, route, call, trace, route.chunks().size()), width_(route.width),
-        frames_(route, parts_) {}
+        frames_(route, parts_), lists_(3 * ranks()) {}
 
  private:
   friend class Rounds<SumsByOwners, IntegerSums>;
@@ -85,8 +87,8 @@ class SumsByOwners final : public Rounds<SumsByOwners, IntegerSums> {
     wait(c.norms_under_way, i);
     const auto begin = Clock::now();
     quantise(i);
-    std::vector<std::uint64_t> send(ranks()), receive(ranks(), sizeof(Header) + index_bytes(length(c, rank()))),
-        at(ranks());
+    const auto [send, receive, at] = lists();
+    std::fill(receive.begin(), receive.end(), sizeof(Header) + index_bytes(length(c, rank())));
     for (std::size_t r = 0; r < ranks(); ++r) {
       const std::uint64_t bytes = index_bytes(length(c, r));
       at[r] = r * frames_.shard;
@@ -119,7 +121,7 @@ class SumsByOwners final : public Rounds<SumsByOwners, IntegerSums> {
     std::uint8_t* const mine = frames(i).my_sums;
     pack_sums(sums(), n, width_, mine + sizeof(Header));
     put({mine, sizeof(Header) + sum_bytes(n)}, i, 2);
-    std::vector<std::uint64_t> bytes(ranks()), at(ranks());
+    const auto [bytes, _, at] = lists();
     for (std::size_t r = 0; r < ranks(); ++r) {
       bytes[r] = sizeof(Header) + sum_bytes(length(c, r));
       at[r] = r * frames_.sums;
@@ -147,8 +149,15 @@ class SumsByOwners final : public Rounds<SumsByOwners, IntegerSums> {
     result_.decode_s += span("decode", i, begin);
   }
 
+  // One after another, for an exchange's sizes and places.
+  std::array<std::span<std::uint64_t>, 3> lists() {
+    const std::span all(lists_);
+    return {all.first(ranks()), all.subspan(ranks(), ranks()), all.last(ranks())};
+  }
+
   int width_;
   Frames frames_;
+  std::vector<std::uint64_t> lists_;
   Transport::Ticket indices_under_way_[kSumming] = {}, sums_under_way_[kSumming] = {};
 };
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <functional>
 
 #include "collective/frame.hpp"
+#include "core/reserve.hpp"
 
 namespace crimp {
 namespace {
@@ -51,13 +53,14 @@ IntegerSums::IntegerSums(Transport& transport, Workers& workers, const IntegerRo
 template <class Fn>
 void IntegerSums::each_piece(const Chunk& c, Fn&& fn) {
   const std::size_t n = c.bound.partition().pieces().size();
-  workers_.run([&](int part, int parts) {
+  const auto work = [&](int part, int parts) {
     for (std::size_t p = n * static_cast<std::size_t>(part) / static_cast<std::size_t>(parts);
          p < n * static_cast<std::size_t>(part + 1) / static_cast<std::size_t>(parts); ++p) {
       fn(p);
       if (part == 0) transport_.progress();
     }
-  });
+  };
+  workers_.run(std::ref(work));  // no copy, which would be an allocation
 }
 
 PieceSource IntegerSums::source(const Chunk& c, std::size_t p) const {
@@ -82,6 +85,10 @@ void IntegerSums::find_norms(std::uint64_t i) {
   c.good = true;
   c.norm_at.clear();
   c.coordinate_at.clear();
+  insist([&] {
+    c.norm_at.reserve(c.bound.partition().pieces().size()),
+        c.coordinate_at.reserve(c.bound.partition().pieces().size());
+  });
   std::uint64_t norm_count = 0, coordinates = 0;
   for (const auto& p : c.bound.partition().pieces()) {
     c.norm_at.push_back(norm_count);

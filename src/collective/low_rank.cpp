@@ -19,6 +19,7 @@
 #include "collective/pipeline.hpp"
 #include "core/digest.hpp"
 #include "core/log.hpp"
+#include "core/reserve.hpp"
 
 namespace crimp {
 namespace {
@@ -61,7 +62,8 @@ class LowRankRoute final : public RoutePlan {
 class LowRank final : public Rounds<LowRank> {
  public:
   LowRank(Transport& transport, const LowRankRoute& route, const CallBuffers& call, Workers& workers, Trace* trace)
-      : Rounds(transport, workers, route, call, trace, 1), plan_(factors_of(part_, call, true)), headers_(ranks()) {
+      : Rounds(transport, workers, route, call, trace, 1), plan_(factors_of(part_, call, true)), headers_(ranks()),
+        frame_bytes_(ranks()), frame_offsets_(ranks()) {
     if (!call.arena) return;
     const RouteBytes bytes = route.bytes(call.extents);
     here_ = call.arena->take(bytes.bodies);
@@ -76,7 +78,7 @@ class LowRank final : public Rounds<LowRank> {
 
   void announce(std::uint64_t) {
     Header mine = header(0, part_.count);
-    mine.body_hash = digest();
+    mine.body_hash = insist([&] { return digest(); });
     if (!mine.flags) {
       mine.body_bytes = ranks() * frame_bytes(summed_first(), ranks());
       try {
@@ -173,7 +175,7 @@ class LowRank final : public Rounds<LowRank> {
     if (transport_.rank() == 0)
       log(LogLevel::warn,
           "powersgd: the ranks know different extents of a call's tensors (from crimp_set_extents, or after a corrupt exchange); they are found anew");
-    plan_ = factors_of(part_, call_, false);
+    plan_ = insist([&] { return factors_of(part_, call_, false); });
     place();
     try {
       prepare_steps();
@@ -311,10 +313,9 @@ class LowRank final : public Rounds<LowRank> {
       std::fill(to + n, to + shard(), 0.0f);
       seal(send_ + r * frame(), sum_.stage, broken_);
     }
-    const std::vector<std::uint64_t> bytes(ranks(), frame());
-    std::vector<std::uint64_t> offsets(ranks());
-    for (std::size_t r = 0; r < ranks(); ++r) offsets[r] = r * frame();
-    ticket_ = under_way(transport_.start_alltoallv(send_, bytes, offsets, receive_, bytes, offsets));
+    for (std::size_t r = 0; r < ranks(); ++r) frame_bytes_[r] = frame(), frame_offsets_[r] = r * frame();
+    ticket_ = under_way(
+        transport_.start_alltoallv(send_, frame_bytes_, frame_offsets_, receive_, frame_bytes_, frame_offsets_));
     count_bytes((ranks() - 1) * frame(), (ranks() - 1) * frame());
   }
 
@@ -358,6 +359,7 @@ class LowRank final : public Rounds<LowRank> {
   Factors plan_;
   Header mine_;
   std::vector<Header> headers_;
+  std::vector<std::uint64_t> frame_bytes_, frame_offsets_;
   Transport::Ticket ticket_ = kNothing;       // the exchange that is under way
   Sum sum_;                                   // the sum that is under way
   bool all_good_ = true;                      // all that has arrived for it

@@ -7,6 +7,7 @@
 #include "core/convert.hpp"
 #include "core/error.hpp"
 #include "core/fault.hpp"
+#include "core/reserve.hpp"
 #include "core/trace.hpp"
 #include "schedule/layout.hpp"
 
@@ -63,7 +64,7 @@ void fill(Curve& curve, Transport& transport, Exchange exchange) {
     std::uint64_t counted = size;
     took = agreed_time(transport, took > kLongEnough / 4 ? 1 : kRepeats, [&] { counted = exchange(size); });
     const auto bytes = static_cast<double>(counted);
-    curve.add(bytes, fault::fires("slow_link") ? 1e-3 + 1e-4 * bytes : took);
+    insist([&] { curve.add(bytes, fault::fires("slow_link") ? 1e-3 + 1e-4 * bytes : took); });
     if (took > kLongEnough && size != kSizes[0]) break;  // of a single point no slope is known
   }
 }
@@ -77,7 +78,7 @@ void agree_on_largest(Transport& transport, std::span<double> values) {
   static_assert(sizeof(Block) == kPayloadAlign);
   Block mine{};
   std::copy(values.begin(), values.end(), mine.values);
-  std::vector<Block> all(static_cast<std::size_t>(transport.size()));
+  auto all = insist([&] { return std::vector<Block>(static_cast<std::size_t>(transport.size())); });
   transport.wait(transport.start_allgather(&mine, all.data(), sizeof mine));
   for (std::size_t i = 0; i < values.size(); ++i)
     for (const Block& block : all) values[i] = std::max(values[i], block.values[i]);
@@ -102,8 +103,8 @@ NetworkModel measure_network(Transport& transport, const PlainAllreduce& plain) 
     return part(bytes) * others;
   });
   fill(model.alltoall, transport, [&](std::uint64_t bytes) {
-    const std::vector<std::uint64_t> sizes(n, part(bytes));
-    const auto offsets = multiples(n, part(bytes));
+    const auto sizes = insist([&] { return std::vector<std::uint64_t>(n, part(bytes)); });
+    const auto offsets = insist([&] { return multiples(n, part(bytes)); });
     transport.wait(transport.start_alltoallv(send.data(), sizes, offsets, receive.data(), sizes, offsets));
     return part(bytes) * others;
   });
@@ -205,7 +206,8 @@ std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy&
     for (std::size_t i = 0; i < std::size(points); i += 8)
       agree_on_largest(all, std::span(points).subspan(i, std::min<std::size_t>(8, std::size(points) - i)));
     *curve = {};
-    for (std::size_t i = 0; i < std::size(points) && points[i + 1] > 0; i += 2) curve->add(points[i], points[i + 1]);
+    for (std::size_t i = 0; i < std::size(points) && points[i + 1] > 0; i += 2)
+      insist([&] { curve->add(points[i], points[i + 1]); });
   }
   double ranks = h.node->size();
   agree_on_largest(all, {&ranks, 1});

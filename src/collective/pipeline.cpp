@@ -5,12 +5,14 @@
 
 #include "collective/frame.hpp"
 #include "core/log.hpp"
+#include "core/reserve.hpp"
 
 namespace crimp {
 void BoundSlice::take(const Slice& of, const PartPlan& part, const CallBuffers& call,
                       const std::vector<float*>& memories, int arrays) {
   slice = &of;
   feedback.clear();
+  insist([&] { feedback.reserve(of.segments.size()); });
   const auto& segments = part.layout->segments;
   for (std::size_t g = 0; g < of.segments.size(); ++g) {
     const std::size_t s = of.segments[g];
@@ -25,7 +27,9 @@ Pipeline::Pipeline(Transport& transport, Workers& workers, const RoutePlan& rout
                    Trace* trace)
     : transport_(transport), workers_(workers), host_(workers), backend_(call.backend ? *call.backend : host_),
       route_(route), part_(route.part), call_(call), trace_(trace), ranks_(static_cast<std::size_t>(transport.size())),
-      layout_(static_cast<std::uint32_t>(route.part.layout->digest())) {}
+      layout_(static_cast<std::uint32_t>(route.part.layout->digest())) {
+  under_way_.reserve(Transport::kMostUnderWay);
+}
 
 void Pipeline::begin(const ChunkedRoute& route) {
   Arena& values = call_.values ? *call_.values : *call_.arena;
@@ -44,7 +48,7 @@ void Pipeline::bind(BoundSlice& bound, const Slice& slice, std::uint64_t chunk) 
   bound.take(slice, part_, call_, call_.residuals, codec().feedback().arrays());
   if (committed_ || call_.flags || call_.residuals.empty()) return;
   // Until every rank is known to compress this call, new residuals wait aside: on the way through MPI none may change.
-  if (codec().keeps_state()) bound.states.assign(bound.feedback.size() * Codec::kStateFloats, 0.0f);
+  if (codec().keeps_state()) insist([&] { bound.states.assign(bound.feedback.size() * Codec::kStateFloats, 0.0f); });
   for (std::size_t g = 0; g < bound.feedback.size(); ++g) {
     FeedbackView& memory = bound.feedback[g];
     if (!memory.out) continue;
@@ -138,15 +142,20 @@ bool Pipeline::finish_decode(Decoding& decoding) {
 
 void Pipeline::failed(const std::exception& e) {
   if (!result_.error)
-    result_.error.emplace(ErrorCode::device_failed,
-                          std::string(e.what()) + "; the result of this call is undefined on this rank");
+    insist([&] {
+      result_.error.emplace(ErrorCode::device_failed,
+                            std::string(e.what()) + "; the result of this call is undefined on this rank");
+    });
 }
 
 // Of the first chunk there is a way back, and all ranks take it; later the others learn that a body is missing.
 void Pipeline::failed(Header& header, const std::exception& e) {
   if (header.stage == 0 && header.chunk == 0) {
     header.flags |= kFlagNoMemory;
-    log(LogLevel::warn, std::string(e.what()) + "; this call goes through MPI on all ranks");
+    try {
+      log(LogLevel::warn, std::string(e.what()) + "; this call goes through MPI on all ranks");
+    } catch (const std::bad_alloc&) {  // nor for a line
+    }
   } else {
     header.flags |= kFlagCorrupt;
     failed(e);
@@ -187,7 +196,7 @@ void Pipeline::commit(const BoundSlice& bound) {
 }
 
 Transport::Ticket Pipeline::under_way(Transport::Ticket ticket) {
-  under_way_.push_back(ticket);
+  under_way_.push_back(ticket);  // as many as the transport has have room
   return ticket;
 }
 
@@ -200,9 +209,12 @@ void Pipeline::wait(Transport::Ticket ticket, std::uint64_t chunk) {
 
 bool Pipeline::open(BodyView& view, const Header& header, const BoundSlice& bound, std::span<const std::uint8_t> body,
                     std::size_t from, std::uint64_t chunk) {
-  std::string what = defect(header, body, backend_.readable_bodies());
+  std::string what;
   try {
-    if (what.empty()) what = backend_.open(view, codec(), bound.partition(), body);
+    what = insist([&] {
+      std::string found = defect(header, body, backend_.readable_bodies());
+      return found.empty() ? backend_.open(view, codec(), bound.partition(), body) : found;
+    });
   } catch (const std::exception& e) {
     failed(e);
     return false;
@@ -217,11 +229,13 @@ bool Pipeline::usable(const std::string& defect, std::size_t from, std::uint64_t
 
 void Pipeline::blame(std::size_t from, std::uint64_t chunk, const std::string& what) {
   if (result_.error) return;
-  result_.error.emplace(ErrorCode::payload_corrupt, "the payload that rank " + std::to_string(transport_.rank()) +
-                                                        " received from rank " + std::to_string(from) + " (call " +
-                                                        std::to_string(call_.sequence) + ", chunk " +
-                                                        std::to_string(chunk) + ") is corrupt: " + what +
-                                                        "; the result of this call is undefined on this rank");
+  insist([&] {
+    result_.error.emplace(ErrorCode::payload_corrupt, "the payload that rank " + std::to_string(transport_.rank()) +
+                                                          " received from rank " + std::to_string(from) + " (call " +
+                                                          std::to_string(call_.sequence) + ", chunk " +
+                                                          std::to_string(chunk) + ") is corrupt: " + what +
+                                                          "; the result of this call is undefined on this rank");
+  });
 }
 
 }  // namespace crimp

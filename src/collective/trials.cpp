@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "collective/measure.hpp"
+#include "core/reserve.hpp"
 
 namespace crimp {
 namespace {
@@ -32,12 +33,14 @@ Trials::Trials(std::vector<Choice> predictions) {
 
 // A call ends at about the same time everywhere, so what it takes is what it took for who came last.
 void Trials::agree(Transport& transport) {
+  std::vector<double> counted;
+  insist([&] { agreed_.reserve(tried_.size()), counted.reserve(rounds_); });
   for (double& s : times_) s = -s;  // agree_on_largest() then finds the least
   for (std::size_t i = 0; i < times_.size(); i += 8)
     agree_on_largest(transport, std::span(times_).subspan(i, std::min<std::size_t>(8, times_.size() - i)));
   for (double& s : times_) s = -s;
   for (std::size_t i = 0; i < tried_.size(); ++i) {
-    std::vector<double> counted;
+    counted.clear();
     for (std::size_t r = 1; r < rounds_; ++r) counted.push_back(times_[i + r * tried_.size()]);
     std::nth_element(counted.begin(), counted.begin() + static_cast<std::ptrdiff_t>(counted.size() / 2), counted.end());
     agreed_.push_back(counted[counted.size() / 2]);
@@ -59,7 +62,7 @@ Choice Trials::choose(Transport& transport, const std::vector<Choice>& predictio
   }
   if (times_.size() < n * rounds_) {
     Choice next = tried_[times_.size() % n];
-    times_.push_back(kFailed);
+    insist([&] { times_.push_back(kFailed); });
     next.trial = true;
     next.why = "tried";
     return next;

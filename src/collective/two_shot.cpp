@@ -67,8 +67,9 @@ class TwoShot final : public Rounds<TwoShot> {
  public:
   TwoShot(Transport& transport, const TwoShotRoute& route, const CallBuffers& call, Workers& workers, Trace* trace)
       : Rounds(transport, workers, route, call, trace, route.chunks().size()), plan_(route),
-        largest_(route.largest_shard), header_bytes_(ranks(), sizeof(Header)), header_offsets_(ranks()) {
-    for (std::size_t r = 0; r < ranks(); ++r) header_offsets_[r] = r * sizeof(Header);
+        largest_(route.largest_shard), header_bytes_(ranks(), sizeof(Header)), header_offsets_(ranks()),
+        shard_offsets_(ranks()), announced_(2 * ranks()), views_(ranks()) {
+    for (std::size_t r = 0; r < ranks(); ++r) header_offsets_[r] = r * sizeof(Header), shard_offsets_[r] = r * largest_;
     for (auto& chunk : chunk_) {
       chunk.shards.resize(ranks());
       chunk.encodings.resize(ranks());
@@ -159,23 +160,21 @@ class TwoShot final : public Rounds<TwoShot> {
   }
 
   // What ranks announced of a body, within what it can have.
-  static std::vector<std::uint64_t> announced(const std::vector<Header>& headers, std::uint64_t most) {
-    std::vector<std::uint64_t> bytes;
-    bytes.reserve(headers.size());
-    for (const Header& h : headers) bytes.push_back(std::min(h.body_bytes, most));
+  std::span<const std::uint64_t> announced(const std::vector<Header>& headers, std::uint64_t most,
+                                           std::size_t place = 0) {
+    const auto bytes = std::span(announced_).subspan(place * ranks(), ranks());
+    for (std::size_t r = 0; r < ranks(); ++r) bytes[r] = std::min(headers[r].body_bytes, most);
     return bytes;
   }
-  void count_received(const std::vector<std::uint64_t>& bytes) {
+  void count_received(std::span<const std::uint64_t> bytes) {
     for (std::size_t r = 0; r < ranks(); ++r) result_.received_bytes += r == rank() ? 0 : bytes[r];
   }
 
   void start_shards(std::uint64_t i) {
     Chunk& c = chunk(i);
-    const auto bytes = announced(c.scattered, largest_), send = announced(c.mine, largest_);
-    std::vector<std::uint64_t> offsets(ranks());
-    for (std::size_t r = 0; r < ranks(); ++r) offsets[r] = r * largest_;
+    const auto bytes = announced(c.scattered, largest_), send = announced(c.mine, largest_, 1);
     c.bodies = under_way(transport_.start_alltoallv(scatter_[i % kSendSlots], send, shard_offsets(i),
-                                                    scattered_[i % kReceiveSlots], bytes, offsets));
+                                                    scattered_[i % kReceiveSlots], bytes, shard_offsets_));
     for (std::size_t r = 0; r < ranks(); ++r) result_.sent_bytes += r == rank() ? 0 : send[r];
     count_received(bytes);
   }
@@ -188,7 +187,6 @@ class TwoShot final : public Rounds<TwoShot> {
     std::uint8_t* const bodies = scattered_[i % kReceiveSlots];
     BoundSlice& own = c.shards[rank()];
     if (backend_.readable_bodies()) may_corrupt_wire({bodies, std::min(c.scattered[0].body_bytes, largest_)});
-    views_.resize(ranks());
     bool good = true;
     for (std::size_t r = 0; r < ranks(); ++r)
       good = open(views_[r], c.scattered[r], own,
@@ -234,9 +232,8 @@ class TwoShot final : public Rounds<TwoShot> {
       const BoundSlice& shard = c.shards[q];
       const std::span body(gathered_[i % kReceiveSlots] + plan_.shards[i].offsets[q],
                            std::min(c.gathered[q].body_bytes, largest_));
-      views_.resize(1);
       if (open(views_[0], c.gathered[q], shard, body, q, i))
-        start_decode(c.decodings[q], shard, views_, i, transport_.size(), q);
+        start_decode(c.decodings[q], shard, std::span(views_).first(1), i, transport_.size(), q);
       if (!backend_.asynchronous()) finish_decode(c.decodings[q]);
     }
     result_.decode_s += span("decode", i, begin);
@@ -254,7 +251,8 @@ class TwoShot final : public Rounds<TwoShot> {
 
   const TwoShotRoute& plan_;
   const std::uint64_t largest_;  // bound of a shard's body
-  std::vector<std::uint64_t> header_bytes_, header_offsets_;
+  std::vector<std::uint64_t> header_bytes_, header_offsets_, shard_offsets_,
+      announced_;  // of shards as they arrive; of two exchanges' bodies
   Chunk chunk_[kChunkSlots];
   std::uint8_t *scatter_[kSendSlots] = {}, *scattered_[kReceiveSlots] = {}, *sum_[kSendSlots] = {},
                *gathered_[kReceiveSlots] = {};

@@ -43,12 +43,12 @@ void Report::Sum::note(const CallRecord& r) {
 
 void Report::compressed(const CallRecord& r) {
   std::lock_guard lock(mutex_);
-  all_.note(r);
-  by_codec_[r.codec].note(r);
-  by_algorithm_[r.algorithm].note(r);
+  // What can fail comes first, so that nothing is counted in part.
+  Sum* const of[] = {&by_codec_[r.codec], &by_algorithm_[r.algorithm], &by_layout_[r.layout],
+                     &by_size_[static_cast<int>(std::bit_width(r.bytes_in)) - 1]};
   ++reasons_[r.algorithm][r.why];
-  by_layout_[r.layout].note(r);
-  by_size_[static_cast<int>(std::bit_width(r.bytes_in)) - 1].note(r);
+  all_.note(r);
+  for (Sum* sum : of) sum->note(r);
 }
 
 void Report::section(const std::string& name, const std::string& json, const std::string& clause) {
@@ -127,6 +127,7 @@ std::string Report::summary() const {
   if (const auto n = staged_.load())
     text += fmt::format("; {} passed with buffers copied from and to device memory", n);
   if (const auto n = errors_.load()) text += fmt::format("; {} calls failed", n);
+  if (const auto n = unrecorded_.load()) text += fmt::format("; {} notes missing here for want of memory", n);
   return text;
 }
 
@@ -165,6 +166,7 @@ std::string Report::json() const {
   out["device"] = {{"calls", device_calls_}, {"through_host", through_host_}, {"passed_staged", staged_.load()}};
   out["networks_measured"] = measured_.load();
   out["errors"] = errors_.load();
+  out["unrecorded"] = unrecorded_.load();
   out["residual_bytes"] = residual_bytes_.load();
   return out.dump(-1, ' ', false, json::error_handler_t::replace);  // names come from the program, in any encoding
 }

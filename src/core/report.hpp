@@ -64,6 +64,16 @@ class Report {
   void passed(PassReason why) { passes_[static_cast<std::size_t>(why)].fetch_add(1, std::memory_order_relaxed); }
   void compressed(const CallRecord&);
   void error() { errors_.fetch_add(1, std::memory_order_relaxed); }
+  // Runs work(), which says something here or in the log: of a call that must go on. Where that fails for want of
+  // memory it is only counted.
+  template <class Work>
+  void note(Work&& work) noexcept {
+    try {
+      work();
+    } catch (...) {
+      unrecorded_.fetch_add(1, std::memory_order_relaxed);
+    }
+  }
   // What a part of Crimp that this layer does not know has counted. The last text given under a name stays. json: an
   // object, which the file has under `name`; clause: stands in the summary, empty where there is nothing to say.
   void section(const std::string& name, const std::string& json, const std::string& clause);
@@ -108,7 +118,7 @@ class Report {
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(PassReason::count)> passes_{};
   std::uint64_t device_calls_ = 0;
   std::map<std::string, std::uint64_t> through_host_;  // by reason
-  std::atomic<std::uint64_t> errors_{0}, residual_bytes_{0}, staged_{0}, measured_{0};
+  std::atomic<std::uint64_t> errors_{0}, residual_bytes_{0}, staged_{0}, measured_{0}, unrecorded_{0};
 };
 
 }  // namespace crimp

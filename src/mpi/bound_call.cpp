@@ -5,6 +5,7 @@
 
 #include "codec/exact_feedback.hpp"
 #include "collective/wire.hpp"
+#include "core/reserve.hpp"
 
 namespace crimp {
 namespace {
@@ -14,14 +15,15 @@ class Binder {
   Binder(const BindTo& to, const CallPlan& plan, const ChosenParts& chosen, const AllreduceRequest& request,
          CallValues& values)
       : to_(to), plan_(plan), chosen_(chosen), request_(request), values_(values) {
-    bound_.parts.resize(plan.parts.size());
-    bound_.residuals.resize(plan.parts.size());
-    for (const std::size_t s : plan.exact) bound_.exact.push_back({&plan.layout->segments[s], plan.momenta[s]});
+    insist([&] { bound_.parts.resize(plan.parts.size()); });  // who has flags to send needs these
   }
 
   BoundCall bind(bool foreign, std::uint32_t sequence) {
     bool ready = false;
     try {
+      bound_.residuals.resize(plan_.parts.size());
+      bound_.exact.reserve(plan_.exact.size());
+      for (const std::size_t s : plan_.exact) bound_.exact.push_back({&plan_.layout->segments[s], plan_.momenta[s]});
       to_.memory.begin_call();
       begin();
       look_at_values();
@@ -31,8 +33,12 @@ class Binder {
       take_scratch();
       ready = true;
     } catch (const std::exception& e) {
-      bound_.failure = e.what();
+      bound_.failed = true;
       flags_ |= kFlagNoMemory;
+      try {
+        bound_.failure = e.what();
+      } catch (const std::bad_alloc&) {  // nor for the reason
+      }
     }
     for (std::size_t p = 0; p < bound_.parts.size(); ++p) {
       CallBuffers& part = bound_.parts[p];

@@ -25,7 +25,8 @@ struct BoundCall {
   std::vector<ExactTensor>
       exact;  // what is summed exactly, and room for it, had from the start, because later there is no way back
   std::span<char> packed;
-  std::string failure;  // why this rank cannot take part; then all parts' flags have kFlagNoMemory
+  bool failed = false;  // this rank cannot take part; then all parts' flags have kFlagNoMemory
+  std::string failure;  // why, where there was memory to say it
 };
 
 // What of a communicator a call is bound to.
@@ -37,8 +38,8 @@ struct BindTo {
 };
 
 // Looks at the values, finds what is kept of the tensors, takes scratch. Nothing of it is collective, and nothing
-// throws: what this rank cannot do becomes a flag. foreign: the values here are not the tensors'. The plan stays while
-// the call is used.
+// throws but std::bad_alloc where not even the reserve (core/reserve.hpp) is left: what this rank cannot do becomes a
+// flag. foreign: the values here are not the tensors'. The plan stays while the call is used.
 BoundCall bind(const BindTo&, const CallPlan&, const ChosenParts&, const AllreduceRequest&, bool foreign,
                std::uint32_t sequence, CallValues&);
 

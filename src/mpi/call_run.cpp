@@ -3,20 +3,42 @@
 #include "collective/collective.hpp"
 #include "collective/wire.hpp"
 #include "core/report.hpp"
+#include "core/reserve.hpp"
 
 namespace crimp {
 namespace {
 
-// Whatever of a rank's own fails at a call's end, the other ranks wait for what is left of it. What MPI says ends the
-// call at once.
+// Whatever of a rank's own fails at a call's end, the other ranks wait for what is left of it. No work for MPI: what it
+// says, or an error handler throws, ends the call at once.
 template <class Work>
 void attempt(std::optional<Error>& failure, Work&& work) {
   try {
     work();
   } catch (const Error& e) {
-    if (e.code() == ErrorCode::transport_failed) throw;
     if (!failure) failure = e;
+  } catch (const std::exception& e) {
+    if (!failure) insist([&] { failure.emplace(ErrorCode::out_of_memory, e.what()); });
   }
+}
+
+// Of all parts, before the first byte is sent: behind it there is no way back. Where this rank has no memory for them,
+// of the first alone, which says so.
+std::vector<std::unique_ptr<Exchange>> exchanges(const Context& context, Transport& transport,
+                                                 const ChosenParts& chosen, BoundCall& bound) {
+  std::vector<std::unique_ptr<Exchange>> all;
+  const auto add = [&](std::size_t p) {
+    all.push_back(chosen.routes[p]->exchange(transport, bound.parts[p], context.workers, context.trace));
+  };
+  try {
+    all.reserve(bound.parts.size());
+    for (std::size_t p = 0; p < bound.parts.size() && !bound.failed; ++p) add(p);
+  } catch (const std::exception&) {
+    all.clear();
+    bound.failed = true;
+    for (CallBuffers& part : bound.parts) decline(part);
+  }
+  if (bound.failed) insist([&] { add(0); });
+  return all;
 }
 
 PassReason pass_for(std::uint8_t flags) {
@@ -28,14 +50,15 @@ PassReason pass_for(std::uint8_t flags) {
 }  // namespace
 
 CallOutcome run(const Context& context, Transport& transport, Chooser& chooser, const CallPlan& plan,
-                const ChosenParts& chosen, const BoundCall& bound, const CallTimes& times) {
+                const ChosenParts& chosen, BoundCall& bound, const CallTimes& times) {
   CallOutcome outcome;
+  const auto parts = exchanges(context, transport, chosen, bound);
   for (std::size_t p = 0; p < plan.parts.size(); ++p) {
     const Choice& choice = chosen.choices[p];
     const RoutePlan& route = *chosen.routes[p];
     const auto now = Clock::now();
-    const CollectiveResult result =
-        allreduce_compressed(transport, route, bound.parts[p], context.workers, context.trace);
+    parts[p]->start();
+    const CollectiveResult result = parts[p]->finish();
     // All parts of a call carry the same flags, so only the first can end it, and then nothing has changed.
     if (result.flags) {
       outcome.pass = pass_for(result.flags);
@@ -50,10 +73,12 @@ CallOutcome run(const Context& context, Transport& transport, Chooser& chooser, 
     const auto end = Clock::now();
     const PlannedPart& part = plan.parts[p];
     chooser.took(part.query, choice, seconds(end - (p == 0 ? times.chosen : now)));
-    context.report.compressed({part.plan.codec->spec(), name_of(plan.layout->source), route.name, choice.why,
-                               choice.predicted_s, choice.plain_s, part.query.plain_bytes, result.sent_bytes,
-                               result.received_bytes, result.encode_s, result.wire_s, result.decode_s,
-                               seconds(end - (p == 0 ? times.begun : now))});
+    context.report.note([&] {
+      context.report.compressed({part.plan.codec->spec(), name_of(plan.layout->source), route.name, choice.why,
+                                 choice.predicted_s, choice.plain_s, part.query.plain_bytes, result.sent_bytes,
+                                 result.received_bytes, result.encode_s, result.wire_s, result.decode_s,
+                                 seconds(end - (p == 0 ? times.begun : now))});
+    });
   }
   return outcome;
 }
@@ -68,8 +93,13 @@ void finish(const Context& context, const AllreduceRequest& request, const CallP
                        static_cast<char*>(values.receive()) + group.offset * size_of(request.dtype), group.count);
     });
   attempt(failure, [&] { backend.synchronize(); });
-  attempt(failure, [&] { sum_exactly(request, bound.exact, values, bound.packed, ranks); });
-  if (values.on_device()) context.report.on_device(values.through_host());
+  try {
+    sum_exactly(request, bound.exact, values, bound.packed, ranks);
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::transport_failed) throw;
+    if (!failure) failure = e;
+  }
+  if (values.on_device()) context.report.note([&] { context.report.on_device(values.through_host()); });
   if (!failure) values.write_back(*plan.layout);
 }
 

@@ -22,7 +22,7 @@ struct CallTimes {
 };
 
 // Collective. Says what it took to the report, and to the chooser.
-CallOutcome run(const Context&, Transport&, Chooser&, const CallPlan&, const ChosenParts&, const BoundCall&,
+CallOutcome run(const Context&, Transport&, Chooser&, const CallPlan&, const ChosenParts&, BoundCall&,
                 const CallTimes&);
 
 // What the parts leave to do once all have run: the caller's type, what is summed exactly, the caller's buffer.

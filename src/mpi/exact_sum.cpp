@@ -5,6 +5,7 @@
 
 #include "codec/exact_feedback.hpp"
 #include "core/error.hpp"
+#include "core/reserve.hpp"
 
 namespace crimp {
 
@@ -43,6 +44,8 @@ void sum_exactly(const AllreduceRequest& request, std::span<const ExactTensor> t
     });
   } catch (const Error& e) {
     failure = e;
+  } catch (const std::exception& e) {
+    insist([&] { failure.emplace(ErrorCode::out_of_memory, e.what()); });
   }
   if (const int rc = request.sum_exactly(packed.data(), packed.size() / element))
     throw Error(ErrorCode::transport_failed, "MPI_Allreduce failed with code " + std::to_string(rc), rc);

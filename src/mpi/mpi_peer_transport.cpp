@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/error.hpp"
+#include "core/reserve.hpp"
 #include "core/types.hpp"
 #include "mpi/mpi_transport.hpp"
 #include "mpi/mpi_world.hpp"
@@ -36,8 +37,8 @@ Transport::Ticket PeerTransport::start(PartOf part_of) {
                 "more exchanges under way than the pipeline has; this is a defect of Crimp");
   Exchange& e = exchanges_[t];
   const auto n = static_cast<std::size_t>(size()), mine = static_cast<std::size_t>(rank_);
+  insist([&] { e.requests.assign(2 * n, MPI_REQUEST_NULL); });
   e = {true, MPI_SUCCESS, std::move(e.requests)};
-  e.requests.assign(2 * n, MPI_REQUEST_NULL);
   const Part own = part_of(mine);
   if (own.bytes && own.send != own.receive) std::memcpy(own.receive, own.send, own.bytes);
   for (std::size_t i = 1; i < n; ++i) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/reserve.hpp"
 #include "core/types.hpp"
 #include "mpi/mpi_wait.hpp"
 
@@ -22,6 +23,7 @@ namespace {
 
 void units(std::span<const std::uint64_t> bytes, std::vector<int>& to) {
   to.clear();
+  insist([&] { to.reserve(bytes.size()); });
   for (const auto b : bytes) to.push_back(payload_units(b));
 }
 

@@ -9,6 +9,7 @@
 #include "core/digest.hpp"
 #include "core/float_environment.hpp"
 #include "core/log.hpp"
+#include "core/reserve.hpp"
 #include "mpi/call_run.hpp"
 #include "mpi/momentum_sum.hpp"
 #include "mpi/mpi_agreement.hpp"
@@ -88,12 +89,15 @@ void Session::say_what_is_known(const Layout& layout) {
 }
 
 bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
+  fill_reserve();
   bool done;
   try {
     CallValues values(request, scratch_);
     if (!request.layout && follows_calls()) done = allreduce_unnamed(request, values, why);
     else
-      done = allreduce(request, request.layout ? request.layout : Layout::unknown(request.count), false, values, why);
+      done =
+          allreduce(request, request.layout ? request.layout : insist([&] { return Layout::unknown(request.count); }),
+                    false, values, why);
   } catch (const Error& e) {
     // The ranks may have asked the chooser for different calls; all are here, and all begin anew.
     if (e.code() == ErrorCode::call_differs) chooser_.forget();
@@ -120,11 +124,11 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
   bool unseen = false;  // this rank then sends the call through MPI, as all others will
   try {
     seen.sketch = values.sketch();
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     unseen = true;
   }
-  const CallSequence::Call call = calls_.begin(request.count, request.dtype, seen);
-  say_what_is_known(*call.layout);
+  const CallSequence::Call call = insist([&] { return calls_.begin(request.count, request.dtype, seen); });
+  logged("what is known of calls", [&] { say_what_is_known(*call.layout); });
   bool done;
   try {
     done = allreduce(request, call.layout, call.foreign || (unseen && call.layout->known()), values, why);
@@ -146,15 +150,19 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   CallTimes times{Clock::now(), {}};
   const FloatEnvironment environment;
 
-  const auto plan = planner_.plan(request.dtype, request.count, std::move(layout));
-  for (const std::size_t s : plan->excluded) {
-    const Segment& segment = plan->layout->segments[s];
-    context_.report.excluded(segment.key.empty() ? "(unnamed)" : segment.key, segment.count);
-  }
+  const auto plan = insist([&] { return planner_.plan(request.dtype, request.count, layout); });
+  context_.report.note([&] {
+    for (const std::size_t s : plan->excluded) {
+      const Segment& segment = plan->layout->segments[s];
+      context_.report.excluded(segment.key.empty() ? "(unnamed)" : segment.key, segment.count);
+    }
+  });
   if (plan->lost_momentum && !std::exchange(told_no_momentum_, true) && rank_ == 0)
-    log(LogLevel::warn,
-        "calls whose tensors are not known have no momentum, which codec " + plan->lost_momentum->spec() +
-            " has for all others: their results are plain sums. Name the tensors (crimp_allreduce, Horovod), or leave momentum to the optimizer (memory=none)");
+    context_.report.note([&] {
+      log(LogLevel::warn,
+          "calls whose tensors are not known have no momentum, which codec " + plan->lost_momentum->spec() +
+              " has for all others: their results are plain sums. Name the tensors (crimp_allreduce, Horovod), or leave momentum to the optimizer (memory=none)");
+    });
   if (plan->pass) {
     *why = *plan->pass;
     if (*why != PassReason::rules || !plan->has_momentum() ||
@@ -165,11 +173,14 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   }
 
   MpiTransport transport(comm_, rank_, size_);
-  transport.begin_call(
-      [&, call = sequence_ + 1] {
-        return "in " + call_text(request) + ", compressed call " + std::to_string(call) + " on " + name_of(comm_) + ",";
-      },
-      [this] { return absence_text(context_.settings.min_count); });
+  insist([&] {
+    transport.begin_call(
+        [&, call = sequence_ + 1] {
+          return "in " + call_text(request) + ", compressed call " + std::to_string(call) + " on " + name_of(comm_) +
+                 ",";
+        },
+        [this] { return absence_text(context_.settings.min_count); });
+  });
 
   const std::uint64_t measured = chooser_.measurements();
   const auto plain = [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); };
@@ -182,13 +193,15 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   }
   times.chosen = Clock::now();
 
-  // From here on this rank may not decide alone: what it cannot do becomes a flag in its headers. Where its values are
-  // changes no byte of what it sends.
+  // Since the plan was made this rank may not decide alone: what it cannot do becomes a flag in its headers, and what
+  // it needs to send them it insists on. Where its values are changes no byte of what it sends.
   const std::uint32_t first = std::exchange(sequence_, sequence_ + static_cast<std::uint32_t>(plan->parts.size()));
-  const BoundCall bound =
-      bind({context_.settings, size_, memory_, calls_}, *plan, chosen, request, foreign, first, values);
-  if (!bound.failure.empty() && !std::exchange(told_memory_, true))
-    log(LogLevel::warn, bound.failure + "; this call, and others for which that is so, go through MPI on all ranks");
+  BoundCall bound = bind({context_.settings, size_, memory_, calls_}, *plan, chosen, request, foreign, first, values);
+  if (bound.failed && !std::exchange(told_memory_, true))
+    context_.report.note([&] {
+      log(LogLevel::warn, (bound.failure.empty() ? "there is no memory" : bound.failure) +
+                              "; this call, and others for which that is so, go through MPI on all ranks");
+    });
 
   CallOutcome outcome = run(context_, transport, chooser_, *plan, chosen, bound, times);
   if (outcome.pass) {

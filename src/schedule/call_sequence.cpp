@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "core/reserve.hpp"
+
 namespace crimp {
 namespace {
 
@@ -97,6 +99,32 @@ std::string CallSequence::prefix(const Series& series) const {
 
 // Evidence of every lag that has enough calls to be compared.
 std::vector<CallSequence::Lag> CallSequence::lags(const Series& series, const SumOverRanks& sum) const {
+  std::vector<Lag> all;
+  std::vector<std::int64_t> numbers;
+  constexpr std::size_t kNumbers = kWayCount * Evidence::kNumbers + 1;
+  insist([&] {  // the other ranks come to the sum
+    all = lags_here(series);
+    numbers.assign(all.size() * kNumbers, 0);
+  });
+  if (all.empty()) return all;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t way = 0; way < kWayCount; ++way)
+      all[i].all[way].put(&numbers[i * kNumbers + way * Evidence::kNumbers]);
+    numbers[(i + 1) * kNumbers - 1] = fixed(all[i].moved);
+  }
+  sum(numbers);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t way = 0; way < kWayCount; ++way)
+      all[i].all[way] = Evidence(&numbers[i * kNumbers + way * Evidence::kNumbers]);
+    all[i].moved = real(numbers[(i + 1) * kNumbers - 1]);
+  }
+  if (std::any_of(all.begin(), all.end(), [](const Lag& l) { return l.moved == 0 && l.comparisons >= 4; }))
+    std::erase_if(all, [](const Lag& l) { return l.moved > 0; });
+  return all;
+}
+
+// This rank's.
+std::vector<CallSequence::Lag> CallSequence::lags_here(const Series& series) const {
   const auto& calls = series.history;
   std::vector<Lag> all;
   for (std::uint32_t lag = 1; lag < calls.size() && lag <= kLongestPeriod; ++lag) {
@@ -117,22 +145,6 @@ std::vector<CallSequence::Lag> CallSequence::lags(const Series& series, const Su
                    moved});
     for (std::size_t way = 0; way < kWayCount; ++way) all.back().all[way] = Evidence(found, kWays[way]);
   }
-  if (all.empty()) return all;
-  constexpr std::size_t kNumbers = kWayCount * Evidence::kNumbers + 1;
-  std::vector<std::int64_t> numbers(all.size() * kNumbers);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    for (std::size_t way = 0; way < kWayCount; ++way)
-      all[i].all[way].put(&numbers[i * kNumbers + way * Evidence::kNumbers]);
-    numbers[(i + 1) * kNumbers - 1] = fixed(all[i].moved);
-  }
-  sum(numbers);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    for (std::size_t way = 0; way < kWayCount; ++way)
-      all[i].all[way] = Evidence(&numbers[i * kNumbers + way * Evidence::kNumbers]);
-    all[i].moved = real(numbers[(i + 1) * kNumbers - 1]);
-  }
-  if (std::any_of(all.begin(), all.end(), [](const Lag& l) { return l.moved == 0 && l.comparisons >= 4; }))
-    std::erase_if(all, [](const Lag& l) { return l.moved > 0; });
   return all;
 }
 
@@ -184,7 +196,10 @@ bool CallSequence::linked_by_direction(const Series& series, const std::vector<L
   const std::size_t n = calls.size();
   if (n > kFewCalls || n - 1 < series.backoff * std::max(periods_ - 1, kFewMatches)) return false;
   constexpr std::size_t kNumbers = 3;
-  std::vector<std::int64_t> numbers(n * n * kNumbers);
+  std::vector<std::int64_t> numbers;
+  std::vector<bool> reached;
+  std::vector<std::size_t> front;
+  insist([&] { numbers.assign(n * n * kNumbers, 0), reached.resize(n), front.reserve(n); });
   for (std::size_t i = 0; i < n; ++i)
     for (std::size_t j = 0; j < i; ++j) {
       const Likeness likeness(calls[i].sketch, calls[j].sketch);
@@ -193,8 +208,7 @@ bool CallSequence::linked_by_direction(const Series& series, const std::vector<L
       to[0] = fixed(likeness.direction.likeness), to[1] = fixed(likeness.direction.variance), to[2] = fixed(1);
     }
   sum(numbers);
-  std::vector<bool> reached(n);
-  std::vector<std::size_t> front{0};
+  front.push_back(0);
   reached[0] = true;
   while (!front.empty()) {
     const std::size_t at = front.back();
@@ -289,19 +303,24 @@ void CallSequence::learn(Series& series, std::uint32_t period, const SumOverRank
     series.phase = 0;
     series.good = 0;
     series.foreign = 0;
-    series.tensors.assign(period, {});
+    insist([&] { series.tensors.assign(period, {}); });
   }
-  std::vector<std::vector<Likeness>> found(period);
-  std::vector<bool> moved(period);
-  for (std::size_t i = period; i < calls.size(); ++i) {
-    const std::size_t t = ordinal_of(i);
-    found[t].emplace_back(calls[i].sketch, calls[i - period].sketch);
-    if (!same_buffers(calls[i], calls[i - period])) moved[t] = true;
-  }
+  std::vector<bool> moved;
   std::vector<Evidence> mine;
-  for (const auto& of_tensor : found)
-    for (const auto way : kWays) mine.emplace_back(of_tensor, way);
-  std::vector<std::int64_t> numbers(mine.size() * Evidence::kNumbers);
+  std::vector<std::int64_t> numbers;
+  insist([&] {
+    std::vector<std::vector<Likeness>> found(period);
+    moved.assign(period, false);
+    for (std::size_t i = period; i < calls.size(); ++i) {
+      const std::size_t t = ordinal_of(i);
+      found[t].emplace_back(calls[i].sketch, calls[i - period].sketch);
+      if (!same_buffers(calls[i], calls[i - period])) moved[t] = true;
+    }
+    mine.clear();
+    for (const auto& of_tensor : found)
+      for (const auto way : kWays) mine.emplace_back(of_tensor, way);
+    numbers.assign(mine.size() * Evidence::kNumbers, 0);
+  });
   for (std::size_t i = 0; i < mine.size(); ++i) mine[i].put(&numbers[i * Evidence::kNumbers]);
   sum(numbers);
   for (std::size_t t = 0; t < period; ++t) {
@@ -342,11 +361,24 @@ bool CallSequence::doubtful(const Tensor& tensor, const Values& values) const {
 }
 
 CallSequence::Call CallSequence::begin(std::uint64_t count, Dtype type, const Values& values) {
-  ++now_;
-  const std::uint64_t before = std::exchange(signature_, count * 8 + static_cast<std::uint64_t>(type));
-  const auto [at, made] = series_.try_emplace(signature_);
+  // What can fail comes first, and leaves nothing.
+  const std::uint64_t signature = count * 8 + static_cast<std::uint64_t>(type);
+  auto at = series_.find(signature);
+  const bool made = at == series_.end(),
+             known = !made && at->second.period && at->second.tensors[at->second.phase].known;
+  Call call{known ? Layout::make(Layout::Source::periodic,
+                                 {{prefix(at->second) + std::to_string(at->second.phase), 0, count}})
+                  : Layout::unknown(count)};
+  if (made) {
+    Series fresh;
+    fresh.history.emplace_back();
+    at = series_.emplace(signature, std::move(fresh)).first;
+  } else {
+    at->second.history.emplace_back();  // room for record()
+  }
   Series& series = at->second;
-  if (before == signature_) series.adjacent = true;
+  ++now_;
+  if (std::exchange(signature_, signature) == signature) series.adjacent = true;
   made_ = made;
   if (made) {
     series.id = next_id_++;
@@ -355,12 +387,11 @@ CallSequence::Call CallSequence::begin(std::uint64_t count, Dtype type, const Va
   values_ = values;
   largest_ = 0;
   outlier_ = false;
-  if (!series.period) return {Layout::unknown(count)};
+  if (!known) return call;
   const Tensor& tensor = series.tensors[series.phase];
-  if (!tensor.known) return {Layout::unknown(count)};
   alike_ = Likeness(values.sketch, tensor.last.sketch).alike;
-  return {Layout::make(Layout::Source::periodic, {{prefix(series) + std::to_string(series.phase), 0, count}}),
-          doubtful(tensor, values)};
+  call.foreign = doubtful(tensor, values);
+  return call;
 }
 
 CallSequence::Proportion CallSequence::magnitude(double largest) {
@@ -380,6 +411,7 @@ CallSequence::Proportion CallSequence::magnitude(double largest) {
 
 void CallSequence::end(Outcome outcome, const SumOverRanks& sum) {
   Series& series = series_.at(signature_);
+  if (outcome != Outcome::tensor) series.history.pop_back();
   if (outcome == Outcome::failed) {
     if (made_) {
       series_.erase(signature_);
@@ -403,13 +435,13 @@ void CallSequence::end(Outcome outcome, const SumOverRanks& sum) {
     series.foreign = series.foreign << 1 & 0xffff;
     if (++series.good % kForgive == 0) series.backoff = std::max(1u, series.backoff / 2);
   }
-  record(series, std::move(values_));
+  record(series, values_);
   if (series.calls >= series.next) gather(series, sum);
   if (kept_ > kMostSketches) make_room();
 }
 
-void CallSequence::record(Series& series, Values values) {
-  series.history.push_back(std::move(values));
+void CallSequence::record(Series& series, const Values& values) {
+  series.history.back() = values;
   ++series.calls;
   ++kept_;
   const std::size_t most = series.period ? std::max<std::size_t>(2 * kRecent, 3 * series.period) : 3 * kLongestPeriod;

@@ -61,7 +61,7 @@ class CallSequence {
     std::shared_ptr<const Layout> layout;  // periodic or unknown; equal on all ranks
     bool foreign = false;                  // not on all ranks alike: the values here are not the tensor's
   };
-  Call begin(std::uint64_t count, Dtype, const Values&);
+  Call begin(std::uint64_t count, Dtype, const Values&);  // throws std::bad_alloc as if it had not been called
   // The largest magnitude in the buffer, where it has been looked for; Inf where it is not finite, which says nothing
   // of whose it is.
   enum class Proportion {
@@ -106,7 +106,8 @@ class CallSequence {
     std::uint32_t id = 0, generation = 0, period = 0, phase = 0, backoff = 1, foreign = 0, uneven = 0;
     bool proved[kWayCount] = {};  // the ways in which the period was
     bool adjacent = false;        // two calls of it have followed each other without another's between them
-    std::deque<Values> history;   // since the last withdrawal, newest last
+    std::deque<Values>
+        history;  // since the last withdrawal, newest last; between begin() and end() one more, for the call under way
     std::vector<Tensor> tensors;
     std::uint64_t calls = 0, next = 0, good = 0,
                   used =
@@ -114,6 +115,7 @@ class CallSequence {
   };
   struct Lag;
   std::vector<Lag> lags(const Series&, const SumOverRanks&) const;
+  std::vector<Lag> lags_here(const Series&) const;
   static std::vector<Lag>::const_iterator find(const std::vector<Lag>&, std::uint32_t lag);
   static bool even(const std::vector<Lag>&, std::size_t way, std::uint32_t lag);
   static bool covered(const std::vector<Lag>&, std::size_t way, const Lag& fit, const Series&);
@@ -124,7 +126,7 @@ class CallSequence {
   void learn(Series&, std::uint32_t period, const SumOverRanks&);
   bool doubtful(const Tensor&, const Values&) const;
   void withdraw(Series&);
-  void record(Series&, Values);
+  void record(Series&, const Values&);
   void make_room();
   std::string prefix(const Series&) const;
 

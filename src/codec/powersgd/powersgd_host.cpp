@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 
 #include "codec/powersgd/powersgd_extents.hpp"
 #include "codec/registry.hpp"
@@ -277,12 +278,13 @@ void run_step(Step step, std::span<const Tensor> tensors, float share, Workers& 
   // body(first, last) over [0, n) on all workers, cut at multiples of a cache line of floats.
   const auto share_out = [&](std::uint64_t n, auto body) {
     constexpr std::uint64_t kLine = 16;
-    workers.run([&](int part, int parts) {
+    const auto work = [&](int part, int parts) {
       const auto cut = [&](int i) {
         return i == parts ? n : n * static_cast<std::uint64_t>(i) / static_cast<std::uint64_t>(parts) / kLine * kLine;
       };
       if (cut(part) < cut(part + 1)) body(cut(part), cut(part + 1));
-    });
+    };
+    workers.run(std::ref(work));  // no copy, which would be an allocation
     if (progress) progress();
   };
   for (const Tensor& t : tensors) {

@@ -1,0 +1,135 @@
+// A rank that runs out of memory anywhere inside a call: the n-th operator new of that call fails on one rank, for n =
+// 1, 2, ... until a call has fewer. No rank may wait for it (run.py ends what hangs), fail, or get another sum than the
+// others.
+//   starved HOW WHAT TOLERANCE [COUNT]
+// HOW: once, the n-th alone fails; full, from the n-th on the heap grows no more until the call has ended. WHAT: new,
+// every call is of other tensors than those before, so that it must be planned; again, of the same. TOLERANCE: how far
+// a sum of COUNT or more values within [-1, 1) may be from the exact one.
+#include <dlfcn.h>
+#include <malloc.h>
+
+#include <new>
+
+#include "crimp/crimp.h"
+
+#include "check.hpp"
+
+using check::rank, check::size;
+
+namespace {
+
+// Of the thread that is inside a call, on the rank that starves.
+thread_local bool counting = false;
+long allocations = 0, fails_at = 0;
+bool frozen = false, forever = false;
+std::atomic<long> in_use{0}, most{0};  // bytes; while frozen no more than `most`
+
+bool refuses(std::size_t bytes) {
+  if (!counting) return false;
+  if (++allocations == fails_at) {
+    if (!forever) return true;
+    frozen = true;
+    most = in_use.load();
+  }
+  return frozen && in_use + static_cast<long>(bytes) > most;
+}
+
+void* allocate(std::size_t bytes, std::size_t align) {
+  if (refuses(bytes)) return nullptr;
+  void* const p =
+      align ? std::aligned_alloc(align, (bytes + align - 1) / align * align) : std::malloc(bytes ? bytes : 1);
+  if (p) in_use += static_cast<long>(malloc_usable_size(p));
+  return p;
+}
+void* allocate_or_throw(std::size_t bytes, std::size_t align = 0) {
+  void* const p = allocate(bytes, align);
+  if (!p) throw std::bad_alloc();
+  return p;
+}
+void release(void* p) {
+  if (p) in_use -= static_cast<long>(malloc_usable_size(p));
+  std::free(p);
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return allocate_or_throw(bytes); }
+void* operator new[](std::size_t bytes) { return allocate_or_throw(bytes); }
+void* operator new(std::size_t bytes, std::align_val_t align) {
+  return allocate_or_throw(bytes, static_cast<std::size_t>(align));
+}
+void* operator new[](std::size_t bytes, std::align_val_t align) {
+  return allocate_or_throw(bytes, static_cast<std::size_t>(align));
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes, 0); }
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes, 0); }
+void operator delete(void* p) noexcept { release(p); }
+void operator delete[](void* p) noexcept { release(p); }
+void operator delete(void* p, std::size_t) noexcept { release(p); }
+void operator delete[](void* p, std::size_t) noexcept { release(p); }
+void operator delete(void* p, std::align_val_t) noexcept { release(p); }
+void operator delete[](void* p, std::align_val_t) noexcept { release(p); }
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept { release(p); }
+void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { release(p); }
+
+namespace {
+
+bool named = false;
+double tolerance = 0;
+
+// One call whose allocation `n` fails on `victim`. Whether it had so many.
+bool call(std::uint64_t count, int victim, long n) {
+  std::vector<float> in(count), out(count);
+  for (std::size_t i = 0; i < count; ++i) in[i] = static_cast<float>(check::value(i, rank));
+  const crimp_segment tensors[] = {
+      {"first.weight", count / 2}, {"first.bias", 100}, {"second.weight", count - count / 2 - 100}};
+  allocations = 0;
+  fails_at = rank == victim ? n : 0;
+  counting = true;
+  const int rc =
+      named ? crimp_allreduce(in.data(), out.data(), count, CRIMP_FLOAT32, MPI_COMM_WORLD, tensors, 3)
+            : MPI_Allreduce(in.data(), out.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  counting = frozen = false;
+  CHECK(rc == MPI_SUCCESS, "code %d with allocation %ld failing on rank %d", rc, n, victim);
+  CHECK(check::identical(out.data(), count * sizeof(float), MPI_COMM_WORLD), "allocation %ld of rank %d", n, victim);
+  for (std::size_t i = 0; i < count; ++i) {
+    double sum = 0;
+    for (int r = 0; r < size; ++r) sum += static_cast<float>(check::value(i, r));
+    if (!(std::abs(out[i] - sum) <= tolerance)) {
+      CHECK(false, "element %zu is %.9g, not %.9g, with allocation %ld failing on rank %d", i,
+            static_cast<double>(out[i]), sum, n, victim);
+      break;
+    }
+  }
+  int had = allocations >= n;
+  MPI_Bcast(&had, 1, MPI_INT, std::max(victim, 0), MPI_COMM_WORLD);
+  return had;
+}
+
+}  // namespace
+
+int main(int, char** argv) {
+  const std::string how = argv[1], what = argv[2];
+  forever = how == "full";
+  named = what.find("named") == 0;
+  const bool anew = what.find("new") != std::string::npos;
+  tolerance = std::atof(argv[3]);
+  const std::uint64_t count = argv[4] ? std::strtoull(argv[4], nullptr, 10) : 40000;
+  check::begin();
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  std::uint64_t more = 0;
+  for (int i = 0; i < 3; ++i) call(count, -1, 0);
+  for (const int victim : {0, size - 1}) {
+    long n = 0;
+    // Said before, so that a test that hangs tells where.
+    do {
+      if (rank == victim) std::fprintf(stderr, "rank %d: allocation %ld\n", rank, ++n);
+      else ++n;
+    } while (call(count + (anew ? ++more : 0), victim, n));
+    CHECK(n > 1, "no allocation was seen: nothing was tested");
+    if (rank == victim) std::printf("rank %d: %ld allocations of a call have failed, one after another\n", rank, n - 1);
+  }
+  for (int i = 0; i < 3; ++i) call(count, -1, 0);
+  check::expected["calls>"] = 6;
+  return check::finish();
+}
