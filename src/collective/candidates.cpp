@@ -1,7 +1,5 @@
 #include "collective/candidates.hpp"
 
-#include <algorithm>
-
 namespace crimp {
 
 std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel* hierarchy, const CodecCost& cost,
@@ -34,14 +32,6 @@ std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel
   only.algorithm = first_algorithm(*query.codec, network.ranks);
   only.why = "the only one for this codec";
   return all;
-}
-
-Choice cheapest(std::span<const Choice> all) {
-  Choice best = *std::min_element(all.begin(), all.end(),
-                                  [](const Choice& a, const Choice& b) { return a.predicted_s < b.predicted_s; });
-  // What plain MPI would do as fast is not worth its loss.
-  best.plain = best.predicted_s > 0 && best.predicted_s >= best.plain_s;
-  return best;
 }
 
 }  // namespace crimp

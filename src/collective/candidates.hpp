@@ -14,7 +14,5 @@ namespace crimp {
 // the codec.
 std::vector<Choice> candidates(const NetworkModel&, const HierarchyModel* hierarchy, const CodecCost&,
                                const ChoiceQuery&);
-// Of one or more candidates; or plain MPI. The same two functions make the tables of `crimp model`.
-Choice cheapest(std::span<const Choice>);
 
 }  // namespace crimp

@@ -1,6 +1,7 @@
 // What a call takes: an algorithm, and why.
 #pragma once
 #include <cstdint>
+#include <span>
 
 #include "codec/codec.hpp"
 #include "core/types.hpp"
@@ -26,5 +27,8 @@ struct ChoiceQuery {
   std::uint64_t plain_bytes;  // of the same elements in the caller's type
   double quality = 3;         // AlgorithmEntry::error up to which algorithms are considered (CRIMP_QUALITY)
 };
+
+// Of one or more candidates (src/collective/candidates.hpp); or plain MPI. The same makes the tables of `crimp model`.
+Choice cheapest(std::span<const Choice>);
 
 }  // namespace crimp

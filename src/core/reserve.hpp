@@ -17,16 +17,19 @@ void fill_reserve() noexcept;
 // To the heap, where who asks next finds it. False: there is none.
 bool give_reserve() noexcept;
 
-// work(), and where it lacks memory once more with the reserve. Work that throws std::bad_alloc has changed nothing
-// that its repetition minds.
-template <class Work>
-auto insist(Work&& work) {
-  try {
+// insist(work): work(), and where it lacks memory once more with the reserve. Work that throws std::bad_alloc has
+// changed nothing that its repetition minds. A function object: no call of a function named insist finds another by its
+// arguments.
+inline constexpr struct {
+  template <class Work>
+  auto operator()(Work&& work) const {
+    try {
+      return work();
+    } catch (const std::bad_alloc&) {
+      if (!give_reserve()) throw;
+    }
     return work();
-  } catch (const std::bad_alloc&) {
-    if (!give_reserve()) throw;
   }
-  return work();
-}
+} insist;
 
 }  // namespace crimp
