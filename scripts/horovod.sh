@@ -51,6 +51,7 @@ usage() { sed -n '2,/^set -euo/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 say() { printf '\n== %s\n' "$*"; }
 fail() { echo "horovod.sh: $2" >&2; exit "$1"; }
 source "$root/scripts/registry.sh"
+source "$root/scripts/progress.sh"
 
 setup=1 library='' quick='' studies=() seeds=1
 model=cnn crimp='' report='' np=4 rate=none algorithm=5 variables=() training=() varied=()
@@ -92,13 +93,25 @@ pip_download() {  # WHAT ARGUMENTS...
   "$venv/bin/pip" download --disable-pip-version-check "$@" >"$log" 2>&1 || registry_fail "$log" "$what"
 }
 
+pip_install() {  # SOURCE LOG
+  HOROVOD_WITH_MPI=1 HOROVOD_WITHOUT_GLOO=1 HOROVOD_WITH_PYTORCH=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1 MAKEFLAGS=-j$(nproc) \
+    "$venv/bin/pip" install --disable-pip-version-check --no-index --no-build-isolation --no-deps --no-cache-dir -v "$1" >"$2" 2>&1
+}
+
 install_packages() {
   [ $setup -eq 1 ] && command -v apt-get >/dev/null || return 0  # not Debian: the build says what it lacks
   "$root/scripts/setup.sh" horovod_packages || exit $?
 }
 
-# Loaded, not looked for: a Horovod that was built for another PyTorch or Python does not load.
+# Loaded, not looked for: a Horovod that was built for another PyTorch or Python does not load. That takes seconds, so it is remembered for as long as
+# PyTorch, Python and Horovod's library are the files that they were.
 horovod_works() {
+  local files=("$venv"/lib/python3*/site-packages/horovod/torch/mpi_lib*.so "$venv/bin/python" /usr/lib/python3/dist-packages/torch/lib/lib{c10,torch_cpu,torch_python}.so) now
+  if now=$(stat -L -c '%n %s %Y' "${files[@]}" 2>/dev/null | sha256sum) && [ "$now" = "$(cat "$venv/works" 2>/dev/null)" ]; then return 0; fi
+  horovod_loads "$@" || return
+  [ -z "$now" ] || echo "$now" >"$venv/works"
+}
+horovod_loads() {
   "$venv/bin/python" - "$version" 2>"${1:-/dev/null}" <<'PYTHON'
 import sys
 import horovod, horovod.torch as hvd
@@ -128,9 +141,7 @@ build_horovod() {
     say "building Horovod $version (some minutes; output in $log)"
     rm -rf "$venv"
     /usr/bin/python3 -m venv --system-site-packages "$venv"
-    HOROVOD_WITH_MPI=1 HOROVOD_WITHOUT_GLOO=1 HOROVOD_WITH_PYTORCH=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1 \
-      MAKEFLAGS=-j$(nproc) "$venv/bin/pip" install --disable-pip-version-check --no-index --no-build-isolation --no-deps \
-      --no-cache-dir -v "$source" >"$log" 2>&1 || { tail -n 40 "$log" >&2; fail 1 "Horovod did not build; all output is in $log"; }
+    with_progress building "$log" pip_install "$source" "$log" || { tail -n 40 "$log" >&2; fail 1 "Horovod did not build; all output is in $log"; }
     horovod_works "$log" || { tail -n 20 "$log" >&2; fail 1 "Horovod was built but does not load"; }
     echo "built: $venv"
   fi

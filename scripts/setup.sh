@@ -9,6 +9,7 @@ set -euo pipefail
 folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 fail() { echo "setup.sh: $2" >&2; exit "$1"; }
 source "$folder/registry.sh"
+source "$folder/progress.sh"
 
 print=''
 case "${1:-}" in
@@ -36,8 +37,11 @@ fi
 echo "setup.sh: installing ${missing[*]}"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-if ! { "${sudo[@]}" apt-get update -q &&
-       "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+install() {
+  { "${sudo[@]}" apt-get update -q &&
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1
+}
+if ! with_progress installing "$log" install; then
   registry_fail "$log" "${missing[*]}"
 fi
 echo "setup.sh: done"

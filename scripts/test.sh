@@ -1,19 +1,28 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test: release build (unit, tools, house, MPI, real Horovod), ASan+UBSan and TSan builds (unit).
 #
-#   test.sh [--quick] [-L LABEL]    --quick: the release build only; -L: tests with this label only (unit, mpi, tools, house, horovod, gpu, bench)
+#   test.sh [--quick] [--long] [-L LABEL]
+#
+#   --quick    the release build only
+#   --long     grids of cases whole (label long), which otherwise take turns: hours
+#   -L LABEL   tests with this label only (unit, mpi, tools, house, horovod, gpu, bench, long)
 #
 # Ends with the line "N passed, M failed, K skipped". Builds stay in build, build-asan and build-tsan and are incremental; the latter two
-# hold nothing but the unit suites.
+# hold nothing but the unit suites. Where the minutes go: docs/design_notes.md.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
-quick='' label=()
+source scripts/progress.sh
+quick='' label=() long=()
 while [ $# -gt 0 ]; do
   case $1 in
     --quick) quick=1 ;;
-    -L) label=(-L "$2"); shift ;;
-    *) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    --long) long=(-C long) ;;
+    -L)
+      label=(-L "${2:?-L LABEL}")
+      [ "$2" != long ] || long=(-C long)
+      shift ;;
+    *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
   shift
 done
@@ -26,19 +35,21 @@ results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
 broken=0
 
+build() { ninja -C "$1" "$2" >"$results/build" 2>&1; }
+
 # A build that fails is one failed test, and the others still run. How many cores a test takes is in its properties, so that
 # those that measure or fill the cores run alone.
 run() {  # DIRECTORY TARGET CMAKE-ARGUMENTS...
   local dir=$1 target=$2
   shift 2
   echo "== $dir"
-  if ! cmake -G Ninja -S . -B "$dir" "$@" >"$results/configure" 2>&1 || ! ninja -C "$dir" "$target" >"$results/build" 2>&1; then
+  if ! cmake -G Ninja -S . -B "$dir" "$@" >"$results/configure" 2>&1 || ! with_progress building "$results/build" build "$dir" "$target"; then
     tail -30 "$results/configure" "$results/build" 2>/dev/null
     broken=$((broken + 1))
     return
   fi
   echo "built after $SECONDS s"
-  ctest --test-dir "$dir" -j "$jobs" --output-on-failure --no-tests=error --output-junit "$results/$dir.xml" "${label[@]}" || true
+  ctest --test-dir "$dir" -j "$jobs" "${long[@]}" --output-on-failure --no-tests=error --output-junit "$results/$dir.xml" "${label[@]}" || true
 }
 
 run build all -DCMAKE_BUILD_TYPE=Release

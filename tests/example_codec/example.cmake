@@ -23,9 +23,9 @@ file(GLOB sources CONFIGURE_DEPENDS ${example}/*_host.cpp ${example}/*_test.cpp 
 references_table(${tree}/references.cpp ${references} ${example}/stoch8_reference.cpp)
 set_source_files_properties(${example}/stoch8_cuda.cu PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++;-Wno-unknown-pragmas")
 # Its own registries come before those of the libraries, which are then not linked.
-add_executable(crimp_example_codec main.cpp ${sources} ${example}/stoch8_cuda.cu ${tree}/references.cpp ${tree}/codec/registry.cpp ${tree}/codec/device_registry.cpp)
+add_executable(crimp_example_codec ${sources} ${example}/stoch8_cuda.cu ${tree}/references.cpp ${tree}/codec/registry.cpp ${tree}/codec/device_registry.cpp)
 target_include_directories(crimp_example_codec BEFORE PRIVATE ${tree})
-target_link_libraries(crimp_example_codec PRIVATE crimp_codec_suites crimp_device_suites crimp_codec_support crimp_device_simt doctest::doctest)
+target_link_libraries(crimp_example_codec PRIVATE crimp_test_main crimp_codec_suites crimp_device_suites crimp_codec_support crimp_device_simt doctest::doctest)
 target_compile_options(crimp_example_codec PRIVATE ${quickly_compiled})
 add_dependencies(crimp_unit crimp_example_codec)
 add_test(NAME unit.example_codec

@@ -50,7 +50,8 @@ def with_small_shm():
 
 def mpirun(preload, report):
     line = with_small_shm() if args.small_shm else []
-    line += ["mpirun", "--oversubscribe", "--bind-to", "none", "--timeout", str(args.timeout)]
+    # Of ranks that wait those give way that another test needs: there may be more ranks than cores.
+    line += ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "--timeout", str(args.timeout)]
     if os.geteuid() == 0:
         line.append("--allow-run-as-root")
     shared = list(args.env)

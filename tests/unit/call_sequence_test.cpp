@@ -12,8 +12,11 @@
 #include <string>
 
 #include "schedule/sketch.hpp"
+#include "support/effort.hpp"
 
 using namespace crimp;
+using crimp::test::effort;
+using crimp::test::Turns;
 
 namespace {
 
@@ -293,7 +296,8 @@ TEST_SUITE("call_sequence") {
   TEST_CASE(
       "two tensors of which a coin decides who comes are not taken for one, unless it falls on one side five times, and then not for long") {
     std::size_t wrong = 0, calls = 0;
-    for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    const std::uint64_t seeds = effort(40, 10, 2, 2);
+    for (std::uint64_t seed = 0; seed < seeds; ++seed) {
       World world(2);
       std::vector<Gradient> g;
       for (std::uint64_t t = 0; t < 2; ++t) g.emplace_back(10 * seed + t + 1, 1.0f, 0.5f);
@@ -313,9 +317,11 @@ TEST_SUITE("call_sequence") {
   // Signs of every step's own; what lasts is how large the elements are beside each other. `common`: as much of that
   // the tensors have in common, as layers of the same input do.
   TEST_CASE("gradients that are all noise are known by their magnitudes, and never taken for each other") {
+    Turns turns(5, 7, 7);
     for (const float common : {0.0f, 0.4f, 0.7f})
       for (const bool random_order : {false, true})
         for (const std::size_t tensors : {1, 2, 3, 8}) {
+          if (!turns.next()) continue;
           CAPTURE(common);
           CAPTURE(random_order);
           CAPTURE(tensors);
@@ -358,9 +364,11 @@ TEST_SUITE("call_sequence") {
 
   // The scenarios of which error feedback once made garbage: tensors of equal counts.
   TEST_CASE("equal tensors never share a key, in buffers of their own, in one staging buffer, and in two in turns") {
+    Turns turns(4, 11, 11);
     for (const int buffers : {0, 1, 2})
       for (const std::size_t tensors : {2, 3, 4, 12, 40})
         for (const float decay : {1.0f, 0.75f, 0.1f}) {
+          if (!turns.next()) continue;
           CAPTURE(buffers);
           CAPTURE(tensors);
           CAPTURE(decay);
@@ -398,9 +406,11 @@ TEST_SUITE("call_sequence") {
 
   TEST_CASE("in random order nothing is known that is not true") {
     // Anew in every call, or all of them in every step.
+    Turns turns(5, 7, 7);
     for (const bool steps : {false, true})
       for (const float noise : {0.0f, 0.3f, 1.0f})
         for (const std::size_t tensors : {2, 5, 8, 16}) {
+          if (!turns.next()) continue;
           CAPTURE(steps);
           CAPTURE(noise);
           CAPTURE(tensors);
@@ -449,7 +459,8 @@ TEST_SUITE("call_sequence") {
       Gradient g(1, 1, 0.5f);
       std::string key;
       int unknown = 0;
-      for (int round = 0; round < 12; ++round) {
+      const int rounds = effort(12, 3, 1, 1);
+      for (int round = 0; round < rounds; ++round) {
         for (int step = 0; step < 100; ++step) {
           const std::string k = world.call(g.next(), place(0));
           unknown += k.empty();

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "support/data.hpp"
+#include "support/effort.hpp"
 #include "support/sanitized.hpp"
 #include "support/sum.hpp"
 
@@ -109,11 +110,13 @@ TEST_SUITE("meaning") {
       }
     }
     CHECK(unbiased.size() >= 12);
+    Turns turns(7, 7, 41);
     for (const auto& codec : unbiased)
       for (const int ranks : {1, 2, 3, 4, 5}) {
         const Tensors tensors = ranks % 2 ? Tensors{1537, 33, 1, 800} : Tensors{1024, 1024};
         const std::size_t count = elements(tensors);
         for (const Way& way : ways_of(*codec, ranks)) {
+          if (!turns.next()) continue;
           CAPTURE(codec->spec());
           CAPTURE(ranks);
           CAPTURE(text_of(way));
@@ -146,6 +149,7 @@ TEST_SUITE("meaning") {
   TEST_CASE(
       "votes: the majority of all ranks times their number, 0 in a tie, and zeros of all ranks stay zeros, under every algorithm") {
     int tested = 0;
+    Turns turns(4, 4, 11);
     for (const auto& info : codecs()) {
       if (!info.traits.votes) continue;
       // Averages with 1/2 of small whole numbers are exact.
@@ -157,6 +161,7 @@ TEST_SUITE("meaning") {
       for (const int ranks : {1, 2, 3, 4, 5})
         for (const Tensors& tensors : {Tensors{40000}, Tensors{10240, 10240}, Tensors{7, 1, 12345}})
           for (const Way& way : ways_of(*codec, ranks)) {
+            if (!turns.next()) continue;
             CAPTURE(codec->spec());
             CAPTURE(ranks);
             CAPTURE(text_of(way));
@@ -195,7 +200,7 @@ TEST_SUITE("meaning") {
             }
           }
     }
-    CHECK(tested >= 2 * 5 * 3 * 2);
+    CHECK(tested >= 2 * 5 * 3 * 2 / turns.every());
   }
 
   TEST_CASE("with error feedback results and what memories hold make up what was given, under every algorithm") {
@@ -205,6 +210,7 @@ TEST_SUITE("meaning") {
                              "randomk:ratio=0.1", "powersgd:r=2,min=100"})
       all.push_back(make_codec(spec));
     int tested = 0;
+    Turns turns(7, 7, 41);
     for (const auto& codec : all) {
       const FeedbackPolicy& memory = codec->feedback();
       if (!(memory.kind == FeedbackKind::residual || (memory.kind == FeedbackKind::momentum && memory.momentum == 0)))
@@ -216,6 +222,7 @@ TEST_SUITE("meaning") {
           CAPTURE(codec->spec());
           CAPTURE(ranks);
           CAPTURE(text_of(way));
+          if (!turns.next()) continue;
           ++tested;
           const Course course =
               run(way, ranks, *codec, tensors, 4, [&](int step, int rank) { return gradient(step, rank, count); });
@@ -228,13 +235,15 @@ TEST_SUITE("meaning") {
         }
       }
     }
-    CHECK(tested > 100);
+    CHECK(tested > 100 / turns.every());
   }
 
   TEST_CASE("zeros of all ranks are zeros in the result, for every codec under every algorithm") {
+    Turns turns(7, 7, 41);
     for (const auto& codec : codecs_with())
       for (const int ranks : {1, 2, 3, 5})
         for (const Way& way : ways_of(*codec, ranks)) {
+          if (!turns.next()) continue;
           CAPTURE(codec->spec());
           CAPTURE(ranks);
           CAPTURE(text_of(way));

@@ -9,6 +9,7 @@
 #include "support/collective_check.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
+#include "support/effort.hpp"
 #include "support/specs.hpp"
 
 using namespace crimp;
@@ -45,26 +46,28 @@ std::vector<Rank> tampered(const Setup& setup, int n, const Tampering& where) {
 
 TEST_SUITE("two_shot") {
   TEST_CASE("every codec and number of ranks with unknown and named layouts in and out of place") {
+    Turns turns(7, 7, 37);
     for (const auto& codec : all_codecs()) {
       const std::uint64_t count = 100003;
       for (const int n : {1, 2, 3, 8}) {
         Setup setup = setup_of(codec->spec(), count, Layout::unknown(count));
         setup.in_place = n != 2;
-        check(setup, n, 1);
+        if (turns.next()) check(setup, n, 1);
         setup.layout = named_layout(count, {1, 40959, 7, 12345, 43000, 3});
         setup.in_place = n == 2;
-        check(setup, n, 2);
+        if (turns.next()) check(setup, n, 2);
       }
     }
   }
 
   TEST_CASE("counts around pieces and chunks, more ranks than pieces, one to six chunks") {
+    Turns turns(1, 1, 5);
     for (const std::uint64_t count : {0, 1, 5, 10240, 10241, 40960, 40961, 81921, 122881, 163841, 204801}) {
       Setup setup = setup_of("3lc:s=1.5", count, Layout::unknown(count));
-      check(setup, 2, count);
+      if (turns.next()) check(setup, 2, count);
       setup.layout = named_layout(count, {count / 2 + 1});
       setup.in_place = true;
-      check(setup, 3, count + 1);
+      if (turns.next()) check(setup, 3, count + 1);
     }
   }
 
@@ -93,7 +96,7 @@ TEST_SUITE("two_shot") {
   }
 
   TEST_CASE("over many calls the owners' residuals make the mean of the sums exact") {
-    const std::uint64_t count = 30000;
+    const std::uint64_t count = effort(30000, 30000, 30000, 6000);
     Setup setup = setup_of("3lc", count, named_layout(count, {count}));
     auto ranks = make_ranks(setup, 3, 3);
     std::vector<double> exact(count), mean(count);
