@@ -22,6 +22,7 @@ parser.add_argument("--same-without", action="store_true", help="standard output
 parser.add_argument("--differs", action="store_true", help="... must not be: a control")
 parser.add_argument("--small-shm", metavar="SIZE", help="/dev/shm has no more than this (48m); skipped where nothing can be mounted")
 parser.add_argument("--needs", default="", metavar="MODULES", help="Python modules of a .py program; skipped without")
+parser.add_argument("--alone", action="store_true", help="no other test runs beside this one")
 parser.add_argument("--timeout", type=int, default=120, help="seconds")
 parser.add_argument("--skip", metavar="REASON", help="only say why this cannot run here")
 parser.add_argument("program", nargs="*", help="program and arguments")
@@ -50,8 +51,9 @@ def with_small_shm():
 
 def mpirun(preload, report):
     line = with_small_shm() if args.small_shm else []
-    # Of ranks that wait those give way that another test needs: there may be more ranks than cores.
-    line += ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "--timeout", str(args.timeout)]
+    line += ["mpirun", "--oversubscribe", "--bind-to", "none", "--timeout", str(args.timeout)]
+    if not args.alone:  # other tests' ranks need the cores of those that wait
+        line += ["--mca", "mpi_yield_when_idle", "1"]
     if os.geteuid() == 0:
         line.append("--allow-run-as-root")
     shared = list(args.env)
