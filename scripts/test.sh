@@ -28,35 +28,57 @@ while [ $# -gt 0 ]; do
 done
 
 ./scripts/setup.sh || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
-# Kept between runs. Where it cannot be fetched its tests say so and count as skipped.
-[ -n "${label[*]}" ] && [ "${label[1]}" != horovod ] || ./scripts/horovod.sh build || true
 jobs=$(nproc)
 results=$(mktemp -d)
-trap 'rm -rf "$results"' EXIT
+trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$results"' EXIT
 broken=0
 
-build() { ninja -C "$1" "$2" >"$results/build" 2>&1; }
+# DIRECTORY TARGET CMAKE-ARGUMENTS...
+build() {
+  local dir=$1 target=$2
+  shift 2
+  cmake -G Ninja -S . -B "$dir" "$@" >"$results/$dir.log" 2>&1 && ninja -C "$dir" "$target" >>"$results/$dir.log" 2>&1
+}
 
 # A build that fails is one failed test, and the others still run. How many cores a test takes is in its properties, so that
 # those that measure or fill the cores run alone.
-run() {  # DIRECTORY TARGET CMAKE-ARGUMENTS...
-  local dir=$1 target=$2
-  shift 2
-  echo "== $dir"
-  if ! cmake -G Ninja -S . -B "$dir" "$@" >"$results/configure" 2>&1 || ! with_progress building "$results/build" build "$dir" "$target"; then
-    tail -30 "$results/configure" "$results/build" 2>/dev/null
+test_in() {  # DIRECTORY BUILT: whether it could be built
+  if [ "$2" -ne 0 ]; then
+    echo "== $1 could not be built:"
+    tail -n 30 "$results/$1.log"
     broken=$((broken + 1))
     return
   fi
-  echo "built after $SECONDS s"
-  ctest --test-dir "$dir" -j "$jobs" "${long[@]}" --output-on-failure --no-tests=error --output-junit "$results/$dir.xml" "${label[@]}" || true
+  echo "== tests in $1, $SECONDS s after the start"
+  ctest --test-dir "$1" -j "$jobs" "${long[@]}" --output-on-failure --no-tests=error --output-junit "$results/$1.xml" "${label[@]}" || true
 }
 
-run build all -DCMAKE_BUILD_TYPE=Release
+# Horovod is kept between runs. Where it cannot be fetched its tests say so and count as skipped.
+[ -n "${label[*]}" ] && [ "${label[1]}" != horovod ] || ./scripts/horovod.sh build >"$results/horovod.log" 2>&1 &
+horovod=$!
+echo "== building in build (and Horovod in build/horovod)"
+with_progress building "$results/build.log" build build all -DCMAKE_BUILD_TYPE=Release
+built=$?
+wait $horovod || true
+cat "$results/horovod.log" 2>/dev/null
+
+# Tests under mpirun leave half of the cores idle: the sanitizers' builds take what is left.
 if [ -z "$quick" ] && [[ ${label[1]:-unit} == unit ]]; then
+  (
+    renice -n 19 $BASHPID >/dev/null 2>&1
+    build build-asan crimp_unit -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCRIMP_TESTS=unit -DCRIMP_SANITIZE=address,undefined
+    echo $? >"$results/asan"
+    build build-tsan crimp_unit -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCRIMP_TESTS=unit -DCRIMP_SANITIZE=thread
+    echo $? >"$results/tsan"
+  ) &
+  sanitizers=$!
+fi
+test_in build $built
+if [ -n "${sanitizers:-}" ]; then
+  with_progress building "$results/build-tsan.log" wait $sanitizers
   export UBSAN_OPTIONS=print_stacktrace=1
-  run build-asan crimp_unit -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCRIMP_TESTS=unit -DCRIMP_SANITIZE=address,undefined
-  run build-tsan crimp_unit -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCRIMP_TESTS=unit -DCRIMP_SANITIZE=thread
+  test_in build-asan "$(cat "$results/asan" 2>/dev/null || echo 1)"
+  test_in build-tsan "$(cat "$results/tsan" 2>/dev/null || echo 1)"
 fi
 echo "all tests have run after $SECONDS s"
 

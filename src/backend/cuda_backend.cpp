@@ -119,13 +119,24 @@ std::uint8_t* CudaBackend::mirror(const std::uint8_t* staged) const {
 }
 
 std::size_t CudaBackend::take_slot() {
-  for (std::size_t i = 0; i < in_flight_.size(); ++i)
-    if (!in_flight_[i].taken) {
-      in_flight_[i].taken = true;
-      in_flight_[i].mirror = nullptr;
-      return i;
-    }
+  for (const bool again : {false, true}) {
+    if (again) retire_lost();
+    for (std::size_t i = 0; i < in_flight_.size(); ++i)
+      if (!in_flight_[i].taken) {
+        in_flight_[i].taken = true;
+        in_flight_[i].mirror = nullptr;
+        return i;
+      }
+  }
   throw Error(ErrorCode::device_failed, "more chunks are under way than were prepared for; this is a defect of Crimp");
+}
+
+void CudaBackend::retire_lost() {
+  const auto lost = [](const InFlight& slot) { return slot.lost; };
+  if (std::none_of(in_flight_.begin(), in_flight_.end(), lost)) return;
+  for (cudaStream_t stream : {up_, compute_, down_}) CRIMP_CUDA(cudaStreamSynchronize(stream));
+  for (auto& slot : in_flight_)
+    if (slot.lost) slot.taken = slot.lost = false;
 }
 
 // Work on `after` from now on waits for what is on `before` now.
@@ -172,7 +183,7 @@ Backend::Ticket CudaBackend::start_encode(const EncodeJob& job, const Progress&)
       slot.mirror = body;
     }
   } catch (...) {
-    slot.taken = false;
+    slot.lost = true;
     throw;
   }
   return static_cast<Ticket>(ticket);
@@ -209,13 +220,14 @@ void CudaBackend::wait(cudaEvent_t event, const Progress& progress) {
 std::size_t CudaBackend::finish_encode(Ticket ticket, const Progress& progress) {
   const ContextGuard here(device_);
   InFlight& slot = in_flight_[static_cast<std::size_t>(ticket)];
-  slot.taken = false;
+  slot.lost = true;  // unless its end is seen
   if (slot.mirror) {
     wait(slot.ready, progress);
     std::memcpy(&slot.bytes, region(tables_, static_cast<std::size_t>(ticket)), sizeof slot.bytes);
     copy_to_host(slot, slot.bytes);
   }
   wait(slot.done, progress);
+  slot.taken = slot.lost = false;
   return slot.bytes;
 }
 
@@ -265,7 +277,7 @@ Backend::Ticket CudaBackend::start_decode(const DecodeJob& job, const Progress&)
     CRIMP_CUDA(cudaMemcpyAsync(upload.host, upload.device, sizeof none, cudaMemcpyDeviceToHost, compute_));
     CRIMP_CUDA(cudaEventRecord(slot.done, compute_));
   } catch (...) {
-    slot.taken = false;
+    slot.lost = true;
     throw;
   }
   return static_cast<Ticket>(ticket);
@@ -273,8 +285,10 @@ Backend::Ticket CudaBackend::start_decode(const DecodeJob& job, const Progress&)
 
 int CudaBackend::finish_decode(Ticket ticket, const Progress& progress) {
   const ContextGuard here(device_);
-  in_flight_[static_cast<std::size_t>(ticket)].taken = false;
-  wait(in_flight_[static_cast<std::size_t>(ticket)].done, progress);
+  InFlight& slot = in_flight_[static_cast<std::size_t>(ticket)];
+  slot.lost = true;  // unless its end is seen
+  wait(slot.done, progress);
+  slot.taken = slot.lost = false;
   std::int32_t bad;
   std::memcpy(&bad, region(tables_, static_cast<std::size_t>(ticket)), sizeof bad);
   return bad == INT_MAX ? -1 : bad;
@@ -359,6 +373,7 @@ void CudaBackend::magnitudes(Dtype type, const void* values, std::span<const Gro
 
 void CudaBackend::begin(bool everything) {
   const ContextGuard here(device_);
+  retire_lost();
   for (auto& slot : in_flight_) slot.taken = false;
   if (everything) {
     CRIMP_CUDA(cudaDeviceSynchronize());
@@ -371,11 +386,14 @@ void CudaBackend::begin(bool everything) {
 
 void CudaBackend::synchronize() {
   const ContextGuard here(device_);
-  for (auto& slot : in_flight_) slot.taken = false;
   cudaError_t worst = cudaSuccess;
   for (cudaStream_t stream : {up_, compute_, down_}) {
     const cudaError_t state = cudaStreamSynchronize(stream);
     if (state != cudaSuccess) worst = state;
+  }
+  for (auto& slot : in_flight_) {
+    slot.lost = slot.taken && worst != cudaSuccess;
+    slot.taken = slot.lost;
   }
   check(worst, "cudaStreamSynchronize");
 }

@@ -45,6 +45,7 @@ class CudaBackend final : public Backend {
   // Something under way, with a region of its own in tables_ and its mirror: first a result word, then the tables.
   struct InFlight {
     bool taken = false;
+    bool lost = false;  // it has failed, and what of it was enqueued may still run: nobody may have its region before
     cudaEvent_t ready = nullptr, done = nullptr;  // kernels; copies as well
     const std::uint8_t* mirror = nullptr;         // of a body to be copied down, whose size is not known yet
     std::uint8_t* body = nullptr;
@@ -55,6 +56,7 @@ class CudaBackend final : public Backend {
   const DeviceCodec& kernels(const Codec&);
   std::uint8_t* mirror(const std::uint8_t* staged) const;
   std::size_t take_slot();
+  void retire_lost();  // waits for the streams, where there is any
   std::byte* region(const Memory& of, std::size_t slot) const { return of.data() + slot * region_bytes_; }
   ChunkTable table(TableWriter&, const Codec&, const ChunkPartition&, std::span<const FeedbackView>) const;
   void copy_to_host(InFlight&, std::uint64_t bytes);

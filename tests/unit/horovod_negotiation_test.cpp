@@ -6,6 +6,7 @@
 #include <random>
 
 #include "horovod/negotiation.hpp"
+#include "support/effort.hpp"
 #include "support/horovod_simulator.hpp"
 #include "support/sanitized.hpp"
 
@@ -72,7 +73,7 @@ Tally follow(const std::string& what, HorovodRun run, int steps = 500) {
   Tally tally;
   std::uint64_t fast = 0, slow = 0, evictions = 0, erasures = 0, counted = 0;
   if (kSanitized) steps /= 5;
-  for (run.seed = 1; run.seed <= (kSanitized ? 1 : 3); ++run.seed) {
+  for (run.seed = 1; run.seed <= effort<std::uint64_t>(3, 1, 1, 1); ++run.seed) {
     HorovodSimulator horovod(run);
     Negotiation decoder(run.ranks, options_of(run));
     for (int s = 0; s < steps; ++s)
