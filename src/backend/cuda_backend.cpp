@@ -131,6 +131,7 @@ std::size_t CudaBackend::take_slot() {
   throw Error(ErrorCode::device_failed, "more chunks are under way than were prepared for; this is a defect of Crimp");
 }
 
+// Failed work may still be enqueued: kernels that read a slot's tables, copies that write its body.
 void CudaBackend::retire_lost() {
   const auto lost = [](const InFlight& slot) { return slot.lost; };
   if (std::none_of(in_flight_.begin(), in_flight_.end(), lost)) return;
@@ -199,7 +200,7 @@ void CudaBackend::copy_to_host(InFlight& slot, std::uint64_t bytes) {
 void CudaBackend::poll_copies() {
   for (std::size_t i = 0; i < in_flight_.size(); ++i) {
     InFlight& slot = in_flight_[i];
-    if (!slot.taken || !slot.mirror || cudaEventQuery(slot.ready) != cudaSuccess) continue;
+    if (!slot.taken || slot.lost || !slot.mirror || cudaEventQuery(slot.ready) != cudaSuccess) continue;
     std::memcpy(&slot.bytes, region(tables_, i), sizeof slot.bytes);
     copy_to_host(slot, slot.bytes);
   }

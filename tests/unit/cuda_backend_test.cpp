@@ -163,4 +163,52 @@ TEST_SUITE("cuda_backend") {
     CHECK(simt::take_reports() == "");
     cudaFree(context);
   }
+
+#ifdef CRIMP_SIMT
+  TEST_CASE("what a failed start has enqueued keeps its tables until it has run") {
+    void* context = nullptr;
+    REQUIRE(cudaMalloc(&context, 1) == cudaSuccess);
+    const auto codec = make_codec("3lc");
+    constexpr std::uint64_t kElements = 30000;
+    ChunkPartition partition;
+    partition.add_group(kElements);
+    MemoryResource& device = cuda::device_memory(0);
+    const std::size_t bytes = kElements * sizeof(float), bound = partition.body_bound(*codec);
+    const auto floats = [](const Memory& m) { return reinterpret_cast<float*>(m.data()); };
+    for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6, 7, 8}) {
+      const int nth = 1 + static_cast<int>(seed % 2);
+      CAPTURE(seed);
+      simt::set_seeds({seed, seed});
+      cuda::CudaBackend backend(0, false);
+      Arena staging(backend.staging());
+      backend.prepare(*codec, partition, 1);
+      staging.reserve(2 * bound);
+      backend.prepare(staging);
+      backend.begin(false);
+      const Memory lost_values(bytes, device), values(bytes, device), residual(bytes, device);
+      auto in = make_data(Data::normal, 4, kElements);
+      device.write(values.data(), in.data(), bytes);
+      const auto other = make_data(Data::laplace, 5, kElements);
+      device.write(lost_values.data(), other.data(), bytes);
+      const auto start = [&](const Memory& from, std::span<const FeedbackView> feedback) {
+        auto* const body = reinterpret_cast<std::uint8_t*>(staging.take(bound));
+        return backend.start_encode({*codec, partition, floats(from), feedback, {}, body, nullptr}, {});
+      };
+      simt::fail("cudaEventRecord", nth, cudaErrorMemoryAllocation);
+      CHECK_THROWS_AS(start(lost_values, {}), Error);
+      const FeedbackView kept = feedback_of(*codec, floats(residual), 1, kElements, 0);
+      backend.finish_encode(start(values, {&kept, 1}), {});
+      backend.synchronize();
+
+      std::vector<float> expected(kElements);
+      std::vector<std::uint8_t> body(bound);
+      const FeedbackView mine = feedback_of(*codec, expected.data(), 1, kElements, 0);
+      Workers workers(1);
+      encode_body(*codec, partition, in.data(), {&mine, 1}, {}, body.data(), nullptr, workers);
+      CHECK(same_bits(fetched(floats(residual), kElements), expected));
+    }
+    simt::set_seeds({});
+    cudaFree(context);
+  }
+#endif
 }

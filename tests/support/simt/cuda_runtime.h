@@ -232,7 +232,7 @@ extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 inline constexpr int warpSize = 32;
 
-using simt_at = simt::RandomCounter;
+using simt_at = simt::Place;
 inline void __syncthreads(simt_at at = simt_at::current()) { simt::barrier(simt::Barrier::plain, 0, at); }
 inline int __syncthreads_or(int p, simt_at at = simt_at::current()) {
   return static_cast<int>(simt::barrier(simt::Barrier::any, p != 0, at) != 0);

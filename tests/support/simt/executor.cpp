@@ -32,7 +32,7 @@ struct Lane {
   Fiber fiber;
   State state = State::ready;
   unsigned index = 0;
-  RandomCounter at;
+  Place at;
   // At a barrier: kind and predicate. In a warp operation: all of them.
   Barrier barrier = Barrier::plain;
   Collective collective = Collective::sync;
@@ -65,11 +65,11 @@ std::string where() {
   if (current) text += ", lane " + std::to_string(current->index);
   return text;
 }
-std::string counter(const RandomCounter& at) {
+std::string place(const Place& at) {
   const char* slash = std::strrchr(at.file_name(), '/');
   return std::string(slash ? slash + 1 : at.file_name()) + ":" + std::to_string(at.line());
 }
-bool same(const RandomCounter& a, const RandomCounter& b) {
+bool same(const Place& a, const Place& b) {
   return a.line() == b.line() && a.column() == b.column() && std::strcmp(a.file_name(), b.file_name()) == 0;
 }
 
@@ -177,15 +177,15 @@ void meet(Lane& lane) {
     if (!(lane.mask >> i & 1)) continue;
     Lane* other = first + i < lane_count ? lanes[first + i].get() : nullptr;
     if (!other || other->state == State::done) {
-      block_fails("a warp operation at " + counter(lane.at) + " names lane " + std::to_string(first + i) +
+      block_fails("a warp operation at " + place(lane.at) + " names lane " + std::to_string(first + i) +
                   ", which has ended");
       return;
     }
     if (other->state != State::in_warp) return;
     if (other->mask != lane.mask || other->collective != lane.collective || !same(other->at, lane.at)) {
       if (!(other->mask >> (lane.index % 32) & 1)) return;  // it waits for others
-      block_fails("lanes of one warp meet in different operations or with different masks: at " + counter(lane.at) +
-                  " and, lane " + std::to_string(other->index) + ", at " + counter(other->at));
+      block_fails("lanes of one warp meet in different operations or with different masks: at " + place(lane.at) +
+                  " and, lane " + std::to_string(other->index) + ", at " + place(other->at));
       return;
     }
     group.push_back(other);
@@ -222,7 +222,7 @@ void meet(Lane& lane) {
     }
     if (!(lane.mask >> from & 1)) {
       current = l;
-      block_fails("a shuffle at " + counter(l->at) + " reads lane " + std::to_string(first + from) +
+      block_fails("a shuffle at " + place(l->at) + " reads lane " + std::to_string(first + from) +
                   ", which is not in its mask");
       return;
     }
@@ -251,21 +251,21 @@ void all_wait() {
     if (l->state == State::at_barrier) {
       if (waiting && (!same(waiting->at, l->at) || waiting->barrier != l->barrier)) {
         current = l;
-        return block_fails("divergent barrier: at " + counter(l->at) + ", and lane " + std::to_string(waiting->index) +
-                           " at " + counter(waiting->at));
+        return block_fails("divergent barrier: at " + place(l->at) + ", and lane " + std::to_string(waiting->index) +
+                           " at " + place(waiting->at));
       }
       waiting = l;
     }
   }
   if (stuck) {
     current = stuck;
-    return block_fails("a warp operation at " + counter(stuck->at) + " waits for lanes of its mask that never come");
+    return block_fails("a warp operation at " + place(stuck->at) + " waits for lanes of its mask that never come");
   }
   if (!waiting) return;
   if (ended) {
     current = waiting;
-    return block_fails("divergent barrier: at " + counter(waiting->at) + ", while lane " +
-                       std::to_string(ended->index) + " has ended");
+    return block_fails("divergent barrier: at " + place(waiting->at) + ", while lane " + std::to_string(ended->index) +
+                       " has ended");
   }
   std::uint64_t number = 0;
   for (unsigned i = 0; i < lane_count; ++i) number += lanes[i]->value;
@@ -324,7 +324,7 @@ void run_block() {
 
 }  // namespace
 
-std::uint64_t barrier(Barrier kind, int predicate, RandomCounter at) {
+std::uint64_t barrier(Barrier kind, int predicate, Place at) {
   Lane& lane = *current;
   lane.state = State::at_barrier;
   lane.barrier = kind;
@@ -334,11 +334,10 @@ std::uint64_t barrier(Barrier kind, int predicate, RandomCounter at) {
   return lane.value;
 }
 
-std::uint64_t collective(Collective kind, unsigned mask, std::uint64_t value, unsigned argument, int width,
-                         RandomCounter at) {
+std::uint64_t collective(Collective kind, unsigned mask, std::uint64_t value, unsigned argument, int width, Place at) {
   Lane& lane = *current;
   if (!(mask >> (lane.index % 32) & 1))
-    lane_fails("a warp operation at " + counter(at) + " is called by a lane that its mask leaves out");
+    lane_fails("a warp operation at " + place(at) + " is called by a lane that its mask leaves out");
   lane.state = State::in_warp;
   lane.collective = kind;
   lane.mask = mask;
@@ -350,8 +349,8 @@ std::uint64_t collective(Collective kind, unsigned mask, std::uint64_t value, un
   return lane.value;
 }
 
-unsigned active_mask(RandomCounter at) {
-  lane_fails("__activemask at " + counter(at) + " has no defined result between synchronisations");
+unsigned active_mask(Place at) {
+  lane_fails("__activemask at " + place(at) + " has no defined result between synchronisations");
 }
 
 void* shared_memory() { return shared_now; }

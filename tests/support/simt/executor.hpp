@@ -56,10 +56,10 @@ std::string examine(const std::function<std::vector<std::uint8_t>()>& work, int 
 // ---- for the stand-in's header and runtime
 
 enum class Barrier { plain, any, all, count };
-std::uint64_t barrier(Barrier, int predicate, RandomCounter);
+std::uint64_t barrier(Barrier, int predicate, Place);
 enum class Collective { sync, from, up, down, exchange, ballot, match, add, least, greatest, either, both };
-std::uint64_t collective(Collective, unsigned mask, std::uint64_t value, unsigned argument, int width, RandomCounter);
-unsigned active_mask(RandomCounter);
+std::uint64_t collective(Collective, unsigned mask, std::uint64_t value, unsigned argument, int width, Place);
+unsigned active_mask(Place);
 void* shared_memory();  // dynamic shared memory of the block that runs
 void catch_faults();    // of lanes and of the host, from now on
 void name_kernel(const void* kernel, const char* name);
