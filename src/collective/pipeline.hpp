@@ -42,6 +42,9 @@ class Pipeline {
   static constexpr Transport::Ticket kNothing = -1;  // no exchange
 
  protected:
+  // Virtual, so that it is the first base of Rounds and steps of a Base need no other `this`, which GCC's UBSan
+  // misreads.
+  virtual ~Pipeline() = default;
   Pipeline(Transport&, Workers&, const RoutePlan&, const CallBuffers&, Trace*);
   void begin(const ChunkedRoute&);  // takes its spare_bytes() and scratch_bytes()
 
@@ -127,7 +130,7 @@ class Pipeline {
 // lag, where there is such a chunk. The table kSteps of Algorithm is the order of all it does and of all it sends; a
 // step waits for no exchange but what awaits() names.
 template <class Algorithm, class Base = Pipeline>
-class Rounds : public Exchange, protected Base {
+class Rounds : protected Base, public Exchange {
  public:
   struct Step {
     std::uint64_t lag;
