@@ -28,8 +28,8 @@ struct EncodeJob {
   float* scratch;      // scratch_elements(), in memory()
 };
 
-// Bodies to decode and add, as decode_add() takes them: opened with open(), all of one shape. Bodies' bytes and codec
-// stay until it is finished.
+// Bodies to decode and add, as decode_add() takes them: opened with open(), all of one partition. Bodies' bytes and
+// codec stay until it is finished.
 struct DecodeJob {
   const Codec& codec;
   const ChunkPartition& partition;
@@ -54,8 +54,8 @@ class Backend {
 
   // Whether it can encode and decode for this codec.
   virtual bool runs(const Codec&) = 0;
-  // Before anything is started: makes room for bodies of this shape and of parts of it, `ranks` decoded at once; and,
-  // with the arena that the call's bodies are taken of, for the call. Throws Error{out_of_memory}.
+  // Before anything is started: makes room for bodies of this partition and of parts of it, `ranks` decoded at once;
+  // and, with the arena that the call's bodies are taken of, for the call. Throws Error{out_of_memory}.
   virtual void prepare(const Codec&, const ChunkPartition&, int ranks) = 0;
   virtual void prepare(const Arena& staging) = 0;
 

@@ -53,7 +53,7 @@ class DeviceCodec {
   virtual ~DeviceCodec() = default;
   // Scratch memory for one encode, aligned to 256 bytes; 0: none.
   virtual std::size_t scratch_bytes(const ChunkTable&) const = 0;
-  // `values` is the chunk's first element, `place` its place. `body` is aligned to 16 bytes and has room for
+  // `values` is the chunk's first element, `counter` its counter. `body` is aligned to 16 bytes and has room for
   // body_bound(); *body_bytes receives the bytes used.
   virtual int encode(const ChunkTable&, const float* values, const RandomCounter& counter, std::uint8_t* body,
                      std::uint64_t* body_bytes, void* scratch, Stream) const = 0;

@@ -72,13 +72,13 @@ using Progress = std::function<void()>;
 inline std::uint64_t scratch_elements(const Codec& codec, std::uint64_t count, bool feedback) {
   return !feedback || codec.feedback().fused() ? 0 : count;
 }
-// Encodes shape.count() values; feedback has one entry per group or is empty. `place` is that of the chunk's first
-// element. `body` has room for body_bound(), `scratch` for scratch_elements(). Returns the body's bytes.
+// Encodes partition.count() values; feedback has one entry per group or is empty. `counter` is that of the chunk's
+// first element. `body` has room for body_bound(), `scratch` for scratch_elements(). Returns the body's bytes.
 std::size_t encode_body(const Codec&, const ChunkPartition&, const float* values,
                         std::span<const FeedbackView> feedback, const RandomCounter& counter, std::uint8_t* body,
                         float* scratch, Workers&, const Progress& = {});
 
-// A received body, checked against shape and codec: sizes, lengths, padding. The bytes stay the caller's.
+// A received body, checked against partition and codec: sizes, lengths, padding. The bytes stay the caller's.
 class BodyView {
  public:
   // Empty on success, else what is wrong with the bytes.

@@ -40,7 +40,7 @@ class ChunkedRoute : public RoutePlan {
   std::uint64_t scratch_bytes() const;
 
  protected:
-  // The largest of bound(shape) over the chunks.
+  // The largest of bound(partition) over the chunks.
   template <class Bound>
   std::uint64_t largest(Bound bound) const {
     std::uint64_t most = 0;

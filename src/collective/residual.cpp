@@ -7,7 +7,7 @@
 namespace crimp {
 namespace {
 
-std::uint64_t plane_bytes(const ResidualShape& shape) {
+std::uint64_t array_bytes(const ResidualShape& shape) {
   return shape.count * static_cast<std::uint64_t>(FeedbackPolicy{shape.kind}.arrays()) * sizeof(float);
 }
 
@@ -46,7 +46,7 @@ Residual& ResidualStore::find(ResidualKey key, const ResidualShape& shape, Memor
     Tensor& t = it->second;
     const bool same_layout = t.shape.elements == shape.elements && t.shape.codec == shape.codec;
     if (!same_layout || t.memory.resource() != &memory)
-      t.memory = copy_of(t.memory, same_layout ? bytes : plane_bytes(shape), bytes, memory);
+      t.memory = copy_of(t.memory, same_layout ? bytes : array_bytes(shape), bytes, memory);
     t.shape = shape;
     t.call = call_;
   }

@@ -18,8 +18,7 @@ void fill_reserve() noexcept;
 bool give_reserve() noexcept;
 
 // insist(work): work(), and where it lacks memory once more with the reserve. Work that throws std::bad_alloc has
-// changed nothing that its repetition minds. A function object: no call of a function named insist finds another by its
-// arguments.
+// changed nothing that its repetition minds.
 inline constexpr struct {
   template <class Work>
   auto operator()(Work&& work) const {

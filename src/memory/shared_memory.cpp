@@ -45,14 +45,14 @@ SharedMemory::SharedMemory(std::uint64_t bytes) {
   std::memcpy(base_, &place_.key, sizeof place_.key);
 }
 
-SharedMemory::SharedMemory(const RandomCounter& counter) {
-  const std::string name = "/proc/" + std::to_string(counter.process) + "/fd/" + std::to_string(counter.descriptor);
-  const std::string what = "the memory of process " + std::to_string(counter.process) + " could not be shared";
+SharedMemory::SharedMemory(const Place& place) {
+  const std::string name = "/proc/" + std::to_string(place.process) + "/fd/" + std::to_string(place.descriptor);
+  const std::string what = "the memory of process " + std::to_string(place.process) + " could not be shared";
   const int descriptor = ::open(name.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) refuse(what + " (" + name + ")", errno);
-  place_.bytes = counter.bytes;
+  place_.bytes = place.bytes;
   try {
-    if (::lseek(descriptor, 0, SEEK_END) != static_cast<off_t>(kDoor + counter.bytes)) refuse(what, ESTALE);
+    if (::lseek(descriptor, 0, SEEK_END) != static_cast<off_t>(kDoor + place.bytes)) refuse(what, ESTALE);
     map(descriptor);
   } catch (...) {
     ::close(descriptor);
@@ -60,7 +60,7 @@ SharedMemory::SharedMemory(const RandomCounter& counter) {
   }
   ::close(descriptor);
   // In another container the number is another process's.
-  if (std::memcmp(base_, &counter.key, sizeof counter.key) != 0) {
+  if (std::memcmp(base_, &place.key, sizeof place.key) != 0) {
     *this = SharedMemory();
     refuse(what + " (it is another process here)", ESTALE);
   }

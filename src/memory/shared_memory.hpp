@@ -12,7 +12,7 @@ namespace crimp {
 class SharedMemory {
  public:
   // Where other processes find it, sent to them as bytes.
-  struct RandomCounter {
+  struct Place {
     std::int64_t process = 0, descriptor = -1;
     std::uint64_t bytes = 0, key = 0;
   };
@@ -21,12 +21,12 @@ class SharedMemory {
   explicit SharedMemory(std::uint64_t bytes);
   // Another process's, which has not called close_door(). Throws Error{out_of_memory} where it cannot be reached:
   // another container, another user.
-  explicit SharedMemory(const RandomCounter&);
+  explicit SharedMemory(const Place&);
   ~SharedMemory();
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&& other) noexcept;
 
-  RandomCounter counter() const { return place_; }  // of what this process made
+  Place place() const { return place_; }  // of what this process made
   // No more processes may come in. The memory stays until the last process gives it back.
   void close_door();
   std::byte* data() const { return data_; }
@@ -36,7 +36,7 @@ class SharedMemory {
   void map(int descriptor);
   std::byte* base_ = nullptr;  // the key lies before data_
   std::byte* data_ = nullptr;
-  RandomCounter place_;
+  Place place_;
 };
 
 }  // namespace crimp

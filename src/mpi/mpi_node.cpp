@@ -21,7 +21,7 @@ std::uint64_t note_bytes(std::size_t ranks) { return round_up(ranks * sizeof(Nod
 // Collective over the node. Fails on any of its ranks by itself.
 SharedMemory share(MPI_Comm comm, const std::vector<int>& peers, int rank, int tag, std::string& failure) {
   SharedMemory memory;
-  SharedMemory::RandomCounter counter;
+  SharedMemory::Place place;
   const auto attempt = [&](auto&& work) {
     try {
       if (fault::fires("node_memory")) throw Error(ErrorCode::out_of_memory, "a test wants no shared memory");
@@ -31,15 +31,15 @@ SharedMemory share(MPI_Comm comm, const std::vector<int>& peers, int rank, int t
     }
   };
   if (rank == 0)
-    attempt([&] { memory = SharedMemory(MpiNode::bytes(static_cast<int>(peers.size()))), counter = memory.counter(); });
+    attempt([&] { memory = SharedMemory(MpiNode::bytes(static_cast<int>(peers.size()))), place = memory.place(); });
   if (rank != 0) {
-    check_private(PMPI_Recv(&counter, sizeof counter, MPI_BYTE, peers[0], tag, comm, MPI_STATUS_IGNORE), "MPI_Recv");
-    if (counter.descriptor < 0) return memory;  // the leader says why
-    attempt([&] { memory = SharedMemory(counter); });
+    check_private(PMPI_Recv(&place, sizeof place, MPI_BYTE, peers[0], tag, comm, MPI_STATUS_IGNORE), "MPI_Recv");
+    if (place.descriptor < 0) return memory;  // the leader says why
+    attempt([&] { memory = SharedMemory(place); });
     return memory;
   }
   for (std::size_t r = 1; r < peers.size(); ++r)
-    check_private(PMPI_Send(&counter, sizeof counter, MPI_BYTE, peers[r], tag, comm), "MPI_Send");
+    check_private(PMPI_Send(&place, sizeof place, MPI_BYTE, peers[r], tag, comm), "MPI_Send");
   return memory;
 }
 

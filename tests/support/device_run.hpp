@@ -59,7 +59,7 @@ class TestStream {
   cudaStream_t stream_;
 };
 
-// The memory of a chunk: planes of shape.count() floats; empty: none. Encoding updates them in place.
+// The memory of a chunk: arrays of partition.count() floats; empty: none. Encoding updates them in place.
 struct ChunkMemory {
   std::vector<float> plane, momentum;
   bool keep = true, has = true;  // keep: is written; has: is read

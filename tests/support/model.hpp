@@ -14,7 +14,7 @@ class ModelCodec {
  public:
   explicit ModelCodec(const std::string& spec) : codec_(make_reference(spec)) {}  // canonical text
   const ReferenceCodec& reference() const { return *codec_; }
-  // Groups of the given lengths tile `a`; `place` is that of its first element.
+  // Groups of the given lengths tile `a`; `counter` is that of its first element.
   ModelBody encode(std::span<const float> a, std::span<const std::size_t> groups, const RandomCounter& counter) const;
 
  private:

@@ -25,7 +25,7 @@ struct Case {
   std::vector<std::size_t> groups;
 };
 
-constexpr RandomCounter kPlace{3 * kPieceElements, 5, 2};
+constexpr RandomCounter kCounter{3 * kPieceElements, 5, 2};
 
 Case make_case(const Codec& codec, Data data, std::size_t count, std::uint64_t seed) {
   Case c{codec, make_data(data, seed, count), make_data(data, seed + 1, count), {}, {}};
@@ -51,7 +51,7 @@ std::vector<float> sums(const Case& c, bool with_memory) {
 }
 
 ModelBody model_body(const Case& c, const std::vector<float>& a) {
-  return ModelCodec(c.codec.spec()).encode(a, c.groups, kPlace);
+  return ModelCodec(c.codec.spec()).encode(a, c.groups, kCounter);
 }
 
 std::vector<FeedbackView> feedback(const Case& c, const float* in, float* out) {
@@ -68,7 +68,7 @@ std::vector<std::uint8_t> encode(const Case& c, const float* in, float* out, int
   Guarded<std::uint8_t> body(c.partition.body_bound(c.codec));
   const auto memory = feedback(c, in, out);
   const std::size_t bytes =
-      encode_body(c.codec, c.partition, values.data(), memory, kPlace, body.data(), nullptr, workers);
+      encode_body(c.codec, c.partition, values.data(), memory, kCounter, body.data(), nullptr, workers);
   CHECK(bytes <= c.partition.body_bound(c.codec));
   CHECK((!c.codec.traits().fixed_size || bytes == c.partition.body_bound(c.codec)));
   CHECK(bytes % kPayloadAlign == 0);
@@ -108,7 +108,7 @@ void check(const Codec& codec, Data data, std::size_t count) {
     REQUIRE(view.open(codec, c.partition, body) == "");
     Guarded<float> out(count);
     Workers one(1);
-    CHECK(decode_add(codec, c.partition, std::span(&view, 1), kPlace, out.data(), false, one) == -1);
+    CHECK(decode_add(codec, c.partition, std::span(&view, 1), kCounter, out.data(), false, one) == -1);
     CHECK(out.intact());
     std::vector<float> from_zero(count);
     for (std::size_t i = 0; i < count; ++i) from_zero[i] = reference->finish(0.0f + expected.decoded[i], 1);
@@ -129,7 +129,7 @@ void check(const Codec& codec, Data data, std::size_t count) {
       std::vector<float> again(count);
       CHECK(encode(c, in, again.data(), threads) == body);
       CHECK(difference(std::span<const float>(again), residual.span()) == "");
-      CHECK(decode_add(codec, c.partition, std::span(&view, 1), kPlace, again.data(), false, workers) == -1);
+      CHECK(decode_add(codec, c.partition, std::span(&view, 1), kCounter, again.data(), false, workers) == -1);
       CHECK(difference(std::span<const float>(again), out.span()) == "");
     }
   }
@@ -182,9 +182,9 @@ TEST_SUITE("codec_contract") {
         for (const int threads : {1, 2, 3}) {
           Workers workers(threads);
           auto out = start;
-          CHECK(decode_add(*codec, first.partition, views, kPlace, out.data(), true, workers) == -1);
+          CHECK(decode_add(*codec, first.partition, views, kCounter, out.data(), true, workers) == -1);
           CHECK(difference(out, from_start) == "");
-          CHECK(decode_add(*codec, first.partition, views, kPlace, out.data(), false, workers) == -1);
+          CHECK(decode_add(*codec, first.partition, views, kCounter, out.data(), false, workers) == -1);
           CHECK(difference(out, from_zero) == "");
         }
       }

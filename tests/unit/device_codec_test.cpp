@@ -24,7 +24,7 @@ using namespace crimp::test;
 
 namespace {
 
-constexpr RandomCounter kPlace{3 * kPieceElements, 5, 2};
+constexpr RandomCounter kCounter{3 * kPieceElements, 5, 2};
 
 // Settings besides the defaults: one for each way through the kernels.
 std::vector<std::shared_ptr<const Codec>> device_codecs() {
@@ -121,7 +121,7 @@ Case make_case(const Codec& codec, Data data, const std::vector<std::size_t>& gr
   return c;
 }
 
-std::vector<std::uint8_t> host_encode(const Case& c, ChunkMemory& memory, const RandomCounter& counter = kPlace) {
+std::vector<std::uint8_t> host_encode(const Case& c, ChunkMemory& memory, const RandomCounter& counter = kCounter) {
   Workers workers(1);
   std::vector<FeedbackView> feedback;
   if (!memory.plane.empty())
@@ -142,7 +142,7 @@ std::vector<std::uint8_t> check_encode(const Case& c, std::size_t skew = 0) {
   const auto device = make_device_codec(c.codec);
   ChunkMemory host = c.memory, there = c.memory;
   const auto expected = host_encode(c, host);
-  const auto got = device_encode(c.codec, *device, c.partition, c.values, there, kPlace, skew);
+  const auto got = device_encode(c.codec, *device, c.partition, c.values, there, kCounter, skew);
   CHECK(difference(got, expected) == "");
   CHECK(difference(there.plane, host.plane) == "");
   CHECK(difference(there.momentum, host.momentum) == "");
@@ -160,8 +160,8 @@ void check_decode(const Codec& codec, const ChunkPartition& partition,
   for (const bool accumulate : {false, true}) {
     CAPTURE(accumulate);
     auto expected = start;
-    const int bad = decode_add(codec, partition, views, kPlace, expected.data(), accumulate, workers, {}, voters);
-    const auto got = device_decode_add(codec, *device, partition, bodies, kPlace, start, accumulate, voters, skew);
+    const int bad = decode_add(codec, partition, views, kCounter, expected.data(), accumulate, workers, {}, voters);
+    const auto got = device_decode_add(codec, *device, partition, bodies, kCounter, start, accumulate, voters, skew);
     CHECK(got.bad == bad);
     if (bad < 0) CHECK(difference(got.out, expected) == "");
   }
@@ -268,9 +268,10 @@ TEST_SUITE("device_codec") {
     for (const auto& codec : device_codecs()) {
       ChunkMemory none;
       ChunkPartition partition;
-      CHECK(device_encode(*codec, *make_device_codec(*codec), partition, {}, none, kPlace).empty());
+      CHECK(device_encode(*codec, *make_device_codec(*codec), partition, {}, none, kCounter).empty());
       partition.add_gap(5);
-      CHECK(device_encode(*codec, *make_device_codec(*codec), partition, std::vector<float>(5), none, kPlace).empty());
+      CHECK(
+          device_encode(*codec, *make_device_codec(*codec), partition, std::vector<float>(5), none, kCounter).empty());
     }
   }
 
@@ -299,8 +300,8 @@ TEST_SUITE("device_codec") {
         for (std::size_t r = 0; r < 2; ++r) REQUIRE(views[r].open(*codec, c.partition, bodies[r]) == "");
         Workers workers(1);
         std::vector<float> expected(c.partition.count());
-        const int bad = decode_add(*codec, c.partition, views, kPlace, expected.data(), false, workers);
-        const auto got = device_decode_add(*codec, *device, c.partition, bodies, kPlace,
+        const int bad = decode_add(*codec, c.partition, views, kCounter, expected.data(), false, workers);
+        const auto got = device_decode_add(*codec, *device, c.partition, bodies, kCounter,
                                            std::vector<float>(c.partition.count()), false);
         CHECK(got.bad == bad);
         if (bad < 0) CHECK(difference(got.out, expected) == "");
@@ -370,9 +371,9 @@ TEST_SUITE("device_codec") {
       REQUIRE(view.open(*codec, partition, body) == "");
       Workers workers(1);
       std::vector<float> expected(n);
-      const int bad = decode_add(*codec, partition, {&view, 1}, kPlace, expected.data(), false, workers);
+      const int bad = decode_add(*codec, partition, {&view, 1}, kCounter, expected.data(), false, workers);
       const auto got = device_decode_add(*codec, *device, partition, std::vector<std::vector<std::uint8_t>>{body},
-                                         kPlace, std::vector<float>(n), false);
+                                         kCounter, std::vector<float>(n), false);
       CHECK(got.bad == bad);
       if (bad < 0) CHECK(difference(got.out, expected) == "");
       ++(bad < 0 ? accepted : refused);
@@ -453,7 +454,7 @@ TEST_SUITE("device_codec") {
     for (const auto& [at, byte] : {std::pair<std::size_t, std::uint8_t>{41, 0x20}, {42 + 41, 0x3f}, {0, 0xff}}) {
       auto bad = good;
       bad[arrays + at] = byte;
-      const auto got = device_decode_add(*codec, *device, c.partition, std::vector{good, bad}, kPlace,
+      const auto got = device_decode_add(*codec, *device, c.partition, std::vector{good, bad}, kCounter,
                                          std::vector<float>(333), false);
       CHECK(got.bad == 1);
       std::vector<BodyView> views(2);
@@ -461,7 +462,7 @@ TEST_SUITE("device_codec") {
       REQUIRE(views[1].open(*codec, c.partition, bad) == "");
       Workers workers(1);
       std::vector<float> sum(333);
-      CHECK(decode_add(*codec, c.partition, views, kPlace, sum.data(), false, workers) == 1);
+      CHECK(decode_add(*codec, c.partition, views, kCounter, sum.data(), false, workers) == 1);
     }
     CHECK(simt::take_reports() == "");
   }
@@ -518,9 +519,9 @@ TEST_SUITE("device_codec") {
       for (std::size_t r = 0; r < 3; ++r) REQUIRE(views[r].open(*codec, c.partition, bodies[r]) == "");
       Workers workers(1);
       std::vector<float> sum(change.count);
-      CHECK(decode_add(*codec, c.partition, views, kPlace, sum.data(), false, workers) >= 0);
+      CHECK(decode_add(*codec, c.partition, views, kCounter, sum.data(), false, workers) >= 0);
       const auto got =
-          device_decode_add(*codec, *device, c.partition, bodies, kPlace, std::vector<float>(change.count), false);
+          device_decode_add(*codec, *device, c.partition, bodies, kCounter, std::vector<float>(change.count), false);
       CHECK(got.bad == 1);
     }
     CHECK(simt::take_reports() == "");

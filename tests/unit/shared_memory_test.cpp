@@ -37,7 +37,7 @@ TEST_SUITE("shared_memory") {
     SharedMemory mine(kBytes);
     CHECK(mine.bytes() == kBytes);
     for (std::uint64_t i = 0; i < kBytes; ++i) REQUIRE(mine.data()[i] == std::byte{0});
-    const auto counter = mine.counter();
+    const auto place = mine.place();
     int begin[2], done[2];
     REQUIRE(::pipe(begin) == 0);
     REQUIRE(::pipe(done) == 0);
@@ -45,7 +45,7 @@ TEST_SUITE("shared_memory") {
     if (child == 0) {
       char c = 0;
       try {
-        SharedMemory its(counter);
+        SharedMemory its(place);
         std::memset(its.data(), 7, kBytes);
         c = 'y';
       } catch (...) {
@@ -57,7 +57,7 @@ TEST_SUITE("shared_memory") {
     CHECK(c == 'y');
     ::waitpid(child, nullptr, 0);
     for (std::uint64_t i = 0; i < kBytes; ++i) REQUIRE(mine.data()[i] == std::byte{7});
-    SharedMemory second(counter), moved = std::move(second);
+    SharedMemory second(place), moved = std::move(second);
     mine = SharedMemory();
     CHECK(moved.data()[kBytes - 1] == std::byte{7});
     for (const int end : {begin[0], begin[1], done[0], done[1]}) ::close(end);
@@ -65,18 +65,18 @@ TEST_SUITE("shared_memory") {
 
   TEST_CASE("memory of another process, of another size, or whose door is closed, is refused") {
     SharedMemory mine(kBytes);
-    auto counter = mine.counter();
-    ++counter.key;
-    CHECK_THROWS_WITH_AS(SharedMemory{counter}, doctest::Contains("another process here"), Error);
-    counter = mine.counter();
-    counter.bytes += 4096;
-    CHECK_THROWS_AS(SharedMemory{counter}, Error);
-    counter = mine.counter();
-    counter.process = 0;
-    CHECK_THROWS_WITH_AS(SharedMemory{counter}, doctest::Contains("could not be shared"), Error);
-    counter = mine.counter();
+    auto place = mine.place();
+    ++place.key;
+    CHECK_THROWS_WITH_AS(SharedMemory{place}, doctest::Contains("another process here"), Error);
+    place = mine.place();
+    place.bytes += 4096;
+    CHECK_THROWS_AS(SharedMemory{place}, Error);
+    place = mine.place();
+    place.process = 0;
+    CHECK_THROWS_WITH_AS(SharedMemory{place}, doctest::Contains("could not be shared"), Error);
+    place = mine.place();
     mine.close_door();
-    CHECK_THROWS_AS(SharedMemory{counter}, Error);
+    CHECK_THROWS_AS(SharedMemory{place}, Error);
     CHECK(mine.data() != nullptr);
     CHECK(SharedMemory().bytes() == 0);
   }

@@ -3,8 +3,8 @@
 // section 5.
 //
 // Philox4x32 with 7 rounds (Salmon et al., SC'11; the least that passes BigCrush there). Counter: {block, low half of
-// place.element, rank, step}, key: {stream, high half of place.element}. A block's four words serve eight elements 16
-// apart, so that 16 neighbouring blocks fill 128 neighbouring elements without a shuffle.
+// counter.element, rank, step}, key: {stream, high half of counter.element}. A block's four words serve eight elements
+// 16 apart, so that 16 neighbouring blocks fill 128 neighbouring elements without a shuffle.
 #pragma once
 #include <cstdint>
 
@@ -37,7 +37,7 @@ CRIMP_HD Words philox(const RandomCounter& counter, std::uint32_t stream, std::u
   return {{c0, c1, c2, c3}};
 }
 
-// The 16 bits of element i of the piece at `place`.
+// The 16 bits of element i of the piece with this counter.
 CRIMP_HD std::uint32_t bits16(const RandomCounter& counter, std::uint32_t stream, std::uint32_t i) {
   const std::uint32_t half = i % kTile / kLanes;
   const Words words = philox(counter, stream, i / kTile * kLanes + i % kLanes);
