@@ -193,7 +193,10 @@ void unnamed() {
   std::vector<float> x(20000, 1.0f);
   CHECK(crimp_allreduce(MPI_IN_PLACE, x.data(), x.size(), CRIMP_FLOAT32, MPI_COMM_WORLD, nullptr, 0) == MPI_SUCCESS);
   CHECK(x[0] == static_cast<float>(size));
-  ++expected["calls"];
+  // It may be predicted to be faster by plain MPI, which gives the same; the others have momentum and may not.
+  const char* algorithm = std::getenv("CRIMP_ALGORITHM");
+  if (algorithm && !std::strcmp(algorithm, "auto")) expected["calls>"] = expected["calls"], expected.erase("calls");
+  else ++expected["calls"];
 }
 
 // The paper's 25, 6.25, 1.5625 and 0.390625 %, a quarter of the warm-up each, then ratio; by each tensor's own calls,
