@@ -11,8 +11,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <span>
 
 #include "cuda_runtime.h"
 #include "fiber.hpp"
@@ -32,6 +34,7 @@ struct Lane {
   Fiber fiber;
   State state = State::ready;
   unsigned index = 0;
+  uint3 thread{};
   Place at;
   // At a barrier: kind and predicate. In a warp operation: all of them.
   Barrier barrier = Barrier::plain;
@@ -41,7 +44,13 @@ struct Lane {
   std::uint64_t value = 0;
 };
 
+// Which lanes of a warp wait in a warp operation, and which have ended.
+struct Warp {
+  std::uint32_t waiting = 0, ended = 0;
+};
+
 constexpr std::size_t kMostShared = 256 << 10;
+constexpr unsigned kMostLanes = 1024;
 
 Seeds current_seeds;
 std::uint64_t random_state = 1;
@@ -51,6 +60,7 @@ std::map<const void*, std::string> names;
 // One block at a time.
 const Launch* launch = nullptr;
 std::vector<std::unique_ptr<Lane>> lanes;
+Warp warps[kMostLanes / 32];
 std::vector<Lane*> ready;  // the first `taken` of them have been taken
 std::size_t taken = 0;
 Lane* current = nullptr;
@@ -70,7 +80,8 @@ std::string place(const Place& at) {
   return std::string(slash ? slash + 1 : at.file_name()) + ":" + std::to_string(at.line());
 }
 bool same(const Place& a, const Place& b) {
-  return a.line() == b.line() && a.column() == b.column() && std::strcmp(a.file_name(), b.file_name()) == 0;
+  return a.line() == b.line() && a.column() == b.column() &&
+         (a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0);
 }
 
 void block_fails(const std::string& what) {
@@ -145,18 +156,24 @@ void prepare() {
 void run_lane() {
   launch->lane();
   current->state = State::done;
+  warps[current->index / 32].ended |= 1u << current->index % 32;
   Fiber::finish();
 }
 
-void make_ready(Lane* lane) {
-  lane->state = State::ready;
-  ready.push_back(lane);
-}
-
 // A release of several lanes: in the seed's order.
-void release(std::vector<Lane*>& group) {
+void release(std::span<Lane*> group) {
   if (current_seeds.order == 1) std::reverse(group.begin(), group.end());
-  for (Lane* lane : group) make_ready(lane);
+  for (Lane* lane : group) {
+    lane->state = State::ready;
+    warps[lane->index / 32].waiting &= ~(1u << lane->index % 32);
+    ready.push_back(lane);
+  }
+}
+void release_all() {
+  static std::vector<Lane*> all;
+  all.clear();
+  for (unsigned i = 0; i < lane_count; ++i) all.push_back(lanes[i].get());
+  release(all);
 }
 
 Lane* next_lane() {
@@ -172,7 +189,11 @@ Lane* next_lane() {
 // Completes the warp operation that `lane` has come to, if it was the last one.
 void meet(Lane& lane) {
   const unsigned first = lane.index / 32 * 32;
-  std::vector<Lane*> group;
+  Warp& warp = warps[first / 32];
+  warp.waiting |= 1u << lane.index % 32;
+  if ((lane.mask & ~warp.waiting) != 0 && (lane.mask & warp.ended) == 0) return;
+  Lane* met[32];
+  unsigned meeting = 0;
   for (unsigned i = 0; i < 32; ++i) {
     if (!(lane.mask >> i & 1)) continue;
     Lane* other = first + i < lane_count ? lanes[first + i].get() : nullptr;
@@ -188,8 +209,9 @@ void meet(Lane& lane) {
                   " and, lane " + std::to_string(other->index) + ", at " + place(other->at));
       return;
     }
-    group.push_back(other);
+    met[meeting++] = other;
   }
+  const std::span<Lane*> group(met, meeting);
   std::uint64_t values[32] = {};
   for (const Lane* l : group) values[l->index % 32] = l->value;
   std::uint64_t all =
@@ -272,12 +294,8 @@ void all_wait() {
   const std::uint64_t result = waiting->barrier == Barrier::any   ? number != 0
                                : waiting->barrier == Barrier::all ? number == lane_count
                                                                   : number;
-  std::vector<Lane*> group;
-  for (unsigned i = 0; i < lane_count; ++i) {
-    lanes[i]->value = result;
-    group.push_back(lanes[i].get());
-  }
-  release(group);
+  for (unsigned i = 0; i < lane_count; ++i) lanes[i]->value = result;
+  release_all();
 }
 
 void run_block() {
@@ -295,22 +313,21 @@ void run_block() {
   while (lanes.size() < lane_count) lanes.push_back(std::make_unique<Lane>());
   ready.clear();
   taken = 0;
-  std::vector<Lane*> all;
   for (unsigned i = 0; i < lane_count; ++i) {
-    Lane& lane = *lanes[i];
-    lane.index = i;
-    lane.fiber.start(run_lane);
-    all.push_back(&lane);
+    lanes[i]->index = i;
+    lanes[i]->thread = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
+    lanes[i]->fiber.start(run_lane);
   }
-  release(all);
+  std::fill(std::begin(warps), std::end(warps), Warp());
+  if (lane_count % 32 != 0) warps[lane_count / 32].ended = ~0u << lane_count % 32;
+  release_all();
   while (!failed) {
     if (ready.empty()) {
       all_wait();
       if (ready.empty()) break;
     }
     current = next_lane();
-    const unsigned i = current->index;
-    threadIdx = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
+    threadIdx = current->thread;
     current->fiber.resume();
     Lane& lane = *current;
     if (lane.state == State::in_warp && !failed) meet(lane);

@@ -97,8 +97,9 @@ void Fiber::start(void (*entry)()) {
   entry_ = entry;
   fake_stack_ = nullptr;
 #if defined(__SANITIZE_ADDRESS__)
-  ASAN_UNPOISON_MEMORY_REGION(memory_ + kPage, kStack);  // what an abandoned lane left
+  if (unfinished_) ASAN_UNPOISON_MEMORY_REGION(memory_ + kPage, kStack);  // what an abandoned lane left
 #endif
+  unfinished_ = true;
 #ifdef SIMT_SWITCH
   auto* top = reinterpret_cast<void**>(memory_ + kPage + kStack) - 2;
   *--top = nullptr;                                // where body would return to
@@ -152,6 +153,7 @@ void Fiber::leave([[maybe_unused]] bool for_good) {
 void Fiber::suspend() { running->leave(false); }
 
 void Fiber::finish() {
+  running->unfinished_ = false;
   running->leave(true);
   std::abort();
 }

@@ -22,6 +22,7 @@ class Fiber {
   [[maybe_unused]] void *sp_ = nullptr, *context_ = nullptr,
                         *fake_stack_ = nullptr;  // by the way that contexts are switched
   void (*entry_)() = nullptr;
+  bool unfinished_ = false;  // started, and not come to finish()
   static void body();
   void leave(bool for_good);
 };

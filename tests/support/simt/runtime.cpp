@@ -125,17 +125,23 @@ void protect(int how) {
 void open() {
   if (opened++ == 0) protect(PROT_READ | PROT_WRITE);
 }
+void check_canaries(const Allocation& a, unsigned char* from, unsigned char* end) {
+  static const std::vector<unsigned char> intact(1 << 16, kCanary);
+  for (unsigned char* p = from; p < end; p += intact.size())
+    if (std::memcmp(p, intact.data(), std::min<std::size_t>(intact.size(), static_cast<std::size_t>(end - p))) != 0)
+      for (unsigned char* q = p; q < std::min(end, p + intact.size()); ++q)
+        if (*q != kCanary) {
+          report("a write out of bounds of device memory: " + text_of(a, q));
+          *q = kCanary;
+          sticky_error = cudaErrorIllegalAddress;
+        }
+}
 void close() {
   if (--opened) return;
-  for (const auto& [begin, a] : device_memory)
-    for (const unsigned char *p = a.pages, *end = a.pages + a.page_bytes; p < end; ++p) {
-      if (p == a.begin) p += a.bytes;
-      if (p < end && *p != kCanary) {
-        report("a write out of bounds of device memory: " + text_of(a, p));
-        std::memset(const_cast<unsigned char*>(p), kCanary, 1);
-        sticky_error = cudaErrorIllegalAddress;
-      }
-    }
+  for (const auto& [begin, a] : device_memory) {
+    check_canaries(a, a.pages, a.begin);
+    check_canaries(a, a.begin + a.bytes, a.pages + a.page_bytes);
+  }
   protect(PROT_NONE);
 }
 struct Open {
