@@ -3,6 +3,7 @@
 // reference of a canonical text and is null where the codec is none of its own. The build finds the files and makes a
 // table of their functions.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -31,8 +32,25 @@ class ReferenceCodec {
                                     const RandomCounter&) const = 0;
   virtual Selection select(std::span<const float> /*group*/, const RandomCounter&) const { return {}; }
   virtual float finish(float sum, int /*ranks*/) const { return sum; }
-  // How far decoded[i] may be from a[i]; negative: no bound of its own.
-  virtual double allowed(std::span<const float> a, std::size_t i) const = 0;
+  // How far decoded[i] may be from a[i], of a piece; negative: no bound of its own.
+  virtual std::vector<double> allowed(std::span<const float> a) const = 0;
+
+ protected:
+  // allowed() by bound(block), a function of an element, for each block of the piece.
+  template <class Bound>
+  static std::vector<double> by_block(std::span<const float> a, std::size_t block, Bound bound) {
+    std::vector<double> all;
+    for (std::size_t at = 0; at < a.size(); at += block) {
+      const auto values = a.subspan(at, std::min(block, a.size() - at));
+      const auto of = bound(values);
+      for (const float x : values) all.push_back(of(static_cast<double>(x)));
+    }
+    return all;
+  }
+  template <class Bound>
+  static std::vector<double> by_element(std::span<const float> a, Bound bound) {
+    return by_block(a, a.size(), [&](std::span<const float>) { return bound; });
+  }
 };
 
 using MakeReference = std::unique_ptr<const ReferenceCodec> (*)(const std::string& spec);

@@ -22,7 +22,7 @@ class Fp32 final : public ReferenceCodec {
     if (count) std::memcpy(values.data(), piece.data(), 4 * count);
     return values;
   }
-  double allowed(std::span<const float>, std::size_t) const override { return 0.0; }
+  std::vector<double> allowed(std::span<const float> a) const override { return std::vector<double>(a.size(), 0.0); }
 };
 
 // Eight scale bytes, one for each 1280 elements, then the elements as binary16.
@@ -48,8 +48,12 @@ class Fp16 final : public ReferenceCodec {
           kHalf.value(static_cast<std::uint16_t>(piece[8 + 2 * i] | piece[9 + 2 * i] << 8)), piece[i / 1280] - 127));
     return values;
   }
-  double allowed(std::span<const float> a, std::size_t i) const override {
-    return std::max(std::fabs(static_cast<double>(a[i])) * 0x1p-11, std::ldexp(0x1p-25, exponent_of(a, i)));
+  std::vector<double> allowed(std::span<const float> a) const override {
+    return by_block(a, 1280, [](std::span<const float> block) {
+      return [least = std::ldexp(0x1p-25, exponent_of(block, 0))](double x) {
+        return std::max(std::fabs(x) * 0x1p-11, least);
+      };
+    });
   }
 
  private:
@@ -83,8 +87,8 @@ class Bf16 final : public ReferenceCodec {
       values[i] = static_cast<float>(kBfloat.value(static_cast<std::uint16_t>(piece[2 * i] | piece[2 * i + 1] << 8)));
     return values;
   }
-  double allowed(std::span<const float> a, std::size_t i) const override {
-    return std::max(std::fabs(static_cast<double>(a[i])) * 0x1p-8, 0x1p-134);
+  std::vector<double> allowed(std::span<const float> a) const override {
+    return by_element(a, [](double x) { return std::max(std::fabs(x) * 0x1p-8, 0x1p-134); });
   }
 };
 

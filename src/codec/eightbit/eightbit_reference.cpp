@@ -44,16 +44,19 @@ class EightBit final : public ReferenceCodec {
     return values;
   }
 
-  double allowed(std::span<const float> a, std::size_t i) const override {
-    if (tensor_) return -1;
-    const double m = static_cast<double>(scale(a)), x = std::fabs(static_cast<double>(a[i]));
-    if (m == 0 || x < m * 1.000001e-7) return std::max(x, m * 1.000001e-7);
-    if (x > m * 0.9859) return m * (1 - 0.9859);
-    int k = 6;
-    double decade = 0.1 * m;
-    while (k > 0 && x < decade) --k, decade /= 10;
-    // Half a cell, and a cell more than that at most by rounding at its border: the neighbour's middle is as far.
-    return 0.45 * 10 * decade / std::pow(2, k) * 1.0001 + 1e-6 * x + 0x1p-149;
+  std::vector<double> allowed(std::span<const float> a) const override {
+    const double m = static_cast<double>(scale(a));
+    return by_element(a, [&](double signed_x) -> double {
+      const double x = std::fabs(signed_x);
+      if (tensor_) return -1;
+      if (m == 0 || x < m * 1.000001e-7) return std::max(x, m * 1.000001e-7);
+      if (x > m * 0.9859) return m * (1 - 0.9859);
+      int k = 6;
+      double decade = 0.1 * m;
+      while (k > 0 && x < decade) --k, decade /= 10;
+      // Half a cell, and a cell more than that at most by rounding at its border: the neighbour's middle is as far.
+      return 0.45 * 10 * decade / std::pow(2, k) * 1.0001 + 1e-6 * x + 0x1p-149;
+    });
   }
 
  private:

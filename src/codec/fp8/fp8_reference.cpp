@@ -47,10 +47,14 @@ class Fp8 final : public ReferenceCodec {
     }
     return values;
   }
-  double allowed(std::span<const float> a, std::size_t i) const override {
-    const int k = exponent_of(a.subspan(i / block_ * block_, std::min(block_, a.size() - i / block_ * block_)));
-    const double size = std::fabs(static_cast<double>(a[i])), scale = std::ldexp(1.0, k - 127);
-    return k ? std::max(size / (top_ > 448 ? 8 : 16), scale * values_[1] / 2) : 0x1p-100;
+  std::vector<double> allowed(std::span<const float> a) const override {
+    return by_block(a, block_, [&](std::span<const float> block) {
+      const int k = exponent_of(block);
+      const double scale = std::ldexp(1.0, k - 127);
+      return [this, k, scale](double x) {
+        return k ? std::max(std::fabs(x) / (top_ > 448 ? 8 : 16), scale * values_[1] / 2) : 0x1p-100;
+      };
+    });
   }
 
  private:

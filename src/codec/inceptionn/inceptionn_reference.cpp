@@ -62,8 +62,8 @@ class Inceptionn final : public ReferenceCodec {
     return values;
   }
 
-  double allowed(std::span<const float> a, std::size_t i) const override {
-    return std::fabs(a[i]) >= 1 ? 0 : std::ldexp(1.0, -e_);
+  std::vector<double> allowed(std::span<const float> a) const override {
+    return by_element(a, [&](double x) { return std::fabs(x) >= 1 ? 0 : std::ldexp(1.0, -e_); });
   }
 
  private:

@@ -34,8 +34,8 @@ class Natural final : public ReferenceCodec {
     }
     return values;
   }
-  double allowed(std::span<const float> a, std::size_t i) const override {
-    return std::fabs(static_cast<double>(a[i])) + 0x1p-63;
+  std::vector<double> allowed(std::span<const float> a) const override {
+    return by_element(a, [](double x) { return std::fabs(x) + 0x1p-63; });
   }
 };
 

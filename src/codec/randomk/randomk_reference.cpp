@@ -30,8 +30,8 @@ class RandomK final : public ReferenceCodec {
     for (const auto& element : drawn(count, counter)) std::memcpy(&d[element.index], &piece[4 * j++], 4);
     return d;
   }
-  double allowed(std::span<const float> a, std::size_t i) const override {
-    return scale_ ? -1 : std::fabs(static_cast<double>(a[i]));
+  std::vector<double> allowed(std::span<const float> a) const override {
+    return by_element(a, [&](double x) { return scale_ ? -1 : std::fabs(x); });
   }
 
  private:

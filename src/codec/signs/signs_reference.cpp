@@ -69,12 +69,10 @@ class Signs final : public ReferenceCodec {
     return static_cast<float>(sum == 0 ? 0 : sum > 0 ? ranks : -ranks);
   }
 
-  double allowed(std::span<const float> a, std::size_t i) const override {
-    if (tensor_) return -1;
-    if (scales_ == 0) return std::fabs(static_cast<double>(a[i])) + 1;
+  std::vector<double> allowed(std::span<const float> a) const override {
     double peak = 0;
     for (const float x : a) peak = std::max(peak, std::fabs(static_cast<double>(x)));
-    return 2 * peak;
+    return by_element(a, [&](double x) { return tensor_ ? -1 : scales_ == 0 ? std::fabs(x) + 1 : 2 * peak; });
   }
 
  private:

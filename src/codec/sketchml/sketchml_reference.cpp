@@ -63,7 +63,9 @@ class SketchMl final : public ReferenceCodec {
     return values;
   }
 
-  double allowed(std::span<const float> a, std::size_t) const override { return 2.0 * static_cast<double>(peak(a)); }
+  std::vector<double> allowed(std::span<const float> a) const override {
+    return std::vector<double>(a.size(), 2.0 * static_cast<double>(peak(a)));
+  }
 
  private:
   static std::size_t bits(std::size_t buckets) {

@@ -225,8 +225,8 @@ class Sparse final : public ReferenceCodec {
     }
     return d;
   }
-  double allowed(std::span<const float> a, std::size_t i) const override {
-    return std::fabs(static_cast<double>(a[i]));
+  std::vector<double> allowed(std::span<const float> a) const override {
+    return by_element(a, [](double x) { return std::fabs(x); });
   }
 
  private:
@@ -284,7 +284,7 @@ class AdaQ final : public ReferenceCodec {
     for (std::size_t j = 0; j < n; ++j) d[indices.at(j)] = signs[j / 8] >> j % 8 & 1 ? -means[1] : means[0];
     return d;
   }
-  double allowed(std::span<const float>, std::size_t) const override { return -1; }
+  std::vector<double> allowed(std::span<const float> a) const override { return std::vector<double>(a.size(), -1.0); }
 
  private:
   float ratio_;

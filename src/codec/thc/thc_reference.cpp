@@ -77,13 +77,15 @@ class Thc final : public ReferenceCodec {
   }
 
   // The error has at most the norm of the block plus a gap in every coordinate.
-  double allowed(std::span<const float> a, std::size_t i) const override {
-    const auto block = a.subspan(i / 1024 * 1024, std::min<std::size_t>(1024, a.size() - i / 1024 * 1024));
-    double squares = 0;
-    for (const float x : block) squares += static_cast<double>(x) * static_cast<double>(x);
+  std::vector<double> allowed(std::span<const float> a) const override {
     int gap = 0;
     for (std::size_t k = 1; k < levels_; ++k) gap = std::max(gap, table_[k] - table_[k - 1]);
-    return 1.01 * std::sqrt(squares) * (1 + gap * 2 * limit_ / static_cast<double>(g_));
+    return by_block(a, 1024, [&](std::span<const float> block) {
+      double squares = 0;
+      for (const float x : block) squares += static_cast<double>(x) * static_cast<double>(x);
+      const double most = 1.01 * std::sqrt(squares) * (1 + gap * 2 * limit_ / static_cast<double>(g_));
+      return [most](double) { return most; };
+    });
   }
 
  private:

@@ -87,9 +87,9 @@ class ThreeLc final : public ReferenceCodec {
     return threelc_values(
         zero_run_ ? threelc_expanded(piece, (count + 4) / 5).value() : Bytes(piece.begin(), piece.end()), count, m);
   }
-  double allowed(std::span<const float> a, std::size_t) const override {
-    if (tensor_) return -1;
-    return static_cast<double>(scale(a)) * 0.5 * (1 + 0x1p-22) + 0x1p-149;
+  std::vector<double> allowed(std::span<const float> a) const override {
+    const double most = tensor_ ? -1 : static_cast<double>(scale(a)) * 0.5 * (1 + 0x1p-22) + 0x1p-149;
+    return std::vector<double>(a.size(), most);
   }
 
  private:

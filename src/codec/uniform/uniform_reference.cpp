@@ -119,13 +119,15 @@ class MaxMin final : public Blocks {
       values.push_back(get(piece, i / block_ * 8) + static_cast<float>(codes[i]) * get(piece, i / block_ * 8 + 4));
     return values;
   }
-  double allowed(std::span<const float> a, std::size_t i) const override {
-    const auto block = a.subspan(i / block_ * block_, std::min(block_, a.size() - i / block_ * block_));
-    const auto [low, range] = reach(block);
-    const double step = static_cast<double>(range) / static_cast<double>(levels());
-    const double size =
-        std::max(std::fabs(static_cast<double>(low)), std::fabs(static_cast<double>(low) + static_cast<double>(range)));
-    return (nearest_ ? 0.5 : 1.0) * step * (1 + 0x1p-12) + size * 0x1p-21 + 0x1p-100;
+  std::vector<double> allowed(std::span<const float> a) const override {
+    return by_block(a, block_, [&](std::span<const float> block) {
+      const auto [low, range] = reach(block);
+      const double step = static_cast<double>(range) / static_cast<double>(levels());
+      const double size = std::max(std::fabs(static_cast<double>(low)),
+                                   std::fabs(static_cast<double>(low) + static_cast<double>(range)));
+      const double most = (nearest_ ? 0.5 : 1.0) * step * (1 + 0x1p-12) + size * 0x1p-21 + 0x1p-100;
+      return [most](double) { return most; };
+    });
   }
 
  private:
@@ -169,10 +171,11 @@ class Qsgd final : public Blocks {
     }
     return values;
   }
-  double allowed(std::span<const float> a, std::size_t i) const override {
-    const double norm =
-        static_cast<double>(norm_of(a.subspan(i / block_ * block_, std::min(block_, a.size() - i / block_ * block_))));
-    return norm / s_ * (1 + 0x1p-12) + norm * 0x1p-18 + 0x1p-60;
+  std::vector<double> allowed(std::span<const float> a) const override {
+    return by_block(a, block_, [&](std::span<const float> block) {
+      const double norm = static_cast<double>(norm_of(block));
+      return [most = norm / s_ * (1 + 0x1p-12) + norm * 0x1p-18 + 0x1p-60](double) { return most; };
+    });
   }
 
  private:
@@ -219,10 +222,10 @@ class TernGrad final : public ReferenceCodec {
     return values;
   }
   // What is clipped may be as far as it likes.
-  double allowed(std::span<const float> a, std::size_t i) const override {
-    if (tensor_) return -1;
-    const double scale = static_cast<double>(scale_of(a)), size = std::fabs(static_cast<double>(a[i]));
-    return std::max(scale, size - scale) * (1 + 0x1p-20) + 0x1p-60;
+  std::vector<double> allowed(std::span<const float> a) const override {
+    const double scale = static_cast<double>(scale_of(a));
+    return by_element(
+        a, [&](double x) { return tensor_ ? -1 : std::max(scale, std::fabs(x) - scale) * (1 + 0x1p-20) + 0x1p-60; });
   }
 
  private:

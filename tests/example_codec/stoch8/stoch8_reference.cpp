@@ -35,11 +35,9 @@ class Stoch8 final : public ReferenceCodec {
     return values;
   }
   // A level, the 16 bits of the draw and what float32 rounds. Below 2^-60 everything is sent as 0.
-  double allowed(std::span<const float> a, std::size_t i) const override {
-    if (i == 0) m_ = largest(a);  // elements are asked for in order
-    return m_ > 0 ? static_cast<double>(m_) / static_cast<double>(levels_) *
-                        (1 + 0x1p-15 + static_cast<double>(levels_) * 0x1p-22)
-                  : 0x1p-60;
+  std::vector<double> allowed(std::span<const float> a) const override {
+    const auto m = static_cast<double>(largest(a)), levels = static_cast<double>(levels_);
+    return std::vector<double>(a.size(), m > 0 ? m / levels * (1 + 0x1p-15 + levels * 0x1p-22) : 0x1p-60);
   }
 
  private:
@@ -49,7 +47,6 @@ class Stoch8 final : public ReferenceCodec {
     return m < 0x1p-60f ? 0 : m;
   }
   float levels_;
-  mutable float m_ = 0;
 };
 
 }  // namespace
