@@ -31,8 +31,9 @@ class Fp16 final : public ReferenceCodec {
   bool fixed_size() const override { return true; }
   Bytes encode(const ReferencePiece& p) const override {
     Bytes bytes(8);
+    int k = 0;
     for (std::size_t i = 0; i < p.a.size(); ++i) {
-      const int k = exponent_of(p.a, i);
+      if (i % 1280 == 0) k = exponent_of(p.a, i);
       bytes[i / 1280] = static_cast<std::uint8_t>(k + 127);
       const std::uint16_t h = kHalf.nearest(std::ldexp(static_cast<double>(p.a[i]), -k));
       bytes.push_back(static_cast<std::uint8_t>(h & 0xff));
