@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <nlohmann/json.hpp>
 
 #include "codec/codec.hpp"
 #include "codec/coding/select.hpp"

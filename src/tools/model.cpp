@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "backend/host_backend.hpp"
 #include "collective/candidates.hpp"
