@@ -1,10 +1,6 @@
 #include "core/report.hpp"
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <bit>
-#include <nlohmann/json.hpp>
 
 namespace crimp {
 namespace {
@@ -15,13 +11,6 @@ constexpr const char* kNames[] = {CRIMP_PASSES(CRIMP_ITEM)};
 #define CRIMP_ITEM(name, text) text,
 constexpr const char* kTexts[] = {CRIMP_PASSES(CRIMP_ITEM)};
 #undef CRIMP_ITEM
-
-std::string bytes_text(std::uint64_t bytes) {
-  const double b = static_cast<double>(bytes);
-  if (b >= 1e9) return fmt::format("{:.2f} GB", b * 1e-9);
-  if (b >= 1e6) return fmt::format("{:.2f} MB", b * 1e-6);
-  return fmt::format("{:.1f} kB", b * 1e-3);
-}
 
 }  // namespace
 
@@ -86,89 +75,6 @@ void Report::on_device(const std::string& why) {
 bool Report::compressed_any() const {
   std::lock_guard lock(mutex_);
   return all_.calls > 0;
-}
-
-std::string Report::summary() const {
-  std::lock_guard lock(mutex_);
-  std::string text;
-  if (all_.calls == 0) {
-    text = "no call was compressed";
-  } else {
-    std::string codecs;
-    for (const auto& [codec, sum] : by_codec_)
-      codecs += (codecs.empty() ? "" : ", ") + fmt::format("{} with {}", sum.calls, codec);
-    std::string how;
-    for (const auto& [algorithm, sum] : by_algorithm_)
-      how += fmt::format("{}{} by {}", how.empty() ? "" : ", ", sum.calls, algorithm);
-    text = fmt::format(
-        "{} calls compressed ({}; {}): {} in, {} sent per rank ({:.1f}x less), in {:.2f} s (encode {:.2f}, wire {:.2f}, decode {:.2f})",
-        all_.calls, codecs, how, bytes_text(all_.bytes_in), bytes_text(all_.sent),
-        static_cast<double>(all_.bytes_in) / static_cast<double>(std::max<std::uint64_t>(all_.sent, 1)), all_.total,
-        all_.encode, all_.wire, all_.decode);
-  }
-  std::string passes;
-  for (std::size_t i = 0; i < passes_.size(); ++i)
-    if (const std::uint64_t n = passes_[i]) passes += (passes.empty() ? "" : ", ") + fmt::format("{} {}", n, kTexts[i]);
-  if (!passes.empty()) text += "; passed through: " + passes;
-  if (!excluded_.empty())
-    text += fmt::format("; {}{} tensors summed exactly by CRIMP_RULES", excluded_unlisted_ ? "more than " : "",
-                        excluded_.size());
-  if (sequence_.tensors) text += fmt::format("; {} unnamed tensors known by their values", sequence_.tensors);
-  if (sequence_.ambiguous)
-    text +=
-        fmt::format("; {} kinds of calls whose tensors could not be told apart had no residuals", sequence_.ambiguous);
-  if (sequence_.withdrawn)
-    text += fmt::format("; {} times tensors were not what they had been known for", sequence_.withdrawn);
-  for (const auto& [name, section] : sections_)
-    if (!section.clause.empty()) text += "; " + section.clause;
-  if (device_calls_) text += fmt::format("; {} in device memory", device_calls_);
-  for (const auto& [why, n] : through_host_)
-    text += fmt::format("; {} of device memory through host memory ({})", n, why);
-  if (const auto n = staged_.load())
-    text += fmt::format("; {} passed with buffers copied from and to device memory", n);
-  if (const auto n = errors_.load()) text += fmt::format("; {} calls failed", n);
-  if (const auto n = unrecorded_.load()) text += fmt::format("; {} notes missing here for want of memory", n);
-  return text;
-}
-
-std::string Report::json() const {
-  std::lock_guard lock(mutex_);
-  using nlohmann::json;
-  const auto sum = [](const Sum& s) {
-    return json{{"calls", s.calls},
-                {"bytes_in", s.bytes_in},
-                {"sent_bytes", s.sent},
-                {"received_bytes", s.received},
-                {"ratio", s.sent ? static_cast<double>(s.bytes_in) / static_cast<double>(s.sent) : 0.0},
-                {"encode_s", s.encode},
-                {"wire_s", s.wire},
-                {"decode_s", s.decode},
-                {"total_s", s.total}};
-  };
-  json out = sum(all_);
-  for (const auto& [codec, s] : by_codec_) out["codecs"][codec] = sum(s);
-  for (const auto& [algorithm, s] : by_algorithm_) {
-    json& to = out["algorithms"][algorithm] = sum(s);
-    to["why"] = reasons_.at(algorithm);
-    if (s.predicted > 0) to["predicted_s"] = s.predicted, to["plain_predicted_s"] = s.plain;
-  }
-  for (const auto& [layout, s] : by_layout_) out["layouts"][layout] = sum(s);
-  for (const auto& [log2, s] : by_size_) out["size_classes"][std::to_string(std::uint64_t{1} << log2)] = sum(s);
-  for (std::size_t i = 0; i < passes_.size(); ++i) out["passed_through"][kNames[i]] = passes_[i].load();
-  out["excluded"] = {{"calls", excluded_calls_}, {"unlisted_calls", excluded_unlisted_}, {"tensors", json::array()}};
-  for (const auto& [name, e] : excluded_)
-    out["excluded"]["tensors"].push_back({{"name", name}, {"elements", e.elements}, {"calls", e.calls}});
-  out["unnamed"] = {{"tensors", sequence_.tensors},
-                    {"ambiguous", sequence_.ambiguous},
-                    {"foreign", sequence_.foreign},
-                    {"withdrawn", sequence_.withdrawn}};
-  for (const auto& [name, section] : sections_) out[name] = json::parse(section.json);
-  out["device"] = {{"calls", device_calls_}, {"through_host", through_host_}, {"passed_staged", staged_.load()}};
-  out["networks_measured"] = measured_.load();
-  out["errors"] = errors_.load();
-  out["unrecorded"] = unrecorded_.load();
-  out["residual_bytes"] = residual_bytes_.load();
-  return out.dump(-1, ' ', false, json::error_handler_t::replace);  // names come from the program, in any encoding
 }
 
 }  // namespace crimp

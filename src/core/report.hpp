@@ -7,8 +7,11 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace crimp {
+
+struct Settings;
 
 // Why a call went through MPI unchanged. One list makes the enum and the texts.
 #define CRIMP_PASSES(ITEM)                                              \
@@ -90,6 +93,9 @@ class Report {
   bool compressed_any() const;
   std::string summary() const;  // one or two lines for people
   std::string json() const;     // one rank's object
+  // The file: settings, and what json() gave on each rank, or that it gave none.
+  static std::string of_job(const Settings&, int ranks, const std::string& simd, const char* status,
+                            const std::vector<std::string>& of_ranks);
 
  private:
   struct Sum {

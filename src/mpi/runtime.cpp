@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "backend/device_plugin.hpp"
@@ -309,25 +308,9 @@ void Runtime::finish() noexcept {
   workers_.reset();
 }
 
-namespace {
-
-// One rank's object of the report.
-nlohmann::ordered_json rank_object(const std::string& text) {
-  auto object = nlohmann::ordered_json::parse(text, nullptr, false);
-  if (object.is_discarded()) object = {{"error", "this rank could not make its part of the report"}};
-  return object;
-}
-
-}  // namespace
-
 std::string Runtime::report_text(const std::vector<std::string>& of_ranks) const {
-  nlohmann::ordered_json out{
-      {"crimp", CRIMP_VERSION}, {"build", build_id()}, {"ranks", world_size_}, {"simd", simd_target()}};
-  for (const Option& option : option_table()) out["settings"][option.name] = option.get(settings_);
-  out["status"] = usable_ && (codecs_.any() || report.compressed_any()) ? "on" : text_of(why_off());
-  for (const auto& text : of_ranks) out["per_rank"].push_back(rank_object(text));
-  // File names and patterns may be in any encoding; JSON is UTF-8.
-  return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  const bool on = usable_ && (codecs_.any() || report.compressed_any());
+  return Report::of_job(settings_, world_size_, simd_target(), on ? "on" : text_of(why_off()), of_ranks);
 }
 
 // Whatever fails on one rank, it takes part in the gathering like the others.

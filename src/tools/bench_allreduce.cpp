@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
 
@@ -412,47 +413,43 @@ int bench_allreduce(Arguments arguments) {
   Setup setup;
   if (const char* codec = std::getenv("CRIMP_CODEC")) setup.codec = codec;
   if (setup.codec.empty() || setup.codec == "auto") setup.codec = "3lc";
-  CLI::App app(
+  CommandLine app(
       "Times MPI_Allreduce through Crimp and plain, in turns in the same run. To be started by crimp run or mpirun:\n"
       "  crimp run -np 4 -- crimp bench allreduce --codec 3lc --max 64M\n"
       "Without CRIMP_ALGORITHM every call is compressed, by the first algorithm that can (--algorithms: by all, and by the chooser).\n"
       "algbw = bytes / time, busbw = algbw * 2(n-1)/n as in nccl-tests, 1 GB = 1e9 bytes.",
       "crimp bench allreduce");
   const auto size = [&](const char* name, std::uint64_t& to, const char* help) {
-    app.add_option(name, to, help)
-        ->transform(CLI::AsSizeValue(false))
-        ->check(CLI::Range(std::uint64_t{8}, std::uint64_t{1} << 32));
+    app.option(name, to, help).sizes().within(std::uint64_t{8}, std::uint64_t{1} << 32);
   };
-  app.add_option("--codec", setup.codec, "Codec, sets CRIMP_CODEC (without: as CRIMP_CODEC says, else 3lc)");
+  app.option("--codec", setup.codec, "Codec, sets CRIMP_CODEC (without: as CRIMP_CODEC says, else 3lc)");
   size("--min", setup.min, "Smallest buffer in bytes (4k)");
   size("--max", setup.max, "Largest buffer in bytes (16M)");
-  app.add_option("--factor", setup.factor, "From one size to the next (4)")->check(CLI::Range(2, 1 << 20));
-  app.add_option("--iters", setup.iterations, "Measured calls (20)")->check(CLI::Range(1, 1000000));
-  app.add_option("--warm-up", setup.warm_up,
-                 "Calls of Crimp before anything is measured; until then tensors are unknown (12, at least 8)")
-      ->check(CLI::Range(1, 1000000));
-  app.add_option("--seconds", setup.seconds,
-                 "Most time for one algorithm at one size; at least 3 calls are measured (5)");
-  app.add_option("--dtype", setup.dtype, "float or double (float)")->check(CLI::IsMember({"float", "double"}));
-  app.add_option("--data", setup.data, "normal, laplace or sparse (normal)")->check(CLI::IsMember(kDistributions));
-  app.add_option(
-         "--device", setup.device,
-         "Where the buffers are: host, cuda or cuda:N; plain MPI is then staged through pinned host memory (host)")
-      ->check([](const std::string& text) {
+  app.option("--factor", setup.factor, "From one size to the next (4)").within(2, 1 << 20);
+  app.option("--iters", setup.iterations, "Measured calls (20)").within(1, 1000000);
+  app.option("--warm-up", setup.warm_up,
+             "Calls of Crimp before anything is measured; until then tensors are unknown (12, at least 8)")
+      .within(1, 1000000);
+  app.option("--seconds", setup.seconds, "Most time for one algorithm at one size; at least 3 calls are measured (5)");
+  app.option("--dtype", setup.dtype, "float or double (float)").one_of({"float", "double"});
+  app.option("--data", setup.data, "normal, laplace or sparse (normal)").one_of(kDistributions);
+  app.option("--device", setup.device,
+             "Where the buffers are: host, cuda or cuda:N; plain MPI is then staged through pinned host memory (host)")
+      .check([](const std::string& text) {
         return text == "host" || names_cuda_device(text) ? ""
                                                          : "'" + text + "' is no device; legal: host, cuda, cuda:N";
       });
-  app.add_flag("--named", setup.named, "Name the tensor (crimp_allreduce) instead of having Crimp recognise it");
-  app.add_flag("--plain-algorithms", setup.plain_algorithms,
-               "Compare with the best of Open MPI's own allreduce algorithms");
-  app.add_flag("--algorithms", setup.algorithms,
-               "Time each algorithm that can run the codec beside what CRIMP_ALGORITHM says (auto: the chooser)");
-  app.add_option("--interface", setup.interface, "Count the bytes that this network interface sends, on every rank");
-  app.add_option("--label", setup.label, "Goes into the JSON as it is");
-  auto* json = app.add_option("--json", setup.json, "Write JSON to a file, or in place of the table")->expected(0, 1);
+  app.flag("--named", setup.named, "Name the tensor (crimp_allreduce) instead of having Crimp recognise it");
+  app.flag("--plain-algorithms", setup.plain_algorithms,
+           "Compare with the best of Open MPI's own allreduce algorithms");
+  app.flag("--algorithms", setup.algorithms,
+           "Time each algorithm that can run the codec beside what CRIMP_ALGORITHM says (auto: the chooser)");
+  app.option("--interface", setup.interface, "Count the bytes that this network interface sends, on every rank");
+  app.option("--label", setup.label, "Goes into the JSON as it is");
+  const auto json = app.option("--json", setup.json, "Write JSON to a file, or in place of the table").value_optional();
   const bool speaks = says_complaints();
-  if (const auto code = parse(app, arguments, !speaks)) return *code;
-  if (*json && setup.json.empty()) setup.json = "-";
+  if (const auto code = app.parse(arguments, !speaks)) return *code;
+  if (json.given() && setup.json.empty()) setup.json = "-";
   std::optional<CudaDevice> device;
   try {
     setup.codec = make_codec(setup.codec)->spec();

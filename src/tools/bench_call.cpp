@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -82,21 +83,20 @@ std::vector<double> measure(const Setup& setup, int rank, const CudaDevice* devi
 
 int bench_call(Arguments arguments) {
   Setup setup;
-  CLI::App app(
+  CommandLine app(
       "Time of a small call with named tensors, besides what is spent on encoding, on the wire and on decoding: finding out what the call is,\n"
       "looking at its values, finding residuals and memory. Two ranks or more: crimp run -np 2 -- crimp bench call --segments 300",
       "crimp bench call");
-  app.add_option("--codec", setup.codec, "Codec (3lc)");
-  app.add_option("--segments", setup.segments, "Named tensors in the call (1)")->check(CLI::Range(1, 32768));
-  app.add_option("--elements", setup.elements, "float32 values of all of them (32768)")
-      ->check(CLI::Range(32768, 1 << 28));
-  app.add_option("--calls", setup.calls, "Calls that are measured (2000)")->check(CLI::Range(1, 1 << 24));
-  app.add_option("--device", setup.device, "Where the buffers are: host, cuda or cuda:N (host)")
-      ->check([](const std::string& text) {
+  app.option("--codec", setup.codec, "Codec (3lc)");
+  app.option("--segments", setup.segments, "Named tensors in the call (1)").within(1, 32768);
+  app.option("--elements", setup.elements, "float32 values of all of them (32768)").within(32768, 1 << 28);
+  app.option("--calls", setup.calls, "Calls that are measured (2000)").within(1, 1 << 24);
+  app.option("--device", setup.device, "Where the buffers are: host, cuda or cuda:N (host)")
+      .check([](const std::string& text) {
         return text == "host" || names_cuda_device(text) ? ""
                                                          : "'" + text + "' is no device; legal: host, cuda, cuda:N";
       });
-  if (const auto code = parse(app, arguments)) return *code;
+  if (const auto code = app.parse(arguments)) return *code;
   std::optional<CudaDevice> device;
   if (setup.device != "host") device.emplace(open_cuda_device(setup.device));
 

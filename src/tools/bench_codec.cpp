@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "bench_codec.hpp"
 #include "codec/payload.hpp"
@@ -289,33 +290,32 @@ void on_device(const CodecBench& bench, const CudaDevice& device,
 
 int bench_codec(Arguments arguments) {
   CodecBench setup;
-  CLI::App app(
+  CommandLine app(
       "Measures codecs on this machine, medians. On the host: GB of float32 input a second (1 GB = 1e9 bytes), memcpy in between. On a device: kernels with buffers in\n"
       "its memory, bytes read and written a second, copies within its memory in between. dec+add sums the payloads of all ranks into one buffer, as the collective\n"
       "does; +1 adds one payload to a sum.",
       "crimp bench codec");
-  app.add_option("--codec", setup.codecs, "Codec, may repeat (3lc)")->allow_extra_args(false);
-  app.add_flag("--all", setup.all, "All codecs with default parameters");
-  app.add_option("--device", setup.device, "host, cuda or cuda:N, kernels on that GPU (host)")
-      ->check([](const std::string& text) {
+  app.option("--codec", setup.codecs, "Codec, may repeat (3lc)").one_each();
+  app.flag("--all", setup.all, "All codecs with default parameters");
+  app.option("--device", setup.device, "host, cuda or cuda:N, kernels on that GPU (host)")
+      .check([](const std::string& text) {
         return text == "host" || names_cuda_device(text) ? ""
                                                          : "'" + text + "' is no device; legal: host, cuda, cuda:N";
       });
-  app.add_option("--count", setup.counts, "Elements, may repeat (16M; suffix k, M, G)")
-      ->allow_extra_args(false)
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 36));
-  app.add_option("--tensor", setup.tensor, "Elements per tensor (655360, the default chunk)")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 36));
-  app.add_option("--data", setup.data, "normal, laplace or sparse (normal)")->check(CLI::IsMember(kDistributions));
-  app.add_option("--ranks", setup.ranks, "Payloads that are summed (4)")->check(CLI::Range(1, 1024));
-  app.add_option("--threads", setup.threads, "Threads that encode and decode on the host (1)")
-      ->check(CLI::Range(1, 256));
-  app.add_option("--repeat", setup.repeat, "Rounds of copy, encode, copy, decode (9)")->check(CLI::Range(1, 100000));
-  auto* json = app.add_option("--json", setup.json, "Write JSON to a file, or in place of the table")->expected(0, 1);
-  if (const auto code = parse(app, arguments)) return *code;
-  if (*json && setup.json.empty()) setup.json = "-";
+  app.option("--count", setup.counts, "Elements, may repeat (16M; suffix k, M, G)")
+      .one_each()
+      .sizes()
+      .within(std::uint64_t{1}, std::uint64_t{1} << 36);
+  app.option("--tensor", setup.tensor, "Elements per tensor (655360, the default chunk)")
+      .sizes()
+      .within(std::uint64_t{1}, std::uint64_t{1} << 36);
+  app.option("--data", setup.data, "normal, laplace or sparse (normal)").one_of(kDistributions);
+  app.option("--ranks", setup.ranks, "Payloads that are summed (4)").within(1, 1024);
+  app.option("--threads", setup.threads, "Threads that encode and decode on the host (1)").within(1, 256);
+  app.option("--repeat", setup.repeat, "Rounds of copy, encode, copy, decode (9)").within(1, 100000);
+  const auto json = app.option("--json", setup.json, "Write JSON to a file, or in place of the table").value_optional();
+  if (const auto code = app.parse(arguments)) return *code;
+  if (json.given() && setup.json.empty()) setup.json = "-";
   if (setup.all)
     for (const auto& c : codecs()) setup.codecs.emplace_back(c.name);
   if (setup.codecs.empty()) setup.codecs = {"3lc"};

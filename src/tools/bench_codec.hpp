@@ -1,6 +1,6 @@
 // What the two halves of `crimp bench codec` share: on the host's memory, and on a device's.
 #pragma once
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

@@ -7,6 +7,7 @@
 #include <climits>
 #include <cmath>
 #include <functional>
+#include <nlohmann/json.hpp>
 
 #include "bench_codec.hpp"
 #include "codec/device_codec.hpp"

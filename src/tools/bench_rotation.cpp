@@ -18,16 +18,16 @@ int bench_rotation(Arguments arguments) {
   std::uint64_t count = std::uint64_t{1} << 24;
   int repeat = 9, ranks = 4;
   std::string spec = "thc";
-  CLI::App app(
+  CommandLine app(
       "Measures the steps of THC on one core, piece by piece as a collective runs them: GB of float32 values a second, medians, memcpy in between.",
       "crimp bench rotation");
-  app.add_option("--codec", spec, "Codec that is summed as integers (thc)");
-  app.add_option("--count", count, "Elements (16M; suffix k, M, G), rounded up to whole pieces of 10240")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 36));
-  app.add_option("--ranks", ranks, "Ranks whose integers a sum holds (4)")->check(CLI::Range(1, 1024));
-  app.add_option("--repeat", repeat, "Rounds (9)")->check(CLI::Range(1, 100000));
-  if (const auto code = parse(app, arguments)) return *code;
+  app.option("--codec", spec, "Codec that is summed as integers (thc)");
+  app.option("--count", count, "Elements (16M; suffix k, M, G), rounded up to whole pieces of 10240")
+      .sizes()
+      .within(std::uint64_t{1}, std::uint64_t{1} << 36);
+  app.option("--ranks", ranks, "Ranks whose integers a sum holds (4)").within(1, 1024);
+  app.option("--repeat", repeat, "Rounds (9)").within(1, 100000);
+  if (const auto code = app.parse(arguments)) return *code;
   const auto codec = make_codec(spec);
   const Homomorphic* const sums = codec->homomorphic();
   if (!sums) throw Error(ErrorCode::argument_invalid, "codec '" + spec + "' is not summed as integers; thc is");

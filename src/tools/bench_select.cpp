@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <nlohmann/json.hpp>
 
 #include "codec/codec.hpp"
 #include "codec/coding/select.hpp"
@@ -22,23 +23,21 @@ int bench_select(Arguments arguments) {
   std::string json_file;
   std::uint64_t count = std::uint64_t{1} << 24;
   int repeat = 5;
-  CLI::App app(
+  CommandLine app(
       "Finds the k largest magnitudes of float32 values, exactly, and compares with std::nth_element (on magnitudes made beforehand)\n"
       "and memcpy: medians of one thread, milliseconds.",
       "crimp bench select");
-  app.add_option("--count", count, "Elements (16M; suffix k, M, G)")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 32));
-  app.add_option("--ratio", ratios, "k / count, may repeat (0.01)")
-      ->allow_extra_args(false)
-      ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--data", distributions, "normal, laplace or sparse, may repeat (normal)")
-      ->allow_extra_args(false)
-      ->check(CLI::IsMember(kDistributions));
-  app.add_option("--repeat", repeat, "Rounds (5)")->check(CLI::Range(1, 100000));
-  auto* json = app.add_option("--json", json_file, "Write JSON to a file, or in place of the table")->expected(0, 1);
-  if (const auto code = parse(app, arguments)) return *code;
-  if (*json && json_file.empty()) json_file = "-";
+  app.option("--count", count, "Elements (16M; suffix k, M, G)")
+      .sizes()
+      .within(std::uint64_t{1}, std::uint64_t{1} << 32);
+  app.option("--ratio", ratios, "k / count, may repeat (0.01)").one_each().within(0.0, 1.0);
+  app.option("--data", distributions, "normal, laplace or sparse, may repeat (normal)")
+      .one_each()
+      .one_of(kDistributions);
+  app.option("--repeat", repeat, "Rounds (5)").within(1, 100000);
+  const auto json = app.option("--json", json_file, "Write JSON to a file, or in place of the table").value_optional();
+  if (const auto code = app.parse(arguments)) return *code;
+  if (json.given() && json_file.empty()) json_file = "-";
   if (ratios.empty()) ratios = {0.01};
   if (distributions.empty()) distributions = {"normal"};
 

@@ -47,12 +47,13 @@ struct Answers {
 }  // namespace
 
 int check(Arguments arguments) {
-  CLI::App app("Runs a program and says whether its MPI_Allreduce leads to Crimp, the way it is linked or preloaded.",
-               "crimp check");
+  CommandLine app(
+      "Runs a program and says whether its MPI_Allreduce leads to Crimp, the way it is linked or preloaded.",
+      "crimp check");
   std::vector<std::string> command;
-  app.add_option("command", command, "the program and its arguments, behind --");
-  app.positionals_at_end();
-  if (const auto status = parse(app, std::move(arguments))) return *status;
+  app.option("command", command, "the program and its arguments, behind --");
+  app.positions_at_end();
+  if (const auto status = app.parse(std::move(arguments))) return *status;
   if (command.empty())
     return std::fprintf(stderr, "crimp check: no program; as in: crimp check -- python3 -c \"import horovod.torch\"\n"),
            2;

@@ -1,15 +1,9 @@
 // The commands of `crimp`. Each takes the arguments behind its name and returns the exit code: 0, 1 where something
 // failed, 2 where the arguments are wrong. They throw crimp::Error; main says it and exits with 2.
 #pragma once
-#include <CLI/CLI.hpp>
-
-#include <optional>
-#include <string>
-#include <vector>
+#include "command_line.hpp"
 
 namespace crimp::tools {
-
-using Arguments = std::vector<std::string>;
 
 int run(Arguments);
 int check(Arguments);
@@ -20,9 +14,5 @@ int bench_rotation(Arguments);
 int bench_allreduce(Arguments);
 int bench_call(Arguments);
 int model(Arguments);
-
-// The exit code where the arguments end the command (--help: 0, errors: 2), nothing where it goes on. quiet: another
-// rank says it.
-std::optional<int> parse(CLI::App&, Arguments, bool quiet = false);
 
 }  // namespace crimp::tools

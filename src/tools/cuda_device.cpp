@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <charconv>
+#include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
 #include "core/settings.hpp"
@@ -61,6 +62,10 @@ int index_in(const std::string& text) {
 }
 
 }  // namespace
+
+nlohmann::ordered_json CudaDevice::json() const {
+  return {{"index", index}, {"name", name}, {"cuda_of_driver", driver}};
+}
 
 bool names_cuda_device(const std::string& text) {
   if (text == "cuda") return true;

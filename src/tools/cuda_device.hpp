@@ -1,7 +1,7 @@
 // A CUDA device for `crimp bench ... --device cuda`: the driver found at run time, its primary context, and Crimp's
 // plugin.
 #pragma once
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "backend/device_plugin.hpp"
@@ -14,7 +14,7 @@ struct CudaDevice {
   MemoryResource& memory;
   std::string name;    // the card's
   std::string driver;  // the CUDA version that it has, "13.0"
-  nlohmann::ordered_json json() const { return {{"index", index}, {"name", name}, {"cuda_of_driver", driver}}; }
+  nlohmann::ordered_json json() const;
 };
 
 bool names_cuda_device(const std::string& text);  // "cuda" or "cuda:N"

@@ -197,12 +197,12 @@ void print_codecs_as_markdown() {
 
 int info(Arguments arguments) {
   bool env = false, markdown = false, list_codecs = false, list_algorithms = false;
-  CLI::App app("Shows the build, the codecs with their parameters, and the settings.", "crimp info");
-  app.add_flag("--codecs", list_codecs, "All codecs: parameters, defaults, legal values, sources");
-  app.add_flag("--algorithms", list_algorithms, "All algorithms, and the codecs that each can run on two ranks");
-  app.add_flag("--env", env, "All CRIMP_* variables: defaults, legal values, meaning");
-  app.add_flag("--markdown", markdown, "--env as the Markdown table of docs/settings.md, --codecs as docs/codecs.md");
-  if (const auto code = parse(app, arguments)) return *code;
+  CommandLine app("Shows the build, the codecs with their parameters, and the settings.", "crimp info");
+  app.flag("--codecs", list_codecs, "All codecs: parameters, defaults, legal values, sources");
+  app.flag("--algorithms", list_algorithms, "All algorithms, and the codecs that each can run on two ranks");
+  app.flag("--env", env, "All CRIMP_* variables: defaults, legal values, meaning");
+  app.flag("--markdown", markdown, "--env as the Markdown table of docs/settings.md, --codecs as docs/codecs.md");
+  if (const auto code = app.parse(arguments)) return *code;
   if (markdown && !env && !list_codecs) {
     std::fprintf(stderr, "crimp: info --markdown is a form of --env or of --codecs; give one of them\n");
     return 2;

@@ -1,5 +1,4 @@
 // crimp run | check | info | bench codec | bench select | bench rotation | bench allreduce | bench call | model
-#include <algorithm>
 #include <cstdio>
 
 #include "commands.hpp"
@@ -7,18 +6,6 @@
 #include "core/nearest.hpp"
 
 namespace crimp::tools {
-
-std::optional<int> parse(CLI::App& app, Arguments arguments, bool quiet) {
-  std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
-  try {
-    app.parse(std::move(arguments));
-    return {};
-  } catch (const CLI::ParseError& e) {
-    if (quiet) return e.get_exit_code() == 0 ? 0 : 2;
-    return app.exit(e) == 0 ? 0 : 2;
-  }
-}
-
 namespace {
 
 struct Command {

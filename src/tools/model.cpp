@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "backend/host_backend.hpp"
 #include "collective/candidates.hpp"
@@ -29,29 +30,23 @@ int model(Arguments arguments) {
   double latency_us = 20, add = 5;
   int threads = 1, cores = 0;
   std::string json;
-  CLI::App app(
+  CommandLine app(
       "Predicts what a call takes with every algorithm, by the functions that choose algorithms at run time. Codecs are timed on this\n"
       "machine; a message costs --latency-us and a byte what the rate says; all links are used at once without contention. Markdown.",
       "crimp model");
-  app.add_option("--codec", specs, "Codecs (fp16,3lc)")->delimiter(',');
-  app.add_option("--ranks", ranks, "Ranks, one to a link (16,64,256,1024,4096)")
-      ->delimiter(',')
-      ->check(CLI::Range(2, 1 << 20));
-  app.add_option("--gbit", rates, "Gbit/s of a rank's link (10,25,100,400)")
-      ->delimiter(',')
-      ->check(CLI::Range(0.001, 100000.0));
-  app.add_option("--size", sizes, "Bytes of float32 in a call (1M,16M,128M)")
-      ->delimiter(',')
-      ->transform(CLI::AsSizeValue(false));
-  app.add_option("--latency-us", latency_us, "Microseconds of a message (20)")->check(CLI::PositiveNumber);
-  app.add_option("--add", add, "GB/s at which plain MPI adds (5)")->check(CLI::PositiveNumber);
-  app.add_option("--threads", threads, "Threads that encode and decode (1)")->check(CLI::Range(1, 256));
-  app.add_option("--cores", cores,
-                 "All ranks share so many cores, as hosts in namespaces of one machine do (0: each has its own)")
-      ->check(CLI::Range(0, 1 << 20));
-  auto* write = app.add_option("--json", json, "Write JSON to a file, or in place of the tables")->expected(0, 1);
-  if (const auto code = parse(app, arguments)) return *code;
-  if (*write && json.empty()) json = "-";
+  app.option("--codec", specs, "Codecs (fp16,3lc)").separated_by(',');
+  app.option("--ranks", ranks, "Ranks, one to a link (16,64,256,1024,4096)").separated_by(',').within(2, 1 << 20);
+  app.option("--gbit", rates, "Gbit/s of a rank's link (10,25,100,400)").separated_by(',').within(0.001, 100000.0);
+  app.option("--size", sizes, "Bytes of float32 in a call (1M,16M,128M)").separated_by(',').sizes();
+  app.option("--latency-us", latency_us, "Microseconds of a message (20)").positive();
+  app.option("--add", add, "GB/s at which plain MPI adds (5)").positive();
+  app.option("--threads", threads, "Threads that encode and decode (1)").within(1, 256);
+  app.option("--cores", cores,
+             "All ranks share so many cores, as hosts in namespaces of one machine do (0: each has its own)")
+      .within(0, 1 << 20);
+  const auto write = app.option("--json", json, "Write JSON to a file, or in place of the tables").value_optional();
+  if (const auto code = app.parse(arguments)) return *code;
+  if (write.given() && json.empty()) json = "-";
   const bool show = json != "-";
 
   Workers workers(threads);

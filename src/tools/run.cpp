@@ -98,18 +98,18 @@ std::string take_preload(Arguments& options, std::vector<std::string>& exported)
 int run(Arguments arguments) {
   std::string codec, report, trace, library;
   bool dry_run = false;
-  CLI::App app(
+  CommandLine app(
       "Starts an MPI program with Crimp preloaded in every rank, by mpirun from the PATH or from $MPIRUN.\n"
       "Its exit code is mpirun's.\n\n"
       "  crimp run [OPTIONS] [MPIRUN OPTIONS] -- PROGRAM [ARGUMENTS]",
       "crimp run");
-  app.set_help_flag("--help", "Print this help and exit");  // -h would swallow mpirun's -host
-  app.allow_extras();
-  app.add_option("--codec", codec, "Sets CRIMP_CODEC: 3lc, fp16, codec:parameter=value (crimp info --codecs)");
-  app.add_option("--report", report, "Sets CRIMP_REPORT: a JSON file, written at the end");
-  app.add_option("--trace", trace, "Sets CRIMP_TRACE: a file for Perfetto, written at the end");
-  app.add_option("--library", library, "The libcrimp.so to preload; without: the one beside this command");
-  app.add_flag("--dry-run", dry_run, "Print the command, start nothing");
+  app.help_flag("--help", "Print this help and exit");  // -h would swallow mpirun's -host
+  app.allow_others();
+  app.option("--codec", codec, "Sets CRIMP_CODEC: 3lc, fp16, codec:parameter=value (crimp info --codecs)");
+  app.option("--report", report, "Sets CRIMP_REPORT: a JSON file, written at the end");
+  app.option("--trace", trace, "Sets CRIMP_TRACE: a file for Perfetto, written at the end");
+  app.option("--library", library, "The libcrimp.so to preload; without: the one beside this command");
+  app.flag("--dry-run", dry_run, "Print the command, start nothing");
   app.footer(
       "Everything else in front of -- goes to mpirun as it is. All CRIMP_* variables of the environment are passed to the ranks.\n"
       "An existing LD_PRELOAD (or -x LD_PRELOAD=...) is kept, in front of Crimp: sanitizers insist on the first place, and a\n"
@@ -119,7 +119,7 @@ int run(Arguments arguments) {
   const auto mark = std::find(arguments.begin(), arguments.end(), "--");
   const Arguments program(mark == arguments.end() ? mark : mark + 1, arguments.end());
   arguments.erase(mark, arguments.end());
-  if (const auto code = parse(app, arguments)) return *code;
+  if (const auto code = app.parse(arguments)) return *code;
   if (program.empty())
     refuse(
         "run: the program is missing; it stands behind '--', as in: crimp run -np 4 --codec 3lc -- ./program arguments");
@@ -135,7 +135,7 @@ int run(Arguments arguments) {
     refuse("run: '" + library +
            "' cannot be preloaded, because LD_PRELOAD splits at spaces and colons; use a link to it (--library)");
 
-  Arguments options = app.remaining();
+  Arguments options = app.others();
   std::vector<std::string> exported;
   Arguments ours{"-x", "LD_PRELOAD=" + preload(library, take_preload(options, exported))};
   for (char** entry = environ; *entry; ++entry) {

@@ -1,6 +1,6 @@
 // Tables for people, printed row by row as results come in, and the JSON file beside them.
 #pragma once
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

@@ -11,7 +11,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -23,6 +22,7 @@
 #include <vector>
 
 #include "codec/payload.hpp"
+#include "command_line.hpp"
 #include "core/error.hpp"
 #include "core/random.hpp"
 #include "memory/workers.hpp"
@@ -369,14 +369,14 @@ class Fuzzer {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app{"Feeds mutated payloads to the decoders of all codecs"};
-  app.option_defaults()->always_capture_default();
-  app.add_option("--mutations", options.mutations, "in all, shared by the codecs' settings; 10M for a long run")
-      ->transform(CLI::AsNumberWithUnit(std::map<std::string, std::uint64_t>{{"k", 1000}, {"M", 1000000}}));
-  app.add_option("--seed", options.seed, "of everything random");
-  app.add_option("--first", options.first, "number of the first mutation, to have one again");
-  app.add_option("--codec", options.codec, "one setting only, as in CRIMP_CODEC");
-  CLI11_PARSE(app, argc, argv);
+  tools::CommandLine app("Feeds mutated payloads to the decoders of all codecs");
+  app.show_defaults();
+  app.option("--mutations", options.mutations, "in all, shared by the codecs' settings; 10M for a long run")
+      .units({{"k", 1000}, {"M", 1000000}});
+  app.option("--seed", options.seed, "of everything random");
+  app.option("--first", options.first, "number of the first mutation, to have one again");
+  app.option("--codec", options.codec, "one setting only, as in CRIMP_CODEC");
+  if (const auto code = app.parse({argv + 1, argv + argc})) return *code;
   for (const int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) ::signal(s, on_crash);
 
   std::vector<std::shared_ptr<const Codec>> all;

@@ -8,7 +8,6 @@
 //
 // Ranks are threads; the sums come from Crimp's collectives. No learning rate is tuned for any codec, the optimizer has
 // no momentum of its own.
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -23,6 +22,7 @@
 #include <string>
 
 #include "collective/algorithms.hpp"
+#include "command_line.hpp"
 #include "support/data.hpp"
 #include "training.hpp"
 
@@ -275,12 +275,12 @@ std::string document(const std::vector<Row>& rows, const std::vector<Problem>& p
 int main(int argc, char** argv) {
   openblas_set_num_threads(1);  // a rank, a core
   Options o;
-  CLI::App app{"Relative error and convergence of all codecs, as a Markdown table"};
-  app.add_option("--data", o.data, "folder of the IDX files");
-  app.add_option("--out", o.out, "file for the table; else it is printed");
-  app.add_option("--codec", o.only, "only codecs whose name begins so, and fp32");
-  app.add_flag("--quick", o.quick, "few steps: does everything run?");
-  CLI11_PARSE(app, argc, argv);
+  tools::CommandLine app("Relative error and convergence of all codecs, as a Markdown table");
+  app.option("--data", o.data, "folder of the IDX files");
+  app.option("--out", o.out, "file for the table; else it is printed");
+  app.option("--codec", o.only, "only codecs whose name begins so, and fp32");
+  app.flag("--quick", o.quick, "few steps: does everything run?");
+  if (const auto code = app.parse({argv + 1, argv + argc})) return *code;
 
   std::vector<Problem> problems{
       {"convex (softmax regression, ranks with different classes, full gradients)",
