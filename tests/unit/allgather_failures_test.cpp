@@ -5,6 +5,7 @@
 #include "memory/workers.hpp"
 #include "support/collective_run.hpp"
 #include "support/compare.hpp"
+#include "support/effort.hpp"
 #include "support/specs.hpp"
 
 using namespace crimp;
@@ -44,11 +45,12 @@ std::vector<std::string> errors_of(const std::vector<Setup>& setups, std::vector
 
 TEST_SUITE("allgather_failures") {
   TEST_CASE("flags of one rank send all ranks through MPI after one exchange and nothing has changed") {
+    Turns turns(1, 1, 5);
     for (const auto& algorithm : carriers())
       for (const char* spec : {"fp32", "fp16", "3lc", "3lc:zero_run=0"})
         for (const int n : {1, 2, 3})
           for (const std::uint8_t flags : {kFlagExact, kFlagNoMemory}) {
-            if (!algorithm.why_unsupported(*make_codec(spec), n).empty()) continue;
+            if (!algorithm.why_unsupported(*make_codec(spec), n).empty() || !turns.next()) continue;
             Setup setup = three_chunks(spec, algorithm.algorithm);
             CAPTURE(std::string(algorithm.name));
             for (const bool in_place : {false, true}) {

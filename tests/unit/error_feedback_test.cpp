@@ -6,6 +6,7 @@
 #include "support/collective_run.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
+#include "support/effort.hpp"
 #include "support/specs.hpp"
 
 using namespace crimp;
@@ -32,7 +33,7 @@ TEST_SUITE("error_feedback") {
       Setup setup{codec, named_layout(count, {20000, 1, 160, 3000}), count};
       auto ranks = make_ranks(setup, 3, 1);
       std::vector<double> inputs(count), outputs(count);
-      const int steps = 12;
+      const int steps = effort(12, 12, 12, 3);
       for (int step = 0; step < steps; ++step) {
         for (std::size_t r = 0; r < 3; ++r) {
           ranks[r].values = make_data(Data::laplace, static_cast<std::uint64_t>(100 * step) + r, count);

@@ -15,6 +15,7 @@
 #include "support/collective_run.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
+#include "support/effort.hpp"
 #include "support/sanitized.hpp"
 #include "support/simd_targets.hpp"
 
@@ -597,7 +598,7 @@ TEST_SUITE("low_rank") {
         tensors.checksum = ranks != 8;
         World world(tensors, ranks);
         std::vector<double> inputs(world.count()), outputs(world.count());
-        for (int step = 0; step < 6; ++step) {
+        for (int step = 0; step < effort(6, 6, 6, 2); ++step) {
           for (std::size_t r = 0; r < world.members().size(); ++r) {
             auto& v = world.members()[r].values;
             v = make_data(step % 2 ? Data::sparse : Data::laplace, static_cast<std::uint64_t>(50 * step) + r,
