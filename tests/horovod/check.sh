@@ -14,7 +14,7 @@ trap 'rm -rf "$work"' EXIT
 train() {  # OUTPUT OPTIONS...
   local to=$1
   shift
-  "$root/scripts/horovod.sh" train --no-setup --model deep --steps $steps --np "$ranks" "$@" >"$work/$to" 2>"$work/$to.err"
+  "$root/scripts/horovod.sh" train --no-setup --model deep --batch 8 --steps $steps --np "$ranks" "$@" >"$work/$to" 2>"$work/$to.err"
   local status=$?
   [ $status -eq 77 ] && { cat "$work/$to.err"; exit 77; }
   [ $status -eq 0 ] || { cat "$work/$to" "$work/$to.err"; exit 1; }

@@ -104,7 +104,8 @@ torch.set_num_threads(1)  # one rank, one core
 torch.manual_seed(args.seed)
 rank, ranks = hvd.rank(), hvd.size()
 training = read_idx("train-images-idx3-ubyte.gz", 3), read_idx("train-labels-idx1-ubyte.gz", 1)
-test = read_idx("t10k-images-idx3-ubyte.gz", 3), read_idx("t10k-labels-idx1-ubyte.gz", 1)
+if args.accuracy:
+    test = read_idx("t10k-images-idx3-ubyte.gz", 3), read_idx("t10k-labels-idx1-ubyte.gz", 1)
 
 model = MODELS[args.model]()
 optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
