@@ -207,7 +207,4 @@ std::shared_ptr<const Codec> make_codec(std::string_view spec);
 // The codec with this wire id, default parameters; null where unknown. For reading traits of what arrived.
 const CodecInfo* find_codec(std::uint8_t wire_id);
 
-// How many float32 lanes the chosen SIMD target has, and its name ("AVX3").
-std::string simd_target();
-
 }  // namespace crimp

@@ -1,8 +1,6 @@
 // The registry's rows as codecs.
 #include "codec/registry.hpp"
 
-#include <hwy/targets.h>
-
 #include <algorithm>
 
 #include "core/error.hpp"
@@ -64,12 +62,6 @@ const CodecInfo* find_codec(std::uint8_t wire_id) {
   for (const auto& info : codecs())
     if (info.traits.wire_id == wire_id) return &info;
   return nullptr;
-}
-
-std::string simd_target() {
-  const auto supported = hwy::SupportedTargets();
-  // The best target is the lowest bit.
-  return hwy::TargetName(static_cast<std::int64_t>(supported & (~supported + 1)));
 }
 
 }  // namespace crimp

@@ -16,9 +16,20 @@ std::string AlgorithmEntry::why_unsupported(const Codec& codec, int ranks) const
                        : "the codec works on whole tensors; its algorithm is low_rank";
 }
 
-double AlgorithmEntry::predicted(const NetworkModel& network, const CodecCost& codec, const ChoiceQuery& query) const {
-  const std::uint64_t chunk = chunk_elements(query.chunk_setting, *query.codec, network.ranks);
-  return codec.scan_s * static_cast<double>(query.count) + cost({network, codec, query.count, chunk});
+AlgorithmEntry::Prediction AlgorithmEntry::predicted(const NetworkModel& network, const CodecCost& codec,
+                                                     const ChoiceQuery& query) const {
+  const auto in_chunks = [&](std::uint64_t setting) {
+    const std::uint64_t chunk = chunk_elements(setting, *query.codec, network.ranks);
+    return Prediction{codec.scan_s * static_cast<double>(query.count) + cost({network, codec, query.count, chunk}),
+                      setting};
+  };
+  if (query.chunk_setting != 0) return in_chunks(query.chunk_setting);
+  Prediction best = in_chunks(kDefaultChunk);
+  if (query.codec->traits().selects) return best;  // out of a tensor's part in a chunk: other chunks are other results
+  for (std::uint64_t setting = kChunkStep * kDefaultChunk;
+       setting / kChunkStep < query.count && setting <= kLongestChunk; setting *= kChunkStep)
+    if (const Prediction longer = in_chunks(setting); longer.s < kWorthMemory * best.s) best = longer;
+  return best;
 }
 
 std::span<const AlgorithmEntry> algorithms() {
@@ -82,7 +93,7 @@ std::string algorithms_for(const Codec& codec, int ranks) {
 }
 
 std::uint64_t chunk_elements(std::uint64_t setting, const Codec& codec, int ranks, Algorithm algorithm) {
-  return entry_of(algorithm).chunk_elements(setting, codec, ranks);
+  return entry_of(algorithm).chunk_elements(setting ? setting : kDefaultChunk, codec, ranks);
 }
 
 std::uint64_t RoutePlan::next_id() {

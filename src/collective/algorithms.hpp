@@ -31,8 +31,12 @@ struct AlgorithmEntry {
   // Seconds that a call is predicted to take. Null: run where CRIMP_ALGORITHM names it, or nothing else can run the
   // codec.
   double (*cost)(const CostQuery&);
-  // With looking at the values. `cost` is not null.
-  double predicted(const NetworkModel&, const CodecCost&, const ChoiceQuery&) const;
+  // With looking at the values, in the chunks that take the least where the query leaves them open. `cost` is not null.
+  struct Prediction {
+    double s;
+    std::uint64_t chunk_setting;
+  };
+  Prediction predicted(const NetworkModel&, const CodecCost&, const ChoiceQuery&) const;
   // About how much more error its results have than allgather's with the same codec (in the terms of
   // Codec::error_of_two_encodings(); at least 1). Equal on all ranks.
   double (*error)(const Codec&, int ranks) = [](const Codec&, int) { return 1.0; };

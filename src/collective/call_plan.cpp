@@ -6,13 +6,16 @@ namespace crimp {
 
 std::shared_ptr<const RoutePlan> PlannedPart::route(const Choice& choice, const Hierarchy* nodes, int ranks) const {
   for (const Route& known : routes_)
-    if (known.algorithm == choice.algorithm && known.nodes == choice.nodes) return known.plan;
+    if (known.algorithm == choice.algorithm && known.nodes == choice.nodes &&
+        known.chunk_setting == choice.chunk_setting)
+      return known.plan;
   const int carrying = choice.nodes ? nodes->nodes : ranks;
-  auto made = plan_route(choice.algorithm, plan,
-                         chunk_elements(query.chunk_setting, *plan.codec, carrying, choice.algorithm), carrying);
+  const std::uint64_t setting = choice.chunk_setting ? choice.chunk_setting : query.chunk_setting;
+  auto made =
+      plan_route(choice.algorithm, plan, chunk_elements(setting, *plan.codec, carrying, choice.algorithm), carrying);
   if (choice.nodes) made = in_nodes(std::move(made), *nodes);
   if (made->part.declined) return made;  // the next call may find memory
-  return routes_.emplace_back(Route{choice.algorithm, choice.nodes, std::move(made)}).plan;
+  return routes_.emplace_back(Route{choice.algorithm, choice.nodes, choice.chunk_setting, std::move(made)}).plan;
 }
 
 std::uint64_t PlannedPart::footprint() const {

@@ -30,6 +30,7 @@ struct PlannedPart {
   struct Route {
     Algorithm algorithm;
     bool nodes;
+    std::uint64_t chunk_setting;
     std::shared_ptr<const RoutePlan> plan;
   };
   mutable std::vector<Route> routes_;

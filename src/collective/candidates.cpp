@@ -18,7 +18,9 @@ std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel
       Choice& c = all.emplace_back(none);
       c.algorithm = entry->algorithm;
       c.nodes = nodes;
-      c.predicted_s = more + entry->predicted(link, cost, query);
+      const auto [s, chunk_setting] = entry->predicted(link, cost, query);
+      c.predicted_s = more + s;
+      c.chunk_setting = chunk_setting;
     }
   };
   add(among_ranks, network, 0, false);

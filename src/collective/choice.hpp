@@ -17,15 +17,16 @@ struct Choice {
   bool trial = false;  // taken to learn its time, whatever is predicted
   const char* why = "";
   double predicted_s = 0, plain_s = 0;  // 0: not predicted
+  std::uint64_t chunk_setting = 0;      // as CRIMP_CHUNK's, for chunk_elements()
   bool limited = false;                 // CRIMP_QUALITY has left an algorithm out
 };
 
 // One call's part to one codec.
 struct ChoiceQuery {
   const Codec* codec;
-  std::uint64_t count, chunk_setting;
-  std::uint64_t plain_bytes;  // of the same elements in the caller's type
-  double quality = 3;         // AlgorithmEntry::error up to which algorithms are considered (CRIMP_QUALITY)
+  std::uint64_t count, chunk_setting;  // chunk_setting: CRIMP_CHUNK; 0: what is predicted to take least
+  std::uint64_t plain_bytes;           // of the same elements in the caller's type
+  double quality = 3;                  // AlgorithmEntry::error up to which algorithms are considered (CRIMP_QUALITY)
 };
 
 // Of one or more candidates (src/collective/candidates.hpp); or plain MPI. The same makes the tables of `crimp model`.

@@ -74,6 +74,7 @@ Choice Trials::choose(Transport& transport, const std::vector<Choice>& predictio
     const Choice& of = tried_[static_cast<std::size_t>(fastest - agreed_.begin())];
     choice.algorithm = of.algorithm;
     choice.nodes = of.nodes;
+    choice.chunk_setting = of.chunk_setting;
     choice.predicted_s = *fastest * static_cast<double>(count);
     choice.why = n == 1           ? "the only one near plain MPI, tried"
                  : choice.limited ? "fastest of those tried within CRIMP_QUALITY"

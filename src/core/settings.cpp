@@ -104,14 +104,17 @@ constexpr Option kTable[] = {
        return parse_number<std::uint64_t>(t, 1, std::uint64_t{1} << 62, s.min_count);
      },
      [](const Settings& s) { return std::to_string(s.min_count); }},
-    {"CRIMP_CHUNK", "655360", "10240 .. 2^30 elements (suffix k, M, G)",
-     "elements per step of the pipeline (encode i+1, exchange i, decode i-1), rounded up to a multiple of 10240", true,
+    {"CRIMP_CHUNK", "auto", "auto, or 10240 .. 2^30 elements (suffix k, M, G)",
+     "elements per step of the pipeline (encode i+1, exchange i, decode i-1), rounded up to a multiple of 10240; auto: 655360, "
+     "and more where CRIMP_ALGORITHM=auto predicts that messages cost more than what they carry",
+     true,
      [](Settings& s, std::string_view t) {
+       if (t == "auto") return s.chunk = 0, true;
        if (!parse_number<std::uint64_t>(t, kPieceElements, std::uint64_t{1} << 30, s.chunk)) return false;
        s.chunk = round_up(s.chunk, kPieceElements);
        return true;
      },
-     [](const Settings& s) { return std::to_string(s.chunk); }},
+     [](const Settings& s) { return s.chunk ? std::to_string(s.chunk) : "auto"; }},
     {"CRIMP_PERIODS", "3", "2 .. 1000",
      "how often calls must have brought the same tensors, by their values, before these get residuals; and at least five calls of a kind",
      true, [](Settings& s, std::string_view t) { return parse_number(t, 2, 1000, s.periods); },
@@ -119,6 +122,10 @@ constexpr Option kTable[] = {
     {"CRIMP_THREADS", "1", "1 .. 256", "threads that encode and decode, per rank; results do not depend on it", false,
      [](Settings& s, std::string_view t) { return parse_number(t, 1, 256, s.threads); },
      [](const Settings& s) { return std::to_string(s.threads); }},
+    {"CRIMP_SIMD", "auto", "auto, or a target of crimp info's line SIMD",
+     "the best instructions that codecs use; results are the same with all of them, so this is for tests and figures",
+     false, [](Settings& s, std::string_view t) { return parse_codec(t, s.simd); },
+     [](const Settings& s) { return s.simd; }},
     {"CRIMP_CUDA_PLUGIN", "auto", "auto, off, or a file name",
      "the library for GPU memory; auto: libcrimp_cuda.so beside libcrimp.so, loaded when the program has a CUDA context",
      false, [](Settings& s, std::string_view t) { return parse_codec(t, s.cuda_plugin); },

@@ -24,9 +24,10 @@ struct Settings {
   bool error_feedback = true;
   int residual_jump = 0;
   std::uint64_t min_count = 16384;
-  std::uint64_t chunk = 655360;
+  std::uint64_t chunk = 0;  // 0: auto
   int periods = 3;
   int threads = 1;
+  std::string simd = "auto";
   std::string cuda_plugin = "auto";
   std::string cuda_aware = "auto";
   bool checksum = true;

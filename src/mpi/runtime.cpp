@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "backend/device_plugin.hpp"
+#include "codec/simd.hpp"
 #include "collective/algorithms.hpp"
 #include "collective/node.hpp"
 #include "core/build_id.hpp"
@@ -38,6 +39,13 @@ void Runtime::read() {
     merge_plan_ = MergePlan(settings_.merge);
   } catch (const Error& e) {
     refuse(e.what());
+  }
+  if (settings_.simd != "auto") {
+    try {
+      choose_simd(settings_.simd);
+    } catch (const Error& e) {
+      refuse(std::string("CRIMP_SIMD is ") + e.what());
+    }
   }
   if (settings_.algorithm != "auto") {
     const AlgorithmEntry* entry = find_algorithm(settings_.algorithm);

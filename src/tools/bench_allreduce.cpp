@@ -14,6 +14,7 @@
 #include <random>
 
 #include "codec/codec.hpp"
+#include "codec/simd.hpp"
 #include "collective/algorithms.hpp"
 #include "collective/chooser.hpp"
 #include "commands.hpp"
@@ -30,6 +31,7 @@
 #include "plain_algorithms.hpp"
 #include "sample_data.hpp"
 #include "schedule/call_sequence.hpp"
+#include "simd_option.hpp"
 #include "stopwatch.hpp"
 #include "table.hpp"
 
@@ -446,9 +448,11 @@ int bench_allreduce(Arguments arguments) {
            "Time each algorithm that can run the codec beside what CRIMP_ALGORITHM says (auto: the chooser)");
   app.option("--interface", setup.interface, "Count the bytes that this network interface sends, on every rank");
   app.option("--label", setup.label, "Goes into the JSON as it is");
+  const SimdOption simd(app);
   const auto json = app.option("--json", setup.json, "Write JSON to a file, or in place of the table").value_optional();
   const bool speaks = says_complaints();
   if (const auto code = app.parse(arguments, !speaks)) return *code;
+  simd.apply();
   if (json.given() && setup.json.empty()) setup.json = "-";
   std::optional<CudaDevice> device;
   try {

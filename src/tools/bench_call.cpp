@@ -20,6 +20,7 @@
 #include "cuda_device.hpp"
 #include "memory/memory_resource.hpp"
 #include "sample_data.hpp"
+#include "simd_option.hpp"
 #include "stopwatch.hpp"
 #include "table.hpp"
 
@@ -96,7 +97,9 @@ int bench_call(Arguments arguments) {
         return text == "host" || names_cuda_device(text) ? ""
                                                          : "'" + text + "' is no device; legal: host, cuda, cuda:N";
       });
+  const SimdOption simd(app);
   if (const auto code = app.parse(arguments)) return *code;
+  simd.apply();
   std::optional<CudaDevice> device;
   if (setup.device != "host") device.emplace(open_cuda_device(setup.device));
 

@@ -7,6 +7,7 @@
 
 #include "bench_codec.hpp"
 #include "codec/payload.hpp"
+#include "codec/simd.hpp"
 #include "collective/algorithms.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
@@ -14,6 +15,7 @@
 #include "memory/memory_resource.hpp"
 #include "memory/workers.hpp"
 #include "sample_data.hpp"
+#include "simd_option.hpp"
 #include "stopwatch.hpp"
 #include "table.hpp"
 
@@ -313,8 +315,10 @@ int bench_codec(Arguments arguments) {
   app.option("--ranks", setup.ranks, "Payloads that are summed (4)").within(1, 1024);
   app.option("--threads", setup.threads, "Threads that encode and decode on the host (1)").within(1, 256);
   app.option("--repeat", setup.repeat, "Rounds of copy, encode, copy, decode (9)").within(1, 100000);
+  const SimdOption simd(app);
   const auto json = app.option("--json", setup.json, "Write JSON to a file, or in place of the table").value_optional();
   if (const auto code = app.parse(arguments)) return *code;
+  simd.apply();
   if (json.given() && setup.json.empty()) setup.json = "-";
   if (setup.all)
     for (const auto& c : codecs()) setup.codecs.emplace_back(c.name);

@@ -4,11 +4,13 @@
 #include <cstring>
 
 #include "codec/homomorphic.hpp"
+#include "codec/simd.hpp"
 #include "codec/thc/thc.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "memory/memory_resource.hpp"
 #include "sample_data.hpp"
+#include "simd_option.hpp"
 #include "stopwatch.hpp"
 #include "table.hpp"
 
@@ -27,7 +29,9 @@ int bench_rotation(Arguments arguments) {
       .within(std::uint64_t{1}, std::uint64_t{1} << 36);
   app.option("--ranks", ranks, "Ranks whose integers a sum holds (4)").within(1, 1024);
   app.option("--repeat", repeat, "Rounds (9)").within(1, 100000);
+  const SimdOption simd(app);
   if (const auto code = app.parse(arguments)) return *code;
+  simd.apply();
   const auto codec = make_codec(spec);
   const Homomorphic* const sums = codec->homomorphic();
   if (!sums) throw Error(ErrorCode::argument_invalid, "codec '" + spec + "' is not summed as integers; thc is");

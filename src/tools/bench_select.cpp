@@ -8,10 +8,12 @@
 
 #include "codec/codec.hpp"
 #include "codec/coding/select.hpp"
+#include "codec/simd.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "memory/memory_resource.hpp"
 #include "sample_data.hpp"
+#include "simd_option.hpp"
 #include "stopwatch.hpp"
 #include "table.hpp"
 
@@ -35,8 +37,10 @@ int bench_select(Arguments arguments) {
       .one_each()
       .one_of(kDistributions);
   app.option("--repeat", repeat, "Rounds (5)").within(1, 100000);
+  const SimdOption simd(app);
   const auto json = app.option("--json", json_file, "Write JSON to a file, or in place of the table").value_optional();
   if (const auto code = app.parse(arguments)) return *code;
+  simd.apply();
   if (json.given() && json_file.empty()) json_file = "-";
   if (ratios.empty()) ratios = {0.01};
   if (distributions.empty()) distributions = {"normal"};

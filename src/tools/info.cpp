@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "codec/codec.hpp"
+#include "codec/simd.hpp"
 #include "collective/algorithms.hpp"
 #include "commands.hpp"
 #include "core/build_id.hpp"

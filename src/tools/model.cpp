@@ -92,7 +92,7 @@ int model(Arguments arguments) {
                                      {"plain_us", 1e6 * best.plain_s}};
           std::string line = fmt::format("| {} | {} | {} |", n, bytes, cell(best.plain_s, best.plain));
           for (const auto* entry : columns) {
-            const double s = entry->predicted(network, cost, query);
+            const double s = entry->predicted(network, cost, query).s;
             row["algorithms_us"][entry->name] = 1e6 * s;
             line += fmt::format(" {} |", cell(s, !best.plain && best.algorithm == entry->algorithm));
           }

@@ -41,6 +41,7 @@ const std::pair<const char*, const char*> kOther[] = {
     {"CRIMP_ERROR_FEEDBACK", "off"},
     {"CRIMP_MIN_COUNT", "4k"},
     {"CRIMP_CHUNK", "1M"},
+    {"CRIMP_SIMD", "AVX2"},
     {"CRIMP_PERIODS", "5"},
     {"CRIMP_THREADS", "4"},
     {"CRIMP_CHECKSUM", "no"},

@@ -4,6 +4,8 @@
 #include <set>
 
 #include "codec/payload.hpp"
+#include "codec/simd.hpp"
+#include "core/error.hpp"
 #include "memory/workers.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
@@ -31,6 +33,20 @@ TEST_SUITE("simd") {
 #if defined(__x86_64__)
     CHECK(targets >= 2);
 #endif
+  }
+
+  TEST_CASE("a target of this machine can be chosen by its name, and no other") {
+    const auto targets = simd_targets();
+    REQUIRE(!targets.empty());
+    CHECK(simd_target() == targets.front());
+    for (const auto& target : targets) {
+      choose_simd(target);
+      CHECK(simd_target() == target);
+    }
+    CHECK_THROWS_WITH_AS(choose_simd("MMX"), doctest::Contains(("legal: " + targets.front()).c_str()), Error);
+    CHECK(simd_target() == targets.back());
+    choose_simd(targets.front());
+    CHECK(simd_target() == targets.front());
   }
 
   TEST_CASE("bodies, residuals and sums are the model's on every target") {

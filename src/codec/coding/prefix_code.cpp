@@ -19,7 +19,7 @@ static_assert(kBatch * kLongestCode + 7 < 64);
 
 struct Tables {
   PrefixCode codes[kDensities];
-  std::uint16_t decode[kDensities][1 << kLongestCode];  // symbol, and its length in the high byte
+  std::uint16_t decode[kDensities][1 << kLongestCode];  // length of the code, and its symbol in the high byte
   double fill[kDensities];                              // coded bytes per base byte that the density expects
   Tables();
 };
@@ -85,20 +85,22 @@ bool DecodeStreams(const std::uint16_t* table, const std::uint8_t* const* stream
   };
   for (; i + kBatch * kStreams <= n; i += kBatch * kStreams) {
     std::uint64_t w[kStreams];
+    unsigned lengths[kStreams] = {};  // in the low byte
     for (std::size_t s = 0; s < kStreams; ++s) w[s] = window(s);
     for (std::size_t j = 0; j < kBatch; ++j)
       for (std::size_t s = 0; s < kStreams; ++s) {
         const unsigned entry = table[w[s] & kMask];
-        symbols[i + j * kStreams + s] = static_cast<std::uint8_t>(entry);
-        w[s] >>= entry >> 8;
-        at[s] += entry >> 8;
+        symbols[i + j * kStreams + s] = static_cast<std::uint8_t>(entry >> 8);
+        w[s] >>= entry & 63;
+        lengths[s] += entry;
       }
+    for (std::size_t s = 0; s < kStreams; ++s) at[s] += lengths[s] & 255;
   }
   for (; i < n; ++i) {
     const std::size_t s = i % kStreams;
     const unsigned entry = table[window(s) & kMask];
-    symbols[i] = static_cast<std::uint8_t>(entry);
-    at[s] += entry >> 8;
+    symbols[i] = static_cast<std::uint8_t>(entry >> 8);
+    at[s] += entry & 255;
   }
   for (std::size_t s = 0; s < kStreams; ++s)
     if ((at[s] + 7) / 8 != bytes[s] || (at[s] % 8 && streams[s][bytes[s] - 1] >> at[s] % 8)) return false;
@@ -193,7 +195,7 @@ Tables::Tables() {
         for (unsigned bit = 0; bit < length; ++bit) reversed |= (next >> bit & 1) << (length - 1 - bit);
         code.code[s] = static_cast<std::uint16_t>(reversed);
         for (unsigned above = reversed; above < 1u << kLongestCode; above += 1u << length)
-          decode[d][above] = static_cast<std::uint16_t>(s | length << 8);
+          decode[d][above] = static_cast<std::uint16_t>(length | s << 8);
         ++next;
       }
   }

@@ -22,6 +22,16 @@ struct Expansion {
   }
 };
 inline constexpr Expansion kExpansion;
+// The places of the bits that are set in a byte, in order.
+struct Kept {
+  alignas(8) std::uint8_t places[256][8];
+  constexpr Kept() : places{} {
+    for (unsigned b = 0; b < 256; ++b)
+      for (unsigned i = 0, n = 0; i < 8; ++i)
+        if (b >> i & 1) places[b][n++] = static_cast<std::uint8_t>(i);
+  }
+};
+inline constexpr Kept kKept;
 inline constexpr std::size_t kStep = 32;
 static_assert(kStep * kLongestRun + 16 <= kExpansionSlack);
 
@@ -59,7 +69,35 @@ HWY_INLINE std::uint8_t* put_run(std::uint8_t* out, std::size_t run) {
   return out + (run != 0);
 }
 
+#if HWY_TARGET > HWY_AVX3_DL
+// 64 bytes with the code of the run that is left from there on in place of zero bytes that another one follows; runs
+// are at most kLongestRun long. As many bytes more are read.
+HWY_INLINE void code_runs(const std::uint8_t* p, std::uint8_t* word) {
+  const D8 d;
+  const hn::RebindToSigned<D8> ds;
+  const auto zero = hn::Set(d, kZeroByte);
+  for (std::size_t i = 0; i < 64; i += hn::Lanes(d)) {
+    const auto v = hn::LoadU(d, p + i);
+    auto all = hn::VecFromMask(d, hn::Eq(v, zero)), less = all;  // less: 0 less the run's length
+#pragma GCC unroll 16
+    for (std::size_t k = 1; k < kLongestRun; ++k) {
+      all = hn::And(all, hn::VecFromMask(d, hn::Eq(hn::LoadU(d, p + i + k), zero)));
+      less = hn::Add(less, all);
+    }
+    const auto runs = hn::RebindMask(d, hn::Lt(hn::BitCast(ds, less), hn::Set(ds, -1)));
+    hn::Store(hn::IfThenElse(runs, hn::Sub(hn::Set(d, kFirstRun - 2), less), v), d, word + i);
+  }
+}
+// Those of eight bytes that are kept; eight are written.
+HWY_INLINE std::uint8_t* put_kept(const std::uint8_t* bytes, std::uint64_t kept, std::uint8_t* out) {
+  const hn::FixedTag<std::uint8_t, 8> d;
+  hn::StoreU(hn::TableLookupBytes(hn::Load(d, bytes), hn::Load(d, kKept.places[kept])), d, out);
+  return out + std::popcount(kept);
+}
+#endif
+
 // Codes the bytes [from, to) of a 64-byte word whose zeros are given; none of its runs may touch `to` or be carried in.
+// As many bytes as a run has may be read behind the word.
 HWY_INLINE std::uint8_t* put_word(const std::uint8_t* p, std::uint64_t zeros, std::size_t from, std::size_t to,
                                   std::uint8_t* out) {
   const std::uint64_t inside =
@@ -83,6 +121,15 @@ HWY_INLINE std::uint8_t* put_word(const std::uint8_t* p, std::uint64_t zeros, st
     _mm512_storeu_si512(out, _mm512_maskz_compress_epi8(kept, word));
     return out + std::popcount(kept);
   }
+#else
+  const std::uint64_t pairs = zeros & zeros >> 1, fours = pairs & pairs >> 2, eights = fours & fours >> 4;
+  if (HWY_LIKELY((eights & eights >> 7) == 0)) {  // no run of fifteen
+    alignas(64) std::uint8_t word[64];
+    code_runs(p, word);
+    const std::uint64_t kept = (inside & ~zeros) | (zeros & ~(zeros << 1));
+    for (std::size_t i = 0; i < 64; i += 8) out = put_kept(word + i, kept >> i & 255, out);
+    return out;
+  }
 #endif
   for (std::size_t i = from; i < to;) {
     const std::uint64_t rest = zeros >> i;
@@ -104,13 +151,13 @@ HWY_INLINE std::uint8_t* put_word(const std::uint8_t* p, std::uint64_t zeros, st
 std::size_t ZeroRunEncode(const std::uint8_t* base, std::size_t n, std::uint8_t* out) {
   const std::uint8_t* const begin = out;
   std::size_t run = 0;  // zero bytes seen and not yet coded
-  alignas(64) std::uint8_t last[64];
+  alignas(64) std::uint8_t last[64 + kLongestRun];
   for (std::size_t at = 0; at < n; at += 64) {
     const std::uint8_t* p = base + at;
-    std::size_t to = n - at < 64 ? n - at : 64;
-    if (to < 64) {
-      std::memset(last, 0, 64);
-      std::memcpy(last, p, to);
+    const std::size_t to = n - at < 64 ? n - at : 64;
+    if (n - at < sizeof last) {
+      std::memset(last, 0, sizeof last);
+      std::memcpy(last, p, n - at);
       p = last;
     }
     const std::uint64_t zeros = zeros64(p);
@@ -167,6 +214,36 @@ HWY_INLINE std::size_t expand_word(const std::uint8_t* in, std::uint8_t* base) {
   }
   return end;
 }
+#else
+constexpr int kFewRuns = 6;  // beyond them the byte-wise way is as good
+
+// Restores what kStep coded bytes stand for, or returns 0 where they hold more than a few runs. As many bytes again may
+// be read.
+HWY_INLINE std::size_t expand_step(const std::uint8_t* in, std::uint8_t* base) {
+  const hn::CappedTag<std::uint8_t, kStep> d;
+  const std::size_t lanes = hn::Lanes(d);
+  std::uint32_t runs = 0;
+  for (std::size_t i = 0; i < kStep; i += lanes) {
+    const auto v = hn::LoadU(d, in + i);
+    std::uint8_t bits[8];
+    hn::StoreMaskBits(d, hn::Eq(hn::Max(v, hn::Set(d, kFirstRun)), v), bits);
+    std::uint32_t part = 0;
+    std::memcpy(&part, bits, lanes / 8);
+    runs |= part << i;
+  }
+  if (std::popcount(runs) > kFewRuns) return 0;
+  std::size_t from = 0, to = 0;
+  for (; runs; runs &= runs - 1) {
+    const auto run = static_cast<std::size_t>(std::countr_zero(runs));
+    std::memcpy(base + to, in + from, kStep);
+    to += run - from;
+    std::memset(base + to, kZeroByte, 16);
+    to += in[run] - (kFirstRun - 2u);
+    from = run + 1;
+  }
+  std::memcpy(base + to, in + from, kStep);
+  return to + kStep - from;
+}
 #endif
 
 bool ZeroRunDecode(const std::uint8_t* in, std::size_t bytes, std::uint8_t* base, std::size_t n) {
@@ -181,6 +258,15 @@ bool ZeroRunDecode(const std::uint8_t* in, std::size_t bytes, std::uint8_t* base
         to += expanded;
         if (to > n) return false;
         at += 64 - kStep;
+        continue;
+      }
+    }
+#else
+    if (at + 2 * kStep <= bytes) {
+      const std::size_t expanded = expand_step(in + at, base + to);
+      if (expanded) {
+        to += expanded;
+        if (to > n) return false;
         continue;
       }
     }

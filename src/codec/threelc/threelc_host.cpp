@@ -22,7 +22,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Df = hn::CappedTag<float, 16>;
 using Di = hn::RebindToSigned<Df>;
 using D8 = hn::Rebind<std::uint8_t, Df>;
-using D16 = hn::Rebind<std::uint16_t, Df>;
+using D8s = hn::CappedTag<std::uint8_t, kStripe>;
 
 template <bool has_in, bool has_out>
 HWY_INLINE void encode_tiles(const float* HWY_RESTRICT values, const float* in, float* out, std::uint64_t count,
@@ -120,13 +120,35 @@ HWY_INLINE void add_tile(const std::uint8_t* bytes, __m512 m, float* acc) {
   add(3, 3);
   add(4, 1);
 }
+#else
+// The digits of neighbouring bytes, negated: of stripe j's elements from digits[j * kStripe + lane] on.
+HWY_INLINE void take_digits(const std::uint8_t* bytes, std::size_t lane, std::int8_t* digits) {
+  const D8s d8;
+  const hn::RebindToSigned<D8s> ds;
+  auto rest = hn::LoadU(d8, bytes);
+  const auto one = hn::Set(ds, 1);
+  const auto peel = [&](std::size_t stripe, std::uint8_t weight) HWY_ATTR {
+    const auto w = hn::Set(d8, weight), w2 = hn::Set(d8, static_cast<std::uint8_t>(2 * weight));
+    const auto some = hn::VecFromMask(d8, hn::Eq(hn::Max(rest, w), rest)),  // rest >= w
+        plus = hn::VecFromMask(d8, hn::Eq(hn::Max(rest, w2), rest));
+    rest = hn::Sub(hn::Sub(rest, hn::And(some, w)), hn::And(plus, w));
+    hn::StoreU(hn::Add(one, hn::BitCast(ds, hn::Add(some, plus))), ds, digits + stripe * kStripe + lane);
+  };
+  peel(0, 81);
+  peel(1, 27);
+  peel(2, 9);
+  peel(3, 3);
+  hn::StoreU(hn::Sub(one, hn::BitCast(ds, rest)), ds, digits + 4 * kStripe + lane);
+}
 #endif
 
 void DecodeTiles(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t count, float scale, float* HWY_RESTRICT acc) {
   const Df d;
   [[maybe_unused]] const Di di;
-  [[maybe_unused]] const D16 d16;
+  [[maybe_unused]] const D8s d8;
+  [[maybe_unused]] const hn::Rebind<std::int8_t, Df> dq;
   [[maybe_unused]] const std::size_t lanes = hn::Lanes(d);
+  [[maybe_unused]] HWY_ALIGN std::int8_t digits[kTile];
   std::uint64_t zero_stripe;
   std::memset(&zero_stripe, kZeroByte, sizeof zero_stripe);
   const auto m = hn::Set(d, scale);
@@ -139,24 +161,11 @@ void DecodeTiles(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t count, fl
 #if HWY_TARGET <= HWY_AVX3
     add_tile(bytes, m.raw, acc + at);
 #else
-    for (std::size_t lane = 0; lane < kStripe; lane += lanes) {
-      auto rest = hn::PromoteTo(d16, hn::LoadU(D8(), bytes + lane));
-      const auto add = [&](std::uint64_t stripe, hn::Vec<D16> value) HWY_ATTR {
-        float* p = acc + at + stripe * kStripe + lane;
-        const auto q = hn::ConvertTo(d, hn::Sub(hn::Set(di, 1), hn::PromoteTo(di, value)));
-        hn::StoreU(hn::Sub(hn::LoadU(d, p), hn::Mul(q, m)), d, p);  // less +0: -0 stays
-      };
-      // Exact quotients for rest <= 242: x / 81, x / 27, x / 9, x / 3 as a 16-bit product and a shift.
-      const auto peel = [&](std::uint64_t stripe, std::uint16_t factor, std::uint16_t weight) HWY_ATTR {
-        const auto q = hn::ShiftRight<14>(hn::Mul(rest, hn::Set(d16, factor)));
-        rest = hn::Sub(rest, hn::Mul(q, hn::Set(d16, weight)));
-        add(stripe, q);
-      };
-      peel(0, 203, 81);
-      peel(1, 607, 27);
-      peel(2, 1821, 9);
-      peel(3, 5462, 3);
-      add(4, rest);
+    for (std::size_t lane = 0; lane < kStripe; lane += hn::Lanes(d8)) take_digits(bytes + lane, lane, digits);
+    for (std::size_t i = 0; i < kTile; i += lanes) {
+      float* const p = acc + at + i;
+      const auto q = hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(dq, digits + i)));
+      hn::StoreU(hn::NegMulAdd(q, m, hn::LoadU(d, p)), d, p);  // less +0: -0 stays. The product is exact
     }
 #endif
   }
