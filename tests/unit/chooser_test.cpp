@@ -49,6 +49,31 @@ TEST_SUITE("chooser") {
     CHECK(c.at(1000) == doctest::Approx(8));
   }
 
+  // 64 ranks, 64 MiB at 10 Gbit/s: 63 messages of 30 us an exchange are 1.9 ms, two exchanges a chunk, and 26 chunks of
+  // 655360 elements have 98 ms of them; the bytes of all are 5 ms.
+  TEST_CASE("chunks grow where messages cost more than what they carry") {
+    const auto predicted = [](const char* codec, int ranks, std::uint64_t setting) {
+      const auto made = make_codec(codec);
+      const ChoiceQuery query{made.get(), 16 << 20, setting, 64 << 20};
+      return entry_of(Algorithm::two_shot).predicted(NetworkModel::of(ranks, 30e-6, 1.25e9, 4e9), k3lc, query);
+    };
+    const auto open = predicted("3lc", 64, 0), fixed = predicted("3lc", 64, kDefaultChunk);
+    CHECK(fixed.s > 98e-3);
+    CHECK(fixed.chunk_setting == kDefaultChunk);
+    CHECK(open.chunk_setting > kDefaultChunk);
+    CHECK(open.s < 0.6 * fixed.s);
+    CHECK(predicted("3lc", 64, open.chunk_setting).s == open.s);
+    // Nothing is won where few messages are sent, nor may a selection be another one.
+    CHECK(predicted("3lc", 2, 0).chunk_setting == kDefaultChunk);
+    CHECK(predicted("topk", 64, 0).chunk_setting == kDefaultChunk);
+    CHECK(predicted("3lc:scale=tensor", 64, 0).chunk_setting == kDefaultChunk);
+    const auto codec = make_codec("3lc");
+    const Choice chosen = cheapest(candidates(NetworkModel::of(64, 30e-6, 1.25e9, 4e9), nullptr, k3lc,
+                                              {codec.get(), 16 << 20, 0, 64 << 20}));
+    CHECK(chosen.algorithm == Algorithm::two_shot);
+    CHECK(chosen.chunk_setting == open.chunk_setting);
+  }
+
   TEST_CASE("the theory's bytes and latencies") {
     const NetworkModel m = NetworkModel::of(8, 1e-5, 1e9, 1e12);
     CHECK(m.allgather.at(1e6) == doctest::Approx(3e-5 + 1e-3));
