@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "codec/coding/prefetch.hpp"
+#include "codec/coding/set_bits.hpp"
 #include "memory/thread_scratch.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -62,8 +63,15 @@ HWY_INLINE Vi keys(const float* values, const float* residual, std::uint64_t i) 
 // own compressing store is microcode on AMD.)
 HWY_INLINE std::size_t store_selected(Vf v, hn::Mask<Df> mask, float* to) {
   const Df d;
+#if HWY_TARGET == HWY_AVX2
+  const auto bits = static_cast<unsigned>(_mm256_movemask_ps(hn::VecFromMask(d, mask).raw));
+  const __m128i places = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kSetBits.places[bits]));
+  _mm256_storeu_ps(to, _mm256_permutevar8x32_ps(v.raw, _mm256_cvtepu8_epi32(places)));
+  return static_cast<std::size_t>(std::popcount(bits));
+#else
   hn::StoreU(hn::Compress(v, mask), d, to);
   return hn::CountTrue(d, mask);
+#endif
 }
 
 template <Side side, bool has_residual>

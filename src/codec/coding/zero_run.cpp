@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstring>
 
+#include "codec/coding/set_bits.hpp"
 #include "codec/threelc/threelc.hpp"
 
 #ifndef CRIMP_ZERO_RUN_EXPANSION
@@ -22,16 +23,6 @@ struct Expansion {
   }
 };
 inline constexpr Expansion kExpansion;
-// The places of the bits that are set in a byte, in order.
-struct Kept {
-  alignas(8) std::uint8_t places[256][8];
-  constexpr Kept() : places{} {
-    for (unsigned b = 0; b < 256; ++b)
-      for (unsigned i = 0, n = 0; i < 8; ++i)
-        if (b >> i & 1) places[b][n++] = static_cast<std::uint8_t>(i);
-  }
-};
-inline constexpr Kept kKept;
 inline constexpr std::size_t kStep = 32;
 static_assert(kStep * kLongestRun + 16 <= kExpansionSlack);
 
@@ -91,7 +82,7 @@ HWY_INLINE void code_runs(const std::uint8_t* p, std::uint8_t* word) {
 // Those of eight bytes that are kept; eight are written.
 HWY_INLINE std::uint8_t* put_kept(const std::uint8_t* bytes, std::uint64_t kept, std::uint8_t* out) {
   const hn::FixedTag<std::uint8_t, 8> d;
-  hn::StoreU(hn::TableLookupBytes(hn::Load(d, bytes), hn::Load(d, kKept.places[kept])), d, out);
+  hn::StoreU(hn::TableLookupBytes(hn::Load(d, bytes), hn::Load(d, kSetBits.places[kept])), d, out);
   return out + std::popcount(kept);
 }
 #endif

@@ -155,7 +155,7 @@ HWY_INLINE void quantize_tiles(const Tables& t, const float* y, const Block& blo
 template <int bits>
 HWY_NOINLINE void quantize_block(const Tables& t, const float* y, const Block& block, float norm,
                                  const RandomCounter& counter, std::uint8_t* bytes) {
-  if (HWY_TARGET > HWY_AVX3 || t.granularity < 32)
+  if (HWY_TARGET > HWY_AVX2 || t.granularity < 32)
     return quantize_tiles<bits, false>(t, y, block, norm, counter, bytes);
   quantize_tiles<bits, true>(t, y, block, norm, counter, bytes);
 }

@@ -58,6 +58,12 @@ class Quantizer {
           hn::Vec<Di>{_mm512_cvttps_epi32(_mm512_add_ps(_mm512_mul_ps(entry(slope_), u[i].raw), entry(offset_)))};
 #else
       const auto k = hn::ConvertTo(di, u[i]);
+#if HWY_TARGET == HWY_AVX2
+      if constexpr (!wide) {
+        fixed[i] = hn::ConvertTo(di, hn::Add(hn::Mul(entry(slope_, k.raw), u[i]), entry(offset_, k.raw)));
+        continue;
+      }
+#endif
       fixed[i] =
           hn::ConvertTo(di, hn::Add(hn::Mul(hn::GatherIndex(df, slope_, k), u[i]), hn::GatherIndex(df, offset_, k)));
 #endif
@@ -72,6 +78,16 @@ class Quantizer {
   __m512 slope_[kRegisters], offset_[kRegisters];
 #else
   const float *slope_, *offset_;
+#endif
+#if HWY_TARGET == HWY_AVX2
+  // table[k], k < 32. A gather takes several times as long.
+  HWY_INLINE static Vf entry(const float* table, __m256i k) {
+    const auto among = [&](int first) CRIMP_STEP { return _mm256_permutevar8x32_ps(_mm256_load_ps(table + first), k); };
+    const __m256 bit3 = _mm256_castsi256_ps(_mm256_slli_epi32(k, 28)),
+                 bit4 = _mm256_castsi256_ps(_mm256_slli_epi32(k, 27));
+    return Vf{_mm256_blendv_ps(_mm256_blendv_ps(among(0), among(8), bit3), _mm256_blendv_ps(among(16), among(24), bit3),
+                               bit4)};
+  }
 #endif
 };
 
