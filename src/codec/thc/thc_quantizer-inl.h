@@ -57,15 +57,14 @@ class Quantizer {
       fixed[i] =
           hn::Vec<Di>{_mm512_cvttps_epi32(_mm512_add_ps(_mm512_mul_ps(entry(slope_), u[i].raw), entry(offset_)))};
 #else
-      const auto k = hn::ConvertTo(di, u[i]);
+      const auto k = whole(u[i]);
 #if HWY_TARGET == HWY_AVX2
       if constexpr (!wide) {
-        fixed[i] = hn::ConvertTo(di, hn::Add(hn::Mul(entry(slope_, k.raw), u[i]), entry(offset_, k.raw)));
+        fixed[i] = whole(hn::Add(hn::Mul(entry(slope_, k.raw), u[i]), entry(offset_, k.raw)));
         continue;
       }
 #endif
-      fixed[i] =
-          hn::ConvertTo(di, hn::Add(hn::Mul(hn::GatherIndex(df, slope_, k), u[i]), hn::GatherIndex(df, offset_, k)));
+      fixed[i] = whole(hn::Add(hn::Mul(hn::GatherIndex(df, slope_, k), u[i]), hn::GatherIndex(df, offset_, k)));
 #endif
     }
     for (std::uint32_t i = 0; i < 8; ++i) fixed[i] = hn::Add(fixed[i], hn::BitCast(di, random[i]));
@@ -78,6 +77,16 @@ class Quantizer {
   __m512 slope_[kRegisters], offset_[kRegisters];
 #else
   const float *slope_, *offset_;
+#endif
+#if HWY_TARGET > HWY_AVX3
+  // x cut to an integer; it is below 2^31.
+  HWY_INLINE static hn::Vec<Di> whole(Vf x) {
+#if HWY_TARGET == HWY_AVX2
+    return hn::Vec<Di>{_mm256_cvttps_epi32(x.raw)};  // no correction of what overflows
+#else
+    return hn::ConvertTo(Di(), x);
+#endif
+  }
 #endif
 #if HWY_TARGET == HWY_AVX2
   // table[k], k < 32. A gather takes several times as long.

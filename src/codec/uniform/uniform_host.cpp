@@ -113,6 +113,8 @@ HWY_INLINE hn::Vec<Di> nearest(hn::Vec<Df> x) {
 #if HWY_TARGET <= HWY_AVX3
   const hn::Full512<std::int32_t> d;  // |x| is below 2^31: no correction of what overflows
   return hn::Vec<decltype(d)>{_mm512_cvtps_epi32(x.raw)};
+#elif HWY_TARGET == HWY_AVX2
+  return hn::Vec<Di>{_mm256_cvtps_epi32(x.raw)};
 #else
   return hn::NearestInt(x);
 #endif
