@@ -68,8 +68,8 @@ TEST_SUITE("chooser") {
     CHECK(predicted("topk", 64, 0).chunk_setting == kDefaultChunk);
     CHECK(predicted("3lc:scale=tensor", 64, 0).chunk_setting == kDefaultChunk);
     const auto codec = make_codec("3lc");
-    const Choice chosen = cheapest(candidates(NetworkModel::of(64, 30e-6, 1.25e9, 4e9), nullptr, k3lc,
-                                              {codec.get(), 16 << 20, 0, 64 << 20}));
+    const Choice chosen = cheapest(
+        candidates(NetworkModel::of(64, 30e-6, 1.25e9, 4e9), nullptr, k3lc, {codec.get(), 16 << 20, 0, 64 << 20}));
     CHECK(chosen.algorithm == Algorithm::two_shot);
     CHECK(chosen.chunk_setting == open.chunk_setting);
   }
