@@ -66,8 +66,10 @@ cat "$results/horovod.log" 2>/dev/null
 if [ -z "$quick" ] && [[ ${label[1]:-unit} == unit ]]; then
   (
     renice -n 19 $BASHPID >/dev/null 2>&1
+    ln -sf build-asan.log "$results/sanitizers.log"
     build build-asan crimp_unit -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCRIMP_TESTS=unit -DCRIMP_SANITIZE=address,undefined
     echo $? >"$results/asan"
+    ln -sf build-tsan.log "$results/sanitizers.log"
     build build-tsan crimp_unit -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCRIMP_TESTS=unit -DCRIMP_SANITIZE=thread
     echo $? >"$results/tsan"
   ) &
@@ -75,7 +77,7 @@ if [ -z "$quick" ] && [[ ${label[1]:-unit} == unit ]]; then
 fi
 test_in build $built
 if [ -n "${sanitizers:-}" ]; then
-  with_progress building "$results/build-tsan.log" wait $sanitizers
+  with_progress building "$results/sanitizers.log" wait $sanitizers
   export UBSAN_OPTIONS=print_stacktrace=1
   test_in build-asan "$(cat "$results/asan" 2>/dev/null || echo 1)"
   test_in build-tsan "$(cat "$results/tsan" 2>/dev/null || echo 1)"
