@@ -25,7 +25,7 @@ std::vector<std::string> simd_targets() {
   return names;
 }
 
-std::string simd_target() { return hwy::TargetName(best(hwy::SupportedTargets() & chosen_and_below)); }
+std::string simd_target() { return hwy::TargetName(best(here() & chosen_and_below)); }
 
 void choose_simd(std::string_view name) {
   std::string legal;

@@ -50,8 +50,8 @@ void decline(CallBuffers&);
 
 // Most bytes of received bodies at once: chunks are shorter where many ranks would fill more.
 inline constexpr std::uint64_t kReceiveBudget = std::uint64_t{256} << 20;
-// Where CRIMP_CHUNK says auto: this many elements, or where messages cost more than they carry up to kLongestChunk, in
-// steps of kChunkStep, each for at least what is left of 1 by kWorthMemory of the time.
+// Where CRIMP_CHUNK says auto a chunk has kDefaultChunk elements, or, up to kLongestChunk, kChunkStep times as many
+// again and again, where that is predicted to take less than kWorthMemory of the time.
 inline constexpr std::uint64_t kDefaultChunk = 655360, kChunkStep = 4, kLongestChunk = 64 * kDefaultChunk;
 inline constexpr double kWorthMemory = 0.95;
 // The chunk length on so many ranks where CRIMP_CHUNK says `setting`; 0: auto, where nothing is predicted.
