@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "codec/coding/set_bits.hpp"
 #include "core/types.hpp"
 
 namespace crimp::index_set {
@@ -51,14 +52,16 @@ bool decode(std::span<const std::uint8_t> in, std::uint16_t head, std::uint64_t 
     for (std::size_t at = 0; at < in.size(); at += 8) {
       std::uint64_t rest = 0;
       std::memcpy(&rest, in.data() + at, std::min<std::size_t>(8, in.size() - at));
-      if (found + static_cast<std::uint32_t>(__builtin_popcountll(rest)) > count) return false;
-      if (rest == ~std::uint64_t{0}) {
-        for (std::uint32_t i = 0; i < 64; ++i) indices[found + i] = static_cast<std::uint16_t>(8 * at + i);
-        found += 64;
-        continue;
+      if (found + static_cast<std::uint32_t>(std::popcount(rest)) > count) return false;
+      // Eight of every byte whether it has them or not, where there is room; the last ones one by one.
+      std::size_t base = 8 * at;
+      for (; rest && found + 8 <= count; rest >>= 8, base += 8) {
+        const std::uint8_t* const places = kSetBits.places[rest & 0xff];
+        for (std::size_t i = 0; i < 8; ++i) indices[found + i] = static_cast<std::uint16_t>(base + places[i]);
+        found += static_cast<std::uint32_t>(std::popcount(rest & 0xff));
       }
       for (; rest; rest &= rest - 1)
-        indices[found++] = static_cast<std::uint16_t>(8 * at + static_cast<std::size_t>(__builtin_ctzll(rest)));
+        indices[found++] = static_cast<std::uint16_t>(base + static_cast<std::size_t>(std::countr_zero(rest)));
     }
     return found == count && indices[found - 1] < n;
   }

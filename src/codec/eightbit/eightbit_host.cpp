@@ -1,5 +1,5 @@
 // Dynamic 8-bit numbers on the host. The table times M has 128 floats. With AVX-512 VBMI it lies in registers as four
-// planes of bytes, and 64 codes take one permute a plane; other targets gather.
+// planes of bytes, and 64 codes take one permute a plane; AVX2 computes it; other targets gather.
 #include "codec/eightbit/eightbit.hpp"
 
 #include <cmath>
@@ -23,6 +23,15 @@ using Di = hn::RebindToSigned<Df>;
 using Du = hn::RebindToUnsigned<Df>;
 using D8 = hn::Rebind<std::uint8_t, Df>;
 constexpr std::size_t kLanes = hn::MaxLanes(Df());
+
+// x cut to an integer; it is below 2^31.
+HWY_INLINE hn::Vec<Di> whole(hn::Vec<Df> x) {
+#if HWY_TARGET == HWY_AVX2
+  return hn::Vec<Di>{_mm256_cvttps_epi32(x.raw)};  // no correction of what overflows
+#else
+  return hn::ConvertTo(Di(), x);
+#endif
+}
 
 // Codes of 0..127 and, in bit 7, the sign.
 class Coder {
@@ -48,8 +57,7 @@ class Coder {
 #else
     for (const Line& line : kLines.of)
       y = hn::Min(hn::Add(hn::Mul(hn::Set(d, line.slope), x), hn::Set(d, line.offset)), y);
-    return hn::Or(hn::ConvertTo(di, y),
-                  hn::And(hn::BitCast(di, hn::ShiftRight<24>(hn::BitCast(Du(), a))), hn::Set(di, 128)));
+    return hn::Or(whole(y), hn::And(hn::BitCast(di, hn::ShiftRight<24>(hn::BitCast(Du(), a))), hn::Set(di, 128)));
 #endif
   }
 
@@ -95,12 +103,60 @@ class Planes {
  private:
   __m512i low_[4], high_[4];
 };
-#else
-HWY_INLINE hn::Vec<Df> decoded(const float* table, hn::Vec<Di> code) {
-  const Di di;
-  const auto sign = hn::ShiftLeft<24>(hn::And(code, hn::Set(di, 128)));
-  return hn::Or(hn::GatherIndex(Df(), table, hn::And(code, hn::Set(di, 127))), hn::BitCast(Df(), sign));
+#elif HWY_TARGET == HWY_AVX2
+// What dividends are divided by. By the low bits of the exponent of 2^k: 127 + k.
+struct Units {
+  alignas(32) float of[8], inverse[8];
+};
+constexpr Units make_units() {
+  Units units{};
+  std::uint32_t unit = 20'000'000;
+  for (std::uint32_t k = 0; k < kDecades; ++k, unit /= 5) {
+    units.of[(127 + k) % 8] = static_cast<float>(unit);
+    units.inverse[(127 + k) % 8] = 1.0f / static_cast<float>(unit);
+  }
+  return units;
 }
+constexpr Units kUnits = make_units();
+
+// The table's formula in place of a gather. Of c = 2^k + f the float's exponent is k, the dividend is 18 c + 9 -
+// 2^(k+4), and the quotient is rounded correctly by one correction (Markstein, IBM J. Res. Dev. 34(1), 1990).
+class Decoder {
+ public:
+  explicit Decoder(const float* table) : scale_(_mm256_set1_ps(table[kCodes - 1])) {}
+  HWY_INLINE hn::Vec<Df> operator()(hn::Vec<Di> code) const {
+    const __m256i c = _mm256_and_si256(code.raw, _mm256_set1_epi32(kCodes - 1));
+    const __m256 x = _mm256_cvtepi32_ps(c), power = _mm256_and_ps(x, _mm256_set1_ps(INFINITY));
+    const __m256i k = _mm256_srli_epi32(_mm256_castps_si256(x), 23);
+    const __m256 dividend =
+        _mm256_fnmadd_ps(power, _mm256_set1_ps(16.0f), _mm256_fmadd_ps(x, _mm256_set1_ps(18.0f), _mm256_set1_ps(9.0f)));
+    const __m256 unit = _mm256_permutevar8x32_ps(_mm256_load_ps(kUnits.of), k),
+                 inverse = _mm256_permutevar8x32_ps(_mm256_load_ps(kUnits.inverse), k);
+    const __m256 estimate = _mm256_mul_ps(dividend, inverse);
+    __m256 t = _mm256_fmadd_ps(_mm256_fnmadd_ps(estimate, unit, dividend), inverse, estimate);
+    t = _mm256_blendv_ps(t, _mm256_set1_ps(1.0f),
+                         _mm256_castsi256_ps(_mm256_cmpeq_epi32(c, _mm256_set1_epi32(kCodes - 1))));
+    t = _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(c, _mm256_setzero_si256())), t);
+    const __m256i sign = _mm256_slli_epi32(_mm256_andnot_si256(_mm256_set1_epi32(kCodes - 1), code.raw), 24);
+    return hn::Vec<Df>{_mm256_or_ps(_mm256_mul_ps(t, scale_), _mm256_castsi256_ps(sign))};
+  }
+
+ private:
+  __m256 scale_;
+};
+#else
+class Decoder {
+ public:
+  explicit Decoder(const float* table) : table_(table) {}
+  HWY_INLINE hn::Vec<Df> operator()(hn::Vec<Di> code) const {
+    const Di di;
+    const auto sign = hn::ShiftLeft<24>(hn::And(code, hn::Set(di, 128)));
+    return hn::Or(hn::GatherIndex(Df(), table_, hn::And(code, hn::Set(di, 127))), hn::BitCast(Df(), sign));
+  }
+
+ private:
+  const float* table_;
+};
 #endif
 
 template <bool has_in, bool has_out>
@@ -133,11 +189,12 @@ HWY_INLINE void encode(const float* values, const float* in, float* out, std::ui
     }
   }
 #else
+  const Decoder decoded(table);
   for (; i + kLanes <= count; i += kLanes) {
     const auto a = load(i);
     const auto code = coder(a);
     hn::StoreU(hn::DemoteTo(D8(), code), D8(), codes + i);
-    if constexpr (has_out) hn::StoreU(hn::Sub(a, decoded(table, code)), d, out + i);
+    if constexpr (has_out) hn::StoreU(hn::Sub(a, decoded(code)), d, out + i);
   }
 #endif
   for (; i < count; ++i) {
@@ -169,9 +226,9 @@ void AddDecoded(const std::uint8_t* codes, std::uint64_t count, const float* tab
       hn::StoreU(hn::Add(hn::LoadU(d, acc + i + 16 * k), value[k]), d, acc + i + 16 * k);
   }
 #else
+  const Decoder decoded(table);
   for (; i + kLanes <= count; i += kLanes)
-    hn::StoreU(hn::Add(hn::LoadU(d, acc + i), decoded(table, hn::PromoteTo(Di(), hn::LoadU(D8(), codes + i)))), d,
-               acc + i);
+    hn::StoreU(hn::Add(hn::LoadU(d, acc + i), decoded(hn::PromoteTo(Di(), hn::LoadU(D8(), codes + i)))), d, acc + i);
 #endif
   for (; i < count; ++i) acc[i] += codes[i] & 128 ? -table[codes[i] & 127] : table[codes[i]];
 }

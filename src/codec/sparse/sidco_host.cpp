@@ -22,6 +22,12 @@ struct Lanes {
   alignas(64) double excess[kLanes], squares[kLanes], logs[kLanes];
   std::uint64_t count;
 };
+// Of the magnitudes above `from`, of which few are expected or many; logs: squares, too.
+struct Wanted {
+  float from = 0;
+  bool squares = false, logs = false, few = false;
+};
+constexpr double kFew = 0.05;  // of all elements
 inline double tree(double* lanes) {
   for (std::uint32_t half = kLanes / 2; half; half /= 2)
     for (std::uint32_t i = 0; i < half; ++i) lanes[i] = lanes[i] + lanes[i + half];
@@ -34,8 +40,9 @@ inline double tree(double* lanes) {
 HWY_BEFORE_NAMESPACE();
 namespace crimp::sidco::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-using Dd = hn::CappedTag<double, 8>;
-using Df = hn::Rebind<float, Dd>;
+using Df = hn::CappedTag<float, 16>;
+using Dd = hn::Repartition<double, Df>;
+using Vf = hn::Vec<Df>;
 using Vd = hn::Vec<Dd>;
 
 // log_of, the same operations in the same order.
@@ -54,55 +61,68 @@ HWY_INLINE Vd LogOf(Vd x) {
   return hn::Add(hn::Mul(e, hn::Set(d, kLn2)), hn::Mul(hn::Set(d, 2.0), hn::Add(s, hn::Mul(s, hn::Mul(z, p)))));
 }
 
-template <bool has_residual, bool with_logs>
+// few: most vectors have nothing above `from`, and those are passed over. Adding zeros would give the same sums.
+template <bool has_residual, bool with_squares, bool with_logs, bool few>
 HWY_INLINE void add_piece(const float* values, const float* residual, std::uint64_t count, float from, Lanes& sums) {
-  const Dd d;
   const Df df;
-  constexpr std::size_t kWidth = hn::MaxLanes(d), kVectors = kLanes / kWidth;
-  const auto start = hn::Set(d, static_cast<double>(from)), zero = hn::Zero(d), one = hn::Set(d, 1.0);
-  Vd excess[kVectors], squares[kVectors], logs[kVectors], n = zero;
+  const Dd d;
+  const hn::Half<Df> half;
+  constexpr std::size_t kFloats = hn::MaxLanes(df), kWidth = hn::MaxLanes(d), kVectors = kLanes / kWidth;
+  const Vf least = hn::Set(df, from);
+  const Vd start = hn::Set(d, static_cast<double>(from)), zero = hn::Zero(d), one = hn::Set(d, 1.0);
+  Vd excess[kVectors], squares[kVectors], logs[kVectors];
   for (std::size_t v = 0; v < kVectors; ++v) excess[v] = squares[v] = logs[v] = zero;
+  sums.count = 0;
+  const auto add = [&](std::size_t v, Vd x) HWY_ATTR {
+    const Vd y = hn::Max(hn::Sub(x, start), zero);
+    excess[v] = hn::Add(excess[v], y);
+    if constexpr (with_squares) squares[v] = hn::Add(squares[v], hn::Mul(y, y));
+    if constexpr (with_logs) {
+      const auto counted = hn::Gt(y, zero);
+      logs[v] = hn::Add(logs[v], hn::IfThenElseZero(counted, LogOf(hn::IfThenElse(counted, x, one))));
+    }
+  };
   std::uint64_t i = 0;
   for (; i + kLanes <= count; i += kLanes)
-    for (std::size_t v = 0; v < kVectors; ++v) {
-      auto a = hn::LoadU(df, values + i + v * kWidth);
-      if constexpr (has_residual) a = hn::Add(a, hn::LoadU(df, residual + i + v * kWidth));
-      const auto x = hn::PromoteTo(d, hn::Abs(a)), y = hn::Max(hn::Sub(x, start), zero);
-      const auto counted = hn::Gt(y, zero);
-      excess[v] = hn::Add(excess[v], y);
-      squares[v] = hn::Add(squares[v], hn::Mul(y, y));
-      if constexpr (with_logs)
-        logs[v] = hn::Add(logs[v], hn::IfThenElseZero(counted, LogOf(hn::IfThenElse(counted, x, one))));
-      n = hn::Add(n, hn::IfThenElseZero(counted, one));
+    for (std::size_t lane = 0; lane < kLanes; lane += kFloats) {
+      Vf a = hn::LoadU(df, values + i + lane);
+      if constexpr (has_residual) a = hn::Add(a, hn::LoadU(df, residual + i + lane));
+      a = hn::Abs(a);
+      const auto above = hn::Gt(a, least);
+      if (few && __builtin_expect(hn::AllFalse(df, above), 1)) continue;
+      sums.count += hn::CountTrue(df, above);
+      add(lane / kWidth, hn::PromoteTo(d, hn::LowerHalf(half, a)));
+      add(lane / kWidth + 1, hn::PromoteTo(d, hn::UpperHalf(half, a)));
     }
   for (std::size_t v = 0; v < kVectors; ++v) {
     hn::Store(excess[v], d, sums.excess + v * kWidth);
     hn::Store(squares[v], d, sums.squares + v * kWidth);
     hn::Store(logs[v], d, sums.logs + v * kWidth);
   }
-  HWY_ALIGN double each[kWidth];
-  hn::Store(n, d, each);
-  sums.count = 0;
-  for (const double lane : each) sums.count += static_cast<std::uint64_t>(lane);
   for (std::uint32_t lane = 0; i < count; ++i, ++lane) {
     const double x = std::fabs(has_residual ? values[i] + residual[i] : values[i]), y = x - static_cast<double>(from);
     if (!(y > 0.0)) continue;
     sums.excess[lane] += y;
-    sums.squares[lane] += y * y;
+    if constexpr (with_squares) sums.squares[lane] += y * y;
     if constexpr (with_logs) sums.logs[lane] += log_of(x);
     ++sums.count;
   }
 }
 
-void AddPiece(const float* values, const float* residual, std::uint64_t count, float from, bool with_logs,
-              Lanes& sums) {
-  if (with_logs) {
-    residual ? add_piece<true, true>(values, residual, count, from, sums)
-             : add_piece<false, true>(values, residual, count, from, sums);
-  } else {
-    residual ? add_piece<true, false>(values, residual, count, from, sums)
-             : add_piece<false, false>(values, residual, count, from, sums);
-  }
+template <bool has_residual>
+HWY_INLINE void add_piece(const float* values, const float* residual, std::uint64_t count, const Wanted& wanted,
+                          Lanes& sums) {
+  if (wanted.logs) return add_piece<has_residual, true, true, false>(values, residual, count, wanted.from, sums);
+  if (wanted.squares && wanted.few)
+    return add_piece<has_residual, true, false, true>(values, residual, count, wanted.from, sums);
+  if (wanted.squares) return add_piece<has_residual, true, false, false>(values, residual, count, wanted.from, sums);
+  if (wanted.few) return add_piece<has_residual, false, false, true>(values, residual, count, wanted.from, sums);
+  add_piece<has_residual, false, false, false>(values, residual, count, wanted.from, sums);
+}
+
+void AddPiece(const float* values, const float* residual, std::uint64_t count, const Wanted& wanted, Lanes& sums) {
+  if (residual) add_piece<true>(values, residual, count, wanted, sums);
+  else add_piece<false>(values, residual, count, wanted, sums);
 }
 
 }  // namespace crimp::sidco::HWY_NAMESPACE
@@ -115,12 +135,12 @@ HWY_EXPORT(AddPiece);
 
 namespace {
 
-Moments moments(const float* values, const float* residual, std::uint64_t count, float from, bool with_logs) {
-  Moments all{.from = static_cast<double>(from)};
+Moments moments(const float* values, const float* residual, std::uint64_t count, const Wanted& wanted) {
+  Moments all{.from = static_cast<double>(wanted.from)};
   Lanes lanes;
   for (std::uint64_t at = 0; at < count; at += kPieceElements) {
     HWY_DYNAMIC_DISPATCH(AddPiece)
-    (values + at, residual ? residual + at : nullptr, std::min(kPieceElements, count - at), from, with_logs, lanes);
+    (values + at, residual ? residual + at : nullptr, std::min(kPieceElements, count - at), wanted, lanes);
     all.count += static_cast<double>(lanes.count);
     all.excess += tree(lanes.excess);
     all.squares += tree(lanes.squares);
@@ -144,7 +164,8 @@ class Sidco final : public SparseCodec {
     const std::uint64_t wanted = share_of(ratio_, count);
     const auto k = static_cast<double>(wanted);
     // All shares are of the elements that are not zero: sparse gradients have few of them.
-    Moments m = moments(values, residual, count, 0.0f, tail_ == Tail::gamma);
+    const bool squares = tail_ != Tail::exponential;
+    Moments m = moments(values, residual, count, {.squares = squares, .logs = tail_ == Tail::gamma});
     if (m.count <= k) return {0.0f, 0.0f, 0, 0};
     const double share = k / m.count;
     const int stages = share < kFirstShare ? stages_ : 1;
@@ -152,7 +173,9 @@ class Sidco final : public SparseCodec {
     const double later = stages > 1 ? exp_of(log_of(share / kFirstShare) / (stages - 1)) : 1.0;
     float eta = static_cast<float>(tail_ == Tail::gamma ? gamma_tail(m, first) : fit(m, first));
     for (int stage = 1; legal(eta); ++stage) {
-      m = moments(values, residual, count, eta, false);
+      const double expected = stage < stages ? kFirstShare * m.count : k;  // at most: later stages keep less
+      m = moments(values, residual, count,
+                  {.from = eta, .squares = squares, .few = expected < kFew * static_cast<double>(count)});
       if (m.count == 0) break;
       if (stage < stages) {
         eta = static_cast<float>(fit(m, later));

@@ -50,6 +50,9 @@ struct Tables {
   float unit;                        // what a unit of `centred` is worth: 2 t_p / g, of an odd g half of it
   // u in [k, k+1) to kOne times the index: slope[k] * u + offset[k], linear from T[i] to T[i+1].
   alignas(64) float slope[64], offset[64];
+  // The same by level: i of k, and what all k of an i have in common.
+  alignas(64) std::uint8_t level[64];
+  alignas(64) float level_slope[kMostLevels], level_offset[kMostLevels];
 };
 // bits 2..4; granularity at least levels - 1 and at most kMostGranularity, odd ones at most 31 (sums of 1024 `centred`
 // fit 16 bits); clip 4..4096.

@@ -25,6 +25,11 @@ class Quantizer {
 #if HWY_TARGET <= HWY_AVX3
     for (int i = 0; i < kRegisters; ++i)
       slope_[i] = _mm512_load_ps(t.slope + 16 * i), offset_[i] = _mm512_load_ps(t.offset + 16 * i);
+#elif HWY_TARGET == HWY_AVX2
+    for (int i = 0; i < kChunks; ++i)
+      level_[i] = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(t.level) + i));
+    for (int i = 0; i < 2; ++i)
+      slope_[i] = _mm256_load_ps(t.level_slope + kN * i), offset_[i] = _mm256_load_ps(t.level_offset + kN * i);
 #else
     slope_ = t.slope, offset_ = t.offset;
 #endif
@@ -59,12 +64,16 @@ class Quantizer {
 #else
       const auto k = whole(u[i]);
 #if HWY_TARGET == HWY_AVX2
-      if constexpr (!wide) {
-        fixed[i] = whole(hn::Add(hn::Mul(entry(slope_, k.raw), u[i]), entry(offset_, k.raw)));
-        continue;
-      }
-#endif
+      const __m256i i_of_k = level(k.raw);
+      const __m256 high = _mm256_castsi256_ps(_mm256_cmpgt_epi32(i_of_k, _mm256_set1_epi32(7)));
+      const auto entry = [&](const __m256* table) CRIMP_STEP {
+        return Vf{_mm256_blendv_ps(_mm256_permutevar8x32_ps(table[0], i_of_k),
+                                   _mm256_permutevar8x32_ps(table[1], i_of_k), high)};
+      };
+      fixed[i] = whole(hn::Add(hn::Mul(entry(slope_), u[i]), entry(offset_)));
+#else
       fixed[i] = whole(hn::Add(hn::Mul(hn::GatherIndex(df, slope_, k), u[i]), hn::GatherIndex(df, offset_, k)));
+#endif
 #endif
     }
     for (std::uint32_t i = 0; i < 8; ++i) fixed[i] = hn::Add(fixed[i], hn::BitCast(di, random[i]));
@@ -75,6 +84,10 @@ class Quantizer {
 #if HWY_TARGET <= HWY_AVX3
   static constexpr int kRegisters = wide ? 4 : 2;
   __m512 slope_[kRegisters], offset_[kRegisters];
+#elif HWY_TARGET == HWY_AVX2
+  static constexpr int kChunks = wide ? 4 : 2;
+  __m256i level_[kChunks];
+  __m256 slope_[2], offset_[2];
 #else
   const float *slope_, *offset_;
 #endif
@@ -89,13 +102,19 @@ class Quantizer {
   }
 #endif
 #if HWY_TARGET == HWY_AVX2
-  // table[k], k < 32. A gather takes several times as long.
-  HWY_INLINE static Vf entry(const float* table, __m256i k) {
-    const auto among = [&](int first) CRIMP_STEP { return _mm256_permutevar8x32_ps(_mm256_load_ps(table + first), k); };
-    const __m256 bit3 = _mm256_castsi256_ps(_mm256_slli_epi32(k, 28)),
-                 bit4 = _mm256_castsi256_ps(_mm256_slli_epi32(k, 27));
-    return Vf{_mm256_blendv_ps(_mm256_blendv_ps(among(0), among(8), bit3), _mm256_blendv_ps(among(16), among(24), bit3),
-                               bit4)};
+  // The level that k belongs to: bytes looked up 16 at a time, where all others come out as 0 because their byte's sign
+  // is set. A gather takes several times as long, and four registers of floats twice.
+  HWY_INLINE __m256i level(__m256i k) const {
+    const auto among = [&](int chunk, __m256i at) CRIMP_STEP { return _mm256_shuffle_epi8(level_[chunk], at); };
+    const __m256i within = _mm256_set1_epi32(static_cast<int>(0x80808070u));
+    const __m256i first = among(0, _mm256_add_epi32(k, within));
+    if constexpr (!wide)  // k < 32
+      return _mm256_or_si256(first, among(1, _mm256_add_epi32(k, _mm256_set1_epi32(static_cast<int>(0xc0c0c0f0u)))));
+    __m256i found = first;
+    for (int chunk = 1; chunk < kChunks; ++chunk)
+      found = _mm256_or_si256(
+          found, among(chunk, _mm256_add_epi32(_mm256_xor_si256(k, _mm256_set1_epi32(16 * chunk)), within)));
+    return found;
   }
 #endif
 };

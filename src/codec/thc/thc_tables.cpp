@@ -86,8 +86,12 @@ Tables make_tables(std::uint32_t bits, std::uint32_t granularity, std::uint32_t 
     const double slope = static_cast<double>(kOne) / (t.value[i + 1] - t.value[i]);
     t.slope[k] = static_cast<float>(slope);
     t.offset[k] = static_cast<float>(static_cast<double>(kOne) * i - slope * t.value[i]);
+    t.level[k] = static_cast<std::uint8_t>(i);
   }
   t.offset[granularity] = static_cast<float>(kOne * (t.levels - 1));
+  t.level[granularity] = static_cast<std::uint8_t>(t.levels - 1);
+  for (std::uint32_t i = 0; i < t.levels; ++i)
+    t.level_slope[i] = t.slope[t.value[i]], t.level_offset[i] = t.offset[t.value[i]];
   return t;
 }
 
