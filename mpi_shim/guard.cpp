@@ -43,7 +43,7 @@ bool on_stack(const void* address) {
 
 }  // namespace
 
-thread_local Mark mark __attribute__((tls_model("initial-exec")));
+constinit thread_local Mark mark __attribute__((tls_model("initial-exec")));
 
 bool still_inside(const NextMpi& entry, const void* frame) {
   if (mark.frame <= frame || !on_stack(mark.frame)) {

@@ -20,7 +20,7 @@ struct Mark {
   bool handed_on =
       false;  // to a tool behind us, whose PMPI_x comes back; else Crimp's own work, in which no entry is the program's
 };
-extern thread_local Mark mark __attribute__((tls_model("initial-exec")));
+extern constinit thread_local Mark mark __attribute__((tls_model("initial-exec")));
 
 bool still_inside(const NextMpi& entry, const void* frame);
 

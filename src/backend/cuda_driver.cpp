@@ -24,9 +24,10 @@ struct Search {
 int look(dl_phdr_info* module, std::size_t, void* to) {
   auto& search = *static_cast<Search*>(to);
   search.modules = module->dlpi_adds;
+  if (search.count_only) return 1;  // in every call that passes
   const std::string_view name = module->dlpi_name ? module->dlpi_name : "";
   search.mapped = search.mapped || name.ends_with("/libcuda.so.1") || name.find("/libcuda.so.") != name.npos;
-  return search.count_only;
+  return 0;
 }
 
 const CudaDriver* load() {
