@@ -84,6 +84,8 @@ measure() {  # NETWORK KIND MPIRUN-OPTIONS... -- PROGRAM-OPTIONS...
     "$(grep '^{"params"' "$results/$name.log")" >"$results/$name.json"
 }
 
+say "without any exchange: what a step computes ($((4 * probe_steps)) steps)"
+measure "${rates[0]}" alone -- --steps $((4 * probe_steps)) --no-exchange
 probe=(--steps "$probe_steps")
 for rate in "${rates[@]}"; do
   [ "$rate" = localhost ] || network rate "$rate"

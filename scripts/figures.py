@@ -4,7 +4,7 @@
     figures.py RESULTS FIGURE.png
 
 RESULTS is what demo.sh leaves: NETWORK-KIND.json and .csv per run; kinds are plain and crimp (whole trainings), probe and default
-(a few steps of plain training with the ring, and with the algorithm of Open MPI's own choice).
+(a few steps of plain training with the ring, and with the algorithm of Open MPI's own choice), alone (a few steps without any exchange).
 """
 import csv
 import json
@@ -49,11 +49,14 @@ class Run:
 
 
 def load(folder):
-    """{network: {kind: Run}}; a network with only a probe of plain training gets `plain` by extrapolation."""
-    networks = {}
+    """{network: {kind: Run}} and the run without exchange; a network with only a probe of plain training gets `plain` by extrapolation."""
+    networks, alone = {}, None
     for path in sorted(folder.glob("*-*.json")):
         if "report" not in path.stem:
             run = Run(path)
+            if run.kind == "alone":
+                alone = run
+                continue
             networks.setdefault(run.network, {})[run.kind] = run
     full_network, full = next((n, runs["plain"]) for n, runs in networks.items() if "plain" in runs)
     reference = networks[full_network]["probe"].run["weights_hash"]
@@ -66,12 +69,14 @@ def load(folder):
             plain.curve = [(step * seconds, accuracy) for step, _, accuracy in full.rows]
             plain.wall_s, plain.accuracy, plain.extrapolated = full.steps * seconds, full.accuracy, True
     order = [full_network] + [n for n in networks if n != full_network]
-    return {name: networks[name] for name in order}
+    return {name: networks[name] for name in order}, alone
 
 
-def print_table(networks, target):
+def print_table(networks, alone, target):
     header = ["network", "run", "step ms", "MB/step", "ratio", "accuracy", "training s", f"s to {100 * target:g} %", "speed-up"]
     rows = [header]
+    if alone:
+        rows.append(["-", "no exchange", f"{alone.step_ms:.0f}"] + ["-"] * (len(header) - 3))
     for name, runs in networks.items():
         plain, plain_to = runs["plain"], runs["plain"].seconds_to(target)
         for kind, label in (("default", "plain, Open MPI's choice"), ("plain", "plain, ring"), ("crimp", "Crimp " + plain.codec)):
@@ -145,10 +150,10 @@ def draw(networks, target, path):
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    networks = load(pathlib.Path(sys.argv[1]))
+    networks, alone = load(pathlib.Path(sys.argv[1]))
     best = min(max(a for _, a in runs[kind].curve) for runs in networks.values() for kind in ("plain", "crimp"))
     target = math.floor(best * 200) / 200  # the highest half per cent that all runs reach
-    same = print_table(networks, target)
+    same = print_table(networks, alone, target)
     draw(networks, target, pathlib.Path(sys.argv[2]))
     sys.exit(0 if same else 1)
 

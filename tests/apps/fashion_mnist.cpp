@@ -23,6 +23,7 @@ struct Options {
   int epochs = 3, batch = 64, train = 0, steps = 0, evaluations = 9;
   double lr = 0.05, momentum = 0.9, warmup = 0.05, time_limit = 0;
   std::uint64_t seed = 1;
+  bool exchange = true;
 };
 
 struct Dataset {
@@ -114,7 +115,8 @@ void train(const Options& o) {
     }
     mlp.forward(o.batch);
     loss += mlp.score(labels.data(), o.batch, 1.0f / float(global_batch)).loss;
-    mlp.backward(o.batch, [](std::span<float> gradient) {
+    mlp.backward(o.batch, [&](std::span<float> gradient) {
+      if (!o.exchange) return;
       MPI_Allreduce(MPI_IN_PLACE, gradient.data(), int(gradient.size()), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     });
     mlp.update(float(learning_rate(o, step, schedule_steps)), float(o.momentum));
@@ -178,6 +180,8 @@ int main(int argc, char** argv) {
   app.add_option("--train", o.train, "use the first N training images only (0: all)");
   app.add_option("--hidden", o.hidden, "widths of the hidden layers")->delimiter(',');
   app.add_option("--steps", o.steps, "stop after N steps of the schedule (0: all)");
+  app.add_flag("!--no-exchange", o.exchange,
+               "no gradient is summed: every rank trains for itself, and a step takes what it takes without a network");
   app.add_option("--evaluations", o.evaluations, "test runs per epoch; their time is not counted");
   app.add_option("--time-limit", o.time_limit,
                  "stop at the first test run after so many seconds of training (0: never)");
