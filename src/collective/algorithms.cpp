@@ -6,6 +6,7 @@
 #include <new>
 #include <vector>
 
+#include "collective/relay.hpp"
 #include "core/nearest.hpp"
 
 namespace crimp {
@@ -18,17 +19,28 @@ std::string AlgorithmEntry::why_unsupported(const Codec& codec, int ranks) const
 
 AlgorithmEntry::Prediction AlgorithmEntry::predicted(const NetworkModel& network, const CodecCost& codec,
                                                      const ChoiceQuery& query) const {
-  const auto in_chunks = [&](std::uint64_t setting) {
+  const auto in_chunks = [&](std::uint64_t setting, int radix) {
     const std::uint64_t chunk = chunk_elements(setting, *query.codec, network.ranks);
-    return Prediction{codec.scan_s * static_cast<double>(query.count) + cost({network, codec, query.count, chunk}),
-                      setting};
+    return Prediction{
+        codec.scan_s * static_cast<double>(query.count) + cost({network, codec, query.count, chunk, radix}), setting,
+        radix};
   };
-  if (query.chunk_setting != 0) return in_chunks(query.chunk_setting);
-  Prediction best = in_chunks(kDefaultChunk);
-  if (query.codec->traits().selects) return best;  // out of a tensor's part in a chunk: other chunks are other results
-  for (std::uint64_t setting = kChunkStep * kDefaultChunk;
-       setting / kChunkStep < query.count && setting <= kLongestChunk; setting *= kChunkStep)
-    if (const Prediction longer = in_chunks(setting); longer.s < kWorthMemory * best.s) best = longer;
+  const auto relayed = [&](int radix) {
+    if (query.chunk_setting != 0) return in_chunks(query.chunk_setting, radix);
+    Prediction best = in_chunks(kDefaultChunk, radix);
+    if (query.codec->traits().selects)
+      return best;  // out of a tensor's part in a chunk: other chunks are other results
+    for (std::uint64_t setting = kChunkStep * kDefaultChunk;
+         setting / kChunkStep < query.count && setting <= kLongestChunk; setting *= kChunkStep)
+      if (const Prediction longer = in_chunks(setting, radix); longer.s < kWorthMemory * best.s) best = longer;
+    return best;
+  };
+  if (plan_relayed && query.radix != 0) return relayed(query.radix);
+  const Prediction direct = relayed(1);
+  if (!plan_relayed || network.step.empty()) return direct;
+  Prediction best = direct;
+  for (const int radix : relay_radices(network.ranks))
+    if (const Prediction other = relayed(radix); other.s < best.s && other.s < kWorthMemory * direct.s) best = other;
   return best;
 }
 
@@ -101,21 +113,26 @@ std::uint64_t RoutePlan::next_id() {
   return next.fetch_add(1, std::memory_order_relaxed);
 }
 
-std::shared_ptr<const RoutePlan> plan_route(Algorithm algorithm, const PartPlan& part, std::uint64_t chunk, int ranks) {
+std::shared_ptr<const RoutePlan> plan_route(Algorithm algorithm, const PartPlan& part, std::uint64_t chunk, int ranks,
+                                            int radix) {
   const AlgorithmEntry& entry = entry_of(algorithm);
+  const bool relayed = radix > 1 && entry.plan_relayed;
+  const auto plan = [&](const PartPlan& of) {
+    return relayed ? entry.plan_relayed(of, chunk, ranks, radix) : entry.plan(of, chunk, ranks);
+  };
   std::unique_ptr<RoutePlan> route;
   try {
-    route = entry.plan(part, chunk, ranks);
+    route = plan(part);
   } catch (const std::bad_alloc&) {
     PartPlan less = part;
     less.declined = true;
-    route = entry.plan(less, chunk, ranks);
+    route = plan(less);
   }
-  route->name = entry.name;
+  route->name = relayed ? entry.relayed_name : entry.name;
   route->owner_memory = entry.owner_memory(*part.codec);
   route->sums_encoded = entry.sums_encoded;
   route->any_backend = entry.any_backend;
-  route->host_bodies = entry.host_bodies;
+  route->host_bodies = entry.host_bodies || relayed;  // relays copy them
   return route;
 }
 

@@ -28,13 +28,18 @@ struct AlgorithmEntry {
   // How it carries a part on so many ranks, in chunks of so many elements. Null of hierarchical, which carries nothing
   // itself: in_nodes() wraps another's plan.
   std::unique_ptr<RoutePlan> (*plan)(const PartPlan&, std::uint64_t chunk, int ranks);
+  // Likewise by relays of this base (collective/relay.hpp), at least 2; the same result. Null: it always goes directly.
+  std::unique_ptr<RoutePlan> (*plan_relayed)(const PartPlan&, std::uint64_t chunk, int ranks, int radix) = nullptr;
+  const char* relayed_name = nullptr;  // in reports
   // Seconds that a call is predicted to take. Null: run where CRIMP_ALGORITHM names it, or nothing else can run the
   // codec.
   double (*cost)(const CostQuery&);
-  // With looking at the values, in the chunks that take the least where the query leaves them open. `cost` is not null.
+  // With looking at the values, in the chunks and by the relays that take the least where the query leaves them open.
+  // `cost` is not null.
   struct Prediction {
     double s;
     std::uint64_t chunk_setting;
+    int radix;
   };
   Prediction predicted(const NetworkModel&, const CodecCost&, const ChoiceQuery&) const;
   // About how much more error its results have than allgather's with the same codec (in the terms of
@@ -79,11 +84,11 @@ Suitable suitable(const Codec&, int ranks, double quality, bool between_nodes = 
 // "allgather, two_shot": those that can run the codec on so many ranks.
 std::string algorithms_for(const Codec&, int ranks);
 
-// How an algorithm carries a part, and the same between the leaders of nodes, whose plan is `between`
-// (src/collective/node.hpp; what it names stays the caller's). Where a rank lacks memory for the plan the others do not
-// know it, so the rank gets one that can only say so: part.declined, with bytes() that throw Error{out_of_memory} and a
-// call that has no more than the headers of stage 0.
-std::shared_ptr<const RoutePlan> plan_route(Algorithm, const PartPlan&, std::uint64_t chunk, int ranks);
+// How an algorithm carries a part (by relays where `radix` is at least 2 and it can), and the same between the leaders
+// of nodes, whose plan is `between` (src/collective/node.hpp; what it names stays the caller's). Where a rank lacks
+// memory for the plan the others do not know it, so the rank gets one that can only say so: part.declined, with bytes()
+// that throw Error{out_of_memory} and a call that has no more than the headers of stage 0.
+std::shared_ptr<const RoutePlan> plan_route(Algorithm, const PartPlan&, std::uint64_t chunk, int ranks, int radix = 1);
 std::shared_ptr<const RoutePlan> in_nodes(std::shared_ptr<const RoutePlan> between, const Hierarchy&);
 
 // The rows; each is defined beside its algorithm.

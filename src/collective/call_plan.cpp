@@ -7,15 +7,17 @@ namespace crimp {
 std::shared_ptr<const RoutePlan> PlannedPart::route(const Choice& choice, const Hierarchy* nodes, int ranks) const {
   for (const Route& known : routes_)
     if (known.algorithm == choice.algorithm && known.nodes == choice.nodes &&
-        known.chunk_setting == choice.chunk_setting)
+        known.chunk_setting == choice.chunk_setting && known.radix == choice.radix)
       return known.plan;
   const int carrying = choice.nodes ? nodes->nodes : ranks;
   const std::uint64_t setting = choice.chunk_setting ? choice.chunk_setting : query.chunk_setting;
-  auto made =
-      plan_route(choice.algorithm, plan, chunk_elements(setting, *plan.codec, carrying, choice.algorithm), carrying);
+  auto made = plan_route(choice.algorithm, plan, chunk_elements(setting, *plan.codec, carrying, choice.algorithm),
+                         carrying, choice.radix ? choice.radix : query.radix);
   if (choice.nodes) made = in_nodes(std::move(made), *nodes);
   if (made->part.declined) return made;  // the next call may find memory
-  return routes_.emplace_back(Route{choice.algorithm, choice.nodes, choice.chunk_setting, std::move(made)}).plan;
+  return routes_
+      .emplace_back(Route{choice.algorithm, choice.nodes, choice.chunk_setting, choice.radix, std::move(made)})
+      .plan;
 }
 
 std::uint64_t PlannedPart::footprint() const {
@@ -138,7 +140,7 @@ void Planner::make_parts(CallPlan& plan, Dtype dtype, std::uint64_t count) const
     plan.parts.emplace_back(
         PartPlan{codec, layout, count, dtype, settings_.checksum,
                  codec->feedback().kept() && settings_.error_feedback && plan.layout->known()},
-        ChoiceQuery{codec, elements, settings_.chunk, elements * size_of(dtype), settings_.quality});
+        ChoiceQuery{codec, elements, settings_.chunk, elements * size_of(dtype), settings_.quality, settings_.radix});
     plan.clips = plan.clips || (momentum_of(codec) && codec->feedback().clip > 0.0f);
   }
 }

@@ -31,6 +31,7 @@ struct PlannedPart {
     Algorithm algorithm;
     bool nodes;
     std::uint64_t chunk_setting;
+    int radix;
     std::shared_ptr<const RoutePlan> plan;
   };
   mutable std::vector<Route> routes_;

@@ -15,12 +15,21 @@ std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel
   std::vector<Choice> all;
   const auto add = [&](const Suitable& of, const NetworkModel& link, double more, bool nodes) {
     for (const AlgorithmEntry* entry : of) {
-      Choice& c = all.emplace_back(none);
-      c.algorithm = entry->algorithm;
-      c.nodes = nodes;
-      const auto [s, chunk_setting] = entry->predicted(link, cost, query);
-      c.predicted_s = more + s;
-      c.chunk_setting = chunk_setting;
+      const auto consider = [&](const ChoiceQuery& as) {
+        const auto predicted = entry->predicted(link, cost, as);
+        Choice& c = all.emplace_back(none);
+        c.algorithm = entry->algorithm;
+        c.nodes = nodes;
+        c.predicted_s = more + predicted.s;
+        c.chunk_setting = predicted.chunk_setting;
+        c.radix = predicted.radix;
+        return predicted.radix;
+      };
+      // What relays gain on a network is worth a trial: the model's word alone is not enough.
+      if (consider(query) <= 1 || query.radix != 0) continue;
+      ChoiceQuery directly = query;
+      directly.radix = 1;
+      consider(directly);
     }
   };
   add(among_ranks, network, 0, false);

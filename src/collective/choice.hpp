@@ -18,6 +18,7 @@ struct Choice {
   const char* why = "";
   double predicted_s = 0, plain_s = 0;  // 0: not predicted
   std::uint64_t chunk_setting = 0;      // as CRIMP_CHUNK's, for chunk_elements()
+  int radix = 0;                        // as CRIMP_RADIX's, where the algorithm can be relayed
   bool limited = false;                 // CRIMP_QUALITY has left an algorithm out
 };
 
@@ -27,6 +28,7 @@ struct ChoiceQuery {
   std::uint64_t count, chunk_setting;  // chunk_setting: CRIMP_CHUNK; 0: what is predicted to take least
   std::uint64_t plain_bytes;           // of the same elements in the caller's type
   double quality = 3;                  // AlgorithmEntry::error up to which algorithms are considered (CRIMP_QUALITY)
+  int radix = 0;                       // CRIMP_RADIX; 0: what is predicted to take least; 1: directly
 };
 
 // Of one or more candidates (src/collective/candidates.hpp); or plain MPI. The same makes the tables of `crimp model`.

@@ -1,9 +1,11 @@
 #include "collective/measure.hpp"
 
 #include <algorithm>
+#include <array>
 #include <new>
 
 #include "codec/payload.hpp"
+#include "collective/relay.hpp"
 #include "core/convert.hpp"
 #include "core/error.hpp"
 #include "core/fault.hpp"
@@ -19,6 +21,7 @@ namespace {
 constexpr double kLongEnough = 0.02;
 constexpr std::uint64_t kSizes[] = {64, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 8 << 20};
 constexpr int kRepeats = 3;
+constexpr int kPayloads = 3;                      // that are added, to learn what one more costs
 constexpr std::uint64_t kNodeSample = 1 << 18;    // elements
 constexpr std::uint64_t kDeviceSample = 1 << 22;  // likewise
 
@@ -108,6 +111,17 @@ NetworkModel measure_network(Transport& transport, const PlainAllreduce& plain) 
     transport.wait(transport.start_alltoallv(send.data(), sizes, offsets, receive.data(), sizes, offsets));
     return part(bytes) * others;
   });
+  if (transport.size() >= kFewestRelayed) {
+    const auto mine = static_cast<std::uint64_t>(transport.rank());
+    auto to = insist([&] { return std::vector<std::uint64_t>(n); });
+    auto from = to;
+    const auto nowhere = to;
+    fill(model.step, transport, [&](std::uint64_t bytes) {
+      to[(mine + 1) % n] = from[(mine + n - 1) % n] = bytes;
+      transport.wait(transport.start_alltoallv(send.data(), to, nowhere, receive.data(), from, nowhere));
+      return bytes;
+    });
+  }
   if (!plain) return model;
   fill(model.plain, transport, [&](std::uint64_t bytes) {
     plain(reinterpret_cast<float*>(receive.data()), bytes / sizeof(float));
@@ -142,15 +156,16 @@ CodecCost time_codec(const Codec& codec, std::span<const float> sample, std::uin
   backend.memory().write(in.data(), values.data(), in.bytes());
   Arena bodies(backend.staging());
   bodies.reserve(Arena::padded(partition.body_bound(codec)));
-  backend.prepare(codec, partition, 1);
+  backend.prepare(codec, partition, kPayloads);
   backend.prepare(bodies);
   auto* const body = reinterpret_cast<std::uint8_t*>(bodies.take(partition.body_bound(codec)));
   const RandomCounter late{0, ~std::uint32_t{0}, 0};  // when warm-ups are over
   FeedbackView feedback = feedback_of(codec, keeps ? at(kept) : nullptr, codec.feedback().arrays(), count, 0);
   feedback.turn = late.step;
   const std::span<const FeedbackView> memories = keeps ? std::span(&feedback, 1) : std::span<const FeedbackView>();
-  BodyView view;
+  std::array<BodyView, kPayloads> views;
   CodecCost cost;
+  double sum_s = 0;
   for (int i = 0; i < kRepeats; ++i) {
     const auto noted = [&](double& to, auto work) {
       const auto begin = Clock::now();
@@ -166,12 +181,17 @@ CodecCost time_codec(const Codec& codec, std::span<const float> sample, std::uin
           backend.start_encode({codec, partition, at(in), memories, late, body, at(scratch)}, {}), {});
     });
     cost.payload_bytes = static_cast<double>(bytes) / static_cast<double>(count);
-    if (const std::string why = backend.open(view, codec, partition, {body, bytes}); !why.empty())
-      throw Error(ErrorCode::device_failed, why);
-    noted(cost.decode_s, [&] {
-      backend.finish_decode(backend.start_decode({codec, partition, std::span(&view, 1), late, at(out)}, {}), {});
-    });
+    for (BodyView& view : views)
+      if (const std::string why = backend.open(view, codec, partition, {body, bytes}); !why.empty())
+        throw Error(ErrorCode::device_failed, why);
+    const auto decode = [&](int payloads) {
+      const auto of = std::span(views).first(static_cast<std::size_t>(payloads));
+      backend.finish_decode(backend.start_decode({codec, partition, of, late, at(out)}, {}), {});
+    };
+    noted(cost.decode_s, [&] { decode(1); });
+    noted(sum_s, [&] { decode(kPayloads); });
   }
+  cost.add_s = std::max(sum_s / kPayloads / 2, (sum_s - cost.decode_s) / (kPayloads - 1));  // whatever noise says
   backend.synchronize();
   return cost;
 }
@@ -181,9 +201,9 @@ CodecCost measure_codec(Transport& transport, const Codec& codec, const std::fun
   if (!agreed_success(transport, "measure_codec", [&] { mine = time(); }))
     throw Error(ErrorCode::out_of_memory,
                 "memory for measuring the codec " + codec.spec() + " was not given to every rank");
-  double all[4] = {mine.encode_s, mine.decode_s, mine.payload_bytes, mine.scan_s};
+  double all[5] = {mine.encode_s, mine.decode_s, mine.payload_bytes, mine.scan_s, mine.add_s};
   agree_on_largest(transport, all);
-  return {.encode_s = all[0], .decode_s = all[1], .payload_bytes = all[2], .scan_s = all[3]};
+  return {.encode_s = all[0], .decode_s = all[1], .payload_bytes = all[2], .scan_s = all[3], .add_s = all[4]};
 }
 
 std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy& h) {
@@ -199,7 +219,7 @@ std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy&
   if (failed != 0) return {};
   model.leaders.ranks = h.nodes;
   // The leaders agree among themselves already; the others learn it.
-  for (Curve* curve : {&model.leaders.allgather, &model.leaders.alltoall}) {
+  for (Curve* curve : {&model.leaders.allgather, &model.leaders.alltoall, &model.leaders.step}) {
     double points[2 * std::size(kSizes)] = {};
     for (std::size_t i = 0; i < curve->points().size(); ++i)
       points[2 * i] = curve->points()[i].bytes, points[2 * i + 1] = curve->points()[i].s;

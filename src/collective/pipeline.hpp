@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/host_backend.hpp"
@@ -139,7 +140,9 @@ class Rounds : protected Base, public Exchange {
   };
 
   void start() final {
-    advance([](const Step& step, std::uint64_t) { return !step.awaits; });
+    advance([this](const Step& step, std::uint64_t chunk) {
+      return !step.awaits || (self().*step.awaits)(chunk) == Base::kNothing;
+    });
   }
   bool progress() final {
     advance([this](const Step& step, std::uint64_t chunk) {
@@ -159,7 +162,8 @@ class Rounds : protected Base, public Exchange {
          std::uint64_t chunks)
       : Base(transport, workers, route, call, trace), chunks_(chunks) {}
   std::uint64_t chunks() const { return chunks_; }
-  void after_rounds() {}  // what is left when all chunks are through
+  void after_rounds() {}           // what is left when all chunks are through
+  void again() { again_ = true; }  // the step that runs is not through: it awaits something once more
 
  private:
   Algorithm& self() { return static_cast<Algorithm&>(*this); }
@@ -180,6 +184,7 @@ class Rounds : protected Base, public Exchange {
       if (const std::uint64_t chunk = round_ - step.lag; round_ >= step.lag && chunk < chunks_) {
         if (!may(step, chunk)) return;
         (self().*step.run)(chunk);
+        if (std::exchange(again_, false)) continue;
       }
       if (++step_ == std::size(Algorithm::kSteps)) step_ = 0, ++round_;
     }
@@ -187,6 +192,7 @@ class Rounds : protected Base, public Exchange {
 
   std::uint64_t chunks_, round_ = 0;
   std::size_t step_ = 0;
+  bool again_ = false;
 };
 
 }  // namespace crimp

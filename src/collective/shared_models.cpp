@@ -18,7 +18,7 @@ struct Text {
   }
   void add(const NetworkModel& m) {
     add(m.ranks);
-    for (const Curve* curve : {&m.allgather, &m.alltoall, &m.plain}) {
+    for (const Curve* curve : {&m.allgather, &m.alltoall, &m.plain, &m.step}) {
       add(curve->points().size());
       for (const auto& p : curve->points()) add(p.bytes), add(p.s);
     }
@@ -36,11 +36,14 @@ std::uint64_t Models::digest() const {
         text.add(hierarchy->node.barrier_s);
   for (const auto& [spec, codec] : codecs) {
     text.bytes += spec + '\n';
-    for (const double x : {codec.cost.encode_s, codec.cost.decode_s, codec.cost.payload_bytes, codec.cost.scan_s})
+    for (const double x :
+         {codec.cost.encode_s, codec.cost.decode_s, codec.cost.payload_bytes, codec.cost.scan_s, codec.cost.add_s})
       text.add(x);
     for (const auto& [size, trials] : codec.trials) {
       text.add(size);
-      for (const auto& [choice, s] : trials.results()) text.add(choice.algorithm), text.add(choice.nodes), text.add(s);
+      for (const auto& [choice, s] : trials.results())
+        text.add(choice.algorithm), text.add(choice.nodes), text.add(choice.radix), text.add(choice.chunk_setting),
+            text.add(s);
     }
   }
   return std::max<std::uint64_t>(1, crimp::digest(text.bytes));

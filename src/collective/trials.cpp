@@ -75,6 +75,7 @@ Choice Trials::choose(Transport& transport, const std::vector<Choice>& predictio
     choice.algorithm = of.algorithm;
     choice.nodes = of.nodes;
     choice.chunk_setting = of.chunk_setting;
+    choice.radix = of.radix;
     choice.predicted_s = *fastest * static_cast<double>(count);
     choice.why = n == 1           ? "the only one near plain MPI, tried"
                  : choice.limited ? "fastest of those tried within CRIMP_QUALITY"

@@ -1,17 +1,21 @@
 // Alltoall of encoded shards; the owner of a shard decodes all ranks' in rank order, encodes the sum once more, with a
 // residual of its own for what that loses, and an allgather takes it to all ranks. Received per rank: 2 (n-1)/n of a
-// payload, whatever the ranks.
+// payload, whatever the ranks. By relays (relay.hpp) the same in fewer messages and more bytes.
 #include <algorithm>
+#include <cstring>
+#include <optional>
 
 #include "collective/algorithms.hpp"
 #include "collective/frame.hpp"
 #include "collective/pipeline.hpp"
+#include "collective/relay.hpp"
 
 namespace crimp {
 namespace {
 
 // In step t: chunk t+1 is encoded, t's shards leave, t-1's are summed, t-2's sums leave, t-3's are decoded.
 constexpr std::size_t kChunkSlots = 5, kSendSlots = 3, kReceiveSlots = 2;
+constexpr std::size_t kTransit = 2;  // of relays: for bodies that leave, and for those that have arrived
 
 // Where a chunk's shards end, in elements from its start: runs of whole pieces, as equal as pieces allow.
 std::vector<std::uint64_t> shard_borders(const ChunkPartition& partition, std::size_t ranks) {
@@ -33,8 +37,9 @@ struct Shards {
 
 class TwoShotRoute final : public ChunkedRoute {
  public:
-  TwoShotRoute(const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks)
-      : ChunkedRoute(Algorithm::two_shot, of, chunk_elements, transport_ranks) {
+  TwoShotRoute(const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks, int relay_radix)
+      : ChunkedRoute(Algorithm::two_shot, of, chunk_elements, transport_ranks),
+        radix(transport_ranks > 1 ? relay_radix : 1) {
     const auto n = static_cast<std::size_t>(ranks);
     for (const Slice& whole : chunks()) {
       const auto borders = shard_borders(whole.partition, n);
@@ -49,7 +54,9 @@ class TwoShotRoute final : public ChunkedRoute {
       all_shards = std::max(all_shards, all.offsets.back());
     }
     set_bytes((kSendSlots + kReceiveSlots) * Arena::padded(all_shards) +
-              kReceiveSlots * Arena::padded(n * largest_shard) + kSendSlots * Arena::padded(largest_shard));
+              kReceiveSlots * Arena::padded(n * largest_shard) +
+              (radix > 1 ? kTransit * Arena::padded(ScatterRelay::room(n, largest_shard)) : 0) +
+              kSendSlots * Arena::padded(largest_shard));
   }
   std::unique_ptr<Exchange> exchange(Transport&, const CallBuffers&, Workers&, Trace*) const override;
   std::uint64_t footprint() const override {
@@ -59,6 +66,7 @@ class TwoShotRoute final : public ChunkedRoute {
     return sum;
   }
 
+  const int radix;                                  // of relays; 1: there are none
   std::vector<Shards> shards;                       // of each chunk
   std::uint64_t all_shards = 0, largest_shard = 0;  // bounds of the bodies of a chunk, and of a shard
 };
@@ -75,7 +83,9 @@ class TwoShot final : public Rounds<TwoShot> {
       chunk.encodings.resize(ranks());
       chunk.decodings.resize(ranks());
       for (auto* headers : {&chunk.mine, &chunk.scattered, &chunk.gathered}) headers->resize(ranks());
+      chunk.sum_offsets.resize(ranks());
     }
+    if (route.radix > 1) relays_.emplace(transport, route.radix);
     if (!call.arena) return;
     const auto take = [&](auto& slots, std::uint64_t bytes) {
       for (auto& slot : slots) slot = reinterpret_cast<std::uint8_t*>(call.arena->take(bytes));
@@ -84,6 +94,7 @@ class TwoShot final : public Rounds<TwoShot> {
     take(scattered_, ranks() * largest_);
     take(sum_, largest_);
     take(gathered_, route.all_shards);
+    if (relays_) take(relays_->transit, ScatterRelay::room(ranks(), largest_));
     begin(route);
   }
 
@@ -95,29 +106,126 @@ class TwoShot final : public Rounds<TwoShot> {
     Header sum;
     std::vector<Encoding> encodings;
     std::vector<Decoding> decodings;
+    std::vector<std::uint64_t> sum_offsets;  // of the sums' bodies as they arrive
     Transport::Ticket headers = 0, bodies = 0, sum_headers = 0, sum_bodies = 0;
   };
   Chunk& chunk(std::uint64_t i) { return chunk_[i % kChunkSlots]; }
 
   friend class Rounds<TwoShot>;
   static const Step kSteps[7];
-  Transport::Ticket headers_of(std::uint64_t i) { return chunk(i).headers; }
-  Transport::Ticket bodies_of(std::uint64_t i) { return chunk(i).bodies; }
-  Transport::Ticket sum_headers_of(std::uint64_t i) { return chunk(i).sum_headers; }
-  Transport::Ticket sum_bodies_of(std::uint64_t i) { return chunk(i).sum_bodies; }
+  Transport::Ticket turn_of(std::uint64_t) { return relays_ ? whose_turn() : kNothing; }
+  Transport::Ticket headers_of(std::uint64_t i) { return relays_ ? due(kHeaders, i) : chunk(i).headers; }
+  Transport::Ticket bodies_of(std::uint64_t i) { return relays_ ? due(kBodies, i) : chunk(i).bodies; }
+  Transport::Ticket sum_headers_of(std::uint64_t i) { return relays_ ? due(kSumHeaders, i) : chunk(i).sum_headers; }
+  Transport::Ticket sum_bodies_of(std::uint64_t i) {
+    if (!relays_) return chunk(i).sum_bodies;
+    const Transport::Ticket last = due(kSumBodies, i);
+    return last == kNothing ? whose_turn() : last;
+  }
+
+  // Relays have to be led on: at the same points of the call on all ranks, because what is started must be in one
+  // order. So the steps below that encode and decode all shards do it in parts, and after each one every relay that is
+  // under way has its turn. Of each kind one is under way at a time: it ends before that of the next chunk begins.
+  enum Kind { kHeaders, kBodies, kSumHeaders, kSumBodies, kKinds };
+  struct Relays {
+    Relays(Transport& transport, int radix)
+        : headers(transport, radix), bodies(transport, radix, true), sum_headers(transport), sum_bodies(transport),
+          sums(static_cast<std::size_t>(transport.size())),
+          parts(static_cast<std::size_t>(relay_steps(transport.size(), 2))) {}
+    HeaderRelay headers;
+    ScatterRelay bodies;
+    GatherRelay sum_headers, sum_bodies;
+    Relay* const all[kKinds] = {&headers, &bodies, &sum_headers, &sum_bodies};
+    std::uint64_t chunk[kKinds] = {};  // of the last ones
+    std::vector<Header> sums;          // headers as they arrive, this rank's first
+    std::uint8_t* transit[kTransit] = {};
+    const std::size_t parts;  // as many as the longest relay has steps
+    std::size_t part = 0;     // the next one of the step that runs
+    int turn = kKinds;        // whose it is at the latest; kKinds: nobody's
+  };
+  // The relay that has to end before a step's work on chunk i: that of its kind, and that of the next kind, which this
+  // work begins anew. kKinds: none has.
+  int to_end(int kind, std::uint64_t i) const {
+    if (relays_->all[kind]->under_way() && relays_->chunk[kind] == i) return kind;
+    return kind + 1 < kKinds && relays_->all[kind + 1]->under_way() ? kind + 1 : kKinds;
+  }
+  Transport::Ticket due(int kind, std::uint64_t i) const {
+    const int at = to_end(kind, i);
+    return at == kKinds ? kNothing : relays_->all[at]->ticket();
+  }
+  // False where the work may begin; else the step comes again.
+  bool ends_relays(int kind, std::uint64_t i) {
+    const int at = relays_ ? to_end(kind, i) : kKinds;
+    if (at == kKinds) return false;
+    lead_on(at);
+    again();
+    return true;
+  }
+  void lead_on(int kind) {
+    Relay& relay = *relays_->all[kind];
+    wait(relay.ticket(), relays_->chunk[kind]);
+    relay.advance();
+    started(kind);
+    if (kind != kSumHeaders || relay.under_way()) return;
+    Chunk& c = chunk(relays_->chunk[kind]);
+    for (std::size_t d = 0; d < ranks(); ++d) c.gathered[(rank() + d) % ranks()] = relays_->sums[d];
+  }
+  void started(int kind) {
+    const Relay& relay = *relays_->all[kind];
+    if (!relay.under_way()) return;
+    under_way(relay.ticket());
+    result_.sent_bytes += relay.sent_bytes();
+    result_.received_bytes += relay.received_bytes();
+  }
+  void started(int kind, std::uint64_t i) {
+    relays_->chunk[kind] = i;
+    started(kind);
+  }
+  int next_turn() const {
+    int turn = relays_->turn;
+    while (turn < kKinds && !relays_->all[turn]->under_way()) ++turn;
+    return turn;
+  }
+  Transport::Ticket whose_turn() const {
+    const int turn = next_turn();
+    return turn == kKinds ? kNothing : relays_->all[turn]->ticket();
+  }
+  // work(first, last) for all shards.
+  template <class Work>
+  void in_parts(Work work) {
+    if (!relays_) return work(0, ranks());
+    Relays& r = *relays_;
+    if (const int turn = next_turn(); turn < kKinds) {
+      r.turn = turn + 1;
+      lead_on(turn);
+      return again();
+    }
+    if (r.part == r.parts) {
+      r.part = 0;
+      r.turn = kKinds;
+      return;
+    }
+    work(ranks() * r.part / r.parts, ranks() * (r.part + 1) / r.parts);
+    ++r.part;
+    r.turn = 0;
+    again();
+  }
 
   void encode_shards(std::uint64_t i) {
-    const auto begin = Clock::now();
-    Chunk& c = chunk(i);
-    const Shards& shards = plan_.shards[i];
-    c.count = plan_.chunks()[i].partition.count();
-    for (std::size_t q = 0; q < ranks(); ++q) bind(c.shards[q], shards.slices[q], i);
-    for (std::size_t q = 0; q < ranks(); ++q) {
-      c.mine[q] = header(i, c.count);
-      start_encode(c.encodings[q], c.mine[q], c.shards[q], call_.in + c.shards[q].begin(),
-                   static_cast<std::uint32_t>(rank()), scatter_[i % kSendSlots] + shards.offsets[q]);
-    }
-    note_encode(c, i, begin);
+    in_parts([&](std::size_t first, std::size_t last) {
+      const auto begin = Clock::now();
+      Chunk& c = chunk(i);
+      const Shards& shards = plan_.shards[i];
+      if (first == 0) {
+        c.count = plan_.chunks()[i].partition.count();
+        for (std::size_t q = 0; q < ranks(); ++q) bind(c.shards[q], shards.slices[q], i);
+        for (auto& h : c.mine) h = header(i, c.count);
+      }
+      for (std::size_t q = first; q < last; ++q)
+        start_encode(c.encodings[q], c.mine[q], c.shards[q], call_.in + c.shards[q].begin(),
+                     static_cast<std::uint32_t>(rank()), scatter_[i % kSendSlots] + shards.offsets[q]);
+      note_encode(c, i, begin);
+    });
   }
 
   void finish_shards(std::uint64_t i) {
@@ -143,6 +251,10 @@ class TwoShot final : public Rounds<TwoShot> {
   void start_headers(std::uint64_t i) {
     finish_shards(i);
     Chunk& c = chunk(i);
+    if (relays_) {
+      relays_->headers.begin(c.mine, c.scattered, largest_);
+      return started(kHeaders, i);
+    }
     c.headers = under_way(transport_.start_alltoallv(c.mine.data(), header_bytes_, header_offsets_, c.scattered.data(),
                                                      header_bytes_, header_offsets_));
     result_.sent_bytes += (ranks() - 1) * sizeof(Header);
@@ -150,7 +262,8 @@ class TwoShot final : public Rounds<TwoShot> {
   }
 
   void accept_headers(std::uint64_t i) {
-    wait(chunk(i).headers, i);
+    if (ends_relays(kHeaders, i)) return;
+    if (!relays_) wait(chunk(i).headers, i);
     const bool first = !committed();
     if (!accept(chunk(i).scattered)) return end();
     if (first)
@@ -172,6 +285,12 @@ class TwoShot final : public Rounds<TwoShot> {
 
   void start_shards(std::uint64_t i) {
     Chunk& c = chunk(i);
+    if (relays_) {
+      relays_->bodies.begin({scatter_[i % kSendSlots], shard_offsets(i), scattered_[i % kReceiveSlots], largest_,
+                             relays_->transit[0], relays_->transit[1]},
+                            relays_->headers.bodies);
+      return started(kBodies, i);
+    }
     const auto bytes = announced(c.scattered, largest_), send = announced(c.mine, largest_, 1);
     c.bodies = under_way(transport_.start_alltoallv(scatter_[i % kSendSlots], send, shard_offsets(i),
                                                     scattered_[i % kReceiveSlots], bytes, shard_offsets_));
@@ -181,8 +300,9 @@ class TwoShot final : public Rounds<TwoShot> {
 
   // The owner's part; the sum stands in the result's place for as long.
   void sum(std::uint64_t i) {
+    if (ends_relays(kBodies, i)) return;
     Chunk& c = chunk(i);
-    wait(c.bodies, i);
+    if (!relays_) wait(c.bodies, i);
     auto begin = Clock::now();
     std::uint8_t* const bodies = scattered_[i % kReceiveSlots];
     BoundSlice& own = c.shards[rank()];
@@ -208,16 +328,31 @@ class TwoShot final : public Rounds<TwoShot> {
                  sum_[i % kSendSlots]);
     finish_encode(encoding);
     result_.encode_s += span("encode", i, begin);
+    if (relays_) {
+      relays_->sums[0] = c.sum;
+      relays_->sum_headers.begin(reinterpret_cast<std::uint8_t*>(relays_->sums.data()), header_bytes_);
+      return started(kSumHeaders, i);
+    }
     c.sum_headers = under_way(transport_.start_allgather(&c.sum, c.gathered.data(), sizeof(Header)));
     result_.sent_bytes += sizeof(Header);
     result_.received_bytes += (ranks() - 1) * sizeof(Header);
   }
 
   void start_sums(std::uint64_t i) {
+    if (ends_relays(kSumHeaders, i)) return;
     Chunk& c = chunk(i);
-    wait(c.sum_headers, i);
+    if (!relays_) wait(c.sum_headers, i);
     accept(c.gathered);
-    const auto bytes = announced(c.gathered, largest_);
+    for (std::size_t q = 0; q < ranks(); ++q) announced_[q] = sum_bytes(i, q);
+    const auto bytes = std::span<const std::uint64_t>(announced_).first(ranks());
+    if (relays_) {
+      std::uint8_t* const all = gathered_[i % kReceiveSlots];
+      if (bytes[rank()]) std::memcpy(all, sum_[i % kSendSlots], bytes[rank()]);
+      relays_->sum_bodies.begin(all, bytes);
+      for (std::size_t q = 0; q < ranks(); ++q) c.sum_offsets[q] = relays_->sum_bodies.offset_of(q);
+      return started(kSumBodies, i);
+    }
+    std::copy_n(shard_offsets(i).begin(), ranks(), c.sum_offsets.begin());
     c.sum_bodies = under_way(
         transport_.start_allgatherv(sum_[i % kSendSlots], bytes, shard_offsets(i), gathered_[i % kReceiveSlots]));
     result_.sent_bytes += bytes[rank()];
@@ -225,18 +360,25 @@ class TwoShot final : public Rounds<TwoShot> {
   }
 
   void decode(std::uint64_t i) {
+    if (ends_relays(kSumBodies, i)) return;
     Chunk& c = chunk(i);
-    wait(c.sum_bodies, i);
-    const auto begin = Clock::now();
-    for (std::size_t q = 0; q < ranks(); ++q) {
-      const BoundSlice& shard = c.shards[q];
-      const std::span body(gathered_[i % kReceiveSlots] + plan_.shards[i].offsets[q],
-                           std::min(c.gathered[q].body_bytes, largest_));
-      if (open(views_[0], c.gathered[q], shard, body, q, i))
-        start_decode(c.decodings[q], shard, std::span(views_).first(1), i, transport_.size(), q);
-      if (!backend_.asynchronous()) finish_decode(c.decodings[q]);
-    }
-    result_.decode_s += span("decode", i, begin);
+    if (!relays_) wait(c.sum_bodies, i);
+    in_parts([&](std::size_t first, std::size_t last) {
+      const auto begin = Clock::now();
+      for (std::size_t q = first; q < last; ++q) {
+        const BoundSlice& shard = c.shards[q];
+        const std::span body(gathered_[i % kReceiveSlots] + c.sum_offsets[q], sum_bytes(i, q));
+        if (open(views_[0], c.gathered[q], shard, body, q, i))
+          start_decode(c.decodings[q], shard, std::span(views_).first(1), i, transport_.size(), q);
+        if (!backend_.asynchronous()) finish_decode(c.decodings[q]);
+      }
+      result_.decode_s += span("decode", i, begin);
+    });
+  }
+  // What an owner announced of its sum, within what that can have.
+  std::uint64_t sum_bytes(std::uint64_t i, std::size_t q) {
+    const auto& offsets = plan_.shards[i].offsets;
+    return std::min(chunk(i).gathered[q].body_bytes, offsets[q + 1] - offsets[q]);
   }
 
   void finish_decoding(std::uint64_t i) {
@@ -257,10 +399,31 @@ class TwoShot final : public Rounds<TwoShot> {
   std::uint8_t *scatter_[kSendSlots] = {}, *scattered_[kReceiveSlots] = {}, *sum_[kSendSlots] = {},
                *gathered_[kReceiveSlots] = {};
   std::vector<BodyView> views_;
+  std::optional<Relays> relays_;
 };
 
+// Messages and bytes of a chunk's exchanges by relays. Blocks are averages but in the last step, whose blocks are all
+// the owner's own.
+double relayed_wire(const CostQuery& q, double largest_shard) {
+  const Curve& step = q.network.step;
+  const auto n = static_cast<std::uint64_t>(q.network.ranks), radix = static_cast<std::uint64_t>(q.radix);
+  const double shard = q.per_chunk() / static_cast<double>(n);
+  double s = 0;
+  for (std::uint64_t weight = 1; weight < n; weight *= radix) {
+    const RelayStep of = relay_step(n, radix, weight);
+    const double blocks = static_cast<double>(of.blocks);
+    const double bytes = blocks * (weight * radix < n ? shard : largest_shard) * q.codec.payload_bytes;
+    s += 2 * (static_cast<double>(of.messages) - 1) * step.at(0) + step.at(blocks * sizeof(Header)) + step.at(bytes);
+  }
+  for (std::uint64_t held = 1; held < n; held *= 2) {
+    const auto blocks = static_cast<double>(std::min(held, n - held));
+    s += step.at(blocks * sizeof(Header)) + step.at(blocks * shard * q.codec.payload_bytes);
+  }
+  return s;
+}
+
 constexpr TwoShot::Step TwoShot::kSteps[] = {
-    {0, &TwoShot::encode_shards},
+    {0, &TwoShot::encode_shards, &TwoShot::turn_of},
     {1, &TwoShot::accept_headers, &TwoShot::headers_of},
     {0, &TwoShot::start_headers},
     {2, &TwoShot::sum, &TwoShot::bodies_of},
@@ -291,8 +454,11 @@ AlgorithmEntry two_shot_algorithm() {
             return std::max<std::uint64_t>(1, std::min(pieces, std::max(n, most))) * kPieceElements;
           },
       .plan = [](const PartPlan& part, std::uint64_t chunk, int ranks) -> std::unique_ptr<RoutePlan> {
-        return std::make_unique<TwoShotRoute>(part, chunk, ranks);
+        return std::make_unique<TwoShotRoute>(part, chunk, ranks, 1);
       },
+      .plan_relayed = [](const PartPlan& part, std::uint64_t chunk, int ranks, int radix)
+          -> std::unique_ptr<RoutePlan> { return std::make_unique<TwoShotRoute>(part, chunk, ranks, radix); },
+      .relayed_name = "relayed two_shot",
       .cost =
           [](const CostQuery& q) {
             // The largest shard counts: pieces are not cut.
@@ -302,9 +468,13 @@ AlgorithmEntry two_shot_algorithm() {
                                 div_up(static_cast<std::uint64_t>(m), kPieceElements * static_cast<std::uint64_t>(n))) *
                                 piece);
             const double headers = (n - 1) * sizeof(Header), bytes = (n - 1) * shard * q.codec.payload_bytes;
-            const double wire = q.network.alltoall.at(headers) + q.network.alltoall.at(bytes) +
-                                q.network.allgather.at(headers) + q.network.allgather.at(bytes);
-            return pipelined(q.chunks(), (m + shard) * q.codec.encode_s + (n * shard + m) * q.codec.decode_s, wire);
+            const double sums = (n - 1) / n * m * q.codec.payload_bytes;
+            const double wire = q.radix > 1 && !q.network.step.empty()
+                                    ? relayed_wire(q, shard)
+                                    : q.network.alltoall.at(headers) + q.network.alltoall.at(bytes) +
+                                          q.network.allgather.at(headers) + q.network.allgather.at(sums);
+            return pipelined(q.chunks(),
+                             (m + shard) * q.codec.encode_s + shard * q.codec.sum_s(n) + m * q.codec.decode_s, wire);
           },
       .error = [](const Codec& codec, int) { return codec.error_of_two_encodings(); },
       .sums_encoded = true,

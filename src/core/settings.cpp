@@ -115,6 +115,18 @@ constexpr Option kTable[] = {
        return true;
      },
      [](const Settings& s) { return s.chunk ? std::to_string(s.chunk) : "auto"; }},
+    {"CRIMP_RADIX", "auto", "auto, direct, or 2 .. 65536",
+     "two_shot: direct: every rank sends every other one its shard; N: shards pass through other ranks, which saves messages and costs bytes, "
+     "in steps of at most N - 1 messages, ceil(log n / log N) of them; auto: direct, or what CRIMP_ALGORITHM=auto predicts, and then measures, to be faster on 8 ranks and more. "
+     "Results do not depend on it",
+     true,
+     [](Settings& s, std::string_view t) {
+       if (t == "auto" || t == "direct") return s.radix = t == "direct", true;
+       return parse_number(t, 2, 65536, s.radix);
+     },
+     [](const Settings& s) { return s.radix > 1    ? std::to_string(s.radix)
+                                    : s.radix == 1 ? "direct"
+                                                   : "auto"; }},
     {"CRIMP_PERIODS", "3", "2 .. 1000",
      "how often calls must have brought the same tensors, by their values, before these get residuals; and at least five calls of a kind",
      true, [](Settings& s, std::string_view t) { return parse_number(t, 2, 1000, s.periods); },

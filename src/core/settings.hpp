@@ -25,6 +25,7 @@ struct Settings {
   int residual_jump = 0;
   std::uint64_t min_count = 16384;
   std::uint64_t chunk = 0;  // 0: auto
+  int radix = 0;            // 0: auto; 1: direct
   int periods = 3;
   int threads = 1;
   std::string simd = "auto";

@@ -76,6 +76,7 @@ Transport::Ticket MpiTransport::start_allgather(const void* mine, void* all, std
   const int n = payload_units(bytes);
   check_mpi(PMPI_Iallgather(mine, n, payload_unit(), all, n, payload_unit(), comm_, &exchanges_[t].request),
             "MPI_Iallgather");
+  exchanges_[t].of_some = false;
   return t;
 }
 
@@ -88,6 +89,7 @@ Transport::Ticket MpiTransport::start_allgatherv(const void* mine, std::span<con
   check_mpi(PMPI_Iallgatherv(mine, e.counts[static_cast<std::size_t>(rank_)], payload_unit(), all, e.counts.data(),
                              e.places.data(), payload_unit(), comm_, &e.request),
             "MPI_Iallgatherv");
+  e.of_some = false;
   return t;
 }
 
@@ -104,6 +106,9 @@ Transport::Ticket MpiTransport::start_alltoallv(const void* mine, std::span<cons
   check_mpi(PMPI_Ialltoallv(mine, e.send_counts.data(), e.send_places.data(), payload_unit(), all, e.counts.data(),
                             e.places.data(), payload_unit(), comm_, &e.request),
             "MPI_Ialltoallv");
+  int some = 0;
+  for (int r = 0; r < size_; ++r) some += r != rank_ && e.counts[static_cast<std::size_t>(r)] != 0;
+  e.of_some = some < size_ - 1;
   return t;
 }
 
@@ -112,6 +117,7 @@ Transport::Ticket MpiTransport::start_sum(const void* mine, void* sums, std::uin
   const MPI_Op op = type == Integer::u8 ? sum_of<std::uint8_t>() : sum_of<std::uint16_t>();
   check_mpi(PMPI_Iallreduce(mine, sums, payload_units(bytes), payload_unit(), op, comm_, &exchanges_[t].request),
             "MPI_Iallreduce");
+  exchanges_[t].of_some = false;
   return t;
 }
 
@@ -121,17 +127,27 @@ void MpiTransport::begin_call(std::function<std::string()> where, std::function<
   exchanged_ = 0;
 }
 
-// The first exchange of a call has something of every rank, so behind it all are known to be in the call.
-std::string MpiTransport::waiting() const {
+// Behind an exchange that has something of every rank all are known to be in the call: the first one, but for calls
+// that are relayed.
+std::string MpiTransport::waiting(const Exchange& e) const {
   const std::string where = where_ ? where_() : "in an exchange";
+  if (exchanged_ == 0 && e.of_some) {
+    std::string from;
+    for (int r = 0; r < size_; ++r)
+      if (r != rank_ && e.counts[static_cast<std::size_t>(r)]) from += (from.empty() ? "" : ", ") + std::to_string(r);
+    if (!from.empty())
+      return where + " for what rank " + from + " is to pass on, which may itself wait for another" +
+             (absent_ ? ". " + absent_() : "");
+  }
   if (exchanged_ == 0) return where + " for the others to come to it" + (absent_ ? ". " + absent_() : "");
   return where + " for the rest of what the others send, which all took part in the first " +
          std::to_string(exchanged_) + " exchanges of it. Likely a rank or its network is slow, stopped or dead";
 }
 
 void MpiTransport::wait(Ticket t) {
-  wait_for(exchanges_[t].request, rank_, size_, [&] { return waiting(); });
-  ++exchanged_;
+  const Exchange& e = exchanges_[t];
+  wait_for(exchanges_[t].request, rank_, size_, [&] { return waiting(e); });
+  exchanged_ += exchanged_ > 0 || !e.of_some;
   if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
 }
 

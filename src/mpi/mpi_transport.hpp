@@ -35,11 +35,13 @@ class MpiTransport final : public Transport {
   struct Exchange {
     MPI_Request request = MPI_REQUEST_NULL;
     std::vector<int> counts, places, send_counts, send_places;  // must outlive the request
+    bool of_some = false;                                       // an alltoall in which some send this rank nothing
   };
   Ticket free_exchange();
-  std::string waiting() const;
+  std::string waiting(const Exchange&) const;
   std::function<std::string()> where_, absent_;
-  int exchanged_ = 0;  // exchanges of this call that are complete
+  int exchanged_ =
+      0;  // exchanges of this call that are complete, from the first one on that had something of every rank
   MPI_Comm comm_;
   int rank_, size_;
   Exchange exchanges_[kMostUnderWay];

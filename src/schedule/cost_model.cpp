@@ -26,6 +26,7 @@ NetworkModel NetworkModel::of(int ranks, double latency_s, double bytes_per_s, d
   };
   line(model.allgather, steps * latency_s, 1 / bytes_per_s);
   line(model.alltoall, (n - 1) * latency_s, 1 / bytes_per_s);
+  line(model.step, latency_s, 1 / bytes_per_s);
   // Two lines: recursive doubling sends the buffer in every step, the other twice (n-1)/n of it in twice the steps.
   const double doubling = steps * (1 / bytes_per_s + 1 / add_bytes_per_s);
   const double halving = 2 * (n - 1) / n / bytes_per_s + (n - 1) / n / add_bytes_per_s;

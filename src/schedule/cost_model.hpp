@@ -29,16 +29,22 @@ struct NetworkModel {
   Curve allgather;  // by the bytes that a rank receives from others
   Curve alltoall;   // likewise
   Curve plain;      // MPI_Allreduce, by the bytes of its buffer
+  // Every rank sends one other a message and has one from a third, by the bytes of one; empty: such steps are not
+  // considered (collective/relay.hpp).
+  Curve step;
   // The alpha-beta model: every message costs `latency_s`, every byte of a rank's link 1 / bytes_per_s. allgather:
-  // recursive doubling; alltoall: one message per peer; plain: the cheaper of recursive doubling and reduce-scatter
-  // with allgather, whose additions run at add_bytes_per_s.
+  // recursive doubling; alltoall: one message per peer; step: one message; plain: the cheaper of recursive doubling and
+  // reduce-scatter with allgather, whose additions run at add_bytes_per_s.
   static NetworkModel of(int ranks, double latency_s, double bytes_per_s, double add_bytes_per_s);
 };
 
-// Per element. The time of a payload's decoding and adding is for one payload.
+// Per element. decode_s: of decoding one payload where nothing is added to yet; add_s: of every further one, which
+// finds the sum in cache; 0: as decode_s.
 struct CodecCost {
   double encode_s = 0, decode_s = 0, payload_bytes = 4;
   double scan_s = 0;  // looking for NaN and values out of range, before anything is sent
+  double add_s = 0;
+  double sum_s(double payloads) const { return decode_s + (payloads - 1) * (add_s > 0 ? add_s : decode_s); }
 };
 
 // Per byte of a rank's buffer: copying it to the node's memory, adding its share of all ranks', copying the sum back.
@@ -51,6 +57,7 @@ struct CostQuery {
   const NetworkModel& network;  // of the ranks that exchange payloads
   CodecCost codec;
   std::uint64_t count, chunk;
+  int radix = 1;  // of relayed exchanges; 1: none is (ChoiceQuery)
   double elements() const { return static_cast<double>(count); }
   double chunks() const { return static_cast<double>(count == 0 ? 1 : (count + chunk - 1) / chunk); }
   double per_chunk() const { return elements() / chunks(); }

@@ -28,8 +28,9 @@ int model(Arguments arguments) {
   std::vector<double> rates{10, 25, 100, 400};
   std::vector<std::uint64_t> sizes{1 << 20, 16 << 20, 128 << 20};
   double latency_us = 20, add = 5;
+  double encode = 0, decode = 0, more = 0, scan = 0;
   int threads = 1, cores = 0;
-  std::string json;
+  std::string json, relays = "auto";
   CommandLine app(
       "Predicts what a call takes with every algorithm, by the functions that choose algorithms at run time. Codecs are timed on this\n"
       "machine; a message costs --latency-us and a byte what the rate says; all links are used at once without contention. Markdown.",
@@ -44,10 +45,19 @@ int model(Arguments arguments) {
   app.option("--cores", cores,
              "All ranks share so many cores, as hosts in namespaces of one machine do (0: each has its own)")
       .within(0, 1 << 20);
+  app.option("--encode", encode, "GB/s of floats at which a rank encodes (0: as timed here)").within(0.0, 1e6);
+  app.option("--decode", decode, "Likewise decodes and adds").within(0.0, 1e6);
+  app.option("--add-payload", more, "Likewise adds a payload to the sum of others").within(0.0, 1e6);
+  app.option("--scan", scan, "Likewise looks for values out of range").within(0.0, 1e6);
+  app.option("--radix", relays, "As CRIMP_RADIX (auto)");
   const auto write = app.option("--json", json, "Write JSON to a file, or in place of the tables").value_optional();
   if (const auto code = app.parse(arguments)) return *code;
   if (write.given() && json.empty()) json = "-";
   const bool show = json != "-";
+  Settings settings;
+  for (const Option& option : option_table())
+    if (option.name == std::string("CRIMP_RADIX") && !option.set(settings, relays))
+      throw Error(ErrorCode::argument_invalid, "--radix is '" + relays + "'; legal is: " + option.legal);
 
   Workers workers(threads);
   HostBackend backend(workers);
@@ -61,15 +71,20 @@ int model(Arguments arguments) {
         latency_us, add);
   for (const auto& spec : specs) {
     const auto codec = make_codec(spec);
-    const CodecCost alone = time_codec(*codec, sample, 0, backend);
+    CodecCost alone = time_codec(*codec, sample, 0, backend);
+    const auto said = [](double gb_per_s, double& s) {
+      if (gb_per_s > 0) s = 4e-9 / gb_per_s;
+    };
+    said(encode, alone.encode_s), said(decode, alone.decode_s), said(more, alone.add_s), said(scan, alone.scan_s);
     std::vector<const AlgorithmEntry*> columns;
     for (const auto& entry : algorithms())
       if (entry.cost && entry.why_unsupported(*codec, 16).empty()) columns.push_back(&entry);
     for (const double rate : rates) {
       if (show) {
         std::printf(
-            "\n### %s, %g Gbit/s\n\nEncode %.2f GB/s, decode and add %.2f GB/s, %.2f bits a value.\n\n| ranks | bytes | plain |",
-            codec->spec().c_str(), rate, 4e-9 / alone.encode_s, 4e-9 / alone.decode_s, 8 * alone.payload_bytes);
+            "\n### %s, %g Gbit/s\n\nEncode %.2f GB/s, decode %.2f GB/s, add a payload %.2f GB/s, look at values %.2f GB/s, %.2f bits a value.\n\n| ranks | bytes | plain |",
+            codec->spec().c_str(), rate, 4e-9 / alone.encode_s, 4e-9 / alone.decode_s, 4e-9 / alone.add_s,
+            4e-9 / alone.scan_s, 8 * alone.payload_bytes);
         for (const auto* entry : columns) std::printf(" %s |", entry->name);
         std::printf(" gain |\n|---|---|---|");
         for (std::size_t i = 0; i <= columns.size(); ++i) std::printf("---|");
@@ -77,10 +92,12 @@ int model(Arguments arguments) {
       }
       for (const int n : ranks) {
         const double crowd = cores == 0 ? 1 : std::max(1.0, static_cast<double>(n) / cores);
-        const CodecCost cost{alone.encode_s * crowd, alone.decode_s * crowd, alone.payload_bytes, alone.scan_s * crowd};
+        const CodecCost cost{alone.encode_s * crowd, alone.decode_s * crowd, alone.payload_bytes, alone.scan_s * crowd,
+                             alone.add_s * crowd};
         const NetworkModel network = NetworkModel::of(n, 1e-6 * latency_us, 0.125e9 * rate, 1e9 * add / crowd);
         for (const std::uint64_t bytes : sizes) {
-          const ChoiceQuery query{codec.get(), bytes / sizeof(float), Settings{}.chunk, bytes};
+          const ChoiceQuery query{codec.get(), bytes / sizeof(float), settings.chunk,
+                                  bytes,       settings.quality,      settings.radix};
           const Choice best = cheapest(candidates(network, nullptr, cost, query));
           const auto cell = [](double s, bool chosen) {
             return chosen ? "**" + milliseconds(s) + "**" : milliseconds(s);
@@ -92,8 +109,10 @@ int model(Arguments arguments) {
                                      {"plain_us", 1e6 * best.plain_s}};
           std::string line = fmt::format("| {} | {} | {} |", n, bytes, cell(best.plain_s, best.plain));
           for (const auto* entry : columns) {
-            const double s = entry->predicted(network, cost, query).s;
+            const auto [s, chunk, radix] = entry->predicted(network, cost, query);
             row["algorithms_us"][entry->name] = 1e6 * s;
+            row["chunk_settings"][entry->name] = chunk;
+            if (entry->plan_relayed) row["radices"][entry->name] = radix;
             line += fmt::format(" {} |", cell(s, !best.plain && best.algorithm == entry->algorithm));
           }
           row["chosen"] = best.plain ? "plain" : entry_of(best.algorithm).name;

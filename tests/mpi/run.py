@@ -4,7 +4,7 @@
 A program prints "expect RANK entry=value ..." lines; with --report every rank's part of the CRIMP_REPORT file must say the same.
 Exit status: 0 passed, 77 skipped, 1 failed. A hang is a failure.
 """
-import argparse, json, os, re, shutil, signal, subprocess, sys, tempfile
+import argparse, ctypes, json, os, re, shutil, signal, subprocess, sys, tempfile
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("-n", type=int, default=2, help="ranks")
@@ -24,6 +24,7 @@ parser.add_argument("--small-shm", metavar="SIZE", help="/dev/shm has no more th
 parser.add_argument("--needs", default="", metavar="MODULES", help="Python modules of a .py program; skipped without")
 parser.add_argument("--alone", action="store_true", help="no other test runs beside this one")
 parser.add_argument("--timeout", type=int, default=120, help="seconds")
+parser.add_argument("--gpu", action="store_true", help="skipped where no GPU answers")
 parser.add_argument("--skip", metavar="REASON", help="only say why this cannot run here")
 parser.add_argument("program", nargs="*", help="program and arguments")
 args = parser.parse_args()
@@ -39,6 +40,13 @@ def interpreter():
         if python and subprocess.run([python, "-c", f"import {args.needs}"], capture_output=True).returncode == 0:
             return [python]
     end(77, f"skipped: no Python here has {args.needs}")
+
+
+def gpu_answers():
+    try:
+        return ctypes.CDLL("libcuda.so.1").cuInit(0) == 0
+    except OSError:
+        return False
 
 
 def with_small_shm():
@@ -133,10 +141,14 @@ def compare(out, report):
 
 if args.skip:
     end(77, "skipped: " + args.skip)
+if args.gpu and not gpu_answers():
+    end(77, "skipped: no GPU answers here")
 if not shutil.which("mpirun"):
     end(77, "skipped: no mpirun")
 for name in [name for name in os.environ if name.startswith("CRIMP_")]:
     del os.environ[name]
+# What all tests shall have that do not set it themselves: TEST_SETTINGS="CRIMP_THREADS=4 CRIMP_SIMD=SSE4".
+os.environ.update(setting.split("=", 1) for setting in os.environ.pop("TEST_SETTINGS", "").split())
 os.environ["CRIMP_ALGORITHM"] = "allgather"  # on one machine plain MPI is faster, and auto would take it
 with tempfile.NamedTemporaryFile(suffix=".json") as file:
     status, hung, out, err = mpirun(args.preload, file.name if args.report else None)

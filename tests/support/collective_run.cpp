@@ -45,13 +45,14 @@ std::string text_of(const Setup& s) {
   return s.codec->spec() + ", " + entry_of(s.algorithm).name + ", " + std::to_string(s.count) +
          " elements in chunks of " + std::to_string(s.chunk) + ", " + std::to_string(s.layout->segments.size()) +
          " segments " + name_of(s.layout->source) + ", " + std::to_string(s.threads) + " threads" +
-         (s.in_place ? ", in place" : "") + (s.feedback ? "" : ", no feedback") + (s.checksum ? "" : ", no checksum");
+         (s.radix > 1 ? ", relays of base " + std::to_string(s.radix) : "") + (s.in_place ? ", in place" : "") +
+         (s.feedback ? "" : ", no feedback") + (s.checksum ? "" : ", no checksum");
 }
 
 std::shared_ptr<const RoutePlan> route_of(const Setup& setup, int ranks) {
   return plan_route(setup.algorithm,
                     {setup.codec.get(), setup.layout, setup.count, Dtype::f32, setup.checksum, setup.feedback},
-                    setup.chunk, ranks);
+                    setup.chunk, ranks, setup.radix);
 }
 
 CallBuffers buffers_of(const Setup& setup, Rank& rank) {
@@ -86,6 +87,7 @@ void run_all(const Setup& setup, std::vector<Rank>& ranks, const RunOptions& opt
         Rank& rank = ranks[static_cast<std::size_t>(transport.rank())];
         call(transport, setup, rank, workers);
         rank.exchanges = transport.exchanges();
+        rank.messages = transport.messages();
       },
       options);
 }

@@ -18,6 +18,7 @@ struct Setup {
   bool in_place = false, feedback = true, checksum = true;
   int threads = 1;
   Algorithm algorithm = Algorithm::allgather;
+  int radix = 1;  // of relays, where the algorithm can have them
 };
 
 // For CAPTURE: what a failure happened with.
@@ -31,7 +32,7 @@ struct Rank {
   bool no_memory = false;
   std::uint32_t sequence = 0;
   CollectiveResult result;
-  int exchanges = 0;
+  int exchanges = 0, messages = 0;
 };
 
 // Named segments of the given sizes, the last one cut or prolonged so that they tile `count`.

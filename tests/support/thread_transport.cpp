@@ -61,13 +61,17 @@ class Board {
     for (const auto b : s.bytes)
       if (b % 64 != 0) misuse(who() + ": a size is not a multiple of 64");
     for (std::size_t r = 0; r < s.offsets.size() && !s.sum_width; ++r) {
+      if (s.bytes[r] == 0) continue;
       if (s.offsets[r] % 64 != 0) misuse(who() + ": an offset is not a multiple of 64");
-      for (std::size_t o = 0; o < r; ++o)
-        if (s.offsets[r] < s.offsets[o] + s.bytes[o] && s.offsets[o] < s.offsets[r] + s.bytes[r])
+      for (std::size_t o = 0; o < s.offsets.size(); ++o)
+        if (o != r && s.bytes[o] && s.offsets[r] < s.offsets[o] + s.bytes[o] &&
+            s.offsets[o] < s.offsets[r] + s.bytes[r])
           misuse(who() + ": received parts overlap");
     }
     for (std::size_t r = 0; r < s.parts.size(); ++r) {
+      if (s.parts[r].empty()) continue;
       if (s.parts[r].size() % 64 != 0) misuse(who() + ": a size is not a multiple of 64");
+      t.messages_ += s.parts.size() == 1 ? ranks_ - 1 : r != static_cast<std::size_t>(t.rank_);
       for (std::size_t q = 0; q < s.bytes.size(); ++q)
         if (s.parts[r].data() < s.all + s.offsets[q] + s.bytes[q] &&
             s.all + s.offsets[q] < s.parts[r].data() + s.parts[r].size())
@@ -94,7 +98,8 @@ class Board {
     return index;
   }
 
-  void wait(ThreadTransport& t, Transport::Ticket index) {
+  // Returns the messages that have arrived.
+  int wait(ThreadTransport& t, Transport::Ticket index) {
     std::unique_lock lock(mutex_);
     const std::string who = "rank " + std::to_string(t.rank_) + ", exchange " + std::to_string(index);
     const auto found = pending(t).find(index);
@@ -129,6 +134,8 @@ class Board {
       }
     }
     if (++e.delivered == ranks_) exchanges_.erase(index);
+    return static_cast<int>(
+        std::count_if(s.bytes.begin(), s.bytes.end(), [](std::uint64_t bytes) { return bytes != 0; }));
   }
 
   // Also where wait() would throw.
@@ -225,7 +232,10 @@ Transport::Ticket ThreadTransport::start_sum(const void* mine, void* sums, std::
                               width});
 }
 
-void ThreadTransport::wait(Ticket ticket) { board_.wait(*this, ticket); }
+void ThreadTransport::wait(Ticket ticket) {
+  const int messages = board_.wait(*this, ticket);
+  if (board_.options().latency.count()) std::this_thread::sleep_for(messages * board_.options().latency);
+}
 
 bool ThreadTransport::done(Ticket ticket) { return board_.done(*this, ticket); }
 

@@ -7,6 +7,7 @@
 // exchanges.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -43,12 +44,13 @@ class ThreadTransport final : public Transport {
   void wait(Ticket) override;
   bool done(Ticket) override;
   void progress() noexcept override;
-  int exchanges() const { return next_; }  // started by this rank
+  int exchanges() const { return next_; }     // started by this rank
+  int messages() const { return messages_; }  // that this rank has sent, each to one other
 
  private:
   friend class Board;
   Board& board_;
-  int rank_, next_ = 0;
+  int rank_, next_ = 0, messages_ = 0;
 };
 
 struct RunOptions {
@@ -56,6 +58,8 @@ struct RunOptions {
   // thread-safe by itself.
   std::function<void(int receiver, int exchange, int from, std::span<std::uint8_t>)> tamper;
   std::atomic<int>* progress_calls = nullptr;
+  // So long a rank waits for every message that it receives, one after another.
+  std::chrono::microseconds latency{0};
 };
 
 // Runs body(transport) on n threads, one per rank. Rethrows the first exception after all have ended; the others are

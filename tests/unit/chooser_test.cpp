@@ -54,7 +54,7 @@ TEST_SUITE("chooser") {
   TEST_CASE("chunks grow where messages cost more than what they carry") {
     const auto predicted = [](const char* codec, int ranks, std::uint64_t setting) {
       const auto made = make_codec(codec);
-      const ChoiceQuery query{made.get(), 16 << 20, setting, 64 << 20};
+      const ChoiceQuery query{made.get(), 16 << 20, setting, 64 << 20, 3, 1};
       return entry_of(Algorithm::two_shot).predicted(NetworkModel::of(ranks, 30e-6, 1.25e9, 4e9), k3lc, query);
     };
     const auto open = predicted("3lc", 64, 0), fixed = predicted("3lc", 64, kDefaultChunk);
@@ -68,16 +68,47 @@ TEST_SUITE("chooser") {
     CHECK(predicted("topk", 64, 0).chunk_setting == kDefaultChunk);
     CHECK(predicted("3lc:scale=tensor", 64, 0).chunk_setting == kDefaultChunk);
     const auto codec = make_codec("3lc");
-    const Choice chosen = cheapest(
-        candidates(NetworkModel::of(64, 30e-6, 1.25e9, 4e9), nullptr, k3lc, {codec.get(), 16 << 20, 0, 64 << 20}));
+    const Choice chosen = cheapest(candidates(NetworkModel::of(64, 30e-6, 1.25e9, 4e9), nullptr, k3lc,
+                                              {codec.get(), 16 << 20, 0, 64 << 20, 3, 1}));
     CHECK(chosen.algorithm == Algorithm::two_shot);
     CHECK(chosen.chunk_setting == open.chunk_setting);
+  }
+
+  // Codecs that cost nothing and payloads of a byte a value on 64 ranks, by hand. Directly, 64 x 10240 values are two
+  // alltoalls of 63 messages and two allgathers of 6, and 63/64 of the bytes twice. By base 8 an alltoall has 2 steps
+  // of 7 messages, each with 56 of 64 blocks; by base 2 six steps of one message with 32 blocks. Headers have 64 bytes.
+  TEST_CASE("relays have the messages and the bytes of their steps, and are taken where messages cost more") {
+    const double latency = 1e-3, byte_s = 1e-9, block = 10240;
+    const auto predicted = [&](int ranks, std::uint64_t count, int radix, double per_message) {
+      const auto made = make_codec("3lc");
+      const CodecCost codec{.encode_s = 0, .decode_s = 0, .payload_bytes = 1};
+      const ChoiceQuery query{made.get(), count, std::uint64_t{1} << 30, 4 * count, 3, radix};
+      return entry_of(Algorithm::two_shot)
+          .predicted(NetworkModel::of(ranks, per_message, 1 / byte_s, 1e12), codec, query);
+    };
+    const auto near = [](double s) { return doctest::Approx(s).epsilon(1e-9); };
+    const std::uint64_t count = 64 * 10240;
+    CHECK(predicted(64, count, 1, latency).s == near(138 * latency + 2 * 63 * (block + 64) * byte_s));
+    CHECK(predicted(64, count, 8, latency).s == near(40 * latency + (112 + 63) * (block + 64) * byte_s));
+    CHECK(predicted(64, count, 2, latency).s == near(24 * latency + (192 + 63) * (block + 64) * byte_s));
+    CHECK(predicted(64, count, 1, latency).radix == 1);
+    // Left open: the fewest messages where they are dear, none on the way where they cost nothing, nor on few ranks.
+    CHECK(predicted(64, count, 0, 1.0).radix == 2);
+    CHECK(predicted(64, count, 0, 0.0).radix == 1);
+    CHECK(predicted(7, count, 0, 1.0).radix == 1);
+    const auto middle = predicted(1024, 1024 * 10240, 0, 20e-6);
+    CHECK(middle.radix > 1);
+    for (const int radix : {1, 2, 4, 16, 32}) CHECK(middle.s <= predicted(1024, 1024 * 10240, radix, 20e-6).s / 0.95);
+    CHECK(entry_of(Algorithm::allgather)
+              .predicted(NetworkModel::of(64, 1, 1e9, 1e9), {}, {make_codec("3lc").get(), count, 0, 4 * count})
+              .radix == 1);
   }
 
   TEST_CASE("the theory's bytes and latencies") {
     const NetworkModel m = NetworkModel::of(8, 1e-5, 1e9, 1e12);
     CHECK(m.allgather.at(1e6) == doctest::Approx(3e-5 + 1e-3));
     CHECK(m.alltoall.at(1e6) == doctest::Approx(7e-5 + 1e-3));
+    CHECK(m.step.at(1e6) == doctest::Approx(1e-5 + 1e-3));
     CHECK(m.plain.at(0) == doctest::Approx(3e-5));
     CHECK(m.plain.at(1e8) == doctest::Approx(1e-4 * 0 + 2 * 7.0 / 8 * 0.1).epsilon(0.01));
     CHECK(m.plain.at(1000) == doctest::Approx(3e-5 + 3e-6).epsilon(0.01));
@@ -433,6 +464,38 @@ TEST_SUITE("chooser") {
       chosen[static_cast<std::size_t>(t.rank())] = c;
     });
     for (const Choice& c : chosen) CHECK(c.predicted_s == chosen[0].predicted_s);
+  }
+
+  TEST_CASE("relays are tried beside direct messages, and give way where the network says so") {
+    const auto codec = make_codec("3lc");
+    const ChoiceQuery query{codec.get(), 1 << 20, 0, 4 << 20};
+    const auto network = NetworkModel::of(64, 30e-6, 1.25e9, 4e9);
+    const auto of = [&](int radix) {
+      ChoiceQuery as = query;
+      as.radix = radix;
+      auto all = candidates(network, nullptr, k3lc, as);
+      std::erase_if(all, [](const Choice& c) { return c.algorithm != Algorithm::two_shot; });
+      return all;
+    };
+    const auto open = of(0);
+    REQUIRE(open.size() == 2);
+    CHECK(open[0].radix > 1);
+    CHECK(open[1].radix == 1);
+    CHECK(open[0].predicted_s < open[1].predicted_s);
+    for (const int radix : {1, 4}) {  // CRIMP_RADIX has decided
+      REQUIRE(of(radix).size() == 1);
+      CHECK(of(radix)[0].radix == radix);
+    }
+    run_ranks(2, [&](ThreadTransport& t) {
+      for (const bool relays_win : {false, true}) {
+        Trials trials(open);
+        Choice c = trials.choose(t, open, 1 << 20);
+        for (int tried = 0; c.trial && tried < 1000; ++tried, c = trials.choose(t, open, 1 << 20))
+          trials.took((c.radix > 1) == relays_win ? 0.9 : 1.0, 1 << 20);
+        CHECK_FALSE(c.trial);
+        CHECK((c.radix > 1) == relays_win);
+      }
+    });
   }
 
   TEST_CASE("short calls are tried in more rounds") {

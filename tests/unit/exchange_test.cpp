@@ -44,8 +44,10 @@ void each_setup(Body&& body) {
       setup.algorithm = entry.algorithm;
       setup.feedback = setup.codec->feedback().kept();
       if (!entry.why_unsupported(*setup.codec, 3).empty()) continue;
-      CAPTURE(text_of(setup));
-      body(setup);
+      for (setup.radix = 1; setup.radix <= (entry.plan_relayed ? 2 : 1); ++setup.radix) {
+        CAPTURE(text_of(setup));
+        body(setup);
+      }
     }
 }
 
@@ -66,6 +68,11 @@ void each_pair(Body&& body) {
   body(two_setups("3lc", allgather, "3lc", allgather));
   body(two_setups("3lc", allgather, "thc", homomorphic));
   body(two_setups("3lc", two_shot, "fp16", allgather));
+  for (const bool older : {true, false}) {
+    auto both = two_setups("3lc", two_shot, "3lc", two_shot);
+    (older ? both.first : both.second).radix = 2;
+    body(both);
+  }
   body(two_setups("thc", homomorphic, "thc", integer_sum));
   body(two_setups("powersgd", low_rank, "fp16", two_shot));
 }

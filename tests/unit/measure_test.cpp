@@ -63,7 +63,7 @@ class FailingLeaders final : public Transport {
 std::vector<double> numbers_of(const HierarchyModel& m) {
   std::vector<double> all{static_cast<double>(m.leaders.ranks), static_cast<double>(m.node.ranks), m.node.byte_s,
                           m.node.barrier_s};
-  for (const Curve* curve : {&m.leaders.allgather, &m.leaders.alltoall, &m.leaders.plain})
+  for (const Curve* curve : {&m.leaders.allgather, &m.leaders.alltoall, &m.leaders.plain, &m.leaders.step})
     for (const auto& point : curve->points()) all.push_back(point.bytes), all.push_back(point.s);
   return all;
 }
@@ -102,6 +102,22 @@ TEST_SUITE("measure") {
         CHECK(curve->points()[0].s >= least);
         for (std::size_t i = 1; i < curve->points().size(); ++i)
           CHECK(curve->points()[i].bytes > curve->points()[i - 1].bytes);
+      }
+    }
+  }
+
+  TEST_CASE("a step of relays is measured where there are ranks enough for them") {
+    for (const int n : {7, 8}) {
+      std::vector<NetworkModel> models(static_cast<std::size_t>(n));
+      run_ranks(n, [&](ThreadTransport& t) { models[static_cast<std::size_t>(t.rank())] = measure_network(t, {}); });
+      for (const auto& model : models) {
+        CHECK(model.step.empty() == (n < 8));
+        REQUIRE(model.step.points().size() == models[0].step.points().size());
+        for (std::size_t i = 0; i < model.step.points().size(); ++i) {
+          CHECK(model.step.points()[i].s == models[0].step.points()[i].s);
+          CHECK(model.step.points()[i].bytes == models[0].step.points()[i].bytes);
+        }
+        if (n >= 8) CHECK(model.step.points()[0].bytes == 64);  // of one message
       }
     }
   }

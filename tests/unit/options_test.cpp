@@ -35,14 +35,31 @@ const Option& option(const std::string& name) {
 
 // A legal value of every option that is not its default.
 const std::pair<const char*, const char*> kOther[] = {
-    {"CRIMP_ENABLE", "0"},           {"CRIMP_CODEC", "3lc:s=1.5"}, {"CRIMP_UNKNOWN_LAYOUT", "none"},
-    {"CRIMP_ERROR_FEEDBACK", "off"}, {"CRIMP_MIN_COUNT", "4k"},    {"CRIMP_CHUNK", "1M"},
-    {"CRIMP_SIMD", "AVX2"},          {"CRIMP_PERIODS", "5"},       {"CRIMP_THREADS", "4"},
-    {"CRIMP_CHECKSUM", "no"},        {"CRIMP_LOG", "debug"},       {"CRIMP_REPORT", "r.json"},
-    {"CRIMP_TRACE", "t.json"},       {"CRIMP_CHECK", "c.txt"},     {"CRIMP_ALGORITHM", "two_shot"},
-    {"CRIMP_NODE_SIZE", "2"},        {"CRIMP_QUALITY", "any"},     {"CRIMP_HELP", "1"},
-    {"CRIMP_RULES", "*=fp16"},       {"CRIMP_MERGE", "y=2"},       {"CRIMP_HOLD_MS", "50"},
-    {"CRIMP_STALL_S", "3"},          {"CRIMP_CUDA_PLUGIN", "off"}, {"CRIMP_CUDA_AWARE", "1"},
+    {"CRIMP_ENABLE", "0"},
+    {"CRIMP_CODEC", "3lc:s=1.5"},
+    {"CRIMP_UNKNOWN_LAYOUT", "none"},
+    {"CRIMP_ERROR_FEEDBACK", "off"},
+    {"CRIMP_MIN_COUNT", "4k"},
+    {"CRIMP_CHUNK", "1M"},
+    {"CRIMP_RADIX", "direct"},
+    {"CRIMP_SIMD", "AVX2"},
+    {"CRIMP_PERIODS", "5"},
+    {"CRIMP_THREADS", "4"},
+    {"CRIMP_CHECKSUM", "no"},
+    {"CRIMP_LOG", "debug"},
+    {"CRIMP_REPORT", "r.json"},
+    {"CRIMP_TRACE", "t.json"},
+    {"CRIMP_CHECK", "c.txt"},
+    {"CRIMP_ALGORITHM", "two_shot"},
+    {"CRIMP_NODE_SIZE", "2"},
+    {"CRIMP_QUALITY", "any"},
+    {"CRIMP_HELP", "1"},
+    {"CRIMP_RULES", "*=fp16"},
+    {"CRIMP_MERGE", "y=2"},
+    {"CRIMP_HOLD_MS", "50"},
+    {"CRIMP_STALL_S", "3"},
+    {"CRIMP_CUDA_PLUGIN", "off"},
+    {"CRIMP_CUDA_AWARE", "1"},
     {"CRIMP_RESIDUAL_JUMP", "100"},
 };
 
@@ -93,39 +110,23 @@ TEST_SUITE("options") {
 
   TEST_CASE("an illegal value is refused with its name, the value and what is legal") {
     const std::pair<const char*, const char*> bad[] = {
-        {"CRIMP_ENABLE", "maybe"},
-        {"CRIMP_ENABLE", ""},
-        {"CRIMP_CODEC", ""},
-        {"CRIMP_UNKNOWN_LAYOUT", ""},
-        {"CRIMP_MIN_COUNT", "0"},
-        {"CRIMP_MIN_COUNT", "-1"},
-        {"CRIMP_MIN_COUNT", "1T"},
-        {"CRIMP_MIN_COUNT", "17179869184G"},
-        {"CRIMP_CHUNK", "10239"},
-        {"CRIMP_CHUNK", "1073741825"},
-        {"CRIMP_PERIODS", "1"},
-        {"CRIMP_PERIODS", "1001"},
-        {"CRIMP_THREADS", "0"},
-        {"CRIMP_THREADS", "257"},
-        {"CRIMP_THREADS", "2 "},
-        {"CRIMP_CHECKSUM", "2"},
-        {"CRIMP_LOG", "Info"},
-        {"CRIMP_CUDA_AWARE", "maybe"},
-        {"CRIMP_CUDA_PLUGIN", ""},
-        {"CRIMP_HELP", "y"},
-        {"CRIMP_MIN_COUNT", "99999999999999999999"},
-        {"CRIMP_MIN_COUNT", "k"},
-        {"CRIMP_MIN_COUNT", "1.5"},
-        {"CRIMP_MIN_COUNT", "4kk"},
-        {"CRIMP_RESIDUAL_JUMP", "1"},
-        {"CRIMP_RESIDUAL_JUMP", "-2"},
-        {"CRIMP_MIN_COUNT", "k"},
-        {"CRIMP_MIN_COUNT", "1.5"},
-        {"CRIMP_MIN_COUNT", "4kk"},
-        {"CRIMP_QUALITY", "0.9"},
-        {"CRIMP_QUALITY", "codec"},
-        {"CRIMP_QUALITY", "inf"},
-        {"CRIMP_QUALITY", "nan"},
+        {"CRIMP_ENABLE", "maybe"},     {"CRIMP_ENABLE", ""},
+        {"CRIMP_CODEC", ""},           {"CRIMP_UNKNOWN_LAYOUT", ""},
+        {"CRIMP_MIN_COUNT", "0"},      {"CRIMP_MIN_COUNT", "-1"},
+        {"CRIMP_MIN_COUNT", "1T"},     {"CRIMP_MIN_COUNT", "17179869184G"},
+        {"CRIMP_CHUNK", "10239"},      {"CRIMP_RADIX", "1"},
+        {"CRIMP_CHUNK", "1073741825"}, {"CRIMP_PERIODS", "1"},
+        {"CRIMP_PERIODS", "1001"},     {"CRIMP_THREADS", "0"},
+        {"CRIMP_THREADS", "257"},      {"CRIMP_THREADS", "2 "},
+        {"CRIMP_CHECKSUM", "2"},       {"CRIMP_LOG", "Info"},
+        {"CRIMP_CUDA_AWARE", "maybe"}, {"CRIMP_CUDA_PLUGIN", ""},
+        {"CRIMP_HELP", "y"},           {"CRIMP_MIN_COUNT", "99999999999999999999"},
+        {"CRIMP_MIN_COUNT", "k"},      {"CRIMP_MIN_COUNT", "1.5"},
+        {"CRIMP_MIN_COUNT", "4kk"},    {"CRIMP_RESIDUAL_JUMP", "1"},
+        {"CRIMP_RESIDUAL_JUMP", "-2"}, {"CRIMP_MIN_COUNT", "k"},
+        {"CRIMP_MIN_COUNT", "1.5"},    {"CRIMP_MIN_COUNT", "4kk"},
+        {"CRIMP_QUALITY", "0.9"},      {"CRIMP_QUALITY", "codec"},
+        {"CRIMP_QUALITY", "inf"},      {"CRIMP_QUALITY", "nan"},
         {"CRIMP_QUALITY", "2x"},
     };
     for (const auto& setting : bad) {
@@ -163,6 +164,9 @@ TEST_SUITE("options") {
     CHECK(read({"CRIMP_MIN_COUNT=2M"}).min_count == 2u << 20);
     CHECK(read({"CRIMP_MIN_COUNT=4294967296G"}).min_count == std::uint64_t{1} << 62);
     CHECK(read({"CRIMP_CHUNK=40960"}).chunk == 40960);
+    CHECK(read({}).radix == 0);
+    CHECK(read({"CRIMP_RADIX=direct"}).radix == 1);
+    CHECK(read({"CRIMP_RADIX=2"}).radix == 2);
     CHECK(read({"CRIMP_CHUNK=40961"}).chunk == 51200);
     CHECK(read({"CRIMP_CHUNK=1G"}).chunk % 10240 == 0);
     CHECK(read({"CRIMP_CODEC=a=b"}).codec == "a=b");

@@ -95,6 +95,45 @@ TEST_SUITE("two_shot") {
     for (std::size_t r = 0; r < 3; ++r) CHECK(difference(ranks[r].out, same[r].out) == "");
   }
 
+  TEST_CASE("relays of any base give the bits of the model, on any number of ranks, in chunks and parts of them") {
+    Turns turns(5, 5, 31);
+    const auto steps = [](int n, int base) {
+      int of = 0;
+      for (int reach = 1; reach < n; reach *= base) ++of;
+      return of;
+    };
+    for (const auto& codec : all_codecs())
+      for (const int n : {2, 3, 5, 7, 8, 12})
+        for (const int base : {2, 3, 4, 16}) {
+          if (!turns.next()) continue;
+          const std::uint64_t count = 100003;
+          Setup setup = setup_of(codec->spec(), count,
+                                 n % 2 ? Layout::unknown(count) : named_layout(count, {1, 40959, 7, 43000, 3}));
+          setup.radix = base;
+          setup.in_place = n % 3 == 0;
+          setup.threads = n == 3 ? 2 : 1;
+          check_calls(setup, n, 11, 2 * steps(n, base) + 2 * steps(n, 2));
+        }
+  }
+
+  TEST_CASE("relays send a call through MPI together where one rank asks for it") {
+    Setup setup = setup_of("3lc", 100003, named_layout(100003, {50000, 17, 1000}));
+    setup.radix = 2;
+    for (const bool memory : {true, false}) {
+      auto ranks = make_ranks(setup, 5, 3);
+      const auto before = ranks;
+      ranks[3].flags = memory ? kFlagExact : kFlagNoMemory;
+      ranks[3].no_memory = !memory;
+      run_all(setup, ranks);
+      for (std::size_t r = 0; r < 5; ++r) {
+        CHECK(ranks[r].result.flags == ranks[3].flags);
+        CHECK(difference(ranks[r].residual, before[r].residual) == "");
+        CHECK(difference(ranks[r].out, before[r].out) == "");
+        CHECK(ranks[r].exchanges == 3);  // the headers' steps
+      }
+    }
+  }
+
   TEST_CASE("over many calls the owners' residuals make the mean of the sums exact") {
     const std::uint64_t count = effort(30000, 30000, 30000, 6000);
     Setup setup = setup_of("3lc", count, named_layout(count, {count}));
@@ -149,6 +188,44 @@ TEST_SUITE("two_shot") {
         CHECK(difference(r.out, expected) == "");
       }
     }
+  }
+
+  // 5 ranks, base 2: the shard of rank 2 for rank 0, 3 ranks upwards, goes to rank 3 in the first step and on in the
+  // second; both times behind another. Exchanges: 0 to 2 headers, 3 to 5 shards, 6 to 8 headers of sums, 9 to 11 sums.
+  TEST_CASE("a shard corrupted in a relay is blamed on its encoder, by its owner, and the next call is right") {
+    for (const char* spec : {"3lc", "fp16"})
+      for (const bool lasts : {false, true}) {
+        CAPTURE(std::string(spec));
+        CAPTURE(lasts);
+        Setup setup = setup_of(spec, 100003, named_layout(100003, {20000, 17, 1000}));
+        setup.chunk = 102400;
+        setup.radix = 2;
+        auto ranks = make_ranks(setup, 5, 1);
+        RunOptions options;
+        options.tamper = [&](int receiver, int exchange, int from, std::span<std::uint8_t> bytes) {
+          const bool first = receiver == 3 && from == 2 && exchange == 3,
+                     second = receiver == 0 && from == 3 && exchange == 4;
+          if ((lasts ? second : first) && !bytes.empty()) bytes[bytes.size() - 1] ^= 1;
+        };
+        run_all(setup, ranks, options);
+        for (const auto& r : ranks) {
+          REQUIRE(r.result.error.has_value());
+          CHECK(r.exchanges == 12);
+        }
+        CHECK(std::string(ranks[0].result.error->what())
+                  .find("rank 0 received from rank 2 (call 0, chunk 0) is corrupt: its checksum") != std::string::npos);
+        for (std::size_t other = 1; other < 5; ++other)
+          CHECK(std::string(ranks[other].result.error->what())
+                    .find("received from rank 0 (call 0, chunk 0) is corrupt: it met a corrupt payload itself") !=
+                std::string::npos);
+        auto model = ranks;
+        run_all(setup, ranks);
+        const auto expected = model_all(setup, model);
+        for (const auto& r : ranks) {
+          CHECK_FALSE(r.result.error.has_value());
+          CHECK(difference(r.out, expected) == "");
+        }
+      }
   }
 
   TEST_CASE("a sum corrupted on its way to one rank is reported there and the others are right") {
