@@ -10,6 +10,7 @@ library=$1 ranks=$2 what=$3
 shift 3
 root=$(cd "$(dirname "$0")/../.." && pwd) work=$(mktemp -d) steps=30
 trap 'rm -rf "$work"' EXIT
+export CRIMP_ALGORITHM=allgather  # on one machine plain MPI may be faster for every call, and auto would take it
 
 train() {  # OUTPUT OPTIONS...
   local to=$1
