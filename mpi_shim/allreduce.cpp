@@ -36,9 +36,14 @@ int pass(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI
   int rc = MPI_SUCCESS;
   if (sendbuf == MPI_IN_PLACE)
     rc = guard(comm, [&] { return horovod.before_allreduce(recvbuf, count, datatype, op, comm), MPI_SUCCESS; });
+  const auto begin = horovod.times();
   if (rc == MPI_SUCCESS) rc = pass_allreduce(next, sendbuf, recvbuf, count, datatype, op, comm);
   if (rc != MPI_SUCCESS) return rc;
-  return guard(comm, [&] { return horovod.after_allreduce(recvbuf, count, datatype, op, comm), MPI_SUCCESS; });
+  return guard(comm, [&] {
+    horovod.after_allreduce(recvbuf, count, datatype, op, comm);
+    horovod.called(begin, count, datatype, comm);
+    return MPI_SUCCESS;
+  });
 }
 
 // Horovod's calls are known by their order, so its decoder hears of the small ones too.
@@ -50,8 +55,12 @@ bool sum_mpi(const NextMpi& next, const SumCall& call, const Eligibility& eligib
     return next.Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(n), call.datatype, call.op, call.comm);  // n <= count
   };
   request.synchronize_all = horovod.detected();
-  if (horovod.detected()) request.layout = horovod.data_call(call.count, eligible.dtype, call.comm);
-  return sum(call, eligible, request, why);
+  if (!horovod.detected()) return sum(call, eligible, request, why);
+  request.layout = horovod.data_call(call.count, eligible.dtype, call.comm);
+  const auto begin = horovod.times();
+  const bool summed = sum(call, eligible, request, why);
+  if (summed) horovod.called(begin, static_cast<int>(call.count), call.datatype, call.comm);
+  return summed;
 }
 
 }  // namespace

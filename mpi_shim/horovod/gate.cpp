@@ -10,6 +10,7 @@ constexpr std::uint64_t kShutdown = 1, kInvalid = 4, kCalm = 7;  // bits that ar
 
 std::vector<std::size_t> Gate::groups() const {
   std::vector<std::size_t> out;
+  if (!planned()) return out;
   for (const auto& group : members_) out.push_back(group.size());
   return out;
 }
@@ -27,6 +28,7 @@ void Gate::reduced(const std::string& name, std::uint64_t bytes) {
   ++tensor.reductions;
   if (members_.empty()) return make_plan();
   if (tensor.group < 0) return;
+  if (search_) search_->reduced(tensor.place);
   if (tensor.done) begin_step();  // before the last one was complete
   tensor.done = true;
   left_[static_cast<std::size_t>(tensor.group)] -= !tensor.excluded;
@@ -57,23 +59,71 @@ void Gate::make_plan() {
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     Tensor& t = tensors_[i];
     t.group = -1;
-    if (t.excluded || t.bytes <= 8) continue;  // single numbers are metrics
-    if (t.reductions + 1 == most) return;      // in the middle of a step
+    if (t.bytes <= 8) continue;            // single numbers are metrics
+    if (t.reductions + 1 == most) return;  // in the middle of a step
     if (t.reductions != most) continue;
     planned.push_back(i);
     bytes.push_back(t.bytes);
   }
   if (planned.empty()) return;
+  if (search_ && planned == planned_) {  // what was new is not reduced in every step
+    search_->resume();
+    return adopt(MergeTrials::Plan(adopted_));
+  }
+  planned_ = std::move(planned);
+  std::vector<bool> begins = may_begin();
+  if (search_) {
+    search_->begin(bytes, std::move(begins));
+    return adopt({});
+  }
   const auto groups = plan_.groups(bytes);
-  members_.assign(groups.back() + 1, {});
-  for (std::size_t i = 0; i < planned.size(); ++i) {
-    tensors_[planned[i]].group = static_cast<int>(groups[i]);
-    members_[groups[i]].push_back(planned[i]);
+  for (std::size_t i = 1; i < groups.size(); ++i) begins[i] = begins[i] && groups[i] != groups[i - 1];
+  group_by(begins);
+}
+
+// Not in the middle of a group of Horovod's, nor between two parts of it.
+std::vector<bool> Gate::may_begin() const {
+  std::vector<bool> may(planned_.size(), true);
+  std::unordered_map<std::string, std::size_t> last;
+  for (std::size_t i = 0; i < planned_.size(); ++i) {
+    const std::string group = group_of(tensors_[planned_[i]].name);
+    if (group.empty()) continue;
+    const auto [it, first] = last.emplace(group, i);
+    for (; !first && it->second < i; ++it->second) may[it->second + 1] = false;
+  }
+  return may;
+}
+
+void Gate::adopt(const MergeTrials::Plan& plan) {
+  adopted_ = plan;
+  holds_ = plan.holds;
+  hold_ = Hold::closed;
+  std::vector<bool> begins(planned_.size());
+  for (const auto cut : plan.cuts) begins[cut] = true;
+  group_by(begins);
+}
+
+void Gate::group_by(const std::vector<bool>& begins) {
+  members_.clear();
+  for (std::size_t i = 0; i < planned_.size(); ++i) {
+    if (i == 0 || begins[i]) members_.emplace_back();
+    Tensor& t = tensors_[planned_[i]];
+    t.group = static_cast<int>(members_.size()) - 1;
+    t.place = i;
+    members_.back().push_back(planned_[i]);
   }
   left_.assign(members_.size(), 0);
   begin_step();
   current_ = 0;
+  if (search_)
+    for (const std::size_t i : planned_)
+      if (Tensor& t = tensors_[i]; search_->was_reduced(t.place)) {
+        t.done = true;
+        left_[static_cast<std::size_t>(t.group)] -= !t.excluded;
+      }
+  while (current_ + 1 < members_.size() && left_[current_] == 0) ++current_;
   group_ = Group::waiting;
+  masks_ = Masks::stale;
   cache_version_ = ~0ull;
 }
 
@@ -108,7 +158,9 @@ void Gate::read_bits(const ResponseCache& cache) {
 }
 
 void Gate::hold(std::span<std::int64_t> own_bits, const ResponseCache& cache, Clock::time_point (*time)()) {
-  if (members_.empty() || own_bits.empty() || hold_ == Hold::open) return;
+  if (search_ && !own_bits.empty())
+    if (const auto plan = search_->plan(time)) adopt(*plan);
+  if (!planned() || own_bits.empty() || hold_ == Hold::open) return;
   const auto own = [&](std::size_t word) { return static_cast<std::uint64_t>(own_bits[word]); };
   if ((own(0) & kCalm) != kCalm) {
     if (hold_ == Hold::holding)
@@ -117,6 +169,7 @@ void Gate::hold(std::span<std::int64_t> own_bits, const ResponseCache& cache, Cl
     return;
   }
   read_bits(cache);
+  if (search_ && search_->wants_ready()) note_ready(own_bits, time());
   const std::size_t words = std::min(own_bits.size(), planned_bits_.size());
   bool complete = masks_ == Masks::whole;
   std::uint64_t ready = 0, others = 0, of_group = 0;
@@ -143,15 +196,26 @@ void Gate::hold(std::span<std::int64_t> own_bits, const ResponseCache& cache, Cl
     own_bits[w] &= static_cast<std::int64_t>(~(planned_bits_[w] & ~(complete ? group_bits_[w] : 0)));
 }
 
-void Gate::open(std::span<const std::int64_t> own_bits) {
-  release(Release::deadline);
-  hold_ = Hold::open;
+std::vector<bool> Gate::ready(std::span<const std::int64_t> own_bits) const {
   std::vector<bool> is_ready(tensors_.size());
   for (std::size_t b = 0; b < tensor_of_bit_.size(); ++b) {
     const std::size_t word = (b + kStatusBits) / 64, bit = (b + kStatusBits) % 64;
     if (tensor_of_bit_[b] >= 0 && word < own_bits.size())
       is_ready[static_cast<std::size_t>(tensor_of_bit_[b])] = static_cast<std::uint64_t>(own_bits[word]) >> bit & 1;
   }
+  return is_ready;
+}
+
+void Gate::note_ready(std::span<const std::int64_t> own_bits, Clock::time_point now) {
+  const auto is_ready = ready(own_bits);
+  for (const std::size_t t : planned_)
+    if (is_ready[t]) search_->ready(tensors_[t].place, now);
+}
+
+void Gate::open(std::span<const std::int64_t> own_bits) {
+  release(Release::deadline);
+  hold_ = Hold::open;
+  const auto is_ready = ready(own_bits);
   for (const std::size_t t : members_[current_]) {
     Tensor& tensor = tensors_[t];
     if (tensor.done || tensor.excluded || is_ready[t] || ++tensor.missed < 2) continue;

@@ -20,10 +20,15 @@
 //   waiting  is not complete here    passed: all of it was ready once, which counts as Release::complete
 //   passed   may pass                waiting: the next group is current
 //
+// Horovod's own groups (hvd.grouped_allreduce) stay whole in every plan: of a group that it keeps apart it expects all
+// tensors in one cycle, and ends the process where some were held. Under CRIMP_MERGE=auto the plan changes at the end
+// of a step, on all ranks before the same AND (search.hpp); without a plan nothing is held.
+//
 // The masks of bits are stale after a reduction and when the cache has changed; read_bits() makes them anew.
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -31,6 +36,7 @@
 
 #include "horovod/record.hpp"
 #include "horovod/response_cache.hpp"
+#include "horovod/search.hpp"
 #include "schedule/merge_plan.hpp"
 
 namespace crimp::horovod {
@@ -38,15 +44,23 @@ namespace crimp::horovod {
 class Gate {
  public:
   using Clock = std::chrono::steady_clock;
-  Gate(const MergePlan& plan, std::chrono::milliseconds bound) : plan_(plan), bound_(bound) {}
+  // leader: of a plan that is searched.
+  Gate(const MergePlan& plan, std::chrono::milliseconds bound, Leader leader = {}) : plan_(plan), bound_(bound) {
+    if (plan.searched()) search_.emplace(std::move(leader));
+  }
 
   void reduced(const std::string& name, std::uint64_t bytes);  // a tensor was reduced; the same on all ranks
   // This rank's input of the AND: bits of tensors that wait for their group are cleared. time() is asked only while
-  // something is held.
+  // something is held, or timed. Collective at the end of some steps where the plan is searched.
   void hold(std::span<std::int64_t> own_bits, const ResponseCache&, Clock::time_point (*time)() = Clock::now);
 
   std::vector<std::size_t> groups() const;  // tensors of each; empty: nothing planned yet
-  bool planned() const { return !members_.empty(); }
+  bool planned() const { return holds_ && !members_.empty(); }
+  // A data call of so many bytes of tensors took so long here.
+  void called(std::uint64_t bytes, double s) {
+    if (search_) search_->called(bytes, s);
+  }
+  std::optional<SearchRecord> search() const { return search_ ? search_->record() : std::nullopt; }
   std::uint64_t releases(Release why) const { return releases_[static_cast<std::size_t>(why)]; }
   const auto& releases() const { return releases_; }
 
@@ -59,10 +73,16 @@ class Gate {
     std::uint32_t reductions = 0, missed = 0;
     bool excluded = false, done = false;
     int group = -1;
+    std::size_t place = 0;  // among planned_, where it has a group
   };
   void make_plan();
+  void group_by(const std::vector<bool>& begins);  // of planned_
+  void adopt(const MergeTrials::Plan&);
+  std::vector<bool> may_begin() const;
   void begin_step();
   void read_bits(const ResponseCache&);
+  std::vector<bool> ready(std::span<const std::int64_t> own_bits) const;  // of tensors_
+  void note_ready(std::span<const std::int64_t> own_bits, Clock::time_point);
   void open(std::span<const std::int64_t> own_bits);  // the bound is over
   void release(Release why) { ++releases_[static_cast<std::size_t>(why)]; }
 
@@ -70,8 +90,12 @@ class Gate {
   std::chrono::milliseconds bound_;
   std::vector<Tensor> tensors_;  // in the order of their first reduction
   std::unordered_map<std::string, std::size_t> by_name_;
+  std::vector<std::size_t> planned_;               // in order
   std::vector<std::vector<std::size_t>> members_;  // of each group
-  std::vector<std::size_t> left_;                  // of each: still to be reduced in this step
+  bool holds_ = true;
+  std::optional<Search> search_;
+  MergeTrials::Plan adopted_;      // the search's last one
+  std::vector<std::size_t> left_;  // of each: still to be reduced in this step
   std::size_t current_ = 0;
   std::vector<int> tensor_of_bit_;
   std::uint64_t cache_version_ = ~0ull;

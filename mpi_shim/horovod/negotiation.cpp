@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -48,19 +47,6 @@ Response part(const Response& fused, std::size_t i) {
   return {fused.type,        {fused.names[i]}, {sizes, sizes + each}, fused.devices,
           fused.tensor_type, fused.reduce_op,  fused.prescale,        fused.postscale};
 }
-
-// "name_<i>of<n>": the group's name, empty where the tensor is in no group.
-std::string group_of(const std::string& name) {
-  const auto of = name.rfind("of"), line = name.rfind('_');
-  if (of == name.npos || line == name.npos || line + 1 >= of || of + 2 >= name.size()) return {};
-  const auto digits = [&](std::size_t from, std::size_t to) {
-    return std::all_of(name.begin() + static_cast<std::ptrdiff_t>(from), name.begin() + static_cast<std::ptrdiff_t>(to),
-                       [](char c) { return c >= '0' && c <= '9'; });
-  };
-  return digits(line + 1, of) && digits(of + 2, name.size()) ? name.substr(0, line) : std::string();
-}
-
-int index_in_group(const std::string& name) { return std::atoi(name.c_str() + name.rfind('_') + 1); }
 
 }  // namespace
 
@@ -125,6 +111,7 @@ Record Negotiation::record() const {
   Record record = record_;
   record.groups = gate_.groups();
   record.releases = gate_.releases();
+  record.search = gate_.search();
   return record;
 }
 

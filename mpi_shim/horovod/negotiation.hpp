@@ -51,10 +51,10 @@ class Negotiation {
   // A tuned threshold, heard of on one communicator, is for all that share it.
   using Threshold = std::shared_ptr<std::int64_t>;
   Negotiation(int ranks, const Options& options, const MergePlan& plan = {}, std::chrono::milliseconds bound = {},
-              Threshold shared = nullptr)
+              Threshold shared = nullptr, Leader leader = {})
       : ranks_(ranks), options_(options),
         threshold_(shared ? std::move(shared) : std::make_shared<std::int64_t>(options.fusion_threshold)),
-        cache_(options.cache_capacity), gate_(plan, bound) {}
+        cache_(options.cache_capacity), gate_(plan, bound, std::move(leader)) {}
 
   // This rank's own input of the AND, before it is sent: the gate clears the bits that it holds.
   void hold(std::span<std::int64_t> own_bits) {
@@ -71,6 +71,9 @@ class Negotiation {
   // The layout of the next data call, or unknown. type is the caller's. To be told of every sum of floating-point
   // values, however small: their order is how they are known. Tensors without a name have segments without a key.
   std::shared_ptr<const Layout> data_call(std::uint64_t count, Dtype type);
+
+  // The last data call, of so many bytes, took so long.
+  void called(std::uint64_t bytes, double s) { gate_.called(bytes, s); }
 
   const ResponseCache& cache() const { return cache_; }
   const Gate& gate() const { return gate_; }

@@ -5,12 +5,30 @@
 
 #include "core/log.hpp"
 #include "horovod/negotiation.hpp"
+#include "mpi/mpi_transport.hpp"
 #include "mpi/runtime.hpp"
 
 namespace crimp::horovod {
 namespace {
 thread_local bool negotiates __attribute__((tls_model("initial-exec"))) = false;  // this thread is Horovod's
+
+// Of plans that are searched.
+Leader leader_of(MPI_Comm comm) {
+  int rank = 0;
+  PMPI_Comm_rank(comm, &rank);
+  Leader leader;
+  leader.here = rank == 0;
+  leader.broadcast = [comm](std::span<std::uint8_t> bytes) {
+    check_mpi(PMPI_Bcast(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, 0, comm), "MPI_Bcast");
+  };
+  leader.learnt = [] { return Runtime::get().report.learnt(); };
+  leader.chosen = [](const SearchRecord& record) {
+    logged("the plan that was chosen", [&] { log(LogLevel::info, record.line()); });
+  };
+  return leader;
 }
+
+}  // namespace
 
 Observer& Observer::get() {
   static auto& observer = *new Observer;
@@ -64,8 +82,10 @@ Negotiation* Observer::find(MPI_Comm comm, bool make) {
   // One threshold until Horovod has freed its last communicator, as it does before it is initialised again.
   auto threshold = threshold_.lock();
   if (!threshold) threshold_ = threshold = std::make_shared<std::int64_t>(options.fusion_threshold);
-  auto* made = new Negotiation(size, options, runtime.merge_plan(),
-                               std::chrono::milliseconds(runtime.settings().hold_ms), threshold);
+  const MergePlan plan = runtime.merge_plan();
+  if (plan.searched()) searches_.store(true, std::memory_order_relaxed);
+  auto* made = new Negotiation(size, options, plan, std::chrono::milliseconds(runtime.settings().hold_ms), threshold,
+                               leader_of(comm));
   PMPI_Comm_set_attr(comm, keyval, made);
   live_.insert(made);
   return made;
@@ -93,6 +113,20 @@ void Observer::after_gatherv(MPI_Datatype sent, MPI_Comm comm) {
 void Observer::after_bcast(const void* bytes, int count, MPI_Datatype type, int root, MPI_Comm comm) {
   if (type != MPI_BYTE || root != 0 || count <= 0) return;
   if (Negotiation* negotiation = find(comm, false)) negotiation->broadcast(bytes, static_cast<std::size_t>(count));
+}
+
+std::optional<Clock::time_point> Observer::times() const {
+  if (!searches_.load(std::memory_order_relaxed)) return {};
+  return Clock::now();
+}
+
+void Observer::called(std::optional<Clock::time_point> begin, int count, MPI_Datatype type, MPI_Comm comm) {
+  if (!begin || type == MPI_LONG_LONG_INT) return;
+  Negotiation* negotiation = find(comm, false);
+  int each = 0;
+  if (!negotiation || PMPI_Type_size(type, &each) != MPI_SUCCESS) return;
+  negotiation->called(static_cast<std::uint64_t>(count) * static_cast<std::uint64_t>(each),
+                      std::chrono::duration<double>(Clock::now() - *begin).count());
 }
 
 bool Observer::is_adasum(Dtype type, MPI_Comm comm) { return negotiates && type == Dtype::f64 && !find(comm, false); }

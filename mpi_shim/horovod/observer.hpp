@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 
+#include "core/trace.hpp"
 #include "horovod/record.hpp"
 #include "schedule/layout.hpp"
 
@@ -34,6 +36,10 @@ class Observer {
   // The layout of a data call; null where the communicator is not one of Horovod's.
   std::shared_ptr<const Layout> data_call(std::uint64_t count, Dtype, MPI_Comm);
 
+  // Where plans are searched (CRIMP_MERGE=auto): a data call has begun now; what times() gave when it is over.
+  std::optional<Clock::time_point> times() const;
+  void called(std::optional<Clock::time_point> begin, int count, MPI_Datatype, MPI_Comm);
+
   // Whether a sum is one of Adasum's dot products: float64 from Horovod's thread on a communicator on which it does not
   // negotiate. (Gradients that NCCL has summed within hosts are such sums too where they are float64, which is rare;
   // they pass through then.)
@@ -46,7 +52,7 @@ class Observer {
   Negotiation* find(MPI_Comm, bool make);
   void note(const Record&);  // into the report, with mutex_ held
   static int forget(MPI_Comm, int keyval, void* negotiation, void* extra);
-  std::atomic<bool> detected_{false};
+  std::atomic<bool> detected_{false}, searches_{false};
   std::atomic<int> keyval_{MPI_KEYVAL_INVALID};
   std::mutex mutex_;
   std::set<Negotiation*> live_;

@@ -48,13 +48,35 @@ void Record::add(const Record& other) {
   for (std::size_t i = 0; i < releases.size(); ++i) releases[i] += other.releases[i];
   const auto tensors = [](const auto& sizes) { return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}); };
   if (tensors(other.groups) > tensors(groups)) groups = other.groups;
+  if (other.search && (!search || other.search->tensors > search->tensors)) search = other.search;
+}
+
+std::string SearchRecord::line() const {
+  const std::string what = !chosen.holds         ? "no plan, as none gained a hundredth of the step on it"
+                           : chosen.cuts.empty() ? fmt::format("{} tensors in one group", tensors)
+                                                 : fmt::format("{} tensors in {} groups (cuts={})", tensors,
+                                                               chosen.cuts.size() + 1, fmt::join(chosen.cuts, ","));
+  return fmt::format("CRIMP_MERGE=auto: {}; a step takes {:.2f} ms, without a plan {:.2f}, found in {} steps", what,
+                     1e3 * chosen.step_s, tried.empty() ? 0.0 : 1e3 * tried.front().step_s, steps);
 }
 
 std::string Record::json() const {
-  const nlohmann::json merge{{"groups", groups},
-                             {"calls", merged_calls},
-                             {"tensors", merged_tensors},
-                             {"releases", object(releases, kReleaseNames)}};
+  nlohmann::json merge{{"groups", groups},
+                       {"calls", merged_calls},
+                       {"tensors", merged_tensors},
+                       {"releases", object(releases, kReleaseNames)}};
+  if (search) {
+    const auto tried = [](const SearchRecord::Tried& t) {
+      return nlohmann::json{
+          {"holds", t.holds}, {"cuts", t.cuts}, {"origin", t.origin}, {"step_ms", 1e3 * t.step_s}, {"steps", t.steps}};
+    };
+    merge["search"] = {{"settled", search->settled},
+                       {"searches", search->searches},
+                       {"steps", search->steps},
+                       {"chosen", tried(search->chosen)},
+                       {"tried", nlohmann::json::array()}};
+    for (const auto& t : search->tried) merge["search"]["tried"].push_back(tried(t));
+  }
   const nlohmann::json out{{"explained", explained},
                            {"unexplained", unexplained_calls()},
                            {"unexplained_why", object(unexplained, kUnexplainedNames)},
@@ -71,6 +93,7 @@ std::string Record::clause() const {
   if (!groups.empty())
     text += fmt::format(", {} tensors merged into {} calls by a plan of {} groups (held until: {})", merged_tensors,
                         merged_calls, groups.size(), list(releases, kReleaseTexts));
+  if (search && search->settled) text += "; " + search->line();
   return text;
 }
 

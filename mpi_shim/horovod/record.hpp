@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,23 @@ enum class Unexplained : std::size_t { CRIMP_UNEXPLAINED(CRIMP_ITEM) count };
 enum class Release : std::size_t { CRIMP_RELEASES(CRIMP_ITEM) count };
 #undef CRIMP_ITEM
 
+// What CRIMP_MERGE=auto has come to, on the rank that decides.
+struct SearchRecord {
+  struct Tried {
+    bool holds = false;  // else no plan
+    std::vector<std::uint32_t> cuts;
+    std::string origin;
+    double step_s = 0;  // median
+    std::size_t steps = 0;
+  };
+  bool settled = false;
+  std::uint64_t searches = 0, steps = 0;  // steps: of the last search
+  std::size_t tensors = 0;
+  Tried chosen;
+  std::vector<Tried> tried;  // the first without a plan
+  std::string line() const;  // for people, once settled
+};
+
 struct Record {
   std::uint64_t explained = 0, heals = 0;  // data calls; how often one was explained again after one that was not
   std::array<std::uint64_t, static_cast<std::size_t>(Unexplained::count)> unexplained{};
@@ -36,9 +54,10 @@ struct Record {
   std::uint64_t merged_calls = 0, merged_tensors = 0;
   std::vector<std::size_t> groups;
   std::array<std::uint64_t, static_cast<std::size_t>(Release::count)> releases{};
+  std::optional<SearchRecord> search;
 
   std::uint64_t unexplained_calls() const;
-  void add(const Record&);  // of another communicator; the plan with more tensors stays
+  void add(const Record&);  // of another communicator; plan and search with more tensors stay
 
   // For Report::section().
   std::string json() const;

@@ -1,5 +1,7 @@
 #include "horovod/response.hpp"
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "response_list_generated.h"
@@ -11,6 +13,18 @@ constexpr std::int64_t kMostElements = std::int64_t{1}
                                        << 32;  // MPI counts are int; sums of sizes in bytes stay far from overflow
 
 }  // namespace
+
+std::string group_of(const std::string& name) {
+  const auto of = name.rfind("of"), line = name.rfind('_');
+  if (of == name.npos || line == name.npos || line + 1 >= of || of + 2 >= name.size()) return {};
+  const auto digits = [&](std::size_t from, std::size_t to) {
+    return std::all_of(name.begin() + static_cast<std::ptrdiff_t>(from), name.begin() + static_cast<std::ptrdiff_t>(to),
+                       [](char c) { return c >= '0' && c <= '9'; });
+  };
+  return digits(line + 1, of) && digits(of + 2, name.size()) ? name.substr(0, line) : std::string();
+}
+
+int index_in_group(const std::string& name) { return std::atoi(name.c_str() + name.rfind('_') + 1); }
 
 std::optional<std::vector<Response>> read_response_list(const void* bytes, std::size_t size) {
   flatbuffers::Verifier verifier(static_cast<const std::uint8_t*>(bytes), size);

@@ -28,6 +28,11 @@ struct Response {
 // Horovod's names for tensors without one: a new one in every call, so that it says nothing about the tensor.
 inline bool unnamed(const std::string& name) { return name.find(".noname.") != name.npos; }
 
+// Of a tensor that was reduced by hvd.grouped_allreduce ("name_<i>of<n>"): the group's name, and its place there; empty
+// where it is in no group. Some other tensors are called so, too.
+std::string group_of(const std::string& name);
+int index_in_group(const std::string& name);
+
 // Empty where the bytes are no valid ResponseList (checked by the FlatBuffers verifier before anything is read).
 std::optional<std::vector<Response>> read_response_list(const void* bytes, std::size_t size);
 

@@ -66,6 +66,10 @@ class Report {
  public:
   void passed(PassReason why) { passes_[static_cast<std::size_t>(why)].fetch_add(1, std::memory_order_relaxed); }
   void compressed(const CallRecord&);
+  // A call of this rank in which something was measured or tried, or too young for it: its time is not that of later
+  // ones. learnt(): how many there were.
+  void learning() { learnt_.fetch_add(1, std::memory_order_relaxed); }
+  std::uint64_t learnt() const { return learnt_.load(std::memory_order_relaxed); }
   void error() { errors_.fetch_add(1, std::memory_order_relaxed); }
   // Runs work(), which says something here or in the log: of a call that must go on. Where that fails for want of
   // memory it is only counted.
@@ -124,7 +128,7 @@ class Report {
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(PassReason::count)> passes_{};
   std::uint64_t device_calls_ = 0;
   std::map<std::string, std::uint64_t> through_host_;  // by reason
-  std::atomic<std::uint64_t> errors_{0}, residual_bytes_{0}, staged_{0}, measured_{0}, unrecorded_{0};
+  std::atomic<std::uint64_t> errors_{0}, residual_bytes_{0}, staged_{0}, measured_{0}, unrecorded_{0}, learnt_{0};
 };
 
 }  // namespace crimp

@@ -24,6 +24,11 @@ void sum_plain(MPI_Comm comm, float* buffer, std::uint64_t count) {
   check_mpi(PMPI_Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(count), MPI_FLOAT, MPI_SUM, comm), "MPI_Allreduce");
 }
 
+bool learns(const ChosenParts& chosen) {
+  return chosen.pass == PassReason::early ||
+         std::any_of(chosen.choices.begin(), chosen.choices.end(), [](const Choice& c) { return c.trial; });
+}
+
 }  // namespace
 
 Session::Session(const Context& context, MPI_Comm comm, int rank, int size, const AllreduceRequest* request)
@@ -187,6 +192,7 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   const ChosenParts chosen = choose(chooser_, *plan, transport, plain,
                                     [&](const PlannedPart& part) { return values.time(part.plan, part.query.count); });
   context_.report.measured(chooser_.measurements() - measured);
+  if (learns(chosen) || chooser_.measurements() != measured) context_.report.learning();
   if (chosen.pass) {
     *why = *chosen.pass;
     return false;

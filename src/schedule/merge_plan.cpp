@@ -13,7 +13,7 @@ MergePlan::MergePlan(std::string_view text) {
   const auto refuse = [&] {
     throw Error(ErrorCode::option_invalid,
                 "CRIMP_MERGE is '" + std::string(text) +
-                    "', legal is: off, all, bytes=N (suffix k, M, G), y=N, or cuts=i,j,... in rising order");
+                    "', legal is: off, auto, all, bytes=N (suffix k, M, G), y=N, or cuts=i,j,... in rising order");
   };
   const auto equals = text.find('=');
   const std::string_view name = text.substr(0, equals),
@@ -21,6 +21,8 @@ MergePlan::MergePlan(std::string_view text) {
   if (text == "off") return;
   if (text == "all") {
     kind_ = Kind::all;
+  } else if (text == "auto") {
+    kind_ = Kind::searched;
   } else if (name == "bytes" || name == "y") {
     kind_ = name == "y" ? Kind::number : Kind::bytes;
     if (!parse_number<std::uint64_t>(value, 1, std::uint64_t{1} << 50, number_)) refuse();
@@ -51,7 +53,8 @@ std::vector<std::uint32_t> MergePlan::groups(const std::vector<std::uint64_t>& t
     bool next = false;
     switch (kind_) {
       case Kind::off: next = true; break;
-      case Kind::all: break;
+      case Kind::all:
+      case Kind::searched: break;
       case Kind::bytes: next = in_group >= number_; break;
       case Kind::number:
         // Where this group's share is reached, and where the rest is only just enough tensors for the rest of the

@@ -2,7 +2,8 @@
 # check.sh LIBRARY RANKS WHAT [train options]: trains the 70-tensor net under real Horovod with Crimp preloaded, and looks at the report.
 #
 #   explained    every compressed call's tensors were known by negotiation, and all ranks end with the same weights
-#   merged       the same, and once the first steps are recorded every group of tensors is one call
+#   searched     as explained, and CRIMP_MERGE=auto settles on a plan, which is the one that the groups show
+#   merged       as explained, and once the first steps are recorded every group of tensors is one call
 #   exact        with codec none the weights are those of a run without Crimp, bit for bit
 # Exit 77: Horovod is not built here and cannot be fetched.
 set -uo pipefail
@@ -10,6 +11,7 @@ library=$1 ranks=$2 what=$3
 shift 3
 root=$(cd "$(dirname "$0")/../.." && pwd) work=$(mktemp -d) steps=30
 trap 'rm -rf "$work"' EXIT
+[ "$what" != searched ] || steps=500
 export CRIMP_ALGORITHM=allgather  # on one machine plain MPI may be faster for every call, and auto would take it
 
 train() {  # OUTPUT OPTIONS...
@@ -38,7 +40,7 @@ if what == "exact":
     plain = last("plain")
     assert ours["weights_hash"] == plain["weights_hash"], f"weights differ from plain: {ours} {plain}"
     sys.exit()
-for rank in json.load(open(f"{work}/report.json"))["per_rank"]:
+for index, rank in enumerate(json.load(open(f"{work}/report.json"))["per_rank"]):
     layouts = {name: one["calls"] for name, one in rank["layouts"].items()}
     assert set(layouts) == {"negotiated"}, f"calls that negotiation does not explain: {layouts}"
     assert rank["errors"] == 0 and rank["calls"] > 0
@@ -51,4 +53,17 @@ for rank in json.load(open(f"{work}/report.json"))["per_rank"]:
         others = merge["tensors"] - merged_steps * tensors
         assert 0 <= others < tensors, f"tensors that no group holds: {merge}"
         assert merge["calls"] <= merged_steps * groups + others, f"more calls than groups: {merge}"
+    if what == "searched":
+        merge = rank["horovod"]["merge"]
+        search = merge.get("search")
+        assert (search is None) == (index != 0), f"rank {index}: {search}"
+        if search is None:
+            assert merge["groups"] == groups, f"other groups on other ranks: {groups} {merge}"
+            continue
+        groups = merge["groups"]
+        assert search["settled"] and search["searches"] >= 1 and search["steps"] > 10, search
+        chosen = search["chosen"]
+        assert len(groups) == (len(chosen["cuts"]) + 1 if chosen["holds"] else 0), f"{groups} are not {chosen}"
+        assert len(search["tried"]) >= 3 and all(t["steps"] > 0 and t["step_ms"] > 0 for t in search["tried"][:3]), search
+        assert chosen["step_ms"] > 0
 PYTHON

@@ -17,6 +17,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 SAMPLES = {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "1", "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": "1",
            "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": "12"}
 MERGE = {"CRIMP_MERGE": "all"}
+AUTO = {"CRIMP_MERGE": "auto"}
 EXACT = {"CRIMP_CODEC": "none"}
 STALLED = re.compile("waiting for remainder of ranks")
 
@@ -46,10 +47,20 @@ VARIATIONS = {
     "initialised_again": ("--way again", {}),
     "merge_all": ("", MERGE),
     "merge_groups_apart": ("--groups 4", MERGE | {"HOROVOD_DISABLE_GROUP_FUSION": "1"}),
+    "merge_split_groups": ("--groups 4", {"CRIMP_MERGE": "y=3", "HOROVOD_DISABLE_GROUP_FUSION": "1"}),
     "merge_join": ("--way join", MERGE),
     "merge_unnamed": ("--way unnamed", MERGE),
     "merge_again": ("--way again", MERGE),
+    "auto_groups_apart": ("--groups 4", AUTO | {"HOROVOD_DISABLE_GROUP_FUSION": "1"}),
+    "auto_process_sets": ("--way process_sets", AUTO),
+    "auto_join": ("--way join", AUTO),
+    "auto_metrics": ("--way metrics", AUTO),
+    "auto_unnamed": ("--way unnamed", AUTO),
+    "auto_again": ("--way again", AUTO),
+    "auto_eviction": ("", AUTO | {"HOROVOD_CACHE_CAPACITY": "8"}),
     # The weights of a run without Crimp.
+    "exact_auto_join": ("--way join", AUTO | EXACT),
+    "exact_auto_shut": ("--way shut", AUTO | EXACT | {"CRIMP_HOLD_MS": "5000"}),
     "exact_merge_join": ("--way join", MERGE | EXACT),
     "exact_merge_stall": ("--way stall", MERGE | EXACT | {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1"}),
     "exact_merge_stall_hold": ("--way stall", MERGE | EXACT | {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "CRIMP_HOLD_MS": "2500"}),
@@ -116,8 +127,10 @@ def check(name):
     if "adasum" in name and (not ranks[0]["passed_through"]["adasum"] or ranks[0]["calls"]):
         wrong.append(f"Adasum: {ranks[0]['passed_through']}, {ranks[0]['calls']} calls compressed")
     merge = horovod[0]["merge"]
-    if "CRIMP_MERGE" in environment and not merge["groups"]:
+    if environment.get("CRIMP_MERGE", "auto") != "auto" and not merge["groups"]:
         wrong.append("nothing was merged")
+    if environment.get("CRIMP_MERGE") == "auto" and not any("search" in h["merge"] for h in horovod):
+        wrong.append("nothing was searched")
     merged = f"{merge['tensors']}/{merge['calls']}" if merge["groups"] else "-"
     calls = explained + horovod[0]["unexplained"]
     return [name, f"{explained}/{calls}" if followed else "-", str(ranks[0]["calls"]), str(ranks[0]["passed_through"]["adasum"]), merged,

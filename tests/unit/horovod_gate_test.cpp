@@ -20,8 +20,8 @@ struct Net {
   ResponseCache cache{1024};
   Gate gate;
   std::string names;
-  explicit Net(const std::string& plan, std::string tensors = "abcd", int bound_ms = 100)
-      : gate(MergePlan(plan), milliseconds(bound_ms)), names(tensors) {
+  explicit Net(const std::string& plan, std::string tensors = "abcd", int bound_ms = 100, Leader leader = {})
+      : gate(MergePlan(plan), milliseconds(bound_ms), std::move(leader)), names(tensors) {
     for (const char c : names) {
       Response r;
       r.names = {std::string(1, c)};
@@ -258,6 +258,21 @@ TEST_SUITE("horovod_gate") {
     CHECK((one[0] & 7) == 7);
   }
 
+  TEST_CASE("Horovod's groups stay whole") {
+    // w_0of2 and w_1of2 are one group; what lies between them joins it.
+    for (const auto& [plan, expected] : {std::pair<const char*, std::vector<std::size_t>>{"y=2", {4}},
+                                         {"cuts=1", {4}},
+                                         {"cuts=3", {3, 1}},
+                                         {"bytes=1", {3, 1}},
+                                         {"cuts=2,3", {3, 1}}}) {
+      CAPTURE(plan);
+      Gate gate{MergePlan(plan), milliseconds(100)};
+      for (int step = 0; step < 5; ++step)
+        for (const char* t : {"w_0of2", "a", "w_1of2", "b"}) gate.reduced(t, 1000);
+      CHECK(gate.groups() == expected);
+    }
+  }
+
   // The gates of all ranks between a simulated Horovod and itself: the same calls on all, and a step of as many calls
   // as the plan has groups.
   TEST_CASE("merged calls carry the plan's tensors, and the decoder counts them") {
@@ -298,5 +313,121 @@ TEST_SUITE("horovod_gate") {
     CHECK(record.merged_calls >= 270);
     CHECK(record.releases[static_cast<std::size_t>(Release::complete)] >= 270);
     CHECK(record.releases[static_cast<std::size_t>(Release::deadline)] == 0);
+  }
+
+  // Rank 0's plans reach all ranks before the same AND, whatever clocks say; every call stays explained.
+  TEST_CASE("a searched plan changes on all ranks at once") {
+    HorovodRun run;
+    run.ranks = 3;
+    std::vector<std::uint8_t> message;
+    std::vector<std::vector<std::uint8_t>> heard(3);  // by each rank, one after another
+    std::vector<SearchRecord> chosen;
+    std::vector<Negotiation> ranks;
+    for (int r = 0; r < run.ranks; ++r) {
+      Leader leader;
+      leader.here = r == 0;
+      leader.broadcast = [&, r](std::span<std::uint8_t> bytes) {
+        if (r == 0) message.assign(bytes.begin(), bytes.end());
+        REQUIRE(bytes.size() == message.size());
+        std::copy(message.begin(), message.end(), bytes.begin());
+        auto& of = heard[static_cast<std::size_t>(r)];
+        of.insert(of.end(), bytes.begin(), bytes.end());
+      };
+      leader.chosen = [&](const SearchRecord& record) { chosen.push_back(record); };
+      ranks.emplace_back(run.ranks, horovod::Options{}, MergePlan("auto"), milliseconds(60000), nullptr, leader);
+    }
+    std::size_t seen = 0;
+    const auto feed = [&](const std::vector<HorovodEvent>& events) {
+      for (; seen < events.size(); ++seen) {
+        const HorovodEvent& e = events[seen];
+        for (Negotiation& n : ranks) switch (e.kind) {
+            case HorovodEvent::ready_bits: n.ready_bits(e.words); break;
+            case HorovodEvent::invalid_bits: n.invalid_bits(e.words); break;
+            case HorovodEvent::gathered: n.gathered(); break;
+            case HorovodEvent::broadcast: n.broadcast(e.bytes.data(), e.bytes.size()); break;
+            case HorovodEvent::data:
+              CHECK(n.data_call(e.count, e.type)->known());
+              n.called(4 * e.count, 1e-9 * static_cast<double>(e.count));
+          }
+      }
+    };
+    run.gate = [&](std::size_t rank, std::span<std::int64_t> words, const std::vector<HorovodEvent>& events) {
+      feed(events);
+      ranks[rank].hold(words);
+    };
+    HorovodSimulator horovod(run);
+    for (int step = 0; step < 600; ++step) {
+      feed(horovod.step());
+      seen = 0;
+    }
+    CHECK(heard[1] == heard[0]);
+    CHECK(heard[2] == heard[0]);
+    REQUIRE(chosen.size() >= 1);
+    CHECK(chosen[0].settled);
+    CHECK(chosen[0].tried.size() >= 3);
+    CHECK(chosen[0].tried[0].steps >= 3);
+    CHECK_FALSE(ranks[1].record().search);
+    REQUIRE(ranks[0].record().search);
+    CHECK(ranks[0].record().releases[static_cast<std::size_t>(Release::deadline)] == 0);
+    CHECK(ranks[0].record().unexplained_calls() == 0);
+  }
+
+  TEST_CASE("other tensors, now and then, do not begin the search anew") {
+    std::vector<std::vector<std::uint8_t>> messages;
+    Leader leader;
+    leader.here = true;
+    leader.broadcast = [&](std::span<std::uint8_t> bytes) { messages.emplace_back(bytes.begin(), bytes.end()); };
+    Net net("auto", "abcd", 100, leader);
+    CHECK(net.pass("ab") == "ab");  // no plan yet
+    REQUIRE(messages.size() == 1);
+    CHECK(messages[0].size() == 2 + 4);
+    CHECK(messages[0][0] == 0);
+    for (int step = 0; step < 4; ++step) {
+      CHECK(messages.size() == 1);
+      net.reduce("abcd");
+      net.pass("");
+    }
+    REQUIRE(messages.size() == 2);
+    CHECK(messages[1][0] == 1);  // all in one
+    CHECK(net.pass("ab") == "");
+    CHECK(net.pass("abcd") == "abcd");
+    CHECK(net.gate.groups() == std::vector<std::size_t>{4});
+    Response e;
+    e.names = {"e"};
+    e.sizes = {250};
+    net.cache.put(e);
+    net.gate.reduced("e", 1000);
+    CHECK(net.pass("ae") == "e");
+    CHECK(net.gate.groups() == std::vector<std::size_t>{4});
+    CHECK(messages.size() == 2);
+    for (int step = 0; step < 4; ++step) {
+      if (step == 1) {  // in the middle of a step
+        net.reduce("ab");
+        net.gate.reduced("f", 1000);
+        net.reduce("cd");
+      } else {
+        net.reduce("abcd");
+      }
+      net.pass("");
+    }
+    CHECK(messages.size() == 3);
+    CHECK(messages[2].size() == 2 + 4);
+    CHECK(messages[2][0] == 1);  // two groups
+    CHECK(net.gate.groups() == std::vector<std::size_t>{2, 2});
+  }
+
+  TEST_CASE("a step that was cut short counts, and what is reduced of the next is not waited for") {
+    Leader leader;
+    leader.here = true;
+    int messages = 0;
+    leader.broadcast = [&](std::span<std::uint8_t>) { ++messages; };
+    Net net("auto", "abcd", 100, leader);
+    net.pass("");
+    for (int step = 0; step < 3; ++step) net.reduce("abcd"), net.pass("");
+    CHECK(messages == 1);
+    net.reduce("aba");           // c and d were left out: the next step has begun, with a
+    CHECK(net.pass("b") == "");  // all in one from here
+    CHECK(messages == 2);
+    CHECK(net.pass("bcd") == "bcd");
   }
 }

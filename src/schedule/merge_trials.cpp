@@ -1,0 +1,208 @@
+#include "schedule/merge_trials.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "schedule/merge_plan.hpp"
+
+namespace crimp {
+namespace {
+
+constexpr std::size_t kSamples = 32;  // of calls of a size, the last ones
+constexpr double kLeastShare = 0.02;  // of the shortest call's time, that a call of no bytes takes
+
+double median(std::vector<double> of) {
+  if (of.empty()) return 0;
+  const auto middle = of.begin() + static_cast<std::ptrdiff_t>(of.size() / 2);
+  std::nth_element(of.begin(), middle, of.end());
+  return *middle;
+}
+
+}  // namespace
+
+double MergeTrials::Candidate::median_s() const { return median(steps_s); }
+
+MergeTrials::MergeTrials(std::vector<std::uint64_t> tensor_bytes, std::vector<bool> may_begin) {
+  for (std::size_t i = 0; i < tensor_bytes.size(); ++i) {
+    if (i == 0 || may_begin[i]) {
+      unit_begin_.push_back(static_cast<std::uint32_t>(i));
+      unit_bytes_.push_back(0);
+    }
+    unit_bytes_.back() += tensor_bytes[i];
+  }
+  begin();
+}
+
+void MergeTrials::begin() {
+  candidates_.clear();
+  current_ = 0;
+  round_ = repeats_ = shifts_ = 0;
+  watching_ = false;
+  turn_s_.clear();
+  in_turn_ = 0;
+  calls_.clear();
+  ready_s_.assign(unit_bytes_.size(), {});
+  searched_steps_ = 0;
+  ++searches_;
+  propose({}, "no plan");
+  propose({true, {}}, "all in one");
+  const auto halves = MergePlan("y=2").groups(unit_bytes_);
+  Cuts cuts;
+  for (std::size_t u = 1; u < halves.size(); ++u)
+    if (halves[u] != halves[u - 1]) cuts.push_back(static_cast<std::uint32_t>(u));
+  propose({true, of_units(cuts)}, "y=2");
+  if (searches_ > 1) propose(chosen_, "the plan until now");
+}
+
+void MergeTrials::reuse(Plan plan, double step_s) {
+  chosen_ = std::move(plan);
+  reference_s_ = step_s;
+  watching_ = true;
+}
+
+const MergeTrials::Plan& MergeTrials::plan() const { return watching_ ? chosen_ : candidates_[current_].plan; }
+
+Cuts MergeTrials::of_units(const Cuts& unit_cuts) const {
+  Cuts cuts;
+  for (const auto u : unit_cuts) cuts.push_back(unit_begin_[u]);
+  return cuts;
+}
+
+void MergeTrials::propose(Plan plan, const char* origin) {
+  for (const Candidate& known : candidates_)
+    if (known.plan == plan) return;
+  candidates_.push_back({std::move(plan), origin, {}});
+}
+
+void MergeTrials::called(std::uint64_t bytes, double s) {
+  if (watching_ || bytes == 0) return;
+  auto& of_size = calls_[static_cast<int>(2 * std::log2(static_cast<double>(bytes)))];
+  if (of_size.size() == kSamples) of_size.erase(of_size.begin());
+  of_size.push_back({static_cast<double>(bytes), s});
+}
+
+void MergeTrials::stepped(double s, std::span<const double> ready_s, bool disturbed) {
+  ++in_turn_;
+  if (!watching_) ++searched_steps_;
+  if (in_turn_ == 1 || disturbed) return;
+  turn_s_.push_back(s);
+  if (!wants_ready()) return;
+  for (std::size_t u = 0; u < unit_begin_.size(); ++u) {
+    const std::size_t end = u + 1 < unit_begin_.size() ? unit_begin_[u + 1] : ready_s.size();
+    double last = -1;
+    for (std::size_t i = unit_begin_[u]; i < end; ++i) last = std::max(last, ready_s[i]);
+    if (last >= 0) ready_s_[u].push_back(last);
+  }
+}
+
+// Of each size the median, and no size takes less than a smaller one: neighbours that say so are taken together. What
+// is smaller than all that was measured is on the line through the two smallest.
+Curve MergeTrials::calls() const {
+  struct Pool {
+    double bytes, s, weight, last;
+  };
+  std::vector<Pool> pools;
+  for (const auto& [size, of] : calls_) {
+    std::vector<double> times;
+    double bytes = 0;
+    for (const auto& call : of) times.push_back(call.s), bytes += call.bytes;
+    const auto n = static_cast<double>(of.size());
+    pools.push_back({bytes / n, median(std::move(times)), n, bytes / n});
+    while (pools.size() > 1 && pools[pools.size() - 2].s > pools.back().s) {
+      const Pool b = pools.back();
+      pools.pop_back();
+      Pool& a = pools.back();
+      a.s = (a.s * a.weight + b.s * b.weight) / (a.weight + b.weight);
+      a.weight += b.weight;
+      a.last = b.last;
+    }
+  }
+  Curve curve;
+  if (pools.size() > 1) {
+    const Pool &a = pools[0], &b = pools[1];
+    const double of_none = a.s - (b.s - a.s) / (b.bytes - a.bytes) * a.bytes;
+    curve.add(0, std::max(of_none, kLeastShare * a.s));
+  }
+  for (const Pool& pool : pools) {
+    curve.add(pool.bytes, pool.s);
+    if (pool.last > pool.bytes) curve.add(pool.last, pool.s);
+  }
+  return curve;
+}
+
+Cuts MergeTrials::searched(double extra_s) const {
+  const Curve curve = calls();
+  Timeline step{{}, unit_bytes_, [&](std::uint64_t bytes) { return curve.at(static_cast<double>(bytes)) + extra_s; }};
+  for (const auto& seen : ready_s_) step.ready_s.push_back(median(seen));
+  return of_units(best_cuts(step));
+}
+
+void MergeTrials::propose_searched() {
+  const bool seen = std::any_of(ready_s_.begin(), ready_s_.end(), [](const auto& of) { return !of.empty(); });
+  const Curve curve = calls();
+  if (!seen || curve.points().size() < 2) return;
+  propose({true, searched(0)}, "the timeline's optimum");
+  // Calls cost the rest of the machine more than the time that they are seen to take.
+  const double least = curve.points().front().s;
+  propose({true, searched(least)}, "the timeline's optimum, calls dearer");
+  propose({true, searched(3 * least)}, "the timeline's optimum, calls much dearer");
+}
+
+bool MergeTrials::next() {
+  const std::vector<double> turn = std::exchange(turn_s_, {});
+  in_turn_ = 0;
+  if (watching_) {
+    if (turn.empty() || !watch(median(turn))) return false;
+    begin();
+    return false;
+  }
+  if (turn.empty() && ++repeats_ < kRepeats) return false;  // once more
+  repeats_ = 0;
+  auto& steps = candidates_[current_].steps_s;
+  steps.insert(steps.end(), turn.begin(), turn.end());
+  const auto on = [&] {
+    while (current_ < candidates_.size() && candidates_[current_].out) ++current_;
+    return current_ < candidates_.size();
+  };
+  ++current_;
+  if (on()) return false;
+  double best = INFINITY;
+  for (const Candidate& c : candidates_)
+    if (!c.steps_s.empty()) best = std::min(best, c.median_s());
+  for (Candidate& c : candidates_) c.out = c.steps_s.empty() || c.median_s() > kOut * best;
+  if (++round_ == kRounds || !std::isfinite(best)) {
+    choose();
+    return true;
+  }
+  if (round_ <= 2) propose_searched();
+  current_ = 0;
+  on();
+  return false;
+}
+
+void MergeTrials::choose() {
+  const Candidate& none = candidates_.front();
+  double least = none.steps_s.empty() ? INFINITY : none.median_s() * (1 - kGain);
+  chosen_ = none.plan;
+  for (const Candidate& c : candidates_) {
+    if (c.steps_s.empty() || c.median_s() >= least) continue;
+    least = c.median_s();
+    chosen_ = c.plan;
+  }
+  reference_s_ = 0;
+  watching_ = true;
+}
+
+// Whether the search begins again.
+bool MergeTrials::watch(double median_s) {
+  if (reference_s_ == 0) {
+    reference_s_ = median_s;
+    return false;
+  }
+  const bool shifted = std::abs(median_s - reference_s_) > kShift * reference_s_;
+  shifts_ = shifted ? shifts_ + 1 : 0;
+  return shifts_ == 2;
+}
+
+}  // namespace crimp

@@ -1,0 +1,93 @@
+// CRIMP_MERGE=auto on the rank that decides: plans are run in turns, and the best measured one stays (MergeComp, arXiv
+// 2103.15195, section 4.3, with a model's optimum among the plans in place of a search by probes alone).
+//
+//   Phase     the steps go under                                  becomes
+//   trying    a turn of each candidate, in rounds. Round 0: no    watching: after the last round; the least median, or
+//             plan, all in one, y=2, and what is known already.   no plan where nothing gains 1 % on it
+//             Then also the plans that the timeline of what was
+//             measured is best under. Who takes 1.25 times the
+//             best one's time is left out of later rounds.
+//   watching  the plan that was chosen, in windows                trying: two windows in a row are 25 % off
+//
+// Of every turn the first step is not counted, nor are steps in which something else was learnt. Not thread-safe.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "schedule/cost_model.hpp"
+#include "schedule/merge_search.hpp"
+
+namespace crimp {
+
+class MergeTrials {
+ public:
+  struct Plan {
+    bool holds = false;  // tensors wait for their group; else the program's own order
+    Cuts cuts;
+    bool operator==(const Plan&) const = default;
+  };
+  struct Candidate {
+    Plan plan;
+    const char* origin;           // what proposed it
+    std::vector<double> steps_s;  // counted ones
+    bool out = false;
+    double median_s() const;
+  };
+
+  static constexpr unsigned kTurn = 4, kWindow = 50;  // steps
+  static constexpr int kRounds = 4, kRepeats = 8;
+  static constexpr double kOut = 1.25, kGain = 0.01, kShift = 0.25;
+
+  // Tensors in the recorded order; may_begin: where a group may (a group that must stay whole has one such place).
+  MergeTrials(std::vector<std::uint64_t> tensor_bytes, std::vector<bool> may_begin);
+  // A plan of an earlier run for these tensors and the median of its steps, before the first step: watched at once.
+  void reuse(Plan plan, double step_s);
+
+  const Plan& plan() const;  // of the next turn
+  unsigned steps() const { return watching_ ? kWindow : kTurn; }
+  bool wants_ready() const { return !watching_ && plan().holds && plan().cuts.empty(); }
+
+  // In the order of a step. A call of so many bytes of tensors took so long.
+  void called(std::uint64_t bytes, double s);
+  // A step is over; ready_s, where wants_ready(): when each tensor was ready, since the step's begin; below 0: not
+  // seen. disturbed: it says nothing about the plan.
+  void stepped(double s, std::span<const double> ready_s, bool disturbed);
+  // The turn of steps() steps is over. True: a plan was chosen.
+  bool next();
+
+  bool watching() const { return watching_; }
+  double chosen_s() const { return reference_s_; }  // the median of a step under the chosen plan; 0: not measured yet
+  const std::vector<Candidate>& candidates() const { return candidates_; }
+  std::uint64_t searched_steps() const { return searched_steps_; }  // of the last search
+  std::uint64_t searches() const { return searches_; }
+  // The optimum by what has been measured; each call a further extra_s.
+  Cuts searched(double extra_s) const;
+
+ private:
+  void begin();
+  void propose(Plan plan, const char* origin);
+  void propose_searched();
+  Curve calls() const;
+  Cuts of_units(const Cuts& unit_cuts) const;
+  bool watch(double median_s);
+  void choose();
+
+  std::vector<std::uint32_t> unit_begin_;  // units: the shortest groups that are allowed
+  std::vector<std::uint64_t> unit_bytes_;
+  std::vector<Candidate> candidates_;
+  std::size_t current_ = 0;
+  int round_ = 0, repeats_ = 0, shifts_ = 0;
+  bool watching_ = false;
+  Plan chosen_;
+  double reference_s_ = 0;
+  std::vector<double> turn_s_;
+  unsigned in_turn_ = 0;
+  std::map<int, std::vector<Curve::Point>> calls_;  // by half octaves of bytes
+  std::vector<std::vector<double>> ready_s_;        // of each unit
+  std::uint64_t searched_steps_ = 0, searches_ = 0;
+};
+
+}  // namespace crimp

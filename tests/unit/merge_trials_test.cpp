@@ -1,0 +1,171 @@
+// CRIMP_MERGE=auto on a machine whose steps take what the timeline says, or something else.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "schedule/merge_trials.hpp"
+
+using namespace crimp;
+
+namespace {
+
+struct Machine {
+  Timeline step;
+  double own_plan_s = 1;  // of a step without a plan
+
+  double takes(const MergeTrials::Plan& plan) const { return plan.holds ? step.end_s(plan.cuts) : own_plan_s; }
+  // One step under the plan, as rank 0 sees it.
+  void run(MergeTrials& trials, bool disturbed = false, double times = 1) const {
+    const auto& plan = trials.plan();
+    std::vector<Cuts::value_type> ends = plan.cuts;
+    ends.push_back(static_cast<std::uint32_t>(step.bytes.size()));
+    std::size_t i = 0;
+    for (const auto end : ends) {
+      std::uint64_t bytes = 0;
+      for (; i < end; ++i) bytes += step.bytes[i];
+      trials.called(bytes, times * step.call_s(bytes));
+    }
+    std::vector<double> ready(step.bytes.size(), -1);
+    if (trials.wants_ready()) ready = step.ready_s;
+    trials.stepped(times * (disturbed ? 100 : 1) * takes(plan), ready, disturbed);
+  }
+  bool turn(MergeTrials& trials, bool disturbed = false, double times = 1) const {
+    for (unsigned s = trials.steps(); s > 0; --s) run(trials, disturbed, times);
+    return trials.next();
+  }
+  int until_chosen(MergeTrials& trials) const {
+    for (int turns = 1; turns < 200; ++turns)
+      if (turn(trials)) return turns;
+    return 0;
+  }
+};
+
+// 24 tensors of 4 MB, one every 2 ms; calls of 1 ms and 1 ns a byte.
+Machine machine() {
+  Machine m;
+  for (int i = 0; i < 24; ++i) {
+    m.step.ready_s.push_back(2e-3 * (i + 1));
+    m.step.bytes.push_back(4'000'000);
+  }
+  m.step.call_s = [](std::uint64_t bytes) { return 1e-3 + 1e-9 * static_cast<double>(bytes); };
+  return m;
+}
+
+std::vector<bool> anywhere(std::size_t n) { return std::vector<bool>(n, true); }
+
+}  // namespace
+
+TEST_SUITE("merge_trials") {
+  TEST_CASE("the plan that is best by measurement is chosen, and it is the timeline's optimum where that is true") {
+    const Machine m = machine();
+    MergeTrials trials(m.step.bytes, anywhere(24));
+    CHECK_FALSE(trials.plan().holds);
+    CHECK(m.until_chosen(trials) > 0);
+    CHECK(trials.watching());
+    const double best = m.step.end_s(best_cuts(m.step));
+    CHECK(m.takes(trials.plan()) <= best * 1.02);  // calls were measured by half octaves
+    CHECK(best < m.step.end_s({}) * 0.99);
+    CHECK(trials.candidates().size() >= 4);
+    CHECK(trials.searched_steps() < 200);
+  }
+
+  TEST_CASE("no plan stays where plans gain less than a hundredth") {
+    Machine m = machine();
+    m.own_plan_s = m.step.end_s(best_cuts(m.step)) * 1.005;
+    MergeTrials trials(m.step.bytes, anywhere(24));
+    CHECK(m.until_chosen(trials) > 0);
+    CHECK_FALSE(trials.plan().holds);
+    m.own_plan_s = m.step.end_s(best_cuts(m.step)) * 1.05;
+    MergeTrials gains(m.step.bytes, anywhere(24));
+    CHECK(m.until_chosen(gains) > 0);
+    CHECK(gains.plan().holds);
+  }
+
+  TEST_CASE("what the timeline does not know is decided by measurement") {
+    // All in one is fastest whatever the timeline says, as where cores are what everything waits for.
+    class Contended {
+     public:
+      double operator()(const MergeTrials::Plan& p) const { return p.holds ? 0.1 + 0.01 * double(p.cuts.size()) : 0.5; }
+    } takes;
+    const Machine m = machine();
+    MergeTrials trials(m.step.bytes, anywhere(24));
+    bool chosen = false;
+    for (int turns = 0; turns < 200 && !chosen; ++turns) {
+      for (unsigned s = trials.steps(); s > 0; --s) {
+        std::vector<double> ready(24, -1);
+        if (trials.wants_ready()) ready = m.step.ready_s;
+        for (const std::uint64_t bytes : {4'000'000u, 48'000'000u, 96'000'000u})
+          trials.called(bytes, m.step.call_s(bytes));
+        trials.stepped(takes(trials.plan()), ready, false);
+      }
+      chosen = trials.next();
+    }
+    CHECK(chosen);
+    CHECK(trials.plan() == MergeTrials::Plan{true, {}});
+  }
+
+  TEST_CASE("groups that must stay whole are whole in every plan that is tried") {
+    const Machine m = machine();
+    std::vector<bool> may(24, true);
+    for (int i = 5; i < 12; ++i) may[static_cast<std::size_t>(i)] = false;
+    MergeTrials trials(m.step.bytes, may);
+    CHECK(m.until_chosen(trials) > 0);
+    for (const auto& c : trials.candidates())
+      for (const auto cut : c.plan.cuts) CHECK(may[cut]);
+  }
+
+  TEST_CASE("disturbed steps say nothing, and a plan that has only such ones is not chosen") {
+    const Machine m = machine();
+    MergeTrials trials(m.step.bytes, anywhere(24));
+    for (int turn = 0; turn < 5; ++turn) m.turn(trials, true);
+    CHECK_FALSE(trials.plan().holds);  // still the first candidate's turn
+    CHECK(m.until_chosen(trials) > 0);
+    for (const auto& c : trials.candidates())
+      for (const double s : c.steps_s) CHECK(s <= 1);
+    MergeTrials never(m.step.bytes, anywhere(24));
+    for (int turn = 0; turn < 200 && !never.watching(); ++turn) m.turn(never, true);
+    CHECK(never.watching());
+    CHECK_FALSE(never.plan().holds);
+  }
+
+  TEST_CASE("steps that take otherwise for two windows begin a new search, one window does not") {
+    const Machine m = machine();
+    MergeTrials trials(m.step.bytes, anywhere(24));
+    m.until_chosen(trials);
+    const auto plan = trials.plan();
+    for (int window = 0; window < 10; ++window) m.turn(trials, false, window == 3 || window == 6 ? 2 : 1.2);
+    CHECK(trials.watching());
+    CHECK(trials.searches() == 1);
+    m.turn(trials, false, 2);
+    m.turn(trials, false, 2);
+    CHECK_FALSE(trials.watching());
+    CHECK(trials.searches() == 2);
+    CHECK(std::any_of(trials.candidates().begin(), trials.candidates().end(),
+                      [&](const auto& c) { return c.plan == plan; }));
+    CHECK(m.until_chosen(trials) > 0);
+  }
+
+  TEST_CASE("a plan that is reused is watched at once") {
+    const Machine m = machine();
+    MergeTrials trials(m.step.bytes, anywhere(24));
+    const MergeTrials::Plan plan{true, {7}};
+    trials.reuse(plan, m.takes(plan));
+    CHECK(trials.watching());
+    CHECK(trials.plan() == plan);
+    for (int window = 0; window < 5; ++window) m.turn(trials);
+    CHECK(trials.watching());
+    for (int window = 0; window < 2; ++window) m.turn(trials, false, 1.5);
+    CHECK_FALSE(trials.watching());
+    CHECK(m.until_chosen(trials) > 0);
+    CHECK(m.takes(trials.plan()) <= m.takes(plan));
+  }
+
+  TEST_CASE("one tensor") {
+    Machine m = machine();
+    m.step.ready_s = {1e-3};
+    m.step.bytes = {4000};
+    MergeTrials trials(m.step.bytes, anywhere(1));
+    CHECK(m.until_chosen(trials) > 0);
+  }
+}
