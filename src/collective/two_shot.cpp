@@ -1,21 +1,20 @@
 // Alltoall of encoded shards; the owner of a shard decodes all ranks' in rank order, encodes the sum once more, with a
 // residual of its own for what that loses, and an allgather takes it to all ranks. Received per rank: 2 (n-1)/n of a
-// payload, whatever the ranks. By relays (relay.hpp) the same in fewer messages and more bytes.
+// payload, whatever the ranks. By relays (shard_relays.hpp) the same in fewer messages, with
+// more bytes.
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
 #include "collective/algorithms.hpp"
 #include "collective/frame.hpp"
 #include "collective/pipeline.hpp"
-#include "collective/relay.hpp"
+#include "collective/shard_relays.hpp"
 
 namespace crimp {
 namespace {
 
 // In step t: chunk t+1 is encoded, t's shards leave, t-1's are summed, t-2's sums leave, t-3's are decoded.
 constexpr std::size_t kChunkSlots = 5, kSendSlots = 3, kReceiveSlots = 2;
-constexpr std::size_t kTransit = 2;  // of relays: for bodies that leave, and for those that have arrived
 
 // Where a chunk's shards end, in elements from its start: runs of whole pieces, as equal as pieces allow.
 std::vector<std::uint64_t> shard_borders(const ChunkPartition& partition, std::size_t ranks) {
@@ -53,10 +52,9 @@ class TwoShotRoute final : public ChunkedRoute {
       }
       all_shards = std::max(all_shards, all.offsets.back());
     }
-    set_bytes((kSendSlots + kReceiveSlots) * Arena::padded(all_shards) +
-              kReceiveSlots * Arena::padded(n * largest_shard) +
-              (radix > 1 ? kTransit * Arena::padded(ScatterRelay::room(n, largest_shard)) : 0) +
-              kSendSlots * Arena::padded(largest_shard));
+    set_bytes(
+        (kSendSlots + kReceiveSlots) * Arena::padded(all_shards) + kReceiveSlots * Arena::padded(n * largest_shard) +
+        (radix > 1 ? ShardRelays::transit_bytes(n, largest_shard) : 0) + kSendSlots * Arena::padded(largest_shard));
   }
   std::unique_ptr<Exchange> exchange(Transport&, const CallBuffers&, Workers&, Trace*) const override;
   std::uint64_t footprint() const override {
@@ -85,7 +83,10 @@ class TwoShot final : public Rounds<TwoShot> {
       for (auto* headers : {&chunk.mine, &chunk.scattered, &chunk.gathered}) headers->resize(ranks());
       chunk.sum_offsets.resize(ranks());
     }
-    if (route.radix > 1) relays_.emplace(transport, route.radix);
+    if (route.radix > 1)
+      relays_.emplace(
+          transport, route.radix, largest_, [this](Transport::Ticket t, std::uint64_t i) { wait(t, i); },
+          [this](const Relay& step) { relayed(step); });
     if (!call.arena) return;
     const auto take = [&](auto& slots, std::uint64_t bytes) {
       for (auto& slot : slots) slot = reinterpret_cast<std::uint8_t*>(call.arena->take(bytes));
@@ -94,11 +95,13 @@ class TwoShot final : public Rounds<TwoShot> {
     take(scattered_, ranks() * largest_);
     take(sum_, largest_);
     take(gathered_, route.all_shards);
-    if (relays_) take(relays_->transit, ScatterRelay::room(ranks(), largest_));
+    if (relays_) relays_->take(*call.arena);
     begin(route);
   }
 
  private:
+  using Kind = ShardRelays::Kind;
+  using enum ShardRelays::Kind;
   struct Chunk {
     std::uint64_t count = 0;
     std::vector<BoundSlice> shards;
@@ -107,108 +110,39 @@ class TwoShot final : public Rounds<TwoShot> {
     std::vector<Encoding> encodings;
     std::vector<Decoding> decodings;
     std::vector<std::uint64_t> sum_offsets;  // of the sums' bodies as they arrive
-    Transport::Ticket headers = 0, bodies = 0, sum_headers = 0, sum_bodies = 0;
+    Transport::Ticket tickets[kKinds] = {};  // of its exchanges, where there are no relays
   };
   Chunk& chunk(std::uint64_t i) { return chunk_[i % kChunkSlots]; }
 
   friend class Rounds<TwoShot>;
   static const Step kSteps[7];
-  Transport::Ticket turn_of(std::uint64_t) { return relays_ ? whose_turn() : kNothing; }
-  Transport::Ticket headers_of(std::uint64_t i) { return relays_ ? due(kHeaders, i) : chunk(i).headers; }
-  Transport::Ticket bodies_of(std::uint64_t i) { return relays_ ? due(kBodies, i) : chunk(i).bodies; }
-  Transport::Ticket sum_headers_of(std::uint64_t i) { return relays_ ? due(kSumHeaders, i) : chunk(i).sum_headers; }
+  Transport::Ticket turn_of(std::uint64_t) { return relays_ ? relays_->turn() : kNothing; }
+  Transport::Ticket due(Kind kind, std::uint64_t i) { return relays_ ? relays_->due(kind, i) : chunk(i).tickets[kind]; }
+  Transport::Ticket headers_of(std::uint64_t i) { return due(kHeaders, i); }
+  Transport::Ticket bodies_of(std::uint64_t i) { return due(kBodies, i); }
+  Transport::Ticket sum_headers_of(std::uint64_t i) { return due(kSumHeaders, i); }
   Transport::Ticket sum_bodies_of(std::uint64_t i) {
-    if (!relays_) return chunk(i).sum_bodies;
     const Transport::Ticket last = due(kSumBodies, i);
-    return last == kNothing ? whose_turn() : last;
+    return last == kNothing ? turn_of(i) : last;
   }
 
-  // Relays have to be led on: at the same points of the call on all ranks, because what is started must be in one
-  // order. So the steps below that encode and decode all shards do it in parts, and after each one every relay that is
-  // under way has its turn. Of each kind one is under way at a time: it ends before that of the next chunk begins.
-  enum Kind { kHeaders, kBodies, kSumHeaders, kSumBodies, kKinds };
-  struct Relays {
-    Relays(Transport& transport, int radix)
-        : headers(transport, radix), bodies(transport, radix, true), sum_headers(transport), sum_bodies(transport),
-          sums(static_cast<std::size_t>(transport.size())),
-          parts(static_cast<std::size_t>(relay_steps(transport.size(), 2))) {}
-    HeaderRelay headers;
-    ScatterRelay bodies;
-    GatherRelay sum_headers, sum_bodies;
-    Relay* const all[kKinds] = {&headers, &bodies, &sum_headers, &sum_bodies};
-    std::uint64_t chunk[kKinds] = {};  // of the last ones
-    std::vector<Header> sums;          // headers as they arrive, this rank's first
-    std::uint8_t* transit[kTransit] = {};
-    const std::size_t parts;  // as many as the longest relay has steps
-    std::size_t part = 0;     // the next one of the step that runs
-    int turn = kKinds;        // whose it is at the latest; kKinds: nobody's
-  };
-  // The relay that has to end before a step's work on chunk i: that of its kind, and that of the next kind, which this
-  // work begins anew. kKinds: none has.
-  int to_end(int kind, std::uint64_t i) const {
-    if (relays_->all[kind]->under_way() && relays_->chunk[kind] == i) return kind;
-    return kind + 1 < kKinds && relays_->all[kind + 1]->under_way() ? kind + 1 : kKinds;
+  // Whether a chunk's exchange has brought all; else the step comes again.
+  bool arrived(Kind kind, std::uint64_t i) {
+    const bool led_on = relays_ && relays_->lead_on(kind, i);
+    if (led_on) again();
+    if (!relays_) wait(chunk(i).tickets[kind], i);
+    return !led_on;
   }
-  Transport::Ticket due(int kind, std::uint64_t i) const {
-    const int at = to_end(kind, i);
-    return at == kKinds ? kNothing : relays_->all[at]->ticket();
-  }
-  // False where the work may begin; else the step comes again.
-  bool ends_relays(int kind, std::uint64_t i) {
-    const int at = relays_ ? to_end(kind, i) : kKinds;
-    if (at == kKinds) return false;
-    lead_on(at);
-    again();
-    return true;
-  }
-  void lead_on(int kind) {
-    Relay& relay = *relays_->all[kind];
-    wait(relay.ticket(), relays_->chunk[kind]);
-    relay.advance();
-    started(kind);
-    if (kind != kSumHeaders || relay.under_way()) return;
-    Chunk& c = chunk(relays_->chunk[kind]);
-    for (std::size_t d = 0; d < ranks(); ++d) c.gathered[(rank() + d) % ranks()] = relays_->sums[d];
-  }
-  void started(int kind) {
-    const Relay& relay = *relays_->all[kind];
-    if (!relay.under_way()) return;
-    under_way(relay.ticket());
-    result_.sent_bytes += relay.sent_bytes();
-    result_.received_bytes += relay.received_bytes();
-  }
-  void started(int kind, std::uint64_t i) {
-    relays_->chunk[kind] = i;
-    started(kind);
-  }
-  int next_turn() const {
-    int turn = relays_->turn;
-    while (turn < kKinds && !relays_->all[turn]->under_way()) ++turn;
-    return turn;
-  }
-  Transport::Ticket whose_turn() const {
-    const int turn = next_turn();
-    return turn == kKinds ? kNothing : relays_->all[turn]->ticket();
-  }
-  // work(first, last) for all shards.
+  // work(first, last) for all shards; where there are relays in parts, between which these are led on.
   template <class Work>
   void in_parts(Work work) {
     if (!relays_) return work(0, ranks());
-    Relays& r = *relays_;
-    if (const int turn = next_turn(); turn < kKinds) {
-      r.turn = turn + 1;
-      lead_on(turn);
-      return again();
-    }
-    if (r.part == r.parts) {
-      r.part = 0;
-      r.turn = kKinds;
-      return;
-    }
-    work(ranks() * r.part / r.parts, ranks() * (r.part + 1) / r.parts);
-    ++r.part;
-    r.turn = 0;
-    again();
+    if (relays_->in_parts(work)) again();
+  }
+  void relayed(const Relay& step) {
+    under_way(step.ticket());
+    result_.sent_bytes += step.sent_bytes();
+    result_.received_bytes += step.received_bytes();
   }
 
   void encode_shards(std::uint64_t i) {
@@ -251,19 +185,15 @@ class TwoShot final : public Rounds<TwoShot> {
   void start_headers(std::uint64_t i) {
     finish_shards(i);
     Chunk& c = chunk(i);
-    if (relays_) {
-      relays_->headers.begin(c.mine, c.scattered, largest_);
-      return started(kHeaders, i);
-    }
-    c.headers = under_way(transport_.start_alltoallv(c.mine.data(), header_bytes_, header_offsets_, c.scattered.data(),
-                                                     header_bytes_, header_offsets_));
+    if (relays_) return relays_->scatter_headers(i, c.mine, c.scattered);
+    c.tickets[kHeaders] = under_way(transport_.start_alltoallv(c.mine.data(), header_bytes_, header_offsets_,
+                                                               c.scattered.data(), header_bytes_, header_offsets_));
     result_.sent_bytes += (ranks() - 1) * sizeof(Header);
     result_.received_bytes += (ranks() - 1) * sizeof(Header);
   }
 
   void accept_headers(std::uint64_t i) {
-    if (ends_relays(kHeaders, i)) return;
-    if (!relays_) wait(chunk(i).headers, i);
+    if (!arrived(kHeaders, i)) return;
     const bool first = !committed();
     if (!accept(chunk(i).scattered)) return end();
     if (first)
@@ -285,24 +215,18 @@ class TwoShot final : public Rounds<TwoShot> {
 
   void start_shards(std::uint64_t i) {
     Chunk& c = chunk(i);
-    if (relays_) {
-      relays_->bodies.begin({scatter_[i % kSendSlots], shard_offsets(i), scattered_[i % kReceiveSlots], largest_,
-                             relays_->transit[0], relays_->transit[1]},
-                            relays_->headers.bodies);
-      return started(kBodies, i);
-    }
+    if (relays_) return relays_->scatter(i, scatter_[i % kSendSlots], shard_offsets(i), scattered_[i % kReceiveSlots]);
     const auto bytes = announced(c.scattered, largest_), send = announced(c.mine, largest_, 1);
-    c.bodies = under_way(transport_.start_alltoallv(scatter_[i % kSendSlots], send, shard_offsets(i),
-                                                    scattered_[i % kReceiveSlots], bytes, shard_offsets_));
+    c.tickets[kBodies] = under_way(transport_.start_alltoallv(scatter_[i % kSendSlots], send, shard_offsets(i),
+                                                              scattered_[i % kReceiveSlots], bytes, shard_offsets_));
     for (std::size_t r = 0; r < ranks(); ++r) result_.sent_bytes += r == rank() ? 0 : send[r];
     count_received(bytes);
   }
 
   // The owner's part; the sum stands in the result's place for as long.
   void sum(std::uint64_t i) {
-    if (ends_relays(kBodies, i)) return;
+    if (!arrived(kBodies, i)) return;
     Chunk& c = chunk(i);
-    if (!relays_) wait(c.bodies, i);
     auto begin = Clock::now();
     std::uint8_t* const bodies = scattered_[i % kReceiveSlots];
     BoundSlice& own = c.shards[rank()];
@@ -328,41 +252,29 @@ class TwoShot final : public Rounds<TwoShot> {
                  sum_[i % kSendSlots]);
     finish_encode(encoding);
     result_.encode_s += span("encode", i, begin);
-    if (relays_) {
-      relays_->sums[0] = c.sum;
-      relays_->sum_headers.begin(reinterpret_cast<std::uint8_t*>(relays_->sums.data()), header_bytes_);
-      return started(kSumHeaders, i);
-    }
-    c.sum_headers = under_way(transport_.start_allgather(&c.sum, c.gathered.data(), sizeof(Header)));
+    if (relays_) return relays_->gather_headers(i, c.sum, c.gathered);
+    c.tickets[kSumHeaders] = under_way(transport_.start_allgather(&c.sum, c.gathered.data(), sizeof(Header)));
     result_.sent_bytes += sizeof(Header);
     result_.received_bytes += (ranks() - 1) * sizeof(Header);
   }
 
   void start_sums(std::uint64_t i) {
-    if (ends_relays(kSumHeaders, i)) return;
+    if (!arrived(kSumHeaders, i)) return;
     Chunk& c = chunk(i);
-    if (!relays_) wait(c.sum_headers, i);
     accept(c.gathered);
     for (std::size_t q = 0; q < ranks(); ++q) announced_[q] = sum_bytes(i, q);
     const auto bytes = std::span<const std::uint64_t>(announced_).first(ranks());
-    if (relays_) {
-      std::uint8_t* const all = gathered_[i % kReceiveSlots];
-      if (bytes[rank()]) std::memcpy(all, sum_[i % kSendSlots], bytes[rank()]);
-      relays_->sum_bodies.begin(all, bytes);
-      for (std::size_t q = 0; q < ranks(); ++q) c.sum_offsets[q] = relays_->sum_bodies.offset_of(q);
-      return started(kSumBodies, i);
-    }
+    if (relays_) return relays_->gather(i, sum_[i % kSendSlots], bytes, gathered_[i % kReceiveSlots], c.sum_offsets);
     std::copy_n(shard_offsets(i).begin(), ranks(), c.sum_offsets.begin());
-    c.sum_bodies = under_way(
+    c.tickets[kSumBodies] = under_way(
         transport_.start_allgatherv(sum_[i % kSendSlots], bytes, shard_offsets(i), gathered_[i % kReceiveSlots]));
     result_.sent_bytes += bytes[rank()];
     count_received(bytes);
   }
 
   void decode(std::uint64_t i) {
-    if (ends_relays(kSumBodies, i)) return;
+    if (!arrived(kSumBodies, i)) return;
     Chunk& c = chunk(i);
-    if (!relays_) wait(c.sum_bodies, i);
     in_parts([&](std::size_t first, std::size_t last) {
       const auto begin = Clock::now();
       for (std::size_t q = first; q < last; ++q) {
@@ -399,28 +311,8 @@ class TwoShot final : public Rounds<TwoShot> {
   std::uint8_t *scatter_[kSendSlots] = {}, *scattered_[kReceiveSlots] = {}, *sum_[kSendSlots] = {},
                *gathered_[kReceiveSlots] = {};
   std::vector<BodyView> views_;
-  std::optional<Relays> relays_;
+  std::optional<ShardRelays> relays_;
 };
-
-// Messages and bytes of a chunk's exchanges by relays. Blocks are averages but in the last step, whose blocks are all
-// the owner's own.
-double relayed_wire(const CostQuery& q, double largest_shard) {
-  const Curve& step = q.network.step;
-  const auto n = static_cast<std::uint64_t>(q.network.ranks), radix = static_cast<std::uint64_t>(q.radix);
-  const double shard = q.per_chunk() / static_cast<double>(n);
-  double s = 0;
-  for (std::uint64_t weight = 1; weight < n; weight *= radix) {
-    const RelayStep of = relay_step(n, radix, weight);
-    const double blocks = static_cast<double>(of.blocks);
-    const double bytes = blocks * (weight * radix < n ? shard : largest_shard) * q.codec.payload_bytes;
-    s += 2 * (static_cast<double>(of.messages) - 1) * step.at(0) + step.at(blocks * sizeof(Header)) + step.at(bytes);
-  }
-  for (std::uint64_t held = 1; held < n; held *= 2) {
-    const auto blocks = static_cast<double>(std::min(held, n - held));
-    s += step.at(blocks * sizeof(Header)) + step.at(blocks * shard * q.codec.payload_bytes);
-  }
-  return s;
-}
 
 constexpr TwoShot::Step TwoShot::kSteps[] = {
     {0, &TwoShot::encode_shards, &TwoShot::turn_of},
@@ -470,7 +362,7 @@ AlgorithmEntry two_shot_algorithm() {
             const double headers = (n - 1) * sizeof(Header), bytes = (n - 1) * shard * q.codec.payload_bytes;
             const double sums = (n - 1) / n * m * q.codec.payload_bytes;
             const double wire = q.radix > 1 && !q.network.step.empty()
-                                    ? relayed_wire(q, shard)
+                                    ? shard_relays_s(q, shard)
                                     : q.network.alltoall.at(headers) + q.network.alltoall.at(bytes) +
                                           q.network.allgather.at(headers) + q.network.allgather.at(sums);
             return pipelined(q.chunks(),
