@@ -27,7 +27,7 @@ ChosenParts choose(Chooser& chooser, const CallPlan& plan, Transport& transport,
     predicted_s += choice.predicted_s;
     plain_s += choice.plain_s;
   }
-  const bool compresses = !early && (trial || predicted_s == 0 || predicted_s < plain_s);
+  const bool compresses = !early && (plan.controlled || trial || predicted_s == 0 || predicted_s < plain_s);
   if (!compresses && !plan.means_more) {
     chosen.pass = early ? PassReason::early : PassReason::slower;
     return chosen;

@@ -53,10 +53,11 @@ void Planner::set_codec(const std::string& pattern, const char* spec) {
   if (said_.set(pattern, spec)) plans_.clear();  // a program may say the same in every step
 }
 
-std::shared_ptr<const CallPlan> Planner::plan(Dtype dtype, std::uint64_t count, std::shared_ptr<const Layout> layout) {
+std::shared_ptr<const CallPlan> Planner::plan(Dtype dtype, std::uint64_t count, std::shared_ptr<const Layout> layout,
+                                              int level) {
   if (version_ != rules_.version()) plans_.clear();
   version_ = rules_.version();
-  const Key key{dtype, count, layout->digest()};
+  const Key key{dtype, count, layout->digest(), level};
   if (const auto known = plans_.find(key); known != plans_.end()) {
     if (known->second->layout == layout || *known->second->layout == *layout) return known->second;
     plans_.erase(known);
@@ -65,13 +66,14 @@ std::shared_ptr<const CallPlan> Planner::plan(Dtype dtype, std::uint64_t count, 
   for (const auto& [_, plan] : plans_) bytes += plan->footprint();
   if (plans_.size() >= kMostPlans || bytes > kMostBytes) plans_.clear();
   ++made_;
-  return plans_[key] = make(dtype, count, std::move(layout));
+  return plans_[key] = make(dtype, count, std::move(layout), level);
 }
 
-std::shared_ptr<CallPlan> Planner::make(Dtype dtype, std::uint64_t count, std::shared_ptr<const Layout> layout) const {
+std::shared_ptr<CallPlan> Planner::make(Dtype dtype, std::uint64_t count, std::shared_ptr<const Layout> layout,
+                                        int level) const {
   auto plan = std::make_shared<CallPlan>();
   plan->layout = std::move(layout);
-  const bool compressed = choose_codecs(*plan);
+  const bool compressed = choose_codecs(*plan, level);
   const auto& segments = plan->layout->segments;
   for (std::size_t s = 0; s < segments.size(); ++s) {
     const Codec* const codec = s < plan->codecs.size() ? plan->codecs[s] : nullptr;
@@ -92,13 +94,15 @@ std::shared_ptr<CallPlan> Planner::make(Dtype dtype, std::uint64_t count, std::s
   return plan;
 }
 
-bool Planner::choose_codecs(CallPlan& plan) const {
+bool Planner::choose_codecs(CallPlan& plan, int level) const {
   const Layout& layout = *plan.layout;
   bool any = false;
   for (std::size_t s = 0; s < layout.segments.size(); ++s) {
     const Segment& segment = layout.segments[s];
     const Codec* codec = segment.summed() ? codec_of(layout, segment) : nullptr;
     if (segment.summed() && !codec) plan.excluded.push_back(s);
+    const bool controlled = level >= 0 && codec && codec == rules_.codec().get();
+    if (controlled) codec = rules_.ladder()[static_cast<std::size_t>(level)].get();
     // A tensor without a name has nothing that a residual could belong to.
     // Votes stay votes: of the values themselves, as with CRIMP_ERROR_FEEDBACK=0.
     if (codec && codec->feedback().kept() && settings_.error_feedback && segment.key.empty() &&
@@ -109,6 +113,8 @@ bool Planner::choose_codecs(CallPlan& plan) const {
         plan.pass = PassReason::unknown_layout;
         return false;
       }
+    } else {
+      plan.controlled = plan.controlled || controlled;
     }
     plan.codecs.push_back(codec);
     any = any || codec;
@@ -137,10 +143,10 @@ void Planner::make_parts(CallPlan& plan, Dtype dtype, std::uint64_t count) const
       }
     }
     const auto layout = other ? Layout::make(plan.layout->source, std::move(masked)) : plan.layout;
-    plan.parts.emplace_back(
-        PartPlan{codec, layout, count, dtype, settings_.checksum,
-                 codec->feedback().kept() && settings_.error_feedback && plan.layout->known()},
-        ChoiceQuery{codec, elements, settings_.chunk, elements * size_of(dtype), settings_.quality, settings_.radix});
+    plan.parts.emplace_back(PartPlan{codec, layout, count, dtype, settings_.checksum,
+                                     codec->feedback().kept() && settings_.error_feedback && plan.layout->known()},
+                            ChoiceQuery{codec, elements, settings_.chunk, elements * size_of(dtype), settings_.quality,
+                                        settings_.radix, plan.controlled});
     plan.clips = plan.clips || (momentum_of(codec) && codec->feedback().clip > 0.0f);
   }
 }

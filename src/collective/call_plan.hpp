@@ -57,6 +57,7 @@ struct CallPlan {
   const Codec* lost_momentum = nullptr;  // whose momentum segments without a name lack; null: none
   bool means_more = false;  // MPI's sum, without momentum or votes, would be another result, not only a faster one
   bool clips = false;
+  bool controlled = false;          // a part has a codec of CRIMP_LADDER
   bool has_momentum() const;        // of any segment
   std::uint64_t footprint() const;  // bytes of memory that it takes, about
 };
@@ -69,8 +70,9 @@ class Planner {
       std::uint64_t{64} << 20;  // that all plans take, about; beyond either they are made anew as they are needed
 
   Planner(const Settings& settings, CodecRules& rules) : settings_(settings), rules_(rules), said_(rules.pool()) {}
-  // The plan of a call. It stays as it is for those who hold it.
-  std::shared_ptr<const CallPlan> plan(Dtype, std::uint64_t count, std::shared_ptr<const Layout>);
+  // The plan of a call. It stays as it is for those who hold it. level: of CRIMP_LADDER, in place of CRIMP_CODEC; below
+  // 0: none.
+  std::shared_ptr<const CallPlan> plan(Dtype, std::uint64_t count, std::shared_ptr<const Layout>, int level = -1);
   std::size_t kept() const { return plans_.size(); }
   std::uint64_t made() const { return made_; }  // so far
   // crimp_set_codec, for calls from now on.
@@ -82,10 +84,10 @@ class Planner {
   const Codec* momentum_of(const Codec*) const;
 
  private:
-  using Key = std::tuple<Dtype, std::uint64_t, std::uint64_t>;  // type, count, layout's digest
-  std::shared_ptr<CallPlan> make(Dtype, std::uint64_t count, std::shared_ptr<const Layout>) const;
+  using Key = std::tuple<Dtype, std::uint64_t, std::uint64_t, int>;  // type, count, layout's digest, level
+  std::shared_ptr<CallPlan> make(Dtype, std::uint64_t count, std::shared_ptr<const Layout>, int level) const;
   // False: the call is for MPI.
-  bool choose_codecs(CallPlan&) const;
+  bool choose_codecs(CallPlan&, int level) const;
   void make_parts(CallPlan&, Dtype, std::uint64_t count) const;
 
   const Settings& settings_;

@@ -116,7 +116,7 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
         [&] { return candidates(network_, hierarchy_model_ ? &*hierarchy_model_ : nullptr, codec.cost, query); });
     const auto known = codec.trials.find(size_class(query));
     // Trials that a communicator does not live to see the end of cost, and give nothing.
-    const bool tries = !fault::fires("slow_link") && !(early && known == codec.trials.end());
+    const bool tries = !query.controlled && !fault::fires("slow_link") && !(early && known == codec.trials.end());
     Choice choice = cheapest(all);
     if (tries) {
       Trials& trials = known != codec.trials.end()

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "schedule/delay_control.hpp"
 
 namespace crimp {
 
@@ -29,12 +30,52 @@ void CodecRules::read(const Settings& settings, const std::function<void(const s
   } catch (const Error& e) {
     refuse(e.what());
   }
+  try {
+    if (settings.control != "off") read_ladder(settings.ladder);
+  } catch (const Error& e) {
+    refuse(std::string("CRIMP_LADDER: ") + e.what());
+  }
+  if (DelayTarget target; !DelayTarget::parse(settings.delay_target, target))
+    refuse("CRIMP_DELAY_TARGET is '" + settings.delay_target +
+           "', legal is N% with N from 0.001 to 90, or a time as 500us, 5ms or 0.1s");
   if (!settings.error_feedback) return;
   const auto moves = [](const std::shared_ptr<const Codec>& codec) {
     return codec && codec->feedback().kind == FeedbackKind::momentum;
   };
   const auto rule = std::find_if(rule_codecs_.begin(), rule_codecs_.end(), moves);
   momentum_ = moves(codec_) ? codec_.get() : rule != rule_codecs_.end() ? rule->get() : nullptr;
+}
+
+// What one level leaves behind the next one sends, so all must keep it alike.
+void CodecRules::read_ladder(const std::string& text) {
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(';', at), text.size());
+    const std::size_t begin = std::min(text.find_first_not_of(' ', at), end);
+    std::string spec = text.substr(begin, end - begin);
+    spec.erase(spec.find_last_not_of(' ') + 1);
+    at = end + 1;
+    if (spec.empty()) continue;
+    auto codec = pool_.get(spec);
+    const FeedbackKind kind = codec->feedback().kind;
+    if ((kind != FeedbackKind::none && kind != FeedbackKind::residual) || codec->traits().votes ||
+        codec->traits().whole_tensors)
+      throw Error(
+          ErrorCode::codec_unknown,
+          "'" + spec +
+              "' cannot be a level; legal are codecs with memory=residual or memory=none whose results are sums, and not powersgd");
+    if (!ladder_.empty() && kind != ladder_.front()->feedback().kind)
+      throw Error(ErrorCode::codec_unknown,
+                  "'" + ladder_.front()->spec() + "' and '" + spec +
+                      "' differ in memory; give all levels memory=residual, or all memory=none");
+    ladder_.push_back(std::move(codec));
+  }
+  if (ladder_.size() < 2)
+    throw Error(ErrorCode::codec_unknown, "'" + text + "' has no two levels; legal is codec; codec; ...");
+}
+
+int CodecRules::ladder_start() const {
+  const auto at = std::find(ladder_.begin(), ladder_.end(), codec_);
+  return at == ladder_.end() ? 0 : static_cast<int>(at - ladder_.begin());
 }
 
 void CodecRules::choose(std::string_view spec) {

@@ -30,6 +30,9 @@ class CodecRules {
   // CRIMP_CODEC or the first rule's codec that keeps the training's momentum, which tensors that are not compressed
   // must have, too; null: none does.
   const Codec* momentum() const { return momentum_; }
+  // CRIMP_LADDER, from the mildest; empty where CRIMP_CONTROL is off.
+  const std::vector<std::shared_ptr<const Codec>>& ladder() const { return ladder_; }
+  int ladder_start() const;  // where codec() stands in it; 0: it does not
   // Of a named tensor, by CRIMP_RULES; null: it is summed exactly.
   const Codec* of_tensor(const std::string& name, std::uint64_t count) const;
 
@@ -40,6 +43,8 @@ class CodecRules {
   Rules rules_;
   std::vector<std::shared_ptr<const Codec>> rule_codecs_;  // one per rule; null: exact
   const Codec* momentum_ = nullptr;
+  std::vector<std::shared_ptr<const Codec>> ladder_;
+  void read_ladder(const std::string& text);
 };
 
 }  // namespace crimp

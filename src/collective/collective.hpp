@@ -13,6 +13,7 @@ namespace crimp {
 struct CollectiveResult {
   std::uint8_t flags =
       0;  // union over the ranks. Not 0: nothing was decoded, no residual changed, send the call through MPI
+  DelayNotes delays;           // of all ranks
   std::optional<Error> error;  // what was wrong with a payload; the exchange was still completed, `out` is undefined
   std::uint64_t sent_bytes = 0, received_bytes = 0;  // headers and bodies; received: from other ranks
   double encode_s = 0, wire_s = 0, decode_s = 0;     // wire: waiting, after what was hidden behind encode and decode

@@ -26,6 +26,7 @@ std::uint64_t block_of(Node& node) {
 // What the leader learned, for its node.
 void publish(Node::Note& note, const CollectiveResult& result, const Error* thrown) {
   note.all_flags = result.flags;
+  note.all_delays = result.delays.note();
   note.thrown = thrown;
   const Error* error = thrown ? thrown : result.error ? &*result.error : nullptr;
   note.error = error ? static_cast<int>(error->code()) : -1;
@@ -95,10 +96,12 @@ class InNodes final : public Exchange {
     mine.layout = route_.part.layout->digest();
     mine.sequence = call_.sequence;
     mine.flags = call_.flags;
+    mine.delay = call_.delay;
     node_.barrier();
     bool same = true;
     for (const auto& note : notes) {
       flags |= note.flags;
+      result.delays.add(note.delay);
       same =
           same && note.count == notes[0].count && note.layout == notes[0].layout && note.sequence == notes[0].sequence;
     }
@@ -116,6 +119,7 @@ class InNodes final : public Exchange {
     // The other nodes must not wait for this one: a call number that is none makes all leaders see the disagreement.
     if (!same) flags |= kFlagNoMemory, between.sequence ^= 0x80000000u;
     between.flags = flags;
+    between.delay = result.delays.note();
     if (flags) between.arena = nullptr;
     try {
       const auto exchange = between_leaders(between);
@@ -147,6 +151,8 @@ class InNodes final : public Exchange {
     const Node::Note& note = node_.notes()[0];
     result.wire_s = noted("leader", begin);
     result.flags = note.all_flags;
+    result.delays = {};
+    result.delays.add(note.all_delays);
     if (note.error < 0) return;
     const Error error(static_cast<ErrorCode>(note.error),
                       std::string("the leader of this rank's node says: ") + note.text);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/types.hpp"
+#include "schedule/delay_control.hpp"
 
 namespace crimp {
 
@@ -18,8 +19,10 @@ class Node {
     std::uint64_t count = 0, layout = 0;  // of the call that it is in
     std::uint32_t sequence = 0;
     std::uint8_t flags = 0;  // WireFlag
+    DelayNote delay;         // CallBuffers'
     // The leader's, of the exchange: flags of all nodes, and the error, -1 for none.
     std::uint8_t all_flags = 0;
+    DelayNote all_delays;
     bool thrown = false;
     int error = -1;
     char text[512] = {};

@@ -71,6 +71,7 @@ Header Pipeline::header(std::uint64_t chunk, std::uint64_t count, std::uint8_t s
   h.parameters = codec().parameter_word();
   h.layout = layout_;
   h.wire_us = static_cast<std::uint32_t>(1e6 * result_.wire_s);
+  if (stage == 0) h.say(call_.delay);
   return h;
 }
 
@@ -167,7 +168,9 @@ bool Pipeline::accept(std::span<const Header> headers) {
   for (std::size_t r = 0; r < headers.size(); ++r) {
     const std::string what = disagreement(headers[0], headers[r]);
     if (what.empty()) {
-      if (headers[r].stage == 0) result_.flags |= static_cast<std::uint8_t>(headers[r].flags & ~kFlagCorrupt);
+      if (headers[r].stage != 0) continue;
+      result_.flags |= static_cast<std::uint8_t>(headers[r].flags & ~kFlagCorrupt);
+      result_.delays.add(headers[r].delay());
       continue;
     }
     for (const auto ticket : under_way_)

@@ -10,6 +10,7 @@
 #include "codec/codec.hpp"
 #include "collective/transport.hpp"
 #include "core/types.hpp"
+#include "schedule/delay_control.hpp"
 #include "schedule/layout.hpp"
 
 namespace crimp {
@@ -56,6 +57,7 @@ struct CallBuffers {
   Backend* backend = nullptr;  // where `in`, `out` and the memories are; null: in host memory
   std::uint8_t flags = 0;      // WireFlag: this rank's reasons for sending the call through MPI
   std::uint32_t sequence = 0;  // compressed calls on this communicator so far
+  DelayNote delay = {};        // this rank's word to CRIMP_CONTROL
 };
 
 // How an algorithm carries a part. Immutable, so any number of calls may use it.

@@ -10,7 +10,8 @@ std::string disagreement(const Header& mine, const Header& got) {
   if (got.version != mine.version) return differs("the wire version", mine.version, got.version);
   // What sends a call through MPI is said in stage 0.
   const std::uint8_t legal = got.stage != 0 ? kFlagCorrupt : got.chunk == 0 ? kKnownFlags & ~kFlagCorrupt : kKnownFlags;
-  if (got.reserved_16 != 0 || got.reserved_32 != 0 || (got.flags & ~legal)) return "reserved header bits are set";
+  if (got.flags & ~legal) return "reserved header bits are set";
+  if (got.period == 0 && got.wait != 0) return "a wait is said without a period";
   if (got.call != mine.call) return differs("the call number", mine.call, got.call);
   if (got.chunk != mine.chunk) return differs("the chunk number", mine.chunk, got.chunk);
   if (got.algorithm != mine.algorithm)

@@ -1,11 +1,11 @@
-// The header in front of every payload (src/codec/WIRE_FORMAT.md, section 2). Little endian, 64 bytes, reserved bytes
-// zero and checked.
+// The header in front of every payload (src/codec/WIRE_FORMAT.md, section 2). Little endian, 64 bytes.
 #pragma once
 #include <bit>
 #include <cstdint>
 #include <string>
 
 #include "core/types.hpp"
+#include "schedule/delay_control.hpp"
 
 namespace crimp {
 
@@ -43,9 +43,11 @@ struct Header {
   std::uint32_t encode_us = 0;   // the sender's time to encode this chunk
   std::uint32_t wire_us = 0;     // the sender's wait for the chunk before the previous one
   Algorithm algorithm = Algorithm::allgather;
-  std::uint8_t stage = 0;  // which of the call's exchanges of chunk bodies it announces
-  std::uint16_t reserved_16 = 0;
-  std::uint32_t reserved_32 = 0;
+  std::uint8_t stage = 0;    // which of the call's exchanges of chunk bodies it announces
+  std::uint16_t period = 0;  // DelayNote, in stage 0: the sender's word to CRIMP_CONTROL; zeros without
+  std::uint32_t wait = 0;
+  void say(const DelayNote& note) { period = note.period, wait = note.wait; }
+  DelayNote delay() const { return {period, wait}; }
 };
 static_assert(sizeof(Header) == 64);
 

@@ -53,6 +53,11 @@ void Report::sequence(const SequenceRecord& r) {
   sequence_.withdrawn += r.withdrawn;
 }
 
+void Report::control(const ControlRecord& r) {
+  std::lock_guard lock(mutex_);
+  controls_.push_back(r);
+}
+
 void Report::excluded(std::string_view tensor, std::uint64_t count) {
   std::lock_guard lock(mutex_);
   ++excluded_calls_;

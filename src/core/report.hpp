@@ -52,6 +52,25 @@ struct SequenceRecord {
                 withdrawn = 0;  // calls that were not the expected tensor's; how often what was known was given up
 };
 
+// What CRIMP_CONTROL decided on one communicator (src/schedule/delay_control.hpp).
+struct ControlRecord {
+  struct Class {
+    std::uint64_t bytes, calls;  // bytes: of its smallest calls
+    int level;
+    std::vector<std::uint64_t> calls_at;  // each level
+  };
+  struct Decision {
+    std::uint64_t call, bytes;  // of the class with calls from so many bytes
+    int from, to;
+    const char* why;
+    double wait_us, target_us;  // of a call
+  };
+  std::vector<std::string> ladder;
+  std::vector<Class> classes;
+  std::vector<Decision> decisions;  // the first ones
+  std::uint64_t changes = 0;
+};
+
 struct CallRecord {
   std::string codec;        // canonical text of the codec that ran
   const char* layout = "";  // name_of(Layout::Source)
@@ -85,6 +104,7 @@ class Report {
   // object, which the file has under `name`; clause: stands in the summary, empty where there is nothing to say.
   void section(const std::string& name, const std::string& json, const std::string& clause);
   void sequence(const SequenceRecord&);                         // of one communicator, when it ends
+  void control(const ControlRecord&);                           // likewise
   void excluded(std::string_view tensor, std::uint64_t count);  // a rule had it summed exactly
   // A compressed call in device memory; `why` not: its values went through host memory. Empty: they did not.
   void on_device(const std::string& why);
@@ -117,6 +137,7 @@ class Report {
   };
   std::map<std::string, Section> sections_;
   SequenceRecord sequence_;
+  std::vector<ControlRecord> controls_;
   std::map<std::string, Excluded, std::less<>> excluded_;
   std::uint64_t excluded_calls_ = 0, excluded_unlisted_ = 0;  // counted by call and tensor
   Sum all_;

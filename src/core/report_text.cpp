@@ -59,6 +59,8 @@ std::string Report::summary() const {
         fmt::format("; {} kinds of calls whose tensors could not be told apart had no residuals", sequence_.ambiguous);
   if (sequence_.withdrawn)
     text += fmt::format("; {} times tensors were not what they had been known for", sequence_.withdrawn);
+  for (const ControlRecord& control : controls_)
+    text += fmt::format("; CRIMP_CONTROL changed codecs {} times", control.changes);
   for (const auto& [name, section] : sections_)
     if (!section.clause.empty()) text += "; " + section.clause;
   if (device_calls_) text += fmt::format("; {} in device memory", device_calls_);
@@ -103,6 +105,24 @@ std::string Report::json() const {
                     {"ambiguous", sequence_.ambiguous},
                     {"foreign", sequence_.foreign},
                     {"withdrawn", sequence_.withdrawn}};
+  for (const ControlRecord& control : controls_) {
+    json one{{"ladder", control.ladder},
+             {"changes", control.changes},
+             {"classes", json::array()},
+             {"decisions", json::array()}};
+    for (const auto& c : control.classes)
+      one["classes"].push_back(
+          {{"from_bytes", c.bytes}, {"calls", c.calls}, {"level", c.level}, {"calls_at_level", c.calls_at}});
+    for (const auto& d : control.decisions)
+      one["decisions"].push_back({{"call", d.call},
+                                  {"from_bytes", d.bytes},
+                                  {"from", d.from},
+                                  {"to", d.to},
+                                  {"why", d.why},
+                                  {"wait_us", d.wait_us},
+                                  {"target_us", d.target_us}});
+    out["control"].push_back(std::move(one));
+  }
   for (const auto& [name, section] : sections_) out[name] = json::parse(section.json);
   out["device"] = {{"calls", device_calls_}, {"through_host", through_host_}, {"passed_staged", staged_.load()}};
   out["networks_measured"] = measured_.load();

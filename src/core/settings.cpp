@@ -46,6 +46,21 @@ std::string quality_text(double quality) {
   return {text, std::to_chars(text, text + sizeof text, quality).ptr};
 }
 
+bool parse_control(std::string_view text, std::string& to) {
+  return (text == "off" || text == "delay") && parse_text(text, to);
+}
+// A number from `low` to `high`, without a suffix.
+bool parse_real(std::string_view text, double low, double high, double& to) {
+  double value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status != std::errc() || end != text.data() + text.size() || !(value >= low && value <= high)) return false;
+  return to = value, true;
+}
+std::string real_text(double value) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
 std::string flag_text(bool b) { return b ? "1" : "0"; }
 
 // The texts of codecs are read by make_codec once, at start-up; core knows no codec.
@@ -73,6 +88,24 @@ constexpr Option kTable[] = {
      "under Horovod: the longest that a ready tensor waits for the rest of its merge group", true,
      [](Settings& s, std::string_view t) { return parse_number(t, 1, 60000, s.hold_ms); },
      [](const Settings& s) { return std::to_string(s.hold_ms); }},
+    {"CRIMP_CONTROL", "off", "off, delay",
+     "delay: calls that would have CRIMP_CODEC have a codec of CRIMP_LADDER, as strong as the network makes necessary",
+     true, [](Settings& s, std::string_view t) { return parse_control(t, s.control); },
+     [](const Settings& s) { return s.control; }},
+    {"CRIMP_LADDER",
+     "fp16:memory=residual; 8bit:memory=residual; maxmin:rounding=nearest,memory=residual; 3lc:s=0.5,entropy=1; 3lc; 3lc:s=1.5; 3lc:s=1.9",
+     "codec; codec; ... from the mildest to the strongest, all with memory=residual or all without memory",
+     "under CRIMP_CONTROL: the codecs to choose from; it begins with CRIMP_CODEC, or with the first", true,
+     [](Settings& s, std::string_view t) { return parse_codec(t, s.ladder); },
+     [](const Settings& s) { return s.ladder; }},
+    {"CRIMP_DELAY_TARGET", "10%", "N% (to 90) of the time, or Nus, Nms, Ns for each call",
+     "under CRIMP_CONTROL: how long calls may wait for the network", true,
+     [](Settings& s, std::string_view t) { return parse_codec(t, s.delay_target); },
+     [](const Settings& s) { return s.delay_target; }},
+    {"CRIMP_GAIN_FLOOR", "0.1", "0 .. 1",
+     "under CRIMP_CONTROL: the least norm of what is sent, by the norm of what was to be sent; below it compression becomes milder",
+     true, [](Settings& s, std::string_view t) { return parse_real(t, 0, 1, s.gain_floor); },
+     [](const Settings& s) { return real_text(s.gain_floor); }},
     {"CRIMP_ALGORITHM", "auto", "auto, allgather, two_shot, homomorphic, low_rank, hierarchical, integer_sum",
      "how payloads travel; auto: the fastest by a model measured in a communicator's fourth call and by trials, or plain MPI where that is predicted to be faster; "
      "another value forces one and compresses every call (crimp info --algorithms)",

@@ -18,6 +18,11 @@ struct Settings {
   std::string rules = "*bias=none; *bn*=none; *norm*=none; <1024=none";
   std::string merge = "off";
   int hold_ms = 100;
+  std::string control = "off";
+  std::string ladder =
+      "fp16:memory=residual; 8bit:memory=residual; maxmin:rounding=nearest,memory=residual; 3lc:s=0.5,entropy=1; 3lc; 3lc:s=1.5; 3lc:s=1.9";
+  std::string delay_target = "10%";
+  double gain_floor = 0.1;
   std::string algorithm = "auto";
   double quality = 3;  // infinity: any
   int node_size = 0;

@@ -64,6 +64,8 @@ CallOutcome run(const Context& context, Transport& transport, Chooser& chooser, 
       outcome.pass = pass_for(result.flags);
       return outcome;
     }
+    if (p == 0) outcome.delays = result.delays;
+    outcome.wait_s += result.wire_s;
     if (result.error) {
       if (!outcome.failure) outcome.failure = result.error;
       continue;

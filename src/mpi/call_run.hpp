@@ -14,6 +14,8 @@ class Transport;
 
 struct CallOutcome {
   std::optional<PassReason> pass;  // the call is for MPI, on all ranks alike, and nothing has changed
+  DelayNotes delays;               // of all ranks
+  double wait_s = 0;               // of this rank for others, what was hidden behind its work apart
   std::optional<Error> failure;    // of the first part that failed, or of the end; all parts were carried to theirs
 };
 

@@ -11,6 +11,7 @@
 #include "core/log.hpp"
 #include "core/reserve.hpp"
 #include "mpi/call_run.hpp"
+#include "mpi/gain_sample.hpp"
 #include "mpi/momentum_sum.hpp"
 #include "mpi/mpi_agreement.hpp"
 #include "mpi/mpi_transport.hpp"
@@ -51,6 +52,18 @@ void Session::note_in(Report& report) const {
   report.residuals(memory_.bytes());
   const auto counted = calls_.count();
   report.sequence({counted.tensors, counted.ambiguous, counted.foreign, counted.withdrawn});
+  if (control_ && !control_->classes().empty()) report.control(control_record());
+}
+
+ControlRecord Session::control_record() const {
+  ControlRecord record;
+  for (const auto& codec : context_.codecs.ladder()) record.ladder.push_back(codec->spec());
+  for (const auto& [key, c] : control_->classes())
+    record.classes.push_back({DelayControl::least_bytes(key), c.calls, c.level, c.calls_at});
+  for (const auto& d : control_->decisions())
+    record.decisions.push_back({d.call, d.bytes, d.from, d.to, d.why, d.wait_us, d.target_us});
+  record.changes = control_->changes();
+  return record;
 }
 
 const Hierarchy* Session::open_nodes() {
@@ -63,6 +76,17 @@ const Hierarchy* Session::open_nodes() {
     return nullptr;
   }
   return &nodes_->get();
+}
+
+DelayControl* Session::delay_control() {
+  const auto& ladder = context_.codecs.ladder();
+  if (ladder.empty() || !context_.codecs.codec()) return nullptr;
+  if (!control_) {
+    DelayTarget target;
+    DelayTarget::parse(context_.settings.delay_target, target);
+    control_.emplace(static_cast<int>(ladder.size()), target, context_.settings.gain_floor);
+  }
+  return &*control_;
 }
 
 bool Session::follows_calls() const {
@@ -155,7 +179,10 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   CallTimes times{Clock::now(), {}};
   const FloatEnvironment environment;
 
-  const auto plan = insist([&] { return planner_.plan(request.dtype, request.count, layout); });
+  const std::uint64_t bytes = request.count * size_of(request.dtype);
+  DelayControl* const control = delay_control();
+  const int level = control ? insist([&] { return control->level(bytes, context_.codecs.ladder_start()); }) : -1;
+  const auto plan = insist([&] { return planner_.plan(request.dtype, request.count, layout, level); });
   context_.report.note([&] {
     for (const std::size_t s : plan->excluded) {
       const Segment& segment = plan->layout->segments[s];
@@ -209,11 +236,18 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
                               "; this call, and others for which that is so, go through MPI on all ranks");
     });
 
+  std::optional<GainSample> sample;
+  if (plan->controlled) {
+    const DelayNote note = control->note(bytes, times.begun);
+    for (CallBuffers& part : bound.parts) part.delay = note;
+    sample.emplace(*plan, bound, values.backend().memory());
+  }
   CallOutcome outcome = run(context_, transport, chooser_, *plan, chosen, bound, times);
   if (outcome.pass) {
     *why = *outcome.pass;
     return false;
   }
+  if (sample) insist([&] { control->ended(bytes, times.begun, outcome.delays, outcome.wait_s, sample->gain()); });
   finish(context_, request, *plan, bound, values, size_, outcome.failure);
   if (outcome.failure) throw Error(*outcome.failure);
   return true;

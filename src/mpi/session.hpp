@@ -20,6 +20,7 @@
 #include "mpi/mpi_node.hpp"
 #include "mpi/tensor_memory.hpp"
 #include "schedule/call_sequence.hpp"
+#include "schedule/delay_control.hpp"
 
 namespace crimp {
 
@@ -56,6 +57,8 @@ class Session {
  private:
   // Collective; null on all ranks where there are none.
   const Hierarchy* open_nodes();
+  DelayControl* delay_control();  // null: CRIMP_CONTROL is off, or nothing is compressed
+  ControlRecord control_record() const;
   // Whether the calls that name no tensor are looked at: only what keeps residuals needs to know.
   bool follows_calls() const;
   void say_what_is_known(const Layout&);
@@ -76,6 +79,7 @@ class Session {
   Planner planner_;
   CallSequence calls_;
   Chooser chooser_;
+  std::optional<DelayControl> control_;
   std::vector<int> world_ranks_;
   std::unique_ptr<MpiHierarchy> nodes_;  // null: not needed yet, or none
   TensorMemory memory_;

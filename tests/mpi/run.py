@@ -109,7 +109,7 @@ def end_when_said(process):
 
 def look_up(data, path):
     for key in path.split("."):
-        data = data.get(key, {})
+        data = data[int(key)] if isinstance(data, list) and int(key) < len(data) else data.get(key, {})
     return data
 
 

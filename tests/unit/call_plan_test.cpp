@@ -24,10 +24,10 @@ struct Plans {
     rules.read(settings, [](const std::string& text) { FAIL(text); });
   }
   std::shared_ptr<const CallPlan> of(const std::vector<std::string>& names, std::uint64_t each = 2000,
-                                     Dtype dtype = Dtype::f32) {
+                                     Dtype dtype = Dtype::f32, int level = -1) {
     std::vector<Segment> segments;
     for (std::uint64_t i = 0; i < names.size(); ++i) segments.push_back({names[i], i * each, each});
-    return planner.plan(dtype, names.size() * each, Layout::make(Layout::Source::named, segments));
+    return planner.plan(dtype, names.size() * each, Layout::make(Layout::Source::named, segments), level);
   }
   Settings settings;
   CodecRules rules;
@@ -63,6 +63,53 @@ TEST_SUITE("call_plan") {
     CHECK(plans.planner.made() == 4);
     CHECK(plans.of({"a", "b"}) == first);
     CHECK(plans.planner.made() == 4);
+  }
+
+  TEST_CASE("a level takes the place of CRIMP_CODEC, and of nothing else") {
+    Settings settings = settings_of("3lc", "b*=8bit; c*=none");
+    settings.control = "delay";
+    settings.ladder = "fp16:memory=residual; 3lc ;3lc:s=1.9";
+    Plans plans(settings);
+    REQUIRE(plans.rules.ladder().size() == 3);
+    CHECK(plans.rules.ladder_start() == 1);
+    const std::string middle = plans.rules.codec()->spec(), eight = plans.rules.of_tensor("b", 2000)->spec();
+    CHECK(codecs_of(*plans.of({"a", "b", "c"})) == std::vector<std::string>{middle, eight, "exactly"});
+    for (int level = 0; level < 3; ++level) {
+      const auto plan = plans.of({"a", "b", "c"}, 2000, Dtype::f32, level);
+      CHECK(codecs_of(*plan) ==
+            std::vector<std::string>{plans.rules.ladder()[static_cast<std::size_t>(level)]->spec(), eight, "exactly"});
+      CHECK(plan->controlled);
+      for (const PlannedPart& part : plan->parts) CHECK(part.query.controlled);
+      CHECK(plans.of({"a", "b", "c"}, 2000, Dtype::f32, level) == plan);
+      // Nothing that the control could change.
+      CHECK_FALSE(plans.of({"b"}, 2000, Dtype::f32, level)->controlled);
+      CHECK_FALSE(plans.of({""}, 2000, Dtype::f32, level)->controlled);
+    }
+    CHECK_FALSE(plans.of({"a"})->controlled);
+  }
+
+  TEST_CASE("ladders that lose what waits, or are none, are refused by what to do") {
+    const auto refusal = [](const char* ladder, const char* target = "10%", const char* control = "delay") {
+      Settings settings = settings_of("3lc", "");
+      settings.control = control;
+      settings.ladder = ladder;
+      settings.delay_target = target;
+      std::string said;
+      CodecRules rules;
+      rules.read(settings, [&](const std::string& text) { said += text; });
+      return said;
+    };
+    CHECK(refusal(Settings{}.ladder.c_str()) == "");
+    CHECK(refusal("fp16; 8bit") == "");
+    CHECK(refusal("fp16; 3lc").find("give all levels memory=residual") != std::string::npos);
+    CHECK(refusal("3lc").find("has no two levels") != std::string::npos);
+    CHECK(refusal(" ; ").find("has no two levels") != std::string::npos);
+    CHECK(refusal("3lc; dgc").find("'dgc' cannot be a level") != std::string::npos);
+    CHECK(refusal("3lc; signum").find("'signum' cannot be a level") != std::string::npos);
+    CHECK(refusal("3lc; powersgd").find("'powersgd' cannot be a level") != std::string::npos);
+    CHECK(refusal("3lc; 4lc").find("4lc") != std::string::npos);
+    CHECK(refusal("3lc", "10%", "off") == "");  // nobody asks for it
+    CHECK(refusal(Settings{}.ladder.c_str(), "10").find("CRIMP_DELAY_TARGET is '10', legal is N%") == 0);
   }
 
   TEST_CASE("who holds a plan keeps it as it was, whatever is said of codecs later") {

@@ -1,0 +1,156 @@
+#include "schedule/delay_control.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+
+namespace crimp {
+
+std::uint16_t DelayNote::coded(double us) {
+  auto whole = static_cast<std::uint64_t>(std::clamp(us, 1.0, 1e9));
+  std::uint16_t exponent = 0;
+  for (; whole > 0xfff; whole >>= 1) ++exponent;
+  return exponent > 15 ? 0xffff : static_cast<std::uint16_t>(exponent << 12 | whole);
+}
+
+double DelayNote::us_of(std::uint16_t code) {
+  return static_cast<double>(std::uint64_t{code & 0xfffu} << (code >> 12));
+}
+
+void DelayNotes::add(const DelayNote& n) {
+  any_ = true;
+  silent_ = silent_ || n.period == 0;
+  all_.period = std::max(all_.period, n.period);
+  all_.wait = std::min(all_.wait & DelayNote::kMostWait, n.wait & DelayNote::kMostWait) |
+              ((all_.wait | n.wait) & DelayNote::kLossy);
+}
+
+DelayNote DelayNotes::note() const { return any_ && !silent_ ? all_ : DelayNote{}; }
+
+bool DelayTarget::parse(std::string_view text, DelayTarget& to) {
+  const auto number = [&](std::string_view suffix, double unit, double most, double& value) {
+    const char* const end = text.data() + text.size() - std::min(suffix.size(), text.size());
+    double read = 0;
+    const auto [behind, status] = std::from_chars(text.data(), end, read);
+    if (!text.ends_with(suffix) || status != std::errc() || behind != end || !(read >= 1e-3 && read <= most))
+      return false;
+    value = read * unit;
+    return true;
+  };
+  DelayTarget read;
+  const bool legal = number("%", 0.01, 90, read.fraction) || number("us", 1, 1e9, read.us) ||
+                     number("ms", 1e3, 1e6, read.us) || number("s", 1e6, 1e3, read.us);
+  if (legal) to = read;
+  return legal;
+}
+
+int DelayControl::key_of(std::uint64_t bytes) { return (static_cast<int>(std::bit_width(bytes)) - 1) / 2; }
+
+int DelayControl::level(std::uint64_t bytes, int start) {
+  const auto [it, first] = classes_.try_emplace(key_of(bytes));
+  Class& c = it->second;
+  if (first) {
+    const auto n = static_cast<std::size_t>(levels_);
+    c.level = start;
+    c.calls_at.assign(n, 0), c.barred.assign(n, 0), c.bar.assign(n, kFirstBar);
+    c.all_bytes = all_bytes_;
+  }
+  return c.level;
+}
+
+DelayNote DelayControl::note(std::uint64_t bytes, Clock::time_point now) const {
+  const Class& c = classes_.at(key_of(bytes));
+  if (!c.timed) return {};
+  const double since = std::chrono::duration<double, std::micro>(now - c.begun).count();
+  DelayNote note{DelayNote::coded(since),
+                 static_cast<std::uint32_t>(std::clamp(1e6 * c.wait_s, 0.0, double{DelayNote::kMostWait}))};
+  if (c.gains >= kWindow && c.gain < gain_floor_) note.wait |= DelayNote::kLossy;
+  return note;
+}
+
+void DelayControl::ended(std::uint64_t bytes, Clock::time_point begun, const DelayNotes& notes, double wait_s,
+                         double gain) {
+  const int key = key_of(bytes);
+  Class& c = classes_.at(key);
+  c.timed = true;
+  c.begun = begun;
+  c.wait_s = wait_s;
+  if (gain >= 0) c.gain = c.gains++ == 0 ? gain : c.gain + (gain - c.gain) / 4;
+  ++c.calls;
+  ++c.calls_at[static_cast<std::size_t>(c.level)];
+  all_bytes_ += bytes;
+
+  const DelayNote all = notes.note();
+  if (all.period == 0 || c.skip > 0) {  // what is said now is of a call before the change
+    c.skip -= c.skip > 0 && all.period != 0;
+    c.bytes = 0;
+    c.all_bytes = all_bytes_;
+    return;
+  }
+  c.bytes += bytes;
+  c.wait_us += all.wait & DelayNote::kMostWait;
+  c.period_us += DelayNote::us_of(all.period);
+  c.lossy = c.lossy || (all.wait & DelayNote::kLossy);
+  if (++c.in_window < kWindow) return;
+  decide(key, c);
+  c.bytes = 0;
+  c.all_bytes = all_bytes_;
+  c.wait_us = c.period_us = 0;
+  c.in_window = 0;
+  c.lossy = false;
+}
+
+void DelayControl::decide(int key, Class& c) {
+  ++c.windows;
+  const double share = static_cast<double>(c.bytes) / static_cast<double>(all_bytes_ - c.all_bytes);
+  const double target = target_.us > 0 ? target_.us * kWindow : target_.fraction * c.period_us * share;
+  const double over = c.wait_us / target;
+  const auto barred = [&](int level) { return c.barred[static_cast<std::size_t>(level)] > c.windows; };
+  const auto bar = [&](int level, int windows) {
+    c.barred[static_cast<std::size_t>(level)] = c.windows + static_cast<std::uint64_t>(windows);
+  };
+  if (c.lossy && c.level > 0) {
+    bar(c.level, kGuardBar);
+    return move(key, c, c.level - 1, "too little of the values was sent", target);
+  }
+  if (over > kOver && c.level + 1 < levels_) {
+    int to = std::min(c.level + 1 + (over > kFar) + (over > kFarther), levels_ - 1);
+    while (to > c.level && barred(to)) --to;
+    if (to == c.level) return;
+    // The level that one came down to was too mild: it waits longer each time.
+    if (c.went_down && c.windows - c.changed <= 2) {
+      int& length = c.bar[static_cast<std::size_t>(c.level)];
+      bar(c.level, length);
+      length = std::min(2 * length, kLongestBar);
+      c.over_at_bar = 0;
+    }
+    return move(key, c, to, "the network took longer than the target", target);
+  }
+  if (over >= kUnder || c.level == 0) {
+    if (c.over_at_bar == 0) c.over_at_bar = over;
+    return;
+  }
+  // A network that is far faster than when levels were barred is another one.
+  if (c.over_at_bar == 0) c.over_at_bar = over;
+  if (over < c.over_at_bar / kFar) {
+    c.barred.assign(c.barred.size(), 0);
+    c.bar.assign(c.bar.size(), kFirstBar);
+    c.over_at_bar = over;
+  }
+  int to = std::max(c.level - 1 - (over < kUnder / kFar) - (over < kUnder / kFarther), 0);
+  while (to < c.level && barred(to)) ++to;
+  if (to < c.level) move(key, c, to, "the network took less than the target", target);
+}
+
+void DelayControl::move(int key, Class& c, int to, const char* why, double target_us) {
+  ++changes_;
+  if (decisions_.size() < kMostDecisions)
+    decisions_.push_back({c.calls, least_bytes(key), c.level, to, why, c.wait_us / kWindow, target_us / kWindow});
+  c.went_down = to < c.level;
+  c.changed = c.windows;
+  c.level = to;
+  c.skip = 1;
+  c.gains = 0;
+}
+
+}  // namespace crimp

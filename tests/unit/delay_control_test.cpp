@@ -1,0 +1,240 @@
+// CRIMP_CONTROL's law against networks whose times are arithmetic: bytes by rate.
+#include <doctest/doctest.h>
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "schedule/delay_control.hpp"
+
+using namespace crimp;
+
+namespace {
+
+using Clock = DelayControl::Clock;
+Clock::duration us(double n) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::micro>(n));
+}
+
+constexpr std::array<double, 6> kBits{16, 8, 4, 2, 1, 0.25};  // a value's, on each level
+constexpr int kLevels = kBits.size();
+
+// Ranks that compute and then sum `elements` values together, by one rate. Rank r comes late[r] after the first.
+struct Job {
+  double elements, compute_us, mbit_s;
+  std::vector<double> late = {0, 0, 0};
+  std::vector<DelayControl> ranks;
+  std::vector<double> gains;  // of each level; none: not looked at
+  double now = 0;
+  Job(double n, double compute, double rate, const DelayTarget& target = {}, double floor = 0)
+      : elements(n), compute_us(compute), mbit_s(rate) {
+    for (std::size_t r = 0; r < late.size(); ++r) ranks.emplace_back(kLevels, target, floor);
+  }
+  std::uint64_t bytes() const { return static_cast<std::uint64_t>(4 * elements); }
+  double wire_us(int level) const { return elements * kBits[static_cast<std::size_t>(level)] / mbit_s; }
+  int level() { return ranks[0].level(bytes(), 0); }
+  // One step; returns what it took.
+  double step() {
+    const double begin = now;
+    double last = 0;
+    for (const double l : late) last = std::max(last, l);
+    const double started = now + compute_us + last;
+    const int at = ranks[0].level(bytes(), 0);
+    const double end = started + wire_us(at);
+    DelayNotes notes;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      CHECK(ranks[r].level(bytes(), 0) == at);  // the same on all ranks
+      notes.add(ranks[r].note(bytes(), Clock::time_point() + us(now + compute_us + late[r])));
+    }
+    for (std::size_t r = 0; r < ranks.size(); ++r)
+      ranks[r].ended(bytes(), Clock::time_point() + us(now + compute_us + late[r]), notes,
+                     1e-6 * (end - (now + compute_us + late[r])),
+                     gains.empty() ? -1 : gains[static_cast<std::size_t>(at)]);
+    now = end;
+    return end - begin;
+  }
+  // Steps until the level stays for 30.
+  int settle(int most = 400) {
+    int settled = 0, steps = 0, at = level();
+    for (; steps < most && steps - settled < 30; ++steps) {
+      step();
+      if (level() != at) at = level(), settled = steps + 1;
+    }
+    return settled;
+  }
+};
+
+}  // namespace
+
+TEST_SUITE("delay_control") {
+  TEST_CASE("a time in a header is within one in two thousand and rises with the time") {
+    std::uint16_t before = 0;
+    for (double t = 1; t < 1.3e8; t *= 1.01) {
+      const auto code = DelayNote::coded(t);
+      CHECK(code >= before);
+      CHECK(code >= 1);
+      CHECK(DelayNote::us_of(code) <= t);
+      CHECK(DelayNote::us_of(code) >= t * (1 - 1.0 / 2048) - 1);
+      before = code;
+    }
+    CHECK(DelayNote::coded(0) == 1);
+    CHECK(DelayNote::coded(1e12) == 0xffff);
+    CHECK(DelayNote::us_of(0xffff) == 4095.0 * 32768);
+  }
+
+  TEST_CASE("of all ranks' words the least wait and the longest period count, and one that says nothing silences all") {
+    DelayNotes notes;
+    CHECK(notes.note() == DelayNote{});
+    notes.add({10, 500});
+    notes.add({12, 300});
+    notes.add({11, 900});
+    CHECK(notes.note() == DelayNote{12, 300});
+    notes.add({9, 600 | DelayNote::kLossy});
+    CHECK(notes.note() == DelayNote{12, 300 | DelayNote::kLossy});
+    DelayNotes nodes;  // nodes' words are of their ranks'
+    nodes.add(notes.note());
+    nodes.add({20, 299});
+    CHECK(nodes.note() == DelayNote{20, 299 | DelayNote::kLossy});
+    nodes.add({});
+    CHECK(nodes.note() == DelayNote{});
+  }
+
+  TEST_CASE("targets are shares or times") {
+    DelayTarget t;
+    CHECK(DelayTarget::parse("10%", t));
+    CHECK(t.fraction == 0.1);
+    CHECK(t.us == 0);
+    CHECK(DelayTarget::parse("2.5ms", t));
+    CHECK(t.us == 2500);
+    CHECK(DelayTarget::parse("300us", t));
+    CHECK(t.us == 300);
+    CHECK(DelayTarget::parse("1s", t));
+    CHECK(t.us == 1e6);
+    for (const char* bad : {"", "%", "10", "0%", "91%", "-1%", "x%", "10%%", "5 ms", "ms", "nan%", "infs", "1e9s"}) {
+      CAPTURE(bad);
+      CHECK_FALSE(DelayTarget::parse(bad, t));
+    }
+    CHECK(t.us == 1e6);
+  }
+
+  // 25 million values, 100 ms of computing: a tenth of the time is about 11 ms.
+  TEST_CASE("the level is the mildest that keeps waiting near the target, settled within twenty steps") {
+    for (const double rate : {100'000.0, 20'000.0, 10'000.0, 1'000.0, 100.0}) {
+      Job job(25e6, 100e3, rate);
+      CAPTURE(rate);
+      const int steps = job.settle();
+      const int level = job.level();
+      CAPTURE(level);
+      CHECK(steps <= 20);
+      const auto share = [&](int l) { return job.wire_us(l) / (job.compute_us + job.wire_us(l)); };
+      CHECK((share(level) <= 0.1 * DelayControl::kOver || level == kLevels - 1));
+      if (level > 0) CHECK(share(level - 1) > 0.1);
+      CHECK(job.ranks[0].changes() <= 6);
+    }
+  }
+
+  TEST_CASE("it follows a network that changes") {
+    Job job(25e6, 100e3, 1000);
+    job.settle();
+    const int at_1g = job.level();
+    for (const auto& [rate, slower] : {std::pair{100.0, true}, {20.0, true}, {1000.0, false}}) {
+      job.mbit_s = rate;
+      CAPTURE(rate);
+      CHECK(job.settle() <= 20);
+      if (slower) CHECK(job.level() >= at_1g);
+    }
+    CHECK(job.level() == at_1g);
+    job.mbit_s = 1e6;
+    CHECK(job.settle() <= 30);
+    CHECK(job.level() == 0);
+  }
+
+  TEST_CASE("a rank that comes late makes nobody compress more") {
+    Job job(25e6, 100e3, 20'000);
+    job.settle();
+    const int level = job.level();
+    job.late = {0, 300e3, 0};
+    job.settle();
+    CHECK(job.level() <= level);
+    CHECK(job.level() + 1 >= level);  // there is more time that passes, so milder at most
+  }
+
+  TEST_CASE("between two levels it stays on the stronger and tries the milder ever more rarely") {
+    // Waiting is under half of the target on one level and over it by more than the dead band on the milder one.
+    Job job(25e6, 100e3, 1);
+    job.mbit_s = 25e6 * 0.25 / 4.0e3;  // 4 ms on the strongest, 16 ms on the one before
+    job.settle();
+    for (int s = 0; s < 3000; ++s) job.step();
+    const auto changes = job.ranks[0].changes();
+    CHECK(job.level() == kLevels - 1);
+    for (int s = 0; s < 3000; ++s) job.step();
+    CHECK(job.ranks[0].changes() - changes <= 2 * 3000 / DelayControl::kWindow / DelayControl::kLongestBar + 2);
+  }
+
+  TEST_CASE("where too little of the values is sent, compression becomes milder and stays so") {
+    Job job(25e6, 100e3, 100, {}, 0.3);
+    job.gains = {1, 1, 0.9, 0.6, 0.5, 0.1};
+    for (int s = 0; s < 60; ++s) job.step();
+    CHECK(job.level() == 4);
+    int steps_below = 0;
+    for (int s = 0; s < 300; ++s) job.step(), steps_below += job.level() == 5;
+    CHECK(steps_below <= 30);
+    bool said = false;
+    for (const auto& d : job.ranks[1].decisions()) said = said || std::string(d.why).find("too little") == 0;
+    CHECK(said);
+    Job free(25e6, 100e3, 100, {}, 0);
+    free.gains = job.gains;
+    free.settle();
+    CHECK(free.level() == 5);
+  }
+
+  TEST_CASE("a target in time is one call's") {
+    DelayTarget target;
+    DelayTarget::parse("60ms", target);
+    Job job(25e6, 100e3, 1000, target);
+    job.settle();
+    CHECK(job.level() == 3);  // 50 ms; 100 on the one before
+  }
+
+  TEST_CASE("classes share the target by bytes") {
+    // One large and four small calls a step, back to back: all small ones have 4/5 of the bytes of a class of their
+    // own.
+    DelayControl control(kLevels, {}, 0);
+    double now = 0;
+    const std::uint64_t large = 64 << 20, small = 4 << 20;
+    for (int step = 0; step < 200; ++step) {
+      now += 100e3;
+      for (int call = 0; call < 5; ++call) {
+        const std::uint64_t bytes = call == 0 ? large : small;
+        const int level = control.level(bytes, 0);
+        const double wire = static_cast<double>(bytes / 4) * kBits[static_cast<std::size_t>(level)] / 1000;
+        DelayNotes notes;
+        const auto begun = Clock::time_point() + us(now);
+        notes.add(control.note(bytes, begun));
+        now += wire;
+        control.ended(bytes, begun, notes, 1e-6 * wire, -1);
+      }
+    }
+    // 100 ms a step and its waiting: about 11 ms, for 20 M values, so 0.55 bits a value: between the last two levels.
+    CHECK(control.level(large, 0) == 5);
+    CHECK(control.level(small, 0) >= 4);
+    CHECK(control.classes().size() == 2);
+  }
+
+  TEST_CASE("a call in which a rank says nothing changes nothing") {
+    Job job(25e6, 100e3, 100);
+    const int level = job.level();
+    for (int s = 0; s < 50; ++s) {
+      DelayNotes notes;
+      notes.add({});
+      notes.add(DelayNote{DelayNote::coded(1e5), 90'000});
+      for (auto& rank : job.ranks)
+        rank.level(job.bytes(), 0), rank.ended(job.bytes(), Clock::time_point(), notes, 0.09, -1);
+    }
+    CHECK(job.level() == level);
+    CHECK(job.ranks[0].changes() == 0);
+  }
+}
