@@ -113,6 +113,18 @@ void DelayControl::decide(int key, Class& c) {
     bar(c.level, kGuardBar);
     return move(key, c, c.level - 1, "too little of the values was sent", target);
   }
+  // Waiting that compression does not shorten is not for bytes: ranks share cores, or the network is slow to answer.
+  if (!c.went_down && c.changed > 0 && c.windows - c.changed == 1 && over > kOver &&
+      c.wait_us > kHelps * c.wait_before) {
+    bar_from(c, c.from + 1);
+    c.useless = c.wait_before;
+    return move(key, c, c.from, "compressing more did not shorten the waiting", target);
+  }
+  if (c.useless > 0 && c.wait_us > kFar * c.useless) {  // another network
+    c.barred.assign(c.barred.size(), 0);
+    c.bar.assign(c.bar.size(), kFirstBar);
+    c.useless = 0;
+  }
   if (over > kOver && c.level + 1 < levels_) {
     int to = std::min(c.level + 1 + (over > kFar) + (over > kFarther), levels_ - 1);
     while (to > c.level && barred(to)) --to;
@@ -142,11 +154,20 @@ void DelayControl::decide(int key, Class& c) {
   if (to < c.level) move(key, c, to, "the network took less than the target", target);
 }
 
+void DelayControl::bar_from(Class& c, int level) {
+  int& length = c.bar[static_cast<std::size_t>(level)];
+  for (int l = level; l < levels_; ++l)
+    c.barred[static_cast<std::size_t>(l)] = c.windows + static_cast<std::uint64_t>(length);
+  length = std::min(2 * length, kLongestBar);
+}
+
 void DelayControl::move(int key, Class& c, int to, const char* why, double target_us) {
   ++changes_;
   if (decisions_.size() < kMostDecisions)
     decisions_.push_back({c.calls, least_bytes(key), c.level, to, why, c.wait_us / kWindow, target_us / kWindow});
   c.went_down = to < c.level;
+  c.from = c.level;
+  c.wait_before = c.wait_us;
   c.changed = c.windows;
   c.level = to;
   c.skip = 1;

@@ -52,6 +52,7 @@ class DelayControl {
   static constexpr int kWindow = 3;  // calls that a decision looks at
   // Dead band in targets, and where one decision goes two or three levels: the multiplicative part of the law.
   static constexpr double kOver = 1.25, kUnder = 0.5, kFar = 4, kFarther = 16;
+  static constexpr double kHelps = 0.9;  // a stronger level must shorten the waiting to so much of it
   static constexpr int kFirstBar = 4, kLongestBar = 256, kGuardBar = 64;  // windows
 
   DelayControl(int levels, const DelayTarget& target, double gain_floor)
@@ -93,6 +94,9 @@ class DelayControl {
     bool lossy = false;
     std::uint64_t windows = 0, changed = 0;  // changed: the window after which the level did
     bool went_down = false;
+    int from = 0;            // the level before the last change
+    double wait_before = 0;  // a window's waiting then
+    double useless = 0;      // likewise, where stronger levels were barred because they did not help; 0: they are not
     std::vector<std::uint64_t> barred;  // of each level: until this window
     std::vector<int> bar;               // how long the next time
     double over_at_bar = 0;
@@ -104,6 +108,7 @@ class DelayControl {
   static int key_of(std::uint64_t bytes);
   void decide(int key, Class&);
   void move(int key, Class&, int to, const char* why, double target_us);
+  void bar_from(Class&, int level);  // this level and all stronger ones
 
   int levels_;
   DelayTarget target_;

@@ -34,7 +34,8 @@ struct Job {
     for (std::size_t r = 0; r < late.size(); ++r) ranks.emplace_back(kLevels, target, floor);
   }
   std::uint64_t bytes() const { return static_cast<std::uint64_t>(4 * elements); }
-  double wire_us(int level) const { return elements * kBits[static_cast<std::size_t>(level)] / mbit_s; }
+  double other_us = 0;  // waiting that is not for bytes
+  double wire_us(int level) const { return elements * kBits[static_cast<std::size_t>(level)] / mbit_s + other_us; }
   int level() { return ranks[0].level(bytes(), 0); }
   // One step; returns what it took.
   double step() {
@@ -189,6 +190,20 @@ TEST_SUITE("delay_control") {
     free.gains = job.gains;
     free.settle();
     CHECK(free.level() == 5);
+  }
+
+  TEST_CASE("what compression does not shorten makes it no stronger, until bytes are what is waited for") {
+    Job job(1e6, 100e3, 1e6);
+    job.other_us = 50e3;
+    for (int s = 0; s < 600; ++s) job.step();
+    std::uint64_t strong = 0;
+    for (int l = 2; l < kLevels; ++l)
+      strong += job.ranks[0].classes().begin()->second.calls_at[static_cast<std::size_t>(l)];
+    CHECK(strong <= 60);
+    CHECK(job.ranks[0].changes() <= 20);
+    job.mbit_s = 5;  // 3.2 s at 16 bits
+    CHECK(job.settle() <= 40);
+    CHECK(job.level() == kLevels - 1);
   }
 
   TEST_CASE("a target in time is one call's") {
