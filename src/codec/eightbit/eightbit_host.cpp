@@ -1,5 +1,5 @@
 // Dynamic 8-bit numbers on the host. The table times M has 128 floats. With AVX-512 VBMI it lies in registers as four
-// planes of bytes, and 64 codes take one permute a plane; AVX2 computes it; other targets gather.
+// planes of bytes, and 64 codes take one permute a plane; AVX2 computes 32 at once; other targets gather.
 #include "codec/eightbit/eightbit.hpp"
 
 #include <cmath>
@@ -33,7 +33,7 @@ HWY_INLINE hn::Vec<Di> whole(hn::Vec<Df> x) {
 #endif
 }
 
-// Codes of 0..127 and, in bit 7, the sign.
+// Codes of 0..127 and, in bit 7, the sign; on AVX2 Quotients::packed adds the signs, of 32 codes at once.
 class Coder {
  public:
   explicit Coder(float inverse) : reciprocal_(hn::Set(Df(), inverse)) {}
@@ -57,7 +57,11 @@ class Coder {
 #else
     for (const Line& line : kLines.of)
       y = hn::Min(hn::Add(hn::Mul(hn::Set(d, line.slope), x), hn::Set(d, line.offset)), y);
+#if HWY_TARGET == HWY_AVX2
+    return whole(y);
+#else
     return hn::Or(whole(y), hn::And(hn::BitCast(di, hn::ShiftRight<24>(hn::BitCast(Du(), a))), hn::Set(di, 128)));
+#endif
 #endif
   }
 
@@ -104,45 +108,80 @@ class Planes {
   __m512i low_[4], high_[4];
 };
 #elif HWY_TARGET == HWY_AVX2
-// What dividends are divided by. By the low bits of the exponent of 2^k: 127 + k.
-struct Units {
-  alignas(32) float of[8], inverse[8];
+// Where the dividends of decade k start, and what turns them into quotients by 20'000'000 / 5^k. One float is too
+// coarse for that, so `inverse` is the float nearest to it / (1 + kMissing), and dividend * inverse * (1 + kMissing) is
+// rounded once. kMissing was searched for: with it the nearest floats are so near that all 128 quotients are rounded
+// correctly.
+constexpr float kMissing = -0x1.ffp-18f;
+struct Decades {
+  alignas(32) float start[8], inverse[8];
 };
-constexpr Units make_units() {
-  Units units{};
+constexpr Decades make_decades() {
+  Decades decades{};
   std::uint32_t unit = 20'000'000;
   for (std::uint32_t k = 0; k < kDecades; ++k, unit /= 5) {
-    units.of[(127 + k) % 8] = static_cast<float>(unit);
-    units.inverse[(127 + k) % 8] = 1.0f / static_cast<float>(unit);
+    decades.start[k] = static_cast<float>((1u << 23) + k + 8 * ((16u << k) - 9));
+    decades.inverse[k] = static_cast<float>(0.125 / unit / (1.0 + static_cast<double>(kMissing)));
   }
-  return units;
+  return decades;
 }
-constexpr Units kUnits = make_units();
+constexpr Decades kDecadesOf = make_decades();
 
-// The table's formula in place of a gather. Of c = 2^k + f the float's exponent is k, the dividend is 18 c + 9 -
-// 2^(k+4), and the quotient is rounded correctly by one correction (Markstein, IBM J. Res. Dev. 34(1), 1990).
-class Decoder {
+// The table's formula in place of a gather, for 32 codes at once. In decade k the dividend is 18 c + 9 - 2^(k+4), and
+// eight times that is w - start with w = 2^23 + 144 c + k, whose low bits look the decade up. Two codes add a multiple
+// of 8 to w: with 56 the dividend of 0 is 0, with 72 that of 127 is the divisor.
+// The order of codes is that of packing 4 vectors: half L of two has, in its dword q, the elements 8 q + 4 L + 0..3.
+class Quotients {
  public:
-  explicit Decoder(const float* table) : scale_(_mm256_set1_ps(table[kCodes - 1])) {}
-  HWY_INLINE hn::Vec<Df> operator()(hn::Vec<Di> code) const {
-    const __m256i c = _mm256_and_si256(code.raw, _mm256_set1_epi32(kCodes - 1));
-    const __m256 x = _mm256_cvtepi32_ps(c), power = _mm256_and_ps(x, _mm256_set1_ps(INFINITY));
-    const __m256i k = _mm256_srli_epi32(_mm256_castps_si256(x), 23);
-    const __m256 dividend =
-        _mm256_fnmadd_ps(power, _mm256_set1_ps(16.0f), _mm256_fmadd_ps(x, _mm256_set1_ps(18.0f), _mm256_set1_ps(9.0f)));
-    const __m256 unit = _mm256_permutevar8x32_ps(_mm256_load_ps(kUnits.of), k),
-                 inverse = _mm256_permutevar8x32_ps(_mm256_load_ps(kUnits.inverse), k);
-    const __m256 estimate = _mm256_mul_ps(dividend, inverse);
-    __m256 t = _mm256_fmadd_ps(_mm256_fnmadd_ps(estimate, unit, dividend), inverse, estimate);
-    t = _mm256_blendv_ps(t, _mm256_set1_ps(1.0f),
-                         _mm256_castsi256_ps(_mm256_cmpeq_epi32(c, _mm256_set1_epi32(kCodes - 1))));
-    t = _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(c, _mm256_setzero_si256())), t);
-    const __m256i sign = _mm256_slli_epi32(_mm256_andnot_si256(_mm256_set1_epi32(kCodes - 1), code.raw), 24);
-    return hn::Vec<Df>{_mm256_or_ps(_mm256_mul_ps(t, scale_), _mm256_castsi256_ps(sign))};
+  explicit Quotients(const float* table)
+      : scale_(_mm256_set1_ps(table[kCodes - 1])), minus_scale_(_mm256_set1_ps(-table[kCodes - 1])) {}
+  // Codes without signs, and where the signs come from.
+  static HWY_INLINE __m256i packed(const hn::Vec<Di>* codes, const hn::Vec<Df>* a) {
+    const Di di;
+    const __m256i c = _mm256_packus_epi16(_mm256_packus_epi32(codes[0].raw, codes[1].raw),
+                                          _mm256_packus_epi32(codes[2].raw, codes[3].raw));
+    const __m256i sign = _mm256_packs_epi16(_mm256_packs_epi32(hn::BitCast(di, a[0]).raw, hn::BitCast(di, a[1]).raw),
+                                            _mm256_packs_epi32(hn::BitCast(di, a[2]).raw, hn::BitCast(di, a[3]).raw));
+    return _mm256_or_si256(c, _mm256_andnot_si256(_mm256_set1_epi8(kCodes - 1), sign));
+  }
+  // In element order, and back from it.
+  static HWY_INLINE __m256i transposed(__m256i packed) {
+    return _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  }
+  static HWY_INLINE __m256i packed(__m256i codes) {
+    return _mm256_permutevar8x32_epi32(codes, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+  }
+  // The signs are those of bit 31 of 4 vectors in element order.
+  HWY_INLINE void decode(__m256i packed, const __m256* signs, hn::Vec<Df>* d) const {
+    const __m256i all = _mm256_set1_epi8(kCodes - 1), c = _mm256_and_si256(packed, all);
+    // What is added to 144 c: by bits 4 to 6, and what differs from that for the codes 127, 0, 1, 2, .. 14.
+    const __m256i by_upper = _mm256_broadcastsi128_si256(_mm_setr_epi8(3, 4, 5, 5, 6, 6, 6, 6, 3, 4, 5, 5, 6, 6, 6, 6));
+    const __m256i change =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(72, 56 ^ 3, 3, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0));
+    const __m256i upper = _mm256_and_si256(_mm256_srli_epi16(packed, 4), _mm256_set1_epi8(15));
+    const __m256i next = _mm256_and_si256(_mm256_add_epi8(packed, _mm256_set1_epi8(1)), all);
+    const __m256i k = _mm256_xor_si256(_mm256_shuffle_epi8(by_upper, upper),
+                                       _mm256_shuffle_epi8(change, _mm256_min_epu8(next, _mm256_set1_epi8(15))));
+    const __m256i weights = _mm256_set1_epi16(256 + 144), exponent = _mm256_set1_epi16(0x4b00);
+    const __m256i low = _mm256_maddubs_epi16(weights, _mm256_unpacklo_epi8(c, k)),
+                  high = _mm256_maddubs_epi16(weights, _mm256_unpackhi_epi8(c, k));
+    d[0] = quotients(_mm256_unpacklo_epi16(low, exponent), signs[0]);
+    d[1] = quotients(_mm256_unpackhi_epi16(low, exponent), signs[1]);
+    d[2] = quotients(_mm256_unpacklo_epi16(high, exponent), signs[2]);
+    d[3] = quotients(_mm256_unpackhi_epi16(high, exponent), signs[3]);
   }
 
  private:
-  __m256 scale_;
+  HWY_INLINE hn::Vec<Df> quotients(__m256i w, __m256 sign) const {
+    const __m256 start = _mm256_permutevar8x32_ps(_mm256_load_ps(kDecadesOf.start), w),
+                 inverse = _mm256_permutevar8x32_ps(_mm256_load_ps(kDecadesOf.inverse), w);
+    const __m256 dividend = _mm256_sub_ps(_mm256_castsi256_ps(w), start);
+    const __m256 missing = _mm256_mul_ps(_mm256_mul_ps(dividend, inverse), _mm256_set1_ps(kMissing));
+    const __m256 t = _mm256_fmadd_ps(dividend, inverse, missing);
+    return hn::Vec<Df>{_mm256_mul_ps(t, _mm256_blendv_ps(scale_, minus_scale_, sign))};
+  }
+
+  __m256 scale_, minus_scale_;
 };
 #else
 class Decoder {
@@ -188,6 +227,20 @@ HWY_INLINE void encode(const float* values, const float* in, float* out, std::ui
       for (std::size_t k = 0; k < 4; ++k) hn::StoreU(hn::Sub(a[k], back[k]), d, out + i + 16 * k);
     }
   }
+#elif HWY_TARGET == HWY_AVX2
+  const Quotients quotients(table);
+  for (; i + 32 <= count; i += 32) {
+    hn::Vec<Df> a[4], back[4];
+    hn::Vec<Di> code[4];
+    for (std::size_t k = 0; k < 4; ++k) code[k] = coder(a[k] = load(i + 8 * k));
+    const __m256i packed = Quotients::packed(code, a);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + i), Quotients::transposed(packed));
+    if constexpr (has_out) {
+      const __m256 signs[4] = {a[0].raw, a[1].raw, a[2].raw, a[3].raw};
+      quotients.decode(packed, signs, back);
+      for (std::size_t k = 0; k < 4; ++k) hn::StoreU(hn::Sub(a[k], back[k]), d, out + i + 8 * k);
+    }
+  }
 #else
   const Decoder decoded(table);
   for (; i + kLanes <= count; i += kLanes) {
@@ -224,6 +277,19 @@ void AddDecoded(const std::uint8_t* codes, std::uint64_t count, const float* tab
     planes.decode(Planes::transposed(_mm512_loadu_si512(codes + i)), value);
     for (std::size_t k = 0; k < 4; ++k)
       hn::StoreU(hn::Add(hn::LoadU(d, acc + i + 16 * k), value[k]), d, acc + i + 16 * k);
+  }
+#elif HWY_TARGET == HWY_AVX2
+  const Quotients quotients(table);
+  for (; i + 32 <= count; i += 32) {
+    hn::Vec<Df> value[4];
+    __m256 signs[4];
+    prefetch(codes + i, kPieceElements);
+    for (std::size_t k = 0; k < 4; ++k)
+      signs[k] = _mm256_castsi256_ps(_mm256_cvtepi8_epi32(_mm_loadu_si64(codes + i + 8 * k)));
+    const __m256i in_order = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + i));
+    quotients.decode(Quotients::packed(in_order), signs, value);
+    for (std::size_t k = 0; k < 4; ++k)
+      hn::StoreU(hn::Add(hn::LoadU(d, acc + i + 8 * k), value[k]), d, acc + i + 8 * k);
   }
 #else
   const Decoder decoded(table);

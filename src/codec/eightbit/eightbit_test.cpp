@@ -9,6 +9,7 @@
 #include "codec/codec.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
+#include "support/simd_targets.hpp"
 
 using namespace crimp;
 using namespace crimp::test;
@@ -71,6 +72,36 @@ TEST_SUITE("eightbit") {
       last = c;
     }
     CHECK(steps == 127);
+  }
+
+  // A cell's middle, 10^(k-7) + (f + 1/2) 0.9 10^(k-6) / 2^k, as a fraction whose parts are exact in float64.
+  TEST_CASE("every code has its value's bits at every place of a vector and behind it, decoded and in the residual") {
+    const auto value = [](int code, float scale) {
+      const int c = code % 128, k = c ? std::ilogb(c) : 0;
+      const double numerator = std::pow(10, k) * ((2 << k) + 18 * (c - (1 << k)) + 9);
+      const double t = c == 0 ? 0.0 : c == 127 ? 1.0 : numerator / ((2 << k) * 1e7);
+      return (code < 128 ? 1.0f : -1.0f) * (static_cast<float>(t) * scale);
+    };
+    for_each_target([&](const std::string& target) {
+      CAPTURE(target);
+      for (const float scale : {1.0f, 0.7f, 0x1.fffffep99f, 0x1p-126f, 0.0f})
+        for (int first = 0; first < 256; ++first) {
+          Bytes codes(64 + 32 + 7);
+          std::vector<float> acc(codes.size(), -0.0f), values(codes.size());
+          for (std::size_t i = 0; i < codes.size(); ++i) {
+            codes[i] = static_cast<std::uint8_t>(first + 37 * static_cast<int>(i));
+            values[i] = value(codes[i], scale);
+          }
+          CHECK(decodes(scale, codes, acc));
+          CHECK(difference(acc, values) == "");
+          if (scale < 0.5f) continue;  // subnormal values have other codes
+          values.push_back(scale);
+          codes.push_back(127);
+          std::vector<float> residual(values.size(), 1.0f);
+          CHECK(encode(values, residual.data()) == std::pair{scale, codes});
+          CHECK(difference(residual, std::vector<float>(values.size())) == "");
+        }
+    });
   }
 
   TEST_CASE("the largest magnitude and constant pieces come back exactly, small values keep their sign") {
