@@ -32,6 +32,7 @@ void CodecRules::read(const Settings& settings, const std::function<void(const s
   }
   try {
     if (settings.control != "off") read_ladder(settings.ladder);
+    if (!ladder_.empty() && settings.codec == "auto") choose(ladder_.front()->spec());
   } catch (const Error& e) {
     refuse(std::string("CRIMP_LADDER: ") + e.what());
   }

@@ -30,7 +30,7 @@ class CodecRules {
   // CRIMP_CODEC or the first rule's codec that keeps the training's momentum, which tensors that are not compressed
   // must have, too; null: none does.
   const Codec* momentum() const { return momentum_; }
-  // CRIMP_LADDER, from the mildest; empty where CRIMP_CONTROL is off.
+  // CRIMP_LADDER, from the mildest; empty where CRIMP_CONTROL is off. CRIMP_CODEC=auto is then its first codec.
   const std::vector<std::shared_ptr<const Codec>>& ladder() const { return ladder_; }
   int ladder_start() const;  // where codec() stands in it; 0: it does not
   // Of a named tensor, by CRIMP_RULES; null: it is summed exactly.

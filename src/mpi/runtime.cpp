@@ -209,11 +209,14 @@ void Runtime::announce() const {
     log(LogLevel::info, version + "nothing is compressed until CRIMP_CODEC names a codec, as in CRIMP_CODEC=3lc" +
                             (settings_.codec == "auto" ? " (or Horovod is recognised)" : ""));
   else
-    log(LogLevel::info, version + std::to_string(world_size_) + (world_size_ == 1 ? " rank" : " ranks") +
-                            ", MPI_Allreduce sums of " + std::to_string(settings_.min_count) +
-                            " or more floats are compressed with " + codecs_.codec()->spec() + " (" + simd_target() +
-                            ", " + std::to_string(settings_.threads) +
-                            (settings_.threads == 1 ? " thread)" : " threads)"));
+    log(LogLevel::info,
+        version + std::to_string(world_size_) + (world_size_ == 1 ? " rank" : " ranks") + ", MPI_Allreduce sums of " +
+            std::to_string(settings_.min_count) + " or more floats are compressed with " + codecs_.codec()->spec() +
+            (codecs_.ladder().empty()
+                 ? ""
+                 : ", and then as the network makes necessary (CRIMP_CONTROL=" + settings_.control + ")") +
+            " (" + simd_target() + ", " + std::to_string(settings_.threads) +
+            (settings_.threads == 1 ? " thread)" : " threads)"));
   if (usable_ && codecs_.momentum())
     log(LogLevel::info,
         "the codec holds the training's momentum, so the optimizer's must be 0. Calls of fewer than " +

@@ -18,6 +18,7 @@ SAMPLES = {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "1", "HOR
            "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": "12"}
 MERGE = {"CRIMP_MERGE": "all"}
 AUTO = {"CRIMP_MERGE": "auto"}
+CONTROL = {"CRIMP_CONTROL": "delay", "CRIMP_DELAY_TARGET": "1us"}
 EXACT = {"CRIMP_CODEC": "none"}
 STALLED = re.compile("waiting for remainder of ranks")
 
@@ -58,6 +59,8 @@ VARIATIONS = {
     "auto_unnamed": ("--way unnamed", AUTO),
     "auto_again": ("--way again", AUTO),
     "auto_eviction": ("", AUTO | {"HOROVOD_CACHE_CAPACITY": "8"}),
+    "control": ("", CONTROL),
+    "control_join": ("--way join", CONTROL | AUTO),
     # The weights of a run without Crimp.
     "exact_auto_join": ("--way join", AUTO | EXACT),
     "exact_auto_shut": ("--way shut", AUTO | EXACT | {"CRIMP_HOLD_MS": "5000"}),
@@ -131,6 +134,10 @@ def check(name):
         wrong.append("nothing was merged")
     if environment.get("CRIMP_MERGE") == "auto" and not any("search" in h["merge"] for h in horovod):
         wrong.append("nothing was searched")
+    if "CRIMP_CONTROL" in environment:
+        controls = [r["control"] for r in ranks]
+        if not controls[0][0]["changes"] or any(c != controls[0] for c in controls):
+            wrong.append(f"levels: {controls}")
     merged = f"{merge['tensors']}/{merge['calls']}" if merge["groups"] else "-"
     calls = explained + horovod[0]["unexplained"]
     return [name, f"{explained}/{calls}" if followed else "-", str(ranks[0]["calls"]), str(ranks[0]["passed_through"]["adasum"]), merged,

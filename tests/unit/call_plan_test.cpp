@@ -86,6 +86,10 @@ TEST_SUITE("call_plan") {
       CHECK_FALSE(plans.of({""}, 2000, Dtype::f32, level)->controlled);
     }
     CHECK_FALSE(plans.of({"a"})->controlled);
+    settings.codec = "auto";
+    CHECK(Plans(settings).rules.codec()->spec() == "fp16:memory=residual");
+    settings.codec = "none";
+    CHECK_FALSE(Plans(settings).rules.codec());
   }
 
   TEST_CASE("ladders that lose what waits, or are none, are refused by what to do") {
