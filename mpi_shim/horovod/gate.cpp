@@ -95,6 +95,9 @@ std::vector<bool> Gate::may_begin() const {
 }
 
 void Gate::adopt(const MergeTrials::Plan& plan) {
+  // Who was late for one plan may be in time for another.
+  if (plan != adopted_)
+    for (const std::size_t t : planned_) tensors_[t].missed = 0, tensors_[t].excluded = false;
   adopted_ = plan;
   holds_ = plan.holds;
   hold_ = Hold::closed;

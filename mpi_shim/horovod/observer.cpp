@@ -82,7 +82,9 @@ Negotiation* Observer::find(MPI_Comm comm, bool make) {
   // One threshold until Horovod has freed its last communicator, as it does before it is initialised again.
   auto threshold = threshold_.lock();
   if (!threshold) threshold_ = threshold = std::make_shared<std::int64_t>(options.fusion_threshold);
-  const MergePlan plan = runtime.merge_plan();
+  MergePlan plan = runtime.merge_plan();
+  // Of a library that was loaded late nobody has compared this rank's settings but the communicator's session.
+  if (plan.searched() && runtime.late() && !runtime.known_session(comm)) plan = MergePlan();
   if (plan.searched()) searches_.store(true, std::memory_order_relaxed);
   auto* made = new Negotiation(size, options, plan, std::chrono::milliseconds(runtime.settings().hold_ms), threshold,
                                leader_of(comm));

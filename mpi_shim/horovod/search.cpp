@@ -1,6 +1,7 @@
 #include "horovod/search.hpp"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace crimp::horovod {
@@ -10,6 +11,9 @@ double seconds(Search::Clock::duration d) { return std::chrono::duration<double>
 
 void Search::begin(const std::vector<std::uint64_t>& tensor_bytes, std::vector<bool> may_begin) {
   reduced_.resize(tensor_bytes.size());
+  // Whether groups are held, for how many steps, and of each tensor whether a group begins there.
+  message_.assign(2 + tensor_bytes.size(), 0);
+  message_[1] = MergeTrials::kWindow;
   resume();
   steps_left_ = 0;
   if (leader_.here) trials_ = std::make_unique<MergeTrials>(tensor_bytes, std::move(may_begin));
@@ -34,34 +38,40 @@ void Search::reduced(std::size_t tensor) {
   if (--left_ == 0) over();
 }
 
+void Search::time_step(Clock::time_point now) {
+  const std::uint64_t learnt = leader_.learnt();
+  if (timed_) trials_->stepped(seconds(now - step_begin_), ready_s_, learnt != learnt_);
+  timed_ = true;
+  step_begin_ = now;
+  learnt_ = learnt;
+  ready_s_.assign(reduced_.size(), -1);
+}
+
 std::optional<MergeTrials::Plan> Search::plan(Clock::time_point (*time)()) {
   if (!std::exchange(step_ended_, false)) return {};
-  if (trials_) {
-    const auto now = time();
-    const std::uint64_t learnt = leader_.learnt();
-    if (timed_) trials_->stepped(seconds(now - step_begin_), ready_s_, learnt != learnt_);
-    timed_ = true;
-    step_begin_ = now;
-    learnt_ = learnt;
-    ready_s_.assign(reduced_.size(), -1);
+  const bool turn_over = steps_left_ <= 1;
+  // Whatever the leader lacks, the other ranks wait for its message.
+  try {
+    if (trials_) time_step(time());
+    if (trials_ && turn_over) {
+      if (steps_left_ == 1 && trials_->next()) leader_.chosen(*record());
+      std::fill(message_.begin(), message_.end(), std::uint8_t{0});
+      message_[0] = trials_->plan().holds;
+      message_[1] = static_cast<std::uint8_t>(trials_->steps());
+      for (const auto cut : trials_->plan().cuts) message_[2 + cut] = 1;
+    }
+  } catch (const std::bad_alloc&) {
+    trials_.reset();
   }
-  if (steps_left_ > 1) {
+  if (!turn_over) {
     --steps_left_;
     return {};
   }
-  // Whether groups are held, for how many steps, and of each tensor whether a group begins there.
-  std::vector<std::uint8_t> message(2 + reduced_.size());
-  if (trials_) {
-    if (steps_left_ == 1 && trials_->next()) leader_.chosen(*record());
-    message[0] = trials_->plan().holds;
-    message[1] = static_cast<std::uint8_t>(trials_->steps());
-    for (const auto cut : trials_->plan().cuts) message[2 + cut] = 1;
-  }
-  leader_.broadcast(message);
-  steps_left_ = message[1];
-  MergeTrials::Plan plan{message[0] != 0, {}};
+  leader_.broadcast(message_);
+  steps_left_ = message_[1];
+  MergeTrials::Plan plan{message_[0] != 0, {}};
   for (std::size_t i = 0; i < reduced_.size(); ++i)
-    if (message[2 + i]) plan.cuts.push_back(static_cast<std::uint32_t>(i));
+    if (message_[2 + i]) plan.cuts.push_back(static_cast<std::uint32_t>(i));
   return plan;
 }
 
@@ -70,7 +80,11 @@ void Search::ready(std::size_t tensor, Clock::time_point now) {
 }
 
 void Search::called(std::uint64_t bytes, double s) {
-  if (trials_ && timed_) trials_->called(bytes, s);
+  try {
+    if (trials_ && timed_) trials_->called(bytes, s);
+  } catch (const std::bad_alloc&) {
+    trials_.reset();
+  }
 }
 
 std::optional<SearchRecord> Search::record() const {

@@ -50,11 +50,13 @@ class Search {
   std::size_t left_ = 0;     // to be reduced in this step
   unsigned steps_left_ = 0;  // of this turn
   bool step_ended_ = false;
-  std::unique_ptr<MergeTrials> trials_;  // the leader's
+  std::unique_ptr<MergeTrials> trials_;  // the leader's; gone where it had no memory for them: the last plan stays
   bool timed_ = false;                   // step_begin_ is known
   Clock::time_point step_begin_;
   std::uint64_t learnt_ = 0;
   std::vector<double> ready_s_;
+  std::vector<std::uint8_t> message_;  // the last one
+  void time_step(Clock::time_point now);
 };
 
 }  // namespace crimp::horovod

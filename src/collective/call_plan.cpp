@@ -44,6 +44,12 @@ const Codec* Planner::codec_of(const Layout& layout, const Segment& segment) con
   return rules_.of_tensor(segment.key, segment.count);
 }
 
+bool Planner::by_default(const Layout& layout, const Segment& segment) const {
+  if (layout.source != Layout::Source::named && layout.source != Layout::Source::negotiated) return true;
+  if (!segment.key.empty() && said_.find(segment.key)) return false;
+  return !rules_.ruled(segment.key, segment.count);
+}
+
 const Codec* Planner::momentum_of(const Codec* codec) const {
   if (!codec) codec = rules_.momentum();  // what is summed exactly shares the momentum of the others
   return codec && codec->feedback().kind == FeedbackKind::momentum && settings_.error_feedback ? codec : nullptr;
@@ -90,7 +96,7 @@ std::shared_ptr<CallPlan> Planner::make(Dtype dtype, std::uint64_t count, std::s
       plan->exact_bytes += segments[s].count * size_of(dtype);
     }
   }
-  make_parts(*plan, dtype, count);
+  make_parts(*plan, dtype, count, level);
   return plan;
 }
 
@@ -101,7 +107,7 @@ bool Planner::choose_codecs(CallPlan& plan, int level) const {
     const Segment& segment = layout.segments[s];
     const Codec* codec = segment.summed() ? codec_of(layout, segment) : nullptr;
     if (segment.summed() && !codec) plan.excluded.push_back(s);
-    const bool controlled = level >= 0 && codec && codec == rules_.codec().get();
+    const bool controlled = level >= 0 && codec && by_default(layout, segment);
     if (controlled) codec = rules_.ladder()[static_cast<std::size_t>(level)].get();
     // A tensor without a name has nothing that a residual could belong to.
     // Votes stay votes: of the values themselves, as with CRIMP_ERROR_FEEDBACK=0.
@@ -123,7 +129,7 @@ bool Planner::choose_codecs(CallPlan& plan, int level) const {
   return any;
 }
 
-void Planner::make_parts(CallPlan& plan, Dtype dtype, std::uint64_t count) const {
+void Planner::make_parts(CallPlan& plan, Dtype dtype, std::uint64_t count, int level) const {
   const auto& segments = plan.layout->segments;
   plan.part_of.assign(segments.size(), 0);
   for (const Codec* codec : plan.codecs) {
@@ -147,6 +153,7 @@ void Planner::make_parts(CallPlan& plan, Dtype dtype, std::uint64_t count) const
                                      codec->feedback().kept() && settings_.error_feedback && plan.layout->known()},
                             ChoiceQuery{codec, elements, settings_.chunk, elements * size_of(dtype), settings_.quality,
                                         settings_.radix, plan.controlled});
+    plan.parts.back().of_ladder = level >= 0 && codec == rules_.ladder()[static_cast<std::size_t>(level)].get();
     plan.clips = plan.clips || (momentum_of(codec) && codec->feedback().clip > 0.0f);
   }
 }

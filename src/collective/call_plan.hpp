@@ -25,6 +25,7 @@ struct PlannedPart {
   // the choice wants them.
   std::shared_ptr<const RoutePlan> route(const Choice&, const Hierarchy* nodes, int ranks) const;
   std::uint64_t footprint() const;
+  bool of_ladder = false;  // its codec is a level of CRIMP_LADDER
 
  private:
   struct Route {
@@ -88,7 +89,8 @@ class Planner {
   std::shared_ptr<CallPlan> make(Dtype, std::uint64_t count, std::shared_ptr<const Layout>, int level) const;
   // False: the call is for MPI.
   bool choose_codecs(CallPlan&, int level) const;
-  void make_parts(CallPlan&, Dtype, std::uint64_t count) const;
+  void make_parts(CallPlan&, Dtype, std::uint64_t count, int level) const;
+  bool by_default(const Layout&, const Segment&) const;  // it has CRIMP_CODEC because nobody says otherwise
 
   const Settings& settings_;
   CodecRules& rules_;

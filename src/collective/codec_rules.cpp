@@ -33,6 +33,11 @@ void CodecRules::read(const Settings& settings, const std::function<void(const s
   try {
     if (settings.control != "off") read_ladder(settings.ladder);
     if (!ladder_.empty() && settings.codec == "auto") choose(ladder_.front()->spec());
+    if (!ladder_.empty() && codec_ &&
+        (codec_->feedback().kind != ladder_.front()->feedback().kind || codec_->traits().votes))
+      throw Error(ErrorCode::codec_unknown,
+                  "CRIMP_CODEC=" + settings.codec + " and the levels keep other things of tensors, as '" +
+                      ladder_.front()->spec() + "'; leave CRIMP_CODEC out, or give it and all levels the same memory");
   } catch (const Error& e) {
     refuse(std::string("CRIMP_LADDER: ") + e.what());
   }

@@ -33,6 +33,7 @@ class CodecRules {
   // CRIMP_LADDER, from the mildest; empty where CRIMP_CONTROL is off. CRIMP_CODEC=auto is then its first codec.
   const std::vector<std::shared_ptr<const Codec>>& ladder() const { return ladder_; }
   int ladder_start() const;  // where codec() stands in it; 0: it does not
+  bool ruled(const std::string& name, std::uint64_t count) const { return rules_.match(name, count) >= 0; }
   // Of a named tensor, by CRIMP_RULES; null: it is summed exactly.
   const Codec* of_tensor(const std::string& name, std::uint64_t count) const;
 

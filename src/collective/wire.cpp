@@ -11,6 +11,7 @@ std::string disagreement(const Header& mine, const Header& got) {
   // What sends a call through MPI is said in stage 0.
   const std::uint8_t legal = got.stage != 0 ? kFlagCorrupt : got.chunk == 0 ? kKnownFlags & ~kFlagCorrupt : kKnownFlags;
   if (got.flags & ~legal) return "reserved header bits are set";
+  if (got.stage != 0 && (got.period != 0 || got.wait != 0)) return "reserved header bytes are set";
   if (got.period == 0 && got.wait != 0) return "a wait is said without a period";
   if (got.call != mine.call) return differs("the call number", mine.call, got.call);
   if (got.chunk != mine.chunk) return differs("the chunk number", mine.chunk, got.chunk);

@@ -6,11 +6,14 @@
 
 namespace crimp {
 
-GainSample::GainSample(const CallPlan& plan, const BoundCall& bound, MemoryResource& memory) noexcept
+GainSample::GainSample(const CallPlan& plan, const ChosenParts& chosen, const BoundCall& bound,
+                       MemoryResource& memory) noexcept
     : memory_(memory) {
+  if (bound.failed || bound.parts[0].flags) return;
   std::uint64_t most = 0;
   const float* values = nullptr;
-  for (std::size_t p = 0; p < bound.residuals.size(); ++p)
+  for (std::size_t p = 0; p < bound.residuals.size(); ++p) {
+    if (!plan.parts[p].of_ladder || chosen.choices[p].nodes) continue;
     for (std::size_t s = 0; s < bound.residuals[p].size(); ++s) {
       const Residual* const kept = bound.residuals[p][s];
       const Segment& segment = plan.parts[p].plan.layout->segments[s];
@@ -19,6 +22,7 @@ GainSample::GainSample(const CallPlan& plan, const BoundCall& bound, MemoryResou
       values = bound.parts[p].in + segment.offset;
       residual_ = kept->values;
     }
+  }
   if (!values) return;
   try {
     values_.resize(std::min(most, kElements));

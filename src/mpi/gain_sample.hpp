@@ -11,9 +11,9 @@ namespace crimp {
 class GainSample {
  public:
   static constexpr std::uint64_t kElements = 16384;
-  // Of the call's largest tensor with a residual, its first elements, before the call runs. Takes nothing and says -1
-  // where there is none, or no memory.
-  GainSample(const CallPlan&, const BoundCall&, MemoryResource&) noexcept;
+  // Of the call's largest tensor with a residual and a codec of the ladder, its first elements, before the call runs.
+  // Takes nothing and says -1 where there is none, no memory, or where a node's sum is encoded, which is not here.
+  GainSample(const CallPlan&, const ChosenParts&, const BoundCall&, MemoryResource&) noexcept;
   // After it has run: what is left is in the residual.
   double gain() const noexcept;
 

@@ -129,7 +129,7 @@ bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
                     false, values, why);
   } catch (const Error& e) {
     // The ranks may have asked the chooser for different calls; all are here, and all begin anew.
-    if (e.code() == ErrorCode::call_differs) chooser_.forget();
+    if (e.code() == ErrorCode::call_differs) chooser_.forget(), control_.reset();
     throw;
   }
   if (done) {
@@ -180,7 +180,7 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   const FloatEnvironment environment;
 
   const std::uint64_t bytes = request.count * size_of(request.dtype);
-  DelayControl* const control = delay_control();
+  DelayControl* const control = insist([&] { return delay_control(); });
   const int level = control ? insist([&] { return control->level(bytes, context_.codecs.ladder_start()); }) : -1;
   const auto plan = insist([&] { return planner_.plan(request.dtype, request.count, layout, level); });
   context_.report.note([&] {
@@ -240,14 +240,18 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   if (plan->controlled) {
     const DelayNote note = control->note(bytes, times.begun);
     for (CallBuffers& part : bound.parts) part.delay = note;
-    sample.emplace(*plan, bound, values.backend().memory());
+    sample.emplace(*plan, chosen, bound, values.backend().memory());
   }
   CallOutcome outcome = run(context_, transport, chooser_, *plan, chosen, bound, times);
   if (outcome.pass) {
     *why = *outcome.pass;
     return false;
   }
-  if (sample) insist([&] { control->ended(bytes, times.begun, outcome.delays, outcome.wait_s, sample->gain()); });
+  if (sample) {
+    const std::uint64_t changes = control->changes();
+    control->ended(bytes, times.begun, outcome.delays, outcome.wait_s, sample->gain());
+    if (control->changes() != changes) context_.report.learning();
+  }
   finish(context_, request, *plan, bound, values, size_, outcome.failure);
   if (outcome.failure) throw Error(*outcome.failure);
   return true;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <utility>
 
 namespace crimp {
 
@@ -44,18 +45,24 @@ bool DelayTarget::parse(std::string_view text, DelayTarget& to) {
   return legal;
 }
 
+namespace {
+double between_us(const DelayNote& note) {
+  return std::max(DelayNote::us_of(note.period) - (note.wait & DelayNote::kMostWait), 0.0);
+}
+}  // namespace
+
 int DelayControl::key_of(std::uint64_t bytes) { return (static_cast<int>(std::bit_width(bytes)) - 1) / 2; }
 
 int DelayControl::level(std::uint64_t bytes, int start) {
-  const auto [it, first] = classes_.try_emplace(key_of(bytes));
-  Class& c = it->second;
-  if (first) {
-    const auto n = static_cast<std::size_t>(levels_);
-    c.level = start;
-    c.calls_at.assign(n, 0), c.barred.assign(n, 0), c.bar.assign(n, kFirstBar);
-    c.all_bytes = all_bytes_;
-  }
-  return c.level;
+  const int key = key_of(bytes);
+  if (const auto known = classes_.find(key); known != classes_.end()) return known->second.level;
+  const auto n = static_cast<std::size_t>(levels_);
+  Class c;
+  c.level = start;
+  c.calls_at.assign(n, 0), c.barred.assign(n, 0), c.bar.assign(n, kFirstBar);
+  c.all_bytes = all_bytes_;
+  classes_.emplace(key, std::move(c));
+  return start;
 }
 
 DelayNote DelayControl::note(std::uint64_t bytes, Clock::time_point now) const {
@@ -69,7 +76,7 @@ DelayNote DelayControl::note(std::uint64_t bytes, Clock::time_point now) const {
 }
 
 void DelayControl::ended(std::uint64_t bytes, Clock::time_point begun, const DelayNotes& notes, double wait_s,
-                         double gain) {
+                         double gain) noexcept {
   const int key = key_of(bytes);
   Class& c = classes_.at(key);
   c.timed = true;
@@ -83,15 +90,22 @@ void DelayControl::ended(std::uint64_t bytes, Clock::time_point begun, const Del
   const DelayNote all = notes.note();
   if (all.period == 0 || c.skip > 0) {  // what is said now is of a call before the change
     c.skip -= c.skip > 0 && all.period != 0;
+    if (all.period != 0) c.longest_us = std::max(c.longest_us, between_us(all));
     c.bytes = 0;
     c.all_bytes = all_bytes_;
     return;
   }
+  // Without the waiting a period is the program's own. An evaluation or a checkpoint says nothing of steps; two in a
+  // row are the job's own.
+  const double between = between_us(all);
+  if (c.calls > 16 && c.longest_us > 0 && between > kPause * c.longest_us && !std::exchange(c.paused, true)) return;
+  c.paused = false;
+  c.longest_us = std::max(between, 0.98 * c.longest_us);
   c.bytes += bytes;
   c.wait_us += all.wait & DelayNote::kMostWait;
   c.period_us += DelayNote::us_of(all.period);
   c.lossy = c.lossy || (all.wait & DelayNote::kLossy);
-  if (++c.in_window < kWindow) return;
+  if (++c.in_window < kWindow || between < c.longest_us / 2) return;
   decide(key, c);
   c.bytes = 0;
   c.all_bytes = all_bytes_;
@@ -103,14 +117,18 @@ void DelayControl::ended(std::uint64_t bytes, Clock::time_point begun, const Del
 void DelayControl::decide(int key, Class& c) {
   ++c.windows;
   const double share = static_cast<double>(c.bytes) / static_cast<double>(all_bytes_ - c.all_bytes);
-  const double target = target_.us > 0 ? target_.us * kWindow : target_.fraction * c.period_us * share;
+  const double target = target_.us > 0 ? target_.us * c.in_window : target_.fraction * c.period_us * share;
   const double over = c.wait_us / target;
-  const auto barred = [&](int level) { return c.barred[static_cast<std::size_t>(level)] > c.windows; };
+  const auto barred = [&](int level) {
+    return c.barred[static_cast<std::size_t>(level)] > c.windows ||
+           (level >= c.lossy_from && c.windows < c.lossy_until);
+  };
   const auto bar = [&](int level, int windows) {
     c.barred[static_cast<std::size_t>(level)] = c.windows + static_cast<std::uint64_t>(windows);
   };
   if (c.lossy && c.level > 0) {
-    bar(c.level, kGuardBar);
+    c.lossy_from = c.windows < c.lossy_until ? std::min(c.level, c.lossy_from) : c.level;
+    c.lossy_until = c.windows + kGuardBar;
     return move(key, c, c.level - 1, "too little of the values was sent", target);
   }
   // Waiting that compression does not shorten is not for bytes: ranks share cores, or the network is slow to answer.
@@ -164,7 +182,8 @@ void DelayControl::bar_from(Class& c, int level) {
 void DelayControl::move(int key, Class& c, int to, const char* why, double target_us) {
   ++changes_;
   if (decisions_.size() < kMostDecisions)
-    decisions_.push_back({c.calls, least_bytes(key), c.level, to, why, c.wait_us / kWindow, target_us / kWindow});
+    decisions_.push_back(
+        {c.calls, least_bytes(key), c.level, to, why, c.wait_us / c.in_window, target_us / c.in_window});
   c.went_down = to < c.level;
   c.from = c.level;
   c.wait_before = c.wait_us;

@@ -49,22 +49,28 @@ struct DelayTarget {
 class DelayControl {
  public:
   using Clock = std::chrono::steady_clock;
-  static constexpr int kWindow = 3;  // calls that a decision looks at
+  // Calls that a decision looks at, at least: a window ends after a long time between calls, so that it holds whole
+  // steps.
+  static constexpr int kWindow = 3;
+  static constexpr int kFirst = 8;     // calls of a class that only show what a step is
+  static constexpr double kPause = 8;  // of the longest time between calls: the program did something else
   // Dead band in targets, and where one decision goes two or three levels: the multiplicative part of the law.
   static constexpr double kOver = 1.25, kUnder = 0.5, kFar = 4, kFarther = 16;
   static constexpr double kHelps = 0.9;  // a stronger level must shorten the waiting to so much of it
   static constexpr int kFirstBar = 4, kLongestBar = 256, kGuardBar = 64;  // windows
 
   DelayControl(int levels, const DelayTarget& target, double gain_floor)
-      : levels_(levels), target_(target), gain_floor_(gain_floor) {}
+      : levels_(levels), target_(target), gain_floor_(gain_floor) {
+    decisions_.reserve(kMostDecisions);
+  }
 
-  // For calls of so many bytes; start: of a class without a call so far.
+  // For calls of so many bytes; start: of a class without a call so far. Where it throws nothing has changed.
   int level(std::uint64_t bytes, int start);
   // This rank's word in the call that begins now.
   DelayNote note(std::uint64_t bytes, Clock::time_point now) const;
   // The call that began then was carried to its end; all ranks' words in it. wait_s: this rank's wait; gain: of a
   // sample, the norm of what it sent by the norm of what it was to send (GraVAC); below 0: not looked at.
-  void ended(std::uint64_t bytes, Clock::time_point begun, const DelayNotes&, double wait_s, double gain);
+  void ended(std::uint64_t bytes, Clock::time_point begun, const DelayNotes&, double wait_s, double gain) noexcept;
 
   struct Decision {
     std::uint64_t call;   // of the class
@@ -90,13 +96,17 @@ class DelayControl {
     // Equal on all ranks.
     std::uint64_t bytes = 0, all_bytes = 0;  // bytes: of this window; all_bytes: of all classes when it began
     double wait_us = 0, period_us = 0;
-    int in_window = 0, skip = 1;
+    double longest_us = 0;  // between calls, of the last ones
+    bool paused = false;
+    int in_window = 0, skip = kFirst;
     bool lossy = false;
     std::uint64_t windows = 0, changed = 0;  // changed: the window after which the level did
     bool went_down = false;
     int from = 0;            // the level before the last change
     double wait_before = 0;  // a window's waiting then
     double useless = 0;      // likewise, where stronger levels were barred because they did not help; 0: they are not
+    int lossy_from = 0;      // this level and stronger ones send too little,
+    std::uint64_t lossy_until = 0;      // before this window
     std::vector<std::uint64_t> barred;  // of each level: until this window
     std::vector<int> bar;               // how long the next time
     double over_at_bar = 0;

@@ -88,13 +88,18 @@ TEST_SUITE("call_plan") {
     CHECK_FALSE(plans.of({"a"})->controlled);
     settings.codec = "auto";
     CHECK(Plans(settings).rules.codec()->spec() == "fp16:memory=residual");
+    // A rule's codec stays, also where it is the first level's.
+    settings.rules = "b*=fp16:memory=residual";
+    CHECK(codecs_of(*Plans(settings).of({"a", "b"}, 2000, Dtype::f32, 2)) ==
+          std::vector<std::string>{Plans(settings).rules.ladder()[2]->spec(), "fp16:memory=residual"});
     settings.codec = "none";
     CHECK_FALSE(Plans(settings).rules.codec());
   }
 
   TEST_CASE("ladders that lose what waits, or are none, are refused by what to do") {
-    const auto refusal = [](const char* ladder, const char* target = "10%", const char* control = "delay") {
-      Settings settings = settings_of("3lc", "");
+    const auto refusal = [](const char* ladder, const char* target = "10%", const char* control = "delay",
+                            const char* codec = "auto") {
+      Settings settings = settings_of(codec, "");
       settings.control = control;
       settings.ladder = ladder;
       settings.delay_target = target;
@@ -112,6 +117,9 @@ TEST_SUITE("call_plan") {
     CHECK(refusal("3lc; signum").find("'signum' cannot be a level") != std::string::npos);
     CHECK(refusal("3lc; powersgd").find("'powersgd' cannot be a level") != std::string::npos);
     CHECK(refusal("3lc; 4lc").find("4lc") != std::string::npos);
+    for (const char* other : {"fp16", "dgc", "signsgd"})
+      CHECK(refusal(Settings{}.ladder.c_str(), "10%", "delay", other).find("leave CRIMP_CODEC out") !=
+            std::string::npos);
     CHECK(refusal("3lc", "10%", "off") == "");  // nobody asks for it
     CHECK(refusal(Settings{}.ladder.c_str(), "10").find("CRIMP_DELAY_TARGET is '10', legal is N%") == 0);
   }

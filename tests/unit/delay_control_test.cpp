@@ -186,6 +186,15 @@ TEST_SUITE("delay_control") {
     bool said = false;
     for (const auto& d : job.ranks[1].decisions()) said = said || std::string(d.why).find("too little") == 0;
     CHECK(said);
+    // However slow the network: what is stronger than a level that sends too little is not tried either.
+    Job lossy(25e6, 100e3, 50, {}, 0.3);
+    lossy.gains = {1, 1, 1, 0.1, 0.1, 0.1};
+    for (int s = 0; s < 300; ++s) lossy.step();
+    std::uint64_t strong = 0;
+    for (int l = 3; l < kLevels; ++l)
+      strong += lossy.ranks[0].classes().begin()->second.calls_at[static_cast<std::size_t>(l)];
+    CHECK(strong <= 50);
+    CHECK(lossy.level() == 2);
     Job free(25e6, 100e3, 100, {}, 0);
     free.gains = job.gains;
     free.settle();
@@ -237,6 +246,40 @@ TEST_SUITE("delay_control") {
     CHECK(control.level(large, 0) == 5);
     CHECK(control.level(small, 0) >= 4);
     CHECK(control.classes().size() == 2);
+  }
+
+  TEST_CASE("calls back to back are held against the whole step") {
+    // Eight calls of 1.1 ms after 100 ms: 8 % of the time on every level, within the dead band.
+    DelayControl control(kLevels, {}, 0);
+    double now = 0;
+    for (int step = 0; step < 100; ++step) {
+      now += 100e3;
+      for (int call = 0; call < 8; ++call) {
+        control.level(1 << 20, 2);
+        DelayNotes notes;
+        const auto begun = Clock::time_point() + us(now);
+        notes.add(control.note(1 << 20, begun));
+        now += 1100;
+        control.ended(1 << 20, begun, notes, 1.1e-3, -1);
+      }
+    }
+    CHECK(control.level(1 << 20, 0) == 2);
+    CHECK(control.changes() == 0);
+  }
+
+  TEST_CASE("a pause is no fast network") {
+    Job job(25e6, 100e3, 1000);
+    job.settle();
+    const int level = job.level();
+    const auto changes = job.ranks[0].changes();
+    for (int epoch = 0; epoch < 5; ++epoch) {
+      job.now += 30e6;  // an evaluation
+      for (int s = 0; s < 25; ++s) {
+        job.step();
+        CHECK(job.level() == level);
+      }
+    }
+    CHECK(job.ranks[0].changes() == changes);
   }
 
   TEST_CASE("a call in which a rank says nothing changes nothing") {
