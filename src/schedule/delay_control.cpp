@@ -45,12 +45,6 @@ bool DelayTarget::parse(std::string_view text, DelayTarget& to) {
   return legal;
 }
 
-namespace {
-double between_us(const DelayNote& note) {
-  return std::max(DelayNote::us_of(note.period) - (note.wait & DelayNote::kMostWait), 0.0);
-}
-}  // namespace
-
 int DelayControl::key_of(std::uint64_t bytes) { return (static_cast<int>(std::bit_width(bytes)) - 1) / 2; }
 
 int DelayControl::level(std::uint64_t bytes, int start) {
@@ -90,22 +84,15 @@ void DelayControl::ended(std::uint64_t bytes, Clock::time_point begun, const Del
   const DelayNote all = notes.note();
   if (all.period == 0 || c.skip > 0) {  // what is said now is of a call before the change
     c.skip -= c.skip > 0 && all.period != 0;
-    if (all.period != 0) c.longest_us = std::max(c.longest_us, between_us(all));
     c.bytes = 0;
     c.all_bytes = all_bytes_;
     return;
   }
-  // Without the waiting a period is the program's own. An evaluation or a checkpoint says nothing of steps; two in a
-  // row are the job's own.
-  const double between = between_us(all);
-  if (c.calls > 16 && c.longest_us > 0 && between > kPause * c.longest_us && !std::exchange(c.paused, true)) return;
-  c.paused = false;
-  c.longest_us = std::max(between, 0.98 * c.longest_us);
   c.bytes += bytes;
   c.wait_us += all.wait & DelayNote::kMostWait;
   c.period_us += DelayNote::us_of(all.period);
   c.lossy = c.lossy || (all.wait & DelayNote::kLossy);
-  if (++c.in_window < kWindow || between < c.longest_us / 2) return;
+  if (++c.in_window < kWindow) return;
   decide(key, c);
   c.bytes = 0;
   c.all_bytes = all_bytes_;

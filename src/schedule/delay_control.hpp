@@ -49,11 +49,7 @@ struct DelayTarget {
 class DelayControl {
  public:
   using Clock = std::chrono::steady_clock;
-  // Calls that a decision looks at, at least: a window ends after a long time between calls, so that it holds whole
-  // steps.
-  static constexpr int kWindow = 3;
-  static constexpr int kFirst = 8;     // calls of a class that only show what a step is
-  static constexpr double kPause = 8;  // of the longest time between calls: the program did something else
+  static constexpr int kWindow = 3;  // calls that a decision looks at
   // Dead band in targets, and where one decision goes two or three levels: the multiplicative part of the law.
   static constexpr double kOver = 1.25, kUnder = 0.5, kFar = 4, kFarther = 16;
   static constexpr double kHelps = 0.9;  // a stronger level must shorten the waiting to so much of it
@@ -96,9 +92,7 @@ class DelayControl {
     // Equal on all ranks.
     std::uint64_t bytes = 0, all_bytes = 0;  // bytes: of this window; all_bytes: of all classes when it began
     double wait_us = 0, period_us = 0;
-    double longest_us = 0;  // between calls, of the last ones
-    bool paused = false;
-    int in_window = 0, skip = kFirst;
+    int in_window = 0, skip = 1;
     bool lossy = false;
     std::uint64_t windows = 0, changed = 0;  // changed: the window after which the level did
     bool went_down = false;

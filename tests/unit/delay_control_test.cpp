@@ -248,40 +248,6 @@ TEST_SUITE("delay_control") {
     CHECK(control.classes().size() == 2);
   }
 
-  TEST_CASE("calls back to back are held against the whole step") {
-    // Eight calls of 1.1 ms after 100 ms: 8 % of the time on every level, within the dead band.
-    DelayControl control(kLevels, {}, 0);
-    double now = 0;
-    for (int step = 0; step < 100; ++step) {
-      now += 100e3;
-      for (int call = 0; call < 8; ++call) {
-        control.level(1 << 20, 2);
-        DelayNotes notes;
-        const auto begun = Clock::time_point() + us(now);
-        notes.add(control.note(1 << 20, begun));
-        now += 1100;
-        control.ended(1 << 20, begun, notes, 1.1e-3, -1);
-      }
-    }
-    CHECK(control.level(1 << 20, 0) == 2);
-    CHECK(control.changes() == 0);
-  }
-
-  TEST_CASE("a pause is no fast network") {
-    Job job(25e6, 100e3, 1000);
-    job.settle();
-    const int level = job.level();
-    const auto changes = job.ranks[0].changes();
-    for (int epoch = 0; epoch < 5; ++epoch) {
-      job.now += 30e6;  // an evaluation
-      for (int s = 0; s < 25; ++s) {
-        job.step();
-        CHECK(job.level() == level);
-      }
-    }
-    CHECK(job.ranks[0].changes() == changes);
-  }
-
   TEST_CASE("a call in which a rank says nothing changes nothing") {
     Job job(25e6, 100e3, 100);
     const int level = job.level();
