@@ -1,15 +1,66 @@
 #include "collective/call_choice.hpp"
 
+#include "collective/algorithms.hpp"
+#include "collective/node.hpp"
 #include "core/error.hpp"
 #include "core/reserve.hpp"
 
 namespace crimp {
+namespace {
+
+// Room for all is there before any rank says anything to the others.
+void reserve(ChosenParts& chosen, const CallPlan& plan) {
+  insist([&] { chosen.choices.reserve(plan.parts.size()), chosen.routes.reserve(plan.parts.size()); });
+}
+
+void plan_routes(ChosenParts& chosen, const CallPlan& plan, const Hierarchy* nodes, int ranks) {
+  for (std::size_t p = 0; p < plan.parts.size(); ++p)
+    chosen.routes.push_back(insist([&] { return plan.parts[p].route(chosen.choices[p], nodes, ranks); }));
+}
+
+// Null: it can be repeated.
+const char* obstacle(Chooser& chooser, const Codec& codec, int ranks, const PartDecision* decision) {
+  if (!decision) return "not in the record of CRIMP_REPLAY";
+  const Hierarchy* const nodes = decision->nodes ? chooser.nodes() : nullptr;
+  if (decision->nodes && !nodes) return "no nodes, which the record of CRIMP_REPLAY has";
+  const AlgorithmEntry& entry = entry_of(decision->algorithm);
+  const bool runs = insist([&] { return entry.why_unsupported(codec, nodes ? nodes->nodes : ranks).empty(); });
+  return runs && !(nodes && entry.mpi_adds) ? nullptr : "what the record of CRIMP_REPLAY has cannot run the codec";
+}
+
+}  // namespace
+
+ChosenParts repeat(Chooser& chooser, const CallPlan& plan, int ranks, const CallDecision* decision, bool* repeated) {
+  ChosenParts chosen;
+  *repeated = decision && (decision->pass ? !plan.means_more : decision->parts.size() == plan.parts.size());
+  if (*repeated && decision->pass) {
+    chosen.pass = decision->pass;
+    return chosen;
+  }
+  const bool known = *repeated;
+  reserve(chosen, plan);
+  for (std::size_t p = 0; p < plan.parts.size(); ++p) {
+    const Codec& codec = *plan.parts[p].query.codec;
+    const PartDecision* const part = known ? &decision->parts[p] : nullptr;
+    if (const char* const why = obstacle(chooser, codec, ranks, part)) {
+      *repeated = false;
+      chosen.choices.push_back({.algorithm = insist([&] { return first_algorithm(codec, ranks); }), .why = why});
+    } else {
+      chosen.choices.push_back({.algorithm = part->algorithm,
+                                .nodes = part->nodes,
+                                .why = "CRIMP_REPLAY",
+                                .chunk_setting = part->chunk_setting,
+                                .radix = part->radix});
+    }
+  }
+  plan_routes(chosen, plan, chooser.hierarchy(), ranks);
+  return chosen;
+}
 
 ChosenParts choose(Chooser& chooser, const CallPlan& plan, Transport& transport, const PlainAllreduce& plain,
                    const std::function<CodecCost(const PlannedPart&)>& time) {
   ChosenParts chosen;
-  // Room for all before the first says anything to other ranks.
-  insist([&] { chosen.choices.reserve(plan.parts.size()), chosen.routes.reserve(plan.parts.size()); });
+  reserve(chosen, plan);
   bool early = false, trial = false;
   double predicted_s = 0, plain_s = 0;
   for (const PlannedPart& part : plan.parts) {
@@ -32,9 +83,7 @@ ChosenParts choose(Chooser& chooser, const CallPlan& plan, Transport& transport,
     chosen.pass = early ? PassReason::early : PassReason::slower;
     return chosen;
   }
-  for (std::size_t p = 0; p < plan.parts.size(); ++p)
-    chosen.routes.push_back(
-        insist([&] { return plan.parts[p].route(chosen.choices[p], chooser.hierarchy(), transport.size()); }));
+  plan_routes(chosen, plan, chooser.hierarchy(), transport.size());
   return chosen;
 }
 

@@ -7,6 +7,7 @@
 
 #include "collective/call_plan.hpp"
 #include "collective/chooser.hpp"
+#include "collective/decisions.hpp"
 
 namespace crimp {
 
@@ -22,5 +23,9 @@ struct ChosenParts {
 // throws.
 ChosenParts choose(Chooser&, const CallPlan&, Transport&, const PlainAllreduce&,
                    const std::function<CodecCost(const PlannedPart&)>& time);
+
+// As a job before did (CRIMP_REPLAY); a part takes the codec's first algorithm where that says nothing of it (null), or
+// cannot be; then `*repeated` is false. Collective where nodes must be opened.
+ChosenParts repeat(Chooser&, const CallPlan&, int ranks, const CallDecision*, bool* repeated);
 
 }  // namespace crimp

@@ -2,7 +2,20 @@
 
 #include <algorithm>
 
+#include "core/digest.hpp"
+
 namespace crimp {
+namespace {
+
+std::string kind_of(const CallPlan& plan, Dtype dtype, std::uint64_t count) {
+  std::string kind = name_of(dtype) + (" x " + std::to_string(count)) + ":";
+  for (const PlannedPart& part : plan.parts)
+    kind += (&part == &plan.parts.front() ? " " : " + ") + part.query.codec->spec() + " x " +
+            std::to_string(part.query.count);
+  return kind;
+}
+
+}  // namespace
 
 std::shared_ptr<const RoutePlan> PlannedPart::route(const Choice& choice, const Hierarchy* nodes, int ranks) const {
   for (const Route& known : routes_)
@@ -31,8 +44,9 @@ bool CallPlan::has_momentum() const {
 }
 
 std::uint64_t CallPlan::footprint() const {
-  std::uint64_t sum = sizeof *this + layout->segments.size() *
-                                         (sizeof(Segment) + 2 * sizeof(void*) + sizeof(std::size_t) + sizeof(Group));
+  std::uint64_t sum =
+      sizeof *this + kind.size() +
+      layout->segments.size() * (sizeof(Segment) + 2 * sizeof(void*) + sizeof(std::size_t) + sizeof(Group));
   for (const PlannedPart& part : parts) sum += part.footprint();
   return sum;
 }
@@ -97,6 +111,8 @@ std::shared_ptr<CallPlan> Planner::make(Dtype dtype, std::uint64_t count, std::s
     }
   }
   make_parts(*plan, dtype, count, level);
+  plan->kind = kind_of(*plan, dtype, count);
+  plan->kind_digest = digest(plan->kind);
   return plan;
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -53,7 +54,11 @@ struct CallPlan {
   std::vector<std::size_t> excluded;  // segments to which rules and program give no codec
   std::vector<std::size_t>
       exact;  // segments that are summed exactly: these, and those without a name that can have no codec
-  std::uint64_t exact_bytes = 0;         // in the call's type
+  std::uint64_t exact_bytes = 0;  // in the call's type
+  // What a call is to who repeats it: "float32 x 60000: 3lc:... x 50000 + fp16 x 10000", type, elements, and codec and
+  // elements of each part; nothing that another process would say otherwise. Its digest.
+  std::string kind;
+  std::uint64_t kind_digest = 0;
   std::vector<Group> scanned;            // the elements of the segments that have a codec, one after another
   const Codec* lost_momentum = nullptr;  // whose momentum segments without a name lack; null: none
   bool means_more = false;  // MPI's sum, without momentum or votes, would be another result, not only a faster one

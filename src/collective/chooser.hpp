@@ -42,6 +42,8 @@ class Chooser {
   // Before the first call: what communicators of the same ranks in the same order tell one another; they have the same
   // number. Stays the caller's.
   void share(SharedModels* shared, std::uint64_t group) { shared_ = shared, group_ = group; }
+  // Opens them where that has not been tried. Collective; null on all ranks where there are none.
+  const Hierarchy* nodes();
   const Hierarchy* hierarchy() const { return hierarchy_; }     // null: not needed yet, or none
   std::uint64_t measurements() const { return measurements_; }  // of the network, so far
 
@@ -52,7 +54,6 @@ class Chooser {
     std::map<int, Trials> trials;  // by the binary logarithm of the calls' elements
   };
   Choice forced(const Codec&, int ranks);
-  const Hierarchy* nodes();
   void adopt(Transport&);
   void publish() const;
 

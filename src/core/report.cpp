@@ -1,6 +1,7 @@
 #include "core/report.hpp"
 
 #include <bit>
+#include <utility>
 
 namespace crimp {
 namespace {
@@ -56,6 +57,21 @@ void Report::sequence(const SequenceRecord& r) {
 void Report::control(const ControlRecord& r) {
   std::lock_guard lock(mutex_);
   controls_.push_back(r);
+}
+
+bool Report::has_room() const {
+  std::lock_guard lock(mutex_);
+  return decisions_.size() < kCommunicators && decision_bytes_ < kDecisionBytes;
+}
+
+void Report::decisions(std::string json) {
+  std::lock_guard lock(mutex_);
+  ++decisions_left_out_;  // unless it can be kept
+  if (decisions_.size() >= kCommunicators || decision_bytes_ >= kDecisionBytes) return;
+  const std::size_t bytes = json.size();
+  decisions_.push_back(std::move(json));
+  decision_bytes_ += bytes;
+  --decisions_left_out_;
 }
 
 void Report::excluded(std::string_view tensor, std::uint64_t count) {

@@ -103,8 +103,16 @@ class Report {
   // What a part of Crimp that this layer does not know has counted. The last text given under a name stays. json: an
   // object, which the file has under `name`; clause: stands in the summary, empty where there is nothing to say.
   void section(const std::string& name, const std::string& json, const std::string& clause);
-  void sequence(const SequenceRecord&);                         // of one communicator, when it ends
-  void control(const ControlRecord&);                           // likewise
+  void sequence(const SequenceRecord&);  // of one communicator, when it ends
+  void control(const ControlRecord&);    // likewise
+  // What was decided on a communicator whose rank 0 this is, when it ends: an object (collective/decisions.hpp). Beyond
+  // some communicators, which has_room() knows, they are only counted.
+  void decisions(std::string json);
+  bool has_room() const;
+  // Under CRIMP_REPLAY a decision was taken from the record; from its end, where the last one stays; or the record has
+  // none for the call.
+  enum class Repeat : std::size_t { recorded, beyond, missing, count };
+  void repeated(Repeat how) { repeats_[static_cast<std::size_t>(how)].fetch_add(1, std::memory_order_relaxed); }
   void excluded(std::string_view tensor, std::uint64_t count);  // a rule had it summed exactly
   // A compressed call in device memory; `why` not: its values went through host memory. Empty: they did not.
   void on_device(const std::string& why);
@@ -138,6 +146,11 @@ class Report {
   std::map<std::string, Section> sections_;
   SequenceRecord sequence_;
   std::vector<ControlRecord> controls_;
+  static constexpr std::size_t kCommunicators = 1024, kDecisionBytes = std::size_t{32} << 20;
+  std::vector<std::string> decisions_;
+  std::size_t decision_bytes_ = 0;
+  std::uint64_t decisions_left_out_ = 0;  // communicators
+  std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(Repeat::count)> repeats_{};
   std::map<std::string, Excluded, std::less<>> excluded_;
   std::uint64_t excluded_calls_ = 0, excluded_unlisted_ = 0;  // counted by call and tensor
   Sum all_;

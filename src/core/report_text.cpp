@@ -61,6 +61,10 @@ std::string Report::summary() const {
     text += fmt::format("; {} times tensors were not what they had been known for", sequence_.withdrawn);
   for (const ControlRecord& control : controls_)
     text += fmt::format("; CRIMP_CONTROL changed codecs {} times", control.changes);
+  if (const auto n = repeats_[static_cast<std::size_t>(Repeat::missing)].load())
+    text += fmt::format("; {} calls that the record of CRIMP_REPLAY does not have", n);
+  if (const auto n = repeats_[static_cast<std::size_t>(Repeat::beyond)].load())
+    text += fmt::format("; {} calls beyond the record of CRIMP_REPLAY", n);
   for (const auto& [name, section] : sections_)
     if (!section.clause.empty()) text += "; " + section.clause;
   if (device_calls_) text += fmt::format("; {} in device memory", device_calls_);
@@ -123,6 +127,17 @@ std::string Report::json() const {
                                   {"target_us", d.target_us}});
     out["control"].push_back(std::move(one));
   }
+  std::vector<json> decisions;
+  for (const std::string& of_one : decisions_) decisions.push_back(json::parse(of_one));
+  std::sort(decisions.begin(), decisions.end(), [](const json& a, const json& b) {
+    return std::pair(a["ranks"], a["number"]) < std::pair(b["ranks"], b["number"]);
+  });
+  out["decisions"] = std::move(decisions);
+  out["decisions_left_out"] = decisions_left_out_;
+  const auto repeats = [&](Repeat how) { return repeats_[static_cast<std::size_t>(how)].load(); };
+  out["replay"] = {{"calls", repeats(Repeat::recorded)},
+                   {"calls_beyond", repeats(Repeat::beyond)},
+                   {"calls_missing", repeats(Repeat::missing)}};
   for (const auto& [name, section] : sections_) out[name] = json::parse(section.json);
   out["device"] = {{"calls", device_calls_}, {"through_host", through_host_}, {"passed_staged", staged_.load()}};
   out["networks_measured"] = measured_.load();

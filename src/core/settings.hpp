@@ -40,6 +40,8 @@ struct Settings {
   int stall_s = 10;
   LogLevel log = LogLevel::info;
   std::string report;
+  std::string replay;
+  std::string replayed;  // digest of the content of the file `replay`, which ranks compare in place of its name
   std::string trace;
   std::string check;  // read by mpi_shim/self_check.cpp, also in processes without MPI
   bool help = false;

@@ -69,6 +69,7 @@ std::string settings_text(const Settings& settings, bool legal) {
   add(kLegal, legal ? "1" : "0");
   for (const Option& option : option_table())
     if (option.agreed) add(option.name, option.get(settings));
+  add("the content of CRIMP_REPLAY", settings.replayed);
   return text;
 }
 

@@ -7,8 +7,8 @@
 
 namespace crimp {
 
-// Name and value of everything, each ended by a null byte: version and build of Crimp, the options with `agreed`, and
-// whether this rank's settings are legal.
+// Name and value of everything, each ended by a null byte: version and build of Crimp, the options with `agreed`, what
+// the file of CRIMP_REPLAY says, and whether this rank's settings are legal.
 std::string settings_text(const Settings&, bool legal = true);
 
 // How the text of `rank` differs from rank 0's: "CRIMP_CODEC is 'fp16' on rank 0 and '3lc' on rank 1; ...". Of long

@@ -9,6 +9,7 @@ namespace crimp {
 
 class CodecRules;
 class PrivateWorld;
+class Replay;
 class Report;
 class SharedModels;
 class Trace;
@@ -24,6 +25,10 @@ struct Context {
   Report& report;
   SharedModels& models;
   PrivateWorld& private_world;
+  bool records;          // there will be a report
+  const Replay* replay;  // CRIMP_REPLAY; null: unset
+  // How many communicators of the same ranks have asked before.
+  std::function<std::uint64_t(std::uint64_t digest_of_ranks)> number_of;
   // Nodes of a communicator of these ranks of MPI_COMM_WORLD; empty where they are not known.
   std::function<std::vector<std::vector<int>>(const std::vector<int>& world_ranks)> nodes_of;
 };

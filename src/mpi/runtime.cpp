@@ -60,8 +60,21 @@ void Runtime::read() {
       refuse("CRIMP_ALGORITHM is '" + settings_.algorithm + "', which cannot run CRIMP_CODEC=" + settings_.codec +
              ": " + obstacle + "; this codec can run " + algorithms_for(*codec, std::max(2, world_size_)));
   }
+  read_replay();
   for (const auto& c : complaints_)
     if (c.illegal) illegal_rank_ = world_rank_;
+}
+
+void Runtime::read_replay() {
+  if (settings_.replay.empty()) return;
+  std::vector<std::string> warnings;
+  try {
+    replay_ = Replay::read(settings_.replay, settings_, world_size_, warnings);
+    settings_.replayed = replay_->digest();
+  } catch (const std::exception& e) {
+    complaints_.push_back({e.what(), true});
+  }
+  for (std::string& text : warnings) complaints_.push_back({std::move(text), false});
 }
 
 namespace {
@@ -248,11 +261,23 @@ void Runtime::end(Session* session) {
 }
 
 Context Runtime::context() {
-  return {settings_,     legal(),
-          cuda_aware_,   codecs_,
-          *workers_,     trace_.get(),
-          report,        models,
-          private_world, [this](const std::vector<int>& ranks) { return nodes_of(ranks); }};
+  const auto number_of = [this](std::uint64_t ranks) {
+    std::lock_guard lock(mutex_);
+    return communicators_[ranks]++;
+  };
+  return {settings_,
+          legal(),
+          cuda_aware_,
+          codecs_,
+          *workers_,
+          trace_.get(),
+          report,
+          models,
+          private_world,
+          gather_report_,
+          replay_ ? &*replay_ : nullptr,
+          number_of,
+          [this](const std::vector<int>& ranks) { return nodes_of(ranks); }};
 }
 
 Session* Runtime::session(MPI_Comm comm, PassReason* why, const AllreduceRequest* request) {

@@ -6,6 +6,8 @@
 #include <mpi.h>
 
 #include <atomic>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "collective/codec_rules.hpp"
+#include "collective/replay.hpp"
 #include "collective/shared_models.hpp"
 #include "core/output_file.hpp"
 #include "core/report.hpp"
@@ -86,6 +89,7 @@ class Runtime {
   enum class State { idle, running, finished };
   Runtime() = default;
   void read();
+  void read_replay();
   Context context();
   void announce() const;
   void open_files();  // says what is wrong with them, while there is time to stop the job
@@ -104,6 +108,8 @@ class Runtime {
   std::unique_ptr<Workers> workers_;
   std::unique_ptr<Trace> trace_;
   std::optional<OutputFile> report_file_, trace_file_;  // of the rank that writes
+  std::optional<Replay> replay_;
+  std::map<std::uint64_t, std::uint64_t> communicators_;  // so far, by the digest of their ranks
   std::set<Session*> sessions_;
   Clock::time_point origin_;
   int keyval_ = MPI_KEYVAL_INVALID;

@@ -44,6 +44,21 @@ Session::Session(const Context& context, MPI_Comm comm, int rank, int size, cons
   const auto* const ranks = reinterpret_cast<const char*>(world_ranks_.data());
   chooser_.share(&context.models, digest(std::string_view(ranks, world_ranks_.size() * sizeof(int))));
   chooser_.set_nodes([this] { return open_nodes(); });
+  if (!usable_ || !(context_.records || context_.replay)) return;
+  const std::uint64_t number =
+      insist([&] { return context_.number_of(digest(std::string_view(ranks, world_ranks_.size() * sizeof(int)))); });
+  if (context_.replay) follow_record(number);
+  if (context_.records && rank_ == 0)
+    context_.report.note([&] { recorder_.emplace(ranks_text(world_ranks_), number); });
+}
+
+// Threads may make communicators in another order on another rank.
+void Session::follow_record(std::uint64_t number) {
+  MPI_Request request;
+  check_mpi(PMPI_Ibcast(&number, 1, MPI_UINT64_T, 0, comm_, &request), "MPI_Ibcast");
+  wait_for(request, rank_, size_,
+           [&] { return "for rank 0 of " + name_of(comm_) + ", which counts them for CRIMP_REPLAY"; });
+  insist([&] { replayed_.emplace(context_.replay->find(ranks_text(world_ranks_), number)); });
 }
 
 Session::~Session() = default;
@@ -53,6 +68,8 @@ void Session::note_in(Report& report) const {
   const auto counted = calls_.count();
   report.sequence({counted.tensors, counted.ambiguous, counted.foreign, counted.withdrawn});
   if (control_ && !control_->classes().empty()) report.control(control_record());
+  if (!recorder_) return;
+  report.note([&] { report.decisions(report.has_room() ? recorder_->record().json() : std::string()); });
 }
 
 ControlRecord Session::control_record() const {
@@ -87,6 +104,52 @@ DelayControl* Session::delay_control() {
     control_.emplace(static_cast<int>(ladder.size()), target, context_.settings.gain_floor);
   }
   return &*control_;
+}
+
+int Session::level_of(std::uint64_t bytes, DelayControl* control) {
+  if (!control) return -1;
+  const std::uint64_t calls = DelayControl::class_of(bytes);
+  const int start = context_.codecs.ladder_start();
+  int level = start;
+  if (replayed_) {
+    level = replayed_->level(calls).value_or(start);
+    if (level >= static_cast<int>(context_.codecs.ladder().size())) level = start;
+    insist([&] { control->follow(bytes, level); });
+  } else {
+    level = insist([&] { return control->level(bytes, start); });
+  }
+  if (recorder_) context_.report.note([&] { recorder_->level(calls, level); });
+  return level;
+}
+
+ChosenParts Session::choose_parts(const CallPlan& plan, Transport& transport, CallValues& values) {
+  if (recorder_) context_.report.note([&] { recorder_->begin(plan); });
+  ChosenParts chosen;
+  if (replayed_) {
+    auto [decision, how] = replayed_->call(plan.kind_digest);
+    bool repeated = false;
+    chosen = repeat(chooser_, plan, size_, decision, &repeated);
+    if (!repeated) how = Report::Repeat::missing;
+    context_.report.repeated(how);
+    if (!repeated) say_what_is_missing(plan);
+  } else {
+    chosen = choose(
+        chooser_, plan, transport, [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); },
+        [&](const PlannedPart& part) { return values.time(part.plan, part.query.count); });
+  }
+  if (recorder_) context_.report.note([&] { recorder_->decided(plan, chosen); });
+  return chosen;
+}
+
+void Session::say_what_is_missing(const CallPlan& plan) {
+  static std::atomic<bool> said{false};
+  if (std::exchange(told_missing_, true) || rank_ != 0 || said.exchange(true, std::memory_order_relaxed)) return;
+  context_.report.note([&] {
+    log(LogLevel::warn,
+        "the record of CRIMP_REPLAY does not have all calls of this job: they take their codec's first "
+        "algorithm, and the report counts them (replay, calls_missing). The first one is " +
+            plan.kind + " on ranks " + ranks_text(world_ranks_));
+  });
 }
 
 bool Session::follows_calls() const {
@@ -181,7 +244,7 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
 
   const std::uint64_t bytes = request.count * size_of(request.dtype);
   DelayControl* const control = insist([&] { return delay_control(); });
-  const int level = control ? insist([&] { return control->level(bytes, context_.codecs.ladder_start()); }) : -1;
+  const int level = level_of(bytes, control);
   const auto plan = insist([&] { return planner_.plan(request.dtype, request.count, layout, level); });
   context_.report.note([&] {
     for (const std::size_t s : plan->excluded) {
@@ -215,9 +278,7 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   });
 
   const std::uint64_t measured = chooser_.measurements();
-  const auto plain = [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); };
-  const ChosenParts chosen = choose(chooser_, *plan, transport, plain,
-                                    [&](const PlannedPart& part) { return values.time(part.plan, part.query.count); });
+  const ChosenParts chosen = choose_parts(*plan, transport, values);
   context_.report.measured(chooser_.measurements() - measured);
   if (learns(chosen) || chooser_.measurements() != measured) context_.report.learning();
   if (chosen.pass) {

@@ -12,8 +12,11 @@
 #include <string_view>
 #include <vector>
 
+#include "collective/call_choice.hpp"
 #include "collective/call_plan.hpp"
 #include "collective/chooser.hpp"
+#include "collective/decisions.hpp"
+#include "collective/replay.hpp"
 #include "core/report.hpp"
 #include "mpi/call_values.hpp"
 #include "mpi/context.hpp"
@@ -59,6 +62,13 @@ class Session {
   const Hierarchy* open_nodes();
   DelayControl* delay_control();  // null: CRIMP_CONTROL is off, or nothing is compressed
   ControlRecord control_record() const;
+  // Under CRIMP_REPLAY. Collective: which communicator of the same ranks it is says rank 0.
+  void follow_record(std::uint64_t number);
+  // Of CRIMP_LADDER: decided, or repeated; below 0: CRIMP_CONTROL is off.
+  int level_of(std::uint64_t bytes, DelayControl*);
+  // What the call takes: chosen, or repeated.
+  ChosenParts choose_parts(const CallPlan&, Transport&, CallValues&);
+  void say_what_is_missing(const CallPlan&);
   // Whether the calls that name no tensor are looked at: only what keeps residuals needs to know.
   bool follows_calls() const;
   void say_what_is_known(const Layout&);
@@ -75,11 +85,13 @@ class Session {
   bool usable_;
   std::uint32_t sequence_ = 0;  // compressed calls so far
   int told_ = 0;                // of what is said at info level about unnamed tensors
-  bool told_no_momentum_ = false, told_memory_ = false;
+  bool told_no_momentum_ = false, told_memory_ = false, told_missing_ = false;
   Planner planner_;
   CallSequence calls_;
   Chooser chooser_;
   std::optional<DelayControl> control_;
+  std::optional<DecisionRecorder> recorder_;  // of rank 0, where there will be a report
+  std::optional<ReplayedCalls> replayed_;     // under CRIMP_REPLAY
   std::vector<int> world_ranks_;
   std::unique_ptr<MpiHierarchy> nodes_;  // null: not needed yet, or none
   TensorMemory memory_;

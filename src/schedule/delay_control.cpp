@@ -59,6 +59,18 @@ int DelayControl::level(std::uint64_t bytes, int start) {
   return start;
 }
 
+void DelayControl::follow(std::uint64_t bytes, int to) {
+  follows_ = true;
+  if (level(bytes, to) == to) return;
+  const int key = key_of(bytes);
+  Class& c = classes_.at(key);
+  ++changes_;
+  if (decisions_.size() < kMostDecisions)
+    decisions_.push_back({c.calls, least_bytes(key), c.level, to, "CRIMP_REPLAY", 0, 0});
+  c.level = to;
+  c.gains = 0;
+}
+
 DelayNote DelayControl::note(std::uint64_t bytes, Clock::time_point now) const {
   const Class& c = classes_.at(key_of(bytes));
   if (!c.timed) return {};
@@ -80,6 +92,7 @@ void DelayControl::ended(std::uint64_t bytes, Clock::time_point begun, const Del
   ++c.calls;
   ++c.calls_at[static_cast<std::size_t>(c.level)];
   all_bytes_ += bytes;
+  if (follows_) return;
 
   const DelayNote all = notes.note();
   if (all.period == 0 || c.skip > 0) {  // what is said now is of a call before the change

@@ -62,6 +62,11 @@ class DelayControl {
 
   // For calls of so many bytes; start: of a class without a call so far. Where it throws nothing has changed.
   int level(std::uint64_t bytes, int start);
+  // In place of level(), which then decides nothing any more: CRIMP_REPLAY says it. Where it throws nothing has
+  // changed.
+  void follow(std::uint64_t bytes, int level);
+  // Which class calls of so many bytes are: the least bytes of its calls.
+  static std::uint64_t class_of(std::uint64_t bytes) { return least_bytes(key_of(bytes)); }
   // This rank's word in the call that begins now.
   DelayNote note(std::uint64_t bytes, Clock::time_point now) const;
   // The call that began then was carried to its end; all ranks' words in it. wait_s: this rank's wait; gain: of a
@@ -119,6 +124,7 @@ class DelayControl {
   double gain_floor_;
   std::map<int, Class> classes_;
   std::uint64_t all_bytes_ = 0, changes_ = 0;
+  bool follows_ = false;
   std::vector<Decision> decisions_;
 };
 

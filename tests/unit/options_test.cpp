@@ -48,6 +48,7 @@ const std::pair<const char*, const char*> kOther[] = {
     {"CRIMP_CHECKSUM", "no"},
     {"CRIMP_LOG", "debug"},
     {"CRIMP_REPORT", "r.json"},
+    {"CRIMP_REPLAY", "r.json"},
     {"CRIMP_TRACE", "t.json"},
     {"CRIMP_CHECK", "c.txt"},
     {"CRIMP_ALGORITHM", "two_shot"},
