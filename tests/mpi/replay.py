@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""A job whose decisions go by clocks, and jobs that repeat it under other clocks: replay.py CASE RANKS LIBCRIMP LIBSLOW PROGRAM.
+Exit status: 0 passed, 77 skipped, 1 failed."""
+import copy, json, os, re, shutil, signal, subprocess, sys, tempfile
+
+case, ranks, crimp, slow, program = sys.argv[1:]
+ranks = int(ranks)
+TIMEOUT = 90
+clean = {k: v for k, v in os.environ.items() if not k.startswith("CRIMP_")}
+scratch = tempfile.mkdtemp(prefix="crimp-replay-")
+at = lambda name: os.path.join(scratch, name)
+ADAPTIVE = {
+    "auto": dict(CRIMP_CODEC="3lc", CRIMP_QUALITY="any"),
+    "control": dict(CRIMP_CODEC="fp16:memory=residual", CRIMP_CONTROL="delay", CRIMP_DELAY_TARGET="300us", CRIMP_GAIN_FLOOR="0"),
+    "nodes": dict(CRIMP_CODEC="3lc", CRIMP_ALGORITHM="hierarchical", CRIMP_NODE_SIZE="2"),
+}
+
+
+def fail(text):
+    print(f"replay.py: {text}")
+    sys.exit(1)
+
+
+def expect(condition, text):
+    if not condition:
+        fail(text)
+
+
+def job(seed, settings, steps=60, of_rank={}):
+    """Every rank's digest of all its results, and what was said."""
+    if not shutil.which("mpirun"):
+        print("replay.py: skipped: no mpirun")
+        sys.exit(77)
+    line = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
+    if os.geteuid() == 0:
+        line.append("--allow-run-as-root")
+    for rank in range(ranks):
+        own = {"LD_PRELOAD": f"{crimp}:{slow}", "SLOW": str(seed), **settings, **of_rank.get(rank, {})}
+        line += [":"] * (rank > 0) + ["-n", "1"] + [word for name, value in own.items() for word in ("-x", f"{name}={value}")] + [program, str(steps)]
+    process = subprocess.Popen(line, env=clean, cwd=scratch, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    try:
+        said, _ = process.communicate(timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        fail(f"the job hung: ended after {TIMEOUT} s")
+    print(said, flush=True)
+    expect(process.returncode == 0, f"the job ended with status {process.returncode}")
+    digests = dict(re.findall(r"digest (\d+) ([0-9a-f]{16})", said))
+    expect(len(digests) == ranks, f"{len(digests)} of {ranks} ranks said their digest")
+    return digests, said
+
+
+def report(name):
+    with open(at(name)) as file:
+        return json.load(file)
+
+
+def write(name, what):
+    with open(at(name), "w") as file:
+        file.write(what if isinstance(what, str) else json.dumps(what))
+    return name
+
+
+def decisions(of):
+    return [rank["decisions"] for rank in of["per_rank"]]
+
+
+def runs(of):
+    """All changes of all kinds of calls, and of all classes."""
+    return [run for rank in decisions(of) for one in rank for kind in one["kinds"] + one["levels"] for run in kind["from"]]
+
+
+def other_algorithm(of):
+    """The same decisions, but for one call in the middle of the job."""
+    changed = copy.deepcopy(of)
+    of_world = [one for one in changed["per_rank"][0]["decisions"] if one["ranks"] == f"0-{ranks - 1}" and one["number"] == 0][0]
+    kind = max(of_world["kinds"], key=lambda k: (k["calls"], k["kind"]))
+    run = [run for run in kind["from"] if "parts" in run][0]
+    part = run["parts"][0]
+    part["nodes"] = False
+    part["algorithm"] = "allgather" if part["algorithm"] == "two_shot" else "two_shot"
+    return changed
+
+
+def other_levels(of):
+    changed = copy.deepcopy(of)
+    for one in changed["per_rank"][0]["decisions"]:
+        for levels in one["levels"]:
+            levels["from"] = [{"call": 1, "level": 6}]
+    return changed
+
+
+def repeats(settings):
+    first, _ = job(1, {**settings, "CRIMP_REPORT": "first.json"})
+    of = report("first.json")
+    kinds = {run.get("passes") or str(run.get("level", [part["algorithm"] for part in run.get("parts", [])])) for run in runs(of)}
+    print(f"replay.py: {len(runs(of))} changes, of {sorted(kinds)}")
+    expect(len(kinds) > 1 or case == "nodes", "nothing was decided that could differ")
+    if case == "control":
+        expect(any(len(levels["from"]) > 2 for one in decisions(of)[0] for levels in one["levels"]), "levels did not change")
+    if case == "nodes":
+        expect(any(part["nodes"] for run in runs(of) for part in run.get("parts", [])), "there were no nodes")
+        settings = {**settings, "CRIMP_ALGORITHM": "auto"}
+    for seed, file, own in ((2, "first.json", "second.json"), (3, "second.json", "third.json")):
+        again, said = job(seed, {**settings, "CRIMP_REPLAY": file, "CRIMP_REPORT": own})
+        expect(again == first, f"with {file} other results: {again}, not {first}")
+        expect(decisions(report(own)) == decisions(of), f"{own} has other decisions than {file}")
+        expect("CRIMP_REPLAY" not in said, "something was said of CRIMP_REPLAY")
+        for rank in report(own)["per_rank"]:
+            expect(rank["replay"]["calls"] > 200 and rank["replay"]["calls_missing"] + rank["replay"]["calls_beyond"] == 0, f"a rank counts {rank['replay']}")
+    # What shows that the comparison can fail.
+    changed, _ = job(4, {**settings, "CRIMP_REPLAY": write("changed.json", (other_levels if case == "control" else other_algorithm)(of))})
+    expect(all(changed[rank] != first[rank] for rank in first), "other decisions, and the same results")
+    free, _ = job(5, {**settings})
+    print(f"replay.py: without a replay the results are {'the same' if free == first else 'others'}")
+
+
+def leaves_the_record(settings):
+    """More calls than the record has, calls that it does not have, a record that ends."""
+    job(1, {**settings, "CRIMP_REPORT": "first.json"}, steps=20)
+    of = report("first.json")
+    _, said = job(2, {**settings, "CRIMP_REPLAY": "first.json", "CRIMP_REPORT": "more.json"}, steps=30)
+    counted = report("more.json")["per_rank"][ranks - 1]["replay"]
+    expect(counted["calls_beyond"] > 20 and counted["calls"] >= 90, f"counted are {counted}")
+    expect("calls beyond the record of CRIMP_REPLAY" in said, "the summary does not say it")
+    _, said = job(3, {**settings, "CRIMP_CODEC": "3lc:s=1.5", "CRIMP_REPLAY": "first.json", "CRIMP_REPORT": "other.json"}, steps=20)
+    expect(report("other.json")["per_rank"][0]["replay"]["calls_missing"] > 60, "calls of another codec are in the record")
+    expect(said.count("does not have all calls of this job") == 1, "it was not said once that calls are missing")
+    expect("CRIMP_CODEC was '3lc', and is '3lc:s=1.5'" in said, "nothing was said of the other codec")
+    short = copy.deepcopy(of)
+    for kind in short["per_rank"][0]["decisions"][0]["kinds"]:
+        kind["from"] = kind["from"][:1]
+        kind.update(truncated=True, ends=kind["from"][0]["call"])
+    _, said = job(4, {**settings, "CRIMP_REPLAY": write("short.json", short)}, steps=20)
+    expect(re.search(r"the record in 'short.json' of the calls 'float32 x .* ends with call 1\b", said), "nothing was said of the record's end")
+
+
+def refuses(settings):
+    """Every call passes through, on all ranks; what is wrong is said."""
+    job(1, {**settings, "CRIMP_REPORT": "first.json"}, steps=6)
+    of = report("first.json")
+    plain, _ = job(1, {"CRIMP_ENABLE": "0"}, steps=6)
+    text = json.dumps(of)
+    os.mkfifo(at("fifo"))
+    for name, why in {
+        "nowhere.json": "there is no such file",
+        ".": "not a regular file",
+        "fifo": "not a regular file",
+        write("half.json", text[: len(text) // 2]): "no JSON, or ends too early",
+        write("other.json", '{"loss": 1}'): "no report of Crimp's",
+        write("old.json", {**of, "per_rank": [{"calls": 3}] * ranks}): "a report without decisions",
+        write("wrong.json", text.replace('"allgather"', '"telepathy"').replace('"passes"', '"passed"')): "not as Crimp writes them",
+        write("larger.json", {**of, "ranks": ranks + 1}): f"job of {ranks + 1} ranks, and this job has {ranks}",
+    }.items():
+        results, said = job(2, {**settings, "CRIMP_REPLAY": name}, steps=6)
+        expect(f"CRIMP_REPLAY is '{name}'" in said and why in said and "every call passes through" in said, f"{name}: nothing says '{why}'")
+        expect(results == plain, f"{name}: calls were compressed")
+    for own in ({"CRIMP_REPLAY": write("changed.json", of)}, {"CRIMP_REPLAY": ""}):
+        results, said = job(2, {**settings, "CRIMP_REPLAY": "first.json"}, steps=6, of_rank={1: own})
+        expect("the content of CRIMP_REPLAY is '" in said and "settings differ" in said, "ranks with different records were not noticed")
+        expect(results == plain, "calls were compressed")
+    # The same content under another name is the same.
+    shutil.copy(at("first.json"), at("copy.json"))
+    results, said = job(2, {**settings, "CRIMP_REPLAY": "first.json"}, steps=6, of_rank={1: {"CRIMP_REPLAY": "copy.json"}})
+    expect("differ" not in said and results != plain, "a copy is taken for another record")
+
+
+try:
+    if case in ADAPTIVE:
+        repeats(ADAPTIVE[case])
+    else:
+        {"leaves": leaves_the_record, "refuses": refuses}[case](ADAPTIVE["auto"])
+finally:
+    shutil.rmtree(scratch)
+print("replay.py: passed")
