@@ -60,8 +60,8 @@ class DelayControl {
     decisions_.reserve(kMostDecisions);
   }
 
-  // For calls of so many bytes; start: of the first class. Others begin where the class with the nearest sizes is: it is
-  // the same network. Where it throws nothing has changed.
+  // For calls of so many bytes; start: of the first class. Others begin where the class with the nearest sizes is: it
+  // is the same network. Where it throws nothing has changed.
   int level(std::uint64_t bytes, int start);
   // This rank's word in the call that begins now.
   DelayNote note(std::uint64_t bytes, Clock::time_point now) const;
