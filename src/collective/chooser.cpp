@@ -33,6 +33,7 @@ void Chooser::adopt(Transport& transport) {
   agree_on_largest(transport, all);
   if (calls_ == 0) calls_of_group_ = static_cast<std::uint64_t>(-all[4]);
   if (all[0] != -all[2] || all[1] != -all[3] || !found) return;
+  ++state_;
   adopted_ = std::move(found);
   network_ = adopted_->network;
   hierarchy_model_ = adopted_->hierarchy;
@@ -59,6 +60,7 @@ void Chooser::forget() {
   adopted_.reset();
   codecs_.clear();
   calls_ = 0;
+  ++state_;
 }
 
 Choice Chooser::forced(const Codec& codec, int ranks) {
@@ -109,7 +111,7 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
     measured = true;
   }
   ++codec.calls;  // not where a rank lacked memory: then the next call measures
-  if (measured) publish();
+  if (measured) ++state_, publish();
 
   for (;;) {
     const auto all = insist(
@@ -129,8 +131,28 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
     if (!choice.nodes || nodes()) return choice;
     // Another communicator could have nodes, this one cannot.
     hierarchy_model_.reset();
+    ++state_;
     for (auto& [_, other] : codecs_) other.trials.clear();
   }
+}
+
+Chooser::Settled Chooser::settled(const ChoiceQuery& query, const Choice& choice) const {
+  if (forced_ != "auto" || !choice.plain || choice.early || choice.trial) return {};
+  const auto codec = codecs_.find(query.codec);
+  if (codec == codecs_.end()) return {};
+  const auto trials = codec->second.trials.find(size_class(query));
+  return trials != codec->second.trials.end() && trials->second.finished() ? Settled{query.codec, state_} : Settled{};
+}
+
+bool Chooser::still(const Settled& settled) const {
+  return settled.codec && settled.state == state_ && !due(codecs_.find(settled.codec)->second.calls);
+}
+
+void Chooser::passed(const Settled& settled) {
+  ++codecs_.find(settled.codec)->second.calls;
+  ++calls_;
+  // Of later ones nobody asks.
+  if (shared_ && calls_of_group_ + calls_ <= kEarlyOfGroup) insist([&] { shared_->count_call(group_); });
 }
 
 void Chooser::took(const ChoiceQuery& query, const Choice& choice, double s) {

@@ -33,7 +33,16 @@ class Chooser {
                 bool same_call = false);
   // How long the call took that choose() made this choice for. Not called: it failed.
   void took(const ChoiceQuery&, const Choice&, double s);
-  void force(const std::string& algorithm) { forced_ = algorithm; }
+  // What choose() has said of a call is what it will say of the next one with the same query: plain MPI, and nothing is
+  // measured, tried or agreed before. codec: null where that is not so.
+  struct Settled {
+    const Codec* codec = nullptr;
+    std::uint64_t state = 0;
+  };
+  Settled settled(const ChoiceQuery&, const Choice&) const;
+  bool still(const Settled&) const;  // it is for the next call
+  void passed(const Settled&);       // such a call was, without choose()
+  void force(const std::string& algorithm) { forced_ = algorithm, ++state_; }
   // Begins anew, as a new communicator of the same ranks.
   void forget();
   // Before the first call: how the communicator's nodes are opened, when they are first needed. Collective; null on all
@@ -66,6 +75,7 @@ class Chooser {
   SharedModels* shared_ = nullptr;
   std::uint64_t group_ = 0;
   std::shared_ptr<const Models> adopted_;
+  std::uint64_t state_ = 0;               // another one where a choice may become another one
   bool early_ = false, counted_ = false;  // this call: is one of the first ones; calls_ has it
   std::uint64_t calls_ = 0, calls_of_group_ = 0,
                 measurements_ = 0;  // calls_of_group_: before this communicator's first

@@ -180,7 +180,41 @@ void Session::say_what_is_known(const Layout& layout) {
                "CRIMP_UNKNOWN_LAYOUT=" + context_.settings.unknown_layout + ". crimp_allreduce() names tensors");
 }
 
+bool Session::passes(const AllreduceRequest& request) {
+  for (const Pass& pass : passes_) {
+    if (pass.count != request.count || pass.dtype != request.dtype || pass.layout != request.layout) continue;
+    const bool passes = pass.seen >= kPassesInARow && chooser_.still(pass.settled) &&
+                        (request.layout || !follows_calls() || calls_.skip(pass.count, pass.dtype));
+    if (passes) chooser_.passed(pass.settled);
+    return passes;
+  }
+  return false;
+}
+
+void Session::note_pass(const AllreduceRequest& request, const CallPlan& plan, const ChosenParts& chosen) {
+  if (chosen.pass != PassReason::slower || plan.parts.size() != 1 || !plan.excluded.empty()) return;
+  if (!request.layout && follows_calls() && !plan.layout->known()) return;
+  const Chooser::Settled settled = chooser_.settled(plan.parts[0].query, chosen.choices[0]);
+  if (!settled.codec) return;
+  const auto same = [&](const Pass& p) {
+    return p.count == request.count && p.dtype == request.dtype && p.layout == request.layout;
+  };
+  auto known = std::find_if(passes_.begin(), passes_.end(), same);
+  if (known == passes_.end()) {
+    insist([&] { passes_.reserve(kPasses); });
+    if (passes_.size() == kPasses) passes_.erase(passes_.begin());
+    known = passes_.insert(passes_.end(), Pass{request.layout, request.count, request.dtype, settled});
+  }
+  const bool again = known->settled.codec == settled.codec && known->settled.state == settled.state;
+  known->settled = settled;
+  known->seen = again ? known->seen + 1 : 1;
+}
+
 bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
+  if (passes(request)) {
+    *why = PassReason::slower;
+    return false;
+  }
   fill_reserve();
   bool done;
   try {
@@ -283,6 +317,7 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   if (learns(chosen) || chooser_.measurements() != measured) context_.report.learning();
   if (chosen.pass) {
     *why = *chosen.pass;
+    note_pass(request, *plan, chosen);
     return false;
   }
   times.chosen = Clock::now();
@@ -356,6 +391,7 @@ void Session::set_extents(const char* name, std::uint64_t rows, std::uint64_t co
                 "(" + quoted(name) + ", " + std::to_string(rows) + ", " + std::to_string(cols) + ")");
   check_extents(name, rows, cols);
   memory_.set_extents(name, rows, cols);
+  passes_.clear();
 }
 
 void Session::set_codec(const char* pattern, const char* spec) {
@@ -366,6 +402,7 @@ void Session::set_codec(const char* pattern, const char* spec) {
         ErrorCode::argument_invalid,
         "crimp_set_codec was given no pattern; legal is a shell pattern over tensors' names, as in \"*.weight\" or \"*\"");
   planner_.set_codec(pattern, spec);
+  passes_.clear();
 }
 
 void Session::set_learning_rate(double rate) {

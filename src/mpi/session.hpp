@@ -60,6 +60,10 @@ class Session {
  private:
   // Collective; null on all ranks where there are none.
   const Hierarchy* open_nodes();
+  // Whether the call is one of those of which is known that they pass, because plain MPI is faster: then it has been
+  // counted, and nothing else is to be done.
+  bool passes(const AllreduceRequest&);
+  void note_pass(const AllreduceRequest&, const CallPlan&, const ChosenParts&);
   DelayControl* delay_control();  // null: CRIMP_CONTROL is off, or nothing is compressed
   ControlRecord control_record() const;
   // Under CRIMP_REPLAY. Collective: which communicator of the same ranks it is says rank 0.
@@ -96,6 +100,18 @@ class Session {
   std::unique_ptr<MpiHierarchy> nodes_;  // null: not needed yet, or none
   TensorMemory memory_;
   SessionBuffers scratch_;
+  struct Pass {
+    std::shared_ptr<const Layout>
+        layout;  // null: of tensors that the sequence of calls knows, or that need not be known
+    std::uint64_t count;
+    Dtype dtype;
+    Chooser::Settled settled;
+    int seen = 0;  // in a row
+  };
+  static constexpr std::size_t kPasses = 32;
+  // Tensors of one size may have codecs of their own: one of them does not speak for the others.
+  static constexpr int kPassesInARow = 8;
+  std::vector<Pass> passes_;
 };
 
 }  // namespace crimp

@@ -362,7 +362,7 @@ bool CallSequence::doubtful(const Tensor& tensor, const Values& values) const {
 
 CallSequence::Call CallSequence::begin(std::uint64_t count, Dtype type, const Values& values) {
   // What can fail comes first, and leaves nothing.
-  const std::uint64_t signature = count * 8 + static_cast<std::uint64_t>(type);
+  const std::uint64_t signature = CallSequence::signature(count, type);
   auto at = series_.find(signature);
   const bool made = at == series_.end(),
              known = !made && at->second.period && at->second.tensors[at->second.phase].known;
@@ -392,6 +392,19 @@ CallSequence::Call CallSequence::begin(std::uint64_t count, Dtype type, const Va
   alike_ = Likeness(values.sketch, tensor.last.sketch).alike;
   call.foreign = doubtful(tensor, values);
   return call;
+}
+
+bool CallSequence::skip(std::uint64_t count, Dtype type) noexcept {
+  const std::uint64_t signature = CallSequence::signature(count, type);
+  const auto at = series_.find(signature);
+  if (at == series_.end()) return false;
+  Series& series = at->second;
+  if (!series.period || !series.tensors[series.phase].known) return false;
+  ++now_;
+  if (std::exchange(signature_, signature) == signature) series.adjacent = true;
+  series.used = now_;
+  series.phase = (series.phase + 1) % series.period;
+  return true;
 }
 
 CallSequence::Proportion CallSequence::magnitude(double largest) {

@@ -71,6 +71,9 @@ class CallSequence {
     foreign,  // far from it, and not alike
   };
   Proportion magnitude(double largest);
+  // A call whose values nobody looks at, in place of begin() and end(): of a tensor that is known, whose turn it then
+  // was. False: it is of none, and nothing has changed.
+  bool skip(std::uint64_t count, Dtype) noexcept;
   enum class Outcome {
     tensor,   // it was what begin() took it for, or unknown
     foreign,  // a rank said that it was not
@@ -129,6 +132,10 @@ class CallSequence {
   void record(Series&, const Values&);
   void make_room();
   std::string prefix(const Series&) const;
+
+  static std::uint64_t signature(std::uint64_t count, Dtype type) {
+    return count * 8 + static_cast<std::uint64_t>(type);
+  }
 
   std::uint32_t periods_;
   std::function<void(std::string_view)> forget_;

@@ -391,6 +391,42 @@ TEST_SUITE("call_sequence") {
         }
   }
 
+  TEST_CASE("of calls that nobody looks at the tensors' turns pass all the same, and only of tensors that are known") {
+    World world(2);
+    std::vector<Gradient> g;
+    for (std::size_t t = 0; t < 3; ++t) g.emplace_back(t + 1, 1.0f, 0.5f);
+    const std::uint64_t count = g[0].next().size();
+    const auto skip = [&] {
+      const bool skipped = world.rank(0).skip(count, Dtype::f32);
+      CHECK(world.rank(1).skip(count, Dtype::f32) == skipped);
+      return skipped;
+    };
+    CHECK_FALSE(skip());  // nothing has been seen
+    std::map<std::string, std::size_t> tensor_of;
+    std::size_t turn = 0, known = 0;
+    const auto call = [&] {
+      const std::size_t t = turn++ % 3;
+      const std::string k = world.call(g[t].next(), place(0));
+      if (k.empty() || k == "foreign") return;
+      ++known;
+      CHECK(tensor_of.emplace(k, t).first->second == t);
+    };
+    call();
+    CHECK_FALSE(skip());
+    for (int n = 0; n < 59; ++n) call();
+    REQUIRE(tensor_of.size() == 3);
+    for (const int skipped : {1, 7, 100}) {
+      for (int n = 0; n < skipped; ++n, ++turn) {
+        g[turn % 3].next();
+        CHECK(skip());
+      }
+      const std::size_t before = known;
+      for (int n = 0; n < 6; ++n) call();
+      CHECK(known == before + 6);  // none is foreign, and each has its own key
+    }
+    CHECK(world.rank(0).count().withdrawn == 0);
+  }
+
   TEST_CASE("equal tensors of constant values") {
     for (const float ratio : {100.0f, 2.0f, 1.1f}) {
       World world(2);

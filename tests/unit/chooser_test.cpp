@@ -571,6 +571,44 @@ TEST_SUITE("chooser") {
     });
   }
 
+  TEST_CASE("calls that are settled to pass are not asked about, until the codec is due again") {
+    const auto codec = make_codec("fp16");
+    run_ranks(2, [&](ThreadTransport& t) {
+      Chooser chooser("auto");
+      Workers workers(1);
+      HostBackend backend(workers);
+      const auto time = [&] { return time_codec(*codec, make_data(Data::normal, 1, kSampleElements), 0, backend); };
+      const ChoiceQuery query{codec.get(), 1 << 20, 655360, 4 << 20};
+      const auto choose = [&] {
+        // MPI's own sum takes no time at all, so nothing is faster.
+        const Choice c = chooser.choose(
+            t, query, [](float*, std::uint64_t) {}, time);
+        chooser.took(query, c, 1);
+        return c;
+      };
+      CHECK_FALSE(chooser.settled(query, choose()).codec);  // an early call
+      int asked = 1;
+      Chooser::Settled settled;
+      for (; !settled.codec && asked < 200; ++asked) settled = chooser.settled(query, choose());
+      REQUIRE(settled.codec == codec.get());
+      for (int passed = 0; chooser.still(settled) && asked < 1000; ++passed, ++asked) chooser.passed(settled);
+      CHECK(asked == 16 + kEarly);  // the codec's calls are counted from the first that is not early
+      const Choice due = choose();
+      CHECK(due.plain);
+      CHECK_FALSE(chooser.still(settled));
+      settled = chooser.settled(query, due);
+      CHECK(chooser.still(settled));
+      chooser.force("two_shot");
+      CHECK_FALSE(chooser.still(settled));
+      CHECK_FALSE(chooser.settled(query, chooser.choose(t, query, {}, {})).codec);
+      chooser.force("auto");
+      settled = chooser.settled(query, choose());
+      CHECK(chooser.still(settled));
+      chooser.forget();
+      CHECK_FALSE(chooser.still(settled));
+    });
+  }
+
   TEST_CASE("a forced algorithm is taken, measures nothing, and never gives way to plain MPI") {
     const auto codec = make_codec("fp16");
     run_ranks(2, [&](ThreadTransport& t) {
