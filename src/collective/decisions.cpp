@@ -17,7 +17,7 @@ PartDecision decision_of(const PlannedPart& part, const Choice& choice) {
 }
 
 bool same(const CallDecision& decision, const CallPlan& plan, const ChosenParts& chosen) {
-  if (decision.pass != chosen.pass) return false;
+  if (decision.pass != chosen.pass || decision.unseen) return false;
   if (chosen.pass) return true;
   if (decision.parts.size() != plan.parts.size()) return false;
   for (std::size_t p = 0; p < plan.parts.size(); ++p)
@@ -26,7 +26,7 @@ bool same(const CallDecision& decision, const CallPlan& plan, const ChosenParts&
 }
 
 CallDecision decision_of(const CallPlan& plan, const ChosenParts& chosen) {
-  CallDecision decision{chosen.pass, {}};
+  CallDecision decision{.pass = chosen.pass};
   if (chosen.pass) return decision;
   for (std::size_t p = 0; p < plan.parts.size(); ++p)
     decision.parts.push_back(decision_of(plan.parts[p], chosen.choices[p]));
@@ -38,7 +38,7 @@ using nlohmann::json;
 json json_of(int level) { return {{"level", level}}; }
 
 json json_of(const CallDecision& decision) {
-  if (decision.pass) return {{"passes", name_of(*decision.pass)}};
+  if (decision.pass) return {{"passes", name_of(*decision.pass)}, {"unseen", decision.unseen}};
   json parts = json::array();
   for (const PartDecision& part : decision.parts)
     parts.push_back({{"algorithm", entry_of(part.algorithm).name},
@@ -150,6 +150,18 @@ void DecisionRecorder::decided(const CallPlan& plan, const ChosenParts& chosen) 
   note(
       *call_, [&](const CallDecision& last) { return same(last, plan, chosen); },
       [&] { return decision_of(plan, chosen); });
+}
+
+void DecisionRecorder::unseen(std::uint64_t kind_digest) {
+  const auto at = record_.kinds.find(kind_digest);
+  if (at == record_.kinds.end()) {
+    record_.incomplete = true;
+    return;
+  }
+  ++at->second.of.calls;
+  note(
+      at->second.of, [](const CallDecision& last) { return last.unseen; },
+      [] { return CallDecision{.pass = PassReason::slower, .unseen = true}; });
 }
 
 }  // namespace crimp

@@ -27,8 +27,9 @@ struct PartDecision {
 };
 
 struct CallDecision {
-  std::optional<PassReason> pass;  // the whole call is MPI's; then there are no parts
-  std::vector<PartDecision> parts;
+  std::optional<PassReason> pass = {};  // the whole call is MPI's; then there are no parts
+  bool unseen = false;                  // it passes, as others have shown, without a look at its values
+  std::vector<PartDecision> parts = {};
   bool operator==(const CallDecision&) const = default;
 };
 
@@ -73,6 +74,8 @@ class DecisionRecorder {
   // A call begins; decided() says what it takes. Not called: it failed before.
   void begin(const CallPlan&);
   void decided(const CallPlan&, const ChosenParts&);
+  // In place of both: the call passes unseen, because plain MPI is faster.
+  void unseen(std::uint64_t kind_digest);
   const DecisionRecord& record() const { return record_; }
 
  private:

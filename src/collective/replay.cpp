@@ -70,6 +70,7 @@ void read(const json& from, CallDecision& call) {
     for (const PassReason reason : {PassReason::early, PassReason::slower, PassReason::memory})
       if (text(from, "passes") == name_of(reason)) call.pass = reason;
     if (!call.pass) throw Odd{"calls that pass for the unknown reason '" + text(from, "passes") + "'"};
+    call.unseen = flag(from, "unseen");
     return;
   }
   for (const json& part : list(from, "parts")) read(part, call.parts.emplace_back());
@@ -215,18 +216,33 @@ const DecisionRecord* Replay::find(const std::string& ranks, std::uint64_t numbe
 
 namespace {
 
-// The decision of the cursor's next call.
 template <class Cursors>
-auto next(Cursors& cursors, std::uint64_t key, bool& beyond) -> decltype(&cursors.front().of->runs.front().decision) {
+auto find_cursor(Cursors& cursors, std::uint64_t key) {
   const auto at = std::lower_bound(cursors.begin(), cursors.end(), key,
                                    [](const auto& cursor, std::uint64_t wanted) { return cursor.key < wanted; });
-  if (at == cursors.end() || at->key != key) return nullptr;
-  const auto& runs = at->of->runs;
-  const std::uint64_t call = ++at->calls;
-  while (at->run + 1 < runs.size() && runs[at->run + 1].from <= call) ++at->run;
+  return at == cursors.end() || at->key != key ? nullptr : &*at;
+}
+
+// The run of the cursor's next call.
+template <class Cursor>
+std::size_t next_run(const Cursor& cursor) {
+  const auto& runs = cursor.of->runs;
+  std::size_t run = cursor.run;
+  while (run + 1 < runs.size() && runs[run + 1].from <= cursor.calls + 1) ++run;
+  return run;
+}
+
+// The decision of the next call.
+template <class Cursors>
+auto next(Cursors& cursors, std::uint64_t key, bool& beyond) -> decltype(&cursors.front().of->runs.front().decision) {
+  auto* const cursor = find_cursor(cursors, key);
+  if (!cursor) return nullptr;
+  const auto& runs = cursor->of->runs;
+  cursor->run = next_run(*cursor);
+  const std::uint64_t call = ++cursor->calls;
   if (call < runs.front().from) return nullptr;
-  beyond = call > (at->of->ends ? at->of->ends : at->of->calls);
-  return &runs[at->run].decision;
+  beyond = call > (cursor->of->ends ? cursor->of->ends : cursor->of->calls);
+  return &runs[cursor->run].decision;
 }
 
 }  // namespace
@@ -243,6 +259,11 @@ ReplayedCalls::Call ReplayedCalls::call(std::uint64_t kind) {
   bool beyond = false;
   const CallDecision* const decision = next(kinds_, kind, beyond);
   return {decision, !decision ? Repeat::missing : beyond ? Repeat::beyond : Repeat::recorded};
+}
+
+bool ReplayedCalls::passes_unseen(std::uint64_t kind) const {
+  const auto* const cursor = find_cursor(kinds_, kind);
+  return cursor && cursor->of->runs[next_run(*cursor)].decision.unseen;
 }
 
 std::optional<int> ReplayedCalls::level(std::uint64_t class_bytes) {

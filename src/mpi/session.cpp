@@ -183,10 +183,14 @@ void Session::say_what_is_known(const Layout& layout) {
 bool Session::passes(const AllreduceRequest& request) {
   for (const Pass& pass : passes_) {
     if (pass.count != request.count || pass.dtype != request.dtype || pass.layout != request.layout) continue;
-    const bool passes = pass.seen >= kPassesInARow && chooser_.still(pass.settled) &&
-                        (request.layout || !follows_calls() || calls_.skip(pass.count, pass.dtype));
-    if (passes) chooser_.passed(pass.settled);
-    return passes;
+    const bool settled =
+        replayed_ ? replayed_->passes_unseen(pass.kind) : pass.seen >= kPassesInARow && chooser_.still(pass.settled);
+    const bool passes = settled && (request.layout || !follows_calls() || calls_.skip(pass.count, pass.dtype));
+    if (!passes) return false;
+    if (replayed_) context_.report.repeated(replayed_->call(pass.kind).how);
+    else chooser_.passed(pass.settled);
+    if (recorder_) context_.report.note([&] { recorder_->unseen(pass.kind); });
+    return true;
   }
   return false;
 }
@@ -194,19 +198,23 @@ bool Session::passes(const AllreduceRequest& request) {
 void Session::note_pass(const AllreduceRequest& request, const CallPlan& plan, const ChosenParts& chosen) {
   if (chosen.pass != PassReason::slower || plan.parts.size() != 1 || !plan.excluded.empty()) return;
   if (!request.layout && follows_calls() && !plan.layout->known()) return;
-  const Chooser::Settled settled = chooser_.settled(plan.parts[0].query, chosen.choices[0]);
-  if (!settled.codec) return;
+  const Chooser::Settled settled =
+      replayed_ ? Chooser::Settled{} : chooser_.settled(plan.parts[0].query, chosen.choices[0]);
+  if (!settled.codec && !replayed_) return;
+  const std::size_t most = replayed_ ? kReplayedPasses : kPasses;
   const auto same = [&](const Pass& p) {
     return p.count == request.count && p.dtype == request.dtype && p.layout == request.layout;
   };
   auto known = std::find_if(passes_.begin(), passes_.end(), same);
   if (known == passes_.end()) {
-    insist([&] { passes_.reserve(kPasses); });
-    if (passes_.size() == kPasses) passes_.erase(passes_.begin());
-    known = passes_.insert(passes_.end(), Pass{request.layout, request.count, request.dtype, settled});
+    insist([&] { passes_.reserve(most); });
+    if (passes_.size() == most) passes_.erase(passes_.begin());
+    known =
+        passes_.insert(passes_.end(), Pass{request.layout, request.count, request.dtype, plan.kind_digest, settled});
   }
   const bool again = known->settled.codec == settled.codec && known->settled.state == settled.state;
   known->settled = settled;
+  known->kind = plan.kind_digest;
   known->seen = again ? known->seen + 1 : 1;
 }
 

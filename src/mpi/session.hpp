@@ -105,10 +105,12 @@ class Session {
         layout;  // null: of tensors that the sequence of calls knows, or that need not be known
     std::uint64_t count;
     Dtype dtype;
+    std::uint64_t kind;  // CallPlan::kind_digest
     Chooser::Settled settled;
     int seen = 0;  // in a row
   };
-  static constexpr std::size_t kPasses = 32;
+  // Under CRIMP_REPLAY those that were not settled when they were recorded are among them.
+  static constexpr std::size_t kPasses = 32, kReplayedPasses = 8 * kPasses;
   // Tensors of one size may have codecs of their own: one of them does not speak for the others.
   static constexpr int kPassesInARow = 8;
   std::vector<Pass> passes_;

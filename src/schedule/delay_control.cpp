@@ -70,12 +70,15 @@ int DelayControl::start_of(int key, int start) const {
 
 void DelayControl::follow(std::uint64_t bytes, int to) {
   follows_ = true;
-  if (level(bytes, to) == to) return;
   const int key = key_of(bytes);
+  const bool known = classes_.contains(key);
+  if (level(bytes, to) == to) return;
   Class& c = classes_.at(key);
-  ++changes_;
-  if (decisions_.size() < kMostDecisions)
-    decisions_.push_back({c.calls, least_bytes(key), c.level, to, "CRIMP_REPLAY", 0, 0});
+  if (known) {
+    ++changes_;
+    if (decisions_.size() < kMostDecisions)
+      decisions_.push_back({c.calls, least_bytes(key), c.level, to, "CRIMP_REPLAY", 0, 0});
+  }
   c.level = to;
   c.gains = 0;
 }

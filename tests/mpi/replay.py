@@ -115,6 +115,26 @@ def repeats(settings):
     print(f"replay.py: without a replay the results are {'the same' if free == first else 'others'}")
 
 
+def passes_unseen(settings):
+    """Calls of an unnamed tensor that pass without a look at their values stay in step with those that do not."""
+    job(1, {**settings, "CRIMP_REPORT": "first.json"})
+    of = report("first.json")
+    edited = 0
+    for kind in of["per_rank"][0]["decisions"][0]["kinds"]:
+        if re.match("float32 x (30000: 3lc|60000)", kind["kind"]):
+            edited += 1
+            slower = [{"call": call, "passes": "slower", "unseen": unseen} for call, unseen in ((10, False), (12, True), (20, False), (21, True), (31, False))]
+            taken = [run for run in kind["from"] if "parts" in run][0]["parts"]
+            kind["from"] = [run for run in kind["from"] if run["call"] < 10] + slower + [{"call": 32, "parts": taken}]
+    expect(edited == 2, f"{edited} kinds of calls, not a named and an unnamed one")
+    write("passing.json", of)
+    second, said = job(2, {**settings, "CRIMP_REPLAY": "passing.json", "CRIMP_REPORT": "second.json"})
+    expect(decisions(report("second.json")) == decisions(of), "second.json has other decisions than passing.json")
+    expect("44 plain MPI predicted to be faster" in said, "not 22 calls of either kind passed")
+    third, _ = job(3, {**settings, "CRIMP_REPLAY": "second.json"})
+    expect(second == third, f"other results: {third}, not {second}")
+
+
 def leaves_the_record(settings):
     """More calls than the record has, calls that it does not have, a record that ends."""
     job(1, {**settings, "CRIMP_REPORT": "first.json"}, steps=20)
@@ -169,7 +189,7 @@ try:
     if case in ADAPTIVE:
         repeats(ADAPTIVE[case])
     else:
-        {"leaves": leaves_the_record, "refuses": refuses}[case](ADAPTIVE["auto"])
+        {"unseen": passes_unseen, "leaves": leaves_the_record, "refuses": refuses}[case](ADAPTIVE["auto"])
 finally:
     shutil.rmtree(scratch)
 print("replay.py: passed")

@@ -147,6 +147,28 @@ TEST_SUITE("replay") {
     CHECK(ReplayedCalls(nullptr).call(plan->kind_digest).how == Report::Repeat::missing);
   }
 
+  TEST_CASE("calls that pass unseen are known before they are counted") {
+    Plans plans("fp16");
+    const auto plan = plans.of({"a"});
+    const std::uint64_t kind = plan->kind_digest;
+    DecisionRecorder recorder("0-3", 0);
+    record(recorder, *plan, {kGather, passes(PassReason::slower), passes(PassReason::slower)});
+    for (int call = 0; call < 4; ++call) recorder.unseen(kind);
+    record(recorder, *plan, {passes(PassReason::slower)});
+    recorder.unseen(kind);
+    CHECK(recorder.record().kinds.at(kind).of.runs.size() == 5);
+    CHECK_FALSE(recorder.record().incomplete);
+    const Replay replay = parsed(file_of(recorder));
+    ReplayedCalls replayed(replay.find("0-3", 0));
+    for (const bool unseen : {false, false, false, true, true, true, true, false, true, true, true}) {
+      CHECK(replayed.passes_unseen(kind) == unseen);
+      CHECK(replayed.passes_unseen(kind) == unseen);
+      CHECK(replayed.call(kind).decision->unseen == unseen);
+    }
+    CHECK_FALSE(replayed.passes_unseen(12345));
+    CHECK_FALSE(ReplayedCalls(nullptr).passes_unseen(kind));
+  }
+
   TEST_CASE("what a choice leaves open is recorded as the settings have it") {
     Plans plans("fp16");
     plans.settings.chunk = 20480;
@@ -262,6 +284,7 @@ TEST_SUITE("replay") {
         {"/per_rank/0/decisions/0/kinds/0/from/1/call", 1},
         {"/per_rank/0/decisions/0/kinds/0/from/0/passes", "off"},
         {"/per_rank/0/decisions/0/kinds/0/from/0/passes", 1},
+        {"/per_rank/0/decisions/0/kinds/0/from/0/unseen", 0},
         {"/per_rank/0/decisions/0/kinds/0/from/1/parts", json::array()},
         {"/per_rank/0/decisions/0/kinds/0/from/1/parts/0/algorithm", "telepathy"},
         {"/per_rank/0/decisions/0/kinds/0/from/1/parts/0/algorithm", "hierarchical"},
@@ -332,8 +355,8 @@ TEST_SUITE("replay") {
     const auto again = [&](const CallPlan& of, const CallDecision* decision) {
       return repeat(chooser, of, 4, decision, &repeated);
     };
-    const CallDecision early{PassReason::early, {}}, direct{{}, {{Algorithm::two_shot, false, 20480, 1}}},
-        nodes{{}, {{Algorithm::two_shot, true, 0, 1}}}, integers{{}, {{Algorithm::homomorphic, false, 0, 1}}};
+    const CallDecision early{.pass = PassReason::early}, direct{.parts = {{Algorithm::two_shot, false, 20480, 1}}},
+        nodes{.parts = {{Algorithm::two_shot, true, 0, 1}}}, integers{.parts = {{Algorithm::homomorphic, false, 0, 1}}};
     CHECK(again(*plan, &early).pass == PassReason::early);
     CHECK(repeated);
     auto chosen = again(*plan, &direct);
