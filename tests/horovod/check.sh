@@ -32,7 +32,7 @@ else
   with_crimp() {  # RUN OPTIONS...
     local run=$1
     shift
-    train "$run" --library "$library" --crimp 3lc --report "$work/report$run.json" --env CRIMP_MIN_COUNT=1k "$@"
+    train "$run" --library "$library" --crimp 3lc --report "$work/$run.json" --env CRIMP_MIN_COUNT=1k "$@"
   }
   [ "$what" != searched ] || set -- "$@" --env "CRIMP_PLAN_FILE=$work/plans.json"
   with_crimp ours "$@"
@@ -57,7 +57,7 @@ if what == "exact":
     plain = last("plain")
     assert ours["weights_hash"] == plain["weights_hash"], f"weights differ from plain: {ours} {plain}"
     sys.exit()
-for index, rank in enumerate(json.load(open(f"{work}/reportours.json"))["per_rank"]):
+for index, rank in enumerate(json.load(open(f"{work}/ours.json"))["per_rank"]):
     layouts = {name: one["calls"] for name, one in rank["layouts"].items()}
     assert set(layouts) == {"negotiated"}, f"calls that negotiation does not explain: {layouts}"
     assert rank["errors"] == 0 and rank["calls"] > 0
@@ -85,7 +85,7 @@ for index, rank in enumerate(json.load(open(f"{work}/reportours.json"))["per_ran
         assert chosen["step_ms"] > 0
 if what == "searched":
     said = {run: open(f"{work}/{run}.err").read() + open(f"{work}/{run}").read() for run in ("ours", "second", "third")}
-    merges = {run: [rank["horovod"]["merge"] for rank in json.load(open(f"{work}/report{run}.json"))["per_rank"]] for run in said}
+    merges = {run: [rank["horovod"]["merge"] for rank in json.load(open(f"{work}/{run}.json"))["per_rank"]] for run in said}
     saved, = json.load(open(f"{work}/saved.json"))["plans"]
     assert saved["ranks"] == len(merges["ours"]) and "CRIMP_CODEC=3lc" in saved["settings"] and saved["step_ms"] > 0, saved
     assert (saved["holds"], saved["cuts"]) == (chosen["holds"], chosen["cuts"]), f"{saved} is not {chosen}"
