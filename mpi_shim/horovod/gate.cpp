@@ -85,12 +85,14 @@ void Gate::make_plan() {
 
 std::vector<NamedTensor> Gate::named_tensors() const {
   std::vector<NamedTensor> out;
+  out.reserve(planned_.size());
   for (const std::size_t i : planned_) out.push_back({tensors_[i].name, tensors_[i].bytes});
   return out;
 }
 
 void Gate::reorder(const std::vector<std::uint32_t>& order) {
   std::vector<std::size_t> planned;
+  planned.reserve(order.size());
   for (const auto i : order) planned.push_back(planned_[i]);
   planned_ = std::move(planned);
 }

@@ -58,6 +58,7 @@ void Search::begin_trials() {
     for (std::uint32_t i = 0; i < tensors_.size(); ++i) order_[i] = place.at(tensors_[i].name);
   }
   std::vector<std::uint64_t> bytes;
+  bytes.reserve(tensors_.size());
   for (const NamedTensor& t : tensors_) bytes.push_back(t.bytes);
   trials_ = std::make_unique<MergeTrials>(std::move(bytes), may_begin(tensors_));
   if (earlier) trials_->reuse(std::move(earlier->plan), earlier->step_s);
@@ -141,6 +142,7 @@ std::vector<std::uint32_t> Search::heard_order() {
   message_.resize(2 + n);
   if (std::is_sorted(order.begin(), order.end())) return {};
   std::vector<bool> reduced;
+  reduced.reserve(n);
   for (const auto tensor : order) reduced.push_back(reduced_[tensor]);
   reduced_ = std::move(reduced);
   return order;

@@ -576,6 +576,19 @@ TEST_SUITE("horovod_gate") {
     CHECK(saved.warnings.empty());
   }
 
+  TEST_CASE("the steps of the plan's first window are what is saved in the end") {
+    Saved saved;
+    now = {};
+    Net first("auto", "abcd", 100, saved.first()), second("auto", "abcd", 100, saved.second());
+    for (Net* net : {&first, &second}) net->pass("");
+    for (int step = 0; step < 300 && !first.gate.search().value().settled; ++step)
+      steps(first, second, 1, milliseconds(10), "abcd");
+    CHECK(saved.text().find("\"step_ms\":10.0,") != std::string::npos);
+    steps(first, second, 60, milliseconds(11), "abcd");
+    CHECK(saved.text().find("\"step_ms\":11.0,") != std::string::npos);
+    CHECK(first.gate.search().value().searches == 1);
+  }
+
   TEST_CASE("a plan of the file whose steps take otherwise is searched again, and replaced in the file") {
     Saved saved;
     now = {};
