@@ -2,7 +2,7 @@
 # Hosts in network namespaces on this machine, each with its own rate-limited link into one bridge. Needs root and Linux namespaces.
 #
 #   network.sh up HOSTS RATE      make the hosts; RATE as tc writes it (100mbit, 1gbit) or "none"; replaces hosts that are there
-#   network.sh rate RATE          change the rate of all links, also while a program runs
+#   network.sh rate RATE [HOST]   change the rate of all links, or of one host's (1, 2, ...), also while a program runs
 #   network.sh run [mpirun options] PROGRAM [arguments]     one MPI rank per host, over TCP on those links
 #   network.sh bytes              bytes that all hosts have sent so far; take differences
 #   network.sh list               hosts, addresses, rates
@@ -81,9 +81,10 @@ up)
   set +e; (set -e; make_hosts "$@"); status=$?; set -e
   [ $status -eq 0 ] || { remove_hosts; fail 3 "cannot make hosts with links of rate '$2' (veth, bridge and tbf are needed)"; } ;;
 rate)
-  [ $# -eq 1 ] || fail 2 "rate RATE"
+  [ $# -eq 1 ] || [ $# -eq 2 ] || fail 2 "rate RATE [HOST]"
   need_hosts
-  for host in $(hosts); do shape replace "$host" "$1" || fail 2 "tc does not accept the rate '$1'"; done ;;
+  [ $# -eq 1 ] || hosts | grep -qx "$prefix$2" || fail 2 "host '$2', there are: $(hosts | sed "s/^$prefix//" | paste -sd' ')"
+  for host in ${2:+$prefix$2} $([ $# -eq 2 ] || hosts); do shape replace "$host" "$1" || fail 2 "tc does not accept the rate '$1'"; done ;;
 bytes)
   need_hosts
   sum=0

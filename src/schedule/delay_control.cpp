@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <iterator>
 #include <utility>
 
 namespace crimp {
@@ -52,11 +53,19 @@ int DelayControl::level(std::uint64_t bytes, int start) {
   if (const auto known = classes_.find(key); known != classes_.end()) return known->second.level;
   const auto n = static_cast<std::size_t>(levels_);
   Class c;
-  c.level = start;
+  c.level = start_of(key, start);
   c.calls_at.assign(n, 0), c.barred.assign(n, 0), c.bar.assign(n, kFirstBar);
   c.all_bytes = all_bytes_;
-  classes_.emplace(key, std::move(c));
-  return start;
+  return classes_.emplace(key, std::move(c)).first->second.level;
+}
+
+int DelayControl::start_of(int key, int start) const {
+  const auto above = classes_.upper_bound(key);
+  if (classes_.empty()) return start;
+  if (above == classes_.begin()) return above->second.level;
+  const auto below = std::prev(above);
+  if (above == classes_.end()) return below->second.level;
+  return (above->first - key <= key - below->first ? above : below)->second.level;
 }
 
 DelayNote DelayControl::note(std::uint64_t bytes, Clock::time_point now) const {

@@ -60,7 +60,8 @@ class DelayControl {
     decisions_.reserve(kMostDecisions);
   }
 
-  // For calls of so many bytes; start: of a class without a call so far. Where it throws nothing has changed.
+  // For calls of so many bytes; start: of the first class. Others begin where the class with the nearest sizes is: it is
+  // the same network. Where it throws nothing has changed.
   int level(std::uint64_t bytes, int start);
   // This rank's word in the call that begins now.
   DelayNote note(std::uint64_t bytes, Clock::time_point now) const;
@@ -110,6 +111,7 @@ class DelayControl {
 
  private:
   static int key_of(std::uint64_t bytes);
+  int start_of(int key, int start) const;  // of a new class
   void decide(int key, Class&);
   void move(int key, Class&, int to, const char* why, double target_us);
   void bar_from(Class&, int level);  // this level and all stronger ones

@@ -10,6 +10,7 @@ import json
 import math
 import pathlib
 import statistics
+import subprocess
 import sys
 import time
 
@@ -34,6 +35,9 @@ parser.add_argument("--lr", type=float, help="peak learning rate (0.05; deep: 0.
 parser.add_argument("--seed", type=int, default=1, help="of weights and of the order of the images")
 parser.add_argument("--accuracy", action="store_true", help="test after every epoch and at the end")
 parser.add_argument("--join", action="store_true", help="the last rank ends after half of the steps with hvd.join()")
+parser.add_argument("--phase", action="append", default=[], metavar="STEPS:COMMAND",
+                    help="these steps follow once rank 0 has run the shell command, as one that changes the network; repeatable")
+parser.add_argument("--late", type=float, default=0, metavar="MS", help="in the last phase the last rank begins each step so much later")
 parser.add_argument("--data", type=pathlib.Path, default="/usr/share/datasets/fashion-mnist", help="folder of the IDX files")
 args = parser.parse_args()
 if args.lr is None:
@@ -119,7 +123,12 @@ params = sum(p.numel() for p in model.parameters())
 tensors = sum(1 for _ in model.parameters())
 epoch_steps = len(training[1]) // (args.batch * ranks)
 schedule = args.epochs * epoch_steps
-steps = min(args.steps, schedule) if args.steps else schedule
+phases, phase_begin = [], 0  # (first step, end, command)
+for phase in args.phase:
+    length, _, command = phase.partition(":")
+    phases.append((phase_begin, phase_begin + int(length), command))
+    phase_begin += int(length)
+steps = min(args.steps or phase_begin or schedule, schedule)
 my_steps = steps // 2 if args.join and rank == ranks - 1 else steps
 say(f"{args.model}: {params} parameters in {tensors} tensors, {ranks} ranks, batch {args.batch * ranks}, {steps} of {schedule} steps")
 
@@ -130,7 +139,15 @@ for step in range(my_steps):
         order = np.random.default_rng([args.seed, step // epoch_steps]).permutation(len(training[1]))
     if step == min(WARM_UP_STEPS, my_steps - 1):
         sent -= sent_bytes()
+    for begin, _, command in phases:
+        if step == begin and rank == 0:
+            say(f"step {step:5}/{steps}  {command}")
+            subprocess.run(command, shell=True, check=True)
+    if phases and step in (begin for begin, _, _ in phases):
+        total(0, "phase")  # all see its first step begin
     start = time.perf_counter()
+    if args.late and rank == ranks - 1 and step >= phases[-1][0]:
+        time.sleep(args.late / 1e3)
     first = (step % epoch_steps * ranks + rank) * args.batch
     images, labels = batch_of(training, order[first:first + args.batch])
     for group in optimizer.param_groups:
@@ -171,5 +188,6 @@ say(json.dumps({
     "step_ms": round(statistics.median(measured), 2),
     "step_ms_low": round(min(measured), 2), "step_ms_high": round(max(measured), 2), "bytes_per_step": round(sent / len(measured)),
     "loss": round(last_loss, 6), "accuracy": scores[-1] if scores else None, "accuracies": [round(s, 4) for s in scores],
+    "phases": [{"command": command, "times_ms": [round(t, 2) for t in times[begin:end]]} for begin, end, command in phases],
     "train_s": round(sum(times) / 1e3, 2), "weights_hash": mine, "identical": identical}))
 hvd.shutdown()

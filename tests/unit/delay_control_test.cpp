@@ -248,6 +248,27 @@ TEST_SUITE("delay_control") {
     CHECK(control.classes().size() == 2);
   }
 
+  TEST_CASE("calls of other sizes begin where the nearest class is, not at the mildest level") {
+    Job job(1e6, 100'000, 100);
+    job.settle();
+    const int settled = job.level();
+    REQUIRE(settled > 2);
+    DelayControl& rank = job.ranks[0];
+    CHECK(rank.level(64, 1) == settled);
+    CHECK(rank.level(std::uint64_t{1} << 40, 1) == settled);
+    // 64 bytes are a class of its own level now: who is nearer to it begins there.
+    for (int call = 0; call < 40; ++call) {
+      const auto begun = Clock::time_point() + us(job.now + 1e5 * call);
+      DelayNotes notes;
+      notes.add(rank.note(64, begun));
+      rank.ended(64, begun, notes, 1e-6, -1);
+    }
+    const int small = rank.level(64, 1);
+    CHECK(small < settled);
+    CHECK(rank.level(512, 1) == small);
+    CHECK(rank.level(4'000'000 / 20, 1) == settled);
+  }
+
   TEST_CASE("a call in which a rank says nothing changes nothing") {
     Job job(25e6, 100e3, 100);
     const int level = job.level();

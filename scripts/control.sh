@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# CRIMP_CONTROL=delay under Horovod while the network changes: 4 hosts in network namespaces whose links go 1 Gbit/s, 100 Mbit/s, 20 Mbit/s, 1 Gbit/s;
+# then one host's link alone is slow (100 Mbit/s), then one host alone computes longer (0.3 s a step). The same with each level of the ladder fixed, and
+# without Crimp, in fewer steps. Prints a table and writes a figure.
+#
+#   control.sh [--quick] [--library FILE]
+#
+#   --quick          a few steps of each
+#   --library FILE   as in horovod.sh
+#
+# Results stay in build/control. About 40 minutes; --quick about 10.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+quick='' library=()
+while [ $# -gt 0 ]; do
+  case $1 in
+  --quick) quick=1 ;;
+  --library) library=(--library "${2:?--library FILE}"); shift ;;
+  *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  esac
+  shift
+done
+results=build/control
+mkdir -p "$results"
+
+rate="NETNS_PREFIX=crimphvd NETNS_SUBNET=10.90.0 $PWD/scripts/network.sh rate"
+commands=("$rate 1gbit" "$rate 100mbit" "$rate 20mbit" "$rate 1gbit" "$rate 1gbit; $rate 100mbit 4" "$rate 1gbit")
+training=(--no-setup "${library[@]}" --model mlp25 --batch 64 --epochs 2 --rate 1gbit --late 300)
+
+run() {  # NAME STEPS-OF-EACH-PHASE OPTIONS...
+  local name=$1 steps=($2) phases=() i
+  shift 2
+  for i in "${!commands[@]}"; do phases+=(--phase "${steps[i]}:${commands[i]}"); done
+  echo "== $name"
+  ./scripts/horovod.sh train "${training[@]}" "${phases[@]}" "$@" 2>"$results/$name.err" | tee "$results/$name.log" | grep -v '^{' || { tail -n 20 "$results/$name.err"; return 1; }
+  grep '^{"model"' "$results/$name.log" >"$results/$name.json"
+}
+
+ladder=(fp16:memory=residual 8bit:memory=residual maxmin:rounding=nearest,memory=residual '3lc:s=0.5,entropy=1' 3lc 3lc:s=1.5 3lc:s=1.9)
+long="78 78 78 78 78 78" accuracy=(--accuracy)
+[ -z "$quick" ] || { long="30 30 30 30 30 30" accuracy=(); }
+run control "$long" --crimp auto --report "$results/control-report.json" --env CRIMP_CONTROL=delay "${accuracy[@]}"
+level=0
+for codec in "${ladder[@]}"; do
+  case $level in
+  0) steps="14 5 3 9 5 9" ;;
+  1) steps="14 6 4 9 6 9" ;;
+  2) steps="14 8 5 9 8 9" ;;
+  *) steps="14 9 9 9 9 9" ;;
+  esac
+  # A ladder of one: the same path, the same choice of algorithms, one codec.
+  run "level$level" "$steps" --crimp "$codec" --env CRIMP_CONTROL=delay --env "CRIMP_LADDER=$codec"
+  level=$((level + 1))
+done
+run plain "7 3 2 4 3 4"
+if [ -z "$quick" ]; then  # which weights come of it does not depend on the network
+  echo "== accuracy without Crimp"
+  ./scripts/horovod.sh train --no-setup --model mlp25 --batch 64 --epochs 2 --accuracy | tee "$results/accuracy.log" | grep -v '^{'
+  grep '^{"model"' "$results/accuracy.log" >"$results/accuracy.json"
+fi
+/usr/bin/python3 -B tests/horovod/control.py "$results" "$results/control.png" | tee "$results/table.md"
