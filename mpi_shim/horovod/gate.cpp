@@ -66,32 +66,35 @@ void Gate::make_plan() {
     bytes.push_back(t.bytes);
   }
   if (planned.empty()) return;
-  if (search_ && planned == planned_) {  // what was new is not reduced in every step
+  std::vector<std::size_t> known = planned_;
+  std::sort(known.begin(), known.end());
+  if (search_ && planned == known) {  // what was new is not reduced in every step
     search_->resume();
     return adopt(MergeTrials::Plan(adopted_));
   }
   planned_ = std::move(planned);
-  std::vector<bool> begins = may_begin();
   if (search_) {
-    search_->begin(bytes, std::move(begins));
+    search_->begin(named_tensors());
     return adopt({});
   }
+  std::vector<bool> begins = may_begin(named_tensors());
   const auto groups = plan_.groups(bytes);
   for (std::size_t i = 1; i < groups.size(); ++i) begins[i] = begins[i] && groups[i] != groups[i - 1];
   group_by(begins);
 }
 
-// Not in the middle of a group of Horovod's, nor between two parts of it.
-std::vector<bool> Gate::may_begin() const {
-  std::vector<bool> may(planned_.size(), true);
-  std::unordered_map<std::string, std::size_t> last;
-  for (std::size_t i = 0; i < planned_.size(); ++i) {
-    const std::string group = group_of(tensors_[planned_[i]].name);
-    if (group.empty()) continue;
-    const auto [it, first] = last.emplace(group, i);
-    for (; !first && it->second < i; ++it->second) may[it->second + 1] = false;
-  }
-  return may;
+std::vector<NamedTensor> Gate::named_tensors() const {
+  std::vector<NamedTensor> out;
+  out.reserve(planned_.size());
+  for (const std::size_t i : planned_) out.push_back({tensors_[i].name, tensors_[i].bytes});
+  return out;
+}
+
+void Gate::reorder(const std::vector<std::uint32_t>& order) {
+  std::vector<std::size_t> planned;
+  planned.reserve(order.size());
+  for (const auto i : order) planned.push_back(planned_[i]);
+  planned_ = std::move(planned);
 }
 
 void Gate::adopt(const MergeTrials::Plan& plan) {
@@ -162,7 +165,10 @@ void Gate::read_bits(const ResponseCache& cache) {
 
 void Gate::hold(std::span<std::int64_t> own_bits, const ResponseCache& cache, Clock::time_point (*time)()) {
   if (search_ && !own_bits.empty())
-    if (const auto plan = search_->plan(time)) adopt(*plan);
+    if (const auto told = search_->plan(time)) {
+      if (!told->order.empty()) reorder(told->order);
+      adopt(told->plan);
+    }
   if (!planned() || own_bits.empty() || hold_ == Hold::open) return;
   const auto own = [&](std::size_t word) { return static_cast<std::uint64_t>(own_bits[word]); };
   if ((own(0) & kCalm) != kCalm) {

@@ -78,7 +78,8 @@ class Gate {
   void make_plan();
   void group_by(const std::vector<bool>& begins);  // of planned_
   void adopt(const MergeTrials::Plan&);
-  std::vector<bool> may_begin() const;
+  void reorder(const std::vector<std::uint32_t>& order);  // planned_
+  std::vector<NamedTensor> named_tensors() const;         // of planned_
   void begin_step();
   void read_bits(const ResponseCache&);
   std::vector<bool> ready(std::span<const std::int64_t> own_bits) const;  // of tensors_
@@ -90,7 +91,7 @@ class Gate {
   std::chrono::milliseconds bound_;
   std::vector<Tensor> tensors_;  // in the order of their first reduction
   std::unordered_map<std::string, std::size_t> by_name_;
-  std::vector<std::size_t> planned_;               // in order
+  std::vector<std::size_t> planned_;               // in order, which may be CRIMP_PLAN_FILE's
   std::vector<std::vector<std::size_t>> members_;  // of each group
   bool holds_ = true;
   std::optional<Search> search_;

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 
 #include "core/log.hpp"
 #include "horovod/negotiation.hpp"
@@ -12,8 +13,26 @@ namespace crimp::horovod {
 namespace {
 thread_local bool negotiates __attribute__((tls_model("initial-exec"))) = false;  // this thread is Horovod's
 
+// What a plan depends on beside ranks and tensors, as far as it is the same in the next job: settings that are not
+// their defaults, and what Horovod packs without a plan. What a network gives is not known by any name; step times say
+// it.
+std::string settings_of(const Settings& settings, const Options& options, int ranks_per_host) {
+  std::string out;
+  for (const Option& option : option_table())
+    if (const std::string value = option.get(settings); option.agreed && value != option.default_value)
+      out += std::string(option.name) + "=" + value + " ";
+  return out + "HOROVOD_FUSION_THRESHOLD=" + std::to_string(options.fusion_threshold) +
+         (options.autotune ? " HOROVOD_AUTOTUNE=1" : "") + " ranks per host=" + std::to_string(ranks_per_host);
+}
+
+// CRIMP_PLAN_FILE; the same for all communicators, so that it means the file that it meant first.
+std::shared_ptr<const PlanFile> plan_file(const std::string& name) {
+  static const auto file = name.empty() ? nullptr : std::make_shared<const PlanFile>(name);
+  return file;
+}
+
 // Of plans that are searched.
-Leader leader_of(MPI_Comm comm) {
+Leader leader_of(MPI_Comm comm, int ranks, const Options& options, int ranks_per_host) {
   int rank = 0;
   PMPI_Comm_rank(comm, &rank);
   Leader leader;
@@ -24,6 +43,15 @@ Leader leader_of(MPI_Comm comm) {
   leader.learnt = [] { return Runtime::get().report.learnt(); };
   leader.chosen = [](const SearchRecord& record) {
     logged("the plan that was chosen", [&] { log(LogLevel::info, record.line()); });
+  };
+  const Settings& settings = Runtime::get().settings();
+  if (leader.here) leader.file = plan_file(settings.plan_file);
+  if (!leader.file) return leader;
+  leader.key.ranks = ranks;
+  leader.key.settings = settings_of(settings, options, ranks_per_host);
+  leader.warn = [](const std::string& problem) {
+    static std::atomic<bool> said{false};
+    if (!said.exchange(true)) log(LogLevel::warn, problem);
   };
   return leader;
 }
@@ -77,7 +105,8 @@ Negotiation* Observer::find(MPI_Comm comm, bool make) {
   PMPI_Comm_size(comm, &size);
   if (inter || size == 1) return nullptr;
   Runtime& runtime = Runtime::get();
-  const Options options = Options::from_environment(runtime.ranks_per_host(comm));
+  const int ranks_per_host = runtime.ranks_per_host(comm);
+  const Options options = Options::from_environment(ranks_per_host);
   std::lock_guard lock(mutex_);
   // One threshold until Horovod has freed its last communicator, as it does before it is initialised again.
   auto threshold = threshold_.lock();
@@ -87,7 +116,7 @@ Negotiation* Observer::find(MPI_Comm comm, bool make) {
   if (plan.searched() && runtime.late() && !runtime.known_session(comm)) plan = MergePlan();
   if (plan.searched()) searches_.store(true, std::memory_order_relaxed);
   auto* made = new Negotiation(size, options, plan, std::chrono::milliseconds(runtime.settings().hold_ms), threshold,
-                               leader_of(comm));
+                               leader_of(comm, size, options, ranks_per_host));
   PMPI_Comm_set_attr(comm, keyval, made);
   live_.insert(made);
   return made;

@@ -56,6 +56,9 @@ std::string SearchRecord::line() const {
                            : chosen.cuts.empty() ? fmt::format("{} tensors in one group", tensors)
                                                  : fmt::format("{} tensors in {} groups (cuts={})", tensors,
                                                                chosen.cuts.size() + 1, fmt::join(chosen.cuts, ","));
+  if (searches == 0)
+    return fmt::format("CRIMP_MERGE=auto: {}, the plan of an earlier run, by CRIMP_PLAN_FILE; a step took {:.2f} ms",
+                       what, 1e3 * chosen.step_s);
   return fmt::format("CRIMP_MERGE=auto: {}; a step takes {:.2f} ms, without a plan {:.2f}, found in {} steps", what,
                      1e3 * chosen.step_s, tried.empty() ? 0.0 : 1e3 * tried.front().step_s, steps);
 }

@@ -40,7 +40,7 @@ struct SearchRecord {
     std::size_t steps = 0;
   };
   bool settled = false;
-  std::uint64_t searches = 0, steps = 0;  // steps: of the last search
+  std::uint64_t searches = 0, steps = 0;  // 0: the plan is CRIMP_PLAN_FILE's; steps: of the last search
   std::size_t tensors = 0;
   Tried chosen;
   std::vector<Tried> tried;  // the first without a plan

@@ -1,22 +1,94 @@
 #include "horovod/search.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
+#include <numeric>
+#include <unordered_map>
 #include <utility>
+
+#include "core/log.hpp"
+#include "horovod/response.hpp"
 
 namespace crimp::horovod {
 namespace {
 double seconds(Search::Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 }  // namespace
 
-void Search::begin(const std::vector<std::uint64_t>& tensor_bytes, std::vector<bool> may_begin) {
-  reduced_.resize(tensor_bytes.size());
-  // Whether groups are held, for how many steps, and of each tensor whether a group begins there.
-  message_.assign(2 + tensor_bytes.size(), 0);
+std::vector<bool> may_begin(const std::vector<NamedTensor>& tensors) {
+  std::vector<bool> may(tensors.size(), true);
+  std::unordered_map<std::string, std::size_t> last;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::string group = group_of(tensors[i].name);
+    if (group.empty()) continue;
+    const auto [it, first] = last.emplace(group, i);
+    for (; !first && it->second < i; ++it->second) may[it->second + 1] = false;
+  }
+  return may;
+}
+
+void Search::begin(std::vector<NamedTensor> tensors) {
+  const std::size_t n = tensors.size();
+  reduced_.resize(n);
+  order_.resize(n);
+  std::iota(order_.begin(), order_.end(), 0u);
+  // Whether groups are held, for how many steps, and of each tensor whether a group begins there; in the first message
+  // their order.
+  message_.assign(2 + n + n * sizeof order_[0], 0);
   message_[1] = MergeTrials::kWindow;
   resume();
   steps_left_ = 0;
-  if (leader_.here) trials_ = std::make_unique<MergeTrials>(tensor_bytes, std::move(may_begin));
+  tensors_ = std::move(tensors);
+  try {
+    if (leader_.here) begin_trials();
+  } catch (const std::bad_alloc&) {
+    trials_.reset();
+    std::iota(order_.begin(), order_.end(), 0u);
+  }
+  std::memcpy(&message_[2 + n], order_.data(), n * sizeof order_[0]);
+}
+
+void Search::begin_trials() {
+  std::optional<SavedPlan> earlier;
+  if (leader_.file) logged("CRIMP_PLAN_FILE", [&] { earlier = earlier_plan(); });
+  if (earlier) {
+    std::unordered_map<std::string, std::uint32_t> place;
+    for (std::uint32_t i = 0; i < tensors_.size(); ++i) place.emplace(tensors_[i].name, i);
+    tensors_ = std::move(earlier->tensors);
+    for (std::uint32_t i = 0; i < tensors_.size(); ++i) order_[i] = place.at(tensors_[i].name);
+  }
+  std::vector<std::uint64_t> bytes;
+  bytes.reserve(tensors_.size());
+  for (const NamedTensor& t : tensors_) bytes.push_back(t.bytes);
+  trials_ = std::make_unique<MergeTrials>(std::move(bytes), may_begin(tensors_));
+  if (earlier) trials_->reuse(std::move(earlier->plan), earlier->step_s);
+}
+
+std::optional<SavedPlan> Search::earlier_plan() {
+  SavedPlan key = leader_.key;
+  key.tensors = tensors_;
+  std::string problem;
+  auto plan = leader_.file->find(key, problem);
+  if (!problem.empty()) leader_.warn(problem);
+  if (!plan) return {};
+  const auto may = may_begin(plan->tensors);
+  if (std::all_of(plan->plan.cuts.begin(), plan->plan.cuts.end(), [&](auto cut) { return may[cut]; })) return plan;
+  leader_.warn(
+      leader_.file->what("has a plan that parts tensors of one hvd.grouped_allreduce; plans are searched, and the one "
+                         "that is found replaces it"));
+  return {};
+}
+
+void Search::save(const SearchRecord& record) {
+  if (!leader_.file || !(record.chosen.step_s > 0)) return;
+  logged("CRIMP_PLAN_FILE", [&] {
+    SavedPlan plan = leader_.key;
+    plan.tensors = tensors_;
+    plan.plan = {record.chosen.holds, record.chosen.cuts};
+    plan.step_s = record.chosen.step_s;
+    plan.origin = record.chosen.origin;
+    if (const std::string problem = leader_.file->save(std::move(plan)); !problem.empty()) leader_.warn(problem);
+  });
 }
 
 void Search::resume() {
@@ -47,19 +119,42 @@ void Search::time_step(Clock::time_point now) {
   ready_s_.assign(reduced_.size(), -1);
 }
 
-std::optional<MergeTrials::Plan> Search::plan(Clock::time_point (*time)()) {
+// At the end of a turn, on the leader.
+void Search::decide() {
+  const bool first = steps_left_ == 0;
+  const bool was_measured = trials_->chosen_s() > 0;
+  const bool chosen = !first && trials_->next();
+  if (chosen || (first && trials_->watching())) leader_.chosen(*record());
+  // Once more when the plan's first window is over: of its many steps the median is surer.
+  if (chosen || (trials_->watching() && !was_measured && trials_->chosen_s() > 0)) save(*record());
+  std::fill(message_.begin(), message_.begin() + 2 + static_cast<std::ptrdiff_t>(reduced_.size()), std::uint8_t{0});
+  message_[0] = trials_->plan().holds;
+  message_[1] = static_cast<std::uint8_t>(trials_->steps());
+  for (const auto cut : trials_->plan().cuts) message_[2 + cut] = 1;
+}
+
+// Of the first message.
+std::vector<std::uint32_t> Search::heard_order() {
+  const std::size_t n = reduced_.size();
+  std::vector<std::uint32_t> order = std::exchange(order_, {});
+  if (order.empty()) return {};
+  std::memcpy(order.data(), &message_[2 + n], n * sizeof order[0]);
+  message_.resize(2 + n);
+  if (std::is_sorted(order.begin(), order.end())) return {};
+  std::vector<bool> reduced;
+  reduced.reserve(n);
+  for (const auto tensor : order) reduced.push_back(reduced_[tensor]);
+  reduced_ = std::move(reduced);
+  return order;
+}
+
+std::optional<Search::Told> Search::plan(Clock::time_point (*time)()) {
   if (!std::exchange(step_ended_, false)) return {};
   const bool turn_over = steps_left_ <= 1;
   // Whatever the leader lacks, the other ranks wait for its message.
   try {
     if (trials_) time_step(time());
-    if (trials_ && turn_over) {
-      if (steps_left_ == 1 && trials_->next()) leader_.chosen(*record());
-      std::fill(message_.begin(), message_.end(), std::uint8_t{0});
-      message_[0] = trials_->plan().holds;
-      message_[1] = static_cast<std::uint8_t>(trials_->steps());
-      for (const auto cut : trials_->plan().cuts) message_[2 + cut] = 1;
-    }
+    if (trials_ && turn_over) decide();
   } catch (const std::bad_alloc&) {
     trials_.reset();
   }
@@ -68,11 +163,13 @@ std::optional<MergeTrials::Plan> Search::plan(Clock::time_point (*time)()) {
     return {};
   }
   leader_.broadcast(message_);
+  Told told;
+  told.order = heard_order();
   steps_left_ = message_[1];
-  MergeTrials::Plan plan{message_[0] != 0, {}};
+  told.plan.holds = message_[0] != 0;
   for (std::size_t i = 0; i < reduced_.size(); ++i)
-    if (message_[2 + i]) plan.cuts.push_back(static_cast<std::uint32_t>(i));
-  return plan;
+    if (message_[2 + i]) told.plan.cuts.push_back(static_cast<std::uint32_t>(i));
+  return told;
 }
 
 void Search::ready(std::size_t tensor, Clock::time_point now) {
@@ -95,6 +192,7 @@ std::optional<SearchRecord> Search::record() const {
   out.steps = trials_->searched_steps();
   out.tensors = reduced_.size();
   out.chosen = {trials_->plan().holds, trials_->plan().cuts, "", trials_->chosen_s(), 0};
+  if (out.searches == 0) out.chosen.origin = "CRIMP_PLAN_FILE";
   for (const auto& c : trials_->candidates()) {
     out.tried.push_back({c.plan.holds, c.plan.cuts, c.origin, c.median_s(), c.steps_s.size()});
     if (out.settled && c.plan == trials_->plan()) {

@@ -1,5 +1,6 @@
 // CRIMP_MERGE=auto on one communicator: steps are counted by what was reduced, which is the same on all ranks; the
-// leader times them and decides (schedule/merge_trials.hpp), and its plans reach all ranks before the same AND.
+// leader times them and decides (schedule/merge_trials.hpp), and its plans reach all ranks before the same AND. The
+// first one brings the order of the tensors as well: that of CRIMP_PLAN_FILE, where a plan of it is used.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -7,10 +8,12 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "horovod/record.hpp"
 #include "schedule/merge_trials.hpp"
+#include "schedule/plan_file.hpp"
 
 namespace crimp::horovod {
 
@@ -20,23 +23,35 @@ struct Leader {
   std::function<void(std::span<std::uint8_t>)> broadcast;
   // How often something has been learnt in calls, as of algorithms: such steps tell nothing about a plan.
   std::function<std::uint64_t()> learnt = [] { return std::uint64_t{0}; };
-  std::function<void(const SearchRecord&)> chosen = [](const SearchRecord&) {};  // a plan was
+  std::function<void(const SearchRecord&)> chosen = [](const SearchRecord&) {};  // a plan was, or is reused
+  // CRIMP_PLAN_FILE, the leader's alone; null: none. key: of its plans, but for the tensors.
+  std::shared_ptr<const PlanFile> file = nullptr;
+  SavedPlan key = {};
+  std::function<void(const std::string&)> warn = [](const std::string&) {};  // of the file
 };
+
+// Where groups may begin among tensors in this order: not in the middle of a group of Horovod's, nor between two parts
+// of it.
+std::vector<bool> may_begin(const std::vector<NamedTensor>&);
 
 class Search {
  public:
   using Clock = std::chrono::steady_clock;
   explicit Search(Leader leader) : leader_(std::move(leader)) {}
 
-  // These tensors are reduced in every step; may_begin: where a group may.
-  void begin(const std::vector<std::uint64_t>& tensor_bytes, std::vector<bool> may_begin);
+  // These tensors are reduced in every step.
+  void begin(std::vector<NamedTensor> tensors);
   void resume();  // at the end of a step, where not all that was reduced has been told
   void reduced(std::size_t tensor);
   bool was_reduced(std::size_t tensor) const { return reduced_[tensor]; }  // in this step
 
+  struct Told {
+    MergeTrials::Plan plan;
+    std::vector<std::uint32_t> order;  // not empty: tensor i is from now on the one that was order[i]
+  };
   // Before an AND. Collective where a turn of steps is over, and then the plan from now on. time() is the leader's
   // only.
-  std::optional<MergeTrials::Plan> plan(Clock::time_point (*time)());
+  std::optional<Told> plan(Clock::time_point (*time)());
   // On the leader, of this step.
   bool wants_ready() const { return trials_ && timed_ && trials_->wants_ready(); }
   void ready(std::size_t tensor, Clock::time_point);
@@ -56,7 +71,14 @@ class Search {
   std::uint64_t learnt_ = 0;
   std::vector<double> ready_s_;
   std::vector<std::uint8_t> message_;  // the last one
+  std::vector<NamedTensor> tensors_;   // the leader's, in the order of its trials
+  std::vector<std::uint32_t> order_;   // of the first message; empty once it was told
+  void begin_trials();
+  std::optional<SavedPlan> earlier_plan();
+  void save(const SearchRecord&);
+  void decide();
   void time_step(Clock::time_point now);
+  std::vector<std::uint32_t> heard_order();
 };
 
 }  // namespace crimp::horovod

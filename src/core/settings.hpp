@@ -17,6 +17,7 @@ struct Settings {
   std::string unknown_layout = "fp16";
   std::string rules = "*bias=none; *bn*=none; *norm*=none; <1024=none";
   std::string merge = "off";
+  std::string plan_file;
   int hold_ms = 100;
   std::string control = "off";
   std::string ladder =

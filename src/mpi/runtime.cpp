@@ -40,6 +40,8 @@ void Runtime::read() {
   } catch (const Error& e) {
     refuse(e.what());
   }
+  if (!settings_.plan_file.empty() && !merge_plan_.searched())
+    complaints_.push_back({"CRIMP_PLAN_FILE is not used: there are plans to save with CRIMP_MERGE=auto only", false});
   if (settings_.simd != "auto") {
     try {
       choose_simd(settings_.simd);

@@ -31,10 +31,10 @@ MergeTrials::MergeTrials(std::vector<std::uint64_t> tensor_bytes, std::vector<bo
     }
     unit_bytes_.back() += tensor_bytes[i];
   }
-  begin();
+  begin(nullptr);
 }
 
-void MergeTrials::begin() {
+void MergeTrials::begin(const Plan* until_now) {
   candidates_.clear();
   current_ = 0;
   round_ = repeats_ = shifts_ = 0;
@@ -52,10 +52,12 @@ void MergeTrials::begin() {
   for (std::size_t u = 1; u < halves.size(); ++u)
     if (halves[u] != halves[u - 1]) cuts.push_back(static_cast<std::uint32_t>(u));
   propose({true, of_units(cuts)}, "y=2");
-  if (searches_ > 1) propose(chosen_, "the plan until now");
+  if (until_now) propose(*until_now, "the plan until now");
 }
 
 void MergeTrials::reuse(Plan plan, double step_s) {
+  candidates_.clear();
+  searches_ = 0;
   chosen_ = std::move(plan);
   reference_s_ = step_s;
   watching_ = true;
@@ -154,7 +156,7 @@ bool MergeTrials::next() {
   in_turn_ = 0;
   if (watching_) {
     if (turn.empty() || !watch(median(turn))) return false;
-    begin();
+    begin(&chosen_);
     return false;
   }
   if (turn.empty() && ++repeats_ < kRepeats) return false;  // once more

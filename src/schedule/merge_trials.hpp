@@ -43,7 +43,8 @@ class MergeTrials {
 
   // Tensors in the recorded order; may_begin: where a group may (a group that must stay whole has one such place).
   MergeTrials(std::vector<std::uint64_t> tensor_bytes, std::vector<bool> may_begin);
-  // A plan of an earlier run for these tensors and the median of its steps, before the first step: watched at once.
+  // A plan of an earlier run for these tensors and the median of its steps, before the first step: watched at once,
+  // without candidates. It is one where steps take otherwise and plans are searched.
   void reuse(Plan plan, double step_s);
 
   const Plan& plan() const;  // of the next turn
@@ -62,12 +63,12 @@ class MergeTrials {
   double chosen_s() const { return reference_s_; }  // the median of a step under the chosen plan; 0: not measured yet
   const std::vector<Candidate>& candidates() const { return candidates_; }
   std::uint64_t searched_steps() const { return searched_steps_; }  // of the last search
-  std::uint64_t searches() const { return searches_; }
+  std::uint64_t searches() const { return searches_; }              // 0: a plan is reused
   // The optimum by what has been measured; each call a further extra_s.
   Cuts searched(double extra_s) const;
 
  private:
-  void begin();
+  void begin(const Plan* until_now);
   void propose(Plan plan, const char* origin);
   void propose_searched();
   Curve calls() const;

@@ -3,6 +3,7 @@
 #
 #   explained    every compressed call's tensors were known by negotiation, and all ranks end with the same weights
 #   searched     as explained, and CRIMP_MERGE=auto settles on a plan, which is the one that the groups show
+#                and saves; a second job begins with that plan (CRIMP_PLAN_FILE), a third one finds a damaged file, says so and searches
 #   merged       as explained, and once the first steps are recorded every group of tensors is one call
 #   exact        with codec none the weights are those of a run without Crimp, bit for bit
 # Exit 77: Horovod is not built here and cannot be fetched.
@@ -28,7 +29,23 @@ if [ "$what" = exact ]; then
   train plain --algorithm 1
   train ours --algorithm 1 --library "$library" --crimp none "$@"
 else
-  train ours --library "$library" --crimp 3lc --report "$work/report.json" --env CRIMP_MIN_COUNT=1k "$@"
+  with_crimp() {  # RUN OPTIONS...
+    local run=$1
+    shift
+    train "$run" --library "$library" --crimp 3lc --report "$work/$run.json" --env CRIMP_MIN_COUNT=1k "$@"
+  }
+  [ "$what" != searched ] || set -- "$@" --env "CRIMP_PLAN_FILE=$work/plans.json"
+  with_crimp ours "$@"
+  if [ "$what" = searched ]; then
+    cp "$work/plans.json" "$work/saved.json"
+    of_first=$steps steps=40
+    with_crimp second "$@"
+    cmp "$work/plans.json" "$work/saved.json" || exit 1
+    head -c 500 "$work/saved.json" >"$work/plans.json"
+    with_crimp third "$@"
+    cmp <(head -c 500 "$work/saved.json") "$work/plans.json" || exit 1
+    steps=$of_first
+  fi
 fi
 /usr/bin/python3 - "$work" "$what" $steps <<'PYTHON'
 import json, os, sys
@@ -40,7 +57,7 @@ if what == "exact":
     plain = last("plain")
     assert ours["weights_hash"] == plain["weights_hash"], f"weights differ from plain: {ours} {plain}"
     sys.exit()
-for index, rank in enumerate(json.load(open(f"{work}/report.json"))["per_rank"]):
+for index, rank in enumerate(json.load(open(f"{work}/ours.json"))["per_rank"]):
     layouts = {name: one["calls"] for name, one in rank["layouts"].items()}
     assert set(layouts) == {"negotiated"}, f"calls that negotiation does not explain: {layouts}"
     assert rank["errors"] == 0 and rank["calls"] > 0
@@ -61,9 +78,29 @@ for index, rank in enumerate(json.load(open(f"{work}/report.json"))["per_rank"])
             assert merge["groups"] == groups, f"other groups on other ranks: {groups} {merge}"
             continue
         groups = merge["groups"]
-        assert search["settled"] and search["searches"] >= 1 and search["steps"] > 10, search
+        # Where the machine gets faster or slower meanwhile, plans are searched again, and that need not be over.
+        settled = search["settled"]
+        assert settled and search["steps"] > 10 or search["searches"] > 1, search
         chosen = search["chosen"]
         assert len(groups) == (len(chosen["cuts"]) + 1 if chosen["holds"] else 0), f"{groups} are not {chosen}"
-        assert len(search["tried"]) >= 3 and all(t["steps"] > 0 and t["step_ms"] > 0 for t in search["tried"][:3]), search
+        assert len(search["tried"]) >= 3 and (not settled or all(t["steps"] > 0 and t["step_ms"] > 0 for t in search["tried"][:3])), search
         assert chosen["step_ms"] > 0
+if what == "searched":
+    said = {run: open(f"{work}/{run}.err").read() + open(f"{work}/{run}").read() for run in ("ours", "second", "third")}
+    merges = {run: [rank["horovod"]["merge"] for rank in json.load(open(f"{work}/{run}.json"))["per_rank"]] for run in said}
+    saved, = json.load(open(f"{work}/saved.json"))["plans"]
+    assert saved["ranks"] == len(merges["ours"]) and "CRIMP_CODEC=3lc" in saved["settings"] and saved["step_ms"] > 0, saved
+    assert not settled or (saved["holds"], saved["cuts"]) == (chosen["holds"], chosen["cuts"]), f"{saved} is not {chosen}"
+    ends = saved["cuts"] + [len(saved["tensors"])]
+    sizes = [end - begin for begin, end in zip([0] + ends, ends)] if saved["holds"] else []
+    for merge in merges["second"]:
+        assert merge["groups"] == sizes, f"{merge} is not {saved}"
+    search = merges["second"][0]["search"]
+    assert search["settled"] and (search["searches"], search["steps"]) == (0, 0), search
+    assert search["chosen"]["origin"] == "CRIMP_PLAN_FILE" and search["chosen"]["cuts"] == saved["cuts"], search
+    assert merges["third"][0]["search"]["searches"] == 1, merges["third"]
+    lines = {run: [line for line in text.splitlines() if "CRIMP_PLAN_FILE" in line] for run, text in said.items()}
+    assert not lines["ours"], lines
+    assert lines["second"] and all("the plan of an earlier run" in line for line in lines["second"]), lines
+    assert len(lines["third"]) == 1 and "is no file of merge plans, or damaged" in lines["third"][0], lines
 PYTHON

@@ -1,6 +1,11 @@
 // The held-bit gate with its clock and its cache in hand.
 #include <doctest/doctest.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
 #include "horovod/gate.hpp"
 #include "horovod/negotiation.hpp"
 #include "support/horovod_simulator.hpp"
@@ -49,6 +54,62 @@ struct Net {
   }
   std::uint64_t count(Release why) const { return gate.releases(why); }
 };
+
+// CRIMP_PLAN_FILE in a new directory, and two ranks, of which the first one decides and has it.
+struct Saved {
+  std::string directory = (std::filesystem::temp_directory_path() / "crimp-test-XXXXXX").string();
+  std::shared_ptr<const PlanFile> file;
+  std::vector<std::vector<std::uint8_t>> messages;  // the leader's
+  std::size_t heard = 0;
+  std::vector<std::string> warnings, chosen;
+  Saved() {
+    REQUIRE(::mkdtemp(directory.data()));
+    file = std::make_shared<const PlanFile>(path());
+  }
+  ~Saved() { std::filesystem::remove_all(directory); }
+  std::string path() const { return directory + "/plans.json"; }
+  std::string text() const {
+    std::stringstream all;
+    all << std::ifstream(path()).rdbuf();
+    return all.str();
+  }
+  static SavedPlan plan(const std::string& tensors, Cuts cuts, double step_s = 1e-3) {
+    SavedPlan p;
+    p.ranks = 2;
+    for (const char c : tensors) p.tensors.push_back({std::string(1, c), 1000});
+    p.plan = {true, std::move(cuts)};
+    p.step_s = step_s;
+    return p;
+  }
+  Leader first() {
+    Leader leader;
+    leader.here = true;
+    leader.broadcast = [&](std::span<std::uint8_t> bytes) { messages.emplace_back(bytes.begin(), bytes.end()); };
+    leader.file = file;
+    leader.key.ranks = 2;
+    leader.warn = [&](const std::string& line) { warnings.push_back(line); };
+    leader.chosen = [&](const SearchRecord& record) { chosen.push_back(record.line()); };
+    return leader;
+  }
+  Leader second() {  // a file of its own would be nobody's business
+    Leader leader;
+    leader.broadcast = [&](std::span<std::uint8_t> bytes) {
+      REQUIRE(heard < messages.size());
+      REQUIRE(bytes.size() == messages[heard].size());
+      std::copy(messages[heard].begin(), messages[heard].end(), bytes.begin());
+      ++heard;
+    };
+    return leader;
+  }
+};
+
+// Steps of so long on both ranks.
+void steps(Net& first, Net& second, int number, milliseconds each, const std::string& tensors) {
+  for (int step = 0; step < number; ++step) {
+    now += each;
+    for (Net* net : {&first, &second}) net->reduce(tensors), net->pass("");
+  }
+}
 
 }  // namespace
 
@@ -380,7 +441,7 @@ TEST_SUITE("horovod_gate") {
     Net net("auto", "abcd", 100, leader);
     CHECK(net.pass("ab") == "ab");  // no plan yet
     REQUIRE(messages.size() == 1);
-    CHECK(messages[0].size() == 2 + 4);
+    CHECK(messages[0].size() == 2 + 4 + 4 * 4);  // with the order of the tensors
     CHECK(messages[0][0] == 0);
     for (int step = 0; step < 4; ++step) {
       CHECK(messages.size() == 1);
@@ -429,5 +490,151 @@ TEST_SUITE("horovod_gate") {
     CHECK(net.pass("b") == "");  // all in one from here
     CHECK(messages == 2);
     CHECK(net.pass("bcd") == "bcd");
+  }
+
+  TEST_CASE("a plan of CRIMP_PLAN_FILE holds from the first planned step on, in the file's order on all ranks") {
+    Saved saved;
+    REQUIRE(saved.file->save(Saved::plan("dacb", {1, 3})) == "");
+    Net first("auto", "abcd", 100, saved.first()), second("auto", "abcd", 100, saved.second());
+    for (Net* net : {&first, &second}) {
+      CHECK(net->pass("abc") == "");  // they wait for d
+      CHECK(net->gate.groups() == std::vector<std::size_t>{1, 2, 1});
+      CHECK(net->pass("abcd") == "d");
+      net->reduce("d");
+      CHECK(net->pass("ab") == "");
+      CHECK(net->pass("abc") == "ac");
+      net->reduce("ac");
+      CHECK(net->pass("b") == "b");
+      net->reduce("b");
+    }
+    CHECK(saved.messages.size() == 1);
+    REQUIRE(saved.chosen.size() == 1);
+    CHECK(saved.chosen[0].find("4 tensors in 3 groups (cuts=1,3), the plan of an earlier run, by CRIMP_PLAN_FILE") !=
+          std::string::npos);
+    const SearchRecord record = first.gate.search().value();
+    CHECK(record.settled);
+    CHECK(record.searches == 0);
+    CHECK(record.steps == 0);
+    CHECK(record.tried.empty());
+    CHECK(record.chosen.origin == "CRIMP_PLAN_FILE");
+    CHECK(record.chosen.cuts == Cuts{1, 3});
+    CHECK_FALSE(second.gate.search());
+    CHECK(saved.warnings.empty());
+  }
+
+  TEST_CASE("a tensor that comes once keeps the file's plan and order") {
+    Saved saved;
+    REQUIRE(saved.file->save(Saved::plan("dacb", {1, 3})) == "");
+    Net first("auto", "abcd", 100, saved.first()), second("auto", "abcd", 100, saved.second());
+    for (Net* net : {&first, &second}) {
+      net->pass("");
+      net->reduce("da");
+      net->gate.reduced("e", 1000);
+      net->reduce("cb");
+      net->pass("");
+      CHECK(net->gate.groups() == std::vector<std::size_t>{1, 2, 1});
+      CHECK(net->pass("abcd") == "d");
+    }
+    CHECK(saved.messages.size() == 1);
+  }
+
+  TEST_CASE("a step is cut short before the file's order is heard") {
+    Saved saved;
+    REQUIRE(saved.file->save(Saved::plan("dacb", {1, 3})) == "");
+    Net first("auto", "abcd", 100, saved.first()), second("auto", "abcd", 100, saved.second());
+    for (Net* net : {&first, &second}) {
+      net->reduce("abcda");  // a whole step, and a of the next
+      CHECK(net->pass("bc") == "");
+      CHECK(net->pass("bcd") == "d");
+      net->reduce("d");
+      CHECK(net->pass("bc") == "c");  // its group was a, too
+    }
+  }
+
+  TEST_CASE("without a plan in the file it is searched and saved, and the next run has it") {
+    Saved saved;
+    now = {};
+    const auto run = [&](const std::string& tensors) {
+      Net first("auto", tensors, 100, saved.first()), second("auto", tensors, 100, saved.second());
+      for (Net* net : {&first, &second}) net->pass("");
+      steps(first, second, 400, milliseconds(10), tensors);
+      CHECK(first.gate.groups() == second.gate.groups());
+      return first.gate.search().value();
+    };
+    const SearchRecord found = run("abcd");
+    CHECK(found.settled);
+    CHECK(found.searches == 1);
+    const std::string text = saved.text();
+    CHECK(text.find("\"step_ms\":10.0") != std::string::npos);
+    const SearchRecord again = run("bacd");
+    CHECK(again.searches == 0);
+    CHECK(again.chosen.holds == found.chosen.holds);
+    CHECK(again.chosen.cuts == found.chosen.cuts);
+    CHECK(saved.text() == text);
+    CHECK(run("abce").searches == 1);  // another model
+    CHECK(run("abcd").searches == 0);
+    CHECK(saved.warnings.empty());
+  }
+
+  TEST_CASE("the steps of the plan's first window are what is saved in the end") {
+    Saved saved;
+    now = {};
+    Net first("auto", "abcd", 100, saved.first()), second("auto", "abcd", 100, saved.second());
+    for (Net* net : {&first, &second}) net->pass("");
+    for (int step = 0; step < 300 && !first.gate.search().value().settled; ++step)
+      steps(first, second, 1, milliseconds(10), "abcd");
+    CHECK(saved.text().find("\"step_ms\":10.0,") != std::string::npos);
+    steps(first, second, 60, milliseconds(11), "abcd");
+    CHECK(saved.text().find("\"step_ms\":11.0,") != std::string::npos);
+    CHECK(first.gate.search().value().searches == 1);
+  }
+
+  TEST_CASE("a plan of the file whose steps take otherwise is searched again, and replaced in the file") {
+    Saved saved;
+    now = {};
+    REQUIRE(saved.file->save(Saved::plan("dacb", {1, 3}, 5e-3)) == "");
+    Net first("auto", "abcd", 100, saved.first()), second("auto", "abcd", 100, saved.second());
+    for (Net* net : {&first, &second}) net->pass("");
+    steps(first, second, 102, milliseconds(10), "abcd");
+    CHECK_FALSE(first.gate.search().value().settled);
+    steps(first, second, 300, milliseconds(10), "abcd");
+    const SearchRecord record = first.gate.search().value();
+    CHECK(record.settled);
+    CHECK(record.searches == 1);
+    CHECK(std::any_of(record.tried.begin(), record.tried.end(), [](const auto& t) {
+      return t.cuts == Cuts{1, 3} && t.origin == "the plan until now";
+    }));
+    std::string problem;
+    const auto now_saved = saved.file->find(Saved::plan("abcd", {}), problem);
+    REQUIRE(now_saved);
+    CHECK(now_saved->step_s == doctest::Approx(10e-3));
+    CHECK(now_saved->plan == MergeTrials::Plan{});  // nothing gained on no plan
+    CHECK(now_saved->tensors.front().name == "d");  // the order that cuts count in
+    CHECK(first.gate.groups() == second.gate.groups());
+  }
+
+  TEST_CASE("a file that is no file of plans is left alone, one that parts Horovod's groups is replaced") {
+    Saved saved;
+    now = {};
+    std::ofstream(saved.path()) << "mine";
+    {
+      Net first("auto", "abcd", 100, saved.first()), second("auto", "abcd", 100, saved.second());
+      for (Net* net : {&first, &second}) net->pass("");
+      steps(first, second, 300, milliseconds(10), "abcd");
+      CHECK(first.gate.search().value().searches == 1);
+    }
+    CHECK(saved.warnings.size() >= 1);
+    CHECK(saved.text() == "mine");
+    std::filesystem::remove(saved.path());
+    saved.warnings.clear();
+    SavedPlan parts = Saved::plan("ab", {1});
+    parts.tensors[0].name = "g_0of2", parts.tensors[1].name = "g_1of2";
+    REQUIRE(saved.file->save(parts) == "");
+    Gate gate(MergePlan("auto"), milliseconds(100), saved.first());
+    for (int step = 0; step < 5; ++step)
+      for (const char* name : {"g_0of2", "g_1of2"}) gate.reduced(name, 1000);
+    REQUIRE(saved.warnings.size() == 1);
+    CHECK(saved.warnings[0].find("parts tensors of one hvd.grouped_allreduce") != std::string::npos);
+    CHECK(gate.search().value().searches == 1);
   }
 }

@@ -153,12 +153,49 @@ TEST_SUITE("merge_trials") {
     trials.reuse(plan, m.takes(plan));
     CHECK(trials.watching());
     CHECK(trials.plan() == plan);
-    for (int window = 0; window < 5; ++window) m.turn(trials);
+    CHECK(trials.steps() == MergeTrials::kWindow);
+    CHECK(trials.chosen_s() == m.takes(plan));
+    for (int window = 0; window < 5; ++window) CHECK_FALSE(m.turn(trials));
     CHECK(trials.watching());
-    for (int window = 0; window < 2; ++window) m.turn(trials, false, 1.5);
+    CHECK(trials.plan() == plan);
+    CHECK(trials.candidates().empty());
+    CHECK(trials.searches() == 0);
+    CHECK(trials.searched_steps() == 0);
+  }
+
+  TEST_CASE("a plan that is reused and takes otherwise than it did is searched anew, and is a candidate") {
+    const Machine m = machine();
+    MergeTrials trials(m.step.bytes, anywhere(24));
+    const MergeTrials::Plan plan{true, {7}};
+    trials.reuse(plan, m.takes(plan));
+    m.turn(trials, false, 1.5);
+    CHECK(trials.watching());
+    m.turn(trials, false, 1.5);
     CHECK_FALSE(trials.watching());
+    CHECK(trials.searches() == 1);
+    const auto holds = [&](const MergeTrials& of) {
+      return std::any_of(of.candidates().begin(), of.candidates().end(), [&](const auto& c) { return c.plan == plan; });
+    };
+    CHECK(holds(trials));
     CHECK(m.until_chosen(trials) > 0);
     CHECK(m.takes(trials.plan()) <= m.takes(plan));
+    CHECK(trials.candidates().front().plan == MergeTrials::Plan{});  // what the others are compared with
+    CHECK(trials.searched_steps() > 10);
+
+    // It is chosen again where it is still the best: nothing else would propose these groups.
+    MergeTrials again(m.step.bytes, anywhere(24));
+    again.reuse(plan, 0.01);
+    const auto turn = [&] {
+      for (unsigned s = again.steps(); s > 0; --s)
+        again.stepped(again.plan() == plan ? 0.5 : 1, std::vector<double>(24, -1), false);
+      return again.next();
+    };
+    turn(), turn();
+    REQUIRE_FALSE(again.watching());
+    bool chosen = false;
+    for (int turns = 0; turns < 200 && !chosen; ++turns) chosen = turn();
+    CHECK(chosen);
+    CHECK(again.plan() == plan);
   }
 
   TEST_CASE("one tensor") {

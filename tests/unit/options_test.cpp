@@ -57,6 +57,7 @@ const std::pair<const char*, const char*> kOther[] = {
     {"CRIMP_HELP", "1"},
     {"CRIMP_RULES", "*=fp16"},
     {"CRIMP_MERGE", "y=2"},
+    {"CRIMP_PLAN_FILE", "p.json"},
     {"CRIMP_HOLD_MS", "50"},
     {"CRIMP_CONTROL", "delay"},
     {"CRIMP_LADDER", "fp16; 8bit"},

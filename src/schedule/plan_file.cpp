@@ -1,0 +1,189 @@
+#include "schedule/plan_file.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+namespace crimp {
+namespace {
+
+using nlohmann::json;
+constexpr const char* kFormat = "crimp merge plans";
+constexpr int kVersion = 1;
+constexpr std::size_t kLongest = 64u << 20;  // bytes that are read
+constexpr const char* kOther = "; give another name, or remove it";
+
+std::vector<NamedTensor> sorted(std::vector<NamedTensor> tensors) {
+  std::sort(tensors.begin(), tensors.end());
+  return tensors;
+}
+
+// json's own conversions turn -1 and 1.5 into unsigned numbers.
+std::uint64_t natural(const json& number) {
+  if (!number.is_number_unsigned()) throw std::runtime_error("a number is not a natural one");
+  return number.get<std::uint64_t>();
+}
+
+SavedPlan plan_of(const json& from) {
+  SavedPlan out;
+  const std::uint64_t ranks = natural(from.at("ranks"));
+  out.ranks = ranks <= INT32_MAX ? static_cast<int>(ranks) : 0;
+  from.at("settings").get_to(out.settings);
+  from.at("origin").get_to(out.origin);
+  from.at("holds").get_to(out.plan.holds);
+  out.step_s = from.at("step_ms").get<double>() / 1e3;
+  for (const json& tensor : from.at("tensors"))
+    out.tensors.push_back({tensor.at(0).get<std::string>(), natural(tensor.at(1))});
+  std::uint64_t last = 0;
+  for (const json& cut : from.at("cuts")) {
+    const std::uint64_t at = natural(cut);
+    if (at <= last) throw std::runtime_error("its cuts do not rise");
+    if (at >= out.tensors.size()) throw std::runtime_error("it has cuts beyond its tensors");
+    out.plan.cuts.push_back(static_cast<std::uint32_t>(last = at));
+  }
+  if (!out.plan.cuts.empty() && !out.plan.holds) throw std::runtime_error("it has cuts, and holds nothing");
+  if (!(out.step_s > 0 && std::isfinite(out.step_s))) throw std::runtime_error("its step takes no time");
+  const auto names = sorted(out.tensors);
+  if (names.empty() || std::adjacent_find(names.begin(), names.end(),
+                                          [](const auto& a, const auto& b) { return a.name == b.name; }) != names.end())
+    throw std::runtime_error("it has no tensors, or one twice");
+  return out;
+}
+
+json json_of(const SavedPlan& plan) {  // without its tensors
+  return {{"ranks", plan.ranks},    {"settings", plan.settings}, {"holds", plan.plan.holds},
+          {"cuts", plan.plan.cuts}, {"origin", plan.origin},     {"step_ms", 1e3 * plan.step_s}};
+}
+
+std::string cannot(const char* what, int error) {
+  return std::string("cannot be ") + what + ": " + std::generic_category().message(error);
+}
+
+// All of a regular file; none: there is no such file. Throws why not.
+std::string text_of(const std::string& path) {
+  struct stat found;
+  if (::lstat(path.c_str(), &found) != 0) {
+    if (errno == ENOENT) return "";
+    throw std::runtime_error(cannot("read", errno));
+  }
+  if (S_ISLNK(found.st_mode)) throw std::runtime_error("is a link, which is not followed; give the file's own name");
+  if (!S_ISREG(found.st_mode)) throw std::runtime_error("is no regular file; give another name");
+  int descriptor;
+  do descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
+  while (descriptor < 0 && errno == EINTR);
+  if (descriptor < 0) throw std::runtime_error(cannot("read", errno));
+  std::string text;
+  char part[1 << 14];
+  ssize_t n;
+  int error = 0;
+  do {
+    n = ::read(descriptor, part, sizeof part);
+    error = n < 0 ? errno : 0;
+    if (n > 0) text.append(part, static_cast<std::size_t>(n));
+  } while ((n > 0 && text.size() <= kLongest) || error == EINTR);
+  ::close(descriptor);
+  if (error) throw std::runtime_error(cannot("read", error));
+  if (text.size() > kLongest) throw std::runtime_error(std::string("is too long for a file of merge plans") + kOther);
+  return text;
+}
+
+}  // namespace
+
+bool SavedPlan::is_for(const SavedPlan& other) const {
+  return ranks == other.ranks && settings == other.settings && tensors.size() == other.tensors.size() &&
+         sorted(tensors) == sorted(other.tensors);
+}
+
+PlanText::PlanText(std::string_view text) {
+  if (text.empty()) return;
+  const json all = json::parse(text, nullptr, false);
+  ours = false;
+  if (all.is_discarded() || !all.is_object() || all.value("format", json()) != kFormat) {
+    problem = std::string("is no file of merge plans, or damaged, and stays as it is") + kOther;
+    return;
+  }
+  if (all.value("version", json()) != kVersion) {
+    problem =
+        fmt::format("has format version {}, this Crimp knows {}, and it stays as it is{}",
+                    all.value("version", json()).dump(-1, ' ', true, json::error_handler_t::replace), kVersion, kOther);
+    return;
+  }
+  ours = true;
+  const json entries = all.value("plans", json());
+  if (!entries.is_array()) problem = "has no list of plans; those found now will be saved in it";
+  std::size_t number = 0;
+  for (const json& entry : entries) {
+    ++number;
+    try {
+      plans.push_back(plan_of(entry));
+    } catch (const std::exception& e) {
+      if (problem.empty())
+        problem = fmt::format("has a plan that is left out (number {}: {}); the next one that is saved replaces it",
+                              number, e.what());
+    }
+  }
+}
+
+// A line for each plan, and one for each of its tensors.
+std::string PlanText::text() const {
+  std::string out = fmt::format("{{\"format\":\"{}\",\"version\":{},\"plans\":[", kFormat, kVersion);
+  for (const SavedPlan& plan : plans) {
+    std::string entry = json_of(plan).dump();
+    entry.back() = ',';
+    out += (&plan == plans.data() ? "\n" : ",\n") + entry + "\"tensors\":[";
+    for (const NamedTensor& t : plan.tensors)
+      out += (&t == plan.tensors.data() ? "\n " : ",\n ") + json::array({t.name, t.bytes}).dump();
+    out += "]}";
+  }
+  return out + "\n]}\n";
+}
+
+PlanFile::PlanFile(const std::string& name) : name_(name), path_(name) {
+  std::error_code none;  // a relative name does not follow the working directory
+  if (const auto absolute = std::filesystem::absolute(name, none); !none) path_ = absolute.string();
+}
+
+PlanText PlanFile::read() const {
+  PlanText none("");
+  try {
+    return PlanText(text_of(path_));
+  } catch (const std::exception& e) {
+    none.ours = false;
+    none.problem = e.what();
+  }
+  return none;
+}
+
+std::optional<SavedPlan> PlanFile::find(const SavedPlan& key, std::string& problem) const {
+  PlanText text = read();
+  problem = text.problem.empty() ? "" : what(text.problem);
+  for (SavedPlan& plan : text.plans)
+    if (plan.is_for(key)) return std::move(plan);
+  return {};
+}
+
+std::string PlanFile::save(SavedPlan plan) const {
+  PlanText text = read();
+  if (!text.ours) return what(text.problem);
+  std::erase_if(text.plans, [&](const SavedPlan& other) { return other.is_for(plan); });
+  text.plans.insert(text.plans.begin(), std::move(plan));
+  if (text.plans.size() > PlanText::kMost) text.plans.resize(PlanText::kMost);
+  try {
+    const std::string why = OutputFile(path_).write(text.text());
+    return why.empty() ? why : "CRIMP_PLAN_FILE: " + why;
+  } catch (const nlohmann::json::exception&) {
+    return what("is not written: a tensor's name is no UTF-8");
+  }
+}
+
+}  // namespace crimp
