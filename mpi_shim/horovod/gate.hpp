@@ -61,6 +61,7 @@ class Gate {
     if (search_) search_->called(bytes, s);
   }
   std::optional<SearchRecord> search() const { return search_ ? search_->record() : std::nullopt; }
+  std::vector<PlanTurns> turns() const { return search_ ? search_->turns() : std::vector<PlanTurns>(); }
   std::uint64_t releases(Release why) const { return releases_[static_cast<std::size_t>(why)]; }
   const auto& releases() const { return releases_; }
 

@@ -112,6 +112,7 @@ Record Negotiation::record() const {
   record.groups = gate_.groups();
   record.releases = gate_.releases();
   record.search = gate_.search();
+  record.plans = gate_.turns();
   return record;
 }
 

@@ -44,15 +44,16 @@ Leader leader_of(MPI_Comm comm, int ranks, const Options& options, int ranks_per
   leader.chosen = [](const SearchRecord& record) {
     logged("the plan that was chosen", [&] { log(LogLevel::info, record.line()); });
   };
+  leader.warn = [](const std::string& problem) {
+    static std::atomic<bool> said{false};
+    if (!said.exchange(true)) log(LogLevel::warn, problem);
+  };
+  leader.recorded = Runtime::get().recorded_plans();
   const Settings& settings = Runtime::get().settings();
   if (leader.here) leader.file = plan_file(settings.plan_file);
   if (!leader.file) return leader;
   leader.key.ranks = ranks;
   leader.key.settings = settings_of(settings, options, ranks_per_host);
-  leader.warn = [](const std::string& problem) {
-    static std::atomic<bool> said{false};
-    if (!said.exchange(true)) log(LogLevel::warn, problem);
-  };
   return leader;
 }
 

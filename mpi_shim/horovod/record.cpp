@@ -49,6 +49,7 @@ void Record::add(const Record& other) {
   const auto tensors = [](const auto& sizes) { return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}); };
   if (tensors(other.groups) > tensors(groups)) groups = other.groups;
   if (other.search && (!search || other.search->tensors > search->tensors)) search = other.search;
+  plans.insert(plans.end(), other.plans.begin(), other.plans.end());
 }
 
 std::string SearchRecord::line() const {
@@ -80,6 +81,7 @@ std::string Record::json() const {
                        {"tried", nlohmann::json::array()}};
     for (const auto& t : search->tried) merge["search"]["tried"].push_back(tried(t));
   }
+  for (const PlanTurns& turns : plans) merge["plans"].push_back(nlohmann::json::parse(turns.json()));
   const nlohmann::json out{{"explained", explained},
                            {"unexplained", unexplained_calls()},
                            {"unexplained_why", object(unexplained, kUnexplainedNames)},

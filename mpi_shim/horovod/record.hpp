@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "schedule/plan_turns.hpp"
+
 namespace crimp::horovod {
 
 // Why the tensors of a data call are not known. One list makes the enum, the keys of the report and the texts of the
@@ -55,6 +57,7 @@ struct Record {
   std::vector<std::size_t> groups;
   std::array<std::uint64_t, static_cast<std::size_t>(Release::count)> releases{};
   std::optional<SearchRecord> search;
+  std::vector<PlanTurns> plans;  // of the steps, where plans are searched; one communicator after another
 
   std::uint64_t unexplained_calls() const;
   void add(const Record&);  // of another communicator; plan and search with more tensors stay

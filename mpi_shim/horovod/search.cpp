@@ -39,29 +39,75 @@ void Search::begin(std::vector<NamedTensor> tensors) {
   resume();
   steps_left_ = 0;
   tensors_ = std::move(tensors);
+  trials_.reset();
+  repeated_ = nullptr;
   try {
     if (leader_.here) begin_trials();
   } catch (const std::bad_alloc&) {
     trials_.reset();
+    repeated_ = nullptr;
     std::iota(order_.begin(), order_.end(), 0u);
   }
   std::memcpy(&message_[2 + n], order_.data(), n * sizeof order_[0]);
 }
 
 void Search::begin_trials() {
+  repeated_ = recorded_plans();
+  turn_ = 0;
+  turn_steps_ = 0;
   std::optional<SavedPlan> earlier;
-  if (leader_.file) logged("CRIMP_PLAN_FILE", [&] { earlier = earlier_plan(); });
+  if (!repeated_ && leader_.file) logged("CRIMP_PLAN_FILE", [&] { earlier = earlier_plan(); });
   if (earlier) {
-    std::unordered_map<std::string, std::uint32_t> place;
-    for (std::uint32_t i = 0; i < tensors_.size(); ++i) place.emplace(tensors_[i].name, i);
-    tensors_ = std::move(earlier->tensors);
-    for (std::uint32_t i = 0; i < tensors_.size(); ++i) order_[i] = place.at(tensors_[i].name);
+    std::vector<std::string> names;
+    for (const NamedTensor& t : earlier->tensors) names.push_back(t.name);
+    take_order(names);
   }
+  if (repeated_) take_order(repeated_->tensors);
+  PlanTurns& turns = turns_.emplace_back();
+  for (const NamedTensor& t : tensors_) turns.tensors.push_back(t.name);
+  if (repeated_) return;
   std::vector<std::uint64_t> bytes;
   bytes.reserve(tensors_.size());
   for (const NamedTensor& t : tensors_) bytes.push_back(t.bytes);
   trials_ = std::make_unique<MergeTrials>(std::move(bytes), may_begin(tensors_));
   if (earlier) trials_->reuse(std::move(earlier->plan), earlier->step_s);
+}
+
+// The order in which an earlier job had them. Where there is no memory nothing has changed.
+void Search::take_order(const std::vector<std::string>& names) {
+  std::unordered_map<std::string, std::uint32_t> place;
+  for (std::uint32_t i = 0; i < tensors_.size(); ++i) place.emplace(tensors_[i].name, i);
+  std::vector<NamedTensor> tensors;
+  std::vector<std::uint32_t> order;
+  for (const std::string& name : names) {
+    order.push_back(place.at(name));
+    tensors.push_back(tensors_[order.back()]);
+  }
+  tensors_ = std::move(tensors);
+  order_ = std::move(order);
+}
+
+// The next ones of these tensors; null: none are repeated, or there are none.
+const PlanTurns* Search::recorded_plans() {
+  if (!leader_.recorded) return nullptr;
+  std::vector<std::string> names;
+  for (const NamedTensor& t : tensors_) names.push_back(t.name);
+  for (std::size_t i = repeats_from_; i < leader_.recorded->size(); ++i) {
+    const PlanTurns& turns = (*leader_.recorded)[i];
+    if (turns.turns.empty() || !turns.is_of(names)) continue;
+    std::vector<NamedTensor> in_order;
+    for (const std::string& name : turns.tensors) in_order.push_back({name, 0});
+    const auto may = may_begin(in_order);
+    const bool whole = std::all_of(turns.turns.begin(), turns.turns.end(), [&](const PlanTurns::Turn& turn) {
+      return std::all_of(turn.plan.cuts.begin(), turn.plan.cuts.end(), [&](auto cut) { return may[cut]; });
+    });
+    if (!whole) continue;
+    repeats_from_ = i + 1;
+    return &turns;
+  }
+  leader_.warn("CRIMP_REPLAY: the record has no merge plans of these " + std::to_string(tensors_.size()) +
+               " tensors; plans are searched for them");
+  return nullptr;
 }
 
 std::optional<SavedPlan> Search::earlier_plan() {
@@ -127,10 +173,25 @@ void Search::decide() {
   if (chosen || (first && trials_->watching())) leader_.chosen(*record());
   // Once more when the plan's first window is over: of its many steps the median is surer.
   if (chosen || (trials_->watching() && !was_measured && trials_->chosen_s() > 0)) save(*record());
+  compose(trials_->plan(), trials_->steps());
+}
+
+void Search::compose(const MergeTrials::Plan& plan, unsigned steps) {
   std::fill(message_.begin(), message_.begin() + 2 + static_cast<std::ptrdiff_t>(reduced_.size()), std::uint8_t{0});
-  message_[0] = trials_->plan().holds;
-  message_[1] = static_cast<std::uint8_t>(trials_->steps());
-  for (const auto cut : trials_->plan().cuts) message_[2 + cut] = 1;
+  message_[0] = plan.holds;
+  message_[1] = static_cast<std::uint8_t>(steps);
+  for (const auto cut : plan.cuts) message_[2 + cut] = 1;
+}
+
+// Behind the end of the record the last plan stays.
+void Search::repeat() {
+  const auto& turns = repeated_->turns;
+  if (turn_steps_ == turns[turn_].steps && turn_ + 1 < turns.size()) ++turn_, turn_steps_ = 0;
+  const std::uint64_t left = turns[turn_].steps - turn_steps_;
+  const auto steps =
+      static_cast<unsigned>(left ? std::min<std::uint64_t>(left, MergeTrials::kWindow) : MergeTrials::kWindow);
+  if (left) turn_steps_ += steps;
+  compose(turns[turn_].plan, steps);
 }
 
 // Of the first message.
@@ -155,6 +216,7 @@ std::optional<Search::Told> Search::plan(Clock::time_point (*time)()) {
   try {
     if (trials_) time_step(time());
     if (trials_ && turn_over) decide();
+    if (repeated_ && turn_over) repeat();
   } catch (const std::bad_alloc&) {
     trials_.reset();
   }
@@ -169,6 +231,7 @@ std::optional<Search::Told> Search::plan(Clock::time_point (*time)()) {
   told.plan.holds = message_[0] != 0;
   for (std::size_t i = 0; i < reduced_.size(); ++i)
     if (message_[2 + i]) told.plan.cuts.push_back(static_cast<std::uint32_t>(i));
+  if (leader_.here && !turns_.empty()) turns_.back().add(told.plan, steps_left_);
   return told;
 }
 

@@ -1,6 +1,7 @@
 // CRIMP_MERGE=auto on one communicator: steps are counted by what was reduced, which is the same on all ranks; the
 // leader times them and decides (schedule/merge_trials.hpp), and its plans reach all ranks before the same AND. The
-// first one brings the order of the tensors as well: that of CRIMP_PLAN_FILE, where a plan of it is used.
+// first one brings the order of the tensors as well: that of CRIMP_PLAN_FILE, where a plan of it is used. Under
+// CRIMP_REPLAY the leader tells what is recorded.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "horovod/record.hpp"
 #include "schedule/merge_trials.hpp"
 #include "schedule/plan_file.hpp"
+#include "schedule/plan_turns.hpp"
 
 namespace crimp::horovod {
 
@@ -27,7 +29,9 @@ struct Leader {
   // CRIMP_PLAN_FILE, the leader's alone; null: none. key: of its plans, but for the tensors.
   std::shared_ptr<const PlanFile> file = nullptr;
   SavedPlan key = {};
-  std::function<void(const std::string&)> warn = [](const std::string&) {};  // of the file
+  std::function<void(const std::string&)> warn = [](const std::string&) {};  // of the file, and of what is recorded
+  // Of the job that is repeated; stays the caller's. Null: none is.
+  const std::vector<PlanTurns>* recorded = nullptr;
 };
 
 // Where groups may begin among tensors in this order: not in the middle of a group of Horovod's, nor between two parts
@@ -58,6 +62,9 @@ class Search {
   void called(std::uint64_t bytes, double s);
 
   std::optional<SearchRecord> record() const;  // the leader's
+  const std::vector<PlanTurns>& turns() const {
+    return turns_;
+  }  // likewise: what it told, of one set of tensors after another
 
  private:
   Leader leader_;
@@ -73,7 +80,16 @@ class Search {
   std::vector<std::uint8_t> message_;  // the last one
   std::vector<NamedTensor> tensors_;   // the leader's, in the order of its trials
   std::vector<std::uint32_t> order_;   // of the first message; empty once it was told
+  std::vector<PlanTurns> turns_;
+  const PlanTurns* repeated_ = nullptr;  // in place of trials
+  std::size_t repeats_from_ = 0;         // in what is recorded
+  std::size_t turn_ = 0;
+  std::uint64_t turn_steps_ = 0;  // of this turn, that were told
   void begin_trials();
+  const PlanTurns* recorded_plans();
+  void take_order(const std::vector<std::string>& names);
+  void repeat();
+  void compose(const MergeTrials::Plan&, unsigned steps);
   std::optional<SavedPlan> earlier_plan();
   void save(const SearchRecord&);
   void decide();

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "collective/algorithms.hpp"
 #include "core/build_id.hpp"
@@ -106,6 +107,16 @@ DecisionRecord record_of(const json& from) {
   return record;
 }
 
+void add_plans(const json& rank, std::vector<PlanTurns>& to) {
+  const json::json_pointer at("/horovod/merge/plans");
+  if (!rank.contains(at)) return;
+  try {
+    for (const json& one : rank.at(at)) to.push_back(PlanTurns::parse(one.dump()));
+  } catch (const std::runtime_error& e) {
+    throw Odd{e.what()};
+  }
+}
+
 // What decides nothing in a replay, or nothing about results.
 bool free_to_differ(const Option& option) {
   const std::string_view name = option.name;
@@ -191,6 +202,7 @@ Replay Replay::parse(const std::string& file, const std::string& content, const 
         const std::pair<std::string, std::uint64_t> key{record.ranks, record.number};
         if (!replay.of_.emplace(key, std::move(record)).second) throw Odd{"a communicator twice"};
       }
+      add_plans(rank, replay.plans_);
     }
   } catch (const Odd& odd) {
     refuse(file, "whose decisions are not as Crimp writes them: it has " + odd.what);
@@ -203,6 +215,8 @@ Replay Replay::parse(const std::string& file, const std::string& content, const 
     warnings.push_back(begin + "ran another build of Crimp, so that results may differ");
   if (const std::string others = other_settings(all, settings); !others.empty())
     warnings.push_back(begin + "had other settings, so that not every call may be in its record: " + others);
+  if (std::any_of(replay.plans_.begin(), replay.plans_.end(), [](const PlanTurns& turns) { return turns.truncated; }))
+    warnings.push_back(begin + "changed merge plans more often than is kept: later steps go on with the last one");
   if (parts < per_rank->size())
     warnings.push_back(begin + "lacks the parts of " + std::to_string(per_rank->size() - parts) + " ranks");
   warn_of_gaps(replay.of_, file, left_out, warnings);

@@ -9,6 +9,7 @@
 
 #include "collective/decisions.hpp"
 #include "core/settings.hpp"
+#include "schedule/plan_turns.hpp"
 
 namespace crimp {
 
@@ -26,10 +27,13 @@ class Replay {
 
   // Null: the record does not have it.
   const DecisionRecord* find(const std::string& ranks, std::uint64_t number) const;
+  // Of Horovod's tensors (CRIMP_MERGE=auto), in the order of the file.
+  const std::vector<PlanTurns>& plans() const { return plans_; }
   const std::string& digest() const { return digest_; }  // of the text
 
  private:
   std::map<std::pair<std::string, std::uint64_t>, DecisionRecord> of_;
+  std::vector<PlanTurns> plans_;
   std::string digest_;
 };
 

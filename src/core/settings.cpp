@@ -205,7 +205,7 @@ constexpr Option kTable[] = {
      false, [](Settings& s, std::string_view t) { return parse_text(t, s.report); },
      [](const Settings& s) { return s.report; }},
     {"CRIMP_REPLAY", "", "a file that CRIMP_REPORT wrote",
-     "the decisions of that job are repeated, call by call, where CRIMP_ALGORITHM=auto and CRIMP_CONTROL would go by clocks (docs/determinism.md); all ranks read the same",
+     "the decisions of that job are repeated, call by call, where CRIMP_ALGORITHM=auto, CRIMP_CONTROL and CRIMP_MERGE=auto would go by clocks (docs/determinism.md); all ranks read the same",
      false, [](Settings& s, std::string_view t) { return parse_text(t, s.replay); },
      [](const Settings& s) { return s.replay; }},
     {"CRIMP_TRACE", "", "a file name",

@@ -64,6 +64,8 @@ class Runtime {
   bool momentum() const { return codecs_.momentum(); }  // a codec keeps the training's
   // CRIMP_MERGE; off where settings are illegal or differ, or Crimp is switched off.
   MergePlan merge_plan() const { return usable_ ? merge_plan_ : MergePlan(); }
+  // Of the job that CRIMP_REPLAY repeats; null: it is unset.
+  const std::vector<PlanTurns>* recorded_plans() const { return replay_ ? &replay_->plans() : nullptr; }
   // Nodes of a communicator of these ranks, by CRIMP_NODE_SIZE; empty where hosts are not known (loaded after MPI_Init,
   // another world), or the private world is not open.
   std::vector<std::vector<int>> nodes_of(const std::vector<int>& world_ranks) const;

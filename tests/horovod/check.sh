@@ -5,6 +5,8 @@
 #   searched     as explained, and CRIMP_MERGE=auto settles on a plan, which is the one that the groups show
 #                and saves; a second job begins with that plan (CRIMP_PLAN_FILE), a third one finds a damaged file, says so and searches
 #   merged       as explained, and once the first steps are recorded every group of tensors is one call
+#   repeated     an adaptive run on slow links, and one on fast links with its decisions (CRIMP_REPLAY): the same weights, bit for bit
+#   replanned    CRIMP_MERGE=auto, and a job with its plans (CRIMP_REPLAY)
 #   exact        with codec none the weights are those of a run without Crimp, bit for bit
 # Exit 77: Horovod is not built here and cannot be fetched.
 set -uo pipefail
@@ -13,6 +15,7 @@ shift 3
 root=$(cd "$(dirname "$0")/../.." && pwd) work=$(mktemp -d) steps=30
 trap 'rm -rf "$work"' EXIT
 [ "$what" != searched ] || steps=500
+[ "$what" != replanned ] || steps=120
 export CRIMP_ALGORITHM=allgather  # on one machine plain MPI may be faster for every call, and auto would take it
 
 train() {  # OUTPUT OPTIONS...
@@ -28,6 +31,15 @@ if [ "$what" = exact ]; then
   # Basic linear adds in rank order whatever the buffer; a ring starts each part of it at another rank, so that merging changes roundings.
   train plain --algorithm 1
   train ours --algorithm 1 --library "$library" --crimp none "$@"
+elif [ "$what" = repeated ]; then
+  export CRIMP_ALGORITHM=auto
+  # One group: which tensors share a call is then no clock's to say.
+  adaptive() {
+    train "$1" --library "$library" --crimp auto --report "$work/$1.json" --groups 1 --env CRIMP_CONTROL=delay --env CRIMP_MIN_COUNT=1k "${@:2}"
+  }
+  adaptive ours --rate 20mbit "$@"
+  adaptive again --rate 1gbit --env "CRIMP_REPLAY=$work/ours.json" "$@"
+  adaptive free --rate 1gbit "$@"
 else
   with_crimp() {  # RUN OPTIONS...
     local run=$1
@@ -46,6 +58,7 @@ else
     cmp <(head -c 500 "$work/saved.json") "$work/plans.json" || exit 1
     steps=$of_first
   fi
+  [ "$what" != replanned ] || with_crimp again "$@" --env "CRIMP_REPLAY=$work/ours.json"
 fi
 /usr/bin/python3 - "$work" "$what" $steps <<'PYTHON'
 import json, os, sys
@@ -57,10 +70,27 @@ if what == "exact":
     plain = last("plain")
     assert ours["weights_hash"] == plain["weights_hash"], f"weights differ from plain: {ours} {plain}"
     sys.exit()
+if what == "repeated":
+    again, free = last("again"), last("free")
+    decisions = lambda name: [rank["decisions"] for rank in json.load(open(f"{work}/{name}.json"))["per_rank"] if rank.get("decisions")]
+    levels = [of for of in decisions("ours")[0][0]["levels"]]
+    assert any(len(of["from"]) > 2 for of in levels), f"the first run changed no levels: {levels}"
+    assert decisions("again") == decisions("ours"), f"other decisions: {decisions('ours')} {decisions('again')}"
+    for rank in json.load(open(f"{work}/again.json"))["per_rank"]:
+        assert rank["replay"]["calls_missing"] == 0 and rank["replay"]["calls"] > 0, rank["replay"]
+    assert again["weights_hash"] == ours["weights_hash"], f"the replay's weights differ: {ours} {again}"
+    assert decisions("free") == decisions("ours") or free["weights_hash"] != ours["weights_hash"]
+    print("an adaptive run of its own ends with", "the same" if free["weights_hash"] == ours["weights_hash"] else "other", "weights")
+    sys.exit()
 for index, rank in enumerate(json.load(open(f"{work}/ours.json"))["per_rank"]):
     layouts = {name: one["calls"] for name, one in rank["layouts"].items()}
     assert set(layouts) == {"negotiated"}, f"calls that negotiation does not explain: {layouts}"
     assert rank["errors"] == 0 and rank["calls"] > 0
+    if what == "replanned":
+        merge = rank["horovod"]["merge"]
+        again = json.load(open(f"{work}/again.json"))["per_rank"][index]["horovod"]["merge"]
+        assert merge.get("plans") == again.get("plans") and ("plans" in merge) == (index == 0), f"{merge} {again}"
+        assert index != 0 or len(merge["plans"][0]["turns"]) > 5 and "search" not in again, f"{merge} {again}"
     if what == "merged":
         merge = rank["horovod"]["merge"]
         groups, tensors = len(merge["groups"]), sum(merge["groups"])

@@ -613,6 +613,63 @@ TEST_SUITE("horovod_gate") {
     CHECK(first.gate.groups() == second.gate.groups());
   }
 
+  TEST_CASE("a job that repeats another one has its plans, step by step, in its order") {
+    Saved was;
+    now = {};
+    const auto job = [](Saved& of, const std::string& tensors, const std::vector<PlanTurns>* recorded,
+                        milliseconds each) {
+      Leader leader = of.first();
+      leader.file = nullptr;
+      leader.recorded = recorded;
+      Net first("auto", tensors, 100, leader), second("auto", tensors, 100, of.second());
+      std::vector<std::vector<std::size_t>> groups;
+      std::string order;
+      for (int step = 0; step < 300; ++step) {
+        now += each + milliseconds(step % 7);
+        for (Net* net : {&first, &second}) net->pass("");
+        CHECK(first.gate.groups() == second.gate.groups());
+        groups.push_back(first.gate.groups());
+        for (Net* net : {&first, &second}) net->reduce(tensors);
+      }
+      CHECK_FALSE(second.gate.turns().size() > 0);
+      return std::pair(groups, first.gate.turns());
+    };
+    const auto [groups, turns] = job(was, "abcd", nullptr, milliseconds(10));
+    REQUIRE(turns.size() == 1);
+    CHECK(turns[0].tensors == std::vector<std::string>{"a", "b", "c", "d"});
+    CHECK(turns[0].turns.size() > 3);
+    // Other times, and tensors that come in another order at first.
+    Saved is;
+    const auto [again, repeated] = job(is, "dbca", &turns, milliseconds(90));
+    CHECK(again == groups);
+    CHECK(repeated == turns);
+    CHECK(is.chosen.empty());
+    CHECK(is.warnings.empty());
+    // Of other tensors nothing is recorded.
+    Saved other;
+    const auto [searched, of_others] = job(other, "abce", &turns, milliseconds(10));
+    CHECK(other.warnings.size() == 1);
+    CHECK(other.chosen.size() >= 1);
+  }
+
+  TEST_CASE("behind the end of what is repeated the last plan stays") {
+    PlanTurns turns{{"a", "b", "c", "d"}, {{{true, {2}}, 4}, {{true, {}}, 8}}, false};
+    const std::vector<PlanTurns> recorded{turns};
+    Saved saved;
+    Leader leader = saved.first();
+    leader.file = nullptr;
+    leader.recorded = &recorded;
+    Net first("auto", "abcd", 100, leader), second("auto", "abcd", 100, saved.second());
+    std::vector<std::size_t> sizes;
+    for (int step = 0; step < 100; ++step) {
+      for (Net* net : {&first, &second}) net->pass("");
+      sizes.push_back(first.gate.groups().size());
+      for (Net* net : {&first, &second}) net->reduce("abcd");
+    }
+    for (int step = 0; step < 100; ++step) CHECK(sizes[static_cast<std::size_t>(step)] == (step < 4 ? 2 : 1));
+    CHECK(saved.warnings.empty());
+  }
+
   TEST_CASE("a file that is no file of plans is left alone, one that parts Horovod's groups is replaced") {
     Saved saved;
     now = {};
