@@ -54,6 +54,10 @@ bool sum_mpi(const NextMpi& next, const SumCall& call, const Eligibility& eligib
   request.sum_exactly = [&](void* buffer, std::uint64_t n) {
     return next.Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(n), call.datatype, call.op, call.comm);  // n <= count
   };
+  request.sum_by_mpi = [&] {
+    return pass_allreduce(next, call.sendbuf, call.recvbuf, static_cast<int>(call.count), call.datatype, call.op,
+                          call.comm);
+  };
   request.synchronize_all = horovod.detected();
   if (!horovod.detected()) return sum(call, eligible, request, why);
   request.layout = horovod.data_call(call.count, eligible.dtype, call.comm);

@@ -1,5 +1,7 @@
 #include "collective/call_choice.hpp"
 
+#include <algorithm>
+
 #include "collective/algorithms.hpp"
 #include "collective/node.hpp"
 #include "core/error.hpp"
@@ -77,6 +79,12 @@ ChosenParts choose(Chooser& chooser, const CallPlan& plan, Transport& transport,
     trial = trial || choice.trial;
     predicted_s += choice.predicted_s;
     plain_s += choice.plain_s;
+  }
+  chosen.tries_plain = std::any_of(chosen.choices.begin(), chosen.choices.end(),
+                                   [](const Choice& choice) { return choice.trial && choice.plain; });
+  if (chosen.tries_plain) {  // the call has no other part
+    chosen.pass = PassReason::slower;
+    return chosen;
   }
   const bool compresses = !early && (plan.controlled || trial || predicted_s == 0 || predicted_s < plain_s);
   if (!compresses && !plan.means_more) {

@@ -7,6 +7,9 @@
 namespace crimp {
 namespace {
 
+// What travels exactly beside the one part of a call is not counted in its time.
+constexpr std::uint64_t kMostBeside = 16;
+
 std::string kind_of(const CallPlan& plan, Dtype dtype, std::uint64_t count) {
   std::string kind = name_of(dtype) + (" x " + std::to_string(count)) + ":";
   for (const PlannedPart& part : plan.parts)
@@ -111,6 +114,10 @@ std::shared_ptr<CallPlan> Planner::make(Dtype dtype, std::uint64_t count, std::s
     }
   }
   make_parts(*plan, dtype, count, level);
+  if (plan->parts.size() == 1 && !plan->means_more) {
+    ChoiceQuery& query = plan->parts[0].query;
+    query.alone = plan->exact_bytes <= query.plain_bytes / kMostBeside;
+  }
   plan->kind = kind_of(*plan, dtype, count);
   plan->kind_digest = digest(plan->kind);
   return plan;

@@ -14,7 +14,10 @@ namespace {
 // A payload's size changes as residuals fill: measured anew at these calls with a codec.
 bool due(std::uint64_t call) { return call == 0 || call == 16 || call == 256 || call == 4096; }
 constexpr std::uint64_t kTriedAnew = 256;  // from this measurement on trials are repeated with it
-int size_class(const ChoiceQuery& query) { return static_cast<int>(std::bit_width(query.count)); }
+// By the binary logarithm of the calls' elements. Where MPI can be tried, too, they have trials of their own.
+int size_class(const ChoiceQuery& query) {
+  return static_cast<int>(std::bit_width(query.count)) + (query.alone ? 64 : 0);
+}
 
 }  // namespace
 
@@ -121,9 +124,9 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
     const bool tries = !query.controlled && !fault::fires("slow_link") && !(early && known == codec.trials.end());
     Choice choice = cheapest(all);
     if (tries) {
-      Trials& trials = known != codec.trials.end()
-                           ? known->second
-                           : *insist([&] { return &codec.trials.try_emplace(size_class(query), all).first->second; });
+      Trials& trials = known != codec.trials.end() ? known->second : *insist([&] {
+        return &codec.trials.try_emplace(size_class(query), all, query.alone).first->second;
+      });
       const bool before = trials.finished();
       choice = trials.choose(transport, all, query.count);
       if (!before && trials.finished()) publish();

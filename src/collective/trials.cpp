@@ -18,17 +18,19 @@ const Choice* least(const std::vector<Choice>& all) {
 
 }  // namespace
 
-Trials::Trials(std::vector<Choice> predictions) {
+Trials::Trials(std::vector<Choice> predictions, bool plain) {
   const Choice* best = least(predictions);
   if (!best || best->predicted_s == 0 || best->predicted_s > kNear * best->plain_s) return;
   const double limit = (best->predicted_s < kShort ? kShortNear : kNear) * best->predicted_s;
-  const bool near_plain = best->predicted_s > best->plain_s / kNear;
+  const bool near_plain = best->predicted_s > best->plain_s / (plain ? kNearPlain : kNear);
+  const double plain_s = best->plain_s;
   std::erase_if(predictions, [&](const Choice& c) { return c.predicted_s > limit; });
   if (predictions.size() + (near_plain ? 1 : 0) < 2) return;
   std::stable_sort(predictions.begin(), predictions.end(),
                    [](const Choice& a, const Choice& b) { return a.predicted_s < b.predicted_s; });
   if (predictions.size() > kMost) predictions.resize(kMost);
   tried_ = std::move(predictions);
+  if (near_plain && plain) tried_.push_back({.plain = true, .predicted_s = plain_s, .plain_s = plain_s});
 }
 
 // A call ends at about the same time everywhere, so what it takes is what it took for who came last.
@@ -67,10 +69,12 @@ Choice Trials::choose(Transport& transport, const std::vector<Choice>& predictio
     next.why = "tried";
     return next;
   }
-  const auto fastest = std::min_element(agreed_.begin(), agreed_.end());
+  const bool with_plain = n > 0 && tried_.back().plain;
+  const auto fastest = std::min_element(agreed_.begin(), agreed_.end() - with_plain);
   const Choice* best = least(predictions);
   Choice choice = best ? *best : Choice{};
-  if (fastest != agreed_.end() && *fastest < kFailed) {
+  if (with_plain && agreed_.back() < kFailed) choice.plain_s = agreed_.back() * static_cast<double>(count);
+  if (fastest != agreed_.end() - with_plain && *fastest < kFailed) {
     const Choice& of = tried_[static_cast<std::size_t>(fastest - agreed_.begin())];
     choice.algorithm = of.algorithm;
     choice.nodes = of.nodes;

@@ -1,6 +1,6 @@
 // A model knows neither how exchanges overlap with the work of ranks that share cores and links, nor a GPU. So where it
 // sees several algorithms close together, or one close to plain MPI, the first calls of a codec and of a size try them
-// in turn, and their times decide.
+// in turn, plain MPI too, and their times decide.
 #pragma once
 #include <utility>
 #include <vector>
@@ -14,7 +14,9 @@ class Transport;
 // Of one codec and of calls of similar sizes. Equal on all ranks but for the times not agreed yet. Not thread-safe.
 class Trials {
  public:
-  static constexpr double kNear = 2;       // times the best prediction: what is tried
+  static constexpr double kNear = 2;  // times the best prediction: what is tried
+  static constexpr double kNearPlain =
+      4;  // plain MPI is tried where it is predicted to take less than so many times the best
   static constexpr std::size_t kMost = 4;  // algorithms that are tried, the nearest
   static constexpr int kRounds = 6;        // the first is not counted: memory is touched for the first time
   // Short calls cost little, chance decides more of their times, and links may lend the first ones credit: more of them
@@ -25,8 +27,8 @@ class Trials {
 
   Trials() = default;  // nothing to try
   // predictions: of all that can run. Empty where the model is sure: nothing else is near its best, which is not near
-  // plain MPI.
-  explicit Trials(std::vector<Choice> predictions);
+  // plain MPI. plain: MPI can be tried as well.
+  explicit Trials(std::vector<Choice> predictions, bool plain = false);
 
   // Collective at the calls after the last round. What this call takes: the next trial, else the one that was fastest,
   // else (nothing tried, or no trial succeeded) the cheapest of `predictions`.

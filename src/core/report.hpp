@@ -30,7 +30,7 @@ struct Settings;
   ITEM(foreign, "values that are not the expected tensor's")            \
   ITEM(memory, "a rank was out of memory")                              \
   ITEM(adasum, "dot products of Horovod's Adasum")                      \
-  ITEM(slower, "plain MPI predicted to be faster")                      \
+  ITEM(slower, "plain MPI faster, or tried")                            \
   ITEM(early, "a communicator's first calls, before anything is measured for it")
 
 enum class PassReason : std::size_t {

@@ -18,7 +18,8 @@ struct AllreduceRequest {
   // Sums a buffer of the call's type exactly, in place, through MPI: for tensors that a rule excludes. Returns an MPI
   // code.
   std::function<int(void* buffer, std::uint64_t count)> sum_exactly = {};
-  bool synchronize_all = false;  // whatever runs on the device may still write the values
+  std::function<int()> sum_by_mpi = {};  // the call as it was made, through MPI; returns an MPI code
+  bool synchronize_all = false;          // whatever runs on the device may still write the values
 };
 
 }  // namespace crimp

@@ -64,6 +64,8 @@ class Session {
   // counted, and nothing else is to be done.
   bool passes(const AllreduceRequest&);
   void note_pass(const AllreduceRequest&, const CallPlan&, const ChosenParts&);
+  // Sums the call through MPI, and tells the chooser how long that took.
+  void try_plain(const AllreduceRequest&, const ChoiceQuery&, const Choice&);
   DelayControl* delay_control();  // null: CRIMP_CONTROL is off, or nothing is compressed
   ControlRecord control_record() const;
   // Under CRIMP_REPLAY. Collective: which communicator of the same ranks it is says rank 0.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
-#include <iterator>
+#include <cstdlib>
 #include <utility>
 
 namespace crimp {
@@ -50,22 +50,51 @@ int DelayControl::key_of(std::uint64_t bytes) { return (static_cast<int>(std::bi
 
 int DelayControl::level(std::uint64_t bytes, int start) {
   const int key = key_of(bytes);
-  if (const auto known = classes_.find(key); known != classes_.end()) return known->second.level;
+  const Class* const near = nearest(key);
+  if (const auto known = classes_.find(key); known != classes_.end()) {
+    Class& c = known->second;
+    if (!follows_ && near && all_calls_ - c.last > kForgotten) resume(key, c, near->level);
+    return c.level;
+  }
   const auto n = static_cast<std::size_t>(levels_);
   Class c;
-  c.level = start_of(key, start);
+  c.level = near ? near->level : start;
+  c.last = all_calls_;
   c.calls_at.assign(n, 0), c.barred.assign(n, 0), c.bar.assign(n, kFirstBar);
   c.all_bytes = all_bytes_;
   return classes_.emplace(key, std::move(c)).first->second.level;
 }
 
-int DelayControl::start_of(int key, int start) const {
-  const auto above = classes_.upper_bound(key);
-  if (classes_.empty()) return start;
-  if (above == classes_.begin()) return above->second.level;
-  const auto below = std::prev(above);
-  if (above == classes_.end()) return below->second.level;
-  return (above->first - key <= key - below->first ? above : below)->second.level;
+const DelayControl::Class* DelayControl::nearest(int key) const {
+  const Class* nearest = nullptr;
+  int distance = 0;
+  for (const auto& [other, c] : classes_) {
+    if (other == key || c.calls == 0 || all_calls_ - c.last > kForgotten) continue;
+    if (nearest && std::abs(other - key) > distance) continue;
+    nearest = &c;
+    distance = std::abs(other - key);
+  }
+  return nearest;
+}
+
+// What it knew is of another time.
+void DelayControl::resume(int key, Class& c, int to) {
+  c.last = all_calls_;
+  if (to != c.level) {
+    ++changes_;
+    if (decisions_.size() < kMostDecisions)
+      decisions_.push_back(
+          {c.calls, least_bytes(key), c.level, to, "no such calls for long: as those of the nearest sizes", 0, 0});
+  }
+  c.level = to;
+  c.timed = c.lossy = c.went_down = false;
+  c.skip = 1;
+  c.in_window = c.gains = 0;
+  c.bytes = 0;
+  c.wait_us = c.period_us = 0;
+  c.barred.assign(c.barred.size(), 0);
+  c.bar.assign(c.bar.size(), kFirstBar);
+  c.over_at_bar = c.useless = 0;
 }
 
 void DelayControl::follow(std::uint64_t bytes, int to) {
@@ -103,6 +132,7 @@ void DelayControl::ended(std::uint64_t bytes, Clock::time_point begun, const Del
   if (gain >= 0) c.gain = c.gains++ == 0 ? gain : c.gain + (gain - c.gain) / 4;
   ++c.calls;
   ++c.calls_at[static_cast<std::size_t>(c.level)];
+  c.last = ++all_calls_;
   all_bytes_ += bytes;
   if (follows_) return;
 

@@ -52,7 +52,8 @@ class DelayControl {
   static constexpr int kWindow = 3;  // calls that a decision looks at
   // Dead band in targets, and where one decision goes two or three levels: the multiplicative part of the law.
   static constexpr double kOver = 1.25, kUnder = 0.5, kFar = 4, kFarther = 16;
-  static constexpr double kHelps = 0.9;  // a stronger level must shorten the waiting to so much of it
+  static constexpr double kHelps = 0.9;            // a stronger level must shorten the waiting to so much of it
+  static constexpr std::uint64_t kForgotten = 64;  // calls
   static constexpr int kFirstBar = 4, kLongestBar = 256, kGuardBar = 64;  // windows
 
   DelayControl(int levels, const DelayTarget& target, double gain_floor)
@@ -60,8 +61,8 @@ class DelayControl {
     decisions_.reserve(kMostDecisions);
   }
 
-  // For calls of so many bytes; start: of the first class. Others begin where the class with the nearest sizes is: it
-  // is the same network. Where it throws nothing has changed.
+  // For calls of so many bytes; start: of the first class. Others begin where the class with the nearest sizes is, and
+  // go on there where kForgotten calls have been others': it is the same network. Where it throws nothing has changed.
   int level(std::uint64_t bytes, int start);
   // In place of level(), which then decides nothing any more: CRIMP_REPLAY says it. Where it throws nothing has
   // changed.
@@ -96,6 +97,7 @@ class DelayControl {
     int gains = 0;  // since the level changed
 
     // Equal on all ranks.
+    std::uint64_t last = 0;                  // of all calls
     std::uint64_t bytes = 0, all_bytes = 0;  // bytes: of this window; all_bytes: of all classes when it began
     double wait_us = 0, period_us = 0;
     int in_window = 0, skip = 1;
@@ -116,7 +118,8 @@ class DelayControl {
 
  private:
   static int key_of(std::uint64_t bytes);
-  int start_of(int key, int start) const;  // of a new class
+  const Class* nearest(int key) const;  // of the classes that have had calls lately; null: none
+  void resume(int key, Class&, int to);
   void decide(int key, Class&);
   void move(int key, Class&, int to, const char* why, double target_us);
   void bar_from(Class&, int level);  // this level and all stronger ones
@@ -125,7 +128,7 @@ class DelayControl {
   DelayTarget target_;
   double gain_floor_;
   std::map<int, Class> classes_;
-  std::uint64_t all_bytes_ = 0, changes_ = 0;
+  std::uint64_t all_bytes_ = 0, all_calls_ = 0, changes_ = 0;
   bool follows_ = false;
   std::vector<Decision> decisions_;
 };

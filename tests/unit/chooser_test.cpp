@@ -542,6 +542,46 @@ TEST_SUITE("chooser") {
     });
   }
 
+  TEST_CASE("where MPI can carry the call it is tried, too, and its time decides, not the prediction") {
+    run_ranks(2, [&](ThreadTransport& t) {
+      constexpr std::uint64_t kCount = 100;
+      const std::vector<Choice> both = {{.algorithm = Algorithm::allgather, .predicted_s = 1.0, .plain_s = 3},
+                                        {.algorithm = Algorithm::two_shot, .predicted_s = 1.5, .plain_s = 3}};
+      for (const double plain : {0.5, 1.4, 2.0}) {
+        Trials trials(both, true);
+        for (int round = 0; round < Trials::kRounds; ++round)
+          for (int i = 0; i < 3; ++i) {
+            const Choice c = trials.choose(t, both, kCount);
+            CHECK(c.trial);
+            CHECK(c.plain == (i == 2));
+            trials.took(c.plain ? plain : c.algorithm == Algorithm::two_shot ? 1.4 : 1.7, kCount);
+          }
+        const Choice c = trials.choose(t, both, 2 * kCount);
+        CHECK_FALSE(c.trial);
+        CHECK(c.plain == (plain <= 1.4));  // what MPI does as fast is not worth a loss
+        CHECK(c.plain_s == doctest::Approx(2 * plain));
+        CHECK(c.predicted_s == doctest::Approx(2.8));
+        CHECK(c.algorithm == Algorithm::two_shot);
+      }
+      // Of trials of MPI that failed the prediction stays; far from it, it is not tried.
+      Trials failed(both, true);
+      for (int i = 0; i < 3 * Trials::kRounds; ++i)
+        if (!failed.choose(t, both, kCount).plain) failed.took(2.9, kCount);
+      CHECK(failed.choose(t, both, kCount).plain_s == 3);
+      CHECK_FALSE(failed.choose(t, both, kCount).plain);
+      auto far = both;
+      for (Choice& c : far) c.plain_s = 4.1;
+      Trials sure(far, true);
+      for (int i = 0; i < 2 * Trials::kRounds; ++i) {
+        const Choice c = sure.choose(t, far, kCount);
+        CHECK(c.trial);
+        CHECK_FALSE(c.plain);
+        sure.took(1, kCount);
+      }
+      CHECK_FALSE(sure.choose(t, far, kCount).trial);
+    });
+  }
+
   TEST_CASE("every size has its own trials, repeated when the codec is measured late") {
     const auto codec = make_codec("fp16");
     run_ranks(2, [&](ThreadTransport& t) {

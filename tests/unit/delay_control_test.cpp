@@ -269,6 +269,26 @@ TEST_SUITE("delay_control") {
     CHECK(rank.level(4'000'000 / 20, 1) == settled);
   }
 
+  TEST_CASE("calls of sizes that were not seen for long go on where the nearest class is") {
+    Job job(1e6, 100'000, 1e6);
+    for (int step = 0; step < 3; ++step) job.step();
+    CHECK(job.level() == 0);
+    job.elements = 1.6e7;  // another class from now on, on a network that becomes slow
+    job.mbit_s = 200;
+    for (int step = 0; step < 100; ++step) job.step();
+    const int settled = job.level();
+    REQUIRE(settled > 1);
+    REQUIRE(job.ranks[0].classes().size() == 2);
+    job.elements = 1e6;
+    CHECK(job.level() == settled);
+    for (int step = 0; step < 3; ++step) job.step();
+    CHECK(job.level() == settled);
+    const auto& last = job.ranks[0].decisions().back();
+    CHECK(last.from == 0);
+    CHECK(last.to == settled);
+    CHECK(std::string(last.why).find("for long") != std::string::npos);
+  }
+
   TEST_CASE("a call in which a rank says nothing changes nothing") {
     Job job(25e6, 100e3, 100);
     const int level = job.level();
