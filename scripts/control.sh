@@ -28,20 +28,21 @@ commands=("$rate 1gbit" "$rate 100mbit" "$rate 20mbit" "$rate 1gbit" "$rate 1gbi
 training=(--no-setup "${library[@]}" --model mlp25 --batch 64 --epochs 2 --rate 1gbit --late 300)
 
 run() {  # NAME STEPS-OF-EACH-PHASE OPTIONS...
-  local name=$1 steps=($2) phases=() i
+  local name=$1 counts phases=() i
+  read -ra counts <<<"$2"
   shift 2
   [ ! -s "$results/$name.json" ] || return 0
-  for i in "${!commands[@]}"; do phases+=(--phase "${steps[i]}:${commands[i]}"); done
+  for i in "${!commands[@]}"; do phases+=(--phase "${counts[i]}:${commands[i]}"); done
   echo "== $name"
   ./scripts/horovod.sh train "${training[@]}" "${phases[@]}" "$@" 2>"$results/$name.err" | tee "$results/$name.log" | grep -v '^{' || { tail -n 20 "$results/$name.err"; return 1; }
   ! grep -h "crimp: .*off because" "$results/$name.log" "$results/$name.err" || return 1
   grep '^{"model"' "$results/$name.log" >"$results/$name.json"
 }
 
-ladder=(fp16:memory=residual 8bit:memory=residual maxmin:rounding=nearest,memory=residual '3lc:s=0.5,entropy=1' 3lc 3lc:s=1.5 3lc:s=1.9)
+ladder=(fp16:memory=residual 8bit:memory=residual 'maxmin:rounding=nearest,memory=residual' '3lc:s=0.5,entropy=1' 3lc 3lc:s=1.5 3lc:s=1.9)
 long="78 78 78 78 78 78" accuracy=(--accuracy)
 [ -z "$quick" ] || { long="30 30 30 30 30 30" accuracy=(); }
-run control "$long" --crimp auto --report "$results/control-report.json" --env CRIMP_CONTROL=delay ${CONTROL_ENV:-} "${accuracy[@]}"
+run control "$long" --crimp auto --report "$results/control-report.json" --env CRIMP_CONTROL=delay "${accuracy[@]}"
 level=0
 for codec in "${ladder[@]}"; do
   case $level in

@@ -29,8 +29,8 @@ struct ChoiceQuery {
   std::uint64_t plain_bytes;           // of the same elements in the caller's type
   double quality = 3;                  // AlgorithmEntry::error up to which algorithms are considered (CRIMP_QUALITY)
   int radix = 0;                       // CRIMP_RADIX; 0: what is predicted to take least; 1: directly
-  bool controlled = false;  // CRIMP_CONTROL follows what calls take: nothing is tried, nor left to plain MPI
-  bool alone = false;       // nothing else of weight is in the call, which plain MPI may carry to see how long it takes
+  bool controlled = false;             // CRIMP_CONTROL follows what calls take: nothing is tried, nor left to plain MPI
+  bool alone = false;  // nothing else of weight is in the call, which plain MPI may carry to see how long it takes
 };
 
 // Of one or more candidates (src/collective/candidates.hpp); or plain MPI. The same makes the tables of `crimp model`.
