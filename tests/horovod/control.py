@@ -70,7 +70,7 @@ def main(folder, figure):
     axis.set_yscale("log")
     axis.set_xlabel("step")
     axis.set_ylabel("ms a step")
-    axis.legend(fontsize=8, loc="center right")
+    axis.legend(fontsize=8, loc="upper left")
     axis.set_xlim(0, begin)
     fig.savefig(figure, dpi=130)
 
