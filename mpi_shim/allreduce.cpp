@@ -54,7 +54,7 @@ bool sum_mpi(const NextMpi& next, const SumCall& call, const Eligibility& eligib
   request.sum_exactly = [&](void* buffer, std::uint64_t n) {
     return next.Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(n), call.datatype, call.op, call.comm);  // n <= count
   };
-  request.sum_by_mpi = [&] {
+  request.sum_by_mpi = [&next, &call] {  // no more, or it is an allocation
     return pass_allreduce(next, call.sendbuf, call.recvbuf, static_cast<int>(call.count), call.datatype, call.op,
                           call.comm);
   };

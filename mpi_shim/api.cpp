@@ -139,7 +139,9 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
       request.sum_exactly = [&call, type](void* buffer, std::uint64_t n) {  // no more, or it is an allocation
         return sum_exactly(MPI_IN_PLACE, buffer, n, {call.datatype, call.op}, size_of(type), call.comm);
       };
-      request.sum_by_mpi = [&] { return sum_exactly(sendbuf, recvbuf, count, h, size_of(type), comm); };
+      request.sum_by_mpi = [&call, type] {  // likewise
+        return sum_exactly(call.sendbuf, call.recvbuf, call.count, {call.datatype, call.op}, size_of(type), call.comm);
+      };
       why = eligible.why;
       summed = eligible.way != Way::pass && sum(call, eligible, request, &why);
     }
