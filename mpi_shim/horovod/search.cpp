@@ -46,6 +46,7 @@ void Search::begin(std::vector<NamedTensor> tensors) {
   } catch (const std::bad_alloc&) {
     trials_.reset();
     repeated_ = nullptr;
+    notes_ = false;
     std::iota(order_.begin(), order_.end(), 0u);
   }
   std::memcpy(&message_[2 + n], order_.data(), n * sizeof order_[0]);
@@ -63,8 +64,7 @@ void Search::begin_trials() {
     take_order(names);
   }
   if (repeated_) take_order(repeated_->tensors);
-  PlanTurns& turns = turns_.emplace_back();
-  for (const NamedTensor& t : tensors_) turns.tensors.push_back(t.name);
+  note_turns();
   if (repeated_) return;
   std::vector<std::uint64_t> bytes;
   bytes.reserve(tensors_.size());
@@ -85,6 +85,19 @@ void Search::take_order(const std::vector<std::string>& names) {
   }
   tensors_ = std::move(tensors);
   order_ = std::move(order);
+}
+
+// Of a job whose tensors change all the time the first sets are kept.
+void Search::note_turns() {
+  notes_ = false;
+  if (turns_.size() == PlanTurns::kMostSets) {
+    turns_.back().truncated = true;
+    return;
+  }
+  PlanTurns turns;
+  for (const NamedTensor& t : tensors_) turns.tensors.push_back(t.name);
+  turns_.push_back(std::move(turns));
+  notes_ = true;
 }
 
 // The next ones of these tensors; null: none are repeated, or there are none.
@@ -222,6 +235,7 @@ std::optional<Search::Told> Search::plan(Clock::time_point (*time)()) {
   }
   if (!turn_over) {
     --steps_left_;
+    if (notes_) turns_.back().add(plan_, 1);
     return {};
   }
   leader_.broadcast(message_);
@@ -231,7 +245,10 @@ std::optional<Search::Told> Search::plan(Clock::time_point (*time)()) {
   told.plan.holds = message_[0] != 0;
   for (std::size_t i = 0; i < reduced_.size(); ++i)
     if (message_[2 + i]) told.plan.cuts.push_back(static_cast<std::uint32_t>(i));
-  if (leader_.here && !turns_.empty()) turns_.back().add(told.plan, steps_left_);
+  if (notes_) {
+    turns_.back().add(told.plan, 1);
+    plan_ = told.plan;
+  }
   return told;
 }
 

@@ -81,11 +81,14 @@ class Search {
   std::vector<NamedTensor> tensors_;   // the leader's, in the order of its trials
   std::vector<std::uint32_t> order_;   // of the first message; empty once it was told
   std::vector<PlanTurns> turns_;
+  bool notes_ = false;                   // the last of turns_ is of these tensors
+  MergeTrials::Plan plan_;               // where notes_: of this step
   const PlanTurns* repeated_ = nullptr;  // in place of trials
   std::size_t repeats_from_ = 0;         // in what is recorded
   std::size_t turn_ = 0;
   std::uint64_t turn_steps_ = 0;  // of this turn, that were told
   void begin_trials();
+  void note_turns();
   const PlanTurns* recorded_plans();
   void take_order(const std::vector<std::string>& names);
   void repeat();

@@ -21,9 +21,9 @@ namespace {
 constexpr double kLongEnough = 0.02;
 constexpr std::uint64_t kSizes[] = {64, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 8 << 20};
 constexpr int kRepeats = 3;
-constexpr int kSlowRepeats = 2;                 // one alone, while ranks' other threads compute, was 20 times too long
-constexpr int kPayloads = 3;                    // that are added, to learn what one more costs
-constexpr std::uint64_t kNodeSample = 1 << 18;  // elements
+constexpr int kSlowRepeats = 2;  // one alone, while ranks' other threads compute, was more than ten times too long
+constexpr int kPayloads = 3;     // that are added, to learn what one more costs
+constexpr std::uint64_t kNodeSample = 1 << 18;    // elements
 constexpr std::uint64_t kDeviceSample = 1 << 22;  // likewise
 
 std::vector<std::uint64_t> multiples(std::uint64_t n, std::uint64_t of) {

@@ -180,9 +180,14 @@ void Session::say_what_is_known(const Layout& layout) {
                "CRIMP_UNKNOWN_LAYOUT=" + context_.settings.unknown_layout + ". crimp_allreduce() names tensors");
 }
 
+bool Session::Pass::of(const AllreduceRequest& request) const {
+  return count == request.count && dtype == request.dtype && layout.has_value() == (request.layout != nullptr) &&
+         (!layout || *layout == request.layout->digest());
+}
+
 bool Session::passes(const AllreduceRequest& request) {
   for (const Pass& pass : passes_) {
-    if (pass.count != request.count || pass.dtype != request.dtype || pass.layout != request.layout) continue;
+    if (!pass.of(request)) continue;
     const bool settled =
         replayed_ ? replayed_->passes_unseen(pass.kind) : pass.seen >= kPassesInARow && chooser_.still(pass.settled);
     const bool passes = settled && (request.layout || !follows_calls() || calls_.skip(pass.count, pass.dtype));
@@ -202,15 +207,12 @@ void Session::note_pass(const AllreduceRequest& request, const CallPlan& plan, c
       replayed_ ? Chooser::Settled{} : chooser_.settled(plan.parts[0].query, chosen.choices[0]);
   if (!settled.codec && !replayed_) return;
   const std::size_t most = replayed_ ? kReplayedPasses : kPasses;
-  const auto same = [&](const Pass& p) {
-    return p.count == request.count && p.dtype == request.dtype && p.layout == request.layout;
-  };
-  auto known = std::find_if(passes_.begin(), passes_.end(), same);
+  auto known = std::find_if(passes_.begin(), passes_.end(), [&](const Pass& pass) { return pass.of(request); });
   if (known == passes_.end()) {
     insist([&] { passes_.reserve(most); });
     if (passes_.size() == most) passes_.erase(passes_.begin());
-    known =
-        passes_.insert(passes_.end(), Pass{request.layout, request.count, request.dtype, plan.kind_digest, settled});
+    const auto layout = request.layout ? std::optional(request.layout->digest()) : std::nullopt;
+    known = passes_.insert(passes_.end(), Pass{layout, request.count, request.dtype, plan.kind_digest, settled});
   }
   const bool again = known->settled.codec == settled.codec && known->settled.state == settled.state;
   known->settled = settled;

@@ -103,13 +103,15 @@ class Session {
   TensorMemory memory_;
   SessionBuffers scratch_;
   struct Pass {
-    std::shared_ptr<const Layout>
-        layout;  // null: of tensors that the sequence of calls knows, or that need not be known
+    // Digest; none: of tensors that the sequence of calls knows, or that need not be known. Which passes are remembered
+    // must be equal on all ranks, where a layout may be another object each time.
+    std::optional<std::uint64_t> layout;
     std::uint64_t count;
     Dtype dtype;
     std::uint64_t kind;  // CallPlan::kind_digest
     Chooser::Settled settled;
     int seen = 0;  // in a row
+    bool of(const AllreduceRequest&) const;
   };
   // Under CRIMP_REPLAY those that were not settled when they were recorded are among them.
   static constexpr std::size_t kPasses = 32, kReplayedPasses = 8 * kPasses;

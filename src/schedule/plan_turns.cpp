@@ -35,7 +35,7 @@ std::string PlanTurns::json() const {
   nlohmann::json out{{"tensors", tensors}, {"turns", nlohmann::json::array()}, {"truncated", truncated}};
   for (const Turn& turn : turns)
     out["turns"].push_back({{"steps", turn.steps}, {"holds", turn.plan.holds}, {"cuts", turn.plan.cuts}});
-  return out.dump();
+  return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 PlanTurns PlanTurns::parse(std::string_view text) {

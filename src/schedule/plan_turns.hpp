@@ -12,7 +12,8 @@ namespace crimp {
 
 // Of one set of tensors on one communicator, from the step on in which plans were first possible.
 struct PlanTurns {
-  static constexpr std::size_t kMost = 16384;  // turns that are kept
+  static constexpr std::size_t kMost = 16384;    // turns that are kept
+  static constexpr std::size_t kMostSets = 256;  // sets of tensors that a communicator keeps them of
   struct Turn {
     MergeTrials::Plan plan;
     std::uint64_t steps = 0;
@@ -26,7 +27,7 @@ struct PlanTurns {
   void add(const MergeTrials::Plan&, unsigned steps) noexcept;
   bool is_of(std::vector<std::string> names) const;  // these tensors, in whatever order
 
-  std::string json() const;  // throws nlohmann::json::exception for names that are no UTF-8
+  std::string json() const;  // of names that are no UTF-8 the rest, and then they match none
   // Throws std::runtime_error, which says what is wrong.
   static PlanTurns parse(std::string_view json);
 };

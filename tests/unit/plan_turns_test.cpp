@@ -34,6 +34,13 @@ TEST_SUITE("plan_turns") {
     CHECK(turns.turns.back() == last);
   }
 
+  TEST_CASE("names that are no UTF-8 do not stop a report") {
+    PlanTurns turns;
+    turns.tensors = {"a\xff"};
+    turns.add({true, {}}, 4);
+    CHECK(PlanTurns::parse(turns.json()).turns == turns.turns);
+  }
+
   TEST_CASE("what makes no sense is refused") {
     for (const char* text :
          {"", "[]", "{}", R"({"tensors":["a"],"turns":[]})", R"({"tensors":[],"turns":[],"truncated":false})",
