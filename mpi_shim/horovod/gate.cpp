@@ -15,6 +15,13 @@ std::vector<std::size_t> Gate::groups() const {
   return out;
 }
 
+std::uint8_t Gate::codec(const std::string& tensor) const {
+  if (!planned() || adopted_.groups.codecs.empty()) return 0;
+  const auto known = by_name_.find(tensor);
+  const int group = known == by_name_.end() ? -1 : tensors_[known->second].group;
+  return group < 0 ? std::uint8_t{0} : adopted_.groups.codec(static_cast<std::size_t>(group));
+}
+
 void Gate::reduced(const std::string& name, std::uint64_t bytes) {
   if (plan_.off() || unnamed(name)) return;
   hold_ = Hold::closed;
@@ -105,7 +112,7 @@ void Gate::adopt(const MergeTrials::Plan& plan) {
   holds_ = plan.holds;
   hold_ = Hold::closed;
   std::vector<bool> begins(planned_.size());
-  for (const auto cut : plan.cuts) begins[cut] = true;
+  for (const auto cut : plan.groups.cuts) begins[cut] = true;
   group_by(begins);
 }
 

@@ -55,6 +55,8 @@ class Gate {
   void hold(std::span<std::int64_t> own_bits, const ResponseCache&, Clock::time_point (*time)() = Clock::now);
 
   std::vector<std::size_t> groups() const;  // tensors of each; empty: nothing planned yet
+  // Of the codecs that the tensor's rule leaves; the same on all ranks.
+  std::uint8_t codec(const std::string& tensor) const;
   bool planned() const { return holds_ && !members_.empty(); }
   // A data call of so many bytes of tensors took so long here.
   void called(std::uint64_t bytes, double s) {

@@ -274,7 +274,11 @@ std::shared_ptr<const Layout> Negotiation::data_call(std::uint64_t count, Dtype 
       std::uint64_t at = 0;
       for (std::size_t t = 0; t < r.names.size(); ++t) {
         const auto n = static_cast<std::uint64_t>(r.sizes[t]);
-        if (n) segments.push_back({unnamed(r.names[t]) ? std::string() : r.names[t], at, n});
+        if (n)
+          segments.push_back({.key = unnamed(r.names[t]) ? std::string() : r.names[t],
+                              .offset = at,
+                              .count = n,
+                              .alternative = gate_.codec(r.names[t])});
         at += n;
         if (is_dense) continue;
         const std::uint64_t end =

@@ -49,6 +49,7 @@ Leader leader_of(MPI_Comm comm, int ranks, const Options& options, int ranks_per
     if (!said.exchange(true)) log(LogLevel::warn, problem);
   };
   leader.recorded = Runtime::get().recorded_plans();
+  leader.codecs = Runtime::get().codecs_to_choose_from();
   const Settings& settings = Runtime::get().settings();
   if (leader.here) leader.file = plan_file(settings.plan_file);
   if (!leader.file) return leader;

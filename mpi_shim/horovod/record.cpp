@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "schedule/plan_json.hpp"
+
 namespace crimp::horovod {
 namespace {
 
@@ -53,10 +55,17 @@ void Record::add(const Record& other) {
 }
 
 std::string SearchRecord::line() const {
-  const std::string what = !chosen.holds         ? "no plan, as none gained a hundredth of the step on it"
-                           : chosen.cuts.empty() ? fmt::format("{} tensors in one group", tensors)
-                                                 : fmt::format("{} tensors in {} groups (cuts={})", tensors,
-                                                               chosen.cuts.size() + 1, fmt::join(chosen.cuts, ","));
+  const auto& [cuts, codecs] = chosen.plan.groups;
+  std::string what = "no plan, as none gained a hundredth of the step on it";
+  if (chosen.plan.holds)
+    what = cuts.empty()
+               ? fmt::format("{} tensors in one group", tensors)
+               : fmt::format("{} tensors in {} groups (cuts={})", tensors, cuts.size() + 1, fmt::join(cuts, ","));
+  if (!codecs.empty()) {  // counted from 1, as people do
+    std::vector<int> numbers;
+    for (const auto codec : codecs) numbers.push_back(codec + 1);
+    what += fmt::format(", which have codec {} of those that CRIMP_RULES leave", fmt::join(numbers, ","));
+  }
   if (searches == 0)
     return fmt::format("CRIMP_MERGE=auto: {}, the plan of an earlier run, by CRIMP_PLAN_FILE; a step took {:.2f} ms",
                        what, 1e3 * chosen.step_s);
@@ -71,8 +80,9 @@ std::string Record::json() const {
                        {"releases", object(releases, kReleaseNames)}};
   if (search) {
     const auto tried = [](const SearchRecord::Tried& t) {
-      return nlohmann::json{
-          {"holds", t.holds}, {"cuts", t.cuts}, {"origin", t.origin}, {"step_ms", 1e3 * t.step_s}, {"steps", t.steps}};
+      nlohmann::json out{{"origin", t.origin}, {"step_ms", 1e3 * t.step_s}, {"steps", t.steps}};
+      put_plan(out, t.plan);
+      return out;
     };
     merge["search"] = {{"settled", search->settled},
                        {"searches", search->searches},

@@ -35,8 +35,7 @@ enum class Release : std::size_t { CRIMP_RELEASES(CRIMP_ITEM) count };
 // What CRIMP_MERGE=auto has come to, on the rank that decides.
 struct SearchRecord {
   struct Tried {
-    bool holds = false;  // else no plan
-    std::vector<std::uint32_t> cuts;
+    MergeTrials::Plan plan;
     std::string origin;
     double step_s = 0;  // median
     std::size_t steps = 0;

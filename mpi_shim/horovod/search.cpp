@@ -13,6 +13,10 @@
 namespace crimp::horovod {
 namespace {
 double seconds(Search::Clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+bool keeps_groups(const MergeTrials::Plan& plan, const std::vector<bool>& may) {
+  return std::all_of(plan.groups.cuts.begin(), plan.groups.cuts.end(), [&](auto cut) { return may[cut]; });
+}
 }  // namespace
 
 std::vector<bool> may_begin(const std::vector<NamedTensor>& tensors) {
@@ -32,8 +36,8 @@ void Search::begin(std::vector<NamedTensor> tensors) {
   reduced_.resize(n);
   order_.resize(n);
   std::iota(order_.begin(), order_.end(), 0u);
-  // Whether groups are held, for how many steps, and of each tensor whether a group begins there; in the first message
-  // their order.
+  // Whether groups are held, for how many steps, and of each tensor whether a group begins there (1) and which codec
+  // (times 2) its group has; in the first message their order.
   message_.assign(2 + n + n * sizeof order_[0], 0);
   message_[1] = MergeTrials::kWindow;
   resume();
@@ -69,7 +73,7 @@ void Search::begin_trials() {
   std::vector<std::uint64_t> bytes;
   bytes.reserve(tensors_.size());
   for (const NamedTensor& t : tensors_) bytes.push_back(t.bytes);
-  trials_ = std::make_unique<MergeTrials>(std::move(bytes), may_begin(tensors_));
+  trials_ = std::make_unique<MergeTrials>(std::move(bytes), may_begin(tensors_), leader_.codecs);
   if (earlier) trials_->reuse(std::move(earlier->plan), earlier->step_s);
 }
 
@@ -111,9 +115,8 @@ const PlanTurns* Search::recorded_plans() {
     std::vector<NamedTensor> in_order;
     for (const std::string& name : turns.tensors) in_order.push_back({name, 0});
     const auto may = may_begin(in_order);
-    const bool whole = std::all_of(turns.turns.begin(), turns.turns.end(), [&](const PlanTurns::Turn& turn) {
-      return std::all_of(turn.plan.cuts.begin(), turn.plan.cuts.end(), [&](auto cut) { return may[cut]; });
-    });
+    const bool whole = std::all_of(turns.turns.begin(), turns.turns.end(),
+                                   [&](const PlanTurns::Turn& turn) { return keeps_groups(turn.plan, may); });
     if (!whole) continue;
     repeats_from_ = i + 1;
     return &turns;
@@ -130,8 +133,7 @@ std::optional<SavedPlan> Search::earlier_plan() {
   auto plan = leader_.file->find(key, problem);
   if (!problem.empty()) leader_.warn(problem);
   if (!plan) return {};
-  const auto may = may_begin(plan->tensors);
-  if (std::all_of(plan->plan.cuts.begin(), plan->plan.cuts.end(), [&](auto cut) { return may[cut]; })) return plan;
+  if (keeps_groups(plan->plan, may_begin(plan->tensors))) return plan;
   leader_.warn(
       leader_.file->what("has a plan that parts tensors of one hvd.grouped_allreduce; plans are searched, and the one "
                          "that is found replaces it"));
@@ -143,7 +145,7 @@ void Search::save(const SearchRecord& record) {
   logged("CRIMP_PLAN_FILE", [&] {
     SavedPlan plan = leader_.key;
     plan.tensors = tensors_;
-    plan.plan = {record.chosen.holds, record.chosen.cuts};
+    plan.plan = record.chosen.plan;
     plan.step_s = record.chosen.step_s;
     plan.origin = record.chosen.origin;
     if (const std::string problem = leader_.file->save(std::move(plan)); !problem.empty()) leader_.warn(problem);
@@ -193,7 +195,13 @@ void Search::compose(const MergeTrials::Plan& plan, unsigned steps) {
   std::fill(message_.begin(), message_.begin() + 2 + static_cast<std::ptrdiff_t>(reduced_.size()), std::uint8_t{0});
   message_[0] = plan.holds;
   message_[1] = static_cast<std::uint8_t>(steps);
-  for (const auto cut : plan.cuts) message_[2 + cut] = 1;
+  for (const auto cut : plan.groups.cuts) message_[2 + cut] = 1;
+  std::size_t group = 0;
+  for (std::size_t i = 0; i < reduced_.size(); ++i) {
+    std::uint8_t& told = message_[2 + i];
+    group += told;
+    told = static_cast<std::uint8_t>(told | plan.groups.codec(group) << 1);
+  }
 }
 
 // Behind the end of the record the last plan stays.
@@ -243,8 +251,14 @@ std::optional<Search::Told> Search::plan(Clock::time_point (*time)()) {
   told.order = heard_order();
   steps_left_ = message_[1];
   told.plan.holds = message_[0] != 0;
-  for (std::size_t i = 0; i < reduced_.size(); ++i)
-    if (message_[2 + i]) told.plan.cuts.push_back(static_cast<std::uint32_t>(i));
+  Grouping& groups = told.plan.groups;
+  for (std::size_t i = 0; i < reduced_.size(); ++i) {
+    const std::uint8_t of_tensor = message_[2 + i];
+    if (of_tensor & 1) groups.cuts.push_back(static_cast<std::uint32_t>(i));
+    if (i == 0 || of_tensor & 1) groups.codecs.push_back(of_tensor >> 1);
+  }
+  if (std::all_of(groups.codecs.begin(), groups.codecs.end(), [](auto codec) { return codec == 0; }))
+    groups.codecs.clear();
   if (notes_) {
     turns_.back().add(told.plan, 1);
     plan_ = told.plan;
@@ -271,10 +285,10 @@ std::optional<SearchRecord> Search::record() const {
   out.searches = trials_->searches();
   out.steps = trials_->searched_steps();
   out.tensors = reduced_.size();
-  out.chosen = {trials_->plan().holds, trials_->plan().cuts, "", trials_->chosen_s(), 0};
+  out.chosen = {trials_->plan(), "", trials_->chosen_s(), 0};
   if (out.searches == 0) out.chosen.origin = "CRIMP_PLAN_FILE";
   for (const auto& c : trials_->candidates()) {
-    out.tried.push_back({c.plan.holds, c.plan.cuts, c.origin, c.median_s(), c.steps_s.size()});
+    out.tried.push_back({c.plan, c.origin, c.median_s(), c.steps_s.size()});
     if (out.settled && c.plan == trials_->plan()) {
       out.chosen.origin = c.origin;
       out.chosen.steps = c.steps_s.size();

@@ -30,6 +30,7 @@ struct Leader {
   std::shared_ptr<const PlanFile> file = nullptr;
   SavedPlan key = {};
   std::function<void(const std::string&)> warn = [](const std::string&) {};  // of the file, and of what is recorded
+  std::uint8_t codecs = 1;                                                   // that rules leave to choose from, at most
   // Of the job that is repeated; stays the caller's. Null: none is.
   const std::vector<PlanTurns>* recorded = nullptr;
 };

@@ -58,7 +58,7 @@ const Codec* Planner::codec_of(const Layout& layout, const Segment& segment) con
   if (layout.source != Layout::Source::named && layout.source != Layout::Source::negotiated)
     return rules_.codec().get();
   if (const auto said = segment.key.empty() ? std::nullopt : said_.find(segment.key)) return *said;
-  return rules_.of_tensor(segment.key, segment.count);
+  return rules_.of_tensor(segment.key, segment.count, segment.alternative);
 }
 
 bool Planner::by_default(const Layout& layout, const Segment& segment) const {

@@ -6,6 +6,18 @@
 #include "schedule/delay_control.hpp"
 
 namespace crimp {
+namespace {
+
+// What one of them leaves behind another one sends, so all must keep it alike.
+bool interchangeable(const Codec& codec) {
+  const FeedbackKind kind = codec.feedback().kind;
+  return (kind == FeedbackKind::none || kind == FeedbackKind::residual) && !codec.traits().votes &&
+         !codec.traits().whole_tensors;
+}
+constexpr const char* kInterchangeable =
+    "codecs with memory=residual or memory=none whose results are sums, and not powersgd";
+
+}  // namespace
 
 void CodecRules::read(const Settings& settings, const std::function<void(const std::string&)>& refuse) {
   try {
@@ -24,9 +36,7 @@ void CodecRules::read(const Settings& settings, const std::function<void(const s
     refuse(std::string("CRIMP_UNKNOWN_LAYOUT: ") + e.what());
   }
   try {
-    rules_ = Rules(settings.rules);
-    for (const auto& rule : rules_.all())
-      rule_codecs_.push_back(rule.codec == "none" ? nullptr : pool_.get(rule.codec));
+    read_rules(settings.rules);
   } catch (const Error& e) {
     refuse(e.what());
   }
@@ -48,11 +58,30 @@ void CodecRules::read(const Settings& settings, const std::function<void(const s
   const auto moves = [](const std::shared_ptr<const Codec>& codec) {
     return codec && codec->feedback().kind == FeedbackKind::momentum;
   };
-  const auto rule = std::find_if(rule_codecs_.begin(), rule_codecs_.end(), moves);
-  momentum_ = moves(codec_) ? codec_.get() : rule != rule_codecs_.end() ? rule->get() : nullptr;
+  const auto rule =
+      std::find_if(rule_codecs_.begin(), rule_codecs_.end(), [&](const auto& codecs) { return moves(codecs.front()); });
+  momentum_ = moves(codec_) ? codec_.get() : rule != rule_codecs_.end() ? rule->front().get() : nullptr;
 }
 
-// What one level leaves behind the next one sends, so all must keep it alike.
+void CodecRules::read_rules(const std::string& text) {
+  rules_ = Rules(text);
+  for (const auto& rule : rules_.all()) {
+    auto& codecs = rule_codecs_.emplace_back();
+    for (const std::string& spec : rule.codecs) {
+      codecs.push_back(spec == "none" ? nullptr : pool_.get(spec));
+      if (rule.codecs.size() == 1) continue;
+      if (!interchangeable(*codecs.back()))
+        throw Error(ErrorCode::codec_unknown,
+                    "CRIMP_RULES: '" + spec + "' cannot be one of several codecs; legal are " + kInterchangeable);
+      if (codecs.back()->feedback().kind != codecs.front()->feedback().kind)
+        throw Error(ErrorCode::codec_unknown, "CRIMP_RULES: '" + codecs.front()->spec() + "' and '" +
+                                                  codecs.back()->spec() +
+                                                  "' differ in memory; give all codecs of a rule memory=residual, or "
+                                                  "all memory=none");
+    }
+  }
+}
+
 void CodecRules::read_ladder(const std::string& text) {
   for (std::size_t at = 0; at <= text.size();) {
     const std::size_t end = std::min(text.find(';', at), text.size());
@@ -63,12 +92,8 @@ void CodecRules::read_ladder(const std::string& text) {
     if (spec.empty()) continue;
     auto codec = pool_.get(spec);
     const FeedbackKind kind = codec->feedback().kind;
-    if ((kind != FeedbackKind::none && kind != FeedbackKind::residual) || codec->traits().votes ||
-        codec->traits().whole_tensors)
-      throw Error(
-          ErrorCode::codec_unknown,
-          "'" + spec +
-              "' cannot be a level; legal are codecs with memory=residual or memory=none whose results are sums, and not powersgd");
+    if (!interchangeable(*codec))
+      throw Error(ErrorCode::codec_unknown, "'" + spec + "' cannot be a level; legal are " + kInterchangeable);
     if (!ladder_.empty() && kind != ladder_.front()->feedback().kind)
       throw Error(ErrorCode::codec_unknown,
                   "'" + ladder_.front()->spec() + "' and '" + spec +
@@ -89,9 +114,17 @@ void CodecRules::choose(std::string_view spec) {
   version_.fetch_add(1, std::memory_order_release);
 }
 
-const Codec* CodecRules::of_tensor(const std::string& name, std::uint64_t count) const {
+const Codec* CodecRules::of_tensor(const std::string& name, std::uint64_t count, std::size_t alternative) const {
   const int rule = rules_.match(name, count);
-  return rule < 0 ? codec_.get() : rule_codecs_[static_cast<std::size_t>(rule)].get();
+  if (rule < 0) return codec_.get();
+  const auto& codecs = rule_codecs_[static_cast<std::size_t>(rule)];
+  return codecs[std::min(alternative, codecs.size() - 1)].get();
+}
+
+std::size_t CodecRules::alternatives() const {
+  std::size_t most = 1;
+  for (const auto& codecs : rule_codecs_) most = std::max(most, codecs.size());
+  return most;
 }
 
 }  // namespace crimp

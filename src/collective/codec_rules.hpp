@@ -34,17 +34,20 @@ class CodecRules {
   const std::vector<std::shared_ptr<const Codec>>& ladder() const { return ladder_; }
   int ladder_start() const;  // where codec() stands in it; 0: it does not
   bool ruled(const std::string& name, std::uint64_t count) const { return rules_.match(name, count) >= 0; }
-  // Of a named tensor, by CRIMP_RULES; null: it is summed exactly.
-  const Codec* of_tensor(const std::string& name, std::uint64_t count) const;
+  // Of a named tensor, by CRIMP_RULES; null: it is summed exactly. alternative: of its rule's codecs, the last one
+  // where it has fewer.
+  const Codec* of_tensor(const std::string& name, std::uint64_t count, std::size_t alternative = 0) const;
+  std::size_t alternatives() const;  // the most that a rule has; at least 1
 
  private:
   CodecPool pool_;
   std::atomic<std::uint32_t> version_{0};
   std::shared_ptr<const Codec> codec_, unknown_;
   Rules rules_;
-  std::vector<std::shared_ptr<const Codec>> rule_codecs_;  // one per rule; null: exact
+  std::vector<std::vector<std::shared_ptr<const Codec>>> rule_codecs_;  // of each rule; null: exact
   const Codec* momentum_ = nullptr;
   std::vector<std::shared_ptr<const Codec>> ladder_;
+  void read_rules(const std::string& text);
   void read_ladder(const std::string& text);
 };
 

@@ -76,8 +76,9 @@ constexpr Option kTable[] = {
      "replaces a codec that needs a residual in calls whose tensors are not known; none: such calls pass through", true,
      [](Settings& s, std::string_view t) { return parse_codec(t, s.unknown_layout); },
      [](const Settings& s) { return s.unknown_layout; }},
-    {"CRIMP_RULES", "*bias=none; *bn*=none; *norm*=none; <1024=none", "pattern=codec; <N=codec; >=N=codec; ...",
-     "codec by tensor name (shell pattern) or element count, first match wins, where names are known; none: summed exactly",
+    {"CRIMP_RULES", "*bias=none; *bn*=none; *norm*=none; <1024=none",
+     "pattern=codec; <N=codec; >=N=codec; ...; codec|codec for codec",
+     "codec by tensor name (shell pattern) or element count, first match wins, where names are known; none: summed exactly; 3lc|topk: CRIMP_MERGE=auto takes the faster one, group by group, else the first",
      true, [](Settings& s, std::string_view t) { return parse_text(t, s.rules); },
      [](const Settings& s) { return s.rules; }},
     {"CRIMP_MERGE", "off", "off, auto, all, bytes=N, y=N, cuts=i,j,...",
@@ -261,12 +262,17 @@ std::string options_as_text() {
   return text;
 }
 
+// A bar in a text would end a table's cell.
 std::string options_as_markdown() {
+  const auto cell = [](std::string text) {
+    for (auto at = text.find('|'); at != text.npos; at = text.find('|', at + 2)) text.insert(at, 1, '\\');
+    return text;
+  };
   std::string text = "| variable | default | legal | meaning |\n|---|---|---|---|\n";
   for (const auto& o : kTable)
     text += std::string("| `") + o.name + "` | " +
-            (*o.default_value ? "`" + std::string(o.default_value) + "`" : "unset") + " | " + o.legal + " | " + o.help +
-            " |\n";
+            (*o.default_value ? "`" + std::string(o.default_value) + "`" : "unset") + " | " + cell(o.legal) + " | " +
+            cell(o.help) + " |\n";
   return text;
 }
 

@@ -18,6 +18,7 @@ std::uint64_t digest_of(Layout::Source source, const std::vector<Segment>& segme
     text += '\t';
     text += std::to_string(s.count);
     if (!s.summed()) text += "\tskip";
+    if (s.alternative) text += "\tcodec " + std::to_string(s.alternative);
   }
   return digest(text);
 }
@@ -33,7 +34,8 @@ bool Layout::operator==(const Layout& other) const {
   return digest_ == other.digest_ && source == other.source &&
          std::equal(segments.begin(), segments.end(), other.segments.begin(), other.segments.end(),
                     [](const Segment& a, const Segment& b) {
-                      return a.key == b.key && a.offset == b.offset && a.count == b.count && a.use == b.use;
+                      return a.key == b.key && a.offset == b.offset && a.count == b.count && a.use == b.use &&
+                             a.alternative == b.alternative;
                     });
 }
 

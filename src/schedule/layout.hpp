@@ -19,6 +19,7 @@ struct Segment {
   // skip: padding (Horovod's GPU buffers have it, uninitialised), or another codec's tensor. Neither read nor written.
   enum class Use : std::uint8_t { sum, skip } use = Use::sum;
   bool summed() const { return use == Use::sum; }
+  std::uint8_t alternative = 0;  // of the codecs that its rule leaves to choose from (CRIMP_RULES)
 };
 
 // Never changes once it is made, so calls and plans share one: std::shared_ptr<const Layout>.
@@ -31,7 +32,7 @@ struct Layout {
   static std::shared_ptr<const Layout> unknown(std::uint64_t count);
 
   bool known() const { return source != Source::unknown; }
-  std::uint64_t digest() const { return digest_; }  // of source, keys, offsets and counts; equal on ranks that agree
+  std::uint64_t digest() const { return digest_; }  // of source and segments; equal on ranks that agree
   bool operator==(const Layout&) const;
 
   const Source source;

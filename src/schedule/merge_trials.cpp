@@ -23,7 +23,8 @@ double median(std::vector<double> of) {
 
 double MergeTrials::Candidate::median_s() const { return median(steps_s); }
 
-MergeTrials::MergeTrials(std::vector<std::uint64_t> tensor_bytes, std::vector<bool> may_begin) {
+MergeTrials::MergeTrials(std::vector<std::uint64_t> tensor_bytes, std::vector<bool> may_begin, std::uint8_t codecs)
+    : codecs_(codecs) {
   for (std::size_t i = 0; i < tensor_bytes.size(); ++i) {
     if (i == 0 || may_begin[i]) {
       unit_begin_.push_back(static_cast<std::uint32_t>(i));
@@ -46,12 +47,18 @@ void MergeTrials::begin(const Plan* until_now) {
   searched_steps_ = 0;
   ++searches_;
   propose({}, "no plan");
-  propose({true, {}}, "all in one");
   const auto halves = MergePlan("y=2").groups(unit_bytes_);
   Cuts cuts;
   for (std::size_t u = 1; u < halves.size(); ++u)
     if (halves[u] != halves[u - 1]) cuts.push_back(static_cast<std::uint32_t>(u));
-  propose({true, of_units(cuts)}, "y=2");
+  for (std::uint8_t codec = 0; codec < codecs_; ++codec) {
+    const auto all_with = [&](Cuts at) {
+      const std::size_t groups = at.size() + 1;
+      return Plan{true, of_units({std::move(at), std::vector(codec ? groups : 0, codec)})};
+    };
+    propose(all_with({}), codec ? "all in one, another codec" : "all in one");
+    propose(all_with(cuts), codec ? "y=2, another codec" : "y=2");
+  }
   if (until_now) propose(*until_now, "the plan until now");
 }
 
@@ -65,10 +72,26 @@ void MergeTrials::reuse(Plan plan, double step_s) {
 
 const MergeTrials::Plan& MergeTrials::plan() const { return watching_ ? chosen_ : candidates_[current_].plan; }
 
-Cuts MergeTrials::of_units(const Cuts& unit_cuts) const {
-  Cuts cuts;
-  for (const auto u : unit_cuts) cuts.push_back(unit_begin_[u]);
-  return cuts;
+Grouping MergeTrials::of_units(Grouping of) const {
+  for (auto& cut : of.cuts) cut = unit_begin_[cut];
+  return of;
+}
+
+// Under the plan of this turn; nothing where groups of so many bytes have different codecs, or there is no such group.
+std::optional<std::uint8_t> MergeTrials::codec_of_call(std::uint64_t bytes) const {
+  const Grouping& groups = plan().groups;
+  if (groups.codecs.empty()) return std::uint8_t{0};
+  std::optional<std::uint8_t> codec;
+  std::size_t unit = 0;
+  for (std::size_t g = 0; g < groups.codecs.size(); ++g) {
+    std::uint64_t of_group = 0;
+    for (; unit < unit_begin_.size() && (g == groups.cuts.size() || unit_begin_[unit] < groups.cuts[g]); ++unit)
+      of_group += unit_bytes_[unit];
+    if (of_group != bytes) continue;
+    if (codec && *codec != groups.codecs[g]) return {};
+    codec = groups.codecs[g];
+  }
+  return codec;
 }
 
 void MergeTrials::propose(Plan plan, const char* origin) {
@@ -79,7 +102,9 @@ void MergeTrials::propose(Plan plan, const char* origin) {
 
 void MergeTrials::called(std::uint64_t bytes, double s) {
   if (watching_ || bytes == 0) return;
-  auto& of_size = calls_[static_cast<int>(2 * std::log2(static_cast<double>(bytes)))];
+  const auto codec = codec_of_call(bytes);
+  if (!codec) return;
+  auto& of_size = calls_[{*codec, static_cast<int>(2 * std::log2(static_cast<double>(bytes)))}];
   if (of_size.size() == kSamples) of_size.erase(of_size.begin());
   of_size.push_back({static_cast<double>(bytes), s});
 }
@@ -100,12 +125,13 @@ void MergeTrials::stepped(double s, std::span<const double> ready_s, bool distur
 
 // Of each size the median, and no size takes less than a smaller one: neighbours that say so are taken together. What
 // is smaller than all that was measured is on the line through the two smallest.
-Curve MergeTrials::calls() const {
+Curve MergeTrials::calls(std::uint8_t codec) const {
   struct Pool {
     double bytes, s, weight, last;
   };
   std::vector<Pool> pools;
-  for (const auto& [size, of] : calls_) {
+  for (const auto& [key, of] : calls_) {
+    if (key.first != codec) continue;
     std::vector<double> times;
     double bytes = 0;
     for (const auto& call : of) times.push_back(call.s), bytes += call.bytes;
@@ -133,16 +159,22 @@ Curve MergeTrials::calls() const {
   return curve;
 }
 
-Cuts MergeTrials::searched(double extra_s) const {
-  const Curve curve = calls();
-  Timeline step{{}, unit_bytes_, [&](std::uint64_t bytes) { return curve.at(static_cast<double>(bytes)) + extra_s; }};
+Grouping MergeTrials::searched(double extra_s) const {
+  std::vector<Curve> curves;
+  for (std::uint8_t codec = 0; codec < codecs_; ++codec) curves.push_back(calls(codec));
+  Timeline step{{}, unit_bytes_, {}, codecs_};
+  step.call = [&](std::uint64_t bytes, std::uint8_t codec) {
+    const Curve& curve = curves[codec];
+    const double s = curve.points().size() < 2 ? INFINITY : curve.at(static_cast<double>(bytes));
+    return CallTime{.wire_s = s + extra_s};
+  };
   for (const auto& seen : ready_s_) step.ready_s.push_back(median(seen));
-  return of_units(best_cuts(step));
+  return of_units(best_grouping(step));
 }
 
 void MergeTrials::propose_searched() {
   const bool seen = std::any_of(ready_s_.begin(), ready_s_.end(), [](const auto& of) { return !of.empty(); });
-  const Curve curve = calls();
+  const Curve curve = calls(0);
   if (!seen || curve.points().size() < 2) return;
   propose({true, searched(0)}, "the timeline's optimum");
   // Calls cost the rest of the machine more than the time that they are seen to take.

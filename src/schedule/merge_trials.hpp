@@ -3,7 +3,9 @@
 //
 //   Phase     the steps go under                                  becomes
 //   trying    a turn of each candidate, in rounds. Round 0: no    watching: after the last round; the least median, or
-//             plan, all in one, y=2, and what is known already.   no plan where nothing gains 1 % on it
+//             plan, all in one, y=2 (the latter two with each     no plan where nothing gains 1 % on it
+//             codec there is to choose from: rules.hpp), and
+//             what is known already.
 //             Then also the plans that the timeline of what was
 //             measured is best under. Who takes 1.25 times the
 //             best one's time is left out of later rounds.
@@ -13,8 +15,10 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "schedule/cost_model.hpp"
@@ -25,8 +29,8 @@ namespace crimp {
 class MergeTrials {
  public:
   struct Plan {
-    bool holds = false;  // tensors wait for their group; else the program's own order
-    Cuts cuts;
+    bool holds = false;  // tensors wait for their group; else the program's own order, and the first codecs
+    Grouping groups;
     bool operator==(const Plan&) const = default;
   };
   struct Candidate {
@@ -42,14 +46,15 @@ class MergeTrials {
   static constexpr double kOut = 1.25, kGain = 0.01, kShift = 0.25;
 
   // Tensors in the recorded order; may_begin: where a group may (a group that must stay whole has one such place).
-  MergeTrials(std::vector<std::uint64_t> tensor_bytes, std::vector<bool> may_begin);
+  // codecs: how many there are to choose from.
+  MergeTrials(std::vector<std::uint64_t> tensor_bytes, std::vector<bool> may_begin, std::uint8_t codecs = 1);
   // A plan of an earlier run for these tensors and the median of its steps, before the first step: watched at once,
   // without candidates. It is one where steps take otherwise and plans are searched.
   void reuse(Plan plan, double step_s);
 
   const Plan& plan() const;  // of the next turn
   unsigned steps() const { return watching_ ? kWindow : kTurn; }
-  bool wants_ready() const { return !watching_ && plan().holds && plan().cuts.empty(); }
+  bool wants_ready() const { return !watching_ && plan().holds && plan().groups.cuts.empty(); }
 
   // In the order of a step. A call of so many bytes of tensors took so long.
   void called(std::uint64_t bytes, double s);
@@ -65,17 +70,19 @@ class MergeTrials {
   std::uint64_t searched_steps() const { return searched_steps_; }  // of the last search
   std::uint64_t searches() const { return searches_; }              // 0: a plan is reused
   // The optimum by what has been measured; each call a further extra_s.
-  Cuts searched(double extra_s) const;
+  Grouping searched(double extra_s) const;
 
  private:
   void begin(const Plan* until_now);
   void propose(Plan plan, const char* origin);
   void propose_searched();
-  Curve calls() const;
-  Cuts of_units(const Cuts& unit_cuts) const;
+  Curve calls(std::uint8_t codec) const;
+  Grouping of_units(Grouping) const;
+  std::optional<std::uint8_t> codec_of_call(std::uint64_t bytes) const;
   bool watch(double median_s);
   void choose();
 
+  std::uint8_t codecs_;
   std::vector<std::uint32_t> unit_begin_;  // units: the shortest groups that are allowed
   std::vector<std::uint64_t> unit_bytes_;
   std::vector<Candidate> candidates_;
@@ -86,8 +93,8 @@ class MergeTrials {
   double reference_s_ = 0;
   std::vector<double> turn_s_;
   unsigned in_turn_ = 0;
-  std::map<int, std::vector<Curve::Point>> calls_;  // by half octaves of bytes
-  std::vector<std::vector<double>> ready_s_;        // of each unit
+  std::map<std::pair<std::uint8_t, int>, std::vector<Curve::Point>> calls_;  // by codec and half octaves of bytes
+  std::vector<std::vector<double>> ready_s_;                                 // of each unit
   std::uint64_t searched_steps_ = 0, searches_ = 0;
 };
 

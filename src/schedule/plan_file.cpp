@@ -14,6 +14,8 @@
 #include <system_error>
 #include <utility>
 
+#include "schedule/plan_json.hpp"
+
 namespace crimp {
 namespace {
 
@@ -28,30 +30,16 @@ std::vector<NamedTensor> sorted(std::vector<NamedTensor> tensors) {
   return tensors;
 }
 
-// json's own conversions turn -1 and 1.5 into unsigned numbers.
-std::uint64_t natural(const json& number) {
-  if (!number.is_number_unsigned()) throw std::runtime_error("a number is not a natural one");
-  return number.get<std::uint64_t>();
-}
-
 SavedPlan plan_of(const json& from) {
   SavedPlan out;
   const std::uint64_t ranks = natural(from.at("ranks"));
   out.ranks = ranks <= INT32_MAX ? static_cast<int>(ranks) : 0;
   from.at("settings").get_to(out.settings);
   from.at("origin").get_to(out.origin);
-  from.at("holds").get_to(out.plan.holds);
   out.step_s = from.at("step_ms").get<double>() / 1e3;
   for (const json& tensor : from.at("tensors"))
     out.tensors.push_back({tensor.at(0).get<std::string>(), natural(tensor.at(1))});
-  std::uint64_t last = 0;
-  for (const json& cut : from.at("cuts")) {
-    const std::uint64_t at = natural(cut);
-    if (at <= last) throw std::runtime_error("its cuts do not rise");
-    if (at >= out.tensors.size()) throw std::runtime_error("it has cuts beyond its tensors");
-    out.plan.cuts.push_back(static_cast<std::uint32_t>(last = at));
-  }
-  if (!out.plan.cuts.empty() && !out.plan.holds) throw std::runtime_error("it has cuts, and holds nothing");
+  out.plan = plan_in(from, out.tensors.size());
   if (!(out.step_s > 0 && std::isfinite(out.step_s))) throw std::runtime_error("its step takes no time");
   const auto names = sorted(out.tensors);
   if (names.empty() || std::adjacent_find(names.begin(), names.end(),
@@ -61,8 +49,9 @@ SavedPlan plan_of(const json& from) {
 }
 
 json json_of(const SavedPlan& plan) {  // without its tensors
-  return {{"ranks", plan.ranks},    {"settings", plan.settings}, {"holds", plan.plan.holds},
-          {"cuts", plan.plan.cuts}, {"origin", plan.origin},     {"step_ms", 1e3 * plan.step_s}};
+  json out{{"ranks", plan.ranks}, {"settings", plan.settings}, {"origin", plan.origin}, {"step_ms", 1e3 * plan.step_s}};
+  put_plan(out, plan.plan);
+  return out;
 }
 
 std::string cannot(const char* what, int error) {

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "schedule/plan_json.hpp"
+
 namespace crimp {
 namespace {
 
@@ -33,8 +35,10 @@ bool PlanTurns::is_of(std::vector<std::string> names) const { return sorted(tens
 
 std::string PlanTurns::json() const {
   nlohmann::json out{{"tensors", tensors}, {"turns", nlohmann::json::array()}, {"truncated", truncated}};
-  for (const Turn& turn : turns)
-    out["turns"].push_back({{"steps", turn.steps}, {"holds", turn.plan.holds}, {"cuts", turn.plan.cuts}});
+  for (const Turn& turn : turns) {
+    out["turns"].push_back({{"steps", turn.steps}});
+    put_plan(out["turns"].back(), turn.plan);
+  }
   return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -45,18 +49,8 @@ PlanTurns PlanTurns::parse(std::string_view text) {
     from.at("tensors").get_to(out.tensors);
     from.at("truncated").get_to(out.truncated);
     for (const auto& one : from.at("turns")) {
-      Turn turn;
-      one.at("holds").get_to(turn.plan.holds);
-      if (!one.at("steps").is_number_unsigned()) throw std::runtime_error("a turn without a number of steps");
-      one.at("steps").get_to(turn.steps);
-      std::uint64_t last = 0;
-      for (const auto& cut : one.at("cuts")) {
-        const std::uint64_t at = cut.is_number_unsigned() ? cut.get<std::uint64_t>() : 0;
-        if (at <= last || at >= out.tensors.size()) throw std::runtime_error("cuts that do not rise from 1 on");
-        turn.plan.cuts.push_back(static_cast<std::uint32_t>(last = at));
-      }
-      if (turn.steps == 0 || (!turn.plan.cuts.empty() && !turn.plan.holds))
-        throw std::runtime_error("a turn of no steps, or cuts without a plan");
+      Turn turn{plan_in(one, out.tensors.size()), natural(one.at("steps"))};
+      if (turn.steps == 0) throw std::runtime_error("a turn of no steps");
       out.turns.push_back(std::move(turn));
     }
   } catch (const nlohmann::json::exception&) {

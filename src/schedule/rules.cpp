@@ -2,6 +2,8 @@
 
 #include <fnmatch.h>
 
+#include <algorithm>
+
 #include "core/error.hpp"
 #include "core/numbers.hpp"
 
@@ -18,13 +20,26 @@ std::string_view trimmed(std::string_view s) {
   throw Error(ErrorCode::option_invalid,
               "CRIMP_RULES: '" + std::string(rule) +
                   "' is no rule; legal: pattern=codec, <N=codec, >=N=codec, separated by ';', as in "
-                  "'*.bias=none; <4096=none; *=3lc:s=1.5'");
+                  "'*.bias=none; <4096=none; *=3lc:s=1.5', and up to " +
+                  std::to_string(Rules::kMostCodecs) + " codecs other than none to choose from, as in '*=3lc|topk'");
 }
 
 std::uint64_t elements(std::string_view text, std::string_view rule) {
   std::uint64_t n = 0;
   if (!parse_number<std::uint64_t>(text, 1, ~std::uint64_t{0}, n)) refuse(rule);
   return n;
+}
+
+std::vector<std::string> codecs(std::string_view text, std::string_view rule) {
+  std::vector<std::string> all;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find('|', at), text.size());
+    all.emplace_back(trimmed(text.substr(at, end - at)));
+    if (all.back().empty() || all.size() > Rules::kMostCodecs) refuse(rule);
+    at = end + 1;
+  }
+  if (all.size() > 1 && std::find(all.begin(), all.end(), "none") != all.end()) refuse(rule);
+  return all;
 }
 
 }  // namespace
@@ -38,10 +53,10 @@ Rules::Rules(std::string_view text) {
     const bool from = rule.starts_with(">=");
     const auto equals = rule.find('=', from ? 2 : 0);
     if (equals == rule.npos) refuse(rule);
-    const std::string_view left = trimmed(rule.substr(0, equals)), codec = trimmed(rule.substr(equals + 1));
-    if (left.empty() || codec.empty()) refuse(rule);
+    const std::string_view left = trimmed(rule.substr(0, equals));
+    if (left.empty()) refuse(rule);
     Rule& to = rules_.emplace_back();
-    to.codec = codec;
+    to.codecs = codecs(rule.substr(equals + 1), rule);
     if (from) to.from = elements(trimmed(left.substr(2)), rule);
     else if (left.front() == '<') to.below = elements(trimmed(left.substr(1)), rule);
     else to.pattern = left;

@@ -1,5 +1,6 @@
 // CRIMP_RULES: which tensors get which codec, by name and size. "pattern=codec; <N=codec; >=N=codec", the first match
-// wins.
+// wins. "pattern=codec|codec|...": any of them may carry these tensors; CRIMP_MERGE=auto finds which one takes least
+// (merge_search.hpp), elsewhere it is the first.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,10 +13,11 @@ namespace crimp {
 // the whole name; N is a count of elements with an optional suffix k, M or G.
 class Rules {
  public:
+  static constexpr std::size_t kMostCodecs = 4;
   struct Rule {
     std::string pattern;                // empty: by size
     std::uint64_t below = 0, from = 0;  // matches count < below, or count >= from, where not 0
-    std::string codec;                  // its text; "none": summed exactly
+    std::vector<std::string> codecs;    // their texts, kMostCodecs at most; "none", which stands alone: summed exactly
   };
   Rules() = default;
   explicit Rules(std::string_view text);  // throws Error{option_invalid} that names the rule and what is legal

@@ -91,6 +91,9 @@ for index, rank in enumerate(json.load(open(f"{work}/ours.json"))["per_rank"]):
         again = json.load(open(f"{work}/again.json"))["per_rank"][index]["horovod"]["merge"]
         assert merge.get("plans") == again.get("plans") and ("plans" in merge) == (index == 0), f"{merge} {again}"
         assert index != 0 or len(merge["plans"][0]["turns"]) > 5 and "search" not in again, f"{merge} {again}"
+        if "|" in json.load(open(f"{work}/ours.json"))["settings"]["CRIMP_RULES"]:  # a plan says which of a rule's codecs a group has
+            assert len(rank["codecs"]) == 2, f"not both codecs: {rank['codecs']}"
+            assert index != 0 or any("codecs" in turn for turn in merge["plans"][0]["turns"]), merge
     if what == "merged":
         merge = rank["horovod"]["merge"]
         groups, tensors = len(merge["groups"]), sum(merge["groups"])

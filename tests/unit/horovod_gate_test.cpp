@@ -77,7 +77,7 @@ struct Saved {
     SavedPlan p;
     p.ranks = 2;
     for (const char c : tensors) p.tensors.push_back({std::string(1, c), 1000});
-    p.plan = {true, std::move(cuts)};
+    p.plan = {true, {std::move(cuts), {}}};
     p.step_s = step_s;
     return p;
   }
@@ -517,9 +517,31 @@ TEST_SUITE("horovod_gate") {
     CHECK(record.steps == 0);
     CHECK(record.tried.empty());
     CHECK(record.chosen.origin == "CRIMP_PLAN_FILE");
-    CHECK(record.chosen.cuts == Cuts{1, 3});
+    CHECK(record.chosen.plan.groups.cuts == Cuts{1, 3});
     CHECK_FALSE(second.gate.search());
     CHECK(saved.warnings.empty());
+  }
+
+  TEST_CASE("all ranks give a group's tensors the codec of the plan") {
+    Saved saved;
+    SavedPlan plan = Saved::plan("dacb", {1, 3});
+    plan.plan.groups.codecs = {2, 0, 1};
+    REQUIRE(saved.file->save(plan) == "");
+    Leader leader = saved.first();
+    leader.codecs = 3;
+    Net first("auto", "abcd", 100, leader), second("auto", "abcd", 100, saved.second());
+    for (Net* net : {&first, &second}) {
+      for (const char* tensor : {"a", "b", "c", "d", "e"}) CHECK(net->gate.codec(tensor) == 0);  // nothing is planned
+      net->pass("");
+      CHECK(net->gate.codec("d") == 2);
+      CHECK(net->gate.codec("a") == 0);
+      CHECK(net->gate.codec("c") == 0);
+      CHECK(net->gate.codec("b") == 1);
+      CHECK(net->gate.codec("e") == 0);
+    }
+    CHECK(first.gate.search().value().chosen.plan == plan.plan);
+    CHECK(first.gate.turns().at(0).turns.at(0).plan == plan.plan);  // as it was told
+    CHECK(saved.chosen.at(0).find("(cuts=1,3), which have codec 3,1,2 of those") != std::string::npos);
   }
 
   TEST_CASE("a tensor that comes once keeps the file's plan and order") {
@@ -568,8 +590,7 @@ TEST_SUITE("horovod_gate") {
     CHECK(text.find("\"step_ms\":10.0") != std::string::npos);
     const SearchRecord again = run("bacd");
     CHECK(again.searches == 0);
-    CHECK(again.chosen.holds == found.chosen.holds);
-    CHECK(again.chosen.cuts == found.chosen.cuts);
+    CHECK(again.chosen.plan == found.chosen.plan);
     CHECK(saved.text() == text);
     CHECK(run("abce").searches == 1);  // another model
     CHECK(run("abcd").searches == 0);
@@ -602,7 +623,7 @@ TEST_SUITE("horovod_gate") {
     CHECK(record.settled);
     CHECK(record.searches == 1);
     CHECK(std::any_of(record.tried.begin(), record.tried.end(), [](const auto& t) {
-      return t.cuts == Cuts{1, 3} && t.origin == "the plan until now";
+      return t.plan.groups.cuts == Cuts{1, 3} && t.origin == "the plan until now";
     }));
     std::string problem;
     const auto now_saved = saved.file->find(Saved::plan("abcd", {}), problem);
@@ -653,7 +674,7 @@ TEST_SUITE("horovod_gate") {
   }
 
   TEST_CASE("behind the end of what is repeated the last plan stays") {
-    PlanTurns turns{{"a", "b", "c", "d"}, {{{true, {2}}, 4}, {{true, {}}, 8}}, false};
+    PlanTurns turns{{"a", "b", "c", "d"}, {{{true, {{2}, {}}}, 4}, {{true, {}}, 8}}, false};
     const std::vector<PlanTurns> recorded{turns};
     Saved saved;
     Leader leader = saved.first();

@@ -14,17 +14,17 @@ struct Machine {
   Timeline step;
   double own_plan_s = 1;  // of a step without a plan
 
-  double takes(const MergeTrials::Plan& plan) const { return plan.holds ? step.end_s(plan.cuts) : own_plan_s; }
+  double takes(const MergeTrials::Plan& plan) const { return plan.holds ? step.end_s(plan.groups) : own_plan_s; }
   // One step under the plan, as rank 0 sees it.
   void run(MergeTrials& trials, bool disturbed = false, double times = 1) const {
     const auto& plan = trials.plan();
-    std::vector<Cuts::value_type> ends = plan.cuts;
+    Cuts ends = plan.groups.cuts;
     ends.push_back(static_cast<std::uint32_t>(step.bytes.size()));
     std::size_t i = 0;
-    for (const auto end : ends) {
+    for (std::size_t g = 0; g < ends.size(); ++g) {
       std::uint64_t bytes = 0;
-      for (; i < end; ++i) bytes += step.bytes[i];
-      trials.called(bytes, times * step.call_s(bytes));
+      for (; i < ends[g]; ++i) bytes += step.bytes[i];
+      trials.called(bytes, times * step.call(bytes, plan.groups.codec(g)).total_s());
     }
     std::vector<double> ready(step.bytes.size(), -1);
     if (trials.wants_ready()) ready = step.ready_s;
@@ -48,7 +48,9 @@ Machine machine() {
     m.step.ready_s.push_back(2e-3 * (i + 1));
     m.step.bytes.push_back(4'000'000);
   }
-  m.step.call_s = [](std::uint64_t bytes) { return 1e-3 + 1e-9 * static_cast<double>(bytes); };
+  m.step.call = [](std::uint64_t bytes, std::uint8_t) {
+    return CallTime{.wire_s = 1e-3 + 1e-9 * static_cast<double>(bytes)};
+  };
   return m;
 }
 
@@ -63,7 +65,7 @@ TEST_SUITE("merge_trials") {
     CHECK_FALSE(trials.plan().holds);
     CHECK(m.until_chosen(trials) > 0);
     CHECK(trials.watching());
-    const double best = m.step.end_s(best_cuts(m.step));
+    const double best = m.step.end_s(best_grouping(m.step));
     CHECK(m.takes(trials.plan()) <= best * 1.02);  // calls were measured by half octaves
     CHECK(best < m.step.end_s({}) * 0.99);
     CHECK(trials.candidates().size() >= 4);
@@ -72,11 +74,11 @@ TEST_SUITE("merge_trials") {
 
   TEST_CASE("no plan stays where plans gain less than a hundredth") {
     Machine m = machine();
-    m.own_plan_s = m.step.end_s(best_cuts(m.step)) * 1.005;
+    m.own_plan_s = m.step.end_s(best_grouping(m.step)) * 1.005;
     MergeTrials trials(m.step.bytes, anywhere(24));
     CHECK(m.until_chosen(trials) > 0);
     CHECK_FALSE(trials.plan().holds);
-    m.own_plan_s = m.step.end_s(best_cuts(m.step)) * 1.05;
+    m.own_plan_s = m.step.end_s(best_grouping(m.step)) * 1.05;
     MergeTrials gains(m.step.bytes, anywhere(24));
     CHECK(m.until_chosen(gains) > 0);
     CHECK(gains.plan().holds);
@@ -86,7 +88,9 @@ TEST_SUITE("merge_trials") {
     // All in one is fastest whatever the timeline says, as where cores are what everything waits for.
     class Contended {
      public:
-      double operator()(const MergeTrials::Plan& p) const { return p.holds ? 0.1 + 0.01 * double(p.cuts.size()) : 0.5; }
+      double operator()(const MergeTrials::Plan& p) const {
+        return p.holds ? 0.1 + 0.01 * double(p.groups.cuts.size()) : 0.5;
+      }
     } takes;
     const Machine m = machine();
     MergeTrials trials(m.step.bytes, anywhere(24));
@@ -96,7 +100,7 @@ TEST_SUITE("merge_trials") {
         std::vector<double> ready(24, -1);
         if (trials.wants_ready()) ready = m.step.ready_s;
         for (const std::uint64_t bytes : {4'000'000u, 48'000'000u, 96'000'000u})
-          trials.called(bytes, m.step.call_s(bytes));
+          trials.called(bytes, m.step.call(bytes, 0).total_s());
         trials.stepped(takes(trials.plan()), ready, false);
       }
       chosen = trials.next();
@@ -112,7 +116,33 @@ TEST_SUITE("merge_trials") {
     MergeTrials trials(m.step.bytes, may);
     CHECK(m.until_chosen(trials) > 0);
     for (const auto& c : trials.candidates())
-      for (const auto cut : c.plan.cuts) CHECK(may[cut]);
+      for (const auto cut : c.plan.groups.cuts) CHECK(may[cut]);
+  }
+
+  TEST_CASE("groups have the codecs that take least for them") {
+    // 24 large tensors, and 24 small ones much earlier: for 4 MB the second codec takes a third, for 1 KB three times
+    // as much.
+    Machine m;
+    for (int i = 0; i < 48; ++i) {
+      m.step.ready_s.push_back(i < 24 ? 5e-3 * i : 0.5 + 2e-3 * i);
+      m.step.bytes.push_back(i < 24 ? 1000 : 4'000'000);
+    }
+    m.step.codecs = 2;
+    m.step.call = [](std::uint64_t bytes, std::uint8_t codec) {
+      const double s = 1e-9 * static_cast<double>(bytes);
+      return codec ? CallTime{.wire_s = 3e-3 + s / 3} : CallTime{.wire_s = 1e-3 + s};
+    };
+    MergeTrials trials(m.step.bytes, anywhere(48), 2);
+    CHECK(m.until_chosen(trials) > 0);
+    const Grouping chosen = trials.plan().groups;
+    CHECK(m.step.end_s(chosen) <= m.step.end_s(best_grouping(m.step)) * 1.02);
+    // The first codec alone, however grouped, would take longer.
+    Timeline first = m.step;
+    first.codecs = 1;
+    CHECK(m.step.end_s(chosen) < first.end_s(best_grouping(first)));
+    for (const char* origin : {"all in one, another codec", "y=2, another codec"})
+      CHECK(std::any_of(trials.candidates().begin(), trials.candidates().end(),
+                        [&](const auto& c) { return std::string(c.origin) == origin; }));
   }
 
   TEST_CASE("disturbed steps say nothing, and a plan that has only such ones is not chosen") {
@@ -149,7 +179,7 @@ TEST_SUITE("merge_trials") {
   TEST_CASE("a plan that is reused is watched at once") {
     const Machine m = machine();
     MergeTrials trials(m.step.bytes, anywhere(24));
-    const MergeTrials::Plan plan{true, {7}};
+    const MergeTrials::Plan plan{true, {{7}, {}}};
     trials.reuse(plan, m.takes(plan));
     CHECK(trials.watching());
     CHECK(trials.plan() == plan);
@@ -166,7 +196,7 @@ TEST_SUITE("merge_trials") {
   TEST_CASE("a plan that is reused and takes otherwise than it did is searched anew, and is a candidate") {
     const Machine m = machine();
     MergeTrials trials(m.step.bytes, anywhere(24));
-    const MergeTrials::Plan plan{true, {7}};
+    const MergeTrials::Plan plan{true, {{7}, {}}};
     trials.reuse(plan, m.takes(plan));
     m.turn(trials, false, 1.5);
     CHECK(trials.watching());

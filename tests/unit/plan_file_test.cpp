@@ -43,7 +43,7 @@ SavedPlan plan() {
   p.ranks = 4;
   p.settings = "CRIMP_CODEC=3lc";
   p.tensors = {{"c.weight", 400}, {"b.\"quoted\"", 40}, {"a\n", 4}, {"caf\u00e9", 4000}};
-  p.plan = {true, {1, 3}};
+  p.plan = {true, {{1, 3}, {0, 2, 1}}};
   p.step_s = 0.0125;
   p.origin = "y=2";
   return p;
@@ -85,6 +85,7 @@ TEST_SUITE("plan_file") {
     const json all = json::parse(scratch.read());
     CHECK(all["version"] == 1);
     CHECK(all["plans"][0]["cuts"] == json{1, 3});
+    CHECK(all["plans"][0]["codecs"] == json{0, 2, 1});
   }
 
   TEST_CASE("tensors in another order are the same tensors, and the file's order is told") {
@@ -109,7 +110,7 @@ TEST_SUITE("plan_file") {
     bytes.tensors[1].bytes = 44;
     name.tensors[1].name = "d";
     fewer.tensors.pop_back();
-    fewer.plan.cuts = {1};
+    fewer.plan.groups = {{1}, {}};
     for (SavedPlan* other : {&ranks, &settings, &bytes, &name, &fewer}) {
       CHECK(found(file, *other) == "none");
       other->origin = "its own";
@@ -193,6 +194,10 @@ TEST_SUITE("plan_file") {
           {with("cuts", {1ull << 32}), "it has cuts beyond its tensors"},
           {with("cuts", "1"), "natural"},
           {with("holds", false), "it has cuts, and holds nothing"},
+          {with("codecs", {0, 1}), "it has not as many codecs as groups"},
+          {with("codecs", {0, 1, 4}), "it has codecs beyond a rule's"},
+          {with("codecs", {0, 1, -1}), "natural"},
+          {with("codecs", 1), "it has not as many codecs as groups"},
           {with("step_ms", 0), "its step takes no time"},
           {with("step_ms", "1"), "left out"},
           {with("tensors", json::array()), "cuts beyond"},

@@ -12,9 +12,11 @@ TEST_SUITE("plan_turns") {
     turns.tensors = {"b", "a\"\n", "caf\u00e9"};
     turns.add({false, {}}, 4);
     turns.add({false, {}}, 4);
-    turns.add({true, {1, 2}}, 4);
+    turns.add({true, {{1, 2}, {}}}, 4);
+    turns.add({true, {{1, 2}, {0, 1, 0}}}, 4);
+    turns.add({true, {{1, 2}, {0, 0, 1}}}, 4);
     turns.add({true, {}}, 50);
-    REQUIRE(turns.turns.size() == 3);
+    REQUIRE(turns.turns.size() == 5);
     CHECK(turns.turns[0].steps == 8);
     CHECK(PlanTurns::parse(turns.json()) == turns);
     CHECK(turns.is_of({"a\"\n", "b", "caf\u00e9"}));
@@ -50,6 +52,9 @@ TEST_SUITE("plan_turns") {
           R"({"tensors":["a","b"],"turns":[{"steps":4,"holds":true,"cuts":[2]}],"truncated":false})",
           R"({"tensors":["a","b"],"turns":[{"steps":4,"holds":true,"cuts":[0]}],"truncated":false})",
           R"({"tensors":["a","b","c"],"turns":[{"steps":4,"holds":true,"cuts":[2,1]}],"truncated":false})",
+          R"({"tensors":["a","b"],"turns":[{"steps":4,"holds":true,"cuts":[1],"codecs":[1]}],"truncated":false})",
+          R"({"tensors":["a","b"],"turns":[{"steps":4,"holds":true,"cuts":[1],"codecs":[0,4]}],"truncated":false})",
+          R"({"tensors":["a","b"],"turns":[{"steps":4,"holds":false,"cuts":[],"codecs":[1]}],"truncated":false})",
           R"({"tensors":["a","b"],"turns":[{"steps":4,"holds":false,"cuts":[1]}],"truncated":false})"}) {
       CAPTURE(text);
       CHECK_THROWS_AS(PlanTurns::parse(text), std::runtime_error);

@@ -10,7 +10,7 @@ namespace {
 
 std::string codec_for(const Rules& rules, const std::string& name, std::uint64_t count) {
   const int i = rules.match(name, count);
-  return i < 0 ? "-" : rules.all().at(static_cast<std::size_t>(i)).codec;
+  return i < 0 ? "-" : rules.all().at(static_cast<std::size_t>(i)).codecs.front();
 }
 
 }  // namespace
@@ -20,11 +20,11 @@ TEST_SUITE("rules") {
     const Rules rules("  *.bias = none ;; <4096=fp16;>= 2M = 3lc:s=1.5,zero_run=0 ; a[0-9]?=bf16;  ");
     REQUIRE(rules.all().size() == 4);
     CHECK(rules.all()[0].pattern == "*.bias");
-    CHECK(rules.all()[0].codec == "none");
+    CHECK(rules.all()[0].codecs == std::vector<std::string>{"none"});
     CHECK(rules.all()[1].pattern == "");
     CHECK(rules.all()[1].below == 4096);
     CHECK(rules.all()[2].from == 2 << 20);
-    CHECK(rules.all()[2].codec == "3lc:s=1.5,zero_run=0");
+    CHECK(rules.all()[2].codecs == std::vector<std::string>{"3lc:s=1.5,zero_run=0"});
     CHECK(rules.all()[3].pattern == "a[0-9]?");
   }
 
@@ -64,10 +64,34 @@ TEST_SUITE("rules") {
     CHECK(Rules(">=3G=none").all()[0].from == 3ull << 30);
   }
 
+  TEST_CASE("codecs to choose from") {
+    const Rules rules("a=3lc | 8bit|fp16; *=none");
+    CHECK(rules.all()[0].codecs == std::vector<std::string>{"3lc", "8bit", "fp16"});
+    CHECK(rules.all()[1].codecs == std::vector<std::string>{"none"});
+  }
+
   TEST_CASE("a bad rule is named with what is legal") {
-    for (const char* bad : {"bias", "=none", "*.bias=", "<=none", "<x=none", "<0=none", "<-1=none", "<1T=none",
-                            "<1kk=none", "<1.5=none", ">=", ">=none", ">=0=none", "<99999999999999999999=none",
-                            "<18446744073709551615M=none", "<18014398509481984k=none"}) {
+    for (const char* bad : {"bias",
+                            "=none",
+                            "*.bias=",
+                            "<=none",
+                            "<x=none",
+                            "<0=none",
+                            "<-1=none",
+                            "<1T=none",
+                            "<1kk=none",
+                            "<1.5=none",
+                            ">=",
+                            ">=none",
+                            ">=0=none",
+                            "<99999999999999999999=none",
+                            "<18446744073709551615M=none",
+                            "<18014398509481984k=none",
+                            "a=3lc|",
+                            "a=|3lc",
+                            "a=3lc||8bit",
+                            "a=3lc|none",
+                            "a=1|2|3|4|5"}) {
       CAPTURE(std::string(bad));
       try {
         Rules rules(std::string("*=fp16; ") + bad + " ;<5=none");
