@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "codec/coding/largest.hpp"
+#include "codec/coding/prefetch.hpp"
 #include "codec/coding/prefix_code.hpp"
 #include "codec/coding/zero_run.hpp"
 #include "codec/registry.hpp"
@@ -37,6 +38,10 @@ HWY_INLINE void encode_tiles(const float* HWY_RESTRICT values, const float* in, 
       auto byte = hn::Set(di, kZeroByte);
       const auto digit = [&](std::uint64_t stripe, std::int32_t weight) HWY_ATTR {
         const std::uint64_t i = at + stripe * kStripe + lane;
+        if (HWY_TARGET == HWY_AVX2 && lane % 16 == 0) {  // the next piece, so that its first pass finds it in L2
+          prefetch(values + i, count * sizeof(float));
+          if constexpr (has_in) prefetch(in + i, count * sizeof(float));
+        }
         auto a = hn::LoadU(d, values + i);
         if constexpr (has_in) a = hn::Add(a, hn::LoadU(d, in + i));
         const auto plus = hn::Gt(a, high), minus = hn::Lt(a, low);
@@ -199,6 +204,7 @@ void DecodeTiles(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t count, fl
 #if HWY_TARGET <= HWY_AVX3
     add_tile(bytes, m.raw, acc + at);
 #elif HWY_TARGET == HWY_AVX2
+    for (std::size_t line = 0; line < kTile; line += 16) prefetch(acc + at + line, count * sizeof(float));
     // -0 changes no bit, of -0 neither.
     add_tile(bytes, _mm256_setr_ps(-scale, -0.0f, scale, 0, -scale, -0.0f, scale, 0), acc + at);
 #else
