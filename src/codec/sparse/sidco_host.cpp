@@ -22,7 +22,7 @@ struct Lanes {
   alignas(64) double excess[kLanes], squares[kLanes], logs[kLanes];
   std::uint64_t count;
 };
-// Of the magnitudes above `from`, of which few are expected or many; logs: squares, too, and above 0.
+// Of the magnitudes above `from`, of which few are expected or many; logs: squares, too.
 struct Wanted {
   float from = 0;
   bool squares = false, logs = false, few = false;
@@ -62,21 +62,19 @@ HWY_INLINE Vd LogOf(Vd x) {
 }
 
 // few: most vectors have nothing above `from`, and those are passed over. Adding zeros would give the same sums.
-// all: `from` is 0, and an excess is the magnitude itself.
-template <bool has_residual, bool with_squares, bool with_logs, bool few, bool all>
+template <bool has_residual, bool with_squares, bool with_logs, bool few>
 HWY_INLINE void add_piece(const float* values, const float* residual, std::uint64_t count, float from, Lanes& sums) {
   const Df df;
   const Dd d;
-  const hn::RebindToSigned<Df> di;
   const hn::Half<Df> half;
   constexpr std::size_t kFloats = hn::MaxLanes(df), kWidth = hn::MaxLanes(d), kVectors = kLanes / kWidth;
   const Vf least = hn::Set(df, from);
   const Vd start = hn::Set(d, static_cast<double>(from)), zero = hn::Zero(d), one = hn::Set(d, 1.0);
   Vd excess[kVectors], squares[kVectors], logs[kVectors];
   for (std::size_t v = 0; v < kVectors; ++v) excess[v] = squares[v] = logs[v] = zero;
-  auto counts = hn::Zero(hn::RebindToSigned<Df>());  // less what is counted, at most kPieceElements
+  sums.count = 0;
   const auto add = [&](std::size_t v, Vd x) HWY_ATTR {
-    const Vd y = all ? x : hn::Max(hn::Sub(x, start), zero);
+    const Vd y = hn::Max(hn::Sub(x, start), zero);
     excess[v] = hn::Add(excess[v], y);
     if constexpr (with_squares) squares[v] = hn::Add(squares[v], hn::Mul(y, y));
     if constexpr (with_logs) {
@@ -92,11 +90,10 @@ HWY_INLINE void add_piece(const float* values, const float* residual, std::uint6
       a = hn::Abs(a);
       const auto above = hn::Gt(a, least);
       if (few && __builtin_expect(hn::AllFalse(df, above), 1)) continue;
-      counts = hn::Add(counts, hn::BitCast(di, hn::VecFromMask(df, above)));
+      sums.count += hn::CountTrue(df, above);
       add(lane / kWidth, hn::PromoteTo(d, hn::LowerHalf(half, a)));
       add(lane / kWidth + 1, hn::PromoteTo(d, hn::UpperHalf(half, a)));
     }
-  sums.count = static_cast<std::uint64_t>(-hn::GetLane(hn::SumOfLanes(di, counts)));
   for (std::size_t v = 0; v < kVectors; ++v) {
     hn::Store(excess[v], d, sums.excess + v * kWidth);
     hn::Store(squares[v], d, sums.squares + v * kWidth);
@@ -115,19 +112,12 @@ HWY_INLINE void add_piece(const float* values, const float* residual, std::uint6
 template <bool has_residual>
 HWY_INLINE void add_piece(const float* values, const float* residual, std::uint64_t count, const Wanted& wanted,
                           Lanes& sums) {
-  const auto run = [&](auto squares, auto logs, auto few, auto all) {
-    add_piece<has_residual, squares.value, logs.value, few.value, all.value>(values, residual, count, wanted.from,
-                                                                             sums);
-  };
-  const std::true_type yes;
-  const std::false_type no;
-  if (wanted.from == 0.0f) {
-    wanted.logs ? run(yes, yes, no, yes) : wanted.squares ? run(yes, no, no, yes) : run(no, no, no, yes);
-  } else if (wanted.squares) {
-    wanted.few ? run(yes, no, yes, no) : run(yes, no, no, no);
-  } else {
-    wanted.few ? run(no, no, yes, no) : run(no, no, no, no);
-  }
+  if (wanted.logs) return add_piece<has_residual, true, true, false>(values, residual, count, wanted.from, sums);
+  if (wanted.squares && wanted.few)
+    return add_piece<has_residual, true, false, true>(values, residual, count, wanted.from, sums);
+  if (wanted.squares) return add_piece<has_residual, true, false, false>(values, residual, count, wanted.from, sums);
+  if (wanted.few) return add_piece<has_residual, false, false, true>(values, residual, count, wanted.from, sums);
+  add_piece<has_residual, false, false, false>(values, residual, count, wanted.from, sums);
 }
 
 void AddPiece(const float* values, const float* residual, std::uint64_t count, const Wanted& wanted, Lanes& sums) {
