@@ -24,7 +24,7 @@ struct Expansion {
 };
 inline constexpr Expansion kExpansion;
 inline constexpr std::size_t kStep = 32;
-static_assert(kStep * kLongestRun + 16 <= kExpansionSlack);
+static_assert(kStep * kLongestRun + kStep <= kExpansionSlack);
 
 }  // namespace crimp::threelc
 #endif
@@ -206,34 +206,56 @@ HWY_INLINE std::size_t expand_word(const std::uint8_t* in, std::uint8_t* base) {
   return end;
 }
 #else
-constexpr int kFewRuns = 6;  // beyond them the byte-wise way is as good
+constexpr int kFewRuns = 6;  // beyond them each byte has a store of its own
 
-// Restores what kStep coded bytes stand for, or returns 0 where they hold more than a few runs. As many bytes again may
-// be read.
-HWY_INLINE std::size_t expand_step(const std::uint8_t* in, std::uint8_t* base) {
+// Restores what kStep coded bytes stand for and returns the end. Behind `base` are zero bytes, as many as may follow,
+// and there are again behind the end; as many coded bytes again may be read.
+HWY_INLINE std::uint8_t* expand_step(const std::uint8_t* in, std::uint8_t* base) {
   const hn::CappedTag<std::uint8_t, kStep> d;
+  const hn::Repartition<std::uint64_t, decltype(d)> d64;
   const std::size_t lanes = hn::Lanes(d);
+  const auto zero = hn::Set(d, kZeroByte), first = hn::Set(d, kFirstRun);
   std::uint32_t runs = 0;
   for (std::size_t i = 0; i < kStep; i += lanes) {
     const auto v = hn::LoadU(d, in + i);
     std::uint8_t bits[8];
-    hn::StoreMaskBits(d, hn::Eq(hn::Max(v, hn::Set(d, kFirstRun)), v), bits);
+    hn::StoreMaskBits(d, hn::Eq(hn::Max(v, first), v), bits);
     std::uint32_t part = 0;
     std::memcpy(&part, bits, lanes / 8);
     runs |= part << i;
   }
-  if (std::popcount(runs) > kFewRuns) return 0;
-  std::size_t from = 0, to = 0;
-  for (; runs; runs &= runs - 1) {
-    const auto run = static_cast<std::size_t>(std::countr_zero(runs));
-    std::memcpy(base + to, in + from, kStep);
-    to += run - from;
-    std::memset(base + to, kZeroByte, 16);
-    to += in[run] - (kFirstRun - 2u);
-    from = run + 1;
+  if (std::popcount(runs) <= kFewRuns) {
+    std::size_t from = 0;
+    for (; runs; runs &= runs - 1) {
+      const auto run = static_cast<std::size_t>(std::countr_zero(runs));
+      std::memcpy(base, in + from, kStep);
+      base += run - from;
+      std::memset(base, kZeroByte, 16);
+      base += in[run] - (kFirstRun - 2u);
+      from = run + 1;
+    }
+    std::memcpy(base, in + from, kStep);
+    base += kStep - from;
+    std::memset(base, kZeroByte, kStep);
+    return base;
   }
-  std::memcpy(base + to, in + from, kStep);
-  return to + kStep - from;
+  alignas(kStep) std::uint8_t head[kStep], behind[kStep];  // behind: where a byte's run ends, from its eight on
+  for (std::size_t i = 0; i < kStep; i += lanes) {
+    const auto v = hn::LoadU(d, in + i);
+    hn::Store(hn::IfThenElse(hn::Eq(hn::Max(v, first), v), zero, v), d, head + i);
+    auto length = hn::BitCast(d64, hn::Max(hn::SaturatedSub(v, hn::Set(d, kFirstRun - 2)), hn::Set(d, 1)));
+    length = hn::Add(length, hn::ShiftLeft<8>(length));  // sums of eight are at most 112: nothing is carried
+    length = hn::Add(length, hn::ShiftLeft<16>(length));
+    length = hn::Add(length, hn::ShiftLeft<32>(length));
+    hn::Store(hn::BitCast(d, length), d, behind + i);
+  }
+  for (std::size_t i = 0; i < kStep; i += 8) {
+    base[0] = head[i];
+#pragma GCC unroll 8
+    for (std::size_t k = 1; k < 8; ++k) base[behind[i + k - 1]] = head[i + k];
+    base += behind[i + 7];
+  }
+  return base;
 }
 #endif
 
@@ -241,6 +263,9 @@ bool ZeroRunDecode(const std::uint8_t* in, std::size_t bytes, std::uint8_t* base
   // Without a branch per byte: the byte goes out as the head of sixteen zero bytes, and the next one starts where its
   // run ends. Where it got to is checked once in kStep bytes, which cannot write more than kExpansionSlack too much.
   std::size_t to = 0, at = 0;
+#if HWY_TARGET > HWY_AVX3_DL
+  std::memset(base, kZeroByte, n);
+#endif
   for (; at + kStep <= bytes; at += kStep) {
 #if HWY_TARGET <= HWY_AVX3_DL
     if (at + 64 <= bytes) {
@@ -254,12 +279,9 @@ bool ZeroRunDecode(const std::uint8_t* in, std::size_t bytes, std::uint8_t* base
     }
 #else
     if (at + 2 * kStep <= bytes) {
-      const std::size_t expanded = expand_step(in + at, base + to);
-      if (expanded) {
-        to += expanded;
-        if (to > n) return false;
-        continue;
-      }
+      to = static_cast<std::size_t>(expand_step(in + at, base + to) - base);
+      if (to > n) return false;
+      continue;
     }
 #endif
     for (std::size_t i = 0; i < kStep; ++i) {

@@ -234,6 +234,10 @@ HWY_INLINE void encode(const float* values, const float* in, float* out, std::ui
     hn::Vec<Di> code[4];
     for (std::size_t k = 0; k < 4; ++k) code[k] = coder(a[k] = load(i + 8 * k));
     const __m256i packed = Quotients::packed(code, a);
+    for (std::size_t line = 0; line < 32; line += 16) {  // the next piece, so that its first pass finds it in L2
+      prefetch(values + i + line, count * sizeof(float));
+      if constexpr (has_in) prefetch(in + i + line, count * sizeof(float));
+    }
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + i), Quotients::transposed(packed));
     if constexpr (has_out) {
       const __m256 signs[4] = {a[0].raw, a[1].raw, a[2].raw, a[3].raw};
@@ -284,6 +288,7 @@ void AddDecoded(const std::uint8_t* codes, std::uint64_t count, const float* tab
     hn::Vec<Df> value[4];
     __m256 signs[4];
     prefetch(codes + i, kPieceElements);
+    for (std::size_t line = 0; line < 32; line += 16) prefetch(acc + i + line, count * sizeof(float));
     for (std::size_t k = 0; k < 4; ++k)
       signs[k] = _mm256_castsi256_ps(_mm256_cvtepi8_epi32(_mm_loadu_si64(codes + i + 8 * k)));
     const __m256i in_order = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + i));

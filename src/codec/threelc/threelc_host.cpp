@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "codec/coding/largest.hpp"
+#include "codec/coding/prefetch.hpp"
 #include "codec/coding/prefix_code.hpp"
 #include "codec/coding/zero_run.hpp"
 #include "codec/registry.hpp"
@@ -37,6 +38,10 @@ HWY_INLINE void encode_tiles(const float* HWY_RESTRICT values, const float* in, 
       auto byte = hn::Set(di, kZeroByte);
       const auto digit = [&](std::uint64_t stripe, std::int32_t weight) HWY_ATTR {
         const std::uint64_t i = at + stripe * kStripe + lane;
+        if (HWY_TARGET == HWY_AVX2 && lane % 16 == 0) {  // the next piece, so that its first pass finds it in L2
+          prefetch(values + i, count * sizeof(float));
+          if constexpr (has_in) prefetch(in + i, count * sizeof(float));
+        }
         auto a = hn::LoadU(d, values + i);
         if constexpr (has_in) a = hn::Add(a, hn::LoadU(d, in + i));
         const auto plus = hn::Gt(a, high), minus = hn::Lt(a, low);
@@ -120,6 +125,44 @@ HWY_INLINE void add_tile(const std::uint8_t* bytes, __m512 m, float* acc) {
   add(3, 3);
   add(4, 1);
 }
+#elif HWY_TARGET == HWY_AVX2
+// Digits 0, 1 and 2 as two bits each of a 32-bit lane choose among the three addends. Bytes become pairs of quotient
+// and remainder by 27, below 9 and 27, so that one table of three digits serves both.
+HWY_INLINE void add_tile(const std::uint8_t* bytes, __m256 addends, float* acc) {
+  const auto table = [](std::uint8_t first, std::uint8_t last) HWY_ATTR {
+    alignas(16) std::uint8_t fields[16] = {};
+    for (std::uint8_t x = first; x <= last; ++x)
+      fields[x - first] = static_cast<std::uint8_t>(x / 9 << 4 | x / 3 % 3 << 2 | x % 3);
+    return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(fields)));
+  };
+  const __m256i below_16 = table(0, 15), from_16 = table(16, 26);
+  const auto words = [&](__m256i shifted) HWY_ATTR {  // of bytes times 256
+    const __m256i quotient = _mm256_mulhi_epu16(_mm256_srli_epi16(shifted, 8), _mm256_set1_epi16(65536 / 27 + 1));
+    const __m256i both = _mm256_add_epi16(shifted, _mm256_mullo_epi16(quotient, _mm256_set1_epi16(1 - 27 * 256)));
+    return _mm256_or_si256(_mm256_shuffle_epi8(below_16, _mm256_add_epi8(both, _mm256_set1_epi8(0x70))),
+                           _mm256_shuffle_epi8(from_16, _mm256_sub_epi8(both, _mm256_set1_epi8(16))));
+  };
+  // In an order in which unpacking within halves gives neighbours.
+  const __m256i base = _mm256_permutevar8x32_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)),
+                                                   _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+  const auto add8 = [&](__m256i fields, float* p) HWY_ATTR {
+    const auto add = [&](__m256i at, std::uint32_t stripe) HWY_ATTR {
+      float* const q = p + stripe * kStripe;
+      _mm256_storeu_ps(q, _mm256_add_ps(_mm256_loadu_ps(q), _mm256_permutevar_ps(addends, at)));
+    };
+    add(_mm256_srli_epi32(fields, 2), 0);
+    add(fields, 1);
+    add(_mm256_srli_epi32(fields, 12), 2);
+    add(_mm256_srli_epi32(fields, 10), 3);
+    add(_mm256_srli_epi32(fields, 8), 4);
+  };
+  const auto add16 = [&](__m256i fields, float* p) HWY_ATTR {
+    add8(_mm256_unpacklo_epi16(fields, fields), p);
+    add8(_mm256_unpackhi_epi16(fields, fields), p + 8);
+  };
+  add16(words(_mm256_unpacklo_epi8(_mm256_setzero_si256(), base)), acc);
+  add16(words(_mm256_unpackhi_epi8(_mm256_setzero_si256(), base)), acc + 16);
+}
 #else
 // The digits of neighbouring bytes, negated: of stripe j's elements from digits[j * kStripe + lane] on.
 HWY_INLINE void take_digits(const std::uint8_t* bytes, std::size_t lane, std::int8_t* digits) {
@@ -160,6 +203,10 @@ void DecodeTiles(const std::uint8_t* HWY_RESTRICT bytes, std::uint64_t count, fl
     if (((w[0] ^ zero_stripe) | (w[1] ^ zero_stripe) | (w[2] ^ zero_stripe) | (w[3] ^ zero_stripe)) == 0) continue;
 #if HWY_TARGET <= HWY_AVX3
     add_tile(bytes, m.raw, acc + at);
+#elif HWY_TARGET == HWY_AVX2
+    for (std::size_t line = 0; line < kTile; line += 16) prefetch(acc + at + line, count * sizeof(float));
+    // -0 changes no bit, of -0 neither.
+    add_tile(bytes, _mm256_setr_ps(-scale, -0.0f, scale, 0, -scale, -0.0f, scale, 0), acc + at);
 #else
     for (std::size_t lane = 0; lane < kStripe; lane += hn::Lanes(d8)) take_digits(bytes + lane, lane, digits);
     for (std::size_t i = 0; i < kTile; i += lanes) {
