@@ -47,13 +47,14 @@ struct Setup {
   std::uint64_t min = 4096, max = std::uint64_t{16} << 20, factor = 4;
   int iterations = 20, warm_up = 12;
   double seconds = 5;
-  bool plain_algorithms = false, algorithms = false, named = false;
+  bool plain_algorithms = false, algorithms = false, named = false, halves = false;
 };
 
-// What takes turns on one size: every plain algorithm, then Crimp.
+// What takes turns on one size: every plain algorithm, MPI on halves, then Crimp.
 struct Contestant {
   MPI_Comm comm;
   bool crimp;
+  bool halves = false;         // the values are cast to float16, MPI adds them, and the sums are cast back
   std::string algorithm = {};  // of Crimp; empty: as the settings say
   std::vector<double> times = {};
   double spent = 0;
@@ -81,6 +82,20 @@ double sum(double mine) {
   return all;
 }
 
+// As float, rounded once a hop.
+void add_halves(void* in, void* sum, int* count, MPI_Datatype*) {
+  static thread_local std::vector<float> sums(4096);
+  const auto* from = static_cast<const std::uint16_t*>(in);
+  auto* to = static_cast<std::uint16_t*>(sum);
+  for (std::size_t left = static_cast<std::size_t>(*count); left > 0;) {
+    const std::size_t n = std::min(left, sums.size());
+    widen(Dtype::f16, to, sums.data(), n);
+    add_widened(Dtype::f16, from, sums.data(), n);
+    narrow(Dtype::f16, sums.data(), to, n);
+    from += n, to += n, left -= n;
+  }
+}
+
 class Bench {
  public:
   Bench(const Setup& setup, int rank, int ranks, const CudaDevice* device)
@@ -101,6 +116,12 @@ class Bench {
     }
     MPI_Pcontrol(0);
     plain_ = plain_algorithms(setup.plain_algorithms, &problem_);
+    if (!setup.halves) return;
+    halves_ = Memory(most_ * sizeof(std::uint16_t));
+    half_sums_ = Memory(most_ * sizeof(std::uint16_t));
+    MPI_Type_contiguous(2, MPI_BYTE, &half_);
+    MPI_Type_commit(&half_);
+    MPI_Op_create(add_halves, 1, &sum_of_halves_);
   }
 
   const std::string& problem() const { return problem_; }
@@ -113,6 +134,8 @@ class Bench {
     MPI_Comm_dup(MPI_COMM_WORLD, &crimp_comm);
     std::vector<Contestant> all;
     for (const auto& p : plain_) all.push_back({.comm = p.comm, .crimp = false});
+    if (setup_.halves) all.push_back({.comm = plain_[0].comm, .crimp = false, .halves = true});
+    const std::size_t peers = all.size();
     // Every algorithm on a communicator of its own, because residuals are the communicator's.
     if (setup_.algorithms && codec_)
       for (const auto& entry : crimp::algorithms()) {
@@ -161,10 +184,10 @@ class Bench {
       }
     }
     std::vector<Errors> errors(all.size());
-    for (std::size_t i = plain_.size(); i < all.size(); ++i) errors[i] = errors_of(all[i], count);
+    for (std::size_t i = peers; i < all.size(); ++i) errors[i] = errors_of(all[i], count);
     for (auto& c : all)
       if (c.crimp) MPI_Comm_free(&c.comm);
-    return describe(count, all, errors);
+    return describe(count, all, peers, errors);
   }
 
  private:
@@ -190,6 +213,10 @@ class Bench {
       if (c.crimp && setup_.named) {
         const crimp_segment tensor{"tensor", count};
         crimp_allreduce(send.data(), receive.data(), count, static_cast<crimp_dtype>(dtype_), c.comm, &tensor, 1);
+      } else if (c.halves) {
+        narrow(Dtype::f16, reinterpret_cast<const float*>(send.data()), halves_.data(), count);
+        MPI_Allreduce(halves_.data(), half_sums_.data(), static_cast<int>(count), half_, sum_of_halves_, c.comm);
+        widen(Dtype::f16, half_sums_.data(), reinterpret_cast<float*>(receive.data()), count);
       } else {
         MPI_Allreduce(send.data(), receive.data(), static_cast<int>(count),
                       dtype_ == Dtype::f64 ? MPI_DOUBLE : MPI_FLOAT, MPI_SUM, c.comm);
@@ -239,7 +266,8 @@ class Bench {
     return norm == 0 ? Errors{0, 0, wrong} : Errors{std::sqrt(one / norm), std::sqrt(mean / norm), wrong};
   }
 
-  nlohmann::ordered_json describe(std::uint64_t count, const std::vector<Contestant>& all,
+  // peers: who is not Crimp.
+  nlohmann::ordered_json describe(std::uint64_t count, const std::vector<Contestant>& all, std::size_t peers,
                                   const std::vector<Errors>& errors) {
     const std::uint64_t bytes = count * element_;
     const double bus = 2.0 * (ranks_ - 1) / ranks_;
@@ -256,7 +284,7 @@ class Bench {
       traffic.push_back(sum(static_cast<double>(c.sent_bytes)) / static_cast<double>(c.times.size()));
     }
     int wrong = errors.back().wrong;
-    for (std::size_t i = plain_.size(); i + 1 < all.size(); ++i) {
+    for (std::size_t i = peers; i + 1 < all.size(); ++i) {
       out["algorithms_us"][all[i].algorithm] = 1e6 * times[i];
       out["algorithms_error_of_mean"][all[i].algorithm] = errors[i].mean;
       wrong = std::max(wrong, errors[i].wrong);
@@ -269,6 +297,7 @@ class Bench {
       out["plain_best"] = plain_[best].name;
       speeds(out, "plain_best", times[best]);
     }
+    if (setup_.halves) speeds(out, "halves", times[plain_.size()]);
     speeds(out, "crimp", times.back());
     out["speedup"] = times[0] / times.back();
     if (plain_.size() > 1) out["speedup_over_best"] = times[best] / times.back();
@@ -301,6 +330,9 @@ class Bench {
   Memory values_, send_, receive_;
   Memory send_there_,
       receive_there_;  // in device memory; plain MPI then gets the others, and its time contains the copies
+  Memory halves_, half_sums_;
+  MPI_Datatype half_ = MPI_DATATYPE_NULL;
+  MPI_Op sum_of_halves_ = MPI_OP_NULL;
   Settings settings_;
   std::shared_ptr<const Codec> codec_;
   std::unique_ptr<InterfaceCounter> counter_;
@@ -444,6 +476,7 @@ int bench_allreduce(Arguments arguments) {
   app.flag("--named", setup.named, "Name the tensor (crimp_allreduce) instead of having Crimp recognise it");
   app.flag("--plain-algorithms", setup.plain_algorithms,
            "Compare with the best of Open MPI's own allreduce algorithms");
+  app.flag("--halves", setup.halves, "Time MPI on the values cast to float16 as well (in the JSON; float, host)");
   app.flag("--algorithms", setup.algorithms,
            "Time each algorithm that can run the codec beside what CRIMP_ALGORITHM says (auto: the chooser)");
   app.option("--interface", setup.interface, "Count the bytes that this network interface sends, on every rank");
@@ -457,6 +490,8 @@ int bench_allreduce(Arguments arguments) {
   std::optional<CudaDevice> device;
   try {
     setup.codec = make_codec(setup.codec)->spec();
+    if (setup.halves && (setup.dtype != "float" || setup.device != "host"))
+      throw Error(ErrorCode::argument_invalid, "--halves casts floats in host memory; leave --dtype and --device out");
     if (setup.min > setup.max) throw Error(ErrorCode::argument_invalid, "--min is larger than --max");
     if (setup.device != "host") device.emplace(open_cuda_device(setup.device));
   } catch (const Error&) {
