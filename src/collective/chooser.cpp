@@ -57,7 +57,33 @@ void Chooser::publish() const try {
 } catch (const std::bad_alloc&) {
 }
 
+Account& Chooser::account(const ChoiceQuery& query) { return accounts_[{query.codec, size_class(query)}]; }
+
+Account::Known Chooser::known(const Codec* codec, int size_class) const {
+  Account::Known known{.model = &network_.plain};
+  const auto measured = codecs_.find(codec);
+  if (measured == codecs_.end()) return known;
+  const auto trials = measured->second.trials.find(size_class);
+  if (trials == measured->second.trials.end() || !trials->second.finished()) return known;
+  known.best_s = trials->second.best_s();
+  known.plain_s = trials->second.plain_s();
+  return known;
+}
+
+void Chooser::close_account(const Codec* codec, int size_class) {
+  if (const auto at = accounts_.find({codec, size_class}); at != accounts_.end())
+    at->second.close(known(codec, size_class));
+}
+
+std::vector<Chooser::Times> Chooser::times() const {
+  std::vector<Times> all;
+  for (const auto& [of, account] : accounts_)
+    all.push_back({of.first, std::uint64_t{1} << ((of.second & 63) - 1), account.total(known(of.first, of.second))});
+  return all;
+}
+
 void Chooser::forget() {
+  for (const auto& [of, _] : accounts_) close_account(of.first, of.second);
   network_ = {};
   hierarchy_model_.reset();
   adopted_.reset();
@@ -110,7 +136,10 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
   Measured& codec = *insist([&] { return &codecs_[query.codec]; });
   if (due(codec.calls)) {
     codec.cost = measure_codec(transport, *query.codec, time);
-    if (codec.calls >= kTriedAnew) codec.trials.clear();
+    if (codec.calls >= kTriedAnew) {
+      for (const auto& [size, _] : codec.trials) close_account(query.codec, size);
+      codec.trials.clear();
+    }
     measured = true;
   }
   ++codec.calls;  // not where a rank lacked memory: then the next call measures
@@ -129,7 +158,7 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
       });
       const bool before = trials.finished();
       choice = trials.choose(transport, all, query.count);
-      if (!before && trials.finished()) publish();
+      if (!before && trials.finished()) publish(), close_account(query.codec, size_class(query));
     }
     if (!choice.nodes || nodes()) return choice;
     // Another communicator could have nodes, this one cannot.

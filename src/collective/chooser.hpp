@@ -7,8 +7,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "collective/account.hpp"
 #include "collective/candidates.hpp"
 #include "collective/choice.hpp"
 #include "collective/measure.hpp"
@@ -42,6 +44,15 @@ class Chooser {
   Settled settled(const ChoiceQuery&, const Choice&) const;
   bool still(const Settled&) const;  // it is for the next call
   void passed(const Settled&);       // such a call was, without choose()
+  // Where what such calls take is to be said, whatever carries them. Stays while the chooser does.
+  Account& account(const ChoiceQuery&);
+  // For the report.
+  struct Times {
+    const Codec* codec;
+    std::uint64_t from_elements;
+    TimeRecord of;
+  };
+  std::vector<Times> times() const;
   void force(const std::string& algorithm) { forced_ = algorithm, ++state_; }
   // Begins anew, as a new communicator of the same ranks.
   void forget();
@@ -65,6 +76,8 @@ class Chooser {
   Choice forced(const Codec&, int ranks);
   void adopt(Transport&);
   void publish() const;
+  Account::Known known(const Codec*, int size_class) const;
+  void close_account(const Codec*, int size_class);
 
   std::string forced_;
   NetworkModel network_;
@@ -72,6 +85,7 @@ class Chooser {
   const Hierarchy* hierarchy_ = nullptr;
   std::optional<HierarchyModel> hierarchy_model_;
   std::map<const Codec*, Measured> codecs_;
+  std::map<std::pair<const Codec*, int>, Account> accounts_;  // by codec and size, as their trials
   SharedModels* shared_ = nullptr;
   std::uint64_t group_ = 0;
   std::shared_ptr<const Models> adopted_;

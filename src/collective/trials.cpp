@@ -55,6 +55,15 @@ std::vector<std::pair<Choice, double>> Trials::results() const {
   return all;
 }
 
+double Trials::best_s() const {
+  const auto best = std::min_element(agreed_.begin(), agreed_.end());
+  return best == agreed_.end() || *best >= kFailed ? 0 : *best;
+}
+
+double Trials::plain_s() const {
+  return agreed_.empty() || !tried_.back().plain || agreed_.back() >= kFailed ? 0 : agreed_.back();
+}
+
 Choice Trials::choose(Transport& transport, const std::vector<Choice>& predictions, std::uint64_t count) {
   const std::size_t n = tried_.size();
   if (agreed_.size() < n && times_.size() == n * rounds_) {

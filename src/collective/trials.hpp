@@ -39,6 +39,9 @@ class Trials {
   bool finished() const { return agreed_.size() == tried_.size(); }
   // What was tried, with its agreed seconds per element, once finished().
   std::vector<std::pair<Choice, double>> results() const;
+  // Likewise, of the fastest, and of plain MPI; 0: nothing was tried, or succeeded.
+  double best_s() const;
+  double plain_s() const;
 
  private:
   std::vector<Choice> tried_;

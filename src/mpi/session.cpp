@@ -68,8 +68,33 @@ void Session::note_in(Report& report) const {
   const auto counted = calls_.count();
   report.sequence({counted.tensors, counted.ambiguous, counted.foreign, counted.withdrawn});
   if (control_ && !control_->classes().empty()) report.control(control_record());
+  if (context_.records) report.note([&] { note_times(report); });
   if (!recorder_) return;
   report.note([&] { report.decisions(report.has_room() ? recorder_->record().json() : std::string()); });
+}
+
+void Session::note_times(Report& report) const {
+  for (const Chooser::Times& times : chooser_.times()) report.times(times.codec->spec(), times.from_elements, times.of);
+}
+
+void Session::leave(const AllreduceRequest& request, const std::shared_ptr<const CallPlan>& plan,
+                    Clock::time_point begun) {
+  if (!context_.records || !request.left) return;
+  left_ = {begun, request.count, plan, nullptr, 0, 0};
+  *request.left = this;
+}
+
+// Among the codecs of its parts a call's time is shared out by elements.
+void Session::left_ended() noexcept {
+  const double element_s = seconds(Clock::now() - left_.begun) / static_cast<double>(left_.count);
+  const auto share = [&](std::uint64_t elements) { return element_s * static_cast<double>(elements); };
+  if (left_.plan)
+    context_.report.note([&] {
+      for (const PlannedPart& part : left_.plan->parts)
+        chooser_.account(part.query).call(part.query.count, part.query.plain_bytes, share(part.query.count));
+    });
+  else left_.account->call(left_.elements, left_.plain_bytes, share(left_.elements));
+  left_.plan.reset();
 }
 
 ControlRecord Session::control_record() const {
@@ -195,6 +220,10 @@ bool Session::passes(const AllreduceRequest& request) {
     if (replayed_) context_.report.repeated(replayed_->call(pass.kind).how);
     else chooser_.passed(pass.settled);
     if (recorder_) context_.report.note([&] { recorder_->unseen(pass.kind); });
+    if (request.left && pass.account) {
+      left_ = {Clock::now(), request.count, nullptr, pass.account, pass.elements, pass.plain_bytes};
+      *request.left = this;
+    }
     return true;
   }
   return false;
@@ -217,6 +246,10 @@ void Session::note_pass(const AllreduceRequest& request, const CallPlan& plan, c
   const bool again = known->settled.codec == settled.codec && known->settled.state == settled.state;
   known->settled = settled;
   known->kind = plan.kind_digest;
+  const ChoiceQuery& query = plan.parts[0].query;
+  if (context_.records) context_.report.note([&] { known->account = &chooser_.account(query); });
+  known->elements = query.count;
+  known->plain_bytes = query.plain_bytes;
   known->seen = again ? known->seen + 1 : 1;
 }
 
@@ -335,8 +368,15 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   if (chosen.pass) {
     *why = *chosen.pass;
     note_pass(request, *plan, chosen);
-    if (!chosen.tries_plain) return false;
+    if (!chosen.tries_plain) {
+      leave(request, plan, times.begun);
+      return false;
+    }
     try_plain(request, plan->parts[0].query, chosen.choices[0]);
+    if (context_.records) {
+      left_ = {times.begun, request.count, plan, nullptr, 0, 0};
+      left_ended();
+    }
     context_.report.passed(*why);
     return true;
   }
@@ -361,6 +401,7 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   CallOutcome outcome = run(context_, transport, chooser_, *plan, chosen, bound, times);
   if (outcome.pass) {
     *why = *outcome.pass;
+    leave(request, plan, times.begun);
     return false;
   }
   if (sample) {
