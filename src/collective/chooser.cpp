@@ -13,7 +13,7 @@ namespace {
 
 // A payload's size changes as residuals fill: measured anew at these calls with a codec.
 bool due(std::uint64_t call) { return call == 0 || call == 16 || call == 256 || call == 4096; }
-constexpr std::uint64_t kTriedAnew = 256;  // from this measurement on trials are repeated with it
+constexpr std::uint64_t kTriedAnew = 256;  // from this measurement on the fastest of trials is asked for again
 // By the binary logarithm of the calls' elements. Where MPI can be tried, too, they have trials of their own.
 int size_class(const ChoiceQuery& query) {
   return static_cast<int>(std::bit_width(query.count)) + (query.alone ? 64 : 0);
@@ -136,10 +136,11 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
   Measured& codec = *insist([&] { return &codecs_[query.codec]; });
   if (due(codec.calls)) {
     codec.cost = measure_codec(transport, *query.codec, time);
-    if (codec.calls >= kTriedAnew) {
-      for (const auto& [size, _] : codec.trials) close_account(query.codec, size);
-      codec.trials.clear();
-    }
+    if (codec.calls >= kTriedAnew)
+      for (auto at = codec.trials.begin(); at != codec.trials.end();) {
+        close_account(query.codec, at->first);
+        at = at->second.probe() ? std::next(at) : codec.trials.erase(at);
+      }
     measured = true;
   }
   ++codec.calls;  // not where a rank lacked memory: then the next call measures

@@ -452,10 +452,9 @@ TEST_SUITE("chooser") {
           if (t.rank() != 2) s += expected == Algorithm::two_shot ? 1 : 0.1;
           trials.took(s, kCount);
         }
-      CHECK(t.exchanges() == 0);
       const Choice c = trials.choose(t, predictions, 2 * kCount);
       const int agreeing = t.exchanges();
-      CHECK(agreeing > 0);
+      CHECK(agreeing == 2);  // after four rounds, and at the end
       CHECK_FALSE(c.trial);
       CHECK(c.algorithm == Algorithm::two_shot);
       CHECK(c.predicted_s == doctest::Approx(1.2));
@@ -509,7 +508,8 @@ TEST_SUITE("chooser") {
         for (; c.trial && tried < 1000; ++tried, c = trials.choose(t, both, 100))
           // two_shot is quicker, but for the first rounds.
           trials.took(s * (c.algorithm == Algorithm::allgather ? 1 : tried < 2 * Trials::kRounds ? 1.1 : 0.5), 100);
-        CHECK(tried == 2 * (s == 1e-3 ? Trials::kShortRounds : Trials::kRounds));
+        if (s == 1e-3) CHECK((tried > 2 * Trials::kRounds && tried <= 2 * Trials::kShortRounds));
+        else CHECK(tried == 2 * Trials::kRounds);
         CHECK(c.algorithm == (s == 1e-3 ? Algorithm::two_shot : Algorithm::allgather));
       }
     });
@@ -549,14 +549,15 @@ TEST_SUITE("chooser") {
                                         {.algorithm = Algorithm::two_shot, .predicted_s = 1.5, .plain_s = 3}};
       for (const double plain : {0.5, 1.4, 2.0}) {
         Trials trials(both, true);
-        for (int round = 0; round < Trials::kRounds; ++round)
-          for (int i = 0; i < 3; ++i) {
-            const Choice c = trials.choose(t, both, kCount);
-            CHECK(c.trial);
-            CHECK(c.plain == (i == 2));
-            trials.took(c.plain ? plain : c.algorithm == Algorithm::two_shot ? 1.4 : 1.7, kCount);
-          }
-        const Choice c = trials.choose(t, both, 2 * kCount);
+        int tried = 0, plainly = 0;
+        Choice c = trials.choose(t, both, kCount);
+        for (; c.trial; c = trials.choose(t, both, kCount), ++tried) {
+          if (tried < 4 * 3) CHECK(c.plain == (tried % 3 == 2));
+          plainly += c.plain;
+          trials.took(c.plain ? plain : c.algorithm == Algorithm::two_shot ? 1.4 : 1.7, kCount);
+        }
+        CHECK(plainly == (plain == 2.0 ? 4 : Trials::kRounds));  // far behind: not tried any further
+        c = trials.choose(t, both, 2 * kCount);
         CHECK_FALSE(c.trial);
         CHECK(c.plain == (plain <= 1.4));  // what MPI does as fast is not worth a loss
         CHECK(c.plain_s == doctest::Approx(2 * plain));
@@ -565,8 +566,8 @@ TEST_SUITE("chooser") {
       }
       // Of trials of MPI that failed the prediction stays; far from it, it is not tried.
       Trials failed(both, true);
-      for (int i = 0; i < 3 * Trials::kRounds; ++i)
-        if (!failed.choose(t, both, kCount).plain) failed.took(2.9, kCount);
+      for (Choice c = failed.choose(t, both, kCount); c.trial; c = failed.choose(t, both, kCount))
+        if (!c.plain) failed.took(2.9, kCount);
       CHECK(failed.choose(t, both, kCount).plain_s == 3);
       CHECK_FALSE(failed.choose(t, both, kCount).plain);
       auto far = both;
@@ -600,13 +601,11 @@ TEST_SUITE("chooser") {
         const Choice c = chooser.choose(t, query, plain, time);
         if (c.trial) trials.push_back(call);
         chooser.took(query, c, c.algorithm == Algorithm::two_shot ? 1e-6 : 2e-6);
-        if (!c.trial && call >= kEarly + 2 * Trials::kShortRounds * static_cast<int>(Trials::kMost) &&
-            std::string(c.why) == "fastest of those tried")
+        if (!c.trial && call >= 2 * 60 && std::string(c.why) == "fastest of those tried")
           CHECK(c.algorithm == Algorithm::two_shot);
       }
-      // How many there are is this machine's, but they come first, and again from call 256 on.
-      for (const int call : trials)
-        CHECK((call < kEarly + 2 * Trials::kShortRounds * static_cast<int>(Trials::kMost) || call >= 256));
+      // How many there are is this machine's, but they come first, and a few again from call 256 on.
+      for (const int call : trials) CHECK((call < 2 * 60 || call >= 256));
       WARN(trials.size() > 0);
     });
   }
