@@ -50,6 +50,7 @@ void Chooser::publish() const try {
     if (measured.calls == 0) continue;
     auto& of = models.codecs[codec->spec()];
     of.cost = measured.cost;
+    of.halves = measured.halves;
     for (const auto& [size, trials] : measured.trials)
       if (trials.finished()) of.trials.emplace(size, trials);
   }
@@ -102,8 +103,22 @@ Choice Chooser::forced(const Codec& codec, int ranks) {
           .why = runs ? "no nodes of several ranks" : "CRIMP_ALGORITHM cannot run the codec"};
 }
 
+std::vector<Choice> Chooser::candidates_for(const Measured& codec, const ChoiceQuery& query) const {
+  const HierarchyModel* const nodes = hierarchy_model_ ? &*hierarchy_model_ : nullptr;
+  auto all = candidates(network_, nodes, codec.cost, query);
+  if (!query.halves || !codec.halves) return all;
+  ChoiceQuery in_halves = query;
+  in_halves.codec = query.halves;
+  for (Choice& choice : candidates(network_, nodes, *codec.halves, in_halves)) {
+    choice.halves = true;
+    choice.why = "cheapest by the model, in 16 bits";
+    all.push_back(choice);
+  }
+  return all;
+}
+
 Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const PlainAllreduce& plain,
-                       const std::function<CodecCost()>& time, bool same_call) {
+                       const std::function<CodecCost(const Codec&)>& time, bool same_call) {
   if (!same_call) counted_ = false;
   if (forced_ != "auto") return forced(*query.codec, transport.size());
   if (const Algorithm only = insist([&] { return first_algorithm(*query.codec, transport.size()); });
@@ -121,7 +136,7 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
   if (adopted_ && !codecs_.contains(query.codec))
     insist([&] {
       if (const auto of = adopted_->codecs.find(query.codec->spec()); of != adopted_->codecs.end())
-        codecs_.insert_or_assign(query.codec, Measured{of->second.cost, 1, of->second.trials});
+        codecs_.insert_or_assign(query.codec, Measured{of->second.cost, of->second.halves, 1, of->second.trials});
     });
   const auto codec_at = codecs_.find(query.codec);
   if (early && (network_.plain.empty() || codec_at == codecs_.end())) return {.plain = true, .early = true};
@@ -135,7 +150,8 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
   }
   Measured& codec = *insist([&] { return &codecs_[query.codec]; });
   if (due(codec.calls)) {
-    codec.cost = measure_codec(transport, *query.codec, time);
+    codec.cost = measure_codec(transport, *query.codec, [&] { return time(*query.codec); });
+    if (query.halves) codec.halves = measure_codec(transport, *query.halves, [&] { return time(*query.halves); });
     if (codec.calls >= kTriedAnew)
       for (auto at = codec.trials.begin(); at != codec.trials.end();) {
         close_account(query.codec, at->first);
@@ -147,8 +163,7 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
   if (measured) ++state_, publish();
 
   for (;;) {
-    const auto all = insist(
-        [&] { return candidates(network_, hierarchy_model_ ? &*hierarchy_model_ : nullptr, codec.cost, query); });
+    const auto all = insist([&] { return candidates_for(codec, query); });
     const auto known = codec.trials.find(size_class(query));
     // Trials that a communicator does not live to see the end of cost, and give nothing.
     const bool tries = !query.controlled && !fault::fires("slow_link") && !(early && known == codec.trials.end());

@@ -29,10 +29,10 @@ class Chooser {
   // forced: as CRIMP_ALGORITHM; "auto": the cheapest.
   explicit Chooser(const std::string& forced) : forced_(forced) {}
   // Collective where something must be agreed or measured, which is a function of the calls so far. `time` gives this
-  // rank's cost of the codec on values of the call, on demand. same_call: it has been asked before in this call, for
-  // another codec.
-  Choice choose(Transport&, const ChoiceQuery&, const PlainAllreduce&, const std::function<CodecCost()>& time,
-                bool same_call = false);
+  // rank's cost of the query's codec, or of its halves, on values of the call, on demand. same_call: it has been asked
+  // before in this call, for another codec.
+  Choice choose(Transport&, const ChoiceQuery&, const PlainAllreduce&,
+                const std::function<CodecCost(const Codec&)>& time, bool same_call = false);
   // How long the call took that choose() made this choice for. Not called: it failed.
   void took(const ChoiceQuery&, const Choice&, double s);
   // What choose() has said of a call is what it will say of the next one with the same query: plain MPI, and nothing is
@@ -70,9 +70,11 @@ class Chooser {
  private:
   struct Measured {
     CodecCost cost;
+    std::optional<CodecCost> halves;  // of ChoiceQuery::halves, once measured
     std::uint64_t calls = 0;
     std::map<int, Trials> trials;  // by the binary logarithm of the calls' elements
   };
+  std::vector<Choice> candidates_for(const Measured&, const ChoiceQuery&) const;
   Choice forced(const Codec&, int ranks);
   void adopt(Transport&);
   void publish() const;

@@ -8,6 +8,8 @@
 namespace crimp {
 
 void CodecRules::read(const Settings& settings, const std::function<void(const std::string&)>& refuse) {
+  halves_ = pool_.get("fp16");
+  halves_residual_ = pool_.get("fp16:memory=residual");
   try {
     if (settings.codec != "auto" && settings.codec != "none") choose(settings.codec);
   } catch (const Error& e) {
@@ -50,6 +52,17 @@ void CodecRules::read(const Settings& settings, const std::function<void(const s
   };
   const auto rule = std::find_if(rule_codecs_.begin(), rule_codecs_.end(), moves);
   momentum_ = moves(codec_) ? codec_.get() : rule != rule_codecs_.end() ? rule->get() : nullptr;
+}
+
+const Codec* CodecRules::halves_of(const Codec& codec) const {
+  const std::string_view name = codec.traits().name;
+  if (name == "fp16" || name == "bf16" || name == "fp32" || codec.traits().votes || codec.traits().whole_tensors)
+    return nullptr;
+  switch (codec.feedback().kind) {
+    case FeedbackKind::none: return halves_.get();
+    case FeedbackKind::residual: return halves_residual_.get();
+    default: return nullptr;
+  }
 }
 
 // What one level leaves behind the next one sends, so all must keep it alike.

@@ -204,10 +204,12 @@ Choice Trials::choose(Transport& transport, const std::vector<Choice>& predictio
   if (of && !failed(of->s)) {
     choice.algorithm = of->choice.algorithm;
     choice.nodes = of->choice.nodes;
+    choice.halves = of->choice.halves;
     choice.chunk_setting = of->choice.chunk_setting;
     choice.radix = of->choice.radix;
     choice.predicted_s = of->s * static_cast<double>(count);
     choice.why = tried_.size() == 1 ? "the only one near plain MPI, tried"
+                 : choice.halves    ? "fastest of those tried, in 16 bits"
                  : choice.limited   ? "fastest of those tried within CRIMP_QUALITY"
                                     : "fastest of those tried";
   }

@@ -385,7 +385,8 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   // Since the plan was made this rank may not decide alone: what it cannot do becomes a flag in its headers, and what
   // it needs to send them it insists on. Where its values are changes no byte of what it sends.
   const std::uint32_t first = std::exchange(sequence_, sequence_ + static_cast<std::uint32_t>(plan->parts.size()));
-  BoundCall bound = bind({context_.settings, size_, memory_, calls_}, *plan, chosen, request, foreign, first, values);
+  const CallPlan& carried = plan->of(chosen.choices[0]);
+  BoundCall bound = bind({context_.settings, size_, memory_, calls_}, carried, chosen, request, foreign, first, values);
   if (bound.failed && !std::exchange(told_memory_, true))
     context_.report.note([&] {
       log(LogLevel::warn, (bound.failure.empty() ? "there is no memory" : bound.failure) +
@@ -398,7 +399,7 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
     for (CallBuffers& part : bound.parts) part.delay = note;
     sample.emplace(*plan, chosen, bound, values.backend().memory());
   }
-  CallOutcome outcome = run(context_, transport, chooser_, *plan, chosen, bound, times);
+  CallOutcome outcome = run(context_, transport, chooser_, carried, chosen, bound, times);
   if (outcome.pass) {
     *why = *outcome.pass;
     leave(request, plan, times.begun);
@@ -409,7 +410,7 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
     control->ended(bytes, times.begun, outcome.delays, outcome.wait_s, sample->gain());
     if (control->changes() != changes) context_.report.learning();
   }
-  finish(context_, request, *plan, bound, values, size_, outcome.failure);
+  finish(context_, request, carried, bound, values, size_, outcome.failure);
   if (outcome.failure) throw Error(*outcome.failure);
   return true;
 }
