@@ -47,7 +47,7 @@ int pass(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI
 }
 
 // Horovod's calls are known by their order, so its decoder hears of the small ones too.
-bool sum_mpi(const NextMpi& next, const SumCall& call, const Eligibility& eligible, PassReason* why) {
+bool sum_mpi(const NextMpi& next, const SumCall& call, const Eligibility& eligible, PassReason* why, Session** left) {
   auto& horovod = horovod::Observer::get();
   AllreduceRequest request{call.sendbuf == MPI_IN_PLACE ? call.recvbuf : call.sendbuf, call.recvbuf, call.count,
                            eligible.dtype};
@@ -58,6 +58,7 @@ bool sum_mpi(const NextMpi& next, const SumCall& call, const Eligibility& eligib
     return pass_allreduce(next, call.sendbuf, call.recvbuf, static_cast<int>(call.count), call.datatype, call.op,
                           call.comm);
   };
+  request.left = left;
   request.synchronize_all = horovod.detected();
   if (!horovod.detected()) return sum(call, eligible, request, why);
   request.layout = horovod.data_call(call.count, eligible.dtype, call.comm);
@@ -102,6 +103,7 @@ int allreduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count
   const SumCall call{sendbuf, recvbuf, static_cast<std::uint64_t>(count), datatype, op, comm};
   PassReason why = PassReason::settings_differ;
   bool agreed = true, summed = false;
+  Session* left = nullptr;
   int rc = MPI_SUCCESS;
   if (runtime.late())
     rc = guard(comm, [&] {
@@ -114,13 +116,15 @@ int allreduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count
     why = eligible.why;
     if (eligible.way == Way::compress || (eligible.way == Way::small && horovod::Observer::get().detected()))
       rc = guard(comm, [&] {
-        summed = sum_mpi(next, call, eligible, &why);
+        summed = sum_mpi(next, call, eligible, &why, &left);
         return MPI_SUCCESS;
       });
   }
   if (summed || rc != MPI_SUCCESS) return rc;
   runtime.report.passed(why);
-  return pass(next, sendbuf, recvbuf, count, datatype, op, comm);
+  rc = pass(next, sendbuf, recvbuf, count, datatype, op, comm);
+  if (left && rc == MPI_SUCCESS) left->left_ended();
+  return rc;
 }
 
 }  // namespace crimp

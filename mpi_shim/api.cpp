@@ -119,7 +119,8 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
                     const crimp_segment* segments, size_t segment_count) {
   Handles h{};
   bool summed = false;
-  const int rc = guard(comm, [&] {
+  Session* left = nullptr;
+  int rc = guard(comm, [&] {
     Runtime& runtime = Runtime::get();
     if (!runtime.started()) {
       runtime.start(false);
@@ -142,6 +143,7 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
       request.sum_by_mpi = [&call, type] {  // likewise
         return sum_exactly(call.sendbuf, call.recvbuf, call.count, {call.datatype, call.op}, size_of(type), call.comm);
       };
+      request.left = &left;
       why = eligible.why;
       summed = eligible.way != Way::pass && sum(call, eligible, request, &why);
     }
@@ -149,7 +151,9 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
     return MPI_SUCCESS;
   });
   if (rc != MPI_SUCCESS || summed) return rc;
-  return sum_exactly(sendbuf, recvbuf, count, h, size_of(static_cast<Dtype>(dtype)), comm);
+  rc = sum_exactly(sendbuf, recvbuf, count, h, size_of(static_cast<Dtype>(dtype)), comm);
+  if (left && rc == MPI_SUCCESS) left->left_ended();
+  return rc;
 }
 
 namespace {

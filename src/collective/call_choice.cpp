@@ -17,12 +17,16 @@ void reserve(ChosenParts& chosen, const CallPlan& plan) {
 
 void plan_routes(ChosenParts& chosen, const CallPlan& plan, const Hierarchy* nodes, int ranks) {
   for (std::size_t p = 0; p < plan.parts.size(); ++p)
-    chosen.routes.push_back(insist([&] { return plan.parts[p].route(chosen.choices[p], nodes, ranks); }));
+    chosen.routes.push_back(
+        insist([&] { return plan.of(chosen.choices[p]).parts[p].route(chosen.choices[p], nodes, ranks); }));
 }
 
 // Null: it can be repeated.
-const char* obstacle(Chooser& chooser, const Codec& codec, int ranks, const PartDecision* decision) {
+const char* obstacle(Chooser& chooser, const ChoiceQuery& query, int ranks, const PartDecision* decision) {
   if (!decision) return "not in the record of CRIMP_REPLAY";
+  if (decision->halves && !query.halves)
+    return "in 16 bits in the record of CRIMP_REPLAY, which the codec allows no more";
+  const Codec& codec = decision->halves ? *query.halves : *query.codec;
   const Hierarchy* const nodes = decision->nodes ? chooser.nodes() : nullptr;
   if (decision->nodes && !nodes) return "no nodes, which the record of CRIMP_REPLAY has";
   const AlgorithmEntry& entry = entry_of(decision->algorithm);
@@ -44,7 +48,7 @@ ChosenParts repeat(Chooser& chooser, const CallPlan& plan, int ranks, const Call
   for (std::size_t p = 0; p < plan.parts.size(); ++p) {
     const Codec& codec = *plan.parts[p].query.codec;
     const PartDecision* const part = known ? &decision->parts[p] : nullptr;
-    if (const char* const why = obstacle(chooser, codec, ranks, part)) {
+    if (const char* const why = obstacle(chooser, plan.parts[p].query, ranks, part)) {
       *repeated = false;
       chosen.choices.push_back({.algorithm = insist([&] { return first_algorithm(codec, ranks); }), .why = why});
     } else {
@@ -52,7 +56,8 @@ ChosenParts repeat(Chooser& chooser, const CallPlan& plan, int ranks, const Call
                                 .nodes = part->nodes,
                                 .why = "CRIMP_REPLAY",
                                 .chunk_setting = part->chunk_setting,
-                                .radix = part->radix});
+                                .radix = part->radix,
+                                .halves = part->halves});
     }
   }
   plan_routes(chosen, plan, chooser.hierarchy(), ranks);
@@ -66,9 +71,14 @@ ChosenParts choose(Chooser& chooser, const CallPlan& plan, Transport& transport,
   bool early = false, trial = false;
   double predicted_s = 0, plain_s = 0;
   for (const PlannedPart& part : plan.parts) {
+    const auto cost = [&](const Codec& codec) {
+      return time(&codec == part.query.codec ? part : plan.halves->parts[0]);
+    };
     try {
       chosen.choices.push_back(chooser.choose(
-          transport, part.query, plain, [&] { return time(part); }, &part != &plan.parts.front()));
+          transport, part.query, plain,
+          [&cost](const Codec& codec) { return cost(codec); },  // no more, or it is an allocation
+          &part != &plan.parts.front()));
     } catch (const Error& e) {  // of memory for measuring all ranks say so alike
       if (e.code() != ErrorCode::out_of_memory) throw;
       chosen.pass = PassReason::memory;

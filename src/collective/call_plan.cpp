@@ -51,7 +51,7 @@ std::uint64_t CallPlan::footprint() const {
       sizeof *this + kind.size() +
       layout->segments.size() * (sizeof(Segment) + 2 * sizeof(void*) + sizeof(std::size_t) + sizeof(Group));
   for (const PlannedPart& part : parts) sum += part.footprint();
-  return sum;
+  return sum + (halves ? halves->footprint() : 0);
 }
 
 const Codec* Planner::codec_of(const Layout& layout, const Segment& segment) const {
@@ -93,10 +93,13 @@ std::shared_ptr<const CallPlan> Planner::plan(Dtype dtype, std::uint64_t count, 
 }
 
 std::shared_ptr<CallPlan> Planner::make(Dtype dtype, std::uint64_t count, std::shared_ptr<const Layout> layout,
-                                        int level) const {
+                                        int level, const Codec* halves) const {
   auto plan = std::make_shared<CallPlan>();
   plan->layout = std::move(layout);
   const bool compressed = choose_codecs(*plan, level);
+  if (halves)
+    for (const Codec*& codec : plan->codecs)
+      if (codec) codec = halves;
   const auto& segments = plan->layout->segments;
   for (std::size_t s = 0; s < segments.size(); ++s) {
     const Codec* const codec = s < plan->codecs.size() ? plan->codecs[s] : nullptr;
@@ -117,6 +120,12 @@ std::shared_ptr<CallPlan> Planner::make(Dtype dtype, std::uint64_t count, std::s
   if (plan->parts.size() == 1 && !plan->means_more) {
     ChoiceQuery& query = plan->parts[0].query;
     query.alone = plan->exact_bytes <= query.plain_bytes / kMostBeside;
+    query.halves = query.alone && !halves ? rules_.halves_of(*query.codec) : nullptr;
+    if (query.halves) {
+      const auto made = make(dtype, count, plan->layout, level, query.halves);
+      made->parts[0].query = query;
+      plan->halves = made;
+    }
   }
   plan->kind = kind_of(*plan, dtype, count);
   plan->kind_digest = digest(plan->kind);

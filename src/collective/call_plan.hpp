@@ -63,8 +63,12 @@ struct CallPlan {
   const Codec* lost_momentum = nullptr;  // whose momentum segments without a name lack; null: none
   bool means_more = false;  // MPI's sum, without momentum or votes, would be another result, not only a faster one
   bool clips = false;
-  bool controlled = false;          // a part has a codec of CRIMP_LADDER
-  bool has_momentum() const;        // of any segment
+  bool controlled = false;    // a part has a codec of CRIMP_LADDER
+  bool has_momentum() const;  // of any segment
+  // The same call in 16 bits a value, where ChoiceQuery::halves of its one part says so: what a choice of that runs.
+  // Its part asks the chooser as this one's.
+  std::shared_ptr<const CallPlan> halves;
+  const CallPlan& of(const Choice& choice) const { return choice.halves ? *halves : *this; }
   std::uint64_t footprint() const;  // bytes of memory that it takes, about
 };
 
@@ -91,7 +95,8 @@ class Planner {
 
  private:
   using Key = std::tuple<Dtype, std::uint64_t, std::uint64_t, int>;  // type, count, layout's digest, level
-  std::shared_ptr<CallPlan> make(Dtype, std::uint64_t count, std::shared_ptr<const Layout>, int level) const;
+  std::shared_ptr<CallPlan> make(Dtype, std::uint64_t count, std::shared_ptr<const Layout>, int level,
+                                 const Codec* halves = nullptr) const;
   // False: the call is for MPI.
   bool choose_codecs(CallPlan&, int level) const;
   void make_parts(CallPlan&, Dtype, std::uint64_t count, int level) const;

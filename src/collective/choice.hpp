@@ -19,6 +19,7 @@ struct Choice {
   double predicted_s = 0, plain_s = 0;  // 0: not predicted
   std::uint64_t chunk_setting = 0;      // as CRIMP_CHUNK's, for chunk_elements()
   int radix = 0;                        // as CRIMP_RADIX's, where the algorithm can be relayed
+  bool halves = false;                  // ChoiceQuery::halves carries it, in place of its codec
   bool limited = false;                 // CRIMP_QUALITY has left an algorithm out
 };
 
@@ -31,6 +32,9 @@ struct ChoiceQuery {
   int radix = 0;                       // CRIMP_RADIX; 0: what is predicted to take least; 1: directly
   bool controlled = false;             // CRIMP_CONTROL follows what calls take: nothing is tried, nor left to plain MPI
   bool alone = false;  // nothing else of weight is in the call, which plain MPI may carry to see how long it takes
+  // Likewise, of 16 bits a value, which may carry the call in place of `codec` where that is faster; null: none may.
+  // Whether there is one follows from `codec` alone.
+  const Codec* halves = nullptr;
 };
 
 // Of one or more candidates (src/collective/candidates.hpp); or plain MPI. The same makes the tables of `crimp model`.

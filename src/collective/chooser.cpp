@@ -13,7 +13,7 @@ namespace {
 
 // A payload's size changes as residuals fill: measured anew at these calls with a codec.
 bool due(std::uint64_t call) { return call == 0 || call == 16 || call == 256 || call == 4096; }
-constexpr std::uint64_t kTriedAnew = 256;  // from this measurement on trials are repeated with it
+constexpr std::uint64_t kTriedAnew = 256;  // from this measurement on the fastest of trials is asked for again
 // By the binary logarithm of the calls' elements. Where MPI can be tried, too, they have trials of their own.
 int size_class(const ChoiceQuery& query) {
   return static_cast<int>(std::bit_width(query.count)) + (query.alone ? 64 : 0);
@@ -50,6 +50,7 @@ void Chooser::publish() const try {
     if (measured.calls == 0) continue;
     auto& of = models.codecs[codec->spec()];
     of.cost = measured.cost;
+    of.halves = measured.halves;
     for (const auto& [size, trials] : measured.trials)
       if (trials.finished()) of.trials.emplace(size, trials);
   }
@@ -57,7 +58,33 @@ void Chooser::publish() const try {
 } catch (const std::bad_alloc&) {
 }
 
+Account& Chooser::account(const ChoiceQuery& query) { return accounts_[{query.codec, size_class(query)}]; }
+
+Account::Known Chooser::known(const Codec* codec, int size_class) const {
+  Account::Known known{.model = &network_.plain};
+  const auto measured = codecs_.find(codec);
+  if (measured == codecs_.end()) return known;
+  const auto trials = measured->second.trials.find(size_class);
+  if (trials == measured->second.trials.end() || !trials->second.finished()) return known;
+  known.best_s = trials->second.best_s();
+  known.plain_s = trials->second.plain_s();
+  return known;
+}
+
+void Chooser::close_account(const Codec* codec, int size_class) {
+  if (const auto at = accounts_.find({codec, size_class}); at != accounts_.end())
+    at->second.close(known(codec, size_class));
+}
+
+std::vector<Chooser::Times> Chooser::times() const {
+  std::vector<Times> all;
+  for (const auto& [of, account] : accounts_)
+    all.push_back({of.first, std::uint64_t{1} << ((of.second & 63) - 1), account.total(known(of.first, of.second))});
+  return all;
+}
+
 void Chooser::forget() {
+  for (const auto& [of, _] : accounts_) close_account(of.first, of.second);
   network_ = {};
   hierarchy_model_.reset();
   adopted_.reset();
@@ -76,8 +103,22 @@ Choice Chooser::forced(const Codec& codec, int ranks) {
           .why = runs ? "no nodes of several ranks" : "CRIMP_ALGORITHM cannot run the codec"};
 }
 
+std::vector<Choice> Chooser::candidates_for(const Measured& codec, const ChoiceQuery& query) const {
+  const HierarchyModel* const nodes = hierarchy_model_ ? &*hierarchy_model_ : nullptr;
+  auto all = candidates(network_, nodes, codec.cost, query);
+  if (!query.halves || !codec.halves) return all;
+  ChoiceQuery in_halves = query;
+  in_halves.codec = query.halves;
+  for (Choice& choice : candidates(network_, nodes, *codec.halves, in_halves)) {
+    choice.halves = true;
+    choice.why = "cheapest by the model, in 16 bits";
+    all.push_back(choice);
+  }
+  return all;
+}
+
 Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const PlainAllreduce& plain,
-                       const std::function<CodecCost()>& time, bool same_call) {
+                       const std::function<CodecCost(const Codec&)>& time, bool same_call) {
   if (!same_call) counted_ = false;
   if (forced_ != "auto") return forced(*query.codec, transport.size());
   if (const Algorithm only = insist([&] { return first_algorithm(*query.codec, transport.size()); });
@@ -95,7 +136,7 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
   if (adopted_ && !codecs_.contains(query.codec))
     insist([&] {
       if (const auto of = adopted_->codecs.find(query.codec->spec()); of != adopted_->codecs.end())
-        codecs_.insert_or_assign(query.codec, Measured{of->second.cost, 1, of->second.trials});
+        codecs_.insert_or_assign(query.codec, Measured{of->second.cost, of->second.halves, 1, of->second.trials});
     });
   const auto codec_at = codecs_.find(query.codec);
   if (early && (network_.plain.empty() || codec_at == codecs_.end())) return {.plain = true, .early = true};
@@ -109,16 +150,20 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
   }
   Measured& codec = *insist([&] { return &codecs_[query.codec]; });
   if (due(codec.calls)) {
-    codec.cost = measure_codec(transport, *query.codec, time);
-    if (codec.calls >= kTriedAnew) codec.trials.clear();
+    codec.cost = measure_codec(transport, *query.codec, [&] { return time(*query.codec); });
+    if (query.halves) codec.halves = measure_codec(transport, *query.halves, [&] { return time(*query.halves); });
+    if (codec.calls >= kTriedAnew)
+      for (auto at = codec.trials.begin(); at != codec.trials.end();) {
+        close_account(query.codec, at->first);
+        at = at->second.probe() ? std::next(at) : codec.trials.erase(at);
+      }
     measured = true;
   }
   ++codec.calls;  // not where a rank lacked memory: then the next call measures
   if (measured) ++state_, publish();
 
   for (;;) {
-    const auto all = insist(
-        [&] { return candidates(network_, hierarchy_model_ ? &*hierarchy_model_ : nullptr, codec.cost, query); });
+    const auto all = insist([&] { return candidates_for(codec, query); });
     const auto known = codec.trials.find(size_class(query));
     // Trials that a communicator does not live to see the end of cost, and give nothing.
     const bool tries = !query.controlled && !fault::fires("slow_link") && !(early && known == codec.trials.end());
@@ -129,7 +174,7 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
       });
       const bool before = trials.finished();
       choice = trials.choose(transport, all, query.count);
-      if (!before && trials.finished()) publish();
+      if (!before && trials.finished()) publish(), close_account(query.codec, size_class(query));
     }
     if (!choice.nodes || nodes()) return choice;
     // Another communicator could have nodes, this one cannot.

@@ -7,8 +7,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "collective/account.hpp"
 #include "collective/candidates.hpp"
 #include "collective/choice.hpp"
 #include "collective/measure.hpp"
@@ -27,10 +29,10 @@ class Chooser {
   // forced: as CRIMP_ALGORITHM; "auto": the cheapest.
   explicit Chooser(const std::string& forced) : forced_(forced) {}
   // Collective where something must be agreed or measured, which is a function of the calls so far. `time` gives this
-  // rank's cost of the codec on values of the call, on demand. same_call: it has been asked before in this call, for
-  // another codec.
-  Choice choose(Transport&, const ChoiceQuery&, const PlainAllreduce&, const std::function<CodecCost()>& time,
-                bool same_call = false);
+  // rank's cost of the query's codec, or of its halves, on values of the call, on demand. same_call: it has been asked
+  // before in this call, for another codec.
+  Choice choose(Transport&, const ChoiceQuery&, const PlainAllreduce&,
+                const std::function<CodecCost(const Codec&)>& time, bool same_call = false);
   // How long the call took that choose() made this choice for. Not called: it failed.
   void took(const ChoiceQuery&, const Choice&, double s);
   // What choose() has said of a call is what it will say of the next one with the same query: plain MPI, and nothing is
@@ -42,6 +44,15 @@ class Chooser {
   Settled settled(const ChoiceQuery&, const Choice&) const;
   bool still(const Settled&) const;  // it is for the next call
   void passed(const Settled&);       // such a call was, without choose()
+  // Where what such calls take is to be said, whatever carries them. Stays while the chooser does.
+  Account& account(const ChoiceQuery&);
+  // For the report.
+  struct Times {
+    const Codec* codec;
+    std::uint64_t from_elements;
+    TimeRecord of;
+  };
+  std::vector<Times> times() const;
   void force(const std::string& algorithm) { forced_ = algorithm, ++state_; }
   // Begins anew, as a new communicator of the same ranks.
   void forget();
@@ -59,12 +70,16 @@ class Chooser {
  private:
   struct Measured {
     CodecCost cost;
+    std::optional<CodecCost> halves;  // of ChoiceQuery::halves, once measured
     std::uint64_t calls = 0;
     std::map<int, Trials> trials;  // by the binary logarithm of the calls' elements
   };
+  std::vector<Choice> candidates_for(const Measured&, const ChoiceQuery&) const;
   Choice forced(const Codec&, int ranks);
   void adopt(Transport&);
   void publish() const;
+  Account::Known known(const Codec*, int size_class) const;
+  void close_account(const Codec*, int size_class);
 
   std::string forced_;
   NetworkModel network_;
@@ -72,6 +87,7 @@ class Chooser {
   const Hierarchy* hierarchy_ = nullptr;
   std::optional<HierarchyModel> hierarchy_model_;
   std::map<const Codec*, Measured> codecs_;
+  std::map<std::pair<const Codec*, int>, Account> accounts_;  // by codec and size, as their trials
   SharedModels* shared_ = nullptr;
   std::uint64_t group_ = 0;
   std::shared_ptr<const Models> adopted_;

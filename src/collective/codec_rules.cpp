@@ -20,6 +20,8 @@ constexpr const char* kInterchangeable =
 }  // namespace
 
 void CodecRules::read(const Settings& settings, const std::function<void(const std::string&)>& refuse) {
+  halves_ = pool_.get("fp16");
+  halves_residual_ = pool_.get("fp16:memory=residual");
   try {
     if (settings.codec != "auto" && settings.codec != "none") choose(settings.codec);
   } catch (const Error& e) {
@@ -79,6 +81,17 @@ void CodecRules::read_rules(const std::string& text) {
                                                   "' differ in memory; give all codecs of a rule memory=residual, or "
                                                   "all memory=none");
     }
+  }
+}
+
+const Codec* CodecRules::halves_of(const Codec& codec) const {
+  const std::string_view name = codec.traits().name;
+  if (name == "fp16" || name == "bf16" || name == "fp32" || codec.traits().votes || codec.traits().whole_tensors)
+    return nullptr;
+  switch (codec.feedback().kind) {
+    case FeedbackKind::none: return halves_.get();
+    case FeedbackKind::residual: return halves_residual_.get();
+    default: return nullptr;
   }
 }
 

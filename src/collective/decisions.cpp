@@ -13,7 +13,7 @@ namespace {
 // As it ran: what a choice leaves open the settings have said.
 PartDecision decision_of(const PlannedPart& part, const Choice& choice) {
   return {choice.algorithm, choice.nodes, choice.chunk_setting ? choice.chunk_setting : part.query.chunk_setting,
-          choice.radix ? choice.radix : part.query.radix};
+          choice.radix ? choice.radix : part.query.radix, choice.halves};
 }
 
 bool same(const CallDecision& decision, const CallPlan& plan, const ChosenParts& chosen) {
@@ -40,11 +40,13 @@ json json_of(int level) { return {{"level", level}}; }
 json json_of(const CallDecision& decision) {
   if (decision.pass) return {{"passes", name_of(*decision.pass)}, {"unseen", decision.unseen}};
   json parts = json::array();
-  for (const PartDecision& part : decision.parts)
+  for (const PartDecision& part : decision.parts) {
     parts.push_back({{"algorithm", entry_of(part.algorithm).name},
                      {"nodes", part.nodes},
                      {"chunk", part.chunk_setting},
                      {"radix", part.radix}});
+    if (part.halves) parts.back()["halves"] = true;
+  }
   return {{"parts", std::move(parts)}};
 }
 

@@ -23,6 +23,7 @@ struct PartDecision {
   bool nodes = false;               // as Choice's
   std::uint64_t chunk_setting = 0;  // 0: as CRIMP_CHUNK=auto
   int radix = 0;                    // 0: as CRIMP_RADIX=auto
+  bool halves = false;              // in 16 bits a value, in place of the codec
   bool operator==(const PartDecision&) const = default;
 };
 

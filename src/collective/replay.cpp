@@ -61,7 +61,7 @@ void read(const json& from, PartDecision& part) {
   const AlgorithmEntry* const entry = find_algorithm(text(from, "algorithm"));
   if (!entry || !entry->plan) throw Odd{"the unknown algorithm '" + text(from, "algorithm") + "'"};
   part = {entry->algorithm, flag(from, "nodes"), number(from, "chunk", std::uint64_t{1} << 31),
-          static_cast<int>(number(from, "radix", 65536))};
+          static_cast<int>(number(from, "radix", 65536)), from.contains("halves") && flag(from, "halves")};
   if (part.chunk_setting % kPieceElements != 0)
     throw Odd{"a 'chunk' that is no multiple of " + std::to_string(kPieceElements)};
 }

@@ -16,6 +16,9 @@ struct Text {
     std::memcpy(raw, &value, sizeof value);
     bytes.append(raw, sizeof raw);
   }
+  void add(const CodecCost& c) {
+    for (const double x : {c.encode_s, c.decode_s, c.payload_bytes, c.scan_s, c.add_s}) add(x);
+  }
   void add(const NetworkModel& m) {
     add(m.ranks);
     for (const Curve* curve : {&m.allgather, &m.alltoall, &m.plain, &m.step}) {
@@ -36,14 +39,14 @@ std::uint64_t Models::digest() const {
         text.add(hierarchy->node.barrier_s);
   for (const auto& [spec, codec] : codecs) {
     text.bytes += spec + '\n';
-    for (const double x :
-         {codec.cost.encode_s, codec.cost.decode_s, codec.cost.payload_bytes, codec.cost.scan_s, codec.cost.add_s})
-      text.add(x);
+    text.add(codec.cost);
+    text.add(codec.halves.has_value());
+    if (codec.halves) text.add(*codec.halves);
     for (const auto& [size, trials] : codec.trials) {
       text.add(size);
       for (const auto& [choice, s] : trials.results())
-        text.add(choice.algorithm), text.add(choice.nodes), text.add(choice.radix), text.add(choice.chunk_setting),
-            text.add(s);
+        text.add(choice.algorithm), text.add(choice.nodes), text.add(choice.halves), text.add(choice.radix),
+            text.add(choice.chunk_setting), text.add(s);
     }
   }
   return std::max<std::uint64_t>(1, crimp::digest(text.bytes));

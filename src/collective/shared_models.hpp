@@ -18,7 +18,8 @@ namespace crimp {
 struct Models {
   struct OfCodec {
     CodecCost cost;
-    std::map<int, Trials> trials;  // finished ones, by the binary logarithm of the calls' elements
+    std::optional<CodecCost> halves = {};  // of what may stand in for it
+    std::map<int, Trials> trials;          // finished ones, by the binary logarithm of the calls' elements
   };
   NetworkModel network;
   std::optional<HierarchyModel> hierarchy;

@@ -1,6 +1,8 @@
 #include "collective/trials.hpp"
 
 #include <algorithm>
+#include <numeric>
+#include <span>
 
 #include "collective/measure.hpp"
 #include "core/reserve.hpp"
@@ -9,8 +11,20 @@ namespace crimp {
 namespace {
 
 constexpr double kFailed = 1e9;
+constexpr bool failed(double s) { return s >= 1e-3 * kFailed; }  // one of the calls that count
 
-const Choice* least(const std::vector<Choice>& all) {
+// After so many rounds ranks agree, and at most so many candidates stay.
+struct Stage {
+  int rounds;
+  std::size_t most;
+};
+constexpr Stage kStages[] = {{4, 8}, {Trials::kRounds, 3}, {9, 2}, {14, 2}, {Trials::kShortRounds, 1}};
+constexpr Stage kProbe[] = {{2, 3}, {5, 3}};
+// The model's best stays for the first stages unless it is beyond so many times the fastest: a link's credit makes
+// those calls fast that send most, and it ends.
+constexpr double kLent = 4;
+
+const Choice* cheapest_of(const std::vector<Choice>& all) {
   const auto best = std::min_element(all.begin(), all.end(),
                                      [](const Choice& a, const Choice& b) { return a.predicted_s < b.predicted_s; });
   return best == all.end() ? nullptr : &*best;
@@ -18,8 +32,19 @@ const Choice* least(const std::vector<Choice>& all) {
 
 }  // namespace
 
+double Trials::Tried::typical() const {
+  std::vector<double> sorted;
+  insist([&] { sorted = counted; });
+  std::sort(sorted.begin(), sorted.end());
+  const std::size_t lower = (3 * sorted.size() + 3) / 4;
+  return std::accumulate(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(lower), 0.0) /
+         static_cast<double>(lower);
+}
+
+double Trials::Tried::least() const { return *std::min_element(counted.begin(), counted.end()); }
+
 Trials::Trials(std::vector<Choice> predictions, bool plain) {
-  const Choice* best = least(predictions);
+  const Choice* best = cheapest_of(predictions);
   if (!best || best->predicted_s == 0 || best->predicted_s > kNear * best->plain_s) return;
   const double limit = (best->predicted_s < kShort ? kShortNear : kNear) * best->predicted_s;
   const bool near_plain = best->predicted_s > best->plain_s / (plain ? kNearPlain : kNear);
@@ -29,61 +54,164 @@ Trials::Trials(std::vector<Choice> predictions, bool plain) {
   std::stable_sort(predictions.begin(), predictions.end(),
                    [](const Choice& a, const Choice& b) { return a.predicted_s < b.predicted_s; });
   if (predictions.size() > kMost) predictions.resize(kMost);
-  tried_ = std::move(predictions);
-  if (near_plain && plain) tried_.push_back({.plain = true, .predicted_s = plain_s, .plain_s = plain_s});
+  if (near_plain && plain) predictions.push_back({.plain = true, .predicted_s = plain_s, .plain_s = plain_s});
+  for (const Choice& choice : predictions) {
+    in_.push_back(tried_.size());
+    tried_.push_back({choice});
+  }
+  until_ = kStages[0].rounds;
+}
+
+std::size_t Trials::fastest() const {
+  const auto by_s = [](const Tried& a, const Tried& b) { return a.s < b.s; };
+  return static_cast<std::size_t>(std::min_element(tried_.begin(), tried_.end(), by_s) - tried_.begin());
+}
+
+bool Trials::probe() {
+  if (tried_.empty()) return false;
+  if (!finished()) return true;
+  const std::size_t first = fastest();
+  std::size_t second = tried_.size();
+  for (std::size_t i = 0; i < tried_.size(); ++i)
+    if (i != first && (second == tried_.size() || tried_[i].s < tried_[second].s)) second = i;
+  insist([&] { in_.reserve(kMost); });
+  for (std::size_t i = 0; i < tried_.size(); ++i)
+    if (i == first || i == second || tried_[i].choice.plain) in_.push_back(i), tried_[i].counted.clear();
+  rounds_ = calls_ = 0;
+  until_ = kProbe[0].rounds;
+  probing_ = true;
+  return true;
 }
 
 // A call ends at about the same time everywhere, so what it takes is what it took for who came last.
 void Trials::agree(Transport& transport) {
-  std::vector<double> counted;
-  insist([&] { agreed_.reserve(tried_.size()), counted.reserve(rounds_); });
-  for (double& s : times_) s = -s;  // agree_on_largest() then finds the least
-  for (std::size_t i = 0; i < times_.size(); i += 8)
-    agree_on_largest(transport, std::span(times_).subspan(i, std::min<std::size_t>(8, times_.size() - i)));
-  for (double& s : times_) s = -s;
-  for (std::size_t i = 0; i < tried_.size(); ++i) {
-    counted.clear();
-    for (std::size_t r = 1; r < rounds_; ++r) counted.push_back(times_[i + r * tried_.size()]);
-    std::nth_element(counted.begin(), counted.begin() + static_cast<std::ptrdiff_t>(counted.size() / 2), counted.end());
-    agreed_.push_back(counted[counted.size() / 2]);
+  insist([&] {
+    for (const std::size_t i : in_) tried_[i].counted.reserve(tried_[i].counted.size() + new_.size() / in_.size());
+  });
+  for (double& s : new_) s = -s;  // agree_on_largest() then finds the least
+  for (std::size_t i = 0; i < new_.size(); i += 8)
+    agree_on_largest(transport, std::span(new_).subspan(i, std::min<std::size_t>(8, new_.size() - i)));
+  const std::size_t uncounted = rounds_ == 0 && !probing_ ? in_.size() : 0;
+  for (std::size_t i = uncounted; i < new_.size(); ++i) tried_[in_[i % in_.size()]].counted.push_back(-new_[i]);
+  rounds_ += static_cast<int>(new_.size() / in_.size());
+  new_.clear();
+}
+
+void Trials::drop(std::size_t most) {
+  std::vector<std::size_t> order;
+  std::vector<double> typical;
+  insist([&] {
+    order = in_;
+    typical.clear();
+    for (const Tried& of : tried_) typical.push_back(of.typical());
+  });
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return typical[a] < typical[b]; });
+  const std::size_t best = order[0];
+  const auto stays = [&](std::size_t at) {
+    const std::size_t i = order[at];
+    if (i == 0 && !probing_ && rounds_ <= kRounds && typical[i] < kLent * typical[best]) return true;
+    return at < most && (typical[i] <= kDrop * typical[best] || tried_[i].least() <= kDrop * tried_[best].least());
+  };
+  in_.clear();
+  for (std::size_t at = 0; at < order.size(); ++at)
+    if (stays(at)) in_.push_back(order[at]);
+  std::sort(in_.begin(), in_.end());
+}
+
+void Trials::finish() {
+  double best = kFailed;
+  for (const std::size_t i : in_) tried_[i].s = tried_[i].typical(), best = std::min(best, tried_[i].s);
+  // What was dropped would be slower by more than that still, whatever links lent when it was tried.
+  for (std::size_t i = 0; i < tried_.size(); ++i)
+    if (std::find(in_.begin(), in_.end(), i) == in_.end()) tried_[i].s = std::max(tried_[i].typical(), kDrop * best);
+  in_.clear();
+}
+
+void Trials::finish_probe(const std::vector<Choice>& predictions) {
+  const std::size_t former = fastest();
+  const double by = tried_[former].typical() / tried_[former].s;
+  if (tried_[former].least() > kNear * tried_[former].s || by < 1 / kNear) {
+    const bool plain = tried_.back().choice.plain;
+    insist([&] { *this = Trials(predictions, plain); });
+    return;
   }
+  // Few calls have less to say than those of before: only what is clear counts.
+  const bool stays = std::find(in_.begin(), in_.end(), former) != in_.end();
+  for (std::size_t i = 0; i < tried_.size(); ++i) {
+    const bool last = std::find(in_.begin(), in_.end(), i) != in_.end();
+    tried_[i].s = !stays && last ? tried_[i].typical() : tried_[i].s * by;
+  }
+  in_.clear();
+  probing_ = false;
+}
+
+void Trials::go_on(std::uint64_t count, const std::vector<Choice>& predictions) {
+  const std::span<const Stage> stages = probing_ ? std::span<const Stage>(kProbe) : std::span<const Stage>(kStages);
+  const auto stage = std::find_if(stages.begin(), stages.end(), [&](const Stage& s) { return s.rounds >= rounds_; });
+  const bool alone = tried_.size() == 1;
+  if (probing_ || stage + 1 < stages.end()) drop(stage->most);
+  const auto brief = [&] {
+    double longest = 0;
+    for (const std::size_t i : in_) longest = std::max(longest, tried_[i].typical());
+    return longest * static_cast<double>(count) < kShort;
+  };
+  const int left = (kMostCalls - calls_) / static_cast<int>(in_.size());
+  const bool ends = stage + 1 >= stages.end() || left == 0 || (in_.size() == 1 && (!alone || probing_)) ||
+                    (!probing_ && rounds_ >= kRounds && !brief());
+  if (!ends) until_ = std::min(stage[1].rounds, rounds_ + left);
+  else if (probing_) finish_probe(predictions);
+  else finish();
 }
 
 std::vector<std::pair<Choice, double>> Trials::results() const {
   std::vector<std::pair<Choice, double>> all;
-  for (std::size_t i = 0; i < agreed_.size(); ++i) all.emplace_back(tried_[i], agreed_[i]);
+  if (!finished()) return all;
+  for (const Tried& of : tried_) all.emplace_back(of.choice, of.s);
   return all;
 }
 
+double Trials::best_s() const {
+  if (tried_.empty() || !finished()) return 0;
+  const double s = tried_[fastest()].s;
+  return failed(s) ? 0 : s;
+}
+
+double Trials::plain_s() const {
+  if (tried_.empty() || !finished() || !tried_.back().choice.plain) return 0;
+  const double s = tried_.back().s;
+  return failed(s) ? 0 : s;
+}
+
 Choice Trials::choose(Transport& transport, const std::vector<Choice>& predictions, std::uint64_t count) {
-  const std::size_t n = tried_.size();
-  if (agreed_.size() < n && times_.size() == n * rounds_) {
+  if (!finished() && new_.size() == in_.size() * static_cast<std::size_t>(until_ - rounds_)) {
     agree(transport);
-    const bool brief = *std::max_element(agreed_.begin(), agreed_.end()) * static_cast<double>(count) < kShort;
-    if (brief && rounds_ < kShortRounds) rounds_ = kShortRounds, agreed_.clear();
+    go_on(count, predictions);
   }
-  if (times_.size() < n * rounds_) {
-    Choice next = tried_[times_.size() % n];
-    insist([&] { times_.push_back(kFailed); });
+  if (!finished()) {
+    Choice next = tried_[in_[new_.size() % in_.size()]].choice;
+    insist([&] { new_.push_back(kFailed); });
+    ++calls_;
     next.trial = true;
     next.why = "tried";
     return next;
   }
-  const bool with_plain = n > 0 && tried_.back().plain;
-  const auto fastest = std::min_element(agreed_.begin(), agreed_.end() - with_plain);
-  const Choice* best = least(predictions);
+  const Choice* best = cheapest_of(predictions);
   Choice choice = best ? *best : Choice{};
-  if (with_plain && agreed_.back() < kFailed) choice.plain_s = agreed_.back() * static_cast<double>(count);
-  if (fastest != agreed_.end() - with_plain && *fastest < kFailed) {
-    const Choice& of = tried_[static_cast<std::size_t>(fastest - agreed_.begin())];
-    choice.algorithm = of.algorithm;
-    choice.nodes = of.nodes;
-    choice.chunk_setting = of.chunk_setting;
-    choice.radix = of.radix;
-    choice.predicted_s = *fastest * static_cast<double>(count);
-    choice.why = n == 1           ? "the only one near plain MPI, tried"
-                 : choice.limited ? "fastest of those tried within CRIMP_QUALITY"
-                                  : "fastest of those tried";
+  if (const double s = plain_s(); s > 0) choice.plain_s = s * static_cast<double>(count);
+  const Tried* of = nullptr;
+  for (const Tried& other : tried_)
+    if (!other.choice.plain && (!of || other.s < of->s)) of = &other;
+  if (of && !failed(of->s)) {
+    choice.algorithm = of->choice.algorithm;
+    choice.nodes = of->choice.nodes;
+    choice.halves = of->choice.halves;
+    choice.chunk_setting = of->choice.chunk_setting;
+    choice.radix = of->choice.radix;
+    choice.predicted_s = of->s * static_cast<double>(count);
+    choice.why = tried_.size() == 1 ? "the only one near plain MPI, tried"
+                 : choice.halves    ? "fastest of those tried, in 16 bits"
+                 : choice.limited   ? "fastest of those tried within CRIMP_QUALITY"
+                                    : "fastest of those tried";
   }
   // What plain MPI would do as fast is not worth its loss.
   choice.plain = choice.predicted_s > 0 && choice.predicted_s >= choice.plain_s;

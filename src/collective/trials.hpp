@@ -1,7 +1,8 @@
 // A model knows neither how exchanges overlap with the work of ranks that share cores and links, nor a GPU. So where it
 // sees several algorithms close together, or one close to plain MPI, the first calls of a codec and of a size try them
-// in turn, plain MPI too, and their times decide.
+// in turn, plain MPI too, and their times decide. Who is far behind is not tried any further.
 #pragma once
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -24,28 +25,53 @@ class Trials {
   static constexpr double kShort = 5e-3;
   static constexpr double kShortNear = 8;
   static constexpr int kShortRounds = 24;
+  // With a communicator's early calls a class is settled within 60.
+  static constexpr int kMostCalls = 56;
+  // Of the best, by the typical time and by the least one: beyond it a candidate is dropped.
+  static constexpr double kDrop = 1.25;
 
   Trials() = default;  // nothing to try
   // predictions: of all that can run. Empty where the model is sure: nothing else is near its best, which is not near
   // plain MPI. plain: MPI can be tried as well.
   explicit Trials(std::vector<Choice> predictions, bool plain = false);
 
-  // Collective at the calls after the last round. What this call takes: the next trial, else the one that was fastest,
-  // else (nothing tried, or no trial succeeded) the cheapest of `predictions`.
+  // Collective between rounds. What this call takes: the next trial, else the one that was fastest, else (nothing
+  // tried, or no trial succeeded) the cheapest of `predictions`.
   Choice choose(Transport&, const std::vector<Choice>& predictions, std::uint64_t count);
   // The call of the last trial took so long on this rank. Not called: it failed.
-  void took(double s, std::uint64_t count) { times_.back() = s / static_cast<double>(count); }
+  void took(double s, std::uint64_t count) { new_.back() = s / static_cast<double>(count); }
   // Nothing is left to try; the rest depends on agreed numbers only.
-  bool finished() const { return agreed_.size() == tried_.size(); }
+  bool finished() const { return in_.empty(); }
+  // The next calls, at most 15, ask whether the fastest still is: it, the second and plain MPI. Who beats it clearly
+  // takes its place; where it takes another time altogether all are tried anew. False: nothing was tried.
+  bool probe();
   // What was tried, with its agreed seconds per element, once finished().
   std::vector<std::pair<Choice, double>> results() const;
+  // Likewise, of the fastest, and of plain MPI; 0: nothing was tried, or succeeded.
+  double best_s() const;
+  double plain_s() const;
 
  private:
-  std::vector<Choice> tried_;
-  std::size_t rounds_ = kRounds;
-  std::vector<double> times_;   // of each trial so far, seconds per element
-  std::vector<double> agreed_;  // one for each of tried_; empty: not yet
+  struct Tried {
+    Choice choice;
+    std::vector<double> counted = {};  // agreed seconds per element of its calls
+    double s = 0;                      // what they say, once finished
+    double typical() const;            // with chance left out, which only makes calls longer
+    double least() const;
+  };
+  std::vector<Tried> tried_;
+  std::vector<std::size_t> in_;  // of tried_, ascending: what is still tried; empty: finished
+  std::vector<double> new_;      // seconds per element on this rank since ranks last agreed; round by round, as in_
+  int rounds_ = 0, until_ = 0;   // so many have been; that many will have been when ranks agree
+  int calls_ = 0;                // tried so far
+  bool probing_ = false;
+
+  std::size_t fastest() const;  // of tried_
   void agree(Transport&);
+  void drop(std::size_t most);
+  void finish();
+  void finish_probe(const std::vector<Choice>& predictions);
+  void go_on(std::uint64_t count, const std::vector<Choice>& predictions);
 };
 
 }  // namespace crimp

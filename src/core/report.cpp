@@ -59,6 +59,26 @@ void Report::control(const ControlRecord& r) {
   controls_.push_back(r);
 }
 
+void TimeRecord::Otherwise::operator+=(const Otherwise& more) {
+  calls += more.calls;
+  took_s += more.took_s;
+  s += more.s;
+}
+
+void TimeRecord::operator+=(const TimeRecord& more) {
+  calls += more.calls;
+  elements += more.elements;
+  took_s += more.took_s;
+  best += more.best;
+  plain_measured += more.plain_measured;
+  plain_predicted += more.plain_predicted;
+}
+
+void Report::times(const std::string& codec, std::uint64_t from_elements, const TimeRecord& r) {
+  std::lock_guard lock(mutex_);
+  times_[{codec, from_elements}] += r;
+}
+
 bool Report::has_room() const {
   std::lock_guard lock(mutex_);
   return decisions_.size() < kCommunicators && decision_bytes_ < kDecisionBytes;

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace crimp {
@@ -81,6 +82,21 @@ struct CallRecord {
   double encode_s = 0, wire_s = 0, decode_s = 0, total_s = 0;
 };
 
+// What calls took, and what they would have taken otherwise, as far as that is known. Seconds.
+struct TimeRecord {
+  struct Otherwise {
+    std::uint64_t calls = 0;  // of which it is known
+    double took_s = 0;        // these calls
+    double s = 0;             // what they would have taken
+    void operator+=(const Otherwise&);
+  };
+  std::uint64_t calls = 0, elements = 0;
+  double took_s = 0;
+  Otherwise best;                             // by the fastest of what was measured
+  Otherwise plain_measured, plain_predicted;  // by MPI alone
+  void operator+=(const TimeRecord&);
+};
+
 class Report {
  public:
   void passed(PassReason why) { passes_[static_cast<std::size_t>(why)].fetch_add(1, std::memory_order_relaxed); }
@@ -105,6 +121,8 @@ class Report {
   void section(const std::string& name, const std::string& json, const std::string& clause);
   void sequence(const SequenceRecord&);  // of one communicator, when it ends
   void control(const ControlRecord&);    // likewise
+  void times(const std::string& codec, std::uint64_t from_elements,
+             const TimeRecord&);  // likewise, of a class of sizes
   // What was decided on a communicator whose rank 0 this is, when it ends: an object (collective/decisions.hpp). Beyond
   // some communicators, which has_room() knows, they are only counted.
   void decisions(std::string json);
@@ -159,6 +177,7 @@ class Report {
   std::map<std::string, std::map<std::string, std::uint64_t>> reasons_;  // by algorithm
   std::map<std::string, Sum> by_layout_;
   std::map<int, Sum> by_size_;  // key: floor(log2(bytes))
+  std::map<std::pair<std::string, std::uint64_t>, TimeRecord> times_;
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(PassReason::count)> passes_{};
   std::uint64_t device_calls_ = 0;
   std::map<std::string, std::uint64_t> through_host_;  // by reason

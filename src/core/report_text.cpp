@@ -25,6 +25,38 @@ nlohmann::ordered_json rank_object(const std::string& text) {
   return object;
 }
 
+// What is not known is counted, never taken for 0 seconds.
+nlohmann::json time_object(const TimeRecord& r) {
+  using nlohmann::json;
+  const TimeRecord::Otherwise& measured = r.plain_measured;
+  const TimeRecord::Otherwise& predicted = r.plain_predicted;
+  const auto rest = [&](std::uint64_t calls, double took_s) {
+    return json{{"calls", r.calls - calls}, {"took_s", r.calls == calls ? 0.0 : r.took_s - took_s}};
+  };
+  return {{"calls", r.calls},
+          {"elements", r.elements},
+          {"took_s", r.took_s},
+          {"best",
+           {{"calls", r.best.calls},
+            {"took_s", r.best.took_s},
+            {"best_s", r.best.s},
+            {"regret_s", r.best.took_s - r.best.s},
+            {"unknown", rest(r.best.calls, r.best.took_s)}}},
+          {"without_crimp",
+           {{"measured", {{"calls", measured.calls}, {"took_s", measured.took_s}, {"plain_s", measured.s}}},
+            {"predicted", {{"calls", predicted.calls}, {"took_s", predicted.took_s}, {"plain_s", predicted.s}}},
+            {"unknown", rest(measured.calls + predicted.calls, measured.took_s + predicted.took_s)}}}};
+}
+
+// Of all ranks whose part has it: numbers of the same place added.
+void add_numbers(nlohmann::ordered_json& to, const nlohmann::ordered_json& more) {
+  if (to.is_null()) to = nlohmann::ordered_json::object();
+  for (const auto& [key, value] : more.items())
+    if (value.is_object()) add_numbers(to[key], value);
+    else if (value.is_number_unsigned()) to[key] = to.value(key, std::uint64_t{0}) + value.get<std::uint64_t>();
+    else if (value.is_number()) to[key] = to.value(key, 0.0) + value.get<double>();
+}
+
 }  // namespace
 
 std::string Report::summary() const {
@@ -100,6 +132,16 @@ std::string Report::json() const {
   }
   for (const auto& [layout, s] : by_layout_) out["layouts"][layout] = sum(s);
   for (const auto& [log2, s] : by_size_) out["size_classes"][std::to_string(std::uint64_t{1} << log2)] = sum(s);
+  TimeRecord times;
+  for (const auto& [_, of] : times_) times += of;
+  out["time"] = time_object(times);
+  out["time"]["classes"] = json::array();
+  for (const auto& [of, record] : times_) {
+    json one = time_object(record);
+    one["codec"] = of.first;
+    one["from_elements"] = of.second;
+    out["time"]["classes"].push_back(std::move(one));
+  }
   for (std::size_t i = 0; i < passes_.size(); ++i)
     out["passed_through"][name_of(static_cast<PassReason>(i))] = passes_[i].load();
   out["excluded"] = {{"calls", excluded_calls_}, {"unlisted_calls", excluded_unlisted_}, {"tensors", json::array()}};
@@ -152,7 +194,12 @@ std::string Report::of_job(const Settings& settings, int ranks, const std::strin
   nlohmann::ordered_json out{{"crimp", CRIMP_VERSION}, {"build", build_id()}, {"ranks", ranks}, {"simd", simd}};
   for (const Option& option : option_table()) out["settings"][option.name] = option.get(settings);
   out["status"] = status;
-  for (const auto& text : of_ranks) out["per_rank"].push_back(rank_object(text));
+  out["time"] = nlohmann::ordered_json::object();
+  for (const auto& text : of_ranks) {
+    auto rank = rank_object(text);
+    if (const auto time = rank.find("time"); time != rank.end()) add_numbers(out["time"], *time);
+    out["per_rank"].push_back(std::move(rank));
+  }
   // File names and patterns may be in any encoding; JSON is UTF-8.
   return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

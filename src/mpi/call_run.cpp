@@ -75,11 +75,13 @@ CallOutcome run(const Context& context, Transport& transport, Chooser& chooser, 
     const auto end = Clock::now();
     const PlannedPart& part = plan.parts[p];
     chooser.took(part.query, choice, seconds(end - (p == 0 ? times.chosen : now)));
+    const double took_s = seconds(end - (p == 0 ? times.begun : now));
+    if (context.records)
+      context.report.note([&] { chooser.account(part.query).call(part.query.count, part.query.plain_bytes, took_s); });
     context.report.note([&] {
       context.report.compressed({part.plan.codec->spec(), name_of(plan.layout->source), route.name, choice.why,
                                  choice.predicted_s, choice.plain_s, part.query.plain_bytes, result.sent_bytes,
-                                 result.received_bytes, result.encode_s, result.wire_s, result.decode_s,
-                                 seconds(end - (p == 0 ? times.begun : now))});
+                                 result.received_bytes, result.encode_s, result.wire_s, result.decode_s, took_s});
     });
   }
   return outcome;

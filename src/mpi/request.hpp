@@ -9,6 +9,8 @@
 
 namespace crimp {
 
+class Session;
+
 struct AllreduceRequest {
   const void* send;  // equal to `receive` for MPI_IN_PLACE
   void* receive;
@@ -19,7 +21,9 @@ struct AllreduceRequest {
   // code.
   std::function<int(void* buffer, std::uint64_t count)> sum_exactly = {};
   std::function<int()> sum_by_mpi = {};  // the call as it was made, through MPI; returns an MPI code
-  bool synchronize_all = false;          // whatever runs on the device may still write the values
+  // Where the call is left to MPI: set to a session that is to be told of its end (Session::left_ended()).
+  Session** left = nullptr;
+  bool synchronize_all = false;  // whatever runs on the device may still write the values
 };
 
 }  // namespace crimp

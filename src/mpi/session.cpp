@@ -68,8 +68,33 @@ void Session::note_in(Report& report) const {
   const auto counted = calls_.count();
   report.sequence({counted.tensors, counted.ambiguous, counted.foreign, counted.withdrawn});
   if (control_ && !control_->classes().empty()) report.control(control_record());
+  if (context_.records) report.note([&] { note_times(report); });
   if (!recorder_) return;
   report.note([&] { report.decisions(report.has_room() ? recorder_->record().json() : std::string()); });
+}
+
+void Session::note_times(Report& report) const {
+  for (const Chooser::Times& times : chooser_.times()) report.times(times.codec->spec(), times.from_elements, times.of);
+}
+
+void Session::leave(const AllreduceRequest& request, const std::shared_ptr<const CallPlan>& plan,
+                    Clock::time_point begun) {
+  if (!context_.records || !request.left) return;
+  left_ = {begun, request.count, plan, nullptr, 0, 0};
+  *request.left = this;
+}
+
+// Among the codecs of its parts a call's time is shared out by elements.
+void Session::left_ended() noexcept {
+  const double element_s = seconds(Clock::now() - left_.begun) / static_cast<double>(left_.count);
+  const auto share = [&](std::uint64_t elements) { return element_s * static_cast<double>(elements); };
+  if (left_.plan)
+    context_.report.note([&] {
+      for (const PlannedPart& part : left_.plan->parts)
+        chooser_.account(part.query).call(part.query.count, part.query.plain_bytes, share(part.query.count));
+    });
+  else left_.account->call(left_.elements, left_.plain_bytes, share(left_.elements));
+  left_.plan.reset();
 }
 
 ControlRecord Session::control_record() const {
@@ -195,6 +220,10 @@ bool Session::passes(const AllreduceRequest& request) {
     if (replayed_) context_.report.repeated(replayed_->call(pass.kind).how);
     else chooser_.passed(pass.settled);
     if (recorder_) context_.report.note([&] { recorder_->unseen(pass.kind); });
+    if (request.left && pass.account) {
+      left_ = {Clock::now(), request.count, nullptr, pass.account, pass.elements, pass.plain_bytes};
+      *request.left = this;
+    }
     return true;
   }
   return false;
@@ -217,6 +246,10 @@ void Session::note_pass(const AllreduceRequest& request, const CallPlan& plan, c
   const bool again = known->settled.codec == settled.codec && known->settled.state == settled.state;
   known->settled = settled;
   known->kind = plan.kind_digest;
+  const ChoiceQuery& query = plan.parts[0].query;
+  if (context_.records) context_.report.note([&] { known->account = &chooser_.account(query); });
+  known->elements = query.count;
+  known->plain_bytes = query.plain_bytes;
   known->seen = again ? known->seen + 1 : 1;
 }
 
@@ -335,8 +368,15 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   if (chosen.pass) {
     *why = *chosen.pass;
     note_pass(request, *plan, chosen);
-    if (!chosen.tries_plain) return false;
+    if (!chosen.tries_plain) {
+      leave(request, plan, times.begun);
+      return false;
+    }
     try_plain(request, plan->parts[0].query, chosen.choices[0]);
+    if (context_.records) {
+      left_ = {times.begun, request.count, plan, nullptr, 0, 0};
+      left_ended();
+    }
     context_.report.passed(*why);
     return true;
   }
@@ -345,7 +385,8 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   // Since the plan was made this rank may not decide alone: what it cannot do becomes a flag in its headers, and what
   // it needs to send them it insists on. Where its values are changes no byte of what it sends.
   const std::uint32_t first = std::exchange(sequence_, sequence_ + static_cast<std::uint32_t>(plan->parts.size()));
-  BoundCall bound = bind({context_.settings, size_, memory_, calls_}, *plan, chosen, request, foreign, first, values);
+  const CallPlan& carried = plan->of(chosen.choices[0]);
+  BoundCall bound = bind({context_.settings, size_, memory_, calls_}, carried, chosen, request, foreign, first, values);
   if (bound.failed && !std::exchange(told_memory_, true))
     context_.report.note([&] {
       log(LogLevel::warn, (bound.failure.empty() ? "there is no memory" : bound.failure) +
@@ -358,9 +399,10 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
     for (CallBuffers& part : bound.parts) part.delay = note;
     sample.emplace(*plan, chosen, bound, values.backend().memory());
   }
-  CallOutcome outcome = run(context_, transport, chooser_, *plan, chosen, bound, times);
+  CallOutcome outcome = run(context_, transport, chooser_, carried, chosen, bound, times);
   if (outcome.pass) {
     *why = *outcome.pass;
+    leave(request, plan, times.begun);
     return false;
   }
   if (sample) {
@@ -368,7 +410,7 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
     control->ended(bytes, times.begun, outcome.delays, outcome.wait_s, sample->gain());
     if (control->changes() != changes) context_.report.learning();
   }
-  finish(context_, request, *plan, bound, values, size_, outcome.failure);
+  finish(context_, request, carried, bound, values, size_, outcome.failure);
   if (outcome.failure) throw Error(*outcome.failure);
   return true;
 }

@@ -18,6 +18,7 @@
 #include "collective/decisions.hpp"
 #include "collective/replay.hpp"
 #include "core/report.hpp"
+#include "core/trace.hpp"
 #include "mpi/call_values.hpp"
 #include "mpi/context.hpp"
 #include "mpi/mpi_node.hpp"
@@ -46,6 +47,9 @@ class Session {
   // it is for MPI, as above.
   bool allreduce_small(const AllreduceRequest&);
 
+  // The call that allreduce() left to MPI has ended, for who was named in AllreduceRequest::left.
+  void left_ended() noexcept;
+
   // What is known at its end.
   void note_in(Report&) const;
   // crimp_set_algorithm, crimp_set_codec, crimp_set_learning_rate and crimp_set_extents (include/crimp/crimp.h), which
@@ -63,6 +67,9 @@ class Session {
   // Whether the call is one of those of which is known that they pass, because plain MPI is faster: then it has been
   // counted, and nothing else is to be done.
   bool passes(const AllreduceRequest&);
+  void note_times(Report&) const;
+  // Who left the call to MPI is to say when it has ended, where that matters.
+  void leave(const AllreduceRequest&, const std::shared_ptr<const CallPlan>&, Clock::time_point begun);
   void note_pass(const AllreduceRequest&, const CallPlan&, const ChosenParts&);
   // Sums the call through MPI, and tells the chooser how long that took.
   void try_plain(const AllreduceRequest&, const ChoiceQuery&, const Choice&);
@@ -110,7 +117,9 @@ class Session {
     Dtype dtype;
     std::uint64_t kind;  // CallPlan::kind_digest
     Chooser::Settled settled;
-    int seen = 0;  // in a row
+    Account* account = nullptr;                   // null: nobody asks for times
+    std::uint64_t elements = 0, plain_bytes = 0;  // of its one part
+    int seen = 0;                                 // in a row
     bool of(const AllreduceRequest&) const;
   };
   // Under CRIMP_REPLAY those that were not settled when they were recorded are among them.
@@ -118,6 +127,14 @@ class Session {
   // Tensors of one size may have codecs of their own: one of them does not speak for the others.
   static constexpr int kPassesInARow = 8;
   std::vector<Pass> passes_;
+  struct Left {
+    Clock::time_point begun;
+    std::uint64_t count;
+    std::shared_ptr<const CallPlan> plan;  // null: of a pass
+    Account* account;
+    std::uint64_t elements, plain_bytes;
+  };
+  Left left_{};  // the last call that was left to MPI, where there will be a report
 };
 
 }  // namespace crimp

@@ -154,7 +154,7 @@ class Bench {
       c.last.resize(c.crimp ? count * element_ : 0);
       for (int i = 0; i < (c.crimp ? warm_up() : 1); ++i) c.spent = time_of(c, count, nullptr);
       if (!c.crimp || !c.algorithm.empty() || settings_.algorithm != "auto") continue;
-      for (int i = 0; i < static_cast<int>(Chooser::kEarly + Trials::kMost * Trials::kRounds); ++i)
+      for (int i = 0; i < static_cast<int>(Chooser::kEarly) + Trials::kMostCalls; ++i)
         c.spent = time_of(c, count, nullptr);
       double longest = maximum(c.spent);
       MPI_Bcast(&longest, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);

@@ -146,6 +146,41 @@ def passes_unseen(settings):
     expect(second == third, f"other results: {third}, not {second}")
 
 
+def in_halves(settings):
+    """Calls that go in 16 bits in place of their codec, and back: near the sum, no residual is lost, and repeated to the bit."""
+    job(1, {**settings, "CRIMP_REPORT": "first.json"})
+    of = report("first.json")
+    edited = {}
+    for rank in of["per_rank"]:
+        for one in rank["decisions"]:
+            for kind in one["kinds"]:
+                if not re.match(r"float32 x (60000|30000|20000|25000): 3lc[^+]*$", kind["kind"]):  # of 130000 a tenth is summed exactly
+                    continue
+                edited[kind["kind"]] = kind["calls"]
+                part = {"algorithm": "two_shot", "nodes": False, "chunk": 0, "radix": 1}
+                kind["from"] = [{"call": call, "parts": [{**part, "halves": True} if halves else part]} for call, halves in ((1, False), (5, True), (20, False), (30, True))]
+                kind["from"] = [run for run in kind["from"] if run["call"] <= kind["calls"]]
+    expect(len(edited) >= 4, f"edited are {edited}")
+    write("halves.json", of)
+    second, _ = job(2, {**settings, "CRIMP_REPLAY": "halves.json", "CRIMP_REPORT": "second.json"})
+    expect(decisions(report("second.json")) == decisions(of), "second.json has other decisions than halves.json")
+    codecs = report("second.json")["per_rank"][0]["codecs"]
+    in_16_bits = [codec for codec in codecs if codec.startswith("fp16:memory=residual")]
+    expect(len(in_16_bits) == 1 and codecs[in_16_bits[0]]["calls"] > 150, f"{codecs}")
+    third, _ = job(3, {**settings, "CRIMP_REPLAY": "second.json"})
+    expect(second == third, f"other results: {third}, not {second}")
+    # From where 16 bits carry the calls on nothing is missing but what they round away, nor of what the codec left before.
+    for first_call in (1, 5):
+        always = copy.deepcopy(of)
+        for kind in (kind for rank in always["per_rank"] for one in rank["decisions"] for kind in one["kinds"] if kind["kind"] in edited):
+            part = kind["from"][0]["parts"][0]
+            kind["from"] = [{"call": 1, "parts": [part]}] * (first_call > 1) + [{"call": first_call, "parts": [{**part, "halves": True}]}] * (kind["calls"] >= first_call)
+        job(5, {**settings, "NEAR": str(first_call), "CRIMP_REPLAY": write("always.json", always)}, steps=12)
+    without = json.loads(json.dumps(of).replace('"halves": true', '"halves": false'))
+    fourth, _ = job(4, {**settings, "CRIMP_REPLAY": write("without.json", without)})
+    expect(all(second[rank] != fourth[rank] for rank in second), "without 16 bits the results are the same")
+
+
 def leaves_the_record(settings):
     """More calls than the record has, calls that it does not have, a record that ends."""
     job(1, {**settings, "CRIMP_REPORT": "first.json"}, steps=20)
@@ -200,7 +235,7 @@ try:
     if case in ADAPTIVE:
         repeats(ADAPTIVE[case])
     else:
-        {"unseen": passes_unseen, "leaves": leaves_the_record, "refuses": refuses}[case](ADAPTIVE["auto"])
+        {"unseen": passes_unseen, "halves": in_halves, "leaves": leaves_the_record, "refuses": refuses}[case](ADAPTIVE["auto"])
 finally:
     shutil.rmtree(scratch)
 print("replay.py: passed")

@@ -65,6 +65,42 @@ TEST_SUITE("call_plan") {
     CHECK(plans.planner.made() == 4);
   }
 
+  TEST_CASE("fp16 may stand in for a codec that keeps the same of tensors, in calls of nothing else") {
+    const auto halves = [](const char* codec, const char* rules = "", bool feedback = true) {
+      Settings settings = settings_of(codec, rules);
+      settings.error_feedback = feedback;
+      Plans plans(settings);
+      const auto plan = plans.of({"a", "b"});
+      REQUIRE(plan->parts.size() >= 1);
+      const ChoiceQuery& query = plan->parts[0].query;
+      CHECK((query.halves != nullptr) == (plan->halves != nullptr));
+      if (!plan->halves) return std::string("none");
+      CHECK_FALSE(plan->halves->halves);
+      REQUIRE(plan->halves->parts.size() == 1);
+      const PlannedPart& part = plan->halves->parts[0];
+      CHECK(part.plan.codec == query.halves);
+      CHECK(part.plan.remembers == plan->parts[0].plan.remembers);
+      CHECK(part.query.codec == query.codec);  // whose times they are
+      CHECK(plan->halves->scanned.size() == plan->scanned.size());
+      CHECK(plan->halves->exact == plan->exact);
+      CHECK(&plan->of({.halves = true}) == plan->halves.get());
+      CHECK(&plan->of({}) == plan.get());
+      CHECK(plan->footprint() > plan->halves->footprint());
+      return part.plan.codec->spec();
+    };
+    const std::string kept = make_codec("fp16:memory=residual")->spec(), not_kept = make_codec("fp16")->spec();
+    CHECK(halves("3lc") == kept);
+    CHECK(halves("topk") == kept);
+    CHECK(halves("qsgd:memory=none") == not_kept);
+    CHECK(halves("3lc", "", false) == kept);  // and nothing is kept of either
+    for (const char* codec : {"fp16", "fp16:memory=residual", "bf16", "fp32", "signsgd", "dgc", "powersgd:min=1"}) {
+      CAPTURE(std::string(codec));
+      CHECK(halves(codec) == "none");
+    }
+    CHECK(halves("3lc", "b*=8bit") == "none");
+    CHECK(halves("3lc", "b*=none") == "none");  // half of the call is summed exactly
+  }
+
   TEST_CASE("a level takes the place of CRIMP_CODEC, and of nothing else") {
     Settings settings = settings_of("3lc", "b*=8bit; c*=none");
     settings.control = "delay";

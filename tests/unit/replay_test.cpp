@@ -375,6 +375,26 @@ TEST_SUITE("replay") {
     CHECK(opened == 1);
     CHECK(again(*two, &direct).choices.size() == 2);  // of another number of parts
     CHECK_FALSE(repeated);
+    // In 16 bits, where the codec lets them stand in for it.
+    Plans lossy("3lc");
+    const auto in_halves = lossy.of({"a"});
+    const CallDecision halves{.parts = {{Algorithm::two_shot, false, 0, 1, true}}};
+    chosen = again(*in_halves, &halves);
+    CHECK(repeated);
+    CHECK(chosen.choices[0].halves);
+    CHECK(chosen.routes.at(0) == in_halves->halves->parts[0].route(chosen.choices[0], nullptr, 4));
+    CHECK(chosen.routes[0]->part.codec->spec() == make_codec("fp16:memory=residual")->spec());
+    CHECK_FALSE(again(*plan, &halves).choices[0].halves);
+    CHECK_FALSE(repeated);
+    DecisionRecorder recorder("0-3", 0);
+    recorder.begin(*in_halves);
+    recorder.decided(*in_halves, takes({{.algorithm = Algorithm::two_shot, .radix = 1, .halves = true}}));
+    recorder.begin(*in_halves);
+    recorder.decided(*in_halves, takes({{.algorithm = Algorithm::two_shot, .radix = 1}}));
+    const Replay read = parsed(file_of(recorder));
+    ReplayedCalls calls(read.find("0-3", 0));
+    CHECK(calls.call(in_halves->kind_digest).decision->parts.at(0).halves);
+    CHECK_FALSE(calls.call(in_halves->kind_digest).decision->parts.at(0).halves);
     CHECK(again(*low_rank.of({"a"}), &direct).choices[0].algorithm == Algorithm::low_rank);
     CHECK_FALSE(repeated);
   }
