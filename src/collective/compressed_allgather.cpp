@@ -73,8 +73,7 @@ class Allgather final : public Rounds<Allgather> {
     SendSlot& slot = send(chunk);
     bind(slot.bound, slices_[chunk], chunk);
     slot.mine = header(chunk, slot.bound.partition().count());
-    start_encode(slot.encoding, slot.mine, slot.bound, call_.in + slot.bound.begin(),
-                 static_cast<std::uint32_t>(rank()), slot.body);
+    start_encode(slot.encoding, slot.mine, slot.bound, call_.in, static_cast<std::uint32_t>(rank()), slot.body);
     note_encode(slot, chunk, begin);
   }
 

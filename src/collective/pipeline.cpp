@@ -82,7 +82,7 @@ void Pipeline::start_encode(Encoding& encoding, Header& header, const BoundSlice
     try {
       encoding.ticket = backend_.start_encode({codec(),
                                                bound.partition(),
-                                               values,
+                                               values + bound.begin(),
                                                bound.feedback,
                                                {bound.begin(), call_.sequence, encoder},
                                                body,

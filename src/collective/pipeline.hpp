@@ -69,8 +69,8 @@ class Pipeline {
     std::uint8_t* body = nullptr;
     std::optional<Backend::Ticket> ticket;
   };
-  // Starts encoding to `body`; nothing where the header has flags. Where the backend is not asynchronous it is
-  // finished, too.
+  // Starts encoding the slice of the call's values to `body`; nothing where the header has flags, and then there need
+  // be no values. Where the backend is not asynchronous it is finished, too.
   void start_encode(Encoding&, Header&, const BoundSlice&, const float* values, std::uint32_t encoder,
                     std::uint8_t* body);
   void finish_encode(Encoding&);  // completes the header; the body is in place

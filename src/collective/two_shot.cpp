@@ -156,8 +156,8 @@ class TwoShot final : public Rounds<TwoShot> {
         for (auto& h : c.mine) h = header(i, c.count);
       }
       for (std::size_t q = first; q < last; ++q)
-        start_encode(c.encodings[q], c.mine[q], c.shards[q], call_.in + c.shards[q].begin(),
-                     static_cast<std::uint32_t>(rank()), scatter_[i % kSendSlots] + shards.offsets[q]);
+        start_encode(c.encodings[q], c.mine[q], c.shards[q], call_.in, static_cast<std::uint32_t>(rank()),
+                     scatter_[i % kSendSlots] + shards.offsets[q]);
       note_encode(c, i, begin);
     });
   }
@@ -248,8 +248,7 @@ class TwoShot final : public Rounds<TwoShot> {
     own.take(*own.slice, part_, call_, call_.owner_residuals, 1);
     for (FeedbackView& memory : own.feedback) memory.gain = 1.0f;  // the sum has it already
     Encoding encoding;
-    start_encode(encoding, c.sum, own, call_.out + own.begin(), kSums | static_cast<std::uint32_t>(rank()),
-                 sum_[i % kSendSlots]);
+    start_encode(encoding, c.sum, own, call_.out, kSums | static_cast<std::uint32_t>(rank()), sum_[i % kSendSlots]);
     finish_encode(encoding);
     result_.encode_s += span("encode", i, begin);
     if (relays_) return relays_->gather_headers(i, c.sum, c.gathered);

@@ -143,7 +143,7 @@ TEST_SUITE("delay_control") {
     const int at_1g = job.level();
     for (const auto& [rate, slower] : {std::pair{100.0, true}, {20.0, true}, {1000.0, false}}) {
       job.mbit_s = rate;
-      CAPTURE(rate);
+      CAPTURE(job.mbit_s);
       CHECK(job.settle() <= 20);
       if (slower) CHECK(job.level() >= at_1g);
     }

@@ -326,7 +326,8 @@ TEST_SUITE("horovod_gate") {
                                          {"cuts=3", {3, 1}},
                                          {"bytes=1", {3, 1}},
                                          {"cuts=2,3", {3, 1}}}) {
-      CAPTURE(plan);
+      const std::string of = plan;  // clang 14 takes no binding into a lambda
+      CAPTURE(of);
       Gate gate{MergePlan(plan), milliseconds(100)};
       for (int step = 0; step < 5; ++step)
         for (const char* t : {"w_0of2", "a", "w_1of2", "b"}) gate.reduced(t, 1000);

@@ -205,8 +205,9 @@ TEST_SUITE("plan_file") {
           {with("tensors", json::parse(R"([["a"]])")), "left out"},
           {with("settings", nullptr), "left out"},
           {with("ranks", -4), "natural"}}) {
-      CAPTURE(all.dump());
-      scratch.write(all.dump());
+      const std::string text = all.dump();
+      CAPTURE(text);
+      scratch.write(text);
       const std::string problem = problem_of(file);
       CHECK(has(problem, "CRIMP_PLAN_FILE: '" + scratch.path + "' has a plan that is left out (number 1: "));
       CHECK(has(problem, why));

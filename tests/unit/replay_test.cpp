@@ -297,7 +297,8 @@ TEST_SUITE("replay") {
         {"/per_rank/1/decisions", file["per_rank"][0]["decisions"]},
     };
     for (const auto& [place, value] : odd) {
-      CAPTURE(std::string(place));
+      const std::string at = place;
+      CAPTURE(at);
       json changed = file;
       REQUIRE(changed.contains(json::json_pointer(place)));
       changed[json::json_pointer(place)] = value;

@@ -278,8 +278,8 @@ class Votes final : public Codec {
   bool decode_add_piece(std::span<const std::uint8_t> in, std::uint64_t count, const RandomCounter&,
                         float* acc) const override {
     const std::size_t plane = bit_plane::bytes_of(count);
-    const std::uint8_t* const zeros = in.data() + plane;
     if (in.size() != plane && in.size() != 2 * plane) return false;
+    const std::uint8_t* const zeros = in.data() + plane;
     if (!bit_plane::padded_with_zeros(in.data(), count)) return false;
     if (in.size() == plane) {
       HWY_DYNAMIC_DISPATCH(AddDecoded)(in.data(), count, {1.0f, 1.0f}, acc);
