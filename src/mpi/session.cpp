@@ -39,26 +39,12 @@ Session::Session(const Context& context, MPI_Comm comm, int rank, int size, cons
                                  ", for the others to come to it. " + absence_text(context.settings.min_count))),
       planner_(context.settings, context.codecs),
       calls_(context.settings.periods, [this](std::string_view prefix) { memory_.forget_unnamed(prefix); }),
-      chooser_(context.settings.algorithm), world_ranks_(world_ranks(comm)),
-      scratch_(context.workers, context.cuda_aware) {
+      chooser_(context.settings.algorithm), world_ranks_(world_ranks(comm)), recorded_(context_, world_ranks_, rank),
+      passes_(context.replay != nullptr), scratch_(context.workers, context.cuda_aware) {
   const auto* const ranks = reinterpret_cast<const char*>(world_ranks_.data());
   chooser_.share(&context.models, digest(std::string_view(ranks, world_ranks_.size() * sizeof(int))));
   chooser_.set_nodes([this] { return open_nodes(); });
-  if (!usable_ || !(context_.records || context_.replay)) return;
-  const std::uint64_t number =
-      insist([&] { return context_.number_of(digest(std::string_view(ranks, world_ranks_.size() * sizeof(int)))); });
-  if (context_.replay) follow_record(number);
-  if (context_.records && rank_ == 0)
-    context_.report.note([&] { recorder_.emplace(ranks_text(world_ranks_), number); });
-}
-
-// Threads may make communicators in another order on another rank.
-void Session::follow_record(std::uint64_t number) {
-  MPI_Request request;
-  check_mpi(PMPI_Ibcast(&number, 1, MPI_UINT64_T, 0, comm_, &request), "MPI_Ibcast");
-  wait_for(request, rank_, size_,
-           [&] { return "for rank 0 of " + name_of(comm_) + ", which counts them for CRIMP_REPLAY"; });
-  insist([&] { replayed_.emplace(context_.replay->find(ranks_text(world_ranks_), number)); });
+  if (usable_) recorded_.open(comm, size);
 }
 
 Session::~Session() = default;
@@ -69,8 +55,7 @@ void Session::note_in(Report& report) const {
   report.sequence({counted.tensors, counted.ambiguous, counted.foreign, counted.withdrawn});
   if (control_ && !control_->classes().empty()) report.control(control_record());
   if (context_.records) report.note([&] { note_times(report); });
-  if (!recorder_) return;
-  report.note([&] { report.decisions(report.has_room() ? recorder_->record().json() : std::string()); });
+  recorded_.note_in(report);
 }
 
 void Session::note_times(Report& report) const {
@@ -131,50 +116,14 @@ DelayControl* Session::delay_control() {
   return &*control_;
 }
 
-int Session::level_of(std::uint64_t bytes, DelayControl* control) {
-  if (!control) return -1;
-  const std::uint64_t calls = DelayControl::class_of(bytes);
-  const int start = context_.codecs.ladder_start();
-  int level = start;
-  if (replayed_) {
-    level = replayed_->level(calls).value_or(start);
-    if (level >= static_cast<int>(context_.codecs.ladder().size())) level = start;
-    insist([&] { control->follow(bytes, level); });
-  } else {
-    level = insist([&] { return control->level(bytes, start); });
-  }
-  if (recorder_) context_.report.note([&] { recorder_->level(calls, level); });
-  return level;
-}
-
 ChosenParts Session::choose_parts(const CallPlan& plan, Transport& transport, CallValues& values) {
-  if (recorder_) context_.report.note([&] { recorder_->begin(plan); });
-  ChosenParts chosen;
-  if (replayed_) {
-    auto [decision, how] = replayed_->call(plan.kind_digest);
-    bool repeated = false;
-    chosen = repeat(chooser_, plan, size_, decision, &repeated);
-    if (!repeated) how = Report::Repeat::missing;
-    context_.report.repeated(how);
-    if (!repeated) say_what_is_missing(plan);
-  } else {
-    chosen = choose(
+  const auto choose_now = [&] {
+    return choose(
         chooser_, plan, transport, [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); },
         [&](const PlannedPart& part) { return values.time(part.plan, part.query.count); });
-  }
-  if (recorder_) context_.report.note([&] { recorder_->decided(plan, chosen); });
-  return chosen;
-}
-
-void Session::say_what_is_missing(const CallPlan& plan) {
-  static std::atomic<bool> said{false};
-  if (std::exchange(told_missing_, true) || rank_ != 0 || said.exchange(true, std::memory_order_relaxed)) return;
-  context_.report.note([&] {
-    log(LogLevel::warn,
-        "the record of CRIMP_REPLAY does not have all calls of this job: they take their codec's first "
-        "algorithm, and the report counts them (replay, calls_missing). The first one is " +
-            plan.kind + " on ranks " + ranks_text(world_ranks_));
-  });
+  };
+  return recorded_.choose(chooser_, plan, size_,
+                          [&choose_now] { return choose_now(); });  // no more, or it is an allocation
 }
 
 bool Session::follows_calls() const {
@@ -205,52 +154,30 @@ void Session::say_what_is_known(const Layout& layout) {
                "CRIMP_UNKNOWN_LAYOUT=" + context_.settings.unknown_layout + ". crimp_allreduce() names tensors");
 }
 
-bool Session::Pass::of(const AllreduceRequest& request) const {
-  return count == request.count && dtype == request.dtype && layout.has_value() == (request.layout != nullptr) &&
-         (!layout || *layout == request.layout->digest());
-}
-
 bool Session::passes(const AllreduceRequest& request) {
-  for (const Pass& pass : passes_) {
-    if (!pass.of(request)) continue;
-    const bool settled =
-        replayed_ ? replayed_->passes_unseen(pass.kind) : pass.seen >= kPassesInARow && chooser_.still(pass.settled);
-    const bool passes = settled && (request.layout || !follows_calls() || calls_.skip(pass.count, pass.dtype));
-    if (!passes) return false;
-    if (replayed_) context_.report.repeated(replayed_->call(pass.kind).how);
-    else chooser_.passed(pass.settled);
-    if (recorder_) context_.report.note([&] { recorder_->unseen(pass.kind); });
-    if (request.left && pass.account) {
-      left_ = {Clock::now(), request.count, nullptr, pass.account, pass.elements, pass.plain_bytes};
-      *request.left = this;
-    }
-    return true;
+  const KnownPasses::Pass* const pass = passes_.find(request);
+  if (!pass) return false;
+  const bool settled = recorded_.repeats() ? recorded_.passes_unseen(pass->kind)
+                                           : pass->seen >= KnownPasses::kInARow && chooser_.still(pass->settled);
+  if (!settled || !(request.layout || !follows_calls() || calls_.skip(pass->count, pass->dtype))) return false;
+  if (!recorded_.repeats()) chooser_.passed(pass->settled);
+  recorded_.passed_unseen(pass->kind);
+  if (request.left && pass->account) {
+    left_ = {Clock::now(), request.count, nullptr, pass->account, pass->elements, pass->plain_bytes};
+    *request.left = this;
   }
-  return false;
+  return true;
 }
 
 void Session::note_pass(const AllreduceRequest& request, const CallPlan& plan, const ChosenParts& chosen) {
   if (chosen.pass != PassReason::slower || plan.parts.size() != 1 || !plan.excluded.empty()) return;
   if (!request.layout && follows_calls() && !plan.layout->known()) return;
-  const Chooser::Settled settled =
-      replayed_ ? Chooser::Settled{} : chooser_.settled(plan.parts[0].query, chosen.choices[0]);
-  if (!settled.codec && !replayed_) return;
-  const std::size_t most = replayed_ ? kReplayedPasses : kPasses;
-  auto known = std::find_if(passes_.begin(), passes_.end(), [&](const Pass& pass) { return pass.of(request); });
-  if (known == passes_.end()) {
-    insist([&] { passes_.reserve(most); });
-    if (passes_.size() == most) passes_.erase(passes_.begin());
-    const auto layout = request.layout ? std::optional(request.layout->digest()) : std::nullopt;
-    known = passes_.insert(passes_.end(), Pass{layout, request.count, request.dtype, plan.kind_digest, settled});
-  }
-  const bool again = known->settled.codec == settled.codec && known->settled.state == settled.state;
-  known->settled = settled;
-  known->kind = plan.kind_digest;
   const ChoiceQuery& query = plan.parts[0].query;
-  if (context_.records) context_.report.note([&] { known->account = &chooser_.account(query); });
-  known->elements = query.count;
-  known->plain_bytes = query.plain_bytes;
-  known->seen = again ? known->seen + 1 : 1;
+  const Chooser::Settled settled =
+      recorded_.repeats() ? Chooser::Settled{} : chooser_.settled(query, chosen.choices[0]);
+  if (!settled.codec && !recorded_.repeats()) return;
+  KnownPasses::Pass& known = passes_.add(request, plan, settled);
+  if (context_.records) context_.report.note([&] { known.account = &chooser_.account(query); });
 }
 
 void Session::try_plain(const AllreduceRequest& request, const ChoiceQuery& query, const Choice& choice) {
@@ -328,7 +255,7 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
 
   const std::uint64_t bytes = request.count * size_of(request.dtype);
   DelayControl* const control = insist([&] { return delay_control(); });
-  const int level = level_of(bytes, control);
+  const int level = control ? recorded_.level(bytes, *control) : -1;
   const auto plan = insist([&] { return planner_.plan(request.dtype, request.count, layout, level); });
   context_.report.note([&] {
     for (const std::size_t s : plan->excluded) {

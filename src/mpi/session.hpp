@@ -15,13 +15,13 @@
 #include "collective/call_choice.hpp"
 #include "collective/call_plan.hpp"
 #include "collective/chooser.hpp"
-#include "collective/decisions.hpp"
-#include "collective/replay.hpp"
 #include "core/report.hpp"
 #include "core/trace.hpp"
 #include "mpi/call_values.hpp"
 #include "mpi/context.hpp"
+#include "mpi/known_passes.hpp"
 #include "mpi/mpi_node.hpp"
+#include "mpi/recorded_calls.hpp"
 #include "mpi/tensor_memory.hpp"
 #include "schedule/call_sequence.hpp"
 #include "schedule/delay_control.hpp"
@@ -75,13 +75,8 @@ class Session {
   void try_plain(const AllreduceRequest&, const ChoiceQuery&, const Choice&);
   DelayControl* delay_control();  // null: CRIMP_CONTROL is off, or nothing is compressed
   ControlRecord control_record() const;
-  // Under CRIMP_REPLAY. Collective: which communicator of the same ranks it is says rank 0.
-  void follow_record(std::uint64_t number);
-  // Of CRIMP_LADDER: decided, or repeated; below 0: CRIMP_CONTROL is off.
-  int level_of(std::uint64_t bytes, DelayControl*);
   // What the call takes: chosen, or repeated.
   ChosenParts choose_parts(const CallPlan&, Transport&, CallValues&);
-  void say_what_is_missing(const CallPlan&);
   // Whether the calls that name no tensor are looked at: only what keeps residuals needs to know.
   bool follows_calls() const;
   void say_what_is_known(const Layout&);
@@ -98,35 +93,17 @@ class Session {
   bool usable_;
   std::uint32_t sequence_ = 0;  // compressed calls so far
   int told_ = 0;                // of what is said at info level about unnamed tensors
-  bool told_no_momentum_ = false, told_memory_ = false, told_missing_ = false;
+  bool told_no_momentum_ = false, told_memory_ = false;
   Planner planner_;
   CallSequence calls_;
   Chooser chooser_;
   std::optional<DelayControl> control_;
-  std::optional<DecisionRecorder> recorder_;  // of rank 0, where there will be a report
-  std::optional<ReplayedCalls> replayed_;     // under CRIMP_REPLAY
   std::vector<int> world_ranks_;
+  RecordedCalls recorded_;
+  KnownPasses passes_;
   std::unique_ptr<MpiHierarchy> nodes_;  // null: not needed yet, or none
   TensorMemory memory_;
   SessionBuffers scratch_;
-  struct Pass {
-    // Digest; none: of tensors that the sequence of calls knows, or that need not be known. Which passes are remembered
-    // must be equal on all ranks, where a layout may be another object each time.
-    std::optional<std::uint64_t> layout;
-    std::uint64_t count;
-    Dtype dtype;
-    std::uint64_t kind;  // CallPlan::kind_digest
-    Chooser::Settled settled;
-    Account* account = nullptr;                   // null: nobody asks for times
-    std::uint64_t elements = 0, plain_bytes = 0;  // of its one part
-    int seen = 0;                                 // in a row
-    bool of(const AllreduceRequest&) const;
-  };
-  // Under CRIMP_REPLAY those that were not settled when they were recorded are among them.
-  static constexpr std::size_t kPasses = 32, kReplayedPasses = 8 * kPasses;
-  // Tensors of one size may have codecs of their own: one of them does not speak for the others.
-  static constexpr int kPassesInARow = 8;
-  std::vector<Pass> passes_;
   struct Left {
     Clock::time_point begun;
     std::uint64_t count;
