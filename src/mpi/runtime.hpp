@@ -64,9 +64,8 @@ class Runtime {
   bool momentum() const { return codecs_.momentum(); }  // a codec keeps the training's
   // CRIMP_MERGE; off where settings are illegal or differ, or Crimp is switched off.
   MergePlan merge_plan() const { return usable_ ? merge_plan_ : MergePlan(); }
-  std::uint8_t codecs_to_choose_from() const {
-    return static_cast<std::uint8_t>(codecs_.alternatives());
-  }  // CRIMP_RULES
+  // By CRIMP_RULES, the most that a tensor has.
+  std::uint8_t codecs_to_choose_from() const { return static_cast<std::uint8_t>(codecs_.alternatives()); }
   // Of the job that CRIMP_REPLAY repeats; null: it is unset.
   const std::vector<PlanTurns>* recorded_plans() const { return replay_ ? &replay_->plans() : nullptr; }
   // Nodes of a communicator of these ranks, by CRIMP_NODE_SIZE; empty where hosts are not known (loaded after MPI_Init,

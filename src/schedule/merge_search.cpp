@@ -36,13 +36,9 @@ Steps next(const State& from, double ready_s, const CallTime& call, bool blockin
   const auto sent = [&](double processor, double encoded, double wire) {
     return State{processor, std::max(wire, encoded) + call.wire_s, call.decode_s};
   };
-  const double decoded = from.end_s();
-  const double behind = std::max(decoded, ready_s) + call.encode_s;
-  if (from.decode_s == 0) {
-    const double encoded = std::max(from.processor_s, ready_s) + call.encode_s;
-    return {{sent(encoded, encoded, from.wire_s)}, 1};
-  }
   const double ahead = std::max(from.processor_s, ready_s) + call.encode_s;
+  if (from.decode_s == 0) return {{sent(ahead, ahead, from.wire_s)}, 1};
+  const double behind = std::max(from.end_s(), ready_s) + call.encode_s;
   return {{sent(behind, behind, from.wire_s), sent(std::max(ahead, from.wire_s) + from.decode_s, ahead, from.wire_s)},
           2};
 }

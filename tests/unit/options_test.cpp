@@ -185,10 +185,20 @@ TEST_SUITE("options") {
       CHECK(has(text, std::string(o.name) + "="));
       CHECK(has(text, std::string("legal: ") + o.legal));
       CHECK(has(markdown, std::string("| `") + o.name + "` |"));
-      std::string help = o.help;  // bars are escaped
-      for (auto bar = help.find('|'); bar != help.npos; bar = help.find('|', bar + 2)) help.insert(bar, 1, '\\');
-      CHECK(has(markdown, help));
     }
+    // A row has four cells, whatever bars its texts have.
+    std::string plain;
+    int bars = 0;
+    for (std::size_t i = 0; i < markdown.size(); ++i) {
+      const bool escaped = markdown[i] == '\\' && markdown[i + 1] == '|';
+      if (escaped) ++i;
+      bars += !escaped && markdown[i] == '|';
+      plain += markdown[i];
+      if (markdown[i] != '\n') continue;
+      CHECK(bars == 5);
+      bars = 0;
+    }
+    for (const Option& o : option_table()) CHECK(has(plain, std::string("| ") + o.help + " |\n"));
     CHECK(std::count(markdown.begin(), markdown.end(), '\n') == static_cast<std::ptrdiff_t>(option_table().size()) + 2);
   }
 
