@@ -90,6 +90,7 @@ std::string Record::json() const {
                        {"chosen", tried(search->chosen)},
                        {"tried", nlohmann::json::array()}};
     for (const auto& t : search->tried) merge["search"]["tried"].push_back(tried(t));
+    if (search->trace.steps) merge["search"]["trace"] = nlohmann::json::parse(search->trace.json());
   }
   for (const PlanTurns& turns : plans) merge["plans"].push_back(nlohmann::json::parse(turns.json()));
   const nlohmann::json out{{"explained", explained},

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "schedule/plan_turns.hpp"
+#include "schedule/step_trace.hpp"
 
 namespace crimp::horovod {
 
@@ -45,6 +46,7 @@ struct SearchRecord {
   std::size_t tensors = 0;
   Tried chosen;
   std::vector<Tried> tried;  // the first without a plan
+  StepTrace trace;           // of the last search; of no steps: there is none
   std::string line() const;  // for people, once settled
 };
 

@@ -285,6 +285,8 @@ std::optional<SearchRecord> Search::record() const {
   out.searches = trials_->searches();
   out.steps = trials_->searched_steps();
   out.tensors = reduced_.size();
+  out.trace = trials_->trace();
+  for (const NamedTensor& t : tensors_) out.trace.tensors.push_back(t.name);
   out.chosen = {trials_->plan(), "", trials_->chosen_s(), 0};
   if (out.searches == 0) out.chosen.origin = "CRIMP_PLAN_FILE";
   for (const auto& c : trials_->candidates()) {

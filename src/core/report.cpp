@@ -94,6 +94,11 @@ void Report::decisions(std::string json) {
   --decisions_left_out_;
 }
 
+void Report::steps(std::string json) {
+  std::lock_guard lock(mutex_);
+  if (steps_.size() < kStepTraces) steps_.push_back(std::move(json));
+}
+
 void Report::excluded(std::string_view tensor, std::uint64_t count) {
   std::lock_guard lock(mutex_);
   ++excluded_calls_;

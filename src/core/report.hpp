@@ -127,6 +127,8 @@ class Report {
   // some communicators, which has_room() knows, they are only counted.
   void decisions(std::string json);
   bool has_room() const;
+  // What a communicator's steps were seen to be, when it ends: an object (schedule/step_trace.hpp). Of the first ones.
+  void steps(std::string json);
   // Under CRIMP_REPLAY a decision was taken from the record; from its end, where the last one stays; or the record has
   // none for the call.
   enum class Repeat : std::size_t { recorded, beyond, missing, count };
@@ -168,6 +170,8 @@ class Report {
   std::vector<std::string> decisions_;
   std::size_t decision_bytes_ = 0;
   std::uint64_t decisions_left_out_ = 0;  // communicators
+  static constexpr std::size_t kStepTraces = 64;
+  std::vector<std::string> steps_;
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(Repeat::count)> repeats_{};
   std::map<std::string, Excluded, std::less<>> excluded_;
   std::uint64_t excluded_calls_ = 0, excluded_unlisted_ = 0;  // counted by call and tensor

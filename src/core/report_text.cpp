@@ -176,6 +176,8 @@ std::string Report::json() const {
   });
   out["decisions"] = std::move(decisions);
   out["decisions_left_out"] = decisions_left_out_;
+  out["steps"] = json::array();
+  for (const std::string& of_one : steps_) out["steps"].push_back(json::parse(of_one));
   const auto repeats = [&](Repeat how) { return repeats_[static_cast<std::size_t>(how)].load(); };
   out["replay"] = {{"calls", repeats(Repeat::recorded)},
                    {"calls_beyond", repeats(Repeat::beyond)},

@@ -56,6 +56,9 @@ void Session::note_in(Report& report) const {
   if (control_ && !control_->classes().empty()) report.control(control_record());
   if (context_.records) report.note([&] { note_times(report); });
   recorded_.note_in(report);
+  report.note([&] {
+    if (const auto trace = steps_.trace()) report.steps(trace->json());
+  });
 }
 
 void Session::note_times(Report& report) const {
@@ -65,8 +68,16 @@ void Session::note_times(Report& report) const {
 void Session::leave(const AllreduceRequest& request, const std::shared_ptr<const CallPlan>& plan,
                     Clock::time_point begun) {
   if (!context_.records || !request.left) return;
-  left_ = {begun, request.count, plan, nullptr, 0, 0};
+  left_ = {begun, request.count, plan, nullptr, 0, 0, plan->layout, request.count * size_of(request.dtype)};
   *request.left = this;
+}
+
+// Of Horovod's tensors it is their readiness that counts, and its own thread that calls (horovod/search.hpp).
+void Session::note_step(const std::shared_ptr<const Layout>& layout, std::uint64_t bytes,
+                        Clock::time_point begun) noexcept {
+  if (!context_.records || !layout || !layout->known() || layout->source == Layout::Source::negotiated) return;
+  const auto since_any = [](Clock::time_point at) { return seconds(at.time_since_epoch()); };
+  context_.report.note([&] { steps_.called(layout, bytes, since_any(begun), since_any(Clock::now())); });
 }
 
 // Among the codecs of its parts a call's time is shared out by elements.
@@ -79,7 +90,9 @@ void Session::left_ended() noexcept {
         chooser_.account(part.query).call(part.query.count, part.query.plain_bytes, share(part.query.count));
     });
   else left_.account->call(left_.elements, left_.plain_bytes, share(left_.elements));
+  note_step(left_.layout, left_.bytes, left_.begun);
   left_.plan.reset();
+  left_.layout.reset();
 }
 
 ControlRecord Session::control_record() const {
@@ -163,7 +176,8 @@ bool Session::passes(const AllreduceRequest& request) {
   if (!recorded_.repeats()) chooser_.passed(pass->settled);
   recorded_.passed_unseen(pass->kind);
   if (request.left && pass->account) {
-    left_ = {Clock::now(), request.count, nullptr, pass->account, pass->elements, pass->plain_bytes};
+    left_ = {Clock::now(),   request.count,     nullptr,        pass->account,
+             pass->elements, pass->plain_bytes, request.layout, request.count * size_of(request.dtype)};
     *request.left = this;
   }
   return true;
@@ -301,7 +315,7 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
     }
     try_plain(request, plan->parts[0].query, chosen.choices[0]);
     if (context_.records) {
-      left_ = {times.begun, request.count, plan, nullptr, 0, 0};
+      left_ = {times.begun, request.count, plan, nullptr, 0, 0, plan->layout, bytes};
       left_ended();
     }
     context_.report.passed(*why);
@@ -338,6 +352,7 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
     if (control->changes() != changes) context_.report.learning();
   }
   finish(context_, request, carried, bound, values, size_, outcome.failure);
+  note_step(plan->layout, bytes, times.begun);
   if (outcome.failure) throw Error(*outcome.failure);
   return true;
 }

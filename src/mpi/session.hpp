@@ -25,6 +25,7 @@
 #include "mpi/tensor_memory.hpp"
 #include "schedule/call_sequence.hpp"
 #include "schedule/delay_control.hpp"
+#include "schedule/step_recorder.hpp"
 
 namespace crimp {
 
@@ -68,6 +69,7 @@ class Session {
   // counted, and nothing else is to be done.
   bool passes(const AllreduceRequest&);
   void note_times(Report&) const;
+  void note_step(const std::shared_ptr<const Layout>&, std::uint64_t bytes, Clock::time_point begun) noexcept;
   // Who left the call to MPI is to say when it has ended, where that matters.
   void leave(const AllreduceRequest&, const std::shared_ptr<const CallPlan>&, Clock::time_point begun);
   void note_pass(const AllreduceRequest&, const CallPlan&, const ChosenParts&);
@@ -100,6 +102,7 @@ class Session {
   std::optional<DelayControl> control_;
   std::vector<int> world_ranks_;
   RecordedCalls recorded_;
+  StepRecorder steps_;  // where there will be a report
   KnownPasses passes_;
   std::unique_ptr<MpiHierarchy> nodes_;  // null: not needed yet, or none
   TensorMemory memory_;
@@ -110,6 +113,8 @@ class Session {
     std::shared_ptr<const CallPlan> plan;  // null: of a pass
     Account* account;
     std::uint64_t elements, plain_bytes;
+    std::shared_ptr<const Layout> layout;  // null: not looked at
+    std::uint64_t bytes;
   };
   Left left_{};  // the last call that was left to MPI, where there will be a report
 };

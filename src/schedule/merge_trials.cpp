@@ -10,21 +10,13 @@ namespace crimp {
 namespace {
 
 constexpr std::size_t kSamples = 32;  // of calls of a size, the last ones
-constexpr double kLeastShare = 0.02;  // of the shortest call's time, that a call of no bytes takes
-
-double median(std::vector<double> of) {
-  if (of.empty()) return 0;
-  const auto middle = of.begin() + static_cast<std::ptrdiff_t>(of.size() / 2);
-  std::nth_element(of.begin(), middle, of.end());
-  return *middle;
-}
 
 }  // namespace
 
 double MergeTrials::Candidate::median_s() const { return median(steps_s); }
 
 MergeTrials::MergeTrials(std::vector<std::uint64_t> tensor_bytes, std::vector<bool> may_begin, std::uint8_t codecs)
-    : codecs_(codecs) {
+    : codecs_(codecs), tensors_(static_cast<std::uint32_t>(tensor_bytes.size())) {
   for (std::size_t i = 0; i < tensor_bytes.size(); ++i) {
     if (i == 0 || may_begin[i]) {
       unit_begin_.push_back(static_cast<std::uint32_t>(i));
@@ -123,64 +115,33 @@ void MergeTrials::stepped(double s, std::span<const double> ready_s, bool distur
   }
 }
 
-// Of each size the median, and no size takes less than a smaller one: neighbours that say so are taken together. What
-// is smaller than all that was measured is on the line through the two smallest.
-Curve MergeTrials::calls(std::uint8_t codec) const {
-  struct Pool {
-    double bytes, s, weight, last;
-  };
-  std::vector<Pool> pools;
-  for (const auto& [key, of] : calls_) {
-    if (key.first != codec) continue;
-    std::vector<double> times;
-    double bytes = 0;
-    for (const auto& call : of) times.push_back(call.s), bytes += call.bytes;
-    const auto n = static_cast<double>(of.size());
-    pools.push_back({bytes / n, median(std::move(times)), n, bytes / n});
-    while (pools.size() > 1 && pools[pools.size() - 2].s > pools.back().s) {
-      const Pool b = pools.back();
-      pools.pop_back();
-      Pool& a = pools.back();
-      a.s = (a.s * a.weight + b.s * b.weight) / (a.weight + b.weight);
-      a.weight += b.weight;
-      a.last = b.last;
-    }
+StepTrace MergeTrials::trace() const {
+  StepTrace out;
+  for (std::size_t u = 0; u < unit_begin_.size(); ++u) {
+    const std::uint32_t end = u + 1 < unit_begin_.size() ? unit_begin_[u + 1] : tensors_;
+    out.units.push_back({end - unit_begin_[u], unit_bytes_[u], median(ready_s_[u])});
+    out.steps = std::max<std::uint64_t>(out.steps, ready_s_[u].size());
   }
-  Curve curve;
-  if (pools.size() > 1) {
-    const Pool &a = pools[0], &b = pools[1];
-    const double of_none = a.s - (b.s - a.s) / (b.bytes - a.bytes) * a.bytes;
-    curve.add(0, std::max(of_none, kLeastShare * a.s));
+  for (std::uint8_t codec = 0; codec < codecs_; ++codec) {
+    std::vector<std::vector<Curve::Point>> calls;
+    for (const auto& [key, of] : calls_)
+      if (key.first == codec) calls.push_back(of);
+    out.calls.push_back(curve_of(calls));
   }
-  for (const Pool& pool : pools) {
-    curve.add(pool.bytes, pool.s);
-    if (pool.last > pool.bytes) curve.add(pool.last, pool.s);
-  }
-  return curve;
-}
-
-Grouping MergeTrials::searched(double extra_s) const {
-  std::vector<Curve> curves;
-  for (std::uint8_t codec = 0; codec < codecs_; ++codec) curves.push_back(calls(codec));
-  Timeline step{{}, unit_bytes_, {}, codecs_};
-  step.call = [&](std::uint64_t bytes, std::uint8_t codec) {
-    const Curve& curve = curves[codec];
-    const double s = curve.points().size() < 2 ? INFINITY : curve.at(static_cast<double>(bytes));
-    return CallTime{.wire_s = s + extra_s};
-  };
-  for (const auto& seen : ready_s_) step.ready_s.push_back(median(seen));
-  return of_units(best_grouping(step));
+  if (!candidates_.empty()) out.step_s = candidates_.front().median_s();
+  return out;
 }
 
 void MergeTrials::propose_searched() {
-  const bool seen = std::any_of(ready_s_.begin(), ready_s_.end(), [](const auto& of) { return !of.empty(); });
-  const Curve curve = calls(0);
-  if (!seen || curve.points().size() < 2) return;
-  propose({true, searched(0)}, "the timeline's optimum");
+  const StepTrace seen = trace();
+  const auto& calls = seen.calls[0].points();
+  if (seen.steps == 0 || calls.size() < 2) return;
+  const auto searched = [&](double extra_s) { return Plan{true, of_units(best_grouping(seen.timeline(extra_s)))}; };
+  propose(searched(0), "the timeline's optimum");
   // Calls cost the rest of the machine more than the time that they are seen to take.
-  const double least = curve.points().front().s;
-  propose({true, searched(least)}, "the timeline's optimum, calls dearer");
-  propose({true, searched(3 * least)}, "the timeline's optimum, calls much dearer");
+  const double least = calls.front().s;
+  propose(searched(least), "the timeline's optimum, calls dearer");
+  propose(searched(3 * least), "the timeline's optimum, calls much dearer");
 }
 
 bool MergeTrials::next() {

@@ -23,6 +23,7 @@
 
 #include "schedule/cost_model.hpp"
 #include "schedule/merge_search.hpp"
+#include "schedule/step_trace.hpp"
 
 namespace crimp {
 
@@ -69,20 +70,20 @@ class MergeTrials {
   const std::vector<Candidate>& candidates() const { return candidates_; }
   std::uint64_t searched_steps() const { return searched_steps_; }  // of the last search
   std::uint64_t searches() const { return searches_; }              // 0: a plan is reused
-  // The optimum by what has been measured; each call a further extra_s.
-  Grouping searched(double extra_s) const;
+  // What the last search measured, but for the tensors' names. Without steps: a plan is reused.
+  StepTrace trace() const;
 
  private:
   void begin(const Plan* until_now);
   void propose(Plan plan, const char* origin);
   void propose_searched();
-  Curve calls(std::uint8_t codec) const;
   Grouping of_units(Grouping) const;
   std::optional<std::uint8_t> codec_of_call(std::uint64_t bytes) const;
   bool watch(double median_s);
   void choose();
 
   std::uint8_t codecs_;
+  std::uint32_t tensors_;
   std::vector<std::uint32_t> unit_begin_;  // units: the shortest groups that are allowed
   std::vector<std::uint64_t> unit_bytes_;
   std::vector<Candidate> candidates_;

@@ -14,5 +14,6 @@ int bench_rotation(Arguments);
 int bench_allreduce(Arguments);
 int bench_call(Arguments);
 int model(Arguments);
+int plan(Arguments);
 
 }  // namespace crimp::tools

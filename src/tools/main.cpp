@@ -1,4 +1,4 @@
-// crimp run | check | info | bench codec | bench select | bench rotation | bench allreduce | bench call | model
+// crimp run | check | info | bench codec | bench select | bench rotation | bench allreduce | bench call | model | plan
 #include <cstdio>
 
 #include "commands.hpp"
@@ -23,6 +23,7 @@ constexpr Command kCommands[] = {
     {"bench allreduce", "MPI_Allreduce with and without Crimp, under mpirun or crimp run", bench_allreduce},
     {"bench call", "what a call costs besides encoding, wire and decoding, by the number of its tensors", bench_call},
     {"model", "what each algorithm would take on larger and faster networks, by the chooser's cost functions", model},
+    {"plan", "when the exchange of a step would end under each merge plan, from the trace in a report", plan},
 };
 
 void usage(std::FILE* to) {

@@ -118,6 +118,9 @@ for index, rank in enumerate(json.load(open(f"{work}/ours.json"))["per_rank"]):
         assert len(groups) == (len(chosen["cuts"]) + 1 if chosen["holds"] else 0), f"{groups} are not {chosen}"
         assert len(search["tried"]) >= 3 and (not settled or all(t["steps"] > 0 and t["step_ms"] > 0 for t in search["tried"][:3])), search
         assert chosen["step_ms"] > 0
+        trace = search["trace"]
+        assert len(set(trace["tensors"])) == len(trace["tensors"]) == sum(unit["tensors"] for unit in trace["units"]), trace
+        assert trace["steps"] > 0 and not trace["stalls"] and any(unit["ready_s"] > 0 for unit in trace["units"]) and len(trace["calls"][0]) > 1, trace
 if what == "searched":
     said = {run: open(f"{work}/{run}.err").read() + open(f"{work}/{run}").read() for run in ("ours", "second", "third")}
     merges = {run: [rank["horovod"]["merge"] for rank in json.load(open(f"{work}/{run}.json"))["per_rank"]] for run in said}

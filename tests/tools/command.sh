@@ -124,6 +124,32 @@ bench_allreduce_part() {
   expect 2 'CRIMP_CUDA_PLUGIN is off' -- env CRIMP_CUDA_PLUGIN=off "$crimp" bench call --device cuda
 }
 
+# Three tensors of 1, 2 and 3 MB, ready after 1, 2 and 3 ms; a call takes 1 ms and 1 ns a byte. All in one: 3 + 7. Each alone: from 1 to 3, to 6, to 10.
+# The first two together: from 2 to 6, to 10. The last two: from 1 to 3, and from there, 3, to 9.
+plan_part() {
+  local trace='{"tensors": ["a", "b", "c"], "stalls": false, "step_s": 0.0125, "steps": 9,
+    "units": [{"tensors": 1, "bytes": 1000000, "ready_s": 0.001}, {"tensors": 1, "bytes": 2000000, "ready_s": 0.002}, {"tensors": 1, "bytes": 3000000, "ready_s": 0.003}],
+    "calls": [[{"bytes": 0, "s": 0.001}, {"bytes": 1e6, "s": 0.002}]]}'
+  local tried='[{"holds": true, "cuts": [1], "origin": "", "steps": 4, "step_ms": 11.25}]'
+  echo '{"per_rank": [{"steps": [], "horovod": {"merge": {"search": {"trace": '"$trace"', "tried": '"$tried"'}}}}]}' >report.json
+  expect 0 '^3 tensors in 3 .* 6.00 MB, of rank 0 under Horovod: 9 steps, of 12.50 ms' '^each alone +3 +10.00 +-$' '^all in one +1 +10.00 +-$' \
+    '^buckets of 2 MB +2 +10.00 +-$' '^the optimum +2 +9.00 +11.25$' 'To run it: CRIMP_MERGE=cuts=1$' -- "$crimp" plan report.json
+  expect 0 '"plan": "each alone"' '!buckets of 2 MB +2' -- "$crimp" plan report.json --json
+  expect 0 'each alone' -- "$crimp" plan report.json --json out.json
+  json out.json 0.caller=horovod 0.bytes=6000000 0.setting=CRIMP_MERGE=cuts=1 0.plans.0.groups=3 0.plans.0.cuts.1=2
+  # A program whose calls keep it from computing has its 3 ms beside all of them.
+  echo '{"per_rank": [{"steps": ['"${trace/false/true}"']}]}' >stalls.json
+  expect 0 '^each alone +3 +12.00 +-$' '^the optimum +1 +10.00 +-$' '!CRIMP_MERGE=cuts' -- "$crimp" plan stalls.json
+  expect 2 'needs the file' -- "$crimp" plan
+  expect 2 "'nowhere.json' cannot be read" -- "$crimp" plan nowhere.json
+  echo '{"per_rank": [{"steps": []}]}' >none.json
+  expect 2 "'none.json' has no trace of steps" -- "$crimp" plan none.json
+  echo '[1, 2' >damaged.json
+  expect 2 "'damaged.json' is no report" -- "$crimp" plan damaged.json
+  sed 's/"stalls": false, //' report.json >lacks.json
+  expect 2 "'lacks.json' has a trace that lacks" -- "$crimp" plan lacks.json
+}
+
 [ "$part" = run ] || [ "$part" = bench_allreduce ] && ! command -v "$mpirun" >/dev/null && { echo "skipped: no mpirun"; exit 77; }
 case $part in
 check)
@@ -144,6 +170,7 @@ check)
   ;;
 run) run_part ;;
 info) info_part ;;
+plan) plan_part ;;
 bench_codec) bench_codec_part ;;
 bench_allreduce) bench_allreduce_part ;;
 *) echo "command.sh: there is no part '$part'" && exit 2 ;;
