@@ -87,7 +87,7 @@ bool sum(const SumCall& call, const Eligibility& eligible, const AllreduceReques
     return session && session->allreduce(request, why);
   }
   *why = PassReason::small;
-  if (!request.layout || call.comm == MPI_COMM_NULL) return false;
+  if (!request.layout || call.comm == MPI_COMM_NULL || !runtime.may_keep_momentum()) return false;
   PassReason unused = PassReason::small;
   Session* session =
       runtime.momentum() ? runtime.session(call.comm, &unused, &request) : runtime.known_session(call.comm);

@@ -1,4 +1,5 @@
 // The C interface of include/crimp/crimp.h.
+#include <array>
 #include <climits>
 #include <cstdint>
 #include <span>
@@ -95,11 +96,14 @@ std::vector<Segment> read_segments(const crimp_segment* segments, std::size_t n,
 std::shared_ptr<const Layout> layout_of(LayoutCache& known, const crimp_segment* segments, std::size_t n,
                                         std::uint64_t count) {
   if (!segments) return {};
-  std::vector<LayoutCache::Tensor> tensors;
+  std::array<LayoutCache::Tensor, 8> few;  // in most calls; no allocation then
+  std::vector<LayoutCache::Tensor> many(n <= few.size() ? 0 : n);
+  const std::span<LayoutCache::Tensor> tensors = many.empty() ? std::span(few).first(n) : std::span(many);
   std::uint64_t end = 0;
   bool legal = true;
-  for (const crimp_segment& s : std::span(segments, n)) {
-    tensors.push_back({s.name, s.count});
+  for (std::size_t i = 0; i < n; ++i) {
+    const crimp_segment& s = segments[i];
+    tensors[i] = {s.name, s.count};
     legal = legal && s.name && s.count <= count - end;
     end += legal ? s.count : 0;
   }
@@ -134,18 +138,22 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
     const SumCall call{sendbuf, recvbuf, count, h.type, h.sum, comm};
     PassReason why = PassReason::off;
     if (ranks_agree(comm, &why)) {
-      const Session* session = segments && runtime.usable() ? runtime.known_session(comm) : nullptr;
+      const bool asks = segments && runtime.usable() && runtime.told_codecs.load(std::memory_order_relaxed);
+      const Session* session = asks ? runtime.known_session(comm) : nullptr;
       const Eligibility eligible = classify(call, session && session->has_codecs());
-      AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, count, type, named};
-      request.sum_exactly = [&call, type](void* buffer, std::uint64_t n) {  // no more, or it is an allocation
-        return sum_exactly(MPI_IN_PLACE, buffer, n, {call.datatype, call.op}, size_of(type), call.comm);
-      };
-      request.sum_by_mpi = [&call, type] {  // likewise
-        return sum_exactly(call.sendbuf, call.recvbuf, call.count, {call.datatype, call.op}, size_of(type), call.comm);
-      };
-      request.left = &left;
       why = eligible.why;
-      summed = eligible.way != Way::pass && sum(call, eligible, request, &why);
+      if (eligible.way == Way::compress || (eligible.way == Way::small && runtime.may_keep_momentum())) {
+        AllreduceRequest request{sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, count, type, named};
+        request.sum_exactly = [&call, type](void* buffer, std::uint64_t n) {  // no more, or it is an allocation
+          return sum_exactly(MPI_IN_PLACE, buffer, n, {call.datatype, call.op}, size_of(type), call.comm);
+        };
+        request.sum_by_mpi = [&call, type] {  // likewise
+          return sum_exactly(call.sendbuf, call.recvbuf, call.count, {call.datatype, call.op}, size_of(type),
+                             call.comm);
+        };
+        request.left = &left;
+        summed = sum(call, eligible, request, &why);
+      }
     }
     if (!summed) runtime.report.passed(why);
     return MPI_SUCCESS;
@@ -180,7 +188,10 @@ int crimp_set_algorithm(MPI_Comm comm, const char* name) {
 
 int crimp_set_codec(MPI_Comm comm, const char* pattern, const char* spec) {
   return guard(comm, [&] {
-    if (Session* session = session_for(comm, "crimp_set_codec")) session->set_codec(pattern, spec);
+    if (Session* session = session_for(comm, "crimp_set_codec")) {
+      session->set_codec(pattern, spec);
+      Runtime::get().told_codecs.store(true, std::memory_order_relaxed);
+    }
     return MPI_SUCCESS;
   });
 }

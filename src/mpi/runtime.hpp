@@ -54,6 +54,7 @@ class Runtime {
   // A codec was chosen, settings are legal and agreed, and MPI_Pcontrol has not switched it off.
   bool compressing() const { return codecs_.any() && usable_ && switched_on.load(std::memory_order_relaxed); }
   std::atomic<bool> switched_on{true};              // MPI_Pcontrol
+  std::atomic<bool> told_codecs{false};             // a communicator has codecs of its own (crimp_set_codec)
   PassReason why_off() const;                       // where not compressing()
   bool legal() const { return illegal_rank_ < 0; }  // no setting has an illegal value
   // Loaded after MPI_Init, so that nothing was compared over MPI_COMM_WORLD: every communicator's first call, of
@@ -62,6 +63,7 @@ class Runtime {
 
   const Settings& settings() const { return settings_; }
   bool momentum() const { return codecs_.momentum(); }  // a codec keeps the training's
+  bool may_keep_momentum() const { return momentum() || told_codecs.load(std::memory_order_relaxed); }
   // CRIMP_MERGE; off where settings are illegal or differ, or Crimp is switched off.
   MergePlan merge_plan() const { return usable_ ? merge_plan_ : MergePlan(); }
   // By CRIMP_RULES, the most that a tensor has.
