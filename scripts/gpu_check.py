@@ -104,16 +104,20 @@ def said_by(*command):
         return ""
 
 
-def commit_of(source, bundle_root):
-    for place in (bundle_root, source):
+def commit_of(source, root, built):
+    """What the programs are made of: where the bundle has brought them that is its commit, else the sources'."""
+    def file_in(place):
         try:
             with open(os.path.join(place, "COMMIT")) as file:
                 return file.read().strip()
         except OSError:
-            pass
-    commit = said_by("git", "-C", source, "rev-parse", "--short=10", "HEAD")
-    changes = said_by("git", "-C", source, "diff", "HEAD") if commit else ""
-    return (commit + ("+" + hashlib.sha1(changes.encode()).hexdigest()[:6] if changes else "")) or "unknown"
+            return ""
+    commit = (built and file_in(root)) or file_in(source)
+    if not commit:
+        commit = said_by("git", "-C", source, "rev-parse", "--short=10", "HEAD")
+        changes = said_by("git", "-C", source, "diff", "HEAD") if commit else ""
+        commit += "+" + hashlib.sha1(changes.encode()).hexdigest()[:6] if changes else ""
+    return commit or file_in(root) or "unknown"
 
 
 def bring_up_loopback():
@@ -618,7 +622,7 @@ def main():
     out = os.path.abspath(args.out)
     signal.signal(signal.SIGTERM, ended)
     places = Places(args)
-    commit = args.commit or commit_of(places.source, places.root if places.is_built and not args.built else places.source)
+    commit = args.commit or commit_of(places.source, places.root, places.is_built and not args.built)
     journal = Journal([out + "/results.jsonl", places.work + "/results.jsonl"], args.earlier)
     about = machine(commit, args.presets)
     journal.append(about)
