@@ -50,6 +50,15 @@ def write(path, text, mode=0o644):
     os.chmod(path, mode)
 
 
+def script():
+    """Its functions, for what cannot be seen from outside."""
+    spec = importlib.util.spec_from_file_location("gpu_check", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["gpu_check"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
 class GpuCheck(unittest.TestCase):
     def setUp(self):
         self.root = tempfile.mkdtemp(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)  # many small files, all flushed
@@ -211,10 +220,7 @@ class GpuCheck(unittest.TestCase):
 
     def test_limits(self):
         """What takes longer than it may, and what the end of the time cuts off: the first has failed, the second is begun anew."""
-        spec = importlib.util.spec_from_file_location("gpu_check", SCRIPT)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["gpu_check"] = module
-        spec.loader.exec_module(module)
+        module = script()
         for folder in ("log", "json"):
             os.makedirs(f"{self.work}/{folder}")
         journal = module.Journal([self.work + "/results.jsonl"], [])
@@ -270,6 +276,29 @@ class GpuCheck(unittest.TestCase):
         done = subprocess.run(["unshare", "-n", *self.command("--presets", "torch"), "--again", "*"], env=self.environment(), capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(self.lines()[0]["machine"]["lo"], "brought up")
+
+    @unittest.skipUnless("GPU_CHECK_BUILT" in os.environ, "needs programs built for the stand-in")
+    def test_figures_of_the_real_programs(self):
+        """What `crimp bench` writes is what the script reads; the stand-in for CUDA is the GPU, $GPU_CHECK_SETTINGS how it is found."""
+        module = script()
+        for name in [name for name in os.environ if name.startswith("OMPI_MCA")]:
+            del os.environ[name]
+        places = module.Places(type("Arguments", (), {"source": SOURCE, "work": self.work, "bundle": None, "built": os.environ["GPU_CHECK_BUILT"]}))
+        journal = module.Journal([self.work + "/results.jsonl"], [])
+        items = module.Items(places)
+        items = [items.bench("fp16", "12k", "1k"), items.bench("powersgd", "12k"), items.allreduce(2, "80000", "fp16", "two_shot", "10240")]
+        for item in items:
+            item.env.update(setting.split("=", 1) for setting in os.environ["GPU_CHECK_SETTINGS"].split())
+            item.command += ["--ranks", "2", "--repeat", "1"] if item.name.startswith("bench") else []
+        module.Run(places, journal, "one", 1, "").items("p", items, time.monotonic() + 200)
+        state = journal.last("one")[0]
+        self.assertEqual([state[item.name]["state"] for item in items], ["passed"] * 3, state)
+        said = [module.short(state[item.name]["figures"]) for item in items]
+        self.assertRegex(said[0], "^; 0 MiB: copy [0-9]+ GB/s, encode .* 16[.]04 bits; 0 MiB: .* 16[.]50 bits$")
+        self.assertRegex(said[1], "^; 0 MiB: copy .* bits$")
+        self.assertRegex(said[2], "^; 0 MiB: staged by hand and plain MPI [0-9]+ us, Crimp [0-9]+ us$")
+        with open(items.pop().env["CRIMP_REPORT"]) as file:
+            self.assertIn("two_shot", json.load(file)["per_rank"][0]["algorithms"])
 
 
 if __name__ == "__main__":
