@@ -454,7 +454,7 @@ class Run:
         if item.figures and state != "skipped":
             try:
                 record["figures"] = item.figures(text)
-            except (OSError, ValueError, IndexError) as error:
+            except (OSError, ValueError, LookupError, csv.Error) as error:
                 if state == "passed":
                     state, text = "failed", text + f"\nno figures: {error}"
         if isinstance(record.get("figures"), dict) and record["figures"].get("skipped"):
@@ -498,7 +498,14 @@ def end_group(process):
 
 
 def short(figures):
-    """A line of them."""
+    """A line of them; figures of another form than these are in the lines alone."""
+    try:
+        return line_of(figures)
+    except (LookupError, TypeError, ValueError):
+        return ""
+
+
+def line_of(figures):
     if not isinstance(figures, dict):
         return ""
     if figures.get("bench") == "codec":

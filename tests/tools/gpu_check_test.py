@@ -248,6 +248,10 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("it is wrong", failed["bench.16M.3lc"]["said"])
         self.assertEqual(len(failed["bench.16M.3lc"]["figures"]["results"]), 1)  # what it had written before
         self.assertIn("test.3lc", self.ended())
+        with open(self.built + "/bin/crimp", "a") as program:  # figures of another form end nothing
+            program.write("[ -z \"${json:-}\" ] || echo '{\"bench\": \"codec\", \"results\": [{}]}' >\"$json\"\n")
+        self.assertEqual(self.check("--presets", "first", "--again", "grid.*", "--commit", "two")[0], 1)
+        self.assertIn("passed", [line["state"] for line in self.lines() if line.get("item") == "grid.3lc:zero_run=0"])
         self.assertIn("failed: bench.16M.3lc, test.fp16", said)
 
     def test_no_gpu(self):
