@@ -11,6 +11,7 @@
 #include "collective/algorithms.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "core/output_file.hpp"
 #include "loopback.hpp"
 #include "memory/memory_resource.hpp"
 #include "memory/workers.hpp"
@@ -252,6 +253,10 @@ void on_host(const CodecBench& bench, const std::vector<std::shared_ptr<const Co
 void on_device(const CodecBench& bench, const CudaDevice& device,
                const std::vector<std::shared_ptr<const Codec>>& chosen, const Buffer& sample, bool show,
                nlohmann::ordered_json& out) {
+  // Complete after every codec: a fault in one of them, which ends the process, leaves the others' figures.
+  const auto keep = [&] {
+    if (!bench.json.empty() && bench.json != "-") OutputFile(bench.json).write(out.dump(2) + "\n");
+  };
   out["device"] = device.json();
   out["results"] = nlohmann::ordered_json::array();
   out["no_kernels"] = nlohmann::ordered_json::array();
@@ -279,9 +284,11 @@ void on_device(const CodecBench& bench, const CudaDevice& device,
       if (r.is_null()) {
         out["no_kernels"].push_back(codec->spec());
         if (show) std::printf("# %s has no kernels\n", codec->spec().c_str());
+        keep();
         break;
       }
       out["results"].push_back(r);
+      keep();
       if (show)
         table.row(row_of(r, {"copy_GBps", "encode_us", "encode_GBps", "encode_vs_copy", "decode_add_us",
                              "decode_add_GBps", "decode_add_vs_copy", "decode_add_one_vs_copy", "bits_per_value"}));

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace crimp::test {
@@ -35,21 +36,31 @@ inline std::string hex(std::span<const std::uint8_t> bytes) {
 
 inline bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
+// Whether two NaNs of different bits are a difference.
+enum class Nans { bits, equal };
+
+template <class T>
+bool same(const T& a, const T& b, Nans nans) {
+  if (std::memcmp(&a, &b, sizeof(T)) == 0) return true;
+  if constexpr (std::is_floating_point_v<T>) return nans == Nans::equal && a != a && b != b;
+  return false;
+}
+
 // Empty where both have the same bits, else the first place where they do not.
 template <class T>
-std::string difference(std::span<const T> got, std::span<const T> expected) {
+std::string difference(std::span<const T> got, std::span<const T> expected, Nans nans = Nans::bits) {
   if (got.size() != expected.size())
     return std::to_string(got.size()) + " elements, expected " + std::to_string(expected.size());
   if (got.empty() || std::memcmp(got.data(), expected.data(), got.size_bytes()) == 0) return {};
   for (std::size_t i = 0; i < got.size(); ++i)
-    if (std::memcmp(&got[i], &expected[i], sizeof(T)) != 0)
+    if (!same(got[i], expected[i], nans))
       return "element " + std::to_string(i) + " of " + std::to_string(got.size()) + " is " + text_of(got[i]) +
              ", expected " + text_of(expected[i]);
   return {};
 }
 template <class T>
-std::string difference(const std::vector<T>& got, const std::vector<T>& expected) {
-  return difference(std::span<const T>(got), std::span<const T>(expected));
+std::string difference(const std::vector<T>& got, const std::vector<T>& expected, Nans nans = Nans::bits) {
+  return difference(std::span<const T>(got), std::span<const T>(expected), nans);
 }
 
 // count elements between guard bytes, not aligned to more than an element; the rest of the bytes is a pattern, never

@@ -185,6 +185,13 @@ void check(const Codec& codec, Data data, const std::vector<std::size_t>& groups
   CHECK(simt::take_reports() == "");
 }
 
+// Codecs that send the values themselves refuse no bits, and bytes that were changed may be a NaN. Which NaN the sum is
+// then, the format does not say, and a device's additions do not keep.
+bool may_send_nan(const Codec& codec) {
+  const std::string_view name = codec.traits().name;
+  return name == "fp32" || name == "fp16" || name == "bf16";
+}
+
 struct SeedGuard {
   ~SeedGuard() { simt::set_seeds({}); }
 };
@@ -304,7 +311,7 @@ TEST_SUITE("device_codec") {
         const auto got = device_decode_add(*codec, *device, c.partition, bodies, kCounter,
                                            std::vector<float>(c.partition.count()), false);
         CHECK(got.bad == bad);
-        if (bad < 0) CHECK(difference(got.out, expected) == "");
+        if (bad < 0) CHECK(difference(got.out, expected, may_send_nan(*codec) ? Nans::equal : Nans::bits) == "");
         refused += bad >= 0;
       }
       MESSAGE(codec->spec() << ": " << refused << " refused");

@@ -222,6 +222,27 @@ TEST_SUITE("simt") {
     CHECK(cudaFreeHost(pinned) == cudaSuccess);
   }
 
+  // cudaMemcpy has taken the bytes when it returns; on the device they are when its stream has come there.
+  TEST_CASE("a missing wait for a copy of pageable memory") {
+    const auto increment = [](bool wait) {
+      const TestStream stream;
+      const DeviceArray<std::uint32_t> a(256), b(256);
+      std::vector<std::uint32_t> from(256, 41);
+      cuda(cudaMemcpy(a.data(), from.data(), 1024, cudaMemcpyHostToDevice), "copy");
+      std::fill(from.begin(), from.end(), 7);
+      if (wait) cuda(cudaStreamSynchronize(nullptr), "wait");
+      launch<add_one>(1, 256, 0, static_cast<cudaStream_t>(stream), static_cast<const std::uint32_t*>(a.data()),
+                      b.data());
+      stream.wait();
+      std::vector<std::uint8_t> bytes(1024);
+      std::memcpy(bytes.data(), b.read().data(), 1024);
+      return bytes;
+    };
+    CHECK(simt::examine([&] { return increment(true); }) == "");
+    CHECK(increment(true)[0] == 42);
+    CHECK(simt::examine([&] { return increment(false); }) != "");
+  }
+
   TEST_CASE("events are done when their stream has come there, and polls end") {
     const TestStream stream;
     const DeviceArray<std::uint32_t> a(256);

@@ -253,6 +253,22 @@ cudaError_t copy(void* to, std::size_t to_pitch, const void* from, std::size_t f
   }
   const auto* f8 = static_cast<const unsigned char*>(from);
   auto* t8 = static_cast<unsigned char*>(to);
+  // Pageable memory goes to a device by way of a staging buffer: the call may return when that has the bytes, and the
+  // device's memory then gets them in the stream's order, which a stream that does not block knows nothing of.
+  if (f == Where::plain && t == Where::device) {
+    drain(real(stream));
+    const auto staged = std::make_shared<std::vector<unsigned char>>(f8, f8 + from_bytes);
+    enqueue(stream, {[=] {
+                       const Open opened_now;
+                       for (std::size_t row = 0; row < height; ++row)
+                         std::memcpy(t8 + row * to_pitch, staged->data() + row * from_pitch, width);
+                     },
+                     nullptr,
+                     nullptr,
+                     {},
+                     {}});
+    return result(sticky_error);
+  }
   Operation op{[=] {
                  const Open opened_now;
                  for (std::size_t row = 0; row < height; ++row)
