@@ -83,7 +83,8 @@ bool Trials::probe() {
   return true;
 }
 
-// A call ends at about the same time everywhere, so what it takes is what it took for who came last.
+// A trial ends at about the same time everywhere (mpi/call_run.hpp, meet), so what it takes is what it took for who
+// came last.
 void Trials::agree(Transport& transport) {
   insist([&] {
     for (const std::size_t i : in_) tried_[i].counted.reserve(tried_[i].counted.size() + new_.size() / in_.size());

@@ -49,6 +49,12 @@ PassReason pass_for(std::uint8_t flags) {
 
 }  // namespace
 
+void meet(Transport& transport) {
+  const std::uint8_t mine[kPayloadAlign] = {};
+  std::uint8_t sums[kPayloadAlign];
+  transport.wait(transport.start_sum(mine, sums, sizeof mine, Integer::u8));
+}
+
 CallOutcome run(const Context& context, Transport& transport, Chooser& chooser, const CallPlan& plan,
                 const ChosenParts& chosen, BoundCall& bound, const CallTimes& times) {
   CallOutcome outcome;
@@ -64,6 +70,7 @@ CallOutcome run(const Context& context, Transport& transport, Chooser& chooser, 
       outcome.pass = pass_for(result.flags);
       return outcome;
     }
+    if (choice.trial) meet(transport);
     if (p == 0) outcome.delays = result.delays;
     outcome.wait_s += result.wire_s;
     if (result.error) {

@@ -27,6 +27,11 @@ struct CallTimes {
 CallOutcome run(const Context&, Transport&, Chooser&, const CallPlan&, const ChosenParts&, BoundCall&,
                 const CallTimes&);
 
+// Returns when all ranks have come to it: the end of a trial, whether it succeeded or not. Of what a trial takes the
+// least of all ranks' times counts, from when the last one came (Trials); where ranks share cores they do not end
+// together, and that one may be the first to end.
+void meet(Transport&);
+
 // What the parts leave to do once all have run: the caller's type, what is summed exactly, the caller's buffer.
 // Collective, whatever has failed before.
 void finish(const Context&, const AllreduceRequest&, const CallPlan&, const BoundCall&, CallValues&, int ranks,

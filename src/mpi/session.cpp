@@ -194,9 +194,12 @@ void Session::note_pass(const AllreduceRequest& request, const CallPlan& plan, c
   if (context_.records) context_.report.note([&] { known.account = &chooser_.account(query); });
 }
 
-void Session::try_plain(const AllreduceRequest& request, const ChoiceQuery& query, const Choice& choice) {
+void Session::try_plain(const AllreduceRequest& request, Transport& transport, const ChoiceQuery& query,
+                        const Choice& choice) {
   const auto begin = Clock::now();
-  if (const int rc = request.sum_by_mpi())
+  const int rc = request.sum_by_mpi();
+  meet(transport);
+  if (rc != MPI_SUCCESS)
     throw Error(ErrorCode::transport_failed, "MPI_Allreduce failed with code " + std::to_string(rc), rc);
   chooser_.took(query, choice, seconds(Clock::now() - begin));
 }
@@ -313,7 +316,7 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
       leave(request, plan, times.begun);
       return false;
     }
-    try_plain(request, plan->parts[0].query, chosen.choices[0]);
+    try_plain(request, transport, plan->parts[0].query, chosen.choices[0]);
     if (context_.records) {
       left_ = {times.begun, request.count, plan, nullptr, 0, 0, plan->layout, bytes};
       left_ended();

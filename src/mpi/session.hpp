@@ -74,7 +74,7 @@ class Session {
   void leave(const AllreduceRequest&, const std::shared_ptr<const CallPlan>&, Clock::time_point begun);
   void note_pass(const AllreduceRequest&, const CallPlan&, const ChosenParts&);
   // Sums the call through MPI, and tells the chooser how long that took.
-  void try_plain(const AllreduceRequest&, const ChoiceQuery&, const Choice&);
+  void try_plain(const AllreduceRequest&, Transport&, const ChoiceQuery&, const Choice&);
   DelayControl* delay_control();  // null: CRIMP_CONTROL is off, or nothing is compressed
   ControlRecord control_record() const;
   // What the call takes: chosen, or repeated.
