@@ -25,7 +25,9 @@ class DeviceArray {
     data_ = reinterpret_cast<T*>(static_cast<char*>(memory_) + skew);
   }
   DeviceArray(std::span<const T> from, std::size_t skew = 0) : DeviceArray(from.size(), skew) {
-    if (!from.empty()) cuda(cudaMemcpy(data_, from.data(), from.size_bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
+    if (from.empty()) return;
+    cuda(cudaMemcpy(data_, from.data(), from.size_bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
+    cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // of pageable memory it is only on its way
   }
   DeviceArray(const std::vector<T>& from, std::size_t skew = 0) : DeviceArray(std::span<const T>(from), skew) {}
   ~DeviceArray() { cudaFree(memory_); }

@@ -34,11 +34,14 @@ std::string take_reports();
 // Forgets reports, injected and sticky errors and what is enqueued. Memory stays.
 void reset();
 // The n-th call (from 1) from now on of the runtime function of this name returns `error` and does nothing. Kernel
-// launches: cudaLaunchKernelEx.
-void fail(const std::string& function, int n, int error);
+// launches: cudaLaunchKernelEx. sticks: so does every call after it, until reset().
+void fail(const std::string& function, int n, int error, bool sticks = false);
 std::uint64_t calls(const std::string& function);  // so far in this process
 void set_device_memory(std::size_t bytes);         // allocations beyond are refused
 void set_device_count(int);
+// Below 13000 every call of the runtime but those for versions is refused (cudaErrorInsufficientDriver).
+void set_driver_version(int);
+void set_compute_capability(int major, int minor);
 std::size_t device_bytes();  // allocated now
 std::uint64_t launches();
 // Bytes of device memory, readable by the host while the object lives.
