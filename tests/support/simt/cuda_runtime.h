@@ -333,7 +333,8 @@ inline void __threadfence_block() {}
 
 // Lanes run one at a time between synchronisations, so that plain operations are atomic.
 template <class T, class Fn>
-T simt_atomic(T* p, Fn&& fn) {
+[[gnu::no_sanitize("thread")]] T simt_atomic(T* p, Fn&& fn) {
+  simt::touched_by_atomic(p, sizeof *p);
   const T old = *p;
   *p = static_cast<T>(fn(old));
   return old;

@@ -1,9 +1,10 @@
-// What the stand-in's libcuda.so.1 (tests/support/cuda_driver.cpp) asks its runtime for.
+// What the stand-in's libcuda.so.1 (tests/support/cuda_driver.cpp) asks its runtime for, and the shadow.
 #pragma once
 #include <cstddef>
 
 namespace simt {
 
+bool in_device_memory(const void*);
 void count_call(const char* name);  // for calls()
 int devices();
 int driver_version_now();

@@ -458,6 +458,7 @@ cudaError_t enqueue_kernel(const cudaLaunchConfig_t& c, const void* kernel, std:
                             {}});
 }
 
+bool in_device_memory(const void* p) { return in_arena(p); }
 bool describe_device_address(const void* p, std::string* text) {
   if (!in_arena(p)) return false;
   const auto* at = static_cast<const unsigned char*>(p);
