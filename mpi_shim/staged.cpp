@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <mutex>
 
-#include "backend/device_plugin.hpp"
 #include "guard.hpp"
 #include "horovod/observer.hpp"
 #include "mpi/runtime.hpp"
@@ -25,7 +25,7 @@ std::vector<Memory>& idle() {
   return blocks;
 }
 
-Memory take_pinned(const DevicePlugin& plugin, std::size_t bytes) {
+Memory take_staging(MemoryResource& resource, std::size_t bytes) {
   {
     const std::lock_guard lock(mutex);
     auto& blocks = idle();
@@ -39,7 +39,7 @@ Memory take_pinned(const DevicePlugin& plugin, std::size_t bytes) {
     }
   }
   try {
-    return Memory(bytes, plugin.pinned());
+    return Memory(bytes, resource);
   } catch (const Error&) {
     return Memory(bytes);  // slower to copy, no less right
   }
@@ -106,14 +106,15 @@ char* Staged::copy(const void* buffer, Extent extent, bool read, bool received) 
   const PointerAttributes home =
       extent.bytes ? pointer_attributes(static_cast<const char*>(buffer) + extent.low) : PointerAttributes{};
   if (home.kind != PointerAttributes::device) return nullptr;  // managed memory may be touched where it is
-  const DevicePlugin& plugin = *device_plugin();
-  Copy& c = copies_.emplace_back(Copy{const_cast<char*>(static_cast<const char*>(buffer)) + extent.low,
-                                      home.device_index, extent.bytes, take_pinned(plugin, extent.bytes), received});
+  const DeviceAccess at(home);
+  Copy& c = copies_.emplace_back(Copy{const_cast<char*>(static_cast<const char*>(buffer)) + extent.low, at,
+                                      extent.bytes, take_staging(at.staging(), extent.bytes), received});
   try {
-    plugin.synchronize(home.device_index, horovod::Observer::get().detected());
-    if (read) plugin.memory(home.device_index).read(c.memory.data(), c.user, c.bytes);
+    at.synchronize(horovod::Observer::get().detected());
+    if (read) at.read(c.memory.data(), c.user, c.bytes);
   } catch (const Error& e) {
     if (!failure_) failure_ = e;
+    std::memset(c.memory.data(), 0xff, c.bytes);  // of any floating-point type not a number, so that others notice
   }
   return reinterpret_cast<char*>(c.memory.data()) - extent.low;
 }
@@ -137,7 +138,7 @@ int Staged::finish(MPI_Comm comm, int rc) {
     if (rc != MPI_SUCCESS) return rc;
     if (failure_) throw Error(*failure_);
     for (const Copy& c : copies_)
-      if (c.received) device_plugin()->memory(c.device).write(c.user, c.memory.data(), c.bytes);
+      if (c.received) c.at.write(c.user, c.memory.data(), c.bytes);
     return rc;
   });
 }

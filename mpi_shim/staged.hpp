@@ -1,6 +1,7 @@
 // Calls that pass through to an MPI that cannot take device pointers: their buffers go through pinned host memory.
 //
-// A failing copy is an error of this rank after the call: the others must not wait for it.
+// A failing copy is an error of this rank after the call: the others must not wait for it. What they get of it then is
+// not a number, where that can be.
 #pragma once
 #include <mpi.h>
 
@@ -8,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "backend/device_access.hpp"
 #include "core/error.hpp"
 #include "memory/memory_resource.hpp"
 
@@ -55,7 +57,7 @@ class Staged {
  private:
   struct Copy {
     char* user;
-    int device;
+    DeviceAccess at;
     std::size_t bytes;
     Memory memory;
     bool received;

@@ -380,6 +380,7 @@ void CudaBackend::begin(bool everything) {
     CRIMP_CUDA(cudaDeviceSynchronize());
     return;
   }
+  if (!default_stream_usable()) return;
   // Values that the legacy default stream, or any stream that waits for it, still computes.
   CRIMP_CUDA(cudaEventRecord(entered_, nullptr));
   for (cudaStream_t stream : {compute_, down_, up_}) CRIMP_CUDA(cudaStreamWaitEvent(stream, entered_, 0));

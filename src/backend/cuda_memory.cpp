@@ -5,7 +5,6 @@
 #include <mutex>
 #include <string>
 
-#include "backend/cuda_driver.hpp"
 #include "core/error.hpp"
 
 namespace crimp::cuda {
@@ -17,16 +16,19 @@ const CudaDriver& driver() {
   return *found;
 }
 
-// Retained once and kept: the application's own context lives as long as it likes, what it calls on it after a reset is
-// void in any case.
-void* primary_context(int device) {
-  static std::mutex mutex;
-  static auto& contexts = *new std::map<int, void*>;
-  const std::lock_guard lock(mutex);
-  void*& context = contexts[device];
-  if (!context && driver().primary_retain(&context, device) != 0)
-    throw Error(ErrorCode::device_failed, "the context of CUDA device " + std::to_string(device) + " cannot be used");
-  return context;
+// The application's own context lives as long as it likes, what it calls on it after a reset is void in any case.
+void* context_of(int device) {
+  if (void* const context = primary_context(driver(), device)) return context;
+  throw Error(ErrorCode::device_failed, "the context of CUDA device " + std::to_string(device) + " cannot be used");
+}
+
+// A primary one, which stays, and not what the thread may have.
+void* any_context() {
+  int devices = 0;
+  driver().get_count(&devices);
+  for (int device = 0; device < devices; ++device)
+    if (void* const context = primary_context(driver(), device)) return context;
+  throw Error(ErrorCode::device_failed, "no CUDA device has a context");
 }
 
 class DeviceMemory final : public MemoryResource {
@@ -104,34 +106,19 @@ void check(cudaError_t error, const char* call) {
               name + " failed: " + cudaGetErrorString(error));
 }
 
-ContextGuard::ContextGuard() {
-  void* now = nullptr;
-  if (driver().get_current(&now) == 0 && now) return;
-  int devices = 0, active = 0;
-  unsigned flags = 0;
-  driver().get_count(&devices);
-  for (int device = 0; device < devices; ++device)
-    if (driver().primary_state(device, &flags, &active) == 0 && active &&
-        driver().push_current(primary_context(device)) == 0) {
-      pushed_ = true;
-      return;
-    }
-  throw Error(ErrorCode::device_failed, "no CUDA device has a context");
-}
+ContextGuard::ContextGuard() : here_(driver(), any_context()) {}
 
-ContextGuard::ContextGuard(int device) {
-  void* const context = primary_context(device);
-  void* now = nullptr;
-  if (driver().get_current(&now) == 0 && now == context) return;
-  if (driver().push_current(context) != 0)
+ContextGuard::ContextGuard(int device) : here_(driver(), context_of(device)) {
+  if (!here_.current())
     throw Error(ErrorCode::device_failed,
                 "the context of CUDA device " + std::to_string(device) + " cannot be made current");
-  pushed_ = true;
 }
 
-ContextGuard::~ContextGuard() {
-  void* popped;
-  if (pushed_) driver().pop_current(&popped);
+bool default_stream_usable() {
+  cudaStreamCaptureStatus status;
+  const cudaError_t error = cudaStreamIsCapturing(nullptr, &status);
+  if (error != cudaSuccess) cudaGetLastError();
+  return error != cudaErrorStreamCaptureImplicit;
 }
 
 MemoryResource& device_memory(int device) {

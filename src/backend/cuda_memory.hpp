@@ -2,6 +2,7 @@
 #pragma once
 #include <cuda_runtime.h>
 
+#include "backend/cuda_driver.hpp"
 #include "memory/memory_resource.hpp"
 
 namespace crimp::cuda {
@@ -16,14 +17,15 @@ void check(cudaError_t, const char* call);
 class ContextGuard {
  public:
   explicit ContextGuard(int device);
-  ContextGuard();  // any device's with an active context, unless the thread has one
-  ~ContextGuard();
-  ContextGuard(const ContextGuard&) = delete;
-  ContextGuard& operator=(const ContextGuard&) = delete;
+  ContextGuard();  // any device's with an active context
 
  private:
-  bool pushed_ = false;
+  CudaContext here_;
 };
+
+// False while somebody captures a blocking stream of the context into a graph: to use the legacy stream would then
+// fail, and spoil the capture.
+bool default_stream_usable();
 
 MemoryResource& device_memory(int device);
 MemoryResource& pinned_memory();

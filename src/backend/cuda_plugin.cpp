@@ -12,6 +12,28 @@
 namespace crimp::cuda {
 namespace {
 
+// What the objects in this library are made for, and with (src/CMakeLists.txt).
+constexpr int kLeastCapability = 80;
+
+std::string of_cuda(int version) {
+  return "CUDA " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+std::string why_not(int device) {
+  const CudaDriver* const driver = cuda_driver();
+  if (!driver) return "the CUDA driver cannot be used";
+  int version = 0, major = 0, minor = 0;
+  constexpr int kMajor = 75, kMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+  if (driver->version(&version) == 0 && version / 1000 < CUDART_VERSION / 1000)
+    return "the NVIDIA driver is of " + of_cuda(version) + ", and Crimp's CUDA plugin needs one of " +
+           of_cuda(CUDART_VERSION / 1000 * 1000);
+  if (driver->device_attribute(&major, kMajor, device) != 0 || driver->device_attribute(&minor, kMinor, device) != 0)
+    return "";
+  if (10 * major + minor >= kLeastCapability) return "";
+  return "CUDA device " + std::to_string(device) + " has compute capability " + std::to_string(major) + "." +
+         std::to_string(minor) + ", and Crimp's kernels need 8.0";
+}
+
 std::unique_ptr<Backend> make_backend(int device, bool device_bodies) {
   return std::make_unique<CudaBackend>(device, device_bodies);
 }
@@ -19,7 +41,7 @@ std::unique_ptr<Backend> make_backend(int device, bool device_bodies) {
 void synchronize(int device, bool everything) {
   const ContextGuard here(device);
   if (everything) CRIMP_CUDA(cudaDeviceSynchronize());
-  else CRIMP_CUDA(cudaStreamSynchronize(nullptr));
+  else if (default_stream_usable()) CRIMP_CUDA(cudaStreamSynchronize(nullptr));
 }
 
 struct Event {
@@ -51,7 +73,8 @@ void copy(void* to, const void* from, std::size_t bytes, Stream stream) {
   CRIMP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
 }
 
-constexpr DevicePlugin kPlugin{.make_backend = make_backend,
+constexpr DevicePlugin kPlugin{.why_not = why_not,
+                               .make_backend = make_backend,
                                .memory = device_memory,
                                .pinned = pinned_memory,
                                .synchronize = synchronize,
@@ -65,6 +88,7 @@ constexpr DevicePlugin kPlugin{.make_backend = make_backend,
 
 extern "C" __attribute__((visibility("default"))) const crimp::DevicePlugin* crimp_cuda_plugin(const char* build,
                                                                                                const char** why) {
+  crimp::leave_cuda_to_parent();
   if (std::strcmp(build, crimp::build_id()) == 0) return &crimp::cuda::kPlugin;
   *why = "it is of another build than libcrimp.so; both must be made from the same sources";
   return nullptr;

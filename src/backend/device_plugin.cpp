@@ -58,8 +58,8 @@ void set_device_plugin(const std::string& text) {
 }
 
 const DevicePlugin* device_plugin() noexcept {
-  if (tried.load(std::memory_order_acquire)) return loaded.load(std::memory_order_relaxed);
   if (!driver_in_use()) return nullptr;
+  if (tried.load(std::memory_order_acquire)) return loaded.load(std::memory_order_relaxed);
   const std::lock_guard lock(mutex);
   if (tried.load(std::memory_order_relaxed)) return loaded.load(std::memory_order_relaxed);
   try {

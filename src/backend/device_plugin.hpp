@@ -19,6 +19,9 @@ class TensorSteps;
 
 // What the plugin offers. Its one exported function, crimp_cuda_plugin, returns it to a library of the same version.
 struct DevicePlugin {
+  // Why its kernels, and all else here that works with the CUDA runtime, cannot be used on a device; empty: they can.
+  // No context is needed.
+  std::string (*why_not)(int device);
   // device_bodies: MPI is CUDA-aware, bodies stay in device memory. Throws Error{device_failed}, Error{out_of_memory}.
   std::unique_ptr<Backend> (*make_backend)(int device, bool device_bodies);
   MemoryResource& (*memory)(int device);

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "codec/exact_feedback.hpp"
 #include "collective/wire.hpp"
+#include "core/error.hpp"
 #include "core/reserve.hpp"
 
 namespace crimp {
@@ -20,26 +22,14 @@ class Binder {
 
   BoundCall bind(bool foreign, std::uint32_t sequence) {
     bool ready = false;
-    try {
-      bound_.residuals.resize(plan_.parts.size());
-      bound_.exact.reserve(plan_.exact.size());
-      for (const std::size_t s : plan_.exact) bound_.exact.push_back({&plan_.layout->segments[s], plan_.momenta[s]});
-      to_.memory.begin_call();
-      begin();
-      look_at_values();
-      if (foreign) flags_ |= kFlagForeign;
-      find_memories();
-      drop_echoes();
-      take_scratch();
-      ready = true;
-    } catch (const std::exception& e) {
-      bound_.failed = true;
-      flags_ |= kFlagNoMemory;
-      try {
-        bound_.failure = e.what();
-      } catch (const std::bad_alloc&) {  // nor for the reason
+    while (!ready && !bound_.failed) try {
+        find_all(foreign);
+        ready = true;
+      } catch (const Error& e) {
+        if (e.code() != ErrorCode::out_of_memory || !values_.leave_device(e.what())) fail(e.what());
+      } catch (const std::exception& e) {
+        fail(e.what());
       }
-    }
     for (std::size_t p = 0; p < bound_.parts.size(); ++p) {
       CallBuffers& part = bound_.parts[p];
       if (!ready) part = {};
@@ -57,6 +47,31 @@ class Binder {
   const PartPlan& part(std::size_t p) const { return plan_.parts[p].plan; }
   RouteBytes bytes(std::size_t p) const { return chosen_.routes[p]->bytes(bound_.parts[p].extents); }
 
+  // Once more where the device had no memory: what it did with the values' sizes it does not do again.
+  void find_all(bool foreign) {
+    for (CallBuffers& part : bound_.parts) part = {};
+    bound_.residuals.assign(plan_.parts.size(), {});
+    bound_.exact.clear();
+    bound_.exact.reserve(plan_.exact.size());
+    for (const std::size_t s : plan_.exact) bound_.exact.push_back({&plan_.layout->segments[s], plan_.momenta[s]});
+    to_.memory.begin_call();
+    begin();
+    look_at_values();
+    if (foreign) flags_ |= kFlagForeign;
+    find_memories();
+    drop_echoes();
+    take_scratch();
+  }
+
+  void fail(const char* why) {
+    bound_.failed = true;
+    flags_ |= kFlagNoMemory;
+    try {
+      bound_.failure = why;
+    } catch (const std::bad_alloc&) {  // nor for the reason
+    }
+  }
+
   void begin() {
     std::uint64_t packed = Arena::padded(plan_.exact_bytes);
     for (std::size_t p = 0; p < plan_.parts.size(); ++p) {
@@ -70,6 +85,7 @@ class Binder {
   void look_at_values() {
     largest_.resize(plan_.scanned.size());
     values_.backend().magnitudes(request_.dtype, values_.send(), plan_.scanned, largest_.data());
+    if (std::exchange(judged_, true)) return;
     for (std::size_t s = 0, g = 0; s < plan_.codecs.size(); ++s)
       if (plan_.codecs[s]) flags_ |= flags_of(largest_[g++], *chosen_.routes[plan_.part_of[s]]);
   }
@@ -194,6 +210,7 @@ class Binder {
   BoundCall bound_;
   std::vector<double> largest_;  // of plan_.scanned
   std::uint8_t flags_ = 0;
+  bool judged_ = false;
 };
 
 }  // namespace

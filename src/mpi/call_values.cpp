@@ -8,11 +8,7 @@
 namespace crimp {
 namespace {
 
-const DevicePlugin& plugin_now() {
-  const DevicePlugin* plugin = device_plugin();
-  if (!plugin) throw Error(ErrorCode::device_failed, "the buffers are in device memory, which needs the CUDA plugin");
-  return *plugin;
-}
+constexpr char kNoRoom[] = "there is no room on the device";
 
 }  // namespace
 
@@ -21,13 +17,47 @@ SessionBuffers::Device::Device(const DevicePlugin& plugin, int at, bool device_b
       packed(plugin.pinned()) {}
 
 SessionBuffers::Device& SessionBuffers::device_at(int index) {
-  if (!device || device->index != index) device = std::make_unique<Device>(plugin_now(), index, device_bodies);
+  const DevicePlugin* plugin = device_plugin();
+  if (!plugin) throw Error(ErrorCode::device_failed, "the buffers are in device memory, which needs the CUDA plugin");
+  auto& device = devices[index];
+  if (!device) device = std::make_unique<Device>(*plugin, index, device_bodies);
   return *device;
+}
+
+void SessionBuffers::give_up(int index) noexcept {
+  constexpr int kMost = 4096;
+  try {
+    devices.erase(index);
+    Full& f = full[index];
+    f.calls = f.next;
+    f.next = std::min(2 * f.next, kMost);
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+bool SessionBuffers::gives_up(int index) noexcept {
+  const auto f = full.find(index);
+  return f != full.end() && f->second.calls > 0 && f->second.calls-- > 0;
+}
+
+Arena& SessionBuffers::staged(MemoryResource& resource, std::size_t bytes) {
+  if (&resource != &host_memory()) try {
+      if (!pinned) pinned.emplace(resource);
+      pinned->reserve(bytes);
+      return *pinned;
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::out_of_memory) throw;
+    }
+  if (!pageable) pageable.emplace();
+  pageable->reserve(bytes);
+  return *pageable;
 }
 
 void SessionBuffers::release() {
   arena = Arena();
-  device.reset();
+  devices.clear();
+  pinned.reset();
+  pageable.reset();
 }
 
 CallValues::CallValues(const AllreduceRequest& request, SessionBuffers& scratch)
@@ -50,18 +80,25 @@ CodecCost CallValues::time(const PartPlan& part, std::uint64_t elements) {
   std::vector<float> values(std::min(longest->count, kSampleElements));
   const std::size_t element = size_of(request_.dtype);
   const char* from = static_cast<const char*>(request_.send) + longest->offset * element;
-  Backend* backend = &scratch_.host;
   std::vector<char> here;
+  bool kernels = false;
   if (from_.on_device()) {
-    const DevicePlugin& plugin = plugin_now();
-    plugin.synchronize(from_.device_index, request_.synchronize_all);
+    const DeviceAccess at(from_);
+    at.synchronize(request_.synchronize_all);
     here.resize(values.size() * element);
-    plugin.memory(from_.device_index).read(here.data(), from, here.size());
+    at.read(here.data(), from, here.size());
     from = here.data();
-    if (Backend& there = *scratch_.device_at(from_.device_index).backend; there.runs(*part.codec)) backend = &there;
+    kernels = at.why_no_kernels().empty() && !scratch_.gives_up(from_.device_index);
   }
   widen(request_.dtype, from, values.data(), values.size());
-  return time_codec(*part.codec, values, elements, *backend);
+  if (kernels) try {
+      Backend& there = *scratch_.device_at(from_.device_index).backend;
+      if (there.runs(*part.codec)) return time_codec(*part.codec, values, elements, there);
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::out_of_memory) throw;
+      scratch_.give_up(from_.device_index);
+    }
+  return time_codec(*part.codec, values, elements, scratch_.host);
 }
 
 Sketch CallValues::sketch() const {
@@ -71,42 +108,87 @@ Sketch CallValues::sketch() const {
     return Sketch(request_.count, Sketch::kClusters, [&](std::uint64_t first, std::uint64_t count, float* to) {
       widen(request_.dtype, send + first * element, to, count);
     });
-  const DevicePlugin& plugin = plugin_now();
-  plugin.synchronize(from_.device_index, request_.synchronize_all);
+  const DeviceAccess at(from_);
+  at.synchronize(request_.synchronize_all);
   char here[Sketch::kElements * sizeof(double)];
   return Sketch(request_.count, 8, [&](std::uint64_t first, std::uint64_t count, float* to) {
-    plugin.memory(from_.device_index).read(here, send + first * element, count * element);
+    at.read(here, send + first * element, count * element);
     widen(request_.dtype, here, to, count);
   });
 }
 
+std::string CallValues::why_through_host(std::span<const std::shared_ptr<const RoutePlan>> routes,
+                                         SessionBuffers::Device& device) const {
+  for (const auto& route : routes)
+    if (!route->any_backend) return std::string("the algorithm ") + route->name + " runs on the host";
+    else if (!device.backend->runs(*route->part.codec))
+      return "the codec " + route->part.codec->spec() + " has no kernels";
+  return {};
+}
+
+// False: not there, and through_host_ says why.
+bool CallValues::begin_on_device(std::span<const std::shared_ptr<const RoutePlan>> routes, std::size_t pinned_bytes) {
+  const int index = to_.on_device() ? to_.device_index : from_.device_index;
+  if (from_.on_device() != to_.on_device() || from_.device_index != to_.device_index || from_.foreign != to_.foreign) {
+    through_host_ = "its buffers are in different memory";
+  } else if (!at_->why_no_kernels().empty()) {
+    through_host_ = at_->why_no_kernels();
+  } else if (through_host_.empty() && scratch_.gives_up(index)) {
+    through_host_ = kNoRoom;
+  }
+  if (!through_host_.empty()) return false;
+  try {
+    SessionBuffers::Device& device = scratch_.device_at(index);
+    through_host_ = why_through_host(routes, device);
+    if (!through_host_.empty()) return false;
+    device.packed.reserve(pinned_bytes);
+    device.backend->begin(request_.synchronize_all);
+    device_ = &device;
+    backend_ = device.backend.get();
+    return true;
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::out_of_memory || !leave_device(e.what())) throw;
+    return false;
+  }
+}
+
 void CallValues::begin(std::span<const std::shared_ptr<const RoutePlan>> routes, std::uint64_t packed) {
   if (!on_device()) return;
-  const DevicePlugin& plugin = plugin_now();
-  const int index = from_.on_device() ? from_.device_index : to_.device_index;
+  at_.emplace(to_.on_device() ? to_ : from_);
   const std::size_t bytes = request_.count * size_of(request_.dtype);
-  SessionBuffers::Device& device = scratch_.device_at(index);
-  device.packed.reserve(packed + bytes + kPayloadAlign);
-  if (from_.on_device() != to_.on_device() || (to_.on_device() && from_.device_index != to_.device_index))
-    through_host_ = "its buffers are in different memory";
-  for (const auto& route : routes)
-    if (!route->any_backend) through_host_ = std::string("the algorithm ") + route->name + " runs on the host";
-    else if (!device.backend->runs(*route->part.codec))
-      through_host_ = "the codec " + route->part.codec->spec() + " has no kernels";
-  if (through_host_.empty()) {
-    backend_ = device.backend.get();
-    backend_->begin(request_.synchronize_all);
-    return;
+  if (begin_on_device(routes, packed + bytes + kPayloadAlign)) return;
+  auto* const copy = scratch_.staged(at_->staging(), bytes + kPayloadAlign).take(bytes);
+  at_->synchronize(request_.synchronize_all);
+  if (from_.on_device()) {
+    const DeviceAccess from(from_);
+    if (to_.on_device() && request_.send != request_.receive) from.synchronize(request_.synchronize_all);
+    from.read(copy, request_.send, bytes);
+    send_ = copy;
   }
-  plugin.synchronize(index, request_.synchronize_all);
-  auto* const copy = device.packed.take(bytes);
-  if (from_.on_device()) plugin.memory(from_.device_index).read(copy, request_.send, bytes), send_ = copy;
   if (to_.on_device()) receive_ = copy;
+}
+
+bool CallValues::leave_device(const char* why) noexcept {
+  const int index = to_.on_device() ? to_.device_index : from_.device_index;
+  if (!on_device() || !through_host_.empty()) return false;
+  try {
+    backend_->synchronize();
+    through_host_ = kNoRoom;
+    warn_of_device(kWarnFull, std::string(why) +
+                                  ": such calls' values, though in GPU memory, are encoded and decoded "
+                                  "on the host until there is room for kernels");
+  } catch (const std::exception&) {
+    return false;
+  }
+  backend_ = &scratch_.host;
+  device_ = nullptr;
+  scratch_.give_up(index);
+  return true;
 }
 
 void CallValues::prepare(const RoutePlan& route) {
   constexpr std::size_t kMost = 4096;
-  std::set<std::uint64_t>& prepared = scratch_.device->prepared;
+  std::set<std::uint64_t>& prepared = device_->prepared;
   if (prepared.contains(route.id)) return;
   route.prepare(*backend_);
   if (prepared.size() == kMost) prepared.clear();
@@ -115,7 +197,8 @@ void CallValues::prepare(const RoutePlan& route) {
 
 void CallValues::write_back(const Layout& layout) {
   if (receive_ == request_.receive) return;
-  MemoryResource& memory = plugin_now().memory(to_.device_index);
+  if (!to_.on_device()) return;
+  const DeviceAccess to(to_);
   const std::size_t element = size_of(request_.dtype);
   for (std::size_t s = 0, end = 0; s < layout.segments.size(); s = std::max(end, s + 1)) {
     // Neighbours in one copy.
@@ -123,8 +206,7 @@ void CallValues::write_back(const Layout& layout) {
     if (end == s) continue;
     const std::uint64_t first = layout.segments[s].offset * element;
     const std::uint64_t last = (layout.segments[end - 1].offset + layout.segments[end - 1].count) * element;
-    memory.write(static_cast<char*>(request_.receive) + first, static_cast<const char*>(receive_) + first,
-                 last - first);
+    to.write(static_cast<char*>(request_.receive) + first, static_cast<const char*>(receive_) + first, last - first);
   }
 }
 

@@ -1,11 +1,13 @@
 // Where a call's values lie while it runs: where the caller has them, or, of device memory, in copies on the host.
 #pragma once
+#include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
 
-#include "backend/device_plugin.hpp"
+#include "backend/device_access.hpp"
 #include "backend/host_backend.hpp"
 #include "collective/measure.hpp"
 #include "collective/plan.hpp"
@@ -15,7 +17,7 @@
 
 namespace crimp {
 
-// A communicator's scratch and backends; those for the device of the last call in device memory.
+// A communicator's scratch and backends, one for each device that its calls have had values on.
 struct SessionBuffers {
   struct Device {
     Device(const DevicePlugin&, int index, bool device_bodies);
@@ -25,14 +27,23 @@ struct SessionBuffers {
     std::set<std::uint64_t> prepared;  // routes that the backend has made room for
   };
   SessionBuffers(Workers& workers, bool mpi_takes_device) : host(workers), device_bodies(mpi_takes_device) {}
+  // A device that had no memory for a call's kernels is left alone for some calls, twice as many each time.
+  struct Full {
+    int calls = 0, next = 8;
+  };
   // Throws Error{device_failed} where there is no plugin, Error{out_of_memory}.
   Device& device_at(int index);
-  void release();  // between calls: nothing is held
+  void give_up(int index) noexcept;                   // what is held there goes, and the next calls do without
+  bool gives_up(int index) noexcept;                  // asked once a call
+  Arena& staged(MemoryResource&, std::size_t bytes);  // or host memory where there is none
+  void release();                                     // between calls: nothing is held
 
   HostBackend host;
   Arena arena;
   bool device_bodies;  // MPI takes device pointers
-  std::unique_ptr<Device> device;
+  std::map<int, std::unique_ptr<Device>> devices;
+  std::map<int, Full> full;
+  std::optional<Arena> pinned, pageable;  // copies of values
 };
 
 // Of one call on one communicator. What fails throws Error{out_of_memory} or Error{device_failed}.
@@ -47,8 +58,12 @@ class CallValues {
   CodecCost time(const PartPlan&, std::uint64_t elements);
   // A sketch of the values, before anything below.
   Sketch sketch() const;
-  // Before anything below. `packed` bytes of host memory are wanted besides.
+  // Before anything below. `packed` bytes of host memory are wanted besides. Where the device has no memory for kernels
+  // the values go through the host's.
   void begin(std::span<const std::shared_ptr<const RoutePlan>>, std::uint64_t packed);
+  // After an Error{out_of_memory} of what follows begin(): whether it was the device's, so that another begin() can do
+  // without. Nothing of the call's values has changed then.
+  bool leave_device(const char* why) noexcept;
   // Room in a device's backend for a route's chunks: once for all its calls.
   void prepare(const RoutePlan&);
   bool on_device() const { return from_.on_device() || to_.on_device(); }
@@ -60,16 +75,21 @@ class CallValues {
   const void* send() const { return send_; }
   void* receive() const { return receive_; }
   // Scratch: of bodies; of what the backend works on; of the host.
-  Arena& bodies() const { return direct() ? scratch_.device->bodies : scratch_.arena; }
-  Arena& values() const { return direct() ? scratch_.device->values : scratch_.arena; }
-  Arena& packed() const { return direct() ? scratch_.device->packed : scratch_.arena; }
+  Arena& bodies() const { return direct() ? device_->bodies : scratch_.arena; }
+  Arena& values() const { return direct() ? device_->values : scratch_.arena; }
+  Arena& packed() const { return direct() ? device_->packed : scratch_.arena; }
   // The results to the caller's buffer, where they are not there; segments that are not summed keep what they had.
   void write_back(const Layout&);
 
  private:
   const AllreduceRequest& request_;
   SessionBuffers& scratch_;
+  std::string why_through_host(std::span<const std::shared_ptr<const RoutePlan>>, SessionBuffers::Device&) const;
+  bool begin_on_device(std::span<const std::shared_ptr<const RoutePlan>>, std::size_t pinned_bytes);
+
   PointerAttributes from_, to_;
+  std::optional<DeviceAccess> at_;            // of the buffers, where one is on a device
+  SessionBuffers::Device* device_ = nullptr;  // while kernels work on the caller's buffers
   Backend* backend_;
   const void* send_;
   void* receive_;

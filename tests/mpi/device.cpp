@@ -1,14 +1,22 @@
 // Calls with buffers in device memory: of a GPU, or of the stand-in for CUDA (tests/support/simt), where plain code
 // that touches them faults.
-//   device sums [COUNT...] | extents SIDE | rates | passes | late | errors ALGORITHM | classify
+//   device sums [COUNT...] | extents SIDE | rates | passes | late | errors ALGORITHM | classify | day KIND
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <functional>
 #include <numeric>
+#include <optional>
+#include <thread>
 
 #include "check.hpp"
 #include "core/half.hpp"
 #include "crimp/crimp.h"
 #include "support/cuda_device.hpp"
+#ifdef CRIMP_SIMT
+#include "support/simt/driver.hpp"
+#endif
 
 using check::rank;
 using check::size;
@@ -393,6 +401,273 @@ void errors() {
 }
 #endif
 
+#ifdef CRIMP_SIMT
+extern "C" {
+int cuInit(unsigned);
+int cuCtxGetCurrent(void**);
+int cuCtxPushCurrent_v2(void*);
+int cuCtxPopCurrent_v2(void**);
+}
+
+// Calls of a tensor that keeps residuals, once with host buffers and once in device memory, where the day is bad while
+// the call runs: same bits, call by call.
+class Day {
+ public:
+  Day() {
+    MPI_Comm_dup(MPI_COMM_WORLD, &host_);
+    MPI_Comm_dup(MPI_COMM_WORLD, &device_);
+  }
+  ~Day() {
+    MPI_Comm_free(&host_);
+    MPI_Comm_free(&device_);
+  }
+  void call(const std::function<void()>& enter, const std::function<void()>& leave, int of_device = 0) {
+    constexpr std::size_t kCount = 30000;
+    const auto mine = values(kCount, CRIMP_FLOAT32, ++salt_);
+    const crimp_segment segments[] = {{"one", kCount / 2}, {"two", kCount / 2}};
+    const auto sum = [&](void* buffer, MPI_Comm comm) {
+      const int rc = crimp_allreduce(MPI_IN_PLACE, buffer, kCount, CRIMP_FLOAT32, comm, segments, 2);
+      CHECK(rc == MPI_SUCCESS, "code %d", rc);
+      ++check::expected["calls"];
+    };
+    Buffer on_host(mine.size(), false);
+    on_host.set(mine.data());
+    sum(on_host.data(), host_);
+    int now = 0;
+    CHECK(cudaGetDevice(&now) == cudaSuccess && (now == of_device || cudaSetDevice(of_device) == cudaSuccess));
+    Buffer on_device(mine.size(), true);
+    on_device.set(mine.data());
+    enter();
+    sum(on_device.data(), device_);
+    leave();
+    CHECK(on_device.get() == on_host.get(), "call %u: not the host's bits", salt_);
+    const std::string found = simt::take_reports();
+    CHECK(found.empty(), "%s", found.c_str());
+  }
+
+ private:
+  MPI_Comm host_, device_;
+  unsigned salt_ = 0;
+};
+
+// The memory of rank 0's device is full, later free, and full again after a time.
+void full_day() {
+  Day day;
+  const auto nothing = [] {};
+  const auto fill = [] {
+    if (rank == 0) simt::set_device_memory(simt::device_bytes() + 1000);
+  };
+  const auto free_again = [] { simt::set_device_memory(std::size_t{8} << 30); };
+  for (int i = 0; i < 2; ++i) day.call(fill, free_again);
+  const std::size_t with_residuals = simt::device_bytes();
+  for (int i = 0; i < 12; ++i) day.call(nothing, nothing);
+  CHECK(simt::device_bytes() > with_residuals || rank != 0, "it never came back to the device");
+  for (int i = 0; i < 2; ++i) day.call(fill, free_again);  // all is there
+  // Full in the middle of getting what a call needs.
+  for (const std::size_t left : {100000, 300000, 600000}) {
+    Day other;
+    other.call(
+        [&] {
+          if (rank == 0) simt::set_device_memory(simt::device_bytes() + left);
+        },
+        free_again);
+    other.call(nothing, nothing);
+  }
+  const bool slow = std::strncmp(std::getenv("CRIMP_CODEC"), "powersgd", 8) == 0;  // in the stand-in
+  for (int nth = 1; nth <= (slow ? 2 : 6); ++nth) {
+    Day other;
+    other.call(
+        [&] {
+          if (rank == 0) simt::fail("cudaHostAlloc", nth, cudaErrorMemoryAllocation);
+        },
+        [] { simt::reset(); });
+    other.call(nothing, nothing);
+  }
+}
+
+// No function of the runtime is called but those that ask for versions, which would fail.
+void old_driver_day() {
+  Day day;
+  for (int i = 0; i < 3; ++i)
+    day.call(
+        [] {
+          if (rank == 0) simt::set_driver_version(12040);
+        },
+        [] { simt::set_driver_version(13000); });
+}
+
+void old_card_day() {
+  if (rank == 0) simt::set_compute_capability(7, 5);
+  Day day;
+  const auto launches = simt::launches();
+  for (int i = 0; i < 3; ++i) day.call([] {}, [] {});
+  CHECK((simt::launches() == launches) == (rank == 0));
+}
+
+// Buffers that were made in another context than the primary one, which exists as well.
+void foreign_day() {
+  void* made = nullptr;
+  CHECK(cudaMalloc(&made, 1) == cudaSuccess);  // the primary one is there
+  if (rank == 0) CHECK(simt::make_context(0) != nullptr);
+  Day day;
+  const auto launches = simt::launches();
+  for (int i = 0; i < 3; ++i) day.call([] {}, [] {});
+  CHECK((simt::launches() == launches) == (rank == 0));
+  pass("MPI_Allreduce", 1000, 1000,
+       [&](void* s, void* r) { return MPI_Allreduce(s, r, 1000, MPI_INT, MPI_SUM, MPI_COMM_WORLD); });
+}
+
+// Another thread captures a graph while calls run, on a stream that the legacy one waits for or not.
+void capture_day() {
+  Day day;
+  for (const unsigned kind : {cudaStreamNonBlocking, cudaStreamDefault})
+    for (int i = 0; i < 3; ++i) {
+      std::optional<std::jthread> capturing;
+      std::atomic<int> state{0};
+      day.call(
+          [&] {
+            CHECK(cudaDeviceSynchronize() == cudaSuccess);  // what the program did itself is done
+            capturing.emplace([&] {
+              cudaStream_t stream;
+              cudaGraph_t graph;
+              CHECK(cudaStreamCreateWithFlags(&stream, kind) == cudaSuccess);
+              CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
+              state = 1;
+              while (state == 1) std::this_thread::yield();
+              const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
+              CHECK(ended == cudaSuccess, "the capture was spoilt: %s", cudaGetErrorName(ended));
+              cudaGraphDestroy(graph);
+              cudaStreamDestroy(stream);
+            });
+            while (state == 0) std::this_thread::yield();
+          },
+          [&] {
+            state = 2;
+            capturing.reset();
+          });
+    }
+}
+
+// Calls on one communicator that alternate between devices make streams once for each.
+void devices_day() {
+  simt::set_device_count(3);
+  Day day;
+  std::uint64_t streams = 0;
+  for (int i = 0; i < 9; ++i) {
+    day.call([] {}, [] {}, (i + rank) % 3);
+    if (i == 2) streams = simt::calls("cudaStreamCreateWithPriority");
+  }
+  CHECK(simt::calls("cudaStreamCreateWithPriority") == streams, "streams were made anew");
+}
+
+std::uint64_t driver_calls() {
+  std::uint64_t sum = 0;
+  for (const char* function :
+       {"cuCtxGetCurrent", "cuDeviceGetCount", "cuDevicePrimaryCtxGetState", "cuMemcpyAsync", "cuPointerGetAttributes",
+        "cudaFree", "cudaFreeHost", "cudaEventDestroy", "cudaStreamDestroy", "cudaStreamSynchronize", "cudaMemcpyAsync",
+        "cudaStreamIsCapturing"})
+    sum += simt::calls(function);
+  return sum;
+}
+
+// A child that frees what it has inherited, and passes a call, calls nothing of CUDA.
+void fork_day() {
+  Day day;
+  day.call([] {}, [] {});
+  MPI_Comm self;
+  MPI_Comm_dup(MPI_COMM_SELF, &self);
+  one_sum(MPI_COMM_WORLD, 30000, 1, true);
+  std::vector<float> host(30000, 1.0f);
+  Buffer device(4000, true);
+  MPI_Barrier(MPI_COMM_WORLD);
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::uint64_t before = driver_calls();
+    bool right = MPI_Allreduce(MPI_IN_PLACE, host.data(), 1000, MPI_INT, MPI_SUM, self) == MPI_SUCCESS;
+    right &= MPI_Allreduce(MPI_IN_PLACE, device.data(), 1, MPI_INT, MPI_SUM, self) == MPI_SUCCESS;
+    right &= MPI_Comm_free(&self) == MPI_SUCCESS;
+    _exit(right && driver_calls() == before ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child ended with status %d", status);
+  MPI_Comm_free(&self);
+  const std::uint64_t before = driver_calls();
+  day.call([] {}, [] {});
+  CHECK(driver_calls() > before);
+}
+
+// Calls that pass where libcuda.so.1 is there and nobody uses it.
+void idle_day() {
+  const auto asked = [](int calls) {
+    const std::uint64_t before = driver_calls();
+    int one = 1, sum = 0;
+    for (int i = 0; i < calls; ++i) MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    return driver_calls() - before;
+  };
+  CHECK(asked(100) <= 100);  // not initialised: one each
+  CHECK(cuInit(0) == 0);
+  simt::set_device_count(0);
+  CHECK(asked(100) <= 200);
+  simt::set_device_count(2);
+  CHECK(asked(100) <= 400);
+  simt::set_device_count(1);
+  one_sum(MPI_COMM_WORLD, 30000, 1, true);
+  CHECK(asked(100) <= 200);  // whose pointers are they
+}
+
+// A thread that has never called CUDA makes the call, and has no context afterwards, either.
+void thread_day() {
+  Day day;
+  void* context = nullptr;
+  for (int i = 0; i < 2; ++i) {
+    void* taken = nullptr;
+    day.call([&] { CHECK(cuCtxPopCurrent_v2(&taken) == 0 && cuCtxGetCurrent(&context) == 0 && !context); },
+             [&] {
+               CHECK(cuCtxGetCurrent(&context) == 0 && !context, "the thread was left with a context");
+               CHECK(cuCtxPushCurrent_v2(taken) == 0);
+             });
+  }
+}
+
+// An error that stays on rank 0: nobody hangs, rank 0 says so, and no other rank takes a sum without rank 0's part for
+// the whole: it fails, or is not a number.
+void dead_day() {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  for (const char* function : {"cudaMemcpyAsync", "cudaLaunchKernelEx", "cudaEventRecord", "cudaStreamSynchronize"})
+    for (int nth = 1; nth <= 4; ++nth)
+      for (const int count : {30000, 100}) {
+        MPI_Comm comm;
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        std::vector<float> in(static_cast<std::size_t>(count), 1.0f);
+        Buffer buffer(in.size() * sizeof(float), true);
+        for (int again = 0; again < 2; ++again) {
+          if (again == 0) buffer.set(in.data());
+          if (rank == 0 && again == 0) simt::fail(function, nth, cudaErrorIllegalAddress, true);
+          const int rc = MPI_Allreduce(MPI_IN_PLACE, buffer.data(), count, MPI_FLOAT, MPI_SUM, comm);
+          if (rank == 0 && again == 1) CHECK(rc != MPI_SUCCESS || cudaGetLastError() == cudaSuccess);
+          if (rank == 0 || rc != MPI_SUCCESS || again == 1) continue;
+          std::vector<float> out(in.size());
+          CHECK(crimp::test::copy_anywhere(out.data(), buffer.data(), out.size() * sizeof(float)));
+          for (const float x : out)
+            CHECK(std::isnan(x) || std::abs(x - static_cast<float>(size)) < 0.01f, "%s %d: a sum of %g", function, nth,
+                  static_cast<double>(x));
+        }
+        if (rank == 0) simt::reset();
+        MPI_Comm_free(&comm);
+      }
+}
+
+void day(const std::string& kind) {
+  const std::map<std::string, void (*)()> days{{"full", full_day},         {"old_driver", old_driver_day},
+                                               {"old_card", old_card_day}, {"foreign", foreign_day},
+                                               {"capture", capture_day},   {"devices", devices_day},
+                                               {"fork", fork_day},         {"idle", idle_day},
+                                               {"thread", thread_day},     {"dead", dead_day}};
+  days.at(kind)();
+}
+#endif
+
 void classify() {
   const std::size_t bytes = 1 << 20;
   Buffer host(bytes, false), device(bytes, true);
@@ -439,7 +714,7 @@ int main(int argc, char** argv) {
   }
 #endif
   std::vector<std::size_t> counts;
-  for (int i = 2; i < argc; ++i) counts.push_back(static_cast<std::size_t>(std::atol(argv[i])));
+  for (int i = 2; i < argc && what != "day"; ++i) counts.push_back(static_cast<std::size_t>(std::atol(argv[i])));
   if (what == "sums") sums(counts);
   if (what == "extents") extents(counts[0]);
   if (what == "rates") rates();
@@ -447,6 +722,7 @@ int main(int argc, char** argv) {
   if (what == "late") late();
 #ifdef CRIMP_SIMT
   if (what == "errors") errors();
+  if (what == "day") day(argv[2]);
 #endif
   if (what == "classify") classify();
   return check::finish();

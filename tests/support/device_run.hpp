@@ -27,9 +27,8 @@ class DeviceArray {
   }
   DeviceArray(std::span<const T> from, std::size_t skew = 0) : DeviceArray(from.size(), skew) {
     if (from.empty()) return;
-    // cudaMemcpy may return while the bytes are still on their way, on a stream that a TestStream does not wait for.
     cuda(cudaMemcpy(data_, from.data(), from.size_bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
-    cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+    cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // of pageable memory it is only on its way
   }
   DeviceArray(const std::vector<T>& from, std::size_t skew = 0) : DeviceArray(std::span<const T>(from), skew) {}
   ~DeviceArray() { cudaFree(memory_); }

@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <random>
+#include <thread>
 
 #include "codec/coding/prefix_code.hpp"
 #include "codec/coding/prefix_code_tables.hpp"
@@ -15,6 +16,7 @@
 #include "support/compare.hpp"
 #include "support/device_run.hpp"
 #include "support/sanitized.hpp"
+#include "support/simt/driver.hpp"
 
 using namespace crimp;
 using namespace crimp::test;
@@ -285,6 +287,141 @@ TEST_SUITE("simt") {
     CHECK(launch<fill>(1, 256, 0, cudaStream_t{}, out.data(), 1u) == cudaErrorUnknown);
     CHECK(launch<fill>(1, 2048, 0, cudaStream_t{}, out.data(), 1u) == cudaErrorInvalidConfiguration);
     CHECK(has(simt::take_reports(), "illegal grid"));
+    simt::reset();
+  }
+
+  TEST_CASE("errors that stay") {
+    simt::reset();
+    simt::fail("cudaMalloc", 1, cudaErrorIllegalAddress, true);
+    void* a = nullptr;
+    CHECK(cudaMalloc(&a, 10) == cudaErrorIllegalAddress);
+    CHECK(cudaGetLastError() == cudaErrorIllegalAddress);
+    CHECK(cudaGetLastError() == cudaErrorIllegalAddress);
+    CHECK(cudaMalloc(&a, 10) == cudaErrorIllegalAddress);
+    simt::reset();
+    CHECK(cudaMalloc(&a, 10) == cudaSuccess);
+    CHECK(cudaFree(a) == cudaSuccess);
+  }
+
+  // Bytes that the host may write again at once are on their way for longer: a stream that does not wait for the
+  // legacy one may be ahead of them.
+  TEST_CASE("a missing wait behind a copy from pageable memory") {
+    std::uint32_t* there;
+    REQUIRE(cudaMalloc(&there, 1024) == cudaSuccess);
+    const auto upload = [&](bool waits) {
+      const TestStream stream;
+      const DeviceArray<std::uint32_t> out(256);
+      std::vector<std::uint32_t> words(256, 7);
+      CHECK(cudaMemset(there, 0, 1024) == cudaSuccess);
+      CHECK(cudaDeviceSynchronize() == cudaSuccess);
+      CHECK(cudaMemcpy(there, words.data(), 1024, cudaMemcpyHostToDevice) == cudaSuccess);
+      words.assign(256, 9);
+      if (waits) CHECK(cudaStreamSynchronize(nullptr) == cudaSuccess);
+      launch<add_one>(1, 256, 0, static_cast<cudaStream_t>(stream), static_cast<const std::uint32_t*>(there),
+                      out.data());
+      stream.wait();
+      const auto got = out.read();
+      CHECK(cudaDeviceSynchronize() == cudaSuccess);
+      return std::vector<std::uint8_t>(got.begin(), got.end());
+    };
+    CHECK(simt::examine([&] { return upload(true); }) == "");
+    CHECK(upload(true)[0] == 8);
+    CHECK(has(simt::examine([&] { return upload(false); }), "depends on"));
+    CHECK(cudaFree(there) == cudaSuccess);
+  }
+
+  TEST_CASE("a thread has no context before it has used one") {
+    void *a = nullptr, *mine = nullptr, *before = &a, *after = nullptr;
+    REQUIRE(cudaMalloc(&a, 10) == cudaSuccess);
+    mine = simt::current_context();
+    std::thread([&] {
+      before = simt::current_context();
+      CHECK(cudaFree(nullptr) == cudaSuccess);
+      after = simt::current_context();
+    }).join();
+    CHECK(before == nullptr);
+    CHECK(after == mine);
+    CHECK(cudaFree(a) == cudaSuccess);
+  }
+
+  TEST_CASE("streams and memory belong to a context") {
+    simt::reset();
+    const TestStream stream;
+    const DeviceArray<std::uint32_t> array(256);
+    cudaEvent_t event;
+    REQUIRE(cudaEventCreate(&event) == cudaSuccess);
+    simt::make_context(0);
+    CHECK(launch<fill>(1, 256, 0, static_cast<cudaStream_t>(stream), array.data(), 1u) ==
+          cudaErrorInvalidResourceHandle);
+    CHECK(cudaEventRecord(event, nullptr) == cudaErrorInvalidResourceHandle);
+    CHECK(launch<fill>(1, 256, 0, cudaStream_t{}, array.data(), 1u) == cudaErrorIllegalAddress);
+    CHECK(has(simt::take_reports(), "another context"));
+    simt::reset();
+    simt::pop_context();
+    CHECK(launch<fill>(1, 256, 0, static_cast<cudaStream_t>(stream), array.data(), 1u) == cudaSuccess);
+    stream.wait();
+    CHECK(cudaEventDestroy(event) == cudaSuccess);
+    CHECK(simt::take_reports() == "");
+  }
+
+  // What is captured does not run, and what waits or allocates meanwhile, in whatever thread, spoils it.
+  TEST_CASE("captures, and what spoils them") {
+    simt::reset();
+    const DeviceArray<std::uint32_t> array(std::vector<std::uint32_t>(256, 5));
+    cudaEvent_t event;
+    REQUIRE(cudaEventCreate(&event) == cudaSuccess);
+    const auto captured = [&](cudaStreamCaptureMode mode, unsigned kind, auto&& meanwhile) {
+      cudaStream_t stream;
+      cudaGraph_t graph = nullptr;
+      CHECK(cudaStreamCreateWithFlags(&stream, kind) == cudaSuccess);
+      CHECK(cudaStreamBeginCapture(stream, mode) == cudaSuccess);
+      CHECK(launch<fill>(1, 256, 0, stream, array.data(), 1u) == cudaSuccess);
+      std::thread([&] { meanwhile(stream); }).join();
+      const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
+      std::size_t nodes = 1;
+      if (graph) cudaGraphGetNodes(graph, nullptr, &nodes);
+      CHECK(nodes == 1);
+      if (graph) cudaGraphDestroy(graph);
+      CHECK(cudaStreamDestroy(stream) == cudaSuccess);
+      cudaGetLastError();
+      return ended;
+    };
+    const auto allocate = [](cudaStream_t) {
+      void* p = nullptr;
+      if (cudaMalloc(&p, 10) == cudaSuccess) cudaFree(p);
+    };
+    const auto relaxed = [](auto&& work) {
+      return [work](cudaStream_t stream) {
+        auto mode = cudaStreamCaptureModeRelaxed;
+        CHECK(cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess);
+        work(stream);
+        CHECK(cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess);
+        CHECK(mode == cudaStreamCaptureModeRelaxed);
+      };
+    };
+    const auto query = [&](cudaStream_t) { cudaEventQuery(event); };
+    const auto wait_for_all = [](cudaStream_t) { CHECK(cudaDeviceSynchronize() != cudaSuccess); };
+    const auto record_legacy = [&](cudaStream_t) { cudaEventRecord(event, nullptr); };
+    const auto ask_legacy = [](cudaStream_t) {
+      cudaStreamCaptureStatus status;
+      CHECK(cudaStreamIsCapturing(nullptr, &status) == cudaErrorStreamCaptureImplicit);
+    };
+    const auto wait_for_it = [](cudaStream_t stream) { CHECK(cudaStreamSynchronize(stream) != cudaSuccess); };
+    const auto global = cudaStreamCaptureModeGlobal, own = cudaStreamCaptureModeThreadLocal;
+    CHECK(captured(global, cudaStreamNonBlocking, [](cudaStream_t) {}) == cudaSuccess);
+    CHECK(captured(global, cudaStreamNonBlocking, allocate) == cudaErrorStreamCaptureInvalidated);
+    CHECK(captured(own, cudaStreamNonBlocking, allocate) == cudaSuccess);
+    CHECK(captured(global, cudaStreamNonBlocking, relaxed(allocate)) == cudaSuccess);
+    CHECK(captured(global, cudaStreamNonBlocking, query) == cudaErrorStreamCaptureInvalidated);
+    CHECK(captured(global, cudaStreamNonBlocking, relaxed(query)) == cudaSuccess);
+    CHECK(captured(global, cudaStreamNonBlocking, relaxed(wait_for_all)) == cudaErrorStreamCaptureInvalidated);
+    CHECK(captured(global, cudaStreamNonBlocking, relaxed(wait_for_it)) == cudaErrorStreamCaptureInvalidated);
+    CHECK(captured(global, cudaStreamNonBlocking, relaxed(record_legacy)) == cudaSuccess);
+    CHECK(captured(global, cudaStreamDefault, relaxed(record_legacy)) == cudaErrorStreamCaptureInvalidated);
+    CHECK(captured(global, cudaStreamDefault, relaxed(ask_legacy)) == cudaSuccess);
+    CHECK(array.read()[0] == 5);
+    CHECK(cudaEventDestroy(event) == cudaSuccess);
+    CHECK(simt::take_reports() == "");
     simt::reset();
   }
 

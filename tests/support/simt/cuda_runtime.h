@@ -20,6 +20,7 @@
 #include "executor.hpp"
 
 #define CRIMP_SIMT 1
+#define CUDART_VERSION 13000
 #define __global__
 #define __device__
 #define __host__
@@ -46,7 +47,23 @@ enum cudaError_t {
   cudaErrorHostMemoryAlreadyRegistered = 712,
   cudaErrorHostMemoryNotRegistered = 713,
   cudaErrorLaunchFailure = 719,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorStreamCaptureIsolation = 905,
+  cudaErrorStreamCaptureImplicit = 906,
+  cudaErrorCapturedEvent = 907,
+  cudaErrorStreamCaptureWrongThread = 908,
   cudaErrorUnknown = 999,
+};
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal,
+  cudaStreamCaptureModeThreadLocal,
+  cudaStreamCaptureModeRelaxed
+};
+enum cudaStreamCaptureStatus {
+  cudaStreamCaptureStatusNone,
+  cudaStreamCaptureStatusActive,
+  cudaStreamCaptureStatusInvalidated
 };
 enum cudaMemcpyKind {
   cudaMemcpyHostToHost,
@@ -75,6 +92,8 @@ inline constexpr int cudaInvalidDeviceId = -2;
 
 using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
+using cudaGraph_t = struct CUgraph_st*;
+using cudaGraphNode_t = struct CUgraphNode_st*;
 using cudaHostFn_t = void (*)(void*);
 struct cudaPointerAttributes {
   cudaMemoryType type;
@@ -181,6 +200,12 @@ cudaError_t cudaStreamDestroy(cudaStream_t);
 cudaError_t cudaStreamSynchronize(cudaStream_t);
 cudaError_t cudaStreamQuery(cudaStream_t);
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned flags = 0);
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*);
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus*);
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode);
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*);
+cudaError_t cudaGraphGetNodes(cudaGraph_t, cudaGraphNode_t*, std::size_t* count);
+cudaError_t cudaGraphDestroy(cudaGraph_t);
 cudaError_t cudaEventCreate(cudaEvent_t*);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t*, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t);
@@ -308,7 +333,8 @@ inline void __threadfence_block() {}
 
 // Lanes run one at a time between synchronisations, so that plain operations are atomic.
 template <class T, class Fn>
-T simt_atomic(T* p, Fn&& fn) {
+[[gnu::no_sanitize("thread")]] T simt_atomic(T* p, Fn&& fn) {
+  simt::touched_by_atomic(p, sizeof *p);
   const T old = *p;
   *p = static_cast<T>(fn(old));
   return old;

@@ -18,6 +18,7 @@
 
 #include "cuda_runtime.h"
 #include "fiber.hpp"
+#include "shadow.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -419,8 +420,15 @@ void catch_faults() {
   }();
 }
 
+bool in_kernel() { return current != nullptr; }
+void report_of_lane(const std::string& text) { report(where() + ": " + text); }
+void touched_by_atomic(const void* p, std::size_t bytes) {
+  if (shadow) shadow->atomic(p, bytes);
+}
+
 bool run(const Launch& l) {
   prepare();
+  if (shadow) shadow->launch();
   catch_faults();
   launch = &l;
   failed = false;

@@ -1,13 +1,18 @@
 // Runs CUDA kernels on the host, a fiber per lane, and looks for what a GPU would not tell.
 //
-// Blocks run one after another. A lane runs until it synchronises; which lane runs next is drawn from a seed, so that a
-// missing barrier shows as a result that depends on the seed. Reported, with the kernel's name, block, lane and line,
-// and ending the launch with an error as on a GPU: barriers that not all lanes of a block reach (or at different
-// lines), warp operations that lanes of their mask miss, that read a lane outside it or that are called by one outside
-// it, faulting addresses (every allocation ends at a page that cannot be touched), writes behind an allocation,
-// launches with pointers to plain host memory or with more shared memory than was asked for. Shared and new device
-// memory hold a pattern drawn from the seed. Device memory can only be touched while a kernel or a copy runs: host code
-// that does it gets a message and SIGSEGV.
+// Blocks run one after another; in programs with a shadow (shadow.hpp) what two of them touch is compared. A lane runs
+// until it synchronises; which lane runs next is drawn from a seed, so that a missing barrier shows as a result that
+// depends on the seed. Reported, with the kernel's name, block, lane and line, and ending the launch with an error as
+// on a GPU: barriers that not all lanes of a block reach (or at different lines), warp operations that lanes of their
+// mask miss, that read a lane outside it or that are called by one outside it, faulting addresses (every allocation
+// ends at a page that cannot be touched), writes behind an allocation, launches with pointers to plain host memory or
+// with more shared memory than was asked for. Shared and new device memory hold a pattern drawn from the seed. Device
+// memory can only be touched while a kernel or a copy runs: host code that does it gets a message and SIGSEGV.
+//
+// Streams, events and memory belong to a context, a thread has none before it makes or uses one, and while a stream is
+// captured into a graph whatever the documentation forbids spoils the capture. Copies from pageable memory are under
+// way when they return. What it cannot see: floating-point operations are the host's, so that a NaN keeps its payload
+// where PTX gives 0x7fffffff; and times.
 //
 // One mutex covers everything, so that kernels may be launched from any thread.
 #pragma once
@@ -34,11 +39,14 @@ std::string take_reports();
 // Forgets reports, injected and sticky errors and what is enqueued. Memory stays.
 void reset();
 // The n-th call (from 1) from now on of the runtime function of this name returns `error` and does nothing. Kernel
-// launches: cudaLaunchKernelEx.
-void fail(const std::string& function, int n, int error);
+// launches: cudaLaunchKernelEx. sticks: so does every call after it, until reset().
+void fail(const std::string& function, int n, int error, bool sticks = false);
 std::uint64_t calls(const std::string& function);  // so far in this process
 void set_device_memory(std::size_t bytes);         // allocations beyond are refused
 void set_device_count(int);
+// Below 13000 every call of the runtime but those for versions is refused (cudaErrorInsufficientDriver).
+void set_driver_version(int);
+void set_compute_capability(int major, int minor);
 std::size_t device_bytes();  // allocated now
 std::uint64_t launches();
 // Bytes of device memory, readable by the host while the object lives.
@@ -73,6 +81,9 @@ struct Launch {
 // Runs a launch to its end; false where a fault ended it, which is then in the reports.
 bool run(const Launch&);
 std::string kernel_name(const void*);
+bool in_kernel();                         // a lane runs
+void report_of_lane(const std::string&);  // with the kernel's name
+void touched_by_atomic(const void*, std::size_t);
 void report(std::string);
 const Seeds& seeds();
 std::uint64_t draw();  // from seeds().order

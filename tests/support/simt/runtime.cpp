@@ -12,14 +12,25 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "cuda_runtime.h"
+#include "driver.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #endif
 
 namespace {
+
+struct Context;
+// A capture into a graph that is under way; what it holds is counted and never run.
+struct Capture {
+  cudaStreamCaptureMode mode;
+  std::thread::id thread;
+  bool invalidated = false;
+  std::size_t nodes = 0;
+};
 
 struct Ticket {
   CUstream_st* stream;
@@ -38,12 +49,28 @@ struct CUstream_st {
   std::deque<Operation> queue;
   int priority = 0;
   bool blocking = true;  // waits for the default stream, and that one for it
-  int running = 0;
+  Context* context = nullptr;
+  std::shared_ptr<Capture> capture;
 };
 struct CUevent_st {
   std::shared_ptr<Ticket> ticket;
+  std::shared_ptr<Capture> capture;  // in which it was recorded last
   bool timing = true;
+  Context* context = nullptr;
 };
+struct CUgraph_st {
+  std::size_t nodes;
+};
+
+namespace {
+
+struct Context {
+  int device;
+  bool primary, active = false;
+  CUstream_st legacy{};
+};
+
+}  // namespace
 
 namespace simt {
 namespace {
@@ -54,7 +81,7 @@ constexpr unsigned char kCanary = 0xcb;
 struct Allocation {
   unsigned char *begin, *pages;  // the user's bytes end within 16 of the last page's end
   std::size_t bytes, page_bytes;
-  int device;
+  Context* context;
 };
 struct HostRange {
   std::size_t bytes;
@@ -67,15 +94,38 @@ std::map<const unsigned char*, Allocation> device_memory;  // by begin
 std::map<const unsigned char*, HostRange> host_memory;
 std::set<CUstream_st*> streams;
 std::set<CUevent_st*> events;
-CUstream_st default_stream;
+std::deque<Context> contexts;  // the primary ones first; their addresses are the handles
+thread_local std::vector<Context*> current_contexts;
+thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 std::map<const void*, int> shared_limits;
 std::map<std::string, std::uint64_t> call_counts;
-std::map<std::string, std::pair<int, int>> planned;  // calls left until the failing one, its error
+struct Planned {
+  int calls, error;  // left until the failing one
+  bool sticks;
+};
+std::map<std::string, Planned> planned;
 std::size_t device_limit = std::size_t{8} << 30, device_used = 0;
 std::uint64_t launch_count = 0;
-int device_count = 1, opened = 0;
+int device_count = 1, opened = 0, driver_version = 13000, capability = 90;
 thread_local int device_now = 0;
 cudaError_t last_error = cudaSuccess, sticky_error = cudaSuccess;
+
+constexpr int kMostDevices = 16;
+Context* primary(int device) {
+  for (int d = 0; contexts.size() < kMostDevices; ++d) {
+    contexts.push_back({d, true});
+    contexts.back().legacy.context = &contexts.back();
+  }
+  return &contexts[static_cast<std::size_t>(device)];
+}
+// What a call of the runtime works in: it makes the device's primary context where the thread has none.
+Context* here() {
+  if (current_contexts.empty()) {
+    current_contexts.push_back(primary(device_now));
+    current_contexts.back()->active = true;
+  }
+  return current_contexts.back();
+}
 
 cudaError_t result(cudaError_t e) {
   if (e != cudaSuccess && e != cudaErrorNotReady) last_error = e;
@@ -86,20 +136,58 @@ cudaError_t result(cudaError_t e) {
 #define SIMT_ENTER(name)                  \
   const std::lock_guard simt_lock(mutex); \
   if (const auto simt_error = enter(name); simt_error != cudaSuccess) return result(simt_error)
+// What waits, or changes memory that the driver hands out: not while somebody captures a graph.
+#define SIMT_UNSAFE(name) \
+  SIMT_ENTER(name);       \
+  if (const auto simt_error = prohibited(); simt_error != cudaSuccess) return result(simt_error)
 cudaError_t enter(const char* name) {
   ++call_counts[name];
-  if (const auto it = planned.find(name); it != planned.end() && --it->second.first == 0) {
-    const auto error = static_cast<cudaError_t>(it->second.second);
+  if (driver_version < 13000) return cudaErrorInsufficientDriver;
+  if (const auto it = planned.find(name); it != planned.end() && --it->second.calls == 0) {
+    const auto error = static_cast<cudaError_t>(it->second.error);
+    if (it->second.sticks) sticky_error = error;
     planned.erase(it);
     return error;
   }
   return sticky_error;
 }
 
+template <class Visit>
+void each_capture(Visit visit) {
+  for (CUstream_st* s : streams)
+    if (s->capture) visit(*s->capture, *s);
+}
+cudaError_t invalidate(Capture& capture, cudaError_t e = cudaErrorStreamCaptureUnsupported) {
+  capture.invalidated = true;
+  return e;
+}
+cudaError_t prohibited() {
+  cudaError_t e = cudaSuccess;
+  each_capture([&](Capture& c, CUstream_st&) {
+    const bool own = c.thread == std::this_thread::get_id();
+    if (capture_mode == cudaStreamCaptureModeRelaxed) return;
+    if (own ? c.mode != cudaStreamCaptureModeRelaxed
+            : c.mode == cudaStreamCaptureModeGlobal && capture_mode == cudaStreamCaptureModeGlobal)
+      e = invalidate(c);
+  });
+  return e;
+}
+// The legacy stream would wait for blocking streams that are being captured.
+cudaError_t legacy_use(const CUstream_st* s, bool only_asked = false) {
+  cudaError_t e = cudaSuccess;
+  if (s == &s->context->legacy)
+    each_capture([&](Capture& c, const CUstream_st& captured) {
+      if (!captured.blocking || captured.context != s->context) return;
+      e = cudaErrorStreamCaptureImplicit;
+      if (!only_asked) invalidate(c);
+    });
+  return e;
+}
+
 std::string text_of(const Allocation& a, const void* p) {
   char text[160];
   std::snprintf(text, sizeof text, "byte %td of an allocation of %zu bytes on device %d",
-                static_cast<const unsigned char*>(p) - a.begin, a.bytes, a.device);
+                static_cast<const unsigned char*>(p) - a.begin, a.bytes, a.context->device);
   return text;
 }
 
@@ -155,7 +243,7 @@ void fill_poison(void* to, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i) p[i] = static_cast<unsigned char>(word >> (i % 4 * 8));
 }
 
-CUstream_st* real(cudaStream_t s) { return s ? s : &default_stream; }
+CUstream_st* real(cudaStream_t s) { return s ? s : &here()->legacy; }
 
 void step(CUstream_st* s);
 void finish(const std::shared_ptr<Ticket>& t) {
@@ -170,7 +258,8 @@ void step(CUstream_st* s) {
   if (op.mark) op.mark->done = true;
 }
 std::vector<CUstream_st*> all_streams() {
-  std::vector<CUstream_st*> all{&default_stream};
+  std::vector<CUstream_st*> all;
+  for (Context& c : contexts) all.push_back(&c.legacy);
   all.insert(all.end(), streams.begin(), streams.end());
   return all;
 }
@@ -191,9 +280,9 @@ void drain(CUstream_st* s) {
     step(s);
   }
 }
-void drain_all() {
+void drain_all(const Context* of = nullptr) {
   for (auto all = all_streams();;) {
-    std::erase_if(all, [](CUstream_st* s) { return s->queue.empty(); });
+    std::erase_if(all, [&](CUstream_st* s) { return s->queue.empty() || (of && s->context != of); });
     if (all.empty()) return;
     step(all[seeds().order < 2 ? (seeds().order == 0 ? 0 : all.size() - 1) : draw() % all.size()]);
   }
@@ -204,16 +293,24 @@ std::shared_ptr<Ticket> record(CUstream_st* s) {
   else s->queue.push_back({nullptr, nullptr, ticket, {}, {}});
   return ticket;
 }
-void enqueue(cudaStream_t stream, Operation op) {
+cudaError_t enqueue(cudaStream_t stream, Operation op) {
   CUstream_st* s = real(stream);
+  if (s->capture) {
+    ++s->capture->nodes;
+    return cudaSuccess;
+  }
+  if (const auto e = legacy_use(s); e != cudaSuccess) return result(e);
   // The default stream and the blocking ones wait for each other.
-  if (s == &default_stream) {
+  CUstream_st* const legacy = &s->context->legacy;
+  if (s == legacy) {
     for (CUstream_st* other : streams)
-      if (other->blocking && !other->queue.empty()) s->queue.push_back({nullptr, record(other), nullptr, {}, {}});
-  } else if (s->blocking && !default_stream.queue.empty()) {
-    s->queue.push_back({nullptr, record(&default_stream), nullptr, {}, {}});
+      if (other->blocking && other->context == s->context && !other->queue.empty())
+        s->queue.push_back({nullptr, record(other), nullptr, {}, {}});
+  } else if (s->blocking && !legacy->queue.empty()) {
+    s->queue.push_back({nullptr, record(legacy), nullptr, {}, {}});
   }
   s->queue.push_back(std::move(op));
+  return cudaSuccess;
 }
 
 bool overlap(const Reach& a, const Reach& b) { return a.first < b.second && b.first < a.second; }
@@ -253,26 +350,16 @@ cudaError_t copy(void* to, std::size_t to_pitch, const void* from, std::size_t f
   }
   const auto* f8 = static_cast<const unsigned char*>(from);
   auto* t8 = static_cast<unsigned char*>(to);
-  // Pageable memory goes to a device by way of a staging buffer: the call may return when that has the bytes, and the
-  // device's memory then gets them in the stream's order, which a stream that does not block knows nothing of.
-  if (f == Where::plain && t == Where::device) {
-    drain(real(stream));
-    const auto staged = std::make_shared<std::vector<unsigned char>>(f8, f8 + from_bytes);
-    enqueue(stream, {[=] {
-                       const Open opened_now;
-                       for (std::size_t row = 0; row < height; ++row)
-                         std::memcpy(t8 + row * to_pitch, staged->data() + row * from_pitch, width);
-                     },
-                     nullptr,
-                     nullptr,
-                     {},
-                     {}});
-    return result(sticky_error);
-  }
+  // Staged when the stream has come here, and on its way for as long as it likes.
+  const bool up_from_plain = f == Where::plain && t == Where::device;
+  if (up_from_plain && wait) drain(real(stream));
+  std::shared_ptr<std::vector<unsigned char>> staged;
+  if (up_from_plain) staged = std::make_shared<std::vector<unsigned char>>(f8, f8 + from_bytes);
   Operation op{[=] {
                  const Open opened_now;
+                 const unsigned char* const source = staged ? staged->data() : f8;
                  for (std::size_t row = 0; row < height; ++row)
-                   std::memmove(t8 + row * to_pitch, f8 + row * from_pitch, width);
+                   std::memmove(t8 + row * to_pitch, source + row * from_pitch, width);
                },
                nullptr,
                nullptr,
@@ -282,11 +369,13 @@ cudaError_t copy(void* to, std::size_t to_pitch, const void* from, std::size_t f
   // alone.
   if (t == Where::pinned && !pending({t8, t8 + to_bytes}))
     for (std::size_t row = 0; row < height; ++row) fill_poison(t8 + row * to_pitch, width);
-  if (f != Where::device) op.reads.push_back({f8, f8 + from_bytes});
+  if (f != Where::device && !staged) op.reads.push_back({f8, f8 + from_bytes});
   if (t != Where::device) op.writes.push_back({t8, t8 + to_bytes});
-  enqueue(stream, std::move(op));
-  if (wait || t == Where::plain || f == Where::plain)
-    drain(real(stream));  // copies of pageable memory do not overlap with anything
+  const bool captured = real(stream)->capture != nullptr;
+  if (const auto e = enqueue(stream, std::move(op)); e != cudaSuccess) return e;
+  // From pageable memory the caller goes on when the bytes have been looked at; within the device nobody waits.
+  const bool early = up_from_plain || (t == Where::device && f == Where::device);
+  if (!captured && !early && (wait || t == Where::plain || f == Where::plain)) drain(real(stream));
   return result(sticky_error);
 }
 
@@ -297,15 +386,14 @@ cudaError_t set(void* to, int value, std::size_t bytes, cudaStream_t stream) {
     report("cudaMemset of " + std::to_string(bytes) + " bytes that are not in one allocation of device memory");
     return result(cudaErrorInvalidValue);
   }
-  enqueue(stream, {[=] {
-                     const Open opened_now;
-                     std::memset(to, value, bytes);
-                   },
-                   nullptr,
-                   nullptr,
-                   {},
-                   {}});
-  return cudaSuccess;
+  return enqueue(stream, {[=] {
+                            const Open opened_now;
+                            std::memset(to, value, bytes);
+                          },
+                          nullptr,
+                          nullptr,
+                          {},
+                          {}});
 }
 
 // Programs that can lie anywhere, their heaps and stacks are above it, the sanitizers' shadow and two small numbers
@@ -333,9 +421,20 @@ cudaError_t enqueue_kernel(const cudaLaunchConfig_t& c, const void* kernel, std:
     report("kernel " + name + " launched with more shared memory than cudaFuncSetAttribute allowed it");
     return result(cudaErrorInvalidValue);
   }
+  if (real(c.stream)->context != here()) {
+    report("kernel " + name + " launched on a stream of another context than the thread's");
+    return result(cudaErrorInvalidResourceHandle);
+  }
   for (const std::uint64_t w : words) {
     const auto* p = reinterpret_cast<const void*>(w);
-    const bool outside = in_arena(p) && !find(p, 0);
+    const Allocation* const a = in_arena(p) ? find(p, 0) : nullptr;
+    const bool outside = in_arena(p) && !a;
+    if (a && a->context != here()) {
+      report("kernel " + name + " launched with a pointer to memory of another " +
+             (a->context->device != here()->device ? "device" : "context"));
+      sticky_error = cudaErrorIllegalAddress;
+      return result(sticky_error);
+    }
     if (outside ||
         (!in_arena(p) && w >= kLowestPointer && w < (std::uint64_t{1} << 47) && !find_host(p) && mapped(w))) {
       report("kernel " + name + " launched with a pointer to " +
@@ -345,21 +444,21 @@ cudaError_t enqueue_kernel(const cudaLaunchConfig_t& c, const void* kernel, std:
     }
   }
   ++launch_count;
-  enqueue(c.stream, {[l = Launch{kernel,
-                                 {c.gridDim.x, c.gridDim.y, c.gridDim.z},
-                                 {c.blockDim.x, c.blockDim.y, c.blockDim.z},
-                                 c.dynamicSmemBytes,
-                                 std::move(lane)}] {
-                       const Open opened_now;
-                       if (!run(l)) sticky_error = cudaErrorLaunchFailure;
-                     },
-                     nullptr,
-                     nullptr,
-                     {},
-                     {}});
-  return cudaSuccess;
+  return enqueue(c.stream, {[l = Launch{kernel,
+                                        {c.gridDim.x, c.gridDim.y, c.gridDim.z},
+                                        {c.blockDim.x, c.blockDim.y, c.blockDim.z},
+                                        c.dynamicSmemBytes,
+                                        std::move(lane)}] {
+                              const Open opened_now;
+                              if (!run(l)) sticky_error = cudaErrorLaunchFailure;
+                            },
+                            nullptr,
+                            nullptr,
+                            {},
+                            {}});
 }
 
+bool in_device_memory(const void* p) { return in_arena(p); }
 bool describe_device_address(const void* p, std::string* text) {
   if (!in_arena(p)) return false;
   const auto* at = static_cast<const unsigned char*>(p);
@@ -377,14 +476,15 @@ bool describe_device_address(const void* p, std::string* text) {
 void reset() {
   const std::lock_guard lock(mutex);
   for (CUstream_st* s : all_streams()) s->queue.clear();
-  for (CUevent_st* e : events) e->ticket.reset();
+  for (CUstream_st* s : streams) s->capture.reset();
+  for (CUevent_st* e : events) e->ticket.reset(), e->capture.reset();
   planned.clear();
   last_error = sticky_error = cudaSuccess;
   take_reports();
 }
-void fail(const std::string& function, int n, int error) {
+void fail(const std::string& function, int n, int error, bool sticks) {
   const std::lock_guard lock(mutex);
-  planned[function] = {n, error};
+  planned[function] = {n, error, sticks};
 }
 std::uint64_t calls(const std::string& function) {
   const std::lock_guard lock(mutex);
@@ -392,6 +492,9 @@ std::uint64_t calls(const std::string& function) {
 }
 void set_device_memory(std::size_t bytes) { device_limit = bytes; }
 void set_device_count(int n) { device_count = n; }
+void set_driver_version(int version) { driver_version = version; }
+void set_compute_capability(int major, int minor) { capability = 10 * major + minor; }
+int compute_capability() { return capability; }
 std::size_t device_bytes() { return device_used; }
 std::uint64_t launches() { return launch_count; }
 Reveal::Reveal() {
@@ -435,6 +538,12 @@ const char* cudaGetErrorName(cudaError_t e) {
     SIMT_NAME(cudaErrorHostMemoryAlreadyRegistered)
     SIMT_NAME(cudaErrorHostMemoryNotRegistered)
     SIMT_NAME(cudaErrorLaunchFailure)
+    SIMT_NAME(cudaErrorStreamCaptureUnsupported)
+    SIMT_NAME(cudaErrorStreamCaptureInvalidated)
+    SIMT_NAME(cudaErrorStreamCaptureIsolation)
+    SIMT_NAME(cudaErrorStreamCaptureImplicit)
+    SIMT_NAME(cudaErrorCapturedEvent)
+    SIMT_NAME(cudaErrorStreamCaptureWrongThread)
     SIMT_NAME(cudaErrorUnknown)
 #undef SIMT_NAME
   }
@@ -449,18 +558,26 @@ cudaError_t cudaGetDeviceCount(int* n) {
 }
 cudaError_t cudaGetDevice(int* d) {
   SIMT_ENTER("cudaGetDevice");
-  *d = device_now;
+  *d = current_contexts.empty() ? device_now : current_contexts.back()->device;
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int d) {
   SIMT_ENTER("cudaSetDevice");
   if (d < 0 || d >= device_count) return result(cudaErrorInvalidDevice);
   device_now = d;
+  if (!current_contexts.empty()) current_contexts.pop_back();
+  current_contexts.push_back(primary(d));
+  primary(d)->active = true;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
   SIMT_ENTER("cudaDeviceSynchronize");
-  drain_all();
+  cudaError_t conflict = cudaSuccess;
+  each_capture([&](Capture& c, const CUstream_st& s) {
+    if (s.context == here()) conflict = invalidate(c);
+  });
+  if (conflict != cudaSuccess) return result(conflict);
+  drain_all(here());
   return result(sticky_error);
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr a, int device) {
@@ -470,8 +587,8 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr a, int device) {
     case cudaDevAttrMaxSharedMemoryPerBlock: *value = 48 << 10; break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 << 10; break;
     case cudaDevAttrMultiProcessorCount: *value = 4; break;
-    case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
-    case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = capability / 10; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = capability % 10; break;
   }
   return cudaSuccess;
 }
@@ -482,13 +599,11 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* v) {
-  SIMT_ENTER("cudaDriverGetVersion");
-  *v = 13000;
+  *v = driver_version;
   return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int* v) {
-  SIMT_ENTER("cudaRuntimeGetVersion");
-  *v = 13000;
+  *v = CUDART_VERSION;
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
@@ -499,7 +614,7 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 }
 
 cudaError_t cudaMalloc(void** p, std::size_t bytes) {
-  SIMT_ENTER("cudaMalloc");
+  SIMT_UNSAFE("cudaMalloc");
   *p = nullptr;
   if (bytes == 0) return cudaSuccess;
   if (bytes > device_limit || device_used > device_limit - bytes) return result(cudaErrorMemoryAllocation);
@@ -521,13 +636,14 @@ cudaError_t cudaMalloc(void** p, std::size_t bytes) {
   fill_poison(begin, bytes);
   std::memset(begin + bytes, kCanary, static_cast<std::size_t>(pages + page_bytes - begin) - bytes);
   if (!opened) mprotect(pages, page_bytes, PROT_NONE);
-  device_memory[begin] = {begin, pages, bytes, page_bytes, device_now};
+  device_memory[begin] = {begin, pages, bytes, page_bytes, here()};
   device_used += bytes;
   *p = begin;
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* p) {
-  SIMT_ENTER("cudaFree");
+  SIMT_UNSAFE("cudaFree");
+  here();
   if (!p) return cudaSuccess;
   const auto it = device_memory.find(static_cast<unsigned char*>(p));
   if (it == device_memory.end()) {
@@ -552,19 +668,19 @@ cudaError_t host_allocate(void** p, std::size_t bytes, bool managed) {
 }
 }  // namespace
 cudaError_t cudaMallocHost(void** p, std::size_t bytes) {
-  SIMT_ENTER("cudaMallocHost");
+  SIMT_UNSAFE("cudaMallocHost");
   return host_allocate(p, bytes, false);
 }
 cudaError_t cudaHostAlloc(void** p, std::size_t bytes, unsigned) {
-  SIMT_ENTER("cudaHostAlloc");
+  SIMT_UNSAFE("cudaHostAlloc");
   return host_allocate(p, bytes, false);
 }
 cudaError_t cudaMallocManaged(void** p, std::size_t bytes, unsigned) {
-  SIMT_ENTER("cudaMallocManaged");
+  SIMT_UNSAFE("cudaMallocManaged");
   return host_allocate(p, bytes, true);
 }
 cudaError_t cudaFreeHost(void* p) {
-  SIMT_ENTER("cudaFreeHost");
+  SIMT_UNSAFE("cudaFreeHost");
   const auto it = host_memory.find(static_cast<unsigned char*>(p));
   if (it == host_memory.end() || it->second.registered) return result(cudaErrorInvalidValue);
   drain_all();
@@ -573,14 +689,14 @@ cudaError_t cudaFreeHost(void* p) {
   return cudaSuccess;
 }
 cudaError_t cudaHostRegister(void* p, std::size_t bytes, unsigned) {
-  SIMT_ENTER("cudaHostRegister");
+  SIMT_UNSAFE("cudaHostRegister");
   if (!p || bytes == 0) return result(cudaErrorInvalidValue);
   if (find_host(p)) return result(cudaErrorHostMemoryAlreadyRegistered);
   host_memory[static_cast<unsigned char*>(p)] = {bytes, true, false};
   return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void* p) {
-  SIMT_ENTER("cudaHostUnregister");
+  SIMT_UNSAFE("cudaHostUnregister");
   const auto it = host_memory.find(static_cast<unsigned char*>(p));
   if (it == host_memory.end() || !it->second.registered) return result(cudaErrorHostMemoryNotRegistered);
   host_memory.erase(it);
@@ -589,7 +705,7 @@ cudaError_t cudaHostUnregister(void* p) {
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, const void* p) {
   SIMT_ENTER("cudaPointerGetAttributes");
   void* same = const_cast<void*>(p);
-  if (const Allocation* d = find(p)) *a = {cudaMemoryTypeDevice, d->device, same, nullptr};
+  if (const Allocation* d = find(p)) *a = {cudaMemoryTypeDevice, d->context->device, same, nullptr};
   else if (const HostRange* h = find_host(p))
     *a = {h->managed ? cudaMemoryTypeManaged : cudaMemoryTypeHost, device_now, same, same};
   else *a = {cudaMemoryTypeUnregistered, cudaInvalidDeviceId, nullptr, same};
@@ -597,7 +713,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, const void* p) {
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t n, cudaMemcpyKind kind) {
-  SIMT_ENTER("cudaMemcpy");
+  SIMT_UNSAFE("cudaMemcpy");
   return copy(to, n, from, n, n, 1, kind, nullptr, true);
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t n, cudaMemcpyKind kind, cudaStream_t s) {
@@ -610,7 +726,7 @@ cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, 
   return copy(to, to_pitch, from, from_pitch, width, height, kind, s, false);
 }
 cudaError_t cudaMemset(void* p, int value, std::size_t n) {
-  SIMT_ENTER("cudaMemset");
+  SIMT_UNSAFE("cudaMemset");
   return set(p, value, n, nullptr);  // asynchronous for device memory, as documented
 }
 cudaError_t cudaMemsetAsync(void* p, int value, std::size_t n, cudaStream_t s) {
@@ -618,11 +734,16 @@ cudaError_t cudaMemsetAsync(void* p, int value, std::size_t n, cudaStream_t s) {
   return set(p, value, n, s);
 }
 
+namespace {
+// A stream that is being captured, or the legacy one while a blocking one is: nobody may wait for it.
+cudaError_t captured_use(CUstream_st* s) { return s->capture ? invalidate(*s->capture) : legacy_use(s); }
+}  // namespace
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* s, unsigned flags, int priority) {
   SIMT_ENTER("cudaStreamCreateWithPriority");
   *s = new CUstream_st;
   (*s)->blocking = !(flags & cudaStreamNonBlocking);
   (*s)->priority = priority;
+  (*s)->context = here();
   streams.insert(*s);
   return cudaSuccess;
 }
@@ -639,14 +760,16 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
-  SIMT_ENTER("cudaStreamSynchronize");
+  SIMT_UNSAFE("cudaStreamSynchronize");
   if (s && !streams.count(s)) return result(cudaErrorInvalidResourceHandle);
+  if (const auto e = captured_use(real(s)); e != cudaSuccess) return result(e);
   drain(real(s));
   return result(sticky_error);
 }
 cudaError_t cudaStreamQuery(cudaStream_t s) {
-  SIMT_ENTER("cudaStreamQuery");
+  SIMT_UNSAFE("cudaStreamQuery");
   if (s && !streams.count(s)) return result(cudaErrorInvalidResourceHandle);
+  if (const auto e = captured_use(real(s)); e != cudaSuccess) return result(e);
   if (real(s)->queue.empty()) return result(sticky_error);
   step(real(s));  // somebody polls: a little has happened meanwhile
   return cudaErrorNotReady;
@@ -654,13 +777,22 @@ cudaError_t cudaStreamQuery(cudaStream_t s) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
   SIMT_ENTER("cudaStreamWaitEvent");
   if ((s && !streams.count(s)) || !events.count(e)) return result(cudaErrorInvalidResourceHandle);
-  if (e->ticket && !e->ticket->done) enqueue(s, {nullptr, e->ticket, nullptr, {}, {}});
+  CUstream_st* const waits = real(s);
+  if (waits->capture && waits->capture != e->capture)
+    return result(invalidate(*waits->capture, cudaErrorStreamCaptureIsolation));
+  if (e->capture && !waits->capture) {
+    report("a stream waits for an event of a capture; that it joins the capture is not modelled");
+    return result(invalidate(*e->capture));
+  }
+  if (const auto error = legacy_use(waits); error != cudaSuccess) return result(error);
+  if (e->ticket && !e->ticket->done) return enqueue(s, {nullptr, e->ticket, nullptr, {}, {}});
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned flags) {
   SIMT_ENTER("cudaEventCreateWithFlags");
   *e = new CUevent_st;
   (*e)->timing = !(flags & cudaEventDisableTiming);
+  (*e)->context = here();
   events.insert(*e);
   return cudaSuccess;
 }
@@ -674,12 +806,17 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
   SIMT_ENTER("cudaEventRecord");
   if ((s && !streams.count(s)) || !events.count(e)) return result(cudaErrorInvalidResourceHandle);
-  e->ticket = record(real(s));
+  CUstream_st* const of = real(s);
+  if (of->context != e->context) return result(cudaErrorInvalidResourceHandle);
+  if (const auto error = legacy_use(of); error != cudaSuccess) return result(error);
+  e->capture = of->capture;
+  e->ticket = of->capture ? nullptr : record(of);
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
-  SIMT_ENTER("cudaEventSynchronize");
+  SIMT_UNSAFE("cudaEventSynchronize");
   if (!events.count(e)) return result(cudaErrorInvalidResourceHandle);
+  if (e->capture) return result(invalidate(*e->capture, cudaErrorCapturedEvent));
   if (e->ticket) {
     others(nullptr);
     finish(e->ticket);
@@ -687,8 +824,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
   return result(sticky_error);
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {
-  SIMT_ENTER("cudaEventQuery");
+  SIMT_UNSAFE("cudaEventQuery");
   if (!events.count(e)) return result(cudaErrorInvalidResourceHandle);
+  if (e->capture) return result(invalidate(*e->capture, cudaErrorCapturedEvent));
   if (!e->ticket || e->ticket->done) return result(sticky_error);
   step(e->ticket->stream);
   return cudaErrorNotReady;
@@ -701,7 +839,43 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t a, cudaEvent_t b) {
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void* data) {
   SIMT_ENTER("cudaLaunchHostFunc");
-  enqueue(s, {[=] { fn(data); }, nullptr, nullptr, {}, {}});
+  return enqueue(s, {[=] { fn(data); }, nullptr, nullptr, {}, {}});
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  std::swap(*mode, capture_mode);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t s, cudaStreamCaptureStatus* status) {
+  SIMT_ENTER("cudaStreamIsCapturing");
+  CUstream_st* const of = real(s);
+  *status = !of->capture               ? cudaStreamCaptureStatusNone
+            : of->capture->invalidated ? cudaStreamCaptureStatusInvalidated
+                                       : cudaStreamCaptureStatusActive;
+  return result(legacy_use(of, true));
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode) {
+  SIMT_ENTER("cudaStreamBeginCapture");
+  if (!s || s->capture) return result(cudaErrorStreamCaptureUnsupported);
+  s->capture = std::make_shared<Capture>(Capture{mode, std::this_thread::get_id()});
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t* graph) {
+  SIMT_ENTER("cudaStreamEndCapture");
+  *graph = nullptr;
+  if (!s || !s->capture) return result(cudaErrorInvalidValue);
+  const auto ended = std::exchange(s->capture, nullptr);
+  if (ended->thread != std::this_thread::get_id() && ended->mode != cudaStreamCaptureModeRelaxed)
+    return result(cudaErrorStreamCaptureWrongThread);
+  if (ended->invalidated) return result(cudaErrorStreamCaptureInvalidated);
+  *graph = new CUgraph_st{ended->nodes};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, std::size_t* count) {
+  *count = graph->nodes;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
   return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute a, int value) {
@@ -712,3 +886,91 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute a, int va
   }
   return cudaSuccess;
 }
+
+// ---- what the stand-in for libcuda.so.1 asks for (tests/support/cuda_driver.cpp)
+
+namespace simt {
+
+int driver_version_now() { return driver_version; }
+int devices() { return device_count; }
+bool context_active(int device) {
+  const std::lock_guard lock(mutex);
+  return primary(device)->active;
+}
+void* primary_context(int device) {
+  const std::lock_guard lock(mutex);
+  primary(device)->active = true;
+  return primary(device);
+}
+void* make_context(int device) {
+  const std::lock_guard lock(mutex);
+  primary(0);
+  Context& made = contexts.emplace_back(Context{device, false, true});
+  made.legacy.context = &made;
+  current_contexts.push_back(&made);
+  return &made;
+}
+void push_context(void* context) { current_contexts.push_back(static_cast<Context*>(context)); }
+void* pop_context() {
+  void* const top = current_context();
+  if (top) current_contexts.pop_back();
+  return top;
+}
+void* current_context() { return current_contexts.empty() ? nullptr : current_contexts.back(); }
+Address address_of(const void* p) {
+  const std::lock_guard lock(mutex);
+  if (const Allocation* a = find(p)) return {Address::device, a->context->device, a->context};
+  if (const HostRange* h = find_host(p)) return {h->managed ? Address::managed : Address::pinned, 0, nullptr};
+  return {};
+}
+int copy_by_driver(void* to, const void* from, std::size_t bytes, void* stream) {
+  const std::lock_guard lock(mutex);
+  for (const void* p : {static_cast<const void*>(to), from})
+    if (const Allocation* a = find(p); a && a->context != here()) return cudaErrorInvalidValue;
+  return copy(to, bytes, from, bytes, bytes, 1, cudaMemcpyDefault, static_cast<cudaStream_t>(stream), false);
+}
+void* stream_by_driver() {
+  const std::lock_guard lock(mutex);
+  auto* const s = new CUstream_st;
+  s->blocking = false;
+  s->context = here();
+  return *streams.insert(s).first;
+}
+int wait_by_driver(void* stream) {
+  const std::lock_guard lock(mutex);
+  if (const auto e = prohibited(); e != cudaSuccess) return e;
+  CUstream_st* const s = real(static_cast<cudaStream_t>(stream));
+  if (const auto e = legacy_use(s); e != cudaSuccess) return e;
+  drain(s);
+  return sticky_error;
+}
+int wait_for_context_by_driver() {
+  const std::lock_guard lock(mutex);
+  each_capture([](Capture& c, CUstream_st&) { invalidate(c); });
+  drain_all(here());
+  return sticky_error;
+}
+int capture_of_legacy() {
+  const std::lock_guard lock(mutex);
+  return legacy_use(&here()->legacy, true);
+}
+void destroy_by_driver(void* stream) {
+  const std::lock_guard lock(mutex);
+  auto* const s = static_cast<cudaStream_t>(stream);
+  drain(s);
+  streams.erase(s);
+  delete s;
+}
+int exchange_capture_mode(int* mode) {
+  auto of = static_cast<cudaStreamCaptureMode>(*mode);
+  cudaThreadExchangeStreamCaptureMode(&of);
+  *mode = of;
+  return 0;
+}
+
+void count_call(const char* name) {
+  const std::lock_guard lock(mutex);
+  ++call_counts[name];
+}
+
+}  // namespace simt
