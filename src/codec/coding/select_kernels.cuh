@@ -66,8 +66,9 @@ __device__ inline void for_values(const device::Source& source, const PieceEntry
   const GroupEntry& g = source.table.groups[piece.group];
   const device::Entry entry = device::entry_of(source.policy, g);
   const std::uint64_t at = piece.offset - g.offset;
-  const float *values = source.values + piece.offset, *in = entry == device::Entry::values ? nullptr : g.in + at,
-              *momentum = entry == device::Entry::corrected ? g.momentum_in + at : nullptr;
+  const float *values = source.values + piece.offset,
+              *in = device::global(entry == device::Entry::values ? nullptr : g.in + at),
+              *momentum = device::global(entry == device::Entry::corrected ? g.momentum_in + at : nullptr);
   device::for_elements(piece.count, device::aligned16(values, in, momentum), [&](auto n, std::uint32_t i) {
     device::Floats<n> x = device::load<n>(values + i), r = {}, m = {};
     if (in) r = device::load<n>(in + i);

@@ -108,6 +108,16 @@ __device__ inline bool block_any(bool p) { return __syncthreads_or(p) != 0; }
 
 // ---- memory
 
+// p, which is to device memory, said to the compiler: a pointer that a table in memory holds might else be to shared
+// memory, and no load from it would be issued before the stores to shared memory that stand in front of it.
+template <class T>
+__device__ inline T* global(T* p) {
+#ifndef CRIMP_SIMT
+  __builtin_assume(__isGlobal(p));
+#endif
+  return p;
+}
+
 // n elements from one alignment, which is that of n floats; arrays of them stay in registers when unrolled.
 template <int n>
 struct alignas(4 * n) Floats {

@@ -69,8 +69,8 @@ __device__ inline float element(Entry entry, const FeedbackPolicy& policy, float
 __device__ inline float element(const Source& s, const GroupEntry& g, std::uint64_t i) {
   const Entry entry = entry_of(s.policy, g);
   float u;
-  return element(entry, s.policy, s.values[g.offset + i], entry == Entry::values ? 0.0f : g.in[i],
-                 entry == Entry::corrected ? g.momentum_in[i] : 0.0f, &u);
+  return element(entry, s.policy, s.values[g.offset + i], entry == Entry::values ? 0.0f : global(g.in)[i],
+                 entry == Entry::corrected ? global(g.momentum_in)[i] : 0.0f, &u);
 }
 
 template <class Device>
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kThreads, 3)
   const PieceEntry entry = source.table.pieces[blockIdx.x];
   GroupEntry at = source.table.groups[entry.group];
   const std::uint64_t in_group = entry.offset - at.offset;
-  const auto move = [&](auto*& p) { p = p ? p + in_group : nullptr; };
+  const auto move = [&](auto*& p) { p = global(p ? p + in_group : nullptr); };
   move(at.in);
   move(at.out);
   move(at.momentum_in);
@@ -199,12 +199,13 @@ __global__ void __launch_bounds__(kThreads, 3)
     if constexpr (Device::kFixedSize) {
       end = begin + device.bytes(entry.count);
     } else {
-      begin = bodies.offsets[r][blockIdx.x];
-      end = bodies.offsets[r][blockIdx.x + 1];
+      const std::uint64_t* const offsets = global(bodies.offsets[r]);
+      begin = offsets[blockIdx.x];
+      end = offsets[blockIdx.x + 1];
     }
     __syncthreads();
-    const bool good = device.decode_add(piece, bodies.bodies[r] + begin, static_cast<std::uint32_t>(end - begin),
-                                        shared.a, shared.own);
+    const bool good = device.decode_add(piece, global(bodies.bodies[r]) + begin,
+                                        static_cast<std::uint32_t>(end - begin), shared.a, shared.own);
     if (!good && threadIdx.x == 0) atomicMin(bad, r);
   }
   __syncthreads();
