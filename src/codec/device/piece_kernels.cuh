@@ -27,6 +27,8 @@ namespace crimp::device {
 
 struct PieceDevice {
   static constexpr bool kFixedSize = true, kVotes = false, kSelects = false;
+  static constexpr std::uint32_t kEncodeBlocks = 4,
+                                 kDecodeBlocks = 4;  // on a multiprocessor; 3 where 32 registers spill
 };
 
 struct Piece {
@@ -65,13 +67,47 @@ __device__ inline float element(Entry entry, const FeedbackPolicy& policy, float
   }
   return value;
 }
-// Element i of group g as it will be encoded, for kernels that select.
-__device__ inline float element(const Source& s, const GroupEntry& g, std::uint64_t i) {
-  const Entry entry = entry_of(s.policy, g);
-  float u;
-  return element(entry, s.policy, s.values[g.offset + i], entry == Entry::values ? 0.0f : global(g.in)[i],
-                 entry == Entry::corrected ? global(g.momentum_in)[i] : 0.0f, &u);
+// work(constant) with the entry as a constant: for loops that would else ask for every element.
+template <class Work>
+__device__ inline void with_entry(Entry entry, Work&& work) {
+  switch (entry) {
+    case Entry::values: return work(std::integral_constant<Entry, Entry::values>());
+    case Entry::added: return work(std::integral_constant<Entry, Entry::added>());
+    case Entry::decayed: return work(std::integral_constant<Entry, Entry::decayed>());
+    case Entry::averaged: return work(std::integral_constant<Entry, Entry::averaged>());
+    case Entry::corrected: return work(std::integral_constant<Entry, Entry::corrected>());
+  }
 }
+// The elements of a group from element `at` on, as they will be encoded, for kernels that select.
+template <Entry entry>
+struct Elements {
+  const FeedbackPolicy& policy;
+  const float *values, *in, *momentum;  // the last two where the entry has them
+  __device__ Elements(const Source& s, const GroupEntry& g, std::uint64_t at)
+      : policy(s.policy), values(s.values + g.offset + at), in(entry == Entry::values ? nullptr : global(g.in + at)),
+        momentum(entry == Entry::corrected ? global(g.momentum_in + at) : nullptr) {}
+
+  struct Parts {  // of up to four elements
+    Floats<4> value, in, momentum;
+    __device__ float a(const FeedbackPolicy& policy, int k) const {
+      float u;
+      return element(entry, policy, value.v[k], entry == Entry::values ? 0.0f : in.v[k],
+                     entry == Entry::corrected ? momentum.v[k] : 0.0f, &u);
+    }
+  };
+  template <int n>
+  __device__ void load_parts(Parts& to, std::size_t i) const {
+    load_front<n>(to.value, values + i);
+    if constexpr (entry != Entry::values) load_front<n>(to.in, in + i);
+    if constexpr (entry == Entry::corrected) load_front<n>(to.momentum, momentum + i);
+  }
+  __device__ float operator[](std::size_t i) const {
+    Parts parts;
+    load_parts<1>(parts, i);
+    return parts.a(policy, 0);
+  }
+  __device__ bool aligned() const { return aligned16(values, in, momentum); }
+};
 
 template <class Device>
 struct EncodeShared {
@@ -79,28 +115,69 @@ struct EncodeShared {
   typename Device::Shared own;
 };
 
+inline constexpr int kQuads = kPieceElements / 4 / kThreads;  // of a thread, in a whole piece
+
 // Loads a piece into shared memory and stores what of its memory is final with that. Pointers are to the piece's first
 // element.
 template <Entry entry>
 __device__ inline void load_piece(const FeedbackPolicy& policy, const float* values, const GroupEntry& at,
                                   std::uint32_t count, bool quads, float* a) {
-  for_elements(count, quads, [&](auto n, std::uint32_t i) {
-    Floats<n> x = load<n>(values + i);
-    if constexpr (entry != Entry::values) {
-      const Floats<n> in = load<n>(at.in + i);
-      Floats<n> momentum = {};
-      if constexpr (entry == Entry::corrected) momentum = load<n>(at.momentum_in + i);
+  in_batches<kQuads>(
+      count, quads, [&](auto n, int, std::size_t i) { copy_async<n>(a + i, values + i); },
+      [](auto, int, std::size_t) {});
+  if constexpr (entry == Entry::values) {
+    wait_async();
+  } else {
+    constexpr int at_once = entry == Entry::corrected ? 1 : 3;
+    Floats<4> in[at_once], momentum[at_once];
+    in_batches<at_once>(
+        count, quads,
+        [&](auto n, int j, std::size_t i) {
+          load_front<n>(in[j], at.in + i);
+          if constexpr (entry == Entry::corrected) load_front<n>(momentum[j], at.momentum_in + i);
+        },
+        [&](auto n, int j, std::size_t i) {
+          if (j == 0) wait_async();
+          Floats<n> x = load<n>(a + i), u;
 #pragma unroll
-      for (int k = 0; k < n; ++k) x.v[k] = element(entry, policy, x.v[k], in.v[k], momentum.v[k], &momentum.v[k]);
-      if constexpr (entry == Entry::averaged) store<n>(at.out + i, x);
-      if constexpr (entry == Entry::corrected) store<n>(at.momentum_out + i, momentum);
-    }
-    store<n>(a + i, x);
-  });
+          for (int k = 0; k < n; ++k)
+            x.v[k] = element(entry, policy, x.v[k], in[j].v[k], entry == Entry::corrected ? momentum[j].v[k] : 0.0f,
+                             &u.v[k]);
+          if constexpr (entry == Entry::averaged) store<n>(at.out + i, x);
+          if constexpr (entry == Entry::corrected) store<n>(at.momentum_out + i, u);
+          store<n>(a + i, x);
+        });
+  }
+}
+
+// Stores what encoding has left of a piece.
+__device__ inline void store_left(const float* a, std::uint32_t count, bool quads, float* out) {
+  Floats<4> left[kQuads];
+  in_batches<kQuads>(
+      count, quads, [&](auto n, int j, std::size_t i) { load_front<n>(left[j], a + i); },
+      [&](auto n, int j, std::size_t i) { store_front<n>(out + i, left[j]); });
+}
+// What was sent loses its momentum.
+__device__ inline void mask_momentum(const float* a, std::uint32_t count, bool quads, const float* in,
+                                     float* momentum) {
+  Floats<4> r[2], u[2];
+  in_batches<2>(
+      count, quads,
+      [&](auto n, int j, std::size_t i) {
+        load_front<n>(r[j], in + i);
+        load_front<n>(u[j], momentum + i);
+      },
+      [&](auto n, int j, std::size_t i) {
+        const Floats<n> left = load<n>(a + i);
+        Floats<n> to;
+#pragma unroll
+        for (int k = 0; k < n; ++k) to.v[k] = left.v[k] == r[j].v[k] + u[j].v[k] ? u[j].v[k] : 0.0f;
+        store<n>(momentum + i, to);
+      });
 }
 
 template <class Device>
-__global__ void __launch_bounds__(kThreads, 3)
+__global__ void __launch_bounds__(kThreads, blocks_with(sizeof(EncodeShared<Device>), Device::kEncodeBlocks))
     encode_pieces(Source source, RandomCounter counter, const Selection* selections, Device device, std::uint8_t* slots,
                   std::uint32_t* lengths, std::uint64_t* body_bytes) {
   auto& shared = shared_memory<EncodeShared<Device>>();
@@ -115,31 +192,18 @@ __global__ void __launch_bounds__(kThreads, 3)
   const float* values = source.values + entry.offset;
   const Entry kind = entry_of(source.policy, at);
   const bool quads = aligned16(values, at.in, at.out, at.momentum_in, at.momentum_out);
-  switch (kind) {
-    case Entry::values: load_piece<Entry::values>(source.policy, values, at, entry.count, quads, shared.a); break;
-    case Entry::added: load_piece<Entry::added>(source.policy, values, at, entry.count, quads, shared.a); break;
-    case Entry::decayed: load_piece<Entry::decayed>(source.policy, values, at, entry.count, quads, shared.a); break;
-    case Entry::averaged: load_piece<Entry::averaged>(source.policy, values, at, entry.count, quads, shared.a); break;
-    case Entry::corrected: load_piece<Entry::corrected>(source.policy, values, at, entry.count, quads, shared.a); break;
-  }
+  with_entry(kind,
+             [&](auto constant) { load_piece<constant>(source.policy, values, at, entry.count, quads, shared.a); });
   Piece piece{entry.count, at.out != nullptr && kind != Entry::averaged, counter, {}, in_group};
   piece.counter.element += entry.offset;
   if constexpr (Device::kSelects) piece.selection = selections[entry.group];
   __syncthreads();
   const std::uint32_t bytes = device.encode(piece, shared.a, slots + entry.slot, shared.own);
   __syncthreads();
-  if (piece.keep)
-    for_elements(entry.count, quads, [&](auto n, std::uint32_t i) {
-      const Floats<n> left = load<n>(shared.a + i);
-      if (kind == Entry::corrected) {  // what was sent loses its momentum
-        const Floats<n> in = load<n>(at.in + i);
-        Floats<n> u = load<n>(at.momentum_out + i);
-#pragma unroll
-        for (int k = 0; k < n; ++k) u.v[k] = left.v[k] == in.v[k] + u.v[k] ? u.v[k] : 0.0f;
-        store<n>(at.momentum_out + i, u);
-      }
-      store<n>(at.out + i, left);
-    });
+  if (piece.keep) {
+    if (kind == Entry::corrected) mask_momentum(shared.a, entry.count, quads, at.in, at.momentum_out);
+    store_left(shared.a, entry.count, quads, at.out);
+  }
   if constexpr (Device::kFixedSize) {
     if (blockIdx.x + 1 == gridDim.x) {  // the last piece ends the body
       const std::uint64_t used = entry.slot + bytes,
@@ -183,7 +247,7 @@ __global__ void __launch_bounds__(threads)
 }
 
 template <class Device>
-__global__ void __launch_bounds__(kThreads, 3)
+__global__ void __launch_bounds__(kThreads, blocks_with(sizeof(EncodeShared<Device>), Device::kDecodeBlocks))
     decode_pieces(ChunkTable table, DeviceBodies bodies, RandomCounter counter, Device device, float* out,
                   bool accumulate, int voters, std::int32_t* bad) {
   auto& shared = shared_memory<EncodeShared<Device>>();

@@ -30,6 +30,7 @@ struct Decoding<Stage::entropy> {
 template <Stage stage>
 struct Device : device::PieceDevice {
   static constexpr bool kFixedSize = stage == Stage::base;
+  static constexpr std::uint32_t kDecodeBlocks = stage == Stage::entropy ? 3 : 4;
   struct Shared : Coded<stage>, Decoding<stage> {
     device::BlockScratch scratch;
     alignas(16) std::uint8_t bytes[kRoom];
