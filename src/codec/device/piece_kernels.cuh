@@ -19,6 +19,7 @@
 //     enqueues it
 // and one that votes (kVotes)
 //     __device__ void finish(const Piece&, float* acc, int voters) const;
+// A codec of fixed size that decodes every element on its own has no decode_add but sums in registers (sums.cuh).
 #pragma once
 #include "codec/device/block.cuh"
 #include "codec/device_codec.hpp"
@@ -26,7 +27,7 @@
 namespace crimp::device {
 
 struct PieceDevice {
-  static constexpr bool kFixedSize = true, kVotes = false, kSelects = false;
+  static constexpr bool kFixedSize = true, kVotes = false, kSelects = false, kInRegisters = false;
   static constexpr std::uint32_t kEncodeBlocks = 4,
                                  kDecodeBlocks = 4;  // on a multiprocessor; 3 where 32 registers spill
 };
@@ -114,6 +115,54 @@ struct EncodeShared {
   alignas(16) float a[kPieceElements];
   typename Device::Shared own;
 };
+template <class Device>
+struct SumsShared {
+  typename Device::DecodeShared own;
+};
+template <class Device>
+struct DecodeShared {
+  using Type = EncodeShared<Device>;
+};
+template <class Device>
+requires Device::kInRegisters struct DecodeShared<Device> {
+  using Type = SumsShared<Device>;
+};
+
+// Adds up a piece in registers, what four payloads have for some elements on its way at once; body(r) is where the
+// piece begins in rank r's. No barrier but prepare()'s.
+template <class Device, class Body>
+__device__ inline void decode_in_registers(const Device& device, const Piece& piece, std::int64_t count, Body&& body,
+                                           float* out, bool accumulate, typename Device::DecodeShared& own,
+                                           std::int32_t* bad) {
+  constexpr int at_once = 4;
+  device.prepare(own);
+#pragma unroll 1
+  for (std::uint32_t j = 0; j < Device::kSlots; ++j) {
+    if (j > 0 && !Device::begins(j, piece.count)) break;
+    float sums[Device::kEach] = {};
+    if (accumulate) Device::load_slot(out, piece.count, j, sums);
+#pragma unroll 1
+    for (std::int64_t r = 0; r < count; r += at_once) {
+      typename Device::Head head[at_once] = {};
+      typename Device::Slot slot[at_once] = {};
+#pragma unroll
+      for (int b = 0; b < at_once; ++b)
+        if (r + b < count) {
+          const std::uint8_t* const in = body(r + b);
+          head[b] = device.head(piece, in);
+          slot[b] = device.fetch(piece, in, j);
+        }
+#pragma unroll
+      for (int b = 0; b < at_once; ++b)
+        if (r + b < count) {
+          const bool legal = device.legal(piece, head[b]);
+          if (!device.add(piece, head[b], slot[b], j, sums, own) || !legal)
+            atomicMin(bad, static_cast<std::int32_t>(r + b));
+        }
+    }
+    Device::store_slot(out, piece.count, j, sums);
+  }
+}
 
 inline constexpr int kQuads = kPieceElements / 4 / kThreads;  // of a thread, in a whole piece
 
@@ -247,39 +296,46 @@ __global__ void __launch_bounds__(threads)
 }
 
 template <class Device>
-__global__ void __launch_bounds__(kThreads, blocks_with(sizeof(EncodeShared<Device>), Device::kDecodeBlocks))
+__global__ void __launch_bounds__(kThreads,
+                                  blocks_with(sizeof(typename DecodeShared<Device>::Type), Device::kDecodeBlocks))
     decode_pieces(ChunkTable table, DeviceBodies bodies, RandomCounter counter, Device device, float* out,
                   bool accumulate, int voters, std::int32_t* bad) {
-  auto& shared = shared_memory<EncodeShared<Device>>();
+  auto& shared = shared_memory<typename DecodeShared<Device>::Type>();
   const PieceEntry entry = table.pieces[blockIdx.x];
   out += entry.offset;
-  const bool quads = aligned16(out);
-  for_elements(entry.count, quads,
-               [&](auto n, std::uint32_t i) { store<n>(shared.a + i, accumulate ? load<n>(out + i) : Floats<n>{}); });
   Piece piece{entry.count, false, {counter.element + entry.offset, counter.step, 0}, {}, 0};
   const std::uint64_t fixed = table.prefix_bytes + entry.slot;
-  for (int r = 0; r < bodies.count; ++r) {
-    std::uint64_t begin = fixed, end = 0;
-    if constexpr (Device::kFixedSize) {
-      end = begin + device.bytes(entry.count);
-    } else {
-      const std::uint64_t* const offsets = global(bodies.offsets[r]);
-      begin = offsets[blockIdx.x];
-      end = offsets[blockIdx.x + 1];
+  if constexpr (Device::kInRegisters) {
+    decode_in_registers(
+        device, piece, bodies.count, [&](std::int64_t r) { return global(bodies.bodies[r]) + fixed; }, out, accumulate,
+        shared.own, bad);
+  } else {
+    const bool quads = aligned16(out);
+    for_elements(entry.count, quads,
+                 [&](auto n, std::uint32_t i) { store<n>(shared.a + i, accumulate ? load<n>(out + i) : Floats<n>{}); });
+    for (int r = 0; r < bodies.count; ++r) {
+      std::uint64_t begin = fixed, end = 0;
+      if constexpr (Device::kFixedSize) {
+        end = begin + device.bytes(entry.count);
+      } else {
+        const std::uint64_t* const offsets = global(bodies.offsets[r]);
+        begin = offsets[blockIdx.x];
+        end = offsets[blockIdx.x + 1];
+      }
+      __syncthreads();
+      const bool good = device.decode_add(piece, global(bodies.bodies[r]) + begin,
+                                          static_cast<std::uint32_t>(end - begin), shared.a, shared.own);
+      if (!good && threadIdx.x == 0) atomicMin(bad, r);
     }
     __syncthreads();
-    const bool good = device.decode_add(piece, global(bodies.bodies[r]) + begin,
-                                        static_cast<std::uint32_t>(end - begin), shared.a, shared.own);
-    if (!good && threadIdx.x == 0) atomicMin(bad, r);
-  }
-  __syncthreads();
-  if constexpr (Device::kVotes) {
-    if (!accumulate) {
-      device.finish(piece, shared.a, voters);
-      __syncthreads();
+    if constexpr (Device::kVotes) {
+      if (!accumulate) {
+        device.finish(piece, shared.a, voters);
+        __syncthreads();
+      }
     }
+    for_elements(entry.count, quads, [&](auto n, std::uint32_t i) { store<n>(out + i, load<n>(shared.a + i)); });
   }
-  for_elements(entry.count, quads, [&](auto n, std::uint32_t i) { store<n>(out + i, load<n>(shared.a + i)); });
 }
 
 template <class Device>
@@ -315,9 +371,9 @@ class PieceCodec final : public DeviceCodec {
 
   int decode_add(const ChunkTable& t, const DeviceBodies& bodies, const RandomCounter& counter, float* out,
                  bool accumulate, int voters, std::int32_t* bad, Stream s) const override {
-    return launch<decode_pieces<Device>>(t.piece_count, kThreads, sizeof(EncodeShared<Device>), s, t, bodies, counter,
-                                         device_, out, accumulate, voters ? voters : static_cast<int>(bodies.count),
-                                         bad);
+    return launch<decode_pieces<Device>>(t.piece_count, kThreads, sizeof(typename DecodeShared<Device>::Type), s, t,
+                                         bodies, counter, device_, out, accumulate,
+                                         voters ? voters : static_cast<int>(bodies.count), bad);
   }
 
  private:
