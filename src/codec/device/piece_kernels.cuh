@@ -28,8 +28,9 @@ namespace crimp::device {
 
 struct PieceDevice {
   static constexpr bool kFixedSize = true, kVotes = false, kSelects = false, kInRegisters = false;
-  static constexpr std::uint32_t kEncodeBlocks = 4,
-                                 kDecodeBlocks = 4;  // on a multiprocessor; 3 where 32 registers spill
+  // Blocks on a multiprocessor that registers are for: 4, 3 where 32 spill. sm_80 has shared memory for three encoding.
+  static constexpr std::uint32_t kEncodeBlocks = 4, kDecodeBlocks = 4;
+  static constexpr int kAtOnce = 3;  // vectors of memory that a thread has on their way
 };
 
 struct Piece {
@@ -168,7 +169,7 @@ inline constexpr int kQuads = kPieceElements / 4 / kThreads;  // of a thread, in
 
 // Loads a piece into shared memory and stores what of its memory is final with that. Pointers are to the piece's first
 // element.
-template <Entry entry>
+template <Entry entry, int most>
 __device__ inline void load_piece(const FeedbackPolicy& policy, const float* values, const GroupEntry& at,
                                   std::uint32_t count, bool quads, float* a) {
   in_batches<kQuads>(
@@ -177,7 +178,7 @@ __device__ inline void load_piece(const FeedbackPolicy& policy, const float* val
   if constexpr (entry == Entry::values) {
     wait_async();
   } else {
-    constexpr int at_once = entry == Entry::corrected ? 1 : 3;
+    constexpr int at_once = entry == Entry::corrected ? 1 : most;
     Floats<4> in[at_once], momentum[at_once];
     in_batches<at_once>(
         count, quads,
@@ -226,7 +227,7 @@ __device__ inline void mask_momentum(const float* a, std::uint32_t count, bool q
 }
 
 template <class Device>
-__global__ void __launch_bounds__(kThreads, blocks_with(sizeof(EncodeShared<Device>), Device::kEncodeBlocks))
+__global__ void __launch_bounds__(kThreads, sizeof(EncodeShared<Device>) <= 56 << 10 ? Device::kEncodeBlocks : 3)
     encode_pieces(Source source, RandomCounter counter, const Selection* selections, Device device, std::uint8_t* slots,
                   std::uint32_t* lengths, std::uint64_t* body_bytes) {
   auto& shared = shared_memory<EncodeShared<Device>>();
@@ -241,8 +242,9 @@ __global__ void __launch_bounds__(kThreads, blocks_with(sizeof(EncodeShared<Devi
   const float* values = source.values + entry.offset;
   const Entry kind = entry_of(source.policy, at);
   const bool quads = aligned16(values, at.in, at.out, at.momentum_in, at.momentum_out);
-  with_entry(kind,
-             [&](auto constant) { load_piece<constant>(source.policy, values, at, entry.count, quads, shared.a); });
+  with_entry(kind, [&](auto constant) {
+    load_piece<constant, Device::kAtOnce>(source.policy, values, at, entry.count, quads, shared.a);
+  });
   Piece piece{entry.count, at.out != nullptr && kind != Entry::averaged, counter, {}, in_group};
   piece.counter.element += entry.offset;
   if constexpr (Device::kSelects) piece.selection = selections[entry.group];

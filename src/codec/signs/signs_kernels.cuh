@@ -8,7 +8,8 @@ namespace crimp::signs {
 
 template <Scales scales>
 struct Device : std::conditional_t<scales == Scales::none, device::PieceDevice, device::QuadSums> {
-  static constexpr std::uint32_t kDecodeBlocks = scales == Scales::class_means ? 3 : 4;
+  static constexpr std::uint32_t kEncodeBlocks = scales == Scales::none ? 3 : 4,
+                                 kDecodeBlocks = scales == Scales::class_means ? 3 : 4;
   static constexpr bool kVotes = scales == Scales::none, kFixedSize = !kVotes;
   // The sums have as many threads as there are lanes of both classes; each is a chain that the format fixes.
   static constexpr std::uint32_t kAdding = scales == Scales::none ? 0 : 2 * kSumLanes / device::kWarp,
