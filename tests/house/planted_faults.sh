@@ -22,6 +22,13 @@ plant src/collective/wire.cpp 'const char* x = getenv("CRIMP_X");'
 plant src/collective/compressed_allgather.cpp '#include <mpi.h>'
 plant src/core/log.cpp '#include "../collective/wire.hpp"'
 
+# A pointer of which the compiler does not know that it is to device memory.
+printf '.visible .entry planted(\n\tld.global.f32 %%f1, [%%rd1];\n\t@%%p1 ld.v4.f32 {%%f2}, [%%rd2];\n' >"$copy/planted.ptx"
+if "$here/kernel_memory.py" "$copy/planted.ptx" >/dev/null; then
+  echo "not found: a generic load"
+  missed=1
+fi
+
 # A layer that sees everything is noticed.
 sed 's| -o | -I'"$root"'/src -o |' "$commands" >"$copy/commands.json"
 if "$here/layers.py" "$copy/commands.json" >/dev/null; then

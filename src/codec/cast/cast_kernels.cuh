@@ -1,6 +1,6 @@
 // fp32 and bf16 in a block: four neighbouring values a thread.
 #pragma once
-#include "codec/device/piece_kernels.cuh"
+#include "codec/device/sums.cuh"
 #include "core/half.hpp"
 
 namespace crimp::cast {
@@ -17,8 +17,9 @@ struct Bf16 {
 };
 
 template <class Type>
-struct Device : device::PieceDevice {
+struct Device : device::QuadSums {
   using Code = typename Type::Code;
+  using Slot = std::conditional_t<sizeof(Code) == 2, std::uint64_t, device::Floats<4>>;
   struct Shared {};
   template <int n>
   struct alignas(n * sizeof(Code)) Codes {
@@ -44,15 +45,28 @@ struct Device : device::PieceDevice {
     return bytes(piece.count);
   }
 
-  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc,
-                             Shared&) const {
-    device::for_elements(piece.count, quads(in), [&](auto n, std::uint32_t i) {
-      auto x = device::load<n>(acc + i);
-      const Codes<n> codes = reinterpret_cast<const Codes<n>*>(in)[i / n];
+  __device__ Slot fetch(const device::Piece& piece, const std::uint8_t* in, std::uint32_t j) const {
+    const std::size_t i = first_of(j);
+    if constexpr (sizeof(Code) == 2) {
+      return device::load_halves(in, i, piece.count);
+    } else {
+      Slot four = {};
+      const std::uint32_t left = device::behind(i, piece.count);
+      const auto* from = reinterpret_cast<const float*>(in) + i;
+      if (left >= 4 && quads(in)) return device::load<4>(from);
 #pragma unroll
-      for (int k = 0; k < n; ++k) x.v[k] += Type::widen(codes.v[k]);
-      device::store<n>(acc + i, x);
-    });
+      for (std::uint32_t k = 0; k < 4; ++k)
+        if (k < left) four.v[k] = from[k];
+      return four;
+    }
+  }
+  __device__ bool add(const device::Piece&, const Head&, const Slot& slot, std::uint32_t, float (&sums)[kEach],
+                      const DecodeShared&) const {
+#pragma unroll
+    for (std::uint32_t k = 0; k < kEach; ++k) {
+      if constexpr (sizeof(Code) == 2) sums[k] += Type::widen(static_cast<Code>(slot >> (16 * k)));
+      else sums[k] += slot.v[k];
+    }
     return true;
   }
 };

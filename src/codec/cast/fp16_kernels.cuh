@@ -1,12 +1,13 @@
 // fp16 in a block: a warp finds the largest magnitude of a block of elements, then four neighbouring values a thread.
 #pragma once
 #include "codec/cast/fp16.hpp"
-#include "codec/device/piece_kernels.cuh"
+#include "codec/device/sums.cuh"
 #include "core/half.hpp"
 
 namespace crimp::fp16 {
 
-struct Device : device::PieceDevice {
+struct Device : device::QuadSums {
+  static constexpr std::uint32_t kDecodeBlocks = 3;
   struct Shared {
     std::uint8_t scales[kBlocks];
   };
@@ -48,20 +49,28 @@ struct Device : device::PieceDevice {
     return bytes(piece.count);
   }
 
-  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc,
-                             Shared& own) const {
-    const bool mine = threadIdx.x < kBlocks;
-    if (mine) own.scales[threadIdx.x] = in[threadIdx.x];
-    if (device::block_any(mine && !legal(in[threadIdx.x], threadIdx.x, piece.count))) return false;
-    const std::uint8_t* const codes = in + kBlocks;
-    device::for_elements(piece.count, quads(codes), [&](auto n, std::uint32_t i) {
-      const float up = __uint_as_float(scale_bits(own.scales[i / kBlock]));
-      auto x = device::load<n>(acc + i);
-      const Codes<n> from = reinterpret_cast<const Codes<n>*>(codes)[i / n];
+  using Head = std::uint32_t;  // the scale byte of a thread's number
+  struct Slot {
+    std::uint64_t codes;
+    std::uint32_t scale;
+  };
+  __device__ Head head(const device::Piece&, const std::uint8_t* in) const {
+    return threadIdx.x < kBlocks ? in[threadIdx.x] : 0u;
+  }
+  __device__ bool legal(const device::Piece& piece, Head byte) const {
+    return threadIdx.x >= kBlocks || fp16::legal(byte, threadIdx.x, piece.count);
+  }
+  __device__ Slot fetch(const device::Piece& piece, const std::uint8_t* in, std::uint32_t j) const {
+    const std::size_t i = first_of(j);
+    return {device::load_halves(in + kBlocks, i, piece.count),
+            device::behind(i, piece.count) ? in[static_cast<std::uint32_t>(i) / kBlock] : 0u};
+  }
+  __device__ bool add(const device::Piece&, const Head&, const Slot& slot, std::uint32_t, float (&sums)[kEach],
+                      const DecodeShared&) const {
+    const float up = __uint_as_float(scale_bits(slot.scale));
 #pragma unroll
-      for (int k = 0; k < n; ++k) x.v[k] += float_from_half(from.v[k]) * up;
-      device::store<n>(acc + i, x);
-    });
+    for (std::uint32_t k = 0; k < kEach; ++k)
+      sums[k] += float_from_half(static_cast<std::uint16_t>(slot.codes >> (16 * k))) * up;
     return true;
   }
 };

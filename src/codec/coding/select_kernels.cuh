@@ -60,23 +60,33 @@ struct Searches {
   __device__ Search of(float a) const { return side_of<sides>(a) == 0 ? up : down; }
 };
 
-// work(a) for all elements of a piece, as they will be encoded; a thread's in rising order.
+// work(n, i, a) for all elements of a piece, as they will be encoded: n of them from i on, n a constant of 1 or 4; a
+// thread's in rising order.
+template <class Work>
+__device__ inline void for_vectors(const device::Source& source, const PieceEntry& piece, Work&& work) {
+  const GroupEntry& g = source.table.groups[piece.group];
+  device::with_entry(device::entry_of(source.policy, g), [&](auto entry) {
+    using Elements = device::Elements<entry>;
+    const Elements elements(source, g, piece.offset - g.offset);
+    constexpr int at_once = entry == device::Entry::corrected ? 1 : 2;
+    typename Elements::Parts parts[at_once];
+    device::in_batches<at_once>(
+        piece.count, elements.aligned(),
+        [&](auto n, int j, std::size_t i) { elements.template load_parts<n>(parts[j], i); },
+        [&](auto n, int j, std::size_t i) {
+          device::Floats<4> a;
+#pragma unroll
+          for (int k = 0; k < n; ++k) a.v[k] = parts[j].a(source.policy, k);
+          work(n, i, a);
+        });
+  });
+}
+// work(a) for each of them.
 template <class Work>
 __device__ inline void for_values(const device::Source& source, const PieceEntry& piece, Work&& work) {
-  const GroupEntry& g = source.table.groups[piece.group];
-  const device::Entry entry = device::entry_of(source.policy, g);
-  const std::uint64_t at = piece.offset - g.offset;
-  const float *values = source.values + piece.offset, *in = entry == device::Entry::values ? nullptr : g.in + at,
-              *momentum = entry == device::Entry::corrected ? g.momentum_in + at : nullptr;
-  device::for_elements(piece.count, device::aligned16(values, in, momentum), [&](auto n, std::uint32_t i) {
-    device::Floats<n> x = device::load<n>(values + i), r = {}, m = {};
-    if (in) r = device::load<n>(in + i);
-    if (momentum) m = device::load<n>(momentum + i);
+  for_vectors(source, piece, [&](auto n, std::size_t, const device::Floats<4>& a) {
 #pragma unroll
-    for (int k = 0; k < n; ++k) {
-      float u;
-      work(device::element(entry, source.policy, x.v[k], r.v[k], m.v[k], &u));
-    }
+    for (int k = 0; k < n; ++k) work(a.v[k]);
   });
 }
 
@@ -94,7 +104,7 @@ __global__ void __launch_bounds__(threads)
 
 // A block per piece: counts its digits into the bins of its group. Zeros are never selected, so not counted.
 template <int digit, std::uint32_t sides>
-__global__ void __launch_bounds__(device::kThreads)
+__global__ void __launch_bounds__(device::kThreads, 4)
     count_digits(device::Source source, const Search* searches, std::uint32_t* bins) {
   auto* own = &device::shared_memory<std::uint32_t>();
   const PieceEntry piece = source.table.pieces[blockIdx.x];
@@ -174,7 +184,7 @@ __global__ void __launch_bounds__(device::kThreads)
 
 // A block per piece: how many of its elements equal the threshold of a group that takes only some of these.
 template <std::uint32_t threads, std::uint32_t sides>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(threads, 4)
     count_ties(device::Source source, const Search* searches, std::uint32_t* equal) {
   auto& scratch = device::shared_memory<device::BlockScratch>();
   const PieceEntry piece = source.table.pieces[blockIdx.x];
@@ -221,9 +231,12 @@ __global__ void __launch_bounds__(threads)
   const std::uint64_t begin = shared.at * kPieceElements;
   const std::uint32_t left = shared.left, n = source.table.pieces[g.first_piece + shared.at].count;
   __syncthreads();
-  reach(n, left, [&](std::uint32_t i) {
-    const float a = device::element(source, g, begin + i);
-    return key_of(a) == search.key && side_of<sides>(a) == side ? 1u : 0u;
+  device::with_entry(device::entry_of(source.policy, g), [&](auto entry) {
+    const device::Elements<entry> elements(source, g, begin);
+    reach(n, left, [&](std::uint32_t i) {
+      const float a = elements[i];
+      return key_of(a) == search.key && side_of<sides>(a) == side ? 1u : 0u;
+    });
   });
   if (threadIdx.x != 0) return;
   if (sides == 1 || side == 0) selections[group].up_ties = begin + shared.at + 1;

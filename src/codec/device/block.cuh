@@ -13,9 +13,17 @@
 
 namespace crimp::device {
 
-// Shared memory (40 KiB of a piece and the codec's own) lets three blocks onto a multiprocessor of sm_80 and four onto
-// one of sm_90: with 512 threads that is 75 and 100 % of its warps.
 inline constexpr std::uint32_t kWarp = 32, kThreads = 512, kWarps = kThreads / kWarp, kAllLanes = 0xffffffff;
+
+// Blocks of kThreads that a kernel with so much shared memory is compiled for, on one multiprocessor: three with up to
+// 40 registers (75 % of its warps), or four with up to 32. Four have 56 KiB each on sm_90, 40 KiB on sm_80.
+__host__ __device__ constexpr std::uint32_t blocks_with(std::size_t shared_bytes, std::uint32_t most) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  return shared_bytes <= 56 << 10 ? most : 3;
+#else
+  return shared_bytes <= 40 << 10 ? most : 3;
+#endif
+}
 
 __device__ inline std::uint32_t lane() { return threadIdx.x % kWarp; }
 __device__ inline std::uint32_t warp() { return threadIdx.x / kWarp; }
@@ -108,6 +116,16 @@ __device__ inline bool block_any(bool p) { return __syncthreads_or(p) != 0; }
 
 // ---- memory
 
+// p, which is to device memory, said to the compiler: a pointer that a table in memory holds might else be to shared
+// memory, and no load from it would be issued before the stores to shared memory that stand in front of it.
+template <class T>
+__device__ inline T* global(T* p) {
+#ifndef CRIMP_SIMT
+  __builtin_assume(__isGlobal(p));
+#endif
+  return p;
+}
+
 // n elements from one alignment, which is that of n floats; arrays of them stay in registers when unrolled.
 template <int n>
 struct alignas(4 * n) Floats {
@@ -120,6 +138,21 @@ __device__ inline Floats<n> load(const float* p) {
 template <int n>
 __device__ inline void store(float* p, const Floats<n>& x) {
   *reinterpret_cast<Floats<n>*>(p) = x;
+}
+
+// The first n of four, to and from.
+template <int n>
+__device__ inline void load_front(Floats<4>& to, const float* p) {
+  const Floats<n> x = load<n>(p);
+#pragma unroll
+  for (int k = 0; k < n; ++k) to.v[k] = x.v[k];
+}
+template <int n>
+__device__ inline void store_front(float* p, const Floats<4>& from) {
+  Floats<n> x;
+#pragma unroll
+  for (int k = 0; k < n; ++k) x.v[k] = from.v[k];
+  store<n>(p, x);
 }
 
 template <class... Pointer>
@@ -136,6 +169,46 @@ __device__ inline void for_elements(std::uint32_t count, bool quads, Work&& work
   for (std::uint32_t q = threadIdx.x; q < whole; q += kThreads) work(std::integral_constant<int, 4>(), 4 * q);
 #pragma unroll 2
   for (std::uint32_t i = 4 * whole + threadIdx.x; i < count; i += kThreads) work(std::integral_constant<int, 1>(), i);
+}
+
+// As for_elements, but a thread has `at_once` times n elements at once: first(n, j, i) for each of them and then
+// then(n, j, i), j from 0 and a constant when unrolled. What `first` loads into registers is on its way all at once.
+template <int at_once, class First, class Then>
+__device__ inline void in_batches(std::uint32_t count, bool quads, First&& first, Then&& then) {
+  const auto range = [&](auto n, std::uint32_t begin, std::uint32_t vectors) {
+#pragma unroll 1
+    for (std::uint32_t v = threadIdx.x; v < vectors; v += at_once * kThreads) {
+      const std::size_t i = begin + n * v;  // as wide as an address: then all have one, and constants behind it
+#pragma unroll
+      for (int j = 0; j < at_once; ++j)
+        if (v + j * kThreads < vectors) first(n, j, i + n * j * kThreads);
+#pragma unroll
+      for (int j = 0; j < at_once; ++j)
+        if (v + j * kThreads < vectors) then(n, j, i + n * j * kThreads);
+    }
+  };
+  const std::uint32_t whole = quads ? count / 4 : 0;
+  range(std::integral_constant<int, 4>(), 0, whole);
+  range(std::integral_constant<int, 1>(), 4 * whole, count - 4 * whole);
+}
+
+// Copies n floats, aligned to as many, from device to shared memory without going through registers. The thread has
+// them after its wait_async(), others after a barrier behind that.
+template <int n>
+__device__ inline void copy_async(float* to, const float* from) {
+#ifdef CRIMP_SIMT
+  store<n>(to, load<n>(from));
+#else
+  const auto shared = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
+  const std::size_t global = __cvta_generic_to_global(from);
+  if constexpr (n == 4) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
+  else asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
+#endif
+}
+__device__ inline void wait_async() {
+#ifndef CRIMP_SIMT
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
 }
 
 // Bytes that form a T, at any address.

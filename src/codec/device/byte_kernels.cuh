@@ -3,25 +3,33 @@
 //
 //   struct Type {
 //     static constexpr bool kDithered, kChecked;                  // encoding takes random bits; not every byte is
-//     legal static constexpr std::uint32_t kMostHead; struct Shared { ... };
+//     legal static constexpr std::uint32_t kMostHead; struct Shared;
 //     __device__ std::uint32_t head_bytes(std::uint32_t count) const;
-//     __device__ void measure(const float* a, std::uint32_t count, std::uint8_t* head, Shared&) const;        // writes
-//     the head
-//     __device__ bool open(const std::uint8_t* head, std::uint32_t count, Shared&) const;                     // in
-//     every thread the same: whether it is legal
-//     __device__ auto at(std::uint32_t i, const std::uint8_t* head, const Shared&) const;                     // what
-//     the elements i to i + 3 have in common (i % 4 = 0):
-//         code(float a, std::uint32_t random), value(std::uint32_t code), legal(std::uint32_t code)
+//     __device__ void measure(const float* a, std::uint32_t count, std::uint8_t* head, Shared&) const;  // writes it
+//     __device__ auto at(std::uint32_t i, const std::uint8_t* head, const Shared&) const;  // of the elements i to i +
+//     3
+//                                                                                          // (i % 4 = 0)
+//     struct Head, DecodeShared;                                  // sums.cuh, with prepare, head and legal
+//     __device__ std::uint32_t scale(const std::uint8_t* in, std::uint32_t i) const;       // as `at`, from a payload
+//     __device__ auto with(const Head&, std::uint32_t scale, const DecodeShared&) const;
 //   };
-// measure and open are called by all threads, and end with a barrier where they write what other threads read.
+//
+// at and with return code(float a, std::uint32_t random), value(std::uint32_t code), and where kChecked legal() and
+// legal(std::uint32_t code). measure is called by all threads, and ends with a barrier where it writes what other
+// threads read.
 #pragma once
 #include "codec/coding/dither_kernels.cuh"
-#include "codec/device/piece_kernels.cuh"
+#include "codec/device/sums.cuh"
 
 namespace crimp::device {
 
 template <class Type>
-struct ByteDevice : PieceDevice {
+struct ByteDevice : QuadSums {
+  using Head = typename Type::Head;
+  using DecodeShared = typename Type::DecodeShared;
+  struct Slot {
+    std::uint32_t codes, scale;
+  };
   struct Shared {
     typename Type::Shared own;
     alignas(16) std::uint8_t bytes[(3 + Type::kMostHead + kPieceElements + 15) / 16 * 16];
@@ -74,26 +82,27 @@ struct ByteDevice : PieceDevice {
     return bytes(piece.count);
   }
 
-  __device__ bool decode_add(const Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc, Shared& own) const {
-    const std::uint32_t head_bytes = type.head_bytes(piece.count);
-    std::uint8_t *head = head_of(own, head_bytes), *codes = head + head_bytes;
-    copy_bytes(head, in, bytes(piece.count));
-    __syncthreads();
-    if (!type.open(head, piece.count, own.own)) return false;
+  __device__ void prepare(DecodeShared& own) const { type.prepare(own); }
+  __device__ Head head(const Piece&, const std::uint8_t* in) const { return type.head(in); }
+  __device__ Slot fetch(const Piece& piece, const std::uint8_t* in, std::uint32_t j) const {
+    const std::size_t i = first_of(j);
+    return {load_word(in + type.head_bytes(piece.count), i, piece.count),
+            behind(i, piece.count) ? type.scale(in, static_cast<std::uint32_t>(i)) : 0u};
+  }
+  __device__ bool legal(const Piece&, const Head& head) const { return type.legal(head); }
+  __device__ bool add(const Piece& piece, const Head& head, const Slot& slot, std::uint32_t j, float (&sums)[kEach],
+                      const DecodeShared& own) const {
+    const auto with = type.with(head, slot.scale, own);
+    const std::uint32_t left = behind(first_of(j), piece.count);
     bool legal = true;
-    for_elements(piece.count, true, [&](auto n, std::uint32_t i) {
-      const auto with = type.at(i, head, own.own);
-      auto x = load<n>(acc + i);
-      const Codes<n> from = *reinterpret_cast<const Codes<n>*>(codes + i);
+    if constexpr (Type::kChecked) legal = left == 0 || with.legal();
 #pragma unroll
-      for (int k = 0; k < n; ++k) {
-        if constexpr (Type::kChecked) legal = legal && with.legal(from.v[k]);
-        x.v[k] += with.value(from.v[k]);
-      }
-      store<n>(acc + i, x);
-    });
-    if constexpr (Type::kChecked) return !block_any(!legal);
-    return true;
+    for (std::uint32_t k = 0; k < kEach; ++k) {
+      const std::uint32_t code = slot.codes >> (8 * k) & 0xff;
+      if constexpr (Type::kChecked) legal = legal && (k >= left || with.legal(code));
+      sums[k] += with.value(code);  // of no element behind the end
+    }
+    return legal;
   }
 };
 

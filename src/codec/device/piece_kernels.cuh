@@ -19,6 +19,7 @@
 //     enqueues it
 // and one that votes (kVotes)
 //     __device__ void finish(const Piece&, float* acc, int voters) const;
+// A codec of fixed size that decodes every element on its own has no decode_add but sums in registers (sums.cuh).
 #pragma once
 #include "codec/device/block.cuh"
 #include "codec/device_codec.hpp"
@@ -26,7 +27,10 @@
 namespace crimp::device {
 
 struct PieceDevice {
-  static constexpr bool kFixedSize = true, kVotes = false, kSelects = false;
+  static constexpr bool kFixedSize = true, kVotes = false, kSelects = false, kInRegisters = false;
+  // Blocks on a multiprocessor that registers are for: 4, 3 where 32 spill. sm_80 has shared memory for three encoding.
+  static constexpr std::uint32_t kEncodeBlocks = 4, kDecodeBlocks = 4;
+  static constexpr int kAtOnce = 3;  // vectors of memory that a thread has on their way
 };
 
 struct Piece {
@@ -65,49 +69,172 @@ __device__ inline float element(Entry entry, const FeedbackPolicy& policy, float
   }
   return value;
 }
-// Element i of group g as it will be encoded, for kernels that select.
-__device__ inline float element(const Source& s, const GroupEntry& g, std::uint64_t i) {
-  const Entry entry = entry_of(s.policy, g);
-  float u;
-  return element(entry, s.policy, s.values[g.offset + i], entry == Entry::values ? 0.0f : g.in[i],
-                 entry == Entry::corrected ? g.momentum_in[i] : 0.0f, &u);
+// work(constant) with the entry as a constant: for loops that would else ask for every element.
+template <class Work>
+__device__ inline void with_entry(Entry entry, Work&& work) {
+  switch (entry) {
+    case Entry::values: return work(std::integral_constant<Entry, Entry::values>());
+    case Entry::added: return work(std::integral_constant<Entry, Entry::added>());
+    case Entry::decayed: return work(std::integral_constant<Entry, Entry::decayed>());
+    case Entry::averaged: return work(std::integral_constant<Entry, Entry::averaged>());
+    case Entry::corrected: return work(std::integral_constant<Entry, Entry::corrected>());
+  }
 }
+// The elements of a group from element `at` on, as they will be encoded, for kernels that select.
+template <Entry entry>
+struct Elements {
+  const FeedbackPolicy& policy;
+  const float *values, *in, *momentum;  // the last two where the entry has them
+  __device__ Elements(const Source& s, const GroupEntry& g, std::uint64_t at)
+      : policy(s.policy), values(s.values + g.offset + at), in(entry == Entry::values ? nullptr : global(g.in + at)),
+        momentum(entry == Entry::corrected ? global(g.momentum_in + at) : nullptr) {}
+
+  struct Parts {  // of up to four elements
+    Floats<4> value, in, momentum;
+    __device__ float a(const FeedbackPolicy& policy, int k) const {
+      float u;
+      return element(entry, policy, value.v[k], entry == Entry::values ? 0.0f : in.v[k],
+                     entry == Entry::corrected ? momentum.v[k] : 0.0f, &u);
+    }
+  };
+  template <int n>
+  __device__ void load_parts(Parts& to, std::size_t i) const {
+    load_front<n>(to.value, values + i);
+    if constexpr (entry != Entry::values) load_front<n>(to.in, in + i);
+    if constexpr (entry == Entry::corrected) load_front<n>(to.momentum, momentum + i);
+  }
+  __device__ float operator[](std::size_t i) const {
+    Parts parts;
+    load_parts<1>(parts, i);
+    return parts.a(policy, 0);
+  }
+  __device__ bool aligned() const { return aligned16(values, in, momentum); }
+};
 
 template <class Device>
 struct EncodeShared {
   alignas(16) float a[kPieceElements];
   typename Device::Shared own;
 };
+template <class Device>
+struct SumsShared {
+  typename Device::DecodeShared own;
+};
+template <class Device>
+struct DecodeShared {
+  using Type = EncodeShared<Device>;
+};
+template <class Device>
+requires Device::kInRegisters struct DecodeShared<Device> {
+  using Type = SumsShared<Device>;
+};
+
+// Adds up a piece in registers, what four payloads have for some elements on its way at once; body(r) is where the
+// piece begins in rank r's. No barrier but prepare()'s.
+template <class Device, class Body>
+__device__ inline void decode_in_registers(const Device& device, const Piece& piece, std::int64_t count, Body&& body,
+                                           float* out, bool accumulate, typename Device::DecodeShared& own,
+                                           std::int32_t* bad) {
+  constexpr int at_once = 4;
+  device.prepare(own);
+#pragma unroll 1
+  for (std::uint32_t j = 0; j < Device::kSlots; ++j) {
+    if (j > 0 && !Device::begins(j, piece.count)) break;
+    float sums[Device::kEach] = {};
+    if (accumulate) Device::load_slot(out, piece.count, j, sums);
+#pragma unroll 1
+    for (std::int64_t r = 0; r < count; r += at_once) {
+      typename Device::Head head[at_once] = {};
+      typename Device::Slot slot[at_once] = {};
+#pragma unroll
+      for (int b = 0; b < at_once; ++b)
+        if (r + b < count) {
+          const std::uint8_t* const in = body(r + b);
+          head[b] = device.head(piece, in);
+          slot[b] = device.fetch(piece, in, j);
+        }
+#pragma unroll
+      for (int b = 0; b < at_once; ++b)
+        if (r + b < count) {
+          const bool legal = device.legal(piece, head[b]);
+          if (!device.add(piece, head[b], slot[b], j, sums, own) || !legal)
+            atomicMin(bad, static_cast<std::int32_t>(r + b));
+        }
+    }
+    Device::store_slot(out, piece.count, j, sums);
+  }
+}
+
+inline constexpr int kQuads = kPieceElements / 4 / kThreads;  // of a thread, in a whole piece
 
 // Loads a piece into shared memory and stores what of its memory is final with that. Pointers are to the piece's first
 // element.
-template <Entry entry>
+template <Entry entry, int most>
 __device__ inline void load_piece(const FeedbackPolicy& policy, const float* values, const GroupEntry& at,
                                   std::uint32_t count, bool quads, float* a) {
-  for_elements(count, quads, [&](auto n, std::uint32_t i) {
-    Floats<n> x = load<n>(values + i);
-    if constexpr (entry != Entry::values) {
-      const Floats<n> in = load<n>(at.in + i);
-      Floats<n> momentum = {};
-      if constexpr (entry == Entry::corrected) momentum = load<n>(at.momentum_in + i);
+  in_batches<kQuads>(
+      count, quads, [&](auto n, int, std::size_t i) { copy_async<n>(a + i, values + i); },
+      [](auto, int, std::size_t) {});
+  if constexpr (entry == Entry::values) {
+    wait_async();
+  } else {
+    constexpr int at_once = entry == Entry::corrected ? 1 : most;
+    Floats<4> in[at_once], momentum[at_once];
+    in_batches<at_once>(
+        count, quads,
+        [&](auto n, int j, std::size_t i) {
+          load_front<n>(in[j], at.in + i);
+          if constexpr (entry == Entry::corrected) load_front<n>(momentum[j], at.momentum_in + i);
+        },
+        [&](auto n, int j, std::size_t i) {
+          if (j == 0) wait_async();
+          Floats<n> x = load<n>(a + i), u;
 #pragma unroll
-      for (int k = 0; k < n; ++k) x.v[k] = element(entry, policy, x.v[k], in.v[k], momentum.v[k], &momentum.v[k]);
-      if constexpr (entry == Entry::averaged) store<n>(at.out + i, x);
-      if constexpr (entry == Entry::corrected) store<n>(at.momentum_out + i, momentum);
-    }
-    store<n>(a + i, x);
-  });
+          for (int k = 0; k < n; ++k)
+            x.v[k] = element(entry, policy, x.v[k], in[j].v[k], entry == Entry::corrected ? momentum[j].v[k] : 0.0f,
+                             &u.v[k]);
+          if constexpr (entry == Entry::averaged) store<n>(at.out + i, x);
+          if constexpr (entry == Entry::corrected) store<n>(at.momentum_out + i, u);
+          store<n>(a + i, x);
+        });
+  }
+}
+
+// Stores what encoding has left of a piece.
+__device__ inline void store_left(const float* a, std::uint32_t count, bool quads, float* out) {
+  Floats<4> left[kQuads];
+  in_batches<kQuads>(
+      count, quads, [&](auto n, int j, std::size_t i) { load_front<n>(left[j], a + i); },
+      [&](auto n, int j, std::size_t i) { store_front<n>(out + i, left[j]); });
+}
+// What was sent loses its momentum.
+__device__ inline void mask_momentum(const float* a, std::uint32_t count, bool quads, const float* in,
+                                     float* momentum) {
+  Floats<4> r[2], u[2];
+  in_batches<2>(
+      count, quads,
+      [&](auto n, int j, std::size_t i) {
+        load_front<n>(r[j], in + i);
+        load_front<n>(u[j], momentum + i);
+      },
+      [&](auto n, int j, std::size_t i) {
+        const Floats<n> left = load<n>(a + i);
+        Floats<n> to;
+#pragma unroll
+        for (int k = 0; k < n; ++k) to.v[k] = left.v[k] == r[j].v[k] + u[j].v[k] ? u[j].v[k] : 0.0f;
+        store<n>(momentum + i, to);
+      });
 }
 
 template <class Device>
-__global__ void __launch_bounds__(kThreads, 3)
+__global__ void __launch_bounds__(kThreads, sizeof(EncodeShared<Device>) <= 56 << 10 ? Device::kEncodeBlocks : 3)
     encode_pieces(Source source, RandomCounter counter, const Selection* selections, Device device, std::uint8_t* slots,
                   std::uint32_t* lengths, std::uint64_t* body_bytes) {
   auto& shared = shared_memory<EncodeShared<Device>>();
   const PieceEntry entry = source.table.pieces[blockIdx.x];
   GroupEntry at = source.table.groups[entry.group];
   const std::uint64_t in_group = entry.offset - at.offset;
-  const auto move = [&](auto*& p) { p = p ? p + in_group : nullptr; };
+  const auto move = [&](auto*& p) { p = global(p ? p + in_group : nullptr); };
   move(at.in);
   move(at.out);
   move(at.momentum_in);
@@ -115,31 +242,19 @@ __global__ void __launch_bounds__(kThreads, 3)
   const float* values = source.values + entry.offset;
   const Entry kind = entry_of(source.policy, at);
   const bool quads = aligned16(values, at.in, at.out, at.momentum_in, at.momentum_out);
-  switch (kind) {
-    case Entry::values: load_piece<Entry::values>(source.policy, values, at, entry.count, quads, shared.a); break;
-    case Entry::added: load_piece<Entry::added>(source.policy, values, at, entry.count, quads, shared.a); break;
-    case Entry::decayed: load_piece<Entry::decayed>(source.policy, values, at, entry.count, quads, shared.a); break;
-    case Entry::averaged: load_piece<Entry::averaged>(source.policy, values, at, entry.count, quads, shared.a); break;
-    case Entry::corrected: load_piece<Entry::corrected>(source.policy, values, at, entry.count, quads, shared.a); break;
-  }
+  with_entry(kind, [&](auto constant) {
+    load_piece<constant, Device::kAtOnce>(source.policy, values, at, entry.count, quads, shared.a);
+  });
   Piece piece{entry.count, at.out != nullptr && kind != Entry::averaged, counter, {}, in_group};
   piece.counter.element += entry.offset;
   if constexpr (Device::kSelects) piece.selection = selections[entry.group];
   __syncthreads();
   const std::uint32_t bytes = device.encode(piece, shared.a, slots + entry.slot, shared.own);
   __syncthreads();
-  if (piece.keep)
-    for_elements(entry.count, quads, [&](auto n, std::uint32_t i) {
-      const Floats<n> left = load<n>(shared.a + i);
-      if (kind == Entry::corrected) {  // what was sent loses its momentum
-        const Floats<n> in = load<n>(at.in + i);
-        Floats<n> u = load<n>(at.momentum_out + i);
-#pragma unroll
-        for (int k = 0; k < n; ++k) u.v[k] = left.v[k] == in.v[k] + u.v[k] ? u.v[k] : 0.0f;
-        store<n>(at.momentum_out + i, u);
-      }
-      store<n>(at.out + i, left);
-    });
+  if (piece.keep) {
+    if (kind == Entry::corrected) mask_momentum(shared.a, entry.count, quads, at.in, at.momentum_out);
+    store_left(shared.a, entry.count, quads, at.out);
+  }
   if constexpr (Device::kFixedSize) {
     if (blockIdx.x + 1 == gridDim.x) {  // the last piece ends the body
       const std::uint64_t used = entry.slot + bytes,
@@ -183,38 +298,46 @@ __global__ void __launch_bounds__(threads)
 }
 
 template <class Device>
-__global__ void __launch_bounds__(kThreads, 3)
+__global__ void __launch_bounds__(kThreads,
+                                  blocks_with(sizeof(typename DecodeShared<Device>::Type), Device::kDecodeBlocks))
     decode_pieces(ChunkTable table, DeviceBodies bodies, RandomCounter counter, Device device, float* out,
                   bool accumulate, int voters, std::int32_t* bad) {
-  auto& shared = shared_memory<EncodeShared<Device>>();
+  auto& shared = shared_memory<typename DecodeShared<Device>::Type>();
   const PieceEntry entry = table.pieces[blockIdx.x];
   out += entry.offset;
-  const bool quads = aligned16(out);
-  for_elements(entry.count, quads,
-               [&](auto n, std::uint32_t i) { store<n>(shared.a + i, accumulate ? load<n>(out + i) : Floats<n>{}); });
   Piece piece{entry.count, false, {counter.element + entry.offset, counter.step, 0}, {}, 0};
   const std::uint64_t fixed = table.prefix_bytes + entry.slot;
-  for (int r = 0; r < bodies.count; ++r) {
-    std::uint64_t begin = fixed, end = 0;
-    if constexpr (Device::kFixedSize) {
-      end = begin + device.bytes(entry.count);
-    } else {
-      begin = bodies.offsets[r][blockIdx.x];
-      end = bodies.offsets[r][blockIdx.x + 1];
+  if constexpr (Device::kInRegisters) {
+    decode_in_registers(
+        device, piece, bodies.count, [&](std::int64_t r) { return global(bodies.bodies[r]) + fixed; }, out, accumulate,
+        shared.own, bad);
+  } else {
+    const bool quads = aligned16(out);
+    for_elements(entry.count, quads,
+                 [&](auto n, std::uint32_t i) { store<n>(shared.a + i, accumulate ? load<n>(out + i) : Floats<n>{}); });
+    for (int r = 0; r < bodies.count; ++r) {
+      std::uint64_t begin = fixed, end = 0;
+      if constexpr (Device::kFixedSize) {
+        end = begin + device.bytes(entry.count);
+      } else {
+        const std::uint64_t* const offsets = global(bodies.offsets[r]);
+        begin = offsets[blockIdx.x];
+        end = offsets[blockIdx.x + 1];
+      }
+      __syncthreads();
+      const bool good = device.decode_add(piece, global(bodies.bodies[r]) + begin,
+                                          static_cast<std::uint32_t>(end - begin), shared.a, shared.own);
+      if (!good && threadIdx.x == 0) atomicMin(bad, r);
     }
     __syncthreads();
-    const bool good = device.decode_add(piece, bodies.bodies[r] + begin, static_cast<std::uint32_t>(end - begin),
-                                        shared.a, shared.own);
-    if (!good && threadIdx.x == 0) atomicMin(bad, r);
-  }
-  __syncthreads();
-  if constexpr (Device::kVotes) {
-    if (!accumulate) {
-      device.finish(piece, shared.a, voters);
-      __syncthreads();
+    if constexpr (Device::kVotes) {
+      if (!accumulate) {
+        device.finish(piece, shared.a, voters);
+        __syncthreads();
+      }
     }
+    for_elements(entry.count, quads, [&](auto n, std::uint32_t i) { store<n>(out + i, load<n>(shared.a + i)); });
   }
-  for_elements(entry.count, quads, [&](auto n, std::uint32_t i) { store<n>(out + i, load<n>(shared.a + i)); });
 }
 
 template <class Device>
@@ -250,9 +373,9 @@ class PieceCodec final : public DeviceCodec {
 
   int decode_add(const ChunkTable& t, const DeviceBodies& bodies, const RandomCounter& counter, float* out,
                  bool accumulate, int voters, std::int32_t* bad, Stream s) const override {
-    return launch<decode_pieces<Device>>(t.piece_count, kThreads, sizeof(EncodeShared<Device>), s, t, bodies, counter,
-                                         device_, out, accumulate, voters ? voters : static_cast<int>(bodies.count),
-                                         bad);
+    return launch<decode_pieces<Device>>(t.piece_count, kThreads, sizeof(typename DecodeShared<Device>::Type), s, t,
+                                         bodies, counter, device_, out, accumulate,
+                                         voters ? voters : static_cast<int>(bodies.count), bad);
   }
 
  private:

@@ -1,4 +1,4 @@
-// Dynamic 8-bit numbers in a block. What the codes decode to is a table in shared memory, made anew for every payload.
+// Dynamic 8-bit numbers in a block. What the codes decode to is a table in shared memory.
 #pragma once
 #include "codec/device/byte_kernels.cuh"
 #include "codec/eightbit/eightbit.hpp"
@@ -36,12 +36,27 @@ struct Type {
     if (threadIdx.x == 0) device::store_bytes(head, scale);
     fill(scale, own);
   }
-  __device__ bool open(const std::uint8_t* head, std::uint32_t, Shared& own) const {
-    const float scale = device::load_bytes<float>(head);
-    if (!(scale >= 0.0f && __float_as_uint(scale) != 0x7f800000u)) return false;
-    fill(scale, own);
-    return true;
+  using Head = float;  // the scale
+  struct DecodeShared {
+    float levels[kCodes];
+  };
+  struct Scaled {
+    float scale;
+    const float* levels;
+    __device__ float value(std::uint32_t code) const {
+      return __uint_as_float(__float_as_uint(levels[code % kCodes] * scale) | code / kCodes << 31);
+    }
+  };
+  __device__ void prepare(DecodeShared& own) const {
+    if (threadIdx.x < kCodes) own.levels[threadIdx.x] = level_of(threadIdx.x);
+    __syncthreads();
   }
+  __device__ Head head(const std::uint8_t* in) const {
+    return __uint_as_float(device::load_word(in, 0, sizeof(float)));
+  }
+  __device__ bool legal(Head scale) const { return scale >= 0.0f && __float_as_uint(scale) != 0x7f800000u; }
+  __device__ std::uint32_t scale(const std::uint8_t*, std::uint32_t) const { return 0; }
+  __device__ Scaled with(Head scale, std::uint32_t, const DecodeShared& own) const { return {scale, own.levels}; }
   __device__ With at(std::uint32_t, const std::uint8_t*, const Shared& own) const { return {own.inverse, own.table}; }
 };
 

@@ -14,9 +14,10 @@ struct Type {
   struct Shared {};
   struct With {
     float up, down;
-    std::uint32_t last;
+    std::uint32_t last, scale;
     __device__ std::uint32_t code(float a, std::uint32_t) const { return code_of<e4m3>(a * down); }
     __device__ float value(std::uint32_t code) const { return value_of<e4m3>(code) * up; }
+    __device__ bool legal() const { return scale <= kLastScale; }
     __device__ bool legal(std::uint32_t code) const { return (code & 0x7f) <= last; }
   };
   std::uint32_t block,
@@ -41,15 +42,22 @@ struct Type {
     }
     __syncthreads();
   }
-  __device__ bool open(const std::uint8_t* head, std::uint32_t count, Shared&) const {
-    const std::uint32_t blocks = head_bytes(count);
-    return !device::block_any(threadIdx.x < blocks && head[threadIdx.x] > kLastScale);
-  }
   __device__ With at(std::uint32_t i, const std::uint8_t* head, const Shared&) const {
+    return with({}, scale(head, i), {});
+  }
+
+  struct Head {};
+  struct DecodeShared {};
+  __device__ void prepare(DecodeShared&) const {}
+  __device__ Head head(const std::uint8_t*) const { return {}; }
+  __device__ bool legal(const Head&) const { return true; }
+  __device__ std::uint32_t scale(const std::uint8_t* in, std::uint32_t i) const {
+    return in[i / kUnit * reciprocal >> kShift];
+  }
+  __device__ With with(const Head&, std::uint32_t scale, const DecodeShared&) const {
     constexpr Format format = e4m3 ? kE4m3 : kE5m2;
-    const std::uint32_t scale = head[i / kUnit * reciprocal >> kShift];
-    return {__uint_as_float(scale << 23), scale ? __uint_as_float((254 - scale) << 23) : 0.0f,
-            scale ? format.last : 0u};
+    return {__uint_as_float(scale << 23), scale ? __uint_as_float((254 - scale) << 23) : 0.0f, scale ? format.last : 0u,
+            scale};
   }
 };
 static_assert(kPieceElements / 32 <= device::kThreads);

@@ -43,14 +43,15 @@ __global__ void __launch_bounds__(device::kThreads) orthonormalise_columns(const
   const Tensor t = tensors[blockIdx.x].tensor;
   const Matrix& m = t.matrix;
   if (m.rank == 0) return;
-  float* const columns = of_q ? t.before : t.left;
+  float* const columns = device::global(of_q ? t.before : t.left);
+  const float* const memory = device::global(t.memory);
   const std::uint64_t length = of_q ? m.cols : m.rows;
   const auto each = [&](auto&& use) {
     for (std::uint64_t e = threadIdx.x; e < length; e += device::kThreads) use(e);
   };
   if constexpr (of_q)
     for (std::uint32_t k = 0; k < m.rank; ++k)
-      each([&](std::uint64_t e) { columns[k * length + e] = t.memory ? t.memory[m.count + k * length + e] : 0.0f; });
+      each([&](std::uint64_t e) { columns[k * length + e] = memory ? memory[m.count + k * length + e] : 0.0f; });
   const auto dot = [&](const float* a, const float* b) {
     double sum = 0;
 #pragma unroll 4

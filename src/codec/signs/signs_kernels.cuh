@@ -1,13 +1,15 @@
 // The 1-bit methods in a block: some warps add up the classes, an element of shared memory a thread and step, the
 // others make the words of the plane by ballot.
 #pragma once
-#include "codec/device/piece_kernels.cuh"
+#include "codec/device/sums.cuh"
 #include "codec/signs/signs.hpp"
 
 namespace crimp::signs {
 
 template <Scales scales>
-struct Device : device::PieceDevice {
+struct Device : std::conditional_t<scales == Scales::none, device::PieceDevice, device::QuadSums> {
+  static constexpr std::uint32_t kEncodeBlocks = scales == Scales::none ? 3 : 4,
+                                 kDecodeBlocks = scales == Scales::class_means ? 3 : 4;
   static constexpr bool kVotes = scales == Scales::none, kFixedSize = !kVotes;
   // The sums have as many threads as there are lanes of both classes; each is a chain that the format fixes.
   static constexpr std::uint32_t kAdding = scales == Scales::none ? 0 : 2 * kSumLanes / device::kWarp,
@@ -124,19 +126,35 @@ struct Device : device::PieceDevice {
 
   __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t size, float* acc,
                              Shared& own) const {
-    if constexpr (kVotes) return decode_add_votes(piece, in, size, acc, own);
+    return decode_add_votes(piece, in, size, acc, own);
+  }
+
+  struct Head {
     Levels levels;
-    levels.m0 = levels.m1 = device::load_bytes<float>(in);
-    if constexpr (scales == Scales::class_means) levels.m1 = device::load_bytes<float>(in + sizeof(float));
-    const auto legal = [](float m) { return m >= 0.0f && __float_as_uint(m) != 0x7f800000u; };
-    if (!legal(levels.m0) || !legal(levels.m1) || !bit_plane::padded_with_zeros(in + scale_bytes(), piece.count))
-      return false;
-    device::copy_bytes(reinterpret_cast<std::uint8_t*>(own.plane), in + scale_bytes(),
-                       static_cast<std::uint32_t>(bit_plane::bytes_of(piece.count)));
-    __syncthreads();
-#pragma unroll 4
-    for (std::uint32_t i = threadIdx.x; i < piece.count; i += device::kThreads)
-      acc[i] += decode(own.plane[i / device::kWarp] >> device::lane() & 1, levels);
+    std::uint32_t last;  // byte of the plane, where it has bits behind the last element
+  };
+  using Slot = std::uint32_t;  // the byte that holds its four bits
+  __device__ Head head(const device::Piece& piece, const std::uint8_t* in) const {
+    Head h;
+    h.levels.m0 = h.levels.m1 = __uint_as_float(device::load_word(in, 0, scale_bytes()));
+    if constexpr (scales == Scales::class_means)
+      h.levels.m1 = __uint_as_float(device::load_word(in, sizeof(float), scale_bytes()));
+    h.last = piece.count % 8 ? in[scale_bytes() + piece.count / 8] : 0u;
+    return h;
+  }
+  __device__ bool legal(const device::Piece& piece, const Head& h) const {
+    const auto legal_level = [](float m) { return m >= 0.0f && __float_as_uint(m) != 0x7f800000u; };
+    return legal_level(h.levels.m0) && legal_level(h.levels.m1) && h.last >> piece.count % 8 == 0;
+  }
+  __device__ Slot fetch(const device::Piece& piece, const std::uint8_t* in, std::uint32_t j) const {
+    const std::size_t i = device::QuadSums::first_of(j);
+    return device::behind(i, piece.count) ? in[scale_bytes() + threadIdx.x / 2 + j * (device::kThreads / 2)] : 0u;
+  }
+  __device__ bool add(const device::Piece&, const Head& h, Slot byte, std::uint32_t, float (&sums)[4],
+                      const device::QuadSums::DecodeShared&) const {
+    const std::uint32_t bits = byte >> 4 * (threadIdx.x % 2);
+#pragma unroll
+    for (std::uint32_t k = 0; k < 4; ++k) sums[k] += decode(bits >> k & 1, h.levels);
     return true;
   }
 

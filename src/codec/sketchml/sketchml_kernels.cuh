@@ -13,6 +13,8 @@ inline constexpr std::uint32_t kWords = 4, kRun = kWords * device::kWarp,
 static_assert(1u << kMostPlanes >= kMostBuckets);
 
 struct Device : device::PieceDevice {
+  static constexpr std::uint32_t kEncodeBlocks = 3;
+  static constexpr int kAtOnce = 2;
   struct Shared {
     device::BlockScratch scratch;
     unsigned long long sums[kMostBuckets];

@@ -42,11 +42,24 @@ __global__ void __launch_bounds__(threads) take_samples(device::Source source, R
   for (int digit = 0; digit < select::kDigits && left != 0; ++digit) {
     __syncthreads();
     const std::uint32_t low = select::shift_of(digit), n = select::bins_of(digit);
-    for (std::uint32_t j = threadIdx.x; j < size; j += threads) {
-      const std::uint64_t begin = j * g.count / size, width = (j + 1) * g.count / size - begin;
-      const std::uint32_t k = select::key_of(device::element(source, g, begin + (width * shift >> 16)));
-      if (k != 0 && ((k ^ key) >> low) < n) atomicAdd(&shared.bins[k >> low & (n - 1)], 1u);
-    }
+    device::with_entry(device::entry_of(source.policy, g), [&](auto entry) {
+      const device::Elements<entry> elements(source, g, 0);
+      // Four elements, which are anywhere, on their way at once.
+      for (std::uint64_t first = threadIdx.x; first < size; first += 4 * threads) {
+        float a[4];
+#pragma unroll
+        for (std::uint32_t b = 0; b < 4; ++b) {
+          const std::uint64_t j = first + b * threads, begin = j * g.count / size,
+                              width = (j + 1) * g.count / size - begin;
+          a[b] = j < size ? elements[begin + (width * shift >> 16)] : 0.0f;
+        }
+#pragma unroll
+        for (std::uint32_t b = 0; b < 4; ++b) {
+          const std::uint32_t k = select::key_of(a[b]);
+          if (k != 0 && ((k ^ key) >> low) < n) atomicAdd(&shared.bins[k >> low & (n - 1)], 1u);
+        }
+      }
+    });
     __syncthreads();
     const select::Digit found = select::find_digit(
         shared.bins, n, [&](std::uint32_t) { return left; }, shared.fix.found, shared.fix.scratch);
@@ -58,7 +71,7 @@ __global__ void __launch_bounds__(threads) take_samples(device::Source source, R
 
 // A block per piece.
 template <std::uint32_t threads>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(threads, 4)
     count_above(device::Source source, const select::Search* searches, Trial* trials) {
   auto& scratch = device::shared_memory<device::BlockScratch>();
   const PieceEntry piece = source.table.pieces[blockIdx.x];

@@ -1,6 +1,6 @@
-// SIDCo's threshold of every group of a chunk: the moments of each piece by a warp, in the host's 32 sums, and the fit
-// by one lane per group, in float64 with the functions of codec/sparse/sidco.hpp. Groups whose estimate fails are left
-// to the exact selection.
+// SIDCo's threshold of every group of a chunk: the moments of each piece by a block, in the host's 32 sums, and the
+// fit by one lane per group, in float64 with the functions of codec/sparse/sidco.hpp. Groups whose estimate fails are
+// left to the exact selection.
 #pragma once
 #include "codec/coding/select_kernels.cuh"
 #include "codec/sparse/sidco.hpp"
@@ -9,7 +9,6 @@
 namespace crimp::sidco {
 
 static_assert(kLanes == device::kWarp);
-inline constexpr std::uint32_t kMomentThreads = 128, kMomentPieces = kMomentThreads / device::kWarp;
 
 struct Sums {
   double count, excess, squares, logs;
@@ -28,35 +27,63 @@ __global__ void __launch_bounds__(threads) begin_fits(ChunkTable table, Fit* fit
   if (g < table.group_count) fits[g] = {1.0, 0.0f, 0, 1};
 }
 
-// A warp per piece.
+inline constexpr std::uint32_t kLogs = 4 * device::kThreads;
 template <bool with_logs>
-__global__ void __launch_bounds__(kMomentThreads)
+struct MomentsShared {
+  alignas(16) float a[kPieceElements];  // magnitudes
+  double logs[with_logs ? kLogs : 1];   // of some elements at a time
+};
+
+// A block per piece: all of it fetches the magnitudes, then a warp has each sum, its lanes the host's. Logarithms, long
+// to make and quick to add, are made by all threads.
+template <bool with_logs>
+__global__ void __launch_bounds__(device::kThreads, 3)
     add_moments(device::Source source, const select::Search* searches, const Fit* fits, Sums* sums) {
-  const std::uint32_t p = blockIdx.x * kMomentPieces + device::warp();
-  if (p >= source.table.piece_count) return;
-  const PieceEntry piece = source.table.pieces[p];
+  auto& shared = device::shared_memory<MomentsShared<with_logs>>();
+  const PieceEntry piece = source.table.pieces[blockIdx.x];
   if (searches[piece.group].left == 0 || fits[piece.group].stage < 0) return;
-  const GroupEntry& g = source.table.groups[piece.group];
-  const double from = fits[piece.group].from;
-  Sums mine{};
-  std::uint32_t count = 0;
-#pragma unroll 4
-  for (std::uint32_t i = device::lane(); i < piece.count; i += kLanes) {
-    const double x = fabsf(device::element(source, g, piece.offset - g.offset + i)), y = x - from;
-    if (!(y > 0.0)) continue;
-    mine.excess = mine.excess + y;
-    mine.squares = mine.squares + y * y;
-    if constexpr (with_logs) mine.logs = mine.logs + log_of(x);
-    ++count;
-  }
+  select::for_vectors(source, piece, [&](auto n, std::size_t i, const device::Floats<4>& a) {
+    device::Floats<n> magnitudes;
 #pragma unroll
-  for (std::uint32_t half = kLanes / 2; half > 0; half /= 2) {
-    mine.excess = mine.excess + __shfl_down_sync(device::kAllLanes, mine.excess, half);
-    mine.squares = mine.squares + __shfl_down_sync(device::kAllLanes, mine.squares, half);
-    if constexpr (with_logs) mine.logs = mine.logs + __shfl_down_sync(device::kAllLanes, mine.logs, half);
+    for (int k = 0; k < n; ++k) magnitudes.v[k] = fabsf(a.v[k]);
+    device::store<n>(shared.a + i, magnitudes);
+  });
+  __syncthreads();
+  const double from = fits[piece.group].from;
+  double sum = 0.0;
+  std::uint32_t count = 0;
+  if (device::warp() < 2) {
+    const bool squares = device::warp() == 1;
+#pragma unroll 8
+    for (std::uint32_t i = device::lane(); i < piece.count; i += kLanes) {
+      const double y = shared.a[i] - from;
+      if (!(y > 0.0)) continue;
+      sum = sum + (squares ? y * y : y);
+      ++count;
+    }
   }
-  mine.count = __reduce_add_sync(device::kAllLanes, count);
-  if (device::lane() == 0) sums[p] = mine;
+  if constexpr (with_logs)
+    for (std::uint32_t first = 0; first < piece.count; first += kLogs) {
+      const std::uint32_t n = piece.count - first < kLogs ? piece.count - first : kLogs;
+      for (std::uint32_t i = threadIdx.x; i < n; i += device::kThreads) {
+        const double x = shared.a[first + i];
+        shared.logs[i] = x - from > 0.0 ? log_of(x) : 0.0;
+      }
+      __syncthreads();
+      if (device::warp() == 2)
+#pragma unroll 8
+        for (std::uint32_t i = device::lane(); i < n; i += kLanes)
+          if (shared.a[first + i] - from > 0.0) sum = sum + shared.logs[i];
+      __syncthreads();
+    }
+  if (device::warp() > 2) return;
+#pragma unroll
+  for (std::uint32_t half = kLanes / 2; half > 0; half /= 2) sum = sum + __shfl_down_sync(device::kAllLanes, sum, half);
+  count = __reduce_add_sync(device::kAllLanes, count);
+  if (device::lane() != 0) return;
+  Sums& to = sums[blockIdx.x];
+  if (device::warp() == 0) to.count = count;
+  (device::warp() == 0 ? to.excess : device::warp() == 1 ? to.squares : to.logs) = sum;
 }
 
 // A warp per group: adds the moments of its pieces in order and takes the next step of Sidco::select (sidco_host.cpp).
@@ -141,13 +168,14 @@ int estimate(const device::Source& source, float ratio, int stages, const select
   constexpr auto first_moments = &add_moments<tail == sparse::Tail::gamma>;
   constexpr auto later_moments = &add_moments<false>;
   constexpr auto advance_all = &advance<tail>;
-  const std::uint32_t blocks = (t.piece_count + kMomentPieces - 1) / kMomentPieces;
   if (const int e = device::launch<begin_all>((t.group_count + 127) / 128, 128, 0, s, t, estimates.fits)) return e;
   for (int stage = 0; stage <= stages + 1; ++stage) {
-    const int e = stage == 0 ? device::launch<first_moments>(blocks, kMomentThreads, 0, s, source, room.searches,
-                                                             estimates.fits, estimates.sums)
-                             : device::launch<later_moments>(blocks, kMomentThreads, 0, s, source, room.searches,
-                                                             estimates.fits, estimates.sums);
+    const int e = stage == 0
+                      ? device::launch<first_moments>(t.piece_count, device::kThreads,
+                                                      sizeof(MomentsShared<tail == sparse::Tail::gamma>), s, source,
+                                                      room.searches, estimates.fits, estimates.sums)
+                      : device::launch<later_moments>(t.piece_count, device::kThreads, sizeof(MomentsShared<false>), s,
+                                                      source, room.searches, estimates.fits, estimates.sums);
     if (e) return e;
     if (const int f = device::launch<advance_all>(t.group_count, device::kWarp, 0, s, t, ratio, stages, estimates.sums,
                                                   estimates.fits, room.searches, selections))

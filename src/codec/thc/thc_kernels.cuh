@@ -14,6 +14,7 @@ inline constexpr std::uint32_t kTile = dither::kTile, kLanes = dither::kLanes, k
 static_assert(kAtOnce == 2 && kTile == 4 * device::kWarp && kLeastBlock == kTile);
 
 struct Device : device::PieceDevice {
+  static constexpr std::uint32_t kEncodeBlocks = 3, kDecodeBlocks = 3;
   struct Shared {
     alignas(16) float y[kAtOnce * kBlock];
     alignas(16) std::uint16_t signs[(kBlocks + 1) / 2 * kTile];

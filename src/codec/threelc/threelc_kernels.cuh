@@ -2,7 +2,7 @@
 #pragma once
 #include "codec/coding/prefix_code_kernels.cuh"
 #include "codec/coding/zero_run_kernels.cuh"
-#include "codec/device/piece_kernels.cuh"
+#include "codec/device/sums.cuh"
 #include "codec/threelc/threelc.hpp"
 
 namespace crimp::threelc {
@@ -27,9 +27,63 @@ struct Decoding<Stage::entropy> {
   PrefixDecodeTable table;
 };
 
+// Sums in registers of payloads that are a scale and the base bytes: slot j of a thread is the byte of one lane and
+// tile, and its elements stand a stripe apart. A codec adds which scales are legal.
+struct StripeSums : device::PieceDevice {
+  static constexpr bool kInRegisters = true;
+  static constexpr std::uint32_t kSlots = kPieceElements / kTile / device::kWarps, kEach = 5;
+  static_assert(kSlots * device::kWarps * kTile == kPieceElements);
+  using Head = float;
+  using Slot = std::uint32_t;
+  struct DecodeShared {};
+
+  // work(k, i) for the elements of slot j.
+  template <class Work>
+  __device__ static void for_slot(std::uint32_t count, std::uint32_t j, Work&& work) {
+    const std::uint32_t begin = tile_of(j) * kTile;
+    if (begin >= count) return;
+    const std::uint32_t width = stripe(begin, count);
+    if (device::lane() >= width) return;
+#pragma unroll
+    for (std::uint32_t k = 0; k < kEach; ++k)
+      if (const std::uint32_t i = begin + device::lane() + k * width; i < count) work(k, i);
+  }
+  __device__ static std::uint32_t tile_of(std::uint32_t j) { return device::warp() + j * device::kWarps; }
+  __device__ static bool begins(std::uint32_t j, std::uint32_t count) { return tile_of(j) * kTile < count; }
+  __device__ static void load_slot(const float* out, std::uint32_t count, std::uint32_t j, float (&sums)[kEach]) {
+    for_slot(count, j, [&](std::uint32_t k, std::uint32_t i) { sums[k] = out[i]; });
+  }
+  __device__ static void store_slot(float* out, std::uint32_t count, std::uint32_t j, const float (&sums)[kEach]) {
+    for_slot(count, j, [&](std::uint32_t k, std::uint32_t i) { out[i] = sums[k]; });
+  }
+  __device__ void prepare(DecodeShared&) const {}
+  __device__ Head head(const device::Piece&, const std::uint8_t* in) const {
+    return __uint_as_float(device::load_word(in, 0, sizeof(float)));
+  }
+  __device__ Slot fetch(const device::Piece& piece, const std::uint8_t* in, std::uint32_t j) const {
+    const std::uint32_t at = tile_of(j) * kStripe + device::lane();
+    return at < base_bytes(piece.count) ? in[sizeof(float) + at] : kZeroByte;
+  }
+  __device__ bool add(const device::Piece&, Head scale, Slot byte, std::uint32_t, float (&sums)[kEach],
+                      const DecodeShared&) const {
+    std::uint32_t rest = byte;
+#pragma unroll
+    for (std::uint32_t k = 0; k < kEach; ++k) {
+      const std::uint32_t weight = k == 0 ? 81 : k == 1 ? 27 : k == 2 ? 9 : k == 3 ? 3 : 1, digit = rest / weight;
+      rest -= digit * weight;
+      if (digit != 1) sums[k] += digit == 0 ? -scale : scale;  // zeros change no bit, of -0 neither
+    }
+    return byte < kFirstRun;
+  }
+};
+
 template <Stage stage>
-struct Device : device::PieceDevice {
+using Decodes = std::conditional_t<stage == Stage::base, StripeSums, device::PieceDevice>;
+
+template <Stage stage>
+struct Device : Decodes<stage> {
   static constexpr bool kFixedSize = stage == Stage::base;
+  static constexpr std::uint32_t kDecodeBlocks = stage == Stage::entropy ? 3 : 4;
   struct Shared : Coded<stage>, Decoding<stage> {
     device::BlockScratch scratch;
     alignas(16) std::uint8_t bytes[kRoom];
@@ -102,6 +156,7 @@ struct Device : device::PieceDevice {
     }
     return legal;
   }
+  __device__ bool legal(const device::Piece&, float scale) const { return legal_scale(scale); }
   __device__ static bool legal_scale(float scale) { return scale >= 0.0f && __float_as_uint(scale) != 0x7f800000u; }
 
   __device__ std::uint32_t encode(const device::Piece& piece, float* a, std::uint8_t* out, Shared& own) const {
@@ -133,9 +188,7 @@ struct Device : device::PieceDevice {
     if (!legal_scale(scale)) return false;
     in += sizeof scale;
     bytes -= static_cast<std::uint32_t>(sizeof scale);
-    if constexpr (stage == Stage::base) {
-      return !device::block_any(!add_piece(in, piece.count, scale, acc));
-    } else {
+    if constexpr (stage != Stage::base) {
       const auto n = static_cast<std::uint32_t>(base_bytes(piece.count));
       std::uint8_t *coded = own.coded + kHead, *base = own.bytes + kHead;
       if (bytes > n + (stage == Stage::entropy ? 1 : 0)) return false;
@@ -154,8 +207,8 @@ struct Device : device::PieceDevice {
       __syncthreads();
       if (!zero_run_decode_block(coded, bytes, base, n, own.scratch)) return false;
       add_piece(base, piece.count, scale, acc);
-      return true;
     }
+    return true;
   }
 };
 

@@ -5,7 +5,7 @@
 
 namespace crimp::uniform {
 
-struct TernGradDevice : device::PieceDevice {
+struct TernGradDevice : threelc::StripeSums {
   static constexpr std::uint32_t kHead = 16;  // the scale stands right in front of the base bytes, which are aligned
   struct Shared {
     device::BlockScratch scratch;
@@ -74,13 +74,8 @@ struct TernGradDevice : device::PieceDevice {
     return bytes(piece.count);
   }
 
-  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc,
-                             Shared&) const {
-    const float scale = device::load_bytes<float>(in);
-    if (__float_as_uint(scale) >= 0x7f800000u) return false;  // infinite, no number or negative
-    return !device::block_any(
-        !threelc::Device<threelc::Stage::base>::add_piece(in + sizeof scale, piece.count, scale, acc));
-  }
+  // Finite and not negative, -0 neither.
+  __device__ bool legal(const device::Piece&, float scale) const { return __float_as_uint(scale) < 0x7f800000u; }
 };
 
 }  // namespace crimp::uniform
