@@ -178,8 +178,8 @@ CodecCost time_codec(const Codec& codec, std::span<const float> sample, std::uin
     noted(cost.scan_s, [&] { backend.magnitudes(Dtype::f32, in.data(), std::span(&group, 1), &largest); });
     std::uint64_t bytes = 0;
     noted(cost.encode_s, [&] {
-      bytes = backend.finish_encode(
-          backend.start_encode({codec, partition, at(in), memories, late, body, at(scratch)}, {}), {});
+      const EncodeJob job{codec, partition, at(in), memories, late, body, at(scratch), &bytes};
+      backend.finish_encode(backend.start_encode({&job, 1}, {}), {});
     });
     cost.payload_bytes = static_cast<double>(bytes) / static_cast<double>(count);
     for (BodyView& view : views)
@@ -187,7 +187,9 @@ CodecCost time_codec(const Codec& codec, std::span<const float> sample, std::uin
         throw Error(ErrorCode::device_failed, why);
     const auto decode = [&](int payloads) {
       const auto of = std::span(views).first(static_cast<std::size_t>(payloads));
-      backend.finish_decode(backend.start_decode({codec, partition, of, late, at(out)}, {}), {});
+      int bad;
+      const DecodeJob job{codec, partition, of, late, at(out), false, 0, &bad};
+      backend.finish_decode(backend.start_decode({&job, 1}, {}), {});
     };
     noted(cost.decode_s, [&] { decode(1); });
     noted(sum_s, [&] { decode(kPayloads); });

@@ -176,7 +176,6 @@ TEST_SUITE("cuda_backend") {
     const std::size_t bytes = kElements * sizeof(float), bound = partition.body_bound(*codec);
     const auto floats = [](const Memory& m) { return reinterpret_cast<float*>(m.data()); };
     for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6, 7, 8}) {
-      const int nth = 1 + static_cast<int>(seed % 2);
       CAPTURE(seed);
       simt::set_seeds({seed, seed});
       cuda::CudaBackend backend(0, false);
@@ -190,11 +189,14 @@ TEST_SUITE("cuda_backend") {
       device.write(values.data(), in.data(), bytes);
       const auto other = make_data(Data::laplace, 5, kElements);
       device.write(lost_values.data(), other.data(), bytes);
+      std::uint64_t bytes_used;
       const auto start = [&](const Memory& from, std::span<const FeedbackView> feedback) {
         auto* const body = reinterpret_cast<std::uint8_t*>(staging.take(bound));
-        return backend.start_encode({*codec, partition, floats(from), feedback, {}, body, nullptr}, {});
+        const EncodeJob job{*codec, partition, floats(from), feedback, {}, body, nullptr, &bytes_used};
+        return backend.start_encode({&job, 1}, {});
       };
-      simt::fail("cudaEventRecord", nth, cudaErrorMemoryAllocation);
+      if (seed % 2) simt::fail("cudaEventRecord", 1, cudaErrorMemoryAllocation);
+      else simt::fail("cudaMemcpyAsync", 2, cudaErrorMemoryAllocation);  // of the sizes
       CHECK_THROWS_AS(start(lost_values, {}), Error);
       const FeedbackView kept = feedback_of(*codec, floats(residual), 1, kElements, 0);
       backend.finish_encode(start(values, {&kept, 1}), {});
