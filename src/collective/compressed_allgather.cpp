@@ -101,8 +101,8 @@ class Allgather final : public Rounds<Allgather> {
     const bool first = !committed();
     if (!accept(send(chunk).headers)) return end();
     if (first) {
-      commit(send(0).bound);
-      if (chunks() > 1) commit(send(1).bound);
+      commit({&send(0).bound, 1});
+      if (chunks() > 1) commit({&send(1).bound, 1});
     }
     finish_decoding(receive(chunk));
     start_bodies(chunk);
@@ -123,6 +123,7 @@ class Allgather final : public Rounds<Allgather> {
       for (std::size_t r = 0; r < ranks(); ++r) to.offsets[r] = r * bytes;
       to.ticket = under_way(transport_.start_allgather(slot.body, to.bodies, bytes));
     } else {
+      place(to.bytes, to.offsets, to.offsets);
       to.ticket = under_way(transport_.start_allgatherv(slot.body, to.bytes, to.offsets, to.bodies));
     }
   }
@@ -198,7 +199,7 @@ AlgorithmEntry allgather_algorithm() {
             const double n = q.network.ranks, m = q.per_chunk();
             const double wire = q.network.allgather.at((n - 1) * sizeof(Header)) +
                                 q.network.allgather.at((n - 1) * m * q.codec.payload_bytes);
-            return pipelined(q.chunks(), m * (q.codec.encode_s + n * q.codec.decode_s), wire);
+            return pipelined(q.chunks(), m * (q.codec.encode_s + n * q.codec.decode_s) + 2 * q.codec.launch_s, wire);
           },
       .any_backend = true,
   };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "collective/frame.hpp"
 #include "core/log.hpp"
@@ -214,18 +215,47 @@ bool Pipeline::accept(std::span<const Header> headers) {
   return true;
 }
 
-void Pipeline::commit(const BoundSlice& bound) {
-  for (std::size_t g = 0; g < bound.feedback.size(); ++g) {
-    const FeedbackView& memory = bound.feedback[g];
-    const std::uint64_t count = bound.partition().groups()[g].count;
-    try {
-      if (memory.out) backend_.copy(const_cast<float*>(memory.in), memory.out, count);
-      if (memory.momentum_out) backend_.copy(const_cast<float*>(memory.momentum_in), memory.momentum_out, count);
-      if (memory.state_out) backend_.copy(const_cast<float*>(memory.state_in), memory.state_out, Codec::kStateFloats);
-    } catch (const std::exception& e) {
-      failed(e);
-    }
+namespace {
+
+// A copy that grows while neighbours follow.
+struct Stretch {
+  float* to = nullptr;
+  const float* from = nullptr;
+  std::uint64_t count = 0;
+  void add(Backend& backend, const float* there, const float* here, std::uint64_t more) {
+    if (count && (there != to + count || here != from + count)) flush(backend);
+    if (!count) to = const_cast<float*>(there), from = here;
+    count += more;
   }
+  void flush(Backend& backend) {
+    if (const std::uint64_t all = std::exchange(count, 0)) backend.copy(to, from, all);
+  }
+};
+
+}  // namespace
+
+void Pipeline::commit(std::span<const BoundSlice> slices) {
+  try {
+    Stretch memories, momenta;
+    for (const BoundSlice& bound : slices)
+      for (std::size_t g = 0; g < bound.feedback.size(); ++g) {
+        const FeedbackView& memory = bound.feedback[g];
+        const std::uint64_t count = bound.partition().groups()[g].count;
+        if (memory.out) memories.add(backend_, memory.in, memory.out, count);
+        if (memory.momentum_out) momenta.add(backend_, memory.momentum_in, memory.momentum_out, count);
+        if (memory.state_out) backend_.copy(const_cast<float*>(memory.state_in), memory.state_out, Codec::kStateFloats);
+      }
+    memories.flush(backend_);
+    momenta.flush(backend_);
+  } catch (const std::exception& e) {
+    failed(e);
+  }
+}
+
+void Pipeline::place(std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> bounds,
+                     std::span<std::uint64_t> offsets) const {
+  std::uint64_t at = 0;
+  for (std::size_t r = 0; r < bytes.size(); at += bytes[r++]) offsets[r] = backend_.asynchronous() ? at : bounds[r];
 }
 
 Transport::Ticket Pipeline::under_way(Transport::Ticket ticket) {

@@ -79,8 +79,12 @@ class Pipeline {
   // Headers of all ranks in one chunk and stage. False: some rank asks for MPI. Throws Error{call_differs}, with
   // nothing left under way.
   bool accept(std::span<const Header>);
-  // After the first accept(): new memories of a chunk that was cut before go to their places.
-  void commit(const BoundSlice&);
+  // After the first accept(): new memories of a chunk that was cut before go to their places, neighbours' together.
+  void commit(std::span<const BoundSlice>);
+  // Where bodies of so many bytes are received: in their bounds, or, where the backend is asynchronous, behind one
+  // another, so that they travel in one copy.
+  void place(std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> bounds,
+             std::span<std::uint64_t> offsets) const;
   bool committed() const { return committed_; }
 
   // An exchange of this call, waited for with wait(), and before the call ends in any case.

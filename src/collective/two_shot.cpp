@@ -81,6 +81,7 @@ class TwoShot final : public Rounds<TwoShot> {
       chunk.encoding.reserve(ranks());
       chunk.decoding.reserve(ranks());
       for (auto* headers : {&chunk.mine, &chunk.scattered, &chunk.gathered}) headers->resize(ranks());
+      chunk.offsets.resize(ranks());
       chunk.sum_offsets.resize(ranks());
     }
     encoding_of_sum_.reserve(1);
@@ -111,8 +112,8 @@ class TwoShot final : public Rounds<TwoShot> {
     Header sum;
     Encoding encoding;  // of all shards
     Decoding decoding;
-    std::vector<std::uint64_t> sum_offsets;  // of the sums' bodies as they arrive
-    Transport::Ticket tickets[kKinds] = {};  // of its exchanges, where there are no relays
+    std::vector<std::uint64_t> offsets, sum_offsets;  // of the shards' and the sums' bodies as they arrive
+    Transport::Ticket tickets[kKinds] = {};           // of its exchanges, where there are no relays
   };
   Chunk& chunk(std::uint64_t i) { return chunk_[i % kChunkSlots]; }
 
@@ -200,8 +201,7 @@ class TwoShot final : public Rounds<TwoShot> {
     const bool first = !committed();
     if (!accept(chunk(i).scattered)) return end();
     if (first)
-      for (std::uint64_t early = 0; early < std::min<std::uint64_t>(2, chunks()); ++early)
-        for (const BoundSlice& shard : chunk(early).shards) commit(shard);
+      for (std::uint64_t early = 0; early < std::min<std::uint64_t>(2, chunks()); ++early) commit(chunk(early).shards);
     start_shards(i);
   }
 
@@ -218,10 +218,14 @@ class TwoShot final : public Rounds<TwoShot> {
 
   void start_shards(std::uint64_t i) {
     Chunk& c = chunk(i);
-    if (relays_) return relays_->scatter(i, scatter_[i % kSendSlots], shard_offsets(i), scattered_[i % kReceiveSlots]);
+    if (relays_) {
+      std::copy(shard_offsets_.begin(), shard_offsets_.end(), c.offsets.begin());
+      return relays_->scatter(i, scatter_[i % kSendSlots], shard_offsets(i), scattered_[i % kReceiveSlots]);
+    }
     const auto bytes = announced(c.scattered, largest_), send = announced(c.mine, largest_, 1);
+    place(bytes, shard_offsets_, c.offsets);
     c.tickets[kBodies] = under_way(transport_.start_alltoallv(scatter_[i % kSendSlots], send, shard_offsets(i),
-                                                              scattered_[i % kReceiveSlots], bytes, shard_offsets_));
+                                                              scattered_[i % kReceiveSlots], bytes, c.offsets));
     for (std::size_t r = 0; r < ranks(); ++r) result_.sent_bytes += r == rank() ? 0 : send[r];
     count_received(bytes);
   }
@@ -237,7 +241,7 @@ class TwoShot final : public Rounds<TwoShot> {
     bool good = true;
     for (std::size_t r = 0; r < ranks(); ++r)
       good = open(views_[r], c.scattered[r], own,
-                  std::span(bodies + r * largest_, std::min(c.scattered[r].body_bytes, largest_)), r, i) &&
+                  std::span(bodies + c.offsets[r], std::min(c.scattered[r].body_bytes, largest_)), r, i) &&
              good;
     if (good) {
       add(decoding_of_sum_, own, views_, i);
@@ -267,9 +271,9 @@ class TwoShot final : public Rounds<TwoShot> {
     for (std::size_t q = 0; q < ranks(); ++q) announced_[q] = sum_bytes(i, q);
     const auto bytes = std::span<const std::uint64_t>(announced_).first(ranks());
     if (relays_) return relays_->gather(i, sum_[i % kSendSlots], bytes, gathered_[i % kReceiveSlots], c.sum_offsets);
-    std::copy_n(shard_offsets(i).begin(), ranks(), c.sum_offsets.begin());
+    place(bytes, shard_offsets(i), c.sum_offsets);
     c.tickets[kSumBodies] = under_way(
-        transport_.start_allgatherv(sum_[i % kSendSlots], bytes, shard_offsets(i), gathered_[i % kReceiveSlots]));
+        transport_.start_allgatherv(sum_[i % kSendSlots], bytes, c.sum_offsets, gathered_[i % kReceiveSlots]));
     result_.sent_bytes += bytes[rank()];
     count_received(bytes);
   }
@@ -370,8 +374,10 @@ AlgorithmEntry two_shot_algorithm() {
                                     ? shard_relays_s(q, shard)
                                     : q.network.alltoall.at(headers) + q.network.alltoall.at(bytes) +
                                           q.network.allgather.at(headers) + q.network.allgather.at(sums);
-            return pipelined(q.chunks(),
-                             (m + shard) * q.codec.encode_s + shard * q.codec.sum_s(n) + m * q.codec.decode_s, wire);
+            return pipelined(
+                q.chunks(),
+                (m + shard) * q.codec.encode_s + shard * q.codec.sum_s(n) + m * q.codec.decode_s + 4 * q.codec.launch_s,
+                wire);
           },
       .error = [](const Codec& codec, int) { return codec.error_of_two_encodings(); },
       .sums_encoded = true,

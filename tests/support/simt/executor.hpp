@@ -37,6 +37,7 @@ void reset();
 // launches: cudaLaunchKernelEx.
 void fail(const std::string& function, int n, int error);
 std::uint64_t calls(const std::string& function);  // so far in this process
+std::uint64_t calls();                             // of all functions but those that only say or clear an error
 void set_device_memory(std::size_t bytes);         // allocations beyond are refused
 void set_device_count(int);
 std::size_t device_bytes();  // allocated now
