@@ -4,7 +4,7 @@
 // A Backend serves one communicator's calls, one after another: not thread-safe. What it starts happens in the order of
 // starting. Payload bytes and decoded bits do not depend on the Backend, so ranks with different ones take part in the
 // same call. Errors: Error{device_failed}; host values cannot fail. After one, what was under way is void, and
-// finish_*() of it throws as well or returns something; nothing blocks for ever.
+// finish_*() of it throws as well or returns; nothing blocks for ever.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -16,20 +16,21 @@ namespace crimp {
 
 class TensorSteps;  // codec/powersgd/tensor_steps.hpp
 
-// A body to encode, as encode_body() takes it. Values, memories, body and codec stay until the encoding is finished;
-// the rest may go.
+// A body to encode, as encode_body() takes it. Values, memories, body, codec and *bytes stay until the encoding is
+// finished; the rest may go.
 struct EncodeJob {
   const Codec& codec;
   const ChunkPartition& partition;
   const float* values;
   std::span<const FeedbackView> feedback;
   RandomCounter counter;
-  std::uint8_t* body;  // in staging()
-  float* scratch;      // scratch_elements(), in memory()
+  std::uint8_t* body;    // in staging()
+  float* scratch;        // scratch_elements(), in memory()
+  std::uint64_t* bytes;  // receives the body's
 };
 
-// Bodies to decode and add, as decode_add() takes them: opened with open(), all of one partition. Bodies' bytes and
-// codec stay until it is finished.
+// Bodies to decode and add, as decode_add() takes them: opened with open(), all of one partition. Bodies' bytes, codec
+// and *bad stay until it is finished.
 struct DecodeJob {
   const Codec& codec;
   const ChunkPartition& partition;
@@ -38,6 +39,7 @@ struct DecodeJob {
   float* out;
   bool accumulate = false;
   int voters = 0;
+  int* bad = nullptr;  // receives what decode_add() returns
 };
 
 class Backend {
@@ -54,16 +56,19 @@ class Backend {
 
   // Whether it can encode and decode for this codec.
   virtual bool runs(const Codec&) = 0;
-  // Before anything is started: makes room for bodies of this partition and of parts of it, `ranks` decoded at once;
-  // and, with the arena that the call's bodies are taken of, for the call. Throws Error{out_of_memory}.
+  // Before anything is started: makes room for bodies of this partition and of parts of it, `ranks` of them encoded or
+  // decoded at once; and, with the arena that the call's bodies are taken of, for the call. Throws
+  // Error{out_of_memory}.
   virtual void prepare(const Codec&, const ChunkPartition&, int ranks) = 0;
   virtual void prepare(const Arena& staging) = 0;
 
-  // finish_*() return each ticket's result once. `progress` is called while waiting.
-  virtual Ticket start_encode(const EncodeJob&, const Progress& progress) = 0;
-  virtual std::size_t finish_encode(Ticket, const Progress& progress) = 0;  // the bytes of the body, which is in place
-  virtual Ticket start_decode(const DecodeJob&, const Progress& progress) = 0;
-  virtual int finish_decode(Ticket, const Progress& progress) = 0;  // as decode_add(); the bodies may be overwritten
+  // Several jobs are one piece of work, so that what a start costs is paid once: of one codec, `accumulate`, `voters`
+  // and number of bodies, and with counters that differ as their places in one array of values do. finish_*() take a
+  // ticket once. `progress` is called while waiting.
+  virtual Ticket start_encode(std::span<const EncodeJob>, const Progress& progress) = 0;
+  virtual void finish_encode(Ticket, const Progress& progress) = 0;  // the bodies are in place
+  virtual Ticket start_decode(std::span<const DecodeJob>, const Progress& progress) = 0;
+  virtual void finish_decode(Ticket, const Progress& progress) = 0;  // the bodies may be overwritten
   virtual std::string open(BodyView& view, const Codec& codec, const ChunkPartition& partition,
                            std::span<const std::uint8_t> body) = 0;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <climits>
 #include <cmath>
 #include <cstring>
@@ -19,14 +20,20 @@
 namespace crimp::cuda {
 namespace {
 
-constexpr std::size_t kAlign = 16, kResult = kAlign;  // a region begins with its result
+constexpr std::size_t kAlign = 16;
+// Things under way at once: four encodings and two decodings of the deepest pipeline, and what of a failed call is
+// lost.
+constexpr std::size_t kSlots = 16;
+
+// A region begins with its results.
+std::size_t result_bytes(std::size_t jobs) { return round_up(jobs * sizeof(std::uint64_t), kAlign); }
 
 }  // namespace
 
 // Tables written in pinned memory, behind one another, and where they will be on the device.
 struct CudaBackend::TableWriter {
   std::byte *host, *device;
-  std::size_t used = kResult, room;
+  std::size_t used, room;
 
   template <class T>
   T* take(std::size_t count, const T** there) {
@@ -83,26 +90,31 @@ void CudaBackend::prepare(const Codec& codec, const ChunkPartition& partition, i
   const auto n = static_cast<std::size_t>(ranks);
   const std::size_t pieces = partition.pieces().size();
   // Shards cut groups and so add up to one entry of each kind.
-  const std::size_t bytes = kResult + (pieces + 1) * sizeof(PieceEntry) +
-                            (partition.groups().size() + 1) * sizeof(GroupEntry) +
-                            n * (2 * sizeof(void*) + (pieces + 2) * sizeof(std::uint64_t)) + 8 * kAlign;
+  const std::size_t bytes = result_bytes(n) + n * sizeof(JobEntry) + (pieces + n) * sizeof(PieceEntry) +
+                            (partition.groups().size() + n) * sizeof(GroupEntry) +
+                            n * (2 * sizeof(void*) + (pieces + 2) * sizeof(std::uint64_t) + kAlign) + 8 * kAlign;
   wanted_region_ = std::max<std::size_t>(wanted_region_, round_up(bytes, 256));
-  wanted_slots_ = std::max(wanted_slots_, 8 + 3 * n);
-  wanted_scratch_ = std::max(wanted_scratch_, kernels(codec).scratch_bytes(chunk_arrays(codec, partition).table));
+  wanted_jobs_ = std::max(wanted_jobs_, n);
+  ChunkTable table = ChunkArrays(codec, {partition}).table;
+  table.group_count += static_cast<std::uint32_t>(n);
+  wanted_scratch_ = std::max(wanted_scratch_, kernels(codec).scratch_bytes(table));
 }
 
 void CudaBackend::prepare(const Arena& staging) {
   const ContextGuard here(device_);
-  if (wanted_region_ > region_bytes_ || wanted_slots_ > in_flight_.size()) {
-    const std::size_t all = wanted_region_ * wanted_slots_;
+  if (wanted_region_ > region_bytes_ || wanted_jobs_ > jobs_) {
+    const std::size_t all = wanted_region_ * kSlots;
     Memory tables(all, pinned_memory()), tables_mirror(all, device_memory(device_));
-    in_flight_.resize(wanted_slots_);
-    for (auto& slot : in_flight_)
+    in_flight_.resize(kSlots);
+    for (auto& slot : in_flight_) {
+      slot.jobs.reserve(wanted_jobs_);
       for (cudaEvent_t* event : {&slot.ready, &slot.done})
         if (!*event) CRIMP_CUDA(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+    }
     tables_ = std::move(tables);
     tables_mirror_ = std::move(tables_mirror);
     region_bytes_ = wanted_region_;
+    jobs_ = wanted_jobs_;
   }
   grow(scratch_, wanted_scratch_, device_memory(device_));
   if (device_bodies_) {
@@ -118,15 +130,16 @@ std::uint8_t* CudaBackend::mirror(const std::uint8_t* staged) const {
   return reinterpret_cast<std::uint8_t*>(mirror_.data() + (reinterpret_cast<const std::byte*>(staged) - staging_));
 }
 
-std::size_t CudaBackend::take_slot() {
+std::size_t CudaBackend::take_slot(std::size_t jobs) {
   for (const bool again : {false, true}) {
     if (again) retire_lost();
-    for (std::size_t i = 0; i < in_flight_.size(); ++i)
-      if (!in_flight_[i].taken) {
-        in_flight_[i].taken = true;
-        in_flight_[i].mirror = nullptr;
-        return i;
-      }
+    for (std::size_t i = 0; i < in_flight_.size() && jobs <= jobs_; ++i) {
+      InFlight& slot = in_flight_[i];
+      if (slot.taken) continue;
+      slot.taken = slot.sized = true;
+      slot.jobs.assign(jobs, Job{});
+      return i;
+    }
   }
   throw Error(ErrorCode::device_failed, "more chunks are under way than were prepared for; this is a defect of Crimp");
 }
@@ -146,42 +159,52 @@ void CudaBackend::order(cudaStream_t after, cudaStream_t before, cudaEvent_t eve
   CRIMP_CUDA(cudaStreamWaitEvent(after, event, 0));
 }
 
-ChunkTable CudaBackend::table(TableWriter& upload, const Codec& codec, const ChunkPartition& partition,
-                              std::span<const FeedbackView> feedback) const {
-  const ChunkArrays arrays = chunk_arrays(codec, partition, feedback);
+template <class Result>
+Result CudaBackend::result(std::size_t slot, std::size_t job) const {
+  Result value;
+  std::memcpy(&value, region(tables_, slot) + job * sizeof value, sizeof value);
+  return value;
+}
+
+ChunkTable CudaBackend::upload(TableWriter& to, const ChunkArrays& arrays) const {
   ChunkTable table = arrays.table;
-  std::copy(arrays.pieces.begin(), arrays.pieces.end(), upload.take(arrays.pieces.size(), &table.pieces));
-  std::copy(arrays.groups.begin(), arrays.groups.end(), upload.take(arrays.groups.size(), &table.groups));
+  std::copy(arrays.pieces.begin(), arrays.pieces.end(), to.take(arrays.pieces.size(), &table.pieces));
+  std::copy(arrays.groups.begin(), arrays.groups.end(), to.take(arrays.groups.size(), &table.groups));
+  std::copy(arrays.jobs.begin(), arrays.jobs.end(), to.take(arrays.jobs.size(), &table.jobs));
   return table;
 }
 
-Backend::Ticket CudaBackend::start_encode(const EncodeJob& job, const Progress&) {
+Backend::Ticket CudaBackend::start_encode(std::span<const EncodeJob> jobs, const Progress&) {
   const ContextGuard here(device_);
   poll_copies();
-  const std::size_t ticket = take_slot();
+  const std::size_t ticket = take_slot(jobs.size());
   InFlight& slot = in_flight_[ticket];
   try {
-    TableWriter upload{region(tables_, ticket), region(tables_mirror_, ticket), kResult, region_bytes_};
-    const ChunkTable chunk = table(upload, job.codec, job.partition, job.feedback);
-    std::memset(upload.host, 0, kResult);
-    CRIMP_CUDA(cudaMemcpyAsync(upload.device, upload.host, upload.used, cudaMemcpyHostToDevice, compute_));
-    std::uint8_t* const body = mirror(job.body);
+    const Codec& codec = jobs[0].codec;
+    ChunkArrays arrays;
+    for (std::size_t j = 0; j < jobs.size(); ++j) {
+      const EncodeJob& job = jobs[j];
+      arrays.add(codec, {job.partition, static_cast<std::uint64_t>(job.values - jobs[0].values), job.feedback,
+                         mirror(job.body)});
+      slot.jobs[j] = {job.bytes, job.body, nullptr};
+    }
+    const std::size_t results = result_bytes(jobs.size());
+    TableWriter tables{region(tables_, ticket), region(tables_mirror_, ticket), results, region_bytes_};
+    const ChunkTable table = upload(tables, arrays);
+    std::memset(tables.host, 0, results);
+    CRIMP_CUDA(cudaMemcpyAsync(tables.device, tables.host, tables.used, cudaMemcpyHostToDevice, compute_));
     const int launched =
-        kernels(job.codec).encode(chunk, job.values, job.counter, body, reinterpret_cast<std::uint64_t*>(upload.device),
-                                  scratch_.data(), compute_);
+        kernels(codec).encode(table, jobs[0].values, jobs[0].counter, reinterpret_cast<std::uint64_t*>(tables.device),
+                              scratch_.data(), compute_);
     check(static_cast<cudaError_t>(launched), "an encoding kernel's launch");
-    CRIMP_CUDA(cudaEventRecord(slot.ready, compute_));
-    CRIMP_CUDA(cudaStreamWaitEvent(down_, slot.ready, 0));
-    slot.body = job.body;
-    slot.bytes = 0;
-    if (job.codec.traits().fixed_size) {
-      slot.bytes = round_up(chunk.prefix_bytes + chunk.slots_bytes, kPayloadAlign);
-      slot.mirror = body;
-      copy_to_host(slot, slot.bytes);
+    if (codec.traits().fixed_size) {
+      for (const EncodeJob& job : jobs) *job.bytes = job.partition.body_bound(codec);
+      order(down_, compute_, slot.ready);
+      copy_to_host(slot);
     } else {
-      CRIMP_CUDA(cudaMemcpyAsync(upload.host, upload.device, sizeof(std::uint64_t), cudaMemcpyDeviceToHost, down_));
-      CRIMP_CUDA(cudaEventRecord(slot.ready, down_));
-      slot.mirror = body;
+      CRIMP_CUDA(cudaMemcpyAsync(tables.host, tables.device, results, cudaMemcpyDeviceToHost, compute_));
+      CRIMP_CUDA(cudaEventRecord(slot.ready, compute_));
+      slot.sized = false;
     }
   } catch (...) {
     slot.lost = true;
@@ -190,64 +213,93 @@ Backend::Ticket CudaBackend::start_encode(const EncodeJob& job, const Progress&)
   return static_cast<Ticket>(ticket);
 }
 
-void CudaBackend::copy_to_host(InFlight& slot, std::uint64_t bytes) {
-  if (!device_bodies_ && bytes)
-    CRIMP_CUDA(cudaMemcpyAsync(slot.body, slot.mirror, bytes, cudaMemcpyDeviceToHost, down_));
+void CudaBackend::note_sizes(std::size_t ticket) {
+  InFlight& slot = in_flight_[ticket];
+  for (std::size_t j = 0; j < slot.jobs.size(); ++j) *slot.jobs[j].bytes = result<std::uint64_t>(ticket, j);
+}
+
+// Of what the host knows to be encoded, or what down_ waits for. Neighbours travel in one copy.
+void CudaBackend::copy_to_host(InFlight& slot) {
+  for (std::size_t first = 0, last; first < slot.jobs.size() && !device_bodies_; first = last) {
+    std::uint8_t *const from = slot.jobs[first].body, *end = from;
+    for (last = first; last < slot.jobs.size() && slot.jobs[last].body == end; ++last) end += *slot.jobs[last].bytes;
+    if (end != from)
+      CRIMP_CUDA(
+          cudaMemcpyAsync(from, mirror(from), static_cast<std::size_t>(end - from), cudaMemcpyDeviceToHost, down_));
+  }
   CRIMP_CUDA(cudaEventRecord(slot.done, down_));
-  slot.mirror = nullptr;
+  slot.sized = true;
 }
 
 void CudaBackend::poll_copies() {
+  bool waits = false;
   for (std::size_t i = 0; i < in_flight_.size(); ++i) {
     InFlight& slot = in_flight_[i];
-    if (!slot.taken || slot.lost || !slot.mirror || cudaEventQuery(slot.ready) != cudaSuccess) continue;
-    std::memcpy(&slot.bytes, region(tables_, i), sizeof slot.bytes);
-    copy_to_host(slot, slot.bytes);
+    if (!slot.taken || slot.lost || slot.sized) continue;
+    if (cudaEventQuery(slot.ready) != cudaSuccess) {
+      waits = true;
+      continue;
+    }
+    note_sizes(i);
+    copy_to_host(slot);
   }
-  cudaGetLastError();  // "not ready" is no error of the application's
+  if (waits) cudaGetLastError();  // "not ready" is no error of the application's
 }
 
+// Every query is a call into the driver, so the more has been waited the longer none is made.
 void CudaBackend::wait(cudaEvent_t event, const Progress& progress) {
-  for (;;) {
+  using std::chrono::steady_clock;
+  constexpr std::chrono::nanoseconds kLeast{2000}, kMost{50000};
+  const auto begun = steady_clock::now();
+  for (bool waited = false;; waited = true) {
     const cudaError_t state = cudaEventQuery(event);
-    if (state == cudaSuccess) return;
-    if (state != cudaErrorNotReady) check(state, "cudaEventQuery");
-    cudaGetLastError();
-    if (progress) progress();
-    std::this_thread::yield();
+    if (state != cudaErrorNotReady) {
+      if (waited) cudaGetLastError();  // as above
+      check(state, "cudaEventQuery");
+      return;
+    }
+    const auto now = steady_clock::now();
+    const auto next = now + std::clamp<std::chrono::nanoseconds>((now - begun) / 8, kLeast, kMost);
+    do {
+      if (progress) progress();
+      std::this_thread::yield();
+    } while (steady_clock::now() < next);
   }
 }
 
-std::size_t CudaBackend::finish_encode(Ticket ticket, const Progress& progress) {
+void CudaBackend::finish_encode(Ticket ticket, const Progress& progress) {
   const ContextGuard here(device_);
-  InFlight& slot = in_flight_[static_cast<std::size_t>(ticket)];
+  const auto at = static_cast<std::size_t>(ticket);
+  InFlight& slot = in_flight_[at];
   slot.lost = true;  // unless its end is seen
-  if (slot.mirror) {
+  if (!slot.sized) {
     wait(slot.ready, progress);
-    std::memcpy(&slot.bytes, region(tables_, static_cast<std::size_t>(ticket)), sizeof slot.bytes);
-    copy_to_host(slot, slot.bytes);
+    note_sizes(at);
+    copy_to_host(slot);
   }
   wait(slot.done, progress);
   slot.taken = slot.lost = false;
-  return slot.bytes;
 }
 
-Backend::Ticket CudaBackend::start_decode(const DecodeJob& job, const Progress&) {
+Backend::Ticket CudaBackend::start_decode(std::span<const DecodeJob> jobs, const Progress&) {
   const ContextGuard here(device_);
   poll_copies();
-  const std::size_t ticket = take_slot(), n = job.bodies.size(), entries = job.partition.pieces().size() + 1;
+  const std::size_t ticket = take_slot(jobs.size()), n = jobs[0].bodies.size();
   InFlight& slot = in_flight_[ticket];
   try {
-    TableWriter upload{region(tables_, ticket), region(tables_mirror_, ticket), kResult, region_bytes_};
-    const ChunkTable chunk = table(upload, job.codec, job.partition, {});
+    const DecodeJob& one = jobs[0];
+    ChunkArrays arrays;
+    for (std::size_t j = 0; j < jobs.size(); ++j) {
+      arrays.add(one.codec, {jobs[j].partition, static_cast<std::uint64_t>(jobs[j].out - one.out)});
+      slot.jobs[j] = {nullptr, nullptr, jobs[j].bad};
+    }
+    const std::size_t results = result_bytes(jobs.size());
+    TableWriter tables{region(tables_, ticket), region(tables_mirror_, ticket), results, region_bytes_};
+    const ChunkTable table = upload(tables, arrays);
     DeviceBodies bodies{};
     bodies.count = static_cast<std::int64_t>(n);
-    const std::uint8_t* const* body_table;
-    const std::uint64_t* const* offset_table;
-    auto* const body = upload.take<const std::uint8_t*>(n, &body_table);
-    auto* const offset = upload.take<const std::uint64_t*>(n, &offset_table);
-    bodies.bodies = body_table;
-    bodies.offsets = offset_table;
+    auto* body = tables.take<const std::uint8_t*>(jobs.size() * n, &bodies.bodies);
+    auto* offset = tables.take<const std::uint64_t*>(jobs.size() * n, &bodies.offsets);
     // Neighbours travel in one copy.
     const std::uint8_t *from = nullptr, *end = nullptr;
     const auto bring_up = [&] {
@@ -255,27 +307,28 @@ Backend::Ticket CudaBackend::start_decode(const DecodeJob& job, const Progress&)
         CRIMP_CUDA(
             cudaMemcpyAsync(mirror(from), from, static_cast<std::size_t>(end - from), cudaMemcpyHostToDevice, up_));
     };
-    for (std::size_t r = 0; r < n; ++r) {
-      const BodyView& view = job.bodies[r];
-      const auto bytes = view.body();
-      body[r] = mirror(bytes.data());
-      std::uint64_t* const to = upload.take<std::uint64_t>(entries, &offset[r]);
-      std::copy_n(view.offsets().begin(), entries, to);
-      if (bytes.data() != end || !end) {
-        bring_up();
-        from = bytes.data();
+    for (const DecodeJob& job : jobs) {
+      const std::size_t entries = job.partition.pieces().size() + 1;
+      for (const BodyView& view : job.bodies) {
+        const auto bytes = view.body();
+        *body++ = mirror(bytes.data());
+        if (job.codec.traits().fixed_size) *offset++ = nullptr;
+        else std::copy_n(view.offsets().begin(), entries, tables.take<std::uint64_t>(entries, offset++));
+        if (bytes.data() != end || !end) {
+          bring_up();
+          from = bytes.data();
+        }
+        end = bytes.data() + bytes.size();
       }
-      end = bytes.data() + bytes.size();
     }
     bring_up();
-    const std::int32_t none = INT_MAX;
-    std::memcpy(upload.host, &none, sizeof none);
-    CRIMP_CUDA(cudaMemcpyAsync(upload.device, upload.host, upload.used, cudaMemcpyHostToDevice, up_));
+    std::fill_n(reinterpret_cast<std::int32_t*>(tables.host), results / sizeof(std::int32_t), INT_MAX);
+    CRIMP_CUDA(cudaMemcpyAsync(tables.device, tables.host, tables.used, cudaMemcpyHostToDevice, up_));
     order(compute_, up_, slot.ready);
-    const int launched = kernels(job.codec).decode_add(chunk, bodies, job.counter, job.out, job.accumulate, job.voters,
-                                                       reinterpret_cast<std::int32_t*>(upload.device), compute_);
+    const int launched = kernels(one.codec).decode_add(table, bodies, one.counter, one.out, one.accumulate, one.voters,
+                                                       reinterpret_cast<std::int32_t*>(tables.device), compute_);
     check(static_cast<cudaError_t>(launched), "a decoding kernel's launch");
-    CRIMP_CUDA(cudaMemcpyAsync(upload.host, upload.device, sizeof none, cudaMemcpyDeviceToHost, compute_));
+    CRIMP_CUDA(cudaMemcpyAsync(tables.host, tables.device, results, cudaMemcpyDeviceToHost, compute_));
     CRIMP_CUDA(cudaEventRecord(slot.done, compute_));
   } catch (...) {
     slot.lost = true;
@@ -284,15 +337,17 @@ Backend::Ticket CudaBackend::start_decode(const DecodeJob& job, const Progress&)
   return static_cast<Ticket>(ticket);
 }
 
-int CudaBackend::finish_decode(Ticket ticket, const Progress& progress) {
+void CudaBackend::finish_decode(Ticket ticket, const Progress& progress) {
   const ContextGuard here(device_);
-  InFlight& slot = in_flight_[static_cast<std::size_t>(ticket)];
+  const auto at = static_cast<std::size_t>(ticket);
+  InFlight& slot = in_flight_[at];
   slot.lost = true;  // unless its end is seen
   wait(slot.done, progress);
   slot.taken = slot.lost = false;
-  std::int32_t bad;
-  std::memcpy(&bad, region(tables_, static_cast<std::size_t>(ticket)), sizeof bad);
-  return bad == INT_MAX ? -1 : bad;
+  for (std::size_t j = 0; j < slot.jobs.size(); ++j) {
+    const auto bad = result<std::int32_t>(at, j);
+    *slot.jobs[j].bad = bad == INT_MAX ? -1 : bad;
+  }
 }
 
 std::string CudaBackend::open(BodyView& view, const Codec& codec, const ChunkPartition& partition,

@@ -26,10 +26,10 @@ class CudaBackend final : public Backend {
   bool runs(const Codec&) override;
   void prepare(const Codec&, const ChunkPartition&, int ranks) override;
   void prepare(const Arena& staging) override;
-  Ticket start_encode(const EncodeJob&, const Progress&) override;
-  std::size_t finish_encode(Ticket, const Progress&) override;
-  Ticket start_decode(const DecodeJob&, const Progress&) override;
-  int finish_decode(Ticket, const Progress&) override;
+  Ticket start_encode(std::span<const EncodeJob>, const Progress&) override;
+  void finish_encode(Ticket, const Progress&) override;
+  Ticket start_decode(std::span<const DecodeJob>, const Progress&) override;
+  void finish_decode(Ticket, const Progress&) override;
   std::string open(BodyView&, const Codec&, const ChunkPartition&, std::span<const std::uint8_t> body) override;
   TensorSteps* tensor_steps() override;
   void copy(float* to, const float* from, std::uint64_t count) override;
@@ -42,24 +42,33 @@ class CudaBackend final : public Backend {
   void synchronize() override;
 
  private:
-  // Something under way, with a region of its own in tables_ and its mirror: first a result word, then the tables.
+  // A job under way: where its result goes, and of an encoding its body.
+  struct Job {
+    std::uint64_t* bytes = nullptr;
+    std::uint8_t* body = nullptr;
+    int* bad = nullptr;
+  };
+  // Something under way, with a region of its own in tables_ and its mirror: first a word of result for each job, then
+  // the tables.
   struct InFlight {
     bool taken = false;
-    bool lost = false;  // it has failed, and what of it was enqueued may still run: nobody may have its region before
-    cudaEvent_t ready = nullptr, done = nullptr;  // kernels; copies as well
-    const std::uint8_t* mirror = nullptr;         // of a body to be copied down, whose size is not known yet
-    std::uint8_t* body = nullptr;
-    std::uint64_t bytes = 0;  // of the body, where they are fixed
+    bool lost = false;   // it has failed, and what of it was enqueued may still run: nobody may have its region before
+    bool sized = false;  // bodies are on the way down, or need not come; else their sizes are awaited first
+    cudaEvent_t ready = nullptr, done = nullptr;  // sizes; bodies as well
+    std::vector<Job> jobs;                        // with room for as many as were prepared for
   };
   struct TableWriter;
 
   const DeviceCodec& kernels(const Codec&);
   std::uint8_t* mirror(const std::uint8_t* staged) const;
-  std::size_t take_slot();
+  std::size_t take_slot(std::size_t jobs);
   void retire_lost();  // waits for the streams, where there is any
   std::byte* region(const Memory& of, std::size_t slot) const { return of.data() + slot * region_bytes_; }
-  ChunkTable table(TableWriter&, const Codec&, const ChunkPartition&, std::span<const FeedbackView>) const;
-  void copy_to_host(InFlight&, std::uint64_t bytes);
+  template <class Result>
+  Result result(std::size_t slot, std::size_t job) const;
+  ChunkTable upload(TableWriter&, const ChunkArrays&) const;
+  void note_sizes(std::size_t slot);
+  void copy_to_host(InFlight&);
   void poll_copies();  // copies that wait for nothing but their sizes
   void wait(cudaEvent_t, const Progress&);
   void order(cudaStream_t after, cudaStream_t before, cudaEvent_t);
@@ -70,7 +79,7 @@ class CudaBackend final : public Backend {
   cudaEvent_t entered_ = nullptr;
   std::map<const Codec*, std::unique_ptr<DeviceCodec>> codecs_;
   std::vector<InFlight> in_flight_;
-  std::size_t region_bytes_ = 0, wanted_region_ = 0, wanted_slots_ = 0, wanted_scratch_ = 0;
+  std::size_t region_bytes_ = 0, wanted_region_ = 0, jobs_ = 0, wanted_jobs_ = 0, wanted_scratch_ = 0;
   Memory tables_, tables_mirror_;  // pinned and device
   Memory scratch_, mirror_, sizes_, sizes_mirror_, look_;
   std::unique_ptr<TensorSteps> tensor_steps_;  // once they are asked for

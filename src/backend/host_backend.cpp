@@ -15,14 +15,18 @@ TensorSteps* HostBackend::tensor_steps() {
   return tensor_steps_.get();
 }
 
-Backend::Ticket HostBackend::start_encode(const EncodeJob& job, const Progress& progress) {
-  return static_cast<Ticket>(encode_body(job.codec, job.partition, job.values, job.feedback, job.counter, job.body,
-                                         job.scratch, workers_, progress));
+Backend::Ticket HostBackend::start_encode(std::span<const EncodeJob> jobs, const Progress& progress) {
+  for (const EncodeJob& job : jobs)
+    *job.bytes = encode_body(job.codec, job.partition, job.values, job.feedback, job.counter, job.body, job.scratch,
+                             workers_, progress);
+  return 0;
 }
 
-Backend::Ticket HostBackend::start_decode(const DecodeJob& job, const Progress& progress) {
-  return decode_add(job.codec, job.partition, job.bodies, job.counter, job.out, job.accumulate, workers_, progress,
-                    job.voters);
+Backend::Ticket HostBackend::start_decode(std::span<const DecodeJob> jobs, const Progress& progress) {
+  for (const DecodeJob& job : jobs)
+    *job.bad = decode_add(job.codec, job.partition, job.bodies, job.counter, job.out, job.accumulate, workers_,
+                          progress, job.voters);
+  return 0;
 }
 
 void HostBackend::copy(float* to, const float* from, std::uint64_t count) { std::memcpy(to, from, count * sizeof *to); }

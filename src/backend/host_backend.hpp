@@ -1,4 +1,4 @@
-// Values in host memory: everything is done when it is started, a ticket is its result.
+// Values in host memory: everything is done when it is started.
 #pragma once
 #include <memory>
 
@@ -19,10 +19,10 @@ class HostBackend final : public Backend {
   bool runs(const Codec&) override { return true; }
   void prepare(const Codec&, const ChunkPartition&, int) override {}
   void prepare(const Arena&) override { thread_scratch(); }
-  Ticket start_encode(const EncodeJob&, const Progress&) override;
-  std::size_t finish_encode(Ticket ticket, const Progress&) override { return static_cast<std::size_t>(ticket); }
-  Ticket start_decode(const DecodeJob&, const Progress&) override;
-  int finish_decode(Ticket ticket, const Progress&) override { return static_cast<int>(ticket); }
+  Ticket start_encode(std::span<const EncodeJob>, const Progress&) override;
+  void finish_encode(Ticket, const Progress&) override {}
+  Ticket start_decode(std::span<const DecodeJob>, const Progress&) override;
+  void finish_decode(Ticket, const Progress&) override {}
   std::string open(BodyView& view, const Codec& codec, const ChunkPartition& partition,
                    std::span<const std::uint8_t> body) override {
     return view.open(codec, partition, body);

@@ -1,5 +1,5 @@
 // Codecs in device memory: the same bytes and the same decoded bits as encode_body and decode_add (codec/payload.hpp),
-// chunk by chunk on a stream.
+// some chunks or shards at a time, on a stream.
 //
 // No CUDA header is needed to call one. Pointers are to device memory unless said otherwise. Everything is enqueued on
 // the stream: nothing waits, nothing allocates, and what is pointed to must stay until the stream has come past it.
@@ -9,6 +9,7 @@
 #include <climits>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -20,12 +21,14 @@ namespace crimp {
 
 using Stream = CUstream_st*;  // a cudaStream_t
 
+// Several bodies of one codec are encoded, or decoded to several places, by the same launches: its jobs. Offsets are
+// elements from the launch's values, which its counter counts, too.
 struct PieceEntry {
-  std::uint64_t offset,
-      slot;  // slot: from the first piece's slot; for fixed-size codecs where its bytes are in the body
-  std::uint32_t count, group;
+  std::uint64_t offset, slot;  // slot: for fixed-size codecs where its bytes are in the job's body, else in the scratch
+                               // memory of all jobs
+  std::uint32_t count, group, job, in_job;  // in_job: which of the job's pieces
 };
-// As Feedback, for the group [offset, offset + count) of the chunk. Element 0 of every pointer is the group's first.
+// As Feedback, for the group [offset, offset + count). Element 0 of every pointer is the group's first.
 struct GroupEntry {
   std::uint64_t offset, count;
   const float* in;
@@ -34,18 +37,25 @@ struct GroupEntry {
   float* momentum_out;
   std::uint32_t first_piece, pieces;
 };
-// A ChunkPartition in device memory. The arrays are the caller's; the numbers are read on the host.
+struct JobEntry {
+  std::uint8_t* body;  // to be encoded: aligned to 16 bytes, with room for body_bound()
+  std::uint64_t prefix_bytes;
+  std::uint32_t first_piece, pieces;
+};
+// ChunkPartitions in device memory, one for each job. The arrays are the caller's; the numbers are read on the host.
 struct ChunkTable {
   const PieceEntry* pieces;
   const GroupEntry* groups;
+  const JobEntry* jobs;
   std::uint32_t piece_count, group_count;
-  std::uint64_t count, prefix_bytes, slots_bytes;
+  std::uint64_t job_count, slots_bytes;  // as wide as a pointer: padding of kernel arguments holds whatever was there
 };
+// As many for each job, one job's behind another's.
 struct DeviceBodies {
   const std::uint8_t* const* bodies;
   const std::uint64_t* const* offsets;  // of each body: where its pieces begin in it, and where the last one ends. Null
                                         // where the codec is of fixed size
-  std::int64_t count;                   // as wide as a pointer: padding of kernel arguments holds whatever was there
+  std::int64_t count;                   // of one job; as wide as a pointer
 };
 
 class DeviceCodec {
@@ -53,12 +63,12 @@ class DeviceCodec {
   virtual ~DeviceCodec() = default;
   // Scratch memory for one encode, aligned to 256 bytes; 0: none.
   virtual std::size_t scratch_bytes(const ChunkTable&) const = 0;
-  // `values` is the chunk's first element, `counter` its counter. `body` is aligned to 16 bytes and has room for
-  // body_bound(); *body_bytes receives the bytes used.
-  virtual int encode(const ChunkTable&, const float* values, const RandomCounter& counter, std::uint8_t* body,
-                     std::uint64_t* body_bytes, void* scratch, Stream) const = 0;
-  // As decode_add. Lengths and padding are not checked here (BodyView::open, or the caller). *bad, INT_MAX before,
-  // receives the lowest index of a body with malformed pieces; `out` is then not a sum. voters: 0: one for each body.
+  // Each job to its body; body_bytes, one for each job and 0 before, receive the bytes used.
+  virtual int encode(const ChunkTable&, const float* values, const RandomCounter& counter, std::uint64_t* body_bytes,
+                     void* scratch, Stream) const = 0;
+  // As decode_add, each job its bodies. Lengths and padding are not checked here (BodyView::open, or the caller). bad,
+  // one for each job and INT_MAX before, receive the lowest index of a body with malformed pieces; what is in the job's
+  // place is then not a sum. voters: 0: one for each body.
   virtual int decode_add(const ChunkTable&, const DeviceBodies&, const RandomCounter& counter, float* out,
                          bool accumulate, int voters, std::int32_t* bad, Stream) const = 0;
 };
@@ -66,37 +76,48 @@ class DeviceCodec {
 // Null where the codec has no kernels in this build.
 std::unique_ptr<DeviceCodec> make_device_codec(const Codec&);
 
-// Host arrays of a ChunkPartition, to be copied into device memory. Group pointers are null; feedback has one entry per
-// group or is empty.
+// What is to be encoded or decoded as one job. `at`: its first element's offset.
+struct DeviceJob {
+  const ChunkPartition& partition;
+  std::uint64_t at = 0;
+  std::span<const FeedbackView> feedback = {};  // one for each group, or empty
+  std::uint8_t* body = nullptr;
+};
+// Host arrays of jobs, to be copied into device memory.
 struct ChunkArrays {
   std::vector<PieceEntry> pieces;
   std::vector<GroupEntry> groups;
-  ChunkTable table;  // without its pointers
+  std::vector<JobEntry> jobs;
+  ChunkTable table{};  // without its pointers
+  ChunkArrays() = default;
+  ChunkArrays(const Codec& codec, const DeviceJob& job) { add(codec, job); }
+
+  void add(const Codec& codec, const DeviceJob& job) {
+    const bool fixed = codec.traits().fixed_size;
+    const auto index = static_cast<std::uint32_t>(jobs.size());
+    const auto first_piece = static_cast<std::uint32_t>(pieces.size()),
+               first_group = static_cast<std::uint32_t>(groups.size());
+    std::uint64_t in_body = 0;
+    for (const ChunkPartition::Piece& p : job.partition.pieces()) {
+      pieces.push_back({job.at + p.offset, fixed ? in_body : table.slots_bytes, p.count, first_group + p.group, index,
+                        static_cast<std::uint32_t>(pieces.size()) - first_piece});
+      const std::size_t bound = codec.piece_bound(p.count);
+      in_body += bound;
+      if (!fixed) table.slots_bytes += round_up(bound, 16);
+    }
+    for (std::size_t g = 0; g < job.partition.groups().size(); ++g) {
+      const Group& group = job.partition.groups()[g];
+      const FeedbackView memory = job.feedback.empty() ? FeedbackView{} : job.feedback[g];
+      groups.push_back({job.at + group.offset, group.count, memory.in, memory.out, memory.momentum_in,
+                        memory.momentum_out, first_piece + static_cast<std::uint32_t>(job.partition.first_piece(g)),
+                        static_cast<std::uint32_t>(div_up(group.count, kPieceElements))});
+    }
+    jobs.push_back({job.body, job.partition.prefix_bytes(codec), first_piece,
+                    static_cast<std::uint32_t>(pieces.size()) - first_piece});
+    table.piece_count = static_cast<std::uint32_t>(pieces.size());
+    table.group_count = static_cast<std::uint32_t>(groups.size());
+    table.job_count = jobs.size();
+  }
 };
-inline ChunkArrays chunk_arrays(const Codec& codec, const ChunkPartition& partition,
-                                std::span<const FeedbackView> feedback = {}) {
-  ChunkArrays arrays;
-  std::uint64_t slot = 0;
-  for (const ChunkPartition::Piece& p : partition.pieces()) {
-    arrays.pieces.push_back({p.offset, slot, p.count, p.group});
-    const std::size_t bound = codec.piece_bound(p.count);
-    slot += codec.traits().fixed_size ? bound : round_up(bound, 16);
-  }
-  for (std::size_t g = 0; g < partition.groups().size(); ++g) {
-    const Group& group = partition.groups()[g];
-    const FeedbackView memory = feedback.empty() ? FeedbackView{} : feedback[g];
-    arrays.groups.push_back({group.offset, group.count, memory.in, memory.out, memory.momentum_in, memory.momentum_out,
-                             static_cast<std::uint32_t>(partition.first_piece(g)),
-                             static_cast<std::uint32_t>(div_up(group.count, kPieceElements))});
-  }
-  arrays.table = {nullptr,
-                  nullptr,
-                  static_cast<std::uint32_t>(arrays.pieces.size()),
-                  static_cast<std::uint32_t>(arrays.groups.size()),
-                  partition.count(),
-                  partition.prefix_bytes(codec),
-                  slot};
-  return arrays;
-}
 
 }  // namespace crimp

@@ -27,12 +27,18 @@ AlgorithmEntry::Prediction AlgorithmEntry::predicted(const NetworkModel& network
   };
   const auto relayed = [&](int radix) {
     if (query.chunk_setting != 0) return in_chunks(query.chunk_setting, radix);
-    Prediction best = in_chunks(kDefaultChunk, radix);
+    const bool device = codec.launch_s > 0 && radix == 1 && in_device_chunks(*this, *query.codec);
+    const std::uint64_t usual = device ? kDeviceChunk : kDefaultChunk;
+    Prediction best = in_chunks(usual, radix);
     if (query.codec->traits().selects)
       return best;  // out of a tensor's part in a chunk: other chunks are other results
-    for (std::uint64_t setting = kChunkStep * kDefaultChunk;
-         setting / kChunkStep < query.count && setting <= kLongestChunk; setting *= kChunkStep)
-      if (const Prediction longer = in_chunks(setting, radix); longer.s < kWorthMemory * best.s) best = longer;
+    const auto consider = [&](std::uint64_t setting) {
+      if (const Prediction other = in_chunks(setting, radix); other.s < kWorthMemory * best.s) best = other;
+    };
+    for (std::uint64_t setting = kDefaultChunk; setting < usual; setting *= kChunkStep) consider(setting);
+    for (std::uint64_t setting = kChunkStep * usual; setting / kChunkStep < query.count && setting <= kLongestChunk;
+         setting *= kChunkStep)
+      consider(setting);
     return best;
   };
   if (plan_relayed && query.radix != 0) return relayed(query.radix);
@@ -95,6 +101,10 @@ Suitable suitable(const Codec& codec, int ranks, double quality, bool between_no
     else found.limited = true;
   }
   return found;
+}
+
+bool in_device_chunks(const AlgorithmEntry& entry, const Codec& codec) {
+  return entry.any_backend && !codec.traits().selects && !codec.traits().whole_tensors;
 }
 
 std::string algorithms_for(const Codec& codec, int ranks) {

@@ -81,6 +81,9 @@ struct Suitable {
   auto end() const { return entries.begin() + count; }
 };
 Suitable suitable(const Codec&, int ranks, double quality, bool between_nodes = false);
+// Whether chunks are of other lengths where values lie in a device's memory: where the algorithm works on them there,
+// and the codec gives the same results in any chunks.
+bool in_device_chunks(const AlgorithmEntry&, const Codec&);
 // "allgather, two_shot": those that can run the codec on so many ranks.
 std::string algorithms_for(const Codec&, int ranks);
 

@@ -93,14 +93,22 @@ void Chooser::forget() {
   ++state_;
 }
 
-Choice Chooser::forced(const Codec& codec, int ranks) {
+Choice Chooser::forced(const ChoiceQuery& query, int ranks) {
+  const Codec& codec = *query.codec;
   const AlgorithmEntry* const entry = find_algorithm(forced_);
   const bool runs = entry && insist([&] { return entry->why_unsupported(codec, ranks).empty(); });
-  if (runs && entry->plan) return {.algorithm = entry->algorithm, .why = "CRIMP_ALGORITHM"};
   const auto first = [&](int among) { return insist([&] { return first_algorithm(codec, among); }); };
+  const bool open = device_ && query.chunk_setting == 0 && query.radix <= 1;  // relays copy bodies on the host
+  const auto chunk = [&](Algorithm algorithm) {
+    return open && in_device_chunks(entry_of(algorithm), codec) ? kDeviceChunk : 0;
+  };
+  if (runs && entry->plan)
+    return {.algorithm = entry->algorithm, .why = "CRIMP_ALGORITHM", .chunk_setting = chunk(entry->algorithm)};
   if (runs && nodes()) return {.algorithm = first(hierarchy_->nodes), .nodes = true, .why = "CRIMP_ALGORITHM"};
-  return {.algorithm = first(ranks),
-          .why = runs ? "no nodes of several ranks" : "CRIMP_ALGORITHM cannot run the codec"};
+  const Algorithm only = first(ranks);
+  return {.algorithm = only,
+          .why = runs ? "no nodes of several ranks" : "CRIMP_ALGORITHM cannot run the codec",
+          .chunk_setting = chunk(only)};
 }
 
 std::vector<Choice> Chooser::candidates_for(const Measured& codec, const ChoiceQuery& query) const {
@@ -120,7 +128,7 @@ std::vector<Choice> Chooser::candidates_for(const Measured& codec, const ChoiceQ
 Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const PlainAllreduce& plain,
                        const std::function<CodecCost(const Codec&)>& time, bool same_call) {
   if (!same_call) counted_ = false;
-  if (forced_ != "auto") return forced(*query.codec, transport.size());
+  if (forced_ != "auto") return forced(query, transport.size());
   if (const Algorithm only = insist([&] { return first_algorithm(*query.codec, transport.size()); });
       !entry_of(only).cost)
     return {.algorithm = only, .why = "the codec's only algorithm"};

@@ -59,6 +59,9 @@ class Chooser {
   // Before the first call: how the communicator's nodes are opened, when they are first needed. Collective; null on all
   // ranks where there are none.
   void set_nodes(std::function<const Hierarchy*()> open) { open_nodes_ = std::move(open); }
+  // Before the first call: whether some rank's values lie in a device's memory, as far as all ranks know; equal on all
+  // ranks. Where an algorithm is forced, chunks have lengths for that.
+  void set_device(bool device) { device_ = device; }
   // Before the first call: what communicators of the same ranks in the same order tell one another; they have the same
   // number. Stays the caller's.
   void share(SharedModels* shared, std::uint64_t group) { shared_ = shared, group_ = group; }
@@ -75,13 +78,14 @@ class Chooser {
     std::map<int, Trials> trials;  // by the binary logarithm of the calls' elements
   };
   std::vector<Choice> candidates_for(const Measured&, const ChoiceQuery&) const;
-  Choice forced(const Codec&, int ranks);
+  Choice forced(const ChoiceQuery&, int ranks);
   void adopt(Transport&);
   void publish() const;
   Account::Known known(const Codec*, int size_class) const;
   void close_account(const Codec*, int size_class);
 
   std::string forced_;
+  bool device_ = false;
   NetworkModel network_;
   std::function<const Hierarchy*()> open_nodes_;
   const Hierarchy* hierarchy_ = nullptr;

@@ -55,6 +55,9 @@ inline constexpr std::uint64_t kReceiveBudget = std::uint64_t{256} << 20;
 // again and again, where that is predicted to take less than kWorthMemory of the time.
 inline constexpr std::uint64_t kDefaultChunk = 655360, kChunkStep = 4, kLongestChunk = 64 * kDefaultChunk;
 inline constexpr double kWorthMemory = 0.95;
+// The same where a rank's values lie in a device's memory, which takes long to begin anything: chunks are of this
+// length, or shorter or longer by kChunkStep, where that is predicted to take less than kWorthMemory of the time.
+inline constexpr std::uint64_t kDeviceChunk = 13 * kDefaultChunk;  // 64 MiB are two
 // The chunk length on so many ranks where CRIMP_CHUNK says `setting`; 0: auto, where nothing is predicted.
 std::uint64_t chunk_elements(std::uint64_t setting, const Codec&, int ranks, Algorithm = Algorithm::allgather);
 

@@ -31,9 +31,9 @@ class Allgather final : public Rounds<Allgather> {
       : Rounds(transport, workers, route, call, trace, route.chunks().size()), slices_(route.chunks()),
         body_bound_(route.body_bound) {
     for (auto& slot : std::span(send_).first(std::min(kEncodeSlots, route.chunks().size())))
-      slot.headers.resize(ranks());
+      slot.headers.resize(ranks()), slot.encoding.reserve(1);
     for (auto& slot : std::span(receive_).first(std::min(kReceiveSlots, route.chunks().size())))
-      slot.bytes.resize(ranks()), slot.offsets.resize(ranks()), slot.views.resize(ranks());
+      slot.bytes.resize(ranks()), slot.offsets.resize(ranks()), slot.views.resize(ranks()), slot.decoding.reserve(1);
     if (!call.arena) return;
     for (auto& slot : send_) slot.body = reinterpret_cast<std::uint8_t*>(call.arena->take(body_bound_));
     for (auto& slot : receive_) slot.bodies = reinterpret_cast<std::uint8_t*>(call.arena->take(ranks() * body_bound_));
@@ -73,7 +73,8 @@ class Allgather final : public Rounds<Allgather> {
     SendSlot& slot = send(chunk);
     bind(slot.bound, slices_[chunk], chunk);
     slot.mine = header(chunk, slot.bound.partition().count());
-    start_encode(slot.encoding, slot.mine, slot.bound, call_.in, static_cast<std::uint32_t>(rank()), slot.body);
+    add(slot.encoding, slot.mine, slot.bound, call_.in, static_cast<std::uint32_t>(rank()), slot.body);
+    start_encode(slot.encoding);
     note_encode(slot, chunk, begin);
   }
 
@@ -100,8 +101,8 @@ class Allgather final : public Rounds<Allgather> {
     const bool first = !committed();
     if (!accept(send(chunk).headers)) return end();
     if (first) {
-      commit(send(0).bound);
-      if (chunks() > 1) commit(send(1).bound);
+      commit({&send(0).bound, 1});
+      if (chunks() > 1) commit({&send(1).bound, 1});
     }
     finish_decoding(receive(chunk));
     start_bodies(chunk);
@@ -122,6 +123,7 @@ class Allgather final : public Rounds<Allgather> {
       for (std::size_t r = 0; r < ranks(); ++r) to.offsets[r] = r * bytes;
       to.ticket = under_way(transport_.start_allgather(slot.body, to.bodies, bytes));
     } else {
+      place(to.bytes, to.offsets, to.offsets);
       to.ticket = under_way(transport_.start_allgatherv(slot.body, to.bytes, to.offsets, to.bodies));
     }
   }
@@ -139,7 +141,8 @@ class Allgather final : public Rounds<Allgather> {
              good;
     // With a bad payload the exchanges go on, so that no rank waits for this one; the error is raised at the end of the
     // call.
-    if (good) start_decode(from.decoding, slot.bound, from.views, chunk);
+    if (good) add(from.decoding, slot.bound, from.views, chunk);
+    start_decode(from.decoding);
     if (!backend_.asynchronous()) finish_decode(from.decoding);
     result_.decode_s += span("decode", chunk, begin);
   }
@@ -147,8 +150,9 @@ class Allgather final : public Rounds<Allgather> {
   void finish_decoding(ReceiveSlot& slot) {
     if (!slot.decoding.ticket) return;
     const auto begin = Clock::now();
+    const std::uint64_t chunk = slot.decoding.sums[0].chunk;
     finish_decode(slot.decoding);
-    result_.decode_s += span("decode", slot.decoding.chunk, begin);
+    result_.decode_s += span("decode", chunk, begin);
   }
 
   void after_rounds() {
@@ -195,7 +199,7 @@ AlgorithmEntry allgather_algorithm() {
             const double n = q.network.ranks, m = q.per_chunk();
             const double wire = q.network.allgather.at((n - 1) * sizeof(Header)) +
                                 q.network.allgather.at((n - 1) * m * q.codec.payload_bytes);
-            return pipelined(q.chunks(), m * (q.codec.encode_s + n * q.codec.decode_s), wire);
+            return pipelined(q.chunks(), m * (q.codec.encode_s + n * q.codec.decode_s) + 2 * q.codec.launch_s, wire);
           },
       .any_backend = true,
   };

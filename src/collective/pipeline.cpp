@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "collective/frame.hpp"
 #include "core/log.hpp"
@@ -75,70 +76,100 @@ Header Pipeline::header(std::uint64_t chunk, std::uint64_t count, std::uint8_t s
   return h;
 }
 
-void Pipeline::start_encode(Encoding& encoding, Header& header, const BoundSlice& bound, const float* values,
-                            std::uint32_t encoder, std::uint8_t* body) {
-  encoding = {&header, body, {}};
-  if (!header.flags) {
-    try {
-      encoding.ticket = backend_.start_encode({codec(),
-                                               bound.partition(),
-                                               values + bound.begin(),
-                                               bound.feedback,
-                                               {bound.begin(), call_.sequence, encoder},
-                                               body,
-                                               scratch_},
-                                              mover());
-    } catch (const std::exception& e) {
-      failed(header, e);
-    }
+void Pipeline::add(Encoding& encoding, Header& header, const BoundSlice& bound, const float* values,
+                   std::uint32_t encoder, std::uint8_t* body) {
+  encoding.headers.push_back(&header);
+  if (!header.flags)
+    encoding.jobs.push_back({codec(),
+                             bound.partition(),
+                             values + bound.begin(),
+                             bound.feedback,
+                             {bound.begin(), call_.sequence, encoder},
+                             body,
+                             scratch_,
+                             &header.body_bytes});
+  if (!backend_.asynchronous()) start_encode(encoding), finish_encode(encoding);
+}
+
+void Pipeline::start_encode(Encoding& encoding) {
+  if (encoding.jobs.empty()) return;
+  try {
+    encoding.ticket = backend_.start_encode(encoding.jobs, mover());
+  } catch (const std::exception& e) {
+    failed(encoding, e);
   }
-  if (!backend_.asynchronous()) finish_encode(encoding);
 }
 
 void Pipeline::finish_encode(Encoding& encoding) {
-  if (!encoding.header) return;
-  Header& h = *encoding.header;
-  std::uint8_t* const body = encoding.body;
   if (encoding.ticket) {
     try {
-      h.body_bytes = backend_.finish_encode(*encoding.ticket, mover());
-      if (backend_.readable_bodies()) seal(h, {body, h.body_bytes}, part_.checksum);
+      backend_.finish_encode(*encoding.ticket, mover());
+      auto job = encoding.jobs.begin();
+      for (Header* const h : encoding.headers)
+        if (backend_.readable_bodies() && job != encoding.jobs.end() && job->bytes == &h->body_bytes)
+          seal(*h, {(job++)->body, h->body_bytes}, part_.checksum);
     } catch (const std::exception& e) {
-      failed(h, e);
+      failed(encoding, e);
     }
   }
-  may_corrupt_header(h);
-  encoding = {};
+  for (Header* const h : encoding.headers) may_corrupt_header(*h);
+  encoding.headers.clear();
+  encoding.jobs.clear();
+  encoding.ticket.reset();
 }
 
-void Pipeline::start_decode(Decoding& decoding, const BoundSlice& bound, std::span<const BodyView> views,
-                            std::uint64_t chunk, int voters, std::size_t from) {
-  decoding = {chunk, from, {}};
+void Pipeline::add(Decoding& decoding, const BoundSlice& bound, std::span<const BodyView> views, std::uint64_t chunk,
+                   int voters, std::size_t from) {
+  auto& sum = decoding.sums.emplace_back(Decoding::Sum{chunk, from});
+  decoding.jobs.push_back({codec(),
+                           bound.partition(),
+                           views,
+                           {bound.begin(), call_.sequence, 0},
+                           call_.out + bound.begin(),
+                           false,
+                           voters,
+                           &sum.bad});
+  if (!backend_.asynchronous()) start_decode(decoding);
+}
+
+void Pipeline::start_decode(Decoding& decoding) {
+  if (decoding.jobs.empty()) return;
   try {
-    decoding.ticket = backend_.start_decode({codec(),
-                                             bound.partition(),
-                                             views,
-                                             {bound.begin(), call_.sequence, 0},
-                                             call_.out + bound.begin(),
-                                             false,
-                                             voters},
-                                            mover());
+    decoding.ticket = backend_.start_decode(decoding.jobs, mover());
   } catch (const std::exception& e) {
     failed(e);
   }
+  decoding.jobs.clear();
 }
 
 bool Pipeline::finish_decode(Decoding& decoding) {
-  if (!decoding.ticket) return false;
-  int bad = 0;
-  try {
-    bad = backend_.finish_decode(*decoding.ticket, mover());
-    if (bad >= 0) blame(decoding.from + static_cast<std::size_t>(bad), decoding.chunk, "a piece of it is malformed");
-  } catch (const std::exception& e) {
-    failed(e);
-  }
+  bool good = decoding.ticket.has_value();
+  if (good) try {
+      backend_.finish_decode(*decoding.ticket, mover());
+      for (const Decoding::Sum& sum : decoding.sums) {
+        if (sum.bad >= 0) blame(sum.from + static_cast<std::size_t>(sum.bad), sum.chunk, "a piece of it is malformed");
+        good = good && sum.bad == Decoding::kNone;
+      }
+    } catch (const std::exception& e) {
+      failed(e);
+      good = false;
+    }
+  decoding.sums.clear();
   decoding.ticket.reset();
-  return bad < 0;
+  return good;
+}
+
+void Pipeline::failed(Encoding& encoding, const std::exception& e) {
+  Header* first = nullptr;  // says it for all
+  for (const EncodeJob& job : encoding.jobs)
+    for (Header* const h : encoding.headers) {
+      if (job.bytes != &h->body_bytes) continue;
+      if (!first) failed(*(first = h), e);
+      h->flags |= first->flags;
+      h->body_bytes = h->body_hash = 0;
+    }
+  encoding.jobs.clear();
+  encoding.ticket.reset();
 }
 
 void Pipeline::failed(const std::exception& e) {
@@ -184,18 +215,47 @@ bool Pipeline::accept(std::span<const Header> headers) {
   return true;
 }
 
-void Pipeline::commit(const BoundSlice& bound) {
-  for (std::size_t g = 0; g < bound.feedback.size(); ++g) {
-    const FeedbackView& memory = bound.feedback[g];
-    const std::uint64_t count = bound.partition().groups()[g].count;
-    try {
-      if (memory.out) backend_.copy(const_cast<float*>(memory.in), memory.out, count);
-      if (memory.momentum_out) backend_.copy(const_cast<float*>(memory.momentum_in), memory.momentum_out, count);
-      if (memory.state_out) backend_.copy(const_cast<float*>(memory.state_in), memory.state_out, Codec::kStateFloats);
-    } catch (const std::exception& e) {
-      failed(e);
-    }
+namespace {
+
+// A copy that grows while neighbours follow.
+struct Stretch {
+  float* to = nullptr;
+  const float* from = nullptr;
+  std::uint64_t count = 0;
+  void add(Backend& backend, const float* there, const float* here, std::uint64_t more) {
+    if (count && (there != to + count || here != from + count)) flush(backend);
+    if (!count) to = const_cast<float*>(there), from = here;
+    count += more;
   }
+  void flush(Backend& backend) {
+    if (const std::uint64_t all = std::exchange(count, 0)) backend.copy(to, from, all);
+  }
+};
+
+}  // namespace
+
+void Pipeline::commit(std::span<const BoundSlice> slices) {
+  try {
+    Stretch memories, momenta;
+    for (const BoundSlice& bound : slices)
+      for (std::size_t g = 0; g < bound.feedback.size(); ++g) {
+        const FeedbackView& memory = bound.feedback[g];
+        const std::uint64_t count = bound.partition().groups()[g].count;
+        if (memory.out) memories.add(backend_, memory.in, memory.out, count);
+        if (memory.momentum_out) momenta.add(backend_, memory.momentum_in, memory.momentum_out, count);
+        if (memory.state_out) backend_.copy(const_cast<float*>(memory.state_in), memory.state_out, Codec::kStateFloats);
+      }
+    memories.flush(backend_);
+    momenta.flush(backend_);
+  } catch (const std::exception& e) {
+    failed(e);
+  }
+}
+
+void Pipeline::place(std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> bounds,
+                     std::span<std::uint64_t> offsets) const {
+  std::uint64_t at = 0;
+  for (std::size_t r = 0; r < bytes.size(); at += bytes[r++]) offsets[r] = backend_.asynchronous() ? at : bounds[r];
 }
 
 Transport::Ticket Pipeline::under_way(Transport::Ticket ticket) {

@@ -63,37 +63,51 @@ class Pipeline {
   void bind(BoundSlice&, const Slice&, std::uint64_t chunk);
   // A header with all that does not depend on a body.
   Header header(std::uint64_t chunk, std::uint64_t count, std::uint8_t stage = 0) const;
-  // An encoding under way. What fails of it becomes a flag in its header.
+  // Bodies that are encoded together. What fails of it becomes a flag in their headers.
   struct Encoding {
-    Header* header = nullptr;
-    std::uint8_t* body = nullptr;
+    std::vector<Header*> headers;
+    std::vector<EncodeJob> jobs;  // of the headers without flags
     std::optional<Backend::Ticket> ticket;
+    void reserve(std::size_t bodies) { headers.reserve(bodies), jobs.reserve(bodies); }  // before any is added
   };
-  // Starts encoding the slice of the call's values to `body`; nothing where the header has flags, and then there need
-  // be no values. Where the backend is not asynchronous it is finished, too.
-  void start_encode(Encoding&, Header&, const BoundSlice&, const float* values, std::uint32_t encoder,
-                    std::uint8_t* body);
-  void finish_encode(Encoding&);  // completes the header; the body is in place
+  // Adds the slice of the call's values, to be encoded to `body`; where the header has flags there is no body, and then
+  // there need be no values. Where the backend is not asynchronous it is encoded and finished at once. What is added
+  // stays until it is finished.
+  void add(Encoding&, Header&, const BoundSlice&, const float* values, std::uint32_t encoder, std::uint8_t* body);
+  void start_encode(Encoding&);   // what has been added
+  void finish_encode(Encoding&);  // completes the headers; the bodies are in place
   // Headers of all ranks in one chunk and stage. False: some rank asks for MPI. Throws Error{call_differs}, with
   // nothing left under way.
   bool accept(std::span<const Header>);
-  // After the first accept(): new memories of a chunk that was cut before go to their places.
-  void commit(const BoundSlice&);
+  // After the first accept(): new memories of a chunk that was cut before go to their places, neighbours' together.
+  void commit(std::span<const BoundSlice>);
+  // Where bodies of so many bytes are received: in their bounds, or, where the backend is asynchronous, behind one
+  // another, so that they travel in one copy.
+  void place(std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> bounds,
+             std::span<std::uint64_t> offsets) const;
   bool committed() const { return committed_; }
 
   // An exchange of this call, waited for with wait(), and before the call ends in any case.
   Transport::Ticket under_way(Transport::Ticket);
   void wait(Transport::Ticket, std::uint64_t chunk);
 
-  // A decoding under way; `from`: whose bodies, where not one of each rank. A malformed piece or a failure becomes the
-  // call's error.
+  // Slices that are decoded together, all of as many bodies. A malformed piece or a failure becomes the call's error.
   struct Decoding {
-    std::uint64_t chunk = 0;
-    std::size_t from = 0;
+    static constexpr int kNone = -1, kUnknown = -2;
+    struct Sum {
+      std::uint64_t chunk;
+      std::size_t from;    // whose bodies, where not one of each rank
+      int bad = kUnknown;  // the index of a malformed one
+    };
+    std::vector<Sum> sums;
+    std::vector<DecodeJob> jobs;  // of the sums
     std::optional<Backend::Ticket> ticket;
+    void reserve(std::size_t slices) { sums.reserve(slices), jobs.reserve(slices); }  // before any is added
   };
-  void start_decode(Decoding&, const BoundSlice&, std::span<const BodyView>, std::uint64_t chunk, int voters = 0,
-                    std::size_t from = 0);
+  // Adds a slice, whose views stay until it is started: at once, where the backend is not asynchronous.
+  void add(Decoding&, const BoundSlice&, std::span<const BodyView>, std::uint64_t chunk, int voters = 0,
+           std::size_t from = 0);
+  void start_decode(Decoding&);
   bool finish_decode(Decoding&);  // false where it came to nothing
 
   // Checks a body against its header and opens it; where it is bad, remembers whose it was.
@@ -104,6 +118,7 @@ class Pipeline {
               std::uint64_t chunk);             // blames where there is one; collective/frame.hpp finds them
   void failed(const std::exception&);           // becomes the call's error
   void failed(Header&, const std::exception&);  // while the body of this header was made
+  void failed(Encoding&, const std::exception&);
 
   void end() { ended_ = true; }  // no step follows
   bool ended() const { return ended_; }

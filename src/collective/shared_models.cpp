@@ -17,7 +17,7 @@ struct Text {
     bytes.append(raw, sizeof raw);
   }
   void add(const CodecCost& c) {
-    for (const double x : {c.encode_s, c.decode_s, c.payload_bytes, c.scan_s, c.add_s}) add(x);
+    for (const double x : {c.encode_s, c.decode_s, c.payload_bytes, c.scan_s, c.add_s, c.launch_s}) add(x);
   }
   void add(const NetworkModel& m) {
     add(m.ranks);

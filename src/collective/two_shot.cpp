@@ -78,11 +78,14 @@ class TwoShot final : public Rounds<TwoShot> {
     for (std::size_t r = 0; r < ranks(); ++r) header_offsets_[r] = r * sizeof(Header), shard_offsets_[r] = r * largest_;
     for (auto& chunk : chunk_) {
       chunk.shards.resize(ranks());
-      chunk.encodings.resize(ranks());
-      chunk.decodings.resize(ranks());
+      chunk.encoding.reserve(ranks());
+      chunk.decoding.reserve(ranks());
       for (auto* headers : {&chunk.mine, &chunk.scattered, &chunk.gathered}) headers->resize(ranks());
+      chunk.offsets.resize(ranks());
       chunk.sum_offsets.resize(ranks());
     }
+    encoding_of_sum_.reserve(1);
+    decoding_of_sum_.reserve(1);
     if (route.radix > 1)
       relays_.emplace(
           transport, route.radix, largest_, [this](Transport::Ticket t, std::uint64_t i) { wait(t, i); },
@@ -107,10 +110,10 @@ class TwoShot final : public Rounds<TwoShot> {
     std::vector<BoundSlice> shards;
     std::vector<Header> mine, scattered, gathered;  // to each rank, from each rank; of the sums
     Header sum;
-    std::vector<Encoding> encodings;
-    std::vector<Decoding> decodings;
-    std::vector<std::uint64_t> sum_offsets;  // of the sums' bodies as they arrive
-    Transport::Ticket tickets[kKinds] = {};  // of its exchanges, where there are no relays
+    Encoding encoding;  // of all shards
+    Decoding decoding;
+    std::vector<std::uint64_t> offsets, sum_offsets;  // of the shards' and the sums' bodies as they arrive
+    Transport::Ticket tickets[kKinds] = {};           // of its exchanges, where there are no relays
   };
   Chunk& chunk(std::uint64_t i) { return chunk_[i % kChunkSlots]; }
 
@@ -156,8 +159,9 @@ class TwoShot final : public Rounds<TwoShot> {
         for (auto& h : c.mine) h = header(i, c.count);
       }
       for (std::size_t q = first; q < last; ++q)
-        start_encode(c.encodings[q], c.mine[q], c.shards[q], call_.in, static_cast<std::uint32_t>(rank()),
-                     scatter_[i % kSendSlots] + shards.offsets[q]);
+        add(c.encoding, c.mine[q], c.shards[q], call_.in, static_cast<std::uint32_t>(rank()),
+            scatter_[i % kSendSlots] + shards.offsets[q]);
+      start_encode(c.encoding);
       note_encode(c, i, begin);
     });
   }
@@ -166,7 +170,7 @@ class TwoShot final : public Rounds<TwoShot> {
     Chunk& c = chunk(i);
     if (backend_.asynchronous()) {
       const auto begin = Clock::now();
-      for (auto& encoding : c.encodings) finish_encode(encoding);
+      finish_encode(c.encoding);
       note_encode(c, i, begin);
     }
     // What ends the call must be seen by all, whoever gets the shard.
@@ -197,8 +201,7 @@ class TwoShot final : public Rounds<TwoShot> {
     const bool first = !committed();
     if (!accept(chunk(i).scattered)) return end();
     if (first)
-      for (std::uint64_t early = 0; early < std::min<std::uint64_t>(2, chunks()); ++early)
-        for (const BoundSlice& shard : chunk(early).shards) commit(shard);
+      for (std::uint64_t early = 0; early < std::min<std::uint64_t>(2, chunks()); ++early) commit(chunk(early).shards);
     start_shards(i);
   }
 
@@ -215,10 +218,14 @@ class TwoShot final : public Rounds<TwoShot> {
 
   void start_shards(std::uint64_t i) {
     Chunk& c = chunk(i);
-    if (relays_) return relays_->scatter(i, scatter_[i % kSendSlots], shard_offsets(i), scattered_[i % kReceiveSlots]);
+    if (relays_) {
+      std::copy(shard_offsets_.begin(), shard_offsets_.end(), c.offsets.begin());
+      return relays_->scatter(i, scatter_[i % kSendSlots], shard_offsets(i), scattered_[i % kReceiveSlots]);
+    }
     const auto bytes = announced(c.scattered, largest_), send = announced(c.mine, largest_, 1);
+    place(bytes, shard_offsets_, c.offsets);
     c.tickets[kBodies] = under_way(transport_.start_alltoallv(scatter_[i % kSendSlots], send, shard_offsets(i),
-                                                              scattered_[i % kReceiveSlots], bytes, shard_offsets_));
+                                                              scattered_[i % kReceiveSlots], bytes, c.offsets));
     for (std::size_t r = 0; r < ranks(); ++r) result_.sent_bytes += r == rank() ? 0 : send[r];
     count_received(bytes);
   }
@@ -234,12 +241,12 @@ class TwoShot final : public Rounds<TwoShot> {
     bool good = true;
     for (std::size_t r = 0; r < ranks(); ++r)
       good = open(views_[r], c.scattered[r], own,
-                  std::span(bodies + r * largest_, std::min(c.scattered[r].body_bytes, largest_)), r, i) &&
+                  std::span(bodies + c.offsets[r], std::min(c.scattered[r].body_bytes, largest_)), r, i) &&
              good;
     if (good) {
-      Decoding decoding;
-      start_decode(decoding, own, views_, i);
-      good = finish_decode(decoding);
+      add(decoding_of_sum_, own, views_, i);
+      start_decode(decoding_of_sum_);
+      good = finish_decode(decoding_of_sum_);
     }
     result_.decode_s += span("sum", i, begin);
     begin = Clock::now();
@@ -247,9 +254,9 @@ class TwoShot final : public Rounds<TwoShot> {
     if (!good) c.sum.flags = kFlagCorrupt;
     own.take(*own.slice, part_, call_, call_.owner_residuals, 1);
     for (FeedbackView& memory : own.feedback) memory.gain = 1.0f;  // the sum has it already
-    Encoding encoding;
-    start_encode(encoding, c.sum, own, call_.out, kSums | static_cast<std::uint32_t>(rank()), sum_[i % kSendSlots]);
-    finish_encode(encoding);
+    add(encoding_of_sum_, c.sum, own, call_.out, kSums | static_cast<std::uint32_t>(rank()), sum_[i % kSendSlots]);
+    start_encode(encoding_of_sum_);
+    finish_encode(encoding_of_sum_);
     result_.encode_s += span("encode", i, begin);
     if (relays_) return relays_->gather_headers(i, c.sum, c.gathered);
     c.tickets[kSumHeaders] = under_way(transport_.start_allgather(&c.sum, c.gathered.data(), sizeof(Header)));
@@ -264,9 +271,9 @@ class TwoShot final : public Rounds<TwoShot> {
     for (std::size_t q = 0; q < ranks(); ++q) announced_[q] = sum_bytes(i, q);
     const auto bytes = std::span<const std::uint64_t>(announced_).first(ranks());
     if (relays_) return relays_->gather(i, sum_[i % kSendSlots], bytes, gathered_[i % kReceiveSlots], c.sum_offsets);
-    std::copy_n(shard_offsets(i).begin(), ranks(), c.sum_offsets.begin());
+    place(bytes, shard_offsets(i), c.sum_offsets);
     c.tickets[kSumBodies] = under_way(
-        transport_.start_allgatherv(sum_[i % kSendSlots], bytes, shard_offsets(i), gathered_[i % kReceiveSlots]));
+        transport_.start_allgatherv(sum_[i % kSendSlots], bytes, c.sum_offsets, gathered_[i % kReceiveSlots]));
     result_.sent_bytes += bytes[rank()];
     count_received(bytes);
   }
@@ -279,10 +286,11 @@ class TwoShot final : public Rounds<TwoShot> {
       for (std::size_t q = first; q < last; ++q) {
         const BoundSlice& shard = c.shards[q];
         const std::span body(gathered_[i % kReceiveSlots] + c.sum_offsets[q], sum_bytes(i, q));
-        if (open(views_[0], c.gathered[q], shard, body, q, i))
-          start_decode(c.decodings[q], shard, std::span(views_).first(1), i, transport_.size(), q);
-        if (!backend_.asynchronous()) finish_decode(c.decodings[q]);
+        if (open(views_[q], c.gathered[q], shard, body, q, i))
+          add(c.decoding, shard, std::span(views_).subspan(q, 1), i, transport_.size(), q);
+        if (!backend_.asynchronous()) finish_decode(c.decoding);
       }
+      start_decode(c.decoding);
       result_.decode_s += span("decode", i, begin);
     });
   }
@@ -294,7 +302,7 @@ class TwoShot final : public Rounds<TwoShot> {
 
   void finish_decoding(std::uint64_t i) {
     const auto begin = Clock::now();
-    for (auto& decoding : chunk(i).decodings) finish_decode(decoding);
+    finish_decode(chunk(i).decoding);
     if (backend_.asynchronous()) result_.decode_s += span("decode", i, begin);
   }
 
@@ -310,6 +318,8 @@ class TwoShot final : public Rounds<TwoShot> {
   std::uint8_t *scatter_[kSendSlots] = {}, *scattered_[kReceiveSlots] = {}, *sum_[kSendSlots] = {},
                *gathered_[kReceiveSlots] = {};
   std::vector<BodyView> views_;
+  Encoding encoding_of_sum_;
+  Decoding decoding_of_sum_;
   std::optional<ShardRelays> relays_;
 };
 
@@ -364,8 +374,10 @@ AlgorithmEntry two_shot_algorithm() {
                                     ? shard_relays_s(q, shard)
                                     : q.network.alltoall.at(headers) + q.network.alltoall.at(bytes) +
                                           q.network.allgather.at(headers) + q.network.allgather.at(sums);
-            return pipelined(q.chunks(),
-                             (m + shard) * q.codec.encode_s + shard * q.codec.sum_s(n) + m * q.codec.decode_s, wire);
+            return pipelined(
+                q.chunks(),
+                (m + shard) * q.codec.encode_s + shard * q.codec.sum_s(n) + m * q.codec.decode_s + 4 * q.codec.launch_s,
+                wire);
           },
       .error = [](const Codec& codec, int) { return codec.error_of_two_encodings(); },
       .sums_encoded = true,

@@ -144,8 +144,8 @@ constexpr Option kTable[] = {
      },
      [](const Settings& s) { return std::to_string(s.min_count); }},
     {"CRIMP_CHUNK", "auto", "auto, or 10240 .. 2^30 elements (suffix k, M, G)",
-     "elements per step of the pipeline (encode i+1, exchange i, decode i-1), rounded up to a multiple of 10240; auto: 655360, "
-     "and more where CRIMP_ALGORITHM=auto predicts that messages cost more than what they carry",
+     "elements per step of the pipeline (encode i+1, exchange i, decode i-1), rounded up to a multiple of 10240; auto: 655360 "
+     "(where a rank's values lie in GPU memory 8519680, unless the codec selects), and more where CRIMP_ALGORITHM=auto predicts that messages cost more than what they carry",
      true,
      [](Settings& s, std::string_view t) {
        if (t == "auto") return s.chunk = 0, true;

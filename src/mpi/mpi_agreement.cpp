@@ -16,7 +16,7 @@ namespace {
 
 // A text travels in blocks, the first of which begins with its length: nothing must be allocated, and the texts of
 // other builds, however long, are understood. So this never changes: blocks of 1024 bytes from rank 0, then the lowest
-// rank whose text is another (MPI_MIN of an int).
+// rank whose text is another (MPI_MIN of an int; more than the last rank: there is none).
 struct Block {
   static constexpr std::size_t kBytes = 1024, kLength = 8;
   char bytes[kBytes] = {};
@@ -68,13 +68,16 @@ class Comparison {
 
 }  // namespace
 
-bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings, bool legal, const std::string& where) {
+bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings, bool legal, const std::string& where,
+                    bool* any) {
   std::string mine;  // where there is no memory for it, it is another than everybody's
   logged("the settings", [&] { mine = settings_text(settings, legal); });
   Comparison comparison(comm, rank, size, where);
   const bool same = comparison.same_as(0, mine);
-  const int first = comparison.all(same ? size : rank, MPI_MIN);
-  if (first == size) return true;
+  // Ranks that agree say besides whether `any` is false here, in the same number.
+  const int first = comparison.all(!same ? rank : any && !*any ? size + 1 : size, MPI_MIN);
+  if (any) *any = first == size;
+  if (first >= size) return true;
 
   // Everybody knows by now; what follows is for the message.
   const int others = comparison.all(same ? 0 : 1, MPI_SUM);

@@ -11,8 +11,10 @@ namespace crimp {
 
 // Collective; true where all ranks' settings_text() are equal byte for byte and all are legal or none is. Otherwise
 // false on all ranks, and rank 0 says what differs and where. `where` is what a rank says that waits too long for the
-// others (core/stall.hpp). Throws Error{transport_failed}.
-bool settings_agree(MPI_Comm, int rank, int size, const Settings&, bool legal, const std::string& where);
+// others (core/stall.hpp). `any`, where given: whether it is true of this rank, and then whether it is of some rank;
+// where the settings agree it is equal on all ranks. Throws Error{transport_failed}.
+bool settings_agree(MPI_Comm, int rank, int size, const Settings&, bool legal, const std::string& where,
+                    bool* any = nullptr);
 
 // Collective. Throws Error{call_differs} on all ranks alike where the texts are not equal: it names `what`, and two
 // ranks' texts.

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <utility>
 
+#include "backend/device_plugin.hpp"
 #include "collective/shared_models.hpp"
 #include "core/digest.hpp"
 #include "core/float_environment.hpp"
@@ -25,6 +26,12 @@ void sum_plain(MPI_Comm comm, float* buffer, std::uint64_t count) {
   check_mpi(PMPI_Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(count), MPI_FLOAT, MPI_SUM, comm), "MPI_Allreduce");
 }
 
+// Of the call that makes a session; where there is none yet, as far as can be known.
+bool on_device(const AllreduceRequest* request) {
+  if (!request) return device_plugin() != nullptr;
+  return pointer_attributes(request->send).on_device() || pointer_attributes(request->receive).on_device();
+}
+
 bool learns(const ChosenParts& chosen) {
   return chosen.pass == PassReason::early ||
          std::any_of(chosen.choices.begin(), chosen.choices.end(), [](const Choice& c) { return c.trial; });
@@ -33,16 +40,18 @@ bool learns(const ChosenParts& chosen) {
 }  // namespace
 
 Session::Session(const Context& context, MPI_Comm comm, int rank, int size, const AllreduceRequest* request)
-    : context_(context), comm_(comm), rank_(rank), size_(size),
+    : context_(context), comm_(comm), rank_(rank), size_(size), device_(on_device(request)),
       usable_(settings_agree(comm, rank, size, context.settings, context.legal,
                              "in " + (request ? call_text(*request) : "a call") + ", the first on " + name_of(comm) +
-                                 ", for the others to come to it. " + absence_text(context.settings.min_count))),
+                                 ", for the others to come to it. " + absence_text(context.settings.min_count),
+                             &device_)),
       planner_(context.settings, context.codecs),
       calls_(context.settings.periods, [this](std::string_view prefix) { memory_.forget_unnamed(prefix); }),
       chooser_(context.settings.algorithm), world_ranks_(world_ranks(comm)), recorded_(context_, world_ranks_, rank),
       passes_(context.replay != nullptr), scratch_(context.workers, context.cuda_aware) {
   const auto* const ranks = reinterpret_cast<const char*>(world_ranks_.data());
   chooser_.share(&context.models, digest(std::string_view(ranks, world_ranks_.size() * sizeof(int))));
+  chooser_.set_device(device_);
   chooser_.set_nodes([this] { return open_nodes(); });
   if (usable_) recorded_.open(comm, size);
 }

@@ -92,6 +92,7 @@ class Session {
   const Context context_;
   MPI_Comm comm_;
   int rank_, size_;
+  bool device_;  // some rank's values lie in the memory of a device, as far as all ranks know
   bool usable_;
   std::uint32_t sequence_ = 0;  // compressed calls so far
   int told_ = 0;                // of what is said at info level about unnamed tensors

@@ -44,6 +44,8 @@ struct CodecCost {
   double encode_s = 0, decode_s = 0, payload_bytes = 4;
   double scan_s = 0;  // looking for NaN and values out of range, before anything is sent
   double add_s = 0;
+  // Of an encoding or a decoding, whatever it holds: tables, launches, waiting. 0: values lie in host memory.
+  double launch_s = 0;
   double sum_s(double payloads) const { return decode_s + (payloads - 1) * (add_s > 0 ? add_s : decode_s); }
 };
 

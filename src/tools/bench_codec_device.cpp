@@ -86,12 +86,17 @@ class DeviceBench : Bench {
         feedback.push_back({residual, residual, momentum, momentum});
       }
     }
-    const ChunkArrays arrays = chunk_arrays(codec, shape_, feedback);
+    const ChunkArrays arrays(codec, {shape_, 0, feedback});
     table_ = arrays.table;
     table_.pieces = upload(arrays.pieces);
     table_.groups = upload(arrays.groups);
     scratch_ = take(kernels.scratch_bytes(table_));
-    for (int r = 0; r < setup.ranks; ++r) bodies_.push_back(take(shape_.body_bound(codec)));
+    for (int r = 0; r < setup.ranks; ++r) {
+      bodies_.push_back(take(shape_.body_bound(codec)));
+      JobEntry job = arrays.jobs[0];
+      job.body = reinterpret_cast<std::uint8_t*>(bodies_.back().data());
+      jobs_.push_back(upload(std::vector{job}));
+    }
   }
 
   nlohmann::ordered_json measure() {
@@ -160,8 +165,8 @@ class DeviceBench : Bench {
  private:
   void encode(int rank, Stream s) {
     const auto r = static_cast<std::size_t>(rank);
+    table_.jobs = jobs_[r];
     launched(kernels_.encode(table_, sample_ + r * kShift, {0, step_++, static_cast<std::uint32_t>(rank)},
-                             reinterpret_cast<std::uint8_t*>(bodies_[r].data()),
                              reinterpret_cast<std::uint64_t*>(words_.data()), scratch_.data(), s));
   }
   std::int32_t* bad() const { return reinterpret_cast<std::int32_t*>(words_.data() + sizeof(std::uint64_t)); }
@@ -187,6 +192,7 @@ class DeviceBench : Bench {
   std::vector<Memory> bodies_;
   ChunkPartition shape_;
   ChunkTable table_{};
+  std::vector<const JobEntry*> jobs_;  // of each body
   std::uint32_t step_ = 0;
 };
 

@@ -68,14 +68,15 @@ struct ChunkMemory {
   bool keep = true, has = true;  // keep: is written; has: is read
 };
 
-// What a ChunkPartition looks like on the device.
+// What ChunkPartitions look like on the device.
 class DeviceTable {
  public:
-  DeviceTable(const Codec& codec, const ChunkPartition& partition, std::span<const FeedbackView> feedback = {})
-      : arrays_(chunk_arrays(codec, partition, feedback)), pieces_(arrays_.pieces), groups_(arrays_.groups),
+  explicit DeviceTable(ChunkArrays arrays)
+      : arrays_(std::move(arrays)), pieces_(arrays_.pieces), groups_(arrays_.groups), jobs_(arrays_.jobs),
         table_(arrays_.table) {
     table_.pieces = pieces_.data();
     table_.groups = groups_.data();
+    table_.jobs = jobs_.data();
   }
   const ChunkTable& operator*() const { return table_; }
 
@@ -83,6 +84,7 @@ class DeviceTable {
   ChunkArrays arrays_;
   DeviceArray<PieceEntry> pieces_;
   DeviceArray<GroupEntry> groups_;
+  DeviceArray<JobEntry> jobs_;
   ChunkTable table_;
 };
 
@@ -100,10 +102,11 @@ inline std::vector<std::uint8_t> device_encode(const Codec& codec, const DeviceC
       feedback.push_back(
           {memory.has ? r : nullptr, memory.keep ? r : nullptr, memory.has ? m : nullptr, memory.keep ? m : nullptr});
     }
-  const DeviceTable table(codec, partition, feedback);
-  const DeviceArray<std::uint8_t> body(partition.body_bound(codec)), scratch(device.scratch_bytes(*table));
-  const DeviceArray<std::uint64_t> bytes(1);
-  cuda(device.encode(*table, in.data(), counter, body.data(), bytes.data(), scratch.data(), stream), "encode");
+  const DeviceArray<std::uint8_t> body(partition.body_bound(codec));
+  const DeviceTable table(ChunkArrays(codec, {partition, 0, feedback, body.data()}));
+  const DeviceArray<std::uint8_t> scratch(device.scratch_bytes(*table));
+  const DeviceArray<std::uint64_t> bytes(std::vector<std::uint64_t>{0});
+  cuda(device.encode(*table, in.data(), counter, bytes.data(), scratch.data(), stream), "encode");
   stream.wait();
   if (!memory.plane.empty()) memory.plane = plane.read();
   if (!memory.momentum.empty()) memory.momentum = momentum.read();
@@ -124,7 +127,7 @@ inline DeviceSum device_decode_add(const Codec& codec, const DeviceCodec& device
                                    std::span<const std::vector<std::uint8_t>> bodies, const RandomCounter& counter,
                                    std::vector<float> out, bool accumulate, int voters = 0, std::size_t skew = 0) {
   const TestStream stream;
-  const DeviceTable table(codec, partition);
+  const DeviceTable table(ChunkArrays(codec, {partition}));
   std::vector<std::unique_ptr<DeviceArray<std::uint8_t>>> copies;
   std::vector<std::unique_ptr<DeviceArray<std::uint64_t>>> offset_copies;
   std::vector<const std::uint8_t*> pointers;

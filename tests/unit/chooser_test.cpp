@@ -74,6 +74,43 @@ TEST_SUITE("chooser") {
     CHECK(chosen.chunk_setting == open.chunk_setting);
   }
 
+  // What a launch costs makes chunks long; on the host it costs nothing. Of 64 MiB in a device's memory 26 chunks have
+  // four launches each.
+  TEST_CASE("chunks are long where beginning anything is dear, and where a rank's values lie in a device's memory") {
+    const auto predicted = [](const char* codec, double launch_s, std::uint64_t setting,
+                              Algorithm algorithm = Algorithm::two_shot, double byte_s = 0) {
+      const auto made = make_codec(codec);
+      CodecCost cost{.encode_s = byte_s, .decode_s = byte_s, .payload_bytes = 0.2};
+      cost.launch_s = launch_s;
+      const ChoiceQuery query{made.get(), 16 << 20, setting, 64 << 20, 3, 1};
+      return entry_of(algorithm).predicted(NetworkModel::of(2, 1e-9, 1e15, 4e9), cost, query);
+    };
+    CHECK(predicted("3lc", 1e-4, kDefaultChunk).s == doctest::Approx(26 * 4e-4).epsilon(1e-3));
+    CHECK(predicted("3lc", 1e-4, kDefaultChunk, Algorithm::allgather).s == doctest::Approx(26 * 2e-4).epsilon(1e-3));
+    CHECK(predicted("3lc", 1e-4, 0).chunk_setting == 4 * kDeviceChunk);  // one
+    CHECK(predicted("3lc", 0, 0, Algorithm::allgather, 1e-9).chunk_setting == kDefaultChunk);
+    CHECK(predicted("topk", 1e-4, 0).chunk_setting == kDefaultChunk);
+    // Where launches cost next to nothing the device's chunk is what wins nothing by another.
+    CHECK(predicted("3lc", 1e-12, 0, Algorithm::allgather, 1e-9).chunk_setting == kDeviceChunk);
+
+    for (const bool device : {false, true})
+      for (const char* spec : {"3lc", "topk"})
+        for (const std::uint64_t setting : {std::uint64_t{0}, std::uint64_t{40960}}) {
+          CAPTURE(std::string(spec));
+          const auto codec = make_codec(spec);
+          std::uint64_t chosen[2];
+          run_ranks(2, [&](ThreadTransport& transport) {
+            Chooser chooser("two_shot");
+            chooser.set_device(device);
+            const ChoiceQuery query{codec.get(), 1 << 24, setting, 1 << 26};
+            chosen[transport.rank()] =
+                chooser.choose(transport, query, {}, [](const Codec&) -> CodecCost { return {}; }).chunk_setting;
+          });
+          CHECK(chosen[0] == (device && setting == 0 && std::string(spec) == "3lc" ? kDeviceChunk : 0));
+          CHECK(chosen[1] == chosen[0]);
+        }
+  }
+
   // Codecs that cost nothing and payloads of a byte a value on 64 ranks, by hand. Directly, 64 x 10240 values are two
   // alltoalls of 63 messages and two allgathers of 6, and 63/64 of the bytes twice. By base 8 an alltoall has 2 steps
   // of 7 messages, each with 56 of 64 blocks; by base 2 six steps of one message with 32 blocks. Headers have 64 bytes.

@@ -2,6 +2,7 @@
 // can be compared with the host's; several ranks are tests/mpi/device.cpp.
 #include <doctest/doctest.h>
 
+#include <barrier>
 #include <cmath>
 
 #include "backend/cuda_backend.hpp"
@@ -13,6 +14,9 @@
 #include "memory/workers.hpp"
 #include "support/cuda_device.hpp"
 #include "support/data.hpp"
+#ifdef CRIMP_SIMT
+#include "support/thread_transport.hpp"
+#endif
 
 using namespace crimp;
 using namespace crimp::test;
@@ -176,7 +180,6 @@ TEST_SUITE("cuda_backend") {
     const std::size_t bytes = kElements * sizeof(float), bound = partition.body_bound(*codec);
     const auto floats = [](const Memory& m) { return reinterpret_cast<float*>(m.data()); };
     for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6, 7, 8}) {
-      const int nth = 1 + static_cast<int>(seed % 2);
       CAPTURE(seed);
       simt::set_seeds({seed, seed});
       cuda::CudaBackend backend(0, false);
@@ -190,11 +193,14 @@ TEST_SUITE("cuda_backend") {
       device.write(values.data(), in.data(), bytes);
       const auto other = make_data(Data::laplace, 5, kElements);
       device.write(lost_values.data(), other.data(), bytes);
+      std::uint64_t bytes_used;
       const auto start = [&](const Memory& from, std::span<const FeedbackView> feedback) {
         auto* const body = reinterpret_cast<std::uint8_t*>(staging.take(bound));
-        return backend.start_encode({*codec, partition, floats(from), feedback, {}, body, nullptr}, {});
+        const EncodeJob job{*codec, partition, floats(from), feedback, {}, body, nullptr, &bytes_used};
+        return backend.start_encode({&job, 1}, {});
       };
-      simt::fail("cudaEventRecord", nth, cudaErrorMemoryAllocation);
+      if (seed % 2) simt::fail("cudaEventRecord", 1, cudaErrorMemoryAllocation);
+      else simt::fail("cudaMemcpyAsync", 2, cudaErrorMemoryAllocation);  // of the sizes
       CHECK_THROWS_AS(start(lost_values, {}), Error);
       const FeedbackView kept = feedback_of(*codec, floats(residual), 1, kElements, 0);
       backend.finish_encode(start(values, {&kept, 1}), {});
@@ -208,6 +214,86 @@ TEST_SUITE("cuda_backend") {
       CHECK(same_bits(fetched(floats(residual), kElements), expected));
     }
     simt::set_seeds({});
+    cudaFree(context);
+  }
+
+  // Of calls in so many chunks, each with a piece for every rank: what a rank asks of the driver, and grids.
+  struct Asked {
+    double calls = 0, grids = 0, queries = 0;
+  };
+  Asked asked(const char* spec, Algorithm algorithm, int ranks, std::uint64_t chunks) {
+    const auto codec = make_codec(spec);
+    const std::uint64_t chunk = static_cast<std::uint64_t>(ranks) * kPieceElements, count = chunks * chunk;
+    const auto tensor = Layout::make(Layout::Source::named, {{"a", 0, count}});
+    const auto route =
+        plan_route(algorithm, {codec.get(), tensor, count, Dtype::f32, true, codec->feedback().kept()}, chunk, ranks);
+    Asked before, after;
+    const auto note = [](Asked& to) {
+      return [&to]() noexcept {
+        to = {static_cast<double>(simt::calls()), static_cast<double>(simt::launches()),
+              static_cast<double>(simt::calls("cudaEventQuery"))};
+      };
+    };
+    std::barrier ready(ranks, note(before)), done(ranks, note(after));
+    run_ranks(ranks, [&](ThreadTransport& transport) {
+      MemoryResource& device = cuda::device_memory(0);
+      cuda::CudaBackend backend(0, false);
+      const auto floats = [](const Memory& m) { return reinterpret_cast<float*>(m.data()); };
+      const Memory values(count * sizeof(float), device), residual(count * sizeof(float), device);
+      const auto mine = make_data(Data::normal, static_cast<unsigned>(transport.rank()), count);
+      device.write(values.data(), mine.data(), values.bytes());
+      CallBuffers call = buffers_of(*route, floats(values), floats(values), floats(residual), nullptr, 0);
+      Arena staging(backend.staging()), scratch(backend.memory());
+      call.backend = &backend;
+      call.arena = &staging;
+      call.values = &scratch;
+      Workers workers(1);
+      route->prepare(backend);
+      staging.reserve(route->bytes({}).bodies);
+      scratch.reserve(route->bytes({}).values);
+      backend.prepare(staging);
+      const Group all{0, count};
+      double largest;
+      backend.magnitudes(Dtype::f32, values.data(), {&all, 1}, &largest);
+      ready.arrive_and_wait();
+      backend.begin(false);
+      backend.magnitudes(Dtype::f32, values.data(), {&all, 1}, &largest);
+      const CollectiveResult result = allreduce_compressed(transport, *route, call, workers);
+      backend.synchronize();
+      done.arrive_and_wait();
+      if (result.error) throw *result.error;
+    });
+    return {(after.calls - before.calls) / ranks, (after.grids - before.grids) / ranks,
+            (after.queries - before.queries) / ranks};
+  }
+
+  TEST_CASE("a call asks little of the driver: at most 4 calls for a MiB of values, and 3 grids for all shards") {
+    void* context = nullptr;
+    REQUIRE(cudaMalloc(&context, 1) == cudaSuccess);
+    constexpr int kRanks = 8;
+    constexpr std::uint64_t kFew = 3, kMany = 7, kElements = 16 << 20;  // of 64 MiB
+    for (const char* spec : {"3lc", "fp16"})
+      for (const Algorithm algorithm : {Algorithm::allgather, Algorithm::two_shot}) {
+        const Asked few = asked(spec, algorithm, kRanks, kFew), many = asked(spec, algorithm, kRanks, kMany);
+        const double calls = (many.calls - few.calls) / (kMany - kFew),
+                     grids = (many.grids - few.grids) / (kMany - kFew);
+        const auto codec = make_codec(spec);
+        const auto chunks =
+            static_cast<double>(div_up(kElements, chunk_elements(kDeviceChunk, *codec, kRanks, algorithm)));
+        const double all = few.calls + (chunks - static_cast<double>(kFew)) * calls;
+        CAPTURE(std::string(spec));
+        MESSAGE(std::string(spec), " ", std::string(entry_of(algorithm).name), ": ", calls, " calls (",
+                (many.queries - few.queries) / (kMany - kFew), " to ask for an event) and ", grids, " grids a chunk, ",
+                few.calls - kFew * calls, " besides; of 64 MiB in ", chunks, " chunks ", all / 64, " calls a MiB");
+        // fp16's bodies fill the receive budget, so that its chunks are short: there the questions do not count.
+        const double short_chunks = chunks > 4 ? chunks * (many.queries - few.queries) / (kMany - kFew) : 0;
+        CHECK((all - short_chunks) / 64 <= 4);
+        CHECK(few.calls - kFew * calls <= 40);
+        // Encoding is 3 grids where sizes vary, decoding one; two_shot has both twice.
+        const double encoding = codec->traits().fixed_size ? 1 : 3;
+        CHECK(grids == (encoding + 1) * (algorithm == Algorithm::two_shot ? 2 : 1));
+      }
+    CHECK(simt::take_reports() == "");
     cudaFree(context);
   }
 #endif

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -283,6 +284,99 @@ TEST_SUITE("device_codec") {
   }
 
   // The decoders agree on which mutated pieces are malformed, and on the sums of those that are not.
+  TEST_CASE("jobs of one launch are what they are alone") {
+    for (const auto& codec : device_codecs()) {
+      CAPTURE(codec->spec());
+      const auto device = make_device_codec(*codec);
+      std::vector<Case> cases{make_case(*codec, Data::normal, {5000, 10300}, 3, Use::both, 1), Case{*codec, {}, {}, {}},
+                              make_case(*codec, Data::laplace, {20481}, 0, Use::both, 2)};
+      std::vector<float> values, plane, momentum;
+      std::vector<std::uint64_t> at;
+      for (const Case& c : cases) {
+        at.push_back(values.size());
+        values.insert(values.end(), c.values.begin(), c.values.end());
+        plane.insert(plane.end(), c.memory.plane.begin(), c.memory.plane.end());
+        momentum.insert(momentum.end(), c.memory.momentum.begin(), c.memory.momentum.end());
+      }
+      const auto counter = [&](std::size_t j) {
+        RandomCounter of = kCounter;
+        of.element += at[j];
+        return of;
+      };
+      const TestStream stream;
+      const DeviceArray<float> in(values), planes(plane), momenta(momentum);
+      std::vector<std::unique_ptr<DeviceArray<std::uint8_t>>> bodies;
+      std::vector<std::vector<FeedbackView>> feedback(cases.size());
+      ChunkArrays encoded, decoded;
+      for (std::size_t j = 0; j < cases.size(); ++j) {
+        for (const Group& g : cases[j].partition.groups())
+          if (float* const r = planes.data() + at[j] + g.offset; !plane.empty()) {
+            float* const m = momentum.empty() ? nullptr : momenta.data() + at[j] + g.offset;
+            feedback[j].push_back({r, r, m, m});
+          }
+        bodies.push_back(std::make_unique<DeviceArray<std::uint8_t>>(cases[j].partition.body_bound(*codec)));
+        encoded.add(*codec, {cases[j].partition, at[j], feedback[j], bodies[j]->data()});
+        decoded.add(*codec, {cases[j].partition, at[j]});
+      }
+      const DeviceTable encodes(encoded), decodes(decoded);
+      const DeviceArray<std::uint8_t> scratch(device->scratch_bytes(*encodes));
+      const DeviceArray<std::uint64_t> bytes(std::vector<std::uint64_t>(cases.size()));
+      cuda(device->encode(*encodes, in.data(), kCounter, bytes.data(), scratch.data(), stream), "encode");
+      stream.wait();
+
+      std::vector<float> host_plane, host_momentum, sums;
+      std::vector<const std::uint8_t*> body;
+      std::vector<std::unique_ptr<DeviceArray<std::uint64_t>>> offsets;
+      std::vector<const std::uint64_t*> offset;
+      std::vector<std::unique_ptr<DeviceArray<std::uint8_t>>> malformed;
+      std::vector<int> expected_bad;
+      Workers workers(1);
+      for (std::size_t j = 0; j < cases.size(); ++j) {
+        CAPTURE(j);
+        ChunkMemory memory = cases[j].memory;
+        const auto expected = host_encode(cases[j], memory, counter(j));
+        CHECK(difference(bodies[j]->read(bytes.read()[j]), expected) == "");
+        host_plane.insert(host_plane.end(), memory.plane.begin(), memory.plane.end());
+        host_momentum.insert(host_momentum.end(), memory.momentum.begin(), memory.momentum.end());
+
+        // Decoded beside a body of which the last job's has a bad piece.
+        std::vector<std::uint8_t> other = expected;
+        std::array<BodyView, 2> views;
+        REQUIRE(views[0].open(*codec, cases[j].partition, expected) == "");
+        REQUIRE(views[1].open(*codec, cases[j].partition, other) == "");
+        if (j == 2) std::memset(other.data() + views[1].offsets()[1], 0xff, views[1].piece(1).size());
+        malformed.push_back(std::make_unique<DeviceArray<std::uint8_t>>(other));
+        offsets.push_back(std::make_unique<DeviceArray<std::uint64_t>>(views[0].offsets()));
+        for (const auto* const bytes_of : {bodies[j]->data(), malformed[j]->data()}) {
+          body.push_back(bytes_of);
+          offset.push_back(offsets[j]->data());
+        }
+        std::vector<float> sum(cases[j].partition.count());
+        expected_bad.push_back(decode_add(*codec, cases[j].partition, views, counter(j), sum.data(), false, workers));
+        sums.insert(sums.end(), sum.begin(), sum.end());
+      }
+      CHECK(difference(planes.read(), host_plane) == "");
+      CHECK(difference(momenta.read(), host_momentum) == "");
+
+      const DeviceArray<const std::uint8_t*> body_array(body);
+      const DeviceArray<const std::uint64_t*> offset_array(offset);
+      const DeviceArray<float> out(std::vector<float>(values.size()));
+      const DeviceArray<std::int32_t> bad(std::vector<std::int32_t>(cases.size(), INT_MAX));
+      cuda(device->decode_add(*decodes, {body_array.data(), offset_array.data(), 2}, kCounter, out.data(), false, 0,
+                              bad.data(), stream),
+           "decode_add");
+      stream.wait();
+      for (std::size_t j = 0; j < cases.size(); ++j) {
+        CAPTURE(j);
+        const std::int32_t worst = bad.read()[j];
+        CHECK((worst == INT_MAX ? -1 : worst) == expected_bad[j]);
+      }
+      auto got = out.read();
+      got.resize(at[2]), sums.resize(at[2]);  // of what is malformed there is no sum
+      CHECK(difference(got, sums) == "");
+    }
+  }
+
   TEST_CASE("malformed bodies are refused as on the host") {
     std::mt19937 random(7);
     for (const auto& codec : device_codecs()) {

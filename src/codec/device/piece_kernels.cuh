@@ -1,5 +1,5 @@
-// What the kernels of all codecs share: one block encodes or decodes one piece. A codec supplies a struct Device,
-// passed to the kernels by value:
+// What the kernels of all codecs share: one block encodes or decodes one piece, of any of the jobs of a launch. A codec
+// supplies a struct Device, passed to the kernels by value:
 //
 //   struct Device : device::PieceDevice {                        // defaults of the constants
 //     struct Shared { ... };                                     // its own shared memory; nothing in it is initialised
@@ -249,52 +249,54 @@ __global__ void __launch_bounds__(kThreads, sizeof(EncodeShared<Device>) <= 56 <
   piece.counter.element += entry.offset;
   if constexpr (Device::kSelects) piece.selection = selections[entry.group];
   __syncthreads();
-  const std::uint32_t bytes = device.encode(piece, shared.a, slots + entry.slot, shared.own);
+  std::uint8_t* const to = (Device::kFixedSize ? global(source.table.jobs[entry.job].body) : slots) + entry.slot;
+  const std::uint32_t bytes = device.encode(piece, shared.a, to, shared.own);
   __syncthreads();
   if (piece.keep) {
     if (kind == Entry::corrected) mask_momentum(shared.a, entry.count, quads, at.in, at.momentum_out);
     store_left(shared.a, entry.count, quads, at.out);
   }
   if constexpr (Device::kFixedSize) {
-    if (blockIdx.x + 1 == gridDim.x) {  // the last piece ends the body
+    if (entry.in_job + 1 == source.table.jobs[entry.job].pieces) {  // the last piece ends the body
       const std::uint64_t used = entry.slot + bytes,
                           padded = (used + kPayloadAlign - 1) / kPayloadAlign * kPayloadAlign;
-      if (threadIdx.x < padded - used) slots[used + threadIdx.x] = 0;
-      if (threadIdx.x == 0) *body_bytes = padded;
+      if (threadIdx.x < padded - used) to[bytes + threadIdx.x] = 0;
+      if (threadIdx.x == 0) body_bytes[entry.job] = padded;
     }
   } else if (threadIdx.x == 0) {
     lengths[blockIdx.x] = bytes;
   }
 }
 
-// One block: where pieces begin in the body, its table of lengths and its zeros.
+// A block for each job: where its pieces begin in its body, that body's table of lengths and its zeros.
 template <std::uint32_t threads>
 __global__ void __launch_bounds__(threads)
-    place_pieces(ChunkTable table, const std::uint32_t* lengths, std::uint64_t* begins, std::uint8_t* body,
-                 std::uint64_t* body_bytes) {
+    place_pieces(ChunkTable table, const std::uint32_t* lengths, std::uint64_t* begins, std::uint64_t* body_bytes) {
   auto& scratch = shared_memory<BlockScratch>();
-  std::uint64_t at = table.prefix_bytes;
-  for (std::uint32_t first = 0; first < table.piece_count; first += kThreads) {
-    const std::uint32_t p = first + threadIdx.x, bytes = p < table.piece_count ? lengths[p] : 0;
+  const JobEntry job = table.jobs[blockIdx.x];
+  std::uint8_t* const body = global(job.body);
+  std::uint64_t at = job.prefix_bytes;
+  for (std::uint32_t first = 0; first < job.pieces; first += kThreads) {
+    const std::uint32_t p = first + threadIdx.x, bytes = p < job.pieces ? lengths[job.first_piece + p] : 0;
     std::uint32_t total;
     const std::uint32_t before = block_offsets(bytes, scratch, &total);
-    if (p < table.piece_count) {
-      begins[p] = at + before;
+    if (p < job.pieces) {
+      begins[job.first_piece + p] = at + before;
       reinterpret_cast<std::uint16_t*>(body)[p] = static_cast<std::uint16_t>(bytes);
     }
     at += total;
   }
-  const std::uint64_t lengths_end = table.piece_count * sizeof(std::uint16_t),
+  const std::uint64_t lengths_end = job.pieces * sizeof(std::uint16_t),
                       padded = (at + kPayloadAlign - 1) / kPayloadAlign * kPayloadAlign;
-  if (threadIdx.x < table.prefix_bytes - lengths_end) body[lengths_end + threadIdx.x] = 0;
+  if (threadIdx.x < job.prefix_bytes - lengths_end) body[lengths_end + threadIdx.x] = 0;
   if (threadIdx.x < padded - at) body[at + threadIdx.x] = 0;
-  if (threadIdx.x == 0) *body_bytes = padded;
+  if (threadIdx.x == 0) body_bytes[blockIdx.x] = padded;
 }
 template <std::uint32_t threads>
-__global__ void __launch_bounds__(threads)
-    pack_pieces(ChunkTable table, const std::uint8_t* slots, const std::uint32_t* lengths, const std::uint64_t* begins,
-                std::uint8_t* body) {
-  copy_bytes(body + begins[blockIdx.x], slots + table.pieces[blockIdx.x].slot, lengths[blockIdx.x]);
+__global__ void __launch_bounds__(threads) pack_pieces(ChunkTable table, const std::uint8_t* slots,
+                                                       const std::uint32_t* lengths, const std::uint64_t* begins) {
+  const PieceEntry& piece = table.pieces[blockIdx.x];
+  copy_bytes(global(table.jobs[piece.job].body) + begins[blockIdx.x], slots + piece.slot, lengths[blockIdx.x]);
 }
 
 template <class Device>
@@ -306,28 +308,28 @@ __global__ void __launch_bounds__(kThreads,
   const PieceEntry entry = table.pieces[blockIdx.x];
   out += entry.offset;
   Piece piece{entry.count, false, {counter.element + entry.offset, counter.step, 0}, {}, 0};
-  const std::uint64_t fixed = table.prefix_bytes + entry.slot;
+  const std::uint64_t first = entry.job * static_cast<std::uint64_t>(bodies.count);  // of the job's bodies
   if constexpr (Device::kInRegisters) {
     decode_in_registers(
-        device, piece, bodies.count, [&](std::int64_t r) { return global(bodies.bodies[r]) + fixed; }, out, accumulate,
-        shared.own, bad);
+        device, piece, bodies.count, [&](std::int64_t r) { return global(bodies.bodies[first + r]) + entry.slot; }, out,
+        accumulate, shared.own, bad + entry.job);
   } else {
     const bool quads = aligned16(out);
     for_elements(entry.count, quads,
                  [&](auto n, std::uint32_t i) { store<n>(shared.a + i, accumulate ? load<n>(out + i) : Floats<n>{}); });
     for (int r = 0; r < bodies.count; ++r) {
-      std::uint64_t begin = fixed, end = 0;
+      std::uint64_t begin = entry.slot, end = 0;
       if constexpr (Device::kFixedSize) {
         end = begin + device.bytes(entry.count);
       } else {
-        const std::uint64_t* const offsets = global(bodies.offsets[r]);
-        begin = offsets[blockIdx.x];
-        end = offsets[blockIdx.x + 1];
+        const std::uint64_t* const offsets = global(bodies.offsets[first + r]);
+        begin = offsets[entry.in_job];
+        end = offsets[entry.in_job + 1];
       }
       __syncthreads();
-      const bool good = device.decode_add(piece, global(bodies.bodies[r]) + begin,
+      const bool good = device.decode_add(piece, global(bodies.bodies[first + r]) + begin,
                                           static_cast<std::uint32_t>(end - begin), shared.a, shared.own);
-      if (!good && threadIdx.x == 0) atomicMin(bad, r);
+      if (!good && threadIdx.x == 0) atomicMin(bad + entry.job, r);
     }
     __syncthreads();
     if constexpr (Device::kVotes) {
@@ -347,18 +349,18 @@ class PieceCodec final : public DeviceCodec {
 
   std::size_t scratch_bytes(const ChunkTable& t) const override { return layout(t).bytes; }
 
-  int encode(const ChunkTable& t, const float* values, const RandomCounter& counter, std::uint8_t* body,
-             std::uint64_t* body_bytes, void* scratch, Stream s) const override {
+  int encode(const ChunkTable& t, const float* values, const RandomCounter& counter, std::uint64_t* body_bytes,
+             void* scratch, Stream s) const override {
     const Source source{t, values, policy_};
     const Layout l = layout(t);
     auto* base = static_cast<std::uint8_t*>(scratch);
     auto* lengths = reinterpret_cast<std::uint32_t*>(base + l.lengths);
     auto* begins = reinterpret_cast<std::uint64_t*>(base + l.begins);
     auto* selections = reinterpret_cast<Selection*>(base + l.selections);
-    if (t.piece_count == 0) return static_cast<int>(cudaMemsetAsync(body_bytes, 0, sizeof *body_bytes, s));
+    if (t.piece_count == 0) return 0;
     if constexpr (Device::kSelects)
       if (const int e = device_.select(source, counter, selections, base + l.select, s)) return e;
-    std::uint8_t* slots = Device::kFixedSize ? body + t.prefix_bytes : base + l.slots;
+    std::uint8_t* slots = base + l.slots;
     if (const int e = launch<encode_pieces<Device>>(t.piece_count, kThreads, sizeof(EncodeShared<Device>), s, source,
                                                     counter, selections, device_, slots, lengths, body_bytes))
       return e;
@@ -366,9 +368,10 @@ class PieceCodec final : public DeviceCodec {
     constexpr auto place_all =
         &place_pieces<kThreads>;  // GCC 12 does not instantiate what is named as a template argument only
     constexpr auto pack_all = &pack_pieces<128>;
-    if (const int e = launch<place_all>(1, kThreads, sizeof(BlockScratch), s, t, lengths, begins, body, body_bytes))
+    if (const int e = launch<place_all>(static_cast<std::uint32_t>(t.job_count), kThreads, sizeof(BlockScratch), s, t,
+                                        lengths, begins, body_bytes))
       return e;
-    return launch<pack_all>(t.piece_count, 128, 0, s, t, slots, lengths, begins, body);
+    return launch<pack_all>(t.piece_count, 128, 0, s, t, slots, lengths, begins);
   }
 
   int decode_add(const ChunkTable& t, const DeviceBodies& bodies, const RandomCounter& counter, float* out,

@@ -42,6 +42,7 @@ void reset();
 // launches: cudaLaunchKernelEx. sticks: so does every call after it, until reset().
 void fail(const std::string& function, int n, int error, bool sticks = false);
 std::uint64_t calls(const std::string& function);  // so far in this process
+std::uint64_t calls();                             // of all functions but those that only say or clear an error
 void set_device_memory(std::size_t bytes);         // allocations beyond are refused
 void set_device_count(int);
 // Below 13000 every call of the runtime but those for versions is refused (cudaErrorInsufficientDriver).

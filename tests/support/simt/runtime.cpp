@@ -490,6 +490,12 @@ std::uint64_t calls(const std::string& function) {
   const std::lock_guard lock(mutex);
   return call_counts[function];
 }
+std::uint64_t calls() {
+  const std::lock_guard lock(mutex);
+  std::uint64_t all = 0;
+  for (const auto& [function, times] : call_counts) all += times;
+  return all;
+}
 void set_device_memory(std::size_t bytes) { device_limit = bytes; }
 void set_device_count(int n) { device_count = n; }
 void set_driver_version(int version) { driver_version = version; }
