@@ -2,15 +2,15 @@
 // and leave it, or come to it, 16 at a time, whatever their address. A codec supplies
 //
 //   struct Type {
-//     static constexpr bool kDithered, kChecked;                  // encoding takes random bits; not every byte is
-//     legal static constexpr std::uint32_t kMostHead; struct Shared;
+//     static constexpr bool kDithered, kChecked;  // encoding takes random bits; not every byte is legal
+//     static constexpr std::uint32_t kMostHead;
+//     struct Shared;
 //     __device__ std::uint32_t head_bytes(std::uint32_t count) const;
 //     __device__ void measure(const float* a, std::uint32_t count, std::uint8_t* head, Shared&) const;  // writes it
-//     __device__ auto at(std::uint32_t i, const std::uint8_t* head, const Shared&) const;  // of the elements i to i +
-//     3
-//                                                                                          // (i % 4 = 0)
+//     // of the elements i to i + 3 (i % 4 = 0)
+//     __device__ auto at(std::uint32_t i, const std::uint8_t* head, const Shared&) const;
 //     struct Head, DecodeShared;                                  // sums.cuh, with prepare, head and legal
-//     __device__ std::uint32_t scale(const std::uint8_t* in, std::uint32_t i) const;       // as `at`, from a payload
+//     __device__ std::uint32_t scale(const std::uint8_t* in, std::uint32_t i) const;  // as `at`, from a payload
 //     __device__ auto with(const Head&, std::uint32_t scale, const DecodeShared&) const;
 //   };
 //

@@ -30,7 +30,7 @@ struct PieceDevice {
   static constexpr bool kFixedSize = true, kVotes = false, kSelects = false, kInRegisters = false;
   // Blocks on a multiprocessor that registers are for: 4, 3 where 32 spill. sm_80 has shared memory for three encoding.
   static constexpr std::uint32_t kEncodeBlocks = 4, kDecodeBlocks = 4;
-  static constexpr int kAtOnce = 3;  // vectors of memory that a thread has on their way
+  static constexpr int kFetched = 3;  // vectors of memory that a thread has on their way
 };
 
 struct Piece {
@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(EncodeShared<Device>) <= 56 <
   const Entry kind = entry_of(source.policy, at);
   const bool quads = aligned16(values, at.in, at.out, at.momentum_in, at.momentum_out);
   with_entry(kind, [&](auto constant) {
-    load_piece<constant, Device::kAtOnce>(source.policy, values, at, entry.count, quads, shared.a);
+    load_piece<constant, Device::kFetched>(source.policy, values, at, entry.count, quads, shared.a);
   });
   Piece piece{entry.count, at.out != nullptr && kind != Entry::averaged, counter, {}, in_group};
   piece.counter.element += entry.offset;

@@ -14,7 +14,7 @@ static_assert(1u << kMostPlanes >= kMostBuckets);
 
 struct Device : device::PieceDevice {
   static constexpr std::uint32_t kEncodeBlocks = 3;
-  static constexpr int kAtOnce = 2;
+  static constexpr int kFetched = 2;
   struct Shared {
     device::BlockScratch scratch;
     unsigned long long sums[kMostBuckets];

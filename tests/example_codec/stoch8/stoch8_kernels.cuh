@@ -17,6 +17,7 @@ struct Type {
     std::uint32_t levels;
     __device__ std::uint32_t code(float a, std::uint32_t random) const { return code_of(a, grid, random); }
     __device__ float value(std::uint32_t code) const { return value_of(code, grid); }
+    __device__ bool legal() const { return true; }
     __device__ bool legal(std::uint32_t code) const { return legal_code(code, levels); }
   };
   std::uint32_t levels;
@@ -32,13 +33,18 @@ struct Type {
     }
     __syncthreads();
   }
-  __device__ bool open(const std::uint8_t* head, std::uint32_t, Shared& own) const {
-    const float scale = device::load_bytes<float>(head);
-    if (__float_as_uint(scale) >= 0x7f800000u || !uniform::finite(grid_of(scale, levels)))
-      return false;  // negative, -0, Inf, NaN
-    if (threadIdx.x == 0) own.scale = scale;
-    __syncthreads();
-    return true;
+  using Head = float;  // the scale
+  struct DecodeShared {};
+  __device__ void prepare(DecodeShared&) const {}
+  __device__ Head head(const std::uint8_t* in) const {
+    return __uint_as_float(device::load_word(in, 0, sizeof(float)));
+  }
+  __device__ bool legal(Head scale) const {  // not negative, -0, Inf or NaN
+    return __float_as_uint(scale) < 0x7f800000u && uniform::finite(grid_of(scale, levels));
+  }
+  __device__ std::uint32_t scale(const std::uint8_t*, std::uint32_t) const { return 0; }
+  __device__ With with(Head scale, std::uint32_t, const DecodeShared&) const {
+    return {grid_of(scale, levels), levels};
   }
   __device__ With at(std::uint32_t, const std::uint8_t*, const Shared& own) const {
     return {grid_of(own.scale, levels), levels};
