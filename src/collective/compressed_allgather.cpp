@@ -186,7 +186,7 @@ AlgorithmEntry allgather_algorithm() {
       .summary = "every payload to every rank; each decodes all",
       .chunk_elements =
           [](std::uint64_t setting, const Codec& codec, int ranks) {
-            const std::uint64_t piece_bytes = 4 * codec.piece_bound(kPieceElements) + kPayloadAlign;
+            const std::uint64_t piece_bytes = codec.piece_bound(kPieceElements) + kPayloadAlign;
             const std::uint64_t pieces =
                 kReceiveBudget / (kReceiveSlots * static_cast<std::uint64_t>(ranks) * piece_bytes);
             return std::max(kPieceElements, std::min(setting, pieces * kPieceElements));

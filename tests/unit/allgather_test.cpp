@@ -169,14 +169,20 @@ TEST_SUITE("allgather") {
     const auto none = make_codec("fp32"), lc = make_codec("3lc");
     CHECK(chunk_elements(655360, *lc, 8) == 655360);
     CHECK(chunk_elements(655360, *none, 2) == 655360);
+    const std::uint64_t longest = round_up(std::uint64_t{1} << 30, kPieceElements);  // as CRIMP_CHUNK is
     for (const auto& codec : all_codecs())
       for (const int ranks : {2, 64, 1000, 100000}) {
-        const std::uint64_t chunk = chunk_elements(std::uint64_t{1} << 30, *codec, ranks);
+        const std::uint64_t chunk = chunk_elements(longest, *codec, ranks);
         CHECK(chunk % kPieceElements == 0);
         CHECK(chunk >= kPieceElements);
         CHECK((chunk == kPieceElements ||
                2 * static_cast<std::uint64_t>(ranks) * codec->piece_bound(kPieceElements) * (chunk / kPieceElements) <=
                    kReceiveBudget));
+        // And no more than need be: two more pieces of every rank would not fit.
+        CHECK((chunk == longest || 2 * static_cast<std::uint64_t>(ranks) *
+                                           (codec->piece_bound(kPieceElements) + kPayloadAlign) *
+                                           (chunk / kPieceElements + 2) >
+                                       kReceiveBudget));
       }
   }
 }
