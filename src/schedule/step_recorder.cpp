@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 #include <utility>
 
 namespace crimp {
@@ -22,8 +23,13 @@ void StepRecorder::called(const std::shared_ptr<const Layout>& layout, std::uint
     step_.clear(), in_step_.clear();
     last_end_s_ = -1;
   }
-  in_step_.emplace(layout->digest(), step_.size());
-  step_.push_back({layout, bytes, begin_s, end_s});
+  in_step_.insert(layout->digest());
+  try {
+    step_.push_back({layout, bytes, begin_s, end_s});
+  } catch (const std::bad_alloc&) {
+    in_step_.erase(layout->digest());
+    throw;
+  }
 }
 
 // What comes seldom (the mean of a metric between two epochs) is no step of its own.

@@ -5,7 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "schedule/layout.hpp"
@@ -20,7 +20,8 @@ class StepRecorder {
   static constexpr std::size_t kSamples = 32;      // steps, and calls of a size, that are kept: the last ones
   static constexpr int kPatience = 3;  // so many other steps in a row, and what is kept is of these from then on
 
-  // A call of a known layout; seconds of any one clock. Throws std::bad_alloc, and then what it noted may lack calls.
+  // A call of a known layout; seconds of any one clock. Throws std::bad_alloc, and then the call is not among the
+  // step's.
   void called(const std::shared_ptr<const Layout>&, std::uint64_t bytes, double begin_s, double end_s);
   // Nothing before two equal steps. Its units are calls, its step_s is from the last call of a step to that of the
   // next.
@@ -33,9 +34,9 @@ class StepRecorder {
     double begin_s, end_s;
   };
   void step_over();
-  std::vector<Call> step_;  // under way
-  std::unordered_map<std::uint64_t, std::size_t> in_step_;
-  double last_end_s_ = -1;  // of the step before; below 0: unknown
+  std::vector<Call> step_;                     // under way
+  std::unordered_set<std::uint64_t> in_step_;  // digests of its layouts: as many
+  double last_end_s_ = -1;                     // of the step before; below 0: unknown
 
   struct Kept {
     std::shared_ptr<const Layout> layout;
