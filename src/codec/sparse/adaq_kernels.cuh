@@ -8,6 +8,7 @@ namespace crimp::adaq {
 
 struct Device : device::PieceDevice {
   static constexpr bool kFixedSize = false, kSelects = true;
+  static constexpr std::uint32_t kDecodeBlocks = 3;
   static constexpr std::uint32_t kHead = sizeof(std::uint16_t), kMeans = 2 * sizeof(float), kLanes = 16, kWindow = 2048;
   struct Shared {
     device::BlockScratch scratch;

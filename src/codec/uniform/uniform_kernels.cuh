@@ -131,7 +131,7 @@ __device__ inline bool add_tile(const std::uint8_t* bytes, std::uint32_t begin, 
 // All threads call measure, and a barrier follows.
 template <class Kind>
 struct BlockDevice : device::PieceDevice {
-  static constexpr std::uint32_t kEncodeBlocks = 3;
+  static constexpr std::uint32_t kEncodeBlocks = 3, kDecodeBlocks = 3;
   struct Shared {
     typename Kind::Shared own;
     Grid grids[kMostTiles];
