@@ -271,7 +271,7 @@ TEST_SUITE("cuda_backend") {
     void* context = nullptr;
     REQUIRE(cudaMalloc(&context, 1) == cudaSuccess);
     constexpr int kRanks = 8;
-    constexpr std::uint64_t kFew = 3, kMany = 7, kElements = 16 << 20;  // of 64 MiB
+    constexpr std::uint64_t kFew = 3, kMany = 5, kElements = 16 << 20;  // of 64 MiB
     for (const char* spec : {"3lc", "fp16"})
       for (const Algorithm algorithm : {Algorithm::allgather, Algorithm::two_shot}) {
         const Asked few = asked(spec, algorithm, kRanks, kFew), many = asked(spec, algorithm, kRanks, kMany);
