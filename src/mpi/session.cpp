@@ -206,7 +206,13 @@ void Session::note_pass(const AllreduceRequest& request, const CallPlan& plan, c
 void Session::try_plain(const AllreduceRequest& request, Transport& transport, const ChoiceQuery& query,
                         const Choice& choice) {
   const auto begin = Clock::now();
-  const int rc = request.sum_by_mpi();
+  int rc;
+  try {
+    rc = request.sum_by_mpi();
+  } catch (...) {  // out of the program's error handler: the other ranks wait
+    meet(transport);
+    throw;
+  }
   meet(transport);
   if (rc != MPI_SUCCESS)
     throw Error(ErrorCode::transport_failed, "MPI_Allreduce failed with code " + std::to_string(rc), rc);
