@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <span>
+#include <utility>
 
 #include "collective/measure.hpp"
 #include "core/reserve.hpp"
@@ -30,6 +31,11 @@ const Choice* cheapest_of(const std::vector<Choice>& all) {
   return best == all.end() ? nullptr : &*best;
 }
 
+bool same(const Choice& a, const Choice& b) {
+  return a.plain == b.plain && a.algorithm == b.algorithm && a.nodes == b.nodes && a.halves == b.halves &&
+         a.chunk_setting == b.chunk_setting && a.radix == b.radix;
+}
+
 }  // namespace
 
 double Trials::Tried::typical() const {
@@ -43,14 +49,14 @@ double Trials::Tried::typical() const {
 
 double Trials::Tried::least() const { return *std::min_element(counted.begin(), counted.end()); }
 
-Trials::Trials(std::vector<Choice> predictions, bool plain) {
+Trials::Trials(std::vector<Choice> predictions, bool plain) : with_plain_(plain) {
   const Choice* best = cheapest_of(predictions);
   if (!best || best->predicted_s == 0 || best->predicted_s > kNear * best->plain_s) return;
   const double limit = (best->predicted_s < kShort ? kShortNear : kNear) * best->predicted_s;
   const bool near_plain = best->predicted_s > best->plain_s / (plain ? kNearPlain : kNear);
   const double plain_s = best->plain_s;
   std::erase_if(predictions, [&](const Choice& c) { return c.predicted_s > limit; });
-  if (predictions.size() + (near_plain ? 1 : 0) < 2) return;
+  if (predictions.size() + (near_plain ? 1 : 0) < 2 && !plain) return;
   std::stable_sort(predictions.begin(), predictions.end(),
                    [](const Choice& a, const Choice& b) { return a.predicted_s < b.predicted_s; });
   if (predictions.size() > kMost) predictions.resize(kMost);
@@ -60,6 +66,11 @@ Trials::Trials(std::vector<Choice> predictions, bool plain) {
     tried_.push_back({choice});
   }
   until_ = kStages[0].rounds;
+}
+
+const Trials::Tried* Trials::plain_tried() const {
+  const auto at = std::find_if(tried_.begin(), tried_.end(), [](const Tried& of) { return of.choice.plain; });
+  return at == tried_.end() ? nullptr : &*at;
 }
 
 std::size_t Trials::fastest() const {
@@ -119,6 +130,39 @@ void Trials::drop(std::size_t most) {
   std::sort(in_.begin(), in_.end());
 }
 
+// The first calls say what the model did not know: what it puts ahead of what they took is tried as well, and plain MPI
+// in any case, once where it should be far behind. What it takes for long messages is drawn from short ones.
+void Trials::join(std::uint64_t count, const std::vector<Choice>& predictions) {
+  const Choice* const model = cheapest_of(predictions);
+  if (!model) return;
+  double took = kFailed;
+  for (const std::size_t i : in_) took = std::min(took, tried_[i].typical());
+  took *= static_cast<double>(count);
+  const bool slow = took > kNear * model->predicted_s;
+  const bool plain = with_plain_ && !plain_tried();
+  glances_ = plain && !slow && took <= model->plain_s / kNearPlain;
+  insist([&] {
+    std::vector<Choice> others;
+    for (const Choice& other : predictions)
+      if (slow && other.predicted_s < took &&
+          std::none_of(tried_.begin(), tried_.end(), [&](const Tried& of) { return same(of.choice, other); }))
+        others.push_back(other);
+    std::stable_sort(others.begin(), others.end(),
+                     [](const Choice& a, const Choice& b) { return a.predicted_s < b.predicted_s; });
+    const std::size_t room = kMost - std::min(kMost, tried_.size());
+    if (others.size() > room) others.resize(room);
+    if (plain) others.push_back({.plain = true, .predicted_s = model->plain_s, .plain_s = model->plain_s});
+    if (others.empty()) return;
+    tried_.reserve(tried_.size() + others.size());
+    in_.reserve(in_.size() + others.size());
+    for (const Choice& other : others) {
+      in_.push_back(tried_.size());
+      tried_.push_back({other});
+    }
+    joined_ = rounds_;
+  });
+}
+
 void Trials::finish() {
   double best = kFailed;
   for (const std::size_t i : in_) tried_[i].s = tried_[i].typical(), best = std::min(best, tried_[i].s);
@@ -132,8 +176,7 @@ void Trials::finish_probe(const std::vector<Choice>& predictions) {
   const std::size_t former = fastest();
   const double by = tried_[former].typical() / tried_[former].s;
   if (tried_[former].least() > kNear * tried_[former].s || by < 1 / kNear) {
-    const bool plain = tried_.back().choice.plain;
-    insist([&] { *this = Trials(predictions, plain); });
+    insist([&] { *this = Trials(predictions, with_plain_); });
     return;
   }
   // Few calls have less to say than those of before: only what is clear counts.
@@ -149,17 +192,19 @@ void Trials::finish_probe(const std::vector<Choice>& predictions) {
 void Trials::go_on(std::uint64_t count, const std::vector<Choice>& predictions) {
   const std::span<const Stage> stages = probing_ ? std::span<const Stage>(kProbe) : std::span<const Stage>(kStages);
   const auto stage = std::find_if(stages.begin(), stages.end(), [&](const Stage& s) { return s.rounds >= rounds_; });
-  const bool alone = tried_.size() == 1;
+  const bool alone = tried_.size() == 1 && !with_plain_;
   if (probing_ || stage + 1 < stages.end()) drop(stage->most);
-  const auto brief = [&] {
-    double longest = 0;
-    for (const std::size_t i : in_) longest = std::max(longest, tried_[i].typical());
-    return longest * static_cast<double>(count) < kShort;
-  };
+  double longest = 0;
+  for (const std::size_t i : in_) longest = std::max(longest, tried_[i].typical());
+  const bool brief = longest * static_cast<double>(count) < kShort;
+  if (std::exchange(glances_, false) && !tried_[in_.back()].choice.plain) joined_ = 0;  // who joined is out again
+  if (!probing_ && rounds_ == kStages[0].rounds) join(count, predictions);
+  const int rounds = joined_ ? rounds_ - joined_ + 1 : rounds_;  // who joins finds memory touched
   const int left = (kMostCalls - calls_) / static_cast<int>(in_.size());
   const bool ends = stage + 1 >= stages.end() || left == 0 || (in_.size() == 1 && (!alone || probing_)) ||
-                    (!probing_ && rounds_ >= kRounds && !brief());
-  if (!ends) until_ = std::min(stage[1].rounds, rounds_ + left);
+                    (!probing_ && rounds >= kRounds && !brief);
+  const int next = glances_ ? rounds_ + 1 : stage->rounds > rounds_ ? stage->rounds : ends ? 0 : stage[1].rounds;
+  if (!ends) until_ = std::min(next, rounds_ + left);
   else if (probing_) finish_probe(predictions);
   else finish();
 }
@@ -178,9 +223,8 @@ double Trials::best_s() const {
 }
 
 double Trials::plain_s() const {
-  if (tried_.empty() || !finished() || !tried_.back().choice.plain) return 0;
-  const double s = tried_.back().s;
-  return failed(s) ? 0 : s;
+  const Tried* const plain = plain_tried();
+  return !plain || !finished() || failed(plain->s) ? 0 : plain->s;
 }
 
 Choice Trials::choose(Transport& transport, const std::vector<Choice>& predictions, std::uint64_t count) {
@@ -209,10 +253,11 @@ Choice Trials::choose(Transport& transport, const std::vector<Choice>& predictio
     choice.chunk_setting = of->choice.chunk_setting;
     choice.radix = of->choice.radix;
     choice.predicted_s = of->s * static_cast<double>(count);
-    choice.why = tried_.size() == 1 ? "the only one near plain MPI, tried"
-                 : choice.halves    ? "fastest of those tried, in 16 bits"
-                 : choice.limited   ? "fastest of those tried within CRIMP_QUALITY"
-                                    : "fastest of those tried";
+    choice.why = tried_.size() == 1
+                     ? (with_plain_ ? "cheapest by the model, and timed" : "the only one near plain MPI, tried")
+                 : choice.halves  ? "fastest of those tried, in 16 bits"
+                 : choice.limited ? "fastest of those tried within CRIMP_QUALITY"
+                                  : "fastest of those tried";
   }
   // What plain MPI would do as fast is not worth its loss.
   choice.plain = choice.predicted_s > 0 && choice.predicted_s >= choice.plain_s;

@@ -1,6 +1,8 @@
 // A model knows neither how exchanges overlap with the work of ranks that share cores and links, nor a GPU. So where it
 // sees several algorithms close together, or one close to plain MPI, the first calls of a codec and of a size try them
-// in turn, plain MPI too, and their times decide. Who is far behind is not tried any further.
+// in turn, plain MPI too, and their times decide. Who is far behind is not tried any further. Where it is sure the
+// first calls are timed: if they take so long that plain MPI is near after all, or another algorithm, these are tried
+// too.
 #pragma once
 #include <cstdint>
 #include <utility>
@@ -31,8 +33,8 @@ class Trials {
   static constexpr double kDrop = 1.25;
 
   Trials() = default;  // nothing to try
-  // predictions: of all that can run. Empty where the model is sure: nothing else is near its best, which is not near
-  // plain MPI. plain: MPI can be tried as well.
+  // predictions: of all that can run. plain: MPI can be tried as well. Empty where the model is sure of plain MPI, or
+  // of one algorithm while MPI cannot be tried.
   explicit Trials(std::vector<Choice> predictions, bool plain = false);
 
   // Collective between rounds. What this call takes: the next trial, else the one that was fastest, else (nothing
@@ -64,11 +66,16 @@ class Trials {
   std::vector<double> new_;      // seconds per element on this rank since ranks last agreed; round by round, as in_
   int rounds_ = 0, until_ = 0;   // so many have been; that many will have been when ranks agree
   int calls_ = 0;                // tried so far
+  int joined_ = 0;               // rounds before the last candidate came in
+  bool with_plain_ = false;      // MPI can be tried
+  bool glances_ = false;         // ranks agree after a single round
   bool probing_ = false;
 
-  std::size_t fastest() const;  // of tried_
+  const Tried* plain_tried() const;  // null: it is not
+  std::size_t fastest() const;       // of tried_
   void agree(Transport&);
   void drop(std::size_t most);
+  void join(std::uint64_t count, const std::vector<Choice>& predictions);
   void finish();
   void finish_probe(const std::vector<Choice>& predictions);
   void go_on(std::uint64_t count, const std::vector<Choice>& predictions);

@@ -152,6 +152,59 @@ TEST_SUITE("trials") {
     });
   }
 
+  // By the model MPI takes 100 ms and algorithms 10, 50 and 60; in units of 10 ms, the last one MPI's, this is what
+  // they take.
+  Outcome settle_sure(ThreadTransport & t, const Times& times, bool plain, std::vector<int>* tried) {
+    std::vector<Choice> all = predictions(times);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      all[i].predicted_s = 1e-2 * (i == 0 ? 1 : 4 + static_cast<double>(i)), all[i].plain_s = 0.1;
+    Trials trials(all, plain);
+    tried->assign(times.size(), 0);
+    Outcome outcome{};
+    Choice choice = trials.choose(t, all, kCount);
+    for (; choice.trial && outcome.calls < 1000; choice = trials.choose(t, all, kCount)) {
+      const std::size_t i = index(choice, times);
+      ++(*tried)[i], ++outcome.calls;
+      trials.took(1e-2 * times[i], kCount);
+    }
+    outcome.chosen = index(choice, times);
+    CHECK(trials.finished());
+    return outcome;
+  }
+
+  TEST_CASE("a model that is sure is held against its first calls") {
+    run_ranks(1, [&](ThreadTransport& t) {
+      std::vector<int> tried;
+      // As predicted, or slower and far from the others still: plain MPI has one call.
+      CHECK(settle_sure(t, {1, 5, 6, 10}, true, &tried).chosen == 0);
+      CHECK(tried == std::vector<int>{5, 0, 0, 1});
+      CHECK(settle_sure(t, {1.9, 1, 1, 2.4}, true, &tried).chosen == 0);
+      CHECK(tried == std::vector<int>{5, 0, 0, 1});
+      // MPI is not as slow as predicted.
+      CHECK(settle_sure(t, {1, 5, 6, 0.9}, true, &tried).chosen == 3);
+      CHECK(tried[1] + tried[2] == 0);
+      CHECK(tried[3] >= 5);
+      CHECK(settle_sure(t, {1, 5, 6, 1.1}, true, &tried).chosen == 0);
+      CHECK(tried[3] >= 5);
+      CHECK(settle_sure(t, {1, 5, 6, 0.02}, true, &tried).chosen == 3);
+      CHECK(tried == std::vector<int>{5, 0, 0, 1});
+      // Nor the model's best as fast.
+      CHECK(settle_sure(t, {3, 1, 1, 2.5}, true, &tried).chosen == 3);
+      CHECK(tried[1] + tried[2] == 0);
+      CHECK(tried[3] >= 5);
+      CHECK(settle_sure(t, {3, 1, 1, 3.5}, true, &tried).chosen == 0);
+      // Ranks share cores, and everything takes five times what was predicted.
+      CHECK(settle_sure(t, {5, 25, 30, 4}, true, &tried).chosen == 3);
+      CHECK(tried[1] + tried[2] == 0);  // predicted behind what it took
+      CHECK(settle_sure(t, {54, 50, 60, 36}, true, &tried).chosen == 3);
+      CHECK(settle_sure(t, {8, 4, 7, 10}, true, &tried).chosen == 1);
+      CHECK(settle_sure(t, {8, 9, 7, 10}, true, &tried).chosen == 2);
+      CHECK(settle_sure(t, {200, 300, 400, 36}, true, &tried).calls <= Trials::kMostCalls);
+      // Where MPI cannot be tried nothing is.
+      CHECK(settle_sure(t, {54, 50, 60, 36}, false, &tried).calls == 0);
+    });
+  }
+
   TEST_CASE("a probe takes at most 15 calls, of three; only what is clear changes the choice") {
     run_ranks(1, [&](ThreadTransport& t) {
       const Times before{1.5, 1.2, 1, 1.1, 1.3};
