@@ -6,6 +6,7 @@
 #include "core/nearest.hpp"
 #include "core/numbers.hpp"
 #include "core/settings.hpp"
+#include "core/settings_file.hpp"
 #include "core/types.hpp"
 
 namespace crimp {
@@ -65,6 +66,10 @@ std::string flag_text(bool b) { return b ? "1" : "0"; }
 
 // The texts of codecs are read by make_codec once, at start-up; core knows no codec.
 constexpr Option kTable[] = {
+    {"CRIMP_CONFIG", "", "a file name",
+     "the other variables, a line NAME=VALUE each, where the environment does not say them (a regular file; lines that begin with # are comments)",
+     false, [](Settings& s, std::string_view t) { return parse_text(t, s.config); },
+     [](const Settings& s) { return s.config; }},
     {"CRIMP_ENABLE", "1", "0 or 1 (off or on)", "0: every call passes through", true,
      [](Settings& s, std::string_view t) { return parse_flag(t, s.enable); },
      [](const Settings& s) { return flag_text(s.enable); }},
@@ -229,26 +234,62 @@ constexpr Option kTable[] = {
 
 std::span<const Option> option_table() { return kTable; }
 
-Settings read_settings(const char* const* environment, std::vector<Complaint>& complaints) {
-  Settings settings;
-  std::vector<std::string> names;
-  for (const auto& option : kTable) names.emplace_back(option.name);
-  for (; environment && *environment; ++environment) {
-    const std::string_view entry(*environment);
-    const auto equals = entry.find('=');
-    if (!entry.starts_with("CRIMP_") || equals == entry.npos) continue;
-    const std::string_view name = entry.substr(0, equals), value = entry.substr(equals + 1);
-    const Option* found = nullptr;
-    for (const auto& option : kTable)
-      if (name == option.name) found = &option;
-    if (!found) {
-      complaints.push_back({std::string(name) + " is not a setting of Crimp" + did_you_mean(name, names) +
-                                " (crimp info --env lists all)",
-                            false});
-    } else if (!found->set(settings, value)) {
-      complaints.push_back({std::string(name) + " is '" + std::string(value) + "', legal is: " + found->legal, true});
-    }
+namespace {
+
+const Option* find_option(std::string_view name) {
+  for (const Option& option : kTable)
+    if (name == option.name) return &option;
+  return nullptr;
+}
+
+// where: behind the value, " in line 3 of CRIMP_CONFIG='file'".
+void take(Settings& settings, std::string_view name, std::string_view value, const std::string& where,
+          std::vector<Complaint>& complaints) {
+  const Option* const option = find_option(name);
+  if (!option) {
+    std::vector<std::string> names;
+    for (const Option& o : kTable) names.emplace_back(o.name);
+    complaints.push_back({std::string(name) + where + " is not a setting of Crimp" + did_you_mean(name, names) +
+                              " (crimp info --env lists all)",
+                          false});
+  } else if (!option->set(settings, value)) {
+    complaints.push_back(
+        {std::string(name) + " is '" + std::string(value) + "'" + where + ", legal is: " + option->legal, true});
   }
+}
+
+void take_file(Settings& settings, std::vector<Complaint>& complaints) {
+  try {
+    for (const FileSetting& of : read_settings_file(settings.config)) {
+      const std::string where = " in line " + std::to_string(of.line) + " of " + settings.config;
+      if (of.name == "CRIMP_CONFIG")
+        complaints.push_back({"CRIMP_CONFIG" + where + " is not read: one file cannot name another", false});
+      else take(settings, of.name, of.value, where, complaints);
+    }
+  } catch (const std::exception& e) {
+    complaints.push_back({"CRIMP_CONFIG is '" + settings.config + "': " + e.what(), true});
+  }
+}
+
+}  // namespace
+
+Settings read_settings(const char* const* environment, std::vector<Complaint>& complaints,
+                       std::span<const SettingText> otherwise) {
+  Settings settings;
+  for (const SettingText& of : otherwise)
+    if (const Option* const option = find_option(of.name)) option->set(settings, of.value);
+  const auto each = [&](auto&& fn) {
+    for (const char* const* at = environment; at && *at; ++at) {
+      const std::string_view entry(*at);
+      const auto equals = entry.find('=');
+      if (entry.starts_with("CRIMP_") && equals != entry.npos) fn(entry.substr(0, equals), entry.substr(equals + 1));
+    }
+  };
+  each([&](std::string_view name, std::string_view value) {
+    if (name == "CRIMP_CONFIG") settings.config = value;
+  });
+  if (!settings.config.empty()) take_file(settings, complaints);
+  each([&](std::string_view name, std::string_view value) { take(settings, name, value, "", complaints); });
   return settings;
 }
 

@@ -1,4 +1,5 @@
-// Settings: what the CRIMP_* environment variables say. One table (src/core/settings.cpp) makes the parser, `crimp info
+// Settings: what the CRIMP_* environment variables say, else the file of CRIMP_CONFIG, else rank 0. One table
+// (src/core/settings.cpp) makes the parser, `crimp info
 // --env`, the table in README.md and the complaints about unknown or malformed values.
 #pragma once
 #include <cstdint>
@@ -12,6 +13,7 @@ namespace crimp {
 enum class LogLevel { off, error, warn, info, debug };
 
 struct Settings {
+  std::string config;  // the file, which has been read
   bool enable = true;
   std::string codec = "auto";
   std::string unknown_layout = "fp16";
@@ -67,8 +69,14 @@ struct Complaint {
                  // ignored
 };
 
-// Reads NAME=VALUE strings up to a null pointer (environ).
-Settings read_settings(const char* const* environment, std::vector<Complaint>& complaints);
+struct SettingText {
+  std::string name, value;
+};
+
+// Reads NAME=VALUE strings up to a null pointer (environ), and the file of CRIMP_CONFIG, which they override. Of what
+// neither says `otherwise` holds (settings_text.hpp); what is not legal in that is left out.
+Settings read_settings(const char* const* environment, std::vector<Complaint>& complaints,
+                       std::span<const SettingText> otherwise = {});
 
 // The table as aligned text (`crimp info --env`, CRIMP_HELP=1) and as the Markdown table of README.md.
 std::string options_as_text();

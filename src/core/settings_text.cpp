@@ -8,7 +8,7 @@
 namespace crimp {
 namespace {
 
-constexpr const char* kLegal = "legal";
+constexpr const char *kLegal = "legal", *kBuild = "the build of Crimp";
 constexpr std::size_t kShown = 60,
                       kBefore = 20;  // characters of a value, and of those in front of the first difference
 
@@ -65,12 +65,23 @@ std::string settings_text(const Settings& settings, bool legal) {
     text.append(value).push_back('\0');
   };
   add("the version of Crimp", CRIMP_VERSION);
-  add("the build of Crimp", build_id());
+  add(kBuild, build_id());
   add(kLegal, legal ? "1" : "0");
   for (const Option& option : option_table())
     if (option.agreed) add(option.name, option.get(settings));
   add("the content of CRIMP_REPLAY", settings.replayed);
   return text;
+}
+
+std::vector<SettingText> options_in(std::string_view text) {
+  const auto entries = entries_of(text);
+  const Entry* const build = find(entries, kBuild);
+  if (!build || build->value != build_id()) return {};
+  std::vector<SettingText> options;
+  for (const Option& option : option_table())
+    if (const Entry* const entry = option.agreed ? find(entries, option.name) : nullptr)
+      options.push_back({std::string(entry->name), std::string(entry->value)});
+  return options;
 }
 
 std::string settings_difference(std::string_view of_rank_0, std::string_view of_rank, int rank) {

@@ -68,12 +68,10 @@ class Comparison {
 
 }  // namespace
 
-bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings, bool legal, const std::string& where,
-                    bool* any) {
-  std::string mine;  // where there is no memory for it, it is another than everybody's
-  logged("the settings", [&] { mine = settings_text(settings, legal); });
-  Comparison comparison(comm, rank, size, where);
-  const bool same = comparison.same_as(0, mine);
+namespace {
+
+// Behind the broadcast of rank 0's text, which `same` is about. any: as settings_agree().
+bool compare(Comparison& comparison, int rank, int size, const std::string& mine, bool same, bool* any) {
   // Ranks that agree say besides whether `any` is false here, in the same number.
   const int first = comparison.all(!same ? rank : any && !*any ? size + 1 : size, MPI_MIN);
   if (any) *any = first == size;
@@ -89,6 +87,38 @@ bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings,
                              " others than rank 0): " + settings_difference(mine, theirs, first) +
                              "; its calls pass through uncompressed. Give all ranks the same (mpirun -x, crimp run)");
   return false;
+}
+
+}  // namespace
+
+bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings, bool legal, const std::string& where,
+                    bool* any) {
+  std::string mine;  // where there is no memory for it, it is another than everybody's
+  logged("the settings", [&] { mine = settings_text(settings, legal); });
+  Comparison comparison(comm, rank, size, where);
+  const bool same = comparison.same_as(0, mine);
+  return compare(comparison, rank, size, mine, same, any);
+}
+
+bool settings_agree_from(int rank, int size, Settings& settings, const std::string& where,
+                         const std::function<Settings(std::span<const SettingText>)>& read, int* taken) {
+  std::string mine, of_rank_0;
+  logged("the settings", [&] { mine = settings_text(settings); });
+  Comparison comparison(MPI_COMM_WORLD, rank, size, where);
+  bool same = comparison.same_as(0, mine, &of_rank_0);
+  bool changed = false;
+  if (!same)
+    logged("the settings of rank 0", [&] {
+      Settings both = read(options_in(of_rank_0));
+      std::string text = settings_text(both);
+      changed = text != mine;
+      same = text == of_rank_0;
+      settings = std::move(both);
+      mine.swap(text);
+    });
+  if (!compare(comparison, rank, size, mine, same, nullptr)) return false;
+  *taken = comparison.all(changed, MPI_SUM);
+  return true;
 }
 
 void require_equal(MPI_Comm comm, int rank, int size, const std::string& what, const std::string& mine) {

@@ -3,6 +3,8 @@
 #pragma once
 #include <mpi.h>
 
+#include <functional>
+#include <span>
 #include <string>
 
 #include "core/settings.hpp"
@@ -15,6 +17,12 @@ namespace crimp {
 // where the settings agree it is equal on all ranks. Throws Error{transport_failed}.
 bool settings_agree(MPI_Comm, int rank, int size, const Settings&, bool legal, const std::string& where,
                     bool* any = nullptr);
+
+// Likewise in MPI_Init; before the comparison a rank other than 0 makes its settings anew by read(rank 0's), which says
+// what it was not told itself (options_in(), src/core/settings_text.hpp). *taken: of how many ranks that changed
+// something, where the settings agree.
+bool settings_agree_from(int rank, int size, Settings&, const std::string& where,
+                         const std::function<Settings(std::span<const SettingText>)>& read, int* taken);
 
 // Collective. Throws Error{call_differs} on all ranks alike where the texts are not equal: it names `what`, and two
 // ranks' texts.

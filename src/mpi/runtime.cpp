@@ -31,8 +31,21 @@ Runtime& Runtime::get() {
   return runtime;
 }
 
+bool Runtime::agree() {
+  const auto read = [this](std::span<const SettingText> of_rank_0) {
+    std::vector<Complaint> known;
+    Settings settings = read_settings(environ, known, of_rank_0);
+    settings.replayed = settings_.replayed;
+    return settings;
+  };
+  return settings_agree_from(
+      world_rank_, world_size_, settings_,
+      "in MPI_Init for the others to compare settings with. Likely a rank runs without Crimp: LD_PRELOAD must reach all ranks "
+      "(mpirun -x LD_PRELOAD=..., crimp run), or all must be linked with it",
+      read, &taken_);
+}
+
 void Runtime::read() {
-  settings_ = read_settings(environ, complaints_);
   const auto refuse = [&](const std::string& text) { complaints_.push_back({text, true}); };
   codecs_.read(settings_, refuse);
   try {
@@ -62,7 +75,6 @@ void Runtime::read() {
       refuse("CRIMP_ALGORITHM is '" + settings_.algorithm + "', which cannot run CRIMP_CODEC=" + settings_.codec +
              ": " + obstacle + "; this codec can run " + algorithms_for(*codec, std::max(2, world_size_)));
   }
-  read_replay();
   for (const auto& c : complaints_)
     if (c.illegal) illegal_rank_ = world_rank_;
 }
@@ -129,18 +141,17 @@ void Runtime::start(bool world) {
   PMPI_Comm_rank(MPI_COMM_WORLD, &world_rank_);
   PMPI_Comm_size(MPI_COMM_WORLD, &world_size_);
   fault::set_rank(world_rank_);
-  read();
+  settings_ = read_settings(environ, complaints_);
   set_log(settings_.log, world_rank_);
   set_stall(settings_.stall_s);
+  read_replay();
+  world_start_ = world;
+  if (world && world_size_ > 1) differ_ = !agree();
+  read();
   set_device_plugin(settings_.cuda_plugin);
   cuda_aware_ = settings_.cuda_aware == "auto" ? mpi_is_cuda_aware() : settings_.cuda_aware == "1";
   origin_ = Clock::now();
-  world_start_ = world;
   if (world && world_size_ > 1) {
-    differ_ = !settings_agree(
-        MPI_COMM_WORLD, world_rank_, world_size_, settings_, true,
-        "in MPI_Init for the others to compare settings with. Likely a rank runs without Crimp: LD_PRELOAD must reach all ranks "
-        "(mpirun -x LD_PRELOAD=..., crimp run), or all must be linked with it");
     // Illegal values are not in the digest: one on a single rank must switch all ranks off.
     std::vector<int> illegal(static_cast<std::size_t>(world_size_));
     check_mpi(PMPI_Allgather(&illegal_rank_, 1, MPI_INT, illegal.data(), 1, MPI_INT, MPI_COMM_WORLD), "MPI_Allgather");
@@ -210,6 +221,10 @@ void Runtime::horovod_recognised() {
 void Runtime::announce() const {
   for (const auto& c : complaints_) log(c.illegal ? LogLevel::error : LogLevel::warn, c.text);
   if (world_rank_ != 0) return;
+  if (taken_ > 0)
+    log(LogLevel::info,
+        std::to_string(taken_) + (taken_ == 1 ? " rank was" : " ranks were") +
+            " not given all of rank 0's settings, as happens where a launcher loses variables, and took them from it");
   if (settings_.help) log(LogLevel::info, "settings:\n" + options_as_text());
   const std::string version = std::string("version ") + CRIMP_VERSION + ", ";
   if (illegal_rank_ >= 0)

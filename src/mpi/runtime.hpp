@@ -94,6 +94,7 @@ class Runtime {
  private:
   enum class State { idle, running, finished };
   Runtime() = default;
+  bool agree();  // with the other ranks of MPI_COMM_WORLD
   void read();
   void read_replay();
   Context context();
@@ -109,6 +110,7 @@ class Runtime {
   std::mutex mutex_;  // start, sessions_; not held over MPI calls after start: they may wait for forget()
   Settings settings_;
   std::vector<Complaint> complaints_;
+  int taken_ = 0;  // ranks that have settings of rank 0's
   CodecRules codecs_;
   MergePlan merge_plan_;
   std::unique_ptr<Workers> workers_;

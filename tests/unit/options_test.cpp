@@ -1,6 +1,10 @@
 #include <doctest/doctest.h>
 
+#include <stdlib.h>
+
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <stdexcept>
 
 #include "core/nearest.hpp"
@@ -33,8 +37,16 @@ const Option& option(const std::string& name) {
   throw std::invalid_argument(name);
 }
 
+struct Scratch {
+  std::string path = (std::filesystem::temp_directory_path() / "crimp-test-XXXXXX").string();
+  Scratch() { REQUIRE(::mkdtemp(path.data())); }
+  ~Scratch() { std::filesystem::remove_all(path); }
+  std::string file(const char* name) const { return path + "/" + name; }
+};
+
 // A legal value of every option that is not its default.
 const std::pair<const char*, const char*> kOther[] = {
+    {"CRIMP_CONFIG", "/dev/null"},
     {"CRIMP_ENABLE", "0"},
     {"CRIMP_CODEC", "3lc:s=1.5"},
     {"CRIMP_UNKNOWN_LAYOUT", "none"},
@@ -72,6 +84,78 @@ const std::pair<const char*, const char*> kOther[] = {
 }  // namespace
 
 TEST_SUITE("options") {
+  TEST_CASE("a file of settings holds where the environment is silent, and rank 0 where both are") {
+    const Scratch scratch;
+    const std::string file = scratch.file("crimp.conf");
+    const auto write = [&](const std::string& text) { std::ofstream(file, std::ios::binary) << text; };
+    const std::string config = "CRIMP_CONFIG=" + file;
+    write(
+        "\xef\xbb\xbf# of the cluster\n\n  CRIMP_CODEC = 3lc:s=1.5,entropy=1\t\r\nCRIMP_THREADS=3\nCRIMP_RULES=*a b*=fp16; <9=none\n"
+        "CRIMP_THREADS=2\nCRIMP_REPORT=");
+    const Settings settings = read({"CRIMP_MIN_COUNT=5", config});
+    CHECK(settings.codec == "3lc:s=1.5,entropy=1");
+    CHECK(settings.threads == 2);
+    CHECK(settings.rules == "*a b*=fp16; <9=none");
+    CHECK(settings.min_count == 5);
+    CHECK(settings.config == file);
+    CHECK(read({config, "CRIMP_CODEC=fp16", "CRIMP_THREADS=1"}).codec == "fp16");
+
+    Settings first;
+    first.codec = "fp16";
+    first.min_count = 7;
+    first.threads = 9;
+    first.chunk = 20480;
+    const auto options = options_in(settings_text(first));
+    std::vector<Complaint> none;
+    const char* const environment[] = {config.c_str(), "CRIMP_MIN_COUNT=5", nullptr};
+    const Settings both = read_settings(environment, none, options);
+    CHECK(none.empty());
+    CHECK(both.codec == "3lc:s=1.5,entropy=1");
+    CHECK(both.min_count == 5);
+    CHECK(both.chunk == 20480);
+    CHECK(both.threads == 2);  // no matter of rank 0's
+    CHECK(settings_text(read_settings(nullptr, none, options)) == settings_text(first));
+    // Another build may mean something else by them.
+    std::string other = settings_text(first);
+    const auto build = other.find("the build of Crimp") + 19;
+    other[build] = other[build] == '0' ? '1' : '0';
+    CHECK(options_in(other).empty());
+    CHECK(options_in("").empty());
+    CHECK(options_in(other.substr(0, 40)).empty());
+  }
+
+  TEST_CASE("what is wrong with a file of settings is said with its line, and Crimp stays off") {
+    const Scratch scratch;
+    const std::string file = scratch.file("crimp.conf");
+    const auto complaint = [&](const std::string& text) {
+      std::ofstream(file, std::ios::binary) << text;
+      std::vector<Complaint> all;
+      read({"CRIMP_CONFIG=" + file}, &all);
+      REQUIRE(all.size() == 1);
+      return (all[0].illegal ? "illegal: " : "") + all[0].text;
+    };
+    CHECK(complaint("CRIMP_CODEC=3lc\ncodec=3lc\n") ==
+          "illegal: CRIMP_CONFIG is '" + file +
+              "': line 2 is 'codec=3lc', legal is: CRIMP_NAME=value, # comment, or nothing");
+    CHECK(complaint("CRIMP_CODEC 3lc").find("line 1 is 'CRIMP_CODEC 3lc', legal is") != std::string::npos);
+    CHECK(complaint("\n\nCRIMP_CHUNK=minus").starts_with("illegal: CRIMP_CHUNK is 'minus' in line 3 of " + file));
+    CHECK(
+        complaint("CRIMP_CODECS=3lc").starts_with("CRIMP_CODECS in line 1 of " + file + " is not a setting of Crimp"));
+    CHECK(complaint("CRIMP_CONFIG=other").find("one file cannot name another") != std::string::npos);
+    CHECK(complaint(std::string("CRIMP_CODEC=3\0lc", 15)).find("line 1") != std::string::npos);
+    CHECK(complaint(std::string((1 << 20) + 1, '#')).find("longer than 1 MiB") != std::string::npos);
+    for (const char* const bad : {"/no/such/file", "/dev/zero", "/"}) {
+      std::vector<Complaint> all;
+      read({std::string("CRIMP_CONFIG=") + bad}, &all);
+      REQUIRE(all.size() == 1);
+      CHECK(all[0].illegal);
+      CHECK(all[0].text.starts_with("CRIMP_CONFIG is '" + std::string(bad) + "': it "));
+    }
+    std::vector<Complaint> all;
+    read({"CRIMP_CONFIG="}, &all);
+    CHECK(all.empty());
+  }
+
   TEST_CASE("every default is legal and reads back as itself") {
     for (const Option& o : option_table()) {
       CAPTURE(std::string(o.name));
