@@ -48,7 +48,7 @@ Session::Session(const Context& context, MPI_Comm comm, int rank, int size, cons
       planner_(context.settings, context.codecs),
       calls_(context.settings.periods, [this](std::string_view prefix) { memory_.forget_unnamed(prefix); }),
       chooser_(context.settings.algorithm), world_ranks_(world_ranks(comm)), recorded_(context_, world_ranks_, rank),
-      passes_(context.replay != nullptr), scratch_(context.workers, context.cuda_aware) {
+      times_(context_, chooser_), passes_(context.replay != nullptr), scratch_(context.workers, context.cuda_aware) {
   const auto* const ranks = reinterpret_cast<const char*>(world_ranks_.data());
   chooser_.share(&context.models, digest(std::string_view(ranks, world_ranks_.size() * sizeof(int))));
   chooser_.set_device(device_);
@@ -63,45 +63,15 @@ void Session::note_in(Report& report) const {
   const auto counted = calls_.count();
   report.sequence({counted.tensors, counted.ambiguous, counted.foreign, counted.withdrawn});
   if (control_ && !control_->classes().empty()) report.control(control_record());
-  if (context_.records) report.note([&] { note_times(report); });
   recorded_.note_in(report);
-  report.note([&] {
-    if (const auto trace = steps_.trace()) report.steps(trace->json());
-  });
-}
-
-void Session::note_times(Report& report) const {
-  for (const Chooser::Times& times : chooser_.times()) report.times(times.codec->spec(), times.from_elements, times.of);
+  times_.note_in(report);
 }
 
 void Session::leave(const AllreduceRequest& request, const std::shared_ptr<const CallPlan>& plan,
                     Clock::time_point begun) {
   if (!context_.records || !request.left) return;
-  left_ = {begun, request.count, plan, nullptr, 0, 0, plan->layout, request.count * size_of(request.dtype)};
+  times_.leave({begun, request.count, plan, nullptr, 0, 0, plan->layout, request.count * size_of(request.dtype)});
   *request.left = this;
-}
-
-// Of Horovod's tensors it is their readiness that counts, and its own thread that calls (horovod/search.hpp).
-void Session::note_step(const std::shared_ptr<const Layout>& layout, std::uint64_t bytes,
-                        Clock::time_point begun) noexcept {
-  if (!context_.records || !layout || !layout->known() || layout->source == Layout::Source::negotiated) return;
-  const auto since_any = [](Clock::time_point at) { return seconds(at.time_since_epoch()); };
-  context_.report.note([&] { steps_.called(layout, bytes, since_any(begun), since_any(Clock::now())); });
-}
-
-// Among the codecs of its parts a call's time is shared out by elements.
-void Session::left_ended() noexcept {
-  const double element_s = seconds(Clock::now() - left_.begun) / static_cast<double>(left_.count);
-  const auto share = [&](std::uint64_t elements) { return element_s * static_cast<double>(elements); };
-  if (left_.plan)
-    context_.report.note([&] {
-      for (const PlannedPart& part : left_.plan->parts)
-        chooser_.account(part.query).call(part.query.count, part.query.plain_bytes, share(part.query.count));
-    });
-  else left_.account->call(left_.elements, left_.plain_bytes, share(left_.elements));
-  note_step(left_.layout, left_.bytes, left_.begun);
-  left_.plan.reset();
-  left_.layout.reset();
 }
 
 ControlRecord Session::control_record() const {
@@ -185,8 +155,8 @@ bool Session::passes(const AllreduceRequest& request) {
   if (!recorded_.repeats()) chooser_.passed(pass->settled);
   recorded_.passed_unseen(pass->kind);
   if (request.left && pass->account) {
-    left_ = {Clock::now(),   request.count,     nullptr,        pass->account,
-             pass->elements, pass->plain_bytes, request.layout, request.count * size_of(request.dtype)};
+    times_.leave({Clock::now(), request.count, nullptr, pass->account, pass->elements, pass->plain_bytes,
+                  request.layout, request.count * size_of(request.dtype)});
     *request.left = this;
   }
   return true;
@@ -333,8 +303,8 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
     }
     try_plain(request, transport, plan->parts[0].query, chosen.choices[0]);
     if (context_.records) {
-      left_ = {times.begun, request.count, plan, nullptr, 0, 0, plan->layout, bytes};
-      left_ended();
+      times_.leave({times.begun, request.count, plan, nullptr, 0, 0, plan->layout, bytes});
+      times_.left_ended();
     }
     context_.report.passed(*why);
     return true;
@@ -370,7 +340,7 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
     if (control->changes() != changes) context_.report.learning();
   }
   finish(context_, request, carried, bound, values, size_, outcome.failure);
-  note_step(plan->layout, bytes, times.begun);
+  times_.ended(plan->layout, bytes, times.begun);
   if (outcome.failure) throw Error(*outcome.failure);
   return true;
 }

@@ -23,9 +23,9 @@
 #include "mpi/mpi_node.hpp"
 #include "mpi/recorded_calls.hpp"
 #include "mpi/tensor_memory.hpp"
+#include "mpi/timed_calls.hpp"
 #include "schedule/call_sequence.hpp"
 #include "schedule/delay_control.hpp"
-#include "schedule/step_recorder.hpp"
 
 namespace crimp {
 
@@ -49,7 +49,7 @@ class Session {
   bool allreduce_small(const AllreduceRequest&);
 
   // The call that allreduce() left to MPI has ended, for who was named in AllreduceRequest::left.
-  void left_ended() noexcept;
+  void left_ended() noexcept { times_.left_ended(); }
 
   // What is known at its end.
   void note_in(Report&) const;
@@ -68,8 +68,6 @@ class Session {
   // Whether the call is one of those of which is known that they pass, because plain MPI is faster: then it has been
   // counted, and nothing else is to be done.
   bool passes(const AllreduceRequest&);
-  void note_times(Report&) const;
-  void note_step(const std::shared_ptr<const Layout>&, std::uint64_t bytes, Clock::time_point begun) noexcept;
   // Who left the call to MPI is to say when it has ended, where that matters.
   void leave(const AllreduceRequest&, const std::shared_ptr<const CallPlan>&, Clock::time_point begun);
   void note_pass(const AllreduceRequest&, const CallPlan&, const ChosenParts&);
@@ -103,21 +101,11 @@ class Session {
   std::optional<DelayControl> control_;
   std::vector<int> world_ranks_;
   RecordedCalls recorded_;
-  StepRecorder steps_;  // where there will be a report
+  TimedCalls times_;
   KnownPasses passes_;
   std::unique_ptr<MpiHierarchy> nodes_;  // null: not needed yet, or none
   TensorMemory memory_;
   SessionBuffers scratch_;
-  struct Left {
-    Clock::time_point begun;
-    std::uint64_t count;
-    std::shared_ptr<const CallPlan> plan;  // null: of a pass
-    Account* account;
-    std::uint64_t elements, plain_bytes;
-    std::shared_ptr<const Layout> layout;  // null: not looked at
-    std::uint64_t bytes;
-  };
-  Left left_{};  // the last call that was left to MPI, where there will be a report
 };
 
 }  // namespace crimp

@@ -1,0 +1,41 @@
+#include "mpi/timed_calls.hpp"
+
+#include "core/report.hpp"
+
+namespace crimp {
+
+// Of Horovod's tensors it is their readiness that counts, and its own thread that calls (horovod/search.hpp).
+void TimedCalls::ended(const std::shared_ptr<const Layout>& layout, std::uint64_t bytes,
+                       Clock::time_point begun) noexcept {
+  if (!context_.records || !layout || !layout->known() || layout->source == Layout::Source::negotiated) return;
+  const auto since_any = [](Clock::time_point at) { return seconds(at.time_since_epoch()); };
+  context_.report.note([&] { steps_.called(layout, bytes, since_any(begun), since_any(Clock::now())); });
+}
+
+// Among the codecs of its parts a call's time is shared out by elements.
+void TimedCalls::left_ended() noexcept {
+  const double element_s = seconds(Clock::now() - left_.begun) / static_cast<double>(left_.count);
+  const auto share = [&](std::uint64_t elements) { return element_s * static_cast<double>(elements); };
+  if (left_.plan)
+    context_.report.note([&] {
+      for (const PlannedPart& part : left_.plan->parts)
+        chooser_.account(part.query).call(part.query.count, part.query.plain_bytes, share(part.query.count));
+    });
+  else left_.account->call(left_.elements, left_.plain_bytes, share(left_.elements));
+  ended(left_.layout, left_.bytes, left_.begun);
+  left_.plan.reset();
+  left_.layout.reset();
+}
+
+void TimedCalls::note_in(Report& report) const {
+  if (context_.records)
+    report.note([&] {
+      for (const Chooser::Times& times : chooser_.times())
+        report.times(times.codec->spec(), times.from_elements, times.of);
+    });
+  report.note([&] {
+    if (const auto trace = steps_.trace()) report.steps(trace->json());
+  });
+}
+
+}  // namespace crimp

@@ -1,0 +1,44 @@
+// What calls took, for the report: those left to MPI too, and the steps that calls make up. Without a report nothing is
+// kept.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "collective/call_plan.hpp"
+#include "collective/chooser.hpp"
+#include "core/trace.hpp"
+#include "mpi/context.hpp"
+#include "schedule/step_recorder.hpp"
+
+namespace crimp {
+
+// Of one communicator. Not thread-safe.
+class TimedCalls {
+ public:
+  // Both outlive this.
+  TimedCalls(const Context& context, Chooser& chooser) : context_(context), chooser_(chooser) {}
+
+  // A call that ends now. Of a layout whose tensors are not known nothing is kept.
+  void ended(const std::shared_ptr<const Layout>&, std::uint64_t bytes, Clock::time_point begun) noexcept;
+  // The next left_ended() is this call's. plan: whose codecs share the time; else it is `account`'s.
+  struct Left {
+    Clock::time_point begun;
+    std::uint64_t count;
+    std::shared_ptr<const CallPlan> plan;  // null: of a pass
+    Account* account;
+    std::uint64_t elements, plain_bytes;   // of that account
+    std::shared_ptr<const Layout> layout;  // null: not looked at
+    std::uint64_t bytes;
+  };
+  void leave(Left left) { left_ = std::move(left); }
+  void left_ended() noexcept;
+  void note_in(Report&) const;
+
+ private:
+  const Context& context_;
+  Chooser& chooser_;
+  StepRecorder steps_;
+  Left left_{};
+};
+
+}  // namespace crimp
