@@ -222,7 +222,8 @@ class Items:
         env = {"CODEC_TREE": os.path.join(self.where.source, "src/codec")}
         items = [Item(f"test.{codec}", unit + ["--test-suite=device_codec", "--test-case-exclude=PowerSGD*"], 240, {**env, "TEST_CODEC": codec}, alone=False)
                  for codec in self.codecs if codec != "powersgd"]
-        items += [Item("test.powersgd", unit + ["--test-case=PowerSGD*"], 240, env, alone=False), Item("test.cuda_backend", unit + ["--test-suite=cuda_backend"], 240, env, alone=False)]
+        items += [Item("test.powersgd", unit + ["--test-case=PowerSGD*"], 240, env, alone=False), Item("test.device_sums", unit + ["--test-suite=device_sums"], 240, env, alone=False),
+                  Item("test.cuda_backend", unit + ["--test-suite=cuda_backend"], 240, env, alone=False)]
         return items + [Item("test." + name, command, 150, alone=False) for name, command in self.where.rank_tests()]
 
     # 4. What the sanitizers see.

@@ -15,6 +15,7 @@
 namespace crimp {
 
 class TensorSteps;  // codec/powersgd/tensor_steps.hpp
+class SumSteps;     // codec/sum_steps.hpp
 
 // A body to encode, as encode_body() takes it. Values, memories, body, codec and *bytes stay until the encoding is
 // finished; the rest may go.
@@ -91,6 +92,10 @@ class Backend {
   // All that was started is complete. A call ends with this, so that nothing touches memory behind it; after an error
   // nothing does, either.
   virtual void synchronize() = 0;
+
+  // For codecs whose payloads are summed as integers, on what is in memory(); null where it has none. They live as long
+  // as the backend.
+  virtual SumSteps* sum_steps(const Codec&) { return nullptr; }
 };
 
 }  // namespace crimp

@@ -14,6 +14,7 @@
 #include "backend/cuda_memory.hpp"
 #include "backend/cuda_tensor_steps.hpp"
 #include "codec/powersgd/tensor_steps.hpp"
+#include "codec/sum_steps.hpp"
 #include "core/error.hpp"
 #include "core/half.hpp"
 

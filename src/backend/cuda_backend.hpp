@@ -40,6 +40,7 @@ class CudaBackend final : public Backend {
   void magnitudes(Dtype, const void* values, std::span<const Group>, double* results) override;
   void begin(bool everything) override;
   void synchronize() override;
+  SumSteps* sum_steps(const Codec&) override;  // cuda_sum_steps.cpp
 
  private:
   // A job under way: where its result goes, and of an encoding its body.
@@ -84,6 +85,7 @@ class CudaBackend final : public Backend {
   Memory scratch_, mirror_, sizes_, sizes_mirror_, look_;
   std::unique_ptr<TensorSteps> tensor_steps_;  // once they are asked for
   const std::byte* staging_ = nullptr;
+  std::map<const Codec*, std::unique_ptr<SumSteps>> sum_steps_;
 };
 
 }  // namespace crimp::cuda

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "codec/powersgd/tensor_steps.hpp"
+#include "codec/sum_steps.hpp"
 #include "core/convert.hpp"
 
 namespace crimp {
@@ -13,6 +14,13 @@ HostBackend::~HostBackend() = default;
 TensorSteps* HostBackend::tensor_steps() {
   if (!tensor_steps_) tensor_steps_ = powersgd::host_steps(workers_);
   return tensor_steps_.get();
+}
+
+SumSteps* HostBackend::sum_steps(const Codec& codec) {
+  if (!codec.homomorphic()) return nullptr;
+  auto& steps = sum_steps_[&codec];
+  if (!steps) steps = host_sum_steps(codec, workers_);
+  return steps.get();
 }
 
 Backend::Ticket HostBackend::start_encode(std::span<const EncodeJob> jobs, const Progress& progress) {

@@ -1,5 +1,6 @@
 // Values in host memory: everything is done when it is started.
 #pragma once
+#include <map>
 #include <memory>
 
 #include "backend/backend.hpp"
@@ -36,10 +37,12 @@ class HostBackend final : public Backend {
   void magnitudes(Dtype, const void* values, std::span<const Group>, double* results) override;
   void begin(bool) override {}
   void synchronize() override {}
+  SumSteps* sum_steps(const Codec&) override;
 
  private:
   Workers& workers_;
   std::unique_ptr<TensorSteps> tensor_steps_;  // once they are asked for
+  std::map<const Codec*, std::unique_ptr<SumSteps>> sum_steps_;
 };
 
 }  // namespace crimp

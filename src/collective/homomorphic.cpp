@@ -6,7 +6,6 @@
 
 #include "collective/frame.hpp"
 #include "collective/integer_sums.hpp"
-#include "collective/packed_sums.hpp"
 #include "core/reserve.hpp"
 
 namespace crimp {
@@ -17,29 +16,36 @@ namespace {
 struct Frames {
   Frames(const IntegerRoute& route, ArenaParts& parts) {
     const auto ranks = static_cast<std::uint64_t>(route.ranks);
-    const std::uint64_t share = div_up(route.coordinates / IntegerRoute::kUnit, ranks) * IntegerRoute::kUnit;
+    const std::uint64_t share = div_up(route.coordinates / kSumUnit, ranks) * kSumUnit;
     shard = sizeof(Header) + share * route.codec().index_bits() / 8;
     sums = sizeof(Header) + share * static_cast<std::uint64_t>(route.width) / 8;
     for (Of& of : chunk) {
-      of.send = parts.take<std::uint8_t>(ranks * shard);
-      of.receive = parts.take<std::uint8_t>(ranks * shard);
-      of.my_sums = parts.take<std::uint8_t>(sums);
-      of.sums = parts.take<std::uint8_t>(ranks * sums);
+      of.send = parts.host<std::uint8_t>(ranks * shard);
+      of.receive = parts.host<std::uint8_t>(ranks * shard);
+      of.my_sums = parts.host<std::uint8_t>(sums);
+      of.sums = parts.host<std::uint8_t>(ranks * sums);
+      of.receive_there = parts.mirror(of.receive, ranks * shard);
+      of.my_sums_there = parts.mirror(of.my_sums, sums);
+      of.sums_there = parts.mirror(of.sums, ranks * sums);
     }
+    largest = parts.host<std::uint32_t>(ranks);
+    largest_there = parts.mirror(largest, ranks);
   }
   std::uint64_t shard, sums;
   struct Of {
     std::uint8_t *send, *receive;  // indices, of every rank's share and of this rank's
     std::uint8_t *my_sums, *sums;  // of this rank's share, and of all
+    std::uint8_t *receive_there, *my_sums_there, *sums_there;
   };
   Of chunk[IntegerRoute::kSumming];
+  std::uint32_t *largest, *largest_there;  // of each share's sums, where it is too large
 };
 
 class OwnersRoute final : public IntegerRoute {
  public:
   OwnersRoute(const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks)
       : IntegerRoute(Algorithm::homomorphic, of, chunk_elements, transport_ranks) {
-    ArenaParts parts(nullptr);
+    ArenaParts parts(nullptr, nullptr);
     const IntegerSums::Scratch common(*this, parts);
     const Frames frames(*this, parts);
     set_bytes(parts);
@@ -63,7 +69,7 @@ class SumsByOwners final : public Rounds<SumsByOwners, IntegerSums> {
   Transport::Ticket& indices_under_way(std::uint64_t i) { return indices_under_way_[i % kSumming]; }
   Transport::Ticket& sums_under_way(std::uint64_t i) { return sums_under_way_[i % kSumming]; }
   // Where rank r's share of a chunk's coordinates begins, and its length.
-  std::uint64_t share(const Chunk& c, std::size_t r) const { return c.coordinates / kUnit * r / ranks() * kUnit; }
+  std::uint64_t share(const Chunk& c, std::size_t r) const { return share_begin(c.coordinates, r, ranks()); }
   std::uint64_t length(const Chunk& c, std::size_t r) const { return share(c, r + 1) - share(c, r); }
   std::uint64_t sum_bytes(std::uint64_t n) const { return n * static_cast<std::uint64_t>(width_) / 8; }
 
@@ -86,16 +92,17 @@ class SumsByOwners final : public Rounds<SumsByOwners, IntegerSums> {
     Chunk& c = chunk(i);
     wait(c.norms_under_way, i);
     const auto begin = Clock::now();
-    quantise(i);
+    quantise(i, [&] {
+      for (std::size_t r = 0; r < ranks(); ++r)
+        fetch(frames(i).send + r * frames_.shard + sizeof(Header), indices() + index_bytes(share(c, r)),
+              index_bytes(length(c, r)));
+    });
     const auto [send, receive, at] = lists();
     std::fill(receive.begin(), receive.end(), sizeof(Header) + index_bytes(length(c, rank())));
     for (std::size_t r = 0; r < ranks(); ++r) {
-      const std::uint64_t bytes = index_bytes(length(c, r));
       at[r] = r * frames_.shard;
-      send[r] = sizeof(Header) + bytes;
-      std::uint8_t* const frame = frames(i).send + at[r];
-      if (bytes) std::memcpy(frame + sizeof(Header), indices() + index_bytes(share(c, r)), bytes);
-      put({frame, send[r]}, i, 1);
+      send[r] = sizeof(Header) + index_bytes(length(c, r));
+      put({frames(i).send + at[r], send[r]}, i, 1);
       if (r == rank()) continue;
       result_.sent_bytes += send[r];
       result_.received_bytes += receive[r];
@@ -110,17 +117,12 @@ class SumsByOwners final : public Rounds<SumsByOwners, IntegerSums> {
     wait(indices_under_way(i), i);
     const auto begin = Clock::now();
     const std::uint64_t n = length(c, rank());
+    const std::uint64_t frame = sizeof(Header) + index_bytes(n);
     may_corrupt_wire({frames(i).receive + sizeof(Header), index_bytes(n)});
-    std::memset(sums(), 0, n * sizeof *sums());
-    for (std::size_t r = 0; r < ranks(); ++r) {
-      const std::span<const std::uint8_t> frame(frames(i).receive + r * frames_.shard, sizeof(Header) + index_bytes(n));
-      c.good = check(frame, i, 1, r) && c.good;
-      if (c.good) codec_.add(frame.data() + sizeof(Header), n, sums());
-      transport_.progress();
-    }
-    std::uint8_t* const mine = frames(i).my_sums;
-    pack_sums(sums(), n, width_, mine + sizeof(Header));
-    put({mine, sizeof(Header) + sum_bytes(n)}, i, 2);
+    for (std::size_t r = 0; r < ranks(); ++r)
+      c.good = check({frames(i).receive + r * frames_.shard, frame}, i, 1, r) && c.good;
+    if (c.good) c.good = attempt([&] { add_indices(i, n); });
+    put({frames(i).my_sums, sizeof(Header) + sum_bytes(n)}, i, 2);
     const auto [bytes, _, at] = lists();
     for (std::size_t r = 0; r < ranks(); ++r) {
       bytes[r] = sizeof(Header) + sum_bytes(length(c, r));
@@ -128,25 +130,45 @@ class SumsByOwners final : public Rounds<SumsByOwners, IntegerSums> {
       if (r != rank()) result_.received_bytes += bytes[r];
     }
     result_.sent_bytes += bytes[rank()];
-    sums_under_way(i) = under_way(transport_.start_allgatherv(mine, bytes, at, frames(i).sums));
+    sums_under_way(i) = under_way(transport_.start_allgatherv(frames(i).my_sums, bytes, at, frames(i).sums));
     result_.decode_s += span("add", i, begin);
+  }
+  // Of this rank's share.
+  void add_indices(std::uint64_t i, std::uint64_t coordinates) {
+    const Frames::Of& f = frames(i);
+    bring(f.receive_there, f.receive, (ranks() - 1) * frames_.shard + sizeof(Header) + index_bytes(coordinates));
+    steps_->add({f.receive_there + sizeof(Header), frames_.shard, static_cast<std::uint32_t>(ranks())}, coordinates,
+                width_, sums(), f.my_sums_there + sizeof(Header), mover());
+    fetch(f.my_sums + sizeof(Header), f.my_sums_there + sizeof(Header), sum_bytes(coordinates));
+    steps_->finish(mover());
   }
 
   void decode(std::uint64_t i) {
     Chunk& c = chunk(i);
     wait(sums_under_way(i), i);
     const auto begin = Clock::now();
-    const std::uint32_t most = codec_.granularity() * static_cast<std::uint32_t>(ranks());
-    for (std::size_t r = 0; r < ranks(); ++r) {
-      const std::uint64_t n = length(c, r);
-      const std::span<const std::uint8_t> frame(frames(i).sums + r * frames_.sums, sizeof(Header) + sum_bytes(n));
-      c.good = check(frame, i, 2, r) && c.good;
-      if (unpack_sums(frame.data() + sizeof(Header), n, width_, sums() + share(c, r)) <= most) continue;
-      blame(r, i, "a sum of it is beyond " + std::to_string(most));
+    for (std::size_t r = 0; r < ranks(); ++r)
+      c.good = check({frames(i).sums + r * frames_.sums, sizeof(Header) + sum_bytes(length(c, r))}, i, 2, r) && c.good;
+    if (c.good) c.good = attempt([&] { unpack(i); });
+    for (std::size_t r = 0; c.good && r < ranks(); ++r) {
+      if (frames_.largest[r] == 0) continue;
+      blame(r, i, "a sum of it is beyond " + std::to_string(most()));
       c.good = false;
     }
     decode_sums(i);
     result_.decode_s += span("decode", i, begin);
+  }
+  std::uint32_t most() const { return codec_.granularity() * static_cast<std::uint32_t>(ranks()); }
+  void unpack(std::uint64_t i) {
+    const Frames::Of& f = frames(i);
+    const std::size_t words = ranks() * sizeof *frames_.largest, last = ranks() - 1;
+    std::memset(frames_.largest, 0, words);
+    bring(frames_.largest_there, frames_.largest, words);
+    bring(f.sums_there, f.sums, last * frames_.sums + sizeof(Header) + sum_bytes(length(chunk(i), last)));
+    steps_->unpack({f.sums_there + sizeof(Header), frames_.sums, static_cast<std::uint32_t>(ranks()), width_},
+                   chunk(i).coordinates, most(), sums(), frames_.largest_there);
+    fetch(frames_.largest, frames_.largest_there, words);
+    steps_->finish(mover());
   }
 
   // One after another, for an exchange's sizes and places.
@@ -195,7 +217,7 @@ AlgorithmEntry homomorphic_algorithm() {
     const double wire = q.network.allgather.at(others * sizeof(Header)) + q.network.allgather.at(others * m / 256) +
                         q.network.alltoall.at(others * (sizeof(Header) + m / n * q.codec.payload_bytes)) +
                         q.network.allgather.at(others * (sizeof(Header) + m / n * sum_bytes));
-    return pipelined(q.chunks(), m * (1.17 * q.codec.encode_s + 2.25 * q.codec.decode_s), wire);
+    return pipelined(q.chunks(), m * (1.17 * q.codec.encode_s + 2.25 * q.codec.decode_s) + 5 * q.codec.launch_s, wire);
   };
   return entry;
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <functional>
 
 #include "collective/frame.hpp"
 #include "core/reserve.hpp"
@@ -20,60 +19,65 @@ std::uint64_t norms_of(const Homomorphic& codec, const ChunkPartition& partition
 std::uint64_t coordinates_of(const Homomorphic& codec, const ChunkPartition& partition) {
   std::uint64_t n = 0;
   for (const auto& p : partition.pieces()) n += codec.coordinates(p.count);
-  return round_up(n, IntegerRoute::kUnit);
+  return round_up(n, kSumUnit);
 }
 
 }  // namespace
 
 IntegerRoute::IntegerRoute(Algorithm carries, const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks)
     : ChunkedRoute(carries, of, chunk_elements, transport_ranks),
+      pieces(largest([](const ChunkPartition& partition) { return partition.pieces().size(); })),
       norms(largest([&](const ChunkPartition& partition) { return norms_of(codec(), partition); })),
       coordinates(largest([&](const ChunkPartition& partition) { return coordinates_of(codec(), partition); })),
       width(std::bit_width(codec().granularity() * static_cast<std::uint32_t>(ranks))) {}
 
 IntegerSums::Scratch::Scratch(const IntegerRoute& route, ArenaParts& parts) {
   const auto ranks = static_cast<std::uint64_t>(route.ranks);
-  for (Norms& n : norms) {
-    n.mine = parts.take<float>(route.norms);
-    n.shared = parts.take<float>(route.norms);
-    n.received = parts.take<std::uint8_t>(ranks * route.norms * sizeof(float));
+  for (Of& c : chunk) {
+    c.pieces = parts.host<SumPiece>(route.pieces);
+    c.pieces_there = parts.mirror(c.pieces, route.pieces);
+    c.mine = parts.host<float>(route.norms);
+    c.mine_there = parts.mirror(c.mine, route.norms);
+    c.shared = parts.host<float>(route.norms);
+    c.shared_there = parts.mirror(c.shared, route.norms);
+    c.received = parts.host<std::uint8_t>(ranks * route.norms * sizeof(float));
   }
-  indices = parts.take<std::uint8_t>(route.coordinates * route.codec().index_bits() / 8);
-  sums = parts.take<std::uint16_t>(route.coordinates);
+  indices = parts.backend<std::uint8_t>(route.coordinates * route.codec().index_bits() / 8);
+  sums = parts.backend<std::uint16_t>(route.coordinates);
 }
 
 IntegerSums::IntegerSums(Transport& transport, Workers& workers, const IntegerRoute& route, const CallBuffers& call,
                          Trace* trace)
-    : Pipeline(transport, workers, route, call, trace), codec_(route.codec()), parts_(call.arena),
-      slices_(route.chunks()), integers_(route, parts_) {
+    : Pipeline(transport, workers, route, call, trace), codec_(route.codec()), parts_(call.arena, call.values),
+      steps_(backend_.sum_steps(codec())), slices_(route.chunks()), integers_(route, parts_) {
   for (Chunk& c : open_) c.headers.resize(ranks());
 }
 
-// fn(piece) for all of a chunk's pieces, shared out among the threads.
-template <class Fn>
-void IntegerSums::each_piece(const Chunk& c, Fn&& fn) {
-  const std::size_t n = c.bound.partition().pieces().size();
-  const auto work = [&](int part, int parts) {
-    for (std::size_t p = n * static_cast<std::size_t>(part) / static_cast<std::size_t>(parts);
-         p < n * static_cast<std::size_t>(part + 1) / static_cast<std::size_t>(parts); ++p) {
-      fn(p);
-      if (part == 0) transport_.progress();
-    }
-  };
-  workers_.run(std::ref(work));  // no copy, which would be an allocation
-}
-
-PieceSource IntegerSums::source(const Chunk& c, std::size_t p) const {
-  const ChunkPartition::Piece& piece = c.bound.partition().pieces()[p];
-  const FeedbackView& memory = c.bound.feedback[piece.group];
-  const std::uint64_t at = piece.offset - c.bound.partition().groups()[piece.group].offset;
-  return {call_.in + c.bound.begin() + piece.offset,
-          memory.in ? memory.in + at : nullptr,
-          memory.out ? memory.out + at : nullptr,
-          piece.count,
-          {c.bound.begin() + piece.offset, call_.sequence, static_cast<std::uint32_t>(rank())},
-          {},
-          at};
+void IntegerSums::place_pieces(std::uint64_t i) {
+  Chunk& c = chunk(i);
+  const auto& pieces = c.bound.partition().pieces();
+  std::uint64_t norm_count = 0, coordinates = 0;
+  SumPiece* const to = scratch(i).pieces;
+  for (std::size_t p = 0; p < pieces.size(); ++p) {
+    const ChunkPartition::Piece& piece = pieces[p];
+    const FeedbackView& memory = c.bound.feedback[piece.group];
+    const std::uint64_t in_group = piece.offset - c.bound.partition().groups()[piece.group].offset;
+    if (to)
+      to[p] = {piece.offset,
+               memory.in ? memory.in + in_group : nullptr,
+               memory.out ? memory.out + in_group : nullptr,
+               coordinates,
+               piece.count,
+               static_cast<std::uint32_t>(norm_count)};
+    norm_count += codec_.norm_count(piece.count);
+    coordinates += codec_.coordinates(piece.count);
+  }
+  c.norm_bytes = round_up(norm_count * sizeof(float), kPayloadAlign);
+  c.coordinates = round_up(coordinates, kSumUnit);
+  c.pieces = {{scratch(i).pieces_there, to ? pieces.size() : 0},
+              call_.in + c.bound.begin(),
+              call_.out + c.bound.begin(),
+              {c.bound.begin(), call_.sequence, static_cast<std::uint32_t>(rank())}};
 }
 
 void IntegerSums::find_norms(std::uint64_t i) {
@@ -83,33 +87,32 @@ void IntegerSums::find_norms(std::uint64_t i) {
   c.bound.take(slices_[i], part_, call_, call_.residuals, codec().feedback().arrays());
   c.mine = header(i, c.bound.partition().count());
   c.good = true;
-  c.norm_at.clear();
-  c.coordinate_at.clear();
-  insist([&] {
-    c.norm_at.reserve(c.bound.partition().pieces().size()),
-        c.coordinate_at.reserve(c.bound.partition().pieces().size());
-  });
-  std::uint64_t norm_count = 0, coordinates = 0;
-  for (const auto& p : c.bound.partition().pieces()) {
-    c.norm_at.push_back(norm_count);
-    c.coordinate_at.push_back(coordinates);
-    norm_count += codec_.norm_count(p.count);
-    coordinates += codec_.coordinates(p.count);
-  }
-  c.coordinates = round_up(coordinates, kUnit);
+  place_pieces(i);
   if (!call_.flags) {
-    float* const mine = norms(i).mine;
-    const std::span body(reinterpret_cast<std::uint8_t*>(mine), round_up(norm_count * sizeof(float), kPayloadAlign));
-    std::memset(body.data(), 0, body.size());
-    each_piece(c, [&](std::size_t p) { codec_.norms(source(c, p), mine + c.norm_at[p]); });
-    seal(c.mine, body, part_.checksum);
+    const Scratch::Of& to = scratch(i);
+    if (c.norm_bytes) std::memset(to.mine, 0, c.norm_bytes);
+    try {
+      if (!steps_) throw Error(ErrorCode::device_failed, "there are no kernels for sums of " + codec().spec());
+      bring(to.mine_there, to.mine, c.norm_bytes);
+      bring(to.pieces_there, to.pieces, c.pieces.pieces.size() * sizeof(SumPiece));
+      steps_->norms(c.pieces, to.mine_there, mover());
+      fetch(to.mine, to.mine_there, c.norm_bytes);
+    } catch (const std::exception& e) {
+      failed(c.mine, e);
+    }
   }
-  may_corrupt_header(c.mine);
   result_.encode_s += span("norms", i, begin);
 }
 
 void IntegerSums::start_headers(std::uint64_t i) {
   Chunk& c = chunk(i);
+  if (!c.mine.flags) try {
+      steps_->finish(mover());
+      seal(c.mine, {reinterpret_cast<std::uint8_t*>(scratch(i).mine), c.norm_bytes}, part_.checksum);
+    } catch (const std::exception& e) {
+      failed(c.mine, e);
+    }
+  may_corrupt_header(c.mine);
   c.headers_under_way = under_way(transport_.start_allgather(&c.mine, c.headers.data(), sizeof(Header)));
   count_gathered(sizeof(Header));
 }
@@ -121,8 +124,8 @@ void IntegerSums::accept_headers(std::uint64_t i) {
 
 void IntegerSums::start_norms(std::uint64_t i) {
   Chunk& c = chunk(i);
-  c.norms_under_way = under_way(transport_.start_allgather(norms(i).mine, norms(i).received, c.mine.body_bytes));
-  count_gathered(c.mine.body_bytes);
+  c.norms_under_way = under_way(transport_.start_allgather(scratch(i).mine, scratch(i).received, c.norm_bytes));
+  count_gathered(c.norm_bytes);
 }
 
 void IntegerSums::count_gathered(std::uint64_t bytes) {
@@ -132,12 +135,12 @@ void IntegerSums::count_gathered(std::uint64_t bytes) {
 
 bool IntegerSums::share_norms(std::uint64_t i) {
   const Chunk& c = chunk(i);
-  const std::uint64_t bytes = c.mine.body_bytes, n = bytes / sizeof(float);
-  float* const shared = norms(i).shared;
+  const std::uint64_t bytes = c.norm_bytes, n = bytes / sizeof(float);
+  float* const shared = scratch(i).shared;
   std::memset(shared, 0, bytes);
   bool good = true;
   for (std::size_t r = 0; r < ranks(); ++r) {
-    const std::uint8_t* from = norms(i).received + r * bytes;
+    const std::uint8_t* from = scratch(i).received + r * bytes;
     const auto* theirs = reinterpret_cast<const float*>(from);
     std::string what = defect(c.headers[r], {from, bytes});
     if (what.empty() && !std::all_of(theirs, theirs + n, [&](float x) { return codec_.legal(x); }))
@@ -148,27 +151,17 @@ bool IntegerSums::share_norms(std::uint64_t i) {
   return good;
 }
 
-void IntegerSums::quantise(std::uint64_t i) {
-  Chunk& c = chunk(i);
-  c.good = share_norms(i);
-  if (c.good && !c.norm_at.empty()) {
-    each_piece(c, [&](std::size_t p) {
-      codec_.encode(source(c, p), norms(i).shared + c.norm_at[p], indices() + index_bytes(c.coordinate_at[p]));
-    });
-    const std::uint64_t used =
-        index_bytes(c.coordinate_at.back() + codec_.coordinates(c.bound.partition().pieces().back().count));
-    std::memset(indices() + used, 0, index_bytes(c.coordinates) - used);
-  }
+void IntegerSums::start_quantise(std::uint64_t i) {
+  const Chunk& c = chunk(i);
+  bring(scratch(i).shared_there, scratch(i).shared, c.norm_bytes);
+  steps_->encode(c.pieces, scratch(i).shared_there, c.coordinates, indices(), mover());
 }
 
 void IntegerSums::decode_sums(std::uint64_t i) {
   const Chunk& c = chunk(i);
   if (!c.good) return;
-  each_piece(c, [&](std::size_t p) {
-    const ChunkPartition::Piece& piece = c.bound.partition().pieces()[p];
-    codec_.decode(sums() + c.coordinate_at[p], norms(i).shared + c.norm_at[p], static_cast<int>(ranks()), piece.count,
-                  {c.bound.begin() + piece.offset, call_.sequence, 0}, call_.out + c.bound.begin() + piece.offset);
-  });
+  // Not waited for: what it reads is overwritten behind it alone, by steps or once one of a later chunk was waited for.
+  attempt([&] { steps_->decode(c.pieces, sums(), scratch(i).shared_there, static_cast<int>(ranks()), mover()); });
 }
 
 AlgorithmEntry integer_sums_entry() {
@@ -183,8 +176,11 @@ AlgorithmEntry integer_sums_entry() {
     return {};
   };
   entry.chunk_elements = [](std::uint64_t setting, const Codec&, int) {
-    return std::max(kPieceElements, std::min(setting, IntegerRoute::kMostChunk));
+    const std::uint64_t most = setting < kDeviceChunk ? IntegerRoute::kMostChunk : kDeviceChunk;
+    return std::max(kPieceElements, std::min(setting, most));
   };
+  entry.any_backend = true;
+  entry.host_bodies = true;  // indices and sums are looked at, and MPI adds integers
   return entry;
 }
 

@@ -2,69 +2,85 @@
 // norms of all ranks go to all ranks, who quantise with the largest; the integers that the indices stand for are added
 // up; every rank decodes the sums once. Who adds is the algorithm's: the indices' owners (homomorphic.cpp) or MPI
 // (integer_sum.cpp). Integers, so both give the same bits.
+//
+// What touches values, indices or sums are steps of the backend (SumSteps), in its memory; norms, indices and sums come
+// through host memory on their way to other ranks and from them.
 #pragma once
 #include <cstdint>
 #include <vector>
 
-#include "codec/homomorphic.hpp"
+#include "codec/sum_steps.hpp"
 #include "collective/algorithms.hpp"
 #include "collective/partition.hpp"
 #include "collective/pipeline.hpp"
 
 namespace crimp {
 
-// Parts of an arena, one behind another; of none (null) only their bytes.
+// Parts of a call's scratch, one behind another: of the host's, which MPI reads and writes, and of the backend's
+// memory, where steps work. Where there is only the one arena both lie in it. Of no arena (null) only their bytes.
 class ArenaParts {
  public:
-  explicit ArenaParts(Arena* arena) : arena_(arena) {}
+  ArenaParts(Arena* host, Arena* backend) : host_(host), backend_(backend) {}
   template <class T>
-  T* take(std::uint64_t count) {
-    bytes_ += Arena::padded(count * sizeof(T));
-    return arena_ ? reinterpret_cast<T*>(arena_->take(count * sizeof(T))) : nullptr;
+  T* host(std::uint64_t count) {
+    return take<T>(host_, host_bytes_, count);
   }
-  std::uint64_t bytes() const { return bytes_; }
+  template <class T>
+  T* backend(std::uint64_t count) {
+    return take<T>(backend_ ? backend_ : host_, backend_bytes_, count);
+  }
+  // Where the backend finds `count` elements that stand in the host's memory: a copy, or they themselves where it
+  // sees them.
+  template <class T>
+  T* mirror(T* host, std::uint64_t count) {
+    mirror_bytes_ += Arena::padded(count * sizeof(T));
+    return backend_ ? reinterpret_cast<T*>(backend_->take(count * sizeof(T))) : host;
+  }
+  RouteBytes bytes() const { return {host_bytes_ + backend_bytes_, host_bytes_, backend_bytes_ + mirror_bytes_}; }
 
  private:
-  Arena* arena_;
-  std::uint64_t bytes_ = 0;
+  template <class T>
+  static T* take(Arena* from, std::uint64_t& bytes, std::uint64_t count) {
+    bytes += Arena::padded(count * sizeof(T));
+    return from ? reinterpret_cast<T*>(from->take(count * sizeof(T))) : nullptr;
+  }
+  Arena *host_, *backend_;
+  std::uint64_t host_bytes_ = 0, backend_bytes_ = 0, mirror_bytes_ = 0;
 };
 
 // What both algorithms know of a part: its largest chunk's sizes.
 class IntegerRoute : public ChunkedRoute {
  public:
   // A chunk's exchanges follow one another, each hidden behind work on the neighbouring chunks, so there are many small
-  // chunks: so many are open.
+  // chunks: so many are open. A device has many pieces of work at once, and takes the long chunks that are its own.
   static constexpr std::uint64_t kMostChunk = 20 * kPieceElements;
   static constexpr std::size_t kOpen = 5;
   // Sums and what they are made of are under way for two chunks at once.
   static constexpr std::size_t kSumming = 2;
-  // A chunk's coordinates are a multiple of this, and are shared out in such units: multiples of 64 bytes as indices of
-  // 2, 3 or 4 bits and as sums of any width.
-  static constexpr std::uint64_t kUnit = 512;
 
   IntegerRoute(Algorithm, const PartPlan&, std::uint64_t chunk, int ranks);
   const Homomorphic& codec() const { return *part.codec->homomorphic(); }
 
-  std::uint64_t norms, coordinates;  // of the largest chunk
-  int width;                         // bits of a sum
+  std::uint64_t pieces, norms, coordinates;  // of the largest chunk
+  int width;                                 // bits of a sum
 
  protected:
-  void set_bytes(const ArenaParts& parts) { bytes_ = {parts.bytes(), parts.bytes(), 0}; }
+  void set_bytes(const ArenaParts& parts) { bytes_ = parts.bytes(); }
 };
 
 class IntegerSums : protected Pipeline {
  public:
   static constexpr std::size_t kOpen = IntegerRoute::kOpen, kSumming = IntegerRoute::kSumming;
-  static constexpr std::uint64_t kUnit = IntegerRoute::kUnit;
-  // What both algorithms take of the arena.
+  // What both algorithms take of the call's scratch. `there`: where the backend's steps find it.
   struct Scratch {
     Scratch(const IntegerRoute&, ArenaParts&);
-    struct Norms {
-      float *mine, *shared;
-      std::uint8_t* received;  // of all ranks
+    struct Of {
+      SumPiece *pieces, *pieces_there;
+      float *mine, *mine_there, *shared, *shared_there;
+      std::uint8_t* received;  // norms of all ranks
     };
-    Norms norms[kOpen];
-    std::uint8_t* indices;  // of one chunk
+    Of chunk[kOpen];
+    std::uint8_t* indices;  // of one chunk; where steps work, as the sums
     std::uint16_t* sums;
   };
 
@@ -75,13 +91,12 @@ class IntegerSums : protected Pipeline {
     Header mine;
     std::vector<Header> headers;  // of all ranks
     BoundSlice bound;
-    std::vector<std::uint64_t> norm_at, coordinate_at;  // per piece, where its norms and coordinates begin
-    std::uint64_t coordinates = 0;
+    SumChunk pieces;  // there
+    std::uint64_t norm_bytes = 0, coordinates = 0;
     bool good = true;  // all that has arrived so far
     Transport::Ticket headers_under_way = 0, norms_under_way = 0;
   };
   Chunk& chunk(std::uint64_t i) { return open_[i % kOpen]; }
-  const Scratch::Norms& norms(std::uint64_t i) const { return integers_.norms[i % kOpen]; }
 
   // The steps before indices: the norms of a chunk, and a round later to all ranks.
   void find_norms(std::uint64_t i);
@@ -90,25 +105,50 @@ class IntegerSums : protected Pipeline {
   void start_norms(std::uint64_t i);
   Transport::Ticket headers_of(std::uint64_t i) { return chunk(i).headers_under_way; }
   Transport::Ticket norms_of(std::uint64_t i) { return chunk(i).norms_under_way; }
-  // With the norms, which have arrived, makes indices() of the chunk, unless they are corrupt (Chunk::good).
-  void quantise(std::uint64_t i);
+  // With the norms, which have arrived, makes indices() of the chunk and then what `rest` does with them, unless the
+  // norms are corrupt or a step fails (Chunk::good).
+  template <class Rest>
+  void quantise(std::uint64_t i, Rest&& rest) {
+    Chunk& c = chunk(i);
+    c.good = share_norms(i);
+    if (c.good) c.good = attempt([&] { start_quantise(i), rest(), steps_->finish(mover()); });
+  }
   // Decodes sums(), unless something is corrupt. Exchanges go on in any case, so that no rank waits for this one; the
   // error is the call's result.
   void decode_sums(std::uint64_t i);
+  // False: a step has failed, which becomes the call's error. Nothing waits for this rank then.
+  template <class Work>
+  bool attempt(Work&& work) {
+    try {
+      work();
+      return true;
+    } catch (const std::exception& e) {
+      failed(e);
+      return false;
+    }
+  }
+  // What has arrived, or was made here, to where steps find it, and what they made from there.
+  void bring(void* there, const void* here, std::size_t bytes) {
+    if (there != here && bytes) backend_.write(there, here, bytes);
+  }
+  void fetch(void* here, const void* there, std::size_t bytes) {
+    if (there != here && bytes) backend_.read(here, there, bytes);
+  }
 
   std::uint8_t* indices() const { return integers_.indices; }
   std::uint16_t* sums() const { return integers_.sums; }
   std::uint64_t index_bytes(std::uint64_t n) const { return n * codec_.index_bits() / 8; }
 
   const Homomorphic& codec_;
-  ArenaParts parts_;  // of the call's arena
+  ArenaParts parts_;  // of the call's arenas
+  SumSteps* steps_;   // the backend's; null: it has none, so that norms fail
 
  private:
+  const Scratch::Of& scratch(std::uint64_t i) const { return integers_.chunk[i % kOpen]; }
+  void place_pieces(std::uint64_t i);
   bool share_norms(std::uint64_t i);  // joins those of all ranks; false: some are corrupt
+  void start_quantise(std::uint64_t i);
   void count_gathered(std::uint64_t bytes);
-  PieceSource source(const Chunk&, std::size_t piece) const;
-  template <class Fn>
-  void each_piece(const Chunk&, Fn&&);
 
   const std::vector<Slice>& slices_;
   Scratch integers_;

@@ -64,9 +64,10 @@ TEST_SUITE("cuda_backend") {
     REQUIRE(cudaMalloc(&context, 1) == cudaSuccess);
     const auto tensors = layout();
     MemoryResource& device = cuda::device_memory(0);
-    for (const char* spec :
-         {"3lc", "3lc:zero_run=0", "fp16", "maxmin", "adaq:ratio=0.1", "powersgd:r=3", "powersgd:memory=none"})
-      for (const Algorithm algorithm : {Algorithm::allgather, Algorithm::two_shot, Algorithm::low_rank})
+    for (const char* spec : {"3lc", "3lc:zero_run=0", "fp16", "maxmin", "adaq:ratio=0.1", "powersgd:r=3",
+                             "powersgd:memory=none", "thc:bits=3,g=17"})
+      for (const Algorithm algorithm : {Algorithm::allgather, Algorithm::two_shot, Algorithm::low_rank,
+                                        Algorithm::homomorphic, Algorithm::integer_sum})
         for (const bool device_bodies : {false, true})
           for (const std::uint64_t seed : {0, 1, 7, 8}) {
             CAPTURE(std::string(spec));
@@ -272,8 +273,11 @@ TEST_SUITE("cuda_backend") {
     REQUIRE(cudaMalloc(&context, 1) == cudaSuccess);
     constexpr int kRanks = 8;
     constexpr std::uint64_t kFew = 3, kMany = 5, kElements = 16 << 20;  // of 64 MiB
-    for (const char* spec : {"3lc", "fp16"})
-      for (const Algorithm algorithm : {Algorithm::allgather, Algorithm::two_shot}) {
+    for (const char* spec : {"3lc", "fp16", "thc"})
+      for (const Algorithm algorithm :
+           {Algorithm::allgather, Algorithm::two_shot, Algorithm::homomorphic, Algorithm::integer_sum}) {
+        const bool integers = algorithm == Algorithm::homomorphic || algorithm == Algorithm::integer_sum;
+        if (integers != (spec == std::string("thc"))) continue;
         const Asked few = asked(spec, algorithm, kRanks, kFew), many = asked(spec, algorithm, kRanks, kMany);
         const double calls = (many.calls - few.calls) / (kMany - kFew),
                      grids = (many.grids - few.grids) / (kMany - kFew);
@@ -289,7 +293,8 @@ TEST_SUITE("cuda_backend") {
         CHECK(few.calls - kFew * calls <= 40);
         // Encoding is 3 grids where sizes vary, decoding one; two_shot has both twice.
         const double encoding = codec->traits().fixed_size ? 1 : 3;
-        CHECK(grids == (encoding + 1) * (algorithm == Algorithm::two_shot ? 2 : 1));
+        // Sums of integers have a grid for each of five steps.
+        CHECK(grids == (integers ? 5 : (encoding + 1) * (algorithm == Algorithm::two_shot ? 2 : 1)));
       }
     CHECK(simt::take_reports() == "");
     cudaFree(context);

@@ -1,5 +1,5 @@
 // Bits of sums against the sentence of WIRE_FORMAT.md, section 6.3, sum by sum and bit by bit.
-#include "collective/packed_sums.hpp"
+#include "codec/packed_sums.hpp"
 
 #include <doctest/doctest.h>
 

@@ -192,7 +192,12 @@ struct Device : device::PieceDevice {
         device::store_bytes(out + warp * sizeof norm, norm);
       }
     }
-    std::uint8_t* const indices = out + n * sizeof(float);
+    encode_blocks(piece, a, out + n * sizeof(float), own);
+    return bytes(piece.count);
+  }
+  // Of a piece that has begun, whose norms are in `own`: its indices, and where piece.keep, what is left in a.
+  __device__ void encode_blocks(const device::Piece& piece, float* a, std::uint8_t* indices, Shared& own) const {
+    const std::uint32_t n = blocks(piece.count), warp = device::warp();
     const std::uint32_t half = warp / kTiles, tile = warp % kTiles;  // of a warp's tile
     const std::uint32_t sixteenth = threadIdx.x / kLanes;            // a tile again, of 16 threads
     float* const y = own.y + half * kBlock + tile * kTile + 4 * device::lane();
@@ -233,7 +238,6 @@ struct Device : device::PieceDevice {
       __syncthreads();
       if (whole.norm != 0.0f) decode(block_y, whole, own, [&](std::uint32_t e, float d) { a[e] -= d; });
     }
-    return bytes(piece.count);
   }
 
   __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc,

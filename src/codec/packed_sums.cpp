@@ -1,4 +1,4 @@
-#include "collective/packed_sums.hpp"
+#include "codec/packed_sums.hpp"
 
 #include <algorithm>
 #include <bit>

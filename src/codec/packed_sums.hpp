@@ -1,4 +1,4 @@
-// Sums of integers on the wire, in as many bits as they need (src/codec/WIRE_FORMAT.md, section 6.3): tiles of
+// Sums of integers on the wire, in as many bits as they need (WIRE_FORMAT.md, section 6.3): tiles of
 // Homomorphic::kTile sums behind one another, 16 bytes for each bit. The width is cut into parts of 8, 4, 2 and 1 bits,
 // the widest and lowest first; a part of c bits fills 16 c bytes, of which byte j holds the elements j, j + 16 c, ...,
 // the first one lowest.
