@@ -2,6 +2,7 @@
 
 #include "backend/cuda_memory.hpp"
 #include "codec/powersgd/powersgd_device.hpp"
+#include "codec/powersgd/powersgd_extents.hpp"
 #include "codec/powersgd/tensor_steps.hpp"
 
 namespace crimp::cuda {
@@ -10,6 +11,12 @@ namespace {
 class CudaTensorSteps final : public TensorSteps {
  public:
   CudaTensorSteps(int device, cudaStream_t stream) : device_(device), stream_(stream) {}
+
+  void load(const Codec& codec) override {
+    const ContextGuard here(device_);
+    check(static_cast<cudaError_t>(powersgd::load_steps(powersgd::parameters_of(codec).rank)),
+          "the loading of kernels");
+  }
 
   void prepare(std::span<const powersgd::Tensor> tensors, float share) override {
     const ContextGuard here(device_);

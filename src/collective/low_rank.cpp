@@ -38,6 +38,9 @@ class LowRankRoute final : public RoutePlan {
   LowRankRoute(const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks)
       : RoutePlan(Algorithm::low_rank, of, chunk_elements, transport_ranks) {}
   std::unique_ptr<Exchange> exchange(Transport&, const CallBuffers&, Workers&, Trace*) const override;
+  void prepare(Backend& backend) const override {
+    if (TensorSteps* const steps = backend.tensor_steps()) steps->load(*part.codec);
+  }
   // Of what the ranks know of the tensors' shapes, or of knowing nothing, where they know different things.
   RouteBytes bytes(const std::vector<powersgd::Extents*>& extents) const override {
     CallBuffers call;

@@ -100,6 +100,7 @@ class DeviceBench : Bench {
   }
 
   nlohmann::ordered_json measure() {
+    on_device([&](Stream) { launched(kernels_.load()); });
     std::vector<const std::uint8_t*> bodies;
     std::vector<const std::uint64_t*> offsets;
     double payload = 0, first = 0, sent = 0;
@@ -269,6 +270,7 @@ class StepBench : Bench {
   void step(powersgd::Step which, Stream s) {
     if (!steps_) {
       steps_ = device_.plugin.make_tensor_steps(device_.index, s);
+      steps_->load(codec_);
       steps_->prepare(tensors_, 1.0f);
     }
     steps_->start(which, {});

@@ -33,6 +33,13 @@ DeviceTensors device_tensors(std::span<const Tensor> tensors, DeviceTensor* to) 
   return all;
 }
 
+int load_steps(std::uint32_t rank) {
+  for (const std::uint32_t of : {rank, 0u})
+    for (const Step step : {Step::project, Step::project_back, Step::rebuild})
+      if (const int e = enqueue_step(step, {nullptr, 1, of, {1, 1, 1}}, 1.0f, device::only_load())) return e;
+  return 0;
+}
+
 int enqueue_step(Step step, const DeviceTensors& all, float share, Stream s) {
   const std::uint32_t blocks = all.blocks[static_cast<int>(step)];
   constexpr auto of_q = &orthonormalise_columns<true>;

@@ -21,6 +21,9 @@ struct DeviceTensors {
 };
 // Writes the table's host copy to `to`, one entry for each tensor; returns the rest, with `tensors` null.
 DeviceTensors device_tensors(std::span<const Tensor>, DeviceTensor* to);
+// Loads the kernels of all steps, of tensors of this rank and exact ones, into the current context. 0 or the CUDA
+// error.
+int load_steps(std::uint32_t rank);
 // Enqueues a step on the stream. 0 or the CUDA error of a launch.
 int enqueue_step(Step, const DeviceTensors&, float share, Stream);
 

@@ -8,9 +8,14 @@
 
 namespace crimp {
 
+class Codec;
+
 class TensorSteps {
  public:
   virtual ~TensorSteps() = default;
+  // Whatever the codec's steps need besides the tensors': before prepare(), once for all calls. Throws
+  // Error{out_of_memory}.
+  virtual void load(const Codec&) {}
   // Of the next steps. The tensors' arrays are in the backend's memory; they and `tensors` stay until the last step is
   // complete. share: of this rank in the result. Throws Error{out_of_memory}.
   virtual void prepare(std::span<const powersgd::Tensor> tensors, float share) = 0;
