@@ -261,7 +261,8 @@ __device__ inline void copy_bytes(std::uint8_t* to, const std::uint8_t* from, st
 // No stream: where it is given for one, kernels are loaded into the current context and prepared, and nothing is run.
 inline cudaStream_t only_load() { return reinterpret_cast<cudaStream_t>(~std::uintptr_t{0}); }
 
-// What the driver would else do at the first launch, which may find no memory (modules are loaded lazily).
+// What the driver would else do at the first launch, which may find no memory (modules are loaded lazily), and leave
+// for more than 48 KiB of shared memory. Later launches do not ask for it again.
 template <class Kernel>
 int load(Kernel* kernel, std::size_t shared_bytes) {
   cudaFuncAttributes ignored;
@@ -281,11 +282,6 @@ int launch(std::uint32_t blocks, std::uint32_t threads, std::size_t shared_bytes
   static const bool named = (simt::name_kernel(reinterpret_cast<const void*>(kernel), __PRETTY_FUNCTION__), true);
   (void)named;
 #endif
-  if (shared_bytes > 48 << 10)
-    if (const cudaError_t e =
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
-        e != cudaSuccess)
-      return static_cast<int>(e);
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(blocks);
   config.blockDim = dim3(threads);
