@@ -31,6 +31,6 @@ class DeviceAccess {
 
 // Says it at level warn, once for each `what` in a process.
 void warn_of_device(int what, const std::string& text) noexcept;
-inline constexpr int kWarnNoKernels = 0, kWarnForeign = 1, kWarnFull = 2, kWarnings = 3;
+inline constexpr int kWarnNoKernels = 0, kWarnForeign = 1, kWarnFull = 2, kWarnProducts = 3, kWarnings = 4;
 
 }  // namespace crimp

@@ -1,6 +1,7 @@
 // Calls with buffers in device memory: of a GPU, or of the stand-in for CUDA (tests/support/simt), where plain code
 // that touches them faults.
-//   device sums [COUNT...] | extents SIDE | rates | passes | late | errors ALGORITHM | classify | day KIND
+//   device sums [COUNT...] | extents SIDE | rates | passes | late | errors ALGORITHM | products [broken] | classify |
+//   day KIND
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -685,6 +686,48 @@ void day(const std::string& kind) {
 }
 #endif
 
+#ifdef CRIMP_SIMT
+// Ranks whose P and Q come from cuBLAS meet others, with host buffers: all have the same result bit for bit, and, call
+// by call, that of ranks with host buffers alone but for rounding, residuals included. `broken`: cuBLAS fails in the
+// middle.
+void products(bool broken) {
+  CHECK(dlopen(std::getenv("STANDIN_CUBLAS"), RTLD_NOW | RTLD_LOCAL) != nullptr);
+  constexpr std::size_t kCount = 20011;
+  MPI_Comm comms[] = {MPI_COMM_NULL, MPI_COMM_NULL};
+  for (auto& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  const crimp_segment segments[] = {{"one", 8000}, {"two", 11}, {"three", kCount - 8011}};
+  bool same_bits = true;
+  for (unsigned call = 0; call < 5; ++call) {
+    const auto mine = values(kCount, CRIMP_FLOAT32, 1 + call / 2);
+    std::vector<float> sums[2];
+    for (const int homes : {kHost, kMixedRanks}) {
+      Buffer buffer(mine.size(), receive_on_device(homes));
+      buffer.set(mine.data());
+      if (broken && homes == kMixedRanks && call == 1 && rank == 0) simt::fail("cublasSgemm", 2, 13);
+      CHECK(crimp_allreduce(MPI_IN_PLACE, buffer.data(), kCount, CRIMP_FLOAT32, comms[homes != kHost], segments, 3) ==
+            MPI_SUCCESS);
+      ++check::expected["calls"];
+      const auto got = buffer.get();
+      CHECK(check::identical(got.data(), got.size(), MPI_COMM_WORLD), "call %u: ranks have different results", call);
+      sums[homes != kHost].resize(kCount);
+      std::memcpy(sums[homes != kHost].data(), got.data(), got.size());
+    }
+    double most = 0, difference = 0;
+    for (std::size_t i = 0; i < kCount; ++i) {
+      most = std::max(most, std::abs(static_cast<double>(sums[0][i])));
+      difference = std::max(difference, std::abs(static_cast<double>(sums[0][i]) - static_cast<double>(sums[1][i])));
+    }
+    CHECK(difference <= 1e-3 * most, "call %u: %g beside values of %g", call, difference, most);
+    same_bits = same_bits && difference == 0;
+  }
+  CHECK(!same_bits, "the products were Crimp's");
+  CHECK((simt::calls("cublasSgemm") > 0) == receive_on_device(kMixedRanks));
+  for (auto& comm : comms) MPI_Comm_free(&comm);
+  const std::string found = simt::take_reports();
+  CHECK(found.empty(), "%s", found.c_str());
+}
+#endif
+
 void classify() {
   const std::size_t bytes = 1 << 20;
   Buffer host(bytes, false), device(bytes, true);
@@ -739,6 +782,7 @@ int main(int argc, char** argv) {
   if (what == "late") late();
 #ifdef CRIMP_SIMT
   if (what == "errors") errors();
+  if (what == "products") products(argc > 2);
   if (what == "day") day(argv[2]);
 #endif
   if (what == "classify") classify();

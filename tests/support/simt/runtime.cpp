@@ -106,6 +106,7 @@ struct Planned {
   bool sticks;
 };
 std::map<std::string, Planned> planned;
+std::deque<float> elapsed_planned;
 std::size_t device_limit = std::size_t{8} << 30, device_used = 0;
 std::uint64_t launch_count = 0;
 int device_count = 1, opened = 0, driver_version = 13000, capability = 90;
@@ -492,6 +493,7 @@ void reset() {
   for (CUstream_st* s : streams) s->capture.reset();
   for (CUevent_st* e : events) e->ticket.reset(), e->capture.reset();
   planned.clear();
+  elapsed_planned.clear();
   loads_left = kAnyLoads;
   last_error = sticky_error = cudaSuccess;
   take_reports();
@@ -512,6 +514,10 @@ std::uint64_t calls() {
 }
 void set_device_memory(std::size_t bytes) { device_limit = bytes; }
 void set_device_count(int n) { device_count = n; }
+void set_elapsed(const std::vector<float>& ms) {
+  const std::lock_guard lock(mutex);
+  elapsed_planned.assign(ms.begin(), ms.end());
+}
 void set_loads(std::size_t n) {
   const std::lock_guard lock(mutex);
   kernels.clear();
@@ -860,6 +866,10 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t a, cudaEvent_t b) {
   SIMT_ENTER("cudaEventElapsedTime");
   if (!events.count(a) || !events.count(b) || !a->timing || !b->timing) return result(cudaErrorInvalidResourceHandle);
   *ms = 0.001f;  // time means nothing here
+  if (!elapsed_planned.empty()) {
+    *ms = elapsed_planned.front();
+    elapsed_planned.pop_front();
+  }
   return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void* data) {
@@ -921,9 +931,14 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, const void* kernel) {
   return cudaSuccess;
 }
 
-// ---- what the stand-in for libcuda.so.1 asks for (tests/support/cuda_driver.cpp)
+// ---- what the stand-ins for libcuda.so.1 and libcublas.so.13 ask for
 
 namespace simt {
+
+int enter_call(const char* name) {
+  const std::lock_guard lock(mutex);
+  return enter(name);
+}
 
 int driver_version_now() { return driver_version; }
 int devices() { return device_count; }
