@@ -522,6 +522,21 @@ void old_card_day() {
   CHECK((simt::launches() == launches) == (rank == 0));
 }
 
+// Rank 0's plugin is of another build.
+void refused_day() {
+  Day day;
+  const auto launches = simt::launches();
+  for (int i = 0; i < 3; ++i) day.call([] {}, [] {});
+  day.call([] {}, [] {}, 0, CRIMP_FLOAT16);
+  CHECK((simt::launches() == launches) == (rank == 0));
+  pass("MPI_Allreduce", 1000, 1000,
+       [&](void* s, void* r) { return MPI_Allreduce(s, r, 1000, MPI_INT, MPI_SUM, MPI_COMM_WORLD); });
+  pass("MPI_Bcast", 1000, 1000, [&](void* s, void* r) {
+    cudaMemcpy(r, s, 1000 * sizeof(int), cudaMemcpyDefault);
+    return MPI_Bcast(r, 1000, MPI_INT, size - 1, MPI_COMM_WORLD);
+  });
+}
+
 // Buffers that were made in another context than the primary one, which exists as well.
 void foreign_day() {
   void* made = nullptr;
@@ -678,10 +693,9 @@ void dead_day() {
 
 void day(const std::string& kind) {
   const std::map<std::string, void (*)()> days{
-      {"full", full_day},         {"code", code_day},       {"old_driver", old_driver_day},
-      {"old_card", old_card_day}, {"foreign", foreign_day}, {"capture", capture_day},
-      {"devices", devices_day},   {"fork", fork_day},       {"idle", idle_day},
-      {"thread", thread_day},     {"dead", dead_day}};
+      {"full", full_day},         {"code", code_day},       {"refused", refused_day}, {"old_driver", old_driver_day},
+      {"old_card", old_card_day}, {"foreign", foreign_day}, {"capture", capture_day}, {"devices", devices_day},
+      {"fork", fork_day},         {"idle", idle_day},       {"thread", thread_day},   {"dead", dead_day}};
   days.at(kind)();
 }
 #endif
