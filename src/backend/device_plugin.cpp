@@ -76,7 +76,7 @@ const DevicePlugin* device_plugin() noexcept {
 }
 
 bool reaches_device_memory() noexcept {
-  return device_plugin() || (driver_in_use() && refused.load(std::memory_order_relaxed));
+  return device_plugin() || (refused.load(std::memory_order_relaxed) && driver_in_use());
 }
 
 PointerAttributes pointer_attributes(const void* pointer) noexcept {
