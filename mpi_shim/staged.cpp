@@ -66,7 +66,7 @@ Ranks::Ranks(MPI_Comm comm) {
   if (inter) PMPI_Comm_remote_size(comm, &count);
 }
 
-bool stages() noexcept { return device_plugin() && !Runtime::get().cuda_aware(); }
+bool stages() noexcept { return reaches_device_memory() && !Runtime::get().cuda_aware(); }
 
 Extent extent_of(long long count, MPI_Datatype type) {
   if (count <= 0 || type == MPI_DATATYPE_NULL) return {};

@@ -87,7 +87,16 @@ const DeviceCodec& CudaBackend::kernels(const Codec& codec) {
   return *codecs_.at(&codec);
 }
 
+// Modules are loaded lazily: a launch may find no memory for code, and there is no way back by then.
+void CudaBackend::load(const Codec& codec) {
+  if (loaded_.contains(&codec)) return;
+  const ContextGuard here(device_);
+  check(static_cast<cudaError_t>(kernels(codec).load()), "the loading of kernels");
+  loaded_.insert(&codec);
+}
+
 void CudaBackend::prepare(const Codec& codec, const ChunkPartition& partition, int ranks) {
+  load(codec);
   const auto n = static_cast<std::size_t>(ranks);
   const std::size_t pieces = partition.pieces().size();
   // Shards cut groups and so add up to one entry of each kind.
@@ -385,6 +394,10 @@ void CudaBackend::write(void* to, const void* host, std::size_t bytes) {
 
 void CudaBackend::widen(Dtype type, const void* in, float* out, std::uint64_t count) {
   const ContextGuard here(device_);
+  if (!narrows_.contains(type)) {
+    load_narrow(type);
+    narrows_.insert(type);
+  }
   if (count) cuda::widen(type, in, out, count, compute_);
 }
 

@@ -8,6 +8,7 @@
 #include <cuda_runtime.h>
 
 #include <map>
+#include <set>
 #include <vector>
 
 #include "backend/backend.hpp"
@@ -61,6 +62,7 @@ class CudaBackend final : public Backend {
   struct TableWriter;
 
   const DeviceCodec& kernels(const Codec&);
+  void load(const Codec&);
   std::uint8_t* mirror(const std::uint8_t* staged) const;
   std::size_t take_slot(std::size_t jobs);
   void retire_lost();  // waits for the streams, where there is any
@@ -79,6 +81,8 @@ class CudaBackend final : public Backend {
   cudaStream_t compute_ = nullptr, down_ = nullptr, up_ = nullptr;
   cudaEvent_t entered_ = nullptr;
   std::map<const Codec*, std::unique_ptr<DeviceCodec>> codecs_;
+  std::set<const Codec*> loaded_;
+  std::set<Dtype> narrows_;  // types that narrow() is loaded for
   std::vector<InFlight> in_flight_;
   std::size_t region_bytes_ = 0, wanted_region_ = 0, jobs_ = 0, wanted_jobs_ = 0, wanted_scratch_ = 0;
   Memory tables_, tables_mirror_;  // pinned and device

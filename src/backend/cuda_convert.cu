@@ -135,6 +135,18 @@ void widen(Dtype from, const void* in, float* out, std::uint64_t count, cudaStre
   }
 }
 
+void load_narrow(Dtype to) {
+  const auto load = [](auto* kernel) {
+    check(static_cast<cudaError_t>(device::load(kernel, 0)), "the loading of a kernel");
+  };
+  switch (to) {
+    case Dtype::f32: return;
+    case Dtype::f64: return load(&narrow_all<F64>);
+    case Dtype::f16: return load(&narrow_all<F16>);
+    case Dtype::bf16: return load(&narrow_all<Bf16>);
+  }
+}
+
 void narrow(Dtype to, const float* in, void* out, std::uint64_t count, cudaStream_t stream) {
   switch (to) {
     case Dtype::f32:

@@ -10,6 +10,8 @@
 namespace crimp::cuda {
 
 void widen(Dtype from, const void* in, float* out, std::uint64_t count, cudaStream_t);
+// Loads narrow()'s kernel, which has no way back when it fails, into the current context.
+void load_narrow(Dtype to);
 void narrow(Dtype to, const float* in, void* out, std::uint64_t count, cudaStream_t);
 
 // Elements [offset, offset + count) of a buffer, which belong to the group.

@@ -45,8 +45,9 @@ void warn_of_device(int what, const std::string& text) noexcept {
 }
 
 DeviceAccess::DeviceAccess(const PointerAttributes& of) : plugin_(device_plugin()), device_(of.device_index) {
-  if (!plugin_) throw Error(ErrorCode::device_failed, "the buffers are in device memory, which needs the CUDA plugin");
-  const std::string why = plugin_->why_not(device_);
+  if (!reaches_device_memory())
+    throw Error(ErrorCode::device_failed, "the buffers are in device memory, which needs the CUDA plugin");
+  const std::string why = plugin_ ? plugin_->why_not(device_) : "the CUDA plugin is not used";
   if (of.foreign) {
     by_driver_ = true;
     context_ = of.foreign;
@@ -58,7 +59,8 @@ DeviceAccess::DeviceAccess(const PointerAttributes& of) : plugin_(device_plugin(
     by_driver_ = true;
     if (const CudaDriver* driver = cuda_driver()) context_ = primary_context(*driver, device_);
     why_no_kernels_ = why;
-    warn_of_device(kWarnNoKernels, why + ": values in its memory are encoded and decoded on the host");
+    if (plugin_)  // else it was said when it was refused
+      warn_of_device(kWarnNoKernels, why + ": values in its memory are encoded and decoded on the host");
   }
 }
 

@@ -1,6 +1,6 @@
 // Values in device memory, reached without kernels: copies to and from the host, and what has to be waited for before.
 // By the plugin, or by the driver alone where the plugin cannot: memory of a context other than the primary one, a
-// driver or a device that the plugin was not made for.
+// driver or a device that the plugin was not made for, a plugin that could not be loaded or is of another build.
 #pragma once
 #include "backend/device_plugin.hpp"
 
@@ -9,7 +9,7 @@ namespace crimp {
 // For one call: pointers and contexts may be others in the next. What fails throws Error{device_failed}.
 class DeviceAccess {
  public:
-  // Of memory on a device. Throws Error{device_failed} where there is no plugin.
+  // Of memory on a device. Throws Error{device_failed} where reaches_device_memory() does not hold.
   explicit DeviceAccess(const PointerAttributes&);
   // Why no kernel may work on it; empty: they may. Said once a process in a warning.
   const std::string& why_no_kernels() const { return why_no_kernels_; }
@@ -31,6 +31,6 @@ class DeviceAccess {
 
 // Says it at level warn, once for each `what` in a process.
 void warn_of_device(int what, const std::string& text) noexcept;
-inline constexpr int kWarnNoKernels = 0, kWarnForeign = 1, kWarnFull = 2, kWarnings = 3;
+inline constexpr int kWarnNoKernels = 0, kWarnForeign = 1, kWarnFull = 2, kWarnProducts = 3, kWarnings = 4;
 
 }  // namespace crimp

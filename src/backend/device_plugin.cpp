@@ -16,7 +16,7 @@ std::string& setting() {
   static auto& text = *new std::string("auto");
   return text;
 }
-std::atomic<bool> tried{false}, context{false};
+std::atomic<bool> tried{false}, refused{false}, context{false};
 std::atomic<const DevicePlugin*> loaded{nullptr};
 
 std::string beside_this_library() {
@@ -30,7 +30,8 @@ const DevicePlugin* load(const std::string& file) {
   const auto refuse = [&](const std::string& why) {
     log(LogLevel::warn,
         "the CUDA plugin '" + file + "' is not used: " + why +
-            "; calls with device pointers go to MPI as they are (CRIMP_CUDA_PLUGIN names another file, or off)");
+            "; values in GPU memory are copied to the host and back (CRIMP_CUDA_PLUGIN names another file; off: device "
+            "pointers go to MPI as they are)");
     return nullptr;
   };
   void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -63,12 +64,19 @@ const DevicePlugin* device_plugin() noexcept {
   const std::lock_guard lock(mutex);
   if (tried.load(std::memory_order_relaxed)) return loaded.load(std::memory_order_relaxed);
   try {
-    if (setting() != "off")
+    if (setting() != "off") {
+      refused.store(true, std::memory_order_relaxed);
       loaded.store(load(setting() == "auto" ? beside_this_library() : setting()), std::memory_order_relaxed);
+      refused.store(!loaded.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    }
   } catch (const std::exception&) {
   }
   tried.store(true, std::memory_order_release);
   return loaded.load(std::memory_order_relaxed);
+}
+
+bool reaches_device_memory() noexcept {
+  return device_plugin() || (refused.load(std::memory_order_relaxed) && driver_in_use());
 }
 
 PointerAttributes pointer_attributes(const void* pointer) noexcept {

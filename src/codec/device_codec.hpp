@@ -61,6 +61,9 @@ struct DeviceBodies {
 class DeviceCodec {
  public:
   virtual ~DeviceCodec() = default;
+  // Loads all kernels of what follows into the current context: before the first of them on a device, so that no memory
+  // for code is found missing there.
+  virtual int load() const = 0;
   // Scratch memory for one encode, aligned to 256 bytes; 0: none.
   virtual std::size_t scratch_bytes(const ChunkTable&) const = 0;
   // Each job to its body; body_bytes, one for each job and 0 before, receive the bytes used.

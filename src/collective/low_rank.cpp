@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "backend/device_access.hpp"
 #include "codec/powersgd/powersgd_extents.hpp"
 #include "codec/powersgd/tensor_steps.hpp"
 #include "collective/algorithms.hpp"
@@ -33,11 +34,21 @@ std::uint64_t frames_bytes(const Factors& plan, std::uint64_t ranks) {
   return ranks * frame_bytes(std::max(plan.left + plan.shares, plan.right), ranks);
 }
 
+void pass_on_complaint(TensorSteps& steps) {
+  if (const std::string text = steps.take_complaint(); !text.empty()) warn_of_device(kWarnProducts, text);
+}
+
 class LowRankRoute final : public RoutePlan {
  public:
   LowRankRoute(const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks)
       : RoutePlan(Algorithm::low_rank, of, chunk_elements, transport_ranks) {}
   std::unique_ptr<Exchange> exchange(Transport&, const CallBuffers&, Workers&, Trace*) const override;
+  void prepare(Backend& backend) const override {
+    TensorSteps* const steps = backend.tensor_steps();
+    if (!steps) return;
+    steps->load(*part.codec);
+    pass_on_complaint(*steps);
+  }
   // Of what the ranks know of the tensors' shapes, or of knowing nothing, where they know different things.
   RouteBytes bytes(const std::vector<powersgd::Extents*>& extents) const override {
     CallBuffers call;
@@ -125,7 +136,7 @@ class LowRank final : public Rounds<LowRank> {
   void prepare_steps() {
     TensorSteps* const steps = backend_.tensor_steps();
     if (!steps) throw Error(ErrorCode::device_failed, "there are no kernels for the codec's steps");
-    steps->prepare(plan_.tensors, 1.0f / static_cast<float>(ranks()));
+    steps->prepare(codec(), plan_.tensors, 1.0f / static_cast<float>(ranks()));
   }
 
   void place() {
@@ -270,6 +281,7 @@ class LowRank final : public Rounds<LowRank> {
         backend_.tensor_steps()->start(which, mover());
         if (wanted && there(wanted) != wanted) backend_.read(wanted, there(wanted), bytes(wanted));
         backend_.synchronize();
+        pass_on_complaint(*backend_.tensor_steps());
       }
     } catch (const std::exception& e) {
       broken_ = true;

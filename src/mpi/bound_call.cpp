@@ -177,7 +177,8 @@ class Binder {
       const RoutePlan& route = *chosen_.routes[p];
       const RouteBytes needs = bytes(p);
       if (!direct) bodies += needs.together;
-      else if (!route.host_bodies) bodies += needs.bodies, values_.prepare(route);
+      else if (!route.host_bodies) bodies += needs.bodies;
+      if (direct) values_.prepare(route);
       values += needs.values;
     }
     values_.bodies().reserve(bodies);

@@ -1,6 +1,7 @@
 // Calls with buffers in device memory: of a GPU, or of the stand-in for CUDA (tests/support/simt), where plain code
 // that touches them faults.
-//   device sums [COUNT...] | extents SIDE | rates | passes | late | errors ALGORITHM | classify | day KIND
+//   device sums [COUNT...] | extents SIDE | rates | passes | late | errors ALGORITHM | products [broken] | classify |
+//   day KIND
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -421,12 +422,13 @@ class Day {
     MPI_Comm_free(&host_);
     MPI_Comm_free(&device_);
   }
-  void call(const std::function<void()>& enter, const std::function<void()>& leave, int of_device = 0) {
+  void call(const std::function<void()>& enter, const std::function<void()>& leave, int of_device = 0,
+            crimp_dtype type = CRIMP_FLOAT32) {
     constexpr std::size_t kCount = 30000;
-    const auto mine = values(kCount, CRIMP_FLOAT32, ++salt_);
+    const auto mine = values(kCount, type, ++salt_);
     const crimp_segment segments[] = {{"one", kCount / 2}, {"two", kCount / 2}};
     const auto sum = [&](void* buffer, MPI_Comm comm) {
-      const int rc = crimp_allreduce(MPI_IN_PLACE, buffer, kCount, CRIMP_FLOAT32, comm, segments, 2);
+      const int rc = crimp_allreduce(MPI_IN_PLACE, buffer, kCount, type, comm, segments, 2);
       CHECK(rc == MPI_SUCCESS, "code %d", rc);
       ++check::expected["calls"];
     };
@@ -485,6 +487,22 @@ void full_day() {
   }
 }
 
+// Rank 0 has memory for the code of so many kernels only, and none is loaded when the call begins.
+void code_day() {
+  const bool slow = std::strncmp(std::getenv("CRIMP_CODEC"), "powersgd", 8) == 0;  // in the stand-in
+  for (const auto type : {CRIMP_FLOAT32, CRIMP_FLOAT16})
+    for (std::size_t loads = 0; loads < 10; ++loads) {
+      // Of the steps' kernels, and of those that come behind them.
+      if (slow && (type == CRIMP_FLOAT32 || (loads != 3 && loads != 6))) continue;
+      Day day;
+      day.call(
+          [&] {
+            if (rank == 0) simt::set_loads(loads);
+          },
+          [] { simt::reset(); }, 0, type);
+    }
+}
+
 // No function of the runtime is called but those that ask for versions, which would fail.
 void old_driver_day() {
   Day day;
@@ -502,6 +520,21 @@ void old_card_day() {
   const auto launches = simt::launches();
   for (int i = 0; i < 3; ++i) day.call([] {}, [] {});
   CHECK((simt::launches() == launches) == (rank == 0));
+}
+
+// Rank 0's plugin is of another build.
+void refused_day() {
+  Day day;
+  const auto launches = simt::launches();
+  for (int i = 0; i < 3; ++i) day.call([] {}, [] {});
+  day.call([] {}, [] {}, 0, CRIMP_FLOAT16);
+  CHECK((simt::launches() == launches) == (rank == 0));
+  pass("MPI_Allreduce", 1000, 1000,
+       [&](void* s, void* r) { return MPI_Allreduce(s, r, 1000, MPI_INT, MPI_SUM, MPI_COMM_WORLD); });
+  pass("MPI_Bcast", 1000, 1000, [&](void* s, void* r) {
+    cudaMemcpy(r, s, 1000 * sizeof(int), cudaMemcpyDefault);
+    return MPI_Bcast(r, 1000, MPI_INT, size - 1, MPI_COMM_WORLD);
+  });
 }
 
 // Buffers that were made in another context than the primary one, which exists as well.
@@ -660,12 +693,53 @@ void dead_day() {
 }
 
 void day(const std::string& kind) {
-  const std::map<std::string, void (*)()> days{{"full", full_day},         {"old_driver", old_driver_day},
-                                               {"old_card", old_card_day}, {"foreign", foreign_day},
-                                               {"capture", capture_day},   {"devices", devices_day},
-                                               {"fork", fork_day},         {"idle", idle_day},
-                                               {"thread", thread_day},     {"dead", dead_day}};
+  const std::map<std::string, void (*)()> days{
+      {"full", full_day},         {"code", code_day},       {"refused", refused_day}, {"old_driver", old_driver_day},
+      {"old_card", old_card_day}, {"foreign", foreign_day}, {"capture", capture_day}, {"devices", devices_day},
+      {"fork", fork_day},         {"idle", idle_day},       {"thread", thread_day},   {"dead", dead_day}};
   days.at(kind)();
+}
+#endif
+
+#ifdef CRIMP_SIMT
+// Ranks whose P and Q come from cuBLAS meet others, with host buffers: all have the same result bit for bit, and, call
+// by call, that of ranks with host buffers alone but for rounding, residuals included. `broken`: cuBLAS fails in the
+// middle.
+void products(bool broken) {
+  CHECK(dlopen(std::getenv("STANDIN_CUBLAS"), RTLD_NOW | RTLD_LOCAL) != nullptr);
+  constexpr std::size_t kCount = 20011;
+  MPI_Comm comms[] = {MPI_COMM_NULL, MPI_COMM_NULL};
+  for (auto& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  const crimp_segment segments[] = {{"one", 8000}, {"two", 11}, {"three", kCount - 8011}};
+  bool same_bits = true;
+  for (unsigned call = 0; call < 5; ++call) {
+    const auto mine = values(kCount, CRIMP_FLOAT32, 1 + call / 2);
+    std::vector<float> sums[2];
+    for (const int homes : {kHost, kMixedRanks}) {
+      Buffer buffer(mine.size(), receive_on_device(homes));
+      buffer.set(mine.data());
+      if (broken && homes == kMixedRanks && call == 1 && rank == 0) simt::fail("cublasSgemm", 2, 13);
+      CHECK(crimp_allreduce(MPI_IN_PLACE, buffer.data(), kCount, CRIMP_FLOAT32, comms[homes != kHost], segments, 3) ==
+            MPI_SUCCESS);
+      ++check::expected["calls"];
+      const auto got = buffer.get();
+      CHECK(check::identical(got.data(), got.size(), MPI_COMM_WORLD), "call %u: ranks have different results", call);
+      sums[homes != kHost].resize(kCount);
+      std::memcpy(sums[homes != kHost].data(), got.data(), got.size());
+    }
+    double most = 0, difference = 0;
+    for (std::size_t i = 0; i < kCount; ++i) {
+      most = std::max(most, std::abs(static_cast<double>(sums[0][i])));
+      difference = std::max(difference, std::abs(static_cast<double>(sums[0][i]) - static_cast<double>(sums[1][i])));
+    }
+    CHECK(difference <= 1e-3 * most, "call %u: %g beside values of %g", call, difference, most);
+    same_bits = same_bits && difference == 0;
+  }
+  CHECK(!same_bits, "the products were Crimp's");
+  CHECK((simt::calls("cublasSgemm") > 0) == receive_on_device(kMixedRanks));
+  for (auto& comm : comms) MPI_Comm_free(&comm);
+  const std::string found = simt::take_reports();
+  CHECK(found.empty(), "%s", found.c_str());
 }
 #endif
 
@@ -723,6 +797,7 @@ int main(int argc, char** argv) {
   if (what == "late") late();
 #ifdef CRIMP_SIMT
   if (what == "errors") errors();
+  if (what == "products") products(argc > 2);
   if (what == "day") day(argv[2]);
 #endif
   if (what == "classify") classify();

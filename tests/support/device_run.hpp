@@ -93,6 +93,7 @@ inline std::vector<std::uint8_t> device_encode(const Codec& codec, const DeviceC
                                                const ChunkPartition& partition, std::span<const float> values,
                                                ChunkMemory& memory, const RandomCounter& counter,
                                                std::size_t skew = 0) {
+  cuda(device.load(), "load");
   const TestStream stream;
   const DeviceArray<float> in(values, 4 * skew), plane(memory.plane, 4 * skew), momentum(memory.momentum, 4 * skew);
   std::vector<FeedbackView> feedback;
@@ -126,6 +127,7 @@ inline void forget_which_nan(std::vector<float>& sums) {
 inline DeviceSum device_decode_add(const Codec& codec, const DeviceCodec& device, const ChunkPartition& partition,
                                    std::span<const std::vector<std::uint8_t>> bodies, const RandomCounter& counter,
                                    std::vector<float> out, bool accumulate, int voters = 0, std::size_t skew = 0) {
+  cuda(device.load(), "load");
   const TestStream stream;
   const DeviceTable table(ChunkArrays(codec, {partition}));
   std::vector<std::unique_ptr<DeviceArray<std::uint8_t>>> copies;

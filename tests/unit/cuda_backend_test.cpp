@@ -2,11 +2,17 @@
 // can be compared with the host's; several ranks are tests/mpi/device.cpp.
 #include <doctest/doctest.h>
 
+#include <dlfcn.h>
+
+#include <array>
 #include <barrier>
 #include <cmath>
 
 #include "backend/cuda_backend.hpp"
+#include "backend/cuda_blas.hpp"
 #include "backend/cuda_memory.hpp"
+#include "backend/cuda_tensor_steps.hpp"
+#include "codec/powersgd/tensor_steps.hpp"
 #include "collective/algorithms.hpp"
 #include "collective/pipeline.hpp"
 #include "core/convert.hpp"
@@ -218,9 +224,193 @@ TEST_SUITE("cuda_backend") {
     cudaFree(context);
   }
 
+  // PowerSGD's steps of several tensors, on the device and on the host, each with its own memory.
+  class Steps {
+   public:
+    Steps(const char* spec, const std::vector<std::uint64_t>& sizes, bool with_memory, bool own_extents = true)
+        : codec_(make_codec(spec)), with_memory_(with_memory) {
+      for (const std::uint64_t n : sizes) {
+        // Other columns than a divisor: the last row is short.
+        const auto m = powersgd::matrix_of(n, codec_->parameter_word(), own_extents ? 0 : 61);
+        matrices_.push_back(m);
+        count_ += n, memories_ += n + m.right(), lefts_ += m.left(), rights_ += m.right();
+      }
+      for (Arrays* a : {&host_, &read_}) {
+        a->values.resize(count_), a->out.resize(count_), a->memory.resize(memories_), a->left.resize(lefts_);
+        a->before.resize(rights_), a->right.resize(rights_);
+      }
+      for (const std::uint64_t n : {count_, count_, memories_, lefts_, rights_, rights_})
+        there_.emplace_back(n * sizeof(float), device_);
+      steps_ = cuda::make_tensor_steps(0, stream_.get());
+    }
+    TensorSteps& device() { return *steps_; }
+
+    // A call whose sums are the device's own P and Q, so that both make the rest of the same.
+    void call(unsigned salt, bool same_left, bool same_right) {
+      host_.values = make_data(Data::normal, salt, count_);
+      device_.write(there_[0].data(), host_.values.data(), there_[0].bytes());
+      const auto mine = tensors(host_.pointers(), salt), theirs = tensors(pointers_there(), salt);
+      steps_->load(*codec_);
+      steps_->prepare(*codec_, theirs, 0.25f);
+      Workers workers(1);
+      for (const auto step : {powersgd::Step::project, powersgd::Step::project_back, powersgd::Step::rebuild}) {
+        CAPTURE(static_cast<int>(step));
+        powersgd::run_step(step, mine, 0.25f, workers, {});
+        steps_->start(step, {});
+        REQUIRE(cudaStreamSynchronize(stream_.get()) == cudaSuccess);
+        fetch();
+        CHECK(same_bits(read_.before, host_.before));
+        if (step == powersgd::Step::project) alike(read_.left, host_.left, same_left);
+        else CHECK(same_bits(read_.left, host_.left));  // orthonormal
+        if (step == powersgd::Step::project_back) alike(read_.right, host_.right, same_right);
+        host_.left = read_.left, host_.right = read_.right;
+      }
+      CHECK(same_bits(read_.out, host_.out));
+      CHECK(same_bits(read_.memory, host_.memory));
+      CHECK(simt::take_reports() == "");
+    }
+
+   private:
+    struct Arrays {
+      std::vector<float> values, out, memory, left, before, right;
+      std::array<float*, 6> pointers() {
+        return {values.data(), out.data(), memory.data(), left.data(), before.data(), right.data()};
+      }
+    };
+    struct Stream {
+      cudaStream_t stream = nullptr;
+      Stream() { REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess); }
+      ~Stream() { cudaStreamDestroy(stream); }
+      cudaStream_t get() const { return stream; }
+    };
+    std::array<float*, 6> pointers_there() const {
+      std::array<float*, 6> all;
+      for (std::size_t i = 0; i < 6; ++i) all[i] = reinterpret_cast<float*>(there_[i].data());
+      return all;
+    }
+    void fetch() {
+      const auto to = read_.pointers();
+      for (std::size_t i = 0; i < 6; ++i) device_.read(to[i], there_[i].data(), there_[i].bytes());
+    }
+    std::vector<powersgd::Tensor> tensors(std::array<float*, 6> at, std::uint32_t step) const {
+      std::vector<powersgd::Tensor> all;
+      std::uint64_t element = 0;
+      for (const auto& m : matrices_) {
+        all.push_back({m, {element, step}, at[0], at[1], with_memory_ ? at[2] : nullptr, at[3], at[4], at[5]});
+        element += m.count, at[0] += m.count, at[1] += m.count, at[2] += m.count + m.right(), at[3] += m.left();
+        at[4] += m.right(), at[5] += m.right();
+      }
+      return all;
+    }
+    static void alike(const std::vector<float>& a, const std::vector<float>& b, bool same) {
+      CHECK(same_bits(a, b) == same);
+      float most = 0, difference = 0;
+      for (std::size_t i = 0; i < a.size(); ++i)
+        most = std::max(most, std::abs(b[i])), difference = std::max(difference, std::abs(a[i] - b[i]));
+      CHECK(difference <= 1e-5f * most);
+    }
+
+    std::shared_ptr<const Codec> codec_;
+    bool with_memory_;
+    MemoryResource& device_ = cuda::device_memory(0);
+    Stream stream_;
+    std::vector<powersgd::Matrix> matrices_;
+    std::uint64_t count_ = 0, memories_ = 0, lefts_ = 0, rights_ = 0;
+    Arrays host_, read_;
+    std::vector<Memory> there_;
+    std::unique_ptr<TensorSteps> steps_;
+  };
+
+  TEST_CASE(
+      "PowerSGD's products by cuBLAS change a rank's own P and Q alone, and Crimp's kernels make what it fails to") {
+    void* context = nullptr;
+    REQUIRE(cudaMalloc(&context, 1) == cudaSuccess);
+    const auto products = [] { return simt::calls("cublasSgemm"); };
+    const char* const nowhere[] = {"libcublas_of_nobody.so.1"};
+    CHECK_THROWS_WITH_AS(cuda::find_cublas(nowhere, true), doctest::Contains("libcublas_of_nobody.so.1"), Error);
+
+    // Nobody has loaded it, and by itself Crimp does not.
+    {
+      Steps steps("powersgd:min=1,r=2", {70000}, true);
+      for (unsigned call = 0; call < 2; ++call) steps.call(call, true, true);
+      CHECK(products() == 0);
+      CHECK(steps.device().take_complaint() == "");
+    }
+    REQUIRE(dlopen(CRIMP_CUBLAS_STANDIN, RTLD_NOW | RTLD_LOCAL) != nullptr);
+
+    // Several tensors, an exact one among them; with and without a memory, whole and short last rows.
+    for (const char* rank : {"1", "3", "8"})
+      for (const bool with_memory : {true, false})
+        for (const bool own_extents : {true, false}) {
+          CAPTURE(std::string(rank));
+          CAPTURE(with_memory);
+          CAPTURE(own_extents);
+          const std::uint64_t before = products();
+          Steps steps((std::string("powersgd:min=1,gemm=cublas,r=") + rank).c_str(), {9000, 30, 6000}, with_memory,
+                      own_extents);
+          for (unsigned call = 0; call < 2; ++call) steps.call(call, false, false);
+          // Two tensors, two calls, two products; each of the values and of the memory, of whole rows and a short one.
+          const std::uint64_t whole = 2 * 2 * 2 * (with_memory ? 2u : 1u);
+          CHECK(products() - before == (own_extents ? whole : 2 * whole));
+          CHECK(steps.device().take_complaint() == "");
+        }
+
+    // An error in any of the calls: the host's bits from there on, and one complaint.
+    for (int nth = 1; nth <= 8; ++nth) {
+      CAPTURE(nth);
+      Steps steps("powersgd:min=1,gemm=cublas", {9001}, true);
+      simt::fail("cublasSgemm", nth, 13);
+      steps.call(1, nth <= 4, true);
+      CHECK(steps.device().take_complaint().find("status 13") != std::string::npos);
+      const std::uint64_t before = products();
+      steps.call(2, true, true);
+      CHECK(products() == before);
+      CHECK(steps.device().take_complaint() == "");
+    }
+    // Nor is a handle or its workspace needed.
+    for (const char* function : {"cublasSetWorkspace", "cublasSetStream", "cublasSetMathMode"}) {
+      CAPTURE(std::string(function));
+      Steps steps("powersgd:min=1,gemm=cublas", {9001}, true);
+      simt::fail(function, 1, 3);
+      steps.call(1, true, true);
+      CHECK(steps.device().take_complaint().find(function) != std::string::npos);
+    }
+    {
+      Steps steps("powersgd:min=1,gemm=cublas", {9001}, true);
+      simt::set_device_memory(simt::device_bytes() + (1 << 20));
+      steps.call(1, true, true);
+      simt::set_device_memory(std::size_t{8} << 30);
+      CHECK(steps.device().take_complaint() != "");
+    }
+
+    // The faster one of each class of shapes, timed once. The first time of either counts for nothing.
+    {
+      const auto calls = [&](const std::vector<float>& ms, bool timed_same) {
+        simt::set_elapsed(ms);
+        const std::uint64_t before = products();
+        Steps steps("powersgd:min=1,r=4", {70000}, true);
+        steps.call(1, timed_same, true);
+        const std::uint64_t timed = products();
+        steps.call(2, false, true);
+        simt::set_elapsed({});
+        return std::pair{timed - before, products() - timed};
+      };
+      using Counts = std::pair<std::uint64_t, std::uint64_t>;
+      // P by cuBLAS, Q by the kernels, whose P and Q the call has in which they were timed.
+      CHECK(calls({9, 1, 2, 0.1f, 3, 2, 1, 5, 5, 9, 4, 6}, true) == Counts{12, 2});
+      CHECK(calls({1, 1, 1, 2, 2, 2}, false) == Counts{2, 2});
+      Steps own("powersgd:min=1,r=4,gemm=own", {70000}, true);
+      const std::uint64_t before = products();
+      own.call(1, true, true);
+      CHECK(products() == before);
+    }
+    simt::reset();
+    cudaFree(context);
+  }
+
   // Of calls in so many chunks, each with a piece for every rank: what a rank asks of the driver, and grids.
   struct Asked {
-    double calls = 0, grids = 0, queries = 0;
+    double calls = 0, grids = 0, queries = 0, attributes = 0;
   };
   Asked asked(const char* spec, Algorithm algorithm, int ranks, std::uint64_t chunks) {
     const auto codec = make_codec(spec);
@@ -232,7 +422,8 @@ TEST_SUITE("cuda_backend") {
     const auto note = [](Asked& to) {
       return [&to]() noexcept {
         to = {static_cast<double>(simt::calls()), static_cast<double>(simt::launches()),
-              static_cast<double>(simt::calls("cudaEventQuery"))};
+              static_cast<double>(simt::calls("cudaEventQuery")),
+              static_cast<double>(simt::calls("cudaFuncSetAttribute"))};
       };
     };
     std::barrier ready(ranks, note(before)), done(ranks, note(after));
@@ -265,7 +456,7 @@ TEST_SUITE("cuda_backend") {
       if (result.error) throw *result.error;
     });
     return {(after.calls - before.calls) / ranks, (after.grids - before.grids) / ranks,
-            (after.queries - before.queries) / ranks};
+            (after.queries - before.queries) / ranks, after.attributes - before.attributes};
   }
 
   TEST_CASE("a call asks little of the driver: at most 4 calls for a MiB of values, and 3 grids for all shards") {
@@ -273,11 +464,12 @@ TEST_SUITE("cuda_backend") {
     REQUIRE(cudaMalloc(&context, 1) == cudaSuccess);
     constexpr int kRanks = 8;
     constexpr std::uint64_t kFew = 3, kMany = 5, kElements = 16 << 20;  // of 64 MiB
-    for (const char* spec : {"3lc", "fp16", "thc"})
+    for (const char* spec : {"3lc", "fp16", "thc", "inceptionn"})  // the last one has more than 48 KiB of shared memory
       for (const Algorithm algorithm :
            {Algorithm::allgather, Algorithm::two_shot, Algorithm::homomorphic, Algorithm::integer_sum}) {
         const bool integers = algorithm == Algorithm::homomorphic || algorithm == Algorithm::integer_sum;
         if (integers != (spec == std::string("thc"))) continue;
+        if (algorithm == Algorithm::two_shot && std::string_view(spec) == "inceptionn") continue;
         const Asked few = asked(spec, algorithm, kRanks, kFew), many = asked(spec, algorithm, kRanks, kMany);
         const double calls = (many.calls - few.calls) / (kMany - kFew),
                      grids = (many.grids - few.grids) / (kMany - kFew);
@@ -290,6 +482,7 @@ TEST_SUITE("cuda_backend") {
                 (many.queries - few.queries) / (kMany - kFew), " to ask for an event) and ", grids, " grids a chunk, ",
                 few.calls - kFew * calls, " besides; of 64 MiB in ", chunks, " chunks ", all / 64, " calls a MiB");
         CHECK(all / 64 <= 4);
+        CHECK(many.attributes == 0);
         CHECK(few.calls - kFew * calls <= 40);
         // Encoding is 3 grids where sizes vary, decoding one; two_shot has both twice.
         const double encoding = codec->traits().fixed_size ? 1 : 3;

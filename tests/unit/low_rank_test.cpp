@@ -388,7 +388,7 @@ TEST_SUITE("low_rank") {
     says("powersgd:cols=-1", "0 to 16777216");
     says("powersgd:cols=2.5", "0 to 16777216");
     says("powersgd:start=20000000", "0 to 16777216");
-    CHECK(make_codec("powersgd")->spec() == "powersgd:r=1,min=4096,cols=0,start=0");
+    CHECK(make_codec("powersgd")->spec() == "powersgd:r=1,min=4096,cols=0,start=0,gemm=auto");
     CHECK(make_codec("powersgd:r=8,min=1,memory=none")->feedback_elements(10000) == 0);
     CHECK(make_codec("powersgd:r=3,cols=50")->feedback_elements(10000) == 10000 + 3 * 50);
     CHECK(make_codec("powersgd:r=3")->feedback_elements(10000) == 10000 + 10000 / 4);  // whatever is found

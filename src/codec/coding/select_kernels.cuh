@@ -254,9 +254,10 @@ template <std::uint32_t sides = 1>
 int find_largest(const device::Source& source, float ratio, const Scratch& room, Selection* selections, Stream s) {
   const ChunkTable& t = source.table;
   const std::uint32_t searches = sides * t.group_count;
-  if (const auto e = cudaMemsetAsync(room.bins, 0, std::size_t{searches} * kBins * sizeof(std::uint32_t), s);
-      e != cudaSuccess)
-    return static_cast<int>(e);
+  if (s != device::only_load())
+    if (const auto e = cudaMemsetAsync(room.bins, 0, std::size_t{searches} * kBins * sizeof(std::uint32_t), s);
+        e != cudaSuccess)
+      return static_cast<int>(e);
   const auto pass = [&](auto digit) {
     constexpr auto count_all = &count_digits<digit, sides>;
     constexpr auto fix_all = &fix_digit<digit, sides>;

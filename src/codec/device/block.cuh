@@ -258,20 +258,30 @@ __device__ inline void copy_bytes(std::uint8_t* to, const std::uint8_t* from, st
 
 // ---- launches
 
+// No stream: where it is given for one, kernels are loaded into the current context and prepared, and nothing is run.
+inline cudaStream_t only_load() { return reinterpret_cast<cudaStream_t>(~std::uintptr_t{0}); }
+
+// What the driver would else do at the first launch, which may find no memory (modules are loaded lazily), and leave
+// for more than 48 KiB of shared memory. Later launches do not ask for it again.
+template <class Kernel>
+int load(Kernel* kernel, std::size_t shared_bytes) {
+  cudaFuncAttributes ignored;
+  if (const cudaError_t e = cudaFuncGetAttributes(&ignored, kernel); e != cudaSuccess) return static_cast<int>(e);
+  if (shared_bytes <= 48 << 10) return 0;
+  return static_cast<int>(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
+}
+
 // On stream s; 0 or the CUDA error. No block is no error.
 template <auto kernel, class Stream, class... Argument>
 int launch(std::uint32_t blocks, std::uint32_t threads, std::size_t shared_bytes, Stream s,
            const Argument&... arguments) {
+  if (s == only_load()) return load(kernel, shared_bytes);
   if (blocks == 0) return 0;
 #ifdef CRIMP_SIMT
   static const bool named = (simt::name_kernel(reinterpret_cast<const void*>(kernel), __PRETTY_FUNCTION__), true);
   (void)named;
 #endif
-  if (shared_bytes > 48 << 10)
-    if (const cudaError_t e =
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
-        e != cudaSuccess)
-      return static_cast<int>(e);
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(blocks);
   config.blockDim = dim3(threads);

@@ -347,6 +347,14 @@ class PieceCodec final : public DeviceCodec {
  public:
   PieceCodec(const FeedbackPolicy& policy, const Device& device) : policy_(policy), device_(device) {}
 
+  int load() const override {
+    ChunkTable one{};
+    one.piece_count = one.group_count = 1, one.job_count = 1;
+    std::vector<std::uint8_t> scratch(scratch_bytes(one));  // to point into
+    if (const int e = encode(one, nullptr, {}, nullptr, scratch.data(), only_load())) return e;
+    return decode_add(one, {}, {}, nullptr, false, 0, nullptr, only_load());
+  }
+
   std::size_t scratch_bytes(const ChunkTable& t) const override { return layout(t).bytes; }
 
   int encode(const ChunkTable& t, const float* values, const RandomCounter& counter, std::uint64_t* body_bytes,

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "codec/coding/dither.hpp"
+#include "codec/parameter.hpp"
 #include "codec/payload.hpp"
 
 namespace crimp {
@@ -19,6 +20,15 @@ class Workers;
 namespace crimp::powersgd {
 
 inline constexpr std::uint32_t kMostRank = 8;
+// What a device multiplies M with. A rank's own P and Q may have any bits: they are summed, and all else is made of the
+// sums.
+enum class Gemm { automatic, cublas, own };
+inline constexpr std::string_view kGemmWords[] = {"auto", "cublas", "own"};
+inline constexpr Parameter<Gemm> kGemm{
+    {.key = "gemm",
+     .words = kGemmWords,
+     .help =
+         "what multiplies values in GPU memory: cuBLAS; Crimp's own kernels, which give P and Q the host's bits; or the faster of both, where the program itself has loaded cuBLAS. All ranks have the same result whatever each of them does"}};
 // A dot product adds element j to lane j % kLanes, in order; then the lanes are added pairwise: l and l + 16, l + 8, l
 // + 4, l + 2, l + 1.
 inline constexpr std::uint32_t kLanes = 32;

@@ -1,7 +1,8 @@
 // PowerSGD's steps in device memory: the bits of powersgd::run_step (codec/powersgd/powersgd.hpp), all tensors of a
 // call in one or two launches. No CUDA header is needed to call it.
 #pragma once
-#include <vector>
+#include <array>
+#include <span>
 
 #include "codec/device_codec.hpp"
 #include "codec/powersgd/powersgd.hpp"
@@ -19,9 +20,17 @@ struct DeviceTensors {
   std::uint32_t count, rank;    // rank: of all that do not travel exactly; 0: all do
   std::uint32_t blocks[kSteps];
 };
-// Writes the table's host copy to `to`, one entry for each tensor; returns the rest, with `tensors` null.
-DeviceTensors device_tensors(std::span<const Tensor>, DeviceTensor* to);
+// Steps of a tensor whose product somebody else makes.
+using Elsewhere = std::array<bool, kSteps>;
+// Writes the table's host copy to `to`, one entry for each tensor; returns the rest, with `tensors` null. elsewhere: of
+// each tensor; empty: none.
+DeviceTensors device_tensors(std::span<const Tensor>, DeviceTensor* to, std::span<const Elsewhere> elsewhere = {});
+// Loads the kernels of all steps, of tensors of this rank and exact ones, into the current context. 0 or the CUDA
+// error.
+int load_steps(std::uint32_t rank);
 // Enqueues a step on the stream. 0 or the CUDA error of a launch.
 int enqueue_step(Step, const DeviceTensors&, float share, Stream);
+// The product of project or project_back alone: its columns are orthonormal already.
+int enqueue_product(Step, const DeviceTensors&, Stream);
 
 }  // namespace crimp::powersgd

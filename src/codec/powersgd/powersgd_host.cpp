@@ -382,7 +382,7 @@ CodecEntry powersgd_entry() {
            "large tensors on very slow networks, tensor by tensor (not merged ones). Columns are the parameter cols (by rules), or what crimp_set_extents says, or found: "
            "the first call tries the divisors of the element count between a sixteenth of its root and 16 times that",
        .traits = powersgd::PowerSgd::kTraits,
-       .parameters = {powersgd::kRank, powersgd::kMin, powersgd::kCols, powersgd::kStart}},
+       .parameters = {powersgd::kRank, powersgd::kMin, powersgd::kCols, powersgd::kStart, powersgd::kGemm}},
       make_as<powersgd::PowerSgd>};
 }
 

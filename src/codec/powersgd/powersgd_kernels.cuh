@@ -1,6 +1,6 @@
 // PowerSGD's steps for all tensors of a call. Every block finds its tensor in the table by the number of its first
-// block. The order in which floats are added is the host's (WIRE_FORMAT.md, section 4.24), which no library of matrix
-// products promises; so these are kernels of our own:
+// block. The order in which floats are added is the host's (WIRE_FORMAT.md, section 4.24), which ranks must share for
+// P Q^T and orthonormal columns; a rank's own M Q and M^T P may come from elsewhere (backend/cuda_blas.hpp):
 //   M Q     a warp has some rows and all columns of Q at once; lane l is the format's lane l
 //   M^T P   a block has 32 columns of M; all its warps read ahead, a warp for each column of P adds row after row
 //   P Q^T   a thread has one column of M in several rows

@@ -6,7 +6,7 @@ namespace {
 class HostSteps final : public TensorSteps {
  public:
   explicit HostSteps(Workers& workers) : workers_(workers) {}
-  void prepare(std::span<const Tensor> tensors, float share) override {
+  void prepare(const Codec&, std::span<const Tensor> tensors, float share) override {
     tensors_ = tensors;
     share_ = share;
   }

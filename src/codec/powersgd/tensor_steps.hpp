@@ -3,18 +3,26 @@
 #pragma once
 #include <memory>
 #include <span>
+#include <string>
 
 #include "codec/powersgd/powersgd.hpp"
 
 namespace crimp {
 
+class Codec;
+
 class TensorSteps {
  public:
   virtual ~TensorSteps() = default;
+  // Whatever the codec's steps need besides the tensors': before prepare(), once for all calls. Throws
+  // Error{out_of_memory}.
+  virtual void load(const Codec&) {}
   // Of the next steps. The tensors' arrays are in the backend's memory; they and `tensors` stay until the last step is
   // complete. share: of this rank in the result. Throws Error{out_of_memory}.
-  virtual void prepare(std::span<const powersgd::Tensor> tensors, float share) = 0;
+  virtual void prepare(const Codec&, std::span<const powersgd::Tensor> tensors, float share) = 0;
   virtual void start(powersgd::Step, const Progress& progress) = 0;  // complete after Backend::synchronize()
+  // What load() or a step could not do as the codec's parameters say, and did otherwise; empty: nothing new.
+  virtual std::string take_complaint() { return {}; }
 };
 
 namespace powersgd {

@@ -214,6 +214,14 @@ cudaError_t cudaEventSynchronize(cudaEvent_t);
 cudaError_t cudaEventQuery(cudaEvent_t);
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t);
 cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t, void*);
+struct cudaFuncAttributes {
+  int maxDynamicSharedSizeBytes;
+};
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void* kernel);
+template <class Kernel>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, Kernel* kernel) {
+  return cudaFuncGetAttributes(a, reinterpret_cast<const void*>(kernel));
+}
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int);
 template <class Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute a, int value) {

@@ -1,4 +1,5 @@
-// What the stand-in's libcuda.so.1 (tests/support/cuda_driver.cpp) asks its runtime for, and the shadow.
+// What the stand-in's libcuda.so.1 (tests/support/cuda_driver.cpp) and libcublas.so.13 (tests/support/cublas.cpp) ask
+// its runtime for, and the shadow.
 #pragma once
 #include <cstddef>
 
@@ -6,6 +7,7 @@ namespace simt {
 
 bool in_device_memory(const void*);
 void count_call(const char* name);  // for calls()
+int enter_call(const char* name);   // likewise; what fail() has planned for it, else 0
 int devices();
 int driver_version_now();
 int compute_capability();           // 90

@@ -48,6 +48,10 @@ void set_device_count(int);
 // Below 13000 every call of the runtime but those for versions is refused (cudaErrorInsufficientDriver).
 void set_driver_version(int);
 void set_compute_capability(int major, int minor);
+void set_elapsed(const std::vector<float>& ms);  // the next answers of cudaEventElapsedTime
+// A context loads a kernel when it is first launched or asked for. From now on only so many, and none is loaded yet;
+// reset() takes the limit away.
+void set_loads(std::size_t);
 std::size_t device_bytes();  // allocated now
 std::uint64_t launches();
 // Bytes of device memory, readable by the host while the object lives.

@@ -97,13 +97,16 @@ std::set<CUevent_st*> events;
 std::deque<Context> contexts;  // the primary ones first; their addresses are the handles
 thread_local std::vector<Context*> current_contexts;
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
-std::map<const void*, int> shared_limits;
+std::map<std::pair<const Context*, const void*>, int> kernels;  // that are loaded: their most dynamic shared memory
+constexpr std::size_t kAnyLoads = ~std::size_t{0};
+std::size_t loads_left = kAnyLoads;
 std::map<std::string, std::uint64_t> call_counts;
 struct Planned {
   int calls, error;  // left until the failing one
   bool sticks;
 };
 std::map<std::string, Planned> planned;
+std::deque<float> elapsed_planned;
 std::size_t device_limit = std::size_t{8} << 30, device_used = 0;
 std::uint64_t launch_count = 0;
 int device_count = 1, opened = 0, driver_version = 13000, capability = 90;
@@ -125,6 +128,16 @@ Context* here() {
     current_contexts.back()->active = true;
   }
   return current_contexts.back();
+}
+
+// Null: there is no memory for it.
+int* load_kernel(const void* kernel) {
+  const std::pair key{static_cast<const Context*>(here()), kernel};
+  const auto it = kernels.find(key);
+  if (it != kernels.end()) return &it->second;
+  if (loads_left == 0) return nullptr;
+  if (loads_left != kAnyLoads) --loads_left;
+  return &(kernels[key] = 48 << 10);
 }
 
 cudaError_t result(cudaError_t e) {
@@ -409,7 +422,8 @@ bool mapped(std::uint64_t address) {
 cudaError_t enqueue_kernel(const cudaLaunchConfig_t& c, const void* kernel, std::vector<std::uint64_t> words,
                            std::function<void()> lane) {
   SIMT_ENTER("cudaLaunchKernelEx");
-  const auto limit = shared_limits.find(kernel);
+  const int* const most_shared = load_kernel(kernel);
+  if (!most_shared) return result(cudaErrorMemoryAllocation);
   const std::uint64_t lane_count = std::uint64_t{c.blockDim.x} * c.blockDim.y * c.blockDim.z;
   const std::string name = kernel_name(kernel);
   if (lane_count == 0 || lane_count > 1024 || c.gridDim.x == 0 || c.gridDim.y == 0 || c.gridDim.z == 0 ||
@@ -417,7 +431,7 @@ cudaError_t enqueue_kernel(const cudaLaunchConfig_t& c, const void* kernel, std:
     report("kernel " + name + " launched with an illegal grid or block");
     return result(cudaErrorInvalidConfiguration);
   }
-  if (c.dynamicSmemBytes > static_cast<std::size_t>(limit == shared_limits.end() ? 48 << 10 : limit->second)) {
+  if (c.dynamicSmemBytes > static_cast<std::size_t>(*most_shared)) {
     report("kernel " + name + " launched with more shared memory than cudaFuncSetAttribute allowed it");
     return result(cudaErrorInvalidValue);
   }
@@ -479,6 +493,8 @@ void reset() {
   for (CUstream_st* s : streams) s->capture.reset();
   for (CUevent_st* e : events) e->ticket.reset(), e->capture.reset();
   planned.clear();
+  elapsed_planned.clear();
+  loads_left = kAnyLoads;
   last_error = sticky_error = cudaSuccess;
   take_reports();
 }
@@ -498,6 +514,15 @@ std::uint64_t calls() {
 }
 void set_device_memory(std::size_t bytes) { device_limit = bytes; }
 void set_device_count(int n) { device_count = n; }
+void set_elapsed(const std::vector<float>& ms) {
+  const std::lock_guard lock(mutex);
+  elapsed_planned.assign(ms.begin(), ms.end());
+}
+void set_loads(std::size_t n) {
+  const std::lock_guard lock(mutex);
+  kernels.clear();
+  loads_left = n;
+}
 void set_driver_version(int version) { driver_version = version; }
 void set_compute_capability(int major, int minor) { capability = 10 * major + minor; }
 int compute_capability() { return capability; }
@@ -841,6 +866,10 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t a, cudaEvent_t b) {
   SIMT_ENTER("cudaEventElapsedTime");
   if (!events.count(a) || !events.count(b) || !a->timing || !b->timing) return result(cudaErrorInvalidResourceHandle);
   *ms = 0.001f;  // time means nothing here
+  if (!elapsed_planned.empty()) {
+    *ms = elapsed_planned.front();
+    elapsed_planned.pop_front();
+  }
   return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void* data) {
@@ -886,16 +915,30 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 }
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute a, int value) {
   SIMT_ENTER("cudaFuncSetAttribute");
+  int* const most_shared = load_kernel(kernel);
+  if (!most_shared) return result(cudaErrorMemoryAllocation);
   if (a == cudaFuncAttributeMaxDynamicSharedMemorySize) {
     if (value > 227 << 10) return result(cudaErrorInvalidValue);
-    shared_limits[kernel] = value;
+    *most_shared = value;
   }
   return cudaSuccess;
 }
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, const void* kernel) {
+  SIMT_ENTER("cudaFuncGetAttributes");
+  const int* const most_shared = load_kernel(kernel);
+  if (!most_shared) return result(cudaErrorMemoryAllocation);
+  *a = {*most_shared};
+  return cudaSuccess;
+}
 
-// ---- what the stand-in for libcuda.so.1 asks for (tests/support/cuda_driver.cpp)
+// ---- what the stand-ins for libcuda.so.1 and libcublas.so.13 ask for
 
 namespace simt {
+
+int enter_call(const char* name) {
+  const std::lock_guard lock(mutex);
+  return enter(name);
+}
 
 int driver_version_now() { return driver_version; }
 int devices() { return device_count; }
