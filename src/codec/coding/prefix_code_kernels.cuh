@@ -1,8 +1,8 @@
 // The entropy stage of 3LC in a block. Encoding is parallel: the places of all codes are prefix sums of their lengths.
 // Decoding gives a thread 32 bits of a stream: it follows the codes from a guess on, and again from where its left
 // neighbour's last code turned out to end, until it meets its earlier path (codes synchronise themselves: Weissenberger
-// and Schmidt, "Massively Parallel Huffman Decoding on GPUs", ICPP 2018). As many turns as a stream has words, 176 of
-// 512 codes of 11 bits, are the most.
+// and Schmidt, "Massively Parallel Huffman Decoding on GPUs", ICPP 2018). A turn settles another word of each warp, a
+// round of turns another warp: 7 rounds of 33 turns are the most, for 512 codes of 11 bits.
 #pragma once
 #include "codec/coding/prefix_code.hpp"
 #include "codec/coding/prefix_code_tables.hpp"
