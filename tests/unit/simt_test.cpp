@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "codec/coding/prefix_code.hpp"
-#include "codec/coding/prefix_code_tables.hpp"
+#include "codec/coding/prefix_code_kernels.cuh"
 #include "codec/device/block.cuh"
 #include "support/compare.hpp"
 #include "support/device_run.hpp"
@@ -83,6 +83,21 @@ __global__ void primitives(const std::uint32_t* in, std::uint32_t* scan, Results
                                            static_cast<float>(in[device::lane() + 32]) * 0.1f);
   if (threadIdx.x == 0) *sum = tree;
 }
+struct PrefixShared {
+  device::BlockScratch scratch;
+  threelc::PrefixDecodeTable table;
+  alignas(4) std::uint8_t in[threelc::kMostSymbols + 4], coded[threelc::kMostSymbols];
+};
+// What prefix_decode_block makes of `bytes` bytes, behind its answer; what it leaves is 0xee.
+__global__ void decodes_prefix(const std::uint8_t* in, std::uint32_t bytes, std::uint32_t base, std::uint32_t* out) {
+  auto& s = device::shared_memory<PrefixShared>();
+  for (std::uint32_t i = threadIdx.x; i < threelc::kMostSymbols; i += device::kThreads) s.coded[i] = 0xee;
+  device::copy_bytes(s.in, in, bytes);
+  const std::uint32_t n = threelc::prefix_decode_block(s.in, bytes, base, s.coded, s.table, s.scratch);
+  if (threadIdx.x == 0) out[0] = n;
+  for (std::uint32_t i = threadIdx.x; i < threelc::kMostSymbols; i += device::kThreads)
+    out[1 + i] = i < n && n <= base ? s.coded[i] : 0xee;
+}
 __global__ void copies(std::uint8_t* to, const std::uint8_t* from, std::uint32_t n) { device::copy_bytes(to, from, n); }
 
 template <auto kernel, class... Argument>
@@ -103,6 +118,53 @@ std::string verdict(Argument... arguments) {
   const std::string found = simt::examine([=] { return output<kernel>(arguments...); });
   simt::reset();
   return found;
+}
+// Symbols in the code of `density`, whether it suits them or not; `ragged` bits of 1 behind each stream.
+std::vector<std::uint8_t> prefix_coded(const std::vector<std::uint8_t>& symbols, int density, int ragged = 0) {
+  std::vector<std::uint8_t> streams[4], out{static_cast<std::uint8_t>(density)};
+  const auto number = [&](std::size_t x) {
+    out.push_back(static_cast<std::uint8_t>(x));
+    out.push_back(static_cast<std::uint8_t>(x >> 8));
+  };
+  for (std::size_t s = 0; s < 4; ++s) {
+    std::size_t at = 0;
+    const auto put = [&](bool bit) {
+      if (at % 8 == 0) streams[s].push_back(0);
+      streams[s].back() = static_cast<std::uint8_t>(streams[s].back() | bit << at++ % 8);
+    };
+    const threelc::PrefixCode& code = threelc::prefix_code(density);
+    for (std::size_t i = s; i < symbols.size(); i += 4)
+      for (int bit = 0; bit < code.length[symbols[i]]; ++bit) put(code.code[symbols[i]] >> bit & 1);
+    for (int bit = 0; bit < ragged; ++bit) put(true);
+  }
+  number(symbols.size());
+  for (std::size_t s = 0; s < 3; ++s) number(streams[s].size());
+  for (const auto& stream : streams) out.insert(out.end(), stream.begin(), stream.end());
+  return out;
+}
+std::vector<std::uint8_t> prefix_on_device(const std::vector<std::uint8_t>& bytes, std::size_t base) {
+  simt::reset();
+  const TestStream stream;
+  const DeviceArray<std::uint8_t> in(bytes);
+  const DeviceArray<std::uint32_t> out(1 + threelc::kMostSymbols);
+  launch<decodes_prefix>(1, device::kThreads, sizeof(PrefixShared), static_cast<cudaStream_t>(stream),
+                         static_cast<const std::uint8_t*>(in.data()), static_cast<std::uint32_t>(bytes.size()),
+                         static_cast<std::uint32_t>(base), out.data());
+  if (cudaStreamSynchronize(stream) != cudaSuccess) return {};
+  const auto got = out.read();
+  std::vector<std::uint8_t> result(4 * got.size());
+  std::memcpy(result.data(), got.data(), result.size());
+  return result;
+}
+std::vector<std::uint8_t> prefix_on_host(const std::vector<std::uint8_t>& bytes, std::size_t base) {
+  std::vector<std::uint8_t> coded(threelc::kMostSymbols + 32, 0xee);
+  const std::size_t n = threelc::prefix_decode(bytes, base, coded.data());
+  std::vector<std::uint32_t> expected(1 + threelc::kMostSymbols, 0xee);
+  expected[0] = static_cast<std::uint32_t>(n);
+  if (n <= base) std::copy(coded.begin(), coded.begin() + static_cast<long>(n), expected.begin() + 1);
+  std::vector<std::uint8_t> result(4 * expected.size());
+  std::memcpy(result.data(), expected.data(), result.size());
+  return result;
 }
 bool has(const std::string& text, const char* part) { return text.find(part) != text.npos; }
 
@@ -470,6 +532,57 @@ TEST_SUITE("simt") {
     CHECK(simt::take_reports() == "");
   }
 
+  TEST_CASE("a block decodes prefix codes as the host does, and refuses what it refuses") {
+    std::mt19937 random(3);
+    const auto compare = [](const std::vector<std::uint8_t>& bytes, std::size_t base, int seeds = 0) {
+      if (bytes.empty() || bytes.size() > threelc::kMostSymbols) return false;
+      const auto host = prefix_on_host(bytes, base);
+      CHECK(difference(prefix_on_device(bytes, base), host) == "");
+      if (seeds > 0) CHECK(simt::examine([&] { return prefix_on_device(bytes, base); }, seeds) == "");
+      std::uint32_t n;
+      std::memcpy(&n, host.data(), sizeof n);
+      return n <= base;
+    };
+    int legal = 0, refused = 0;
+    for (int density = 0; density < threelc::kDensities; density += kSanitized ? 5 : 1) {
+      const auto* const length = threelc::prefix_code(density).length;
+      const auto of_length = [&](int bits) {  // 256: there is none
+        return static_cast<unsigned>(std::find(length, length + 256, bits) - length);
+      };
+      const auto longest = static_cast<std::uint8_t>(of_length(threelc::kLongestCode) % 256),
+                 shortest = static_cast<std::uint8_t>(std::min_element(length, length + 256) - length);
+      for (const std::size_t base : {1u, 40u, 700u, 2048u})
+        for (int kind = 0; kind < 5; ++kind) {
+          // All alike: one long code, which never finds its beginning by itself, the shortest, or all of them.
+          std::vector<std::uint8_t> symbols(kind == 1 ? base : base * 8 / threelc::kLongestCode - base / 16);
+          for (auto& x : symbols)
+            x = kind == 0                        ? longest
+                : kind == 1                      ? shortest
+                : kind == 2 || random() % 8 == 0 ? static_cast<std::uint8_t>(random())
+                : kind == 3                      ? shortest
+                                                 : longest;
+          auto bytes = prefix_coded(symbols, density);
+          while (bytes.size() > base && !symbols.empty()) {
+            symbols.pop_back();
+            bytes = prefix_coded(symbols, density);
+          }
+          legal += compare(bytes, base, density % 5 == kind ? 4 : 0);
+          for (const int ragged : {1, 3, 8}) refused += !compare(prefix_coded(symbols, density, ragged), base);
+          for (int change = 0; change < 6; ++change) {
+            auto changed = bytes;
+            const std::size_t at = change < 2 ? random() % 9 : random() % changed.size();
+            if (change == 5) changed.pop_back();
+            else if (change == 4) changed.push_back(0);
+            else changed[at] = static_cast<std::uint8_t>(changed[at] ^ 1u << random() % 8);
+            refused += !compare(changed, base);
+          }
+        }
+    }
+    CHECK(legal > 40);
+    CHECK(refused > 500);
+    CHECK(simt::take_reports() == "");
+  }
+
   TEST_CASE("the constant prefix codes are those made at start-up") {
     using namespace crimp::threelc;
     static constexpr DensityTables tables = density_tables();
@@ -477,10 +590,8 @@ TEST_SUITE("simt") {
       for (std::uint32_t s = 0; s < 256; ++s) {
         const PrefixCode& code = prefix_code(d);
         CHECK(tables.densities[d].code[s] == (code.code[s] | code.length[s] << kLongestCode));
-        std::uint32_t forward = 0;
-        for (int bit = 0; bit < code.length[s]; ++bit)
-          forward |= static_cast<std::uint32_t>(code.code[s] >> bit & 1) << (kLongestCode - 1 - bit);
-        CHECK(tables.densities[d].entry(forward) == (s | static_cast<std::uint32_t>(code.length[s]) << 8));
+        for (std::uint32_t above = code.code[s]; above < 1u << kLongestCode; above += 1u << code.length[s])
+          CHECK(tables.densities[d].decode[above] == (s | static_cast<std::uint32_t>(code.length[s]) << 8));
       }
     for (const std::size_t base : {7u, 100u, 2048u})
       for (std::size_t n = 0; n <= base; ++n) {

@@ -52,20 +52,9 @@ inline constexpr double kPrefixFill[kDensities] = {
 
 // One density's canonical code: shorter codes first, then smaller bytes.
 struct DensityTable {
-  std::uint16_t code[256];   // first bit lowest, the length above kLongestCode bits
-  std::uint8_t sorted[256];  // bytes in the order of their codes
-  std::uint16_t
-      limit[kLongestCode + 1];  // the first kLongestCode bits, first bit highest, that are behind all codes of a length
-  std::int16_t first[kLongestCode + 1];  // index in `sorted` of a length's first code, less that code
-
-  // Byte, and the length of its code in the high byte, of the code that begins `bits`, kLongestCode of them with the
-  // first one highest.
-  CRIMP_HD std::uint16_t entry(std::uint32_t bits) const {
-    std::uint32_t length = 1;
-    while (length < kLongestCode && bits >= limit[length]) ++length;
-    const auto at = static_cast<std::int32_t>(bits >> (kLongestCode - length)) + first[length];
-    return static_cast<std::uint16_t>(sorted[at] | length << 8);
-  }
+  std::uint16_t code[256];  // first bit lowest, the length above kLongestCode bits
+  // By the next kLongestCode bits, first one lowest: the byte whose code they begin with, its length in the high byte.
+  alignas(16) std::uint16_t decode[1 << kLongestCode];
 };
 struct DensityTables {
   DensityTable densities[kDensities];
@@ -77,19 +66,18 @@ constexpr DensityTables density_tables() {
   for (int d = 0; d < kDensities; ++d) {
     all.fill[d] = kPrefixFill[d];
     DensityTable& t = all.densities[d];
-    std::uint32_t next = 0, place = 0;
+    std::uint32_t next = 0;
     for (std::uint32_t length = 1; length <= kLongestCode; ++length, next <<= 1) {
-      t.first[length] = static_cast<std::int16_t>(static_cast<int>(place) - static_cast<int>(next));
       for (std::uint32_t s = 0; s < 256; ++s) {
         const char digit = kPrefixLengths[d][s];
         if (static_cast<std::uint32_t>(digit <= '9' ? digit - '0' : digit - 'a' + 10) != length) continue;
         std::uint32_t reversed = 0;
         for (std::uint32_t bit = 0; bit < length; ++bit) reversed |= (next >> bit & 1) << (length - 1 - bit);
         t.code[s] = static_cast<std::uint16_t>(reversed | length << kLongestCode);
-        t.sorted[place++] = static_cast<std::uint8_t>(s);
+        for (std::uint32_t above = reversed; above < 1u << kLongestCode; above += 1u << length)
+          t.decode[above] = static_cast<std::uint16_t>(s | length << 8);
         ++next;
       }
-      t.limit[length] = static_cast<std::uint16_t>(next << (kLongestCode - length));
     }
   }
   return all;

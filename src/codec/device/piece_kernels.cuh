@@ -30,7 +30,8 @@ struct PieceDevice {
   static constexpr bool kFixedSize = true, kVotes = false, kSelects = false, kInRegisters = false;
   // Blocks on a multiprocessor that registers are for: 4, 3 where 32 spill. sm_80 has shared memory for three encoding.
   static constexpr std::uint32_t kEncodeBlocks = 4, kDecodeBlocks = 4;
-  static constexpr int kFetched = 3;  // vectors of memory that a thread has on their way
+  static constexpr int kFetched = 3;   // vectors of memory that a thread has on their way
+  static constexpr int kPayloads = 4;  // of how many a thread that adds in registers has a slot on its way
 };
 
 struct Piece {
@@ -129,13 +130,13 @@ requires Device::kInRegisters struct DecodeShared<Device> {
   using Type = SumsShared<Device>;
 };
 
-// Adds up a piece in registers, what four payloads have for some elements on its way at once; body(r) is where the
+// Adds up a piece in registers, what some payloads have for some elements on its way at once; body(r) is where the
 // piece begins in rank r's. No barrier but prepare()'s.
 template <class Device, class Body>
 __device__ inline void decode_in_registers(const Device& device, const Piece& piece, std::int64_t count, Body&& body,
                                            float* out, bool accumulate, typename Device::DecodeShared& own,
                                            std::int32_t* bad) {
-  constexpr int at_once = 4;
+  constexpr int at_once = Device::kPayloads;
   device.prepare(own);
 #pragma unroll 1
   for (std::uint32_t j = 0; j < Device::kSlots; ++j) {

@@ -2,7 +2,7 @@
 // the strides below 128 in registers and by shuffles; then a thread has the same place of a block's eight tiles and
 // does the others. Strides ascend as on the host, so that rotated values have its bits; what is decoded are integers
 // below 2^16, exact in floats. Quantised are tiles as dither's and the layout's: a lane of 16 has eight elements, one
-// block of random numbers and `bits` bytes.
+// block of random numbers and `bits` bytes; two lanes of the tile's warp share them, every other element each.
 #pragma once
 #include "codec/device/piece_kernels.cuh"
 #include "codec/thc/thc.hpp"
@@ -20,6 +20,7 @@ struct Device : device::PieceDevice {
     alignas(16) std::uint16_t signs[(kBlocks + 1) / 2 * kTile];
     float norms[kBlocks];
     float slope[64], offset[64], centred[kMostLevels];
+    std::uint32_t next[device::kThreads];  // of random bits, each thread's own: with both words in registers 40 spill
   };
   using Four = device::Floats<4>;
   // Of Tables, which as a parameter of kernels would be aligned too much.
@@ -138,25 +139,49 @@ struct Device : device::PieceDevice {
       if (j < tiles) use(j, v[j]);
   }
 
-  // One of 16 lanes: its indices to `to`, and what they decode to in place of y.
-  __device__ void quantize_tile(float* y, const Block& b, std::uint32_t tile, const RandomCounter& counter,
-                                const Shared& own, std::uint8_t* to) const {
-    const std::uint32_t lane = device::lane() % kLanes;
-    std::uint32_t string = 0;
-    if (b.norm != 0.0f) {
-      const float scale = to_grid / b.norm;
-      const dither::Words words = dither::philox(counter, dither::kRounding, (b.index * kTiles + tile) * kLanes + lane);
+  // Random bits of four elements, 16 each.
+  struct Random {
+    std::uint32_t words[2];
+  };
+  // Of a lane's elements in the turn that begins with block `first`. In every other turn a warp draws for two: the
+  // lower half the words of this turn for both halves, the upper half those of the next, which are kept.
+  __device__ static Random random_of(const RandomCounter& counter, std::uint32_t first, std::uint32_t& next,
+                                     Shared& own) {
+    if (first % (2 * kAtOnce) != 0) return {{next, own.next[threadIdx.x]}};
+    const bool upper = device::lane() / kLanes != 0;
+    const dither::Words drawn =
+        dither::philox(counter, dither::kRounding,
+                       ((first + (upper ? kAtOnce : 0)) * kTiles + device::warp()) * kLanes + device::lane() % kLanes);
+    Random now;
 #pragma unroll
-      for (std::uint32_t h = 0; h < 8; ++h) {
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      const std::uint32_t even = __byte_perm(drawn.w[2 * i], drawn.w[2 * i + 1], 0x5410),
+                          odd = __byte_perm(drawn.w[2 * i], drawn.w[2 * i + 1], 0x7632), mine = upper ? odd : even,
+                          other = __shfl_xor_sync(device::kAllLanes, upper ? even : odd, kLanes);
+      now.words[i] = upper ? other : mine;
+      (i == 0 ? next : own.next[threadIdx.x]) = upper ? mine : other;
+    }
+    return now;
+  }
+  // A warp: the indices of its tile to `to`, and what they decode to in place of y. A lane has every other sixteenth.
+  __device__ void quantize_tile(float* y, float norm, const Random& random, const Shared& own, std::uint8_t* to) const {
+    const std::uint32_t lane = device::lane() % kLanes, odd = device::lane() / kLanes;
+    std::uint32_t string = 0;
+    if (norm != 0.0f) {
+      const float scale = to_grid / norm;
+#pragma unroll
+      for (std::uint32_t k = 0; k < 4; ++k) {
+        const std::uint32_t h = 2 * k + odd;
         float& value = y[h * kLanes + lane];
         const std::uint32_t index =
-            quantize(own.slope, own.offset, granularity, value, scale, words.w[h / 2] >> (h % 2 * 16) & 0xffff);
+            quantize(own.slope, own.offset, granularity, value, scale, random.words[k / 2] >> (k % 2 * 16) & 0xffff);
         value = own.centred[index];
         string |= (index & mask()) << (8 * row(h) + shift(h));
         if (bits_ == 3) string |= (index >> 2) << (23 - h);
       }
+      string |= __shfl_xor_sync(device::kAllLanes, string, kLanes);
     }
-    for (std::uint32_t k = 0; k < bits_; ++k) to[k * kLanes + lane] = static_cast<std::uint8_t>(string >> (8 * k));
+    for (std::uint32_t k = odd; k < bits_; k += 2) to[k * kLanes + lane] = static_cast<std::uint8_t>(string >> (8 * k));
   }
   // A warp: what the indices of a tile decode to, four neighbours a lane; false where the norm says that there is
   // nothing, and there is.
@@ -199,8 +224,8 @@ struct Device : device::PieceDevice {
   __device__ void encode_blocks(const device::Piece& piece, float* a, std::uint8_t* indices, Shared& own) const {
     const std::uint32_t n = blocks(piece.count), warp = device::warp();
     const std::uint32_t half = warp / kTiles, tile = warp % kTiles;  // of a warp's tile
-    const std::uint32_t sixteenth = threadIdx.x / kLanes;            // a tile again, of 16 threads
     float* const y = own.y + half * kBlock + tile * kTile + 4 * device::lane();
+    std::uint32_t next = 0;
     for (std::uint32_t first = 0; first < n; first += kAtOnce) {
       __syncthreads();
       const Block mine = block(first + half, piece.count, own);
@@ -224,12 +249,11 @@ struct Device : device::PieceDevice {
         rotate_tiles(block_y, whole.tiles, threadIdx.x % kTile, [&](std::uint32_t j, float v) { to[j * kTile] = v; });
       }
       __syncthreads();
-      const Block quantised = block(first + sixteenth / kTiles, sixteenth < kAtOnce * kTiles ? piece.count : 0, own);
-      if (sixteenth % kTiles < quantised.tiles)
-        quantize_tile(own.y + sixteenth * kTile, quantised, sixteenth % kTiles, piece.counter, own,
-                      indices + (first * kTiles + sixteenth) * tile_bytes());
+      const Random random = random_of(piece.counter, first, next, own);
+      if (tile < mine.tiles)
+        quantize_tile(own.y + warp * kTile, mine.norm, random, own, indices + (first * kTiles + warp) * tile_bytes());
       if (!piece.keep) continue;
-      __syncthreads();
+      __syncwarp();  // the tile is this warp's alone
       if (rotates) {
         Four x = device::load<4>(y);
         rotate_tile(x);

@@ -199,7 +199,7 @@ struct Device : Decodes<stage> {
           device::copy_bytes(coded, in + 1, bytes);
         } else {
           device::copy_bytes(base, in, bytes);
-          bytes = prefix_decode_block(base, bytes, n, coded, own.table);
+          bytes = prefix_decode_block(base, bytes, n, coded, own.table, own.scratch);
         }
       } else {
         device::copy_bytes(coded, in, bytes);

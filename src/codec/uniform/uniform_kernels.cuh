@@ -1,9 +1,10 @@
 // Uniform levels in a block: a half-warp has a tile of 128 elements, lane i its elements i, i + 16, ..., which are one
-// block of random numbers and one string of packed codes (WIRE_FORMAT.md, section 4.0).
+// block of random numbers and one string of packed codes (WIRE_FORMAT.md, section 4.0). Decoding adds in registers: a
+// warp has a tile, four neighbours a lane.
 #pragma once
 #include "codec/coding/bit_pack.hpp"
 #include "codec/coding/dither_kernels.cuh"
-#include "codec/device/piece_kernels.cuh"
+#include "codec/device/sums.cuh"
 #include "codec/uniform/uniform.hpp"
 
 namespace crimp::uniform {
@@ -18,9 +19,6 @@ struct String {
   __device__ void put(std::uint32_t code, std::uint32_t bits, std::uint32_t h) {
     all |= static_cast<std::uint64_t>(code) << (bits * h);
   }
-  __device__ std::uint32_t get(std::uint32_t bits, std::uint32_t h) const {
-    return static_cast<std::uint32_t>(all >> (bits * h)) & ((1u << bits) - 1);
-  }
 };
 template <>
 struct String<true> {
@@ -29,9 +27,6 @@ struct String<true> {
     const std::uint64_t at = static_cast<std::uint64_t>(code) << (bits * (h % 4));
     low |= h < 4 ? at : 0;
     high |= h < 4 ? 0 : at;
-  }
-  __device__ std::uint32_t get(std::uint32_t bits, std::uint32_t h) const {
-    return static_cast<std::uint32_t>((h < 4 ? low : high) >> (bits * (h % 4))) & ((1u << bits) - 1);
   }
 };
 
@@ -50,18 +45,6 @@ __device__ inline void store_string(const String<true>& s, std::uint32_t bits, s
   for_bytes(0, 8, bits, [&](std::uint32_t k) { bytes[k * w] = static_cast<std::uint8_t>(first >> (8 * k)); });
   for_bytes(8, bits, bits, [&](std::uint32_t k) { bytes[k * w] = static_cast<std::uint8_t>(second >> (8 * (k - 8))); });
 }
-__device__ inline void load_string(const std::uint8_t* bytes, std::uint32_t bits, std::uint32_t w, String<false>& s) {
-  for_bytes(0, bits, bits, [&](std::uint32_t k) { s.all |= static_cast<std::uint64_t>(bytes[k * w]) << (8 * k); });
-}
-__device__ inline void load_string(const std::uint8_t* bytes, std::uint32_t bits, std::uint32_t w, String<true>& s) {
-  std::uint64_t first = 0, second = 0;
-  for_bytes(0, 8, bits, [&](std::uint32_t k) { first |= static_cast<std::uint64_t>(bytes[k * w]) << (8 * k); });
-  for_bytes(8, bits, bits,
-            [&](std::uint32_t k) { second |= static_cast<std::uint64_t>(bytes[k * w]) << (8 * (k - 8)); });
-  s.low = first;  // get() takes no bits above its code
-  s.high = bits == 16 ? second : first >> (4 * bits) | second << (64 - 4 * bits);
-}
-
 // Quantises and packs the tile that begins at element `begin` of the piece.
 template <bool wide>
 __device__ inline void quantize_tile(float* a, std::uint32_t begin, std::uint32_t count, const Grid& grid,
@@ -88,36 +71,6 @@ __device__ inline void quantize_tile(float* a, std::uint32_t begin, std::uint32_
   }
 }
 
-// Adds a tile; false in a lane that met a code above the highest level, or a bit behind the last element.
-template <bool wide>
-__device__ inline bool add_tile(const std::uint8_t* bytes, std::uint32_t begin, std::uint32_t count, const Grid& grid,
-                                std::uint32_t bits, int offset, float* acc) {
-  const std::uint32_t half = device::lane() / kHalf, lane = device::lane() % kHalf, rest = count - begin,
-                      most = static_cast<std::uint32_t>(grid.highest + offset);
-  bool legal = true;
-  float* tile = acc + begin;
-  const std::uint32_t w = bit_pack::lanes(begin, count);
-  if (lane >= w) return true;
-  String<wide> string;
-  load_string(bytes + lane, bits, w, string);
-  const auto add = [&](std::uint32_t i, std::uint32_t h) {
-    const std::uint32_t code = string.get(bits, h);
-    legal = legal && code <= most;
-    tile[i] += dequantize(static_cast<std::int32_t>(code) - offset, grid);
-  };
-  if (rest >= kTile) {
-#pragma unroll
-    for (std::uint32_t step = 0; step < bit_pack::kPerLane; ++step)
-      add((step ^ half) * kHalf + lane, step ^ half);  // as dither::for_tile
-  } else {
-    for (std::uint32_t h = 0, i = lane; h < bit_pack::kPerLane; ++h, i += w) {
-      if (i < rest) add(i, h);
-      else legal = legal && string.get(bits, h) == 0;
-    }
-  }
-  return legal;
-}
-
 // Side information of every block of elements, then the codes of all. A kind of grid supplies
 //
 //   struct Kind {
@@ -126,12 +79,14 @@ __device__ inline bool add_tile(const std::uint8_t* bytes, std::uint32_t begin, 
 //     struct Shared { ... };
 //     __device__ void measure(const float* a, std::uint32_t count, std::uint32_t block, Grid* grids, std::uint8_t*
 //     sides, Shared&) const;
-//     __device__ bool open(const std::uint8_t* side, Grid*) const;      // one block's; false where it is not legal
+//     __device__ bool open(const float (&side)[kSide / 4], Grid*) const;  // one block's; false where it is not legal
 //   };
 // All threads call measure, and a barrier follows.
 template <class Kind>
-struct BlockDevice : device::PieceDevice {
+struct BlockDevice : device::QuadSums {
   static constexpr std::uint32_t kEncodeBlocks = 3, kDecodeBlocks = 3;
+  static constexpr int kPayloads = 2;
+  static_assert(kTile == kEach * device::kWarp && bit_pack::kPerLane == kTile / kHalf);
   struct Shared {
     typename Kind::Shared own;
     Grid grids[kMostTiles];
@@ -168,19 +123,87 @@ struct BlockDevice : device::PieceDevice {
     return bytes(piece.count);
   }
 
-  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc,
-                             Shared& own) const {
-    device::copy_bytes(own.bytes, in, bytes(piece.count));
-    __syncthreads();
-    bool legal = true;
-    if (threadIdx.x < blocks(piece.count))
-      legal =
-          kind.open(own.bytes + Kind::kSide * threadIdx.x, &own.grids[threadIdx.x]) && finite(own.grids[threadIdx.x]);
-    if (device::block_any(!legal)) return false;
-    for_tiles(piece.count, own, [&](std::uint32_t begin, const Grid& grid, const std::uint8_t* codes) {
-      legal = add_tile<Kind::kWide>(codes, begin, piece.count, grid, bits_, offset, acc) && legal;
-    });
-    return !device::block_any(!legal);
+  // Whether the piece can be read by words.
+  using Head = bool;
+  // Bytes that four codes begin in, and those behind them in the strings: byte k of each word is of code k. In a tile
+  // that is not whole, or not read by words, the piece's address, for add to look there itself.
+  static constexpr std::uint32_t kRows = Kind::kWide ? 3 : 2;
+  struct Slot {
+    std::uint32_t rows[kRows] = {};
+    float side[Kind::kSide / sizeof(float)] = {};
+  };
+
+  __device__ static std::uint32_t begin_of(std::uint32_t j) { return (device::warp() + j * device::kWarps) * kTile; }
+  // Of a tile: also threads behind its last element look at codes there.
+  __device__ static bool begins(std::uint32_t j, std::uint32_t count) { return begin_of(j) < count; }
+
+  __device__ static bool whole(std::uint32_t begin, std::uint32_t count) { return count - begin >= kTile; }
+  __device__ Head head(const device::Piece&, const std::uint8_t* in) const {
+    return reinterpret_cast<std::uintptr_t>(in) % sizeof(std::uint32_t) == 0;
+  }
+  __device__ bool legal(const device::Piece&, Head) const { return true; }
+  // Of a tile: where its block's side information and its codes are in a piece.
+  __device__ std::uint32_t side_of(std::uint32_t begin) const { return begin / block * Kind::kSide; }
+  __device__ std::uint32_t codes_of(std::uint32_t begin, std::uint32_t count) const {
+    return blocks(count) * Kind::kSide + begin / bit_pack::kPerLane * bits_;
+  }
+  __device__ Slot fetch(const device::Piece& piece, const std::uint8_t* in, std::uint32_t j) const {
+    const std::uint32_t begin = begin_of(j);
+    Slot slot;
+    if (begin >= piece.count) return slot;
+    if (head(piece, in) && whole(begin, piece.count)) {
+      const std::uint32_t before = device::lane() / 4 * bits_,
+                          first = codes_of(begin, piece.count) + before / 8 * kHalf + device::lane() % 4 * 4;
+#pragma unroll
+      for (std::uint32_t k = 0; k < Kind::kSide / sizeof(float); ++k)
+        slot.side[k] = *reinterpret_cast<const float*>(in + side_of(begin) + sizeof(float) * k);
+#pragma unroll
+      for (std::uint32_t r = 0; r < kRows; ++r)
+        if (before % 8 + bits_ > 8 * r) slot.rows[r] = *reinterpret_cast<const std::uint32_t*>(in + first + r * kHalf);
+    } else {
+      slot.rows[0] = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(in));
+      slot.rows[1] = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(in) >> 32);
+    }
+    return slot;
+  }
+  // False where the side information is not legal, a code is above the highest level, or one without an element not 0.
+  __device__ bool add(const device::Piece& piece, Head by_words, const Slot& slot, std::uint32_t j,
+                      float (&sums)[kEach], const DecodeShared&) const {
+    const std::uint32_t begin = begin_of(j);
+    if (begin >= piece.count) return true;
+    Grid grid;
+    bool legal;
+    const auto add_code = [&](std::uint32_t k, std::uint32_t code, std::uint32_t most) {
+      legal = legal && code <= most;
+      sums[k] += dequantize(static_cast<std::int32_t>(code) - offset, grid);
+    };
+    if (by_words && whole(begin, piece.count)) {
+      legal = kind.open(slot.side, &grid) && finite(grid);
+      const std::uint32_t shift = device::lane() / 4 * bits_ % 8;
+#pragma unroll
+      for (std::uint32_t k = 0; k < kEach; ++k) {
+        std::uint32_t string = __byte_perm(slot.rows[0], slot.rows[1], k | (4 + k) << 4) & 0xffff;
+        if constexpr (kRows == 3) string |= (slot.rows[2] >> (8 * k) & 0xff) << 16;
+        add_code(k, string >> shift & ((1u << bits_) - 1), static_cast<std::uint32_t>(grid.highest + offset));
+      }
+    } else {
+      const std::uint8_t* const in = device::global(
+          reinterpret_cast<const std::uint8_t*>(slot.rows[0] | static_cast<std::uintptr_t>(slot.rows[1]) << 32));
+      float side[Kind::kSide / sizeof(float)];
+#pragma unroll
+      for (std::uint32_t k = 0; k < Kind::kSide / sizeof(float); ++k)
+        side[k] = device::load_bytes<float>(in + side_of(begin) + sizeof(float) * k);
+      legal = kind.open(side, &grid) && finite(grid);
+      const std::uint32_t width = bit_pack::lanes(begin, piece.count);
+#pragma unroll
+      for (std::uint32_t k = 0; k < kEach; ++k) {
+        const std::uint32_t at = kEach * device::lane() + k;
+        if (at < bit_pack::kPerLane * width)
+          add_code(k, bit_pack::unpack(in + codes_of(begin, piece.count), width, bits_, at),
+                   at < piece.count - begin ? static_cast<std::uint32_t>(grid.highest + offset) : 0);
+      }
+    }
+    return legal;
   }
 };
 
@@ -232,8 +255,8 @@ struct MaxMin {
       device::store_bytes(sides + kSide * b + sizeof(float), grid.step);
     }
   }
-  __device__ bool open(const std::uint8_t* side, Grid* grid) const {
-    const float low = device::load_bytes<float>(side), step = device::load_bytes<float>(side + sizeof(float));
+  __device__ bool open(const float (&side)[2], Grid* grid) const {
+    const float low = side[0], step = side[1];
     const std::uint32_t infinity = 0x7f800000u;
     *grid = {low, step, 0.0f, 0, (1 << bits) - 1};
     return (__float_as_uint(low) & 0x7fffffffu) < infinity &&
@@ -269,8 +292,8 @@ struct Qsgd {
       }
     }
   }
-  __device__ bool open(const std::uint8_t* side, Grid* grid) const {
-    const float norm = device::load_bytes<float>(side);
+  __device__ bool open(const float (&side)[1], Grid* grid) const {
+    const float norm = side[0];
     *grid = symmetric(norm, s);
     return __float_as_uint(norm) < 0x7f800000u;  // finite, not negative, -0 neither
   }
