@@ -7,10 +7,12 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <random>
 #include <sstream>
 
+#include "codec/coding/select_sample.hpp"
 #include "codec/powersgd/powersgd_device.hpp"
 #include "memory/workers.hpp"
 #include "support/compare.hpp"
@@ -426,6 +428,67 @@ TEST_SUITE("device_codec") {
         const auto body = check_encode(c);
         check_decode(*codec, c.partition, {body});
         if (kSanitized) break;
+      }
+    }
+    CHECK(simt::take_reports() == "");
+  }
+
+  // The selection looks at a sample first and reads a group once, unless the sample has misled. `of` gives a value to
+  // an element that is in the sample, or not.
+  TEST_CASE("what a sample shows does not change what is selected") {
+    constexpr std::size_t kCount = 30011;
+    std::vector<char> seen(kCount);
+    for (std::uint32_t j = 0; j < select::kSample; ++j) seen[select::sample_index(j, kCount)] = 1;
+    REQUIRE(std::count(seen.begin(), seen.end(), 1) > select::kSample * 9 / 10);
+    std::mt19937 random(17);
+    std::normal_distribution<float> normal;
+    std::uniform_real_distribution<float> uniform;
+    const auto sign = [&] { return random() % 2 ? 1.0f : -1.0f; };
+    struct Kind {
+      const char* name;
+      std::function<float(bool, std::size_t)> of;
+    };
+    const Kind kinds[] = {
+        {"all larger outside", [&](bool in, std::size_t) { return in ? 1e-6f * normal(random) : normal(random); }},
+        {"all smaller outside", [&](bool in, std::size_t) { return in ? normal(random) : 1e-6f * normal(random); }},
+        {"zeros in it", [&](bool in, std::size_t) { return in ? 0.0f : normal(random); }},
+        {"zeros outside", [&](bool in, std::size_t) { return in ? normal(random) : 0.0f; }},
+        {"more between the ends than fits",
+         [&](bool in, std::size_t) { return sign() * (in ? 1 + uniform(random) : 1.9f); }},
+        {"more between them, at several places",
+         [&](bool in, std::size_t) { return sign() * (in ? 1 + uniform(random) : 1.9f + 0.001f * uniform(random)); }},
+        {"one level", [&](bool, std::size_t) { return 0.5f; }},
+        {"one level, both signs", [&](bool, std::size_t) { return sign() * 0.5f; }},
+        {"two levels", [&](bool, std::size_t) { return sign() * (random() % 100 ? 0.5f : 2.0f); }},
+        {"few levels", [&](bool, std::size_t) { return sign() * static_cast<float>(random() % 12); }},
+        {"many levels", [&](bool, std::size_t) { return std::round(300 * normal(random)); }},
+        {"zeros", [&](bool, std::size_t) { return sign() * 0.0f; }},
+        {"mostly zeros", [&](bool, std::size_t) { return random() % 200 ? -0.0f : normal(random); }},
+        {"the largest and the smallest",
+         [&](bool, std::size_t) {
+           return sign() * (random() % 50 ? 0x1p-149f * static_cast<float>(random() % 9) : 0x1p98f);
+         }},
+        {"what lies between side by side",
+         [&](bool, std::size_t i) { return sign() * static_cast<float>(kCount - i); }},
+        {"normal", [&](bool, std::size_t) { return normal(random); }},
+    };
+    for (const char* spec : {"topk", "topk:ratio=0.3", "topk:ratio=1e-9", "topk:ratio=0.99999", "topk:ratio=0.9",
+                             "topk:memory=momentum", "adaq", "adaq:ratio=0.3", "adaq:ratio=0.99999", "dgc", "sidco"}) {
+      const auto codec = make_codec(spec);
+      if (!is_asked_for(*codec)) continue;
+      CAPTURE(spec);
+      for (const Kind& kind : kinds) {
+        CAPTURE(kind.name);
+        for (const Use use : {Use::none, Use::both}) {
+          CAPTURE(static_cast<int>(use));
+          if (kSanitized && use == Use::both) continue;
+          Case c = make_case(*codec, Data::zeros, {333, kCount, 8193}, 3, use, 1);
+          for (std::size_t i = 0; i < kCount; ++i) c.values[336 + i] = kind.of(seen[i], i);
+          for (const std::size_t i : {0, 5, 332}) c.values[i] = c.values[336 + i];
+          for (float& r : c.memory.plane) r = 0.0f;
+          for (float& r : c.memory.momentum) r = 0.0f;
+          check_encode(c);
+        }
       }
     }
     CHECK(simt::take_reports() == "");

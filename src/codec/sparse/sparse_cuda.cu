@@ -41,9 +41,11 @@ int Device::select(const device::Source& source, const RandomCounter& counter, S
   }
   const select::Scratch room(t, scratch);
   void* more = static_cast<std::uint8_t*>(scratch) + select::Scratch::bytes(t);
-  if (const int e = select::begin_groups(t, ratio, room, selections, s)) return e;
-  int e = 0;
-  if (method == Method::dgc && sample < 1.0f)
+  const bool estimates_first = method == Method::sidco || (method == Method::dgc && sample < 1.0f);
+  if (!estimates_first) return select::find_largest(source, ratio, true, room, selections, s);
+  int e = select::begin_groups(t, ratio, room, selections, s);
+  if (e) return e;
+  if (method == Method::dgc)
     e = dgc::try_samples(source, counter, ratio, sample, room, static_cast<dgc::Trial*>(more), selections, s);
   if (method == Method::sidco) {
     const sidco::Estimates estimates(t, more);
@@ -54,7 +56,7 @@ int Device::select(const device::Source& source, const RandomCounter& counter, S
         : tail == Tail::pareto    ? run(std::integral_constant<Tail, Tail::pareto>())
                                   : run(std::integral_constant<Tail, Tail::gamma>());
   }
-  return e ? e : select::find_largest(source, ratio, room, selections, s);
+  return e ? e : select::find_largest(source, ratio, false, room, selections, s);
 }
 
 }  // namespace sparse
