@@ -133,6 +133,9 @@ std::vector<std::uint8_t> host_encode(const Case& c, ChunkMemory& memory, const 
             *m = memory.momentum.empty() ? nullptr : memory.momentum.data() + g.offset;
       feedback.push_back(
           {memory.has ? r : nullptr, memory.keep ? r : nullptr, memory.has ? m : nullptr, memory.keep ? m : nullptr});
+      if (!memory.states.empty())
+        feedback.back().state_in = feedback.back().state_out =
+            memory.states.data() + Codec::kStateFloats * (feedback.size() - 1);
     }
   std::vector<std::uint8_t> body(c.partition.body_bound(c.codec));
   std::vector<float> scratch(scratch_elements(c.codec, c.partition.count(), !feedback.empty()));
@@ -494,9 +497,42 @@ TEST_SUITE("device_codec") {
     CHECK(simt::take_reports() == "");
   }
 
-  TEST_CASE("a threshold that is kept from call to call has no kernels") {
-    CHECK(make_device_codec(*make_codec("topk:reuse=1")) != nullptr);
-    CHECK(make_device_codec(*make_codec("topk:reuse=2")) == nullptr);
+  // Of the groups the last is counted in a sample, where k is large enough.
+  TEST_CASE("a threshold is kept from call to call as on the host") {
+    const SeedGuard guard;
+    for (const std::string spec : {"topk:reuse=3", "topk:reuse=100,ratio=0.0101,value=f16", "topk:reuse=4,ratio=0.002",
+                                   "topk:reuse=3,ratio=0.05,memory=momentum", "topk:reuse=2,ratio=1"}) {
+      const auto codec = make_codec(spec);
+      if (!is_asked_for(*codec)) continue;
+      CAPTURE(spec);
+      REQUIRE(codec->keeps_state());
+      const std::size_t groups = 4;
+      Case c = make_case(*codec, Data::normal, {7, 10241, 30000, kSanitized ? 65537u : 120001u}, 3, Use::both, 1);
+      for (float& r : c.memory.plane) r = 0.0f;
+      for (float& r : c.memory.momentum) r = 0.0f;
+      ChunkMemory host = c.memory, there = c.memory;
+      host.states = there.states = std::vector<float>(groups * Codec::kStateFloats);
+      const auto device = make_device_codec(*codec);
+      int again = 0, anew = 0;
+      for (std::uint32_t step = 0; step < (kSanitized ? 3 : 6); ++step) {
+        CAPTURE(step);
+        simt::set_seeds({step, step});
+        c.values = make_data(Data::normal, 3 + step, c.values.size());
+        if (step == 4)
+          for (float& x : c.values) x *= 3.0f;  // what is kept would send too many
+        const auto before = host.states;
+        const auto expected = host_encode(c, host);
+        CHECK(difference(device_encode(*codec, *device, c.partition, c.values, there, kCounter, step % 2), expected) ==
+              "");
+        CHECK(difference(there.plane, host.plane) == "");
+        CHECK(difference(there.momentum, host.momentum) == "");
+        CHECK(difference(there.states, host.states) == "");
+        for (std::size_t g = 0; g < groups; ++g) (host.states[2 * g + 1] == before[2 * g + 1] - 1.0f ? again : anew)++;
+      }
+      CHECK(anew > 4);
+      CHECK((again > 0) == (spec.find("ratio=1") == spec.npos));
+    }
+    CHECK(simt::take_reports() == "");
   }
 
   TEST_CASE("a scale of whole tensors has no kernels: such calls go through the host") {
