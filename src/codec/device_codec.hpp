@@ -36,6 +36,8 @@ struct GroupEntry {
   const float* momentum_in;
   float* momentum_out;
   std::uint32_t first_piece, pieces;
+  const float* state_in;
+  float* state_out;
 };
 struct JobEntry {
   std::uint8_t* body;  // to be encoded: aligned to 16 bytes, with room for body_bound()
@@ -113,7 +115,8 @@ struct ChunkArrays {
       const FeedbackView memory = job.feedback.empty() ? FeedbackView{} : job.feedback[g];
       groups.push_back({job.at + group.offset, group.count, memory.in, memory.out, memory.momentum_in,
                         memory.momentum_out, first_piece + static_cast<std::uint32_t>(job.partition.first_piece(g)),
-                        static_cast<std::uint32_t>(div_up(group.count, kPieceElements))});
+                        static_cast<std::uint32_t>(div_up(group.count, kPieceElements)), memory.state_in,
+                        memory.state_out});
     }
     jobs.push_back({job.body, job.partition.prefix_bytes(codec), first_piece,
                     static_cast<std::uint32_t>(pieces.size()) - first_piece});

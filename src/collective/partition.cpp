@@ -50,8 +50,15 @@ std::uint64_t ChunkedRoute::footprint() const {
 }
 
 std::uint64_t ChunkedRoute::spare_bytes() const {
-  return std::min(part.count, chunk) * sizeof(float) *
-         static_cast<std::uint64_t>(std::max(1, part.codec->feedback().arrays()));
+  const std::uint64_t states =
+      part.codec->keeps_state()
+          ? largest([](const ChunkPartition& p) { return p.groups().size(); }) + static_cast<std::uint64_t>(ranks)
+          : 0;  // shards cut groups
+  return sizeof(float) * (spare_states() + Codec::kStateFloats * states);
+}
+
+std::uint64_t ChunkedRoute::spare_states() const {
+  return std::min(part.count, chunk) * static_cast<std::uint64_t>(std::max(1, part.codec->feedback().arrays()));
 }
 
 std::uint64_t ChunkedRoute::scratch_bytes() const {

@@ -37,6 +37,7 @@ class ChunkedRoute : public RoutePlan {
   const std::vector<Slice>& chunks() const { return chunks_; }  // the first alone where the part is declined
   // Of new residuals that wait aside, twice, and of encode_body(); what Pipeline::begin() takes.
   std::uint64_t spare_bytes() const;
+  std::uint64_t spare_states() const;  // floats of them before the states
   std::uint64_t scratch_bytes() const;
 
  protected:

@@ -35,7 +35,10 @@ Pipeline::Pipeline(Transport& transport, Workers& workers, const RoutePlan& rout
 void Pipeline::begin(const ChunkedRoute& route) {
   Arena& values = call_.values ? *call_.values : *call_.arena;
   if (!call_.residuals.empty())
-    for (auto& spare : spare_memory_) spare = reinterpret_cast<float*>(values.take(route.spare_bytes()));
+    for (int i = 0; i < 2; ++i) {
+      spare_memory_[i] = reinterpret_cast<float*>(values.take(route.spare_bytes()));
+      spare_states_[i] = spare_memory_[i] + route.spare_states();
+    }
   scratch_ = reinterpret_cast<float*>(values.take(route.scratch_bytes()));
 }
 
@@ -49,11 +52,11 @@ void Pipeline::bind(BoundSlice& bound, const Slice& slice, std::uint64_t chunk) 
   bound.take(slice, part_, call_, call_.residuals, codec().feedback().arrays());
   if (committed_ || call_.flags || call_.residuals.empty()) return;
   // Until every rank is known to compress this call, new residuals wait aside: on the way through MPI none may change.
-  if (codec().keeps_state()) insist([&] { bound.states.assign(bound.feedback.size() * Codec::kStateFloats, 0.0f); });
   for (std::size_t g = 0; g < bound.feedback.size(); ++g) {
     FeedbackView& memory = bound.feedback[g];
     if (!memory.out) continue;
-    if (memory.state_out) memory.state_out = bound.states.data() + g * Codec::kStateFloats;
+    if (memory.state_out)
+      memory.state_out = std::exchange(spare_states_[chunk], spare_states_[chunk] + Codec::kStateFloats);
     memory.out = spare_memory_[chunk] + (slice.begin - chunk * route_.chunk) + slice.partition.groups()[g].offset;
     if (memory.momentum_out) memory.momentum_out = memory.out + std::min(part_.count, route_.chunk);
   }

@@ -30,7 +30,6 @@ namespace crimp {
 struct BoundSlice {
   const Slice* slice = nullptr;
   std::vector<FeedbackView> feedback;
-  std::vector<float> states;  // of the groups, where they wait aside
   // memories: one per segment, `arrays` arrays behind one another, and behind the codec's own arrays its states; or
   // empty.
   void take(const Slice&, const PartPlan&, const CallBuffers&, const std::vector<float*>& memories, int arrays);
@@ -139,6 +138,7 @@ class Pipeline {
   std::uint32_t layout_;
   bool committed_ = false, ended_ = false;
   float* spare_memory_[2] = {};
+  float* spare_states_[2] = {};  // the next group's
   std::vector<Transport::Ticket> under_way_;
 };
 

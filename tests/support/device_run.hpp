@@ -65,7 +65,8 @@ class TestStream {
 // The memory of a chunk: arrays of partition.count() floats; empty: none. Encoding updates them in place.
 struct ChunkMemory {
   std::vector<float> plane, momentum;
-  bool keep = true, has = true;  // keep: is written; has: is read
+  bool keep = true, has = true;    // keep: is written; has: is read
+  std::vector<float> states = {};  // of each group, behind one another; read and written
 };
 
 // What ChunkPartitions look like on the device.
@@ -95,13 +96,17 @@ inline std::vector<std::uint8_t> device_encode(const Codec& codec, const DeviceC
                                                std::size_t skew = 0) {
   cuda(device.load(), "load");
   const TestStream stream;
-  const DeviceArray<float> in(values, 4 * skew), plane(memory.plane, 4 * skew), momentum(memory.momentum, 4 * skew);
+  const DeviceArray<float> in(values, 4 * skew), plane(memory.plane, 4 * skew), momentum(memory.momentum, 4 * skew),
+      states(memory.states);
   std::vector<FeedbackView> feedback;
   if (!memory.plane.empty())
     for (const Group& g : partition.groups()) {
       float *r = plane.data() + g.offset, *m = memory.momentum.empty() ? nullptr : momentum.data() + g.offset;
       feedback.push_back(
           {memory.has ? r : nullptr, memory.keep ? r : nullptr, memory.has ? m : nullptr, memory.keep ? m : nullptr});
+      if (!memory.states.empty())
+        feedback.back().state_in = feedback.back().state_out =
+            states.data() + Codec::kStateFloats * (feedback.size() - 1);
     }
   const DeviceArray<std::uint8_t> body(partition.body_bound(codec));
   const DeviceTable table(ChunkArrays(codec, {partition, 0, feedback, body.data()}));
@@ -111,6 +116,7 @@ inline std::vector<std::uint8_t> device_encode(const Codec& codec, const DeviceC
   stream.wait();
   if (!memory.plane.empty()) memory.plane = plane.read();
   if (!memory.momentum.empty()) memory.momentum = momentum.read();
+  if (!memory.states.empty()) memory.states = states.read();
   return body.read(bytes.read()[0]);
 }
 

@@ -7,10 +7,12 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <random>
 #include <sstream>
 
+#include "codec/coding/select_sample.hpp"
 #include "codec/powersgd/powersgd_device.hpp"
 #include "memory/workers.hpp"
 #include "support/compare.hpp"
@@ -131,6 +133,9 @@ std::vector<std::uint8_t> host_encode(const Case& c, ChunkMemory& memory, const 
             *m = memory.momentum.empty() ? nullptr : memory.momentum.data() + g.offset;
       feedback.push_back(
           {memory.has ? r : nullptr, memory.keep ? r : nullptr, memory.has ? m : nullptr, memory.keep ? m : nullptr});
+      if (!memory.states.empty())
+        feedback.back().state_in = feedback.back().state_out =
+            memory.states.data() + Codec::kStateFloats * (feedback.size() - 1);
     }
   std::vector<std::uint8_t> body(c.partition.body_bound(c.codec));
   std::vector<float> scratch(scratch_elements(c.codec, c.partition.count(), !feedback.empty()));
@@ -431,9 +436,103 @@ TEST_SUITE("device_codec") {
     CHECK(simt::take_reports() == "");
   }
 
-  TEST_CASE("a threshold that is kept from call to call has no kernels") {
-    CHECK(make_device_codec(*make_codec("topk:reuse=1")) != nullptr);
-    CHECK(make_device_codec(*make_codec("topk:reuse=2")) == nullptr);
+  // The selection looks at a sample first and reads a group once, unless the sample has misled. `of` gives a value to
+  // an element that is in the sample, or not.
+  TEST_CASE("what a sample shows does not change what is selected") {
+    constexpr std::size_t kCount = 30011;
+    std::vector<char> seen(kCount);
+    for (std::uint32_t j = 0; j < select::kSample; ++j) seen[select::sample_index(j, kCount)] = 1;
+    REQUIRE(std::count(seen.begin(), seen.end(), 1) > select::kSample * 9 / 10);
+    std::mt19937 random(17);
+    std::normal_distribution<float> normal;
+    std::uniform_real_distribution<float> uniform;
+    const auto sign = [&] { return random() % 2 ? 1.0f : -1.0f; };
+    struct Kind {
+      const char* name;
+      std::function<float(bool, std::size_t)> of;
+    };
+    const Kind kinds[] = {
+        {"all larger outside", [&](bool in, std::size_t) { return in ? 1e-6f * normal(random) : normal(random); }},
+        {"all smaller outside", [&](bool in, std::size_t) { return in ? normal(random) : 1e-6f * normal(random); }},
+        {"zeros in it", [&](bool in, std::size_t) { return in ? 0.0f : normal(random); }},
+        {"zeros outside", [&](bool in, std::size_t) { return in ? normal(random) : 0.0f; }},
+        {"more between the ends than fits",
+         [&](bool in, std::size_t) { return sign() * (in ? 1 + uniform(random) : 1.9f); }},
+        {"more between them, at several places",
+         [&](bool in, std::size_t) { return sign() * (in ? 1 + uniform(random) : 1.9f + 0.001f * uniform(random)); }},
+        {"one level", [&](bool, std::size_t) { return 0.5f; }},
+        {"one level, both signs", [&](bool, std::size_t) { return sign() * 0.5f; }},
+        {"two levels", [&](bool, std::size_t) { return sign() * (random() % 100 ? 0.5f : 2.0f); }},
+        {"few levels", [&](bool, std::size_t) { return sign() * static_cast<float>(random() % 12); }},
+        {"many levels", [&](bool, std::size_t) { return std::round(300 * normal(random)); }},
+        {"zeros", [&](bool, std::size_t) { return sign() * 0.0f; }},
+        {"mostly zeros", [&](bool, std::size_t) { return random() % 200 ? -0.0f : normal(random); }},
+        {"the largest and the smallest",
+         [&](bool, std::size_t) {
+           return sign() * (random() % 50 ? 0x1p-149f * static_cast<float>(random() % 9) : 0x1p98f);
+         }},
+        {"what lies between side by side",
+         [&](bool, std::size_t i) { return sign() * static_cast<float>(kCount - i); }},
+        {"normal", [&](bool, std::size_t) { return normal(random); }},
+    };
+    for (const char* spec : {"topk", "topk:ratio=0.3", "topk:ratio=1e-9", "topk:ratio=0.99999", "topk:ratio=0.9",
+                             "topk:memory=momentum", "adaq", "adaq:ratio=0.3", "adaq:ratio=0.99999", "dgc", "sidco"}) {
+      const auto codec = make_codec(spec);
+      if (!is_asked_for(*codec)) continue;
+      CAPTURE(spec);
+      for (const Kind& kind : kinds) {
+        CAPTURE(kind.name);
+        for (const Use use : {Use::none, Use::both}) {
+          CAPTURE(static_cast<int>(use));
+          if (kSanitized && use == Use::both) continue;
+          Case c = make_case(*codec, Data::zeros, {333, kCount, 8193}, 3, use, 1);
+          for (std::size_t i = 0; i < kCount; ++i) c.values[336 + i] = kind.of(seen[i], i);
+          for (const std::size_t i : {0, 5, 332}) c.values[i] = c.values[336 + i];
+          for (float& r : c.memory.plane) r = 0.0f;
+          for (float& r : c.memory.momentum) r = 0.0f;
+          check_encode(c);
+        }
+      }
+    }
+    CHECK(simt::take_reports() == "");
+  }
+
+  // Of the groups the last is counted in a sample, where k is large enough.
+  TEST_CASE("a threshold is kept from call to call as on the host") {
+    const SeedGuard guard;
+    for (const std::string spec : {"topk:reuse=3", "topk:reuse=100,ratio=0.0101,value=f16", "topk:reuse=4,ratio=0.002",
+                                   "topk:reuse=3,ratio=0.05,memory=momentum", "topk:reuse=2,ratio=1"}) {
+      const auto codec = make_codec(spec);
+      if (!is_asked_for(*codec)) continue;
+      CAPTURE(spec);
+      REQUIRE(codec->keeps_state());
+      const std::size_t groups = 4;
+      Case c = make_case(*codec, Data::normal, {7, 10241, 30000, kSanitized ? 65537u : 120001u}, 3, Use::both, 1);
+      for (float& r : c.memory.plane) r = 0.0f;
+      for (float& r : c.memory.momentum) r = 0.0f;
+      ChunkMemory host = c.memory, there = c.memory;
+      host.states = there.states = std::vector<float>(groups * Codec::kStateFloats);
+      const auto device = make_device_codec(*codec);
+      int again = 0, anew = 0;
+      for (std::uint32_t step = 0; step < (kSanitized ? 3 : 6); ++step) {
+        CAPTURE(step);
+        simt::set_seeds({step, step});
+        c.values = make_data(Data::normal, 3 + step, c.values.size());
+        if (step == 4)
+          for (float& x : c.values) x *= 3.0f;  // what is kept would send too many
+        const auto before = host.states;
+        const auto expected = host_encode(c, host);
+        CHECK(difference(device_encode(*codec, *device, c.partition, c.values, there, kCounter, step % 2), expected) ==
+              "");
+        CHECK(difference(there.plane, host.plane) == "");
+        CHECK(difference(there.momentum, host.momentum) == "");
+        CHECK(difference(there.states, host.states) == "");
+        for (std::size_t g = 0; g < groups; ++g) (host.states[2 * g + 1] == before[2 * g + 1] - 1.0f ? again : anew)++;
+      }
+      CHECK(anew > 4);
+      CHECK((again > 0) == (spec.find("ratio=1") == spec.npos));
+    }
+    CHECK(simt::take_reports() == "");
   }
 
   TEST_CASE("a scale of whole tensors has no kernels: such calls go through the host") {

@@ -1,46 +1,65 @@
-// The k largest magnitudes of every group of a chunk, exactly, equal ones by index (codec/coding/select.hpp on a GPU):
-// a radix selection. Each pass counts one digit of the magnitudes that begin like the one looked for, in histograms of
-// integers, whose order of adding does not show; a block per piece counts, a block per group then fixes the digit.
-// Everything stays in device memory. Groups that are settled (`left` is 0) cost an empty block.
+// The k largest magnitudes of every group of a chunk, exactly, equal ones by index (codec/coding/select.hpp on a GPU).
+//
+// Values are read once: a sample gives two magnitudes that almost surely enclose the k-th (Floyd and Rivest, CACM 1975,
+// as on the host), a pass over the values counts what is above both and keeps what lies between, and a radix selection
+// looks at what was kept alone (candidates in a buffer, as AIR Top-K: Zhang et al., SC 2023, has them). What equals one
+// of the two is counted, not kept, so few levels cost nothing more. Where the sample has misled, or what lies between
+// does not fit, the group's block reads all of the group, a digit a pass: slow, and as exact.
+//
+// Everything stays in device memory; the order in which blocks keep what they found does not show, as all that is done
+// with it is counting. Groups that are settled (`left` is 0) cost an empty block.
 //
 // sides: 1: magnitudes are ranked. 2: the positive elements and the negative ones are, each on their own (adaq): a
-// group then has two searches with bins and blocks of their own, the positives' first, and a block per piece counts for
-// both; how many elements are looked for is a share of those that the first digit's bins hold.
+// group then has two searches, the positives' first, one pass over its values, and one buffer; how many elements are
+// looked for is a share of those that the pass counts.
 #pragma once
+#include "codec/coding/select_sample.hpp"
 #include "codec/device/piece_kernels.cuh"
 #include "codec/sparse/sparse.hpp"
 
 namespace crimp::select {
 
-inline constexpr std::uint32_t kBins = 2048, kInfinity = 0x7f800000;
-// The digits of a magnitude's 31 bits, from the top; shift of digit kDigits is what is above the first.
-inline constexpr int kDigits = 3;
-CRIMP_HD constexpr std::uint32_t shift_of(int digit) { return digit == 0 ? 20 : digit == 1 ? 10 : 0; }
-CRIMP_HD constexpr std::uint32_t bins_of(int digit) { return digit == 0 ? kBins : 1024; }
+inline constexpr std::uint32_t kDigitBits = 11, kBins = 1 << kDigitBits, kKeyBits = 31, kInfinity = 0x7f800000;
+inline constexpr std::uint32_t kKept = 1280;  // elements that are kept of a piece, on average of the group
+inline constexpr std::uint32_t kList = 2048;  // elements that a block of the pass lists before it has their place
 
-// How far a group is. Counts fit 32 bits: a chunk has at most 2^30 elements.
+// A bracket for the magnitude that is looked for.
 struct Search {
-  std::uint32_t left;  // elements still to be found among those that begin like `key`; 0: the Selection is final
-  std::uint32_t key;   // the digits so far, the others 0
+  std::uint32_t left;       // elements looked for (of two sides: any number); 0: the Selection is final
+  std::uint32_t low, high;  // keys; 0: below all that can be selected, kInfinity: above all
+};
+// What the pass found of a search. Counts fit 32 bits: a chunk has at most 2^30 elements.
+struct Tally {
+  std::uint32_t above, at_high, between, at_low;
+  std::uint32_t all;   // of two sides: elements that are not zero
+  std::uint32_t kept;  // in the group's first search: of all sides, also what did not fit
+};
+// What it found of a piece; of each side where there are two.
+struct Sifted {
+  std::uint32_t begin, between;  // of the kept elements of its group
+  std::uint16_t at_high[2], at_low[2];
 };
 
 // The arrays of a selection, in device memory.
 struct Scratch {
-  Search* searches;      // of each side of each group
-  std::uint32_t* equal;  // of each piece: elements that equal the threshold, 16 bits for each side
-  std::uint32_t* bins;   // kBins of each side of each group; zeros between passes
+  Search* searches;  // of each side of each group
+  Tally* tallies;    // likewise
+  Sifted* sifted;    // of each piece
+  float* kept;       // kKept of each piece of a group, behind one another
 
   static std::size_t round(std::size_t n) { return (n + 255) / 256 * 256; }
   static std::size_t bytes(const ChunkTable& t, std::uint32_t sides = 1) {
     const std::size_t searches = std::size_t{sides} * t.group_count;
-    return round(searches * sizeof(Search)) + round(t.piece_count * sizeof(std::uint32_t)) +
-           round(searches * kBins * sizeof(std::uint32_t));
+    return round(searches * sizeof(Search)) + round(searches * sizeof(Tally)) + round(t.piece_count * sizeof(Sifted)) +
+           round(std::size_t{t.piece_count} * kKept * sizeof(float));
   }
   Scratch(const ChunkTable& t, void* scratch, std::uint32_t sides = 1) {
+    const std::size_t all = std::size_t{sides} * t.group_count;
     auto* at = static_cast<std::uint8_t*>(scratch);
     searches = reinterpret_cast<Search*>(at);
-    equal = reinterpret_cast<std::uint32_t*>(at += round(std::size_t{sides} * t.group_count * sizeof(Search)));
-    bins = reinterpret_cast<std::uint32_t*>(at + round(t.piece_count * sizeof(std::uint32_t)));
+    tallies = reinterpret_cast<Tally*>(at += round(all * sizeof(Search)));
+    sifted = reinterpret_cast<Sifted*>(at += round(all * sizeof(Tally)));
+    kept = reinterpret_cast<float*>(at + round(t.piece_count * sizeof(Sifted)));
   }
 };
 
@@ -49,16 +68,6 @@ template <std::uint32_t sides>
 __device__ inline std::uint32_t side_of(float a) {
   return sides == 1 ? 0 : __float_as_uint(a) >> 31;
 }
-
-// The searches of a group, in registers.
-template <std::uint32_t sides>
-struct Searches {
-  Search up, down;
-  __device__ Searches(const Search* searches, std::uint32_t group)
-      : up(searches[sides * group]), down(sides == 1 ? Search{} : searches[sides * group + sides - 1]) {}
-  __device__ bool settled() const { return up.left == 0 && down.left == 0; }
-  __device__ Search of(float a) const { return side_of<sides>(a) == 0 ? up : down; }
-};
 
 // work(n, i, a) for all elements of a piece, as they will be encoded: n of them from i on, n a constant of 1 or 4; a
 // thread's in rising order.
@@ -90,54 +99,19 @@ __device__ inline void for_values(const device::Source& source, const PieceEntry
   });
 }
 
-// A thread per group. Where all that is not zero is selected no search is needed.
-template <std::uint32_t threads, std::uint32_t sides>
-__global__ void __launch_bounds__(threads)
-    begin_search(ChunkTable table, float ratio, Search* searches, Selection* selections) {
-  const std::uint32_t g = blockIdx.x * threads + threadIdx.x;
-  if (g >= table.group_count) return;
-  const std::uint64_t count = table.groups[g].count, k = share_of(ratio, count);
-  if constexpr (sides == 1) searches[g] = {k < count ? static_cast<std::uint32_t>(k) : 0, 0};
-  else searches[2 * g] = searches[2 * g + 1] = {1, 0};  // what is looked for is known with the first digit
-  selections[g] = {};
-}
-
-// A block per piece: counts its digits into the bins of its group. Zeros are never selected, so not counted.
-template <int digit, std::uint32_t sides>
-__global__ void __launch_bounds__(device::kThreads, 4)
-    count_digits(device::Source source, const Search* searches, std::uint32_t* bins) {
-  auto* own = &device::shared_memory<std::uint32_t>();
-  const PieceEntry piece = source.table.pieces[blockIdx.x];
-  const Searches<sides> search(searches, piece.group);
-  if (search.settled()) return;
-  constexpr std::uint32_t shift = shift_of(digit), n = bins_of(digit);
-  for (std::uint32_t b = threadIdx.x; b < sides * n; b += device::kThreads) own[b] = 0;
-  __syncthreads();
-  for_values(source, piece, [&](float a) {
-    const std::uint32_t key = key_of(a);
-    if (key != 0 && ((key ^ search.of(a).key) >> shift) < n)
-      atomicAdd(&own[side_of<sides>(a) * n + (key >> shift & (n - 1))], 1u);
-  });
-  __syncthreads();
-  bins += std::size_t{piece.group} * sides * kBins;
-  for (std::uint32_t b = threadIdx.x; b < sides * n; b += device::kThreads)
-    if (own[b] != 0) atomicAdd(&bins[b / n * kBins + b % n], own[b]);
-}
-
-// The digit of the left-th largest of n bins, counted from 1, and what is then left in its bin, in every thread; left
-// 0: there are not so many. Sets the bins to zero. `found` is shared. left_of(count) is asked with what all bins hold.
+// The bin of the left-th largest of what the bins hold, counted from 1, and what is then left in it, in every thread;
+// left 0: there are not so many. Sets the bins to zero. `found` is shared. Ends with a barrier.
 struct Digit {
   std::uint32_t digit, left, count;
 };
-template <class LeftOf>
-__device__ inline Digit find_digit(std::uint32_t* bins, std::uint32_t n, LeftOf&& left_of, Digit& found,
+__device__ inline Digit find_digit(std::uint32_t* bins, std::uint32_t left, Digit& found,
                                    device::BlockScratch& scratch) {
-  const std::uint32_t each = n / device::kThreads,
-                      last = n - 1 - threadIdx.x * each;  // a thread's bins are [last - each + 1, last]
+  constexpr std::uint32_t each = kBins / device::kThreads;
+  const std::uint32_t last = kBins - 1 - threadIdx.x * each;  // a thread's bins are [last - each + 1, last]
   std::uint32_t sum = 0, total;
   for (std::uint32_t j = 0; j < each; ++j) sum += bins[last - j];
   if (threadIdx.x == 0) found = {0, 0, 0};
-  const std::uint32_t above = device::block_offsets(sum, scratch, &total), left = left_of(total);
+  const std::uint32_t above = device::block_offsets(sum, scratch, &total);
   if (above < left && left <= above + sum) {
     std::uint32_t rest = left - above, b = last;
     for (; bins[b] < rest; --b) rest -= bins[b];
@@ -150,134 +124,359 @@ __device__ inline Digit find_digit(std::uint32_t* bins, std::uint32_t n, LeftOf&
   return result;
 }
 
-struct FixShared {
+struct RadixShared {
   device::BlockScratch scratch;
   Digit found;
+  std::uint32_t bins[kBins];
 };
-
-// A block per search: the next digit of its threshold.
-template <int digit, std::uint32_t sides>
-__global__ void __launch_bounds__(device::kThreads)
-    fix_digit(ChunkTable table, float ratio, Search* searches, std::uint32_t* bins, Selection* selections) {
-  auto& shared = device::shared_memory<FixShared>();
-  const Search search = searches[blockIdx.x];
-  if (search.left == 0) return;
-  const auto left_of = [&](std::uint32_t candidates) {
-    if (sides == 1 || digit > 0) return search.left;
-    const auto k = static_cast<std::uint32_t>(share_of(ratio, candidates));
-    return k < candidates ? k : 0;  // 0: all
-  };
-  const Digit found =
-      find_digit(bins + std::size_t{blockIdx.x} * kBins, bins_of(digit), left_of, shared.found, shared.scratch);
-  if (threadIdx.x != 0) return;
-  Search next{found.left, search.key | found.digit << shift_of(digit)};
-  if (digit == kDigits - 1 && found.left != 0) {
-    const float threshold = __uint_as_float(next.key);
-    const std::uint32_t g = blockIdx.x / sides;
-    const std::uint64_t count = table.groups[g].count;
-    if (sides == 1 || blockIdx.x % sides == 0) selections[g].up = threshold, selections[g].up_ties = count;
-    if (sides == 1 || blockIdx.x % sides == 1) selections[g].down = threshold, selections[g].down_ties = count;
-    if (found.count == found.left) next.left = 0;  // all that equal it
+// The left-th largest of some keys below 2^bits, counted from 1, how many of those that equal it are among them and how
+// many there are, in every thread; left 0: there are not so many. for_keys(work) calls work(key) for each key, in any
+// thread, and is called once for each digit. After a barrier.
+struct Found {
+  std::uint32_t key, left, equal;
+};
+template <class ForKeys>
+__device__ inline Found find_key(std::uint32_t left, std::uint32_t bits, RadixShared& shared, ForKeys&& for_keys) {
+  for (std::uint32_t b = threadIdx.x; b < kBins; b += device::kThreads) shared.bins[b] = 0;
+  Found found{0, left, 0};
+#pragma unroll 1
+  for (std::uint32_t top = bits; top > 0 && found.left != 0;) {
+    const std::uint32_t low = top > kDigitBits ? top - kDigitBits : 0;
+    __syncthreads();
+    for_keys([&](std::uint32_t key) {
+      if ((key ^ found.key) >> top == 0) atomicAdd(&shared.bins[key >> low & (kBins - 1)], 1u);
+    });
+    __syncthreads();
+    const Digit digit = find_digit(shared.bins, found.left, shared.found, shared.scratch);
+    found = {found.key | digit.digit << low, digit.left, digit.count};
+    top = low;
   }
-  searches[blockIdx.x] = next;
+  return found;
 }
 
-// A block per piece: how many of its elements equal the threshold of a group that takes only some of these.
-template <std::uint32_t threads, std::uint32_t sides>
-__global__ void __launch_bounds__(threads, 4)
-    count_ties(device::Source source, const Search* searches, std::uint32_t* equal) {
-  auto& scratch = device::shared_memory<device::BlockScratch>();
+// A thread per group. Where all that is not zero is selected no search is needed.
+template <std::uint32_t threads>
+__global__ void __launch_bounds__(threads)
+    begin_search(ChunkTable table, float ratio, Search* searches, Selection* selections) {
+  const std::uint32_t g = blockIdx.x * threads + threadIdx.x;
+  if (g >= table.group_count) return;
+  const std::uint64_t count = table.groups[g].count, k = share_of(ratio, count);
+  searches[g] = {k < count ? static_cast<std::uint32_t>(k) : 0, 0, 0};
+  selections[g] = {};
+}
+
+struct EncloseShared {
+  RadixShared radix;
+  float sample[kSample];
+};
+
+// A block per group: its brackets. Of a group that is no longer than the sample they are the magnitudes looked for.
+// begins: searches and selections are not there yet.
+template <std::uint32_t sides>
+__global__ void __launch_bounds__(device::kThreads)
+    enclose(device::Source source, float ratio, bool begins, Search* searches, Tally* tallies, Selection* selections) {
+  auto& shared = device::shared_memory<EncloseShared>();
+  const GroupEntry& g = source.table.groups[blockIdx.x];
+  searches += sides * blockIdx.x;
+  tallies += sides * blockIdx.x;
+  const std::uint64_t share = share_of(ratio, g.count);
+  const std::uint32_t wanted = !begins                          ? searches->left
+                               : sides == 1 && share >= g.count ? 0
+                                                                : static_cast<std::uint32_t>(share);
+  __syncthreads();
+  if (threadIdx.x < sides) {
+    searches[threadIdx.x] = {wanted, 0, 0};
+    tallies[threadIdx.x] = {};
+  }
+  if (begins && threadIdx.x == 0) selections[blockIdx.x] = {};
+  if (wanted == 0) return;
+  const bool whole = g.count <= kSample;
+  const std::uint32_t size = whole ? static_cast<std::uint32_t>(g.count) : kSample;
+  device::with_entry(device::entry_of(source.policy, g), [&](auto entry) {
+    const device::Elements<entry> elements(source, g, 0);
+    for (std::uint32_t first = threadIdx.x; first < size; first += 4 * device::kThreads) {
+      float a[4];
+#pragma unroll
+      for (std::uint32_t b = 0; b < 4; ++b) {
+        const std::uint32_t j = first + b * device::kThreads;
+        a[b] = j < size ? elements[whole ? j : sample_index(j, g.count)] : 0.0f;
+      }
+#pragma unroll
+      for (std::uint32_t b = 0; b < 4; ++b)
+        if (first + b * device::kThreads < size) shared.sample[first + b * device::kThreads] = a[b];
+    }
+  });
+  __syncthreads();
+#pragma unroll 1
+  for (std::uint32_t side = 0; side < sides; ++side) {
+    const auto for_keys = [&](auto&& work) {
+      for (std::uint32_t j = threadIdx.x; j < size; j += device::kThreads)
+        if (const float a = shared.sample[j]; key_of(a) != 0 && side_of<sides>(a) == side) work(key_of(a));
+    };
+    const auto key_at = [&](std::uint32_t rank) { return find_key(rank, kKeyBits, shared.radix, for_keys).key; };
+    std::uint32_t rank = whole ? wanted : static_cast<std::uint32_t>(std::uint64_t{wanted} * size / g.count);
+    if constexpr (sides == 2) {
+      std::uint32_t mine = 0, all;
+      for_keys([&](std::uint32_t) { ++mine; });
+      device::block_offsets(mine, shared.radix.scratch, &all);
+      rank = static_cast<std::uint32_t>(share_of(ratio, all));
+    }
+    // Four standard deviations of a sample of runs, neighbours in which are taken for much alike.
+    const float share_of_sample = static_cast<float>(rank) / static_cast<float>(size);
+    const std::uint32_t margin =
+        whole || share_of_sample >= 1.0f
+            ? 0
+            : 4 + static_cast<std::uint32_t>(8.0f * sqrtf(static_cast<float>(rank) * (1.0f - share_of_sample)));
+    const std::uint32_t high = rank > margin ? key_at(rank - margin) : kInfinity,
+                        low = margin ? key_at(rank + margin) : high;
+    if (threadIdx.x == 0) {
+      searches[side].low = low;
+      searches[side].high = high;
+    }
+  }
+}
+
+// The searches of a group, in registers.
+template <std::uint32_t sides>
+struct Searches {
+  Search up, down;
+  __device__ Searches(const Search* searches, std::uint32_t group)
+      : up(searches[sides * group]), down(sides == 1 ? Search{} : searches[sides * group + sides - 1]) {}
+  __device__ bool settled() const { return up.left == 0 && down.left == 0; }
+  __device__ const Search& of(float a) const { return side_of<sides>(a) == 0 ? up : down; }
+  __device__ bool between(float a) const {
+    const std::uint32_t key = key_of(a);
+    return key > of(a).low && key < of(a).high;
+  }
+};
+
+struct SiftShared {
+  device::BlockScratch scratch;
+  std::uint32_t between, begin;  // between: 16 bits for each side
+  float list[kList];
+};
+__device__ inline std::uint32_t halves(std::uint32_t both) { return (both & 0xffff) + (both >> 16); }
+
+// A block per piece: what is above and at the ends of the bracket is counted, what lies between is kept.
+template <std::uint32_t sides>
+__global__ void __launch_bounds__(device::kThreads, sides == 1 ? 4 : 3)
+    sift(device::Source source, const Search* searches, Tally* tallies, Sifted* sifted, float* kept) {
+  auto& shared = device::shared_memory<SiftShared>();
   const PieceEntry piece = source.table.pieces[blockIdx.x];
   const Searches<sides> search(searches, piece.group);
   if (search.settled()) return;
-  std::uint32_t mine = 0, total;
-  for_values(source, piece, [&](float a) { mine += key_of(a) == search.of(a).key ? 1u << 16 * side_of<sides>(a) : 0; });
-  device::block_offsets(mine, scratch, &total);
-  if (threadIdx.x == 0) equal[blockIdx.x] = total;
+  if (threadIdx.x == 0) shared.between = 0;
+  __syncthreads();
+  // Places in a list of what lies between, in any order.
+  const auto place_of = [&](float a) { return halves(atomicAdd(&shared.between, 1u << 16 * side_of<sides>(a))); };
+  // A thread has 21 elements at most, so eight bits for each count, and 16 for a block's.
+  constexpr std::uint32_t above = 1, at_high = above << 8, at_low = at_high << 8, any = at_low << 8;
+  std::uint32_t counts[sides] = {};
+  for_values(source, piece, [&](float a) {
+    const std::uint32_t key = key_of(a);
+    if (key == 0) return;
+    const Search& s = search.of(a);
+    if (search.between(a))
+      if (const std::uint32_t at = place_of(a); at < kList) shared.list[at] = a;
+    const std::uint32_t one = (sides == 2 ? any : 0) + (key > s.high    ? above
+                                                        : key == s.high ? at_high
+                                                        : key == s.low  ? at_low
+                                                                        : 0);
+    if (sides == 1 || side_of<sides>(a) == 0) counts[0] += one;
+    else counts[sides - 1] += one;
+  });
+  std::uint64_t totals[sides];
+#pragma unroll
+  for (std::uint32_t side = 0; side < sides; ++side) {
+    const std::uint64_t even = counts[side] & 0x00ff00ff, odd = counts[side] >> 8 & 0x00ff00ff;
+    const std::uint64_t wide = (even & 0xffff) | (odd & 0xffff) << 16 | even >> 16 << 32 | odd >> 16 << 48;
+    device::block_scan(wide, std::uint64_t{0}, device::Plus(), shared.scratch, &totals[side]);
+  }
+  const std::uint32_t both = shared.between, n = halves(both);
+  __syncthreads();
+  const GroupEntry& g = source.table.groups[piece.group];
+  if (threadIdx.x == 0) {
+    tallies += sides * piece.group;
+    Sifted mine{n ? atomicAdd(&tallies->kept, n) : 0, n, {}, {}};
+    const auto add = [](std::uint32_t& to, std::uint32_t more) {
+      if (more) atomicAdd(&to, more);
+    };
+#pragma unroll
+    for (std::uint32_t side = 0; side < sides; ++side) {
+      mine.at_high[side] = static_cast<std::uint16_t>(totals[side] >> 16);
+      mine.at_low[side] = static_cast<std::uint16_t>(totals[side] >> 32);
+      add(tallies[side].above, static_cast<std::uint16_t>(totals[side]));
+      add(tallies[side].at_high, mine.at_high[side]);
+      add(tallies[side].between, both >> 16 * side & 0xffff);
+      add(tallies[side].at_low, mine.at_low[side]);
+      add(tallies[side].all, static_cast<std::uint32_t>(totals[side] >> 48));
+    }
+    sifted[blockIdx.x] = mine;
+    shared.begin = mine.begin;
+    shared.between = 0;
+  }
+  __syncthreads();
+  const std::uint32_t begin = shared.begin;
+  if (n == 0 || begin + n > g.pieces * kKept) return;  // what does not fit is known by its number
+  kept += std::size_t{g.first_piece} * kKept + begin;
+  if (n <= kList) {
+    for (std::uint32_t j = threadIdx.x; j < n; j += device::kThreads) kept[j] = shared.list[j];
+    return;
+  }
+  for_values(source, piece, [&](float a) {
+    if (search.between(a)) kept[place_of(a)] = a;
+  });
 }
 
-struct TiesShared {
-  device::BlockScratch scratch;
+struct SettleShared {
+  RadixShared radix;
   std::uint32_t at, left;
 };
 
-// A block per search: behind which element the ties end.
-template <std::uint32_t threads, std::uint32_t sides>
-__global__ void __launch_bounds__(threads)
-    cut_ties(device::Source source, const Search* searches, const std::uint32_t* equal, Selection* selections) {
-  auto& shared = device::shared_memory<TiesShared>();
+// A block per search: the magnitude looked for, and behind which element of those that equal it the selection ends.
+template <std::uint32_t sides>
+__global__ void __launch_bounds__(device::kThreads)
+    settle(device::Source source, float ratio, Search* searches, const Tally* tallies, Sifted* sifted,
+           const float* kept, Selection* selections) {
+  auto& shared = device::shared_memory<SettleShared>();
   const Search search = searches[blockIdx.x];
   if (search.left == 0) return;
   const std::uint32_t group = blockIdx.x / sides, side = blockIdx.x % sides;
   const GroupEntry& g = source.table.groups[group];
-  // The index at which the running sum of count(0), count(1), ... reaches `left`, and what is left of it there.
-  const auto reach = [&](std::uint32_t n, std::uint32_t left, auto&& count) {
-    for (std::uint32_t first = 0; first < n; first += threads) {
-      const std::uint32_t i = first + threadIdx.x, mine = i < n ? count(i) : 0;
-      std::uint32_t total;
-      const std::uint32_t before = device::block_offsets(mine, shared.scratch, &total);
-      if (left <= total) {
-        if (before < left && left <= before + mine) {
-          shared.at = i;
-          shared.left = left - before;
-        }
-        break;
-      }
-      left -= total;
-    }
-    __syncthreads();
-  };
-  reach(g.pieces, search.left, [&](std::uint32_t p) { return equal[g.first_piece + p] >> 16 * side & 0xffff; });
-  const std::uint64_t begin = shared.at * kPieceElements;
-  const std::uint32_t left = shared.left, n = source.table.pieces[g.first_piece + shared.at].count;
+  const Tally tally = tallies[blockIdx.x];
+  const PieceEntry* const pieces = source.table.pieces + g.first_piece;
+  sifted += g.first_piece;
+  kept += std::size_t{g.first_piece} * kKept;
   __syncthreads();
-  device::with_entry(device::entry_of(source.policy, g), [&](auto entry) {
-    const device::Elements<entry> elements(source, g, begin);
-    reach(n, left, [&](std::uint32_t i) {
-      const float a = elements[i];
-      return key_of(a) == search.key && side_of<sides>(a) == side ? 1u : 0u;
+  if (threadIdx.x == 0) searches[blockIdx.x].left = 0;
+  const std::uint32_t wanted = sides == 1 ? search.left : static_cast<std::uint32_t>(share_of(ratio, tally.all));
+  if (sides == 2 && wanted >= tally.all) return;  // all that is not zero
+  const std::uint32_t all_kept = tallies[group * sides].kept;
+  const bool fits = all_kept <= g.pieces * kKept;
+
+  // Reads everything that is left to choose from, and counts in each piece what equals the key.
+  const auto mine = [&](float a) { return key_of(a) != 0 && side_of<sides>(a) == side; };
+  const auto for_kept = [&](auto&& work) {
+    for (std::uint32_t first = threadIdx.x; first < all_kept; first += 4 * device::kThreads) {
+      float a[4];
+#pragma unroll
+      for (std::uint32_t b = 0; b < 4; ++b)
+        a[b] = first + b * device::kThreads < all_kept ? kept[first + b * device::kThreads] : 0.0f;
+#pragma unroll
+      for (std::uint32_t b = 0; b < 4; ++b)
+        if (mine(a[b])) work(key_of(a[b]) - search.low);
+    }
+  };
+  const auto for_all = [&](auto&& work) {
+    for (std::uint32_t p = 0; p < g.pieces; ++p)
+      for_values(source, pieces[p], [&](float a) {
+        if (mine(a)) work(key_of(a));
+      });
+  };
+  const auto count_kept = [&](std::uint32_t key) {
+    for (std::uint32_t p = device::warp(); p < g.pieces; p += device::kWarps) {
+      const std::uint32_t begin = sifted[p].begin, n = sifted[p].between;
+      std::uint32_t equal = 0;
+      for (std::uint32_t j = device::lane(); j < n; j += device::kWarp)
+        equal += mine(kept[begin + j]) && key_of(kept[begin + j]) == key;
+      equal = __reduce_add_sync(device::kAllLanes, equal);
+      if (device::lane() == 0) sifted[p].at_high[side] = static_cast<std::uint16_t>(equal);
+    }
+  };
+  const auto count_all = [&](std::uint32_t key) {
+    for (std::uint32_t p = 0; p < g.pieces; ++p) {
+      std::uint32_t equal = 0, total;
+      for_values(source, pieces[p], [&](float a) { equal += mine(a) && key_of(a) == key; });
+      device::block_offsets(equal, shared.radix.scratch, &total);
+      if (threadIdx.x == 0) sifted[p].at_high[side] = static_cast<std::uint16_t>(total);
+    }
+  };
+
+  // Where the magnitude is: `left` of those that are not above what was passed.
+  const std::uint32_t below_above = wanted - tally.above, below_high = below_above - tally.at_high,
+                      below_between = below_high - tally.between;
+  const bool missed =
+      wanted <= tally.above || (wanted > tally.above + tally.at_high + tally.between + tally.at_low && search.low != 0);
+  const bool at_high = !missed && below_above <= tally.at_high,
+             between = !missed && !at_high && below_high <= tally.between, at_low = !missed && !at_high && !between;
+  Found found{};
+  if (at_high) {
+    found = {search.high, below_above, tally.at_high};
+  } else if (at_low) {
+    if (below_between > tally.at_low) return;  // all that is not zero
+    found = {search.low, below_between, tally.at_low};
+  } else if (between && fits) {
+    const std::uint32_t span = search.high - search.low;
+    found = find_key(below_high, device::kWarp - static_cast<std::uint32_t>(__clz(static_cast<int>(span))),
+                     shared.radix, for_kept);
+    found.key += search.low;
+  } else {
+    found = find_key(wanted, kKeyBits, shared.radix, for_all);
+    if (found.left == 0) return;
+  }
+  std::uint64_t ties = g.count;
+  if (found.left < found.equal) {
+    if (between && fits) count_kept(found.key);
+    else if (!at_high && !at_low) count_all(found.key);
+    __syncthreads();
+    // The index at which the running sum of count(0), count(1), ... reaches `left`, and what is left of it there.
+    const auto reach = [&](std::uint32_t n, std::uint32_t left, auto&& count) {
+      for (std::uint32_t first = 0; first < n; first += device::kThreads) {
+        const std::uint32_t i = first + threadIdx.x, here = i < n ? count(i) : 0;
+        std::uint32_t total;
+        const std::uint32_t before = device::block_offsets(here, shared.radix.scratch, &total);
+        if (left <= total) {
+          if (before < left && left <= before + here) {
+            shared.at = i;
+            shared.left = left - before;
+          }
+          break;
+        }
+        left -= total;
+      }
+      __syncthreads();
+    };
+    reach(g.pieces, found.left,
+          [&](std::uint32_t p) { return std::uint32_t{(at_low ? sifted[p].at_low : sifted[p].at_high)[side]}; });
+    const std::uint64_t begin = shared.at * kPieceElements;
+    const std::uint32_t left = shared.left, n = pieces[shared.at].count;
+    __syncthreads();
+    device::with_entry(device::entry_of(source.policy, g), [&](auto entry) {
+      const device::Elements<entry> elements(source, g, begin);
+      reach(n, left, [&](std::uint32_t i) {
+        const float a = elements[i];
+        return key_of(a) == found.key && side_of<sides>(a) == side ? 1u : 0u;
+      });
     });
-  });
+    ties = begin + shared.at + 1;
+  }
   if (threadIdx.x != 0) return;
-  if (sides == 1 || side == 0) selections[group].up_ties = begin + shared.at + 1;
-  if (sides == 1 || side == 1) selections[group].down_ties = begin + shared.at + 1;
+  const float threshold = __uint_as_float(found.key);
+  if (sides == 1 || side == 0) selections[group].up = threshold, selections[group].up_ties = ties;
+  if (sides == 1 || side == 1) selections[group].down = threshold, selections[group].down_ties = ties;
 }
 
-template <std::uint32_t sides = 1>
-int begin_groups(const ChunkTable& t, float ratio, const Scratch& room, Selection* selections, Stream s) {
-  constexpr auto begin_all = &begin_search<128, sides>;
+inline int begin_groups(const ChunkTable& t, float ratio, const Scratch& room, Selection* selections, Stream s) {
+  constexpr auto begin_all = &begin_search<128>;
   return device::launch<begin_all>((t.group_count + 127) / 128, 128, 0, s, t, ratio, room.searches, selections);
 }
 
-// Settles the groups that are not settled.
+// Settles the groups that are not settled; begins: all of them, without begin_groups().
 template <std::uint32_t sides = 1>
-int find_largest(const device::Source& source, float ratio, const Scratch& room, Selection* selections, Stream s) {
+int find_largest(const device::Source& source, float ratio, bool begins, const Scratch& room, Selection* selections,
+                 Stream s) {
   const ChunkTable& t = source.table;
-  const std::uint32_t searches = sides * t.group_count;
-  if (s != device::only_load())
-    if (const auto e = cudaMemsetAsync(room.bins, 0, std::size_t{searches} * kBins * sizeof(std::uint32_t), s);
-        e != cudaSuccess)
-      return static_cast<int>(e);
-  const auto pass = [&](auto digit) {
-    constexpr auto count_all = &count_digits<digit, sides>;
-    constexpr auto fix_all = &fix_digit<digit, sides>;
-    const int e =
-        device::launch<count_all>(t.piece_count, device::kThreads, sides * bins_of(digit) * sizeof(std::uint32_t), s,
-                                  source, room.searches, room.bins);
-    return e ? e
-             : device::launch<fix_all>(searches, device::kThreads, sizeof(FixShared), s, t, ratio, room.searches,
-                                       room.bins, selections);
-  };
-  if (const int e = pass(std::integral_constant<int, 0>())) return e;
-  if (const int e = pass(std::integral_constant<int, 1>())) return e;
-  if (const int e = pass(std::integral_constant<int, 2>())) return e;
-  constexpr auto count_all = &count_ties<device::kThreads, sides>;
-  constexpr auto cut_all = &cut_ties<device::kThreads, sides>;
-  if (const int e = device::launch<count_all>(t.piece_count, device::kThreads, sizeof(device::BlockScratch), s, source,
-                                              room.searches, room.equal))
+  constexpr auto enclose_all = &enclose<sides>;
+  constexpr auto sift_all = &sift<sides>;
+  constexpr auto settle_all = &settle<sides>;
+  if (const int e = device::launch<enclose_all>(t.group_count, device::kThreads, sizeof(EncloseShared), s, source,
+                                                ratio, begins, room.searches, room.tallies, selections))
     return e;
-  return device::launch<cut_all>(searches, device::kThreads, sizeof(TiesShared), s, source, room.searches, room.equal,
-                                 selections);
+  if (const int e = device::launch<sift_all>(t.piece_count, device::kThreads, sizeof(SiftShared), s, source,
+                                             room.searches, room.tallies, room.sifted, room.kept))
+    return e;
+  return device::launch<settle_all>(sides * t.group_count, device::kThreads, sizeof(SettleShared), s, source, ratio,
+                                    room.searches, room.tallies, room.sifted, room.kept, selections);
 }
 
 }  // namespace crimp::select

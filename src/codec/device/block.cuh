@@ -290,4 +290,9 @@ int launch(std::uint32_t blocks, std::uint32_t threads, std::size_t shared_bytes
   return static_cast<int>(cudaLaunchKernelEx(&config, kernel, arguments...));
 }
 
+template <class Stream>
+int zero(void* memory, std::size_t bytes, Stream s) {
+  return s == only_load() ? 0 : static_cast<int>(cudaMemsetAsync(memory, 0, bytes, s));
+}
+
 }  // namespace crimp::device

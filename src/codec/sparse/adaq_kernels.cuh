@@ -20,9 +20,7 @@ struct Device : device::PieceDevice {
 
   std::size_t select_bytes(const ChunkTable& t) const { return select::Scratch::bytes(t, 2); }
   int select(const device::Source& source, const RandomCounter&, Selection* selections, void* scratch, Stream s) const {
-    const select::Scratch room(source.table, scratch, 2);
-    const int e = select::begin_groups<2>(source.table, ratio, room, selections, s);
-    return e ? e : select::find_largest<2>(source, ratio, room, selections, s);
+    return select::find_largest<2>(source, ratio, true, select::Scratch(source.table, scratch, 2), selections, s);
   }
 
   __device__ std::uint32_t encode(const device::Piece& piece, float* a, std::uint8_t* out, Shared& own) const {

@@ -16,17 +16,12 @@ struct Trial {
   __device__ bool legal() const { return threshold > 0.0f && __float_as_uint(threshold) < select::kInfinity; }
 };
 
-struct SampleShared {
-  select::FixShared fix;
-  std::uint32_t bins[select::kBins];
-};
-
 // A block per group: the same rank in a sample, one element from each of equal strata at a place that changes with the
 // call. The sample is gathered again for each digit.
 template <std::uint32_t threads>
 __global__ void __launch_bounds__(threads) take_samples(device::Source source, RandomCounter counter, float ratio,
                                                         float share, const select::Search* searches, Trial* trials) {
-  auto& shared = device::shared_memory<SampleShared>();
+  auto& shared = device::shared_memory<select::RadixShared>();
   if (searches[blockIdx.x].left == 0) return;
   const GroupEntry& g = source.table.groups[blockIdx.x];
   counter.element += g.offset;
@@ -36,12 +31,7 @@ __global__ void __launch_bounds__(threads) take_samples(device::Source source, R
   std::uint64_t rank = share_of(ratio, size);
   if (rank > size) rank = size;
   const std::uint64_t shift = dither::bits16(counter, dither::kRounding, 0);
-  std::uint32_t key = 0, left = static_cast<std::uint32_t>(rank);
-  for (std::uint32_t b = threadIdx.x; b < select::kBins; b += threads) shared.bins[b] = 0;
-#pragma unroll 1
-  for (int digit = 0; digit < select::kDigits && left != 0; ++digit) {
-    __syncthreads();
-    const std::uint32_t low = select::shift_of(digit), n = select::bins_of(digit);
+  const auto for_keys = [&](auto&& work) {
     device::with_entry(device::entry_of(source.policy, g), [&](auto entry) {
       const device::Elements<entry> elements(source, g, 0);
       // Four elements, which are anywhere, on their way at once.
@@ -54,19 +44,13 @@ __global__ void __launch_bounds__(threads) take_samples(device::Source source, R
           a[b] = j < size ? elements[begin + (width * shift >> 16)] : 0.0f;
         }
 #pragma unroll
-        for (std::uint32_t b = 0; b < 4; ++b) {
-          const std::uint32_t k = select::key_of(a[b]);
-          if (k != 0 && ((k ^ key) >> low) < n) atomicAdd(&shared.bins[k >> low & (n - 1)], 1u);
-        }
+        for (std::uint32_t b = 0; b < 4; ++b)
+          if (const std::uint32_t key = select::key_of(a[b]); key != 0) work(key);
       }
     });
-    __syncthreads();
-    const select::Digit found = select::find_digit(
-        shared.bins, n, [&](std::uint32_t) { return left; }, shared.fix.found, shared.fix.scratch);
-    key |= found.digit << low;
-    left = found.left;
-  }
-  if (threadIdx.x == 0) trials[blockIdx.x] = {left == 0 ? 0.0f : __uint_as_float(key), 0};
+  };
+  const select::Found found = select::find_key(static_cast<std::uint32_t>(rank), select::kKeyBits, shared, for_keys);
+  if (threadIdx.x == 0) trials[blockIdx.x] = {__uint_as_float(found.key), 0};
 }
 
 // A block per piece.
@@ -108,7 +92,7 @@ inline int try_samples(const device::Source& source, const RandomCounter& counte
   constexpr auto sample_all = &take_samples<device::kThreads>;
   constexpr auto count_all = &count_above<device::kThreads>;
   constexpr auto judge_all = &judge<128>;
-  if (const int e = device::launch<sample_all>(t.group_count, device::kThreads, sizeof(SampleShared), s, source,
+  if (const int e = device::launch<sample_all>(t.group_count, device::kThreads, sizeof(select::RadixShared), s, source,
                                                counter, ratio, share, room.searches, trials))
     return e;
   for (int i = 0; i <= kCorrections; ++i) {

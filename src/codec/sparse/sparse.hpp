@@ -37,7 +37,7 @@ inline constexpr Parameter<std::uint32_t> kReuse{
      .help =
          "calls that use a threshold, of a tensor's part in a chunk: the first finds the k-th largest magnitude, the others send what reaches it, about k elements; found "
          "anew at once where that would be less than k/2 or more than 2k (counted; of parts above 65536 elements with k of 128 and more in a sample). Kept and "
-         "dropped with the residual, so every call is exact where there is none. On GPUs runs on the host"}};
+         "dropped with the residual, so every call is exact where there is none"}};
 // threshold
 inline constexpr Parameter<float> kLimit{{.key = "v",
                                           .default_value = 0.01,
@@ -79,6 +79,13 @@ inline constexpr Parameter<int> kStages{
      .help = "fits, each on what exceeds the one before; the first keeps a quarter"}};
 
 }  // namespace sparse
+namespace topk {
+
+// Of parts above kWhole elements kRuns runs are counted, so that about kExpected of them reach the threshold: together
+// one in k / kExpected elements, but no fewer than one in kSmallestSample.
+inline constexpr std::uint64_t kWhole = 65536, kExpected = 64, kSmallestSample = 64, kRuns = 64;
+
+}  // namespace topk
 namespace adaq {
 
 inline constexpr Parameter<float> kRatio{

@@ -2,6 +2,7 @@
 #include "codec/sparse/dgc_kernels.cuh"
 #include "codec/sparse/sidco_kernels.cuh"
 #include "codec/sparse/sparse_kernels.cuh"
+#include "codec/sparse/topk_kernels.cuh"
 
 namespace crimp {
 namespace sparse {
@@ -28,6 +29,7 @@ std::size_t Device::select_bytes(const ChunkTable& t) const {
   if (method == Method::threshold) return 0;
   return select::Scratch::bytes(t) + (method == Method::sidco ? sidco::Estimates::bytes(t)
                                       : method == Method::dgc ? dgc::trial_bytes(t)
+                                      : reuse > 1             ? topk::reaching_bytes(t)
                                                               : 0);
 }
 
@@ -41,9 +43,12 @@ int Device::select(const device::Source& source, const RandomCounter& counter, S
   }
   const select::Scratch room(t, scratch);
   void* more = static_cast<std::uint8_t*>(scratch) + select::Scratch::bytes(t);
-  if (const int e = select::begin_groups(t, ratio, room, selections, s)) return e;
-  int e = 0;
-  if (method == Method::dgc && sample < 1.0f)
+  if (reuse > 1) return topk::find_again(source, ratio, reuse, room, static_cast<std::uint32_t*>(more), selections, s);
+  const bool estimates_first = method == Method::sidco || (method == Method::dgc && sample < 1.0f);
+  if (!estimates_first) return select::find_largest(source, ratio, true, room, selections, s);
+  int e = select::begin_groups(t, ratio, room, selections, s);
+  if (e) return e;
+  if (method == Method::dgc)
     e = dgc::try_samples(source, counter, ratio, sample, room, static_cast<dgc::Trial*>(more), selections, s);
   if (method == Method::sidco) {
     const sidco::Estimates estimates(t, more);
@@ -54,7 +59,7 @@ int Device::select(const device::Source& source, const RandomCounter& counter, S
         : tail == Tail::pareto    ? run(std::integral_constant<Tail, Tail::pareto>())
                                   : run(std::integral_constant<Tail, Tail::gamma>());
   }
-  return e ? e : select::find_largest(source, ratio, room, selections, s);
+  return e ? e : select::find_largest(source, ratio, false, room, selections, s);
 }
 
 }  // namespace sparse
@@ -65,8 +70,9 @@ std::unique_ptr<DeviceCodec> threshold_device(const Codec& codec) {
   return device::piece_codec(codec, device);
 }
 std::unique_ptr<DeviceCodec> topk_device(const Codec& codec) {
-  if (codec.keeps_state()) return nullptr;
-  return device::piece_codec(codec, sparse::device_of(codec, sparse::Method::topk));
+  sparse::Device device = sparse::device_of(codec, sparse::Method::topk);
+  device.reuse = static_cast<float>(codec.parameter(sparse::kReuse));
+  return device::piece_codec(codec, device);
 }
 std::unique_ptr<DeviceCodec> dgc_device(const Codec& codec) {
   if (codec.parameter(sparse::kWarmup) > 0) return nullptr;

@@ -58,7 +58,7 @@ struct Device : device::PieceDevice {
   bool half = false;  // values are binary16
   Tail tail = Tail::exponential;
   int stages = 0;
-  float ratio = 0, sample = 0, limit = 0;
+  float ratio = 0, sample = 0, limit = 0, reuse = 1;
 
   std::size_t select_bytes(const ChunkTable&) const;
   int select(const device::Source&, const RandomCounter&, Selection*, void* scratch, Stream) const;

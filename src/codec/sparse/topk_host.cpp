@@ -10,8 +10,6 @@ namespace crimp {
 namespace {
 
 constexpr auto kMagnitude = select::Side::magnitude;
-// Parts above kWhole are sampled, so that about kExpected of the sample reach the threshold.
-constexpr std::uint64_t kWhole = 65536, kExpected = 64, kSmallestSample = 64;
 
 class TopK final : public SparseCodec {
  public:
@@ -37,7 +35,7 @@ class TopK final : public SparseCodec {
     if (left >= 1.0f && threshold > 0.0f) {
       const std::uint64_t k = share_of(ratio_, count);
       const float below = select::before(threshold);
-      const std::uint64_t share = count <= kWhole ? 1 : std::min(k / kExpected, kSmallestSample);
+      const std::uint64_t share = count <= topk::kWhole ? 1 : std::min(k / topk::kExpected, topk::kSmallestSample);
       const std::uint64_t sent = share < 2 ? select::count_above(values, residual, count, below, kMagnitude)
                                            : select::estimate_above(values, residual, count, below, kMagnitude, share);
       if (2 * sent >= k && sent <= 2 * k) {

@@ -24,7 +24,7 @@ struct Page {
 };
 
 std::unordered_map<std::uintptr_t, std::unique_ptr<Page>> pages;
-std::uint64_t launches_seen = 0, bytes_seen = 0;
+std::uint64_t launches_seen = 0, bytes_seen = 0, bytes_moved = 0;
 bool said = false;  // of this launch
 
 bool by_another(std::uint32_t by, std::uint32_t me) { return by != 0 && by != me; }
@@ -53,6 +53,7 @@ void touch(std::uintptr_t address, Access access) {
                      " in the same launch: " + text);
     }
   std::uint32_t& by = byte.by[access];
+  bytes_moved += by == 0;
   by = by == 0 || by == me ? me : kMany;
 }
 
@@ -73,6 +74,7 @@ constexpr Shadow kShadow{[] {
 }  // namespace
 
 std::uint64_t shadowed_bytes() { return bytes_seen; }
+std::uint64_t moved_bytes() { return bytes_moved; }
 
 }  // namespace simt
 

@@ -17,5 +17,6 @@ struct Shadow {
 // Set by shadow.cpp where a program has it.
 inline const Shadow* shadow = nullptr;
 std::uint64_t shadowed_bytes();  // touched so far, by loads and stores that were seen
+std::uint64_t moved_bytes();     // the same, but in a launch each byte once read and once written: caches have the rest
 
 }  // namespace simt
