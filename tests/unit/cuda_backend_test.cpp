@@ -287,8 +287,8 @@ TEST_SUITE("cuda_backend") {
                 few.calls - kFew * calls, " besides; of 64 MiB in ", chunks, " chunks ", all / 64, " calls a MiB");
         CHECK(all / 64 <= 4);
         CHECK(few.calls - kFew * calls <= 40);
-        // Encoding is 3 grids where sizes vary, decoding one; two_shot has both twice.
-        const double encoding = codec->traits().fixed_size ? 1 : 3;
+        // Encoding is 2 grids where sizes vary, decoding one; two_shot has both twice.
+        const double encoding = codec->traits().fixed_size ? 1 : 2;
         CHECK(grids == (encoding + 1) * (algorithm == Algorithm::two_shot ? 2 : 1));
       }
     CHECK(simt::take_reports() == "");
