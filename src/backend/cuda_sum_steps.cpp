@@ -14,6 +14,12 @@ class CudaSumSteps final : public SumSteps {
                std::function<void(const Progress&)> wait)
       : device_(device), stream_(stream), kernels_(std::move(kernels)), wait_(std::move(wait)) {}
 
+  void load() override {
+    if (loaded_) return;
+    const ContextGuard here(device_);
+    check(static_cast<cudaError_t>(kernels_->load()), "the loading of kernels");
+    loaded_ = true;
+  }
   void norms(const SumChunk& chunk, float* norms, const Progress&) override {
     launch([&] { return kernels_->norms(chunk, norms, stream_); });
   }
@@ -45,6 +51,7 @@ class CudaSumSteps final : public SumSteps {
     check(static_cast<cudaError_t>(enqueue()), "a kernel's launch");
   }
 
+  bool loaded_ = false;
   int device_;
   cudaStream_t stream_;
   std::unique_ptr<DeviceSums> kernels_;

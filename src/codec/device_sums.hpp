@@ -18,6 +18,8 @@ class DeviceSums {
   virtual int add(const IndexShares&, std::uint64_t coordinates, int width, std::uint8_t* to, Stream) const = 0;
   virtual int unpack(const PackedShares&, std::uint64_t coordinates, std::uint32_t most, std::uint16_t* sums,
                      std::uint32_t* largest, Stream) const = 0;
+  // Of all kernels, into the current context; 0 or the CUDA error.
+  virtual int load() const = 0;
 };
 
 // Null where the codec's payloads are not summed as integers. One family's are: thc has the kernels.

@@ -53,6 +53,8 @@ struct IndexShares {
 class SumSteps {
  public:
   virtual ~SumSteps() = default;
+  // Before a call's first header: what its steps need that there might be no memory for. Throws Error{out_of_memory}.
+  virtual void load() {}
   // As the functions of Homomorphic, for all pieces of a chunk.
   virtual void norms(const SumChunk&, float* norms, const Progress&) = 0;
   // Zeros behind the last piece's indices, up to `coordinates`.

@@ -59,7 +59,11 @@ class IntegerRoute : public ChunkedRoute {
   static constexpr std::size_t kSumming = 2;
 
   IntegerRoute(Algorithm, const PartPlan&, std::uint64_t chunk, int ranks);
+  void prepare(Backend& backend) const override {
+    if (SumSteps* const steps = backend.sum_steps(*part.codec)) steps->load();
+  }
   const Homomorphic& codec() const { return *part.codec->homomorphic(); }
+  void prepare(Backend& backend) const override;
 
   std::uint64_t pieces, norms, coordinates;  // of the largest chunk
   int width;                                 // bits of a sum

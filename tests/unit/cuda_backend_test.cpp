@@ -484,8 +484,8 @@ TEST_SUITE("cuda_backend") {
         CHECK(all / 64 <= 4);
         CHECK(many.attributes == 0);
         CHECK(few.calls - kFew * calls <= 40);
-        // Encoding is 3 grids where sizes vary, decoding one; two_shot has both twice.
-        const double encoding = codec->traits().fixed_size ? 1 : 3;
+        // Encoding is 2 grids where sizes vary, decoding one; two_shot has both twice.
+        const double encoding = codec->traits().fixed_size ? 1 : 2;
         // Sums of integers have a grid for each of five steps.
         CHECK(grids == (integers ? 5 : (encoding + 1) * (algorithm == Algorithm::two_shot ? 2 : 1)));
       }

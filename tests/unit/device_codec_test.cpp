@@ -288,7 +288,6 @@ TEST_SUITE("device_codec") {
     }
   }
 
-  // The decoders agree on which mutated pieces are malformed, and on the sums of those that are not.
   TEST_CASE("jobs of one launch are what they are alone") {
     for (const auto& codec : device_codecs()) {
       CAPTURE(codec->spec());
@@ -382,6 +381,44 @@ TEST_SUITE("device_codec") {
     }
   }
 
+  // From so many on a block packs several, of more than one job where jobs meet.
+  TEST_CASE("jobs of thousands of pieces are packed as on the host") {
+    const auto codec = make_codec("3lc");
+    const auto device = make_device_codec(*codec);
+    const std::vector<float> values = make_data(Data::normal, 4, 3 * 2400);
+    std::vector<ChunkPartition> partitions(3);
+    std::vector<std::unique_ptr<DeviceArray<std::uint8_t>>> bodies;
+    ChunkArrays arrays;
+    std::uint64_t at = 0;
+    std::vector<std::uint64_t> begins;
+    for (const int groups : {1001, 1340, 9}) {
+      ChunkPartition& partition = partitions[begins.size()];
+      for (int g = 0; g < groups; ++g) partition.add_group(1 + static_cast<std::uint64_t>(g) % 3);
+      begins.push_back(at);
+      bodies.push_back(std::make_unique<DeviceArray<std::uint8_t>>(partition.body_bound(*codec)));
+      arrays.add(*codec, {partition, at, {}, bodies.back()->data()});
+      at += partition.count();
+    }
+    const DeviceArray<float> in(values);
+    const DeviceTable table(arrays);
+    const DeviceArray<std::uint8_t> scratch(device->scratch_bytes(*table));
+    const DeviceArray<std::uint64_t> bytes(std::vector<std::uint64_t>(partitions.size()));
+    const TestStream stream;
+    cuda(device->encode(*table, in.data(), kCounter, bytes.data(), scratch.data(), stream), "encode");
+    stream.wait();
+    Workers workers(1);
+    for (std::size_t j = 0; j < partitions.size(); ++j) {
+      CAPTURE(j);
+      RandomCounter counter = kCounter;
+      counter.element += begins[j];
+      std::vector<std::uint8_t> expected(partitions[j].body_bound(*codec));
+      expected.resize(encode_body(*codec, partitions[j], values.data() + begins[j], {}, counter, expected.data(),
+                                  nullptr, workers));
+      CHECK(difference(bodies[j]->read(bytes.read()[j]), expected) == "");
+    }
+  }
+
+  // The decoders agree on which mutated pieces are malformed, and on the sums of those that are not.
   TEST_CASE("malformed bodies are refused as on the host") {
     std::mt19937 random(7);
     for (const auto& codec : device_codecs()) {

@@ -111,6 +111,21 @@ __device__ inline std::uint32_t block_offsets(std::uint32_t v, BlockScratch& scr
   return block_scan(v, 0u, Plus(), scratch, total);
 }
 
+// The sum over a block of `threads`, whole warps, in every thread.
+template <std::uint32_t threads = kThreads>
+__device__ inline std::uint64_t block_sum(std::uint64_t v, BlockScratch& scratch) {
+  static_assert(threads % kWarp == 0 && threads <= kThreads);
+#pragma unroll
+  for (std::uint32_t by = kWarp / 2; by > 0; by /= 2) v += __shfl_xor_sync(kAllLanes, v, static_cast<int>(by));
+  if (lane() == 0) scratch.warps[warp()] = v;
+  __syncthreads();
+  v = 0;
+#pragma unroll
+  for (std::uint32_t w = 0; w < threads / kWarp; ++w) v += scratch.warps[w];
+  __syncthreads();
+  return v;
+}
+
 // Whether p is true for a thread of the block. A barrier.
 __device__ inline bool block_any(bool p) { return __syncthreads_or(p) != 0; }
 

@@ -227,10 +227,21 @@ __device__ inline void mask_momentum(const float* a, std::uint32_t count, bool q
       });
 }
 
+// In the table of lengths of a job's body, which the last piece ends. The piece is looked up again: registers hold more
+// by now than its entry.
+__device__ inline void note_length(const ChunkTable& table, std::uint32_t bytes) {
+  const PieceEntry& piece = table.pieces[blockIdx.x];
+  const JobEntry& job = table.jobs[piece.job];
+  const std::uint64_t end = job.pieces * sizeof(std::uint16_t);
+  std::uint8_t* const body = global(job.body);
+  if (threadIdx.x == 0) reinterpret_cast<std::uint16_t*>(body)[piece.in_job] = static_cast<std::uint16_t>(bytes);
+  if (piece.in_job + 1 == job.pieces && threadIdx.x < job.prefix_bytes - end) body[end + threadIdx.x] = 0;
+}
+
 template <class Device>
 __global__ void __launch_bounds__(kThreads, sizeof(EncodeShared<Device>) <= 56 << 10 ? Device::kEncodeBlocks : 3)
     encode_pieces(Source source, RandomCounter counter, const Selection* selections, Device device, std::uint8_t* slots,
-                  std::uint32_t* lengths, std::uint64_t* body_bytes) {
+                  std::uint64_t* body_bytes) {
   auto& shared = shared_memory<EncodeShared<Device>>();
   const PieceEntry entry = source.table.pieces[blockIdx.x];
   GroupEntry at = source.table.groups[entry.group];
@@ -264,40 +275,56 @@ __global__ void __launch_bounds__(kThreads, sizeof(EncodeShared<Device>) <= 56 <
       if (threadIdx.x < padded - used) to[bytes + threadIdx.x] = 0;
       if (threadIdx.x == 0) body_bytes[entry.job] = padded;
     }
-  } else if (threadIdx.x == 0) {
-    lengths[blockIdx.x] = bytes;
+  } else {
+    note_length(source.table, bytes);
   }
 }
 
-// A block for each job: where its pieces begin in its body, that body's table of lengths and its zeros.
+// Where each piece of a run goes is known from the lengths in front of it, which a block adds up for its first one.
+// Runs are single pieces until there are kPackBlocks of them, so that blocks read few lengths beside the bytes they
+// move.
+inline constexpr std::uint32_t kPackThreads = 128, kPackBlocks = 2048;
+
+// The sum of `count` lengths, the table aligned to 16, in every thread.
+template <std::uint32_t threads>
+__device__ inline std::uint64_t sum_of_lengths(const std::uint16_t* lengths, std::uint32_t count,
+                                               BlockScratch& scratch) {
+  const std::uint32_t vectors = count / 8, behind = 8 * vectors + threadIdx.x;
+  const auto* const vector = reinterpret_cast<const uint4*>(lengths);
+  const auto both = [](std::uint32_t word) { return (word & 0xffff) + (word >> 16); };
+  std::uint64_t sum = behind < count ? lengths[behind] : 0;
+#pragma unroll 2
+  for (std::uint32_t v = threadIdx.x; v < vectors; v += threads) {
+    const uint4 of = vector[v];
+    sum += both(of.x) + both(of.y) + both(of.z) + both(of.w);
+  }
+  return block_sum<threads>(sum, scratch);
+}
+
+// Packs the pieces [blockIdx.x * run, ... + run) from their slots; the block of a job's last piece ends its body.
 template <std::uint32_t threads>
 __global__ void __launch_bounds__(threads)
-    place_pieces(ChunkTable table, const std::uint32_t* lengths, std::uint64_t* begins, std::uint64_t* body_bytes) {
+    pack_pieces(ChunkTable table, const std::uint8_t* slots, std::uint64_t* body_bytes, std::uint64_t run) {
   auto& scratch = shared_memory<BlockScratch>();
-  const JobEntry job = table.jobs[blockIdx.x];
-  std::uint8_t* const body = global(job.body);
-  std::uint64_t at = job.prefix_bytes;
-  for (std::uint32_t first = 0; first < job.pieces; first += kThreads) {
-    const std::uint32_t p = first + threadIdx.x, bytes = p < job.pieces ? lengths[job.first_piece + p] : 0;
-    std::uint32_t total;
-    const std::uint32_t before = block_offsets(bytes, scratch, &total);
-    if (p < job.pieces) {
-      begins[job.first_piece + p] = at + before;
-      reinterpret_cast<std::uint16_t*>(body)[p] = static_cast<std::uint16_t>(bytes);
+  const auto first = static_cast<std::uint32_t>(blockIdx.x * run),
+             end = static_cast<std::uint32_t>(first + run < table.piece_count ? first + run : table.piece_count);
+  std::uint64_t at = 0;
+  for (std::uint32_t p = first; p < end; ++p) {
+    const PieceEntry piece = table.pieces[p];
+    const JobEntry job = table.jobs[piece.job];
+    std::uint8_t* const body = global(job.body);
+    const auto* const lengths = reinterpret_cast<const std::uint16_t*>(body);
+    if (p == first || piece.in_job == 0)
+      at = job.prefix_bytes + sum_of_lengths<threads>(lengths, piece.in_job, scratch);
+    const std::uint32_t bytes = lengths[piece.in_job];
+    copy_bytes(body + at, slots + piece.slot, bytes);
+    at += bytes;
+    if (piece.in_job + 1 == job.pieces) {
+      const std::uint64_t padded = (at + kPayloadAlign - 1) / kPayloadAlign * kPayloadAlign;
+      if (threadIdx.x < padded - at) body[at + threadIdx.x] = 0;
+      if (threadIdx.x == 0) body_bytes[piece.job] = padded;
     }
-    at += total;
   }
-  const std::uint64_t lengths_end = job.pieces * sizeof(std::uint16_t),
-                      padded = (at + kPayloadAlign - 1) / kPayloadAlign * kPayloadAlign;
-  if (threadIdx.x < job.prefix_bytes - lengths_end) body[lengths_end + threadIdx.x] = 0;
-  if (threadIdx.x < padded - at) body[at + threadIdx.x] = 0;
-  if (threadIdx.x == 0) body_bytes[blockIdx.x] = padded;
-}
-template <std::uint32_t threads>
-__global__ void __launch_bounds__(threads) pack_pieces(ChunkTable table, const std::uint8_t* slots,
-                                                       const std::uint32_t* lengths, const std::uint64_t* begins) {
-  const PieceEntry& piece = table.pieces[blockIdx.x];
-  copy_bytes(global(table.jobs[piece.job].body) + begins[blockIdx.x], slots + piece.slot, lengths[blockIdx.x]);
 }
 
 template <class Device>
@@ -363,24 +390,20 @@ class PieceCodec final : public DeviceCodec {
     const Source source{t, values, policy_};
     const Layout l = layout(t);
     auto* base = static_cast<std::uint8_t*>(scratch);
-    auto* lengths = reinterpret_cast<std::uint32_t*>(base + l.lengths);
-    auto* begins = reinterpret_cast<std::uint64_t*>(base + l.begins);
     auto* selections = reinterpret_cast<Selection*>(base + l.selections);
     if (t.piece_count == 0) return 0;
     if constexpr (Device::kSelects)
       if (const int e = device_.select(source, counter, selections, base + l.select, s)) return e;
     std::uint8_t* slots = base + l.slots;
     if (const int e = launch<encode_pieces<Device>>(t.piece_count, kThreads, sizeof(EncodeShared<Device>), s, source,
-                                                    counter, selections, device_, slots, lengths, body_bytes))
+                                                    counter, selections, device_, slots, body_bytes))
       return e;
     if constexpr (Device::kFixedSize) return 0;
-    constexpr auto place_all =
-        &place_pieces<kThreads>;  // GCC 12 does not instantiate what is named as a template argument only
-    constexpr auto pack_all = &pack_pieces<128>;
-    if (const int e = launch<place_all>(static_cast<std::uint32_t>(t.job_count), kThreads, sizeof(BlockScratch), s, t,
-                                        lengths, begins, body_bytes))
-      return e;
-    return launch<pack_all>(t.piece_count, 128, 0, s, t, slots, lengths, begins);
+    constexpr auto pack_all =
+        &pack_pieces<kPackThreads>;  // GCC 12 does not instantiate what is named as a template argument only
+    const std::uint64_t run = div_up(t.piece_count, kPackBlocks);
+    return launch<pack_all>(static_cast<std::uint32_t>(div_up(t.piece_count, run)), kPackThreads, sizeof(BlockScratch),
+                            s, t, slots, body_bytes, run);
   }
 
   int decode_add(const ChunkTable& t, const DeviceBodies& bodies, const RandomCounter& counter, float* out,
@@ -392,7 +415,7 @@ class PieceCodec final : public DeviceCodec {
 
  private:
   struct Layout {
-    std::size_t lengths, begins, selections, select, slots, bytes;
+    std::size_t selections, select, slots, bytes;
   };
   Layout layout(const ChunkTable& t) const {
     Layout l{};
@@ -401,11 +424,7 @@ class PieceCodec final : public DeviceCodec {
       l.bytes += (n + 255) / 256 * 256;
       return at;
     };
-    if constexpr (!Device::kFixedSize) {
-      l.lengths = take(t.piece_count * sizeof(std::uint32_t));
-      l.begins = take(t.piece_count * sizeof(std::uint64_t));
-      l.slots = take(t.slots_bytes);
-    }
+    if constexpr (!Device::kFixedSize) l.slots = take(t.slots_bytes);
     if constexpr (Device::kSelects) {
       l.selections = take(t.group_count * sizeof(Selection));
       l.select = take(device_.select_bytes(t));
