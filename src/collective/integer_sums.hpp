@@ -63,7 +63,6 @@ class IntegerRoute : public ChunkedRoute {
     if (SumSteps* const steps = backend.sum_steps(*part.codec)) steps->load();
   }
   const Homomorphic& codec() const { return *part.codec->homomorphic(); }
-  void prepare(Backend& backend) const override;
 
   std::uint64_t pieces, norms, coordinates;  // of the largest chunk
   int width;                                 // bits of a sum
