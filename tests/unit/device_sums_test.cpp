@@ -56,12 +56,18 @@ struct Steps {
   std::uint64_t elements = 0, norms = 0, coordinates = 0;
 };
 
+std::unique_ptr<DeviceSums> loaded(const Codec& codec) {
+  auto device = make_device_sums(codec);
+  REQUIRE(device);
+  cuda(device->load(), "load");
+  return device;
+}
+
 // Norms and indices of one rank, whose norms are shared with another of larger ones. skew: of values and memory.
 std::vector<std::uint8_t> check_encode(const Steps& s, Data data, bool has, bool keep, std::size_t skew) {
   Workers workers(1);
   const auto host = host_sum_steps(*s.codec, workers);
-  const auto device = make_device_sums(*s.codec);
-  REQUIRE(device);
+  const auto device = loaded(*s.codec);
   auto values = make_data(data, 3, s.elements), residual = make_data(Data::normal, 4, s.elements);
   for (float& x : values)
     if (!(std::abs(x) <= 0x1p90f)) x = 1.0f;
@@ -96,7 +102,7 @@ std::vector<std::uint8_t> check_encode(const Steps& s, Data data, bool has, bool
 template <class Integer>
 void check_integers(const Steps& s, const std::vector<std::uint8_t>& indices) {
   Workers workers(1);
-  const auto device = make_device_sums(*s.codec);
+  const auto device = loaded(*s.codec);
   const DeviceArray<std::uint8_t> indices_there(indices);
   std::vector<Integer> integers(s.coordinates);
   const DeviceArray<Integer> integers_there(integers);
@@ -113,7 +119,7 @@ void check_sums(const Steps& s, std::uint32_t ranks, unsigned seed) {
   CAPTURE(ranks);
   Workers workers(1);
   const auto host = host_sum_steps(*s.codec, workers);
-  const auto device = make_device_sums(*s.codec);
+  const auto device = loaded(*s.codec);
   const std::uint32_t most = ranks * s.of.granularity();
   const int width = std::bit_width(most);
   const std::uint64_t stride = 64 + round_up(s.index_bytes(s.coordinates), 64);
