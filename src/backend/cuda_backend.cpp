@@ -77,9 +77,9 @@ MemoryResource& CudaBackend::staging() { return device_bodies_ ? device_memory(d
 
 bool CudaBackend::runs(const Codec& codec) {
   if (codec.traits().whole_tensors) return tensor_steps() != nullptr;
-  auto [it, added] = codecs_.try_emplace(&codec);
-  if (added) it->second = make_device_codec(codec);
-  return it->second != nullptr;
+  if (const auto known = codecs_.find(&codec); known != codecs_.end()) return known->second != nullptr;
+  auto kernels = make_device_codec(codec);
+  return codecs_.emplace(&codec, std::move(kernels)).first->second != nullptr;
 }
 
 const DeviceCodec& CudaBackend::kernels(const Codec& codec) {

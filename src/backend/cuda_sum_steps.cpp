@@ -61,16 +61,15 @@ class CudaSumSteps final : public SumSteps {
 }  // namespace
 
 SumSteps* CudaBackend::sum_steps(const Codec& codec) {
-  auto [it, added] = sum_steps_.try_emplace(&codec);
-  if (!added) return it->second.get();
+  auto& steps = sum_steps_[&codec];  // null behind an exception, too
+  if (steps) return steps.get();
   if (auto kernels = make_device_sums(codec))
-    it->second =
-        std::make_unique<CudaSumSteps>(device_, compute_, std::move(kernels), [this](const Progress& progress) {
-          const ContextGuard here(device_);
-          CRIMP_CUDA(cudaEventRecord(entered_, compute_));
-          wait(entered_, progress);
-        });
-  return it->second.get();
+    steps = std::make_unique<CudaSumSteps>(device_, compute_, std::move(kernels), [this](const Progress& progress) {
+      const ContextGuard here(device_);
+      CRIMP_CUDA(cudaEventRecord(entered_, compute_));
+      wait(entered_, progress);
+    });
+  return steps.get();
 }
 
 }  // namespace crimp::cuda

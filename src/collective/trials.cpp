@@ -41,6 +41,8 @@ bool same(const Choice& a, const Choice& b) {
 double Trials::Tried::typical() const {
   std::vector<double> sorted;
   insist([&] { sorted = counted; });
+  std::erase_if(sorted, failed);  // by what the call's values were, not by who carried it
+  if (sorted.empty()) return kFailed;
   std::sort(sorted.begin(), sorted.end());
   const std::size_t lower = (3 * sorted.size() + 3) / 4;
   return std::accumulate(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(lower), 0.0) /
@@ -137,8 +139,9 @@ void Trials::join(std::uint64_t count, const std::vector<Choice>& predictions) {
   if (!model) return;
   double took = kFailed;
   for (const std::size_t i : in_) took = std::min(took, tried_[i].typical());
+  const bool unknown = failed(took);
   took *= static_cast<double>(count);
-  const bool slow = took > kNear * model->predicted_s;
+  const bool slow = !unknown && took > kNear * model->predicted_s;
   const bool plain = with_plain_ && !plain_tried();
   glances_ = plain && !slow && took <= model->plain_s / kNearPlain;
   insist([&] {

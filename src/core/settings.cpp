@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -258,13 +259,18 @@ void take(Settings& settings, std::string_view name, std::string_view value, con
   }
 }
 
-void take_file(Settings& settings, std::vector<Complaint>& complaints) {
+// All but what the environment says. Of a name that comes twice the last line counts.
+void take_file(Settings& settings, const std::vector<std::string_view>& said, std::vector<Complaint>& complaints) {
   try {
-    for (const FileSetting& of : read_settings_file(settings.config)) {
-      const std::string where = " in line " + std::to_string(of.line) + " of " + settings.config;
-      if (of.name == "CRIMP_CONFIG")
+    const auto all = read_settings_file(settings.config);
+    for (auto of = all.begin(); of != all.end(); ++of) {
+      const auto again = [&](const FileSetting& other) { return other.name == of->name; };
+      if (std::find(said.begin(), said.end(), of->name) != said.end() && of->name != "CRIMP_CONFIG") continue;
+      if (std::any_of(of + 1, all.end(), again)) continue;
+      const std::string where = " in line " + std::to_string(of->line) + " of " + settings.config;
+      if (of->name == "CRIMP_CONFIG")
         complaints.push_back({"CRIMP_CONFIG" + where + " is not read: one file cannot name another", false});
-      else take(settings, of.name, of.value, where, complaints);
+      else take(settings, of->name, of->value, where, complaints);
     }
   } catch (const std::exception& e) {
     complaints.push_back({"CRIMP_CONFIG is '" + settings.config + "': " + e.what(), true});
@@ -285,10 +291,12 @@ Settings read_settings(const char* const* environment, std::vector<Complaint>& c
       if (entry.starts_with("CRIMP_") && equals != entry.npos) fn(entry.substr(0, equals), entry.substr(equals + 1));
     }
   };
+  std::vector<std::string_view> said;
   each([&](std::string_view name, std::string_view value) {
+    said.push_back(name);
     if (name == "CRIMP_CONFIG") settings.config = value;
   });
-  if (!settings.config.empty()) take_file(settings, complaints);
+  if (!settings.config.empty()) take_file(settings, said, complaints);
   each([&](std::string_view name, std::string_view value) { take(settings, name, value, "", complaints); });
   return settings;
 }

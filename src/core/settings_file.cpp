@@ -1,5 +1,6 @@
 #include "core/settings_file.hpp"
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -49,7 +50,9 @@ std::vector<FileSetting> read_settings_file(const std::string& path) {
   if (!std::filesystem::is_regular_file(status)) throw std::runtime_error("it is no regular file");
   if (std::filesystem::file_size(path, error) > kLongest)
     throw std::runtime_error("it is longer than 1 MiB, which is too long for settings");
+  errno = 0;
   std::ifstream stream(path, std::ios::binary);
+  if (!stream) throw std::runtime_error("it cannot be read: " + std::generic_category().message(errno));
   const std::string text((std::istreambuf_iterator<char>(stream)), {});
   if (!stream) throw std::runtime_error("it cannot be read");
   return parse_settings_file(text);

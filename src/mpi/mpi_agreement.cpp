@@ -44,10 +44,15 @@ class Comparison {
       if (head) std::memcpy(&length, block.bytes, head);
       const std::size_t n = std::min<std::size_t>(room, length - sent);
       same = same && length == mine.size() && std::memcmp(block.bytes + head, mine.data() + sent, n) == 0;
-      if (copy) logged("the settings of another rank", [&] { copy->append(block.bytes + head, n); });
+      if (copy && !append(*copy, block.bytes + head, n)) copy->clear(), copy = nullptr;  // all of it or nothing
       sent += n;
     }
     return same;
+  }
+  static bool append(std::string& to, const char* from, std::size_t n) {
+    bool done = false;
+    logged("the settings of another rank", [&] { to.append(from, n), done = true; });
+    return done;
   }
   int all(int mine, MPI_Op op) {
     int result = mine;

@@ -445,7 +445,9 @@ bool says_complaints() {
 
 int bench_allreduce(Arguments arguments) {
   Setup setup;
-  if (const char* codec = std::getenv("CRIMP_CODEC")) setup.codec = codec;
+  std::vector<Complaint> ignored;  // libcrimp.so says them
+  const Settings given = read_settings(environ, ignored);
+  setup.codec = given.codec;
   if (setup.codec.empty() || setup.codec == "auto") setup.codec = "3lc";
   CommandLine app(
       "Times MPI_Allreduce through Crimp and plain, in turns in the same run. To be started by crimp run or mpirun:\n"
@@ -505,7 +507,7 @@ int bench_allreduce(Arguments arguments) {
   for (const auto& entry : crimp::algorithms())
     if (!setup.algorithms && algorithm == "auto" && entry.why_unsupported(*make_codec(setup.codec), 2).empty())
       algorithm = entry.name;
-  setenv("CRIMP_ALGORITHM", algorithm.c_str(), 0);
+  setenv("CRIMP_ALGORITHM", (given.algorithm == "auto" ? algorithm : given.algorithm).c_str(), 0);
   if (setup.plain_algorithms) request_plain_algorithms();
   MPI_Init(nullptr, nullptr);
   const int code = go(setup, device ? &*device : nullptr);

@@ -99,6 +99,10 @@ TEST_SUITE("options") {
     CHECK(settings.min_count == 5);
     CHECK(settings.config == file);
     CHECK(read({config, "CRIMP_CODEC=fp16", "CRIMP_THREADS=1"}).codec == "fp16");
+    // What does not count need not be legal.
+    write("CRIMP_THREADS=0\nCRIMP_CHUNK=minus\nCRIMP_THREADS=2\n");
+    CHECK(read({config, "CRIMP_CHUNK=1M"}).threads == 2);
+    write("CRIMP_CODEC=3lc:s=1.5,entropy=1\nCRIMP_THREADS=2\n");
 
     Settings first;
     first.codec = "fp16";

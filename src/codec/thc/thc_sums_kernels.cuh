@@ -256,10 +256,10 @@ class Sums final : public DeviceSums {
   int load() const override {
     const Stream s = device::only_load();
     const SumChunk none{};
-    for (const int e : {norms(none, nullptr, s), encode(none, nullptr, 0, nullptr, s),
-                        decode(none, nullptr, nullptr, 1, s), integers(nullptr, 0, 1, nullptr, s),
-                        integers(nullptr, 0, 2, nullptr, s), add({}, 0, 8, nullptr, s),
-                        unpack({nullptr, 0, 1, 8}, 0, 0, nullptr, nullptr, s)})
+    for (const int e :
+         {norms(none, nullptr, s), encode(none, nullptr, 0, nullptr, s), decode(none, nullptr, nullptr, 1, s),
+          integers(nullptr, 0, 1, nullptr, s), integers(nullptr, 0, 2, nullptr, s), add({}, 0, 8, nullptr, s),
+          unpack({nullptr, 0, 1, 8}, 0, 0, nullptr, nullptr, s)})
       if (e != 0) return e;
     return 0;
   }
