@@ -101,8 +101,8 @@ class Allgather final : public Rounds<Allgather> {
     const bool first = !committed();
     if (!accept(send(chunk).headers)) return end();
     if (first) {
-      commit({&send(0).bound, 1});
-      if (chunks() > 1) commit({&send(1).bound, 1});
+      commit({&send(0).bound, 1}, {&send(0).mine, 1});
+      if (chunks() > 1) commit({&send(1).bound, 1}, {&send(1).mine, 1});
     }
     finish_decoding(receive(chunk));
     start_bodies(chunk);

@@ -48,7 +48,9 @@ IntegerSums::Scratch::Scratch(const IntegerRoute& route, ArenaParts& parts) {
 
 IntegerSums::IntegerSums(Transport& transport, Workers& workers, const IntegerRoute& route, const CallBuffers& call,
                          Trace* trace)
-    : Pipeline(transport, workers, route, call, trace), codec_(route.codec()), parts_(call.arena, call.values),
+    : Pipeline(transport, workers, route, call, trace), codec_(route.codec()),
+      parts_(call.arena, call.arena ? call.values : nullptr),  // neither: this rank has no room
+
       steps_(backend_.sum_steps(codec())), slices_(route.chunks()), integers_(route, parts_) {
   for (Chunk& c : open_) c.headers.resize(ranks());
 }

@@ -237,7 +237,8 @@ struct Stretch {
 
 }  // namespace
 
-void Pipeline::commit(std::span<const BoundSlice> slices) {
+void Pipeline::commit(std::span<const BoundSlice> slices, std::span<const Header> mine) {
+  if (std::any_of(mine.begin(), mine.end(), [](const Header& h) { return h.flags & kFlagCorrupt; })) return;
   try {
     Stretch memories, momenta;
     for (const BoundSlice& bound : slices)

@@ -79,7 +79,8 @@ class Pipeline {
   // nothing left under way.
   bool accept(std::span<const Header>);
   // After the first accept(): new memories of a chunk that was cut before go to their places, neighbours' together.
-  void commit(std::span<const BoundSlice>);
+  // mine: its headers; where encoding has failed nothing waits.
+  void commit(std::span<const BoundSlice> slices, std::span<const Header> mine);
   // Where bodies of so many bytes are received: in their bounds, or, where the backend is asynchronous, behind one
   // another, so that they travel in one copy.
   void place(std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> bounds,

@@ -201,7 +201,8 @@ class TwoShot final : public Rounds<TwoShot> {
     const bool first = !committed();
     if (!accept(chunk(i).scattered)) return end();
     if (first)
-      for (std::uint64_t early = 0; early < std::min<std::uint64_t>(2, chunks()); ++early) commit(chunk(early).shards);
+      for (std::uint64_t early = 0; early < std::min<std::uint64_t>(2, chunks()); ++early)
+        commit(chunk(early).shards, chunk(early).mine);
     start_shards(i);
   }
 

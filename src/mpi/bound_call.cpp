@@ -36,7 +36,7 @@ class Binder {
       part.in = bound_.widened ? bound_.widened : static_cast<const float*>(values_.send());
       part.out = bound_.widened ? bound_.widened : static_cast<float*>(values_.receive());
       if (ready) part.arena = chosen_.routes[p]->host_bodies ? &values_.packed() : &values_.bodies();
-      if (values_.direct()) part.backend = &values_.backend(), part.values = &values_.values();
+      if (values_.direct()) part.backend = &values_.backend(), part.values = ready ? &values_.values() : nullptr;
       part.flags = flags_;
       part.sequence = sequence + static_cast<std::uint32_t>(p);
     }

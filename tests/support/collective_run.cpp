@@ -76,6 +76,8 @@ void call(Transport& transport, const Setup& setup, Rank& rank, Workers& workers
   Arena arena;
   if (!rank.no_memory) arena.reserve(route->bytes({}).together);
   c.arena = rank.no_memory ? nullptr : &arena;
+  Arena unreserved;
+  if (rank.no_memory) c.values = &unreserved;
   rank.result = allreduce_compressed(transport, *route, c, workers);
 }
 
