@@ -1,6 +1,6 @@
 // Settings: what the CRIMP_* environment variables say, else the file of CRIMP_CONFIG, else rank 0. One table
-// (src/core/settings.cpp) makes the parser, `crimp info
-// --env`, the table in README.md and the complaints about unknown or malformed values.
+// (src/core/settings.cpp) makes the parser, `crimp info --env`, the table in docs/settings.md and the complaints about
+// unknown or malformed values.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -78,7 +78,7 @@ struct SettingText {
 Settings read_settings(const char* const* environment, std::vector<Complaint>& complaints,
                        std::span<const SettingText> otherwise = {});
 
-// The table as aligned text (`crimp info --env`, CRIMP_HELP=1) and as the Markdown table of README.md.
+// The table as aligned text (`crimp info --env`, CRIMP_HELP=1) and as the Markdown table of docs/settings.md.
 std::string options_as_text();
 std::string options_as_markdown();
 

@@ -1,5 +1,6 @@
 #include "core/settings_file.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
