@@ -76,7 +76,7 @@ const DevicePlugin* device_plugin() noexcept {
 }
 
 bool reaches_device_memory() noexcept {
-  return device_plugin() || (refused.load(std::memory_order_relaxed) && driver_in_use());
+  return driver_in_use() && (device_plugin() || refused.load(std::memory_order_relaxed));
 }
 
 PointerAttributes pointer_attributes(const void* pointer) noexcept {
