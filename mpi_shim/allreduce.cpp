@@ -10,9 +10,7 @@
 #include "staged.hpp"
 
 namespace crimp {
-namespace {
 
-// Out of line, so that the way past it stays short.
 __attribute__((noinline)) bool ready() {
   Runtime& runtime = Runtime::get();
   if (!runtime.started()) {
@@ -27,6 +25,8 @@ __attribute__((noinline)) bool ready() {
   }
   return runtime.running();
 }
+
+namespace {
 
 // The call goes through MPI; Horovod's are looked at before and after.
 int pass(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,

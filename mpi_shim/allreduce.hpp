@@ -6,6 +6,10 @@
 
 namespace crimp {
 
+// Starts Crimp where it was loaded after MPI_Init. False: there is nothing to do for it, before MPI_Init or behind
+// MPI_Finalize. Out of line, so that the way past it stays short.
+bool ready();
+
 // Whether the communicator's ranks have the same settings, where that could not be found at MPI_Init; else *why.
 // Collective at the communicator's first call. Inside guard().
 bool ranks_agree(MPI_Comm, PassReason* why);

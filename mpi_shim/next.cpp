@@ -18,7 +18,8 @@ void find(F& to, bool& differ, const char* name, const char* otherwise) {
 NextMpi find_all(bool pmpi) {
   NextMpi n{};
   bool other = false;  // MPI_x and PMPI_x are two functions
-#define CRIMP_FIND(name) find(n.name, other, pmpi ? "PMPI_" #name : "MPI_" #name, pmpi ? "MPI_" #name : "PMPI_" #name)
+#define CRIMP_FIND_AS(name, symbol) find(n.name, other, pmpi ? "P" symbol : symbol, pmpi ? symbol : "P" symbol)
+#define CRIMP_FIND(name) CRIMP_FIND_AS(name, "MPI_" #name)
   CRIMP_FIND(Init);
   CRIMP_FIND(Init_thread);
   CRIMP_FIND(Finalize);
@@ -36,9 +37,28 @@ NextMpi find_all(bool pmpi) {
   CRIMP_FIND(Alltoallv);
   CRIMP_FIND(Reduce_scatter);
   CRIMP_FIND(Reduce_scatter_block);
+  CRIMP_FIND(Iallreduce);
+  CRIMP_FIND(Wait);
+  CRIMP_FIND(Waitall);
+  CRIMP_FIND(Waitany);
+  CRIMP_FIND(Waitsome);
+  CRIMP_FIND(Test);
+  CRIMP_FIND(Testall);
+  CRIMP_FIND(Testany);
+  CRIMP_FIND(Testsome);
+  CRIMP_FIND(Request_get_status);
+  CRIMP_FIND(Request_free);
+  CRIMP_FIND(Start);
+  CRIMP_FIND(Startall);
+#if MPI_VERSION >= 4
+  CRIMP_FIND(Allreduce_init);
+#else
+  CRIMP_FIND_AS(Allreduce_init, "MPIX_Allreduce_init");  // null where there is none
+#endif
   CRIMP_FIND(Op_create);
   CRIMP_FIND(Op_free);
 #undef CRIMP_FIND
+#undef CRIMP_FIND_AS
   n.pmpi = pmpi;
   n.tool = other && !pmpi;
   return n;

@@ -52,7 +52,8 @@ AlgorithmEntry::Prediction AlgorithmEntry::predicted(const NetworkModel& network
 
 std::span<const AlgorithmEntry> algorithms() {
   static const AlgorithmEntry all[] = {allgather_algorithm(),   two_shot_algorithm(), homomorphic_algorithm(),
-                                       integer_sum_algorithm(), low_rank_algorithm(), hierarchical_algorithm()};
+                                       integer_sum_algorithm(), low_rank_algorithm(), one_shot_algorithm(),
+                                       hierarchical_algorithm()};
   return all;
 }
 

@@ -101,5 +101,6 @@ AlgorithmEntry hierarchical_algorithm();
 AlgorithmEntry homomorphic_algorithm();
 AlgorithmEntry integer_sum_algorithm();
 AlgorithmEntry low_rank_algorithm();
+AlgorithmEntry one_shot_algorithm();
 
 }  // namespace crimp

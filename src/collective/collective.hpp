@@ -12,7 +12,8 @@ namespace crimp {
 
 struct CollectiveResult {
   std::uint8_t flags =
-      0;  // union over the ranks. Not 0: nothing was decoded, no residual changed, send the call through MPI
+      0;             // union over the ranks. Not 0: nothing was decoded, no residual changed, send the call through MPI
+  int exponent = 0;  // algorithm one_shot: `out` is to be multiplied by 2^exponent
   DelayNotes delays;           // of all ranks
   std::optional<Error> error;  // what was wrong with a payload; the exchange was still completed, `out` is undefined
   std::uint64_t sent_bytes = 0, received_bytes = 0;  // headers and bodies; received: from other ranks

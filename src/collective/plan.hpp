@@ -57,6 +57,7 @@ struct CallBuffers {
   Backend* backend = nullptr;  // where `in`, `out` and the memories are; null: in host memory
   std::uint8_t flags = 0;      // WireFlag: this rank's reasons for sending the call through MPI
   std::uint32_t sequence = 0;  // compressed calls on this communicator so far
+  int exponent = 0;            // algorithm one_shot: the values were divided by 2^exponent on this rank
   DelayNote delay = {};        // this rank's word to CRIMP_CONTROL
 };
 

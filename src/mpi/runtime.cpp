@@ -20,6 +20,7 @@
 #include "mpi/mpi_agreement.hpp"
 #include "mpi/mpi_gather.hpp"
 #include "mpi/mpi_transport.hpp"
+#include "mpi/nonblocking.hpp"
 #include "mpi/session.hpp"
 
 extern char** environ;
@@ -178,6 +179,8 @@ void Runtime::start(bool world) {
   // A duplicate of a communicator is another communicator: nothing is copied.
   check_mpi(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &Runtime::forget, &keyval_, nullptr),
             "MPI_Comm_create_keyval");
+  check_mpi(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &Runtime::forget_nonblocking, &nonblocking_keyval_, nullptr),
+            "MPI_Comm_create_keyval");
   // Of ranks among which there are no such nodes no communicator has any.
   if (usable_ && settings_.codec != "none" && useful(crimp::nodes_of(host_of_rank_, settings_.node_size)))
     private_world.open();
@@ -322,6 +325,52 @@ Session* Runtime::session(MPI_Comm comm, PassReason* why, const AllreduceRequest
   return nullptr;
 }
 
+int Runtime::forget_nonblocking(MPI_Comm, int, void* sums, void*) {
+  Runtime& self = get();
+  std::shared_ptr<NonblockingSums> last;
+  std::lock_guard lock(self.mutex_);
+  if (const auto found = self.nonblocking_.find(sums); found != self.nonblocking_.end()) {
+    last = std::move(found->second);  // sums under way still have it
+    self.nonblocking_.erase(found);
+    last->freed();
+  }
+  return MPI_SUCCESS;
+}
+
+std::shared_ptr<NonblockingSums> Runtime::nonblocking(MPI_Comm comm, PassReason* why) {
+  if (late()) {
+    *why = PassReason::unprepared;
+    return nullptr;
+  }
+  void* found = nullptr;
+  int has = 0;
+  check_mpi(PMPI_Comm_get_attr(comm, nonblocking_keyval_, &found, &has), "MPI_Comm_get_attr");
+  if (!has) {
+    int inter = 0, size = 1, rank = 0;
+    check_mpi(PMPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter");
+    if (!inter) check_mpi(PMPI_Comm_size(comm, &size), "MPI_Comm_size");
+    if (!inter && size > 1) {
+      check_mpi(PMPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+      const std::vector<int> ranks = world_ranks(comm);
+      if (std::find(ranks.begin(), ranks.end(), -1) != ranks.end()) {
+        *why = PassReason::unprepared;
+        return nullptr;
+      }
+      auto made = NonblockingSums::make(context(), comm, rank, size);
+      found = made.get();
+      check_mpi(PMPI_Comm_set_attr(comm, nonblocking_keyval_, found), "MPI_Comm_set_attr");
+      std::lock_guard lock(mutex_);
+      nonblocking_[found] = std::move(made);
+    }
+  }
+  if (!found) {
+    *why = PassReason::communicator;
+    return nullptr;
+  }
+  std::lock_guard lock(mutex_);
+  return nonblocking_.at(found);
+}
+
 Session* Runtime::known_session(MPI_Comm comm) {
   {
     std::lock_guard lock(mutex_);
@@ -347,6 +396,7 @@ void Runtime::finish() noexcept {
     // Attributes of communicators that the program never frees are not deleted by MPI; those that are find their
     // session gone.
     left.swap(sessions_);
+    nonblocking_.clear();
     state_.store(State::finished, std::memory_order_release);
   }
   logged("what is known of communicators", [&] {

@@ -30,6 +30,7 @@
 
 namespace crimp {
 
+class NonblockingSums;
 class Session;
 struct AllreduceRequest;
 
@@ -85,6 +86,8 @@ class Runtime {
   // The communicator's session, made at its first eligible call (collective over it). Null: calls on it pass through,
   // for *why. Throws Error{transport_failed}. `request`: the call that needs it, where it is known.
   Session* session(MPI_Comm comm, PassReason* why, const AllreduceRequest* request = nullptr);
+  // The communicator's sums that do not block; nothing collective. Null: they are MPI's, on all ranks, for *why.
+  std::shared_ptr<NonblockingSums> nonblocking(MPI_Comm comm, PassReason* why);
   // Where it has been made and may be used; nothing collective.
   Session* known_session(MPI_Comm comm);
   bool usable() const {
@@ -104,6 +107,7 @@ class Runtime {
   void end(Session*);
   std::string report_text(const std::vector<std::string>& of_ranks) const;
   static int forget(MPI_Comm, int keyval, void* session, void* extra);
+  static int forget_nonblocking(MPI_Comm, int keyval, void* sums, void* extra);
   static int finish_late(MPI_Comm, int keyval, void*, void*);
 
   std::atomic<State> state_{State::idle};
@@ -119,8 +123,9 @@ class Runtime {
   std::optional<Replay> replay_;
   std::map<std::uint64_t, std::uint64_t> communicators_;  // so far, by the digest of their ranks
   std::set<Session*> sessions_;
+  std::map<void*, std::shared_ptr<NonblockingSums>> nonblocking_;  // by the attributes' values
   Clock::time_point origin_;
-  int keyval_ = MPI_KEYVAL_INVALID;
+  int keyval_ = MPI_KEYVAL_INVALID, nonblocking_keyval_ = MPI_KEYVAL_INVALID;
   int world_rank_ = 0, world_size_ = 1;
   std::vector<int> host_of_rank_;  // the lowest rank of MPI_COMM_WORLD on the same host
   int illegal_rank_ =

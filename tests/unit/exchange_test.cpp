@@ -3,10 +3,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <exception>
 #include <latch>
 #include <thread>
 
+#include "collective/one_shot.hpp"
 #include "memory/workers.hpp"
 #include "support/collective_run.hpp"
 #include "support/compare.hpp"
@@ -140,6 +142,61 @@ void run_with_two(int n, const std::function<void(ThreadTransport&, ThreadTransp
 }  // namespace
 
 TEST_SUITE("exchange") {
+  TEST_CASE("one exchange has the bits of allgather's two, and its bytes are known before") {
+    for (const char* spec : {"fp16", "3lc", "3lc:s=0.5,entropy=1", "8bit", "topk", "thc", "qsgd"}) {
+      Setup setup{make_codec(spec), named_layout(60001, {30000, 17, 20000}), 60001};
+      setup.chunk = 6 * kPieceElements;
+      setup.feedback = setup.codec->feedback().kept();
+      auto two = make_ranks(setup, 3, 5), one = two;
+      run_blocking(setup, two);
+      setup.algorithm = Algorithm::one_shot;
+      const auto route = route_of(setup, 3);
+      run_blocking(setup, one);
+      CAPTURE(spec);
+      for (std::size_t r = 0; r < 3; ++r) {
+        CHECK_FALSE(one[r].result.error.has_value());
+        CHECK(difference(one[r].out, two[r].out) == "");
+        CHECK(difference(one[r].residual, two[r].residual) == "");
+        CHECK(one[r].result.sent_bytes == frame_bytes(*route));
+        CHECK(one[r].result.sent_bytes >= two[r].result.sent_bytes);
+        CHECK(one[r].result.received_bytes == 2 * frame_bytes(*route));
+      }
+    }
+  }
+
+  TEST_CASE("one exchange: each rank's values in a unit of their own, and a flag of one for all") {
+    Setup setup{make_codec("fp32"), named_layout(20001, {20001}), 20001};
+    setup.chunk = 2 * kPieceElements;
+    setup.algorithm = Algorithm::one_shot;
+    setup.feedback = false;
+    auto ranks = make_ranks(setup, 3, 7);
+    std::vector<double> sums(20001);
+    const int exponents[3] = {5, -3, 0};
+    for (std::size_t r = 0; r < 3; ++r)
+      for (std::size_t i = 0; i < sums.size(); ++i) {
+        ranks[r].values[i] =
+            static_cast<float>(static_cast<int>((i * 7 + r) % 64));  // whole numbers: no sum is rounded
+        sums[i] += std::ldexp(static_cast<double>(ranks[r].values[i]), exponents[r]);
+      }
+    for (const bool flagged : {false, true}) {
+      run_ranks(3, [&](ThreadTransport& transport) {
+        const auto r = static_cast<std::size_t>(transport.rank());
+        Side side(transport, setup, ranks[r]);
+        side.buffers.exponent = exponents[r];
+        if (flagged && r == 1) side.buffers.flags = kFlagExact;
+        side.exchange->start();
+        ranks[r].result = side.exchange->finish();
+      });
+      for (const Rank& rank : ranks) {
+        CHECK(rank.result.flags == (flagged ? kFlagExact : 0));
+        if (flagged) continue;
+        CHECK(rank.result.exponent == 5);
+        for (std::size_t i = 0; i < sums.size(); ++i)
+          REQUIRE(std::ldexp(static_cast<double>(rank.out[i]), 5) == sums[i]);
+      }
+    }
+  }
+
   TEST_CASE("a call that is asked for progress has the bits and the bytes of one that blocks") {
     each_setup([](const Setup& setup) {
       auto blocking = make_ranks(setup, 3, 5), asked = blocking;

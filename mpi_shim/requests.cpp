@@ -1,0 +1,259 @@
+// What completes or starts requests: MPI_Wait and MPI_Test in all their forms, MPI_Request_get_status, MPI_Start,
+// MPI_Startall, MPI_Request_free.
+//
+// A request's work is taken out of the table before MPI is asked, because behind MPI's completion another thread may
+// get the same handle for a new request; what is not complete is put back.
+#include "requests.hpp"
+
+#include <utility>
+#include <vector>
+
+#include "core/reserve.hpp"
+#include "export.hpp"
+#include "guard.hpp"
+
+namespace crimp {
+
+constinit std::atomic<int> Requests::outstanding_{0};
+
+Requests& Requests::get() {
+  static auto& requests = *new Requests;
+  return requests;
+}
+
+void Requests::add(MPI_Request request, std::unique_ptr<Pending> pending) {
+  std::lock_guard lock(mutex_);
+  table_.reserve(table_.size() + taken_ + 1);
+  table_[request] = std::move(pending);
+  outstanding_.fetch_add(1, std::memory_order_relaxed);
+}
+
+Requests::Entry Requests::take(MPI_Request request) {
+  if (request == MPI_REQUEST_NULL) return {};
+  std::lock_guard lock(mutex_);
+  Entry entry = table_.extract(request);
+  if (entry) ++taken_;
+  return entry;
+}
+
+void Requests::put(Entry entry) noexcept {
+  std::lock_guard lock(mutex_);
+  --taken_;
+  table_.insert(std::move(entry));
+}
+
+void Requests::end(Entry entry) noexcept {
+  std::lock_guard lock(mutex_);
+  --taken_;
+  outstanding_.fetch_sub(1, std::memory_order_relaxed);
+  static_cast<void>(entry);
+}
+
+namespace {
+
+// The work behind the requests of one call, while MPI has them.
+class Taken {
+ public:
+  Taken(const MPI_Request* requests, int count) : requests_(requests) {
+    for (int i = 0; requests && i < count; ++i)
+      if (auto entry = Requests::get().take(requests[i]))
+        insist([&] { works_.push_back({i, Requests::Entry()}); }), works_.back().entry = std::move(entry);
+  }
+  // What was not finished is as it was.
+  ~Taken() {
+    for (Work& w : works_)
+      if (w.entry) Requests::get().put(std::move(w.entry));
+  }
+  Taken(const Taken&) = delete;
+  Taken& operator=(const Taken&) = delete;
+
+  // Request i is complete.
+  int finish(int i, int rc) {
+    for (Work& w : works_)
+      if (w.index == i && w.entry) return finish(w, rc);
+    return rc;
+  }
+  // All are, or of some MPI says otherwise.
+  int finish_all(int rc, MPI_Status* statuses) {
+    int first = rc;
+    for (Work& w : works_) {
+      const bool asked = rc == MPI_SUCCESS || rc == MPI_ERR_IN_STATUS;
+      if (!(requests_[w.index] == MPI_REQUEST_NULL || (asked && w.pending().persistent()))) continue;
+      const bool told = statuses != MPI_STATUSES_IGNORE;
+      const int own = rc != MPI_ERR_IN_STATUS ? rc : told ? statuses[w.index].MPI_ERROR : MPI_ERR_IN_STATUS;
+      if (own == MPI_ERR_PENDING) continue;
+      const int ours = finish(w, own);
+      if (ours == own) continue;
+      if (told) statuses[w.index].MPI_ERROR = ours;
+      if (first == MPI_SUCCESS) first = ours;
+    }
+    return first;
+  }
+  // Complete, but the program keeps the request.
+  int look(int rc) {
+    for (Work& w : works_)
+      if (!std::exchange(w.pending().finished, true)) rc = w.pending().finish(rc);
+    return rc;
+  }
+  // MPI has freed the requests. What it still goes on with keeps its buffers: nobody will say when it ends.
+  void freed() {
+    for (Work& w : works_) {
+      if (!w.pending().finished) static_cast<void>(w.entry.mapped().release());
+      Requests::get().end(std::move(w.entry));
+    }
+    works_.clear();
+  }
+  int start() {
+    for (Work& w : works_)
+      if (const int rc = w.pending().start(); rc != MPI_SUCCESS) return rc;
+    return MPI_SUCCESS;
+  }
+  // A request may be another one when it has been started.
+  void renew() {
+    for (Work& w : works_) w.entry.key() = requests_[w.index];
+  }
+
+ private:
+  struct Work {
+    int index;
+    Requests::Entry entry;
+    Pending& pending() const { return *entry.mapped(); }
+  };
+  static int finish(Work& w, int rc) {
+    if (!std::exchange(w.pending().finished, true)) rc = w.pending().finish(rc);
+    if (!w.pending().persistent()) Requests::get().end(std::move(w.entry));
+    return rc;
+  }
+  const MPI_Request* requests_;
+  std::vector<Work> works_;
+};
+
+bool straight(const NextMpi& next) { return __builtin_expect(!Requests::any(), 1) || inside(next); }
+
+int wait(const NextMpi& next, MPI_Request* request, MPI_Status* status) {
+  if (straight(next)) return next.Wait(request, status);
+  Taken taken(request, 1);
+  return taken.finish(0, next.Wait(request, status));
+}
+
+int waitall(const NextMpi& next, int count, MPI_Request* requests, MPI_Status* statuses) {
+  if (straight(next)) return next.Waitall(count, requests, statuses);
+  Taken taken(requests, count);
+  return taken.finish_all(next.Waitall(count, requests, statuses), statuses);
+}
+
+int waitany(const NextMpi& next, int count, MPI_Request* requests, int* index, MPI_Status* status) {
+  if (straight(next)) return next.Waitany(count, requests, index, status);
+  Taken taken(requests, count);
+  if (index) *index = MPI_UNDEFINED;  // where MPI says nothing
+  const int rc = next.Waitany(count, requests, index, status);
+  return !index || *index == MPI_UNDEFINED ? rc : taken.finish(*index, rc);
+}
+
+int finish_some(Taken& taken, int rc, const int* done, const int* indices, MPI_Status* statuses) {
+  int first = rc;
+  for (int i = 0; done && *done != MPI_UNDEFINED && i < *done; ++i) {
+    const bool told = statuses != MPI_STATUSES_IGNORE;
+    const int own = rc != MPI_ERR_IN_STATUS ? rc : told ? statuses[i].MPI_ERROR : MPI_ERR_IN_STATUS;
+    const int ours = taken.finish(indices[i], own);
+    if (ours == own) continue;
+    if (told) statuses[i].MPI_ERROR = ours;
+    if (first == MPI_SUCCESS) first = ours;
+  }
+  return first;
+}
+
+int waitsome(const NextMpi& next, int count, MPI_Request* requests, int* done, int* indices, MPI_Status* statuses) {
+  if (straight(next)) return next.Waitsome(count, requests, done, indices, statuses);
+  Taken taken(requests, count);
+  if (done) *done = MPI_UNDEFINED;
+  return finish_some(taken, next.Waitsome(count, requests, done, indices, statuses), done, indices, statuses);
+}
+
+int test(const NextMpi& next, MPI_Request* request, int* flag, MPI_Status* status) {
+  if (straight(next)) return next.Test(request, flag, status);
+  Taken taken(request, 1);
+  if (flag) *flag = 0;
+  const int rc = next.Test(request, flag, status);
+  return flag && *flag ? taken.finish(0, rc) : rc;
+}
+
+int testall(const NextMpi& next, int count, MPI_Request* requests, int* flag, MPI_Status* statuses) {
+  if (straight(next)) return next.Testall(count, requests, flag, statuses);
+  Taken taken(requests, count);
+  if (flag) *flag = 0;
+  const int rc = next.Testall(count, requests, flag, statuses);
+  return flag && *flag ? taken.finish_all(rc, statuses) : rc;
+}
+
+int testany(const NextMpi& next, int count, MPI_Request* requests, int* index, int* flag, MPI_Status* status) {
+  if (straight(next)) return next.Testany(count, requests, index, flag, status);
+  Taken taken(requests, count);
+  if (flag) *flag = 0;
+  if (index) *index = MPI_UNDEFINED;
+  const int rc = next.Testany(count, requests, index, flag, status);
+  return flag && *flag && index && *index != MPI_UNDEFINED ? taken.finish(*index, rc) : rc;
+}
+
+int testsome(const NextMpi& next, int count, MPI_Request* requests, int* done, int* indices, MPI_Status* statuses) {
+  if (straight(next)) return next.Testsome(count, requests, done, indices, statuses);
+  Taken taken(requests, count);
+  if (done) *done = MPI_UNDEFINED;
+  return finish_some(taken, next.Testsome(count, requests, done, indices, statuses), done, indices, statuses);
+}
+
+int request_get_status(const NextMpi& next, MPI_Request request, int* flag, MPI_Status* status) {
+  if (straight(next)) return next.Request_get_status(request, flag, status);
+  Taken taken(&request, 1);
+  if (flag) *flag = 0;
+  const int rc = next.Request_get_status(request, flag, status);
+  return flag && *flag ? taken.look(rc) : rc;
+}
+
+int request_free(const NextMpi& next, MPI_Request* request) {
+  if (straight(next)) return next.Request_free(request);
+  Taken taken(request, 1);
+  const int rc = next.Request_free(request);
+  if (rc == MPI_SUCCESS) taken.freed();
+  return rc;
+}
+
+int start(const NextMpi& next, MPI_Request* request) {
+  if (straight(next)) return next.Start(request);
+  Taken taken(request, 1);
+  int rc = taken.start();
+  if (rc == MPI_SUCCESS) rc = next.Start(request);
+  taken.renew();
+  return rc;
+}
+
+int startall(const NextMpi& next, int count, MPI_Request* requests) {
+  if (straight(next)) return next.Startall(count, requests);
+  Taken taken(requests, count);
+  int rc = taken.start();
+  if (rc == MPI_SUCCESS) rc = next.Startall(count, requests);
+  taken.renew();
+  return rc;
+}
+
+}  // namespace
+}  // namespace crimp
+
+CRIMP_EXPORT(Wait, wait, (MPI_Request * request, MPI_Status* status), request, status)
+CRIMP_EXPORT(Waitall, waitall, (int count, MPI_Request requests[], MPI_Status statuses[]), count, requests, statuses)
+CRIMP_EXPORT(Waitany, waitany, (int count, MPI_Request requests[], int* index, MPI_Status* status), count, requests,
+             index, status)
+CRIMP_EXPORT(Waitsome, waitsome, (int count, MPI_Request requests[], int* done, int indices[], MPI_Status statuses[]),
+             count, requests, done, indices, statuses)
+CRIMP_EXPORT(Test, test, (MPI_Request * request, int* flag, MPI_Status* status), request, flag, status)
+CRIMP_EXPORT(Testall, testall, (int count, MPI_Request requests[], int* flag, MPI_Status statuses[]), count, requests,
+             flag, statuses)
+CRIMP_EXPORT(Testany, testany, (int count, MPI_Request requests[], int* index, int* flag, MPI_Status* status), count,
+             requests, index, flag, status)
+CRIMP_EXPORT(Testsome, testsome, (int count, MPI_Request requests[], int* done, int indices[], MPI_Status statuses[]),
+             count, requests, done, indices, statuses)
+CRIMP_EXPORT(Request_get_status, request_get_status, (MPI_Request request, int* flag, MPI_Status* status), request,
+             flag, status)
+CRIMP_EXPORT(Request_free, request_free, (MPI_Request * request), request)
+CRIMP_EXPORT(Start, start, (MPI_Request * request), request)
+CRIMP_EXPORT(Startall, startall, (int count, MPI_Request requests[]), count, requests)

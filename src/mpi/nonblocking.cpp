@@ -1,0 +1,396 @@
+#include "mpi/nonblocking.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "backend/device_access.hpp"
+#include "backend/host_backend.hpp"
+#include "codec/exact_feedback.hpp"
+#include "collective/one_shot.hpp"
+#include "collective/wire.hpp"
+#include "core/convert.hpp"
+#include "core/error.hpp"
+#include "core/float_environment.hpp"
+#include "core/log.hpp"
+#include "core/reserve.hpp"
+#include "core/settings.hpp"
+#include "core/trace.hpp"
+#include "mpi/mpi_transport.hpp"
+#include "mpi/tensor_memory.hpp"
+
+#if defined(OPEN_MPI)
+#include <mpi-ext.h>
+#endif
+
+namespace crimp {
+namespace {
+
+// Of scratch that is kept between sums.
+constexpr std::size_t kMostArenas = 8;
+constexpr std::uint64_t kMostKept = std::uint64_t{256} << 20;
+
+// The one exchange of a sum. The caller completes its request, so that here nothing waits.
+class OneExchange final : public Transport {
+ public:
+  OneExchange(MPI_Comm comm, int rank, int size) : comm_(comm), rank_(rank), size_(size) {}
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  Ticket start_allgather(const void* mine, void* all, std::uint64_t bytes) override {
+    if (persistent_) return 0;  // the caller starts it
+    const int n = payload_units(bytes);
+    check_mpi(PMPI_Iallgather(mine, n, payload_unit(), all, n, payload_unit(), comm_, &request_), "MPI_Iallgather");
+    return 0;
+  }
+  Ticket start_allgatherv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*) override {
+    return no_other();
+  }
+  Ticket start_alltoallv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*,
+                         std::span<const std::uint64_t>, std::span<const std::uint64_t>) override {
+    return no_other();
+  }
+  Ticket start_sum(const void*, void*, std::uint64_t, Integer) override { return no_other(); }
+  void wait(Ticket) override {}
+  bool done(Ticket) override { return true; }
+  void progress() noexcept override {}
+
+  // False: this MPI has no persistent exchange.
+  bool init(const void* mine, void* all, std::uint64_t bytes) {
+    persistent_ = true;
+    const int n = payload_units(bytes);
+#if MPI_VERSION >= 4
+    check_mpi(PMPI_Allgather_init(mine, n, payload_unit(), all, n, payload_unit(), comm_, MPI_INFO_NULL, &request_),
+              "MPI_Allgather_init");
+    return true;
+#elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
+    check_mpi(PMPIX_Allgather_init(mine, n, payload_unit(), all, n, payload_unit(), comm_, MPI_INFO_NULL, &request_),
+              "MPIX_Allgather_init");
+    return true;
+#else
+    static_cast<void>(mine), static_cast<void>(all), static_cast<void>(n);
+    return false;
+#endif
+  }
+  MPI_Request request() const { return request_; }
+
+ private:
+  static Ticket no_other() {
+    throw Error(ErrorCode::transport_failed, "a sum that does not block has one exchange; this is a defect of Crimp");
+  }
+  MPI_Comm comm_;
+  int rank_, size_;
+  bool persistent_ = false;
+  MPI_Request request_ = MPI_REQUEST_NULL;
+};
+
+// x times 2^exponent, in the type that the sum is returned in.
+template <class T>
+void scale(T* x, std::uint64_t count, int exponent) {
+  for (std::uint64_t i = 0; i < count; ++i) x[i] = std::ldexp(x[i], exponent);
+}
+
+class Sums final : public NonblockingSums, public std::enable_shared_from_this<Sums> {
+ public:
+  Sums(const Context& context, MPI_Comm comm, int rank, int size)
+      : context_(context), comm_(comm), rank_(rank), size_(size), planner_(context_.settings, context_.codecs) {}
+
+  std::unique_ptr<NonblockingSum> start(const AllreduceRequest&, PassReason* why) override;
+  std::unique_ptr<NonblockingSum> init(const AllreduceRequest&, PassReason* why) override;
+  void freed() override { comm_.store(MPI_COMM_NULL, std::memory_order_release); }
+
+  const Context& context() const { return context_; }
+  MPI_Comm comm() const { return comm_.load(std::memory_order_acquire); }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  std::uint32_t next_sequence() { return sequence_++; }
+
+  Arena take_arena(std::uint64_t bytes);
+  void give_back(Arena) noexcept;
+
+ private:
+  struct Carried {
+    std::shared_ptr<const CallPlan> plan;
+    std::shared_ptr<const RoutePlan> route;
+  };
+  // A route of null: the call is for MPI, for *why. The same on all ranks.
+  Carried plan(const AllreduceRequest&, std::shared_ptr<const Layout>, PassReason* why);
+
+  const Context context_;
+  std::atomic<MPI_Comm> comm_;
+  const int rank_, size_;
+  Planner planner_;
+  std::uint32_t sequence_ = 0, persistent_ = 0;
+  std::mutex mutex_;  // arenas_
+  std::vector<Arena> arenas_;
+};
+
+class Sum final : public NonblockingSum {
+ public:
+  Sum(std::shared_ptr<Sums> of, const AllreduceRequest& request, std::shared_ptr<const CallPlan> plan,
+      std::shared_ptr<const RoutePlan> route)
+      : of_(std::move(of)), plan_(std::move(plan)), route_(std::move(route)), from_(pointer_attributes(request.send)),
+        to_(pointer_attributes(request.receive)), send_(request.send), receive_(request.receive), count_(request.count),
+        dtype_(request.dtype), synchronize_all_(request.synchronize_all),
+        transport_(of_->comm(), of_->rank(), of_->size()), host_(of_->context().workers) {
+    arena_ = of_->take_arena(route_->bytes({}).together);
+    const bool copies = from_.on_device() || to_.on_device();
+    // Pages that nobody needs are never touched.
+    values_ = of_->take_arena(Arena::padded(count_ * sizeof(float)) + (copies ? Arena::padded(count_ * element()) : 0));
+  }
+  ~Sum() override {
+    exchange_.reset();
+    of_->give_back(std::move(arena_));
+    of_->give_back(std::move(values_));
+  }
+
+  // Of a persistent sum; `number`: how many the communicator has had before.
+  bool init(std::uint32_t number) {
+    next_sequence_ = 0x9e3779b9 * (number + 1);
+    const std::uint64_t bytes = frame_bytes(*route_);
+    arena_.reset();
+    const void* const mine = arena_.take(bytes);
+    return transport_.init(mine, arena_.take(static_cast<std::uint64_t>(of_->size()) * bytes), bytes);
+  }
+  void start() override;
+  void finish() override;
+  MPI_Request request() const override { return transport_.request(); }
+  MPI_Comm comm() const override { return of_->comm(); }
+
+ private:
+  std::size_t element() const { return size_of(dtype_); }
+  void look(const void* values);
+  void bind(const void* values);
+  void find_memory();
+  void to_caller(CollectiveResult&);
+  void note(const CollectiveResult&, Clock::time_point ended);
+
+  const std::shared_ptr<Sums> of_;
+  const std::shared_ptr<const CallPlan> plan_;
+  const std::shared_ptr<const RoutePlan> route_;
+  const PointerAttributes from_, to_;
+  const void* send_;
+  void* receive_;
+  const std::uint64_t count_;
+  const Dtype dtype_;
+  const bool synchronize_all_;
+  OneExchange transport_;
+  HostBackend host_;
+  Arena arena_, values_;  // values_: float32 copies, and what lies on a device
+  CallBuffers buffers_;
+  TensorMemory memory_;  // of a persistent sum
+  std::vector<Residual*> residuals_;
+  float* widened_ = nullptr;
+  void* result_ = nullptr;  // receive_, or on the host what goes there
+  std::unique_ptr<Exchange> exchange_;
+  // Of a persistent sum, because these start in any order: numbers that are neither of other such sums nor small.
+  std::optional<std::uint32_t> next_sequence_;
+  Clock::time_point begun_;
+};
+
+// A rank's own values: can the codec carry them, and in which unit?
+void Sum::look(const void* values) {
+  std::vector<double> largest(plan_->scanned.size());
+  host_.magnitudes(dtype_, values, plan_->scanned, largest.data());
+  double most = 0, least = std::numeric_limits<double>::infinity();
+  for (const double l : largest) {
+    if (!std::isfinite(l)) {
+      buffers_.flags |= kFlagExact;
+      return;
+    }
+    most = std::max(most, l);
+    if (l > 0) least = std::min(least, l);
+  }
+  const Codec::Traits& traits = route_->part.codec->traits();
+  const double small = std::max(static_cast<double>(traits.min_magnitude), dtype_ == Dtype::f64 ? 0x1p-100 : 0.0);
+  if (most > static_cast<double>(traits.max_magnitude) || least < small) buffers_.exponent = std::ilogb(most) + 1;
+}
+
+void Sum::find_memory() {
+  if (!route_->part.remembers) return;
+  memory_.begin_call();
+  residuals_ = memory_.of_values(*route_->part.layout, *route_->part.codec, host_memory());
+  memory_.keep();
+  if (buffers_.exponent) return;  // in another unit they would be nothing
+  for (const Residual* r : residuals_) {
+    buffers_.residuals.push_back(r ? r->values : nullptr);
+    buffers_.turns.push_back(r ? r->turns : 0);
+  }
+}
+
+void Sum::bind(const void* values) {
+  if (dtype_ != Dtype::f32 || buffers_.exponent) {
+    widened_ = reinterpret_cast<float*>(values_.take(count_ * sizeof(float)));
+    if (buffers_.flags == 0 && dtype_ == Dtype::f64 && buffers_.exponent) {
+      const auto* const x = static_cast<const double*>(values);
+      for (std::uint64_t i = 0; i < count_; ++i) widened_[i] = static_cast<float>(std::ldexp(x[i], -buffers_.exponent));
+    } else if (buffers_.flags == 0) {
+      host_.widen(dtype_, values, widened_, count_);
+      if (buffers_.exponent) scale(widened_, count_, -buffers_.exponent);
+    }
+  }
+  buffers_.in = widened_ ? widened_ : static_cast<const float*>(values);
+  buffers_.out = widened_ ? widened_ : static_cast<float*>(result_);
+}
+
+void Sum::start() {
+  const FloatEnvironment environment;
+  begun_ = Clock::now();
+  buffers_ = {};
+  widened_ = nullptr;
+  exchange_.reset();
+  arena_.reset();
+  values_.reset();
+  buffers_.arena = &arena_;
+  buffers_.sequence = next_sequence_ ? (*next_sequence_)++ : of_->next_sequence();
+  const void* values = send_;
+  result_ = receive_;
+  try {
+    if (from_.on_device() || to_.on_device()) {
+      result_ = values_.take(count_ * element());
+      if (from_.on_device()) {
+        const DeviceAccess at(from_);
+        at.synchronize(synchronize_all_);
+        at.read(result_, send_, count_ * element());
+        values = result_;
+      }
+    }
+    look(values);
+    find_memory();
+    bind(values);
+  } catch (const std::exception& e) {
+    buffers_.flags |= kFlagNoMemory;
+    logged("a sum that does not block", [&] { log(LogLevel::error, e.what()); });
+  }
+  exchange_ = route_->exchange(transport_, buffers_, of_->context().workers, of_->context().trace);
+  exchange_->start();
+}
+
+void Sum::to_caller(CollectiveResult& result) {
+  if (result.flags & kFlagExact) {
+    static std::atomic<bool> told{false};
+    if (!told.exchange(true) && of_->rank() == 0)
+      of_->context().report.note([&] {
+        log(LogLevel::warn,
+            "a rank's values have NaN or Inf in a sum that does not block (MPI_Iallreduce): all of its result is NaN. CRIMP_PROGRESS=thread sums such calls exactly");
+      });
+    float* const out = widened_ ? widened_ : buffers_.out;
+    if (dtype_ != Dtype::f32 && !widened_)
+      throw Error(ErrorCode::out_of_memory, "a sum that does not block had no room for its values");
+    std::fill_n(out, count_, std::numeric_limits<float>::quiet_NaN());
+    result.exponent = 0;
+  }
+  const bool wide = dtype_ == Dtype::f64;
+  if (result.exponent && !wide) scale(widened_ ? widened_ : buffers_.out, count_, result.exponent);
+  if (widened_) host_.narrow(dtype_, widened_, result_, count_);
+  if (result.exponent && wide) scale(static_cast<double*>(result_), count_, result.exponent);
+  if (to_.on_device()) DeviceAccess(to_).write(receive_, result_, count_ * element());
+}
+
+void Sum::finish() {
+  const FloatEnvironment environment;
+  CollectiveResult result = exchange_->finish();
+  if (result.flags & kFlagNoMemory)
+    throw Error(ErrorCode::out_of_memory,
+                "a rank had no memory for its part of a sum that does not block; the result of this call is undefined");
+  if (result.error) throw Error(*result.error);
+  to_caller(result);
+  for (std::size_t s = 0; s < buffers_.residuals.size() && !result.flags; ++s)
+    if (Residual* const r = residuals_[s]; r && r->turns < ~std::uint32_t{0}) ++r->turns;
+  note(result, Clock::now());
+}
+
+void Sum::note(const CollectiveResult& result, Clock::time_point ended) {
+  Report& report = of_->context().report;
+  report.note([&] {
+    if (from_.on_device() || to_.on_device()) report.on_device("sums that do not block are encoded on the host");
+    report.compressed({route_->part.codec->spec(), name_of(plan_->layout->source), route_->name, "nonblocking", 0, 0,
+                       count_ * element(), result.sent_bytes, result.received_bytes, result.encode_s, result.wire_s,
+                       result.decode_s, seconds(ended - begun_)});
+  });
+}
+
+Arena Sums::take_arena(std::uint64_t bytes) {
+  Arena arena;
+  {
+    std::lock_guard lock(mutex_);
+    const auto fits = std::find_if(arenas_.begin(), arenas_.end(), [&](const Arena& a) { return a.bytes() >= bytes; });
+    if (fits != arenas_.end()) {
+      arena = std::move(*fits);
+      arenas_.erase(fits);
+    }
+  }
+  try {
+    arena.reserve(bytes);
+  } catch (const Error&) {
+    {
+      std::lock_guard lock(mutex_);
+      arenas_.clear();
+    }
+    arena.reserve(bytes);
+  }
+  return arena;
+}
+
+void Sums::give_back(Arena arena) noexcept {
+  std::lock_guard lock(mutex_);
+  std::uint64_t kept = arena.bytes();
+  for (const Arena& a : arenas_) kept += a.bytes();
+  if (arena.bytes() == 0 || kept > kMostKept || arenas_.size() >= kMostArenas) return;
+  try {
+    arenas_.push_back(std::move(arena));
+  } catch (const std::bad_alloc&) {  // then it goes
+  }
+}
+
+Sums::Carried Sums::plan(const AllreduceRequest& request, std::shared_ptr<const Layout> layout, PassReason* why) {
+  Carried carried{insist([&] { return planner_.plan(request.dtype, request.count, std::move(layout)); }), nullptr};
+  const CallPlan& plan = *carried.plan;
+  if (plan.pass) *why = *plan.pass;
+  else if (plan.parts.size() != 1 || !plan.exact.empty() || plan.clips ||
+           plan.parts[0].plan.codec->traits().whole_tensors)
+    *why = PassReason::nonblocking;
+  else {
+    Choice choice;
+    choice.algorithm = Algorithm::one_shot;
+    auto route = insist([&] { return plan.parts[0].route(choice, nullptr, size_); });
+    // Plain MPI sends and receives 2 (n - 1) / n of the values' bytes, or more.
+    const std::uint64_t all = static_cast<std::uint64_t>(size_) * frame_bytes(*route);
+    const bool fewer = all < 2 * plan.parts[0].query.plain_bytes;
+    if (context_.settings.algorithm == "auto" ? fewer : all <= 4 * kReceiveBudget) carried.route = std::move(route);
+    else *why = PassReason::nonblocking;
+  }
+  return carried;
+}
+
+std::unique_ptr<NonblockingSum> Sums::start(const AllreduceRequest& request, PassReason* why) {
+  Carried carried =
+      plan(request, request.layout ? request.layout : insist([&] { return Layout::unknown(request.count); }), why);
+  if (!carried.route) return nullptr;
+  auto sum = std::make_unique<Sum>(shared_from_this(), request, std::move(carried.plan), std::move(carried.route));
+  sum->start();
+  return sum;
+}
+
+std::unique_ptr<NonblockingSum> Sums::init(const AllreduceRequest& request, PassReason* why) {
+  const auto layout = insist([&] {
+    return Layout::make(Layout::Source::periodic, {{"persistent " + std::to_string(persistent_), 0, request.count}});
+  });
+  Carried carried = plan(request, layout, why);
+  if (!carried.route) return nullptr;
+  auto sum = std::make_unique<Sum>(shared_from_this(), request, std::move(carried.plan), std::move(carried.route));
+  if (sum->init(persistent_++)) return sum;
+  *why = PassReason::nonblocking;
+  return nullptr;
+}
+
+}  // namespace
+
+std::shared_ptr<NonblockingSums> NonblockingSums::make(const Context& context, MPI_Comm comm, int rank, int size) {
+  return std::make_shared<Sums>(context, comm, rank, size);
+}
+
+}  // namespace crimp

@@ -1,0 +1,54 @@
+// Sums that do not block (MPI_Iallreduce) or are repeated (persistent ones): encoded where they start, one exchange of
+// algorithm one_shot, decoded where MPI says that it is complete. Everything here is local: nothing is agreed, measured
+// or waited for, so that MPI's progress rule holds for them as it does for MPI's own.
+//
+// Hence what blocking calls do collectively they do not have: no choice by measured times (a sum is compressed where
+// its frames are fewer bytes than plain MPI's, or CRIMP_ALGORITHM names an algorithm), no tensors known by their
+// values (CRIMP_UNKNOWN_LAYOUT), no way back to an exact sum. Finite values of any size are carried, in units of a
+// power of two of their rank where the codec's range asks for it; where a rank has NaN or Inf every element of the sum
+// is NaN on all ranks.
+#pragma once
+#include <mpi.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "collective/call_plan.hpp"
+#include "core/report.hpp"
+#include "mpi/context.hpp"
+#include "mpi/request.hpp"
+
+namespace crimp {
+
+class NonblockingSums;
+
+// One sum. Its MPI request is the caller's to complete; between start() and finish() buffers are MPI's.
+class NonblockingSum {
+ public:
+  virtual ~NonblockingSum() = default;
+  // Of a persistent sum, before its request is started: encodes. What fails here is this rank's word to the others.
+  virtual void start() = 0;
+  // The request is complete: the result goes to the caller's buffer. Throws Error.
+  virtual void finish() = 0;
+  virtual MPI_Request request() const = 0;
+  virtual MPI_Comm comm() const = 0;  // MPI_COMM_NULL once it has been freed
+};
+
+// A communicator's. Sums on it are started in one order (MPI-3.1, 5.12), and may end in any thread.
+class NonblockingSums {
+ public:
+  // Of ranks of one MPI_COMM_WORLD, whose settings agree.
+  static std::shared_ptr<NonblockingSums> make(const Context&, MPI_Comm, int rank, int size);
+  virtual ~NonblockingSums() = default;
+
+  // Null: the call is for MPI, on all ranks, for *why. The sum is under way then. Throws Error{out_of_memory} where
+  // there is no room for the frames: others wait for this rank, as where MPI has none.
+  virtual std::unique_ptr<NonblockingSum> start(const AllreduceRequest&, PassReason* why) = 0;
+  // A persistent sum, not started: its tensor is its own, with a residual. Where this MPI has none: null.
+  virtual std::unique_ptr<NonblockingSum> init(const AllreduceRequest&, PassReason* why) = 0;
+  virtual void freed() = 0;  // by MPI_Comm_free
+};
+
+}  // namespace crimp
