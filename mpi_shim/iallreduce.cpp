@@ -8,6 +8,7 @@
 #include "half_ops.hpp"
 #include "mpi/nonblocking.hpp"
 #include "mpi/runtime.hpp"
+#include "progress.hpp"
 #include "requests.hpp"
 #include "staged.hpp"
 
@@ -79,6 +80,7 @@ bool carry(const SumCall& call, MPI_Request* request, bool persistent, PassReaso
     *why = PassReason::operation;
     return false;
   }
+  if (!persistent && start_in_lane(call, eligible, request)) return true;
   const auto sums = Runtime::get().nonblocking(call.comm, why);
   if (!sums) return false;
   const AllreduceRequest asked{call.sendbuf == MPI_IN_PLACE ? call.recvbuf : call.sendbuf, call.recvbuf, call.count,

@@ -5,6 +5,7 @@
 #include "horovod/observer.hpp"
 #include "mpi/runtime.hpp"
 #include "next.hpp"
+#include "progress.hpp"
 #include "self_check.hpp"
 
 namespace crimp {
@@ -23,16 +24,22 @@ int start(const NextMpi& next, Initialize initialize) {
   return guard(MPI_COMM_WORLD, [] {
     Runtime::get().start(true);
     check_at_start();
+    open_lanes();
     return MPI_SUCCESS;
   });
 }
 
 int init(const NextMpi& next, int* argc, char*** argv) {
-  return start(next, [&] { return next.Init(argc, argv); });
+  return start(next, [&] {
+    int provided = 0;
+    return asks_for_threads() ? next.Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided) : next.Init(argc, argv);
+  });
 }
 
 int init_thread(const NextMpi& next, int* argc, char*** argv, int required, int* provided) {
-  return start(next, [&] { return next.Init_thread(argc, argv, required, provided); });
+  return start(next, [&] {
+    return next.Init_thread(argc, argv, asks_for_threads() ? MPI_THREAD_MULTIPLE : required, provided);
+  });
 }
 
 int finalize(const NextMpi& next) {
@@ -41,6 +48,7 @@ int finalize(const NextMpi& next) {
     const ReentrancyGuard here;
     // A failure to report is logged, never a reason not to finalize and never one for the program's error handler.
     logged("what was seen of Horovod", [] { horovod::Observer::get().finish(); });
+    logged("what sums that do not block leave", [] { close_lanes(); });
     Runtime::get().finish();
   }
   const ReentrancyGuard handed_on(next);

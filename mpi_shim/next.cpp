@@ -55,6 +55,16 @@ NextMpi find_all(bool pmpi) {
 #else
   CRIMP_FIND_AS(Allreduce_init, "MPIX_Allreduce_init");  // null where there is none
 #endif
+  CRIMP_FIND(Comm_dup);
+  CRIMP_FIND(Comm_dup_with_info);
+  CRIMP_FIND(Comm_create);
+  CRIMP_FIND(Comm_create_group);
+  CRIMP_FIND(Comm_split);
+  CRIMP_FIND(Comm_split_type);
+  CRIMP_FIND(Cart_create);
+  CRIMP_FIND(Cart_sub);
+  CRIMP_FIND(Comm_free);
+  CRIMP_FIND(Comm_disconnect);
   CRIMP_FIND(Op_create);
   CRIMP_FIND(Op_free);
 #undef CRIMP_FIND

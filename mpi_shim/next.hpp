@@ -41,6 +41,16 @@ struct NextMpi {
   decltype(&PMPI_Start) Start;
   decltype(&PMPI_Startall) Startall;
   int (*Allreduce_init)(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Info, MPI_Request*);
+  decltype(&PMPI_Comm_dup) Comm_dup;
+  decltype(&PMPI_Comm_dup_with_info) Comm_dup_with_info;
+  decltype(&PMPI_Comm_create) Comm_create;
+  decltype(&PMPI_Comm_create_group) Comm_create_group;
+  decltype(&PMPI_Comm_split) Comm_split;
+  decltype(&PMPI_Comm_split_type) Comm_split_type;
+  decltype(&PMPI_Cart_create) Cart_create;
+  decltype(&PMPI_Cart_sub) Cart_sub;
+  decltype(&PMPI_Comm_free) Comm_free;
+  decltype(&PMPI_Comm_disconnect) Comm_disconnect;
   int (*Op_create)(MPI_User_function*, int, MPI_Op*);
   int (*Op_free)(MPI_Op*);
 };

@@ -29,6 +29,7 @@ struct Settings {
   std::string algorithm = "auto";
   double quality = 3;  // infinity: any
   int node_size = 0;
+  std::string progress = "off";
   bool error_feedback = true;
   int residual_jump = 0;
   std::uint64_t min_count = 16384;

@@ -65,6 +65,7 @@ const std::pair<const char*, const char*> kOther[] = {
     {"CRIMP_CHECK", "c.txt"},
     {"CRIMP_ALGORITHM", "two_shot"},
     {"CRIMP_NODE_SIZE", "2"},
+    {"CRIMP_PROGRESS", "thread"},
     {"CRIMP_QUALITY", "any"},
     {"CRIMP_HELP", "1"},
     {"CRIMP_RULES", "*=fp16"},

@@ -1,0 +1,276 @@
+#include "progress.hpp"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <csignal>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/environment.hpp"
+#include "core/log.hpp"
+#include "core/reserve.hpp"
+#include "core/settings.hpp"
+#include "guard.hpp"
+#include "half_ops.hpp"
+#include "mpi/half_type.hpp"
+#include "mpi/mpi_transport.hpp"
+#include "mpi/runtime.hpp"
+#include "mpi/session.hpp"
+#include "requests.hpp"
+#include "staged.hpp"
+
+extern char** environ;
+
+namespace crimp {
+namespace {
+
+struct Job {
+  SumCall call;
+  Eligibility eligible;
+  MPI_Comm program;  // the program's communicator
+  MPI_Request request = MPI_REQUEST_NULL;
+  int rc = MPI_SUCCESS;
+};
+
+// The lane's own communicator returns errors; they are raised where the program asks for the request.
+class PendingJob final : public Pending {
+ public:
+  explicit PendingJob(std::shared_ptr<Job> job) : job_(std::move(job)) {}
+  int finish(int rc) override {
+    if (rc != MPI_SUCCESS || job_->rc == MPI_SUCCESS) return rc;
+    PMPI_Comm_call_errhandler(job_->program, job_->rc);
+    return job_->rc;
+  }
+
+ private:
+  const std::shared_ptr<Job> job_;
+};
+
+int query(void*, MPI_Status* status) {
+  PMPI_Status_set_elements(status, MPI_BYTE, 0);
+  PMPI_Status_set_cancelled(status, 0);
+  status->MPI_SOURCE = MPI_UNDEFINED;
+  status->MPI_TAG = MPI_UNDEFINED;
+  return MPI_SUCCESS;
+}
+int release(void*) { return MPI_SUCCESS; }
+int cancel(void*, int) { return MPI_SUCCESS; }  // a sum that does not block cannot be cancelled
+
+class Lane {
+ public:
+  explicit Lane(MPI_Comm comm) : comm_(comm) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the program's threads
+    try {
+      thread_ = std::thread([this] { work(); });
+    } catch (...) {
+      pthread_sigmask(SIG_SETMASK, &before, nullptr);
+      throw;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  ~Lane() {
+    end();
+    PMPI_Comm_free(&comm_);
+  }
+  // Returns when all that was added is done.
+  void end() {
+    if (!thread_.joinable()) return;
+    {
+      std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    more_.notify_one();
+    thread_.join();
+  }
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  void add(std::shared_ptr<Job> job) {
+    {
+      std::lock_guard lock(mutex_);
+      insist([&] { jobs_.push_back(job); });
+    }
+    more_.notify_one();
+  }
+
+ private:
+  void work() {
+    for (;;) {
+      std::shared_ptr<Job> job;
+      {
+        std::unique_lock lock(mutex_);
+        more_.wait(lock, [this] { return closing_ || !jobs_.empty(); });
+        if (jobs_.empty()) return;
+        job = std::move(jobs_.front());
+        jobs_.pop_front();
+      }
+      job->rc = sum(job->call, job->eligible);
+      PMPI_Grequest_complete(job->request);
+    }
+  }
+
+  // As a blocking call, but for what was decided when the program made it.
+  int sum(SumCall call, const Eligibility& eligible) {
+    call.comm = comm_;
+    const int count = static_cast<int>(call.count);
+    const NextMpi& next = next_pmpi();
+    AllreduceRequest request{call.sendbuf == MPI_IN_PLACE ? call.recvbuf : call.sendbuf, call.recvbuf, call.count,
+                             eligible.dtype};
+    request.sum_exactly = [&](void* buffer, std::uint64_t n) {
+      return next.Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(n), call.datatype, call.op, comm_);
+    };
+    request.sum_by_mpi = [&] {
+      return pass_allreduce(next, call.sendbuf, call.recvbuf, count, call.datatype, call.op, comm_);
+    };
+    Session* left = nullptr;
+    request.left = &left;
+    PassReason why = PassReason::settings_differ;
+    bool summed = false;
+    int rc = guard(comm_, [&] { return summed = crimp::sum(call, eligible, request, &why), MPI_SUCCESS; });
+    if (summed || rc != MPI_SUCCESS) return rc;
+    Runtime::get().report.passed(why);
+    rc = request.sum_by_mpi();
+    if (left && rc == MPI_SUCCESS) left->left_ended();
+    return rc;
+  }
+
+  MPI_Comm comm_;
+  std::mutex mutex_;
+  std::condition_variable more_;
+  std::deque<std::shared_ptr<Job>> jobs_;
+  bool closing_ = false;
+  std::thread thread_;
+};
+
+// Of the process; leaked, as Runtime.
+struct Lanes {
+  std::atomic<bool> open{false};
+  int keyval = MPI_KEYVAL_INVALID;
+  std::mutex mutex;
+  std::set<Lane*> all;
+  static Lanes& get() {
+    static auto& lanes = *new Lanes;
+    return lanes;
+  }
+  // A communicator's; null: it has none.
+  Lane* of(MPI_Comm comm) const {
+    if (!open.load(std::memory_order_acquire)) return nullptr;
+    void* found = nullptr;
+    int has = 0;
+    check_mpi(PMPI_Comm_get_attr(comm, keyval, &found, &has), "MPI_Comm_get_attr");
+    return has ? static_cast<Lane*>(found) : nullptr;
+  }
+};
+
+bool all_of(MPI_Comm comm, bool mine) {
+  int here = mine, least = 0;
+  check_mpi(PMPI_Allreduce(&here, &least, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
+  return least;
+}
+
+}  // namespace
+
+bool asks_for_threads() {
+  if (environment_text("CRIMP_PROGRESS").empty() && environment_text("CRIMP_CONFIG").empty()) return false;
+  try {
+    std::vector<Complaint> unsaid;
+    const Settings settings = read_settings(environ, unsaid);
+    return settings.enable && settings.progress == "thread";
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+void open_lanes() {
+  const Runtime& runtime = Runtime::get();
+  if (runtime.late() || !runtime.usable() || runtime.settings().progress != "thread") return;
+  int level = MPI_THREAD_SINGLE, rank = 0;
+  PMPI_Query_thread(&level);
+  PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (all_of(MPI_COMM_WORLD, level >= MPI_THREAD_MULTIPLE)) {
+    check_mpi(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, MPI_COMM_NULL_DELETE_FN, &Lanes::get().keyval, nullptr),
+              "MPI_Comm_create_keyval");
+    Lanes::get().open.store(true, std::memory_order_release);
+    open_lane(MPI_COMM_WORLD);
+  } else if (rank == 0) {
+    log(LogLevel::warn,
+        "CRIMP_PROGRESS=thread is not used: MPI has no MPI_THREAD_MULTIPLE on all ranks. Every rank needs the setting before MPI_Init (mpirun -x CRIMP_PROGRESS=thread), and MPI must be built for threads");
+  }
+}
+
+void open_lane(MPI_Comm comm) {
+  Lanes& lanes = Lanes::get();
+  if (!lanes.open.load(std::memory_order_acquire) || comm == MPI_COMM_NULL) return;
+  int inter = 0, size = 1;
+  check_mpi(PMPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter");
+  if (!inter) check_mpi(PMPI_Comm_size(comm, &size), "MPI_Comm_size");
+  if (size == 1) return;
+  MPI_Comm own;
+  check_mpi(PMPI_Comm_dup(comm, &own), "MPI_Comm_dup");
+  check_mpi(PMPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  std::unique_ptr<Lane> lane;
+  bool ready = true;
+  try {
+    lane = std::make_unique<Lane>(own);
+    std::lock_guard lock(lanes.mutex);
+    lanes.all.insert(lane.get());
+  } catch (const std::exception& e) {
+    logged("a thread for sums that do not block", [&] { log(LogLevel::warn, e.what()); });
+    ready = false;
+  }
+  if (all_of(comm, ready)) {
+    check_mpi(PMPI_Comm_set_attr(comm, lanes.keyval, lane.release()), "MPI_Comm_set_attr");
+    return;
+  }
+  {
+    std::lock_guard lock(lanes.mutex);
+    lanes.all.erase(lane.get());
+  }
+  if (!lane) PMPI_Comm_free(&own);
+}
+
+void close_lane(MPI_Comm comm) {
+  Lanes& lanes = Lanes::get();
+  const std::unique_ptr<Lane> lane(lanes.of(comm));
+  if (!lane) return;
+  PMPI_Comm_delete_attr(comm, lanes.keyval);
+  std::lock_guard lock(lanes.mutex);
+  lanes.all.erase(lane.get());
+}
+
+void close_lanes() {
+  Lanes& lanes = Lanes::get();
+  lanes.open.store(false, std::memory_order_release);
+  std::set<Lane*> left;
+  {
+    std::lock_guard lock(lanes.mutex);
+    left.swap(lanes.all);
+  }
+  // Freeing waits for others, who have them in other orders: MPI_Finalize does it.
+  for (Lane* const lane : left) lane->end();
+}
+
+bool start_in_lane(const SumCall& call, const Eligibility& eligible, MPI_Request* request) {
+  Lane* const lane = Lanes::get().of(call.comm);
+  if (!lane) return false;
+  auto job = insist([&] { return std::make_shared<Job>(Job{call, eligible, call.comm}); });
+  // The program may free its type and operation now.
+  if (may_sum_halves(call.op)) job->call.datatype = half_type(eligible.dtype), job->call.op = half_sum(eligible.dtype);
+  auto pending = insist([&] { return std::make_unique<PendingJob>(job); });
+  check_mpi(PMPI_Grequest_start(query, release, cancel, nullptr, &job->request), "MPI_Grequest_start");
+  insist([&] { Requests::get().add(job->request, std::move(pending)); });
+  *request = job->request;
+  lane->add(std::move(job));
+  return true;
+}
+
+}  // namespace crimp
