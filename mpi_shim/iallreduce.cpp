@@ -68,7 +68,11 @@ int pass(const NextMpi& next, const SumCall& call, int count, MPI_Request* reque
   });
   if (rc == MPI_SUCCESS) rc = started(sendbuf, recvbuf);
   if (rc != MPI_SUCCESS || (sendbuf == call.sendbuf && recvbuf == call.recvbuf)) return rc;
-  return guard(call.comm, [&] { return Requests::get().add(*request, std::move(copies)), MPI_SUCCESS; });
+  return guard(call.comm, [&] {
+    std::unique_ptr<Pending> pending = std::move(copies);
+    insist([&] { Requests::get().add(*request, std::move(pending)); });
+    return MPI_SUCCESS;
+  });
 }
 
 // A sum that Crimp carries: then *request is its, and it is under way or, persistent, to be started.
@@ -88,7 +92,7 @@ bool carry(const SumCall& call, MPI_Request* request, bool persistent, PassReaso
   auto sum = persistent ? sums->init(asked, why) : sums->start(asked, why);
   if (!sum) return false;
   const MPI_Request made = sum->request();
-  auto pending = insist([&] { return std::make_unique<PendingSum>(std::move(sum), persistent); });
+  std::unique_ptr<Pending> pending = insist([&] { return std::make_unique<PendingSum>(std::move(sum), persistent); });
   insist([&] { Requests::get().add(made, std::move(pending)); });
   *request = made;
   return true;

@@ -265,7 +265,7 @@ bool start_in_lane(const SumCall& call, const Eligibility& eligible, MPI_Request
   auto job = insist([&] { return std::make_shared<Job>(Job{call, eligible, call.comm}); });
   // The program may free its type and operation now.
   if (may_sum_halves(call.op)) job->call.datatype = half_type(eligible.dtype), job->call.op = half_sum(eligible.dtype);
-  auto pending = insist([&] { return std::make_unique<PendingJob>(job); });
+  std::unique_ptr<Pending> pending = insist([&] { return std::make_unique<PendingJob>(job); });
   check_mpi(PMPI_Grequest_start(query, release, cancel, nullptr, &job->request), "MPI_Grequest_start");
   insist([&] { Requests::get().add(job->request, std::move(pending)); });
   *request = job->request;

@@ -21,7 +21,7 @@ Requests& Requests::get() {
   return requests;
 }
 
-void Requests::add(MPI_Request request, std::unique_ptr<Pending> pending) {
+void Requests::add(MPI_Request request, std::unique_ptr<Pending>&& pending) {
   std::lock_guard lock(mutex_);
   table_.reserve(table_.size() + taken_ + 1);
   table_[request] = std::move(pending);

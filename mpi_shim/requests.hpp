@@ -37,8 +37,8 @@ class Requests {
   static bool any() { return outstanding_.load(std::memory_order_relaxed) != 0; }
   static Requests& get();
 
-  void add(MPI_Request, std::unique_ptr<Pending>);  // throws std::bad_alloc
-  Entry take(MPI_Request);                          // out of the table; to be given back, complete or not
+  void add(MPI_Request, std::unique_ptr<Pending>&&);  // throws std::bad_alloc, and then has not taken it
+  Entry take(MPI_Request);                            // out of the table; to be given back, complete or not
   void put(Entry) noexcept;
   void end(Entry) noexcept;  // nobody will ask for it again
 

@@ -117,7 +117,7 @@ class Sums final : public NonblockingSums, public std::enable_shared_from_this<S
     std::shared_ptr<const RoutePlan> route;
   };
   // A route of null: the call is for MPI, for *why. The same on all ranks.
-  Carried plan(const AllreduceRequest&, std::shared_ptr<const Layout>, PassReason* why);
+  Carried plan(const AllreduceRequest&, const std::shared_ptr<const Layout>&, PassReason* why);
 
   const Context context_;
   std::atomic<MPI_Comm> comm_;
@@ -211,6 +211,7 @@ void Sum::look(const void* values) {
 
 void Sum::find_memory() {
   if (!route_->part.remembers) return;
+  buffers_.residuals.clear(), buffers_.turns.clear();
   memory_.begin_call();
   residuals_ = memory_.of_values(*route_->part.layout, *route_->part.codec, host_memory());
   memory_.keep();
@@ -258,14 +259,20 @@ void Sum::start() {
         values = result_;
       }
     }
-    look(values);
-    find_memory();
+    insist([&] {
+      buffers_.flags = 0, buffers_.exponent = 0;
+      look(values);
+      find_memory();
+    });
     bind(values);
   } catch (const std::exception& e) {
     buffers_.flags |= kFlagNoMemory;
     logged("a sum that does not block", [&] { log(LogLevel::error, e.what()); });
   }
-  exchange_ = route_->exchange(transport_, buffers_, of_->context().workers, of_->context().trace);
+  insist([&] {
+    arena_.reset();
+    exchange_ = route_->exchange(transport_, buffers_, of_->context().workers, of_->context().trace);
+  });
   exchange_->start();
 }
 
@@ -346,8 +353,8 @@ void Sums::give_back(Arena arena) noexcept {
   }
 }
 
-Sums::Carried Sums::plan(const AllreduceRequest& request, std::shared_ptr<const Layout> layout, PassReason* why) {
-  Carried carried{insist([&] { return planner_.plan(request.dtype, request.count, std::move(layout)); }), nullptr};
+Sums::Carried Sums::plan(const AllreduceRequest& request, const std::shared_ptr<const Layout>& layout, PassReason* why) {
+  Carried carried{insist([&] { return planner_.plan(request.dtype, request.count, layout); }), nullptr};
   const CallPlan& plan = *carried.plan;
   if (plan.pass) *why = *plan.pass;
   else if (plan.parts.size() != 1 || !plan.exact.empty() || plan.clips ||
@@ -357,6 +364,9 @@ Sums::Carried Sums::plan(const AllreduceRequest& request, std::shared_ptr<const 
     Choice choice;
     choice.algorithm = Algorithm::one_shot;
     auto route = insist([&] { return plan.parts[0].route(choice, nullptr, size_); });
+    if (route->part.declined && give_reserve())
+      route = insist([&] { return plan.parts[0].route(choice, nullptr, size_); });
+    if (route->part.declined) static_cast<void>(route->bytes({}));  // throws: the others have frames of another length
     // Plain MPI sends and receives 2 (n - 1) / n of the values' bytes, or more.
     const std::uint64_t all = static_cast<std::uint64_t>(size_) * frame_bytes(*route);
     const bool fewer = all < 2 * plan.parts[0].query.plain_bytes;
@@ -367,10 +377,11 @@ Sums::Carried Sums::plan(const AllreduceRequest& request, std::shared_ptr<const 
 }
 
 std::unique_ptr<NonblockingSum> Sums::start(const AllreduceRequest& request, PassReason* why) {
+  fill_reserve();
   Carried carried =
       plan(request, request.layout ? request.layout : insist([&] { return Layout::unknown(request.count); }), why);
   if (!carried.route) return nullptr;
-  auto sum = std::make_unique<Sum>(shared_from_this(), request, std::move(carried.plan), std::move(carried.route));
+  auto sum = insist([&] { return std::make_unique<Sum>(shared_from_this(), request, carried.plan, carried.route); });
   sum->start();
   return sum;
 }

@@ -1,7 +1,7 @@
 // A rank that runs out of memory anywhere inside a call: the n-th operator new of that call fails on one rank, for n =
 // 1, 2, ... until a call has fewer. No rank may wait for it (run.py ends what hangs), fail, or get another sum than the
 // others.
-//   starved HOW WHAT TOLERANCE [COUNT]
+//   starved HOW [named-|nonblocking-]WHAT TOLERANCE [COUNT]
 // HOW: once, the n-th alone fails; full, from the n-th on the heap grows no more until the call has ended. WHAT: new,
 // every call is of other tensors than those before, so that it must be planned; again, of the same. TOLERANCE: how far
 // a sum of COUNT or more values within [-1, 1) may be from the exact one.
@@ -74,7 +74,7 @@ void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { releas
 
 namespace {
 
-bool named = false;
+bool named = false, nonblocking = false;
 double tolerance = 0;
 
 // One call whose allocation `n` fails on `victim`. Whether it had so many.
@@ -86,10 +86,27 @@ bool call(std::uint64_t count, int victim, long n) {
   allocations = 0;
   fails_at = rank == victim ? n : 0;
   counting = true;
+  const auto iallreduce = [&] {
+    MPI_Request request;
+    const int failed =
+        MPI_Iallreduce(in.data(), out.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &request);
+    return failed ? failed : MPI_Wait(&request, MPI_STATUS_IGNORE);
+  };
   const int rc =
-      named ? crimp_allreduce(in.data(), out.data(), count, CRIMP_FLOAT32, MPI_COMM_WORLD, tensors, 3)
-            : MPI_Allreduce(in.data(), out.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+      nonblocking ? iallreduce()
+      : named     ? crimp_allreduce(in.data(), out.data(), count, CRIMP_FLOAT32, MPI_COMM_WORLD, tensors, 3)
+                  : MPI_Allreduce(in.data(), out.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
   counting = frozen = false;
+  // One that does not block has no second way: it may fail, on all ranks or on the one that could not decode it.
+  int failed = nonblocking && rc != MPI_SUCCESS && n > 0, failures = failed;
+  if (nonblocking) MPI_Allreduce(MPI_IN_PLACE, &failures, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  CHECK((failures == 0 || failures == size || (failures == 1 && failed == (rank == victim))), "%d ranks failed",
+        failures);
+  if (failures) {
+    int more = allocations >= n;
+    MPI_Bcast(&more, 1, MPI_INT, std::max(victim, 0), MPI_COMM_WORLD);
+    return more;
+  }
   CHECK(rc == MPI_SUCCESS, "code %d with allocation %ld failing on rank %d", rc, n, victim);
   CHECK(check::identical(out.data(), count * sizeof(float), MPI_COMM_WORLD), "allocation %ld of rank %d", n, victim);
   for (std::size_t i = 0; i < count; ++i) {
@@ -112,6 +129,7 @@ int main(int, char** argv) {
   const std::string how = argv[1], what = argv[2];
   forever = how == "full";
   named = what.find("named") == 0;
+  nonblocking = what.find("nonblocking") == 0;
   const bool anew = what.find("new") != std::string::npos;
   tolerance = std::atof(argv[3]);
   const std::uint64_t count = argv[4] ? std::strtoull(argv[4], nullptr, 10) : 40000;
