@@ -12,22 +12,6 @@
 namespace crimp {
 namespace {
 
-// Out of line, so that the way past it stays short.
-__attribute__((noinline)) bool ready() {
-  Runtime& runtime = Runtime::get();
-  if (!runtime.started()) {
-    int initialized = 0;
-    PMPI_Initialized(&initialized);
-    if (!initialized) return false;
-    guard(MPI_COMM_WORLD, [&] {
-      runtime.start(false);  // loaded after MPI_Init
-      check_at_start();
-      return MPI_SUCCESS;
-    });
-  }
-  return runtime.running();
-}
-
 // The call goes through MPI; Horovod's are looked at before and after.
 int pass(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
          MPI_Comm comm) {
@@ -69,6 +53,22 @@ bool sum_mpi(const NextMpi& next, const SumCall& call, const Eligibility& eligib
 }
 
 }  // namespace
+
+// Out of line, so that the way past it stays short.
+__attribute__((noinline)) bool ready() {
+  Runtime& runtime = Runtime::get();
+  if (!runtime.started()) {
+    int initialized = 0;
+    PMPI_Initialized(&initialized);
+    if (!initialized) return false;
+    guard(MPI_COMM_WORLD, [&] {
+      runtime.start(false);  // loaded after MPI_Init
+      check_at_start();
+      return MPI_SUCCESS;
+    });
+  }
+  return runtime.running();
+}
 
 bool ranks_agree(MPI_Comm comm, PassReason* why) {
   Runtime& runtime = Runtime::get();

@@ -6,6 +6,9 @@
 
 namespace crimp {
 
+// Whether calls are looked at: MPI runs, and Crimp is started, if need be here.
+bool ready();
+
 // Whether the communicator's ranks have the same settings, where that could not be found at MPI_Init; else *why.
 // Collective at the communicator's first call. Inside guard().
 bool ranks_agree(MPI_Comm, PassReason* why);

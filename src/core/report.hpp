@@ -15,23 +15,24 @@ namespace crimp {
 struct Settings;
 
 // Why a call went through MPI unchanged. One list makes the enum and the texts.
-#define CRIMP_PASSES(ITEM)                                              \
-  ITEM(off, "switched off")                                             \
-  ITEM(operation, "not a sum")                                          \
-  ITEM(type, "not a recognised floating-point type")                    \
-  ITEM(small, "fewer elements than CRIMP_MIN_COUNT")                    \
-  ITEM(communicator, "one rank or an intercommunicator")                \
-  ITEM(odd_arguments, "arguments left to MPI to judge")                 \
-  ITEM(no_codec, "no lossy codec chosen")                               \
-  ITEM(settings_differ, "settings differ between ranks")                \
-  ITEM(unknown_layout, "tensors unknown and CRIMP_UNKNOWN_LAYOUT=none") \
-  ITEM(rules, "tensors excluded by CRIMP_RULES")                        \
-  ITEM(range, "NaN, Inf or values outside the codec's range")           \
-  ITEM(outlier, "values far from their tensor's usual size")            \
-  ITEM(foreign, "values that are not the expected tensor's")            \
-  ITEM(memory, "a rank was out of memory")                              \
-  ITEM(adasum, "dot products of Horovod's Adasum")                      \
-  ITEM(slower, "plain MPI faster, or tried")                            \
+#define CRIMP_PASSES(ITEM)                                                \
+  ITEM(off, "switched off")                                               \
+  ITEM(operation, "not a sum")                                            \
+  ITEM(type, "not a recognised floating-point type")                      \
+  ITEM(small, "fewer elements than CRIMP_MIN_COUNT")                      \
+  ITEM(communicator, "one rank or an intercommunicator")                  \
+  ITEM(odd_arguments, "arguments left to MPI to judge")                   \
+  ITEM(no_codec, "no lossy codec chosen")                                 \
+  ITEM(settings_differ, "settings differ between ranks")                  \
+  ITEM(unknown_layout, "tensors unknown and CRIMP_UNKNOWN_LAYOUT=none")   \
+  ITEM(rules, "tensors excluded by CRIMP_RULES")                          \
+  ITEM(range, "NaN, Inf or values outside the codec's range")             \
+  ITEM(outlier, "values far from their tensor's usual size")              \
+  ITEM(foreign, "values that are not the expected tensor's")              \
+  ITEM(memory, "a rank was out of memory")                                \
+  ITEM(adasum, "dot products of Horovod's Adasum")                        \
+  ITEM(slower, "plain MPI faster, or tried")                              \
+  ITEM(shares, "a codec of whole tensors, of which ranks receive shares") \
   ITEM(early, "a communicator's first calls, before anything is measured for it")
 
 enum class PassReason : std::size_t {

@@ -26,7 +26,8 @@ enum class Algorithm : std::uint8_t {
   homomorphic = 2,
   low_rank = 3,
   hierarchical = 4,
-  integer_sum = 5
+  integer_sum = 5,
+  reduce_scatter = 6
 };
 
 // Codecs see float32 only; other types are widened (or, float64, narrowed) on entry and rounded once on exit.
