@@ -270,7 +270,7 @@ TEST_SUITE("reduce_scatter") {
     auto ranks = ranks_of(c, 1);
     RunOptions options;
     options.tamper = [](int receiver, int exchange, int from, std::span<std::uint8_t> bytes) {
-      if (receiver == 1 && exchange == 2 && from == 2 && !bytes.empty()) bytes[bytes.size() / 2] ^= 255;
+      if (receiver == 1 && exchange == 1 && from == 2 && !bytes.empty()) bytes[bytes.size() / 2] ^= 255;
     };
     run(c, ranks, options);
     for (std::size_t r = 0; r < 3; ++r) CHECK(ranks[r].result.error.has_value() == (r == 1));
