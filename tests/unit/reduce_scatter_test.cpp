@@ -5,6 +5,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "backend/host_backend.hpp"
 #include "collective/algorithms.hpp"
 #include "memory/workers.hpp"
 #include "support/collective_run.hpp"
@@ -152,6 +153,52 @@ void check(const Case& c, std::uint64_t seed) {
   }
 }
 
+// The host's, but one encoding of several fails.
+class Failing final : public Backend {
+ public:
+  Failing(Workers& workers, int which) : host_(workers), left_(which) {}
+  Ticket start_encode(std::span<const EncodeJob> jobs, const Progress& progress) override {
+    if (--left_ == 0) throw Error(ErrorCode::device_failed, "planted");
+    return host_.start_encode(jobs, progress);
+  }
+  bool asynchronous() const override { return false; }
+  MemoryResource& memory() override { return host_.memory(); }
+  MemoryResource& staging() override { return host_.staging(); }
+  bool readable_bodies() const override { return true; }
+  bool runs(const Codec&) override { return true; }
+  void prepare(const Codec&, const ChunkPartition&, int) override {}
+  void prepare(const Arena& arena) override { host_.prepare(arena); }
+  void finish_encode(Ticket, const Progress&) override {}
+  Ticket start_decode(std::span<const DecodeJob> jobs, const Progress& progress) override {
+    return host_.start_decode(jobs, progress);
+  }
+  void finish_decode(Ticket, const Progress&) override {}
+  std::string open(BodyView& view, const Codec& codec, const ChunkPartition& partition,
+                   std::span<const std::uint8_t> body) override {
+    return host_.open(view, codec, partition, body);
+  }
+  TensorSteps* tensor_steps() override { return nullptr; }
+  void copy(float* to, const float* from, std::uint64_t count) override { host_.copy(to, from, count); }
+  void read(void* host, const void* from, std::size_t bytes) override { host_.read(host, from, bytes); }
+  void write(void* to, const void* host, std::size_t bytes) override { host_.write(to, host, bytes); }
+  void widen(Dtype type, const void* in, float* out, std::uint64_t count) override {
+    host_.widen(type, in, out, count);
+  }
+  void narrow(Dtype type, const float* in, void* out, std::uint64_t count) override {
+    host_.narrow(type, in, out, count);
+  }
+  void magnitudes(Dtype type, const void* values, std::span<const Group> groups, double* results) override {
+    host_.magnitudes(type, values, groups, results);
+  }
+  void begin(bool) override {}
+  void synchronize() override {}
+  SumSteps* sum_steps(const Codec&) override { return nullptr; }
+
+ private:
+  HostBackend host_;
+  int left_;
+};
+
 }  // namespace
 
 TEST_SUITE("reduce_scatter") {
@@ -236,6 +283,33 @@ TEST_SUITE("reduce_scatter") {
           CHECK(difference(ranks[r].residual, before[r].residual) == "");
         }
       }
+  }
+
+  TEST_CASE("a rank that fails to encode one share of the first chunk sends all of them through MPI") {
+    const Case c = case_of("3lc", {30000, 30000, 30000});
+    auto ranks = ranks_of(c, 4);
+    const auto before = ranks;
+    run_ranks(3, [&](ThreadTransport& transport) {
+      Workers workers(1);
+      Rank& rank = ranks[static_cast<std::size_t>(transport.rank())];
+      Failing backend(workers, transport.rank() == 1 ? 2 : 0);
+      const auto route = route_of(c);
+      Arena arena;
+      arena.reserve(route->bytes({}).together);
+      CallBuffers call;
+      call.in = rank.values.data();
+      call.out = rank.out.data();
+      call.out_begin = c.shares()->of(transport.rank()).begin;
+      call.arena = &arena;
+      call.backend = &backend;
+      for (const auto& s : c.setup.layout->segments) call.residuals.push_back(rank.residual.data() + s.offset);
+      rank.result = allreduce_compressed(transport, *route, call, workers);
+    });
+    for (std::size_t r = 0; r < 3; ++r) {
+      CHECK(ranks[r].result.flags == kFlagNoMemory);
+      CHECK(difference(ranks[r].out, before[r].out) == "");
+      CHECK(difference(ranks[r].residual, before[r].residual) == "");
+    }
   }
 
   TEST_CASE("ranks with other shares of as many elements are told so, all of them") {
