@@ -22,11 +22,17 @@ char nowhere;
 struct Group {
   int rank, ranks;
 };
-Group group_of(MPI_Comm comm) {
-  Group group{0, 1};
-  PMPI_Comm_rank(comm, &group.rank);
-  PMPI_Comm_size(comm, &group.ranks);
-  return group;
+
+// Of the own side, where there are two.
+int ranks_of(MPI_Comm comm) {
+  int ranks = 0;
+  return PMPI_Comm_size(comm, &ranks) == MPI_SUCCESS ? ranks : 0;
+}
+
+int rank_of(MPI_Comm comm) {
+  int rank = 0;
+  PMPI_Comm_rank(comm, &rank);
+  return rank;
 }
 
 bool inter(MPI_Comm comm) {
@@ -59,10 +65,10 @@ std::shared_ptr<const Shares> shares(Collective collective, int ranks, End end) 
   });
 }
 
-// One call. of(group) says the call of a communicator's group; nothing: it is MPI's to judge. shares_of(group) is asked
-// where it may be compressed, by_mpi() hands it on.
-template <class CallOf, class SharesOf, class ByMpi>
-int scatter(MPI_Datatype type, MPI_Op op, MPI_Comm comm, CallOf of, SharesOf shares_of, ByMpi by_mpi) {
+// One call. count(ranks) says how many elements so many ranks give, of(group) says the call of a communicator's group;
+// nothing: it is MPI's to judge. shares_of(group) is asked where it may be compressed, by_mpi() hands it on.
+template <class Count, class CallOf, class SharesOf, class ByMpi>
+int scatter(MPI_Datatype type, MPI_Op op, MPI_Comm comm, Count count, CallOf of, SharesOf shares_of, ByMpi by_mpi) {
   static Runtime& runtime = Runtime::get();
   if ((!runtime.running() && !ready()) || comm == MPI_COMM_NULL) return by_mpi();
 
@@ -76,8 +82,11 @@ int scatter(MPI_Datatype type, MPI_Op op, MPI_Comm comm, CallOf of, SharesOf sha
       return MPI_SUCCESS;
     });
   if (rc != MPI_SUCCESS) return rc;
-  if (agreed && runtime.compressing() && summed_type(type, op, &why) && !inter(comm)) {
-    const Group group = group_of(comm);
+  if (agreed && runtime.compressing() && summed_type(type, op, &why)) {
+    const int ranks = ranks_of(comm);
+    // Programs make many small ones.
+    if (count(ranks) < runtime.settings().min_count || inter(comm)) return by_mpi();
+    const Group group{rank_of(comm), ranks};
     if (const std::optional<SumCall> call = of(group)) {
       const Eligibility eligible = classify(*call, false);
       why = eligible.why;
@@ -107,6 +116,7 @@ int scatter(MPI_Datatype type, MPI_Op op, MPI_Comm comm, CallOf of, SharesOf sha
 int reduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
            int root, MPI_Comm comm) {
   if (inside(next)) return next.Reduce(sendbuf, recvbuf, count, datatype, op, root, comm);
+  const auto elements = [&](int) { return saturated(count); };
   const auto call = [&](Group group) -> std::optional<SumCall> {
     if (root < 0 || root >= group.ranks || (sendbuf == MPI_IN_PLACE && group.rank != root)) return {};
     return SumCall{sendbuf, group.rank == root ? recvbuf : &nowhere, saturated(count), datatype, op, comm};
@@ -114,43 +124,41 @@ int reduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, M
   const auto all_for_root = [&](Group group) {
     return shares(Collective::reduce, group.ranks, [&](int r) { return r < root ? 0 : saturated(count); });
   };
-  return scatter(datatype, op, comm, call, all_for_root,
+  return scatter(datatype, op, comm, elements, call, all_for_root,
                  [&] { return pass_reduce(next, sendbuf, recvbuf, count, datatype, op, root, comm); });
 }
 
 int reduce_scatter(const NextMpi& next, const void* sendbuf, void* recvbuf, const int* recvcounts,
                    MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
   if (inside(next)) return next.Reduce_scatter(sendbuf, recvbuf, recvcounts, datatype, op, comm);
+  const auto elements = [&](int ranks) { return recvcounts ? total(recvcounts, ranks) : 0; };
   const auto call = [&](Group group) -> std::optional<SumCall> {
-    if (!recvcounts) return {};
     const bool nothing = sendbuf != MPI_IN_PLACE && recvcounts[group.rank] == 0;
-    return SumCall{sendbuf, nothing ? &nowhere : recvbuf, total(recvcounts, group.ranks), datatype, op, comm};
+    return SumCall{sendbuf, nothing ? &nowhere : recvbuf, elements(group.ranks), datatype, op, comm};
   };
   const auto counted = [&](Group group) {
     std::uint64_t end = 0;
     return shares(Collective::reduce_scatter, group.ranks,
                   [&](int r) { return end = (r == 0 ? 0 : end) + static_cast<std::uint64_t>(recvcounts[r]); });
   };
-  return scatter(datatype, op, comm, call, counted,
+  return scatter(datatype, op, comm, elements, call, counted,
                  [&] { return pass_reduce_scatter(next, sendbuf, recvbuf, recvcounts, datatype, op, comm); });
 }
 
 int reduce_scatter_block(const NextMpi& next, const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype,
                          MPI_Op op, MPI_Comm comm) {
   if (inside(next)) return next.Reduce_scatter_block(sendbuf, recvbuf, recvcount, datatype, op, comm);
+  const auto elements = [&](int ranks) {
+    return recvcount < 0 ? saturated(-1) : saturated(recvcount) * static_cast<std::uint64_t>(ranks);
+  };
   const auto call = [&](Group group) -> std::optional<SumCall> {
-    return SumCall{sendbuf,
-                   recvbuf,
-                   recvcount < 0 ? saturated(-1) : saturated(recvcount) * static_cast<std::uint64_t>(group.ranks),
-                   datatype,
-                   op,
-                   comm};
+    return SumCall{sendbuf, recvbuf, elements(group.ranks), datatype, op, comm};
   };
   const auto even = [&](Group group) {
     return shares(Collective::reduce_scatter, group.ranks,
                   [&](int r) { return static_cast<std::uint64_t>(r + 1) * saturated(recvcount); });
   };
-  return scatter(datatype, op, comm, call, even,
+  return scatter(datatype, op, comm, elements, call, even,
                  [&] { return pass_reduce_scatter_block(next, sendbuf, recvbuf, recvcount, datatype, op, comm); });
 }
 
