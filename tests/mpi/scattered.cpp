@@ -1,5 +1,6 @@
 // MPI_Reduce_scatter_block, MPI_Reduce_scatter and MPI_Reduce.
 //   scattered lossy [COUNT...]  near the exact sum, nothing else written, compressed as often as the report says
+//   scattered floats [COUNT...] likewise, of one type
 //   scattered exact [COUNT...]  the MPI library's own results, bit for bit, and nothing compressed
 //   scattered feedback          the mean of many calls comes to the exact sum, and what waits stays bounded
 //   scattered training          a model trained by reduce-scatter and allgather, beside plain MPI
@@ -49,7 +50,11 @@ std::vector<Call> calls_of(int total) {
   std::vector<Call> all{{"block", std::vector<int>(n, total / size), -2},
                         {"even", std::vector<int>(n, total / size), -1},
                         {"uneven", std::vector<int>(n, 0), -1},
-                        {"first without", std::vector<int>(n, total / size), -1}};
+                        {"first without", std::vector<int>(n, total / size), -1},
+                        {"last most", std::vector<int>(n, 0), -1}};
+  // In place the last rank's sums then lie where another's values still are to be encoded.
+  all[4].counts[0] = total / 5;
+  all[4].counts.back() = total - (size > 1 ? total / 5 : 0);
   int left = total;
   for (std::size_t r = 0; r < n; ++r)
     left -= all[2].counts[r] = r + 1 == n ? left : (r % 2 ? std::min(7, left) : left / 2);
@@ -102,8 +107,10 @@ void sum(const Number& number, const Call& call, bool in_place, bool exactly) {
   }
 }
 
-void sums(bool lossy, const std::vector<int>& counts) {
-  for (const Number& number : check::numbers())
+void sums(bool lossy, const std::vector<int>& counts, bool floats) {
+  auto numbers = check::numbers();
+  if (floats) numbers.resize(1);
+  for (const Number& number : numbers)
     for (const int count : counts)
       for (const Call& call : calls_of(count))
         for (const bool in_place : {false, true}) {
@@ -327,7 +334,7 @@ int main(int argc, char** argv) {
     std::vector<int> counts{0, 1000, 16400, 100001};
     if (argc > 2) counts.clear();
     for (int i = 2; i < argc; ++i) counts.push_back(std::atoi(argv[i]));
-    sums(what == "lossy", counts);
+    sums(what != "exact", counts, what == "floats");
   }
   return check::finish();
 }
