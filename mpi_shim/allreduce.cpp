@@ -10,22 +10,6 @@
 #include "staged.hpp"
 
 namespace crimp {
-
-__attribute__((noinline)) bool ready() {
-  Runtime& runtime = Runtime::get();
-  if (!runtime.started()) {
-    int initialized = 0;
-    PMPI_Initialized(&initialized);
-    if (!initialized) return false;
-    guard(MPI_COMM_WORLD, [&] {
-      runtime.start(false);  // loaded after MPI_Init
-      check_at_start();
-      return MPI_SUCCESS;
-    });
-  }
-  return runtime.running();
-}
-
 namespace {
 
 // The call goes through MPI; Horovod's are looked at before and after.
@@ -69,6 +53,22 @@ bool sum_mpi(const NextMpi& next, const SumCall& call, const Eligibility& eligib
 }
 
 }  // namespace
+
+// Out of line, so that the way past it stays short.
+__attribute__((noinline)) bool ready() {
+  Runtime& runtime = Runtime::get();
+  if (!runtime.started()) {
+    int initialized = 0;
+    PMPI_Initialized(&initialized);
+    if (!initialized) return false;
+    guard(MPI_COMM_WORLD, [&] {
+      runtime.start(false);  // loaded after MPI_Init
+      check_at_start();
+      return MPI_SUCCESS;
+    });
+  }
+  return runtime.running();
+}
 
 bool ranks_agree(MPI_Comm comm, PassReason* why) {
   Runtime& runtime = Runtime::get();

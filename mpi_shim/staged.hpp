@@ -70,5 +70,12 @@ class Staged {
 struct NextMpi;
 // next.Allreduce, staged where that is needed.
 int pass_allreduce(const NextMpi&, const void* sendbuf, void* recvbuf, int count, MPI_Datatype, MPI_Op, MPI_Comm);
+// Likewise the sums of which ranks receive shares.
+int pass_reduce(const NextMpi&, const void* sendbuf, void* recvbuf, int count, MPI_Datatype, MPI_Op, int root,
+                MPI_Comm);
+int pass_reduce_scatter(const NextMpi&, const void* sendbuf, void* recvbuf, const int* recvcounts, MPI_Datatype, MPI_Op,
+                        MPI_Comm);
+int pass_reduce_scatter_block(const NextMpi&, const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype, MPI_Op,
+                              MPI_Comm);
 
 }  // namespace crimp

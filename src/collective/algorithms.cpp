@@ -19,11 +19,14 @@ std::string AlgorithmEntry::why_unsupported(const Codec& codec, int ranks) const
 
 AlgorithmEntry::Prediction AlgorithmEntry::predicted(const NetworkModel& network, const CodecCost& codec,
                                                      const ChoiceQuery& query) const {
+  const double share = query.collective == Collective::allreduce
+                           ? 1
+                           : static_cast<double>(query.largest_share) / static_cast<double>(query.count);
   const auto in_chunks = [&](std::uint64_t setting, int radix) {
     const std::uint64_t chunk = chunk_elements(setting, *query.codec, network.ranks);
     return Prediction{
-        codec.scan_s * static_cast<double>(query.count) + cost({network, codec, query.count, chunk, radix}), setting,
-        radix};
+        codec.scan_s * static_cast<double>(query.count) + cost({network, codec, query.count, chunk, radix, share}),
+        setting, radix};
   };
   const auto relayed = [&](int radix) {
     if (query.chunk_setting != 0) return in_chunks(query.chunk_setting, radix);
@@ -66,8 +69,14 @@ std::span<const AlgorithmEntry> carriers() {
 const AlgorithmEntry& entry_of(Algorithm algorithm) {
   for (const auto& entry : algorithms())
     if (entry.algorithm == algorithm) return entry;
+  if (algorithm == Algorithm::reduce_scatter) return scattering();
   throw Error(ErrorCode::argument_invalid,
               "algorithm " + std::to_string(static_cast<int>(algorithm)) + " is not in this build");
+}
+
+const AlgorithmEntry& scattering() {
+  static const AlgorithmEntry entry = reduce_scatter_algorithm();
+  return entry;
 }
 
 const AlgorithmEntry* find_algorithm(std::string_view name) {

@@ -59,14 +59,17 @@ struct AlgorithmEntry {
   bool (*owner_memory)(const Codec&) = [](const Codec&) { return false; };
 };
 
+// Of allreduce.
 std::span<const AlgorithmEntry> algorithms();
 // Those that carry payloads between ranks: all but hierarchical.
 std::span<const AlgorithmEntry> carriers();
 const AlgorithmEntry& entry_of(Algorithm);
-const AlgorithmEntry* find_algorithm(std::string_view name);  // null where unknown
+const AlgorithmEntry* find_algorithm(std::string_view name);  // of allreduce; null where unknown
 // Throws Error{argument_invalid} that begins with `what` and lists the legal names, unless `name` is one: an
 // algorithm's, or "auto".
 void check_algorithm(const std::string& what, const std::string& name);
+// Of parts with shares.
+const AlgorithmEntry& scattering();
 // The first of the carriers that can run the codec; never one in which MPI adds, so that it may run between leaders,
 // too. Throws Error{codec_unknown} where there is none.
 Algorithm first_algorithm(const Codec&, int ranks);
@@ -102,5 +105,6 @@ AlgorithmEntry homomorphic_algorithm();
 AlgorithmEntry integer_sum_algorithm();
 AlgorithmEntry low_rank_algorithm();
 AlgorithmEntry one_shot_algorithm();
+AlgorithmEntry reduce_scatter_algorithm();  // of parts with shares, which have no other
 
 }  // namespace crimp

@@ -27,6 +27,8 @@ const char* obstacle(Chooser& chooser, const ChoiceQuery& query, int ranks, cons
   if (decision->halves && !query.halves)
     return "in 16 bits in the record of CRIMP_REPLAY, which the codec allows no more";
   const Codec& codec = decision->halves ? *query.halves : *query.codec;
+  if ((decision->algorithm == Algorithm::reduce_scatter) != (query.collective != Collective::allreduce))
+    return "what the record of CRIMP_REPLAY has is of another collective";
   const Hierarchy* const nodes = decision->nodes ? chooser.nodes() : nullptr;
   if (decision->nodes && !nodes) return "no nodes, which the record of CRIMP_REPLAY has";
   const AlgorithmEntry& entry = entry_of(decision->algorithm);
@@ -50,7 +52,10 @@ ChosenParts repeat(Chooser& chooser, const CallPlan& plan, int ranks, const Call
     const PartDecision* const part = known ? &decision->parts[p] : nullptr;
     if (const char* const why = obstacle(chooser, plan.parts[p].query, ranks, part)) {
       *repeated = false;
-      chosen.choices.push_back({.algorithm = insist([&] { return first_algorithm(codec, ranks); }), .why = why});
+      const bool all = plan.parts[p].query.collective == Collective::allreduce;
+      chosen.choices.push_back(
+          {.algorithm = all ? insist([&] { return first_algorithm(codec, ranks); }) : scattering().algorithm,
+           .why = why});
     } else {
       chosen.choices.push_back({.algorithm = part->algorithm,
                                 .nodes = part->nodes,

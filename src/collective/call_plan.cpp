@@ -11,7 +11,8 @@ namespace {
 constexpr std::uint64_t kMostBeside = 16;
 
 std::string kind_of(const CallPlan& plan, Dtype dtype, std::uint64_t count) {
-  std::string kind = name_of(dtype) + (" x " + std::to_string(count)) + ":";
+  std::string kind =
+      name_of(dtype) + (" x " + std::to_string(count)) + (plan.shares ? " in " + plan.shares->text() : "") + ":";
   for (const PlannedPart& part : plan.parts)
     kind += (&part == &plan.parts.front() ? " " : " + ") + part.query.codec->spec() + " x " +
             std::to_string(part.query.count);
@@ -77,25 +78,33 @@ void Planner::set_codec(const std::string& pattern, const char* spec) {
 }
 
 std::shared_ptr<const CallPlan> Planner::plan(Dtype dtype, std::uint64_t count, std::shared_ptr<const Layout> layout,
-                                              int level) {
+                                              int level, std::shared_ptr<const Shares> shares) {
   if (version_ != rules_.version()) plans_.clear();
   version_ = rules_.version();
-  const Key key{dtype, count, layout->digest(), level};
+  const Key key{dtype,
+                count,
+                layout->digest(),
+                level,
+                shares ? shares->collective : Collective::allreduce,
+                shares ? shares->digest() : 0};
   if (const auto known = plans_.find(key); known != plans_.end()) {
-    if (known->second->layout == layout || *known->second->layout == *layout) return known->second;
+    const CallPlan& found = *known->second;
+    const bool same_shares = found.shares == shares || (found.shares && shares && *found.shares == *shares);
+    if (same_shares && (found.layout == layout || *found.layout == *layout)) return known->second;
     plans_.erase(known);
   }
   std::uint64_t bytes = 0;
   for (const auto& [_, plan] : plans_) bytes += plan->footprint();
   if (plans_.size() >= kMostPlans || bytes > kMostBytes) plans_.clear();
   ++made_;
-  return plans_[key] = make(dtype, count, std::move(layout), level);
+  return plans_[key] = make(dtype, count, std::move(layout), level, std::move(shares));
 }
 
 std::shared_ptr<CallPlan> Planner::make(Dtype dtype, std::uint64_t count, std::shared_ptr<const Layout> layout,
-                                        int level, const Codec* halves) const {
+                                        int level, std::shared_ptr<const Shares> shares, const Codec* halves) const {
   auto plan = std::make_shared<CallPlan>();
   plan->layout = std::move(layout);
+  plan->shares = std::move(shares);
   const bool compressed = choose_codecs(*plan, level);
   if (halves)
     for (const Codec*& codec : plan->codecs)
@@ -122,7 +131,7 @@ std::shared_ptr<CallPlan> Planner::make(Dtype dtype, std::uint64_t count, std::s
     query.alone = plan->exact_bytes <= query.plain_bytes / kMostBeside;
     query.halves = query.alone && !halves ? rules_.halves_of(*query.codec) : nullptr;
     if (query.halves) {
-      const auto made = make(dtype, count, plan->layout, level, query.halves);
+      const auto made = make(dtype, count, plan->layout, level, plan->shares, query.halves);
       made->parts[0].query = query;
       plan->halves = made;
     }
@@ -153,6 +162,10 @@ bool Planner::choose_codecs(CallPlan& plan, int level) const {
       }
     } else {
       plan.controlled = plan.controlled || controlled;
+    }
+    if (codec && codec->traits().whole_tensors && plan.shares) {
+      plan.pass = PassReason::shares;
+      return false;
     }
     plan.codecs.push_back(codec);
     any = any || codec;
@@ -185,6 +198,12 @@ void Planner::make_parts(CallPlan& plan, Dtype dtype, std::uint64_t count, int l
                                      codec->feedback().kept() && settings_.error_feedback && plan.layout->known()},
                             ChoiceQuery{codec, elements, settings_.chunk, elements * size_of(dtype), settings_.quality,
                                         settings_.radix, plan.controlled});
+    if (plan.shares) {
+      PlannedPart& part = plan.parts.back();
+      part.plan.shares = plan.shares;
+      part.query.collective = plan.shares->collective;
+      part.query.largest_share = plan.shares->largest();
+    }
     plan.parts.back().of_ladder = level >= 0 && codec == rules_.ladder()[static_cast<std::size_t>(level)].get();
     plan.clips = plan.clips || (momentum_of(codec) && codec->feedback().clip > 0.0f);
   }

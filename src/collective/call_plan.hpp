@@ -45,6 +45,7 @@ struct PlannedPart {
 // Immutable but for the routes of its parts. Equal on all ranks.
 struct CallPlan {
   std::shared_ptr<const Layout> layout;
+  std::shared_ptr<const Shares> shares;  // null: allreduce
   std::optional<PassReason>
       pass;  // the whole call is for MPI, with momentum where a segment has it; else there are parts
   std::vector<const Codec*> codecs;   // of each segment; null: it is summed exactly, or skipped
@@ -82,7 +83,9 @@ class Planner {
   Planner(const Settings& settings, CodecRules& rules) : settings_(settings), rules_(rules), said_(rules.pool()) {}
   // The plan of a call. It stays as it is for those who hold it. level: of CRIMP_LADDER, in place of CRIMP_CODEC; below
   // 0: none.
-  std::shared_ptr<const CallPlan> plan(Dtype, std::uint64_t count, std::shared_ptr<const Layout>, int level = -1);
+  // shares: null for allreduce.
+  std::shared_ptr<const CallPlan> plan(Dtype, std::uint64_t count, std::shared_ptr<const Layout>, int level = -1,
+                                       std::shared_ptr<const Shares> shares = nullptr);
   std::size_t kept() const { return plans_.size(); }
   std::uint64_t made() const { return made_; }  // so far
   // crimp_set_codec, for calls from now on.
@@ -94,9 +97,10 @@ class Planner {
   const Codec* momentum_of(const Codec*) const;
 
  private:
-  using Key = std::tuple<Dtype, std::uint64_t, std::uint64_t, int>;  // type, count, layout's digest, level
+  // Type, count, layout's digest, level, collective, digest of shares.
+  using Key = std::tuple<Dtype, std::uint64_t, std::uint64_t, int, Collective, std::uint64_t>;
   std::shared_ptr<CallPlan> make(Dtype, std::uint64_t count, std::shared_ptr<const Layout>, int level,
-                                 const Codec* halves = nullptr) const;
+                                 std::shared_ptr<const Shares>, const Codec* halves = nullptr) const;
   // False: the call is for MPI.
   bool choose_codecs(CallPlan&, int level) const;
   void make_parts(CallPlan&, Dtype, std::uint64_t count, int level) const;

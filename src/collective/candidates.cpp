@@ -5,6 +5,16 @@ namespace crimp {
 std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel* hierarchy, const CodecCost& cost,
                                const ChoiceQuery& query) {
   const Codec& codec = *query.codec;
+  if (query.collective != Collective::allreduce) {
+    const AlgorithmEntry& entry = scattering();
+    const auto predicted = entry.predicted(network, cost, query);
+    // MPI's own allreduce of many elements is this and as much again.
+    return {{.algorithm = entry.algorithm,
+             .why = "cheapest by the model",
+             .predicted_s = predicted.s,
+             .plain_s = network.plain.at(static_cast<double>(query.plain_bytes)) / 2,
+             .chunk_setting = predicted.chunk_setting}};
+  }
   const auto among_ranks = suitable(codec, network.ranks, query.quality);
   Suitable among_nodes;
   if (hierarchy && entry_of(Algorithm::hierarchical).why_unsupported(codec, network.ranks).empty())

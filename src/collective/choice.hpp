@@ -4,6 +4,7 @@
 #include <span>
 
 #include "codec/codec.hpp"
+#include "collective/shares.hpp"
 #include "core/types.hpp"
 
 namespace crimp {
@@ -35,6 +36,9 @@ struct ChoiceQuery {
   // Likewise, of 16 bits a value, which may carry the call in place of `codec` where that is faster; null: none may.
   // Whether there is one follows from `codec` alone.
   const Codec* halves = nullptr;
+  // Of a collective but allreduce: which, and the most elements that a rank receives.
+  Collective collective = Collective::allreduce;
+  std::uint64_t largest_share = 0;
 };
 
 // Of one or more candidates (src/collective/candidates.hpp); or plain MPI. The same makes the tables of `crimp model`.

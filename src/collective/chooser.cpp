@@ -14,9 +14,11 @@ namespace {
 // A payload's size changes as residuals fill: measured anew at these calls with a codec.
 bool due(std::uint64_t call) { return call == 0 || call == 16 || call == 256 || call == 4096; }
 constexpr std::uint64_t kTriedAnew = 256;  // from this measurement on the fastest of trials is asked for again
-// By the binary logarithm of the calls' elements. Where MPI can be tried, too, they have trials of their own.
+// By the binary logarithm of the calls' elements, for each collective. Where MPI can be tried, too, they have trials of
+// their own.
 int size_class(const ChoiceQuery& query) {
-  return static_cast<int>(std::bit_width(query.count)) + (query.alone ? 64 : 0);
+  return static_cast<int>(std::bit_width(query.count)) + (query.alone ? 64 : 0) +
+         128 * static_cast<int>(query.collective);
 }
 
 }  // namespace
@@ -95,13 +97,17 @@ void Chooser::forget() {
 
 Choice Chooser::forced(const ChoiceQuery& query, int ranks) {
   const Codec& codec = *query.codec;
-  const AlgorithmEntry* const entry = find_algorithm(forced_);
-  const bool runs = entry && insist([&] { return entry->why_unsupported(codec, ranks).empty(); });
-  const auto first = [&](int among) { return insist([&] { return first_algorithm(codec, among); }); };
   const bool open = device_ && query.chunk_setting == 0 && query.radix <= 1;  // relays copy bodies on the host
   const auto chunk = [&](Algorithm algorithm) {
     return open && in_device_chunks(entry_of(algorithm), codec) ? kDeviceChunk : 0;
   };
+  if (query.collective != Collective::allreduce) {
+    const Algorithm only = scattering().algorithm;
+    return {.algorithm = only, .why = "the collective's only algorithm", .chunk_setting = chunk(only)};
+  }
+  const AlgorithmEntry* const entry = find_algorithm(forced_);
+  const bool runs = entry && insist([&] { return entry->why_unsupported(codec, ranks).empty(); });
+  const auto first = [&](int among) { return insist([&] { return first_algorithm(codec, among); }); };
   if (runs && entry->plan)
     return {.algorithm = entry->algorithm, .why = "CRIMP_ALGORITHM", .chunk_setting = chunk(entry->algorithm)};
   if (runs && nodes()) return {.algorithm = first(hierarchy_->nodes), .nodes = true, .why = "CRIMP_ALGORITHM"};

@@ -33,6 +33,14 @@ ChunkedRoute::ChunkedRoute(Algorithm carries, const PartPlan& of, std::uint64_t 
   for (std::uint64_t i = 0; i < chunks; ++i) chunks_.push_back(slice(i * chunk, std::min(part.count, (i + 1) * chunk)));
 }
 
+ChunkedRoute::ChunkedRoute(Algorithm carries, const PartPlan& of, const Runs& cut, int transport_ranks)
+    : RoutePlan(carries, of, cut.elements, transport_ranks), at_once_(cut.at_once) {
+  if (!part.declined && fault::fires("plan")) throw std::bad_alloc();
+  const std::size_t runs = part.declined ? cut.at_once : cut.runs.size();
+  chunks_.reserve(runs);
+  for (std::size_t i = 0; i < runs; ++i) chunks_.push_back(slice(cut.runs[i].begin, cut.runs[i].end));
+}
+
 RouteBytes ChunkedRoute::bytes(const std::vector<powersgd::Extents*>&) const {
   if (part.declined)
     throw Error(ErrorCode::out_of_memory, "no memory to plan a call of " + std::to_string(part.count) + " elements");
@@ -50,10 +58,10 @@ std::uint64_t ChunkedRoute::footprint() const {
 }
 
 std::uint64_t ChunkedRoute::spare_bytes() const {
-  const std::uint64_t states =
-      part.codec->keeps_state()
-          ? largest([](const ChunkPartition& p) { return p.groups().size(); }) + static_cast<std::uint64_t>(ranks)
-          : 0;  // shards cut groups
+  const std::uint64_t states = part.codec->keeps_state()
+                                   ? at_once_ * largest([](const ChunkPartition& p) { return p.groups().size(); }) +
+                                         static_cast<std::uint64_t>(ranks)
+                                   : 0;  // shards cut groups
   return sizeof(float) * (spare_states() + Codec::kStateFloats * states);
 }
 

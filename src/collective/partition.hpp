@@ -34,13 +34,21 @@ class ChunkedRoute : public RoutePlan {
   std::uint64_t footprint() const override;
   RouteBytes bytes(const std::vector<powersgd::Extents*>&) const override;
 
-  const std::vector<Slice>& chunks() const { return chunks_; }  // the first alone where the part is declined
+  // The first alone where the part is declined. Of runs one each.
+  const std::vector<Slice>& chunks() const { return chunks_; }
   // Of new residuals that wait aside, twice, and of encode_body(); what Pipeline::begin() takes.
   std::uint64_t spare_bytes() const;
   std::uint64_t spare_states() const;  // floats of them before the states
   std::uint64_t scratch_bytes() const;
 
  protected:
+  // Of runs of elements that are not one behind another, `at_once` of them a chunk.
+  struct Runs {
+    std::vector<Shares::Run> runs;
+    std::size_t at_once;
+    std::uint64_t elements;  // of the largest chunk, or more
+  };
+  ChunkedRoute(Algorithm, const PartPlan&, const Runs&, int ranks);
   // The largest of bound(partition) over the chunks.
   template <class Bound>
   std::uint64_t largest(Bound bound) const {
@@ -58,6 +66,7 @@ class ChunkedRoute : public RoutePlan {
 
  private:
   std::vector<Slice> chunks_;
+  std::size_t at_once_ = 1;
 };
 
 }  // namespace crimp

@@ -28,7 +28,8 @@ Pipeline::Pipeline(Transport& transport, Workers& workers, const RoutePlan& rout
                    Trace* trace)
     : transport_(transport), workers_(workers), host_(workers), backend_(call.backend ? *call.backend : host_),
       route_(route), part_(route.part), call_(call), trace_(trace), ranks_(static_cast<std::size_t>(transport.size())),
-      layout_(static_cast<std::uint32_t>(route.part.layout->digest())) {
+      layout_(static_cast<std::uint32_t>(route.part.layout->digest() ^
+                                         (route.part.shares ? route.part.shares->digest() : 0))) {
   under_way_.reserve(Transport::kMostUnderWay);
 }
 
@@ -48,7 +49,7 @@ double Pipeline::span(const char* name, std::uint64_t chunk, Clock::time_point b
   return seconds(end - begin);
 }
 
-void Pipeline::bind(BoundSlice& bound, const Slice& slice, std::uint64_t chunk) {
+void Pipeline::bind(BoundSlice& bound, const Slice& slice, std::uint64_t chunk, std::uint64_t place) {
   bound.take(slice, part_, call_, call_.residuals, codec().feedback().arrays());
   if (committed_ || call_.flags || call_.residuals.empty()) return;
   // Until every rank is known to compress this call, new residuals wait aside: on the way through MPI none may change.
@@ -57,7 +58,7 @@ void Pipeline::bind(BoundSlice& bound, const Slice& slice, std::uint64_t chunk) 
     if (!memory.out) continue;
     if (memory.state_out)
       memory.state_out = std::exchange(spare_states_[chunk], spare_states_[chunk] + Codec::kStateFloats);
-    memory.out = spare_memory_[chunk] + (slice.begin - chunk * route_.chunk) + slice.partition.groups()[g].offset;
+    memory.out = spare_memory_[chunk] + place + slice.partition.groups()[g].offset;
     if (memory.momentum_out) memory.momentum_out = memory.out + std::min(part_.count, route_.chunk);
   }
 }
@@ -128,7 +129,7 @@ void Pipeline::add(Decoding& decoding, const BoundSlice& bound, std::span<const 
                            bound.partition(),
                            views,
                            {bound.begin(), call_.sequence, 0},
-                           call_.out + bound.begin(),
+                           call_.out + (bound.begin() - call_.out_begin),
                            false,
                            voters,
                            &sum.bad});
@@ -209,9 +210,9 @@ bool Pipeline::accept(std::span<const Header> headers) {
     }
     for (const auto ticket : under_way_)
       transport_.wait(ticket);  // nothing stays under way in buffers that the caller may free
-    throw Error(ErrorCode::call_differs, "rank " + std::to_string(r) +
-                                             " and rank 0 are not in the same MPI_Allreduce: on rank " +
-                                             std::to_string(r) + " " + what + " (0's)");
+    throw Error(ErrorCode::call_differs, "rank " + std::to_string(r) + " and rank 0 are not in the same " +
+                                             name_of(part_.shares ? part_.shares->collective : Collective::allreduce) +
+                                             ": on rank " + std::to_string(r) + " " + what + " (0's)");
   }
   if (result_.flags) return false;
   committed_ = true;

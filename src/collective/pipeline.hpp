@@ -59,7 +59,11 @@ class Pipeline {
   double span(const char* name, std::uint64_t chunk, Clock::time_point begin);
 
   // Stage 0: this chunk's part of the call, memories redirected where they must wait.
-  void bind(BoundSlice&, const Slice&, std::uint64_t chunk);
+  void bind(BoundSlice& bound, const Slice& slice, std::uint64_t chunk) {
+    bind(bound, slice, chunk, slice.begin - chunk * route_.chunk);
+  }
+  // Where a chunk is no run of elements: the slice's place among those of the chunk.
+  void bind(BoundSlice&, const Slice&, std::uint64_t chunk, std::uint64_t place);
   // A header with all that does not depend on a body.
   Header header(std::uint64_t chunk, std::uint64_t count, std::uint8_t stage = 0) const;
   // Bodies that are encoded together. What fails of it becomes a flag in their headers.

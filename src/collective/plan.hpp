@@ -8,6 +8,7 @@
 
 #include "backend/backend.hpp"
 #include "codec/codec.hpp"
+#include "collective/shares.hpp"
 #include "collective/transport.hpp"
 #include "core/types.hpp"
 #include "schedule/delay_control.hpp"
@@ -29,8 +30,9 @@ struct PartPlan {
   std::uint64_t count;                   // elements of the buffer
   Dtype dtype = Dtype::f32;              // the caller's type, for the header
   bool checksum = true;
-  bool remembers = false;  // calls may bring residuals (CallBuffers), else none has any
-  bool declined = false;   // this rank had no memory to plan it: see plan_route()
+  bool remembers = false;                          // calls may bring residuals (CallBuffers), else none has any
+  bool declined = false;                           // this rank had no memory to plan it: see plan_route()
+  std::shared_ptr<const Shares> shares = nullptr;  // null: every rank receives all sums
 };
 
 // Bytes of scratch that a call takes.
@@ -42,7 +44,8 @@ struct RouteBytes {
 // Where one call's values lie. Constant while the call runs.
 struct CallBuffers {
   const float* in = nullptr;  // PartPlan::count values; may equal out
-  float* out = nullptr;       // receives the sums
+  float* out = nullptr;       // receives the sums, from the element on that follows
+  std::uint64_t out_begin = 0;
   // One per segment (null where skipped), or empty: none. The codec's arrays behind one another, its state behind them.
   std::vector<float*> residuals = {};
   // Of sums that this rank encodes as their owner: one per segment and as long, the codec's state_elements() behind

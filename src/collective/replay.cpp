@@ -58,7 +58,8 @@ const json& list(const json& of, const char* name) {
 void read(const json& from, int& level) { level = static_cast<int>(number(from, "level", 65535)); }
 
 void read(const json& from, PartDecision& part) {
-  const AlgorithmEntry* const entry = find_algorithm(text(from, "algorithm"));
+  const bool scatters = text(from, "algorithm") == scattering().name;
+  const AlgorithmEntry* const entry = scatters ? &scattering() : find_algorithm(text(from, "algorithm"));
   if (!entry || !entry->plan) throw Odd{"the unknown algorithm '" + text(from, "algorithm") + "'"};
   part = {entry->algorithm, flag(from, "nodes"), number(from, "chunk", std::uint64_t{1} << 31),
           static_cast<int>(number(from, "radix", 65536)), from.contains("halves") && flag(from, "halves")};

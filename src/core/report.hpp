@@ -32,6 +32,7 @@ struct Settings;
   ITEM(memory, "a rank was out of memory")                                                      \
   ITEM(adasum, "dot products of Horovod's Adasum")                                              \
   ITEM(slower, "plain MPI faster, or tried")                                                    \
+  ITEM(shares, "a codec of whole tensors, of which ranks receive shares")                       \
   ITEM(early, "a communicator's first calls, before anything is measured for it")               \
   ITEM(nonblocking, "sums that do not block, which one exchange of payloads would not shorten") \
   ITEM(unprepared, "sums that do not block, on ranks whose settings were not compared at MPI_Init")

@@ -27,7 +27,8 @@ enum class Algorithm : std::uint8_t {
   low_rank = 3,
   hierarchical = 4,
   integer_sum = 5,
-  one_shot = 7  // 6: reduce_scatter
+  reduce_scatter = 6,
+  one_shot = 7
 };
 
 // Codecs see float32 only; other types are widened (or, float64, narrowed) on entry and rounded once on exit.

@@ -35,6 +35,10 @@ class Binder {
       if (!ready) part = {};
       part.in = bound_.widened ? bound_.widened : static_cast<const float*>(values_.send());
       part.out = bound_.widened ? bound_.widened : static_cast<float*>(values_.receive());
+      if (!bound_.widened && request_.shares) {
+        if (bound_.aside) part.out = bound_.aside;
+        part.out_begin = request_.own().begin;
+      }
       if (ready) part.arena = chosen_.routes[p]->host_bodies ? &values_.packed() : &values_.bodies();
       if (values_.direct()) part.backend = &values_.backend(), part.values = ready ? &values_.values() : nullptr;
       part.flags = flags_;
@@ -172,7 +176,8 @@ class Binder {
     const bool direct = values_.direct();
     const std::uint64_t widened =
         request_.dtype == Dtype::f32 && !plan_.clips ? 0 : Arena::padded(request_.count * sizeof(float));
-    std::uint64_t bodies = direct ? 0 : widened + Arena::padded(plan_.exact_bytes), values = widened;
+    const std::uint64_t aside = !widened && overlap() ? Arena::padded(request_.own().count() * sizeof(float)) : 0;
+    std::uint64_t bodies = direct ? 0 : widened + aside + Arena::padded(plan_.exact_bytes), values = widened + aside;
     for (std::size_t p = 0; p < plan_.parts.size(); ++p) {
       const RoutePlan& route = *chosen_.routes[p];
       const RouteBytes needs = bytes(p);
@@ -185,10 +190,21 @@ class Binder {
     if (direct) values_.values().reserve(values);
     values_.backend().prepare(values_.bodies());
     if (widened) bound_.widened = reinterpret_cast<float*>(values_.values().take(widened));
+    bound_.aside = aside ? reinterpret_cast<float*>(values_.values().take(aside)) : nullptr;
     if (plan_.exact_bytes)
       bound_.packed = {reinterpret_cast<char*>(values_.packed().take(plan_.exact_bytes)), plan_.exact_bytes};
     if (widened && !flags_) values_.backend().widen(request_.dtype, values_.send(), bound_.widened, request_.count);
     if (plan_.clips && !flags_) clip(bound_.widened);
+  }
+
+  // Own sums would be written where other ranks' values still are, as MPI_IN_PLACE has it.
+  bool overlap() const {
+    const Shares::Run own = request_.own();
+    const std::size_t element = size_of(request_.dtype);
+    const auto in = reinterpret_cast<std::uintptr_t>(values_.send());
+    const auto out = reinterpret_cast<std::uintptr_t>(values_.receive());
+    return request_.shares && own.count() && out != in + own.begin * element && out < in + request_.count * element &&
+           in < out + own.count() * element;
   }
 
   // What is accumulated of this rank's gradients (Lin et al., section 3.2); `values` are float32 copies of the call's.

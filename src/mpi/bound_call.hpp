@@ -22,6 +22,7 @@ struct BoundCall {
   std::vector<std::vector<Residual*>>
       residuals;             // of the segments that this rank encodes (null where skipped), or empty; of each part
   float* widened = nullptr;  // float32 copies of the values; null: none are needed
+  float* aside = nullptr;    // own sums, whose place still has values to encode; null: they are where they belong
   std::vector<ExactTensor>
       exact;  // what is summed exactly, and room for it, had from the start, because later there is no way back
   std::span<char> packed;

@@ -1,5 +1,7 @@
 #include "mpi/call_run.hpp"
 
+#include <algorithm>
+
 #include "collective/collective.hpp"
 #include "collective/wire.hpp"
 #include "core/report.hpp"
@@ -97,12 +99,20 @@ CallOutcome run(const Context& context, Transport& transport, Chooser& chooser, 
 void finish(const Context& context, const AllreduceRequest& request, const CallPlan& plan, const BoundCall& bound,
             CallValues& values, int ranks, std::optional<Error>& failure) {
   Backend& backend = values.backend();
+  const Shares::Run own = request.own();
   if (bound.widened && !failure)
     attempt(failure, [&] {
-      for (const Group& group : plan.scanned)
-        backend.narrow(request.dtype, bound.widened + group.offset,
-                       static_cast<char*>(values.receive()) + group.offset * size_of(request.dtype), group.count);
+      for (const Group& group : plan.scanned) {
+        const std::uint64_t first = std::max(own.begin, group.offset);
+        const std::uint64_t last = std::min(own.end, group.offset + group.count);
+        if (first < last)
+          backend.narrow(request.dtype, bound.widened + first,
+                         static_cast<char*>(values.receive()) + (first - own.begin) * size_of(request.dtype),
+                         last - first);
+      }
     });
+  if (bound.aside && !failure)
+    attempt(failure, [&] { backend.copy(static_cast<float*>(values.receive()), bound.aside, own.count()); });
   attempt(failure, [&] { backend.synchronize(); });
   try {
     sum_exactly(request, bound.exact, values, bound.packed, ranks);

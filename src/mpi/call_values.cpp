@@ -62,8 +62,8 @@ void SessionBuffers::release() {
 
 CallValues::CallValues(const AllreduceRequest& request, SessionBuffers& scratch)
     : request_(request), scratch_(scratch), from_(pointer_attributes(request.send)),
-      to_(pointer_attributes(request.receive)), backend_(&scratch.host), send_(request.send),
-      receive_(request.receive) {}
+      to_(pointer_attributes(request.receive ? request.receive : request.send)), backend_(&scratch.host),
+      send_(request.send), receive_(request.receive) {}
 
 CallValues::~CallValues() {
   try {
@@ -165,7 +165,7 @@ void CallValues::begin(std::span<const std::shared_ptr<const RoutePlan>> routes,
     from.read(copy, request_.send, bytes);
     send_ = copy;
   }
-  if (to_.on_device()) receive_ = copy;
+  if (to_.on_device()) receive_ = copy + request_.own().begin * size_of(request_.dtype);
 }
 
 bool CallValues::leave_device(const char* why) noexcept {
@@ -200,12 +200,15 @@ void CallValues::write_back(const Layout& layout) {
   if (!to_.on_device()) return;
   const DeviceAccess to(to_);
   const std::size_t element = size_of(request_.dtype);
+  const Shares::Run own = request_.own();
   for (std::size_t s = 0, end = 0; s < layout.segments.size(); s = std::max(end, s + 1)) {
     // Neighbours in one copy.
     for (end = s; end < layout.segments.size() && layout.segments[end].summed();) ++end;
     if (end == s) continue;
-    const std::uint64_t first = layout.segments[s].offset * element;
-    const std::uint64_t last = (layout.segments[end - 1].offset + layout.segments[end - 1].count) * element;
+    const std::uint64_t begins = std::max(own.begin, layout.segments[s].offset);
+    const std::uint64_t ends = std::min(own.end, layout.segments[end - 1].offset + layout.segments[end - 1].count);
+    if (begins >= ends) continue;
+    const std::uint64_t first = (begins - own.begin) * element, last = (ends - own.begin) * element;
     to.write(static_cast<char*>(request_.receive) + first, static_cast<const char*>(receive_) + first, last - first);
   }
 }

@@ -7,8 +7,9 @@
 namespace crimp {
 
 bool KnownPasses::Pass::of(const AllreduceRequest& request) const {
-  return count == request.count && dtype == request.dtype && layout.has_value() == (request.layout != nullptr) &&
-         (!layout || *layout == request.layout->digest());
+  const bool same_shares = shares == request.shares || (shares && request.shares && *shares == *request.shares);
+  return count == request.count && dtype == request.dtype && same_shares &&
+         layout.has_value() == (request.layout != nullptr) && (!layout || *layout == request.layout->digest());
 }
 
 const KnownPasses::Pass* KnownPasses::find(const AllreduceRequest& request) const {
@@ -24,7 +25,7 @@ KnownPasses::Pass& KnownPasses::add(const AllreduceRequest& request, const CallP
     insist([&] { passes_.reserve(most_); });
     if (passes_.size() == most_) passes_.erase(passes_.begin());
     const auto layout = request.layout ? std::optional(request.layout->digest()) : std::nullopt;
-    known = passes_.insert(passes_.end(), Pass{layout, request.count, request.dtype});
+    known = passes_.insert(passes_.end(), Pass{layout, request.count, request.dtype, request.shares});
   }
   const bool again = known->settled.codec == settled.codec && known->settled.state == settled.state;
   known->seen = again && known->seen > 0 ? known->seen + 1 : 1;

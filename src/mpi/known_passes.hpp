@@ -20,6 +20,7 @@ class KnownPasses {
     std::optional<std::uint64_t> layout;
     std::uint64_t count;
     Dtype dtype;
+    std::shared_ptr<const Shares> shares = nullptr;
     std::uint64_t kind = 0;  // CallPlan::kind_digest
     Chooser::Settled settled = {};
     Account* account = nullptr;                   // null: nobody asks for times

@@ -21,7 +21,8 @@ std::string name_of(MPI_Comm comm) {
 }
 
 std::string call_text(const AllreduceRequest& request) {
-  return "MPI_Allreduce of " + std::to_string(request.count) + " x " + name_of(request.dtype);
+  return name_of(request.collective()) + std::string(" of ") + std::to_string(request.count) + " x " +
+         name_of(request.dtype);
 }
 
 std::string absence_text(std::uint64_t min_count) {

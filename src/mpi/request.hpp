@@ -1,9 +1,10 @@
-// One MPI_Allreduce as a Session gets it.
+// One MPI_Allreduce, or a sum of which ranks receive shares, as a Session gets it.
 #pragma once
 #include <cstdint>
 #include <functional>
 #include <memory>
 
+#include "collective/shares.hpp"
 #include "core/types.hpp"
 #include "schedule/layout.hpp"
 
@@ -13,7 +14,7 @@ class Session;
 
 struct AllreduceRequest {
   const void* send;  // equal to `receive` for MPI_IN_PLACE
-  void* receive;
+  void* receive;     // own() of the sums; null where that is none
   std::uint64_t count;
   Dtype dtype;
   std::shared_ptr<const Layout> layout = nullptr;  // tiling the buffer; null: the call sequence decides
@@ -23,7 +24,12 @@ struct AllreduceRequest {
   std::function<int()> sum_by_mpi = {};  // the call as it was made, through MPI; returns an MPI code
   // Where the call is left to MPI: set to a session that is to be told of its end (Session::left_ended()).
   Session** left = nullptr;
-  bool synchronize_all = false;  // whatever runs on the device may still write the values
+  bool synchronize_all = false;                    // whatever runs on the device may still write the values
+  std::shared_ptr<const Shares> shares = nullptr;  // null: every rank receives all sums
+  int rank = 0;                                    // this one, where there are shares
+
+  Collective collective() const { return shares ? shares->collective : Collective::allreduce; }
+  Shares::Run own() const { return shares ? shares->of(rank) : Shares::Run{0, count}; }
 };
 
 }  // namespace crimp

@@ -185,7 +185,8 @@ void Session::try_plain(const AllreduceRequest& request, Transport& transport, c
   }
   meet(transport);
   if (rc != MPI_SUCCESS)
-    throw Error(ErrorCode::transport_failed, "MPI_Allreduce failed with code " + std::to_string(rc), rc);
+    throw Error(ErrorCode::transport_failed,
+                name_of(request.collective()) + std::string(" failed with code ") + std::to_string(rc), rc);
   chooser_.took(query, choice, seconds(Clock::now() - begin));
 }
 
@@ -258,7 +259,7 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   const std::uint64_t bytes = request.count * size_of(request.dtype);
   DelayControl* const control = insist([&] { return delay_control(); });
   const int level = control ? recorded_.level(bytes, *control) : -1;
-  const auto plan = insist([&] { return planner_.plan(request.dtype, request.count, layout, level); });
+  const auto plan = insist([&] { return planner_.plan(request.dtype, request.count, layout, level, request.shares); });
   context_.report.note([&] {
     for (const std::size_t s : plan->excluded) {
       const Segment& segment = plan->layout->segments[s];

@@ -1,7 +1,7 @@
 // Calls with buffers in device memory: of a GPU, or of the stand-in for CUDA (tests/support/simt), where plain code
 // that touches them faults.
-//   device sums [COUNT...] | extents SIDE | rates | passes | late | errors ALGORITHM | products [broken] | classify |
-//   day KIND
+//   device sums [COUNT...] | scattered | extents SIDE | rates | passes | late | errors ALGORITHM | products [broken] |
+//   classify | day KIND
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -126,6 +126,50 @@ void sums(const std::vector<std::size_t>& counts) {
   for (auto& comm : comms) MPI_Comm_free(&comm);
   check::expected["calls"] = calls;
   (void)on_device;
+}
+
+// Likewise of sums of which ranks receive shares, here of uneven sizes, or one rank all.
+void scattered() {
+  MPI_Comm comms[kHomes];
+  for (auto& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  unsigned salt = 0;
+  for (const std::size_t count : {std::size_t{1000}, std::size_t{45001}})
+    for (const auto type : {CRIMP_FLOAT32, CRIMP_FLOAT64, CRIMP_BFLOAT16})
+      for (const bool to_root : {false, true})
+        for (const bool in_place : {false, true}) {
+          MPI_Datatype datatype;
+          MPI_Op op;
+          CHECK(crimp_datatype(type, &datatype, &op) == MPI_SUCCESS);
+          const auto mine = values(count, type, ++salt);
+          const std::size_t element = mine.size() / count;
+          const int root = size - 1;
+          std::vector<int> counts(static_cast<std::size_t>(size), to_root ? 0 : 300);
+          counts.back() = static_cast<int>(count) - (to_root ? 0 : 300 * (size - 1));
+          const std::size_t own = static_cast<std::size_t>(counts[static_cast<std::size_t>(rank)]) * element;
+          const bool here = in_place && (!to_root || rank == root);
+          std::vector<char> expected;
+          for (int homes = 0; homes < kHomes; ++homes) {
+            Buffer send(mine.size(), send_on_device(homes)),
+                receive(here ? mine.size() : own, receive_on_device(homes));
+            send.set(mine.data());
+            if (here) receive.set(mine.data());
+            const void* from = here ? MPI_IN_PLACE : send.data();
+            const int rc =
+                to_root ? MPI_Reduce(from, receive.data(), static_cast<int>(count), datatype, op, root, comms[homes])
+                        : MPI_Reduce_scatter(from, receive.data(), counts.data(), datatype, op, comms[homes]);
+            CHECK(rc == MPI_SUCCESS, "code %d", rc);
+            auto got = receive.get();
+            got.resize(own);
+            if (homes == kHost) expected = got;
+            CHECK(got == expected, "count %zu, type %d, in place %d, to root %d, homes %d: not the host's bits", count,
+                  static_cast<int>(type), in_place, to_root, homes);
+            CHECK(send.get() == mine, "sendbuf was changed");
+            ++check::expected["calls"];
+          }
+          const std::string found = simt::take_reports();
+          CHECK(found.empty(), "%s", found.c_str());
+        }
+  for (auto& comm : comms) MPI_Comm_free(&comm);
 }
 
 // Element i of a matrix of rank 2, of two such factors on every rank in other shares.
@@ -791,6 +835,7 @@ int main(int argc, char** argv) {
   std::vector<std::size_t> counts;
   for (int i = 2; i < argc && what != "day"; ++i) counts.push_back(static_cast<std::size_t>(std::atol(argv[i])));
   if (what == "sums") sums(counts);
+  if (what == "scattered") scattered();
   if (what == "extents") extents(counts[0]);
   if (what == "rates") rates();
   if (what == "passes") passes();

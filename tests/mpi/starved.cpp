@@ -3,7 +3,8 @@
 // others.
 //   starved HOW [named-|nonblocking-]WHAT TOLERANCE [COUNT]
 // HOW: once, the n-th alone fails; full, from the n-th on the heap grows no more until the call has ended. WHAT: new,
-// every call is of other tensors than those before, so that it must be planned; again, of the same. TOLERANCE: how far
+// every call is of other tensors than those before, so that it must be planned; again, of the same; scatter-..., of
+// MPI_Reduce_scatter with shares of different sizes. TOLERANCE: how far
 // a sum of COUNT or more values within [-1, 1) may be from the exact one.
 #include <dlfcn.h>
 #include <malloc.h>
@@ -74,7 +75,7 @@ void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { releas
 
 namespace {
 
-bool named = false, nonblocking = false;
+bool named = false, nonblocking = false, scattered = false;
 double tolerance = 0;
 
 // One call whose allocation `n` fails on `victim`. Whether it had so many.
@@ -83,6 +84,8 @@ bool call(std::uint64_t count, int victim, long n) {
   for (std::size_t i = 0; i < count; ++i) in[i] = static_cast<float>(check::value(i, rank));
   const crimp_segment tensors[] = {
       {"first.weight", count / 2}, {"first.bias", 100}, {"second.weight", count - count / 2 - 100}};
+  std::vector<int> shares(static_cast<std::size_t>(size), 100);
+  shares[0] = static_cast<int>(count) - 100 * (size - 1);
   allocations = 0;
   fails_at = rank == victim ? n : 0;
   counting = true;
@@ -94,6 +97,7 @@ bool call(std::uint64_t count, int victim, long n) {
   };
   const int rc =
       nonblocking ? iallreduce()
+      : scattered ? MPI_Reduce_scatter(in.data(), out.data(), shares.data(), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD)
       : named     ? crimp_allreduce(in.data(), out.data(), count, CRIMP_FLOAT32, MPI_COMM_WORLD, tensors, 3)
                   : MPI_Allreduce(in.data(), out.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
   counting = frozen = false;
@@ -108,10 +112,13 @@ bool call(std::uint64_t count, int victim, long n) {
     return more;
   }
   CHECK(rc == MPI_SUCCESS, "code %d with allocation %ld failing on rank %d", rc, n, victim);
-  CHECK(check::identical(out.data(), count * sizeof(float), MPI_COMM_WORLD), "allocation %ld of rank %d", n, victim);
-  for (std::size_t i = 0; i < count; ++i) {
+  const std::size_t begin = !scattered || rank == 0 ? 0 : count - 100 * static_cast<std::size_t>(size - rank);
+  const std::size_t own = scattered ? static_cast<std::size_t>(shares[static_cast<std::size_t>(rank)]) : count;
+  CHECK(scattered || check::identical(out.data(), count * sizeof(float), MPI_COMM_WORLD), "allocation %ld of rank %d",
+        n, victim);
+  for (std::size_t i = 0; i < own; ++i) {
     double sum = 0;
-    for (int r = 0; r < size; ++r) sum += static_cast<float>(check::value(i, r));
+    for (int r = 0; r < size; ++r) sum += static_cast<float>(check::value(begin + i, r));
     if (!(std::abs(out[i] - sum) <= tolerance)) {
       CHECK(false, "element %zu is %.9g, not %.9g, with allocation %ld failing on rank %d", i,
             static_cast<double>(out[i]), sum, n, victim);
@@ -130,6 +137,7 @@ int main(int, char** argv) {
   forever = how == "full";
   named = what.find("named") == 0;
   nonblocking = what.find("nonblocking") == 0;
+  scattered = what.find("scatter") == 0;
   const bool anew = what.find("new") != std::string::npos;
   tolerance = std::atof(argv[3]);
   const std::uint64_t count = argv[4] ? std::strtoull(argv[4], nullptr, 10) : 40000;

@@ -1,0 +1,340 @@
+// MPI_Reduce_scatter_block, MPI_Reduce_scatter and MPI_Reduce.
+//   scattered lossy [COUNT...]  near the exact sum, nothing else written, compressed as often as the report says
+//   scattered floats [COUNT...] likewise, of one type
+//   scattered exact [COUNT...]  the MPI library's own results, bit for bit, and nothing compressed
+//   scattered feedback          the mean of many calls comes to the exact sum, and what waits stays bounded
+//   scattered training          a model trained by reduce-scatter and allgather, beside plain MPI
+//   scattered odd               what MPI judges, it judges; specials: NaN, Inf; between two groups; users' operations
+//   scattered reducing          MPI_Reduce to each root: bytes that ranks send
+#include <functional>
+#include <numeric>
+
+#include "numbers.hpp"
+
+using check::expected, check::Number, check::rank, check::size;
+
+namespace {
+
+template <class F>
+F native(F, const char* name) {
+  return reinterpret_cast<F>(check::in_libmpi(name));
+}
+
+constexpr std::size_t kGuard = 64;
+
+// Elements that this rank receives of a call.
+struct Call {
+  std::string what;
+  std::vector<int> counts;  // of each rank
+  int root = -1;            // MPI_Reduce; -1: MPI_Reduce_scatter, -2: MPI_Reduce_scatter_block
+  std::size_t total() const { return static_cast<std::size_t>(std::accumulate(counts.begin(), counts.end(), 0L)); }
+  std::size_t begin() const {
+    return static_cast<std::size_t>(std::accumulate(counts.begin(), counts.begin() + rank, 0L));
+  }
+  std::size_t own() const { return static_cast<std::size_t>(counts[static_cast<std::size_t>(rank)]); }
+  int run(const void* send, void* receive, MPI_Datatype type, MPI_Op op, bool by_library) const {
+    const auto comm = MPI_COMM_WORLD;
+    if (root >= 0)
+      return (by_library ? native(&MPI_Reduce, "PMPI_Reduce") : &MPI_Reduce)(
+          send, receive, counts[static_cast<std::size_t>(root)], type, op, root, comm);
+    if (root == -1)
+      return (by_library ? native(&MPI_Reduce_scatter, "PMPI_Reduce_scatter") : &MPI_Reduce_scatter)(
+          send, receive, counts.data(), type, op, comm);
+    return (by_library ? native(&MPI_Reduce_scatter_block, "PMPI_Reduce_scatter_block") : &MPI_Reduce_scatter_block)(
+        send, receive, counts[0], type, op, comm);
+  }
+};
+
+std::vector<Call> calls_of(int total) {
+  const auto n = static_cast<std::size_t>(size);
+  std::vector<Call> all{{"block", std::vector<int>(n, total / size), -2},
+                        {"even", std::vector<int>(n, total / size), -1},
+                        {"uneven", std::vector<int>(n, 0), -1},
+                        {"first without", std::vector<int>(n, total / size), -1},
+                        {"last most", std::vector<int>(n, 0), -1}};
+  // In place the last rank's sums then lie where another's values still are to be encoded.
+  all[4].counts[0] = total / 5;
+  all[4].counts.back() = total - (size > 1 ? total / 5 : 0);
+  int left = total;
+  for (std::size_t r = 0; r < n; ++r)
+    left -= all[2].counts[r] = r + 1 == n ? left : (r % 2 ? std::min(7, left) : left / 2);
+  all[3].counts[0] = size > 1 ? 0 : total;
+  for (int root = 0; root < size; ++root) {
+    Call& call = all.emplace_back(Call{"to " + std::to_string(root), std::vector<int>(n, 0), root});
+    call.counts[static_cast<std::size_t>(root)] = total;
+  }
+  return all;
+}
+
+void sum(const Number& number, const Call& call, bool in_place, bool exactly) {
+  const std::size_t total = call.total() * number.bytes, bytes = call.own() * number.bytes;
+  // MPI_Reduce has it in place at its root alone.
+  const bool here = in_place && (call.root < 0 || call.root == rank);
+  const std::size_t room = here ? total : bytes;
+  std::vector<unsigned char> in(total + 8), out(room + 2 * kGuard, 0xa5), plain(room + 8);
+  number.fill(in.data(), call.total(), rank);
+  const auto before = in;
+  unsigned char* const result = out.data() + kGuard;
+  if (here) std::memcpy(result, in.data(), total), std::memcpy(plain.data(), in.data(), total);
+  const std::string what =
+      std::string(number.name) + " x " + std::to_string(call.total()) + " " + call.what + (in_place ? " in place" : "");
+  const bool nothing = bytes == 0 && !here;  // any receive buffer will do
+  const int rc = call.run(here ? MPI_IN_PLACE : in.data(), nothing ? nullptr : result, number.type, number.sum, false);
+  CHECK(rc == MPI_SUCCESS, "%s", what.c_str());
+  CHECK(in == before, "%s: sendbuf was changed", what.c_str());
+  for (std::size_t i = 0; i < kGuard; ++i)
+    CHECK(out[i] == 0xa5 && out[kGuard + room + i] == 0xa5, "%s: written outside recvbuf", what.c_str());
+  if (exactly) {
+    call.run(here ? MPI_IN_PLACE : in.data(), nothing ? nullptr : plain.data(), number.type, number.sum, true);
+    CHECK(std::memcmp(plain.data(), result, bytes) == 0, "%s: not MPI's bits", what.c_str());
+    return;
+  }
+  std::vector<double> sums(call.own()), magnitudes(call.own());
+  std::vector<unsigned char> other(total + 8);
+  for (int r = 0; r < size; ++r) {
+    number.fill(other.data(), call.total(), r);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      const double x = number.load(other.data(), call.begin() + i);
+      sums[i] += x;
+      magnitudes[i] += std::abs(x);
+    }
+  }
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    const double got = number.load(result, i);
+    const double allowed = magnitudes[i] * (check::codec_error() + size * 0x1p-23 + number.ulp) + size * 0x1p-25;
+    CHECK(std::abs(got - sums[i]) <= allowed, "%s: element %zu is %.9g, not %.9g +- %.2g", what.c_str(), i, got,
+          sums[i], allowed);
+  }
+}
+
+void sums(bool lossy, const std::vector<int>& counts, bool floats) {
+  auto numbers = check::numbers();
+  if (floats) numbers.resize(1);
+  for (const Number& number : numbers)
+    for (const int count : counts)
+      for (const Call& call : calls_of(count))
+        for (const bool in_place : {false, true}) {
+          const bool eligible = lossy && size > 1 && call.total() >= 16384;
+          sum(number, call, in_place, !eligible);
+          expected["calls"] += eligible;
+          expected["passed_through.communicator"] += lossy && size == 1 && call.total() >= 16384;
+        }
+}
+
+// Constant gradients: with error feedback all that is ever lost of a tensor waits on some rank, so that the mean of T
+// calls is wrong by 1 / T of what waits.
+void feedback() {
+  constexpr int kSteps = 120;
+  constexpr std::size_t kCount = 24000;
+  const auto n = static_cast<std::size_t>(size);
+  std::vector<int> counts(n, static_cast<int>(kCount / n));
+  counts[0] += static_cast<int>(kCount % n) + 100 * (size - 1);
+  for (std::size_t r = 1; r < n; ++r) counts[r] -= 100;
+  for (const Call& call : {Call{"scattered", counts, -1}, Call{"to the last",
+                                                               [&] {
+                                                                 std::vector<int> all(n, 0);
+                                                                 all.back() = static_cast<int>(kCount);
+                                                                 return all;
+                                                               }(),
+                                                               size - 1}}) {
+    std::vector<float> in(kCount), out(call.own());
+    const unsigned salt = call.root < 0 ? 0 : 7;
+    for (std::size_t i = 0; i < kCount; ++i) in[i] = static_cast<float>(check::value(i, rank, salt));
+    std::vector<double> sums(out.size()), exact(out.size());
+    for (std::size_t i = 0; i < exact.size(); ++i)
+      for (int r = 0; r < size; ++r) exact[i] += static_cast<float>(check::value(call.begin() + i, r, salt));
+    double early = 0, late = 0, wanted = 0;
+    for (int step = 1; step <= kSteps; ++step) {
+      CHECK(call.run(in.data(), out.data(), MPI_FLOAT, MPI_SUM, false) == MPI_SUCCESS);
+      double missing = 0;
+      wanted = 0;
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        sums[i] += static_cast<double>(out[i]);
+        const double e = sums[i] - step * exact[i];
+        missing += e * e;
+        wanted += exact[i] * exact[i];
+      }
+      if (step == kSteps / 2) early = std::sqrt(missing);
+      late = std::sqrt(missing);
+    }
+    if (out.empty()) continue;
+    std::printf("rank %d, %s: %.4f of the norm is missing after half, %.4f after all\n", rank, call.what.c_str(),
+                early / std::sqrt(wanted), late / std::sqrt(wanted));
+    // What waits does not grow: twice the calls, the same missing; so the mean's error halves.
+    CHECK(late < 1.5 * early + 0.5 * std::sqrt(wanted), "%s: %.3g missing after half, %.3g after all",
+          call.what.c_str(), early, late);
+    CHECK(late / kSteps < 0.05 * std::sqrt(wanted), "%s: the mean is wrong by %.4f", call.what.c_str(),
+          late / kSteps / std::sqrt(wanted));
+  }
+  expected["layouts.periodic.calls>"] = kSteps;
+}
+
+// Linear regression of noisy data by gradient descent; every rank owns a share of the weights, as ZeRO has it.
+double train(bool by_library) {
+  constexpr std::size_t kWeights = 20480, kExamples = 24, kSteps = 60;
+  const std::size_t own = kWeights / static_cast<std::size_t>(size), all = own * static_cast<std::size_t>(size);
+  const auto scatter =
+      by_library ? native(&MPI_Reduce_scatter_block, "PMPI_Reduce_scatter_block") : &MPI_Reduce_scatter_block;
+  std::vector<float> weights(all), gradient(all), mine(own);
+  double loss = 0;
+  const auto feature = [](std::size_t e, std::size_t w) {
+    return check::value(e * kWeights + w, rank, 3) / std::sqrt(static_cast<double>(kWeights));
+  };
+  std::vector<double> features(kExamples * all), targets(kExamples);
+  for (std::size_t e = 0; e < kExamples; ++e) {
+    for (std::size_t w = 0; w < all; ++w) {
+      features[e * all + w] = feature(e, w);
+      targets[e] += features[e * all + w] * check::value(w, 0, 5);
+    }
+    targets[e] += 0.3 * check::value(e, rank, 4);
+  }
+  for (std::size_t step = 0; step < kSteps; ++step) {
+    loss = 0;
+    std::fill(gradient.begin(), gradient.end(), 0.0f);
+    for (std::size_t e = 0; e < kExamples; ++e) {
+      double off = -targets[e];
+      for (std::size_t w = 0; w < all; ++w) off += features[e * all + w] * static_cast<double>(weights[w]);
+      loss += off * off;
+      for (std::size_t w = 0; w < all; ++w) gradient[w] += static_cast<float>(2 * off * features[e * all + w]);
+    }
+    scatter(gradient.data(), mine.data(), static_cast<int>(own), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    float* const share = weights.data() + own * static_cast<std::size_t>(rank);
+    for (std::size_t i = 0; i < own; ++i) share[i] -= 0.02f * mine[i];
+    MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, weights.data(), static_cast<int>(own), MPI_FLOAT, MPI_COMM_WORLD);
+  }
+  double sum = 0;
+  check::native_allreduce(&loss, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+  return sum;
+}
+
+void training() {
+  const double plain = train(true), compressed = train(false);
+  if (rank == 0) std::printf("loss %.6f, plain %.6f\n", compressed, plain);
+  CHECK(std::abs(compressed - plain) <= 0.01 * plain, "loss %.6f, plain %.6f", compressed, plain);
+  expected["calls>"] = 60;
+}
+
+// The class of the error that a call ends with.
+int class_of(int code) {
+  int of = MPI_SUCCESS;
+  MPI_Error_class(code, &of);
+  return of;
+}
+
+void doubling(void* in, void* inout, int* count, MPI_Datatype*) {
+  for (int i = 0; i < *count; ++i) static_cast<float*>(inout)[i] += 2 * static_cast<float*>(in)[i];
+}
+
+void odd() {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  constexpr int kCount = 40000;
+  const auto n = static_cast<std::size_t>(size);
+  std::vector<float> in(kCount * n, 1.0f), out(kCount * n), other(kCount * n);
+  std::vector<int> counts(n, kCount), negative(n, -1);
+  const auto reduce = native(&MPI_Reduce, "PMPI_Reduce");
+  const auto scatter = native(&MPI_Reduce_scatter, "PMPI_Reduce_scatter");
+  const auto block = native(&MPI_Reduce_scatter_block, "PMPI_Reduce_scatter_block");
+  const auto same = [](const char* what, const auto& mine, const auto& library) {
+    const int got = class_of(mine()), wanted = class_of(library());
+    CHECK(wanted != MPI_SUCCESS, "%s is no error of MPI's", what);
+    CHECK(got == wanted, "%s: class %d, MPI says %d", what, got, wanted);
+  };
+#define SAME(what, name, library, ...) \
+  same(                                \
+      what, [&] { return name(__VA_ARGS__); }, [&] { return library(__VA_ARGS__); })
+  const auto world = MPI_COMM_WORLD;
+  float *send = in.data(), *receive = out.data();
+  SAME("no such root", MPI_Reduce, reduce, send, receive, kCount, MPI_FLOAT, MPI_SUM, size, world);
+  SAME("a negative root", MPI_Reduce, reduce, send, receive, kCount, MPI_FLOAT, MPI_SUM, -77, world);
+  SAME("a negative count", MPI_Reduce, reduce, send, receive, -5, MPI_FLOAT, MPI_SUM, 0, world);
+  SAME("no datatype", MPI_Reduce, reduce, send, receive, kCount, MPI_DATATYPE_NULL, MPI_SUM, 0, world);
+  SAME("no operation", MPI_Reduce, reduce, send, receive, kCount, MPI_FLOAT, MPI_OP_NULL, 0, world);
+  SAME("no communicator", MPI_Reduce, reduce, send, receive, kCount, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_NULL);
+  SAME("negative counts", MPI_Reduce_scatter, scatter, send, receive, negative.data(), MPI_FLOAT, MPI_SUM, world);
+  SAME("no operation, scattered", MPI_Reduce_scatter, scatter, send, receive, counts.data(), MPI_FLOAT, MPI_OP_NULL,
+       world);
+  SAME("no communicator, scattered", MPI_Reduce_scatter, scatter, send, receive, counts.data(), MPI_FLOAT, MPI_SUM,
+       MPI_COMM_NULL);
+  SAME("in-place receive", MPI_Reduce_scatter, scatter, send, MPI_IN_PLACE, counts.data(), MPI_FLOAT, MPI_SUM, world);
+  SAME("a negative block", MPI_Reduce_scatter_block, block, send, receive, -1, MPI_FLOAT, MPI_SUM, world);
+  SAME("no datatype, block", MPI_Reduce_scatter_block, block, send, receive, kCount, MPI_DATATYPE_NULL, MPI_SUM, world);
+  SAME("no communicator, block", MPI_Reduce_scatter_block, block, send, receive, kCount, MPI_FLOAT, MPI_SUM,
+       MPI_COMM_NULL);
+#undef SAME
+  // Nothing to do, and nothing is done.
+  std::vector<int> none(n, 0);
+  CHECK(MPI_Reduce(send, receive, 0, MPI_FLOAT, MPI_SUM, 0, world) == MPI_SUCCESS);
+  CHECK(MPI_Reduce_scatter(send, receive, none.data(), MPI_FLOAT, MPI_SUM, world) == MPI_SUCCESS);
+  CHECK(MPI_Reduce_scatter_block(send, receive, 0, MPI_FLOAT, MPI_SUM, world) == MPI_SUCCESS);
+  CHECK(std::count(out.begin(), out.end(), 0.0f) == static_cast<long>(out.size()));
+
+  // What no codec takes is MPI's, on all ranks.
+  const auto compare = [&](const char* what, MPI_Datatype type, MPI_Op op) {
+    CHECK(MPI_Reduce_scatter(send, out.data(), counts.data(), type, op, world) == MPI_SUCCESS);
+    scatter(send, other.data(), counts.data(), type, op, world);
+    CHECK(std::memcmp(out.data(), other.data(), kCount * sizeof(float)) == 0, "%s", what);
+    CHECK(MPI_Reduce(send, out.data(), kCount, type, op, size - 1, world) == MPI_SUCCESS);
+    reduce(send, other.data(), kCount, type, op, size - 1, world);
+    CHECK(rank != size - 1 || std::memcmp(out.data(), other.data(), kCount * sizeof(float)) == 0, "%s", what);
+  };
+  if (rank == size - 1) in[5] = std::nanf(""), in[in.size() - 1] = INFINITY;
+  compare("NaN and Inf", MPI_FLOAT, MPI_SUM);
+  expected["passed_through.range"] = size > 1 ? 2 : 0;
+  std::fill(in.begin(), in.end(), static_cast<float>(rank + 1) / 3);
+  compare("maxima", MPI_FLOAT, MPI_MAX);
+  compare("integers", MPI_INT, MPI_SUM);
+  MPI_Op own;
+  MPI_Op_create(&doubling, 1, &own);
+  compare("a user's operation", MPI_FLOAT, own);
+  MPI_Op_free(&own);
+
+  // Between two groups MPI has another meaning.
+  if (size >= 2) {
+    MPI_Comm half, between;
+    MPI_Comm_split(world, rank % 2, rank, &half);
+    MPI_Intercomm_create(half, 0, world, 1 - rank % 2, 3, &between);
+    const int root = rank % 2 ? 0 : rank == 0 ? MPI_ROOT : MPI_PROC_NULL;
+    CHECK(MPI_Reduce(send, out.data(), kCount, MPI_FLOAT, MPI_SUM, root, between) == MPI_SUCCESS);
+    if (rank == 0) {
+      float sum = 0;
+      for (int r = 1; r < size; r += 2) sum += static_cast<float>(r + 1) / 3;
+      CHECK(std::abs(out[7] - sum) < 1e-5f * sum, "%g, not %g", static_cast<double>(out[7]), static_cast<double>(sum));
+    }
+    MPI_Comm_free(&between);
+    MPI_Comm_free(&half);
+  }
+  expected["calls"] = 0;
+}
+
+// fp16 has 8 bytes for each 10240 values, two for each value, and zeros up to a multiple of 64; and every rank has a
+// header of 64 for every other and chunk.
+void reducing() {
+  constexpr long kCount = 131072, kBody = (8 * 13 + 2 * kCount + 63) / 64 * 64;
+  std::vector<float> in(kCount), out(kCount);
+  for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(check::value(i, rank));
+  long sent = 0;
+  for (int root = 0; root < size; ++root) {
+    MPI_Reduce(in.data(), out.data(), kCount, MPI_FLOAT, MPI_SUM, root, MPI_COMM_WORLD);
+    sent += 64 * (size - 1) + (rank == root ? 0 : kBody);
+  }
+  expected["calls"] = size;
+  expected["sent_bytes"] = sent;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "";
+  check::begin();
+  if (what == "feedback") feedback();
+  else if (what == "training") training();
+  else if (what == "odd") odd();
+  else if (what == "reducing") reducing();
+  else {
+    std::vector<int> counts{0, 1000, 16400, 100001};
+    if (argc > 2) counts.clear();
+    for (int i = 2; i < argc; ++i) counts.push_back(std::atoi(argv[i]));
+    sums(what != "exact", counts, what == "floats");
+  }
+  return check::finish();
+}

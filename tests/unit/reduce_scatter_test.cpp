@@ -1,0 +1,355 @@
+// Sums of which every rank receives its share: the shares, and the senders' residuals, against the model of
+// WIRE_FORMAT.md 6.6, bit for bit; bytes by arithmetic; and what ends a call.
+#include <doctest/doctest.h>
+
+#include <mutex>
+#include <numeric>
+
+#include "backend/host_backend.hpp"
+#include "collective/algorithms.hpp"
+#include "memory/workers.hpp"
+#include "support/collective_run.hpp"
+#include "support/compare.hpp"
+#include "support/data.hpp"
+#include "support/effort.hpp"
+#include "support/specs.hpp"
+
+using namespace crimp;
+using namespace crimp::test;
+
+namespace {
+
+struct Case {
+  Setup setup;
+  std::vector<std::uint64_t> counts;  // of each rank's share
+  Collective collective = Collective::reduce_scatter;
+
+  int ranks() const { return static_cast<int>(counts.size()); }
+  std::shared_ptr<const Shares> shares() const {
+    std::vector<std::uint64_t> borders{0};
+    for (const std::uint64_t c : counts) borders.push_back(borders.back() + c);
+    return std::make_shared<const Shares>(collective, borders);
+  }
+};
+
+Case case_of(const std::string& spec, std::vector<std::uint64_t> counts,
+             const std::vector<std::uint64_t>& tensors = {}) {
+  const std::uint64_t count = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+  Case c{{make_codec(spec), tensors.empty() ? Layout::unknown(count) : named_layout(count, tensors), count},
+         std::move(counts)};
+  c.setup.feedback = c.setup.codec->feedback().kept();
+  c.setup.algorithm = Algorithm::reduce_scatter;
+  return c;
+}
+
+std::shared_ptr<const RoutePlan> route_of(const Case& c) {
+  PartPlan part{c.setup.codec.get(), c.setup.layout, c.setup.count, Dtype::f32, c.setup.checksum, c.setup.feedback};
+  part.shares = c.shares();
+  return plan_route(Algorithm::reduce_scatter, part, c.setup.chunk, c.ranks());
+}
+
+// Every rank's `out` holds its share alone.
+void run(const Case& c, std::vector<Rank>& ranks, const RunOptions& options = {}) {
+  const auto shares = c.shares();
+  run_ranks(
+      c.ranks(),
+      [&](ThreadTransport& transport) {
+        Workers workers(c.setup.threads);
+        const int r = transport.rank();
+        Rank& rank = ranks[static_cast<std::size_t>(r)];
+        CallBuffers call;
+        call.in = rank.values.data();
+        call.out = rank.out.data();
+        call.out_begin = shares->of(r).begin;
+        call.flags = rank.flags;
+        call.sequence = rank.sequence;
+        if (c.setup.feedback)
+          for (const auto& s : c.setup.layout->segments) call.residuals.push_back(rank.residual.data() + s.offset);
+        const auto route = route_of(c);
+        Arena arena;
+        if (!rank.no_memory) arena.reserve(route->bytes({}).together);
+        call.arena = rank.no_memory ? nullptr : &arena;
+        rank.result = allreduce_compressed(transport, *route, call, workers);
+        rank.exchanges = transport.exchanges();
+      },
+      options);
+}
+
+std::vector<Rank> ranks_of(const Case& c, std::uint64_t seed) {
+  auto ranks = make_ranks(c.setup, c.ranks(), seed);
+  for (std::size_t r = 0; r < ranks.size(); ++r) ranks[r].out.assign(c.counts[r] + 1, 12345.0f);  // and a guard
+  return ranks;
+}
+
+struct Expected {
+  std::vector<std::vector<float>> sums;  // each rank's share
+  std::vector<std::uint64_t> received;   // bytes of bodies from other ranks
+  std::uint64_t chunks = 0;
+};
+
+// WIRE_FORMAT.md, 6.6. The ranks' residuals become the new ones.
+Expected model(const Case& c, std::vector<Rank>& ranks) {
+  const ModelCodec codec(c.setup.codec->spec());
+  const std::uint64_t n = c.counts.size(), piece = 10240;
+  std::uint64_t rounds = std::max<std::uint64_t>(1, (c.setup.count + c.setup.chunk - 1) / c.setup.chunk);
+  Expected expected{std::vector<std::vector<float>>(n), std::vector<std::uint64_t>(n)};
+  const auto shares = c.shares();
+  for (std::uint64_t i = 0; i < rounds; ++i)
+    for (std::uint64_t q = 0; q < n; ++q) {
+      const std::uint64_t step = ((c.counts[q] + rounds - 1) / rounds + piece - 1) / piece * piece;
+      const std::uint64_t from = std::min(i * step, c.counts[q]), to = std::min((i + 1) * step, c.counts[q]);
+      if (from == to) continue;
+      expected.chunks = i + 1;
+      const std::uint64_t begin = shares->of(static_cast<int>(q)).begin + from, end = begin + to - from;
+      std::vector<std::size_t> groups;
+      for (const auto& s : c.setup.layout->segments) {
+        const std::uint64_t first = std::max(begin, s.offset), last = std::min(end, s.offset + s.count);
+        if (first < last) groups.push_back(last - first);
+      }
+      std::vector<std::vector<float>> contributions;
+      for (std::uint64_t r = 0; r < n; ++r) {
+        std::vector<float> a(ranks[r].values.begin() + static_cast<std::ptrdiff_t>(begin),
+                             ranks[r].values.begin() + static_cast<std::ptrdiff_t>(end));
+        auto& residual = ranks[r].residual;
+        for (std::size_t k = 0; k < a.size() && !residual.empty(); ++k) a[k] = a[k] + residual[begin + k];
+        const ModelBody body = codec.encode(a, groups, {begin, ranks[r].sequence, static_cast<std::uint32_t>(r)});
+        if (!residual.empty())
+          std::copy(body.residual.begin(), body.residual.end(), residual.begin() + static_cast<std::ptrdiff_t>(begin));
+        contributions.push_back(body.decoded);
+        if (r != q) expected.received[q] += body.bytes.size();
+      }
+      const auto sum = model_sum(codec, contributions);
+      expected.sums[q].insert(expected.sums[q].end(), sum.begin(), sum.end());
+    }
+  expected.chunks = std::max<std::uint64_t>(1, expected.chunks);
+  for (auto& s : expected.sums) s.push_back(12345.0f);
+  return expected;
+}
+
+void check(const Case& c, std::uint64_t seed) {
+  CAPTURE(text_of(c.setup));
+  CAPTURE(c.shares()->text());
+  CAPTURE(c.counts.size());
+  auto ranks = ranks_of(c, seed);
+  auto same = ranks;
+  for (std::uint32_t step = 0; step < 2; ++step) {
+    for (auto* all : {&ranks, &same})
+      for (auto& r : *all) r.sequence = step;
+    run(c, ranks);
+    const Expected expected = model(c, same);
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      CAPTURE(r);
+      CAPTURE(step);
+      CHECK(ranks[r].result.flags == 0);
+      CHECK_FALSE(ranks[r].result.error.has_value());
+      CHECK(difference(ranks[r].out, expected.sums[r]) == "");
+      CHECK(difference(ranks[r].residual, same[r].residual) == "");
+      CHECK(ranks[r].exchanges == 2 * static_cast<int>(expected.chunks));
+      CHECK(ranks[r].result.received_bytes == expected.received[r] + 64 * expected.chunks * (ranks.size() - 1));
+    }
+    std::uint64_t sent = 0, received = 0;
+    for (const Rank& r : ranks) sent += r.result.sent_bytes, received += r.result.received_bytes;
+    CHECK(sent == received);
+  }
+}
+
+// The host's, but one encoding of several fails.
+class Failing final : public Backend {
+ public:
+  Failing(Workers& workers, int which) : host_(workers), left_(which) {}
+  Ticket start_encode(std::span<const EncodeJob> jobs, const Progress& progress) override {
+    if (--left_ == 0) throw Error(ErrorCode::device_failed, "planted");
+    return host_.start_encode(jobs, progress);
+  }
+  bool asynchronous() const override { return false; }
+  MemoryResource& memory() override { return host_.memory(); }
+  MemoryResource& staging() override { return host_.staging(); }
+  bool readable_bodies() const override { return true; }
+  bool runs(const Codec&) override { return true; }
+  void prepare(const Codec&, const ChunkPartition&, int) override {}
+  void prepare(const Arena& arena) override { host_.prepare(arena); }
+  void finish_encode(Ticket, const Progress&) override {}
+  Ticket start_decode(std::span<const DecodeJob> jobs, const Progress& progress) override {
+    return host_.start_decode(jobs, progress);
+  }
+  void finish_decode(Ticket, const Progress&) override {}
+  std::string open(BodyView& view, const Codec& codec, const ChunkPartition& partition,
+                   std::span<const std::uint8_t> body) override {
+    return host_.open(view, codec, partition, body);
+  }
+  TensorSteps* tensor_steps() override { return nullptr; }
+  void copy(float* to, const float* from, std::uint64_t count) override { host_.copy(to, from, count); }
+  void read(void* host, const void* from, std::size_t bytes) override { host_.read(host, from, bytes); }
+  void write(void* to, const void* host, std::size_t bytes) override { host_.write(to, host, bytes); }
+  void widen(Dtype type, const void* in, float* out, std::uint64_t count) override {
+    host_.widen(type, in, out, count);
+  }
+  void narrow(Dtype type, const float* in, void* out, std::uint64_t count) override {
+    host_.narrow(type, in, out, count);
+  }
+  void magnitudes(Dtype type, const void* values, std::span<const Group> groups, double* results) override {
+    host_.magnitudes(type, values, groups, results);
+  }
+  void begin(bool) override {}
+  void synchronize() override {}
+  SumSteps* sum_steps(const Codec&) override { return nullptr; }
+
+ private:
+  HostBackend host_;
+  int left_;
+};
+
+}  // namespace
+
+TEST_SUITE("reduce_scatter") {
+  TEST_CASE("every codec on 1 to 5 ranks with even and uneven shares, of unknown and named tensors") {
+    Turns turns(7, 7, 37);
+    const std::vector<std::vector<std::uint64_t>> shares{
+        {100003}, {50000, 50003}, {0, 100000, 3}, {25000, 25000, 25000, 25000}, {1, 90000, 0, 160, 10240}};
+    for (const auto& codec : all_codecs()) {
+      if (codec->traits().whole_tensors) continue;
+      for (const auto& counts : shares) {
+        if (turns.next()) check(case_of(codec->spec(), counts), 1);
+        if (turns.next()) check(case_of(codec->spec(), counts, {1, 40959, 7, 12345, 43000, 3}), 2);
+      }
+    }
+  }
+
+  TEST_CASE("a share of all for one rank, whichever") {
+    for (const char* spec : {"3lc", "fp16", "topk:ratio=0.01"})
+      for (std::size_t root = 0; root < 3; ++root) {
+        std::vector<std::uint64_t> counts(3);
+        counts[root] = 130001;
+        Case c = case_of(spec, counts);
+        c.collective = Collective::reduce;
+        CHECK(c.shares()->text() == "reduce to " + std::to_string(root));
+        check(c, 3 + root);
+        // The root alone receives bodies; fp16 has two bytes a value, a multiple of 64 for each chunk's body.
+        if (std::string(spec) != "fp16") continue;
+        auto ranks = ranks_of(c, 9);
+        run(c, ranks);
+        const std::uint64_t headers = 2 * 64 * 4;  // 130001 elements are four chunks of 40960
+        for (std::size_t r = 0; r < 3; ++r) {
+          CHECK(ranks[r].result.received_bytes >= headers + (r == root ? 2 * 2 * 130001 : 0));
+          CHECK(ranks[r].result.received_bytes <= headers + (r == root ? 2 * (2 * 130001 + 4 * 64) : 0));
+        }
+      }
+  }
+
+  TEST_CASE("counts around pieces and chunks, worker threads, one chunk, no error feedback, no checksums") {
+    Turns turns(1, 1, 3);
+    for (const std::uint64_t count : {0, 1, 5, 10240, 10241, 20480, 40960, 40961, 81921, 163841})
+      if (turns.next()) check(case_of("3lc:s=1.5", {count, count / 3, count}, {count / 2 + 1}), count);
+    Case c = case_of("3lc:zero_run=0", {30001, 30001, 30001}, {3, 1, 64, 5});
+    c.setup.threads = 2;
+    check(c, 5);
+    c.setup.chunk = 655360;
+    c.setup.checksum = false;
+    check(c, 6);
+    c.setup.feedback = false;
+    check(c, 7);
+  }
+
+  TEST_CASE("without a codec's loss every share is that of the allgather bit for bit") {
+    Case c = case_of("fp32", {40000, 1, 59999}, {70000, 9});
+    auto ranks = ranks_of(c, 9);
+    Setup all = c.setup;
+    all.algorithm = Algorithm::allgather;
+    auto whole = make_ranks(all, 3, 9);
+    run(c, ranks);
+    run_all(all, whole);
+    for (std::size_t r = 0; r < 3; ++r) {
+      const auto share = c.shares()->of(static_cast<int>(r));
+      const std::vector<float> wanted(whole[0].out.begin() + static_cast<std::ptrdiff_t>(share.begin),
+                                      whole[0].out.begin() + static_cast<std::ptrdiff_t>(share.end));
+      ranks[r].out.pop_back();
+      CHECK(difference(ranks[r].out, wanted) == "");
+    }
+  }
+
+  TEST_CASE("one rank's flag, or want of memory, ends the call for all, and nothing has changed") {
+    for (const bool memory : {false, true})
+      for (std::size_t who = 0; who < 3; ++who) {
+        const Case c = case_of("3lc", {0, 100003, 20});
+        auto ranks = ranks_of(c, 4);
+        for (auto& r : ranks) r.residual.assign(r.residual.size(), 0.25f);
+        const auto before = ranks;
+        ranks[who].flags = memory ? kFlagNoMemory : kFlagExact;
+        ranks[who].no_memory = memory;
+        run(c, ranks);
+        for (std::size_t r = 0; r < 3; ++r) {
+          CHECK(ranks[r].result.flags == ranks[who].flags);
+          CHECK(difference(ranks[r].out, before[r].out) == "");
+          CHECK(difference(ranks[r].residual, before[r].residual) == "");
+        }
+      }
+  }
+
+  TEST_CASE("a rank that fails to encode one share of the first chunk sends all of them through MPI") {
+    const Case c = case_of("3lc", {30000, 30000, 30000});
+    auto ranks = ranks_of(c, 4);
+    const auto before = ranks;
+    run_ranks(3, [&](ThreadTransport& transport) {
+      Workers workers(1);
+      Rank& rank = ranks[static_cast<std::size_t>(transport.rank())];
+      Failing backend(workers, transport.rank() == 1 ? 2 : 0);
+      const auto route = route_of(c);
+      Arena arena;
+      arena.reserve(route->bytes({}).together);
+      CallBuffers call;
+      call.in = rank.values.data();
+      call.out = rank.out.data();
+      call.out_begin = c.shares()->of(transport.rank()).begin;
+      call.arena = &arena;
+      call.backend = &backend;
+      for (const auto& s : c.setup.layout->segments) call.residuals.push_back(rank.residual.data() + s.offset);
+      rank.result = allreduce_compressed(transport, *route, call, workers);
+    });
+    for (std::size_t r = 0; r < 3; ++r) {
+      CHECK(ranks[r].result.flags == kFlagNoMemory);
+      CHECK(difference(ranks[r].out, before[r].out) == "");
+      CHECK(difference(ranks[r].residual, before[r].residual) == "");
+    }
+  }
+
+  TEST_CASE("ranks with other shares of as many elements are told so, all of them") {
+    int told = 0;
+    std::mutex mutex;
+    run_ranks(3, [&](ThreadTransport& transport) {
+      Case c = case_of("fp16", transport.rank() == 2 ? std::vector<std::uint64_t>{0, 50000, 0}
+                                                     : std::vector<std::uint64_t>{50000, 0, 0});
+      c.collective = Collective::reduce;
+      Workers workers(1);
+      std::vector<float> in(50000), out(50000);
+      const auto route = route_of(c);
+      Arena arena;
+      arena.reserve(route->bytes({}).together);
+      CallBuffers call;
+      call.in = in.data();
+      call.out = out.data();
+      call.out_begin = c.shares()->of(transport.rank()).begin;
+      call.arena = &arena;
+      try {
+        allreduce_compressed(transport, *route, call, workers);
+      } catch (const Error& e) {
+        std::lock_guard lock(mutex);
+        told += e.code() == ErrorCode::call_differs && std::string(e.what()).find("MPI_Reduce:") != std::string::npos;
+      }
+    });
+    CHECK(told == 3);
+  }
+
+  TEST_CASE("a body that arrives corrupt is the error of who received it, and names the sender") {
+    const Case c = case_of("3lc", {50000, 50000, 50000});
+    auto ranks = ranks_of(c, 1);
+    RunOptions options;
+    options.tamper = [](int receiver, int exchange, int from, std::span<std::uint8_t> bytes) {
+      if (receiver == 1 && exchange == 1 && from == 2 && !bytes.empty()) bytes[bytes.size() / 2] ^= 255;
+    };
+    run(c, ranks, options);
+    for (std::size_t r = 0; r < 3; ++r) CHECK(ranks[r].result.error.has_value() == (r == 1));
+    REQUIRE(ranks[1].result.error);
+    CHECK(ranks[1].result.error->code() == ErrorCode::payload_corrupt);
+    CHECK(std::string(ranks[1].result.error->what()).find("from rank 2") != std::string::npos);
+  }
+}
