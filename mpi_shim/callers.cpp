@@ -171,7 +171,8 @@ Caller next_caller() {
 std::vector<std::string> loaded_modules() {
   std::vector<std::string> files;
   const auto add = [](dl_phdr_info* module, std::size_t, void* to) {
-    if (*module->dlpi_name) static_cast<std::vector<std::string>*>(to)->push_back(module->dlpi_name);
+    auto& list = *static_cast<std::vector<std::string>*>(to);
+    if (*module->dlpi_name || list.empty()) list.push_back(*module->dlpi_name ? module->dlpi_name : program());
     return 0;
   };
   ::dl_iterate_phdr(add, &files);

@@ -27,7 +27,7 @@ std::vector<Caller> callers();
 // The first function for a module that would be loaded now, where none calls any yet; module is empty.
 Caller next_caller();
 
-std::vector<std::string> loaded_modules();  // files; not the program's
+std::vector<std::string> loaded_modules();  // files; the program is the first
 std::string own_file();                     // libcrimp.so's
 
 }  // namespace crimp

@@ -154,10 +154,16 @@ void print_linked(const std::string& program) {
 }
 
 void print_table(bool markdown) {
-  if (markdown) std::printf("| function | Crimp |\n|---|---|\n");
-  for (const auto& f : kReductions)
-    std::printf(markdown ? "| `%s` | %s |\n" : "%s\t%s\n", std::string(f.name).c_str(),
-                std::string(text(f.handling)).c_str());
+  if (markdown) std::printf("| Crimp | functions |\n|---|---|\n");
+  for (const auto handling : {Handling::compressed, Handling::looked_at, Handling::left}) {
+    std::string names;
+    for (const auto& f : kReductions) {
+      if (f.handling != handling) continue;
+      if (markdown) names += (names.empty() ? "`" : ", `") + std::string(f.name) + '`';
+      else std::printf("%s\t%s\n", std::string(f.name).c_str(), std::string(text(handling)).c_str());
+    }
+    if (!names.empty()) std::printf("| %s | %s |\n", std::string(text(handling)).c_str(), names.c_str());
+  }
 }
 
 // What mpi_shim/self_check.cpp writes: pid, moment, answer, module, target, function. Each process's latest moment

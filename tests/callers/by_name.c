@@ -1,5 +1,6 @@
-/* by_name MODE LIBRARY: a program that knows MPI by its header alone, opens LIBRARY by its name and looks everything up on that handle, as MLX, oneCCL and
-   Julia do. MODE is local, global or deepbind. LIBRARY is libcrimp.so or an MPI library. Most of what it asks for is not exported by Crimp. */
+/* by_name MODE LIBRARY: a program that knows MPI by its header alone, opens LIBRARY by its name and looks everything up
+   on that handle, as MLX, oneCCL and Julia do. MODE is local, global or deepbind. LIBRARY is libcrimp.so or an MPI
+   library. Most of what it asks for is not exported by Crimp. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <math.h>
@@ -37,7 +38,9 @@ static int right(const float* sum, int size) {
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
-  const int mode = !strcmp(argv[1], "global") ? RTLD_GLOBAL : !strcmp(argv[1], "deepbind") ? RTLD_LOCAL | RTLD_DEEPBIND : RTLD_LOCAL;
+  const int mode = !strcmp(argv[1], "global")     ? RTLD_GLOBAL
+                   : !strcmp(argv[1], "deepbind") ? RTLD_LOCAL | RTLD_DEEPBIND
+                                                  : RTLD_LOCAL;
   library = dlopen(argv[2], RTLD_NOW | mode);
   if (!library) return fprintf(stderr, "%s\n", dlerror()), 1;
   FUNCTION(MPI_Init);
@@ -55,7 +58,8 @@ int main(int argc, char** argv) {
   FUNCTION(MPI_Allgather);
   FUNCTION(MPI_Allreduce);
   const MPI_Comm world = OBJECT(MPI_Comm, MPI_COMM_WORLD, "ompi_mpi_comm_world");
-  const MPI_Datatype floats = OBJECT(MPI_Datatype, MPI_FLOAT, "ompi_mpi_float"), ints = OBJECT(MPI_Datatype, MPI_INT, "ompi_mpi_int");
+  const MPI_Datatype floats = OBJECT(MPI_Datatype, MPI_FLOAT, "ompi_mpi_float"),
+                     ints = OBJECT(MPI_Datatype, MPI_INT, "ompi_mpi_int");
   const MPI_Op sums = OBJECT(MPI_Op, MPI_SUM, "ompi_mpi_op_sum");
 
   int rank, size, good = 1;
@@ -66,7 +70,8 @@ int main(int argc, char** argv) {
   MPI_Comm_split_found(world, 0, rank, &all);
 
   int mine = rank, next = -1, *ranks = malloc((size_t)size * sizeof(int));
-  MPI_Sendrecv_found(&mine, 1, ints, (rank + 1) % size, 7, &next, 1, ints, (rank + size - 1) % size, 7, all, MPI_STATUS_IGNORE);
+  MPI_Sendrecv_found(&mine, 1, ints, (rank + 1) % size, 7, &next, 1, ints, (rank + size - 1) % size, 7, all,
+                     MPI_STATUS_IGNORE);
   good = good && next == (rank + size - 1) % size;
   MPI_Allgather_found(&mine, 1, ints, ranks, 1, ints, all);
   for (int r = 0; r < size; ++r) good = good && ranks[r] == r;

@@ -1,5 +1,6 @@
-// The calls of PyTorch's mpi backend: MPI_THREAD_SERIALIZED, every MPI_Allreduce in place and blocking from a thread of its own, buckets that are cut anew
-// after the first step, MPI_Finalize from an exit handler. The gradients are one flat buffer in step 0.
+// The calls of PyTorch's mpi backend: MPI_THREAD_SERIALIZED, every MPI_Allreduce in place and blocking from a thread of
+// its own, buckets that are cut anew after the first step, MPI_Finalize from an exit handler. The gradients are one
+// flat buffer in step 0.
 #include <mpi.h>
 
 #include <cmath>
@@ -14,7 +15,9 @@ constexpr int kCount = 200000;
 int rank, size;
 bool good = true;
 
-void reduce(float* values, int count) { MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }
+void reduce(float* values, int count) {
+  MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
 
 void step(int number) {
   std::vector<float> gradients(kCount, static_cast<float>(rank + 1) / 3);
