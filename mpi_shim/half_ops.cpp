@@ -102,9 +102,10 @@ bool holds_halves(MPI_Datatype type) {
          (base == MPI_BYTE || base == MPI_UINT8_T);
 }
 
-Answer what_it_adds(MPI_Op op, MPI_Datatype type) {
+// named: it can only be float16.
+Answer what_it_adds(MPI_Op op, MPI_Datatype type, bool named) {
   if (adds(kSumsOfF16, 0x7c00, op, type)) return Answer::f16;
-  return adds(kSumsOfBf16, 0x7f80, op, type) ? Answer::bf16 : Answer::other;
+  return !named && adds(kSumsOfBf16, 0x7f80, op, type) ? Answer::bf16 : Answer::other;
 }
 
 // Whether the function lies in one of kLibraries.
@@ -133,7 +134,7 @@ Answer tried(MPI_Op op, MPI_Datatype type) {
   const auto operation = known(op);
   if (!operation) return Answer::other;
   if (operation->answer != Answer::untried) return operation->answer;
-  const Answer answer = what_it_adds(op, type);  // without the lock: it is the program's code
+  const Answer answer = what_it_adds(op, type, operation->named);  // without the lock: it is the program's code
   Known& known = Known::get();
   std::lock_guard lock(known.mutex);
   known.ops[op].answer = answer;
@@ -177,10 +178,6 @@ std::optional<Dtype> summed_halves(MPI_Op op, MPI_Datatype type) {
   }
 }
 
-bool sums_halves(MPI_Op op, MPI_Datatype type) {
-  const auto operation = known(op);
-  const Answer answer = tried(op, type);
-  return answer == Answer::f16 || (answer == Answer::bf16 && !operation->named);
-}
+bool sums_halves(MPI_Op op, MPI_Datatype type) { return tried(op, type) != Answer::other; }
 
 }  // namespace crimp

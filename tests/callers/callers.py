@@ -51,7 +51,7 @@ def venv(name, *wanted, minutes=5, env=None, large=False):
     folder = os.path.join(packages, name)
     mark = os.path.join(folder, "installed")
     if large and not args.large and not os.path.exists(mark):
-        raise Absent("large packages, or minutes of compiling: --large was not given")
+        raise Absent("needs --large")
     if not os.path.exists(mark) or open(mark).read().split("\n", 1)[0] != " ".join(wanted):
         if run([sys.executable, "-m", "venv", "--clear", folder]).returncode != 0:
             raise Absent("Python cannot make a venv here")
@@ -111,7 +111,9 @@ class Mpi:
         if self.key == "impi":
             self.prefix()
             return next(m for m in MPIS if m.key == "mpich5").compiled(source)
-        kind = {"c": "mpicc", "cpp": "mpicxx", "f90": "mpifort"}[source.rsplit(".", 1)[1]]
+        # Without the C++ bindings, which Debian's mpicxx links: no other MPI has them.
+        kind = "mpicxx" if source == "bindings.cpp" else {"c": "mpicc", "cpp": "mpicc", "f90": "mpifort"}[source.rsplit(".", 1)[1]]
+        plain_cxx = ["-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX", "-lstdc++", "-pthread"] if source.endswith(".cpp") and kind == "mpicc" else []
         compiler = shutil.which(f"{kind}.{self.compiler}")
         if self.wheel and self.soname != "libmpi.so.40":
             compiler = os.path.join(self.prefix(), "bin", kind)
@@ -123,7 +125,7 @@ class Mpi:
         text = os.path.join(here, source)
         if os.path.exists(program) and os.path.getmtime(program) > os.path.getmtime(text):
             return program
-        line = [compiler, "-O1", text, "-o", f"{program}.{os.getpid()}", "-lm", "-ldl"]
+        line = [compiler, "-O1", text, "-o", f"{program}.{os.getpid()}", "-lm", "-ldl", *plain_cxx]
         if source == "by_name.c":  # not linked with MPI, whose header it needs
             shown = run([compiler, "-show"], env=self.environment()).stdout.split()
             line = ["gcc", "-O1", *[w for w in shown if w.startswith("-I")], text, "-o", f"{program}.{os.getpid()}", "-lm", "-ldl"]
@@ -197,7 +199,7 @@ def mpi4py(method):
 
 def mlx(dtype):
     def prepare(mpi):
-        if mpi.key.startswith("mpich"):
+        if mpi.soname != "libmpi.so.40":
             raise Absent("wants Open MPI's symbols")
         python = wheel_python(mpi, "mlx", "mlx", "mlx-cpu")
         return Run([python, os.path.join(here, "mlx_sum.py"), dtype], {"MLX_MPI_LIBNAME": mpi.library()}, "MLX_MPI_LIBNAME")
