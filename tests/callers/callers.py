@@ -248,33 +248,33 @@ def julia(mpi):
     raise Absent("tests/callers has no program for it yet")
 
 
-# key: title, the function that it calls, how it is run, whether it is small enough for ctest
-Caller = collections.namedtuple("Caller", "title function prepare small", defaults=(True,))
+# key: title, the function that it calls, how it is run, the MPIs with which ctest runs it
+Caller = collections.namedtuple("Caller", "title function prepare in_suite", defaults=("openmpi|mpich",))
 CALLERS = {
     "c": Caller("C", "MPI_Allreduce", program("plain.c")),
     "c10d": Caller("PyTorch c10d `mpi`: its calls, by a C++ program", "MPI_Allreduce", program("c10d.cpp")),
-    "mpif.h": Caller("Fortran, mpif.h", "MPI_Allreduce", fortran("mpif_h.f90")),
-    "use_mpi": Caller("Fortran, use mpi", "MPI_Allreduce", fortran("use_mpi.f90")),
-    "mpi_f08": Caller("Fortran, use mpi_f08", "MPI_Allreduce", fortran("mpi_f08.f90")),
-    "cxx": Caller("C++ bindings", "MPI_Allreduce", cxx_bindings),
+    "mpif.h": Caller("Fortran, mpif.h", "MPI_Allreduce", fortran("mpif_h.f90"), "openmpi4|mpich4"),
+    "use_mpi": Caller("Fortran, use mpi", "MPI_Allreduce", fortran("use_mpi.f90"), "openmpi4|mpich4"),
+    "mpi_f08": Caller("Fortran, use mpi_f08", "MPI_Allreduce", fortran("mpi_f08.f90"), "openmpi4|mpich4"),
+    "cxx": Caller("C++ bindings", "MPI_Allreduce", cxx_bindings, "openmpi4"),
     "by_name.local": Caller("C, MPI opened by name", "MPI_Allreduce", by_name("local")),
     "by_name.global": Caller("... with RTLD_GLOBAL", "MPI_Allreduce", by_name("global")),
     "by_name.deepbind": Caller("... with RTLD_DEEPBIND", "MPI_Allreduce", by_name("deepbind")),
-    "mpi4py3": Caller("mpi4py 3 (Debian)", "MPI_Allreduce", debian_mpi4py("Allreduce")),
-    "mpi4py3.Iallreduce": Caller("... Iallreduce", "MPI_Iallreduce", debian_mpi4py("Iallreduce")),
-    "mpi4py3.Reduce_scatter_block": Caller("... Reduce_scatter_block", "MPI_Reduce_scatter_block", debian_mpi4py("Reduce_scatter_block")),
-    "mpi4py4": Caller("mpi4py 4 (wheel)", "MPI_Allreduce", mpi4py("Allreduce")),
-    "mpi4py4.Iallreduce": Caller("... Iallreduce", "MPI_Iallreduce", mpi4py("Iallreduce")),
-    "mpi4py4.Reduce_scatter_block": Caller("... Reduce_scatter_block", "MPI_Reduce_scatter_block", mpi4py("Reduce_scatter_block")),
-    "mlx.float32": Caller("MLX, float32", "MPI_Allreduce", mlx("float32")),
-    "mlx.float16": Caller("MLX, float16", "MPI_Allreduce", mlx("float16")),
-    "mlx.bfloat16": Caller("MLX, bfloat16", "MPI_Allreduce", mlx("bfloat16")),
-    "horovod": Caller("Horovod 0.28.1", "MPI_Allreduce", horovod),
-    "mpi4jax": Caller("mpi4jax", "MPI_Allreduce", mpi4jax, False),
-    "heat": Caller("Heat", "MPI_Allreduce", heat("Allreduce"), False),
-    "heat.Iallreduce": Caller("Heat, Iallreduce", "MPI_Iallreduce", heat("Iallreduce"), False),
-    "oneccl": Caller("oneCCL, which calls MPI_Allreduce_c", "MPI_Allreduce_c", oneccl, False),
-    "julia": Caller("Julia, MPI.jl", "MPI_Allreduce", julia, False),
+    "mpi4py3": Caller("mpi4py 3 (Debian)", "MPI_Allreduce", debian_mpi4py("Allreduce"), "openmpi4"),
+    "mpi4py3.Iallreduce": Caller("... Iallreduce", "MPI_Iallreduce", debian_mpi4py("Iallreduce"), "openmpi4"),
+    "mpi4py3.Reduce_scatter_block": Caller("... Reduce_scatter_block", "MPI_Reduce_scatter_block", debian_mpi4py("Reduce_scatter_block"), "openmpi4"),
+    "mpi4py4": Caller("mpi4py 4 (wheel)", "MPI_Allreduce", mpi4py("Allreduce"), "openmpi|mpich5"),
+    "mpi4py4.Iallreduce": Caller("... Iallreduce", "MPI_Iallreduce", mpi4py("Iallreduce"), "openmpi|mpich5"),
+    "mpi4py4.Reduce_scatter_block": Caller("... Reduce_scatter_block", "MPI_Reduce_scatter_block", mpi4py("Reduce_scatter_block"), "openmpi|mpich5"),
+    "mlx.float32": Caller("MLX, float32", "MPI_Allreduce", mlx("float32"), "openmpi"),
+    "mlx.float16": Caller("MLX, float16", "MPI_Allreduce", mlx("float16"), "openmpi"),
+    "mlx.bfloat16": Caller("MLX, bfloat16", "MPI_Allreduce", mlx("bfloat16"), "openmpi"),
+    "horovod": Caller("Horovod 0.28.1", "MPI_Allreduce", horovod, "none"),  # in the suite by tests/horovod
+    "mpi4jax": Caller("mpi4jax", "MPI_Allreduce", mpi4jax, "none"),
+    "heat": Caller("Heat", "MPI_Allreduce", heat("Allreduce"), "none"),
+    "heat.Iallreduce": Caller("Heat, Iallreduce", "MPI_Iallreduce", heat("Iallreduce"), "none"),
+    "oneccl": Caller("oneCCL, which calls MPI_Allreduce_c", "MPI_Allreduce_c", oneccl, "none"),
+    "julia": Caller("Julia, MPI.jl", "MPI_Allreduce", julia, "none"),
 }
 
 
@@ -357,7 +357,7 @@ def table_of_all():
 
 
 if args.what == "list":  # what ctest runs
-    print("\n".join(f"{c} {m.key}" for c, caller in CALLERS.items() if caller.small for m in MPIS if m.key != "impi"))
+    print("\n".join(f"{c} {m.key}" for c, caller in CALLERS.items() for m in MPIS if re.match(caller.in_suite, m.key)))
 elif args.what == "cell":
     sys.exit(one(*args.names))
 else:
