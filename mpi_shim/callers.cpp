@@ -5,6 +5,7 @@
 #include <link.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstring>
 #include <string_view>
@@ -13,8 +14,6 @@
 
 namespace crimp {
 namespace {
-
-constexpr std::string_view kNames[] = {"MPI_Allreduce", "PMPI_Allreduce"};
 
 struct Place {
   const void* base = nullptr;  // of the module
@@ -35,7 +34,8 @@ const Place& own() {
 // A module's reference to the function.
 struct Reference {
   std::string file;  // empty: the program
-  std::string_view name;
+  const MpiFunction* function;
+  std::string name;    // as the module has it
   const void* inside;  // the module
   const void* bound;   // what its slot holds; inside the module itself where nothing was called yet
 };
@@ -48,8 +48,8 @@ ElfW(Word) symbol_of(const ElfW(Rela) & r) {
 #endif
 }
 
-// One reference per module: all of its slots for one name are bound alike, and for MPI_Allreduce and PMPI_Allreduce
-// hardly ever otherwise.
+// One reference per module and function: all of its slots for one name are bound alike, and for MPI_x and PMPI_x hardly
+// ever otherwise.
 int collect(dl_phdr_info* module, std::size_t, void* found) {
   const ElfW(Dyn)* dynamic = nullptr;
   const ElfW(Addr) base = module->dlpi_addr;
@@ -78,21 +78,24 @@ int collect(dl_phdr_info* module, std::size_t, void* found) {
     }
   }
   if (!symbols || !strings) return 0;
+  auto& references = *static_cast<std::vector<Reference>*>(found);
+  const std::size_t first = references.size();
   for (const int t : {1, 0})
     for (std::size_t i = 0; tables[t] && i < bytes[t] / sizeof(ElfW(Rela)); ++i) {
       const ElfW(Rela)& r = tables[t][i];
       const ElfW(Word) index = symbol_of(r);
       if (index == 0 || symbols[index].st_shndx != SHN_UNDEF) continue;
-      const char* const text = strings + symbols[index].st_name;
-      if (*text != 'M' && *text != 'P') continue;
-      for (const auto name : kNames)
-        if (name == text) {
-          const auto* slot = reinterpret_cast<const void* const*>(base + r.r_offset);
-          static_cast<std::vector<Reference>*>(found)->push_back(
-              {module->dlpi_name, name, dynamic, __atomic_load_n(slot, __ATOMIC_RELAXED)});
-          return 0;
-        }
+      const char* const name = strings + symbols[index].st_name;
+      if (*name != 'M' && *name != 'P') continue;
+      const MpiFunction* const function = reduction(name);
+      const auto same = [function](const Reference& other) { return other.function == function; };
+      if (!function || std::any_of(references.begin() + static_cast<std::ptrdiff_t>(first), references.end(), same))
+        continue;
+      const auto* slot = reinterpret_cast<const void* const*>(base + r.r_offset);
+      references.push_back({module->dlpi_name, function, name, dynamic, __atomic_load_n(slot, __ATOMIC_RELAXED)});
     }
+  std::sort(references.begin() + static_cast<std::ptrdiff_t>(first), references.end(),
+            [](const Reference& a, const Reference& b) { return a.function < b.function; });
   return 0;
 }
 
@@ -105,7 +108,7 @@ class Scope {
   }
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
-  Place find(std::string_view name) const { return handle_ ? place_of(::dlsym(handle_, name.data())) : Place(); }
+  Place find(const char* name) const { return handle_ ? place_of(::dlsym(handle_, name)) : Place(); }
   bool has_crimp() const { return find("crimp_version").base == own().base; }
 
  private:
@@ -141,10 +144,12 @@ std::vector<Caller> callers() {
     const Scope scope(r.file.empty() ? nullptr : r.file.c_str());
     const Place module = place_of(r.inside);
     Place target = place_of(r.bound);
-    if (!target.base || target.base == module.base) target = global.find(r.name);
-    if (!target.base) target = scope.find(r.name);
-    all.push_back(
-        {r.file.empty() ? program() : r.file, target.file, target.base == own().base, everywhere || scope.has_crimp()});
+    if (!target.base || target.base == module.base) target = global.find(r.name.c_str());
+    if (!target.base) target = scope.find(r.name.c_str());
+    if (module.base == own().base) continue;
+    if (!target.base) continue;  // a weak reference to what this MPI has not
+    all.push_back({r.function, r.file.empty() ? program() : r.file, target.file, target.base == own().base,
+                   everywhere || scope.has_crimp()});
     modules.push_back(module);
     targets.push_back(target);
   }
@@ -152,13 +157,26 @@ std::vector<Caller> callers() {
   for (std::size_t step = 0; step < all.size(); ++step)
     for (std::size_t i = 0; i < all.size(); ++i)
       for (std::size_t j = 0; j < all.size(); ++j)
-        if (targets[i].base == modules[j].base && all[j].caught) all[i].caught = true;
+        if (targets[i].base == modules[j].base && all[i].function == all[j].function && all[j].caught)
+          all[i].caught = true;
   return all;
 }
 
 Caller next_caller() {
-  const Place target = place_of(::dlsym(RTLD_DEFAULT, kNames[0].data()));
-  return {"", target.file, target.base == own().base, true};
+  const MpiFunction& function = kReductions[0];
+  const Place target = place_of(::dlsym(RTLD_DEFAULT, function.name.data()));
+  return {&function, "", target.file, target.base == own().base, true};
+}
+
+std::vector<std::string> loaded_modules() {
+  std::vector<std::string> files;
+  const auto add = [](dl_phdr_info* module, std::size_t, void* to) {
+    auto& list = *static_cast<std::vector<std::string>*>(to);
+    if (*module->dlpi_name || list.empty()) list.push_back(*module->dlpi_name ? module->dlpi_name : program());
+    return 0;
+  };
+  ::dl_iterate_phdr(add, &files);
+  return files;
 }
 
 std::string own_file() { return own().file; }

@@ -24,7 +24,7 @@ std::optional<Dtype> summed_type(MPI_Datatype type, MPI_Op op, PassReason* why) 
     if (op == half_sum(Dtype::bf16) && type == half_type(Dtype::bf16)) return Dtype::bf16;
   }
   if (may_sum_halves(op)) {
-    if (holds_halves(type)) return Dtype::f16;
+    if (const auto halves = summed_halves(op, type)) return halves;
     *why = PassReason::type;
     return {};
   }

@@ -37,7 +37,7 @@ struct Eligibility {
 Eligibility classify(const SumCall&, bool with_codec);
 
 // The element type of a sum of floating-point numbers, or nothing and the reason. A user operation is known by its
-// name; sums_halves() tries it.
+// name or its library; sums_halves() tries it.
 std::optional<Dtype> summed_type(MPI_Datatype, MPI_Op, PassReason* why);
 
 // Left to MPI, whose errors are better than ours: null communicators and buffers, in-place receive, aliased buffers, no

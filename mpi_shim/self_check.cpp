@@ -22,17 +22,17 @@ bool may_warn() {
   return level != "off" && level != "error";
 }
 
-// For `crimp check`: pid, moment, answer, module, target.
+const char* answer(const Caller& c) { return c.caught ? "crimp" : c.meant ? "bypassed" : "not linked"; }
+
+// For `crimp check`: pid, moment, answer, module, target, function; and the files that are loaded.
 void write_answers(const char* moment, const std::vector<Caller>& found) {
   const std::string name = environment_text("CRIMP_CHECK");
   if (name.empty()) return;
+  const std::string begin = std::to_string(::getpid()) + '\t' + moment + '\t';
   std::string lines;
   for (const auto& c : found.empty() ? std::vector{next_caller()} : found)
-    lines += std::to_string(::getpid()) + '\t' + moment + '\t' +
-             (c.caught  ? "crimp"
-              : c.meant ? "bypassed"
-                        : "not linked") +
-             '\t' + c.module + '\t' + c.target + '\n';
+    lines += begin + answer(c) + '\t' + c.module + '\t' + c.target + '\t' + std::string(c.function->name) + '\n';
+  for (const auto& file : loaded_modules()) lines += begin + "loaded\t" + file + "\t\t\n";
   static bool told = false;
   const std::string why = append_to_file(name, lines);
   if (why.empty() || told || !may_warn()) return;
@@ -45,16 +45,33 @@ bool first_rank() { return environment_number("OMPI_COMM_WORLD_RANK", 0) == 0; }
 void warn(const std::vector<Caller>& found) {
   static bool warned = false;
   std::string modules, target;
+  const MpiFunction* function = nullptr;  // one is enough: what is there first has all of them
   for (const auto& c : found)
-    if (c.meant && !c.caught) {
+    if (c.function->handling == Handling::compressed && c.meant && !c.caught && (!function || function == c.function)) {
+      function = c.function;
       modules += (modules.empty() ? "" : ", ") + last_part(c.module);
       target = c.target;
     }
   if (modules.empty() || warned || !first_rank() || !may_warn()) return;
   warned = true;
-  log(LogLevel::warn, "loaded but bypassed: MPI_Allreduce of " + modules + " leads to " + target +
+  log(LogLevel::warn, "loaded but bypassed: " + std::string(function->name) + " of " + modules + " leads to " + target +
                           ", which was there first (mpi4py imported before?); load that later, or preload " +
                           own_file() + " instead");
+}
+
+// "MPI_Allreduce leads here from a, b; MPI_Iallreduce from b"
+std::string lead_here(const std::vector<Caller>& found) {
+  std::string all;
+  for (const auto& function : kReductions) {
+    std::string modules;
+    for (const auto& c : found)
+      if (c.function == &function && function.handling == Handling::compressed && c.caught)
+        modules += (modules.empty() ? "" : ", ") + last_part(c.module);
+    if (modules.empty()) continue;
+    all += (all.empty() ? "" : "; ") + std::string(function.name) + (all.empty() ? " leads here from " : " from ") +
+           modules;
+  }
+  return all;
 }
 
 template <class Look>
@@ -87,10 +104,8 @@ void check_at_start() noexcept {
   quietly([] {
     const auto found = callers();
     write_answers("start", found);
-    std::string modules;
-    for (const auto& c : found)
-      if (c.caught) modules += (modules.empty() ? "" : ", ") + last_part(c.module);
-    if (first_rank() && !modules.empty()) log(LogLevel::info, "MPI_Allreduce leads here from " + modules);
+    const std::string caught = lead_here(found);
+    if (first_rank() && !caught.empty()) log(LogLevel::info, caught);
     warn(found);
   });
 }

@@ -1,6 +1,6 @@
-// Says whether MPI_Allreduce really leads to Crimp. Linked, not preloaded, Crimp is bypassed where libmpi came into the
-// global scope first, as after "from mpi4py import MPI"; then nothing of it is ever called, and every result is right
-// but uncompressed.
+// Says whether the reductions that Crimp compresses really lead to it. Linked, not preloaded, Crimp is bypassed where
+// libmpi came into the global scope first, as after "from mpi4py import MPI"; then nothing of it is ever called, and
+// every result is right but uncompressed.
 //
 // Looked at when the library is loaded (if MPI was initialized before, as by importing mpi4py), when Crimp starts, and
 // when the process ends (for modules that were loaded in between, and where MPI was initialized past Crimp later). One

@@ -1,46 +1,223 @@
-// crimp check -- program arguments: does the program's MPI_Allreduce lead to Crimp, the way it is linked or preloaded?
+// crimp check: which of MPI's reductions a program calls, and whether they lead to Crimp.
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
 #include <string>
 
 #include "commands.hpp"
+#include "elf_file.hpp"
 
 namespace crimp::tools {
 namespace {
 
-// What mpi_shim/self_check.cpp writes: pid, moment, answer, module, target. Each process's latest moment counts: what
-// ends by a signal has none but the first. Modules that are not linked with Crimp are told, and decide nothing.
+using Functions = std::vector<const MpiFunction*>;
+
+std::string base(const std::string& file) { return file.substr(file.rfind('/') + 1); }
+
+// "      compressed: MPI_Allreduce, MPI_Iallreduce", a line for each way
+std::vector<std::string> by_handling(const Functions& functions) {
+  std::vector<std::string> lines;
+  for (const auto handling : {Handling::compressed, Handling::looked_at, Handling::left}) {
+    std::string names;
+    for (const auto* f : functions)
+      if (f->handling == handling) names += (names.empty() ? "" : ", ") + std::string(f->name);
+    if (!names.empty()) lines.push_back("      " + std::string(text(handling)) + ": " + names);
+  }
+  return lines;
+}
+
+bool any_compressed(const Functions& functions) {
+  return std::any_of(functions.begin(), functions.end(), [](auto f) { return f->handling == Handling::compressed; });
+}
+
+// Who looks MPI up by name when it runs, past every preload, and what makes it take Crimp's libcrimp.so in MPI's place.
+struct ByName {
+  const char *library, *remedy;  // %s: libcrimp.so
+};
+constexpr ByName kByName[] = {
+    {"libmlx.", "MLX_MPI_LIBNAME=%s"},
+    {"libccl.", "CCL_MPI_LIBRARY_PATH=%s"},
+    {"libmpiwrapper",
+     "build MPIwrapper's libmpiwrapper.so with -Wl,--no-as-needed %s ahead of MPI, and name that in MPITRAMPOLINE_LIB"},
+    {"libmpitrampoline", "MPITRAMPOLINE_LIB: a libmpiwrapper.so that is linked with %s ahead of MPI"},
+    {"libjulia", "in Julia: MPIPreferences.use_system_binary(library_names=[\"%s\"])"},
+};
+constexpr const char* kAnyByName = "give it %s where it wants the name of the MPI library";
+
+std::string own_library() {
+  std::error_code none;
+  for (const auto& file : loaded_with(std::filesystem::read_symlink("/proc/self/exe", none).string()))
+    if (base(file).starts_with("libcrimp.so")) return std::filesystem::absolute(file).lexically_normal().string();
+  return "libcrimp.so";
+}
+
+std::string remedy_for(const std::string& file) {
+  const char* text = kAnyByName;
+  for (const auto& known : kByName)
+    if (base(file).starts_with(known.library)) text = known.remedy;
+  std::string line = text;
+  return line.replace(line.find("%s"), 2, own_library());
+}
+
+bool is_julia(const std::string& file) { return base(file).starts_with("libjulia."); }
+
+// What is named and not called by the program and its libraries. An MPI library, or one that only hands calls on to it,
+// names functions in its messages.
+void print_by_name(const std::vector<std::string>& files) {
+  for (const auto& file : files) {
+    if (base(file).starts_with("libcrimp")) continue;
+    const auto calls = read_calls(file);
+    if (!calls || calls->is_mpi ||
+        (!is_julia(file) && (!any_compressed(calls->named) || any_compressed(calls->called))))
+      continue;
+    std::printf("  %s may look %s up by name, past every preload; %s\n", file.c_str(),
+                is_julia(file) ? "MPI" : std::string(calls->named.front()->name).c_str(), remedy_for(file).c_str());
+  }
+}
+
+// A program or a library as the dynamic linker would load it: who calls what, and which library comes first.
+struct Linked {
+  std::vector<std::string> files;
+  std::string first;                                       // where the calls lead
+  std::vector<std::pair<std::string, Functions>> modules;  // without MPI libraries
+  Functions compressed;                                    // that are called
+
+  explicit Linked(const std::string& file) : files{file} {
+    for (auto& other : loaded_with(file)) files.push_back(std::move(other));
+    std::set<const MpiFunction*> defined;
+    for (const auto& f : files) {
+      const auto calls = read_calls(f);
+      if (!calls) continue;
+      defined.insert(calls->defined.begin(), calls->defined.end());
+      if (calls->is_mpi && first.empty()) first = f;
+      if (!calls->is_mpi && !calls->called.empty()) modules.push_back({f, calls->called});
+    }
+    if (!defined.empty())  // weak references to what this MPI has not
+      for (auto& [module, functions] : modules) std::erase_if(functions, [&](auto f) { return !defined.count(f); });
+    for (const auto& [module, functions] : modules)
+      for (const auto* f : functions)
+        if (f->handling == Handling::compressed) compressed.push_back(f);
+  }
+
+  bool reaches_crimp() const { return base(first).starts_with("libcrimp"); }
+  void print() const {
+    for (const auto& [module, functions] : modules) {
+      std::printf("  %s\n", module.c_str());
+      for (const auto& line : by_handling(functions)) std::printf("%s\n", line.c_str());
+    }
+    print_by_name(files);
+  }
+};
+
+// One file, which is not run. 0: its reductions lead to Crimp as it is linked or preloaded; 1: they do not; 2: it
+// cannot be read.
+int check_file(const std::string& given) {
+  std::error_code none;
+  const std::string file = std::filesystem::absolute(given, none).string();
+  const auto own = read_calls(file);
+  if (!own)
+    return std::fprintf(stderr, "crimp check: %s is no program and no library of this machine\n", given.c_str()), 2;
+  const Linked linked(file);
+  const std::string function(linked.compressed.empty() ? "" : linked.compressed.front()->name);
+  if (linked.modules.empty()) std::printf("no calls: nothing that is linked here calls one of MPI's reductions\n");
+  else if (function.empty())
+    std::printf("left to MPI: none of the reductions that are called here is one that Crimp compresses\n");
+  else if (linked.reaches_crimp()) std::printf("ok: %s leads to %s\n", function.c_str(), linked.first.c_str());
+  else
+    std::printf("not linked: %s leads to %s; preload Crimp: crimp run -np N -- %s\n", function.c_str(),
+                linked.first.empty() ? "the MPI library of the program that loads this" : linked.first.c_str(),
+                own->interpreter.empty() ? "the program that loads this" : given.c_str());
+  linked.print();
+  return linked.reaches_crimp() && !function.empty() ? 0 : 1;
+}
+
+// Of a program that was run and never loaded Crimp: what its file says. Nothing of a script.
+void print_linked(const std::string& program) {
+  std::string found = program;
+  const char* const places = std::getenv("PATH");
+  for (std::string rest = places && program.find('/') == program.npos ? places : ""; !rest.empty();) {
+    const auto end = std::min(rest.find(':'), rest.size());
+    found = rest.substr(0, end) + '/' + program;
+    if (::access(found.c_str(), X_OK) == 0) break;
+    rest.erase(0, end + 1);
+  }
+  if (read_calls(found)) Linked(found).print();
+}
+
+void print_table(bool markdown) {
+  if (markdown) std::printf("| Crimp | functions |\n|---|---|\n");
+  for (const auto handling : {Handling::compressed, Handling::looked_at, Handling::left}) {
+    std::string names;
+    for (const auto& f : kReductions) {
+      if (f.handling != handling) continue;
+      if (markdown) names += (names.empty() ? "`" : ", `") + std::string(f.name) + '`';
+      else std::printf("%s\t%s\n", std::string(f.name).c_str(), std::string(text(handling)).c_str());
+    }
+    if (!names.empty()) std::printf("| %s | %s |\n", std::string(text(handling)).c_str(), names.c_str());
+  }
+}
+
+// What mpi_shim/self_check.cpp writes: pid, moment, answer, module, target, function. Each process's latest moment
+// counts: what ends by a signal has none but the first. Modules that are not linked with Crimp are told, and decide
+// nothing, and so are functions that Crimp leaves to MPI.
 struct Answers {
   bool loaded = false, caught = false, bypassed = false;
-  std::string bypassed_to;
-  std::set<std::string> lines;  // one per module
+  std::string bypassed_to, bypassed_function;
+  std::map<std::string, Functions> modules;  // "module -> target"
+  std::set<std::string> files;
+
+  bool called_compressed() const {
+    return std::any_of(modules.begin(), modules.end(), [](const auto& m) { return any_compressed(m.second); });
+  }
 
   explicit Answers(std::istream& file) {
-    std::map<std::string, std::pair<std::string, std::vector<std::array<std::string, 3>>>> latest;
+    using Line = std::array<std::string, 4>;
+    std::map<std::string, std::pair<std::string, std::vector<Line>>> latest;
     const auto field = [&](std::string& to) -> bool { return !!std::getline(file, to, '\t'); };
-    std::string pid, moment, answer, module, target;
-    while (field(pid) && field(moment) && field(answer) && field(module) && std::getline(file, target)) {
-      auto& [when, modules] = latest[pid];
-      if (when != moment) modules.clear();
+    std::string pid, moment;
+    Line line;
+    while (field(pid) && field(moment) && field(line[0]) && field(line[1]) && field(line[2]) &&
+           std::getline(file, line[3])) {
+      auto& [when, lines] = latest[pid];
+      if (when != moment) lines.clear();
       when = moment;
-      modules.push_back({answer, module, target});
+      lines.push_back(line);
     }
     loaded = !latest.empty();
-    for (const auto& process : latest)
-      for (const auto& [reply, name, leads_to] : process.second.second) {
-        caught |= reply == "crimp";
-        if (reply == "bypassed") bypassed = true, bypassed_to = leads_to;
-        if (!name.empty())
-          lines.insert("  " + name + " -> " + leads_to + (reply == "not linked" ? " (not linked with Crimp)" : ""));
+    for (const auto& process : latest) add(process.second.second);
+  }
+
+ private:
+  void add(const std::vector<std::array<std::string, 4>>& lines) {
+    std::map<std::string, std::string> of_module;  // where its first function leads
+    for (const auto& [reply, module, target, name] : lines) {
+      if (reply == "loaded") {
+        files.insert(module);
+        continue;
       }
+      const MpiFunction* const function = reduction(name);
+      if (!function) continue;
+      if (!module.empty()) {
+        const auto& line = of_module
+                               .try_emplace(module, "  " + module + " -> " + target +
+                                                        (reply == "not linked" ? " (not linked with Crimp)" : ""))
+                               .first->second;
+        auto& functions = modules[line];
+        if (!std::count(functions.begin(), functions.end(), function)) functions.push_back(function);
+      }
+      if (function->handling != Handling::compressed) continue;
+      caught |= reply == "crimp";
+      if (reply == "bypassed") bypassed = true, bypassed_to = target, bypassed_function = name;
+    }
   }
 };
 
@@ -48,12 +225,26 @@ struct Answers {
 
 int check(Arguments arguments) {
   CommandLine app(
-      "Runs a program and says whether its MPI_Allreduce leads to Crimp, the way it is linked or preloaded.",
+      "Runs a program and says which of MPI's reductions it calls and whether they lead to Crimp, the way it is linked or\n"
+      "preloaded. Exit code 0: what Crimp compresses reaches it; 1: it does not, and why; 2: the question cannot be asked.",
       "crimp check");
-  std::vector<std::string> command;
+  std::vector<std::string> command, files;
+  bool functions = false, markdown = false;
   app.option("command", command, "the program and its arguments, behind --");
+  app.option("--file", files, "A program or library that is read and not run; repeatable").one_each();
+  app.flag("--functions", functions, "Print what Crimp does with each of MPI's reductions");
+  app.flag("--markdown", markdown, "... as a table");
   app.positions_at_end();
   if (const auto status = app.parse(std::move(arguments))) return *status;
+  if (functions) return print_table(markdown), 0;
+  if (!files.empty()) {
+    int worst = 0;
+    for (const auto& file : files) {
+      if (files.size() > 1) std::printf("%s\n", file.c_str());
+      worst = std::max(worst, check_file(file));
+    }
+    return worst;
+  }
   if (command.empty())
     return std::fprintf(stderr, "crimp check: no program; as in: crimp check -- python3 -c \"import horovod.torch\"\n"),
            2;
@@ -77,18 +268,25 @@ int check(Arguments arguments) {
   const Answers found(file);
   ::unlink(answer);
   const bool good = found.caught && !found.bypassed;
+  const std::string name = found.bypassed_function.empty() ? std::string(kReductions[0].name) : found.bypassed_function;
   if (!found.loaded)
     std::printf("not loaded: the program never loads libcrimp.so; preload it (crimp run) or link it ahead of libmpi\n");
   else if (found.bypassed)
     std::printf(
-        "bypassed: libcrimp.so is loaded, but MPI_Allreduce resolves to %s, which was there first; load that later, or preload "
+        "bypassed: libcrimp.so is loaded, but %s resolves to %s, which was there first; load that later, or preload "
         "libcrimp.so (crimp run)\n",
-        found.bypassed_to.c_str());
-  else if (!good)
-    std::printf(
-        "not linked: libcrimp.so is loaded, but what calls MPI_Allreduce is not linked with it; preload it (crimp run)\n");
-  else std::printf("ok: MPI_Allreduce resolves to Crimp\n");
-  for (const auto& line : found.lines) std::printf("%s\n", line.c_str());
+        name.c_str(), found.bypassed_to.c_str());
+  else if (good) std::printf("ok: %s resolves to Crimp\n", name.c_str());
+  else if (found.called_compressed())
+    std::printf("not linked: libcrimp.so is loaded, but what calls %s is not linked with it; preload it (crimp run)\n",
+                name.c_str());
+  else std::printf("left to MPI: none of the reductions that the program calls is one that Crimp compresses\n");
+  for (const auto& [line, of_line] : found.modules) {
+    std::printf("%s\n", line.c_str());
+    for (const auto& handled : by_handling(of_line)) std::printf("%s\n", handled.c_str());
+  }
+  print_by_name({found.files.begin(), found.files.end()});
+  if (!found.loaded) print_linked(command[0]);
   if (WIFSIGNALED(status))
     return std::fprintf(stderr, "crimp check: the program ended by signal %d\n", WTERMSIG(status)), 1;
   if (WEXITSTATUS(status) != 0)

@@ -14,7 +14,8 @@ struct Command {
 };
 constexpr Command kCommands[] = {
     {"run", "start an MPI program with Crimp preloaded: crimp run -np 4 --codec 3lc -- ./program", run},
-    {"check", "does a program's MPI_Allreduce lead to Crimp? crimp check -- python3 -c \"import horovod.torch\"",
+    {"check",
+     "which reductions a program calls, and do they lead to Crimp? crimp check -- python3 -c \"import horovod.torch\"",
      check},
     {"info", "this build, its codecs and its settings", info},
     {"bench codec", "speed, size and error of codecs on this machine", bench_codec},
