@@ -27,6 +27,9 @@ struct NextMpi {
   decltype(&PMPI_Alltoallv) Alltoallv;
   decltype(&PMPI_Reduce_scatter) Reduce_scatter;
   decltype(&PMPI_Reduce_scatter_block) Reduce_scatter_block;
+#if MPI_VERSION >= 4
+  decltype(&PMPI_Allreduce_c) Allreduce_c;  // null over an MPI that is older than the headers
+#endif
   int (*Op_create)(MPI_User_function*, int, MPI_Op*);
   int (*Op_free)(MPI_Op*);
 };
