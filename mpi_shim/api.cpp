@@ -12,6 +12,7 @@
 #include "crimp/crimp.h"
 #include "guard.hpp"
 #include "mpi/half_type.hpp"
+#include "mpi/large_counts.hpp"
 #include "mpi/runtime.hpp"
 #include "mpi/session.hpp"
 #include "next.hpp"
@@ -37,20 +38,13 @@ Handles handles(crimp_dtype dtype) {
                                                ", legal is CRIMP_FLOAT32 (1) to CRIMP_BFLOAT16 (4)");
 }
 
-// Exact, by MPI, in steps of at most 2^30 elements.
+// Exact, by MPI.
 int sum_exactly(const void* sendbuf, void* recvbuf, std::uint64_t count, const Handles& h, std::size_t element,
                 MPI_Comm comm) {
-  constexpr std::uint64_t kStep = std::uint64_t{1} << 30;
-  std::uint64_t at = 0;
-  do {
+  return in_parts(count, [&](std::uint64_t at, int n) {
     const void* from = sendbuf == MPI_IN_PLACE ? sendbuf : static_cast<const char*>(sendbuf) + at * element;
-    const auto n = static_cast<int>(std::min(kStep, count - at));
-    const int rc =
-        pass_allreduce(next_pmpi(), from, static_cast<char*>(recvbuf) + at * element, n, h.type, h.sum, comm);
-    if (rc != MPI_SUCCESS) return rc;
-    at += kStep;
-  } while (at < count);
-  return MPI_SUCCESS;
+    return pass_allreduce(next_pmpi(), from, static_cast<char*>(recvbuf) + at * element, n, h.type, h.sum, comm);
+  });
 }
 
 // What MPI would crash on where it can be known.

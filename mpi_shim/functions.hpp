@@ -21,7 +21,7 @@ struct MpiFunction {
 // library that Crimp was built with has it.
 inline constexpr MpiFunction kReductions[] = {
     {"MPI_Allreduce", Handling::compressed},
-    {"MPI_Allreduce_c", Handling::left},
+    {"MPI_Allreduce_c", Handling::compressed},
     {"MPI_Iallreduce", Handling::compressed},
     {"MPI_Iallreduce_c", Handling::left},
     {"MPI_Allreduce_init", Handling::compressed},

@@ -3,12 +3,14 @@
 #include <dlfcn.h>
 #include <unwind.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <mutex>
 
 #include "core/log.hpp"
 #include "mpi/runtime.hpp"
+#include "other_mpi.hpp"
 
 namespace crimp {
 namespace {
@@ -46,7 +48,7 @@ bool on_stack(const void* address) {
 constinit thread_local Mark mark __attribute__((tls_model("initial-exec")));
 
 bool still_inside(const NextMpi& entry, const void* frame) {
-  if (mark.frame <= frame || !on_stack(mark.frame)) {
+  if (mark.frame <= std::max(frame, entered) || !on_stack(mark.frame)) {
     mark = {};
     return false;
   }

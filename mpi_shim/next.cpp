@@ -9,7 +9,7 @@ template <class F>
 void find(F& to, bool& differ, const char* name, const char* otherwise) {
   void* symbol = ::dlsym(RTLD_NEXT, name);
   void* const other = ::dlsym(RTLD_NEXT, otherwise);
-  // libcrimp.so needs libmpi, so one of the two is always there.
+  // libcrimp.so needs libmpi, so one of the two is there, unless MPI is older than its headers here.
   if (!symbol) symbol = other;
   if (other && symbol != other) differ = true;
   to = reinterpret_cast<F>(symbol);
@@ -65,6 +65,9 @@ NextMpi find_all(bool pmpi) {
   CRIMP_FIND(Cart_sub);
   CRIMP_FIND(Comm_free);
   CRIMP_FIND(Comm_disconnect);
+#if MPI_VERSION >= 4
+  CRIMP_FIND(Allreduce_c);
+#endif
   CRIMP_FIND(Op_create);
   CRIMP_FIND(Op_free);
 #undef CRIMP_FIND

@@ -51,6 +51,9 @@ struct NextMpi {
   decltype(&PMPI_Cart_sub) Cart_sub;
   decltype(&PMPI_Comm_free) Comm_free;
   decltype(&PMPI_Comm_disconnect) Comm_disconnect;
+#if MPI_VERSION >= 4
+  decltype(&PMPI_Allreduce_c) Allreduce_c;  // null over an MPI that is older than the headers
+#endif
   int (*Op_create)(MPI_User_function*, int, MPI_Op*);
   int (*Op_free)(MPI_Op*);
 };

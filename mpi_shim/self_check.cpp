@@ -10,6 +10,7 @@
 #include "core/log.hpp"
 #include "core/output_file.hpp"
 #include "mpi/runtime.hpp"
+#include "other_mpi.hpp"
 
 namespace crimp {
 namespace {
@@ -40,7 +41,23 @@ void write_answers(const char* moment, const std::vector<Caller>& found) {
   log(LogLevel::warn, "CRIMP_CHECK: " + why);
 }
 
-bool first_rank() { return environment_number("OMPI_COMM_WORLD_RANK", 0) == 0; }
+bool first_rank() {
+  return environment_number("OMPI_COMM_WORLD_RANK",
+                            environment_number("PMIX_RANK", environment_number("PMI_RANK", 0))) == 0;
+}
+
+void warn_of_other_mpi(const std::string& other) {
+  if (other.empty() || !first_rank() || !may_warn()) return;
+  log(LogLevel::warn, "off: " + own_file() + " is built for " + kOwnMpi + ", but the program's MPI is " + other +
+                          "; its calls go there as if Crimp were not loaded. `crimp run` takes the library that fits");
+}
+
+void warn_of_launcher() {
+  const std::string says = launcher_of_another_mpi();
+  if (says.empty() || !first_rank() || !may_warn()) return;
+  log(LogLevel::warn, "every rank is alone in its MPI_COMM_WORLD, but " + says + "=" + environment_text(says.c_str()) +
+                          ": the program's MPI is " + kOwnMpi + ", and the launcher is another MPI's");
+}
 
 void warn(const std::vector<Caller>& found) {
   static bool warned = false;
@@ -94,6 +111,8 @@ void look(const char* moment) {
 
 __attribute__((constructor)) void watch() {
   note_scope();
+  quietly([] { warn_of_other_mpi(find_other_mpi()); });
+  if (other_mpi) return;
   quietly([] { look("load"); });
   std::atexit([] { quietly([] { look("end"); }); });
 }
@@ -104,6 +123,7 @@ void check_at_start() noexcept {
   quietly([] {
     const auto found = callers();
     write_answers("start", found);
+    warn_of_launcher();
     const std::string caught = lead_here(found);
     if (first_rank() && !caught.empty()) log(LogLevel::info, caught);
     warn(found);

@@ -1,4 +1,5 @@
-// crimp run: mpirun with the preload and the settings.
+// crimp run: the launcher with the preload and the settings.
+#include <mpi.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/settings.hpp"
+#include "mpi_family.hpp"
 
 extern char** environ;
 
@@ -30,6 +32,47 @@ fs::path find_library() {
     tried += (tried.empty() ? "" : ", ") + candidate.string();
   }
   refuse("libcrimp.so was not found (tried " + tried + "); give its place with --library");
+}
+
+#ifdef OMPI_MAJOR_VERSION
+constexpr MpiFamily kFirstFamily = MpiFamily::open_mpi;
+#else
+constexpr MpiFamily kFirstFamily = MpiFamily::mpich;
+#endif
+
+// The library for a program's MPI: the first one, or crimp/SONAME/libcrimp.so beside it. Where the soname is not known,
+// the one whose MPI is found here.
+fs::path library_for(MpiFamily family, const std::string& soname, const std::string& mpirun) {
+  const fs::path first = find_library(), others = first.parent_path() / "crimp";
+  if (!soname.empty() && fs::exists(others / soname / "libcrimp.so")) return others / soname / "libcrimp.so";
+  if (family == MpiFamily::unknown || family == kFirstFamily) return first;
+  fs::path any;
+  for (const char* name : {"libmpi.so.12", "libmpich.so.12"}) {
+    const fs::path candidate = others / name / "libcrimp.so";
+    if (!fs::exists(candidate)) continue;
+    any = candidate;
+    for (const char* libraries : {"../lib", "../lib/release"})  // beside the launcher
+      if (fs::exists(fs::path(mpirun).parent_path() / libraries / name)) return candidate;
+    if (mpi_of_file(candidate.string()).found) return candidate;
+  }
+  if (!any.empty()) return any;
+  refuse("run: the program's MPI is " + std::string(name_of(family)) +
+         ", and this Crimp was built without a library for it (CMake's CRIMP_MPICH)");
+}
+
+// $MPIRUN, or a launcher of the program's MPI on the PATH.
+std::pair<std::string, Launcher> find_launcher(MpiFamily program) {
+  const char* const named = std::getenv("MPIRUN");
+  if (named && *named) return {named, ask_launcher(named)};
+  const Launcher usual = ask_launcher("mpirun");
+  const auto fits = [&](const Launcher& l) {
+    return l.family == program || program == MpiFamily::unknown ||
+           (l.kind == LauncherKind::unknown && l.version.find("not found") == l.version.npos);
+  };
+  if (!fits(usual))
+    for (const char* name : {"mpiexec.mpich", "mpiexec.hydra", "mpirun.openmpi"})
+      if (const Launcher other = ask_launcher(name); other.family == program) return {name, other};
+  return {"mpirun", usual};
 }
 
 // LD_PRELOAD is searched from left to right. Libraries that are there already stay in front: sanitizers insist on it,
@@ -65,18 +108,24 @@ void check_settings() {
   if (settings.unknown_layout != "none") make_codec(settings.unknown_layout);
 }
 
-std::string in_shell(const std::string& word) {
-  const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || std::strchr("_@%+=:,./-", c); };
-  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
+// Takes what sets LD_PRELOAD out of Hydra's options.
+std::string take_hydra_preload(Arguments& options, std::string found) {
+  for (std::size_t i = 0; i + 2 < options.size(); ++i)
+    if ((options[i] == "-genv" || options[i] == "-env") && options[i + 1] == "LD_PRELOAD") {
+      found = options[i + 2];
+      options.erase(options.begin() + static_cast<std::ptrdiff_t>(i),
+                    options.begin() + static_cast<std::ptrdiff_t>(i) + 3);
+      --i;
+    }
+  return found;
 }
 
 // Takes `-x LD_PRELOAD=...` out of mpirun's options, and lists the names that other -x options export.
-std::string take_preload(Arguments& options, std::vector<std::string>& exported) {
+std::string take_preload(Arguments& options, std::vector<std::string>& exported, LauncherKind kind) {
   const char* inherited = std::getenv("LD_PRELOAD");
   std::string found = inherited ? inherited : "";
+  if (kind == LauncherKind::hydra) return take_hydra_preload(options, found);
+  if (kind == LauncherKind::slurm) return found;
   for (std::size_t i = 0; i + 1 < options.size(); ++i) {
     if (options[i] != "-x") continue;
     const std::string value = options[i + 1];
@@ -93,25 +142,57 @@ std::string take_preload(Arguments& options, std::vector<std::string>& exported)
   return found;
 }
 
+void check_families(const MpiOfFile& wanted, const std::string& program, const std::string& mpirun,
+                    const Launcher& launcher) {
+  if (wanted.family == MpiFamily::unknown || launcher.family == MpiFamily::unknown || wanted.family == launcher.family)
+    return;
+  refuse("run: " + program + " needs " + wanted.soname + ", which is " + name_of(wanted.family) + "'s, but " + mpirun +
+         " is " + name_of(launcher.family) + "'s (" + launcher.version +
+         "): every rank would be alone in a job of its own. Name a launcher of " + name_of(wanted.family) +
+         " in MPIRUN");
+}
+
+void check_library(const std::string& library, MpiFamily family) {
+  const MpiOfFile built = mpi_of_file(library);
+  if (built.family != MpiFamily::unknown && family != MpiFamily::unknown && built.family != family)
+    refuse("run: " + library + " is built for " + name_of(built.family) + " (" + built.soname + "), and the job is " +
+           name_of(family) + "'s; without --library the one that fits is taken");
+}
+
+// What gives the ranks these variables: Open MPI's -x, Hydra's -genv, and `env` in front of a program that Slurm
+// starts, whose own list would end at the first comma of a value.
+Arguments as_options(const std::vector<std::string>& settings, LauncherKind kind) {
+  Arguments options;
+  if (kind == LauncherKind::slurm) options.push_back("env");
+  for (const auto& setting : settings)
+    if (kind == LauncherKind::slurm) options.push_back(setting);
+    else if (kind == LauncherKind::hydra) {
+      const std::size_t equals = setting.find('=');
+      options.insert(options.end(), {"-genv", setting.substr(0, equals), setting.substr(equals + 1)});
+    } else options.insert(options.end(), {"-x", setting});
+  return options;
+}
+
 }  // namespace
 
 int run(Arguments arguments) {
   std::string codec, report, trace, library;
   bool dry_run = false;
   CommandLine app(
-      "Starts an MPI program with Crimp preloaded in every rank, by mpirun from the PATH or from $MPIRUN.\n"
-      "Its exit code is mpirun's.\n\n"
-      "  crimp run [OPTIONS] [MPIRUN OPTIONS] -- PROGRAM [ARGUMENTS]",
+      "Starts an MPI program with Crimp preloaded in every rank, by $MPIRUN or a launcher of its MPI on the PATH: mpirun of\n"
+      "Open MPI, mpiexec of MPICH or Intel MPI, srun. Its exit code is the launcher's.\n\n"
+      "  crimp run [OPTIONS] [LAUNCHER OPTIONS] -- PROGRAM [ARGUMENTS]",
       "crimp run");
   app.help_flag("--help", "Print this help and exit");  // -h would swallow mpirun's -host
   app.allow_others();
   app.option("--codec", codec, "Sets CRIMP_CODEC: 3lc, fp16, codec:parameter=value (crimp info --codecs)");
   app.option("--report", report, "Sets CRIMP_REPORT: a JSON file, written at the end");
   app.option("--trace", trace, "Sets CRIMP_TRACE: a file for Perfetto, written at the end");
-  app.option("--library", library, "The libcrimp.so to preload; without: the one beside this command");
+  app.option("--library", library,
+             "The libcrimp.so to preload; without: the one for the program's MPI, as the program or the launcher says");
   app.flag("--dry-run", dry_run, "Print the command, start nothing");
   app.footer(
-      "Everything else in front of -- goes to mpirun as it is. All CRIMP_* variables of the environment are passed to the ranks.\n"
+      "Everything else in front of -- goes to the launcher as it is. All CRIMP_* variables of the environment are passed to the ranks.\n"
       "An existing LD_PRELOAD (or -x LD_PRELOAD=...) is kept, in front of Crimp: sanitizers insist on the first place, and a\n"
       "profiler there sees every call. Only an MPI library in it is put behind Crimp, because it would hide Crimp.\n"
       "  crimp run -np 4 --codec 3lc --oversubscribe -- ./train --epochs 3");
@@ -130,29 +211,36 @@ int run(Arguments arguments) {
   check_settings();
 
   if (!library.empty() && !fs::exists(library)) refuse("run: --library " + library + " does not exist");
-  library = fs::absolute(library.empty() ? find_library() : fs::path(library)).lexically_normal().string();
+  const MpiOfFile wanted = mpi_of_file(program[0]);
+  const auto [mpirun, launcher] = find_launcher(wanted.family);
+  check_families(wanted, program[0], mpirun, launcher);
+  const MpiFamily family = wanted.family == MpiFamily::unknown ? launcher.family : wanted.family;
+  library = fs::absolute(library.empty() ? library_for(family, wanted.soname, mpirun) : fs::path(library))
+                .lexically_normal()
+                .string();
+  check_library(library, family);
   if (library.find_first_of(": ") != library.npos)
     refuse("run: '" + library +
            "' cannot be preloaded, because LD_PRELOAD splits at spaces and colons; use a link to it (--library)");
 
   Arguments options = app.others();
   std::vector<std::string> exported;
-  Arguments ours{"-x", "LD_PRELOAD=" + preload(library, take_preload(options, exported))};
+  std::vector<std::string> settings{"LD_PRELOAD=" + preload(library, take_preload(options, exported, launcher.kind))};
   for (char** entry = environ; *entry; ++entry) {
     const std::string text(*entry);
     if (!text.starts_with("CRIMP_") || std::count(exported.begin(), exported.end(), text.substr(0, text.find('='))))
       continue;
-    ours.insert(ours.end(), {"-x", text});
+    settings.push_back(text);
   }
+  const Arguments ours = as_options(settings, launcher.kind);
 
-  const char* mpirun = std::getenv("MPIRUN");
-  Arguments command{mpirun && *mpirun ? mpirun : "mpirun"};
+  Arguments command{mpirun};
   command.insert(command.end(), options.begin(), options.end());
   command.insert(command.end(), ours.begin(), ours.end());
   for (const auto& word : program) {
     command.push_back(word);
     // mpirun's ":" starts another program, which takes none of the first one's -x.
-    if (word == ":") command.insert(command.end(), ours.begin(), ours.end());
+    if (word == ":" && launcher.kind != LauncherKind::hydra) command.insert(command.end(), ours.begin(), ours.end());
   }
 
   if (dry_run) {

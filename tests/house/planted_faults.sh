@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# planted_faults.sh ROOT LIBRARY COMPILE_COMMANDS: the checks find faults that are planted in copies; a check that cannot fail is worth nothing.
+# planted_faults.sh ROOT LIBRARY COMPILE_COMMANDS EXPORTS_MAP: the checks find faults that are planted in copies; a check that cannot fail is worth nothing.
 set -uo pipefail
-root=$1 library=$2 commands=$3 here=$(dirname "$0") copy=$(mktemp -d)
+root=$1 library=$2 commands=$3 exports=$4 here=$(dirname "$0") copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 missed=0
 
@@ -36,8 +36,8 @@ if "$here/layers.py" "$copy/commands.json" >/dev/null; then
   missed=1
 fi
 
-sed 's/crimp_version;/crimp_version; crimp_missing;/' "$root/mpi_shim/exports.map" >"$copy/more.map"
-sed 's/MPI_Pcontrol; PMPI_Pcontrol;//' "$root/mpi_shim/exports.map" >"$copy/fewer.map"
+sed 's/crimp_version;/crimp_version; crimp_missing;/' "$exports" >"$copy/more.map"
+sed 's/MPI_Pcontrol; PMPI_Pcontrol;//' "$exports" >"$copy/fewer.map"
 for map in more fewer; do
   if "$here/check_exports.sh" "$library" "$copy/$map.map" >/dev/null; then
     echo "not found: exports differ from $map.map"

@@ -36,7 +36,9 @@ int main() {
   std::vector<float> a(n, 1.0f), b(n);
   float one[1] = {1};
   call("a good call first", a.data(), b.data(), n, MPI_FLOAT, MPI_SUM, user);
+#ifdef OMPI_MAJOR_VERSION  // MPICH 4.0 ends by a signal
   call("count -1", a.data(), b.data(), -1, MPI_FLOAT, MPI_SUM, user);
+#endif
   call("count 0", a.data(), b.data(), 0, MPI_FLOAT, MPI_SUM, user);
   call("count 0, null buffers", nullptr, nullptr, 0, MPI_FLOAT, MPI_SUM, user);
   call("count 0, null operation", a.data(), b.data(), 0, MPI_FLOAT, MPI_OP_NULL, user);

@@ -56,7 +56,10 @@ int main(int, char** argv) {
     MPI_Error_class(rc, &error_class);
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_LASTUSEDCODE, &last, &found);
     CHECK(std::strncmp(text, "crimp: ", 7) == 0 && std::strstr(text, "rank "), "'%s'", text);
-    CHECK(error_class > MPI_ERR_LASTCODE && found && rc <= *last, "class %d", error_class);
+    CHECK(error_class > MPI_ERR_LASTCODE && found, "class %d", error_class);
+#ifdef OMPI_MAJOR_VERSION  // MPICH's codes are beyond its MPI_LASTUSEDCODE
+    CHECK(rc <= *last, "code %d", rc);
+#endif
     std::printf("code on rank %d: %s\n", rank, text);
   }
   if (user != MPI_ERRORS_RETURN) MPI_Errhandler_free(&user);

@@ -16,6 +16,11 @@ using check::rank;
 namespace {
 
 constexpr int kCount = 20000;
+#ifdef OMPI_MAJOR_VERSION
+constexpr bool kLooksAtCounts = true;  // in a reduction; MPICH 4.0 ends the job
+#else
+constexpr bool kLooksAtCounts = false;
+#endif
 std::string how, outcome;
 int compresses = 0, ran = 0;
 std::jmp_buf back;
@@ -68,7 +73,7 @@ void wrong_arguments() {
   MPI_Op op = MPI_OP_NULL;
   sum();
   wrong("bcast", [&] { return MPI_Bcast(a, -1, MPI_FLOAT, 0, user); });
-  wrong("allreduce", [&] { return MPI_Allreduce(a, b, -1, MPI_FLOAT, MPI_SUM, user); });
+  if (kLooksAtCounts) wrong("allreduce", [&] { return MPI_Allreduce(a, b, -1, MPI_FLOAT, MPI_SUM, user); });
   wrong("allreduce without an operation", [&] { return MPI_Allreduce(a, b, kCount, MPI_FLOAT, MPI_OP_NULL, user); });
   wrong("reduce", [&] { return MPI_Reduce(a, b, 1, MPI_FLOAT, MPI_SUM, 99, user); });
   wrong("gather", [&] { return MPI_Gather(a, 1, MPI_FLOAT, b, 1, MPI_FLOAT, 99, user); });
@@ -82,7 +87,8 @@ void wrong_arguments() {
   wrong("alltoallv", [&] {
     return MPI_Alltoallv(a, counts, places, MPI_DATATYPE_NULL, b, counts, places, MPI_DATATYPE_NULL, user);
   });
-  wrong("reduce_scatter_block", [&] { return MPI_Reduce_scatter_block(a, b, -1, MPI_FLOAT, MPI_SUM, user); });
+  if (kLooksAtCounts)
+    wrong("reduce_scatter_block", [&] { return MPI_Reduce_scatter_block(a, b, -1, MPI_FLOAT, MPI_SUM, user); });
   wrong("op_create", [&] { return MPI_Op_create(nullptr, 1, &op); });
 }
 
@@ -93,7 +99,8 @@ void handler_and_others() {
     ran = 0;
     if (rank == 0)
       leave([&] {
-        return round == 1 ? MPI_Allreduce(a, a, -1, MPI_FLOAT, MPI_SUM, user) : MPI_Bcast(a, -1, MPI_FLOAT, 0, user);
+        return round == 1 && kLooksAtCounts ? MPI_Allreduce(a, a, -1, MPI_FLOAT, MPI_SUM, user)
+                                            : MPI_Bcast(a, -1, MPI_FLOAT, 0, user);
       });
     else sum();
     CHECK(ran == (rank == 0), "%d times", ran);

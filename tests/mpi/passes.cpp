@@ -6,16 +6,33 @@ namespace {
 
 constexpr int kCount = 20000;
 
+// MPICH's codes say which time an error happened.
+int meaning(int code) {
+#ifndef OMPI_MAJOR_VERSION
+  MPI_Error_class(code, &code);
+#endif
+  return code;
+}
+
 void compare(const char* what, MPI_Datatype type, MPI_Op op, const std::vector<unsigned char>& in,
              bool must_work = true) {
   std::vector<unsigned char> out(in.size(), 0), plain(in.size(), 0);
   const int rc = MPI_Allreduce(in.data(), out.data(), kCount, type, op, MPI_COMM_WORLD);
   const int native = check::native_allreduce(in.data(), plain.data(), kCount, type, op, MPI_COMM_WORLD);
-  CHECK(rc == native, "%s: code %d, MPI's is %d", what, rc, native);
+  CHECK(meaning(rc) == meaning(native), "%s: code %d, MPI's is %d", what, rc, native);
   CHECK(out == plain, "%s: not MPI's bits", what);
   CHECK(rc == MPI_SUCCESS || !must_work, "%s", what);
   if (op == MPI_SUM) ++check::expected["passed_through.type"];
   else ++check::expected["passed_through.operation"];
+}
+
+// MPICH ends the job where these are asked for.
+bool mpi_lives([[maybe_unused]] MPI_Datatype type, [[maybe_unused]] MPI_Op op) {
+#ifdef OMPI_MAJOR_VERSION
+  return true;
+#else
+  return (op != MPI_LAND && op != MPI_LOR) || (type != MPI_FLOAT && type != MPI_DOUBLE && type != MPI_LONG_DOUBLE);
+#endif
 }
 
 void largest_of_pair(void* in, void* inout, int* count, MPI_Datatype*) {
@@ -82,6 +99,7 @@ int main() {
   for (const auto& t : types)
     for (const auto& o : ops) {
       if (t.summed && o.op == MPI_SUM) continue;
+      if (!mpi_lives(t.type, o.op)) continue;
       int bytes = 0;
       MPI_Aint low = 0, extent = 0;
       MPI_Type_size(t.type, &bytes);

@@ -1,0 +1,31 @@
+// Which MPI a program, a library or a launcher belongs to. Nothing is linked or loaded for that, and no program is run.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace crimp::tools {
+
+enum class MpiFamily { unknown, open_mpi, mpich };
+const char* name_of(MpiFamily);  // "Open MPI", "MPICH"
+
+struct MpiOfFile {
+  MpiFamily family = MpiFamily::unknown;
+  std::string soname;  // of the MPI library, as libmpi.so.40
+  bool found = false;  // the dynamic linker finds that library
+};
+
+// Of an ELF file, through what it needs and what that needs in turn, as the dynamic linker lists it. Unknown: a script,
+// an interpreter, a static program, one that opens MPI while it runs. A name without a slash is looked up in the PATH.
+MpiOfFile mpi_of_file(const std::string& file);
+
+enum class LauncherKind { unknown, open_mpi, hydra, slurm };
+struct Launcher {
+  LauncherKind kind = LauncherKind::unknown;
+  MpiFamily family = MpiFamily::unknown;  // Slurm starts programs of either
+  std::string version;                    // the first line of what `--version` prints
+};
+Launcher ask_launcher(const std::string& command);
+
+std::string in_shell(const std::string& word);  // quoted where it must be
+
+}  // namespace crimp::tools
