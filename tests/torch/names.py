@@ -115,4 +115,4 @@ else:
     assert same, f"rank {rank}: weights differ from the reference's by up to {apart}"
 if rank == 0:
     print(json.dumps({"names": sorted(name for name, _ in model.named_parameters()), "buckets": facts["bucket_sizes"],
-                      "rebuilt": facts["rebuilt_bucket_sizes"], "apart": apart}))
+                      "rebuilt": facts["rebuilt_bucket_sizes"], "steps": STEPS, "apart": apart}))
