@@ -248,9 +248,8 @@ WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& optio
   const at::Tensor tensor = only(tensors, "allreduce");
   const Reduction r = reduction(tensor.scalar_type(), options.reduceOp);
   auto label = r.gradient ? label_for(static_cast<std::uint64_t>(tensor.numel())) : nullptr;
-  return put(OpType::ALLREDUCE, "crimp:all_reduce", tensors, [=, size = getSize(), comm = comm_] {
-    all_reduce(tensor, r, label.get(), size, comm);
-  });
+  return put(OpType::ALLREDUCE, "crimp:all_reduce", tensors,
+             [=, size = getSize(), comm = comm_] { all_reduce(tensor, r, label.get(), size, comm); });
 }
 
 WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
@@ -315,9 +314,8 @@ WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c1
     at::Tensor all = buffer_for(is_root ? input.numel() * static_cast<std::int64_t>(to.size()) : 0, input);
     {
       const auto turn = mpi_turn();
-      check_mpi(
-          MPI_Gather(from.data(), count, type, all.data_ptr(), count, type, static_cast<int>(root), comm),
-          "MPI_Gather");
+      check_mpi(MPI_Gather(from.data(), count, type, all.data_ptr(), count, type, static_cast<int>(root), comm),
+                "MPI_Gather");
     }
     if (is_root) part(all, to);
   });
@@ -406,19 +404,18 @@ WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAl
   TORCH_CHECK(static_cast<int>(outputs.size()) == getSize() && static_cast<int>(inputs.size()) == getSize(),
               "crimp: all_to_all needs a tensor for each rank");
   const Splits sent = splits_of(inputs), got = splits_of(outputs);
-  return put(OpType::ALLTOALL, "crimp:all_to_all", outputs,
-             [=, to = outputs, from = inputs, comm = comm_]() mutable {
-               const at::Tensor out = joined(from);
-               at::Tensor in = buffer_for(got.offsets.back() + got.counts.back(), to[0]);
-               const MPI_Datatype type = element_type(out);
-               {
-                 const auto turn = mpi_turn();
-                 check_mpi(MPI_Alltoallv(out.data_ptr(), sent.counts.data(), sent.offsets.data(), type, in.data_ptr(),
-                                         got.counts.data(), got.offsets.data(), type, comm),
-                           "MPI_Alltoallv");
-               }
-               part(in, to);
-             });
+  return put(OpType::ALLTOALL, "crimp:all_to_all", outputs, [=, to = outputs, from = inputs, comm = comm_]() mutable {
+    const at::Tensor out = joined(from);
+    at::Tensor in = buffer_for(got.offsets.back() + got.counts.back(), to[0]);
+    const MPI_Datatype type = element_type(out);
+    {
+      const auto turn = mpi_turn();
+      check_mpi(MPI_Alltoallv(out.data_ptr(), sent.counts.data(), sent.offsets.data(), type, in.data_ptr(),
+                              got.counts.data(), got.offsets.data(), type, comm),
+                "MPI_Alltoallv");
+    }
+    part(in, to);
+  });
 }
 
 WorkPtr Backend::barrier(const c10d::BarrierOptions&) {

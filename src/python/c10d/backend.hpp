@@ -66,8 +66,7 @@ class Backend : public Base {
 
  private:
   friend void end_groups(bool orderly);
-  c10::intrusive_ptr<QueuedWork> put(c10d::OpType type, const char* title, Tensors outputs,
-                                     std::function<void()> task);
+  c10::intrusive_ptr<QueuedWork> put(c10d::OpType type, const char* title, Tensors outputs, std::function<void()> task);
   WorkPtr receive(Tensors& tensors, int from, int tag, c10d::OpType type);
 
   MPI_Comm comm_;

@@ -1,8 +1,8 @@
 // The extension module crimp._c10d.
 #include <torch/extension.h>
 
-#include <cstdio>
 #include <torch/csrc/utils/pybind.h>
+#include <cstdio>
 
 #include "backend.hpp"
 #include "labels.hpp"

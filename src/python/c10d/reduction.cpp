@@ -102,8 +102,8 @@ Reduction reduction(at::ScalarType values, const c10d::ReduceOp& asked) {
       default: break;
     }
   const at::ScalarType held = is_half(values) ? at::kFloat : values;
-  const Reduction r{held,  mpi_type(held), held == at::kBool ? truth_op(op) : mpi_op(op), false, CRIMP_FLOAT32,
-                    averages};
+  const Reduction r{held,  mpi_type(held), held == at::kBool ? truth_op(op) : mpi_op(op),
+                    false, CRIMP_FLOAT32,  averages};
   TORCH_CHECK(r.type != MPI_DATATYPE_NULL && r.op != MPI_OP_NULL && legal(values, op), "crimp: no ", name_of(op),
               " of tensors of type ", c10::toString(values));
   return r;

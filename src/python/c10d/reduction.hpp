@@ -12,9 +12,9 @@ struct Reduction {
   at::ScalarType values;  // the type in which MPI reduces: the tensor's own, or one that holds its values
   MPI_Datatype type;
   MPI_Op op;
-  bool gradient;   // a floating-point sum, which Crimp may compress
+  bool gradient;      // a floating-point sum, which Crimp may compress
   crimp_dtype dtype;  // its type
-  bool averages;   // results are divided by the number of ranks
+  bool averages;      // results are divided by the number of ranks
 };
 
 // Throws where MPI and Crimp have no such reduction. MPI runs.

@@ -3,17 +3,18 @@
 #include <ATen/core/ivalue.h>
 #include <mpi.h>
 
+#include <torch/version.h>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
-#include <torch/version.h>
 
 namespace crimp_torch {
 
-// A tensor as MPI takes it: contiguous, in host memory, perhaps of another type. The same storage where that is so already.
+// A tensor as MPI takes it: contiguous, in host memory, perhaps of another type. The same storage where that is so
+// already.
 class HostTensor {
  public:
   explicit HostTensor(at::Tensor tensor, c10::optional<at::ScalarType> type = c10::nullopt);
