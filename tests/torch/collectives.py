@@ -128,7 +128,7 @@ else:
     dist.send(out, 0)
 
 # Groups.
-first = dist.new_group([0, ranks - 1])
+first = dist.new_group(sorted({0, ranks - 1}))
 second = dist.new_group(everyone[::-1])
 tensor = torch.ones(3)
 dist.all_reduce(tensor, group=second)
