@@ -1,5 +1,6 @@
 #include "backend.hpp"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
@@ -55,7 +56,14 @@ MPI_Comm part_of(MPI_Comm whole, const std::vector<int>& members, const std::str
   return comm;
 }
 
+// What the caller's stream still does to tensors of a device comes first: the group's thread has another stream.
+void settle(const Tensors& tensors) {
+  for (const at::Tensor& one : tensors)
+    if (!one.device().is_cpu()) c10::impl::VirtualGuardImpl(one.device().type()).getStream(one.device()).synchronize();
+}
+
 const at::Tensor& only(const Tensors& tensors, const char* call) {
+  settle(tensors);
   TORCH_CHECK(tensors.size() == 1, "crimp: ", call, " takes one tensor a rank, not ", tensors.size());
   return tensors[0];
 }
@@ -221,6 +229,7 @@ Backend::~Backend() {
 
 c10::intrusive_ptr<QueuedWork> Backend::put(OpType type, const char* title, Tensors outputs,
                                             std::function<void()> task) {
+  settle(outputs);
   auto work = c10::make_intrusive<QueuedWork>(type, title, std::move(outputs), std::move(task));
   queue_.put(work);
   return work;
