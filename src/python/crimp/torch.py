@@ -11,6 +11,7 @@ import contextlib
 import datetime
 import functools
 import importlib
+import itertools
 import os
 import socket
 import sys
@@ -114,12 +115,12 @@ def label(tensors, divisor=1):
 class _Names:
     """The parameters of a DistributedDataParallel by name, and the hook that its buckets go through."""
 
-    _modules_of_group = weakref.WeakKeyDictionary()  # process group -> module -> its number in that group
+    _numbers_of_group = weakref.WeakKeyDictionary()  # process group -> (numbers to come, module -> its number in that group)
 
     def __init__(self, model):
         self.group = model.process_group
-        modules = self._modules_of_group.setdefault(self.group, weakref.WeakKeyDictionary())
-        number = modules.setdefault(model.module, max(modules.values(), default=0) + 1)
+        to_come, numbers = self._numbers_of_group.setdefault(self.group, (itertools.count(1), weakref.WeakKeyDictionary()))
+        number = numbers.get(model.module) or numbers.setdefault(model.module, next(to_come))
         prefix = "" if number == 1 else f"{number}:"  # another model may have the same names
         self.of = {id(parameter): prefix + name for name, parameter in model.module.named_parameters()}
         self.labels = {}
