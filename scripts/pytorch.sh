@@ -75,7 +75,7 @@ for i in 0 1; do
     done
   done
 done
-network rate none
+network rate 10gbit
 whole=(--epochs $epochs)
 [ -z "$quick" ] || whole=(--steps 40)
 for model in "${models[@]}"; do
