@@ -5,7 +5,7 @@
 #
 #   --quick    the release build only
 #   --long     grids of cases whole (label long), which otherwise take turns: hours
-#   -L LABEL   tests with this label only (unit, mpi, tools, house, horovod, gpu, bench, long)
+#   -L LABEL   tests with this label only (unit, mpi, tools, house, horovod, torch, gpu, bench, long)
 #
 # Ends with the line "N passed, M failed, K skipped". Builds stay in build, build-asan and build-tsan and are incremental; the latter two
 # hold nothing but the unit suites. Where the minutes go: docs/design_notes.md.

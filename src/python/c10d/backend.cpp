@@ -1,0 +1,474 @@
+#include "backend.hpp"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "labels.hpp"
+#include "mpi_process.hpp"
+#include "reduction.hpp"
+
+namespace crimp_torch {
+namespace {
+
+using c10d::OpType;
+
+// Communicators live until the end: freeing one is collective, and Python's collector runs when it likes.
+struct Groups {
+  std::mutex mutex;
+  std::vector<Backend*> living;
+  std::vector<MPI_Comm> communicators;  // in the order of their making; the first one is the default group's
+};
+
+Groups& groups() {
+  static auto& all = *new Groups;  // used until the very end of the process
+  return all;
+}
+
+// A name's own tag, so that groups which are made at one time do not meet.
+int tag_of(const std::string& name) {
+  std::uint32_t hash = 2166136261u;
+  for (const unsigned char c : name) hash = (hash ^ c) * 16777619u;
+  return static_cast<int>(hash & 0x7fff);
+}
+
+MPI_Comm whole_group(int rank, int size) {
+  int ranks = 0;
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "MPI_Comm_size");
+  TORCH_CHECK(ranks == size, "crimp: the process group has ", size, " ranks and MPI has ", ranks,
+              "; start the program with mpirun -np ", size);
+  MPI_Comm comm = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(MPI_COMM_WORLD, 0, rank, &comm), "MPI_Comm_split");
+  return comm;
+}
+
+MPI_Comm part_of(MPI_Comm whole, const std::vector<int>& members, const std::string& name) {
+  MPI_Group all = MPI_GROUP_NULL, chosen = MPI_GROUP_NULL;
+  MPI_Comm comm = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_group(whole, &all), "MPI_Comm_group");
+  check_mpi(MPI_Group_incl(all, static_cast<int>(members.size()), members.data(), &chosen), "MPI_Group_incl");
+  const int code = MPI_Comm_create_group(whole, chosen, tag_of(name), &comm);
+  MPI_Group_free(&chosen);
+  MPI_Group_free(&all);
+  check_mpi(code, "MPI_Comm_create_group");
+  return comm;
+}
+
+// What the caller's stream still does to tensors of a device comes first: the group's thread has another stream.
+void settle(const Tensors& tensors) {
+  for (const at::Tensor& one : tensors)
+    if (!one.device().is_cpu()) c10::impl::VirtualGuardImpl(one.device().type()).getStream(one.device()).synchronize();
+}
+
+const at::Tensor& only(const Tensors& tensors, const char* call) {
+  settle(tensors);
+  TORCH_CHECK(tensors.size() == 1, "crimp: ", call, " takes one tensor a rank, not ", tensors.size());
+  return tensors[0];
+}
+
+void check_alike(const Tensors& tensors, const at::Tensor& like, const char* call) {
+  for (const at::Tensor& one : tensors)
+    TORCH_CHECK(one.numel() == like.numel() && one.scalar_type() == like.scalar_type(), "crimp: ", call,
+                " takes tensors of one size and type");
+}
+
+at::Tensor buffer_for(std::int64_t count, const at::Tensor& like) {
+  return at::empty({count}, like.options().device(at::kCPU));
+}
+
+// Tensors one after the other, and back.
+at::Tensor joined(const Tensors& tensors) {
+  const at::NoGradGuard no_gradients;
+  std::int64_t count = 0;
+  for (const at::Tensor& one : tensors) count += one.numel();
+  at::Tensor out = buffer_for(count, tensors.at(0));
+  std::int64_t at = 0;
+  for (const at::Tensor& one : tensors) {
+    out.narrow(0, at, one.numel()).copy_(one.reshape({-1}));
+    at += one.numel();
+  }
+  return out;
+}
+
+void part(const at::Tensor& from, Tensors& tensors) {
+  const at::NoGradGuard no_gradients;
+  std::int64_t at = 0;
+  for (at::Tensor& one : tensors) {
+    one.copy_(from.narrow(0, at, one.numel()).view(one.sizes()));
+    at += one.numel();
+  }
+}
+
+struct Splits {
+  std::vector<int> counts, offsets;
+};
+
+Splits splits(const std::vector<std::int64_t>& counts) {
+  Splits out;
+  std::int64_t at = 0;
+  for (const std::int64_t one : counts) {
+    out.counts.push_back(mpi_count(one));
+    out.offsets.push_back(mpi_count(at));
+    at += one;
+  }
+  return out;
+}
+
+Splits splits_of(const Tensors& tensors) {
+  std::vector<std::int64_t> counts;
+  for (const at::Tensor& one : tensors) counts.push_back(one.numel());
+  return splits(counts);
+}
+
+// Of rows; none given means equal parts.
+Splits splits_of(const at::Tensor& tensor, const std::vector<std::int64_t>& rows, int size) {
+  const std::int64_t all = tensor.dim() ? tensor.size(0) : 0;
+  const std::int64_t row = all ? tensor.numel() / all : 0;
+  std::vector<std::int64_t> counts(rows);
+  if (rows.empty()) {
+    TORCH_CHECK(all % size == 0, "crimp: alltoall of ", all, " rows among ", size, " ranks");
+    counts.assign(static_cast<std::size_t>(size), all / size);
+  }
+  TORCH_CHECK(static_cast<int>(counts.size()) == size && std::accumulate(counts.begin(), counts.end(), 0LL) == all,
+              "crimp: alltoall's split sizes do not add up to the ", all, " rows of the tensor");
+  for (std::int64_t& one : counts) one *= row;
+  return splits(counts);
+}
+
+void sum_in_place(HostTensor& tensor, const Reduction& r, const Label* label, MPI_Comm comm) {
+  const auto count = static_cast<std::uint64_t>(tensor.host().numel());
+  const auto turn = mpi_turn();
+  if (r.gradient) {
+    check_mpi(crimp_allreduce(MPI_IN_PLACE, tensor.data(), count, r.dtype, comm,
+                              label ? label->segments().data() : nullptr, label ? label->segments().size() : 0),
+              "crimp_allreduce");
+  } else {
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, tensor.data(), mpi_count(tensor.host().numel()), r.type, r.op, comm),
+              "MPI_Allreduce");
+  }
+}
+
+void all_reduce(const at::Tensor& tensor, const Reduction& r, const Label* label, int size, MPI_Comm comm) {
+  HostTensor host(tensor, r.values);
+  if (label) divide(host.host(), label->divisor());
+  sum_in_place(host, r, label, comm);
+  if (r.averages) divide(host.host(), size);
+  host.give_back();
+}
+
+void reduce_scatter_block(at::Tensor output, at::Tensor input, const Reduction& r, int size, MPI_Comm comm) {
+  HostTensor from(std::move(input), r.values), to(std::move(output), r.values);
+  {
+    const auto turn = mpi_turn();
+    check_mpi(MPI_Reduce_scatter_block(from.data(), to.data(), mpi_count(to.host().numel()), r.type, r.op, comm),
+              "MPI_Reduce_scatter_block");
+  }
+  if (r.averages) divide(to.host(), size);
+  to.give_back();
+}
+
+void all_gather(at::Tensor output, at::Tensor input, MPI_Comm comm) {
+  HostTensor from(std::move(input)), to(std::move(output));
+  const int count = mpi_count(from.host().numel());
+  const MPI_Datatype type = element_type(from.host());
+  {
+    const auto turn = mpi_turn();
+    // A rank's input may be its own part of the output, as FSDP's is.
+    const char* own = static_cast<const char*>(to.data());
+    int rank = 0;
+    check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+    own += static_cast<std::ptrdiff_t>(rank) * count * from.host().element_size();
+    const void* source = from.data() == own ? MPI_IN_PLACE : from.data();
+    check_mpi(MPI_Allgather(source, count, type, to.data(), count, type, comm), "MPI_Allgather");
+  }
+  to.give_back();
+}
+
+void check_parts(const at::Tensor& whole, const at::Tensor& one, int size, const char* call) {
+  TORCH_CHECK(whole.numel() == one.numel() * size && whole.scalar_type() == one.scalar_type(), "crimp: ", call, " of ",
+              one.numel(), " elements a rank among ", size, " ranks needs ", one.numel() * size,
+              " elements of the same type on the other side, not ", whole.numel());
+}
+
+}  // namespace
+
+c10::intrusive_ptr<Base> Backend::create(int rank, int size, const std::vector<int>& members, const std::string& name) {
+  Groups& all = groups();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  const auto turn = mpi_turn();
+  TORCH_CHECK(mpi_runs(), "crimp: MPI is not running");
+  const bool whole = members.empty();
+  MPI_Comm from = all.communicators.empty() ? MPI_COMM_WORLD : all.communicators.front();
+  const MPI_Comm comm = whole ? whole_group(rank, size) : part_of(from, members, name);
+  int here = -1;
+  check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check_mpi(MPI_Comm_rank(comm, &here), "MPI_Comm_rank");
+  all.communicators.push_back(comm);
+  TORCH_CHECK(here == rank, "crimp: this is rank ", rank, " of the process group and rank ", here, " of MPI's");
+  return c10::make_intrusive<Backend>(rank, size, comm);
+}
+
+Backend::Backend(int rank, int size, MPI_Comm comm) : Base(rank, size), comm_(comm) {
+  groups().living.push_back(this);  // create() holds the mutex
+}
+
+Backend::~Backend() {
+  {
+    const std::lock_guard<std::mutex> lock(groups().mutex);
+    auto& living = groups().living;
+    living.erase(std::remove(living.begin(), living.end(), this), living.end());
+  }
+  // The last works may want the interpreter for what was chained to their futures.
+  if (Py_IsInitialized() && PyGILState_Check()) {
+    pybind11::gil_scoped_release others;
+    queue_.finish();
+  }
+}
+
+c10::intrusive_ptr<QueuedWork> Backend::put(OpType type, const char* title, Tensors outputs,
+                                            std::function<void()> task) {
+  settle(outputs);
+  auto work = c10::make_intrusive<QueuedWork>(type, title, std::move(outputs), std::move(task));
+  queue_.put(work);
+  return work;
+}
+
+void Backend::run_in_turn(const char* title, std::function<void()> task) {
+  put(OpType::UNKNOWN, title, {}, std::move(task))->wait();
+}
+
+WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  const at::Tensor tensor = only(tensors, "broadcast");
+  return put(OpType::BROADCAST, "crimp:broadcast", tensors, [=, root = options.rootRank, comm = comm_] {
+    HostTensor host(tensor);
+    {
+      const auto turn = mpi_turn();
+      check_mpi(MPI_Bcast(host.data(), mpi_count(host.host().numel()), element_type(host.host()),
+                          static_cast<int>(root), comm),
+                "MPI_Bcast");
+    }
+    host.give_back();
+  });
+}
+
+WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  const at::Tensor tensor = only(tensors, "allreduce");
+  const Reduction r = reduction(tensor.scalar_type(), options.reduceOp);
+  auto label = r.gradient ? label_for(static_cast<std::uint64_t>(tensor.numel())) : nullptr;
+  return put(OpType::ALLREDUCE, "crimp:all_reduce", tensors,
+             [=, size = getSize(), comm = comm_] { all_reduce(tensor, r, label.get(), size, comm); });
+}
+
+WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  std::vector<Reduction> how;
+  for (const at::Tensor& one : tensors) how.push_back(reduction(one.scalar_type(), options.reduceOp));
+  return put(OpType::ALLREDUCE_COALESCED, "crimp:all_reduce", tensors, [=, size = getSize(), comm = comm_] {
+    for (std::size_t i = 0; i < tensors.size(); ++i) all_reduce(tensors[i], how[i], nullptr, size, comm);
+  });
+}
+
+WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  const at::Tensor tensor = only(tensors, "reduce");
+  const Reduction r = reduction(tensor.scalar_type(), options.reduceOp);
+  const bool is_root = options.rootRank == getRank();
+  return put(OpType::REDUCE, "crimp:reduce", tensors, [=, root = options.rootRank, size = getSize(), comm = comm_] {
+    HostTensor host(tensor, r.values);
+    {
+      const auto turn = mpi_turn();
+      check_mpi(MPI_Reduce(is_root ? MPI_IN_PLACE : host.data(), host.data(), mpi_count(host.host().numel()), r.type,
+                           r.op, static_cast<int>(root), comm),
+                "MPI_Reduce");
+    }
+    if (!is_root) return;
+    if (r.averages) divide(host.host(), size);
+    host.give_back();
+  });
+}
+
+WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions&) {
+  const at::Tensor input = only(inputs, "all_gather");
+  TORCH_CHECK(outputs.size() == 1 && static_cast<int>(outputs[0].size()) == getSize(),
+              "crimp: all_gather needs a tensor for each rank");
+  Tensors to = outputs[0];
+  check_alike(to, input, "all_gather");
+  return put(OpType::ALLGATHER, "crimp:all_gather", to, [to, input, comm = comm_]() mutable {
+    const at::Tensor all = buffer_for(input.numel() * static_cast<std::int64_t>(to.size()), input);
+    all_gather(all, input, comm);
+    part(all, to);
+  });
+}
+
+WorkPtr Backend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) {
+  check_parts(output, input, getSize(), "all_gather_into_tensor");
+  return put(OpType::_ALLGATHER_BASE, "crimp:all_gather_into_tensor", {output},
+             [to = output, from = input, comm = comm_] { all_gather(to, from, comm); });
+}
+
+WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
+  const at::Tensor input = only(inputs, "gather");
+  const bool is_root = options.rootRank == getRank();
+  Tensors to;
+  if (is_root) {
+    TORCH_CHECK(outputs.size() == 1 && static_cast<int>(outputs[0].size()) == getSize(),
+                "crimp: gather needs a tensor for each rank on the root");
+    to = outputs[0];
+    check_alike(to, input, "gather");
+  }
+  return put(OpType::GATHER, "crimp:gather", to, [=, root = options.rootRank, comm = comm_]() mutable {
+    HostTensor from(input);
+    const int count = mpi_count(input.numel());
+    const MPI_Datatype type = element_type(input);
+    at::Tensor all = buffer_for(is_root ? input.numel() * static_cast<std::int64_t>(to.size()) : 0, input);
+    {
+      const auto turn = mpi_turn();
+      check_mpi(MPI_Gather(from.data(), count, type, all.data_ptr(), count, type, static_cast<int>(root), comm),
+                "MPI_Gather");
+    }
+    if (is_root) part(all, to);
+  });
+}
+
+WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) {
+  const at::Tensor output = only(outputs, "scatter");
+  const bool is_root = options.rootRank == getRank();
+  Tensors from;
+  if (is_root) {
+    TORCH_CHECK(inputs.size() == 1 && static_cast<int>(inputs[0].size()) == getSize(),
+                "crimp: scatter needs a tensor for each rank on the root");
+    from = inputs[0];
+    check_alike(from, output, "scatter");
+  }
+  return put(OpType::SCATTER, "crimp:scatter", outputs, [=, root = options.rootRank, comm = comm_] {
+    HostTensor to(output);
+    const at::Tensor all = is_root ? joined(from) : buffer_for(0, output);
+    const int count = mpi_count(output.numel());
+    const MPI_Datatype type = element_type(output);
+    {
+      const auto turn = mpi_turn();
+      check_mpi(MPI_Scatter(all.data_ptr(), count, type, to.data(), count, type, static_cast<int>(root), comm),
+                "MPI_Scatter");
+    }
+    to.give_back();
+  });
+}
+
+WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                const c10d::ReduceScatterOptions& options) {
+  const at::Tensor output = only(outputs, "reduce_scatter");
+  TORCH_CHECK(inputs.size() == 1 && static_cast<int>(inputs[0].size()) == getSize(),
+              "crimp: reduce_scatter needs a tensor for each rank");
+  const Tensors from = inputs[0];
+  check_alike(from, output, "reduce_scatter");
+  const Reduction r = reduction(output.scalar_type(), options.reduceOp);
+  return put(OpType::REDUCE_SCATTER, "crimp:reduce_scatter", outputs,
+             [=, size = getSize(), comm = comm_] { reduce_scatter_block(output, joined(from), r, size, comm); });
+}
+
+WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                      const c10d::ReduceScatterOptions& options) {
+  check_parts(input, output, getSize(), "reduce_scatter_tensor");
+  const Reduction r = reduction(output.scalar_type(), options.reduceOp);
+  return put(OpType::_REDUCE_SCATTER_BASE, "crimp:reduce_scatter_tensor", {output},
+             [=, to = output, from = input, size = getSize(), comm = comm_] {
+               reduce_scatter_block(to, from, r, size, comm);
+             });
+}
+
+#if TORCH_VERSION_MAJOR >= 2
+WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                 const c10d::AllgatherOptions& options) {
+  WorkPtr last;
+  for (std::size_t i = 0; i < outputs.size(); ++i) last = _allgather_base(outputs[i], inputs.at(i), options);
+  return last;  // works run in order, so it is through when all are
+}
+
+WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                 const c10d::ReduceScatterOptions& options) {
+  WorkPtr last;
+  for (std::size_t i = 0; i < outputs.size(); ++i) last = _reduce_scatter_base(outputs[i], inputs.at(i), options);
+  return last;
+}
+#endif
+
+WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                               std::vector<int64_t>& input_splits, const c10d::AllToAllOptions&) {
+  TORCH_CHECK(output.scalar_type() == input.scalar_type(), "crimp: alltoall takes tensors of one type");
+  const Splits sent = splits_of(input, input_splits, getSize()), got = splits_of(output, output_splits, getSize());
+  return put(OpType::ALLTOALL_BASE, "crimp:all_to_all", {output}, [=, to = output, from = input, comm = comm_] {
+    HostTensor host_from(from), host_to(to);
+    const MPI_Datatype type = element_type(from);
+    {
+      const auto turn = mpi_turn();
+      check_mpi(MPI_Alltoallv(host_from.data(), sent.counts.data(), sent.offsets.data(), type, host_to.data(),
+                              got.counts.data(), got.offsets.data(), type, comm),
+                "MPI_Alltoallv");
+    }
+    host_to.give_back();
+  });
+}
+
+WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) {
+  TORCH_CHECK(static_cast<int>(outputs.size()) == getSize() && static_cast<int>(inputs.size()) == getSize(),
+              "crimp: all_to_all needs a tensor for each rank");
+  const Splits sent = splits_of(inputs), got = splits_of(outputs);
+  return put(OpType::ALLTOALL, "crimp:all_to_all", outputs, [=, to = outputs, from = inputs, comm = comm_]() mutable {
+    const at::Tensor out = joined(from);
+    at::Tensor in = buffer_for(got.offsets.back() + got.counts.back(), to[0]);
+    const MPI_Datatype type = element_type(out);
+    {
+      const auto turn = mpi_turn();
+      check_mpi(MPI_Alltoallv(out.data_ptr(), sent.counts.data(), sent.offsets.data(), type, in.data_ptr(),
+                              got.counts.data(), got.offsets.data(), type, comm),
+                "MPI_Alltoallv");
+    }
+    part(in, to);
+  });
+}
+
+WorkPtr Backend::barrier(const c10d::BarrierOptions&) {
+  return put(OpType::BARRIER, "crimp:barrier", {}, [comm = comm_] {
+    const auto turn = mpi_turn();
+    check_mpi(MPI_Barrier(comm), "MPI_Barrier");
+  });
+}
+
+WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
+  const at::Tensor& tensor = only(tensors, "send");
+  auto work = c10::make_intrusive<MessageWork>(OpType::SEND, "crimp:send", HostTensor(tensor));
+  const auto turn = mpi_turn();
+  check_mpi(MPI_Isend(work->data(), mpi_count(tensor.numel()), element_type(tensor), to, tag, comm_, work->request()),
+            "MPI_Isend");
+  return work;
+}
+
+WorkPtr Backend::receive(Tensors& tensors, int from, int tag, OpType type) {
+  const at::Tensor& tensor = only(tensors, "recv");
+  auto work = c10::make_intrusive<MessageWork>(type, "crimp:recv", HostTensor(tensor));
+  const auto turn = mpi_turn();
+  check_mpi(MPI_Irecv(work->data(), mpi_count(tensor.numel()), element_type(tensor), from, tag, comm_, work->request()),
+            "MPI_Irecv");
+  return work;
+}
+
+WorkPtr Backend::recv(Tensors& tensors, int from, int tag) { return receive(tensors, from, tag, OpType::RECV); }
+
+WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
+  return receive(tensors, MPI_ANY_SOURCE, tag, OpType::RECVANYSOURCE);
+}
+
+void end_groups(bool orderly) {
+  std::vector<Backend*> living;
+  {
+    const std::lock_guard<std::mutex> lock(groups().mutex);
+    living = groups().living;
+  }
+  for (Backend* one : living) orderly ? one->queue_.finish() : one->queue_.leave();
+  if (!orderly || !mpi_runs()) return;
+  for (MPI_Comm& comm : groups().communicators) MPI_Comm_free(&comm);
+  groups().communicators.clear();
+  finalize_mpi();
+}
+
+}  // namespace crimp_torch

@@ -1,0 +1,25 @@
+#include "labels.hpp"
+
+#include <c10/util/Exception.h>
+
+namespace crimp_torch {
+namespace {
+thread_local std::shared_ptr<const Label> current;
+}
+
+Label::Label(std::vector<std::string> names, const std::vector<std::uint64_t>& counts, double divisor)
+    : names_(std::move(names)), divisor_(divisor) {
+  TORCH_CHECK(names_.size() == counts.size(), "crimp: ", names_.size(), " names for ", counts.size(), " tensors");
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    segments_.push_back({names_[i].c_str(), counts[i]});
+    total_ += counts[i];
+  }
+}
+
+void set_label(std::shared_ptr<const Label> label) { current = std::move(label); }
+
+std::shared_ptr<const Label> label_for(std::uint64_t count) {
+  return current && current->total() == count ? current : nullptr;
+}
+
+}  // namespace crimp_torch

@@ -1,0 +1,32 @@
+// The names of the tensors in a buffer that is about to be reduced.
+#pragma once
+#include <crimp/crimp.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace crimp_torch {
+
+class Label {
+ public:
+  // One name for each count. `divisor`: what elements are divided by before they are summed.
+  Label(std::vector<std::string> names, const std::vector<std::uint64_t>& counts, double divisor);
+  Label(const Label&) = delete;  // segments point into names
+
+  const std::vector<crimp_segment>& segments() const { return segments_; }
+  std::uint64_t total() const { return total_; }
+  double divisor() const { return divisor_; }
+
+ private:
+  std::vector<std::string> names_;
+  std::vector<crimp_segment> segments_;
+  std::uint64_t total_ = 0;
+  double divisor_;
+};
+
+// For calls of this thread, until the next one. A call whose tensor has another number of elements takes no notice.
+void set_label(std::shared_ptr<const Label> label);
+std::shared_ptr<const Label> label_for(std::uint64_t count);
+
+}  // namespace crimp_torch

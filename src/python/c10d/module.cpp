@@ -1,0 +1,78 @@
+// The extension module crimp._c10d.
+#include <torch/extension.h>
+
+#include <torch/csrc/utils/pybind.h>
+#include <cstdio>
+
+#include "backend.hpp"
+#include "labels.hpp"
+#include "mpi_process.hpp"
+
+namespace crimp_torch {
+namespace {
+
+namespace py = pybind11;
+
+bool left = false;
+
+// After an exception of Python's a thread may still be inside MPI, which must not see the library taken down around it.
+void leave_at_once() {
+  if (!left) return;
+  std::fflush(nullptr);
+  _exit(1);
+}
+
+void end_process(bool orderly) {
+  end_groups(orderly);
+  left = !orderly && mpi_runs();
+}
+
+Backend& backend_of(const c10::intrusive_ptr<Base>& group) {
+  auto* backend = dynamic_cast<Backend*>(group.get());
+  TORCH_CHECK(backend, "crimp: this process group has another backend");
+  return *backend;
+}
+
+void set_codec(const c10::intrusive_ptr<Base>& group, const std::string& pattern, c10::optional<std::string> spec) {
+  Backend& backend = backend_of(group);
+  backend.run_in_turn("crimp:set_codec", [&] {
+    const auto turn = mpi_turn();
+    check_mpi(crimp_set_codec(backend.communicator(), pattern.c_str(), spec ? spec->c_str() : nullptr),
+              "crimp_set_codec");
+  });
+}
+
+void set_learning_rate(const c10::intrusive_ptr<Base>& group, double rate) {
+  Backend& backend = backend_of(group);
+  backend.run_in_turn("crimp:set_learning_rate", [&] {
+    const auto turn = mpi_turn();
+    check_mpi(crimp_set_learning_rate(backend.communicator(), rate), "crimp_set_learning_rate");
+  });
+}
+
+}  // namespace
+}  // namespace crimp_torch
+
+PYBIND11_MODULE(_c10d, module) {
+  using namespace crimp_torch;
+  const py::call_guard<py::gil_scoped_release> alone;
+  module.def("version", &crimp_version);
+  module.def(
+      "start",
+      [] {
+        const MpiPlace place = start_mpi();
+        return std::make_tuple(place.rank, place.size, place.one_node);
+      },
+      alone);
+  module.def(
+      "share", [](const std::string& text) { return share(text); }, alone);
+  module.def("addresses", &addresses);
+  module.def("create", &Backend::create, alone);
+  module.def("end", &end_process, alone);
+  module.def("set_codec", &set_codec, alone);
+  module.def("set_learning_rate", &set_learning_rate, alone);
+  py::class_<Label, std::shared_ptr<Label>>(module, "Label")
+      .def(py::init<std::vector<std::string>, const std::vector<std::uint64_t>&, double>());
+  module.def("set_label", [](std::shared_ptr<Label> label) { set_label(std::move(label)); });
+  Py_AtExit(&leave_at_once);
+}

@@ -1,0 +1,93 @@
+#include "mpi_process.hpp"
+
+#include <arpa/inet.h>
+#include <c10/util/Exception.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+
+#include <algorithm>
+
+namespace crimp_torch {
+namespace {
+
+bool begun_here = false, serialized = false;
+std::mutex one_at_a_time;
+
+bool flag_of(int (*question)(int*)) {
+  int answer = 0;
+  return question(&answer) == MPI_SUCCESS && answer != 0;
+}
+
+}  // namespace
+
+MpiPlace start_mpi() {
+  TORCH_CHECK(!flag_of(MPI_Finalized), "crimp: MPI has ended in this process and cannot begin again");
+  int level = MPI_THREAD_SINGLE;
+  if (!flag_of(MPI_Initialized)) {
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
+    begun_here = true;
+  }
+  check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+  TORCH_CHECK(level >= MPI_THREAD_SERIALIZED,
+              "crimp: MPI was initialized for calls of one thread only; initialize it with MPI_THREAD_SERIALIZED or "
+              "MPI_THREAD_MULTIPLE, or let init_process_group(\"crimp\") do it");
+  serialized = level == MPI_THREAD_SERIALIZED;
+
+  MpiPlace place{};
+  MPI_Comm node = MPI_COMM_NULL;
+  int here = 0;
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &place.rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &place.size), "MPI_Comm_size");
+  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
+  check_mpi(MPI_Comm_size(node, &here), "MPI_Comm_size");
+  check_mpi(MPI_Comm_free(&node), "MPI_Comm_free");
+  place.one_node = here == place.size;
+  return place;
+}
+
+std::string share(const std::string& text) {
+  const auto lock = mpi_turn();
+  std::string shared = text;
+  int length = static_cast<int>(text.size());
+  check_mpi(MPI_Bcast(&length, 1, MPI_INT, 0, MPI_COMM_WORLD), "MPI_Bcast");
+  shared.resize(static_cast<std::size_t>(length));
+  check_mpi(MPI_Bcast(shared.data(), length, MPI_CHAR, 0, MPI_COMM_WORLD), "MPI_Bcast");
+  return shared;
+}
+
+bool mpi_runs() { return flag_of(MPI_Initialized) && !flag_of(MPI_Finalized); }
+
+void finalize_mpi() {
+  if (begun_here && mpi_runs()) MPI_Finalize();
+}
+
+std::unique_lock<std::mutex> mpi_turn() {
+  return serialized ? std::unique_lock(one_at_a_time) : std::unique_lock<std::mutex>();
+}
+
+void check_mpi(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  TORCH_CHECK(false, "crimp: ", call, ": ", std::string(text, static_cast<std::size_t>(length)));
+}
+
+std::vector<std::string> addresses() {
+  std::vector<std::string> out;
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return out;
+  std::size_t others = 0;
+  for (const ifaddrs* one = all; one; one = one->ifa_next) {
+    if (!one->ifa_addr || one->ifa_addr->sa_family != AF_INET || !(one->ifa_flags & IFF_UP)) continue;
+    char text[INET_ADDRSTRLEN] = "";
+    const auto* address = reinterpret_cast<const sockaddr_in*>(one->ifa_addr);
+    inet_ntop(AF_INET, &address->sin_addr, text, sizeof text);
+    out.emplace_back(text);
+    if (!(one->ifa_flags & IFF_LOOPBACK)) std::swap(out[others++], out.back());
+  }
+  freeifaddrs(all);
+  return out;
+}
+
+}  // namespace crimp_torch

@@ -1,0 +1,77 @@
+// What a call of the backend gives back: a Work that torch waits for.
+#pragma once
+#include <ATen/core/ivalue.h>
+#include <mpi.h>
+
+#include <torch/version.h>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+namespace crimp_torch {
+
+// A tensor as MPI takes it: contiguous, in host memory, perhaps of another type. The same storage where that is so
+// already.
+class HostTensor {
+ public:
+  explicit HostTensor(at::Tensor tensor, c10::optional<at::ScalarType> type = c10::nullopt);
+  at::Tensor& host() { return host_; }
+  void* data() { return host_.data_ptr(); }
+  void give_back();  // copies into the tensor what MPI wrote, unless it is there
+
+ private:
+  at::Tensor tensor_, host_;
+};
+
+// A task that a group's thread runs. Its future has the list of output tensors, or what the task threw.
+class QueuedWork : public c10d::Work {
+ public:
+  QueuedWork(c10d::OpType type, const char* title, std::vector<at::Tensor> outputs, std::function<void()> task);
+  void run() noexcept;
+  std::vector<at::Tensor> result() override { return outputs_; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+
+ private:
+  std::vector<at::Tensor> outputs_;
+  std::function<void()> task_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+// A message under way. Whoever waits or asks lets MPI progress; one that nobody waits for keeps its memory.
+class MessageWork : public c10d::Work {
+ public:
+  MessageWork(c10d::OpType type, const char* title, HostTensor tensor);
+  ~MessageWork() override;
+  MPI_Request* request() { return &request_; }
+  void* data() { return tensor_.data(); }
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  int sourceRank() const override { return source_; }
+  bool wait(std::chrono::milliseconds timeout) override;
+
+ private:
+  HostTensor tensor_;
+  MPI_Request request_ = MPI_REQUEST_NULL;
+  int source_ = -1;
+};
+
+// Runs works in the order in which they are put, on a thread of its own.
+class WorkQueue {
+ public:
+  WorkQueue();
+  ~WorkQueue();  // leaves the thread alone if leave() was called, else as finish()
+  void put(c10::intrusive_ptr<QueuedWork> work);
+  void finish();  // returns when all works have run; none may be put any more
+  void leave();   // the process ends: the thread may wait for ranks that never come
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+  std::thread thread_;
+};
+
+}  // namespace crimp_torch

@@ -1,0 +1,233 @@
+"""The torch.distributed backend "crimp": sums of gradients compressed, everything else by MPI.
+
+    import crimp.torch
+    torch.distributed.init_process_group("crimp")      # under mpirun; nothing else to set
+
+From the import on DistributedDataParallel tells the backend which parameters its buckets hold, so that error feedback
+and CRIMP_RULES go by parameter names. docs/pytorch.md has the rest.
+"""
+import atexit
+import contextlib
+import datetime
+import functools
+import importlib
+import itertools
+import os
+import socket
+import sys
+import weakref
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from crimp import _c10d
+
+__all__ = ["attach", "automatic", "named", "set_codec", "set_learning_rate"]
+
+_LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "PMI_RANK", "MPI_LOCALNRANKS")
+_FAR = 3.0  # seconds for a connection to one of rank 0's addresses
+
+
+# -- The process ---------------------------------------------------------------------------------------------------
+
+@functools.lru_cache(maxsize=None)
+def _start():
+    """(rank, ranks, all on one host). MPI begins here, in the first call, which all ranks make."""
+    place = _c10d.start()
+    atexit.register(_end)
+    return place
+
+
+def _end():
+    # After an uncaught exception the other ranks may be anywhere: nothing waits for them, and mpirun ends them.
+    _c10d.end(getattr(sys, "last_value", None) is None)
+
+
+def _reachable(addresses, port):
+    for address in addresses:
+        with contextlib.suppress(OSError), socket.create_connection((address, port), _FAR):
+            return address
+    raise RuntimeError(f"crimp: no address of rank 0 can be reached ({', '.join(addresses)}, port {port}); set MASTER_ADDR and "
+                       "MASTER_PORT for all ranks")
+
+
+def _store(rank, ranks, one_host, timeout):
+    options = dict(timeout=timeout, wait_for_workers=False)
+    given = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    if all(given):
+        return dist.TCPStore(given[0], int(given[1]), ranks, rank == 0, **options)
+    store = dist.TCPStore("127.0.0.1", 0, ranks, True, **options) if rank == 0 else None
+    mine = " ".join([str(store.port), *(["127.0.0.1"] if one_host else _c10d.addresses())]) if rank == 0 else ""
+    port, *addresses = _c10d.share(mine).split()
+    return store or dist.TCPStore(_reachable(addresses, int(port)), int(port), ranks, False, **options)
+
+
+def _by_mpi(url, timeout=datetime.timedelta(minutes=30), **_):
+    rank, ranks, one_host = _start()
+    yield _store(rank, ranks, one_host, timeout), rank, ranks
+    raise RuntimeError("crimp: a second rendezvous is not possible")
+
+
+def _by_environment(otherwise, url, **options):
+    """Under mpirun what env:// needs is known; where somebody has set it, that is taken."""
+    told = all(os.environ.get(name) for name in ("MASTER_ADDR", "MASTER_PORT")) and ("rank=" in url or os.environ.get("RANK"))
+    launched = any(os.environ.get(name) for name in _LAUNCHERS)
+    return _by_mpi(url, **options) if launched and not told else otherwise(url, **options)
+
+
+def _create(options, _=None):
+    _start()
+    return _c10d.create(options.group_rank, options.group_size, list(options.global_ranks_in_group), str(options.group_id))
+
+
+def _register():
+    only_new = {} if torch.__version__.startswith("1.") else {"devices": ["cpu", "cuda"]}
+    dist.Backend.register_backend("crimp", _create, extended_api=True, **only_new)
+    rendezvous = importlib.import_module("torch.distributed.rendezvous")  # hidden by a function of that name
+    rendezvous.register_rendezvous_handler("crimp", _by_mpi)
+    handlers = rendezvous._rendezvous_handlers
+    handlers["env"] = functools.partial(_by_environment, handlers["env"])
+
+
+# -- Names ---------------------------------------------------------------------------------------------------------
+
+@contextlib.contextmanager
+def named(tensors, divisor=1):
+    """Inside, calls of this thread that reduce a buffer of as many elements as `tensors` have together are named.
+
+    tensors: pairs of a name and a number of elements, in the buffer's order, or what came from `label`. `divisor`: what
+    the buffer is divided by before it is summed. Names and counts are the same on all ranks.
+    """
+    _c10d.set_label(tensors if isinstance(tensors, _c10d.Label) else label(tensors, divisor))
+    try:
+        yield
+    finally:
+        _c10d.set_label(None)
+
+
+def label(tensors, divisor=1):
+    """What `named` takes, made once for many calls."""
+    names, counts = zip(*tensors) if tensors else ((), ())
+    return _c10d.Label(list(names), list(counts), divisor)
+
+
+class _Names:
+    """The parameters of a DistributedDataParallel by name, and the hook that its buckets go through."""
+
+    _numbers_of_group = weakref.WeakKeyDictionary()  # process group -> (numbers to come, module -> its number in that group)
+
+    def __init__(self, model):
+        self.group = model.process_group
+        to_come, numbers = self._numbers_of_group.setdefault(self.group, (itertools.count(1), weakref.WeakKeyDictionary()))
+        number = numbers.get(model.module) or numbers.setdefault(model.module, next(to_come))
+        prefix = "" if number == 1 else f"{number}:"  # another model may have the same names
+        self.of = {id(parameter): prefix + name for name, parameter in model.module.named_parameters()}
+        self.labels = {}
+        self.hook = self.state = None  # the program's own
+
+    def label_of(self, bucket, divisor):
+        parameters = bucket.parameters()
+        key = tuple(map(id, parameters)), divisor
+        if key not in self.labels:
+            known = [(self.of.get(id(p)), p.numel()) for p in parameters]
+            self.labels[key] = label(known, divisor) if all(name for name, _ in known) else None
+        return self.labels[key]
+
+    def reduce(self, bucket):
+        """DistributedDataParallel's own average: divided first, then summed."""
+        ranks, buffer = self.group.size(), bucket.buffer()
+        names = self.label_of(bucket, ranks)
+        if names is None or not buffer.is_floating_point():
+            buffer.div_(ranks)
+        with named(names) if names is not None else contextlib.nullcontext():
+            return dist.all_reduce(buffer, group=self.group, async_op=True).get_future().then(lambda done: done.value()[0])
+
+    def run(self, bucket):
+        if self.hook is None:
+            return self.reduce(bucket)
+        names = self.label_of(bucket, 1)
+        with named(names) if names is not None else contextlib.nullcontext():
+            return self.hook(self.state, bucket)
+
+
+def _hook(names, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    return names.run(bucket)
+
+
+_attached = weakref.WeakKeyDictionary()  # model -> _Names
+_automatic = True
+
+
+def attach(model):
+    """Lets the buckets of a DistributedDataParallel on a group of this backend carry the names of their parameters.
+
+    Done by DistributedDataParallel itself, unless `automatic(False)` was said before. Returns the model.
+    """
+    if not _is_ours(model.process_group):
+        raise ValueError("crimp: the model's process group has another backend")
+    if model not in _attached:
+        names = _Names(model)
+        dist._register_comm_hook(model.reducer, names, _hook)
+        _attached[model] = names
+    return model
+
+
+def automatic(on):
+    """Whether models made from now on are attached by themselves."""
+    global _automatic
+    _automatic = bool(on)
+
+
+def _is_ours(group):
+    try:
+        return "crimp" in dist.get_backend(group).lower()
+    except Exception:  # a group of another kind
+        return False
+
+
+def _patch():
+    """DistributedDataParallel attaches itself, and a hook of the program's runs inside of ours."""
+    make, register = DistributedDataParallel.__init__, DistributedDataParallel.register_comm_hook
+
+    @functools.wraps(make)
+    def __init__(self, *args, **kwargs):
+        make(self, *args, **kwargs)
+        if _automatic and _is_ours(self.process_group):
+            attach(self)
+
+    @functools.wraps(register)
+    def register_comm_hook(self, state, hook):
+        names = _attached.get(self)
+        if names is None:
+            return register(self, state, hook)
+        if not callable(hook):
+            raise TypeError("Communication hook must be callable.")
+        # torch's own check would refuse its hooks for bfloat16, which it knows with NCCL only.
+        if names.hook is not None:
+            raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be called once.")
+        names.hook, names.state = hook, state
+
+    DistributedDataParallel.__init__ = __init__
+    DistributedDataParallel.register_comm_hook = register_comm_hook
+
+
+# -- Settings of a group -------------------------------------------------------------------------------------------
+
+def _backend_of(group):
+    group = group or dist.group.WORLD
+    return group._get_backend(torch.device("cpu")) if hasattr(group, "_get_backend") else group
+
+
+def set_codec(pattern, codec, group=None):
+    """crimp_set_codec: tensors whose names match have this codec from now on; None: what the settings say. Collective."""
+    _c10d.set_codec(_backend_of(group), pattern, codec)
+
+
+def set_learning_rate(rate, group=None):
+    """crimp_set_learning_rate: residuals are weighed anew when the rate changes. Collective, before each step."""
+    _c10d.set_learning_rate(_backend_of(group), rate)
+
+
+_register()
+_patch()

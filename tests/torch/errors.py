@@ -1,0 +1,48 @@
+"""What goes wrong becomes an exception that can be caught, and does not keep other ranks waiting.
+  errors.py caught | early (a rank raises before init_process_group) | late (while others wait for it) | alone (without mpirun)
+"""
+import sys
+
+import torch
+import torch.distributed as dist
+
+import crimp.torch
+
+
+def raises(what, call, text):
+    try:
+        call()
+    except (RuntimeError, ValueError) as error:
+        assert text in str(error), f"{what}: {error}"
+    else:
+        raise AssertionError(f"{what}: no exception")
+
+
+way = sys.argv[1]
+import os  # noqa: E402
+if way == "early" and os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+    raise SystemError("before the group is made")
+dist.init_process_group("crimp")
+rank, ranks = dist.get_rank(), dist.get_world_size()
+if way == "late":
+    if rank == 1:
+        raise SystemError("others wait for this rank")
+    dist.all_reduce(torch.ones(50000))
+if way == "caught":
+    raises("an operation", lambda: dist.all_reduce(torch.ones(3), dist.ReduceOp.BAND), "no BAND of tensors of type Float")
+    raises("a type", lambda: dist.all_reduce(torch.zeros(3).to_sparse()), "sparse")
+    raises("sizes", lambda: dist.all_gather([torch.ones(2)] * ranks, torch.ones(3)), "one size")
+    with crimp.torch.named([("w", 20000), ("w", 20000)]):  # found by Crimp: MPI's error, not the end of the job
+        raises("names", lambda: dist.all_reduce(torch.ones(40000)), "both named 'w'")
+        work = dist.all_reduce(torch.ones(40000), async_op=True)
+        raises("a work", work.wait, "both named 'w'")
+        raises("a future", dist.all_reduce(torch.ones(40000), async_op=True).get_future().wait, "both named 'w'")
+        assert not work.is_success()
+    raises("a codec", lambda: crimp.torch.set_codec("*", "nonsense"), "nonsense")
+    raises("a rate", lambda: crimp.torch.set_learning_rate(-1), "rate")
+    tensor = torch.ones(40000)
+    dist.all_reduce(tensor)  # all goes on
+    assert torch.equal(tensor, torch.full((40000,), float(ranks)))
+    dist.destroy_process_group()
+    raises("the end", lambda: dist.all_reduce(tensor), "")
+print("the end of rank", rank)
