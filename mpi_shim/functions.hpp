@@ -23,7 +23,7 @@ inline constexpr MpiFunction kReductions[] = {
     {"MPI_Allreduce", Handling::compressed},
     {"MPI_Allreduce_c", Handling::compressed},
     {"MPI_Iallreduce", Handling::compressed},
-    {"MPI_Iallreduce_c", Handling::left},
+    {"MPI_Iallreduce_c", Handling::compressed},
     {"MPI_Allreduce_init", Handling::compressed},
     {"MPI_Allreduce_init_c", Handling::left},
     {"MPIX_Allreduce_init", Handling::compressed},

@@ -1,4 +1,5 @@
 // MPI_Iallreduce, and persistent sums: MPI_Allreduce_init where the MPI has it, Open MPI 4's MPIX_Allreduce_init.
+#include <limits>
 #include <utility>
 
 #include "allreduce.hpp"
@@ -113,6 +114,17 @@ int iallreduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int coun
   return pass(next, call, count, request);
 }
 
+#if MPI_VERSION >= 4
+// A count that no int holds is MPI's. A library built for a newer MPI than it meets has no function behind it.
+int iallreduce_c(const NextMpi& next, const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype,
+                 MPI_Op op, MPI_Comm comm, MPI_Request* request) {
+  if (count <= std::numeric_limits<int>::max())
+    return iallreduce(next, sendbuf, recvbuf, count < 0 ? -1 : static_cast<int>(count), datatype, op, comm, request);
+  if (next.Iallreduce_c) return next.Iallreduce_c(sendbuf, recvbuf, count, datatype, op, comm, request);
+  return iallreduce(next, sendbuf, recvbuf, -1, datatype, op, comm, request);  // MPI says that it cannot
+}
+#endif
+
 #if MPI_VERSION >= 4 || defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
 // Buffers in device memory that MPI cannot take are refused by whatever MPI does with them: none of these sums passed
 // before there were programs with such memory and such requests.
@@ -141,6 +153,10 @@ CRIMP_EXPORT(Iallreduce, iallreduce,
               MPI_Request* request),
              sendbuf, recvbuf, count, datatype, op, comm, request)
 #if MPI_VERSION >= 4
+CRIMP_EXPORT(Iallreduce_c, iallreduce_c,
+             (const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm,
+              MPI_Request* request),
+             sendbuf, recvbuf, count, datatype, op, comm, request)
 CRIMP_EXPORT(Allreduce_init, allreduce_init,
              (const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm,
               MPI_Info info, MPI_Request* request),

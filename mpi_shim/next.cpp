@@ -67,6 +67,7 @@ NextMpi find_all(bool pmpi) {
   CRIMP_FIND(Comm_disconnect);
 #if MPI_VERSION >= 4
   CRIMP_FIND(Allreduce_c);
+  CRIMP_FIND(Iallreduce_c);
 #endif
   CRIMP_FIND(Op_create);
   CRIMP_FIND(Op_free);

@@ -52,7 +52,8 @@ struct NextMpi {
   decltype(&PMPI_Comm_free) Comm_free;
   decltype(&PMPI_Comm_disconnect) Comm_disconnect;
 #if MPI_VERSION >= 4
-  decltype(&PMPI_Allreduce_c) Allreduce_c;  // null over an MPI that is older than the headers
+  decltype(&PMPI_Iallreduce_c) Iallreduce_c;  // likewise
+  decltype(&PMPI_Allreduce_c) Allreduce_c;    // null over an MPI that is older than the headers
 #endif
   int (*Op_create)(MPI_User_function*, int, MPI_Op*);
   int (*Op_free)(MPI_Op*);
