@@ -48,6 +48,7 @@ class PendingJob final : public Pending {
     PMPI_Comm_call_errhandler(job_->program, job_->rc);
     return job_->rc;
   }
+  bool generalized() const override { return true; }
 
  private:
   const std::shared_ptr<Job> job_;

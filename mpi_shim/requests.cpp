@@ -103,6 +103,15 @@ class Taken {
     }
     works_.clear();
   }
+  // MPICH 4.0 ends the job in MPI_Waitall over generalized requests and MPI_REQUEST_NULL. All have to complete anyway.
+  int wait_for_generalized(const NextMpi& next, MPI_Request* requests, MPI_Status* statuses) {
+    for (const Work& w : works_)
+      if (w.pending().generalized()) {
+        MPI_Status* const status = statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[w.index];
+        if (const int rc = next.Wait(&requests[w.index], status); rc != MPI_SUCCESS) return rc;
+      }
+    return MPI_SUCCESS;
+  }
   int start() {
     for (Work& w : works_)
       if (const int rc = w.pending().start(); rc != MPI_SUCCESS) return rc;
@@ -139,7 +148,9 @@ int wait(const NextMpi& next, MPI_Request* request, MPI_Status* status) {
 int waitall(const NextMpi& next, int count, MPI_Request* requests, MPI_Status* statuses) {
   if (straight(next)) return next.Waitall(count, requests, statuses);
   Taken taken(requests, count);
-  return taken.finish_all(next.Waitall(count, requests, statuses), statuses);
+  int rc = taken.wait_for_generalized(next, requests, statuses);
+  if (rc == MPI_SUCCESS) rc = next.Waitall(count, requests, statuses);
+  return taken.finish_all(rc, statuses);
 }
 
 int waitany(const NextMpi& next, int count, MPI_Request* requests, int* index, MPI_Status* status) {

@@ -22,6 +22,8 @@ class Pending {
   // Of a persistent request, before MPI starts it. Returns the code to hand back where that is not MPI_SUCCESS.
   virtual int start() { return MPI_SUCCESS; }
   virtual bool persistent() const { return false; }
+  // A generalized request, which Crimp completes itself.
+  virtual bool generalized() const { return false; }
 
   // Once, though MPI_Request_get_status says again and again that it is complete; of a persistent request also before
   // its start.

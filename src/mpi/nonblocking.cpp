@@ -25,6 +25,12 @@
 
 #if defined(OPEN_MPI)
 #include <mpi-ext.h>
+#if defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
+// Open MPI 5, under which a library built for 4 runs, has it without the X. Opened with RTLD_NOW the library must load under both.
+#pragma weak PMPIX_Allgather_init
+extern "C" int PMPI_Allgather_init(const void*, int, MPI_Datatype, void*, int, MPI_Datatype, MPI_Comm, MPI_Info,
+                                   MPI_Request*) __attribute__((weak));
+#endif
 #endif
 
 namespace crimp {
@@ -67,7 +73,9 @@ class OneExchange final : public Transport {
               "MPI_Allgather_init");
     return true;
 #elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
-    check_mpi(PMPIX_Allgather_init(mine, n, payload_unit(), all, n, payload_unit(), comm_, MPI_INFO_NULL, &request_),
+    const auto init = PMPIX_Allgather_init ? &PMPIX_Allgather_init : &PMPI_Allgather_init;
+    if (!init) return false;
+    check_mpi(init(mine, n, payload_unit(), all, n, payload_unit(), comm_, MPI_INFO_NULL, &request_),
               "MPIX_Allgather_init");
     return true;
 #else
