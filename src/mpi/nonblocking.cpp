@@ -26,7 +26,8 @@
 #if defined(OPEN_MPI)
 #include <mpi-ext.h>
 #if defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
-// Open MPI 5, under which a library built for 4 runs, has it without the X. Opened with RTLD_NOW the library must load under both.
+// Open MPI 5, under which a library built for 4 runs, has it without the X. Opened with RTLD_NOW the library must load
+// under both.
 #pragma weak PMPIX_Allgather_init
 extern "C" int PMPI_Allgather_init(const void*, int, MPI_Datatype, void*, int, MPI_Datatype, MPI_Comm, MPI_Info,
                                    MPI_Request*) __attribute__((weak));
@@ -69,8 +70,12 @@ class OneExchange final : public Transport {
     persistent_ = true;
     const int n = payload_units(bytes);
 #if MPI_VERSION >= 4
-    check_mpi(PMPI_Allgather_init(mine, n, payload_unit(), all, n, payload_unit(), comm_, MPI_INFO_NULL, &request_),
-              "MPI_Allgather_init");
+    // MPICH 4.0's MPI_Allgather_init among 2^k ranks has the values of its first start for ever.
+    counts_.assign(static_cast<std::size_t>(size_), n);
+    for (int r = 0; r < size_; ++r) offsets_.push_back(r * n);
+    check_mpi(PMPI_Allgatherv_init(mine, n, payload_unit(), all, counts_.data(), offsets_.data(), payload_unit(), comm_,
+                                   MPI_INFO_NULL, &request_),
+              "MPI_Allgatherv_init");
     return true;
 #elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
     const auto init = PMPIX_Allgather_init ? &PMPIX_Allgather_init : &PMPI_Allgather_init;
@@ -92,6 +97,7 @@ class OneExchange final : public Transport {
   MPI_Comm comm_;
   int rank_, size_;
   bool persistent_ = false;
+  std::vector<int> counts_, offsets_;  // of a persistent exchange, which are MPI's until it is freed
   MPI_Request request_ = MPI_REQUEST_NULL;
 };
 
@@ -361,7 +367,8 @@ void Sums::give_back(Arena arena) noexcept {
   }
 }
 
-Sums::Carried Sums::plan(const AllreduceRequest& request, const std::shared_ptr<const Layout>& layout, PassReason* why) {
+Sums::Carried Sums::plan(const AllreduceRequest& request, const std::shared_ptr<const Layout>& layout,
+                         PassReason* why) {
   Carried carried{insist([&] { return planner_.plan(request.dtype, request.count, layout); }), nullptr};
   const CallPlan& plan = *carried.plan;
   if (plan.pass) *why = *plan.pass;

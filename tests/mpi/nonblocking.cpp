@@ -115,7 +115,8 @@ void completions() {
     int flag = 0;
     while (!flag) {
       CHECK(MPI_Test(&sum->request, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS);
-      if (!flag) CHECK((sum->request != MPI_REQUEST_NULL && sum->untouched()));
+      // A thread writes before it says so, which MPI allows.
+      if (!flag) CHECK((sum->request != MPI_REQUEST_NULL && (std::getenv("CRIMP_PROGRESS") || sum->untouched())));
     }
     CHECK(sum->request == MPI_REQUEST_NULL);
   }
@@ -452,7 +453,7 @@ void persistent(double most) {
                        &requests[0]) == MPI_SUCCESS);
   CHECK(allreduce_init(other.in.data(), other.out.data(), kCount, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL,
                        &requests[1]) == MPI_SUCCESS);
-#if defined(OPEN_MPI)  // MPICH, to 5.0 at least, hangs here by itself
+#if defined(OPEN_MPI)                         // MPICH, to 5.0 at least, hangs here by itself
   MPI_Wait(&requests[0], MPI_STATUS_IGNORE);  // inactive: complete at once, and nothing is written
   CHECK(sum.untouched());
 #endif
