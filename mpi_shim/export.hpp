@@ -22,11 +22,11 @@
     return crimp::function(crimp::next_pmpi() __VA_OPT__(, ) __VA_ARGS__);                      \
   }                                                                                             \
   }                                                                                             \
-  __attribute__((visibility("default"))) int symbol parameters {                                \
+  extern "C" __attribute__((visibility("default"))) int symbol parameters {                     \
     if (__builtin_expect(crimp::other_mpi, false)) return crimp::behind_mpi.name(__VA_ARGS__);  \
     return crimp::own::symbol(__VA_ARGS__);                                                     \
   }                                                                                             \
-  __attribute__((visibility("default"))) int P##symbol parameters {                             \
+  extern "C" __attribute__((visibility("default"))) int P##symbol parameters {                  \
     if (__builtin_expect(crimp::other_mpi, false)) return crimp::behind_pmpi.name(__VA_ARGS__); \
     return crimp::own::P##symbol(__VA_ARGS__);                                                  \
   }

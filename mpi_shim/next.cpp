@@ -47,6 +47,9 @@ NextMpi find_all(bool pmpi) {
   CRIMP_FIND(Testany);
   CRIMP_FIND(Testsome);
   CRIMP_FIND(Request_get_status);
+  CRIMP_FIND(Request_get_status_any);
+  CRIMP_FIND(Request_get_status_all);
+  CRIMP_FIND(Request_get_status_some);
   CRIMP_FIND(Request_free);
   CRIMP_FIND(Start);
   CRIMP_FIND(Startall);

@@ -37,6 +37,10 @@ struct NextMpi {
   decltype(&PMPI_Testany) Testany;
   decltype(&PMPI_Testsome) Testsome;
   decltype(&PMPI_Request_get_status) Request_get_status;
+  // Of MPI 4.1; null over an older one.
+  int (*Request_get_status_any)(int, const MPI_Request*, int*, int*, MPI_Status*);
+  int (*Request_get_status_all)(int, const MPI_Request*, int*, MPI_Status*);
+  int (*Request_get_status_some)(int, const MPI_Request*, int*, int*, MPI_Status*);
   decltype(&PMPI_Request_free) Request_free;
   decltype(&PMPI_Start) Start;
   decltype(&PMPI_Startall) Startall;

@@ -1,5 +1,5 @@
-// What completes or starts requests: MPI_Wait and MPI_Test in all their forms, MPI_Request_get_status, MPI_Start,
-// MPI_Startall, MPI_Request_free.
+// What completes or starts requests: MPI_Wait and MPI_Test in all their forms, MPI_Request_get_status (MPI 4.1's _any,
+// _all and _some where our headers are MPI 4's), MPI_Start, MPI_Startall, MPI_Request_free.
 //
 // A request's work is taken out of the table before MPI is asked, because behind MPI's completion another thread may
 // get the same handle for a new request; what is not complete is put back.
@@ -89,10 +89,10 @@ class Taken {
     }
     return first;
   }
-  // Complete, but the program keeps the request.
-  int look(int rc) {
+  // Request i is complete, but the program keeps it.
+  int look(int i, int rc) {
     for (Work& w : works_)
-      if (!std::exchange(w.pending().finished, true)) rc = w.pending().finish(rc);
+      if (w.index == i && !std::exchange(w.pending().finished, true)) rc = w.pending().finish(rc);
     return rc;
   }
   // MPI has freed the requests. What it still goes on with keeps its buffers: nobody will say when it ends.
@@ -218,8 +218,92 @@ int request_get_status(const NextMpi& next, MPI_Request request, int* flag, MPI_
   Taken taken(&request, 1);
   if (flag) *flag = 0;
   const int rc = next.Request_get_status(request, flag, status);
-  return flag && *flag ? taken.look(rc) : rc;
+  return flag && *flag ? taken.look(0, rc) : rc;
 }
+
+#if MPI_VERSION >= 4
+// Over an MPI that lacks these, MPI_Request_get_status of each does their work: a caller that finds them takes them. It
+// does not tell an inactive persistent request from a complete one.
+int request_get_status_all(const NextMpi& next, int count, const MPI_Request* requests, int* flag,
+                           MPI_Status* statuses) {
+  const auto ask = [&] {
+    if (next.Request_get_status_all) return next.Request_get_status_all(count, requests, flag, statuses);
+    int all = 1, rc = MPI_SUCCESS;
+    for (int i = 0; i < count && all && rc == MPI_SUCCESS; ++i)
+      rc = next.Request_get_status(requests[i], &all,
+                                   statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[i]);
+    *flag = all;
+    return rc;
+  };
+  if (straight(next)) return ask();
+  Taken taken(requests, count);
+  if (flag) *flag = 0;
+  int rc = ask();
+  for (int i = 0; flag && *flag && i < count; ++i) {
+    const int ours = taken.look(i, MPI_SUCCESS);
+    if (ours != MPI_SUCCESS) rc = ours;
+  }
+  return rc;
+}
+
+int request_get_status_any(const NextMpi& next, int count, const MPI_Request* requests, int* index, int* flag,
+                           MPI_Status* status) {
+  const auto ask = [&] {
+    if (next.Request_get_status_any) return next.Request_get_status_any(count, requests, index, flag, status);
+    bool none = true;
+    MPI_Status one;
+    for (int i = 0; i < count; ++i) {
+      if (requests[i] == MPI_REQUEST_NULL) continue;
+      none = false;
+      int complete = 0;
+      if (const int rc = next.Request_get_status(requests[i], &complete, &one)) return rc;
+      if (!complete) continue;
+      *flag = 1, *index = i;
+      if (status != MPI_STATUS_IGNORE) *status = one;
+      return MPI_SUCCESS;
+    }
+    *flag = none, *index = MPI_UNDEFINED;
+    int unused;
+    return none ? next.Request_get_status(MPI_REQUEST_NULL, &unused, status) : MPI_SUCCESS;
+  };
+  if (straight(next)) return ask();
+  Taken taken(requests, count);
+  if (flag) *flag = 0;
+  if (index) *index = MPI_UNDEFINED;
+  const int rc = ask();
+  return flag && *flag && index && *index != MPI_UNDEFINED ? taken.look(*index, rc) : rc;
+}
+
+int request_get_status_some(const NextMpi& next, int count, const MPI_Request* requests, int* done, int* indices,
+                            MPI_Status* statuses) {
+  const auto ask = [&] {
+    if (next.Request_get_status_some) return next.Request_get_status_some(count, requests, done, indices, statuses);
+    bool none = true;
+    int found = 0;
+    MPI_Status one;
+    for (int i = 0; i < count; ++i) {
+      if (requests[i] == MPI_REQUEST_NULL) continue;
+      none = false;
+      int complete = 0;
+      if (const int rc = next.Request_get_status(requests[i], &complete, &one)) return rc;
+      if (!complete) continue;
+      if (statuses != MPI_STATUSES_IGNORE) statuses[found] = one;
+      indices[found++] = i;
+    }
+    *done = none ? MPI_UNDEFINED : found;
+    return MPI_SUCCESS;
+  };
+  if (straight(next)) return ask();
+  Taken taken(requests, count);
+  if (done) *done = MPI_UNDEFINED;
+  int rc = ask();
+  for (int i = 0; done && *done != MPI_UNDEFINED && i < *done; ++i) {
+    const int ours = taken.look(indices[i], MPI_SUCCESS);
+    if (ours != MPI_SUCCESS) rc = ours;
+  }
+  return rc;
+}
+#endif
 
 int request_free(const NextMpi& next, MPI_Request* request) {
   if (straight(next)) return next.Request_free(request);
@@ -265,6 +349,17 @@ CRIMP_EXPORT(Testsome, testsome, (int count, MPI_Request requests[], int* done, 
              count, requests, done, indices, statuses)
 CRIMP_EXPORT(Request_get_status, request_get_status, (MPI_Request request, int* flag, MPI_Status* status), request,
              flag, status)
+#if MPI_VERSION >= 4
+CRIMP_EXPORT(Request_get_status_all, request_get_status_all,
+             (int count, const MPI_Request requests[], int* flag, MPI_Status statuses[]), count, requests, flag,
+             statuses)
+CRIMP_EXPORT(Request_get_status_any, request_get_status_any,
+             (int count, const MPI_Request requests[], int* index, int* flag, MPI_Status* status), count, requests,
+             index, flag, status)
+CRIMP_EXPORT(Request_get_status_some, request_get_status_some,
+             (int count, const MPI_Request requests[], int* done, int indices[], MPI_Status statuses[]), count,
+             requests, done, indices, statuses)
+#endif
 CRIMP_EXPORT(Request_free, request_free, (MPI_Request * request), request)
 CRIMP_EXPORT(Start, start, (MPI_Request * request), request)
 CRIMP_EXPORT(Startall, startall, (int count, MPI_Request requests[]), count, requests)
