@@ -2,15 +2,20 @@
 
 #include <dlfcn.h>
 
+#include <cstring>
+
 #include "core/environment.hpp"
 
 namespace crimp {
 namespace {
 
-#ifdef OMPI_MAJOR_VERSION
-constexpr bool kOwnIsOpen = true;
+enum class Interface { open_mpi, mpich, mpi_5 };
+#if defined(OMPI_MAJOR_VERSION)
+constexpr Interface kOwn = Interface::open_mpi;
+#elif defined(MPI_ABI)
+constexpr Interface kOwn = Interface::mpi_5;
 #else
-constexpr bool kOwnIsOpen = false;
+constexpr Interface kOwn = Interface::mpich;
 #endif
 
 // The module that defines a function or a variable for whoever comes behind us; a name that is never freed.
@@ -21,17 +26,24 @@ Dl_info behind(const char* name) {
   return info;
 }
 
+// By a variable that Open MPI alone has, and the name that MPI 5 gives the library (MPI-5.0, 20.3).
+Interface interface_of(const Dl_info& mpi) {
+  if (behind("ompi_mpi_comm_world").dli_fbase == mpi.dli_fbase) return Interface::open_mpi;
+  return mpi.dli_fname && std::strstr(mpi.dli_fname, "libmpi_abi.") ? Interface::mpi_5 : Interface::mpich;
+}
+
 }  // namespace
 
 constinit bool other_mpi = false;
 constinit thread_local const void* entered = nullptr;
 constinit NextMpi behind_mpi{}, behind_pmpi{};
-const char* const kOwnMpi = kOwnIsOpen ? "Open MPI" : "MPICH";
+const char* const kOwnMpi = kOwn == Interface::open_mpi ? "Open MPI"
+                            : kOwn == Interface::mpi_5  ? "MPI 5's binary interface"
+                                                        : "MPICH";
 
 const char* find_other_mpi() {
-  // A function that no tool wraps, and a variable of Open MPI's alone.
-  const Dl_info mpi = behind("PMPI_Get_version"), open = behind("ompi_mpi_comm_world");
-  if (!mpi.dli_fbase || (open.dli_fbase == mpi.dli_fbase) == kOwnIsOpen) return "";
+  const Dl_info mpi = behind("PMPI_Get_version");  // a function that no tool wraps
+  if (!mpi.dli_fbase || interface_of(mpi) == kOwn) return "";
   behind_mpi = next_mpi();
   behind_pmpi = next_pmpi();
   other_mpi = true;
@@ -42,7 +54,7 @@ const char* launcher_of_another_mpi() {
   int size = 0;
   PMPI_Comm_size(MPI_COMM_WORLD, &size);
   if (size != 1) return "";
-  const char* const count = kOwnIsOpen ? "PMI_SIZE" : "OMPI_COMM_WORLD_SIZE";
+  const char* const count = kOwn == Interface::open_mpi ? "PMI_SIZE" : "OMPI_COMM_WORLD_SIZE";
   return environment_number(count, 1) > 1 ? count : "";
 }
 

@@ -248,7 +248,7 @@ int request_get_status_all(const NextMpi& next, int count, const MPI_Request* re
 
 int request_get_status_any(const NextMpi& next, int count, const MPI_Request* requests, int* index, int* flag,
                            MPI_Status* status) {
-  const auto ask = [&] {
+  const auto ask = [&]() -> int {
     if (next.Request_get_status_any) return next.Request_get_status_any(count, requests, index, flag, status);
     bool none = true;
     MPI_Status one;
@@ -276,7 +276,7 @@ int request_get_status_any(const NextMpi& next, int count, const MPI_Request* re
 
 int request_get_status_some(const NextMpi& next, int count, const MPI_Request* requests, int* done, int* indices,
                             MPI_Status* statuses) {
-  const auto ask = [&] {
+  const auto ask = [&]() -> int {
     if (next.Request_get_status_some) return next.Request_get_status_some(count, requests, done, indices, statuses);
     bool none = true;
     int found = 0;

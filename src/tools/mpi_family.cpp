@@ -60,6 +60,7 @@ std::string linker_of(const std::string& file) {
 // libmpi.so.12, libmpich.so.12, libmpi_cray.so.12 and the like are one binary interface.
 MpiFamily family_of(const std::string& soname) {
   if (soname == "libmpi.so.40") return MpiFamily::open_mpi;
+  if (soname.starts_with("libmpi_abi.so.")) return MpiFamily::mpi_5;
   if (soname.starts_with("libmpi") && soname.ends_with(".so.12") && !soname.starts_with("libmpifort") &&
       !soname.starts_with("libmpicxx") && !soname.starts_with("libmpichfort") && !soname.starts_with("libmpichcxx"))
     return MpiFamily::mpich;
@@ -69,7 +70,10 @@ MpiFamily family_of(const std::string& soname) {
 }  // namespace
 
 const char* name_of(MpiFamily family) {
-  return family == MpiFamily::open_mpi ? "Open MPI" : family == MpiFamily::mpich ? "MPICH" : "an unknown MPI";
+  return family == MpiFamily::open_mpi ? "Open MPI"
+         : family == MpiFamily::mpich  ? "MPICH"
+         : family == MpiFamily::mpi_5  ? "MPI 5's binary interface"
+                                       : "an unknown MPI";
 }
 
 MpiOfFile mpi_of_file(const std::string& file) {

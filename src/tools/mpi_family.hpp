@@ -5,7 +5,8 @@
 
 namespace crimp::tools {
 
-enum class MpiFamily { unknown, open_mpi, mpich };
+// mpi_5: the binary interface of MPI 5, which programs of any MPI may be built for.
+enum class MpiFamily { unknown, open_mpi, mpich, mpi_5 };
 const char* name_of(MpiFamily);  // "Open MPI", "MPICH"
 
 struct MpiOfFile {

@@ -49,7 +49,7 @@ fs::path library_for(MpiFamily family, const std::string& soname, const std::str
   fs::path any;
   for (const char* name : {"libmpi.so.12", "libmpich.so.12"}) {
     const fs::path candidate = others / name / "libcrimp.so";
-    if (!fs::exists(candidate)) continue;
+    if (family != MpiFamily::mpich || !fs::exists(candidate)) continue;
     any = candidate;
     for (const char* libraries : {"../lib", "../lib/release"})  // beside the launcher
       if (fs::exists(fs::path(mpirun).parent_path() / libraries / name)) return candidate;
@@ -66,7 +66,7 @@ std::pair<std::string, Launcher> find_launcher(MpiFamily program) {
   if (named && *named) return {named, ask_launcher(named)};
   const Launcher usual = ask_launcher("mpirun");
   const auto fits = [&](const Launcher& l) {
-    return l.family == program || program == MpiFamily::unknown ||
+    return l.family == program || program == MpiFamily::unknown || program == MpiFamily::mpi_5 ||
            (l.kind == LauncherKind::unknown && l.version.find("not found") == l.version.npos);
   };
   if (!fits(usual))
@@ -144,7 +144,8 @@ std::string take_preload(Arguments& options, std::vector<std::string>& exported,
 
 void check_families(const MpiOfFile& wanted, const std::string& program, const std::string& mpirun,
                     const Launcher& launcher) {
-  if (wanted.family == MpiFamily::unknown || launcher.family == MpiFamily::unknown || wanted.family == launcher.family)
+  if (wanted.family == MpiFamily::unknown || wanted.family == MpiFamily::mpi_5 ||
+      launcher.family == MpiFamily::unknown || wanted.family == launcher.family)
     return;
   refuse("run: " + program + " needs " + wanted.soname + ", which is " + name_of(wanted.family) + "'s, but " + mpirun +
          " is " + name_of(launcher.family) + "'s (" + launcher.version +

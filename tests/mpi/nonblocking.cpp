@@ -150,6 +150,7 @@ void completions() {
     CHECK((sum->request == MPI_REQUEST_NULL && sum->out[0] == mine));
   }
 
+#ifndef MPI_ABI  // which has them in another header
   // Fortran's handles are of MPI's own request.
   one.start(), ++calls;
   const MPI_Fint handle = MPI_Request_c2f(one.request);
@@ -157,6 +158,7 @@ void completions() {
   CHECK(again == one.request);
   CHECK(MPI_Wait(&again, MPI_STATUS_IGNORE) == MPI_SUCCESS);
   one.verify("f2c");
+#endif
 }
 
 void types() {
