@@ -1,5 +1,4 @@
 // MPI_Iallreduce, and persistent sums: MPI_Allreduce_init where the MPI has it, Open MPI 4's MPIX_Allreduce_init.
-#include <limits>
 #include <utility>
 
 #include "allreduce.hpp"
@@ -9,6 +8,7 @@
 #include "half_ops.hpp"
 #include "mpi/nonblocking.hpp"
 #include "mpi/runtime.hpp"
+#include "next_counts.hpp"
 #include "progress.hpp"
 #include "requests.hpp"
 #include "staged.hpp"
@@ -115,13 +115,13 @@ int iallreduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int coun
 }
 
 #if MPI_VERSION >= 4
-// A count that no int holds is MPI's. A library built for a newer MPI than it meets has no function behind it.
+// A count that no int holds is MPI's.
 int iallreduce_c(const NextMpi& next, const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype,
                  MPI_Op op, MPI_Comm comm, MPI_Request* request) {
-  if (count <= std::numeric_limits<int>::max())
-    return iallreduce(next, sendbuf, recvbuf, count < 0 ? -1 : static_cast<int>(count), datatype, op, comm, request);
-  if (next.Iallreduce_c) return next.Iallreduce_c(sendbuf, recvbuf, count, datatype, op, comm, request);
-  return iallreduce(next, sendbuf, recvbuf, -1, datatype, op, comm, request);  // MPI says that it cannot
+  if (!beyond_int(count)) return iallreduce(next, sendbuf, recvbuf, to_int(count), datatype, op, comm, request);
+  if (next.Iallreduce_c && has_large_counts())
+    return next.Iallreduce_c(sendbuf, recvbuf, count, datatype, op, comm, request);
+  return too_many(comm);
 }
 #endif
 

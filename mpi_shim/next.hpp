@@ -52,8 +52,12 @@ struct NextMpi {
   decltype(&PMPI_Comm_free) Comm_free;
   decltype(&PMPI_Comm_disconnect) Comm_disconnect;
 #if MPI_VERSION >= 4
-  decltype(&PMPI_Iallreduce_c) Iallreduce_c;  // likewise
-  decltype(&PMPI_Allreduce_c) Allreduce_c;    // null over an MPI that is older than the headers
+  // Null over an MPI that is older than the headers.
+  decltype(&PMPI_Allreduce_c) Allreduce_c;
+  decltype(&PMPI_Iallreduce_c) Iallreduce_c;
+  decltype(&PMPI_Reduce_c) Reduce_c;
+  decltype(&PMPI_Reduce_scatter_c) Reduce_scatter_c;
+  decltype(&PMPI_Reduce_scatter_block_c) Reduce_scatter_block_c;
 #endif
   int (*Op_create)(MPI_User_function*, int, MPI_Op*);
   int (*Op_free)(MPI_Op*);

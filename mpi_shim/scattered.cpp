@@ -1,4 +1,5 @@
-// Sums of which ranks receive shares: MPI_Reduce, MPI_Reduce_scatter, MPI_Reduce_scatter_block.
+// Sums of which ranks receive shares: MPI_Reduce, MPI_Reduce_scatter, MPI_Reduce_scatter_block, and their forms for
+// MPI_Count.
 #include <array>
 #include <limits>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "horovod/observer.hpp"
 #include "mpi/runtime.hpp"
 #include "mpi/session.hpp"
+#include "next_counts.hpp"
 #include "staged.hpp"
 
 namespace crimp {
@@ -40,18 +42,23 @@ bool inter(MPI_Comm comm) {
   return PMPI_Comm_test_inter(comm, &is) != MPI_SUCCESS || is;
 }
 
-std::uint64_t saturated(std::int64_t count) {
-  return count < 0 ? std::numeric_limits<std::uint64_t>::max() : static_cast<std::uint64_t>(count);
+// What MPI is to judge, a negative count or one that no int holds, is more than there is memory, as SumCall says.
+constexpr std::uint64_t kForMpi = std::numeric_limits<std::uint64_t>::max();
+
+template <class Count>
+std::uint64_t elements_of(Count count) {
+  return fits_int(count) ? static_cast<std::uint64_t>(count) : kForMpi;
 }
 
-// The elements of all shares; a negative count makes it more than there is memory, as SumCall says.
-std::uint64_t total(const int* counts, int ranks) {
-  std::int64_t sum = 0;
+// The elements of all shares.
+template <class Count>
+std::uint64_t total(const Count* counts, int ranks) {
+  std::uint64_t sum = 0;
   for (int r = 0; r < ranks; ++r) {
-    if (counts[r] < 0) return saturated(-1);
-    sum += counts[r];
+    if (!fits_int(counts[r])) return kForMpi;
+    sum += static_cast<std::uint64_t>(counts[r]);
   }
-  return saturated(sum);
+  return sum;
 }
 
 // Shares that each end where `end(r)` says, of the ranks 0, 1, ...
@@ -113,24 +120,26 @@ int scatter(MPI_Datatype type, MPI_Op op, MPI_Comm comm, Count count, CallOf of,
   return rc;
 }
 
-int reduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
+template <class Count>
+int reduce(const NextMpi& next, const void* sendbuf, void* recvbuf, Count count, MPI_Datatype datatype, MPI_Op op,
            int root, MPI_Comm comm) {
-  if (inside(next)) return next.Reduce(sendbuf, recvbuf, count, datatype, op, root, comm);
-  const auto elements = [&](int) { return saturated(count); };
+  if (inside(next)) return next_reduce(next, sendbuf, recvbuf, count, datatype, op, root, comm);
+  const auto elements = [&](int) { return elements_of(count); };
   const auto call = [&](Group group) -> std::optional<SumCall> {
     if (root < 0 || root >= group.ranks || (sendbuf == MPI_IN_PLACE && group.rank != root)) return {};
-    return SumCall{sendbuf, group.rank == root ? recvbuf : &nowhere, saturated(count), datatype, op, comm};
+    return SumCall{sendbuf, group.rank == root ? recvbuf : &nowhere, elements_of(count), datatype, op, comm};
   };
   const auto all_for_root = [&](Group group) {
-    return shares(Collective::reduce, group.ranks, [&](int r) { return r < root ? 0 : saturated(count); });
+    return shares(Collective::reduce, group.ranks, [&](int r) { return r < root ? 0 : elements_of(count); });
   };
   return scatter(datatype, op, comm, elements, call, all_for_root,
                  [&] { return pass_reduce(next, sendbuf, recvbuf, count, datatype, op, root, comm); });
 }
 
-int reduce_scatter(const NextMpi& next, const void* sendbuf, void* recvbuf, const int* recvcounts,
+template <class Count>
+int reduce_scatter(const NextMpi& next, const void* sendbuf, void* recvbuf, const Count* recvcounts,
                    MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
-  if (inside(next)) return next.Reduce_scatter(sendbuf, recvbuf, recvcounts, datatype, op, comm);
+  if (inside(next)) return next_reduce_scatter(next, sendbuf, recvbuf, recvcounts, datatype, op, comm);
   const auto elements = [&](int ranks) { return recvcounts ? total(recvcounts, ranks) : 0; };
   const auto call = [&](Group group) -> std::optional<SumCall> {
     const bool nothing = sendbuf != MPI_IN_PLACE && recvcounts[group.rank] == 0;
@@ -145,18 +154,19 @@ int reduce_scatter(const NextMpi& next, const void* sendbuf, void* recvbuf, cons
                  [&] { return pass_reduce_scatter(next, sendbuf, recvbuf, recvcounts, datatype, op, comm); });
 }
 
-int reduce_scatter_block(const NextMpi& next, const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype,
-                         MPI_Op op, MPI_Comm comm) {
-  if (inside(next)) return next.Reduce_scatter_block(sendbuf, recvbuf, recvcount, datatype, op, comm);
+template <class Count>
+int reduce_scatter_block(const NextMpi& next, const void* sendbuf, void* recvbuf, Count recvcount,
+                         MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
+  if (inside(next)) return next_reduce_scatter_block(next, sendbuf, recvbuf, recvcount, datatype, op, comm);
   const auto elements = [&](int ranks) {
-    return recvcount < 0 ? saturated(-1) : saturated(recvcount) * static_cast<std::uint64_t>(ranks);
+    return fits_int(recvcount) ? elements_of(recvcount) * static_cast<std::uint64_t>(ranks) : kForMpi;
   };
   const auto call = [&](Group group) -> std::optional<SumCall> {
     return SumCall{sendbuf, recvbuf, elements(group.ranks), datatype, op, comm};
   };
   const auto even = [&](Group group) {
     return shares(Collective::reduce_scatter, group.ranks,
-                  [&](int r) { return static_cast<std::uint64_t>(r + 1) * saturated(recvcount); });
+                  [&](int r) { return static_cast<std::uint64_t>(r + 1) * elements_of(recvcount); });
   };
   return scatter(datatype, op, comm, elements, call, even,
                  [&] { return pass_reduce_scatter_block(next, sendbuf, recvbuf, recvcount, datatype, op, comm); });
@@ -175,3 +185,16 @@ CRIMP_EXPORT(Reduce_scatter, reduce_scatter,
 CRIMP_EXPORT(Reduce_scatter_block, reduce_scatter_block,
              (const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm),
              sendbuf, recvbuf, recvcount, datatype, op, comm)
+#if MPI_VERSION >= 4
+CRIMP_EXPORT(Reduce_c, reduce,
+             (const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, int root,
+              MPI_Comm comm),
+             sendbuf, recvbuf, count, datatype, op, root, comm)
+CRIMP_EXPORT(Reduce_scatter_c, reduce_scatter,
+             (const void* sendbuf, void* recvbuf, const MPI_Count recvcounts[], MPI_Datatype datatype, MPI_Op op,
+              MPI_Comm comm),
+             sendbuf, recvbuf, recvcounts, datatype, op, comm)
+CRIMP_EXPORT(Reduce_scatter_block_c, reduce_scatter_block,
+             (const void* sendbuf, void* recvbuf, MPI_Count recvcount, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm),
+             sendbuf, recvbuf, recvcount, datatype, op, comm)
+#endif

@@ -25,7 +25,8 @@ struct Extent {
   bool dense = true;  // without gaps
 };
 Extent extent_of(long long count, MPI_Datatype);
-Extent extent_of(int parts, const int* counts, const int* displs,
+template <class Count>  // int or MPI_Count
+Extent extent_of(int parts, const Count* counts, const int* displs,
                  MPI_Datatype);  // displs: null where behind one another
 
 // The groups of ranks that a call's buffers are counted in, and which of a rooted call's buffers this rank has.
@@ -70,12 +71,15 @@ class Staged {
 struct NextMpi;
 // next.Allreduce, staged where that is needed.
 int pass_allreduce(const NextMpi&, const void* sendbuf, void* recvbuf, int count, MPI_Datatype, MPI_Op, MPI_Comm);
-// Likewise the sums of which ranks receive shares.
-int pass_reduce(const NextMpi&, const void* sendbuf, void* recvbuf, int count, MPI_Datatype, MPI_Op, int root,
+// Likewise the sums of which ranks receive shares, by their type of count: int, or MPI_Count.
+template <class Count>
+int pass_reduce(const NextMpi&, const void* sendbuf, void* recvbuf, Count count, MPI_Datatype, MPI_Op, int root,
                 MPI_Comm);
-int pass_reduce_scatter(const NextMpi&, const void* sendbuf, void* recvbuf, const int* recvcounts, MPI_Datatype, MPI_Op,
-                        MPI_Comm);
-int pass_reduce_scatter_block(const NextMpi&, const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype, MPI_Op,
+template <class Count>
+int pass_reduce_scatter(const NextMpi&, const void* sendbuf, void* recvbuf, const Count* recvcounts, MPI_Datatype,
+                        MPI_Op, MPI_Comm);
+template <class Count>
+int pass_reduce_scatter_block(const NextMpi&, const void* sendbuf, void* recvbuf, Count recvcount, MPI_Datatype, MPI_Op,
                               MPI_Comm);
 
 }  // namespace crimp

@@ -1,6 +1,7 @@
 // Calls that are only staged: those whose buffers may be in device memory where MPI cannot take them.
 #include "export.hpp"
 #include "guard.hpp"
+#include "next_counts.hpp"
 #include "staged.hpp"
 
 namespace crimp {
@@ -31,9 +32,7 @@ int pass(const NextMpi& next, MPI_Comm comm, Buffers buffers, Stage stage, Call 
 }
 
 // So many elements from each of so many ranks.
-Extent extent_of_all(int ranks, int count, MPI_Datatype type) {
-  return extent_of(static_cast<long long>(count) * ranks, type);
-}
+Extent extent_of_all(int ranks, long long count, MPI_Datatype type) { return extent_of(count * ranks, type); }
 
 int gather(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount,
            MPI_Datatype recvtype, int root, MPI_Comm comm) {
@@ -117,7 +116,8 @@ int alltoallv(const NextMpi& next, const void* sendbuf, const int* sendcounts, c
 
 }  // namespace
 
-int pass_reduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
+template <class Count>
+int pass_reduce(const NextMpi& next, const void* sendbuf, void* recvbuf, Count count, MPI_Datatype datatype, MPI_Op op,
                 int root, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     const Extent extent = extent_of(count, datatype);
@@ -126,12 +126,13 @@ int pass_reduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int cou
   };
   return hand_on(comm, {sendbuf, recvbuf}, stage, [&](Buffers b) {
     const ReentrancyGuard handed_on(next);
-    return next.Reduce(b.sendbuf, b.recvbuf, count, datatype, op, root, comm);
+    return next_reduce(next, b.sendbuf, b.recvbuf, count, datatype, op, root, comm);
   });
 }
 
 // What is scattered is counted by the ranks of the own group.
-int pass_reduce_scatter(const NextMpi& next, const void* sendbuf, void* recvbuf, const int* recvcounts,
+template <class Count>
+int pass_reduce_scatter(const NextMpi& next, const void* sendbuf, void* recvbuf, const Count* recvcounts,
                         MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     const bool in_place = sendbuf == MPI_IN_PLACE;
@@ -141,11 +142,12 @@ int pass_reduce_scatter(const NextMpi& next, const void* sendbuf, void* recvbuf,
   };
   return hand_on(comm, {sendbuf, recvbuf}, stage, [&](Buffers b) {
     const ReentrancyGuard handed_on(next);
-    return next.Reduce_scatter(b.sendbuf, b.recvbuf, recvcounts, datatype, op, comm);
+    return next_reduce_scatter(next, b.sendbuf, b.recvbuf, recvcounts, datatype, op, comm);
   });
 }
 
-int pass_reduce_scatter_block(const NextMpi& next, const void* sendbuf, void* recvbuf, int recvcount,
+template <class Count>
+int pass_reduce_scatter_block(const NextMpi& next, const void* sendbuf, void* recvbuf, Count recvcount,
                               MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     const bool in_place = sendbuf == MPI_IN_PLACE;
@@ -155,9 +157,19 @@ int pass_reduce_scatter_block(const NextMpi& next, const void* sendbuf, void* re
   };
   return hand_on(comm, {sendbuf, recvbuf}, stage, [&](Buffers b) {
     const ReentrancyGuard handed_on(next);
-    return next.Reduce_scatter_block(b.sendbuf, b.recvbuf, recvcount, datatype, op, comm);
+    return next_reduce_scatter_block(next, b.sendbuf, b.recvbuf, recvcount, datatype, op, comm);
   });
 }
+
+#define CRIMP_COUNTED_BY(Count)                                                                                       \
+  template int pass_reduce(const NextMpi&, const void*, void*, Count, MPI_Datatype, MPI_Op, int, MPI_Comm);           \
+  template int pass_reduce_scatter(const NextMpi&, const void*, void*, const Count*, MPI_Datatype, MPI_Op, MPI_Comm); \
+  template int pass_reduce_scatter_block(const NextMpi&, const void*, void*, Count, MPI_Datatype, MPI_Op, MPI_Comm);
+CRIMP_COUNTED_BY(int)
+#if MPI_VERSION >= 4
+CRIMP_COUNTED_BY(MPI_Count)
+#endif
+#undef CRIMP_COUNTED_BY
 
 }  // namespace crimp
 
