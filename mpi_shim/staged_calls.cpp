@@ -1,31 +1,12 @@
 // Calls that are only staged: those whose buffers may be in device memory where MPI cannot take them.
 #include "export.hpp"
 #include "guard.hpp"
-#include "next_counts.hpp"
 #include "staged.hpp"
 
 namespace crimp {
 namespace {
 
-struct Buffers {
-  const void* sendbuf;
-  void* recvbuf;
-};
-
-// call(buffers), with stage(staged, ranks, buffers) before it where that is needed. The call itself is outside of the
-// guard.
-template <class Stage, class Call>
-int hand_on(MPI_Comm comm, Buffers buffers, Stage stage, Call call) {
-  if (!stages() || comm == MPI_COMM_NULL) return call(buffers);
-  Staged staged;
-  const int failed = guard(comm, [&] {
-    stage(staged, Ranks(comm), buffers);
-    return MPI_SUCCESS;
-  });
-  return failed != MPI_SUCCESS ? failed : staged.finish(comm, call(buffers));
-}
-
-// Likewise, of a call that may not be the program's.
+// hand_on(), of a call that may not be the program's.
 template <class Stage, class Call>
 int pass(const NextMpi& next, MPI_Comm comm, Buffers buffers, Stage stage, Call call) {
   return inside(next) ? call(buffers) : hand_on(comm, buffers, stage, call);
@@ -115,61 +96,6 @@ int alltoallv(const NextMpi& next, const void* sendbuf, const int* sendcounts, c
 }
 
 }  // namespace
-
-template <class Count>
-int pass_reduce(const NextMpi& next, const void* sendbuf, void* recvbuf, Count count, MPI_Datatype datatype, MPI_Op op,
-                int root, MPI_Comm comm) {
-  const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
-    const Extent extent = extent_of(count, datatype);
-    if (ranks.has_part(root)) b.sendbuf = staged.sent(sendbuf, extent);
-    if (ranks.is_root(root)) b.recvbuf = staged.received(recvbuf, extent, sendbuf == MPI_IN_PLACE);
-  };
-  return hand_on(comm, {sendbuf, recvbuf}, stage, [&](Buffers b) {
-    const ReentrancyGuard handed_on(next);
-    return next_reduce(next, b.sendbuf, b.recvbuf, count, datatype, op, root, comm);
-  });
-}
-
-// What is scattered is counted by the ranks of the own group.
-template <class Count>
-int pass_reduce_scatter(const NextMpi& next, const void* sendbuf, void* recvbuf, const Count* recvcounts,
-                        MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
-  const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
-    const bool in_place = sendbuf == MPI_IN_PLACE;
-    const Extent all = extent_of(ranks.own, recvcounts, nullptr, datatype);
-    b.sendbuf = staged.sent(sendbuf, all);
-    b.recvbuf = staged.received(recvbuf, in_place ? all : extent_of(recvcounts[ranks.rank], datatype), in_place);
-  };
-  return hand_on(comm, {sendbuf, recvbuf}, stage, [&](Buffers b) {
-    const ReentrancyGuard handed_on(next);
-    return next_reduce_scatter(next, b.sendbuf, b.recvbuf, recvcounts, datatype, op, comm);
-  });
-}
-
-template <class Count>
-int pass_reduce_scatter_block(const NextMpi& next, const void* sendbuf, void* recvbuf, Count recvcount,
-                              MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
-  const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
-    const bool in_place = sendbuf == MPI_IN_PLACE;
-    const Extent all = extent_of_all(ranks.own, recvcount, datatype);
-    b.sendbuf = staged.sent(sendbuf, all);
-    b.recvbuf = staged.received(recvbuf, in_place ? all : extent_of(recvcount, datatype), in_place);
-  };
-  return hand_on(comm, {sendbuf, recvbuf}, stage, [&](Buffers b) {
-    const ReentrancyGuard handed_on(next);
-    return next_reduce_scatter_block(next, b.sendbuf, b.recvbuf, recvcount, datatype, op, comm);
-  });
-}
-
-#define CRIMP_COUNTED_BY(Count)                                                                                       \
-  template int pass_reduce(const NextMpi&, const void*, void*, Count, MPI_Datatype, MPI_Op, int, MPI_Comm);           \
-  template int pass_reduce_scatter(const NextMpi&, const void*, void*, const Count*, MPI_Datatype, MPI_Op, MPI_Comm); \
-  template int pass_reduce_scatter_block(const NextMpi&, const void*, void*, Count, MPI_Datatype, MPI_Op, MPI_Comm);
-CRIMP_COUNTED_BY(int)
-#if MPI_VERSION >= 4
-CRIMP_COUNTED_BY(MPI_Count)
-#endif
-#undef CRIMP_COUNTED_BY
 
 }  // namespace crimp
 
