@@ -272,6 +272,8 @@ void Sum::start() {
         at.read(result_, send_, count_ * element());
         values = result_;
       }
+      // What runs there still may use the buffer that the result goes to.
+      if (to_.on_device()) DeviceAccess(to_).synchronize(synchronize_all_);
     }
     insist([&] {
       buffers_.flags = 0, buffers_.exponent = 0;
