@@ -1,5 +1,7 @@
 #include "allreduce.hpp"
 
+#include <utility>
+
 #include "export.hpp"
 #include "guard.hpp"
 #include "half_ops.hpp"
@@ -33,8 +35,7 @@ int pass(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI
 // Horovod's calls are known by their order, so its decoder hears of the small ones too.
 bool sum_mpi(const NextMpi& next, const SumCall& call, const Eligibility& eligible, PassReason* why, Session** left) {
   auto& horovod = horovod::Observer::get();
-  AllreduceRequest request{call.sendbuf == MPI_IN_PLACE ? call.recvbuf : call.sendbuf, call.recvbuf, call.count,
-                           eligible.dtype};
+  AllreduceRequest request = request_of(call, eligible.dtype);
   request.sum_exactly = [&](void* buffer, std::uint64_t n) {
     return next.Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(n), call.datatype, call.op, call.comm);  // n <= count
   };
@@ -73,6 +74,14 @@ __attribute__((noinline)) bool ready() {
 bool ranks_agree(MPI_Comm comm, PassReason* why) {
   Runtime& runtime = Runtime::get();
   return !runtime.late() || comm == MPI_COMM_NULL || runtime.session(comm, why) || *why == PassReason::communicator;
+}
+
+AllreduceRequest request_of(const SumCall& call, Dtype dtype, std::shared_ptr<const Shares> shares, int rank) {
+  AllreduceRequest request{call.sendbuf == MPI_IN_PLACE ? call.recvbuf : call.sendbuf, call.recvbuf, call.count, dtype};
+  request.shares = std::move(shares);
+  request.rank = rank;
+  if (request.own().count() == 0) request.receive = nullptr;
+  return request;
 }
 
 bool sum(const SumCall& call, const Eligibility& eligible, const AllreduceRequest& request, PassReason* why) {

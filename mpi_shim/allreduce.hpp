@@ -1,5 +1,7 @@
 // Sums over a communicator, however they were asked for.
 #pragma once
+#include <memory>
+
 #include "eligibility.hpp"
 #include "mpi/request.hpp"
 #include "next.hpp"
@@ -13,6 +15,9 @@ bool ready();
 // Whether the communicator's ranks have the same settings, where that could not be found at MPI_Init; else *why.
 // Collective at the communicator's first call. Inside guard().
 bool ranks_agree(MPI_Comm, PassReason* why);
+
+// The call as a Session gets it, but for what it may do through MPI.
+AllreduceRequest request_of(const SumCall&, Dtype, std::shared_ptr<const Shares> shares = nullptr, int rank = 0);
 
 // Sums a call that is not Way::pass, compressed. False: it is for MPI, on all ranks, for *why. Inside guard().
 bool sum(const SumCall&, const Eligibility&, const AllreduceRequest&, PassReason* why);

@@ -1,17 +1,12 @@
 // MPI_Iallreduce, and persistent sums: MPI_Allreduce_init where the MPI has it, Open MPI 4's MPIX_Allreduce_init.
-#include <limits>
-#include <utility>
+#include <vector>
 
 #include "allreduce.hpp"
-#include "core/reserve.hpp"
 #include "export.hpp"
 #include "guard.hpp"
-#include "half_ops.hpp"
-#include "mpi/nonblocking.hpp"
 #include "mpi/runtime.hpp"
-#include "progress.hpp"
-#include "requests.hpp"
-#include "staged.hpp"
+#include "next_counts.hpp"
+#include "pending_sums.hpp"
 
 #if defined(OPEN_MPI)
 #include <mpi-ext.h>
@@ -20,83 +15,24 @@
 namespace crimp {
 namespace {
 
-class PendingSum final : public Pending {
- public:
-  PendingSum(std::unique_ptr<NonblockingSum> sum, bool persistent) : sum_(std::move(sum)), persistent_(persistent) {
-    finished = persistent;
-  }
-  int finish(int rc) override {
-    if (rc != MPI_SUCCESS) return rc;
-    return guard(sum_->comm(), [&] { return sum_->finish(), MPI_SUCCESS; });
-  }
-  int start() override {
-    finished = false;
-    return guard(sum_->comm(), [&] { return sum_->start(), MPI_SUCCESS; });
-  }
-  bool persistent() const override { return persistent_; }
-
- private:
-  const std::unique_ptr<NonblockingSum> sum_;
-  const bool persistent_;
-};
-
-// A call that is MPI's, of buffers in device memory that it cannot take.
-class PendingCopies final : public Pending {
- public:
-  explicit PendingCopies(MPI_Comm comm) : comm_(comm) {}
-  int finish(int rc) override { return staged.finish(comm_, rc); }
-  Staged staged;
-
- private:
-  const MPI_Comm comm_;
-};
-
 int pass(const NextMpi& next, const SumCall& call, int count, MPI_Request* request) {
-  const auto started = [&](const void* sendbuf, void* recvbuf) {
-    const ReentrancyGuard handed_on(next);
-    return next.Iallreduce(sendbuf, recvbuf, count, call.datatype, call.op, call.comm, request);
-  };
-  if (!stages() || call.comm == MPI_COMM_NULL || count <= 0 || !request) return started(call.sendbuf, call.recvbuf);
-  std::unique_ptr<PendingCopies> copies;
-  const void* sendbuf = call.sendbuf;
-  void* recvbuf = call.recvbuf;
-  int rc = guard(call.comm, [&] {
-    copies = std::make_unique<PendingCopies>(call.comm);
+  const auto stage = [&](Staged& staged, const Ranks&, Buffers& b) {
     const Extent extent = extent_of(count, call.datatype);
-    sendbuf = copies->staged.sent(call.sendbuf, extent);
-    recvbuf = copies->staged.received(call.recvbuf, extent, call.sendbuf == MPI_IN_PLACE);
-    return MPI_SUCCESS;
-  });
-  if (rc == MPI_SUCCESS) rc = started(sendbuf, recvbuf);
-  if (rc != MPI_SUCCESS || (sendbuf == call.sendbuf && recvbuf == call.recvbuf)) return rc;
-  return guard(call.comm, [&] {
-    std::unique_ptr<Pending> pending = std::move(copies);
-    insist([&] { Requests::get().add(*request, std::move(pending)); });
-    return MPI_SUCCESS;
-  });
+    b.sendbuf = staged.sent(call.sendbuf, extent);
+    b.recvbuf = staged.received(call.recvbuf, extent, call.sendbuf == MPI_IN_PLACE);
+  };
+  return start_by_mpi(next, call.comm, {call.sendbuf, call.recvbuf}, false, request, stage,
+                      [&](Buffers b, std::vector<int>&) {
+                        return next.Iallreduce(b.sendbuf, b.recvbuf, count, call.datatype, call.op, call.comm, request);
+                      });
 }
 
 // A sum that Crimp carries: then *request is its, and it is under way or, persistent, to be started.
 bool carry(const SumCall& call, MPI_Request* request, bool persistent, PassReason* why) {
   const Eligibility eligible = classify(call, false);
   *why = eligible.why;
-  if (eligible.way != Way::compress) return false;
-  if (may_sum_halves(call.op) && !sums_halves(call.op, call.datatype)) {
-    *why = PassReason::operation;
-    return false;
-  }
-  if (!persistent && start_in_lane(call, eligible, request)) return true;
-  const auto sums = Runtime::get().nonblocking(call.comm, why);
-  if (!sums) return false;
-  const AllreduceRequest asked{call.sendbuf == MPI_IN_PLACE ? call.recvbuf : call.sendbuf, call.recvbuf, call.count,
-                               eligible.dtype};
-  auto sum = persistent ? sums->init(asked, why) : sums->start(asked, why);
-  if (!sum) return false;
-  const MPI_Request made = sum->request();
-  std::unique_ptr<Pending> pending = insist([&] { return std::make_unique<PendingSum>(std::move(sum), persistent); });
-  insist([&] { Requests::get().add(made, std::move(pending)); });
-  *request = made;
-  return true;
+  return eligible.way == Way::compress &&
+         carry(call, eligible, request_of(call, eligible.dtype), persistent, request, why);
 }
 
 int iallreduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
@@ -115,13 +51,13 @@ int iallreduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int coun
 }
 
 #if MPI_VERSION >= 4
-// A count that no int holds is MPI's. A library built for a newer MPI than it meets has no function behind it.
+// A count that no int holds is MPI's.
 int iallreduce_c(const NextMpi& next, const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype,
                  MPI_Op op, MPI_Comm comm, MPI_Request* request) {
-  if (count <= std::numeric_limits<int>::max())
-    return iallreduce(next, sendbuf, recvbuf, count < 0 ? -1 : static_cast<int>(count), datatype, op, comm, request);
-  if (next.Iallreduce_c) return next.Iallreduce_c(sendbuf, recvbuf, count, datatype, op, comm, request);
-  return iallreduce(next, sendbuf, recvbuf, -1, datatype, op, comm, request);  // MPI says that it cannot
+  if (!beyond_int(count)) return iallreduce(next, sendbuf, recvbuf, to_int(count), datatype, op, comm, request);
+  if (next.Iallreduce_c && has_large_counts())
+    return next.Iallreduce_c(sendbuf, recvbuf, count, datatype, op, comm, request);
+  return too_many(comm);
 }
 #endif
 

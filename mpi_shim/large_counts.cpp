@@ -61,8 +61,7 @@ int allreduce_large(const NextMpi& next, const SumCall& call) {
     const Eligibility eligible = classify(call, false);
     why = eligible.why;
     if (eligible.way != Way::compress) return MPI_SUCCESS;
-    AllreduceRequest request{call.sendbuf == MPI_IN_PLACE ? call.recvbuf : call.sendbuf, call.recvbuf, call.count,
-                             eligible.dtype};
+    AllreduceRequest request = request_of(call, eligible.dtype);
     request.sum_exactly = [&](void* buffer, std::uint64_t n) {
       return pass_large(next, {MPI_IN_PLACE, buffer, n, call.datatype, call.op, call.comm});
     };

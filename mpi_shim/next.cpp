@@ -38,6 +38,9 @@ NextMpi find_all(bool pmpi) {
   CRIMP_FIND(Reduce_scatter);
   CRIMP_FIND(Reduce_scatter_block);
   CRIMP_FIND(Iallreduce);
+  CRIMP_FIND(Ireduce);
+  CRIMP_FIND(Ireduce_scatter);
+  CRIMP_FIND(Ireduce_scatter_block);
   CRIMP_FIND(Wait);
   CRIMP_FIND(Waitall);
   CRIMP_FIND(Waitany);
@@ -71,6 +74,12 @@ NextMpi find_all(bool pmpi) {
 #if MPI_VERSION >= 4
   CRIMP_FIND(Allreduce_c);
   CRIMP_FIND(Iallreduce_c);
+  CRIMP_FIND(Reduce_c);
+  CRIMP_FIND(Reduce_scatter_c);
+  CRIMP_FIND(Reduce_scatter_block_c);
+  CRIMP_FIND(Ireduce_c);
+  CRIMP_FIND(Ireduce_scatter_c);
+  CRIMP_FIND(Ireduce_scatter_block_c);
 #endif
   CRIMP_FIND(Op_create);
   CRIMP_FIND(Op_free);

@@ -28,6 +28,9 @@ struct NextMpi {
   decltype(&PMPI_Reduce_scatter) Reduce_scatter;
   decltype(&PMPI_Reduce_scatter_block) Reduce_scatter_block;
   decltype(&PMPI_Iallreduce) Iallreduce;
+  decltype(&PMPI_Ireduce) Ireduce;
+  decltype(&PMPI_Ireduce_scatter) Ireduce_scatter;
+  decltype(&PMPI_Ireduce_scatter_block) Ireduce_scatter_block;
   decltype(&PMPI_Wait) Wait;
   decltype(&PMPI_Waitall) Waitall;
   decltype(&PMPI_Waitany) Waitany;
@@ -56,8 +59,15 @@ struct NextMpi {
   decltype(&PMPI_Comm_free) Comm_free;
   decltype(&PMPI_Comm_disconnect) Comm_disconnect;
 #if MPI_VERSION >= 4
-  decltype(&PMPI_Iallreduce_c) Iallreduce_c;  // likewise
-  decltype(&PMPI_Allreduce_c) Allreduce_c;    // null over an MPI that is older than the headers
+  // Null over an MPI that is older than the headers.
+  decltype(&PMPI_Allreduce_c) Allreduce_c;
+  decltype(&PMPI_Iallreduce_c) Iallreduce_c;
+  decltype(&PMPI_Reduce_c) Reduce_c;
+  decltype(&PMPI_Reduce_scatter_c) Reduce_scatter_c;
+  decltype(&PMPI_Reduce_scatter_block_c) Reduce_scatter_block_c;
+  decltype(&PMPI_Ireduce_c) Ireduce_c;
+  decltype(&PMPI_Ireduce_scatter_c) Ireduce_scatter_c;
+  decltype(&PMPI_Ireduce_scatter_block_c) Ireduce_scatter_block_c;
 #endif
   int (*Op_create)(MPI_User_function*, int, MPI_Op*);
   int (*Op_free)(MPI_Op*);

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <csignal>
@@ -24,7 +25,7 @@
 #include "mpi/runtime.hpp"
 #include "mpi/session.hpp"
 #include "requests.hpp"
-#include "staged.hpp"
+#include "shared_sum.hpp"
 
 extern char** environ;
 
@@ -35,6 +36,9 @@ struct Job {
   SumCall call;
   Eligibility eligible;
   MPI_Comm program;  // the program's communicator
+  std::shared_ptr<const Shares> shares;
+  int rank;
+  std::vector<int> counts = {};  // of each share
   MPI_Request request = MPI_REQUEST_NULL;
   int rc = MPI_SUCCESS;
 };
@@ -114,34 +118,42 @@ class Lane {
         job = std::move(jobs_.front());
         jobs_.pop_front();
       }
-      job->rc = sum(job->call, job->eligible);
+      job->rc = sum(*job);
       PMPI_Grequest_complete(job->request);
     }
   }
 
   // As a blocking call, but for what was decided when the program made it.
-  int sum(SumCall call, const Eligibility& eligible) {
+  int sum(const Job& job) {
+    SumCall call = job.call;
     call.comm = comm_;
-    const int count = static_cast<int>(call.count);
     const NextMpi& next = next_pmpi();
-    AllreduceRequest request{call.sendbuf == MPI_IN_PLACE ? call.recvbuf : call.sendbuf, call.recvbuf, call.count,
-                             eligible.dtype};
+    AllreduceRequest request = request_of(call, job.eligible.dtype, job.shares, job.rank);
     request.sum_exactly = [&](void* buffer, std::uint64_t n) {
       return next.Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(n), call.datatype, call.op, comm_);
     };
-    request.sum_by_mpi = [&] {
-      return pass_allreduce(next, call.sendbuf, call.recvbuf, count, call.datatype, call.op, comm_);
-    };
+    request.sum_by_mpi = [&] { return by_mpi(next, call, job); };
     Session* left = nullptr;
     request.left = &left;
     PassReason why = PassReason::settings_differ;
     bool summed = false;
-    int rc = guard(comm_, [&] { return summed = crimp::sum(call, eligible, request, &why), MPI_SUCCESS; });
+    int rc = guard(comm_, [&] { return summed = crimp::sum(call, job.eligible, request, &why), MPI_SUCCESS; });
     if (summed || rc != MPI_SUCCESS) return rc;
     Runtime::get().report.passed(why);
     rc = request.sum_by_mpi();
     if (left && rc == MPI_SUCCESS) left->left_ended();
     return rc;
+  }
+
+  static int by_mpi(const NextMpi& next, const SumCall& call, const Job& job) {
+    const auto& [sendbuf, recvbuf, count, datatype, op, comm] = call;
+    if (!job.shares) return pass_allreduce(next, sendbuf, recvbuf, static_cast<int>(count), datatype, op, comm);
+    const int* const counts = job.counts.data();
+    if (job.shares->collective == Collective::reduce_scatter)
+      return pass_shares(next, ReduceScatterSum<int>{sendbuf, recvbuf, counts, datatype, op, comm});
+    const auto root = std::max_element(job.counts.begin(), job.counts.end()) - job.counts.begin();
+    return pass_shares(next,
+                       ReduceSum<int>{sendbuf, recvbuf, counts[root], datatype, op, static_cast<int>(root), comm});
   }
 
   MPI_Comm comm_;
@@ -260,10 +272,13 @@ void close_lanes() {
   for (Lane* const lane : left) lane->end();
 }
 
-bool start_in_lane(const SumCall& call, const Eligibility& eligible, MPI_Request* request) {
+bool start_in_lane(const SumCall& call, const Eligibility& eligible, std::shared_ptr<const Shares> shares, int rank,
+                   MPI_Request* request) {
   Lane* const lane = Lanes::get().of(call.comm);
   if (!lane) return false;
-  auto job = insist([&] { return std::make_shared<Job>(Job{call, eligible, call.comm}); });
+  auto job = insist([&] { return std::make_shared<Job>(Job{call, eligible, call.comm, shares, rank}); });
+  for (int r = 0; shares && r < shares->ranks(); ++r)
+    insist([&] { job->counts.push_back(static_cast<int>(shares->of(r).count())); });
   // The program may free its type and operation now.
   if (may_sum_halves(call.op)) job->call.datatype = half_type(eligible.dtype), job->call.op = half_sum(eligible.dtype);
   std::unique_ptr<Pending> pending = insist([&] { return std::make_unique<PendingJob>(job); });

@@ -7,6 +7,8 @@
 #pragma once
 #include <mpi.h>
 
+#include <memory>
+
 #include "allreduce.hpp"
 #include "eligibility.hpp"
 
@@ -23,6 +25,7 @@ void close_lane(MPI_Comm);
 void close_lanes();  // before MPI_Finalize
 
 // Hands a sum of Way::compress to the communicator's lane. False: it has none. Inside guard().
-bool start_in_lane(const SumCall&, const Eligibility&, MPI_Request*);
+// shares: null for MPI_Iallreduce; else `rank` is this one.
+bool start_in_lane(const SumCall&, const Eligibility&, std::shared_ptr<const Shares> shares, int rank, MPI_Request*);
 
 }  // namespace crimp

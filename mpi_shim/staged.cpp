@@ -80,7 +80,8 @@ Extent extent_of(long long count, MPI_Datatype type) {
           extent == size && true_extent == size};
 }
 
-Extent extent_of(int parts, const int* counts, const int* displs, MPI_Datatype type) {
+template <class Count>
+Extent extent_of(int parts, const Count* counts, const int* displs, MPI_Datatype type) {
   if (type == MPI_DATATYPE_NULL || !counts) return {};
   MPI_Aint low, extent;
   PMPI_Type_get_extent(type, &low, &extent);
@@ -97,6 +98,10 @@ Extent extent_of(int parts, const int* counts, const int* displs, MPI_Datatype t
   }
   return {first, static_cast<std::size_t>(last - first), false};
 }
+template Extent extent_of(int, const int*, const int*, MPI_Datatype);
+#if MPI_VERSION >= 4
+template Extent extent_of(int, const MPI_Count*, const int*, MPI_Datatype);
+#endif
 
 Staged::~Staged() {
   for (auto& c : copies_) give_back(std::move(c.memory));

@@ -11,6 +11,7 @@
 
 #include "backend/device_access.hpp"
 #include "core/error.hpp"
+#include "guard.hpp"
 #include "memory/memory_resource.hpp"
 
 namespace crimp {
@@ -25,7 +26,8 @@ struct Extent {
   bool dense = true;  // without gaps
 };
 Extent extent_of(long long count, MPI_Datatype);
-Extent extent_of(int parts, const int* counts, const int* displs,
+template <class Count>  // int or MPI_Count
+Extent extent_of(int parts, const Count* counts, const int* displs,
                  MPI_Datatype);  // displs: null where behind one another
 
 // The groups of ranks that a call's buffers are counted in, and which of a rooted call's buffers this rank has.
@@ -67,15 +69,25 @@ class Staged {
   std::optional<Error> failure_;
 };
 
-struct NextMpi;
+struct Buffers {
+  const void* sendbuf;
+  void* recvbuf;
+};
+
+// call(buffers), with stage(staged, ranks, buffers) before it where that is needed. The call itself is outside of the
+// guard.
+template <class Stage, class Call>
+int hand_on(MPI_Comm comm, Buffers buffers, Stage stage, Call call) {
+  if (!stages() || comm == MPI_COMM_NULL) return call(buffers);
+  Staged staged;
+  const int failed = guard(comm, [&] {
+    stage(staged, Ranks(comm), buffers);
+    return MPI_SUCCESS;
+  });
+  return failed != MPI_SUCCESS ? failed : staged.finish(comm, call(buffers));
+}
+
 // next.Allreduce, staged where that is needed.
 int pass_allreduce(const NextMpi&, const void* sendbuf, void* recvbuf, int count, MPI_Datatype, MPI_Op, MPI_Comm);
-// Likewise the sums of which ranks receive shares.
-int pass_reduce(const NextMpi&, const void* sendbuf, void* recvbuf, int count, MPI_Datatype, MPI_Op, int root,
-                MPI_Comm);
-int pass_reduce_scatter(const NextMpi&, const void* sendbuf, void* recvbuf, const int* recvcounts, MPI_Datatype, MPI_Op,
-                        MPI_Comm);
-int pass_reduce_scatter_block(const NextMpi&, const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype, MPI_Op,
-                              MPI_Comm);
 
 }  // namespace crimp

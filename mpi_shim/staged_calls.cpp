@@ -6,34 +6,14 @@
 namespace crimp {
 namespace {
 
-struct Buffers {
-  const void* sendbuf;
-  void* recvbuf;
-};
-
-// call(buffers), with stage(staged, ranks, buffers) before it where that is needed. The call itself is outside of the
-// guard.
-template <class Stage, class Call>
-int hand_on(MPI_Comm comm, Buffers buffers, Stage stage, Call call) {
-  if (!stages() || comm == MPI_COMM_NULL) return call(buffers);
-  Staged staged;
-  const int failed = guard(comm, [&] {
-    stage(staged, Ranks(comm), buffers);
-    return MPI_SUCCESS;
-  });
-  return failed != MPI_SUCCESS ? failed : staged.finish(comm, call(buffers));
-}
-
-// Likewise, of a call that may not be the program's.
+// hand_on(), of a call that may not be the program's.
 template <class Stage, class Call>
 int pass(const NextMpi& next, MPI_Comm comm, Buffers buffers, Stage stage, Call call) {
   return inside(next) ? call(buffers) : hand_on(comm, buffers, stage, call);
 }
 
 // So many elements from each of so many ranks.
-Extent extent_of_all(int ranks, int count, MPI_Datatype type) {
-  return extent_of(static_cast<long long>(count) * ranks, type);
-}
+Extent extent_of_all(int ranks, long long count, MPI_Datatype type) { return extent_of(count * ranks, type); }
 
 int gather(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount,
            MPI_Datatype recvtype, int root, MPI_Comm comm) {
@@ -116,48 +96,6 @@ int alltoallv(const NextMpi& next, const void* sendbuf, const int* sendcounts, c
 }
 
 }  // namespace
-
-int pass_reduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
-                int root, MPI_Comm comm) {
-  const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
-    const Extent extent = extent_of(count, datatype);
-    if (ranks.has_part(root)) b.sendbuf = staged.sent(sendbuf, extent);
-    if (ranks.is_root(root)) b.recvbuf = staged.received(recvbuf, extent, sendbuf == MPI_IN_PLACE);
-  };
-  return hand_on(comm, {sendbuf, recvbuf}, stage, [&](Buffers b) {
-    const ReentrancyGuard handed_on(next);
-    return next.Reduce(b.sendbuf, b.recvbuf, count, datatype, op, root, comm);
-  });
-}
-
-// What is scattered is counted by the ranks of the own group.
-int pass_reduce_scatter(const NextMpi& next, const void* sendbuf, void* recvbuf, const int* recvcounts,
-                        MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
-  const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
-    const bool in_place = sendbuf == MPI_IN_PLACE;
-    const Extent all = extent_of(ranks.own, recvcounts, nullptr, datatype);
-    b.sendbuf = staged.sent(sendbuf, all);
-    b.recvbuf = staged.received(recvbuf, in_place ? all : extent_of(recvcounts[ranks.rank], datatype), in_place);
-  };
-  return hand_on(comm, {sendbuf, recvbuf}, stage, [&](Buffers b) {
-    const ReentrancyGuard handed_on(next);
-    return next.Reduce_scatter(b.sendbuf, b.recvbuf, recvcounts, datatype, op, comm);
-  });
-}
-
-int pass_reduce_scatter_block(const NextMpi& next, const void* sendbuf, void* recvbuf, int recvcount,
-                              MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
-  const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
-    const bool in_place = sendbuf == MPI_IN_PLACE;
-    const Extent all = extent_of_all(ranks.own, recvcount, datatype);
-    b.sendbuf = staged.sent(sendbuf, all);
-    b.recvbuf = staged.received(recvbuf, in_place ? all : extent_of(recvcount, datatype), in_place);
-  };
-  return hand_on(comm, {sendbuf, recvbuf}, stage, [&](Buffers b) {
-    const ReentrancyGuard handed_on(next);
-    return next.Reduce_scatter_block(b.sendbuf, b.recvbuf, recvcount, datatype, op, comm);
-  });
-}
 
 }  // namespace crimp
 

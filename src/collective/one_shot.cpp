@@ -1,7 +1,10 @@
-// Every rank sends every other one frame, a header and a body as long as its bound, in a single allgather; every rank
-// decodes all of them, its own too, in rank order 0..N-1. All of a call's frame is encoded before it leaves, and
-// nothing but that one exchange is waited for: what a call that does not block can do without anybody's help (MPI's
-// progress rule).
+// Every rank sends every other one frame, a header and a body as long as its bound, in a single exchange; every rank
+// decodes all that it has received, its own too, in rank order 0..N-1. All of a call's frames are encoded before they
+// leave, and nothing but that one exchange is waited for: what a call that does not block can do without anybody's help
+// (MPI's progress rule).
+//
+// A frame holds the whole call, the same for all ranks, or where ranks receive shares that rank's share. Who has no
+// share receives nothing.
 #include "collective/one_shot.hpp"
 
 #include <algorithm>
@@ -22,25 +25,45 @@ constexpr std::uint64_t kWholeCall = (std::uint64_t{1} << 40) * kPieceElements;
 class OneShotRoute final : public ChunkedRoute {
  public:
   OneShotRoute(const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks)
-      : ChunkedRoute(Algorithm::one_shot, of, chunk_elements, transport_ranks),
-        frame_bytes(sizeof(Header) +
-                    largest([&](const ChunkPartition& partition) { return partition.body_bound(*part.codec); })) {
-    set_bytes((static_cast<std::uint64_t>(ranks) + 1) * Arena::padded(frame_bytes));
+      : ChunkedRoute(Algorithm::one_shot, of, cut(of, chunk_elements, transport_ranks), transport_ranks) {
+    for (const Slice& run : chunks()) {
+      const bool none = part.shares && run.partition.count() == 0;
+      frames.push_back(none ? 0 : sizeof(Header) + run.partition.body_bound(*part.codec));
+      offsets.push_back(all_frames);
+      all_frames += frames.back();
+      largest_frame = std::max(largest_frame, frames.back());
+    }
+    set_bytes(Arena::padded(all_frames) + Arena::padded(static_cast<std::uint64_t>(ranks) * largest_frame));
   }
   std::unique_ptr<Exchange> exchange(Transport&, const CallBuffers&, Workers&, Trace*) const override;
-  const std::uint64_t frame_bytes;  // a multiple of kPayloadAlign
+  // Of the frames that a rank receives.
+  std::size_t own(std::size_t rank) const { return part.shares ? rank : 0; }
+
+  std::vector<std::uint64_t> frames, offsets;  // of each rank's share, or one; bytes, multiples of kPayloadAlign
+  std::uint64_t all_frames = 0, largest_frame = 0;
+
+ private:
+  static Runs cut(const PartPlan& of, std::uint64_t chunk, int ranks) {
+    if (!of.shares) return {{{0, of.count}}, 1, chunk};
+    Runs runs{{}, static_cast<std::size_t>(ranks), chunk};
+    for (int r = 0; r < ranks; ++r) runs.runs.push_back(of.shares->of(r));
+    return runs;
+  }
 };
 
 class OneShot final : public Rounds<OneShot> {
  public:
   OneShot(Transport& transport, const OneShotRoute& route, const CallBuffers& call, Workers& workers, Trace* trace)
-      : Rounds(transport, workers, route, call, trace, 1), slice_(route.chunks()[0]), frame_bytes_(route.frame_bytes),
-        headers_(ranks()), views_(ranks()) {
+      : Rounds(transport, workers, route, call, trace, 1), plan_(route), frame_bytes_(route.frames[route.own(rank())]),
+        bounds_(route.frames.size()), mine_(route.frames.size()), headers_(ranks()), views_(ranks()) {
+    if (part_.shares)
+      for (std::size_t r = 0; r < ranks(); ++r)
+        bytes_due_.push_back(frame_bytes_), offsets_due_.push_back(r * frame_bytes_);
     encoding_.reserve(1);
     decoding_.reserve(1);
     if (!call.arena) return;
-    mine_ = reinterpret_cast<std::uint8_t*>(call.arena->take(frame_bytes_));
-    frames_ = reinterpret_cast<std::uint8_t*>(call.arena->take(ranks() * frame_bytes_));
+    leaving_ = reinterpret_cast<std::uint8_t*>(call.arena->take(route.all_frames));
+    arrived_ = reinterpret_cast<std::uint8_t*>(call.arena->take(ranks() * frame_bytes_));
     begin(route);
   }
 
@@ -52,36 +75,55 @@ class OneShot final : public Rounds<OneShot> {
   // A rank without room has nothing to send from or to receive in. Its plan could not be carried any further, so that
   // the others would wait for it: who starts such calls has the room first.
   void send(std::uint64_t chunk) {
-    if (!mine_) throw Error(ErrorCode::out_of_memory, "no memory for a call's frames");
+    if (!leaving_) throw Error(ErrorCode::out_of_memory, "no memory for a call's frames");
     const auto begin = Clock::now();
-    bind(bound_, slice_, chunk);
-    header_ = header(chunk, bound_.partition().count());
-    add(encoding_, header_, bound_, call_.in, static_cast<std::uint32_t>(rank()), mine_ + sizeof(Header));
-    start_encode(encoding_);
-    finish_encode(encoding_);
+    std::uint8_t flags = 0;
+    for (std::size_t q = 0; q < mine_.size(); ++q) {
+      bind(bounds_[q], plan_.chunks()[q], chunk);
+      mine_[q] = header(chunk, bounds_[q].partition().count());
+      if (plan_.frames[q] == 0) continue;
+      add(encoding_, mine_[q], bounds_[q], call_.in, static_cast<std::uint32_t>(rank()),
+          leaving_ + plan_.offsets[q] + sizeof(Header));
+      start_encode(encoding_);
+      finish_encode(encoding_);
+      flags |= mine_[q].flags;
+    }
     const double took = span("encode", chunk, begin);
-    header_.encode_us += static_cast<std::uint32_t>(1e6 * took);
-    header_.wire_us = static_cast<std::uint32_t>(call_.exponent);
     result_.encode_s += took;
-    std::memcpy(mine_, &header_, sizeof header_);
-    ticket_ = under_way(transport_.start_allgather(mine_, frames_, frame_bytes_));
-    result_.sent_bytes += frame_bytes_;
+    for (std::size_t q = 0; q < mine_.size(); ++q) {
+      Header& h = mine_[q];
+      // What is wrong with one share of this rank's is said to all.
+      if (flags & ~kFlagCorrupt) h.flags |= flags, h.body_bytes = h.body_hash = 0;
+      h.encode_us += static_cast<std::uint32_t>(1e6 * took);
+      h.wire_us = static_cast<std::uint32_t>(call_.exponent);
+      if (plan_.frames[q]) std::memcpy(leaving_ + plan_.offsets[q], &h, sizeof h);
+    }
+    if (part_.shares) {
+      ticket_ = under_way(
+          transport_.start_alltoallv(leaving_, plan_.frames, plan_.offsets, arrived_, bytes_due_, offsets_due_));
+      result_.sent_bytes += plan_.all_frames - frame_bytes_;
+    } else {
+      ticket_ = under_way(transport_.start_allgather(leaving_, arrived_, frame_bytes_));
+      result_.sent_bytes += frame_bytes_;
+    }
     result_.received_bytes += (ranks() - 1) * frame_bytes_;
   }
 
-  std::uint8_t* frame(std::size_t r) { return frames_ + r * frame_bytes_; }
+  std::uint8_t* frame(std::size_t r) { return arrived_ + r * frame_bytes_; }
+  const BoundSlice& own() const { return bounds_[plan_.own(rank())]; }
 
   void sum(std::uint64_t chunk) {
     wait(ticket_, chunk);
+    if (frame_bytes_ == 0) return end();
     for (std::size_t r = 0; r < ranks(); ++r) std::memcpy(&headers_[r], frame(r), sizeof(Header));
     if (!accept(headers_)) return end();
-    commit({&bound_, 1}, {&header_, 1});
+    commit(bounds_, mine_);
     const auto begin = Clock::now();
     may_corrupt_wire({frame(0) + sizeof(Header), std::min(headers_[0].body_bytes, body_bytes())});
     bool good = true;
     for (std::size_t r = 0; r < ranks(); ++r) {
       const std::uint64_t bytes = std::min(headers_[r].body_bytes, body_bytes());
-      good = open(views_[r], headers_[r], bound_, std::span(frame(r) + sizeof(Header), bytes), r, chunk) && good;
+      good = open(views_[r], headers_[r], own(), std::span(frame(r) + sizeof(Header), bytes), r, chunk) && good;
     }
     if (good) decode(chunk);
     result_.decode_s += span("decode", chunk, begin);
@@ -98,7 +140,7 @@ class OneShot final : public Rounds<OneShot> {
       result_.exponent = std::max(result_.exponent, exponent(r));
     }
     if (alike) {
-      add(decoding_, bound_, views_, chunk);
+      add(decoding_, own(), views_, chunk);
       start_decode(decoding_);
       finish_decode(decoding_);
     } else {
@@ -108,36 +150,34 @@ class OneShot final : public Rounds<OneShot> {
 
   // Payloads of values in units of their own, one after another.
   void add_scaled(std::uint64_t chunk) try {
-    std::vector<float> one(part_.count);
-    float* const sums = call_.out;
+    const Slice& slice = *own().slice;
+    std::vector<float> one(part_.shares ? part_.shares->of(static_cast<int>(rank())).count() : part_.count);
+    float* const sums = call_.out + (slice.begin - call_.out_begin);
     for (std::size_t r = 0; r < ranks(); ++r) {
       int bad = Decoding::kUnknown;
-      DecodeJob job{
-          codec(), bound_.partition(), {&views_[r], 1}, {bound_.begin(), call_.sequence, 0}, one.data(), false, 0,
-          &bad};
+      DecodeJob job{codec(), slice.partition, {&views_[r], 1}, {slice.begin, call_.sequence, 0}, one.data(), false, 0,
+                    &bad};
       backend_.finish_decode(backend_.start_decode({&job, 1}, mover()), mover());
       if (bad >= 0) return blame(r, chunk, "a piece of it is malformed");
       // Below 2^-126 of the largest rank's unit there is nothing of a float's left.
       const float unit = std::ldexp(1.0f, std::max(exponent(r) - result_.exponent, -149));
-      for (std::size_t g = 0; g < slice_.segments.size(); ++g) {
-        const Group& group = bound_.partition().groups()[g];
+      for (const Group& group : slice.partition.groups())
         for (std::uint64_t i = group.offset; i < group.offset + group.count; ++i)
           sums[i] = (r == 0 ? 0.0f : sums[i]) + unit * one[i];
-      }
     }
   } catch (const std::exception& e) {
     failed(e);
   }
 
-  const Slice& slice_;
-  const std::uint64_t frame_bytes_;
-  Header header_;
-  std::vector<Header> headers_;
+  const OneShotRoute& plan_;
+  const std::uint64_t frame_bytes_;                     // that this rank receives from each
+  std::vector<std::uint64_t> bytes_due_, offsets_due_;  // of shares
+  std::vector<BoundSlice> bounds_;
+  std::vector<Header> mine_, headers_;
   std::vector<BodyView> views_;
-  BoundSlice bound_;
   Encoding encoding_;
   Decoding decoding_;
-  std::uint8_t *mine_ = nullptr, *frames_ = nullptr;
+  std::uint8_t *leaving_ = nullptr, *arrived_ = nullptr;
   Transport::Ticket ticket_ = kNothing;
 };
 
@@ -153,7 +193,26 @@ std::unique_ptr<Exchange> OneShotRoute::exchange(Transport& transport, const Cal
 
 }  // namespace
 
-std::uint64_t frame_bytes(const RoutePlan& route) { return static_cast<const OneShotRoute&>(route).frame_bytes; }
+std::uint64_t frame_bytes(const RoutePlan& route) { return static_cast<const OneShotRoute&>(route).largest_frame; }
+
+OneShotTraffic one_shot_traffic(const RoutePlan& plan) {
+  const auto& route = static_cast<const OneShotRoute&>(plan);
+  const auto n = static_cast<std::uint64_t>(route.ranks);
+  const std::uint64_t element = size_of(route.part.dtype), values = route.part.count * element;
+  OneShotTraffic traffic{0, 0, n * route.largest_frame};
+  if (!route.part.shares) {
+    traffic.moved = traffic.frames;
+    traffic.plain = 2 * values;
+    return traffic;
+  }
+  for (int r = 0; r < route.ranks; ++r) {
+    const std::uint64_t frame = route.frames[static_cast<std::size_t>(r)];
+    const std::uint64_t share = route.part.shares->of(r).count() * element;
+    traffic.moved = std::max({traffic.moved, (n - 1) * frame, route.all_frames - frame});
+    traffic.plain = std::max({traffic.plain, share, values - share});
+  }
+  return traffic;
+}
 
 AlgorithmEntry one_shot_algorithm() {
   return {

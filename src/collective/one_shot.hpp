@@ -6,9 +6,17 @@
 
 namespace crimp {
 
-// Of a route of Algorithm::one_shot: bytes of the frame that a rank sends every rank. The first thing that its exchange
-// takes of CallBuffers::arena are this rank's frame and then all ranks', so that with the same arena they lie where
-// they lay before.
+// Of a route of Algorithm::one_shot: bytes of the frame that a rank sends every rank, or the largest. The first thing
+// that its exchange takes of CallBuffers::arena are the frames that leave and then those that arrive, so that with the
+// same arena they lie where they lay before.
 std::uint64_t frame_bytes(const RoutePlan&);
+
+// Bytes of a call, equal on all ranks.
+struct OneShotTraffic {
+  std::uint64_t moved;   // what the rank with the most to do sends, or receives, where that is more
+  std::uint64_t plain;   // likewise of plain MPI, at least. Of sums for all ranks both are n / (n - 1) times as many
+  std::uint64_t frames;  // room for those that a rank receives, at most
+};
+OneShotTraffic one_shot_traffic(const RoutePlan&);
 
 }  // namespace crimp

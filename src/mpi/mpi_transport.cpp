@@ -19,13 +19,13 @@ int payload_units(std::uint64_t bytes) {
   return static_cast<int>(n);
 }
 
-namespace {
-
-void units(std::span<const std::uint64_t> bytes, std::vector<int>& to) {
+void payload_units(std::span<const std::uint64_t> bytes, std::vector<int>& to) {
   to.clear();
   insist([&] { to.reserve(bytes.size()); });
   for (const auto b : bytes) to.push_back(payload_units(b));
 }
+
+namespace {
 
 // An operation of our own: MPI_SUM knows no unit of 64 bytes, and Open MPI's AVX version of it saturates small integers
 // (ompi issue 8045).
@@ -84,8 +84,8 @@ Transport::Ticket MpiTransport::start_allgatherv(const void* mine, std::span<con
                                                  std::span<const std::uint64_t> offsets, void* all) {
   const Ticket t = free_exchange();
   Exchange& e = exchanges_[t];
-  units(bytes, e.counts);
-  units(offsets, e.places);
+  payload_units(bytes, e.counts);
+  payload_units(offsets, e.places);
   check_mpi(PMPI_Iallgatherv(mine, e.counts[static_cast<std::size_t>(rank_)], payload_unit(), all, e.counts.data(),
                              e.places.data(), payload_unit(), comm_, &e.request),
             "MPI_Iallgatherv");
@@ -99,10 +99,10 @@ Transport::Ticket MpiTransport::start_alltoallv(const void* mine, std::span<cons
                                                 std::span<const std::uint64_t> offsets) {
   const Ticket t = free_exchange();
   Exchange& e = exchanges_[t];
-  units(send_bytes, e.send_counts);
-  units(send_offsets, e.send_places);
-  units(bytes, e.counts);
-  units(offsets, e.places);
+  payload_units(send_bytes, e.send_counts);
+  payload_units(send_offsets, e.send_places);
+  payload_units(bytes, e.counts);
+  payload_units(offsets, e.places);
   check_mpi(PMPI_Ialltoallv(mine, e.send_counts.data(), e.send_places.data(), payload_unit(), all, e.counts.data(),
                             e.places.data(), payload_unit(), comm_, &e.request),
             "MPI_Ialltoallv");

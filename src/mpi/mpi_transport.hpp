@@ -52,6 +52,7 @@ class MpiTransport final : public Transport {
 MPI_Datatype payload_unit();
 // A multiple of 64 bytes in them. Throws Error{argument_invalid} beyond.
 int payload_units(std::uint64_t bytes);
+void payload_units(std::span<const std::uint64_t> bytes, std::vector<int>& to);
 
 // Throws Error{transport_failed} that names the call unless rc is MPI_SUCCESS.
 void check_mpi(int rc, const char* call);

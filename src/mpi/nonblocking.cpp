@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <optional>
 #include <string>
@@ -56,9 +57,17 @@ class OneExchange final : public Transport {
   Ticket start_allgatherv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*) override {
     return no_other();
   }
-  Ticket start_alltoallv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*,
-                         std::span<const std::uint64_t>, std::span<const std::uint64_t>) override {
-    return no_other();
+  Ticket start_alltoallv(const void* mine, std::span<const std::uint64_t> send_bytes,
+                         std::span<const std::uint64_t> send_offsets, void* all, std::span<const std::uint64_t> bytes,
+                         std::span<const std::uint64_t> offsets) override {
+    payload_units(send_bytes, send_counts_);
+    payload_units(send_offsets, send_places_);
+    payload_units(bytes, counts_);
+    payload_units(offsets, places_);
+    check_mpi(PMPI_Ialltoallv(mine, send_counts_.data(), send_places_.data(), payload_unit(), all, counts_.data(),
+                              places_.data(), payload_unit(), comm_, &request_),
+              "MPI_Ialltoallv");
+    return 0;
   }
   Ticket start_sum(const void*, void*, std::uint64_t, Integer) override { return no_other(); }
   void wait(Ticket) override {}
@@ -72,8 +81,8 @@ class OneExchange final : public Transport {
 #if MPI_VERSION >= 4
     // MPICH 4.0's MPI_Allgather_init among 2^k ranks has the values of its first start for ever.
     counts_.assign(static_cast<std::size_t>(size_), n);
-    for (int r = 0; r < size_; ++r) offsets_.push_back(r * n);
-    check_mpi(PMPI_Allgatherv_init(mine, n, payload_unit(), all, counts_.data(), offsets_.data(), payload_unit(), comm_,
+    for (int r = 0; r < size_; ++r) places_.push_back(r * n);
+    check_mpi(PMPI_Allgatherv_init(mine, n, payload_unit(), all, counts_.data(), places_.data(), payload_unit(), comm_,
                                    MPI_INFO_NULL, &request_),
               "MPI_Allgatherv_init");
     return true;
@@ -97,8 +106,8 @@ class OneExchange final : public Transport {
   MPI_Comm comm_;
   int rank_, size_;
   bool persistent_ = false;
-  std::vector<int> counts_, offsets_;  // of a persistent exchange, which are MPI's until it is freed
   MPI_Request request_ = MPI_REQUEST_NULL;
+  std::vector<int> send_counts_, send_places_, counts_, places_;  // MPI's until the request is freed
 };
 
 // x times 2^exponent, in the type that the sum is returned in.
@@ -148,7 +157,7 @@ class Sum final : public NonblockingSum {
       std::shared_ptr<const RoutePlan> route)
       : of_(std::move(of)), plan_(std::move(plan)), route_(std::move(route)), from_(pointer_attributes(request.send)),
         to_(pointer_attributes(request.receive)), send_(request.send), receive_(request.receive), count_(request.count),
-        dtype_(request.dtype), synchronize_all_(request.synchronize_all),
+        own_(request.own()), dtype_(request.dtype), synchronize_all_(request.synchronize_all),
         transport_(of_->comm(), of_->rank(), of_->size()), host_(of_->context().workers) {
     arena_ = of_->take_arena(route_->bytes({}).together);
     const bool copies = from_.on_device() || to_.on_device();
@@ -179,6 +188,8 @@ class Sum final : public NonblockingSum {
   void look(const void* values);
   void bind(const void* values);
   void find_memory();
+  bool speaks() const;
+  float* sums() { return widened_ ? widened_ + own_.begin : buffers_.out; }
   void to_caller(CollectiveResult&);
   void note(const CollectiveResult&, Clock::time_point ended);
 
@@ -189,6 +200,7 @@ class Sum final : public NonblockingSum {
   const void* send_;
   void* receive_;
   const std::uint64_t count_;
+  const Shares::Run own_;  // what this rank receives
   const Dtype dtype_;
   const bool synchronize_all_;
   OneExchange transport_;
@@ -249,6 +261,7 @@ void Sum::bind(const void* values) {
   }
   buffers_.in = widened_ ? widened_ : static_cast<const float*>(values);
   buffers_.out = widened_ ? widened_ : static_cast<float*>(result_);
+  if (!widened_) buffers_.out_begin = own_.begin;
 }
 
 void Sum::start() {
@@ -272,6 +285,8 @@ void Sum::start() {
         at.read(result_, send_, count_ * element());
         values = result_;
       }
+      // What runs there still may use the buffer that the result goes to.
+      if (to_.on_device()) DeviceAccess(to_).synchronize(synchronize_all_);
     }
     insist([&] {
       buffers_.flags = 0, buffers_.exponent = 0;
@@ -290,25 +305,34 @@ void Sum::start() {
   exchange_->start();
 }
 
+// For all ranks that receive something.
+bool Sum::speaks() const {
+  const Shares* const shares = plan_->shares.get();
+  int first = 0;
+  while (shares && first < shares->ranks() && shares->of(first).count() == 0) ++first;
+  return of_->rank() == first;
+}
+
 void Sum::to_caller(CollectiveResult& result) {
   if (result.flags & kFlagExact) {
     static std::atomic<bool> told{false};
-    if (!told.exchange(true) && of_->rank() == 0)
+    if (!told.exchange(true) && speaks())
       of_->context().report.note([&] {
         log(LogLevel::warn,
-            "a rank's values have NaN or Inf in a sum that does not block (MPI_Iallreduce): all of its result is NaN. CRIMP_PROGRESS=thread sums such calls exactly");
+            "a rank's values have NaN or Inf in a sum that does not block (MPI_Iallreduce or a kin of it): all of its result is NaN. CRIMP_PROGRESS=thread sums such calls exactly");
       });
-    float* const out = widened_ ? widened_ : buffers_.out;
     if (dtype_ != Dtype::f32 && !widened_)
       throw Error(ErrorCode::out_of_memory, "a sum that does not block had no room for its values");
-    std::fill_n(out, count_, std::numeric_limits<float>::quiet_NaN());
+    std::fill_n(sums(), own_.count(), std::numeric_limits<float>::quiet_NaN());
     result.exponent = 0;
   }
   const bool wide = dtype_ == Dtype::f64;
-  if (result.exponent && !wide) scale(widened_ ? widened_ : buffers_.out, count_, result.exponent);
-  if (widened_) host_.narrow(dtype_, widened_, result_, count_);
-  if (result.exponent && wide) scale(static_cast<double*>(result_), count_, result.exponent);
-  if (to_.on_device()) DeviceAccess(to_).write(receive_, result_, count_ * element());
+  if (result.exponent && !wide) scale(sums(), own_.count(), result.exponent);
+  if (widened_) host_.narrow(dtype_, sums(), result_, own_.count());
+  if (result.exponent && wide) scale(static_cast<double*>(result_), own_.count(), result.exponent);
+  const std::size_t bytes = own_.count() * element();
+  if (to_.on_device()) DeviceAccess(to_).write(receive_, result_, bytes);
+  else if (result_ != receive_) std::memcpy(receive_, result_, bytes);
 }
 
 void Sum::finish() {
@@ -318,7 +342,7 @@ void Sum::finish() {
     throw Error(ErrorCode::out_of_memory,
                 "a rank had no memory for its part of a sum that does not block; the result of this call is undefined");
   if (result.error) throw Error(*result.error);
-  to_caller(result);
+  if (own_.count()) to_caller(result);
   for (std::size_t s = 0; s < buffers_.residuals.size() && !result.flags; ++s)
     if (Residual* const r = residuals_[s]; r && r->turns < ~std::uint32_t{0}) ++r->turns;
   note(result, Clock::now());
@@ -369,7 +393,8 @@ void Sums::give_back(Arena arena) noexcept {
 
 Sums::Carried Sums::plan(const AllreduceRequest& request, const std::shared_ptr<const Layout>& layout,
                          PassReason* why) {
-  Carried carried{insist([&] { return planner_.plan(request.dtype, request.count, layout); }), nullptr};
+  Carried carried{insist([&] { return planner_.plan(request.dtype, request.count, layout, -1, request.shares); }),
+                  nullptr};
   const CallPlan& plan = *carried.plan;
   if (plan.pass) *why = *plan.pass;
   else if (plan.parts.size() != 1 || !plan.exact.empty() || plan.clips ||
@@ -382,10 +407,10 @@ Sums::Carried Sums::plan(const AllreduceRequest& request, const std::shared_ptr<
     if (route->part.declined && give_reserve())
       route = insist([&] { return plan.parts[0].route(choice, nullptr, size_); });
     if (route->part.declined) static_cast<void>(route->bytes({}));  // throws: the others have frames of another length
-    // Plain MPI sends and receives 2 (n - 1) / n of the values' bytes, or more.
-    const std::uint64_t all = static_cast<std::uint64_t>(size_) * frame_bytes(*route);
-    const bool fewer = all < 2 * plan.parts[0].query.plain_bytes;
-    if (context_.settings.algorithm == "auto" ? fewer : all <= 4 * kReceiveBudget) carried.route = std::move(route);
+    const OneShotTraffic bytes = one_shot_traffic(*route);
+    const bool fewer = bytes.moved < bytes.plain;
+    if (context_.settings.algorithm == "auto" ? fewer : bytes.frames <= 4 * kReceiveBudget)
+      carried.route = std::move(route);
     else *why = PassReason::nonblocking;
   }
   return carried;

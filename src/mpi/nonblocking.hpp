@@ -1,12 +1,13 @@
-// Sums that do not block (MPI_Iallreduce) or are repeated (persistent ones): encoded where they start, one exchange of
-// algorithm one_shot, decoded where MPI says that it is complete. Everything here is local: nothing is agreed, measured
-// or waited for, so that MPI's progress rule holds for them as it does for MPI's own.
+// Sums that do not block (MPI_Iallreduce, MPI_Ireduce_scatter and their kin) or are repeated (persistent ones): encoded
+// where they start, one exchange of algorithm one_shot, decoded where MPI says that it is complete. Everything here is
+// local: nothing is agreed, measured or waited for, so that MPI's progress rule holds for them as it does for MPI's
+// own.
 //
 // Hence what blocking calls do collectively they do not have: no choice by measured times (a sum is compressed where
 // its frames are fewer bytes than plain MPI's, or CRIMP_ALGORITHM names an algorithm), no tensors known by their
 // values (CRIMP_UNKNOWN_LAYOUT), no way back to an exact sum. Finite values of any size are carried, in units of a
-// power of two of their rank where the codec's range asks for it; where a rank has NaN or Inf every element of the sum
-// is NaN on all ranks.
+// power of two of their rank where the codec's range asks for it; where a rank has NaN or Inf every element of the sum,
+// of all shares where there are shares, is NaN.
 #pragma once
 #include <mpi.h>
 

@@ -128,8 +128,16 @@ void sums(const std::vector<std::size_t>& counts) {
   (void)on_device;
 }
 
+// The code of a call that does not block and has been waited for. start(&request) makes it.
+template <class Start>
+int waited(Start start) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  const int rc = start(&request);
+  return rc != MPI_SUCCESS ? rc : MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
 // Likewise of sums of which ranks receive shares, here of uneven sizes, or one rank all.
-void scattered() {
+void scattered(bool nonblocking) {
   MPI_Comm comms[kHomes];
   for (auto& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   unsigned salt = 0;
@@ -154,9 +162,15 @@ void scattered() {
             send.set(mine.data());
             if (here) receive.set(mine.data());
             const void* from = here ? MPI_IN_PLACE : send.data();
-            const int rc =
-                to_root ? MPI_Reduce(from, receive.data(), static_cast<int>(count), datatype, op, root, comms[homes])
-                        : MPI_Reduce_scatter(from, receive.data(), counts.data(), datatype, op, comms[homes]);
+            const int n = static_cast<int>(count);
+            void* const to = receive.data();
+            const MPI_Comm comm = comms[homes];
+            const int rc = nonblocking ? waited([&](MPI_Request* request) {
+              return to_root ? MPI_Ireduce(from, to, n, datatype, op, root, comm, request)
+                             : MPI_Ireduce_scatter(from, to, counts.data(), datatype, op, comm, request);
+            })
+                           : to_root   ? MPI_Reduce(from, to, n, datatype, op, root, comm)
+                                       : MPI_Reduce_scatter(from, to, counts.data(), datatype, op, comm);
             CHECK(rc == MPI_SUCCESS, "code %d", rc);
             auto got = receive.get();
             got.resize(own);
@@ -372,6 +386,19 @@ void passes() {
        [&](void* s, void* r) { return MPI_Reduce_scatter(s, r, scattered.data(), MPI_INT, MPI_SUM, comm); });
   pass("MPI_Reduce_scatter_block", n * ranks, n,
        [&](void* s, void* r) { return MPI_Reduce_scatter_block(s, r, n, MPI_INT, MPI_SUM, comm); });
+  pass("MPI_Iallreduce", n, n, [&](void* s, void* r) {
+    return waited([&](MPI_Request* q) { return MPI_Iallreduce(s, r, n, MPI_INT, MPI_SUM, comm, q); });
+  });
+  pass("MPI_Ireduce", n, n, [&](void* s, void* r) {
+    return waited([&](MPI_Request* q) { return MPI_Ireduce(s, r, n, MPI_INT, MPI_SUM, root, comm, q); });
+  });
+  pass("MPI_Ireduce_scatter", n * ranks, n, [&](void* s, void* r) {
+    return waited(
+        [&](MPI_Request* q) { return MPI_Ireduce_scatter(s, r, scattered.data(), MPI_INT, MPI_SUM, comm, q); });
+  });
+  pass("MPI_Ireduce_scatter_block", n * ranks, n, [&](void* s, void* r) {
+    return waited([&](MPI_Request* q) { return MPI_Ireduce_scatter_block(s, r, n, MPI_INT, MPI_SUM, comm, q); });
+  });
   MPI_Datatype every_third;
   MPI_Type_vector(100, 1, 3, MPI_INT, &every_third);
   MPI_Type_commit(&every_third);
@@ -835,7 +862,7 @@ int main(int argc, char** argv) {
   std::vector<std::size_t> counts;
   for (int i = 2; i < argc && what != "day"; ++i) counts.push_back(static_cast<std::size_t>(std::atol(argv[i])));
   if (what == "sums") sums(counts);
-  if (what == "scattered") scattered();
+  if (what == "scattered") scattered(argc > 2);
   if (what == "extents") extents(counts[0]);
   if (what == "rates") rates();
   if (what == "passes") passes();

@@ -6,65 +6,20 @@
 //   scattered training          a model trained by reduce-scatter and allgather, beside plain MPI
 //   scattered odd               what MPI judges, it judges; specials: NaN, Inf; between two groups; users' operations
 //   scattered reducing          MPI_Reduce to each root: bytes that ranks send
+//   scattered nonblocking ...   lossy, floats and exact by the forms that do not block, each waited for at once
+//   scattered large ...         the same by the forms for MPI_Count, and `errors` or, where crimp_faults
+//                               hides MPI's (older_mpi), `older`: what MPI says of counts that no int holds
 #include <functional>
-#include <numeric>
 
 #include "numbers.hpp"
+#include "shares.hpp"
 
 using check::expected, check::Number, check::rank, check::size;
+using shares::Call, shares::calls_of, shares::native, shares::large, shares::nonblocking;
 
 namespace {
 
-template <class F>
-F native(F, const char* name) {
-  return reinterpret_cast<F>(check::in_libmpi(name));
-}
-
 constexpr std::size_t kGuard = 64;
-
-// Elements that this rank receives of a call.
-struct Call {
-  std::string what;
-  std::vector<int> counts;  // of each rank
-  int root = -1;            // MPI_Reduce; -1: MPI_Reduce_scatter, -2: MPI_Reduce_scatter_block
-  std::size_t total() const { return static_cast<std::size_t>(std::accumulate(counts.begin(), counts.end(), 0L)); }
-  std::size_t begin() const {
-    return static_cast<std::size_t>(std::accumulate(counts.begin(), counts.begin() + rank, 0L));
-  }
-  std::size_t own() const { return static_cast<std::size_t>(counts[static_cast<std::size_t>(rank)]); }
-  int run(const void* send, void* receive, MPI_Datatype type, MPI_Op op, bool by_library) const {
-    const auto comm = MPI_COMM_WORLD;
-    if (root >= 0)
-      return (by_library ? native(&MPI_Reduce, "PMPI_Reduce") : &MPI_Reduce)(
-          send, receive, counts[static_cast<std::size_t>(root)], type, op, root, comm);
-    if (root == -1)
-      return (by_library ? native(&MPI_Reduce_scatter, "PMPI_Reduce_scatter") : &MPI_Reduce_scatter)(
-          send, receive, counts.data(), type, op, comm);
-    return (by_library ? native(&MPI_Reduce_scatter_block, "PMPI_Reduce_scatter_block") : &MPI_Reduce_scatter_block)(
-        send, receive, counts[0], type, op, comm);
-  }
-};
-
-std::vector<Call> calls_of(int total) {
-  const auto n = static_cast<std::size_t>(size);
-  std::vector<Call> all{{"block", std::vector<int>(n, total / size), -2},
-                        {"even", std::vector<int>(n, total / size), -1},
-                        {"uneven", std::vector<int>(n, 0), -1},
-                        {"first without", std::vector<int>(n, total / size), -1},
-                        {"last most", std::vector<int>(n, 0), -1}};
-  // In place the last rank's sums then lie where another's values still are to be encoded.
-  all[4].counts[0] = total / 5;
-  all[4].counts.back() = total - (size > 1 ? total / 5 : 0);
-  int left = total;
-  for (std::size_t r = 0; r < n; ++r)
-    left -= all[2].counts[r] = r + 1 == n ? left : (r % 2 ? std::min(7, left) : left / 2);
-  all[3].counts[0] = size > 1 ? 0 : total;
-  for (int root = 0; root < size; ++root) {
-    Call& call = all.emplace_back(Call{"to " + std::to_string(root), std::vector<int>(n, 0), root});
-    call.counts[static_cast<std::size_t>(root)] = total;
-  }
-  return all;
-}
 
 void sum(const Number& number, const Call& call, bool in_place, bool exactly) {
   const std::size_t total = call.total() * number.bytes, bytes = call.own() * number.bytes;
@@ -115,6 +70,10 @@ void sums(bool lossy, const std::vector<int>& counts, bool floats) {
       for (const Call& call : calls_of(count))
         for (const bool in_place : {false, true}) {
           const bool eligible = lossy && size > 1 && call.total() >= 16384;
+#if defined(MPICH)
+          // MPICH 4.0's own end with a segmentation fault or a failed assertion in some of these.
+          if (in_place && (!eligible || call.root > 0)) continue;
+#endif
           sum(number, call, in_place, !eligible);
           expected["calls"] += eligible;
           expected["passed_through.communicator"] += lossy && size == 1 && call.total() >= 16384;
@@ -306,6 +265,40 @@ void odd() {
   expected["calls"] = 0;
 }
 
+#if MPI_VERSION >= 4
+// A count that no int holds comes to MPI whole, which names it, or not at all.
+void large_errors(bool older) {
+  constexpr MPI_Count kMost = MPI_Count{1} << 33;
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  std::vector<float> in(100, 1.0f), out(100);
+  const std::vector<MPI_Count> counts(static_cast<std::size_t>(size), kMost);
+  const auto told = [&](int code, const char* name, bool named) {
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    MPI_Error_string(code, text, &length);
+    if (older) CHECK(class_of(code) == MPI_ERR_COUNT, "class %d for %s: '%s'", class_of(code), name, text);
+    else CHECK(code != MPI_SUCCESS && std::strstr(text, name), "'%s' for %s", text, name);
+    if (!older && named) CHECK(std::strstr(text, std::to_string(kMost).c_str()), "'%s' for %s", text, name);
+  };
+  float *send = in.data(), *receive = out.data();
+  const auto world = MPI_COMM_WORLD;
+  const MPI_Op op = older ? MPI_SUM : MPI_OP_NULL;
+  told(MPI_Reduce_c(send, receive, kMost, MPI_FLOAT, op, 0, world), "MPI_Reduce_c", true);
+  told(MPI_Reduce_scatter_block_c(send, receive, kMost, MPI_FLOAT, op, world), "MPI_Reduce_scatter_block_c", true);
+  told(MPI_Reduce_scatter_c(send, receive, counts.data(), MPI_FLOAT, op, world), "MPI_Reduce_scatter_c", false);
+  MPI_Request request = MPI_REQUEST_NULL;
+  told(MPI_Ireduce_c(send, receive, kMost, MPI_FLOAT, op, 0, world, &request), "MPI_Ireduce_c", true);
+  told(MPI_Ireduce_scatter_block_c(send, receive, kMost, MPI_FLOAT, op, world, &request), "MPI_Ireduce_scatter_block_c",
+       true);
+  told(MPI_Ireduce_scatter_c(send, receive, counts.data(), MPI_FLOAT, op, world, &request), "MPI_Ireduce_scatter_c",
+       false);
+  told(MPI_Iallreduce_c(send, receive, kMost, MPI_FLOAT, op, world, &request), "MPI_Iallreduce_c", true);
+  CHECK(MPI_Reduce_scatter_c(send, receive, counts.data(), MPI_FLOAT, MPI_SUM, MPI_COMM_NULL) != MPI_SUCCESS);
+  CHECK(out == std::vector<float>(100));
+  expected["calls"] = 0;
+}
+#endif
+
 // fp16 has 8 bytes for each 10240 values, two for each value, and zeros up to a multiple of 64; and every rank has a
 // header of 64 for every other and chunk.
 void reducing() {
@@ -324,8 +317,22 @@ void reducing() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string what = argc > 1 ? argv[1] : "";
+  std::string what = argc > 1 ? argv[1] : "";
   check::begin();
+  for (bool* const form : {&large, &nonblocking})
+    if (what == (form == &large ? "large" : "nonblocking")) *form = true, what = argv[2], --argc, ++argv;
+#if MPI_VERSION >= 4
+  if (what == "errors" || what == "older") return large_errors(what == "older"), check::finish();
+#else
+  if (large) {
+    if (rank == 0) std::puts("skipped: this MPI has no MPI_Reduce_c");
+    for (const char* name : {"MPI_Reduce_c", "MPI_Reduce_scatter_c", "PMPI_Reduce_scatter_block_c"})
+      CHECK(!dlsym(RTLD_DEFAULT, name), "%s is exported all the same", name);
+    const int status = check::failures ? 1 : 77;
+    MPI_Finalize();
+    return status;
+  }
+#endif
   if (what == "feedback") feedback();
   else if (what == "training") training();
   else if (what == "odd") odd();

@@ -4,7 +4,7 @@
 //   starved HOW [named-|nonblocking-]WHAT TOLERANCE [COUNT]
 // HOW: once, the n-th alone fails; full, from the n-th on the heap grows no more until the call has ended. WHAT: new,
 // every call is of other tensors than those before, so that it must be planned; again, of the same; scatter-..., of
-// MPI_Reduce_scatter with shares of different sizes. TOLERANCE: how far
+// MPI_Reduce_scatter with shares of different sizes, nonblocking-scatter-... of MPI_Ireduce_scatter. TOLERANCE: how far
 // a sum of COUNT or more values within [-1, 1) may be from the exact one.
 #include <dlfcn.h>
 #include <malloc.h>
@@ -89,14 +89,16 @@ bool call(std::uint64_t count, int victim, long n) {
   allocations = 0;
   fails_at = rank == victim ? n : 0;
   counting = true;
-  const auto iallreduce = [&] {
+  const auto waited = [&] {
     MPI_Request request;
+    const auto comm = MPI_COMM_WORLD;
     const int failed =
-        MPI_Iallreduce(in.data(), out.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &request);
+        scattered ? MPI_Ireduce_scatter(in.data(), out.data(), shares.data(), MPI_FLOAT, MPI_SUM, comm, &request)
+                  : MPI_Iallreduce(in.data(), out.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, comm, &request);
     return failed ? failed : MPI_Wait(&request, MPI_STATUS_IGNORE);
   };
   const int rc =
-      nonblocking ? iallreduce()
+      nonblocking ? waited()
       : scattered ? MPI_Reduce_scatter(in.data(), out.data(), shares.data(), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD)
       : named     ? crimp_allreduce(in.data(), out.data(), count, CRIMP_FLOAT32, MPI_COMM_WORLD, tensors, 3)
                   : MPI_Allreduce(in.data(), out.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
@@ -137,7 +139,7 @@ int main(int, char** argv) {
   forever = how == "full";
   named = what.find("named") == 0;
   nonblocking = what.find("nonblocking") == 0;
-  scattered = what.find("scatter") == 0;
+  scattered = what.find("scatter") != std::string::npos;
   const bool anew = what.find("new") != std::string::npos;
   tolerance = std::atof(argv[3]);
   const std::uint64_t count = argv[4] ? std::strtoull(argv[4], nullptr, 10) : 40000;

@@ -2,11 +2,13 @@
 // WIRE_FORMAT.md 6.6, bit for bit; bytes by arithmetic; and what ends a call.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <mutex>
 #include <numeric>
 
 #include "backend/host_backend.hpp"
 #include "collective/algorithms.hpp"
+#include "collective/one_shot.hpp"
 #include "memory/workers.hpp"
 #include "support/collective_run.hpp"
 #include "support/compare.hpp"
@@ -23,6 +25,7 @@ struct Case {
   Setup setup;
   std::vector<std::uint64_t> counts;  // of each rank's share
   Collective collective = Collective::reduce_scatter;
+  std::vector<int> exponents = {};  // of each rank's unit, in one exchange
 
   int ranks() const { return static_cast<int>(counts.size()); }
   std::shared_ptr<const Shares> shares() const {
@@ -45,11 +48,57 @@ Case case_of(const std::string& spec, std::vector<std::uint64_t> counts,
 std::shared_ptr<const RoutePlan> route_of(const Case& c) {
   PartPlan part{c.setup.codec.get(), c.setup.layout, c.setup.count, Dtype::f32, c.setup.checksum, c.setup.feedback};
   part.shares = c.shares();
-  return plan_route(Algorithm::reduce_scatter, part, c.setup.chunk, c.ranks());
+  return plan_route(c.setup.algorithm, part, c.setup.chunk, c.ranks());
 }
 
-// Every rank's `out` holds its share alone.
-void run(const Case& c, std::vector<Rank>& ranks, const RunOptions& options = {}) {
+// The host's, but one encoding of several fails.
+class Failing final : public Backend {
+ public:
+  Failing(Workers& workers, int which) : host_(workers), left_(which) {}
+  Ticket start_encode(std::span<const EncodeJob> jobs, const Progress& progress) override {
+    if (--left_ == 0) throw Error(ErrorCode::device_failed, "planted");
+    return host_.start_encode(jobs, progress);
+  }
+  bool asynchronous() const override { return false; }
+  MemoryResource& memory() override { return host_.memory(); }
+  MemoryResource& staging() override { return host_.staging(); }
+  bool readable_bodies() const override { return true; }
+  bool runs(const Codec&) override { return true; }
+  void prepare(const Codec&, const ChunkPartition&, int) override {}
+  void prepare(const Arena& arena) override { host_.prepare(arena); }
+  void finish_encode(Ticket, const Progress&) override {}
+  Ticket start_decode(std::span<const DecodeJob> jobs, const Progress& progress) override {
+    return host_.start_decode(jobs, progress);
+  }
+  void finish_decode(Ticket, const Progress&) override {}
+  std::string open(BodyView& view, const Codec& codec, const ChunkPartition& partition,
+                   std::span<const std::uint8_t> body) override {
+    return host_.open(view, codec, partition, body);
+  }
+  TensorSteps* tensor_steps() override { return nullptr; }
+  void copy(float* to, const float* from, std::uint64_t count) override { host_.copy(to, from, count); }
+  void read(void* host, const void* from, std::size_t bytes) override { host_.read(host, from, bytes); }
+  void write(void* to, const void* host, std::size_t bytes) override { host_.write(to, host, bytes); }
+  void widen(Dtype type, const void* in, float* out, std::uint64_t count) override {
+    host_.widen(type, in, out, count);
+  }
+  void narrow(Dtype type, const float* in, void* out, std::uint64_t count) override {
+    host_.narrow(type, in, out, count);
+  }
+  void magnitudes(Dtype type, const void* values, std::span<const Group> groups, double* results) override {
+    host_.magnitudes(type, values, groups, results);
+  }
+  void begin(bool) override {}
+  void synchronize() override {}
+  SumSteps* sum_steps(const Codec&) override { return nullptr; }
+
+ private:
+  HostBackend host_;
+  int left_;
+};
+
+// Every rank's `out` holds its share alone. failing: a rank whose second encoding fails.
+void run(const Case& c, std::vector<Rank>& ranks, const RunOptions& options = {}, int failing = -1) {
   const auto shares = c.shares();
   run_ranks(
       c.ranks(),
@@ -63,12 +112,15 @@ void run(const Case& c, std::vector<Rank>& ranks, const RunOptions& options = {}
         call.out_begin = shares->of(r).begin;
         call.flags = rank.flags;
         call.sequence = rank.sequence;
+        call.exponent = c.exponents.empty() ? 0 : c.exponents[static_cast<std::size_t>(r)];
         if (c.setup.feedback)
           for (const auto& s : c.setup.layout->segments) call.residuals.push_back(rank.residual.data() + s.offset);
         const auto route = route_of(c);
         Arena arena;
         if (!rank.no_memory) arena.reserve(route->bytes({}).together);
         call.arena = rank.no_memory ? nullptr : &arena;
+        Failing backend(workers, 2);
+        if (r == failing) call.backend = &backend;
         rank.result = allreduce_compressed(transport, *route, call, workers);
         rank.exchanges = transport.exchanges();
       },
@@ -153,52 +205,6 @@ void check(const Case& c, std::uint64_t seed) {
   }
 }
 
-// The host's, but one encoding of several fails.
-class Failing final : public Backend {
- public:
-  Failing(Workers& workers, int which) : host_(workers), left_(which) {}
-  Ticket start_encode(std::span<const EncodeJob> jobs, const Progress& progress) override {
-    if (--left_ == 0) throw Error(ErrorCode::device_failed, "planted");
-    return host_.start_encode(jobs, progress);
-  }
-  bool asynchronous() const override { return false; }
-  MemoryResource& memory() override { return host_.memory(); }
-  MemoryResource& staging() override { return host_.staging(); }
-  bool readable_bodies() const override { return true; }
-  bool runs(const Codec&) override { return true; }
-  void prepare(const Codec&, const ChunkPartition&, int) override {}
-  void prepare(const Arena& arena) override { host_.prepare(arena); }
-  void finish_encode(Ticket, const Progress&) override {}
-  Ticket start_decode(std::span<const DecodeJob> jobs, const Progress& progress) override {
-    return host_.start_decode(jobs, progress);
-  }
-  void finish_decode(Ticket, const Progress&) override {}
-  std::string open(BodyView& view, const Codec& codec, const ChunkPartition& partition,
-                   std::span<const std::uint8_t> body) override {
-    return host_.open(view, codec, partition, body);
-  }
-  TensorSteps* tensor_steps() override { return nullptr; }
-  void copy(float* to, const float* from, std::uint64_t count) override { host_.copy(to, from, count); }
-  void read(void* host, const void* from, std::size_t bytes) override { host_.read(host, from, bytes); }
-  void write(void* to, const void* host, std::size_t bytes) override { host_.write(to, host, bytes); }
-  void widen(Dtype type, const void* in, float* out, std::uint64_t count) override {
-    host_.widen(type, in, out, count);
-  }
-  void narrow(Dtype type, const float* in, void* out, std::uint64_t count) override {
-    host_.narrow(type, in, out, count);
-  }
-  void magnitudes(Dtype type, const void* values, std::span<const Group> groups, double* results) override {
-    host_.magnitudes(type, values, groups, results);
-  }
-  void begin(bool) override {}
-  void synchronize() override {}
-  SumSteps* sum_steps(const Codec&) override { return nullptr; }
-
- private:
-  HostBackend host_;
-  int left_;
-};
-
 }  // namespace
 
 TEST_SUITE("reduce_scatter") {
@@ -267,6 +273,91 @@ TEST_SUITE("reduce_scatter") {
     }
   }
 
+  TEST_CASE("one exchange has the bits of reduce_scatter's, and its bytes are known before") {
+    for (const char* spec : {"fp16", "3lc", "8bit", "thc", "qsgd", "topk", "fp32"})
+      for (const auto& counts :
+           {std::vector<std::uint64_t>{40000, 20003}, {0, 50000, 3}, {1, 30000, 0, 160, 10240}, {0, 0, 70001}}) {
+        Case c = case_of(spec, counts);
+        c.setup.chunk = 16 * kPieceElements;
+        c.setup.feedback = false;
+        auto scattered = ranks_of(c, 5), once = scattered;
+        run(c, scattered);
+        c.setup.algorithm = Algorithm::one_shot;
+        const auto route = route_of(c);
+        run(c, once);
+        CAPTURE(spec);
+        CAPTURE(c.shares()->text());
+        std::uint64_t sent = 0, received = 0, most = 0;
+        for (std::size_t r = 0; r < once.size(); ++r) {
+          CHECK(once[r].result.flags == 0);
+          CHECK_FALSE(once[r].result.error.has_value());
+          CHECK(difference(once[r].out, scattered[r].out) == "");
+          CHECK(once[r].exchanges == 1);
+          CHECK((once[r].result.received_bytes == 0) == (counts[r] == 0));
+          sent += once[r].result.sent_bytes, received += once[r].result.received_bytes;
+          most = std::max({most, once[r].result.sent_bytes, once[r].result.received_bytes});
+        }
+        CHECK(sent == received);
+        const OneShotTraffic traffic = one_shot_traffic(*route);
+        CHECK(traffic.moved == most);
+        CHECK(traffic.frames == once.size() * frame_bytes(*route));
+      }
+    // Plain MPI: who has the largest share receives it, who has the smallest sends all others.
+    Case c = case_of("fp16", {30000, 10000, 0});
+    c.setup.algorithm = Algorithm::one_shot;
+    CHECK(one_shot_traffic(*route_of(c)).plain == 4 * 40000);
+  }
+
+  TEST_CASE("one exchange of shares: each rank's values in a unit of their own, and a flag of one for all") {
+    Case c = case_of("fp32", {12001, 0, 20000});
+    c.setup.algorithm = Algorithm::one_shot;
+    c.exponents = {5, -3, 0};
+    auto ranks = ranks_of(c, 7);
+    for (std::size_t r = 0; r < 3; ++r)
+      for (std::size_t i = 0; i < c.setup.count; ++i)
+        ranks[r].values[i] = static_cast<float>((i * 7 + r) % 64);  // whole numbers: no sum is rounded
+    const auto before = ranks;
+    run(c, ranks);
+    for (std::size_t r = 0; r < 3; ++r) {
+      CHECK(ranks[r].out.back() == 12345.0f);
+      CHECK(ranks[r].result.exponent == (c.counts[r] ? 5 : 0));
+      const std::uint64_t begin = c.shares()->of(static_cast<int>(r)).begin;
+      for (std::size_t i = 0; i < c.counts[r]; ++i) {
+        double sum = 0;
+        for (std::size_t q = 0; q < 3; ++q)
+          sum += std::ldexp(static_cast<double>(before[q].values[begin + i]), c.exponents[q]);
+        REQUIRE(std::ldexp(static_cast<double>(ranks[r].out[i]), 5) == sum);
+      }
+    }
+    for (std::size_t who = 0; who < 3; ++who) {
+      auto flagged = before;
+      flagged[who].flags = kFlagExact;
+      run(c, flagged);
+      for (std::size_t r = 0; r < 3; ++r) {
+        CHECK(flagged[r].result.flags == (c.counts[r] ? kFlagExact : 0));  // who receives nothing hears nothing
+        CHECK(difference(flagged[r].out, before[r].out) == "");
+      }
+    }
+  }
+
+  TEST_CASE("one exchange of shares: a corrupt body is its receiver's error, a failed encoding everybody's") {
+    Case c = case_of("3lc", {50000, 50000, 50000});
+    c.setup.algorithm = Algorithm::one_shot;
+    c.setup.feedback = false;
+    auto ranks = ranks_of(c, 1);
+    RunOptions options;
+    options.tamper = [](int receiver, int, int from, std::span<std::uint8_t> bytes) {
+      if (receiver == 1 && from == 2) bytes[80] ^= 255;
+    };
+    run(c, ranks, options);
+    for (std::size_t r = 0; r < 3; ++r) CHECK(ranks[r].result.error.has_value() == (r == 1));
+    REQUIRE(ranks[1].result.error);
+    CHECK(std::string(ranks[1].result.error->what()).find("from rank 2") != std::string::npos);
+    auto failing = ranks_of(c, 1);
+    run(c, failing, {}, 1);
+    for (const Rank& r : failing) CHECK(r.result.flags == kFlagNoMemory);
+  }
+
   TEST_CASE("one rank's flag, or want of memory, ends the call for all, and nothing has changed") {
     for (const bool memory : {false, true})
       for (std::size_t who = 0; who < 3; ++who) {
@@ -289,22 +380,7 @@ TEST_SUITE("reduce_scatter") {
     const Case c = case_of("3lc", {30000, 30000, 30000});
     auto ranks = ranks_of(c, 4);
     const auto before = ranks;
-    run_ranks(3, [&](ThreadTransport& transport) {
-      Workers workers(1);
-      Rank& rank = ranks[static_cast<std::size_t>(transport.rank())];
-      Failing backend(workers, transport.rank() == 1 ? 2 : 0);
-      const auto route = route_of(c);
-      Arena arena;
-      arena.reserve(route->bytes({}).together);
-      CallBuffers call;
-      call.in = rank.values.data();
-      call.out = rank.out.data();
-      call.out_begin = c.shares()->of(transport.rank()).begin;
-      call.arena = &arena;
-      call.backend = &backend;
-      for (const auto& s : c.setup.layout->segments) call.residuals.push_back(rank.residual.data() + s.offset);
-      rank.result = allreduce_compressed(transport, *route, call, workers);
-    });
+    run(c, ranks, {}, 1);
     for (std::size_t r = 0; r < 3; ++r) {
       CHECK(ranks[r].result.flags == kFlagNoMemory);
       CHECK(difference(ranks[r].out, before[r].out) == "");

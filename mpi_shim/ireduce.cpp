@@ -1,0 +1,87 @@
+// Sums of which ranks receive shares, and that do not block: MPI_Ireduce, MPI_Ireduce_scatter,
+// MPI_Ireduce_scatter_block, and their forms for MPI_Count.
+#include <optional>
+
+#include "allreduce.hpp"
+#include "export.hpp"
+#include "guard.hpp"
+#include "mpi/runtime.hpp"
+#include "pending_sums.hpp"
+#include "shared_sum.hpp"
+
+namespace crimp {
+namespace {
+
+template <class Asked>
+int start(const NextMpi& next, const Asked& asked, MPI_Request* request) {
+  static Runtime& runtime = Runtime::get();
+  const MPI_Comm comm = asked.comm;
+  const bool ours = !inside(next) && (runtime.running() || ready()) && comm != MPI_COMM_NULL && request;
+  std::optional<SharedCall> shared;
+  if (ours && runtime.compressing()) shared = shared_call(asked, runtime.settings().min_count);
+  if (shared) {
+    bool carried = false;
+    PassReason why = PassReason::off;
+    const int rc = guard(comm, [&] {
+      const AllreduceRequest of =
+          request_of(shared->call, shared->eligible.dtype, asked.shares(shared->group), shared->group.rank);
+      carried = carry(shared->call, shared->eligible, of, false, request, &why);
+      return MPI_SUCCESS;
+    });
+    if (carried || rc != MPI_SUCCESS) return rc;
+    runtime.report.passed(why);
+  }
+  const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
+    if (ours) asked.stage(staged, ranks, b);
+  };
+  return start_by_mpi(next, comm, {asked.sendbuf, asked.recvbuf}, asked.keeps_ints(next), request, stage,
+                      [&](Buffers b, std::vector<int>& ints) { return asked.start(next, b, ints, request); });
+}
+
+template <class Count>
+int ireduce(const NextMpi& next, const void* sendbuf, void* recvbuf, Count count, MPI_Datatype datatype, MPI_Op op,
+            int root, MPI_Comm comm, MPI_Request* request) {
+  return start(next, ReduceSum<Count>{sendbuf, recvbuf, count, datatype, op, root, comm}, request);
+}
+
+template <class Count>
+int ireduce_scatter(const NextMpi& next, const void* sendbuf, void* recvbuf, const Count* recvcounts,
+                    MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, MPI_Request* request) {
+  return start(next, ReduceScatterSum<Count>{sendbuf, recvbuf, recvcounts, datatype, op, comm}, request);
+}
+
+template <class Count>
+int ireduce_scatter_block(const NextMpi& next, const void* sendbuf, void* recvbuf, Count recvcount,
+                          MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, MPI_Request* request) {
+  return start(next, ReduceScatterBlockSum<Count>{sendbuf, recvbuf, recvcount, datatype, op, comm}, request);
+}
+
+}  // namespace
+}  // namespace crimp
+
+CRIMP_EXPORT(Ireduce, ireduce,
+             (const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, int root, MPI_Comm comm,
+              MPI_Request* request),
+             sendbuf, recvbuf, count, datatype, op, root, comm, request)
+CRIMP_EXPORT(Ireduce_scatter, ireduce_scatter,
+             (const void* sendbuf, void* recvbuf, const int recvcounts[], MPI_Datatype datatype, MPI_Op op,
+              MPI_Comm comm, MPI_Request* request),
+             sendbuf, recvbuf, recvcounts, datatype, op, comm, request)
+CRIMP_EXPORT(Ireduce_scatter_block, ireduce_scatter_block,
+             (const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm,
+              MPI_Request* request),
+             sendbuf, recvbuf, recvcount, datatype, op, comm, request)
+#if MPI_VERSION >= 4
+CRIMP_EXPORT(Ireduce_c, ireduce,
+             (const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, int root,
+              MPI_Comm comm, MPI_Request* request),
+             sendbuf, recvbuf, count, datatype, op, root, comm, request)
+CRIMP_EXPORT(Ireduce_scatter_c, ireduce_scatter,
+             (const void* sendbuf, void* recvbuf, const MPI_Count recvcounts[], MPI_Datatype datatype, MPI_Op op,
+              MPI_Comm comm, MPI_Request* request),
+             sendbuf, recvbuf, recvcounts, datatype, op, comm, request)
+CRIMP_EXPORT(Ireduce_scatter_block_c, ireduce_scatter_block,
+             (const void* sendbuf, void* recvbuf, MPI_Count recvcount, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm,
+              MPI_Request* request),
+             sendbuf, recvbuf, recvcount, datatype, op, comm, request)
+#endif

@@ -1,0 +1,64 @@
+// Sums that do not block: those that Crimp carries, and those that MPI carries with something of ours kept until they
+// are complete.
+#pragma once
+#include <mpi.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "allreduce.hpp"
+#include "core/reserve.hpp"
+#include "guard.hpp"
+#include "requests.hpp"
+#include "staged.hpp"
+
+namespace crimp {
+
+// Carries a sum of Way::compress: then *request is its, and it is under way or, persistent, to be started. False: it is
+// for MPI, on all ranks, for *why. Inside guard().
+bool carry(const SumCall&, const Eligibility&, const AllreduceRequest&, bool persistent, MPI_Request*, PassReason* why);
+
+// What MPI uses until the request is complete: copies of device memory that it cannot take, and counts.
+class PendingKept final : public Pending {
+ public:
+  explicit PendingKept(MPI_Comm comm) : comm_(comm) {}
+  int finish(int rc) override { return staged.finish(comm_, rc); }
+  Staged staged;
+  std::vector<int> ints;
+
+ private:
+  const MPI_Comm comm_;
+};
+
+// start(buffers, ints), with stage(staged, ranks, buffers) before it where that is needed; what is kept goes with
+// *request. keeps: `ints` are filled. The call itself is outside of the guard.
+template <class Stage, class Start>
+int start_by_mpi(const NextMpi& next, MPI_Comm comm, Buffers buffers, bool keeps, MPI_Request* request, Stage stage,
+                 Start start) {
+  const auto started = [&](std::vector<int>& ints) {
+    const ReentrancyGuard handed_on(next);
+    return start(buffers, ints);
+  };
+  if (comm == MPI_COMM_NULL || !request || !(keeps || stages())) {
+    std::vector<int> none;
+    return started(none);
+  }
+  std::unique_ptr<PendingKept> kept;
+  const Buffers given = buffers;
+  int rc = guard(comm, [&] {
+    kept = insist([&] { return std::make_unique<PendingKept>(comm); });
+    if (stages()) stage(kept->staged, Ranks(comm), buffers);
+    return MPI_SUCCESS;
+  });
+  if (rc == MPI_SUCCESS) rc = started(kept->ints);
+  const bool same = buffers.sendbuf == given.sendbuf && buffers.recvbuf == given.recvbuf;
+  if (rc != MPI_SUCCESS || (same && kept->ints.empty()) || *request == MPI_REQUEST_NULL) return rc;
+  return guard(comm, [&] {
+    std::unique_ptr<Pending> pending = std::move(kept);
+    insist([&] { Requests::get().add(*request, std::move(pending)); });
+    return MPI_SUCCESS;
+  });
+}
+
+}  // namespace crimp
