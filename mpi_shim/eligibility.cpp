@@ -34,7 +34,8 @@ std::optional<Dtype> summed_type(MPI_Datatype type, MPI_Op op, PassReason* why) 
 
 bool odd_arguments(const SumCall& call) {
   return call.comm == MPI_COMM_NULL || call.count == 0 || call.count > std::numeric_limits<std::int64_t>::max() ||
-         call.sendbuf == call.recvbuf || !call.sendbuf || !call.recvbuf || call.recvbuf == MPI_IN_PLACE;
+         (call.sendbuf == call.recvbuf && !call.shared) || !call.sendbuf || !call.recvbuf ||
+         call.recvbuf == MPI_IN_PLACE;
 }
 
 Eligibility classify(const SumCall& call, bool with_codec) {

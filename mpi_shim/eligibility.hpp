@@ -18,6 +18,7 @@ struct SumCall {
   MPI_Datatype datatype;
   MPI_Op op;
   MPI_Comm comm;
+  bool shared = false;  // ranks receive shares
 };
 
 enum class Way {
@@ -40,8 +41,9 @@ Eligibility classify(const SumCall&, bool with_codec);
 // name or its library; sums_halves() tries it.
 std::optional<Dtype> summed_type(MPI_Datatype, MPI_Op, PassReason* why);
 
-// Left to MPI, whose errors are better than ours: null communicators and buffers, in-place receive, aliased buffers, no
-// elements.
+// Left to MPI, whose errors are better than ours: null communicators and buffers, in-place receive, no elements; of
+// sums that all ranks receive, where programs alias on all ranks or on none, aliased buffers. A share may lie where one
+// rank's buffer begins.
 bool odd_arguments(const SumCall&);
 
 }  // namespace crimp

@@ -60,7 +60,7 @@ struct ReduceSum {
   std::uint64_t elements(int) const { return elements_of(count); }
   std::optional<SumCall> call(RankOf group) const {
     if (root < 0 || root >= group.ranks || (sendbuf == MPI_IN_PLACE && group.rank != root)) return {};
-    return SumCall{sendbuf, group.rank == root ? recvbuf : &nowhere, elements_of(count), datatype, op, comm};
+    return SumCall{sendbuf, group.rank == root ? recvbuf : &nowhere, elements_of(count), datatype, op, comm, true};
   }
   std::shared_ptr<const Shares> shares(RankOf group) const {
     return make_shares(Collective::reduce, group.ranks, [this](int r) { return r < root ? 0 : elements_of(count); });
@@ -100,7 +100,7 @@ struct ReduceScatterSum {
   std::optional<SumCall> call(RankOf group) const {
     if (!recvcounts) return {};
     const bool nothing = sendbuf != MPI_IN_PLACE && recvcounts[group.rank] == 0;
-    return SumCall{sendbuf, nothing ? &nowhere : recvbuf, elements(group.ranks), datatype, op, comm};
+    return SumCall{sendbuf, nothing ? &nowhere : recvbuf, elements(group.ranks), datatype, op, comm, true};
   }
   std::shared_ptr<const Shares> shares(RankOf group) const {
     std::uint64_t end = 0;
@@ -135,7 +135,7 @@ struct ReduceScatterBlockSum {
     return fits_int(recvcount) ? elements_of(recvcount) * static_cast<std::uint64_t>(ranks) : kForMpi;
   }
   std::optional<SumCall> call(RankOf group) const {
-    return SumCall{sendbuf, recvbuf, elements(group.ranks), datatype, op, comm};
+    return SumCall{sendbuf, recvbuf, elements(group.ranks), datatype, op, comm, true};
   }
   std::shared_ptr<const Shares> shares(RankOf group) const {
     return make_shares(Collective::reduce_scatter, group.ranks,

@@ -56,6 +56,9 @@ for i in reversed(range(20)):
 tensor = torch.ones(7)
 doubled = dist.all_reduce(tensor, async_op=True).get_future().then(lambda done: done.value()[0] * 2)
 expect(doubled.wait(), torch.full((7,), 2.0 * ranks), "a chained future")
+later = dist.all_reduce(torch.ones(7), async_op=True).get_future().then(
+    lambda done: dist.all_reduce(done.value()[0], async_op=True).get_future().wait()[0])  # as torch's PowerSGD hook does
+expect(later.wait(), torch.full((7,), float(ranks * ranks)), "a call made and waited for in a chained future")
 
 # Other collectives.
 for root in everyone:
@@ -128,6 +131,7 @@ else:
     dist.send(out, 0)
 
 # Groups.
+alone = dist.new_group([ranks - 1])
 first = dist.new_group(sorted({0, ranks - 1}))
 second = dist.new_group(everyone[::-1])
 tensor = torch.ones(3)

@@ -1,5 +1,5 @@
 """What goes wrong becomes an exception that can be caught, and does not keep other ranks waiting.
-  errors.py caught | early (a rank raises before init_process_group) | late (while others wait for it) | alone (without mpirun)
+  errors.py caught | place (what is told of ranks is not MPI's) | early (a rank raises before init_process_group) | late (while others wait for it) | alone (without mpirun)
 """
 import sys
 
@@ -24,6 +24,10 @@ if way == "early" and os.environ["OMPI_COMM_WORLD_RANK"] == "1":
     raise SystemError("before the group is made")
 dist.init_process_group("crimp")
 rank, ranks = dist.get_rank(), dist.get_world_size()
+if way == "place":
+    dist.destroy_process_group()
+    raises("a rank", lambda: dist.init_process_group("crimp", rank=ranks - 1 - rank, world_size=ranks), f"rank is {ranks - 1 - rank}, but MPI says {rank}")
+    raises("a size", lambda: dist.init_process_group("crimp", rank=rank, world_size=ranks + 1), f"world_size is {ranks + 1}, but MPI says {ranks}")
 if way == "late":
     if rank == 1:
         raise SystemError("others wait for this rank")
@@ -38,6 +42,11 @@ if way == "caught":
         raises("a work", work.wait, "both named 'w'")
         raises("a future", dist.all_reduce(torch.ones(40000), async_op=True).get_future().wait, "both named 'w'")
         assert not work.is_success()
+    with crimp.torch.named([("outer", 40000)]):
+        with crimp.torch.named([("inner", 20000)]):
+            pass
+        with crimp.torch.named(pair for pair in [("w", 20000), ("w", 20000)]):
+            raises("names inside of names", lambda: dist.all_reduce(torch.ones(40000)), "both named 'w'")
     raises("a codec", lambda: crimp.torch.set_codec("*", "nonsense"), "nonsense")
     raises("a rate", lambda: crimp.torch.set_learning_rate(-1), "rate")
     tensor = torch.ones(40000)

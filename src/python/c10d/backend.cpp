@@ -19,7 +19,8 @@ using c10d::OpType;
 struct Groups {
   std::mutex mutex;
   std::vector<Backend*> living;
-  std::vector<MPI_Comm> communicators;  // in the order of their making; the first one is the default group's
+  std::vector<MPI_Comm> communicators;  // in the order of their making
+  MPI_Comm whole = MPI_COMM_NULL;       // of the latest group of all ranks, whose numbers other groups' members are
 };
 
 Groups& groups() {
@@ -47,6 +48,11 @@ MPI_Comm whole_group(int rank, int size) {
 MPI_Comm part_of(MPI_Comm whole, const std::vector<int>& members, const std::string& name) {
   MPI_Group all = MPI_GROUP_NULL, chosen = MPI_GROUP_NULL;
   MPI_Comm comm = MPI_COMM_NULL;
+  int ranks = 0;
+  check_mpi(MPI_Comm_size(whole, &ranks), "MPI_Comm_size");
+  for (const int one : members)
+    TORCH_CHECK(one >= 0 && one < ranks, "crimp: the process group '", name, "' has rank ", one, " and MPI has ", ranks,
+                " ranks");
   check_mpi(MPI_Comm_group(whole, &all), "MPI_Comm_group");
   check_mpi(MPI_Group_incl(all, static_cast<int>(members.size()), members.data(), &chosen), "MPI_Group_incl");
   const int code = MPI_Comm_create_group(whole, chosen, tag_of(name), &comm);
@@ -159,7 +165,13 @@ void all_reduce(const at::Tensor& tensor, const Reduction& r, const Label* label
 }
 
 void reduce_scatter_block(at::Tensor output, at::Tensor input, const Reduction& r, int size, MPI_Comm comm) {
-  HostTensor from(std::move(input), r.values), to(std::move(output), r.values);
+  HostTensor from(std::move(input), r.values);
+  // A rank's output may be its own part of the input, which MPI forbids.
+  const auto* const begin = static_cast<const char*>(from.data());
+  const auto* const place = output.device().is_cpu() ? static_cast<const char*>(output.data_ptr()) : nullptr;
+  const bool inside = place && place >= begin && place < begin + from.host().nbytes();
+  const at::Tensor apart = inside ? at::empty_like(output) : output;
+  HostTensor to(apart, r.values);
   {
     const auto turn = mpi_turn();
     check_mpi(MPI_Reduce_scatter_block(from.data(), to.data(), mpi_count(to.host().numel()), r.type, r.op, comm),
@@ -167,6 +179,8 @@ void reduce_scatter_block(at::Tensor output, at::Tensor input, const Reduction& 
   }
   if (r.averages) divide(to.host(), size);
   to.give_back();
+  const at::NoGradGuard no_gradients;
+  if (inside) output.copy_(apart);
 }
 
 void all_gather(at::Tensor output, at::Tensor input, MPI_Comm comm) {
@@ -188,8 +202,8 @@ void all_gather(at::Tensor output, at::Tensor input, MPI_Comm comm) {
 
 void check_parts(const at::Tensor& whole, const at::Tensor& one, int size, const char* call) {
   TORCH_CHECK(whole.numel() == one.numel() * size && whole.scalar_type() == one.scalar_type(), "crimp: ", call, " of ",
-              one.numel(), " elements a rank among ", size, " ranks needs ", one.numel() * size,
-              " elements of the same type on the other side, not ", whole.numel());
+              one.numel(), " elements a rank among ", size, " ranks needs ", one.numel() * size, " elements of type ",
+              one.scalar_type(), " on the other side, not ", whole.numel(), " of type ", whole.scalar_type());
 }
 
 }  // namespace
@@ -200,8 +214,12 @@ c10::intrusive_ptr<Base> Backend::create(int rank, int size, const std::vector<i
   const auto turn = mpi_turn();
   TORCH_CHECK(mpi_runs(), "crimp: MPI is not running");
   const bool whole = members.empty();
-  MPI_Comm from = all.communicators.empty() ? MPI_COMM_WORLD : all.communicators.front();
+  // Where another backend has the default group its numbers are MPI's, or the check below fails.
+  const MPI_Comm from = all.whole == MPI_COMM_NULL ? MPI_COMM_WORLD : all.whole;
   const MPI_Comm comm = whole ? whole_group(rank, size) : part_of(from, members, name);
+  TORCH_CHECK(comm != MPI_COMM_NULL, "crimp: rank ", rank, " of the process group '", name,
+              "' is not among its members in MPI");
+  if (whole) all.whole = comm;
   int here = -1;
   check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   check_mpi(MPI_Comm_rank(comm, &here), "MPI_Comm_rank");
@@ -468,6 +486,7 @@ void end_groups(bool orderly) {
   if (!orderly || !mpi_runs()) return;
   for (MPI_Comm& comm : groups().communicators) MPI_Comm_free(&comm);
   groups().communicators.clear();
+  groups().whole = MPI_COMM_NULL;
   finalize_mpi();
 }
 

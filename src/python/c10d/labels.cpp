@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <utility>
+
 namespace crimp_torch {
 namespace {
 thread_local std::shared_ptr<const Label> current;
@@ -16,7 +18,9 @@ Label::Label(std::vector<std::string> names, const std::vector<std::uint64_t>& c
   }
 }
 
-void set_label(std::shared_ptr<const Label> label) { current = std::move(label); }
+std::shared_ptr<const Label> set_label(std::shared_ptr<const Label> label) {
+  return std::exchange(current, std::move(label));
+}
 
 std::shared_ptr<const Label> label_for(std::uint64_t count) {
   return current && current->total() == count ? current : nullptr;

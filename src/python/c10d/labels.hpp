@@ -25,8 +25,9 @@ class Label {
   double divisor_;
 };
 
-// For calls of this thread, until the next one. A call whose tensor has another number of elements takes no notice.
-void set_label(std::shared_ptr<const Label> label);
+// For calls of this thread, until the next one; returns what was set. A call whose tensor has another number of
+// elements takes no notice.
+std::shared_ptr<const Label> set_label(std::shared_ptr<const Label> label);
 std::shared_ptr<const Label> label_for(std::uint64_t count);
 
 }  // namespace crimp_torch

@@ -73,6 +73,7 @@ PYBIND11_MODULE(_c10d, module) {
   module.def("set_learning_rate", &set_learning_rate, alone);
   py::class_<Label, std::shared_ptr<Label>>(module, "Label")
       .def(py::init<std::vector<std::string>, const std::vector<std::uint64_t>&, double>());
-  module.def("set_label", [](std::shared_ptr<Label> label) { set_label(std::move(label)); });
+  module.def("set_label",
+             [](std::shared_ptr<Label> label) { return std::const_pointer_cast<Label>(set_label(std::move(label))); });
   Py_AtExit(&leave_at_once);
 }

@@ -1,5 +1,7 @@
 #include "work.hpp"
 
+#include <c10/core/InferenceMode.h>
+
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -26,22 +28,27 @@ void HostTensor::give_back() {
 QueuedWork::QueuedWork(c10d::OpType type, const char* title, std::vector<at::Tensor> outputs,
                        std::function<void()> task)
     : Work(-1, type, title, c10::nullopt), outputs_(std::move(outputs)), task_(std::move(task)),
+      inference_(c10::InferenceMode::is_enabled()),
       future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
 
 void QueuedWork::run() noexcept {
-  std::exception_ptr failure;
   try {
+    const c10::InferenceMode mode(inference_);
     task_();
+    task_ = nullptr;
   } catch (...) {
-    failure = std::current_exception();
+    failure_ = std::current_exception();
   }
+}
+
+void QueuedWork::complete() noexcept {
   task_ = nullptr;
-  if (failure) {
-    future_->setError(failure);
+  if (failure_) {
+    future_->setError(failure_);
   } else {
     future_->markCompleted(c10::IValue(outputs_));
   }
-  finish(failure);
+  finish(failure_);
 }
 
 MessageWork::MessageWork(c10d::OpType type, const char* title, HostTensor tensor)
@@ -89,23 +96,45 @@ struct WorkQueue::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<c10::intrusive_ptr<QueuedWork>> works;
-  bool ends = false;
+  std::vector<std::thread> threads;
+  int idle = 0;
+  bool serving = false, ends = false, left = false;
 
-  void serve() {
-    for (std::unique_lock lock(mutex);;) {
-      changed.wait(lock, [&] { return ends || !works.empty(); });
-      if (works.empty()) return;
-      auto work = std::move(works.front());
-      works.pop_front();
+  static void start(const std::shared_ptr<State>& state) {
+    state->threads.emplace_back([state] { serve(state); });
+  }
+
+  static void serve(const std::shared_ptr<State>& state) {
+    State& s = *state;
+    for (std::unique_lock lock(s.mutex);;) {
+      ++s.idle;
+      s.changed.wait(lock, [&] { return !s.serving && (s.ends || !s.works.empty()); });
+      --s.idle;
+      if (s.works.empty()) return;
+      s.serving = true;
+      auto work = std::move(s.works.front());
+      s.works.pop_front();
       lock.unlock();
       work->run();
+      lock.lock();
+      s.serving = false;
+      // The interpreter ends, and may have ended: nobody is told any more.
+      s.changed.wait(lock, [&] { return !s.left; });
+      if (s.idle == 0 && !s.ends) try {
+          start(state);
+        } catch (
+            const std::exception&) {  // then whoever waits for a later work in what is chained here does so in vain
+        }
+      lock.unlock();
+      s.changed.notify_all();
+      work->complete();
       work.reset();
       lock.lock();
     }
   }
 };
 
-WorkQueue::WorkQueue() : state_(std::make_shared<State>()), thread_([state = state_] { state->serve(); }) {}
+WorkQueue::WorkQueue() : state_(std::make_shared<State>()) { State::start(state_); }
 
 WorkQueue::~WorkQueue() { finish(); }
 
@@ -115,20 +144,27 @@ void WorkQueue::put(c10::intrusive_ptr<QueuedWork> work) {
     TORCH_CHECK(!state_->ends, "crimp: this process group has ended");
     state_->works.push_back(std::move(work));
   }
-  state_->changed.notify_one();
+  state_->changed.notify_all();
 }
 
 void WorkQueue::finish() {
+  std::vector<std::thread> threads;
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
     state_->ends = true;
+    threads.swap(state_->threads);
   }
-  state_->changed.notify_one();
-  if (thread_.joinable()) thread_.join();
+  state_->changed.notify_all();
+  for (std::thread& one : threads)
+    if (one.get_id() == std::this_thread::get_id()) one.detach();  // the last reference was in a callback
+    else one.join();
 }
 
 void WorkQueue::leave() {
-  if (thread_.joinable()) thread_.detach();
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->left = true;
+  for (std::thread& one : state_->threads) one.detach();
+  state_->threads.clear();
 }
 
 }  // namespace crimp_torch

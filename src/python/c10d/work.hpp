@@ -30,13 +30,16 @@ class HostTensor {
 class QueuedWork : public c10d::Work {
  public:
   QueuedWork(c10d::OpType type, const char* title, std::vector<at::Tensor> outputs, std::function<void()> task);
-  void run() noexcept;
+  void run() noexcept;       // the task
+  void complete() noexcept;  // tells whoever waits, and runs what was chained to the future
   std::vector<at::Tensor> result() override { return outputs_; }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
 
  private:
   std::vector<at::Tensor> outputs_;
   std::function<void()> task_;
+  std::exception_ptr failure_;
+  const bool inference_;  // the caller's mode
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
@@ -59,19 +62,19 @@ class MessageWork : public c10d::Work {
   int source_ = -1;
 };
 
-// Runs works in the order in which they are put, on a thread of its own.
+// Runs works in the order in which they are put, one at a time, on threads of its own: while what was chained to one
+// work's future runs, which may wait for a later work (as torch's PowerSGD hook does), another thread goes on.
 class WorkQueue {
  public:
   WorkQueue();
-  ~WorkQueue();  // leaves the thread alone if leave() was called, else as finish()
+  ~WorkQueue();  // leaves the threads alone if leave() was called, else as finish()
   void put(c10::intrusive_ptr<QueuedWork> work);
   void finish();  // returns when all works have run; none may be put any more
-  void leave();   // the process ends: the thread may wait for ranks that never come
+  void leave();   // the process ends: threads may wait for ranks that never come
 
  private:
   struct State;
   std::shared_ptr<State> state_;
-  std::thread thread_;
 };
 
 }  // namespace crimp_torch

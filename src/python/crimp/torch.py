@@ -15,6 +15,7 @@ import itertools
 import os
 import socket
 import sys
+import urllib.parse
 import weakref
 
 import torch
@@ -63,8 +64,18 @@ def _store(rank, ranks, one_host, timeout):
     return store or dist.TCPStore(_reachable(addresses, int(port)), int(port), ranks, False, **options)
 
 
+def _check_told(url, rank, ranks):
+    """What the program or its environment says of its place must be what MPI says."""
+    query = urllib.parse.parse_qs(urllib.parse.urlparse(url).query)
+    for what, name, here in (("rank", "RANK", rank), ("world_size", "WORLD_SIZE", ranks)):
+        for told, by in ((query.get(what, [None])[0], what), (os.environ.get(name), name)):
+            if told not in (None, "", "-1") and int(told) != here:
+                raise ValueError(f"crimp: {by} is {told}, but MPI says {here}; leave it out, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT on all ranks")
+
+
 def _by_mpi(url, timeout=datetime.timedelta(minutes=30), **_):
     rank, ranks, one_host = _start()
+    _check_told(url, rank, ranks)
     yield _store(rank, ranks, one_host, timeout), rank, ranks
     raise RuntimeError("crimp: a second rendezvous is not possible")
 
@@ -99,16 +110,16 @@ def named(tensors, divisor=1):
     tensors: pairs of a name and a number of elements, in the buffer's order, or what came from `label`. `divisor`: what
     the buffer is divided by before it is summed. Names and counts are the same on all ranks.
     """
-    _c10d.set_label(tensors if isinstance(tensors, _c10d.Label) else label(tensors, divisor))
+    before = _c10d.set_label(tensors if isinstance(tensors, _c10d.Label) else label(tensors, divisor))
     try:
         yield
     finally:
-        _c10d.set_label(None)
+        _c10d.set_label(before)
 
 
 def label(tensors, divisor=1):
     """What `named` takes, made once for many calls."""
-    names, counts = zip(*tensors) if tensors else ((), ())
+    names, counts = zip(*tensors) if (tensors := list(tensors)) else ((), ())
     return _c10d.Label(list(names), list(counts), divisor)
 
 
@@ -164,7 +175,9 @@ def attach(model):
 
     Done by DistributedDataParallel itself, unless `automatic(False)` was said before. Returns the model.
     """
-    if not _is_ours(model.process_group):
+    if not isinstance(model, DistributedDataParallel):
+        raise TypeError(f"crimp: attach takes a DistributedDataParallel, not {type(model).__name__}")
+    if not _is_ours(model.process_group, _device_of(model)):
         raise ValueError("crimp: the model's process group has another backend")
     if model not in _attached:
         names = _Names(model)
@@ -179,11 +192,17 @@ def automatic(on):
     _automatic = bool(on)
 
 
-def _is_ours(group):
+def _device_of(model):
+    return next((p.device.type for p in model.module.parameters()), "cpu")
+
+
+def _is_ours(group, device):
+    """Whether sums of tensors of this device are the backend's: PyTorch 2 may have one for each, as in "cpu:gloo,cuda:crimp"."""
     try:
-        return "crimp" in dist.get_backend(group).lower()
+        name = (getattr(dist, "get_backend_config", None) or dist.get_backend)(group).lower()
     except Exception:  # a group of another kind
         return False
+    return (dict(one.split(":", 1) for one in name.split(",")).get(device) if ":" in name else name) == "crimp"
 
 
 def _patch():
@@ -193,7 +212,7 @@ def _patch():
     @functools.wraps(make)
     def __init__(self, *args, **kwargs):
         make(self, *args, **kwargs)
-        if _automatic and _is_ours(self.process_group):
+        if _automatic and _is_ours(self.process_group, _device_of(self)):
             attach(self)
 
     @functools.wraps(register)
