@@ -146,7 +146,7 @@ class Lane {
   }
 
   static int by_mpi(const NextMpi& next, const SumCall& call, const Job& job) {
-    const auto& [sendbuf, recvbuf, count, datatype, op, comm] = call;
+    const auto& [sendbuf, recvbuf, count, datatype, op, comm, shared] = call;
     if (!job.shares) return pass_allreduce(next, sendbuf, recvbuf, static_cast<int>(count), datatype, op, comm);
     const int* const counts = job.counts.data();
     if (job.shares->collective == Collective::reduce_scatter)
