@@ -228,8 +228,8 @@ def oneccl(mpi):
                f"-L{folder}/lib", "-lccl", "-lmpi", "-Wl,--allow-shlib-undefined"])
     if got.returncode != 0:
         raise Absent((re.findall(r"(?:error|undefined).*", got.stdout) or ["it does not compile"])[0][:120])
-    # The preload is for the program's own MPI_Init and MPI_Finalize; oneCCL goes past it. The blocking calls are asked for.
-    settings = {"LD_PRELOAD": mpi.library(), "CCL_MPI_LIBRARY_PATH": mpi.library(), "CCL_ATL_TRANSPORT": "mpi", "CCL_ATL_SYNC_COLL": "1"}
+    # The preload is for the program's own MPI_Init and MPI_Finalize; oneCCL goes past it. Without CCL_ALLREDUCE it sums by messages of its own.
+    settings = {"LD_PRELOAD": mpi.library(), "CCL_MPI_LIBRARY_PATH": mpi.library(), "CCL_ATL_TRANSPORT": "mpi", "CCL_ALLREDUCE": "direct"}
     return Run([built], settings, "CCL_MPI_LIBRARY_PATH")
 
 
@@ -273,7 +273,7 @@ CALLERS = {
     "mpi4jax": Caller("mpi4jax", "MPI_Allreduce", mpi4jax, "none"),
     "heat": Caller("Heat", "MPI_Allreduce", heat("Allreduce"), "none"),
     "heat.Iallreduce": Caller("Heat, Iallreduce", "MPI_Iallreduce", heat("Iallreduce"), "none"),
-    "oneccl": Caller("oneCCL, which calls MPI_Allreduce_c", "MPI_Allreduce_c", oneccl, "none"),
+    "oneccl": Caller("oneCCL, which calls MPI_Iallreduce_c", "MPI_Iallreduce_c", oneccl, "none"),
     "julia": Caller("Julia, MPI.jl", "MPI_Allreduce", julia, "none"),
 }
 

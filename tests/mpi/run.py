@@ -162,8 +162,9 @@ def compare(out, report):
         rank, *wanted = line.split()
         if int(rank) >= len(per_rank):
             continue  # loaded after MPI_Init: rank 0 reports alone
-        for entry in wanted:
+        for entry in filter(lambda entry: "=" in entry, wanted):  # behind it may be another rank's line
             path, _, value = entry.partition("=")
+            value = re.match(r"-?\d*", value)[0]
             got = look_up(per_rank[int(rank)], path.rstrip(">"))
             entries += 1
             if got == {}:
