@@ -213,8 +213,16 @@ int testsome(const NextMpi& next, int count, MPI_Request* requests, int* done, i
   return finish_some(taken, next.Testsome(count, requests, done, indices, statuses), done, indices, statuses);
 }
 
+// Several threads may ask of one request, other than of completing it. Who is told that it is complete may read the
+// result, so that all wait for the one that decodes it. An error handler of the program's may ask again.
+std::unique_lock<std::recursive_mutex> one_looks() {
+  static auto& looking = *new std::recursive_mutex;
+  return std::unique_lock(looking);
+}
+
 int request_get_status(const NextMpi& next, MPI_Request request, int* flag, MPI_Status* status) {
   if (straight(next)) return next.Request_get_status(request, flag, status);
+  const auto lock = one_looks();
   Taken taken(&request, 1);
   if (flag) *flag = 0;
   const int rc = next.Request_get_status(request, flag, status);
@@ -236,6 +244,7 @@ int request_get_status_all(const NextMpi& next, int count, const MPI_Request* re
     return rc;
   };
   if (straight(next)) return ask();
+  const auto lock = one_looks();
   Taken taken(requests, count);
   if (flag) *flag = 0;
   int rc = ask();
@@ -267,6 +276,7 @@ int request_get_status_any(const NextMpi& next, int count, const MPI_Request* re
     return none ? next.Request_get_status(MPI_REQUEST_NULL, &unused, status) : MPI_SUCCESS;
   };
   if (straight(next)) return ask();
+  const auto lock = one_looks();
   Taken taken(requests, count);
   if (flag) *flag = 0;
   if (index) *index = MPI_UNDEFINED;
@@ -294,6 +304,7 @@ int request_get_status_some(const NextMpi& next, int count, const MPI_Request* r
     return MPI_SUCCESS;
   };
   if (straight(next)) return ask();
+  const auto lock = one_looks();
   Taken taken(requests, count);
   if (done) *done = MPI_UNDEFINED;
   int rc = ask();

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "collective/algorithms.hpp"
@@ -18,6 +19,9 @@
 
 namespace crimp {
 namespace {
+
+// In place of an exponent: the payload decodes to zeros, which no unit changes.
+constexpr int kAnyUnit = std::numeric_limits<int>::min();
 
 // One chunk, however long the call is.
 constexpr std::uint64_t kWholeCall = (std::uint64_t{1} << 40) * kPieceElements;
@@ -95,7 +99,7 @@ class OneShot final : public Rounds<OneShot> {
       // What is wrong with one share of this rank's is said to all.
       if (flags & ~kFlagCorrupt) h.flags |= flags, h.body_bytes = h.body_hash = 0;
       h.encode_us += static_cast<std::uint32_t>(1e6 * took);
-      h.wire_us = static_cast<std::uint32_t>(call_.exponent);
+      h.wire_us = static_cast<std::uint32_t>(call_.zeros ? kAnyUnit : call_.exponent);
       if (plan_.frames[q]) std::memcpy(leaving_ + plan_.offsets[q], &h, sizeof h);
     }
     if (part_.shares) {
@@ -133,12 +137,14 @@ class OneShot final : public Rounds<OneShot> {
   int exponent(std::size_t r) const { return static_cast<int>(headers_[r].wire_us); }
 
   void decode(std::uint64_t chunk) {
-    result_.exponent = exponent(0);
+    int most = kAnyUnit;
     bool alike = true;
-    for (std::size_t r = 1; r < ranks(); ++r) {
-      alike = alike && exponent(r) == exponent(0);
-      result_.exponent = std::max(result_.exponent, exponent(r));
+    for (std::size_t r = 0; r < ranks(); ++r) {
+      if (exponent(r) == kAnyUnit) continue;
+      alike = alike && (most == kAnyUnit || most == exponent(r));
+      most = std::max(most, exponent(r));
     }
+    result_.exponent = most == kAnyUnit ? 0 : most;
     if (alike) {
       add(decoding_, own(), views_, chunk);
       start_decode(decoding_);
@@ -160,7 +166,7 @@ class OneShot final : public Rounds<OneShot> {
       backend_.finish_decode(backend_.start_decode({&job, 1}, mover()), mover());
       if (bad >= 0) return blame(r, chunk, "a piece of it is malformed");
       // Below 2^-126 of the largest rank's unit there is nothing of a float's left.
-      const float unit = std::ldexp(1.0f, std::max(exponent(r) - result_.exponent, -149));
+      const float unit = exponent(r) == kAnyUnit ? 1 : std::ldexp(1.0f, std::max(exponent(r) - result_.exponent, -149));
       for (const Group& group : slice.partition.groups())
         for (std::uint64_t i = group.offset; i < group.offset + group.count; ++i)
           sums[i] = (r == 0 ? 0.0f : sums[i]) + unit * one[i];

@@ -61,6 +61,7 @@ struct CallBuffers {
   std::uint8_t flags = 0;      // WireFlag: this rank's reasons for sending the call through MPI
   std::uint32_t sequence = 0;  // compressed calls on this communicator so far
   int exponent = 0;            // algorithm one_shot: the values were divided by 2^exponent on this rank
+  bool zeros = false;          // algorithm one_shot: all that is sent is 0, so that `exponent` means nothing
   DelayNote delay = {};        // this rank's word to CRIMP_CONTROL
 };
 

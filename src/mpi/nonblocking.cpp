@@ -230,6 +230,7 @@ void Sum::look(const void* values) {
     most = std::max(most, l);
     if (l > 0) least = std::min(least, l);
   }
+  buffers_.zeros = most == 0 && !route_->part.remembers;
   const Codec::Traits& traits = route_->part.codec->traits();
   const double small = std::max(static_cast<double>(traits.min_magnitude), dtype_ == Dtype::f64 ? 0x1p-100 : 0.0);
   if (most > static_cast<double>(traits.max_magnitude) || least < small) buffers_.exponent = std::ilogb(most) + 1;
@@ -289,7 +290,7 @@ void Sum::start() {
       if (to_.on_device()) DeviceAccess(to_).synchronize(synchronize_all_);
     }
     insist([&] {
-      buffers_.flags = 0, buffers_.exponent = 0;
+      buffers_.flags = 0, buffers_.exponent = 0, buffers_.zeros = false;
       look(values);
       find_memory();
     });

@@ -221,6 +221,13 @@ void specials(double of_codec) {
   near(sum(one, 0.0f, MPI_FLOAT), one, 0x1p118, "units");
   const auto far = [](std::size_t i, int r) { return (r == 0 ? 0x1p800 : 1) * check::value(i, r, 7); };
   near(sum(far, 0.0, MPI_DOUBLE), far, 0x1p800, "far units");
+  // Zeros are in no unit, so they hide nothing of what is tiny on another rank.
+  for (const double tiny : {0x1p-150, 0x1p-1000}) {
+    const auto lone = [&](std::size_t i, int r) { return r == size - 1 ? tiny * check::value(i, r, 8) : 0; };
+    near(sum(lone, 0.0, MPI_DOUBLE), lone, tiny, "one rank's tiny values");
+  }
+  near(
+      sum([](std::size_t, int) { return 0.0; }, 0.0f, MPI_FLOAT), [](std::size_t, int) { return 0.0; }, 0, "zeros");
   for (const double special : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     const auto out =
         sum([&](std::size_t i, int r) { return i == 17 && r == size - 1 ? special : 1.0; }, 0.0f, MPI_FLOAT);
@@ -406,6 +413,20 @@ void threads() {
     });
   for (auto& t : all) t.join();
   calls += kThreads * kRounds;
+  // Whichever thread is told that a sum is complete may read it, while another one is told as well.
+  Sum seen(MPI_COMM_WORLD, 500000);
+  for (int i = 0; i < kRounds; ++i) {
+    seen.start(), ++calls;
+    std::vector<std::thread> lookers;
+    for (int t = 0; t < kThreads; ++t)
+      lookers.emplace_back([&] {
+        for (int flag = 0; !flag;) MPI_Request_get_status(seen.request, &flag, MPI_STATUS_IGNORE);
+        CHECK(seen.out.back() != -7.0f, "complete, and not written yet");
+      });
+    for (auto& t : lookers) t.join();
+    MPI_Wait(&seen.request, MPI_STATUS_IGNORE);
+    seen.verify("looked at by several threads");
+  }
   for (MPI_Comm& comm : comms) MPI_Comm_free(&comm);
 }
 
