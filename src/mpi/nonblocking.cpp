@@ -151,6 +151,8 @@ class Sums final : public NonblockingSums, public std::enable_shared_from_this<S
   std::vector<Arena> arenas_;
 };
 
+constinit std::atomic<int> sums_outstanding{0};
+
 class Sum final : public NonblockingSum {
  public:
   Sum(std::shared_ptr<Sums> of, const AllreduceRequest& request, std::shared_ptr<const CallPlan> plan,
@@ -163,8 +165,10 @@ class Sum final : public NonblockingSum {
     const bool copies = from_.on_device() || to_.on_device();
     // Pages that nobody needs are never touched.
     values_ = of_->take_arena(Arena::padded(count_ * sizeof(float)) + (copies ? Arena::padded(count_ * element()) : 0));
+    sums_outstanding.fetch_add(1, std::memory_order_relaxed);
   }
   ~Sum() override {
+    sums_outstanding.fetch_sub(1, std::memory_order_relaxed);
     exchange_.reset();
     of_->give_back(std::move(arena_));
     of_->give_back(std::move(values_));
@@ -440,6 +444,8 @@ std::unique_ptr<NonblockingSum> Sums::init(const AllreduceRequest& request, Pass
 }
 
 }  // namespace
+
+int NonblockingSums::outstanding() { return sums_outstanding.load(std::memory_order_relaxed); }
 
 std::shared_ptr<NonblockingSums> NonblockingSums::make(const Context& context, MPI_Comm comm, int rank, int size) {
   return std::make_shared<Sums>(context, comm, rank, size);

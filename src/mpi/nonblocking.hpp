@@ -50,6 +50,10 @@ class NonblockingSums {
   // A persistent sum, not started: its tensor is its own, with a residual. Where this MPI has none: null.
   virtual std::unique_ptr<NonblockingSum> init(const AllreduceRequest&, PassReason* why) = 0;
   virtual void freed() = 0;  // by MPI_Comm_free
+
+  // Sums of any communicator that are not deleted yet: they may be completed as late as in MPI_Finalize, by what a
+  // program has attached to MPI_COMM_SELF (MPI-3.1, 8.7.1).
+  static int outstanding();
 };
 
 }  // namespace crimp

@@ -408,7 +408,8 @@ void Runtime::finish() noexcept {
       log(LogLevel::info, report.summary());
   });
   write_files();
-  workers_.reset();
+  if (NonblockingSums::outstanding() == 0) workers_.reset();
+  else static_cast<void>(workers_.release());
 }
 
 std::string Runtime::report_text(const std::vector<std::string>& of_ranks) const {

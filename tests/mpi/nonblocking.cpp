@@ -430,6 +430,25 @@ void threads() {
   for (MPI_Comm& comm : comms) MPI_Comm_free(&comm);
 }
 
+Sum* last_sum = nullptr;
+
+// A library that completes its sum where MPI_COMM_SELF's attributes are deleted, which is in MPI_Finalize (MPI-3.1,
+// 8.7.1). What is wrong there ends the job.
+int complete_last(MPI_Comm, int, void*, void*) {
+  MPI_Wait(&last_sum->request, MPI_STATUS_IGNORE);
+  last_sum->verify("in MPI_Finalize");
+  if (check::failures) std::_Exit(1);
+  return MPI_SUCCESS;
+}
+
+void finalizing() {
+  int key = 0;
+  MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &complete_last, &key, nullptr);
+  MPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr);
+  last_sum = new Sum;
+  last_sum->start();
+}
+
 // MPI's own errors, and its verdict on what is none.
 void odd() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -528,6 +547,7 @@ int main(int argc, char** argv) {
   else if (has("progress")) progress();
   else if (has("stress")) stress(argc > 2 ? std::atoi(argv[2]) : 3000, argc > 3 ? std::atoi(argv[3]) : 20);
   else if (has("threads")) threads();
+  else if (has("finalizing")) finalizing();
   else if (has("odd")) odd();
   else if (has("persistent")) persistent(argc > 2 ? std::atof(argv[2]) : 4);
   else CHECK(false, "no such test");
