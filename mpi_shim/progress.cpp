@@ -22,6 +22,7 @@
 #include "half_ops.hpp"
 #include "mpi/half_type.hpp"
 #include "mpi/mpi_transport.hpp"
+#include "mpi/mpi_wait.hpp"
 #include "mpi/runtime.hpp"
 #include "mpi/session.hpp"
 #include "requests.hpp"
@@ -109,6 +110,7 @@ class Lane {
 
  private:
   void work() {
+    waits_asleep = true;
     for (;;) {
       std::shared_ptr<Job> job;
       {

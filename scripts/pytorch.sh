@@ -2,9 +2,10 @@
 # PyTorch's DistributedDataParallel through crimp.torch, on four hosts in network namespaces: step times beside gloo and plain MPI, accuracy, and training
 # sharded as FSDP does it. Prints tables; results stay in build/pytorch. Needs root; about an hour on two cores.
 #
-#   pytorch.sh [--quick] [--codec SPEC] [--seeds N] [--build DIR] [--no-setup]
+#   pytorch.sh [--quick] [--models "mlp25 cnn"] [--only steps|accuracy] [--steps "20 12"] [--codec SPEC] [--seeds N] [--build DIR] [--no-setup]
 #
 #   --quick       few steps of the CNN alone, one seed: a look at everything
+#   --models LIST, --only PART, --steps LIST   some of the runs: step times or whole trainings; steps at 1 Gbit/s and at 100 Mbit/s. Earlier results stay
 #   --codec SPEC  of the runs with Crimp (3lc)
 #   --seeds N     trainings from start to end (3)
 #   --build DIR   build folder (build), whose libcrimp.so is brought up to date
@@ -12,16 +13,19 @@
 # Exit code 77: no PyTorch, or no namespaces here.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-build=$root/build codec=3lc seeds=3 setup=1 quick=''
+build=$root/build codec=3lc seeds=3 setup=1 quick='' only=''
 models=(mlp25 cnn) rates=(1gbit 100mbit) steps=(20 12) epochs=3
 while [ $# -gt 0 ]; do
   case $1 in
   --quick) quick=1 seeds=1 models=(cnn) steps=(8 8) ;;
+  --models) read -ra models <<<"${2:?--models LIST}"; only=${only:-all}; shift ;;
+  --steps) read -ra steps <<<"${2:?--steps LIST}"; shift ;;
+  --only) only=${2:?--only PART}; shift ;;
   --codec) codec=${2:?--codec SPEC}; shift ;;
   --seeds) seeds=${2:?--seeds N}; shift ;;
   --build) build=${2:?--build DIR}; shift ;;
   --no-setup) setup=0 ;;
-  -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) echo "pytorch.sh: unknown argument '$1' (see --help)" >&2; exit 2 ;;
   esac
   shift
@@ -44,7 +48,7 @@ network up 4 1gbit || status=$?
 [ $status -ne 3 ] || exit 77
 [ $status -eq 0 ] || exit $status
 trap 'network down' EXIT
-rm -rf "$results"
+[ -n "$only" ] || rm -rf "$results"
 mkdir -p "$results"
 
 # Open MPI's segmented ring is the fastest of its algorithms here for large sums, and what Crimp is measured against.
@@ -64,7 +68,7 @@ train() {  # NAME KIND OPTIONS...
   grep '^{"model"' "$results/$name.log" | tee "$results/$name.json"
 }
 
-for i in 0 1; do
+[ "$only" = accuracy ] || for i in 0 1; do
   network rate "${rates[i]}"
   for model in "${models[@]}"; do
     for kind in gloo fp32 bf16 crimp; do
@@ -78,7 +82,7 @@ done
 network rate 10gbit
 whole=(--epochs $epochs)
 [ -z "$quick" ] || whole=(--steps 40)
-for model in "${models[@]}"; do
+[ "$only" = steps ] || for model in "${models[@]}"; do
   for seed in $(seq 1 "$seeds"); do
     for kind in fp32 crimp; do
       train "whole.$model.$kind.$seed" $kind --model "$model" --seed "$seed" --accuracy "${whole[@]}"

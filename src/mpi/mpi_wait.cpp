@@ -1,8 +1,17 @@
 #include "mpi/mpi_wait.hpp"
 
+#include <time.h>
+
 #include <string>
 
 namespace crimp {
+
+constinit thread_local bool waits_asleep = false;
+
+void sleep_a_little() {
+  const timespec time{0, 50'000};
+  ::nanosleep(&time, nullptr);
+}
 
 bool many_threads() {
   static const bool many = [] {

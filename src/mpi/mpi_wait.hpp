@@ -13,9 +13,23 @@ namespace crimp {
 
 bool many_threads();  // MPI_THREAD_MULTIPLE
 
+// Of this thread: it waits beside the program's computing, and what waits by asking again and again takes whole time
+// slices from that where cores are few. So it sleeps between its questions.
+extern constinit thread_local bool waits_asleep;
+void sleep_a_little();  // 50 us, and what the kernel adds
+
 // As MPI_Wait; the status is ignored. `what` as StallWatch::look(). Throws Error{transport_failed}.
 template <class What>
 void wait_for(MPI_Request& request, int rank, int size, const What& what) {
+  if (waits_asleep) {
+    StallWatch watch;
+    for (int done = 0;;) {
+      check_mpi(PMPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      if (done) return;
+      sleep_a_little();
+      watch.look(rank, size, what);
+    }
+  }
   // Where several threads wait, Open MPI lets all but one sleep in MPI_Wait; in a loop all would spin.
   if (many_threads()) {
     const StallGuard guard(rank, size, what);
