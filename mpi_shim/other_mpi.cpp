@@ -26,7 +26,7 @@ Dl_info behind(const char* name) {
   return info;
 }
 
-// By a variable that Open MPI alone has, and the name that MPI 5 gives the library (MPI-5.0, 20.3).
+// By a variable that Open MPI alone has, and the name of the library that has MPI 5's interface.
 Interface interface_of(const Dl_info& mpi) {
   if (behind("ompi_mpi_comm_world").dli_fbase == mpi.dli_fbase) return Interface::open_mpi;
   return mpi.dli_fname && std::strstr(mpi.dli_fname, "libmpi_abi.") ? Interface::mpi_5 : Interface::mpich;

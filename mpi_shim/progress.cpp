@@ -41,7 +41,12 @@ struct Job {
   int rank;
   std::vector<int> counts = {};  // of each share
   MPI_Request request = MPI_REQUEST_NULL;
-  int rc = MPI_SUCCESS;
+  // Stored behind the result and before MPI is told that the request is complete: whoever has loaded it sees the
+  // result, whatever MPI does between its threads.
+  std::atomic<int> rc{MPI_SUCCESS};
+
+  Job(const SumCall& of, const Eligibility& eligibility, std::shared_ptr<const Shares> of_ranks, int own)
+      : call(of), eligible(eligibility), program(of.comm), shares(std::move(of_ranks)), rank(own) {}
 };
 
 // The lane's own communicator returns errors; they are raised where the program asks for the request.
@@ -49,9 +54,10 @@ class PendingJob final : public Pending {
  public:
   explicit PendingJob(std::shared_ptr<Job> job) : job_(std::move(job)) {}
   int finish(int rc) override {
-    if (rc != MPI_SUCCESS || job_->rc == MPI_SUCCESS) return rc;
-    PMPI_Comm_call_errhandler(job_->program, job_->rc);
-    return job_->rc;
+    const int of_job = job_->rc.load(std::memory_order_acquire);
+    if (rc != MPI_SUCCESS || of_job == MPI_SUCCESS) return rc;
+    PMPI_Comm_call_errhandler(job_->program, of_job);
+    return of_job;
   }
   bool generalized() const override { return true; }
 
@@ -120,7 +126,7 @@ class Lane {
         job = std::move(jobs_.front());
         jobs_.pop_front();
       }
-      job->rc = sum(*job);
+      job->rc.store(sum(*job), std::memory_order_release);
       PMPI_Grequest_complete(job->request);
     }
   }
@@ -278,7 +284,7 @@ bool start_in_lane(const SumCall& call, const Eligibility& eligible, std::shared
                    MPI_Request* request) {
   Lane* const lane = Lanes::get().of(call.comm);
   if (!lane) return false;
-  auto job = insist([&] { return std::make_shared<Job>(Job{call, eligible, call.comm, shares, rank}); });
+  auto job = insist([&] { return std::make_shared<Job>(call, eligible, shares, rank); });
   for (int r = 0; shares && r < shares->ranks(); ++r)
     insist([&] { job->counts.push_back(static_cast<int>(shares->of(r).count())); });
   // The program may free its type and operation now.

@@ -104,6 +104,14 @@ struct WorkQueue::State {
     state->threads.emplace_back([state] { serve(state); });
   }
 
+  // Where no thread can be had, whoever waits for a later work in what is chained to this one does so in vain.
+  static void stand_by(const std::shared_ptr<State>& state) noexcept {
+    try {
+      start(state);
+    } catch (const std::exception&) {
+    }
+  }
+
   static void serve(const std::shared_ptr<State>& state) {
     State& s = *state;
     for (std::unique_lock lock(s.mutex);;) {
@@ -120,11 +128,7 @@ struct WorkQueue::State {
       s.serving = false;
       // The interpreter ends, and may have ended: nobody is told any more.
       s.changed.wait(lock, [&] { return !s.left; });
-      if (s.idle == 0 && !s.ends) try {
-          start(state);
-        } catch (
-            const std::exception&) {  // then whoever waits for a later work in what is chained here does so in vain
-        }
+      if (s.idle == 0 && !s.ends) stand_by(state);
       lock.unlock();
       s.changed.notify_all();
       work->complete();
