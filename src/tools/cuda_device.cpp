@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <charconv>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
@@ -54,6 +55,10 @@ std::string plugin_file() {
   return library.substr(0, library.rfind('/') + 1) + "libcrimp_cuda.so";
 }
 
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
 int index_in(const std::string& text) {
   int index = 0;
   if (const auto colon = text.find(':'); colon != text.npos)
@@ -71,6 +76,25 @@ bool names_cuda_device(const std::string& text) {
   if (text == "cuda") return true;
   return text.starts_with("cuda:") && text.size() > 5 && text.size() < 9 &&
          text.find_first_not_of("0123456789", 5) == text.npos;
+}
+
+std::string cuda_summary() {
+  const std::string file = plugin_file();
+  std::string text = file == "off" ? "plugin switched off (CRIMP_CUDA_PLUGIN)"
+                     : std::filesystem::is_regular_file(file)
+                         ? "plugin " + std::filesystem::path(file).filename().string()
+                         : "no plugin (it is built where nvcc is found)";
+  try {
+    const Driver driver;
+    int count = 0, version = 0;
+    driver.need("cuInit", 0u);
+    driver.need("cuDeviceGetCount", &count);
+    driver.call("cuDriverGetVersion", &version);
+    text += "; driver of CUDA " + version_text(version) + ", devices: " + std::to_string(count);
+  } catch (const Error&) {
+    text += "; no NVIDIA driver that answers";
+  }
+  return text;
 }
 
 CudaDevice open_cuda_device(const std::string& text) {
@@ -93,8 +117,7 @@ CudaDevice open_cuda_device(const std::string& text) {
   char name[256] = "unknown";
   driver.call("cuDeviceGetName", +name, 256, index);
   driver.call("cuDriverGetVersion", &version);
-  return {index, *plugin, plugin->memory(index), name,
-          std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10)};
+  return {index, *plugin, plugin->memory(index), name, version_text(version)};
 }
 
 }  // namespace crimp::tools

@@ -17,6 +17,7 @@
 #include "core/error.hpp"
 #include "core/settings.hpp"
 #include "crimp/crimp.h"
+#include "cuda_device.hpp"
 
 namespace crimp::tools {
 namespace {
@@ -52,6 +53,7 @@ void print_build() {
               *sanitizers ? ", sanitizers " : "", sanitizers);
   std::printf("MPI        built with %s, running with %s\n", built_with_mpi().c_str(), first_line(mpi).c_str());
   std::printf("SIMD       compiled: %s; chosen here: %s\n", target_names(HWY_TARGETS).c_str(), simd_target().c_str());
+  std::printf("GPU        %s\n", cuda_summary().c_str());
   std::string names;
   for (const auto& c : codecs()) names += (names.empty() ? "" : ", ") + std::string(c.name);
   std::printf("codecs     %s\n", names.c_str());

@@ -72,7 +72,7 @@ run_part() {
 }
 
 info_part() {
-  expect 0 '^crimp +[0-9]' '^build ' '^MPI +built with .*, running with ' '^SIMD +compiled: .*; chosen here: ' -- "$crimp" info
+  expect 0 '^crimp +[0-9]' '^build ' '^MPI +built with .*, running with ' '^GPU +(plugin|no plugin)' '^SIMD +compiled: .*; chosen here: ' -- "$crimp" info
   local patterns=()
   for name in $(legal_codecs); do patterns+=("^$name: "); done
   [ ${#patterns[@]} -ge 4 ] || { echo "the error for an unknown codec lists no codecs"; failed=1; }
