@@ -12,7 +12,7 @@ A block runs in a folder that looks like the repository (its folders, and build/
   <!-- test: prints REGEX -->      what was printed must match
   <!-- test: not run, REASON -->   why no test can run it; the reason is printed
 
-Exit status: 0 all blocks ran, 77 some were skipped and the others ran, 1 one failed.
+Exit status: 0 all blocks ran, 77 some were skipped and the others ran, or none can, 1 one failed.
 """
 import argparse, os, pathlib, re, shutil, subprocess, sys, tempfile
 
@@ -144,7 +144,7 @@ def run(page, root, build):
     finally:
         shutil.rmtree(place)
     print(f"{page.name}: {ran} blocks ran, {skipped} skipped")
-    return 77 if skipped else 0
+    return 77 if skipped or not ran else 0
 
 
 def check(root):
