@@ -82,7 +82,7 @@ class TraceText {
   struct Placed {
     const Trace::Span* span;
     std::int64_t begin, end;
-    int tid;
+    const int* tid;  // of rows_
   };
 
   template <class... Args>
@@ -113,7 +113,7 @@ class TraceText {
     placed_.reserve(trace_.spans_.size());
     for (const Trace::Span& s : trace_.spans_) {
       const std::int64_t begin = rank_.clock.at(s.begin);
-      placed_.push_back({&s, begin, std::max(begin, rank_.clock.at(s.end)), 0});
+      placed_.push_back({&s, begin, std::max(begin, rank_.clock.at(s.end)), nullptr});
     }
     // Threads are numbered as they appear in the recording, where the program's first one mostly comes first.
     std::unordered_map<std::uint64_t, std::size_t> threads;
@@ -126,9 +126,11 @@ class TraceText {
       const std::pair track{threads.at(p.span->thread), p.span->track};
       const bool alone = p.span->kind != Trace::Kind::nonblocking;
       const std::size_t row = alone ? rows[track].place(p.begin, p.end) : 0;
-      const auto tid = rows_.emplace(Row{track.first, track.second, row}, pid_ * 1000 + static_cast<int>(rows_.size()));
-      p.tid = tid.first->second;
+      p.tid = &rows_.emplace(Row{track.first, track.second, row}, 0).first->second;
     }
+    // Perfetto draws rows in the order of their numbers.
+    int number = pid_ * 1000;
+    for (auto& [_, tid] : rows_) tid = number++;
   }
 
   void about_row(const Row& key, int tid) {
@@ -168,16 +170,16 @@ class TraceText {
   }
 
   void complete(const Placed& p) {
-    event(R"("tid":{},"ph":"X","cat":"{}","name":{},"ts":{},"dur":{},"args":{{{}}})", p.tid,
+    event(R"("tid":{},"ph":"X","cat":"{}","name":{},"ts":{},"dur":{},"args":{{{}}})", *p.tid,
           kTracks[static_cast<std::size_t>(p.span->track)], name(*p.span), us(p.begin), us(p.end - p.begin),
           args(*p.span));
   }
 
   void asynchronous(const Placed& p) {
     const std::string id = fmt::format("{}.{}", rank_.rank, ++asynchronous_), what = name(*p.span);
-    event(R"("tid":{},"ph":"b","cat":"nonblocking","id":"{}","name":{},"ts":{},"args":{{{}}})", p.tid, id, what,
+    event(R"("tid":{},"ph":"b","cat":"nonblocking","id":"{}","name":{},"ts":{},"args":{{{}}})", *p.tid, id, what,
           us(p.begin), args(*p.span));
-    event(R"("tid":{},"ph":"e","cat":"nonblocking","id":"{}","name":{},"ts":{})", p.tid, id, what, us(p.end));
+    event(R"("tid":{},"ph":"e","cat":"nonblocking","id":"{}","name":{},"ts":{})", *p.tid, id, what, us(p.end));
   }
 
   // A step is over when one of its calls comes again (schedule/step_recorder.hpp). Horovod's calls differ from step to
@@ -190,7 +192,7 @@ class TraceText {
     if (!calls.empty() && calls.insert({d.label, d.elements, d.codec}).second) return;
     calls.clear();
     calls.insert({d.label, d.elements, d.codec});
-    event(R"("tid":{},"ph":"i","s":"p","name":"step {}","ts":{})", p.tid, ++steps, us(p.begin));
+    event(R"("tid":{},"ph":"i","s":"p","name":"step {}","ts":{})", *p.tid, ++steps, us(p.begin));
   }
 
   const Trace& trace_;
