@@ -117,13 +117,18 @@ class TraceText {
     }
     // Threads are numbered as they appear in the recording, where the program's first one mostly comes first.
     std::unordered_map<std::uint64_t, std::size_t> threads;
-    for (const Placed& p : placed_) threads.emplace(p.span->thread, threads.size());
+    // The last wait of a communicator is added at its end, by whatever thread: all are drawn as the first one's.
+    std::map<std::uint32_t, std::uint64_t> waits;
+    const auto thread_of = [&](const Trace::Span& s) {
+      return s.kind == Trace::Kind::waited ? waits.emplace(s.communicator, s.thread).first->second : s.thread;
+    };
+    for (const Placed& p : placed_) threads.emplace(thread_of(*p.span), threads.size());
     std::stable_sort(placed_.begin(), placed_.end(), [](const Placed& a, const Placed& b) {
       return std::pair(a.begin, -a.end) < std::pair(b.begin, -b.end);
     });
     std::map<std::pair<std::size_t, Trace::Track>, Rows> rows;
     for (Placed& p : placed_) {
-      const std::pair track{threads.at(p.span->thread), p.span->track};
+      const std::pair track{threads.at(thread_of(*p.span)), p.span->track};
       const bool alone = p.span->kind != Trace::Kind::nonblocking;
       const std::size_t row = alone ? rows[track].place(p.begin, p.end) : 0;
       p.tid = &rows_.emplace(Row{track.first, track.second, row}, 0).first->second;
@@ -161,7 +166,7 @@ class TraceText {
   }
 
   std::string communicator(const Trace::Span& s) const {
-    return s.communicator ? communicators_[s.communicator - 1] : R"("?")";
+    return s.communicator ? communicators_.at(s.communicator - 1) : R"("?")";
   }
 
   std::string name(const Trace::Span& s) const {
@@ -176,10 +181,12 @@ class TraceText {
   }
 
   void asynchronous(const Placed& p) {
-    const std::string id = fmt::format("{}.{}", rank_.rank, ++asynchronous_), what = name(*p.span);
-    event(R"("tid":{},"ph":"b","cat":"nonblocking","id":"{}","name":{},"ts":{},"args":{{{}}})", *p.tid, id, what,
-          us(p.begin), args(*p.span));
-    event(R"("tid":{},"ph":"e","cat":"nonblocking","id":"{}","name":{},"ts":{})", *p.tid, id, what, us(p.end));
+    const std::uint64_t id = ++asynchronous_;  // of this process
+    const std::string what = name(*p.span);
+    event(R"("tid":{},"ph":"b","cat":"nonblocking","id2":{{"local":"{}"}},"name":{},"ts":{},"args":{{{}}})", *p.tid, id,
+          what, us(p.begin), args(*p.span));
+    event(R"("tid":{},"ph":"e","cat":"nonblocking","id2":{{"local":"{}"}},"name":{},"ts":{})", *p.tid, id, what,
+          us(p.end));
   }
 
   // A step is over when one of its calls comes again (schedule/step_recorder.hpp). Horovod's calls differ from step to

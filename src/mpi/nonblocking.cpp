@@ -121,8 +121,10 @@ void scale(T* x, std::uint64_t count, int exponent) {
 class Sums final : public NonblockingSums, public std::enable_shared_from_this<Sums> {
  public:
   Sums(const Context& context, MPI_Comm comm, int rank, int size)
-      : context_(context), comm_(comm), rank_(rank), size_(size), planner_(context_.settings, context_.codecs),
-        in_trace_(context.trace ? context.trace->communicator(ranks_text(world_ranks(comm))) : 0) {}
+      : context_(context), comm_(comm), rank_(rank), size_(size), planner_(context_.settings, context_.codecs) {
+    if (context_.trace)
+      context_.report.note([&] { in_trace_ = context_.trace->communicator(ranks_text(world_ranks(comm))); });
+  }
 
   std::unique_ptr<NonblockingSum> start(const AllreduceRequest&, PassReason* why) override;
   std::unique_ptr<NonblockingSum> init(const AllreduceRequest&, PassReason* why) override;
@@ -150,7 +152,7 @@ class Sums final : public NonblockingSums, public std::enable_shared_from_this<S
   std::atomic<MPI_Comm> comm_;
   const int rank_, size_;
   Planner planner_;
-  const std::uint32_t in_trace_;
+  std::uint32_t in_trace_ = 0;
   std::uint32_t sequence_ = 0, persistent_ = 0;
   std::mutex mutex_;  // arenas_
   std::vector<Arena> arenas_;

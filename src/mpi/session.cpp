@@ -55,7 +55,8 @@ Session::Session(const Context& context, MPI_Comm comm, int rank, int size, cons
   chooser_.set_device(device_);
   chooser_.set_nodes([this] { return open_nodes(); });
   if (usable_) recorded_.open(comm, size);
-  if (usable_ && context_.trace) in_trace_ = context_.trace->communicator(ranks_text(world_ranks_));
+  if (usable_ && context_.trace)
+    context_.report.note([&] { in_trace_ = context_.trace->communicator(ranks_text(world_ranks_)); });
   if (usable_ && context_.settings.skew) arrivals_.emplace(comm, rank, size, world_ranks_, context_.trace, in_trace_);
 }
 

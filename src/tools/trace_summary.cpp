@@ -60,14 +60,14 @@ class Reader {
     const double end = ts + e.value("dur", 0.0);
     first_ = std::min(first_, ts), last_ = std::max(last_, end);
     if (ph == "e") {
-      if (const auto begun = begun_.find(e.at("id")); begun != begun_.end()) {
+      if (const auto begun = begun_.find(id(rank, e)); begun != begun_.end()) {
         call(rank, of, begun->second.first, {begun->second.second, ts});
         begun_.erase(begun);
       }
       return;
     }
     if (ph == "b") {
-      begun_[e.at("id")] = {e, ts};
+      begun_[id(rank, e)] = {e, ts};
       return;
     }
     if (ph != "X") return;
@@ -105,6 +105,8 @@ class Reader {
     Interval span;
     TraceSummary::Tensors* tensors;
   };
+
+  static std::pair<int, std::string> id(int rank, const json& e) { return {rank, e.at("id2").at("local")}; }
 
   static void about(TraceSummary::Rank& of, const json& args) {
     of.host = args.at("host");
@@ -169,7 +171,7 @@ class Reader {
   std::map<int, std::vector<std::pair<std::uint32_t, Interval>>> wire_;
   std::map<std::pair<int, std::uint32_t>, std::vector<Call>> calls_;
   std::map<std::pair<std::string, std::uint32_t>, std::vector<std::pair<int, double>>> begins_;
-  std::map<std::string, std::pair<json, double>> begun_;
+  std::map<std::pair<int, std::string>, std::pair<json, double>> begun_;
   std::map<std::string, TraceSummary::Tensors> tensors_;  // nodes stay where they are
 };
 

@@ -60,7 +60,7 @@ def nested(events):
     asynchronous = {}
     for e in events:
         if e["ph"] in "be":
-            known = asynchronous.setdefault(e["id"], [])
+            known = asynchronous.setdefault((e["pid"], e["id2"]["local"]), [])
             known.append(e)
         if e["ph"] != "X":
             continue

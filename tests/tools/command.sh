@@ -179,7 +179,7 @@ trace_part() {
   expect 0 'estimated from when calls began, clocks within 30 us' '^0 +1 +4.00 +0.00 +0$' '^1 +1 +0.00 +4.00 +1$' -- sh -c 'grep -v "\"cat\":\"wait" t.json >e.json; "$0" trace e.json' "$crimp"
   expect 0 '^wire .ms. +3.00 +6.00 +.100 %$' '^encode .ms. +5.00 +5.00 +.0 %$' -- sh -c 'sed "s/\"ts\":20000,\"dur\":6000/\"ts\":20000,\"dur\":12000/" t.json >b.json; "$0" trace t.json b.json' "$crimp"
   expect 0 -- "$crimp" trace t.json --json out.json
-  json out.json dropped=7 per_rank.0.hidden_s=0.004 skew.measured=true tensors.0.calls=2
+  json out.json dropped=7 per_rank.0.calls=1 skew.measured=ON skew.per_rank.1.last=1 tensors.0.calls=2
   expect 2 'needs the file' -- "$crimp" trace
   expect 2 "'nowhere.json' cannot be read" -- "$crimp" trace nowhere.json
   head -c 500 t.json >cut.json

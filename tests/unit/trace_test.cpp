@@ -48,7 +48,8 @@ std::string defect(const json& events) {
     if (!e.at("name").is_string() || !e.at("pid").is_number_integer() || e["pid"] == 0)
       return "no name or pid: " + e.dump();
     if (ph == "M") {
-      if (e["name"] == "thread_name" && !rows.insert({e["pid"], e.at("tid")}).second) return "two names for one row";
+      if (e["name"] == "thread_name" && !rows.insert(std::pair<int, int>{e["pid"], e.at("tid")}).second)
+        return "two names for one row";
       continue;
     }
     if (ns(e.at("ts")) < 0) return "before the beginning: " + e.dump();
@@ -57,7 +58,7 @@ std::string defect(const json& events) {
     used.insert(row);
     if (ph == "i") continue;
     if (ph == "b" || ph == "e") {
-      const std::string id = e.at("id");
+      const std::string id = e["pid"].dump() + "." + e.at("id2").at("local").get<std::string>();
       if (ph == "b" && !asynchronous.emplace(id, e["name"]).second) return "an id begins twice: " + id;
       if (ph == "e" && asynchronous[id] != e["name"]) return "an id ends that is not its name's: " + id;
       continue;
@@ -179,11 +180,15 @@ TEST_SUITE("trace") {
     Trace trace;
     trace.add("encode", 0, 0, at(0), at(10));
     std::thread([&] { trace.add("encode", 1, 0, at(5), at(15)); }).join();
+    const std::uint32_t world = trace.communicator("0-1");
+    trace.waited(world, 0, 2, 0, at(1), at(2));
+    std::thread([&] { trace.waited(world, 1, -1, 0, at(3), at(4)); }).join();  // the same communicator's last
     const json events = events_of(trace);
     CHECK(defect(events) == "");
     std::set<std::string> tracks;
     for (const json& e : named(events, "thread_name")) tracks.insert(e["args"]["name"]);
-    CHECK(tracks == std::set<std::string>{"encode", "encode, thread 2"});
+    CHECK(tracks == std::set<std::string>{"encode", "encode, thread 2", "wait"});
+    CHECK_FALSE(named(events, "wait").at(1)["args"].contains("last"));
   }
 
   TEST_CASE("a call says what was done; counters add up; a sum that does not block may overlap others") {
