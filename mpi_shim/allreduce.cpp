@@ -8,6 +8,7 @@
 #include "horovod/observer.hpp"
 #include "mpi/runtime.hpp"
 #include "mpi/session.hpp"
+#include "passed_span.hpp"
 #include "self_check.hpp"
 #include "staged.hpp"
 
@@ -131,6 +132,7 @@ int allreduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count
   }
   if (summed || rc != MPI_SUCCESS) return rc;
   runtime.report.passed(why);
+  const PassedSpan span(why, call.count);
   rc = pass(next, sendbuf, recvbuf, count, datatype, op, comm);
   if (left && rc == MPI_SUCCESS) left->left_ended();
   return rc;

@@ -16,6 +16,7 @@
 #include "mpi/runtime.hpp"
 #include "mpi/session.hpp"
 #include "next.hpp"
+#include "passed_span.hpp"
 #include "self_check.hpp"
 #include "staged.hpp"
 
@@ -118,6 +119,7 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
   Handles h{};
   bool summed = false;
   Session* left = nullptr;
+  PassReason passed = PassReason::off;
   int rc = guard(comm, [&] {
     Runtime& runtime = Runtime::get();
     if (!runtime.started()) {
@@ -149,10 +151,11 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
         summed = sum(call, eligible, request, &why);
       }
     }
-    if (!summed) runtime.report.passed(why);
+    if (!summed) runtime.report.passed(passed = why);
     return MPI_SUCCESS;
   });
   if (rc != MPI_SUCCESS || summed) return rc;
+  const PassedSpan span(passed, count);
   rc = sum_exactly(sendbuf, recvbuf, count, h, size_of(static_cast<Dtype>(dtype)), comm);
   if (left && rc == MPI_SUCCESS) left->left_ended();
   return rc;

@@ -9,6 +9,7 @@
 #include "guard.hpp"
 #include "mpi/runtime.hpp"
 #include "mpi/session.hpp"
+#include "passed_span.hpp"
 #include "staged.hpp"
 
 #if MPI_VERSION >= 4
@@ -72,6 +73,7 @@ int allreduce_large(const NextMpi& next, const SumCall& call) {
   });
   if (summed || rc != MPI_SUCCESS) return rc;
   runtime.report.passed(why);
+  const PassedSpan span(why, call.count);
   rc = pass_large(next, call);
   if (left && rc == MPI_SUCCESS) left->left_ended();
   return rc;

@@ -25,6 +25,7 @@
 #include "mpi/mpi_wait.hpp"
 #include "mpi/runtime.hpp"
 #include "mpi/session.hpp"
+#include "passed_span.hpp"
 #include "requests.hpp"
 #include "shared_sum.hpp"
 
@@ -41,6 +42,7 @@ struct Job {
   int rank;
   std::vector<int> counts = {};  // of each share
   MPI_Request request = MPI_REQUEST_NULL;
+  Clock::time_point begun = Clock::now();
   // Stored behind the result and before MPI is told that the request is complete: whoever has loaded it sees the
   // result, whatever MPI does between its threads.
   std::atomic<int> rc{MPI_SUCCESS};
@@ -127,8 +129,22 @@ class Lane {
         jobs_.pop_front();
       }
       job->rc.store(sum(*job), std::memory_order_release);
+      if (Trace* const trace = Runtime::get().trace()) note(*trace, *job);
       PMPI_Grequest_complete(job->request);
     }
+  }
+
+  // The sum from the program's call on; what is carried of it is the thread's own call.
+  static void note(Trace& trace, const Job& job) {
+    Runtime::get().report.note([&] {
+      const char* const dtype = name_of(job.eligible.dtype);
+      trace.nonblocking({.label = std::to_string(job.call.count) + " x " + dtype,
+                         .dtype = dtype,
+                         .elements = job.call.count,
+                         .bytes = job.call.count * size_of(job.eligible.dtype),
+                         .why = "CRIMP_PROGRESS=thread"},
+                        job.begun, Clock::now());
+    });
   }
 
   // As a blocking call, but for what was decided when the program made it.
@@ -148,6 +164,7 @@ class Lane {
     int rc = guard(comm_, [&] { return summed = crimp::sum(call, job.eligible, request, &why), MPI_SUCCESS; });
     if (summed || rc != MPI_SUCCESS) return rc;
     Runtime::get().report.passed(why);
+    const PassedSpan span(why, call.count);
     rc = request.sum_by_mpi();
     if (left && rc == MPI_SUCCESS) left->left_ended();
     return rc;

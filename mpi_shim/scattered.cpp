@@ -8,6 +8,7 @@
 #include "horovod/observer.hpp"
 #include "mpi/runtime.hpp"
 #include "mpi/session.hpp"
+#include "passed_span.hpp"
 #include "shared_sum.hpp"
 
 namespace crimp {
@@ -45,6 +46,7 @@ int scatter(const NextMpi& next, const Asked& asked) {
   if (summed || rc != MPI_SUCCESS) return rc;
   // Of the others programs make many that were never meant.
   if (shared) runtime.report.passed(why);
+  const PassedSpan span(why, shared ? shared->call.count : 0, shared.has_value());
   rc = pass_shares(next, asked);
   if (left && rc == MPI_SUCCESS) left->left_ended();
   return rc;

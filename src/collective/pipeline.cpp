@@ -208,8 +208,8 @@ bool Pipeline::accept(std::span<const Header> headers) {
       result_.delays.add(headers[r].delay());
       continue;
     }
-    for (const auto ticket : under_way_)
-      transport_.wait(ticket);  // nothing stays under way in buffers that the caller may free
+    for (const UnderWay& exchange : under_way_)
+      transport_.wait(exchange.ticket);  // nothing stays under way in buffers that the caller may free
     throw Error(ErrorCode::call_differs, "rank " + std::to_string(r) + " and rank 0 are not in the same " +
                                              name_of(part_.shares ? part_.shares->collective : Collective::allreduce) +
                                              ": on rank " + std::to_string(r) + " " + what + " (0's)");
@@ -264,15 +264,22 @@ void Pipeline::place(std::span<const std::uint64_t> bytes, std::span<const std::
 }
 
 Transport::Ticket Pipeline::under_way(Transport::Ticket ticket) {
-  under_way_.push_back(ticket);  // as many as the transport has have room
+  // As many as the transport has have room.
+  under_way_.push_back({ticket, trace_ ? Clock::now() : Clock::time_point()});
   return ticket;
 }
 
 void Pipeline::wait(Transport::Ticket ticket, std::uint64_t chunk) {
   const auto begin = Clock::now();
-  std::erase(under_way_, ticket);
+  Clock::time_point since = begin;
+  std::erase_if(under_way_, [&](const UnderWay& exchange) {
+    if (exchange.ticket != ticket) return false;
+    since = exchange.since;
+    return true;
+  });
   transport_.wait(ticket);
   result_.wire_s += span("wire", chunk, begin);
+  if (trace_) span("under way", chunk, since);
 }
 
 bool Pipeline::open(BodyView& view, const Header& header, const BoundSlice& bound, std::span<const std::uint8_t> body,

@@ -144,7 +144,11 @@ class Pipeline {
   bool committed_ = false, ended_ = false;
   float* spare_memory_[2] = {};
   float* spare_states_[2] = {};  // the next group's
-  std::vector<Transport::Ticket> under_way_;
+  struct UnderWay {
+    Transport::Ticket ticket;
+    Clock::time_point since;  // with a trace
+  };
+  std::vector<UnderWay> under_way_;
 };
 
 // An algorithm that does the same steps for every chunk, several chunks at a time: in round t a step works on chunk t -

@@ -27,6 +27,7 @@ void Report::Sum::note(const CallRecord& r) {
   wire += r.wire_s;
   decode += r.decode_s;
   total += r.total_s;
+  wait += r.wait_s;
   predicted += r.predicted_s;
   plain += r.plain_s;
 }
@@ -52,6 +53,14 @@ void Report::sequence(const SequenceRecord& r) {
   sequence_.ambiguous += r.ambiguous;
   sequence_.foreign += r.foreign;
   sequence_.withdrawn += r.withdrawn;
+}
+
+void Report::skew(const SkewRecord& r) {
+  std::lock_guard lock(mutex_);
+  skew_.calls += r.calls;
+  skew_.waited_s += r.waited_s;
+  skew_.last += r.last;
+  skew_.late_s += r.late_s;
 }
 
 void Report::control(const ControlRecord& r) {

@@ -83,6 +83,15 @@ struct CallRecord {
   double predicted_s = 0, plain_s = 0;  // by the model, of this algorithm and of plain MPI; 0: not predicted
   std::uint64_t bytes_in = 0, sent_bytes = 0, received_bytes = 0;
   double encode_s = 0, wire_s = 0, decode_s = 0, total_s = 0;
+  double wait_s = 0;  // CRIMP_SKEW: for the last rank to come, before all of these
+};
+
+// CRIMP_SKEW: what a rank waited for others ahead of calls, and what others waited for it (mpi/arrivals.hpp).
+struct SkewRecord {
+  std::uint64_t calls = 0;
+  double waited_s = 0;
+  std::uint64_t last = 0;  // calls to which it came last
+  double late_s = 0;       // what all others together waited for it in these, beyond what it waited itself
 };
 
 // What calls took, and what they would have taken otherwise, as far as that is known. Seconds.
@@ -108,6 +117,7 @@ class Report {
   // ones. learnt(): how many there were.
   void learning() { learnt_.fetch_add(1, std::memory_order_relaxed); }
   std::uint64_t learnt() const { return learnt_.load(std::memory_order_relaxed); }
+  void skew(const SkewRecord&);  // of one communicator, when it ends
   void error() { errors_.fetch_add(1, std::memory_order_relaxed); }
   // Runs work(), which says something here or in the log: of a call that must go on. Where that fails for want of
   // memory it is only counted.
@@ -155,7 +165,7 @@ class Report {
  private:
   struct Sum {
     std::uint64_t calls = 0, bytes_in = 0, sent = 0, received = 0;
-    double encode = 0, wire = 0, decode = 0, total = 0, predicted = 0, plain = 0;
+    double encode = 0, wire = 0, decode = 0, total = 0, wait = 0, predicted = 0, plain = 0;
     void note(const CallRecord&);
   };
   static constexpr std::size_t kListed = 256;  // tensors that are listed by name
@@ -168,6 +178,7 @@ class Report {
   };
   std::map<std::string, Section> sections_;
   SequenceRecord sequence_;
+  SkewRecord skew_;
   std::vector<ControlRecord> controls_;
   static constexpr std::size_t kCommunicators = 1024, kDecisionBytes = std::size_t{32} << 20;
   std::vector<std::string> decisions_;

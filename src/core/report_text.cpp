@@ -76,6 +76,7 @@ std::string Report::summary() const {
         all_.calls, codecs, how, bytes_text(all_.bytes_in), bytes_text(all_.sent),
         static_cast<double>(all_.bytes_in) / static_cast<double>(std::max<std::uint64_t>(all_.sent, 1)), all_.total,
         all_.encode, all_.wire, all_.decode);
+    if (skew_.calls) text += fmt::format(", and before that waiting {:.2f} s for ranks that came later", all_.wait);
   }
   std::string passes;
   for (std::size_t i = 0; i < passes_.size(); ++i)
@@ -121,7 +122,8 @@ std::string Report::json() const {
                 {"encode_s", s.encode},
                 {"wire_s", s.wire},
                 {"decode_s", s.decode},
-                {"total_s", s.total}};
+                {"total_s", s.total},
+                {"wait_s", s.wait}};
   };
   json out = sum(all_);
   for (const auto& [codec, s] : by_codec_) out["codecs"][codec] = sum(s);
@@ -183,6 +185,9 @@ std::string Report::json() const {
                    {"calls_beyond", repeats(Repeat::beyond)},
                    {"calls_missing", repeats(Repeat::missing)}};
   for (const auto& [name, section] : sections_) out[name] = json::parse(section.json);
+  if (skew_.calls)
+    out["skew"] = {
+        {"calls", skew_.calls}, {"waited_s", skew_.waited_s}, {"late_s", skew_.late_s}, {"last", skew_.last}};
   out["device"] = {{"calls", device_calls_}, {"through_host", through_host_}, {"passed_staged", staged_.load()}};
   out["networks_measured"] = measured_.load();
   out["errors"] = errors_.load();
@@ -197,11 +202,18 @@ std::string Report::of_job(const Settings& settings, int ranks, const std::strin
   for (const Option& option : option_table()) out["settings"][option.name] = option.get(settings);
   out["status"] = status;
   out["time"] = nlohmann::ordered_json::object();
+  nlohmann::ordered_json skew;
   for (const auto& text : of_ranks) {
     auto rank = rank_object(text);
+    if (const auto of_rank = rank.find("skew"); of_rank != rank.end()) {
+      nlohmann::ordered_json row{{"rank", &text - of_ranks.data()}};
+      row.update(*of_rank);
+      skew["per_rank"].push_back(std::move(row));
+    }
     if (const auto time = rank.find("time"); time != rank.end()) add_numbers(out["time"], *time);
     out["per_rank"].push_back(std::move(rank));
   }
+  if (!skew.is_null()) out["skew"] = std::move(skew);
   // File names and patterns may be in any encoding; JSON is UTF-8.
   return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

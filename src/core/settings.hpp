@@ -42,6 +42,7 @@ struct Settings {
   std::string cuda_aware = "auto";
   bool checksum = true;
   int stall_s = 10;
+  bool skew = false;
   LogLevel log = LogLevel::info;
   std::string report;
   std::string replay;

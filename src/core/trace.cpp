@@ -1,41 +1,119 @@
 #include "core/trace.hpp"
 
 #include <functional>
-#include <map>
 #include <new>
 #include <thread>
 
 namespace crimp {
+namespace {
+
+std::uint64_t this_thread() { return std::hash<std::thread::id>()(std::this_thread::get_id()); }
+
+struct Named {
+  std::string_view name;
+  Trace::Track track;
+};
+constexpr Named kNames[] = {
+    {"encode", Trace::Track::encode},   {"norms", Trace::Track::encode},     {"extents", Trace::Track::encode},
+    {"node sum", Trace::Track::encode}, {"wire", Trace::Track::wire},        {"under way", Trace::Track::under_way},
+    {"leader", Trace::Track::wire},     {"decode", Trace::Track::decode},    {"add", Trace::Track::decode},
+    {"sum", Trace::Track::decode},      {"node copy", Trace::Track::decode},
+};
+
+Trace::Track track_of(std::string_view name) {
+  for (const Named& named : kNames)
+    if (named.name == name) return named.track;
+  return Trace::Track::other;
+}
+
+}  // namespace
+
+bool Trace::has_room(Kind kind) noexcept {
+  const auto k = static_cast<std::size_t>(kind);
+  if (kept_[k] < kMost[k]) return true;
+  ++dropped_[k];
+  return false;
+}
+
+void Trace::keep(Span span) noexcept {
+  const auto k = static_cast<std::size_t>(span.kind);
+  try {
+    spans_.push_back(span);
+    ++kept_[k];
+  } catch (const std::bad_alloc&) {
+    ++dropped_[k];
+  }
+}
+
+std::uint32_t Trace::text(std::string_view of) {
+  of = of.substr(0, kLongestText);
+  if (const auto known = numbers_.find(of); known != numbers_.end()) return known->second;
+  if (texts_.size() >= kMostTexts) of = "(one of more names than are kept)";
+  if (const auto known = numbers_.find(of); known != numbers_.end()) return known->second;
+  const auto number = static_cast<std::uint32_t>(texts_.size());
+  texts_.emplace_back(of);
+  try {
+    numbers_.emplace(texts_.back(), number);
+  } catch (const std::bad_alloc&) {
+    texts_.pop_back();
+    throw;
+  }
+  return number;
+}
 
 void Trace::add(const char* name, std::uint32_t call, std::uint32_t chunk, Clock::time_point begin,
                 Clock::time_point end) noexcept {
   std::lock_guard lock(mutex_);
-  try {
-    if (spans_.size() < kMost) {
-      spans_.push_back({name, call, chunk, begin, end, std::hash<std::thread::id>()(std::this_thread::get_id())});
-      return;
-    }
-  } catch (const std::bad_alloc&) {
-  }
-  ++dropped_;
+  if (has_room(Kind::work))
+    keep({name, begin, end, this_thread(), 0, call, static_cast<std::int32_t>(chunk), 0, Kind::work, track_of(name)});
 }
 
-std::string Trace::events(int rank, Clock::time_point origin) const {
+void Trace::add(Kind kind, const Call& call, Clock::time_point begin, Clock::time_point end) noexcept {
   std::lock_guard lock(mutex_);
-  const std::string pid = std::to_string(rank);
-  std::string text = R"({"ph":"M","name":"process_name","pid":)" + pid + R"(,"args":{"name":"rank )" + pid + "\"}}";
-  std::map<std::uint64_t, int> threads;
-  const auto us = [](Clock::duration d) { return std::to_string(1e6 * seconds(d)); };
-  for (const Span& s : spans_) {
-    const int tid = threads.emplace(s.thread, static_cast<int>(threads.size())).first->second;
-    text += std::string(",\n{\"ph\":\"X\",\"name\":\"") + s.name + "\",\"pid\":" + pid +
-            ",\"tid\":" + std::to_string(tid) + ",\"ts\":" + us(s.begin - origin) + ",\"dur\":" + us(s.end - s.begin) +
-            ",\"args\":{\"call\":" + std::to_string(s.call) + ",\"chunk\":" + std::to_string(s.chunk) + "}}";
+  if (!has_room(kind)) return;
+  try {
+    const std::uint32_t label = text(call.label), codec = text(call.codec);
+    details_.push_back({label, codec, call.dtype, call.algorithm, call.why, call.layout, call.elements, call.bytes,
+                        call.sent_bytes, call.received_bytes});
+  } catch (const std::bad_alloc&) {
+    ++dropped_[static_cast<std::size_t>(kind)];
+    return;
   }
-  if (dropped_)
-    text += ",\n{\"ph\":\"M\",\"name\":\"dropped spans\",\"pid\":" + pid +
-            ",\"args\":{\"count\":" + std::to_string(dropped_) + "}}";
-  return text;
+  keep({"", begin, end, this_thread(), details_.size() - 1, call.call, 0, call.communicator, kind, Track::calls});
+}
+
+void Trace::call(const Call& call, Clock::time_point begin, Clock::time_point end) noexcept {
+  add(Kind::call, call, begin, end);
+}
+
+void Trace::nonblocking(const Call& call, Clock::time_point begin, Clock::time_point end) noexcept {
+  add(Kind::nonblocking, call, begin, end);
+}
+
+void Trace::passed(const char* why, std::uint64_t count, Clock::time_point begin, Clock::time_point end) noexcept {
+  std::lock_guard lock(mutex_);
+  if (has_room(Kind::passed)) keep({why, begin, end, this_thread(), count, 0, 0, 0, Kind::passed, Track::passed});
+}
+
+void Trace::waited(std::uint32_t communicator, std::uint32_t call, int last, double lost_s, Clock::time_point begin,
+                   Clock::time_point end) noexcept {
+  std::lock_guard lock(mutex_);
+  if (has_room(Kind::waited))
+    keep({"wait", begin, end, this_thread(), static_cast<std::uint64_t>(1e9 * lost_s), call, last, communicator,
+          Kind::waited, Track::wait});
+}
+
+std::uint32_t Trace::communicator(const std::string& ranks) noexcept {
+  std::lock_guard lock(mutex_);
+  try {
+    std::uint32_t others = 0;
+    for (const std::string& c : communicators_) others += c.compare(0, c.find('#'), ranks + " ") == 0;
+    if (communicators_.size() >= kMostTexts) return 0;
+    communicators_.push_back(ranks + " #" + std::to_string(others));
+    return static_cast<std::uint32_t>(communicators_.size());
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
 }
 
 }  // namespace crimp

@@ -90,8 +90,17 @@ CallOutcome run(const Context& context, Transport& transport, Chooser& chooser, 
     context.report.note([&] {
       context.report.compressed({part.plan.codec->spec(), name_of(plan.layout->source), route.name, choice.why,
                                  choice.predicted_s, choice.plain_s, part.query.plain_bytes, result.sent_bytes,
-                                 result.received_bytes, result.encode_s, result.wire_s, result.decode_s, took_s});
+                                 result.received_bytes, result.encode_s, result.wire_s, result.decode_s, took_s,
+                                 p == 0 ? times.wait_s : 0});
     });
+    if (context.trace)
+      context.report.note([&] {
+        context.trace->call(
+            {label_of(*part.plan.layout, part.plan.dtype), times.communicator, bound.parts[p].sequence,
+             name_of(part.plan.dtype), part.query.count, part.query.plain_bytes, part.plan.codec->spec(), route.name,
+             choice.why, name_of(plan.layout->source), result.sent_bytes, result.received_bytes},
+            p == 0 ? times.begun : now, end);
+      });
   }
   return outcome;
 }

@@ -21,6 +21,8 @@ struct CallOutcome {
 
 struct CallTimes {
   Clock::time_point begun, chosen;  // the call; its choice
+  double wait_s = 0;                // before it began, for ranks that came later (CRIMP_SKEW)
+  std::uint32_t communicator = 0;   // of the trace
 };
 
 // Collective. Says what it took to the report, and to the chooser.

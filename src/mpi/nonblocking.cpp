@@ -12,6 +12,7 @@
 #include "backend/device_access.hpp"
 #include "backend/host_backend.hpp"
 #include "codec/exact_feedback.hpp"
+#include "collective/decisions.hpp"
 #include "collective/one_shot.hpp"
 #include "collective/wire.hpp"
 #include "core/convert.hpp"
@@ -22,6 +23,7 @@
 #include "core/settings.hpp"
 #include "core/trace.hpp"
 #include "mpi/mpi_transport.hpp"
+#include "mpi/mpi_world.hpp"
 #include "mpi/tensor_memory.hpp"
 
 #if defined(OPEN_MPI)
@@ -119,7 +121,10 @@ void scale(T* x, std::uint64_t count, int exponent) {
 class Sums final : public NonblockingSums, public std::enable_shared_from_this<Sums> {
  public:
   Sums(const Context& context, MPI_Comm comm, int rank, int size)
-      : context_(context), comm_(comm), rank_(rank), size_(size), planner_(context_.settings, context_.codecs) {}
+      : context_(context), comm_(comm), rank_(rank), size_(size), planner_(context_.settings, context_.codecs) {
+    if (context_.trace)
+      context_.report.note([&] { in_trace_ = context_.trace->communicator(ranks_text(world_ranks(comm))); });
+  }
 
   std::unique_ptr<NonblockingSum> start(const AllreduceRequest&, PassReason* why) override;
   std::unique_ptr<NonblockingSum> init(const AllreduceRequest&, PassReason* why) override;
@@ -130,6 +135,7 @@ class Sums final : public NonblockingSums, public std::enable_shared_from_this<S
   int rank() const { return rank_; }
   int size() const { return size_; }
   std::uint32_t next_sequence() { return sequence_++; }
+  std::uint32_t in_trace() const { return in_trace_; }
 
   Arena take_arena(std::uint64_t bytes);
   void give_back(Arena) noexcept;
@@ -146,6 +152,7 @@ class Sums final : public NonblockingSums, public std::enable_shared_from_this<S
   std::atomic<MPI_Comm> comm_;
   const int rank_, size_;
   Planner planner_;
+  std::uint32_t in_trace_ = 0;
   std::uint32_t sequence_ = 0, persistent_ = 0;
   std::mutex mutex_;  // arenas_
   std::vector<Arena> arenas_;
@@ -361,6 +368,22 @@ void Sum::note(const CollectiveResult& result, Clock::time_point ended) {
                        count_ * element(), result.sent_bytes, result.received_bytes, result.encode_s, result.wire_s,
                        result.decode_s, seconds(ended - begun_)});
   });
+  if (Trace* const trace = of_->context().trace)
+    report.note([&] {
+      trace->nonblocking({.label = label_of(*plan_->layout, dtype_),
+                          .communicator = of_->in_trace(),
+                          .call = buffers_.sequence,
+                          .dtype = name_of(dtype_),
+                          .elements = count_,
+                          .bytes = count_ * element(),
+                          .codec = route_->part.codec->spec(),
+                          .algorithm = route_->name,
+                          .why = "nonblocking",
+                          .layout = name_of(plan_->layout->source),
+                          .sent_bytes = result.sent_bytes,
+                          .received_bytes = result.received_bytes},
+                         begun_, ended);
+    });
 }
 
 Arena Sums::take_arena(std::uint64_t bytes) {

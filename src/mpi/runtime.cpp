@@ -151,7 +151,6 @@ void Runtime::start(bool world) {
   read();
   set_device_plugin(settings_.cuda_plugin);
   cuda_aware_ = settings_.cuda_aware == "auto" ? mpi_is_cuda_aware() : settings_.cuda_aware == "1";
-  origin_ = Clock::now();
   if (world && world_size_ > 1) {
     // Illegal values are not in the digest: one on a single rank must switch all ranks off.
     std::vector<int> illegal(static_cast<std::size_t>(world_size_));
@@ -185,7 +184,10 @@ void Runtime::start(bool world) {
   if (usable_ && settings_.codec != "none" && useful(crimp::nodes_of(host_of_rank_, settings_.node_size)))
     private_world.open();
   workers_ = std::make_unique<Workers>(usable_ && settings_.codec != "none" ? settings_.threads : 1);
-  if (gather_trace_) trace_ = std::make_unique<Trace>();
+  if (gather_trace_) {
+    trace_ = std::make_unique<Trace>();
+    clock_.open(world_rank_, world ? world_size_ : 1);
+  }
   if (world_rank_ == 0 || world_rank_ == illegal_rank_) announce();
   open_files();
   state_.store(State::running, std::memory_order_release);
@@ -412,6 +414,16 @@ void Runtime::finish() noexcept {
   else static_cast<void>(workers_.release());
 }
 
+namespace {
+
+std::string host_name() {
+  char name[256] = "";
+  if (::gethostname(name, sizeof name - 1) != 0) return "?";
+  return name;
+}
+
+}  // namespace
+
 std::string Runtime::report_text(const std::vector<std::string>& of_ranks) const {
   const bool on = usable_ && (codecs_.any() || report.compressed_any());
   return Report::of_job(settings_, world_size_, simd_target(), on ? "on" : text_of(why_off()), of_ranks);
@@ -437,15 +449,16 @@ void Runtime::write_files() {
     write(
         "CRIMP_REPORT", report_file_, [&] { return report.json(); },
         [&](const auto& texts) { return report_text(texts); });
-  if (gather_trace_)
+  if (gather_trace_) {
+    logged("CRIMP_TRACE", [&] { clock_.compare_again(); });
+    logged("CRIMP_TRACE", [&] { clock_.close(); });
     write(
-        "CRIMP_TRACE", trace_file_, [&] { return trace_->events(world_rank_, origin_); },
-        [](const auto& texts) {
-          std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
-          for (const auto& text : texts)
-            if (!text.empty()) out += (out.back() == '[' ? "" : ",\n") + text;
-          return out + "\n]}\n";
-        });
+        "CRIMP_TRACE", trace_file_,
+        [&] {
+          return trace_->events({world_rank_, host_name(), clock_.line()});
+        },
+        [&](const auto& texts) { return trace_file(settings_, texts); });
+  }
 }
 
 }  // namespace crimp

@@ -24,6 +24,7 @@
 #include "core/trace.hpp"
 #include "memory/workers.hpp"
 #include "mpi/context.hpp"
+#include "mpi/mpi_clock.hpp"
 #include "mpi/mpi_world.hpp"
 #include "schedule/layout_cache.hpp"
 #include "schedule/merge_plan.hpp"
@@ -77,6 +78,7 @@ class Runtime {
   // Of the communicator's ranks, how many share each host; 0 where hosts differ, or where that is not known (loaded
   // after MPI_Init).
   int ranks_per_host(MPI_Comm) const;
+  Trace* trace() const { return trace_.get(); }    // null: there is none
   bool cuda_aware() const { return cuda_aware_; }  // MPI takes device pointers
   Report report;
   SharedModels models;
@@ -124,7 +126,7 @@ class Runtime {
   std::map<std::uint64_t, std::uint64_t> communicators_;  // so far, by the digest of their ranks
   std::set<Session*> sessions_;
   std::map<void*, std::shared_ptr<NonblockingSums>> nonblocking_;  // by the attributes' values
-  Clock::time_point origin_;
+  MpiClock clock_;
   int keyval_ = MPI_KEYVAL_INVALID, nonblocking_keyval_ = MPI_KEYVAL_INVALID;
   int world_rank_ = 0, world_size_ = 1;
   std::vector<int> host_of_rank_;  // the lowest rank of MPI_COMM_WORLD on the same host

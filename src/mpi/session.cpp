@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backend/device_plugin.hpp"
+#include "collective/decisions.hpp"
 #include "collective/shared_models.hpp"
 #include "core/digest.hpp"
 #include "core/float_environment.hpp"
@@ -54,6 +55,9 @@ Session::Session(const Context& context, MPI_Comm comm, int rank, int size, cons
   chooser_.set_device(device_);
   chooser_.set_nodes([this] { return open_nodes(); });
   if (usable_) recorded_.open(comm, size);
+  if (usable_ && context_.trace)
+    context_.report.note([&] { in_trace_ = context_.trace->communicator(ranks_text(world_ranks_)); });
+  if (usable_ && context_.settings.skew) arrivals_.emplace(comm, rank, size, world_ranks_, context_.trace, in_trace_);
 }
 
 Session::~Session() = default;
@@ -64,6 +68,7 @@ void Session::note_in(Report& report) const {
   report.sequence({counted.tensors, counted.ambiguous, counted.foreign, counted.withdrawn});
   if (control_ && !control_->classes().empty()) report.control(control_record());
   recorded_.note_in(report);
+  if (arrivals_) arrivals_->note_in(report);
   times_.note_in(report);
 }
 
@@ -187,10 +192,13 @@ void Session::try_plain(const AllreduceRequest& request, Transport& transport, c
   if (rc != MPI_SUCCESS)
     throw Error(ErrorCode::transport_failed,
                 name_of(request.collective()) + std::string(" failed with code ") + std::to_string(rc), rc);
-  chooser_.took(query, choice, seconds(Clock::now() - begin));
+  const auto end = Clock::now();
+  if (context_.trace) context_.trace->passed(text_of(PassReason::slower), request.count, begin, end);
+  chooser_.took(query, choice, seconds(end - begin));
 }
 
 bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
+  if (arrivals_) waited_s_ = arrivals_->meet(request, sequence_);
   if (passes(request)) {
     *why = PassReason::slower;
     return false;
@@ -253,7 +261,7 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
 
 bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const Layout> layout, bool foreign,
                         CallValues& values, PassReason* why) {
-  CallTimes times{Clock::now(), {}};
+  CallTimes times{Clock::now(), {}, waited_s_, in_trace_};
   const FloatEnvironment environment;
 
   const std::uint64_t bytes = request.count * size_of(request.dtype);

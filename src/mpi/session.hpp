@@ -17,6 +17,7 @@
 #include "collective/chooser.hpp"
 #include "core/report.hpp"
 #include "core/trace.hpp"
+#include "mpi/arrivals.hpp"
 #include "mpi/call_values.hpp"
 #include "mpi/context.hpp"
 #include "mpi/known_passes.hpp"
@@ -102,6 +103,9 @@ class Session {
   std::vector<int> world_ranks_;
   RecordedCalls recorded_;
   TimedCalls times_;
+  std::optional<Arrivals> arrivals_;  // under CRIMP_SKEW
+  double waited_s_ = 0;               // ahead of the call under way
+  std::uint32_t in_trace_ = 0;
   KnownPasses passes_;
   std::unique_ptr<MpiHierarchy> nodes_;  // null: not needed yet, or none
   TensorMemory memory_;

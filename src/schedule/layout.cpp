@@ -49,4 +49,16 @@ const char* name_of(Layout::Source source) {
   return "?";
 }
 
+std::string label_of(const Layout& layout, Dtype dtype) {
+  const Segment* first = nullptr;
+  std::uint64_t summed = 0, count = 0;
+  for (const Segment& s : layout.segments) {
+    if (!s.summed()) continue;
+    if (!first) first = &s;
+    ++summed, count += s.count;
+  }
+  if (!first || first->key.empty()) return std::to_string(count) + " x " + name_of(dtype);
+  return summed == 1 ? first->key : first->key + " + " + std::to_string(summed - 1) + " more";
+}
+
 }  // namespace crimp

@@ -43,5 +43,7 @@ struct Layout {
 };
 
 const char* name_of(Layout::Source);
+// The tensors that are summed, for people: "conv1.weight + 3 more"; "60000 x float32" where the first has no name.
+std::string label_of(const Layout&, Dtype);
 
 }  // namespace crimp

@@ -15,5 +15,6 @@ int bench_allreduce(Arguments);
 int bench_call(Arguments);
 int model(Arguments);
 int plan(Arguments);
+int trace(Arguments);
 
 }  // namespace crimp::tools

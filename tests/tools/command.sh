@@ -154,6 +154,48 @@ plan_part() {
   expect 2 "'lacks.json' has a trace that lacks" -- "$crimp" plan lacks.json
 }
 
+# Two ranks, one call each. Rank 1 comes 4 ms late: rank 0 waits 5 ms, rank 1 1 ms. Of rank 0's 10 ms of encoding 4 lie in what is under way.
+trace_part() {
+  event() { printf '{"pid":%s,"tid":1,"ph":"X","cat":"%s","name":"%s","ts":%s,"dur":%s,"args":{%s}},\n' "$@"; }
+  local call='"call":3,"communicator":"0-1 #0","dtype":"float32","elements":1000,"bytes":4000,"codec":"fp16","algorithm":"allgather","why":"forced","tensors":"named","sent_bytes":2000,"received_bytes":2000'
+  local about='{"pid":%s,"ph":"M","name":"crimp_rank","args":{"rank":%s,"host":"h%s","clock":{"offset_us":0,"uncertainty_us":%s,"drift_ppm":0},"dropped":{"work":%s,"calls":0}}},\n'
+  {
+    # shellcheck disable=SC2059  # a format
+    printf '{"otherData":{"crimp":"9.9"},"traceEvents":[\n' && printf "$about" 1 0 0 12 0 && printf "$about" 2 1 1 30 7
+    event 1 wait wait 1000 5000 '"call":3,"communicator":"0-1 #0","last":1,"lost_us":4000'
+    event 2 wait wait 5000 1000 '"call":3,"communicator":"0-1 #0","last":1,"lost_us":0'
+    event 1 calls 'w\tx' 6000 40000 "$call"
+    event 2 calls 'w\tx' 10000 40000 "$call"
+    event 1 encode encode 6000 10000 '"call":3,"chunk":0'
+    event 1 'under way' 'under way' 12000 20000 '"call":3,"chunk":0'
+    event 1 'under way' 'under way' 20000 20000 '"call":3,"chunk":1'
+    event 1 wire wire 20000 6000 '"call":3,"chunk":0'
+    event 1 'passed to MPI' 'not a sum' 60000 1000 '"elements":5'
+    echo '{"pid":1,"ph":"C","name":"ratio","ts":1,"args":{"ratio":2}}]}'
+  } >t.json
+  expect 0 '^t.json: 2 ranks, 0.060 s .* clocks within 30 us, by Crimp 9.9$' '^7 spans are missing' '^0 +1 +5.00 +0.00 +0$' '^1 +1 +1.00 +4.00 +1$' \
+    'waited longest for rank 1 .h1.: 4.00 of 4.00 ms' '^0 +1 +40.00 +10.00 +6.00 +0.00 +5.00 +28.00 +1.00 +2.0$' '^40 % of the encoding' '^w\?x +1 +3.00 +40.00 +0.00 +2.0$' \
+    '!estimated' -- "$crimp" trace t.json
+  expect 0 'estimated from when calls began, clocks within 30 us' '^0 +1 +4.00 +0.00 +0$' '^1 +1 +0.00 +4.00 +1$' -- sh -c 'grep -v "\"cat\":\"wait" t.json >e.json; "$0" trace e.json' "$crimp"
+  expect 0 '^wire .ms. +3.00 +6.00 +.100 %$' '^encode .ms. +5.00 +5.00 +.0 %$' -- sh -c 'sed "s/\"ts\":20000,\"dur\":6000/\"ts\":20000,\"dur\":12000/" t.json >b.json; "$0" trace t.json b.json' "$crimp"
+  expect 0 -- "$crimp" trace t.json --json out.json
+  json out.json dropped=7 per_rank.0.calls=1 skew.measured=ON skew.per_rank.1.last=1 tensors.0.calls=2
+  expect 2 'needs the file' -- "$crimp" trace
+  expect 2 "'nowhere.json' cannot be read" -- "$crimp" trace nowhere.json
+  head -c 500 t.json >cut.json
+  expect 2 "'cut.json' is no JSON, or not all of it" -- "$crimp" trace cut.json
+  echo '{"traceEvents":[]}' >other.json
+  expect 2 "'other.json' is no trace of Crimp" -- "$crimp" trace other.json
+  echo '{"otherData":{"crimp":"9"},"traceEvents":[{"ph":"X","pid":1,"name":"n"}]}' >odd.json
+  expect 2 "'odd.json' has an event that Crimp does not write: .*\"ph\":\"X\"" -- "$crimp" trace odd.json
+  echo '{"otherData":{"crimp":"9"},"traceEvents":[]}' >empty.json
+  expect 0 '0 ranks, 0.000 s' -- "$crimp" trace empty.json
+  expect 0 'compressed calls +0' -- "$crimp" trace empty.json empty.json
+  echo '[1, [2], {"otherData": {"crimp": 3}}]' >array.json
+  expect 2 "'array.json' is no trace" -- "$crimp" trace array.json
+  expect 2 "'/dev/null' is no JSON" -- "$crimp" trace /dev/null
+}
+
 [ "$part" = run ] || [ "$part" = bench_allreduce ] && ! command -v "$mpirun" >/dev/null && { echo "skipped: no mpirun"; exit 77; }
 case $part in
 check)
@@ -175,6 +217,7 @@ check)
 run) run_part ;;
 info) info_part ;;
 plan) plan_part ;;
+trace) trace_part ;;
 bench_codec) bench_codec_part ;;
 bench_allreduce) bench_allreduce_part ;;
 *) echo "command.sh: there is no part '$part'" && exit 2 ;;

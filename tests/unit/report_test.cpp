@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/report.hpp"
+#include "core/settings.hpp"
 #include "support/compare.hpp"
 
 using namespace crimp;
@@ -36,6 +37,38 @@ TEST_SUITE("report") {
     CHECK(json::parse(report.json())["weather"] == json{{"sun", 3}});
     CHECK(report.summary() == "no call was compressed");
     CHECK(json::parse(report.json())["errors"] == 0);  // the report's own are there as well
+  }
+
+  TEST_CASE("what was waited for late ranks is said where it was measured, and only there") {
+    Report plain;
+    CallRecord call;
+    call.codec = "fp16", call.algorithm = "allgather", call.layout = "named", call.bytes_in = 1000,
+    call.sent_bytes = 500;
+    call.wire_s = 0.5, call.total_s = 0.75;
+    plain.compressed(call);
+    CHECK_FALSE(has(plain.summary(), "waiting"));
+    CHECK_FALSE(json::parse(plain.json()).contains("skew"));
+    CHECK(json::parse(plain.json())["wait_s"] == 0);
+
+    Report early, late;
+    call.wait_s = 2;
+    early.compressed(call);
+    early.compressed(call);
+    early.skew({2, 4, 0, 0});
+    late.skew({2, 0.25, 1, 1.5});
+    late.skew({1, 0.5, 1, 2});  // of another communicator
+    CHECK(has(early.summary(), "decode 0.00), and before that waiting 4.00 s for ranks that came later"));
+    const json of = json::parse(early.json());
+    for (const json& sum :
+         {of, of["codecs"]["fp16"], of["algorithms"]["allgather"], of["layouts"]["named"], of["size_classes"]["512"]}) {
+      CHECK(sum["wait_s"] == 4);
+      CHECK(sum["wire_s"] == 1);
+    }
+    const json job = json::parse(Report::of_job(Settings(), 3, "none", "on", {early.json(), "", late.json()}));
+    CHECK(job["skew"]["per_rank"] ==
+          json{{{"rank", 0}, {"calls", 2}, {"waited_s", 4}, {"last", 0}, {"late_s", 0}},
+               {{"rank", 2}, {"calls", 3}, {"waited_s", 0.75}, {"last", 2}, {"late_s", 3.5}}});
+    CHECK_FALSE(json::parse(Report::of_job(Settings(), 1, "none", "on", {plain.json()})).contains("skew"));
   }
 
   TEST_CASE("tensors that rules exclude are listed by name, so many and no more") {
