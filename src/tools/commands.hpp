@@ -15,5 +15,6 @@ int bench_allreduce(Arguments);
 int bench_call(Arguments);
 int model(Arguments);
 int plan(Arguments);
+int report(Arguments);
 
 }  // namespace crimp::tools

@@ -1,4 +1,5 @@
 // crimp run | check | info | bench codec | bench select | bench rotation | bench allreduce | bench call | model | plan
+// | report
 #include <cstdio>
 
 #include "commands.hpp"
@@ -25,6 +26,7 @@ constexpr Command kCommands[] = {
     {"bench call", "what a call costs besides encoding, wire and decoding, by the number of its tensors", bench_call},
     {"model", "what each algorithm would take on larger and faster networks, by the chooser's cost functions", model},
     {"plan", "when the exchange of a step would end under each merge plan, from the trace in a report", plan},
+    {"report", "what a job did, by its report: crimp report report.json -o report.html", report},
 };
 
 void usage(std::FILE* to) {
