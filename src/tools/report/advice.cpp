@@ -243,7 +243,7 @@ Maybe better_plan(const Job& j) {
   if (!best || most < 0.05) return {};
   const StepPicture::Plan& plan = best->plans.back();
   return Finding{
-      most,
+      j.took_s > 0 ? (best->end_s() - plan.end_s) * j.f.steps / j.took_s : 0,
       fmt::format("the exchange of a step ends after {} instead of {}, in {} calls instead of {}, by the timeline",
                   time_text(plan.end_s), time_text(best->end_s()), plan.groups, best->calls.size()),
       "Another grouping of the tensors would end the step's exchange earlier.",

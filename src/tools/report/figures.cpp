@@ -138,33 +138,44 @@ double Figures::setting(const std::string& name) const {
   return value;
 }
 
-double number_in(const json& object, const char* key) {
+namespace {
+
+// Null: it is not there.
+const json* found_in(const json& object, const char* key) {
+  if (!object.is_object()) throw std::runtime_error(std::string("no object where '") + key + "' should be");
   const auto found = object.find(key);
-  if (found == object.end() || found->is_null()) return 0;
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+}  // namespace
+
+double number_in(const json& object, const char* key) {
+  const json* const found = found_in(object, key);
+  if (!found) return 0;
   if (!found->is_number()) throw std::runtime_error(std::string("a '") + key + "' that is no number");
   const double value = found->get<double>();
   return std::isfinite(value) ? value : 0;
 }
 
 std::string text_in(const json& object, const char* key) {
-  const auto found = object.find(key);
-  if (found == object.end() || found->is_null()) return {};
+  const json* const found = found_in(object, key);
+  if (!found) return {};
   if (!found->is_string()) throw std::runtime_error(std::string("a '") + key + "' that is no text");
   return found->get<std::string>();
 }
 
 const json& object_in(const json& object, const char* key) {
   static const json none = json::object();
-  const auto found = object.find(key);
-  if (found == object.end() || found->is_null()) return none;
+  const json* const found = found_in(object, key);
+  if (!found) return none;
   if (!found->is_object()) throw std::runtime_error(std::string("a '") + key + "' that is no object");
   return *found;
 }
 
 const json& array_in(const json& object, const char* key) {
   static const json none = json::array();
-  const auto found = object.find(key);
-  if (found == object.end() || found->is_null()) return none;
+  const json* const found = found_in(object, key);
+  if (!found) return none;
   if (!found->is_array()) throw std::runtime_error(std::string("a '") + key + "' that is no list");
   return *found;
 }

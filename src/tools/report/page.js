@@ -95,7 +95,7 @@ function headline(d) {
   const t = d.saved.time, b = d.saved.bytes, m = t.measured, p = t.predicted;
   const ofKnown = m.calls > 0 ? m : p, plain = ofKnown.plain_s;
   const card = (big, small, name) => el("div.card", el("b" + (name ? "." + name : ""), big), el("span", small));
-  const out = [card(b.ratio > 0 ? times(b.ratio) + " less" : "\u2013", b.ratio > 0 ? `${bytes(b.in)} of gradients, ${bytes(b.sent)} sent by all ranks` : "no call was compressed")];
+  const out = [card(b.ratio > 0 ? times(b.ratio) + " fewer bytes" : "\u2013", b.ratio > 0 ? `${bytes(b.in)} of gradients, ${bytes(b.sent)} sent by all ranks` : "no call was compressed")];
   if (ofKnown.calls > 0) {
     const saved = ofKnown.saved_s;
     out.push(card((saved >= 0 ? time(saved) + " saved" : time(-saved) + " lost"),
@@ -327,7 +327,7 @@ function passed(d) {
 }
 
 function settings(d) {
-  const row = (s) => [el("code", s.name), el("code", s.value === "" ? "unset" : s.value), s.default === null ? "not known here" : el("code", s.default === "" ? "unset" : s.default)];
+  const row = (s) => [el("code.whole", s.name), el("code", s.value === "" ? "unset" : s.value), s.default === null ? "not known here" : el("code", s.default === "" ? "unset" : s.default)];
   const columns = [{title: "setting"}, {title: "value", name: 1}, {title: "default", name: 1}];
   return [d.settings.changed.length ? table(columns, d.settings.changed.map(row)) : el("p", "All as they are by default."), d.settings.others.length > 0 && el("details", el("summary", `${d.settings.others.length} as they are by default`), table(columns, d.settings.others.map(row)))];
 }
@@ -345,14 +345,14 @@ function comparison() {
   };
   const known = (d) => (d.saved.time.measured.calls > 0 ? d.saved.time.measured : null);
   add("ranks", whole, (d) => d.job.ranks);
-  add("job", time, (d) => d.job.elapsed_s, -1);
+  add("job", time, (d) => d.job.elapsed_s, 0);
   add("a step", time, (d) => (d.step ? d.step.step_s : null), -1);
   add("in compressed calls, per rank", time, (d) => d.calls.compressed.total_s, 0);
   add("in compressed calls, a step", time, (d) => (d.step ? d.step.total_s : null), -1);
   for (const [name, , text] of kParts.slice(0, 4)) add(`${text}, a step`, time, (d) => (d.step ? d.step[name] : null), -1);
-  add("all calls that are timed, per rank", time, (d) => (d.saved.time.calls > 0 ? d.saved.time.took_s : null), -1);
+  add("all calls that are timed, per rank", time, (d) => (d.saved.time.calls > 0 ? d.saved.time.took_s : null), 0);
   add("plain MPI would have taken (measured)", time, (d) => known(d) && known(d).plain_s, 0);
-  add("bytes sent, all ranks", bytes, (d) => d.saved.bytes.sent, -1);
+  add("bytes sent, all ranks", bytes, (d) => d.saved.bytes.sent, 0);
   add("ratio", times, (d) => d.saved.bytes.ratio, 1);
   add("calls compressed", whole, (d) => d.calls.compressed.calls, 0);
   add("calls passed", whole, (d) => d.calls.passed, 0);
@@ -386,4 +386,4 @@ page.append(el("header", el("h1", several ? "Crimp: " + digests.length + " repor
   section("missing", "What is not in this report", null, (d) => d.missing.length > 0 && el("ul", d.missing.map((m) => el("li", m.why + " " + m.how)))),
   el("footer", "Made by crimp report from ", digests.map((d, i) => [i ? ", " : "", el("code", d.file)]), ". How to read it: docs/report.md."));
 // Paper has no button to press.
-addEventListener("beforeprint", () => { for (const d of document.querySelectorAll("details")) if (d.querySelectorAll("tr").length < 60) d.open = true; });
+addEventListener("beforeprint", () => { for (const d of document.querySelectorAll("section:not(#settings) details")) if (d.querySelectorAll("tr").length < 60) d.open = true; });

@@ -41,9 +41,17 @@ std::string plain(const std::string& text) {
 }
 std::string words(const Json& of) { return plain(of.get<std::string>()); }
 
+// Of UTF-8, which is not cut inside of a character.
+std::string cut(const std::string& text, std::size_t most) {
+  if (text.size() <= most) return text;
+  std::size_t end = most - 3;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end) + "...";
+}
+
 // A third of the width for names, the rest for numbers.
 std::string row(const std::string& name, const std::vector<std::string>& cells) {
-  std::string line = fmt::format("  {:<44}", name.size() > 44 ? name.substr(0, 41) + "..." : name);
+  std::string line = fmt::format("  {:<44}", cut(name, 44));
   for (const auto& cell : cells) line += fmt::format(" {:>10}", cell);
   return line + "\n";
 }
@@ -175,7 +183,7 @@ std::string comparison(const Json& digests) {
   std::vector<std::string> names;
   for (const Json& d : digests) {
     const std::string file = plain(d["file"].get<std::string>()), name = file.substr(file.rfind('/') + 1);
-    names.push_back(name.size() > 10 ? name.substr(0, 9) + "~" : name);
+    names.push_back(cut(name, 10));
   }
   out += row("", names);
   const auto line = [&](const char* name, auto&& value) {
