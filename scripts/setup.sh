@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs Debian packages: those of a list that are missing, nothing when all are there.
 #
-#   setup.sh [LIST]          LIST: packages (what building, testing and the demo need; the default), horovod_packages, clang_packages or aarch64_packages
+#   setup.sh [LIST]          LIST: packages (what building, testing and the demo need; the default), horovod_packages, clang_packages, aarch64_packages or report_packages
 #   setup.sh --list [LIST]   print the packages with the reason for each, install nothing
 #
 # Needs root, or a user with sudo. Exit code 77: something is missing and no package registry can be reached.

@@ -4,11 +4,14 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "core/history.hpp"
 
 namespace crimp {
 
@@ -153,12 +156,16 @@ class Report {
   void measured(std::uint64_t networks) { measured_.fetch_add(networks, std::memory_order_relaxed); }
   // A call that passed through with buffers copied from and to device memory.
   void staged() { staged_.fetch_add(1, std::memory_order_relaxed); }
+  // How the job goes, from now on, before the first call. Null: there will be no report, and nothing is kept.
+  void keep_history(Clock::time_point origin) { history_ = std::make_unique<History>(origin); }
+  History* history() const { return history_.get(); }
   void residuals(std::uint64_t bytes) { residual_bytes_.fetch_add(bytes, std::memory_order_relaxed); }
 
   bool compressed_any() const;
   std::string summary() const;  // one or two lines for people
   std::string json() const;     // one rank's object
-  // The file: settings, and what json() gave on each rank, or that it gave none.
+  // The file: settings, what json() gave on each rank, or that it gave none, and behind them "timeline", a line for
+  // each rank of what its History is.
   static std::string of_job(const Settings&, int ranks, const std::string& simd, const char* status,
                             const std::vector<std::string>& of_ranks);
 
@@ -173,6 +180,7 @@ class Report {
     std::uint64_t elements, calls;
   };
   mutable std::mutex mutex_;
+  std::unique_ptr<History> history_;
   struct Section {
     std::string json, clause;
   };

@@ -57,6 +57,21 @@ void add_numbers(nlohmann::ordered_json& to, const nlohmann::ordered_json& more)
     else if (value.is_number()) to[key] = to.value(key, 0.0) + value.get<double>();
 }
 
+// Where and when the ranks ran, of those that say so.
+nlohmann::ordered_json job_object(const std::vector<nlohmann::ordered_json>& timelines) {
+  nlohmann::ordered_json out{
+      {"program", ""}, {"started", 0.0}, {"ended", 0.0}, {"nodes", 0}, {"hosts", nlohmann::ordered_json::object()}};
+  for (const auto& of : timelines) {
+    if (of.is_null()) continue;
+    if (out["program"] == "") out["program"] = of.at("program"), out["started"] = of.at("started");
+    out["ended"] = std::max(out["ended"].get<double>(), of.at("ended").get<double>());
+    auto& ranks = out["hosts"][of.at("host").get<std::string>()];
+    ranks = ranks.is_null() ? 1 : ranks.get<int>() + 1;
+  }
+  out["nodes"] = out["hosts"].size();
+  return out;
+}
+
 }  // namespace
 
 std::string Report::summary() const {
@@ -113,17 +128,18 @@ std::string Report::summary() const {
 std::string Report::json() const {
   std::lock_guard lock(mutex_);
   using nlohmann::json;
-  const auto sum = [](const Sum& s) {
-    return json{{"calls", s.calls},
-                {"bytes_in", s.bytes_in},
-                {"sent_bytes", s.sent},
-                {"received_bytes", s.received},
-                {"ratio", s.sent ? static_cast<double>(s.bytes_in) / static_cast<double>(s.sent) : 0.0},
-                {"encode_s", s.encode},
-                {"wire_s", s.wire},
-                {"decode_s", s.decode},
-                {"total_s", s.total},
-                {"wait_s", s.wait}};
+  const auto sum = [this](const Sum& s) {
+    json of{{"calls", s.calls},
+            {"bytes_in", s.bytes_in},
+            {"sent_bytes", s.sent},
+            {"received_bytes", s.received},
+            {"ratio", s.sent ? static_cast<double>(s.bytes_in) / static_cast<double>(s.sent) : 0.0},
+            {"encode_s", s.encode},
+            {"wire_s", s.wire},
+            {"decode_s", s.decode},
+            {"total_s", s.total}};
+    if (skew_.calls) of["wait_s"] = s.wait;  // ahead of the calls; without CRIMP_SKEW nobody knows
+    return of;
   };
   json out = sum(all_);
   for (const auto& [codec, s] : by_codec_) out["codecs"][codec] = sum(s);
@@ -193,6 +209,7 @@ std::string Report::json() const {
   out["errors"] = errors_.load();
   out["unrecorded"] = unrecorded_.load();
   out["residual_bytes"] = residual_bytes_.load();
+  if (history_) out["timeline"] = json::parse(history_->json());
   return out.dump(-1, ' ', false, json::error_handler_t::replace);  // names come from the program, in any encoding
 }
 
@@ -201,6 +218,7 @@ std::string Report::of_job(const Settings& settings, int ranks, const std::strin
   nlohmann::ordered_json out{{"crimp", CRIMP_VERSION}, {"build", build_id()}, {"ranks", ranks}, {"simd", simd}};
   for (const Option& option : option_table()) out["settings"][option.name] = option.get(settings);
   out["status"] = status;
+  std::vector<nlohmann::ordered_json> timelines;
   out["time"] = nlohmann::ordered_json::object();
   nlohmann::ordered_json skew;
   for (const auto& text : of_ranks) {
@@ -211,11 +229,29 @@ std::string Report::of_job(const Settings& settings, int ranks, const std::strin
       skew["per_rank"].push_back(std::move(row));
     }
     if (const auto time = rank.find("time"); time != rank.end()) add_numbers(out["time"], *time);
+    timelines.emplace_back();
+    if (const auto timeline = rank.find("timeline"); timeline != rank.end()) {
+      timelines.back() = std::move(*timeline);
+      // Of the first rank of each communicator alone (mpi/tensor_notes.hpp).
+      if (const auto tensors = timelines.back().find("tensors"); tensors != timelines.back().end()) {
+        rank["tensors"] = std::move(*tensors);
+        timelines.back().erase("tensors");
+      }
+      rank.erase("timeline");
+    }
     out["per_rank"].push_back(std::move(rank));
   }
   if (!skew.is_null()) out["skew"] = std::move(skew);
+  out["job"] = job_object(timelines);
   // File names and patterns may be in any encoding; JSON is UTF-8.
-  return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  const auto dump = [](const nlohmann::ordered_json& of, int indent) {
+    return of.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  };
+  std::string text = dump(out, 2);
+  text.resize(text.size() - 2);  // "\n}"
+  text += ",\n  \"timeline\": [";
+  for (std::size_t r = 0; r < timelines.size(); ++r) text += (r ? ",\n    " : "\n    ") + dump(timelines[r], -1);
+  return text + "\n  ]\n}\n";
 }
 
 }  // namespace crimp

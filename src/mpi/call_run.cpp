@@ -6,6 +6,7 @@
 #include "collective/wire.hpp"
 #include "core/report.hpp"
 #include "core/reserve.hpp"
+#include "mpi/tensor_notes.hpp"
 
 namespace crimp {
 namespace {
@@ -100,6 +101,14 @@ CallOutcome run(const Context& context, Transport& transport, Chooser& chooser, 
              name_of(part.plan.dtype), part.query.count, part.query.plain_bytes, part.plan.codec->spec(), route.name,
              choice.why, name_of(plan.layout->source), result.sent_bytes, result.received_bytes},
             p == 0 ? times.begun : now, end);
+      });
+    if (History* const history = context.report.history())
+      context.report.note([&] {
+        history->called(
+            p == 0 ? times.begun : now, end,
+            {p == 0 ? 1.0 : 0.0, 0, static_cast<double>(part.query.plain_bytes), static_cast<double>(result.sent_bytes),
+             result.encode_s, result.wire_s, result.decode_s, p == 0 ? times.wait_s : 0, 0});
+        if (transport.rank() == 0) note_tensors(*history, part.plan, part.query.plain_bytes, result.sent_bytes);
       });
   }
   return outcome;

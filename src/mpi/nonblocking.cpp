@@ -367,6 +367,10 @@ void Sum::note(const CollectiveResult& result, Clock::time_point ended) {
     report.compressed({route_->part.codec->spec(), name_of(plan_->layout->source), route_->name, "nonblocking", 0, 0,
                        count_ * element(), result.sent_bytes, result.received_bytes, result.encode_s, result.wire_s,
                        result.decode_s, seconds(ended - begun_)});
+    if (History* const history = report.history())
+      history->called(begun_, ended,
+                      {1, 0, static_cast<double>(count_ * element()), static_cast<double>(result.sent_bytes),
+                       result.encode_s, result.wire_s, result.decode_s, 0, 0});
   });
   if (Trace* const trace = of_->context().trace)
     report.note([&] {

@@ -167,6 +167,7 @@ void Runtime::start(bool world) {
     gather_report_ = !settings_.report.empty();
     gather_trace_ = !settings_.trace.empty();
   }
+  if (gather_report_) logged("how the job goes", [&] { report.keep_history(Clock::now()); });
   if (!world) {
     // Who initialized MPI past us may finalize it past us; MPI_Finalize deletes MPI_COMM_SELF's attributes first.
     int keyval = MPI_KEYVAL_INVALID;

@@ -19,6 +19,7 @@
 #include "mpi/mpi_transport.hpp"
 #include "mpi/mpi_wait.hpp"
 #include "mpi/mpi_world.hpp"
+#include "mpi/tensor_notes.hpp"
 
 namespace crimp {
 namespace {
@@ -337,6 +338,9 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
     for (CallBuffers& part : bound.parts) part.delay = note;
     sample.emplace(*plan, chosen, bound, values.backend().memory());
   }
+  std::optional<TensorNotes> notes;
+  if (rank_ == 0 && context_.report.history())
+    notes.emplace(*context_.report.history(), carried, bound, values.backend().memory());
   CallOutcome outcome = run(context_, transport, chooser_, carried, chosen, bound, times);
   if (outcome.pass) {
     *why = *outcome.pass;
@@ -350,6 +354,7 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   }
   finish(context_, request, carried, bound, values, size_, outcome.failure);
   times_.ended(plan->layout, bytes, times.begun);
+  if (notes && !outcome.failure) context_.report.note([&] { notes->ended(); });
   if (outcome.failure) throw Error(*outcome.failure);
   return true;
 }

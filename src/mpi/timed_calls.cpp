@@ -14,7 +14,14 @@ void TimedCalls::ended(const std::shared_ptr<const Layout>& layout, std::uint64_
 
 // Among the codecs of its parts a call's time is shared out by elements.
 void TimedCalls::left_ended() noexcept {
-  const double element_s = seconds(Clock::now() - left_.begun) / static_cast<double>(left_.count);
+  const auto now = Clock::now();
+  const double element_s = seconds(now - left_.begun) / static_cast<double>(left_.count);
+  if (History* const history = context_.report.history())
+    context_.report.note([&] {
+      TimeBins::Amounts amounts{};
+      amounts[TimeBins::passed] = 1;
+      history->called(left_.begun, now, amounts);
+    });
   const auto share = [&](std::uint64_t elements) { return element_s * static_cast<double>(elements); };
   if (left_.plan)
     context_.report.note([&] {

@@ -16,5 +16,6 @@ int bench_call(Arguments);
 int model(Arguments);
 int plan(Arguments);
 int trace(Arguments);
+int report(Arguments);
 
 }  // namespace crimp::tools

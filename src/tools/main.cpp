@@ -1,5 +1,5 @@
 // crimp run | check | info | bench codec | bench select | bench rotation | bench allreduce | bench call | model | plan
-// | trace
+// | report | trace
 #include <cstdio>
 
 #include "commands.hpp"
@@ -27,6 +27,7 @@ constexpr Command kCommands[] = {
     {"model", "what each algorithm would take on larger and faster networks, by the chooser's cost functions", model},
     {"plan", "when the exchange of a step would end under each merge plan, from the trace in a report", plan},
     {"trace", "who waits for whom, and what the calls of a trace took; or what differs between two traces", trace},
+    {"report", "what a job did, by its report: crimp report report.json -o report.html", report},
 };
 
 void usage(std::FILE* to) {

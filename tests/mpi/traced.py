@@ -29,6 +29,28 @@ for rank in report["per_rank"]:
     ready = [unit["ready_s"] for unit in steps["units"]]
     assert ready[0] >= 0.002 and ready[1] >= 0.004, steps  # computing takes at least as long as it sleeps
     assert steps["step_s"] >= ready[1], steps
+# Where and when, and what the calls were over time: each rank had 80 calls of 120000 and 240000 bytes in turn.
+job = report["job"]
+assert job["program"].endswith(os.path.basename(program)) and job["nodes"] == 1 and list(job["hosts"].values()) == [2], job
+assert 0.16 < job["ended"] - job["started"] < 120, job  # 80 times 2 ms of sleep, and more
+assert len(report["timeline"]) == 2, report["timeline"]
+for rank, line in zip(report["per_rank"], report["timeline"]):
+    bins = line["bins"]
+    assert sum(bins["calls"]) == 80 and sum(bins["bytes_in"]) == 40 * 360000 == rank["bytes_in"], bins
+    assert sum(bins["sent_bytes"]) == rank["sent_bytes"], bins
+    for kind in ("encode", "wire", "decode"):
+        assert abs(sum(bins[f"{kind}_us"]) - 1e6 * rank[f"{kind}_s"]) <= 1, (kind, bins)
+    assert len(bins["wire_us"]) == bins["bins"] <= 256 and bins["width_s"] * 256 >= 0.16, bins
+# Tensors, of rank 0 alone: ones become the same three codes and scale, and nothing is left of them.
+assert "tensors" not in report["per_rank"][1]
+tensors = {tensor["name"]: tensor for tensor in report["per_rank"][0]["tensors"]["listed"]}
+assert set(tensors) == {"one", "two", "three"}, tensors
+for name, elements in (("one", 30000), ("two", 20000), ("three", 40000)):
+    tensor = tensors[name]
+    assert (tensor["elements"], tensor["calls"], tensor["bytes_in"]) == (elements, 40, 160 * elements), tensor
+    assert tensor["source"] == "named" and tensor["memory"] == "residual", tensor
+    assert [sample["call"] for sample in tensor["residual"]] == [1, 2, 4, 8, 16, 32], tensor
+    assert all(abs(sample["values_norm"] - elements**0.5) < 1e-6 and sample["norm"] == 0 for sample in tensor["residual"]), tensor
 assert len(plans) == 1 and plans[0]["caller"] == "program" and "setting" not in plans[0], plans
 assert (plans[0]["tensors"], plans[0]["bytes"]) == (3, 360000), plans
 by_name = {plan["plan"]: plan for plan in plans[0]["plans"]}

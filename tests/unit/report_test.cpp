@@ -48,7 +48,7 @@ TEST_SUITE("report") {
     plain.compressed(call);
     CHECK_FALSE(has(plain.summary(), "waiting"));
     CHECK_FALSE(json::parse(plain.json()).contains("skew"));
-    CHECK(json::parse(plain.json())["wait_s"] == 0);
+    CHECK_FALSE(json::parse(plain.json()).contains("wait_s"));
 
     Report early, late;
     call.wait_s = 2;

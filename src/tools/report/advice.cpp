@@ -1,0 +1,357 @@
+#include "report/advice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+namespace crimp::tools {
+namespace {
+
+struct Finding {
+  double share;
+  std::string figure, text, advice;
+};
+
+struct Job {
+  const Figures& f;
+  const std::vector<StepPicture>& pictures;
+  double took_s;  // per rank, in calls: of the account of times, or of what was compressed where there is none
+};
+
+std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
+std::string time_text(double s) { return s >= 1 ? fmt::format("{:.2f} s", s) : fmt::format("{:.1f} ms", 1e3 * s); }
+double passed(const Job& j, const char* why) {
+  const auto found = j.f.passed.find(why);
+  return found == j.f.passed.end() ? 0 : found->second;
+}
+double all_calls(const Job& j) { return j.f.all.calls + j.f.passed_calls(); }
+std::string setting(const Job& j, const char* name, const char* otherwise) {
+  const auto found = j.f.settings.find(name);
+  return found == j.f.settings.end() ? otherwise : found->second;
+}
+
+using Maybe = std::optional<Finding>;
+
+Maybe off(const Job& j) {
+  if (j.f.status.empty() || j.f.status == "on") return {};
+  return Finding{
+      0, "status: " + j.f.status, "Crimp compressed nothing in this job.",
+      j.f.status == "no lossy codec chosen"
+          ? "Name a codec, as in CRIMP_CODEC=3lc."
+          : "Read what the job said at its start; `crimp info --env` lists the settings with their legal values."};
+}
+
+Maybe failed(const Job& j) {
+  if (j.f.errors <= 0) return {};
+  return Finding{0, fmt::format("{:.0f} calls failed, of all ranks together", j.f.errors),
+                 "Calls ended with an MPI error.", "docs/errors.md says what each error means and what to do."};
+}
+
+Maybe nothing_caught(const Job& j) {
+  if (all_calls(j) > 0 || j.f.status != "on") return {};
+  return Finding{0, "0 calls", "No call of this job reached Crimp.",
+                 "`crimp check -- PROGRAM` says which reductions a program calls and where they lead."};
+}
+
+// Plain MPI would have been faster, by measurement.
+Maybe does_not_pay(const Job& j) {
+  const auto& plain = j.f.time.plain_measured;
+  const double lost_s = plain.took_s - plain.s;
+  if (!(plain.calls > 0 && j.took_s > 0 && lost_s > 0.1 * j.took_s)) return {};
+  return Finding{
+      lost_s / j.took_s,
+      fmt::format("{} in {:.0f} calls for which plain MPI was measured, at {}", time_text(plain.took_s), plain.calls,
+                  time_text(plain.s)),
+      "Calls took longer than plain MPI would have: what was measured and tried at the beginning, or a network that needs no compression.",
+      "A longer job pays for its beginning once; CRIMP_REPLAY with this report repeats its decisions without trying. Where that is not it: CRIMP_CODEC=none."};
+}
+
+// The fastest that was measured would have been faster still.
+Maybe tried(const Job& j) {
+  const auto& best = j.f.time.best;
+  const double regret_s = best.took_s - best.s;
+  const auto& plain = j.f.time.plain_measured;
+  if (!(j.took_s > 0 && regret_s > 0.1 * j.took_s) || plain.took_s - plain.s > 0.1 * j.took_s) return {};
+  return Finding{
+      regret_s / j.took_s,
+      fmt::format("{} in {:.0f} calls; by the fastest that was measured {}", time_text(best.took_s), best.calls,
+                  time_text(best.s)),
+      "Calls took longer than the fastest algorithm that was measured for them: the first ones measure and try.",
+      "CRIMP_REPLAY with this report takes what it found from the first call on; or name the algorithm of the table in CRIMP_ALGORITHM."};
+}
+
+// Short calls that bring little and take much.
+Maybe short_calls(const Job& j) {
+  constexpr std::uint64_t kShort = 256 * 1024;
+  CallSums little;
+  for (const auto& [bytes, sums] : j.f.sizes)
+    if (bytes < kShort) little += sums;
+  const double share = j.f.all.total_s > 0 ? little.total_s / j.f.all.total_s : 0;
+  const double of_bytes = j.f.all.bytes_in > 0 ? little.bytes_in / j.f.all.bytes_in : 0;
+  if (!(share >= 0.25 && of_bytes <= 0.5 * share)) return {};
+  return Finding{
+      share, fmt::format("{} of the time in compressed calls, {} of their bytes", percent(share), percent(of_bytes)),
+      "Much time goes to calls of less than 256 KiB, whose time is latency.",
+      "Merge tensors: CRIMP_MERGE=auto under Horovod, larger buckets in DDP, or several tensors in one crimp_allreduce."};
+}
+
+Maybe below_min_count(const Job& j) {
+  const double share = all_calls(j) > 0 ? passed(j, "small") / all_calls(j) : 0;
+  if (share < 0.25) return {};
+  const double least = std::max(1.0, j.f.setting("CRIMP_MIN_COUNT"));
+  return Finding{
+      0,
+      fmt::format("{} of {:.0f} calls ({}); the time of calls that pass is not measured",
+                  fmt::format("{:.0f}", passed(j, "small")), all_calls(j), percent(share)),
+      fmt::format("Many calls have fewer than CRIMP_MIN_COUNT={:.0f} elements and pass to MPI.", least),
+      fmt::format(
+          "If they are gradients: merge them, or try CRIMP_MIN_COUNT={:.0f}. If they are losses and counters, this is as it should be.",
+          std::max(1024.0, std::floor(least / 4)))};
+}
+
+Maybe codec_bound(const Job& j) {
+  const double busy_s = j.f.all.encode_s + j.f.all.decode_s;
+  const double share = j.f.all.total_s > 0 ? busy_s / j.f.all.total_s : 0;
+  if (share < 0.4) return {};
+  return Finding{
+      share,
+      fmt::format("{} of {} in compressed calls encoding and decoding", time_text(busy_s), time_text(j.f.all.total_s)),
+      "The processor bounds the calls, not the network.",
+      fmt::format(
+          "CRIMP_THREADS={:.0f} where cores are free; or a codec that costs less (`crimp bench codec`), as 8bit:memory=residual or fp16.",
+          2 * std::max(1.0, j.f.setting("CRIMP_THREADS")))};
+}
+
+Maybe wire_bound(const Job& j) {
+  const double wire_s = j.f.all.wire_s;
+  const double share = j.f.all.total_s > 0 ? wire_s / j.f.all.total_s : 0;
+  if (share < 0.5 || j.f.all.ratio() >= 16) return {};
+  return Finding{
+      share,
+      fmt::format("{} of {} in compressed calls on the wire, at a ratio of {:.1f}", time_text(wire_s),
+                  time_text(j.f.all.total_s), j.f.all.ratio()),
+      "The network bounds the calls.",
+      setting(j, "CRIMP_CONTROL", "off") == "off"
+          ? "A stronger codec, as CRIMP_CODEC=3lc (docs/quality.md: what each costs in accuracy), or CRIMP_CONTROL=delay, which takes as much as is necessary."
+          : "The ladder's last levels decide: CRIMP_LADDER can have stronger ones, CRIMP_DELAY_TARGET a smaller target."};
+}
+
+Maybe late_rank(const Job& j) {
+  if (j.f.of_rank.size() < 2) return {};
+  if (j.f.all.wait_s) {
+    const double all_s = j.f.all.total_s + *j.f.all.wait_s, share = all_s > 0 ? *j.f.all.wait_s / all_s : 0;
+    if (share < 0.2) return {};
+    std::size_t late = 0;
+    for (std::size_t r = 1; r < j.f.of_rank.size(); ++r)
+      if (j.f.of_rank[r].wait_s.value_or(0) < j.f.of_rank[late].wait_s.value_or(0)) late = r;
+    return Finding{share,
+                   fmt::format("{} of {} in and before compressed calls waiting; rank {} waits least ({})",
+                               time_text(*j.f.all.wait_s), time_text(all_s), late,
+                               time_text(j.f.of_rank[late].wait_s.value_or(0))),
+                   "Ranks wait for a late one; no codec shortens that.",
+                   fmt::format("Look at rank {}: its data, its cores, its host.", late)};
+  }
+  std::size_t late = 0;
+  for (std::size_t r = 1; r < j.f.of_rank.size(); ++r)
+    if (j.f.of_rank[r].wire_s < j.f.of_rank[late].wire_s) late = r;
+  const double more_s = j.f.all.wire_s - j.f.of_rank[late].wire_s;
+  const double share = j.f.all.total_s > 0 ? more_s / j.f.all.total_s : 0;
+  if (share < 0.2) return {};
+  return Finding{
+      share,
+      fmt::format("rank {} is on the wire for {}, the mean for {}", late, time_text(j.f.of_rank[late].wire_s),
+                  time_text(j.f.all.wire_s)),
+      fmt::format("Rank {} waits least for the others, so it may be the one that they wait for.", late),
+      fmt::format(
+          "Look at rank {}: its data, its cores, its host. CRIMP_SKEW=1 tells waiting from the wire, and says it for certain (docs/traces.md).",
+          late)};
+}
+
+Maybe unknown_tensors(const Job& j) {
+  const auto found = j.f.layouts.find("unknown");
+  const double calls = found == j.f.layouts.end() ? 0 : found->second.calls;
+  const double share = j.f.all.calls > 0 ? calls / j.f.all.calls : 0;
+  if (share < 0.2) return {};
+  return Finding{
+      j.f.all.total_s > 0 ? found->second.total_s / j.f.all.total_s : 0,
+      fmt::format("{:.0f} of {:.0f} compressed calls ({})", calls, j.f.all.calls, percent(share)),
+      fmt::format("The tensors of these calls are not known: they have no residuals and use CRIMP_UNKNOWN_LAYOUT={}.",
+                  setting(j, "CRIMP_UNKNOWN_LAYOUT", "fp16")),
+      "Name the tensors: crimp_allreduce, Horovod, or crimp.torch (docs/tensors.md)."};
+}
+
+Maybe excluded(const Job& j) {
+  const double calls = passed(j, "rules"), share = all_calls(j) > 0 ? calls / all_calls(j) : 0;
+  if (share < 0.25) return {};
+  return Finding{0, fmt::format("{:.0f} of {:.0f} calls ({})", calls, all_calls(j), percent(share)),
+                 "Calls pass because CRIMP_RULES has their tensors summed exactly.",
+                 "Narrower patterns in CRIMP_RULES, if those tensors may be compressed; else merge them with others."};
+}
+
+Maybe out_of_range(const Job& j) {
+  const double calls = passed(j, "range") + passed(j, "outlier");
+  const double share = all_calls(j) > 0 ? calls / all_calls(j) : 0;
+  if (share < 0.02) return {};
+  return Finding{0, fmt::format("{:.0f} of {:.0f} calls ({})", calls, all_calls(j), percent(share)),
+                 "Calls pass because of NaN, Inf, or values far from the usual.",
+                 "Look at loss scaling and clipping: the training itself has these values."};
+}
+
+Maybe no_memory(const Job& j) {
+  const double calls = passed(j, "memory");
+  if (calls <= 0) return {};
+  return Finding{
+      0, fmt::format("{:.0f} calls", calls), "Calls pass because a rank was out of memory.",
+      "Fewer ranks a host, or CRIMP_ERROR_FEEDBACK=0, which keeps no residuals (docs/quality.md says what that costs)."};
+}
+
+Maybe in_device_memory(const Job& j) {
+  double staged = 0, host = 0;
+  for (const auto& rank : j.f.report["per_rank"]) {
+    const auto& device = object_in(rank, "device");
+    staged += number_in(device, "passed_staged");
+    const auto& why = object_in(device, "through_host");
+    for (auto it = why.begin(); it != why.end(); ++it) host += number_in(why, it.key().c_str());
+  }
+  if (staged + host <= 0) return {};
+  return Finding{
+      0, fmt::format("{:.0f} calls, of all ranks together", staged + host),
+      "Values in device memory were copied through the host.",
+      "docs/gpu.md, \"Bad days\", says for which calls and why; CRIMP_CUDA_AWARE tells Crimp what MPI takes."};
+}
+
+Maybe nonblocking(const Job& j) {
+  const double calls = passed(j, "nonblocking") + passed(j, "unprepared");
+  const double share = all_calls(j) > 0 ? calls / all_calls(j) : 0;
+  if (share < 0.2) return {};
+  return Finding{
+      0, fmt::format("{:.0f} of {:.0f} calls ({})", calls, all_calls(j), percent(share)),
+      "Sums that do not block pass, because one exchange of payloads would not shorten them.",
+      "CRIMP_PROGRESS=thread carries them by every algorithm while the program computes (docs/nonblocking.md)."};
+}
+
+Maybe better_plan(const Job& j) {
+  const StepPicture* best = nullptr;
+  double most = 0;
+  for (const StepPicture& p : j.pictures) {
+    if (p.plans.empty() || !(p.end_s() > 0)) continue;
+    const double gain = 1 - p.plans.back().end_s / p.end_s();
+    if (gain > most) most = gain, best = &p;
+  }
+  if (!best || most < 0.05) return {};
+  const StepPicture::Plan& plan = best->plans.back();
+  return Finding{
+      j.took_s > 0 ? (best->end_s() - plan.end_s) * j.f.steps / j.took_s : 0,
+      fmt::format("the exchange of a step ends after {} instead of {}, in {} calls instead of {}, by the timeline",
+                  time_text(plan.end_s), time_text(best->end_s()), plan.groups, best->calls.size()),
+      "Another grouping of the tensors would end the step's exchange earlier.",
+      best->horovod && plan.setting.size() < 200
+          ? plan.setting + ", or CRIMP_MERGE=auto, which finds it while the job runs. `crimp plan` has more."
+          : "CRIMP_MERGE=auto under Horovod; other programs would have to merge their calls. `crimp plan` has more."};
+}
+
+// What waits keeps growing: more is lost than comes back.
+Maybe growing_residuals(const Job& j) {
+  std::string worst, codec;
+  double most = 0, times = 0, listed = 0, growing = 0;
+  for (const auto& rank : j.f.report["per_rank"])
+    for (const auto& tensor : array_in(object_in(rank, "tensors"), "listed")) {
+      const auto& samples = array_in(tensor, "residual");
+      if (samples.size() < 5 || text_in(tensor, "memory") != "residual") continue;
+      ++listed;
+      const double last = number_in(samples.back(), "norm"), before = number_in(samples[samples.size() - 3], "norm");
+      const double values = number_in(samples.back(), "values_norm");
+      if (!(values > 0 && before > 0 && last >= 1.8 * before && last >= 10 * values)) continue;
+      ++growing;
+      if (last / values > most) {
+        most = last / values, times = last / before, worst = text_in(tensor, "name");
+        const auto& codecs = object_in(tensor, "codecs");
+        codec = codecs.empty() ? "" : codecs.begin().key();
+      }
+    }
+  if (growing == 0) return {};
+  return Finding{
+      0,
+      fmt::format(
+          "{:.0f} of {:.0f} sampled tensors; '{}': its residual is {:.0f} times the norm of its gradients, and grew {:.1f}fold over the last two samples",
+          growing, listed, worst, most, times),
+      "Residuals grow: the codec leaves more of these tensors than it sends.",
+      fmt::format("A milder codec for them, as CRIMP_RULES='{}=8bit:memory=residual', instead of {}.", worst, codec)};
+}
+
+Maybe not_repeated(const Job& j) {
+  double calls = 0;
+  for (const auto& rank : j.f.report["per_rank"]) calls += number_in(object_in(rank, "replay"), "calls_missing");
+  if (calls <= 0) return {};
+  return Finding{0, fmt::format("{:.0f} calls, of all ranks together", calls),
+                 "CRIMP_REPLAY names a report that does not have all calls of this job.",
+                 "Record a report with this program, these settings and this number of ranks (docs/determinism.md)."};
+}
+
+Maybe lost_notes(const Job& j) {
+  if (j.f.unrecorded <= 0) return {};
+  return Finding{0, fmt::format("{:.0f} notes", j.f.unrecorded), "Parts of this report are missing for want of memory.",
+                 "More memory for each rank; what the page says of the rest is as it was."};
+}
+
+enum Level { low, medium, high };
+constexpr const char* kLevels[] = {"low", "medium", "high"};
+
+struct Rule {
+  const char* id;
+  Level least;  // whatever its share
+  Maybe (*look)(const Job&);
+};
+// At equal shares in this order.
+constexpr Rule kRules[] = {
+    {"off", high, off},
+    {"failed", high, failed},
+    {"nothing_caught", high, nothing_caught},
+    {"no_memory", high, no_memory},
+    {"does_not_pay", low, does_not_pay},
+    {"tried", low, tried},
+    {"wire_bound", low, wire_bound},
+    {"codec_bound", low, codec_bound},
+    {"late_rank", low, late_rank},
+    {"short_calls", low, short_calls},
+    {"better_plan", low, better_plan},
+    {"unknown_tensors", low, unknown_tensors},
+    {"growing_residuals", medium, growing_residuals},
+    {"out_of_range", medium, out_of_range},
+    {"nonblocking", low, nonblocking},
+    {"below_min_count", low, below_min_count},
+    {"excluded", low, excluded},
+    {"in_device_memory", low, in_device_memory},
+    {"not_repeated", low, not_repeated},
+    {"lost_notes", low, lost_notes},
+};
+
+}  // namespace
+
+std::vector<Advice> advice_of(const Figures& figures, const std::vector<StepPicture>& pictures) {
+  const Job job{figures, pictures, figures.time.took_s > 0 ? figures.time.took_s : figures.all.total_s};
+  std::vector<Advice> out;
+  for (const Rule& rule : kRules) {
+    auto found = rule.look(job);
+    if (!found) continue;
+    const double share = std::min(1.0, found->share);
+    const Level level = std::max(rule.least, share >= 0.3 ? high : share >= 0.1 ? medium : low);
+    out.push_back(
+        {rule.id, kLevels[level], share, std::move(found->figure), std::move(found->text), std::move(found->advice)});
+  }
+  const auto rank = [](const Advice& a) { return a.level == "high" ? 2 : a.level == "medium" ? 1 : 0; };
+  std::stable_sort(out.begin(), out.end(), [&](const Advice& a, const Advice& b) {
+    return rank(a) != rank(b) ? rank(a) > rank(b) : a.share > b.share;
+  });
+  if (out.empty())
+    out.push_back({"fine", "low", 0,
+                   fmt::format("{:.0f} calls compressed {:.1f} times, {} in calls", figures.all.calls,
+                               figures.all.ratio(), time_text(job.took_s)),
+                   "No rule found anything that takes a tenth of the time in calls or more.",
+                   "Nothing needs to be changed."});
+  return out;
+}
+
+}  // namespace crimp::tools

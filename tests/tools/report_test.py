@@ -1,0 +1,290 @@
+#!/usr/bin/env python3
+"""What `crimp report` makes of made reports, by arithmetic: report_test.py CRIMP. Exit status: 0 passed, 1 failed."""
+import copy, html.parser, json, os, subprocess, sys, tempfile
+
+from made_reports import base, bins, control, nasty, nasty_names, rank_part, sums, tensor, trace
+
+crimp = os.path.abspath(sys.argv[1])
+scratch = tempfile.TemporaryDirectory(prefix="crimp-report-")
+os.chdir(scratch.name)
+env = {k: v for k, v in os.environ.items() if not k.startswith("CRIMP_")}
+
+
+def run(*arguments, code=0):
+    done = subprocess.run([crimp, "report", *arguments], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+    said = done.stderr.decode(errors="replace")
+    assert done.returncode == code, f"exit {done.returncode} instead of {code}: crimp report {arguments}\n{said}"
+    return said if code else done.stdout.decode()
+
+
+def write(report, name="made.json"):
+    with open(name, "w") as to:
+        json.dump(report, to) if not isinstance(report, str) else to.write(report)
+    return name
+
+
+def digest(report):
+    return json.loads(run(write(report), "--json"))[0]
+
+
+
+
+
+def near(a, b):
+    assert abs(a - b) <= 1e-9 * max(1.0, abs(b)), (a, b)
+
+
+def changed(change):
+    report = copy.deepcopy(base)
+    change(report)
+    return report
+
+
+# Figures
+d = digest(base)
+assert d["job"]["started"] == "2023-11-14 22:13:20 UTC" and d["job"]["program"] == "train --big", d["job"]
+near(d["job"]["elapsed_s"], 10.5)
+assert [h["name"] for h in d["job"]["hosts"]] == ["one", "two"] and d["job"]["nodes"] == 2
+b, t = d["saved"]["bytes"], d["saved"]["time"]
+assert (b["in"], b["sent"], b["saved"], b["ratio"]) == (100_000_000, 10_000_000, 90_000_000, 10), b
+near(t["took_s"], 4), near(t["measured"]["calls"], 15), near(t["measured"]["saved_s"], 12), near(t["predicted"]["saved_s"], 1.2)
+near(t["unknown_calls"], 1), near(t["best"]["saved_s"], -0.1)
+s = d["step"]
+assert s["steps"] == 5 and s["wait_s"] is None and s["step_s"] is None, s  # 'big' came five times
+near(s["total_s"], 0.8), near(s["encode_s"], 0.2), near(s["wire_s"], 0.4), near(s["decode_s"], 0.1), near(s["other_s"], 0.1), near(s["calls"], 4)
+near(s["passed_calls"], 1)
+assert [(c["from_bytes"], c["calls"], c["ratio"]) for c in d["sizes"]] == [(524288, 10, 10), (2097152, 10, 10)], d["sizes"]
+assert [x["name"] for x in d["settings"]["changed"]] == ["CRIMP_CODEC"] and len(d["settings"]["others"]) == 2, d["settings"]
+assert [(p["name"], p["calls"], p["share"]) for p in d["passed"]] == [("small", 5, 0.2)], d["passed"]
+assert [x["name"] for x in d["tensors"]["listed"]] == ["big", "small"] and d["tensors"]["listed"][0]["ratio"] == 10
+heat = d["heat"]
+assert heat["width_s"] == 1 / 512 and heat["bins"] == 2 and [r["sent"] for r in heat["rows"]] == [[100, 300], [30, 40]], heat
+assert heat["rows"][0]["in_calls"] == [512, 0] and heat["rows"][1]["in_calls"] == [512, 102], heat  # 1 ms of 1.953; 0.2 ms
+near(heat["over_time"]["sent_bytes"][0], 65), near(heat["over_time"]["in_calls_s"][1], 0.0001)
+assert d["plans"] is None and d["control"] is None and {m["section"] for m in d["missing"]} == {"wait", "plans", "control"}, d["missing"]
+
+# Waiting, where a report has it, comes before the calls.
+def waits(report, of_first=0.5, of_second=1.5):
+    report["per_rank"][0]["wait_s"], report["per_rank"][1]["wait_s"] = of_first, of_second
+    report["timeline"][0]["bins"]["wait_us"] = [250, 0]
+d = digest(changed(waits))
+near(d["step"]["wait_s"], 0.2)
+assert d["heat"]["waits"] and d["heat"]["rows"][0]["wait"] == [128, 0] and "wait" not in {m["section"] for m in d["missing"]}
+assert "waiting for a late rank" in run("made.json") and "not separated" not in run("made.json")
+
+# A report of before: neither timeline nor tensors nor job.
+def older(report):
+    for key in ("timeline", "job"):
+        del report[key]
+    del report["per_rank"][0]["tensors"]
+d = digest(changed(older))
+assert d["heat"] is None and d["tensors"] is None and d["step"] is None and d["job"]["elapsed_s"] is None
+assert {m["section"] for m in d["missing"]} == {"heat", "tensors", "job", "step", "plans", "control"}, d["missing"]
+assert all(m["why"] for m in d["missing"])
+run("made.json", "-o", "old.html")
+
+# Merge plans: the arithmetic is command.sh's. Three tensors of 1, 2 and 3 MB, ready after 1, 2 and 3 ms; a call takes 1 ms and 1 ns a byte.
+def merged(cuts, holds=True):
+    def change(report):
+        report["settings"]["CRIMP_MERGE"] = "auto"
+        report["per_rank"][0]["horovod"] = {"merge": {"search": {"steps": 9, "trace": trace, "chosen": {"holds": holds, "cuts": cuts}, "tried": []}}}
+    return changed(change)
+plan = digest(merged([2]))["plans"][0]
+assert [(c["tensors"], c["bytes"]) for c in plan["calls"]] == [(2, 3000000), (1, 3000000)] and "cuts=2" in plan["plan"], plan
+for call, times in zip(plan["calls"], [(0.002, 0.002, 0.006), (0.003, 0.006, 0.010)]):
+    for key, value in zip(("ready_s", "begin_s", "end_s"), times):
+        near(call[key], value)
+assert [(p["name"], p["groups"]) for p in plan["plans"]] == [("each alone", 3), ("all in one", 1), ("the optimum", 2)]
+near(plan["plans"][2]["end_s"], 0.009)
+assert plan["plans"][2]["setting"] == "CRIMP_MERGE=cuts=1"
+# A program's own calls keep it from computing: 1 ms, call of 2, 1 ms, call of 3, 1 ms, call of 4.
+plan = digest(changed(lambda r: r["per_rank"][0].update(steps=[{**trace, "stalls": True}])))["plans"][0]
+for call, times in zip(plan["calls"], [(0.001, 0.003), (0.004, 0.007), (0.008, 0.012)]):
+    near(call["begin_s"], times[0]), near(call["end_s"], times[1])
+
+# Control
+d = digest(changed(lambda r: r["per_rank"][0].update(control=control)))
+assert d["control"][0]["classes"][0]["calls_at_level"] == [4, 5] and d["control"][0]["decisions"][0]["to"] == 1
+assert "level 0 to 1, the network" in run("made.json")
+
+# Advice: each rule fires on a report, and not on its neighbour.
+def ids(report):
+    return [a["id"] for a in digest(report)["advice"]]
+def set_at(path, value):
+    def change(report):
+        *way, last = path
+        of = report
+        for key in way:
+            of = of[key]
+        of[last] = value
+    return change
+def both(key, value):
+    def change(report):
+        for rank in report["per_rank"]:
+            rank[key] = value
+    return change
+def passes(why, calls):
+    def change(report):
+        for rank in report["per_rank"]:
+            rank["passed_through"][why] = calls
+    return change
+def sizes(short_total, long_total):
+    def change(report):
+        for rank in report["per_rank"]:
+            rank["size_classes"] = {"131072": sums(10, 2_000_000, 1, 0, 0, 0, short_total), "2097152": sums(10, 48_000_000, 1, 0, 0, 0, long_total)}
+    return change
+def parts(encode, wire, decode):
+    def change(report):
+        for rank in report["per_rank"]:
+            rank.update(encode_s=encode, wire_s=wire, decode_s=decode)
+    return change
+def wires(of_first, of_second):
+    def change(report):
+        report["per_rank"][0]["wire_s"], report["per_rank"][1]["wire_s"] = of_first, of_second
+    return change
+def plain(took, would):
+    return set_at(["time", "without_crimp", "measured"], {"calls": 30, "took_s": took, "plain_s": would})
+def best(took, would):
+    return set_at(["time", "best"], {"calls": 30, "took_s": took, "best_s": would})
+def layouts(unknown):
+    return both("layouts", {"named": sums(20 - unknown, 1, 1, 0, 0, 0, 1.0), "unknown": sums(unknown, 1, 1, 0, 0, 0, 1.0)})
+def residuals(norms):
+    return lambda r: r["per_rank"][0]["tensors"]["listed"].append(tensor("conv1", 10, 20, norms))
+def ratio(report):
+    parts(0.4, 2.2, 0.2)(report)
+    for rank in report["per_rank"]:
+        rank["sent_bytes"] = rank["bytes_in"] / 16
+def strong(change):
+    def both_changes(report):
+        ratio(report), change(report)
+    return both_changes
+assert ids(base) == ["wire_bound"], digest(base)["advice"]  # 2 s of 4
+assert ids(changed(ratio)) == ["fine"], ids(changed(ratio))
+cases = {
+    "off": (set_at(["status"], "switched off"), set_at(["status"], "on")),
+    "failed": (set_at(["per_rank", 1, "errors"], 1), set_at(["per_rank", 1, "errors"], 0)),
+    "no_memory": (passes("memory", 1), passes("memory", 0)),
+    "does_not_pay": (plain(6.0, 5.1), plain(6.0, 5.3)),  # 0.9 of 8 s, and 0.7
+    "tried": (best(6.0, 5.1), best(6.0, 5.3)),
+    "wire_bound": (parts(0.4, 2.1, 0.2), parts(0.4, 1.9, 0.2)),
+    "codec_bound": (parts(1.0, 1.0, 0.7), parts(1.0, 1.0, 0.5)),  # 1.7 and 1.5 of 4 s
+    "late_rank": (wires(0.9, 2.7), wires(1.1, 2.5)),  # the mean is 1.8: 0.9 and 0.7 of 4 s more than the least
+    "short_calls": (sizes(1.1, 2.9), sizes(0.9, 3.1)),
+    "better_plan": (lambda r: r.update(merged([2])), lambda r: r.update(merged([1]))),
+    "unknown_tensors": (layouts(4), layouts(3)),
+    "growing_residuals": (residuals([1, 5, 10, 15, 20]), residuals([1, 5, 15, 15, 20])),  # 20 is twice 10, and not of 15
+    "out_of_range": (passes("range", 1), passes("range", 0.4)),
+    "nonblocking": (passes("nonblocking", 7), passes("nonblocking", 6)),  # of 32, of 31
+    "below_min_count": (passes("small", 7), passes("small", 6)),
+    "excluded": (passes("rules", 9), passes("rules", 8)),  # of 34, of 33
+    "in_device_memory": (both("device", {"passed_staged": 1, "through_host": {}}), both("device", {"passed_staged": 0, "through_host": {}})),
+    "not_repeated": (both("replay", {"calls_missing": 1}), both("replay", {"calls_missing": 0})),
+    "lost_notes": (set_at(["per_rank", 0, "unrecorded"], 2), set_at(["per_rank", 0, "unrecorded"], 0)),
+}
+for rule, (fires, does_not) in cases.items():
+    keeps_wire = rule in ("wire_bound", "codec_bound", "late_rank")
+    yes, no = changed(fires if keeps_wire else strong(fires)), changed(does_not if keeps_wire else strong(does_not))
+    assert rule in ids(yes), (rule, ids(yes))
+    assert rule not in ids(no), (rule, ids(no))
+    advice = next(a for a in digest(yes)["advice"] if a["id"] == rule)
+    assert advice["figure"] and advice["text"] and advice["try"] and 0 <= advice["share"] <= 1, advice
+def uncaught(report):
+    for rank in report["per_rank"]:
+        rank.update(sums(0, 0, 0, 0, 0, 0, 0), passed_through={"small": 0})
+assert "nothing_caught" in ids(changed(uncaught))
+# With waiting separated the rule is about that, and names who waits least.
+advice = {a["id"]: a for a in digest(changed(waits))["advice"]}
+assert "rank 0 waits least" in advice["late_rank"]["figure"] and advice["late_rank"]["share"] == 0.25, advice
+assert "late_rank" not in ids(changed(lambda r: waits(r, 0.7, 0.8)))
+# Ranked: by level, then by share.
+levels = [("low", "medium", "high").index(a["level"]) for a in digest(changed(lambda r: (parts(0.9, 2.1, 0.8)(r), set_at(["per_rank", 1, "errors"], 1)(r), passes("small", 30)(r))))["advice"]]
+assert levels == sorted(levels, reverse=True) and len(levels) >= 4, levels
+
+# The page: well formed, whatever tensors, codecs, files and programs are called; nothing from outside.
+class Page(html.parser.HTMLParser):
+    void = {"meta", "link", "br"}
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.open, self.tags, self.data = [], [], ""
+        self.feed(text)
+        self.close()
+        assert not self.open, self.open
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in self.void:
+            self.open.append(tag)
+    def handle_endtag(self, tag):
+        assert self.open and self.open.pop() == tag, (tag, self.open)
+    def handle_data(self, text):
+        if self.open[-1:] == ["script"] and self.tags[-1][1].get("id") == "data":
+            self.data += text
+for damaged in ("<p>", "<b><i></b></i>", "</p>"):  # the check can fail
+    try:
+        Page(damaged)
+    except AssertionError:
+        continue
+    sys.exit(f"not noticed: {damaged}")
+write(changed(nasty_names), "<b>&.json")
+run("<b>&.json", "-o", "page.html")
+with open("page.html") as stream:
+    text = stream.read()
+page = Page(text)
+assert [t for t, _ in page.tags].count("script") == 2 and "alert(1)</script>" not in text
+inside = json.loads(page.data)
+assert inside[0]["tensors"]["listed"][0]["name"] == nasty and inside[0]["job"]["program"] == nasty and inside[0]["file"] == "<b>&.json"
+for _, attributes in page.tags:
+    assert not attributes.get("src") and attributes.get("href", "data:,").startswith("data:"), attributes
+assert "http" not in text.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", ""), "an address"
+assert "\x1b" not in run(write(changed(lambda r: r["job"].update(program="\x1b[31mred"))))
+
+# Side by side
+write(base, "a.json"), write(changed(waits), "b.json")
+both_digests = json.loads(run("a.json", "b.json", "--json"))
+assert [x["file"] for x in both_digests] == ["a.json", "b.json"]
+text = run("a.json", "b.json")
+assert "Side by side" in text and text.count("What to try next") == 2 and "Side by side" not in run("a.json")
+assert run("a.json", "b.json", "-o", "two.html") == ""
+with open("two.html") as stream:
+    assert len(json.loads(Page(stream.read()).data)) == 2
+assert "What to try next" in run("a.json", "-o", "one.html", "--text")
+
+# Large: 1024 ranks, 10000 tensors. A page of at most 3 MB, which says what it leaves out.
+def large(report):
+    rank, line = copy.deepcopy(report["per_rank"][1]), bins(1 / 1024, in_calls_us=[(7 * i) % 900 for i in range(256)], sent_bytes=[10 ** 6 + i for i in range(256)])
+    report["per_rank"] += [rank] * 1022
+    report["timeline"] = [line] * 1024
+    report["per_rank"][0]["tensors"] = {"unlisted_calls": 17, "listed": [tensor(f"layer.{i}.weight", 10 + i, 5, [1.0] * 30) for i in range(10000)]}
+    report["job"]["hosts"] = {f"host{i}": 8 for i in range(128)}
+d = digest(changed(large))
+assert len(d["tensors"]["listed"]) == 200 and d["tensors"]["left_out"] == 9800 and d["tensors"]["listed"][0]["name"] == "layer.9999.weight"
+assert len(d["heat"]["rows"]) == 64 and d["heat"]["rows"][1]["from"] == 16 and d["heat"]["rows"][1]["to"] == 31 and len(d["job"]["hosts"]) == 64
+assert d["heat"]["rows"][0]["sent"][5] == 10 ** 6 + 5 and len(d["ranks"]["rows"]) == 64
+run("made.json", "-o", "large.html")
+assert os.path.getsize("large.html") < 3_000_000, os.path.getsize("large.html")
+
+# What is no report, or a damaged one, is an error that names the file.
+assert "needs a file" in run(code=2)
+assert "'nowhere.json' cannot be read" in run("nowhere.json", code=2)
+for text in ("", "[1, 2", "[]", "7", '{"per_rank": 3}', "{}", "\xff\xfe"):
+    assert "'made.json' is no report" in run(write(text), code=2), text
+for change, what in [(set_at(["per_rank"], []), "no ranks"), (set_at(["per_rank", 0, "calls"], "many"), "'calls' that is no number"),
+                     (set_at(["per_rank", 0], 5), "no object"), (set_at(["timeline", 0, "bins", "width_s"], 0.3), "bins are none"),
+                     (set_at(["timeline", 0, "bins", "bins"], 1e9), "bins are none"), (set_at(["timeline", 0, "bins", "calls"], [1] * 300), "more values than bins"),
+                     (set_at(["timeline", 0, "bins", "calls"], ["x"]), "no number"), (set_at(["per_rank", 0, "size_classes"], {"big": {}}), "'big'"),
+                     (set_at(["settings"], []), "'settings' that is no object"), (set_at(["per_rank", 0, "tensors"], {"listed": [3]}), "damaged"),
+                     (set_at(["per_rank", 0, "steps"], [{"tensors": []}]), "trace that lacks"), (set_at(["status"], 5), "'status' that is no text")]:
+    said = run(write(changed(change)), code=2)
+    assert "'made.json' is damaged" in said and what in said, said
+for path in (["per_rank", 0, "total_s"], ["time", "took_s"], ["per_rank", 0, "wait_s"]):  # NaN is null in JSON
+    run(write(changed(set_at(path, None))), "-o", "null.html")
+run(write(changed(lambda r: [rank.clear() for rank in r["per_rank"]])), "-o", "empty.html")
+run(write(changed(lambda r: r.update(per_rank=[{"error": "this rank could not make its part of the report"}] * 2))))
+assert "is the report 'a.json' itself" in run("a.json", "-o", "./a.json", code=2)
+assert json.load(open("a.json")) == base
+assert "No such file" in run("a.json", "-o", "no/such/folder/page.html", code=2)
+assert "1 to 8" in run(*["a.json"] * 9, code=2)
+assert "give one of them" in run("a.json", "--json", "--text", code=2)
+if os.path.exists("/dev/full"):
+    with open("/dev/full", "w") as full:
+        assert subprocess.run([crimp, "report", "a.json"], env=env, stdout=full, stderr=subprocess.DEVNULL).returncode == 2
+print("report_test.py: passed")
