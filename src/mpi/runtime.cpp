@@ -15,6 +15,7 @@
 #include "core/error.hpp"
 #include "core/fault.hpp"
 #include "core/log.hpp"
+#include "core/private_directory.hpp"
 #include "core/stall.hpp"
 #include "core/types.hpp"
 #include "mpi/mpi_agreement.hpp"
@@ -149,6 +150,7 @@ void Runtime::start(bool world) {
   world_start_ = world;
   if (world && world_size_ > 1) differ_ = !agree();
   read();
+  if (!settings_.state_dir.empty()) state_dir_ = PrivateDirectory(settings_.state_dir).path();
   set_device_plugin(settings_.cuda_plugin);
   cuda_aware_ = settings_.cuda_aware == "auto" ? mpi_is_cuda_aware() : settings_.cuda_aware == "1";
   origin_ = Clock::now();
@@ -276,6 +278,7 @@ int Runtime::forget(MPI_Comm, int, void* session, void*) {
 }
 
 void Runtime::end(Session* session) {
+  session->save_last();
   session->note_in(report);
   delete session;
 }
@@ -285,19 +288,13 @@ Context Runtime::context() {
     std::lock_guard lock(mutex_);
     return communicators_[ranks]++;
   };
-  return {settings_,
-          legal(),
-          cuda_aware_,
-          codecs_,
-          *workers_,
-          trace_.get(),
-          report,
-          models,
-          private_world,
-          gather_report_,
-          replay_ ? &*replay_ : nullptr,
-          number_of,
-          [this](const std::vector<int>& ranks) { return nodes_of(ranks); }};
+  return {settings_,      legal(),
+          cuda_aware_,    codecs_,
+          *workers_,      trace_.get(),
+          state_dir_,     report,
+          models,         private_world,
+          gather_report_, replay_ ? &*replay_ : nullptr,
+          number_of,      [this](const std::vector<int>& ranks) { return nodes_of(ranks); }};
 }
 
 Session* Runtime::session(MPI_Comm comm, PassReason* why, const AllreduceRequest* request) {
