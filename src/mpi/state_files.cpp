@@ -168,7 +168,14 @@ std::optional<SavedState> StateFiles::load() {
     std::int64_t agreed[7] = {good, ranks, -ranks, set, -set, sequence, -sequence};
     least(agreed);
     const bool whole = agreed[0] == 1 && agreed[1] == -agreed[2] && agreed[3] == -agreed[4] && agreed[5] == -agreed[6];
-    if (whole) return state;
+    if (whole) {
+      if (const std::uint64_t newest = next_ - 1; newest > below && rank_ == 0)
+        logged("saved state", [&] {
+          log(LogLevel::warn, "generation " + std::to_string(newest) + " of '" + directory_.path() + "/" + name_ +
+                                  "' is not whole: generation " + std::to_string(below) + " is loaded in its place");
+        });
+      return state;
+    }
     if (!good)
       logged("saved state", [&] {
         log(LogLevel::warn, "generation " + std::to_string(below) + " of '" + directory_.path() + "/" + name_ +

@@ -188,7 +188,7 @@ def broken(ranks=3):
         damage()
         # Weights of step 20, as those of another job: the end was never whole.
         out = job(ranks, settings, "train", 20, 24, at("whole"))
-        expect("generation 2" in out and "generation 3 of" in out, "it was not the generation before that was loaded, with a word about the newest")
+        expect(re.search("generation 3 of .* is not whole: generation 2 is loaded", out), "it was not the generation before that was loaded, with a word about the newest")
         same_curve(whole, curve(out), 21)
     shutil.rmtree(at("state"))
     shutil.copytree(at("kept"), at("state"))

@@ -297,7 +297,10 @@ TEST_SUITE("saved_state") {
           };
           if (t.name == "a") add(a);
           if (t.name == "only owned") add(owned);
-          if (t.name == "m") add(m), CHECK(t.kind == FeedbackKind::momentum);
+          if (t.name == "m") {
+            add(m);
+            CHECK(t.kind == FeedbackKind::momentum);
+          }
           if (t.name == "q") {
             add(q);
             REQUIRE(f.size() == 4);  // what all ranks have alike
