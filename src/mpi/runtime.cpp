@@ -57,6 +57,18 @@ void Runtime::read() {
   }
   if (!settings_.plan_file.empty() && !merge_plan_.searched())
     complaints_.push_back({"CRIMP_PLAN_FILE is not used: there are plans to save with CRIMP_MERGE=auto only", false});
+  if (settings_.state_interval && settings_.state_dir.empty())
+    complaints_.push_back({"CRIMP_STATE_INTERVAL is not used: CRIMP_STATE_DIR names no directory to save in", false});
+  if (settings_.residual != "float32") {
+    const Codec* const codec = codecs_.codec().get();
+    const FeedbackKind kind = codec ? codec->feedback().kind : FeedbackKind::residual;
+    if (!settings_.error_feedback || kind != FeedbackKind::residual)
+      complaints_.push_back({"CRIMP_RESIDUAL=" + settings_.residual + " is not used with " +
+                                 (settings_.error_feedback ? "the memory " + std::string(name_of(kind)) + " of codec " +
+                                                                 codec->spec() + ": only residuals can be kept so"
+                                                           : "CRIMP_ERROR_FEEDBACK=0: no residuals are kept"),
+                             false});
+  }
   if (settings_.simd != "auto") {
     try {
       choose_simd(settings_.simd);

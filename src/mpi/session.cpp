@@ -53,7 +53,11 @@ Session::Session(const Context& context, MPI_Comm comm, int rank, int size, cons
   chooser_.share(&context.models, digest(std::string_view(ranks, world_ranks_.size() * sizeof(int))));
   chooser_.set_device(device_);
   chooser_.set_nodes([this] { return open_nodes(); });
-  if (context.settings.residual == "8bit") memory_.keep_bytes(rank);
+  if (context.settings.residual == "8bit") {
+    memory_.keep_bytes(rank);
+    if (device_ && rank == 0)
+      context.report.note([] { log(LogLevel::info, "CRIMP_RESIDUAL=8bit: residuals in GPU memory stay float32"); });
+  }
   if (usable_) recorded_.open(comm, size);
   if (usable_ && !context.state_dir.empty()) open_state();
 }
