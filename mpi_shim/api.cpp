@@ -208,6 +208,21 @@ int crimp_set_extents(MPI_Comm comm, const char* name, uint64_t rows, uint64_t c
   });
 }
 
+int crimp_save(MPI_Comm comm, const char* directory) {
+  return guard(comm, [&] {
+    Session* const session = session_for(comm, "crimp_save");
+    return !session || session->save(directory) ? MPI_SUCCESS : MPI_ERR_IO;
+  });
+}
+
+int crimp_load(MPI_Comm comm, const char* directory, uint64_t* tensors) {
+  return guard(comm, [&] {
+    if (tensors) *tensors = 0;
+    Session* const session = session_for(comm, "crimp_load");
+    return !session || session->load(directory, tensors) ? MPI_SUCCESS : MPI_ERR_NO_SUCH_FILE;
+  });
+}
+
 int crimp_datatype(crimp_dtype dtype, MPI_Datatype* type, MPI_Op* sum) {
   return guard(MPI_COMM_WORLD, [&] {
     const Handles h = handles(dtype);

@@ -74,6 +74,25 @@ CRIMP_API int crimp_set_learning_rate(MPI_Comm comm, double rate);
  * all). */
 CRIMP_API int crimp_set_extents(MPI_Comm comm, const char* name, uint64_t rows, uint64_t cols);
 
+/* Saves and loads what error feedback and momentum keep of the tensors of `comm` that have names (crimp_allreduce's and
+ * Horovod's), PowerSGD's factors, and the count of calls that random numbers depend on: with the program's own
+ * checkpoint this is all that a training needs to go on as if it had not been interrupted. docs/checkpoint.md has the
+ * rules, src/collective/STATE_FORMAT.md the files.
+ *
+ * Collective over `comm`, between two calls on it. `directory` is a directory of its own for each communicator; it is
+ * made where it is missing (its parent is not), and may be another one on every host. Every rank writes a file of its
+ * own, complete or not at all; what was saved there before is removed when all ranks have done so. Otherwise nobody's
+ * changes: one warning, and all ranks return an error of class MPI_ERR_IO. It is NOT raised through the error handler,
+ * because a full disk should not end a training.
+ *
+ * crimp_load takes what the newest complete crimp_save into that directory has left, of as many ranks as there were,
+ * in place of what is kept; tensors find theirs when they come. *tensors (unless NULL) is how many there are on this
+ * rank. Where there is nothing, or a rank cannot read its part, nothing changes on any rank, and all return
+ * MPI_ERR_NO_SUCH_FILE, not raised either. With another number of ranks what is owed to the sum over the ranks stays
+ * the same. On communicators whose calls pass through there is nothing to save or load: MPI_SUCCESS, no files. */
+CRIMP_API int crimp_save(MPI_Comm comm, const char* directory);
+CRIMP_API int crimp_load(MPI_Comm comm, const char* directory, uint64_t* tensors);
+
 /* "0.1.0". Callable at any time. */
 CRIMP_API const char* crimp_version(void);
 

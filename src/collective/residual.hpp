@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "codec/codec.hpp"
+#include "collective/saved_state.hpp"
 #include "memory/memory_resource.hpp"
 #include "schedule/layout.hpp"
 
@@ -37,7 +38,7 @@ struct ResidualShape {
 };
 
 struct Residual {
-  float* values;
+  float* values;             // of the call under way
   std::uint32_t turns = 0;   // compressed calls that it has seen; whoever compresses counts
   double learning_rate = 0;  // for which it was made (crimp_set_learning_rate); 0: none was known
 };
@@ -45,27 +46,57 @@ struct Residual {
 // Not thread-safe: one communicator's calls are ordered.
 class ResidualStore {
  public:
-  void begin_call() { ++call_; }
-  // What is kept under this key, in this kind of memory; zeros when new. With another kind or another count it starts
-  // from zeros; with the same two and another array or codec its arrays stay and what is behind them starts from zeros.
-  // One that was in another kind of memory moves. Found once in a call, it stays where it is until the call after.
+  // From here on residuals in host memory are kept in bytes between calls (codec/byte_residual.hpp): find() makes
+  // floats of them, settle() bytes again. Of other kinds, and in the memory of devices, floats stay. `rank` draws.
+  void keep_bytes(int rank) { rounds_ = true, rank_ = static_cast<std::uint32_t>(rank); }
+
+  // What was found and has not settled is as it was before.
+  void begin_call();
+  // What is kept under this key, in this kind of memory; zeros when new, or what was loaded. With another kind or
+  // another count it starts from zeros; with the same two and another array or codec its arrays stay and what is behind
+  // them starts from zeros. One that was in another kind of memory moves. Found once in a call, it stays where it is
+  // until the call after.
   // Throws Error{layout_invalid} where a call asks twice; Error{out_of_memory} and Error{device_failed}: what was kept
   // is then as it was, unless it was to start from zeros.
   Residual& find(ResidualKey, const ResidualShape&, MemoryResource& memory = host_memory());
+  // The call has compressed: what it left in the values is what is kept.
+  void settle();
   // Since the last keep(): what find() made holds nothing yet. keep() makes it stay, drop_new() drops it.
-  void keep() { new_.clear(); }
+  void keep();
   void drop_new();
   // Drops the tensors of this source whose names begin so. Not while a call uses them.
   void forget(Layout::Source, std::string_view prefix = {});
   std::uint64_t bytes() const;
   std::size_t tensors() const { return tensors_.size(); }
 
+  // Of all that has a name: what is kept, and what was loaded and nobody has asked for. Not while a call is under way.
+  // Throws Error{out_of_memory}; what is viewed stays until the next call.
+  std::vector<TensorView> saved() const;
+  std::size_t unnamed() const;  // how many saved() leaves out
+  // In place of all that has a name: it waits until find() asks for it.
+  void load(std::vector<SavedTensor>);
+  struct Loaded {
+    std::uint64_t restored = 0;  // were asked for
+    std::uint64_t unfit = 0;     // of those, with another count or kind of memory: they began from zeros
+    std::uint64_t waiting = 0;
+  };
+  Loaded loaded() const { return {restored_, unfit_, waiting_.size()}; }
+  void forget_waiting() { waiting_.clear(); }
+
  private:
   struct Tensor {
     Residual residual;
     ResidualShape shape;
-    Memory memory;
-    std::uint64_t call;  // the last one that found it
+    Encoding encoding;
+    std::uint32_t roundings = 0;
+    std::uint64_t draws;  // its name's digest: tensors round by random bits of their own
+    std::string codec;    // whose state is behind the arrays; empty: nothing is
+    Memory memory;        // by `encoding`: the arrays, what is behind them
+    std::uint64_t call;   // the last one that found it
+  };
+  struct Opened {
+    Tensor* tensor;
+    double learning_rate;  // before the call
   };
   // Looked up once for each tensor of each call, by names that are elsewhere.
   using Owned = KeyOf<std::string>;
@@ -84,9 +115,28 @@ class ResidualStore {
     bool operator()(const Owned& a, const ResidualKey& b) const { return view(a) == b; }
     bool operator()(const ResidualKey& a, const Owned& b) const { return a == view(b); }
   };
+  // The floats of residuals that are kept in bytes, for one call. Runs stay where they are until the next one.
+  class Floats {
+   public:
+    void begin();
+    float* take(std::uint64_t count);  // throws Error{out_of_memory}
+
+   private:
+    std::vector<Memory> parts_;
+    std::uint64_t used_ = 0, all_ = 0;  // of the last part; of all
+  };
+  void open(Tensor&);
+  void leave_unsettled();
+  void restore(Tensor&, const SavedTensor&) const;
+
   std::unordered_map<Owned, Tensor, Hash, Equal> tensors_;
-  std::uint64_t call_ = 1;
+  std::unordered_map<Owned, SavedTensor, Hash, Equal> waiting_;  // loaded, and not asked for
+  std::uint64_t call_ = 1, restored_ = 0, unfit_ = 0;
   std::vector<Owned> new_;
+  std::vector<Opened> opened_;  // in this call
+  Floats floats_;
+  bool rounds_ = false;
+  std::uint32_t rank_ = 0;
 };
 
 }  // namespace crimp

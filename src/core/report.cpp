@@ -47,6 +47,14 @@ void Report::section(const std::string& name, const std::string& json, const std
   sections_[name] = {json, clause};
 }
 
+void Report::state(const StateRecord& r) {
+  std::lock_guard lock(mutex_);
+  state_.saved += r.saved;
+  state_.restored += r.restored;
+  state_.unfit += r.unfit;
+  state_.never_asked_for += r.never_asked_for;
+}
+
 void Report::sequence(const SequenceRecord& r) {
   std::lock_guard lock(mutex_);
   sequence_.tensors += r.tensors;

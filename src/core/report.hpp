@@ -78,6 +78,14 @@ struct ControlRecord {
   std::uint64_t changes = 0;
 };
 
+// What was saved of a communicator's residuals and loaded into them (CRIMP_STATE_DIR, crimp_save, crimp_load).
+struct StateRecord {
+  std::uint64_t saved = 0;            // generations that this rank wrote
+  std::uint64_t restored = 0;         // tensors that were loaded and came
+  std::uint64_t unfit = 0;            // of these, with another count or kind of memory: they began from zeros
+  std::uint64_t never_asked_for = 0;  // tensors that were loaded and never came
+};
+
 struct CallRecord {
   std::string codec;        // canonical text of the codec that ran
   const char* layout = "";  // name_of(Layout::Source)
@@ -159,6 +167,7 @@ class Report {
   // How the job goes, from now on, before the first call. Null: there will be no report, and nothing is kept.
   void keep_history(Clock::time_point origin) { history_ = std::make_unique<History>(origin); }
   History* history() const { return history_.get(); }
+  void state(const StateRecord&);  // of one communicator, when it ends
   void residuals(std::uint64_t bytes) { residual_bytes_.fetch_add(bytes, std::memory_order_relaxed); }
 
   bool compressed_any() const;
@@ -187,6 +196,7 @@ class Report {
   std::map<std::string, Section> sections_;
   SequenceRecord sequence_;
   SkewRecord skew_;
+  StateRecord state_;
   std::vector<ControlRecord> controls_;
   static constexpr std::size_t kCommunicators = 1024, kDecisionBytes = std::size_t{32} << 20;
   std::vector<std::string> decisions_;

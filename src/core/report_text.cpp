@@ -107,6 +107,10 @@ std::string Report::summary() const {
         fmt::format("; {} kinds of calls whose tensors could not be told apart had no residuals", sequence_.ambiguous);
   if (sequence_.withdrawn)
     text += fmt::format("; {} times tensors were not what they had been known for", sequence_.withdrawn);
+  if (state_.restored || state_.never_asked_for)
+    text += fmt::format("; state of {} tensors restored, of {} never asked for", state_.restored - state_.unfit,
+                        state_.never_asked_for);
+  if (state_.unfit) text += fmt::format("; state of {} tensors did not fit them any more", state_.unfit);
   for (const ControlRecord& control : controls_)
     text += fmt::format("; CRIMP_CONTROL changed codecs {} times", control.changes);
   if (const auto n = repeats_[static_cast<std::size_t>(Repeat::missing)].load())
@@ -200,6 +204,10 @@ std::string Report::json() const {
   out["replay"] = {{"calls", repeats(Repeat::recorded)},
                    {"calls_beyond", repeats(Repeat::beyond)},
                    {"calls_missing", repeats(Repeat::missing)}};
+  out["state"] = {{"saved", state_.saved},
+                  {"restored", state_.restored},
+                  {"unfit", state_.unfit},
+                  {"never_asked_for", state_.never_asked_for}};
   for (const auto& [name, section] : sections_) out[name] = json::parse(section.json);
   if (skew_.calls)
     out["skew"] = {

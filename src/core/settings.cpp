@@ -148,6 +148,10 @@ constexpr Option kTable[] = {
        return true;
      },
      [](const Settings& s) { return std::to_string(s.residual_jump); }},
+    {"CRIMP_RESIDUAL", "float32", "float32, 8bit",
+     "how residuals are kept between calls, in host memory: 8bit takes a byte an element in place of four (docs/checkpoint.md); momenta and averages stay float32",
+     true, [](Settings& s, std::string_view t) { return (t == "float32" || t == "8bit") && parse_text(t, s.residual); },
+     [](const Settings& s) { return s.residual; }},
     {"CRIMP_MIN_COUNT", "16384", "1 .. 2^62 elements (suffix k, M, G)", "calls with fewer elements pass through", true,
      [](Settings& s, std::string_view t) {
        return parse_number<std::uint64_t>(t, 1, std::uint64_t{1} << 62, s.min_count);
@@ -227,6 +231,17 @@ constexpr Option kTable[] = {
      "rank 0 writes the calls of all ranks, and their times of encoding, waiting and decoding, as Chrome trace events (for Perfetto and crimp trace, docs/traces.md), to a file as CRIMP_REPORT's",
      false, [](Settings& s, std::string_view t) { return parse_text(t, s.trace); },
      [](const Settings& s) { return s.trace; }},
+    {"CRIMP_STATE_DIR", "", "a directory, new or not",
+     "what is kept of named tensors is loaded from there when a communicator of all ranks first compresses, and saved there at MPI_Finalize (docs/checkpoint.md)",
+     true, [](Settings& s, std::string_view t) { return parse_text(t, s.state_dir); },
+     [](const Settings& s) { return s.state_dir; }},
+    {"CRIMP_STATE_INTERVAL", "0", "0 .. 2^62 compressed calls (suffix k, M, G)",
+     "with CRIMP_STATE_DIR: saved too when a communicator has compressed so many calls since; 0: at MPI_Finalize only",
+     true,
+     [](Settings& s, std::string_view t) {
+       return parse_number<std::uint64_t>(t, 0, std::uint64_t{1} << 62, s.state_interval);
+     },
+     [](const Settings& s) { return std::to_string(s.state_interval); }},
     {"CRIMP_CHECK", "", "a file name",
      "set by crimp check: when the process ends, append where its MPI_Allreduce leads", false,
      [](Settings& s, std::string_view t) { return parse_text(t, s.check); }, [](const Settings& s) { return s.check; }},

@@ -32,6 +32,7 @@ struct Settings {
   std::string progress = "off";
   bool error_feedback = true;
   int residual_jump = 0;
+  std::string residual = "float32";
   std::uint64_t min_count = 16384;
   std::uint64_t chunk = 0;  // 0: auto
   int radix = 0;            // 0: auto; 1: direct
@@ -48,7 +49,9 @@ struct Settings {
   std::string replay;
   std::string replayed;  // digest of the content of the file `replay`, which ranks compare in place of its name
   std::string trace;
-  std::string check;  // read by mpi_shim/self_check.cpp, also in processes without MPI
+  std::string state_dir;
+  std::uint64_t state_interval = 0;  // compressed calls; 0: at the end alone
+  std::string check;                 // read by mpi_shim/self_check.cpp, also in processes without MPI
   bool help = false;
 };
 

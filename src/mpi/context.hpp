@@ -1,6 +1,7 @@
 // What a communicator's session needs of its process. All of it outlives the session.
 #pragma once
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "core/settings.hpp"
@@ -21,7 +22,8 @@ struct Context {
   bool cuda_aware;  // MPI takes device pointers
   CodecRules& codecs;
   Workers& workers;
-  Trace* trace;  // null: off
+  Trace* trace;                  // null: off
+  const std::string& state_dir;  // CRIMP_STATE_DIR, as it was meant in MPI_Init; empty: unset
   Report& report;
   SharedModels& models;
   PrivateWorld& private_world;

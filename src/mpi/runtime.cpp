@@ -15,6 +15,7 @@
 #include "core/error.hpp"
 #include "core/fault.hpp"
 #include "core/log.hpp"
+#include "core/private_directory.hpp"
 #include "core/stall.hpp"
 #include "core/types.hpp"
 #include "mpi/mpi_agreement.hpp"
@@ -56,6 +57,18 @@ void Runtime::read() {
   }
   if (!settings_.plan_file.empty() && !merge_plan_.searched())
     complaints_.push_back({"CRIMP_PLAN_FILE is not used: there are plans to save with CRIMP_MERGE=auto only", false});
+  if (settings_.state_interval && settings_.state_dir.empty())
+    complaints_.push_back({"CRIMP_STATE_INTERVAL is not used: CRIMP_STATE_DIR names no directory to save in", false});
+  if (settings_.residual != "float32") {
+    const Codec* const codec = codecs_.codec().get();
+    const FeedbackKind kind = codec ? codec->feedback().kind : FeedbackKind::residual;
+    if (!settings_.error_feedback || kind != FeedbackKind::residual)
+      complaints_.push_back({"CRIMP_RESIDUAL=" + settings_.residual + " is not used with " +
+                                 (settings_.error_feedback ? "the memory " + std::string(name_of(kind)) + " of codec " +
+                                                                 codec->spec() + ": only residuals can be kept so"
+                                                           : "CRIMP_ERROR_FEEDBACK=0: no residuals are kept"),
+                             false});
+  }
   if (settings_.simd != "auto") {
     try {
       choose_simd(settings_.simd);
@@ -149,6 +162,7 @@ void Runtime::start(bool world) {
   world_start_ = world;
   if (world && world_size_ > 1) differ_ = !agree();
   read();
+  if (!settings_.state_dir.empty()) state_dir_ = PrivateDirectory(settings_.state_dir).path();
   set_device_plugin(settings_.cuda_plugin);
   cuda_aware_ = settings_.cuda_aware == "auto" ? mpi_is_cuda_aware() : settings_.cuda_aware == "1";
   if (world && world_size_ > 1) {
@@ -279,6 +293,7 @@ int Runtime::forget(MPI_Comm, int, void* session, void*) {
 }
 
 void Runtime::end(Session* session) {
+  session->save_last();
   session->note_in(report);
   delete session;
 }
@@ -288,19 +303,13 @@ Context Runtime::context() {
     std::lock_guard lock(mutex_);
     return communicators_[ranks]++;
   };
-  return {settings_,
-          legal(),
-          cuda_aware_,
-          codecs_,
-          *workers_,
-          trace_.get(),
-          report,
-          models,
-          private_world,
-          gather_report_,
-          replay_ ? &*replay_ : nullptr,
-          number_of,
-          [this](const std::vector<int>& ranks) { return nodes_of(ranks); }};
+  return {settings_,      legal(),
+          cuda_aware_,    codecs_,
+          *workers_,      trace_.get(),
+          state_dir_,     report,
+          models,         private_world,
+          gather_report_, replay_ ? &*replay_ : nullptr,
+          number_of,      [this](const std::vector<int>& ranks) { return nodes_of(ranks); }};
 }
 
 Session* Runtime::session(MPI_Comm comm, PassReason* why, const AllreduceRequest* request) {

@@ -123,6 +123,7 @@ class Runtime {
   std::unique_ptr<Trace> trace_;
   std::optional<OutputFile> report_file_, trace_file_;  // of the rank that writes
   std::optional<Replay> replay_;
+  std::string state_dir_;
   std::map<std::uint64_t, std::uint64_t> communicators_;  // so far, by the digest of their ranks
   std::set<Session*> sessions_;
   std::map<void*, std::shared_ptr<NonblockingSums>> nonblocking_;  // by the attributes' values

@@ -55,16 +55,24 @@ Session::Session(const Context& context, MPI_Comm comm, int rank, int size, cons
   chooser_.share(&context.models, digest(std::string_view(ranks, world_ranks_.size() * sizeof(int))));
   chooser_.set_device(device_);
   chooser_.set_nodes([this] { return open_nodes(); });
+  if (context.settings.residual == "8bit") {
+    memory_.keep_bytes(rank);
+    if (device_ && rank == 0)
+      context.report.note([] { log(LogLevel::info, "CRIMP_RESIDUAL=8bit: residuals in GPU memory stay float32"); });
+  }
   if (usable_) recorded_.open(comm, size);
   if (usable_ && context_.trace)
     context_.report.note([&] { in_trace_ = context_.trace->communicator(ranks_text(world_ranks_)); });
   if (usable_ && context_.settings.skew) arrivals_.emplace(comm, rank, size, world_ranks_, context_.trace, in_trace_);
+  if (usable_ && !context.state_dir.empty()) open_state();
 }
 
 Session::~Session() = default;
 
 void Session::note_in(Report& report) const {
   report.residuals(memory_.bytes());
+  const ResidualStore::Loaded loaded = memory_.loaded();
+  report.state({saved_, loaded.restored, loaded.unfit, loaded.waiting + dropped_});
   const auto counted = calls_.count();
   report.sequence({counted.tensors, counted.ambiguous, counted.foreign, counted.withdrawn});
   if (control_ && !control_->classes().empty()) report.control(control_record());
@@ -290,6 +298,7 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
     return true;
   }
 
+  if (state_) save_in_turn();
   MpiTransport transport(comm_, rank_, size_);
   insist([&] {
     transport.begin_call(
@@ -352,6 +361,7 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
     control->ended(bytes, times.begun, outcome.delays, outcome.wait_s, sample->gain());
     if (control->changes() != changes) context_.report.learning();
   }
+  memory_.settle();
   finish(context_, request, carried, bound, values, size_, outcome.failure);
   times_.ended(plan->layout, bytes, times.begun);
   if (notes && !outcome.failure) context_.report.note([&] { notes->ended(); });
@@ -367,6 +377,88 @@ bool Session::allreduce_small(const AllreduceRequest& request) {
   PassReason why = PassReason::small;
   if (!sum_with_momentum(request, *plan, values, memory_, size_, &why)) return false;
   context_.report.passed(why);
+  return true;
+}
+
+// Of communicators of all ranks: which one it is, is said by how many of them there were before, which threads may make
+// in another order on another rank.
+void Session::open_state() {
+  int world = 0;
+  PMPI_Comm_size(MPI_COMM_WORLD, &world);
+  if (size_ != world || std::find(world_ranks_.begin(), world_ranks_.end(), -1) != world_ranks_.end()) return;
+  std::uint64_t number = insist([&] { return context_.number_of(digest("the state of communicators of all ranks")); });
+  MPI_Request request;
+  check_mpi(PMPI_Ibcast(&number, 1, MPI_UINT64_T, 0, comm_, &request), "MPI_Ibcast");
+  wait_for(request, rank_, size_,
+           [&] { return "for rank 0 of " + name_of(comm_) + ", which counts communicators for CRIMP_STATE_DIR"; });
+  insist([&] { state_.emplace(comm_, rank_, size_, context_.state_dir, "comm" + std::to_string(number)); });
+  std::optional<SavedState> found = state_->load();
+  if (!found) return;
+  const StateHeader header = found->header;
+  const std::uint64_t tensors = take(std::move(*found));
+  if (rank_ == 0)
+    context_.report.note([&] {
+      log(LogLevel::info,
+          "state of " + std::to_string(tensors) + " tensors loaded from CRIMP_STATE_DIR=" +
+              context_.settings.state_dir + ", generation " + std::to_string(header.generation) +
+              (header.ranks == static_cast<std::uint32_t>(size_)
+                   ? std::string()
+                   : " of " + std::to_string(header.ranks) + " ranks, spread over these " + std::to_string(size_)) +
+              ": they take it when they first come");
+    });
+}
+
+std::uint64_t Session::take(SavedState&& state) {
+  const std::uint64_t tensors = state.tensors.size();
+  memory_.load(std::move(state.tensors), state.extents);
+  sequence_ = saved_at_ = loaded_at_ = state.header.sequence;
+  dropped_ = 0;
+  return tensors;
+}
+
+// Before a call that all ranks are known to come to. Clocks decide nothing, calls are counted.
+void Session::save_in_turn() {
+  if (sequence_ - loaded_at_ > kWaiting && memory_.loaded().waiting) {
+    dropped_ += memory_.loaded().waiting;
+    memory_.forget_waiting();
+  }
+  const std::uint64_t interval = context_.settings.state_interval;
+  if (!interval || sequence_ - saved_at_ < interval) return;
+  saved_at_ = sequence_;
+  std::vector<TensorView> tensors;
+  std::vector<SavedExtents> extents;
+  const bool listed = logged("CRIMP_STATE_DIR", [&] { tensors = memory_.saved(), extents = memory_.saved_extents(); });
+  saved_ += state_->save(listed, sequence_, tensors, extents);
+}
+
+void Session::save_last() noexcept {
+  if (!state_ || sequence_ == saved_at_) return;
+  logged("CRIMP_STATE_DIR", [&] {
+    if (const std::size_t n = memory_.unnamed(); n && rank_ == 0)
+      log(LogLevel::info,
+          std::to_string(n) + " residuals are of tensors that no one names: CRIMP_STATE_DIR does not have them");
+    saved_ += state_->save_alone(sequence_, memory_.saved(), memory_.saved_extents());
+  });
+}
+
+bool Session::save(const char* directory) {
+  StateFiles files(comm_, rank_, size_, directory ? directory : "", "saved");
+  files.look();
+  std::vector<TensorView> tensors;
+  std::vector<SavedExtents> extents;
+  const bool listed = logged("crimp_save", [&] { tensors = memory_.saved(), extents = memory_.saved_extents(); });
+  const bool done = files.save(listed, sequence_, tensors, extents);
+  saved_ += done;
+  return done;
+}
+
+bool Session::load(const char* directory, std::uint64_t* tensors) {
+  StateFiles files(comm_, rank_, size_, directory ? directory : "", "saved");
+  std::optional<SavedState> found = files.load();
+  if (!found) return false;
+  const std::uint64_t n = take(std::move(*found));
+  if (tensors) *tensors = n;
+  passes_.clear();
   return true;
 }
 

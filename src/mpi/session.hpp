@@ -23,6 +23,7 @@
 #include "mpi/known_passes.hpp"
 #include "mpi/mpi_node.hpp"
 #include "mpi/recorded_calls.hpp"
+#include "mpi/state_files.hpp"
 #include "mpi/tensor_memory.hpp"
 #include "mpi/timed_calls.hpp"
 #include "schedule/call_sequence.hpp"
@@ -60,6 +61,11 @@ class Session {
   void set_codec(const char* pattern, const char* spec);
   void set_learning_rate(double);
   void set_extents(const char* name, std::uint64_t rows, std::uint64_t cols);
+  // crimp_save and crimp_load: a directory of the program's. Collective; false on all ranks alike where they could not.
+  bool save(const char* directory);
+  bool load(const char* directory, std::uint64_t* tensors);
+  // The session ends: local.
+  void save_last() noexcept;
   // crimp_set_codec has named a codec, so that there may be something to compress where CRIMP_CODEC says nothing.
   bool has_codecs() const { return planner_.any_codecs(); }
 
@@ -81,6 +87,9 @@ class Session {
   // Whether the calls that name no tensor are looked at: only what keeps residuals needs to know.
   bool follows_calls() const;
   void say_what_is_known(const Layout&);
+  void open_state();                 // CRIMP_STATE_DIR. Collective
+  void save_in_turn();               // where CRIMP_STATE_INTERVAL calls have been since. Collective then
+  std::uint64_t take(SavedState&&);  // how many tensors wait to be asked for
 
   // A call whose tensors its place in the sequence of calls may tell.
   bool allreduce_unnamed(const AllreduceRequest&, CallValues&, PassReason* why);
@@ -107,7 +116,12 @@ class Session {
   double waited_s_ = 0;               // ahead of the call under way
   std::uint32_t in_trace_ = 0;
   KnownPasses passes_;
-  std::unique_ptr<MpiHierarchy> nodes_;  // null: not needed yet, or none
+  std::unique_ptr<MpiHierarchy> nodes_;             // null: not needed yet, or none
+  std::optional<StateFiles> state_;                 // of CRIMP_STATE_DIR
+  std::uint32_t saved_at_ = 0;                      // sequence_
+  std::uint64_t saved_ = 0, dropped_ = 0;           // generations; tensors that nobody had asked for
+  static constexpr std::uint32_t kWaiting = 65536;  // calls in which loaded tensors must be asked for
+  std::uint32_t loaded_at_ = 0;                     // sequence_
   TensorMemory memory_;
   SessionBuffers scratch_;
 };

@@ -86,6 +86,24 @@ std::vector<powersgd::Extents*> TensorMemory::extents_of(const Layout& layout) {
   return all;
 }
 
+std::vector<SavedExtents> TensorMemory::saved_extents() const {
+  std::vector<SavedExtents> all;
+  for (const auto& [key, e] : extents_)
+    if (e.count == key.second && (e.cols || e.calls) && !key.first.starts_with(CallSequence::kKeyPrefix))
+      all.push_back({key.first, e.count, e.cols, e.q_cols, e.calls, e.given});
+  return all;
+}
+
+void TensorMemory::load(std::vector<SavedTensor> tensors, const std::vector<SavedExtents>& extents) {
+  residuals_.load(std::move(tensors));
+  std::erase_if(largest_, [](const auto& of) { return has_name(of.first.source); });
+  for (const SavedExtents& e : extents) {
+    powersgd::Extents& known = extents_[{e.name, e.count}];
+    if (known.given && (!e.given || known.cols != e.cols)) continue;  // the program has said otherwise
+    known = {e.count, e.cols, e.q_cols, e.calls, e.given};
+  }
+}
+
 bool TensorMemory::fell(Layout::Source source, const Segment& segment, double largest, double jump) {
   double& before = largest_[{source, false, segment.key}];
   const bool fallen = before > jump * largest;

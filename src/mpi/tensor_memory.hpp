@@ -18,7 +18,9 @@ namespace crimp {
 // Not thread-safe: one communicator's calls are ordered. What throws leaves what was kept as ResidualStore::find says.
 class TensorMemory {
  public:
+  void keep_bytes(int rank) { residuals_.keep_bytes(rank); }  // CRIMP_RESIDUAL=8bit
   void begin_call();
+  void settle() { residuals_.settle(); }  // the call has compressed
   // Since the last keep(): what was made new holds nothing yet. keep() makes it stay, drop_new() drops it.
   void keep() { residuals_.keep(); }
   void drop_new() { residuals_.drop_new(); }
@@ -37,6 +39,14 @@ class TensorMemory {
   std::vector<Residual*> of_sums(const Layout&, const Codec&, MemoryResource&);
   // What is known of shapes, likewise; also null of tensors without a name.
   std::vector<powersgd::Extents*> extents_of(const Layout&);
+
+  // What another job, or this one later, needs of the tensors that have names (collective/saved_state.hpp).
+  std::vector<TensorView> saved() const { return residuals_.saved(); }
+  std::vector<SavedExtents> saved_extents() const;
+  std::size_t unnamed() const { return residuals_.unnamed(); }  // tensors that saved() leaves out
+  void load(std::vector<SavedTensor>, const std::vector<SavedExtents>&);
+  ResidualStore::Loaded loaded() const { return residuals_.loaded(); }
+  void forget_waiting() { residuals_.forget_waiting(); }
 
   // A tensor of now `largest` whose values were more than `jump` times larger in its last call: true.
   bool fell(Layout::Source, const Segment&, double largest, double jump);

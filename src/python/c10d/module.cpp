@@ -50,6 +50,29 @@ void set_learning_rate(const c10::intrusive_ptr<Base>& group, double rate) {
   });
 }
 
+// What the files do not let be done is no exception: the program goes on.
+bool save(const c10::intrusive_ptr<Base>& group, const std::string& directory) {
+  Backend& backend = backend_of(group);
+  int rc = MPI_SUCCESS;
+  backend.run_in_turn("crimp:save", [&] {
+    const auto turn = mpi_turn();
+    rc = crimp_save(backend.communicator(), directory.c_str());
+    if (rc != MPI_ERR_IO) check_mpi(rc, "crimp_save");
+  });
+  return rc == MPI_SUCCESS;
+}
+
+bool load(const c10::intrusive_ptr<Base>& group, const std::string& directory) {
+  Backend& backend = backend_of(group);
+  int rc = MPI_SUCCESS;
+  backend.run_in_turn("crimp:load", [&] {
+    const auto turn = mpi_turn();
+    rc = crimp_load(backend.communicator(), directory.c_str(), nullptr);
+    if (rc != MPI_ERR_NO_SUCH_FILE) check_mpi(rc, "crimp_load");
+  });
+  return rc == MPI_SUCCESS;
+}
+
 }  // namespace
 }  // namespace crimp_torch
 
@@ -71,6 +94,8 @@ PYBIND11_MODULE(_c10d, module) {
   module.def("end", &end_process, alone);
   module.def("set_codec", &set_codec, alone);
   module.def("set_learning_rate", &set_learning_rate, alone);
+  module.def("save", &save, alone);
+  module.def("load", &load, alone);
   py::class_<Label, std::shared_ptr<Label>>(module, "Label")
       .def(py::init<std::vector<std::string>, const std::vector<std::uint64_t>&, double>());
   module.def("set_label",

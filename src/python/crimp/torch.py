@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from crimp import _c10d
 
-__all__ = ["attach", "automatic", "named", "set_codec", "set_learning_rate"]
+__all__ = ["attach", "automatic", "load", "named", "save", "set_codec", "set_learning_rate"]
 
 _LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "PMI_RANK", "MPI_LOCALNRANKS")
 _FAR = 3.0  # seconds for a connection to one of rank 0's addresses
@@ -246,6 +246,20 @@ def set_codec(pattern, codec, group=None):
 def set_learning_rate(rate, group=None):
     """crimp_set_learning_rate: residuals are weighed anew when the rate changes. Collective, before each step."""
     _c10d.set_learning_rate(_backend_of(group), rate)
+
+
+# -- State of a group ----------------------------------------------------------------------------------------------
+
+def save(directory, group=None):
+    """crimp_save: what error feedback and momentum keep of the named tensors, a file for each rank. False: it could not be
+    written, which a warning says, and what was there stays. Collective; save the model's own checkpoint at the same step."""
+    return _c10d.save(_backend_of(group), os.fspath(directory))
+
+
+def load(directory, group=None):
+    """crimp_load: what the last whole save() left, of as many ranks as there were. False: there is nothing, or a rank cannot
+    read it, and nothing has changed. Collective, before the first step."""
+    return _c10d.load(_backend_of(group), os.fspath(directory))
 
 
 _register()

@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+"""Trainings that are interrupted and go on from what was saved: saved_state.py MPI CASE PROGRAM. Exit status: 0 passed, 77 skipped, 1 failed."""
+import os, re, shutil, signal, subprocess, sys, tempfile, time
+
+mpi, case, program = sys.argv[1:]
+TIMEOUT = 150
+launcher = shutil.which("mpirun.openmpi") or shutil.which("mpirun") if mpi == "openmpi" else shutil.which("mpiexec.mpich") or shutil.which("mpiexec.hydra")
+clean = {k: v for k, v in os.environ.items() if not k.startswith("CRIMP_")}
+scratch = tempfile.mkdtemp(prefix="crimp-state-")
+at = lambda *names: os.path.join(scratch, *names)
+FIXED = dict(CRIMP_ALGORITHM="allgather", CRIMP_MIN_COUNT="1000", CRIMP_RULES="")
+
+
+def fail(text):
+    print(f"saved_state.py: {text} (files: {scratch})")
+    sys.exit(1)
+
+
+def expect(condition, text):
+    if not condition:
+        fail(text)
+
+
+def start(ranks, settings, *arguments):
+    if not launcher:
+        print("saved_state.py: skipped: no launcher of this MPI")
+        sys.exit(77)
+    line = [launcher]
+    if mpi == "openmpi":
+        line += ["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "--tag-output"] + ["--allow-run-as-root"] * (os.geteuid() == 0)
+    line += ["-n", str(ranks)]
+    for name, value in {**FIXED, **settings}.items():
+        line += ["-x", f"{name}={value}"] if mpi == "openmpi" else ["-env", name, value]
+    print("+", " ".join(line), program, *arguments, flush=True)
+    return subprocess.Popen(line + [program, *map(str, arguments)], env=clean, cwd=scratch, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+
+
+def said(process):
+    try:
+        out, _ = process.communicate(timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        fail(f"the job hung: ended after {TIMEOUT} s")
+    print("\n".join(line for line in out.split("\n") if "loss" not in line), flush=True)
+    return out
+
+
+def job(ranks, settings, *arguments):
+    process = start(ranks, settings, *arguments)
+    out = said(process)
+    expect(process.returncode == 0, f"the job ended with status {process.returncode}")
+    return out
+
+
+def curve(out):
+    return dict(re.findall(r"loss (\d+) (\S+)", out))
+
+
+def weights(name):
+    os.makedirs(at(name), exist_ok=True)
+    return at(name)
+
+
+def files(directory, name="comm0"):
+    """generation: ranks whose files are there"""
+    found = {}
+    for entry in os.listdir(directory):
+        if m := re.fullmatch(rf"{name}\.(\d+)\.(\d+)-of-(\d+)\.state", entry):
+            found.setdefault(int(m[1]), set()).add(int(m[2]))
+            expect(os.stat(os.path.join(directory, entry)).st_mode & 0o777 == 0o600, f"{entry} is not for its user alone")
+        else:
+            expect(entry.startswith(".crimp-"), f"{entry} is nobody's file")
+    return found
+
+
+def same_curve(whole, later, first):
+    expect(len(later) > 0 and min(map(int, later)) == first, f"the second part begins with step {min(map(int, later), default=None)}, not {first}")
+    differ = [s for s in later if later[s] != whole[s]]
+    expect(not differ, f"the loss differs from step {min(map(int, differ)) if differ else 0} on")
+
+
+CODECS = {
+    "3lc": {}, "topk": dict(CRIMP_CODEC="topk:ratio=0.01"), "random": dict(CRIMP_CODEC="randomk"), "momentum": dict(CRIMP_CODEC="dgc"),
+    "8bit": dict(CRIMP_CODEC="topk:ratio=0.01", CRIMP_RESIDUAL="8bit"), "two_shot": dict(CRIMP_ALGORITHM="two_shot"),
+    "powersgd": dict(CRIMP_CODEC="powersgd", CRIMP_ALGORITHM="low_rank"),
+}
+
+
+def restart(name, ranks=3):
+    """With the program's calls, and with CRIMP_STATE_DIR: bit for bit the losses of the training that was not interrupted."""
+    settings = dict(CRIMP_CODEC="3lc") | CODECS[name]
+    whole = curve(job(ranks, settings, "train", 0, 24, weights("whole")))
+    expect(len(whole) == 24, "a step said no loss")
+    first = curve(job(ranks, settings, "train", 0, 11, weights("api"), "save=" + at("api-state")))
+    same_curve(whole, first, 1)
+    later = curve(job(ranks, settings, "train", 11, 24, at("api"), "load=" + at("api-state")))
+    same_curve(whole, later, 12)
+    expect(files(at("api-state"), "saved") == {1: set(range(ranks))}, "crimp_save's files")
+    env = settings | dict(CRIMP_STATE_DIR=at("env-state"))
+    job(ranks, env, "train", 0, 11, weights("env"))
+    out = job(ranks, env, "train", 11, 24, at("env"))
+    expect("tensors loaded from CRIMP_STATE_DIR" in out, "nothing was loaded")
+    expect(re.search(r"state of \d+ tensors restored, of 0 never asked for", out), "the summary")
+    same_curve(whole, curve(out), 12)
+    # A control: what was saved does matter.
+    shutil.rmtree(at("env-state"))
+    without = curve(job(ranks, env, "train", 11, 24, at("env")))
+    expect(any(without[s] != whole[s] for s in without), "without the state the losses are the same: this test shows nothing")
+
+
+def killed(ranks=3):
+    """A rank is killed in the middle; what all had saved by then is what the training goes on from."""
+    settings = dict(CRIMP_CODEC="3lc", CRIMP_STATE_DIR=at("state"), CRIMP_STATE_INTERVAL="3")
+    whole = curve(job(ranks, dict(CRIMP_CODEC="3lc"), "train", 0, 60, weights("whole")))
+    process = start(ranks, settings, "train", 0, 10000, weights("again"), "slow")
+    deadline = time.time() + TIMEOUT
+    while time.time() < deadline and not os.path.exists(at("again", "weights.20")):
+        time.sleep(0.01)
+    expect(os.path.exists(at("again", "weights.20")), "the training did not begin")
+    pids = [int(p) for p in os.listdir("/proc") if p.isdigit() and is_rank(p)]
+    expect(len(pids) == ranks, f"{len(pids)} ranks run")
+    os.kill(pids[1], signal.SIGKILL)
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGKILL) if process.poll() is None and mpi == "mpich" else None
+    said(process)
+    for p in [int(p) for p in os.listdir("/proc") if p.isdigit() and is_rank(p)]:
+        os.kill(p, signal.SIGKILL)
+    expect(process.returncode != 0, "the job did not end by the signal")
+    there = files(at("state"))
+    newest = max(g for g, of in there.items() if of == set(range(ranks)))
+    expect(len(there) <= 2, f"generations {sorted(there)} are there")
+    # Generation g was saved before call 3 g + 1.
+    step = 3 * newest
+    out = job(ranks, settings, "train", step, 60, at("again"))
+    same_curve(whole, curve(out), step + 1)
+
+
+def is_rank(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read().split(b"\0")
+        return words[0] == program.encode() and at("again").encode() in words
+    except OSError:
+        return False
+
+
+def broken(ranks=3):
+    """The newest set of files is not whole, in all the ways there are: all ranks take the one before."""
+    settings = dict(CRIMP_CODEC="3lc", CRIMP_STATE_DIR=at("state"), CRIMP_STATE_INTERVAL="10")
+    whole = curve(job(ranks, settings, "train", 0, 24, weights("whole")))
+    # Of steps 10 and 20, and of the end; the first went when the second was whole.
+    expect(files(at("state")) == {2: set(range(ranks)), 3: set(range(ranks))}, "generations 2 and 3 are not what is there")
+    shutil.copytree(at("state"), at("kept"))
+    victim = at("state", f"comm0.3.1-of-{ranks}.state")
+
+    def cut():
+        os.truncate(victim, os.path.getsize(victim) - 9)
+
+    def flip():
+        with open(victim, "r+b") as file:
+            file.seek(5000)
+            byte = file.read(1)
+            file.seek(5000)
+            file.write(bytes([byte[0] ^ 1]))
+
+    def link():
+        os.rename(victim, at("elsewhere"))
+        os.symlink(at("elsewhere"), victim)
+
+    def others():
+        os.chmod(victim, 0o666)
+
+    def of_another_rank():
+        shutil.copyfile(at("state", f"comm0.3.0-of-{ranks}.state"), victim)
+
+    def of_another_job():
+        shutil.rmtree(at("state2"), ignore_errors=True)
+        job(ranks, settings | dict(CRIMP_STATE_DIR=at("state2")), "train", 0, 24, weights("whole2"))
+        shutil.copy(at("state2", os.path.basename(victim)), victim)
+
+    def fifo():
+        os.remove(victim)
+        os.mkfifo(victim, 0o600)
+
+    for damage in (lambda: os.remove(victim), cut, flip, link, others, of_another_rank, of_another_job, fifo):
+        shutil.rmtree(at("state"))
+        shutil.copytree(at("kept"), at("state"))
+        damage()
+        # Weights of step 20, as those of another job: the end was never whole.
+        out = job(ranks, settings, "train", 20, 24, at("whole"))
+        expect(re.search("generation 3 of .* is not whole: generation 2 is loaded", out), "it was not the generation before that was loaded, with a word about the newest")
+        same_curve(whole, curve(out), 21)
+    shutil.rmtree(at("state"))
+    shutil.copytree(at("kept"), at("state"))
+    for entry in os.listdir(at("state")):
+        os.truncate(at("state", entry), 100)
+    out = job(ranks, settings, "train", 0, 24, at("whole"))
+    expect("tensors loaded" not in out, "nothing could be loaded, but it says so")
+    same_curve(whole, curve(out), 1)
+
+
+def unwritable(ranks=2):
+    """Nothing can be written: a warning for each rank, and the training is the same."""
+    whole = curve(job(ranks, dict(CRIMP_CODEC="3lc"), "train", 0, 12, weights("whole")))
+    open(at("file"), "w").close()
+    for directory in (at("no", "parent"), at("file"), "/proc/nothing"):
+        out = job(ranks, dict(CRIMP_CODEC="3lc", CRIMP_STATE_DIR=directory, CRIMP_STATE_INTERVAL="2"), "train", 0, 12, at("whole"))
+        same_curve(whole, curve(out), 1)
+        warnings = len(re.findall("nothing is saved", out))
+        expect(warnings == ranks or "no state is loaded" in out, f"{warnings} warnings, not one for each of {ranks} ranks")
+    # A disk that is full in the middle of the job.
+    inside = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size=600k tmpfs "{at("full")}" && exec "$@"', "sh"]
+    os.mkdir(at("full"))
+    if not shutil.which("unshare") or subprocess.run([*inside, "true"], capture_output=True).returncode != 0:
+        print("saved_state.py: nothing can be mounted here: no full disk")
+        return
+    global launcher
+    before, launcher = launcher, inside[0]
+    outer = subprocess.Popen
+    subprocess.Popen = lambda line, **rest: outer([*inside, before, *line[1:]], **rest)
+    out = job(ranks, dict(CRIMP_CODEC="3lc", CRIMP_STATE_DIR=at("full", "state"), CRIMP_STATE_INTERVAL="2"), "train", 0, 12, at("whole"))
+    expect("No space left" in out, "the disk was not full")
+    same_curve(whole, curve(out), 1)
+
+
+def other_ranks(algorithm):
+    """What is owed to the sum is the same on any number of ranks."""
+    settings = dict(CRIMP_CODEC="topk:ratio=0.1", CRIMP_ALGORITHM=algorithm)
+    job(4, settings, "owe", 7, at("owed"), "save=" + at("state"))
+    expect(files(at("state"), "saved") == {1: {0, 1, 2, 3}}, "crimp_save's files")
+    for ranks in (4, 2, 3, 5):
+        job(ranks, settings, "drain", at("owed"), "load=" + at("state"))
+    # One rank's missing file would be missing.
+    os.rename(at("state", "saved.1.3-of-4.state"), at("gone"))
+    process = start(3, settings, "drain", at("owed"), "load=" + at("state"))
+    out = said(process)
+    expect(process.returncode != 0 and "failed: crimp_load" in out, "a rank's file is missing, and nobody noticed")
+
+
+if case.startswith("restart."):
+    restart(case[8:])
+elif case.startswith("other_ranks."):
+    other_ranks(case[12:])
+elif case == "refused":
+    os.mkdir(at("there"))
+    job(3, dict(CRIMP_CODEC="3lc"), "refused", at("there"))
+else:
+    {"killed": killed, "broken": broken, "unwritable": unwritable}[case]()
+shutil.rmtree(scratch, ignore_errors=True)
+print("saved_state.py: passed")
