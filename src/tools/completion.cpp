@@ -8,6 +8,7 @@
 
 #include "codec/spec.hpp"
 #include "commands.hpp"
+#include "core/output_file.hpp"
 #include "exit_code.hpp"
 #include "setting_options.hpp"
 
@@ -247,17 +248,21 @@ int complete(Arguments words) {
 }
 
 int completion(Arguments arguments) {
-  std::string shell;
+  std::string shell, file;
   CommandLine app(
       "Prints a script that lets a shell complete commands, options, codecs with their parameters, and values.\n\n"
       "  eval \"$(crimp completion bash)\"        in ~/.bashrc; likewise zsh, behind compinit, in ~/.zshrc\n"
       "  crimp completion fish | source         in ~/.config/fish/config.fish",
       "crimp completion");
   const auto given = app.option("shell", shell, "bash, zsh or fish").one_of({"bash", "zsh", "fish"});
+  app.option("--output", file, "Write it to this file");
   if (const auto code = app.parse(std::move(arguments))) return *code;
   if (!given.given())
     throw Error(ErrorCode::argument_invalid, "completion: the shell is missing; legal is: bash, zsh, fish");
-  std::fputs(shell == "bash" ? kBash : shell == "zsh" ? kZsh : kFish, stdout);
+  const char* const script = shell == "bash" ? kBash : shell == "zsh" ? kZsh : kFish;
+  if (file.empty()) return std::fputs(script, stdout), kDone;
+  if (const std::string why = OutputFile(file).write(script); !why.empty())
+    return std::fprintf(stderr, "crimp: completion: %s\n", why.c_str()), kNotSo;
   return kDone;
 }
 

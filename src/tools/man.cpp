@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "commands.hpp"
+#include "core/output_file.hpp"
 #include "exit_code.hpp"
 #include "manual_page.hpp"
 
@@ -14,10 +15,9 @@ namespace {
 void write(const std::filesystem::path& file, const std::string& text) {
   std::error_code error;
   std::filesystem::create_directories(file.parent_path(), error);
-  std::ofstream stream(file, std::ios::binary);
-  stream << text;
-  stream.close();
-  if (error || !stream) throw Error(ErrorCode::transport_failed, "man: '" + file.string() + "' cannot be written");
+  const std::string why =
+      error ? "'" + file.string() + "' cannot be written: " + error.message() : OutputFile(file.string()).write(text);
+  if (!why.empty()) throw Error(ErrorCode::transport_failed, "man: " + why);
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ std::string paragraphs(const std::string& text) {
 std::string head(const std::string& name, int section, const std::string& what) {
   std::string upper = name;
   std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return std::toupper(c); });
-  return "'\\\" Made by crimp man.\n.TH " + upper + " " + std::to_string(section) +
+  return ".\\\" Made by crimp man.\n.TH " + upper + " " + std::to_string(section) +
          " " CRIMP_DATE " \"crimp " CRIMP_VERSION "\" \"Crimp\"\n.SH NAME\n" + escaped(name) + " \\- " + escaped(what) +
          "\n";
 }
@@ -204,13 +204,19 @@ std::string manual_of_header(const std::string& header) {
   std::istringstream lines(header);
   std::string comment, code;
   bool within = false;
+  const auto flush = [&] {
+    if (!comment.empty()) out += std::string(out.ends_with(".SH DESCRIPTION\n") ? "" : ".PP\n") + comment;
+    comment.clear();
+  };
   const auto end_code = [&] {
     std::string shown = code;
     for (auto at = shown.find("CRIMP_API "); at != shown.npos; at = shown.find("CRIMP_API ")) shown.erase(at, 10);
     code.clear();
-    if (shown.find_first_not_of(" \n") == shown.npos || shown.find('#') != shown.npos ||
-        shown.find("extern") != shown.npos)
+    if (shown.find_first_not_of(" \n") == shown.npos) return;
+    if (shown.find('#') != shown.npos || shown.find("extern") != shown.npos) {
+      flush();  // the comment was of the file
       return;
+    }
     out += ".PP\n.nf\n" + bold(shown.substr(0, shown.find_last_not_of('\n') + 1)) + "\n.fi\n";
     if (!comment.empty()) out += ".RS\n.PP\n" + comment + ".RE\n";
     comment.clear();
@@ -218,8 +224,7 @@ std::string manual_of_header(const std::string& header) {
   for (std::string line; std::getline(lines, line);) {
     if (!within && line.starts_with("/*")) {
       end_code();
-      if (!comment.empty()) out += ".PP\n" + comment;  // of the file, not of a declaration
-      comment.clear();
+      flush();  // of the declarations behind it, and not of one
       within = true;
       line.erase(0, 2);
     } else if (!within) {
