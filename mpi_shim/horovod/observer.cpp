@@ -19,7 +19,8 @@ thread_local bool negotiates __attribute__((tls_model("initial-exec"))) = false;
 std::string settings_of(const Settings& settings, const Options& options, int ranks_per_host) {
   std::string out;
   for (const Option& option : option_table())
-    if (const std::string value = option.get(settings); option.agreed && value != option.default_value)
+    if (const std::string value = option.get(settings);
+        option.agreed && value != option.default_value && option.name != std::string_view("CRIMP_PROFILE"))
       out += std::string(option.name) + "=" + value + " ";
   return out + "HOROVOD_FUSION_THRESHOLD=" + std::to_string(options.fusion_threshold) +
          (options.autotune ? " HOROVOD_AUTOTUNE=1" : "") + " ranks per host=" + std::to_string(ranks_per_host);

@@ -33,6 +33,8 @@ bool in_range(const CodecParameter& row, double x, double least, double most) {
 
 }  // namespace
 
+std::span<const CodecParameter> common_parameters() { return kCommon; }
+
 std::string spec_number(double x) {
   char text[32];
   const auto end = std::to_chars(text, text + sizeof text, static_cast<float>(x)).ptr;

@@ -1,6 +1,7 @@
 // Codec texts: "name:key=value,key=value".
 #pragma once
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -62,6 +63,7 @@ inline constexpr Parameter<float> kMomentum{{.key = "momentum",
 inline constexpr auto kNesterov = flag_parameter("nesterov", false, "Nesterov's momentum, of the memory momentum");
 inline constexpr auto kForce =
     flag_parameter("force", false, "1 allows a memory with which the codec is known to diverge");
+std::span<const CodecParameter> common_parameters();  // these
 // Of codecs whose default memory is momentum, one of their own.
 inline constexpr Parameter<float> kClip{
     {.key = "clip",

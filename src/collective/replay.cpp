@@ -118,11 +118,12 @@ void add_plans(const json& rank, std::vector<PlanTurns>& to) {
   }
 }
 
-// What decides nothing in a replay, or nothing about results.
+// What decides nothing in a replay, or nothing about results; a profile's values are compared one by one.
 bool free_to_differ(const Option& option) {
   const std::string_view name = option.name;
-  return name == "CRIMP_ALGORITHM" || name == "CRIMP_QUALITY" || name == "CRIMP_DELAY_TARGET" ||
-         name == "CRIMP_GAIN_FLOOR" || name == "CRIMP_HOLD_MS" || (!option.agreed && name != "CRIMP_RESIDUAL_JUMP");
+  return name == "CRIMP_PROFILE" || name == "CRIMP_ALGORITHM" || name == "CRIMP_QUALITY" ||
+         name == "CRIMP_DELAY_TARGET" || name == "CRIMP_GAIN_FLOOR" || name == "CRIMP_HOLD_MS" ||
+         (!option.agreed && name != "CRIMP_RESIDUAL_JUMP");
 }
 
 // "CRIMP_CODEC was '3lc', and is 'fp16'; ..."

@@ -3,6 +3,8 @@
 #include <bit>
 #include <utility>
 
+#include "core/progress.hpp"
+
 namespace crimp {
 namespace {
 
@@ -94,6 +96,25 @@ void TimeRecord::operator+=(const TimeRecord& more) {
 void Report::times(const std::string& codec, std::uint64_t from_elements, const TimeRecord& r) {
   std::lock_guard lock(mutex_);
   times_[{codec, from_elements}] += r;
+}
+
+JobProgress Report::progress() const {
+  std::lock_guard lock(mutex_);
+  JobProgress now{all_.calls, 0, all_.bytes_in, all_.sent, all_.total, {}};
+  for (const auto& passes : passes_) now.passed += passes.load(std::memory_order_relaxed);
+  for (const auto& [_, of] : times_) now.times += of;
+  for (const auto& [_, of] : times_until_now_) now.times += of;
+  return now;
+}
+
+void Report::times_until_now(const void* session, const TimeRecord& r) {
+  std::lock_guard lock(mutex_);
+  times_until_now_[session] = r;
+}
+
+void Report::times_ended(const void* session) {
+  std::lock_guard lock(mutex_);
+  times_until_now_.erase(session);
 }
 
 bool Report::has_room() const {

@@ -15,6 +15,7 @@
 
 namespace crimp {
 
+struct JobProgress;
 struct Settings;
 
 // Why a call went through MPI unchanged. One list makes the enum and the texts.
@@ -170,6 +171,14 @@ class Report {
   void state(const StateRecord&);  // of one communicator, when it ends
   void residuals(std::uint64_t bytes) { residual_bytes_.fetch_add(bytes, std::memory_order_relaxed); }
 
+  // While the job runs: what has been counted (core/progress.hpp), with the times that sessions say when they are
+  // asked, which they see at their next call by a number that has changed.
+  JobProgress progress() const;
+  void want_times() { times_wanted_.fetch_add(1, std::memory_order_relaxed); }
+  std::uint32_t times_wanted() const { return times_wanted_.load(std::memory_order_relaxed); }
+  void times_until_now(const void* session, const TimeRecord&);
+  void times_ended(const void* session);  // times() has them
+
   bool compressed_any() const;
   std::string summary() const;  // one or two lines for people
   std::string json() const;     // one rank's object
@@ -214,6 +223,8 @@ class Report {
   std::map<std::string, Sum> by_layout_;
   std::map<int, Sum> by_size_;  // key: floor(log2(bytes))
   std::map<std::pair<std::string, std::uint64_t>, TimeRecord> times_;
+  std::map<const void*, TimeRecord> times_until_now_;  // of sessions that live
+  std::atomic<std::uint32_t> times_wanted_{0};
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(PassReason::count)> passes_{};
   std::uint64_t device_calls_ = 0;
   std::map<std::string, std::uint64_t> through_host_;  // by reason

@@ -6,6 +6,7 @@
 
 #include "core/nearest.hpp"
 #include "core/numbers.hpp"
+#include "core/profile.hpp"
 #include "core/settings.hpp"
 #include "core/settings_file.hpp"
 #include "core/types.hpp"
@@ -65,6 +66,12 @@ std::string real_text(double value) {
 
 std::string flag_text(bool b) { return b ? "1" : "0"; }
 
+bool parse_status(std::string_view text, std::string& to) {
+  if (text == "1" || text == "on") text = "stderr";
+  if (text == "0") text = "off";
+  return !text.empty() && parse_text(text, to);
+}
+
 // The texts of codecs are read by make_codec once, at start-up; core knows no codec.
 constexpr Option kTable[] = {
     {"CRIMP_CONFIG", "", "a file name",
@@ -74,6 +81,10 @@ constexpr Option kTable[] = {
     {"CRIMP_ENABLE", "1", "0 or 1 (off or on)", "0: every call passes through", true,
      [](Settings& s, std::string_view t) { return parse_flag(t, s.enable); },
      [](const Settings& s) { return flag_text(s.enable); }},
+    {"CRIMP_PROFILE", "off", "off, safe, balanced, aggressive",
+     "a group of settings, in place of the defaults of those that nothing else says (crimp info --profiles lists them)",
+     true, [](Settings& s, std::string_view t) { return (t == "off" || find_profile(t)) && parse_text(t, s.profile); },
+     [](const Settings& s) { return s.profile; }},
     {"CRIMP_CODEC", "auto", "auto, none, fp16, bf16, 3lc, or codec:parameter=value,...",
      "how gradients are compressed; auto: 3lc:s=0.5,entropy=1 under Horovod, elsewhere nothing lossy until a codec is chosen (crimp info --codecs lists all)",
      true, [](Settings& s, std::string_view t) { return parse_codec(t, s.codec); },
@@ -219,6 +230,11 @@ constexpr Option kTable[] = {
      "how much is said on standard error; info: one line at start and a summary at the end", false,
      [](Settings& s, std::string_view t) { return parse_level(t, s.log); },
      [](const Settings& s) { return std::string(kLevels[static_cast<int>(s.log)]); }},
+    {"CRIMP_STATUS", "off", "off, stderr, live, or a file name",
+     "while the job runs rank 0 says what has been done so far: on standard error, one line that is renewed four times a second on a terminal (live: wherever it leads), elsewhere "
+     "a line every 10 s; or in a file, once a second, which crimp status shows",
+     false, [](Settings& s, std::string_view t) { return parse_status(t, s.status); },
+     [](const Settings& s) { return s.status; }},
     {"CRIMP_REPORT", "", "a file name",
      "rank 0 writes what was done, per rank and size class, as JSON at MPI_Finalize (a new or regular file, or /dev/stdout, /dev/stderr)",
      false, [](Settings& s, std::string_view t) { return parse_text(t, s.report); },
@@ -282,21 +298,28 @@ void take(Settings& settings, std::string_view name, std::string_view value, con
   }
 }
 
-// All but what the environment says. Of a name that comes twice the last line counts.
-void take_file(Settings& settings, const std::vector<std::string_view>& said, std::vector<Complaint>& complaints) {
+// Of the file that CRIMP_CONFIG names; nothing where it cannot be read, which is complained of.
+std::vector<FileSetting> read_file(const std::string& config, std::vector<Complaint>& complaints) {
+  if (config.empty()) return {};
   try {
-    const auto all = read_settings_file(settings.config);
-    for (auto of = all.begin(); of != all.end(); ++of) {
-      const auto again = [&](const FileSetting& other) { return other.name == of->name; };
-      if (std::find(said.begin(), said.end(), of->name) != said.end() && of->name != "CRIMP_CONFIG") continue;
-      if (std::any_of(of + 1, all.end(), again)) continue;
-      const std::string where = " in line " + std::to_string(of->line) + " of " + settings.config;
-      if (of->name == "CRIMP_CONFIG")
-        complaints.push_back({"CRIMP_CONFIG" + where + " is not read: one file cannot name another", false});
-      else take(settings, of->name, of->value, where, complaints);
-    }
+    return read_settings_file(config);
   } catch (const std::exception& e) {
-    complaints.push_back({"CRIMP_CONFIG is '" + settings.config + "': " + e.what(), true});
+    complaints.push_back({"CRIMP_CONFIG is '" + config + "': " + e.what(), true});
+    return {};
+  }
+}
+
+// All but what the environment says. Of a name that comes twice the last line counts.
+void take_file(Settings& settings, const std::vector<FileSetting>& all, const std::vector<std::string_view>& said,
+               std::vector<Complaint>& complaints) {
+  for (auto of = all.begin(); of != all.end(); ++of) {
+    const auto again = [&](const FileSetting& other) { return other.name == of->name; };
+    if (std::find(said.begin(), said.end(), of->name) != said.end() && of->name != "CRIMP_CONFIG") continue;
+    if (std::any_of(of + 1, all.end(), again)) continue;
+    const std::string where = " in line " + std::to_string(of->line) + " of " + settings.config;
+    if (of->name == "CRIMP_CONFIG")
+      complaints.push_back({"CRIMP_CONFIG" + where + " is not read: one file cannot name another", false});
+    else take(settings, of->name, of->value, where, complaints);
   }
 }
 
@@ -305,8 +328,6 @@ void take_file(Settings& settings, const std::vector<std::string_view>& said, st
 Settings read_settings(const char* const* environment, std::vector<Complaint>& complaints,
                        std::span<const SettingText> otherwise) {
   Settings settings;
-  for (const SettingText& of : otherwise)
-    if (const Option* const option = find_option(of.name)) option->set(settings, of.value);
   const auto each = [&](auto&& fn) {
     for (const char* const* at = environment; at && *at; ++at) {
       const std::string_view entry(*at);
@@ -315,11 +336,25 @@ Settings read_settings(const char* const* environment, std::vector<Complaint>& c
     }
   };
   std::vector<std::string_view> said;
+  std::string_view profile;
+  for (const SettingText& of : otherwise)
+    if (of.name == "CRIMP_PROFILE") profile = of.value;
   each([&](std::string_view name, std::string_view value) {
     said.push_back(name);
     if (name == "CRIMP_CONFIG") settings.config = value;
   });
-  if (!settings.config.empty()) take_file(settings, said, complaints);
+  const std::vector<FileSetting> file = read_file(settings.config, complaints);
+  for (const FileSetting& of : file)
+    if (of.name == "CRIMP_PROFILE") profile = of.value;
+  each([&](std::string_view name, std::string_view value) {
+    if (name == "CRIMP_PROFILE") profile = value;
+  });
+  // From the weakest to the strongest.
+  if (const Profile* const found = find_profile(profile))
+    for (const ProfileSetting& of : found->settings) find_option(of.name)->set(settings, of.value);
+  for (const SettingText& of : otherwise)
+    if (const Option* const option = find_option(of.name)) option->set(settings, of.value);
+  take_file(settings, file, said, complaints);
   each([&](std::string_view name, std::string_view value) { take(settings, name, value, "", complaints); });
   return settings;
 }

@@ -15,6 +15,7 @@ enum class LogLevel { off, error, warn, info, debug };
 struct Settings {
   std::string config;  // the file, which has been read
   bool enable = true;
+  std::string profile = "off";
   std::string codec = "auto";
   std::string unknown_layout = "fp16";
   std::string rules = "*bias=none; *bn*=none; *norm*=none; <1024=none";
@@ -45,6 +46,7 @@ struct Settings {
   int stall_s = 10;
   bool skew = false;
   LogLevel log = LogLevel::info;
+  std::string status = "off";
   std::string report;
   std::string replay;
   std::string replayed;  // digest of the content of the file `replay`, which ranks compare in place of its name
@@ -79,7 +81,8 @@ struct SettingText {
 };
 
 // Reads NAME=VALUE strings up to a null pointer (environ), and the file of CRIMP_CONFIG, which they override. Of what
-// neither says `otherwise` holds (settings_text.hpp); what is not legal in that is left out.
+// neither says `otherwise` holds (settings_text.hpp); what is not legal in that is left out. Behind all of them come
+// the values of CRIMP_PROFILE (profile.hpp), and then the defaults.
 Settings read_settings(const char* const* environment, std::vector<Complaint>& complaints,
                        std::span<const SettingText> otherwise = {});
 

@@ -86,7 +86,7 @@ CallOutcome run(const Context& context, Transport& transport, Chooser& chooser, 
     const PlannedPart& part = plan.parts[p];
     chooser.took(part.query, choice, seconds(end - (p == 0 ? times.chosen : now)));
     const double took_s = seconds(end - (p == 0 ? times.begun : now));
-    if (context.records)
+    if (context.times)
       context.report.note([&] { chooser.account(part.query).call(part.query.count, part.query.plain_bytes, took_s); });
     context.report.note([&] {
       context.report.compressed({part.plan.codec->spec(), name_of(plan.layout->source), route.name, choice.why,

@@ -28,6 +28,7 @@ struct Context {
   SharedModels& models;
   PrivateWorld& private_world;
   bool records;          // there will be a report
+  bool times;            // what calls take is kept, for it or for CRIMP_STATUS
   const Replay* replay;  // CRIMP_REPLAY; null: unset
   // How many communicators of the same ranks have asked before.
   std::function<std::uint64_t(std::uint64_t digest_of_ranks)> number_of;

@@ -23,10 +23,13 @@
 #include "mpi/mpi_transport.hpp"
 #include "mpi/nonblocking.hpp"
 #include "mpi/session.hpp"
+#include "mpi/status_line.hpp"
 
 extern char** environ;
 
 namespace crimp {
+
+Runtime::Runtime() = default;
 
 Runtime& Runtime::get() {
   static auto& runtime = *new Runtime;
@@ -205,6 +208,7 @@ void Runtime::start(bool world) {
   }
   if (world_rank_ == 0 || world_rank_ == illegal_rank_) announce();
   open_files();
+  start_status();
   state_.store(State::running, std::memory_order_release);
 }
 
@@ -225,6 +229,19 @@ void Runtime::open_files() {
     trace_file_.reset();
     log(LogLevel::error, "CRIMP_TRACE: '" + settings_.trace +
                              "' is the file of CRIMP_REPORT, too: no trace is written. Give it another name");
+  });
+}
+
+void Runtime::start_status() {
+  if (world_rank_ != 0 || settings_.status == "off") return;
+  logged("CRIMP_STATUS", [&] {
+    status_ = std::make_unique<StatusLine>(settings_.status, report);
+    const OutputFile* const file = status_->file();
+    if (!file || !((report_file_ && file->is(*report_file_)) || (trace_file_ && file->is(*trace_file_)))) return;
+    status_.reset();
+    log(LogLevel::error,
+        "CRIMP_STATUS: '" + settings_.status +
+            "' is the file of CRIMP_REPORT or CRIMP_TRACE, too: no status is written. Give it another name");
   });
 }
 
@@ -265,8 +282,8 @@ void Runtime::announce() const {
             (codecs_.ladder().empty()
                  ? ""
                  : ", and then as the network makes necessary (CRIMP_CONTROL=" + settings_.control + ")") +
-            " (" + simd_target() + ", " + std::to_string(settings_.threads) +
-            (settings_.threads == 1 ? " thread)" : " threads)"));
+            " (" + (settings_.profile == "off" ? "" : "profile " + settings_.profile + ", ") + simd_target() + ", " +
+            std::to_string(settings_.threads) + (settings_.threads == 1 ? " thread)" : " threads)"));
   if (usable_ && codecs_.momentum())
     log(LogLevel::info,
         "the codec holds the training's momentum, so the optimizer's must be 0. Calls of fewer than " +
@@ -303,13 +320,21 @@ Context Runtime::context() {
     std::lock_guard lock(mutex_);
     return communicators_[ranks]++;
   };
-  return {settings_,      legal(),
-          cuda_aware_,    codecs_,
-          *workers_,      trace_.get(),
-          state_dir_,     report,
-          models,         private_world,
-          gather_report_, replay_ ? &*replay_ : nullptr,
-          number_of,      [this](const std::vector<int>& ranks) { return nodes_of(ranks); }};
+  return {settings_,
+          legal(),
+          cuda_aware_,
+          codecs_,
+          *workers_,
+          trace_.get(),
+          state_dir_,
+          report,
+          models,
+          private_world,
+          gather_report_,
+          gather_report_ || status_,
+          replay_ ? &*replay_ : nullptr,
+          number_of,
+          [this](const std::vector<int>& ranks) { return nodes_of(ranks); }};
 }
 
 Session* Runtime::session(MPI_Comm comm, PassReason* why, const AllreduceRequest* request) {
@@ -415,6 +440,7 @@ void Runtime::finish() noexcept {
     for (Session* s : left) end(s);
     private_world.close();
   });
+  status_.reset();  // which says what the summary is made of, too
   logged("the summary", [&] {
     if (world_rank_ == 0 && usable_ && (codecs_.any() || report.compressed_any()))
       log(LogLevel::info, report.summary());

@@ -33,6 +33,7 @@ namespace crimp {
 
 class NonblockingSums;
 class Session;
+class StatusLine;
 struct AllreduceRequest;
 
 using AllreduceFn = int (*)(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm);
@@ -98,7 +99,7 @@ class Runtime {
 
  private:
   enum class State { idle, running, finished };
-  Runtime() = default;
+  Runtime();
   bool agree();  // with the other ranks of MPI_COMM_WORLD
   void read();
   void read_replay();
@@ -106,6 +107,7 @@ class Runtime {
   void announce() const;
   void open_files();  // says what is wrong with them, while there is time to stop the job
   void write_files();
+  void start_status();
   void end(Session*);
   std::string report_text(const std::vector<std::string>& of_ranks) const;
   static int forget(MPI_Comm, int keyval, void* session, void* extra);
@@ -122,6 +124,7 @@ class Runtime {
   std::unique_ptr<Workers> workers_;
   std::unique_ptr<Trace> trace_;
   std::optional<OutputFile> report_file_, trace_file_;  // of the rank that writes
+  std::unique_ptr<StatusLine> status_;                  // likewise
   std::optional<Replay> replay_;
   std::string state_dir_;
   std::map<std::uint64_t, std::uint64_t> communicators_;  // so far, by the digest of their ranks

@@ -83,7 +83,7 @@ void Session::note_in(Report& report) const {
 
 void Session::leave(const AllreduceRequest& request, const std::shared_ptr<const CallPlan>& plan,
                     Clock::time_point begun) {
-  if (!context_.records || !request.left) return;
+  if (!context_.times || !request.left) return;
   times_.leave({begun, request.count, plan, nullptr, 0, 0, plan->layout, request.count * size_of(request.dtype)});
   *request.left = this;
 }
@@ -184,7 +184,7 @@ void Session::note_pass(const AllreduceRequest& request, const CallPlan& plan, c
       recorded_.repeats() ? Chooser::Settled{} : chooser_.settled(query, chosen.choices[0]);
   if (!settled.codec && !recorded_.repeats()) return;
   KnownPasses::Pass& known = passes_.add(request, plan, settled);
-  if (context_.records) context_.report.note([&] { known.account = &chooser_.account(query); });
+  if (context_.times) context_.report.note([&] { known.account = &chooser_.account(query); });
 }
 
 void Session::try_plain(const AllreduceRequest& request, Transport& transport, const ChoiceQuery& query,
@@ -226,6 +226,7 @@ bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
     if (e.code() == ErrorCode::call_differs) chooser_.forget(), control_.reset();
     throw;
   }
+  times_.look();
   if (done) {
     memory_.keep();
     return true;
@@ -321,7 +322,7 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
       return false;
     }
     try_plain(request, transport, plan->parts[0].query, chosen.choices[0]);
-    if (context_.records) {
+    if (context_.times) {
       times_.leave({times.begun, request.count, plan, nullptr, 0, 0, plan->layout, bytes});
       times_.left_ended();
     }

@@ -34,8 +34,17 @@ void TimedCalls::left_ended() noexcept {
   left_.layout.reset();
 }
 
+void TimedCalls::say_until_now() noexcept {
+  context_.report.note([&] {
+    TimeRecord all;
+    for (const Chooser::Times& times : chooser_.times()) all += times.of;
+    context_.report.times_until_now(this, all);
+  });
+}
+
 void TimedCalls::note_in(Report& report) const {
-  if (context_.records)
+  if (context_.times) report.note([&] { report.times_ended(this); });
+  if (context_.times)
     report.note([&] {
       for (const Chooser::Times& times : chooser_.times())
         report.times(times.codec->spec(), times.from_elements, times.of);

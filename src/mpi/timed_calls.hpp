@@ -1,11 +1,12 @@
-// What calls took, for the report: those left to MPI too, and the steps that calls make up. Without a report nothing is
-// kept.
+// What calls took, for the report and CRIMP_STATUS: those left to MPI too, and the steps that calls make up. Without
+// either nothing is kept.
 #pragma once
 #include <cstdint>
 #include <memory>
 
 #include "collective/call_plan.hpp"
 #include "collective/chooser.hpp"
+#include "core/report.hpp"
 #include "core/trace.hpp"
 #include "mpi/context.hpp"
 #include "schedule/step_recorder.hpp"
@@ -32,6 +33,10 @@ class TimedCalls {
   };
   void leave(Left left) { left_ = std::move(left); }
   void left_ended() noexcept;
+  // At a call's end: where somebody wants to know, what all have taken until now.
+  void look() noexcept {
+    if (const std::uint32_t wanted = context_.report.times_wanted(); wanted != seen_) seen_ = wanted, say_until_now();
+  }
   void note_in(Report&) const;
 
  private:
@@ -39,6 +44,8 @@ class TimedCalls {
   Chooser& chooser_;
   StepRecorder steps_;
   Left left_{};
+  std::uint32_t seen_ = 0;
+  void say_until_now() noexcept;
 };
 
 }  // namespace crimp

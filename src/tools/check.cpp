@@ -15,6 +15,7 @@
 
 #include "commands.hpp"
 #include "elf_file.hpp"
+#include "exit_code.hpp"
 
 namespace crimp::tools {
 namespace {
@@ -226,11 +227,12 @@ struct Answers {
 int check(Arguments arguments) {
   CommandLine app(
       "Runs a program and says which of MPI's reductions it calls and whether they lead to Crimp, the way it is linked or\n"
-      "preloaded. Exit code 0: what Crimp compresses reaches it; 1: it does not, and why; 2: the question cannot be asked.",
+      "preloaded. Exit code 0: what Crimp compresses reaches it; 1: it does not, and why; 2: the question cannot be asked; 127: the program\n"
+      "could not be started.",
       "crimp check");
   std::vector<std::string> command, files;
   bool functions = false, markdown = false;
-  app.option("command", command, "the program and its arguments, behind --");
+  app.option("command", command, "the program and its arguments, behind --").completes("command");
   app.option("--file", files, "A program or library that is read and not run; repeatable").one_each();
   app.flag("--functions", functions, "Print what Crimp does with each of MPI's reductions");
   app.flag("--markdown", markdown, "... as a table");
@@ -250,7 +252,7 @@ int check(Arguments arguments) {
            2;
   char answer[] = "/tmp/crimp-check-XXXXXX";
   const int fd = ::mkstemp(answer);
-  if (fd < 0) return std::perror("crimp check: /tmp"), 2;
+  if (fd < 0) return std::perror("crimp check: /tmp"), kNotSo;
   ::close(fd);
   const pid_t child = ::fork();
   if (child == 0) {
@@ -260,10 +262,10 @@ int check(Arguments arguments) {
     words.push_back(nullptr);
     ::execvp(words[0], words.data());
     std::perror(("crimp check: " + command[0]).c_str());
-    ::_exit(127);
+    ::_exit(kNotStarted);
   }
   int status = 0;
-  if (child < 0 || ::waitpid(child, &status, 0) != child) return std::perror("crimp check"), 2;
+  if (child < 0 || ::waitpid(child, &status, 0) != child) return std::perror("crimp check"), kNotSo;
   std::ifstream file(answer);
   const Answers found(file);
   ::unlink(answer);
@@ -291,7 +293,7 @@ int check(Arguments arguments) {
     return std::fprintf(stderr, "crimp check: the program ended by signal %d\n", WTERMSIG(status)), 1;
   if (WEXITSTATUS(status) != 0)
     return std::fprintf(stderr, "crimp check: the program ended with %d\n", WEXITSTATUS(status)),
-           WEXITSTATUS(status) == 127 ? 2 : 1;
+           WEXITSTATUS(status) == kNotStarted ? kNotStarted : kNotSo;
   return good ? 0 : 1;
 }
 

@@ -18,6 +18,7 @@ CommandLine::Option CommandLine::Option::within(double least, double most) const
 }
 CommandLine::Option CommandLine::Option::positive() const { return option_->check(CLI::PositiveNumber), *this; }
 CommandLine::Option CommandLine::Option::one_of(const std::vector<std::string>& legal) const {
+  of_->extra_[option_].values = legal;
   return option_->check(CLI::IsMember(legal)), *this;
 }
 CommandLine::Option CommandLine::Option::check(std::function<std::string(const std::string&)> complaint) const {
@@ -31,6 +32,10 @@ CommandLine::Option CommandLine::Option::units(
 CommandLine::Option CommandLine::Option::one_each() const { return option_->allow_extra_args(false), *this; }
 CommandLine::Option CommandLine::Option::separated_by(char c) const { return option_->delimiter(c), *this; }
 CommandLine::Option CommandLine::Option::value_optional() const { return option_->expected(0, 1), *this; }
+CommandLine::Option CommandLine::Option::completes(const std::string& what) const {
+  of_->extra_[option_].completes = what;
+  return *this;
+}
 bool CommandLine::Option::given() const { return option_->count() > 0; }
 
 CommandLine::CommandLine(const std::string& description, const std::string& name)
@@ -41,7 +46,7 @@ void CommandLine::show_defaults() { app_->option_defaults()->always_capture_defa
 
 template <class T>
 CommandLine::Option CommandLine::option(const std::string& name, T& to, const std::string& help) {
-  return Option(app_->add_option(name, to, help));
+  return Option(app_->add_option(name, to, help), this);
 }
 template CommandLine::Option CommandLine::option(const std::string&, std::string&, const std::string&);
 template CommandLine::Option CommandLine::option(const std::string&, std::uint64_t&, const std::string&);
@@ -59,7 +64,50 @@ void CommandLine::positions_at_end() { app_->positionals_at_end(); }
 void CommandLine::allow_others() { app_->allow_extras(); }
 Arguments CommandLine::others() const { return app_->remaining(); }
 
+namespace {
+CommandText* asked = nullptr;  // by text_of()
+}  // namespace
+
+CommandText text_of(int (*command)(Arguments)) {
+  CommandText text;
+  asked = &text;
+  try {
+    command({});
+  } catch (...) {
+    asked = nullptr;
+    throw;
+  }
+  asked = nullptr;
+  return text;
+}
+
+CommandText CommandLine::text() const {
+  CommandText text;
+  text.name = app_->get_name();
+  text.description = app_->get_description();
+  text.footer = app_->get_footer();
+  text.others = app_->get_allow_extras();
+  for (const CLI::Option* const option : app_->get_options()) {
+    OptionText one;
+    one.position = option->get_positional();
+    if (one.position) one.names.push_back(option->get_name(true));
+    for (const auto& name : option->get_snames()) one.names.push_back("-" + name);
+    for (const auto& name : option->get_lnames()) one.names.push_back("--" + name);
+    const bool value = option->get_items_expected_max() > 0;
+    if (value) one.type = option->get_type_name();
+    one.help = option->get_description();
+    one.value_optional = value && option->get_items_expected_min() == 0;
+    one.repeats = option->get_expected_max() > 1;
+    if (const auto extra = extra_.find(option); extra != extra_.end())
+      one.values = extra->second.values, one.completes = extra->second.completes;
+    if (one.completes.empty()) one.completes = one.type.starts_with("TEXT") ? "file" : "none";
+    text.options.push_back(std::move(one));
+  }
+  return text;
+}
+
 std::optional<int> CommandLine::parse(Arguments arguments, bool quiet) {
+  if (asked) return *asked = text(), 0;
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
   try {
     app_->parse(std::move(arguments));

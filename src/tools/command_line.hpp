@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,12 +20,28 @@ namespace crimp::tools {
 
 using Arguments = std::vector<std::string>;
 
+// What a command takes, as other forms of help show it (manual_page.hpp, completion.hpp).
+struct OptionText {
+  std::vector<std::string> names;   // "--codec", the short ones first; of a position its one name, without dashes
+  std::string type, help;           // "TEXT"; empty: a flag
+  std::vector<std::string> values;  // the only legal ones; empty: there are others
+  std::string completes;            // CommandLine::Option::completes()
+  bool position = false, value_optional = false, repeats = false;
+};
+struct CommandText {
+  std::string name, description, footer;
+  std::vector<OptionText> options;
+  bool others = false;  // words that are no option's are legal
+};
+// Of a command whose function returns what parse() does, before it does anything else. Nothing is run. Not thread-safe.
+CommandText text_of(int (*command)(Arguments));
+
 class CommandLine {
  public:
   // What an option takes; other text ends the command (parse). Valid as long as the command line.
   class Option {
    public:
-    explicit Option(CLI::Option* option) : option_(option) {}
+    Option(CLI::Option* option, CommandLine* of) : option_(option), of_(of) {}
     Option within(int least, int most) const;  // which stand in --help; the type is the one that it shows
     Option within(std::uint64_t least, std::uint64_t most) const;
     Option within(double least, double most) const;
@@ -36,10 +53,14 @@ class CommandLine {
     Option one_each() const;  // of a list: a value for every time that the option stands there
     Option separated_by(char) const;
     Option value_optional() const;
+    // What its values are, for who types them: "codec", "file", "directory",
+    // "command", "none", or a setting, "CRIMP_ALGORITHM". Without: "file" of texts, "none" of numbers.
+    Option completes(const std::string& what) const;
     bool given() const;
 
    private:
     CLI::Option* option_;
+    CommandLine* of_;
   };
 
   explicit CommandLine(const std::string& description, const std::string& name = "");
@@ -60,11 +81,17 @@ class CommandLine {
   Arguments others() const;  // which are no option's, where they are allowed
 
   // The exit code where the arguments end the command (--help: 0, errors: 2), nothing where it goes on. quiet: another
-  // rank says it.
+  // rank says it. Under text_of() it ends the command, too.
   std::optional<int> parse(Arguments, bool quiet = false);
 
  private:
+  struct Extra {
+    std::vector<std::string> values;
+    std::string completes;
+  };
+  CommandText text() const;
   std::unique_ptr<CLI::App> app_;
+  std::map<const CLI::Option*, Extra> extra_;
 };
 
 }  // namespace crimp::tools

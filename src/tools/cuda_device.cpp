@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "commands.hpp"
 #include "core/error.hpp"
 #include "core/settings.hpp"
 #include "crimp/crimp.h"
@@ -15,7 +16,7 @@ extern char** environ;
 namespace crimp::tools {
 namespace {
 
-[[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::device_failed, "--device cuda: " + what); }
+[[noreturn]] void fail(const std::string& what) { throw Lacking(ErrorCode::device_failed, "--device cuda: " + what); }
 
 // Of the driver, which Crimp does not link.
 class Driver {
@@ -99,7 +100,7 @@ std::string cuda_summary() {
 
 CudaDevice open_cuda_device(const std::string& text) {
   const std::string file = plugin_file();
-  if (file == "off") fail("CRIMP_CUDA_PLUGIN is off");
+  if (file == "off") throw Error(ErrorCode::option_invalid, "--device cuda: CRIMP_CUDA_PLUGIN is off");
   const Driver driver;
   driver.need("cuInit", 0u);
   int count = 0, version = 0;

@@ -15,6 +15,7 @@
 #include "commands.hpp"
 #include "core/build_id.hpp"
 #include "core/error.hpp"
+#include "core/profile.hpp"
 #include "core/settings.hpp"
 #include "crimp/crimp.h"
 #include "cuda_device.hpp"
@@ -199,21 +200,26 @@ void print_codecs_as_markdown() {
 }  // namespace
 
 int info(Arguments arguments) {
-  bool env = false, markdown = false, list_codecs = false, list_algorithms = false;
+  bool env = false, markdown = false, list_codecs = false, list_algorithms = false, list_profiles = false;
   CommandLine app("Shows the build, the codecs with their parameters, and the settings.", "crimp info");
   app.flag("--codecs", list_codecs, "All codecs: parameters, defaults, legal values, sources");
   app.flag("--algorithms", list_algorithms, "All algorithms, and the codecs that each can run on two ranks");
   app.flag("--env", env, "All CRIMP_* variables: defaults, legal values, meaning");
-  app.flag("--markdown", markdown, "--env as the Markdown table of docs/settings.md, --codecs as docs/codecs.md");
+  app.flag("--profiles", list_profiles,
+           "The profiles of CRIMP_PROFILE: their settings, and what they cost in accuracy");
+  app.flag(
+      "--markdown", markdown,
+      "--env as the Markdown table of docs/settings.md, --codecs as docs/codecs.md, --profiles as the table of docs/running.md");
   if (const auto code = app.parse(arguments)) return *code;
-  if (markdown && !env && !list_codecs) {
-    std::fprintf(stderr, "crimp: info --markdown is a form of --env or of --codecs; give one of them\n");
+  if (markdown && !env && !list_codecs && !list_profiles) {
+    std::fprintf(stderr, "crimp: info --markdown is a form of --env, --codecs or --profiles; give one of them\n");
     return 2;
   }
   if (env) std::fputs((markdown ? options_as_markdown() : options_as_text()).c_str(), stdout);
   if (list_codecs) markdown ? print_codecs_as_markdown() : print_codecs();
   if (list_algorithms) print_algorithms();
-  if (!env && !list_codecs && !list_algorithms) print_build();
+  if (list_profiles) std::fputs((markdown ? profiles_as_markdown() : profiles_as_text()).c_str(), stdout);
+  if (!env && !list_codecs && !list_algorithms && !list_profiles) print_build();
   return 0;
 }
 

@@ -1,18 +1,14 @@
-// crimp run | check | info | bench codec | bench select | bench rotation | bench allreduce | bench call | model | plan
-// | report | trace
+// The crimp command: one of a table.
 #include <cstdio>
 
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/nearest.hpp"
+#include "exit_code.hpp"
 
 namespace crimp::tools {
 namespace {
 
-struct Command {
-  const char *name, *summary;
-  int (*call)(Arguments);
-};
 constexpr Command kCommands[] = {
     {"run", "start an MPI program with Crimp preloaded: crimp run -np 4 --codec 3lc -- ./program", run},
     {"check",
@@ -28,18 +24,24 @@ constexpr Command kCommands[] = {
     {"plan", "when the exchange of a step would end under each merge plan, from the trace in a report", plan},
     {"trace", "who waits for whom, and what the calls of a trace took; or what differs between two traces", trace},
     {"report", "what a job did, by its report: crimp report report.json -o report.html", report},
+    {"status", "what a job that runs has done so far, from the file of its CRIMP_STATUS", status},
+    {"completion", "completion of this command's words for a shell: eval \"$(crimp completion bash)\"", completion},
+    {"man", "a manual page: crimp man run | man -l -", man},
 };
 
 void usage(std::FILE* to) {
   std::fprintf(to, "crimp %s: compressed reductions by interposing MPI\n\n", CRIMP_VERSION);
   for (const auto& c : kCommands) std::fprintf(to, "  crimp %-16s %s\n", c.name, c.summary);
-  std::fprintf(to, "\ncrimp COMMAND --help lists the options of one.\n");
+  std::fprintf(to, "\ncrimp COMMAND --help lists the options of one.\n\nExit codes:\n");
+  for (const auto& e : kExitTexts) std::fprintf(to, "  %-3d %s\n", e.code, e.text);
+  std::fprintf(to, "crimp run returns what the launcher does, once that has started.\n");
 }
 
 int dispatch(const Arguments& all) {
   if (all.empty() || all[0] == "--help" || all[0] == "-h")
-    return usage(all.empty() ? stderr : stdout), all.empty() ? 2 : 0;
-  if (all[0] == "--version") return std::printf("crimp %s\n", CRIMP_VERSION), 0;
+    return usage(all.empty() ? stderr : stdout), all.empty() ? kArguments : kDone;
+  if (all[0] == "--version") return std::printf("crimp %s\n", CRIMP_VERSION), kDone;
+  if (all[0] == "complete") return complete({all.begin() + 1, all.end()});
   std::vector<std::string> names;
   std::string typed = all[0];
   if (typed == "bench" && all.size() > 1) typed += " " + all[1];
@@ -48,17 +50,43 @@ int dispatch(const Arguments& all) {
     if (typed == c.name) return c.call(Arguments(all.begin() + (typed == all[0] ? 1 : 2), all.end()));
   }
   std::fprintf(stderr, "crimp: there is no command '%s'%s\n\n", typed.c_str(), did_you_mean(typed, names).c_str());
-  return usage(stderr), 2;
+  return usage(stderr), kArguments;
+}
+
+int code_of(const Error& e) {
+  switch (e.code()) {
+    case ErrorCode::option_invalid:
+    case ErrorCode::codec_unknown:
+    case ErrorCode::layout_invalid:
+    case ErrorCode::argument_invalid: return kArguments;
+    default: return kNotSo;
+  }
 }
 
 }  // namespace
+
+std::span<const Command> commands() { return kCommands; }
+
 }  // namespace crimp::tools
 
 int main(int argc, char** argv) {
+  using namespace crimp::tools;
   try {
-    return crimp::tools::dispatch(crimp::tools::Arguments(argv + 1, argv + argc));
+    const int code = dispatch(Arguments(argv + 1, argv + argc));
+    // What was asked for and could not be written, as to a full disk, was not done.
+    if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
+      std::fprintf(stderr, "crimp: standard output could not be written\n");
+      return code == kDone ? kNotSo : code;
+    }
+    return code;
+  } catch (const Lacking& e) {
+    std::fprintf(stderr, "crimp: %s\n", e.what());
+    return kLacking;
+  } catch (const crimp::Error& e) {
+    std::fprintf(stderr, "crimp: %s\n", e.what());
+    return code_of(e);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "crimp: %s\n", e.what());
-    return 2;
+    return kNotSo;
   }
 }

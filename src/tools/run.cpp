@@ -12,7 +12,10 @@
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/settings.hpp"
+#include "exit_code.hpp"
+#include "host_file.hpp"
 #include "mpi_family.hpp"
+#include "setting_options.hpp"
 
 extern char** environ;
 
@@ -60,18 +63,22 @@ fs::path library_for(MpiFamily family, const std::string& soname, const std::str
          ", and this Crimp was built without a library for it (CMake's CRIMP_MPICH)");
 }
 
-// $MPIRUN, or a launcher of the program's MPI on the PATH.
+bool is_here(const Launcher& launcher) {
+  return launcher.kind != LauncherKind::unknown || launcher.version.find("not found") == launcher.version.npos;
+}
+
+// $MPIRUN, or a launcher of the program's MPI on the PATH; srun where there is no other.
 std::pair<std::string, Launcher> find_launcher(MpiFamily program) {
   const char* const named = std::getenv("MPIRUN");
   if (named && *named) return {named, ask_launcher(named)};
+  const bool any = program == MpiFamily::unknown || program == MpiFamily::mpi_5;
   const Launcher usual = ask_launcher("mpirun");
-  const auto fits = [&](const Launcher& l) {
-    return l.family == program || program == MpiFamily::unknown || program == MpiFamily::mpi_5 ||
-           (l.kind == LauncherKind::unknown && l.version.find("not found") == l.version.npos);
-  };
-  if (!fits(usual))
-    for (const char* name : {"mpiexec.mpich", "mpiexec.hydra", "mpirun.openmpi"})
-      if (const Launcher other = ask_launcher(name); other.family == program) return {name, other};
+  if (is_here(usual) && (any || usual.family == program || usual.kind == LauncherKind::unknown))
+    return {"mpirun", usual};
+  for (const char* name : {"mpiexec.mpich", "mpiexec.hydra", "mpirun.openmpi", "srun"})
+    if (const Launcher other = ask_launcher(name);
+        is_here(other) && (any || other.family == program || other.kind == LauncherKind::slurm))
+      return {name, other};
   return {"mpirun", usual};
 }
 
@@ -106,6 +113,15 @@ void check_settings() {
   }
   if (settings.codec != "auto" && settings.codec != "none") make_codec(settings.codec);
   if (settings.unknown_layout != "none") make_codec(settings.unknown_layout);
+}
+
+// Launchers hand the ranks' standard error on through pipes, so that rank 0 does not know of this terminal.
+void set_status(const std::string& given) {
+  const bool words = given.empty() || given == "1" || given == "stderr" || given == "live" || given == "off";
+  const std::string value = given.empty() ? (::isatty(STDERR_FILENO) ? "live" : "stderr")
+                            : words       ? given
+                                          : fs::absolute(given).string();
+  setenv("CRIMP_STATUS", value.c_str(), 1);
 }
 
 // Takes what sets LD_PRELOAD out of Hydra's options.
@@ -176,8 +192,14 @@ Arguments as_options(const std::vector<std::string>& settings, LauncherKind kind
 
 }  // namespace
 
+// The settings that have an option. The others are variables, or lines of --config.
+constexpr const char* kSettings[] = {
+    "CRIMP_PROFILE",   "CRIMP_CODEC",   "CRIMP_RULES",  "CRIMP_ALGORITHM", "CRIMP_QUALITY",        "CRIMP_MERGE",
+    "CRIMP_PLAN_FILE", "CRIMP_CONTROL", "CRIMP_LADDER", "CRIMP_PROGRESS",  "CRIMP_ERROR_FEEDBACK", "CRIMP_MIN_COUNT",
+    "CRIMP_THREADS",   "CRIMP_CONFIG",  "CRIMP_LOG",    "CRIMP_REPORT",    "CRIMP_TRACE",          "CRIMP_REPLAY"};
+
 int run(Arguments arguments) {
-  std::string codec, report, trace, library;
+  std::string library, status, hosts;
   bool dry_run = false;
   CommandLine app(
       "Starts an MPI program with Crimp preloaded in every rank, by $MPIRUN or a launcher of its MPI on the PATH: mpirun of\n"
@@ -186,9 +208,17 @@ int run(Arguments arguments) {
       "crimp run");
   app.help_flag("--help", "Print this help and exit");  // -h would swallow mpirun's -host
   app.allow_others();
-  app.option("--codec", codec, "Sets CRIMP_CODEC: 3lc, fp16, codec:parameter=value (crimp info --codecs)");
-  app.option("--report", report, "Sets CRIMP_REPORT: a JSON file, written at the end");
-  app.option("--trace", trace, "Sets CRIMP_TRACE: a file for Perfetto, written at the end");
+  const SettingOptions settings_given(app, kSettings);
+  const auto shows_status =
+      app.option(
+             "--status", status,
+             "Sets CRIMP_STATUS: one live line on this terminal while the job runs, a line every 10 s where there is none; "
+             "or a file, which crimp status shows")
+          .value_optional()
+          .completes("CRIMP_STATUS");
+  app.option(
+      "--hostfile", hosts,
+      "A file of hosts, a line each: HOST, HOST:SLOTS or HOST slots=SLOTS; the launcher is told in its own form");
   app.option("--library", library,
              "The libcrimp.so to preload; without: the one for the program's MPI, as the program or the launcher says");
   app.flag("--dry-run", dry_run, "Print the command, start nothing");
@@ -206,9 +236,8 @@ int run(Arguments arguments) {
     refuse(
         "run: the program is missing; it stands behind '--', as in: crimp run -np 4 --codec 3lc -- ./program arguments");
 
-  if (!codec.empty()) setenv("CRIMP_CODEC", codec.c_str(), 1);
-  if (!report.empty()) setenv("CRIMP_REPORT", fs::absolute(report).c_str(), 1);
-  if (!trace.empty()) setenv("CRIMP_TRACE", fs::absolute(trace).c_str(), 1);
+  settings_given.to_environment();
+  if (shows_status.given()) set_status(status);
   check_settings();
 
   if (!library.empty() && !fs::exists(library)) refuse("run: --library " + library + " does not exist");
@@ -236,6 +265,10 @@ int run(Arguments arguments) {
   const Arguments ours = as_options(settings, launcher.kind);
 
   Arguments command{mpirun};
+  if (!hosts.empty()) {
+    const Arguments as_launcher = host_options(hosts, launcher.kind);
+    command.insert(command.end(), as_launcher.begin(), as_launcher.end());
+  }
   command.insert(command.end(), options.begin(), options.end());
   command.insert(command.end(), ours.begin(), ours.end());
   for (const auto& word : program) {
@@ -255,7 +288,7 @@ int run(Arguments arguments) {
   execvp(words[0], words.data());
   std::fprintf(stderr, "crimp run: '%s' could not be started: %s; put mpirun on the PATH or its path in MPIRUN\n",
                words[0], std::strerror(errno));
-  return 127;
+  return kNotStarted;
 }
 
 }  // namespace crimp::tools

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check_readme.sh CRIMP ROOT: docs/settings.md and docs/codecs.md are what the command prints, README's settings are among them with the same defaults, README has at
+# check_readme.sh CRIMP ROOT: docs/settings.md, docs/codecs.md and the profiles of docs/running.md are what the command prints, README's settings are among them with the same defaults, README has at
 # most 120 lines, and links within the documents lead somewhere. Changed ones would be noticed.
 set -uo pipefail
 crimp=$1 root=$2 bad=0
@@ -8,6 +8,10 @@ table() { sed -n '/<!-- options -->/,/<!-- end of options -->/p' | sed '1d;$d'; 
 
 check_table() {  # FILE
   diff <(table <"$1") <(echo "$printed") || { echo "the option table of $1 (<) is not what 'crimp info --env --markdown' prints (>)"; return 1; }
+}
+profiles() { sed -n '/<!-- profiles -->/,/<!-- end of profiles -->/p' | sed '1d;$d'; }
+check_profiles() {  # FILE
+  diff <(profiles <"$1") <("$crimp" info --profiles --markdown) || { echo "the profiles of $1 (<) are not what 'crimp info --profiles --markdown' prints (>)"; return 1; }
 }
 check_codecs() {  # FILE
   diff "$1" <("$crimp" info --codecs --markdown) || { echo "$1 (<) is not what 'crimp info --codecs --markdown' prints (>)"; return 1; }
@@ -35,6 +39,7 @@ check_links() {  # FILE FOLDER
 
 check_table "$root/docs/settings.md" || bad=1
 check_codecs "$root/docs/codecs.md" || bad=1
+check_profiles "$root/docs/running.md" || bad=1
 check_short_table "$root/README.md" || bad=1
 check_length "$root/README.md" || bad=1
 for file in "$root"/*.md "$root"/docs/*.md "$root"/src/README.md; do check_links "$file" "$(dirname "$file")" || bad=1; done
@@ -50,6 +55,7 @@ planted() {  # CHECK FILE SED-EXPRESSION, the check of a changed copy
 }
 planted check_table "$root/docs/settings.md" 's/CRIMP_CODEC/CRIMP_KODEC/'
 planted check_codecs "$root/docs/codecs.md" '$d'
+planted check_profiles "$root/docs/running.md" 's/^| `safe`/| `save`/'
 planted check_short_table "$root/README.md" 's/^| `CRIMP_MIN_COUNT` | `16384`/| `CRIMP_MIN_COUNT` | `16383`/'
 planted check_short_table "$root/README.md" '/^| `CRIMP_/d'
 planted check_length "$root/README.md" 's/$/\n/'

@@ -63,12 +63,202 @@ run_part() {
   expect 0 '^./srun -n 2 env LD_PRELOAD=[^ ]*libcrimp.so CRIMP_CODEC=fp16 python3 -c 1,2$' -- env MPIRUN=./srun LD_PRELOAD= "${dry[@]}" -n 2 --codec fp16 -- python3 -c 1,2
   expect 2 "libcrimp.so is built for Open MPI .libmpi.so.40., and the job is MPICH's" -- env MPIRUN=./hydra "${dry[@]}" --library "$library" -n 2 -- python3
   expect 127 'could not be started' -- env MPIRUN=no-such-mpirun "$crimp" run -- ./program
+  run_settings
+  run_hosts
   expect 0 'MPIRUN' '--dry-run' -- "$crimp" run --help
 
   sanitized && return
   # shellcheck disable=SC2016  # for the ranks' shell
   expect 3 "A=x y;\\\$z codec fp16 preload $library" -- \
     env 'CRIMP_TEXT=x y;$z' "$crimp" run "${mpi[@]}" --codec fp16 -- sh -c 'echo "A=$CRIMP_TEXT codec $CRIMP_CODEC preload $LD_PRELOAD"; exit 3'
+}
+
+# Options that are settings say what the table says, are checked by it, and name files as ranks elsewhere must have them.
+run_settings() {
+  local dry=("$crimp" run --dry-run) help name option
+  help=$("$crimp" run --help | tr -s ' \n' ' ')
+  for name in $("$crimp" run --help | grep -oE 'Sets CRIMP_[A-Z_]+:' | grep -oE 'CRIMP_[A-Z_]+' | grep -v CRIMP_STATUS); do
+    option=--$(tr 'A-Z_' 'a-z-' <<<"${name#CRIMP_}")
+    expect 0 "CRIMP_$(tr 'a-z-' 'A-Z_' <<<"${option#--}")=" -- "${dry[@]}" "$option" "$(legal_value "$name")" -- ./program
+    [[ $help == *"Sets $name: $(table_text "$name"); legal: "* ]] || { echo "crimp run --help says something else of $name than the table"; failed=1; }
+  done
+  [ -n "${option:-}" ] || { echo "crimp run --help has no settings"; failed=1; }
+  expect 0 'CRIMP_PROFILE=aggressive -x CRIMP_THREADS=2|CRIMP_THREADS=2 -x CRIMP_PROFILE=aggressive' '!CRIMP_CODEC' -- "${dry[@]}" --profile aggressive --threads 2 -- ./program
+  expect 2 "CRIMP_PROFILE is 'fast', legal is: off, safe, balanced, aggressive" -- "${dry[@]}" --profile fast -- ./program
+  expect 2 "CRIMP_THREADS is '0'" -- "${dry[@]}" --threads 0 -- ./program
+  expect 2 'threads' -- "${dry[@]}" --threads -- ./program
+  # The status: a file is absolute; without a value standard error, live where that is a terminal.
+  expect 0 "CRIMP_STATUS=$work/s " -- "${dry[@]}" --status=s -- ./program
+  expect 0 "CRIMP_STATUS=stderr " -- "${dry[@]}" --status -- ./program
+  expect 0 "CRIMP_STATUS=off " -- "${dry[@]}" --status off -- ./program
+  ! command -v script >/dev/null || expect 0 'CRIMP_STATUS=live ' -- script -qec "$crimp run --dry-run --status -np 1 -- ./program" /dev/null
+}
+legal_value() {
+  case $1 in
+  CRIMP_PROFILE) echo safe ;; CRIMP_CODEC) echo fp16 ;; CRIMP_RULES) echo '<9=none' ;; CRIMP_ALGORITHM) echo two_shot ;; CRIMP_QUALITY) echo exact ;; CRIMP_MERGE) echo y=2 ;;
+  CRIMP_CONTROL) echo delay ;; CRIMP_LADDER) echo 'fp16; bf16' ;; CRIMP_PROGRESS) echo thread ;; CRIMP_ERROR_FEEDBACK) echo 0 ;; CRIMP_MIN_COUNT | CRIMP_THREADS) echo 7 ;; CRIMP_LOG) echo debug ;;
+  CRIMP_CONFIG) echo /dev/null ;; *) echo file ;;
+  esac
+}
+table_text() { "$crimp" info --env --markdown | grep -F "| \`$1\` |" | sed 's/ |$//; s/.* | //; s/\\|/|/g' | tr -s ' '; }  # its meaning
+
+# A file of hosts in both forms, for launchers of three.
+run_hosts() {
+  local dry=("$crimp" run --dry-run)
+  printf '# nodes\n\nnode1 slots=2 max_slots=4\nnode2\n' >open && printf 'node1:2 # two\nnode2:3\n' >colons
+  expect 0 "^$mpirun --hostfile open -np 2" -- "${dry[@]}" --hostfile open -np 2 -- ./program
+  expect 0 "^$mpirun --host node1:2,node2:3 -np 2" -- "${dry[@]}" --hostfile colons -np 2 -- ./program
+  expect 0 '^./srun --nodelist=node1,node2 -n 2 env' -- env MPIRUN=./srun "${dry[@]}" --hostfile colons -n 2 -- python3
+  expect 2 'no file that can be read' -- "${dry[@]}" --hostfile nowhere -- ./program
+  expect 2 'no file that can be read' -- "${dry[@]}" --hostfile . -- ./program
+  printf '\n# none\n' >none && expect 2 'no host in it' -- "${dry[@]}" --hostfile none -- ./program
+  printf 'node1\nnode2:many\n' >bad && expect 2 "line 2 is 'node2:many'; legal is: HOST" -- "${dry[@]}" --hostfile bad -- ./program
+  printf 'node1 slots=0\n' >bad && expect 2 'line 1' -- "${dry[@]}" --hostfile bad -- ./program
+}
+
+# What bash really offers for a line: COMPREPLY of the script's function.
+offered() {  # LINE
+  bash --norc -c '
+    eval "$("$1" completion bash)" && PATH=$(dirname "$1"):$PATH
+    COMP_LINE=$2 COMP_POINT=${#2} COMPREPLY=()
+    _crimp && printf "%s\n" "${COMPREPLY[@]}"' bash "$crimp" "$1" 2>/dev/null
+}
+# offers LINE WORD...: all of them, and none that begins with !.
+offers() {
+  local line=$1 got word
+  shift
+  got=$(offered "$line")
+  for word in "$@"; do
+    if [ "${word#!}" != "$word" ]; then
+      ! grep -qxF -e "${word#!}" <<<"$got" || { printf "'%s' is completed to %s, and should not be:\n%s\n" "$line" "$word" "$got"; failed=1; }
+    else
+      grep -qxF -e "$word" <<<"$got" || { printf "'%s' is not completed to %s:\n%s\n" "$line" "$word" "$got"; failed=1; }
+    fi
+  done
+}
+completion_part() {
+  touch report.json 'with space.json' && mkdir folder
+  offers 'crimp ' run info bench check completion '!complete'
+  offers 'crimp re' '!run'
+  offers 'crimp bench ' codec allreduce '!run'
+  offers 'crimp bench codec --' --codec --count --simd '!--profile'
+  # Every option of every command, and none that it does not have.
+  local command option
+  while read -r command; do
+    while read -r option; do
+      # shellcheck disable=SC2086
+      "$crimp" complete -- ${command#crimp } "$option" | cut -f1 | grep -qxF -e "$option" || { echo "$command: $option is not offered"; failed=1; }
+    done < <("$crimp" ${command#crimp } --help | grep -oE '^ +(-[a-zA-Z],)?--[a-z-]+' | grep -oE -e '--[a-z-]+')
+  done < <("$crimp" --help | grep -oE '^  crimp [a-z]+( [a-z]+)?' | sed 's/^  //')
+  offers 'crimp run --co' --codec --control --config '!--count'
+  offers 'crimp run --codec 3' 3lc '!fp16'
+  offers 'crimp run --codec 3lc:' s= entropy= memory=
+  offers 'crimp run --codec 3lc:s=1,' entropy= '!s='
+  offers 'crimp run --codec 3lc:memory=' none residual
+  offers 'crimp run --codec=fp' fp16 fp32 fp8
+  offers 'crimp run --algorithm ' auto two_shot hierarchical
+  offers 'crimp run --profile ' off safe balanced aggressive
+  offers 'crimp run --merge ' off auto y= bytes=
+  offers 'crimp run --log=' debug info
+  offers 'crimp run --report rep' report.json
+  offers 'crimp run --report with' 'with space.json'
+  offers 'crimp run -np 4 -- pri' printf
+  offers 'crimp completion ' bash zsh fish
+  offers 'crimp model --codec 3lc,fp' '3lc,fp16'
+  for word in off auto all; do "$crimp" complete -- run --merge '' | grep -qx $word || { echo "no $word"; failed=1; }; done
+  "$crimp" complete -- run --codec 3lc: | grep -qP '^3lc:s=\t.*legal: 0.25 <= s < 2' || { echo "a parameter has no text"; failed=1; }
+  expect 2 'legal is: bash, zsh, fish' -- "$crimp" completion
+  expect 2 'csh' -- "$crimp" completion csh
+  bash -n <("$crimp" completion bash) || failed=1
+  if command -v zsh >/dev/null; then
+    "$crimp" completion zsh >_crimp && zsh -n _crimp || failed=1
+    # What the function gives to zsh's own.
+    said=$(PATH=$(dirname "$crimp"):$PATH zsh -fc 'compdef() { }; compadd() { print -rl -- "$@" }; compset() { }; _files() { print files }; source ./_crimp
+      words=(crimp run --codec 3lc:) CURRENT=4 PREFIX=3lc: ; _crimp; words=(crimp run --report r) CURRENT=4 PREFIX=r; _crimp' 2>&1)
+    grep -qx '3lc:s=' <<<"$said" && grep -qx files <<<"$said" || { printf 'zsh: %s\n' "$said"; failed=1; }
+  else echo "not tried: zsh"; fi
+  if command -v fish >/dev/null; then
+    said=$(HOME=$work PATH=$(dirname "$crimp"):$PATH fish -c 'crimp completion fish | source; complete -C "crimp run --codec 3lc:"; complete -C "crimp run --prof"; complete -C "crimp run --report rep"' 2>&1)
+    grep -q '^3lc:s=' <<<"$said" && grep -q '^--profile' <<<"$said" && grep -q '^report.json' <<<"$said" || { printf 'fish: %s\n' "$said"; failed=1; }
+  else echo "not tried: fish"; fi
+}
+
+# Pages: of all commands and settings, as the tables say, and nothing that a formatter complains of.
+man_part() {
+  local page name
+  "$crimp" man --all pages --header "$here/../../include/crimp/crimp.h" || failed=1
+  for page in $("$crimp" man --list | tr '()' '. '); do [ -s "pages/man${page##*.}/$page" ] || { echo "no page $page"; failed=1; }; done
+  for name in $("$crimp" --help | grep -oE '^  crimp [a-z]+( [a-z]+)?' | sed 's/^  crimp //; s/ /-/'); do [ -s "pages/man1/crimp-$name.1" ] || { echo "no page of crimp $name"; failed=1; }; done
+  for name in $("$crimp" info --env | grep -oE '^CRIMP_[A-Z_]+'); do grep -q "fB$name" pages/man7/crimp-settings.7 || { echo "crimp-settings(7) lacks $name"; failed=1; }; done
+  for name in $(legal_codecs); do grep -qx ".SS $name" pages/man7/crimp-codecs.7 || { echo "crimp-codecs(7) lacks $name"; failed=1; }; done
+  for name in $(grep -oE 'crimp_[a-z_]+\(' "$here/../../include/crimp/crimp.h" | sort -u); do grep -qF "$name" pages/man3/crimp.3 || { echo "crimp(3) lacks $name"; failed=1; }; done
+  expect 0 'TH CRIMP-RUN 1' 'fB.-.-codec' 'NAME' -- "$crimp" man run
+  expect 0 'TH CRIMP 1' 'SH EXIT STATUS' -- "$crimp" man
+  expect 2 "no page 'walk'" -- "$crimp" man walk
+  expect 2 'header' -- "$crimp" man --header x
+  expect 2 'cannot be read' -- "$crimp" man --all other --header nowhere
+  expect 1 'cannot be written' -- "$crimp" man --all /dev/null
+  command -v mandoc >/dev/null || command -v man >/dev/null || { echo "skipped: neither mandoc nor man is here"; exit 77; }
+  if command -v mandoc >/dev/null; then
+    mandoc -T lint -W warning pages/man*/* >lint || { cat lint; failed=1; }
+    printf '.TH X 1\n.NOSUCH\n.SH NAME\n' >planted.1 && ! mandoc -T lint -W warning planted.1 >/dev/null || { echo "mandoc does not notice a planted fault"; failed=1; }
+    mandoc -T utf8 pages/man1/crimp-run.1 | col -b 2>/dev/null | grep -qE -e '--codec' || { echo "--codec is not printed as it is typed"; failed=1; }
+  fi
+  if command -v man >/dev/null && man --help 2>&1 | grep -q warnings; then
+    for page in pages/man*/*; do LC_ALL=C.UTF-8 MANWIDTH=200 man --warnings -l "$page" 2>&1 >/dev/null | grep . && { echo "man complains of $page"; failed=1; }; done
+  fi
+}
+
+status_part() {
+  expect 1 'not there' -- "$crimp" status nothing
+  expect 2 'is missing' -- "$crimp" status
+  expect 2 'no regular file' -- "$crimp" status .
+  echo '{"a": 1}' >other && expect 2 'something else' -- "$crimp" status other
+  : >empty && expect 2 'something else' -- "$crimp" status empty
+  echo 'crimp: 0:42, 7 calls compressed' >s && expect 0 '^crimp: 0:42, 7 calls compressed$' -- "$crimp" status s
+  touch -d '1 hour ago' s && expect 0 'nothing new for 36[0-9][0-9] s' -- "$crimp" status s --once
+  printf 'crimp ended: 1:00, 7 calls\x1b[31m\n' >s && touch -d '1 hour ago' s && expect 0 '^crimp ended: 1:00, 7 calls.\[31m$' '!nothing new' -- "$crimp" status s
+  # On a terminal it goes on until the job has ended.
+  command -v script >/dev/null || return
+  echo 'crimp: 0:01' >t && (sleep 1 && echo 'crimp ended: 0:02' >u && mv u t) &
+  expect 0 'crimp: 0:01' 'crimp ended: 0:02' -- timeout 20 script -qec "$crimp status t" /dev/null
+  wait
+}
+
+# One meaning for every code, whatever the command.
+exit_codes_part() {
+  local command
+  while read -r command; do
+    # shellcheck disable=SC2086
+    expect 0 '.' -- "$crimp" ${command#crimp } --help
+    # shellcheck disable=SC2086
+    [ "$command" = 'crimp run' ] || expect 2 '.' -- "$crimp" ${command#crimp } --no-such-option
+    # shellcheck disable=SC2086
+    expect 1 'could not be written' -- sh -c "'$crimp' ${command#crimp } --help >/dev/full"
+  done < <("$crimp" --help | grep -oE '^  crimp [a-z]+( [a-z]+)?' | sed 's/^  //')
+  expect 2 'did you mean' -- "$crimp" statu
+  expect 2 . -- "$crimp"
+  expect 2 . -- "$crimp" bench
+  expect 2 'behind' -- "$crimp" run --no-such-option
+  expect 0 '^crimp [0-9]' -- "$crimp" --version
+  expect 2 'legal is 0.25' -- "$crimp" bench codec --codec 3lc:s=9 --count 1
+  expect 2 'none not in' -- "$crimp" bench select --data none
+  expect 2 'legal|thc' -- "$crimp" bench rotation --codec 3lc
+  expect 2 'two ranks' -- "$crimp" bench allreduce --max 8k
+  expect 2 'two ranks' -- "$crimp" bench call
+  expect 2 'radix' -- "$crimp" model --radix 1
+  expect 2 'cannot be read' -- "$crimp" plan nowhere
+  ldconfig -p | grep -F 'libcuda.so.1 ' >/dev/null || expect 77 'no NVIDIA driver' -- "$crimp" bench call --device cuda
+  expect 127 . -- "$crimp" check -- ./no-such-program
+  expect 127 'could not be started' -- env MPIRUN=./no-such-launcher "$crimp" run -- ./program
+  # crimp run becomes the launcher: its codes and the signals that it gets are its own.
+  printf '#!/bin/sh\ncase "$1" in --version) echo "mpirun (Open MPI) 4";; *) exec sh -c "$CODE";; esac\n' >launcher && chmod +x launcher
+  for code in 0 1 3 77 127 255; do expect $code -- env MPIRUN=./launcher CODE="exit $code" "$crimp" run --library "$library" -- ./program; done
+  expect 143 -- env MPIRUN=./launcher CODE='kill -TERM $$' "$crimp" run --library "$library" -- ./program
+  MPIRUN=./launcher CODE='trap "exit 9" TERM; echo up >up; sleep 20 & wait' "$crimp" run --library "$library" --status=s -- ./program &
+  for _ in 1 2 3 4 5 6 7 8 9 10; do [ -e up ] && break; sleep 0.5; done
+  kill -TERM $! && wait $!
+  [ $? = 9 ] || { echo "a signal does not reach the launcher"; failed=1; }
 }
 
 info_part() {
@@ -80,6 +270,7 @@ info_part() {
   expect 0 '^CRIMP_CODEC=auto ' '^CRIMP_MIN_COUNT=' 'legal: ' -- "$crimp" info --env
   # shellcheck disable=SC2016  # Markdown
   expect 0 '^\| `CRIMP_CODEC` \| `auto` \|' -- "$crimp" info --env --markdown
+  expect 0 '^safe  ' 'CRIMP_CODEC=fp16' 'accuracy: ' '^aggressive ' -- "$crimp" info --profiles
   expect 2 'env' -- "$crimp" info --markdown
   expect 2 "no command 'bench codecs', did you mean 'bench codec'" -- "$crimp" bench codecs
   expect 2 'crimp run' -- "$crimp"
@@ -105,7 +296,7 @@ bench_codec_part() {
   expect 0 ' 1024 ' ' 65536 ' -- "$crimp" bench codec --count 1k --count 64k --repeat 1
   expect 2 'is no device; legal: host, cuda, cuda:N' -- "$crimp" bench codec --device gpu
   expect 2 'CRIMP_CUDA_PLUGIN is off' -- env CRIMP_CUDA_PLUGIN=off "$crimp" bench codec --device cuda
-  ldconfig -p | grep -F 'libcuda.so.1 ' >/dev/null || expect 2 'device cuda: there is no NVIDIA driver here' -- "$crimp" bench codec --device cuda
+  ldconfig -p | grep -F 'libcuda.so.1 ' >/dev/null || expect 77 'device cuda: there is no NVIDIA driver here' -- "$crimp" bench codec --device cuda
 }
 
 bench_allreduce_part() {
@@ -212,12 +403,16 @@ check)
   # shellcheck disable=SC2016  # for the inner shell
   expect 1 'ok: ' 'ended by signal 9' -- env LD_PRELOAD="$library" "$crimp" check -- sh -c 'kill -9 $$'
   expect 2 'no program' -- "$crimp" check
-  expect 2 'No such file' -- "$crimp" check -- ./no-such-program
+  expect 127 'No such file' -- "$crimp" check -- ./no-such-program
   ;;
 run) run_part ;;
 info) info_part ;;
 plan) plan_part ;;
 trace) trace_part ;;
+completion) completion_part ;;
+man) man_part ;;
+status) status_part ;;
+exit_codes) exit_codes_part ;;
 bench_codec) bench_codec_part ;;
 bench_allreduce) bench_allreduce_part ;;
 *) echo "command.sh: there is no part '$part'" && exit 2 ;;

@@ -81,6 +81,8 @@ const std::pair<const char*, const char*> kOther[] = {
     {"CRIMP_CUDA_AWARE", "1"},
     {"CRIMP_RESIDUAL_JUMP", "100"},
     {"CRIMP_SKEW", "1"},
+    {"CRIMP_PROFILE", "safe"},
+    {"CRIMP_STATUS", "live"},
 };
 
 }  // namespace
@@ -196,6 +198,12 @@ TEST_SUITE("options") {
       CHECK_FALSE(option(mine).agreed);
   }
 
+  TEST_CASE("CRIMP_STATUS: words for on and off, and names") {
+    CHECK(read({"CRIMP_STATUS=1"}).status == "stderr");
+    CHECK(read({"CRIMP_STATUS=0"}).status == "off");
+    CHECK(read({"CRIMP_STATUS=job.status"}).status == "job.status");
+  }
+
   TEST_CASE("CRIMP_QUALITY: words and factors") {
     CHECK(read({"CRIMP_QUALITY=exact"}).quality == 1);
     CHECK(read({"CRIMP_QUALITY=1"}).quality == 1);
@@ -223,7 +231,8 @@ TEST_SUITE("options") {
         {"CRIMP_MIN_COUNT", "1.5"},    {"CRIMP_MIN_COUNT", "4kk"},
         {"CRIMP_QUALITY", "0.9"},      {"CRIMP_QUALITY", "codec"},
         {"CRIMP_QUALITY", "inf"},      {"CRIMP_QUALITY", "nan"},
-        {"CRIMP_QUALITY", "2x"},
+        {"CRIMP_QUALITY", "2x"},       {"CRIMP_PROFILE", "fast"},
+        {"CRIMP_PROFILE", ""},         {"CRIMP_STATUS", ""},
     };
     for (const auto& setting : bad) {
       const char *const name = setting.first, *const value = setting.second;

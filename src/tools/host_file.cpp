@@ -1,0 +1,76 @@
+#include "host_file.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "core/error.hpp"
+
+namespace crimp::tools {
+namespace {
+
+[[noreturn]] void refuse(const std::string& file, const std::string& why) {
+  throw Error(ErrorCode::argument_invalid, "run: --hostfile " + file + ": " + why);
+}
+
+bool read_slots(const std::string& text, int& slots) {
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), slots);
+  return status == std::errc() && end == text.data() + text.size() && slots > 0;
+}
+
+bool is_name(const std::string& text) {
+  return !text.empty() && std::none_of(text.begin(), text.end(), [](unsigned char c) { return c <= ' ' || c == ','; });
+}
+
+std::string listed(const std::vector<Host>& hosts, bool with_slots) {
+  std::string text;
+  for (const Host& host : hosts)
+    text +=
+        (text.empty() ? "" : ",") + host.name + (with_slots && host.slots > 0 ? ":" + std::to_string(host.slots) : "");
+  return text;
+}
+
+}  // namespace
+
+std::vector<Host> read_hosts(const std::string& file) {
+  std::error_code none;
+  std::ifstream stream(file);
+  if (!stream || !std::filesystem::is_regular_file(file, none)) refuse(file, "it is no file that can be read");
+  std::vector<Host> hosts;
+  int number = 0;
+  for (std::string line; std::getline(stream, line);) {
+    ++number;
+    std::istringstream words(line.substr(0, line.find('#')));
+    Host host;
+    if (!(words >> host.name)) continue;
+    const auto at_fault = [&] {
+      refuse(file, "line " + std::to_string(number) + " is '" + line.substr(0, 60) +
+                       "'; legal is: HOST, HOST:SLOTS, HOST slots=SLOTS, # comment");
+    };
+    // An IPv6 address has more colons, and no slots behind one.
+    if (const auto colon = host.name.find(':'); colon != host.name.npos && colon == host.name.rfind(':')) {
+      if (!read_slots(host.name.substr(colon + 1), host.slots)) at_fault();
+      host.name.erase(colon);
+    }
+    for (std::string word; words >> word;)
+      if (word.starts_with("slots=") && !read_slots(word.substr(6), host.slots)) at_fault();
+    if (!is_name(host.name)) at_fault();
+    hosts.push_back(std::move(host));
+  }
+  if (hosts.empty()) refuse(file, "there is no host in it");
+  return hosts;
+}
+
+Arguments host_options(const std::string& file, LauncherKind kind) {
+  const auto hosts = read_hosts(file);
+  if (kind == LauncherKind::hydra) return {"-hosts", listed(hosts, true)};
+  if (kind == LauncherKind::slurm) return {"--nodelist=" + listed(hosts, false)};
+  std::ifstream stream(file);
+  for (std::string line; std::getline(stream, line);)
+    if (line.substr(0, line.find('#')).find(':') != line.npos) return {"--host", listed(hosts, true)};
+  return {"--hostfile", file};
+}
+
+}  // namespace crimp::tools
