@@ -1,4 +1,5 @@
-// crimp run | check | info | bench codec | bench select | bench rotation | bench allreduce | bench call | model | plan
+// crimp run | check | info | bench codec | bench select | bench rotation | bench allreduce | bench call | bench step |
+// model | plan
 #include <cstdio>
 
 #include "commands.hpp"
@@ -23,8 +24,10 @@ constexpr Command kCommands[] = {
     {"bench rotation", "speed of the steps of THC: rotation, norms, integer sums", bench_rotation},
     {"bench allreduce", "MPI_Allreduce with and without Crimp, under mpirun or crimp run", bench_allreduce},
     {"bench call", "what a call costs besides encoding, wire and decoding, by the number of its tensors", bench_call},
+    {"bench step", "steps that call as a training does, to hold a prediction of crimp plan against", bench_step},
     {"model", "what each algorithm would take on larger and faster networks, by the chooser's cost functions", model},
-    {"plan", "when the exchange of a step would end under each merge plan, from the trace in a report", plan},
+    {"plan",
+     "what a step would take with each codec on a cluster, and what to run: from a model's tensors, or a report", plan},
 };
 
 void usage(std::FILE* to) {
