@@ -4,7 +4,24 @@
 
 #include <algorithm>
 
+#include "codec/codec.hpp"
+
 namespace crimp::tools {
+
+std::string short_codec(const std::string& spec) {
+  if (spec == "none") return spec;
+  const std::size_t colon = spec.find(':');
+  std::string text = spec;
+  // One parameter after the other is left out where nothing changes by it.
+  for (std::size_t at = colon; at < text.size();) {
+    const std::size_t end = std::min(text.find(',', at + 1), text.size());
+    std::string less = text.substr(0, at) + text.substr(end);
+    if (less.size() > colon && less[colon] == ',') less[colon] = ':';
+    if (make_codec(less)->spec() == spec) text = less;
+    else at = end;
+  }
+  return text;
+}
 
 std::optional<Risk> risk_of(const Forecast& row, const std::vector<Forecast>& all) {
   if (row.algorithm != "auto") return risk_of(row.codec, row.algorithm);
@@ -47,8 +64,8 @@ Advice advise(const std::vector<Forecast>& all, const StepShape& step, const Adv
   if (query.threads > 1) settings += fmt::format("CRIMP_THREADS={} ", query.threads);
   if (!query.quality.empty()) settings += fmt::format("CRIMP_QUALITY={} ", query.quality);
   if (query.caller == Caller::horovod && out.taken.merge != "off") settings += "CRIMP_MERGE=auto ";
-  std::string codec = out.taken.codec;
-  out.line = fmt::format("{}crimp run -np {} --codec {} -- {}", settings, query.ranks, codec, query.program);
+  out.line = fmt::format("{}crimp run -np {} --codec {} -- {}", settings, query.ranks, short_codec(out.taken.codec),
+                         query.program);
   return out;
 }
 

@@ -29,11 +29,13 @@ struct AdviceQuery {
   double most_loss = kChance;  // points of accuracy
   Caller caller = Caller::horovod;
   int threads = 1;
-  std::string quality;  // CRIMP_QUALITY, where it is not the default
+  std::string quality = {};  // CRIMP_QUALITY, where it is not the default
   std::string program = "./your_program";
   int ranks = 2;
 };
 
+// The shortest text that make_codec() takes for the same codec: "3lc" of all that its canonical text says.
+std::string short_codec(const std::string& spec);
 // Of the row's algorithm, of auto's the worst of those that it has to choose from. Nothing: not measured.
 std::optional<Risk> risk_of(const Forecast&, const std::vector<Forecast>& all);
 // all: plain MPI first.

@@ -128,7 +128,7 @@ class Calls {
                             settings_.quality, settings_.radix};
     const HierarchyModel* const nodes = profile_.hierarchy ? &*profile_.hierarchy : nullptr;
     for (const Choice& c : candidates(profile_.network, nodes, of_->cost, query)) {
-      if (c.predicted_s == 0) continue;  // no cost function
+      if (!c.nodes && !entry_of(c.algorithm).cost) continue;
       const std::string name = c.nodes ? "hierarchical" : entry_of(c.algorithm).name;
       const auto same = std::find_if(out.begin(), out.end(), [&](const auto& o) { return o.first == name; });
       if (same == out.end()) out.emplace_back(name, c.predicted_s);

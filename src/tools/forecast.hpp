@@ -15,21 +15,21 @@ namespace crimp::tools {
 
 // A step's tensors in the order of their exchange, and when each of them is ready.
 struct StepShape {
-  std::vector<TensorSize> tensors;
-  std::vector<double> ready_s;  // since the step's begin
-  double compute_s = 0;         // of a step without any exchange; 0: not known
-  bool overlaps = true;         // exchanges go on while the rest is computed; else all are made behind it
-  int value_bytes = 4;          // of an element as plain MPI carries it
+  std::vector<TensorSize> tensors = {};
+  std::vector<double> ready_s = {};  // since the step's begin
+  double compute_s = 0;              // of a step without any exchange; 0: not known
+  bool overlaps = true;              // exchanges go on while the rest is computed; else all are made behind it
+  int value_bytes = 4;               // of an element as plain MPI carries it
   // A model's list as its backward pass brings it: the last tensor first, all of them in the last two thirds of
   // compute_s, in proportion to their elements.
   static StepShape of(const TensorList&, double compute_s, bool overlaps, int value_bytes);
 };
 
 struct Forecast {
-  std::string codec;      // Codec::spec(), or "none": plain MPI
-  std::string algorithm;  // "auto": of each call the fastest, plain MPI and 16 bits among them; "mpi" of none
-  std::string merge;      // as CRIMP_MERGE: "off", "all", "bytes=...", "cuts=..."
-  Grouping groups;
+  std::string codec = {};      // Codec::spec(), or "none": plain MPI
+  std::string algorithm = {};  // "auto": of each call the fastest, plain MPI and 16 bits among them; "mpi" of none
+  std::string merge = {};      // as CRIMP_MERGE: "off", "all", "bytes=...", "cuts=..."
+  Grouping groups = {};
   double step_s = 0;      // of the whole step
   double exchange_s = 0;  // of all calls, whether something hides them or not
   double sent_bytes = 0;  // by a rank

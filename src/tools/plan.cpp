@@ -190,13 +190,13 @@ void print(const Options& o, const ClusterProfile& profile, const Answer& a) {
   double halves = 0;
   for (const Forecast& row : a.rows)
     if (row.codec.starts_with("fp16") && (halves == 0 || row.step_s < halves)) halves = row.step_s;
-  std::printf("\n%-44s %-12s %-12s %9s %11s %9s %7s %7s  %-22s %s\n", "# codec", "algorithm", "merged", "step [ms]",
+  std::printf("\n%-18s %-12s %-12s %9s %11s %9s %7s %7s  %-22s %s\n", "# codec", "algorithm", "merged", "step [ms]",
               "calls [ms]", "MB a rank", "x plain", "x fp16", "bound by", "accuracy lost");
   std::vector<const Forecast*> order;
   for (const Forecast& row : a.rows) order.push_back(&row);
   std::stable_sort(order.begin(), order.end(), [](auto* x, auto* y) { return x->step_s < y->step_s; });
   for (const Forecast* row : order)
-    std::printf("%-44s %-12s %-12s %9.2f %11.2f %9.2f %7.2f %7s  %-22s %s\n", row->codec.c_str(),
+    std::printf("%-18s %-12s %-12s %9.2f %11.2f %9.2f %7.2f %7s  %-22s %s\n", short_codec(row->codec).c_str(),
                 row->algorithm.c_str(), short_text(row->merge, row->groups.cuts.size() + 1).c_str(), 1e3 * row->step_s,
                 1e3 * row->exchange_s, 1e-6 * row->sent_bytes, plain / row->step_s,
                 halves > 0 ? fmt::format("{:.2f}", halves / row->step_s).c_str() : "-", name_of(row->bound),
@@ -217,7 +217,7 @@ std::string verdict(const Options& o, const ClusterProfile& profile, const Answe
   std::string out;
   if (v.pays) {
     out = fmt::format("Take {}: a {} of {:.2f} ms in place of {:.2f} ms, {:.2f} times as fast as plain MPI",
-                      v.taken.codec, what, 1e3 * v.taken.step_s, 1e3 * a.rows.front().step_s, v.gain);
+                      short_codec(v.taken.codec), what, 1e3 * v.taken.step_s, 1e3 * a.rows.front().step_s, v.gain);
     if (v.over_halves > 0 && !v.taken.codec.starts_with("fp16"))
       out += fmt::format(" and {:.2f} times as fast as 16 bits", v.over_halves);
     out += fmt::format(". It is then bound by {}. Accuracy lost where it was measured: {}.\n", name_of(v.taken.bound),
