@@ -80,11 +80,12 @@ std::vector<Rest> rests(const Timeline& step) {
   std::vector<Rest> of(n + 1);
   for (std::size_t i = n; i-- > 0;) {
     Rest least{INFINITY, INFINITY};
-    std::uint64_t in_group = 0;
+    std::uint64_t in_group = 0, exact = 0;
     for (std::size_t j = i + 1; j <= n; ++j) {
       in_group += step.bytes[j - 1];
+      exact += step.exact_of(j - 1);
       for (std::uint8_t codec = 0; codec < step.codecs; ++codec) {
-        const CallTime t = step.call(in_group, codec);
+        const CallTime t = step.time(in_group, exact, codec);
         least.processor_s = std::min(least.processor_s, t.encode_s + t.decode_s + of[j].processor_s);
         least.wire_s = std::min(least.wire_s, t.wire_s + of[j].wire_s);
       }
@@ -113,13 +114,13 @@ double Timeline::end_s(const Grouping& grouping) const {
   if (bytes.empty()) return 0;
   std::vector<State> ways{{}};  // by the places of decoding
   double ready = 0;
-  std::uint64_t in_group = 0;
+  std::uint64_t in_group = 0, in_exact = 0;
   std::size_t group = 0;
   const auto close = [&] {
-    const CallTime time = call(in_group, grouping.codec(group));
+    const CallTime of = time(in_group, in_exact, grouping.codec(group));
     std::vector<State> after;
     for (const State& way : ways) {
-      const Steps steps = next(way, ready, time, blocking);
+      const Steps steps = next(way, ready, of, blocking);
       for (std::size_t i = 0; i < steps.count; ++i)
         if (std::none_of(after.begin(), after.end(), [&](const State& s) { return s.no_later(steps.states[i]); }))
           after.push_back(steps.states[i]);
@@ -130,10 +131,11 @@ double Timeline::end_s(const Grouping& grouping) const {
     if (group < grouping.cuts.size() && grouping.cuts[group] == i) {
       close();
       ++group;
-      in_group = 0;
+      in_group = in_exact = 0;
     }
     ready = std::max(ready, ready_s[i]);
     in_group += bytes[i];
+    in_exact += exact_of(i);
   }
   close();
   return std::min_element(ways.begin(), ways.end(),
@@ -157,11 +159,12 @@ Grouping best_grouping(const Timeline& step) {
   for (std::size_t j = 1; j <= n; ++j) {
     ready = std::max(ready, step.ready_s[j - 1]);
     const double next_ready = j < n ? std::max(ready, step.ready_s[j]) : 0;
-    std::uint64_t in_group = 0;
+    std::uint64_t in_group = 0, exact = 0;
     for (std::size_t i = j; i-- > 0;) {
       in_group += step.bytes[i];
+      exact += step.exact_of(i);
       for (std::uint8_t codec = 0; codec < step.codecs; ++codec) {
-        const CallTime time = step.call(in_group, codec);
+        const CallTime time = step.time(in_group, exact, codec);
         for (std::size_t before = 0; before < fronts[i].size(); ++before) {
           const Steps steps = next(fronts[i][before].state, ready, time, step.blocking);
           for (std::size_t s = 0; s < steps.count; ++s) {

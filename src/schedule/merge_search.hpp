@@ -36,6 +36,15 @@ struct Timeline {
   std::function<CallTime(std::uint64_t bytes, std::uint8_t codec)> call;
   std::uint8_t codecs = 1;  // that a group may have
   bool blocking = true;
+  // Where some of a tensor's bytes are summed exactly (CRIMP_RULES): so many, likewise, and what a group's call then
+  // takes, in place of `call`. Empty: none are.
+  std::vector<std::uint64_t> exact = {};
+  std::function<CallTime(std::uint64_t bytes, std::uint64_t exact, std::uint8_t codec)> mixed = {};
+
+  CallTime time(std::uint64_t of_bytes, std::uint64_t of_exact, std::uint8_t codec) const {
+    return exact.empty() ? call(of_bytes, codec) : mixed(of_bytes, of_exact, codec);
+  }
+  std::uint64_t exact_of(std::size_t tensor) const { return exact.empty() ? 0 : exact[tensor]; }
 
   // When the last group's payloads are decoded.
   double end_s(const Grouping&) const;

@@ -28,6 +28,7 @@ int bench_select(Arguments);
 int bench_rotation(Arguments);
 int bench_allreduce(Arguments);
 int bench_call(Arguments);
+int bench_step(Arguments);
 int model(Arguments);
 int plan(Arguments);
 int trace(Arguments);

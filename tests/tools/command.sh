@@ -336,6 +336,7 @@ plan_part() {
   echo '{"per_rank": [{"steps": ['"${trace/false/true}"']}]}' >stalls.json
   expect 0 '^each alone +3 +12.00 +-$' '^the optimum +1 +10.00 +-$' '!CRIMP_MERGE=cuts' -- "$crimp" plan stalls.json
   expect 2 'needs the file' -- "$crimp" plan
+  expect 2 'one of them' -- "$crimp" plan report.json --model model.txt
   expect 2 "'nowhere.json' cannot be read" -- "$crimp" plan nowhere.json
   echo '{"per_rank": [{"steps": []}]}' >none.json
   expect 2 "'none.json' has no trace of steps" -- "$crimp" plan none.json
@@ -387,7 +388,98 @@ trace_part() {
   expect 2 "'/dev/null' is no JSON" -- "$crimp" trace /dev/null
 }
 
-[ "$part" = run ] || [ "$part" = bench_allreduce ] && ! command -v "$mpirun" >/dev/null && { echo "skipped: no mpirun"; exit 77; }
+# What `crimp plan` says of a model on a cluster; figures are those of tests/unit/forecast_test.cpp's arithmetic.
+plan_model_part() {
+  echo 'w 1000000' >model.txt
+  local slow=(--ranks 2 --link 8M --latency 0us --add 1e9 --model model.txt)
+  # 4 MB through a link of 1 MB/s; a byte an element in place of it, and what encoding takes.
+  expect 0 '^none +mpi +[a-z]+ +4000\.[0-9]+ .* 4\.00 +1\.00 ' '^8bit +allgather +[a-z]+ +10[0-9][0-9]\.[0-9]+ .* bandwidth +none seen' 'Computing is not known' \
+    'Take 3lc: ' 'would not pay any more' '  crimp run -np 2 --codec 3lc -- ./your_program$' -- "$crimp" plan "${slow[@]}" --codecs 8bit,fp16,3lc --caller program
+  expect 0 '"pays": true' '"line": ' '!^none' -- "$crimp" plan "${slow[@]}" --codecs 3lc --json
+  # The line at the end is one that runs.
+  local line
+  line=$("$crimp" plan "${slow[@]}" --codecs 3lc:s=1.5,entropy=1,fp16 --program ./train | tail -n 1)
+  [[ $line == *"crimp run -np 2 "* ]] || { echo "no line to run: $line"; failed=1; }
+  expect 0 'CRIMP_CODEC=fp16 .*./train' -- env PATH="$(dirname "$crimp"):$PATH" bash -c "${line/crimp run/crimp run --dry-run}"
+  # It does not pay: nothing to gain by an exchange that is hidden, or of which the codec takes longer.
+  expect 0 'It will not pay here: .*took no time at all would gain 0\.' 'It would on links of less than' '^  mpirun -np 2 ./your_program$' -- \
+    "$crimp" plan --model model.txt --ranks 2 --link 400G --latency 1us --compute 1000 --codecs 3lc
+  expect 0 'It will not pay here' 'loses more than 0.5 points' -- "$crimp" plan "${slow[@]}" --codecs 3lc:s=1.9
+  expect 0 '3lc:s=1.9 .*not measured' -- "$crimp" plan "${slow[@]}" --codecs 3lc:s=1.9
+  expect 0 'No curve of a GPU has been measured' -- "$crimp" plan "${slow[@]}" --gpu --codecs 3lc
+  expect 0 '^fp16 +hierarchical' '4 ranks on 2 nodes' -- "$crimp" plan --model model.txt --ranks 4 --nodes 2 --codecs fp16
+  expect 0 'left out: powersgd' '!No rate' -- "$crimp" plan "${slow[@]}" --codecs powersgd
+  expect 2 "'nowhere.txt' cannot be read" -- "$crimp" plan --model nowhere.txt
+  printf 'w 10\nw 20\n' >twice.txt
+  expect 2 "'twice.txt' has line 2: the name 'w' twice" -- "$crimp" plan --model twice.txt
+  printf 'PK\003\004' >checkpoint.pt
+  expect 2 'python3 -m crimp.model checkpoint.pt' -- "$crimp" plan --model checkpoint.pt
+  printf '\377\377\377\377\377\377\377\177{"a": 1}' >long.safetensors
+  expect 2 'a header of 9223372036854775807 bytes' -- "$crimp" plan --model long.safetensors
+  expect 2 "--link is 'fast'; legal is a rate" -- "$crimp" plan --model model.txt --link fast
+  expect 2 "--latency is '-1us'" -- "$crimp" plan --model model.txt --latency=-1us
+  expect 2 'nodes is larger' -- "$crimp" plan --model model.txt --ranks 2 --nodes 3
+  expect 2 'legal: fp32' -- "$crimp" plan --model model.txt --codecs 4lc
+  expect 2 'ranks' -- "$crimp" plan --model model.txt --ranks 1
+  expect 2 "'none.json' cannot be read" -- "$crimp" plan --model model.txt --profile none.json
+  echo '{}' >none.json
+  expect 2 "'none.json' has no profile" -- "$crimp" plan --model model.txt --profile none.json
+  expect 2 'leave --ranks' -- "$crimp" plan --model model.txt --profile none.json --link 1G
+  expect 2 'could not be written' -- "$crimp" plan "${slow[@]}" --codecs fp16 --json /nonexistent/x.json
+}
+
+# A profile of two ranks here, and what is predicted with it and measured; times decide nothing.
+plan_measure_part() {
+  local launch=("$crimp" run "${mpi[@]}" --)
+  ! sanitized || launch=("$mpirun" "${mpi[@]}")
+  printf 'a 300000\nb.bias 50000\nc 200x100\nd 1000\n' >model.txt
+  expect 0 'profile.json: 2 ranks on 1 nodes, 2 codecs' -- "${launch[@]}" "$crimp" plan --measure profile.json --codecs 3lc,8bit --max 256k --seconds 0.05
+  json profile.json crimp_profile=1 ranks=2 network.plain.2.s network.plain.2.bytes=65536.0
+  expect 0 'as measured' '^3lc +two_shot ' '^8bit +auto ' '^none +mpi ' -- "$crimp" plan --model model.txt --profile profile.json --compute 5
+  expect 0 '!^8bit' -- "$crimp" plan --model model.txt --profile profile.json --codecs 3lc
+  expect 2 'was not measured with fp16' -- "$crimp" plan --model model.txt --profile profile.json --codecs fp16
+  # A step's gradients are ready when a report says so.
+  echo '{"per_rank": [{"steps": [{"tensors": ["a", "c"], "stalls": true, "step_s": 0.02, "steps": 9, "units": [{"tensors": 1, "bytes": 1200000, "ready_s": 0.004},
+    {"tensors": 1, "bytes": 80000, "ready_s": 0.007}], "calls": [[{"bytes": 0, "s": 0.001}, {"bytes": 1e6, "s": 0.002}]]}]}]}' >report.json
+  expect 0 '^2 tensors, 0.32 million' '^7.00 ms of computing' -- "$crimp" plan report.json --profile profile.json
+  expect 0 '4 tensors in 2 calls, 2 ranks, 3lc.* by two_shot: a step takes [0-9.]+ ms' -- \
+    "${launch[@]}" "$crimp" bench step --model model.txt --compute 5 --codec 3lc --algorithm two_shot --merge cuts=2 --steps 3 --warm-up 1 --json step.json
+  json step.json elements=371000 groups=2 step_ms exchange_ms
+  expect 2 'found by Horovod' -- "$crimp" bench step --model model.txt --merge auto
+  expect 2 'needs --model' -- "$crimp" bench step
+  expect 2 'two ranks' -- "$crimp" plan --measure alone.json
+  expect 2 "'/nonexistent/p.json' could not be written" -- "${launch[@]}" "$crimp" plan --measure /nonexistent/p.json --codecs fp16 --max 128k --seconds 0.01
+}
+
+# Checkpoints by PyTorch, where there is one.
+plan_torch_part() {
+  local python=/usr/bin/python3
+  "$python" -c 'import torch' 2>/dev/null || { echo "skipped: no PyTorch for $python"; exit 77; }
+  export PYTHONPATH=$here/../../src/python PYTHONDONTWRITEBYTECODE=1
+  "$python" - <<'PYTHON'
+import torch, torch.nn as nn
+net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Linear(10, 20))
+torch.save(net.state_dict(), "plain.pt")
+torch.save({"epoch": 3, "model": net.state_dict(), "optimizer": {"steps": 1}}, "nested.pt")
+torch.save({"a": net.state_dict(), "b": net.state_dict()}, "two.pt")
+torch.save(net, "whole.pt")  # a pickle of classes
+PYTHON
+  local file
+  for file in plain nested; do
+    expect 0 '^0.weight 8x3x3x3 float32$' '^1.num_batches_tracked 1 int64$' -- "$python" -m crimp.model $file.pt
+    "$python" -m crimp.model $file.pt >$file.txt
+    # 224 + 16 + 220 elements; mean, variance and count of the norm have no gradient.
+    expect 0 '3 tensors of the file have no gradient' '^6 tensors, 0.00 million elements' -- "$crimp" plan --model $file.txt --codecs fp16
+  done
+  expect 1 "name the state dict among these: a, b" -- "$python" -m crimp.model two.pt
+  expect 0 '^2.bias 20 float32$' -- "$python" -m crimp.model two.pt b
+  expect 1 "has no 'c'; it has: a, b" -- "$python" -m crimp.model two.pt c
+  expect 1 'no checkpoint that can be read without running code' -- "$python" -m crimp.model whole.pt
+  expect 1 'no checkpoint' -- "$python" -m crimp.model nowhere.pt
+  expect 1 'usage' -- "$python" -m crimp.model
+}
+
+[ "$part" = run ] || [ "$part" = bench_allreduce ] || [ "$part" = plan_measure ] && ! command -v "$mpirun" >/dev/null && { echo "skipped: no mpirun"; exit 77; }
 case $part in
 check)
   expect 1 'not loaded' -- "$crimp" check -- true
@@ -413,6 +505,9 @@ completion) completion_part ;;
 man) man_part ;;
 status) status_part ;;
 exit_codes) exit_codes_part ;;
+plan_model) plan_model_part ;;
+plan_measure) plan_measure_part ;;
+plan_torch) plan_torch_part ;;
 bench_codec) bench_codec_part ;;
 bench_allreduce) bench_allreduce_part ;;
 *) echo "command.sh: there is no part '$part'" && exit 2 ;;

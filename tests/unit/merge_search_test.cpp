@@ -147,6 +147,22 @@ TEST_SUITE("merge_search") {
     CHECK(best_grouping(step) == in({1}, {0, 1}));
   }
 
+  TEST_CASE("of a group what is summed exactly has a price of its own") {
+    // A call takes 1 ms, and another one where it has exact bytes beside others; 1 ms for each MB, exact ones 5 ms.
+    Timeline step{{0, 0, 10e-3}, {1'000'000, 1'000'000, 1'000'000}, line};
+    step.exact = {0, 1'000'000, 0};
+    step.mixed = [](std::uint64_t bytes, std::uint64_t exact, std::uint8_t) {
+      const auto calls = static_cast<double>(exact > 0) + static_cast<double>(bytes > exact);
+      return CallTime{.wire_s = kCall * calls + kByte * static_cast<double>(bytes + 4 * exact)};
+    };
+    CHECK(step.end_s(in({1, 2})) == doctest::Approx(12e-3));  // 0..2, 2..8, 10..12
+    CHECK(step.end_s(in({2})) == doctest::Approx(12e-3));     // 0..8, 10..12
+    CHECK(step.end_s({}) == doctest::Approx(19e-3));          // 10 + 2 + 2 + 5
+    CHECK(best_grouping(step) == in({2}));
+    step.blocking = false;  // one resource alone is used
+    CHECK(step.end_s(best_grouping(step)) == doctest::Approx(12e-3));
+  }
+
   TEST_CASE("calls that overlap, by hand") {
     // Two groups, ready at once: each is encoded for 1 s, sent for 2 and decoded for 1.
     Timeline step{{0, 0}, {1, 1}, [](std::uint64_t, std::uint8_t) { return CallTime{1, 2, 1}; }};

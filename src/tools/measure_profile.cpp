@@ -1,0 +1,158 @@
+#include "measure_profile.hpp"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "backend/host_backend.hpp"
+#include "blocking_transport.hpp"
+#include "codec/codec.hpp"
+#include "collective/algorithms.hpp"
+#include "collective/measure.hpp"
+#include "core/error.hpp"
+#include "crimp/crimp.h"
+#include "gradient_pool.hpp"
+#include "memory/workers.hpp"
+#include "stopwatch.hpp"
+
+namespace crimp::tools {
+namespace {
+
+constexpr std::uint64_t kPlainSizes[] = {256, 4096}, kFirst = 64 << 10;  // bytes; then four times as much each
+constexpr double kTooLong = 2;   // seconds of a call, beyond which longer ones follow from those measured
+constexpr double kTrain = 0.05;  // of the calls that are timed together
+constexpr int kMostCalls = 64, kTrains = 3;
+
+// Rank 0's.
+double told(double mine) {
+  MPI_Bcast(&mine, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+  return mine;
+}
+
+double longest(double mine) {
+  double all = 0;
+  PMPI_Allreduce(&mine, &all, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return all;
+}
+
+// Seconds of a call in a train of them, which uses up what credit a link lends short ones.
+template <class Call>
+double call_s(double seconds, Call call) {
+  int number = 0;
+  call(number++);
+  const double first = told(longest(timed([&] { call(number++); })));
+  const int calls = std::clamp(static_cast<int>(kTrain / first), 2, kMostCalls);
+  std::vector<double> trains;
+  double spent = 0;
+  for (int i = 0; i < kTrains && (i == 0 || told(spent) < seconds); ++i) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    const double took = longest(timed([&] {
+      for (int k = 0; k < calls; ++k) call(number++);
+    }));
+    spent += took;
+    trains.push_back(took / calls);
+  }
+  return told(median(trains));
+}
+
+std::vector<std::uint64_t> sizes(std::uint64_t most) {
+  std::vector<std::uint64_t> all;
+  for (std::uint64_t size = kFirst; size < most; size *= 4) all.push_back(size);
+  all.push_back(std::max(most, 2 * kFirst));
+  return all;
+}
+
+int count_nodes() {
+  MPI_Comm node;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+  int rank = 0;
+  MPI_Comm_rank(node, &rank);
+  int leads = rank == 0, all = 0;
+  PMPI_Allreduce(&leads, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  MPI_Comm_free(&node);
+  return all;
+}
+
+}  // namespace
+
+void prepare_profile() {
+  // Each call gets its codec and algorithm by crimp_set_codec and crimp_set_algorithm; nothing else may decide.
+  for (const auto& [name, value] : {std::pair{"CRIMP_CODEC", "fp16"}, {"CRIMP_CONTROL", "off"}, {"CRIMP_MERGE", "off"}})
+    setenv(name, value, 1);
+}
+
+ClusterProfile measure_profile(const ProfileSetup& setup, const Settings& settings) {
+  ClusterProfile out;
+  out.measured = true;
+  BlockingTransport transport(MPI_COMM_WORLD);
+  out.ranks = transport.size();
+  out.nodes = count_nodes();
+  char mpi[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length;
+  MPI_Get_library_version(mpi, &length);
+  out.mpi = std::string(mpi).substr(0, std::string(mpi).find_first_of(",\n"));
+  const auto say = [&](const char* what) {
+    if (transport.rank() == 0) std::fprintf(stderr, "crimp plan: measuring %s\n", what);
+  };
+  MPI_Pcontrol(0);
+  say("the network");
+  out.network = measure_network(transport, {});
+  const auto all_sizes = sizes(setup.most_bytes);
+  const GradientPool values(all_sizes.back() / sizeof(float), transport.rank());
+  std::vector<float> sums(all_sizes.back() / sizeof(float));
+  say("plain MPI");
+  const auto plain_s = [&](std::uint64_t bytes) {
+    return call_s(setup.seconds, [&](int call) {
+      PMPI_Allreduce(values.of(static_cast<std::uint64_t>(call)), sums.data(), static_cast<int>(bytes / sizeof(float)),
+                     MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    });
+  };
+  for (const std::uint64_t bytes : kPlainSizes) out.network.plain.add(static_cast<double>(bytes), plain_s(bytes));
+  for (const std::uint64_t bytes : all_sizes) {
+    const double s = plain_s(bytes);
+    out.network.plain.add(static_cast<double>(bytes), s);
+    if (s > kTooLong) break;
+  }
+  Workers workers(settings.threads);
+  HostBackend backend(workers);
+  const std::span sample(values.of(0), std::min<std::size_t>(kSampleElements, sums.size()));
+  for (const std::string& name : setup.codecs) {
+    const auto codec = make_codec(name);
+    say(codec->spec().c_str());
+    auto& of = out.codecs[codec->spec()];
+    if (!codec->traits().whole_tensors)
+      of.cost = measure_codec(transport, *codec, [&] { return time_codec(*codec, sample, 0, backend); });
+    for (const AlgorithmEntry& entry : algorithms()) {
+      if (!entry.why_unsupported(*codec, out.ranks).empty() || (!entry.plan && out.nodes == out.ranks) ||
+          entry.algorithm == Algorithm::one_shot)
+        continue;
+      MPI_Comm comm;
+      MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+      MPI_Pcontrol(1);
+      int failed = crimp_set_codec(comm, "*", codec->spec().c_str());
+      if (failed == MPI_SUCCESS) failed = crimp_set_algorithm(comm, entry.name);
+      Curve& curve = of.calls[entry.name];
+      for (const std::uint64_t bytes : all_sizes) {
+        const std::string tensor = "tensor" + std::to_string(bytes);
+        const std::uint64_t count = bytes / sizeof(float);
+        const crimp_segment segment{tensor.c_str(), count};
+        const double s = call_s(setup.seconds, [&](int call) {
+          failed |= crimp_allreduce(values.of(static_cast<std::uint64_t>(call)), sums.data(), count, CRIMP_FLOAT32,
+                                    comm, &segment, 1);
+        });
+        curve.add(static_cast<double>(bytes), s);
+        if (s > kTooLong && curve.points().size() > 1) break;
+      }
+      MPI_Pcontrol(0);
+      MPI_Comm_free(&comm);
+      if (failed != MPI_SUCCESS)
+        throw Error(ErrorCode::transport_failed,
+                    "calls with " + codec->spec() + " failed: MPI's code " + std::to_string(failed));
+    }
+  }
+  return out;
+}
+
+}  // namespace crimp::tools

@@ -1,0 +1,153 @@
+#include "traced_plan.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <stdexcept>
+
+#include "core/error.hpp"
+#include "schedule/merge_plan.hpp"
+#include "stopwatch.hpp"
+
+namespace crimp::tools {
+namespace {
+
+constexpr std::uint64_t kMega = 1'000'000;
+
+// Groups' first units as first tensors, which is what CRIMP_MERGE=cuts= counts.
+Cuts of_tensors(const StepTrace& trace, const Cuts& units) {
+  Cuts out;
+  std::uint32_t tensor = 0;
+  auto cut = units.begin();
+  for (std::uint32_t u = 0; u < trace.units.size(); tensor += trace.units[u++].tensors)
+    if (cut != units.end() && *cut == u) out.push_back(tensor), ++cut;
+  return out;
+}
+
+struct Row {
+  std::string name;
+  Grouping units;
+  double end_s;
+};
+
+std::vector<Row> rows_of(const StepTrace& trace, double* search_s) {
+  const Timeline step = trace.timeline();
+  std::vector<Row> rows;
+  const auto add = [&](std::string name, Grouping groups) {
+    const double end_s = step.end_s(groups);
+    rows.push_back({std::move(name), std::move(groups), end_s});
+  };
+  const auto as_plan = [&](const std::string& text) {
+    const auto groups = MergePlan(text).groups(step.bytes);
+    Grouping out;
+    for (std::uint32_t u = 1; u < groups.size(); ++u)
+      if (groups[u] != groups[u - 1]) out.cuts.push_back(u);
+    return out;
+  };
+  Grouping each;
+  for (std::uint32_t u = 1; u < trace.units.size(); ++u) each.cuts.push_back(u);
+  add("each alone", each);
+  for (const std::uint64_t mega : {2, 4, 8, 16, 32, 64})
+    add(fmt::format("buckets of {} MB", mega), as_plan(fmt::format("bytes={}", mega * kMega)));
+  add("y=2", as_plan("y=2"));
+  add("all in one", {});
+  Grouping best;
+  *search_s = timed([&] { best = best_grouping(step); });
+  add("the optimum", best);
+  return rows;
+}
+
+// What ran under the plan, where it did.
+std::optional<double> measured_s(const Traced& of, const Cuts& cuts, const std::vector<std::uint8_t>& codecs) {
+  for (const auto& tried : of.tried)
+    if (tried.at("holds").get<bool>() && tried.at("cuts").get<Cuts>() == cuts &&
+        tried.value("codecs", std::vector<std::uint8_t>{}) == codecs && tried.at("step_ms").get<double>() > 0)
+      return tried["step_ms"].get<double>() / 1e3;
+  return {};
+}
+
+std::string cuts_text(const Cuts& cuts) { return cuts.empty() ? "all" : fmt::format("cuts={}", fmt::join(cuts, ",")); }
+
+}  // namespace
+
+std::vector<Traced> traces_in(const std::string& file) {
+  const auto bad = [&](const std::string& why) { return Error(ErrorCode::argument_invalid, "'" + file + "' " + why); };
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw bad("cannot be read; legal is a file that CRIMP_REPORT wrote");
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const auto report = nlohmann::json::parse(text, nullptr, false);
+  if (!report.is_object() || !report.contains("per_rank") || !report["per_rank"].is_array())
+    throw bad("is no report of Crimp; legal is a file that CRIMP_REPORT wrote");
+  std::vector<Traced> out;
+  try {
+    const auto search = nlohmann::json::json_pointer("/horovod/merge/search");
+    for (std::size_t rank = 0; rank < report["per_rank"].size(); ++rank) {
+      const auto& of = report["per_rank"][rank];
+      if (of.contains(search / "trace"))
+        out.push_back({rank, true, StepTrace::parse(of[search / "trace"].dump()),
+                       of[search].value("tried", nlohmann::json::array())});
+      // All ranks have the same calls, so one of them is enough.
+      if (rank == 0 && of.contains("steps"))
+        for (const auto& trace : of["steps"]) out.push_back({rank, false, StepTrace::parse(trace.dump())});
+    }
+  } catch (const std::exception& e) {
+    throw bad(std::string("has ") + e.what());
+  }
+  if (out.empty())
+    throw bad(
+        "has no trace of steps. They are recorded under Horovod with CRIMP_MERGE=auto, and for programs whose calls name their tensors or have shown which they carry");
+  return out;
+}
+
+nlohmann::ordered_json show(const Traced& of, bool print) {
+  const StepTrace& trace = of.trace;
+  std::uint64_t bytes = 0;
+  for (const auto& unit : trace.units) bytes += unit.bytes;
+  double search_s = 0;
+  const std::vector<Row> rows = rows_of(trace, &search_s);
+  nlohmann::ordered_json out{{"rank", of.rank},
+                             {"caller", of.horovod ? "horovod" : "program"},
+                             {"tensors", trace.tensors.size()},
+                             {"bytes", bytes},
+                             {"step_ms", 1e3 * trace.step_s},
+                             {"search_ms", 1e3 * search_s}};
+  if (print) {
+    std::printf("%zu tensors in %zu %s, %.2f MB, of rank %zu%s: %llu steps, of %.2f ms\n", trace.tensors.size(),
+                trace.units.size(), of.horovod ? "groups that may not be parted" : "calls",
+                static_cast<double>(bytes) / kMega, of.rank, of.horovod ? " under Horovod" : "",
+                static_cast<unsigned long long>(trace.steps), 1e3 * trace.step_s);
+    std::printf("%-18s %7s %22s %16s\n", "# plan", "groups", "exchange ends [ms]", "step ran [ms]");
+  }
+  for (const Row& row : rows) {
+    const Cuts cuts = of_tensors(trace, row.units.cuts);
+    const auto ran_s = measured_s(of, cuts, row.units.codecs);
+    nlohmann::ordered_json one{
+        {"plan", row.name}, {"groups", cuts.size() + 1}, {"cuts", cuts}, {"ends_ms", 1e3 * row.end_s}};
+    if (!row.units.codecs.empty()) one["codecs"] = row.units.codecs;
+    if (ran_s) one["ran_ms"] = 1e3 * *ran_s;
+    out["plans"].push_back(std::move(one));
+    if (print)
+      std::printf("%-18s %7zu %22.2f %16s\n", row.name.c_str(), cuts.size() + 1, 1e3 * row.end_s,
+                  ran_s ? fmt::format("{:.2f}", 1e3 * *ran_s).c_str() : "-");
+  }
+  const Row& best = rows.back();
+  const std::string setting = "CRIMP_MERGE=" + cuts_text(of_tensors(trace, best.units.cuts));
+  if (of.horovod) out["setting"] = setting;
+  if (!print) return out;
+  std::printf("The optimum was found in %.2f ms. ", 1e3 * search_s);
+  if (of.horovod)
+    std::printf(
+        "To run it: %s\nTimes of calls are those that this job measured: of its codec, its network and its ranks.\n",
+        setting.c_str());
+  else
+    std::printf(
+        "The program makes these calls itself: it would have to merge them, or Horovod with CRIMP_MERGE=auto.\n");
+  return out;
+}
+
+}  // namespace crimp::tools
