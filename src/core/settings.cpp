@@ -301,7 +301,9 @@ Settings read_settings(const char* const* environment, std::vector<Complaint>& c
     if (name == "CRIMP_CONFIG") settings.config = value;
   });
   if (!settings.config.empty()) take_file(settings, said, complaints);
-  each([&](std::string_view name, std::string_view value) { take(settings, name, value, "", complaints); });
+  each([&](std::string_view name, std::string_view value) {
+    if (name != "CRIMP_ROOT") take(settings, name, value, "", complaints);  // a module's: where Crimp is installed
+  });
   return settings;
 }
 
