@@ -162,7 +162,7 @@ check)
   expect 0 'ok: ' -- "$crimp" check -- "$crimp" --version
   expect 1 'bypassed: .*libmpi' -- env LD_PRELOAD=libmpi.so.40:"$library" "$crimp" check -- true
   # What it ran is listed: the program, linked; nothing, where a module calls nothing.
-  expect 0 "^  $crimp -> $library$" -- "$crimp" check -- "$crimp" --version
+  expect 0 "^  $crimp -> $library(\.[0-9]+)?$" -- "$crimp" check -- "$crimp" --version
   expect 0 '!->' -- env LD_PRELOAD="$library" "$crimp" check -- true
   expect 1 "^  $crimp -> .*libmpi" '^bypassed: ' -- env LD_PRELOAD=libmpi.so.40 "$crimp" check -- "$crimp" --version
   expect 1 'ended with 3' -- "$crimp" check -- sh -c 'exit 3'
