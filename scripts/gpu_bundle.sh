@@ -63,8 +63,8 @@ rm -f "$plugins"/mca_*_{ucx,ofi,openib,psm,psm2,portals4,monitoring,flux,slurm,g
 
 if [ -n "$built" ]; then
   mkdir -p "$programs/bin"
-  cp "$built"/bin/{crimp,crimp_gpu_unit,crimp_gpu_ranks} "$programs/bin/" && cp "$built"/libcrimp.so "$built"/libcrimp_cuda.so "$programs/" || fail "$built lacks one of them"
-  strip --strip-debug "$programs"/bin/* "$programs"/*.so
+  cp "$built"/bin/{crimp,crimp_gpu_unit,crimp_gpu_ranks} "$programs/bin/" && cp -d "$built"/libcrimp.so* "$built"/libcrimp_cuda.so "$programs/" || fail "$built lacks one of them"
+  strip --strip-debug "$programs"/bin/* "$(realpath "$programs/libcrimp.so")" "$programs/libcrimp_cuda.so"
   python=$(sed -n 's/^_\?Python3_EXECUTABLE:[A-Z]*=//p' "$built/CMakeCache.txt" | head -1)
   source=$(sed -n 's/^CMAKE_HOME_DIRECTORY:[A-Z]*=//p' "$built/CMakeCache.txt")
   ctest --test-dir "$built" --show-only=json-v1 | sed -e "s|$built|@BUILT@|g" -e "s|$source|@SOURCE@|g" -e "s|\"${python:-none}\"|\"@PYTHON@\"|g" >"$programs/gpu_tests.json"

@@ -355,7 +355,9 @@ Settings read_settings(const char* const* environment, std::vector<Complaint>& c
   for (const SettingText& of : otherwise)
     if (const Option* const option = find_option(of.name)) option->set(settings, of.value);
   take_file(settings, file, said, complaints);
-  each([&](std::string_view name, std::string_view value) { take(settings, name, value, "", complaints); });
+  each([&](std::string_view name, std::string_view value) {
+    if (name != "CRIMP_ROOT") take(settings, name, value, "", complaints);  // a module's: where Crimp is installed
+  });
   return settings;
 }
 

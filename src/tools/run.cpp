@@ -29,9 +29,11 @@ namespace fs = std::filesystem;
 fs::path find_library() {
   const fs::path here = fs::read_symlink("/proc/self/exe").parent_path();
   std::string tried;
-  for (const char* place : {"../" CRIMP_LIBRARY_DIRECTORY, "../lib", "..", "."}) {
+  for (const char* place : {CRIMP_LIBRARIES, "../lib", "..", "."}) {
     const fs::path candidate = (here / place / "libcrimp.so").lexically_normal();
     if (fs::exists(candidate)) return candidate;
+    // Distributions keep the name without a number to those who link.
+    if (const fs::path numbered = candidate.parent_path() / CRIMP_SONAME; fs::exists(numbered)) return numbered;
     tried += (tried.empty() ? "" : ", ") + candidate.string();
   }
   refuse("libcrimp.so was not found (tried " + tried + "); give its place with --library");

@@ -132,6 +132,14 @@ TEST_SUITE("options") {
     CHECK(options_in(other.substr(0, 40)).empty());
   }
 
+  TEST_CASE("where Crimp is installed, as a module says it, is no unknown setting") {
+    std::vector<Complaint> all;
+    read({"CRIMP_ROOT=/opt/crimp"}, &all);
+    CHECK(all.empty());
+    read({"CRIMP_ROOTS=/opt/crimp"}, &all);
+    CHECK(all.size() == 1);
+  }
+
   TEST_CASE("what is wrong with a file of settings is said with its line, and Crimp stays off") {
     const Scratch scratch;
     const std::string file = scratch.file("crimp.conf");

@@ -1,0 +1,11 @@
+# Run by CPack on what it has staged: Debian wants its manual pages compressed, without times.
+file(GLOB_RECURSE pages LIST_DIRECTORIES false ${CPACK_TEMPORARY_INSTALL_DIRECTORY}/*/usr/share/man/*.[1-9])
+foreach(page IN LISTS pages)
+  if(IS_SYMLINK ${page})
+    file(READ_SYMLINK ${page} to)
+    file(REMOVE ${page})
+    file(CREATE_LINK ${to}.gz ${page}.gz SYMBOLIC)
+  else()
+    execute_process(COMMAND gzip -9nf ${page} COMMAND_ERROR_IS_FATAL ANY)
+  endif()
+endforeach()
