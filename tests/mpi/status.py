@@ -15,17 +15,17 @@ def expect(condition, text):
         sys.exit(1)
 
 
-def start(settings, program, ranks=2, **how):
+def start(settings, program, ranks=2):
     line = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "--timeout", "120", "-n", str(ranks)]
     line += ["--allow-run-as-root"] * (os.geteuid() == 0)
     for setting in (f"LD_PRELOAD={crimp}", *settings):
         line += ["-x", setting]
     env = {k: v for k, v in os.environ.items() if not k.startswith("CRIMP_")}
-    return subprocess.Popen([*line, *program], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=scratch, **how)
+    return subprocess.Popen([*line, *program], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=scratch)
 
 
 def ended(job):
-    said = job.communicate()[0]
+    said = job.communicate()[0].decode()  # with the carriage returns that it has
     print(said, flush=True)
     expect(job.returncode == 0, f"the job ended with status {job.returncode}")
     return said

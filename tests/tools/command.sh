@@ -153,8 +153,8 @@ completion_part() {
   offers 'crimp run --co' --codec --control --config '!--count'
   offers 'crimp run --codec 3' 3lc '!fp16'
   offers 'crimp run --codec 3lc:' s= entropy= memory=
-  offers 'crimp run --codec 3lc:s=1,' entropy= '!s='
-  offers 'crimp run --codec 3lc:memory=' none residual
+  offers 'crimp run --codec 3lc:s=1,' 1,entropy= '!1,s='
+  offers 'crimp run --codec 3lc:memory=' none residual '!magic'
   offers 'crimp run --codec=fp' fp16 fp32 fp8
   offers 'crimp run --algorithm ' auto two_shot hierarchical
   offers 'crimp run --profile ' off safe balanced aggressive
