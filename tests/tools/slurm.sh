@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# slurm.sh CRIMP LIBRARY PROGRAM MPICH_PROGRAM TRAINING PAGE: jobs under a Slurm of one machine that lives in a temporary directory: srun of programs of Open MPI and of
+# slurm.sh CRIMP LIBRARY PROGRAM MPICH_PROGRAM PAGE: jobs under a Slurm of one machine that lives in a temporary directory: srun of programs of Open MPI and of
 # MPICH, and the scripts of docs/slurm.md by sbatch. Debian: slurm-wlm (scripts/slurm_packages). Exit 77: Slurm is not here, or cannot be started by this user.
 set -uo pipefail
-crimp=$1 library=$2 program=$3 mpich_program=$4 times=$5 page=$6 failed=0
+crimp=$1 library=$2 program=$3 mpich_program=$4 page=$5 failed=0
 skip() { echo "skipped: $1"; exit 77; }
 export PATH=$PATH:/usr/sbin
 for name in munged slurmctld slurmd srun sbatch sinfo; do command -v $name >/dev/null || skip "no $name"; done
@@ -93,11 +93,11 @@ while IFS= read -r line; do
 done <"$page"
 [ $script -gt 0 ] || { echo "$page has no scripts"; failed=1; }
 for ((i = 1; i <= script; i++)); do
-  # One node and two tasks, whatever the page says; `crimp` and `./train` are what is to be tried. (A report is its proof.)
+  # One node and two tasks, whatever the page says; `crimp` and `./train` are what is to be tried, which ends with a report.
   sed -E -i 's/^(#SBATCH --nodes=).*/\11/; s/^(#SBATCH --ntasks=).*/\12/; /^#SBATCH --(cpus-per-task|time|partition)/d; /^module /d' job$i/job.sh
   sed -i '1a #SBATCH --overcommit' job$i/job.sh
   mkdir -p job$i/bin && ln -sf "$crimp" job$i/bin/crimp
-  printf '#!/bin/sh\nexec %s 24\n' "$times" >job$i/train && chmod +x job$i/train
+  printf '#!/bin/sh\nexec %s bench allreduce --min 512k --max 512k --iters 4\n' "$crimp" >job$i/train && chmod +x job$i/train
   # shellcheck disable=SC2086
   (cd job$i && PATH=$PWD/bin:$PATH timeout 100 sbatch --wait -o out job.sh >submitted 2>&1)
   got=$?
