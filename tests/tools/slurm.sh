@@ -79,6 +79,8 @@ fi
 # A setting with a comma and a space arrives whole; the exit code is the program's, through srun.
 # shellcheck disable=SC2016  # for the ranks' shell
 expect 3 'rules <8=none, x; \*=fp16' -- env MPIRUN=srun 'CRIMP_RULES=<8=none, x; *=fp16' "$crimp" run -n 1 -- sh -c 'echo "rules $CRIMP_RULES"; exit 3'
+# shellcheck disable=SC2016
+expect 0 'codec fp16 .*libcrimp.so' -- env MPIRUN=srun "$crimp" run -n 1 --export=NONE --codec fp16 -- /bin/sh -c 'echo "codec $CRIMP_CODEC $LD_PRELOAD"'
 printf '%s\n' "$host" >hosts
 expect 0 "^$host" -- env MPIRUN=srun "$crimp" run -n 1 --hostfile hosts -- hostname -s
 # Where there is no other launcher srun is found.
