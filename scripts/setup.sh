@@ -2,7 +2,7 @@
 # Installs Debian packages: those of a list that are missing, nothing when all are there.
 #
 #   setup.sh [LIST]          LIST: packages (what building, testing and the demo need; the default), build_packages (building alone), horovod_packages,
-#                            clang_packages, aarch64_packages, report_packages (a browser) or package_packages (tests of the recipes in packaging/)
+#                            clang_packages, aarch64_packages, or for tests that skip without them report_packages (a browser), slurm_packages, package_packages
 #   setup.sh --list [LIST]   print the packages with the reason for each, install nothing
 #
 # Needs root, or a user with sudo. Exit code 77: something is missing and no package registry can be reached.
@@ -18,7 +18,7 @@ case "${1:-}" in
   -h | --help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
 esac
 list=${1:-packages}
-[[ $# -le 1 && $list =~ ^(build_|horovod_|clang_|aarch64_|package_)?packages$ ]] || fail 2 "unknown argument '$*' (see --help)"
+[[ $# -le 1 && $list =~ ^(build_|horovod_|clang_|aarch64_|package_|report_|slurm_)?packages$ ]] || fail 2 "unknown argument '$*' (see --help)"
 [ -z "$print" ] || exec cat "$folder/$list"
 
 command -v apt-get >/dev/null || fail 1 "no apt-get here. Install these with your own package manager:

@@ -182,7 +182,7 @@ void check_library(const std::string& library, MpiFamily family) {
 // starts, whose own list would end at the first comma of a value.
 Arguments as_options(const std::vector<std::string>& settings, LauncherKind kind) {
   Arguments options;
-  if (kind == LauncherKind::slurm) options.push_back("env");
+  if (kind == LauncherKind::slurm) options.push_back("/usr/bin/env");  // without a PATH, too (srun --export=NONE)
   for (const auto& setting : settings)
     if (kind == LauncherKind::slurm) options.push_back(setting);
     else if (kind == LauncherKind::hydra) {

@@ -60,7 +60,7 @@ run_part() {
   expect 2 'does not exist' -- "${dry[@]}" --library nowhere.so -- ./program
   # Launchers are told by what they say of themselves.
   printf '#!/bin/sh\necho slurm 22.05.8\n' >srun && printf '#!/bin/sh\necho "HYDRA build details:"\n' >hydra && chmod +x srun hydra
-  expect 0 '^./srun -n 2 env LD_PRELOAD=[^ ]*libcrimp.so CRIMP_CODEC=fp16 python3 -c 1,2$' -- env MPIRUN=./srun LD_PRELOAD= "${dry[@]}" -n 2 --codec fp16 -- python3 -c 1,2
+  expect 0 '^./srun -n 2 /usr/bin/env LD_PRELOAD=[^ ]*libcrimp.so CRIMP_CODEC=fp16 python3 -c 1,2$' -- env MPIRUN=./srun LD_PRELOAD= "${dry[@]}" -n 2 --codec fp16 -- python3 -c 1,2
   expect 2 "libcrimp.so[.0-9]* is built for Open MPI .libmpi.so.40., and the job is MPICH's" -- env MPIRUN=./hydra "${dry[@]}" --library "$library" -n 2 -- python3
   expect 127 'could not be started' -- env MPIRUN=no-such-mpirun "$crimp" run -- ./program
   run_settings
@@ -108,7 +108,7 @@ run_hosts() {
   printf '# nodes\n\nnode1 slots=2 max_slots=4\nnode2\n' >open && printf 'node1:2 # two\nnode2:3\n' >colons
   expect 0 "^$mpirun --hostfile open -np 2" -- "${dry[@]}" --hostfile open -np 2 -- ./program
   expect 0 "^$mpirun --host node1:2,node2:3 -np 2" -- "${dry[@]}" --hostfile colons -np 2 -- ./program
-  expect 0 '^./srun --nodelist=node1,node2 -n 2 env' -- env MPIRUN=./srun "${dry[@]}" --hostfile colons -n 2 -- python3
+  expect 0 '^./srun --nodelist=node1,node2 -n 2 /usr/bin/env' -- env MPIRUN=./srun "${dry[@]}" --hostfile colons -n 2 -- python3
   expect 2 'no file that can be read' -- "${dry[@]}" --hostfile nowhere -- ./program
   expect 2 'no file that can be read' -- "${dry[@]}" --hostfile . -- ./program
   printf '\n# none\n' >none && expect 2 'no host in it' -- "${dry[@]}" --hostfile none -- ./program
@@ -148,13 +148,14 @@ completion_part() {
     while read -r option; do
       # shellcheck disable=SC2086
       "$crimp" complete -- ${command#crimp } "$option" | cut -f1 | grep -qxF -e "$option" || { echo "$command: $option is not offered"; failed=1; }
+    # shellcheck disable=SC2086
     done < <("$crimp" ${command#crimp } --help | grep -oE '^ +(-[a-zA-Z],)?--[a-z-]+' | grep -oE -e '--[a-z-]+')
   done < <("$crimp" --help | grep -oE '^  crimp [a-z]+( [a-z]+)?' | sed 's/^  //')
   offers 'crimp run --co' --codec --control --config '!--count'
   offers 'crimp run --codec 3' 3lc '!fp16'
   offers 'crimp run --codec 3lc:' s= entropy= memory=
-  offers 'crimp run --codec 3lc:s=1,' entropy= '!s='
-  offers 'crimp run --codec 3lc:memory=' none residual
+  offers 'crimp run --codec 3lc:s=1,' 1,entropy= '!1,s='
+  offers 'crimp run --codec 3lc:memory=' none residual '!magic'
   offers 'crimp run --codec=fp' fp16 fp32 fp8
   offers 'crimp run --algorithm ' auto two_shot hierarchical
   offers 'crimp run --profile ' off safe balanced aggressive

@@ -79,6 +79,8 @@ fi
 # A setting with a comma and a space arrives whole; the exit code is the program's, through srun.
 # shellcheck disable=SC2016  # for the ranks' shell
 expect 3 'rules <8=none, x; \*=fp16' -- env MPIRUN=srun 'CRIMP_RULES=<8=none, x; *=fp16' "$crimp" run -n 1 -- sh -c 'echo "rules $CRIMP_RULES"; exit 3'
+# shellcheck disable=SC2016
+expect 0 'codec fp16 .*libcrimp.so' -- env MPIRUN=srun "$crimp" run -n 1 --export=NONE --codec fp16 -- /bin/sh -c 'echo "codec $CRIMP_CODEC $LD_PRELOAD"'
 printf '%s\n' "$host" >hosts
 expect 0 "^$host" -- env MPIRUN=srun "$crimp" run -n 1 --hostfile hosts -- hostname -s
 # Where there is no other launcher srun is found.
@@ -93,14 +95,15 @@ while IFS= read -r line; do
 done <"$page"
 [ $script -gt 0 ] || { echo "$page has no scripts"; failed=1; }
 for ((i = 1; i <= script; i++)); do
-  # One node and two tasks, whatever the page says; `crimp` and `./train` are what is to be tried.
-  sed -E -i 's/^(#SBATCH --nodes=).*/\11/; s/^(#SBATCH --ntasks=).*/\12/; s/^(#SBATCH --ntasks-per-node=).*/\12/; /^#SBATCH --(cpus-per-task|time|partition)/d; /^module /d' job$i/job.sh
+  # One node and two tasks, whatever the page says; `crimp` and `./train` are what is to be tried, which ends with a report.
+  sed -E -i 's/^(#SBATCH --nodes=).*/\11/; s/^(#SBATCH --ntasks=).*/\12/; /^#SBATCH --(cpus-per-task|time|partition)/d; /^module /d' job$i/job.sh
   sed -i '1a #SBATCH --overcommit' job$i/job.sh
-  mkdir -p job$i/bin && ln -sf "$crimp" job$i/bin/crimp && ln -sf "$program" job$i/train
+  mkdir -p job$i/bin && ln -sf "$crimp" job$i/bin/crimp
+  printf '#!/bin/sh\nexec %s bench allreduce --min 512k --max 512k --iters 4\n' "$crimp" >job$i/train && chmod +x job$i/train
   # shellcheck disable=SC2086
   (cd job$i && PATH=$PWD/bin:$PATH timeout 100 sbatch --wait -o out job.sh >submitted 2>&1)
   got=$?
-  [ $got = 0 ] && grep -q 'crimp: version .* 2 ranks' job$i/out && grep -qE 'crimp: [0-9]+ calls compressed|no call was compressed' job$i/out ||
+  [ $got = 0 ] && [ -s job$i/report.json ] && grep -q 'crimp: version .* 2 ranks' job$i/out && grep -qE 'crimp: [0-9]+ calls compressed|no call was compressed' job$i/out ||
     { echo "script $i of $page ended with $got:"; cat job$i/job.sh job$i/submitted job$i/out; failed=1; }
 done
 exit $failed
