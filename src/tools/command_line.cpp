@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 namespace crimp::tools {
@@ -13,10 +14,19 @@ CommandLine::Option CommandLine::Option::within(int least, int most) const {
 CommandLine::Option CommandLine::Option::within(std::uint64_t least, std::uint64_t most) const {
   return option_->check(CLI::Range(least, most)), *this;
 }
-CommandLine::Option CommandLine::Option::within(double least, double most) const {
-  return option_->check(CLI::Range(least, most)), *this;
+namespace {
+// NaN is in every range of CLI11's.
+std::string not_a_number(const std::string& text) {
+  double value = 0;
+  return CLI::detail::lexical_cast(text, value) && std::isnan(value) ? "'" + text + "' is no number" : "";
 }
-CommandLine::Option CommandLine::Option::positive() const { return option_->check(CLI::PositiveNumber), *this; }
+}  // namespace
+CommandLine::Option CommandLine::Option::within(double least, double most) const {
+  return option_->check(CLI::Range(least, most))->check(not_a_number), *this;
+}
+CommandLine::Option CommandLine::Option::positive() const {
+  return option_->check(CLI::PositiveNumber)->check(not_a_number), *this;
+}
 CommandLine::Option CommandLine::Option::one_of(const std::vector<std::string>& legal) const {
   of_->extra_[option_].values = legal;
   return option_->check(CLI::IsMember(legal)), *this;

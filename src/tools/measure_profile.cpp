@@ -21,6 +21,10 @@ namespace crimp::tools {
 namespace {
 
 constexpr std::uint64_t kPlainSizes[] = {256, 4096}, kFirst = 64 << 10;  // bytes; then four times as much each
+// In a step each call finds other values, residuals and sums than the one before, hence cold caches: calls take turns
+// with so many tensors, in so many bytes together.
+constexpr std::uint64_t kTogether = std::uint64_t{64} << 20;
+constexpr std::uint64_t kMostTurns = 32;
 constexpr double kTooLong = 2;   // seconds of a call, beyond which longer ones follow from those measured
 constexpr double kTrain = 0.05;  // of the calls that are timed together
 constexpr int kMostCalls = 64, kTrains = 3;
@@ -37,11 +41,13 @@ double longest(double mine) {
   return all;
 }
 
-// Seconds of a call in a train of them, which uses up what credit a link lends short ones.
+std::uint64_t turns_of(std::uint64_t bytes) { return std::clamp<std::uint64_t>(kTogether / bytes, 1, kMostTurns); }
+
+// Seconds of a call in a train of them, which uses up what credit a link lends short ones. call(n): the n-th.
 template <class Call>
-double call_s(double seconds, Call call) {
-  int number = 0;
-  call(number++);
+double call_s(double seconds, std::uint64_t warm_up, Call call) {
+  std::uint64_t number = 0;
+  while (number < warm_up) call(number++);
   const double first = told(longest(timed([&] { call(number++); })));
   const int calls = std::clamp(static_cast<int>(kTrain / first), 2, kMostCalls);
   std::vector<double> trains;
@@ -100,13 +106,16 @@ ClusterProfile measure_profile(const ProfileSetup& setup, const Settings& settin
   say("the network");
   out.network = measure_network(transport, {});
   const auto all_sizes = sizes(setup.most_bytes);
-  const GradientPool values(all_sizes.back() / sizeof(float), transport.rank());
-  std::vector<float> sums(all_sizes.back() / sizeof(float));
+  const std::uint64_t room = std::max(kTogether, all_sizes.back()) / sizeof(float);
+  const GradientPool values(room, transport.rank());
+  std::vector<float> sums(room);
   say("plain MPI");
   const auto plain_s = [&](std::uint64_t bytes) {
-    return call_s(setup.seconds, [&](int call) {
-      PMPI_Allreduce(values.of(static_cast<std::uint64_t>(call)), sums.data(), static_cast<int>(bytes / sizeof(float)),
-                     MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    const std::uint64_t count = bytes / sizeof(float), turns = turns_of(bytes);
+    return call_s(setup.seconds, 1, [&](std::uint64_t call) {
+      const std::uint64_t at = call % turns * count;
+      PMPI_Allreduce(values.of(call) + at, sums.data() + at, static_cast<int>(count), MPI_FLOAT, MPI_SUM,
+                     MPI_COMM_WORLD);
     });
   };
   for (const std::uint64_t bytes : kPlainSizes) out.network.plain.add(static_cast<double>(bytes), plain_s(bytes));
@@ -135,12 +144,15 @@ ClusterProfile measure_profile(const ProfileSetup& setup, const Settings& settin
       if (failed == MPI_SUCCESS) failed = crimp_set_algorithm(comm, entry.name);
       Curve& curve = of.calls[entry.name];
       for (const std::uint64_t bytes : all_sizes) {
-        const std::string tensor = "tensor" + std::to_string(bytes);
-        const std::uint64_t count = bytes / sizeof(float);
-        const crimp_segment segment{tensor.c_str(), count};
-        const double s = call_s(setup.seconds, [&](int call) {
-          failed |= crimp_allreduce(values.of(static_cast<std::uint64_t>(call)), sums.data(), count, CRIMP_FLOAT32,
-                                    comm, &segment, 1);
+        const std::uint64_t count = bytes / sizeof(float), turns = turns_of(bytes);
+        std::vector<std::string> names;
+        for (std::uint64_t turn = 0; turn < turns; ++turn)
+          names.push_back("tensor" + std::to_string(turn) + " of " + std::to_string(bytes));
+        const double s = call_s(setup.seconds, turns, [&](std::uint64_t call) {
+          const std::uint64_t turn = call % turns, at = turn * count;
+          const crimp_segment segment{names[turn].c_str(), count};
+          failed |=
+              crimp_allreduce(values.of(call / turns) + at, sums.data() + at, count, CRIMP_FLOAT32, comm, &segment, 1);
         });
         curve.add(static_cast<double>(bytes), s);
         if (s > kTooLong && curve.points().size() > 1) break;

@@ -41,7 +41,7 @@ struct Options {
   bool one_machine = false, gpu = false, described = false;
 };
 
-Error refused(const std::string& what) { return Error(ErrorCode::argument_invalid, "crimp plan: " + what); }
+Error refused(const std::string& what) { return Error(ErrorCode::argument_invalid, what); }
 
 // What separates codecs is a comma that no parameter stands behind: "3lc:s=1,entropy=1" is one.
 std::vector<std::string> codecs_of(const std::vector<std::string>& texts) {
@@ -55,6 +55,7 @@ std::vector<std::string> codecs_of(const std::vector<std::string>& texts) {
       else if (!one.empty()) out.push_back(std::move(one));
       at = end + 1;
     }
+  if (out.empty()) throw refused("--codecs names none; legal is a list, as in 3lc,8bit,topk:ratio=0.01");
   for (std::string& one : out) one = make_codec(one)->spec();
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());

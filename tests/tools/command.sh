@@ -421,6 +421,10 @@ plan_model_part() {
   expect 2 "--latency is '-1us'" -- "$crimp" plan --model model.txt --latency=-1us
   expect 2 'nodes is larger' -- "$crimp" plan --model model.txt --ranks 2 --nodes 3
   expect 2 'legal: fp32' -- "$crimp" plan --model model.txt --codecs 4lc
+  expect 2 'names none' -- "$crimp" plan --model model.txt --codecs ,
+  expect 2 'nan. is no number' -- "$crimp" plan --model model.txt --compute nan
+  expect 2 'nan. is no number' -- "$crimp" plan --model model.txt --add nan
+  expect 2 'legal is: exact, any' -- "$crimp" plan --model model.txt --quality foo
   expect 2 'ranks' -- "$crimp" plan --model model.txt --ranks 1
   expect 2 "'none.json' cannot be read" -- "$crimp" plan --model model.txt --profile none.json
   echo '{}' >none.json
