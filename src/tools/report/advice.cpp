@@ -125,7 +125,7 @@ Maybe codec_bound(const Job& j) {
 }
 
 Maybe wire_bound(const Job& j) {
-  const double wire_s = std::max(0.0, j.f.all.wire_s - j.f.all.wait_s.value_or(0));
+  const double wire_s = j.f.all.wire_s;
   const double share = j.f.all.total_s > 0 ? wire_s / j.f.all.total_s : 0;
   if (share < 0.5 || j.f.all.ratio() >= 16) return {};
   return Finding{
@@ -141,17 +141,20 @@ Maybe wire_bound(const Job& j) {
 Maybe late_rank(const Job& j) {
   if (j.f.of_rank.size() < 2) return {};
   if (j.f.all.wait_s) {
-    const double share = j.f.all.total_s > 0 ? *j.f.all.wait_s / j.f.all.total_s : 0;
+    const double all_s = j.f.all.total_s + *j.f.all.wait_s, share = all_s > 0 ? *j.f.all.wait_s / all_s : 0;
     if (share < 0.2) return {};
     std::size_t late = 0;
-    for (std::size_t r = 1; r < j.f.of_rank.size(); ++r)
-      if (j.f.of_rank[r].wait_s.value_or(0) < j.f.of_rank[late].wait_s.value_or(0)) late = r;
+    double most_s = -1;
+    for (std::size_t r = 0; r < j.f.of_rank.size(); ++r)
+      if (const double s = number_in(object_in(j.f.report["per_rank"][r], "skew"), "late_s"); s > most_s)
+        most_s = s, late = r;
     return Finding{
         share,
-        fmt::format("{} of {} in compressed calls waiting; rank {} waits least ({})", time_text(*j.f.all.wait_s),
-                    time_text(j.f.all.total_s), late, time_text(j.f.of_rank[late].wait_s.value_or(0))),
+        fmt::format(
+            "{} ahead of compressed calls of {}, the mean of all ranks; all others together waited {} for rank {}",
+            time_text(*j.f.all.wait_s), time_text(j.f.all.total_s), time_text(most_s), late),
         "Ranks wait for a late one; no codec shortens that.",
-        fmt::format("Look at rank {}: its data, its cores, its host.", late)};
+        fmt::format("Look at rank {}: its data, its cores, its host. `crimp trace` has it call by call.", late)};
   }
   std::size_t late = 0;
   for (std::size_t r = 1; r < j.f.of_rank.size(); ++r)
@@ -164,9 +167,7 @@ Maybe late_rank(const Job& j) {
       fmt::format("rank {} is on the wire for {}, the mean for {}", late, time_text(j.f.of_rank[late].wire_s),
                   time_text(j.f.all.wire_s)),
       fmt::format("Rank {} waits least for the others, so it may be the one that they wait for.", late),
-      fmt::format(
-          "Look at rank {}: its data, its cores, its host. A report that separates waiting from the wire says for certain.",
-          late)};
+      fmt::format("Look at rank {}: its data, its cores, its host. A run with CRIMP_SKEW=1 says for certain.", late)};
 }
 
 Maybe unknown_tensors(const Job& j) {

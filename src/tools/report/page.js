@@ -142,10 +142,10 @@ function saved(d) {
   return rows;
 }
 
-const kParts = [["encode_s", "encode", "encode"], ["wire_s", "wire", "wire"], ["wait_s", "wait", "waiting for a late rank"], ["decode_s", "decode", "decode"], ["other_s", "other", "other"]];
-// Waiting is part of the wire's time, and drawn beside what is left of it.
+const kParts = [["encode_s", "encode", "encode"], ["wire_s", "wire", "wire"], ["decode_s", "decode", "decode"], ["other_s", "other", "other"], ["wait_s", "wait", "before it, waiting for a late rank"]];
+// Waiting is ahead of the calls: beside their time, not in it.
 function parts(s) {
-  return kParts.map(([name, style, text]) => [name === "wire_s" ? Math.max(0, s.wire_s - (s.wait_s || 0)) : s[name] || 0, style, text]).filter(([, style]) => style !== "wait" || s.wait_s !== null);
+  return kParts.map(([name, style, text]) => [s[name] || 0, style, text]).filter(([, style]) => style !== "wait" || s.wait_s !== null);
 }
 function step(d) {
   const s = d.step || d.calls.compressed;
@@ -157,8 +157,8 @@ function step(d) {
     : el("p", `How many steps there were is not known; of the whole job, per rank:`),
     picture(660, 30, bars), key(all.map(([, style, text]) => [style, text])),
     table([{title: ""}, {title: d.step ? "per step" : "per rank", n: 1}, {title: "share", n: 1}], all.map(([v, , text]) => [text, time(v), percent(v / sum)])),
-    s.wait_s === null && el("p.note", "Waiting for a late rank is not separated from the wire in this report."),
-    sum > s.total_s * 1.02 && el("p.note", `Parts overlap: together ${time(sum)} in calls of ${time(s.total_s)}.`)];
+    s.wait_s === null && el("p.note", "Waiting for a late rank is not separated from the wire in this report: CRIMP_SKEW=1 does that."),
+    sum > (s.total_s + (s.wait_s || 0)) * 1.02 && el("p.note", `Parts overlap: together ${time(sum)} in calls of ${time(s.total_s)}.`)];
 }
 
 function overTime(d) {
@@ -211,13 +211,13 @@ function heat(d) {
 }
 
 function ranks(d) {
-  const rows = d.ranks.rows, most = Math.max(...rows.map((r) => r.total_s), 1e-12), rowHigh = rows.length > 24 ? 12 : 20;
+  const rows = d.ranks.rows, most = Math.max(...rows.map((r) => r.total_s + (r.wait_s || 0)), 1e-12), rowHigh = rows.length > 24 ? 12 : 20;
   const shapes = rows.map((row, i) => {
     let x = 84;
-    const all = parts({...row, other_s: Math.max(0, row.total_s - row.encode_s - row.wire_s - row.decode_s)}), sum = Math.max(row.total_s, all.reduce((a, [v]) => a + v, 0), 1e-12);
+    const all = parts({...row, other_s: Math.max(0, row.total_s - row.encode_s - row.wire_s - row.decode_s)}), sum = Math.max(all.reduce((a, [v]) => a + v, 0), 1e-12), length = row.total_s + (row.wait_s || 0);
     return [(rows.length <= 32 || i % 4 === 0) && label(78, i * rowHigh + rowHigh / 2 + 4, ranksOf(row), {"text-anchor": "end"}),
-      all.map(([v, style, text]) => { const w = (480 * (v / sum) * row.total_s) / most, shape = rect(style, x, i * rowHigh + 1, w, rowHigh - 2, `${ranksOf(row)}: ${text} ${time(v)}`); x += w; return shape; }),
-      label(90 + (480 * row.total_s) / most, i * rowHigh + rowHigh / 2 + 4, rowHigh > 12 ? time(row.total_s) : "")];
+      all.map(([v, style, text]) => { const w = (480 * (v / sum) * length) / most, shape = rect(style, x, i * rowHigh + 1, w, rowHigh - 2, `${ranksOf(row)}: ${text} ${time(v)}`); x += w; return shape; }),
+      label(90 + (480 * length) / most, i * rowHigh + rowHigh / 2 + 4, rowHigh > 12 ? time(length) : "")];
   });
   return [picture(660, rows.length * rowHigh, shapes), key(parts({wait_s: d.calls.compressed.wait_s === null ? null : 0, wire_s: 0}).map(([, style, text]) => [style, text])), d.ranks.ranks_a_row > 1 && el("p.note", `A row is the mean of ${d.ranks.ranks_a_row} ranks.`)];
 }
@@ -349,7 +349,7 @@ function comparison() {
   add("a step", time, (d) => (d.step ? d.step.step_s : null), -1);
   add("in compressed calls, per rank", time, (d) => d.calls.compressed.total_s, 0);
   add("in compressed calls, a step", time, (d) => (d.step ? d.step.total_s : null), -1);
-  for (const [name, , text] of kParts.slice(0, 4)) add(`${text}, a step`, time, (d) => (d.step ? d.step[name] : null), -1);
+  for (const [name, , text] of kParts.filter((p) => p[0] !== "other_s")) add(`${text}, a step`, time, (d) => (d.step ? d.step[name] : null), -1);
   add("all calls that are timed, per rank", time, (d) => (d.saved.time.calls > 0 ? d.saved.time.took_s : null), 0);
   add("plain MPI would have taken (measured)", time, (d) => known(d) && known(d).plain_s, 0);
   add("bytes sent, all ranks", bytes, (d) => d.saved.bytes.sent, 0);
@@ -375,7 +375,7 @@ page.append(el("header", el("h1", several ? "Crimp: " + digests.length + " repor
   section("step", "A step's time in compressed calls", "The mean of all ranks. Other: looking at values, what is summed exactly, measuring; what of encoding and decoding is hidden behind the wire counts in both.", step),
   section("over_time", "Over the job's time", "Part of each bin's time that a rank spends in calls, the mean of all ranks.", overTime),
   section("heat", "Ranks over time", "Rows are ranks, columns bins of the job's time, with one origin for all.", heat),
-  section("ranks", "Ranks", "Time in compressed calls of each. A rank that the others wait for has the shortest wire.", ranks),
+  section("ranks", "Ranks", "Time in compressed calls of each. A rank that the others wait for has the shortest wire, or the shortest wait.", ranks),
   section("sizes", "Sizes of compressed calls", null, sizes),
   section("codecs", "Codecs and algorithms", "Per rank.", codecs),
   section("tensors", "Tensors", "Of each communicator's first rank. Bytes of calls with several tensors are shared out by elements.", tensors),
