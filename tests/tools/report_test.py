@@ -191,6 +191,10 @@ for rule, (fires, does_not) in cases.items():
     assert rule not in ids(no), (rule, ids(no))
     advice = next(a for a in digest(yes)["advice"] if a["id"] == rule)
     assert advice["figure"] and advice["text"] and advice["try"] and 0 <= advice["share"] <= 1, advice
+advice = next(a for a in digest(base)["advice"] if a["id"] == "wire_bound")  # what it has is not what it is told to try
+assert "CRIMP_CODEC=3lc:s=1.9" in advice["try"] and advice["share"] == 0.5, advice
+assert "CRIMP_CODEC=3lc " in digest(changed(set_at(["settings", "CRIMP_CODEC"], "fp16")))["advice"][0]["try"]
+assert "CRIMP_LADDER" in digest(changed(set_at(["settings", "CRIMP_CONTROL"], "delay")))["advice"][0]["try"]
 def uncaught(report):
     for rank in report["per_rank"]:
         rank.update(sums(0, 0, 0, 0, 0, 0, 0), passed_through={"small": 0})

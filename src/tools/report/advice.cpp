@@ -134,7 +134,9 @@ Maybe wire_bound(const Job& j) {
                   time_text(j.f.all.total_s), j.f.all.ratio()),
       "The network bounds the calls.",
       setting(j, "CRIMP_CONTROL", "off") == "off"
-          ? "A stronger codec, as CRIMP_CODEC=3lc (docs/quality.md: what each costs in accuracy), or CRIMP_CONTROL=delay, which takes as much as is necessary."
+          ? fmt::format(
+                "A stronger codec, as CRIMP_CODEC={} (docs/quality.md: what each costs in accuracy), or CRIMP_CONTROL=delay, which takes as much as is necessary.",
+                setting(j, "CRIMP_CODEC", "").starts_with("3lc") ? "3lc:s=1.9" : "3lc")
           : "The ladder's last levels decide: CRIMP_LADDER can have stronger ones, CRIMP_DELAY_TARGET a smaller target."};
 }
 

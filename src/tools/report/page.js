@@ -113,7 +113,8 @@ function job(d) {
   fact("took", j.elapsed_s === null ? null : time(j.elapsed_s));
   fact("ranks", j.ranks);
   fact("nodes", j.nodes);
-  fact("hosts", j.hosts.map((h) => `${h.name} (${h.ranks})`).join(", ") + (j.hosts_left_out ? ` and ${j.hosts_left_out} more` : ""));
+  const more = j.hosts.length - 8 + j.hosts_left_out;
+  fact("hosts", j.hosts.slice(0, 8).map((h) => `${h.name} (${h.ranks})`).join(", ") + (more > 0 ? ` and ${more} more` : ""));
   fact("codecs", d.codecs.map((c) => c.name.split(":")[0]).filter((n, i, all) => all.indexOf(n) === i).join(", "));
   fact("status", j.status);
   fact("Crimp", `${j.crimp} (${j.simd})`);
@@ -180,7 +181,7 @@ function heat(d) {
   if (!d.heat) return null;
   const h = d.heat, kinds = [["in_calls", "in calls"], ["wire", "wire"], ["codec", "encode and decode"], ["sent", "bytes sent"]];
   if (h.waits) kinds.push(["wait", "waiting"]);
-  const left = 84, width = 1000 - left, rowHigh = Math.max(7, Math.min(22, 260 / h.rows.length)), high = rowHigh * h.rows.length, column = width / h.bins;
+  const left = 104, gap = h.rows.length > 24 ? 0 : 1, width = 1000 - left, rowHigh = Math.max(7, Math.min(22, 260 / h.rows.length)), high = rowHigh * h.rows.length, column = width / h.bins;
   const place = el("div"), buttons = el("div.buttons", {role: "group", "aria-label": "what is shown"});
   const draw = (kind) => {
     let most = 1;
@@ -193,7 +194,7 @@ function heat(d) {
         let end = b, sum = 0;
         while (end < levels.length && levels[end] === levels[b]) sum += values[end++];
         const mean = sum / (end - b), text = kind === "sent" ? bytes(mean) + " a bin" : percent(mean / 1000) + " of the time";
-        if (levels[b] >= 0) shapes.push(rect("h" + levels[b], left + b * column, y + 0.5, (end - b) * column, rowHigh - 1, `${ranksOf(row)}, ${time(b * h.width_s)} to ${time(end * h.width_s)}: ${text}`));
+        if (levels[b] >= 0) shapes.push(rect("h" + levels[b], left + b * column, y + gap / 2, (end - b) * column, rowHigh - gap, `${ranksOf(row)}, ${time(b * h.width_s)} to ${time(end * h.width_s)}: ${text}`));
         b = end;
       }
     });
@@ -213,11 +214,11 @@ function heat(d) {
 function ranks(d) {
   const rows = d.ranks.rows, most = Math.max(...rows.map((r) => r.total_s + (r.wait_s || 0)), 1e-12), rowHigh = rows.length > 24 ? 12 : 20;
   const shapes = rows.map((row, i) => {
-    let x = 84;
+    let x = 104;
     const all = parts({...row, other_s: Math.max(0, row.total_s - row.encode_s - row.wire_s - row.decode_s)}), sum = Math.max(all.reduce((a, [v]) => a + v, 0), 1e-12), length = row.total_s + (row.wait_s || 0);
-    return [(rows.length <= 32 || i % 4 === 0) && label(78, i * rowHigh + rowHigh / 2 + 4, ranksOf(row), {"text-anchor": "end"}),
+    return [(rows.length <= 32 || i % 4 === 0) && label(98, i * rowHigh + rowHigh / 2 + 4, ranksOf(row), {"text-anchor": "end"}),
       all.map(([v, style, text]) => { const w = (480 * (v / sum) * length) / most, shape = rect(style, x, i * rowHigh + 1, w, rowHigh - 2, `${ranksOf(row)}: ${text} ${time(v)}`); x += w; return shape; }),
-      label(90 + (480 * length) / most, i * rowHigh + rowHigh / 2 + 4, rowHigh > 12 ? time(length) : "")];
+      label(110 + (480 * length) / most, i * rowHigh + rowHigh / 2 + 4, rowHigh > 12 ? time(length) : "")];
   });
   return [picture(660, rows.length * rowHigh, shapes), key(parts({wait_s: d.calls.compressed.wait_s === null ? null : 0, wire_s: 0}).map(([, style, text]) => [style, text])), d.ranks.ranks_a_row > 1 && el("p.note", `A row is the mean of ${d.ranks.ranks_a_row} ranks.`)];
 }
@@ -383,7 +384,7 @@ page.append(el("header", el("h1", several ? "Crimp: " + digests.length + " repor
   section("control", "Control levels", null, control),
   section("passed", "What passed through, and why", null, passed),
   section("settings", "Settings", "Those that differ from their defaults in front.", settings),
-  section("missing", "What is not in this report", null, (d) => d.missing.length > 0 && el("ul", d.missing.map((m) => el("li", m.why + " " + m.how)))),
+  section("missing", "What is not in this report", null, (d) => d.missing.length === 0 ? el("p", "Everything that this page can show was there.") : el("ul", d.missing.map((m) => el("li", m.why + " " + m.how)))),
   el("footer", "Made by crimp report from ", digests.map((d, i) => [i ? ", " : "", el("code", d.file)]), ". How to read it: docs/report.md."));
 // Paper has no button to press.
 addEventListener("beforeprint", () => { for (const d of document.querySelectorAll("section:not(#settings) details")) if (d.querySelectorAll("tr").length < 60) d.open = true; });
