@@ -13,8 +13,8 @@ class TimeBins {
  public:
   static constexpr std::size_t kBins = 256;
   static constexpr double kFirstWidth_s = 1.0 / 1024;
-  // What calls were: their number, bytes, and seconds. wait: before they began, for ranks that came later, where that is
-  // measured; in_calls: all of the calls, with what is neither encoding, wire nor decoding.
+  // What calls were: their number, bytes, and seconds. wait: ahead of them, for a late rank, where that is told apart;
+  // in_calls: all of the calls, with what is neither encoding, wire nor decoding.
   enum Kind : std::size_t {
     calls,
     passed,

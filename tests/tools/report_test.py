@@ -63,13 +63,16 @@ assert heat["rows"][0]["in_calls"] == [512, 0] and heat["rows"][1]["in_calls"] =
 near(heat["over_time"]["sent_bytes"][0], 65), near(heat["over_time"]["in_calls_s"][1], 0.0001)
 assert d["plans"] is None and d["control"] is None and {m["section"] for m in d["missing"]} == {"wait", "plans", "control"}, d["missing"]
 
-# Waiting, where a report has it, comes before the calls.
-def waits(report, of_first=0.5, of_second=1.5):
-    report["per_rank"][0]["wait_s"], report["per_rank"][1]["wait_s"] = of_first, of_second
+# Waiting, where a job separates it (CRIMP_SKEW), is beside a call's time; a 'wait_s' of a job that does not is none.
+def waits(report, of_first=0.5, of_second=1.6):
+    for rank, wait_s, late_s in zip(report["per_rank"], (of_first, of_second), (3.0, 0.1)):
+        rank.update(wait_s=wait_s, skew={"calls": 20, "waited_s": wait_s, "late_s": late_s, "last": 1})
     report["timeline"][0]["bins"]["wait_us"] = [250, 0]
 d = digest(changed(waits))
-near(d["step"]["wait_s"], 0.2)
+near(d["step"]["wait_s"], 0.21), near(d["step"]["wire_s"], 0.4), near(d["step"]["other_s"], 0.1)
 assert d["heat"]["waits"] and d["heat"]["rows"][0]["wait"] == [128, 0] and "wait" not in {m["section"] for m in d["missing"]}
+assert digest(changed(lambda r: [rank.update(wait_s=0.0) for rank in r["per_rank"]]))["step"]["wait_s"] is None
+write(changed(waits))
 assert "waiting for a late rank" in run("made.json") and "not separated" not in run("made.json")
 
 # A report of before: neither timeline nor tensors nor job.
@@ -188,13 +191,18 @@ for rule, (fires, does_not) in cases.items():
     assert rule not in ids(no), (rule, ids(no))
     advice = next(a for a in digest(yes)["advice"] if a["id"] == rule)
     assert advice["figure"] and advice["text"] and advice["try"] and 0 <= advice["share"] <= 1, advice
+advice = next(a for a in digest(base)["advice"] if a["id"] == "wire_bound")  # what it has is not what it is told to try
+assert "CRIMP_CODEC=3lc:s=1.9" in advice["try"] and advice["share"] == 0.5, advice
+assert "CRIMP_CODEC=3lc " in digest(changed(set_at(["settings", "CRIMP_CODEC"], "fp16")))["advice"][0]["try"]
+assert "CRIMP_LADDER" in digest(changed(set_at(["settings", "CRIMP_CONTROL"], "delay")))["advice"][0]["try"]
 def uncaught(report):
     for rank in report["per_rank"]:
         rank.update(sums(0, 0, 0, 0, 0, 0, 0), passed_through={"small": 0})
 assert "nothing_caught" in ids(changed(uncaught))
-# With waiting separated the rule is about that, and names who waits least.
+# With waiting separated the rule is about that, and names who is waited for.
 advice = {a["id"]: a for a in digest(changed(waits))["advice"]}
-assert "rank 0 waits least" in advice["late_rank"]["figure"] and advice["late_rank"]["share"] == 0.25, advice
+assert "3.00 s for rank 0" in advice["late_rank"]["figure"], advice
+near(advice["late_rank"]["share"], 1.05 / 5.05)
 assert "late_rank" not in ids(changed(lambda r: waits(r, 0.7, 0.8)))
 # Ranked: by level, then by share.
 levels = [("low", "medium", "high").index(a["level"]) for a in digest(changed(lambda r: (parts(0.9, 2.1, 0.8)(r), set_at(["per_rank", 1, "errors"], 1)(r), passes("small", 30)(r))))["advice"]]

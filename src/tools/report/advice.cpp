@@ -134,7 +134,9 @@ Maybe wire_bound(const Job& j) {
                   time_text(j.f.all.total_s), j.f.all.ratio()),
       "The network bounds the calls.",
       setting(j, "CRIMP_CONTROL", "off") == "off"
-          ? "A stronger codec, as CRIMP_CODEC=3lc (docs/quality.md: what each costs in accuracy), or CRIMP_CONTROL=delay, which takes as much as is necessary."
+          ? fmt::format(
+                "A stronger codec, as CRIMP_CODEC={} (docs/quality.md: what each costs in accuracy), or CRIMP_CONTROL=delay, which takes as much as is necessary.",
+                setting(j, "CRIMP_CODEC", "").starts_with("3lc") ? "3lc:s=1.9" : "3lc")
           : "The ladder's last levels decide: CRIMP_LADDER can have stronger ones, CRIMP_DELAY_TARGET a smaller target."};
 }
 
@@ -144,14 +146,17 @@ Maybe late_rank(const Job& j) {
     const double all_s = j.f.all.total_s + *j.f.all.wait_s, share = all_s > 0 ? *j.f.all.wait_s / all_s : 0;
     if (share < 0.2) return {};
     std::size_t late = 0;
-    for (std::size_t r = 1; r < j.f.of_rank.size(); ++r)
-      if (j.f.of_rank[r].wait_s.value_or(0) < j.f.of_rank[late].wait_s.value_or(0)) late = r;
-    return Finding{share,
-                   fmt::format("{} of {} in and before compressed calls waiting; rank {} waits least ({})",
-                               time_text(*j.f.all.wait_s), time_text(all_s), late,
-                               time_text(j.f.of_rank[late].wait_s.value_or(0))),
-                   "Ranks wait for a late one; no codec shortens that.",
-                   fmt::format("Look at rank {}: its data, its cores, its host.", late)};
+    double most_s = -1;
+    for (std::size_t r = 0; r < j.f.of_rank.size(); ++r)
+      if (const double s = number_in(object_in(j.f.report["per_rank"][r], "skew"), "late_s"); s > most_s)
+        most_s = s, late = r;
+    return Finding{
+        share,
+        fmt::format(
+            "{} ahead of compressed calls of {}, the mean of all ranks; all others together waited {} for rank {}",
+            time_text(*j.f.all.wait_s), time_text(j.f.all.total_s), time_text(most_s), late),
+        "Ranks wait for a late one; no codec shortens that.",
+        fmt::format("Look at rank {}: its data, its cores, its host. `crimp trace` has it call by call.", late)};
   }
   std::size_t late = 0;
   for (std::size_t r = 1; r < j.f.of_rank.size(); ++r)
@@ -164,9 +169,7 @@ Maybe late_rank(const Job& j) {
       fmt::format("rank {} is on the wire for {}, the mean for {}", late, time_text(j.f.of_rank[late].wire_s),
                   time_text(j.f.all.wire_s)),
       fmt::format("Rank {} waits least for the others, so it may be the one that they wait for.", late),
-      fmt::format(
-          "Look at rank {}: its data, its cores, its host. CRIMP_SKEW=1 tells waiting from the wire, and says it for certain (docs/traces.md).",
-          late)};
+      fmt::format("Look at rank {}: its data, its cores, its host. A run with CRIMP_SKEW=1 says for certain.", late)};
 }
 
 Maybe unknown_tensors(const Job& j) {

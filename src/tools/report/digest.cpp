@@ -300,8 +300,7 @@ Json missing_array(const Json& digest, const Figures& f) {
   if (digest["step"].is_null())
     say("step", "How many steps the job had is not known.", "Tensors with names tell it (docs/tensors.md).");
   else if (digest["step"]["wait_s"].is_null())
-    say("wait", "Waiting for a late rank is not separated from the wire.",
-        "CRIMP_SKEW=1 does, for the price of a small exchange a call (docs/traces.md).");
+    say("wait", "Waiting for a late rank is not separated from the wire.", "CRIMP_SKEW=1 tells it apart.");
   if (digest["plans"].is_null())
     say("plans", "No steps were traced.",
         "They are under Horovod with CRIMP_MERGE=auto, and for programs whose calls have tensors that are known.");

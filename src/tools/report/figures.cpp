@@ -16,7 +16,7 @@ using nlohmann::json;
 
 constexpr double kMostRanks = 1 << 24;
 
-CallSums sums_in(const json& of) {
+CallSums sums_in(const json& of, bool separated) {
   CallSums s;
   s.calls = number_in(of, "calls");
   s.bytes_in = number_in(of, "bytes_in");
@@ -26,14 +26,14 @@ CallSums sums_in(const json& of) {
   s.wire_s = number_in(of, "wire_s");
   s.decode_s = number_in(of, "decode_s");
   s.total_s = number_in(of, "total_s");
-  if (of.contains("wait_s")) s.wait_s = number_in(of, "wait_s");
+  if (separated) s.wait_s = number_in(of, "wait_s");
   const json& why = object_in(of, "why");
   for (auto it = why.begin(); it != why.end(); ++it) s.why[it.key()] = number_in(why, it.key().c_str());
   return s;
 }
 
-void add_sums(std::map<std::string, CallSums>& to, const json& from, double share) {
-  for (auto it = from.begin(); it != from.end(); ++it) to[it.key()] += sums_in(it.value()) * share;
+void add_sums(std::map<std::string, CallSums>& to, const json& from, bool separated, double share) {
+  for (auto it = from.begin(); it != from.end(); ++it) to[it.key()] += sums_in(it.value(), separated) * share;
 }
 
 TimeSums time_in(const json& of, double share) {
@@ -82,13 +82,15 @@ void read(Figures& f) {
   const double share = 1.0 / static_cast<double>(ranks.size());
   for (const json& rank : ranks) {
     if (!rank.is_object()) throw std::runtime_error("a rank's part that is no object");
-    f.of_rank.push_back(sums_in(rank));
+    const bool separated = !object_in(rank, "skew").empty();
+    f.of_rank.push_back(sums_in(rank, separated));
     f.all += f.of_rank.back() * share;
-    add_sums(f.codecs, object_in(rank, "codecs"), share);
-    add_sums(f.algorithms, object_in(rank, "algorithms"), share);
-    add_sums(f.layouts, object_in(rank, "layouts"), share);
+    add_sums(f.codecs, object_in(rank, "codecs"), separated, share);
+    add_sums(f.algorithms, object_in(rank, "algorithms"), separated, share);
+    add_sums(f.layouts, object_in(rank, "layouts"), separated, share);
     const json& sizes = object_in(rank, "size_classes");
-    for (auto it = sizes.begin(); it != sizes.end(); ++it) f.sizes[size_in(it.key())] += sums_in(it.value()) * share;
+    for (auto it = sizes.begin(); it != sizes.end(); ++it)
+      f.sizes[size_in(it.key())] += sums_in(it.value(), separated) * share;
     const json& passed = object_in(rank, "passed_through");
     for (auto it = passed.begin(); it != passed.end(); ++it)
       f.passed[it.key()] += number_in(passed, it.key().c_str()) * share;

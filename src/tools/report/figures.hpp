@@ -13,7 +13,7 @@ namespace crimp::tools {
 struct CallSums {
   double calls = 0, bytes_in = 0, sent_bytes = 0, received_bytes = 0;
   double encode_s = 0, wire_s = 0, decode_s = 0, total_s = 0;
-  std::optional<double> wait_s;  // before the calls, for late ranks (CRIMP_SKEW); nothing: not known
+  std::optional<double> wait_s;  // for a late rank, beside all of these (CRIMP_SKEW); nothing: not separated
   std::map<std::string, double> why;
   void operator+=(const CallSums&);
   CallSums operator*(double) const;

@@ -113,7 +113,8 @@ function job(d) {
   fact("took", j.elapsed_s === null ? null : time(j.elapsed_s));
   fact("ranks", j.ranks);
   fact("nodes", j.nodes);
-  fact("hosts", j.hosts.map((h) => `${h.name} (${h.ranks})`).join(", ") + (j.hosts_left_out ? ` and ${j.hosts_left_out} more` : ""));
+  const more = j.hosts.length - 8 + j.hosts_left_out;
+  fact("hosts", j.hosts.slice(0, 8).map((h) => `${h.name} (${h.ranks})`).join(", ") + (more > 0 ? ` and ${more} more` : ""));
   fact("codecs", d.codecs.map((c) => c.name.split(":")[0]).filter((n, i, all) => all.indexOf(n) === i).join(", "));
   fact("status", j.status);
   fact("Crimp", `${j.crimp} (${j.simd})`);
@@ -142,8 +143,8 @@ function saved(d) {
   return rows;
 }
 
-const kParts = [["wait_s", "wait", "waiting for a late rank"], ["encode_s", "encode", "encode"], ["wire_s", "wire", "wire"], ["decode_s", "decode", "decode"], ["other_s", "other", "other"]];
-// Waiting comes before a call, and is not in its time.
+const kParts = [["encode_s", "encode", "encode"], ["wire_s", "wire", "wire"], ["decode_s", "decode", "decode"], ["other_s", "other", "other"], ["wait_s", "wait", "before it, waiting for a late rank"]];
+// Waiting is ahead of the calls: beside their time, not in it.
 function parts(s) {
   return kParts.map(([name, style, text]) => [s[name] || 0, style, text]).filter(([, style]) => style !== "wait" || s.wait_s !== null);
 }
@@ -153,12 +154,12 @@ function step(d) {
   const all = parts(s), sum = all.reduce((a, [x]) => a + x, 0);
   let x = 0;
   const bars = all.map(([v, style, text]) => { const w = (660 * v) / sum, shape = rect(style, x, 0, w, 30, `${text}: ${time(v)}`); x += w; return shape; });
-  return [d.step ? el("p", `${whole(s.steps)} steps; a step has ${digits(s.calls)} compressed calls, which take ${time(s.total_s)}${s.wait_s ? ` behind ${time(s.wait_s)} of waiting for late ranks` : ""}, and ${digits(s.passed_calls)} that pass.` + (s.step_s ? ` Measured from step to step: ${time(s.step_s)}.` : ""))
+  return [d.step ? el("p", `${whole(s.steps)} steps; a step has ${digits(s.calls)} compressed calls, which take ${time(s.total_s)}, and ${digits(s.passed_calls)} that pass.` + (s.step_s ? ` Measured from step to step: ${time(s.step_s)}.` : ""))
     : el("p", `How many steps there were is not known; of the whole job, per rank:`),
     picture(660, 30, bars), key(all.map(([, style, text]) => [style, text])),
     table([{title: ""}, {title: d.step ? "per step" : "per rank", n: 1}, {title: "share", n: 1}], all.map(([v, , text]) => [text, time(v), percent(v / sum)])),
-    s.wait_s === null && el("p.note", "Waiting for a late rank is not separated from the wire in this report."),
-    sum - (s.wait_s || 0) > s.total_s * 1.02 && el("p.note", `Parts overlap: together ${time(sum - (s.wait_s || 0))} in calls of ${time(s.total_s)}.`)];
+    s.wait_s === null && el("p.note", "Waiting for a late rank is not separated from the wire in this report: CRIMP_SKEW=1 does that."),
+    sum > (s.total_s + (s.wait_s || 0)) * 1.02 && el("p.note", `Parts overlap: together ${time(sum)} in calls of ${time(s.total_s)}.`)];
 }
 
 function overTime(d) {
@@ -180,7 +181,7 @@ function heat(d) {
   if (!d.heat) return null;
   const h = d.heat, kinds = [["in_calls", "in calls"], ["wire", "wire"], ["codec", "encode and decode"], ["sent", "bytes sent"]];
   if (h.waits) kinds.push(["wait", "waiting"]);
-  const left = 84, width = 1000 - left, rowHigh = Math.max(7, Math.min(22, 260 / h.rows.length)), high = rowHigh * h.rows.length, column = width / h.bins;
+  const left = 104, gap = h.rows.length > 24 ? 0 : 1, width = 1000 - left, rowHigh = Math.max(7, Math.min(22, 260 / h.rows.length)), high = rowHigh * h.rows.length, column = width / h.bins;
   const place = el("div"), buttons = el("div.buttons", {role: "group", "aria-label": "what is shown"});
   const draw = (kind) => {
     let most = 1;
@@ -193,7 +194,7 @@ function heat(d) {
         let end = b, sum = 0;
         while (end < levels.length && levels[end] === levels[b]) sum += values[end++];
         const mean = sum / (end - b), text = kind === "sent" ? bytes(mean) + " a bin" : percent(mean / 1000) + " of the time";
-        if (levels[b] >= 0) shapes.push(rect("h" + levels[b], left + b * column, y + 0.5, (end - b) * column, rowHigh - 1, `${ranksOf(row)}, ${time(b * h.width_s)} to ${time(end * h.width_s)}: ${text}`));
+        if (levels[b] >= 0) shapes.push(rect("h" + levels[b], left + b * column, y + gap / 2, (end - b) * column, rowHigh - gap, `${ranksOf(row)}, ${time(b * h.width_s)} to ${time(end * h.width_s)}: ${text}`));
         b = end;
       }
     });
@@ -211,13 +212,13 @@ function heat(d) {
 }
 
 function ranks(d) {
-  const rows = d.ranks.rows, most = Math.max(...rows.map((r) => r.total_s), 1e-12), rowHigh = rows.length > 24 ? 12 : 20;
+  const rows = d.ranks.rows, most = Math.max(...rows.map((r) => r.total_s + (r.wait_s || 0)), 1e-12), rowHigh = rows.length > 24 ? 12 : 20;
   const shapes = rows.map((row, i) => {
-    let x = 84;
-    const all = parts({...row, other_s: Math.max(0, row.total_s - row.encode_s - row.wire_s - row.decode_s)}), sum = Math.max(row.total_s, all.reduce((a, [v]) => a + v, 0), 1e-12);
-    return [(rows.length <= 32 || i % 4 === 0) && label(78, i * rowHigh + rowHigh / 2 + 4, ranksOf(row), {"text-anchor": "end"}),
-      all.map(([v, style, text]) => { const w = (480 * (v / sum) * row.total_s) / most, shape = rect(style, x, i * rowHigh + 1, w, rowHigh - 2, `${ranksOf(row)}: ${text} ${time(v)}`); x += w; return shape; }),
-      label(90 + (480 * row.total_s) / most, i * rowHigh + rowHigh / 2 + 4, rowHigh > 12 ? time(row.total_s) : "")];
+    let x = 104;
+    const all = parts({...row, other_s: Math.max(0, row.total_s - row.encode_s - row.wire_s - row.decode_s)}), sum = Math.max(all.reduce((a, [v]) => a + v, 0), 1e-12), length = row.total_s + (row.wait_s || 0);
+    return [(rows.length <= 32 || i % 4 === 0) && label(98, i * rowHigh + rowHigh / 2 + 4, ranksOf(row), {"text-anchor": "end"}),
+      all.map(([v, style, text]) => { const w = (480 * (v / sum) * length) / most, shape = rect(style, x, i * rowHigh + 1, w, rowHigh - 2, `${ranksOf(row)}: ${text} ${time(v)}`); x += w; return shape; }),
+      label(110 + (480 * length) / most, i * rowHigh + rowHigh / 2 + 4, rowHigh > 12 ? time(length) : "")];
   });
   return [picture(660, rows.length * rowHigh, shapes), key(parts({wait_s: d.calls.compressed.wait_s === null ? null : 0, wire_s: 0}).map(([, style, text]) => [style, text])), d.ranks.ranks_a_row > 1 && el("p.note", `A row is the mean of ${d.ranks.ranks_a_row} ranks.`)];
 }
@@ -349,7 +350,7 @@ function comparison() {
   add("a step", time, (d) => (d.step ? d.step.step_s : null), -1);
   add("in compressed calls, per rank", time, (d) => d.calls.compressed.total_s, 0);
   add("in compressed calls, a step", time, (d) => (d.step ? d.step.total_s : null), -1);
-  for (const [name, , text] of kParts.slice(0, 4)) add(`${text}, a step`, time, (d) => (d.step ? d.step[name] : null), -1);
+  for (const [name, , text] of kParts.filter((p) => p[0] !== "other_s")) add(`${text}, a step`, time, (d) => (d.step ? d.step[name] : null), -1);
   add("all calls that are timed, per rank", time, (d) => (d.saved.time.calls > 0 ? d.saved.time.took_s : null), 0);
   add("plain MPI would have taken (measured)", time, (d) => known(d) && known(d).plain_s, 0);
   add("bytes sent, all ranks", bytes, (d) => d.saved.bytes.sent, 0);
@@ -375,7 +376,7 @@ page.append(el("header", el("h1", several ? "Crimp: " + digests.length + " repor
   section("step", "A step's time in compressed calls", "The mean of all ranks. Other: looking at values, what is summed exactly, measuring; what of encoding and decoding is hidden behind the wire counts in both.", step),
   section("over_time", "Over the job's time", "Part of each bin's time that a rank spends in calls, the mean of all ranks.", overTime),
   section("heat", "Ranks over time", "Rows are ranks, columns bins of the job's time, with one origin for all.", heat),
-  section("ranks", "Ranks", "Time in compressed calls of each. A rank that the others wait for has the shortest wire.", ranks),
+  section("ranks", "Ranks", "Time in compressed calls of each. A rank that the others wait for has the shortest wire, or the shortest wait.", ranks),
   section("sizes", "Sizes of compressed calls", null, sizes),
   section("codecs", "Codecs and algorithms", "Per rank.", codecs),
   section("tensors", "Tensors", "Of each communicator's first rank. Bytes of calls with several tensors are shared out by elements.", tensors),
@@ -383,7 +384,7 @@ page.append(el("header", el("h1", several ? "Crimp: " + digests.length + " repor
   section("control", "Control levels", null, control),
   section("passed", "What passed through, and why", null, passed),
   section("settings", "Settings", "Those that differ from their defaults in front.", settings),
-  section("missing", "What is not in this report", null, (d) => d.missing.length > 0 && el("ul", d.missing.map((m) => el("li", m.why + " " + m.how)))),
+  section("missing", "What is not in this report", null, (d) => d.missing.length === 0 ? el("p", "Everything that this page can show was there.") : el("ul", d.missing.map((m) => el("li", m.why + " " + m.how)))),
   el("footer", "Made by crimp report from ", digests.map((d, i) => [i ? ", " : "", el("code", d.file)]), ". How to read it: docs/report.md."));
 // Paper has no button to press.
 addEventListener("beforeprint", () => { for (const d of document.querySelectorAll("section:not(#settings) details")) if (d.querySelectorAll("tr").length < 60) d.open = true; });
