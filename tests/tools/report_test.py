@@ -238,6 +238,7 @@ with open("page.html") as stream:
     text = stream.read()
 page = Page(text)
 assert [t for t, _ in page.tags].count("script") == 2 and "alert(1)</script>" not in text
+assert "<" not in page.data and "&" not in page.data  # HTML's parser sees nothing in it
 inside = json.loads(page.data)
 assert inside[0]["tensors"]["listed"][0]["name"] == nasty and inside[0]["job"]["program"] == nasty and inside[0]["file"] == "<b>&.json"
 for _, attributes in page.tags:

@@ -306,7 +306,9 @@ Json missing_array(const Json& digest, const Figures& f) {
         "They are under Horovod with CRIMP_MERGE=auto, and for programs whose calls have tensors that are known.");
   if (digest["control"].is_null())
     say("control", "CRIMP_CONTROL changed no codecs.", "CRIMP_CONTROL=delay does (docs/control.md).");
-  if (!(f.time.calls > 0)) say("time", "What calls would have taken without Crimp is not known.", again);
+  if (!(f.time.calls > 0))
+    say("time", "What calls would have taken without Crimp is not known.",
+        old ? again : "It is of calls that have a codec.");
   return out;
 }
 

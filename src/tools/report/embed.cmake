@@ -3,8 +3,6 @@
 set(text "// Made by embed.cmake.\n#pragma once\n#include <string_view>\n\nnamespace crimp::tools {\n")
 foreach(part Html Css Js)
   string(TOLOWER ${part} ending)
-  file(READ ${DIRECTORY}/page.${ending} content HEX)
-  string(LENGTH "${content}" digits)
   file(READ ${DIRECTORY}/page.${ending} content)
   string(FIND "${content}" ")crimp_page\"" found)
   if(NOT found EQUAL -1)

@@ -189,7 +189,7 @@ function heat(d) {
     const shapes = [];
     h.rows.forEach((row, r) => {
       const y = r * rowHigh, values = row[kind], levels = values.map((v) => (v <= 0 ? -1 : Math.min(7, Math.floor((8 * v) / most))));
-      if (h.rows.length <= 16 || r % Math.ceil(h.rows.length / 16) === 0) shapes.push(label(left - 6, y + rowHigh / 2 + 4, ranksOf(row), {"text-anchor": "end"}));
+      if (h.rows.length <= 16 || r % Math.ceil(h.rows.length / 16) === 0) shapes.push(label(left - 6, Math.max(9, y + rowHigh / 2 + 4), ranksOf(row), {"text-anchor": "end"}));
       for (let b = 0; b < levels.length;) {  // neighbours of one level are one shape
         let end = b, sum = 0;
         while (end < levels.length && levels[end] === levels[b]) sum += values[end++];

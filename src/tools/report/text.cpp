@@ -31,6 +31,9 @@ std::string seconds_text(double s) {
 }
 std::string seconds_text(const Json& of) { return seconds_text(of.get<double>()); }
 std::string count(const Json& of) { return fmt::format("{:.0f}", of.get<double>()); }
+std::string counted(const Json& of, const char* what) {
+  return count(of) + " " + what + (of.get<double>() == 1 ? "" : "s");
+}
 std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
 
 // Names come from programs: control characters would be the terminal's.
@@ -60,8 +63,8 @@ std::string head(const Json& d) {
   const Json& j = d["job"];
   std::string out = fmt::format("{}\n", plain(d["file"].get<std::string>()));
   if (const std::string program = words(j["program"]); !program.empty()) out += "  " + program + "\n";
-  out += fmt::format("  {} ranks", count(j["ranks"]));
-  if (!j["nodes"].is_null()) out += fmt::format(" on {} nodes", count(j["nodes"]));
+  out += "  " + counted(j["ranks"], "rank");
+  if (!j["nodes"].is_null()) out += " on " + counted(j["nodes"], "node");
   if (const std::string at = words(j["started"]); !at.empty()) out += ", " + at;
   if (!j["elapsed_s"].is_null()) out += ", took " + seconds_text(j["elapsed_s"]);
   out += fmt::format("; Crimp {}, status: {}\n", words(j["crimp"]), words(j["status"]));
@@ -172,7 +175,8 @@ std::string tables(const Json& d) {
   }
   if (!d["missing"].empty()) {
     out += "\nNot in this report\n";
-    for (const Json& m : d["missing"]) out += fmt::format("  {} {}\n", words(m["why"]), words(m["how"]));
+    for (const Json& m : d["missing"])
+      out += "  " + words(m["why"]) + (m["how"] == "" ? "" : " " + words(m["how"])) + "\n";
   }
   return out;
 }
