@@ -190,10 +190,9 @@ TEST_SUITE("memory") {
       "planes stay where kind and count stay, what a codec keeps behind them does not; another kind starts from zeros") {
     ResidualStore store;
     const auto at = [&](FeedbackKind kind, std::uint64_t elements, int codec) {
-      static const char codecs[3] = {};
+      static const std::shared_ptr<const Codec> codecs[3] = {make_codec("topk"), make_codec("3lc"), make_codec("fp16")};
       store.begin_call();
-      return store.find({kNamed, false, "a"}, {100, kind, elements, reinterpret_cast<const Codec*>(codecs + codec)})
-          .values;
+      return store.find({kNamed, false, "a"}, {100, kind, elements, codecs[codec].get()}).values;
     };
     float* x = at(FeedbackKind::residual, 104, 0);
     x[99] = 1.0f, x[100] = 2.0f;
