@@ -122,6 +122,19 @@ ClusterProfile ClusterProfile::read(const std::string& file) {
   }
 }
 
+Curve steadied(const Curve& measured) {
+  Curve out;
+  double most = 0;
+  for (const auto& point : measured.points()) out.add(point.bytes, most = std::max(most, point.s));
+  const auto& points = out.points();
+  if (points.size() < 2) return out;
+  const auto slope = [](const Curve::Point& a, const Curve::Point& b) { return (b.s - a.s) / (b.bytes - a.bytes); };
+  const Curve::Point last = points.back();
+  const double whole = slope(points.front(), last);
+  if (slope(points[points.size() - 2], last) < whole / 2) out.add(64 * last.bytes, last.s + 63 * last.bytes * whole);
+  return out;
+}
+
 double ClusterShape::crowd() const {
   if (cores == 0) return 1;
   const double here = one_machine ? ranks : std::ceil(static_cast<double>(ranks) / nodes);

@@ -31,6 +31,10 @@ struct ClusterProfile {
   static ClusterProfile read(const std::string& file);
 };
 
+// Of measured times of rising sizes a curve for all sizes: none takes less than a smaller one, and what is longer than
+// all of them follows from the whole where chance has made the last two alike.
+Curve steadied(const Curve& measured);
+
 // A cluster that is described, not measured.
 struct ClusterShape {
   int ranks = 2, nodes = 2;

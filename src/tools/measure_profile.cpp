@@ -124,6 +124,7 @@ ClusterProfile measure_profile(const ProfileSetup& setup, const Settings& settin
     out.network.plain.add(static_cast<double>(bytes), s);
     if (s > kTooLong) break;
   }
+  out.network.plain = steadied(out.network.plain);
   Workers workers(settings.threads);
   HostBackend backend(workers);
   const std::span sample(values.of(0), std::min<std::size_t>(kSampleElements, sums.size()));
@@ -157,6 +158,7 @@ ClusterProfile measure_profile(const ProfileSetup& setup, const Settings& settin
         curve.add(static_cast<double>(bytes), s);
         if (s > kTooLong && curve.points().size() > 1) break;
       }
+      curve = steadied(curve);
       MPI_Pcontrol(0);
       MPI_Comm_free(&comm);
       if (failed != MPI_SUCCESS)

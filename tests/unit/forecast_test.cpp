@@ -211,6 +211,21 @@ TEST_SUITE("forecast") {
     }
   }
 
+  TEST_CASE("chance in a measured curve") {
+    Curve curve;
+    curve.add(100, 1), curve.add(200, 2), curve.add(400, 4);
+    CHECK(steadied(curve).points().size() == 3);
+    CHECK(steadied(curve).at(4000) == doctest::Approx(40));
+    // A long call that was as fast as a shorter one says nothing about those that are longer still.
+    Curve chance;
+    chance.add(100, 1), chance.add(200, 5), chance.add(400, 4);
+    CHECK(steadied(chance).at(300) == doctest::Approx(5));
+    CHECK(steadied(chance).at(400) == doctest::Approx(5));
+    CHECK(steadied(chance).at(1000) == doctest::Approx(5 + 600 * 4. / 300));
+    CHECK(steadied(chance).at(100'000) == doctest::Approx(5 + 99'600 * 4. / 300));
+    CHECK(steadied(Curve()).empty());
+  }
+
   TEST_CASE("a profile in a file") {
     ClusterShape shape = slow_links(4);
     shape.latency_s = 1e-6;
