@@ -4,8 +4,8 @@
   commands.py run PAGE --root ROOT --build BUILD     every block fenced as ```sh, one after another, each line that fails ends it
   commands.py check --root ROOT                      no page has a command that no test runs; shown to fail on planted ones
 
-A block runs in a folder that looks like the repository (its folders, and build/), with build/bin first on the PATH, a small MPI program `program`, and
-`train.py` for Horovod or PyTorch. A comment in the line before the fence changes that:
+A block runs in a folder that looks like the repository (its folders, and build/), with build/bin first on the PATH, a small MPI program `program` (also as `train`
+and `program.mpich`), and `train.py` for Horovod or PyTorch. A comment in the line before the fence changes that:
 
   <!-- test: needs horovod -->     or torch, mpich, root, slurm ...: skipped, visibly, where that is lacking
   <!-- test: fails -->             the block's last command must end with an error
@@ -94,7 +94,10 @@ def folder(root, build, page):
         if (root / name).exists():
             (place / name).symlink_to(root / name)
     (place / "build").symlink_to(build)
-    subprocess.run(["mpicc", "-O2", "-o", place / "program", HERE / "program.c"], check=True)
+    for compiler, name in (("mpicc", "program"), ("mpicc.mpich", "program.mpich")):
+        if shutil.which(compiler):
+            subprocess.run([compiler, "-O2", "-o", place / name, HERE / "program.c"], check=True)
+    (place / "train").symlink_to("program")
     training = "train_torch.py" if page.stem == "pytorch" else "train_horovod.py"
     shutil.copy(HERE / training, place / "train.py")
     return place
