@@ -18,7 +18,8 @@ struct CudaDevice {
 };
 
 bool names_cuda_device(const std::string& text);  // "cuda" or "cuda:N"
-// What there is, for `crimp info`: the plugin, the driver and its devices, or what is missing of them. Makes no context.
+// What there is, for `crimp info`: the plugin, the driver and its devices, or what is missing of them. Makes no
+// context.
 std::string cuda_summary();
 // Makes the device's primary context this thread's. Throws Error{device_failed} that says what is missing.
 CudaDevice open_cuda_device(const std::string& text);

@@ -1,4 +1,5 @@
-/* A program as Crimp's users have it: sums gradients of two layers in every step. Prints what the squares of its weights sum to. */
+/* A program as Crimp's users have it: sums gradients of two layers in every step. Prints what the squares of its
+ * weights sum to. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
