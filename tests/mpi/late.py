@@ -149,7 +149,7 @@ elif case == "plain":
     expect("skew" not in report and not summary["skew"]["measured"], "there was no meeting, and yet it is said")
     for rank, row in enumerate(report["per_rank"]):
         expect(rank == LATE or row["wire_s"] >= 0.5 * slept, f"rank {rank} waited {row['wire_s']} s only")
-        expect(row["wait_s"] == 0, f"rank {rank} has waits")
+        expect("wait_s" not in row, f"rank {rank} has waits")
     skew(summary["skew"]["per_rank"], slept, ranks - 1)
     expect("estimated" in crimp_trace(trace_file), "an estimate is not called one")
     for rank in range(ranks):

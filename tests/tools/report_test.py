@@ -163,6 +163,12 @@ def strong(change):
     return both_changes
 assert ids(base) == ["wire_bound"], digest(base)["advice"]  # 2 s of 4
 assert ids(changed(ratio)) == ["fine"], ids(changed(ratio))
+# Where plain MPI was never measured its prediction tells whether Crimp pays.
+def predicted(took, would):
+    return lambda r: (plain(0, 0)(r), set_at(["time", "without_crimp", "measured", "calls"], 0)(r),
+                      set_at(["time", "without_crimp", "predicted"], {"calls": 30, "took_s": took, "plain_s": would})(r))
+assert "does_not_pay" in ids(changed(predicted(6.0, 5.1))) and "does_not_pay" not in ids(changed(predicted(6.0, 5.3)))
+assert "predicted" in next(a for a in digest(changed(predicted(6.0, 5.1)))["advice"] if a["id"] == "does_not_pay")["figure"]
 cases = {
     "off": (set_at(["status"], "switched off"), set_at(["status"], "on")),
     "failed": (set_at(["per_rank", 1, "errors"], 1), set_at(["per_rank", 1, "errors"], 0)),

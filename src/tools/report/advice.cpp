@@ -57,13 +57,14 @@ Maybe nothing_caught(const Job& j) {
 
 // Plain MPI would have been faster, by measurement.
 Maybe does_not_pay(const Job& j) {
-  const auto& plain = j.f.time.plain_measured;
+  const bool measured = j.f.time.plain_measured.calls > 0;
+  const auto& plain = measured ? j.f.time.plain_measured : j.f.time.plain_predicted;
   const double lost_s = plain.took_s - plain.s;
   if (!(plain.calls > 0 && j.took_s > 0 && lost_s > 0.1 * j.took_s)) return {};
   return Finding{
       lost_s / j.took_s,
-      fmt::format("{} in {:.0f} calls for which plain MPI was measured, at {}", time_text(plain.took_s), plain.calls,
-                  time_text(plain.s)),
+      fmt::format("{} in {:.0f} calls for which plain MPI was {}, at {}", time_text(plain.took_s), plain.calls,
+                  measured ? "measured" : "predicted", time_text(plain.s)),
       "Calls took longer than plain MPI would have: what was measured and tried at the beginning, or a network that needs no compression.",
       "A longer job pays for its beginning once; CRIMP_REPLAY with this report repeats its decisions without trying. Where that is not it: CRIMP_CODEC=none."};
 }
