@@ -27,6 +27,7 @@
 namespace crimp::tools {
 namespace {
 
+constexpr int kRank0 = 1;    // its process in a trace (core/trace_text.cpp)
 constexpr int kWarmUp = 20;  // calls, or as many as are measured
 
 struct Setup {
@@ -45,7 +46,9 @@ std::vector<double> spans_of_calls(const std::string& file, std::size_t calls) {
   std::vector<double> us(calls);
   std::size_t found = 0;
   for (const auto& event : trace["traceEvents"]) {
-    if (event["ph"] != "X" || event["pid"] != 0) continue;
+    if (event["ph"] != "X" || event["pid"] != kRank0) continue;
+    const auto& track = event["cat"];
+    if (track != "encode" && track != "wire" && track != "decode") continue;
     const auto call = event["args"]["call"].get<std::size_t>();
     if (call < calls) us[call] += event["dur"].get<double>(), ++found;
   }
