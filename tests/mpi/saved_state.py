@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Trainings that are interrupted and go on from what was saved: saved_state.py MPI CASE PROGRAM. Exit status: 0 passed, 77 skipped, 1 failed."""
+"""Trainings that are interrupted and go on from what was saved: saved_state.py MPI CASE PROGRAM [PRELOAD]. Exit status: 0 passed, 77 skipped, 1 failed."""
 import os, re, shutil, signal, subprocess, sys, tempfile, time
 
-mpi, case, program = sys.argv[1:]
+mpi, case, program, *preload = sys.argv[1:]
 TIMEOUT = 150
 launcher = shutil.which("mpirun.openmpi") or shutil.which("mpirun") if mpi == "openmpi" else shutil.which("mpiexec.mpich") or shutil.which("mpiexec.hydra")
 clean = {k: v for k, v in os.environ.items() if not k.startswith("CRIMP_")}
 scratch = tempfile.mkdtemp(prefix="crimp-state-")
 at = lambda *names: os.path.join(scratch, *names)
 FIXED = dict(CRIMP_ALGORITHM="allgather", CRIMP_MIN_COUNT="1000", CRIMP_RULES="")
+if preload:  # of MPICH, whose ranks would keep their cores while they wait
+    FIXED["LD_PRELOAD"] = preload[0]
 
 
 def fail(text):
