@@ -174,8 +174,8 @@ void ResidualStore::keep() {
     for (const Owned& key : new_)
       if (const auto saved = waiting_.find(key); saved != waiting_.end()) {
         const auto made = tensors_.find(key);
-        ++restored_;
-        unfit_ += made != tensors_.end() &&
+        restored_ += !key.owner;
+        unfit_ += !key.owner && made != tensors_.end() &&
                   (made->second.shape.count != saved->second.count || made->second.shape.kind != saved->second.kind);
         waiting_.erase(saved);
       }
@@ -199,6 +199,11 @@ std::uint64_t ResidualStore::bytes() const {
   std::uint64_t sum = 0;
   for (const auto& [key, tensor] : tensors_) sum += tensor.memory.bytes();
   return sum;
+}
+
+ResidualStore::Loaded ResidualStore::loaded() const {
+  const auto waiting = std::count_if(waiting_.begin(), waiting_.end(), [](const auto& of) { return !of.first.owner; });
+  return {restored_, unfit_, static_cast<std::uint64_t>(waiting)};
 }
 
 std::vector<TensorView> ResidualStore::saved() const {

@@ -80,7 +80,8 @@ class ResidualStore {
     std::uint64_t unfit = 0;     // of those, with another count or kind of memory: they began from zeros
     std::uint64_t waiting = 0;
   };
-  Loaded loaded() const { return {restored_, unfit_, waiting_.size()}; }
+  Loaded loaded() const;
+  bool waiting() const { return !waiting_.empty(); }
   void forget_waiting() { waiting_.clear(); }
 
  private:

@@ -55,6 +55,7 @@ void Report::state(const StateRecord& r) {
   state_.restored += r.restored;
   state_.unfit += r.unfit;
   state_.never_asked_for += r.never_asked_for;
+  state_.saving_s += r.saving_s;
 }
 
 void Report::sequence(const SequenceRecord& r) {

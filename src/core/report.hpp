@@ -85,6 +85,7 @@ struct StateRecord {
   std::uint64_t restored = 0;         // tensors that were loaded and came
   std::uint64_t unfit = 0;            // of these, with another count or kind of memory: they began from zeros
   std::uint64_t never_asked_for = 0;  // tensors that were loaded and never came
+  double saving_s = 0;                // what the program waited for it, at intervals
 };
 
 struct CallRecord {

@@ -107,6 +107,7 @@ std::string Report::summary() const {
         fmt::format("; {} kinds of calls whose tensors could not be told apart had no residuals", sequence_.ambiguous);
   if (sequence_.withdrawn)
     text += fmt::format("; {} times tensors were not what they had been known for", sequence_.withdrawn);
+  if (state_.saving_s > 0) text += fmt::format("; saving state at intervals took {:.2f} s", state_.saving_s);
   if (state_.restored || state_.never_asked_for)
     text += fmt::format("; state of {} tensors restored, of {} never asked for", state_.restored - state_.unfit,
                         state_.never_asked_for);
@@ -207,7 +208,8 @@ std::string Report::json() const {
   out["state"] = {{"saved", state_.saved},
                   {"restored", state_.restored},
                   {"unfit", state_.unfit},
-                  {"never_asked_for", state_.never_asked_for}};
+                  {"never_asked_for", state_.never_asked_for},
+                  {"saving_s", state_.saving_s}};
   for (const auto& [name, section] : sections_) out[name] = json::parse(section.json);
   if (skew_.calls)
     out["skew"] = {

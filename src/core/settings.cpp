@@ -67,8 +67,8 @@ std::string real_text(double value) {
 std::string flag_text(bool b) { return b ? "1" : "0"; }
 
 bool parse_status(std::string_view text, std::string& to) {
-  if (text == "1" || text == "on") text = "stderr";
-  if (text == "0") text = "off";
+  // As flags are written; nobody means a file of such a name.
+  if (bool on = false; parse_flag(text, on)) text = on ? "stderr" : "off";
   return !text.empty() && parse_text(text, to);
 }
 

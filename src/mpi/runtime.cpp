@@ -273,8 +273,12 @@ void Runtime::announce() const {
     log(LogLevel::error, version + "off because the settings differ: every call passes through uncompressed");
   else if (!settings_.enable) log(LogLevel::info, version + "off (CRIMP_ENABLE=0): every call passes through");
   else if (!codecs_.any())
-    log(LogLevel::info, version + "nothing is compressed until CRIMP_CODEC names a codec, as in CRIMP_CODEC=3lc" +
-                            (settings_.codec == "auto" ? " (or Horovod is recognised)" : ""));
+    log(LogLevel::info,
+        version +
+            (settings_.codec == "none"
+                 ? "nothing is compressed (CRIMP_CODEC=none)"
+                 : "nothing is compressed until CRIMP_CODEC names a codec, as in CRIMP_CODEC=3lc (or Horovod is recognised)") +
+            (settings_.profile == "off" ? "" : " (profile " + settings_.profile + ")"));
   else
     log(LogLevel::info,
         version + std::to_string(world_size_) + (world_size_ == 1 ? " rank" : " ranks") + ", MPI_Allreduce sums of " +

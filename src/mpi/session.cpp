@@ -72,7 +72,7 @@ Session::~Session() = default;
 void Session::note_in(Report& report) const {
   report.residuals(memory_.bytes());
   const ResidualStore::Loaded loaded = memory_.loaded();
-  report.state({saved_, loaded.restored, loaded.unfit, loaded.waiting + dropped_});
+  report.state({saved_, loaded.restored, loaded.unfit, loaded.waiting + dropped_, saving_s_});
   const auto counted = calls_.count();
   report.sequence({counted.tensors, counted.ambiguous, counted.foreign, counted.withdrawn});
   if (control_ && !control_->classes().empty()) report.control(control_record());

@@ -120,6 +120,7 @@ class Session {
   std::optional<StateFiles> state_;                 // of CRIMP_STATE_DIR
   std::uint32_t saved_at_ = 0;                      // sequence_
   std::uint64_t saved_ = 0, dropped_ = 0;           // generations; tensors that nobody had asked for
+  double saving_s_ = 0;                             // in turn
   static constexpr std::uint32_t kWaiting = 65536;  // calls in which loaded tensors must be asked for
   std::uint32_t loaded_at_ = 0;                     // sequence_
   TensorMemory memory_;

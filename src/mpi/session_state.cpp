@@ -41,7 +41,8 @@ void Session::open_state() {
 }
 
 std::uint64_t Session::take(SavedState&& state) {
-  const std::uint64_t tensors = state.tensors.size();
+  const auto tensors = static_cast<std::uint64_t>(
+      std::count_if(state.tensors.begin(), state.tensors.end(), [](const SavedTensor& t) { return !t.owner; }));
   // A rank without memory for it goes on without: what all ranks must have alike is in what follows.
   logged("what was saved of residuals", [&] { memory_.load(std::move(state.tensors), state.extents); });
   sequence_ = saved_at_ = loaded_at_ = state.header.sequence;
@@ -51,17 +52,19 @@ std::uint64_t Session::take(SavedState&& state) {
 
 // Before a call that all ranks are known to come to. Clocks decide nothing, calls are counted.
 void Session::save_in_turn() {
-  if (sequence_ - loaded_at_ > kWaiting && memory_.loaded().waiting) {
+  if (sequence_ - loaded_at_ > kWaiting && memory_.waiting()) {
     dropped_ += memory_.loaded().waiting;
     memory_.forget_waiting();
   }
   const std::uint64_t interval = context_.settings.state_interval;
   if (!interval || sequence_ - saved_at_ < interval) return;
   saved_at_ = sequence_;
+  const auto begun = Clock::now();
   std::vector<TensorView> tensors;
   std::vector<SavedExtents> extents;
   const bool listed = logged("CRIMP_STATE_DIR", [&] { tensors = memory_.saved(), extents = memory_.saved_extents(); });
   saved_ += state_->save(listed, sequence_, tensors, extents);
+  saving_s_ += seconds(Clock::now() - begun);
 }
 
 void Session::save_last() noexcept {

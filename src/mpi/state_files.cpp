@@ -182,6 +182,12 @@ std::optional<SavedState> StateFiles::load() {
                                 "' is not loaded on any rank: " + problem);
       });
   }
+  if (next_ > 1 && rank_ == 0)
+    logged("saved state", [&] {
+      log(LogLevel::warn,
+          "of '" + directory_.path() + "/" + name_ + "', up to generation " + std::to_string(next_ - 1) +
+              ", no generation is whole for these ranks (a rank's file is missing, cannot be read, or is not this user's): nothing is loaded, residuals begin from zeros");
+    });
   return {};
 }
 

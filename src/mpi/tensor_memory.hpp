@@ -46,6 +46,7 @@ class TensorMemory {
   std::size_t unnamed() const { return residuals_.unnamed(); }  // tensors that saved() leaves out
   void load(std::vector<SavedTensor>, const std::vector<SavedExtents>&);
   ResidualStore::Loaded loaded() const { return residuals_.loaded(); }
+  bool waiting() const { return residuals_.waiting(); }
   void forget_waiting() { residuals_.forget_waiting(); }
 
   // A tensor of now `largest` whose values were more than `jump` times larger in its last call: true.

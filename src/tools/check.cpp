@@ -73,16 +73,21 @@ bool is_julia(const std::string& file) { return base(file).starts_with("libjulia
 
 // What is named and not called by the program and its libraries. An MPI library, or one that only hands calls on to it,
 // names functions in its messages.
-void print_by_name(const std::vector<std::string>& files) {
+// Whether there are any.
+bool print_by_name(const std::vector<std::string>& files, bool print = true) {
+  bool any = false;
   for (const auto& file : files) {
     if (base(file).starts_with("libcrimp")) continue;
     const auto calls = read_calls(file);
     if (!calls || calls->is_mpi ||
         (!is_julia(file) && (!any_compressed(calls->named) || any_compressed(calls->called))))
       continue;
+    any = true;
+    if (!print) continue;
     std::printf("  %s may look %s up by name, past every preload; %s\n", file.c_str(),
                 is_julia(file) ? "MPI" : std::string(calls->named.front()->name).c_str(), remedy_for(file).c_str());
   }
+  return any;
 }
 
 // A program or a library as the dynamic linker would load it: who calls what, and which library comes first.
@@ -193,8 +198,17 @@ struct Answers {
       when = moment;
       lines.push_back(line);
     }
-    loaded = !latest.empty();
-    for (const auto& process : latest) add(process.second.second);
+    // `crimp run` is no part of the program that it starts, though it calls MPI as well (crimp bench).
+    std::error_code none;
+    const std::string own = std::filesystem::read_symlink("/proc/self/exe", none).string();
+    for (auto& [_, process] : latest) {
+      auto& lines = process.second;
+      const auto is_own = [&](const Line& line) { return line[0] != "loaded" && line[1] == own; };
+      const bool became_launcher = process.first == "load" && std::any_of(lines.begin(), lines.end(), is_own);
+      if (became_launcher) continue;
+      loaded = true;
+      add(lines);
+    }
   }
 
  private:
@@ -269,7 +283,9 @@ int check(Arguments arguments) {
   std::ifstream file(answer);
   const Answers found(file);
   ::unlink(answer);
-  const bool good = found.caught && !found.bypassed;
+  const std::vector<std::string> loaded_files(found.files.begin(), found.files.end());
+  const bool calls = found.called_compressed() || print_by_name(loaded_files, false);
+  const bool good = found.caught && !found.bypassed && calls;
   const std::string name = found.bypassed_function.empty() ? std::string(kReductions[0].name) : found.bypassed_function;
   if (!found.loaded)
     std::printf("not loaded: the program never loads libcrimp.so; preload it (crimp run) or link it ahead of libmpi\n");
@@ -278,6 +294,10 @@ int check(Arguments arguments) {
         "bypassed: libcrimp.so is loaded, but %s resolves to %s, which was there first; load that later, or preload "
         "libcrimp.so (crimp run)\n",
         name.c_str(), found.bypassed_to.c_str());
+  else if (found.caught && !calls)
+    std::printf(
+        "no calls: %s would resolve to Crimp, but nothing that was loaded is linked with a reduction that Crimp compresses\n",
+        name.c_str());
   else if (good) std::printf("ok: %s resolves to Crimp\n", name.c_str());
   else if (found.called_compressed())
     std::printf("not linked: libcrimp.so is loaded, but what calls %s is not linked with it; preload it (crimp run)\n",
@@ -287,7 +307,7 @@ int check(Arguments arguments) {
     std::printf("%s\n", line.c_str());
     for (const auto& handled : by_handling(of_line)) std::printf("%s\n", handled.c_str());
   }
-  print_by_name({found.files.begin(), found.files.end()});
+  print_by_name(loaded_files);
   if (!found.loaded) print_linked(command[0]);
   if (WIFSIGNALED(status))
     return std::fprintf(stderr, "crimp check: the program ended by signal %d\n", WTERMSIG(status)), 1;

@@ -83,7 +83,9 @@ ClusterShape shape_of(const Options& o) {
   if (!latency) throw refused("--latency is '" + o.latency + "'; legal is a time, as 50us or 1ms");
   shape.ranks = o.ranks;
   shape.nodes = o.nodes ? o.nodes : o.ranks;
-  if (shape.nodes > shape.ranks) throw refused("--nodes is larger than --ranks");
+  if (shape.nodes > shape.ranks)
+    throw refused("--nodes " + std::to_string(shape.nodes) + " is larger than --ranks " + std::to_string(shape.ranks) +
+                  "; legal is up to as many nodes as ranks");
   shape.bytes_per_s = *rate / 8;
   shape.latency_s = *latency;
   shape.add_bytes_per_s = 1e9 * o.add_gb_per_s;
@@ -283,7 +285,7 @@ int plan(Arguments arguments) {
   app.option("--profile", o.profile, "What --measure wrote, in place of the options from --ranks to --gpu");
   app.option("--measure", o.measure, "Measure this cluster into a file: network, codecs, and calls by every algorithm");
   const std::vector<CommandLine::Option> shape{
-      app.option("--ranks", o.ranks, "Ranks (4)").within(2, 1 << 20),
+      app.option("--ranks", o.ranks, "Ranks (4; with a report as many as it has)").within(2, 1 << 20),
       app.option("--nodes", o.nodes, "Nodes that they are on (one each)").within(1, 1 << 20),
       app.option("--link", o.link, "Rate of a node's link: 1G, 100mbit, 25G (1G)"),
       app.option("--latency", o.latency, "Time of a message: 50us, 1ms (50us)"),
@@ -318,11 +320,13 @@ int plan(Arguments arguments) {
     throw Error(ErrorCode::argument_invalid,
                 "crimp plan needs the file that CRIMP_REPORT wrote, or --model with a list of tensors; one of them");
   if (!o.profile.empty() && (o.described || o.gpu))
-    throw refused("--profile says what the cluster is; leave --ranks to --gpu out");
+    throw refused(
+        "--profile says what the cluster is; leave out --ranks, --nodes, --link, --latency, --cores, --threads, --add and --gpu");
   if (!report.given()) return forecast_model(o, {});
   if (o.profile.empty() && !o.described) return replay(o);
   const auto traces = traces_in(o.report);
   if (traces.front().horovod == false) o.caller = "program";
+  if (!shape.front().given() && traces.front().ranks > 1) o.ranks = traces.front().ranks;
   return forecast_model(o, traces.front());
 }
 

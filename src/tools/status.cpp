@@ -15,10 +15,13 @@
 namespace crimp::tools {
 namespace {
 
+constexpr double kSilent = 10, kGone = 60;  // seconds; it is written once a second
+
 struct Said {
   std::string line;
   double age_s = 0;  // since it was written
   bool ended() const { return line.starts_with("crimp ended"); }
+  bool gone() const { return !line.empty() && !ended() && age_s > kGone; }
 };
 
 // Nothing where there is no such file yet.
@@ -42,7 +45,6 @@ Said read_status(const std::string& file) {
 }
 
 std::string shown(const Said& said) {
-  constexpr double kSilent = 10;  // it is written once a second
   if (said.ended() || said.age_s < kSilent) return said.line;
   return said.line + " (nothing new for " + std::to_string(static_cast<long>(said.age_s)) +
          " s: the job has ended without MPI_Finalize, or is stopped)";
@@ -55,7 +57,8 @@ int status(Arguments arguments) {
   bool once = false;
   CommandLine app(
       "Shows how far a job has come that was started with CRIMP_STATUS=FILE or crimp run --status=FILE: on a terminal one line until the\n"
-      "job has ended or an interrupt, elsewhere what is so now. Exit code 0: there was something to show; 1: the job has written nothing yet.",
+      "job has ended or an interrupt, elsewhere what is so now. Exit code 0: there was something to show; 1: the job has written nothing yet, or\n"
+      "nothing new for a minute.",
       "crimp status");
   const auto given = app.option("file", file, "The file of CRIMP_STATUS");
   app.flag("--once", once, "Print what is so now, and end, on a terminal, too");
@@ -69,16 +72,16 @@ int status(Arguments arguments) {
       std::fprintf(stderr, "crimp: status: '%s' is not there (yet): rank 0 writes it from MPI_Init on\n", file.c_str());
       return kNotSo;
     }
-    return std::printf("%s\n", shown(said).c_str()), kDone;
+    return std::printf("%s\n", shown(said).c_str()), said.gone() ? kNotSo : kDone;
   }
   for (;; said = read_status(file)) {
     std::printf("\r\x1b[K%s", said.line.empty() ? "crimp: not started yet" : shown(said).c_str());
     std::fflush(stdout);
-    if (said.ended()) break;
+    if (said.ended() || said.gone()) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(250));
   }
   std::printf("\n");
-  return kDone;
+  return said.gone() ? kNotSo : kDone;
 }
 
 }  // namespace crimp::tools

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -98,6 +99,7 @@ std::vector<Traced> traces_in(const std::string& file) {
   } catch (const std::exception& e) {
     throw bad(std::string("has ") + e.what());
   }
+  for (Traced& of : out) of.ranks = static_cast<int>(report["per_rank"].size());
   if (out.empty())
     throw bad(
         "has no trace of steps. They are recorded under Horovod with CRIMP_MERGE=auto, and for programs whose calls name their tensors or have shown which they carry");
@@ -110,6 +112,11 @@ nlohmann::ordered_json show(const Traced& of, bool print) {
   for (const auto& unit : trace.units) bytes += unit.bytes;
   double search_s = 0;
   const std::vector<Row> rows = rows_of(trace, &search_s);
+  if (!std::isfinite(rows.back().end_s))
+    throw Error(
+        ErrorCode::argument_invalid,
+        "plan: the report has steps, but not what calls take: that is measured where CRIMP_ALGORITHM is auto; give a cluster "
+        "(--link, ..., or --profile) for what it would take there");
   nlohmann::ordered_json out{{"rank", of.rank},
                              {"caller", of.horovod ? "horovod" : "program"},
                              {"tensors", trace.tensors.size()},

@@ -13,6 +13,7 @@ struct Traced {
   bool horovod;
   StepTrace trace;
   nlohmann::json tried = nlohmann::json::array();  // of Horovod's: plans that ran
+  int ranks = 0;                                   // of the job
 };
 
 // Throws Error{argument_invalid} that names the file.

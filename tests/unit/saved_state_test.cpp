@@ -227,7 +227,9 @@ TEST_SUITE("saved_state") {
     ::getrusage(RUSAGE_SELF, &after);
     CHECK(refused > 5000);
     CHECK(read_all_the_same > 100);  // other ranks, generations, values
+#ifndef __SANITIZE_ADDRESS__         // which keeps what is freed for a while
     CHECK(after.ru_maxrss - before.ru_maxrss < 64 * 1024);
+#endif
   }
 
   TEST_CASE("values that nobody can owe are refused") {

@@ -256,6 +256,17 @@ Maybe better_plan(const Job& j) {
           : "CRIMP_MERGE=auto under Horovod; other programs would have to merge their calls. `crimp plan` has more."};
 }
 
+Maybe saving(const Job& j) {
+  double saving_s = 0, ranks = 0;
+  for (const auto& rank : j.f.report["per_rank"]) ++ranks, saving_s += number_in(object_in(rank, "state"), "saving_s");
+  saving_s /= std::max(1.0, ranks);
+  if (!(j.took_s > 0 && saving_s > 0.1 * j.took_s)) return {};
+  return Finding{std::min(1.0, saving_s / j.took_s),
+                 fmt::format("{} of {} in calls", time_text(saving_s), time_text(j.took_s)),
+                 "Calls wait for residuals to be saved (CRIMP_STATE_INTERVAL).",
+                 "Save less often: a larger CRIMP_STATE_INTERVAL, or a faster disk for CRIMP_STATE_DIR."};
+}
+
 // What waits keeps growing: more is lost than comes back.
 Maybe growing_residuals(const Job& j) {
   std::string worst, codec;
@@ -321,6 +332,7 @@ constexpr Rule kRules[] = {
     {"late_rank", low, late_rank},
     {"short_calls", low, short_calls},
     {"better_plan", low, better_plan},
+    {"saving", low, saving},
     {"unknown_tensors", low, unknown_tensors},
     {"growing_residuals", medium, growing_residuals},
     {"out_of_range", medium, out_of_range},
