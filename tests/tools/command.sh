@@ -419,7 +419,7 @@ plan_model_part() {
   expect 2 'a header of 9223372036854775807 bytes' -- "$crimp" plan --model long.safetensors
   expect 2 "--link is 'fast'; legal is a rate" -- "$crimp" plan --model model.txt --link fast
   expect 2 "--latency is '-1us'" -- "$crimp" plan --model model.txt --latency=-1us
-  expect 2 'nodes is larger' -- "$crimp" plan --model model.txt --ranks 2 --nodes 3
+  expect 2 '--nodes 3 is larger than --ranks 2' -- "$crimp" plan --model model.txt --ranks 2 --nodes 3
   expect 2 'legal: fp32' -- "$crimp" plan --model model.txt --codecs 4lc
   expect 2 'names none' -- "$crimp" plan --model model.txt --codecs ,
   expect 2 'nan. is no number' -- "$crimp" plan --model model.txt --compute nan
@@ -429,7 +429,7 @@ plan_model_part() {
   expect 2 "'none.json' cannot be read" -- "$crimp" plan --model model.txt --profile none.json
   echo '{}' >none.json
   expect 2 "'none.json' has no profile" -- "$crimp" plan --model model.txt --profile none.json
-  expect 2 'leave --ranks' -- "$crimp" plan --model model.txt --profile none.json --link 1G
+  expect 2 'leave out --ranks' -- "$crimp" plan --model model.txt --profile none.json --link 1G
   expect 2 'could not be written' -- "$crimp" plan "${slow[@]}" --codecs fp16 --json /nonexistent/x.json
 }
 
@@ -493,12 +493,12 @@ check)
   expect 1 'bypassed: .*libmpi' -- env LD_PRELOAD=libmpi.so.40:"$library" "$crimp" check -- true
   # What it ran is listed: the program, linked; nothing, where a module calls nothing.
   expect 0 "^  $crimp -> $library(\.[0-9]+)?$" -- "$crimp" check -- "$crimp" --version
-  expect 0 '!->' -- env LD_PRELOAD="$library" "$crimp" check -- true
+  expect 1 '!->' -- env LD_PRELOAD="$library" "$crimp" check -- true
   expect 1 "^  $crimp -> .*libmpi" '^bypassed: ' -- env LD_PRELOAD=libmpi.so.40 "$crimp" check -- "$crimp" --version
   expect 1 'ended with 3' -- "$crimp" check -- sh -c 'exit 3'
   # Programs that end without exit handlers have said so before.
   # shellcheck disable=SC2016  # for the inner shell
-  expect 1 'ok: ' 'ended by signal 9' -- env LD_PRELOAD="$library" "$crimp" check -- sh -c 'kill -9 $$'
+  expect 1 'no calls: ' 'ended by signal 9' -- env LD_PRELOAD="$library" "$crimp" check -- sh -c 'kill -9 $$'
   expect 2 'no program' -- "$crimp" check
   expect 127 'No such file' -- "$crimp" check -- ./no-such-program
   ;;

@@ -178,7 +178,7 @@ cases = {
     "wire_bound": (parts(0.4, 2.1, 0.2), parts(0.4, 1.9, 0.2)),
     "codec_bound": (parts(1.0, 1.0, 0.7), parts(1.0, 1.0, 0.5)),  # 1.7 and 1.5 of 4 s
     "late_rank": (wires(0.9, 2.7), wires(1.1, 2.5)),  # the mean is 1.8: 0.9 and 0.7 of 4 s more than the least
-    "saving": (both("state", {"saving_s": 0.9}), both("state", {"saving_s": 0.7})),  # of 8 s
+    "saving": (both("state", {"saving_s": 0.45}), both("state", {"saving_s": 0.35})),  # of 4 s a rank
     "short_calls": (sizes(1.1, 2.9), sizes(0.9, 3.1)),
     "better_plan": (lambda r: r.update(merged([2])), lambda r: r.update(merged([1]))),
     "unknown_tensors": (layouts(4), layouts(3)),
