@@ -1,5 +1,7 @@
 #include "core/environment.hpp"
 
+#include <unistd.h>
+
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +19,11 @@ std::int64_t environment_number(const char* name, std::int64_t otherwise) {
   std::int64_t value = 0;
   const auto [end, status] = std::from_chars(text, text + std::strlen(text), value);
   return status == std::errc() && *end == '\0' ? value : otherwise;
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
 }  // namespace crimp

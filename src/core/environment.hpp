@@ -1,4 +1,5 @@
-// Other programs' environment variables, read in one place. Crimp's own are the option table's.
+// Where the process is: other programs' environment variables, read in one place, and the host. Crimp's own are the
+// option table's.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,5 +8,6 @@ namespace crimp {
 
 std::string environment_text(const char* name);                             // empty where unset
 std::int64_t environment_number(const char* name, std::int64_t otherwise);  // otherwise: unset or no whole number
+std::string host_name();                                                    // empty where it is not known
 
 }  // namespace crimp

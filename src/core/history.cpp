@@ -1,7 +1,5 @@
 #include "core/history.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -9,17 +7,14 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "core/environment.hpp"
+
 namespace crimp {
 namespace {
 
 constexpr std::size_t kProgram = 1000;  // characters of the command line that are kept
 
 double now_s() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
-
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
-}
 
 // As it was started, with its arguments.
 std::string command_line() {

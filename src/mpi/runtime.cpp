@@ -1,7 +1,6 @@
 #include "mpi/runtime.hpp"
 
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -12,6 +11,7 @@
 #include "collective/algorithms.hpp"
 #include "collective/node.hpp"
 #include "core/build_id.hpp"
+#include "core/environment.hpp"
 #include "core/error.hpp"
 #include "core/fault.hpp"
 #include "core/log.hpp"
@@ -453,16 +453,6 @@ void Runtime::finish() noexcept {
   if (NonblockingSums::outstanding() == 0) workers_.reset();
   else static_cast<void>(workers_.release());
 }
-
-namespace {
-
-std::string host_name() {
-  char name[256] = "";
-  if (::gethostname(name, sizeof name - 1) != 0) return "?";
-  return name;
-}
-
-}  // namespace
 
 std::string Runtime::report_text(const std::vector<std::string>& of_ranks) const {
   const bool on = usable_ && (codecs_.any() || report.compressed_any());

@@ -87,6 +87,15 @@ Timeline StepTrace::timeline(double extra_s) const {
   return step;
 }
 
+Cuts StepTrace::first_tensors(const Cuts& first_units) const {
+  Cuts out;
+  std::uint32_t tensor = 0;
+  auto cut = first_units.begin();
+  for (std::uint32_t u = 0; u < units.size(); tensor += units[u++].tensors)
+    if (cut != first_units.end() && *cut == u) out.push_back(tensor), ++cut;
+  return out;
+}
+
 std::string StepTrace::json() const {
   nlohmann::json out{{"tensors", tensors},
                      {"units", nlohmann::json::array()},

@@ -32,6 +32,9 @@ struct StepTrace {
   // points is never chosen.
   Timeline timeline(double extra_s = 0) const;
 
+  // First units of groups as first tensors, which is what CRIMP_MERGE=cuts= counts.
+  Cuts first_tensors(const Cuts& first_units) const;
+
   std::string json() const;  // of names that are no UTF-8 the rest
   // Throws std::runtime_error, which says what is wrong.
   static StepTrace parse(std::string_view json);

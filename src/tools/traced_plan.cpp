@@ -20,16 +20,6 @@ namespace {
 
 constexpr std::uint64_t kMega = 1'000'000;
 
-// Groups' first units as first tensors, which is what CRIMP_MERGE=cuts= counts.
-Cuts of_tensors(const StepTrace& trace, const Cuts& units) {
-  Cuts out;
-  std::uint32_t tensor = 0;
-  auto cut = units.begin();
-  for (std::uint32_t u = 0; u < trace.units.size(); tensor += trace.units[u++].tensors)
-    if (cut != units.end() && *cut == u) out.push_back(tensor), ++cut;
-  return out;
-}
-
 struct Row {
   std::string name;
   Grouping units;
@@ -131,7 +121,7 @@ nlohmann::ordered_json show(const Traced& of, bool print) {
     std::printf("%-18s %7s %22s %16s\n", "# plan", "groups", "exchange ends [ms]", "step ran [ms]");
   }
   for (const Row& row : rows) {
-    const Cuts cuts = of_tensors(trace, row.units.cuts);
+    const Cuts cuts = trace.first_tensors(row.units.cuts);
     const auto ran_s = measured_s(of, cuts, row.units.codecs);
     nlohmann::ordered_json one{
         {"plan", row.name}, {"groups", cuts.size() + 1}, {"cuts", cuts}, {"ends_ms", 1e3 * row.end_s}};
@@ -143,7 +133,7 @@ nlohmann::ordered_json show(const Traced& of, bool print) {
                   ran_s ? fmt::format("{:.2f}", 1e3 * *ran_s).c_str() : "-");
   }
   const Row& best = rows.back();
-  const std::string setting = "CRIMP_MERGE=" + cuts_text(of_tensors(trace, best.units.cuts));
+  const std::string setting = "CRIMP_MERGE=" + cuts_text(trace.first_tensors(best.units.cuts));
   if (of.horovod) out["setting"] = setting;
   if (!print) return out;
   std::printf("The optimum was found in %.2f ms. ", 1e3 * search_s);

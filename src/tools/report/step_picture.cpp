@@ -26,15 +26,6 @@ Cuts of_units(const StepTrace& trace, const std::vector<std::uint64_t>& tensors)
   return out;
 }
 
-Cuts of_tensors(const StepTrace& trace, const Cuts& units) {
-  Cuts out;
-  std::uint32_t tensor = 0;
-  auto cut = units.begin();
-  for (std::uint32_t u = 0; u < trace.units.size(); tensor += trace.units[u++].tensors)
-    if (cut != units.end() && *cut == u) out.push_back(tensor), ++cut;
-  return out;
-}
-
 Grouping each_alone(const StepTrace& trace) {
   Grouping each;
   for (std::uint32_t u = 1; u < trace.units.size(); ++u) each.cuts.push_back(u);
@@ -77,7 +68,7 @@ StepPicture picture(const StepTrace& trace, std::size_t rank, const nlohmann::js
   out.plan = search ? "no plan held: each alone" : "the calls that the program makes";
   const auto use = [&](const nlohmann::json& cuts) {
     ran.cuts = of_units(trace, cuts.get<std::vector<std::uint64_t>>());
-    out.plan = setting + ": " + cuts_text(of_tensors(trace, ran.cuts));
+    out.plan = setting + ": " + cuts_text(trace.first_tensors(ran.cuts));
   };
   if (search && search->contains("chosen") && search->at("chosen").value("holds", false)) {
     const auto& chosen = search->at("chosen");
@@ -88,7 +79,7 @@ StepPicture picture(const StepTrace& trace, std::size_t rank, const nlohmann::js
   const auto add = [&](std::string name, const Grouping& groups) {
     const auto calls = calls_of(trace, groups);
     out.plans.push_back({std::move(name), calls.size(), calls.back().end_s,
-                         search ? "CRIMP_MERGE=" + cuts_text(of_tensors(trace, groups.cuts)) : ""});
+                         search ? "CRIMP_MERGE=" + cuts_text(trace.first_tensors(groups.cuts)) : ""});
   };
   add("each alone", each_alone(trace));
   add("all in one", {});
