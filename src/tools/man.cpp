@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <stdexcept>
 
 #include "commands.hpp"
 #include "core/output_file.hpp"
@@ -17,7 +18,7 @@ void write(const std::filesystem::path& file, const std::string& text) {
   std::filesystem::create_directories(file.parent_path(), error);
   const std::string why =
       error ? "'" + file.string() + "' cannot be written: " + error.message() : OutputFile(file.string()).write(text);
-  if (!why.empty()) throw Error(ErrorCode::transport_failed, "man: " + why);
+  if (!why.empty()) throw std::runtime_error("man: " + why);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // crimp plan: what a step of a training would take with Crimp and without, and what to run; from a model's tensors and
-// a cluster, or from the steps that a report has traced.
+// a cluster, or from the steps that a report or a trace has.
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -8,12 +8,14 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <stdexcept>
 
 #include "advice.hpp"
 #include "backend/host_backend.hpp"
 #include "codec/codec.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "exit_code.hpp"
 #include "forecast.hpp"
 #include "measure_profile.hpp"
 #include "memory/workers.hpp"
@@ -185,16 +187,16 @@ int measure(const Options& o) {
     std::fprintf(
         stderr,
         "crimp: plan --measure needs two ranks or more: crimp run -np 4 -- crimp plan --measure cluster.json\n");
-    code = 2;
+    code = kArguments;
   } else {
     const ClusterProfile profile = measure_profile(setup, settings);
     if (rank == 0) try {
         write_json(o.measure, profile.json());
         std::printf("%s: %d ranks on %d nodes, %zu codecs. Next: crimp plan --model MODEL --profile %s --compute MS\n",
                     o.measure.c_str(), profile.ranks, profile.nodes, profile.codecs.size(), o.measure.c_str());
-      } catch (const Error&) {
+      } catch (const std::runtime_error&) {
         std::fprintf(stderr, "crimp: --measure: '%s' could not be written\n", o.measure.c_str());
-        code = 2;
+        code = kNotSo;
       }
     MPI_Bcast(&code, 1, MPI_INT, 0, MPI_COMM_WORLD);
   }
@@ -276,9 +278,9 @@ int plan(Arguments arguments) {
       "  crimp plan --model model.txt --ranks 16 --link 10G --compute 120     a cluster by its figures; codecs are timed here\n"
       "  crimp run -np 4 -- crimp plan --measure cluster.json                 measures one, to be started on it\n"
       "  crimp plan --model model.txt --profile cluster.json --compute 120    the same by what was measured\n"
-      "  crimp plan report.json [--profile cluster.json]                      the steps that a report has traced, under every merge plan",
+      "  crimp plan report.json [--profile cluster.json]                      the steps that a report or a trace has, under every merge plan",
       "crimp plan");
-  const auto report = app.option("report", o.report, "What CRIMP_REPORT wrote");
+  const auto report = app.option("report", o.report, "What CRIMP_REPORT or CRIMP_TRACE wrote");
   app.option(
       "--model", o.model,
       "Tensors: lines of 'name count' or 'name 64x3x7x7', or a safetensors file; of PyTorch's checkpoints: python3 -m crimp.model");
@@ -317,8 +319,9 @@ int plan(Arguments arguments) {
   o.described = std::any_of(shape.begin(), shape.end(), [](const auto& option) { return option.given(); });
   if (!o.measure.empty()) return measure(o);
   if (report.given() + !o.model.empty() != 1)
-    throw Error(ErrorCode::argument_invalid,
-                "crimp plan needs the file that CRIMP_REPORT wrote, or --model with a list of tensors; one of them");
+    throw Error(
+        ErrorCode::argument_invalid,
+        "crimp plan needs the file that CRIMP_REPORT or CRIMP_TRACE wrote, or --model with a list of tensors; one of them");
   if (!o.profile.empty() && (o.described || o.gpu))
     throw refused(
         "--profile says what the cluster is; leave out --ranks, --nodes, --link, --latency, --cores, --threads, --add and --gpu");

@@ -1,6 +1,7 @@
 // crimp report: what reports of CRIMP_REPORT say, for people (a page, a text) and for programs.
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "commands.hpp"
 #include "core/error.hpp"
@@ -15,7 +16,7 @@ constexpr std::size_t kMostReports = 8;
 
 void put(const std::string& text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    throw Error(ErrorCode::argument_invalid, "standard output could not be written");
+    throw std::runtime_error("standard output could not be written");
 }
 
 }  // namespace
@@ -51,7 +52,7 @@ int report(Arguments arguments) {
       if (OutputFile(output).is(OutputFile(file)))
         throw Error(ErrorCode::argument_invalid, "--output: '" + output + "' is the report '" + file + "' itself");
     if (const std::string why = OutputFile(output).write(page_of(digests, as_text)); !why.empty())
-      throw Error(ErrorCode::argument_invalid, "--output: " + why);
+      throw std::runtime_error("--output: " + why);
   }
   if (json) put(digests.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   else if (text || !page.given()) put(as_text);

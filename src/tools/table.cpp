@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "core/error.hpp"
 
@@ -46,8 +47,7 @@ void write_json(const std::string& file, const nlohmann::ordered_json& json) {
   }
   std::FILE* to = std::fopen(file.c_str(), "w");
   const bool good = to && std::fputs(text.c_str(), to) >= 0;
-  if (!to || std::fclose(to) != 0 || !good)
-    throw Error(ErrorCode::argument_invalid, "--json: '" + file + "' could not be written");
+  if (!to || std::fclose(to) != 0 || !good) throw std::runtime_error("--json: '" + file + "' could not be written");
 }
 
 }  // namespace crimp::tools

@@ -14,6 +14,7 @@
 #include "core/error.hpp"
 #include "schedule/merge_plan.hpp"
 #include "stopwatch.hpp"
+#include "trace_steps.hpp"
 
 namespace crimp::tools {
 namespace {
@@ -68,12 +69,16 @@ std::string cuts_text(const Cuts& cuts) { return cuts.empty() ? "all" : fmt::for
 
 std::vector<Traced> traces_in(const std::string& file) {
   const auto bad = [&](const std::string& why) { return Error(ErrorCode::argument_invalid, "'" + file + "' " + why); };
+  if (is_trace(file)) {
+    TraceSteps steps = steps_in_trace(file);
+    return {{0, false, std::move(steps.trace), nlohmann::json::array(), steps.ranks}};
+  }
   std::ifstream in(file, std::ios::binary);
-  if (!in) throw bad("cannot be read; legal is a file that CRIMP_REPORT wrote");
+  if (!in) throw bad("cannot be read; legal is a file that CRIMP_REPORT or CRIMP_TRACE wrote");
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   const auto report = nlohmann::json::parse(text, nullptr, false);
   if (!report.is_object() || !report.contains("per_rank") || !report["per_rank"].is_array())
-    throw bad("is no report of Crimp; legal is a file that CRIMP_REPORT wrote");
+    throw bad("is no report of Crimp; legal is a file that CRIMP_REPORT or CRIMP_TRACE wrote");
   std::vector<Traced> out;
   try {
     const auto search = nlohmann::json::json_pointer("/horovod/merge/search");
@@ -105,8 +110,8 @@ nlohmann::ordered_json show(const Traced& of, bool print) {
   if (!std::isfinite(rows.back().end_s))
     throw Error(
         ErrorCode::argument_invalid,
-        "plan: the report has steps, but not what calls take: that is measured where CRIMP_ALGORITHM is auto; give a cluster "
-        "(--link, ..., or --profile) for what it would take there");
+        "plan: the file has steps, but not what calls of other sizes take: a report has that where CRIMP_ALGORITHM is auto, a trace where "
+        "its calls have several sizes; give a cluster (--link, ..., or --profile) for what it would take there");
   nlohmann::ordered_json out{{"rank", of.rank},
                              {"caller", of.horovod ? "horovod" : "program"},
                              {"tensors", trace.tensors.size()},

@@ -1,4 +1,4 @@
-// What merge plans would make of steps that a report has traced, by the timeline that CRIMP_MERGE=auto uses.
+// What merge plans would make of steps that a report or a trace has, by the timeline that CRIMP_MERGE=auto uses.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>

@@ -203,7 +203,7 @@ man_part() {
   if command -v mandoc >/dev/null; then
     mandoc -T lint -W warning pages/man*/* >lint || { cat lint; failed=1; }
     printf '.TH X 1\n.NOSUCH\n.SH NAME\n' >planted.1 && ! mandoc -T lint -W warning planted.1 >/dev/null || { echo "mandoc does not notice a planted fault"; failed=1; }
-    mandoc -T utf8 pages/man1/crimp-run.1 | col -b 2>/dev/null | grep -qE -e '--codec' || { echo "--codec is not printed as it is typed"; failed=1; }
+    mandoc -T utf8 pages/man1/crimp-run.1 | col -b 2>/dev/null | grep -cE -e '--codec' >count || { echo "--codec is not printed as it is typed"; failed=1; }
   fi
   if command -v man >/dev/null && man --help 2>&1 | grep -q warnings; then
     for page in pages/man*/*; do LC_ALL=C.UTF-8 MANWIDTH=200 man --warnings -l "$page" 2>&1 >/dev/null | grep . && { echo "man complains of $page"; failed=1; }; done
@@ -345,6 +345,34 @@ plan_part() {
   expect 2 "'damaged.json' is no report" -- "$crimp" plan damaged.json
   sed 's/"stalls": false, //' report.json >lacks.json
   expect 2 "'lacks.json' has a trace that lacks" -- "$crimp" plan lacks.json
+  plan_of_trace
+}
+
+# A program that computes 10 ms, sums 1 MB, computes 1 ms, sums 2 MB, computes 1 ms, and sums 3 MB that MPI does; a call takes 1 ms and 1 ns a byte. Before its four
+# steps and behind them it does something else.
+plan_of_trace() {
+  event() { printf ',\n{"pid":1,"tid":1,"ph":"X","cat":"%s","name":"%s","ts":%s,"dur":%s,"args":{%s}}' "$@"; }
+  local about='"call":3,"communicator":"0-1 #0","dtype":"float32","codec":"fp16","algorithm":"allgather","why":"forced","tensors":"named","sent_bytes":2,"received_bytes":2'
+  {
+    printf '{"otherData":{"crimp":"9.9"},"traceEvents":[\n{"pid":2,"ph":"M","name":"process_name","args":{"name":"rank 1"}}'
+    event 'passed to MPI' small 0 1000 '"elements":1'
+    for at in 5000 26000 47000 68000; do
+      event calls a $((at + 10000)) 2000 "\"bytes\":1000000,$about"
+      event encode encode $((at + 10000)) 1000 '"call":3,"chunk":0'
+      event calls b $((at + 13000)) 3000 "\"bytes\":2000000,$about"
+      event 'passed to MPI' small $((at + 17000)) 4000 '"elements":750000'
+    done
+    event 'passed to MPI' small 100000 1000 '"elements":1'
+    echo ']}'
+  } >trace.json
+  expect 0 '^3 tensors in 3 calls, 6.00 MB, of rank 0: 4 steps, of 21.00 ms' '^each alone +3 +21.00 +-$' '^all in one +1 +19.00 +-$' '^the optimum +1 +19.00 +-$' -- "$crimp" plan trace.json
+  expect 0 '"tensors": 3' '"ranks": 2' '"caller": "program"' '"compute_ms": (12|11.99)' -- "$crimp" plan trace.json --link 100M --codecs fp16 --json
+  sed 's/"tensors":"named"/"tensors":"negotiated"/' trace.json >horovods.json
+  expect 2 "'horovods.json' is of calls that Horovod makes" -- "$crimp" plan horovods.json
+  grep -v '"ts":[5-9]' trace.json >short.json
+  expect 2 "'short.json' has no steps: of the [0-9]+ sums" -- "$crimp" plan short.json
+  head -c 700 trace.json >cut.json
+  expect 2 "'cut.json' is no trace of Crimp, or not all of it" -- "$crimp" plan cut.json
 }
 
 # Two ranks, one call each. Rank 1 comes 4 ms late: rank 0 waits 5 ms, rank 1 1 ms. Of rank 0's 10 ms of encoding 4 lie in what is under way.
@@ -430,7 +458,7 @@ plan_model_part() {
   echo '{}' >none.json
   expect 2 "'none.json' has no profile" -- "$crimp" plan --model model.txt --profile none.json
   expect 2 'leave out --ranks' -- "$crimp" plan --model model.txt --profile none.json --link 1G
-  expect 2 'could not be written' -- "$crimp" plan "${slow[@]}" --codecs fp16 --json /nonexistent/x.json
+  expect 1 'could not be written' -- "$crimp" plan "${slow[@]}" --codecs fp16 --json /nonexistent/x.json
 }
 
 # A profile of two ranks here, and what is predicted with it and measured; times decide nothing.
@@ -453,7 +481,7 @@ plan_measure_part() {
   expect 2 'found by Horovod' -- "$crimp" bench step --model model.txt --merge auto
   expect 2 'needs --model' -- "$crimp" bench step
   expect 2 'two ranks' -- "$crimp" plan --measure alone.json
-  expect 2 "'/nonexistent/p.json' could not be written" -- "${launch[@]}" "$crimp" plan --measure /nonexistent/p.json --codecs fp16 --max 128k --seconds 0.01
+  expect 1 "'/nonexistent/p.json' could not be written" -- "${launch[@]}" "$crimp" plan --measure /nonexistent/p.json --codecs fp16 --max 128k --seconds 0.01
 }
 
 # Checkpoints by PyTorch, where there is one.
