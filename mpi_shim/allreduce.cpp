@@ -104,6 +104,40 @@ bool sum(const SumCall& call, const Eligibility& eligible, const AllreduceReques
   return session && !odd_arguments(call) && is_sum() && session->allreduce_small(request);
 }
 
+namespace {
+
+int pass_on(const NextMpi& next, const SumCall& call, PassReason why, Session* left) {
+  Runtime& runtime = Runtime::get();
+  runtime.passed(why);
+  const PassedSpan span(why, call.count);
+  const int rc =
+      pass(next, call.sendbuf, call.recvbuf, static_cast<int>(call.count), call.datatype, call.op, call.comm);
+  if (left && rc == MPI_SUCCESS) left->left_ended();
+  return rc;
+}
+
+// Out of line as well, so that calls which pass have a small frame.
+__attribute__((noinline)) int sum_or_pass(const NextMpi& next, const SumCall& call, const Eligibility& eligible) {
+  PassReason why = eligible.why;
+  bool summed = false;
+  Session* left = nullptr;
+  const int rc = guard(call.comm, [&] {
+    summed = sum_mpi(next, call, eligible, &why, &left);
+    return MPI_SUCCESS;
+  });
+  return summed || rc != MPI_SUCCESS ? rc : pass_on(next, call, why, left);
+}
+
+// Loaded after MPI_Init.
+__attribute__((noinline)) int agree(MPI_Comm comm, PassReason* why, bool* agreed) {
+  return guard(comm, [&] {
+    *agreed = ranks_agree(comm, why);
+    return MPI_SUCCESS;
+  });
+}
+
+}  // namespace
+
 int allreduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
               MPI_Comm comm) {
   if (inside(next)) return next.Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
@@ -111,31 +145,16 @@ int allreduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count
   if (!runtime.running() && !ready()) return next.Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
 
   const SumCall call{sendbuf, recvbuf, static_cast<std::uint64_t>(count), datatype, op, comm};
-  PassReason why = PassReason::settings_differ;
-  bool agreed = true, summed = false;
-  Session* left = nullptr;
-  int rc = MPI_SUCCESS;
-  if (runtime.late())
-    rc = guard(comm, [&] {
-      agreed = ranks_agree(comm, &why);
-      return MPI_SUCCESS;
-    });
-  if (rc != MPI_SUCCESS) return rc;
-  if (agreed) {
-    const Eligibility eligible = classify(call, false);
-    why = eligible.why;
-    if (eligible.way == Way::compress || (eligible.way == Way::small && horovod::Observer::get().detected()))
-      rc = guard(comm, [&] {
-        summed = sum_mpi(next, call, eligible, &why, &left);
-        return MPI_SUCCESS;
-      });
+  if (runtime.late()) {
+    PassReason why = PassReason::settings_differ;
+    bool agreed = true;
+    if (const int rc = agree(comm, &why, &agreed); rc != MPI_SUCCESS) return rc;
+    if (!agreed) return pass_on(next, call, why, nullptr);
   }
-  if (summed || rc != MPI_SUCCESS) return rc;
-  runtime.report.passed(why);
-  const PassedSpan span(why, call.count);
-  rc = pass(next, sendbuf, recvbuf, count, datatype, op, comm);
-  if (left && rc == MPI_SUCCESS) left->left_ended();
-  return rc;
+  const Eligibility eligible = classify(call, false);
+  if (eligible.way == Way::compress || (eligible.way == Way::small && horovod::Observer::get().detected()))
+    return sum_or_pass(next, call, eligible);
+  return pass_on(next, call, eligible.why, nullptr);
 }
 
 }  // namespace crimp

@@ -26,7 +26,7 @@ Place place_of(const void* address) {
   return {info.dli_fbase, info.dli_fname ? info.dli_fname : ""};
 }
 
-const Place& own() {
+const Place& this_library() {
   static const Place p = place_of(reinterpret_cast<const void*>(&callers));
   return p;
 }
@@ -109,7 +109,7 @@ class Scope {
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
   Place find(const char* name) const { return handle_ ? place_of(::dlsym(handle_, name)) : Place(); }
-  bool has_crimp() const { return find("crimp_version").base == own().base; }
+  bool has_crimp() const { return find("crimp_version").base == this_library().base; }
 
  private:
   void* handle_;
@@ -146,9 +146,9 @@ std::vector<Caller> callers() {
     Place target = place_of(r.bound);
     if (!target.base || target.base == module.base) target = global.find(r.name.c_str());
     if (!target.base) target = scope.find(r.name.c_str());
-    if (module.base == own().base) continue;
+    if (module.base == this_library().base) continue;
     if (!target.base) continue;  // a weak reference to what this MPI has not
-    all.push_back({r.function, r.file.empty() ? program() : r.file, target.file, target.base == own().base,
+    all.push_back({r.function, r.file.empty() ? program() : r.file, target.file, target.base == this_library().base,
                    everywhere || scope.has_crimp()});
     modules.push_back(module);
     targets.push_back(target);
@@ -165,7 +165,7 @@ std::vector<Caller> callers() {
 Caller next_caller() {
   const MpiFunction& function = kReductions[0];
   const Place target = place_of(::dlsym(RTLD_DEFAULT, function.name.data()));
-  return {&function, "", target.file, target.base == own().base, true};
+  return {&function, "", target.file, target.base == this_library().base, true};
 }
 
 std::vector<std::string> loaded_modules() {
@@ -179,6 +179,6 @@ std::vector<std::string> loaded_modules() {
   return files;
 }
 
-std::string own_file() { return own().file; }
+std::string own_file() { return this_library().file; }
 
 }  // namespace crimp

@@ -37,11 +37,12 @@ broken=0
 build() {
   local dir=$1 target=$2
   shift 2
+  [ -e "$dir/CMakeCache.txt" ] || set -- "$@" -DCRIMP_JUMBO=ON  # nobody edits yet
   cmake -G Ninja -S . -B "$dir" "$@" >"$results/$dir.log" 2>&1 && ninja -C "$dir" "$target" >>"$results/$dir.log" 2>&1
 }
 
 # A build that fails is one failed test, and the others still run. How many cores a test takes is in its properties, so that
-# those that measure or fill the cores run alone.
+# those that measure or fill the cores run alone; those under mpirun wait for a third of their time, so that there are more of them than cores.
 test_in() {  # DIRECTORY BUILT: whether it could be built
   if [ "$2" -ne 0 ]; then
     echo "== $1 could not be built:"
@@ -50,7 +51,7 @@ test_in() {  # DIRECTORY BUILT: whether it could be built
     return
   fi
   echo "== tests in $1, $SECONDS s after the start"
-  ctest --test-dir "$1" -j "$jobs" "${long[@]}" --output-on-failure --no-tests=error --output-junit "$results/$1.xml" "${label[@]}" || true
+  ctest --test-dir "$1" -j $((jobs + jobs / 2)) "${long[@]}" --output-on-failure --no-tests=error --output-junit "$results/$1.xml" "${label[@]}" || true
 }
 
 # Horovod is kept between runs. Where it cannot be fetched its tests say so and count as skipped.

@@ -4,7 +4,6 @@
 
 namespace crimp::horovod {
 namespace {
-constexpr std::size_t kStatusBits = 3;
 constexpr std::uint64_t kShutdown = 1, kInvalid = 4, kCalm = 7;  // bits that are set where this rank has it NOT
 }  // namespace
 

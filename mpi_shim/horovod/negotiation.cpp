@@ -11,7 +11,6 @@
 namespace crimp::horovod {
 namespace {
 
-constexpr std::size_t kStatusBits = 3;  // shutdown, uncached, invalid: set where NO rank has it
 constexpr std::uint64_t kUncached = 2;
 constexpr std::int64_t kPadBytes = 16;
 

@@ -14,6 +14,9 @@
 
 namespace crimp::horovod {
 
+// Of a message of bits, ahead of the cache's: shutdown, uncached, invalid, set where NO rank has it.
+inline constexpr std::size_t kStatusBits = 3;
+
 class ResponseCache {
  public:
   explicit ResponseCache(std::size_t capacity) : capacity_(capacity) {}

@@ -9,7 +9,7 @@ namespace crimp {
 namespace {
 
 #define CRIMP_ITEM(name, text) #name,
-constexpr const char* kNames[] = {CRIMP_PASSES(CRIMP_ITEM)};
+constexpr const char* kPasses[] = {CRIMP_PASSES(CRIMP_ITEM)};
 #undef CRIMP_ITEM
 #define CRIMP_ITEM(name, text) text,
 constexpr const char* kTexts[] = {CRIMP_PASSES(CRIMP_ITEM)};
@@ -17,7 +17,7 @@ constexpr const char* kTexts[] = {CRIMP_PASSES(CRIMP_ITEM)};
 
 }  // namespace
 
-const char* name_of(PassReason p) { return kNames[static_cast<std::size_t>(p)]; }
+const char* name_of(PassReason p) { return kPasses[static_cast<std::size_t>(p)]; }
 const char* text_of(PassReason p) { return kTexts[static_cast<std::size_t>(p)]; }
 
 void Report::Sum::note(const CallRecord& r) {

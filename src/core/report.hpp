@@ -125,6 +125,11 @@ struct TimeRecord {
 class Report {
  public:
   void passed(PassReason why) { passes_[static_cast<std::size_t>(why)].fetch_add(1, std::memory_order_relaxed); }
+  // Where no other thread is in a call of MPI's: a third of the time that a call takes that passes here.
+  void passed_alone(PassReason why) {
+    auto& passes = passes_[static_cast<std::size_t>(why)];
+    passes.store(passes.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
   void compressed(const CallRecord&);
   // A call of this rank in which something was measured or tried, or too young for it: its time is not that of later
   // ones. learnt(): how many there were.

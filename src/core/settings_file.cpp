@@ -12,7 +12,7 @@ namespace crimp {
 namespace {
 
 constexpr std::uintmax_t kLongest = 1 << 20;
-constexpr std::size_t kShown = 60;
+constexpr std::size_t kShownOfLine = 60;
 
 std::string_view trimmed(std::string_view text) {
   const auto first = text.find_first_not_of(" \t\r\f\v");
@@ -32,7 +32,7 @@ std::vector<FileSetting> parse_settings_file(std::string_view text) {
     const auto equals = line.find('=');
     const std::string_view name = trimmed(line.substr(0, equals));
     if (equals == line.npos || !name.starts_with("CRIMP_") || line.find('\0') != line.npos) {
-      std::string shown(line.substr(0, kShown));
+      std::string shown(line.substr(0, kShownOfLine));
       for (char& c : shown)
         if (static_cast<unsigned char>(c) < ' ') c = '?';
       throw std::runtime_error("line " + std::to_string(number) + " is '" + shown +

@@ -13,7 +13,7 @@ struct Named {
   std::string_view name;
   Trace::Track track;
 };
-constexpr Named kNames[] = {
+constexpr Named kSpans[] = {
     {"encode", Trace::Track::encode},   {"norms", Trace::Track::encode},     {"extents", Trace::Track::encode},
     {"node sum", Trace::Track::encode}, {"wire", Trace::Track::wire},        {"under way", Trace::Track::under_way},
     {"leader", Trace::Track::wire},     {"decode", Trace::Track::decode},    {"add", Trace::Track::decode},
@@ -21,7 +21,7 @@ constexpr Named kNames[] = {
 };
 
 Trace::Track track_of(std::string_view name) {
-  for (const Named& named : kNames)
+  for (const Named& named : kSpans)
     if (named.name == name) return named.track;
   return Trace::Track::other;
 }

@@ -11,7 +11,6 @@
 #include "collective/algorithms.hpp"
 #include "collective/node.hpp"
 #include "core/build_id.hpp"
-#include "core/environment.hpp"
 #include "core/error.hpp"
 #include "core/fault.hpp"
 #include "core/log.hpp"
@@ -19,11 +18,9 @@
 #include "core/stall.hpp"
 #include "core/types.hpp"
 #include "mpi/mpi_agreement.hpp"
-#include "mpi/mpi_gather.hpp"
 #include "mpi/mpi_transport.hpp"
 #include "mpi/nonblocking.hpp"
 #include "mpi/session.hpp"
-#include "mpi/status_line.hpp"
 
 extern char** environ;
 
@@ -163,6 +160,9 @@ void Runtime::start(bool world) {
   set_stall(settings_.stall_s);
   read_replay();
   world_start_ = world;
+  int threads = MPI_THREAD_MULTIPLE;
+  PMPI_Query_thread(&threads);
+  one_thread_ = threads != MPI_THREAD_MULTIPLE;  // at a time
   if (world && world_size_ > 1) differ_ = !agree();
   read();
   if (!settings_.state_dir.empty()) state_dir_ = PrivateDirectory(settings_.state_dir).path();
@@ -175,16 +175,9 @@ void Runtime::start(bool world) {
     const auto first = std::find_if(illegal.begin(), illegal.end(), [](int r) { return r >= 0; });
     illegal_rank_ = first == illegal.end() ? -1 : *first;
     host_of_rank_ = hosts_of_world(world_size_);
-    // Whether files are written is rank 0's to say, so that all ranks take part in the gathering.
-    int files[2] = {!settings_.report.empty(), !settings_.trace.empty()};
-    check_mpi(PMPI_Bcast(files, 2, MPI_INT, 0, MPI_COMM_WORLD), "MPI_Bcast");
-    gather_report_ = files[0];
-    gather_trace_ = files[1];
-  } else {
-    gather_report_ = !settings_.report.empty();
-    gather_trace_ = !settings_.trace.empty();
   }
-  if (gather_report_) logged("how the job goes", [&] { report.keep_history(Clock::now()); });
+  files_.agree(settings_, world_rank_, world_size_, world);
+  if (files_.report_wanted()) logged("how the job goes", [&] { report.keep_history(Clock::now()); });
   if (!world) {
     // Who initialized MPI past us may finalize it past us; MPI_Finalize deletes MPI_COMM_SELF's attributes first.
     int keyval = MPI_KEYVAL_INVALID;
@@ -202,47 +195,9 @@ void Runtime::start(bool world) {
   if (usable_ && settings_.codec != "none" && useful(crimp::nodes_of(host_of_rank_, settings_.node_size)))
     private_world.open();
   workers_ = std::make_unique<Workers>(usable_ && settings_.codec != "none" ? settings_.threads : 1);
-  if (gather_trace_) {
-    trace_ = std::make_unique<Trace>();
-    clock_.open(world_rank_, world ? world_size_ : 1);
-  }
   if (world_rank_ == 0 || world_rank_ == illegal_rank_) announce();
-  open_files();
-  start_status();
+  files_.open(settings_, report);
   state_.store(State::running, std::memory_order_release);
-}
-
-void Runtime::open_files() {
-  if (world_rank_ != 0) return;
-  const auto open = [](std::optional<OutputFile>& file, const char* option, const std::string& name) {
-    if (name.empty()) return;
-    logged(option, [&] {
-      file.emplace(name);
-      if (const std::string why = file->obstacle(); !why.empty())
-        log(LogLevel::error, std::string(option) + ": " + why + "; it is tried again at MPI_Finalize");
-    });
-  };
-  open(report_file_, "CRIMP_REPORT", settings_.report);
-  open(trace_file_, "CRIMP_TRACE", settings_.trace);
-  logged("CRIMP_TRACE", [&] {
-    if (!report_file_ || !trace_file_ || !trace_file_->is(*report_file_)) return;
-    trace_file_.reset();
-    log(LogLevel::error, "CRIMP_TRACE: '" + settings_.trace +
-                             "' is the file of CRIMP_REPORT, too: no trace is written. Give it another name");
-  });
-}
-
-void Runtime::start_status() {
-  if (world_rank_ != 0 || settings_.status == "off") return;
-  logged("CRIMP_STATUS", [&] {
-    status_ = std::make_unique<StatusLine>(settings_.status, report);
-    const OutputFile* const file = status_->file();
-    if (!file || !((report_file_ && file->is(*report_file_)) || (trace_file_ && file->is(*trace_file_)))) return;
-    status_.reset();
-    log(LogLevel::error,
-        "CRIMP_STATUS: '" + settings_.status +
-            "' is the file of CRIMP_REPORT or CRIMP_TRACE, too: no status is written. Give it another name");
-  });
 }
 
 void Runtime::horovod_recognised() {
@@ -329,13 +284,13 @@ Context Runtime::context() {
           cuda_aware_,
           codecs_,
           *workers_,
-          trace_.get(),
+          files_.trace(),
           state_dir_,
           report,
           models,
           private_world,
-          gather_report_,
-          gather_report_ || status_,
+          files_.report_wanted(),
+          files_.tensors_wanted(),
           replay_ ? &*replay_ : nullptr,
           number_of,
           [this](const std::vector<int>& ranks) { return nodes_of(ranks); }};
@@ -444,12 +399,12 @@ void Runtime::finish() noexcept {
     for (Session* s : left) end(s);
     private_world.close();
   });
-  status_.reset();  // which says what the summary is made of, too
+  files_.end_status();  // which says what the summary is made of, too
   logged("the summary", [&] {
     if (world_rank_ == 0 && usable_ && (codecs_.any() || report.compressed_any()))
       log(LogLevel::info, report.summary());
   });
-  write_files();
+  files_.write([this](const std::vector<std::string>& of_ranks) { return report_text(of_ranks); });
   if (NonblockingSums::outstanding() == 0) workers_.reset();
   else static_cast<void>(workers_.release());
 }
@@ -457,38 +412,6 @@ void Runtime::finish() noexcept {
 std::string Runtime::report_text(const std::vector<std::string>& of_ranks) const {
   const bool on = usable_ && (codecs_.any() || report.compressed_any());
   return Report::of_job(settings_, world_size_, simd_target(), on ? "on" : text_of(why_off()), of_ranks);
-}
-
-// Whatever fails on one rank, it takes part in the gathering like the others.
-void Runtime::write_files() {
-  const bool alone = !world_start_ || world_size_ == 1;
-  const auto write = [&](const char* option, const std::optional<OutputFile>& file, auto&& part_of_rank,
-                         auto&& text_of_all) {
-    logged(option, [&] {
-      std::string mine;
-      logged(option, [&] { mine = part_of_rank(); });
-      std::optional<std::vector<std::string>> all;
-      if (alone) all.emplace(1, std::move(mine));
-      else all = gather_texts(std::move(mine), world_rank_, world_size_);
-      if (!file || !all) return;
-      if (const std::string why = file->write(text_of_all(*all)); !why.empty())
-        log(LogLevel::error, std::string(option) + ": " + why);
-    });
-  };
-  if (gather_report_)
-    write(
-        "CRIMP_REPORT", report_file_, [&] { return report.json(); },
-        [&](const auto& texts) { return report_text(texts); });
-  if (gather_trace_) {
-    logged("CRIMP_TRACE", [&] { clock_.compare_again(); });
-    logged("CRIMP_TRACE", [&] { clock_.close(); });
-    write(
-        "CRIMP_TRACE", trace_file_,
-        [&] {
-          return trace_->events({world_rank_, host_name(), clock_.line()});
-        },
-        [&](const auto& texts) { return trace_file(settings_, texts); });
-  }
 }
 
 }  // namespace crimp

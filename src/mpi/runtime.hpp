@@ -18,13 +18,12 @@
 #include "collective/codec_rules.hpp"
 #include "collective/replay.hpp"
 #include "collective/shared_models.hpp"
-#include "core/output_file.hpp"
 #include "core/report.hpp"
 #include "core/settings.hpp"
 #include "core/trace.hpp"
 #include "memory/workers.hpp"
 #include "mpi/context.hpp"
-#include "mpi/mpi_clock.hpp"
+#include "mpi/job_files.hpp"
 #include "mpi/mpi_world.hpp"
 #include "schedule/layout_cache.hpp"
 #include "schedule/merge_plan.hpp"
@@ -33,7 +32,6 @@ namespace crimp {
 
 class NonblockingSums;
 class Session;
-class StatusLine;
 struct AllreduceRequest;
 
 using AllreduceFn = int (*)(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm);
@@ -63,6 +61,11 @@ class Runtime {
   // Loaded after MPI_Init, so that nothing was compared over MPI_COMM_WORLD: every communicator's first call, of
   // whatever kind, must make its session, or a rank with other settings would not take part.
   bool late() const { return !world_start_; }
+  // A call that passes, in the report.
+  void passed(PassReason why) {
+    if (one_thread_) report.passed_alone(why);
+    else report.passed(why);
+  }
 
   const Settings& settings() const { return settings_; }
   bool momentum() const { return codecs_.momentum(); }  // a codec keeps the training's
@@ -79,7 +82,7 @@ class Runtime {
   // Of the communicator's ranks, how many share each host; 0 where hosts differ, or where that is not known (loaded
   // after MPI_Init).
   int ranks_per_host(MPI_Comm) const;
-  Trace* trace() const { return trace_.get(); }    // null: there is none
+  Trace* trace() const { return files_.trace(); }  // null: there is none
   bool cuda_aware() const { return cuda_aware_; }  // MPI takes device pointers
   Report report;
   SharedModels models;
@@ -105,9 +108,6 @@ class Runtime {
   void read_replay();
   Context context();
   void announce() const;
-  void open_files();  // says what is wrong with them, while there is time to stop the job
-  void write_files();
-  void start_status();
   void end(Session*);
   std::string report_text(const std::vector<std::string>& of_ranks) const;
   static int forget(MPI_Comm, int keyval, void* session, void* extra);
@@ -122,22 +122,19 @@ class Runtime {
   CodecRules codecs_;
   MergePlan merge_plan_;
   std::unique_ptr<Workers> workers_;
-  std::unique_ptr<Trace> trace_;
-  std::optional<OutputFile> report_file_, trace_file_;  // of the rank that writes
-  std::unique_ptr<StatusLine> status_;                  // likewise
+  JobFiles files_;
   std::optional<Replay> replay_;
   std::string state_dir_;
   std::map<std::uint64_t, std::uint64_t> communicators_;  // so far, by the digest of their ranks
   std::set<Session*> sessions_;
   std::map<void*, std::shared_ptr<NonblockingSums>> nonblocking_;  // by the attributes' values
-  MpiClock clock_;
   int keyval_ = MPI_KEYVAL_INVALID, nonblocking_keyval_ = MPI_KEYVAL_INVALID;
   int world_rank_ = 0, world_size_ = 1;
   std::vector<int> host_of_rank_;  // the lowest rank of MPI_COMM_WORLD on the same host
   int illegal_rank_ =
       -1;  // the lowest rank that has an illegal setting; -1: none (known of all ranks where start() was collective)
   bool cuda_aware_ = false;
-  bool usable_ = false, differ_ = false, gather_report_ = false, gather_trace_ = false, world_start_ = false;
+  bool usable_ = false, differ_ = false, world_start_ = false, one_thread_ = false;
 };
 
 }  // namespace crimp

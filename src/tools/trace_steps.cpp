@@ -27,7 +27,7 @@ struct Call {
 bool same(const Call& a, const Call& b) { return a.bytes == b.bytes && a.name == b.name; }
 
 // Of rank 0 alone: all ranks have the same calls.
-class Reader {
+class StepReader {
  public:
   std::vector<Call> calls;  // by their begins
   int ranks = 0;
@@ -148,7 +148,7 @@ TraceSteps steps_in_trace(const std::string& file) {
   const auto bad = [&](const std::string& why) { return Error(ErrorCode::argument_invalid, "'" + file + "' " + why); };
   std::ifstream in(file, std::ios::binary);
   if (!in) throw bad("cannot be read; legal is a file that CRIMP_TRACE wrote");
-  Reader reader;
+  StepReader reader;
   bool events = false, damaged = false;
   // Events are taken as they come, so that what is kept of a long trace is little. Exceptions may not leave the
   // parser's callback.

@@ -297,7 +297,7 @@ run(write(changed(lambda r: [rank.clear() for rank in r["per_rank"]])), "-o", "e
 run(write(changed(lambda r: r.update(per_rank=[{"error": "this rank could not make its part of the report"}] * 2))))
 assert "is the report 'a.json' itself" in run("a.json", "-o", "./a.json", code=2)
 assert json.load(open("a.json")) == base
-assert "No such file" in run("a.json", "-o", "no/such/folder/page.html", code=2)
+assert "No such file" in run("a.json", "-o", "no/such/folder/page.html", code=1)
 assert "1 to 8" in run(*["a.json"] * 9, code=2)
 assert "give one of them" in run("a.json", "--json", "--text", code=2)
 if os.path.exists("/dev/full"):

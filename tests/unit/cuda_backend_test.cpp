@@ -463,7 +463,7 @@ TEST_SUITE("cuda_backend") {
     void* context = nullptr;
     REQUIRE(cudaMalloc(&context, 1) == cudaSuccess);
     constexpr int kRanks = 8;
-    constexpr std::uint64_t kFew = 3, kMany = 5, kElements = 16 << 20;  // of 64 MiB
+    constexpr std::uint64_t kFew = 2, kMany = 3, kElements = 16 << 20;  // of 64 MiB
     for (const char* spec : {"3lc", "fp16", "thc", "inceptionn"})  // the last one has more than 48 KiB of shared memory
       for (const Algorithm algorithm :
            {Algorithm::allgather, Algorithm::two_shot, Algorithm::homomorphic, Algorithm::integer_sum}) {

@@ -20,7 +20,6 @@ struct Job {
   double took_s;  // per rank, in calls: of the account of times, or of what was compressed where there is none
 };
 
-std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
 std::string time_text(double s) { return s >= 1 ? fmt::format("{:.2f} s", s) : fmt::format("{:.1f} ms", 1e3 * s); }
 double passed(const Job& j, const char* why) {
   const auto found = j.f.passed.find(why);

@@ -1,5 +1,7 @@
 #include "report/figures.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -204,5 +206,7 @@ Figures read_figures(const std::string& file) {
     throw Error(ErrorCode::argument_invalid, "'" + file + "' cannot be read; legal is a file that CRIMP_REPORT wrote");
   return figures_of(json::parse(text, nullptr, false), file);
 }
+
+std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
 
 }  // namespace crimp::tools

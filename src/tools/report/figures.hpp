@@ -60,4 +60,6 @@ std::string text_in(const nlohmann::json& object, const char* key);
 const nlohmann::json& object_in(const nlohmann::json& object, const char* key);
 const nlohmann::json& array_in(const nlohmann::json& object, const char* key);
 
+std::string percent(double share);  // "12 %"
+
 }  // namespace crimp::tools

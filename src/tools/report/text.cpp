@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "report/figures.hpp"
 #include "report/page.hpp"
 
 namespace crimp::tools {
@@ -34,7 +35,6 @@ std::string count(const Json& of) { return fmt::format("{:.0f}", of.get<double>(
 std::string counted(const Json& of, const char* what) {
   return count(of) + " " + what + (of.get<double>() == 1 ? "" : "s");
 }
-std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
 
 // Names come from programs: control characters would be the terminal's.
 std::string plain(const std::string& text) {

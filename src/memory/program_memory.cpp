@@ -1,0 +1,57 @@
+#include "memory/program_memory.hpp"
+
+#include <elf.h>
+#include <pthread.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <initializer_list>
+
+namespace crimp {
+namespace {
+
+struct Stack {
+  std::uintptr_t low = 0, high = 0;
+  bool known = false;
+};
+constinit thread_local Stack stack __attribute__((tls_model("initial-exec")));
+
+__attribute__((noinline)) void find_stack() noexcept {
+  const int before = errno;
+  stack.known = true;  // where this fails it would again
+  pthread_attr_t attributes;
+  if (::pthread_getattr_np(::pthread_self(), &attributes) == 0) {
+    void* low = nullptr;
+    std::size_t bytes = 0;
+    if (::pthread_attr_getstack(&attributes, &low, &bytes) == 0) {
+      stack.low = reinterpret_cast<std::uintptr_t>(low);
+      stack.high = stack.low + bytes;
+    }
+    ::pthread_attr_destroy(&attributes);
+  }
+  errno = before;
+}
+
+bool in_image_or_heap(std::uintptr_t at) noexcept {
+  // The program's headers lie in the first page of its image, and the heap follows the image.
+  static const std::uintptr_t image = ::getauxval(AT_PHDR);
+  return at >= image && image != 0 && at < reinterpret_cast<std::uintptr_t>(::sbrk(0));
+}
+
+}  // namespace
+
+bool in_program_memory(const void* one, const void* other) noexcept {
+  if (!stack.known) find_stack();
+  const auto frame = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+  for (const void* const pointer : {one, other}) {
+    const auto at = reinterpret_cast<std::uintptr_t>(pointer);
+    // A program may have switched to a stack that it made: then this frame is not in the thread's own.
+    if (at > frame && at < stack.high && frame >= stack.low) continue;
+    if (!in_image_or_heap(at)) return false;
+  }
+  return true;
+}
+
+}  // namespace crimp
