@@ -2,12 +2,12 @@
 # PyTorch's DistributedDataParallel through crimp.torch, on four hosts in network namespaces: step times beside gloo and plain MPI, accuracy, and training
 # sharded as FSDP does it. Prints tables; results stay in build/pytorch. Needs root; about an hour on two cores.
 #
-#   pytorch.sh [--quick] [--models "mlp25 cnn"] [--only steps|accuracy] [--steps "20 12"] [--codec SPEC] [--seeds N] [--build DIR] [--no-setup]
+#   pytorch.sh [--quick] [--models "mlp25 cnn"] [--only steps|accuracy] [--steps "20 12"] [--codec SPEC] [--seeds N] [--epochs N] [--build DIR] [--no-setup]
 #
 #   --quick       few steps of the CNN alone, one seed: a look at everything
 #   --models LIST, --only PART, --steps LIST   some of the runs: step times or whole trainings; steps at 1 Gbit/s and at 100 Mbit/s. Earlier results stay
 #   --codec SPEC  of the runs with Crimp (3lc)
-#   --seeds N     trainings from start to end (3)
+#   --seeds N     trainings from start to end (3), of so many --epochs (3)
 #   --build DIR   build folder (build), whose libcrimp.so is brought up to date
 #   --no-setup    do not look for missing Debian packages
 # Exit code 77: no PyTorch, or no namespaces here.
@@ -23,6 +23,7 @@ while [ $# -gt 0 ]; do
   --only) only=${2:?--only PART}; shift ;;
   --codec) codec=${2:?--codec SPEC}; shift ;;
   --seeds) seeds=${2:?--seeds N}; shift ;;
+  --epochs) epochs=${2:?--epochs N}; shift ;;
   --build) build=${2:?--build DIR}; shift ;;
   --no-setup) setup=0 ;;
   -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
