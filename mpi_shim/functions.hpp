@@ -25,7 +25,7 @@ inline constexpr MpiFunction kReductions[] = {
     {"MPI_Iallreduce", Handling::compressed},
     {"MPI_Iallreduce_c", Handling::compressed},
     {"MPI_Allreduce_init", Handling::compressed},
-    {"MPI_Allreduce_init_c", Handling::left},
+    {"MPI_Allreduce_init_c", Handling::compressed},
     {"MPIX_Allreduce_init", Handling::compressed},
     {"MPI_Reduce_scatter_block", Handling::compressed},
     {"MPI_Reduce_scatter_block_c", Handling::compressed},

@@ -81,6 +81,17 @@ int allreduce_init(const NextMpi& next, const void* sendbuf, void* recvbuf, int 
 }
 #endif
 
+#if MPI_VERSION >= 4
+int allreduce_init_c(const NextMpi& next, const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype,
+                     MPI_Op op, MPI_Comm comm, MPI_Info info, MPI_Request* request) {
+  if (!beyond_int(count))
+    return allreduce_init(next, sendbuf, recvbuf, to_int(count), datatype, op, comm, info, request);
+  if (next.Allreduce_init_c && has_large_counts())
+    return next.Allreduce_init_c(sendbuf, recvbuf, count, datatype, op, comm, info, request);
+  return too_many(comm);
+}
+#endif
+
 }  // namespace
 }  // namespace crimp
 
@@ -95,6 +106,10 @@ CRIMP_EXPORT(Iallreduce_c, iallreduce_c,
              sendbuf, recvbuf, count, datatype, op, comm, request)
 CRIMP_EXPORT(Allreduce_init, allreduce_init,
              (const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm,
+              MPI_Info info, MPI_Request* request),
+             sendbuf, recvbuf, count, datatype, op, comm, info, request)
+CRIMP_EXPORT(Allreduce_init_c, allreduce_init_c,
+             (const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm,
               MPI_Info info, MPI_Request* request),
              sendbuf, recvbuf, count, datatype, op, comm, info, request)
 #elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)

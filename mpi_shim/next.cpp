@@ -74,6 +74,7 @@ NextMpi find_all(bool pmpi) {
 #if MPI_VERSION >= 4
   CRIMP_FIND(Allreduce_c);
   CRIMP_FIND(Iallreduce_c);
+  CRIMP_FIND(Allreduce_init_c);
   CRIMP_FIND(Reduce_c);
   CRIMP_FIND(Reduce_scatter_c);
   CRIMP_FIND(Reduce_scatter_block_c);

@@ -62,6 +62,7 @@ struct NextMpi {
   // Null over an MPI that is older than the headers.
   decltype(&PMPI_Allreduce_c) Allreduce_c;
   decltype(&PMPI_Iallreduce_c) Iallreduce_c;
+  decltype(&PMPI_Allreduce_init_c) Allreduce_init_c;
   decltype(&PMPI_Reduce_c) Reduce_c;
   decltype(&PMPI_Reduce_scatter_c) Reduce_scatter_c;
   decltype(&PMPI_Reduce_scatter_block_c) Reduce_scatter_block_c;

@@ -493,8 +493,13 @@ void persistent(double most) {
   MPI_Request requests[2];
   CHECK(allreduce_init(sum.in.data(), sum.out.data(), kCount, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL,
                        &requests[0]) == MPI_SUCCESS);
-  CHECK(allreduce_init(other.in.data(), other.out.data(), kCount, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL,
-                       &requests[1]) == MPI_SUCCESS);
+#if MPI_VERSION >= 4
+  const auto second_init = MPI_Allreduce_init_c;
+#else
+  const auto second_init = allreduce_init;
+#endif
+  CHECK(second_init(other.in.data(), other.out.data(), kCount, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL,
+                    &requests[1]) == MPI_SUCCESS);
 #if defined(OPEN_MPI)                         // MPICH, to 5.0 at least, hangs here by itself
   MPI_Wait(&requests[0], MPI_STATUS_IGNORE);  // inactive: complete at once, and nothing is written
   CHECK(sum.untouched());

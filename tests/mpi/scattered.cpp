@@ -309,6 +309,8 @@ void large_errors(bool older) {
   told(MPI_Ireduce_scatter_c(send, receive, counts.data(), MPI_FLOAT, op, world, &request), "MPI_Ireduce_scatter_c",
        false);
   told(MPI_Iallreduce_c(send, receive, kMost, MPI_FLOAT, op, world, &request), "MPI_Iallreduce_c", true);
+  told(MPI_Allreduce_init_c(send, receive, kMost, MPI_FLOAT, op, world, MPI_INFO_NULL, &request),
+       "MPI_Allreduce_init_c", true);
   CHECK(MPI_Reduce_scatter_c(send, receive, counts.data(), MPI_FLOAT, MPI_SUM, MPI_COMM_NULL) != MPI_SUCCESS);
   CHECK(out == std::vector<float>(100));
   expected["calls"] = 0;
