@@ -42,7 +42,7 @@ build() {
 }
 
 # A build that fails is one failed test, and the others still run. How many cores a test takes is in its properties, so that
-# those that measure or fill the cores run alone; those under mpirun wait for a third of their time, so that there are more of them than cores.
+# those that measure or fill the cores run alone; those under mpirun wait at times, so that there are more of them than cores.
 test_in() {  # DIRECTORY BUILT: whether it could be built
   if [ "$2" -ne 0 ]; then
     echo "== $1 could not be built:"

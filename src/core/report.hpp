@@ -125,7 +125,7 @@ struct TimeRecord {
 class Report {
  public:
   void passed(PassReason why) { passes_[static_cast<std::size_t>(why)].fetch_add(1, std::memory_order_relaxed); }
-  // Where no other thread is in a call of MPI's: a third of the time that a call takes that passes here.
+  // Where no other thread is in a call of MPI's: without the lock, which takes some 6 ns of a passing call (Zen 3).
   void passed_alone(PassReason why) {
     auto& passes = passes_[static_cast<std::size_t>(why)];
     passes.store(passes.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);

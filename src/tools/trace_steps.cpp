@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -137,6 +138,8 @@ StepTrace steps_of(const std::vector<Call>& calls, std::size_t begin, std::size_
 }  // namespace
 
 bool is_trace(const std::string& file) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(file, none)) return false;  // a pipe is read once
   std::ifstream in(file, std::ios::binary);
   std::string begin(1 << 16, '\0');
   in.read(begin.data(), static_cast<std::streamsize>(begin.size()));

@@ -12,7 +12,7 @@ struct TraceSteps {
   int ranks = 0;    // of the job
 };
 
-// Whether the file begins as a trace does. False where it cannot be read.
+// Whether the file begins as a trace does. False where it cannot be read, or not twice (a pipe).
 bool is_trace(const std::string& file);
 // Throws Error{argument_invalid} that names the file: it cannot be read, is damaged, or nothing in it comes again.
 TraceSteps steps_in_trace(const std::string& file);

@@ -367,6 +367,7 @@ plan_of_trace() {
   } >trace.json
   expect 0 '^3 tensors in 3 calls, 6.00 MB, of rank 0: 4 steps, of 21.00 ms' '^each alone +3 +21.00 +-$' '^all in one +1 +19.00 +-$' '^the optimum +1 +19.00 +-$' -- "$crimp" plan trace.json
   expect 0 '"tensors": 3' '"ranks": 2' '"caller": "program"' '"compute_ms": (12|11.99)' -- "$crimp" plan trace.json --link 100M --codecs fp16 --json
+  expect 0 'each alone' -- bash -c '"$0" plan <(cat report.json)' "$crimp"
   sed 's/"tensors":"named"/"tensors":"negotiated"/' trace.json >horovods.json
   expect 2 "'horovods.json' is of calls that Horovod makes" -- "$crimp" plan horovods.json
   grep -v '"ts":[5-9]' trace.json >short.json
