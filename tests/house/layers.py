@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """layers.py COMPILE_COMMANDS: a wrong include does not compile. For one source of every layer, with the flags that the build gives it: the compiler finds the headers
 of the layers that it may know, and no others."""
-import json, os, shlex, subprocess, sys
+import os, shlex, subprocess, sys
+from compile_commands import commands
 
 # layer: a source of it and the layers below. Every layer has a header to ask for.
 LAYERS = {
@@ -19,9 +20,9 @@ HEADERS = {
 }
 OUTSIDE = ("crimp/crimp.h", "guard.hpp", "horovod/gate.hpp")  # of the public interface and the shim: for no layer
 
-commands = json.load(open(sys.argv[1]))
+known = list(commands(sys.argv[1]))
 for layer, (source, below) in LAYERS.items():
-    found = [c for c in commands if c["file"].endswith(f"/src/{layer}/{source}") and f"/crimp_{layer}.dir/" in c["command"]]
+    found = [c for c in known if c["file"].endswith(f"/src/{layer}/{source}") and f"/crimp_{layer}.dir/" in c["command"]]
     assert len(found) == 1, f"{layer}/{source} is compiled {len(found)} times into its layer"
     command = shlex.split(found[0]["command"])
     command = command[os.path.basename(command[0]) == "ccache":command.index("-o")]
