@@ -118,6 +118,7 @@ void finish(const Context& context, const AllreduceRequest& request, const CallP
             CallValues& values, int ranks, std::optional<Error>& failure) {
   Backend& backend = values.backend();
   const Shares::Run own = request.own();
+  const std::optional<Error> not_packed = pack(request, bound.exact, values, bound.packed, ranks);
   if (bound.widened && !failure)
     attempt(failure, [&] {
       for (const Group& group : plan.scanned) {
@@ -133,7 +134,7 @@ void finish(const Context& context, const AllreduceRequest& request, const CallP
     attempt(failure, [&] { backend.copy(static_cast<float*>(values.receive()), bound.aside, own.count()); });
   attempt(failure, [&] { backend.synchronize(); });
   try {
-    sum_exactly(request, bound.exact, values, bound.packed, ranks);
+    sum_exactly(request, bound.exact, values, bound.packed, not_packed);
   } catch (const Error& e) {
     if (e.code() == ErrorCode::transport_failed) throw;
     if (!failure) failure = e;

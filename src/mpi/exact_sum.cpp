@@ -1,10 +1,9 @@
 #include "mpi/exact_sum.hpp"
 
+#include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "codec/exact_feedback.hpp"
-#include "core/error.hpp"
 #include "core/reserve.hpp"
 
 namespace crimp {
@@ -15,26 +14,34 @@ std::uint64_t count_of(std::span<const ExactTensor> tensors) {
   return sum;
 }
 
-void sum_exactly(const AllreduceRequest& request, std::span<const ExactTensor> tensors, const CallValues& values,
-                 std::span<char> packed, int ranks) {
-  if (packed.empty()) return;
+namespace {
+
+// use(tensor, its place in `packed`) for each.
+template <class Use>
+void with_each(const AllreduceRequest& request, std::span<const ExactTensor> tensors, std::span<char> packed,
+               Use&& use) {
+  char* at = packed.data();
+  for (const ExactTensor& t : tensors) {
+    use(t, at);
+    at += t.segment->count * size_of(request.dtype);
+  }
+}
+
+}  // namespace
+
+std::optional<Error> pack(const AllreduceRequest& request, std::span<const ExactTensor> tensors,
+                          const CallValues& values, std::span<char> packed, int ranks) {
+  if (packed.empty()) return {};
   const std::size_t element = size_of(request.dtype);
   Backend& backend = values.backend();
-  const auto with_each = [&](auto&& use) {
-    std::size_t at = 0;
-    for (const ExactTensor& t : tensors) {
-      use(t, packed.data() + at, t.segment->offset * element, t.segment->count * element);
-      at += t.segment->count * element;
-    }
-  };
-  // Whatever fails here, the other ranks wait for this one.
   std::optional<Error> failure;
   try {
-    with_each([&](const ExactTensor&, char* here, std::size_t there, std::size_t bytes) {
-      backend.read(here, static_cast<const char*>(values.send()) + there, bytes);
+    with_each(request, tensors, packed, [&](const ExactTensor& t, char* here) {
+      backend.read(here, static_cast<const char*>(values.send()) + t.segment->offset * element,
+                   t.segment->count * element);
     });
     backend.synchronize();
-    with_each([&](const ExactTensor& t, char* here, std::size_t, std::size_t) {
+    with_each(request, tensors, packed, [&](const ExactTensor& t, char* here) {
       if (!t.memory) return;
       const FeedbackPolicy& policy = t.momentum->feedback();
       const double gain = policy.clip > 0.0f ? clip_gain(request.dtype, here, t.segment->count,
@@ -47,13 +54,25 @@ void sum_exactly(const AllreduceRequest& request, std::span<const ExactTensor> t
   } catch (const std::exception& e) {
     insist([&] { failure.emplace(ErrorCode::out_of_memory, e.what()); });
   }
+  return failure;
+}
+
+void sum_exactly(const AllreduceRequest& request, std::span<const ExactTensor> tensors, const CallValues& values,
+                 std::span<char> packed, const std::optional<Error>& failure) {
+  if (packed.empty()) return;
+  const std::size_t element = size_of(request.dtype);
   if (const int rc = request.sum_exactly(packed.data(), packed.size() / element))
     throw Error(ErrorCode::transport_failed, "MPI_Allreduce failed with code " + std::to_string(rc), rc);
   if (failure) throw Error(*failure);
-  with_each([&](const ExactTensor&, char* here, std::size_t there, std::size_t bytes) {
-    backend.write(static_cast<char*>(values.receive()) + there, here, bytes);
+  const Shares::Run own = request.own();
+  with_each(request, tensors, packed, [&](const ExactTensor& t, const char* here) {
+    const std::uint64_t first = std::max(own.begin, t.segment->offset);
+    const std::uint64_t last = std::min(own.end, t.segment->offset + t.segment->count);
+    if (first < last)
+      values.backend().write(static_cast<char*>(values.receive()) + (first - own.begin) * element,
+                             here + (first - t.segment->offset) * element, (last - first) * element);
   });
-  backend.synchronize();
+  values.backend().synchronize();
 }
 
 }  // namespace crimp

@@ -34,7 +34,7 @@ bool sum_with_momentum(const AllreduceRequest& request, const CallPlan& plan, Ca
     *why = PassReason::memory;
     return false;
   }
-  sum_exactly(request, tensors, values, packed, ranks);
+  sum_exactly(request, tensors, values, packed, pack(request, tensors, values, packed, ranks));
   values.write_back(layout);
   memory.keep();
   return true;
