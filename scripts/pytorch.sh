@@ -2,18 +2,19 @@
 # PyTorch's DistributedDataParallel through crimp.torch, on four hosts in network namespaces: step times beside gloo and plain MPI, accuracy, and training
 # sharded as FSDP does it. Prints tables; results stay in build/pytorch. Needs root; about an hour on two cores.
 #
-#   pytorch.sh [--quick] [--models "mlp25 cnn"] [--only steps|accuracy] [--steps "20 12"] [--codec SPEC] [--sharded-codec SPEC] [--seeds N] [--epochs N] [--build DIR] [--no-setup]
+#   pytorch.sh [--quick] [--models "mlp25 cnn"] [--only steps|accuracy] [--steps "20 12"] [--codec SPEC] [--unnamed SPEC] [--seeds N] [--epochs N] [--build DIR] [--no-setup]
 #
 #   --quick       few steps of the CNN alone, one seed: a look at everything
 #   --models LIST, --only PART, --steps LIST   some of the runs: step times or whole trainings; steps at 1 Gbit/s and at 100 Mbit/s. Earlier results stay
-#   --codec SPEC  of the runs with Crimp (3lc); of sharded ones, whose calls name no tensors, --sharded-codec (8bit:memory=residual)
+#   --codec SPEC  of the runs with Crimp (3lc)
+#   --unnamed SPEC   trainings sharded without names of parameters as well, with this codec
 #   --seeds N     trainings from start to end (3), of so many --epochs (3)
 #   --build DIR   build folder (build), whose libcrimp.so is brought up to date
 #   --no-setup    do not look for missing Debian packages
 # Exit code 77: no PyTorch, or no namespaces here.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-build=$root/build codec=3lc sharded_codec=8bit:memory=residual seeds=3 setup=1 quick='' only=''
+build=$root/build codec=3lc unnamed='' seeds=3 setup=1 quick='' only=''
 models=(mlp25 cnn) rates=(1gbit 100mbit) steps=(20 12) epochs=3
 while [ $# -gt 0 ]; do
   case $1 in
@@ -22,12 +23,12 @@ while [ $# -gt 0 ]; do
   --steps) read -ra steps <<<"${2:?--steps LIST}"; shift ;;
   --only) only=${2:?--only PART}; shift ;;
   --codec) codec=${2:?--codec SPEC}; shift ;;
-  --sharded-codec) sharded_codec=${2:?--sharded-codec SPEC}; shift ;;
+  --unnamed) unnamed=${2:?--unnamed SPEC}; shift ;;
   --seeds) seeds=${2:?--seeds N}; shift ;;
   --epochs) epochs=${2:?--epochs N}; shift ;;
   --build) build=${2:?--build DIR}; shift ;;
   --no-setup) setup=0 ;;
-  -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) echo "pytorch.sh: unknown argument '$1' (see --help)" >&2; exit 2 ;;
   esac
   shift
@@ -88,8 +89,9 @@ whole=(--epochs $epochs)
   for seed in $(seq 1 "$seeds"); do
     for kind in fp32 crimp; do
       train "whole.$model.$kind.$seed" $kind --model "$model" --seed "$seed" --accuracy "${whole[@]}"
-      codec=$sharded_codec train "sharded.$model.$kind.$seed" $kind --sharded --model "$model" --seed "$seed" --accuracy "${whole[@]}"
+      train "sharded.$model.$kind.$seed" $kind --sharded --model "$model" --seed "$seed" --accuracy "${whole[@]}"
     done
+    [ -z "$unnamed" ] || codec=$unnamed train "unnamed.$model.crimp.$seed" crimp --sharded --unnamed --model "$model" --seed "$seed" --accuracy "${whole[@]}"
   done
 done
 

@@ -3,6 +3,7 @@
 Equal options give equal weights at the start and the same images in the same order; what differs between runs comes from the exchange of gradients.
 """
 import argparse
+import contextlib
 import gzip
 import json
 import math
@@ -18,7 +19,7 @@ import torch.nn.functional as F
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-import crimp.torch  # noqa: F401
+import crimp.torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "horovod"))
 from models import MODELS  # noqa: E402
@@ -29,6 +30,7 @@ parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--backend", default="crimp")
 parser.add_argument("--bf16", action="store_true", help="torch's own bf16 hook")
 parser.add_argument("--sharded", action="store_true", help="reduce_scatter of gradients, all_gather of weights")
+parser.add_argument("--unnamed", action="store_true", help="of sharded: without names of parameters")
 parser.add_argument("--model", choices=sorted(MODELS), default="cnn")
 parser.add_argument("--epochs", type=int, default=1, help="length of the learning-rate schedule")
 parser.add_argument("--steps", type=int, default=0, help="stop after so many steps (0: all)")
@@ -63,6 +65,7 @@ class Sharded:
 
     def __init__(self, model):
         self.parameters = list(model.parameters())
+        self.label = crimp.torch.label([(name, p.numel()) for name, p in model.named_parameters()])
         count = sum(p.numel() for p in self.parameters)
         self.flat = torch.zeros(math.ceil(count / ranks) * ranks)
         self.gradient = torch.zeros_like(self.flat)
@@ -83,7 +86,8 @@ class Sharded:
         self.gradient.zero_()
 
     def step(self):
-        self.scatter(self.shard.grad, self.gradient)
+        with contextlib.nullcontext() if args.unnamed else crimp.torch.named(self.label):
+            self.scatter(self.shard.grad, self.gradient)
         self.shard.grad /= ranks
         self.optimizer.step()
         self.gather(self.flat, self.shard.detach())

@@ -147,8 +147,9 @@ void sum_in_place(HostTensor& tensor, const Reduction& r, const Label* label, MP
   const auto count = static_cast<std::uint64_t>(tensor.host().numel());
   const auto turn = mpi_turn();
   if (r.gradient) {
-    check_mpi(crimp_allreduce(MPI_IN_PLACE, tensor.data(), count, r.dtype, comm,
-                              label ? label->segments().data() : nullptr, label ? label->segments().size() : 0),
+    const auto segments = label ? label->segments(count) : std::vector<crimp_segment>();
+    check_mpi(crimp_allreduce(MPI_IN_PLACE, tensor.data(), count, r.dtype, comm, label ? segments.data() : nullptr,
+                              segments.size()),
               "crimp_allreduce");
   } else {
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, tensor.data(), mpi_count(tensor.host().numel()), r.type, r.op, comm),
@@ -164,7 +165,13 @@ void all_reduce(const at::Tensor& tensor, const Reduction& r, const Label* label
   host.give_back();
 }
 
-void reduce_scatter_block(at::Tensor output, at::Tensor input, const Reduction& r, int size, MPI_Comm comm) {
+void reduce_scatter_block(at::Tensor output, at::Tensor input, const Reduction& r, const Label* label, int size,
+                          MPI_Comm comm) {
+  if (label && label->divisor() != 1) {  // the program's input stays as it is
+    const at::NoGradGuard no_gradients;
+    input = input.to(at::kCPU, r.values, false, true).contiguous();
+    divide(input, label->divisor());
+  }
   HostTensor from(std::move(input), r.values);
   // A rank's output may be its own part of the input, which MPI forbids.
   const auto* const begin = static_cast<const char*>(from.data());
@@ -172,15 +179,29 @@ void reduce_scatter_block(at::Tensor output, at::Tensor input, const Reduction& 
   const bool inside = place && place >= begin && place < begin + from.host().nbytes();
   const at::Tensor apart = inside ? at::empty_like(output) : output;
   HostTensor to(apart, r.values);
+  const std::int64_t count = to.host().numel();
   {
     const auto turn = mpi_turn();
-    check_mpi(MPI_Reduce_scatter_block(from.data(), to.data(), mpi_count(to.host().numel()), r.type, r.op, comm),
-              "MPI_Reduce_scatter_block");
+    if (r.gradient) {
+      const auto segments =
+          label ? label->segments(static_cast<std::uint64_t>(from.host().numel())) : std::vector<crimp_segment>();
+      check_mpi(crimp_reduce_scatter_block(from.data(), to.data(), static_cast<std::uint64_t>(count), r.dtype, comm,
+                                           label ? segments.data() : nullptr, segments.size()),
+                "crimp_reduce_scatter_block");
+    } else {
+      check_mpi(MPI_Reduce_scatter_block(from.data(), to.data(), mpi_count(count), r.type, r.op, comm),
+                "MPI_Reduce_scatter_block");
+    }
   }
   if (r.averages) divide(to.host(), size);
   to.give_back();
   const at::NoGradGuard no_gradients;
   if (inside) output.copy_(apart);
+}
+
+std::shared_ptr<const Label> scattered_label(const at::Tensor& share, const Reduction& r, int size) {
+  return r.gradient ? label_for(static_cast<std::uint64_t>(share.numel()) * static_cast<std::uint64_t>(size), size)
+                    : nullptr;
 }
 
 void all_gather(at::Tensor output, at::Tensor input, MPI_Comm comm) {
@@ -380,17 +401,20 @@ WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
   const Tensors from = inputs[0];
   check_alike(from, output, "reduce_scatter");
   const Reduction r = reduction(output.scalar_type(), options.reduceOp);
-  return put(OpType::REDUCE_SCATTER, "crimp:reduce_scatter", outputs,
-             [=, size = getSize(), comm = comm_] { reduce_scatter_block(output, joined(from), r, size, comm); });
+  auto label = scattered_label(output, r, getSize());
+  return put(OpType::REDUCE_SCATTER, "crimp:reduce_scatter", outputs, [=, size = getSize(), comm = comm_] {
+    reduce_scatter_block(output, joined(from), r, label.get(), size, comm);
+  });
 }
 
 WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                       const c10d::ReduceScatterOptions& options) {
   check_parts(input, output, getSize(), "reduce_scatter_tensor");
   const Reduction r = reduction(output.scalar_type(), options.reduceOp);
+  auto label = scattered_label(output, r, getSize());
   return put(OpType::_REDUCE_SCATTER_BASE, "crimp:reduce_scatter_tensor", {output},
              [=, to = output, from = input, size = getSize(), comm = comm_] {
-               reduce_scatter_block(to, from, r, size, comm);
+               reduce_scatter_block(to, from, r, label.get(), size, comm);
              });
 }
 

@@ -1,5 +1,5 @@
-// The c10d backend "crimp": sums of floating-point tensors by crimp_allreduce and MPI_Reduce_scatter_block, everything
-// else by MPI as it is.
+// The c10d backend "crimp": sums of floating-point tensors by crimp_allreduce and crimp_reduce_scatter_block,
+// everything else by MPI as it is.
 #pragma once
 #include <mpi.h>
 #include <torch/version.h>

@@ -18,12 +18,19 @@ Label::Label(std::vector<std::string> names, const std::vector<std::uint64_t>& c
   }
 }
 
+std::vector<crimp_segment> Label::segments(std::uint64_t count) const {
+  std::vector<crimp_segment> all = segments_;
+  if (count > total_) all.push_back({"(padding)", count - total_});
+  return all;
+}
+
 std::shared_ptr<const Label> set_label(std::shared_ptr<const Label> label) {
   return std::exchange(current, std::move(label));
 }
 
-std::shared_ptr<const Label> label_for(std::uint64_t count) {
-  return current && current->total() == count ? current : nullptr;
+std::shared_ptr<const Label> label_for(std::uint64_t count, int ranks) {
+  const bool fits = current && current->total() <= count && count - current->total() < static_cast<unsigned>(ranks);
+  return fits ? current : nullptr;
 }
 
 }  // namespace crimp_torch

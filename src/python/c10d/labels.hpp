@@ -14,7 +14,8 @@ class Label {
   Label(std::vector<std::string> names, const std::vector<std::uint64_t>& counts, double divisor);
   Label(const Label&) = delete;  // segments point into names
 
-  const std::vector<crimp_segment>& segments() const { return segments_; }
+  // Of a buffer of `count` elements: what is behind the named tensors is padding.
+  std::vector<crimp_segment> segments(std::uint64_t count) const;
   std::uint64_t total() const { return total_; }
   double divisor() const { return divisor_; }
 
@@ -25,9 +26,9 @@ class Label {
   double divisor_;
 };
 
-// For calls of this thread, until the next one; returns what was set. A call whose tensor has another number of
-// elements takes no notice.
+// For calls of this thread, until the next one; returns what was set. A call whose buffer has another number of
+// elements takes no notice; one that is scattered among so many ranks may have padding for less than one element each.
 std::shared_ptr<const Label> set_label(std::shared_ptr<const Label> label);
-std::shared_ptr<const Label> label_for(std::uint64_t count);
+std::shared_ptr<const Label> label_for(std::uint64_t count, int ranks = 1);
 
 }  // namespace crimp_torch

@@ -3,8 +3,8 @@
     import crimp.torch
     torch.distributed.init_process_group("crimp")      # under mpirun; nothing else to set
 
-From the import on DistributedDataParallel tells the backend which parameters its buckets hold, so that error feedback
-and CRIMP_RULES go by parameter names. docs/pytorch.md has the rest.
+From the import on DistributedDataParallel and FullyShardedDataParallel tell the backend which parameters their buffers
+hold, so that error feedback and CRIMP_RULES go by parameter names. docs/pytorch.md has the rest.
 """
 import atexit
 import contextlib
@@ -23,6 +23,13 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from crimp import _c10d
+
+FullyShardedDataParallel = None
+if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 1):  # before, it wants CUDA, and its insides are others
+    with contextlib.suppress(ImportError):
+        from torch.distributed.algorithms._comm_hooks import LOW_PRECISION_HOOKS
+        from torch.distributed.fsdp import FullyShardedDataParallel
+        from torch.distributed.fsdp._common_utils import clean_tensor_name
 
 __all__ = ["attach", "automatic", "load", "named", "save", "set_codec", "set_learning_rate"]
 
@@ -105,7 +112,8 @@ def _register():
 
 @contextlib.contextmanager
 def named(tensors, divisor=1):
-    """Inside, calls of this thread that reduce a buffer of as many elements as `tensors` have together are named.
+    """Inside, calls of this thread that reduce a buffer of as many elements as `tensors` have together are named; of
+    those that scatter it, which may be padded to a multiple of the ranks, also where it is longer by that.
 
     tensors: pairs of a name and a number of elements, in the buffer's order, or what came from `label`. `divisor`: what
     the buffer is divided by before it is summed. Names and counts are the same on all ranks.
@@ -123,16 +131,22 @@ def label(tensors, divisor=1):
     return _c10d.Label(list(names), list(counts), divisor)
 
 
+_numbers_of_group = weakref.WeakKeyDictionary()  # process group -> (numbers to come, module -> its number in that group)
+
+
+def _prefix_in_group(group, module):
+    """Another model may have the same names."""
+    to_come, numbers = _numbers_of_group.setdefault(group, (itertools.count(1), weakref.WeakKeyDictionary()))
+    number = numbers.get(module) or numbers.setdefault(module, next(to_come))
+    return "" if number == 1 else f"{number}:"
+
+
 class _Names:
     """The parameters of a DistributedDataParallel by name, and the hook that its buckets go through."""
 
-    _numbers_of_group = weakref.WeakKeyDictionary()  # process group -> (numbers to come, module -> its number in that group)
-
     def __init__(self, model):
         self.group = model.process_group
-        to_come, numbers = self._numbers_of_group.setdefault(self.group, (itertools.count(1), weakref.WeakKeyDictionary()))
-        number = numbers.get(model.module) or numbers.setdefault(model.module, next(to_come))
-        prefix = "" if number == 1 else f"{number}:"  # another model may have the same names
+        prefix = _prefix_in_group(self.group, model.module)
         self.of = {id(parameter): prefix + name for name, parameter in model.module.named_parameters()}
         self.labels = {}
         self.hook = self.state = None  # the program's own
@@ -162,6 +176,63 @@ class _Names:
             return self.hook(self.state, bucket)
 
 
+class _UnitNames:
+    """The parameters of one FullyShardedDataParallel by name, and the hook that its flat gradient goes through."""
+
+    def __init__(self, unit):
+        self.unit = weakref.ref(unit)
+        self.root, self.path = self.unit, ""  # the outermost one that is known, and what lies between
+        self.label = None
+        self.hook = self.state = None  # the program's own
+
+    def made(self):
+        """Names are whole when the first gradient is there: a unit is wrapped before what it lies in."""
+        if self.label is None:
+            flat, path = self.unit()._handle.flat_param, self.path
+            prefix = _prefix_in_group(self.unit().process_group, self.root()) + (path + "." if path else "")
+            fqns, tensors = iter(flat._fqns), []
+            for number, (count, padding) in enumerate(zip(flat._numels_with_padding, flat._is_padding_mask)):
+                tensors.append((f"{prefix}(padding {number})" if padding else prefix + next(fqns), count))
+            self.label = label(tensors)
+        return self.label
+
+    def reduce(self, whole, share=None):
+        """FullyShardedDataParallel's own average: divided in part before it is summed, and in part behind."""
+        unit, result = self.unit(), whole if share is None else share
+        fake = getattr(unit._handle, "_use_fake_reduce", False)
+        group = unit._handle._fake_process_group if fake else unit.process_group
+        if unit._gradient_predivide_factor > 1:
+            whole.div_(unit._gradient_predivide_factor)
+        if share is None:
+            dist.all_reduce(whole, group=group)
+        else:
+            dist.reduce_scatter_tensor(share, whole, group=group)
+        if unit._gradient_postdivide_factor > 1:
+            result.div_(unit._gradient_postdivide_factor)
+
+    def run(self, *tensors):
+        with named(self.made()):
+            return self.reduce(*tensors) if self.hook is None else self.hook(self.state, *tensors)
+
+
+def _unit_hook(names, *tensors):
+    names.run(*tensors)
+
+
+def _attach_units(root):
+    """Each FullyShardedDataParallel in `root` gets its names, as seen from there."""
+    for path, unit in root.named_modules():
+        if not isinstance(unit, FullyShardedDataParallel) or unit.sharding_strategy.name.startswith(("HYBRID", "_HYBRID")):
+            continue  # hybrid ones take no hooks
+        if not getattr(unit, "_handle", None) or not _is_ours(unit.process_group, unit.compute_device.type):
+            continue
+        if unit._comm_hook is None:
+            unit._comm_hook, unit._comm_hook_state = _unit_hook, _UnitNames(unit)
+        if unit._comm_hook is _unit_hook:
+            names = unit._comm_hook_state
+            names.root, names.path, names.label = weakref.ref(root), clean_tensor_name(path), None
+
+
 def _hook(names, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     return names.run(bucket)
 
@@ -171,12 +242,18 @@ _automatic = True
 
 
 def attach(model):
-    """Lets the buckets of a DistributedDataParallel on a group of this backend carry the names of their parameters.
+    """Lets what a DistributedDataParallel or FullyShardedDataParallel on a group of this backend sums carry the names of
+    its parameters.
 
-    Done by DistributedDataParallel itself, unless `automatic(False)` was said before. Returns the model.
+    Done by these themselves, unless `automatic(False)` was said before. Returns the model.
     """
+    if FullyShardedDataParallel is not None and isinstance(model, FullyShardedDataParallel):
+        if not _is_ours(model.process_group, model.compute_device.type):
+            raise ValueError("crimp: the model's process group has another backend")
+        _attach_units(model)
+        return model
     if not isinstance(model, DistributedDataParallel):
-        raise TypeError(f"crimp: attach takes a DistributedDataParallel, not {type(model).__name__}")
+        raise TypeError(f"crimp: attach takes a DistributedDataParallel or FullyShardedDataParallel, not {type(model).__name__}")
     if not _is_ours(model.process_group, _device_of(model)):
         raise ValueError("crimp: the model's process group has another backend")
     if model not in _attached:
@@ -231,6 +308,35 @@ def _patch():
     DistributedDataParallel.register_comm_hook = register_comm_hook
 
 
+def _patch_sharded():
+    """FullyShardedDataParallel attaches itself, and a hook of the program's runs inside of ours."""
+    make, register = FullyShardedDataParallel.__init__, FullyShardedDataParallel.register_comm_hook
+
+    @functools.wraps(make)
+    def __init__(self, *args, **kwargs):
+        make(self, *args, **kwargs)
+        if _automatic:
+            _attach_units(self)
+
+    @functools.wraps(register)
+    def register_comm_hook(self, state, hook):
+        units = [unit for unit in FullyShardedDataParallel.fsdp_modules(self) if unit._comm_hook is _unit_hook]
+        all_names = [unit._comm_hook_state for unit in units]
+        if any(names.hook is not None for names in all_names):
+            raise AssertionError("A communication hook is already registered")
+        for unit in units:
+            unit._comm_hook = unit._comm_hook_state = None
+        register(self, state, hook)  # its checks are torch's own
+        if hook in LOW_PRECISION_HOOKS:  # FullyShardedDataParallel must see that it is one of these
+            return
+        for unit, names in zip(units, all_names):
+            names.hook, names.state = hook, state
+            unit._comm_hook, unit._comm_hook_state = _unit_hook, names
+
+    FullyShardedDataParallel.__init__ = __init__
+    FullyShardedDataParallel.register_comm_hook = register_comm_hook
+
+
 # -- Settings of a group -------------------------------------------------------------------------------------------
 
 def _backend_of(group):
@@ -264,3 +370,5 @@ def load(directory, group=None):
 
 _register()
 _patch()
+if FullyShardedDataParallel is not None:
+    _patch_sharded()

@@ -1,0 +1,141 @@
+"""FullyShardedDataParallel: names of parameters, error feedback by them, in units and in what lies between units.
+
+The reference keeps a residual for each parameter and rank, sends the largest quarter of what each has in each share of its unit and sums biases exactly;
+gradients, sums and updates are the same operations, so that weights are the same bits.
+  fsdp.py WAY: automatic, attached, original (use_orig_params), hook (a hook of the program's own), whole (NO_SHARD)
+Control, which must differ: unnamed
+"""
+import copy
+import importlib.metadata
+import json
+import sys
+
+if tuple(map(int, importlib.metadata.version("torch").split(".")[:2])) < (2, 1):
+    print("skipped: FullyShardedDataParallel wants CUDA before PyTorch 2.1")
+    sys.exit(77)
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+
+import crimp.torch  # noqa: E402
+
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy  # noqa: E402
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy  # noqa: E402
+
+RATIO, STEPS, RATE = 0.25, 8, 0.05
+way = sys.argv[1]
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(width, 2 * width + 1), torch.nn.Linear(2 * width + 1, width)
+
+    def forward(self, x):
+        return x + self.down(self.up(x).relu())
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(50, 101)
+        self.blocks = torch.nn.ModuleList(Block(101) for _ in range(2))
+        self.last = torch.nn.Linear(101, 50)
+
+    def forward(self, x):
+        x = self.first(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.last(x)
+
+
+def loss(model, step, rank):
+    x = torch.randn(16, 50, generator=torch.Generator().manual_seed(1000 * step + rank))
+    return torch.nn.functional.mse_loss(model(x), x)
+
+
+def largest(values, begin, share):
+    flat, sent = values.flatten(), torch.zeros(values.numel())
+    borders = [0, *(b - begin for b in range(share, share * ranks, share) if begin < b < begin + flat.numel()), flat.numel()]
+    for first, last in zip(borders, borders[1:]):
+        kept = flat[first:last].abs().topk(max(1, int(RATIO * (last - first) + 0.5))).indices + first
+        sent[kept] = flat[kept]
+    return sent.view_as(values)
+
+
+def units_of(model):
+    """Names of each unit's parameters, in the order of its flat buffer."""
+    names = [name for name, _ in model.named_parameters()]
+    blocks = [[name for name in names if name.startswith(f"blocks.{b}.")] for b in range(2)]
+    return [[name for name in names if not name.startswith("blocks.")], *blocks]
+
+
+def reference(model):
+    before = 1  # FullyShardedDataParallel's own: about the root of the number of ranks, and the rest behind the sum
+    while ranks % before == 0 and ranks / before > before:
+        before *= 2
+    parameters = dict(model.named_parameters())
+    residuals = [{name: torch.zeros_like(p) for name, p in parameters.items()} for _ in range(ranks)]
+    for step in range(STEPS):
+        sums = {name: torch.zeros_like(p) for name, p in parameters.items()}
+        for rank in range(ranks):
+            model.zero_grad()
+            loss(model, step, rank).backward()
+            for unit in units_of(model):
+                at, total = 0, sum(parameters[name].numel() for name in unit)
+                share = total if way == "whole" else -(-total // ranks)
+                for name in unit:
+                    whole = parameters[name].grad / before
+                    if name.endswith("weight"):
+                        whole += residuals[rank][name]
+                        sent = largest(whole, at, share)
+                        residuals[rank][name], whole = whole - sent, sent
+                    sums[name] += whole
+                    at += whole.numel()
+        with torch.no_grad():
+            for name, p in parameters.items():
+                p.add_(sums[name] / (ranks / before), alpha=-RATE)
+
+
+def own_hook(state, whole, share):
+    """Divides otherwise: the reference's bits are met where divisions are exact, among two ranks."""
+    state.append(whole.numel())
+    dist.reduce_scatter_tensor(share, whole.div_(ranks))
+
+
+torch.set_num_threads(1)
+dist.init_process_group("crimp")
+rank, ranks = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(1)
+model = Net()
+wanted = copy.deepcopy(model)
+crimp.torch.automatic(way not in ("attached", "unnamed"))
+names = sorted(name for name, _ in model.named_parameters())
+sharded = FullyShardedDataParallel(model, auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=torch.device("cpu"), use_orig_params=way == "original",
+                                   sharding_strategy=ShardingStrategy.NO_SHARD if way == "whole" else ShardingStrategy.FULL_SHARD)
+if way == "attached":
+    crimp.torch.attach(sharded)
+ran = []
+if way == "hook":
+    sharded.register_comm_hook(ran, own_hook)
+    try:
+        sharded.register_comm_hook(ran, own_hook)
+    except AssertionError:
+        pass
+    else:
+        raise SystemError("a second hook was taken")
+optimizer = torch.optim.SGD(sharded.parameters(), lr=RATE)
+for step in range(STEPS):
+    optimizer.zero_grad()
+    loss(sharded, step, rank).backward()
+    optimizer.step()
+assert way != "hook" or len(ran) == 3 * STEPS, ran
+reference(wanted)
+with FullyShardedDataParallel.summon_full_params(sharded):
+    got = {name.replace("_fsdp_wrapped_module.", ""): p.detach().clone() for name, p in sharded.named_parameters()}
+apart = max((got[name] - p).abs().max().item() for name, p in wanted.named_parameters())
+if way == "unnamed":
+    assert apart > 0, "without names the reference's weights were met: this test sees nothing"
+else:
+    assert apart == 0, f"rank {rank}: weights differ from the reference's by up to {apart}"
+if rank == 0:
+    print(json.dumps({"sharded": names, "apart": apart}))
