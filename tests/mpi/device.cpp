@@ -1,7 +1,7 @@
 // Calls with buffers in device memory: of a GPU, or of the stand-in for CUDA (tests/support/simt), where plain code
 // that touches them faults.
-//   device sums [COUNT...] | scattered | extents SIDE | rates | passes | late | errors ALGORITHM | products [broken] |
-//   classify | day KIND
+//   device sums [COUNT...] | scattered | named_shares | extents SIDE | rates | passes | late | errors ALGORITHM |
+//   products [broken] | classify | day KIND
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -183,6 +183,41 @@ void scattered(bool nonblocking) {
           const std::string found = simt::take_reports();
           CHECK(found.empty(), "%s", found.c_str());
         }
+  for (auto& comm : comms) MPI_Comm_free(&comm);
+}
+
+// Shares of named tensors, over whose borders some reach; "bias" is summed exactly (CRIMP_RULES).
+void named_shares() {
+  MPI_Comm comms[kHomes];
+  for (auto& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  unsigned salt = 0;
+  const auto ranks = static_cast<std::size_t>(size);
+  for (const std::size_t own : {std::size_t{701}, std::size_t{22001}})
+    for (const auto type : {CRIMP_FLOAT32, CRIMP_FLOAT64, CRIMP_BFLOAT16})
+      for (const bool in_place : {false, true}) {
+        const std::size_t count = own * ranks;
+        const auto mine = values(count, type, ++salt);
+        const std::size_t bytes = mine.size() / ranks;
+        const crimp_segment segments[] = {{"first", own - 100}, {"bias", 200}, {"last", count - own - 100}};
+        std::vector<char> expected;
+        for (int homes = 0; homes < kHomes; ++homes) {
+          Buffer send(mine.size(), send_on_device(homes)),
+              receive(in_place ? mine.size() : bytes, receive_on_device(homes));
+          send.set(mine.data());
+          if (in_place) receive.set(mine.data());
+          const void* from = in_place ? MPI_IN_PLACE : send.data();
+          CHECK(crimp_reduce_scatter_block(from, receive.data(), own, type, comms[homes], segments, 3) == MPI_SUCCESS);
+          auto got = receive.get();
+          got.resize(bytes);
+          if (homes == kHost) expected = got;
+          CHECK(got == expected, "count %zu, type %d, in place %d, homes %d: not the host's bits", count,
+                static_cast<int>(type), in_place, homes);
+          CHECK(send.get() == mine, "sendbuf was changed");
+          ++check::expected["calls"];
+        }
+        const std::string found = simt::take_reports();
+        CHECK(found.empty(), "%s", found.c_str());
+      }
   for (auto& comm : comms) MPI_Comm_free(&comm);
 }
 
@@ -863,6 +898,7 @@ int main(int argc, char** argv) {
   for (int i = 2; i < argc && what != "day"; ++i) counts.push_back(static_cast<std::size_t>(std::atol(argv[i])));
   if (what == "sums") sums(counts);
   if (what == "scattered") scattered(argc > 2);
+  if (what == "named_shares") named_shares();
   if (what == "extents") extents(counts[0]);
   if (what == "rates") rates();
   if (what == "passes") passes();
