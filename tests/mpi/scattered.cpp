@@ -221,7 +221,9 @@ void odd() {
   float *send = in.data(), *receive = out.data();
   SAME("no such root", MPI_Reduce, reduce, send, receive, kCount, MPI_FLOAT, MPI_SUM, size, world);
   SAME("a negative root", MPI_Reduce, reduce, send, receive, kCount, MPI_FLOAT, MPI_SUM, -77, world);
+#if defined(OPEN_MPI)  // MPICH 4.0 does not look at one count: it copies -5 elements, and ends by a signal
   SAME("a negative count", MPI_Reduce, reduce, send, receive, -5, MPI_FLOAT, MPI_SUM, 0, world);
+#endif
   SAME("no datatype", MPI_Reduce, reduce, send, receive, kCount, MPI_DATATYPE_NULL, MPI_SUM, 0, world);
   SAME("no operation", MPI_Reduce, reduce, send, receive, kCount, MPI_FLOAT, MPI_OP_NULL, 0, world);
   SAME("no communicator", MPI_Reduce, reduce, send, receive, kCount, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_NULL);
@@ -231,7 +233,9 @@ void odd() {
   SAME("no communicator, scattered", MPI_Reduce_scatter, scatter, send, receive, counts.data(), MPI_FLOAT, MPI_SUM,
        MPI_COMM_NULL);
   SAME("in-place receive", MPI_Reduce_scatter, scatter, send, MPI_IN_PLACE, counts.data(), MPI_FLOAT, MPI_SUM, world);
+#if defined(OPEN_MPI)
   SAME("a negative block", MPI_Reduce_scatter_block, block, send, receive, -1, MPI_FLOAT, MPI_SUM, world);
+#endif
   SAME("no datatype, block", MPI_Reduce_scatter_block, block, send, receive, kCount, MPI_DATATYPE_NULL, MPI_SUM, world);
   SAME("no communicator, block", MPI_Reduce_scatter_block, block, send, receive, kCount, MPI_FLOAT, MPI_SUM,
        MPI_COMM_NULL);
