@@ -41,10 +41,12 @@ void sum(const Number& number, std::size_t count, bool in_place, bool exactly) {
       magnitudes[i] += std::abs(x);
     }
   }
+  // Both look through the environment.
+  const double relative = check::codec_error() + check::size * 0x1p-23 + number.ulp;
+  const double absolute = check::size * (check::codec_noise() + 0x1p-25);
   for (std::size_t i = 0; i < count; ++i) {
     const double got = number.load(result, i);
-    const double allowed = magnitudes[i] * (check::codec_error() + check::size * 0x1p-23 + number.ulp) +
-                           check::size * (check::codec_noise() + 0x1p-25);
+    const double allowed = magnitudes[i] * relative + absolute;
     CHECK(std::abs(got - sums[i]) <= allowed, "%s: element %zu is %.9g, not %.9g +- %.2g", what.c_str(), i, got,
           sums[i], allowed);
   }
