@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Traces and the skew table of a job in which one rank sleeps before its calls: late.py CASE RANKS MPI LIBCRIMP PROGRAM CRIMP.
+"""Traces and the skew table of a job in which one rank sleeps before its calls: late.py CASE RANKS MPI PRELOADS PROGRAM CRIMP.
 Exit status: 0 passed, 77 skipped, 1 failed."""
 import collections, json, os, re, shutil, subprocess, sys, tempfile
 
