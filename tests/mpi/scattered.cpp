@@ -67,14 +67,18 @@ void sum(const Number& number, const Call& call, bool in_place, bool exactly) {
 void sums(bool lossy, const std::vector<int>& counts, bool floats) {
   auto numbers = check::numbers();
   if (floats) numbers.resize(1);
+#if defined(MPICH)
+  const bool chosen = !std::strcmp(std::getenv("CRIMP_ALGORITHM"), "auto");
+#endif
   for (const Number& number : numbers)
     for (const int count : counts)
       for (const Call& call : calls_of(count))
         for (const bool in_place : {false, true}) {
           const bool eligible = lossy && size > 1 && call.total() >= 16384;
 #if defined(MPICH)
-          // MPICH 4.0's own end with a segmentation fault or a failed assertion in some of these.
-          if (in_place && (!eligible || call.root > 0)) continue;
+          // MPICH 4.0's own end with a segmentation fault or a failed assertion in some of these, and `auto` leaves
+          // what it likes to them.
+          if (in_place && (!eligible || call.root > 0 || chosen)) continue;
 #endif
           sum(number, call, in_place, !eligible);
           expected["calls"] += eligible;
