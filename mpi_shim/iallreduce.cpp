@@ -27,26 +27,30 @@ int pass(const NextMpi& next, const SumCall& call, int count, MPI_Request* reque
                       });
 }
 
-// A sum that Crimp carries: then *request is its, and it is under way or, persistent, to be started.
-bool carry(const SumCall& call, MPI_Request* request, bool persistent, PassReason* why) {
-  const Eligibility eligible = classify(call, false);
-  *why = eligible.why;
-  return eligible.way == Way::compress &&
-         carry(call, eligible, request_of(call, eligible.dtype), persistent, request, why);
+// A sum of Way::compress that Crimp carries: then *request is its, and it is under way or, persistent, to be started.
+// Out of line, so that the others' way past it stays short.
+__attribute__((noinline)) int carry(const SumCall& call, const Eligibility& eligible, MPI_Request* request,
+                                    bool persistent, bool* carried, PassReason* why) {
+  return guard(call.comm, [&] {
+    *carried = carry(call, eligible, request_of(call, eligible.dtype), persistent, request, why);
+    return MPI_SUCCESS;
+  });
 }
 
 int iallreduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
                MPI_Comm comm, MPI_Request* request) {
-  if (inside(next) || (!Runtime::get().running() && !ready()))
+  static Runtime& runtime = Runtime::get();
+  if (inside(next) || (!runtime.running() && !ready()))
     return next.Iallreduce(sendbuf, recvbuf, count, datatype, op, comm, request);
   const SumCall call{sendbuf, recvbuf, static_cast<std::uint64_t>(count), datatype, op, comm};
-  bool carried = false;
-  PassReason why = PassReason::odd_arguments;
-  if (request) {
-    const int rc = guard(comm, [&] { return carried = carry(call, request, false, &why), MPI_SUCCESS; });
+  const Eligibility eligible = classify(call, false);
+  PassReason why = eligible.why;
+  if (request && eligible.way == Way::compress) {
+    bool carried = false;
+    const int rc = carry(call, eligible, request, false, &carried, &why);
     if (carried || rc != MPI_SUCCESS) return rc;
   }
-  Runtime::get().report.passed(why);
+  runtime.passed(request ? why : PassReason::odd_arguments);
   return pass(next, call, count, request);
 }
 
@@ -72,11 +76,14 @@ int allreduce_init(const NextMpi& next, const void* sendbuf, void* recvbuf, int 
   };
   if (inside(next) || (!Runtime::get().running() && !ready()) || !request) return init();
   const SumCall call{sendbuf, recvbuf, static_cast<std::uint64_t>(count), datatype, op, comm};
-  bool carried = false;
-  PassReason why = PassReason::odd_arguments;
-  const int rc = guard(comm, [&] { return carried = carry(call, request, true, &why), MPI_SUCCESS; });
-  if (carried || rc != MPI_SUCCESS) return rc;
-  Runtime::get().report.passed(why);
+  const Eligibility eligible = classify(call, false);
+  PassReason why = eligible.why;
+  if (eligible.way == Way::compress) {
+    bool carried = false;
+    const int rc = carry(call, eligible, request, true, &carried, &why);
+    if (carried || rc != MPI_SUCCESS) return rc;
+  }
+  Runtime::get().passed(why);
   return init();
 }
 #endif

@@ -12,25 +12,31 @@
 namespace crimp {
 namespace {
 
+// One that Crimp may carry. Out of line, so that the others' way past it stays short.
+template <class Asked>
+__attribute__((noinline)) int carry(const Asked& asked, const SharedCall& shared, MPI_Request* request, bool* carried) {
+  PassReason why = PassReason::off;
+  const int rc = guard(asked.comm, [&] {
+    const AllreduceRequest of =
+        request_of(shared.call, shared.eligible.dtype, asked.shares(shared.group), shared.group.rank);
+    *carried = carry(shared.call, shared.eligible, of, false, request, &why);
+    return MPI_SUCCESS;
+  });
+  if (!*carried && rc == MPI_SUCCESS) Runtime::get().report.passed(why);
+  return rc;
+}
+
 template <class Asked>
 int start(const NextMpi& next, const Asked& asked, MPI_Request* request) {
   static Runtime& runtime = Runtime::get();
   const MPI_Comm comm = asked.comm;
   const bool ours = !inside(next) && (runtime.running() || ready()) && comm != MPI_COMM_NULL && request;
-  std::optional<SharedCall> shared;
-  if (ours && runtime.compressing()) shared = shared_call(asked, runtime.settings().min_count);
-  if (shared) {
-    bool carried = false;
-    PassReason why = PassReason::off;
-    const int rc = guard(comm, [&] {
-      const AllreduceRequest of =
-          request_of(shared->call, shared->eligible.dtype, asked.shares(shared->group), shared->group.rank);
-      carried = carry(shared->call, shared->eligible, of, false, request, &why);
-      return MPI_SUCCESS;
-    });
-    if (carried || rc != MPI_SUCCESS) return rc;
-    runtime.report.passed(why);
-  }
+  if (ours && runtime.compressing())
+    if (const auto shared = shared_call(asked, runtime.settings().min_count)) {
+      bool carried = false;
+      const int rc = carry(asked, *shared, request, &carried);
+      if (carried || rc != MPI_SUCCESS) return rc;
+    }
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     if (ours) asked.stage(staged, ranks, b);
   };

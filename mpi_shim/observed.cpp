@@ -12,7 +12,8 @@ namespace {
 
 int bcast(const NextMpi& next, void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm) {
   auto& observer = horovod::Observer::get();
-  if (inside(next) || (!observer.detected() && !stages())) return next.Bcast(buffer, count, datatype, root, comm);
+  if (inside(next) || (!observer.detected() && (in_program_memory(buffer, buffer) || !stages())))
+    return next.Bcast(buffer, count, datatype, root, comm);
   Staged staged;
   int rc = MPI_SUCCESS;
   if (stages() && comm != MPI_COMM_NULL)
@@ -36,7 +37,7 @@ int bcast(const NextMpi& next, void* buffer, int count, MPI_Datatype datatype, i
 int gatherv(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
             const int* recvcounts, const int* displs, MPI_Datatype recvtype, int root, MPI_Comm comm) {
   auto& observer = horovod::Observer::get();
-  if (inside(next) || (!observer.detected() && !stages()))
+  if (inside(next) || (!observer.detected() && (in_program_memory({sendbuf, recvbuf}) || !stages())))
     return next.Gatherv(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root, comm);
   Staged staged;
   int rc = MPI_SUCCESS;

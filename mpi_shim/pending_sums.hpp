@@ -31,19 +31,10 @@ class PendingKept final : public Pending {
   const MPI_Comm comm_;
 };
 
-// start(buffers, ints), with stage(staged, ranks, buffers) before it where that is needed; what is kept goes with
-// *request. keeps: `ints` are filled. The call itself is outside of the guard.
+// Of start_by_mpi(), where something is kept. Out of line, so that the others' way past it stays short.
 template <class Stage, class Start>
-int start_by_mpi(const NextMpi& next, MPI_Comm comm, Buffers buffers, bool keeps, MPI_Request* request, Stage stage,
-                 Start start) {
-  const auto started = [&](std::vector<int>& ints) {
-    const ReentrancyGuard handed_on(next);
-    return start(buffers, ints);
-  };
-  if (comm == MPI_COMM_NULL || !request || !(keeps || stages())) {
-    std::vector<int> none;
-    return started(none);
-  }
+__attribute__((noinline)) int start_and_keep(const NextMpi& next, MPI_Comm comm, Buffers buffers, MPI_Request* request,
+                                             Stage& stage, Start& start) {
   std::unique_ptr<PendingKept> kept;
   const Buffers given = buffers;
   int rc = guard(comm, [&] {
@@ -51,7 +42,10 @@ int start_by_mpi(const NextMpi& next, MPI_Comm comm, Buffers buffers, bool keeps
     if (stages()) stage(kept->staged, Ranks(comm), buffers);
     return MPI_SUCCESS;
   });
-  if (rc == MPI_SUCCESS) rc = started(kept->ints);
+  if (rc == MPI_SUCCESS) {
+    const ReentrancyGuard handed_on(next);
+    rc = start(buffers, kept->ints);
+  }
   const bool same = buffers.sendbuf == given.sendbuf && buffers.recvbuf == given.recvbuf;
   if (rc != MPI_SUCCESS || (same && kept->ints.empty()) || *request == MPI_REQUEST_NULL) return rc;
   return guard(comm, [&] {
@@ -59,6 +53,18 @@ int start_by_mpi(const NextMpi& next, MPI_Comm comm, Buffers buffers, bool keeps
     insist([&] { Requests::get().add(*request, std::move(pending)); });
     return MPI_SUCCESS;
   });
+}
+
+// start(buffers, ints), with stage(staged, ranks, buffers) before it where that is needed; what is kept goes with
+// *request. keeps: `ints` are filled. The call itself is outside of the guard.
+template <class Stage, class Start>
+int start_by_mpi(const NextMpi& next, MPI_Comm comm, Buffers buffers, bool keeps, MPI_Request* request, Stage stage,
+                 Start start) {
+  if (comm != MPI_COMM_NULL && request && (keeps || (!in_program_memory(buffers) && stages())))
+    return start_and_keep(next, comm, buffers, request, stage, start);
+  std::vector<int> none;
+  const ReentrancyGuard handed_on(next);
+  return start(buffers, none);
 }
 
 }  // namespace crimp

@@ -14,42 +14,50 @@
 namespace crimp {
 namespace {
 
+// One that Crimp may carry. Out of line, so that the others' way past it stays short.
+template <class Asked>
+__attribute__((noinline)) int sum_or_pass(const NextMpi& next, const Asked& asked, const SharedCall& shared) {
+  PassReason why = PassReason::settings_differ;
+  bool summed = false;
+  Session* left = nullptr;
+  int rc = guard(asked.comm, [&] {
+    AllreduceRequest request =
+        request_of(shared.call, shared.eligible.dtype, asked.shares(shared.group), shared.group.rank);
+    request.sum_by_mpi = [&next, &asked] { return pass_shares(next, asked); };  // no more, or it is an allocation
+    request.left = &left;
+    request.synchronize_all = horovod::Observer::get().detected();
+    summed = sum(shared.call, shared.eligible, request, &why);
+    return MPI_SUCCESS;
+  });
+  if (summed || rc != MPI_SUCCESS) return rc;
+  Runtime::get().report.passed(why);
+  const PassedSpan span(why, shared.call.count);
+  rc = pass_shares(next, asked);
+  if (left && rc == MPI_SUCCESS) left->left_ended();
+  return rc;
+}
+
+// Loaded after MPI_Init. A code of its own ends the call.
+__attribute__((noinline)) int agree(MPI_Comm comm, bool* agreed) {
+  PassReason why = PassReason::settings_differ;
+  return guard(comm, [&] {
+    *agreed = ranks_agree(comm, &why);
+    return MPI_SUCCESS;
+  });
+}
+
 template <class Asked>
 int scatter(const NextMpi& next, const Asked& asked) {
   if (inside(next)) return asked.sum(next, {asked.sendbuf, asked.recvbuf});
   static Runtime& runtime = Runtime::get();
-  const MPI_Comm comm = asked.comm;
-  if ((!runtime.running() && !ready()) || comm == MPI_COMM_NULL) return pass_shares(next, asked);
-
-  PassReason why = PassReason::settings_differ;
-  bool agreed = true, summed = false;
-  Session* left = nullptr;
-  std::optional<SharedCall> shared;
-  int rc = MPI_SUCCESS;
+  if ((!runtime.running() && !ready()) || asked.comm == MPI_COMM_NULL) return pass_shares(next, asked);
+  bool agreed = true;
   if (runtime.late())
-    rc = guard(comm, [&] {
-      agreed = ranks_agree(comm, &why);
-      return MPI_SUCCESS;
-    });
-  if (rc != MPI_SUCCESS) return rc;
-  if (agreed && runtime.compressing()) shared = shared_call(asked, runtime.settings().min_count);
-  if (shared)
-    rc = guard(comm, [&] {
-      AllreduceRequest request =
-          request_of(shared->call, shared->eligible.dtype, asked.shares(shared->group), shared->group.rank);
-      request.sum_by_mpi = [&next, &asked] { return pass_shares(next, asked); };  // no more, or it is an allocation
-      request.left = &left;
-      request.synchronize_all = horovod::Observer::get().detected();
-      summed = sum(shared->call, shared->eligible, request, &why);
-      return MPI_SUCCESS;
-    });
-  if (summed || rc != MPI_SUCCESS) return rc;
-  // Of the others programs make many that were never meant.
-  if (shared) runtime.report.passed(why);
-  const PassedSpan span(why, shared ? shared->call.count : 0, shared.has_value());
-  rc = pass_shares(next, asked);
-  if (left && rc == MPI_SUCCESS) left->left_ended();
-  return rc;
+    if (const int rc = agree(asked.comm, &agreed); rc != MPI_SUCCESS) return rc;
+  // Of what is none programs make many that were never meant: those are not counted.
+  if (agreed && runtime.compressing())
+    if (const auto shared = shared_call(asked, runtime.settings().min_count)) return sum_or_pass(next, asked, *shared);
+  return pass_shares(next, asked);
 }
 
 template <class Count>

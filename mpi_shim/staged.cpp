@@ -7,7 +7,6 @@
 
 #include "guard.hpp"
 #include "horovod/observer.hpp"
-#include "memory/program_memory.hpp"
 #include "mpi/runtime.hpp"
 #include "next.hpp"
 
@@ -155,9 +154,7 @@ int pass_allreduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int 
     const ReentrancyGuard handed_on(next);
     return next.Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
   };
-  if (in_program_memory(sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf) || !stages() || comm == MPI_COMM_NULL ||
-      count <= 0)
-    return call();
+  if (in_program_memory({sendbuf, recvbuf}) || !stages() || comm == MPI_COMM_NULL || count <= 0) return call();
   Staged staged;
   const int failed = guard(comm, [&] {
     const Extent extent = extent_of(count, datatype);

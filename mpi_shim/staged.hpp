@@ -13,6 +13,7 @@
 #include "core/error.hpp"
 #include "guard.hpp"
 #include "memory/memory_resource.hpp"
+#include "memory/program_memory.hpp"
 
 namespace crimp {
 
@@ -74,11 +75,18 @@ struct Buffers {
   void* recvbuf;
 };
 
+// Buffers that lie in no device's memory, as their addresses alone tell; false: not known. MPI_IN_PLACE and NULL are
+// none.
+inline bool in_program_memory(Buffers b) noexcept {
+  const void* const receives = b.recvbuf ? b.recvbuf : b.sendbuf;
+  return in_program_memory(b.sendbuf == MPI_IN_PLACE || !b.sendbuf ? receives : b.sendbuf, receives);
+}
+
 // call(buffers), with stage(staged, ranks, buffers) before it where that is needed. The call itself is outside of the
 // guard.
 template <class Stage, class Call>
 int hand_on(MPI_Comm comm, Buffers buffers, Stage stage, Call call) {
-  if (!stages() || comm == MPI_COMM_NULL) return call(buffers);
+  if (in_program_memory(buffers) || !stages() || comm == MPI_COMM_NULL) return call(buffers);
   Staged staged;
   const int failed = guard(comm, [&] {
     stage(staged, Ranks(comm), buffers);

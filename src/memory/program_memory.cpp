@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <initializer_list>
 
 extern "C" {
 extern void* __curbrk __attribute__((weak));  // NOLINT(bugprone-reserved-identifier): glibc's
@@ -45,24 +44,25 @@ std::uintptr_t program_break() noexcept {
   return reinterpret_cast<std::uintptr_t>(known ? known : ::sbrk(0));
 }
 
-bool in_image_or_heap(std::uintptr_t at) noexcept {
+__attribute__((always_inline)) inline bool in_image_or_heap(std::uintptr_t at) noexcept {
   // The program's headers lie in the first page of its image, and the heap follows the image.
   static const std::uintptr_t image = ::getauxval(AT_PHDR);
   return at >= image && image != 0 && at < program_break();
 }
 
+__attribute__((always_inline)) inline bool in_live_stack(std::uintptr_t at, std::uintptr_t frame) noexcept {
+  if (!stack.known) find_stack();
+  // A program may have switched to a stack that it made: then this frame is not in the thread's own.
+  return at > frame && at < stack.high && frame >= stack.low;
+}
+
 }  // namespace
 
 bool in_program_memory(const void* one, const void* other) noexcept {
-  if (!stack.known) find_stack();
+  const auto first = reinterpret_cast<std::uintptr_t>(one), second = reinterpret_cast<std::uintptr_t>(other);
   const auto frame = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
-  for (const void* const pointer : {one, other}) {
-    const auto at = reinterpret_cast<std::uintptr_t>(pointer);
-    // A program may have switched to a stack that it made: then this frame is not in the thread's own.
-    if (at > frame && at < stack.high && frame >= stack.low) continue;
-    if (!in_image_or_heap(at)) return false;
-  }
-  return true;
+  return (in_image_or_heap(first) || in_live_stack(first, frame)) &&
+         (in_image_or_heap(second) || in_live_stack(second, frame));
 }
 
 }  // namespace crimp

@@ -14,6 +14,9 @@ typedef int (*waiting)(MPI_Request*, MPI_Status*);
 typedef int (*waiting_all)(int, MPI_Request*, MPI_Status*);
 typedef int (*testing)(MPI_Request*, int*, MPI_Status*);
 typedef int (*testing_some)(int, MPI_Request*, int*, int*, MPI_Status*);
+typedef int (*reduce)(const void*, void*, int, MPI_Datatype, MPI_Op, int, MPI_Comm);
+typedef int (*starting)(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request*);
+typedef int (*starting_again)(MPI_Request*);
 typedef int (*allreduce)(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm);
 
 static double now(void) {
@@ -30,17 +33,29 @@ static double nanoseconds(allreduce f, int count, MPI_Datatype type, MPI_Op op) 
   return (now() - begin) / kCalls;
 }
 
-/* Calls that complete requests, of requests that are none, so that MPI has next to nothing to do. */
-static double completing(int which, void* f) {
+static waiting native_wait;
+
+/* Other calls: of requests that are none, so that MPI has next to nothing to do, and of one integer. What does not
+ * block is waited for past Crimp. */
+enum { kWait, kWaitall, kTest, kTestsome, kStart, kReduce, kReduceScatter, kIallreduce, kOthers };
+static double other(int which, void* f) {
   enum { kCalls = 2000 };
+  static long long in[2], out[2];
+  static MPI_Request again = MPI_REQUEST_NULL;
   MPI_Request none[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
   int flag = 0, indices[2];
+  if (which == kStart && again == MPI_REQUEST_NULL)
+    MPI_Send_init(in, 1, MPI_INT, MPI_PROC_NULL, 0, MPI_COMM_WORLD, &again);
   const double begin = now();
   for (int i = 0; i < kCalls; ++i) switch (which) {
-      case 0: ((waiting)f)(none, MPI_STATUS_IGNORE); break;
-      case 1: ((waiting_all)f)(2, none, MPI_STATUSES_IGNORE); break;
-      case 2: ((testing)f)(none, &flag, MPI_STATUS_IGNORE); break;
-      default: ((testing_some)f)(2, none, &flag, indices, MPI_STATUSES_IGNORE);
+      case kWait: ((waiting)f)(none, MPI_STATUS_IGNORE); break;
+      case kWaitall: ((waiting_all)f)(2, none, MPI_STATUSES_IGNORE); break;
+      case kTest: ((testing)f)(none, &flag, MPI_STATUS_IGNORE); break;
+      case kTestsome: ((testing_some)f)(2, none, &flag, indices, MPI_STATUSES_IGNORE); break;
+      case kStart: ((starting_again)f)(&again), native_wait(&again, MPI_STATUS_IGNORE); break;
+      case kReduce: ((reduce)f)(in, out, 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD); break;
+      case kReduceScatter: ((allreduce)f)(in, out, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD); break;
+      default: ((starting)f)(in, out, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, none); native_wait(none, MPI_STATUS_IGNORE);
     }
   return (now() - begin) / kCalls;
 }
@@ -100,23 +115,30 @@ int main(int argc, char** argv) {
     printf("%s: more than %d ns are added\n", cases[c].name, kBound);
     slow = 1;
   }
+  native_wait = (waiting)in_libmpi("PMPI_Wait");
   const struct {
     const char* name;
     void *through, *past;
-  } completions[] = {{"MPI_Wait", (void*)MPI_Wait, in_libmpi("PMPI_Wait")},
-                     {"MPI_Waitall", (void*)MPI_Waitall, in_libmpi("PMPI_Waitall")},
-                     {"MPI_Test", (void*)MPI_Test, in_libmpi("PMPI_Test")},
-                     {"MPI_Testsome", (void*)MPI_Testsome, in_libmpi("PMPI_Testsome")}};
-  for (int c = 0; c < 4 && !once; ++c) {
+  } others[kOthers] = {
+      {"MPI_Wait", (void*)MPI_Wait, in_libmpi("PMPI_Wait")},
+      {"MPI_Waitall", (void*)MPI_Waitall, in_libmpi("PMPI_Waitall")},
+      {"MPI_Test", (void*)MPI_Test, in_libmpi("PMPI_Test")},
+      {"MPI_Testsome", (void*)MPI_Testsome, in_libmpi("PMPI_Testsome")},
+      {"MPI_Start", (void*)MPI_Start, in_libmpi("PMPI_Start")},
+      {"MPI_Reduce", (void*)MPI_Reduce, in_libmpi("PMPI_Reduce")},
+      {"MPI_Reduce_scatter_block", (void*)MPI_Reduce_scatter_block, in_libmpi("PMPI_Reduce_scatter_block")},
+      {"MPI_Iallreduce", (void*)MPI_Iallreduce, in_libmpi("PMPI_Iallreduce")}};
+  for (int c = 0; c < kOthers && !once; ++c) {
     enum { kRounds = 301 };
-    double added[kRounds];
+    double plain[kRounds], added[kRounds];
     for (int r = 0; r < kRounds; ++r) {
-      const double plain = completing(c, completions[c].past);
-      added[r] = completing(c, completions[c].through) - plain;
+      plain[r] = other(c, others[c].past);
+      added[r] = other(c, others[c].through) - plain[r];
     }
+    qsort(plain, kRounds, sizeof *plain, ascending);
     qsort(added, kRounds, sizeof *added, ascending);
-    printf("%-24s Crimp adds %6.1f ns (median; quartiles %.1f, %.1f)\n", completions[c].name, added[kRounds / 2],
-           added[kRounds / 4], added[3 * kRounds / 4]);
+    printf("%-24s MPI %6.1f ns, Crimp adds %6.1f ns (medians; quartiles %.1f, %.1f)\n", others[c].name,
+           plain[kRounds / 2], added[kRounds / 2], added[kRounds / 4], added[3 * kRounds / 4]);
     if (added[kRounds / 2] > kBound) slow = 1;
   }
   MPI_Finalize();
