@@ -3,7 +3,8 @@
 #include <stdlib.h>
 
 __attribute__((visibility("default"))) const void* crimp_cuda_plugin(const char* build, const char** why) {
-  const char* rank = getenv("OMPI_COMM_WORLD_RANK");
+  const char* of_open_mpi = getenv("OMPI_COMM_WORLD_RANK");
+  const char* rank = of_open_mpi ? of_open_mpi : getenv("PMI_RANK");
   if (rank && atoi(rank) != 0) {
     void* library = dlopen(getenv("TESTED_PLUGIN"), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     const void* (*entry)(const char*, const char**) =
