@@ -75,11 +75,10 @@ struct Buffers {
   void* recvbuf;
 };
 
-// Buffers that lie in no device's memory, as their addresses alone tell; false: not known. MPI_IN_PLACE and NULL are
-// none.
+// Buffers that lie in no device's memory, as their addresses alone tell; false: not known, as of NULL, which with a
+// datatype of absolute addresses (MPI_BOTTOM) may be anywhere.
 inline bool in_program_memory(Buffers b) noexcept {
-  const void* const receives = b.recvbuf ? b.recvbuf : b.sendbuf;
-  return in_program_memory(b.sendbuf == MPI_IN_PLACE || !b.sendbuf ? receives : b.sendbuf, receives);
+  return in_program_memory(b.sendbuf == MPI_IN_PLACE ? b.recvbuf : b.sendbuf, b.recvbuf);
 }
 
 // call(buffers), with stage(staged, ranks, buffers) before it where that is needed. The call itself is outside of the

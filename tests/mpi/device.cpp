@@ -405,6 +405,19 @@ void passes() {
     cudaMemcpy(r, s, n * ranks * sizeof(int), cudaMemcpyDefault);
     return MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, r, n, MPI_INT, comm);
   });
+  pass("MPI_Allgather from an absolute address", n, n * ranks, [&](void* s, void* r) {
+    const int all = n;
+    MPI_Aint at = 0;
+    MPI_Get_address(s, &at);
+    MPI_Datatype absolute;
+    MPI_Type_create_hindexed(1, &all, &at, MPI_INT, &absolute);
+    MPI_Type_commit(&absolute);
+    std::vector<int> here(n * ranks);  // where only the host's memory is
+    const int rc = MPI_Allgather(MPI_BOTTOM, 1, absolute, here.data(), n, MPI_INT, comm);
+    MPI_Type_free(&absolute);
+    cudaMemcpy(r, here.data(), here.size() * sizeof(int), cudaMemcpyDefault);
+    return rc;
+  });
   pass("MPI_Allgatherv", n, spread, [&](void* s, void* r) {
     return MPI_Allgatherv(s, counts[static_cast<std::size_t>(rank)], MPI_INT, r, counts.data(), places.data(), MPI_INT,
                           comm);
