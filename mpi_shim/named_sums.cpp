@@ -1,9 +1,11 @@
 // The sums of the C interface (include/crimp/crimp.h), whose tensors the program names.
+#include <algorithm>
 #include <array>
-#include <climits>
 #include <cstdint>
-#include <limits>
+#include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -169,16 +171,23 @@ int sum_named(const NamedSum& asked, const MakeShares& shares, const Pass& pass)
   return rc;
 }
 
+bool has_two_groups(MPI_Comm comm) {
+  int inter = 0;
+  return PMPI_Comm_test_inter(comm, &inter) == MPI_SUCCESS && inter;
+}
+
 // Exact, by MPI: one call, or, where an int does not hold the count, a sum to each rank in parts. In place the first
 // share lies where the results go, and rank 0's sum, the first, is done before others are written.
 int scatter_exactly(const void* sendbuf, void* recvbuf, std::uint64_t recvcount, const Handles& h, std::size_t element,
                     MPI_Comm comm, const std::optional<RankOf>& group) {
   const NextMpi& mpi = next_pmpi();
-  if (!group && !fits_int(static_cast<std::int64_t>(recvcount))) {
+  const bool one_group = group && !has_two_groups(comm);
+  if (!one_group && !fits_int(static_cast<std::int64_t>(recvcount))) {
     PMPI_Comm_call_errhandler(comm == MPI_COMM_NULL ? MPI_COMM_WORLD : comm, MPI_ERR_COUNT);
     return MPI_ERR_COUNT;
   }
-  if (!group || recvcount <= most_elements())
+  // MPIs count all ranks' elements in an int, too.
+  if (!one_group || recvcount <= most_elements() / static_cast<std::uint64_t>(group->ranks))
     return pass_shares(mpi,
                        ReduceScatterBlockSum<int>{sendbuf, recvbuf, static_cast<int>(recvcount), h.type, h.sum, comm});
   const auto* const values = static_cast<const char*>(sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf);
@@ -193,11 +202,11 @@ int scatter_exactly(const void* sendbuf, void* recvbuf, std::uint64_t recvcount,
   return MPI_SUCCESS;
 }
 
-// Of a communicator with one group; nothing: what MPI judges.
+// The own group of a communicator; nothing: MPI_COMM_NULL, which MPI judges.
 std::optional<RankOf> group_of(MPI_Comm comm) {
-  int ranks = 0, rank = 0, inter = 0;
-  if (comm == MPI_COMM_NULL || PMPI_Comm_test_inter(comm, &inter) != MPI_SUCCESS || inter ||
-      PMPI_Comm_size(comm, &ranks) != MPI_SUCCESS || PMPI_Comm_rank(comm, &rank) != MPI_SUCCESS)
+  int ranks = 0, rank = 0;
+  if (comm == MPI_COMM_NULL || PMPI_Comm_size(comm, &ranks) != MPI_SUCCESS ||
+      PMPI_Comm_rank(comm, &rank) != MPI_SUCCESS)
     return {};
   return RankOf{rank, ranks};
 }

@@ -41,8 +41,9 @@ CRIMP_API int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count
 /* Likewise, like MPI_Reduce_scatter_block with MPI_SUM: every rank gives `recvcount` elements for each rank and
  * receives the sums of its own `recvcount`, as sharded optimizers (ZeRO, FSDP) want it. The segments tile what a rank
  * gives, and a tensor may reach over the borders of shares: name padding, too. A tensor has the same residual in this
- * call and in crimp_allreduce. Tensors that rules sum exactly are summed by MPI_Allreduce, all together. With
- * MPI_IN_PLACE a rank gives recvbuf, and the sums come to its beginning. */
+ * call and in crimp_allreduce. Tensors that rules sum exactly are summed by MPI_Allreduce, all together; a call with a
+ * tensor whose codec wants it whole (powersgd) is summed exactly as a whole. With MPI_IN_PLACE a rank gives recvbuf,
+ * and the sums come to its beginning. */
 CRIMP_API int crimp_reduce_scatter_block(const void* sendbuf, void* recvbuf, uint64_t recvcount, crimp_dtype dtype,
                                          MPI_Comm comm, const crimp_segment* segments, size_t segment_count);
 

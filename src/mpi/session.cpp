@@ -292,8 +292,8 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
     });
   if (plan->pass) {
     *why = *plan->pass;
-    if (*why != PassReason::rules || !plan->has_momentum() ||
-        !sum_with_momentum(request, *plan, values, memory_, size_, why))
+    const bool whole = *why == PassReason::rules || *why == PassReason::shares;  // tensors are known, none is encoded
+    if (!whole || !plan->has_momentum() || !sum_with_momentum(request, *plan, values, memory_, size_, why))
       return false;
     context_.report.passed(*why);
     return true;

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <time.h>
 
 unsigned ucp_worker_progress(void* worker) {
@@ -12,7 +13,11 @@ unsigned ucp_worker_progress(void* worker) {
   static _Thread_local unsigned idle;
   if (!next) next = (unsigned (*)(void*))dlsym(RTLD_NEXT, "ucp_worker_progress");
   /* Where a program has opened MPI for itself alone, UCX stands behind nobody. */
-  if (!next) next = (unsigned (*)(void*))dlsym(dlopen("libucp.so.0", RTLD_LAZY | RTLD_NOLOAD), "ucp_worker_progress");
+  if (!next) {
+    void* const ucp = dlopen("libucp.so.0", RTLD_LAZY | RTLD_NOLOAD);
+    if (!ucp) abort();
+    next = (unsigned (*)(void*))dlsym(ucp, "ucp_worker_progress");
+  }
   const unsigned events = next(worker);
   if (events) idle = 0;
   else if (++idle <= kYields) sched_yield();

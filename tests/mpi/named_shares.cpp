@@ -5,6 +5,9 @@
 //   named_shares feedback   the mean of many calls, some by crimp_allreduce, comes to the exact sum. Wants a codec with
 //                           residuals
 //   named_shares momentum   what is summed exactly has the momentum of dgc: by arithmetic
+//   named_shares starved    the same where a rank may lack memory once (CRIMP_FAULT=alloc@...): nobody waits for ever,
+//   and
+//                           all ranks get the same sums, with momentum or without
 //   named_shares errors     what is refused, and that the next call is good
 #include "crimp/crimp.h"
 
@@ -174,6 +177,20 @@ void momentum() {
   expected["passed_through.small"] = 12;
 }
 
+void starved() {
+  const Call excluded({{"b.bias", 20003}}, "padding.bias"), small({{"c.bias", 301}});
+  for (int step = 1; step <= 4; ++step)
+    for (const Call* c : {&excluded, &small}) {
+      const std::vector<float> in(c->total(), 1.0f);
+      std::vector<float> out(c->own);
+      CHECK(scatter(*c, in.data(), out.data()) == MPI_SUCCESS);
+      CHECK(check::identical(out.data(), out.size() * sizeof(float), MPI_COMM_WORLD));
+      const double least = size, most = size * 10 * (1 - std::pow(0.9, step));
+      CHECK(out[0] >= least * (1 - 1e-5) && out[0] <= most * (1 + 1e-5), "%g, not %g to %g",
+            static_cast<double>(out[0]), least, most);
+    }
+}
+
 void refused(const char* text, int rc) {
   char message[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
@@ -216,6 +233,7 @@ int main(int argc, char** argv) {
   if (what == "mixed") mixed();
   else if (what == "feedback") feedback();
   else if (what == "momentum") momentum();
+  else if (what == "starved") starved();
   else if (what == "errors") errors();
   else CHECK(false, "what?");
   return check::finish();

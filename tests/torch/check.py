@@ -47,6 +47,14 @@ if test == "fails":
 if ended.returncode == 77:
     sys.exit(77)
 check(ended.returncode == 0, f"the job ended with {ended.returncode}")
+sharded = [json.loads(text)["sharded"] for text in ended.stdout.splitlines() if text.startswith('{"sharded"')]
+if sharded:
+    rank = json.loads(report.read_text())["per_rank"][0]
+    check(set(rank["layouts"]) == {"named"}, f"calls without names: {rank['layouts']}")
+    listed = {tensor["name"] for tensor in rank["tensors"]["listed"]}
+    weights = {name for name in sharded[0] if name.endswith("weight")}
+    check(weights <= listed, f"{sorted(weights - listed)} are not among {sorted(listed)}")
+    check(all(name in sharded[0] or "(padding" in name for name in listed), f"{sorted(listed)} are not {sharded[0]}")
 if test == "names":
     said = json.loads(next(text for text in ended.stdout.splitlines() if text.startswith('{"names"')))
     per_rank = json.loads(report.read_text())["per_rank"]

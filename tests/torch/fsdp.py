@@ -2,7 +2,8 @@
 
 The reference keeps a residual for each parameter and rank, sends the largest quarter of what each has in each share of its unit and sums biases exactly;
 gradients, sums and updates are the same operations, so that weights are the same bits.
-  fsdp.py WAY: automatic, attached, original (use_orig_params), hook (a hook of the program's own), whole (NO_SHARD)
+  fsdp.py WAY: automatic, attached, original (use_orig_params), hook (a hook of the program's own), whole (NO_SHARD), wrapped (by checkpoint_wrapper, whose
+  name parameters must not have)
 Control, which must differ: unnamed
 """
 import copy
@@ -18,6 +19,7 @@ import torch.distributed as dist  # noqa: E402
 
 import crimp.torch  # noqa: E402
 
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper  # noqa: E402
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy  # noqa: E402
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy  # noqa: E402
 
@@ -110,12 +112,19 @@ model = Net()
 wanted = copy.deepcopy(model)
 crimp.torch.automatic(way not in ("attached", "unnamed"))
 names = sorted(name for name, _ in model.named_parameters())
+if way == "wrapped":
+    for number, block in enumerate(model.blocks):
+        model.blocks[number] = checkpoint_wrapper(block)
 sharded = FullyShardedDataParallel(model, auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=torch.device("cpu"), use_orig_params=way == "original",
                                    sharding_strategy=ShardingStrategy.NO_SHARD if way == "whole" else ShardingStrategy.FULL_SHARD)
 if way == "attached":
     crimp.torch.attach(sharded)
 ran = []
 if way == "hook":
+    try:
+        sharded.register_comm_hook(ran, "no hook")
+    except ValueError:
+        pass  # and all is as before
     sharded.register_comm_hook(ran, own_hook)
     try:
         sharded.register_comm_hook(ran, own_hook)
@@ -131,11 +140,11 @@ for step in range(STEPS):
 assert way != "hook" or len(ran) == 3 * STEPS, ran
 reference(wanted)
 with FullyShardedDataParallel.summon_full_params(sharded):
-    got = {name.replace("_fsdp_wrapped_module.", ""): p.detach().clone() for name, p in sharded.named_parameters()}
+    got = {name.replace("_fsdp_wrapped_module.", "").replace("_checkpoint_wrapped_module.", ""): p.detach().clone() for name, p in sharded.named_parameters()}
 apart = max((got[name] - p).abs().max().item() for name, p in wanted.named_parameters())
 if way == "unnamed":
     assert apart > 0, "without names the reference's weights were met: this test sees nothing"
 else:
     assert apart == 0, f"rank {rank}: weights differ from the reference's by up to {apart}"
 if rank == 0:
-    print(json.dumps({"sharded": names, "apart": apart}))
+    print(json.dumps({"sharded" if way != "unnamed" else "unnamed": names, "apart": apart}))

@@ -16,11 +16,12 @@ Label::Label(std::vector<std::string> names, const std::vector<std::uint64_t>& c
     segments_.push_back({names_[i].c_str(), counts[i]});
     total_ += counts[i];
   }
+  padding_ = "(padding behind " + (names_.empty() ? std::string("nothing") : names_.back()) + ")";
 }
 
 std::vector<crimp_segment> Label::segments(std::uint64_t count) const {
   std::vector<crimp_segment> all = segments_;
-  if (count > total_) all.push_back({"(padding)", count - total_});
+  if (count > total_) all.push_back({padding_.c_str(), count - total_});
   return all;
 }
 

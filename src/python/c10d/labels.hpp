@@ -14,13 +14,14 @@ class Label {
   Label(std::vector<std::string> names, const std::vector<std::uint64_t>& counts, double divisor);
   Label(const Label&) = delete;  // segments point into names
 
-  // Of a buffer of `count` elements: what is behind the named tensors is padding.
+  // Of a buffer of `count` elements: what is behind the named tensors is padding, named after the last of them.
   std::vector<crimp_segment> segments(std::uint64_t count) const;
   std::uint64_t total() const { return total_; }
   double divisor() const { return divisor_; }
 
  private:
   std::vector<std::string> names_;
+  std::string padding_;
   std::vector<crimp_segment> segments_;
   std::uint64_t total_ = 0;
   double divisor_;

@@ -28,10 +28,10 @@ FullyShardedDataParallel = None
 if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 1):  # before, it wants CUDA, and its insides are others
     with contextlib.suppress(ImportError):
         from torch.distributed.algorithms._comm_hooks import LOW_PRECISION_HOOKS
-        from torch.distributed.fsdp import FullyShardedDataParallel
         from torch.distributed.fsdp._common_utils import clean_tensor_name
+        from torch.distributed.fsdp import FullyShardedDataParallel
 
-__all__ = ["attach", "automatic", "load", "named", "save", "set_codec", "set_learning_rate"]
+__all__ = ["attach", "automatic", "label", "load", "named", "save", "set_codec", "set_learning_rate"]
 
 _LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "PMI_RANK", "MPI_LOCALNRANKS")
 _FAR = 3.0  # seconds for a connection to one of rank 0's addresses
@@ -188,11 +188,12 @@ class _UnitNames:
     def made(self):
         """Names are whole when the first gradient is there: a unit is wrapped before what it lies in."""
         if self.label is None:
-            flat, path = self.unit()._handle.flat_param, self.path
-            prefix = _prefix_in_group(self.unit().process_group, self.root()) + (path + "." if path else "")
+            flat = self.unit()._handle.flat_param
+            prefix = _prefix_in_group(self.unit().process_group, self.root() or self.unit())
             fqns, tensors = iter(flat._fqns), []
             for number, (count, padding) in enumerate(zip(flat._numels_with_padding, flat._is_padding_mask)):
-                tensors.append((f"{prefix}(padding {number})" if padding else prefix + next(fqns), count))
+                name = f"{self.path}." * bool(self.path) + (f"(padding {number})" if padding else next(fqns))
+                tensors.append((prefix + clean_tensor_name(name).replace("_orig_mod.", ""), count))
             self.label = label(tensors)
         return self.label
 
@@ -230,7 +231,7 @@ def _attach_units(root):
             unit._comm_hook, unit._comm_hook_state = _unit_hook, _UnitNames(unit)
         if unit._comm_hook is _unit_hook:
             names = unit._comm_hook_state
-            names.root, names.path, names.label = weakref.ref(root), clean_tensor_name(path), None
+            names.root, names.path, names.label = weakref.ref(root), path, None
 
 
 def _hook(names, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -251,6 +252,8 @@ def attach(model):
         if not _is_ours(model.process_group, model.compute_device.type):
             raise ValueError("crimp: the model's process group has another backend")
         _attach_units(model)
+        if not any(unit._comm_hook is _unit_hook for unit in FullyShardedDataParallel.fsdp_modules(model)):
+            raise RuntimeError("crimp: no unit of the model can be named: it has a hook already, shards in a hybrid way or has no parameters")
         return model
     if not isinstance(model, DistributedDataParallel):
         raise TypeError(f"crimp: attach takes a DistributedDataParallel or FullyShardedDataParallel, not {type(model).__name__}")
@@ -326,12 +329,15 @@ def _patch_sharded():
             raise AssertionError("A communication hook is already registered")
         for unit in units:
             unit._comm_hook = unit._comm_hook_state = None
-        register(self, state, hook)  # its checks are torch's own
-        if hook in LOW_PRECISION_HOOKS:  # FullyShardedDataParallel must see that it is one of these
-            return
-        for unit, names in zip(units, all_names):
-            names.hook, names.state = hook, state
-            unit._comm_hook, unit._comm_hook_state = _unit_hook, names
+        taken = False
+        try:
+            register(self, state, hook)  # its checks are torch's own
+            taken = True
+        finally:
+            # Of its 16-bit hooks FullyShardedDataParallel must see that they are these.
+            for unit, names in zip(units, all_names) if not (taken and hook in LOW_PRECISION_HOOKS) else ():
+                names.hook, names.state = (hook, state) if taken else (None, None)
+                unit._comm_hook, unit._comm_hook_state = _unit_hook, names
 
     FullyShardedDataParallel.__init__ = __init__
     FullyShardedDataParallel.register_comm_hook = register_comm_hook
