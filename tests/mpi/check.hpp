@@ -58,6 +58,15 @@ inline void begin(int level = MPI_THREAD_SINGLE) {
   }
 }
 
+// A call that must end with an error whose text says this; the report counts it.
+inline void refused(const char* text, int rc) {
+  char message[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  if (rc != MPI_SUCCESS) MPI_Error_string(rc, message, &length);
+  CHECK(rc != MPI_SUCCESS && std::strstr(message, text), "'%s' does not say '%s'", message, text);
+  ++expected["errors"];
+}
+
 // Prints the expectations; 0 where no check failed on any rank.
 inline int verdict() {
   std::string line = "expect " + std::to_string(rank);

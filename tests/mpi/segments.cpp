@@ -4,7 +4,7 @@
 
 #include "check.hpp"
 
-using check::expected, check::rank, check::size;
+using check::expected, check::rank, check::refused, check::size;
 
 namespace {
 
@@ -106,14 +106,6 @@ void halves() {
         small[0]);
   ++expected[size > 1 ? "calls" : "passed_through.communicator"];
   ++expected["passed_through.small"];
-}
-
-void refused(const char* text, int rc) {
-  char message[MPI_MAX_ERROR_STRING] = "";
-  int length = 0;
-  if (rc != MPI_SUCCESS) MPI_Error_string(rc, message, &length);
-  CHECK(rc != MPI_SUCCESS && std::strstr(message, text), "'%s' does not say '%s'", message, text);
-  ++expected["errors"];
 }
 
 void errors() {
