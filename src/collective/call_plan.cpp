@@ -163,15 +163,12 @@ bool Planner::choose_codecs(CallPlan& plan, int level) const {
     } else {
       plan.controlled = plan.controlled || controlled;
     }
-    if (codec && codec->traits().whole_tensors && plan.shares) {
-      plan.pass = PassReason::shares;
-      return false;
-    }
+    if (codec && codec->traits().whole_tensors && plan.shares) plan.pass = PassReason::shares;
     plan.codecs.push_back(codec);
     any = any || codec;
   }
   if (!any) plan.pass = PassReason::rules;  // or all are unnamed and CRIMP_UNKNOWN_LAYOUT=none
-  return any;
+  return !plan.pass;
 }
 
 void Planner::make_parts(CallPlan& plan, Dtype dtype, std::uint64_t count, int level) const {

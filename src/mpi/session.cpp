@@ -292,7 +292,8 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
     });
   if (plan->pass) {
     *why = *plan->pass;
-    const bool whole = *why == PassReason::rules || *why == PassReason::shares;  // tensors are known, none is encoded
+    // None is encoded, and momentum is not MPI's; of shares only calls that name tensors can sum themselves.
+    const bool whole = *why == PassReason::rules || (*why == PassReason::shares && request.sum_exactly);
     if (!whole || !plan->has_momentum() || !sum_with_momentum(request, *plan, values, memory_, size_, why))
       return false;
     context_.report.passed(*why);

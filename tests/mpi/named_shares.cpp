@@ -4,6 +4,7 @@
 //                           shares. Wants CRIMP_CODEC=fp16, CRIMP_RULES=*bias=none;mid*=bf16
 //   named_shares feedback   the mean of many calls, some by crimp_allreduce, comes to the exact sum. Wants a codec with
 //                           residuals
+//   named_shares whole      the same beside a tensor of powersgd, which has none and lets the call be summed exactly
 //   named_shares momentum   what is summed exactly has the momentum of dgc: by arithmetic
 //   named_shares starved    the same where a rank may lack memory once (CRIMP_FAULT=alloc@...): nobody waits for ever,
 //   and
@@ -177,6 +178,22 @@ void momentum() {
   expected["passed_through.small"] = 12;
 }
 
+void whole() {
+  const Call call({{"a.weight", 20000}, {"a.bias", 4001}, {"low.weight", 10000}});
+  for (int step = 1; step <= 12; ++step) {
+    const std::vector<float> in(call.total(), 1.0f);
+    std::vector<float> out(call.own);
+    CHECK(scatter(call, in.data(), out.data()) == MPI_SUCCESS);
+    call.each_of_share([&](std::size_t at, const Tensor& t, std::size_t i) {
+      if (t.name[0] == '(') return;
+      const double sum = t.name[0] == 'l' ? size : size * 10 * (1 - std::pow(0.9, step));
+      CHECK(std::abs(static_cast<double>(out[at]) - sum) <= 1e-5 * sum, "%s[%zu] is %.9g, not %.9g", t.name.c_str(), i,
+            static_cast<double>(out[at]), sum);
+    });
+  }
+  expected["passed_through.shares"] = 12;
+}
+
 void starved() {
   const Call excluded({{"b.bias", 20003}}, "padding.bias"), small({{"c.bias", 301}});
   for (int step = 1; step <= 4; ++step)
@@ -225,6 +242,7 @@ int main(int argc, char** argv) {
   if (what == "mixed") mixed();
   else if (what == "feedback") feedback();
   else if (what == "momentum") momentum();
+  else if (what == "whole") whole();
   else if (what == "starved") starved();
   else if (what == "errors") errors();
   else CHECK(false, "what?");
