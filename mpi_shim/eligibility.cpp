@@ -1,11 +1,7 @@
 #include "eligibility.hpp"
 
-#include <limits>
-
 #include "half_ops.hpp"
-#include "horovod/observer.hpp"
 #include "mpi/half_type.hpp"
-#include "mpi/runtime.hpp"
 
 namespace crimp {
 
@@ -30,25 +26,6 @@ std::optional<Dtype> summed_type(MPI_Datatype type, MPI_Op op, PassReason* why) 
   }
   *why = PassReason::operation;
   return {};
-}
-
-bool odd_arguments(const SumCall& call) {
-  return call.comm == MPI_COMM_NULL || call.count == 0 || call.count > std::numeric_limits<std::int64_t>::max() ||
-         (call.sendbuf == call.recvbuf && !call.shared) || !call.sendbuf || !call.recvbuf ||
-         call.recvbuf == MPI_IN_PLACE;
-}
-
-Eligibility classify(const SumCall& call, bool with_codec) {
-  const Runtime& runtime = Runtime::get();
-  if (!with_codec && !runtime.compressing()) return {Way::pass, runtime.why_off(), {}};
-  PassReason why = PassReason::type;
-  const std::optional<Dtype> dtype = summed_type(call.datatype, call.op, &why);
-  if (!dtype) return {Way::pass, why, {}};
-  auto& horovod = horovod::Observer::get();
-  if (horovod.detected() && horovod.is_adasum(*dtype, call.comm)) return {Way::pass, PassReason::adasum, *dtype};
-  if (call.count < runtime.settings().min_count) return {Way::small, PassReason::small, *dtype};
-  if (odd_arguments(call)) return {Way::pass, PassReason::odd_arguments, *dtype};
-  return {Way::compress, PassReason::off, *dtype};
 }
 
 }  // namespace crimp

@@ -3,10 +3,13 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 #include "core/report.hpp"
 #include "core/types.hpp"
+#include "horovod/observer.hpp"
+#include "mpi/runtime.hpp"
 
 namespace crimp {
 
@@ -33,10 +36,6 @@ struct Eligibility {
   Dtype dtype;     // where it is not `pass`
 };
 
-// Which way a call takes, as far as its arguments and the settings say. with_codec: it has a codec whatever CRIMP_CODEC
-// says.
-Eligibility classify(const SumCall&, bool with_codec);
-
 // The element type of a sum of floating-point numbers, or nothing and the reason. A user operation is known by its
 // name or its library; sums_halves() tries it.
 std::optional<Dtype> summed_type(MPI_Datatype, MPI_Op, PassReason* why);
@@ -44,6 +43,25 @@ std::optional<Dtype> summed_type(MPI_Datatype, MPI_Op, PassReason* why);
 // Left to MPI, whose errors are better than ours: null communicators and buffers, in-place receive, no elements; of
 // sums that all ranks receive, where programs alias on all ranks or on none, aliased buffers. A share may lie where one
 // rank's buffer begins.
-bool odd_arguments(const SumCall&);
+inline bool odd_arguments(const SumCall& call) {
+  return call.comm == MPI_COMM_NULL || call.count == 0 || call.count > std::numeric_limits<std::int64_t>::max() ||
+         (call.sendbuf == call.recvbuf && !call.shared) || !call.sendbuf || !call.recvbuf ||
+         call.recvbuf == MPI_IN_PLACE;
+}
+
+// Which way a call takes, as far as its arguments and the settings say. with_codec: it has a codec whatever CRIMP_CODEC
+// says. Inline, because most calls are through with it.
+inline Eligibility classify(const SumCall& call, bool with_codec) {
+  const Runtime& runtime = Runtime::get();
+  if (!with_codec && !runtime.compressing()) return {Way::pass, runtime.why_off(), {}};
+  PassReason why = PassReason::type;
+  const std::optional<Dtype> dtype = summed_type(call.datatype, call.op, &why);
+  if (!dtype) return {Way::pass, why, {}};
+  auto& horovod = horovod::Observer::get();
+  if (horovod.detected() && horovod.is_adasum(*dtype, call.comm)) return {Way::pass, PassReason::adasum, *dtype};
+  if (call.count < runtime.settings().min_count) return {Way::small, PassReason::small, *dtype};
+  if (odd_arguments(call)) return {Way::pass, PassReason::odd_arguments, *dtype};
+  return {Way::compress, PassReason::off, *dtype};
+}
 
 }  // namespace crimp

@@ -150,11 +150,12 @@ int Staged::finish(MPI_Comm comm, int rc) {
 
 int pass_allreduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
                    MPI_Comm comm) {
+  if (goes_straight(next, {sendbuf, recvbuf})) return next.Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
   const auto call = [&] {
     const ReentrancyGuard handed_on(next);
     return next.Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
   };
-  if (in_program_memory({sendbuf, recvbuf}) || !stages() || comm == MPI_COMM_NULL || count <= 0) return call();
+  if (!stages() || comm == MPI_COMM_NULL || count <= 0) return call();
   Staged staged;
   const int failed = guard(comm, [&] {
     const Extent extent = extent_of(count, datatype);

@@ -14,6 +14,7 @@
 #include "guard.hpp"
 #include "memory/memory_resource.hpp"
 #include "memory/program_memory.hpp"
+#include "next.hpp"
 
 namespace crimp {
 
@@ -79,6 +80,11 @@ struct Buffers {
 // datatype of absolute addresses (MPI_BOTTOM) may be anywhere.
 inline bool in_program_memory(Buffers b) noexcept {
   return in_program_memory(b.sendbuf == MPI_IN_PLACE ? b.recvbuf : b.sendbuf, b.recvbuf);
+}
+
+// The way of nearly all calls that pass: nothing is kept of them, and no tool is behind us that would come back.
+inline bool goes_straight(const NextMpi& next, Buffers buffers) noexcept {
+  return !next.tool && in_program_memory(buffers);
 }
 
 // call(buffers), with stage(staged, ranks, buffers) before it where that is needed. The call itself is outside of the

@@ -61,8 +61,11 @@ Leader leader_of(MPI_Comm comm, int ranks, const Options& options, int ranks_per
 
 }  // namespace
 
-Observer& Observer::get() {
+constinit std::atomic<Observer*> Observer::made_{nullptr};
+
+Observer& Observer::make() {
   static auto& observer = *new Observer;
+  made_.store(&observer, std::memory_order_release);
   return observer;
 }
 

@@ -21,7 +21,10 @@ class Negotiation;
 
 class Observer {
  public:
-  static Observer& get();
+  static Observer& get() {
+    Observer* const made = made_.load(std::memory_order_acquire);
+    return made ? *made : make();
+  }
 
   void detect();  // Horovod made an operation: it runs in this process
   bool detected() const { return detected_.load(std::memory_order_relaxed); }
@@ -52,6 +55,8 @@ class Observer {
   Negotiation* find(MPI_Comm, bool make);
   void note(const Record&);  // into the report, with mutex_ held
   static int forget(MPI_Comm, int keyval, void* negotiation, void* extra);
+  static Observer& make();
+  static std::atomic<Observer*> made_;
   std::atomic<bool> detected_{false}, searches_{false};
   std::atomic<int> keyval_{MPI_KEYVAL_INVALID};
   std::mutex mutex_;

@@ -28,8 +28,11 @@ namespace crimp {
 
 Runtime::Runtime() = default;
 
-Runtime& Runtime::get() {
+constinit std::atomic<Runtime*> Runtime::made_{nullptr};
+
+Runtime& Runtime::make() {
   static auto& runtime = *new Runtime;
+  made_.store(&runtime, std::memory_order_release);
   return runtime;
 }
 

@@ -38,7 +38,10 @@ using AllreduceFn = int (*)(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_C
 
 class Runtime {
  public:
-  static Runtime& get();
+  static Runtime& get() {  // inline: every call of MPI's asks
+    Runtime* const made = made_.load(std::memory_order_acquire);
+    return made ? *made : make();
+  }
 
   // After MPI_Init: reads the settings, compares them over MPI_COMM_WORLD (collective where `world` is true), says the
   // start-up line.
@@ -114,6 +117,8 @@ class Runtime {
   static int forget_nonblocking(MPI_Comm, int keyval, void* sums, void* extra);
   static int finish_late(MPI_Comm, int keyval, void*, void*);
 
+  static Runtime& make();
+  static std::atomic<Runtime*> made_;
   std::atomic<State> state_{State::idle};
   std::mutex mutex_;  // start, sessions_; not held over MPI calls after start: they may wait for forget()
   Settings settings_;
