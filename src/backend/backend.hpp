@@ -41,6 +41,7 @@ struct DecodeJob {
   bool accumulate = false;
   int voters = 0;
   int* bad = nullptr;  // receives what decode_add() returns
+  bool streamed = false;
 };
 
 class Backend {

@@ -33,7 +33,7 @@ Backend::Ticket HostBackend::start_encode(std::span<const EncodeJob> jobs, const
 Backend::Ticket HostBackend::start_decode(std::span<const DecodeJob> jobs, const Progress& progress) {
   for (const DecodeJob& job : jobs)
     *job.bad = decode_add(job.codec, job.partition, job.bodies, job.counter, job.out, job.accumulate, workers_,
-                          progress, job.voters);
+                          progress, job.voters, job.streamed);
   return 0;
 }
 

@@ -102,6 +102,8 @@ class Codec {
     bool diverges_with_residual = false;  // memory=residual is refused unless force=1
     bool whole_tensors =
         false;  // works on tensors, not on pieces: the algorithm low_rank alone runs it, no piece function is called
+    bool hides_stores = false;  // on the host decoding takes long enough for stores to memory behind it, so that to
+                                // make them apart (memory/streamed.hpp) would take longer
   };
   virtual ~Codec() = default;
   virtual const Traits& traits() const = 0;

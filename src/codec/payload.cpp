@@ -9,6 +9,8 @@
 
 #include "codec/feedback.hpp"
 #include "core/reserve.hpp"
+#include "memory/streamed.hpp"
+#include "memory/thread_scratch.hpp"
 #include "memory/workers.hpp"
 
 namespace crimp {
@@ -228,16 +230,19 @@ std::string BodyView::open(const Codec& codec, const ChunkPartition& partition, 
 
 int decode_add(const Codec& codec, const ChunkPartition& partition, std::span<const BodyView> bodies,
                const RandomCounter& counter, float* out, bool accumulate, Workers& workers, const Progress& progress,
-               int voters) {
+               int voters, bool streamed) {
   const auto pieces = partition.pieces();
   if (voters == 0) voters = static_cast<int>(bodies.size());
+  streamed = streamed && !accumulate && !codec.traits().hides_stores;
   std::atomic<int> bad{-1};
   // Piece by piece and ranks inside, so that the sum of a piece stays in L1 and memory sees it once.
   const auto work = [&](int part, int parts) {
     const std::size_t first = pieces.size() * static_cast<std::size_t>(part) / static_cast<std::size_t>(parts);
     const std::size_t last = pieces.size() * static_cast<std::size_t>(part + 1) / static_cast<std::size_t>(parts);
+    float* const apart = streamed ? thread_piece() : nullptr;
     for (std::size_t p = first; p < last; ++p) {
-      float* acc = out + pieces[p].offset;
+      float* const to = out + pieces[p].offset;
+      float* const acc = apart ? apart : to;
       const RandomCounter here{counter.element + pieces[p].offset, counter.step, 0};
       if (!accumulate) std::memset(acc, 0, pieces[p].count * sizeof *acc);
       for (std::size_t r = 0; r < bodies.size(); ++r) {
@@ -248,8 +253,10 @@ int decode_add(const Codec& codec, const ChunkPartition& partition, std::span<co
         }
       }
       if (!accumulate && codec.traits().votes) codec.finish_piece(acc, pieces[p].count, voters);
+      if (apart) streamed_copy(to, apart, pieces[p].count);
       if (part == 0 && progress) progress();
     }
+    if (apart) end_streamed();
   };
   if (workers.threads() == 1) {
     work(0, 1);

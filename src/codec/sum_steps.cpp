@@ -5,6 +5,8 @@
 #include <functional>
 
 #include "codec/packed_sums.hpp"
+#include "memory/streamed.hpp"
+#include "memory/thread_scratch.hpp"
 #include "memory/workers.hpp"
 
 namespace crimp {
@@ -30,7 +32,12 @@ class HostSumSteps final : public SumSteps {
   void decode(const SumChunk& chunk, const std::uint16_t* sums, const float* norms, int ranks,
               const Progress& progress) override {
     each_piece(chunk, progress, [&](const SumPiece& p) {
-      codec_.decode(sums + p.coordinate, norms + p.norm, ranks, p.count, counter(chunk, p), chunk.out + p.offset);
+      float* const out = chunk.out + p.offset;
+      float* const to = chunk.streamed ? thread_piece() : out;
+      codec_.decode(sums + p.coordinate, norms + p.norm, ranks, p.count, counter(chunk, p), to);
+      if (!chunk.streamed) return;
+      streamed_copy(out, to, p.count);
+      end_streamed();
     });
   }
   void integers(const std::uint8_t* indices, std::uint64_t coordinates, int bytes, void* to) override {

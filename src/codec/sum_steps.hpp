@@ -27,6 +27,7 @@ struct SumChunk {
   const float* values;               // of the chunk's first element, as out
   float* out;
   RandomCounter counter;  // likewise
+  bool streamed = false;  // out is written past the caches (memory/streamed.hpp), where that is the host's
 };
 
 // A chunk's coordinates are a multiple of this, and are shared out in such units: multiples of 64 bytes as indices of

@@ -7,6 +7,7 @@
 #include "collective/frame.hpp"
 #include "core/log.hpp"
 #include "core/reserve.hpp"
+#include "memory/streamed.hpp"
 
 namespace crimp {
 void BoundSlice::take(const Slice& of, const PartPlan& part, const CallBuffers& call,
@@ -27,7 +28,10 @@ void BoundSlice::take(const Slice& of, const PartPlan& part, const CallBuffers& 
 Pipeline::Pipeline(Transport& transport, Workers& workers, const RoutePlan& route, const CallBuffers& call,
                    Trace* trace)
     : transport_(transport), workers_(workers), host_(workers), backend_(call.backend ? *call.backend : host_),
-      route_(route), part_(route.part), call_(call), trace_(trace), ranks_(static_cast<std::size_t>(transport.size())),
+      route_(route), part_(route.part),
+      streamed_(
+          outgrows_caches(route.part.shares ? route.part.shares->of(transport.rank()).count() : route.part.count)),
+      call_(call), trace_(trace), ranks_(static_cast<std::size_t>(transport.size())),
       layout_(static_cast<std::uint32_t>(route.part.layout->digest() ^
                                          (route.part.shares ? route.part.shares->digest() : 0))) {
   under_way_.reserve(Transport::kMostUnderWay);
@@ -132,7 +136,8 @@ void Pipeline::add(Decoding& decoding, const BoundSlice& bound, std::span<const 
                            call_.out + (bound.begin() - call_.out_begin),
                            false,
                            voters,
-                           &sum.bad});
+                           &sum.bad,
+                           !decoding.read_again && streamed_});
   if (!backend_.asynchronous()) start_decode(decoding);
 }
 

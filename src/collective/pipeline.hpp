@@ -106,6 +106,7 @@ class Pipeline {
     std::vector<Sum> sums;
     std::vector<DecodeJob> jobs;  // of the sums
     std::optional<Backend::Ticket> ticket;
+    bool read_again = false;  // by the next step: the sums stay in the caches
     void reserve(std::size_t slices) { sums.reserve(slices), jobs.reserve(slices); }  // before any is added
   };
   // Adds a slice, whose views stay until it is started: at once, where the backend is not asynchronous.
@@ -133,6 +134,7 @@ class Pipeline {
   Backend& backend_;  // host_, or the call's own
   const RoutePlan& route_;
   const PartPlan& part_;
+  const bool streamed_;  // the result is, where that is the host's
   const CallBuffers& call_;
   CollectiveResult result_;
   float* scratch_ = nullptr;

@@ -86,6 +86,7 @@ class TwoShot final : public Rounds<TwoShot> {
     }
     encoding_of_sum_.reserve(1);
     decoding_of_sum_.reserve(1);
+    decoding_of_sum_.read_again = true;
     if (route.radix > 1)
       relays_.emplace(
           transport, route.radix, largest_, [this](Transport::Ticket t, std::uint64_t i) { wait(t, i); },

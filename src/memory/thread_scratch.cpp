@@ -3,12 +3,16 @@
 #include <pthread.h>
 
 #include "core/error.hpp"
+#include "core/types.hpp"
 #include "memory/memory_resource.hpp"
 
 namespace crimp {
 namespace {
 
-void drop(void* block) { host_memory().free(static_cast<std::byte*>(block), kThreadScratchBytes); }
+constexpr std::size_t kPieceBytes = kPieceElements * sizeof(float);
+constexpr std::size_t kBlockBytes = kPieceBytes + kThreadScratchBytes;
+
+void drop(void* block) { host_memory().free(static_cast<std::byte*>(block), kBlockBytes); }
 
 // No thread_local: to register its destructor takes memory, and where there is none the C library ends the process.
 pthread_key_t key() {
@@ -21,16 +25,19 @@ pthread_key_t key() {
   return made;
 }
 
-}  // namespace
-
-std::byte* thread_scratch() {
-  if (void* block = pthread_getspecific(key())) return static_cast<std::byte*>(block);
-  std::byte* const made = host_memory().allocate(kThreadScratchBytes);
+std::byte* block() {
+  if (void* known = pthread_getspecific(key())) return static_cast<std::byte*>(known);
+  std::byte* const made = host_memory().allocate(kBlockBytes);
   if (pthread_setspecific(key(), made)) {
     drop(made);
     throw Error(ErrorCode::out_of_memory, "the scratch of a thread could not be kept");
   }
   return made;
 }
+
+}  // namespace
+
+float* thread_piece() { return reinterpret_cast<float*>(block()); }
+std::byte* thread_scratch() { return block() + kPieceBytes; }
 
 }  // namespace crimp

@@ -2,6 +2,7 @@
 // host has one block, made when it first asks and freed when the thread ends.
 //
 // It has one user at a time: who takes it calls nothing that takes it too. Its contents are what the user before left.
+// Before it lies a piece's room for who calls such users; what they read ahead of that is the block.
 // Errors: Error{out_of_memory} where a thread first asks. Who must not fail later asks before: HostBackend::prepare(),
 // and Workers for theirs.
 #pragma once
@@ -13,6 +14,7 @@ namespace crimp {
 inline constexpr std::size_t kThreadScratchBytes = 320 << 10;
 
 std::byte* thread_scratch();  // the calling thread's block, aligned to a page
+float* thread_piece();        // kPieceElements, aligned to a page
 
 template <class T>
 T& thread_scratch_as() {

@@ -14,6 +14,7 @@
 #include "core/output_file.hpp"
 #include "loopback.hpp"
 #include "memory/memory_resource.hpp"
+#include "memory/streamed.hpp"
 #include "memory/workers.hpp"
 #include "sample_data.hpp"
 #include "simd_option.hpp"
@@ -118,7 +119,8 @@ class Bench {
     open(rank);
   }
   void decode(std::span<const BodyView> views, bool accumulate) {
-    if (decode_add(codec_, shape_, views, {0, step_ - 1, 0}, out_.values(), accumulate, workers_) >= 0)
+    if (decode_add(codec_, shape_, views, {0, step_ - 1, 0}, out_.values(), accumulate, workers_, {}, 0,
+                   outgrows_caches(setup_.count)) >= 0)
       throw Error(ErrorCode::payload_corrupt, codec_.spec() + ": a piece that it encoded itself does not decode");
   }
   // Of rank 0's last payload against its values: |decoded - values| / |values|.

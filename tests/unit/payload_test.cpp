@@ -3,7 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "core/random.hpp"
@@ -176,6 +178,34 @@ TEST_SUITE("payload") {
       }
     }
     CHECK(found > (kSanitized ? 600 : 8 * 200));
+  }
+
+  TEST_CASE("a sum that is written past the caches has the same bits, wherever it lies") {
+    for (const auto& codec : all_codecs()) {
+      CAPTURE(codec->spec());
+      const ChunkPartition partition = three_groups();
+      const std::vector<Bytes> bodies{body_of(*codec, partition, 1), body_of(*codec, partition, 2)};
+      std::vector<BodyView> views(2);
+      for (std::size_t r = 0; r < 2; ++r) REQUIRE(views[r].open(*codec, partition, bodies[r]) == "");
+      Workers one(1), three(3);
+      std::vector<float> expected(partition.count());
+      REQUIRE(decode_add(*codec, partition, views, {}, expected.data(), false, one) == -1);
+      for (const std::size_t place : {0, 1, 2, 3}) {
+        Guarded<float> out(partition.count() + place);
+        std::fill_n(out.data(), partition.count() + place, 7.0f);
+        CHECK(decode_add(*codec, partition, views, {}, out.data() + place, false, place % 2 ? one : three, {}, 0,
+                         true) == -1);
+        CHECK(std::memcmp(out.data() + place, expected.data(), expected.size() * sizeof(float)) == 0);
+        for (std::size_t i = 0; i < place; ++i) CHECK(out.data()[i] == 7.0f);
+        CHECK(out.intact());
+      }
+      // What is added to is read, so it is never written like that.
+      std::vector<float> twice = expected;
+      CHECK(decode_add(*codec, partition, views, {}, twice.data(), true, one, {}, 0, true) == -1);
+      std::vector<float> added = expected;
+      CHECK(decode_add(*codec, partition, views, {}, added.data(), true, one) == -1);
+      CHECK(std::memcmp(twice.data(), added.data(), added.size() * sizeof(float)) == 0);
+    }
   }
 
   TEST_CASE("of several malformed bodies the first is named whatever the threads") {

@@ -361,7 +361,8 @@ class EightBit final : public Codec {
                                   .fixed_size = true,
                                   .biased = false,
                                   .memory = FeedbackKind::none,
-                                  .max_magnitude = kMaxMagnitude};
+                                  .max_magnitude = kMaxMagnitude,
+                                  .hides_stores = true};
 
  private:
   Traits traits_;
