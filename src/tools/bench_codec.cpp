@@ -1,5 +1,6 @@
 // crimp bench codec: each codec beside memcpy. What is measured is what a collective does per rank: one encode with
-// error feedback, and one decode_add of the payloads of all ranks.
+// error feedback, and one decode_add of the payloads of all ranks (allgather, owners of two_shot) or of one (sums in
+// two_shot).
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -69,7 +70,7 @@ class Bench {
     settle(0);
 
     double bytes = 0;
-    std::vector<double> copy, encoding, decoding, adding, encode_ratio, decode_ratio;
+    std::vector<double> copy, encoding, decoding, adding, one, encode_ratio, decode_ratio;
     const std::size_t n = setup_.count * sizeof(float);
     const auto memcpy_time = [&] { return timed([&] { std::memcpy(out_.data(), sample_, n); }); };
     for (int i = 0; i < setup_.repeat; ++i) {
@@ -82,6 +83,7 @@ class Bench {
       decoding.push_back(timed([&] { decode(views_, false); }));
       decode_ratio.push_back(setup_.ranks * copy.back() / decoding.back());
       adding.push_back(timed([&] { decode({views_.data(), 1}, true); }));
+      one.push_back(timed([&] { decode({views_.data(), 1}, false); }));
     }
     const double gigabytes = 1e-9 * static_cast<double>(n);
     nlohmann::ordered_json out;
@@ -90,6 +92,7 @@ class Bench {
     out["encode_GBps"] = gigabytes / median(encoding);
     out["decode_add_GBps"] = setup_.ranks * gigabytes / median(decoding);
     out["decode_add_one_GBps"] = gigabytes / median(adding);
+    out["decode_one_GBps"] = gigabytes / median(one);
     out["encode_vs_memcpy"] = median(encode_ratio);
     out["decode_add_vs_memcpy"] = median(decode_ratio);
     out["bits_per_value"] = 8.0 * bytes / static_cast<double>(setup_.count);
@@ -207,6 +210,7 @@ nlohmann::ordered_json measure_whole(const Setup& setup, const Codec& codec, con
           {"encode_GBps", gigabytes / median(encoding)},
           {"decode_add_GBps", gigabytes / median(decoding)},
           {"decode_add_one_GBps", gigabytes / median(decoding)},
+          {"decode_one_GBps", gigabytes / median(decoding)},
           {"encode_vs_memcpy", median(encode_ratio)},
           {"decode_add_vs_memcpy", median(decode_ratio)},
           {"bits_per_value", 8.0 * sent / static_cast<double>(setup.count)},
@@ -231,6 +235,7 @@ void on_host(const CodecBench& bench, const std::vector<std::shared_ptr<const Co
                      {"encode", "GB/s", 7},
                      {"dec+add", "GB/s", 7},
                      {"+1", "GB/s", 7},
+                     {"dec 1", "GB/s", 7},
                      {"encode", "/memcpy", 8},
                      {"dec+add", "/memcpy", 8},
                      {"bits", "/value", 7},
@@ -245,7 +250,7 @@ void on_host(const CodecBench& bench, const std::vector<std::shared_ptr<const Co
       r["count"] = count;
       out["results"].push_back(r);
       if (!show) continue;
-      auto cells = row_of(r, {"memcpy_GBps", "encode_GBps", "decode_add_GBps", "decode_add_one_GBps",
+      auto cells = row_of(r, {"memcpy_GBps", "encode_GBps", "decode_add_GBps", "decode_add_one_GBps", "decode_one_GBps",
                               "encode_vs_memcpy", "decode_add_vs_memcpy", "bits_per_value", "ratio"});
       cells.push_back(scientific(r["relative_error"].get<double>()));
       table.row(cells);
@@ -304,7 +309,7 @@ int bench_codec(Arguments arguments) {
   CommandLine app(
       "Measures codecs on this machine, medians. On the host: GB of float32 input a second (1 GB = 1e9 bytes), memcpy in between. On a device: kernels with buffers in\n"
       "its memory, bytes read and written a second, copies within its memory in between. dec+add sums the payloads of all ranks into one buffer, as the collective\n"
-      "does; +1 adds one payload to a sum.",
+      "does; +1 adds one payload to a sum; dec 1 decodes one payload, which is written past the caches from 16 MiB on.",
       "crimp bench codec");
   app.option("--codec", setup.codecs, "Codec, may repeat (3lc)").one_each();
   app.flag("--all", setup.all, "All codecs with default parameters");

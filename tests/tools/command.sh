@@ -279,7 +279,7 @@ info_part() {
 }
 
 bench_codec_part() {
-  local keys=() first=(memcpy_GBps encode_GBps decode_add_GBps decode_add_one_GBps encode_vs_memcpy decode_add_vs_memcpy bits_per_value
+  local keys=() first=(memcpy_GBps encode_GBps decode_add_GBps decode_add_one_GBps decode_one_GBps encode_vs_memcpy decode_add_vs_memcpy bits_per_value
     relative_error simd)
   expect 0 '3lc:s=1,zero_run=1' -- "$crimp" bench codec --count 65536 --repeat 3 --json one.json
   for key in "${first[@]}"; do keys+=("results.0.$key"); done
