@@ -155,7 +155,7 @@ int pass_allreduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int 
     const ReentrancyGuard handed_on(next);
     return next.Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
   };
-  if (!stages() || comm == MPI_COMM_NULL || count <= 0) return call();
+  if (in_program_memory({sendbuf, recvbuf}) || !stages() || comm == MPI_COMM_NULL || count <= 0) return call();
   Staged staged;
   const int failed = guard(comm, [&] {
     const Extent extent = extent_of(count, datatype);

@@ -41,7 +41,7 @@ struct DecodeJob {
   bool accumulate = false;
   int voters = 0;
   int* bad = nullptr;  // receives what decode_add() returns
-  bool streamed = false;
+  bool streamed = false;  // a hint, for host memory: nobody reads the sums soon
 };
 
 class Backend {

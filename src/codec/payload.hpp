@@ -101,8 +101,8 @@ class BodyView {
 
 // out[i] = (accumulate ? out[i] : 0) + bodies[0][i] + bodies[1][i] + ..., added in exactly this order for every
 // element, whatever the number of threads; then, unless it accumulates, the codec's finish_piece for so many voters (0:
-// one for each body). streamed, where it does not accumulate: past the caches (memory/streamed.hpp). Returns the index
-// of the first body with malformed pieces, or -1.
+// one for each body). streamed: rather past the caches (memory/streamed.hpp), where it does not accumulate. Returns the
+// index of the first body with malformed pieces, or -1.
 int decode_add(const Codec&, const ChunkPartition&, std::span<const BodyView> bodies, const RandomCounter& counter,
                float* out, bool accumulate, Workers&, const Progress& = {}, int voters = 0, bool streamed = false);
 

@@ -33,10 +33,10 @@ class HostSumSteps final : public SumSteps {
               const Progress& progress) override {
     each_piece(chunk, progress, [&](const SumPiece& p) {
       float* const out = chunk.out + p.offset;
-      float* const to = chunk.streamed ? thread_piece() : out;
-      codec_.decode(sums + p.coordinate, norms + p.norm, ranks, p.count, counter(chunk, p), to);
-      if (!chunk.streamed) return;
-      streamed_copy(out, to, p.count);
+      float* const apart = chunk.streamed ? thread_piece() : nullptr;
+      codec_.decode(sums + p.coordinate, norms + p.norm, ranks, p.count, counter(chunk, p), apart ? apart : out);
+      if (!apart) return;
+      streamed_copy(out, apart, p.count);
       end_streamed();
     });
   }

@@ -116,6 +116,7 @@ class InNodes final : public Exchange {
   void lead(bool same, std::uint8_t flags, const float* sums, CollectiveResult& result, std::optional<Error>& thrown) {
     CallBuffers between = insist([&] { return CallBuffers(call_); });
     between.in = sums;
+    between.read_again = true;  // by the node
     // The other nodes must not wait for this one: a call number that is none makes all leaders see the disagreement.
     if (!same) flags |= kFlagNoMemory, between.sequence ^= 0x80000000u;
     between.flags = flags;

@@ -29,8 +29,8 @@ Pipeline::Pipeline(Transport& transport, Workers& workers, const RoutePlan& rout
                    Trace* trace)
     : transport_(transport), workers_(workers), host_(workers), backend_(call.backend ? *call.backend : host_),
       route_(route), part_(route.part),
-      streamed_(
-          outgrows_caches(route.part.shares ? route.part.shares->of(transport.rank()).count() : route.part.count)),
+      streamed_(!call.read_again && outgrows_caches(route.part.shares ? route.part.shares->of(transport.rank()).count()
+                                                                      : route.part.count)),
       call_(call), trace_(trace), ranks_(static_cast<std::size_t>(transport.size())),
       layout_(static_cast<std::uint32_t>(route.part.layout->digest() ^
                                          (route.part.shares ? route.part.shares->digest() : 0))) {

@@ -55,6 +55,7 @@ struct CallBuffers {
   // Algorithm low_rank: what is known of the tensors' shapes, one per segment (null: nothing, and nothing is to be
   // found), or empty. The call adds to it.
   std::vector<powersgd::Extents*> extents = {};
+  bool read_again = false;     // what `out` receives is read by the rest of the call
   Arena* arena = nullptr;      // has RoutePlan::bytes(); null: this rank had no memory, which `flags` says
   Arena* values = nullptr;     // of backend->memory(); null where the values lie in host memory and one arena is enough
   Backend* backend = nullptr;  // where `in`, `out` and the memories are; null: in host memory

@@ -37,7 +37,13 @@ std::byte* block() {
 
 }  // namespace
 
-float* thread_piece() { return reinterpret_cast<float*>(block()); }
+float* thread_piece() noexcept {
+  try {
+    return reinterpret_cast<float*>(block());
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
 std::byte* thread_scratch() { return block() + kPieceBytes; }
 
 }  // namespace crimp

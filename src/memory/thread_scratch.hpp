@@ -2,7 +2,7 @@
 // host has one block, made when it first asks and freed when the thread ends.
 //
 // It has one user at a time: who takes it calls nothing that takes it too. Its contents are what the user before left.
-// Before it lies a piece's room for who calls such users; what they read ahead of that is the block.
+// Before it lies a piece's room for who calls such users, so that what they prefetch behind a piece is memory.
 // Errors: Error{out_of_memory} where a thread first asks. Who must not fail later asks before: HostBackend::prepare(),
 // and Workers for theirs.
 #pragma once
@@ -13,8 +13,8 @@ namespace crimp {
 
 inline constexpr std::size_t kThreadScratchBytes = 320 << 10;
 
-std::byte* thread_scratch();  // the calling thread's block, aligned to a page
-float* thread_piece();        // kPieceElements, aligned to a page
+std::byte* thread_scratch();     // the calling thread's block, aligned to 4096 bytes
+float* thread_piece() noexcept;  // kPieceElements, likewise; null where a first block cannot be had
 
 template <class T>
 T& thread_scratch_as() {

@@ -114,9 +114,15 @@ void Workers::run(const std::function<void(int, int)>& body) {
     ++pool_->generation;
   }
   pool_->wake.notify_all();
+  // What the caller's own part throws leaves when the others no longer run `body`.
+  struct Join {
+    Pool& pool;
+    ~Join() {
+      std::unique_lock lock(pool.mutex);
+      pool.done.wait(lock, [&] { return pool.pending == 0; });
+    }
+  } const join{*pool_};
   body(0, threads_);
-  std::unique_lock lock(pool_->mutex);
-  pool_->done.wait(lock, [&] { return pool_->pending == 0; });
 }
 
 }  // namespace crimp

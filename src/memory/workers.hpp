@@ -14,8 +14,8 @@ class Workers {
   int threads() const { return threads_; }
 
   // body(part, parts) once for every part in [0, parts), parts = threads(); the caller runs part 0 and returns when all
-  // are done. `body` must not throw. When another thread is inside run(), the caller runs all parts itself: correct,
-  // not parallel.
+  // are done. `body` must not throw but in the caller's part. When another thread is inside run(), the caller runs all
+  // parts itself: correct, not parallel.
   void run(const std::function<void(int part, int parts)>& body);
 
  private:

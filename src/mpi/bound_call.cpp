@@ -41,6 +41,7 @@ class Binder {
       }
       if (ready) part.arena = chosen_.routes[p]->host_bodies ? &values_.packed() : &values_.bodies();
       if (values_.direct()) part.backend = &values_.backend(), part.values = ready ? &values_.values() : nullptr;
+      part.read_again = bound_.widened || bound_.aside;
       part.flags = flags_;
       part.sequence = sequence + static_cast<std::uint32_t>(p);
     }

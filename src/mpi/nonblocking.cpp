@@ -274,6 +274,7 @@ void Sum::bind(const void* values) {
   buffers_.in = widened_ ? widened_ : static_cast<const float*>(values);
   buffers_.out = widened_ ? widened_ : static_cast<float*>(result_);
   if (!widened_) buffers_.out_begin = own_.begin;
+  buffers_.read_again = widened_;
 }
 
 void Sum::start() {
@@ -289,6 +290,7 @@ void Sum::start() {
   const void* values = send_;
   result_ = receive_;
   try {
+    host_.prepare(arena_);
     if (from_.on_device() || to_.on_device()) {
       result_ = values_.take(count_ * element());
       if (from_.on_device()) {

@@ -1,6 +1,5 @@
 // crimp bench codec: each codec beside memcpy. What is measured is what a collective does per rank: one encode with
-// error feedback, and one decode_add of the payloads of all ranks (allgather, owners of two_shot) or of one (sums in
-// two_shot).
+// error feedback, and one decode_add of the payloads of all ranks (allgather) or of one (sums in two_shot).
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -309,7 +308,7 @@ int bench_codec(Arguments arguments) {
   CommandLine app(
       "Measures codecs on this machine, medians. On the host: GB of float32 input a second (1 GB = 1e9 bytes), memcpy in between. On a device: kernels with buffers in\n"
       "its memory, bytes read and written a second, copies within its memory in between. dec+add sums the payloads of all ranks into one buffer, as the collective\n"
-      "does; +1 adds one payload to a sum; dec 1 decodes one payload, which is written past the caches from 16 MiB on.",
+      "does; +1 adds one payload to a sum; dec 1 decodes one payload. dec+add and dec 1 write past the caches from 16 MiB on, as results are.",
       "crimp bench codec");
   app.option("--codec", setup.codecs, "Codec, may repeat (3lc)").one_each();
   app.flag("--all", setup.all, "All codecs with default parameters");

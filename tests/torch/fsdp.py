@@ -4,12 +4,13 @@ The reference keeps a residual for each parameter and rank, sends the largest qu
 gradients, sums and updates are the same operations, so that weights are the same bits.
   fsdp.py WAY: automatic, attached, original (use_orig_params), hook (a hook of the program's own), whole (NO_SHARD), wrapped (by checkpoint_wrapper, whose
   name parameters must not have)
-Control, which must differ: unnamed
+Controls, which must differ: unnamed; unknown (a version of PyTorch whose units have not what crimp.torch reads: a warning says so, and training goes on)
 """
 import copy
 import importlib.metadata
 import json
 import sys
+import warnings
 
 if tuple(map(int, importlib.metadata.version("torch").split(".")[:2])) < (2, 1):
     print("skipped: FullyShardedDataParallel wants CUDA before PyTorch 2.1")
@@ -111,12 +112,24 @@ torch.manual_seed(1)
 model = Net()
 wanted = copy.deepcopy(model)
 crimp.torch.automatic(way not in ("attached", "unnamed"))
+if way == "unknown":
+    crimp.torch._OF_FLAT += ("_of_a_later_version",)
 names = sorted(name for name, _ in model.named_parameters())
 if way == "wrapped":
     for number, block in enumerate(model.blocks):
         model.blocks[number] = checkpoint_wrapper(block)
-sharded = FullyShardedDataParallel(model, auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=torch.device("cpu"), use_orig_params=way == "original",
-                                   sharding_strategy=ShardingStrategy.NO_SHARD if way == "whole" else ShardingStrategy.FULL_SHARD)
+with warnings.catch_warnings(record=True) as warned:
+    warnings.simplefilter("always")
+    sharded = FullyShardedDataParallel(model, auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=torch.device("cpu"), use_orig_params=way == "original",
+                                       sharding_strategy=ShardingStrategy.NO_SHARD if way == "whole" else ShardingStrategy.FULL_SHARD)
+assert (way == "unknown") == any("not known here" in str(w.message) for w in warned), [str(w.message) for w in warned]
+if way == "unknown":
+    try:
+        crimp.torch.attach(sharded)
+    except RuntimeError:
+        pass
+    else:
+        raise SystemError("units that are not known were attached")
 if way == "attached":
     crimp.torch.attach(sharded)
 ran = []
@@ -142,9 +155,10 @@ reference(wanted)
 with FullyShardedDataParallel.summon_full_params(sharded):
     got = {name.replace("_fsdp_wrapped_module.", "").replace("_checkpoint_wrapped_module.", ""): p.detach().clone() for name, p in sharded.named_parameters()}
 apart = max((got[name] - p).abs().max().item() for name, p in wanted.named_parameters())
-if way == "unnamed":
+unnamed = way in ("unnamed", "unknown")
+if unnamed:
     assert apart > 0, "without names the reference's weights were met: this test sees nothing"
 else:
     assert apart == 0, f"rank {rank}: weights differ from the reference's by up to {apart}"
 if rank == 0:
-    print(json.dumps({"sharded" if way != "unnamed" else "unnamed": names, "apart": apart}))
+    print(json.dumps({"unnamed" if unnamed else "sharded": names, "apart": apart}))

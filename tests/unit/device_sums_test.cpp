@@ -172,6 +172,12 @@ void check_sums(const Steps& s, std::uint32_t ranks, unsigned seed) {
                       norms_there.data(), static_cast<int>(ranks), nullptr),
        "decode");
   CHECK(difference(out_there.read(), out) == "");
+  // On the host also past the caches, wherever it lies.
+  std::vector<float> streamed(s.elements + 1, 5.0f);
+  host->decode({s.pieces, nullptr, streamed.data() + 1, kCounter, true}, sums.data(), norms.data(),
+               static_cast<int>(ranks), {});
+  CHECK(std::memcmp(streamed.data() + 1, out.data(), out.size() * sizeof(float)) == 0);
+  CHECK(streamed[0] == 5.0f);
 }
 
 }  // namespace

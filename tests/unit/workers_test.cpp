@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <chrono>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -34,6 +36,20 @@ TEST_SUITE("workers") {
       if (part == 0) first = std::this_thread::get_id();
     });
     CHECK(first == std::this_thread::get_id());
+  }
+
+  TEST_CASE("what the caller's part throws leaves when the others are done, and the workers go on") {
+    Workers workers(3);
+    for (int round = 0; round < 20; ++round) {
+      std::atomic<int> ended{0};
+      const auto work = [&](int part, int) {
+        if (part == 0) throw std::runtime_error("no");
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        ++ended;
+      };
+      CHECK_THROWS_AS(workers.run(work), std::runtime_error);
+      CHECK(ended == 2);
+    }
   }
 
   TEST_CASE("several threads may call run at once and each gets all of its parts") {

@@ -16,6 +16,7 @@ import os
 import socket
 import sys
 import urllib.parse
+import warnings
 import weakref
 
 import torch
@@ -216,6 +217,17 @@ class _UnitNames:
             return self.reduce(*tensors) if self.hook is None else self.hook(self.state, *tensors)
 
 
+# What is read of a FullyShardedDataParallel and of its flat parameter beyond their documented interface: of PyTorch 2.1 to 2.6.
+_OF_UNIT = ("_handle", "_comm_hook", "_comm_hook_state", "_gradient_predivide_factor", "_gradient_postdivide_factor")
+_OF_FLAT = ("_fqns", "_numels_with_padding", "_is_padding_mask")
+
+
+def _is_known(unit):
+    if not all(hasattr(unit, name) for name in _OF_UNIT):
+        return False
+    return unit._handle is None or all(hasattr(unit._handle.flat_param, name) for name in _OF_FLAT)
+
+
 def _unit_hook(names, *tensors):
     names.run(*tensors)
 
@@ -225,7 +237,13 @@ def _attach_units(root):
     for path, unit in root.named_modules():
         if not isinstance(unit, FullyShardedDataParallel) or unit.sharding_strategy.name.startswith(("HYBRID", "_HYBRID")):
             continue  # hybrid ones take no hooks
-        if not getattr(unit, "_handle", None) or not _is_ours(unit.process_group, unit.compute_device.type):
+        if not _is_ours(unit.process_group, unit.compute_device.type):
+            continue
+        if not _is_known(unit):
+            warnings.warn(f"crimp: FullyShardedDataParallel of PyTorch {torch.__version__} keeps its parameters in a way that is not known here, so its "
+                          "gradients go without their names", RuntimeWarning, stacklevel=3)
+            continue
+        if unit._handle is None:
             continue
         if unit._comm_hook is None:
             unit._comm_hook, unit._comm_hook_state = _unit_hook, _UnitNames(unit)
@@ -253,7 +271,8 @@ def attach(model):
             raise ValueError("crimp: the model's process group has another backend")
         _attach_units(model)
         if not any(unit._comm_hook is _unit_hook for unit in FullyShardedDataParallel.fsdp_modules(model)):
-            raise RuntimeError("crimp: no unit of the model can be named: it has a hook already, shards in a hybrid way or has no parameters")
+            raise RuntimeError("crimp: no unit of the model can be named: it has a hook already, shards in a hybrid way, has no parameters or is of a "
+                               "PyTorch that is not known here")
         return model
     if not isinstance(model, DistributedDataParallel):
         raise TypeError(f"crimp: attach takes a DistributedDataParallel or FullyShardedDataParallel, not {type(model).__name__}")
