@@ -1,6 +1,7 @@
 // Sums of which ranks receive shares, and that do not block: MPI_Ireduce, MPI_Ireduce_scatter,
 // MPI_Ireduce_scatter_block, and their forms for MPI_Count.
 #include <optional>
+#include <vector>
 
 #include "allreduce.hpp"
 #include "export.hpp"
@@ -28,7 +29,7 @@ __attribute__((noinline)) int carry(const Asked& asked, const SharedCall& shared
 
 template <class Asked>
 int start(const NextMpi& next, const Asked& asked, MPI_Request* request) {
-  static Runtime& runtime = Runtime::get();
+  Runtime& runtime = Runtime::get();
   const MPI_Comm comm = asked.comm;
   const bool ours = !inside(next) && (runtime.running() || ready()) && comm != MPI_COMM_NULL && request;
   if (ours && runtime.compressing())
@@ -37,10 +38,13 @@ int start(const NextMpi& next, const Asked& asked, MPI_Request* request) {
       const int rc = carry(asked, *shared, request, &carried);
       if (carried || rc != MPI_SUCCESS) return rc;
     }
+  const Buffers buffers{asked.sendbuf, asked.recvbuf};
+  std::vector<int> none;
+  if (!asked.keeps_ints(next) && goes_straight(next, buffers)) return asked.start(next, buffers, none, request);
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     if (ours) asked.stage(staged, ranks, b);
   };
-  return start_by_mpi(next, comm, {asked.sendbuf, asked.recvbuf}, asked.keeps_ints(next), request, stage,
+  return start_by_mpi(next, comm, buffers, asked.keeps_ints(next), request, stage,
                       [&](Buffers b, std::vector<int>& ints) { return asked.start(next, b, ints, request); });
 }
 

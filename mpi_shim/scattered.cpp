@@ -48,8 +48,9 @@ __attribute__((noinline)) int agree(MPI_Comm comm, bool* agreed) {
 
 template <class Asked>
 int scatter(const NextMpi& next, const Asked& asked) {
-  if (inside(next)) return asked.sum(next, {asked.sendbuf, asked.recvbuf});
-  static Runtime& runtime = Runtime::get();
+  const Buffers buffers{asked.sendbuf, asked.recvbuf};
+  if (inside(next)) return asked.sum(next, buffers);
+  Runtime& runtime = Runtime::get();
   if ((!runtime.running() && !ready()) || asked.comm == MPI_COMM_NULL) return pass_shares(next, asked);
   bool agreed = true;
   if (runtime.late())
@@ -57,6 +58,7 @@ int scatter(const NextMpi& next, const Asked& asked) {
   // Of what is none programs make many that were never meant: those are not counted.
   if (agreed && runtime.compressing())
     if (const auto shared = shared_call(asked, runtime.settings().min_count)) return sum_or_pass(next, asked, *shared);
+  if (goes_straight(next, buffers)) return asked.sum(next, buffers);
   return pass_shares(next, asked);
 }
 

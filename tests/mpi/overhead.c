@@ -16,7 +16,15 @@ typedef int (*testing)(MPI_Request*, int*, MPI_Status*);
 typedef int (*testing_some)(int, MPI_Request*, int*, int*, MPI_Status*);
 typedef int (*reduce)(const void*, void*, int, MPI_Datatype, MPI_Op, int, MPI_Comm);
 typedef int (*starting)(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request*);
+typedef int (*starting_root)(const void*, void*, int, MPI_Datatype, MPI_Op, int, MPI_Comm, MPI_Request*);
+typedef int (*starting_shares)(const void*, void*, const int*, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request*);
+typedef int (*shares)(const void*, void*, const int*, MPI_Datatype, MPI_Op, MPI_Comm);
+typedef int (*waiting_any)(int, MPI_Request*, int*, MPI_Status*);
+typedef int (*testing_all)(int, MPI_Request*, int*, MPI_Status*);
+typedef int (*testing_any)(int, MPI_Request*, int*, int*, MPI_Status*);
+typedef int (*asking)(MPI_Request, int*, MPI_Status*);
 typedef int (*starting_again)(MPI_Request*);
+typedef int (*starting_all)(int, MPI_Request*);
 typedef int (*allreduce)(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm);
 
 static double now(void) {
@@ -37,24 +45,59 @@ static waiting native_wait;
 
 /* Other calls: of requests that are none, so that MPI has next to nothing to do, and of one integer. What does not
  * block is waited for past Crimp. */
-enum { kWait, kWaitall, kTest, kTestsome, kStart, kReduce, kReduceScatter, kIallreduce, kOthers };
+enum {
+  kWait,
+  kWaitall,
+  kWaitany,
+  kWaitsome,
+  kTest,
+  kTestall,
+  kTestany,
+  kTestsome,
+  kGetStatus,
+  kStart,
+  kStartall,
+  kReduce,
+  kReduceScatter,
+  kReduceScatterBlock,
+  kIallreduce,
+  kIreduce,
+  kIreduceScatter,
+  kIreduceScatterBlock,
+  kOthers
+};
 static double other(int which, void* f) {
   enum { kCalls = 2000 };
   static long long in[2], out[2];
   static MPI_Request again = MPI_REQUEST_NULL;
   MPI_Request none[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
-  int flag = 0, indices[2];
-  if (which == kStart && again == MPI_REQUEST_NULL)
+  int flag = 0, index = 0, indices[2];
+  const int one = 1;
+  if ((which == kStart || which == kStartall) && again == MPI_REQUEST_NULL)
     MPI_Send_init(in, 1, MPI_INT, MPI_PROC_NULL, 0, MPI_COMM_WORLD, &again);
   const double begin = now();
   for (int i = 0; i < kCalls; ++i) switch (which) {
       case kWait: ((waiting)f)(none, MPI_STATUS_IGNORE); break;
       case kWaitall: ((waiting_all)f)(2, none, MPI_STATUSES_IGNORE); break;
+      case kWaitany: ((waiting_any)f)(2, none, &index, MPI_STATUS_IGNORE); break;
+      case kTestall: ((testing_all)f)(2, none, &flag, MPI_STATUSES_IGNORE); break;
+      case kTestany: ((testing_any)f)(2, none, &index, &flag, MPI_STATUS_IGNORE); break;
+      case kGetStatus: ((asking)f)(none[0], &flag, MPI_STATUS_IGNORE); break;
       case kTest: ((testing)f)(none, &flag, MPI_STATUS_IGNORE); break;
+      case kWaitsome:
       case kTestsome: ((testing_some)f)(2, none, &flag, indices, MPI_STATUSES_IGNORE); break;
       case kStart: ((starting_again)f)(&again), native_wait(&again, MPI_STATUS_IGNORE); break;
+      case kStartall: ((starting_all)f)(1, &again), native_wait(&again, MPI_STATUS_IGNORE); break;
       case kReduce: ((reduce)f)(in, out, 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD); break;
-      case kReduceScatter: ((allreduce)f)(in, out, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD); break;
+      case kReduceScatter: ((shares)f)(in, out, &one, MPI_INT, MPI_SUM, MPI_COMM_WORLD); break;
+      case kReduceScatterBlock: ((allreduce)f)(in, out, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD); break;
+      case kIreduce:
+        ((starting_root)f)(in, out, 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD, none), native_wait(none, MPI_STATUS_IGNORE);
+        break;
+      case kIreduceScatter:
+        ((starting_shares)f)(in, out, &one, MPI_INT, MPI_SUM, MPI_COMM_WORLD, none);
+        native_wait(none, MPI_STATUS_IGNORE);
+        break;
       default: ((starting)f)(in, out, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, none); native_wait(none, MPI_STATUS_IGNORE);
     }
   return (now() - begin) / kCalls;
@@ -116,18 +159,29 @@ int main(int argc, char** argv) {
     slow = 1;
   }
   native_wait = (waiting)in_libmpi("PMPI_Wait");
+#define OF(name) \
+  { "MPI_" #name, (void*)MPI_##name, in_libmpi("PMPI_" #name) }
   const struct {
     const char* name;
     void *through, *past;
-  } others[kOthers] = {
-      {"MPI_Wait", (void*)MPI_Wait, in_libmpi("PMPI_Wait")},
-      {"MPI_Waitall", (void*)MPI_Waitall, in_libmpi("PMPI_Waitall")},
-      {"MPI_Test", (void*)MPI_Test, in_libmpi("PMPI_Test")},
-      {"MPI_Testsome", (void*)MPI_Testsome, in_libmpi("PMPI_Testsome")},
-      {"MPI_Start", (void*)MPI_Start, in_libmpi("PMPI_Start")},
-      {"MPI_Reduce", (void*)MPI_Reduce, in_libmpi("PMPI_Reduce")},
-      {"MPI_Reduce_scatter_block", (void*)MPI_Reduce_scatter_block, in_libmpi("PMPI_Reduce_scatter_block")},
-      {"MPI_Iallreduce", (void*)MPI_Iallreduce, in_libmpi("PMPI_Iallreduce")}};
+  } others[kOthers] = {OF(Wait),
+                       OF(Waitall),
+                       OF(Waitany),
+                       OF(Waitsome),
+                       OF(Test),
+                       OF(Testall),
+                       OF(Testany),
+                       OF(Testsome),
+                       OF(Request_get_status),
+                       OF(Start),
+                       OF(Startall),
+                       OF(Reduce),
+                       OF(Reduce_scatter),
+                       OF(Reduce_scatter_block),
+                       OF(Iallreduce),
+                       OF(Ireduce),
+                       OF(Ireduce_scatter),
+                       OF(Ireduce_scatter_block)};
   for (int c = 0; c < kOthers && !once; ++c) {
     enum { kRounds = 301 };
     double plain[kRounds], added[kRounds];
