@@ -40,7 +40,7 @@ struct DecodeJob {
   float* out;
   bool accumulate = false;
   int voters = 0;
-  int* bad = nullptr;  // receives what decode_add() returns
+  int* bad = nullptr;     // receives what decode_add() returns
   bool streamed = false;  // a hint, for host memory: nobody reads the sums soon
 };
 
