@@ -8,7 +8,7 @@
 #   -L LABEL   tests with this label only (unit, mpi, tools, house, horovod, torch, gpu, bench, long)
 #
 # Ends with the line "N passed, M failed, K skipped". Builds stay in build, build-asan and build-tsan and are incremental; the latter two
-# hold nothing but the unit suites. Where the minutes go: docs/design_notes.md.
+# hold nothing but the unit suites (with --long build-tsan also programs that make requests under mpirun). Where the minutes go: docs/design_notes.md.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -33,12 +33,12 @@ results=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$results"' EXIT
 broken=0
 
-# DIRECTORY TARGET CMAKE-ARGUMENTS...
+# DIRECTORY "TARGET ..." CMAKE-ARGUMENTS...
 build() {
   local dir=$1 target=$2
   shift 2
   [ -e "$dir/CMakeCache.txt" ] || set -- "$@" -DCRIMP_JUMBO=ON  # nobody edits yet
-  cmake -G Ninja -S . -B "$dir" "$@" >"$results/$dir.log" 2>&1 && ninja -C "$dir" "$target" >>"$results/$dir.log" 2>&1
+  cmake -G Ninja -S . -B "$dir" "$@" >"$results/$dir.log" 2>&1 && ninja -C "$dir" $target >>"$results/$dir.log" 2>&1
 }
 
 # A build that fails is one failed test, and the others still run. How many cores a test takes is in its properties, so that
@@ -71,7 +71,7 @@ if [ -z "$quick" ] && [[ ${label[1]:-unit} == unit ]]; then
     build build-asan crimp_unit -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCRIMP_TESTS=unit -DCRIMP_SANITIZE=address,undefined
     echo $? >"$results/asan"
     ln -sf build-tsan.log "$results/sanitizers.log"
-    build build-tsan crimp_unit -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCRIMP_TESTS=unit -DCRIMP_SANITIZE=thread
+    build build-tsan "crimp_unit${long:+ crimp_tsan}" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCRIMP_TESTS=unit -DCRIMP_SANITIZE=thread
     echo $? >"$results/tsan"
   ) &
   sanitizers=$!
