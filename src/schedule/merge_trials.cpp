@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::size_t kSamples = 32;  // of calls of a size, the last ones
 
+bool searchable(const StepTrace& seen) { return seen.steps > 0 && seen.calls[0].points().size() > 1; }
+
 }  // namespace
 
 double MergeTrials::Candidate::median_s() const { return median(steps_s); }
@@ -28,6 +30,7 @@ MergeTrials::MergeTrials(std::vector<std::uint64_t> tensor_bytes, std::vector<bo
 }
 
 void MergeTrials::begin(const Plan* until_now) {
+  if (until_now) before_ = trace();
   candidates_.clear();
   current_ = 0;
   round_ = repeats_ = shifts_ = 0;
@@ -116,6 +119,11 @@ void MergeTrials::stepped(double s, std::span<const double> ready_s, bool distur
 }
 
 StepTrace MergeTrials::trace() const {
+  StepTrace now = measured();
+  return searchable(now) || before_.steps == 0 ? now : before_;
+}
+
+StepTrace MergeTrials::measured() const {
   StepTrace out;
   for (std::size_t u = 0; u < unit_begin_.size(); ++u) {
     const std::uint32_t end = u + 1 < unit_begin_.size() ? unit_begin_[u + 1] : tensors_;
@@ -133,13 +141,12 @@ StepTrace MergeTrials::trace() const {
 }
 
 void MergeTrials::propose_searched() {
-  const StepTrace seen = trace();
-  const auto& calls = seen.calls[0].points();
-  if (seen.steps == 0 || calls.size() < 2) return;
+  const StepTrace seen = measured();
+  if (!searchable(seen)) return;
   const auto searched = [&](double extra_s) { return Plan{true, of_units(best_grouping(seen.timeline(extra_s)))}; };
   propose(searched(0), "the timeline's optimum");
   // Calls cost the rest of the machine more than the time that they are seen to take.
-  const double least = calls.front().s;
+  const double least = seen.calls[0].points().front().s;
   propose(searched(least), "the timeline's optimum, calls dearer");
   propose(searched(3 * least), "the timeline's optimum, calls much dearer");
 }

@@ -70,13 +70,15 @@ class MergeTrials {
   const std::vector<Candidate>& candidates() const { return candidates_; }
   std::uint64_t searched_steps() const { return searched_steps_; }  // of the last search
   std::uint64_t searches() const { return searches_; }              // 0: a plan is reused
-  // What the last search measured, but for the tensors' names. Without steps: a plan is reused.
+  // What the last search measured, but for the tensors' names: the one before, where this one has not measured yet.
+  // Without steps: a plan is reused.
   StepTrace trace() const;
 
  private:
   void begin(const Plan* until_now);
   void propose(Plan plan, const char* origin);
   void propose_searched();
+  StepTrace measured() const;  // of this search
   Grouping of_units(Grouping) const;
   std::optional<std::uint8_t> codec_of_call(std::uint64_t bytes) const;
   bool watch(double median_s);
@@ -96,6 +98,7 @@ class MergeTrials {
   unsigned in_turn_ = 0;
   std::map<std::pair<std::uint8_t, int>, std::vector<Curve::Point>> calls_;  // by codec and half octaves of bytes
   std::vector<std::vector<double>> ready_s_;                                 // of each unit
+  StepTrace before_;  // what the search before this one measured
   std::uint64_t searched_steps_ = 0, searches_ = 0;
 };
 

@@ -167,13 +167,18 @@ TEST_SUITE("merge_trials") {
     for (int window = 0; window < 10; ++window) m.turn(trials, false, window == 3 || window == 6 ? 2 : 1.2);
     CHECK(trials.watching());
     CHECK(trials.searches() == 1);
+    const StepTrace first = trials.trace();
+    REQUIRE(first.steps > 0);
     m.turn(trials, false, 2);
     m.turn(trials, false, 2);
     CHECK_FALSE(trials.watching());
     CHECK(trials.searches() == 2);
+    CHECK(trials.trace().json() == first.json());  // the new search has not measured anything yet
     CHECK(std::any_of(trials.candidates().begin(), trials.candidates().end(),
                       [&](const auto& c) { return c.plan == plan; }));
     CHECK(m.until_chosen(trials) > 0);
+    CHECK(trials.trace().steps > 0);
+    CHECK(trials.trace().json() != first.json());
   }
 
   TEST_CASE("a plan that is reused is watched at once") {
