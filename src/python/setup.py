@@ -9,6 +9,7 @@ import shlex
 import subprocess
 
 import setuptools
+import torch
 from torch.utils import cpp_extension
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -54,12 +55,14 @@ def mpi_flags():
             [word for word in words if word.startswith(("-L", "-l", "-Wl")) and word not in ("-lmpi_cxx", "-lmpicxx")])
 
 
+# From PyTorch 2 on its own builder names the standard that its headers need: C++17, in later ones C++20.
+standard = ["-std=c++17"] if torch.__version__.startswith("1.") else []
 crimp_compile, crimp_link = crimp_flags()
 mpi_compile, mpi_link = mpi_flags()
 extension = cpp_extension.CppExtension(
     "crimp._c10d",
     ["c10d/extension.cpp"],
     depends=sorted(str(path.relative_to(HERE)) for path in HERE.glob("c10d/*.?pp")),
-    extra_compile_args=[*crimp_compile, *mpi_compile, "-std=c++17", "-O2", "-ftree-loop-vectorize", "-g0", "-w", "-fvisibility=hidden", "-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX"],
+    extra_compile_args=[*crimp_compile, *mpi_compile, *standard, "-O2", "-ftree-loop-vectorize", "-g0", "-w", "-fvisibility=hidden", "-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX"],
     extra_link_args=[*crimp_link, *mpi_link])  # Crimp ahead of MPI
 setuptools.setup(ext_modules=[extension], cmdclass={"build_ext": cpp_extension.BuildExtension})

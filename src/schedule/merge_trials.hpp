@@ -98,7 +98,7 @@ class MergeTrials {
   unsigned in_turn_ = 0;
   std::map<std::pair<std::uint8_t, int>, std::vector<Curve::Point>> calls_;  // by codec and half octaves of bytes
   std::vector<std::vector<double>> ready_s_;                                 // of each unit
-  StepTrace before_;  // what the search before this one measured
+  StepTrace before_;                                                         // what the search before this one measured
   std::uint64_t searched_steps_ = 0, searches_ = 0;
 };
 

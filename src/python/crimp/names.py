@@ -1,0 +1,60 @@
+"""Which tensors lie in a buffer that is about to be reduced, and whether models say so by themselves."""
+import contextlib
+import itertools
+import weakref
+
+import torch.distributed as dist
+
+from crimp import _c10d
+
+_automatic = True
+
+
+def automatic(on):
+    """Whether models made from now on are attached by themselves."""
+    global _automatic
+    _automatic = bool(on)
+
+
+def is_automatic():
+    return _automatic
+
+
+@contextlib.contextmanager
+def named(tensors, divisor=1):
+    """Inside, calls of this thread that reduce a buffer of as many elements as `tensors` have together are named; of
+    those that scatter it, which may be padded to a multiple of the ranks, also where it is longer by that.
+
+    tensors: pairs of a name and a number of elements, in the buffer's order, or what came from `label`. `divisor`: what
+    the buffer is divided by before it is summed. Names and counts are the same on all ranks.
+    """
+    before = _c10d.set_label(tensors if isinstance(tensors, _c10d.Label) else label(tensors, divisor))
+    try:
+        yield
+    finally:
+        _c10d.set_label(before)
+
+
+def label(tensors, divisor=1):
+    """What `named` takes, made once for many calls."""
+    names, counts = zip(*tensors) if (tensors := list(tensors)) else ((), ())
+    return _c10d.Label(list(names), list(counts), divisor)
+
+
+_numbers_of_group = weakref.WeakKeyDictionary()  # process group -> (numbers to come, module -> its number in that group)
+
+
+def prefix_in_group(group, module):
+    """Another model may have the same names."""
+    to_come, numbers = _numbers_of_group.setdefault(group, (itertools.count(1), weakref.WeakKeyDictionary()))
+    number = numbers.get(module) or numbers.setdefault(module, next(to_come))
+    return "" if number == 1 else f"{number}:"
+
+
+def is_ours(group, device):
+    """Whether sums of tensors of this device are the backend's: PyTorch 2 may have one for each, as in "cpu:gloo,cuda:crimp"."""
+    try:
+        name = (getattr(dist, "get_backend_config", None) or dist.get_backend)(group).lower()
+    except Exception:  # a group of another kind
+        return False
+    return (dict(one.split(":", 1) for one in name.split(",")).get(device) if ":" in name else name) == "crimp"
