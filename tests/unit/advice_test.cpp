@@ -9,21 +9,21 @@
 using namespace crimp;
 using namespace crimp::tools;
 
-namespace {
-
-const std::string kTernary = make_codec("3lc")->spec(), kSparse = make_codec("3lc:s=1.75")->spec();
-
-std::vector<Forecast> rows(double plain, double halves, double ternary, double sparse) {
-  std::vector<Forecast> all{{.codec = "none", .algorithm = "mpi", .merge = "all", .step_s = plain}};
-  for (const auto& [codec, step_s] : {std::pair{std::string("fp16"), halves}, {kTernary, ternary}, {kSparse, sparse}})
-    for (const char* algorithm : {"allgather", "auto"})
-      all.push_back({.codec = codec, .algorithm = algorithm, .merge = "all", .step_s = step_s});
-  return all;
-}
-
-}  // namespace
-
 TEST_SUITE("advice") {
+  namespace {
+
+  const std::string kTernary = make_codec("3lc")->spec(), kSparse = make_codec("3lc:s=1.75")->spec();
+
+  std::vector<Forecast> rows(double plain, double halves, double ternary, double sparse) {
+    std::vector<Forecast> all{{.codec = "none", .algorithm = "mpi", .merge = "all", .step_s = plain}};
+    for (const auto& [codec, step_s] : {std::pair{std::string("fp16"), halves}, {kTernary, ternary}, {kSparse, sparse}})
+      for (const char* algorithm : {"allgather", "auto"})
+        all.push_back({.codec = codec, .algorithm = algorithm, .merge = "all", .step_s = step_s});
+    return all;
+  }
+
+  }  // namespace
+
   TEST_CASE("the shortest step whose risk is small") {
     const Advice a = advise(rows(10, 6, 3, 2), {}, {});
     CHECK(a.pays);

@@ -11,39 +11,39 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-Setup three_chunks(const std::string& spec, Algorithm algorithm = Algorithm::allgather) {
-  const std::uint64_t count = 100003;
-  Setup setup{make_codec(spec), named_layout(count, {50000, 17, 1000}), count};
-  setup.algorithm = algorithm;
-  return setup;
-}
-
-void give_residuals(std::vector<Rank>& ranks) {
-  for (auto& r : ranks)
-    for (std::size_t i = 0; i < r.residual.size(); ++i) r.residual[i] = 0.001f * static_cast<float>(i % 7);
-}
-
-// The call on every rank with a setup of its own; what each one threw.
-std::vector<std::string> errors_of(const std::vector<Setup>& setups, std::vector<Rank>& ranks) {
-  std::vector<std::string> errors(ranks.size());
-  run_ranks(static_cast<int>(ranks.size()), [&](ThreadTransport& transport) {
-    const auto r = static_cast<std::size_t>(transport.rank());
-    Workers workers(1);
-    try {
-      call(transport, setups[r], ranks[r], workers);
-    } catch (const Error& e) {
-      errors[r] = std::string(name_of(e.code())) + ": " + e.what();
-    }
-    ranks[r].exchanges = transport.exchanges();
-  });
-  return errors;
-}
-
-}  // namespace
-
 TEST_SUITE("allgather_failures") {
+  namespace {
+
+  Setup three_chunks(const std::string& spec, Algorithm algorithm = Algorithm::allgather) {
+    const std::uint64_t count = 100003;
+    Setup setup{make_codec(spec), named_layout(count, {50000, 17, 1000}), count};
+    setup.algorithm = algorithm;
+    return setup;
+  }
+
+  void give_residuals(std::vector<Rank>& ranks) {
+    for (auto& r : ranks)
+      for (std::size_t i = 0; i < r.residual.size(); ++i) r.residual[i] = 0.001f * static_cast<float>(i % 7);
+  }
+
+  // The call on every rank with a setup of its own; what each one threw.
+  std::vector<std::string> errors_of(const std::vector<Setup>& setups, std::vector<Rank>& ranks) {
+    std::vector<std::string> errors(ranks.size());
+    run_ranks(static_cast<int>(ranks.size()), [&](ThreadTransport& transport) {
+      const auto r = static_cast<std::size_t>(transport.rank());
+      Workers workers(1);
+      try {
+        call(transport, setups[r], ranks[r], workers);
+      } catch (const Error& e) {
+        errors[r] = std::string(name_of(e.code())) + ": " + e.what();
+      }
+      ranks[r].exchanges = transport.exchanges();
+    });
+    return errors;
+  }
+
+  }  // namespace
+
   TEST_CASE("flags of one rank send all ranks through MPI after one exchange and nothing has changed") {
     Turns turns(1, 1, 5);
     for (const auto& algorithm : carriers())

@@ -15,18 +15,18 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-// A header and a body for each chunk.
-void check(const Setup& setup, int n, std::uint64_t seed) { check_calls(setup, n, seed, 2); }
-
-Setup setup_of(std::shared_ptr<const Codec> codec, std::uint64_t count, std::shared_ptr<const Layout> layout) {
-  return {std::move(codec), std::move(layout), count};
-}
-
-}  // namespace
-
 TEST_SUITE("allgather") {
+  namespace {
+
+  // A header and a body for each chunk.
+  void check(const Setup& setup, int n, std::uint64_t seed) { check_calls(setup, n, seed, 2); }
+
+  Setup setup_of(std::shared_ptr<const Codec> codec, std::uint64_t count, std::shared_ptr<const Layout> layout) {
+    return {std::move(codec), std::move(layout), count};
+  }
+
+  }  // namespace
+
   TEST_CASE("every codec and number of ranks with unknown and named layouts in and out of place") {
     Turns turns(5, 5, 23);
     for (const auto& codec : all_codecs()) {

@@ -16,47 +16,47 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-std::vector<float> values_of(std::uint64_t count, float size = 1.0f) {
-  const Random random(7, 3);
-  std::vector<float> out(count);
-  for (std::uint64_t i = 0; i < count; ++i) out[i] = size * random.normal(i);
-  return out;
-}
-
-std::vector<std::byte> rounded(const std::vector<float>& values, const RandomCounter& counter) {
-  std::vector<std::byte> out(byte_residual::bytes(values.size()));
-  byte_residual::round(values.data(), values.size(), counter, out.data());
-  return out;
-}
-
-// As the header says it.
-std::vector<std::byte> by_definition(const std::vector<float>& values, const RandomCounter& counter) {
-  const std::uint64_t n = values.size(), blocks = (n + 255) / 256;
-  std::vector<std::byte> out(4 * blocks + (n + 3) / 4 * 4);
-  for (std::uint64_t b = 0; b < blocks; ++b) {
-    float largest = 0;
-    for (std::uint64_t i = 256 * b; i < std::min(n, 256 * b + 256); ++i)
-      largest = std::max(largest, std::abs(values[i]));
-    const float scale = largest < 0x1p-100f ? 0.0f : largest / 127.0f;
-    std::memcpy(out.data() + 4 * b, &scale, 4);
-    for (std::uint64_t i = 256 * b; i < std::min(n, 256 * b + 256) && scale > 0; ++i) {
-      RandomCounter at = counter;
-      at.element += i / 1048576 * 1048576;
-      const float chance =
-          static_cast<float>(dither::bits16(at, 0x42595400, static_cast<std::uint32_t>(i % 1048576))) / 65536.0f +
-          0.5f / 65536.0f;
-      const float up = std::floor(values[i] * (127.0f / largest) + chance);
-      out[4 * blocks + i] = static_cast<std::byte>(static_cast<std::int8_t>(std::clamp(up, -127.0f, 127.0f)));
-    }
-  }
-  return out;
-}
-
-}  // namespace
-
 TEST_SUITE("byte_residual") {
+  namespace {
+
+  std::vector<float> values_of(std::uint64_t count, float size = 1.0f) {
+    const Random random(7, 3);
+    std::vector<float> out(count);
+    for (std::uint64_t i = 0; i < count; ++i) out[i] = size * random.normal(i);
+    return out;
+  }
+
+  std::vector<std::byte> rounded(const std::vector<float>& values, const RandomCounter& counter) {
+    std::vector<std::byte> out(byte_residual::bytes(values.size()));
+    byte_residual::round(values.data(), values.size(), counter, out.data());
+    return out;
+  }
+
+  // As the header says it.
+  std::vector<std::byte> by_definition(const std::vector<float>& values, const RandomCounter& counter) {
+    const std::uint64_t n = values.size(), blocks = (n + 255) / 256;
+    std::vector<std::byte> out(4 * blocks + (n + 3) / 4 * 4);
+    for (std::uint64_t b = 0; b < blocks; ++b) {
+      float largest = 0;
+      for (std::uint64_t i = 256 * b; i < std::min(n, 256 * b + 256); ++i)
+        largest = std::max(largest, std::abs(values[i]));
+      const float scale = largest < 0x1p-100f ? 0.0f : largest / 127.0f;
+      std::memcpy(out.data() + 4 * b, &scale, 4);
+      for (std::uint64_t i = 256 * b; i < std::min(n, 256 * b + 256) && scale > 0; ++i) {
+        RandomCounter at = counter;
+        at.element += i / 1048576 * 1048576;
+        const float chance =
+            static_cast<float>(dither::bits16(at, 0x42595400, static_cast<std::uint32_t>(i % 1048576))) / 65536.0f +
+            0.5f / 65536.0f;
+        const float up = std::floor(values[i] * (127.0f / largest) + chance);
+        out[4 * blocks + i] = static_cast<std::byte>(static_cast<std::int8_t>(std::clamp(up, -127.0f, 127.0f)));
+      }
+    }
+    return out;
+  }
+
+  }  // namespace
+
   TEST_CASE("bytes are those of the definition on every target") {
     for_each_target([&](const std::string& target) {
       CAPTURE(target);

@@ -10,39 +10,39 @@
 
 using namespace crimp;
 
-namespace {
-
-Settings settings_of(const std::string& codec, const std::string& rules) {
-  Settings settings;
-  settings.codec = codec;
-  settings.rules = rules;
-  return settings;
-}
-
-struct Plans {
-  explicit Plans(const Settings& of) : settings(of), planner(settings, rules) {
-    rules.read(settings, [](const std::string& text) { FAIL(text); });
-  }
-  std::shared_ptr<const CallPlan> of(const std::vector<std::string>& names, std::uint64_t each = 2000,
-                                     Dtype dtype = Dtype::f32, int level = -1) {
-    std::vector<Segment> segments;
-    for (std::uint64_t i = 0; i < names.size(); ++i) segments.push_back({names[i], i * each, each});
-    return planner.plan(dtype, names.size() * each, Layout::make(Layout::Source::named, segments), level);
-  }
-  Settings settings;
-  CodecRules rules;
-  Planner planner;
-};
-
-std::vector<std::string> codecs_of(const CallPlan& plan) {
-  std::vector<std::string> all;
-  for (const Codec* codec : plan.codecs) all.push_back(codec ? codec->spec() : "exactly");
-  return all;
-}
-
-}  // namespace
-
 TEST_SUITE("call_plan") {
+  namespace {
+
+  Settings settings_of(const std::string& codec, const std::string& rules) {
+    Settings settings;
+    settings.codec = codec;
+    settings.rules = rules;
+    return settings;
+  }
+
+  struct Plans {
+    explicit Plans(const Settings& of) : settings(of), planner(settings, rules) {
+      rules.read(settings, [](const std::string& text) { FAIL(text); });
+    }
+    std::shared_ptr<const CallPlan> of(const std::vector<std::string>& names, std::uint64_t each = 2000,
+                                       Dtype dtype = Dtype::f32, int level = -1) {
+      std::vector<Segment> segments;
+      for (std::uint64_t i = 0; i < names.size(); ++i) segments.push_back({names[i], i * each, each});
+      return planner.plan(dtype, names.size() * each, Layout::make(Layout::Source::named, segments), level);
+    }
+    Settings settings;
+    CodecRules rules;
+    Planner planner;
+  };
+
+  std::vector<std::string> codecs_of(const CallPlan& plan) {
+    std::vector<std::string> all;
+    for (const Codec* codec : plan.codecs) all.push_back(codec ? codec->spec() : "exactly");
+    return all;
+  }
+
+  }  // namespace
+
   TEST_CASE("the second call of the same tensors plans nothing, and has the routes of the first") {
     Plans plans(settings_of("3lc", ""));
     const auto first = plans.of({"a", "b"});

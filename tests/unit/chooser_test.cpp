@@ -18,21 +18,21 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-// 3LC as measured on one core: encode 3 GB/s, decode 10 GB/s, 1.6 bits a value.
-constexpr int kEarly = static_cast<int>(Chooser::kEarly);
-constexpr CodecCost k3lc{.encode_s = 1.3e-9, .decode_s = 0.4e-9, .payload_bytes = 0.2};
-
-Choice choice(int ranks, double gigabits, std::uint64_t bytes, const char* codec = "3lc") {
-  const auto made = make_codec(codec);
-  return cheapest(candidates(NetworkModel::of(ranks, 30e-6, gigabits * 0.125e9, 4e9), nullptr, k3lc,
-                             {made.get(), bytes / 4, 655360, bytes}));
-}
-
-}  // namespace
-
 TEST_SUITE("chooser") {
+  namespace {
+
+  // 3LC as measured on one core: encode 3 GB/s, decode 10 GB/s, 1.6 bits a value.
+  constexpr int kEarly = static_cast<int>(Chooser::kEarly);
+  constexpr CodecCost k3lc{.encode_s = 1.3e-9, .decode_s = 0.4e-9, .payload_bytes = 0.2};
+
+  Choice choice(int ranks, double gigabits, std::uint64_t bytes, const char* codec = "3lc") {
+    const auto made = make_codec(codec);
+    return cheapest(candidates(NetworkModel::of(ranks, 30e-6, gigabits * 0.125e9, 4e9), nullptr, k3lc,
+                               {made.get(), bytes / 4, 655360, bytes}));
+  }
+
+  }  // namespace
+
   TEST_CASE("a curve is linear between its points and goes on with its last slope") {
     Curve c;
     CHECK(c.at(5) == 0);

@@ -12,21 +12,21 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-bool has_all(const std::string& text, std::initializer_list<const char*> parts) {
-  bool all = true;
-  for (const char* part : parts)
-    if (text.find(part) == text.npos) {
-      FAIL_CHECK("'" << std::string(part) << "' is missing in: " << text);
-      all = false;
-    }
-  return all;
-}
-
-}  // namespace
-
 TEST_SUITE("codec_spec") {
+  namespace {
+
+  bool has_all(const std::string& text, std::initializer_list<const char*> parts) {
+    bool all = true;
+    for (const char* part : parts)
+      if (text.find(part) == text.npos) {
+        FAIL_CHECK("'" << std::string(part) << "' is missing in: " << text);
+        all = false;
+      }
+    return all;
+  }
+
+  }  // namespace
+
   TEST_CASE("wire ids are those of the format, all of them, and in order") {
     const Ids field = ids_of_field("codec"), headings = ids_of_headings("4");
     CHECK(field.size() >= 24);  // the table was found

@@ -14,24 +14,24 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-constexpr Dtype kTypes[] = {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16};
-const float kNaN = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
-
-// Random bit patterns: every exponent, NaN and infinity.
-std::vector<float> any_floats(std::size_t count) {
-  std::vector<float> v(count);
-  for (std::size_t i = 0; i < count; ++i) v[i] = std::bit_cast<float>(Random(7, 0).bits(i));
-  return v;
-}
-
-std::uint16_t narrow1(Dtype t, float x) { return t == Dtype::f16 ? half_from_float(x) : bfloat_from_float(x); }
-float widen1(Dtype t, std::uint16_t h) { return t == Dtype::f16 ? float_from_half(h) : float_from_bfloat(h); }
-
-}  // namespace
-
 TEST_SUITE("convert") {
+  namespace {
+
+  constexpr Dtype kTypes[] = {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16};
+  const float kNaN = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
+
+  // Random bit patterns: every exponent, NaN and infinity.
+  std::vector<float> any_floats(std::size_t count) {
+    std::vector<float> v(count);
+    for (std::size_t i = 0; i < count; ++i) v[i] = std::bit_cast<float>(Random(7, 0).bits(i));
+    return v;
+  }
+
+  std::uint16_t narrow1(Dtype t, float x) { return t == Dtype::f16 ? half_from_float(x) : bfloat_from_float(x); }
+  float widen1(Dtype t, std::uint16_t h) { return t == Dtype::f16 ? float_from_half(h) : float_from_bfloat(h); }
+
+  }  // namespace
+
   TEST_CASE("arrays convert as single elements do on every SIMD target") {
     const auto floats = any_floats(200003);
     for (const Dtype type : {Dtype::f16, Dtype::bf16}) {

@@ -27,44 +27,44 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-constexpr std::uint64_t kCount = 70001,
-                        kMemory = kCount + 20000;  // with room for PowerSGD's Q behind each tensor's residual
-
-std::shared_ptr<const Layout> layout() {
-  return Layout::make(
-      Layout::Source::named,
-      {{"a", 0, 30000}, {"pad", 30000, 4, Segment::Use::skip}, {"b", 30004, 17}, {"c", 30021, kCount - 30021}});
-}
-
-CallBuffers buffers_of(const RoutePlan& route, float* in, float* out, float* residual, float* owner,
-                       std::uint32_t sequence) {
-  CallBuffers call{.in = in, .out = out};
-  call.sequence = sequence;
-  for (const Segment& s : route.part.layout->segments) {
-    if (route.part.remembers) {
-      call.residuals.push_back(s.summed() ? residual : nullptr);
-      residual += route.part.codec->feedback_elements(s.count);
-    }
-    if (route.owner_memory) call.owner_residuals.push_back(s.summed() ? owner + s.offset : nullptr);
-  }
-  return call;
-}
-
-std::vector<float> fetched(const float* from, std::uint64_t count = kCount) {
-  std::vector<float> all(count);
-  cuda::device_memory(0).read(all.data(), from, all.size() * sizeof(float));
-  return all;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
-}  // namespace
-
 TEST_SUITE("cuda_backend") {
+  namespace {
+
+  constexpr std::uint64_t kCount = 70001,
+                          kMemory = kCount + 20000;  // with room for PowerSGD's Q behind each tensor's residual
+
+  std::shared_ptr<const Layout> layout() {
+    return Layout::make(
+        Layout::Source::named,
+        {{"a", 0, 30000}, {"pad", 30000, 4, Segment::Use::skip}, {"b", 30004, 17}, {"c", 30021, kCount - 30021}});
+  }
+
+  CallBuffers buffers_of(const RoutePlan& route, float* in, float* out, float* residual, float* owner,
+                         std::uint32_t sequence) {
+    CallBuffers call{.in = in, .out = out};
+    call.sequence = sequence;
+    for (const Segment& s : route.part.layout->segments) {
+      if (route.part.remembers) {
+        call.residuals.push_back(s.summed() ? residual : nullptr);
+        residual += route.part.codec->feedback_elements(s.count);
+      }
+      if (route.owner_memory) call.owner_residuals.push_back(s.summed() ? owner + s.offset : nullptr);
+    }
+    return call;
+  }
+
+  std::vector<float> fetched(const float* from, std::uint64_t count = kCount) {
+    std::vector<float> all(count);
+    cuda::device_memory(0).read(all.data(), from, all.size() * sizeof(float));
+    return all;
+  }
+
+  bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+    return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  }
+
+  }  // namespace
+
   TEST_CASE("results and residuals have the host's bits, copied bodies or not, in any order that streams may take") {
     void* context = nullptr;
     REQUIRE(cudaMalloc(&context, 1) == cudaSuccess);

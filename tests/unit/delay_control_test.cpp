@@ -12,65 +12,65 @@
 
 using namespace crimp;
 
-namespace {
-
-using Clock = DelayControl::Clock;
-Clock::duration us(double n) {
-  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::micro>(n));
-}
-
-constexpr std::array<double, 6> kBits{16, 8, 4, 2, 1, 0.25};  // a value's, on each level
-constexpr int kLevels = kBits.size();
-
-// Ranks that compute and then sum `elements` values together, by one rate. Rank r comes late[r] after the first.
-struct Job {
-  double elements, compute_us, mbit_s;
-  std::vector<double> late = {0, 0, 0};
-  std::vector<DelayControl> ranks;
-  std::vector<double> gains;  // of each level; none: not looked at
-  double now = 0;
-  Job(double n, double compute, double rate, const DelayTarget& target = {}, double floor = 0)
-      : elements(n), compute_us(compute), mbit_s(rate) {
-    for (std::size_t r = 0; r < late.size(); ++r) ranks.emplace_back(kLevels, target, floor);
-  }
-  std::uint64_t bytes() const { return static_cast<std::uint64_t>(4 * elements); }
-  double other_us = 0;  // waiting that is not for bytes
-  double wire_us(int level) const { return elements * kBits[static_cast<std::size_t>(level)] / mbit_s + other_us; }
-  int level() { return ranks[0].level(bytes(), 0); }
-  // One step; returns what it took.
-  double step() {
-    const double begin = now;
-    double last = 0;
-    for (const double l : late) last = std::max(last, l);
-    const double started = now + compute_us + last;
-    const int at = ranks[0].level(bytes(), 0);
-    const double end = started + wire_us(at);
-    DelayNotes notes;
-    for (std::size_t r = 0; r < ranks.size(); ++r) {
-      CHECK(ranks[r].level(bytes(), 0) == at);  // the same on all ranks
-      notes.add(ranks[r].note(bytes(), Clock::time_point() + us(now + compute_us + late[r])));
-    }
-    for (std::size_t r = 0; r < ranks.size(); ++r)
-      ranks[r].ended(bytes(), Clock::time_point() + us(now + compute_us + late[r]), notes,
-                     1e-6 * (end - (now + compute_us + late[r])),
-                     gains.empty() ? -1 : gains[static_cast<std::size_t>(at)]);
-    now = end;
-    return end - begin;
-  }
-  // Steps until the level stays for 30.
-  int settle(int most = 400) {
-    int settled = 0, steps = 0, at = level();
-    for (; steps < most && steps - settled < 30; ++steps) {
-      step();
-      if (level() != at) at = level(), settled = steps + 1;
-    }
-    return settled;
-  }
-};
-
-}  // namespace
-
 TEST_SUITE("delay_control") {
+  namespace {
+
+  using Clock = DelayControl::Clock;
+  Clock::duration us(double n) {
+    return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::micro>(n));
+  }
+
+  constexpr std::array<double, 6> kBits{16, 8, 4, 2, 1, 0.25};  // a value's, on each level
+  constexpr int kLevels = kBits.size();
+
+  // Ranks that compute and then sum `elements` values together, by one rate. Rank r comes late[r] after the first.
+  struct Job {
+    double elements, compute_us, mbit_s;
+    std::vector<double> late = {0, 0, 0};
+    std::vector<DelayControl> ranks;
+    std::vector<double> gains;  // of each level; none: not looked at
+    double now = 0;
+    Job(double n, double compute, double rate, const DelayTarget& target = {}, double floor = 0)
+        : elements(n), compute_us(compute), mbit_s(rate) {
+      for (std::size_t r = 0; r < late.size(); ++r) ranks.emplace_back(kLevels, target, floor);
+    }
+    std::uint64_t bytes() const { return static_cast<std::uint64_t>(4 * elements); }
+    double other_us = 0;  // waiting that is not for bytes
+    double wire_us(int level) const { return elements * kBits[static_cast<std::size_t>(level)] / mbit_s + other_us; }
+    int level() { return ranks[0].level(bytes(), 0); }
+    // One step; returns what it took.
+    double step() {
+      const double begin = now;
+      double last = 0;
+      for (const double l : late) last = std::max(last, l);
+      const double started = now + compute_us + last;
+      const int at = ranks[0].level(bytes(), 0);
+      const double end = started + wire_us(at);
+      DelayNotes notes;
+      for (std::size_t r = 0; r < ranks.size(); ++r) {
+        CHECK(ranks[r].level(bytes(), 0) == at);  // the same on all ranks
+        notes.add(ranks[r].note(bytes(), Clock::time_point() + us(now + compute_us + late[r])));
+      }
+      for (std::size_t r = 0; r < ranks.size(); ++r)
+        ranks[r].ended(bytes(), Clock::time_point() + us(now + compute_us + late[r]), notes,
+                       1e-6 * (end - (now + compute_us + late[r])),
+                       gains.empty() ? -1 : gains[static_cast<std::size_t>(at)]);
+      now = end;
+      return end - begin;
+    }
+    // Steps until the level stays for 30.
+    int settle(int most = 400) {
+      int settled = 0, steps = 0, at = level();
+      for (; steps < most && steps - settled < 30; ++steps) {
+        step();
+        if (level() != at) at = level(), settled = steps + 1;
+      }
+      return settled;
+    }
+  };
+
+  }  // namespace
+
   TEST_CASE("a time in a header is within one in two thousand and rises with the time") {
     std::uint16_t before = 0;
     for (double t = 1; t < 1.3e8; t *= 1.01) {

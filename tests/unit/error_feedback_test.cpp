@@ -12,17 +12,17 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-double norm(const std::vector<double>& v) {
-  double sum = 0;
-  for (const double x : v) sum += x * x;
-  return std::sqrt(sum);
-}
-
-}  // namespace
-
 TEST_SUITE("error_feedback") {
+  namespace {
+
+  double norm(const std::vector<double>& v) {
+    double sum = 0;
+    for (const double x : v) sum += x * x;
+    return std::sqrt(sum);
+  }
+
+  }  // namespace
+
   TEST_CASE("decoded sums plus final residuals are the sum of all inputs") {
     for (const auto& codec : all_codecs()) {
       if (codec->traits().diverges_with_residual)

@@ -16,132 +16,132 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
+TEST_SUITE("exchange") {
+  namespace {
 
-// What calls of one rank need besides their buffers.
-struct Side {
-  Side(Transport& transport, const Setup& setup, Rank& rank)
-      : route(route_of(setup, transport.size())), buffers(buffers_of(setup, rank)) {
-    for (const auto& s : setup.layout->segments) {
-      if (setup.feedback && !setup.codec->traits().whole_tensors)
-        buffers.residuals.push_back(rank.residual.data() + s.offset);
-      if (!rank.owner_residual.empty()) buffers.owner_residuals.push_back(rank.owner_residual.data() + s.offset);
-    }
-    arena.reserve(route->bytes({}).together);
-    buffers.arena = &arena;
-    exchange = route->exchange(transport, buffers, workers, nullptr);
-  }
-  std::shared_ptr<const RoutePlan> route;
-  CallBuffers buffers;
-  Arena arena;
-  Workers workers{1};
-  std::unique_ptr<Exchange> exchange;
-};
-
-template <class Body>
-void each_setup(Body&& body) {
-  for (const char* spec : {"fp32", "fp16", "3lc", "thc", "powersgd"})
-    for (const auto& entry : carriers()) {
-      Setup setup{make_codec(spec), named_layout(150001, {60000, 17, 30000}), 150001};
-      setup.algorithm = entry.algorithm;
-      setup.feedback = setup.codec->feedback().kept();
-      if (!entry.why_unsupported(*setup.codec, 3).empty()) continue;
-      for (setup.radix = 1; setup.radix <= (entry.plan_relayed ? 2 : 1); ++setup.radix) {
-        CAPTURE(text_of(setup));
-        body(setup);
+  // What calls of one rank need besides their buffers.
+  struct Side {
+    Side(Transport& transport, const Setup& setup, Rank& rank)
+        : route(route_of(setup, transport.size())), buffers(buffers_of(setup, rank)) {
+      for (const auto& s : setup.layout->segments) {
+        if (setup.feedback && !setup.codec->traits().whole_tensors)
+          buffers.residuals.push_back(rank.residual.data() + s.offset);
+        if (!rank.owner_residual.empty()) buffers.owner_residuals.push_back(rank.owner_residual.data() + s.offset);
       }
+      arena.reserve(route->bytes({}).together);
+      buffers.arena = &arena;
+      exchange = route->exchange(transport, buffers, workers, nullptr);
     }
-}
-
-// Two of them at once: of different codecs, sizes and algorithms.
-std::pair<Setup, Setup> two_setups(const char* spec, Algorithm algorithm, const char* other_spec,
-                                   Algorithm other_algorithm) {
-  std::pair<Setup, Setup> two{{make_codec(spec), named_layout(150001, {60000, 17, 30000}), 150001},
-                              {make_codec(other_spec), named_layout(90007, {50000}), 90007}};
-  two.first.algorithm = algorithm;
-  two.second.algorithm = other_algorithm;
-  for (Setup* setup : {&two.first, &two.second}) setup->feedback = setup->codec->feedback().kept();
-  return two;
-}
-
-template <class Body>
-void each_pair(Body&& body) {
-  using enum Algorithm;
-  body(two_setups("3lc", allgather, "3lc", allgather));
-  body(two_setups("3lc", allgather, "thc", homomorphic));
-  body(two_setups("3lc", two_shot, "fp16", allgather));
-  for (const bool older : {true, false}) {
-    auto both = two_setups("3lc", two_shot, "3lc", two_shot);
-    (older ? both.first : both.second).radix = 2;
-    body(both);
-  }
-  body(two_setups("thc", homomorphic, "thc", integer_sum));
-  body(two_setups("powersgd", low_rank, "fp16", two_shot));
-}
-
-void check_same(const std::vector<Rank>& got, const std::vector<Rank>& expected) {
-  for (std::size_t r = 0; r < got.size(); ++r) {
-    CHECK_FALSE(got[r].result.error.has_value());
-    CHECK(got[r].result.flags == 0);
-    CHECK(got[r].result.sent_bytes == expected[r].result.sent_bytes);
-    CHECK(got[r].result.received_bytes == expected[r].result.received_bytes);
-    CHECK(difference(got[r].out, expected[r].out) == "");
-    CHECK(difference(got[r].residual, expected[r].residual) == "");
-    CHECK(difference(got[r].owner_residual, expected[r].owner_residual) == "");
-  }
-}
-
-void run_blocking(const Setup& setup, std::vector<Rank>& ranks) {
-  run_ranks(static_cast<int>(ranks.size()), [&](ThreadTransport& transport) {
-    Rank& rank = ranks[static_cast<std::size_t>(transport.rank())];
-    Side side(transport, setup, rank);
-    side.exchange->start();
-    rank.result = side.exchange->finish();
-  });
-}
-
-// Ranks with two communicators. The second one's transports are made by threads that do nothing but keep them.
-void run_with_two(int n, const std::function<void(ThreadTransport&, ThreadTransport&)>& body) {
-  struct Seat {
-    ThreadTransport* transport = nullptr;
-    std::latch taken{1}, left{1};
+    std::shared_ptr<const RoutePlan> route;
+    CallBuffers buffers;
+    Arena arena;
+    Workers workers{1};
+    std::unique_ptr<Exchange> exchange;
   };
-  std::vector<Seat> seats(static_cast<std::size_t>(n));
-  std::exception_ptr misused;
-  std::thread keeper([&] {
+
+  template <class Body>
+  void each_setup(Body&& body) {
+    for (const char* spec : {"fp32", "fp16", "3lc", "thc", "powersgd"})
+      for (const auto& entry : carriers()) {
+        Setup setup{make_codec(spec), named_layout(150001, {60000, 17, 30000}), 150001};
+        setup.algorithm = entry.algorithm;
+        setup.feedback = setup.codec->feedback().kept();
+        if (!entry.why_unsupported(*setup.codec, 3).empty()) continue;
+        for (setup.radix = 1; setup.radix <= (entry.plan_relayed ? 2 : 1); ++setup.radix) {
+          CAPTURE(text_of(setup));
+          body(setup);
+        }
+      }
+  }
+
+  // Two of them at once: of different codecs, sizes and algorithms.
+  std::pair<Setup, Setup> two_setups(const char* spec, Algorithm algorithm, const char* other_spec,
+                                     Algorithm other_algorithm) {
+    std::pair<Setup, Setup> two{{make_codec(spec), named_layout(150001, {60000, 17, 30000}), 150001},
+                                {make_codec(other_spec), named_layout(90007, {50000}), 90007}};
+    two.first.algorithm = algorithm;
+    two.second.algorithm = other_algorithm;
+    for (Setup* setup : {&two.first, &two.second}) setup->feedback = setup->codec->feedback().kept();
+    return two;
+  }
+
+  template <class Body>
+  void each_pair(Body&& body) {
+    using enum Algorithm;
+    body(two_setups("3lc", allgather, "3lc", allgather));
+    body(two_setups("3lc", allgather, "thc", homomorphic));
+    body(two_setups("3lc", two_shot, "fp16", allgather));
+    for (const bool older : {true, false}) {
+      auto both = two_setups("3lc", two_shot, "3lc", two_shot);
+      (older ? both.first : both.second).radix = 2;
+      body(both);
+    }
+    body(two_setups("thc", homomorphic, "thc", integer_sum));
+    body(two_setups("powersgd", low_rank, "fp16", two_shot));
+  }
+
+  void check_same(const std::vector<Rank>& got, const std::vector<Rank>& expected) {
+    for (std::size_t r = 0; r < got.size(); ++r) {
+      CHECK_FALSE(got[r].result.error.has_value());
+      CHECK(got[r].result.flags == 0);
+      CHECK(got[r].result.sent_bytes == expected[r].result.sent_bytes);
+      CHECK(got[r].result.received_bytes == expected[r].result.received_bytes);
+      CHECK(difference(got[r].out, expected[r].out) == "");
+      CHECK(difference(got[r].residual, expected[r].residual) == "");
+      CHECK(difference(got[r].owner_residual, expected[r].owner_residual) == "");
+    }
+  }
+
+  void run_blocking(const Setup& setup, std::vector<Rank>& ranks) {
+    run_ranks(static_cast<int>(ranks.size()), [&](ThreadTransport& transport) {
+      Rank& rank = ranks[static_cast<std::size_t>(transport.rank())];
+      Side side(transport, setup, rank);
+      side.exchange->start();
+      rank.result = side.exchange->finish();
+    });
+  }
+
+  // Ranks with two communicators. The second one's transports are made by threads that do nothing but keep them.
+  void run_with_two(int n, const std::function<void(ThreadTransport&, ThreadTransport&)>& body) {
+    struct Seat {
+      ThreadTransport* transport = nullptr;
+      std::latch taken{1}, left{1};
+    };
+    std::vector<Seat> seats(static_cast<std::size_t>(n));
+    std::exception_ptr misused;
+    std::thread keeper([&] {
+      try {
+        run_ranks(n, [&](ThreadTransport& transport) {
+          Seat& seat = seats[static_cast<std::size_t>(transport.rank())];
+          seat.transport = &transport;
+          seat.taken.count_down();
+          seat.left.wait();
+        });
+      } catch (...) {
+        misused = std::current_exception();
+      }
+    });
+    std::exception_ptr failed;
     try {
       run_ranks(n, [&](ThreadTransport& transport) {
         Seat& seat = seats[static_cast<std::size_t>(transport.rank())];
-        seat.transport = &transport;
-        seat.taken.count_down();
-        seat.left.wait();
+        seat.taken.wait();
+        struct Leave {
+          std::latch& left;
+          ~Leave() { left.count_down(); }
+        } const leave{seat.left};
+        body(transport, *seat.transport);
       });
     } catch (...) {
-      misused = std::current_exception();
+      failed = std::current_exception();
     }
-  });
-  std::exception_ptr failed;
-  try {
-    run_ranks(n, [&](ThreadTransport& transport) {
-      Seat& seat = seats[static_cast<std::size_t>(transport.rank())];
-      seat.taken.wait();
-      struct Leave {
-        std::latch& left;
-        ~Leave() { left.count_down(); }
-      } const leave{seat.left};
-      body(transport, *seat.transport);
-    });
-  } catch (...) {
-    failed = std::current_exception();
+    keeper.join();
+    if (failed) std::rethrow_exception(failed);
+    if (misused) std::rethrow_exception(misused);
   }
-  keeper.join();
-  if (failed) std::rethrow_exception(failed);
-  if (misused) std::rethrow_exception(misused);
-}
 
-}  // namespace
+  }  // namespace
 
-TEST_SUITE("exchange") {
   TEST_CASE("one exchange has the bits of allgather's two, and its bytes are known before") {
     for (const char* spec : {"fp16", "3lc", "3lc:s=0.5,entropy=1", "8bit", "topk", "thc", "qsgd"}) {
       Setup setup{make_codec(spec), named_layout(60001, {30000, 17, 20000}), 60001};

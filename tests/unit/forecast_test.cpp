@@ -14,42 +14,42 @@
 using namespace crimp;
 using namespace crimp::tools;
 
-namespace {
-
-const std::string kBytes = make_codec("8bit")->spec(), kTernary = make_codec("3lc")->spec();
-
-// Links of 1 MB a second, messages and additions that take no time, and a codec whose values are a byte each and take
-// no time either.
-ClusterShape slow_links(int ranks = 2) {
-  ClusterShape shape;
-  shape.ranks = shape.nodes = ranks;
-  shape.bytes_per_s = 1e6;
-  shape.latency_s = 0;
-  shape.add_bytes_per_s = 1e18;
-  return shape;
-}
-const std::map<std::string, CodecCost> kFree{{kBytes, {.payload_bytes = 1}}};
-
-TensorList million_each(int tensors) {
-  TensorList list;
-  for (int i = 0; i < tensors; ++i) list.tensors.push_back({"t" + std::to_string(i), 1'000'000});
-  return list;
-}
-
-ForecastSettings with(std::vector<std::string> merge) { return {{}, std::move(merge)}; }
-
-// Headers are 64 bytes a chunk.
-doctest::Approx about(double s) { return doctest::Approx(s).epsilon(2e-3); }
-
-const Forecast& row(const std::vector<Forecast>& all, const std::string& codec, const std::string& algorithm) {
-  for (const Forecast& one : all)
-    if (one.codec == codec && one.algorithm == algorithm) return one;
-  throw std::runtime_error("no row " + codec + ", " + algorithm);
-}
-
-}  // namespace
-
 TEST_SUITE("forecast") {
+  namespace {
+
+  const std::string kBytes = make_codec("8bit")->spec(), kTernary = make_codec("3lc")->spec();
+
+  // Links of 1 MB a second, messages and additions that take no time, and a codec whose values are a byte each and take
+  // no time either.
+  ClusterShape slow_links(int ranks = 2) {
+    ClusterShape shape;
+    shape.ranks = shape.nodes = ranks;
+    shape.bytes_per_s = 1e6;
+    shape.latency_s = 0;
+    shape.add_bytes_per_s = 1e18;
+    return shape;
+  }
+  const std::map<std::string, CodecCost> kFree{{kBytes, {.payload_bytes = 1}}};
+
+  TensorList million_each(int tensors) {
+    TensorList list;
+    for (int i = 0; i < tensors; ++i) list.tensors.push_back({"t" + std::to_string(i), 1'000'000});
+    return list;
+  }
+
+  ForecastSettings with(std::vector<std::string> merge) { return {{}, std::move(merge)}; }
+
+  // Headers are 64 bytes a chunk.
+  doctest::Approx about(double s) { return doctest::Approx(s).epsilon(2e-3); }
+
+  const Forecast& row(const std::vector<Forecast>& all, const std::string& codec, const std::string& algorithm) {
+    for (const Forecast& one : all)
+      if (one.codec == codec && one.algorithm == algorithm) return one;
+    throw std::runtime_error("no row " + codec + ", " + algorithm);
+  }
+
+  }  // namespace
+
   TEST_CASE("bytes over rate") {
     // Two ranks: plain MPI sends 4 MB by each, allgather 1 MB.
     const ClusterProfile profile = profile_of(slow_links(), kFree);

@@ -8,25 +8,25 @@
 
 using namespace crimp;
 
-namespace {
-
-Header second_stage() {
-  Header h;
-  h.codec = 4;
-  h.count = 100;
-  h.stage = 1;
-  return h;
-}
-
-std::vector<std::uint8_t> bytes_from(std::size_t count, std::uint8_t first) {
-  std::vector<std::uint8_t> bytes(count);
-  std::iota(bytes.begin(), bytes.end(), first);
-  return bytes;
-}
-
-}  // namespace
-
 TEST_SUITE("frame") {
+  namespace {
+
+  Header second_stage() {
+    Header h;
+    h.codec = 4;
+    h.count = 100;
+    h.stage = 1;
+    return h;
+  }
+
+  std::vector<std::uint8_t> bytes_from(std::size_t count, std::uint8_t first) {
+    std::vector<std::uint8_t> bytes(count);
+    std::iota(bytes.begin(), bytes.end(), first);
+    return bytes;
+  }
+
+  }  // namespace
+
   TEST_CASE("a header says its body's bytes and hash, and nothing else changes") {
     Header h = second_stage();
     seal(h, {}, true);

@@ -12,31 +12,31 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-struct Functions {
-  const SmallFormat& format;
-  std::uint16_t (*encode)(float);
-  float (*decode)(std::uint16_t);
-};
-const Functions kFormats[] = {{kHalf, half_from_float, float_from_half},
-                              {kBfloat, bfloat_from_float, float_from_bfloat}};
-
-std::uint32_t bits(float x) { return std::bit_cast<std::uint32_t>(x); }
-
-bool right(const Functions& f, std::uint32_t u) {
-  const float x = std::bit_cast<float>(u);
-  const std::uint16_t got = f.encode(x);
-  if (x == x) return got == f.format.nearest(static_cast<double>(x));
-  // NaN stays NaN with its sign, is quiet and keeps the upper payload bits.
-  const int drop = 23 - f.format.mantissa_bits;
-  const std::uint32_t payload = (u & 0x7fffff) >> drop | 1u << (f.format.mantissa_bits - 1);
-  return got == ((u >> 31 ? f.format.sign_bit() : 0) | f.format.infinity() | payload);
-}
-
-}  // namespace
-
 TEST_SUITE("half") {
+  namespace {
+
+  struct Functions {
+    const SmallFormat& format;
+    std::uint16_t (*encode)(float);
+    float (*decode)(std::uint16_t);
+  };
+  const Functions kFormats[] = {{kHalf, half_from_float, float_from_half},
+                                {kBfloat, bfloat_from_float, float_from_bfloat}};
+
+  std::uint32_t bits(float x) { return std::bit_cast<std::uint32_t>(x); }
+
+  bool right(const Functions& f, std::uint32_t u) {
+    const float x = std::bit_cast<float>(u);
+    const std::uint16_t got = f.encode(x);
+    if (x == x) return got == f.format.nearest(static_cast<double>(x));
+    // NaN stays NaN with its sign, is quiet and keeps the upper payload bits.
+    const int drop = 23 - f.format.mantissa_bits;
+    const std::uint32_t payload = (u & 0x7fffff) >> drop | 1u << (f.format.mantissa_bits - 1);
+    return got == ((u >> 31 ? f.format.sign_bit() : 0) | f.format.infinity() | payload);
+  }
+
+  }  // namespace
+
   TEST_CASE("every 16-bit pattern decodes to its value and encodes to itself") {
     for (const auto& f : kFormats) {
       int wrong = 0;

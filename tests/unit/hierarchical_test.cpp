@@ -15,81 +15,82 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-Setup setup_of(const std::string& spec, std::uint64_t count, Algorithm inner) {
-  Setup setup{make_codec(spec), named_layout(count, {50000, 17, 1000}), count};
-  setup.feedback = setup.codec->feedback().kept();
-  setup.algorithm = inner;
-  return setup;
-}
-
-// The whole communicator's transport, which is not used.
-struct Nowhere final : Transport {
-  [[noreturn]] static Ticket used() { throw std::logic_error("the whole communicator was used"); }
-  int rank() const override { used(); }
-  int size() const override { used(); }
-  Ticket start_allgather(const void*, void*, std::uint64_t) override { used(); }
-  Ticket start_allgatherv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*) override {
-    used();
-  }
-  Ticket start_alltoallv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*,
-                         std::span<const std::uint64_t>, std::span<const std::uint64_t>) override {
-    used();
-  }
-  Ticket start_sum(const void*, void*, std::uint64_t, Integer) override { used(); }
-  void wait(Ticket) override { used(); }
-  bool done(Ticket) override { used(); }
-  void progress() noexcept override {}
-};
-
-// One call of ranks in nodes; what each rank threw.
-std::vector<std::string> run_in_nodes(const Setup& setup, std::vector<Rank>& ranks, int per_node,
-                                      const NodeOptions& options = {}) {
-  std::vector<std::string> thrown(ranks.size());
-  const int nodes = static_cast<int>(ranks.size()) / per_node;
-  run_nodes(
-      nodes, per_node,
-      [&](int r, ThreadNode& node, ThreadTransport* leaders) {
-        Rank& rank = ranks[static_cast<std::size_t>(r)];
-        const auto route = in_nodes(route_of(setup, nodes), {&node, leaders, nodes});
-        CallBuffers c = buffers_of(setup, rank);
-        if (leaders && setup.feedback)
-          for (const auto& s : setup.layout->segments) {
-            c.residuals.push_back(rank.residual.data() + s.offset);
-            if (!rank.owner_residual.empty()) c.owner_residuals.push_back(rank.owner_residual.data() + s.offset);
-          }
-        Arena arena;
-        Workers workers(1);
-        if (!rank.no_memory) arena.reserve(route->bytes({}).together);
-        c.arena = rank.no_memory ? nullptr : &arena;
-        try {
-          Nowhere all;
-          rank.result = allreduce_compressed(all, *route, c, workers);
-        } catch (const Error& e) {
-          thrown[static_cast<std::size_t>(r)] = std::string(name_of(e.code())) + ": " + e.what();
-        }
-      },
-      options);
-  return thrown;
-}
-
-// The leaders as ranks of their own, with their nodes' sums.
-std::vector<Rank> leaders_of(const std::vector<Rank>& ranks, int per_node) {
-  std::vector<Rank> leaders;
-  for (std::size_t r = 0; r < ranks.size(); ++r) {
-    if (r % static_cast<std::size_t>(per_node) == 0) {
-      leaders.push_back(ranks[r]);
-      continue;
-    }
-    for (std::size_t i = 0; i < ranks[r].values.size(); ++i) leaders.back().values[i] += ranks[r].values[i];
-  }
-  return leaders;
-}
-
-}  // namespace
-
 TEST_SUITE("hierarchical") {
+  namespace {
+
+  Setup setup_of(const std::string& spec, std::uint64_t count, Algorithm inner) {
+    Setup setup{make_codec(spec), named_layout(count, {50000, 17, 1000}), count};
+    setup.feedback = setup.codec->feedback().kept();
+    setup.algorithm = inner;
+    return setup;
+  }
+
+  // The whole communicator's transport, which is not used.
+  struct Nowhere final : Transport {
+    [[noreturn]] static Ticket used() { throw std::logic_error("the whole communicator was used"); }
+    int rank() const override { used(); }
+    int size() const override { used(); }
+    Ticket start_allgather(const void*, void*, std::uint64_t) override { used(); }
+    Ticket start_allgatherv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>,
+                            void*) override {
+      used();
+    }
+    Ticket start_alltoallv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*,
+                           std::span<const std::uint64_t>, std::span<const std::uint64_t>) override {
+      used();
+    }
+    Ticket start_sum(const void*, void*, std::uint64_t, Integer) override { used(); }
+    void wait(Ticket) override { used(); }
+    bool done(Ticket) override { used(); }
+    void progress() noexcept override {}
+  };
+
+  // One call of ranks in nodes; what each rank threw.
+  std::vector<std::string> run_in_nodes(const Setup& setup, std::vector<Rank>& ranks, int per_node,
+                                        const NodeOptions& options = {}) {
+    std::vector<std::string> thrown(ranks.size());
+    const int nodes = static_cast<int>(ranks.size()) / per_node;
+    run_nodes(
+        nodes, per_node,
+        [&](int r, ThreadNode& node, ThreadTransport* leaders) {
+          Rank& rank = ranks[static_cast<std::size_t>(r)];
+          const auto route = in_nodes(route_of(setup, nodes), {&node, leaders, nodes});
+          CallBuffers c = buffers_of(setup, rank);
+          if (leaders && setup.feedback)
+            for (const auto& s : setup.layout->segments) {
+              c.residuals.push_back(rank.residual.data() + s.offset);
+              if (!rank.owner_residual.empty()) c.owner_residuals.push_back(rank.owner_residual.data() + s.offset);
+            }
+          Arena arena;
+          Workers workers(1);
+          if (!rank.no_memory) arena.reserve(route->bytes({}).together);
+          c.arena = rank.no_memory ? nullptr : &arena;
+          try {
+            Nowhere all;
+            rank.result = allreduce_compressed(all, *route, c, workers);
+          } catch (const Error& e) {
+            thrown[static_cast<std::size_t>(r)] = std::string(name_of(e.code())) + ": " + e.what();
+          }
+        },
+        options);
+    return thrown;
+  }
+
+  // The leaders as ranks of their own, with their nodes' sums.
+  std::vector<Rank> leaders_of(const std::vector<Rank>& ranks, int per_node) {
+    std::vector<Rank> leaders;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      if (r % static_cast<std::size_t>(per_node) == 0) {
+        leaders.push_back(ranks[r]);
+        continue;
+      }
+      for (std::size_t i = 0; i < ranks[r].values.size(); ++i) leaders.back().values[i] += ranks[r].values[i];
+    }
+    return leaders;
+  }
+
+  }  // namespace
+
   TEST_CASE("sums and leaders' residuals are the model's on every rank") {
     Turns turns(3, 5, 17);
     for (const char* spec : {"fp32", "fp16", "3lc"})

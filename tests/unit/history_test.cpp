@@ -12,25 +12,25 @@
 using namespace crimp;
 using nlohmann::json;
 
-namespace {
-
-constexpr double kWidth = TimeBins::kFirstWidth_s;
-
-TimeBins::Amounts call(double bytes, double wire_s) {
-  TimeBins::Amounts a{};
-  a[TimeBins::calls] = 1;
-  a[TimeBins::bytes_in] = bytes;
-  a[TimeBins::wire_s] = wire_s;
-  return a;
-}
-double sum(const TimeBins& bins, TimeBins::Kind kind) {
-  return std::accumulate(bins.bins().begin(), bins.bins().end(), 0.0,
-                         [&](double s, const TimeBins::Amounts& a) { return s + a[kind]; });
-}
-
-}  // namespace
-
 TEST_SUITE("history") {
+  namespace {
+
+  constexpr double kWidth = TimeBins::kFirstWidth_s;
+
+  TimeBins::Amounts call(double bytes, double wire_s) {
+    TimeBins::Amounts a{};
+    a[TimeBins::calls] = 1;
+    a[TimeBins::bytes_in] = bytes;
+    a[TimeBins::wire_s] = wire_s;
+    return a;
+  }
+  double sum(const TimeBins& bins, TimeBins::Kind kind) {
+    return std::accumulate(bins.bins().begin(), bins.bins().end(), 0.0,
+                           [&](double s, const TimeBins::Amounts& a) { return s + a[kind]; });
+  }
+
+  }  // namespace
+
   TEST_CASE("nothing takes no memory") {
     TimeBins bins;
     CHECK(bins.bins().empty());

@@ -22,139 +22,139 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-constexpr Algorithm kBoth[] = {Algorithm::homomorphic, Algorithm::integer_sum};
-
-Setup setup_of(const std::string& spec, std::uint64_t count, Algorithm algorithm,
-               const std::vector<std::uint64_t>& sizes = {50000, 17, 1000}) {
-  Setup setup{make_codec(spec), named_layout(count, sizes), count};
-  setup.feedback = setup.codec->feedback().kept();
-  setup.algorithm = algorithm;
-  return setup;
-}
-
-std::vector<float> decoded(const thc::Tables& t, const std::vector<int>& values, float norm,
-                           const RandomCounter& counter, std::uint32_t block) {
-  std::vector<float> h(values.begin(), values.end());
-  for (std::size_t stride = 1; stride < h.size(); stride *= 2)
-    for (std::size_t i = 0; i < h.size(); ++i)
-      if ((i & stride) == 0) {
-        const float a = h[i], b = h[i + stride];
-        h[i] = a + b;
-        h[i + stride] = a - b;
-      }
-  const float unit = norm * t.unit / static_cast<float>(h.size());
-  for (std::uint32_t i = 0; i < h.size(); ++i) {
-    const float x = h[i] * unit;
-    h[i] = norm == 0 ? 0.0f : thc::sign_word(counter, block, i) >> thc::sign_bit(block, i) & 1 ? -x : x;
-  }
-  return h;
-}
-
-// What every rank must have then; the ranks' residuals become the new ones.
-std::vector<float> model(const Setup& setup, std::vector<Rank>& ranks, int* largest_sum = nullptr) {
-  const std::string spec = setup.codec->spec();
-  const auto number = [&](const char* key) { return static_cast<std::uint32_t>(std::stoul(parameter(spec, key))); };
-  const auto t = thc::make_tables(number("bits"), number("g"), number("clip"));
-  const int g = static_cast<int>(t.granularity), n = static_cast<int>(ranks.size());
-  const auto centred = [&](int sum, int of) { return g % 2 ? 2 * sum - of * g : sum - of * (g / 2); };
-  std::vector<float> out(setup.count, 12345.0f);
-  for (std::uint64_t chunk = 0; chunk < setup.count; chunk += setup.chunk)
-    for (const auto& segment : setup.layout->segments) {
-      const std::uint64_t from = std::max(chunk, segment.offset),
-                          to = std::min({chunk + setup.chunk, setup.count, segment.offset + segment.count});
-      if (segment.use == Segment::Use::skip) continue;
-      for (std::uint64_t at = from; at < to; at += kPieceElements) {
-        const std::uint64_t count = std::min(kPieceElements, to - at);
-        std::vector<std::vector<float>> a, y, norms;
-        for (std::uint32_t r = 0; r < ranks.size(); ++r) {
-          a.emplace_back(ranks[r].values.begin() + static_cast<std::ptrdiff_t>(at),
-                         ranks[r].values.begin() + static_cast<std::ptrdiff_t>(at + count));
-          for (std::size_t i = 0; i < count && !ranks[r].residual.empty(); ++i) a[r][i] += ranks[r].residual[at + i];
-          y.emplace_back(thc::coordinates(count));
-          norms.emplace_back(thc::blocks(count));
-          thc::rotate(a[r].data(), nullptr, count, {at, ranks[0].sequence, r}, y[r].data(), norms[r].data());
-        }
-        for (std::uint32_t b = 0; b < thc::blocks(count); ++b) {
-          const std::uint32_t m = static_cast<std::uint32_t>(
-                                  std::min<std::uint64_t>(thc::kBlock, count - b * thc::kBlock)),
-                              d = thc::dimension(m);
-          float norm = 0;
-          for (const auto& of : norms) norm = std::max(norm, of[b]);
-          std::vector<int> sums(d);
-          for (std::uint32_t r = 0; r < ranks.size(); ++r) {
-            const RandomCounter counter{at, ranks[0].sequence, r};
-            std::vector<int> own(d);
-            for (std::uint32_t i = 0; i < d && norm > 0; ++i) {
-              own[i] = t.value[thc::quantize(t, y[r][b * thc::kBlock + i], t.to_grid / norm,
-                                             dither::bits16(counter, dither::kRounding, b * thc::kBlock + i))];
-              sums[i] += own[i];
-              if (largest_sum) *largest_sum = std::max(*largest_sum, sums[i]);
-            }
-            for (int& v : own) v = centred(v, 1);
-            const auto mine = decoded(t, own, norm, counter, b);
-            for (std::uint32_t i = 0; i < m && !ranks[r].residual.empty(); ++i)
-              ranks[r].residual[at + b * thc::kBlock + i] = a[r][b * thc::kBlock + i] - mine[i];
-          }
-          for (int& v : sums) v = centred(v, n);
-          const auto result = decoded(t, sums, norm, {at, ranks[0].sequence, 0}, b);
-          std::copy(result.begin(), result.begin() + m,
-                    out.begin() + static_cast<std::ptrdiff_t>(at + b * thc::kBlock));
-        }
-      }
-    }
-  return out;
-}
-
-// Two calls, so that the second one starts from residuals.
-void check(const Setup& setup, int n, std::uint64_t seed) {
-  CAPTURE(text_of(setup));
-  CAPTURE(entry_of(setup.algorithm).name);
-  CAPTURE(n);
-  auto ranks = make_ranks(setup, n, seed);
-  auto expecting = ranks;
-  for (std::uint32_t step = 0; step < 2; ++step) {
-    for (auto* all : {&ranks, &expecting})
-      for (auto& r : *all) r.sequence = step;
-    run_all(setup, ranks);
-    const auto expected = model(setup, expecting);
-    const int per_chunk = setup.algorithm == Algorithm::homomorphic ? 4 : 3;
-    for (std::size_t r = 0; r < ranks.size(); ++r) {
-      CAPTURE(r);
-      CAPTURE(step);
-      CHECK(ranks[r].result.flags == 0);
-      CHECK_FALSE(ranks[r].result.error.has_value());
-      std::vector<float> out = ranks[r].out;
-      for (const auto& s : setup.layout->segments)  // in place a gap keeps the rank's values
-        if (s.use == Segment::Use::skip && setup.in_place)
-          std::fill_n(out.begin() + static_cast<std::ptrdiff_t>(s.offset), s.count, 12345.0f);
-      CHECK(difference(out, expected) == "");
-      CHECK(difference(ranks[r].residual, expecting[r].residual) == "");
-      CHECK(ranks[r].exchanges ==
-            static_cast<int>(per_chunk * std::max<std::uint64_t>(1, div_up(setup.count, setup.chunk))));
-    }
-  }
-}
-
-struct Tampering {
-  int receiver, exchange, from;
-  std::size_t at;
-};
-std::vector<Rank> tampered(const Setup& setup, int n, const Tampering& where) {
-  auto ranks = make_ranks(setup, n, 1);
-  RunOptions options;
-  options.tamper = [&](int receiver, int exchange, int from, std::span<std::uint8_t> bytes) {
-    if (receiver == where.receiver && exchange == where.exchange && from == where.from && where.at < bytes.size())
-      bytes[where.at] ^= 0x80;
-  };
-  run_all(setup, ranks, options);
-  return ranks;
-}
-
-}  // namespace
-
 TEST_SUITE("homomorphic") {
+  namespace {
+
+  constexpr Algorithm kBoth[] = {Algorithm::homomorphic, Algorithm::integer_sum};
+
+  Setup setup_of(const std::string& spec, std::uint64_t count, Algorithm algorithm,
+                 const std::vector<std::uint64_t>& sizes = {50000, 17, 1000}) {
+    Setup setup{make_codec(spec), named_layout(count, sizes), count};
+    setup.feedback = setup.codec->feedback().kept();
+    setup.algorithm = algorithm;
+    return setup;
+  }
+
+  std::vector<float> decoded(const thc::Tables& t, const std::vector<int>& values, float norm,
+                             const RandomCounter& counter, std::uint32_t block) {
+    std::vector<float> h(values.begin(), values.end());
+    for (std::size_t stride = 1; stride < h.size(); stride *= 2)
+      for (std::size_t i = 0; i < h.size(); ++i)
+        if ((i & stride) == 0) {
+          const float a = h[i], b = h[i + stride];
+          h[i] = a + b;
+          h[i + stride] = a - b;
+        }
+    const float unit = norm * t.unit / static_cast<float>(h.size());
+    for (std::uint32_t i = 0; i < h.size(); ++i) {
+      const float x = h[i] * unit;
+      h[i] = norm == 0 ? 0.0f : thc::sign_word(counter, block, i) >> thc::sign_bit(block, i) & 1 ? -x : x;
+    }
+    return h;
+  }
+
+  // What every rank must have then; the ranks' residuals become the new ones.
+  std::vector<float> model(const Setup& setup, std::vector<Rank>& ranks, int* largest_sum = nullptr) {
+    const std::string spec = setup.codec->spec();
+    const auto number = [&](const char* key) { return static_cast<std::uint32_t>(std::stoul(parameter(spec, key))); };
+    const auto t = thc::make_tables(number("bits"), number("g"), number("clip"));
+    const int g = static_cast<int>(t.granularity), n = static_cast<int>(ranks.size());
+    const auto centred = [&](int sum, int of) { return g % 2 ? 2 * sum - of * g : sum - of * (g / 2); };
+    std::vector<float> out(setup.count, 12345.0f);
+    for (std::uint64_t chunk = 0; chunk < setup.count; chunk += setup.chunk)
+      for (const auto& segment : setup.layout->segments) {
+        const std::uint64_t from = std::max(chunk, segment.offset),
+                            to = std::min({chunk + setup.chunk, setup.count, segment.offset + segment.count});
+        if (segment.use == Segment::Use::skip) continue;
+        for (std::uint64_t at = from; at < to; at += kPieceElements) {
+          const std::uint64_t count = std::min(kPieceElements, to - at);
+          std::vector<std::vector<float>> a, y, norms;
+          for (std::uint32_t r = 0; r < ranks.size(); ++r) {
+            a.emplace_back(ranks[r].values.begin() + static_cast<std::ptrdiff_t>(at),
+                           ranks[r].values.begin() + static_cast<std::ptrdiff_t>(at + count));
+            for (std::size_t i = 0; i < count && !ranks[r].residual.empty(); ++i) a[r][i] += ranks[r].residual[at + i];
+            y.emplace_back(thc::coordinates(count));
+            norms.emplace_back(thc::blocks(count));
+            thc::rotate(a[r].data(), nullptr, count, {at, ranks[0].sequence, r}, y[r].data(), norms[r].data());
+          }
+          for (std::uint32_t b = 0; b < thc::blocks(count); ++b) {
+            const std::uint32_t m = static_cast<std::uint32_t>(
+                                    std::min<std::uint64_t>(thc::kBlock, count - b * thc::kBlock)),
+                                d = thc::dimension(m);
+            float norm = 0;
+            for (const auto& of : norms) norm = std::max(norm, of[b]);
+            std::vector<int> sums(d);
+            for (std::uint32_t r = 0; r < ranks.size(); ++r) {
+              const RandomCounter counter{at, ranks[0].sequence, r};
+              std::vector<int> own(d);
+              for (std::uint32_t i = 0; i < d && norm > 0; ++i) {
+                own[i] = t.value[thc::quantize(t, y[r][b * thc::kBlock + i], t.to_grid / norm,
+                                               dither::bits16(counter, dither::kRounding, b * thc::kBlock + i))];
+                sums[i] += own[i];
+                if (largest_sum) *largest_sum = std::max(*largest_sum, sums[i]);
+              }
+              for (int& v : own) v = centred(v, 1);
+              const auto mine = decoded(t, own, norm, counter, b);
+              for (std::uint32_t i = 0; i < m && !ranks[r].residual.empty(); ++i)
+                ranks[r].residual[at + b * thc::kBlock + i] = a[r][b * thc::kBlock + i] - mine[i];
+            }
+            for (int& v : sums) v = centred(v, n);
+            const auto result = decoded(t, sums, norm, {at, ranks[0].sequence, 0}, b);
+            std::copy(result.begin(), result.begin() + m,
+                      out.begin() + static_cast<std::ptrdiff_t>(at + b * thc::kBlock));
+          }
+        }
+      }
+    return out;
+  }
+
+  // Two calls, so that the second one starts from residuals.
+  void check(const Setup& setup, int n, std::uint64_t seed) {
+    CAPTURE(text_of(setup));
+    CAPTURE(entry_of(setup.algorithm).name);
+    CAPTURE(n);
+    auto ranks = make_ranks(setup, n, seed);
+    auto expecting = ranks;
+    for (std::uint32_t step = 0; step < 2; ++step) {
+      for (auto* all : {&ranks, &expecting})
+        for (auto& r : *all) r.sequence = step;
+      run_all(setup, ranks);
+      const auto expected = model(setup, expecting);
+      const int per_chunk = setup.algorithm == Algorithm::homomorphic ? 4 : 3;
+      for (std::size_t r = 0; r < ranks.size(); ++r) {
+        CAPTURE(r);
+        CAPTURE(step);
+        CHECK(ranks[r].result.flags == 0);
+        CHECK_FALSE(ranks[r].result.error.has_value());
+        std::vector<float> out = ranks[r].out;
+        for (const auto& s : setup.layout->segments)  // in place a gap keeps the rank's values
+          if (s.use == Segment::Use::skip && setup.in_place)
+            std::fill_n(out.begin() + static_cast<std::ptrdiff_t>(s.offset), s.count, 12345.0f);
+        CHECK(difference(out, expected) == "");
+        CHECK(difference(ranks[r].residual, expecting[r].residual) == "");
+        CHECK(ranks[r].exchanges ==
+              static_cast<int>(per_chunk * std::max<std::uint64_t>(1, div_up(setup.count, setup.chunk))));
+      }
+    }
+  }
+
+  struct Tampering {
+    int receiver, exchange, from;
+    std::size_t at;
+  };
+  std::vector<Rank> tampered(const Setup& setup, int n, const Tampering& where) {
+    auto ranks = make_ranks(setup, n, 1);
+    RunOptions options;
+    options.tamper = [&](int receiver, int exchange, int from, std::span<std::uint8_t> bytes) {
+      if (receiver == where.receiver && exchange == where.exchange && from == where.from && where.at < bytes.size())
+        bytes[where.at] ^= 0x80;
+    };
+    run_all(setup, ranks, options);
+    return ranks;
+  }
+
+  }  // namespace
+
   TEST_CASE("sums and residuals are the model's on every rank, with both algorithms") {
     Turns turns(1, 1, 3);
     for (const Algorithm algorithm : kBoth)

@@ -5,35 +5,35 @@
 using crimp::horovod::Response;
 using crimp::horovod::ResponseCache;
 
-namespace {
-
-Response named(const std::string& name, std::int64_t size = 1) {
-  Response r;
-  r.names = {name};
-  r.sizes = {size};
-  return r;
-}
-
-std::string at(const ResponseCache& cache, std::size_t bit) {
-  return cache.peek(bit) ? cache.peek(bit)->names.front() : "-";
-}
-
-std::string all(const ResponseCache& cache) {
-  std::string text;
-  for (std::size_t b = 0; b < cache.bits(); ++b) {
-    text += at(cache, b);
-    if (cache.peek(b)) CHECK(cache.bit(at(cache, b)) == b);
-  }
-  return text;
-}
-
-void put_all(ResponseCache& cache, const std::string& names) {
-  for (const char c : names) cache.put(named(std::string(1, c)));
-}
-
-}  // namespace
-
 TEST_SUITE("horovod_cache") {
+  namespace {
+
+  Response named(const std::string& name, std::int64_t size = 1) {
+    Response r;
+    r.names = {name};
+    r.sizes = {size};
+    return r;
+  }
+
+  std::string at(const ResponseCache& cache, std::size_t bit) {
+    return cache.peek(bit) ? cache.peek(bit)->names.front() : "-";
+  }
+
+  std::string all(const ResponseCache& cache) {
+    std::string text;
+    for (std::size_t b = 0; b < cache.bits(); ++b) {
+      text += at(cache, b);
+      if (cache.peek(b)) CHECK(cache.bit(at(cache, b)) == b);
+    }
+    return text;
+  }
+
+  void put_all(ResponseCache& cache, const std::string& names) {
+    for (const char c : names) cache.put(named(std::string(1, c)));
+  }
+
+  }  // namespace
+
   TEST_CASE("new entries take the next bits") {
     ResponseCache cache(10);
     put_all(cache, "abc");

@@ -15,105 +15,105 @@ using namespace crimp::test;
 using namespace crimp::horovod;
 using std::chrono::milliseconds;
 
-namespace {
-
-Gate::Clock::time_point now;
-Gate::Clock::time_point clock_in_hand() { return now; }
-
-// Tensors a, b, c, ... of 1000 bytes each, bit i for tensor i, reduced often enough for a plan.
-struct Net {
-  ResponseCache cache{1024};
-  Gate gate;
-  std::string names;
-  explicit Net(const std::string& plan, std::string tensors = "abcd", int bound_ms = 100, Leader leader = {})
-      : gate(MergePlan(plan), milliseconds(bound_ms), std::move(leader)), names(tensors) {
-    for (const char c : names) {
-      Response r;
-      r.names = {std::string(1, c)};
-      r.sizes = {250};
-      cache.put(r);
-    }
-    for (int step = 0; step < 5; ++step) reduce(names);
-  }
-  void reduce(const std::string& tensors) {
-    for (const char c : tensors) gate.reduced(std::string(1, c), 1000);
-  }
-  // What is left of this rank's ready tensors; status: shutdown 1, uncached 2, invalid 4.
-  std::string pass(const std::string& ready, unsigned status = 0) {
-    std::vector<std::int64_t> words((cache.bits() + 3 + 63) / 64);
-    words[0] = static_cast<std::int64_t>(7u & ~status);
-    for (const char c : ready)
-      if (const auto bit = cache.bit(std::string(1, c)) + 3; true) words[bit / 64] |= std::int64_t{1} << (bit % 64);
-    const std::int64_t before = words[0] & 7;
-    gate.hold(words, cache, clock_in_hand);
-    CHECK((words[0] & 7) == before);
-    std::string left;
-    for (std::size_t bit = 3; bit < words.size() * 64; ++bit)
-      if (words[bit / 64] >> (bit % 64) & 1) left += cache.peek(bit - 3)->names.front();
-    return left;
-  }
-  std::uint64_t count(Release why) const { return gate.releases(why); }
-};
-
-// CRIMP_PLAN_FILE in a new directory, and two ranks, of which the first one decides and has it.
-struct Saved {
-  std::string directory = (std::filesystem::temp_directory_path() / "crimp-test-XXXXXX").string();
-  std::shared_ptr<const PlanFile> file;
-  std::vector<std::vector<std::uint8_t>> messages;  // the leader's
-  std::size_t heard = 0;
-  std::vector<std::string> warnings, chosen;
-  Saved() {
-    REQUIRE(::mkdtemp(directory.data()));
-    file = std::make_shared<const PlanFile>(path());
-  }
-  ~Saved() { std::filesystem::remove_all(directory); }
-  std::string path() const { return directory + "/plans.json"; }
-  std::string text() const {
-    std::stringstream all;
-    all << std::ifstream(path()).rdbuf();
-    return all.str();
-  }
-  static SavedPlan plan(const std::string& tensors, Cuts cuts, double step_s = 1e-3) {
-    SavedPlan p;
-    p.ranks = 2;
-    for (const char c : tensors) p.tensors.push_back({std::string(1, c), 1000});
-    p.plan = {true, {std::move(cuts), {}}};
-    p.step_s = step_s;
-    return p;
-  }
-  Leader first() {
-    Leader leader;
-    leader.here = true;
-    leader.broadcast = [&](std::span<std::uint8_t> bytes) { messages.emplace_back(bytes.begin(), bytes.end()); };
-    leader.file = file;
-    leader.key.ranks = 2;
-    leader.warn = [&](const std::string& line) { warnings.push_back(line); };
-    leader.chosen = [&](const SearchRecord& record) { chosen.push_back(record.line()); };
-    return leader;
-  }
-  Leader second() {  // a file of its own would be nobody's business
-    Leader leader;
-    leader.broadcast = [&](std::span<std::uint8_t> bytes) {
-      REQUIRE(heard < messages.size());
-      REQUIRE(bytes.size() == messages[heard].size());
-      std::copy(messages[heard].begin(), messages[heard].end(), bytes.begin());
-      ++heard;
-    };
-    return leader;
-  }
-};
-
-// Steps of so long on both ranks.
-void steps(Net& first, Net& second, int number, milliseconds each, const std::string& tensors) {
-  for (int step = 0; step < number; ++step) {
-    now += each;
-    for (Net* net : {&first, &second}) net->reduce(tensors), net->pass("");
-  }
-}
-
-}  // namespace
-
 TEST_SUITE("horovod_gate") {
+  namespace {
+
+  Gate::Clock::time_point now;
+  Gate::Clock::time_point clock_in_hand() { return now; }
+
+  // Tensors a, b, c, ... of 1000 bytes each, bit i for tensor i, reduced often enough for a plan.
+  struct Net {
+    ResponseCache cache{1024};
+    Gate gate;
+    std::string names;
+    explicit Net(const std::string& plan, std::string tensors = "abcd", int bound_ms = 100, Leader leader = {})
+        : gate(MergePlan(plan), milliseconds(bound_ms), std::move(leader)), names(tensors) {
+      for (const char c : names) {
+        Response r;
+        r.names = {std::string(1, c)};
+        r.sizes = {250};
+        cache.put(r);
+      }
+      for (int step = 0; step < 5; ++step) reduce(names);
+    }
+    void reduce(const std::string& tensors) {
+      for (const char c : tensors) gate.reduced(std::string(1, c), 1000);
+    }
+    // What is left of this rank's ready tensors; status: shutdown 1, uncached 2, invalid 4.
+    std::string pass(const std::string& ready, unsigned status = 0) {
+      std::vector<std::int64_t> words((cache.bits() + 3 + 63) / 64);
+      words[0] = static_cast<std::int64_t>(7u & ~status);
+      for (const char c : ready)
+        if (const auto bit = cache.bit(std::string(1, c)) + 3; true) words[bit / 64] |= std::int64_t{1} << (bit % 64);
+      const std::int64_t before = words[0] & 7;
+      gate.hold(words, cache, clock_in_hand);
+      CHECK((words[0] & 7) == before);
+      std::string left;
+      for (std::size_t bit = 3; bit < words.size() * 64; ++bit)
+        if (words[bit / 64] >> (bit % 64) & 1) left += cache.peek(bit - 3)->names.front();
+      return left;
+    }
+    std::uint64_t count(Release why) const { return gate.releases(why); }
+  };
+
+  // CRIMP_PLAN_FILE in a new directory, and two ranks, of which the first one decides and has it.
+  struct Saved {
+    std::string directory = (std::filesystem::temp_directory_path() / "crimp-test-XXXXXX").string();
+    std::shared_ptr<const PlanFile> file;
+    std::vector<std::vector<std::uint8_t>> messages;  // the leader's
+    std::size_t heard = 0;
+    std::vector<std::string> warnings, chosen;
+    Saved() {
+      REQUIRE(::mkdtemp(directory.data()));
+      file = std::make_shared<const PlanFile>(path());
+    }
+    ~Saved() { std::filesystem::remove_all(directory); }
+    std::string path() const { return directory + "/plans.json"; }
+    std::string text() const {
+      std::stringstream all;
+      all << std::ifstream(path()).rdbuf();
+      return all.str();
+    }
+    static SavedPlan plan(const std::string& tensors, Cuts cuts, double step_s = 1e-3) {
+      SavedPlan p;
+      p.ranks = 2;
+      for (const char c : tensors) p.tensors.push_back({std::string(1, c), 1000});
+      p.plan = {true, {std::move(cuts), {}}};
+      p.step_s = step_s;
+      return p;
+    }
+    Leader first() {
+      Leader leader;
+      leader.here = true;
+      leader.broadcast = [&](std::span<std::uint8_t> bytes) { messages.emplace_back(bytes.begin(), bytes.end()); };
+      leader.file = file;
+      leader.key.ranks = 2;
+      leader.warn = [&](const std::string& line) { warnings.push_back(line); };
+      leader.chosen = [&](const SearchRecord& record) { chosen.push_back(record.line()); };
+      return leader;
+    }
+    Leader second() {  // a file of its own would be nobody's business
+      Leader leader;
+      leader.broadcast = [&](std::span<std::uint8_t> bytes) {
+        REQUIRE(heard < messages.size());
+        REQUIRE(bytes.size() == messages[heard].size());
+        std::copy(messages[heard].begin(), messages[heard].end(), bytes.begin());
+        ++heard;
+      };
+      return leader;
+    }
+  };
+
+  // Steps of so long on both ranks.
+  void steps(Net& first, Net& second, int number, milliseconds each, const std::string& tensors) {
+    for (int step = 0; step < number; ++step) {
+      now += each;
+      for (Net* net : {&first, &second}) net->reduce(tensors), net->pass("");
+    }
+  }
+
+  }  // namespace
+
   TEST_CASE("without a plan, or before tensors have shown their places, nothing is held") {
     Net off("off");
     CHECK(off.gate.groups().empty());

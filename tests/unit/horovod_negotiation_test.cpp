@@ -14,98 +14,98 @@ using namespace crimp;
 using namespace crimp::test;
 using horovod::Negotiation;
 
-namespace {
-
-struct Tally {
-  std::uint64_t calls = 0, explained = 0, wrong = 0;
-  std::string first;  // the first wrong layout
-};
-
-std::string text_of(const HorovodEvent& e) {
-  std::string text = std::to_string(e.count) + ":";
-  for (const auto& p : e.parts)
-    text +=
-        " " + (horovod::unnamed(p.name) ? "" : p.name) + "@" + std::to_string(p.offset) + "+" + std::to_string(p.count);
-  return text;
-}
-
-std::string text_of(const Layout& layout, std::uint64_t count) {
-  std::string text = std::to_string(count) + ":";
-  std::uint64_t at = 0;
-  for (const auto& s : layout.segments) {
-    if (s.offset != at) text += " (does not tile)";
-    at = s.offset + s.count;
-    if (s.use == Segment::Use::sum)
-      text += " " + s.key + "@" + std::to_string(s.offset) + "+" + std::to_string(s.count);
-  }
-  return at == count ? text : text + " (ends at " + std::to_string(at) + ")";
-}
-
-void feed(Negotiation& decoder, const HorovodEvent& e, Tally& tally) {
-  switch (e.kind) {
-    case HorovodEvent::ready_bits: return decoder.ready_bits(e.words);
-    case HorovodEvent::invalid_bits: return decoder.invalid_bits(e.words);
-    case HorovodEvent::gathered: return decoder.gathered();
-    case HorovodEvent::broadcast: return decoder.broadcast(e.bytes.data(), e.bytes.size());
-    case HorovodEvent::data: break;
-  }
-  const Layout layout = *decoder.data_call(e.count, e.type);
-  ++tally.calls;
-  if (!layout.known()) return;
-  ++tally.explained;
-  const std::string got = text_of(layout, e.count), expected = text_of(e);
-  if (layout.source == Layout::Source::negotiated && got == expected) return;
-  if (tally.wrong++ == 0) tally.first = got + "\nbut it is\n" + expected;
-}
-
-horovod::Options options_of(const HorovodRun& run) {
-  horovod::Options o;
-  o.cache_capacity = run.capacity;
-  o.fusion_threshold = run.threshold;
-  o.threshold_unit = run.threshold_unit;
-  o.autotune = run.autotune;
-  o.separate_groups = run.separate_groups;
-  return o;
-}
-
-// steps x seeds; the decoder knows what Horovod's environment variables say.
-Tally follow(const std::string& what, HorovodRun run, int steps = 500) {
-  Tally tally;
-  std::uint64_t fast = 0, slow = 0, evictions = 0, erasures = 0, counted = 0;
-  if (kSanitized) steps /= 5;
-  for (run.seed = 1; run.seed <= effort<std::uint64_t>(3, 1, 1, 1); ++run.seed) {
-    HorovodSimulator horovod(run);
-    Negotiation decoder(run.ranks, options_of(run));
-    for (int s = 0; s < steps; ++s)
-      for (const auto& e : horovod.step()) feed(decoder, e, tally);
-    fast += horovod.fast_cycles(), slow += horovod.slow_cycles(), evictions += horovod.evictions(),
-        erasures += horovod.erasures();
-    counted += decoder.record().explained + decoder.record().unexplained_calls();
-  }
-  MESSAGE(what << ": " << tally.explained << " of " << tally.calls << " explained, " << tally.wrong << " wrong; "
-               << fast << " fast and " << slow << " slow cycles, " << evictions << " evictions, " << erasures
-               << " erasures");
-  CHECK_MESSAGE(tally.wrong == 0, what << ": " << tally.first);
-  CHECK(counted == tally.calls);
-  CHECK(tally.calls > (kSanitized ? 60 : 1000));
-  return tally;
-}
-
-void follow_all(const std::string& what, const HorovodRun& run, int steps = 500) {
-  const Tally tally = follow(what, run, steps);
-  CAPTURE(what);
-  CHECK(tally.explained == tally.calls);
-}
-
-HorovodRun with(void (*change)(HorovodRun&)) {
-  HorovodRun run;
-  change(run);
-  return run;
-}
-
-}  // namespace
-
 TEST_SUITE("horovod_negotiation") {
+  namespace {
+
+  struct Tally {
+    std::uint64_t calls = 0, explained = 0, wrong = 0;
+    std::string first;  // the first wrong layout
+  };
+
+  std::string text_of(const HorovodEvent& e) {
+    std::string text = std::to_string(e.count) + ":";
+    for (const auto& p : e.parts)
+      text += " " + (horovod::unnamed(p.name) ? "" : p.name) + "@" + std::to_string(p.offset) + "+" +
+              std::to_string(p.count);
+    return text;
+  }
+
+  std::string text_of(const Layout& layout, std::uint64_t count) {
+    std::string text = std::to_string(count) + ":";
+    std::uint64_t at = 0;
+    for (const auto& s : layout.segments) {
+      if (s.offset != at) text += " (does not tile)";
+      at = s.offset + s.count;
+      if (s.use == Segment::Use::sum)
+        text += " " + s.key + "@" + std::to_string(s.offset) + "+" + std::to_string(s.count);
+    }
+    return at == count ? text : text + " (ends at " + std::to_string(at) + ")";
+  }
+
+  void feed(Negotiation& decoder, const HorovodEvent& e, Tally& tally) {
+    switch (e.kind) {
+      case HorovodEvent::ready_bits: return decoder.ready_bits(e.words);
+      case HorovodEvent::invalid_bits: return decoder.invalid_bits(e.words);
+      case HorovodEvent::gathered: return decoder.gathered();
+      case HorovodEvent::broadcast: return decoder.broadcast(e.bytes.data(), e.bytes.size());
+      case HorovodEvent::data: break;
+    }
+    const Layout layout = *decoder.data_call(e.count, e.type);
+    ++tally.calls;
+    if (!layout.known()) return;
+    ++tally.explained;
+    const std::string got = text_of(layout, e.count), expected = text_of(e);
+    if (layout.source == Layout::Source::negotiated && got == expected) return;
+    if (tally.wrong++ == 0) tally.first = got + "\nbut it is\n" + expected;
+  }
+
+  horovod::Options options_of(const HorovodRun& run) {
+    horovod::Options o;
+    o.cache_capacity = run.capacity;
+    o.fusion_threshold = run.threshold;
+    o.threshold_unit = run.threshold_unit;
+    o.autotune = run.autotune;
+    o.separate_groups = run.separate_groups;
+    return o;
+  }
+
+  // steps x seeds; the decoder knows what Horovod's environment variables say.
+  Tally follow(const std::string& what, HorovodRun run, int steps = 500) {
+    Tally tally;
+    std::uint64_t fast = 0, slow = 0, evictions = 0, erasures = 0, counted = 0;
+    if (kSanitized) steps /= 5;
+    for (run.seed = 1; run.seed <= effort<std::uint64_t>(3, 1, 1, 1); ++run.seed) {
+      HorovodSimulator horovod(run);
+      Negotiation decoder(run.ranks, options_of(run));
+      for (int s = 0; s < steps; ++s)
+        for (const auto& e : horovod.step()) feed(decoder, e, tally);
+      fast += horovod.fast_cycles(), slow += horovod.slow_cycles(), evictions += horovod.evictions(),
+          erasures += horovod.erasures();
+      counted += decoder.record().explained + decoder.record().unexplained_calls();
+    }
+    MESSAGE(what << ": " << tally.explained << " of " << tally.calls << " explained, " << tally.wrong << " wrong; "
+                 << fast << " fast and " << slow << " slow cycles, " << evictions << " evictions, " << erasures
+                 << " erasures");
+    CHECK_MESSAGE(tally.wrong == 0, what << ": " << tally.first);
+    CHECK(counted == tally.calls);
+    CHECK(tally.calls > (kSanitized ? 60 : 1000));
+    return tally;
+  }
+
+  void follow_all(const std::string& what, const HorovodRun& run, int steps = 500) {
+    const Tally tally = follow(what, run, steps);
+    CAPTURE(what);
+    CHECK(tally.explained == tally.calls);
+  }
+
+  HorovodRun with(void (*change)(HorovodRun&)) {
+    HorovodRun run;
+    change(run);
+    return run;
+  }
+
+  }  // namespace
+
   TEST_CASE("every data call is explained") {
     follow_all("default", {});
     follow_all("4 ranks", with([](auto& r) { r.ranks = 4; }));

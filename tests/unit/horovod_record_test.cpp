@@ -11,24 +11,24 @@ using namespace crimp::test;
 using namespace crimp::horovod;
 using nlohmann::json;
 
-namespace {
-
-Record sample() {
-  Record r;
-  r.explained = 90;
-  r.unexplained[static_cast<std::size_t>(Unexplained::count_differs)] = 7;
-  r.unexplained[static_cast<std::size_t>(Unexplained::list_unreadable)] = 3;
-  r.heals = 2;
-  r.merged_calls = 20, r.merged_tensors = 1400;
-  r.groups = {40, 30};
-  r.releases[static_cast<std::size_t>(Release::complete)] = 19;
-  r.releases[static_cast<std::size_t>(Release::deadline)] = 1;
-  return r;
-}
-
-}  // namespace
-
 TEST_SUITE("horovod_record") {
+  namespace {
+
+  Record sample() {
+    Record r;
+    r.explained = 90;
+    r.unexplained[static_cast<std::size_t>(Unexplained::count_differs)] = 7;
+    r.unexplained[static_cast<std::size_t>(Unexplained::list_unreadable)] = 3;
+    r.heals = 2;
+    r.merged_calls = 20, r.merged_tensors = 1400;
+    r.groups = {40, 30};
+    r.releases[static_cast<std::size_t>(Release::complete)] = 19;
+    r.releases[static_cast<std::size_t>(Release::deadline)] = 1;
+    return r;
+  }
+
+  }  // namespace
+
   TEST_CASE("what the decoder and the gate counted is in the file and in the summary") {
     const json h = json::parse(sample().json());
     CHECK(h["explained"] == 90);

@@ -23,133 +23,133 @@ using namespace crimp;
 using namespace crimp::test;
 using powersgd::Matrix;
 
-namespace {
-
-struct Tensors {
-  std::shared_ptr<const Codec> codec;
-  std::vector<std::uint64_t> sizes;
-  bool memory = true, checksum = true, in_place = false;
-  int threads = 1;
-  std::vector<std::size_t> gaps{};  // segments that are skipped
-  bool named = false;               // extents are known from call to call
-};
-
-// One rank: its values, memories and results from step to step.
-struct Member {
-  std::vector<float> values, out;
-  std::vector<std::vector<float>> memories;
-  std::vector<powersgd::Extents> extents;
-  CollectiveResult result;
-  std::uint8_t flags = 0;
-};
-
-class World {
- public:
-  World(Tensors tensors, int ranks) : tensors_(std::move(tensors)), members_(static_cast<std::size_t>(ranks)) {
-    std::vector<Segment> segments;
-    for (const auto n : tensors_.sizes) {
-      segments.push_back({"tensor." + std::to_string(segments.size()), count_, n});
-      count_ += n;
-    }
-    for (const auto s : tensors_.gaps) segments[s].use = Segment::Use::skip;
-    layout_ = Layout::make(Layout::Source::named, std::move(segments));
-    for (Member& m : members_) {
-      m.values.resize(count_);
-      for (const auto n : tensors_.sizes) m.memories.emplace_back(tensors_.codec->feedback_elements(n));
-      m.extents.resize(tensors_.sizes.size());
-    }
-  }
-  std::uint64_t count() const { return count_; }
-  std::vector<Member>& members() { return members_; }
-  std::uint32_t step = 0;
-
-  void run(const RunOptions& options = {}) {
-    run_ranks(
-        static_cast<int>(members_.size()),
-        [&](ThreadTransport& transport) {
-          Member& m = members_[static_cast<std::size_t>(transport.rank())];
-          m.out = tensors_.in_place ? m.values : std::vector<float>(count_, 12345.0f);
-          PartPlan part{tensors_.codec.get(), layout_, count_};
-          part.checksum = tensors_.checksum;
-          const auto route = plan_route(Algorithm::low_rank, part, kPieceElements, transport.size());
-          CallBuffers c;
-          c.in = tensors_.in_place ? m.out.data() : m.values.data();
-          c.out = m.out.data();
-          if (tensors_.memory)
-            for (std::size_t s = 0; s < m.memories.size(); ++s)
-              c.residuals.push_back(layout_->segments[s].use == Segment::Use::skip ? nullptr : m.memories[s].data());
-          if (tensors_.named)
-            for (auto& known : m.extents) c.extents.push_back(&known);
-          c.flags = m.flags;
-          c.sequence = step;
-          Arena arena;  // of exactly the size that is asked for, so that taking more fails
-          arena.reserve(route->bytes(c.extents).together);
-          c.arena = &arena;
-          Workers workers(tensors_.threads);
-          m.result = allreduce_compressed(transport, *route, c, workers);
-        },
-        options);
-    ++step;
-  }
-  // |rank 0's result - exact sum of the values| / |exact sum|, without what lies in memories.
-  double error() {
-    double wrong = 0, all = 0;
-    for (std::uint64_t i = 0; i < count_; ++i) {
-      double exact = 0;
-      for (const Member& m : members_) exact += static_cast<double>(m.values[i]);
-      wrong += std::pow(static_cast<double>(members_[0].out[i]) - exact, 2);
-      all += exact * exact;
-    }
-    return all > 0 ? std::sqrt(wrong / all) : std::sqrt(wrong);
-  }
-  // The share of the exact sum's squares that the result has.
-  double kept() { return 1 - std::pow(error(), 2); }
-  void identical() {
-    for (const Member& m : members_) {
-      CHECK(m.result.flags == 0);
-      CHECK_FALSE(m.result.error.has_value());
-      CHECK(difference(m.out, members_[0].out) == "");
-    }
-  }
-
- private:
-  Tensors tensors_;
-  std::shared_ptr<const Layout> layout_;
-  std::uint64_t count_ = 0;
-  std::vector<Member> members_;
-};
-
-// A matrix of exactly this rank, row by row.
-std::vector<float> low_rank_values(std::uint64_t rows, std::uint64_t cols, int rank, std::uint64_t seed) {
-  std::vector<float> v(rows * cols);
-  for (int k = 0; k < rank; ++k) {
-    const auto p = make_data(Data::normal, seed + 2 * static_cast<std::uint64_t>(k), rows),
-               q = make_data(Data::normal, seed + 1 + 2 * static_cast<std::uint64_t>(k), cols);
-    for (std::uint64_t i = 0; i < rows; ++i)
-      for (std::uint64_t j = 0; j < cols; ++j) v[i * cols + j] += p[i] * q[j];
-  }
-  return v;
-}
-
-// A matrix of rank 4 that has this share of the squares, and noise.
-std::vector<float> signal_and_noise(std::uint64_t rows, std::uint64_t cols, double share, std::uint64_t seed,
-                                    std::uint64_t noise_seed = 100) {
-  auto v = low_rank_values(rows, cols, 4, seed);
-  const auto noise = make_data(Data::normal, seed + noise_seed, v.size());
-  const auto squares = [](const std::vector<float>& x) {
-    double sum = 0;
-    for (const float e : x) sum += static_cast<double>(e) * static_cast<double>(e);
-    return sum;
-  };
-  const double signal = std::sqrt(share / squares(v)), rest = std::sqrt((1 - share) / squares(noise));
-  for (std::size_t i = 0; i < v.size(); ++i)
-    v[i] = static_cast<float>(signal * static_cast<double>(v[i]) + rest * static_cast<double>(noise[i]));
-  return v;
-}
-
-}  // namespace
-
 TEST_SUITE("low_rank") {
+  namespace {
+
+  struct Tensors {
+    std::shared_ptr<const Codec> codec;
+    std::vector<std::uint64_t> sizes;
+    bool memory = true, checksum = true, in_place = false;
+    int threads = 1;
+    std::vector<std::size_t> gaps{};  // segments that are skipped
+    bool named = false;               // extents are known from call to call
+  };
+
+  // One rank: its values, memories and results from step to step.
+  struct Member {
+    std::vector<float> values, out;
+    std::vector<std::vector<float>> memories;
+    std::vector<powersgd::Extents> extents;
+    CollectiveResult result;
+    std::uint8_t flags = 0;
+  };
+
+  class World {
+   public:
+    World(Tensors tensors, int ranks) : tensors_(std::move(tensors)), members_(static_cast<std::size_t>(ranks)) {
+      std::vector<Segment> segments;
+      for (const auto n : tensors_.sizes) {
+        segments.push_back({"tensor." + std::to_string(segments.size()), count_, n});
+        count_ += n;
+      }
+      for (const auto s : tensors_.gaps) segments[s].use = Segment::Use::skip;
+      layout_ = Layout::make(Layout::Source::named, std::move(segments));
+      for (Member& m : members_) {
+        m.values.resize(count_);
+        for (const auto n : tensors_.sizes) m.memories.emplace_back(tensors_.codec->feedback_elements(n));
+        m.extents.resize(tensors_.sizes.size());
+      }
+    }
+    std::uint64_t count() const { return count_; }
+    std::vector<Member>& members() { return members_; }
+    std::uint32_t step = 0;
+
+    void run(const RunOptions& options = {}) {
+      run_ranks(
+          static_cast<int>(members_.size()),
+          [&](ThreadTransport& transport) {
+            Member& m = members_[static_cast<std::size_t>(transport.rank())];
+            m.out = tensors_.in_place ? m.values : std::vector<float>(count_, 12345.0f);
+            PartPlan part{tensors_.codec.get(), layout_, count_};
+            part.checksum = tensors_.checksum;
+            const auto route = plan_route(Algorithm::low_rank, part, kPieceElements, transport.size());
+            CallBuffers c;
+            c.in = tensors_.in_place ? m.out.data() : m.values.data();
+            c.out = m.out.data();
+            if (tensors_.memory)
+              for (std::size_t s = 0; s < m.memories.size(); ++s)
+                c.residuals.push_back(layout_->segments[s].use == Segment::Use::skip ? nullptr : m.memories[s].data());
+            if (tensors_.named)
+              for (auto& known : m.extents) c.extents.push_back(&known);
+            c.flags = m.flags;
+            c.sequence = step;
+            Arena arena;  // of exactly the size that is asked for, so that taking more fails
+            arena.reserve(route->bytes(c.extents).together);
+            c.arena = &arena;
+            Workers workers(tensors_.threads);
+            m.result = allreduce_compressed(transport, *route, c, workers);
+          },
+          options);
+      ++step;
+    }
+    // |rank 0's result - exact sum of the values| / |exact sum|, without what lies in memories.
+    double error() {
+      double wrong = 0, all = 0;
+      for (std::uint64_t i = 0; i < count_; ++i) {
+        double exact = 0;
+        for (const Member& m : members_) exact += static_cast<double>(m.values[i]);
+        wrong += std::pow(static_cast<double>(members_[0].out[i]) - exact, 2);
+        all += exact * exact;
+      }
+      return all > 0 ? std::sqrt(wrong / all) : std::sqrt(wrong);
+    }
+    // The share of the exact sum's squares that the result has.
+    double kept() { return 1 - std::pow(error(), 2); }
+    void identical() {
+      for (const Member& m : members_) {
+        CHECK(m.result.flags == 0);
+        CHECK_FALSE(m.result.error.has_value());
+        CHECK(difference(m.out, members_[0].out) == "");
+      }
+    }
+
+   private:
+    Tensors tensors_;
+    std::shared_ptr<const Layout> layout_;
+    std::uint64_t count_ = 0;
+    std::vector<Member> members_;
+  };
+
+  // A matrix of exactly this rank, row by row.
+  std::vector<float> low_rank_values(std::uint64_t rows, std::uint64_t cols, int rank, std::uint64_t seed) {
+    std::vector<float> v(rows * cols);
+    for (int k = 0; k < rank; ++k) {
+      const auto p = make_data(Data::normal, seed + 2 * static_cast<std::uint64_t>(k), rows),
+                 q = make_data(Data::normal, seed + 1 + 2 * static_cast<std::uint64_t>(k), cols);
+      for (std::uint64_t i = 0; i < rows; ++i)
+        for (std::uint64_t j = 0; j < cols; ++j) v[i * cols + j] += p[i] * q[j];
+    }
+    return v;
+  }
+
+  // A matrix of rank 4 that has this share of the squares, and noise.
+  std::vector<float> signal_and_noise(std::uint64_t rows, std::uint64_t cols, double share, std::uint64_t seed,
+                                      std::uint64_t noise_seed = 100) {
+    auto v = low_rank_values(rows, cols, 4, seed);
+    const auto noise = make_data(Data::normal, seed + noise_seed, v.size());
+    const auto squares = [](const std::vector<float>& x) {
+      double sum = 0;
+      for (const float e : x) sum += static_cast<double>(e) * static_cast<double>(e);
+      return sum;
+    };
+    const double signal = std::sqrt(share / squares(v)), rest = std::sqrt((1 - share) / squares(noise));
+    for (std::size_t i = 0; i < v.size(); ++i)
+      v[i] = static_cast<float>(signal * static_cast<double>(v[i]) + rest * static_cast<double>(noise[i]));
+    return v;
+  }
+
+  }  // namespace
+
   TEST_CASE("shapes come from the count alone and always hold it") {
     const auto word = make_codec("powersgd:r=2,min=100")->parameter_word();
     const auto is = [&](std::uint64_t count, std::uint64_t rows, std::uint64_t cols, std::uint32_t rank) {

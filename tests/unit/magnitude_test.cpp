@@ -13,57 +13,57 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-std::vector<float> sent_through(const Codec& codec, const std::vector<float>& a) {
-  Workers workers(1);
-  ChunkPartition partition;
-  partition.add_group(a.size());
-  std::vector<std::uint8_t> body(partition.body_bound(codec));
-  const RandomCounter counter{0, 3, 1};
-  body.resize(encode_body(codec, partition, a.data(), {}, counter, body.data(), nullptr, workers));
-  BodyView view;
-  REQUIRE(view.open(codec, partition, body) == "");
-  std::vector<float> d(a.size());
-  REQUIRE(decode_add(codec, partition, {&view, 1}, counter, d.data(), false, workers) == -1);
-  return d;
-}
-
-double largest(const std::vector<float>& a) {
-  double most = 0;
-  for (const float x : a) most = std::max(most, std::fabs(static_cast<double>(x)));
-  return most;
-}
-
-// |a - d| / |a|, of the elements [begin, end).
-double error(const std::vector<float>& a, const std::vector<float>& d, std::size_t begin, std::size_t end) {
-  double lost = 0, all = 0;
-  for (std::size_t i = begin; i < end; ++i) {
-    const double x = static_cast<double>(a[i]), rest = x - static_cast<double>(d[i]);
-    lost += rest * rest;
-    all += x * x;
-  }
-  return all > 0 ? std::sqrt(lost / all) : std::sqrt(lost);
-}
-double error(const std::vector<float>& a, const std::vector<float>& d) { return error(a, d, 0, a.size()); }
-
-std::vector<float> times(const std::vector<float>& a, int exponent) {
-  std::vector<float> scaled(a);
-  for (float& x : scaled) x = std::ldexp(x, exponent);
-  return scaled;
-}
-
-// Codecs whose parameter is a magnitude; below it they send nothing, by definition, and the memory keeps all.
-double absolute_bound(const Codec& codec) {
-  const std::string name = codec.traits().name;
-  if (name == "inceptionn") return std::exp2(std::stod(parameter(codec.spec(), "log2_bound")));
-  if (name == "threshold") return std::stod(parameter(codec.spec(), "v"));
-  return 0;
-}
-
-}  // namespace
-
 TEST_SUITE("magnitude") {
+  namespace {
+
+  std::vector<float> sent_through(const Codec& codec, const std::vector<float>& a) {
+    Workers workers(1);
+    ChunkPartition partition;
+    partition.add_group(a.size());
+    std::vector<std::uint8_t> body(partition.body_bound(codec));
+    const RandomCounter counter{0, 3, 1};
+    body.resize(encode_body(codec, partition, a.data(), {}, counter, body.data(), nullptr, workers));
+    BodyView view;
+    REQUIRE(view.open(codec, partition, body) == "");
+    std::vector<float> d(a.size());
+    REQUIRE(decode_add(codec, partition, {&view, 1}, counter, d.data(), false, workers) == -1);
+    return d;
+  }
+
+  double largest(const std::vector<float>& a) {
+    double most = 0;
+    for (const float x : a) most = std::max(most, std::fabs(static_cast<double>(x)));
+    return most;
+  }
+
+  // |a - d| / |a|, of the elements [begin, end).
+  double error(const std::vector<float>& a, const std::vector<float>& d, std::size_t begin, std::size_t end) {
+    double lost = 0, all = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      const double x = static_cast<double>(a[i]), rest = x - static_cast<double>(d[i]);
+      lost += rest * rest;
+      all += x * x;
+    }
+    return all > 0 ? std::sqrt(lost / all) : std::sqrt(lost);
+  }
+  double error(const std::vector<float>& a, const std::vector<float>& d) { return error(a, d, 0, a.size()); }
+
+  std::vector<float> times(const std::vector<float>& a, int exponent) {
+    std::vector<float> scaled(a);
+    for (float& x : scaled) x = std::ldexp(x, exponent);
+    return scaled;
+  }
+
+  // Codecs whose parameter is a magnitude; below it they send nothing, by definition, and the memory keeps all.
+  double absolute_bound(const Codec& codec) {
+    const std::string name = codec.traits().name;
+    if (name == "inceptionn") return std::exp2(std::stod(parameter(codec.spec(), "log2_bound")));
+    if (name == "threshold") return std::stod(parameter(codec.spec(), "v"));
+    return 0;
+  }
+
+  }  // namespace
+
   TEST_CASE("the relative error is the same at every magnitude that is compressed") {
     const auto normal = make_data(Data::normal, 31, 11000);
     for (const auto& codec : all_codecs()) {

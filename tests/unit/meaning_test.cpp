@@ -14,90 +14,90 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-using Tensors = std::vector<std::size_t>;
-std::size_t elements(const Tensors& tensors) {
-  std::size_t n = 0;
-  for (const std::size_t t : tensors) n += t;
-  return n;
-}
-
-// What rank r gives in a step.
-using Give = std::function<std::vector<float>(int step, int rank)>;
-
-// One codec's sums over many steps.
-struct Course {
-  std::vector<std::vector<float>> results;  // of each step, equal on all ranks
-  std::vector<double> exact, held;          // over all steps: what was given; what the memories hold at the end
-};
-Course run(const Way& way, int ranks, const Codec& codec, const Tensors& tensors, int steps, const Give& give) {
-  const std::size_t count = elements(tensors);
-  Course course{std::vector<std::vector<float>>(static_cast<std::size_t>(steps)), std::vector<double>(count),
-                std::vector<double>(count)};
-  std::vector<std::vector<std::vector<float>>> results(static_cast<std::size_t>(ranks));
-  std::mutex mutex;
-  run_sums(way, ranks, codec, tensors, [&](int rank, Sum& sum) {
-    std::vector<double> given(count);
-    bool good = true;
-    for (int step = 0; step < steps; ++step) {
-      auto values = give(step, rank);
-      for (std::size_t i = 0; i < count; ++i) given[i] += static_cast<double>(values[i]);
-      good = sum(values.data()) && good;
-      results[static_cast<std::size_t>(rank)].push_back(std::move(values));
-    }
-    const std::lock_guard lock(mutex);
-    CHECK(good);
-    for (std::size_t i = 0; i < count; ++i) course.exact[i] += given[i];
-    sum.add_held(course.held.data());
-  });
-  for (const auto& of : results) CHECK(of == results[0]);
-  course.results = std::move(results[0]);
-  return course;
-}
-
-double squares(const std::vector<double>& v) {
-  double sum = 0;
-  for (const double x : v) sum += x * x;
-  return sum;
-}
-
-// Of a registry codec: itself, and settings that make what is tested visible in few steps.
-std::vector<std::string> specs_of(const CodecInfo& info) {
-  const std::string name(info.name);
-  if (name == "randomk") return {name, "randomk:ratio=0.25,scale=1"};
-  if (name == "qsgd") return {name, "qsgd:s=3,bucket=128"};
-  if (name == "maxmin") return {name, "maxmin:bits=2"};
-  if (name == "3lc") return {name, "3lc:s=0.5,entropy=1"};
-  if (name == "topk") return {name, "topk:ratio=0.1,value=f16,reuse=3"};
-  return {name};
-}
-std::vector<std::shared_ptr<const Codec>> codecs_with(const char* memory = nullptr) {
-  std::vector<std::shared_ptr<const Codec>> all;
-  for (const auto& info : codecs())
-    for (const auto& spec : specs_of(info))
-      all.push_back(make_codec(
-          spec + (memory ? (spec.find(':') == spec.npos ? ":memory=" : ",memory=") + std::string(memory) : "")));
-  return all;
-}
-
-// Of up to 5 ranks in up to kSteps steps: windows of one row of random numbers, each 1009 further, so that element for
-// element they are independent.
-constexpr int kSteps = 72;
-std::vector<float> gradient(int step, int rank, std::size_t count) {
-  constexpr std::size_t kMost = 41000, kApart = 1009;
-  static const auto row = [] {
-    auto v = make_data(Data::laplace, 1, kMost + 5 * kSteps * kApart);
-    for (float& x : v) x *= 0x1p-7f;
-    return v;
-  }();
-  const auto begin = row.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(step * 5 + rank) * kApart);
-  return {begin, begin + static_cast<std::ptrdiff_t>(count)};
-}
-
-}  // namespace
-
 TEST_SUITE("meaning") {
+  namespace {
+
+  using Tensors = std::vector<std::size_t>;
+  std::size_t elements(const Tensors& tensors) {
+    std::size_t n = 0;
+    for (const std::size_t t : tensors) n += t;
+    return n;
+  }
+
+  // What rank r gives in a step.
+  using Give = std::function<std::vector<float>(int step, int rank)>;
+
+  // One codec's sums over many steps.
+  struct Course {
+    std::vector<std::vector<float>> results;  // of each step, equal on all ranks
+    std::vector<double> exact, held;          // over all steps: what was given; what the memories hold at the end
+  };
+  Course run(const Way& way, int ranks, const Codec& codec, const Tensors& tensors, int steps, const Give& give) {
+    const std::size_t count = elements(tensors);
+    Course course{std::vector<std::vector<float>>(static_cast<std::size_t>(steps)), std::vector<double>(count),
+                  std::vector<double>(count)};
+    std::vector<std::vector<std::vector<float>>> results(static_cast<std::size_t>(ranks));
+    std::mutex mutex;
+    run_sums(way, ranks, codec, tensors, [&](int rank, Sum& sum) {
+      std::vector<double> given(count);
+      bool good = true;
+      for (int step = 0; step < steps; ++step) {
+        auto values = give(step, rank);
+        for (std::size_t i = 0; i < count; ++i) given[i] += static_cast<double>(values[i]);
+        good = sum(values.data()) && good;
+        results[static_cast<std::size_t>(rank)].push_back(std::move(values));
+      }
+      const std::lock_guard lock(mutex);
+      CHECK(good);
+      for (std::size_t i = 0; i < count; ++i) course.exact[i] += given[i];
+      sum.add_held(course.held.data());
+    });
+    for (const auto& of : results) CHECK(of == results[0]);
+    course.results = std::move(results[0]);
+    return course;
+  }
+
+  double squares(const std::vector<double>& v) {
+    double sum = 0;
+    for (const double x : v) sum += x * x;
+    return sum;
+  }
+
+  // Of a registry codec: itself, and settings that make what is tested visible in few steps.
+  std::vector<std::string> specs_of(const CodecInfo& info) {
+    const std::string name(info.name);
+    if (name == "randomk") return {name, "randomk:ratio=0.25,scale=1"};
+    if (name == "qsgd") return {name, "qsgd:s=3,bucket=128"};
+    if (name == "maxmin") return {name, "maxmin:bits=2"};
+    if (name == "3lc") return {name, "3lc:s=0.5,entropy=1"};
+    if (name == "topk") return {name, "topk:ratio=0.1,value=f16,reuse=3"};
+    return {name};
+  }
+  std::vector<std::shared_ptr<const Codec>> codecs_with(const char* memory = nullptr) {
+    std::vector<std::shared_ptr<const Codec>> all;
+    for (const auto& info : codecs())
+      for (const auto& spec : specs_of(info))
+        all.push_back(make_codec(
+            spec + (memory ? (spec.find(':') == spec.npos ? ":memory=" : ",memory=") + std::string(memory) : "")));
+    return all;
+  }
+
+  // Of up to 5 ranks in up to kSteps steps: windows of one row of random numbers, each 1009 further, so that element
+  // for element they are independent.
+  constexpr int kSteps = 72;
+  std::vector<float> gradient(int step, int rank, std::size_t count) {
+    constexpr std::size_t kMost = 41000, kApart = 1009;
+    static const auto row = [] {
+      auto v = make_data(Data::laplace, 1, kMost + 5 * kSteps * kApart);
+      for (float& x : v) x *= 0x1p-7f;
+      return v;
+    }();
+    const auto begin = row.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(step * 5 + rank) * kApart);
+    return {begin, begin + static_cast<std::ptrdiff_t>(count)};
+  }
+
+  }  // namespace
+
   TEST_CASE("unbiased codecs: the expectation of the result is the sum") {
     const int steps = kSanitized ? 24 : 64;
     std::vector<std::shared_ptr<const Codec>> unbiased;

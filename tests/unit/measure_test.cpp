@@ -14,63 +14,64 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-constexpr auto kSlow = std::chrono::milliseconds(1);
-
-// A node whose ranks meet late.
-class SlowNode final : public Node {
- public:
-  explicit SlowNode(Node& node) : node_(node) {}
-  int rank() const override { return node_.rank(); }
-  int size() const override { return node_.size(); }
-  std::span<Note> notes() override { return node_.notes(); }
-  std::span<float> memory() override { return node_.memory(); }
-  void barrier() override {
-    std::this_thread::sleep_for(kSlow);
-    node_.barrier();
-  }
-
- private:
-  Node& node_;
-};
-
-// Leaders whose first exchange fails, on all of them alike.
-class FailingLeaders final : public Transport {
- public:
-  explicit FailingLeaders(ErrorCode code, int size) : code_(code), size_(size) {}
-  int rank() const override { return 0; }
-  int size() const override { return size_; }
-  Ticket start_allgather(const void*, void*, std::uint64_t) override { throw Error(code_, "planted"); }
-  Ticket start_allgatherv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*) override {
-    throw Error(code_, "planted");
-  }
-  Ticket start_alltoallv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*,
-                         std::span<const std::uint64_t>, std::span<const std::uint64_t>) override {
-    throw Error(code_, "planted");
-  }
-  Ticket start_sum(const void*, void*, std::uint64_t, Integer) override { throw Error(code_, "planted"); }
-  void wait(Ticket) override {}
-  bool done(Ticket) override { return true; }
-  void progress() noexcept override {}
-
- private:
-  ErrorCode code_;
-  int size_;
-};
-
-// The numbers of a model, bit for bit.
-std::vector<double> numbers_of(const HierarchyModel& m) {
-  std::vector<double> all{static_cast<double>(m.leaders.ranks), static_cast<double>(m.node.ranks), m.node.byte_s,
-                          m.node.barrier_s};
-  for (const Curve* curve : {&m.leaders.allgather, &m.leaders.alltoall, &m.leaders.plain, &m.leaders.step})
-    for (const auto& point : curve->points()) all.push_back(point.bytes), all.push_back(point.s);
-  return all;
-}
-
-}  // namespace
-
 TEST_SUITE("measure") {
+  namespace {
+
+  constexpr auto kSlow = std::chrono::milliseconds(1);
+
+  // A node whose ranks meet late.
+  class SlowNode final : public Node {
+   public:
+    explicit SlowNode(Node& node) : node_(node) {}
+    int rank() const override { return node_.rank(); }
+    int size() const override { return node_.size(); }
+    std::span<Note> notes() override { return node_.notes(); }
+    std::span<float> memory() override { return node_.memory(); }
+    void barrier() override {
+      std::this_thread::sleep_for(kSlow);
+      node_.barrier();
+    }
+
+   private:
+    Node& node_;
+  };
+
+  // Leaders whose first exchange fails, on all of them alike.
+  class FailingLeaders final : public Transport {
+   public:
+    explicit FailingLeaders(ErrorCode code, int size) : code_(code), size_(size) {}
+    int rank() const override { return 0; }
+    int size() const override { return size_; }
+    Ticket start_allgather(const void*, void*, std::uint64_t) override { throw Error(code_, "planted"); }
+    Ticket start_allgatherv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>,
+                            void*) override {
+      throw Error(code_, "planted");
+    }
+    Ticket start_alltoallv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*,
+                           std::span<const std::uint64_t>, std::span<const std::uint64_t>) override {
+      throw Error(code_, "planted");
+    }
+    Ticket start_sum(const void*, void*, std::uint64_t, Integer) override { throw Error(code_, "planted"); }
+    void wait(Ticket) override {}
+    bool done(Ticket) override { return true; }
+    void progress() noexcept override {}
+
+   private:
+    ErrorCode code_;
+    int size_;
+  };
+
+  // The numbers of a model, bit for bit.
+  std::vector<double> numbers_of(const HierarchyModel& m) {
+    std::vector<double> all{static_cast<double>(m.leaders.ranks), static_cast<double>(m.node.ranks), m.node.byte_s,
+                            m.node.barrier_s};
+    for (const Curve* curve : {&m.leaders.allgather, &m.leaders.alltoall, &m.leaders.plain, &m.leaders.step})
+      for (const auto& point : curve->points()) all.push_back(point.bytes), all.push_back(point.s);
+    return all;
+  }
+
+  }  // namespace
+
   TEST_CASE(
       "all ranks, leaders or not, learn one model of their nodes: the largest one's size and the slowest ones' times") {
     const std::vector<int> nodes{1, 3, 2};

@@ -9,31 +9,31 @@
 
 using namespace crimp;
 
-namespace {
-
-template <class Fn>
-std::string out_of_memory(Fn&& fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    CHECK(e.code() == ErrorCode::out_of_memory);
-    return e.what();
-  }
-  return "";
-}
-
-bool zeroed(const std::byte* p, std::size_t n) {
-  return std::all_of(p, p + n, [](std::byte b) { return b == std::byte{0}; });
-}
-
-constexpr auto kNamed = Layout::Source::named;
-float* find(ResidualStore& store, const std::string& name, std::uint64_t count) {
-  return store.find({kNamed, false, name}, {count, FeedbackKind::residual, count}).values;
-}
-
-}  // namespace
-
 TEST_SUITE("memory") {
+  namespace {
+
+  template <class Fn>
+  std::string out_of_memory(Fn&& fn) {
+    try {
+      fn();
+    } catch (const Error& e) {
+      CHECK(e.code() == ErrorCode::out_of_memory);
+      return e.what();
+    }
+    return "";
+  }
+
+  bool zeroed(const std::byte* p, std::size_t n) {
+    return std::all_of(p, p + n, [](std::byte b) { return b == std::byte{0}; });
+  }
+
+  constexpr auto kNamed = Layout::Source::named;
+  float* find(ResidualStore& store, const std::string& name, std::uint64_t count) {
+    return store.find({kNamed, false, name}, {count, FeedbackKind::residual, count}).values;
+  }
+
+  }  // namespace
+
   TEST_CASE("memory is zeroed and moves") {
     Memory a(3 << 20);
     CHECK(zeroed(a.data(), a.bytes()));

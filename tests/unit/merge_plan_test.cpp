@@ -7,18 +7,18 @@
 
 using namespace crimp;
 
-namespace {
-
-using Groups = std::vector<std::uint32_t>;
-const std::vector<std::uint64_t> kBytes{100, 400, 100, 200, 100, 100};
-
-Groups groups(const std::string& plan, const std::vector<std::uint64_t>& bytes = kBytes) {
-  return MergePlan(plan).groups(bytes);
-}
-
-}  // namespace
-
 TEST_SUITE("merge_plan") {
+  namespace {
+
+  using Groups = std::vector<std::uint32_t>;
+  const std::vector<std::uint64_t> kBytes{100, 400, 100, 200, 100, 100};
+
+  Groups groups(const std::string& plan, const std::vector<std::uint64_t>& bytes = kBytes) {
+    return MergePlan(plan).groups(bytes);
+  }
+
+  }  // namespace
+
   TEST_CASE("off keeps every tensor apart, all puts them together") {
     CHECK(MergePlan().off());
     CHECK(MergePlan("off").off());

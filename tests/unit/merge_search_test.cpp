@@ -10,103 +10,106 @@
 
 using namespace crimp;
 
-namespace {
-
-constexpr double kCall = 1e-3, kByte = 1e-9;
-CallTime line(std::uint64_t bytes, std::uint8_t = 0) { return {.wire_s = kCall + kByte * static_cast<double>(bytes)}; }
-
-Grouping in(Cuts cuts, std::vector<std::uint8_t> codecs = {}) { return {std::move(cuts), std::move(codecs)}; }
-
-Cuts cuts_of(std::uint32_t bits, std::uint32_t tensors) {
-  Cuts cuts;
-  for (std::uint32_t i = 1; i < tensors; ++i)
-    if (bits >> (i - 1) & 1) cuts.push_back(i);
-  return cuts;
-}
-
-struct Job {
-  double ready, encode, wire, decode;
-};
-
-std::vector<Job> jobs_of(const Timeline& step, const Grouping& grouping) {
-  std::vector<Job> jobs;
-  std::size_t next = 0;
-  double ready = 0;
-  for (std::size_t g = 0; g <= grouping.cuts.size(); ++g) {
-    const std::size_t end = g < grouping.cuts.size() ? grouping.cuts[g] : step.bytes.size();
-    std::uint64_t bytes = 0;
-    for (; next < end; ++next) ready = std::max(ready, step.ready_s[next]), bytes += step.bytes[next];
-    const CallTime t = step.call(bytes, grouping.codecs.empty() ? 0 : grouping.codecs[g]);
-    jobs.push_back({ready, t.encode_s, t.wire_s, t.decode_s});
-  }
-  return jobs;
-}
-
-// A processor that does a list of jobs one after another, and a wire. late, for each group but the first: it is encoded
-// ahead of the decoding of the group before.
-double overlapped_end(const std::vector<Job>& jobs, std::uint32_t late) {
-  std::vector<double> sent(jobs.size());
-  double processor = 0, wire = 0;
-  const auto encode = [&](std::size_t g) {
-    processor = std::max(processor, jobs[g].ready) + jobs[g].encode;
-    wire = sent[g] = std::max(wire, processor) + jobs[g].wire;
-  };
-  const auto decode = [&](std::size_t g) { processor = std::max(processor, sent[g]) + jobs[g].decode; };
-  encode(0);
-  for (std::size_t g = 1; g < jobs.size(); ++g) {
-    if (late >> (g - 1) & 1) encode(g), decode(g - 1);
-    else decode(g - 1), encode(g);
-  }
-  decode(jobs.size() - 1);
-  return processor;
-}
-
-double blocking_end(const std::vector<Job>& jobs) {
-  double end = 0;
-  for (const Job& job : jobs) end = std::max(end, job.ready) + (job.encode + job.wire + job.decode);
-  return end;
-}
-
-// Of all groupings and codecs.
-double least_end(const Timeline& step) {
-  const auto n = static_cast<std::uint32_t>(step.bytes.size());
-  double least = INFINITY;
-  for (std::uint32_t bits = 0; bits < 1u << (n - 1); ++bits) {
-    Grouping grouping{cuts_of(bits, n), {}};
-    const std::size_t groups = grouping.cuts.size() + 1;
-    grouping.codecs.assign(groups, 0);
-    for (;;) {
-      const auto jobs = jobs_of(step, grouping);
-      double end = INFINITY;
-      if (step.blocking) end = blocking_end(jobs);
-      else
-        for (std::uint32_t late = 0; late < 1u << (groups - 1); ++late) end = std::min(end, overlapped_end(jobs, late));
-      CHECK(step.end_s(grouping) == doctest::Approx(end).epsilon(1e-12));
-      least = std::min(least, end);
-      std::size_t g = 0;
-      while (g < groups && ++grouping.codecs[g] == step.codecs) grouping.codecs[g++] = 0;
-      if (g == groups) break;
-    }
-  }
-  return least;
-}
-
-Timeline random_net(std::mt19937& generator, std::uint32_t tensors, bool in_order) {
-  const auto random = [&] { return static_cast<std::uint32_t>(generator()); };
-  Timeline step;
-  double ready = 0;
-  const double gap = std::pow(10, -4 + 3e-9 * random() / 4.3);  // what a tensor more takes to compute
-  for (std::uint32_t i = 0; i < tensors; ++i) {
-    ready += gap * (random() % 8);
-    step.ready_s.push_back(in_order ? ready : gap * (random() % 100));
-    step.bytes.push_back(1 + random() % 20'000'000);
-  }
-  return step;
-}
-
-}  // namespace
-
 TEST_SUITE("merge_search") {
+  namespace {
+
+  constexpr double kCall = 1e-3, kByte = 1e-9;
+  CallTime line(std::uint64_t bytes, std::uint8_t = 0) {
+    return {.wire_s = kCall + kByte * static_cast<double>(bytes)};
+  }
+
+  Grouping in(Cuts cuts, std::vector<std::uint8_t> codecs = {}) { return {std::move(cuts), std::move(codecs)}; }
+
+  Cuts cuts_of(std::uint32_t bits, std::uint32_t tensors) {
+    Cuts cuts;
+    for (std::uint32_t i = 1; i < tensors; ++i)
+      if (bits >> (i - 1) & 1) cuts.push_back(i);
+    return cuts;
+  }
+
+  struct Job {
+    double ready, encode, wire, decode;
+  };
+
+  std::vector<Job> jobs_of(const Timeline& step, const Grouping& grouping) {
+    std::vector<Job> jobs;
+    std::size_t next = 0;
+    double ready = 0;
+    for (std::size_t g = 0; g <= grouping.cuts.size(); ++g) {
+      const std::size_t end = g < grouping.cuts.size() ? grouping.cuts[g] : step.bytes.size();
+      std::uint64_t bytes = 0;
+      for (; next < end; ++next) ready = std::max(ready, step.ready_s[next]), bytes += step.bytes[next];
+      const CallTime t = step.call(bytes, grouping.codecs.empty() ? 0 : grouping.codecs[g]);
+      jobs.push_back({ready, t.encode_s, t.wire_s, t.decode_s});
+    }
+    return jobs;
+  }
+
+  // A processor that does a list of jobs one after another, and a wire. late, for each group but the first: it is
+  // encoded ahead of the decoding of the group before.
+  double overlapped_end(const std::vector<Job>& jobs, std::uint32_t late) {
+    std::vector<double> sent(jobs.size());
+    double processor = 0, wire = 0;
+    const auto encode = [&](std::size_t g) {
+      processor = std::max(processor, jobs[g].ready) + jobs[g].encode;
+      wire = sent[g] = std::max(wire, processor) + jobs[g].wire;
+    };
+    const auto decode = [&](std::size_t g) { processor = std::max(processor, sent[g]) + jobs[g].decode; };
+    encode(0);
+    for (std::size_t g = 1; g < jobs.size(); ++g) {
+      if (late >> (g - 1) & 1) encode(g), decode(g - 1);
+      else decode(g - 1), encode(g);
+    }
+    decode(jobs.size() - 1);
+    return processor;
+  }
+
+  double blocking_end(const std::vector<Job>& jobs) {
+    double end = 0;
+    for (const Job& job : jobs) end = std::max(end, job.ready) + (job.encode + job.wire + job.decode);
+    return end;
+  }
+
+  // Of all groupings and codecs.
+  double least_end(const Timeline& step) {
+    const auto n = static_cast<std::uint32_t>(step.bytes.size());
+    double least = INFINITY;
+    for (std::uint32_t bits = 0; bits < 1u << (n - 1); ++bits) {
+      Grouping grouping{cuts_of(bits, n), {}};
+      const std::size_t groups = grouping.cuts.size() + 1;
+      grouping.codecs.assign(groups, 0);
+      for (;;) {
+        const auto jobs = jobs_of(step, grouping);
+        double end = INFINITY;
+        if (step.blocking) end = blocking_end(jobs);
+        else
+          for (std::uint32_t late = 0; late < 1u << (groups - 1); ++late)
+            end = std::min(end, overlapped_end(jobs, late));
+        CHECK(step.end_s(grouping) == doctest::Approx(end).epsilon(1e-12));
+        least = std::min(least, end);
+        std::size_t g = 0;
+        while (g < groups && ++grouping.codecs[g] == step.codecs) grouping.codecs[g++] = 0;
+        if (g == groups) break;
+      }
+    }
+    return least;
+  }
+
+  Timeline random_net(std::mt19937& generator, std::uint32_t tensors, bool in_order) {
+    const auto random = [&] { return static_cast<std::uint32_t>(generator()); };
+    Timeline step;
+    double ready = 0;
+    const double gap = std::pow(10, -4 + 3e-9 * random() / 4.3);  // what a tensor more takes to compute
+    for (std::uint32_t i = 0; i < tensors; ++i) {
+      ready += gap * (random() % 8);
+      step.ready_s.push_back(in_order ? ready : gap * (random() % 100));
+      step.bytes.push_back(1 + random() % 20'000'000);
+    }
+    return step;
+  }
+
+  }  // namespace
+
   TEST_CASE("a step by hand") {
     // Ready after 1, 2 and 10 ms, 1 MB each: a call takes 1 ms and 1 ms for each MB.
     const Timeline step{{1e-3, 2e-3, 10e-3}, {1'000'000, 1'000'000, 1'000'000}, line};

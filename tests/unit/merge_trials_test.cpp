@@ -8,57 +8,57 @@
 
 using namespace crimp;
 
-namespace {
-
-struct Machine {
-  Timeline step;
-  double own_plan_s = 1;  // of a step without a plan
-
-  double takes(const MergeTrials::Plan& plan) const { return plan.holds ? step.end_s(plan.groups) : own_plan_s; }
-  // One step under the plan, as rank 0 sees it.
-  void run(MergeTrials& trials, bool disturbed = false, double times = 1) const {
-    const auto& plan = trials.plan();
-    Cuts ends = plan.groups.cuts;
-    ends.push_back(static_cast<std::uint32_t>(step.bytes.size()));
-    std::size_t i = 0;
-    for (std::size_t g = 0; g < ends.size(); ++g) {
-      std::uint64_t bytes = 0;
-      for (; i < ends[g]; ++i) bytes += step.bytes[i];
-      trials.called(bytes, times * step.call(bytes, plan.groups.codec(g)).total_s());
-    }
-    std::vector<double> ready(step.bytes.size(), -1);
-    if (trials.wants_ready()) ready = step.ready_s;
-    trials.stepped(times * (disturbed ? 100 : 1) * takes(plan), ready, disturbed);
-  }
-  bool turn(MergeTrials& trials, bool disturbed = false, double times = 1) const {
-    for (unsigned s = trials.steps(); s > 0; --s) run(trials, disturbed, times);
-    return trials.next();
-  }
-  int until_chosen(MergeTrials& trials) const {
-    for (int turns = 1; turns < 200; ++turns)
-      if (turn(trials)) return turns;
-    return 0;
-  }
-};
-
-// 24 tensors of 4 MB, one every 2 ms; calls of 1 ms and 1 ns a byte.
-Machine machine() {
-  Machine m;
-  for (int i = 0; i < 24; ++i) {
-    m.step.ready_s.push_back(2e-3 * (i + 1));
-    m.step.bytes.push_back(4'000'000);
-  }
-  m.step.call = [](std::uint64_t bytes, std::uint8_t) {
-    return CallTime{.wire_s = 1e-3 + 1e-9 * static_cast<double>(bytes)};
-  };
-  return m;
-}
-
-std::vector<bool> anywhere(std::size_t n) { return std::vector<bool>(n, true); }
-
-}  // namespace
-
 TEST_SUITE("merge_trials") {
+  namespace {
+
+  struct Machine {
+    Timeline step;
+    double own_plan_s = 1;  // of a step without a plan
+
+    double takes(const MergeTrials::Plan& plan) const { return plan.holds ? step.end_s(plan.groups) : own_plan_s; }
+    // One step under the plan, as rank 0 sees it.
+    void run(MergeTrials& trials, bool disturbed = false, double times = 1) const {
+      const auto& plan = trials.plan();
+      Cuts ends = plan.groups.cuts;
+      ends.push_back(static_cast<std::uint32_t>(step.bytes.size()));
+      std::size_t i = 0;
+      for (std::size_t g = 0; g < ends.size(); ++g) {
+        std::uint64_t bytes = 0;
+        for (; i < ends[g]; ++i) bytes += step.bytes[i];
+        trials.called(bytes, times * step.call(bytes, plan.groups.codec(g)).total_s());
+      }
+      std::vector<double> ready(step.bytes.size(), -1);
+      if (trials.wants_ready()) ready = step.ready_s;
+      trials.stepped(times * (disturbed ? 100 : 1) * takes(plan), ready, disturbed);
+    }
+    bool turn(MergeTrials& trials, bool disturbed = false, double times = 1) const {
+      for (unsigned s = trials.steps(); s > 0; --s) run(trials, disturbed, times);
+      return trials.next();
+    }
+    int until_chosen(MergeTrials& trials) const {
+      for (int turns = 1; turns < 200; ++turns)
+        if (turn(trials)) return turns;
+      return 0;
+    }
+  };
+
+  // 24 tensors of 4 MB, one every 2 ms; calls of 1 ms and 1 ns a byte.
+  Machine machine() {
+    Machine m;
+    for (int i = 0; i < 24; ++i) {
+      m.step.ready_s.push_back(2e-3 * (i + 1));
+      m.step.bytes.push_back(4'000'000);
+    }
+    m.step.call = [](std::uint64_t bytes, std::uint8_t) {
+      return CallTime{.wire_s = 1e-3 + 1e-9 * static_cast<double>(bytes)};
+    };
+    return m;
+  }
+
+  std::vector<bool> anywhere(std::size_t n) { return std::vector<bool>(n, true); }
+
+  }  // namespace
+
   TEST_CASE("the plan that is best by measurement is chosen, and it is the timeline's optimum where that is true") {
     const Machine m = machine();
     MergeTrials trials(m.step.bytes, anywhere(24));

@@ -15,82 +15,82 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-Settings read(const std::vector<std::string>& entries, std::vector<Complaint>* complaints = nullptr) {
-  std::vector<const char*> environment;
-  for (const auto& e : entries) environment.push_back(e.c_str());
-  environment.push_back(nullptr);
-  std::vector<Complaint> all;
-  const Settings settings = read_settings(environment.data(), all);
-  if (complaints) {
-    *complaints = all;
-  } else {
-    for (const auto& c : all) FAIL_CHECK(c.text);
-  }
-  return settings;
-}
-
-const Option& option(const std::string& name) {
-  for (const Option& o : option_table())
-    if (name == o.name) return o;
-  throw std::invalid_argument(name);
-}
-
-struct Scratch {
-  std::string path = (std::filesystem::temp_directory_path() / "crimp-test-XXXXXX").string();
-  Scratch() { REQUIRE(::mkdtemp(path.data())); }
-  ~Scratch() { std::filesystem::remove_all(path); }
-  std::string file(const char* name) const { return path + "/" + name; }
-};
-
-// A legal value of every option that is not its default.
-const std::pair<const char*, const char*> kOther[] = {
-    {"CRIMP_CONFIG", "/dev/null"},
-    {"CRIMP_ENABLE", "0"},
-    {"CRIMP_CODEC", "3lc:s=1.5"},
-    {"CRIMP_UNKNOWN_LAYOUT", "none"},
-    {"CRIMP_ERROR_FEEDBACK", "off"},
-    {"CRIMP_MIN_COUNT", "4k"},
-    {"CRIMP_CHUNK", "1M"},
-    {"CRIMP_RADIX", "direct"},
-    {"CRIMP_SIMD", "AVX2"},
-    {"CRIMP_PERIODS", "5"},
-    {"CRIMP_THREADS", "4"},
-    {"CRIMP_CHECKSUM", "no"},
-    {"CRIMP_LOG", "debug"},
-    {"CRIMP_REPORT", "r.json"},
-    {"CRIMP_REPLAY", "r.json"},
-    {"CRIMP_TRACE", "t.json"},
-    {"CRIMP_RESIDUAL", "8bit"},
-    {"CRIMP_STATE_DIR", "state"},
-    {"CRIMP_STATE_INTERVAL", "100"},
-    {"CRIMP_CHECK", "c.txt"},
-    {"CRIMP_ALGORITHM", "two_shot"},
-    {"CRIMP_NODE_SIZE", "2"},
-    {"CRIMP_PROGRESS", "thread"},
-    {"CRIMP_QUALITY", "any"},
-    {"CRIMP_HELP", "1"},
-    {"CRIMP_RULES", "*=fp16"},
-    {"CRIMP_MERGE", "y=2"},
-    {"CRIMP_PLAN_FILE", "p.json"},
-    {"CRIMP_HOLD_MS", "50"},
-    {"CRIMP_CONTROL", "delay"},
-    {"CRIMP_LADDER", "fp16; 8bit"},
-    {"CRIMP_DELAY_TARGET", "5ms"},
-    {"CRIMP_GAIN_FLOOR", "0.25"},
-    {"CRIMP_STALL_S", "3"},
-    {"CRIMP_CUDA_PLUGIN", "off"},
-    {"CRIMP_CUDA_AWARE", "1"},
-    {"CRIMP_RESIDUAL_JUMP", "100"},
-    {"CRIMP_SKEW", "1"},
-    {"CRIMP_PROFILE", "safe"},
-    {"CRIMP_STATUS", "live"},
-};
-
-}  // namespace
-
 TEST_SUITE("options") {
+  namespace {
+
+  Settings read(const std::vector<std::string>& entries, std::vector<Complaint>* complaints = nullptr) {
+    std::vector<const char*> environment;
+    for (const auto& e : entries) environment.push_back(e.c_str());
+    environment.push_back(nullptr);
+    std::vector<Complaint> all;
+    const Settings settings = read_settings(environment.data(), all);
+    if (complaints) {
+      *complaints = all;
+    } else {
+      for (const auto& c : all) FAIL_CHECK(c.text);
+    }
+    return settings;
+  }
+
+  const Option& option(const std::string& name) {
+    for (const Option& o : option_table())
+      if (name == o.name) return o;
+    throw std::invalid_argument(name);
+  }
+
+  struct Scratch {
+    std::string path = (std::filesystem::temp_directory_path() / "crimp-test-XXXXXX").string();
+    Scratch() { REQUIRE(::mkdtemp(path.data())); }
+    ~Scratch() { std::filesystem::remove_all(path); }
+    std::string file(const char* name) const { return path + "/" + name; }
+  };
+
+  // A legal value of every option that is not its default.
+  const std::pair<const char*, const char*> kOther[] = {
+      {"CRIMP_CONFIG", "/dev/null"},
+      {"CRIMP_ENABLE", "0"},
+      {"CRIMP_CODEC", "3lc:s=1.5"},
+      {"CRIMP_UNKNOWN_LAYOUT", "none"},
+      {"CRIMP_ERROR_FEEDBACK", "off"},
+      {"CRIMP_MIN_COUNT", "4k"},
+      {"CRIMP_CHUNK", "1M"},
+      {"CRIMP_RADIX", "direct"},
+      {"CRIMP_SIMD", "AVX2"},
+      {"CRIMP_PERIODS", "5"},
+      {"CRIMP_THREADS", "4"},
+      {"CRIMP_CHECKSUM", "no"},
+      {"CRIMP_LOG", "debug"},
+      {"CRIMP_REPORT", "r.json"},
+      {"CRIMP_REPLAY", "r.json"},
+      {"CRIMP_TRACE", "t.json"},
+      {"CRIMP_RESIDUAL", "8bit"},
+      {"CRIMP_STATE_DIR", "state"},
+      {"CRIMP_STATE_INTERVAL", "100"},
+      {"CRIMP_CHECK", "c.txt"},
+      {"CRIMP_ALGORITHM", "two_shot"},
+      {"CRIMP_NODE_SIZE", "2"},
+      {"CRIMP_PROGRESS", "thread"},
+      {"CRIMP_QUALITY", "any"},
+      {"CRIMP_HELP", "1"},
+      {"CRIMP_RULES", "*=fp16"},
+      {"CRIMP_MERGE", "y=2"},
+      {"CRIMP_PLAN_FILE", "p.json"},
+      {"CRIMP_HOLD_MS", "50"},
+      {"CRIMP_CONTROL", "delay"},
+      {"CRIMP_LADDER", "fp16; 8bit"},
+      {"CRIMP_DELAY_TARGET", "5ms"},
+      {"CRIMP_GAIN_FLOOR", "0.25"},
+      {"CRIMP_STALL_S", "3"},
+      {"CRIMP_CUDA_PLUGIN", "off"},
+      {"CRIMP_CUDA_AWARE", "1"},
+      {"CRIMP_RESIDUAL_JUMP", "100"},
+      {"CRIMP_SKEW", "1"},
+      {"CRIMP_PROFILE", "safe"},
+      {"CRIMP_STATUS", "live"},
+  };
+
+  }  // namespace
+
   TEST_CASE("a file of settings holds where the environment is silent, and rank 0 where both are") {
     const Scratch scratch;
     const std::string file = scratch.file("crimp.conf");

@@ -19,39 +19,39 @@ using namespace crimp;
 using namespace crimp::test;
 namespace fs = std::filesystem;
 
-namespace {
-
-// A new directory, and the working directory for as long.
-struct Scratch {
-  fs::path before = fs::current_path(), path;
-  Scratch() {
-    std::string name = (fs::temp_directory_path() / "crimp-test-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()));
-    path = name;
-    fs::current_path(path);
-  }
-  ~Scratch() {
-    fs::current_path(before);
-    fs::remove_all(path);
-  }
-  std::size_t files() const { return static_cast<std::size_t>(std::distance(fs::directory_iterator(path), {})); }
-};
-
-std::string content(const fs::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-void put(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
-mode_t mode_of(const fs::path& path) {
-  struct stat s;
-  REQUIRE(::stat(path.c_str(), &s) == 0);
-  return s.st_mode & 07777;
-}
-
-}  // namespace
-
 TEST_SUITE("output_file") {
+  namespace {
+
+  // A new directory, and the working directory for as long.
+  struct Scratch {
+    fs::path before = fs::current_path(), path;
+    Scratch() {
+      std::string name = (fs::temp_directory_path() / "crimp-test-XXXXXX").string();
+      REQUIRE(::mkdtemp(name.data()));
+      path = name;
+      fs::current_path(path);
+    }
+    ~Scratch() {
+      fs::current_path(before);
+      fs::remove_all(path);
+    }
+    std::size_t files() const { return static_cast<std::size_t>(std::distance(fs::directory_iterator(path), {})); }
+  };
+
+  std::string content(const fs::path& path) {
+    std::ostringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  }
+  void put(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
+  mode_t mode_of(const fs::path& path) {
+    struct stat s;
+    REQUIRE(::stat(path.c_str(), &s) == 0);
+    return s.st_mode & 07777;
+  }
+
+  }  // namespace
+
   TEST_CASE("a file is there complete or not at all, and nothing else is") {
     const Scratch scratch;
     put("old", "what was there");

@@ -8,25 +8,25 @@
 
 using namespace crimp;
 
-namespace {
-
-constexpr std::size_t kTile = 128;
-
-// Where a width's parts begin and how many bits they have: of the widths up to 16, by hand.
-const std::vector<std::vector<int>> kParts{{},     {1},       {2},       {2, 1},       {4},    {4, 1},
-                                           {4, 2}, {4, 2, 1}, {8},       {8, 1},       {8, 2}, {8, 2, 1},
-                                           {8, 4}, {8, 4, 1}, {8, 4, 2}, {8, 4, 2, 1}, {8, 8}};
-
-std::vector<std::uint16_t> numbers(std::size_t tiles, int width) {
-  std::mt19937 random(static_cast<unsigned>(width));
-  std::vector<std::uint16_t> all(tiles * kTile);
-  for (auto& x : all) x = static_cast<std::uint16_t>(random() & ((1u << width) - 1));
-  return all;
-}
-
-}  // namespace
-
 TEST_SUITE("packed_sums") {
+  namespace {
+
+  constexpr std::size_t kTile = 128;
+
+  // Where a width's parts begin and how many bits they have: of the widths up to 16, by hand.
+  const std::vector<std::vector<int>> kParts{{},     {1},       {2},       {2, 1},       {4},    {4, 1},
+                                             {4, 2}, {4, 2, 1}, {8},       {8, 1},       {8, 2}, {8, 2, 1},
+                                             {8, 4}, {8, 4, 1}, {8, 4, 2}, {8, 4, 2, 1}, {8, 8}};
+
+  std::vector<std::uint16_t> numbers(std::size_t tiles, int width) {
+    std::mt19937 random(static_cast<unsigned>(width));
+    std::vector<std::uint16_t> all(tiles * kTile);
+    for (auto& x : all) x = static_cast<std::uint16_t>(random() & ((1u << width) - 1));
+    return all;
+  }
+
+  }  // namespace
+
   TEST_CASE("every bit of a sum stands where the format says") {
     for (int width = 1; width <= 16; ++width) {
       CAPTURE(width);

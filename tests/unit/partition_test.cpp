@@ -11,99 +11,99 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-// Writes down what one rank gives to a transport.
-class Recorder final : public Transport {
- public:
-  struct Sent {
-    const void* from;
-    const void* to;
-    std::uint64_t bytes, room;  // sent, without what it keeps; from `to` on
-  };
-  explicit Recorder(Transport& real) : real_(real) {}
-  int rank() const override { return real_.rank(); }
-  int size() const override { return real_.size(); }
-  Ticket start_allgather(const void* mine, void* all, std::uint64_t bytes) override {
-    note(mine, all, bytes, bytes * n(), (n() - 1) * bytes);
-    return real_.start_allgather(mine, all, bytes);
-  }
-  Ticket start_allgatherv(const void* mine, std::span<const std::uint64_t> bytes,
-                          std::span<const std::uint64_t> offsets, void* all) override {
-    note(mine, all, bytes[me()], end_of(bytes, offsets), others(bytes));
-    return real_.start_allgatherv(mine, bytes, offsets, all);
-  }
-  Ticket start_alltoallv(const void* mine, std::span<const std::uint64_t> send_bytes,
-                         std::span<const std::uint64_t> send_offsets, void* all, std::span<const std::uint64_t> bytes,
-                         std::span<const std::uint64_t> offsets) override {
-    note(mine, all, others(send_bytes), end_of(bytes, offsets), others(bytes));
-    return real_.start_alltoallv(mine, send_bytes, send_offsets, all, bytes, offsets);
-  }
-  Ticket start_sum(const void* mine, void* sums, std::uint64_t bytes, Integer type) override {
-    const std::uint64_t ring = 2 * bytes * (n() - 1) / n();
-    note(mine, sums, ring, bytes, ring);
-    return real_.start_sum(mine, sums, bytes, type);
-  }
-  void wait(Ticket ticket) override { real_.wait(ticket); }
-  bool done(Ticket ticket) override { return real_.done(ticket); }
-  void progress() noexcept override { real_.progress(); }
-
-  std::vector<Sent> sent;
-  std::uint64_t sent_bytes = 0, received_bytes = 0;
-
- private:
-  std::uint64_t n() const { return static_cast<std::uint64_t>(size()); }
-  std::size_t me() const { return static_cast<std::size_t>(rank()); }
-  std::uint64_t others(std::span<const std::uint64_t> bytes) const {
-    std::uint64_t sum = 0;
-    for (std::size_t r = 0; r < bytes.size(); ++r) sum += r == me() ? 0 : bytes[r];
-    return sum;
-  }
-  static std::uint64_t end_of(std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets) {
-    std::uint64_t end = 0;
-    for (std::size_t r = 0; r < bytes.size(); ++r) end = std::max(end, offsets[r] + bytes[r]);
-    return end;
-  }
-  void note(const void* from, const void* to, std::uint64_t bytes, std::uint64_t room, std::uint64_t received) {
-    sent.push_back({from, to, bytes, room});
-    sent_bytes += bytes;
-    received_bytes += received;
-  }
-  Transport& real_;
-};
-
-// One rank's call along a route, with an arena of what the route says.
-struct Passage {
-  Passage(Transport& real, const Setup& setup, const RoutePlan& route, Rank& rank) : transport(real) {
-    CallBuffers buffers = buffers_of(setup, rank);
-    for (const auto& s : setup.layout->segments) {
-      if (setup.feedback && !setup.codec->traits().whole_tensors)
-        buffers.residuals.push_back(rank.residual.data() + s.offset);
-      if (!rank.owner_residual.empty()) buffers.owner_residuals.push_back(rank.owner_residual.data() + s.offset);
-    }
-    arena.reserve(route.bytes({}).together);
-    buffers.arena = &arena;
-    Workers workers(1);
-    rank.result = allreduce_compressed(transport, route, buffers, workers);
-  }
-  bool within(const void* begin, std::uint64_t bytes, std::uint64_t most) const {
-    const auto* p = static_cast<const std::byte*>(begin);
-    return p >= arena.data() && p + bytes <= arena.data() + most;
-  }
-  Recorder transport;
-  Arena arena;
-};
-
-Setup setup_of(const char* spec, Algorithm algorithm, std::uint64_t count = 150001) {
-  Setup setup{make_codec(spec), named_layout(count, {60000, 17, 30000}), count};
-  setup.algorithm = algorithm;
-  setup.feedback = setup.codec->feedback().kept();
-  return setup;
-}
-
-}  // namespace
-
 TEST_SUITE("partition") {
+  namespace {
+
+  // Writes down what one rank gives to a transport.
+  class Recorder final : public Transport {
+   public:
+    struct Sent {
+      const void* from;
+      const void* to;
+      std::uint64_t bytes, room;  // sent, without what it keeps; from `to` on
+    };
+    explicit Recorder(Transport& real) : real_(real) {}
+    int rank() const override { return real_.rank(); }
+    int size() const override { return real_.size(); }
+    Ticket start_allgather(const void* mine, void* all, std::uint64_t bytes) override {
+      note(mine, all, bytes, bytes * n(), (n() - 1) * bytes);
+      return real_.start_allgather(mine, all, bytes);
+    }
+    Ticket start_allgatherv(const void* mine, std::span<const std::uint64_t> bytes,
+                            std::span<const std::uint64_t> offsets, void* all) override {
+      note(mine, all, bytes[me()], end_of(bytes, offsets), others(bytes));
+      return real_.start_allgatherv(mine, bytes, offsets, all);
+    }
+    Ticket start_alltoallv(const void* mine, std::span<const std::uint64_t> send_bytes,
+                           std::span<const std::uint64_t> send_offsets, void* all, std::span<const std::uint64_t> bytes,
+                           std::span<const std::uint64_t> offsets) override {
+      note(mine, all, others(send_bytes), end_of(bytes, offsets), others(bytes));
+      return real_.start_alltoallv(mine, send_bytes, send_offsets, all, bytes, offsets);
+    }
+    Ticket start_sum(const void* mine, void* sums, std::uint64_t bytes, Integer type) override {
+      const std::uint64_t ring = 2 * bytes * (n() - 1) / n();
+      note(mine, sums, ring, bytes, ring);
+      return real_.start_sum(mine, sums, bytes, type);
+    }
+    void wait(Ticket ticket) override { real_.wait(ticket); }
+    bool done(Ticket ticket) override { return real_.done(ticket); }
+    void progress() noexcept override { real_.progress(); }
+
+    std::vector<Sent> sent;
+    std::uint64_t sent_bytes = 0, received_bytes = 0;
+
+   private:
+    std::uint64_t n() const { return static_cast<std::uint64_t>(size()); }
+    std::size_t me() const { return static_cast<std::size_t>(rank()); }
+    std::uint64_t others(std::span<const std::uint64_t> bytes) const {
+      std::uint64_t sum = 0;
+      for (std::size_t r = 0; r < bytes.size(); ++r) sum += r == me() ? 0 : bytes[r];
+      return sum;
+    }
+    static std::uint64_t end_of(std::span<const std::uint64_t> bytes, std::span<const std::uint64_t> offsets) {
+      std::uint64_t end = 0;
+      for (std::size_t r = 0; r < bytes.size(); ++r) end = std::max(end, offsets[r] + bytes[r]);
+      return end;
+    }
+    void note(const void* from, const void* to, std::uint64_t bytes, std::uint64_t room, std::uint64_t received) {
+      sent.push_back({from, to, bytes, room});
+      sent_bytes += bytes;
+      received_bytes += received;
+    }
+    Transport& real_;
+  };
+
+  // One rank's call along a route, with an arena of what the route says.
+  struct Passage {
+    Passage(Transport& real, const Setup& setup, const RoutePlan& route, Rank& rank) : transport(real) {
+      CallBuffers buffers = buffers_of(setup, rank);
+      for (const auto& s : setup.layout->segments) {
+        if (setup.feedback && !setup.codec->traits().whole_tensors)
+          buffers.residuals.push_back(rank.residual.data() + s.offset);
+        if (!rank.owner_residual.empty()) buffers.owner_residuals.push_back(rank.owner_residual.data() + s.offset);
+      }
+      arena.reserve(route.bytes({}).together);
+      buffers.arena = &arena;
+      Workers workers(1);
+      rank.result = allreduce_compressed(transport, route, buffers, workers);
+    }
+    bool within(const void* begin, std::uint64_t bytes, std::uint64_t most) const {
+      const auto* p = static_cast<const std::byte*>(begin);
+      return p >= arena.data() && p + bytes <= arena.data() + most;
+    }
+    Recorder transport;
+    Arena arena;
+  };
+
+  Setup setup_of(const char* spec, Algorithm algorithm, std::uint64_t count = 150001) {
+    Setup setup{make_codec(spec), named_layout(count, {60000, 17, 30000}), count};
+    setup.algorithm = algorithm;
+    setup.feedback = setup.codec->feedback().kept();
+    return setup;
+  }
+
+  }  // namespace
+
   TEST_CASE("slices tile a call; groups end where segments do, and gaps are none") {
     const auto layout = changed(*named_layout(100, {30, 5, 40}), Layout::Source::named,
                                 [](auto& segments) { segments[1].use = Segment::Use::skip; });  // 30 5 40 25

@@ -17,44 +17,44 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-using Bytes = std::vector<std::uint8_t>;
-
-ChunkPartition three_groups() {
-  ChunkPartition partition;
-  partition.add_group(12000);
-  partition.add_group(7);
-  partition.add_group(10240);
-  return partition;
-}
-
-Bytes body_of(const Codec& codec, const ChunkPartition& partition, std::uint64_t seed = 1) {
-  Workers workers(1);
-  const auto values = make_sparse(0.05, seed, partition.count());
-  Bytes body(partition.body_bound(codec));
-  body.resize(encode_body(codec, partition, values.data(), {}, {}, body.data(), nullptr, workers));
-  return body;
-}
-
-std::string open(const Codec& codec, const ChunkPartition& partition, const Bytes& body) {
-  // A copy of its own size, so that the address sanitizer sees a read behind it.
-  const std::vector<std::uint8_t> exact(body);
-  BodyView view;
-  return view.open(codec, partition, exact);
-}
-
-// Bytes up to the end of the last piece.
-std::size_t unpadded(const Codec& codec, const ChunkPartition& partition, const Bytes& body) {
-  BodyView view;
-  REQUIRE(view.open(codec, partition, body) == "");
-  const auto last = view.piece(partition.pieces().size() - 1);
-  return static_cast<std::size_t>(last.data() + last.size() - body.data());
-}
-
-}  // namespace
-
 TEST_SUITE("payload") {
+  namespace {
+
+  using Bytes = std::vector<std::uint8_t>;
+
+  ChunkPartition three_groups() {
+    ChunkPartition partition;
+    partition.add_group(12000);
+    partition.add_group(7);
+    partition.add_group(10240);
+    return partition;
+  }
+
+  Bytes body_of(const Codec& codec, const ChunkPartition& partition, std::uint64_t seed = 1) {
+    Workers workers(1);
+    const auto values = make_sparse(0.05, seed, partition.count());
+    Bytes body(partition.body_bound(codec));
+    body.resize(encode_body(codec, partition, values.data(), {}, {}, body.data(), nullptr, workers));
+    return body;
+  }
+
+  std::string open(const Codec& codec, const ChunkPartition& partition, const Bytes& body) {
+    // A copy of its own size, so that the address sanitizer sees a read behind it.
+    const std::vector<std::uint8_t> exact(body);
+    BodyView view;
+    return view.open(codec, partition, exact);
+  }
+
+  // Bytes up to the end of the last piece.
+  std::size_t unpadded(const Codec& codec, const ChunkPartition& partition, const Bytes& body) {
+    BodyView view;
+    REQUIRE(view.open(codec, partition, body) == "");
+    const auto last = view.piece(partition.pieces().size() - 1);
+    return static_cast<std::size_t>(last.data() + last.size() - body.data());
+  }
+
+  }  // namespace
+
   TEST_CASE("shape cuts groups into pieces") {
     ChunkPartition partition = three_groups();
     partition.add_group(0);

@@ -17,55 +17,55 @@ using namespace crimp::test;
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-namespace {
-
-// A new directory with a file's name in it.
-struct Scratch {
-  fs::path directory;
-  std::string path;
-  Scratch() {
-    std::string name = (fs::temp_directory_path() / "crimp-test-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()));
-    directory = name;
-    path = (directory / "plans.json").string();
-  }
-  ~Scratch() { fs::remove_all(directory); }
-  void write(const std::string& text) const { std::ofstream(path) << text; }
-  std::string read() const {
-    std::stringstream text;
-    text << std::ifstream(path).rdbuf();
-    return text.str();
-  }
-};
-
-SavedPlan plan() {
-  SavedPlan p;
-  p.ranks = 4;
-  p.settings = "CRIMP_CODEC=3lc";
-  p.tensors = {{"c.weight", 400}, {"b.\"quoted\"", 40}, {"a\n", 4}, {"caf\u00e9", 4000}};
-  p.plan = {true, {{1, 3}, {0, 2, 1}}};
-  p.step_s = 0.0125;
-  p.origin = "y=2";
-  return p;
-}
-
-std::string found(const PlanFile& file, const SavedPlan& key) {
-  std::string problem;
-  const auto plan = file.find(key, problem);
-  CHECK(problem == "");
-  if (!plan) return "none";
-  return plan->origin;
-}
-
-std::string problem_of(const PlanFile& file, const SavedPlan& key = plan()) {
-  std::string problem;
-  CHECK_FALSE(file.find(key, problem));
-  return problem;
-}
-
-}  // namespace
-
 TEST_SUITE("plan_file") {
+  namespace {
+
+  // A new directory with a file's name in it.
+  struct Scratch {
+    fs::path directory;
+    std::string path;
+    Scratch() {
+      std::string name = (fs::temp_directory_path() / "crimp-test-XXXXXX").string();
+      REQUIRE(::mkdtemp(name.data()));
+      directory = name;
+      path = (directory / "plans.json").string();
+    }
+    ~Scratch() { fs::remove_all(directory); }
+    void write(const std::string& text) const { std::ofstream(path) << text; }
+    std::string read() const {
+      std::stringstream text;
+      text << std::ifstream(path).rdbuf();
+      return text.str();
+    }
+  };
+
+  SavedPlan plan() {
+    SavedPlan p;
+    p.ranks = 4;
+    p.settings = "CRIMP_CODEC=3lc";
+    p.tensors = {{"c.weight", 400}, {"b.\"quoted\"", 40}, {"a\n", 4}, {"caf\u00e9", 4000}};
+    p.plan = {true, {{1, 3}, {0, 2, 1}}};
+    p.step_s = 0.0125;
+    p.origin = "y=2";
+    return p;
+  }
+
+  std::string found(const PlanFile& file, const SavedPlan& key) {
+    std::string problem;
+    const auto plan = file.find(key, problem);
+    CHECK(problem == "");
+    if (!plan) return "none";
+    return plan->origin;
+  }
+
+  std::string problem_of(const PlanFile& file, const SavedPlan& key = plan()) {
+    std::string problem;
+    CHECK_FALSE(file.find(key, problem));
+    return problem;
+  }
+
+  }  // namespace
+
   TEST_CASE("what was saved is found, whole") {
     const Scratch scratch;
     const PlanFile file(scratch.path);

@@ -16,40 +16,40 @@
 using namespace crimp;
 namespace fs = std::filesystem;
 
-namespace {
-
-struct Scratch {
-  fs::path path;
-  Scratch() {
-    char name[] = "/tmp/crimp-private-XXXXXX";
-    path = ::mkdtemp(name);
-  }
-  ~Scratch() { fs::remove_all(path); }
-};
-
-std::string write(const PrivateDirectory& to, const std::string& name, const std::string& text) {
-  return to.write(name, [&](const PrivateDirectory::Put& put) { put(text.data(), text.size()); });
-}
-
-std::string read(const PrivateDirectory& from, const std::string& name, std::string* problem = nullptr) {
-  std::string why, text;
-  if (const auto file = from.open(name, why)) {
-    text.resize(file->size());
-    CHECK(file->get(text.data(), text.size()));
-    CHECK_FALSE(file->get(text.data(), 1));
-  }
-  if (problem) *problem = why;
-  else CHECK(why == "");
-  return text;
-}
-
-std::size_t entries(const fs::path& of) {
-  return static_cast<std::size_t>(std::distance(fs::directory_iterator(of), fs::directory_iterator()));
-}
-
-}  // namespace
-
 TEST_SUITE("private_directory") {
+  namespace {
+
+  struct Scratch {
+    fs::path path;
+    Scratch() {
+      char name[] = "/tmp/crimp-private-XXXXXX";
+      path = ::mkdtemp(name);
+    }
+    ~Scratch() { fs::remove_all(path); }
+  };
+
+  std::string write(const PrivateDirectory& to, const std::string& name, const std::string& text) {
+    return to.write(name, [&](const PrivateDirectory::Put& put) { put(text.data(), text.size()); });
+  }
+
+  std::string read(const PrivateDirectory& from, const std::string& name, std::string* problem = nullptr) {
+    std::string why, text;
+    if (const auto file = from.open(name, why)) {
+      text.resize(file->size());
+      CHECK(file->get(text.data(), text.size()));
+      CHECK_FALSE(file->get(text.data(), 1));
+    }
+    if (problem) *problem = why;
+    else CHECK(why == "");
+    return text;
+  }
+
+  std::size_t entries(const fs::path& of) {
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(of), fs::directory_iterator()));
+  }
+
+  }  // namespace
+
   TEST_CASE("a file is there with mode 0600, in a directory with mode 0700 that was not there") {
     const Scratch scratch;
     const PrivateDirectory at(scratch.path / "new");

@@ -14,26 +14,26 @@
 
 using namespace crimp;
 
-namespace {
-
-Settings read(const std::vector<std::string>& entries, std::span<const SettingText> otherwise = {},
-              std::size_t complaints = 0) {
-  std::vector<const char*> environment;
-  for (const auto& e : entries) environment.push_back(e.c_str());
-  environment.push_back(nullptr);
-  std::vector<Complaint> all;
-  const Settings settings = read_settings(environment.data(), all, otherwise);
-  CHECK(all.size() == complaints);
-  return settings;
-}
-
-const Option& option(std::string_view name) {
-  return *std::find_if(option_table().begin(), option_table().end(), [&](const Option& o) { return name == o.name; });
-}
-
-}  // namespace
-
 TEST_SUITE("profile") {
+  namespace {
+
+  Settings read(const std::vector<std::string>& entries, std::span<const SettingText> otherwise = {},
+                std::size_t complaints = 0) {
+    std::vector<const char*> environment;
+    for (const auto& e : entries) environment.push_back(e.c_str());
+    environment.push_back(nullptr);
+    std::vector<Complaint> all;
+    const Settings settings = read_settings(environment.data(), all, otherwise);
+    CHECK(all.size() == complaints);
+    return settings;
+  }
+
+  const Option& option(std::string_view name) {
+    return *std::find_if(option_table().begin(), option_table().end(), [&](const Option& o) { return name == o.name; });
+  }
+
+  }  // namespace
+
   TEST_CASE("a profile's settings are options that ranks agree on, with legal values, and codecs that are there") {
     for (const Profile& profile : profiles()) {
       CAPTURE(std::string(profile.name));

@@ -12,29 +12,29 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-constexpr std::size_t kBytes = 1 << 20;
-int in_image;
-
-struct Mapping {
-  void* at = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  ~Mapping() { ::munmap(at, kBytes); }
-};
-
-bool found_on_other_stack, found_below;
-const void* on_first_stack;
-ucontext_t back, there;
-void on_other_stack() {
-  int here = 0;
-  found_on_other_stack = in_program_memory(&here, &here);
-  found_below = in_program_memory(on_first_stack, on_first_stack);
-  ::swapcontext(&there, &back);
-}
-
-}  // namespace
-
 TEST_SUITE("program_memory") {
+  namespace {
+
+  constexpr std::size_t kBytes = 1 << 20;
+  int in_image;
+
+  struct Mapping {
+    void* at = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ~Mapping() { ::munmap(at, kBytes); }
+  };
+
+  bool found_on_other_stack, found_below;
+  const void* on_first_stack;
+  ucontext_t back, there;
+  void on_other_stack() {
+    int here = 0;
+    found_on_other_stack = in_program_memory(&here, &here);
+    found_below = in_program_memory(on_first_stack, on_first_stack);
+    ::swapcontext(&there, &back);
+  }
+
+  }  // namespace
+
   TEST_CASE("image, heap and this thread's stack are known; mappings, other stacks and nothing are not") {
     int on_stack = 0;
     const Mapping mapping;

@@ -6,27 +6,27 @@
 
 using namespace crimp;
 
-namespace {
-
-CallRecord call(std::uint64_t in, std::uint64_t sent, double s) {
-  CallRecord record{"fp16", "named", "allgather", "forced"};
-  record.bytes_in = in;
-  record.sent_bytes = sent;
-  record.total_s = s;
-  return record;
-}
-
-TimeRecord known(double took_s, double measured_s, double predicted_s) {
-  TimeRecord record;
-  record.calls = 4, record.elements = 400, record.took_s = took_s;
-  if (measured_s > 0) record.plain_measured = {2, took_s / 2, measured_s};
-  if (predicted_s > 0) record.plain_predicted = {2, took_s / 2, predicted_s};
-  return record;
-}
-
-}  // namespace
-
 TEST_SUITE("progress") {
+  namespace {
+
+  CallRecord call(std::uint64_t in, std::uint64_t sent, double s) {
+    CallRecord record{"fp16", "named", "allgather", "forced"};
+    record.bytes_in = in;
+    record.sent_bytes = sent;
+    record.total_s = s;
+    return record;
+  }
+
+  TimeRecord known(double took_s, double measured_s, double predicted_s) {
+    TimeRecord record;
+    record.calls = 4, record.elements = 400, record.took_s = took_s;
+    if (measured_s > 0) record.plain_measured = {2, took_s / 2, measured_s};
+    if (predicted_s > 0) record.plain_predicted = {2, took_s / 2, predicted_s};
+    return record;
+  }
+
+  }  // namespace
+
   TEST_CASE("a report counts what a status says") {
     Report report;
     CHECK(report.progress().compressed == 0);

@@ -6,38 +6,38 @@
 
 using namespace crimp;
 
-namespace {
-
-// Philox4x32-10 written from the paper (Salmon et al., SC'11, section 3.3).
-struct Words {
-  std::uint32_t w[4];
-};
-Words philox(Words c, std::uint32_t k0, std::uint32_t k1) {
-  for (int round = 0; round < 10; ++round, k0 += 0x9e3779b9, k1 += 0xbb67ae85) {
-    const std::uint64_t a = std::uint64_t{0xd2511f53} * c.w[0], b = std::uint64_t{0xcd9e8d57} * c.w[2];
-    c = {{static_cast<std::uint32_t>(b >> 32) ^ c.w[1] ^ k0, static_cast<std::uint32_t>(b),
-          static_cast<std::uint32_t>(a >> 32) ^ c.w[3] ^ k1, static_cast<std::uint32_t>(a)}};
-  }
-  return c;
-}
-
-struct Known {
-  Words counter;
-  std::uint32_t key[2];
-  Words answer;
-};
-// philox4x32-10 of Random123's kat_vectors.
-const Known kKnown[] = {
-    {{{0, 0, 0, 0}}, {0, 0}, {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}}},
-    {{{~0u, ~0u, ~0u, ~0u}}, {~0u, ~0u}, {{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}}},
-    {{{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}},
-     {0xa4093822, 0x299f31d0},
-     {{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}},
-};
-
-}  // namespace
-
 TEST_SUITE("random") {
+  namespace {
+
+  // Philox4x32-10 written from the paper (Salmon et al., SC'11, section 3.3).
+  struct Words {
+    std::uint32_t w[4];
+  };
+  Words philox(Words c, std::uint32_t k0, std::uint32_t k1) {
+    for (int round = 0; round < 10; ++round, k0 += 0x9e3779b9, k1 += 0xbb67ae85) {
+      const std::uint64_t a = std::uint64_t{0xd2511f53} * c.w[0], b = std::uint64_t{0xcd9e8d57} * c.w[2];
+      c = {{static_cast<std::uint32_t>(b >> 32) ^ c.w[1] ^ k0, static_cast<std::uint32_t>(b),
+            static_cast<std::uint32_t>(a >> 32) ^ c.w[3] ^ k1, static_cast<std::uint32_t>(a)}};
+    }
+    return c;
+  }
+
+  struct Known {
+    Words counter;
+    std::uint32_t key[2];
+    Words answer;
+  };
+  // philox4x32-10 of Random123's kat_vectors.
+  const Known kKnown[] = {
+      {{{0, 0, 0, 0}}, {0, 0}, {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}}},
+      {{{~0u, ~0u, ~0u, ~0u}}, {~0u, ~0u}, {{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}}},
+      {{{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}},
+       {0xa4093822, 0x299f31d0},
+       {{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}},
+  };
+
+  }  // namespace
+
   TEST_CASE("philox gives the published answers") {
     for (const auto& k : kKnown) {
       const r123::Philox4x32::ctr_type library = r123::Philox4x32()(

@@ -19,195 +19,196 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-struct Case {
-  Setup setup;
-  std::vector<std::uint64_t> counts;  // of each rank's share
-  Collective collective = Collective::reduce_scatter;
-  std::vector<int> exponents = {};  // of each rank's unit, in one exchange
-
-  int ranks() const { return static_cast<int>(counts.size()); }
-  std::shared_ptr<const Shares> shares() const {
-    std::vector<std::uint64_t> borders{0};
-    for (const std::uint64_t c : counts) borders.push_back(borders.back() + c);
-    return std::make_shared<const Shares>(collective, borders);
-  }
-};
-
-Case case_of(const std::string& spec, std::vector<std::uint64_t> counts,
-             const std::vector<std::uint64_t>& tensors = {}) {
-  const std::uint64_t count = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
-  Case c{{make_codec(spec), tensors.empty() ? Layout::unknown(count) : named_layout(count, tensors), count},
-         std::move(counts)};
-  c.setup.feedback = c.setup.codec->feedback().kept();
-  c.setup.algorithm = Algorithm::reduce_scatter;
-  return c;
-}
-
-std::shared_ptr<const RoutePlan> route_of(const Case& c) {
-  PartPlan part{c.setup.codec.get(), c.setup.layout, c.setup.count, Dtype::f32, c.setup.checksum, c.setup.feedback};
-  part.shares = c.shares();
-  return plan_route(c.setup.algorithm, part, c.setup.chunk, c.ranks());
-}
-
-// The host's, but one encoding of several fails.
-class Failing final : public Backend {
- public:
-  Failing(Workers& workers, int which) : host_(workers), left_(which) {}
-  Ticket start_encode(std::span<const EncodeJob> jobs, const Progress& progress) override {
-    if (--left_ == 0) throw Error(ErrorCode::device_failed, "planted");
-    return host_.start_encode(jobs, progress);
-  }
-  bool asynchronous() const override { return false; }
-  MemoryResource& memory() override { return host_.memory(); }
-  MemoryResource& staging() override { return host_.staging(); }
-  bool readable_bodies() const override { return true; }
-  bool runs(const Codec&) override { return true; }
-  void prepare(const Codec&, const ChunkPartition&, int) override {}
-  void prepare(const Arena& arena) override { host_.prepare(arena); }
-  void finish_encode(Ticket, const Progress&) override {}
-  Ticket start_decode(std::span<const DecodeJob> jobs, const Progress& progress) override {
-    return host_.start_decode(jobs, progress);
-  }
-  void finish_decode(Ticket, const Progress&) override {}
-  std::string open(BodyView& view, const Codec& codec, const ChunkPartition& partition,
-                   std::span<const std::uint8_t> body) override {
-    return host_.open(view, codec, partition, body);
-  }
-  TensorSteps* tensor_steps() override { return nullptr; }
-  void copy(float* to, const float* from, std::uint64_t count) override { host_.copy(to, from, count); }
-  void read(void* host, const void* from, std::size_t bytes) override { host_.read(host, from, bytes); }
-  void write(void* to, const void* host, std::size_t bytes) override { host_.write(to, host, bytes); }
-  void widen(Dtype type, const void* in, float* out, std::uint64_t count) override {
-    host_.widen(type, in, out, count);
-  }
-  void narrow(Dtype type, const float* in, void* out, std::uint64_t count) override {
-    host_.narrow(type, in, out, count);
-  }
-  void magnitudes(Dtype type, const void* values, std::span<const Group> groups, double* results) override {
-    host_.magnitudes(type, values, groups, results);
-  }
-  void begin(bool) override {}
-  void synchronize() override {}
-  SumSteps* sum_steps(const Codec&) override { return nullptr; }
-
- private:
-  HostBackend host_;
-  int left_;
-};
-
-// Every rank's `out` holds its share alone. failing: a rank whose second encoding fails.
-void run(const Case& c, std::vector<Rank>& ranks, const RunOptions& options = {}, int failing = -1) {
-  const auto shares = c.shares();
-  run_ranks(
-      c.ranks(),
-      [&](ThreadTransport& transport) {
-        Workers workers(c.setup.threads);
-        const int r = transport.rank();
-        Rank& rank = ranks[static_cast<std::size_t>(r)];
-        CallBuffers call;
-        call.in = rank.values.data();
-        call.out = rank.out.data();
-        call.out_begin = shares->of(r).begin;
-        call.flags = rank.flags;
-        call.sequence = rank.sequence;
-        call.exponent = c.exponents.empty() ? 0 : c.exponents[static_cast<std::size_t>(r)];
-        if (c.setup.feedback)
-          for (const auto& s : c.setup.layout->segments) call.residuals.push_back(rank.residual.data() + s.offset);
-        const auto route = route_of(c);
-        Arena arena;
-        if (!rank.no_memory) arena.reserve(route->bytes({}).together);
-        call.arena = rank.no_memory ? nullptr : &arena;
-        Failing backend(workers, 2);
-        if (r == failing) call.backend = &backend;
-        rank.result = allreduce_compressed(transport, *route, call, workers);
-        rank.exchanges = transport.exchanges();
-      },
-      options);
-}
-
-std::vector<Rank> ranks_of(const Case& c, std::uint64_t seed) {
-  auto ranks = make_ranks(c.setup, c.ranks(), seed);
-  for (std::size_t r = 0; r < ranks.size(); ++r) ranks[r].out.assign(c.counts[r] + 1, 12345.0f);  // and a guard
-  return ranks;
-}
-
-struct Expected {
-  std::vector<std::vector<float>> sums;  // each rank's share
-  std::vector<std::uint64_t> received;   // bytes of bodies from other ranks
-  std::uint64_t chunks = 0;
-};
-
-// WIRE_FORMAT.md, 6.6. The ranks' residuals become the new ones.
-Expected model(const Case& c, std::vector<Rank>& ranks) {
-  const ModelCodec codec(c.setup.codec->spec());
-  const std::uint64_t n = c.counts.size(), piece = 10240;
-  std::uint64_t rounds = std::max<std::uint64_t>(1, (c.setup.count + c.setup.chunk - 1) / c.setup.chunk);
-  Expected expected{std::vector<std::vector<float>>(n), std::vector<std::uint64_t>(n)};
-  const auto shares = c.shares();
-  for (std::uint64_t i = 0; i < rounds; ++i)
-    for (std::uint64_t q = 0; q < n; ++q) {
-      const std::uint64_t step = ((c.counts[q] + rounds - 1) / rounds + piece - 1) / piece * piece;
-      const std::uint64_t from = std::min(i * step, c.counts[q]), to = std::min((i + 1) * step, c.counts[q]);
-      if (from == to) continue;
-      expected.chunks = i + 1;
-      const std::uint64_t begin = shares->of(static_cast<int>(q)).begin + from, end = begin + to - from;
-      std::vector<std::size_t> groups;
-      for (const auto& s : c.setup.layout->segments) {
-        const std::uint64_t first = std::max(begin, s.offset), last = std::min(end, s.offset + s.count);
-        if (first < last) groups.push_back(last - first);
-      }
-      std::vector<std::vector<float>> contributions;
-      for (std::uint64_t r = 0; r < n; ++r) {
-        std::vector<float> a(ranks[r].values.begin() + static_cast<std::ptrdiff_t>(begin),
-                             ranks[r].values.begin() + static_cast<std::ptrdiff_t>(end));
-        auto& residual = ranks[r].residual;
-        for (std::size_t k = 0; k < a.size() && !residual.empty(); ++k) a[k] = a[k] + residual[begin + k];
-        const ModelBody body = codec.encode(a, groups, {begin, ranks[r].sequence, static_cast<std::uint32_t>(r)});
-        if (!residual.empty())
-          std::copy(body.residual.begin(), body.residual.end(), residual.begin() + static_cast<std::ptrdiff_t>(begin));
-        contributions.push_back(body.decoded);
-        if (r != q) expected.received[q] += body.bytes.size();
-      }
-      const auto sum = model_sum(codec, contributions);
-      expected.sums[q].insert(expected.sums[q].end(), sum.begin(), sum.end());
-    }
-  expected.chunks = std::max<std::uint64_t>(1, expected.chunks);
-  for (auto& s : expected.sums) s.push_back(12345.0f);
-  return expected;
-}
-
-void check(const Case& c, std::uint64_t seed) {
-  CAPTURE(text_of(c.setup));
-  CAPTURE(c.shares()->text());
-  CAPTURE(c.counts.size());
-  auto ranks = ranks_of(c, seed);
-  auto same = ranks;
-  for (std::uint32_t step = 0; step < 2; ++step) {
-    for (auto* all : {&ranks, &same})
-      for (auto& r : *all) r.sequence = step;
-    run(c, ranks);
-    const Expected expected = model(c, same);
-    for (std::size_t r = 0; r < ranks.size(); ++r) {
-      CAPTURE(r);
-      CAPTURE(step);
-      CHECK(ranks[r].result.flags == 0);
-      CHECK_FALSE(ranks[r].result.error.has_value());
-      CHECK(difference(ranks[r].out, expected.sums[r]) == "");
-      CHECK(difference(ranks[r].residual, same[r].residual) == "");
-      CHECK(ranks[r].exchanges == 2 * static_cast<int>(expected.chunks));
-      CHECK(ranks[r].result.received_bytes == expected.received[r] + 64 * expected.chunks * (ranks.size() - 1));
-    }
-    std::uint64_t sent = 0, received = 0;
-    for (const Rank& r : ranks) sent += r.result.sent_bytes, received += r.result.received_bytes;
-    CHECK(sent == received);
-  }
-}
-
-}  // namespace
-
 TEST_SUITE("reduce_scatter") {
+  namespace {
+
+  struct Case {
+    Setup setup;
+    std::vector<std::uint64_t> counts;  // of each rank's share
+    Collective collective = Collective::reduce_scatter;
+    std::vector<int> exponents = {};  // of each rank's unit, in one exchange
+
+    int ranks() const { return static_cast<int>(counts.size()); }
+    std::shared_ptr<const Shares> shares() const {
+      std::vector<std::uint64_t> borders{0};
+      for (const std::uint64_t c : counts) borders.push_back(borders.back() + c);
+      return std::make_shared<const Shares>(collective, borders);
+    }
+  };
+
+  Case case_of(const std::string& spec, std::vector<std::uint64_t> counts,
+               const std::vector<std::uint64_t>& tensors = {}) {
+    const std::uint64_t count = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+    Case c{{make_codec(spec), tensors.empty() ? Layout::unknown(count) : named_layout(count, tensors), count},
+           std::move(counts)};
+    c.setup.feedback = c.setup.codec->feedback().kept();
+    c.setup.algorithm = Algorithm::reduce_scatter;
+    return c;
+  }
+
+  std::shared_ptr<const RoutePlan> route_of(const Case& c) {
+    PartPlan part{c.setup.codec.get(), c.setup.layout, c.setup.count, Dtype::f32, c.setup.checksum, c.setup.feedback};
+    part.shares = c.shares();
+    return plan_route(c.setup.algorithm, part, c.setup.chunk, c.ranks());
+  }
+
+  // The host's, but one encoding of several fails.
+  class Failing final : public Backend {
+   public:
+    Failing(Workers& workers, int which) : host_(workers), left_(which) {}
+    Ticket start_encode(std::span<const EncodeJob> jobs, const Progress& progress) override {
+      if (--left_ == 0) throw Error(ErrorCode::device_failed, "planted");
+      return host_.start_encode(jobs, progress);
+    }
+    bool asynchronous() const override { return false; }
+    MemoryResource& memory() override { return host_.memory(); }
+    MemoryResource& staging() override { return host_.staging(); }
+    bool readable_bodies() const override { return true; }
+    bool runs(const Codec&) override { return true; }
+    void prepare(const Codec&, const ChunkPartition&, int) override {}
+    void prepare(const Arena& arena) override { host_.prepare(arena); }
+    void finish_encode(Ticket, const Progress&) override {}
+    Ticket start_decode(std::span<const DecodeJob> jobs, const Progress& progress) override {
+      return host_.start_decode(jobs, progress);
+    }
+    void finish_decode(Ticket, const Progress&) override {}
+    std::string open(BodyView& view, const Codec& codec, const ChunkPartition& partition,
+                     std::span<const std::uint8_t> body) override {
+      return host_.open(view, codec, partition, body);
+    }
+    TensorSteps* tensor_steps() override { return nullptr; }
+    void copy(float* to, const float* from, std::uint64_t count) override { host_.copy(to, from, count); }
+    void read(void* host, const void* from, std::size_t bytes) override { host_.read(host, from, bytes); }
+    void write(void* to, const void* host, std::size_t bytes) override { host_.write(to, host, bytes); }
+    void widen(Dtype type, const void* in, float* out, std::uint64_t count) override {
+      host_.widen(type, in, out, count);
+    }
+    void narrow(Dtype type, const float* in, void* out, std::uint64_t count) override {
+      host_.narrow(type, in, out, count);
+    }
+    void magnitudes(Dtype type, const void* values, std::span<const Group> groups, double* results) override {
+      host_.magnitudes(type, values, groups, results);
+    }
+    void begin(bool) override {}
+    void synchronize() override {}
+    SumSteps* sum_steps(const Codec&) override { return nullptr; }
+
+   private:
+    HostBackend host_;
+    int left_;
+  };
+
+  // Every rank's `out` holds its share alone. failing: a rank whose second encoding fails.
+  void run(const Case& c, std::vector<Rank>& ranks, const RunOptions& options = {}, int failing = -1) {
+    const auto shares = c.shares();
+    run_ranks(
+        c.ranks(),
+        [&](ThreadTransport& transport) {
+          Workers workers(c.setup.threads);
+          const int r = transport.rank();
+          Rank& rank = ranks[static_cast<std::size_t>(r)];
+          CallBuffers call;
+          call.in = rank.values.data();
+          call.out = rank.out.data();
+          call.out_begin = shares->of(r).begin;
+          call.flags = rank.flags;
+          call.sequence = rank.sequence;
+          call.exponent = c.exponents.empty() ? 0 : c.exponents[static_cast<std::size_t>(r)];
+          if (c.setup.feedback)
+            for (const auto& s : c.setup.layout->segments) call.residuals.push_back(rank.residual.data() + s.offset);
+          const auto route = route_of(c);
+          Arena arena;
+          if (!rank.no_memory) arena.reserve(route->bytes({}).together);
+          call.arena = rank.no_memory ? nullptr : &arena;
+          Failing backend(workers, 2);
+          if (r == failing) call.backend = &backend;
+          rank.result = allreduce_compressed(transport, *route, call, workers);
+          rank.exchanges = transport.exchanges();
+        },
+        options);
+  }
+
+  std::vector<Rank> ranks_of(const Case& c, std::uint64_t seed) {
+    auto ranks = make_ranks(c.setup, c.ranks(), seed);
+    for (std::size_t r = 0; r < ranks.size(); ++r) ranks[r].out.assign(c.counts[r] + 1, 12345.0f);  // and a guard
+    return ranks;
+  }
+
+  struct Expected {
+    std::vector<std::vector<float>> sums;  // each rank's share
+    std::vector<std::uint64_t> received;   // bytes of bodies from other ranks
+    std::uint64_t chunks = 0;
+  };
+
+  // WIRE_FORMAT.md, 6.6. The ranks' residuals become the new ones.
+  Expected model(const Case& c, std::vector<Rank>& ranks) {
+    const ModelCodec codec(c.setup.codec->spec());
+    const std::uint64_t n = c.counts.size(), piece = 10240;
+    std::uint64_t rounds = std::max<std::uint64_t>(1, (c.setup.count + c.setup.chunk - 1) / c.setup.chunk);
+    Expected expected{std::vector<std::vector<float>>(n), std::vector<std::uint64_t>(n)};
+    const auto shares = c.shares();
+    for (std::uint64_t i = 0; i < rounds; ++i)
+      for (std::uint64_t q = 0; q < n; ++q) {
+        const std::uint64_t step = ((c.counts[q] + rounds - 1) / rounds + piece - 1) / piece * piece;
+        const std::uint64_t from = std::min(i * step, c.counts[q]), to = std::min((i + 1) * step, c.counts[q]);
+        if (from == to) continue;
+        expected.chunks = i + 1;
+        const std::uint64_t begin = shares->of(static_cast<int>(q)).begin + from, end = begin + to - from;
+        std::vector<std::size_t> groups;
+        for (const auto& s : c.setup.layout->segments) {
+          const std::uint64_t first = std::max(begin, s.offset), last = std::min(end, s.offset + s.count);
+          if (first < last) groups.push_back(last - first);
+        }
+        std::vector<std::vector<float>> contributions;
+        for (std::uint64_t r = 0; r < n; ++r) {
+          std::vector<float> a(ranks[r].values.begin() + static_cast<std::ptrdiff_t>(begin),
+                               ranks[r].values.begin() + static_cast<std::ptrdiff_t>(end));
+          auto& residual = ranks[r].residual;
+          for (std::size_t k = 0; k < a.size() && !residual.empty(); ++k) a[k] = a[k] + residual[begin + k];
+          const ModelBody body = codec.encode(a, groups, {begin, ranks[r].sequence, static_cast<std::uint32_t>(r)});
+          if (!residual.empty())
+            std::copy(body.residual.begin(), body.residual.end(),
+                      residual.begin() + static_cast<std::ptrdiff_t>(begin));
+          contributions.push_back(body.decoded);
+          if (r != q) expected.received[q] += body.bytes.size();
+        }
+        const auto sum = model_sum(codec, contributions);
+        expected.sums[q].insert(expected.sums[q].end(), sum.begin(), sum.end());
+      }
+    expected.chunks = std::max<std::uint64_t>(1, expected.chunks);
+    for (auto& s : expected.sums) s.push_back(12345.0f);
+    return expected;
+  }
+
+  void check(const Case& c, std::uint64_t seed) {
+    CAPTURE(text_of(c.setup));
+    CAPTURE(c.shares()->text());
+    CAPTURE(c.counts.size());
+    auto ranks = ranks_of(c, seed);
+    auto same = ranks;
+    for (std::uint32_t step = 0; step < 2; ++step) {
+      for (auto* all : {&ranks, &same})
+        for (auto& r : *all) r.sequence = step;
+      run(c, ranks);
+      const Expected expected = model(c, same);
+      for (std::size_t r = 0; r < ranks.size(); ++r) {
+        CAPTURE(r);
+        CAPTURE(step);
+        CHECK(ranks[r].result.flags == 0);
+        CHECK_FALSE(ranks[r].result.error.has_value());
+        CHECK(difference(ranks[r].out, expected.sums[r]) == "");
+        CHECK(difference(ranks[r].residual, same[r].residual) == "");
+        CHECK(ranks[r].exchanges == 2 * static_cast<int>(expected.chunks));
+        CHECK(ranks[r].result.received_bytes == expected.received[r] + 64 * expected.chunks * (ranks.size() - 1));
+      }
+      std::uint64_t sent = 0, received = 0;
+      for (const Rank& r : ranks) sent += r.result.sent_bytes, received += r.result.received_bytes;
+      CHECK(sent == received);
+    }
+  }
+
+  }  // namespace
+
   TEST_CASE("every codec on 1 to 5 ranks with even and uneven shares, of unknown and named tensors") {
     Turns turns(7, 7, 37);
     const std::vector<std::vector<std::uint64_t>> shares{

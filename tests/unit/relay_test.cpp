@@ -12,43 +12,43 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-int steps_of(int ranks, int base) {
-  int steps = 0;
-  for (int reach = 1; reach < ranks; reach *= base) ++steps;
-  return steps;
-}
-
-// The messages of one rank's alltoall, counted distance by distance: ranks that are a digit and zeros away.
-int messages_of(int ranks, int base) {
-  int messages = 0;
-  for (int d = 1; d < ranks; ++d) {
-    int rest = d;
-    while (rest % base == 0) rest /= base;
-    messages += rest < base;
-  }
-  return messages;
-}
-
-// Some are empty.
-std::uint64_t bytes_of(int from, int to) { return 64 * static_cast<std::uint64_t>((7 * from + 3 * to) % 5); }
-std::uint8_t content(int from, int to, std::uint64_t i) {
-  return static_cast<std::uint8_t>(from * 31 + to * 7 + static_cast<int>(i % 61));
-}
-
-void run_to_end(Transport& transport, Relay& relay) {
-  while (relay.under_way()) {
-    transport.wait(relay.ticket());
-    relay.advance();
-  }
-}
-
-using Bytes64 = std::vector<std::uint64_t>;
-
-}  // namespace
-
 TEST_SUITE("relay") {
+  namespace {
+
+  int steps_of(int ranks, int base) {
+    int steps = 0;
+    for (int reach = 1; reach < ranks; reach *= base) ++steps;
+    return steps;
+  }
+
+  // The messages of one rank's alltoall, counted distance by distance: ranks that are a digit and zeros away.
+  int messages_of(int ranks, int base) {
+    int messages = 0;
+    for (int d = 1; d < ranks; ++d) {
+      int rest = d;
+      while (rest % base == 0) rest /= base;
+      messages += rest < base;
+    }
+    return messages;
+  }
+
+  // Some are empty.
+  std::uint64_t bytes_of(int from, int to) { return 64 * static_cast<std::uint64_t>((7 * from + 3 * to) % 5); }
+  std::uint8_t content(int from, int to, std::uint64_t i) {
+    return static_cast<std::uint8_t>(from * 31 + to * 7 + static_cast<int>(i % 61));
+  }
+
+  void run_to_end(Transport& transport, Relay& relay) {
+    while (relay.under_way()) {
+      transport.wait(relay.ticket());
+      relay.advance();
+    }
+  }
+
+  using Bytes64 = std::vector<std::uint64_t>;
+
+  }  // namespace
+
   TEST_CASE("every block of an alltoall arrives where it is due, whole, in the steps and messages of its base") {
     for (const int n : {2, 3, 4, 5, 7, 8, 12, 13})
       for (const int base : {2, 3, 4, 8, 20}) {

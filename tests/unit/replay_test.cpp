@@ -18,83 +18,83 @@ using namespace crimp;
 using namespace crimp::test;
 using nlohmann::json;
 
-namespace {
-
-struct Plans {
-  explicit Plans(const std::string& codec) : planner(settings, rules) {
-    settings.codec = codec;
-    settings.rules = "b*=8bit";
-    rules.read(settings, [](const std::string& text) { FAIL(text); });
-  }
-  std::shared_ptr<const CallPlan> of(const std::vector<std::string>& names, std::uint64_t each = 2000) {
-    std::vector<Segment> segments;
-    for (std::uint64_t i = 0; i < names.size(); ++i) segments.push_back({names[i], i * each, each});
-    return planner.plan(Dtype::f32, names.size() * each, Layout::make(Layout::Source::named, segments));
-  }
-  Settings settings;
-  CodecRules rules;
-  Planner planner;
-};
-
-ChosenParts passes(PassReason why) {
-  ChosenParts chosen;
-  chosen.pass = why;
-  return chosen;
-}
-
-ChosenParts takes(const std::vector<Choice>& choices) {
-  ChosenParts chosen;
-  chosen.choices = choices;
-  return chosen;
-}
-
-const ChosenParts kEarly = passes(PassReason::early);
-const ChosenParts kGather = takes({{.algorithm = Algorithm::allgather, .chunk_setting = 655360, .radix = 1}});
-const ChosenParts kTwoShot = takes({{.algorithm = Algorithm::two_shot, .chunk_setting = 40960, .radix = 3}});
-const ChosenParts kNodes = takes({{.algorithm = Algorithm::two_shot, .nodes = true, .chunk_setting = 40960}});
-
-void record(DecisionRecorder& recorder, const CallPlan& plan, const std::vector<ChosenParts>& calls) {
-  for (const ChosenParts& chosen : calls) {
-    recorder.begin(plan);
-    recorder.decided(plan, chosen);
-  }
-}
-
-// The file that a job of one communicator on 4 ranks writes.
-json file_of(const DecisionRecorder& recorder) {
-  Report report;
-  report.decisions(recorder.record().json());
-  return json::parse(Report::of_job(Settings{}, 4, "none", "on", {report.json(), Report().json()}));
-}
-
-Replay parsed(const json& file, std::vector<std::string>* warnings = nullptr, const Settings& settings = {},
-              int ranks = 4) {
-  std::vector<std::string> all;
-  Replay replay = Replay::parse("r.json", file.dump(), settings, ranks, all);
-  if (warnings) {
-    *warnings = all;
-  } else {
-    for (const std::string& text : all) FAIL_CHECK(text);
-  }
-  return replay;
-}
-
-std::string refusal(const std::string& content, int ranks = 4) {
-  std::vector<std::string> warnings;
-  try {
-    Replay::parse("r.json", content, {}, ranks, warnings);
-  } catch (const Error& e) {
-    CHECK(e.code() == ErrorCode::option_invalid);
-    CHECK(has(e.what(), "CRIMP_REPLAY is 'r.json', "));
-    CHECK(has(e.what(), "Give the file that CRIMP_REPORT wrote"));
-    return e.what();
-  }
-  return "";
-}
-
-}  // namespace
-
 TEST_SUITE("replay") {
+  namespace {
+
+  struct Plans {
+    explicit Plans(const std::string& codec) : planner(settings, rules) {
+      settings.codec = codec;
+      settings.rules = "b*=8bit";
+      rules.read(settings, [](const std::string& text) { FAIL(text); });
+    }
+    std::shared_ptr<const CallPlan> of(const std::vector<std::string>& names, std::uint64_t each = 2000) {
+      std::vector<Segment> segments;
+      for (std::uint64_t i = 0; i < names.size(); ++i) segments.push_back({names[i], i * each, each});
+      return planner.plan(Dtype::f32, names.size() * each, Layout::make(Layout::Source::named, segments));
+    }
+    Settings settings;
+    CodecRules rules;
+    Planner planner;
+  };
+
+  ChosenParts passes(PassReason why) {
+    ChosenParts chosen;
+    chosen.pass = why;
+    return chosen;
+  }
+
+  ChosenParts takes(const std::vector<Choice>& choices) {
+    ChosenParts chosen;
+    chosen.choices = choices;
+    return chosen;
+  }
+
+  const ChosenParts kEarly = passes(PassReason::early);
+  const ChosenParts kGather = takes({{.algorithm = Algorithm::allgather, .chunk_setting = 655360, .radix = 1}});
+  const ChosenParts kTwoShot = takes({{.algorithm = Algorithm::two_shot, .chunk_setting = 40960, .radix = 3}});
+  const ChosenParts kNodes = takes({{.algorithm = Algorithm::two_shot, .nodes = true, .chunk_setting = 40960}});
+
+  void record(DecisionRecorder& recorder, const CallPlan& plan, const std::vector<ChosenParts>& calls) {
+    for (const ChosenParts& chosen : calls) {
+      recorder.begin(plan);
+      recorder.decided(plan, chosen);
+    }
+  }
+
+  // The file that a job of one communicator on 4 ranks writes.
+  json file_of(const DecisionRecorder& recorder) {
+    Report report;
+    report.decisions(recorder.record().json());
+    return json::parse(Report::of_job(Settings{}, 4, "none", "on", {report.json(), Report().json()}));
+  }
+
+  Replay parsed(const json& file, std::vector<std::string>* warnings = nullptr, const Settings& settings = {},
+                int ranks = 4) {
+    std::vector<std::string> all;
+    Replay replay = Replay::parse("r.json", file.dump(), settings, ranks, all);
+    if (warnings) {
+      *warnings = all;
+    } else {
+      for (const std::string& text : all) FAIL_CHECK(text);
+    }
+    return replay;
+  }
+
+  std::string refusal(const std::string& content, int ranks = 4) {
+    std::vector<std::string> warnings;
+    try {
+      Replay::parse("r.json", content, {}, ranks, warnings);
+    } catch (const Error& e) {
+      CHECK(e.code() == ErrorCode::option_invalid);
+      CHECK(has(e.what(), "CRIMP_REPLAY is 'r.json', "));
+      CHECK(has(e.what(), "Give the file that CRIMP_REPORT wrote"));
+      return e.what();
+    }
+    return "";
+  }
+
+  }  // namespace
+
   TEST_CASE("ranks as a text") {
     CHECK(ranks_text({}) == "");
     CHECK(ranks_text({0, 1, 2, 3}) == "0-3");

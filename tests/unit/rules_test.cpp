@@ -6,16 +6,16 @@
 
 using namespace crimp;
 
-namespace {
-
-std::string codec_for(const Rules& rules, const std::string& name, std::uint64_t count) {
-  const int i = rules.match(name, count);
-  return i < 0 ? "-" : rules.all().at(static_cast<std::size_t>(i)).codecs.front();
-}
-
-}  // namespace
-
 TEST_SUITE("rules") {
+  namespace {
+
+  std::string codec_for(const Rules& rules, const std::string& name, std::uint64_t count) {
+    const int i = rules.match(name, count);
+    return i < 0 ? "-" : rules.all().at(static_cast<std::size_t>(i)).codecs.front();
+  }
+
+  }  // namespace
+
   TEST_CASE("patterns and sizes are read with spaces anywhere and empty rules nowhere") {
     const Rules rules("  *.bias = none ;; <4096=fp16;>= 2M = 3lc:s=1.5,zero_run=0 ; a[0-9]?=bf16;  ");
     REQUIRE(rules.all().size() == 4);

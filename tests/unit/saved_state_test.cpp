@@ -17,94 +17,94 @@
 
 using namespace crimp;
 
-namespace {
+TEST_SUITE("saved_state") {
+  namespace {
 
-using Bytes = std::vector<std::uint8_t>;
+  using Bytes = std::vector<std::uint8_t>;
 
-class Source final : public ByteSource {
- public:
-  explicit Source(const Bytes& of) : of_(of) {}
-  std::uint64_t size() const override { return of_.size(); }
-  bool get(void* to, std::size_t n) override {
-    if (n > of_.size() - at_) return false;
-    if (n) std::memcpy(to, of_.data() + at_, n);
-    at_ += n;
-    return true;
+  class Source final : public ByteSource {
+   public:
+    explicit Source(const Bytes& of) : of_(of) {}
+    std::uint64_t size() const override { return of_.size(); }
+    bool get(void* to, std::size_t n) override {
+      if (n > of_.size() - at_) return false;
+      if (n) std::memcpy(to, of_.data() + at_, n);
+      at_ += n;
+      return true;
+    }
+
+   private:
+    const Bytes& of_;
+    std::size_t at_ = 0;
+  };
+
+  Memory memory_of(const std::vector<float>& values) {
+    Memory made(values.size() * sizeof(float));
+    std::memcpy(made.data(), values.data(), made.bytes());
+    return made;
   }
 
- private:
-  const Bytes& of_;
-  std::size_t at_ = 0;
-};
+  SavedTensor tensor(const std::string& name, const std::vector<float>& values,
+                     FeedbackKind kind = FeedbackKind::residual, bool owner = false) {
+    const std::uint64_t count = values.size() / static_cast<std::uint64_t>(FeedbackPolicy{kind}.arrays());
+    return {Layout::Source::named, owner, name, kind, Encoding::float32, count, 3, 0, 0, "", memory_of(values)};
+  }
 
-Memory memory_of(const std::vector<float>& values) {
-  Memory made(values.size() * sizeof(float));
-  std::memcpy(made.data(), values.data(), made.bytes());
-  return made;
-}
+  SavedTensor in_bytes(SavedTensor t) {
+    Memory rounded(byte_residual::bytes(t.count));
+    byte_residual::round(reinterpret_cast<const float*>(t.payload.data()), t.count, {1, 1, 1}, rounded.data());
+    t.payload = std::move(rounded);
+    t.encoding = Encoding::bytes;
+    return t;
+  }
 
-SavedTensor tensor(const std::string& name, const std::vector<float>& values,
-                   FeedbackKind kind = FeedbackKind::residual, bool owner = false) {
-  const std::uint64_t count = values.size() / static_cast<std::uint64_t>(FeedbackPolicy{kind}.arrays());
-  return {Layout::Source::named, owner, name, kind, Encoding::float32, count, 3, 0, 0, "", memory_of(values)};
-}
+  Bytes written(const SavedState& state) {
+    std::vector<TensorView> views;
+    for (const SavedTensor& t : state.tensors)
+      views.push_back({t.source, t.owner, t.name, t.kind, t.encoding, t.count, t.turns, t.roundings, t.learning_rate,
+                       t.codec, &t.payload});
+    Bytes out;
+    write_state(state.header, views, state.extents, [&](const void* bytes, std::size_t n) {
+      const auto* const from = static_cast<const std::uint8_t*>(bytes);
+      out.insert(out.end(), from, from + n);
+    });
+    return out;
+  }
 
-SavedTensor in_bytes(SavedTensor t) {
-  Memory rounded(byte_residual::bytes(t.count));
-  byte_residual::round(reinterpret_cast<const float*>(t.payload.data()), t.count, {1, 1, 1}, rounded.data());
-  t.payload = std::move(rounded);
-  t.encoding = Encoding::bytes;
-  return t;
-}
+  SavedState read(const Bytes& bytes) {
+    Source source(bytes);
+    return read_state(source);
+  }
 
-Bytes written(const SavedState& state) {
-  std::vector<TensorView> views;
-  for (const SavedTensor& t : state.tensors)
-    views.push_back({t.source, t.owner, t.name, t.kind, t.encoding, t.count, t.turns, t.roundings, t.learning_rate,
-                     t.codec, &t.payload});
-  Bytes out;
-  write_state(state.header, views, state.extents, [&](const void* bytes, std::size_t n) {
-    const auto* const from = static_cast<const std::uint8_t*>(bytes);
-    out.insert(out.end(), from, from + n);
-  });
-  return out;
-}
+  std::vector<float> floats(const SavedTensor& t) {
+    std::vector<float> out(t.payload.bytes() / sizeof(float));
+    std::memcpy(out.data(), t.payload.data(), t.payload.bytes());
+    return out;
+  }
 
-SavedState read(const Bytes& bytes) {
-  Source source(bytes);
-  return read_state(source);
-}
+  // All that a file can hold.
+  SavedState example() {
+    SavedState state{{1, 3, 12, 0xabcdef, 77}, {}, {}};
+    state.tensors.push_back(tensor("a.weight", {1, -2, 0.5f, 3, 0}));
+    state.tensors.push_back(tensor("a.weight", {4, 4, 4, 4, 4}, FeedbackKind::residual, true));
+    state.tensors.push_back(in_bytes(tensor("b", std::vector<float>(300, 0.25f))));
+    state.tensors.push_back(tensor("m", {1, 2, 3, 10, 20, 30}, FeedbackKind::momentum));
+    state.tensors.back().source = Layout::Source::negotiated;
+    state.tensors.back().learning_rate = 0.125;
+    state.tensors.push_back(tensor("q", {1, 2, 7, 8, 9}));
+    state.tensors.back().count = 2;
+    state.tensors.back().codec = make_codec("powersgd")->spec();
+    state.extents.push_back({"q", 2, 1, 1, 40, true});
+    return state;
+  }
 
-std::vector<float> floats(const SavedTensor& t) {
-  std::vector<float> out(t.payload.bytes() / sizeof(float));
-  std::memcpy(out.data(), t.payload.data(), t.payload.bytes());
-  return out;
-}
+  void reseal(Bytes& bytes) {  // a header that says so
+    const std::uint64_t sum = digest(bytes.data(), 56);
+    std::memcpy(bytes.data() + 56, &sum, 8);
+  }
 
-// All that a file can hold.
-SavedState example() {
-  SavedState state{{1, 3, 12, 0xabcdef, 77}, {}, {}};
-  state.tensors.push_back(tensor("a.weight", {1, -2, 0.5f, 3, 0}));
-  state.tensors.push_back(tensor("a.weight", {4, 4, 4, 4, 4}, FeedbackKind::residual, true));
-  state.tensors.push_back(in_bytes(tensor("b", std::vector<float>(300, 0.25f))));
-  state.tensors.push_back(tensor("m", {1, 2, 3, 10, 20, 30}, FeedbackKind::momentum));
-  state.tensors.back().source = Layout::Source::negotiated;
-  state.tensors.back().learning_rate = 0.125;
-  state.tensors.push_back(tensor("q", {1, 2, 7, 8, 9}));
-  state.tensors.back().count = 2;
-  state.tensors.back().codec = make_codec("powersgd")->spec();
-  state.extents.push_back({"q", 2, 1, 1, 40, true});
-  return state;
-}
+  }  // namespace
 
-void reseal(Bytes& bytes) {  // a header that says so
-  const std::uint64_t sum = digest(bytes.data(), 56);
-  std::memcpy(bytes.data() + 56, &sum, 8);
-}
-
-}  // namespace
-
-TEST_SUITE("saved_state") {
   TEST_CASE("what is written is read") {
     const SavedState state = example(), back = read(written(state));
     CHECK(back.header.rank == 1);

@@ -8,16 +8,16 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-std::string entry(const std::string& name, const std::string& value) { return name + '\0' + value + '\0'; }
-std::string rules_differ(const std::string& a, const std::string& b) {
-  return settings_difference(entry("CRIMP_RULES", a), entry("CRIMP_RULES", b), 3);
-}
-
-}  // namespace
-
 TEST_SUITE("settings_text") {
+  namespace {
+
+  std::string entry(const std::string& name, const std::string& value) { return name + '\0' + value + '\0'; }
+  std::string rules_differ(const std::string& a, const std::string& b) {
+    return settings_difference(entry("CRIMP_RULES", a), entry("CRIMP_RULES", b), 3);
+  }
+
+  }  // namespace
+
   TEST_CASE("values are compared to their last byte") {
     Settings a, b;
     a.rules = std::string(5000, 'x') + "=fp16";

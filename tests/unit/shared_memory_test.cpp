@@ -14,25 +14,25 @@
 
 using namespace crimp;
 
-namespace {
-
-constexpr std::uint64_t kBytes = 100000;
-
-// Runs `body` under a limit of this process.
-template <class Body>
-void limited(int what, rlim_t to, Body body) {
-  rlimit before{};
-  REQUIRE(::getrlimit(static_cast<__rlimit_resource>(what), &before) == 0);
-  rlimit limit = before;
-  limit.rlim_cur = to;
-  REQUIRE(::setrlimit(static_cast<__rlimit_resource>(what), &limit) == 0);
-  body();
-  ::setrlimit(static_cast<__rlimit_resource>(what), &before);
-}
-
-}  // namespace
-
 TEST_SUITE("shared_memory") {
+  namespace {
+
+  constexpr std::uint64_t kBytes = 100000;
+
+  // Runs `body` under a limit of this process.
+  template <class Body>
+  void limited(int what, rlim_t to, Body body) {
+    rlimit before{};
+    REQUIRE(::getrlimit(static_cast<__rlimit_resource>(what), &before) == 0);
+    rlimit limit = before;
+    limit.rlim_cur = to;
+    REQUIRE(::setrlimit(static_cast<__rlimit_resource>(what), &limit) == 0);
+    body();
+    ::setrlimit(static_cast<__rlimit_resource>(what), &before);
+  }
+
+  }  // namespace
+
   TEST_CASE("what one process writes another one reads, also after the first has given it back") {
     SharedMemory mine(kBytes);
     CHECK(mine.bytes() == kBytes);

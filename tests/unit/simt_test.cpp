@@ -22,179 +22,181 @@ using namespace crimp;
 using namespace crimp::test;
 using device::launch;
 
-namespace {
-
-struct Words {
-  std::uint32_t v[256];
-};
-
-// Lane i gets what lane 255 - i wrote.
-template <bool barrier>
-__global__ void reverse(std::uint32_t* out) {
-  auto& s = device::shared_memory<Words>();
-  s.v[threadIdx.x] = threadIdx.x * threadIdx.x;
-  if constexpr (barrier) __syncthreads();
-  out[threadIdx.x] = s.v[255 - threadIdx.x];
-}
-__global__ void barrier_of_some(std::uint32_t* out) {
-  if (threadIdx.x < 100) __syncthreads();
-  out[threadIdx.x] = 1;
-}
-__global__ void barriers_apart(std::uint32_t* out) {
-  if (threadIdx.x < 100) __syncthreads();
-  else __syncthreads();
-  out[threadIdx.x] = 1;
-}
-template <bool all>
-__global__ void half_written(std::uint32_t* out) {
-  auto& s = device::shared_memory<Words>();
-  if (all || threadIdx.x != 77) s.v[threadIdx.x] = threadIdx.x;
-  __syncthreads();
-  out[threadIdx.x] = s.v[(threadIdx.x + 1) % 256];
-}
-__global__ void writes_at(std::uint32_t* out, std::uint64_t at) {
-  if (threadIdx.x == 3) out[at] = 5;
-}
-__global__ void reads_shared_at(std::uint32_t* out, std::uint32_t at) {
-  out[threadIdx.x] = device::shared_memory<Words>().v[at];
-}
-__global__ void shuffles(std::uint32_t* out, std::uint32_t mask, int from) {
-  if (mask >> threadIdx.x % 32 & 1) out[threadIdx.x] = __shfl_sync(mask, threadIdx.x, from);
-}
-__global__ void shuffles_outside(std::uint32_t* out) { out[threadIdx.x] = __shfl_sync(0xffffu, threadIdx.x, 0); }
-__global__ void ballot_without_exited(std::uint32_t* out) {
-  if (threadIdx.x == 5) return;
-  out[threadIdx.x] = __ballot_sync(0xffffffffu, 1);
-}
-__global__ void fill(std::uint32_t* out, std::uint32_t value) { out[blockIdx.x * blockDim.x + threadIdx.x] = value; }
-__global__ void add_one(const std::uint32_t* in, std::uint32_t* out) { out[threadIdx.x] = in[threadIdx.x] + 1; }
-
-struct Results {
-  std::uint32_t max, total;
-};
-__global__ void primitives(const std::uint32_t* in, std::uint32_t* scan, Results* r, float* sum) {
-  auto& scratch = device::shared_memory<device::BlockScratch>();
-  const std::uint32_t v = in[threadIdx.x];
-  const std::uint32_t top = device::block_max(v, scratch);
-  std::uint32_t total;
-  scan[threadIdx.x] = device::block_offsets(v, scratch, &total);
-  if (threadIdx.x == 7) *r = {top, total};
-  const float tree = device::warp_tree_sum(static_cast<float>(in[device::lane()]) * 0.1f,
-                                           static_cast<float>(in[device::lane() + 32]) * 0.1f);
-  if (threadIdx.x == 0) *sum = tree;
-}
-struct PrefixShared {
-  device::BlockScratch scratch;
-  threelc::PrefixDecodeTable table;
-  alignas(4) std::uint8_t in[threelc::kMostSymbols + 4], coded[threelc::kMostSymbols];
-};
-// What prefix_decode_block makes of `bytes` bytes, behind its answer; what it leaves is 0xee.
-__global__ void decodes_prefix(const std::uint8_t* in, std::uint32_t bytes, std::uint32_t base, std::uint32_t* out) {
-  auto& s = device::shared_memory<PrefixShared>();
-  for (std::uint32_t i = threadIdx.x; i < threelc::kMostSymbols; i += device::kThreads) s.coded[i] = 0xee;
-  device::copy_bytes(s.in, in, bytes);
-  const std::uint32_t n = threelc::prefix_decode_block(s.in, bytes, base, s.coded, s.table, s.scratch);
-  if (threadIdx.x == 0) out[0] = n;
-  for (std::uint32_t i = threadIdx.x; i < threelc::kMostSymbols; i += device::kThreads)
-    out[1 + i] = i < n && n <= base ? s.coded[i] : 0xee;
-}
-__global__ void copies(std::uint8_t* to, const std::uint8_t* from, std::uint32_t n) { device::copy_bytes(to, from, n); }
-
-template <auto kernel, class... Argument>
-std::vector<std::uint8_t> output(Argument... arguments) {
-  simt::reset();
-  const TestStream stream;
-  const DeviceArray<std::uint32_t> out(std::vector<std::uint32_t>(256, 0));
-  launch<kernel>(1, 256, sizeof(Words), static_cast<cudaStream_t>(stream), out.data(), arguments...);
-  const cudaError_t e = cudaStreamSynchronize(stream);
-  std::vector<std::uint8_t> bytes(1024);
-  if (e != cudaSuccess) return bytes;
-  const auto words = out.read();
-  std::memcpy(bytes.data(), words.data(), 1024);
-  return bytes;
-}
-template <auto kernel, class... Argument>
-std::string verdict(Argument... arguments) {
-  const std::string found = simt::examine([=] { return output<kernel>(arguments...); });
-  simt::reset();
-  return found;
-}
-// Symbols in the code of `density`, whether it suits them or not; `ragged` bits of 1 behind each stream.
-std::vector<std::uint8_t> prefix_coded(const std::vector<std::uint8_t>& symbols, int density, int ragged = 0) {
-  std::vector<std::uint8_t> streams[4], out{static_cast<std::uint8_t>(density)};
-  const auto number = [&](std::size_t x) {
-    out.push_back(static_cast<std::uint8_t>(x));
-    out.push_back(static_cast<std::uint8_t>(x >> 8));
-  };
-  for (std::size_t s = 0; s < 4; ++s) {
-    std::size_t at = 0;
-    const auto put = [&](bool bit) {
-      if (at % 8 == 0) streams[s].push_back(0);
-      streams[s].back() = static_cast<std::uint8_t>(streams[s].back() | bit << at++ % 8);
-    };
-    const threelc::PrefixCode& code = threelc::prefix_code(density);
-    for (std::size_t i = s; i < symbols.size(); i += 4)
-      for (int bit = 0; bit < code.length[symbols[i]]; ++bit) put(code.code[symbols[i]] >> bit & 1);
-    for (int bit = 0; bit < ragged; ++bit) put(true);
-  }
-  number(symbols.size());
-  for (std::size_t s = 0; s < 3; ++s) number(streams[s].size());
-  for (const auto& stream : streams) out.insert(out.end(), stream.begin(), stream.end());
-  return out;
-}
-std::vector<std::uint8_t> prefix_on_device(const std::vector<std::uint8_t>& bytes, std::size_t base) {
-  simt::reset();
-  const TestStream stream;
-  const DeviceArray<std::uint8_t> in(bytes);
-  const DeviceArray<std::uint32_t> out(1 + threelc::kMostSymbols);
-  launch<decodes_prefix>(1, device::kThreads, sizeof(PrefixShared), static_cast<cudaStream_t>(stream),
-                         static_cast<const std::uint8_t*>(in.data()), static_cast<std::uint32_t>(bytes.size()),
-                         static_cast<std::uint32_t>(base), out.data());
-  if (cudaStreamSynchronize(stream) != cudaSuccess) return {};
-  const auto got = out.read();
-  std::vector<std::uint8_t> result(4 * got.size());
-  std::memcpy(result.data(), got.data(), result.size());
-  return result;
-}
-std::vector<std::uint8_t> prefix_on_host(const std::vector<std::uint8_t>& bytes, std::size_t base) {
-  std::vector<std::uint8_t> coded(threelc::kMostSymbols + 32, 0xee);
-  const std::size_t n = threelc::prefix_decode(bytes, base, coded.data());
-  std::vector<std::uint32_t> expected(1 + threelc::kMostSymbols, 0xee);
-  expected[0] = static_cast<std::uint32_t>(n);
-  if (n <= base) std::copy(coded.begin(), coded.begin() + static_cast<long>(n), expected.begin() + 1);
-  std::vector<std::uint8_t> result(4 * expected.size());
-  std::memcpy(result.data(), expected.data(), result.size());
-  return result;
-}
-bool has(const std::string& text, const char* part) { return text.find(part) != text.npos; }
-
-// What a child process that runs `work` says and how it ends.
-template <class Work>
-std::string dies(Work&& work) {
-  int pipes[2];
-  REQUIRE(pipe(pipes) == 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    signal(SIGSEGV, SIG_DFL);  // not doctest's
-    simt::catch_faults();
-    dup2(pipes[1], 2);
-    close(pipes[0]);
-    work();
-    _exit(0);
-  }
-  close(pipes[1]);
-  std::string said;
-  char part[512];
-  for (ssize_t n; (n = read(pipes[0], part, sizeof part)) > 0;) said.append(part, static_cast<std::size_t>(n));
-  close(pipes[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
-  return (WIFEXITED(status) && WEXITSTATUS(status) == 0 ? "lived: " : "died: ") + said;
-}
-
-}  // namespace
-
 TEST_SUITE("simt") {
+  namespace {
+
+  struct Words {
+    std::uint32_t v[256];
+  };
+
+  // Lane i gets what lane 255 - i wrote.
+  template <bool barrier>
+  __global__ void reverse(std::uint32_t* out) {
+    auto& s = device::shared_memory<Words>();
+    s.v[threadIdx.x] = threadIdx.x * threadIdx.x;
+    if constexpr (barrier) __syncthreads();
+    out[threadIdx.x] = s.v[255 - threadIdx.x];
+  }
+  __global__ void barrier_of_some(std::uint32_t* out) {
+    if (threadIdx.x < 100) __syncthreads();
+    out[threadIdx.x] = 1;
+  }
+  __global__ void barriers_apart(std::uint32_t* out) {
+    if (threadIdx.x < 100) __syncthreads();
+    else __syncthreads();
+    out[threadIdx.x] = 1;
+  }
+  template <bool all>
+  __global__ void half_written(std::uint32_t* out) {
+    auto& s = device::shared_memory<Words>();
+    if (all || threadIdx.x != 77) s.v[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    out[threadIdx.x] = s.v[(threadIdx.x + 1) % 256];
+  }
+  __global__ void writes_at(std::uint32_t* out, std::uint64_t at) {
+    if (threadIdx.x == 3) out[at] = 5;
+  }
+  __global__ void reads_shared_at(std::uint32_t* out, std::uint32_t at) {
+    out[threadIdx.x] = device::shared_memory<Words>().v[at];
+  }
+  __global__ void shuffles(std::uint32_t* out, std::uint32_t mask, int from) {
+    if (mask >> threadIdx.x % 32 & 1) out[threadIdx.x] = __shfl_sync(mask, threadIdx.x, from);
+  }
+  __global__ void shuffles_outside(std::uint32_t* out) { out[threadIdx.x] = __shfl_sync(0xffffu, threadIdx.x, 0); }
+  __global__ void ballot_without_exited(std::uint32_t* out) {
+    if (threadIdx.x == 5) return;
+    out[threadIdx.x] = __ballot_sync(0xffffffffu, 1);
+  }
+  __global__ void fill(std::uint32_t* out, std::uint32_t value) { out[blockIdx.x * blockDim.x + threadIdx.x] = value; }
+  __global__ void add_one(const std::uint32_t* in, std::uint32_t* out) { out[threadIdx.x] = in[threadIdx.x] + 1; }
+
+  struct Results {
+    std::uint32_t max, total;
+  };
+  __global__ void primitives(const std::uint32_t* in, std::uint32_t* scan, Results* r, float* sum) {
+    auto& scratch = device::shared_memory<device::BlockScratch>();
+    const std::uint32_t v = in[threadIdx.x];
+    const std::uint32_t top = device::block_max(v, scratch);
+    std::uint32_t total;
+    scan[threadIdx.x] = device::block_offsets(v, scratch, &total);
+    if (threadIdx.x == 7) *r = {top, total};
+    const float tree = device::warp_tree_sum(static_cast<float>(in[device::lane()]) * 0.1f,
+                                             static_cast<float>(in[device::lane() + 32]) * 0.1f);
+    if (threadIdx.x == 0) *sum = tree;
+  }
+  struct PrefixShared {
+    device::BlockScratch scratch;
+    threelc::PrefixDecodeTable table;
+    alignas(4) std::uint8_t in[threelc::kMostSymbols + 4], coded[threelc::kMostSymbols];
+  };
+  // What prefix_decode_block makes of `bytes` bytes, behind its answer; what it leaves is 0xee.
+  __global__ void decodes_prefix(const std::uint8_t* in, std::uint32_t bytes, std::uint32_t base, std::uint32_t* out) {
+    auto& s = device::shared_memory<PrefixShared>();
+    for (std::uint32_t i = threadIdx.x; i < threelc::kMostSymbols; i += device::kThreads) s.coded[i] = 0xee;
+    device::copy_bytes(s.in, in, bytes);
+    const std::uint32_t n = threelc::prefix_decode_block(s.in, bytes, base, s.coded, s.table, s.scratch);
+    if (threadIdx.x == 0) out[0] = n;
+    for (std::uint32_t i = threadIdx.x; i < threelc::kMostSymbols; i += device::kThreads)
+      out[1 + i] = i < n && n <= base ? s.coded[i] : 0xee;
+  }
+  __global__ void copies(std::uint8_t* to, const std::uint8_t* from, std::uint32_t n) {
+    device::copy_bytes(to, from, n);
+  }
+
+  template <auto kernel, class... Argument>
+  std::vector<std::uint8_t> output(Argument... arguments) {
+    simt::reset();
+    const TestStream stream;
+    const DeviceArray<std::uint32_t> out(std::vector<std::uint32_t>(256, 0));
+    launch<kernel>(1, 256, sizeof(Words), static_cast<cudaStream_t>(stream), out.data(), arguments...);
+    const cudaError_t e = cudaStreamSynchronize(stream);
+    std::vector<std::uint8_t> bytes(1024);
+    if (e != cudaSuccess) return bytes;
+    const auto words = out.read();
+    std::memcpy(bytes.data(), words.data(), 1024);
+    return bytes;
+  }
+  template <auto kernel, class... Argument>
+  std::string verdict(Argument... arguments) {
+    const std::string found = simt::examine([=] { return output<kernel>(arguments...); });
+    simt::reset();
+    return found;
+  }
+  // Symbols in the code of `density`, whether it suits them or not; `ragged` bits of 1 behind each stream.
+  std::vector<std::uint8_t> prefix_coded(const std::vector<std::uint8_t>& symbols, int density, int ragged = 0) {
+    std::vector<std::uint8_t> streams[4], out{static_cast<std::uint8_t>(density)};
+    const auto number = [&](std::size_t x) {
+      out.push_back(static_cast<std::uint8_t>(x));
+      out.push_back(static_cast<std::uint8_t>(x >> 8));
+    };
+    for (std::size_t s = 0; s < 4; ++s) {
+      std::size_t at = 0;
+      const auto put = [&](bool bit) {
+        if (at % 8 == 0) streams[s].push_back(0);
+        streams[s].back() = static_cast<std::uint8_t>(streams[s].back() | bit << at++ % 8);
+      };
+      const threelc::PrefixCode& code = threelc::prefix_code(density);
+      for (std::size_t i = s; i < symbols.size(); i += 4)
+        for (int bit = 0; bit < code.length[symbols[i]]; ++bit) put(code.code[symbols[i]] >> bit & 1);
+      for (int bit = 0; bit < ragged; ++bit) put(true);
+    }
+    number(symbols.size());
+    for (std::size_t s = 0; s < 3; ++s) number(streams[s].size());
+    for (const auto& stream : streams) out.insert(out.end(), stream.begin(), stream.end());
+    return out;
+  }
+  std::vector<std::uint8_t> prefix_on_device(const std::vector<std::uint8_t>& bytes, std::size_t base) {
+    simt::reset();
+    const TestStream stream;
+    const DeviceArray<std::uint8_t> in(bytes);
+    const DeviceArray<std::uint32_t> out(1 + threelc::kMostSymbols);
+    launch<decodes_prefix>(1, device::kThreads, sizeof(PrefixShared), static_cast<cudaStream_t>(stream),
+                           static_cast<const std::uint8_t*>(in.data()), static_cast<std::uint32_t>(bytes.size()),
+                           static_cast<std::uint32_t>(base), out.data());
+    if (cudaStreamSynchronize(stream) != cudaSuccess) return {};
+    const auto got = out.read();
+    std::vector<std::uint8_t> result(4 * got.size());
+    std::memcpy(result.data(), got.data(), result.size());
+    return result;
+  }
+  std::vector<std::uint8_t> prefix_on_host(const std::vector<std::uint8_t>& bytes, std::size_t base) {
+    std::vector<std::uint8_t> coded(threelc::kMostSymbols + 32, 0xee);
+    const std::size_t n = threelc::prefix_decode(bytes, base, coded.data());
+    std::vector<std::uint32_t> expected(1 + threelc::kMostSymbols, 0xee);
+    expected[0] = static_cast<std::uint32_t>(n);
+    if (n <= base) std::copy(coded.begin(), coded.begin() + static_cast<long>(n), expected.begin() + 1);
+    std::vector<std::uint8_t> result(4 * expected.size());
+    std::memcpy(result.data(), expected.data(), result.size());
+    return result;
+  }
+  bool has(const std::string& text, const char* part) { return text.find(part) != text.npos; }
+
+  // What a child process that runs `work` says and how it ends.
+  template <class Work>
+  std::string dies(Work&& work) {
+    int pipes[2];
+    REQUIRE(pipe(pipes) == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      signal(SIGSEGV, SIG_DFL);  // not doctest's
+      simt::catch_faults();
+      dup2(pipes[1], 2);
+      close(pipes[0]);
+      work();
+      _exit(0);
+    }
+    close(pipes[1]);
+    std::string said;
+    char part[512];
+    for (ssize_t n; (n = read(pipes[0], part, sizeof part)) > 0;) said.append(part, static_cast<std::size_t>(n));
+    close(pipes[0]);
+    int status = 0;
+    waitpid(child, &status, 0);
+    return (WIFEXITED(status) && WEXITSTATUS(status) == 0 ? "lived: " : "died: ") + said;
+  }
+
+  }  // namespace
+
   TEST_CASE("kernels without a fault pass") {
     CHECK(verdict<reverse<true>>() == "");
     CHECK(verdict<half_written<true>>() == "");

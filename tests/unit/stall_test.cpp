@@ -7,29 +7,29 @@
 
 using namespace crimp;
 
-namespace {
-
-StallWatch::Clock::time_point now;
-StallWatch::Clock::time_point at() { return now; }
-
-// Looks at one wait every 100 ms for so long; how often it was asked what it waits for.
-int said_in(int seconds) {
-  StallWatch watch(at);
-  int said = 0;
-  const auto look = [&] {
-    watch.look(1, 4, [&] { return ++said, std::string("in a test of the line that it says"); });
-  };
-  look();
-  for (int i = 0; i < 10 * seconds; ++i) {
-    now += std::chrono::milliseconds(100);
-    look();
-  }
-  return said;
-}
-
-}  // namespace
-
 TEST_SUITE("stall") {
+  namespace {
+
+  StallWatch::Clock::time_point now;
+  StallWatch::Clock::time_point at() { return now; }
+
+  // Looks at one wait every 100 ms for so long; how often it was asked what it waits for.
+  int said_in(int seconds) {
+    StallWatch watch(at);
+    int said = 0;
+    const auto look = [&] {
+      watch.look(1, 4, [&] { return ++said, std::string("in a test of the line that it says"); });
+    };
+    look();
+    for (int i = 0; i < 10 * seconds; ++i) {
+      now += std::chrono::milliseconds(100);
+      look();
+    }
+    return said;
+  }
+
+  }  // namespace
+
   TEST_CASE("a wait is told once, and the next when it is twice as long") {
     set_stall(10);
     CHECK(said_in(9) == 0);

@@ -10,45 +10,45 @@
 
 using namespace crimp;
 
-namespace {
-
-std::shared_ptr<const Layout> named(const std::string& name, std::uint64_t count) {
-  return Layout::make(Layout::Source::named, {{name, 0, count}});
-}
-
-// A program that computes, calls, computes, calls: a call takes 1 ms and 1 ns a byte.
-struct Program {
-  StepRecorder recorder;
-  double now_s = 100;
-  static double call_s(std::uint64_t bytes) { return 1e-3 + 1e-9 * static_cast<double>(bytes); }
-  void call(const char* tensor, std::uint64_t bytes, double computing_s) {
-    now_s += computing_s;
-    const double begin_s = now_s;
-    now_s += call_s(bytes);
-    recorder.called(named(tensor, bytes / 4), bytes, begin_s, now_s);
-  }
-  void step() {
-    call("c", 4'000'000, .010);
-    call("b", 1'000'000, .005);
-    call("a", 2'000'000, .007);
-  }
-};
-
-StepTrace small_trace() {
-  StepTrace trace;
-  trace.tensors = {"w", "b", "v"};
-  trace.units = {{2, 3000, .5}, {1, 1000, .75}};
-  Curve line;
-  line.add(0, .25), line.add(4000, .5);
-  trace.calls = {line, {}};
-  trace.step_s = 2;
-  trace.steps = 7;
-  return trace;
-}
-
-}  // namespace
-
 TEST_SUITE("step_trace") {
+  namespace {
+
+  std::shared_ptr<const Layout> named(const std::string& name, std::uint64_t count) {
+    return Layout::make(Layout::Source::named, {{name, 0, count}});
+  }
+
+  // A program that computes, calls, computes, calls: a call takes 1 ms and 1 ns a byte.
+  struct Program {
+    StepRecorder recorder;
+    double now_s = 100;
+    static double call_s(std::uint64_t bytes) { return 1e-3 + 1e-9 * static_cast<double>(bytes); }
+    void call(const char* tensor, std::uint64_t bytes, double computing_s) {
+      now_s += computing_s;
+      const double begin_s = now_s;
+      now_s += call_s(bytes);
+      recorder.called(named(tensor, bytes / 4), bytes, begin_s, now_s);
+    }
+    void step() {
+      call("c", 4'000'000, .010);
+      call("b", 1'000'000, .005);
+      call("a", 2'000'000, .007);
+    }
+  };
+
+  StepTrace small_trace() {
+    StepTrace trace;
+    trace.tensors = {"w", "b", "v"};
+    trace.units = {{2, 3000, .5}, {1, 1000, .75}};
+    Curve line;
+    line.add(0, .25), line.add(4000, .5);
+    trace.calls = {line, {}};
+    trace.step_s = 2;
+    trace.steps = 7;
+    return trace;
+  }
+
+  }  // namespace
+
   TEST_CASE("a step is its calls, when they began in the program's own time, and what calls of their sizes took") {
     Program program;
     for (int i = 0; i < 10; ++i) program.step();

@@ -14,53 +14,53 @@
 using namespace crimp;
 using namespace crimp::tools;
 
-namespace {
-
-using Tensors = std::vector<TensorSize>;
-
-std::string complaint(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const std::runtime_error& e) {
-    return e.what();
-  }
-  return "";
-}
-std::string of_list(std::string_view text) {
-  return complaint([&] { parse_tensor_list(text); });
-}
-std::string of_header(std::string_view text, std::uint64_t data = 1000) {
-  return complaint([&] { parse_safetensors_header(text, data); });
-}
-bool has(const std::string& text, const char* part) { return text.find(part) != text.npos; }
-
-class File {
- public:
-  explicit File(const std::string& bytes) {
-    const int fd = mkstemp(name_);
-    REQUIRE(fd >= 0);
-    close(fd);
-    std::ofstream(name_, std::ios::binary) << bytes;
-  }
-  ~File() { std::remove(name_); }
-  std::string complaint() const {
-    return ::complaint([&] { read_tensors(name_); });
-  }
-  const char* name() const { return name_; }
-
- private:
-  char name_[32] = "/tmp/crimp-tensors-XXXXXX";
-};
-
-std::string length(std::uint64_t n) {
-  std::string bytes;
-  for (int i = 0; i < 8; ++i) bytes += static_cast<char>(n >> (8 * i));
-  return bytes;
-}
-
-}  // namespace
-
 TEST_SUITE("tensor_list") {
+  namespace {
+
+  using Tensors = std::vector<TensorSize>;
+
+  std::string complaint_of(const std::function<void()>& work) {
+    try {
+      work();
+    } catch (const std::runtime_error& e) {
+      return e.what();
+    }
+    return "";
+  }
+  std::string of_list(std::string_view text) {
+    return complaint_of([&] { parse_tensor_list(text); });
+  }
+  std::string of_header(std::string_view text, std::uint64_t data = 1000) {
+    return complaint_of([&] { parse_safetensors_header(text, data); });
+  }
+  bool has(const std::string& text, const char* part) { return text.find(part) != text.npos; }
+
+  class File {
+   public:
+    explicit File(const std::string& bytes) {
+      const int fd = mkstemp(name_);
+      REQUIRE(fd >= 0);
+      close(fd);
+      std::ofstream(name_, std::ios::binary) << bytes;
+    }
+    ~File() { std::remove(name_); }
+    std::string complaint() const {
+      return complaint_of([&] { read_tensors(name_); });
+    }
+    const char* name() const { return name_; }
+
+   private:
+    char name_[32] = "/tmp/crimp-tensors-XXXXXX";
+  };
+
+  std::string length(std::uint64_t n) {
+    std::string bytes;
+    for (int i = 0; i < 8; ++i) bytes += static_cast<char>(n >> (8 * i));
+    return bytes;
+  }
+
+  }  // namespace
+
   TEST_CASE("counts, shapes, types and comments") {
     const TensorList list = parse_tensor_list(
         "# a model\r\nconv.weight 64x3x7x7 float32\n  fc.weight\t10,20 # dense\n\nfc.bias 10\nlast 5 BF16\n"
@@ -142,7 +142,7 @@ TEST_SUITE("tensor_list") {
     CHECK(has(File(length(header.size()) + header.substr(0, 20)).complaint(), "a header of"));
     CHECK(has(File(std::string("PK\x03\x04", 4) + "zip").complaint(), "python3 -m crimp.model"));
     CHECK(has(File("").complaint(), "no tensor"));
-    CHECK(has(complaint([] { read_tensors("/nonexistent/model"); }), "cannot be read"));
-    CHECK(complaint([] { read_tensors("/tmp"); }) != "");
+    CHECK(has(complaint_of([] { read_tensors("/nonexistent/model"); }), "cannot be read"));
+    CHECK(complaint_of([] { read_tensors("/tmp"); }) != "");
   }
 }

@@ -9,29 +9,29 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-std::string failure(int ranks, const std::function<void(ThreadTransport&)>& body) {
-  try {
-    run_ranks(ranks, body);
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-  return "";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  if (text.find(part) != text.npos) return true;
-  MESSAGE("it says: " << text);
-  return false;
-}
-
-using Block = std::array<std::uint8_t, 64>;
-using All = std::array<std::uint8_t, 1024>;
-
-}  // namespace
-
 TEST_SUITE("thread_transport") {
+  namespace {
+
+  std::string failure(int ranks, const std::function<void(ThreadTransport&)>& body) {
+    try {
+      run_ranks(ranks, body);
+    } catch (const std::exception& e) {
+      return e.what();
+    }
+    return "";
+  }
+
+  bool has(const std::string& text, const std::string& part) {
+    if (text.find(part) != text.npos) return true;
+    MESSAGE("it says: " << text);
+    return false;
+  }
+
+  using Block = std::array<std::uint8_t, 64>;
+  using All = std::array<std::uint8_t, 1024>;
+
+  }  // namespace
+
   TEST_CASE("exchanges deliver in rank order and starting never blocks") {
     for (const int n : {1, 2, 3, 8})
       CHECK(failure(n, [&](ThreadTransport& t) {

@@ -16,86 +16,86 @@ using namespace crimp;
 using nlohmann::json;
 using std::chrono::nanoseconds;
 
-namespace {
-
-Clock::time_point at(std::int64_t us) { return Clock::time_point(std::chrono::microseconds(us)); }
-
-Trace::Rank rank_of(int rank, const char* host = "here") { return {rank, host, {}}; }
-
-json file_of(const std::vector<std::string>& ranks) { return json::parse(trace_file(Settings(), ranks)); }
-json events_of(const Trace& trace, const Trace::Rank& rank = rank_of(0)) {
-  return file_of({trace.events(rank)})["traceEvents"];
-}
-
-std::vector<json> named(const json& events, const std::string& name) {
-  std::vector<json> out;
-  for (const json& e : events)
-    if (e["name"] == name) out.push_back(e);
-  return out;
-}
-
-// Nanoseconds of the format's microseconds, which have three decimals.
-std::int64_t ns(const json& us) { return std::llround(1000 * us.get<double>()); }
-
-// What is wrong with it, by the format's rules; empty: nothing.
-std::string defect(const json& events) {
-  std::map<std::pair<int, int>, std::vector<std::int64_t>> open;
-  std::map<std::pair<int, int>, std::int64_t> last;
-  std::map<std::string, std::string> asynchronous;  // by id, its name
-  std::set<std::pair<int, int>> rows, used;
-  for (const json& e : events) {
-    const std::string ph = e.at("ph");
-    if (!e.at("name").is_string() || !e.at("pid").is_number_integer() || e["pid"] == 0)
-      return "no name or pid: " + e.dump();
-    if (ph == "M") {
-      if (e["name"] == "thread_name" && !rows.insert(std::pair<int, int>{e["pid"], e.at("tid")}).second)
-        return "two names for one row";
-      continue;
-    }
-    if (ns(e.at("ts")) < 0) return "before the beginning: " + e.dump();
-    if (ph == "C") continue;
-    const std::pair<int, int> row{e["pid"], e.at("tid")};
-    used.insert(row);
-    if (ph == "i") continue;
-    if (ph == "b" || ph == "e") {
-      const std::string id = e["pid"].dump() + "." + e.at("id2").at("local").get<std::string>();
-      if (ph == "b" && !asynchronous.emplace(id, e["name"]).second) return "an id begins twice: " + id;
-      if (ph == "e" && asynchronous[id] != e["name"]) return "an id ends that is not its name's: " + id;
-      continue;
-    }
-    if (ph != "X") return "an unknown kind: " + e.dump();
-    const std::int64_t begin = ns(e["ts"]), end = begin + ns(e.at("dur"));
-    if (end < begin) return "ends before it begins: " + e.dump();
-    if (begin < last[row]) return "out of order: " + e.dump();
-    last[row] = begin;
-    auto& ends = open[row];
-    while (!ends.empty() && ends.back() <= begin) ends.pop_back();
-    if (!ends.empty() && end > ends.back()) return "overlaps another: " + e.dump();
-    ends.push_back(end);
-  }
-  for (const auto& row : used)
-    if (!rows.contains(row)) return "a row without a name";
-  return "";
-}
-
-Trace::Call call_of(std::string_view label, std::uint32_t communicator = 0) {
-  return {.label = label,
-          .communicator = communicator,
-          .call = 7,
-          .dtype = "float32",
-          .elements = 100,
-          .bytes = 400,
-          .codec = "fp16",
-          .algorithm = "allgather",
-          .why = "forced",
-          .layout = "named",
-          .sent_bytes = 100,
-          .received_bytes = 300};
-}
-
-}  // namespace
-
 TEST_SUITE("trace") {
+  namespace {
+
+  Clock::time_point at(std::int64_t us) { return Clock::time_point(std::chrono::microseconds(us)); }
+
+  Trace::Rank rank_of(int rank, const char* host = "here") { return {rank, host, {}}; }
+
+  json file_of(const std::vector<std::string>& ranks) { return json::parse(trace_file(Settings(), ranks)); }
+  json events_of(const Trace& trace, const Trace::Rank& rank = rank_of(0)) {
+    return file_of({trace.events(rank)})["traceEvents"];
+  }
+
+  std::vector<json> named(const json& events, const std::string& name) {
+    std::vector<json> out;
+    for (const json& e : events)
+      if (e["name"] == name) out.push_back(e);
+    return out;
+  }
+
+  // Nanoseconds of the format's microseconds, which have three decimals.
+  std::int64_t ns(const json& us) { return std::llround(1000 * us.get<double>()); }
+
+  // What is wrong with it, by the format's rules; empty: nothing.
+  std::string defect(const json& events) {
+    std::map<std::pair<int, int>, std::vector<std::int64_t>> open;
+    std::map<std::pair<int, int>, std::int64_t> last;
+    std::map<std::string, std::string> asynchronous;  // by id, its name
+    std::set<std::pair<int, int>> rows, used;
+    for (const json& e : events) {
+      const std::string ph = e.at("ph");
+      if (!e.at("name").is_string() || !e.at("pid").is_number_integer() || e["pid"] == 0)
+        return "no name or pid: " + e.dump();
+      if (ph == "M") {
+        if (e["name"] == "thread_name" && !rows.insert(std::pair<int, int>{e["pid"], e.at("tid")}).second)
+          return "two names for one row";
+        continue;
+      }
+      if (ns(e.at("ts")) < 0) return "before the beginning: " + e.dump();
+      if (ph == "C") continue;
+      const std::pair<int, int> row{e["pid"], e.at("tid")};
+      used.insert(row);
+      if (ph == "i") continue;
+      if (ph == "b" || ph == "e") {
+        const std::string id = e["pid"].dump() + "." + e.at("id2").at("local").get<std::string>();
+        if (ph == "b" && !asynchronous.emplace(id, e["name"]).second) return "an id begins twice: " + id;
+        if (ph == "e" && asynchronous[id] != e["name"]) return "an id ends that is not its name's: " + id;
+        continue;
+      }
+      if (ph != "X") return "an unknown kind: " + e.dump();
+      const std::int64_t begin = ns(e["ts"]), end = begin + ns(e.at("dur"));
+      if (end < begin) return "ends before it begins: " + e.dump();
+      if (begin < last[row]) return "out of order: " + e.dump();
+      last[row] = begin;
+      auto& ends = open[row];
+      while (!ends.empty() && ends.back() <= begin) ends.pop_back();
+      if (!ends.empty() && end > ends.back()) return "overlaps another: " + e.dump();
+      ends.push_back(end);
+    }
+    for (const auto& row : used)
+      if (!rows.contains(row)) return "a row without a name";
+    return "";
+  }
+
+  Trace::Call call_of(std::string_view label, std::uint32_t communicator = 0) {
+    return {.label = label,
+            .communicator = communicator,
+            .call = 7,
+            .dtype = "float32",
+            .elements = 100,
+            .bytes = 400,
+            .codec = "fp16",
+            .algorithm = "allgather",
+            .why = "forced",
+            .layout = "named",
+            .sent_bytes = 100,
+            .received_bytes = 300};
+  }
+
+  }  // namespace
+
   TEST_CASE("the validator finds what it looks for") {
     const auto x = [](int tid, int ts, int dur) {
       return json{{"ph", "X"}, {"name", "n"}, {"pid", 1}, {"tid", tid}, {"ts", ts}, {"dur", dur}};

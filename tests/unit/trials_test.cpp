@@ -13,107 +13,107 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-constexpr std::uint64_t kCount = 1000;
-using Times = std::vector<double>;  // of the candidates, the last one plain MPI's; in ms
-using Noise = double (*)(std::mt19937&);
-
-const std::vector<Times> kTimes = {{1, 1.02, 1.05, 1.1, 1.15},
-                                   {1.1, 1, 1.3, 1.4, 2},
-                                   {1.5, 1.2, 1, 1.1, 1.3},
-                                   {3, 1.3, 1.2, 1.1, 1},
-                                   {1, 1.3, 1.6, 2, 3},
-                                   {1.05, 1},
-                                   {1.2, 1.1, 1}};
-constexpr Noise kNoises[] = {[](std::mt19937& random) { return std::lognormal_distribution<>(0, 0.1)(random); },
-                             [](std::mt19937& random) { return std::lognormal_distribution<>(0, 0.3)(random); },
-                             [](std::mt19937& random) {  // every tenth call is interrupted
-                               return std::lognormal_distribution<>(0, 0.15)(random) *
-                                      (std::uniform_real_distribution<>()(random) < 0.1 ? 3 : 1);
-                             },
-                             [](std::mt19937& random) {  // a neighbour comes and goes
-                               return (std::uniform_real_distribution<>()(random) < 0.6 ? 1 : 1.6) *
-                                      std::lognormal_distribution<>(0, 0.05)(random);
-                             }};
-
-// All are predicted alike; which one it is says the radix.
-std::vector<Choice> predictions(const Times& times) {
-  std::vector<Choice> all;
-  for (std::size_t i = 0; i + 1 < times.size(); ++i)
-    all.push_back(
-        {.algorithm = Algorithm::two_shot, .predicted_s = 1e-3, .plain_s = 1e-3, .radix = static_cast<int>(i)});
-  return all;
-}
-std::size_t index(const Choice& choice, const Times& times) {
-  return choice.plain ? times.size() - 1 : static_cast<std::size_t>(choice.radix);
-}
-
-struct Outcome {
-  std::size_t chosen;
-  int calls = 0;    // tried
-  double cost = 0;  // of these and of all others up to the 256th
-};
-
-// Until nothing is tried. call_s: what the n-th call of a candidate takes.
-Outcome settle(Trials& trials, Transport& transport, const Times& times,
-               const std::function<double(std::size_t, int)>& call_s) {
-  const auto all = predictions(times);
-  Outcome outcome{};
-  Choice choice = trials.choose(transport, all, kCount);
-  for (; choice.trial && outcome.calls < 1000; choice = trials.choose(transport, all, kCount)) {
-    const double s = call_s(index(choice, times), outcome.calls++);
-    outcome.cost += s;
-    trials.took(1e-3 * s, kCount);
-  }
-  outcome.chosen = index(choice, times);
-  outcome.cost += std::max(0, 256 - outcome.calls) * times[outcome.chosen];
-  return outcome;
-}
-
-// 24 rounds of all, the first not counted, and their medians.
-Outcome race(const Times& times, const std::function<double(std::size_t)>& call_s) {
-  Outcome outcome{};
-  Times medians;
-  for (std::size_t i = 0; i < times.size(); ++i) {
-    Times counted;
-    for (int round = 0; round < 24; ++round, ++outcome.calls) {
-      const double s = call_s(i);
-      outcome.cost += s;
-      if (round > 0) counted.push_back(s);
-    }
-    std::sort(counted.begin(), counted.end());
-    medians.push_back(counted[counted.size() / 2]);
-  }
-  outcome.chosen = static_cast<std::size_t>(std::min_element(medians.begin(), medians.end()) - medians.begin());
-  outcome.cost += (256 - outcome.calls) * times[outcome.chosen];
-  return outcome;
-}
-
-// By the model MPI takes 100 ms and algorithms 10, 50 and 60; in units of 10 ms, the last one MPI's, this is what
-// they take.
-Outcome settle_sure(ThreadTransport& t, const Times& times, bool plain, std::vector<int>* tried,
-                    std::initializer_list<int> fail = {}) {
-  std::vector<Choice> all = predictions(times);
-  for (std::size_t i = 0; i < all.size(); ++i)
-    all[i].predicted_s = 1e-2 * (i == 0 ? 1 : 4 + static_cast<double>(i)), all[i].plain_s = 0.1;
-  Trials trials(all, plain);
-  tried->assign(times.size(), 0);
-  Outcome outcome{};
-  Choice choice = trials.choose(t, all, kCount);
-  for (; choice.trial && outcome.calls < 1000; choice = trials.choose(t, all, kCount)) {
-    const std::size_t i = index(choice, times);
-    ++(*tried)[i], ++outcome.calls;
-    if (std::find(fail.begin(), fail.end(), outcome.calls) == fail.end()) trials.took(1e-2 * times[i], kCount);
-  }
-  outcome.chosen = index(choice, times);
-  CHECK(trials.finished());
-  return outcome;
-}
-
-}  // namespace
-
 TEST_SUITE("trials") {
+  namespace {
+
+  constexpr std::uint64_t kCount = 1000;
+  using Times = std::vector<double>;  // of the candidates, the last one plain MPI's; in ms
+  using Noise = double (*)(std::mt19937&);
+
+  const std::vector<Times> kTimes = {{1, 1.02, 1.05, 1.1, 1.15},
+                                     {1.1, 1, 1.3, 1.4, 2},
+                                     {1.5, 1.2, 1, 1.1, 1.3},
+                                     {3, 1.3, 1.2, 1.1, 1},
+                                     {1, 1.3, 1.6, 2, 3},
+                                     {1.05, 1},
+                                     {1.2, 1.1, 1}};
+  constexpr Noise kNoises[] = {[](std::mt19937& random) { return std::lognormal_distribution<>(0, 0.1)(random); },
+                               [](std::mt19937& random) { return std::lognormal_distribution<>(0, 0.3)(random); },
+                               [](std::mt19937& random) {  // every tenth call is interrupted
+                                 return std::lognormal_distribution<>(0, 0.15)(random) *
+                                        (std::uniform_real_distribution<>()(random) < 0.1 ? 3 : 1);
+                               },
+                               [](std::mt19937& random) {  // a neighbour comes and goes
+                                 return (std::uniform_real_distribution<>()(random) < 0.6 ? 1 : 1.6) *
+                                        std::lognormal_distribution<>(0, 0.05)(random);
+                               }};
+
+  // All are predicted alike; which one it is says the radix.
+  std::vector<Choice> predictions(const Times& times) {
+    std::vector<Choice> all;
+    for (std::size_t i = 0; i + 1 < times.size(); ++i)
+      all.push_back(
+          {.algorithm = Algorithm::two_shot, .predicted_s = 1e-3, .plain_s = 1e-3, .radix = static_cast<int>(i)});
+    return all;
+  }
+  std::size_t index(const Choice& choice, const Times& times) {
+    return choice.plain ? times.size() - 1 : static_cast<std::size_t>(choice.radix);
+  }
+
+  struct Outcome {
+    std::size_t chosen;
+    int calls = 0;    // tried
+    double cost = 0;  // of these and of all others up to the 256th
+  };
+
+  // Until nothing is tried. call_s: what the n-th call of a candidate takes.
+  Outcome settle(Trials& trials, Transport& transport, const Times& times,
+                 const std::function<double(std::size_t, int)>& call_s) {
+    const auto all = predictions(times);
+    Outcome outcome{};
+    Choice choice = trials.choose(transport, all, kCount);
+    for (; choice.trial && outcome.calls < 1000; choice = trials.choose(transport, all, kCount)) {
+      const double s = call_s(index(choice, times), outcome.calls++);
+      outcome.cost += s;
+      trials.took(1e-3 * s, kCount);
+    }
+    outcome.chosen = index(choice, times);
+    outcome.cost += std::max(0, 256 - outcome.calls) * times[outcome.chosen];
+    return outcome;
+  }
+
+  // 24 rounds of all, the first not counted, and their medians.
+  Outcome race(const Times& times, const std::function<double(std::size_t)>& call_s) {
+    Outcome outcome{};
+    Times medians;
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      Times counted;
+      for (int round = 0; round < 24; ++round, ++outcome.calls) {
+        const double s = call_s(i);
+        outcome.cost += s;
+        if (round > 0) counted.push_back(s);
+      }
+      std::sort(counted.begin(), counted.end());
+      medians.push_back(counted[counted.size() / 2]);
+    }
+    outcome.chosen = static_cast<std::size_t>(std::min_element(medians.begin(), medians.end()) - medians.begin());
+    outcome.cost += (256 - outcome.calls) * times[outcome.chosen];
+    return outcome;
+  }
+
+  // By the model MPI takes 100 ms and algorithms 10, 50 and 60; in units of 10 ms, the last one MPI's, this is what
+  // they take.
+  Outcome settle_sure(ThreadTransport& t, const Times& times, bool plain, std::vector<int>* tried,
+                      std::initializer_list<int> fail = {}) {
+    std::vector<Choice> all = predictions(times);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      all[i].predicted_s = 1e-2 * (i == 0 ? 1 : 4 + static_cast<double>(i)), all[i].plain_s = 0.1;
+    Trials trials(all, plain);
+    tried->assign(times.size(), 0);
+    Outcome outcome{};
+    Choice choice = trials.choose(t, all, kCount);
+    for (; choice.trial && outcome.calls < 1000; choice = trials.choose(t, all, kCount)) {
+      const std::size_t i = index(choice, times);
+      ++(*tried)[i], ++outcome.calls;
+      if (std::find(fail.begin(), fail.end(), outcome.calls) == fail.end()) trials.took(1e-2 * times[i], kCount);
+    }
+    outcome.chosen = index(choice, times);
+    CHECK(trials.finished());
+    return outcome;
+  }
+
+  }  // namespace
+
   TEST_CASE(
       "short calls settle within 60, within 5 % of the best and nearly as well as after 24 rounds of all, which take longer") {
     run_ranks(1, [&](ThreadTransport& t) {

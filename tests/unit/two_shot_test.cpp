@@ -15,36 +15,36 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-Setup setup_of(const std::string& spec, std::uint64_t count, std::shared_ptr<const Layout> layout) {
-  Setup setup{make_codec(spec), std::move(layout), count};
-  setup.feedback = setup.codec->feedback().kept();
-  setup.algorithm = Algorithm::two_shot;
-  return setup;
-}
-
-// Headers and bodies of shards, then of sums, for each chunk.
-void check(const Setup& setup, int n, std::uint64_t seed) { check_calls(setup, n, seed, 4); }
-
-struct Tampering {
-  int receiver, exchange, from;
-};
-// The ranks after one call in which a byte was changed on its way.
-std::vector<Rank> tampered(const Setup& setup, int n, const Tampering& where) {
-  auto ranks = make_ranks(setup, n, 1);
-  RunOptions options;
-  options.tamper = [&](int receiver, int exchange, int from, std::span<std::uint8_t> bytes) {
-    if (receiver == where.receiver && exchange == where.exchange && from == where.from && !bytes.empty())
-      bytes[bytes.size() / 2] = 255;
-  };
-  run_all(setup, ranks, options);
-  return ranks;
-}
-
-}  // namespace
-
 TEST_SUITE("two_shot") {
+  namespace {
+
+  Setup setup_of(const std::string& spec, std::uint64_t count, std::shared_ptr<const Layout> layout) {
+    Setup setup{make_codec(spec), std::move(layout), count};
+    setup.feedback = setup.codec->feedback().kept();
+    setup.algorithm = Algorithm::two_shot;
+    return setup;
+  }
+
+  // Headers and bodies of shards, then of sums, for each chunk.
+  void check(const Setup& setup, int n, std::uint64_t seed) { check_calls(setup, n, seed, 4); }
+
+  struct Tampering {
+    int receiver, exchange, from;
+  };
+  // The ranks after one call in which a byte was changed on its way.
+  std::vector<Rank> tampered(const Setup& setup, int n, const Tampering& where) {
+    auto ranks = make_ranks(setup, n, 1);
+    RunOptions options;
+    options.tamper = [&](int receiver, int exchange, int from, std::span<std::uint8_t> bytes) {
+      if (receiver == where.receiver && exchange == where.exchange && from == where.from && !bytes.empty())
+        bytes[bytes.size() / 2] = 255;
+    };
+    run_all(setup, ranks, options);
+    return ranks;
+  }
+
+  }  // namespace
+
   TEST_CASE("every codec and number of ranks with unknown and named layouts in and out of place") {
     Turns turns(7, 7, 37);
     for (const auto& codec : all_codecs()) {

@@ -15,15 +15,15 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-const auto codec = make_codec("fp16");
-
-float half_of(float x) { return static_cast<float>(kHalf.value(kHalf.nearest(static_cast<double>(x)))); }
-
-}  // namespace
-
 TEST_SUITE("fp16") {
+  namespace {
+
+  const auto codec = make_codec("fp16");
+
+  float half_of(float x) { return static_cast<float>(kHalf.value(kHalf.nearest(static_cast<double>(x)))); }
+
+  }  // namespace
+
   TEST_CASE("the example of the format") {
     // 60000 needs 2^0, 3 needs 2^-14: 3 * 2^14 = 49152.
     CHECK(encode(*codec, {60000.0f, -1.0f}) == Bytes{127, 0, 0, 0, 0, 0, 0, 0, 0x53, 0x7b, 0x00, 0xbc});

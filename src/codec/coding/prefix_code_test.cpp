@@ -18,31 +18,31 @@ using namespace crimp;
 using namespace crimp::test;
 using namespace crimp::threelc;
 
-namespace {
-
-using Bytes = std::vector<std::uint8_t>;
-
-// Base bytes of independent values, +1, -1 or 0.
-Bytes base_of(double density, std::uint64_t seed, std::size_t count = 10240) {
-  auto a = make_sparse(density, seed, count);
-  for (float& x : a) x = x > 0 ? 1.0f : x < 0 ? -1.0f : 0.0f;
-  return threelc_base_bytes(a, 1.0f);
-}
-
-Bytes encode(const Bytes& symbols, std::size_t base) {
-  Bytes out(symbols.size() + 1);
-  out.resize(prefix_encode(symbols.data(), symbols.size(), base, out.data()));
-  return out;
-}
-
-std::size_t decode(const Bytes& in, std::size_t base, Bytes& symbols) {
-  symbols.assign(kMostSymbols + 32, 0);
-  return prefix_decode(Bytes(in), base, symbols.data());
-}
-
-}  // namespace
-
 TEST_SUITE("prefix_code") {
+  namespace {
+
+  using Bytes = std::vector<std::uint8_t>;
+
+  // Base bytes of independent values, +1, -1 or 0.
+  Bytes base_of(double density, std::uint64_t seed, std::size_t count = 10240) {
+    auto a = make_sparse(density, seed, count);
+    for (float& x : a) x = x > 0 ? 1.0f : x < 0 ? -1.0f : 0.0f;
+    return threelc_base_bytes(a, 1.0f);
+  }
+
+  Bytes encode(const Bytes& symbols, std::size_t base) {
+    Bytes out(symbols.size() + 1);
+    out.resize(prefix_encode(symbols.data(), symbols.size(), base, out.data()));
+    return out;
+  }
+
+  std::size_t decode(const Bytes& in, std::size_t base, Bytes& symbols) {
+    symbols.assign(kMostSymbols + 32, 0);
+    return prefix_decode(Bytes(in), base, symbols.data());
+  }
+
+  }  // namespace
+
   TEST_CASE("codes are complete, prefix-free and those of the format") {
     XXH3_state_t state;
     XXH3_64bits_reset(&state);

@@ -16,58 +16,58 @@ using namespace crimp;
 using namespace crimp::test;
 using select::Side;
 
-namespace {
-
-float key_of(float a, Side side) {
-  return side == Side::magnitude ? std::fabs(a) : side == Side::positive ? std::fmax(a, 0.0f) : std::fmax(-a, 0.0f);
-}
-
-// Empty where the threshold selects the k largest keys, equal ones by index.
-std::string wrong(const std::vector<float>& a, std::uint64_t k, Side side, const select::Threshold& threshold) {
-  std::vector<float> sorted;
-  for (const float x : a) sorted.push_back(key_of(x, side));
-  std::vector<float> keys = sorted;
-  std::nth_element(sorted.begin(),
-                   sorted.begin() + static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(k, a.size()) - 1), sorted.end(),
-                   std::greater<>());
-  const float kth = k >= a.size() ? 0.0f : sorted[k - 1];
-  if (threshold.value != kth) return "the threshold is " + text_of(threshold.value) + ", expected " + text_of(kth);
-  if (kth == 0.0f) return threshold.ties == 0 ? "" : "zeros are selected";
-  std::uint64_t above = 0, ties = 0;
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    above += keys[i] > kth;
-    ties += keys[i] == kth && i < threshold.ties;
-  }
-  return above + ties == k
-             ? ""
-             : std::to_string(above) + " + " + std::to_string(ties) + " are selected, expected " + std::to_string(k);
-}
-
-void check(const std::vector<float>& a, const char* what) {
-  std::vector<float> half = a, sum(a.size());
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    half[i] *= 0.5f;
-    sum[i] = half[i] + half[i];
-  }
-  std::vector<std::uint64_t> ks{1,        2,           a.size() / 1000, a.size() / 100, a.size() / 2, a.size() - 1,
-                                a.size(), a.size() + 5};
-  for (const std::uint64_t k : ks) {
-    if (k == 0) continue;
-    for (const Side side : {Side::magnitude, Side::positive, Side::negative}) {
-      CAPTURE(what);
-      CAPTURE(a.size());
-      CAPTURE(k);
-      CAPTURE(static_cast<int>(side));
-      CHECK(wrong(a, k, side, select::largest(a.data(), nullptr, a.size(), k, side)) == "");
-    }
-    CHECK(wrong(sum, k, Side::magnitude, select::largest(half.data(), half.data(), a.size(), k, Side::magnitude)) ==
-          "");
-  }
-}
-
-}  // namespace
-
 TEST_SUITE("select") {
+  namespace {
+
+  float key_of(float a, Side side) {
+    return side == Side::magnitude ? std::fabs(a) : side == Side::positive ? std::fmax(a, 0.0f) : std::fmax(-a, 0.0f);
+  }
+
+  // Empty where the threshold selects the k largest keys, equal ones by index.
+  std::string wrong(const std::vector<float>& a, std::uint64_t k, Side side, const select::Threshold& threshold) {
+    std::vector<float> sorted;
+    for (const float x : a) sorted.push_back(key_of(x, side));
+    std::vector<float> keys = sorted;
+    std::nth_element(sorted.begin(),
+                     sorted.begin() + static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(k, a.size()) - 1),
+                     sorted.end(), std::greater<>());
+    const float kth = k >= a.size() ? 0.0f : sorted[k - 1];
+    if (threshold.value != kth) return "the threshold is " + text_of(threshold.value) + ", expected " + text_of(kth);
+    if (kth == 0.0f) return threshold.ties == 0 ? "" : "zeros are selected";
+    std::uint64_t above = 0, ties = 0;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      above += keys[i] > kth;
+      ties += keys[i] == kth && i < threshold.ties;
+    }
+    return above + ties == k
+               ? ""
+               : std::to_string(above) + " + " + std::to_string(ties) + " are selected, expected " + std::to_string(k);
+  }
+
+  void check(const std::vector<float>& a, const char* what) {
+    std::vector<float> half = a, sum(a.size());
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      half[i] *= 0.5f;
+      sum[i] = half[i] + half[i];
+    }
+    std::vector<std::uint64_t> ks{1,        2,           a.size() / 1000, a.size() / 100, a.size() / 2, a.size() - 1,
+                                  a.size(), a.size() + 5};
+    for (const std::uint64_t k : ks) {
+      if (k == 0) continue;
+      for (const Side side : {Side::magnitude, Side::positive, Side::negative}) {
+        CAPTURE(what);
+        CAPTURE(a.size());
+        CAPTURE(k);
+        CAPTURE(static_cast<int>(side));
+        CHECK(wrong(a, k, side, select::largest(a.data(), nullptr, a.size(), k, side)) == "");
+      }
+      CHECK(wrong(sum, k, Side::magnitude, select::largest(half.data(), half.data(), a.size(), k, Side::magnitude)) ==
+            "");
+    }
+  }
+
+  }  // namespace
+
   TEST_CASE("the k largest of all data on every target") {
     for_each_target([&](const std::string& target) {
       CAPTURE(target);

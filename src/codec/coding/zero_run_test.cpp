@@ -11,38 +11,38 @@
 using namespace crimp::threelc;
 using namespace crimp::test;
 
-namespace {
-
-using Bytes = std::vector<std::uint8_t>;
-
-Bytes encode(const Bytes& base) {
-  // Room as documented, filled with what is no zero, so that what was not written shows.
-  Guarded<std::uint8_t> out(base.size() + 64);
-  const Bytes exact(base);
-  const std::size_t n = zero_run_encode(exact.data(), exact.size(), out.data());
-  if (!out.intact()) return {};
-  return {out.data(), out.data() + n};
-}
-
-// Empty where the code is refused.
-Bytes decode(const Bytes& coded, std::size_t n) {
-  Guarded<std::uint8_t> base(n + kExpansionSlack);
-  const Bytes exact(coded);
-  const bool good = zero_run_decode(exact.data(), exact.size(), base.data(), n);
-  if (!base.intact() || !good) return {};
-  return {base.data(), base.data() + n};
-}
-
-std::string wrong(const Bytes& base) {
-  const Bytes coded = encode(base);
-  std::string what = difference(coded, threelc_run_coded(base));
-  if (what.empty()) what = difference(decode(coded, base.size()), base);
-  return what;
-}
-
-}  // namespace
-
 TEST_SUITE("zero_run") {
+  namespace {
+
+  using Bytes = std::vector<std::uint8_t>;
+
+  Bytes encode(const Bytes& base) {
+    // Room as documented, filled with what is no zero, so that what was not written shows.
+    Guarded<std::uint8_t> out(base.size() + 64);
+    const Bytes exact(base);
+    const std::size_t n = zero_run_encode(exact.data(), exact.size(), out.data());
+    if (!out.intact()) return {};
+    return {out.data(), out.data() + n};
+  }
+
+  // Empty where the code is refused.
+  Bytes decode(const Bytes& coded, std::size_t n) {
+    Guarded<std::uint8_t> base(n + kExpansionSlack);
+    const Bytes exact(coded);
+    const bool good = zero_run_decode(exact.data(), exact.size(), base.data(), n);
+    if (!base.intact() || !good) return {};
+    return {base.data(), base.data() + n};
+  }
+
+  std::string wrong(const Bytes& base) {
+    const Bytes coded = encode(base);
+    std::string what = difference(coded, threelc_run_coded(base));
+    if (what.empty()) what = difference(decode(coded, base.size()), base);
+    return what;
+  }
+
+  }  // namespace
+
   TEST_CASE("every run of 0 to 300 zero bytes at every offset of a word") {
     for_each_target([&](const std::string& target) {
       CAPTURE(target);

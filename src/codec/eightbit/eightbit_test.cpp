@@ -14,30 +14,30 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-using Bytes = std::vector<std::uint8_t>;
-
-// Scale and codes of one piece.
-std::pair<float, Bytes> encode(const std::vector<float>& values, float* residual = nullptr) {
-  const auto codec = make_codec("8bit");
-  Bytes bytes(codec->piece_bound(values.size()));
-  codec->encode_piece({values.data(), nullptr, residual, values.size(), {}, {}}, bytes.data());
-  float scale;
-  std::memcpy(&scale, bytes.data(), sizeof scale);
-  return {scale, {bytes.begin() + 4, bytes.end()}};
-}
-
-bool decodes(float scale, const Bytes& codes, std::vector<float>& acc) {
-  Bytes bytes(4 + codes.size());
-  std::memcpy(bytes.data(), &scale, sizeof scale);
-  std::copy(codes.begin(), codes.end(), bytes.begin() + 4);
-  return make_codec("8bit")->decode_add_piece(bytes, acc.size(), {}, acc.data());
-}
-
-}  // namespace
-
 TEST_SUITE("eightbit") {
+  namespace {
+
+  using Bytes = std::vector<std::uint8_t>;
+
+  // Scale and codes of one piece.
+  std::pair<float, Bytes> encode(const std::vector<float>& values, float* residual = nullptr) {
+    const auto codec = make_codec("8bit");
+    Bytes bytes(codec->piece_bound(values.size()));
+    codec->encode_piece({values.data(), nullptr, residual, values.size(), {}, {}}, bytes.data());
+    float scale;
+    std::memcpy(&scale, bytes.data(), sizeof scale);
+    return {scale, {bytes.begin() + 4, bytes.end()}};
+  }
+
+  bool decodes(float scale, const Bytes& codes, std::vector<float>& acc) {
+    Bytes bytes(4 + codes.size());
+    std::memcpy(bytes.data(), &scale, sizeof scale);
+    std::copy(codes.begin(), codes.end(), bytes.begin() + 4);
+    return make_codec("8bit")->decode_add_piece(bytes, acc.size(), {}, acc.data());
+  }
+
+  }  // namespace
+
   TEST_CASE("the example of the format") {
     const auto [scale, codes] = encode({2.0f, -1.0f, 0.21f, 0.19f, -0.021f, 1e-6f, 1e-7f, 0.0f, -0.0f});
     CHECK(scale == 2.0f);

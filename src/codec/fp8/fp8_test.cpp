@@ -14,17 +14,17 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-// Of a code without sign, from the standard's definition.
-float value(bool e4m3, int code) {
-  const int mantissa = e4m3 ? 3 : 2, bias = e4m3 ? 7 : 15, e = code >> mantissa, m = code % (1 << mantissa);
-  return std::ldexp(static_cast<float>(e ? (1 << mantissa) + m : m), (e ? e : 1) - bias - mantissa);
-}
-
-}  // namespace
-
 TEST_SUITE("fp8") {
+  namespace {
+
+  // Of a code without sign, from the standard's definition.
+  float value(bool e4m3, int code) {
+    const int mantissa = e4m3 ? 3 : 2, bias = e4m3 ? 7 : 15, e = code >> mantissa, m = code % (1 << mantissa);
+    return std::ldexp(static_cast<float>(e ? (1 << mantissa) + m : m), (e ? e : 1) - bias - mantissa);
+  }
+
+  }  // namespace
+
   TEST_CASE("the example of the format and the largest values") {
     CHECK(encode(*make_codec("fp8"), {1.0f, -0.6f, 0.49f, 0.0f}) == Bytes{119, 0x78, 0xf2, 0x70, 0x00});
     // 448 and 57344 fit scale 1, the next float does not.

@@ -13,19 +13,19 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-// The class of a single value.
-int class_of(const Codec& codec, float x) {
-  const Bytes bytes = encode(codec, {x});
-  const int c = bytes[0] + 2 * bytes[1];
-  CHECK(bytes.size() == 2 + (c == 0 ? 0 : std::size_t{1} << (c - 1)));
-  return c;
-}
-
-}  // namespace
-
 TEST_SUITE("inceptionn") {
+  namespace {
+
+  // The class of a single value.
+  int class_of(const Codec& codec, float x) {
+    const Bytes bytes = encode(codec, {x});
+    const int c = bytes[0] + 2 * bytes[1];
+    CHECK(bytes.size() == 2 + (c == 0 ? 0 : std::size_t{1} << (c - 1)));
+    return c;
+  }
+
+  }  // namespace
+
   TEST_CASE("the example of the format") {
     const auto codec = make_codec("inceptionn");
     const std::vector<float> a{0.5f, -0.001953125f, 0.0001f, -1.5f, 0.03f, 0.0f, 0.0009765625f, -0.25f, 2.0f};

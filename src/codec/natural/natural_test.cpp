@@ -12,22 +12,22 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-std::vector<std::uint8_t> encode(const Codec& codec, const std::vector<float>& a, const RandomCounter& counter = {}) {
-  std::vector<std::uint8_t> bytes(codec.piece_bound(a.size()));
-  bytes.resize(codec.encode_piece({a.data(), nullptr, nullptr, a.size(), counter, {}}, bytes.data()));
-  return bytes;
-}
-std::vector<float> decode(const Codec& codec, const std::vector<std::uint8_t>& bytes) {
-  std::vector<float> out(bytes.size());
-  CHECK(codec.decode_add_piece(bytes, bytes.size(), {}, out.data()));
-  return out;
-}
-
-}  // namespace
-
 TEST_SUITE("natural") {
+  namespace {
+
+  std::vector<std::uint8_t> encode(const Codec& codec, const std::vector<float>& a, const RandomCounter& counter = {}) {
+    std::vector<std::uint8_t> bytes(codec.piece_bound(a.size()));
+    bytes.resize(codec.encode_piece({a.data(), nullptr, nullptr, a.size(), counter, {}}, bytes.data()));
+    return bytes;
+  }
+  std::vector<float> decode(const Codec& codec, const std::vector<std::uint8_t>& bytes) {
+    std::vector<float> out(bytes.size());
+    CHECK(codec.decode_add_piece(bytes, bytes.size(), {}, out.data()));
+    return out;
+  }
+
+  }  // namespace
+
   TEST_CASE("powers of two and zeros are sent as they are") {
     const auto codec = make_codec("natural");
     CHECK(codec->piece_bound(10240) == 10240);

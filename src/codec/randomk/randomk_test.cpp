@@ -16,21 +16,21 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-// The elements that a piece of ones sends.
-std::set<std::size_t> drawn(const Codec& codec, std::size_t count, const RandomCounter& counter) {
-  std::vector<float> d(count);
-  CHECK(codec.decode_add_piece(encode(codec, std::vector<float>(count, 1.0f), counter), count, counter, d.data()));
-  std::set<std::size_t> all;
-  for (std::size_t i = 0; i < count; ++i)
-    if (d[i] != 0.0f) all.insert(i);
-  return all;
-}
-
-}  // namespace
-
 TEST_SUITE("randomk") {
+  namespace {
+
+  // The elements that a piece of ones sends.
+  std::set<std::size_t> drawn(const Codec& codec, std::size_t count, const RandomCounter& counter) {
+    std::vector<float> d(count);
+    CHECK(codec.decode_add_piece(encode(codec, std::vector<float>(count, 1.0f), counter), count, counter, d.data()));
+    std::set<std::size_t> all;
+    for (std::size_t i = 0; i < count; ++i)
+      if (d[i] != 0.0f) all.insert(i);
+    return all;
+  }
+
+  }  // namespace
+
   TEST_CASE("excluded: duplicates, and an index beyond the end; one element of each stratum, sizes exact") {
     for (const char* ratio : {"0.001", "0.01", "0.3", "0.7", "1"}) {
       const auto codec = make_codec(std::string("randomk:ratio=") + ratio);

@@ -15,28 +15,28 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-// The result of an allreduce over ranks with these values.
-std::vector<float> reduce(const Codec& codec, const std::vector<std::vector<float>>& ranks) {
-  Workers workers(1);
-  ChunkPartition partition;
-  partition.add_group(ranks[0].size());
-  std::vector<Bytes> bodies;
-  for (const auto& values : ranks) {
-    bodies.emplace_back(partition.body_bound(codec));
-    encode_body(codec, partition, values.data(), {}, {}, bodies.back().data(), nullptr, workers);
-  }
-  std::vector<BodyView> views(ranks.size());
-  for (std::size_t r = 0; r < ranks.size(); ++r) REQUIRE(views[r].open(codec, partition, bodies[r]) == "");
-  std::vector<float> out(ranks[0].size());
-  CHECK(decode_add(codec, partition, views, {}, out.data(), false, workers) == -1);
-  return out;
-}
-
-}  // namespace
-
 TEST_SUITE("signs") {
+  namespace {
+
+  // The result of an allreduce over ranks with these values.
+  std::vector<float> reduce(const Codec& codec, const std::vector<std::vector<float>>& ranks) {
+    Workers workers(1);
+    ChunkPartition partition;
+    partition.add_group(ranks[0].size());
+    std::vector<Bytes> bodies;
+    for (const auto& values : ranks) {
+      bodies.emplace_back(partition.body_bound(codec));
+      encode_body(codec, partition, values.data(), {}, {}, bodies.back().data(), nullptr, workers);
+    }
+    std::vector<BodyView> views(ranks.size());
+    for (std::size_t r = 0; r < ranks.size(); ++r) REQUIRE(views[r].open(codec, partition, bodies[r]) == "");
+    std::vector<float> out(ranks[0].size());
+    CHECK(decode_add(codec, partition, views, {}, out.data(), false, workers) == -1);
+    return out;
+  }
+
+  }  // namespace
+
   TEST_CASE("the example of the format") {
     const std::vector<float> a{0.5f, -1.0f, 0.0f, -0.0f, -3.0f, 2.5f, -0.5f, 1.0f, 0.25f, -0.25f};
     const Bytes plane{0x52, 0x02};  // elements 1, 4, 6 and 9

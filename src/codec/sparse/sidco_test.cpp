@@ -13,18 +13,19 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-double sent(const std::string& spec, const std::vector<float>& a) {
-  const Selection s = make_codec(spec)->select(a.data(), nullptr, a.size(), {});
-  std::size_t n = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) n += std::fabs(a[i]) > s.up || (std::fabs(a[i]) == s.up && i < s.up_ties);
-  return static_cast<double>(n);
-}
-
-}  // namespace
-
 TEST_SUITE("sidco") {
+  namespace {
+
+  double sent(const std::string& spec, const std::vector<float>& a) {
+    const Selection s = make_codec(spec)->select(a.data(), nullptr, a.size(), {});
+    std::size_t n = 0;
+    for (std::size_t i = 0; i < a.size(); ++i)
+      n += std::fabs(a[i]) > s.up || (std::fabs(a[i]) == s.up && i < s.up_ties);
+    return static_cast<double>(n);
+  }
+
+  }  // namespace
+
   TEST_CASE("log, exp and the gamma functions agree with the C library") {
     const Random random(3, 0);
     for (std::uint32_t i = 0; i < 20000; ++i) {

@@ -18,18 +18,18 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-std::size_t sent(const std::vector<float>& d) {
-  return static_cast<std::size_t>(std::count_if(d.begin(), d.end(), [](float x) { return x != 0.0f; }));
-}
-
-const char* const kSelecting[] = {"topk",          "topk:ratio=1",     "dgc",  "dgc:sample=0.01", "sidco",
-                                  "sidco:dist=gp", "sidco:dist=gamma", "adaq", "threshold",       "threshold:v=0"};
-
-}  // namespace
-
 TEST_SUITE("sparse") {
+  namespace {
+
+  std::size_t sent(const std::vector<float>& d) {
+    return static_cast<std::size_t>(std::count_if(d.begin(), d.end(), [](float x) { return x != 0.0f; }));
+  }
+
+  const char* const kSelecting[] = {"topk",          "topk:ratio=1",     "dgc",  "dgc:sample=0.01", "sidco",
+                                    "sidco:dist=gp", "sidco:dist=gamma", "adaq", "threshold",       "threshold:v=0"};
+
+  }  // namespace
+
   TEST_CASE("the example of the format") {
     const auto codec = make_codec("topk:ratio=0.1");  // 37 elements: 4
     std::vector<float> residual(37);

@@ -18,62 +18,62 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
+TEST_SUITE("topk") {
+  namespace {
 
-std::uint64_t reaching(const std::vector<float>& a, float threshold) {
-  return static_cast<std::uint64_t>(
-      std::count_if(a.begin(), a.end(), [&](float x) { return std::fabs(x) >= threshold; }));
-}
+  std::uint64_t reaching(const std::vector<float>& a, float threshold) {
+    return static_cast<std::uint64_t>(
+        std::count_if(a.begin(), a.end(), [&](float x) { return std::fabs(x) >= threshold; }));
+  }
 
-bool same(const Selection& x, const Selection& y) {
-  return x.up == y.up && x.down == y.down && x.up_ties == y.up_ties && x.down_ties == y.down_ties;
-}
+  bool same(const Selection& x, const Selection& y) {
+    return x.up == y.up && x.down == y.down && x.up_ties == y.up_ties && x.down_ties == y.down_ties;
+  }
 
-// Ranks that reduce two tensors, the first one in several chunks, with memories of exactly the codec's size and a guard
-// behind.
-struct World {
-  static constexpr float kGuard = 777.0f;
-  Setup setup;
-  std::vector<Rank> ranks;
-  std::vector<std::vector<std::vector<float>>> memories, owned;  // per rank and tensor
+  // Ranks that reduce two tensors, the first one in several chunks, with memories of exactly the codec's size and a
+  // guard behind.
+  struct World {
+    static constexpr float kGuard = 777.0f;
+    Setup setup;
+    std::vector<Rank> ranks;
+    std::vector<std::vector<std::vector<float>>> memories, owned;  // per rank and tensor
 
-  World(const char* spec, Algorithm algorithm, int n, int threads)
-      : setup{make_codec(spec), named_layout(120017, {115017, 5000}), 120017} {
-    setup.algorithm = algorithm;
-    setup.threads = threads;
-    ranks = make_ranks(setup, n, 1);
-    for (int r = 0; r < n; ++r) {
-      auto& m = memories.emplace_back();
-      auto& o = owned.emplace_back();
-      for (const auto& s : setup.layout->segments) {
-        m.emplace_back(setup.codec->feedback_elements(s.count)).push_back(kGuard);
-        o.emplace_back(s.count + setup.codec->state_elements(s.count)).push_back(kGuard);
+    World(const char* spec, Algorithm algorithm, int n, int threads)
+        : setup{make_codec(spec), named_layout(120017, {115017, 5000}), 120017} {
+      setup.algorithm = algorithm;
+      setup.threads = threads;
+      ranks = make_ranks(setup, n, 1);
+      for (int r = 0; r < n; ++r) {
+        auto& m = memories.emplace_back();
+        auto& o = owned.emplace_back();
+        for (const auto& s : setup.layout->segments) {
+          m.emplace_back(setup.codec->feedback_elements(s.count)).push_back(kGuard);
+          o.emplace_back(s.count + setup.codec->state_elements(s.count)).push_back(kGuard);
+        }
       }
     }
-  }
-  void run(std::uint32_t step) {
-    run_ranks(static_cast<int>(ranks.size()), [&](ThreadTransport& transport) {
-      const auto r = static_cast<std::size_t>(transport.rank());
-      Rank& rank = ranks[r];
-      rank.sequence = step;
-      rank.values = make_data(Data::normal, 100 * step + r, setup.count);
-      const auto route = route_of(setup, transport.size());
-      CallBuffers c = buffers_of(setup, rank);
-      for (auto& m : memories[r]) c.residuals.push_back(m.data());
-      if (setup.algorithm == Algorithm::two_shot)
-        for (auto& o : owned[r]) c.owner_residuals.push_back(o.data());
-      Arena arena;
-      arena.reserve(route->bytes({}).together);
-      c.arena = &arena;
-      Workers workers(setup.threads);
-      rank.result = allreduce_compressed(transport, *route, c, workers);
-    });
-  }
-};
+    void run(std::uint32_t step) {
+      run_ranks(static_cast<int>(ranks.size()), [&](ThreadTransport& transport) {
+        const auto r = static_cast<std::size_t>(transport.rank());
+        Rank& rank = ranks[r];
+        rank.sequence = step;
+        rank.values = make_data(Data::normal, 100 * step + r, setup.count);
+        const auto route = route_of(setup, transport.size());
+        CallBuffers c = buffers_of(setup, rank);
+        for (auto& m : memories[r]) c.residuals.push_back(m.data());
+        if (setup.algorithm == Algorithm::two_shot)
+          for (auto& o : owned[r]) c.owner_residuals.push_back(o.data());
+        Arena arena;
+        arena.reserve(route->bytes({}).together);
+        c.arena = &arena;
+        Workers workers(setup.threads);
+        rank.result = allreduce_compressed(transport, *route, c, workers);
+      });
+    }
+  };
 
-}  // namespace
+  }  // namespace
 
-TEST_SUITE("topk") {
   TEST_CASE("a threshold serves `reuse` calls, the first of them exactly") {
     for (const char* spec : {"topk:reuse=4", "topk:reuse=4,ratio=0.1", "topk:reuse=4,ratio=0.0005"})
       for (const std::size_t count :

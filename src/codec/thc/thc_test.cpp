@@ -16,55 +16,56 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-using Bytes = std::vector<std::uint8_t>;
-
-std::vector<int> table(std::uint32_t bits, std::uint32_t g, std::uint32_t clip) {
-  const auto t = thc::make_tables(bits, g, clip);
-  return {t.value, t.value + t.levels};
-}
-
-Bytes encode(const Codec& codec, const std::vector<float>& a, const RandomCounter& counter = {},
-             float* residual = nullptr) {
-  Bytes bytes;
-  for (std::size_t at = 0; at < a.size(); at += kPieceElements) {
-    const std::size_t n = std::min<std::size_t>(kPieceElements, a.size() - at), begin = bytes.size();
-    bytes.resize(begin + codec.piece_bound(n));
-    const RandomCounter here{counter.element + at, counter.step, counter.rank};
-    CHECK(codec.encode_piece({a.data() + at, nullptr, residual ? residual + at : nullptr, n, here, {}},
-                             bytes.data() + begin) == codec.piece_bound(n));
-  }
-  return bytes;
-}
-
-// sum += decoded
-void decode(const Codec& codec, const Bytes& bytes, const RandomCounter& counter, std::vector<float>& sum) {
-  std::size_t begin = 0;
-  for (std::size_t at = 0; at < sum.size(); at += kPieceElements) {
-    const std::size_t n = std::min<std::size_t>(kPieceElements, sum.size() - at), size = codec.piece_bound(n);
-    CHECK(codec.decode_add_piece(std::span(bytes).subspan(begin, size), n, {counter.element + at, counter.step, 0},
-                                 sum.data() + at));
-    begin += size;
-  }
-}
-
-// |mean over ranks of decoded - a|^2 / |a|^2, every rank having the same values.
-double error(const Codec& codec, const std::vector<float>& a, std::uint32_t ranks = 1, bool same_noise = false) {
-  std::vector<float> sum(a.size());
-  for (std::uint32_t r = 0; r < ranks; ++r) decode(codec, encode(codec, a, {0, 3, same_noise ? 0 : r}), {0, 3, 0}, sum);
-  double wrong = 0, right = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double x = static_cast<double>(a[i]), d = static_cast<double>(sum[i]) / ranks - x;
-    wrong += d * d;
-    right += x * x;
-  }
-  return wrong / right;
-}
-
-}  // namespace
-
 TEST_SUITE("thc") {
+  namespace {
+
+  using Bytes = std::vector<std::uint8_t>;
+
+  std::vector<int> table(std::uint32_t bits, std::uint32_t g, std::uint32_t clip) {
+    const auto t = thc::make_tables(bits, g, clip);
+    return {t.value, t.value + t.levels};
+  }
+
+  Bytes encode(const Codec& codec, const std::vector<float>& a, const RandomCounter& counter = {},
+               float* residual = nullptr) {
+    Bytes bytes;
+    for (std::size_t at = 0; at < a.size(); at += kPieceElements) {
+      const std::size_t n = std::min<std::size_t>(kPieceElements, a.size() - at), begin = bytes.size();
+      bytes.resize(begin + codec.piece_bound(n));
+      const RandomCounter here{counter.element + at, counter.step, counter.rank};
+      CHECK(codec.encode_piece({a.data() + at, nullptr, residual ? residual + at : nullptr, n, here, {}},
+                               bytes.data() + begin) == codec.piece_bound(n));
+    }
+    return bytes;
+  }
+
+  // sum += decoded
+  void decode(const Codec& codec, const Bytes& bytes, const RandomCounter& counter, std::vector<float>& sum) {
+    std::size_t begin = 0;
+    for (std::size_t at = 0; at < sum.size(); at += kPieceElements) {
+      const std::size_t n = std::min<std::size_t>(kPieceElements, sum.size() - at), size = codec.piece_bound(n);
+      CHECK(codec.decode_add_piece(std::span(bytes).subspan(begin, size), n, {counter.element + at, counter.step, 0},
+                                   sum.data() + at));
+      begin += size;
+    }
+  }
+
+  // |mean over ranks of decoded - a|^2 / |a|^2, every rank having the same values.
+  double error(const Codec& codec, const std::vector<float>& a, std::uint32_t ranks = 1, bool same_noise = false) {
+    std::vector<float> sum(a.size());
+    for (std::uint32_t r = 0; r < ranks; ++r)
+      decode(codec, encode(codec, a, {0, 3, same_noise ? 0 : r}), {0, 3, 0}, sum);
+    double wrong = 0, right = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      const double x = static_cast<double>(a[i]), d = static_cast<double>(sum[i]) / ranks - x;
+      wrong += d * d;
+      right += x * x;
+    }
+    return wrong / right;
+  }
+
+  }  // namespace
+
   TEST_CASE("quantiles of the normal distribution") {
     const std::pair<double, double> known[] = {{16, 1.8627},  {32, 2.1539},  {64, 2.4176},  {128, 2.6601},
                                                {256, 2.8856}, {512, 3.0973}, {1024, 3.2972}};

@@ -19,39 +19,39 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-// Of one piece: the scale and, apart from it, the rest.
-float scale_of(const Codec& codec, const std::vector<float>& values, const float* residual = nullptr) {
-  Bytes bytes(codec.piece_bound(values.size()));
-  codec.encode_piece({values.data(), residual, nullptr, values.size(), {}, {}}, bytes.data());
-  float scale;
-  std::memcpy(&scale, bytes.data(), sizeof scale);
-  return scale;
-}
-
-Bytes encode(const Codec& codec, const std::vector<float>& a, float* residual = nullptr) {
-  Bytes bytes(codec.piece_bound(a.size()));
-  bytes.resize(codec.encode_piece({a.data(), nullptr, residual, a.size(), {}, {}}, bytes.data()));
-  return {bytes.begin() + 4, bytes.end()};
-}
-
-bool decodes(const Codec& codec, const Bytes& bytes, float scale, std::vector<float>& out) {
-  Bytes piece(sizeof scale + bytes.size());
-  std::memcpy(piece.data(), &scale, sizeof scale);
-  std::copy(bytes.begin(), bytes.end(), piece.begin() + sizeof scale);
-  return codec.decode_add_piece(piece, out.size(), {}, out.data());
-}
-
-std::vector<float> decode(const Codec& codec, const Bytes& bytes, std::size_t count, float scale) {
-  std::vector<float> out(count);
-  CHECK(decodes(codec, bytes, scale, out));
-  return out;
-}
-
-}  // namespace
-
 TEST_SUITE("threelc") {
+  namespace {
+
+  // Of one piece: the scale and, apart from it, the rest.
+  float scale_of(const Codec& codec, const std::vector<float>& values, const float* residual = nullptr) {
+    Bytes bytes(codec.piece_bound(values.size()));
+    codec.encode_piece({values.data(), residual, nullptr, values.size(), {}, {}}, bytes.data());
+    float scale;
+    std::memcpy(&scale, bytes.data(), sizeof scale);
+    return scale;
+  }
+
+  Bytes encode(const Codec& codec, const std::vector<float>& a, float* residual = nullptr) {
+    Bytes bytes(codec.piece_bound(a.size()));
+    bytes.resize(codec.encode_piece({a.data(), nullptr, residual, a.size(), {}, {}}, bytes.data()));
+    return {bytes.begin() + 4, bytes.end()};
+  }
+
+  bool decodes(const Codec& codec, const Bytes& bytes, float scale, std::vector<float>& out) {
+    Bytes piece(sizeof scale + bytes.size());
+    std::memcpy(piece.data(), &scale, sizeof scale);
+    std::copy(bytes.begin(), bytes.end(), piece.begin() + sizeof scale);
+    return codec.decode_add_piece(piece, out.size(), {}, out.data());
+  }
+
+  std::vector<float> decode(const Codec& codec, const Bytes& bytes, std::size_t count, float scale) {
+    std::vector<float> out(count);
+    CHECK(decodes(codec, bytes, scale, out));
+    return out;
+  }
+
+  }  // namespace
+
   TEST_CASE("the example of the format") {
     const auto a = example37();
     const auto coded = make_codec("3lc"), base = make_codec("3lc:zero_run=0");

@@ -20,42 +20,42 @@
 using namespace crimp;
 using namespace crimp::test;
 
-namespace {
-
-bool legal(const Codec& codec, const Bytes& bytes, std::size_t count) {
-  Guarded<float> out(count);
-  const bool yes = codec.decode_add_piece(bytes, count, {}, out.data());
-  CHECK(out.intact());
-  return yes;
-}
-float float_at(const Bytes& bytes, std::size_t at) {
-  float x;
-  std::memcpy(&x, bytes.data() + at, sizeof x);
-  return x;
-}
-Bytes with_float(Bytes bytes, std::size_t at, float x) {
-  std::memcpy(bytes.data() + at, &x, sizeof x);
-  return bytes;
-}
-
-// The largest error of the mean of `steps` decodings, in standard errors of it; each(i) is half the width of what an
-// element may decode to.
-double mean_error(const Codec& codec, const std::vector<float>& a, int steps,
-                  const std::function<double(std::size_t)>& width) {
-  std::vector<double> sum(a.size());
-  for (int step = 0; step < steps; ++step) {
-    const auto d = decode(codec, encode(codec, a, {0, static_cast<std::uint32_t>(step), 1}), a.size());
-    for (std::size_t i = 0; i < a.size(); ++i) sum[i] += static_cast<double>(d[i]);
-  }
-  double worst = 0;
-  for (std::size_t i = 0; i < a.size(); ++i)
-    worst = std::max(worst, std::fabs(sum[i] / steps - static_cast<double>(a[i])) / (width(i) / std::sqrt(steps)));
-  return worst;
-}
-
-}  // namespace
-
 TEST_SUITE("uniform") {
+  namespace {
+
+  bool legal(const Codec& codec, const Bytes& bytes, std::size_t count) {
+    Guarded<float> out(count);
+    const bool yes = codec.decode_add_piece(bytes, count, {}, out.data());
+    CHECK(out.intact());
+    return yes;
+  }
+  float float_at(const Bytes& bytes, std::size_t at) {
+    float x;
+    std::memcpy(&x, bytes.data() + at, sizeof x);
+    return x;
+  }
+  Bytes with_float(Bytes bytes, std::size_t at, float x) {
+    std::memcpy(bytes.data() + at, &x, sizeof x);
+    return bytes;
+  }
+
+  // The largest error of the mean of `steps` decodings, in standard errors of it; each(i) is half the width of what an
+  // element may decode to.
+  double mean_error(const Codec& codec, const std::vector<float>& a, int steps,
+                    const std::function<double(std::size_t)>& width) {
+    std::vector<double> sum(a.size());
+    for (int step = 0; step < steps; ++step) {
+      const auto d = decode(codec, encode(codec, a, {0, static_cast<std::uint32_t>(step), 1}), a.size());
+      for (std::size_t i = 0; i < a.size(); ++i) sum[i] += static_cast<double>(d[i]);
+    }
+    double worst = 0;
+    for (std::size_t i = 0; i < a.size(); ++i)
+      worst = std::max(worst, std::fabs(sum[i] / steps - static_cast<double>(a[i])) / (width(i) / std::sqrt(steps)));
+    return worst;
+  }
+
+  }  // namespace
+
   TEST_CASE("codes of every width pack to exactly their bits and come back") {
     for (std::uint32_t bits = 2; bits <= 16; ++bits)
       for (const std::uint32_t m : {1u, 7u, 8u, 9u, 63u, 127u, 128u}) {
