@@ -2,9 +2,12 @@
 // carry. Expectations come from arithmetic and from MPI-3.1, sections 5.12 and 3.7.
 //
 // mpi_nonblocking what...
+#include <condition_variable>
+#include <deque>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <thread>
 
 #include "check.hpp"
@@ -397,6 +400,41 @@ void stress(int requests, int most) {
   MPI_Comm_free(&comms[2]);
 }
 
+// Sums of one communicator, started by one thread and completed by another one meanwhile, which comes up to four of
+// them behind.
+void pipelined() {
+  constexpr int kRounds = 60, kBehind = 4;
+  std::deque<Sum> sums;
+  for (int i = 0; i < kRounds; ++i) sums.emplace_back(MPI_COMM_WORLD, kCount, static_cast<unsigned>(i));
+  std::mutex mutex;
+  std::condition_variable changed;
+  int started = 0, completed = 0;
+  std::thread completer([&] {
+    for (int i = 0; i < kRounds; ++i) {
+      {
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [&] { return started > i; });
+      }
+      MPI_Wait(&sums[static_cast<std::size_t>(i)].request, MPI_STATUS_IGNORE);
+      sums[static_cast<std::size_t>(i)].verify("a thread that completes while another one starts");
+      std::lock_guard lock(mutex);
+      ++completed;
+      changed.notify_all();
+    }
+  });
+  for (int i = 0; i < kRounds; ++i) {
+    {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return i - completed < kBehind; });
+    }
+    sums[static_cast<std::size_t>(i)].start(), ++calls;
+    std::lock_guard lock(mutex);
+    ++started;
+    changed.notify_all();
+  }
+  completer.join();
+}
+
 // Started here, completed by another thread; one communicator a thread.
 void threads() {
   constexpr int kThreads = 3, kRounds = 20;
@@ -552,7 +590,7 @@ int main(int argc, char** argv) {
   else if (has("specials")) specials(argc > 2 ? std::atof(argv[2]) : check::codec_error());
   else if (has("progress")) progress();
   else if (has("stress")) stress(argc > 2 ? std::atoi(argv[2]) : 3000, argc > 3 ? std::atoi(argv[3]) : 20);
-  else if (has("threads")) threads();
+  else if (has("threads")) threads(), pipelined();
   else if (has("finalizing")) finalizing();
   else if (has("odd")) odd();
   else if (has("persistent")) persistent(argc > 2 ? std::atof(argv[2]) : 4);
