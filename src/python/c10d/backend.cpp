@@ -1,14 +1,13 @@
 #include "backend.hpp"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "labels.hpp"
 #include "mpi_process.hpp"
 #include "reduction.hpp"
+#include "sums.hpp"
 
 namespace crimp_torch {
 namespace {
@@ -60,171 +59,6 @@ MPI_Comm part_of(MPI_Comm whole, const std::vector<int>& members, const std::str
   MPI_Group_free(&all);
   check_mpi(code, "MPI_Comm_create_group");
   return comm;
-}
-
-// What the caller's stream still does to tensors of a device comes first: the group's thread has another stream.
-void settle(const Tensors& tensors) {
-  for (const at::Tensor& one : tensors)
-    if (!one.device().is_cpu()) c10::impl::VirtualGuardImpl(one.device().type()).getStream(one.device()).synchronize();
-}
-
-const at::Tensor& only(const Tensors& tensors, const char* call) {
-  settle(tensors);
-  TORCH_CHECK(tensors.size() == 1, "crimp: ", call, " takes one tensor a rank, not ", tensors.size());
-  return tensors[0];
-}
-
-void check_alike(const Tensors& tensors, const at::Tensor& like, const char* call) {
-  for (const at::Tensor& one : tensors)
-    TORCH_CHECK(one.numel() == like.numel() && one.scalar_type() == like.scalar_type(), "crimp: ", call,
-                " takes tensors of one size and type");
-}
-
-at::Tensor buffer_for(std::int64_t count, const at::Tensor& like) {
-  return at::empty({count}, like.options().device(at::kCPU));
-}
-
-// Tensors one after the other, and back.
-at::Tensor joined(const Tensors& tensors) {
-  const at::NoGradGuard no_gradients;
-  std::int64_t count = 0;
-  for (const at::Tensor& one : tensors) count += one.numel();
-  at::Tensor out = buffer_for(count, tensors.at(0));
-  std::int64_t at = 0;
-  for (const at::Tensor& one : tensors) {
-    out.narrow(0, at, one.numel()).copy_(one.reshape({-1}));
-    at += one.numel();
-  }
-  return out;
-}
-
-void part(const at::Tensor& from, Tensors& tensors) {
-  const at::NoGradGuard no_gradients;
-  std::int64_t at = 0;
-  for (at::Tensor& one : tensors) {
-    one.copy_(from.narrow(0, at, one.numel()).view(one.sizes()));
-    at += one.numel();
-  }
-}
-
-struct Splits {
-  std::vector<int> counts, offsets;
-};
-
-Splits splits(const std::vector<std::int64_t>& counts) {
-  Splits out;
-  std::int64_t at = 0;
-  for (const std::int64_t one : counts) {
-    out.counts.push_back(mpi_count(one));
-    out.offsets.push_back(mpi_count(at));
-    at += one;
-  }
-  return out;
-}
-
-Splits splits_of(const Tensors& tensors) {
-  std::vector<std::int64_t> counts;
-  for (const at::Tensor& one : tensors) counts.push_back(one.numel());
-  return splits(counts);
-}
-
-// Of rows; none given means equal parts.
-Splits splits_of(const at::Tensor& tensor, const std::vector<std::int64_t>& rows, int size) {
-  const std::int64_t all = tensor.dim() ? tensor.size(0) : 0;
-  const std::int64_t row = all ? tensor.numel() / all : 0;
-  std::vector<std::int64_t> counts(rows);
-  if (rows.empty()) {
-    TORCH_CHECK(all % size == 0, "crimp: alltoall of ", all, " rows among ", size, " ranks");
-    counts.assign(static_cast<std::size_t>(size), all / size);
-  }
-  TORCH_CHECK(static_cast<int>(counts.size()) == size && std::accumulate(counts.begin(), counts.end(), 0LL) == all,
-              "crimp: alltoall's split sizes do not add up to the ", all, " rows of the tensor");
-  for (std::int64_t& one : counts) one *= row;
-  return splits(counts);
-}
-
-void sum_in_place(HostTensor& tensor, const Reduction& r, const Label* label, MPI_Comm comm) {
-  const auto count = static_cast<std::uint64_t>(tensor.host().numel());
-  const auto turn = mpi_turn();
-  if (r.gradient) {
-    const auto segments = label ? label->segments(count) : std::vector<crimp_segment>();
-    check_mpi(crimp_allreduce(MPI_IN_PLACE, tensor.data(), count, r.dtype, comm, label ? segments.data() : nullptr,
-                              segments.size()),
-              "crimp_allreduce");
-  } else {
-    check_mpi(MPI_Allreduce(MPI_IN_PLACE, tensor.data(), mpi_count(tensor.host().numel()), r.type, r.op, comm),
-              "MPI_Allreduce");
-  }
-}
-
-void all_reduce(const at::Tensor& tensor, const Reduction& r, const Label* label, int size, MPI_Comm comm) {
-  HostTensor host(tensor, r.values);
-  if (label) divide(host.host(), label->divisor());
-  sum_in_place(host, r, label, comm);
-  if (r.averages) divide(host.host(), size);
-  host.give_back();
-}
-
-void reduce_scatter_block(at::Tensor output, at::Tensor input, const Reduction& r, const Label* label, int size,
-                          MPI_Comm comm) {
-  if (label && label->divisor() != 1) {  // the program's input stays as it is
-    const at::NoGradGuard no_gradients;
-    input = input.to(at::kCPU, r.values, false, true).contiguous();
-    divide(input, label->divisor());
-  }
-  HostTensor from(std::move(input), r.values);
-  // A rank's output may be its own part of the input, which MPI forbids.
-  const auto* const begin = static_cast<const char*>(from.data());
-  const auto* const place = output.device().is_cpu() ? static_cast<const char*>(output.data_ptr()) : nullptr;
-  const bool inside = place && place >= begin && place < begin + from.host().nbytes();
-  const at::Tensor apart = inside ? at::empty_like(output) : output;
-  HostTensor to(apart, r.values);
-  const std::int64_t count = to.host().numel();
-  {
-    const auto turn = mpi_turn();
-    if (r.gradient) {
-      const auto segments =
-          label ? label->segments(static_cast<std::uint64_t>(from.host().numel())) : std::vector<crimp_segment>();
-      check_mpi(crimp_reduce_scatter_block(from.data(), to.data(), static_cast<std::uint64_t>(count), r.dtype, comm,
-                                           label ? segments.data() : nullptr, segments.size()),
-                "crimp_reduce_scatter_block");
-    } else {
-      check_mpi(MPI_Reduce_scatter_block(from.data(), to.data(), mpi_count(count), r.type, r.op, comm),
-                "MPI_Reduce_scatter_block");
-    }
-  }
-  if (r.averages) divide(to.host(), size);
-  to.give_back();
-  const at::NoGradGuard no_gradients;
-  if (inside) output.copy_(apart);
-}
-
-std::shared_ptr<const Label> scattered_label(const at::Tensor& share, const Reduction& r, int size) {
-  return r.gradient ? label_for(static_cast<std::uint64_t>(share.numel()) * static_cast<std::uint64_t>(size), size)
-                    : nullptr;
-}
-
-void all_gather(at::Tensor output, at::Tensor input, MPI_Comm comm) {
-  HostTensor from(std::move(input)), to(std::move(output));
-  const int count = mpi_count(from.host().numel());
-  const MPI_Datatype type = element_type(from.host());
-  {
-    const auto turn = mpi_turn();
-    // A rank's input may be its own part of the output, as FSDP's is.
-    const char* own = static_cast<const char*>(to.data());
-    int rank = 0;
-    check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-    own += static_cast<std::ptrdiff_t>(rank) * count * from.host().element_size();
-    const void* source = from.data() == own ? MPI_IN_PLACE : from.data();
-    check_mpi(MPI_Allgather(source, count, type, to.data(), count, type, comm), "MPI_Allgather");
-  }
-  to.give_back();
-}
-
-void check_parts(const at::Tensor& whole, const at::Tensor& one, int size, const char* call) {
-  TORCH_CHECK(whole.numel() == one.numel() * size && whole.scalar_type() == one.scalar_type(), "crimp: ", call, " of ",
-              one.numel(), " elements a rank among ", size, " ranks needs ", one.numel() * size, " elements of type ",
-              one.scalar_type(), " on the other side, not ", whole.numel(), " of type ", whole.scalar_type());
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #endif
 
+#include "tensors.hpp"
 #include "work.hpp"
 
 namespace crimp_torch {
@@ -19,7 +20,6 @@ using Base = c10d::Backend;
 #else
 using Base = c10d::ProcessGroup;
 #endif
-using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 // A group of ranks on a communicator of its own, whose errors return. Collectives run one after the other on the

@@ -4,4 +4,6 @@
 #include "module.cpp"       // NOLINT
 #include "mpi_process.cpp"  // NOLINT
 #include "reduction.cpp"    // NOLINT
+#include "sums.cpp"         // NOLINT
+#include "tensors.cpp"      // NOLINT
 #include "work.cpp"         // NOLINT
