@@ -115,7 +115,9 @@ def mpirun(preload, report):
             line += mpi.setting(setting)
         line += program
     print("+", " ".join(line), flush=True)
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
+    # A folder of its own: one Open MPI removes the folder of all where it is the last, while the next one makes its own in it.
+    place = tempfile.TemporaryDirectory(prefix="mpi-", ignore_cleanup_errors=True)
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", env={**os.environ, "TMPDIR": place.name})
     try:
         if args.until:
             end_when_said(process)

@@ -27,6 +27,7 @@ line = ["mpirun", "-np", ranks, "--oversubscribe", "--bind-to", "none", "--mca",
 line += ["--allow-run-as-root"] * (os.geteuid() == 0)
 for setting in [*settings, f"CRIMP_REPORT={report}", "OMP_NUM_THREADS=1"]:
     line += ["-x", setting]
+os.environ["TMPDIR"] = work.name  # as in tests/mpi/run.py: no other job removes what this one's Open MPI makes there
 environment = {name: value for name, value in os.environ.items() if not name.startswith("CRIMP_") and name not in ("PYTHONPATH", "PYTHONHOME")}
 ended = subprocess.run([*line, str(python), str(pathlib.Path(__file__).with_name(program[0])), *program[1:]], stdout=subprocess.PIPE,
                        stderr=subprocess.STDOUT, text=True, env=environment, timeout=LIMIT + 60)
