@@ -1,7 +1,9 @@
 """What goes wrong becomes an exception that can be caught, and does not keep other ranks waiting.
-  errors.py caught | place (what is told of ranks is not MPI's) | early (a rank raises before init_process_group) | late (while others wait for it) | alone (without mpirun)
+  errors.py caught | place (what is told of ranks is not MPI's) | early (a rank raises before init_process_group) | late (while others wait for it) | alone (without mpirun) |
+  hasty (rank 0 leaves its group while another is still in the barrier of the group's making)
 """
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -22,12 +24,30 @@ way = sys.argv[1]
 import os  # noqa: E402
 if way == "early" and os.environ["OMPI_COMM_WORLD_RANK"] == "1":
     raise SystemError("before the group is made")
+if way == "hasty" and os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+    class Slow:
+        """A store whose calls take time."""
+
+        def __init__(self, store):
+            self.store = store
+
+        def __getattr__(self, name):
+            def call(*arguments, **options):
+                result = getattr(self.store, name)(*arguments, **options)
+                time.sleep(0.5)
+                return result
+            return call
+
+    barrier = dist.distributed_c10d._store_based_barrier
+    dist.distributed_c10d._store_based_barrier = lambda rank, store, *others, **options: barrier(rank, Slow(store), *others, **options)
 dist.init_process_group("crimp")
 rank, ranks = dist.get_rank(), dist.get_world_size()
 if way == "place":
     dist.destroy_process_group()
     raises("a rank", lambda: dist.init_process_group("crimp", rank=ranks - 1 - rank, world_size=ranks), f"rank is {ranks - 1 - rank}, but MPI says {rank}")
     raises("a size", lambda: dist.init_process_group("crimp", rank=rank, world_size=ranks + 1), f"world_size is {ranks + 1}, but MPI says {ranks}")
+if way == "hasty":
+    dist.destroy_process_group()
 if way == "late":
     if rank == 1:
         raise SystemError("others wait for this rank")

@@ -62,12 +62,17 @@ def _reachable(addresses, port):
                        "MASTER_PORT for all ranks")
 
 
+_served = []  # by rank 0 until MPI ends: a group that it destroys at once may be one that others are still making
+
+
 def _store(rank, ranks, one_host, timeout):
     options = dict(timeout=timeout, wait_for_workers=False)
     given = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     if all(given):
         return dist.TCPStore(given[0], int(given[1]), ranks, rank == 0, **options)
     store = dist.TCPStore("127.0.0.1", 0, ranks, True, **options) if rank == 0 else None
+    if store:
+        _served.append(store)
     mine = " ".join([str(store.port), *(["127.0.0.1"] if one_host else _c10d.addresses())]) if rank == 0 else ""
     port, *addresses = _c10d.share(mine).split()
     return store or dist.TCPStore(_reachable(addresses, int(port)), int(port), ranks, False, **options)
