@@ -5,6 +5,7 @@ padding. So a parameter has a piece for each rank, and a piece is a tensor of it
 """
 import contextlib
 import functools
+import inspect
 import warnings
 import weakref
 
@@ -13,15 +14,16 @@ from torch.distributed.fsdp import FSDPModule
 
 from crimp.names import is_automatic, is_ours, label, named, prefix_in_group
 
-# What is read of FSDP2 beyond its documented interface, in PyTorch 2.6 to 2.15: parameters' names, sizes and modules, where names are
-# given, and the function that reduces a group.
+# What is read of FSDP2 beyond its documented interface, as it is in PyTorch 2.6 and 2.15: parameters' names, sizes and modules, where
+# names are given, and the function that reduces a group.
 _OF_PARAMETER = ("_param_fqn", "_module_info", "padded_sharded_param_size")
+_OF_REDUCE = {"fsdp_params", "unsharded_grads", "reduce_scatter_group", "all_reduce_group"}
 try:
     from torch.distributed.fsdp._common_utils import clean_tensor_name
     from torch.distributed.fsdp._fully_shard import _fsdp_param_group as _groups
     from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
-    _known = hasattr(FSDPState, "_init_fqns") and hasattr(_groups, "foreach_reduce")
-except ImportError:
+    _known = hasattr(FSDPState, "_init_fqns") and _OF_REDUCE <= set(inspect.signature(_groups.foreach_reduce).parameters)
+except (ImportError, AttributeError):
     _known = False
 _names_of = weakref.WeakKeyDictionary()  # module -> _Names of the model that it is in
 
@@ -90,17 +92,21 @@ def patch():
     @functools.wraps(begin)
     def _init_fqns(self):
         begin(self)
-        if self._crimp_names:
+        if getattr(self, "_crimp_names", False):  # a state may be older than this import
             _know(self._modules[0])
 
+    signature = inspect.signature(reduce)
+
     @functools.wraps(reduce)
-    def foreach_reduce(parameters, gradients, scatter_group, *others, **kwargs):
-        if scatter_group is not None:
-            names = _label_for(parameters, gradients, scatter_group, scatter_group.size())
-        else:  # replicate has a group that sums, the ninth argument, in place of it
-            names = _label_for(parameters, gradients, others[5], 1)
+    def foreach_reduce(*args, **kwargs):
+        given = signature.bind(*args, **kwargs).arguments
+        group, parameters, gradients = given["reduce_scatter_group"], given["fsdp_params"], given["unsharded_grads"]
+        if group is not None:
+            names = _label_for(parameters, gradients, group, group.size())
+        else:  # replicate sums whole parameters
+            names = _label_for(parameters, gradients, given["all_reduce_group"], 1)
         with named(names) if names is not None else contextlib.nullcontext():
-            return reduce(parameters, gradients, scatter_group, *others, **kwargs)
+            return reduce(*args, **kwargs)
 
     FSDPState.__init__, FSDPState._init_fqns, _groups.foreach_reduce = __init__, _init_fqns, foreach_reduce
     return None

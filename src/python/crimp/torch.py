@@ -62,7 +62,9 @@ def _reachable(addresses, port):
                        "MASTER_PORT for all ranks")
 
 
-_served = []  # by rank 0 until MPI ends: a group that it destroys at once may be one that others are still making
+# Stores of rank 0's, until MPI ends: a group that it destroys at once may be one that others are still making. Not those at a port of the program's, which its next
+# group may want.
+_served = []
 
 
 def _store(rank, ranks, one_host, timeout):
