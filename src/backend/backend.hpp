@@ -7,8 +7,10 @@
 // finish_*() of it throws as well or returns; nothing blocks for ever.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <span>
 
+#include "backend/shared_slots.hpp"
 #include "codec/payload.hpp"
 #include "memory/memory_resource.hpp"
 
@@ -97,6 +99,11 @@ class Backend {
   // For codecs whose payloads are summed as integers, on what is in memory(); null where it has none. They live as long
   // as the backend.
   virtual SumSteps* sum_steps(const Codec&) { return nullptr; }
+
+  // The device that memory() belongs to, by its number in this process; -1: it is the host's.
+  virtual int device() const { return -1; }
+  // A slot of so many floats in memory(), for the ranks of a node; null where that is the host's.
+  virtual std::unique_ptr<SharedSlots> shared_slots(std::uint64_t) { return nullptr; }
 };
 
 }  // namespace crimp

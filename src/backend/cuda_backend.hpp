@@ -42,6 +42,8 @@ class CudaBackend final : public Backend {
   void begin(bool everything) override;
   void synchronize() override;
   SumSteps* sum_steps(const Codec&) override;  // cuda_sum_steps.cpp
+  int device() const override { return device_; }
+  std::unique_ptr<SharedSlots> shared_slots(std::uint64_t floats) override;  // cuda_shared_slots.cpp
 
  private:
   // A job under way: where its result goes, and of an encoding its body.

@@ -70,7 +70,7 @@ ChosenParts repeat(Chooser& chooser, const CallPlan& plan, int ranks, const Call
 }
 
 ChosenParts choose(Chooser& chooser, const CallPlan& plan, Transport& transport, const PlainAllreduce& plain,
-                   const std::function<CodecCost(const PlannedPart&)>& time) {
+                   const std::function<CodecCost(const PlannedPart&)>& time, const std::function<Backend*()>& backend) {
   ChosenParts chosen;
   reserve(chosen, plan);
   bool early = false, trial = false;
@@ -83,7 +83,7 @@ ChosenParts choose(Chooser& chooser, const CallPlan& plan, Transport& transport,
       chosen.choices.push_back(chooser.choose(
           transport, part.query, plain,
           [&cost](const Codec& codec) { return cost(codec); },  // no more, or it is an allocation
-          &part != &plan.parts.front()));
+          &part != &plan.parts.front(), backend));
     } catch (const Error& e) {  // of memory for measuring all ranks say so alike
       if (e.code() != ErrorCode::out_of_memory) throw;
       chosen.pass = PassReason::memory;

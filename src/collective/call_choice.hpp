@@ -20,10 +20,11 @@ struct ChosenParts {
 };
 
 // Collective where something must be agreed or measured, which is a function of the calls so far. `time` gives this
-// rank's cost of a part's codec on values of the call, on demand. Nothing of the call has been sent when it returns or
-// throws.
+// rank's cost of a part's codec on values of the call, on demand; `backend`: as Chooser::choose() has it. Nothing of the
+// call has been sent when it returns or throws.
 ChosenParts choose(Chooser&, const CallPlan&, Transport&, const PlainAllreduce&,
-                   const std::function<CodecCost(const PlannedPart&)>& time);
+                   const std::function<CodecCost(const PlannedPart&)>& time,
+                   const std::function<Backend*()>& backend = {});
 
 // As a job before did (CRIMP_REPLAY); a part takes the codec's first algorithm where that says nothing of it (null), or
 // cannot be; then `*repeated` is false. Collective where nodes must be opened.

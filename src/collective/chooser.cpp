@@ -110,7 +110,10 @@ Choice Chooser::forced(const ChoiceQuery& query, int ranks) {
   const auto first = [&](int among) { return insist([&] { return first_algorithm(codec, among); }); };
   if (runs && entry->plan)
     return {.algorithm = entry->algorithm, .why = "CRIMP_ALGORITHM", .chunk_setting = chunk(entry->algorithm)};
-  if (runs && nodes()) return {.algorithm = first(hierarchy_->nodes), .nodes = true, .why = "CRIMP_ALGORITHM"};
+  if (runs && nodes()) {
+    const Algorithm between = first(hierarchy_->nodes);
+    return {.algorithm = between, .nodes = true, .why = "CRIMP_ALGORITHM", .chunk_setting = chunk(between)};
+  }
   const Algorithm only = first(ranks);
   return {.algorithm = only,
           .why = runs ? "no nodes of several ranks" : "CRIMP_ALGORITHM cannot run the codec",
@@ -132,7 +135,8 @@ std::vector<Choice> Chooser::candidates_for(const Measured& codec, const ChoiceQ
 }
 
 Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const PlainAllreduce& plain,
-                       const std::function<CodecCost(const Codec&)>& time, bool same_call) {
+                       const std::function<CodecCost(const Codec&)>& time, bool same_call,
+                       const std::function<Backend*()>& backend) {
   if (!same_call) counted_ = false;
   if (forced_ != "auto") return forced(query, transport.size());
   if (const Algorithm only = insist([&] { return first_algorithm(*query.codec, transport.size()); });
@@ -157,7 +161,7 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
   bool measured = false;
   if (network_.plain.empty()) {
     network_ = measure_network(transport, plain);
-    if (nodes()) hierarchy_model_ = measure_hierarchy(transport, *hierarchy_);
+    if (nodes()) hierarchy_model_ = measure_hierarchy(transport, *hierarchy_, backend ? backend() : nullptr);
     if (!hierarchy_model_) hierarchy_ = nullptr;
     ++measurements_;
     measured = true;

@@ -30,9 +30,11 @@ class Chooser {
   explicit Chooser(const std::string& forced) : forced_(forced) {}
   // Collective where something must be agreed or measured, which is a function of the calls so far. `time` gives this
   // rank's cost of the query's codec, or of its halves, on values of the call, on demand. same_call: it has been asked
-  // before in this call, for another codec.
+  // before in this call, for another codec. `backend`: where this rank has its values, likewise on demand; nothing, or
+  // null: in host memory.
   Choice choose(Transport&, const ChoiceQuery&, const PlainAllreduce&,
-                const std::function<CodecCost(const Codec&)>& time, bool same_call = false);
+                const std::function<CodecCost(const Codec&)>& time, bool same_call = false,
+                const std::function<Backend*()>& backend = {});
   // How long the call took that choose() made this choice for. Not called: it failed.
   void took(const ChoiceQuery&, const Choice&, double s);
   // What choose() has said of a call is what it will say of the next one with the same query: plain MPI, and nothing is

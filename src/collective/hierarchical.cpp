@@ -1,5 +1,6 @@
 // The ranks of a node add their values exactly in shared memory, the leaders exchange compressed sums by any other
-// algorithm, all ranks copy the result. Only the leaders' values are encoded, so only they have residuals.
+// algorithm, all ranks copy the result. Only the leaders' values are encoded, so only they have residuals. The memory is
+// the host's, or, where all of them have their values on devices, the devices' (node_devices.hpp).
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -42,10 +43,20 @@ class NodeRoute final : public RoutePlan {
     encodes = nodes.leaders;
     owner_memory = encodes && between->owner_memory;
     sums_encoded = true;
+    any_backend = between->any_backend;
+    host_bodies = between->host_bodies;
   }
   std::unique_ptr<Exchange> exchange(Transport&, const CallBuffers&, Workers&, Trace*) const override;
   RouteBytes bytes(const std::vector<powersgd::Extents*>& extents) const override {
-    return {encodes ? between->bytes(extents).together + Arena::padded(part.count * sizeof(float)) : 0};
+    if (!encodes) return {};
+    RouteBytes needs = between->bytes(extents);
+    const std::uint64_t sums = Arena::padded(part.count * sizeof(float));
+    needs.together += sums;
+    needs.values += sums;
+    return needs;
+  }
+  void prepare(Backend& backend) const override {
+    if (encodes) between->prepare(backend);
   }
   std::uint64_t footprint() const override { return sizeof *this + between->footprint(); }
 
@@ -74,7 +85,7 @@ class InNodes final : public Exchange {
     if (thrown) throw Error(*thrown);
     if (result.flags || result.error) return result;
     const auto copying = Clock::now();
-    share_in_node(node_, *route_.part.layout, call_.out, call_.out, route_.part.count);
+    share(result);
     result.decode_s += noted("node copy", copying);
     return result;
   }
@@ -97,7 +108,9 @@ class InNodes final : public Exchange {
     mine.sequence = call_.sequence;
     mine.flags = call_.flags;
     mine.delay = call_.delay;
+    mine.device = call_.backend ? call_.backend->device() : -1;
     node_.barrier();
+    mine.failed = 0;  // of the last call, which nobody is in any more
     bool same = true;
     for (const auto& note : notes) {
       flags |= note.flags;
@@ -106,10 +119,42 @@ class InNodes final : public Exchange {
           same && note.count == notes[0].count && note.layout == notes[0].layout && note.sequence == notes[0].sequence;
     }
     // In memory of the leader's own: until all nodes are known to compress, its buffers stay as they are.
-    if (leads_ && call_.arena) sums = reinterpret_cast<float*>(call_.arena->take(route_.part.count * sizeof(float)));
-    if (same && !flags) sum_in_node(node_, call_.in, sums, route_.part.count);
+    if (leads_ && call_.arena)
+      sums = reinterpret_cast<float*>((call_.values ? call_.values : call_.arena)->take(route_.part.count * sizeof(float)));
+    if (same && !flags && !sum(sums)) flags |= kFlagNoMemory;  // a device failed, so the values are not there
     result.encode_s = noted("node sum", begin);
     return same;
+  }
+
+  MemoryResource& memory() const { return call_.backend ? call_.backend->memory() : host_memory(); }
+  // Work on the values that the backend was given is done.
+  void settle() const {
+    Attempts attempt;
+    attempt([&] {
+      if (call_.backend) call_.backend->synchronize();
+    });
+    if (attempt.failed) node_.notes()[static_cast<std::size_t>(node_.rank())].failed = 1;
+  }
+
+  // Of the leader: whether all ranks' values are in `sums`. The others hear it from it.
+  bool sum(float* sums) {
+    const std::uint64_t count = route_.part.count;
+    settle();
+    on_devices_ = node_.devices.open(node_, call_.backend, std::min(count, route_.chunk));
+    const std::optional<Error> failed = on_devices_ ? node_.devices.sum(node_, call_.in, sums, count)
+                                                    : sum_in_node(node_, call_.in, sums, count, memory());
+    const auto notes = node_.notes();
+    return !failed && std::none_of(notes.begin(), notes.end(), [](const Node::Note& n) { return n.failed != 0; });
+  }
+
+  // What fails here fails behind the exchange: an error of this rank's, or of those that it hands them on to.
+  void share(CollectiveResult& result) {
+    const std::uint64_t count = route_.part.count;
+    const Layout& layout = *route_.part.layout;
+    settle();
+    std::optional<Error> failed = on_devices_ ? node_.devices.share(node_, layout, call_.out, call_.out, count)
+                                              : share_in_node(node_, layout, call_.out, call_.out, count, memory());
+    if (failed) result.error = std::move(failed);
   }
 
   // The exchange between the leaders.
@@ -167,6 +212,7 @@ class InNodes final : public Exchange {
   Trace* trace_;
   Node& node_;
   const bool leads_;
+  bool on_devices_ = false;  // the node's values go through slots in their memory
 };
 
 std::unique_ptr<Exchange> NodeRoute::exchange(Transport&, const CallBuffers& call, Workers& workers,
@@ -206,44 +252,60 @@ std::uint64_t least_node_memory(int ranks) { return 2 * static_cast<std::uint64_
 
 // Sums form in the leader's slot of a turn. While it takes them away, the others may already fill their slots of that
 // turn again.
-void sum_in_node(Node& node, const float* in, float* sums, std::uint64_t count) {
+std::optional<Error> sum_in_node(Node& node, const float* in, float* sums, std::uint64_t count,
+                                 MemoryResource& memory) {
   const auto n = static_cast<std::uint64_t>(node.size()), mine = static_cast<std::uint64_t>(node.rank()),
              block = block_of(node);
+  Attempts attempt;
   const auto turn_of = [&](std::uint64_t b) { return node.memory().data() + b % 2 * n * block; };
   const auto take = [&](std::uint64_t b) {
     const std::uint64_t at = b * block;
-    if (mine == 0) std::memcpy(sums + at, turn_of(b), std::min(block, count - at) * sizeof(float));
+    if (mine == 0)
+      attempt([&] { memory.write(sums + at, turn_of(b), std::min(block, count - at) * sizeof(float)); });
+  };
+  const auto meet = [&] {
+    if (attempt.failed) node.notes()[mine].failed = 1;
+    node.barrier();
   };
   const std::uint64_t blocks = div_up(count, block);
   for (std::uint64_t b = 0; b < blocks; ++b) {
     const std::uint64_t at = b * block, length = std::min(block, count - at);
     float* const turn = turn_of(b);
-    std::memcpy(turn + mine * block, in + at, length * sizeof(float));
-    node.barrier();
+    attempt([&] { memory.read(turn + mine * block, in + at, length * sizeof(float)); });
+    meet();
     if (b > 0) take(b - 1);
     const std::uint64_t from = length * mine / n, to = length * (mine + 1) / n;
     for (std::uint64_t r = 1; r < n; ++r)
       for (std::uint64_t i = from; i < to; ++i) turn[i] += turn[r * block + i];
   }
-  node.barrier();
+  meet();
   if (blocks > 0) take(blocks - 1);
+  return attempt.failed;
 }
 
-void share_in_node(Node& node, const Layout& layout, const float* sums, float* out, std::uint64_t count) {
+std::optional<Error> share_in_node(Node& node, const Layout& layout, const float* sums, float* out, std::uint64_t count,
+                                   MemoryResource& memory) {
   const std::uint64_t most = static_cast<std::uint64_t>(node.size()) * block_of(node);
+  Attempts attempt;
   auto segment = layout.segments.begin();
   for (std::uint64_t at = 0, b = 0; at < count; at += most, ++b) {
     const std::uint64_t end = std::min(count, at + most);
     float* const turn = node.memory().data() + b % 2 * most;
-    if (node.rank() == 0) std::memcpy(turn, sums + at, (end - at) * sizeof(float));
+    if (node.rank() == 0) {
+      attempt([&] { memory.read(turn, sums + at, (end - at) * sizeof(float)); });
+      if (attempt.failed) node.notes()[0].failed = 1;
+    }
     node.barrier();
     if (node.rank() == 0) continue;
     for (; segment != layout.segments.end(); ++segment) {
       const std::uint64_t from = std::max(at, segment->offset), to = std::min(end, segment->offset + segment->count);
-      if (segment->summed() && from < to) std::memcpy(out + from, turn + (from - at), (to - from) * sizeof(float));
+      if (segment->summed() && from < to)
+        attempt([&] { memory.write(out + from, turn + (from - at), (to - from) * sizeof(float)); });
       if (segment->offset + segment->count > end) break;
     }
+    if (node.notes()[0].failed) attempt([] { throw not_handed_on(); });
   }
+  return attempt.failed;
 }
 
 AlgorithmEntry hierarchical_algorithm() {

@@ -1,6 +1,7 @@
 #include "collective/measure.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <array>
 #include <new>
 
@@ -232,7 +233,7 @@ CodecCost measure_codec(Transport& transport, const Codec& codec, const std::fun
           .launch_s = all[5]};
 }
 
-std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy& h) {
+std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy& h, Backend* values) {
   HierarchyModel model;
   double failed = 0;
   try {
@@ -258,19 +259,34 @@ std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy&
   double ranks = h.node->size();
   agree_on_largest(all, {&ranks, 1});
   model.node.ranks = static_cast<int>(ranks);
-  std::vector<float> values, sums;
+  // Through devices a node's sum takes long to begin and then little: what begins is of the barriers' share.
+  MemoryResource& memory = values ? values->memory() : host_memory();
+  Memory in, sums;
+  double host = 1;
   const bool had = agreed_success(all, "measure_node", [&] {
-    values.resize(kNodeSample);
-    sums.resize(kNodeSample);
+    for (Memory* of : {&in, &sums}) {
+      *of = Memory((values ? kDeviceSample : kNodeSample) * sizeof(float), memory);
+      if (!values) std::memset(of->data(), 0, of->bytes());  // pages that are not touched are one page of zeros
+    }
   });
   if (!had) return {};
-  const auto layout = Layout::unknown(kNodeSample);
-  model.node.barrier_s = agreed_time(all, kRepeats, [&] { h.node->barrier(); });
-  const double took = agreed_time(all, kRepeats, [&] {
-    sum_in_node(*h.node, values.data(), sums.data(), kNodeSample);
-    share_in_node(*h.node, *layout, sums.data(), values.data(), kNodeSample);
-  });
-  model.node.byte_s = std::max(0.0, took - 2 * model.node.barrier_s) / (kNodeSample * sizeof(float));
+  h.node->notes()[static_cast<std::size_t>(h.node->rank())].device = values ? values->device() : -1;
+  h.node->barrier();
+  const bool on_devices = h.node->devices.open(*h.node, values, kDeviceSample);
+  host = on_devices ? 0 : 1;
+  agree_on_largest(all, {&host, 1});
+  const std::uint64_t sample = host != 0 ? kNodeSample : kDeviceSample;
+  const auto layout = Layout::unknown(sample);
+  auto* const from = reinterpret_cast<float*>(in.data());
+  auto* const to = reinterpret_cast<float*>(sums.data());
+  const auto sum = [&](std::uint64_t count) {
+    if (on_devices) h.node->devices.sum(*h.node, from, to, count), h.node->devices.share(*h.node, *layout, to, from, count);
+    else sum_in_node(*h.node, from, to, count, memory), share_in_node(*h.node, *layout, to, from, count, memory);
+  };
+  model.node.barrier_s =
+      host != 0 ? agreed_time(all, kRepeats, [&] { h.node->barrier(); }) : agreed_time(all, kRepeats, [&] { sum(1); }) / 3;
+  const double took = agreed_time(all, kRepeats, [&] { sum(sample); });
+  model.node.byte_s = std::max(0.0, took - (host != 0 ? 2 : 3) * model.node.barrier_s) / static_cast<double>(sample * sizeof(float));
   return model;
 }
 

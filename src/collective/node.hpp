@@ -5,7 +5,9 @@
 #include <span>
 #include <vector>
 
+#include "collective/node_devices.hpp"
 #include "core/types.hpp"
+#include "memory/memory_resource.hpp"
 #include "schedule/delay_control.hpp"
 
 namespace crimp {
@@ -20,6 +22,10 @@ class Node {
     std::uint32_t sequence = 0;
     std::uint8_t flags = 0;  // WireFlag
     DelayNote delay;         // CallBuffers'
+    int device = -1;         // where its values lie (Backend::device)
+    std::uint8_t failed = 0;  // it has no values to add, or none of the sums
+    std::uint8_t has_slot = 0, has_slots = 0;  // of NodeDevices: its own, and all
+    SharedSlots::Handle slot = {};
     // The leader's, of the exchange: flags of all nodes, and the error, -1 for none.
     std::uint8_t all_flags = 0;
     DelayNote all_delays;
@@ -37,6 +43,8 @@ class Node {
   // Collective over the node; what was written before is seen behind. What a rank's other messages need goes on while
   // it waits.
   virtual void barrier() = 0;
+
+  NodeDevices devices;
 };
 
 class Transport;
@@ -57,9 +65,13 @@ bool useful(const std::vector<std::vector<int>>& nodes);
 // Floats of node memory: what is asked for, and the least that works.
 std::uint64_t node_memory(int ranks);
 std::uint64_t least_node_memory(int ranks);
-// Collective over the node: its ranks' values added in rank order, to the leader's `sums` (elsewhere not looked at).
-void sum_in_node(Node&, const float* in, float* sums, std::uint64_t count);
-// Collective over the node: the leader's sums to the other ranks' `out`, where the layout's segments are summed.
-void share_in_node(Node&, const Layout&, const float* sums, float* out, std::uint64_t count);
+// Collective over the node: its ranks' values added in rank order, to the leader's `sums` (elsewhere not looked at). Both
+// lie in `memory`. What fails on this rank is returned, and noted for the others.
+std::optional<Error> sum_in_node(Node&, const float* in, float* sums, std::uint64_t count,
+                                 MemoryResource& memory = host_memory());
+// Collective over the node: the leader's sums to the other ranks' `out`, where the layout's segments are summed. Returns
+// what keeps this rank from having them, or from handing them on.
+std::optional<Error> share_in_node(Node&, const Layout&, const float* sums, float* out, std::uint64_t count,
+                                   MemoryResource& memory = host_memory());
 
 }  // namespace crimp

@@ -81,24 +81,34 @@ CodecCost CallValues::time(const PartPlan& part, std::uint64_t elements) {
   const std::size_t element = size_of(request_.dtype);
   const char* from = static_cast<const char*>(request_.send) + longest->offset * element;
   std::vector<char> here;
-  bool kernels = false;
   if (from_.on_device()) {
     const DeviceAccess at(from_);
     at.synchronize(request_.synchronize_all);
     here.resize(values.size() * element);
     at.read(here.data(), from, here.size());
     from = here.data();
-    kernels = at.why_no_kernels().empty() && !scratch_.gives_up(from_.device_index);
   }
   widen(request_.dtype, from, values.data(), values.size());
-  if (kernels) try {
-      Backend& there = *scratch_.device_at(from_.device_index).backend;
-      if (there.runs(*part.codec)) return time_codec(*part.codec, values, elements, there);
-    } catch (const Error& e) {
-      if (e.code() != ErrorCode::out_of_memory) throw;
-      scratch_.give_up(from_.device_index);
-    }
+  try {
+    Backend* const there = kernels();
+    if (there && there->runs(*part.codec)) return time_codec(*part.codec, values, elements, *there);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::out_of_memory) throw;
+    scratch_.give_up(from_.device_index);
+  }
   return time_codec(*part.codec, values, elements, scratch_.host);
+}
+
+Backend* CallValues::kernels() noexcept {
+  if (!from_.on_device()) return nullptr;
+  try {
+    const DeviceAccess at(from_);
+    if (!at.why_no_kernels().empty() || scratch_.gives_up(from_.device_index)) return nullptr;
+    return scratch_.device_at(from_.device_index).backend.get();
+  } catch (const std::exception&) {  // known where it matters
+    scratch_.give_up(from_.device_index);
+    return nullptr;
+  }
 }
 
 Sketch CallValues::sketch() const {

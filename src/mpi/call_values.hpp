@@ -56,6 +56,8 @@ class CallValues {
 
   // What a codec costs this rank, on values of the call.
   CodecCost time(const PartPlan&, std::uint64_t elements);
+  // Of the device that has the values, where its kernels can be used now; else null.
+  Backend* kernels() noexcept;
   // A sketch of the values, before anything below.
   Sketch sketch() const;
   // Before anything below. `packed` bytes of host memory are wanted besides. Where the device has no memory for kernels

@@ -126,7 +126,8 @@ ChosenParts Session::choose_parts(const CallPlan& plan, Transport& transport, Ca
   const auto choose_now = [&] {
     return choose(
         chooser_, plan, transport, [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); },
-        [&](const PlannedPart& part) { return values.time(part.plan, part.query.count); });
+        [&](const PlannedPart& part) { return values.time(part.plan, part.query.count); },
+        [&values] { return values.kernels(); });
   };
   return recorded_.choose(chooser_, plan, size_,
                           [&choose_now] { return choose_now(); });  // no more, or it is an allocation

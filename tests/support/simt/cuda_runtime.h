@@ -41,6 +41,8 @@ enum cudaError_t {
   cudaErrorInsufficientDriver = 35,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
+  cudaErrorDeviceUninitialized = 201,
+  cudaErrorMapBufferObjectFailed = 205,
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
@@ -87,7 +89,7 @@ enum cudaFuncAttribute {
 inline constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1, cudaEventDefault = 0,
                           cudaEventBlockingSync = 1, cudaEventDisableTiming = 2, cudaHostAllocDefault = 0,
                           cudaHostAllocPortable = 1, cudaHostAllocMapped = 2, cudaHostRegisterDefault = 0,
-                          cudaHostRegisterPortable = 1, cudaMemAttachGlobal = 1;
+                          cudaHostRegisterPortable = 1, cudaMemAttachGlobal = 1, cudaIpcMemLazyEnablePeerAccess = 1;
 inline constexpr int cudaInvalidDeviceId = -2;
 
 using cudaStream_t = struct CUstream_st*;
@@ -95,6 +97,9 @@ using cudaEvent_t = struct CUevent_st*;
 using cudaGraph_t = struct CUgraph_st*;
 using cudaGraphNode_t = struct CUgraphNode_st*;
 using cudaHostFn_t = void (*)(void*);
+struct cudaIpcMemHandle_t {
+  char reserved[64];
+};
 struct cudaPointerAttributes {
   cudaMemoryType type;
   int device;
@@ -162,6 +167,9 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 
 cudaError_t cudaMalloc(void**, std::size_t);
 cudaError_t cudaFree(void*);
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t*, void*);
+cudaError_t cudaIpcOpenMemHandle(void**, cudaIpcMemHandle_t, unsigned flags);
+cudaError_t cudaIpcCloseMemHandle(void*);
 cudaError_t cudaMallocHost(void**, std::size_t);
 cudaError_t cudaHostAlloc(void**, std::size_t, unsigned flags);
 cudaError_t cudaFreeHost(void*);

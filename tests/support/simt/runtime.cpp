@@ -1,9 +1,11 @@
 // The CUDA runtime's memory, streams, events and errors, on the host. Every stream is a queue that runs when somebody
 // waits for it.
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <deque>
@@ -82,6 +84,9 @@ struct Allocation {
   unsigned char *begin, *pages;  // the user's bytes end within 16 of the last page's end
   std::size_t bytes, page_bytes;
   Context* context;
+  int descriptor = -1;                   // where it is shared with other processes
+  bool imported = false;                 // it is another process's
+  std::atomic<int>* importers = nullptr;  // in a page behind it
 };
 struct HostRange {
   std::size_t bytes;
@@ -563,6 +568,8 @@ const char* cudaGetErrorName(cudaError_t e) {
     SIMT_NAME(cudaErrorInsufficientDriver)
     SIMT_NAME(cudaErrorNoDevice)
     SIMT_NAME(cudaErrorInvalidDevice)
+    SIMT_NAME(cudaErrorDeviceUninitialized)
+    SIMT_NAME(cudaErrorMapBufferObjectFailed)
     SIMT_NAME(cudaErrorInvalidResourceHandle)
     SIMT_NAME(cudaErrorNotReady)
     SIMT_NAME(cudaErrorIllegalAddress)
@@ -644,23 +651,42 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   return cudaSuccess;
 }
 
+namespace {
+// Addresses are not used again, so that what is freed stays out of reach. An untouched page before and behind.
+unsigned char* take_addresses(std::size_t page_bytes) {
+  if (!arena) {
+    void* reserved = mmap(nullptr, kReserve, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (reserved == MAP_FAILED) return nullptr;
+    arena = arena_next = static_cast<unsigned char*>(reserved);
+  }
+  catch_faults();
+  if (static_cast<std::size_t>(arena + kReserve - arena_next) < page_bytes + 2 * kPage) return nullptr;
+  unsigned char* pages = arena_next + kPage;
+  arena_next = pages + page_bytes;
+  return pages;
+}
+std::atomic<int>* map_importers(int descriptor, std::size_t page_bytes) {
+  void* p = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, static_cast<off_t>(page_bytes));
+  return p == MAP_FAILED ? nullptr : static_cast<std::atomic<int>*>(p);
+}
+bool map_pages(unsigned char* pages, std::size_t page_bytes, int descriptor) {
+  return mmap(pages, page_bytes, opened ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_SHARED | MAP_FIXED, descriptor, 0) !=
+         MAP_FAILED;
+}
+void unmap(const Allocation& a) {
+  mmap(a.pages, a.page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  if (a.importers) munmap(a.importers, kPage);
+  if (a.descriptor >= 0) ::close(a.descriptor);
+}
+}  // namespace
 cudaError_t cudaMalloc(void** p, std::size_t bytes) {
   SIMT_UNSAFE("cudaMalloc");
   *p = nullptr;
   if (bytes == 0) return cudaSuccess;
   if (bytes > device_limit || device_used > device_limit - bytes) return result(cudaErrorMemoryAllocation);
-  if (!arena) {
-    void* reserved = mmap(nullptr, kReserve, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (reserved == MAP_FAILED) return result(cudaErrorMemoryAllocation);
-    arena = arena_next = static_cast<unsigned char*>(reserved);
-  }
-  catch_faults();
-  // Addresses are not used again, so that what is freed stays out of reach. An untouched page before and behind.
   const std::size_t page_bytes = (bytes + kPage - 1) / kPage * kPage;
-  if (static_cast<std::size_t>(arena + kReserve - arena_next) < page_bytes + 2 * kPage)
-    return result(cudaErrorMemoryAllocation);
-  unsigned char* pages = arena_next + kPage;
-  arena_next = pages + page_bytes;
+  unsigned char* const pages = take_addresses(page_bytes);
+  if (!pages) return result(cudaErrorMemoryAllocation);
   mprotect(pages, page_bytes, PROT_READ | PROT_WRITE);
   unsigned char* begin = pages + page_bytes - (bytes + 15) / 16 * 16;
   std::memset(pages, kCanary, static_cast<std::size_t>(begin - pages));
@@ -681,10 +707,86 @@ cudaError_t cudaFree(void* p) {
     report("cudaFree of a pointer that cudaMalloc did not return or that is free already");
     return result(cudaErrorInvalidValue);
   }
+  if (it->second.imported) {
+    report("cudaFree of memory that cudaIpcOpenMemHandle returned");
+    return result(cudaErrorInvalidValue);
+  }
   drain_all();
-  madvise(it->second.pages, it->second.page_bytes, MADV_DONTNEED);
-  mprotect(it->second.pages, it->second.page_bytes, PROT_NONE);
+  if (it->second.importers && *it->second.importers > 0)
+    report("cudaFree of memory that another process has mapped by its handle: " + text_of(it->second, p));
+  unmap(it->second);
   device_used -= it->second.bytes;
+  device_memory.erase(it);
+  return cudaSuccess;
+}
+
+namespace {
+// What is in a cudaIpcMemHandle_t.
+struct SharedPlace {
+  pid_t process;
+  int descriptor;
+  std::size_t bytes, page_bytes;
+  std::ptrdiff_t begin;
+};
+static_assert(sizeof(SharedPlace) <= sizeof(cudaIpcMemHandle_t));
+}  // namespace
+// From the first time on its pages are those of a file that other processes can map.
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* p) {
+  SIMT_UNSAFE("cudaIpcGetMemHandle");
+  const auto it = device_memory.find(static_cast<unsigned char*>(p));
+  if (it == device_memory.end() || it->second.imported) {
+    report("cudaIpcGetMemHandle of a pointer that cudaMalloc did not return");
+    return result(cudaErrorInvalidValue);
+  }
+  Allocation& a = it->second;
+  if (a.descriptor < 0) {
+    drain_all();
+    const int descriptor = memfd_create("simt", MFD_CLOEXEC);
+    const Open opened_now;
+    if (descriptor < 0 || ftruncate(descriptor, static_cast<off_t>(a.page_bytes + kPage)) != 0 ||
+        pwrite(descriptor, a.pages, a.page_bytes, 0) != static_cast<ssize_t>(a.page_bytes) ||
+        !map_pages(a.pages, a.page_bytes, descriptor))
+      return result(cudaErrorMemoryAllocation);
+    a.descriptor = descriptor;
+    a.importers = map_importers(descriptor, a.page_bytes);
+  }
+  const SharedPlace place{getpid(), a.descriptor, a.bytes, a.page_bytes, a.begin - a.pages};
+  *handle = {};
+  std::memcpy(handle, &place, sizeof place);
+  return cudaSuccess;
+}
+cudaError_t cudaIpcOpenMemHandle(void** p, cudaIpcMemHandle_t handle, unsigned flags) {
+  SIMT_UNSAFE("cudaIpcOpenMemHandle");
+  *p = nullptr;
+  SharedPlace place;
+  std::memcpy(&place, &handle, sizeof place);
+  if (flags != cudaIpcMemLazyEnablePeerAccess) return result(cudaErrorInvalidValue);
+  if (place.process == getpid()) return result(cudaErrorDeviceUninitialized);  // as the real one has it
+  const std::string path = "/proc/" + std::to_string(place.process) + "/fd/" + std::to_string(place.descriptor);
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) return result(cudaErrorMapBufferObjectFailed);
+  unsigned char* const pages = take_addresses(place.page_bytes);
+  if (!pages || !map_pages(pages, place.page_bytes, descriptor)) {
+    ::close(descriptor);
+    return result(cudaErrorMapBufferObjectFailed);
+  }
+  Allocation a{pages + place.begin, pages, place.bytes, place.page_bytes, here(), descriptor, true,
+               map_importers(descriptor, place.page_bytes)};
+  if (a.importers) ++*a.importers;
+  device_memory[a.begin] = a;
+  *p = a.begin;
+  return cudaSuccess;
+}
+cudaError_t cudaIpcCloseMemHandle(void* p) {
+  SIMT_UNSAFE("cudaIpcCloseMemHandle");
+  const auto it = device_memory.find(static_cast<unsigned char*>(p));
+  if (it == device_memory.end() || !it->second.imported) {
+    report("cudaIpcCloseMemHandle of a pointer that cudaIpcOpenMemHandle did not return");
+    return result(cudaErrorInvalidValue);
+  }
+  drain_all();
+  if (it->second.importers) --*it->second.importers;
+  unmap(it->second);
   device_memory.erase(it);
   return cudaSuccess;
 }

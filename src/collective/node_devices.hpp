@@ -1,0 +1,62 @@
+// A node whose ranks all have a call's values in memory of devices: they add and hand on sums through slots that they
+// share (backend/shared_slots.hpp), with the bits of a sum in the host's memory.
+//
+// Values pass in blocks, twice as many floats as a block has are in a slot. Where slots cannot be had, on any of the
+// node's ranks, it goes without for some calls, twice as many each time.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "backend/shared_slots.hpp"
+#include "core/error.hpp"
+
+namespace crimp {
+
+class Backend;
+class Node;
+struct Layout;
+
+class NodeDevices {
+ public:
+  // Floats of a block at most: 32 MiB of a device for a slot.
+  static constexpr std::uint64_t kMostBlock = std::uint64_t{4} << 20;
+  // Collective over the node, whose ranks have noted their devices: whether its values go through slots with room for
+  // such a block. The same on all of them.
+  bool open(Node&, Backend* backend, std::uint64_t block);
+  // As sum_in_node() and share_in_node(), where open() has said so.
+  std::optional<Error> sum(Node&, const float* in, float* sums, std::uint64_t count);
+  std::optional<Error> share(Node&, const Layout&, const float* sums, float* out, std::uint64_t count);
+
+ private:
+  bool make(Node&, Backend&);
+  std::vector<int> devices_;  // of the ranks; of the slots, or of the last failure
+  std::unique_ptr<SharedSlots> slots_;
+  std::uint64_t block_ = 0;
+  int left_ = 0, next_ = 8;  // calls that go without
+};
+
+// Work that may fail while other ranks wait: what fails is kept, what would follow is left out.
+class Attempts {
+ public:
+  template <class Work>
+  void operator()(Work&& work) {
+    if (!failed) try {
+        work();
+      } catch (const Error& e) {
+        fail(e.code(), e.what());
+      } catch (const std::exception& e) {
+        fail(ErrorCode::out_of_memory, e.what());
+      }
+  }
+  std::optional<Error> failed;
+
+ private:
+  void fail(ErrorCode, const char* what);
+};
+
+// What a rank says to whom another one's failure leaves without the sums.
+Error not_handed_on();
+
+}  // namespace crimp
