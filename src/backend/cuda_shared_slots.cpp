@@ -132,8 +132,8 @@ class CudaSharedSlots final : public SharedSlots {
   // Ranks that are threads of one process.
   float* within(const Address& a) const {
     if (a.device != device_)
-      throw Error(ErrorCode::device_failed,
-                  "ranks of one process have CUDA devices " + std::to_string(a.device) + " and " + std::to_string(device_));
+      throw Error(ErrorCode::device_failed, "ranks of one process have CUDA devices " + std::to_string(a.device) +
+                                                " and " + std::to_string(device_));
     return reinterpret_cast<float*>(static_cast<std::uintptr_t>(a.begin));
   }
   float* mapped(const Address& a, const Handle& bytes) const {

@@ -10,7 +10,7 @@ namespace crimp::cuda {
 namespace {
 
 constexpr unsigned kLanes = 256;
-constexpr int kAtOnce = 8;  // slots whose values a thread has on their way at once, through links between devices
+constexpr int kAtOnce = 8;  // slots that one launch adds
 
 struct Slots {
   const float* of[kAtOnce];

@@ -20,8 +20,8 @@ struct ChosenParts {
 };
 
 // Collective where something must be agreed or measured, which is a function of the calls so far. `time` gives this
-// rank's cost of a part's codec on values of the call, on demand; `backend`: as Chooser::choose() has it. Nothing of the
-// call has been sent when it returns or throws.
+// rank's cost of a part's codec on values of the call, on demand; `backend`: as Chooser::choose() has it. Nothing of
+// the call has been sent when it returns or throws.
 ChosenParts choose(Chooser&, const CallPlan&, Transport&, const PlainAllreduce&,
                    const std::function<CodecCost(const PlannedPart&)>& time,
                    const std::function<Backend*()>& backend = {});

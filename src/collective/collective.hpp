@@ -18,6 +18,8 @@ struct CollectiveResult {
   std::optional<Error> error;  // what was wrong with a payload; the exchange was still completed, `out` is undefined
   std::uint64_t sent_bytes = 0, received_bytes = 0;  // headers and bodies; received: from other ranks
   double encode_s = 0, wire_s = 0, decode_s = 0;     // wire: waiting, after what was hidden behind encode and decode
+  bool through_host =
+      false;  // algorithm hierarchical: this rank's values, which lie on a device, were added in host memory
 };
 
 // One rank's side of a collective under way: start() once, progress() as often as is liked, finish() once. A call that

@@ -1,6 +1,6 @@
 // The ranks of a node add their values exactly in shared memory, the leaders exchange compressed sums by any other
-// algorithm, all ranks copy the result. Only the leaders' values are encoded, so only they have residuals. The memory is
-// the host's, or, where all of them have their values on devices, the devices' (node_devices.hpp).
+// algorithm, all ranks copy the result. Only the leaders' values are encoded, so only they have residuals. The memory
+// is the host's, or, where all of them have their values on devices, the devices' (node_devices.hpp).
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -85,6 +85,7 @@ class InNodes final : public Exchange {
     if (thrown) throw Error(*thrown);
     if (result.flags || result.error) return result;
     const auto copying = Clock::now();
+    result.through_host = call_.backend && !on_devices_;
     share(result);
     result.decode_s += noted("node copy", copying);
     return result;
@@ -120,7 +121,8 @@ class InNodes final : public Exchange {
     }
     // In memory of the leader's own: until all nodes are known to compress, its buffers stay as they are.
     if (leads_ && call_.arena)
-      sums = reinterpret_cast<float*>((call_.values ? call_.values : call_.arena)->take(route_.part.count * sizeof(float)));
+      sums = reinterpret_cast<float*>(
+          (call_.values ? call_.values : call_.arena)->take(route_.part.count * sizeof(float)));
     if (same && !flags && !sum(sums)) flags |= kFlagNoMemory;  // a device failed, so the values are not there
     result.encode_s = noted("node sum", begin);
     return same;
@@ -260,8 +262,7 @@ std::optional<Error> sum_in_node(Node& node, const float* in, float* sums, std::
   const auto turn_of = [&](std::uint64_t b) { return node.memory().data() + b % 2 * n * block; };
   const auto take = [&](std::uint64_t b) {
     const std::uint64_t at = b * block;
-    if (mine == 0)
-      attempt([&] { memory.write(sums + at, turn_of(b), std::min(block, count - at) * sizeof(float)); });
+    if (mine == 0) attempt([&] { memory.write(sums + at, turn_of(b), std::min(block, count - at) * sizeof(float)); });
   };
   const auto meet = [&] {
     if (attempt.failed) node.notes()[mine].failed = 1;

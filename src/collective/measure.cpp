@@ -1,8 +1,8 @@
 #include "collective/measure.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <array>
+#include <cstring>
 #include <new>
 
 #include "codec/payload.hpp"
@@ -280,13 +280,15 @@ std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy&
   auto* const from = reinterpret_cast<float*>(in.data());
   auto* const to = reinterpret_cast<float*>(sums.data());
   const auto sum = [&](std::uint64_t count) {
-    if (on_devices) h.node->devices.sum(*h.node, from, to, count), h.node->devices.share(*h.node, *layout, to, from, count);
+    if (on_devices)
+      h.node->devices.sum(*h.node, from, to, count), h.node->devices.share(*h.node, *layout, to, from, count);
     else sum_in_node(*h.node, from, to, count, memory), share_in_node(*h.node, *layout, to, from, count, memory);
   };
-  model.node.barrier_s =
-      host != 0 ? agreed_time(all, kRepeats, [&] { h.node->barrier(); }) : agreed_time(all, kRepeats, [&] { sum(1); }) / 3;
+  model.node.barrier_s = host != 0 ? agreed_time(all, kRepeats, [&] { h.node->barrier(); })
+                                   : agreed_time(all, kRepeats, [&] { sum(1); }) / 3;
   const double took = agreed_time(all, kRepeats, [&] { sum(sample); });
-  model.node.byte_s = std::max(0.0, took - (host != 0 ? 2 : 3) * model.node.barrier_s) / static_cast<double>(sample * sizeof(float));
+  model.node.byte_s =
+      std::max(0.0, took - (host != 0 ? 2 : 3) * model.node.barrier_s) / static_cast<double>(sample * sizeof(float));
   return model;
 }
 

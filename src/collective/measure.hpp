@@ -34,8 +34,8 @@ struct HierarchyModel {
   NetworkModel leaders;
   NodeModel node;
 };
-// Collective over `all`. Empty on all ranks where one has no memory for it. `values`: where this rank has its values; null:
-// in host memory.
+// Collective over `all`. Empty on all ranks where one has no memory for it. `values`: where this rank has its values;
+// null: in host memory.
 std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy&, Backend* values = nullptr);
 
 }  // namespace crimp

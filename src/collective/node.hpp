@@ -20,10 +20,10 @@ class Node {
   struct Note {
     std::uint64_t count = 0, layout = 0;  // of the call that it is in
     std::uint32_t sequence = 0;
-    std::uint8_t flags = 0;  // WireFlag
-    DelayNote delay;         // CallBuffers'
-    int device = -1;         // where its values lie (Backend::device)
-    std::uint8_t failed = 0;  // it has no values to add, or none of the sums
+    std::uint8_t flags = 0;                    // WireFlag
+    DelayNote delay;                           // CallBuffers'
+    int device = -1;                           // where its values lie (Backend::device)
+    std::uint8_t failed = 0;                   // it has no values to add, or none of the sums
     std::uint8_t has_slot = 0, has_slots = 0;  // of NodeDevices: its own, and all
     SharedSlots::Handle slot = {};
     // The leader's, of the exchange: flags of all nodes, and the error, -1 for none.
@@ -65,12 +65,12 @@ bool useful(const std::vector<std::vector<int>>& nodes);
 // Floats of node memory: what is asked for, and the least that works.
 std::uint64_t node_memory(int ranks);
 std::uint64_t least_node_memory(int ranks);
-// Collective over the node: its ranks' values added in rank order, to the leader's `sums` (elsewhere not looked at). Both
-// lie in `memory`. What fails on this rank is returned, and noted for the others.
+// Collective over the node: its ranks' values added in rank order, to the leader's `sums` (elsewhere not looked at).
+// Both lie in `memory`. What fails on this rank is returned, and noted for the others.
 std::optional<Error> sum_in_node(Node&, const float* in, float* sums, std::uint64_t count,
                                  MemoryResource& memory = host_memory());
-// Collective over the node: the leader's sums to the other ranks' `out`, where the layout's segments are summed. Returns
-// what keeps this rank from having them, or from handing them on.
+// Collective over the node: the leader's sums to the other ranks' `out`, where the layout's segments are summed.
+// Returns what keeps this rank from having them, or from handing them on.
 std::optional<Error> share_in_node(Node&, const Layout&, const float* sums, float* out, std::uint64_t count,
                                    MemoryResource& memory = host_memory());
 

@@ -39,46 +39,49 @@ Error not_handed_on() {
 bool NodeDevices::open(Node& node, Backend* backend, std::uint64_t block) {
   const auto notes = node.notes();
   if (std::any_of(notes.begin(), notes.end(), [](const Node::Note& n) { return n.device < 0; })) return false;
-  constexpr int kMost = 4096;
+  constexpr std::size_t kMostKnown = 16;
+  constexpr int kMostLeft = 4096;
   block = round_up(std::clamp<std::uint64_t>(block, 1, kMostBlock), kLine);
-  const bool same = std::equal(notes.begin(), notes.end(), devices_.begin(), devices_.end(),
-                               [](const Node::Note& n, int device) { return n.device == device; });
-  if (same && slots_ && block_ >= block) return true;
-  if (same && left_ > 0) return --left_, false;
-  if (!same) next_ = 8;
-  slots_.reset();
-  block_ = block;
-  if (make(node, *backend)) return next_ = 8, true;
-  slots_.reset();
-  left_ = next_;
-  next_ = std::min(2 * next_, kMost);
+  Slots& slots = *insist([&] {
+    std::vector<int> devices;
+    for (const Node::Note& n : notes) devices.push_back(n.device);
+    if (known_.size() == kMostKnown && !known_.contains(devices)) known_.clear();
+    return &known_[std::move(devices)];
+  });
+  now_ = &slots;
+  if (slots.of && slots.block >= block) return true;
+  if (!slots.of && slots.left > 0) return --slots.left, false;
+  slots.of.reset();
+  slots.block = block;
+  if (make(node, *backend, slots)) return slots.next = 8, true;
+  slots.of.reset();
+  slots.left = slots.next;
+  slots.next = std::min(2 * slots.next, kMostLeft);
   return false;
 }
 
-bool NodeDevices::make(Node& node, Backend& backend) {
+bool NodeDevices::make(Node& node, Backend& backend, Slots& slots) {
   const auto notes = node.notes();
   Node::Note& mine = notes[static_cast<std::size_t>(node.rank())];
-  std::vector<SharedSlots::Handle> handles;
-  insist([&] { devices_.resize(notes.size()); });  // all ranks remember the same
   Attempts attempt;
-  attempt([&] {
-    handles.resize(notes.size());
-    slots_ = backend.shared_slots(2 * block_);
-    mine.slot = slots_->handle();
-  });
-  for (std::size_t r = 0; r < devices_.size(); ++r) devices_[r] = notes[r].device;
   const auto all = [&](std::uint8_t Node::Note::*step) {
     mine.*step = !attempt.failed;
     node.barrier();
     return std::all_of(notes.begin(), notes.end(), [&](const Node::Note& n) { return n.*step != 0; });
   };
-  const bool had = all(&Node::Note::has_slot) && [&] {
+  attempt([&] {
+    slots.of = backend.shared_slots(2 * slots.block);
+    mine.slot = slots.of->handle();
+  });
+  bool had = all(&Node::Note::has_slot);
+  if (had) {
     attempt([&] {
-      for (std::size_t r = 0; r < notes.size(); ++r) handles[r] = notes[r].slot;
-      slots_->open(handles);
+      std::vector<SharedSlots::Handle> handles;
+      for (const Node::Note& n : notes) handles.push_back(n.slot);
+      slots.of->open(handles);
     });
-    return all(&Node::Note::has_slots);
-  }();
+    had = all(&Node::Note::has_slots);
+  }
   if (attempt.failed && !told.exchange(true))
     log(LogLevel::warn, std::string(attempt.failed->what()) +
                             ": the ranks of this node cannot share device memory, their sums (algorithm hierarchical) "
@@ -90,33 +93,34 @@ bool NodeDevices::make(Node& node, Backend& backend) {
 // fill theirs of that half again.
 std::optional<Error> NodeDevices::sum(Node& node, const float* in, float* sums, std::uint64_t count) {
   const auto n = static_cast<std::size_t>(node.size()), mine = static_cast<std::size_t>(node.rank());
-  const std::uint64_t blocks = div_up(count, block_);
+  SharedSlots& slots = *now_->of;
+  const std::uint64_t block = now_->block, blocks = div_up(count, block);
   Attempts attempt;
   std::vector<const float*> from;
   attempt([&] { from.resize(n); });
-  const auto of = [&](std::size_t rank, std::uint64_t b) { return slots_->slot(rank) + b % 2 * block_; };
-  const auto length = [&](std::uint64_t b) { return std::min(block_, count - b * block_); };
+  const auto of = [&](std::size_t rank, std::uint64_t b) { return slots.slot(rank) + b % 2 * block; };
+  const auto length = [&](std::uint64_t b) { return std::min(block, count - b * block); };
   const auto meet = [&] {
-    attempt([&] { slots_->finish(); });
+    attempt([&] { slots.finish(); });
     if (attempt.failed) node.notes()[mine].failed = 1;
     node.barrier();
   };
   const auto take = [&](std::uint64_t b) {
-    if (mine == 0) attempt([&] { slots_->copy(sums + b * block_, of(0, b), length(b)); });
+    if (mine == 0) attempt([&] { slots.copy(sums + b * block, of(0, b), length(b)); });
   };
   for (std::uint64_t b = 0; b < blocks; ++b) {
-    attempt([&] { slots_->copy(of(mine, b), in + b * block_, length(b)); });
+    attempt([&] { slots.copy(of(mine, b), in + b * block, length(b)); });
     meet();
     if (b > 0) take(b - 1);
     const OwnPart own = part_of(length(b), mine, n);
     attempt([&] {
       for (std::size_t r = 0; r < n; ++r) from[r] = of(r, b) + own.from;
-      slots_->add(of(0, b) + own.from, from, own.to - own.from);
+      slots.add(of(0, b) + own.from, from, own.to - own.from);
     });
   }
   meet();
   if (blocks > 0) take(blocks - 1);
-  attempt([&] { slots_->finish(); });
+  attempt([&] { slots.finish(); });
   return attempt.failed;
 }
 
@@ -125,22 +129,24 @@ std::optional<Error> NodeDevices::sum(Node& node, const float* in, float* sums, 
 std::optional<Error> NodeDevices::share(Node& node, const Layout& layout, const float* sums, float* out,
                                         std::uint64_t count) {
   const auto n = static_cast<std::size_t>(node.size()), mine = static_cast<std::size_t>(node.rank());
+  SharedSlots& slots = *now_->of;
+  const std::uint64_t block = now_->block;
   const bool in_parts = n > 2;
   Attempts attempt;
   const auto meet = [&] {
-    attempt([&] { slots_->finish(); });
+    attempt([&] { slots.finish(); });
     if (attempt.failed) node.notes()[mine].failed = 1;
     node.barrier();
   };
   auto segment = layout.segments.begin();
-  for (std::uint64_t b = 0, at = 0; at < count; ++b, at += block_) {
-    const std::uint64_t length = std::min(block_, count - at);
-    const auto of = [&](std::size_t rank) { return slots_->slot(rank) + b % 2 * block_; };
-    if (mine == 0) attempt([&] { slots_->copy(of(0), sums + at, length); });
+  for (std::uint64_t b = 0, at = 0; at < count; ++b, at += block) {
+    const std::uint64_t length = std::min(block, count - at);
+    const auto of = [&](std::size_t rank) { return slots.slot(rank) + b % 2 * block; };
+    if (mine == 0) attempt([&] { slots.copy(of(0), sums + at, length); });
     meet();
     if (in_parts) {
       const OwnPart own = part_of(length, mine, n);
-      if (mine != 0) attempt([&] { slots_->copy(of(mine) + own.from, of(0) + own.from, own.to - own.from); });
+      if (mine != 0) attempt([&] { slots.copy(of(mine) + own.from, of(0) + own.from, own.to - own.from); });
       meet();
     }
     if (mine == 0) continue;
@@ -149,7 +155,7 @@ std::optional<Error> NodeDevices::share(Node& node, const Layout& layout, const 
       for (std::size_t r = 0; r < (in_parts ? n : 1) && segment->summed(); ++r) {
         const OwnPart its = in_parts ? part_of(length, r, n) : OwnPart{0, length};
         const std::uint64_t from = std::max(at + its.from, begin), to = std::min(at + its.to, end);
-        if (from < to) attempt([&] { slots_->copy(out + from, of(r) + (from - at), to - from); });
+        if (from < to) attempt([&] { slots.copy(out + from, of(r) + (from - at), to - from); });
       }
       if (end > at + length) break;
     }

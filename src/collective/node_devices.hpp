@@ -5,6 +5,7 @@
 // node's ranks, it goes without for some calls, twice as many each time.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -30,11 +31,15 @@ class NodeDevices {
   std::optional<Error> share(Node&, const Layout&, const float* sums, float* out, std::uint64_t count);
 
  private:
-  bool make(Node&, Backend&);
-  std::vector<int> devices_;  // of the ranks; of the slots, or of the last failure
-  std::unique_ptr<SharedSlots> slots_;
-  std::uint64_t block_ = 0;
-  int left_ = 0, next_ = 8;  // calls that go without
+  // Of ranks with certain devices: programs may take turns with theirs.
+  struct Slots {
+    std::unique_ptr<SharedSlots> of;  // null: they cannot be had
+    std::uint64_t block = 0;
+    int left = 0, next = 8;  // calls that go without
+  };
+  static bool make(Node&, Backend&, Slots&);
+  std::map<std::vector<int>, Slots> known_;  // equal on all ranks
+  Slots* now_ = nullptr;                     // what open() has opened
 };
 
 // Work that may fail while other ranks wait: what fails is kept, what would follow is left out.

@@ -26,8 +26,9 @@ struct BoundCall {
   std::vector<ExactTensor>
       exact;  // what is summed exactly, and room for it, had from the start, because later there is no way back
   std::span<char> packed;
-  bool failed = false;  // this rank cannot take part; then all parts' flags have kFlagNoMemory
-  std::string failure;  // why, where there was memory to say it
+  bool failed = false;         // this rank cannot take part; then all parts' flags have kFlagNoMemory
+  std::string failure;         // why, where there was memory to say it
+  bool added_on_host = false;  // what run() found: CollectiveResult::through_host
 };
 
 // What of a communicator a call is bound to.

@@ -74,6 +74,7 @@ CallOutcome run(const Context& context, Transport& transport, Chooser& chooser, 
       return outcome;
     }
     if (choice.trial) meet(transport);
+    bound.added_on_host = bound.added_on_host || result.through_host;
     if (p == 0) outcome.delays = result.delays;
     outcome.wait_s += result.wire_s;
     if (result.error) {
@@ -139,7 +140,12 @@ void finish(const Context& context, const AllreduceRequest& request, const CallP
     if (e.code() == ErrorCode::transport_failed) throw;
     if (!failure) failure = e;
   }
-  if (values.on_device()) context.report.note([&] { context.report.on_device(values.through_host()); });
+  if (values.on_device())
+    context.report.note([&] {
+      const bool nodes = bound.added_on_host && values.through_host().empty();
+      context.report.on_device(nodes ? "the sums within nodes, whose ranks share no device memory"
+                                     : values.through_host());
+    });
   if (!failure) values.write_back(*plan.layout);
 }
 

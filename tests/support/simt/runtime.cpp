@@ -84,8 +84,8 @@ struct Allocation {
   unsigned char *begin, *pages;  // the user's bytes end within 16 of the last page's end
   std::size_t bytes, page_bytes;
   Context* context;
-  int descriptor = -1;                   // where it is shared with other processes
-  bool imported = false;                 // it is another process's
+  int descriptor = -1;                    // where it is shared with other processes
+  bool imported = false;                  // it is another process's
   std::atomic<int>* importers = nullptr;  // in a page behind it
 };
 struct HostRange {
@@ -770,7 +770,13 @@ cudaError_t cudaIpcOpenMemHandle(void** p, cudaIpcMemHandle_t handle, unsigned f
     ::close(descriptor);
     return result(cudaErrorMapBufferObjectFailed);
   }
-  Allocation a{pages + place.begin, pages, place.bytes, place.page_bytes, here(), descriptor, true,
+  Allocation a{pages + place.begin,
+               pages,
+               place.bytes,
+               place.page_bytes,
+               here(),
+               descriptor,
+               true,
                map_importers(descriptor, place.page_bytes)};
   if (a.importers) ++*a.importers;
   device_memory[a.begin] = a;
