@@ -193,7 +193,7 @@ class Items:
 
     def allreduce(self, ranks, size, codec, algorithm, chunk):
         name = f"allreduce.{ranks}.{size}.{codec}.{algorithm}.chunk{chunk}"
-        env = {"CRIMP_ALGORITHM": algorithm, "CRIMP_CHUNK": chunk, "CRIMP_REPORT": self.json(name + ".report")}
+        env = {"CRIMP_ALGORITHM": algorithm, "CRIMP_CHUNK": chunk, "CRIMP_NODE_SIZE": "2", "CRIMP_REPORT": self.json(name + ".report")}
         return Item(name, [*self.mpirun(ranks), self.program("crimp"), "bench", "allreduce", "--device", "cuda", "--codec", codec, "--min", size, "--max", size, "--iters", "10", "--json",
                            self.json(name)], 90, env, of_file(self.json(name)))
 
@@ -211,6 +211,7 @@ class Items:
         every = [*self.codecs, "3lc:zero_run=0", "3lc:entropy=1", "maxmin:bits=8,block=1024"]
         items = [self.bench(codec, count) for count in ("16M", "64M", "4M") for codec in every]
         items += [self.allreduce(4, size, "3lc", algorithm, "640k") for size in ("4M", "16M", "64M") for algorithm in ("allgather", "two_shot")]
+        items.append(self.allreduce(4, "64M", "3lc", "hierarchical", "auto"))  # two nodes on one card, which they share
         for segments in (1, 300):
             command = [*self.mpirun(2), self.program("crimp"), "bench", "call", "--device", "cuda", "--segments", str(segments), "--elements", "1048576", "--calls", "200"]
             items.append(Item(f"call.{segments}", command, 60, figures=lambda text: {"said": text.strip().splitlines()[-1]}))

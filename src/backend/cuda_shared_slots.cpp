@@ -60,7 +60,9 @@ class CudaSharedSlots final : public SharedSlots {
   CudaSharedSlots(int device, std::uint64_t floats) : device_(device) {
     const ContextGuard here(device_);
     load_slot_sums();
-    CRIMP_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    int least, greatest;
+    CRIMP_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    CRIMP_CUDA(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest));
     try {
       own_.splice(own_.end(), take(floats * sizeof(float)));
     } catch (...) {
@@ -72,7 +74,8 @@ class CudaSharedSlots final : public SharedSlots {
     try {
       const ContextGuard here(device_);
       cudaStreamSynchronize(stream_);
-      if (cudaStreamDestroy(stream_) != cudaSuccess) cudaGetLastError();  // at exit the runtime may be gone
+      cudaStreamDestroy(stream_);
+      cudaGetLastError();  // at exit the runtime may be gone
       const std::lock_guard lock(known().mutex);
       known().spare.splice(known().spare.end(), own_);
     } catch (const std::exception&) {
@@ -94,6 +97,7 @@ class CudaSharedSlots final : public SharedSlots {
       slots_.push_back(a.process == process_key() ? within(a) : mapped(a, bytes));
     }
   }
+  float* own() const override { return reinterpret_cast<float*>(own_.front().memory.data()); }
   float* slot(std::size_t rank) const override { return slots_[rank]; }
 
   void copy(float* to, const float* from, std::uint64_t count) override {

@@ -20,11 +20,13 @@ class SharedSlots {
   // Of all ranks, in their order, this one's own among them. Throws where one is out of reach: devices without a way
   // between them, containers apart.
   virtual void open(std::span<const Handle>) = 0;
-  virtual float* slot(std::size_t rank) const = 0;  // of rank, aligned to 256 bytes
+  virtual float* own() const = 0;                   // this rank's, aligned to 256 bytes
+  virtual float* slot(std::size_t rank) const = 0;  // once they are open
 
   // Enqueued, one behind the other. `to` and `from` are any memory that this rank's device reaches.
   virtual void copy(float* to, const float* from, std::uint64_t count) = 0;
-  // to[i] = from[0][i] + from[1][i] + ..., added in that order. `to` may be one of them; all are aligned to 16 bytes.
+  // to[i] = from[0][i] + from[1][i] + ..., added in that order. `to` may be the first of them; all are aligned to 16
+  // bytes.
   virtual void add(float* to, std::span<const float* const> from, std::uint64_t count) = 0;
   virtual void finish() = 0;  // all is done, and other devices see it
 };

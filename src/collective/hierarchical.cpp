@@ -129,13 +129,14 @@ class InNodes final : public Exchange {
   }
 
   MemoryResource& memory() const { return call_.backend ? call_.backend->memory() : host_memory(); }
-  // Work on the values that the backend was given is done.
-  void settle() const {
+  // Work on the values that the backend was given is done; else what it failed with, which is noted.
+  std::optional<Error> settle() const {
     Attempts attempt;
     attempt([&] {
       if (call_.backend) call_.backend->synchronize();
     });
     if (attempt.failed) node_.notes()[static_cast<std::size_t>(node_.rank())].failed = 1;
+    return std::move(attempt.failed);
   }
 
   // Of the leader: whether all ranks' values are in `sums`. The others hear it from it.
@@ -153,10 +154,11 @@ class InNodes final : public Exchange {
   void share(CollectiveResult& result) {
     const std::uint64_t count = route_.part.count;
     const Layout& layout = *route_.part.layout;
-    settle();
+    const std::optional<Error> unsettled = settle();
     std::optional<Error> failed = on_devices_ ? node_.devices.share(node_, layout, call_.out, call_.out, count)
                                               : share_in_node(node_, layout, call_.out, call_.out, count, memory());
-    if (failed) result.error = std::move(failed);
+    if (unsettled) result.error = unsettled;
+    else if (failed) result.error = std::move(failed);
   }
 
   // The exchange between the leaders.
@@ -288,7 +290,7 @@ std::optional<Error> share_in_node(Node& node, const Layout& layout, const float
                                    MemoryResource& memory) {
   const std::uint64_t most = static_cast<std::uint64_t>(node.size()) * block_of(node);
   Attempts attempt;
-  auto segment = layout.segments.begin();
+  SummedRuns runs(layout);
   for (std::uint64_t at = 0, b = 0; at < count; at += most, ++b) {
     const std::uint64_t end = std::min(count, at + most);
     float* const turn = node.memory().data() + b % 2 * most;
@@ -298,12 +300,9 @@ std::optional<Error> share_in_node(Node& node, const Layout& layout, const float
     }
     node.barrier();
     if (node.rank() == 0) continue;
-    for (; segment != layout.segments.end(); ++segment) {
-      const std::uint64_t from = std::max(at, segment->offset), to = std::min(end, segment->offset + segment->count);
-      if (segment->summed() && from < to)
-        attempt([&] { memory.write(out + from, turn + (from - at), (to - from) * sizeof(float)); });
-      if (segment->offset + segment->count > end) break;
-    }
+    runs.each(at, end, [&](std::uint64_t from, std::uint64_t to) {
+      attempt([&] { memory.write(out + from, turn + (from - at), (to - from) * sizeof(float)); });
+    });
     if (node.notes()[0].failed) attempt([] { throw not_handed_on(); });
   }
   return attempt.failed;

@@ -260,23 +260,29 @@ std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy&
   agree_on_largest(all, {&ranks, 1});
   model.node.ranks = static_cast<int>(ranks);
   // Through devices a node's sum takes long to begin and then little: what begins is of the barriers' share.
-  MemoryResource& memory = values ? values->memory() : host_memory();
   Memory in, sums;
   double host = 1;
+  const auto make = [&](std::uint64_t sample, MemoryResource& memory) {
+    for (Memory* of : {&in, &sums}) *of = Memory(sample * sizeof(float), memory);
+  };
   const bool had = agreed_success(all, "measure_node", [&] {
-    for (Memory* of : {&in, &sums}) {
-      *of = Memory((values ? kDeviceSample : kNodeSample) * sizeof(float), memory);
-      if (!values) std::memset(of->data(), 0, of->bytes());  // pages that are not touched are one page of zeros
-    }
+    if (values) try {
+        return make(kDeviceSample, values->memory());
+      } catch (const Error&) {  // a full device has no part in it
+        values = nullptr;
+      }
+    make(kNodeSample, host_memory());
+    for (Memory* of : {&in, &sums}) std::memset(of->data(), 0, of->bytes());  // untouched, all pages are one of zeros
   });
   if (!had) return {};
+  MemoryResource& memory = values ? values->memory() : host_memory();
   h.node->notes()[static_cast<std::size_t>(h.node->rank())].device = values ? values->device() : -1;
   h.node->barrier();
   const bool on_devices = h.node->devices.open(*h.node, values, kDeviceSample);
   host = on_devices ? 0 : 1;
   agree_on_largest(all, {&host, 1});
   const std::uint64_t sample = host != 0 ? kNodeSample : kDeviceSample;
-  const auto layout = Layout::unknown(sample);
+  const auto layout = insist([&] { return Layout::unknown(sample); });
   auto* const from = reinterpret_cast<float*>(in.data());
   auto* const to = reinterpret_cast<float*>(sums.data());
   const auto sum = [&](std::uint64_t count) {

@@ -21,12 +21,14 @@ struct Layout;
 
 class NodeDevices {
  public:
-  // Floats of a block at most: 32 MiB of a device for a slot.
-  static constexpr std::uint64_t kMostBlock = std::uint64_t{4} << 20;
+  // Floats of a block, a power of two of them: 2 to 32 MiB of a device for a slot. What is shared at all is shared in
+  // pages of 2 MiB, with whatever else lies there.
+  static constexpr std::uint64_t kLeastBlock = std::uint64_t{1} << 18, kMostBlock = std::uint64_t{4} << 20;
+  NodeDevices();
   // Collective over the node, whose ranks have noted their devices: whether its values go through slots with room for
   // such a block. The same on all of them.
   bool open(Node&, Backend* backend, std::uint64_t block);
-  // As sum_in_node() and share_in_node(), where open() has said so.
+  // As sum_in_node() and share_in_node(), where open() has said so. Nothing is under way behind them, whatever failed.
   std::optional<Error> sum(Node&, const float* in, float* sums, std::uint64_t count);
   std::optional<Error> share(Node&, const Layout&, const float* sums, float* out, std::uint64_t count);
 
@@ -58,7 +60,7 @@ class Attempts {
   std::optional<Error> failed;
 
  private:
-  void fail(ErrorCode, const char* what);
+  void fail(ErrorCode, const char* what) noexcept;
 };
 
 // What a rank says to whom another one's failure leaves without the sums.

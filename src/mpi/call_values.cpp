@@ -40,6 +40,11 @@ bool SessionBuffers::gives_up(int index) noexcept {
   return f != full.end() && f->second.calls > 0 && f->second.calls-- > 0;
 }
 
+bool SessionBuffers::given_up(int index) const noexcept {
+  const auto f = full.find(index);
+  return f != full.end() && f->second.calls > 0;
+}
+
 Arena& SessionBuffers::staged(MemoryResource& resource, std::size_t bytes) {
   if (&resource != &host_memory()) try {
       if (!pinned) pinned.emplace(resource);
@@ -103,7 +108,7 @@ Backend* CallValues::kernels() noexcept {
   if (!from_.on_device()) return nullptr;
   try {
     const DeviceAccess at(from_);
-    if (!at.why_no_kernels().empty() || scratch_.gives_up(from_.device_index)) return nullptr;
+    if (!at.why_no_kernels().empty() || scratch_.given_up(from_.device_index)) return nullptr;
     return scratch_.device_at(from_.device_index).backend.get();
   } catch (const std::exception&) {  // known where it matters
     scratch_.give_up(from_.device_index);

@@ -33,8 +33,9 @@ struct SessionBuffers {
   };
   // Throws Error{device_failed} where there is no plugin, Error{out_of_memory}.
   Device& device_at(int index);
-  void give_up(int index) noexcept;                   // what is held there goes, and the next calls do without
-  bool gives_up(int index) noexcept;                  // asked once a call
+  void give_up(int index) noexcept;   // what is held there goes, and the next calls do without
+  bool gives_up(int index) noexcept;  // asked once a call, of which it counts
+  bool given_up(int index) const noexcept;
   Arena& staged(MemoryResource&, std::size_t bytes);  // or host memory where there is none
   void release();                                     // between calls: nothing is held
 

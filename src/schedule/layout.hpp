@@ -4,6 +4,7 @@
 // negotiation decoder (mpi_shim/horovod/); calls that proved to carry the same tensors
 // (src/schedule/call_sequence.hpp); unknown.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -45,5 +46,31 @@ struct Layout {
 const char* name_of(Layout::Source);
 // The tensors that are summed, for people: "conv1.weight + 3 more"; "60000 x float32" where the first has no name.
 std::string label_of(const Layout&, Dtype);
+
+// Runs of neighbouring elements that are summed, of one stretch of a layout after the other.
+class SummedRuns {
+ public:
+  explicit SummedRuns(const Layout& layout) : next_(layout.segments.begin()), last_(layout.segments.end()) {}
+  // work(from, to) for those in [at, end), which begins where the last stretch ended.
+  template <class Work>
+  void each(std::uint64_t at, std::uint64_t end, Work&& work) {
+    std::uint64_t from = at, to = at;
+    for (; next_ != last_; ++next_) {
+      const std::uint64_t begin = std::max(at, next_->offset), until = std::min(end, next_->offset + next_->count);
+      if (next_->summed() && begin < until) {
+        if (begin != to) {
+          if (from < to) work(from, to);
+          from = begin;
+        }
+        to = until;
+      }
+      if (next_->offset + next_->count > end) break;
+    }
+    if (from < to) work(from, to);
+  }
+
+ private:
+  std::vector<Segment>::const_iterator next_, last_;
+};
 
 }  // namespace crimp
