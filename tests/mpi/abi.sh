@@ -22,5 +22,6 @@ cmake -S "$here/../.." -B "$build/abi" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCRI
 grep -q 'libmpi_abi.so.1' "$build/abi/log" || fail 1 "another MPI was found: $(grep 'A second library' "$build/abi/log")"
 ninja -C "$build/abi" crimp_mpich mpich_giving_way "${programs[@]/#/mpich_}" >"$build/abi/log" 2>&1 || { tail -n 20 "$build/abi/log"; fail 1 "cannot be built"; }
 readelf -d "$build/abi/tests/mpi/mpich_sums" | grep -q 'libmpi_abi.so.1' || fail 1 "the programs are for another MPI"
-ctest --test-dir "$build/abi" -C mpich --no-tests=error --output-on-failure -j 2 \
-  -R '^mpich\.(sums\.(fp16|3lc|threads)|two_shot\.fp16|communicators|specials\.fp16|nonblocking\.(progress|persistent|order|large)|scattered\.(fp16|nonblocking)|ireduced|segments|get_status)'
+# Not those in which MPICH itself ends the job or has bits of its own; the tests step around it where mpi.h defines MPICH, which this interface's does not.
+ctest --test-dir "$build/abi" -C mpich --no-tests=error --output-on-failure -j 2 -E 'linked|np5|exact|odd' \
+  -R '^mpich\.(sums\.(fp16|3lc|threads)|two_shot\.fp16|communicators|specials\.fp16|nonblocking\.(completions|progress|persistent|stress\.np2|order|large)|scattered\.(fp16|nonblocking)|ireduced|segments|get_status)'
