@@ -2,14 +2,18 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <string>
 
 namespace crimp {
 
 constinit thread_local bool waits_asleep = false;
 
-void sleep_a_little() {
-  const timespec time{0, 50'000};
+void Sleeps::sleep() {
+  using std::chrono::nanoseconds;
+  constexpr nanoseconds kLeast{50'000}, kMost{1'000'000};
+  const nanoseconds waited = std::chrono::steady_clock::now() - begun_;
+  const timespec time{0, std::clamp(waited / 8, kLeast, kMost).count()};
   ::nanosleep(&time, nullptr);
 }
 

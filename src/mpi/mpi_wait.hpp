@@ -3,6 +3,7 @@
 #pragma once
 #include <mpi.h>
 
+#include <chrono>
 #include <string>
 
 #include "core/stall.hpp"
@@ -14,19 +15,27 @@ namespace crimp {
 bool many_threads();  // MPI_THREAD_MULTIPLE
 
 // Of this thread: it waits beside the program's computing, and what waits by asking again and again takes whole time
-// slices from that where cores are few. So it sleeps between its questions.
+// slices from that where cores are few. So it sleeps between its questions, longer the longer it has waited: each one
+// costs some 20 us of a core, most of them the kernel's.
 extern constinit thread_local bool waits_asleep;
-void sleep_a_little();  // 50 us, and what the kernel adds
+class Sleeps {
+ public:
+  void sleep();
+
+ private:
+  std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
+};
 
 // As MPI_Wait; the status is ignored. `what` as StallWatch::look(). Throws Error{transport_failed}.
 template <class What>
 void wait_for(MPI_Request& request, int rank, int size, const What& what) {
   if (waits_asleep) {
     StallWatch watch;
+    Sleeps sleeps;
     for (int done = 0;;) {
       check_mpi(PMPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
       if (done) return;
-      sleep_a_little();
+      sleeps.sleep();
       watch.look(rank, size, what);
     }
   }
