@@ -41,11 +41,13 @@ with tempfile.TemporaryDirectory(prefix="crimp-status-") as scratch:
         expect(not re.search(LINE, said), "a status was printed, too")
         rank = json.load(open(report))["per_rank"][0]
         passed = sum(rank["passed_through"].values())
-        expect(f", {rank['calls']} calls compressed, {passed} passed:" in last, f"{last!r} is not what the report has: {rank['calls']}, {passed}")
-        known = rank["time"]["without_crimp"]
-        saved = sum(known[how]["plain_s"] - known[how]["took_s"] for how in ("measured", "predicted"))
-        number, which = re.search(r"([0-9.]+) s (saved|lost)", last).groups()
-        expect((which == "lost") == (saved < 0) and abs(float(number) - abs(saved)) <= 0.006 + 0.001 * abs(saved), f"{last!r}, and by the report {saved}")
+        colon = ":" if rank["calls"] else ""  # on a busy machine the chooser may leave all to MPI
+        expect(f", {rank['calls']} calls compressed, {passed} passed{colon}" in last, f"{last!r} is not what the report has: {rank['calls']}, {passed}")
+        if rank["calls"]:
+            known = rank["time"]["without_crimp"]
+            saved = sum(known[how]["plain_s"] - known[how]["took_s"] for how in ("measured", "predicted"))
+            number, which = re.search(r"([0-9.]+) s (saved|lost)", last).groups()
+            expect((which == "lost") == (saved < 0) and abs(float(number) - abs(saved)) <= 0.006 + 0.001 * abs(saved), f"{last!r}, and by the report {saved}")
         expect(os.listdir(scratch) and not [f for f in os.listdir(scratch) if f.startswith(".crimp")], "something temporary stays")
         shown = subprocess.run([tool, "status", file], capture_output=True, text=True)
         expect((shown.returncode, shown.stdout) == (0, last), f"crimp status: {shown}")
