@@ -74,7 +74,7 @@ if what == "repeated":
     again, free = last("again"), last("free")
     decisions = lambda name: [rank["decisions"] for rank in json.load(open(f"{work}/{name}.json"))["per_rank"] if rank.get("decisions")]
     levels = [of for of in decisions("ours")[0][0]["levels"]]
-    assert any(len(of["from"]) > 2 for of in levels), f"the first run changed no levels: {levels}"
+    assert any(len(of["from"]) > 1 for of in levels), f"the first run changed no levels: {levels}"
     assert decisions("again") == decisions("ours"), f"other decisions: {decisions('ours')} {decisions('again')}"
     for rank in json.load(open(f"{work}/again.json"))["per_rank"]:
         assert rank["replay"]["calls_missing"] == 0 and rank["replay"]["calls"] > 0, rank["replay"]
