@@ -2,12 +2,14 @@
 // algorithm, all ranks copy the result. Only the leaders' values are encoded, so only they have residuals. The memory
 // is the host's, or, where all of them have their values on devices, the devices' (node_devices.hpp).
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 
 #include "collective/algorithms.hpp"
 #include "collective/node.hpp"
 #include "collective/wire.hpp"
+#include "core/log.hpp"
 #include "core/reserve.hpp"
 #include "core/trace.hpp"
 
@@ -142,12 +144,19 @@ class InNodes final : public Exchange {
   // Of the leader: whether all ranks' values are in `sums`. The others hear it from it.
   bool sum(float* sums) {
     const std::uint64_t count = route_.part.count;
-    settle();
+    const std::optional<Error> unsettled = settle();
     on_devices_ = node_.devices.open(node_, call_.backend, std::min(count, route_.chunk));
     const std::optional<Error> failed = on_devices_ ? node_.devices.sum(node_, call_.in, sums, count)
                                                     : sum_in_node(node_, call_.in, sums, count, memory());
+    static std::atomic<bool> told{false};
+    if ((unsettled || failed) && !told.exchange(true))
+      logged("that a node's sum has failed", [&] {
+        log(LogLevel::warn, std::string((unsettled ? unsettled : failed)->what()) +
+                                ": this rank's node cannot add its values, MPI sums such calls");
+      });
     const auto notes = node_.notes();
-    return !failed && std::none_of(notes.begin(), notes.end(), [](const Node::Note& n) { return n.failed != 0; });
+    return !unsettled && !failed &&
+           std::none_of(notes.begin(), notes.end(), [](const Node::Note& n) { return n.failed != 0; });
   }
 
   // What fails here fails behind the exchange: an error of this rank's, or of those that it hands them on to.

@@ -261,7 +261,6 @@ std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy&
   model.node.ranks = static_cast<int>(ranks);
   // Through devices a node's sum takes long to begin and then little: what begins is of the barriers' share.
   Memory in, sums;
-  double host = 1;
   const auto make = [&](std::uint64_t sample, MemoryResource& memory) {
     for (Memory* of : {&in, &sums}) *of = Memory(sample * sizeof(float), memory);
   };
@@ -279,7 +278,7 @@ std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy&
   h.node->notes()[static_cast<std::size_t>(h.node->rank())].device = values ? values->device() : -1;
   h.node->barrier();
   const bool on_devices = h.node->devices.open(*h.node, values, kDeviceSample);
-  host = on_devices ? 0 : 1;
+  double host = on_devices ? 0 : 1;  // of any node
   agree_on_largest(all, {&host, 1});
   const std::uint64_t sample = host != 0 ? kNodeSample : kDeviceSample;
   const auto layout = insist([&] { return Layout::unknown(sample); });

@@ -216,16 +216,10 @@ void CallValues::write_back(const Layout& layout) {
   const DeviceAccess to(to_);
   const std::size_t element = size_of(request_.dtype);
   const Shares::Run own = request_.own();
-  for (std::size_t s = 0, end = 0; s < layout.segments.size(); s = std::max(end, s + 1)) {
-    // Neighbours in one copy.
-    for (end = s; end < layout.segments.size() && layout.segments[end].summed();) ++end;
-    if (end == s) continue;
-    const std::uint64_t begins = std::max(own.begin, layout.segments[s].offset);
-    const std::uint64_t ends = std::min(own.end, layout.segments[end - 1].offset + layout.segments[end - 1].count);
-    if (begins >= ends) continue;
+  SummedRuns(layout).each(own.begin, own.end, [&](std::uint64_t begins, std::uint64_t ends) {
     const std::uint64_t first = (begins - own.begin) * element, last = (ends - own.begin) * element;
     to.write(static_cast<char*>(request_.receive) + first, static_cast<const char*>(receive_) + first, last - first);
-  }
+  });
 }
 
 }  // namespace crimp

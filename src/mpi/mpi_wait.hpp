@@ -16,7 +16,7 @@ bool many_threads();  // MPI_THREAD_MULTIPLE
 
 // Of this thread: it waits beside the program's computing, and what waits by asking again and again takes whole time
 // slices from that where cores are few. So it sleeps between its questions, longer the longer it has waited: each one
-// costs some 20 us of a core, most of them the kernel's.
+// takes a core from the program.
 extern constinit thread_local bool waits_asleep;
 class Sleeps {
  public:

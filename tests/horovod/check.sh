@@ -37,8 +37,9 @@ elif [ "$what" = repeated ]; then
   adaptive() {
     train "$1" --library "$library" --crimp auto --report "$work/$1.json" --groups 1 --env CRIMP_CONTROL=delay --env CRIMP_MIN_COUNT=1k "${@:2}"
   }
-  adaptive ours --rate 20mbit "$@"
-  adaptive again --rate 1gbit --env "CRIMP_REPLAY=$work/ours.json" "$@"
+  # No call is as fast as the target, so that levels change again and again however slow the machine is.
+  adaptive ours --rate 20mbit --env CRIMP_DELAY_TARGET=1us "$@"
+  adaptive again --rate 1gbit --env CRIMP_DELAY_TARGET=1us --env "CRIMP_REPLAY=$work/ours.json" "$@"
   adaptive free --rate 1gbit "$@"
 else
   with_crimp() {  # RUN OPTIONS...
@@ -74,7 +75,7 @@ if what == "repeated":
     again, free = last("again"), last("free")
     decisions = lambda name: [rank["decisions"] for rank in json.load(open(f"{work}/{name}.json"))["per_rank"] if rank.get("decisions")]
     levels = [of for of in decisions("ours")[0][0]["levels"]]
-    assert any(len(of["from"]) > 1 for of in levels), f"the first run changed no levels: {levels}"
+    assert any(len(of["from"]) > 2 for of in levels), f"the first run changed no levels: {levels}"
     assert decisions("again") == decisions("ours"), f"other decisions: {decisions('ours')} {decisions('again')}"
     for rank in json.load(open(f"{work}/again.json"))["per_rank"]:
         assert rank["replay"]["calls_missing"] == 0 and rank["replay"]["calls"] > 0, rank["replay"]

@@ -35,19 +35,20 @@ LINE = r"\d+:\d\d, \d+ calls? compressed(, \d+ passed)?(: \d+\.\dx less, [0-9.]+
 with tempfile.TemporaryDirectory(prefix="crimp-status-") as scratch:
     file, report = (os.path.join(scratch, name) for name in ("job.status", "report.json"))
     if case == "file":  # what it says at the end is what the report says
-        said = ended(start(["CRIMP_CODEC=fp16", "CRIMP_QUALITY=any", f"CRIMP_STATUS={file}", f"CRIMP_REPORT={report}"], [calls, "160"]))
+        for attempt in range(5):  # on a busy machine the chooser may leave all calls to MPI, and then nothing is saved or lost
+            said = ended(start(["CRIMP_CODEC=fp16", "CRIMP_QUALITY=any", f"CRIMP_STATUS={file}", f"CRIMP_REPORT={report}"], [calls, "160"]))
+            rank = json.load(open(report))["per_rank"][0]
+            if rank["calls"]:
+                break
         last = open(file).read()
         expect(re.fullmatch(rf"crimp ended: {LINE}\n", last), f"the last status is {last!r}")
         expect(not re.search(LINE, said), "a status was printed, too")
-        rank = json.load(open(report))["per_rank"][0]
         passed = sum(rank["passed_through"].values())
-        colon = ":" if rank["calls"] else ""  # on a busy machine the chooser may leave all to MPI
-        expect(f", {rank['calls']} calls compressed, {passed} passed{colon}" in last, f"{last!r} is not what the report has: {rank['calls']}, {passed}")
-        if rank["calls"]:
-            known = rank["time"]["without_crimp"]
-            saved = sum(known[how]["plain_s"] - known[how]["took_s"] for how in ("measured", "predicted"))
-            number, which = re.search(r"([0-9.]+) s (saved|lost)", last).groups()
-            expect((which == "lost") == (saved < 0) and abs(float(number) - abs(saved)) <= 0.006 + 0.001 * abs(saved), f"{last!r}, and by the report {saved}")
+        expect(f", {rank['calls']} calls compressed, {passed} passed:" in last, f"{last!r} is not what the report has: {rank['calls']}, {passed}")
+        known = rank["time"]["without_crimp"]
+        saved = sum(known[how]["plain_s"] - known[how]["took_s"] for how in ("measured", "predicted"))
+        number, which = re.search(r"([0-9.]+) s (saved|lost)", last).groups()
+        expect((which == "lost") == (saved < 0) and abs(float(number) - abs(saved)) <= 0.006 + 0.001 * abs(saved), f"{last!r}, and by the report {saved}")
         expect(os.listdir(scratch) and not [f for f in os.listdir(scratch) if f.startswith(".crimp")], "something temporary stays")
         shown = subprocess.run([tool, "status", file], capture_output=True, text=True)
         expect((shown.returncode, shown.stdout) == (0, last), f"crimp status: {shown}")

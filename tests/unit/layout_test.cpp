@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 
 #include <set>
+#include <utility>
+#include <vector>
 
 using namespace crimp;
 
@@ -37,6 +39,27 @@ TEST_SUITE("layout") {
     CHECK(differs([](auto&, auto& segments) { segments.pop_back(); }));
     CHECK(differs([](auto&, auto& segments) { std::swap(segments[0].key, segments[1].key); }));
     CHECK(Layout::unknown(5)->digest() != Layout::unknown(6)->digest());
+  }
+
+  TEST_CASE("runs of summed neighbours, stretch by stretch") {
+    using enum Segment::Use;
+    const Layout layout{
+        Layout::Source::named,
+        {{"a", 0, 10, sum}, {"b", 10, 5, sum}, {"pad", 15, 5, skip}, {"c", 20, 30, sum}, {"end", 50, 4, skip}}};
+    using Runs = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
+    const auto runs = [&](const std::vector<std::uint64_t>& borders) {
+      Runs found;
+      SummedRuns all(layout);
+      for (std::size_t i = 1; i < borders.size(); ++i)
+        all.each(borders[i - 1], borders[i],
+                 [&](std::uint64_t from, std::uint64_t to) { found.emplace_back(from, to); });
+      return found;
+    };
+    CHECK(runs({0, 54}) == Runs{{0, 15}, {20, 50}});
+    CHECK(runs({0, 12, 17, 40, 54}) == Runs{{0, 12}, {12, 15}, {20, 40}, {40, 50}});
+    CHECK(runs({0, 10, 15, 20, 50, 54}) == Runs{{0, 10}, {10, 15}, {20, 50}});
+    CHECK(runs({12, 25}) == Runs{{12, 15}, {20, 25}});
+    CHECK(runs({16, 19}) == Runs{});
   }
 
   TEST_CASE("the same tensors have the layout that they had before") {
