@@ -5,16 +5,7 @@
 
 namespace crimp {
 
-std::optional<Dtype> summed_type(MPI_Datatype type, MPI_Op op, PassReason* why) {
-  if (op == MPI_SUM) {
-    if (type == MPI_FLOAT) return Dtype::f32;
-    if (type == MPI_DOUBLE) return Dtype::f64;
-    // Fortran's handles are different ones of the same numbers.
-    if (type == MPI_REAL || type == MPI_REAL4) return Dtype::f32;
-    if (type == MPI_DOUBLE_PRECISION || type == MPI_REAL8) return Dtype::f64;
-    *why = PassReason::type;
-    return {};
-  }
+std::optional<Dtype> type_of_user_sum(MPI_Datatype type, MPI_Op op, PassReason* why) {
   if (half_types_exist()) {
     if (op == half_sum(Dtype::f16) && type == half_type(Dtype::f16)) return Dtype::f16;
     if (op == half_sum(Dtype::bf16) && type == half_type(Dtype::bf16)) return Dtype::bf16;

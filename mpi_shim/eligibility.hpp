@@ -10,6 +10,7 @@
 #include "core/types.hpp"
 #include "horovod/observer.hpp"
 #include "mpi/runtime.hpp"
+#include "staged.hpp"
 
 namespace crimp {
 
@@ -38,7 +39,17 @@ struct Eligibility {
 
 // The element type of a sum of floating-point numbers, or nothing and the reason. A user operation is known by its
 // name or its library; sums_halves() tries it.
-std::optional<Dtype> summed_type(MPI_Datatype, MPI_Op, PassReason* why);
+std::optional<Dtype> type_of_user_sum(MPI_Datatype, MPI_Op, PassReason* why);
+__attribute__((always_inline)) inline std::optional<Dtype> summed_type(MPI_Datatype type, MPI_Op op, PassReason* why) {
+  if (op != MPI_SUM) return type_of_user_sum(type, op, why);
+  if (type == MPI_FLOAT) return Dtype::f32;
+  if (type == MPI_DOUBLE) return Dtype::f64;
+  // Fortran's handles are different ones of the same numbers.
+  if (type == MPI_REAL || type == MPI_REAL4) return Dtype::f32;
+  if (type == MPI_DOUBLE_PRECISION || type == MPI_REAL8) return Dtype::f64;
+  *why = PassReason::type;
+  return {};
+}
 
 // Left to MPI, whose errors are better than ours: null communicators and buffers, in-place receive, no elements; of
 // sums that all ranks receive, where programs alias on all ranks or on none, aliased buffers. A share may lie where one
@@ -62,6 +73,16 @@ inline Eligibility classify(const SumCall& call, bool with_codec) {
   if (call.count < runtime.settings().min_count) return {Way::small, PassReason::small, *dtype};
   if (odd_arguments(call)) return {Way::pass, PassReason::odd_arguments, *dtype};
   return {Way::compress, PassReason::off, *dtype};
+}
+
+// Nearly all sums that programs make step by step, where passes are not counted: of integers, or with Crimp off,
+// from buffers that MPI can read. Inline and asked first, it is most of what those cost.
+__attribute__((always_inline)) inline bool never_ours(const NextMpi& next, Buffers buffers, MPI_Datatype type,
+                                                      MPI_Op op) {
+  const Runtime& runtime = Runtime::get();
+  PassReason unused;
+  return runtime.running() && !runtime.late() && (!runtime.compressing() || !summed_type(type, op, &unused)) &&
+         goes_straight(next, buffers);
 }
 
 }  // namespace crimp

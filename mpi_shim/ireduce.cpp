@@ -28,7 +28,7 @@ __attribute__((noinline)) int carry(const Asked& asked, const SharedCall& shared
 }
 
 template <class Asked>
-int start(const NextMpi& next, const Asked& asked, MPI_Request* request) {
+__attribute__((noinline)) int start(const NextMpi& next, const Asked& asked, MPI_Request* request) {
   Runtime& runtime = Runtime::get();
   const MPI_Comm comm = asked.comm;
   const bool ours = !inside(next) && (runtime.running() || ready()) && comm != MPI_COMM_NULL && request;
@@ -49,20 +49,30 @@ int start(const NextMpi& next, const Asked& asked, MPI_Request* request) {
 }
 
 template <class Count>
-int ireduce(const NextMpi& next, const void* sendbuf, void* recvbuf, Count count, MPI_Datatype datatype, MPI_Op op,
-            int root, MPI_Comm comm, MPI_Request* request) {
+__attribute__((always_inline)) inline int ireduce(const NextMpi& next, const void* sendbuf, void* recvbuf, Count count,
+                                                  MPI_Datatype datatype, MPI_Op op, int root, MPI_Comm comm,
+                                                  MPI_Request* request) {
+  if (never_ours(next, {sendbuf, recvbuf}, datatype, op))
+    return next_ireduce(next, sendbuf, recvbuf, count, datatype, op, root, comm, request);
   return start(next, ReduceSum<Count>{sendbuf, recvbuf, count, datatype, op, root, comm}, request);
 }
 
 template <class Count>
-int ireduce_scatter(const NextMpi& next, const void* sendbuf, void* recvbuf, const Count* recvcounts,
-                    MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, MPI_Request* request) {
+__attribute__((always_inline)) inline int ireduce_scatter(const NextMpi& next, const void* sendbuf, void* recvbuf,
+                                                          const Count* recvcounts, MPI_Datatype datatype, MPI_Op op,
+                                                          MPI_Comm comm, MPI_Request* request) {
+  std::vector<int> none;
+  if (!needs_ints(next, recvcounts) && never_ours(next, {sendbuf, recvbuf}, datatype, op))
+    return next_ireduce_scatter(next, sendbuf, recvbuf, recvcounts, none, datatype, op, comm, request);
   return start(next, ReduceScatterSum<Count>{sendbuf, recvbuf, recvcounts, datatype, op, comm}, request);
 }
 
 template <class Count>
-int ireduce_scatter_block(const NextMpi& next, const void* sendbuf, void* recvbuf, Count recvcount,
-                          MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, MPI_Request* request) {
+__attribute__((always_inline)) inline int ireduce_scatter_block(const NextMpi& next, const void* sendbuf, void* recvbuf,
+                                                                Count recvcount, MPI_Datatype datatype, MPI_Op op,
+                                                                MPI_Comm comm, MPI_Request* request) {
+  if (never_ours(next, {sendbuf, recvbuf}, datatype, op))
+    return next_ireduce_scatter_block(next, sendbuf, recvbuf, recvcount, datatype, op, comm, request);
   return start(next, ReduceScatterBlockSum<Count>{sendbuf, recvbuf, recvcount, datatype, op, comm}, request);
 }
 

@@ -93,13 +93,17 @@ NextMpi find_all(bool pmpi) {
 
 }  // namespace
 
-const NextMpi& next_mpi() {
+constinit std::atomic<const NextMpi*> found_mpi{nullptr}, found_pmpi{nullptr};
+
+const NextMpi& find_next_mpi() {
   static const NextMpi n = find_all(false);
+  found_mpi.store(&n, std::memory_order_release);
   return n;
 }
 
-const NextMpi& next_pmpi() {
+const NextMpi& find_next_pmpi() {
   static const NextMpi n = find_all(true);
+  found_pmpi.store(&n, std::memory_order_release);
   return n;
 }
 

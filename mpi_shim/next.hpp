@@ -5,6 +5,8 @@
 #pragma once
 #include <mpi.h>
 
+#include <atomic>
+
 namespace crimp {
 
 struct NextMpi {
@@ -74,7 +76,18 @@ struct NextMpi {
   int (*Op_free)(MPI_Op*);
 };
 
-const NextMpi& next_mpi();   // entered by MPI_x
-const NextMpi& next_pmpi();  // entered by PMPI_x
+// Looked up at the first use, and never freed.
+extern constinit std::atomic<const NextMpi*> found_mpi, found_pmpi;
+const NextMpi& find_next_mpi();
+const NextMpi& find_next_pmpi();
+
+inline const NextMpi& next_mpi() {  // entered by MPI_x
+  const NextMpi* const found = found_mpi.load(std::memory_order_acquire);
+  return found ? *found : find_next_mpi();
+}
+inline const NextMpi& next_pmpi() {  // entered by PMPI_x
+  const NextMpi* const found = found_pmpi.load(std::memory_order_acquire);
+  return found ? *found : find_next_pmpi();
+}
 
 }  // namespace crimp

@@ -47,7 +47,7 @@ __attribute__((noinline)) int agree(MPI_Comm comm, bool* agreed) {
 }
 
 template <class Asked>
-int scatter(const NextMpi& next, const Asked& asked) {
+__attribute__((noinline)) int scatter(const NextMpi& next, const Asked& asked) {
   const Buffers buffers{asked.sendbuf, asked.recvbuf};
   if (inside(next)) return asked.sum(next, buffers);
   Runtime& runtime = Runtime::get();
@@ -63,20 +63,28 @@ int scatter(const NextMpi& next, const Asked& asked) {
 }
 
 template <class Count>
-int reduce(const NextMpi& next, const void* sendbuf, void* recvbuf, Count count, MPI_Datatype datatype, MPI_Op op,
-           int root, MPI_Comm comm) {
+__attribute__((always_inline)) inline int reduce(const NextMpi& next, const void* sendbuf, void* recvbuf, Count count,
+                                                 MPI_Datatype datatype, MPI_Op op, int root, MPI_Comm comm) {
+  if (never_ours(next, {sendbuf, recvbuf}, datatype, op))
+    return next_reduce(next, sendbuf, recvbuf, count, datatype, op, root, comm);
   return scatter(next, ReduceSum<Count>{sendbuf, recvbuf, count, datatype, op, root, comm});
 }
 
 template <class Count>
-int reduce_scatter(const NextMpi& next, const void* sendbuf, void* recvbuf, const Count* recvcounts,
-                   MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
+__attribute__((always_inline)) inline int reduce_scatter(const NextMpi& next, const void* sendbuf, void* recvbuf,
+                                                         const Count* recvcounts, MPI_Datatype datatype, MPI_Op op,
+                                                         MPI_Comm comm) {
+  if (never_ours(next, {sendbuf, recvbuf}, datatype, op))
+    return next_reduce_scatter(next, sendbuf, recvbuf, recvcounts, datatype, op, comm);
   return scatter(next, ReduceScatterSum<Count>{sendbuf, recvbuf, recvcounts, datatype, op, comm});
 }
 
 template <class Count>
-int reduce_scatter_block(const NextMpi& next, const void* sendbuf, void* recvbuf, Count recvcount,
-                         MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
+__attribute__((always_inline)) inline int reduce_scatter_block(const NextMpi& next, const void* sendbuf, void* recvbuf,
+                                                               Count recvcount, MPI_Datatype datatype, MPI_Op op,
+                                                               MPI_Comm comm) {
+  if (never_ours(next, {sendbuf, recvbuf}, datatype, op))
+    return next_reduce_scatter_block(next, sendbuf, recvbuf, recvcount, datatype, op, comm);
   return scatter(next, ReduceScatterBlockSum<Count>{sendbuf, recvbuf, recvcount, datatype, op, comm});
 }
 

@@ -78,12 +78,12 @@ struct Buffers {
 
 // Buffers that lie in no device's memory, as their addresses alone tell; false: not known, as of NULL, which with a
 // datatype of absolute addresses (MPI_BOTTOM) may be anywhere.
-inline bool in_program_memory(Buffers b) noexcept {
+__attribute__((always_inline)) inline bool in_program_memory(Buffers b) noexcept {
   return in_program_memory(b.sendbuf == MPI_IN_PLACE ? b.recvbuf : b.sendbuf, b.recvbuf);
 }
 
 // The way of nearly all calls that pass: nothing is kept of them, and no tool is behind us that would come back.
-inline bool goes_straight(const NextMpi& next, Buffers buffers) noexcept {
+__attribute__((always_inline)) inline bool goes_straight(const NextMpi& next, Buffers buffers) noexcept {
   return !next.tool && in_program_memory(buffers);
 }
 

@@ -37,17 +37,14 @@ __attribute__((noinline)) void find_stack() noexcept {
   errno = before;
 }
 
-// glibc's sbrk(0) gives that variable, which is null before the first use. UCX, and MPICH with it, patches sbrk to make
-// a system call or two: 270 ns.
-std::uintptr_t program_break() noexcept {
-  void* const known = &__curbrk ? __curbrk : nullptr;
-  return reinterpret_cast<std::uintptr_t>(known ? known : ::sbrk(0));
-}
-
-__attribute__((always_inline)) inline bool in_image_or_heap(std::uintptr_t at) noexcept {
-  // The program's headers lie in the first page of its image, and the heap follows the image.
-  static const std::uintptr_t image = ::getauxval(AT_PHDR);
-  return at >= image && image != 0 && at < program_break();
+// glibc keeps the break in a variable, which is null before the first use of sbrk. sbrk(0) itself costs a system call
+// or two, 270 ns, where UCX is, and MPICH with it: where there is another C library it is asked once, and what the heap
+// grows by later is not known to be the program's.
+__attribute__((noinline)) void find_image() noexcept {
+  static void* const first_break = ::sbrk(0);
+  program_image.begin.store(::getauxval(AT_PHDR), std::memory_order_relaxed);
+  if (program_image.begin.load(std::memory_order_relaxed) != 0)
+    program_image.end.store(&__curbrk ? &__curbrk : &first_break, std::memory_order_release);
 }
 
 __attribute__((always_inline)) inline bool in_live_stack(std::uintptr_t at, std::uintptr_t frame) noexcept {
@@ -58,11 +55,15 @@ __attribute__((always_inline)) inline bool in_live_stack(std::uintptr_t at, std:
 
 }  // namespace
 
-bool in_program_memory(const void* one, const void* other) noexcept {
-  const auto first = reinterpret_cast<std::uintptr_t>(one), second = reinterpret_cast<std::uintptr_t>(other);
+constinit ProgramImage program_image;
+
+bool in_image_or_stack(const void* one, const void* other) noexcept {
   const auto frame = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
-  return (in_image_or_heap(first) || in_live_stack(first, frame)) &&
-         (in_image_or_heap(second) || in_live_stack(second, frame));
+  if (program_image.end.load(std::memory_order_relaxed) == &no_break) find_image();
+  const auto in_live_stack_of = [frame](const void* at) {
+    return in_live_stack(reinterpret_cast<std::uintptr_t>(at), frame);
+  };
+  return (program_image.holds(one) || in_live_stack_of(one)) && (program_image.holds(other) || in_live_stack_of(other));
 }
 
 }  // namespace crimp

@@ -1,5 +1,5 @@
 /* What Crimp adds to calls that pass through: MPI_Allreduce as the program sees it against the MPI library's own, in
- * turn, on one rank, where the call itself costs next to nothing. 10 to 35 ns are added; more than kBound in every
+ * turn, on one rank, where the call itself costs next to nothing. 2 to 25 ns are added; more than kBound in every
  * case's every attempt is a failure. The bound is far above what is measured, medians are over batches shorter than a
  * time slice, and an attempt is repeated, so that other work on the machine does not decide. */
 #define _GNU_SOURCE
