@@ -12,6 +12,7 @@
 
 #include "backend/shared_slots.hpp"
 #include "codec/payload.hpp"
+#include "core/values.hpp"
 #include "memory/memory_resource.hpp"
 
 namespace crimp {
@@ -24,7 +25,7 @@ class SumSteps;     // codec/sum_steps.hpp
 struct EncodeJob {
   const Codec& codec;
   const ChunkPartition& partition;
-  const float* values;
+  ConstValues values;  // of float32, or of any type that the backend converts()
   std::span<const FeedbackView> feedback;
   RandomCounter counter;
   std::uint8_t* body;    // in staging()
@@ -39,7 +40,7 @@ struct DecodeJob {
   const ChunkPartition& partition;
   std::span<const BodyView> bodies;
   RandomCounter counter;
-  float* out;
+  Values out;  // likewise; where `accumulate` of float32
   bool accumulate = false;
   int voters = 0;
   int* bad = nullptr;     // receives what decode_add() returns
@@ -60,6 +61,8 @@ class Backend {
 
   // Whether it can encode and decode for this codec.
   virtual bool runs(const Codec&) = 0;
+  // Whether values of every type are widened as they are encoded with it, and sums rounded as they are stored.
+  virtual bool converts(const Codec&) { return false; }
   // Before anything is started: makes room for bodies of this partition and of parts of it, `ranks` of them encoded or
   // decoded at once; and, with the arena that the call's bodies are taken of, for the call. Throws
   // Error{out_of_memory}.

@@ -82,6 +82,8 @@ bool CudaBackend::runs(const Codec& codec) {
   return codecs_.emplace(&codec, std::move(kernels)).first->second != nullptr;
 }
 
+bool CudaBackend::converts(const Codec& codec) { return !codec.traits().whole_tensors && kernels(codec).converts(); }
+
 const DeviceCodec& CudaBackend::kernels(const Codec& codec) {
   if (!runs(codec)) throw Error(ErrorCode::device_failed, "the codec " + codec.spec() + " has no kernels");
   return *codecs_.at(&codec);
@@ -194,8 +196,7 @@ Backend::Ticket CudaBackend::start_encode(std::span<const EncodeJob> jobs, const
     ChunkArrays arrays;
     for (std::size_t j = 0; j < jobs.size(); ++j) {
       const EncodeJob& job = jobs[j];
-      arrays.add(codec, {job.partition, static_cast<std::uint64_t>(job.values - jobs[0].values), job.feedback,
-                         mirror(job.body)});
+      arrays.add(codec, {job.partition, job.values.behind(jobs[0].values), job.feedback, mirror(job.body)});
       slot.jobs[j] = {job.bytes, job.body, nullptr};
     }
     const std::size_t results = result_bytes(jobs.size());
@@ -300,7 +301,7 @@ Backend::Ticket CudaBackend::start_decode(std::span<const DecodeJob> jobs, const
     const DecodeJob& one = jobs[0];
     ChunkArrays arrays;
     for (std::size_t j = 0; j < jobs.size(); ++j) {
-      arrays.add(one.codec, {jobs[j].partition, static_cast<std::uint64_t>(jobs[j].out - one.out)});
+      arrays.add(one.codec, {jobs[j].partition, ConstValues(jobs[j].out).behind(one.out)});
       slot.jobs[j] = {nullptr, nullptr, jobs[j].bad};
     }
     const std::size_t results = result_bytes(jobs.size());

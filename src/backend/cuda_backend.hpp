@@ -25,6 +25,7 @@ class CudaBackend final : public Backend {
   MemoryResource& staging() override;
   bool readable_bodies() const override { return !device_bodies_; }
   bool runs(const Codec&) override;
+  bool converts(const Codec&) override;
   void prepare(const Codec&, const ChunkPartition&, int ranks) override;
   void prepare(const Arena& staging) override;
   Ticket start_encode(std::span<const EncodeJob>, const Progress&) override;

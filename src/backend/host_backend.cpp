@@ -25,14 +25,14 @@ SumSteps* HostBackend::sum_steps(const Codec& codec) {
 
 Backend::Ticket HostBackend::start_encode(std::span<const EncodeJob> jobs, const Progress& progress) {
   for (const EncodeJob& job : jobs)
-    *job.bytes = encode_body(job.codec, job.partition, job.values, job.feedback, job.counter, job.body, job.scratch,
-                             workers_, progress);
+    *job.bytes = encode_body(job.codec, job.partition, job.values.floats(), job.feedback, job.counter, job.body,
+                             job.scratch, workers_, progress);
   return 0;
 }
 
 Backend::Ticket HostBackend::start_decode(std::span<const DecodeJob> jobs, const Progress& progress) {
   for (const DecodeJob& job : jobs)
-    *job.bad = decode_add(job.codec, job.partition, job.bodies, job.counter, job.out, job.accumulate, workers_,
+    *job.bad = decode_add(job.codec, job.partition, job.bodies, job.counter, job.out.floats(), job.accumulate, workers_,
                           progress, job.voters, job.streamed);
   return 0;
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "codec/payload.hpp"
+#include "core/values.hpp"
 
 struct CUstream_st;
 
@@ -68,13 +69,17 @@ class DeviceCodec {
   virtual int load() const = 0;
   // Scratch memory for one encode, aligned to 256 bytes; 0: none.
   virtual std::size_t scratch_bytes(const ChunkTable&) const = 0;
-  // Each job to its body; body_bytes, one for each job and 0 before, receive the bytes used.
-  virtual int encode(const ChunkTable&, const float* values, const RandomCounter& counter, std::uint64_t* body_bytes,
+  // Whether values of other types than float32 can be encoded: not where codecs select, which read their values some
+  // times over, nor where they keep a momentum.
+  virtual bool converts() const = 0;
+  // Each job to its body; body_bytes, one for each job and 0 before, receive the
+  // bytes used.
+  virtual int encode(const ChunkTable&, ConstValues values, const RandomCounter& counter, std::uint64_t* body_bytes,
                      void* scratch, Stream) const = 0;
   // As decode_add, each job its bodies. Lengths and padding are not checked here (BodyView::open, or the caller). bad,
   // one for each job and INT_MAX before, receive the lowest index of a body with malformed pieces; what is in the job's
-  // place is then not a sum. voters: 0: one for each body.
-  virtual int decode_add(const ChunkTable&, const DeviceBodies&, const RandomCounter& counter, float* out,
+  // place is then not a sum. voters: 0: one for each body. accumulate: `out` is of float32.
+  virtual int decode_add(const ChunkTable&, const DeviceBodies&, const RandomCounter& counter, Values out,
                          bool accumulate, int voters, std::int32_t* bad, Stream) const = 0;
 };
 

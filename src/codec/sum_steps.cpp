@@ -32,7 +32,7 @@ class HostSumSteps final : public SumSteps {
   void decode(const SumChunk& chunk, const std::uint16_t* sums, const float* norms, int ranks,
               const Progress& progress) override {
     each_piece(chunk, progress, [&](const SumPiece& p) {
-      float* const out = chunk.out + p.offset;
+      float* const out = chunk.out.floats() + p.offset;
       float* const apart = chunk.streamed ? thread_piece() : nullptr;
       codec_.decode(sums + p.coordinate, norms + p.norm, ranks, p.count, counter(chunk, p), apart ? apart : out);
       if (!apart) return;
@@ -95,7 +95,7 @@ class HostSumSteps final : public SumSteps {
     return at;
   }
   static PieceSource source(const SumChunk& chunk, const SumPiece& p) {
-    return {chunk.values + p.offset, p.residual_in, p.residual_out, p.count, counter(chunk, p), {}};
+    return {chunk.values.floats() + p.offset, p.residual_in, p.residual_out, p.count, counter(chunk, p), {}};
   }
   std::uint64_t index_bytes(std::uint64_t n) const { return n * codec_.index_bits() / 8; }
 

@@ -11,6 +11,7 @@
 
 #include "codec/homomorphic.hpp"
 #include "codec/payload.hpp"
+#include "core/values.hpp"
 
 namespace crimp {
 
@@ -24,8 +25,8 @@ struct SumPiece {
 };
 struct SumChunk {
   std::span<const SumPiece> pieces;  // of ascending norms and coordinates
-  const float* values;               // of the chunk's first element, as out
-  float* out;
+  ConstValues values;                // of the chunk's first element, as out; of float32 in host memory
+  Values out;
   RandomCounter counter;  // likewise
   bool streamed = false;  // out is written past the caches (memory/streamed.hpp), where that is the host's
 };

@@ -151,6 +151,7 @@ std::shared_ptr<const RoutePlan> plan_route(Algorithm algorithm, const PartPlan&
   route->name = relayed ? entry.relayed_name : entry.name;
   route->owner_memory = entry.owner_memory(*part.codec);
   route->sums_encoded = entry.sums_encoded;
+  route->converts = entry.converts;
   route->any_backend = entry.any_backend && !relayed;  // relays copy bodies, on the host
   route->host_bodies = entry.host_bodies || relayed;
   return route;

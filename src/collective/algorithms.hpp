@@ -51,6 +51,8 @@ struct AlgorithmEntry {
   bool mpi_adds = false;
   // Sees values only through CallBuffers::backend, so that they may lie anywhere. Otherwise in host memory.
   bool any_backend = false;
+  // Hands them on only to be encoded and decoded, so that they may be of any type that the backend converts.
+  bool converts = false;
   // Its arena is in pinned host memory whatever MPI can take: sums of floats are the host's.
   bool host_bodies = false;
   // Runs codecs of whole tensors (Codec::Traits::whole_tensors), and nothing else does.

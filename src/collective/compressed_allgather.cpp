@@ -73,7 +73,8 @@ class Allgather final : public Rounds<Allgather> {
     SendSlot& slot = send(chunk);
     bind(slot.bound, slices_[chunk], chunk);
     slot.mine = header(chunk, slot.bound.partition().count());
-    add(slot.encoding, slot.mine, slot.bound, call_.in, static_cast<std::uint32_t>(rank()), slot.body);
+    add(slot.encoding, slot.mine, slot.bound, call_.in + slot.bound.begin(), static_cast<std::uint32_t>(rank()),
+        slot.body);
     start_encode(slot.encoding);
     note_encode(slot, chunk, begin);
   }
@@ -141,7 +142,7 @@ class Allgather final : public Rounds<Allgather> {
              good;
     // With a bad payload the exchanges go on, so that no rank waits for this one; the error is raised at the end of the
     // call.
-    if (good) add(from.decoding, slot.bound, from.views, chunk);
+    if (good) add(from.decoding, slot.bound, from.views, chunk, out(slot.bound));
     start_decode(from.decoding);
     if (!backend_.asynchronous()) finish_decode(from.decoding);
     result_.decode_s += span("decode", chunk, begin);
@@ -202,6 +203,7 @@ AlgorithmEntry allgather_algorithm() {
             return pipelined(q.chunks(), m * (q.codec.encode_s + n * q.codec.decode_s) + 2 * q.codec.launch_s, wire);
           },
       .any_backend = true,
+      .converts = true,
   };
 }
 

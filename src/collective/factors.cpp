@@ -14,7 +14,7 @@ Factors factors_of(const PartPlan& part, const CallBuffers& call, bool agreed) {
     plan.segments.push_back(s);
     t.matrix = powersgd::matrix_of(segment.count, *part.codec, known);
     t.fresh = {segment.offset, call.sequence};
-    if (call.in) t.values = call.in + segment.offset, t.out = call.out + segment.offset;
+    if (call.in) t.values = call.in.floats() + segment.offset, t.out = call.out.floats() + segment.offset;
     t.memory = call.residuals.empty() ? nullptr : call.residuals[s];
     plan.left += t.matrix.left();
     plan.right += t.matrix.right();

@@ -146,8 +146,8 @@ class InNodes final : public Exchange {
     const std::uint64_t count = route_.part.count;
     const std::optional<Error> unsettled = settle();
     on_devices_ = node_.devices.open(node_, call_.backend, std::min(count, route_.chunk));
-    const std::optional<Error> failed = on_devices_ ? node_.devices.sum(node_, call_.in, sums, count)
-                                                    : sum_in_node(node_, call_.in, sums, count, memory());
+    const std::optional<Error> failed = on_devices_ ? node_.devices.sum(node_, call_.in.floats(), sums, count)
+                                                    : sum_in_node(node_, call_.in.floats(), sums, count, memory());
     static std::atomic<bool> told{false};
     if ((unsettled || failed) && !told.exchange(true))
       logged("that a node's sum has failed", [&] {
@@ -163,9 +163,10 @@ class InNodes final : public Exchange {
   void share(CollectiveResult& result) {
     const std::uint64_t count = route_.part.count;
     const Layout& layout = *route_.part.layout;
+    float* const out = call_.out.floats();
     const std::optional<Error> unsettled = settle();
-    std::optional<Error> failed = on_devices_ ? node_.devices.share(node_, layout, call_.out, call_.out, count)
-                                              : share_in_node(node_, layout, call_.out, call_.out, count, memory());
+    std::optional<Error> failed = on_devices_ ? node_.devices.share(node_, layout, out, out, count)
+                                              : share_in_node(node_, layout, out, out, count, memory());
     if (unsettled) result.error = unsettled;
     else if (failed) result.error = std::move(failed);
   }

@@ -182,7 +182,7 @@ AlgorithmEntry integer_sums_entry() {
     const std::uint64_t most = setting < kDeviceChunk ? IntegerRoute::kMostChunk : kDeviceChunk;
     return std::max(kPieceElements, std::min(setting, most));
   };
-  entry.any_backend = true;
+  entry.any_backend = entry.converts = true;
   entry.host_bodies = true;  // indices and sums are looked at, and MPI adds integers
   return entry;
 }

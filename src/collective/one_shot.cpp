@@ -86,7 +86,7 @@ class OneShot final : public Rounds<OneShot> {
       bind(bounds_[q], plan_.chunks()[q], chunk);
       mine_[q] = header(chunk, bounds_[q].partition().count());
       if (plan_.frames[q] == 0) continue;
-      add(encoding_, mine_[q], bounds_[q], call_.in, static_cast<std::uint32_t>(rank()),
+      add(encoding_, mine_[q], bounds_[q], call_.in + bounds_[q].begin(), static_cast<std::uint32_t>(rank()),
           leaving_ + plan_.offsets[q] + sizeof(Header));
       start_encode(encoding_);
       finish_encode(encoding_);
@@ -146,7 +146,7 @@ class OneShot final : public Rounds<OneShot> {
     }
     result_.exponent = most == kAnyUnit ? 0 : most;
     if (alike) {
-      add(decoding_, own(), views_, chunk);
+      add(decoding_, own(), views_, chunk, out(own()));
       start_decode(decoding_);
       finish_decode(decoding_);
     } else {
@@ -158,7 +158,7 @@ class OneShot final : public Rounds<OneShot> {
   void add_scaled(std::uint64_t chunk) try {
     const Slice& slice = *own().slice;
     std::vector<float> one(part_.shares ? part_.shares->of(static_cast<int>(rank())).count() : part_.count);
-    float* const sums = call_.out + (slice.begin - call_.out_begin);
+    float* const sums = call_.out.floats() + (slice.begin - call_.out_begin);
     for (std::size_t r = 0; r < ranks(); ++r) {
       int bad = Decoding::kUnknown;
       DecodeJob job{codec(), slice.partition, {&views_[r], 1}, {slice.begin, call_.sequence, 0}, one.data(), false, 0,

@@ -73,8 +73,9 @@ std::uint64_t ChunkedRoute::scratch_bytes() const {
   return scratch_elements(*part.codec, std::min(part.count, chunk), part.remembers) * sizeof(float);
 }
 
-void ChunkedRoute::set_bytes(std::uint64_t bodies) {
-  const std::uint64_t values = (part.remembers ? 2 * Arena::padded(spare_bytes()) : 0) + Arena::padded(scratch_bytes());
+void ChunkedRoute::set_bytes(std::uint64_t bodies, std::uint64_t besides) {
+  const std::uint64_t values =
+      (part.remembers ? 2 * Arena::padded(spare_bytes()) : 0) + Arena::padded(scratch_bytes()) + besides;
   bytes_ = {bodies + values, bodies, values};
 }
 

@@ -60,7 +60,7 @@ class ChunkedRoute : public RoutePlan {
     return part.declined ? Slice(begin, end) : Slice(*part.layout, begin, end);
   }
   // Bodies, and besides what begin() takes.
-  void set_bytes(std::uint64_t bodies);
+  void set_bytes(std::uint64_t bodies, std::uint64_t besides = 0);  // besides: of values
 
   RouteBytes bytes_;
 

@@ -38,13 +38,12 @@ Pipeline::Pipeline(Transport& transport, Workers& workers, const RoutePlan& rout
 }
 
 void Pipeline::begin(const ChunkedRoute& route) {
-  Arena& values = call_.values ? *call_.values : *call_.arena;
   if (!call_.residuals.empty())
     for (int i = 0; i < 2; ++i) {
-      spare_memory_[i] = reinterpret_cast<float*>(values.take(route.spare_bytes()));
+      spare_memory_[i] = reinterpret_cast<float*>(values().take(route.spare_bytes()));
       spare_states_[i] = spare_memory_[i] + route.spare_states();
     }
-  scratch_ = reinterpret_cast<float*>(values.take(route.scratch_bytes()));
+  scratch_ = reinterpret_cast<float*>(values().take(route.scratch_bytes()));
 }
 
 double Pipeline::span(const char* name, std::uint64_t chunk, Clock::time_point begin) {
@@ -84,13 +83,13 @@ Header Pipeline::header(std::uint64_t chunk, std::uint64_t count, std::uint8_t s
   return h;
 }
 
-void Pipeline::add(Encoding& encoding, Header& header, const BoundSlice& bound, const float* values,
+void Pipeline::add(Encoding& encoding, Header& header, const BoundSlice& bound, ConstValues values,
                    std::uint32_t encoder, std::uint8_t* body) {
   encoding.headers.push_back(&header);
   if (!header.flags)
     encoding.jobs.push_back({codec(),
                              bound.partition(),
-                             values + bound.begin(),
+                             values,
                              bound.feedback,
                              {bound.begin(), call_.sequence, encoder},
                              body,
@@ -127,13 +126,13 @@ void Pipeline::finish_encode(Encoding& encoding) {
 }
 
 void Pipeline::add(Decoding& decoding, const BoundSlice& bound, std::span<const BodyView> views, std::uint64_t chunk,
-                   int voters, std::size_t from) {
+                   Values to, int voters, std::size_t from) {
   auto& sum = decoding.sums.emplace_back(Decoding::Sum{chunk, from});
   decoding.jobs.push_back({codec(),
                            bound.partition(),
                            views,
                            {bound.begin(), call_.sequence, 0},
-                           call_.out + (bound.begin() - call_.out_begin),
+                           to,
                            false,
                            voters,
                            &sum.bad,

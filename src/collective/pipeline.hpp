@@ -73,10 +73,10 @@ class Pipeline {
     std::optional<Backend::Ticket> ticket;
     void reserve(std::size_t bodies) { headers.reserve(bodies), jobs.reserve(bodies); }  // before any is added
   };
-  // Adds the slice of the call's values, to be encoded to `body`; where the header has flags there is no body, and then
-  // there need be no values. Where the backend is not asynchronous it is encoded and finished at once. What is added
-  // stays until it is finished.
-  void add(Encoding&, Header&, const BoundSlice&, const float* values, std::uint32_t encoder, std::uint8_t* body);
+  // Adds a slice, to be encoded to `body`; where the header has flags there is no body, and then
+  // there need be no values. values: of its first element. Where the backend is not asynchronous it is encoded and
+  // finished at once. What is added stays until it is finished.
+  void add(Encoding&, Header&, const BoundSlice&, ConstValues values, std::uint32_t encoder, std::uint8_t* body);
   void start_encode(Encoding&);   // what has been added
   void finish_encode(Encoding&);  // completes the headers; the bodies are in place
   // Headers of all ranks in one chunk and stage. False: some rank asks for MPI. Throws Error{call_differs}, with
@@ -109,9 +109,12 @@ class Pipeline {
     bool read_again = false;  // by the next step: the sums stay in the caches
     void reserve(std::size_t slices) { sums.reserve(slices), jobs.reserve(slices); }  // before any is added
   };
-  // Adds a slice, whose views stay until it is started: at once, where the backend is not asynchronous.
-  void add(Decoding&, const BoundSlice&, std::span<const BodyView>, std::uint64_t chunk, int voters = 0,
+  // Adds a slice, decoded to `to`, whose views stay until it is started: at once, where the backend is not
+  // asynchronous.
+  void add(Decoding&, const BoundSlice&, std::span<const BodyView>, std::uint64_t chunk, Values to, int voters = 0,
            std::size_t from = 0);
+  Values out(const BoundSlice& slice) const { return call_.out + (slice.begin() - call_.out_begin); }  // its results'
+  Arena& values() const { return call_.values ? *call_.values : *call_.arena; }
   void start_decode(Decoding&);
   bool finish_decode(Decoding&);  // false where it came to nothing
 

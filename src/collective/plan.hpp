@@ -11,6 +11,7 @@
 #include "collective/shares.hpp"
 #include "collective/transport.hpp"
 #include "core/types.hpp"
+#include "core/values.hpp"
 #include "schedule/delay_control.hpp"
 #include "schedule/layout.hpp"
 
@@ -43,8 +44,8 @@ struct RouteBytes {
 
 // Where one call's values lie. Constant while the call runs.
 struct CallBuffers {
-  const float* in = nullptr;  // PartPlan::count values; may equal out
-  float* out = nullptr;       // receives the sums, from the element on that follows
+  ConstValues in;  // PartPlan::count values; may equal out. Of float32, or both of the program's type where
+  Values out;      // the route and the backend convert. out receives the sums, from the element on that follows
   std::uint64_t out_begin = 0;
   // One per segment (null where skipped), or empty: none. The codec's arrays behind one another, its state behind them.
   std::vector<float*> residuals = {};
@@ -97,6 +98,7 @@ class RoutePlan {
   bool owner_memory = false;  // calls want CallBuffers::owner_residuals
   bool sums_encoded = false;
   bool any_backend = false;
+  bool converts = false;
   bool host_bodies = false;
 
  private:

@@ -124,7 +124,7 @@ class ReduceScatter final : public Rounds<ReduceScatter> {
       c.mine[q] = header(i, run.partition.count());
     }
     for (std::size_t q = 0; q < ranks(); ++q)
-      add(c.encoding, c.mine[q], c.runs[q], call_.in, static_cast<std::uint32_t>(rank()),
+      add(c.encoding, c.mine[q], c.runs[q], call_.in + c.runs[q].begin(), static_cast<std::uint32_t>(rank()),
           leaving_[i % kSendSlots] + plan_.offsets[i][q]);
     start_encode(c.encoding);
     note_encode(c, i, begin);
@@ -189,7 +189,7 @@ class ReduceScatter final : public Rounds<ReduceScatter> {
                   std::span(bodies + c.offsets[r], std::min(c.received[r].body_bytes, largest_)), r, i) &&
              good;
     if (good && own.partition().count() > 0) {
-      add(decoding_, own, views_, i);
+      add(decoding_, own, views_, i, out(own));
       start_decode(decoding_);
       finish_decode(decoding_);
     }
@@ -240,6 +240,7 @@ AlgorithmEntry reduce_scatter_algorithm() {
             return pipelined(q.chunks(), m * q.codec.encode_s + share * q.codec.sum_s(n) + 2 * q.codec.launch_s, wire);
           },
       .any_backend = true,
+      .converts = true,
   };
 }
 

@@ -48,13 +48,15 @@ class TwoShotRoute final : public ChunkedRoute {
             all.slices.emplace_back(slice(whole.begin + borders[q], whole.begin + borders[q + 1]))
                 .partition.body_bound(*part.codec);
         largest_shard = std::max(largest_shard, body);
+        most_elements = std::max(most_elements, all.slices.back().partition.count());
         all.offsets.push_back(all.offsets.back() + body);
       }
       all_shards = std::max(all_shards, all.offsets.back());
     }
     set_bytes(
         (kSendSlots + kReceiveSlots) * Arena::padded(all_shards) + kReceiveSlots * Arena::padded(n * largest_shard) +
-        (radix > 1 ? ShardRelays::transit_bytes(n, largest_shard) : 0) + kSendSlots * Arena::padded(largest_shard));
+            (radix > 1 ? ShardRelays::transit_bytes(n, largest_shard) : 0) + kSendSlots * Arena::padded(largest_shard),
+        Arena::padded(sums_bytes()));
   }
   std::unique_ptr<Exchange> exchange(Transport&, const CallBuffers&, Workers&, Trace*) const override;
   std::uint64_t footprint() const override {
@@ -64,9 +66,13 @@ class TwoShotRoute final : public ChunkedRoute {
     return sum;
   }
 
+  // Of float32, where the values of calls are of another type.
+  std::uint64_t sums_bytes() const { return part.dtype == Dtype::f32 ? 0 : most_elements * sizeof(float); }
+
   const int radix;                                  // of relays; 1: there are none
   std::vector<Shards> shards;                       // of each chunk
   std::uint64_t all_shards = 0, largest_shard = 0;  // bounds of the bodies of a chunk, and of a shard
+  std::uint64_t most_elements = 0;                  // of a shard
 };
 
 class TwoShot final : public Rounds<TwoShot> {
@@ -101,6 +107,7 @@ class TwoShot final : public Rounds<TwoShot> {
     take(gathered_, route.all_shards);
     if (relays_) relays_->take(*call.arena);
     begin(route);
+    if (call.out.type != Dtype::f32) sums_ = reinterpret_cast<float*>(values().take(route.sums_bytes()));
   }
 
  private:
@@ -160,7 +167,7 @@ class TwoShot final : public Rounds<TwoShot> {
         for (auto& h : c.mine) h = header(i, c.count);
       }
       for (std::size_t q = first; q < last; ++q)
-        add(c.encoding, c.mine[q], c.shards[q], call_.in, static_cast<std::uint32_t>(rank()),
+        add(c.encoding, c.mine[q], c.shards[q], call_.in + c.shards[q].begin(), static_cast<std::uint32_t>(rank()),
             scatter_[i % kSendSlots] + shards.offsets[q]);
       start_encode(c.encoding);
       note_encode(c, i, begin);
@@ -232,7 +239,9 @@ class TwoShot final : public Rounds<TwoShot> {
     count_received(bytes);
   }
 
-  // The owner's part; the sum stands in the result's place for as long.
+  // Where the owner's sums stand until they are encoded: in the result's place, if that holds float32.
+  float* sums(const BoundSlice& own) const { return sums_ ? sums_ : out(own).floats(); }
+  // The owner's part.
   void sum(std::uint64_t i) {
     if (!arrived(kBodies, i)) return;
     Chunk& c = chunk(i);
@@ -246,7 +255,7 @@ class TwoShot final : public Rounds<TwoShot> {
                   std::span(bodies + c.offsets[r], std::min(c.scattered[r].body_bytes, largest_)), r, i) &&
              good;
     if (good) {
-      add(decoding_of_sum_, own, views_, i);
+      add(decoding_of_sum_, own, views_, i, sums(own));
       start_decode(decoding_of_sum_);
       good = finish_decode(decoding_of_sum_);
     }
@@ -256,7 +265,7 @@ class TwoShot final : public Rounds<TwoShot> {
     if (!good) c.sum.flags = kFlagCorrupt;
     own.take(*own.slice, part_, call_, call_.owner_residuals, 1);
     for (FeedbackView& memory : own.feedback) memory.gain = 1.0f;  // the sum has it already
-    add(encoding_of_sum_, c.sum, own, call_.out, kSums | static_cast<std::uint32_t>(rank()), sum_[i % kSendSlots]);
+    add(encoding_of_sum_, c.sum, own, sums(own), kSums | static_cast<std::uint32_t>(rank()), sum_[i % kSendSlots]);
     start_encode(encoding_of_sum_);
     finish_encode(encoding_of_sum_);
     result_.encode_s += span("encode", i, begin);
@@ -289,7 +298,7 @@ class TwoShot final : public Rounds<TwoShot> {
         const BoundSlice& shard = c.shards[q];
         const std::span body(gathered_[i % kReceiveSlots] + c.sum_offsets[q], sum_bytes(i, q));
         if (open(views_[q], c.gathered[q], shard, body, q, i))
-          add(c.decoding, shard, std::span(views_).subspan(q, 1), i, transport_.size(), q);
+          add(c.decoding, shard, std::span(views_).subspan(q, 1), i, out(shard), transport_.size(), q);
         if (!backend_.asynchronous()) finish_decode(c.decoding);
       }
       start_decode(c.decoding);
@@ -320,6 +329,7 @@ class TwoShot final : public Rounds<TwoShot> {
   std::uint8_t *scatter_[kSendSlots] = {}, *scattered_[kReceiveSlots] = {}, *sum_[kSendSlots] = {},
                *gathered_[kReceiveSlots] = {};
   std::vector<BodyView> views_;
+  float* sums_ = nullptr;  // of one shard
   Encoding encoding_of_sum_;
   Decoding decoding_of_sum_;
   std::optional<ShardRelays> relays_;
@@ -384,6 +394,7 @@ AlgorithmEntry two_shot_algorithm() {
       .error = [](const Codec& codec, int) { return codec.error_of_two_encodings(); },
       .sums_encoded = true,
       .any_backend = true,
+      .converts = true,
       // Also where ranks keep a momentum: what an owner does not send would be lost for good.
       .owner_memory =
           [](const Codec& codec) {

@@ -3,6 +3,9 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <span>
+
+#include "core/values.hpp"
 
 namespace crimp {
 
@@ -22,6 +25,9 @@ class MemoryResource {
 
 // Pages of their own, on huge pages where the system gives them (residual traffic is a fifth faster on them).
 MemoryResource& host_memory();
+
+// Values of any type, as float32.
+void read_floats(MemoryResource&, ConstValues, std::span<float> to);
 
 // Move only.
 class Memory {

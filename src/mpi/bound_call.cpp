@@ -33,8 +33,8 @@ class Binder {
     for (std::size_t p = 0; p < bound_.parts.size(); ++p) {
       CallBuffers& part = bound_.parts[p];
       if (!ready) part = {};
-      part.in = bound_.widened ? bound_.widened : static_cast<const float*>(values_.send());
-      part.out = bound_.widened ? bound_.widened : static_cast<float*>(values_.receive());
+      part.in = bound_.widened ? bound_.widened : ConstValues(values_.send(), request_.dtype);
+      part.out = bound_.widened ? bound_.widened : Values(values_.receive(), request_.dtype);
       if (!bound_.widened && request_.shares) {
         if (bound_.aside) part.out = bound_.aside;
         part.out_begin = request_.own().begin;
@@ -175,8 +175,8 @@ class Binder {
 
   void take_scratch() {
     const bool direct = values_.direct();
-    const std::uint64_t widened =
-        request_.dtype == Dtype::f32 && !plan_.clips ? 0 : Arena::padded(request_.count * sizeof(float));
+    const bool as_they_are = !plan_.clips && (request_.dtype == Dtype::f32 || converted());
+    const std::uint64_t widened = as_they_are ? 0 : Arena::padded(request_.count * sizeof(float));
     const std::uint64_t aside = !widened && overlap() ? Arena::padded(request_.own().count() * sizeof(float)) : 0;
     std::uint64_t bodies = direct ? 0 : widened + aside + Arena::padded(plan_.exact_bytes), values = widened + aside;
     for (std::size_t p = 0; p < plan_.parts.size(); ++p) {
@@ -196,6 +196,13 @@ class Binder {
       bound_.packed = {reinterpret_cast<char*>(values_.packed().take(plan_.exact_bytes)), plan_.exact_bytes};
     if (widened && !flags_) values_.backend().widen(request_.dtype, values_.send(), bound_.widened, request_.count);
     if (plan_.clips && !flags_) clip(bound_.widened);
+  }
+
+  // By the backend, as it encodes and decodes.
+  bool converted() const {
+    return !overlap() && std::all_of(chosen_.routes.begin(), chosen_.routes.end(), [this](const auto& route) {
+      return route->converts && values_.backend().converts(*route->part.codec);
+    });
   }
 
   // Own sums would be written where other ranks' values still are, as MPI_IN_PLACE has it.

@@ -11,7 +11,7 @@ GainSample::GainSample(const CallPlan& plan, const ChosenParts& chosen, const Bo
     : memory_(memory) {
   if (bound.failed || bound.parts[0].flags) return;
   std::uint64_t most = 0;
-  const float* values = nullptr;
+  ConstValues values;
   for (std::size_t p = 0; p < bound.residuals.size(); ++p) {
     if (!plan.parts[p].of_ladder || chosen.choices[p].nodes) continue;
     for (std::size_t s = 0; s < bound.residuals[p].size(); ++s) {
@@ -27,7 +27,7 @@ GainSample::GainSample(const CallPlan& plan, const ChosenParts& chosen, const Bo
   try {
     values_.resize(std::min(most, kElements));
     std::vector<float> waits(values_.size());
-    memory_.read(values_.data(), values, values_.size() * sizeof(float));
+    read_floats(memory_, values, values_);
     memory_.read(waits.data(), residual_, waits.size() * sizeof(float));
     for (std::size_t i = 0; i < values_.size(); ++i) values_[i] += waits[i];
   } catch (const std::exception&) {

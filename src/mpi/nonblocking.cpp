@@ -200,7 +200,7 @@ class Sum final : public NonblockingSum {
   void bind(const void* values);
   void find_memory();
   bool speaks() const;
-  float* sums() { return widened_ ? widened_ + own_.begin : buffers_.out; }
+  float* sums() { return widened_ ? widened_ + own_.begin : buffers_.out.floats(); }
   void to_caller(CollectiveResult&);
   void note(const CollectiveResult&, Clock::time_point ended);
 

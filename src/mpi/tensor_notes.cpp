@@ -46,7 +46,7 @@ void TensorNotes::ended() {
                      due.values_norm);
 }
 
-double TensorNotes::norm(const float* values, std::uint64_t elements) {
+double TensorNotes::norm(ConstValues values, std::uint64_t elements) {
   std::array<float, kBlock> block;
   const std::uint64_t blocks = std::min((elements + kBlock - 1) / kBlock, kElements / kBlock);
   double squares = 0;
@@ -54,7 +54,7 @@ double TensorNotes::norm(const float* values, std::uint64_t elements) {
   for (std::uint64_t b = 0; b < blocks; ++b) {
     const std::uint64_t first = elements <= kElements ? b * kBlock : (elements - kBlock) / (blocks - 1) * b;
     const std::uint64_t n = std::min(kBlock, elements - first);
-    memory_.read(block.data(), values + first, n * sizeof(float));
+    read_floats(memory_, values + first, std::span(block).first(n));
     for (std::uint64_t i = 0; i < n; ++i) squares += static_cast<double>(block[i]) * static_cast<double>(block[i]);
     seen += n;
   }

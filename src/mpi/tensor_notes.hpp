@@ -29,7 +29,7 @@ class TensorNotes {
     std::uint64_t elements;
     double values_norm;
   };
-  double norm(const float* values, std::uint64_t elements);
+  double norm(ConstValues, std::uint64_t elements);
   History& history_;
   MemoryResource& memory_;
   std::vector<Due> due_;

@@ -74,13 +74,13 @@ struct Options {
   bool quick = false;
 };
 
-// Values of kRanks ranks whose tensors are known.
-struct Values {
+// Inputs of kRanks ranks whose tensors are known.
+struct Inputs {
   std::vector<std::size_t> tensors;
   std::vector<std::vector<float>> of;
 };
-Values random_values(std::size_t count) {
-  Values values{{count}, std::vector<std::vector<float>>(kRanks)};
+Inputs random_values(std::size_t count) {
+  Inputs values{{count}, std::vector<std::vector<float>>(kRanks)};
   const auto common = make_data(Data::laplace, 77, count);
   for (std::size_t r = 0; r < kRanks; ++r) {
     values.of[r] = make_data(Data::laplace, 100 + r, count);
@@ -91,7 +91,7 @@ Values random_values(std::size_t count) {
 }
 
 // |result - sum|^2 / |sum|^2 of one step.
-double squared_error(const Codec& codec, const Way& way, const Values& values) {
+double squared_error(const Codec& codec, const Way& way, const Inputs& values) {
   std::vector<std::vector<float>> results = values.of;
   run_sums(way, kRanks, codec, values.tensors,
            [&](int rank, Sum& sum) { sum(results[static_cast<std::size_t>(rank)].data()); });
@@ -307,10 +307,10 @@ int main(int argc, char** argv) {
     const Dataset training(o.data + "/train"), test(o.data + "/t10k");
     std::vector<Row> rows;
     const auto start = std::chrono::steady_clock::now();
-    const Values random = random_values(o.quick ? 20480 : 262144);
+    const Inputs random = random_values(o.quick ? 20480 : 262144);
     Kept kept{problems[1].steps / 2};
     train(problems[1], *make_codec("fp32"), {Algorithm::allgather}, 1, training, test, &kept);
-    const Values real{Network(28, problems[1].layers, 1).tensors(), kept.gradients};
+    const Inputs real{Network(28, problems[1].layers, 1).tensors(), kept.gradients};
     for (const CodecInfo& info : codecs()) {
       if (info.name != "fp32" && !std::string(info.name).starts_with(o.only)) continue;
       for (const auto& codec : settings_of(info)) {

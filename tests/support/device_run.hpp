@@ -2,6 +2,8 @@
 #pragma once
 #include <bit>
 #include <climits>
+#include <cstring>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -89,15 +91,16 @@ class DeviceTable {
   ChunkTable table_;
 };
 
-// skew: floats by which arrays of elements are off 16 bytes.
+// skew: elements by which arrays of them are off 16 bytes. `values` are the host's, partition.count() of them.
 inline std::vector<std::uint8_t> device_encode(const Codec& codec, const DeviceCodec& device,
-                                               const ChunkPartition& partition, std::span<const float> values,
-                                               ChunkMemory& memory, const RandomCounter& counter,
-                                               std::size_t skew = 0) {
+                                               const ChunkPartition& partition, ConstValues values, ChunkMemory& memory,
+                                               const RandomCounter& counter, std::size_t skew = 0) {
   cuda(device.load(), "load");
   const TestStream stream;
-  const DeviceArray<float> in(values, 4 * skew), plane(memory.plane, 4 * skew), momentum(memory.momentum, 4 * skew),
-      states(memory.states);
+  const std::size_t element = size_of(values.type);
+  const DeviceArray<std::uint8_t> in(
+      std::span(static_cast<const std::uint8_t*>(values.at), partition.count() * element), element * skew);
+  const DeviceArray<float> plane(memory.plane, 4 * skew), momentum(memory.momentum, 4 * skew), states(memory.states);
   std::vector<FeedbackView> feedback;
   if (!memory.plane.empty())
     for (const Group& g : partition.groups()) {
@@ -112,7 +115,7 @@ inline std::vector<std::uint8_t> device_encode(const Codec& codec, const DeviceC
   const DeviceTable table(ChunkArrays(codec, {partition, 0, feedback, body.data()}));
   const DeviceArray<std::uint8_t> scratch(device.scratch_bytes(*table));
   const DeviceArray<std::uint64_t> bytes(std::vector<std::uint64_t>{0});
-  cuda(device.encode(*table, in.data(), counter, bytes.data(), scratch.data(), stream), "encode");
+  cuda(device.encode(*table, {in.data(), values.type}, counter, bytes.data(), scratch.data(), stream), "encode");
   stream.wait();
   if (!memory.plane.empty()) memory.plane = plane.read();
   if (!memory.momentum.empty()) memory.momentum = momentum.read();
@@ -120,9 +123,21 @@ inline std::vector<std::uint8_t> device_encode(const Codec& codec, const DeviceC
   return body.read(bytes.read()[0]);
 }
 
+inline std::vector<std::uint8_t> device_encode(const Codec& codec, const DeviceCodec& device,
+                                               const ChunkPartition& partition, std::span<const float> values,
+                                               ChunkMemory& memory, const RandomCounter& counter,
+                                               std::size_t skew = 0) {
+  return device_encode(codec, device, partition, ConstValues(values.data()), memory, counter, skew);
+}
+
+// `out` as it was, and as it is then: partition.count() elements of a type; which body is bad, -1: none.
+struct DeviceBytes {
+  std::vector<std::uint8_t> out;
+  int bad;
+};
 struct DeviceSum {
   std::vector<float> out;
-  int bad;  // -1: none
+  int bad;
 };
 // Additions of a GPU make one NaN of all NaNs, those of the executor, which are the host's, keep which one it was. Sums
 // here are as the GPU might return them, so that a comparison that would fail there does here.
@@ -130,9 +145,10 @@ inline void forget_which_nan(std::vector<float>& sums) {
   for (float& x : sums)
     if (!kRealDevice && x != x) x = std::bit_cast<float>(0x7fffffffu);
 }
-inline DeviceSum device_decode_add(const Codec& codec, const DeviceCodec& device, const ChunkPartition& partition,
-                                   std::span<const std::vector<std::uint8_t>> bodies, const RandomCounter& counter,
-                                   std::vector<float> out, bool accumulate, int voters = 0, std::size_t skew = 0) {
+inline DeviceBytes device_decode_to(Dtype type, const Codec& codec, const DeviceCodec& device,
+                                    const ChunkPartition& partition, std::span<const std::vector<std::uint8_t>> bodies,
+                                    const RandomCounter& counter, std::vector<std::uint8_t> out, bool accumulate,
+                                    int voters = 0, std::size_t skew = 0) {
   cuda(device.load(), "load");
   const TestStream stream;
   const DeviceTable table(ChunkArrays(codec, {partition}));
@@ -156,18 +172,27 @@ inline DeviceSum device_decode_add(const Codec& codec, const DeviceCodec& device
   }
   const DeviceArray<const std::uint8_t*> body_array(pointers);
   const DeviceArray<const std::uint64_t*> offset_array(offset_pointers);
-  const DeviceArray<float> sum(out, 4 * skew);
+  const DeviceArray<std::uint8_t> sum(out, size_of(type) * skew);
   const DeviceArray<std::int32_t> bad(std::vector<std::int32_t>{INT_MAX});
   cuda(device.decode_add(*table,
                          {body_array.data(), offset_pointers.empty() ? nullptr : offset_array.data(),
                           static_cast<int>(bodies.size())},
-                         counter, sum.data(), accumulate, voters, bad.data(), stream),
+                         counter, {sum.data(), type}, accumulate, voters, bad.data(), stream),
        "decode_add");
   stream.wait();
   const std::int32_t worst = bad.read()[0];
-  DeviceSum result{sum.read(), worst == INT_MAX ? -1 : worst};
-  forget_which_nan(result.out);
-  return result;
+  return {sum.read(), worst == INT_MAX ? -1 : worst};
+}
+inline DeviceSum device_decode_add(const Codec& codec, const DeviceCodec& device, const ChunkPartition& partition,
+                                   std::span<const std::vector<std::uint8_t>> bodies, const RandomCounter& counter,
+                                   std::vector<float> out, bool accumulate, int voters = 0, std::size_t skew = 0) {
+  std::vector<std::uint8_t> raw(out.size() * sizeof(float));
+  if (!out.empty()) std::memcpy(raw.data(), out.data(), raw.size());
+  const DeviceBytes sums =
+      device_decode_to(Dtype::f32, codec, device, partition, bodies, counter, std::move(raw), accumulate, voters, skew);
+  if (!out.empty()) std::memcpy(out.data(), sums.out.data(), sums.out.size());
+  forget_which_nan(out);
+  return {std::move(out), sums.bad};
 }
 
 }  // namespace crimp::test

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "core/convert.hpp"
 #include "support/data.hpp"
 #include "support/device_run.hpp"
 #include "support/simt/shadow.hpp"
@@ -37,6 +38,38 @@ TEST_SUITE("device_bytes") {
         MESSAGE(kind.spec << ", " << name_of(data) << ": " << moved << " bytes an element");
         CHECK(moved >= kind.values);
         CHECK(moved <= kind.values + kind.more);
+      }
+    CHECK(simt::take_reports() == "");
+  }
+
+  TEST_CASE("values and sums of 16 bits take two bytes") {
+    constexpr std::size_t kCount = 16 * kPieceElements;
+    for (const std::string spec : {"fp32", "8bit", "3lc:zero_run=0", "qsgd", "thc", "efsignsgd", "natural"})
+      for (const Dtype type : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::f64}) {
+        CAPTURE(spec);
+        CAPTURE(std::string(name_of(type)));
+        const auto codec = make_codec(spec);
+        const auto device = make_device_codec(*codec);
+        ChunkPartition partition;
+        partition.add_group(kCount);
+        const auto arrays = static_cast<std::size_t>(codec->feedback().arrays());
+        ChunkMemory memory{std::vector<float>(arrays > 0 ? kCount : 0), {}};
+        const auto values = make_data(Data::laplace, 1, kCount);
+        std::vector<std::uint8_t> raw(kCount * size_of(type));
+        narrow(type, values.data(), raw.data(), kCount);
+        std::uint64_t before = simt::moved_bytes();
+        const auto body = device_encode(*codec, *device, partition, ConstValues(raw.data(), type), memory, {0, 1, 0});
+        const auto per_element = [&] { return static_cast<double>(simt::moved_bytes() - before) / kCount; };
+        const double element = static_cast<double>(size_of(type)), payload = static_cast<double>(body.size()) / kCount;
+        double most = element + 8.0 * static_cast<double>(arrays) + payload;
+        CHECK(per_element() >= most - 0.01);
+        CHECK(per_element() <= most + 0.1);
+        before = simt::moved_bytes();
+        const std::vector<std::vector<std::uint8_t>> bodies{body, body};
+        device_decode_to(type, *codec, *device, partition, bodies, {0, 1, 0}, raw, false);
+        most = element + 2 * payload;
+        CHECK(per_element() >= most - 0.01);
+        CHECK(per_element() <= most + 0.1);
       }
     CHECK(simt::take_reports() == "");
   }

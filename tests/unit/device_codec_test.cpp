@@ -14,6 +14,7 @@
 
 #include "codec/coding/select_sample.hpp"
 #include "codec/powersgd/powersgd_device.hpp"
+#include "core/convert.hpp"
 #include "memory/workers.hpp"
 #include "support/compare.hpp"
 #include "support/data.hpp"
@@ -277,11 +278,57 @@ TEST_SUITE("device_codec") {
     CHECK(simt::take_reports() == "");
   }
 
+  TEST_CASE("values of every type are widened as they are read, sums rounded as they are stored") {
+    Turns turns(4, 9, 9);
+    for (const auto& codec : device_codecs()) {
+      CAPTURE(codec->spec());
+      const auto device = make_device_codec(*codec);
+      for (const Dtype type : {Dtype::f64, Dtype::f16, Dtype::bf16})
+        for (const std::size_t skew : {0, 1, 2, 3, 4})
+          for (const Use use : {Use::none, Use::both}) {
+            if (!turns.next()) continue;
+            CAPTURE(name_of(type));
+            CAPTURE(skew);
+            CAPTURE(static_cast<int>(use));
+            Case c = make_case(*codec, skew % 2 ? Data::normal : Data::laplace, {161, 10246, 3}, 2, use, 31 + skew);
+            const std::size_t count = c.partition.count();
+            std::vector<std::uint8_t> raw(count * size_of(type));
+            narrow(type, c.values.data(), raw.data(), count);
+            widen(type, raw.data(), c.values.data(), count);
+            ChunkMemory host = c.memory, there = c.memory;
+            const auto expected = host_encode(c, host);
+            if (device->converts()) {
+              const auto got =
+                  device_encode(*codec, *device, c.partition, ConstValues(raw.data(), type), there, kCounter, skew);
+              CHECK(difference(got, expected) == "");
+              CHECK(difference(there.plane, host.plane) == "");
+              CHECK(difference(there.momentum, host.momentum) == "");
+            }
+
+            const std::vector<std::vector<std::uint8_t>> bodies{expected, expected, expected};
+            std::vector<BodyView> views(bodies.size());
+            for (std::size_t r = 0; r < bodies.size(); ++r)
+              REQUIRE(views[r].open(*codec, c.partition, bodies[r]) == "");
+            Workers workers(1);
+            std::vector<float> sums(count);
+            REQUIRE(decode_add(*codec, c.partition, views, kCounter, sums.data(), false, workers, {}) == -1);
+            std::vector<std::uint8_t> rounded(raw.size(), 0x5a);  // gaps keep that
+            for (const Group& g : c.partition.groups())
+              narrow(type, sums.data() + g.offset, rounded.data() + g.offset * size_of(type), g.count);
+            const DeviceBytes stored = device_decode_to(type, *codec, *device, c.partition, bodies, kCounter,
+                                                        std::vector<std::uint8_t>(raw.size(), 0x5a), false, 0, skew);
+            CHECK(stored.bad == -1);
+            CHECK(difference(stored.out, rounded) == "");
+          }
+    }
+    CHECK(simt::take_reports() == "");
+  }
+
   TEST_CASE("an empty chunk has no bytes") {
     for (const auto& codec : device_codecs()) {
       ChunkMemory none;
       ChunkPartition partition;
-      CHECK(device_encode(*codec, *make_device_codec(*codec), partition, {}, none, kCounter).empty());
+      CHECK(device_encode(*codec, *make_device_codec(*codec), partition, ConstValues(), none, kCounter).empty());
       partition.add_gap(5);
       CHECK(
           device_encode(*codec, *make_device_codec(*codec), partition, std::vector<float>(5), none, kCounter).empty());

@@ -220,6 +220,16 @@ __device__ inline void copy_async(float* to, const float* from) {
   else asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
 #endif
 }
+// Likewise eight bytes, aligned to eight.
+__device__ inline void copy_half_async(float* to, const void* from) {
+#ifdef CRIMP_SIMT
+  store<2>(to, load<2>(static_cast<const float*>(from)));
+#else
+  const auto shared = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
+  const std::size_t global = __cvta_generic_to_global(from);
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared), "l"(global) : "memory");
+#endif
+}
 __device__ inline void wait_async() {
 #ifndef CRIMP_SIMT
   asm volatile("cp.async.wait_all;" ::: "memory");

@@ -25,6 +25,7 @@ namespace crimp::device {
 
 template <class Type>
 struct ByteDevice : QuadSums {
+  static constexpr std::uint32_t kOtherBlocks = Type::kDithered ? 2 : 4;
   using Head = typename Type::Head;
   using DecodeShared = typename Type::DecodeShared;
   struct Slot {

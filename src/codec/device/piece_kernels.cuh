@@ -21,7 +21,7 @@
 //     __device__ void finish(const Piece&, float* acc, int voters) const;
 // A codec of fixed size that decodes every element on its own has no decode_add but sums in registers (sums.cuh).
 #pragma once
-#include "codec/device/block.cuh"
+#include "codec/device/values.cuh"
 #include "codec/device_codec.hpp"
 
 namespace crimp::device {
@@ -30,8 +30,9 @@ struct PieceDevice {
   static constexpr bool kFixedSize = true, kVotes = false, kSelects = false, kInRegisters = false;
   // Blocks on a multiprocessor that registers are for: 4, 3 where 32 spill. sm_80 has shared memory for three encoding.
   static constexpr std::uint32_t kEncodeBlocks = 4, kDecodeBlocks = 4;
-  static constexpr int kFetched = 3;   // vectors of memory that a thread has on their way
-  static constexpr int kPayloads = 4;  // of how many a thread that adds in registers has a slot on its way
+  static constexpr std::uint32_t kOtherBlocks = 4;  // at most, encoding values that are not float32
+  static constexpr int kFetched = 3;                // vectors of memory that a thread has on their way
+  static constexpr int kPayloads = 4;               // of how many a thread that adds in registers has a slot on its way
 };
 
 struct Piece {
@@ -45,7 +46,7 @@ struct Piece {
 // What a group's elements are made of: values and memory. In a kernel.
 struct Source {
   ChunkTable table;
-  const float* values;
+  In values;  // of kernels that select: float32
   FeedbackPolicy policy;
   std::uint32_t end = 0;  // no padding in kernel arguments: the executor takes what looks like an address for a pointer
 };
@@ -87,7 +88,8 @@ struct Elements {
   const FeedbackPolicy& policy;
   const float *values, *in, *momentum;  // the last two where the entry has them
   __device__ Elements(const Source& s, const GroupEntry& g, std::uint64_t at)
-      : policy(s.policy), values(s.values + g.offset + at), in(entry == Entry::values ? nullptr : global(g.in + at)),
+      : policy(s.policy), values(static_cast<const float*>(s.values.at) + g.offset + at),
+        in(entry == Entry::values ? nullptr : global(g.in + at)),
         momentum(entry == Entry::corrected ? global(g.momentum_in + at) : nullptr) {}
 
   struct Parts {  // of up to four elements
@@ -132,9 +134,9 @@ requires Device::kInRegisters struct DecodeShared<Device> {
 
 // Adds up a piece in registers, what some payloads have for some elements on its way at once; body(r) is where the
 // piece begins in rank r's. No barrier but prepare()'s.
-template <class Device, class Body>
+template <class To, class Device, class Body>
 __device__ inline void decode_in_registers(const Device& device, const Piece& piece, std::int64_t count, Body&& body,
-                                           float* out, bool accumulate, typename Device::DecodeShared& own,
+                                           const To& out, bool accumulate, typename Device::DecodeShared& own,
                                            std::int32_t* bad) {
   constexpr int at_once = Device::kPayloads;
   device.prepare(own);
@@ -142,7 +144,8 @@ __device__ inline void decode_in_registers(const Device& device, const Piece& pi
   for (std::uint32_t j = 0; j < Device::kSlots; ++j) {
     if (j > 0 && !Device::begins(j, piece.count)) break;
     float sums[Device::kEach] = {};
-    if (accumulate) Device::load_slot(out, piece.count, j, sums);
+    if constexpr (std::is_pointer_v<To>)
+      if (accumulate) Device::load_slot(out, piece.count, j, sums);
 #pragma unroll 1
     for (std::int64_t r = 0; r < count; r += at_once) {
       typename Device::Head head[at_once] = {};
@@ -168,14 +171,11 @@ __device__ inline void decode_in_registers(const Device& device, const Piece& pi
 
 inline constexpr int kQuads = kPieceElements / 4 / kThreads;  // of a thread, in a whole piece
 
-// Loads a piece into shared memory and stores what of its memory is final with that. Pointers are to the piece's first
-// element.
+// Adds its memory to a piece in shared memory, which may still be on its way there, and stores what of the memory is
+// final with that. Pointers are to the piece's first element.
 template <Entry entry, int most>
-__device__ inline void load_piece(const FeedbackPolicy& policy, const float* values, const GroupEntry& at,
-                                  std::uint32_t count, bool quads, float* a) {
-  in_batches<kQuads>(
-      count, quads, [&](auto n, int, std::size_t i) { copy_async<n>(a + i, values + i); },
-      [](auto, int, std::size_t) {});
+__device__ inline void add_memory(const FeedbackPolicy& policy, const GroupEntry& at, std::uint32_t count, bool quads,
+                                  float* a) {
   if constexpr (entry == Entry::values) {
     wait_async();
   } else {
@@ -199,6 +199,15 @@ __device__ inline void load_piece(const FeedbackPolicy& policy, const float* val
           store<n>(a + i, x);
         });
   }
+}
+// Likewise of the values, with their memory.
+template <Entry entry, int most>
+__device__ inline void load_piece(const FeedbackPolicy& policy, const float* values, const GroupEntry& at,
+                                  std::uint32_t count, bool quads, float* a) {
+  in_batches<kQuads>(
+      count, quads, [&](auto n, int, std::size_t i) { copy_async<n>(a + i, values + i); },
+      [](auto, int, std::size_t) {});
+  add_memory<entry, most>(policy, at, count, quads, a);
 }
 
 // Stores what encoding has left of a piece.
@@ -239,10 +248,22 @@ __device__ inline void note_length(const ChunkTable& table, std::uint32_t bytes)
 }
 
 template <class Device>
-__global__ void __launch_bounds__(kThreads, sizeof(EncodeShared<Device>) <= 56 << 10 ? Device::kEncodeBlocks : 3)
+__host__ __device__ constexpr std::uint32_t encode_blocks(bool other) {
+  const std::uint32_t blocks = sizeof(EncodeShared<Device>) <= 56 << 10 ? Device::kEncodeBlocks : 3;
+  return other && Device::kOtherBlocks < blocks ? Device::kOtherBlocks : blocks;
+}
+
+// other: of values that are not float32, without momentum, whose pointers and values would spill.
+template <class Device, bool other>
+__global__ void __launch_bounds__(kThreads, encode_blocks<Device>(other))
     encode_pieces(Source source, RandomCounter counter, const Selection* selections, Device device, std::uint8_t* slots,
                   std::uint64_t* body_bytes) {
   auto& shared = shared_memory<EncodeShared<Device>>();
+  if constexpr (other) {  // before anything else takes registers
+    const PieceEntry& entry = source.table.pieces[blockIdx.x];
+    (source.values + entry.offset).load_piece(entry.count, shared.a);
+    __syncthreads();
+  }
   const PieceEntry entry = source.table.pieces[blockIdx.x];
   GroupEntry at = source.table.groups[entry.group];
   const std::uint64_t in_group = entry.offset - at.offset;
@@ -251,12 +272,20 @@ __global__ void __launch_bounds__(kThreads, sizeof(EncodeShared<Device>) <= 56 <
   move(at.out);
   move(at.momentum_in);
   move(at.momentum_out);
-  const float* values = source.values + entry.offset;
   const Entry kind = entry_of(source.policy, at);
-  const bool quads = aligned16(values, at.in, at.out, at.momentum_in, at.momentum_out);
-  with_entry(kind, [&](auto constant) {
-    load_piece<constant, Device::kFetched>(source.policy, values, at, entry.count, quads, shared.a);
-  });
+  bool quads = aligned16(at.in, at.out, at.momentum_in, at.momentum_out);
+  if constexpr (other) {
+    with_entry(kind, [&](auto constant) {
+      if constexpr (constant != Entry::corrected)
+        add_memory<constant, Device::kFetched>(source.policy, at, entry.count, quads, shared.a);
+    });
+  } else {
+    const float* values = static_cast<const float*>(source.values.at) + entry.offset;
+    quads = quads && aligned16(values);
+    with_entry(kind, [&](auto constant) {
+      load_piece<constant, Device::kFetched>(source.policy, values, at, entry.count, quads, shared.a);
+    });
+  }
   Piece piece{entry.count, at.out != nullptr && kind != Entry::averaged, counter, {}, in_group};
   piece.counter.element += entry.offset;
   if constexpr (Device::kSelects) piece.selection = selections[entry.group];
@@ -265,7 +294,8 @@ __global__ void __launch_bounds__(kThreads, sizeof(EncodeShared<Device>) <= 56 <
   const std::uint32_t bytes = device.encode(piece, shared.a, to, shared.own);
   __syncthreads();
   if (piece.keep) {
-    if (kind == Entry::corrected) mask_momentum(shared.a, entry.count, quads, at.in, at.momentum_out);
+    if constexpr (!other)
+      if (kind == Entry::corrected) mask_momentum(shared.a, entry.count, quads, at.in, at.momentum_out);
     store_left(shared.a, entry.count, quads, at.out);
   }
   if constexpr (Device::kFixedSize) {
@@ -327,14 +357,15 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-template <class Device>
+// other: to what is not float32, which nothing is added to.
+template <class Device, bool other>
 __global__ void __launch_bounds__(kThreads,
                                   blocks_with(sizeof(typename DecodeShared<Device>::Type), Device::kDecodeBlocks))
-    decode_pieces(ChunkTable table, DeviceBodies bodies, RandomCounter counter, Device device, float* out,
+    decode_pieces(ChunkTable table, DeviceBodies bodies, RandomCounter counter, Device device, Destination<other> out,
                   bool accumulate, int voters, std::int32_t* bad) {
   auto& shared = shared_memory<typename DecodeShared<Device>::Type>();
   const PieceEntry entry = table.pieces[blockIdx.x];
-  out += entry.offset;
+  out = out + entry.offset;
   Piece piece{entry.count, false, {counter.element + entry.offset, counter.step, 0}, {}, 0};
   const std::uint64_t first = entry.job * static_cast<std::uint64_t>(bodies.count);  // of the job's bodies
   if constexpr (Device::kInRegisters) {
@@ -342,9 +373,13 @@ __global__ void __launch_bounds__(kThreads,
         device, piece, bodies.count, [&](std::int64_t r) { return global(bodies.bodies[first + r]) + entry.slot; }, out,
         accumulate, shared.own, bad + entry.job);
   } else {
-    const bool quads = aligned16(out);
-    for_elements(entry.count, quads,
-                 [&](auto n, std::uint32_t i) { store<n>(shared.a + i, accumulate ? load<n>(out + i) : Floats<n>{}); });
+    const bool quads = in_quads(out);
+    for_elements(entry.count, quads, [&](auto n, std::uint32_t i) {
+      Floats<n> begin{};
+      if constexpr (!other)
+        if (accumulate) begin = load<n>(out + i);
+      store<n>(shared.a + i, begin);
+    });
     for (int r = 0; r < bodies.count; ++r) {
       std::uint64_t begin = entry.slot, end = 0;
       if constexpr (Device::kFixedSize) {
@@ -366,7 +401,7 @@ __global__ void __launch_bounds__(kThreads,
         __syncthreads();
       }
     }
-    for_elements(entry.count, quads, [&](auto n, std::uint32_t i) { store<n>(out + i, load<n>(shared.a + i)); });
+    for_elements(entry.count, quads, [&](auto n, std::uint32_t i) { put<n>(out, i, load<n>(shared.a + i)); });
   }
 }
 
@@ -379,15 +414,20 @@ class PieceCodec final : public DeviceCodec {
     ChunkTable one{};
     one.piece_count = one.group_count = 1, one.job_count = 1;
     std::vector<std::uint8_t> scratch(scratch_bytes(one));  // to point into
-    if (const int e = encode(one, nullptr, {}, nullptr, scratch.data(), only_load())) return e;
-    return decode_add(one, {}, {}, nullptr, false, 0, nullptr, only_load());
+    for (const Dtype type : {Dtype::f32, Dtype::f16}) {
+      if (type == Dtype::f32 || converts())
+        if (const int e = encode(one, {nullptr, type}, {}, nullptr, scratch.data(), only_load())) return e;
+      if (const int e = decode_add(one, {}, {}, {nullptr, type}, false, 0, nullptr, only_load())) return e;
+    }
+    return 0;
   }
 
   std::size_t scratch_bytes(const ChunkTable& t) const override { return layout(t).bytes; }
+  bool converts() const override { return !Device::kSelects && policy_.kind != FeedbackKind::momentum; }
 
-  int encode(const ChunkTable& t, const float* values, const RandomCounter& counter, std::uint64_t* body_bytes,
+  int encode(const ChunkTable& t, ConstValues values, const RandomCounter& counter, std::uint64_t* body_bytes,
              void* scratch, Stream s) const override {
-    const Source source{t, values, policy_};
+    const Source source{t, In(values), policy_};
     const Layout l = layout(t);
     auto* base = static_cast<std::uint8_t*>(scratch);
     auto* selections = reinterpret_cast<Selection*>(base + l.selections);
@@ -395,9 +435,15 @@ class PieceCodec final : public DeviceCodec {
     if constexpr (Device::kSelects)
       if (const int e = device_.select(source, counter, selections, base + l.select, s)) return e;
     std::uint8_t* slots = base + l.slots;
-    if (const int e = launch<encode_pieces<Device>>(t.piece_count, kThreads, sizeof(EncodeShared<Device>), s, source,
-                                                    counter, selections, device_, slots, body_bytes))
-      return e;
+    const auto encode_all = [&](auto other) {
+      return launch<encode_pieces<Device, other>>(t.piece_count, kThreads, sizeof(EncodeShared<Device>), s, source,
+                                                  counter, selections, device_, slots, body_bytes);
+    };
+    int encoded = cudaErrorInvalidValue;
+    if (values.type == Dtype::f32) encoded = encode_all(std::false_type());
+    else if constexpr (!Device::kSelects)
+      if (converts()) encoded = encode_all(std::true_type());
+    if (encoded != 0) return encoded;
     if constexpr (Device::kFixedSize) return 0;
     constexpr auto pack_all =
         &pack_pieces<kPackThreads>;  // GCC 12 does not instantiate what is named as a template argument only
@@ -406,11 +452,14 @@ class PieceCodec final : public DeviceCodec {
                             s, t, slots, body_bytes, run);
   }
 
-  int decode_add(const ChunkTable& t, const DeviceBodies& bodies, const RandomCounter& counter, float* out,
+  int decode_add(const ChunkTable& t, const DeviceBodies& bodies, const RandomCounter& counter, Values out,
                  bool accumulate, int voters, std::int32_t* bad, Stream s) const override {
-    return launch<decode_pieces<Device>>(t.piece_count, kThreads, sizeof(typename DecodeShared<Device>::Type), s, t,
-                                         bodies, counter, device_, out, accumulate,
-                                         voters ? voters : static_cast<int>(bodies.count), bad);
+    const auto decode_all = [&](auto other) {
+      return launch<decode_pieces<Device, other>>(t.piece_count, kThreads, sizeof(typename DecodeShared<Device>::Type),
+                                                  s, t, bodies, counter, device_, destination<other>(out), accumulate,
+                                                  voters ? voters : static_cast<int>(bodies.count), bad);
+    };
+    return out.type == Dtype::f32 ? decode_all(std::false_type()) : decode_all(std::true_type());
   }
 
  private:

@@ -46,15 +46,16 @@ struct QuadSums : PieceDevice {
         if (k < left) sums[k] = out[i + k];
     }
   }
-  __device__ static void store_slot(float* out, std::uint32_t count, std::uint32_t j, const float (&sums)[kEach]) {
+  template <class To>
+  __device__ static void store_slot(const To& out, std::uint32_t count, std::uint32_t j, const float (&sums)[kEach]) {
     const std::size_t i = first_of(j);
     const std::uint32_t left = behind(i, count);
-    if (left >= 4 && aligned16(out)) {
-      store<4>(out + i, {sums[0], sums[1], sums[2], sums[3]});
+    if (left >= 4 && in_quads(out)) {
+      put<4>(out, i, {sums[0], sums[1], sums[2], sums[3]});
     } else {
 #pragma unroll
       for (std::uint32_t k = 0; k < 4; ++k)
-        if (k < left) out[i + k] = sums[k];
+        if (k < left) put<1>(out, i + k, {sums[k]});
     }
   }
   __device__ void prepare(DecodeShared&) const {}

@@ -12,20 +12,27 @@ struct Loaded {
 };
 
 // values + memory, to shared memory. A barrier is due behind it.
-__device__ inline void load_values(const SumPiece& piece, const float* values, bool quads, float* a) {
+__device__ inline void load_values(const SumPiece& piece, const device::In& values, bool quads, float* a) {
   const FeedbackPolicy plain;
   GroupEntry at{};
   at.in = device::global(piece.residual_in);
-  if (at.in) device::load_piece<device::Entry::added, Device::kFetched>(plain, values, at, piece.count, quads, a);
-  else device::load_piece<device::Entry::values, Device::kFetched>(plain, values, at, piece.count, quads, a);
+  if (!values.is(Dtype::f32)) {
+    values.load_piece(piece.count, a);
+    __syncthreads();
+    if (at.in) device::add_memory<device::Entry::added, 1>(plain, at, piece.count, quads, a);
+    return;
+  }
+  const auto* floats = static_cast<const float*>(values.at);
+  if (at.in) device::load_piece<device::Entry::added, Device::kFetched>(plain, floats, at, piece.count, quads, a);
+  else device::load_piece<device::Entry::values, Device::kFetched>(plain, floats, at, piece.count, quads, a);
 }
 
 __global__ void __launch_bounds__(device::kThreads, 4)
-    find_norms(const SumPiece* pieces, const float* values, float* norms) {
+    find_norms(const SumPiece* pieces, device::In values, float* norms) {
   auto& shared = device::shared_memory<Loaded>();
   const SumPiece piece = pieces[blockIdx.x];
-  values += piece.offset;
-  load_values(piece, values, device::aligned16(values, piece.residual_in), shared.a);
+  values = values + piece.offset;
+  load_values(piece, values, values.quads() && device::aligned16(piece.residual_in), shared.a);
   __syncthreads();
   const std::uint32_t block = device::warp();
   if (block >= blocks(piece.count)) return;
@@ -44,13 +51,13 @@ __device__ inline void begin_sums(const device::Piece& piece, const float* norms
 }
 
 __global__ void __launch_bounds__(device::kThreads, Device::kEncodeBlocks)
-    encode_indices(const SumPiece* pieces, const float* values, RandomCounter counter, const float* norms,
+    encode_indices(const SumPiece* pieces, device::In values, RandomCounter counter, const float* norms,
                    std::uint64_t coordinates, Device device, std::uint8_t* indices) {
   auto& shared = device::shared_memory<device::EncodeShared<Device>>();
   const SumPiece piece = pieces[blockIdx.x];
-  values += piece.offset;
+  values = values + piece.offset;
   float* const left = device::global(piece.residual_out);
-  const bool quads = device::aligned16(values, piece.residual_in, left);
+  const bool quads = values.quads() && device::aligned16(piece.residual_in, left);
   load_values(piece, values, quads, shared.a);
   const device::Piece encoded = piece_of(piece, left != nullptr, counter);
   begin_sums(encoded, norms + piece.norm, device, shared.own);  // a barrier follows
@@ -70,10 +77,10 @@ __global__ void __launch_bounds__(device::kThreads, Device::kEncodeBlocks)
 // Sums of many ranks leave 16 bits: floats, in the order of the encoder's rotation.
 __global__ void __launch_bounds__(device::kThreads, Device::kDecodeBlocks)
     rotate_back(const SumPiece* pieces, const std::uint16_t* sums, const float* norms, std::int32_t middle,
-                std::int32_t times, RandomCounter counter, Device device, float* out) {
+                std::int32_t times, RandomCounter counter, Device device, device::Out out) {
   auto& own = device::shared_memory<Device::Shared>();
   const SumPiece entry = pieces[blockIdx.x];
-  out += entry.offset;
+  out = out + entry.offset;
   sums += entry.coordinate;
   const device::Piece piece = piece_of(entry, false, counter);
   begin_sums(piece, norms + entry.norm, device, own);
@@ -95,9 +102,9 @@ __global__ void __launch_bounds__(device::kThreads, Device::kDecodeBlocks)
     __syncthreads();
     const Device::Block whole = Device::block(first + column, column < kAtOnce ? piece.count : 0, own);
     if (whole.norm != 0.0f) {
-      device.decode(own.y + column * kBlock, whole, own, [&](std::uint32_t e, float d) { out[e] = d; });
+      device.decode(own.y + column * kBlock, whole, own, [&](std::uint32_t e, float d) { out.store<1>(e, {d}); });
     } else {
-      for (std::uint32_t e = threadIdx.x % kTile; e < whole.count; e += kTile) out[whole.begin + e] = 0.0f;
+      for (std::uint32_t e = threadIdx.x % kTile; e < whole.count; e += kTile) out.store<1>(whole.begin + e, {0.0f});
     }
   }
 }
@@ -214,19 +221,19 @@ class Sums final : public DeviceSums {
 
   int norms(const SumChunk& chunk, float* norms, Stream s) const override {
     return device::launch<find_norms>(blocks_of(chunk), device::kThreads, sizeof(Loaded), s, chunk.pieces.data(),
-                                      chunk.values, norms);
+                                      device::In(chunk.values), norms);
   }
   int encode(const SumChunk& chunk, const float* norms, std::uint64_t coordinates, std::uint8_t* indices,
              Stream s) const override {
     return device::launch<encode_indices>(blocks_of(chunk), device::kThreads, sizeof(device::EncodeShared<Device>), s,
-                                          chunk.pieces.data(), chunk.values, chunk.counter, norms, coordinates, device_,
-                                          indices);
+                                          chunk.pieces.data(), device::In(chunk.values), chunk.counter, norms,
+                                          coordinates, device_, indices);
   }
   int decode(const SumChunk& chunk, const std::uint16_t* sums, const float* norms, int ranks, Stream s) const override {
     const auto g = static_cast<std::int32_t>(device_.granularity), times = g % 2 ? 2 : 1;
     return device::launch<rotate_back>(blocks_of(chunk), device::kThreads, sizeof(Device::Shared), s,
                                        chunk.pieces.data(), sums, norms, times * g / 2 * ranks, times, chunk.counter,
-                                       device_, chunk.out);
+                                       device_, device::Out(chunk.out));
   }
   int integers(const std::uint8_t* indices, std::uint64_t coordinates, int bytes, void* to, Stream s) const override {
     constexpr auto narrow = &write_integers<1>;

@@ -53,8 +53,9 @@ struct StripeSums : device::PieceDevice {
   __device__ static void load_slot(const float* out, std::uint32_t count, std::uint32_t j, float (&sums)[kEach]) {
     for_slot(count, j, [&](std::uint32_t k, std::uint32_t i) { sums[k] = out[i]; });
   }
-  __device__ static void store_slot(float* out, std::uint32_t count, std::uint32_t j, const float (&sums)[kEach]) {
-    for_slot(count, j, [&](std::uint32_t k, std::uint32_t i) { out[i] = sums[k]; });
+  template <class To>
+  __device__ static void store_slot(const To& out, std::uint32_t count, std::uint32_t j, const float (&sums)[kEach]) {
+    for_slot(count, j, [&](std::uint32_t k, std::uint32_t i) { device::put<1>(out, i, {sums[k]}); });
   }
   __device__ void prepare(DecodeShared&) const {}
   __device__ Head head(const device::Piece&, const std::uint8_t* in) const {

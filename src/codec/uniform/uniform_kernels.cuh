@@ -84,7 +84,7 @@ __device__ inline void quantize_tile(float* a, std::uint32_t begin, std::uint32_
 // All threads call measure, and a barrier follows.
 template <class Kind>
 struct BlockDevice : device::QuadSums {
-  static constexpr std::uint32_t kEncodeBlocks = 3, kDecodeBlocks = 3;
+  static constexpr std::uint32_t kEncodeBlocks = 3, kDecodeBlocks = 3, kOtherBlocks = 2;
   static constexpr int kPayloads = 2;
   static_assert(kTile == kEach * device::kWarp && bit_pack::kPerLane == kTile / kHalf);
   struct Shared {
