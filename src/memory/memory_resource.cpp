@@ -1,10 +1,9 @@
 #include <sys/mman.h>
 
-#include <algorithm>
-#include <array>
 #include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/convert.hpp"
 #include "core/error.hpp"
@@ -40,12 +39,9 @@ MemoryResource& host_memory() {
 
 void read_floats(MemoryResource& memory, ConstValues values, std::span<float> to) {
   if (values.type == Dtype::f32) return memory.read(to.data(), values.at, to.size_bytes());
-  std::array<double, 1024> raw;  // of any type
-  for (std::size_t at = 0; at < to.size(); at += raw.size()) {
-    const std::size_t n = std::min(raw.size(), to.size() - at);
-    memory.read(raw.data(), (values + at).at, n * size_of(values.type));
-    widen(values.type, raw.data(), to.data() + at, n);
-  }
+  std::vector<std::byte> raw(to.size() * size_of(values.type));
+  memory.read(raw.data(), values.at, raw.size());
+  widen(values.type, raw.data(), to.data(), to.size());
 }
 
 Memory::Memory(std::size_t bytes, MemoryResource& resource) : bytes_(bytes), resource_(&resource) {

@@ -26,7 +26,7 @@ class MemoryResource {
 // Pages of their own, on huge pages where the system gives them (residual traffic is a fifth faster on them).
 MemoryResource& host_memory();
 
-// Values of any type, as float32.
+// Values of any type, as float32; of others than that throws std::bad_alloc, too.
 void read_floats(MemoryResource&, ConstValues, std::span<float> to);
 
 // Move only.

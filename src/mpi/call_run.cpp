@@ -68,10 +68,21 @@ CallOutcome run(const Context& context, Transport& transport, Chooser& chooser, 
     const auto now = Clock::now();
     parts[p]->start();
     const CollectiveResult result = parts[p]->finish();
-    // All parts of a call carry the same flags, so only the first can end it, and then nothing has changed.
-    if (result.flags) {
+    // All parts of a call carry the same flags of its values, so that these end the first, and then nothing has
+    // changed. What fails of a later one must not: MPI would sum again what the parts before have summed.
+    if (result.flags && p == 0) {
       outcome.pass = pass_for(result.flags);
       return outcome;
+    }
+    if (result.flags) {
+      if (!outcome.failure)
+        insist([&] {
+          outcome.failure.emplace(ErrorCode::device_failed,
+                                  "a rank could not take part in the sum of the tensors with the codec " +
+                                      route.part.codec->spec() +
+                                      " when others of the call had been summed; its result is undefined");
+        });
+      continue;
     }
     if (choice.trial) meet(transport);
     bound.added_on_host = bound.added_on_host || result.through_host;

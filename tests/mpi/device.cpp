@@ -469,7 +469,13 @@ int one_sum(
   Buffer buffer(in.size() * sizeof(float), true);
   buffer.set(in.data());
   before();
-  const int rc = MPI_Allreduce(MPI_IN_PLACE, buffer.data(), count, MPI_FLOAT, MPI_SUM, comm);
+  const char* rules = std::getenv("CRIMP_RULES");
+  const std::uint64_t half = static_cast<std::uint64_t>(count) / 2;
+  const crimp_segment segments[] = {{"one", half}, {"two", static_cast<std::uint64_t>(count) - half}};
+  const int rc = rules && std::strstr(rules, "two=")  // two codecs
+                     ? crimp_allreduce(MPI_IN_PLACE, buffer.data(), static_cast<std::uint64_t>(count), CRIMP_FLOAT32,
+                                       comm, segments, 2)
+                     : MPI_Allreduce(MPI_IN_PLACE, buffer.data(), count, MPI_FLOAT, MPI_SUM, comm);
   if (expect_success) CHECK(rc == MPI_SUCCESS, "code %d", rc);
   if (rc != MPI_SUCCESS) return rc;
   std::vector<float> out(in.size());
@@ -483,6 +489,38 @@ int one_sum(
   }
   return rc;
 }
+
+#ifdef CRIMP_SIMT
+// A call launches as many kernels whatever the type of its values, where they are widened and rounded in those that
+// encode and decode; else it launches more.
+void converted(bool expected) {
+  std::uint64_t of_floats = 0;
+  for (const crimp_dtype type : {CRIMP_FLOAT32, CRIMP_FLOAT16, CRIMP_BFLOAT16, CRIMP_FLOAT64}) {
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    constexpr std::size_t kCount = 30000;
+    const auto mine = values(kCount, type, 1);
+    Buffer buffer(mine.size(), true);
+    std::uint64_t launched = 0;
+    for (int call = 0; call < 3; ++call) {
+      buffer.set(mine.data());
+      const std::uint64_t before = simt::launches();
+      const crimp_segment segment[] = {{"one", kCount}};
+      CHECK(crimp_allreduce(MPI_IN_PLACE, buffer.data(), kCount, type, comm, segment, 1) == MPI_SUCCESS);
+      ++check::expected["calls"];
+      launched = simt::launches() - before;
+    }
+    if (type == CRIMP_FLOAT32) of_floats = launched;
+    else
+      CHECK((launched == of_floats) == expected, "%llu launches, %llu of float32, type %d",
+            static_cast<unsigned long long>(launched), static_cast<unsigned long long>(of_floats),
+            static_cast<int>(type));
+    MPI_Comm_free(&comm);
+  }
+  const std::string found = simt::take_reports();
+  CHECK(found.empty(), "%s", found.c_str());
+}
+#endif
 
 // Calls enough for the chooser to measure and to settle.
 void many() {
@@ -961,6 +999,7 @@ int main(int argc, char** argv) {
   if (what == "day" && argc > 3) bad_rank = std::atoi(argv[3]);
   if (what == "errors") errors();
   if (what == "products") products(argc > 2);
+  if (what == "converted") converted(argc == 2);
   if (what == "day") day(argv[2]);
 #endif
   if (what == "classify") classify();

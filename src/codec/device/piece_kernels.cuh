@@ -432,6 +432,7 @@ class PieceCodec final : public DeviceCodec {
     auto* base = static_cast<std::uint8_t*>(scratch);
     auto* selections = reinterpret_cast<Selection*>(base + l.selections);
     if (t.piece_count == 0) return 0;
+    if (values.type != Dtype::f32 && !converts()) return cudaErrorInvalidValue;
     if constexpr (Device::kSelects)
       if (const int e = device_.select(source, counter, selections, base + l.select, s)) return e;
     std::uint8_t* slots = base + l.slots;
@@ -439,10 +440,9 @@ class PieceCodec final : public DeviceCodec {
       return launch<encode_pieces<Device, other>>(t.piece_count, kThreads, sizeof(EncodeShared<Device>), s, source,
                                                   counter, selections, device_, slots, body_bytes);
     };
-    int encoded = cudaErrorInvalidValue;
+    int encoded = 0;
     if (values.type == Dtype::f32) encoded = encode_all(std::false_type());
-    else if constexpr (!Device::kSelects)
-      if (converts()) encoded = encode_all(std::true_type());
+    else if constexpr (!Device::kSelects) encoded = encode_all(std::true_type());
     if (encoded != 0) return encoded;
     if constexpr (Device::kFixedSize) return 0;
     constexpr auto pack_all =
