@@ -14,8 +14,9 @@ struct ConstValues {
   ConstValues(const float* values) : at(values) {}  // NOLINT(google-explicit-constructor)
   ConstValues(const void* values, Dtype of) : at(values), type(of) {}
   explicit operator bool() const { return at != nullptr; }
+  // Null stays null.
   ConstValues operator+(std::uint64_t elements) const {
-    return {static_cast<const std::byte*>(at) + elements * size_of(type), type};
+    return {at ? static_cast<const std::byte*>(at) + elements * size_of(type) : nullptr, type};
   }
   // Elements from `first` on to here; both of one buffer.
   std::uint64_t behind(const ConstValues& first) const {
@@ -33,7 +34,7 @@ struct Values {
   Values(void* values, Dtype of) : at(values), type(of) {}
   operator ConstValues() const { return {at, type}; }  // NOLINT(google-explicit-constructor)
   Values operator+(std::uint64_t elements) const {
-    return {static_cast<std::byte*>(at) + elements * size_of(type), type};
+    return {at ? static_cast<std::byte*>(at) + elements * size_of(type) : nullptr, type};
   }
   float* floats() const { return static_cast<float*>(at); }  // of type f32
 };
