@@ -27,6 +27,7 @@ __attribute__((noinline)) int carry(const Asked& asked, const SharedCall& shared
   return rc;
 }
 
+// All but never_ours(). Out of line for the same reason.
 template <class Asked>
 __attribute__((noinline)) int start(const NextMpi& next, const Asked& asked, MPI_Request* request) {
   Runtime& runtime = Runtime::get();

@@ -46,6 +46,7 @@ __attribute__((noinline)) int agree(MPI_Comm comm, bool* agreed) {
   });
 }
 
+// All but never_ours(). Out of line as sum_or_pass().
 template <class Asked>
 __attribute__((noinline)) int scatter(const NextMpi& next, const Asked& asked) {
   const Buffers buffers{asked.sendbuf, asked.recvbuf};

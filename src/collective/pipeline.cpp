@@ -188,14 +188,16 @@ void Pipeline::failed(const std::exception& e) {
     });
 }
 
-// Of the first chunk there is a way back, and all ranks take it; later the others learn that a body is missing.
+// Of the first chunk there is a way back, and all ranks take it: to MPI, or where another part of the call has been
+// summed to an error. Later the others learn that a body is missing.
 void Pipeline::failed(Header& header, const std::exception& e) {
   if (header.stage == 0 && header.chunk == 0) {
     header.flags |= kFlagNoMemory;
-    try {
-      log(LogLevel::warn, std::string(e.what()) + "; this call goes through MPI on all ranks");
-    } catch (const std::bad_alloc&) {  // nor for a line
-    }
+    if (!call_.first) failed(e);
+    else try {
+        log(LogLevel::warn, std::string(e.what()) + "; this call goes through MPI on all ranks");
+      } catch (const std::bad_alloc&) {  // nor for a line
+      }
   } else {
     header.flags |= kFlagCorrupt;
     failed(e);

@@ -61,6 +61,7 @@ struct CallBuffers {
   Arena* values = nullptr;     // of backend->memory(); null where the values lie in host memory and one arena is enough
   Backend* backend = nullptr;  // where `in`, `out` and the memories are; null: in host memory
   std::uint8_t flags = 0;      // WireFlag: this rank's reasons for sending the call through MPI
+  bool first = true;           // of the call's parts: until it is accepted MPI may still sum the call
   std::uint32_t sequence = 0;  // compressed calls on this communicator so far
   int exponent = 0;            // algorithm one_shot: the values were divided by 2^exponent on this rank
   bool zeros = false;          // algorithm one_shot: all that is sent is 0, so that `exponent` means nothing

@@ -43,6 +43,7 @@ class Binder {
       if (values_.direct()) part.backend = &values_.backend(), part.values = ready ? &values_.values() : nullptr;
       part.read_again = bound_.widened || bound_.aside;
       part.flags = flags_;
+      part.first = p == 0;
       part.sequence = sequence + static_cast<std::uint32_t>(p);
     }
     return std::move(bound_);

@@ -50,6 +50,13 @@ PassReason pass_for(std::uint8_t flags) {
   return flags & kFlagExact ? PassReason::range : PassReason::outlier;
 }
 
+// Of another rank's, in a later part.
+Error none_to_send(const Codec& codec) {
+  return {ErrorCode::payload_corrupt,
+          "a rank had no memory, or its device failed, and has nothing to send of the tensors with the codec " +
+              codec.spec() + ", when others of the call have been summed; the result of this call is undefined"};
+}
+
 }  // namespace
 
 void meet(Transport& transport) {
@@ -75,13 +82,7 @@ CallOutcome run(const Context& context, Transport& transport, Chooser& chooser, 
       return outcome;
     }
     if (result.flags) {
-      if (!outcome.failure)
-        insist([&] {
-          outcome.failure.emplace(ErrorCode::device_failed,
-                                  "a rank could not take part in the sum of the tensors with the codec " +
-                                      route.part.codec->spec() +
-                                      " when others of the call had been summed; its result is undefined");
-        });
+      attempt(outcome.failure, [&] { throw result.error ? *result.error : none_to_send(*route.part.codec); });
       continue;
     }
     if (choice.trial) meet(transport);

@@ -27,6 +27,15 @@ typedef int (*starting_again)(MPI_Request*);
 typedef int (*starting_all)(int, MPI_Request*);
 typedef int (*allreduce)(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm);
 
+#if MPI_VERSION >= 4
+typedef int (*allreduce_c)(const void*, void*, MPI_Count, MPI_Datatype, MPI_Op, MPI_Comm);
+typedef int (*reduce_c)(const void*, void*, MPI_Count, MPI_Datatype, MPI_Op, int, MPI_Comm);
+typedef int (*shares_c)(const void*, void*, const MPI_Count*, MPI_Datatype, MPI_Op, MPI_Comm);
+typedef int (*starting_c)(const void*, void*, MPI_Count, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request*);
+typedef int (*starting_root_c)(const void*, void*, MPI_Count, MPI_Datatype, MPI_Op, int, MPI_Comm, MPI_Request*);
+typedef int (*starting_shares_c)(const void*, void*, const MPI_Count*, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request*);
+#endif
+
 static double now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -64,6 +73,16 @@ enum {
   kIreduce,
   kIreduceScatter,
   kIreduceScatterBlock,
+#if MPI_VERSION >= 4
+  kAllreduceC,
+  kReduceC,
+  kReduceScatterC,
+  kReduceScatterBlockC,
+  kIallreduceC,
+  kIreduceC,
+  kIreduceScatterC,
+  kIreduceScatterBlockC,
+#endif
   kOthers
 };
 static double other(int which, void* f) {
@@ -73,6 +92,9 @@ static double other(int which, void* f) {
   MPI_Request none[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
   int flag = 0, index = 0, indices[2];
   const int one = 1;
+#if MPI_VERSION >= 4
+  const MPI_Count large = 1;
+#endif
   if ((which == kStart || which == kStartall) && again == MPI_REQUEST_NULL)
     MPI_Send_init(in, 1, MPI_INT, MPI_PROC_NULL, 0, MPI_COMM_WORLD, &again);
   const double begin = now();
@@ -98,6 +120,24 @@ static double other(int which, void* f) {
         ((starting_shares)f)(in, out, &one, MPI_INT, MPI_SUM, MPI_COMM_WORLD, none);
         native_wait(none, MPI_STATUS_IGNORE);
         break;
+#if MPI_VERSION >= 4
+      case kAllreduceC:
+      case kReduceScatterBlockC: ((allreduce_c)f)(in, out, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD); break;
+      case kReduceC: ((reduce_c)f)(in, out, 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD); break;
+      case kReduceScatterC: ((shares_c)f)(in, out, &large, MPI_INT, MPI_SUM, MPI_COMM_WORLD); break;
+      case kIallreduceC:
+      case kIreduceScatterBlockC:
+        ((starting_c)f)(in, out, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, none), native_wait(none, MPI_STATUS_IGNORE);
+        break;
+      case kIreduceC:
+        ((starting_root_c)f)(in, out, 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD, none);
+        native_wait(none, MPI_STATUS_IGNORE);
+        break;
+      case kIreduceScatterC:
+        ((starting_shares_c)f)(in, out, &large, MPI_INT, MPI_SUM, MPI_COMM_WORLD, none);
+        native_wait(none, MPI_STATUS_IGNORE);
+        break;
+#endif
       default: ((starting)f)(in, out, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, none); native_wait(none, MPI_STATUS_IGNORE);
     }
   return (now() - begin) / kCalls;
@@ -164,24 +204,36 @@ int main(int argc, char** argv) {
   const struct {
     const char* name;
     void *through, *past;
-  } others[kOthers] = {OF(Wait),
-                       OF(Waitall),
-                       OF(Waitany),
-                       OF(Waitsome),
-                       OF(Test),
-                       OF(Testall),
-                       OF(Testany),
-                       OF(Testsome),
-                       OF(Request_get_status),
-                       OF(Start),
-                       OF(Startall),
-                       OF(Reduce),
-                       OF(Reduce_scatter),
-                       OF(Reduce_scatter_block),
-                       OF(Iallreduce),
-                       OF(Ireduce),
-                       OF(Ireduce_scatter),
-                       OF(Ireduce_scatter_block)};
+  } others[kOthers] = {
+    OF(Wait),
+    OF(Waitall),
+    OF(Waitany),
+    OF(Waitsome),
+    OF(Test),
+    OF(Testall),
+    OF(Testany),
+    OF(Testsome),
+    OF(Request_get_status),
+    OF(Start),
+    OF(Startall),
+    OF(Reduce),
+    OF(Reduce_scatter),
+    OF(Reduce_scatter_block),
+    OF(Iallreduce),
+    OF(Ireduce),
+    OF(Ireduce_scatter),
+    OF(Ireduce_scatter_block),
+#if MPI_VERSION >= 4
+    OF(Allreduce_c),
+    OF(Reduce_c),
+    OF(Reduce_scatter_c),
+    OF(Reduce_scatter_block_c),
+    OF(Iallreduce_c),
+    OF(Ireduce_c),
+    OF(Ireduce_scatter_c),
+    OF(Ireduce_scatter_block_c),
+#endif
+  };
   for (int c = 0; c < kOthers && !once; ++c) {
     enum { kRounds = 301 };
     double plain[kRounds], added[kRounds];

@@ -61,8 +61,8 @@ struct In {
     return widened(static_cast<const std::uint16_t*>(at)[i]);
   }
 
-  // A piece to shared memory, as float32: of 16 bits without going through registers, and widened there by the same
-  // thread. A barrier is due behind it.
+  // A piece of another type to shared memory, as float32: of 16 bits without going through registers, and widened there
+  // by the same thread. A barrier is due behind it.
   __device__ void load_piece(std::uint32_t count, float* a) const {
     const std::uint32_t whole = halves() && quads() ? count / 4 : 0;
 #pragma unroll 1
@@ -87,7 +87,6 @@ struct Out {
     return {static_cast<std::uint8_t*>(at) + elements * In(at, type).element(), type};
   }
   __device__ bool quads() const { return In(at, type).quads(); }
-  __device__ float* floats() const { return static_cast<float*>(at); }  // of float32
 
   template <int n>
   __device__ void store(std::size_t i, const Floats<n>& x) const {
