@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test: release build (unit, tools, house, MPI, real Horovod), ASan+UBSan and TSan builds (unit).
 #
-#   test.sh [--quick] [--long] [-L LABEL]
+#   test.sh [--quick] [--long] [--turn N] [-L LABEL]
 #
 #   --quick    the release build only
 #   --long     grids of cases whole (label long), which otherwise take turns: hours
+#   --turn N   of the grids of tests the third N, 0 to 2 (tests/turns.cmake); all: every test. By default the commit's hash says which,
+#              so that commits take turns; with -L or --long it is all of them
 #   -L LABEL   tests with this label only (unit, mpi, tools, house, horovod, torch, gpu, bench, long)
 #
 # Ends with the line "N passed, M failed, K skipped". Builds stay in build, build-asan and build-tsan and are incremental; the latter two
@@ -13,22 +15,32 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
 source scripts/progress.sh
-quick='' label=() long=()
+quick='' label=() long=() turn=''
 while [ $# -gt 0 ]; do
   case $1 in
     --quick) quick=1 ;;
     --long) long=(-C long) ;;
+    --turn)
+      turn=${2:-}
+      [[ $turn =~ ^([012]|all)$ ]] || { echo "test.sh: --turn is 0, 1, 2 or all, not '$turn'" >&2; exit 2; }
+      shift ;;
     -L)
       label=(-L "${2:?-L LABEL}")
       [ "$2" != long ] || long=(-C long)
       shift ;;
-    *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
   shift
 done
 
 ./scripts/setup.sh || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
 jobs=$(nproc)
+if [ -z "$turn" ]; then
+  if [ -n "${label[*]}${long[*]}" ]; then turn=all
+  else turn=$((16#$(git rev-parse --short=7 HEAD 2>/dev/null || date +%j) % 3)); fi
+fi
+others=()
+[ "$turn" = all ] || others=(-LE "^turn[^$turn]$")
 results=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$results"' EXIT
 broken=0
@@ -51,7 +63,7 @@ test_in() {  # DIRECTORY BUILT: whether it could be built
     return
   fi
   echo "== tests in $1, $SECONDS s after the start"
-  ctest --test-dir "$1" -j $((jobs + jobs / 2)) "${long[@]}" --output-on-failure --no-tests=error --output-junit "$results/$1.xml" "${label[@]}" || true
+  ctest --test-dir "$1" -j $((jobs + jobs / 2)) "${long[@]}" "${others[@]}" --output-on-failure --no-tests=error --output-junit "$results/$1.xml" "${label[@]}" || true
 }
 
 # Horovod is kept between runs. Where it cannot be fetched its tests say so and count as skipped.
@@ -84,6 +96,7 @@ if [ -n "${sanitizers:-}" ]; then
   test_in build-tsan "$(cat "$results/tsan" 2>/dev/null || echo 1)"
 fi
 echo "all tests have run after $SECONDS s"
+[ "$turn" = all ] || echo "of the grids of tests this was turn $turn of 0 to 2: $(ctest --test-dir build -N -L "^turn[^$turn]$" | sed -n 's/^Total Tests: //p') cases wait for other commits' (--turn all: every test)"
 
 /usr/bin/python3 - "$results" "$broken" <<'PYTHON'
 import glob, sys, xml.etree.ElementTree as xml

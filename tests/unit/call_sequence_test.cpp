@@ -317,7 +317,7 @@ TEST_SUITE("call_sequence") {
   // Signs of every step's own; what lasts is how large the elements are beside each other. `common`: as much of that
   // the tensors have in common, as layers of the same input do.
   TEST_CASE("gradients that are all noise are known by their magnitudes, and never taken for each other") {
-    Turns turns(5, 7, 7);
+    Turns turns(5, 11, 11);
     for (const float common : {0.0f, 0.4f, 0.7f})
       for (const bool random_order : {false, true})
         for (const std::size_t tensors : {1, 2, 3, 8}) {
@@ -442,7 +442,7 @@ TEST_SUITE("call_sequence") {
 
   TEST_CASE("in random order nothing is known that is not true") {
     // Anew in every call, or all of them in every step.
-    Turns turns(5, 7, 7);
+    Turns turns(5, 11, 11);
     for (const bool steps : {false, true})
       for (const float noise : {0.0f, 0.3f, 1.0f})
         for (const std::size_t tensors : {2, 5, 8, 16}) {

@@ -96,7 +96,7 @@ TEST_SUITE("two_shot") {
   }
 
   TEST_CASE("relays of any base give the bits of the model, on any number of ranks, in chunks and parts of them") {
-    Turns turns(19, 19, 67);
+    Turns turns(19, 43, 67);
     const auto steps = [](int n, int base) {
       int of = 0;
       for (int reach = 1; reach < n; reach *= base) ++of;

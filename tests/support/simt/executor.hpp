@@ -61,6 +61,10 @@ class Reveal {
   ~Reveal();
   Reveal(const Reveal&) = delete;
   Reveal& operator=(const Reveal&) = delete;
+
+ private:
+  struct State;
+  State* state_;
 };
 // Runs `work`, which launches, waits and returns its result, under several seeds, and says what is wrong: a report, a
 // result that depends on the order of lanes or streams, or on memory that was never written. Empty: nothing found.

@@ -18,6 +18,7 @@
 
 #include "cuda_runtime.h"
 #include "driver.hpp"
+#include "pages.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -77,7 +78,6 @@ struct Context {
 namespace simt {
 namespace {
 
-constexpr std::size_t kPage = 4096, kReserve = std::size_t{1} << 37;
 constexpr unsigned char kCanary = 0xcb;
 
 struct Allocation {
@@ -94,7 +94,6 @@ struct HostRange {
 };
 
 std::recursive_mutex mutex;
-unsigned char *arena = nullptr, *arena_next = nullptr;
 std::map<const unsigned char*, Allocation> device_memory;  // by begin
 std::map<const unsigned char*, HostRange> host_memory;
 std::set<CUstream_st*> streams;
@@ -114,7 +113,7 @@ std::map<std::string, Planned> planned;
 std::deque<float> elapsed_planned;
 std::size_t device_limit = std::size_t{8} << 30, device_used = 0;
 std::uint64_t launch_count = 0;
-int device_count = 1, opened = 0, driver_version = 13000, capability = 90;
+int device_count = 1, driver_version = 13000, capability = 90;
 thread_local int device_now = 0;
 cudaError_t last_error = cudaSuccess, sticky_error = cudaSuccess;
 
@@ -216,7 +215,6 @@ const Allocation* find(const void* p, std::size_t bytes = 1) {
   const Allocation& a = std::prev(it)->second;
   return at >= a.begin && at + bytes <= a.begin + std::max<std::size_t>(a.bytes, 1) ? &a : nullptr;
 }
-bool in_arena(const void* p) { return arena && p >= arena && p < arena + kReserve; }
 const HostRange* find_host(const void* p, std::size_t bytes = 1) {
   const auto* at = static_cast<const unsigned char*>(p);
   auto it = host_memory.upper_bound(at);
@@ -225,12 +223,6 @@ const HostRange* find_host(const void* p, std::size_t bytes = 1) {
   return at + bytes <= it->first + it->second.bytes ? &it->second : nullptr;
 }
 
-void protect(int how) {
-  for (const auto& [begin, a] : device_memory) mprotect(a.pages, a.page_bytes, how);
-}
-void open() {
-  if (opened++ == 0) protect(PROT_READ | PROT_WRITE);
-}
 void check_canaries(const Allocation& a, unsigned char* from, unsigned char* end) {
   static const std::vector<unsigned char> intact(1 << 16, kCanary);
   for (unsigned char* p = from; p < end; p += intact.size())
@@ -242,17 +234,17 @@ void check_canaries(const Allocation& a, unsigned char* from, unsigned char* end
           sticky_error = cudaErrorIllegalAddress;
         }
 }
-void close() {
-  if (--opened) return;
-  for (const auto& [begin, a] : device_memory) {
-    check_canaries(a, a.pages, a.begin);
-    check_canaries(a, a.begin + a.bytes, a.pages + a.page_bytes);
-  }
-  protect(PROT_NONE);
-}
+// Device memory can be reached by this thread; whoever ends looks for writes out of bounds.
 struct Open {
-  Open() { open(); }
-  ~Open() { close(); }
+  Open() { open_pages(); }
+  ~Open() {
+    if (last_to_close())
+      for (const auto& [begin, a] : device_memory) {
+        check_canaries(a, a.pages, a.begin);
+        check_canaries(a, a.begin + a.bytes, a.pages + a.page_bytes);
+      }
+    close_pages();
+  }
 };
 
 void fill_poison(void* to, std::size_t bytes) {
@@ -344,7 +336,7 @@ bool pending(const Reach& r) {
 
 enum class Where { device, pinned, managed, plain, nowhere };
 Where where(const void* p, std::size_t bytes) {
-  if (in_arena(p)) return find(p, bytes) ? Where::device : Where::nowhere;
+  if (in_pages(p)) return find(p, bytes) ? Where::device : Where::nowhere;
   if (const auto* h = find_host(p, bytes)) return h->managed ? Where::managed : Where::pinned;
   return Where::plain;
 }
@@ -446,8 +438,8 @@ cudaError_t enqueue_kernel(const cudaLaunchConfig_t& c, const void* kernel, std:
   }
   for (const std::uint64_t w : words) {
     const auto* p = reinterpret_cast<const void*>(w);
-    const Allocation* const a = in_arena(p) ? find(p, 0) : nullptr;
-    const bool outside = in_arena(p) && !a;
+    const Allocation* const a = in_pages(p) ? find(p, 0) : nullptr;
+    const bool outside = in_pages(p) && !a;
     if (a && a->context != here()) {
       report("kernel " + name + " launched with a pointer to memory of another " +
              (a->context->device != here()->device ? "device" : "context"));
@@ -455,7 +447,7 @@ cudaError_t enqueue_kernel(const cudaLaunchConfig_t& c, const void* kernel, std:
       return result(sticky_error);
     }
     if (outside ||
-        (!in_arena(p) && w >= kLowestPointer && w < (std::uint64_t{1} << 47) && !find_host(p) && mapped(w))) {
+        (!in_pages(p) && w >= kLowestPointer && w < (std::uint64_t{1} << 47) && !find_host(p) && mapped(w))) {
       report("kernel " + name + " launched with a pointer to " +
              (outside ? "device memory that is not allocated" : "host memory that is neither pinned nor managed"));
       sticky_error = cudaErrorIllegalAddress;
@@ -477,9 +469,9 @@ cudaError_t enqueue_kernel(const cudaLaunchConfig_t& c, const void* kernel, std:
                             {}});
 }
 
-bool in_device_memory(const void* p) { return in_arena(p); }
+bool in_device_memory(const void* p) { return in_pages(p); }
 bool describe_device_address(const void* p, std::string* text) {
-  if (!in_arena(p)) return false;
+  if (!in_pages(p)) return false;
   const auto* at = static_cast<const unsigned char*>(p);
   const Allocation* nearest = nullptr;
   for (const auto& [begin, a] : device_memory)
@@ -533,14 +525,12 @@ void set_compute_capability(int major, int minor) { capability = 10 * major + mi
 int compute_capability() { return capability; }
 std::size_t device_bytes() { return device_used; }
 std::uint64_t launches() { return launch_count; }
-Reveal::Reveal() {
-  mutex.lock();
-  open();
-}
-Reveal::~Reveal() {
-  close();
-  mutex.unlock();
-}
+struct Reveal::State {
+  std::lock_guard<std::recursive_mutex> lock{mutex};
+  Open open;
+};
+Reveal::Reveal() : state_(new State) {}
+Reveal::~Reveal() { delete state_; }
 
 }  // namespace simt
 
@@ -652,29 +642,12 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 }
 
 namespace {
-// Addresses are not used again, so that what is freed stays out of reach. An untouched page before and behind.
-unsigned char* take_addresses(std::size_t page_bytes) {
-  if (!arena) {
-    void* reserved = mmap(nullptr, kReserve, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (reserved == MAP_FAILED) return nullptr;
-    arena = arena_next = static_cast<unsigned char*>(reserved);
-  }
-  catch_faults();
-  if (static_cast<std::size_t>(arena + kReserve - arena_next) < page_bytes + 2 * kPage) return nullptr;
-  unsigned char* pages = arena_next + kPage;
-  arena_next = pages + page_bytes;
-  return pages;
-}
 std::atomic<int>* map_importers(int descriptor, std::size_t page_bytes) {
   void* p = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, static_cast<off_t>(page_bytes));
   return p == MAP_FAILED ? nullptr : static_cast<std::atomic<int>*>(p);
 }
-bool map_pages(unsigned char* pages, std::size_t page_bytes, int descriptor) {
-  return mmap(pages, page_bytes, opened ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_SHARED | MAP_FIXED, descriptor, 0) !=
-         MAP_FAILED;
-}
 void unmap(const Allocation& a) {
-  mmap(a.pages, a.page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  drop_pages(a.pages);
   if (a.importers) munmap(a.importers, kPage);
   if (a.descriptor >= 0) ::close(a.descriptor);
 }
@@ -685,14 +658,14 @@ cudaError_t cudaMalloc(void** p, std::size_t bytes) {
   if (bytes == 0) return cudaSuccess;
   if (bytes > device_limit || device_used > device_limit - bytes) return result(cudaErrorMemoryAllocation);
   const std::size_t page_bytes = (bytes + kPage - 1) / kPage * kPage;
-  unsigned char* const pages = take_addresses(page_bytes);
+  unsigned char* const pages = take_pages(page_bytes);
   if (!pages) return result(cudaErrorMemoryAllocation);
-  mprotect(pages, page_bytes, PROT_READ | PROT_WRITE);
+  catch_faults();
+  const Open opened_now;
   unsigned char* begin = pages + page_bytes - (bytes + 15) / 16 * 16;
   std::memset(pages, kCanary, static_cast<std::size_t>(begin - pages));
   fill_poison(begin, bytes);
   std::memset(begin + bytes, kCanary, static_cast<std::size_t>(pages + page_bytes - begin) - bytes);
-  if (!opened) mprotect(pages, page_bytes, PROT_NONE);
   device_memory[begin] = {begin, pages, bytes, page_bytes, here()};
   device_used += bytes;
   *p = begin;
@@ -745,7 +718,7 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* p) {
     const Open opened_now;
     if (descriptor < 0 || ftruncate(descriptor, static_cast<off_t>(a.page_bytes + kPage)) != 0 ||
         pwrite(descriptor, a.pages, a.page_bytes, 0) != static_cast<ssize_t>(a.page_bytes) ||
-        !map_pages(a.pages, a.page_bytes, descriptor))
+        !share_pages(a.pages, descriptor))
       return result(cudaErrorMemoryAllocation);
     a.descriptor = descriptor;
     a.importers = map_importers(descriptor, a.page_bytes);
@@ -765,8 +738,10 @@ cudaError_t cudaIpcOpenMemHandle(void** p, cudaIpcMemHandle_t handle, unsigned f
   const std::string path = "/proc/" + std::to_string(place.process) + "/fd/" + std::to_string(place.descriptor);
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) return result(cudaErrorMapBufferObjectFailed);
-  unsigned char* const pages = take_addresses(place.page_bytes);
-  if (!pages || !map_pages(pages, place.page_bytes, descriptor)) {
+  unsigned char* const pages = take_pages(place.page_bytes);
+  catch_faults();
+  if (!pages || !share_pages(pages, descriptor)) {
+    if (pages) drop_pages(pages);
     ::close(descriptor);
     return result(cudaErrorMapBufferObjectFailed);
   }
