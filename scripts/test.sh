@@ -5,8 +5,8 @@
 #
 #   --quick    the release build only
 #   --long     grids of cases whole (label long), which otherwise take turns: hours
-#   --turn N   of the grids of tests the third N, 0 to 2 (tests/turns.cmake); all: every test. By default the commit's hash says which,
-#              so that commits take turns; with -L or --long it is all of them
+#   --turn N   of the grids of tests the third N, 0 to 2 (tests/turns.cmake); all: every test. By default commits take turns, by their
+#              number (in a shallow clone by their hash, without git by the day); with -L or --long it is all of them
 #   -L LABEL   tests with this label only (unit, mpi, tools, house, horovod, torch, gpu, bench, long)
 #
 # Ends with the line "N passed, M failed, K skipped". Builds stay in build, build-asan and build-tsan and are incremental; the latter two
@@ -37,7 +37,8 @@ done
 jobs=$(nproc)
 if [ -z "$turn" ]; then
   if [ -n "${label[*]}${long[*]}" ]; then turn=all
-  else turn=$((16#$(git rev-parse --short=7 HEAD 2>/dev/null || date +%j) % 3)); fi
+  elif [ "$(git rev-parse --is-shallow-repository 2>/dev/null)" = true ]; then turn=$((16#$(git rev-parse --short=7 HEAD) % 3))
+  else turn=$((10#$(git rev-list --count HEAD 2>/dev/null || date +%j) % 3)); fi
 fi
 others=()
 [ "$turn" = all ] || others=(-LE "^turn[^$turn]$")
@@ -96,7 +97,10 @@ if [ -n "${sanitizers:-}" ]; then
   test_in build-tsan "$(cat "$results/tsan" 2>/dev/null || echo 1)"
 fi
 echo "all tests have run after $SECONDS s"
-[ "$turn" = all ] || echo "of the grids of tests this was turn $turn of 0 to 2: $(ctest --test-dir build -N -L "^turn[^$turn]$" | sed -n 's/^Total Tests: //p') cases wait for other commits' (--turn all: every test)"
+if [ "$turn" != all ]; then
+  waiting=$(ctest --test-dir build -N "${label[@]}" -L "^turn[^$turn]$" 2>/dev/null | sed -n 's/^Total Tests: //p')
+  echo "of the grids of tests this was turn $turn of 0 to 2: ${waiting:-no} tests wait for other commits (--turn all: every test)"
+fi
 
 /usr/bin/python3 - "$results" "$broken" <<'PYTHON'
 import glob, sys, xml.etree.ElementTree as xml

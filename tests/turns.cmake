@@ -1,6 +1,6 @@
-# take_turns(PATTERN...): tests of this directory, made so far, that are a grid: their cases differ in what hardly matters to one another. Of every grid a run of
-# scripts/test.sh takes each third case, by labels turn0, turn1 and turn2 that are dealt in the order in which tests were made: neighbours (the same with another
-# number of ranks, with the next codec) are in different ones, and three runs see them all. ctest by itself runs all of them.
+# take_turns(PATTERN...): tests of this directory, made so far, that are a grid: their cases differ in what hardly matters to one another. Of every grid
+# a run of scripts/test.sh takes each third case, by labels turn0, turn1 and turn2 that are dealt in the order of their names: neighbours (the same with
+# another number of ranks, with the next codec) are in different ones, and three commits in a row see them all. ctest by itself runs all of them.
 function(take_turns)
   get_property(tests DIRECTORY PROPERTY TESTS)
   foreach(pattern IN LISTS ARGN)

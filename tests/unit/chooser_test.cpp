@@ -442,7 +442,7 @@ TEST_SUITE("chooser") {
           if (&of == codec.get()) return {.encode_s = 3e-9, .decode_s = 1e-9, .payload_bytes = 0.2};
           return {.encode_s = 0.3e-9, .decode_s = 0.3e-9, .payload_bytes = 2};
         };
-        models.codecs[codec->spec()] = {.cost = time(*codec), .halves = time(*halves)};
+        models.codecs[codec->spec()] = {.cost = time(*codec), .halves = time(*halves), .trials = {}};
         shared.count_call(5);
         shared.publish(5, models);
         Chooser chooser("auto");
@@ -481,7 +481,7 @@ TEST_SUITE("chooser") {
       CHECK(choices[0].algorithm == choices[1].algorithm);
     }
     Models one, two;
-    one.codecs["3lc"] = two.codecs["3lc"] = {.cost = k3lc};
+    one.codecs["3lc"] = two.codecs["3lc"] = {.cost = k3lc, .halves = {}, .trials = {}};
     CHECK(one.digest() == two.digest());
     two.codecs["3lc"].halves = k3lc;
     CHECK(one.digest() != two.digest());

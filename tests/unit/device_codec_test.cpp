@@ -592,7 +592,8 @@ TEST_SUITE("device_codec") {
       CAPTURE(spec);
       REQUIRE(codec->keeps_state());
       const std::size_t groups = 4;
-      Case c = make_case(*codec, Data::normal, {7, 10241, 30000, effort(120001u, 65537u, 65537u, 65537u)}, 3, Use::both, 1);
+      Case c =
+          make_case(*codec, Data::normal, {7, 10241, 30000, effort(120001u, 65537u, 65537u, 65537u)}, 3, Use::both, 1);
       for (float& r : c.memory.plane) r = 0.0f;
       for (float& r : c.memory.momentum) r = 0.0f;
       ChunkMemory host = c.memory, there = c.memory;

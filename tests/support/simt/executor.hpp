@@ -54,7 +54,7 @@ void set_elapsed(const std::vector<float>& ms);  // the next answers of cudaEven
 void set_loads(std::size_t);
 std::size_t device_bytes();  // allocated now
 std::uint64_t launches();
-// Bytes of device memory, readable by the host while the object lives.
+// Device memory can be read and written by this thread while the object lives; it makes no threads meanwhile.
 class Reveal {
  public:
   Reveal();

@@ -15,11 +15,15 @@ unsigned char *reserved = nullptr, *next = nullptr;
 std::map<unsigned char*, std::size_t> taken;  // their bytes
 int opened = 0;
 
-// Threads have no access through it when they begin.
+// What a thread may do by it, the threads that it makes may do too: nobody makes threads while pages are open.
 int key() {
   static const int made = [] {
     const char* const wanted = std::getenv("STANDIN_KEYS");
-    return wanted && std::strcmp(wanted, "0") == 0 ? -1 : pkey_alloc(0, PKEY_DISABLE_ACCESS);
+    if (wanted && std::strcmp(wanted, "0") == 0) return -1;
+    const int key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+    if (key < 0 || pkey_set(key, PKEY_DISABLE_ACCESS) == 0) return key;
+    pkey_free(key);
+    return -1;
   }();
   return made;
 }
