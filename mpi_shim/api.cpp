@@ -74,6 +74,9 @@ int crimp_load(MPI_Comm comm, const char* directory, uint64_t* tensors) {
 
 int crimp_datatype(crimp_dtype dtype, MPI_Datatype* type, MPI_Op* sum) {
   return guard(MPI_COMM_WORLD, [&] {
+    if (!type || !sum)
+      throw Error(ErrorCode::argument_invalid, std::string("crimp_datatype was given no ") + (type ? "sum" : "type") +
+                                                   " (NULL); legal are the places of an MPI_Datatype and of an MPI_Op");
     const Handles h = handles(dtype);
     *type = h.type;
     *sum = h.sum;

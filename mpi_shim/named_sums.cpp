@@ -92,6 +92,9 @@ std::vector<Segment> read_segments(const crimp_segment* segments, std::size_t n,
 // Null where nothing is named.
 std::shared_ptr<const Layout> layout_of(LayoutCache& known, const crimp_segment* segments, std::size_t n,
                                         std::uint64_t count) {
+  if (!segments && n)
+    throw Error(ErrorCode::layout_invalid, "no segments (NULL) were given, and a segment_count of " +
+                                               std::to_string(n) + "; legal is NULL with 0, or an array of so many");
   if (!segments) return {};
   std::array<LayoutCache::Tensor, 8> few;  // in most calls; no allocation then
   std::vector<LayoutCache::Tensor> many(n <= few.size() ? 0 : n);

@@ -175,10 +175,10 @@ class Lane {
     if (!job.shares) return pass_allreduce(next, sendbuf, recvbuf, static_cast<int>(count), datatype, op, comm);
     const int* const counts = job.counts.data();
     if (job.shares->collective == Collective::reduce_scatter)
-      return pass_shares(next, ReduceScatterSum<int>{sendbuf, recvbuf, counts, datatype, op, comm});
+      return pass_begun_shares(next, ReduceScatterSum<int>{sendbuf, recvbuf, counts, datatype, op, comm});
     const auto root = std::max_element(job.counts.begin(), job.counts.end()) - job.counts.begin();
-    return pass_shares(next,
-                       ReduceSum<int>{sendbuf, recvbuf, counts[root], datatype, op, static_cast<int>(root), comm});
+    return pass_begun_shares(
+        next, ReduceSum<int>{sendbuf, recvbuf, counts[root], datatype, op, static_cast<int>(root), comm});
   }
 
   MPI_Comm comm_;

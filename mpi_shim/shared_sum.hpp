@@ -166,6 +166,20 @@ int pass_shares(const NextMpi& next, const Asked& asked) {
   });
 }
 
+// The same as the program asked for it, which must not block there, for a thread that waits: MPICH 4.0's MPI_Reduce
+// fails where the root is in place, MPI_Ireduce does not.
+template <class Asked>
+int pass_begun_shares(const NextMpi& next, const Asked& asked) {
+  const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) { asked.stage(staged, ranks, b); };
+  return hand_on(asked.comm, {asked.sendbuf, asked.recvbuf}, stage, [&](Buffers b) {
+    const ReentrancyGuard handed_on(next);
+    std::vector<int> ints;
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int rc = asked.start(next, b, ints, &request);
+    return rc == MPI_SUCCESS ? PMPI_Wait(&request, MPI_STATUS_IGNORE) : rc;
+  });
+}
+
 // A call with shares that Crimp may carry.
 struct SharedCall {
   SumCall call;

@@ -8,6 +8,7 @@
 
 #include "collective/relay.hpp"
 #include "core/nearest.hpp"
+#include "core/reserve.hpp"
 
 namespace crimp {
 
@@ -24,9 +25,9 @@ AlgorithmEntry::Prediction AlgorithmEntry::predicted(const NetworkModel& network
                            : static_cast<double>(query.largest_share) / static_cast<double>(query.count);
   const auto in_chunks = [&](std::uint64_t setting, int radix) {
     const std::uint64_t chunk = chunk_elements(setting, *query.codec, network.ranks);
-    return Prediction{
-        codec.scan_s * static_cast<double>(query.count) + cost({network, codec, query.count, chunk, radix, share}),
-        setting, radix};
+    return Prediction{codec.scan_s * static_cast<double>(query.count) +
+                          cost({network, codec, query.count, chunk, radix, share, query.frame_bytes}),
+                      setting, radix};
   };
   const auto relayed = [&](int radix) {
     if (query.chunk_setting != 0) return in_chunks(query.chunk_setting, radix);
@@ -51,6 +52,12 @@ AlgorithmEntry::Prediction AlgorithmEntry::predicted(const NetworkModel& network
   for (const int radix : relay_radices(network.ranks))
     if (const Prediction other = relayed(radix); other.s < best.s && other.s < kWorthMemory * direct.s) best = other;
   return best;
+}
+
+bool AlgorithmEntry::fits(const ChoiceQuery& query, int ranks) const {
+  if (!one_exchange) return true;
+  const std::uint64_t most = kReserveBytes / 2 / (static_cast<std::uint64_t>(ranks) + 1);
+  return query.frame_bytes != 0 && query.frame_bytes <= most;
 }
 
 std::span<const AlgorithmEntry> algorithms() {
@@ -104,7 +111,9 @@ Suitable suitable(const Codec& codec, int ranks, double quality, bool between_no
   Suitable found;
   const bool exact_sums = entry_of(Algorithm::homomorphic).why_unsupported(codec, ranks).empty();
   for (const auto& entry : carriers()) {
-    if (!entry.cost || (between_nodes && entry.mpi_adds) || !entry.why_unsupported(codec, ranks).empty()) continue;
+    if (!entry.cost || (between_nodes && (entry.mpi_adds || entry.one_exchange)) ||
+        !entry.why_unsupported(codec, ranks).empty())
+      continue;
     const double error = entry.error(codec, ranks);
     const bool good = error <= 1 || std::isinf(quality) || (error <= quality && !exact_sums);
     if (good) found.entries[found.count++] = &entry;

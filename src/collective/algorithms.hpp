@@ -49,6 +49,10 @@ struct AlgorithmEntry {
   bool sums_encoded = false;
   // MPI adds over the whole communicator: not between nodes' leaders.
   bool mpi_adds = false;
+  // Bodies travel with their headers, as long as their bound: for calls that are short, in host memory.
+  bool one_exchange = false;
+  // Whether so many ranks can carry a call by it that a rank without memory takes part from its reserve.
+  bool fits(const ChoiceQuery&, int ranks) const;
   // Sees values only through CallBuffers::backend, so that they may lie anywhere. Otherwise in host memory.
   bool any_backend = false;
   // Hands them on only to be encoded and decoded, so that they may be of any type that the backend converts.
@@ -77,7 +81,8 @@ const AlgorithmEntry& scattering();
 Algorithm first_algorithm(const Codec&, int ranks);
 // The carriers whose cost is known and that can run the codec on so many ranks, with no more error than `quality`
 // (CRIMP_QUALITY) allows: any where that is infinite, and where the codec's payloads can be summed without loss only
-// what adds no error. limited: some are left out for it. between_nodes: not those in which MPI adds.
+// what adds no error. limited: some are left out for it. between_nodes: neither those in which MPI adds nor those of
+// one exchange, which besides must fit a call.
 struct Suitable {
   std::array<const AlgorithmEntry*, 8> entries{};
   std::size_t count = 0;

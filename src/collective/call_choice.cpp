@@ -27,13 +27,18 @@ const char* obstacle(Chooser& chooser, const ChoiceQuery& query, int ranks, cons
   if (decision->halves && !query.halves)
     return "in 16 bits in the record of CRIMP_REPLAY, which the codec allows no more";
   const Codec& codec = decision->halves ? *query.halves : *query.codec;
+  ChoiceQuery as = query;
+  if (decision->halves) as.frame_bytes = query.halves_frame_bytes;
   if ((decision->algorithm == Algorithm::reduce_scatter) != (query.collective != Collective::allreduce))
     return "what the record of CRIMP_REPLAY has is of another collective";
   const Hierarchy* const nodes = decision->nodes ? chooser.nodes() : nullptr;
   if (decision->nodes && !nodes) return "no nodes, which the record of CRIMP_REPLAY has";
   const AlgorithmEntry& entry = entry_of(decision->algorithm);
   const bool runs = insist([&] { return entry.why_unsupported(codec, nodes ? nodes->nodes : ranks).empty(); });
-  return runs && !(nodes && entry.mpi_adds) ? nullptr : "what the record of CRIMP_REPLAY has cannot run the codec";
+  if (!entry.fits(as, ranks)) return "longer than what the record of CRIMP_REPLAY has can carry";
+  return runs && !(nodes && (entry.mpi_adds || entry.one_exchange))
+             ? nullptr
+             : "what the record of CRIMP_REPLAY has cannot run the codec";
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "collective/one_shot.hpp"
 #include "core/digest.hpp"
 
 namespace crimp {
@@ -77,6 +78,18 @@ void Planner::set_codec(const std::string& pattern, const char* spec) {
   if (said_.set(pattern, spec)) plans_.clear();  // a program may say the same in every step
 }
 
+std::string Planner::why_none_runs(const AlgorithmEntry& entry, int ranks) const {
+  std::string why;
+  const auto runs = [&](const Codec& codec) {
+    const std::string obstacle = entry.why_unsupported(codec, ranks);
+    if (why.empty() && !obstacle.empty())
+      why =
+          "which cannot run " + codec.spec() + ": " + obstacle + "; this codec can run " + algorithms_for(codec, ranks);
+    return obstacle.empty();
+  };
+  return rules_.any_codec(runs) || said_.any_codec(runs) ? std::string() : why;
+}
+
 std::shared_ptr<const CallPlan> Planner::plan(Dtype dtype, std::uint64_t count, std::shared_ptr<const Layout> layout,
                                               int level, std::shared_ptr<const Shares> shares) {
   if (version_ != rules_.version()) plans_.clear();
@@ -132,6 +145,7 @@ std::shared_ptr<CallPlan> Planner::make(Dtype dtype, std::uint64_t count, std::s
     query.halves = query.alone && !halves ? rules_.halves_of(*query.codec) : nullptr;
     if (query.halves) {
       const auto made = make(dtype, count, plan->layout, level, plan->shares, query.halves);
+      query.halves_frame_bytes = made->parts[0].query.frame_bytes;
       made->parts[0].query = query;
       plan->halves = made;
     }
@@ -195,13 +209,15 @@ void Planner::make_parts(CallPlan& plan, Dtype dtype, std::uint64_t count, int l
                                      codec->feedback().kept() && settings_.error_feedback && plan.layout->known()},
                             ChoiceQuery{codec, elements, settings_.chunk, elements * size_of(dtype), settings_.quality,
                                         settings_.radix, plan.controlled});
-    if (plan.shares) {
-      PlannedPart& part = plan.parts.back();
-      part.plan.shares = plan.shares;
-      part.query.collective = plan.shares->collective;
-      part.query.largest_share = plan.shares->largest();
+    PlannedPart& made = plan.parts.back();
+    if (!plan.shares) {
+      made.query.frame_bytes = frame_bytes(*codec, *layout, settings_.chunk);
+    } else {
+      made.plan.shares = plan.shares;
+      made.query.collective = plan.shares->collective;
+      made.query.largest_share = plan.shares->largest();
     }
-    plan.parts.back().of_ladder = level >= 0 && codec == rules_.ladder()[static_cast<std::size_t>(level)].get();
+    made.of_ladder = level >= 0 && codec == rules_.ladder()[static_cast<std::size_t>(level)].get();
     plan.clips = plan.clips || (momentum_of(codec) && codec->feedback().clip > 0.0f);
   }
 }

@@ -90,6 +90,8 @@ class Planner {
   std::uint64_t made() const { return made_; }  // so far
   // crimp_set_codec, for calls from now on.
   void set_codec(const std::string& pattern, const char* spec);
+  // Why an algorithm can run none of the codecs that settings and program name; empty where it can, or none is named.
+  std::string why_none_runs(const AlgorithmEntry&, int ranks) const;
   bool any_codecs() const { return said_.any(); }  // set_codec() has named some
   // Of a segment that is summed. Null: exactly.
   const Codec* codec_of(const Layout&, const Segment&) const;

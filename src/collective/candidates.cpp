@@ -25,6 +25,7 @@ std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel
   std::vector<Choice> all;
   const auto add = [&](const Suitable& of, const NetworkModel& link, double more, bool nodes) {
     for (const AlgorithmEntry* entry : of) {
+      if (entry->one_exchange && (cost.launch_s > 0 || !entry->fits(query, link.ranks))) continue;
       const auto consider = [&](const ChoiceQuery& as) {
         const auto predicted = entry->predicted(link, cost, as);
         Choice& c = all.emplace_back(none);

@@ -11,11 +11,12 @@ namespace crimp {
 
 struct Choice {
   Algorithm algorithm = Algorithm::allgather;  // that carries the payloads
-  bool nodes = false;  // between the leaders of nodes, whose ranks add exactly before (algorithm hierarchical); else
-                       // among all ranks
-  bool plain = false;  // MPI_Allreduce is predicted to be faster than any
-  bool early = false;  // as `plain`, because this communicator is too young to measure anything for it
-  bool trial = false;  // taken to learn its time, whatever is predicted
+  bool nodes = false;    // between the leaders of nodes, whose ranks add exactly before (algorithm hierarchical); else
+                         // among all ranks
+  bool plain = false;    // MPI_Allreduce is predicted to be faster than any
+  bool early = false;    // as `plain`, because this communicator is too young to measure anything for it
+  bool instead = false;  // of the one that CRIMP_ALGORITHM names, which runs the codec but cannot carry the call
+  bool trial = false;    // taken to learn its time, whatever is predicted
   const char* why = "";
   double predicted_s = 0, plain_s = 0;  // 0: not predicted
   std::uint64_t chunk_setting = 0;      // as CRIMP_CHUNK's, for chunk_elements()
@@ -36,6 +37,9 @@ struct ChoiceQuery {
   // Likewise, of 16 bits a value, which may carry the call in place of `codec` where that is faster; null: none may.
   // Whether there is one follows from `codec` alone.
   const Codec* halves = nullptr;
+  // Bytes of a rank's frame where one exchange carries the call (one_shot), and where one carries `halves`; 0: none
+  // can.
+  std::uint64_t frame_bytes = 0, halves_frame_bytes = 0;
   // Of a collective but allreduce: which, and the most elements that a rank receives.
   Collective collective = Collective::allreduce;
   std::uint64_t largest_share = 0;

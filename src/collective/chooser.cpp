@@ -108,7 +108,7 @@ Choice Chooser::forced(const ChoiceQuery& query, int ranks) {
   const AlgorithmEntry* const entry = find_algorithm(forced_);
   const bool runs = entry && insist([&] { return entry->why_unsupported(codec, ranks).empty(); });
   const auto first = [&](int among) { return insist([&] { return first_algorithm(codec, among); }); };
-  if (runs && entry->plan)
+  if (runs && entry->plan && entry->fits(query, ranks))
     return {.algorithm = entry->algorithm, .why = "CRIMP_ALGORITHM", .chunk_setting = chunk(entry->algorithm)};
   if (runs && nodes()) {
     const Algorithm between = first(hierarchy_->nodes);
@@ -116,7 +116,10 @@ Choice Chooser::forced(const ChoiceQuery& query, int ranks) {
   }
   const Algorithm only = first(ranks);
   return {.algorithm = only,
-          .why = runs ? "no nodes of several ranks" : "CRIMP_ALGORITHM cannot run the codec",
+          .instead = runs,
+          .why = !runs         ? "CRIMP_ALGORITHM cannot run the codec"
+                 : entry->plan ? "CRIMP_ALGORITHM is for shorter calls"
+                               : "no nodes of several ranks",
           .chunk_setting = chunk(only)};
 }
 
@@ -126,6 +129,7 @@ std::vector<Choice> Chooser::candidates_for(const Measured& codec, const ChoiceQ
   if (!query.halves || !codec.halves) return all;
   ChoiceQuery in_halves = query;
   in_halves.codec = query.halves;
+  in_halves.frame_bytes = query.halves_frame_bytes;
   for (Choice& choice : candidates(network_, nodes, *codec.halves, in_halves)) {
     choice.halves = true;
     choice.why = "cheapest by the model, in 16 bits";

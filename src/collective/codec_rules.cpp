@@ -134,6 +134,13 @@ const Codec* CodecRules::of_tensor(const std::string& name, std::uint64_t count,
   return codecs[std::min(alternative, codecs.size() - 1)].get();
 }
 
+bool CodecRules::any_codec(const std::function<bool(const Codec&)>& is) const {
+  const auto one_is = [&](const auto& codecs) {
+    return std::any_of(codecs.begin(), codecs.end(), [&](const auto& codec) { return codec && is(*codec); });
+  };
+  return (codec_ && is(*codec_)) || one_is(ladder_) || std::any_of(rule_codecs_.begin(), rule_codecs_.end(), one_is);
+}
+
 std::size_t CodecRules::alternatives() const {
   std::size_t most = 1;
   for (const auto& codecs : rule_codecs_) most = std::max(most, codecs.size());

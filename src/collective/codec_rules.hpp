@@ -40,6 +40,8 @@ class CodecRules {
   // Of a named tensor, by CRIMP_RULES; null: it is summed exactly. alternative: of its rule's codecs, the last one
   // where it has fewer.
   const Codec* of_tensor(const std::string& name, std::uint64_t count, std::size_t alternative = 0) const;
+  // Whether it is so of any that settings name for tensors.
+  bool any_codec(const std::function<bool(const Codec&)>& is) const;
   std::size_t alternatives() const;  // the most that a rule has; at least 1
 
  private:

@@ -1,7 +1,8 @@
 // Every rank sends every other one frame, a header and a body as long as its bound, in a single exchange; every rank
 // decodes all that it has received, its own too, in rank order 0..N-1. All of a call's frames are encoded before they
 // leave, and nothing but that one exchange is waited for: what a call that does not block can do without anybody's help
-// (MPI's progress rule).
+// (MPI's progress rule), and what takes a short call that does block half of allgather's messages. Its bits are
+// allgather's.
 //
 // A frame holds the whole call, the same for all ranks, or where ranks receive shares that rank's share. Who has no
 // share receives nothing.
@@ -16,6 +17,7 @@
 #include "collective/algorithms.hpp"
 #include "collective/frame.hpp"
 #include "collective/pipeline.hpp"
+#include "core/reserve.hpp"
 
 namespace crimp {
 namespace {
@@ -31,8 +33,10 @@ class OneShotRoute final : public ChunkedRoute {
   OneShotRoute(const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks)
       : ChunkedRoute(Algorithm::one_shot, of, cut(of, chunk_elements, transport_ranks), transport_ranks) {
     for (const Slice& run : chunks()) {
-      const bool none = part.shares && run.partition.count() == 0;
-      frames.push_back(none ? 0 : sizeof(Header) + run.partition.body_bound(*part.codec));
+      const std::uint64_t count = run.partition.count();
+      const bool none = part.shares && count == 0;
+      // Also of a part that is declined, whose rank sends as much as the others.
+      frames.push_back(none ? 0 : sizeof(Header) + body_bound(*part.codec, *part.layout, run.begin, run.begin + count));
       offsets.push_back(all_frames);
       all_frames += frames.back();
       largest_frame = std::max(largest_frame, frames.back());
@@ -47,7 +51,8 @@ class OneShotRoute final : public ChunkedRoute {
   std::uint64_t all_frames = 0, largest_frame = 0;
 
  private:
-  static Runs cut(const PartPlan& of, std::uint64_t chunk, int ranks) {
+  static Runs cut(const PartPlan& of, std::uint64_t setting, int ranks) {
+    const std::uint64_t chunk = std::max(setting, of.count);
     if (!of.shares) return {{{0, of.count}}, 1, chunk};
     Runs runs{{}, static_cast<std::size_t>(ranks), chunk};
     for (int r = 0; r < ranks; ++r) runs.runs.push_back(of.shares->of(r));
@@ -76,10 +81,19 @@ class OneShot final : public Rounds<OneShot> {
   static const Step kSteps[2];
   Transport::Ticket frames_due(std::uint64_t) { return ticket_; }
 
-  // A rank without room has nothing to send from or to receive in. Its plan could not be carried any further, so that
-  // the others would wait for it: who starts such calls has the room first.
+  // A rank without room sends as many bytes as the others, which wait for them: a call that is short enough finds room
+  // in the reserve (AlgorithmEntry::fits()), and who starts one of another length has the room first.
+  void find_room() try {
+    const std::uint64_t bytes = plan_.all_frames + ranks() * frame_bytes_;
+    insist([&] { room_.resize(bytes); });
+    leaving_ = room_.data();
+    arrived_ = leaving_ + plan_.all_frames;
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::out_of_memory, "no memory for a call's frames");
+  }
+
   void send(std::uint64_t chunk) {
-    if (!leaving_) throw Error(ErrorCode::out_of_memory, "no memory for a call's frames");
+    if (!leaving_) find_room();
     const auto begin = Clock::now();
     std::uint8_t flags = 0;
     for (std::size_t q = 0; q < mine_.size(); ++q) {
@@ -184,6 +198,7 @@ class OneShot final : public Rounds<OneShot> {
   Encoding encoding_;
   Decoding decoding_;
   std::uint8_t *leaving_ = nullptr, *arrived_ = nullptr;
+  std::vector<std::uint8_t> room_;  // where the call has no arena
   Transport::Ticket ticket_ = kNothing;
 };
 
@@ -200,6 +215,14 @@ std::unique_ptr<Exchange> OneShotRoute::exchange(Transport& transport, const Cal
 }  // namespace
 
 std::uint64_t frame_bytes(const RoutePlan& route) { return static_cast<const OneShotRoute&>(route).largest_frame; }
+
+std::uint64_t frame_bytes(const Codec& codec, const Layout& layout, std::uint64_t chunk_setting) {
+  const std::uint64_t count =
+      layout.segments.empty() ? 0 : layout.segments.back().offset + layout.segments.back().count;
+  // What is selected of depends on chunks.
+  const bool chunked = codec.traits().selects && count > (chunk_setting ? chunk_setting : kDefaultChunk);
+  return chunked || codec.traits().whole_tensors ? 0 : sizeof(Header) + body_bound(codec, layout, 0, count);
+}
 
 OneShotTraffic one_shot_traffic(const RoutePlan& plan) {
   const auto& route = static_cast<const OneShotRoute&>(plan);
@@ -224,13 +247,18 @@ AlgorithmEntry one_shot_algorithm() {
   return {
       .algorithm = Algorithm::one_shot,
       .name = "one_shot",
-      .summary = "every payload to every rank in one exchange, as long as its bound",
-      .needs = [](const Codec&, int) { return std::string("it is for sums that do not block (MPI_Iallreduce)"); },
+      .summary = "allgather of short calls: every payload with its header in one exchange, as long as its bound",
       .chunk_elements = [](std::uint64_t, const Codec&, int) { return kWholeCall; },
       .plan = [](const PartPlan& part, std::uint64_t chunk, int ranks) -> std::unique_ptr<RoutePlan> {
         return std::make_unique<OneShotRoute>(part, chunk, ranks);
       },
-      .cost = nullptr,
+      .cost =
+          [](const CostQuery& q) {
+            const double n = q.network.ranks;
+            return q.elements() * (q.codec.encode_s + n * q.codec.decode_s) +
+                   q.network.allgather.at((n - 1) * static_cast<double>(q.frame_bytes));
+          },
+      .one_exchange = true,
   };
 }
 

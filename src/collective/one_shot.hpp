@@ -11,6 +11,10 @@ namespace crimp {
 // same arena they lie where they lay before.
 std::uint64_t frame_bytes(const RoutePlan&);
 
+// Of a call that blocks, which may go by it where this fits (AlgorithmEntry::fits()); the setting is CRIMP_CHUNK's. 0:
+// its results would not be allgather's.
+std::uint64_t frame_bytes(const Codec&, const Layout&, std::uint64_t chunk_setting);
+
 // Bytes of a call, equal on all ranks.
 struct OneShotTraffic {
   std::uint64_t moved;   // what the rank with the most to do sends, or receives, where that is more

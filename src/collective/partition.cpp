@@ -8,21 +8,42 @@
 
 namespace crimp {
 
-Slice::Slice(const Layout& layout, std::uint64_t from, std::uint64_t end) : begin(from) {
+namespace {
+
+// What of each segment lies in [begin, end).
+template <class Part>
+void each_part(const Layout& layout, std::uint64_t begin, std::uint64_t end, Part part) {
   const auto& all = layout.segments;
   auto s = static_cast<std::size_t>(std::upper_bound(all.begin(), all.end(), begin,
                                                      [](std::uint64_t at, const Segment& x) { return at < x.offset; }) -
                                     all.begin());
   for (s -= s > 0; s < all.size() && all[s].offset < end; ++s) {
     const std::uint64_t first = std::max(begin, all[s].offset), last = std::min(end, all[s].offset + all[s].count);
-    if (first >= last) continue;
-    if (!all[s].summed()) {
-      partition.add_gap(last - first);
-      continue;
-    }
-    partition.add_group(last - first);
-    segments.push_back(static_cast<std::uint32_t>(s));
+    if (first < last) part(s, last - first);
   }
+}
+
+}  // namespace
+
+Slice::Slice(const Layout& layout, std::uint64_t from, std::uint64_t end) : begin(from) {
+  each_part(layout, from, end, [&](std::size_t s, std::uint64_t count) {
+    if (!layout.segments[s].summed()) return partition.add_gap(count);
+    partition.add_group(count);
+    segments.push_back(static_cast<std::uint32_t>(s));
+  });
+}
+
+std::uint64_t body_bound(const Codec& codec, const Layout& layout, std::uint64_t begin, std::uint64_t end) {
+  std::uint64_t pieces = 0, bytes = 0;
+  const std::uint64_t whole = codec.piece_bound(kPieceElements);
+  each_part(layout, begin, end, [&](std::size_t s, std::uint64_t count) {
+    if (!layout.segments[s].summed()) return;
+    const std::uint64_t rest = count % kPieceElements;
+    pieces += div_up(count, kPieceElements);
+    bytes += count / kPieceElements * whole + (rest ? codec.piece_bound(rest) : 0);
+  });
+  const std::uint64_t lengths = codec.traits().fixed_size ? 0 : pieces * sizeof(std::uint16_t);
+  return round_up(lengths, kPayloadAlign) + round_up(bytes, kPayloadAlign);
 }
 
 ChunkedRoute::ChunkedRoute(Algorithm carries, const PartPlan& of, std::uint64_t chunk_elements, int transport_ranks)

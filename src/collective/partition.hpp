@@ -26,6 +26,9 @@ struct Slice {
   std::vector<std::uint32_t> segments;  // of the groups
 };
 
+// What Slice(layout, begin, end).partition.body_bound(codec) is, found without memory.
+std::uint64_t body_bound(const Codec&, const Layout&, std::uint64_t begin, std::uint64_t end);
+
 // A route whose calls go chunk by chunk.
 class ChunkedRoute : public RoutePlan {
  public:

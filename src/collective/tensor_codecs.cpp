@@ -2,6 +2,7 @@
 
 #include <fnmatch.h>
 
+#include <algorithm>
 #include <string_view>
 
 namespace crimp {
@@ -14,6 +15,11 @@ bool TensorCodecs::set(const std::string& pattern, const char* spec) {
   std::erase_if(said_, [&](const Said& said) { return pattern == "*" || said.pattern == pattern; });
   if (codec || !said_.empty()) said_.insert(said_.begin(), {pattern, codec});
   return said_ != before;
+}
+
+bool TensorCodecs::any_codec(const std::function<bool(const Codec&)>& is) const {
+  return std::any_of(said_.begin(), said_.end(),
+                     [&](const Said& said) { return said.codec && *said.codec && is(**said.codec); });
 }
 
 std::optional<const Codec*> TensorCodecs::find(const std::string& name) const {

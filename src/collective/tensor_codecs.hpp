@@ -1,6 +1,7 @@
 // What a program says of its tensors' codecs at run time (crimp_set_codec): by shell patterns over their names, ahead
 // of CRIMP_RULES.
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@ class TensorCodecs {
   // Null: exactly. Nothing: not said.
   std::optional<const Codec*> find(const std::string& name) const;
   bool any() const { return !said_.empty(); }
+  bool any_codec(const std::function<bool(const Codec&)>& is) const;
 
  private:
   struct Said {

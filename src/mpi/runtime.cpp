@@ -76,7 +76,7 @@ void Runtime::read() {
     try {
       choose_simd(settings_.simd);
     } catch (const Error& e) {
-      refuse(std::string("CRIMP_SIMD is ") + e.what());
+      refuse(std::string("CRIMP_SIMD: ") + e.what());
     }
   }
   if (settings_.algorithm != "auto") {

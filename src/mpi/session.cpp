@@ -129,8 +129,15 @@ ChosenParts Session::choose_parts(const CallPlan& plan, Transport& transport, Ca
         [&](const PlannedPart& part) { return values.time(part.plan, part.query.count); },
         [&values] { return values.kernels(); });
   };
-  return recorded_.choose(chooser_, plan, size_,
-                          [&choose_now] { return choose_now(); });  // no more, or it is an allocation
+  ChosenParts chosen = recorded_.choose(chooser_, plan, size_,
+                                        [&choose_now] { return choose_now(); });  // no more, or it is an allocation
+  for (const Choice& choice : chosen.choices)
+    if (choice.instead && rank_ == 0 && !std::exchange(told_instead_, true))
+      logged("another algorithm", [&] {
+        log(LogLevel::info, std::string(entry_of(choice.algorithm).name) + " carries calls of " + name_of(comm_) +
+                                ", not the algorithm that was named: " + choice.why);
+      });
+  return chosen;
 }
 
 bool Session::follows_calls() const {
@@ -402,6 +409,10 @@ void check_extents(const char* name, std::uint64_t rows, std::uint64_t cols) {
 void Session::set_algorithm(const char* name) {
   require_equal(comm_, rank_, size_, "what crimp_set_algorithm is given", quoted(name));
   check_algorithm("the argument of crimp_set_algorithm", name ? name : "");
+  if (const AlgorithmEntry* const entry = find_algorithm(name))
+    if (const std::string why = planner_.why_none_runs(*entry, std::max(2, size_)); !why.empty())
+      throw Error(ErrorCode::argument_invalid,
+                  "the argument of crimp_set_algorithm is '" + std::string(name) + "', " + why);
   chooser_.force(name);
 }
 

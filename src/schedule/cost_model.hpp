@@ -59,8 +59,9 @@ struct CostQuery {
   const NetworkModel& network;  // of the ranks that exchange payloads
   CodecCost codec;
   std::uint64_t count, chunk;
-  int radix = 1;     // of relayed exchanges; 1: none is (ChoiceQuery)
-  double share = 1;  // of the elements, what the rank receives that receives most
+  int radix = 1;                  // of relayed exchanges; 1: none is (ChoiceQuery)
+  double share = 1;               // of the elements, what the rank receives that receives most
+  std::uint64_t frame_bytes = 0;  // of a rank, where one exchange carries the call
   double elements() const { return static_cast<double>(count); }
   double chunks() const { return static_cast<double>(count == 0 ? 1 : (count + chunk - 1) / chunk); }
   double per_chunk() const { return elements() / chunks(); }

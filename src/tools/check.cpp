@@ -16,6 +16,7 @@
 #include "commands.hpp"
 #include "elf_file.hpp"
 #include "exit_code.hpp"
+#include "mpi_family.hpp"
 
 namespace crimp::tools {
 namespace {
@@ -96,6 +97,7 @@ struct Linked {
   std::string first;                                       // where the calls lead
   std::vector<std::pair<std::string, Functions>> modules;  // without MPI libraries
   Functions compressed;                                    // that are called
+  std::string named_sum;                                   // of crimp.h, that is called
 
   explicit Linked(const std::string& file) : files{file} {
     for (auto& other : loaded_with(file)) files.push_back(std::move(other));
@@ -105,6 +107,7 @@ struct Linked {
       if (!calls) continue;
       defined.insert(calls->defined.begin(), calls->defined.end());
       if (calls->is_mpi && first.empty()) first = f;
+      if (!calls->is_mpi && named_sum.empty()) named_sum = calls->named_sum;
       if (!calls->is_mpi && !calls->called.empty()) modules.push_back({f, calls->called});
     }
     if (!defined.empty())  // weak references to what this MPI has not
@@ -133,8 +136,19 @@ int check_file(const std::string& given) {
   if (!own)
     return std::fprintf(stderr, "crimp check: %s is no program and no library of this machine\n", given.c_str()), 2;
   const Linked linked(file);
-  const std::string function(linked.compressed.empty() ? "" : linked.compressed.front()->name);
-  if (linked.modules.empty()) std::printf("no calls: nothing that is linked here calls one of MPI's reductions\n");
+  const std::string function(linked.compressed.empty() ? linked.named_sum : linked.compressed.front()->name);
+  const MpiOfFile built = mpi_of_file(linked.first), wanted = mpi_of_file(file);
+  const bool other_mpi = linked.reaches_crimp() && built.family != wanted.family &&
+                         built.family != MpiFamily::unknown && wanted.family != MpiFamily::unknown;
+  if (other_mpi) {
+    std::printf(
+        "another MPI: %s is built for %s, and the program's MPI is %s; `crimp run` takes the library that fits\n",
+        linked.first.c_str(), name_of(built.family), name_of(wanted.family));
+    linked.print();
+    return 1;
+  }
+  if (linked.modules.empty() && function.empty())
+    std::printf("no calls: nothing that is linked here calls one of MPI's reductions\n");
   else if (function.empty())
     std::printf("left to MPI: none of the reductions that are called here is one that Crimp compresses\n");
   else if (linked.reaches_crimp()) std::printf("ok: %s leads to %s\n", function.c_str(), linked.first.c_str());
@@ -203,7 +217,7 @@ struct Answers {
     const std::string own = std::filesystem::read_symlink("/proc/self/exe", none).string();
     for (auto& [_, process] : latest) {
       auto& lines = process.second;
-      const auto is_own = [&](const Line& line) { return line[0] != "loaded" && line[1] == own; };
+      const auto is_own = [&](const Line& of) { return of[0] != "loaded" && of[1] == own; };
       const bool became_launcher = process.first == "load" && std::any_of(lines.begin(), lines.end(), is_own);
       if (became_launcher) continue;
       loaded = true;
@@ -284,7 +298,10 @@ int check(Arguments arguments) {
   const Answers found(file);
   ::unlink(answer);
   const std::vector<std::string> loaded_files(found.files.begin(), found.files.end());
-  const bool calls = found.called_compressed() || print_by_name(loaded_files, false);
+  std::string named_sum;
+  for (const auto& loaded : loaded_files)
+    if (const auto of = read_calls(loaded); of && !of->is_mpi && named_sum.empty()) named_sum = of->named_sum;
+  const bool calls = found.called_compressed() || !named_sum.empty() || print_by_name(loaded_files, false);
   const bool good = found.caught && !found.bypassed && calls;
   const std::string name = found.bypassed_function.empty() ? std::string(kReductions[0].name) : found.bypassed_function;
   if (!found.loaded)
@@ -298,7 +315,9 @@ int check(Arguments arguments) {
     std::printf(
         "no calls: %s would resolve to Crimp, but nothing that was loaded is linked with a reduction that Crimp compresses\n",
         name.c_str());
-  else if (good) std::printf("ok: %s resolves to Crimp\n", name.c_str());
+  else if (good)
+    std::printf("ok: %s resolves to Crimp\n",
+                found.called_compressed() || named_sum.empty() ? name.c_str() : named_sum.c_str());
   else if (found.called_compressed())
     std::printf("not linked: libcrimp.so is loaded, but what calls %s is not linked with it; preload it (crimp run)\n",
                 name.c_str());

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "core/error.hpp"
+#include "input_file.hpp"
 
 namespace crimp::tools {
 namespace {
@@ -108,7 +109,7 @@ ClusterProfile ClusterProfile::parse(const std::string& text) {
 }
 
 ClusterProfile ClusterProfile::read(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
+  std::ifstream in = input_file(file);
   const auto refuse = [&](const std::string& why) {
     return Error(ErrorCode::argument_invalid, "--profile: '" + file + "' " + why);
   };

@@ -67,7 +67,11 @@ void read_symbols(const Mapping& file, const ElfW(Shdr) & section, const ElfW(Sh
   for (std::uint64_t at = 0; at + sizeof(ElfW(Sym)) <= section.sh_size; at += sizeof(ElfW(Sym))) {
     const auto symbol = file.read<ElfW(Sym)>(section.sh_offset + at);
     if (!symbol) return;
-    const MpiFunction* const function = reduction(text_at(strings, symbol->st_name));
+    const std::string_view name = text_at(strings, symbol->st_name);
+    if (symbol->st_shndx == SHN_UNDEF && calls.named_sum.empty() &&
+        (name == "crimp_allreduce" || name == "crimp_reduce_scatter_block"))
+      calls.named_sum = name;
+    const MpiFunction* const function = reduction(name);
     if (!function) continue;
     if (symbol->st_shndx == SHN_UNDEF) add(calls.called, function);
     else add(calls.defined, function);

@@ -11,6 +11,7 @@
 #include "codec/codec.hpp"
 #include "collective/algorithms.hpp"
 #include "collective/candidates.hpp"
+#include "collective/one_shot.hpp"
 #include "core/error.hpp"
 #include "schedule/merge_plan.hpp"
 #include "schedule/rules.hpp"
@@ -123,9 +124,10 @@ class Calls {
           out.emplace_back(name, curve.at(static_cast<double>(bytes)));
       return out;
     }
-    const ChoiceQuery query{codec_.get(),      bytes / 4,
-                            settings_.chunk,   bytes / 4 * static_cast<unsigned>(value_bytes_),
-                            settings_.quality, settings_.radix};
+    ChoiceQuery query{codec_.get(),      bytes / 4,
+                      settings_.chunk,   bytes / 4 * static_cast<unsigned>(value_bytes_),
+                      settings_.quality, settings_.radix};
+    query.frame_bytes = frame_bytes(*codec_, *Layout::unknown(query.count), settings_.chunk);
     const HierarchyModel* const nodes = profile_.hierarchy ? &*profile_.hierarchy : nullptr;
     for (const Choice& c : candidates(profile_.network, nodes, of_->cost, query)) {
       if (!c.nodes && !entry_of(c.algorithm).cost) continue;

@@ -40,9 +40,15 @@ void usage(std::FILE* to) {
 }
 
 int dispatch(const Arguments& all) {
-  if (all.empty() || all[0] == "--help" || all[0] == "-h")
+  const bool of_group = all.size() == 2 && all[0] == "bench" && (all[1] == "--help" || all[1] == "-h");
+  if (all.empty() || all[0] == "--help" || all[0] == "-h" || (all[0] == "help" && all.size() == 1) || of_group)
     return usage(all.empty() ? stderr : stdout), all.empty() ? kArguments : kDone;
   if (all[0] == "--version") return std::printf("crimp %s\n", CRIMP_VERSION), kDone;
+  if (all[0] == "help") {  // crimp help bench codec
+    Arguments asked(all.begin() + 1, all.end());
+    asked.push_back("--help");
+    return dispatch(asked);
+  }
   if (all[0] == "complete") return complete({all.begin() + 1, all.end()});
   std::vector<std::string> names;
   std::string typed = all[0];

@@ -138,7 +138,7 @@ ClusterProfile measure_profile(const ProfileSetup& setup, const Settings& settin
       of.cost = measure_codec(transport, *codec, [&] { return time_codec(*codec, sample, 0, backend); });
     for (const AlgorithmEntry& entry : algorithms()) {
       if (!entry.why_unsupported(*codec, out.ranks).empty() || (!entry.plan && out.nodes == out.ranks) ||
-          entry.algorithm == Algorithm::one_shot)
+          entry.one_exchange)
         continue;
       MPI_Comm comm;
       MPI_Comm_dup(MPI_COMM_WORLD, &comm);

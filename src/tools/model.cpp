@@ -8,6 +8,7 @@
 
 #include "backend/host_backend.hpp"
 #include "collective/candidates.hpp"
+#include "collective/one_shot.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/settings.hpp"
@@ -96,8 +97,9 @@ int model(Arguments arguments) {
                              alone.add_s * crowd};
         const NetworkModel network = NetworkModel::of(n, 1e-6 * latency_us, 0.125e9 * rate, 1e9 * add / crowd);
         for (const std::uint64_t bytes : sizes) {
-          const ChoiceQuery query{codec.get(), bytes / sizeof(float), settings.chunk,
-                                  bytes,       settings.quality,      settings.radix};
+          ChoiceQuery query{codec.get(), bytes / sizeof(float), settings.chunk,
+                            bytes,       settings.quality,      settings.radix};
+          query.frame_bytes = frame_bytes(*codec, *Layout::unknown(query.count), settings.chunk);
           const Choice best = cheapest(candidates(network, nullptr, cost, query));
           const auto cell = [](double s, bool chosen) {
             return chosen ? "**" + milliseconds(s) + "**" : milliseconds(s);
@@ -109,6 +111,10 @@ int model(Arguments arguments) {
                                      {"plain_us", 1e6 * best.plain_s}};
           std::string line = fmt::format("| {} | {} | {} |", n, bytes, cell(best.plain_s, best.plain));
           for (const auto* entry : columns) {
+            if (!entry->fits(query, n)) {
+              line += " - |";
+              continue;
+            }
             const auto [s, chunk, radix] = entry->predicted(network, cost, query);
             row["algorithms_us"][entry->name] = 1e6 * s;
             row["chunk_settings"][entry->name] = chunk;

@@ -79,7 +79,9 @@ const char* name_of(MpiFamily family) {
 MpiOfFile mpi_of_file(const std::string& file) {
   const std::string full = in_path(file), linker = full.empty() ? "" : linker_of(full);
   if (linker.empty()) return {};
-  std::istringstream list(output_of(in_shell(linker) + " --list " + in_shell(full) + " 2>/dev/null", 1 << 20));
+  // Without preloads, which may need another MPI.
+  std::istringstream list(
+      output_of("LD_PRELOAD= " + in_shell(linker) + " --list " + in_shell(full) + " 2>/dev/null", 1 << 20));
   for (std::string line; std::getline(list, line);) {
     std::istringstream words(line);
     std::string soname, arrow, place;

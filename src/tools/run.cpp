@@ -12,6 +12,7 @@
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/settings.hpp"
+#include "elf_file.hpp"
 #include "exit_code.hpp"
 #include "host_file.hpp"
 #include "mpi_family.hpp"
@@ -113,6 +114,9 @@ void check_settings() {
     if (c.illegal) refuse(c.text);
     std::fprintf(stderr, "crimp run: %s\n", c.text.c_str());
   }
+  if (std::error_code none; !settings.replay.empty() && !fs::is_regular_file(settings.replay, none))
+    refuse("run: CRIMP_REPLAY (--replay) is '" + settings.replay +
+           "', which is no file here; legal is one that CRIMP_REPORT wrote");
   if (settings.codec != "auto" && settings.codec != "none") make_codec(settings.codec);
   if (settings.unknown_layout != "none") make_codec(settings.unknown_layout);
 }
@@ -172,6 +176,8 @@ void check_families(const MpiOfFile& wanted, const std::string& program, const s
 }
 
 void check_library(const std::string& library, MpiFamily family) {
+  if (const auto calls = read_calls(library); !calls || !calls->is_mpi)
+    refuse("run: --library " + library + " is no library of Crimp's; legal is a libcrimp.so");
   const MpiOfFile built = mpi_of_file(library);
   if (built.family != MpiFamily::unknown && family != MpiFamily::unknown && built.family != family)
     refuse("run: " + library + " is built for " + name_of(built.family) + " (" + built.soname + "), and the job is " +

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "input_file.hpp"
 
 namespace crimp::tools {
 namespace {
@@ -154,7 +155,7 @@ bool is_trace(const std::string& file) {
 
 TraceSteps steps_in_trace(const std::string& file) {
   const auto bad = [&](const std::string& why) { return Error(ErrorCode::argument_invalid, "'" + file + "' " + why); };
-  std::ifstream in(file, std::ios::binary);
+  std::ifstream in = input_file(file);
   if (!in) throw bad("cannot be read; legal is a file that CRIMP_TRACE wrote");
   StepReader reader;
   bool events = false, damaged = false;

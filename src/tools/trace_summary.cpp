@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "input_file.hpp"
 
 namespace crimp::tools {
 namespace {
@@ -206,7 +207,7 @@ TraceSummary::Rank TraceSummary::mean() const {
 
 TraceSummary read_trace(const std::string& file) {
   const auto bad = [&](const std::string& why) { return Error(ErrorCode::argument_invalid, "'" + file + "' " + why); };
-  std::ifstream in(file, std::ios::binary);
+  std::ifstream in = input_file(file);
   if (!in) throw bad("cannot be read; legal is a file that CRIMP_TRACE wrote");
   Reader reader;
   bool events = false, headed = false;

@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "core/error.hpp"
+#include "input_file.hpp"
 #include "schedule/merge_plan.hpp"
 #include "stopwatch.hpp"
 #include "trace_steps.hpp"
@@ -73,7 +74,7 @@ std::vector<Traced> traces_in(const std::string& file) {
     TraceSteps steps = steps_in_trace(file);
     return {{0, false, std::move(steps.trace), nlohmann::json::array(), steps.ranks}};
   }
-  std::ifstream in(file, std::ios::binary);
+  std::ifstream in = input_file(file);
   if (!in) throw bad("cannot be read; legal is a file that CRIMP_REPORT or CRIMP_TRACE wrote");
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   const auto report = nlohmann::json::parse(text, nullptr, false);

@@ -37,15 +37,52 @@ cmake --build "$work/cmake" >/dev/null
 [ "$(pkg-config --modversion crimp)" = "$version" ] || fail "pkg-config says version $(pkg-config --modversion crimp)"
 pkg-config --define-prefix --libs crimp | grep -qF -- "-L$prefix/$libraries" || fail "pkg-config --define-prefix says $(pkg-config --define-prefix --libs crimp)"
 
+# The compiler may be MPI's own wrapper, of which FindMPI knows no header's place, and a project may have no C.
+CC=$(command -v mpicc.openmpi || echo mpicc) cmake -S "$here" -B "$work/wrapper" -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
+cmake --build "$work/wrapper" >/dev/null
+mkdir "$work/cxx"
+cat >"$work/cxx/CMakeLists.txt" <<'PROJECT'
+cmake_minimum_required(VERSION 3.18)
+project(linked LANGUAGES CXX)
+find_package(MPI REQUIRED COMPONENTS CXX)
+find_package(crimp REQUIRED)
+add_executable(linked linked.cpp)
+target_link_libraries(linked crimp::crimp MPI::MPI_CXX)
+PROJECT
+cp "$here/linked.c" "$work/cxx/linked.cpp"
+cmake -S "$work/cxx" -B "$work/cxx/build" -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
+cmake --build "$work/cxx/build" >/dev/null
+# Options of the linker's end with Crimp: what follows is linked as it would be without.
+case $(pkg-config --libs crimp) in
+  *--pop-state*) ;;
+  *) fail "pkg-config leaves options of the linker's: $(pkg-config --libs crimp)" ;;
+esac
+# Pages lead nowhere that is not installed.
+python3 - "$prefix/share/doc/crimp" <<'LINKS' || fail "links of the installed pages lead nowhere"
+import pathlib, re, sys
+dead = [(str(page), to) for page in pathlib.Path(sys.argv[1]).rglob("*.md") for to in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text()) if not (page.parent / to).exists()]
+print(*dead, sep="\n")
+sys.exit(bool(dead))
+LINKS
+
 as_root=()
 [ "$(id -u)" -ne 0 ] || as_root=(--allow-run-as-root)
-for program in "$work/cmake/linked" "$work/linked"; do
+for program in "$work/cmake/linked" "$work/linked" "$work/wrapper/linked" "$work/cxx/build/linked"; do
   said=$("$(command -v mpirun.openmpi || echo mpirun)" "${as_root[@]}" --oversubscribe -np 2 -x CRIMP_CODEC=fp16 -x CRIMP_ALGORITHM=allgather "$program" 2>&1)
   case $said in
     *"1 calls compressed (1 with fp16; 1 by allgather)"*) ;;
     *) fail "$program was not compressed: $said" ;;
   esac
 done
+# A program that calls crimp.h's sums and none of MPI's.
+cat >"$work/named.c" <<'PROGRAM'
+#include <crimp/crimp.h>
+int main(void) { return crimp_allreduce(0, 0, 0, CRIMP_FLOAT32, MPI_COMM_WORLD, 0, 0); }
+PROGRAM
+# shellcheck disable=SC2046
+"$(command -v mpicc.openmpi || echo mpicc)" "$work/named.c" $(pkg-config --cflags --libs crimp) -o "$work/named"
+said=$("$prefix/bin/crimp" check --file "$work/named") || fail "$said"
+[[ $said == "ok: crimp_allreduce leads to "* ]] || fail "$said"
 "$prefix/bin/crimp" info >/dev/null
 "$prefix/bin/crimp" run --dry-run -np 2 -- /bin/true | grep -qF "LD_PRELOAD=$prefix/$libraries/libcrimp.so " || fail "crimp run preloads another library"
 # As in a distribution, which gives the name without a number to those who link.
@@ -81,6 +118,8 @@ cmake --build "$work/cmake_mpich" >/dev/null
 # shellcheck disable=SC2046
 mpicc.mpich "$here/linked.c" $(pkg-config --cflags --libs crimp-mpich) -o "$work/linked_mpich"
 mpicc.mpich "$here/linked.c" -o "$work/not_linked_mpich"
+said=$(LD_PRELOAD=$library "$prefix/bin/crimp" check --file "$work/not_linked_mpich") && fail "crimp check takes a library of another MPI: $said"
+[[ $said == "another MPI: "*"Open MPI"*"MPICH"* ]] || fail "$said"
 export CRIMP_CODEC=fp16 CRIMP_ALGORITHM=allgather
 for line in "mpiexec.mpich -n 2 $work/cmake_mpich/linked" "mpiexec.mpich -n 2 $work/linked_mpich" "$prefix/bin/crimp run -n 2 -- $work/not_linked_mpich"; do
   said=$($line 2>&1)

@@ -139,6 +139,10 @@ void errors() {
   MPI_Datatype type;
   MPI_Op op;
   refused("crimp_dtype is 0", crimp_datatype(static_cast<crimp_dtype>(0), &type, &op));
+  refused("crimp_datatype was given no type (NULL)", crimp_datatype(CRIMP_FLOAT32, nullptr, &op));
+  refused("crimp_datatype was given no sum (NULL)", crimp_datatype(CRIMP_FLOAT32, &type, nullptr));
+  refused("no segments (NULL) were given, and a segment_count of 3",
+          crimp_allreduce(x.data(), y.data(), 20000, CRIMP_FLOAT32, MPI_COMM_WORLD, nullptr, 3));
   CHECK(call(0, {{"a", 0}}) == MPI_SUCCESS);
   ++expected["passed_through.small"];
   if (size > 1) {  // names differ between ranks: all hear of it

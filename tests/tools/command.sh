@@ -58,6 +58,8 @@ run_part() {
   expect 2 "behind '--'" -- "${dry[@]}" -np 2 ./program
   expect 2 "behind '--'" -- "${dry[@]}" -np 2 --
   expect 2 'does not exist' -- "${dry[@]}" --library nowhere.so -- ./program
+  for other in /dev/null . "$0" /proc/self/exe; do expect 2 "no library of Crimp's" -- "${dry[@]}" --library "$other" -- ./program; done
+  for file in nowhere.json .; do expect 2 'CRIMP_REPLAY .--replay. is .*no file here' -- "${dry[@]}" --replay $file -- ./program; done
   # Launchers are told by what they say of themselves.
   printf '#!/bin/sh\necho slurm 22.05.8\n' >srun && printf '#!/bin/sh\necho "HYDRA build details:"\n' >hydra && chmod +x srun hydra
   expect 0 '^./srun -n 2 /usr/bin/env LD_PRELOAD=[^ ]*libcrimp.so CRIMP_CODEC=fp16 python3 -c 1,2$' -- env MPIRUN=./srun LD_PRELOAD= "${dry[@]}" -n 2 --codec fp16 -- python3 -c 1,2
@@ -97,7 +99,7 @@ legal_value() {
   case $1 in
   CRIMP_PROFILE) echo safe ;; CRIMP_CODEC) echo fp16 ;; CRIMP_RULES) echo '<9=none' ;; CRIMP_ALGORITHM) echo two_shot ;; CRIMP_QUALITY) echo exact ;; CRIMP_MERGE) echo y=2 ;;
   CRIMP_CONTROL) echo delay ;; CRIMP_LADDER) echo 'fp16; bf16' ;; CRIMP_PROGRESS) echo thread ;; CRIMP_ERROR_FEEDBACK) echo 0 ;; CRIMP_MIN_COUNT | CRIMP_THREADS) echo 7 ;; CRIMP_LOG) echo debug ;;
-  CRIMP_CONFIG) echo /dev/null ;; *) echo file ;;
+  CRIMP_CONFIG) echo /dev/null ;; CRIMP_REPLAY) echo "$0" ;; *) echo file ;;
   esac
 }
 table_text() { "$crimp" info --env --markdown | grep -F "| \`$1\` |" | sed 's/ |$//; s/.* | //; s/\\|/|/g' | tr -s ' '; }  # its meaning
@@ -240,7 +242,15 @@ exit_codes_part() {
   expect 2 'did you mean' -- "$crimp" statu
   expect 2 . -- "$crimp"
   expect 2 . -- "$crimp" bench
+  expect 0 'bench codec' -- "$crimp" bench --help
+  expect 0 'bench codec' -- "$crimp" help
+  expect 0 '--codec' -- "$crimp" help bench codec
+  expect 2 'no command' -- "$crimp" help nothing
   expect 2 'behind' -- "$crimp" run --no-such-option
+  for command in report trace plan 'plan --model of --profile' 'status'; do
+    # shellcheck disable=SC2086
+    expect 2 'cannot be read|no regular file' '!filebuf' -- "$crimp" $command .
+  done
   expect 0 '^crimp [0-9]' -- "$crimp" --version
   expect 2 'legal is 0.25' -- "$crimp" bench codec --codec 3lc:s=9 --count 1
   expect 2 'none not in' -- "$crimp" bench select --data none

@@ -6,6 +6,8 @@
 #include <string>
 #include <type_traits>
 
+#include "collective/algorithms.hpp"
+#include "collective/one_shot.hpp"
 #include "core/error.hpp"
 
 using namespace crimp;
@@ -63,6 +65,30 @@ TEST_SUITE("call_plan") {
     CHECK(plans.planner.made() == 4);
     CHECK(plans.of({"a", "b"}) == first);
     CHECK(plans.planner.made() == 4);
+  }
+
+  TEST_CASE("a call knows the frame of one exchange, and the longest that a rank without memory has a reserve for") {
+    const auto frame = [](const char* codec, std::uint64_t each, int ranks) {
+      Plans plans(settings_of(codec, ""));
+      const auto plan = plans.of({"a", "b"}, each);
+      const ChoiceQuery& query = plan->parts[0].query;
+      const auto route = plan->parts[0].route({.algorithm = Algorithm::one_shot}, nullptr, ranks);
+      if (query.frame_bytes) CHECK(query.frame_bytes == frame_bytes(*route));
+      // What leaves and what arrives of all ranks, beside whatever else is insisted on.
+      const AlgorithmEntry& entry = entry_of(Algorithm::one_shot);
+      CHECK(entry.fits(query, ranks) ==
+            (query.frame_bytes && query.frame_bytes * (static_cast<unsigned>(ranks) + 1) <= 512u << 10));
+      CHECK(entry_of(Algorithm::allgather).fits(query, ranks));
+      return query.frame_bytes;
+    };
+    // A header, and 2 bytes a value; fp16 has 8 more a piece.
+    CHECK(frame("bf16", 20000, 2) == 64 + 2 * 40000);
+    CHECK(frame("fp16", 20000, 3) >= 64 + 2 * 40000 + 4 * 8);
+    CHECK(frame("bf16", 1000000, 2) == 64 + 2 * 2000000);
+    for (const char* codec : {"3lc", "topk", "3lc:s=0.5,entropy=1", "8bit"})
+      for (const std::uint64_t each : {17, 10240, 10241, 300000}) CHECK(frame(codec, each, 4) > 64);
+    CHECK(frame("topk", 400000, 2) == 0);  // of two chunks a codec selects otherwise than of one
+    CHECK(frame("3lc", 400000, 2) > 0);
   }
 
   TEST_CASE("fp16 may stand in for a codec that keeps the same of tensors, in calls of nothing else") {

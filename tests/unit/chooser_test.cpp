@@ -111,6 +111,43 @@ TEST_SUITE("chooser") {
         }
   }
 
+  // By hand: one allgather of 16 ranks is 4 messages of 1 ms, in place of two, and 15 frames at 1 ns a byte.
+  TEST_CASE(
+      "one exchange has half of allgather's messages, and is a candidate where it fits and values are the host's") {
+    const auto made = make_codec("fp16");
+    const NetworkModel network = NetworkModel::of(16, 1e-3, 1e9, 1e12);
+    const CodecCost cost{.encode_s = 3e-9, .decode_s = 1e-9, .payload_bytes = 2};
+    ChoiceQuery query{made.get(), 12000, 0, 48000};
+    query.frame_bytes = 30000;
+    const auto predicted = [&](Algorithm algorithm) { return entry_of(algorithm).predicted(network, cost, query).s; };
+    CHECK(predicted(Algorithm::one_shot) == doctest::Approx(4e-3 + 15 * 30000e-9 + 12000 * 19e-9).epsilon(1e-9));
+    CHECK(predicted(Algorithm::allgather) ==
+          doctest::Approx(8e-3 + 15 * (64 + 24000) * 1e-9 + 12000 * 19e-9).epsilon(1e-9));
+    const auto considered = [&](const CodecCost& of) {
+      const auto all = candidates(network, nullptr, of, query);
+      return std::any_of(all.begin(), all.end(), [](const Choice& c) { return c.algorithm == Algorithm::one_shot; });
+    };
+    CHECK(considered(cost));
+    CHECK(cheapest(candidates(network, nullptr, cost, query)).algorithm == Algorithm::one_shot);
+    CodecCost device = cost;
+    device.launch_s = 1e-5;
+    CHECK_FALSE(considered(device));
+    for (const std::uint64_t bytes : {0, 30848, 40000}) {  // 17 of 30,840 are 512 KiB
+      query.frame_bytes = bytes;
+      CHECK_FALSE(considered(cost));
+    }
+    // Where it is asked for all the same the codec's first algorithm carries the call.
+    for (const std::uint64_t bytes : {30000, 40000}) {
+      query.frame_bytes = bytes;
+      run_ranks(16, [&](ThreadTransport& transport) {
+        Chooser chooser("one_shot");
+        const Choice choice = chooser.choose(transport, query, {}, [](const Codec&) -> CodecCost { return {}; });
+        CHECK(choice.algorithm == (bytes == 30000 ? Algorithm::one_shot : Algorithm::allgather));
+        CHECK(std::string(choice.why) == (bytes == 30000 ? "CRIMP_ALGORITHM" : "CRIMP_ALGORITHM is for shorter calls"));
+      });
+    }
+  }
+
   // Codecs that cost nothing and payloads of a byte a value on 64 ranks, by hand. Directly, 64 x 10240 values are two
   // alltoalls of 63 messages and two allgathers of 6, and 63/64 of the bytes twice. By base 8 an alltoall has 2 steps
   // of 7 messages, each with 56 of 64 blocks; by base 2 six steps of one message with 32 blocks. Headers have 64 bytes.

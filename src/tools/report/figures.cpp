@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "core/error.hpp"
+#include "input_file.hpp"
 
 namespace crimp::tools {
 namespace {
@@ -200,7 +201,7 @@ Figures figures_of(json report, const std::string& file) {
 }
 
 Figures read_figures(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
+  std::ifstream in = input_file(file);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   if (!in.is_open() || in.bad())
     throw Error(ErrorCode::argument_invalid, "'" + file + "' cannot be read; legal is a file that CRIMP_REPORT wrote");
