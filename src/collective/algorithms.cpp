@@ -61,9 +61,9 @@ bool AlgorithmEntry::fits(const ChoiceQuery& query, int ranks) const {
 }
 
 std::span<const AlgorithmEntry> algorithms() {
-  static const AlgorithmEntry all[] = {allgather_algorithm(),   two_shot_algorithm(), homomorphic_algorithm(),
-                                       integer_sum_algorithm(), low_rank_algorithm(), one_shot_algorithm(),
-                                       hierarchical_algorithm()};
+  static const AlgorithmEntry all[] = {allgather_algorithm(),    two_shot_algorithm(), homomorphic_algorithm(),
+                                       integer_sum_algorithm(),  low_rank_algorithm(), one_shot_algorithm(),
+                                       hierarchical_algorithm(), node_sum_algorithm()};
   return all;
 }
 

@@ -26,7 +26,7 @@ struct AlgorithmEntry {
   // Elements of a chunk, a multiple of kPieceElements, where CRIMP_CHUNK says `setting`.
   std::uint64_t (*chunk_elements)(std::uint64_t setting, const Codec&, int ranks);
   // How it carries a part on so many ranks, in chunks of so many elements. Null of hierarchical, which carries nothing
-  // itself: in_nodes() wraps another's plan.
+  // itself: in_nodes() wraps another's plan; and of node_sum, whose ranks need a node: sum_on_node().
   std::unique_ptr<RoutePlan> (*plan)(const PartPlan&, std::uint64_t chunk, int ranks);
   // Likewise by relays of this base (collective/relay.hpp), at least 2; the same result. Null: it always goes directly.
   std::unique_ptr<RoutePlan> (*plan_relayed)(const PartPlan&, std::uint64_t chunk, int ranks, int radix) = nullptr;
@@ -67,7 +67,7 @@ struct AlgorithmEntry {
 
 // Of allreduce.
 std::span<const AlgorithmEntry> algorithms();
-// Those that carry payloads between ranks: all but hierarchical.
+// Those that carry payloads between ranks: all but hierarchical and node_sum.
 std::span<const AlgorithmEntry> carriers();
 const AlgorithmEntry& entry_of(Algorithm);
 const AlgorithmEntry* find_algorithm(std::string_view name);  // of allreduce; null where unknown
@@ -103,6 +103,8 @@ std::string algorithms_for(const Codec&, int ranks);
 // that throw Error{out_of_memory} and a call that has no more than the headers of stage 0.
 std::shared_ptr<const RoutePlan> plan_route(Algorithm, const PartPlan&, std::uint64_t chunk, int ranks, int radix = 1);
 std::shared_ptr<const RoutePlan> in_nodes(std::shared_ptr<const RoutePlan> between, const Hierarchy&);
+// How node_sum carries a part, where all ranks are on one node.
+std::shared_ptr<const RoutePlan> sum_on_node(const PartPlan&, const Hierarchy&);
 
 // The rows; each is defined beside its algorithm.
 AlgorithmEntry allgather_algorithm();
@@ -112,6 +114,7 @@ AlgorithmEntry homomorphic_algorithm();
 AlgorithmEntry integer_sum_algorithm();
 AlgorithmEntry low_rank_algorithm();
 AlgorithmEntry one_shot_algorithm();
+AlgorithmEntry node_sum_algorithm();
 AlgorithmEntry reduce_scatter_algorithm();  // of parts with shares, which have no other
 
 }  // namespace crimp

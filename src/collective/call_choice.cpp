@@ -26,6 +26,10 @@ const char* obstacle(Chooser& chooser, const ChoiceQuery& query, int ranks, cons
   if (!decision) return "not in the record of CRIMP_REPLAY";
   if (decision->halves && !query.halves)
     return "in 16 bits in the record of CRIMP_REPLAY, which the codec allows no more";
+  if (decision->algorithm == Algorithm::node_sum)
+    return query.exact && chooser.nodes() && chooser.nodes()->nodes == 1
+               ? nullptr
+               : "exact on one node in the record of CRIMP_REPLAY, whose memory not all ranks share";
   const Codec& codec = decision->halves ? *query.halves : *query.codec;
   ChoiceQuery as = query;
   if (decision->halves) as.frame_bytes = query.halves_frame_bytes;

@@ -27,6 +27,10 @@ std::shared_ptr<const RoutePlan> PlannedPart::route(const Choice& choice, const 
     if (known.algorithm == choice.algorithm && known.nodes == choice.nodes &&
         known.chunk_setting == choice.chunk_setting && known.radix == choice.radix)
       return known.plan;
+  if (choice.algorithm == Algorithm::node_sum)
+    return routes_
+        .emplace_back(Route{choice.algorithm, true, choice.chunk_setting, choice.radix, sum_on_node(plan, *nodes)})
+        .plan;
   const int carrying = choice.nodes ? nodes->nodes : ranks;
   const std::uint64_t setting = choice.chunk_setting ? choice.chunk_setting : query.chunk_setting;
   auto made = plan_route(choice.algorithm, plan, chunk_elements(setting, *plan.codec, carrying, choice.algorithm),
@@ -53,7 +57,7 @@ std::uint64_t CallPlan::footprint() const {
       sizeof *this + kind.size() +
       layout->segments.size() * (sizeof(Segment) + 2 * sizeof(void*) + sizeof(std::size_t) + sizeof(Group));
   for (const PlannedPart& part : parts) sum += part.footprint();
-  return sum + (halves ? halves->footprint() : 0);
+  return sum + (halves ? halves->footprint() : 0) + (exactly ? exactly->footprint() : 0);
 }
 
 const Codec* Planner::codec_of(const Layout& layout, const Segment& segment) const {
@@ -114,14 +118,14 @@ std::shared_ptr<const CallPlan> Planner::plan(Dtype dtype, std::uint64_t count, 
 }
 
 std::shared_ptr<CallPlan> Planner::make(Dtype dtype, std::uint64_t count, std::shared_ptr<const Layout> layout,
-                                        int level, std::shared_ptr<const Shares> shares, const Codec* halves) const {
+                                        int level, std::shared_ptr<const Shares> shares, const Codec* stand_in) const {
   auto plan = std::make_shared<CallPlan>();
   plan->layout = std::move(layout);
   plan->shares = std::move(shares);
   const bool compressed = choose_codecs(*plan, level);
-  if (halves)
+  if (stand_in)
     for (const Codec*& codec : plan->codecs)
-      if (codec) codec = halves;
+      if (codec) codec = stand_in;
   const auto& segments = plan->layout->segments;
   for (std::size_t s = 0; s < segments.size(); ++s) {
     const Codec* const codec = s < plan->codecs.size() ? plan->codecs[s] : nullptr;
@@ -142,13 +146,21 @@ std::shared_ptr<CallPlan> Planner::make(Dtype dtype, std::uint64_t count, std::s
   if (plan->parts.size() == 1 && !plan->means_more) {
     ChoiceQuery& query = plan->parts[0].query;
     query.alone = plan->exact_bytes <= query.plain_bytes / kMostBeside;
-    query.halves = query.alone && !halves ? rules_.halves_of(*query.codec) : nullptr;
-    if (query.halves) {
-      const auto made = make(dtype, count, plan->layout, level, plan->shares, query.halves);
-      query.halves_frame_bytes = made->parts[0].query.frame_bytes;
-      made->parts[0].query = query;
-      plan->halves = made;
-    }
+    const bool may_stand_in = query.alone && !stand_in;
+    query.halves = may_stand_in ? rules_.halves_of(*query.codec) : nullptr;
+    query.exact = may_stand_in && !plan->shares && !query.controlled &&
+                          entry_of(Algorithm::node_sum).why_unsupported(*query.codec, 2).empty()
+                      ? rules_.exact()
+                      : nullptr;
+    const auto instead = [&](const Codec* codec) {
+      return codec ? make(dtype, count, plan->layout, level, plan->shares, codec) : nullptr;
+    };
+    const auto halves = instead(query.halves), exactly = instead(query.exact);
+    if (halves) query.halves_frame_bytes = halves->parts[0].query.frame_bytes;
+    if (halves) halves->parts[0].query = query;
+    if (exactly) exactly->parts[0].query = query;
+    plan->halves = halves;
+    plan->exactly = exactly;
   }
   plan->kind = kind_of(*plan, dtype, count);
   plan->kind_digest = digest(plan->kind);

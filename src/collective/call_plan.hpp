@@ -69,7 +69,10 @@ struct CallPlan {
   // The same call in 16 bits a value, where ChoiceQuery::halves of its one part says so: what a choice of that runs.
   // Its part asks the chooser as this one's.
   std::shared_ptr<const CallPlan> halves;
-  const CallPlan& of(const Choice& choice) const { return choice.halves ? *halves : *this; }
+  std::shared_ptr<const CallPlan> exactly;  // likewise, where ChoiceQuery::exact says so: float32 as it is
+  const CallPlan& of(const Choice& choice) const {
+    return choice.algorithm == Algorithm::node_sum ? *exactly : choice.halves ? *halves : *this;
+  }
   std::uint64_t footprint() const;  // bytes of memory that it takes, about
 };
 
@@ -102,7 +105,7 @@ class Planner {
   // Type, count, layout's digest, level, collective, digest of shares.
   using Key = std::tuple<Dtype, std::uint64_t, std::uint64_t, int, Collective, std::uint64_t>;
   std::shared_ptr<CallPlan> make(Dtype, std::uint64_t count, std::shared_ptr<const Layout>, int level,
-                                 std::shared_ptr<const Shares>, const Codec* halves = nullptr) const;
+                                 std::shared_ptr<const Shares>, const Codec* stand_in = nullptr) const;
   // False: the call is for MPI.
   bool choose_codecs(CallPlan&, int level) const;
   void make_parts(CallPlan&, Dtype, std::uint64_t count, int level) const;

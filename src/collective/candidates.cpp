@@ -17,7 +17,8 @@ std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel
   }
   const auto among_ranks = suitable(codec, network.ranks, query.quality);
   Suitable among_nodes;
-  if (hierarchy && entry_of(Algorithm::hierarchical).why_unsupported(codec, network.ranks).empty())
+  const bool one_node = hierarchy && hierarchy->leaders.ranks == 1;
+  if (hierarchy && !one_node && entry_of(Algorithm::hierarchical).why_unsupported(codec, network.ranks).empty())
     among_nodes = suitable(codec, hierarchy->leaders.ranks, query.quality, true);
 
   Choice none{.why = "cheapest by the model", .plain_s = network.plain.at(static_cast<double>(query.plain_bytes))};
@@ -44,9 +45,16 @@ std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel
     }
   };
   add(among_ranks, network, 0, false);
-  if (hierarchy)
-    add(among_nodes, hierarchy->leaders,
-        4 * static_cast<double>(query.count) * hierarchy->node.byte_s + 3 * hierarchy->node.barrier_s, true);
+  const auto in_node = [&](double barriers) {
+    return 4 * static_cast<double>(query.count) * hierarchy->node.byte_s + barriers * hierarchy->node.barrier_s;
+  };
+  if (one_node && query.exact && cost.launch_s == 0) {
+    Choice& c = all.emplace_back(none);
+    c.algorithm = Algorithm::node_sum;
+    c.nodes = true;
+    c.why = "cheapest by the model, exact";
+    c.predicted_s = cost.scan_s * static_cast<double>(query.count) + in_node(2);
+  } else if (hierarchy && !one_node) add(among_nodes, hierarchy->leaders, in_node(3), true);
   if (none.limited)
     for (Choice& c : all) c.why = "cheapest by the model within CRIMP_QUALITY";
   if (!all.empty()) return all;

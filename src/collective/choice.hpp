@@ -37,6 +37,8 @@ struct ChoiceQuery {
   // Likewise, of 16 bits a value, which may carry the call in place of `codec` where that is faster; null: none may.
   // Whether there is one follows from `codec` alone.
   const Codec* halves = nullptr;
+  // Of exact sums in a node's memory (node_sum), whose calls may go by it where that is faster; null: none may.
+  const Codec* exact = nullptr;
   // Bytes of a rank's frame where one exchange carries the call (one_shot), and where one carries `halves`; 0: none
   // can.
   std::uint64_t frame_bytes = 0, halves_frame_bytes = 0;

@@ -14,14 +14,18 @@ namespace {
 // A payload's size changes as residuals fill: measured anew at these calls with a codec.
 bool due(std::uint64_t call) { return call == 0 || call == 16 || call == 256 || call == 4096; }
 constexpr std::uint64_t kTriedAnew = 256;  // from this measurement on the fastest of trials is asked for again
-// By the binary logarithm of the calls' elements, for each collective. Where MPI can be tried, too, they have trials of
-// their own.
-int size_class(const ChoiceQuery& query) {
-  return static_cast<int>(std::bit_width(query.count)) + (query.alone ? 64 : 0) +
-         128 * static_cast<int>(query.collective);
-}
-
 }  // namespace
+
+// By the binary logarithm of the calls' elements, for each collective. Where other candidates can be tried they have
+// trials of their own: MPI, and one exchange.
+int Chooser::size_class(const ChoiceQuery& query) const {
+  const AlgorithmEntry& one_shot = entry_of(Algorithm::one_shot);
+  ChoiceQuery in_halves = query;
+  in_halves.frame_bytes = query.halves_frame_bytes;
+  return static_cast<int>(std::bit_width(query.count)) + (query.alone ? 64 : 0) +
+         128 * static_cast<int>(query.collective) + (one_shot.fits(query, ranks_) ? 1024 : 0) +
+         (one_shot.fits(in_halves, ranks_) ? 2048 : 0);
+}
 
 const Hierarchy* Chooser::nodes() {
   if (const auto open = std::exchange(open_nodes_, nullptr)) hierarchy_ = open();
@@ -110,17 +114,22 @@ Choice Chooser::forced(const ChoiceQuery& query, int ranks) {
   const auto first = [&](int among) { return insist([&] { return first_algorithm(codec, among); }); };
   if (runs && entry->plan && entry->fits(query, ranks))
     return {.algorithm = entry->algorithm, .why = "CRIMP_ALGORITHM", .chunk_setting = chunk(entry->algorithm)};
-  if (runs && nodes()) {
+  if (runs && entry->algorithm == Algorithm::node_sum && query.exact && nodes() && nodes()->nodes == 1)
+    return {.algorithm = Algorithm::node_sum, .nodes = true, .why = "CRIMP_ALGORITHM"};
+  if (runs && entry->algorithm == Algorithm::hierarchical && nodes() && nodes()->nodes > 1) {
     const Algorithm between = first(hierarchy_->nodes);
     return {.algorithm = between, .nodes = true, .why = "CRIMP_ALGORITHM", .chunk_setting = chunk(between)};
   }
   const Algorithm only = first(ranks);
-  return {.algorithm = only,
-          .instead = runs,
-          .why = !runs         ? "CRIMP_ALGORITHM cannot run the codec"
-                 : entry->plan ? "CRIMP_ALGORITHM is for shorter calls"
-                               : "no nodes of several ranks",
-          .chunk_setting = chunk(only)};
+  return {
+      .algorithm = only,
+      .instead = runs,
+      .why = !runs         ? "CRIMP_ALGORITHM cannot run the codec"
+             : entry->plan ? "CRIMP_ALGORITHM is for shorter calls"
+             : entry->algorithm == Algorithm::node_sum
+                 ? "not all ranks share a node's memory, or the call has several codecs, or values in a device's memory"
+                 : "no nodes of several ranks",
+      .chunk_setting = chunk(only)};
 }
 
 std::vector<Choice> Chooser::candidates_for(const Measured& codec, const ChoiceQuery& query) const {
@@ -142,6 +151,7 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
                        const std::function<CodecCost(const Codec&)>& time, bool same_call,
                        const std::function<Backend*()>& backend) {
   if (!same_call) counted_ = false;
+  ranks_ = transport.size();
   if (forced_ != "auto") return forced(query, transport.size());
   if (const Algorithm only = insist([&] { return first_algorithm(*query.codec, transport.size()); });
       !entry_of(only).cost)

@@ -81,12 +81,14 @@ class Chooser {
   };
   std::vector<Choice> candidates_for(const Measured&, const ChoiceQuery&) const;
   Choice forced(const ChoiceQuery&, int ranks);
+  int size_class(const ChoiceQuery&) const;
   void adopt(Transport&);
   void publish() const;
   Account::Known known(const Codec*, int size_class) const;
   void close_account(const Codec*, int size_class);
 
   std::string forced_;
+  int ranks_ = 1;
   bool device_ = false;
   NetworkModel network_;
   std::function<const Hierarchy*()> open_nodes_;

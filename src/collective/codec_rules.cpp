@@ -20,6 +20,7 @@ constexpr const char* kInterchangeable =
 }  // namespace
 
 void CodecRules::read(const Settings& settings, const std::function<void(const std::string&)>& refuse) {
+  exact_ = pool_.get("fp32");
   halves_ = pool_.get("fp16");
   halves_residual_ = pool_.get("fp16:memory=residual");
   try {
@@ -138,7 +139,8 @@ bool CodecRules::any_codec(const std::function<bool(const Codec&)>& is) const {
   const auto one_is = [&](const auto& codecs) {
     return std::any_of(codecs.begin(), codecs.end(), [&](const auto& codec) { return codec && is(*codec); });
   };
-  return (codec_ && is(*codec_)) || one_is(ladder_) || std::any_of(rule_codecs_.begin(), rule_codecs_.end(), one_is);
+  return (codec_ && is(*codec_)) || (unknown_ && is(*unknown_)) || one_is(ladder_) ||
+         std::any_of(rule_codecs_.begin(), rule_codecs_.end(), one_is);
 }
 
 std::size_t CodecRules::alternatives() const {

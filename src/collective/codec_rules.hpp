@@ -30,6 +30,7 @@ class CodecRules {
   // fp16, which may stand in for a codec whenever it is faster: it keeps the same of tensors, and loses less. Null:
   // none may, because the codec has 16 bits or more itself, or its results are no plain sums of values.
   const Codec* halves_of(const Codec&) const;
+  const Codec* exact() const { return exact_.get(); }  // fp32
   // CRIMP_CODEC or the first rule's codec that keeps the training's momentum, which tensors that are not compressed
   // must have, too; null: none does.
   const Codec* momentum() const { return momentum_; }
@@ -47,7 +48,7 @@ class CodecRules {
  private:
   CodecPool pool_;
   std::atomic<std::uint32_t> version_{0};
-  std::shared_ptr<const Codec> codec_, unknown_, halves_, halves_residual_;
+  std::shared_ptr<const Codec> codec_, unknown_, halves_, halves_residual_, exact_;
   Rules rules_;
   std::vector<std::vector<std::shared_ptr<const Codec>>> rule_codecs_;  // of each rule; null: exact
   const Codec* momentum_ = nullptr;

@@ -254,7 +254,7 @@ std::vector<std::vector<int>> nodes_of(std::span<const int> host_of_rank, int pe
 }
 
 bool useful(const std::vector<std::vector<int>>& nodes) {
-  return nodes.size() > 1 && std::any_of(nodes.begin(), nodes.end(), [](const auto& node) { return node.size() > 1; });
+  return std::any_of(nodes.begin(), nodes.end(), [](const auto& node) { return node.size() > 1; });
 }
 
 std::uint64_t node_memory(int ranks) {

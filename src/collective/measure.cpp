@@ -237,7 +237,7 @@ std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy&
   HierarchyModel model;
   double failed = 0;
   try {
-    if (h.leaders) model.leaders = measure_network(*h.leaders, {});
+    if (h.leaders && h.nodes > 1) model.leaders = measure_network(*h.leaders, {});
   } catch (const Error& e) {  // of memory the leaders say so alike, but only to one another
     if (e.code() != ErrorCode::out_of_memory) throw;
     failed = 1;
@@ -265,7 +265,7 @@ std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy&
     for (Memory* of : {&in, &sums}) *of = Memory(sample * sizeof(float), memory);
   };
   const bool had = agreed_success(all, "measure_node", [&] {
-    if (values) try {
+    if (values && h.nodes > 1) try {
         return make(kDeviceSample, values->memory());
       } catch (const Error&) {  // a full device has no part in it
         values = nullptr;
@@ -277,7 +277,7 @@ std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy&
   MemoryResource& memory = values ? values->memory() : host_memory();
   h.node->notes()[static_cast<std::size_t>(h.node->rank())].device = values ? values->device() : -1;
   h.node->barrier();
-  const bool on_devices = h.node->devices.open(*h.node, values, kDeviceSample);
+  const bool on_devices = h.nodes > 1 && h.node->devices.open(*h.node, values, kDeviceSample);
   double host = on_devices ? 0 : 1;  // of any node
   agree_on_largest(all, {&host, 1});
   const std::uint64_t sample = host != 0 ? kNodeSample : kDeviceSample;
@@ -285,6 +285,7 @@ std::optional<HierarchyModel> measure_hierarchy(Transport& all, const Hierarchy&
   auto* const from = reinterpret_cast<float*>(in.data());
   auto* const to = reinterpret_cast<float*>(sums.data());
   const auto sum = [&](std::uint64_t count) {
+    if (h.nodes == 1) return sum_on_node(*h.node, from, to, count);
     if (on_devices)
       h.node->devices.sum(*h.node, from, to, count), h.node->devices.share(*h.node, *layout, to, from, count);
     else sum_in_node(*h.node, from, to, count, memory), share_in_node(*h.node, *layout, to, from, count, memory);

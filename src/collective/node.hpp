@@ -45,6 +45,7 @@ class Node {
   virtual void barrier() = 0;
 
   NodeDevices devices;
+  std::uint64_t turn = 0;  // of the memory's parts, the next one (collective/node_sum.cpp); equal on all ranks
 };
 
 class Transport;
@@ -53,13 +54,13 @@ class Transport;
 struct Hierarchy {
   Node* node;
   Transport* leaders;  // null on ranks that do not lead
-  int nodes;
+  int nodes;           // 1: all ranks share its memory, and no leader has another to talk to
 };
 
 // Which ranks of a communicator are a node: those of one host, in rank order, or so many of them in a row where
 // per_node is not 0 (CRIMP_NODE_SIZE). Nodes are in the order of their first ranks, which lead them.
 std::vector<std::vector<int>> nodes_of(std::span<const int> host_of_rank, int per_node);
-// One node, or nodes of one rank each, need no hierarchy.
+// Nodes of one rank each need no hierarchy.
 bool useful(const std::vector<std::vector<int>>& nodes);
 
 // Floats of node memory: what is asked for, and the least that works.
@@ -73,5 +74,8 @@ std::optional<Error> sum_in_node(Node&, const float* in, float* sums, std::uint6
 // Returns what keeps this rank from having them, or from handing them on.
 std::optional<Error> share_in_node(Node&, const Layout&, const float* sums, float* out, std::uint64_t count,
                                    MemoryResource& memory = host_memory());
+
+// Collective over the node: what all ranks give added in rank order, to all; `out` may be `in`.
+void sum_on_node(Node&, const float* in, float* out, std::uint64_t count);
 
 }  // namespace crimp

@@ -2,7 +2,7 @@
 // decodes all that it has received, its own too, in rank order 0..N-1. All of a call's frames are encoded before they
 // leave, and nothing but that one exchange is waited for: what a call that does not block can do without anybody's help
 // (MPI's progress rule), and what takes a short call that does block half of allgather's messages. Its bits are
-// allgather's.
+// those of allgather in one chunk.
 //
 // A frame holds the whole call, the same for all ranks, or where ranks receive shares that rank's share. Who has no
 // share receives nothing.
@@ -41,6 +41,7 @@ class OneShotRoute final : public ChunkedRoute {
       all_frames += frames.back();
       largest_frame = std::max(largest_frame, frames.back());
     }
+    room = all_frames + static_cast<std::uint64_t>(ranks) * largest_frame;
     set_bytes(Arena::padded(all_frames) + Arena::padded(static_cast<std::uint64_t>(ranks) * largest_frame));
   }
   std::unique_ptr<Exchange> exchange(Transport&, const CallBuffers&, Workers&, Trace*) const override;
@@ -70,9 +71,11 @@ class OneShot final : public Rounds<OneShot> {
         bytes_due_.push_back(frame_bytes_), offsets_due_.push_back(r * frame_bytes_);
     encoding_.reserve(1);
     decoding_.reserve(1);
+    if (call.room) leaving_ = call.room, arrived_ = call.room + route.all_frames;
     if (!call.arena) return;
-    leaving_ = reinterpret_cast<std::uint8_t*>(call.arena->take(route.all_frames));
-    arrived_ = reinterpret_cast<std::uint8_t*>(call.arena->take(ranks() * frame_bytes_));
+    auto* const leaving = reinterpret_cast<std::uint8_t*>(call.arena->take(route.all_frames));
+    auto* const arrived = reinterpret_cast<std::uint8_t*>(call.arena->take(ranks() * frame_bytes_));
+    if (!call.room) leaving_ = leaving, arrived_ = arrived;
     begin(route);
   }
 
@@ -81,8 +84,8 @@ class OneShot final : public Rounds<OneShot> {
   static const Step kSteps[2];
   Transport::Ticket frames_due(std::uint64_t) { return ticket_; }
 
-  // A rank without room sends as many bytes as the others, which wait for them: a call that is short enough finds room
-  // in the reserve (AlgorithmEntry::fits()), and who starts one of another length has the room first.
+  // A rank without an arena sends as many bytes as the others, which wait for them: a call that blocks has had the room
+  // before all else (CallBuffers::room), and who starts one that does not has its arena first.
   void find_room() try {
     const std::uint64_t bytes = plan_.all_frames + ranks() * frame_bytes_;
     insist([&] { room_.resize(bytes); });
@@ -130,8 +133,15 @@ class OneShot final : public Rounds<OneShot> {
   std::uint8_t* frame(std::size_t r) { return arrived_ + r * frame_bytes_; }
   const BoundSlice& own() const { return bounds_[plan_.own(rank())]; }
 
+  // Frames of other lengths, as of a call that a rank has cut into other tensors, MPI itself may refuse.
+  void arrive(std::uint64_t chunk) try { wait(ticket_, chunk); } catch (const Error& e) {
+    if (e.code() != ErrorCode::transport_failed || part_.shares) throw;
+    throw Error(ErrorCode::call_differs,
+                std::string("ranks are not in the same MPI_Allreduce, or MPI failed: ") + e.what(), e.mpi_code());
+  }
+
   void sum(std::uint64_t chunk) {
-    wait(ticket_, chunk);
+    arrive(chunk);
     if (frame_bytes_ == 0) return end();
     for (std::size_t r = 0; r < ranks(); ++r) std::memcpy(&headers_[r], frame(r), sizeof(Header));
     if (!accept(headers_)) return end();
@@ -219,8 +229,8 @@ std::uint64_t frame_bytes(const RoutePlan& route) { return static_cast<const One
 std::uint64_t frame_bytes(const Codec& codec, const Layout& layout, std::uint64_t chunk_setting) {
   const std::uint64_t count =
       layout.segments.empty() ? 0 : layout.segments.back().offset + layout.segments.back().count;
-  // What is selected of depends on chunks.
-  const bool chunked = codec.traits().selects && count > (chunk_setting ? chunk_setting : kDefaultChunk);
+  // Where chunks end pieces do.
+  const bool chunked = count > (chunk_setting ? chunk_setting : kDefaultChunk);
   return chunked || codec.traits().whole_tensors ? 0 : sizeof(Header) + body_bound(codec, layout, 0, count);
 }
 

@@ -12,7 +12,7 @@ namespace crimp {
 std::uint64_t frame_bytes(const RoutePlan&);
 
 // Of a call that blocks, which may go by it where this fits (AlgorithmEntry::fits()); the setting is CRIMP_CHUNK's. 0:
-// its results would not be allgather's.
+// the call is longer than a chunk, so that its results would not be allgather's.
 std::uint64_t frame_bytes(const Codec&, const Layout&, std::uint64_t chunk_setting);
 
 // Bytes of a call, equal on all ranks.

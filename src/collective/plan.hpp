@@ -56,8 +56,9 @@ struct CallBuffers {
   // Algorithm low_rank: what is known of the tensors' shapes, one per segment (null: nothing, and nothing is to be
   // found), or empty. The call adds to it.
   std::vector<powersgd::Extents*> extents = {};
-  bool read_again = false;     // what `out` receives is read by the rest of the call
-  Arena* arena = nullptr;      // has RoutePlan::bytes(); null: this rank had no memory, which `flags` says
+  bool read_again = false;       // what `out` receives is read by the rest of the call
+  Arena* arena = nullptr;        // has RoutePlan::bytes(); null: this rank had no memory, which `flags` says
+  std::uint8_t* room = nullptr;  // RoutePlan::room bytes of the host's memory, which a rank without an arena has, too
   Arena* values = nullptr;     // of backend->memory(); null where the values lie in host memory and one arena is enough
   Backend* backend = nullptr;  // where `in`, `out` and the memories are; null: in host memory
   std::uint8_t flags = 0;      // WireFlag: this rank's reasons for sending the call through MPI
@@ -101,6 +102,9 @@ class RoutePlan {
   bool any_backend = false;
   bool converts = false;
   bool host_bodies = false;
+  // Bytes that a rank sends and receives before it hears of the others, and which calls that block have (CallBuffers::
+  // room) before they ask for anything that this rank can do without; 0: headers alone.
+  std::uint64_t room = 0;
 
  private:
   static std::uint64_t next_id();

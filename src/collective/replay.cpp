@@ -60,7 +60,8 @@ void read(const json& from, int& level) { level = static_cast<int>(number(from, 
 void read(const json& from, PartDecision& part) {
   const bool scatters = text(from, "algorithm") == scattering().name;
   const AlgorithmEntry* const entry = scatters ? &scattering() : find_algorithm(text(from, "algorithm"));
-  if (!entry || !entry->plan) throw Odd{"the unknown algorithm '" + text(from, "algorithm") + "'"};
+  if (!entry || entry->algorithm == Algorithm::hierarchical)
+    throw Odd{"the unknown algorithm '" + text(from, "algorithm") + "'"};
   part = {entry->algorithm, flag(from, "nodes"), number(from, "chunk", std::uint64_t{1} << 31),
           static_cast<int>(number(from, "radix", 65536)), from.contains("halves") && flag(from, "halves")};
   if (part.chunk_setting % kPieceElements != 0)

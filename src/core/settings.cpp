@@ -128,7 +128,8 @@ constexpr Option kTable[] = {
      "under CRIMP_CONTROL: the least norm of what is sent, by the norm of what was to be sent; below it compression becomes milder",
      true, [](Settings& s, std::string_view t) { return parse_real(t, 0, 1, s.gain_floor); },
      [](const Settings& s) { return real_text(s.gain_floor); }},
-    {"CRIMP_ALGORITHM", "auto", "auto, allgather, one_shot, two_shot, homomorphic, low_rank, hierarchical, integer_sum",
+    {"CRIMP_ALGORITHM", "auto",
+     "auto, allgather, one_shot, two_shot, homomorphic, low_rank, hierarchical, integer_sum, node_sum",
      "how payloads travel; auto: the fastest by a model measured in a communicator's fourth call and by trials, or plain MPI where that is faster; "
      "another value forces one and compresses every call (crimp info --algorithms)",
      true, [](Settings& s, std::string_view t) { return parse_codec(t, s.algorithm); },

@@ -28,7 +28,8 @@ enum class Algorithm : std::uint8_t {
   hierarchical = 4,
   integer_sum = 5,
   reduce_scatter = 6,
-  one_shot = 7
+  one_shot = 7,
+  node_sum = 8
 };
 
 // Codecs see float32 only; other types are widened (or, float64, narrowed) on entry and rounded once on exit.

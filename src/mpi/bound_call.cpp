@@ -18,6 +18,9 @@ class Binder {
          CallValues& values)
       : to_(to), plan_(plan), chosen_(chosen), request_(request), values_(values) {
     insist([&] { bound_.parts.resize(plan.parts.size()); });  // who has flags to send needs these
+    std::uint64_t most = 0;                                   // parts go one after another
+    for (const auto& route : chosen.routes) most = std::max(most, route->room);
+    if (most) room_ = insist([&] { return values.room(most); });
   }
 
   BoundCall bind(bool foreign, std::uint32_t sequence) {
@@ -41,6 +44,7 @@ class Binder {
       }
       if (ready) part.arena = chosen_.routes[p]->host_bodies ? &values_.packed() : &values_.bodies();
       if (values_.direct()) part.backend = &values_.backend(), part.values = ready ? &values_.values() : nullptr;
+      part.room = room_;
       part.read_again = bound_.widened || bound_.aside;
       part.flags = flags_;
       part.first = p == 0;
@@ -235,6 +239,7 @@ class Binder {
   CallValues& values_;
   BoundCall bound_;
   std::vector<double> largest_;  // of plan_.scanned
+  std::uint8_t* room_ = nullptr;
   std::uint8_t flags_ = 0;
   bool judged_ = false;
 };

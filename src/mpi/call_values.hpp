@@ -41,7 +41,8 @@ struct SessionBuffers {
 
   HostBackend host;
   Arena arena;
-  bool device_bodies;  // MPI takes device pointers
+  std::vector<std::uint8_t> room;  // of CallBuffers::room; kept also where the rest is released
+  bool device_bodies;              // MPI takes device pointers
   std::map<int, std::unique_ptr<Device>> devices;
   std::map<int, Full> full;
   std::optional<Arena> pinned, pageable;  // copies of values
@@ -80,6 +81,11 @@ class CallValues {
   // Scratch: of bodies; of what the backend works on; of the host.
   Arena& bodies() const { return direct() ? device_->bodies : scratch_.arena; }
   Arena& values() const { return direct() ? device_->values : scratch_.arena; }
+  // So many bytes of the host's memory. Throws std::bad_alloc.
+  std::uint8_t* room(std::uint64_t bytes) const {
+    if (scratch_.room.size() < bytes) scratch_.room = {}, scratch_.room.resize(bytes);
+    return scratch_.room.data();
+  }
   Arena& packed() const { return direct() ? device_->packed : scratch_.arena; }
   // The results to the caller's buffer, where they are not there; segments that are not summed keep what they had.
   void write_back(const Layout&);

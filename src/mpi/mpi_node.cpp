@@ -64,7 +64,7 @@ std::span<float> MpiNode::memory() {
 void MpiNode::barrier() {
   const auto where = [] {
     return std::string(
-        "in a node's barrier (algorithm hierarchical) for the other ranks of its node. Likely one is not in the same MPI_Allreduce, "
+        "in a node's barrier (algorithm hierarchical or node_sum) for the other ranks of its node. Likely one is not in the same MPI_Allreduce, "
         "or is late or dead");
   };
   const StallGuard guard(rank_, static_cast<int>(peers_.size()), where);
@@ -94,8 +94,10 @@ MpiHierarchy::MpiHierarchy(PrivateWorld& world, MPI_Comm comm, int rank, const s
     int first = size;
     check_mpi(PMPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
     if (first == rank && !told.exchange(true))
-      log(LogLevel::warn,
-          failure + "; communicators that this rank is in go without nodes, by an algorithm other than hierarchical");
+      // Where there is no other node nobody had asked for it.
+      log(nodes.size() > 1 ? LogLevel::warn : LogLevel::debug,
+          failure +
+              "; communicators that this rank is in go without nodes, by an algorithm other than hierarchical and node_sum");
     if (first < size)
       throw Error(ErrorCode::out_of_memory,
                   "rank " + std::to_string(first) + " of the communicator has no memory to share");

@@ -411,8 +411,11 @@ void Session::set_algorithm(const char* name) {
   check_algorithm("the argument of crimp_set_algorithm", name ? name : "");
   if (const AlgorithmEntry* const entry = find_algorithm(name))
     if (const std::string why = planner_.why_none_runs(*entry, std::max(2, size_)); !why.empty())
-      throw Error(ErrorCode::argument_invalid,
-                  "the argument of crimp_set_algorithm is '" + std::string(name) + "', " + why);
+      if (rank_ == 0)
+        logged("an algorithm that runs no codec", [&] {
+          log(LogLevel::warn, "the argument of crimp_set_algorithm is '" + std::string(name) + "', " + why +
+                                  ". Until there is one that it can run, calls go by their codec's first algorithm");
+        });
   chooser_.force(name);
 }
 

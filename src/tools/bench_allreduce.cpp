@@ -17,6 +17,7 @@
 #include "codec/simd.hpp"
 #include "collective/algorithms.hpp"
 #include "collective/chooser.hpp"
+#include "collective/one_shot.hpp"
 #include "commands.hpp"
 #include "core/convert.hpp"
 #include "core/digest.hpp"
@@ -136,10 +137,26 @@ class Bench {
     for (const auto& p : plain_) all.push_back({.comm = p.comm, .crimp = false});
     if (setup_.halves) all.push_back({.comm = plain_[0].comm, .crimp = false, .halves = true});
     const std::size_t peers = all.size();
+    MPI_Comm host;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    int on_host = 0;
+    MPI_Comm_size(host, &on_host);
+    MPI_Comm_free(&host);
+    const int node_size = static_cast<int>(settings_.node_size);
+    const auto in_nodes = [&](const AlgorithmEntry& entry) {
+      if (entry.plan) return true;
+      if (entry.algorithm == Algorithm::hierarchical) return node_size != 0;
+      return on_host == ranks_ && (node_size == 0 || node_size >= ranks_);
+    };
+    const auto fits = [&](const AlgorithmEntry& entry) {
+      ChoiceQuery query{codec_.get(), count, settings_.chunk};
+      query.frame_bytes = frame_bytes(*codec_, *Layout::unknown(count), settings_.chunk);
+      return entry.fits(query, ranks_);
+    };
     // Every algorithm on a communicator of its own, because residuals are the communicator's.
     if (setup_.algorithms && codec_)
       for (const auto& entry : crimp::algorithms()) {
-        if (!entry.why_unsupported(*codec_, ranks_).empty() || (!entry.plan && settings_.node_size == 0)) continue;
+        if (!entry.why_unsupported(*codec_, ranks_).empty() || !in_nodes(entry) || !fits(entry)) continue;
         MPI_Comm comm;
         MPI_Comm_dup(MPI_COMM_WORLD, &comm);
         all.push_back({.comm = comm, .crimp = true, .algorithm = entry.name});

@@ -71,6 +71,7 @@ void read_symbols(const Mapping& file, const ElfW(Shdr) & section, const ElfW(Sh
     if (symbol->st_shndx == SHN_UNDEF && calls.named_sum.empty() &&
         (name == "crimp_allreduce" || name == "crimp_reduce_scatter_block"))
       calls.named_sum = name;
+    calls.is_crimp = calls.is_crimp || (symbol->st_shndx != SHN_UNDEF && name == "crimp_version");
     const MpiFunction* const function = reduction(name);
     if (!function) continue;
     if (symbol->st_shndx == SHN_UNDEF) add(calls.called, function);

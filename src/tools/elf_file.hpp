@@ -13,6 +13,7 @@ struct ElfCalls {
   std::vector<const MpiFunction*> named;   // strings besides: it may look them up when it runs
   std::vector<const MpiFunction*> defined;
   bool is_mpi = false;      // defines the first of the table itself
+  bool is_crimp = false;    // defines crimp_version()
   std::string named_sum;    // the first of crimp.h's own sums that it calls; empty: none
   std::string interpreter;  // of a program; a library has none
 };

@@ -122,7 +122,9 @@ void print_algorithms() {
         errors += (errors.empty() ? "" : ", ") + std::string(c.name) + " " + factor_text(entry.error(*codec, 2));
     }
     std::printf("%-14s %s\n%-14s codecs: %s\n", entry.name, entry.summary, "", names.c_str());
-    if (!entry.plan) std::printf("%-14s error, times allgather's: that of the algorithm between the leaders\n", "");
+    if (entry.algorithm == Algorithm::node_sum) std::printf("%-14s error: none\n", "");
+    else if (!entry.plan)
+      std::printf("%-14s error, times allgather's: that of the algorithm between the leaders\n", "");
     else
       std::printf("%-14s error, times allgather's (CRIMP_QUALITY): %s\n", "",
                   errors.empty() ? "1" : (errors + "; others 1").c_str());

@@ -1,4 +1,5 @@
 // The crimp command: one of a table.
+#include <algorithm>
 #include <cstdio>
 
 #include "commands.hpp"
@@ -46,7 +47,7 @@ int dispatch(const Arguments& all) {
   if (all[0] == "--version") return std::printf("crimp %s\n", CRIMP_VERSION), kDone;
   if (all[0] == "help") {  // crimp help bench codec
     Arguments asked(all.begin() + 1, all.end());
-    asked.push_back("--help");
+    asked.insert(std::find(asked.begin(), asked.end(), "--"), "--help");
     return dispatch(asked);
   }
   if (all[0] == "complete") return complete({all.begin() + 1, all.end()});

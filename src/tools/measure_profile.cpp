@@ -137,8 +137,9 @@ ClusterProfile measure_profile(const ProfileSetup& setup, const Settings& settin
     if (!codec->traits().whole_tensors)
       of.cost = measure_codec(transport, *codec, [&] { return time_codec(*codec, sample, 0, backend); });
     for (const AlgorithmEntry& entry : algorithms()) {
-      if (!entry.why_unsupported(*codec, out.ranks).empty() || (!entry.plan && out.nodes == out.ranks) ||
-          entry.one_exchange)
+      if (!entry.why_unsupported(*codec, out.ranks).empty() ||
+          (!entry.plan && (out.nodes == out.ranks || out.nodes == 1)) || entry.one_exchange ||
+          entry.algorithm == Algorithm::node_sum)
         continue;
       MPI_Comm comm;
       MPI_Comm_dup(MPI_COMM_WORLD, &comm);

@@ -114,7 +114,8 @@ void check_settings() {
     if (c.illegal) refuse(c.text);
     std::fprintf(stderr, "crimp run: %s\n", c.text.c_str());
   }
-  if (std::error_code none; !settings.replay.empty() && !fs::is_regular_file(settings.replay, none))
+  if (std::error_code none;
+      !settings.replay.empty() && (!fs::exists(settings.replay, none) || fs::is_directory(settings.replay, none)))
     refuse("run: CRIMP_REPLAY (--replay) is '" + settings.replay +
            "', which is no file here; legal is one that CRIMP_REPORT wrote");
   if (settings.codec != "auto" && settings.codec != "none") make_codec(settings.codec);
@@ -176,7 +177,7 @@ void check_families(const MpiOfFile& wanted, const std::string& program, const s
 }
 
 void check_library(const std::string& library, MpiFamily family) {
-  if (const auto calls = read_calls(library); !calls || !calls->is_mpi)
+  if (const auto calls = read_calls(library); !calls || !calls->is_mpi || !calls->is_crimp)
     refuse("run: --library " + library + " is no library of Crimp's; legal is a libcrimp.so");
   const MpiOfFile built = mpi_of_file(library);
   if (built.family != MpiFamily::unknown && family != MpiFamily::unknown && built.family != family)

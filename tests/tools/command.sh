@@ -58,7 +58,7 @@ run_part() {
   expect 2 "behind '--'" -- "${dry[@]}" -np 2 ./program
   expect 2 "behind '--'" -- "${dry[@]}" -np 2 --
   expect 2 'does not exist' -- "${dry[@]}" --library nowhere.so -- ./program
-  for other in /dev/null . "$0" /proc/self/exe; do expect 2 "no library of Crimp's" -- "${dry[@]}" --library "$other" -- ./program; done
+  for other in /dev/null . "$0" /proc/self/exe "$(ldd "$library" | sed -n 's/.*libmpi[.]so.* => \([^ ]*\).*/\1/p')"; do expect 2 "no library of Crimp's" -- "${dry[@]}" --library "$other" -- ./program; done
   for file in nowhere.json .; do expect 2 'CRIMP_REPLAY .--replay. is .*no file here' -- "${dry[@]}" --replay $file -- ./program; done
   # Launchers are told by what they say of themselves.
   printf '#!/bin/sh\necho slurm 22.05.8\n' >srun && printf '#!/bin/sh\necho "HYDRA build details:"\n' >hydra && chmod +x srun hydra
@@ -246,6 +246,7 @@ exit_codes_part() {
   expect 0 'bench codec' -- "$crimp" help
   expect 0 '--codec' -- "$crimp" help bench codec
   expect 2 'no command' -- "$crimp" help nothing
+  expect 0 'Usage' -- "$crimp" help run -- ./program
   expect 2 'behind' -- "$crimp" run --no-such-option
   for command in report trace plan 'plan --model of --profile' 'status'; do
     # shellcheck disable=SC2086

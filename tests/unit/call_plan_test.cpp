@@ -84,11 +84,36 @@ TEST_SUITE("call_plan") {
     // A header, and 2 bytes a value; fp16 has 8 more a piece.
     CHECK(frame("bf16", 20000, 2) == 64 + 2 * 40000);
     CHECK(frame("fp16", 20000, 3) >= 64 + 2 * 40000 + 4 * 8);
-    CHECK(frame("bf16", 1000000, 2) == 64 + 2 * 2000000);
+    CHECK(frame("bf16", 327680, 2) == 64 + 2 * 655360);
     for (const char* codec : {"3lc", "topk", "3lc:s=0.5,entropy=1", "8bit"})
       for (const std::uint64_t each : {17, 10240, 10241, 300000}) CHECK(frame(codec, each, 4) > 64);
-    CHECK(frame("topk", 400000, 2) == 0);  // of two chunks a codec selects otherwise than of one
-    CHECK(frame("3lc", 400000, 2) > 0);
+    for (const char* codec : {"topk", "3lc"}) CHECK(frame(codec, 327681, 2) == 0);  // pieces end where chunks do
+  }
+
+  TEST_CASE("fp32 may stand in for a codec whose results are sums, where all ranks share a node") {
+    const auto exact = [](const Settings& settings, int level = -1) {
+      Plans plans(settings);
+      const auto plan = plans.of({"a", "b"}, 20000, Dtype::f32, level);
+      REQUIRE(plan->parts.size() >= 1);
+      const ChoiceQuery& query = plan->parts[0].query;
+      CHECK((query.exact != nullptr) == (plan->exactly != nullptr));
+      if (!plan->exactly) return std::string("none");
+      const Choice choice{.algorithm = Algorithm::node_sum, .nodes = true};
+      CHECK(&plan->of(choice) == plan->exactly.get());
+      CHECK(plan->exactly->parts[0].query.codec == query.codec);
+      CHECK_FALSE(plan->exactly->parts[0].plan.remembers);
+      return plan->exactly->parts[0].plan.codec->spec();
+    };
+    for (const char* codec : {"3lc", "topk", "fp16", "fp32", "8bit:memory=residual", "qsgd"})
+      CHECK(exact(settings_of(codec, "")) == "fp32");
+    for (const char* codec : {"dgc", "signsgd", "signum", "powersgd", "fp16:memory=average"})
+      CHECK(exact(settings_of(codec, "")) == "none");
+    CHECK(exact(settings_of("3lc", "b=fp16")) == "none");
+    CHECK(exact(settings_of("3lc", "b=none")) == "none");
+    Settings controlled = settings_of("3lc", "");
+    controlled.control = "delay";
+    controlled.ladder = "fp16:memory=residual; 3lc";
+    CHECK(exact(controlled, 1) == "none");
   }
 
   TEST_CASE("fp16 may stand in for a codec that keeps the same of tensors, in calls of nothing else") {

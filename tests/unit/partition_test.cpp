@@ -120,6 +120,17 @@ TEST_SUITE("partition") {
     CHECK(Slice(*layout, 31, 34).partition.groups().empty());
     CHECK(Slice(*layout, 31, 34).partition.count() == 3);
 
+    // What a body has at most is known without cutting it.
+    for (const std::uint64_t begin : {0, 20, 29, 31})
+      for (const std::uint64_t end : {31, 36, 80, 100})
+        for (const char* spec : {"fp32", "bf16", "fp16", "3lc", "topk", "8bit"})
+          CHECK(body_bound(*make_codec(spec), *layout, begin, end) ==
+                Slice(*layout, begin, end).partition.body_bound(*make_codec(spec)));
+    const auto large = named_layout(150001, {60000, 17, 10240, 30000});
+    for (const char* spec : {"fp32", "fp16", "3lc", "topk"})
+      CHECK(body_bound(*make_codec(spec), *large, 777, 140000) ==
+            Slice(*large, 777, 140000).partition.body_bound(*make_codec(spec)));
+
     const auto route = route_of(setup_of("fp16", Algorithm::allgather), 3);
     const auto& chunks = dynamic_cast<const ChunkedRoute&>(*route).chunks();
     std::uint64_t at = 0;
