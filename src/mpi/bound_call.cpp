@@ -136,6 +136,7 @@ class Binder {
       if (part(p).remembers && (!absent || chosen_.choices[p].nodes) && route.encodes) {
         const auto& kept = bound_.residuals[p] = to_.memory.of_values(*part(p).layout, *part(p).codec, memory);
         buffers.residuals = values_of(kept);
+        if (!chosen_.choices[p].nodes) leave_idle(p, buffers.residuals);
         for (const Residual* r : kept) buffers.turns.push_back(r ? r->turns : 0);
       }
       if (part(p).remembers && route.owner_memory)
@@ -147,6 +148,15 @@ class Binder {
             to_.memory
                 .find(layout.source, *t.segment, false, ResidualShape::of(*t.momentum, t.segment->count), host_memory())
                 .values;
+  }
+
+  // A tensor whose values are all zeros has no gradient in this step, as that of a layer which was not used: what its
+  // residual holds would come where nobody looks for it (DDP's find_unused_parameters), and waits.
+  void leave_idle(std::size_t p, std::vector<float*>& residuals) const {
+    const Layout::Source source = plan_.layout->source;
+    if (source != Layout::Source::named && source != Layout::Source::negotiated) return;
+    for (std::size_t s = 0, g = 0; s < plan_.codecs.size(); ++s)
+      if (plan_.codecs[s] && largest_[g++] == 0 && plan_.part_of[s] == p) residuals[s] = nullptr;
   }
 
   // An outlier leaves residuals in its own size, which come back for many calls. Only this rank's values decide: what

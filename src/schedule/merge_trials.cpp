@@ -172,8 +172,11 @@ bool MergeTrials::next() {
   double best = INFINITY;
   for (const Candidate& c : candidates_)
     if (!c.steps_s.empty()) best = std::min(best, c.median_s());
-  for (Candidate& c : candidates_) c.out = c.steps_s.empty() || c.median_s() > kOut * best;
-  if (++round_ == kRounds || !std::isfinite(best)) {
+  // Plans are held against none at all, whose turns may all have been of steps in which something else was learnt.
+  const Candidate& none = candidates_.front();
+  for (Candidate& c : candidates_) c.out = c.steps_s.empty() ? &c != &none : c.median_s() > kOut * best;
+  const int rounds = none.steps_s.empty() ? 2 * kRounds : kRounds;
+  if (++round_ >= rounds || !std::isfinite(best)) {
     choose();
     return true;
   }

@@ -139,17 +139,20 @@ class Bench {
     const std::size_t peers = all.size();
     MPI_Comm host;
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
-    int on_host = 0;
-    MPI_Comm_size(host, &on_host);
+    int of_host = 0;
+    MPI_Comm_size(host, &of_host);
     MPI_Comm_free(&host);
     const int node_size = static_cast<int>(settings_.node_size);
     const auto in_nodes = [&](const AlgorithmEntry& entry) {
+      const bool on_host =
+          entry.one_exchange || entry.algorithm == Algorithm::node_sum;  // the chooser's for nothing else
+      if (on_host && setup_.device != "host") return false;
       if (entry.plan) return true;
       if (entry.algorithm == Algorithm::hierarchical) return node_size != 0;
-      return on_host == ranks_ && (node_size == 0 || node_size >= ranks_);
+      return of_host == ranks_ && (node_size == 0 || node_size >= ranks_);
     };
     const auto fits = [&](const AlgorithmEntry& entry) {
-      ChoiceQuery query{codec_.get(), count, settings_.chunk};
+      ChoiceQuery query{codec_.get(), count, settings_.chunk, count * element_};
       query.frame_bytes = frame_bytes(*codec_, *Layout::unknown(count), settings_.chunk);
       return entry.fits(query, ranks_);
     };

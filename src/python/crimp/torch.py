@@ -45,11 +45,13 @@ _FAR = 3.0  # seconds for a connection to one of rank 0's addresses
 def _start():
     """(rank, ranks, all on one host). MPI begins here, in the first call, which all ranks make."""
     place = _c10d.start()
-    atexit.register(_end)
+    atexit.register(_end, os.getpid())
     return place
 
 
-def _end():
+def _end(began):
+    if os.getpid() != began:  # a child of os.fork(): MPI is its parent's
+        return
     # After an uncaught exception the other ranks may be anywhere: nothing waits for them, and mpirun ends them.
     _c10d.end(getattr(sys, "last_value", None) is None)
 
