@@ -72,6 +72,22 @@ TEST_SUITE("merge_trials") {
     CHECK(trials.searched_steps() < 200);
   }
 
+  TEST_CASE("no plan is chosen over none that was never measured: who is disturbed at first is tried again") {
+    Machine m = machine();
+    m.own_plan_s = m.step.end_s(best_grouping(m.step)) / 2;
+    for (const int disturbed : {1, 7, 9, 20, 40}) {
+      CAPTURE(disturbed);
+      MergeTrials trials(m.step.bytes, anywhere(24));
+      int without = 0;
+      for (int turns = 0; turns < 200 && !trials.watching(); ++turns)
+        m.turn(trials, !trials.plan().holds && without++ < disturbed);
+      CHECK(trials.watching());
+      CHECK(without > disturbed);
+      CHECK_FALSE(trials.candidates().front().steps_s.empty());
+      CHECK_FALSE(trials.plan().holds);
+    }
+  }
+
   TEST_CASE("no plan stays where plans gain less than a hundredth") {
     Machine m = machine();
     m.own_plan_s = m.step.end_s(best_grouping(m.step)) * 1.005;
