@@ -74,7 +74,7 @@ TEST_SUITE("node_sum") {
                         for (std::uint64_t i = 0; i < count; ++i) wrong += to[i] != expected(i, ranks, call);
                       }
                   },
-                  {.memory = floats});
+                  {.memory = floats, .leaders = {}});
         CHECK(wrong == 0);
       }
   }
@@ -93,7 +93,7 @@ TEST_SUITE("node_sum") {
                 for (std::uint64_t i = 0; i < count; ++i)
                   wrong += out[i] != (i >= 1000 && i < 1500 ? 7.0f : expected(i, 3, 0));
               },
-              {.memory = 3 * 3 * 128});
+              {.memory = 3 * 3 * 128, .leaders = {}});
     CHECK(wrong == 0);
   }
 
