@@ -62,7 +62,8 @@ struct CallPlan {
   std::uint64_t kind_digest = 0;
   std::vector<Group> scanned;            // the elements of the segments that have a codec, one after another
   const Codec* lost_momentum = nullptr;  // whose momentum segments without a name lack; null: none
-  bool means_more = false;  // MPI's sum, without momentum or votes, would be another result, not only a faster one
+  bool means_more =
+      false;  // MPI's sum, without momentum, votes or gamma, would be another result, not only a faster one
   bool clips = false;
   bool controlled = false;    // a part has a codec of CRIMP_LADDER
   bool has_momentum() const;  // of any segment

@@ -121,15 +121,14 @@ Choice Chooser::forced(const ChoiceQuery& query, int ranks) {
     return {.algorithm = between, .nodes = true, .why = "CRIMP_ALGORITHM", .chunk_setting = chunk(between)};
   }
   const Algorithm only = first(ranks);
-  return {
-      .algorithm = only,
-      .instead = runs,
-      .why = !runs         ? "CRIMP_ALGORITHM cannot run the codec"
-             : entry->plan ? "CRIMP_ALGORITHM is for shorter calls"
-             : entry->algorithm == Algorithm::node_sum
-                 ? "not all ranks share a node's memory, or the call has several codecs, or values in a device's memory"
-                 : "no nodes of several ranks",
-      .chunk_setting = chunk(only)};
+  return {.algorithm = only,
+          .instead = runs,
+          .why = !runs         ? "CRIMP_ALGORITHM cannot run the codec"
+                 : entry->plan ? "CRIMP_ALGORITHM is for shorter calls"
+                 : entry->algorithm == Algorithm::node_sum
+                     ? "not all ranks share a node's memory, or the call has several codecs"
+                     : "no nodes of several ranks",
+          .chunk_setting = chunk(only)};
 }
 
 std::vector<Choice> Chooser::candidates_for(const Measured& codec, const ChoiceQuery& query) const {

@@ -259,10 +259,11 @@ bool useful(const std::vector<std::vector<int>>& nodes) {
 
 std::uint64_t node_memory(int ranks) {
   const std::uint64_t slots = 2 * static_cast<std::uint64_t>(ranks);
-  return slots * std::clamp(kMostMemory / slots / kLeastBlock * kLeastBlock, kLeastBlock, kBlock);
+  return slots * std::clamp(kMostMemory / slots / kLeastBlock * kLeastBlock, 2 * kLeastBlock, kBlock);
 }
 
-std::uint64_t least_node_memory(int ranks) { return 2 * static_cast<std::uint64_t>(ranks) * kLeastBlock; }
+// Two blocks of each rank, three where node_sum adds them.
+std::uint64_t least_node_memory(int ranks) { return 3 * static_cast<std::uint64_t>(ranks) * kLeastBlock; }
 
 // Sums form in the leader's slot of a turn. While it takes them away, the others may already fill their slots of that
 // turn again.

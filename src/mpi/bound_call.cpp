@@ -134,9 +134,9 @@ class Binder {
       const RoutePlan& route = *chosen_.routes[p];
       CallBuffers& buffers = bound_.parts[p];
       if (part(p).remembers && (!absent || chosen_.choices[p].nodes) && route.encodes) {
-        const auto& kept = bound_.residuals[p] = to_.memory.of_values(*part(p).layout, *part(p).codec, memory);
+        auto& kept = bound_.residuals[p] = to_.memory.of_values(*part(p).layout, *part(p).codec, memory);
+        if (!chosen_.choices[p].nodes) leave_idle(p, kept);
         buffers.residuals = values_of(kept);
-        if (!chosen_.choices[p].nodes) leave_idle(p, buffers.residuals);
         for (const Residual* r : kept) buffers.turns.push_back(r ? r->turns : 0);
       }
       if (part(p).remembers && route.owner_memory)
@@ -150,13 +150,19 @@ class Binder {
                 .values;
   }
 
-  // A tensor whose values are all zeros has no gradient in this step, as that of a layer which was not used: what its
-  // residual holds would come where nobody looks for it (DDP's find_unused_parameters), and waits.
-  void leave_idle(std::size_t p, std::vector<float*>& residuals) const {
+  // Beside others a tensor whose values are all zeros has no gradient in this step, as that of a layer which was not
+  // used: what its residual holds would come where nobody looks for it (DDP's find_unused_parameters), and waits. A
+  // call of nothing but zeros asks for what is held back, and has it. Momenta and averages go on without a gradient,
+  // and what powersgd keeps is equal on all ranks. In a device's memory kernels have not been tried with residuals of
+  // some tensors only.
+  void leave_idle(std::size_t p, std::vector<Residual*>& kept) const {
     const Layout::Source source = plan_.layout->source;
-    if (source != Layout::Source::named && source != Layout::Source::negotiated) return;
+    if ((source != Layout::Source::named && source != Layout::Source::negotiated) || values_.direct() ||
+        part(p).codec->feedback().kind != FeedbackKind::residual || part(p).codec->traits().whole_tensors ||
+        std::all_of(largest_.begin(), largest_.end(), [](double l) { return l == 0; }))
+      return;
     for (std::size_t s = 0, g = 0; s < plan_.codecs.size(); ++s)
-      if (plan_.codecs[s] && largest_[g++] == 0 && plan_.part_of[s] == p) residuals[s] = nullptr;
+      if (plan_.codecs[s] && largest_[g++] == 0 && plan_.part_of[s] == p) kept[s] = nullptr;
   }
 
   // An outlier leaves residuals in its own size, which come back for many calls. Only this rank's values decide: what

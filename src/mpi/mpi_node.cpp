@@ -93,9 +93,10 @@ MpiHierarchy::MpiHierarchy(PrivateWorld& world, MPI_Comm comm, int rank, const s
     const int size = static_cast<int>(world_ranks.size()), mine = failure.empty() ? size : rank;
     int first = size;
     check_mpi(PMPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
-    if (first == rank && !told.exchange(true))
-      // Where there is no other node nobody had asked for it.
-      log(nodes.size() > 1 ? LogLevel::warn : LogLevel::debug,
+    // Where there is no other node nobody has asked for it.
+    const bool quiet = nodes.size() == 1;
+    if (first == rank && (quiet || !told.exchange(true)))
+      log(quiet ? LogLevel::debug : LogLevel::warn,
           failure +
               "; communicators that this rank is in go without nodes, by an algorithm other than hierarchical and node_sum");
     if (first < size)

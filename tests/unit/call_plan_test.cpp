@@ -106,8 +106,11 @@ TEST_SUITE("call_plan") {
     };
     for (const char* codec : {"3lc", "topk", "fp16", "fp32", "8bit:memory=residual", "qsgd"})
       CHECK(exact(settings_of(codec, "")) == "fp32");
-    for (const char* codec : {"dgc", "signsgd", "signum", "powersgd", "fp16:memory=average"})
+    for (const char* codec : {"dgc", "signsgd", "signum", "powersgd", "fp16:memory=average", "3lc:gamma=0.5"})
       CHECK(exact(settings_of(codec, "")) == "none");
+    Plans scaled(settings_of("3lc:gamma=0.5", ""));
+    CHECK(scaled.of({"a", "b"})->means_more);  // nor by MPI, nor in 16 bits: results are gamma times the sums
+    CHECK_FALSE(scaled.of({"a", "b"})->halves);
     CHECK(exact(settings_of("3lc", "b=fp16")) == "none");
     CHECK(exact(settings_of("3lc", "b=none")) == "none");
     Settings controlled = settings_of("3lc", "");
