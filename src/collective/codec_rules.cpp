@@ -68,6 +68,7 @@ void CodecRules::read(const Settings& settings, const std::function<void(const s
 
 void CodecRules::read_rules(const std::string& text) {
   rules_ = Rules(text);
+  used_.assign(rules_.all().size(), false);
   for (const auto& rule : rules_.all()) {
     auto& codecs = rule_codecs_.emplace_back();
     for (const std::string& spec : rule.codecs) {
@@ -130,9 +131,23 @@ void CodecRules::choose(std::string_view spec) {
 
 const Codec* CodecRules::of_tensor(const std::string& name, std::uint64_t count, std::size_t alternative) const {
   const int rule = rules_.match(name, count);
+  {
+    const std::lock_guard lock(use_mutex_);
+    if (first_.empty()) first_ = name;
+    if (rule >= 0) used_[static_cast<std::size_t>(rule)] = true;
+  }
   if (rule < 0) return codec_.get();
   const auto& codecs = rule_codecs_[static_cast<std::size_t>(rule)];
   return codecs[std::min(alternative, codecs.size() - 1)].get();
+}
+
+CodecRules::Use CodecRules::use() const {
+  const std::lock_guard lock(use_mutex_);
+  Use use{{}, first_};
+  for (std::size_t r = 0; r < used_.size(); ++r)
+    if (const std::string& pattern = rules_.all()[r].pattern; !used_[r] && !pattern.empty())
+      use.idle.push_back(pattern);
+  return use;
 }
 
 bool CodecRules::any_codec(const std::function<bool(const Codec&)>& is) const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,12 @@ class CodecRules {
   // Whether it is so of any that settings name for tensors.
   bool any_codec(const std::function<bool(const Codec&)>& is) const;
   std::size_t alternatives() const;  // the most that a rule has; at least 1
+  // What has come of CRIMP_RULES so far. From any thread.
+  struct Use {
+    std::vector<std::string> idle;  // patterns that no tensor has come to: no name matches, or an earlier rule took all
+    std::string first;              // the first tensor that of_tensor() was asked for; empty: nobody names any
+  };
+  Use use() const;
 
  private:
   CodecPool pool_;
@@ -51,6 +58,9 @@ class CodecRules {
   std::shared_ptr<const Codec> codec_, unknown_, halves_, halves_residual_, exact_;
   Rules rules_;
   std::vector<std::vector<std::shared_ptr<const Codec>>> rule_codecs_;  // of each rule; null: exact
+  mutable std::mutex use_mutex_;
+  mutable std::vector<bool> used_;  // of each rule
+  mutable std::string first_;
   const Codec* momentum_ = nullptr;
   std::vector<std::shared_ptr<const Codec>> ladder_;
   void read_rules(const std::string& text);

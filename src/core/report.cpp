@@ -49,6 +49,13 @@ void Report::section(const std::string& name, const std::string& json, const std
   sections_[name] = {json, clause};
 }
 
+void Report::rules(std::vector<std::string> idle, std::string first) {
+  std::lock_guard lock(mutex_);
+  ruled_ = true;
+  idle_rules_ = std::move(idle);
+  first_name_ = std::move(first);
+}
+
 void Report::state(const StateRecord& r) {
   std::lock_guard lock(mutex_);
   state_.saved += r.saved;

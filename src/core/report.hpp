@@ -33,6 +33,7 @@ struct Settings;
   ITEM(range, "NaN, Inf or values outside the codec's range")                                   \
   ITEM(outlier, "values far from their tensor's usual size")                                    \
   ITEM(foreign, "values that are not the expected tensor's")                                    \
+  ITEM(counts, "whole numbers, of no tensor that is known")                                     \
   ITEM(memory, "a rank was out of memory")                                                      \
   ITEM(adasum, "dot products of Horovod's Adasum")                                              \
   ITEM(slower, "plain MPI faster, or tried")                                                    \
@@ -151,7 +152,9 @@ class Report {
   // object, which the file has under `name`; clause: stands in the summary, empty where there is nothing to say.
   void section(const std::string& name, const std::string& json, const std::string& clause);
   void sequence(const SequenceRecord&);  // of one communicator, when it ends
-  void control(const ControlRecord&);    // likewise
+  // What came of CRIMP_RULES: patterns that no tensor came to, and the first tensor's name; empty: nobody named any.
+  void rules(std::vector<std::string> idle, std::string first);
+  void control(const ControlRecord&);  // likewise
   void times(const std::string& codec, std::uint64_t from_elements,
              const TimeRecord&);  // likewise, of a class of sizes
   // What was decided on a communicator whose rank 0 this is, when it ends: an object (collective/decisions.hpp). Beyond
@@ -209,6 +212,9 @@ class Report {
     std::string json, clause;
   };
   std::map<std::string, Section> sections_;
+  bool ruled_ = false;
+  std::vector<std::string> idle_rules_;
+  std::string first_name_;
   SequenceRecord sequence_;
   SkewRecord skew_;
   StateRecord state_;

@@ -107,6 +107,11 @@ std::string Report::summary() const {
         fmt::format("; {} kinds of calls whose tensors could not be told apart had no residuals", sequence_.ambiguous);
   if (sequence_.withdrawn)
     text += fmt::format("; {} times tensors were not what they had been known for", sequence_.withdrawn);
+  if (ruled_ && first_name_.empty())
+    text += "; CRIMP_RULES was not used, as no call that was compressed named its tensors";
+  else if (!idle_rules_.empty())
+    text += fmt::format("; no tensor came to the pattern{} '{}' of CRIMP_RULES (the first one was '{}')",
+                        idle_rules_.size() > 1 ? "s" : "", fmt::join(idle_rules_, "', '"), first_name_);
   if (state_.saving_s > 0) text += fmt::format("; saving state at intervals took {:.2f} s", state_.saving_s);
   if (state_.restored || state_.never_asked_for)
     text += fmt::format("; state of {} tensors restored, of {} never asked for", state_.restored - state_.unfit,
@@ -211,6 +216,7 @@ std::string Report::json() const {
                   {"never_asked_for", state_.never_asked_for},
                   {"saving_s", state_.saving_s}};
   for (const auto& [name, section] : sections_) out[name] = json::parse(section.json);
+  if (ruled_) out["rules"] = {{"idle", idle_rules_}, {"first_tensor", first_name_}};
   if (skew_.calls)
     out["skew"] = {
         {"calls", skew_.calls}, {"waited_s", skew_.waited_s}, {"late_s", skew_.late_s}, {"last", skew_.last}};

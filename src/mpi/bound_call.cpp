@@ -23,10 +23,10 @@ class Binder {
     if (most) room_ = insist([&] { return values.room(most); });
   }
 
-  BoundCall bind(bool foreign, std::uint32_t sequence) {
+  BoundCall bind(std::uint8_t flags, std::uint32_t sequence) {
     bool ready = false;
     while (!ready && !bound_.failed) try {
-        find_all(foreign);
+        find_all(flags);
         ready = true;
       } catch (const Error& e) {
         if (e.code() != ErrorCode::out_of_memory || !values_.leave_device(e.what())) fail(e.what());
@@ -58,7 +58,7 @@ class Binder {
   RouteBytes bytes(std::size_t p) const { return chosen_.routes[p]->bytes(bound_.parts[p].extents); }
 
   // Once more where the device had no memory: what it did with the values' sizes it does not do again.
-  void find_all(bool foreign) {
+  void find_all(std::uint8_t flags) {
     for (CallBuffers& part : bound_.parts) part = {};
     bound_.residuals.assign(plan_.parts.size(), {});
     bound_.exact.clear();
@@ -67,7 +67,7 @@ class Binder {
     to_.memory.begin_call();
     begin();
     look_at_values();
-    if (foreign) flags_ |= kFlagForeign;
+    flags_ |= flags;
     find_memories();
     drop_echoes();
     take_scratch();
@@ -263,8 +263,8 @@ class Binder {
 }  // namespace
 
 BoundCall bind(const BindTo& to, const CallPlan& plan, const ChosenParts& chosen, const AllreduceRequest& request,
-               bool foreign, std::uint32_t sequence, CallValues& values) {
-  return Binder(to, plan, chosen, request, values).bind(foreign, sequence);
+               std::uint8_t flags, std::uint32_t sequence, CallValues& values) {
+  return Binder(to, plan, chosen, request, values).bind(flags, sequence);
 }
 
 }  // namespace crimp

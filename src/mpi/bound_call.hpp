@@ -41,8 +41,8 @@ struct BindTo {
 
 // Looks at the values, finds what is kept of the tensors, takes scratch. Nothing of it is collective, and nothing
 // throws but std::bad_alloc where not even the reserve (core/reserve.hpp) is left: what this rank cannot do becomes a
-// flag. foreign: the values here are not the tensors'. The plan stays while the call is used.
-BoundCall bind(const BindTo&, const CallPlan&, const ChosenParts&, const AllreduceRequest&, bool foreign,
+// flag, as `flags` does, what is known of the values here already (WireFlag). The plan stays while the call is used.
+BoundCall bind(const BindTo&, const CallPlan&, const ChosenParts&, const AllreduceRequest&, std::uint8_t flags,
                std::uint32_t sequence, CallValues&);
 
 }  // namespace crimp

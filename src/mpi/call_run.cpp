@@ -47,7 +47,8 @@ std::vector<std::unique_ptr<Exchange>> exchanges(const Context& context, Transpo
 PassReason pass_for(std::uint8_t flags) {
   if (flags & kFlagForeign) return PassReason::foreign;
   if (flags & kFlagNoMemory) return PassReason::memory;
-  return flags & kFlagExact ? PassReason::range : PassReason::outlier;
+  if (flags & kFlagExact) return PassReason::range;
+  return flags & kFlagCounts ? PassReason::counts : PassReason::outlier;
 }
 
 // Of another rank's, in a later part.

@@ -402,6 +402,10 @@ void Runtime::finish() noexcept {
     for (Session* s : left) end(s);
     private_world.close();
   });
+  logged("what came of CRIMP_RULES", [&] {
+    if (CodecRules::Use use = codecs_.use(); usable_ && codecs_.any() && settings_.rules != Settings().rules)
+      report.rules(std::move(use.idle), std::move(use.first));
+  });
   files_.end_status();  // which says what the summary is made of, too
   logged("the summary", [&] {
     if (world_rank_ == 0 && usable_ && (codecs_.any() || report.compressed_any()))

@@ -8,6 +8,7 @@
 #include "backend/device_plugin.hpp"
 #include "collective/decisions.hpp"
 #include "collective/shared_models.hpp"
+#include "collective/wire.hpp"
 #include "core/digest.hpp"
 #include "core/float_environment.hpp"
 #include "core/log.hpp"
@@ -228,7 +229,7 @@ bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
     else
       done =
           allreduce(request, request.layout ? request.layout : insist([&] { return Layout::unknown(request.count); }),
-                    false, values, why);
+                    0, values, why);
   } catch (const Error& e) {
     // The ranks may have asked the chooser for different calls; all are here, and all begin anew.
     if (e.code() == ErrorCode::call_differs) chooser_.forget(), control_.reset();
@@ -261,9 +262,12 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
   }
   const CallSequence::Call call = insist([&] { return calls_.begin(request.count, request.dtype, seen); });
   logged("what is known of calls", [&] { say_what_is_known(*call.layout); });
+  std::uint8_t flags = 0;
+  if (call.foreign || (unseen && call.layout->known())) flags = kFlagForeign;
+  if (!call.layout->known() && seen.sketch.whole()) flags = kFlagCounts;
   bool done;
   try {
-    done = allreduce(request, call.layout, call.foreign || (unseen && call.layout->known()), values, why);
+    done = allreduce(request, call.layout, flags, values, why);
   } catch (const Error& e) {
     const bool apart = e.code() == ErrorCode::call_differs || e.code() == ErrorCode::transport_failed;
     calls_.end(apart ? CallSequence::Outcome::failed : CallSequence::Outcome::tensor, sum);
@@ -277,7 +281,7 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
   return done;
 }
 
-bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const Layout> layout, bool foreign,
+bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const Layout> layout, std::uint8_t flags,
                         CallValues& values, PassReason* why) {
   CallTimes times{Clock::now(), {}, waited_s_, in_trace_};
   const FloatEnvironment environment;
@@ -344,7 +348,8 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   // it needs to send them it insists on. Where its values are changes no byte of what it sends.
   const std::uint32_t first = std::exchange(sequence_, sequence_ + static_cast<std::uint32_t>(plan->parts.size()));
   const CallPlan& carried = plan->of(chosen.choices[0]);
-  BoundCall bound = bind({context_.settings, size_, memory_, calls_}, carried, chosen, request, foreign, first, values);
+  if (&carried == plan->exactly.get()) flags &= static_cast<std::uint8_t>(~kFlagCounts);  // as MPI would sum them
+  BoundCall bound = bind({context_.settings, size_, memory_, calls_}, carried, chosen, request, flags, first, values);
   if (bound.failed && !std::exchange(told_memory_, true))
     context_.report.note([&] {
       log(LogLevel::warn, (bound.failure.empty() ? "there is no memory" : bound.failure) +

@@ -93,9 +93,10 @@ class Session {
 
   // A call whose tensors its place in the sequence of calls may tell.
   bool allreduce_unnamed(const AllreduceRequest&, CallValues&, PassReason* why);
-  // Of tensors that are known, or known to be unknown. foreign: on this rank the values are not theirs. False: the
-  // caller does it through MPI, for *why.
-  bool allreduce(const AllreduceRequest&, std::shared_ptr<const Layout>, bool foreign, CallValues&, PassReason* why);
+  // Of tensors that are known, or known to be unknown. flags: what this rank's values are known to be (WireFlag).
+  // False: the caller does it through MPI, for *why.
+  bool allreduce(const AllreduceRequest&, std::shared_ptr<const Layout>, std::uint8_t flags, CallValues&,
+                 PassReason* why);
 
   const Context context_;
   MPI_Comm comm_;

@@ -34,8 +34,8 @@ double real(std::int64_t x) { return static_cast<double>(x) / kFixed; }
 
 // Sums of evidence over comparisons, and over ranks after an exchange.
 struct Evidence {
-  double likeness = 0, squares = 0, variance = 0, known = 0, odd = 0, both = 0, steps = 0;
-  static constexpr std::size_t kNumbers = 7;
+  double likeness = 0, squares = 0, variance = 0, known = 0, odd = 0, both = 0, steps = 0, gradients = 0;
+  static constexpr std::size_t kNumbers = 8;
 
   Evidence() = default;
   Evidence(const std::vector<Likeness>& all, Likeness::Way Likeness::*way) {
@@ -51,15 +51,16 @@ struct Evidence {
       squares += (l.*way).likeness * (l.*way).likeness;
       variance += (l.*way).variance;
       known += 1;
+      gradients += l.gradient;
     }
     for (const Likeness& l : all)
       odd += (l.*way).known && (l.*way).likeness < mean() / 2 - kOdd * std::sqrt((l.*way).variance);
   }
   explicit Evidence(const std::int64_t* from)
       : likeness(real(from[0])), squares(real(from[1])), variance(real(from[2])), known(real(from[3])),
-        odd(real(from[4])), both(real(from[5])), steps(real(from[6])) {}
+        odd(real(from[4])), both(real(from[5])), steps(real(from[6])), gradients(real(from[7])) {}
   void put(std::int64_t* to) const {
-    const double all[] = {likeness, squares, variance, known, odd, both, steps};
+    const double all[] = {likeness, squares, variance, known, odd, both, steps, gradients};
     std::transform(std::begin(all), std::end(all), to, fixed);
   }
 
@@ -195,6 +196,7 @@ bool CallSequence::linked_by_direction(const Series& series, const std::vector<L
   const auto& calls = series.history;
   const std::size_t n = calls.size();
   if (n > kFewCalls || n - 1 < series.backoff * std::max(periods_ - 1, kFewMatches)) return false;
+  if (all.front().all[0].gradients == 0) return false;
   constexpr std::size_t kNumbers = 3;
   std::vector<std::int64_t> numbers;
   std::vector<bool> reached;
@@ -328,7 +330,8 @@ void CallSequence::learn(Series& series, std::uint32_t period, const SumOverRank
     tensor.steady = !moved[t];
     for (std::size_t way = 0; way < kWayCount; ++way) {
       const std::size_t i = t * kWayCount + way;
-      const bool proved = Evidence(&numbers[i * Evidence::kNumbers]).proves(kLikely, kUneven[way]);
+      const Evidence all(&numbers[i * Evidence::kNumbers]);
+      const bool proved = all.gradients > 0 && all.proves(kLikely, kUneven[way]);
       tensor.known = tensor.known || proved;
       // What proves nothing doubts nothing. So few pairs as link a tensor say nothing yet of how its likeness varies.
       const bool enough = mine[i].known > 0 && (period > 1 || calls.size() > kMinMatches);

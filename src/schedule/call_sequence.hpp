@@ -14,6 +14,8 @@
 //   alike in part only (covered()). A series
 //     of one tensor is known earlier, from kFewMatches on, where each of its first calls is like another in direction
 //     (linked_by_direction()).
+//   - a call of a tensor on some rank must be one that a gradient may be (Sketch::gradient()): counts, indices and sums
+//   of squares come again, too.
 // Then call n is tensor n modulo p. A period that is a multiple of the true one splits a tensor's residual in several,
 // which is harmless; one that is too short cannot pass. What stays ambiguous is unknown. A call that does not look like
 // its tensor is foreign: the rank that sees it says so in its header (kFlagForeign), all ranks send it through MPI and

@@ -11,6 +11,9 @@ constexpr double kLeastCorrelation = 0.2;  // of magnitudes' orders that are ali
 constexpr double kLeastOctaves =
     1.0 / 32;  // by which magnitudes differ in the root of the mean where they say anything
 
+constexpr int kFloatBits = 23;     // of a float32 behind the first one
+constexpr int kFractionBits = 20;  // that are zero by chance once in a million
+
 // Sums over clusters of products of two vectors' elements.
 struct Products {
   double halves[2] = {}, squares = 0;
@@ -49,7 +52,16 @@ Sketch::Sketch(std::uint64_t count, std::uint64_t reads, const Read& read) {
     size_ = i * run + here;
   }
   double sum = 0;
-  for (const float v : values_) sum += static_cast<double>(v) * static_cast<double>(v);
+  bool above = false, below = false;
+  int fraction_bits = 0;  // zeros, where a fraction would be
+  for (const float v : values_) {
+    sum += static_cast<double>(v) * static_cast<double>(v);
+    whole_ = whole_ && v == std::trunc(v);
+    if (v != 0 && whole_) fraction_bits += std::max(0, kFloatBits - std::ilogb(v));
+    above = above || v > 0, below = below || v < 0;
+  }
+  whole_ = whole_ && fraction_bits >= kFractionBits;
+  one_sign_ = !above || !below;
   norm_ = std::isfinite(sum) ? sum : 0;
   if (norm_ == 0) return;
   const double least = std::log2(norm_ / static_cast<double>(size_)) / 2 - kDeep;
@@ -62,7 +74,8 @@ Sketch::Sketch(std::uint64_t count, std::uint64_t reads, const Read& read) {
   for (std::size_t i = 0; i < size_; ++i) depth_ += (octaves_[i] - level_) * (octaves_[i] - level_);
 }
 
-Likeness::Likeness(const Sketch& x, const Sketch& y) : known(x.usable() && y.usable()) {
+Likeness::Likeness(const Sketch& x, const Sketch& y)
+    : known(x.usable() && y.usable()), gradient(x.gradient() || y.gradient()) {
   if (!known) return;
   const std::size_t size = std::max(x.size_, y.size_);
   const Products products(

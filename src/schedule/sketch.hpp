@@ -22,6 +22,11 @@ class Sketch {
 
   // Whether it says anything: neither all zero nor with NaN or Inf.
   bool usable() const { return norm_ > 0; }
+  // Whether all of it is whole numbers, beyond chance: counts, indices, flags, signs. Zeros say nothing of that, nor do
+  // values so large that a float32 has no fraction.
+  bool whole() const { return usable() && whole_; }
+  // Whether it may be a gradient's: neither whole() nor of one sign alone, as sums of squares and probabilities are.
+  bool gradient() const { return usable() && !whole_ && !one_sign_; }
 
  private:
   friend struct Likeness;
@@ -29,6 +34,7 @@ class Sketch {
   std::array<std::int16_t, kElements> octaves_{};  // of the magnitudes, in steps of 1 / kSteps; none is more than kDeep
                                                    // octaves below their root mean square
   std::size_t size_ = 0;
+  bool whole_ = true, one_sign_ = true;
   double norm_ = 0;               // square of the values' norm; 0 where not usable
   double level_ = 0, depth_ = 0;  // of the octaves: their mean, and the sum of squares about it
   static constexpr double kSteps = 64, kDeep = 8;
@@ -46,9 +52,10 @@ struct Likeness {
     double halves[2] = {};  // the likeness of every other cluster, and of those between; it is their mean
   };
   Way direction, magnitudes;
-  bool known = false;  // both are usable
-  bool alike = false;  // in signs or in the order of magnitudes, beyond chance: whatever the vectors' sizes, and
-                       // outliers in them
+  bool known = false;     // both are usable
+  bool gradient = false;  // one of them at least may be a gradient's
+  bool alike = false;     // in signs or in the order of magnitudes, beyond chance: whatever the vectors' sizes, and
+                          // outliers in them
   Likeness() = default;
   Likeness(const Sketch& x, const Sketch& y);
 };

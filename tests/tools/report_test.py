@@ -184,7 +184,9 @@ cases = {
     "unknown_tensors": (layouts(4), layouts(3)),
     "growing_residuals": (residuals([1, 5, 10, 15, 20]), residuals([1, 5, 15, 15, 20])),  # 20 is twice 10, and not of 15
     "out_of_range": (passes("range", 1), passes("range", 0.4)),
-    "nonblocking": (passes("nonblocking", 7), passes("nonblocking", 6)),  # of 32, of 31
+    "idle_rules": (both("rules", {"idle": ["fc*"], "first_tensor": "allreduce.fc1"}), both("rules", {"idle": [], "first_tensor": "allreduce.fc1"})),
+    "counts": (passes("counts", 7), passes("counts", 6)),  # of 32, of 31
+    "nonblocking": (passes("nonblocking", 7), passes("nonblocking", 6)),
     "below_min_count": (passes("small", 7), passes("small", 6)),
     "excluded": (passes("rules", 9), passes("rules", 8)),  # of 34, of 33
     "in_device_memory": (both("device", {"passed_staged": 1, "through_host": {}}), both("device", {"passed_staged": 0, "through_host": {}})),

@@ -186,6 +186,24 @@ TEST_SUITE("call_plan") {
     CHECK_FALSE(Plans(settings).rules.codec());
   }
 
+  TEST_CASE("patterns that no tensor comes to are known, with the name that the first one has") {
+    const auto use = [](const std::string& rules, const std::vector<std::string>& names) {
+      Settings settings = settings_of("3lc", "");
+      settings.rules = rules;
+      Plans plans(settings);
+      if (!names.empty()) plans.of(names);
+      return plans.rules.use();
+    };
+    using All = std::vector<std::string>;
+    CHECK(use("fc*=none; <10=none; *=8bit:memory=residual", {"allreduce.fc1", "allreduce.fc2"}).idle == All{"fc*"});
+    CHECK(use("fc*=none", {"allreduce.fc1", "allreduce.fc2"}).first == "allreduce.fc1");
+    CHECK(use("*fc*=none; *fc1=fp16; *2=fp16", {"fc1", "fc2"}).idle == All{"*fc1", "*2"});  // the first rule took them
+    CHECK(use("*fc*=none; *fc1=fp16", {"fc1"}).first == "fc1");
+    CHECK(use("a=none; b=none", {"b", "a"}).idle.empty());
+    CHECK(use("a=none", {}).first.empty());
+    CHECK(use("", {"a"}).idle.empty());
+  }
+
   TEST_CASE("ladders that lose what waits, or are none, are refused by what to do") {
     const auto refusal = [](const char* ladder, const char* target = "10%", const char* control = "delay",
                             const char* codec = "auto") {

@@ -433,7 +433,9 @@ TEST_SUITE("call_sequence") {
       std::map<std::string, int> tensor_of;
       for (int step = 0; step < 50; ++step)
         for (int t = 0; t < 2; ++t) {
-          const std::string k = world.call(Vector(kCount, t ? 1 / ratio : 1.0f), place(0));
+          Vector v(kCount, (t ? 1 / ratio : 1.0f) * 0.75f);
+          for (std::size_t i = 0; i < kCount; i += 3) v[i] = -v[i];
+          const std::string k = world.call(v, place(0));
           if (!k.empty()) CHECK(tensor_of.emplace(k, t).first->second == t);
         }
       CHECK(tensor_of.size() == 2);
@@ -595,6 +597,74 @@ TEST_SUITE("call_sequence") {
     CHECK(unknown >= 20);
     CHECK(unknown <= 24);  // evidence is gathered at every fourth part of the calls
     CHECK(world.call(v, place(0), Dtype::f64) == "");
+  }
+
+  TEST_CASE("what comes again and is no gradient stays unknown: counts, indices, votes, sums of squares") {
+    const auto whole = [](Vector v, float scale) {
+      for (float& x : v) x = std::trunc(scale * x);
+      return v;
+    };
+    const auto squares = [](Vector v) {
+      for (float& x : v) x *= x;
+      return v;
+    };
+    for (const bool one_more : {false, true}) {  // kind of calls of the same length between them
+      World world(2);
+      Gradient other(3, 0.01f, 0.5f);
+      const Vector diagonal = normal(kCount, 1), common = normal(kCount, 2);
+      for (int step = 0; step < 60; ++step) {
+        const auto seed = static_cast<std::uint64_t>(1000 + step);
+        const Vector noise = normal(kCount, seed);
+        const Vector kinds[] = {whole(squares(sum(diagonal, noise, 0.1f)), 100), whole(common, 1e5f),
+                                whole(sum(common, noise, 0.2f), 3), squares(sum(common, noise, 0.3f))};
+        std::size_t length = kCount / 2;
+        for (const Vector& kind : kinds) {
+          CHECK(sketch_of(kind).usable());
+          CHECK(!sketch_of(kind).gradient());
+          CHECK(sketch_of(kind).whole() == (&kind != &kinds[3]));
+          const Vector part(kind.begin(), kind.begin() + static_cast<std::ptrdiff_t>(length++));
+          const std::string k = world.call(part, place(0));
+          CHECK(k.empty());
+        }
+        if (one_more) {
+          CHECK(world.call(kinds[0], place(1)).empty());
+          CHECK(world.call(other.next(), place(2)).empty() == (step < 7));
+        }
+      }
+      CHECK(world.rank(0).count().tensors == one_more);
+      CHECK(world.rank(0).count().foreign == 0);
+    }
+  }
+
+  TEST_CASE("what begins with one sign, or on one rank without a gradient, is known once it is more") {
+    World late(1);
+    Gradient g(5, 0.01f, 0.3f);
+    for (int i = 0; i < 30; ++i) {
+      Vector v = g.next();
+      for (float& x : v) x = std::abs(x);
+      CHECK(late.call(v, place(0)).empty());
+    }
+    int unknown = 0;
+    for (int i = 0; i < 60; ++i) unknown += late.call(g.next(), place(0)).empty();
+    CHECK(unknown <= 40);
+
+    World world(2);
+    const Vector counts(kCount, 3.0f);
+    int known = 0;
+    for (int i = 0; i < 20; ++i) known += !world.call({{counts, place(0)}, {g.next(), place(0)}}).empty();
+    CHECK(known >= 10);
+    CHECK(!Sketch().whole());
+    CHECK(!sketch_of(normal(kCount, 1, 1e25f)).whole());  // a float32 of that size has no fraction
+    CHECK(sketch_of(normal(kCount, 1, 1e25f)).gradient());
+    Vector few(kCount), many(kCount, 9e6f);
+    std::fill_n(few.begin(), 32, 3.0f);  // four of which are looked at
+    CHECK(sketch_of(few).whole());
+    std::fill_n(few.begin(), 32, 9e6f);
+    CHECK(!sketch_of(few).whole());
+    std::fill_n(many.begin(), 32, 7.0f);
+    CHECK(sketch_of(many).whole());
+    CHECK(!sketch_of(Vector(kCount, 0.0f)).whole());
+    CHECK(!sketch_of(Vector(kCount, INFINITY)).whole());
   }
 
   TEST_CASE("kinds of calls that never come again are forgotten") {

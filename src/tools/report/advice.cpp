@@ -202,6 +202,33 @@ Maybe out_of_range(const Job& j) {
                  "Look at loss scaling and clipping: the training itself has these values."};
 }
 
+Maybe idle_rules(const Job& j) {
+  for (const auto& rank : j.f.report["per_rank"]) {
+    const auto& rules = object_in(rank, "rules");
+    const std::string first = text_in(rules, "first_tensor");
+    if (rules.empty() || (!first.empty() && array_in(rules, "idle").empty())) continue;
+    if (first.empty())
+      return Finding{0, "no compressed call named its tensors", "CRIMP_RULES was not used: rules go by tensors' names.",
+                     "Names come from crimp_allreduce, Horovod, or crimp.torch (docs/tensors.md)."};
+    std::string patterns;
+    for (const auto& pattern : array_in(rules, "idle"))
+      patterns += (patterns.empty() ? "'" : ", '") + pattern.get<std::string>() + "'";
+    return Finding{0, fmt::format("{}; the first tensor is called '{}'", patterns, first),
+                   "No tensor came to these patterns of CRIMP_RULES: no name matches, or earlier rules took them all.",
+                   "A pattern is for the whole name, as in '*fc1*'; the first rule that matches is taken."};
+  }
+  return {};
+}
+
+Maybe counts(const Job& j) {
+  const double calls = passed(j, "counts");
+  const double share = all_calls(j) > 0 ? calls / all_calls(j) : 0;
+  if (share < 0.2) return {};
+  return Finding{0, fmt::format("{:.0f} of {:.0f} calls ({})", calls, all_calls(j), percent(share)),
+                 "Calls pass because their values are whole numbers and nobody names their tensors.",
+                 "Counts and indices are so summed exactly. If these are gradients: name them (docs/tensors.md)."};
+}
+
 Maybe no_memory(const Job& j) {
   const double calls = passed(j, "memory");
   if (calls <= 0) return {};
@@ -335,6 +362,8 @@ constexpr Rule kRules[] = {
     {"unknown_tensors", low, unknown_tensors},
     {"growing_residuals", medium, growing_residuals},
     {"out_of_range", medium, out_of_range},
+    {"idle_rules", medium, idle_rules},
+    {"counts", low, counts},
     {"nonblocking", low, nonblocking},
     {"below_min_count", low, below_min_count},
     {"excluded", low, excluded},
