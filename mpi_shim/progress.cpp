@@ -154,7 +154,7 @@ class Lane {
     const NextMpi& next = next_pmpi();
     AllreduceRequest request = request_of(call, job.eligible.dtype, job.shares, job.rank);
     request.sum_exactly = [&](void* buffer, std::uint64_t n) {
-      return next.Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(n), call.datatype, call.op, comm_);
+      return begun(next, MPI_IN_PLACE, buffer, static_cast<int>(n), call.datatype, call.op, comm_);
     };
     request.sum_by_mpi = [&] { return by_mpi(next, call, job); };
     Session* left = nullptr;
@@ -170,8 +170,19 @@ class Lane {
     return rc;
   }
 
+  // A sum that blocks would spin beside the program, which spins as well where it waits for this one.
+  static int begun(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
+                   MPI_Comm comm) {
+    const ReentrancyGuard handed_on(next);
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int rc = next.Iallreduce(sendbuf, recvbuf, count, datatype, op, comm, &request);
+    return rc == MPI_SUCCESS ? wait_quietly(request) : rc;
+  }
+
   static int by_mpi(const NextMpi& next, const SumCall& call, const Job& job) {
     const auto& [sendbuf, recvbuf, count, datatype, op, comm, shared] = call;
+    if (!job.shares && goes_straight(next, {sendbuf, recvbuf}))
+      return begun(next, sendbuf, recvbuf, static_cast<int>(count), datatype, op, comm);
     if (!job.shares) return pass_allreduce(next, sendbuf, recvbuf, static_cast<int>(count), datatype, op, comm);
     const int* const counts = job.counts.data();
     if (job.shares->collective == Collective::reduce_scatter)

@@ -15,6 +15,7 @@
 #include "collective/shares.hpp"
 #include "core/reserve.hpp"
 #include "eligibility.hpp"
+#include "mpi/mpi_wait.hpp"
 #include "mpi/request.hpp"
 #include "next_counts.hpp"
 #include "staged.hpp"
@@ -176,7 +177,7 @@ int pass_begun_shares(const NextMpi& next, const Asked& asked) {
     std::vector<int> ints;
     MPI_Request request = MPI_REQUEST_NULL;
     const int rc = asked.start(next, b, ints, &request);
-    return rc == MPI_SUCCESS ? PMPI_Wait(&request, MPI_STATUS_IGNORE) : rc;
+    return rc == MPI_SUCCESS ? wait_quietly(request) : rc;
   });
 }
 

@@ -62,7 +62,7 @@ std::uint64_t CallPlan::footprint() const {
 
 const Codec* Planner::codec_of(const Layout& layout, const Segment& segment) const {
   if (layout.source != Layout::Source::named && layout.source != Layout::Source::negotiated)
-    return rules_.codec().get();
+    return layout.known() && segment.key.empty() ? nullptr : rules_.codec().get();  // ends of a tensor: exactly
   if (const auto said = segment.key.empty() ? std::nullopt : said_.find(segment.key)) return *said;
   return rules_.of_tensor(segment.key, segment.count, segment.alternative);
 }

@@ -52,7 +52,7 @@ struct CallPlan {
   std::vector<const Codec*> momenta;  // the codec whose memory `momentum` each segment has; null: none
   std::vector<PlannedPart> parts;     // one for each codec
   std::vector<std::size_t> part_of;   // each segment's, where it has a codec
-  std::vector<std::size_t> excluded;  // segments to which rules and program give no codec
+  std::vector<std::size_t> excluded;  // segments to which rules and program give no codec, and ends of unnamed tensors
   std::vector<std::size_t>
       exact;  // segments that are summed exactly: these, and those without a name that can have no codec
   std::uint64_t exact_bytes = 0;  // in the call's type

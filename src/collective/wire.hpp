@@ -22,12 +22,12 @@ enum WireFlag : std::uint8_t {
                       // the tensor keeps waiting for its call
   kFlagOutlier = 16,  // the sender's values are the tensor's, but far from its usual size: likewise, and its residual
                       // stays as it is
-  kFlagCounts = 32,   // the sender's values are whole numbers, of a call whose tensors nobody knows: likewise
-  kFlagCorrupt = 4,   // not in the first chunk's first stage: the sender has no body, because what it received was
-                      // corrupt or its device failed
+  kFlagNoGradient = 32,  // the sender's values are none that a gradient has, in a call that names no tensors: likewise
+  kFlagCorrupt = 4,      // not in the first chunk's first stage: the sender has no body, because what it received was
+                         // corrupt or its device failed
 };
 inline constexpr std::uint8_t kKnownFlags =
-    kFlagExact | kFlagNoMemory | kFlagForeign | kFlagOutlier | kFlagCounts | kFlagCorrupt;
+    kFlagExact | kFlagNoMemory | kFlagForeign | kFlagOutlier | kFlagNoGradient | kFlagCorrupt;
 
 struct Header {
   std::uint32_t magic = kWireMagic;

@@ -33,7 +33,7 @@ struct Settings;
   ITEM(range, "NaN, Inf or values outside the codec's range")                                   \
   ITEM(outlier, "values far from their tensor's usual size")                                    \
   ITEM(foreign, "values that are not the expected tensor's")                                    \
-  ITEM(counts, "whole numbers, of no tensor that is known")                                     \
+  ITEM(no_gradient, "values that no gradient has: whole numbers, or of one sign")               \
   ITEM(memory, "a rank was out of memory")                                                      \
   ITEM(adasum, "dot products of Horovod's Adasum")                                              \
   ITEM(slower, "plain MPI faster, or tried")                                                    \

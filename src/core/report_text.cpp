@@ -109,9 +109,14 @@ std::string Report::summary() const {
     text += fmt::format("; {} times tensors were not what they had been known for", sequence_.withdrawn);
   if (ruled_ && first_name_.empty())
     text += "; CRIMP_RULES was not used, as no call that was compressed named its tensors";
-  else if (!idle_rules_.empty())
-    text += fmt::format("; no tensor came to the pattern{} '{}' of CRIMP_RULES (the first one was '{}')",
-                        idle_rules_.size() > 1 ? "s" : "", fmt::join(idle_rules_, "', '"), first_name_);
+  else if (!idle_rules_.empty()) {
+    const std::size_t shown = std::min<std::size_t>(idle_rules_.size(), 3);
+    text += fmt::format(
+        "; no tensor that was compressed came to '{}'{} of CRIMP_RULES: no name matches, or an earlier rule took it (the first name was '{}')",
+        fmt::join(idle_rules_.begin(), idle_rules_.begin() + static_cast<std::ptrdiff_t>(shown), "', '"),
+        idle_rules_.size() > shown ? fmt::format(" and {} other patterns", idle_rules_.size() - shown) : "",
+        first_name_);
+  }
   if (state_.saving_s > 0) text += fmt::format("; saving state at intervals took {:.2f} s", state_.saving_s);
   if (state_.restored || state_.never_asked_for)
     text += fmt::format("; state of {} tensors restored, of {} never asked for", state_.restored - state_.unfit,

@@ -6,6 +6,7 @@
 
 #include "codec/exact_feedback.hpp"
 #include "collective/wire.hpp"
+#include "core/convert.hpp"
 #include "core/error.hpp"
 #include "core/reserve.hpp"
 
@@ -24,9 +25,10 @@ class Binder {
   }
 
   BoundCall bind(std::uint8_t flags, std::uint32_t sequence) {
+    flags_ = flags;
     bool ready = false;
     while (!ready && !bound_.failed) try {
-        find_all(flags);
+        find_all();
         ready = true;
       } catch (const Error& e) {
         if (e.code() != ErrorCode::out_of_memory || !values_.leave_device(e.what())) fail(e.what());
@@ -58,7 +60,7 @@ class Binder {
   RouteBytes bytes(std::size_t p) const { return chosen_.routes[p]->bytes(bound_.parts[p].extents); }
 
   // Once more where the device had no memory: what it did with the values' sizes it does not do again.
-  void find_all(std::uint8_t flags) {
+  void find_all() {
     for (CallBuffers& part : bound_.parts) part = {};
     bound_.residuals.assign(plan_.parts.size(), {});
     bound_.exact.clear();
@@ -67,7 +69,6 @@ class Binder {
     to_.memory.begin_call();
     begin();
     look_at_values();
-    flags_ |= flags;
     find_memories();
     drop_echoes();
     take_scratch();
@@ -96,8 +97,34 @@ class Binder {
     largest_.resize(plan_.scanned.size());
     values_.backend().magnitudes(request_.dtype, values_.send(), plan_.scanned, largest_.data());
     if (std::exchange(judged_, true)) return;
+    const bool metrics = plan_.layout->source == Layout::Source::negotiated && !exact();
     for (std::size_t s = 0, g = 0; s < plan_.codecs.size(); ++s)
-      if (plan_.codecs[s]) flags_ |= flags_of(largest_[g++], *chosen_.routes[plan_.part_of[s]]);
+      if (plan_.codecs[s]) {
+        const double largest = largest_[g++];
+        flags_ |= flags_of(largest, *chosen_.routes[plan_.part_of[s]]);
+        if (metrics && largest > 0 && counts(plan_.layout->segments[s])) flags_ |= kFlagNoGradient;
+      }
+  }
+
+  bool exact() const {
+    return std::all_of(plan_.parts.begin(), plan_.parts.end(),
+                       [](const PlannedPart& of) { return of.plan.codec->traits().name == std::string_view("fp32"); });
+  }
+
+  // A tensor of a trainer that names whatever it reduces, metrics too. Mostly the first value says that it is none.
+  bool counts(const Segment& segment) const {
+    constexpr std::uint64_t kLooks = 512;
+    if (values_.on_device()) return false;
+    const auto* const from = static_cast<const char*>(request_.send);
+    const std::uint64_t looks = std::min(kLooks, segment.count), stride = segment.count / looks;
+    WholeNumbers whole(request_.dtype);
+    for (std::uint64_t i = 0; i < looks; ++i) {
+      const std::uint64_t at = segment.offset + i * stride + ((i + 1) * 0x9e3779b97f4a7c15u >> 32) % stride;
+      float value;
+      widen(request_.dtype, from + at * size_of(request_.dtype), &value, 1);
+      if (!whole.add(value)) return false;
+    }
+    return whole.certain();
   }
 
   std::uint8_t flags_of(double largest, const RoutePlan& route) {

@@ -45,10 +45,10 @@ std::vector<std::unique_ptr<Exchange>> exchanges(const Context& context, Transpo
 }
 
 PassReason pass_for(std::uint8_t flags) {
+  if (flags & kFlagNoGradient) return PassReason::no_gradient;
   if (flags & kFlagForeign) return PassReason::foreign;
   if (flags & kFlagNoMemory) return PassReason::memory;
-  if (flags & kFlagExact) return PassReason::range;
-  return flags & kFlagCounts ? PassReason::counts : PassReason::outlier;
+  return flags & kFlagExact ? PassReason::range : PassReason::outlier;
 }
 
 // Of another rank's, in a later part.

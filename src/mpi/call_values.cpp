@@ -120,16 +120,33 @@ Sketch CallValues::sketch() const {
   const std::size_t element = size_of(request_.dtype);
   const char* const send = static_cast<const char*>(request_.send);
   if (!from_.on_device())
-    return Sketch(request_.count, Sketch::kClusters, [&](std::uint64_t first, std::uint64_t count, float* to) {
-      widen(request_.dtype, send + first * element, to, count);
-    });
+    return Sketch(request_.count, request_.dtype, Sketch::kClusters,
+                  [&](std::uint64_t first, std::uint64_t count, float* to) {
+                    widen(request_.dtype, send + first * element, to, count);
+                  });
   const DeviceAccess at(from_);
   at.synchronize(request_.synchronize_all);
   char here[Sketch::kElements * sizeof(double)];
-  return Sketch(request_.count, 8, [&](std::uint64_t first, std::uint64_t count, float* to) {
+  return Sketch(request_.count, request_.dtype, 8, [&](std::uint64_t first, std::uint64_t count, float* to) {
     at.read(here, send + first * element, count * element);
     widen(request_.dtype, here, to, count);
   });
+}
+
+bool CallValues::counts() const {
+  if (from_.on_device()) return false;
+  constexpr std::uint64_t kPlaces = 4096, kBlock = 16;
+  const std::size_t element = size_of(request_.dtype);
+  const std::uint64_t stride = std::max(kBlock, request_.count / kPlaces);
+  WholeNumbers whole(request_.dtype);
+  float block[kBlock];
+  for (std::uint64_t at = 0; at < request_.count; at += stride) {
+    const auto here = static_cast<std::size_t>(std::min(kBlock, request_.count - at));
+    widen(request_.dtype, static_cast<const char*>(request_.send) + at * element, block, here);
+    for (std::size_t i = 0; i < here; ++i)
+      if (!whole.add(block[i])) return false;
+  }
+  return whole.certain();
 }
 
 std::string CallValues::why_through_host(std::span<const std::shared_ptr<const RoutePlan>> routes,

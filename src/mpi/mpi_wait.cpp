@@ -17,6 +17,13 @@ void Sleeps::sleep() {
   ::nanosleep(&time, nullptr);
 }
 
+int wait_quietly(MPI_Request& request) {
+  if (!waits_asleep) return PMPI_Wait(&request, MPI_STATUS_IGNORE);
+  Sleeps sleeps;
+  for (int done = 0;; sleeps.sleep())
+    if (const int rc = PMPI_Test(&request, &done, MPI_STATUS_IGNORE); rc != MPI_SUCCESS || done) return rc;
+}
+
 bool many_threads() {
   static const bool many = [] {
     int level = MPI_THREAD_SINGLE;

@@ -54,6 +54,9 @@ void wait_for(MPI_Request& request, int rank, int size, const What& what) {
   }
 }
 
+// As MPI_Wait, its error code too, and without a line; asleep where this thread's waits are.
+int wait_quietly(MPI_Request&);
+
 // Parts of what is said.
 std::string name_of(MPI_Comm);
 std::string call_text(const AllreduceRequest&);     // "MPI_Allreduce of 20000 x float32"

@@ -132,8 +132,10 @@ ChosenParts Session::choose_parts(const CallPlan& plan, Transport& transport, Ca
   };
   ChosenParts chosen = recorded_.choose(chooser_, plan, size_,
                                         [&choose_now] { return choose_now(); });  // no more, or it is an allocation
+  static std::atomic<int> lines{0};  // a program may make many communicators
   for (const Choice& choice : chosen.choices)
-    if (choice.instead && rank_ == 0 && !std::exchange(told_instead_, true))
+    if (choice.instead && rank_ == 0 && !std::exchange(told_instead_, true) &&
+        lines.fetch_add(1, std::memory_order_relaxed) < 8)
       logged("another algorithm", [&] {
         log(LogLevel::info, std::string(entry_of(choice.algorithm).name) + " carries calls of " + name_of(comm_) +
                                 ", not the algorithm that was named: " + choice.why);
@@ -143,6 +145,28 @@ ChosenParts Session::choose_parts(const CallPlan& plan, Transport& transport, Ca
 
 bool Session::follows_calls() const {
   return context_.settings.error_feedback && context_.codecs.codec() && context_.codecs.codec()->feedback().kept();
+}
+
+// Whether results of the codec are sums, so that parts of a tensor that are summed exactly are in place there.
+bool Session::plain_sums() const {
+  const Codec& codec = *context_.codecs.codec();
+  const FeedbackPolicy& feedback = codec.feedback();
+  return feedback.kind == FeedbackKind::residual && feedback.gamma == 1.0f && !codec.traits().votes &&
+         !codec.traits().whole_tensors;
+}
+
+// 16 bits are what unknown calls have anyway.
+std::uint8_t Session::flags_of_unfollowed(const CallValues& values) const {
+  const Codec* const codec = context_.codecs.codec().get();
+  const std::string_view name = codec ? codec->traits().name : "";
+  if (name == "" || name == "fp16" || name == "bf16" || name == "fp32") return 0;
+  try {
+    const Sketch sketch = values.sketch();
+    const bool apart = codec->traits().votes ? sketch.whole() : sketch.usable() && !sketch.gradient();
+    return apart ? kFlagNoGradient : 0;
+  } catch (const std::exception&) {
+    return 0;
+  }
 }
 
 // Once a communicator for what is good and once for what is not, and not for every communicator of a program that makes
@@ -155,7 +179,8 @@ void Session::say_what_is_known(const Layout& layout) {
     static std::atomic<int> lines{0};
     if (rank_ == 0 && lines.fetch_add(1, std::memory_order_relaxed) < 8) log(LogLevel::info, text);
   };
-  const std::string calls = "the calls with " + std::to_string(layout.segments[0].count) +
+  const Segment& last = layout.segments.back();
+  const std::string calls = "the calls with " + std::to_string(last.offset + last.count) +
                             " elements on a communicator of " + std::to_string(size_) + " ranks ";
   if (layout.known())
     return say(1, calls + "bring the same tensors again, as their values show: from now on these have residuals");
@@ -186,7 +211,8 @@ bool Session::passes(const AllreduceRequest& request) {
 }
 
 void Session::note_pass(const AllreduceRequest& request, const CallPlan& plan, const ChosenParts& chosen) {
-  if (chosen.pass != PassReason::slower || plan.parts.size() != 1 || !plan.excluded.empty()) return;
+  if (chosen.pass != PassReason::slower || plan.parts.size() != 1) return;
+  if (!plan.excluded.empty() && plan.layout->source != Layout::Source::periodic) return;
   if (!request.layout && follows_calls() && !plan.layout->known()) return;
   const ChoiceQuery& query = plan.parts[0].query;
   const Chooser::Settled settled =
@@ -229,7 +255,7 @@ bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
     else
       done =
           allreduce(request, request.layout ? request.layout : insist([&] { return Layout::unknown(request.count); }),
-                    0, values, why);
+                    request.layout ? std::uint8_t{0} : flags_of_unfollowed(values), values, why);
   } catch (const Error& e) {
     // The ranks may have asked the chooser for different calls; all are here, and all begin anew.
     if (e.code() == ErrorCode::call_differs) chooser_.forget(), control_.reset();
@@ -260,11 +286,12 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
   } catch (const std::exception&) {
     unseen = true;
   }
-  const CallSequence::Call call = insist([&] { return calls_.begin(request.count, request.dtype, seen); });
+  const CallSequence::Call call =
+      insist([&] { return calls_.begin(request.count, request.dtype, seen, !request.shares && plain_sums()); });
   logged("what is known of calls", [&] { say_what_is_known(*call.layout); });
   std::uint8_t flags = 0;
   if (call.foreign || (unseen && call.layout->known())) flags = kFlagForeign;
-  if (!call.layout->known() && seen.sketch.whole()) flags = kFlagCounts;
+  if (call.apart || (!seen.sketch.usable() && !call.layout->known() && values.counts())) flags = kFlagNoGradient;
   bool done;
   try {
     done = allreduce(request, call.layout, flags, values, why);
@@ -276,7 +303,10 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
     calls_.end(CallSequence::Outcome::failed, sum);
     throw;
   }
-  calls_.end(!done && *why == PassReason::foreign ? CallSequence::Outcome::foreign : CallSequence::Outcome::tensor,
+  const PassReason passed = done ? PassReason::count : *why;
+  calls_.end(passed == PassReason::foreign       ? CallSequence::Outcome::foreign
+             : passed == PassReason::no_gradient ? CallSequence::Outcome::apart
+                                                 : CallSequence::Outcome::tensor,
              sum);
   return done;
 }
@@ -293,6 +323,7 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   context_.report.note([&] {
     for (const std::size_t s : plan->excluded) {
       const Segment& segment = plan->layout->segments[s];
+      if (plan->layout->source == Layout::Source::periodic) continue;  // its ends: no rule's
       context_.report.excluded(segment.key.empty() ? "(unnamed)" : segment.key, segment.count);
     }
   });
@@ -348,7 +379,6 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   // it needs to send them it insists on. Where its values are changes no byte of what it sends.
   const std::uint32_t first = std::exchange(sequence_, sequence_ + static_cast<std::uint32_t>(plan->parts.size()));
   const CallPlan& carried = plan->of(chosen.choices[0]);
-  if (&carried == plan->exactly.get()) flags &= static_cast<std::uint8_t>(~kFlagCounts);  // as MPI would sum them
   BoundCall bound = bind({context_.settings, size_, memory_, calls_}, carried, chosen, request, flags, first, values);
   if (bound.failed && !std::exchange(told_memory_, true))
     context_.report.note([&] {

@@ -86,6 +86,10 @@ class Session {
   ChosenParts choose_parts(const CallPlan&, Transport&, CallValues&);
   // Whether the calls that name no tensor are looked at: only what keeps residuals needs to know.
   bool follows_calls() const;
+  bool plain_sums() const;
+  // Whether a call that names no tensors, of which nothing is kept either, goes through MPI: none of this rank's, for
+  // what its values are. 0: it does not.
+  std::uint8_t flags_of_unfollowed(const CallValues&) const;
   void say_what_is_known(const Layout&);
   void open_state();                 // CRIMP_STATE_DIR. Collective
   void save_in_turn();               // where CRIMP_STATE_INTERVAL calls have been since. Collective then

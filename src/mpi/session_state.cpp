@@ -27,6 +27,8 @@ void Session::open_state() {
   std::optional<SavedState> found = state_->load();
   if (!found) return;
   const StateHeader header = found->header;
+  // Jobs that save at their end only would leave one more each: all ranks have just read a later one.
+  if (header.generation > 1) state_->remove_older(header.generation - 1);
   const std::uint64_t tensors = take(std::move(*found));
   if (rank_ == 0)
     context_.report.note([&] {

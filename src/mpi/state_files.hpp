@@ -33,6 +33,8 @@ class StateFiles {
   std::optional<SavedState> load();
   // Collective: so much of load() as save() needs.
   void look();
+  // This rank's files of generations before `than`, which all ranks have found to be needless.
+  void remove_older(std::uint64_t than) noexcept;
   // After load() or look(). Collective: the next generation; what is older goes when all ranks have written it. False
   // on all ranks alike where one of them could not. Throws Error{transport_failed}.
   // complete: false where this rank lacks memory to say what there is; then nothing is saved.
@@ -56,7 +58,6 @@ class StateFiles {
       const std::vector<File>&) const;  // of which this rank's part is there, newest first
   bool read(const Candidate&, SavedState& to, std::string& problem) const;
   bool write(std::uint32_t sequence, const std::vector<TensorView>&, const std::vector<SavedExtents>&) noexcept;
-  void remove_older(std::uint64_t than) noexcept;
   void least(std::span<std::int64_t> numbers) const;  // over the ranks, collective
   void agree_on_next(const std::vector<File>&);
   void warn(const std::string& why) noexcept;

@@ -34,8 +34,8 @@ double real(std::int64_t x) { return static_cast<double>(x) / kFixed; }
 
 // Sums of evidence over comparisons, and over ranks after an exchange.
 struct Evidence {
-  double likeness = 0, squares = 0, variance = 0, known = 0, odd = 0, both = 0, steps = 0, gradients = 0;
-  static constexpr std::size_t kNumbers = 8;
+  double likeness = 0, squares = 0, variance = 0, known = 0, odd = 0, both = 0, steps = 0;
+  static constexpr std::size_t kNumbers = 7;
 
   Evidence() = default;
   Evidence(const std::vector<Likeness>& all, Likeness::Way Likeness::*way) {
@@ -51,16 +51,15 @@ struct Evidence {
       squares += (l.*way).likeness * (l.*way).likeness;
       variance += (l.*way).variance;
       known += 1;
-      gradients += l.gradient;
     }
     for (const Likeness& l : all)
       odd += (l.*way).known && (l.*way).likeness < mean() / 2 - kOdd * std::sqrt((l.*way).variance);
   }
   explicit Evidence(const std::int64_t* from)
       : likeness(real(from[0])), squares(real(from[1])), variance(real(from[2])), known(real(from[3])),
-        odd(real(from[4])), both(real(from[5])), steps(real(from[6])), gradients(real(from[7])) {}
+        odd(real(from[4])), both(real(from[5])), steps(real(from[6])) {}
   void put(std::int64_t* to) const {
-    const double all[] = {likeness, squares, variance, known, odd, both, steps, gradients};
+    const double all[] = {likeness, squares, variance, known, odd, both, steps};
     std::transform(std::begin(all), std::end(all), to, fixed);
   }
 
@@ -196,7 +195,6 @@ bool CallSequence::linked_by_direction(const Series& series, const std::vector<L
   const auto& calls = series.history;
   const std::size_t n = calls.size();
   if (n > kFewCalls || n - 1 < series.backoff * std::max(periods_ - 1, kFewMatches)) return false;
-  if (all.front().all[0].gradients == 0) return false;
   constexpr std::size_t kNumbers = 3;
   std::vector<std::int64_t> numbers;
   std::vector<bool> reached;
@@ -321,17 +319,29 @@ void CallSequence::learn(Series& series, std::uint32_t period, const SumOverRank
     mine.clear();
     for (const auto& of_tensor : found)
       for (const auto way : kWays) mine.emplace_back(of_tensor, way);
-    numbers.assign(mine.size() * Evidence::kNumbers, 0);
+    numbers.assign(mine.size() * Evidence::kNumbers + 3 * period, 0);
   });
   for (std::size_t i = 0; i < mine.size(); ++i) mine[i].put(&numbers[i * Evidence::kNumbers]);
+  // How often each end was of another kind.
+  const auto ends_of = [&](std::size_t t) { return &numbers[mine.size() * Evidence::kNumbers + 3 * t]; };
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const std::size_t t = ordinal_of(i);
+    ends_of(t)[0] += calls[i].sketch.head();
+    ends_of(t)[1] += calls[i].sketch.tail();
+    ends_of(t)[2] += calls[i].sketch.usable();
+  }
   sum(numbers);
   for (std::size_t t = 0; t < period; ++t) {
     Tensor& tensor = series.tensors[t];
     tensor.steady = !moved[t];
+    // Once, because the residual is that of what lies between.
+    if (!tensor.known) {
+      tensor.head = ends_of(t)[0] && 2 * ends_of(t)[0] >= ends_of(t)[2];
+      tensor.tail = ends_of(t)[1] && 2 * ends_of(t)[1] >= ends_of(t)[2];
+    }
     for (std::size_t way = 0; way < kWayCount; ++way) {
       const std::size_t i = t * kWayCount + way;
-      const Evidence all(&numbers[i * Evidence::kNumbers]);
-      const bool proved = all.gradients > 0 && all.proves(kLikely, kUneven[way]);
+      const bool proved = Evidence(&numbers[i * Evidence::kNumbers]).proves(kLikely, kUneven[way]);
       tensor.known = tensor.known || proved;
       // What proves nothing doubts nothing. So few pairs as link a tensor say nothing yet of how its likeness varies.
       const bool enough = mine[i].known > 0 && (period > 1 || calls.size() > kMinMatches);
@@ -363,15 +373,13 @@ bool CallSequence::doubtful(const Tensor& tensor, const Values& values) const {
   return moved ? !to_last.alike || unlike : !to_last.alike && far;
 }
 
-CallSequence::Call CallSequence::begin(std::uint64_t count, Dtype type, const Values& values) {
+CallSequence::Call CallSequence::begin(std::uint64_t count, Dtype type, const Values& values, bool ends) {
   // What can fail comes first, and leaves nothing.
   const std::uint64_t signature = CallSequence::signature(count, type);
   auto at = series_.find(signature);
   const bool made = at == series_.end(),
              known = !made && at->second.period && at->second.tensors[at->second.phase].known;
-  Call call{known ? Layout::make(Layout::Source::periodic,
-                                 {{prefix(at->second) + std::to_string(at->second.phase), 0, count}})
-                  : Layout::unknown(count)};
+  Call call{known ? layout(at->second, count, ends) : Layout::unknown(count)};
   if (made) {
     Series fresh;
     fresh.history.emplace_back();
@@ -390,11 +398,27 @@ CallSequence::Call CallSequence::begin(std::uint64_t count, Dtype type, const Va
   values_ = values;
   largest_ = 0;
   outlier_ = false;
-  if (!known) return call;
-  const Tensor& tensor = series.tensors[series.phase];
-  alike_ = Likeness(values.sketch, tensor.last.sketch).alike;
-  call.foreign = doubtful(tensor, values);
+  alike_ = false;
+  if (known) {
+    const Tensor& tensor = series.tensors[series.phase];
+    alike_ = Likeness(values.sketch, tensor.last.sketch).alike;
+    call.foreign = doubtful(tensor, values);
+  }
+  // A known tensor's gradient may be of one sign in a step, as that of a layer behind rectified features.
+  call.apart = values.sketch.usable() && !values.sketch.gradient() && !(alike_ && values.sketch.one_sign());
   return call;
+}
+
+// Of the tensor whose turn it is. Its ends have no name: they are summed exactly.
+std::shared_ptr<const Layout> CallSequence::layout(const Series& series, std::uint64_t count, bool ends) const {
+  const Tensor& tensor = series.tensors[series.phase];
+  const std::uint64_t head = ends && tensor.head ? Sketch::kEnd : 0, tail = ends && tensor.tail ? Sketch::kEnd : 0;
+  std::string key = prefix(series) + std::to_string(series.phase);
+  std::vector<Segment> segments;
+  if (head) segments.push_back({"", 0, head});
+  segments.push_back({std::move(key), head, count - head - tail});
+  if (tail) segments.push_back({"", count - tail, tail});
+  return Layout::make(Layout::Source::periodic, std::move(segments));
 }
 
 bool CallSequence::skip(std::uint64_t count, Dtype type) noexcept {
@@ -436,15 +460,22 @@ void CallSequence::end(Outcome outcome, const SumOverRanks& sum) {
     return;
   }
   series.used = now_;
+  if (outcome == Outcome::apart) {
+    if (made_) series_.erase(signature_);
+    return;
+  }
   if (outcome == Outcome::foreign) {
     ++foreign_;
     series.foreign = (series.foreign << 1 | 1) & 0xffff;
     if (std::popcount(series.foreign) >= 4) withdraw(series);
     return;
   }
+  // Nobody has asked the other ranks, as where all left the call to MPI: it says nothing.
+  const bool apart = values_.sketch.usable() && !values_.sketch.gradient();
+  if (apart) values_.sketch = Sketch();
   if (series.period) {
     Tensor& tensor = series.tensors[series.phase];
-    if (values_.sketch.usable() || !same_buffers(values_, tensor.last)) tensor.last = values_;
+    if (!apart && (values_.sketch.usable() || !same_buffers(values_, tensor.last))) tensor.last = values_;
     tensor.outlier = outlier_ ? largest_ : 0;
     if (largest_ > 0 && !outlier_) tensor.largest = largest_;
     series.phase = (series.phase + 1) % series.period;

@@ -14,8 +14,10 @@
 //   alike in part only (covered()). A series
 //     of one tensor is known earlier, from kFewMatches on, where each of its first calls is like another in direction
 //     (linked_by_direction()).
-//   - a call of a tensor on some rank must be one that a gradient may be (Sketch::gradient()): counts, indices and sums
-//   of squares come again, too.
+// Calls whose values no gradient has on some rank (Sketch::gradient()) are of no series: counts, indices and sums of
+// squares come again, too. Values at a tensor's ends that are of another kind than the rest (a loss, a count of samples
+// behind a gradient) are summed exactly.
+//
 // Then call n is tensor n modulo p. A period that is a multiple of the true one splits a tensor's residual in several,
 // which is harmless; one that is too short cannot pass. What stays ambiguous is unknown. A call that does not look like
 // its tensor is foreign: the rank that sees it says so in its header (kFlagForeign), all ranks send it through MPI and
@@ -62,8 +64,10 @@ class CallSequence {
   struct Call {
     std::shared_ptr<const Layout> layout;  // periodic or unknown; equal on all ranks
     bool foreign = false;                  // not on all ranks alike: the values here are not the tensor's
+    bool apart = false;                    // likewise: no gradient has them
   };
-  Call begin(std::uint64_t count, Dtype, const Values&);  // throws std::bad_alloc as if it had not been called
+  // Throws std::bad_alloc as if it had not been called. ends: whether those of a tensor may be summed exactly.
+  Call begin(std::uint64_t count, Dtype, const Values&, bool ends = true);
   // The largest magnitude in the buffer, where it has been looked for; Inf where it is not finite, which says nothing
   // of whose it is.
   enum class Proportion {
@@ -79,6 +83,7 @@ class CallSequence {
   enum class Outcome {
     tensor,   // it was what begin() took it for, or unknown
     foreign,  // a rank said that it was not
+    apart,    // a rank said that no gradient has such values
     failed,   // the ranks were not in the same call: as if it had not been
   };
   // The same outcome on all ranks. Collective where evidence is to be gathered, which is a function of the calls so
@@ -96,10 +101,11 @@ class CallSequence {
  private:
   static constexpr std::size_t kWayCount = 2;  // of Likeness
   struct Tensor {
-    bool known = false;   // its own calls have proved it, on all ranks together
-    bool linked = false;  // by linked_by_direction()
-    Values last;          // of its last call on this rank
-    bool steady = false;  // its buffers have always been the same on this rank
+    bool known = false;               // its own calls have proved it, on all ranks together
+    bool linked = false;              // by linked_by_direction()
+    Values last;                      // of its last call on this rank
+    bool steady = false;              // its buffers have always been the same on this rank
+    bool head = false, tail = false;  // Sketch::head(), on all ranks alike, when it became known
     struct Usual {
       double mean = -2, spread = 0;  // no likeness is less
     };
@@ -134,6 +140,7 @@ class CallSequence {
   void record(Series&, const Values&);
   void make_room();
   std::string prefix(const Series&) const;
+  std::shared_ptr<const Layout> layout(const Series&, std::uint64_t count, bool ends) const;
 
   static std::uint64_t signature(std::uint64_t count, Dtype type) {
     return count * 8 + static_cast<std::uint64_t>(type);

@@ -11,8 +11,33 @@ constexpr double kLeastCorrelation = 0.2;  // of magnitudes' orders that are ali
 constexpr double kLeastOctaves =
     1.0 / 32;  // by which magnitudes differ in the root of the mean where they say anything
 
-constexpr int kFloatBits = 23;     // of a float32 behind the first one
-constexpr int kFractionBits = 20;  // that are zero by chance once in a million
+constexpr int kOneSign = 20;  // values of one sign by chance once in half a million
+constexpr float kApart = 16;  // times the largest value looked at, beyond which a value is of another kind
+
+// The values at one end of a buffer.
+struct End {
+  bool other = false;    // some are of another kind than `most`, the largest elsewhere, is of
+  bool counted = false;  // more of them than kEnd are whole numbers
+  // at(i): the i-th from the end.
+  template <class At>
+  End(Dtype type, float most, At&& at) {
+    // Of these a whole number is hardly chance.
+    const float largest = type == Dtype::bf16 ? 2 : type == Dtype::f16 ? 16 : 0x1p17f;
+    const auto whole = [&](float v) { return v == std::trunc(v) && std::abs(v) < largest; };
+    for (std::uint64_t i = 0; i < Sketch::kEnd; ++i) {
+      const float v = at(i);
+      other = other || (v != 0 && (whole(v) || std::abs(v) > kApart * most));
+    }
+    if (!other) return;
+    std::uint64_t last = 0, numbers = 0;
+    for (std::uint64_t i = 0; i < 4 * Sketch::kEnd; ++i) {
+      const float v = at(i);
+      if (!whole(v)) break;
+      if (v != 0) last = i, ++numbers;
+    }
+    counted = last >= Sketch::kEnd && numbers > Sketch::kEnd / 2;
+  }
+};
 
 // Sums over clusters of products of two vectors' elements.
 struct Products {
@@ -40,30 +65,56 @@ struct Products {
 
 }  // namespace
 
-Sketch::Sketch(std::uint64_t count, std::uint64_t reads, const Read& read) {
-  const std::uint64_t run = kElements / reads, stride = count / reads;
+WholeNumbers::WholeNumbers(Dtype type) : most_(type == Dtype::bf16 ? 7 : type == Dtype::f16 ? 10 : 23) {}
+
+bool WholeNumbers::add(float v) {
+  whole_ = whole_ && v == std::trunc(v);
+  if (whole_ && v != 0 && std::isfinite(v)) fraction_bits_ += std::max(0, most_ - std::ilogb(v));
+  return whole_;
+}
+
+Sketch::Sketch(std::uint64_t count, Dtype type, std::uint64_t reads, const Read& read) {
+  // What lies at the ends is looked at by itself.
+  const std::uint64_t edge = count >= 16 * kEnd ? kEnd : 0, between = count - 2 * edge;
+  const std::uint64_t run = kElements / reads, stride = between / reads;
   for (std::uint64_t i = 0; i < reads; ++i) {
     // Somewhere in its part of the buffer: places at equal distances would fall on one column of many matrices.
     const std::uint64_t slack = stride > run ? stride - run : 0;
     const std::uint64_t first = i * stride + ((i + 1) * 0x9e3779b97f4a7c15u >> 32) % (slack + 1);
-    if (first >= count) break;
-    const std::uint64_t here = std::min(run, count - first);
-    read(first, here, values_.data() + i * run);
+    if (first >= between) break;
+    const std::uint64_t here = std::min(run, between - first);
+    read(edge + first, here, values_.data() + i * run);
     size_ = i * run + here;
   }
   double sum = 0;
-  bool above = false, below = false;
-  int fraction_bits = 0;  // zeros, where a fraction would be
+  int above = 0, below = 0;
+  float most = 0;
+  WholeNumbers whole(type);
   for (const float v : values_) {
     sum += static_cast<double>(v) * static_cast<double>(v);
-    whole_ = whole_ && v == std::trunc(v);
-    if (v != 0 && whole_) fraction_bits += std::max(0, kFloatBits - std::ilogb(v));
-    above = above || v > 0, below = below || v < 0;
+    whole.add(v);
+    above += v > 0, below += v < 0;
+    most = std::max(most, std::abs(v));
   }
-  whole_ = whole_ && fraction_bits >= kFractionBits;
-  one_sign_ = !above || !below;
+  whole_ = whole.certain();
+  // All the same is what programs send that try whether sums work.
+  const bool constant = std::all_of(values_.begin(), values_.begin() + static_cast<std::ptrdiff_t>(size_),
+                                    [&](float v) { return v == values_[0]; });
+  one_sign_ = std::min(above, below) == 0 && std::max(above, below) >= kOneSign && !constant;
   norm_ = std::isfinite(sum) ? sum : 0;
   if (norm_ == 0) return;
+  if (gradient() && edge) {
+    // A block of neighbours at a time.
+    float block[kEnd];
+    std::uint64_t held = ~std::uint64_t{0};
+    const auto one = [&](std::uint64_t i) {
+      const std::uint64_t begin = std::min(i / kEnd * kEnd, count - kEnd);
+      if (begin != held) read(held = begin, kEnd, block);
+      return block[i - begin];
+    };
+    const End head(type, most, one), tail(type, most, [&](std::uint64_t i) { return one(count - 1 - i); });
+    head_ = head.other, tail_ = tail.other, counted_ = head.counted || tail.counted;
+  }
   const double least = std::log2(norm_ / static_cast<double>(size_)) / 2 - kDeep;
   for (std::size_t i = 0; i < size_; ++i) {
     const double octaves =
@@ -74,8 +125,7 @@ Sketch::Sketch(std::uint64_t count, std::uint64_t reads, const Read& read) {
   for (std::size_t i = 0; i < size_; ++i) depth_ += (octaves_[i] - level_) * (octaves_[i] - level_);
 }
 
-Likeness::Likeness(const Sketch& x, const Sketch& y)
-    : known(x.usable() && y.usable()), gradient(x.gradient() || y.gradient()) {
+Likeness::Likeness(const Sketch& x, const Sketch& y) : known(x.usable() && y.usable()) {
   if (!known) return;
   const std::size_t size = std::max(x.size_, y.size_);
   const Products products(

@@ -7,7 +7,24 @@
 #include <cstdint>
 #include <functional>
 
+#include "core/types.hpp"
+
 namespace crimp {
+
+// Whether values are whole numbers, beyond chance: counts, indices, flags, signs. Zeros say nothing of that, nor do
+// values so large that their type has no fraction.
+class WholeNumbers {
+ public:
+  explicit WholeNumbers(Dtype);  // that the values had
+  // False: they are not, whatever follows.
+  bool add(float);
+  bool certain() const { return whole_ && fraction_bits_ >= 20; }  // by chance once in a million
+
+ private:
+  bool whole_ = true;
+  int fraction_bits_ = 0;  // zeros, where a fraction would be
+  int most_;               // behind the first bit of a value
+};
 
 // 128 clusters of 4 neighbours, at places that are a function of the buffer's length.
 class Sketch {
@@ -18,15 +35,22 @@ class Sketch {
   Sketch() = default;
   // `reads`: how many runs of neighbours it may be read in, a divisor of kClusters; where reading is slow (device
   // memory) few.
-  Sketch(std::uint64_t count, std::uint64_t reads, const Read&);
+  Sketch(std::uint64_t count, Dtype, std::uint64_t reads, const Read&);
 
   // Whether it says anything: neither all zero nor with NaN or Inf.
   bool usable() const { return norm_ > 0; }
-  // Whether all of it is whole numbers, beyond chance: counts, indices, flags, signs. Zeros say nothing of that, nor do
-  // values so large that a float32 has no fraction.
+  // Whether all of it is whole numbers.
   bool whole() const { return usable() && whole_; }
-  // Whether it may be a gradient's: neither whole() nor of one sign alone, as sums of squares and probabilities are.
-  bool gradient() const { return usable() && !whole_ && !one_sign_; }
+  // Whether it may be a gradient's: neither whole() nor, beyond chance, of one sign alone and not all the same, as sums
+  // of squares and probabilities are, nor with more whole numbers at an end than kEnd, as the sums and counts of
+  // k-means.
+  bool gradient() const { return usable() && !whole_ && !one_sign_ && !counted_; }
+  bool one_sign() const { return one_sign_ && !whole_ && !counted_; }
+  // Whether the kEnd elements at the begin and at the end of the buffer are of another kind than the rest: whole
+  // numbers among them, or far larger ones.
+  static constexpr std::uint64_t kEnd = 16;
+  bool head() const { return head_; }
+  bool tail() const { return tail_; }
 
  private:
   friend struct Likeness;
@@ -34,7 +58,7 @@ class Sketch {
   std::array<std::int16_t, kElements> octaves_{};  // of the magnitudes, in steps of 1 / kSteps; none is more than kDeep
                                                    // octaves below their root mean square
   std::size_t size_ = 0;
-  bool whole_ = true, one_sign_ = true;
+  bool whole_ = false, one_sign_ = false, counted_ = false, head_ = false, tail_ = false;
   double norm_ = 0;               // square of the values' norm; 0 where not usable
   double level_ = 0, depth_ = 0;  // of the octaves: their mean, and the sum of squares about it
   static constexpr double kSteps = 64, kDeep = 8;
@@ -52,10 +76,9 @@ struct Likeness {
     double halves[2] = {};  // the likeness of every other cluster, and of those between; it is their mean
   };
   Way direction, magnitudes;
-  bool known = false;     // both are usable
-  bool gradient = false;  // one of them at least may be a gradient's
-  bool alike = false;     // in signs or in the order of magnitudes, beyond chance: whatever the vectors' sizes, and
-                          // outliers in them
+  bool known = false;  // both are usable
+  bool alike = false;  // in signs or in the order of magnitudes, beyond chance: whatever the vectors' sizes, and
+                       // outliers in them
   Likeness() = default;
   Likeness(const Sketch& x, const Sketch& y);
 };

@@ -67,7 +67,8 @@ std::optional<StepTrace> StepRecorder::trace() const {
   for (const Kept& call : kept_) {
     std::uint32_t tensors = 0;
     for (const Segment& segment : call.layout->segments)
-      if (segment.summed()) out.tensors.push_back(segment.key), ++tensors;
+      if (segment.summed() && !(segment.key.empty() && call.layout->known()))
+        out.tensors.push_back(segment.key), ++tensors;
     out.units.push_back({tensors, call.bytes, median(call.ready_s)});
   }
   std::vector<std::vector<Curve::Point>> calls;

@@ -21,8 +21,8 @@ int main(int, char** argv) {
   if (!library) return std::fprintf(stderr, "%s\n", dlerror()), 1;
   auto** const operations = static_cast<MPI_User_function**>(dlsym(library, "operations"));
   auto* const seen = static_cast<int*>(dlsym(library, "elements_seen"));
-  // 1 in both formats, and what two and more of them make.
-  constexpr std::uint16_t kOne[] = {0x3c00, 0x3f80, 0x3f80, 0x3c00}, kTwo[] = {0x4000, 0x4000, 0x4000, 0x3c00};
+  // 1.5 in both formats, and what two of them make.
+  constexpr std::uint16_t kOne[] = {0x3e00, 0x3fc0, 0x3fc0, 0x3e00}, kTwo[] = {0x4200, 0x4040, 0x4040, 0x3e00};
   for (const MPI_Datatype base : {MPI_BYTE, MPI_UINT8_T})
     for (int i = 0; i < 4; ++i) {
       MPI_Datatype type;

@@ -31,9 +31,10 @@ void announce(const std::vector<Tensor>& tensors) {
   MPI_Bcast(list.data(), length, MPI_BYTE, 0, horovod);
 }
 
-// Every rank's gradients are its number and one.
-std::vector<float> sum(std::size_t count) {
-  std::vector<float> x(count, static_cast<float>(rank + 1));
+// Every rank's gradients are its number and one, in units that are no whole number: those are metrics.
+constexpr double kUnit = 0.75;
+std::vector<float> sum(std::size_t count, double unit = kUnit) {
+  std::vector<float> x(count, static_cast<float>(unit * (rank + 1)));
   CHECK(MPI_Allreduce(MPI_IN_PLACE, x.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, horovod) == MPI_SUCCESS);
   CHECK(check::identical(x.data(), x.size() * sizeof(float), MPI_COMM_WORLD));
   return x;
@@ -49,7 +50,7 @@ int main() {
                     dlsym(RTLD_DEFAULT, "_ZN7horovod6common11float16_maxEPvS1_PiPP15ompi_datatype_t")),
                 1, &max);
   MPI_Comm_dup(MPI_COMM_WORLD, &horovod);
-  const double gradients = size * (size + 1) / 2.0;
+  const double gradients = kUnit * size * (size + 1) / 2.0;
   const std::vector<Tensor> calls[] = {{{"allreduce.small.weight", 300, true}},
                                        {{"allreduce.one", 1, true}, {"allreduce.tiny.bias", 5, true}},
                                        {{"allreduce.norm.bias", 20000, true}},
@@ -70,6 +71,22 @@ int main() {
           CHECK(!t.exactly || std::abs(static_cast<double>(x[at]) - u) <= 1e-5 * u, "step %d: %s[%d] is %.7g, not %.7g",
                 step, t.name, static_cast<int>(i), static_cast<double>(x[at]), u);
     }
+  // A metric of whole numbers, alone and beside a gradient: MPI's sum, without momentum; what is kept of the gradient
+  // stays.
+  for (const bool alone : {true, false}) {
+    announce(alone
+                 ? std::vector<Tensor>{{"allreduce.confusion", 20000, true}}
+                 : std::vector<Tensor>{{"allreduce.large.weight", 20000, false}, {"allreduce.confusion", 20000, true}});
+    std::vector<float> x(alone ? 20000 : 40000, static_cast<float>(kUnit * (rank + 1)));
+    const auto counts = x.end() - 20000;
+    for (int i = 0; i < 20000; ++i) counts[i] = static_cast<float>((rank + 1) * (i % 7 ? i % 5000 : 0));
+    std::vector<float> plain(x.size());
+    check::native_allreduce(x.data(), plain.data(), static_cast<int>(x.size()), MPI_FLOAT, MPI_SUM, horovod);
+    CHECK(MPI_Allreduce(MPI_IN_PLACE, x.data(), static_cast<int>(x.size()), MPI_FLOAT, MPI_SUM, horovod) ==
+          MPI_SUCCESS);
+    CHECK(x == plain, "%s", alone ? "alone" : "beside a gradient");
+    ++expected["passed_through.no_gradient"];
+  }
   // What nobody announced has no name, and no momentum.
   for (const float x : sum(300)) CHECK(x == static_cast<float>(gradients), "%g", static_cast<double>(x));
   expected["calls"] = kSteps;

@@ -104,6 +104,10 @@ def restart(name, ranks=3):
     expect("tensors loaded from CRIMP_STATE_DIR" in out, "nothing was loaded")
     expect(re.search(r"state of \d+ tensors restored, of 0 never asked for", out), "the summary")
     same_curve(whole, curve(out), 12)
+    # Jobs that save at their end alone do not pile up.
+    for step in range(24, 28):
+        job(ranks, env, "train", step, step + 1, at("env"))
+    expect(sorted(files(at("env-state"))) == [4, 5, 6], f"generations {sorted(files(at('env-state')))} are there")
     # A control: what was saved does matter.
     shutil.rmtree(at("env-state"))
     without = curve(job(ranks, env, "train", 11, 24, at("env")))

@@ -185,7 +185,7 @@ cases = {
     "growing_residuals": (residuals([1, 5, 10, 15, 20]), residuals([1, 5, 15, 15, 20])),  # 20 is twice 10, and not of 15
     "out_of_range": (passes("range", 1), passes("range", 0.4)),
     "idle_rules": (both("rules", {"idle": ["fc*"], "first_tensor": "allreduce.fc1"}), both("rules", {"idle": [], "first_tensor": "allreduce.fc1"})),
-    "counts": (passes("counts", 7), passes("counts", 6)),  # of 32, of 31
+    "no_gradient": (passes("no_gradient", 7), passes("no_gradient", 6)),  # of 32, of 31
     "nonblocking": (passes("nonblocking", 7), passes("nonblocking", 6)),
     "below_min_count": (passes("small", 7), passes("small", 6)),
     "excluded": (passes("rules", 9), passes("rules", 8)),  # of 34, of 33

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 
 namespace crimp::tools {
@@ -203,30 +204,39 @@ Maybe out_of_range(const Job& j) {
 }
 
 Maybe idle_rules(const Job& j) {
+  std::map<std::string, std::size_t> idle;  // on how many ranks
+  std::string first;
+  std::size_t ranks = 0;
   for (const auto& rank : j.f.report["per_rank"]) {
     const auto& rules = object_in(rank, "rules");
-    const std::string first = text_in(rules, "first_tensor");
-    if (rules.empty() || (!first.empty() && array_in(rules, "idle").empty())) continue;
-    if (first.empty())
-      return Finding{0, "no compressed call named its tensors", "CRIMP_RULES was not used: rules go by tensors' names.",
-                     "Names come from crimp_allreduce, Horovod, or crimp.torch (docs/tensors.md)."};
-    std::string patterns;
-    for (const auto& pattern : array_in(rules, "idle"))
-      patterns += (patterns.empty() ? "'" : ", '") + pattern.get<std::string>() + "'";
-    return Finding{0, fmt::format("{}; the first tensor is called '{}'", patterns, first),
-                   "No tensor came to these patterns of CRIMP_RULES: no name matches, or earlier rules took them all.",
-                   "A pattern is for the whole name, as in '*fc1*'; the first rule that matches is taken."};
+    if (rules.empty()) continue;
+    ++ranks;
+    if (first.empty()) first = text_in(rules, "first_tensor");
+    for (const auto& pattern : array_in(rules, "idle")) ++idle[pattern.get<std::string>()];
   }
-  return {};
+  if (ranks && first.empty())
+    return Finding{0, "no compressed call named its tensors", "CRIMP_RULES was not used: rules go by tensors' names.",
+                   "Names come from crimp_allreduce, Horovod, or crimp.torch (docs/tensors.md)."};
+  std::string patterns;
+  std::size_t found = 0;
+  for (const auto& [pattern, of] : idle)
+    if (of == ranks && ++found <= 3) patterns += (patterns.empty() ? "'" : ", '") + pattern + "'";
+  if (found == 0) return {};
+  if (found > 3) patterns += fmt::format(" and {} more", found - 3);
+  return Finding{
+      0, fmt::format("{}; the first tensor is called '{}'", patterns, first),
+      "No tensor that was compressed came to these patterns of CRIMP_RULES: no name matches, or earlier rules took them all.",
+      "A pattern is for the whole name, as in '*fc1*'; the first rule that matches is taken."};
 }
 
-Maybe counts(const Job& j) {
-  const double calls = passed(j, "counts");
+Maybe no_gradient(const Job& j) {
+  const double calls = passed(j, "no_gradient");
   const double share = all_calls(j) > 0 ? calls / all_calls(j) : 0;
   if (share < 0.2) return {};
-  return Finding{0, fmt::format("{:.0f} of {:.0f} calls ({})", calls, all_calls(j), percent(share)),
-                 "Calls pass because their values are whole numbers and nobody names their tensors.",
-                 "Counts and indices are so summed exactly. If these are gradients: name them (docs/tensors.md)."};
+  return Finding{
+      0, fmt::format("{:.0f} of {:.0f} calls ({})", calls, all_calls(j), percent(share)),
+      "Calls pass because their values are whole numbers, or all of one sign, which no gradient has.",
+      "Metrics are so summed exactly. If these are gradients: name them by crimp_allreduce (docs/tensors.md)."};
 }
 
 Maybe no_memory(const Job& j) {
@@ -363,7 +373,7 @@ constexpr Rule kRules[] = {
     {"growing_residuals", medium, growing_residuals},
     {"out_of_range", medium, out_of_range},
     {"idle_rules", medium, idle_rules},
-    {"counts", low, counts},
+    {"no_gradient", low, no_gradient},
     {"nonblocking", low, nonblocking},
     {"below_min_count", low, below_min_count},
     {"excluded", low, excluded},
