@@ -22,7 +22,7 @@ enum WireFlag : std::uint8_t {
                       // the tensor keeps waiting for its call
   kFlagOutlier = 16,  // the sender's values are the tensor's, but far from its usual size: likewise, and its residual
                       // stays as it is
-  kFlagNoGradient = 32,  // the sender's values are none that a gradient has, in a call that names no tensors: likewise
+  kFlagNoGradient = 32,  // the sender's values are none that a gradient has, and the program names no tensors: likewise
   kFlagCorrupt = 4,      // not in the first chunk's first stage: the sender has no body, because what it received was
                          // corrupt or its device failed
 };

@@ -6,7 +6,6 @@
 
 #include "codec/exact_feedback.hpp"
 #include "collective/wire.hpp"
-#include "core/convert.hpp"
 #include "core/error.hpp"
 #include "core/reserve.hpp"
 
@@ -97,34 +96,19 @@ class Binder {
     largest_.resize(plan_.scanned.size());
     values_.backend().magnitudes(request_.dtype, values_.send(), plan_.scanned, largest_.data());
     if (std::exchange(judged_, true)) return;
+    // A trainer names whatever it reduces, metrics too.
     const bool metrics = plan_.layout->source == Layout::Source::negotiated && !exact();
     for (std::size_t s = 0, g = 0; s < plan_.codecs.size(); ++s)
       if (plan_.codecs[s]) {
         const double largest = largest_[g++];
         flags_ |= flags_of(largest, *chosen_.routes[plan_.part_of[s]]);
-        if (metrics && largest > 0 && counts(plan_.layout->segments[s])) flags_ |= kFlagNoGradient;
+        if (metrics && largest > 0 && values_.counts(plan_.layout->segments[s])) flags_ |= kFlagNoGradient;
       }
   }
 
   bool exact() const {
     return std::all_of(plan_.parts.begin(), plan_.parts.end(),
                        [](const PlannedPart& of) { return of.plan.codec->traits().name == std::string_view("fp32"); });
-  }
-
-  // A tensor of a trainer that names whatever it reduces, metrics too. Mostly the first value says that it is none.
-  bool counts(const Segment& segment) const {
-    constexpr std::uint64_t kLooks = 512;
-    if (values_.on_device()) return false;
-    const auto* const from = static_cast<const char*>(request_.send);
-    const std::uint64_t looks = std::min(kLooks, segment.count), stride = segment.count / looks;
-    WholeNumbers whole(request_.dtype);
-    for (std::uint64_t i = 0; i < looks; ++i) {
-      const std::uint64_t at = segment.offset + i * stride + ((i + 1) * 0x9e3779b97f4a7c15u >> 32) % stride;
-      float value;
-      widen(request_.dtype, from + at * size_of(request_.dtype), &value, 1);
-      if (!whole.add(value)) return false;
-    }
-    return whole.certain();
   }
 
   std::uint8_t flags_of(double largest, const RoutePlan& route) {

@@ -133,16 +133,19 @@ Sketch CallValues::sketch() const {
   });
 }
 
-bool CallValues::counts() const {
+bool CallValues::counts(const Segment& segment) const {
   if (from_.on_device()) return false;
   constexpr std::uint64_t kPlaces = 4096, kBlock = 16;
   const std::size_t element = size_of(request_.dtype);
-  const std::uint64_t stride = std::max(kBlock, request_.count / kPlaces);
+  const auto* const from = static_cast<const char*>(request_.send) + segment.offset * element;
+  const std::uint64_t stride = std::max(kBlock, segment.count / kPlaces);
   WholeNumbers whole(request_.dtype);
   float block[kBlock];
-  for (std::uint64_t at = 0; at < request_.count; at += stride) {
-    const auto here = static_cast<std::size_t>(std::min(kBlock, request_.count - at));
-    widen(request_.dtype, static_cast<const char*>(request_.send) + at * element, block, here);
+  for (std::uint64_t part = 0; part < segment.count; part += stride) {
+    const std::uint64_t at = part + ((part + 1) * 0x9e3779b97f4a7c15u >> 32) % (stride - kBlock + 1);
+    if (at >= segment.count) break;
+    const auto here = static_cast<std::size_t>(std::min(kBlock, segment.count - at));
+    widen(request_.dtype, from + at * element, block, here);
     for (std::size_t i = 0; i < here; ++i)
       if (!whole.add(block[i])) return false;
   }

@@ -155,8 +155,9 @@ bool Session::plain_sums() const {
          !codec.traits().whole_tensors;
 }
 
-// 16 bits are what unknown calls have anyway.
+// 16 bits are what unknown calls have anyway. Reads of device memory are too slow for every call.
 std::uint8_t Session::flags_of_unfollowed(const CallValues& values) const {
+  if (values.on_device()) return 0;
   const Codec* const codec = context_.codecs.codec().get();
   const std::string_view name = codec ? codec->traits().name : "";
   if (name == "" || name == "fp16" || name == "bf16" || name == "fp32") return 0;
@@ -291,7 +292,7 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
   logged("what is known of calls", [&] { say_what_is_known(*call.layout); });
   std::uint8_t flags = 0;
   if (call.foreign || (unseen && call.layout->known())) flags = kFlagForeign;
-  if (call.apart || (!seen.sketch.usable() && !call.layout->known() && values.counts())) flags = kFlagNoGradient;
+  if (call.apart || (!seen.sketch.usable() && values.counts({"", 0, request.count}))) flags = kFlagNoGradient;
   bool done;
   try {
     done = allreduce(request, call.layout, flags, values, why);

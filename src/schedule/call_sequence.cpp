@@ -399,13 +399,15 @@ CallSequence::Call CallSequence::begin(std::uint64_t count, Dtype type, const Va
   largest_ = 0;
   outlier_ = false;
   alike_ = false;
+  bool signs = false;
   if (known) {
     const Tensor& tensor = series.tensors[series.phase];
-    alike_ = Likeness(values.sketch, tensor.last.sketch).alike;
+    const Likeness to_last(values.sketch, tensor.last.sketch);
+    alike_ = to_last.alike, signs = to_last.signs;
     call.foreign = doubtful(tensor, values);
   }
   // A known tensor's gradient may be of one sign in a step, as that of a layer behind rectified features.
-  call.apart = values.sketch.usable() && !values.sketch.gradient() && !(alike_ && values.sketch.one_sign());
+  call.apart = values.sketch.usable() && !values.sketch.gradient() && !(signs && values.sketch.one_sign());
   return call;
 }
 

@@ -17,7 +17,7 @@ constexpr float kApart = 16;  // times the largest value looked at, beyond which
 // The values at one end of a buffer.
 struct End {
   bool other = false;    // some are of another kind than `most`, the largest elsewhere, is of
-  bool counted = false;  // more of them than kEnd are whole numbers
+  bool counted = false;  // whole numbers go on beyond kEnd, and not only zeros
   // at(i): the i-th from the end.
   template <class At>
   End(Dtype type, float most, At&& at) {
@@ -131,7 +131,8 @@ Likeness::Likeness(const Sketch& x, const Sketch& y) : known(x.usable() && y.usa
   const Products products(
       size, [&](std::size_t i) { return static_cast<double>(x.values_[i]) * static_cast<double>(y.values_[i]); });
   direction = products.way(2 / (x.norm_ + y.norm_), 0);
-  alike = products.same - products.opposed > kBeyondChance * std::sqrt(products.same + products.opposed);
+  signs = products.same - products.opposed > kBeyondChance * std::sqrt(products.same + products.opposed);
+  alike = signs;
 
   const double n = static_cast<double>(size), between = n * (x.level_ - y.level_) * (x.level_ - y.level_) / 4,
                all = x.depth_ + y.depth_ + 2 * between;

@@ -77,6 +77,7 @@ struct Likeness {
   };
   Way direction, magnitudes;
   bool known = false;  // both are usable
+  bool signs = false;  // alike in signs, beyond chance
   bool alike = false;  // in signs or in the order of magnitudes, beyond chance: whatever the vectors' sizes, and
                        // outliers in them
   Likeness() = default;
