@@ -110,7 +110,7 @@ class NodeSum final : public Exchange {
     // What goes through memory, once each way.
     result.sent_bytes = result.received_bytes = part_.count * sizeof(float);
     const auto end = Clock::now();
-    if (trace_) trace_->add("node sum", call_.sequence, 0, begin, end);
+    if (trace_) trace_->add("node exchange", call_.sequence, 0, begin, end);
     result.wire_s = seconds(end - begin);
     return result;
   }

@@ -22,12 +22,13 @@ enum WireFlag : std::uint8_t {
                       // the tensor keeps waiting for its call
   kFlagOutlier = 16,  // the sender's values are the tensor's, but far from its usual size: likewise, and its residual
                       // stays as it is
-  kFlagNoGradient = 32,  // the sender's values are none that a gradient has, and the program names no tensors: likewise
+  kFlagNoGradient = 32,  // the sender's values are none that a gradient has: likewise
+  kFlagFirst = 64,       // a tensor that a trainer names has not been summed before: likewise
   kFlagCorrupt = 4,      // not in the first chunk's first stage: the sender has no body, because what it received was
                          // corrupt or its device failed
 };
 inline constexpr std::uint8_t kKnownFlags =
-    kFlagExact | kFlagNoMemory | kFlagForeign | kFlagOutlier | kFlagNoGradient | kFlagCorrupt;
+    kFlagExact | kFlagNoMemory | kFlagForeign | kFlagOutlier | kFlagNoGradient | kFlagFirst | kFlagCorrupt;
 
 struct Header {
   std::uint32_t magic = kWireMagic;

@@ -87,7 +87,7 @@ std::string Report::summary() const {
     for (const auto& [algorithm, sum] : by_algorithm_)
       how += fmt::format("{}{} by {}", how.empty() ? "" : ", ", sum.calls, algorithm);
     text = fmt::format(
-        "{} calls compressed ({}; {}): {} in, {} sent per rank ({:.1f}x less), in {:.2f} s (encode {:.2f}, wire {:.2f}, decode {:.2f})",
+        "{} calls compressed ({}; {}): {} in, {} sent by rank 0 ({:.1f}x less), in {:.2f} s (encode {:.2f}, wire {:.2f}, decode {:.2f})",
         all_.calls, codecs, how, bytes_text(all_.bytes_in), bytes_text(all_.sent),
         static_cast<double>(all_.bytes_in) / static_cast<double>(std::max<std::uint64_t>(all_.sent, 1)), all_.total,
         all_.encode, all_.wire, all_.decode);

@@ -362,6 +362,19 @@ Settings read_settings(const char* const* environment, std::vector<Complaint>& c
   return settings;
 }
 
+std::string place_in_file(const Settings& settings, const char* const* environment, std::string_view complaint) {
+  const std::string_view name =
+      complaint.substr(0, complaint.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"));
+  for (const char* const* at = environment; at && *at; ++at)
+    if (const std::string_view entry(*at); entry.starts_with(name) && entry.substr(name.size()).starts_with('='))
+      return {};
+  int line = 0;
+  std::vector<Complaint> known;
+  for (const FileSetting& of : read_file(settings.config, known))
+    if (of.name == name) line = of.line;
+  return line ? " (line " + std::to_string(line) + " of " + settings.config + ")" : std::string();
+}
+
 std::string options_as_text() {
   std::string text;
   for (const auto& o : kTable) {

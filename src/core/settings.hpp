@@ -86,6 +86,10 @@ struct SettingText {
 Settings read_settings(const char* const* environment, std::vector<Complaint>& complaints,
                        std::span<const SettingText> otherwise = {});
 
+// Behind a complaint that begins with a setting's name: " (line 3 of FILE)" where that came out of the file of
+// CRIMP_CONFIG, else nothing.
+std::string place_in_file(const Settings&, const char* const* environment, std::string_view complaint);
+
 // The table as aligned text (`crimp info --env`, CRIMP_HELP=1) and as the Markdown table of docs/settings.md.
 std::string options_as_text();
 std::string options_as_markdown();

@@ -14,10 +14,10 @@ struct Named {
   Trace::Track track;
 };
 constexpr Named kSpans[] = {
-    {"encode", Trace::Track::encode},   {"norms", Trace::Track::encode},     {"extents", Trace::Track::encode},
-    {"node sum", Trace::Track::encode}, {"wire", Trace::Track::wire},        {"under way", Trace::Track::under_way},
-    {"leader", Trace::Track::wire},     {"decode", Trace::Track::decode},    {"add", Trace::Track::decode},
-    {"sum", Trace::Track::decode},      {"node copy", Trace::Track::decode},
+    {"encode", Trace::Track::encode},       {"norms", Trace::Track::encode},       {"extents", Trace::Track::encode},
+    {"node sum", Trace::Track::encode},     {"node exchange", Trace::Track::wire}, {"wire", Trace::Track::wire},
+    {"under way", Trace::Track::under_way}, {"leader", Trace::Track::wire},        {"decode", Trace::Track::decode},
+    {"add", Trace::Track::decode},          {"sum", Trace::Track::decode},         {"node copy", Trace::Track::decode},
 };
 
 Trace::Track track_of(std::string_view name) {

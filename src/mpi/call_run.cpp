@@ -48,7 +48,8 @@ PassReason pass_for(std::uint8_t flags) {
   if (flags & kFlagNoGradient) return PassReason::no_gradient;
   if (flags & kFlagForeign) return PassReason::foreign;
   if (flags & kFlagNoMemory) return PassReason::memory;
-  return flags & kFlagExact ? PassReason::range : PassReason::outlier;
+  if (flags & kFlagExact) return PassReason::range;
+  return flags & kFlagOutlier ? PassReason::outlier : PassReason::first;
 }
 
 // Of another rank's, in a later part.

@@ -10,6 +10,24 @@ namespace {
 
 constexpr char kNoRoom[] = "there is no room on the device";
 
+// What `make` makes of values, given how many runs they may be read in and how. everything: DeviceAccess::synchronize.
+template <class Make>
+auto read_in_runs(const PointerAttributes& where, const void* values, Dtype type, bool everything, Make make) {
+  const std::size_t element = size_of(type);
+  const char* const from = static_cast<const char*>(values);
+  if (!where.on_device())
+    return make(Sample::kClusters, [&](std::uint64_t first, std::uint64_t count, float* to) {
+      widen(type, from + first * element, to, count);
+    });
+  const DeviceAccess at(where);
+  at.synchronize(everything);
+  char here[Sample::kElements * sizeof(double)];
+  return make(8, [&](std::uint64_t first, std::uint64_t count, float* to) {
+    at.read(here, from + first * element, count * element);
+    widen(type, here, to, count);
+  });
+}
+
 }  // namespace
 
 SessionBuffers::Device::Device(const DevicePlugin& plugin, int at, bool device_bodies)
@@ -65,6 +83,11 @@ void SessionBuffers::release() {
   pageable.reset();
 }
 
+Sample sample_of(const void* values, std::uint64_t count, Dtype type) {
+  return read_in_runs(pointer_attributes(values), values, type, false,
+                      [count](std::uint64_t runs, const Sample::Read& read) { return Sample(count, runs, read); });
+}
+
 CallValues::CallValues(const AllreduceRequest& request, SessionBuffers& scratch)
     : request_(request), scratch_(scratch), from_(pointer_attributes(request.send)),
       to_(pointer_attributes(request.receive ? request.receive : request.send)), backend_(&scratch.host),
@@ -117,20 +140,10 @@ Backend* CallValues::kernels() noexcept {
 }
 
 Sketch CallValues::sketch() const {
-  const std::size_t element = size_of(request_.dtype);
-  const char* const send = static_cast<const char*>(request_.send);
-  if (!from_.on_device())
-    return Sketch(request_.count, request_.dtype, Sketch::kClusters,
-                  [&](std::uint64_t first, std::uint64_t count, float* to) {
-                    widen(request_.dtype, send + first * element, to, count);
-                  });
-  const DeviceAccess at(from_);
-  at.synchronize(request_.synchronize_all);
-  char here[Sketch::kElements * sizeof(double)];
-  return Sketch(request_.count, request_.dtype, 8, [&](std::uint64_t first, std::uint64_t count, float* to) {
-    at.read(here, send + first * element, count * element);
-    widen(request_.dtype, here, to, count);
-  });
+  return read_in_runs(from_, request_.send, request_.dtype, request_.synchronize_all,
+                      [this](std::uint64_t runs, const Sample::Read& read) {
+                        return Sketch(request_.count, request_.dtype, runs, read);
+                      });
 }
 
 bool CallValues::counts(const Segment& segment) const {

@@ -13,6 +13,7 @@
 #include "collective/plan.hpp"
 #include "memory/memory_resource.hpp"
 #include "mpi/request.hpp"
+#include "schedule/sample.hpp"
 #include "schedule/sketch.hpp"
 
 namespace crimp {
@@ -47,6 +48,9 @@ struct SessionBuffers {
   std::map<int, Full> full;
   std::optional<Arena> pinned, pageable;  // copies of values
 };
+
+// Of a buffer of any memory that nothing writes. Throws Error{device_failed}.
+Sample sample_of(const void* values, std::uint64_t count, Dtype);
 
 // Of one call on one communicator. What fails throws Error{out_of_memory} or Error{device_failed}.
 class CallValues {

@@ -51,17 +51,31 @@ bool Runtime::agree() {
 }
 
 void Runtime::read() {
-  const auto refuse = [&](const std::string& text) { complaints_.push_back({text, true}); };
+  const auto refuse = [&](const std::string& text) {
+    complaints_.push_back({text + place_in_file(settings_, environ, text), true});
+  };
   codecs_.read(settings_, refuse);
   try {
     merge_plan_ = MergePlan(settings_.merge);
   } catch (const Error& e) {
     refuse(e.what());
   }
-  if (!settings_.plan_file.empty() && !merge_plan_.searched())
-    complaints_.push_back({"CRIMP_PLAN_FILE is not used: there are plans to save with CRIMP_MERGE=auto only", false});
-  if (settings_.state_interval && settings_.state_dir.empty())
-    complaints_.push_back({"CRIMP_STATE_INTERVAL is not used: CRIMP_STATE_DIR names no directory to save in", false});
+  const auto unused = [&](bool is, const char* name, const char* why) {
+    if (is) complaints_.push_back({name + (" is not used: " + std::string(why)), false});
+  };
+  const Settings defaults;
+  unused(!settings_.plan_file.empty() && !merge_plan_.searched(), "CRIMP_PLAN_FILE",
+         "there are plans to save with CRIMP_MERGE=auto only");
+  unused(settings_.state_interval && settings_.state_dir.empty(), "CRIMP_STATE_INTERVAL",
+         "CRIMP_STATE_DIR names no directory to save in");
+  unused(settings_.hold_ms != defaults.hold_ms && settings_.merge == "off", "CRIMP_HOLD_MS",
+         "nothing is held back without CRIMP_MERGE");
+  const char* const uncontrolled = "no codec changes without CRIMP_CONTROL=delay";
+  if (settings_.control == "off") {
+    unused(settings_.ladder != defaults.ladder, "CRIMP_LADDER", uncontrolled);
+    unused(settings_.delay_target != defaults.delay_target, "CRIMP_DELAY_TARGET", uncontrolled);
+    unused(settings_.gain_floor != defaults.gain_floor, "CRIMP_GAIN_FLOOR", uncontrolled);
+  }
   if (settings_.residual != "float32") {
     const Codec* const codec = codecs_.codec().get();
     const FeedbackKind kind = codec ? codec->feedback().kind : FeedbackKind::residual;

@@ -147,52 +147,125 @@ bool Session::follows_calls() const {
   return context_.settings.error_feedback && context_.codecs.codec() && context_.codecs.codec()->feedback().kept();
 }
 
-// Whether results of the codec are sums, so that parts of a tensor that are summed exactly are in place there.
+namespace {
+
+// Whether results of the codec are sums: no momentum's, no majority's.
+bool is_plain(const Codec& codec) {
+  const FeedbackPolicy& feedback = codec.feedback();
+  return (feedback.kind == FeedbackKind::residual || feedback.kind == FeedbackKind::none) && feedback.gamma == 1.0f &&
+         !codec.traits().votes;
+}
+
+bool has_16_bits(const Codec& codec) {  // or all of them
+  const std::string_view name = codec.traits().name;
+  return name == "fp16" || name == "bf16" || name == "fp32";
+}
+
+}  // namespace
+
+// Whether parts of a tensor that are summed exactly are in place in the codec's results.
 bool Session::plain_sums() const {
   const Codec& codec = *context_.codecs.codec();
-  const FeedbackPolicy& feedback = codec.feedback();
-  return feedback.kind == FeedbackKind::residual && feedback.gamma == 1.0f && !codec.traits().votes &&
-         !codec.traits().whole_tensors;
+  return is_plain(codec) && codec.feedback().kind == FeedbackKind::residual && !codec.traits().whole_tensors;
 }
 
 // 16 bits are what unknown calls have anyway. Reads of device memory are too slow for every call.
-std::uint8_t Session::flags_of_unfollowed(const CallValues& values) const {
+std::uint8_t Session::flags_of_unfollowed(const AllreduceRequest& request, const CallValues& values) {
   if (values.on_device()) return 0;
   const Codec* const codec = context_.codecs.codec().get();
-  const std::string_view name = codec ? codec->traits().name : "";
-  if (name == "" || name == "fp16" || name == "bf16" || name == "fp32") return 0;
+  if (!codec || has_16_bits(*codec)) return 0;
   try {
     const Sketch sketch = values.sketch();
     const bool apart = codec->traits().votes ? sketch.whole() : sketch.usable() && !sketch.gradient();
-    return apart ? kFlagNoGradient : 0;
+    return continues(request, values, sketch.sample()) || apart ? kFlagNoGradient : 0;
   } catch (const std::exception&) {
     return 0;
   }
 }
 
-// Once a communicator for what is good and once for what is not, and not for every communicator of a program that makes
-// many.
+// Not for every communicator of a program that makes many.
+void Session::say_once(int what, const std::string& text) {
+  if (told_ & what) return;
+  told_ |= what;
+  static std::atomic<int> lines{0};
+  if (rank_ == 0 && lines.fetch_add(1, std::memory_order_relaxed) < 8) log(LogLevel::info, text);
+}
+
+// Once a communicator for what is good and once for what is not.
 void Session::say_what_is_known(const Layout& layout) {
-  if (told_ == 3) return;
-  const auto say = [&](int what, const std::string& text) {
-    if (told_ & what) return;
-    told_ |= what;
-    static std::atomic<int> lines{0};
-    if (rank_ == 0 && lines.fetch_add(1, std::memory_order_relaxed) < 8) log(LogLevel::info, text);
-  };
+  if ((told_ & 3) == 3) return;
   const Segment& last = layout.segments.back();
   const std::string calls = "the calls with " + std::to_string(last.offset + last.count) +
                             " elements on a communicator of " + std::to_string(size_) + " ranks ";
   if (layout.known())
-    return say(1, calls + "bring the same tensors again, as their values show: from now on these have residuals");
+    return say_once(1, calls + "bring the same tensors again, as their values show: from now on these have residuals");
   const auto counted = calls_.count();
   if (counted.withdrawn)
-    say(2,
+    say_once(
+        2,
         calls + "are not the tensors that they were taken for: until they are told apart again they have no residuals");
   else if (counted.ambiguous)
-    say(2, "after " + std::to_string(CallSequence::kManyCalls) + " of them, " + calls +
-               "cannot be told apart as tensors: they have no residuals and use " +
-               "CRIMP_UNKNOWN_LAYOUT=" + context_.settings.unknown_layout + ". crimp_allreduce() names tensors");
+    say_once(2, "after " + std::to_string(CallSequence::kManyCalls) + " of them, " + calls +
+                    "cannot be told apart as tensors: they have no residuals and use " +
+                    "CRIMP_UNKNOWN_LAYOUT=" + context_.settings.unknown_layout + ". crimp_allreduce() names tensors");
+}
+
+bool Session::continues(const AllreduceRequest& request, const CallValues& values, const Sample& sample) {
+  const std::uint64_t count = request.count, key = PastSums::key_of(count, request.dtype);
+  const bool goes_on = sums_.continue_in(key, sample);
+  if (request.receive && request.own().count() == count && sums_.wanted(key, values.on_device()))
+    summed_.push_back({key, sample, request.receive, count, request.dtype, PastSums::kOfAKind});
+  if (goes_on)
+    logged("what goes on", [&] {
+      say_once(4,
+               "calls with " + std::to_string(count) + " elements on a communicator of " + std::to_string(size_) +
+                   " ranks go on where an earlier sum of theirs ended, as averages of parameters do, or put pieces " +
+                   "beside each other: they are no gradients, and MPI sums them exactly");
+    });
+  return goes_on;
+}
+
+bool Session::loses_much(const Layout& layout, const Segment& segment) const {
+  const Codec* const codec = segment.summed() && !segment.key.empty() ? planner_.codec_of(layout, segment) : nullptr;
+  return codec && !has_16_bits(*codec) && is_plain(*codec);
+}
+
+std::uint8_t Session::flags_of_negotiated(const AllreduceRequest& request, const CallValues& values) {
+  const Layout& layout = *request.layout;
+  const std::size_t element = size_of(request.dtype);
+  bool first = false, goes_on = false;
+  for (const Segment& s : layout.segments) {
+    if (!loses_much(layout, s)) continue;
+    first = insist([&] { return names_.add(s.key); }) || first;
+    if (values.on_device() || s.count < context_.settings.min_count || !request.receive) continue;
+    const std::uint64_t key = PastSums::key_of(s.key);
+    if (sums_.skip(key)) continue;
+    logged("a sum's values", [&] {
+      const auto at = [&](const void* buffer) { return static_cast<const char*>(buffer) + s.offset * element; };
+      const Sample sample = sample_of(at(request.send), s.count, request.dtype);
+      if (sums_.continue_in(key, sample)) {
+        goes_on = true;
+        say_once(4, "'" + s.key +
+                        "' goes on where an earlier sum of it ended, as averages of parameters do: it is no " +
+                        "gradient, and MPI sums it exactly, with what is fused with it");
+      }
+      if (sums_.wanted(key, false)) summed_.push_back({key, sample, at(request.receive), s.count, request.dtype, 1});
+    });
+  }
+  return static_cast<std::uint8_t>((first ? kFlagFirst : 0) | (goes_on ? kFlagNoGradient : 0));
+}
+
+void Session::keep_sums() noexcept {
+  for (const Summed& s : summed_) try {
+      sums_.keep(s.key, s.gave, sample_of(s.sum, s.count, s.dtype), s.most);
+    } catch (const std::exception&) {  // a device's memory: then nothing is known of it
+    }
+  summed_.clear();
+}
+
+void Session::left_ended() noexcept {
+  keep_sums();
+  times_.left_ended();
 }
 
 bool Session::passes(const AllreduceRequest& request) {
@@ -244,6 +317,7 @@ void Session::try_plain(const AllreduceRequest& request, Transport& transport, c
 
 bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
   if (arrivals_) waited_s_ = arrivals_->meet(request, sequence_);
+  summed_.clear();
   if (passes(request)) {
     *why = PassReason::slower;
     return false;
@@ -252,11 +326,17 @@ bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
   bool done;
   try {
     CallValues values(request, scratch_);
-    if (!request.layout && follows_calls()) done = allreduce_unnamed(request, values, why);
-    else
+    if (!request.layout && follows_calls()) {
+      done = allreduce_unnamed(request, values, why);
+    } else {
+      const std::uint8_t flags = !request.layout ? flags_of_unfollowed(request, values)
+                                 : request.layout->source == Layout::Source::negotiated
+                                     ? flags_of_negotiated(request, values)
+                                     : std::uint8_t{0};
       done =
           allreduce(request, request.layout ? request.layout : insist([&] { return Layout::unknown(request.count); }),
-                    request.layout ? std::uint8_t{0} : flags_of_unfollowed(values), values, why);
+                    flags, values, why);
+    }
   } catch (const Error& e) {
     // The ranks may have asked the chooser for different calls; all are here, and all begin anew.
     if (e.code() == ErrorCode::call_differs) chooser_.forget(), control_.reset();
@@ -265,8 +345,10 @@ bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
   times_.look();
   if (done) {
     memory_.keep();
+    keep_sums();
     return true;
   }
+  if (!summed_.empty() && request.left) *request.left = this;
   if (*why == PassReason::memory) {  // MPI needs some
     memory_.drop_new();
     scratch_.release();
@@ -293,6 +375,9 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
   std::uint8_t flags = 0;
   if (call.foreign || (unseen && call.layout->known())) flags = kFlagForeign;
   if (call.apart || (!seen.sketch.usable() && values.counts({"", 0, request.count}))) flags = kFlagNoGradient;
+  // What looks like a known tensor all the same was none when it became known.
+  if (!unseen && continues(request, values, seen.sketch.sample()))
+    flags = call.layout->known() && !call.foreign && !flags ? kFlagForeign : kFlagNoGradient;
   bool done;
   try {
     done = allreduce(request, call.layout, flags, values, why);

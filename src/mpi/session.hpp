@@ -22,12 +22,14 @@
 #include "mpi/context.hpp"
 #include "mpi/known_passes.hpp"
 #include "mpi/mpi_node.hpp"
+#include "mpi/new_names.hpp"
 #include "mpi/recorded_calls.hpp"
 #include "mpi/state_files.hpp"
 #include "mpi/tensor_memory.hpp"
 #include "mpi/timed_calls.hpp"
 #include "schedule/call_sequence.hpp"
 #include "schedule/delay_control.hpp"
+#include "schedule/past_sums.hpp"
 
 namespace crimp {
 
@@ -51,7 +53,7 @@ class Session {
   bool allreduce_small(const AllreduceRequest&);
 
   // The call that allreduce() left to MPI has ended, for who was named in AllreduceRequest::left.
-  void left_ended() noexcept { times_.left_ended(); }
+  void left_ended() noexcept;
 
   // What is known at its end.
   void note_in(Report&) const;
@@ -89,11 +91,19 @@ class Session {
   bool plain_sums() const;
   // Whether a call that names no tensors, of which nothing is kept either, goes through MPI: none of this rank's, for
   // what its values are. 0: it does not.
-  std::uint8_t flags_of_unfollowed(const CallValues&) const;
+  std::uint8_t flags_of_unfollowed(const AllreduceRequest&, const CallValues&);
+  // Whether the values of a call that names no tensors go on where an earlier sum ended. Its own is kept at its end,
+  // where that is wanted.
+  bool continues(const AllreduceRequest&, const CallValues&, const Sample&);
+  // Of tensors that a trainer names, as it does whatever it reduces: the sums' own, for what they are. 0: gradients.
+  std::uint8_t flags_of_negotiated(const AllreduceRequest&, const CallValues&);
+  bool loses_much(const Layout&, const Segment&) const;  // more than by 16 bits, of sums
+  void keep_sums() noexcept;
   void say_what_is_known(const Layout&);
-  void open_state();                 // CRIMP_STATE_DIR. Collective
-  void save_in_turn();               // where CRIMP_STATE_INTERVAL calls have been since. Collective then
-  std::uint64_t take(SavedState&&);  // how many tensors wait to be asked for
+  void say_once(int what, const std::string&);  // a bit of told_
+  void open_state();                            // CRIMP_STATE_DIR. Collective
+  void save_in_turn();                          // where CRIMP_STATE_INTERVAL calls have been since. Collective then
+  std::uint64_t take(SavedState&&);             // how many tensors wait to be asked for
 
   // A call whose tensors its place in the sequence of calls may tell.
   bool allreduce_unnamed(const AllreduceRequest&, CallValues&, PassReason* why);
@@ -112,6 +122,17 @@ class Session {
   bool told_instead_ = false, told_no_momentum_ = false, told_memory_ = false;
   Planner planner_;
   CallSequence calls_;
+  PastSums sums_;
+  struct Summed {
+    std::uint64_t key;
+    Sample gave;
+    const void* sum;
+    std::uint64_t count;
+    Dtype dtype;
+    std::size_t most;
+  };
+  std::vector<Summed> summed_;  // by the call under way, for keep_sums()
+  NewNames names_;
   Chooser chooser_;
   std::optional<DelayControl> control_;
   std::vector<int> world_ranks_;

@@ -45,6 +45,10 @@ void Session::open_state() {
 std::uint64_t Session::take(SavedState&& state) {
   const auto tensors = static_cast<std::uint64_t>(
       std::count_if(state.tensors.begin(), state.tensors.end(), [](const SavedTensor& t) { return !t.owner; }));
+  logged("names of what was saved", [&] {
+    for (const SavedTensor& t : state.tensors)
+      if (t.source == Layout::Source::negotiated) names_.add(t.name);
+  });
   // A rank without memory for it goes on without: what all ranks must have alike is in what follows.
   logged("what was saved of residuals", [&] { memory_.load(std::move(state.tensors), state.extents); });
   sequence_ = saved_at_ = loaded_at_ = state.header.sequence;

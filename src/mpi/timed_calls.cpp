@@ -14,6 +14,7 @@ void TimedCalls::ended(const std::shared_ptr<const Layout>& layout, std::uint64_
 
 // Among the codecs of its parts a call's time is shared out by elements.
 void TimedCalls::left_ended() noexcept {
+  if (left_.count == 0) return;
   const auto now = Clock::now();
   const double element_s = seconds(now - left_.begun) / static_cast<double>(left_.count);
   if (History* const history = context_.report.history())
@@ -30,8 +31,7 @@ void TimedCalls::left_ended() noexcept {
     });
   else left_.account->call(left_.elements, left_.plain_bytes, share(left_.elements));
   ended(left_.layout, left_.bytes, left_.begun);
-  left_.plan.reset();
-  left_.layout.reset();
+  left_ = {};
 }
 
 void TimedCalls::say_until_now() noexcept {

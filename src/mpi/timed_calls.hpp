@@ -21,15 +21,16 @@ class TimedCalls {
 
   // A call that ends now. Of a layout whose tensors are not known nothing is kept.
   void ended(const std::shared_ptr<const Layout>&, std::uint64_t bytes, Clock::time_point begun) noexcept;
-  // The next left_ended() is this call's. plan: whose codecs share the time; else it is `account`'s.
+  // The next left_ended() is this call's; one without is nobody's. plan: whose codecs share the time; else it is
+  // `account`'s.
   struct Left {
-    Clock::time_point begun;
-    std::uint64_t count;
-    std::shared_ptr<const CallPlan> plan;  // null: of a pass
-    Account* account;
-    std::uint64_t elements, plain_bytes;   // of that account
-    std::shared_ptr<const Layout> layout;  // null: not looked at
-    std::uint64_t bytes;
+    Clock::time_point begun = {};
+    std::uint64_t count = 0;
+    std::shared_ptr<const CallPlan> plan = nullptr;  // null: of a pass
+    Account* account = nullptr;
+    std::uint64_t elements = 0, plain_bytes = 0;     // of that account
+    std::shared_ptr<const Layout> layout = nullptr;  // null: not looked at
+    std::uint64_t bytes = 0;
   };
   void leave(Left left) { left_ = std::move(left); }
   void left_ended() noexcept;

@@ -414,7 +414,7 @@ CallSequence::Call CallSequence::begin(std::uint64_t count, Dtype type, const Va
 // Of the tensor whose turn it is. Its ends have no name: they are summed exactly.
 std::shared_ptr<const Layout> CallSequence::layout(const Series& series, std::uint64_t count, bool ends) const {
   const Tensor& tensor = series.tensors[series.phase];
-  const std::uint64_t head = ends && tensor.head ? Sketch::kEnd : 0, tail = ends && tensor.tail ? Sketch::kEnd : 0;
+  const std::uint64_t head = ends && tensor.head ? Sample::kEnd : 0, tail = ends && tensor.tail ? Sample::kEnd : 0;
   std::string key = prefix(series) + std::to_string(series.phase);
   std::vector<Segment> segments;
   if (head) segments.push_back({"", 0, head});
@@ -464,6 +464,8 @@ void CallSequence::end(Outcome outcome, const SumOverRanks& sum) {
   series.used = now_;
   if (outcome == Outcome::apart) {
     if (made_) series_.erase(signature_);
+    // The one before, which was the first of its kind, may have looked like a gradient.
+    else if (!series.period && !std::exchange(series.apart, true)) forget_calls(series);
     return;
   }
   if (outcome == Outcome::foreign) {
@@ -521,6 +523,10 @@ void CallSequence::withdraw(Series& series) {
   series.period = series.phase = series.foreign = series.uneven = 0;
   series.backoff = std::min(16u, 2 * series.backoff);
   series.tensors.clear();
+  forget_calls(series);
+}
+
+void CallSequence::forget_calls(Series& series) {
   kept_ -= series.history.size();
   series.history.clear();
   series.calls = 0;

@@ -117,6 +117,7 @@ class CallSequence {
     std::uint32_t id = 0, generation = 0, period = 0, phase = 0, backoff = 1, foreign = 0, uneven = 0;
     bool proved[kWayCount] = {};  // the ways in which the period was
     bool adjacent = false;        // two calls of it have followed each other without another's between them
+    bool apart = false;           // a call of its count and type was
     std::deque<Values>
         history;  // since the last withdrawal, newest last; between begin() and end() one more, for the call under way
     std::vector<Tensor> tensors;
@@ -137,6 +138,7 @@ class CallSequence {
   void learn(Series&, std::uint32_t period, const SumOverRanks&);
   bool doubtful(const Tensor&, const Values&) const;
   void withdraw(Series&);
+  void forget_calls(Series&);
   void record(Series&, const Values&);
   void make_room();
   std::string prefix(const Series&) const;

@@ -24,18 +24,18 @@ struct End {
     // Of these a whole number is hardly chance.
     const float largest = type == Dtype::bf16 ? 2 : type == Dtype::f16 ? 16 : 0x1p17f;
     const auto whole = [&](float v) { return v == std::trunc(v) && std::abs(v) < largest; };
-    for (std::uint64_t i = 0; i < Sketch::kEnd; ++i) {
+    for (std::uint64_t i = 0; i < Sample::kEnd; ++i) {
       const float v = at(i);
       other = other || (v != 0 && (whole(v) || std::abs(v) > kApart * most));
     }
     if (!other) return;
     std::uint64_t last = 0, numbers = 0;
-    for (std::uint64_t i = 0; i < 4 * Sketch::kEnd; ++i) {
+    for (std::uint64_t i = 0; i < 4 * Sample::kEnd; ++i) {
       const float v = at(i);
       if (!whole(v)) break;
       if (v != 0) last = i, ++numbers;
     }
-    counted = last >= Sketch::kEnd && numbers > Sketch::kEnd / 2;
+    counted = last >= Sample::kEnd && numbers > Sample::kEnd / 2;
   }
 };
 
@@ -45,10 +45,10 @@ struct Products {
   int same = 0, opposed = 0;
   template <class Product>
   Products(std::size_t elements, Product&& product) {
-    for (std::size_t c = 0; c < elements; c += Sketch::kClusterElements) {
+    for (std::size_t c = 0; c < elements; c += Sample::kClusterElements) {
       double cluster = 0;
-      for (std::size_t i = c; i < std::min(elements, c + Sketch::kClusterElements); ++i) cluster += product(i);
-      halves[c / Sketch::kClusterElements % 2] += cluster;
+      for (std::size_t i = c; i < std::min(elements, c + Sample::kClusterElements); ++i) cluster += product(i);
+      halves[c / Sample::kClusterElements % 2] += cluster;
       squares += cluster * cluster;
       same += cluster > 0;
       opposed += cluster < 0;
@@ -73,24 +73,14 @@ bool WholeNumbers::add(float v) {
   return whole_;
 }
 
-Sketch::Sketch(std::uint64_t count, Dtype type, std::uint64_t reads, const Read& read) {
-  // What lies at the ends is looked at by itself.
-  const std::uint64_t edge = count >= 16 * kEnd ? kEnd : 0, between = count - 2 * edge;
-  const std::uint64_t run = kElements / reads, stride = between / reads;
-  for (std::uint64_t i = 0; i < reads; ++i) {
-    // Somewhere in its part of the buffer: places at equal distances would fall on one column of many matrices.
-    const std::uint64_t slack = stride > run ? stride - run : 0;
-    const std::uint64_t first = i * stride + ((i + 1) * 0x9e3779b97f4a7c15u >> 32) % (slack + 1);
-    if (first >= between) break;
-    const std::uint64_t here = std::min(run, between - first);
-    read(edge + first, here, values_.data() + i * run);
-    size_ = i * run + here;
-  }
+Sketch::Sketch(std::uint64_t count, Dtype type, std::uint64_t reads, const Sample::Read& read)
+    : sample_(count, reads, read) {
+  const std::span<const float> values = sample_.values();
   double sum = 0;
   int above = 0, below = 0;
   float most = 0;
   WholeNumbers whole(type);
-  for (const float v : values_) {
+  for (const float v : values) {
     sum += static_cast<double>(v) * static_cast<double>(v);
     whole.add(v);
     above += v > 0, below += v < 0;
@@ -98,38 +88,37 @@ Sketch::Sketch(std::uint64_t count, Dtype type, std::uint64_t reads, const Read&
   }
   whole_ = whole.certain();
   // All the same is what programs send that try whether sums work.
-  const bool constant = std::all_of(values_.begin(), values_.begin() + static_cast<std::ptrdiff_t>(size_),
-                                    [&](float v) { return v == values_[0]; });
+  const bool constant = std::all_of(values.begin(), values.end(), [&](float v) { return v == values[0]; });
   one_sign_ = std::min(above, below) == 0 && std::max(above, below) >= kOneSign && !constant;
   norm_ = std::isfinite(sum) ? sum : 0;
   if (norm_ == 0) return;
-  if (gradient() && edge) {
+  if (gradient() && Sample::end_of(count)) {
     // A block of neighbours at a time.
-    float block[kEnd];
+    float block[Sample::kEnd];
     std::uint64_t held = ~std::uint64_t{0};
     const auto one = [&](std::uint64_t i) {
-      const std::uint64_t begin = std::min(i / kEnd * kEnd, count - kEnd);
-      if (begin != held) read(held = begin, kEnd, block);
+      const std::uint64_t begin = std::min(i / Sample::kEnd * Sample::kEnd, count - Sample::kEnd);
+      if (begin != held) read(held = begin, Sample::kEnd, block);
       return block[i - begin];
     };
     const End head(type, most, one), tail(type, most, [&](std::uint64_t i) { return one(count - 1 - i); });
     head_ = head.other, tail_ = tail.other, counted_ = head.counted || tail.counted;
   }
-  const double least = std::log2(norm_ / static_cast<double>(size_)) / 2 - kDeep;
-  for (std::size_t i = 0; i < size_; ++i) {
+  const double least = std::log2(norm_ / static_cast<double>(values.size())) / 2 - kDeep;
+  for (std::size_t i = 0; i < values.size(); ++i) {
     const double octaves =
-        values_[i] == 0.0f ? least : std::max(least, std::log2(std::abs(static_cast<double>(values_[i]))));
+        values[i] == 0.0f ? least : std::max(least, std::log2(std::abs(static_cast<double>(values[i]))));
     octaves_[i] = static_cast<std::int16_t>(std::lround(octaves * kSteps));
-    level_ += octaves_[i] / static_cast<double>(size_);
+    level_ += octaves_[i] / static_cast<double>(values.size());
   }
-  for (std::size_t i = 0; i < size_; ++i) depth_ += (octaves_[i] - level_) * (octaves_[i] - level_);
+  for (std::size_t i = 0; i < values.size(); ++i) depth_ += (octaves_[i] - level_) * (octaves_[i] - level_);
 }
 
 Likeness::Likeness(const Sketch& x, const Sketch& y) : known(x.usable() && y.usable()) {
   if (!known) return;
-  const std::size_t size = std::max(x.size_, y.size_);
-  const Products products(
-      size, [&](std::size_t i) { return static_cast<double>(x.values_[i]) * static_cast<double>(y.values_[i]); });
+  const std::span<const float> a = x.sample_.values(), b = y.sample_.values();
+  const std::size_t size = std::min(a.size(), b.size());
+  const Products products(size, [&](std::size_t i) { return static_cast<double>(a[i]) * static_cast<double>(b[i]); });
   direction = products.way(2 / (x.norm_ + y.norm_), 0);
   signs = products.same - products.opposed > kBeyondChance * std::sqrt(products.same + products.opposed);
   alike = signs;

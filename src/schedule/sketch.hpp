@@ -5,9 +5,9 @@
 #pragma once
 #include <array>
 #include <cstdint>
-#include <functional>
 
 #include "core/types.hpp"
+#include "schedule/sample.hpp"
 
 namespace crimp {
 
@@ -26,38 +26,32 @@ class WholeNumbers {
   int most_;               // behind the first bit of a value
 };
 
-// 128 clusters of 4 neighbours, at places that are a function of the buffer's length.
 class Sketch {
  public:
-  static constexpr std::uint64_t kClusters = 128, kClusterElements = 4, kElements = kClusters * kClusterElements;
-  // Copies elements [first, first + count) of the call as float32.
-  using Read = std::function<void(std::uint64_t first, std::uint64_t count, float* to)>;
   Sketch() = default;
-  // `reads`: how many runs of neighbours it may be read in, a divisor of kClusters; where reading is slow (device
-  // memory) few.
-  Sketch(std::uint64_t count, Dtype, std::uint64_t reads, const Read&);
+  // Of a call's buffer; `reads` as Sample has them.
+  Sketch(std::uint64_t count, Dtype, std::uint64_t reads, const Sample::Read&);
 
+  const Sample& sample() const { return sample_; }
   // Whether it says anything: neither all zero nor with NaN or Inf.
   bool usable() const { return norm_ > 0; }
   // Whether all of it is whole numbers.
   bool whole() const { return usable() && whole_; }
   // Whether it may be a gradient's: neither whole() nor, beyond chance, of one sign alone and not all the same, as sums
-  // of squares and probabilities are, nor with more whole numbers at an end than kEnd, as the sums and counts of
-  // k-means.
+  // of squares and probabilities are, nor with more whole numbers at an end than Sample::kEnd, as the sums and counts
+  // of k-means.
   bool gradient() const { return usable() && !whole_ && !one_sign_ && !counted_; }
   bool one_sign() const { return one_sign_ && !whole_ && !counted_; }
-  // Whether the kEnd elements at the begin and at the end of the buffer are of another kind than the rest: whole
-  // numbers among them, or far larger ones.
-  static constexpr std::uint64_t kEnd = 16;
+  // Whether the Sample::kEnd elements at the begin and at the end of the buffer are of another kind than the rest:
+  // whole numbers among them, or far larger ones.
   bool head() const { return head_; }
   bool tail() const { return tail_; }
 
  private:
   friend struct Likeness;
-  std::array<float, kElements> values_{};
-  std::array<std::int16_t, kElements> octaves_{};  // of the magnitudes, in steps of 1 / kSteps; none is more than kDeep
-                                                   // octaves below their root mean square
-  std::size_t size_ = 0;
+  Sample sample_;
+  std::array<std::int16_t, Sample::kElements> octaves_{};  // of the magnitudes, in steps of 1 / kSteps; none is more
+                                                           // than kDeep octaves below their root mean square
   bool whole_ = false, one_sign_ = false, counted_ = false, head_ = false, tail_ = false;
   double norm_ = 0;               // square of the values' norm; 0 where not usable
   double level_ = 0, depth_ = 0;  // of the octaves: their mean, and the sum of squares about it

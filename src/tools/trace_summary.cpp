@@ -4,6 +4,7 @@
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "core/error.hpp"
@@ -54,6 +55,7 @@ class Reader {
     TraceSummary::Rank& of = out_.ranks[rank];
     if (ph == "M") {
       if (e.at("name") == "crimp_rank") about(of, e.at("args"));
+      if (e.at("name") == "thread_name") threads_[{rank, e.at("tid")}] = thread_of(e.at("args").at("name"));
       return;
     }
     if (ph == "C" || ph == "i") return;
@@ -80,7 +82,7 @@ class Reader {
     else if (track == "under way") under_way_[rank].push_back(span);
     else if (track == "decode") of.decode_s += s;
     else if (track == "passed to MPI") of.passed_s += s, ++of.passed;
-    else if (track == "wire") of.wire_s += s, wire_[rank].push_back({e.at("args").at("call"), span});
+    else if (track == "wire") of.wire_s += s, wire_[rank].push_back({e.at("args").at("call"), e.at("tid"), span});
     else if (track == "wait") wait(rank, of, e.at("args"), s);
   }
 
@@ -91,7 +93,7 @@ class Reader {
       unite(under_way_[rank]);
       of.under_way_s = 1e-6 * total(under_way_[rank]);
       of.hidden_s = 1e-6 * within(encode_[rank], under_way_[rank]);
-      for (const auto& [number, span] : wire_[rank]) give_wire(rank, number, span);
+      for (const Wire& wire : wire_[rank]) give_wire(rank, wire);
     }
     if (!out_.measured) estimate();
     for (auto& [_, tensors] : tensors_) out_.tensors.push_back(std::move(tensors));
@@ -104,8 +106,20 @@ class Reader {
  private:
   struct Call {
     Interval span;
+    std::optional<int> row;  // none: it is of no thread, as sums that do not block
     TraceSummary::Tensors* tensors;
   };
+  struct Wire {
+    std::uint32_t call;
+    int row;
+    Interval span;
+  };
+
+  // Of a row that the trace calls "wire, thread 3"; the first thread's have no number.
+  static std::string thread_of(const std::string& row) {
+    const std::size_t at = row.rfind(", thread ");
+    return at == row.npos ? std::string() : row.substr(at);
+  }
 
   static std::pair<int, std::string> id(int rank, const json& e) { return {rank, e.at("id2").at("local")}; }
 
@@ -125,20 +139,29 @@ class Reader {
     TraceSummary::Tensors& tensors = tensors_[name];
     tensors.name = name;
     ++tensors.calls, tensors.bytes += bytes, tensors.sent_bytes += sent, tensors.calls_s += 1e-6 * span.length();
-    calls_[{rank, args.at("call")}].push_back({span, &tensors});
-    if (e.at("ph") == "X" && args.at("communicator") != "?")
+    const bool blocks = e.at("ph") == "X";
+    calls_[{rank, args.at("call")}].push_back(
+        {span, blocks ? std::optional<int>(e.at("tid")) : std::nullopt, &tensors});
+    if (blocks && args.at("communicator") != "?")
       begins_[{args.at("communicator"), args.at("call")}].push_back({rank, span.begin});
   }
 
-  // A wait for the network is of the call with its number in which it lies: communicators have numbers of their own.
-  void give_wire(int rank, std::uint32_t number, const Interval& span) {
-    const auto calls = calls_.find({rank, number});
+  // A wait for the network is of its thread's call with its number in which it lies: communicators have numbers of
+  // their own. Of calls of no thread, of any such.
+  void give_wire(int rank, const Wire& wire) {
+    const auto calls = calls_.find({rank, wire.call});
     if (calls == calls_.end()) return;
-    for (const Call& c : calls->second)
-      if (c.span.begin <= span.begin && span.begin <= c.span.end) {
-        c.tensors->wire_s += 1e-6 * span.length();
-        return;
-      }
+    const auto lies_in = [&](const Call& c) {
+      return c.span.begin <= wire.span.begin && wire.span.begin <= c.span.end;
+    };
+    const auto find = [&](auto&& has_row) {
+      return std::find_if(calls->second.begin(), calls->second.end(),
+                          [&](const Call& c) { return lies_in(c) && has_row(c); });
+    };
+    const std::string& thread = threads_[{rank, wire.row}];
+    auto at = find([&](const Call& c) { return c.row && threads_[{rank, *c.row}] == thread; });
+    if (at == calls->second.end()) at = find([](const Call& c) { return !c.row; });
+    if (at != calls->second.end()) at->tensors->wire_s += 1e-6 * wire.span.length();
   }
 
   void wait(int rank, TraceSummary::Rank& of, const json& args, double s) {
@@ -169,7 +192,8 @@ class Reader {
   TraceSummary out_;
   double first_ = std::numeric_limits<double>::infinity(), last_ = 0;
   std::map<int, std::vector<Interval>> encode_, under_way_;
-  std::map<int, std::vector<std::pair<std::uint32_t, Interval>>> wire_;
+  std::map<int, std::vector<Wire>> wire_;
+  std::map<std::pair<int, int>, std::string> threads_;  // of rows, by rank
   std::map<std::pair<int, std::uint32_t>, std::vector<Call>> calls_;
   std::map<std::pair<std::string, std::uint32_t>, std::vector<std::pair<int, double>>> begins_;
   std::map<std::pair<int, std::string>, std::pair<json, double>> begun_;

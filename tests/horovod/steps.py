@@ -103,6 +103,29 @@ def scaled(model):
                 p -= 0.002 * p.grad
 
 
+def average(model, round):
+    """Of the ranks' weights, by names, held against what an allgather has of them."""
+    named = list(model.named_parameters())
+    handles = [hvd.allreduce_async(p.data, name=round + name, op=hvd.Sum) for name, p in named]
+    sums = [hvd.synchronize(h) for h in handles]
+    for (name, p), total in zip(named, sums):
+        rows = hvd.allgather(p.data.reshape(1, -1), name="rows." + name).double()
+        wrong = (total.reshape(-1).double() - rows.sum(0)).abs().max()
+        assert wrong <= 1e-6 * rows.abs().sum(0).max(), f"the sum of {round}{name} is off by {wrong}"
+        p.data.copy_(total / hvd.size())
+
+
+def averages(model):
+    """Ranks train by themselves and average their weights now and then, and others once."""
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    opt = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    for step in range(args.steps):
+        train(model, opt, step)
+        if step % 4 == 3:
+            average(model, "weights.")
+    average(model, "last.")
+
+
 def join(model):
     """The last rank has fewer images."""
     opt = start(model)

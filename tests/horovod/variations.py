@@ -43,6 +43,8 @@ VARIATIONS = {
     "join": ("--way join", {}),
     "metrics": ("--way metrics", {}),
     "unnamed": ("--way unnamed", {}),
+    "averages": ("--way averages", {}),
+    "averages_8bit": ("--way averages", {"CRIMP_CODEC": "8bit"}),
     "scaled": ("--way scaled", {}),
     "predivide": ("--predivide 2", {}),
     "initialised_again": ("--way again", {}),

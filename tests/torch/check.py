@@ -48,7 +48,8 @@ if test == "fails":
 if ended.returncode == 77:
     sys.exit(77)
 check(ended.returncode == 0, f"the job ended with {ended.returncode}")
-sharded = [json.loads(text)["sharded"] for text in ended.stdout.splitlines() if text.startswith('{"sharded"')]
+read = lambda text: json.JSONDecoder().raw_decode(text)[0]  # mpirun may put other lines behind a line that has not ended
+sharded = [read(text)["sharded"] for text in ended.stdout.splitlines() if text.startswith('{"sharded"')]
 if sharded:
     rank = json.loads(report.read_text())["per_rank"][0]
     check(set(rank["layouts"]) == {"named"}, f"calls without names: {rank['layouts']}")
@@ -57,7 +58,7 @@ if sharded:
     check(weights <= listed, f"{sorted(weights - listed)} are not among {sorted(listed)}")
     check(all(name in sharded[0] or "(padding" in name for name in listed), f"{sorted(listed)} are not {sharded[0]}")
 if test == "names":
-    said = json.loads(next(text for text in ended.stdout.splitlines() if text.startswith('{"names"')))
+    said = read(next(text for text in ended.stdout.splitlines() if text.startswith('{"names"')))
     per_rank = json.loads(report.read_text())["per_rank"]
     for rank in per_rank:
         check(set(rank["layouts"]) == {"named"}, f"calls without names: {rank['layouts']}")

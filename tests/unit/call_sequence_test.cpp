@@ -53,7 +53,7 @@ Vector squares_of(Vector v) {
   return v;
 }
 
-Sketch sketch_of(const Vector& v, std::uint64_t reads = Sketch::kClusters, Dtype type = Dtype::f32) {
+Sketch sketch_of(const Vector& v, std::uint64_t reads = Sample::kClusters, Dtype type = Dtype::f32) {
   return Sketch(v.size(), type, reads, [&](std::uint64_t first, std::uint64_t count, float* to) {
     REQUIRE(first + count <= v.size());
     std::copy_n(v.begin() + static_cast<std::ptrdiff_t>(first), count, to);
@@ -731,10 +731,10 @@ TEST_SUITE("call_sequence") {
     Vector halves(kCount);
     std::fill_n(halves.begin(), 64, 640.0f);
     CHECK(sketch_of(halves).whole());
-    CHECK(!sketch_of(halves, Sketch::kClusters, Dtype::bf16).whole());
-    CHECK(!sketch_of(halves, Sketch::kClusters, Dtype::f16).whole());  // eight values with a bit each
+    CHECK(!sketch_of(halves, Sample::kClusters, Dtype::bf16).whole());
+    CHECK(!sketch_of(halves, Sample::kClusters, Dtype::f16).whole());  // eight values with a bit each
     std::fill_n(halves.begin(), 64, 3.0f);
-    CHECK(sketch_of(halves, Sketch::kClusters, Dtype::bf16).whole());
+    CHECK(sketch_of(halves, Sample::kClusters, Dtype::bf16).whole());
     CHECK(!sketch_of(Vector(kCount, 0.0f)).whole());
     CHECK(!sketch_of(Vector(kCount, INFINITY)).whole());
   }

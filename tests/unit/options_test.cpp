@@ -100,6 +100,12 @@ TEST_SUITE("options") {
         "\xef\xbb\xbf# of the cluster\n\n  CRIMP_CODEC = 3lc:s=1.5,entropy=1\t\r\nCRIMP_THREADS=3\nCRIMP_RULES=*a b*=fp16; <9=none\n"
         "CRIMP_THREADS=2\nCRIMP_REPORT=");
     const Settings settings = read({"CRIMP_MIN_COUNT=5", config});
+    const char* const said[] = {"CRIMP_MIN_COUNT=5", config.c_str(), "CRIMP_THREAD=1", nullptr};
+    CHECK(place_in_file(settings, said, "CRIMP_THREADS is 'x'") == " (line 6 of " + file + ")");
+    CHECK(place_in_file(settings, said, "CRIMP_CODEC: no such") == " (line 3 of " + file + ")");
+    CHECK(place_in_file(settings, said, "CRIMP_MIN_COUNT is") == "");
+    CHECK(place_in_file(settings, said, "CRIMP_CHUNK") == "");
+    CHECK(place_in_file({}, said, "CRIMP_CODEC") == "");
     CHECK(settings.codec == "3lc:s=1.5,entropy=1");
     CHECK(settings.threads == 2);
     CHECK(settings.rules == "*a b*=fp16; <9=none");

@@ -59,16 +59,18 @@ TEST_SUITE("wire") {
     CHECK(changed([](Header& h) { h.flags = kFlagForeign; }) == "");
     CHECK(changed([](Header& h) { h.flags = kFlagOutlier; }) == "");
     CHECK(changed([](Header& h) { h.flags = kFlagNoGradient; }) == "");
+    CHECK(changed([](Header& h) { h.flags = kFlagFirst; }) == "");
     CHECK(changed([](Header& h) { h.magic ^= 1; }).find("no Crimp header") != std::string::npos);
     CHECK(changed([](Header& h) { h.version = 2; }).find("version is 2, here 1") != std::string::npos);
     CHECK(changed([](Header& h) { h.codec = 2; }).find("the codec is 2, here 4") != std::string::npos);
     CHECK(changed([](Header& h) { h.dtype = 1; }).find("type") != std::string::npos);
-    CHECK(changed([](Header& h) { h.flags = 64; }).find("reserved") != std::string::npos);
+    CHECK(changed([](Header& h) { h.flags = 128; }).find("reserved") != std::string::npos);
     CHECK(changed([](Header& h) { h.flags = kFlagCorrupt; }).find("reserved") != std::string::npos);
     mine.stage = 1;
     CHECK(changed([](Header& h) { h.flags = kFlagCorrupt; }) == "");
     // What sends a call through MPI comes too late there.
-    for (const int flag : {+kFlagExact, +kFlagNoMemory, +kFlagForeign, +kFlagOutlier, +kFlagNoGradient, 64})
+    for (const int flag :
+         {+kFlagExact, +kFlagNoMemory, +kFlagForeign, +kFlagOutlier, +kFlagNoGradient, +kFlagFirst, 128})
       CHECK(changed([&](Header& h) { h.flags = static_cast<std::uint8_t>(flag); }).find("reserved") !=
             std::string::npos);
     mine.stage = 0;

@@ -235,7 +235,8 @@ Maybe no_gradient(const Job& j) {
   if (share < 0.2) return {};
   return Finding{
       0, fmt::format("{:.0f} of {:.0f} calls ({})", calls, all_calls(j), percent(share)),
-      "Calls pass because their values are whole numbers, or all of one sign, which no gradient has.",
+      "Calls pass because their values are whole numbers, all of one sign, or go on where an earlier sum ended (averages of "
+      "parameters), which no gradient does.",
       "Metrics are so summed exactly. If these are gradients: name them by crimp_allreduce (docs/tensors.md)."};
 }
 

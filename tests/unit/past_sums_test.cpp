@@ -1,0 +1,204 @@
+#include "schedule/past_sums.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+using namespace crimp;
+
+namespace {
+
+using Vector = std::vector<float>;
+constexpr std::size_t kCount = 20000;
+const std::uint64_t kKey = PastSums::key_of(kCount, Dtype::f32);
+
+Vector normal(std::uint64_t seed, float scale = 1) {
+  std::mt19937_64 bits(seed);
+  std::normal_distribution<float> draw(0, scale);
+  Vector v(kCount);
+  for (float& x : v) x = draw(bits);
+  return v;
+}
+Vector sum(const Vector& a, const Vector& b, float scale = 1) {
+  Vector v(a.size());
+  for (std::size_t i = 0; i < v.size(); ++i) v[i] = a[i] + scale * b[i];
+  return v;
+}
+Sample sample(const Vector& v) {
+  return Sample(v.size(), Sample::kClusters, [&](std::uint64_t first, std::uint64_t count, float* to) {
+    std::copy_n(v.begin() + static_cast<std::ptrdiff_t>(first), count, to);
+  });
+}
+
+// One rank's view of sums over `ranks`.
+struct World {
+  explicit World(int n) : ranks(n) {}
+  int ranks;
+  PastSums sums;
+  // Whether rank 0's values go on.
+  bool call(const std::vector<Vector>& values, Vector* result = nullptr) {
+    Vector all(kCount);
+    for (const Vector& v : values) all = sum(all, v);
+    const bool goes_on = sums.continue_in(kKey, sample(values[0]));
+    if (sums.wanted(kKey, false)) sums.keep(kKey, sample(values[0]), sample(all));
+    if (result) *result = all;
+    return goes_on;
+  }
+  std::vector<Vector> each(const Vector& common, float noise, std::uint64_t seed) const {
+    std::vector<Vector> all;
+    for (int r = 0; r < ranks; ++r)
+      all.push_back(sum(common, normal(seed * 100 + static_cast<std::uint64_t>(r)), noise));
+    return all;
+  }
+};
+
+}  // namespace
+
+TEST_SUITE_BEGIN("past_sums");
+
+// x' = sum / n + noise: beside the sum's direction lies noise^2 / (1 + noise^2) of it. Weights of ranks change nothing.
+TEST_CASE("averages that ranks have changed go on, whatever they are divided by") {
+  for (const float noise : {0.001f, 0.03f, 0.08f})
+    for (const float divided : {1.0f, 4.0f, 0.01f}) {
+      CAPTURE(noise);
+      World world(4);
+      Vector result = normal(1);
+      for (std::uint64_t round = 0; round < 20; ++round) {
+        std::vector<Vector> all = world.each(result, noise, round);
+        for (Vector& v : all)
+          for (float& x : v) x /= divided;
+        CHECK(world.call(all, &result) == (round > 0));
+        for (float& x : result) x *= divided / 4;
+      }
+    }
+}
+
+TEST_CASE("many tensors of one count, in turns") {
+  World world(2);
+  constexpr std::size_t kTensors = 20;
+  std::vector<Vector> results(kTensors);
+  for (std::uint64_t round = 0; round < 12; ++round)
+    for (std::size_t t = 0; t < kTensors; ++t) {
+      if (round == 0) results[t] = normal(900 + t, 2);
+      for (float& x : results[t]) x /= 2;
+      CHECK(world.call(world.each(results[t], 0.05f, 1000 * (round + 1) + t), &results[t]) == (round > 0));
+    }
+}
+
+// Gradients have a part in common and noise of each rank's minibatch, here from a fifth of it on.
+TEST_CASE("gradients do not go on") {
+  for (const int ranks : {2, 8})
+    for (const float noise : {0.2f, 1.0f, 10.0f}) {
+      CAPTURE(ranks);
+      CAPTURE(noise);
+      World world(ranks);
+      const Vector common = normal(1);
+      for (std::uint64_t step = 0; step < 60; ++step) CHECK(!world.call(world.each(common, noise, 7 + step)));
+    }
+}
+
+// A rank's own part of the data, again and again.
+TEST_CASE("gradients of all of the data do not go on") {
+  World world(4);
+  const Vector common = normal(1);
+  std::vector<Vector> own = world.each(common, 0.3f, 5);
+  for (std::uint64_t step = 0; step < 30; ++step) {
+    for (Vector& v : own) v = sum(v, normal(100 + step), 0.01f);
+    CHECK(!world.call(own));
+  }
+}
+
+TEST_CASE("the same values again, and in another size, do not go on") {
+  World world(3);
+  Vector v = normal(1);
+  for (int step = 0; step < 10; ++step) {
+    CHECK(!world.call({v, v, v}));
+    for (float& x : v) x *= 1.25f;
+  }
+}
+
+TEST_CASE("pieces in places of their own go on; sparse gradients in any place do not") {
+  World pieces(4), sparse(4);
+  for (std::uint64_t step = 0; step < 30; ++step) {
+    std::vector<Vector> of(4, Vector(kCount)), at(4, Vector(kCount));
+    std::mt19937_64 bits(step);
+    for (std::size_t r = 0; r < 4; ++r) {
+      const Vector values = normal(step * 4 + r);
+      std::copy_n(values.begin(), kCount / 4, of[r].begin() + static_cast<std::ptrdiff_t>(r * kCount / 4));
+      for (std::size_t row = 0; row < kCount / 100; ++row)
+        if (bits() % 10 == 0) std::copy_n(values.begin(), 100, at[r].begin() + static_cast<std::ptrdiff_t>(row * 100));
+    }
+    CHECK(pieces.call(of) == (step > 0));
+    CHECK(!sparse.call(at));
+  }
+}
+
+TEST_CASE("what is kept is bounded, and the newest is") {
+  PastSums sums;
+  const Vector v = normal(1), w = normal(2);
+  for (std::uint64_t count = 1000; count < 6000; ++count)
+    sums.keep(PastSums::key_of(count, Dtype::f32), sample(v), sample(w));
+  const Sample next = sample(sum(w, normal(3), 0.05f));
+  CHECK(sums.continue_in(PastSums::key_of(5999, Dtype::f32), next));
+  CHECK(!sums.continue_in(PastSums::key_of(1000, Dtype::f32), next));
+  CHECK(!sums.continue_in(PastSums::key_of(5999, Dtype::bf16), next));
+}
+
+TEST_CASE("values that are not numbers, and zeros, say nothing") {
+  PastSums sums;
+  const Vector v = normal(1);
+  Vector bad = v;
+  std::fill(bad.begin(), bad.end(), NAN);
+  const Sample good = sample(v), nan = sample(bad), zero = sample(Vector(kCount));
+  for (const Sample* gave : {&good, &nan, &zero})
+    for (const Sample* sum : {&nan, &zero}) sums.keep(kKey, *gave, *sum);
+  for (const Sample* values : {&good, &nan, &zero}) CHECK(!sums.continue_in(kKey, *values));
+}
+
+TEST_CASE("sums are kept of the first calls, and then of some") {
+  PastSums sums;
+  const Sample v = sample(normal(1));
+  std::size_t kept = 0, slow = 0;
+  for (int call = 0; call < 640; ++call) {
+    sums.continue_in(kKey, v);
+    slow += sums.wanted(kKey, true);
+    if (sums.wanted(kKey, false)) sums.keep(kKey, v, v), ++kept;
+  }
+  CHECK(slow == PastSums::kAll);
+  CHECK(kept == PastSums::kAll + (640 - PastSums::kAll) / PastSums::kEvery);
+}
+
+// As the ranks' average of one tensor turns up behind many gradients.
+TEST_CASE("what is skipped is what would neither be found nor kept") {
+  PastSums sums;
+  const std::uint64_t key = PastSums::key_of("weight");
+  std::size_t skipped = 0;
+  for (std::uint64_t call = 0; call < 640; ++call) {
+    if (sums.skip(key)) {
+      ++skipped;
+      CHECK(!sums.wanted(key, false));
+      continue;
+    }
+    const Vector v = normal(call);
+    CHECK(!sums.continue_in(key, sample(v)));
+    if (sums.wanted(key, false)) sums.keep(key, sample(v), sample(sum(v, normal(1000 + call))));
+  }
+  CHECK(skipped > 640 * 3 / 4);
+  // From within kEvery calls on.
+  Vector result = normal(3000);
+  int found = 0;
+  for (std::uint64_t call = 0; call < 2 * PastSums::kEvery; ++call) {
+    Vector v = sum(result, normal(4000 + call), 0.05f), w = sum(result, normal(5000 + call), 0.05f);
+    const bool skips = sums.skip(key);
+    if (!skips) found += sums.continue_in(key, sample(v));
+    result = sum(v, w);
+    if (!skips && sums.wanted(key, false)) sums.keep(key, sample(v), sample(result));
+    for (float& x : result) x /= 2;
+  }
+  CHECK(found >= static_cast<int>(PastSums::kEvery) - 2);
+}
+
+TEST_SUITE_END();
