@@ -213,58 +213,95 @@ void Session::say_what_is_known(const Layout& layout) {
 bool Session::continues(const AllreduceRequest& request, const CallValues& values, const Sample& sample) {
   const std::uint64_t count = request.count, key = PastSums::key_of(count, request.dtype);
   const bool goes_on = sums_.continue_in(key, sample);
-  if (request.receive && request.own().count() == count && sums_.wanted(key, values.on_device()))
-    summed_.push_back({key, sample, request.receive, count, request.dtype, PastSums::kOfAKind});
-  if (goes_on)
-    logged("what goes on", [&] {
+  logged("a sum's values", [&] {
+    if (request.receive && request.own().count() == count)
+      summed_.push_back({key, sample, request.receive, count, request.dtype, PastSums::kOfAKind,
+                         sums_.wanted(key, values.on_device())});
+    if (goes_on)
       say_once(4,
                "calls with " + std::to_string(count) + " elements on a communicator of " + std::to_string(size_) +
                    " ranks go on where an earlier sum of theirs ended, as averages of parameters do, or put pieces " +
                    "beside each other: they are no gradients, and MPI sums them exactly");
-    });
+  });
   return goes_on;
 }
 
-bool Session::loses_much(const Layout& layout, const Segment& segment) const {
-  const Codec* const codec = segment.summed() && !segment.key.empty() ? planner_.codec_of(layout, segment) : nullptr;
-  return codec && !has_16_bits(*codec) && is_plain(*codec);
+// A codec of CRIMP_LADDER may come in place of CRIMP_CODEC.
+bool Session::loses_much(const Codec& codec) const {
+  const auto much = [](const Codec& c) { return is_plain(c) && !has_16_bits(c); };
+  const auto& ladder = context_.codecs.ladder();
+  return much(codec) || (&codec == context_.codecs.codec().get() &&
+                         std::any_of(ladder.begin(), ladder.end(), [&](const auto& c) { return much(*c); }));
+}
+
+const Session::Negotiated& Session::negotiated(const Layout& layout) {
+  constexpr std::size_t kMostLayouts = 1024;
+  const auto known = negotiated_.find(layout.digest());
+  if (known != negotiated_.end() && known->second.rules == context_.codecs.version() &&
+      known->second.segments == layout.segments.size())
+    return known->second;
+  bool first = false;
+  Negotiated* made = nullptr;
+  insist([&] {
+    if (negotiated_.size() >= kMostLayouts) negotiated_.clear();
+    made = &negotiated_[layout.digest()];
+    *made = {context_.codecs.version(), layout.segments.size(), false, {}};
+    bool sums_alone = true;
+    for (std::size_t s = 0; s < layout.segments.size(); ++s) {
+      const Segment& segment = layout.segments[s];
+      const Codec* const codec =
+          segment.summed() && !segment.key.empty() ? planner_.codec_of(layout, segment) : nullptr;
+      if (!codec) continue;
+      sums_alone = sums_alone && is_plain(*codec);
+      if (!loses_much(*codec)) continue;
+      first = names_.add(segment.key) || first;
+      if (segment.count >= context_.settings.min_count) made->looked_at.push_back({s, PastSums::key_of(segment.key)});
+    }
+    first = first && sums_alone;
+  });
+  made->first = first && ++first_calls_ <= kMostFirstCalls;
+  return *made;
 }
 
 std::uint8_t Session::flags_of_negotiated(const AllreduceRequest& request, const CallValues& values) {
   const Layout& layout = *request.layout;
+  const Negotiated& of = negotiated(layout);
+  std::uint8_t flags = 0;
+  if (std::exchange(of.first, false)) flags |= kFlagFirst;
+  if (values.on_device() || !request.receive) return flags;
   const std::size_t element = size_of(request.dtype);
-  bool first = false, goes_on = false;
-  for (const Segment& s : layout.segments) {
-    if (!loses_much(layout, s)) continue;
-    first = insist([&] { return names_.add(s.key); }) || first;
-    if (values.on_device() || s.count < context_.settings.min_count || !request.receive) continue;
-    const std::uint64_t key = PastSums::key_of(s.key);
+  for (const auto& [index, key] : of.looked_at) {
     if (sums_.skip(key)) continue;
     logged("a sum's values", [&] {
+      const Segment& s = layout.segments[index];
       const auto at = [&](const void* buffer) { return static_cast<const char*>(buffer) + s.offset * element; };
       const Sample sample = sample_of(at(request.send), s.count, request.dtype);
       if (sums_.continue_in(key, sample)) {
-        goes_on = true;
+        flags |= kFlagNoGradient;
         say_once(4, "'" + s.key +
                         "' goes on where an earlier sum of it ended, as averages of parameters do: it is no " +
                         "gradient, and MPI sums it exactly, with what is fused with it");
       }
-      if (sums_.wanted(key, false)) summed_.push_back({key, sample, at(request.receive), s.count, request.dtype, 1});
+      if (sums_.wanted(key, false))
+        summed_.push_back({key, sample, at(request.receive), s.count, request.dtype, 1, true});
     });
   }
-  return static_cast<std::uint8_t>((first ? kFlagFirst : 0) | (goes_on ? kFlagNoGradient : 0));
+  return flags;
 }
 
-void Session::keep_sums() noexcept {
+// all: also those that are not wanted otherwise, because they are no gradient's.
+void Session::keep_sums(bool all) noexcept {
+  if (summed_.empty()) return;
+  const FloatEnvironment environment;
   for (const Summed& s : summed_) try {
-      sums_.keep(s.key, s.gave, sample_of(s.sum, s.count, s.dtype), s.most);
+      if (all || s.wanted) sums_.keep(s.key, s.gave, sample_of(s.sum, s.count, s.dtype), s.most);
     } catch (const std::exception&) {  // a device's memory: then nothing is known of it
     }
   summed_.clear();
 }
 
 void Session::left_ended() noexcept {
-  keep_sums();
+  keep_sums(true);
   times_.left_ended();
 }
 
@@ -318,11 +355,13 @@ void Session::try_plain(const AllreduceRequest& request, Transport& transport, c
 bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
   if (arrivals_) waited_s_ = arrivals_->meet(request, sequence_);
   summed_.clear();
+  times_.leave({});  // of a call that failed
   if (passes(request)) {
     *why = PassReason::slower;
     return false;
   }
   fill_reserve();
+  const FloatEnvironment environment;
   bool done;
   try {
     CallValues values(request, scratch_);
@@ -345,9 +384,11 @@ bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
   times_.look();
   if (done) {
     memory_.keep();
-    keep_sums();
+    keep_sums(false);
     return true;
   }
+  const bool apart = *why == PassReason::foreign || *why == PassReason::no_gradient;
+  if (!apart) std::erase_if(summed_, [](const Summed& s) { return !s.wanted; });
   if (!summed_.empty() && request.left) *request.left = this;
   if (*why == PassReason::memory) {  // MPI needs some
     memory_.drop_new();
@@ -369,6 +410,7 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
   } catch (const std::exception&) {
     unseen = true;
   }
+  seen.apart = !unseen && continues(request, values, seen.sketch.sample());
   const CallSequence::Call call =
       insist([&] { return calls_.begin(request.count, request.dtype, seen, !request.shares && plain_sums()); });
   logged("what is known of calls", [&] { say_what_is_known(*call.layout); });
@@ -376,8 +418,7 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
   if (call.foreign || (unseen && call.layout->known())) flags = kFlagForeign;
   if (call.apart || (!seen.sketch.usable() && values.counts({"", 0, request.count}))) flags = kFlagNoGradient;
   // What looks like a known tensor all the same was none when it became known.
-  if (!unseen && continues(request, values, seen.sketch.sample()))
-    flags = call.layout->known() && !call.foreign && !flags ? kFlagForeign : kFlagNoGradient;
+  if (seen.apart) flags = call.layout->known() && !call.foreign && !flags ? kFlagForeign : kFlagNoGradient;
   bool done;
   try {
     done = allreduce(request, call.layout, flags, values, why);
@@ -400,7 +441,6 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
 bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const Layout> layout, std::uint8_t flags,
                         CallValues& values, PassReason* why) {
   CallTimes times{Clock::now(), {}, waited_s_, in_trace_};
-  const FloatEnvironment environment;
 
   const std::uint64_t bytes = request.count * size_of(request.dtype);
   DelayControl* const control = insist([&] { return delay_control(); });
@@ -556,6 +596,7 @@ void Session::set_codec(const char* pattern, const char* spec) {
         ErrorCode::argument_invalid,
         "crimp_set_codec was given no pattern; legal is a shell pattern over tensors' names, as in \"*.weight\" or \"*\"");
   planner_.set_codec(pattern, spec);
+  negotiated_.clear();
   passes_.clear();
 }
 

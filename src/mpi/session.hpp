@@ -7,6 +7,7 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -95,10 +96,10 @@ class Session {
   // Whether the values of a call that names no tensors go on where an earlier sum ended. Its own is kept at its end,
   // where that is wanted.
   bool continues(const AllreduceRequest&, const CallValues&, const Sample&);
-  // Of tensors that a trainer names, as it does whatever it reduces: the sums' own, for what they are. 0: gradients.
+  // Of a call whose tensors a trainer names, as it does whatever it reduces. 0: they are gradients.
   std::uint8_t flags_of_negotiated(const AllreduceRequest&, const CallValues&);
-  bool loses_much(const Layout&, const Segment&) const;  // more than by 16 bits, of sums
-  void keep_sums() noexcept;
+  bool loses_much(const Codec&) const;  // more than by 16 bits, of sums
+  void keep_sums(bool all) noexcept;
   void say_what_is_known(const Layout&);
   void say_once(int what, const std::string&);  // a bit of told_
   void open_state();                            // CRIMP_STATE_DIR. Collective
@@ -118,7 +119,7 @@ class Session {
   bool device_;  // some rank's values lie in the memory of a device, as far as all ranks know
   bool usable_;
   std::uint32_t sequence_ = 0;  // compressed calls so far
-  int told_ = 0;                // of what is said at info level about unnamed tensors
+  int told_ = 0;                // of what is said once at info level
   bool told_instead_ = false, told_no_momentum_ = false, told_memory_ = false;
   Planner planner_;
   CallSequence calls_;
@@ -130,8 +131,25 @@ class Session {
     std::uint64_t count;
     Dtype dtype;
     std::size_t most;
+    bool wanted;
   };
   std::vector<Summed> summed_;  // by the call under way, for keep_sums()
+  // What of a trainer's call is looked at.
+  struct Negotiated {
+    std::uint32_t rules = 0;  // CodecRules::version()
+    std::size_t segments = 0;
+    mutable bool first = false;  // the next call is the first with one of its names
+    struct Tensor {
+      std::size_t segment;
+      std::uint64_t key;  // of sums_
+    };
+    std::vector<Tensor> looked_at;
+  };
+  const Negotiated& negotiated(const Layout&);
+  std::map<std::uint64_t, Negotiated> negotiated_;  // by the layouts' digests
+  // A program that makes new names in every step goes on as others do behind so many calls.
+  static constexpr std::uint32_t kMostFirstCalls = 4096;
+  std::uint32_t first_calls_ = 0;
   NewNames names_;
   Chooser chooser_;
   std::optional<DelayControl> control_;

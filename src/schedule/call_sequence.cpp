@@ -475,7 +475,7 @@ void CallSequence::end(Outcome outcome, const SumOverRanks& sum) {
     return;
   }
   // Nobody has asked the other ranks, as where all left the call to MPI: it says nothing.
-  const bool apart = values_.sketch.usable() && !values_.sketch.gradient();
+  const bool apart = values_.apart || (values_.sketch.usable() && !values_.sketch.gradient());
   if (apart) values_.sketch = Sketch();
   if (series.period) {
     Tensor& tensor = series.tensors[series.phase];

@@ -60,6 +60,7 @@ class CallSequence {
   struct Values {
     Sketch sketch;
     const void *send = nullptr, *receive = nullptr;
+    bool apart = false;  // what the sketch says or not: no gradient has them
   };
   struct Call {
     std::shared_ptr<const Layout> layout;  // periodic or unknown; equal on all ranks

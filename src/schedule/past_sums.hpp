@@ -3,8 +3,10 @@
 // while and then average (local SGD, federated averaging) are the last average and a little more; what ranks gather by
 // adding pieces in places of their own, zeros elsewhere, has its sum equal to its pieces.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -14,12 +16,13 @@
 namespace crimp {
 
 // Of one communicator, by what calls or tensors have in common: count and type, or a name. A rank judges for itself, so
-// nothing here need be equal on all ranks. Not thread-safe.
+// nothing here need be equal on all ranks. Not thread-safe. Where there is no memory less is known, and nothing throws.
 class PastSums {
  public:
-  static constexpr std::size_t kOfAKind = 32;  // the newest sums of a key that several tensors may have
-  static constexpr std::size_t kMost = 1024;   // of all; 4 KiB each
-  static constexpr std::uint64_t kAll = 64, kEvery = 16;
+  static constexpr std::size_t kOfAKind = 128;  // the newest sums of a key that several tensors may have
+  static constexpr std::size_t kMost = 2048;    // sums of all, 4 KiB each
+  static constexpr std::size_t kMostKinds = 1 << 16;
+  static constexpr std::uint64_t kAll = 128, kAllOfOne = 16, kEvery = 16;
 
   static std::uint64_t key_of(std::uint64_t count, Dtype type) { return count * 8 + static_cast<std::uint64_t>(type); }
   static std::uint64_t key_of(std::string_view name);
@@ -27,19 +30,23 @@ class PastSums {
   // Whether one of the key's continues in the values that a call is to sum: they have the sum's direction, but for a
   // hundredth of their square, and are not again what this rank gave to it; or they are zero where what this rank gave
   // was zero and the sum is not, and the sum is this rank's elsewhere.
-  bool continue_in(std::uint64_t key, const Sample& values);
-  // In place of that of a key that only one tensor has: true where nothing would be found or kept.
+  bool continue_in(std::uint64_t key, const Sample& values) noexcept;
+  // In place of that, of a key that only one tensor has: true where nobody need look, which is so behind the first
+  // kAllOfOne calls for kEvery - 2 of kEvery.
   bool skip(std::uint64_t key) noexcept;
-  // Whether the sum of the call that is asked about is worth keeping: of the first, of the kAll calls behind it and
-  // behind each that continued a sum, and then of every kEvery-th, unless it is slow to read.
-  bool wanted(std::uint64_t key, bool slow) const;
-  // What this rank gave and what came of it, in place of the oldest where the key has `most`. Where there is no memory
-  // it is not kept.
+  // Whether the sum of the call that was asked about last is worth keeping: of the kAll first ones, of as many behind
+  // each that continued a sum, and then of every kEvery-th, unless it is slow to read.
+  bool wanted(std::uint64_t key, bool slow) const noexcept;
+  // What this rank gave and what came of it, in place of the oldest where the key has `most`.
   void keep(std::uint64_t key, const Sample& gave, const Sample& sum, std::size_t most = kOfAKind) noexcept;
 
  private:
+  static constexpr std::size_t kGlance = 64;  // values that tell most sums from others
   struct Sum {
     std::vector<float> gave, sum;
+    double gave_squares = 0, sum_squares = 0;
+    std::array<float, kGlance> glance{};
+    double glance_squares = 0;
   };
   struct Kind {
     std::vector<Sum> sums;  // a ring
@@ -47,11 +54,14 @@ class PastSums {
     std::uint64_t calls = 0;  // since one has continued a sum
     std::uint64_t used = 0;   // now_
   };
-  void make_room();
+  static void glance(std::span<const float> values, std::array<float, kGlance>&) noexcept;
+  bool has_room(const Kind&) noexcept;
+  void forget_unused() noexcept;
 
   std::map<std::uint64_t, Kind> kinds_;
   std::size_t kept_ = 0;
-  std::uint64_t now_ = 0;
+  bool full_ = false;      // there are kMost, of as many kinds
+  std::uint64_t now_ = 0;  // calls that were asked about
 };
 
 }  // namespace crimp

@@ -78,14 +78,31 @@ TEST_CASE("averages that ranks have changed go on, whatever they are divided by"
 
 TEST_CASE("many tensors of one count, in turns") {
   World world(2);
-  constexpr std::size_t kTensors = 20;
+  constexpr std::size_t kTensors = 100;
   std::vector<Vector> results(kTensors);
-  for (std::uint64_t round = 0; round < 12; ++round)
+  for (std::uint64_t round = 0; round < 5; ++round)
     for (std::size_t t = 0; t < kTensors; ++t) {
       if (round == 0) results[t] = normal(900 + t, 2);
       for (float& x : results[t]) x /= 2;
       CHECK(world.call(world.each(results[t], 0.05f, 1000 * (round + 1) + t), &results[t]) == (round > 0));
     }
+}
+
+// Whoever keeps a sum that is no gradient's whenever it has one finds the next.
+TEST_CASE("an average behind many gradients of its length") {
+  PastSums sums;
+  Vector average = normal(1);
+  for (std::uint64_t epoch = 0; epoch < 10; ++epoch) {
+    for (std::uint64_t step = 0; step < 50; ++step) {
+      const Vector gradient = normal(1000 + 100 * epoch + step);
+      CHECK(!sums.continue_in(kKey, sample(gradient)));
+      if (sums.wanted(kKey, false)) sums.keep(kKey, sample(gradient), sample(sum(gradient, normal(7 + step))));
+    }
+    const Vector mine = sum(average, normal(5000 + epoch), 0.05f);
+    CHECK(sums.continue_in(kKey, sample(mine)) == (epoch > 0));
+    average = sum(mine, normal(6000 + epoch), 0.05f);
+    sums.keep(kKey, sample(mine), sample(average));
+  }
 }
 
 // Gradients have a part in common and noise of each rank's minibatch, here from a fifth of it on.
@@ -98,6 +115,41 @@ TEST_CASE("gradients do not go on") {
       const Vector common = normal(1);
       for (std::uint64_t step = 0; step < 60; ++step) CHECK(!world.call(world.each(common, noise, 7 + step)));
     }
+}
+
+// As those of an output layer: few values are most of the square, and each element is as noisy as any.
+TEST_CASE("gradients of very uneven magnitudes do not go on") {
+  for (const float deviation : {1.0f, 2.0f, 3.0f})
+    for (const int ranks : {2, 8}) {
+      CAPTURE(deviation);
+      World world(ranks);
+      Vector common = normal(1);
+      const Vector octaves = normal(2, deviation);
+      for (std::size_t i = 0; i < kCount; ++i) common[i] *= std::exp(octaves[i]);
+      int found = 0;
+      for (std::uint64_t step = 0; step < 60; ++step) {
+        std::vector<Vector> all = world.each(Vector(kCount), 1, 7 + step);
+        for (Vector& v : all)
+          for (std::size_t i = 0; i < kCount; ++i) v[i] = common[i] * (1 + 0.25f * v[i]);
+        found += world.call(all);
+      }
+      CHECK(found == 0);
+    }
+}
+
+// Parameters of layers of very different size in one buffer, with a noise that is the same everywhere in a layer.
+TEST_CASE("averages of uneven magnitudes go on") {
+  World world(4);
+  Vector result = normal(1);
+  const auto scale = [](std::size_t i) { return i < kCount / 8 ? 1.0f : i < kCount / 2 ? 0.1f : 0.02f; };
+  for (std::size_t i = 0; i < kCount; ++i) result[i] *= scale(i);
+  for (std::uint64_t round = 0; round < 20; ++round) {
+    std::vector<Vector> all = world.each(Vector(kCount), 0.05f, round);
+    for (Vector& v : all)
+      for (std::size_t i = 0; i < kCount; ++i) v[i] = result[i] + scale(i) * v[i];
+    CHECK(world.call(all, &result) == (round > 0));
+    for (float& x : result) x /= 4;
+  }
 }
 
 // A rank's own part of the data, again and again.
@@ -136,15 +188,23 @@ TEST_CASE("pieces in places of their own go on; sparse gradients in any place do
   }
 }
 
-TEST_CASE("what is kept is bounded, and the newest is") {
+TEST_CASE("what is kept is bounded, and every key has some of it") {
   PastSums sums;
   const Vector v = normal(1), w = normal(2);
-  for (std::uint64_t count = 1000; count < 6000; ++count)
-    sums.keep(PastSums::key_of(count, Dtype::f32), sample(v), sample(w));
-  const Sample next = sample(sum(w, normal(3), 0.05f));
-  CHECK(sums.continue_in(PastSums::key_of(5999, Dtype::f32), next));
-  CHECK(!sums.continue_in(PastSums::key_of(1000, Dtype::f32), next));
-  CHECK(!sums.continue_in(PastSums::key_of(5999, Dtype::bf16), next));
+  const Sample gave = sample(v), sum_of = sample(w), next = sample(sum(w, normal(3), 0.05f));
+  const auto call = [&](std::uint64_t key) {
+    sums.continue_in(key, gave);
+    if (sums.wanted(key, false)) sums.keep(key, gave, sum_of);
+  };
+  for (int round = 0; round < 64; ++round)
+    for (std::uint64_t key = 0; key < 64; ++key) call(key);  // twice what there is room for
+  for (std::uint64_t key = 100; key < 1000; ++key) call(key);
+  for (const std::uint64_t key : {std::uint64_t{0}, std::uint64_t{63}, std::uint64_t{100}, std::uint64_t{999}})
+    CHECK(sums.continue_in(key, next));
+  for (std::uint64_t key = 1000; key < 3100; ++key) call(key);
+  CHECK(sums.continue_in(1500, next));
+  CHECK(!sums.continue_in(3099, next));  // all have one
+  CHECK(!sums.wanted(3099, false));
 }
 
 TEST_CASE("values that are not numbers, and zeros, say nothing") {
@@ -154,7 +214,10 @@ TEST_CASE("values that are not numbers, and zeros, say nothing") {
   std::fill(bad.begin(), bad.end(), NAN);
   const Sample good = sample(v), nan = sample(bad), zero = sample(Vector(kCount));
   for (const Sample* gave : {&good, &nan, &zero})
-    for (const Sample* sum : {&nan, &zero}) sums.keep(kKey, *gave, *sum);
+    for (const Sample* sum : {&nan, &zero}) {
+      sums.continue_in(kKey, *gave);
+      sums.keep(kKey, *gave, *sum);
+    }
   for (const Sample* values : {&good, &nan, &zero}) CHECK(!sums.continue_in(kKey, *values));
 }
 
@@ -179,14 +242,13 @@ TEST_CASE("what is skipped is what would neither be found nor kept") {
   for (std::uint64_t call = 0; call < 640; ++call) {
     if (sums.skip(key)) {
       ++skipped;
-      CHECK(!sums.wanted(key, false));
       continue;
     }
     const Vector v = normal(call);
     CHECK(!sums.continue_in(key, sample(v)));
     if (sums.wanted(key, false)) sums.keep(key, sample(v), sample(sum(v, normal(1000 + call))));
   }
-  CHECK(skipped > 640 * 3 / 4);
+  CHECK(skipped == (640 - PastSums::kAllOfOne) * (PastSums::kEvery - 2) / PastSums::kEvery);
   // From within kEvery calls on.
   Vector result = normal(3000);
   int found = 0;
