@@ -102,7 +102,7 @@ class Binder {
       if (plan_.codecs[s]) {
         const double largest = largest_[g++];
         flags_ |= flags_of(largest, *chosen_.routes[plan_.part_of[s]]);
-        if (metrics && largest > 0 && values_.counts(plan_.layout->segments[s])) flags_ |= kFlagNoGradient;
+        if (metrics && largest > 0 && values_.counts(plan_.layout->segments[s], false)) flags_ |= kFlagNoGradient;
       }
   }
 
@@ -183,7 +183,8 @@ class Binder {
     const bool periodic = plan_.layout->source == Layout::Source::periodic;
     const double setting = to_.settings.residual_jump,
                  jump = periodic && setting == 0 ? CallSequence::kProportion : setting;
-    if ((setting <= 0 && !periodic) || flags_) return;
+    const bool negotiated = plan_.layout->source == Layout::Source::negotiated;
+    if ((jump <= 0 && !negotiated) || flags_) return;
     MemoryResource& memory = values_.backend().memory();
     const auto drop = [&](float* residual, std::uint64_t count, double most) {
       std::vector<float> here(count);
@@ -196,8 +197,9 @@ class Binder {
       if (!plan_.codecs[s]) continue;
       const double largest = largest_[g++];
       const Segment& segment = plan_.layout->segments[s];
-      if (segment.key.empty() || !(largest > 0) || !to_.memory.fell(plan_.layout->source, segment, largest, jump))
-        continue;
+      if (segment.key.empty() || !(largest > 0)) continue;
+      const bool swings = negotiated && to_.memory.swings(segment, largest);
+      if (!swings && (jump <= 0 || !to_.memory.fell(plan_.layout->source, segment, largest, jump))) continue;
       const CallBuffers& buffers = bound_.parts[plan_.part_of[s]];
       const auto arrays = static_cast<std::uint64_t>(plan_.codecs[s]->feedback().arrays());
       if (!buffers.residuals.empty()) drop(buffers.residuals[s], segment.count * arrays, largest);

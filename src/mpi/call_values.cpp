@@ -1,6 +1,7 @@
 #include "mpi/call_values.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/convert.hpp"
 #include "core/error.hpp"
@@ -146,23 +147,31 @@ Sketch CallValues::sketch() const {
                       });
 }
 
-bool CallValues::counts(const Segment& segment) const {
+bool CallValues::counts(const Segment& segment, bool signs) const {
   if (from_.on_device()) return false;
   constexpr std::uint64_t kPlaces = 4096, kBlock = 16;
   const std::size_t element = size_of(request_.dtype);
   const auto* const from = static_cast<const char*>(request_.send) + segment.offset * element;
   const std::uint64_t stride = std::max(kBlock, segment.count / kPlaces);
   WholeNumbers whole(request_.dtype);
-  float block[kBlock];
+  bool counted = true, differ = false;
+  std::uint64_t seen = 0;
+  float block[kBlock], first = 0;
   for (std::uint64_t part = 0; part < segment.count; part += stride) {
     const std::uint64_t at = part + ((part + 1) * 0x9e3779b97f4a7c15u >> 32) % (stride - kBlock + 1);
     if (at >= segment.count) break;
     const auto here = static_cast<std::size_t>(std::min(kBlock, segment.count - at));
     widen(request_.dtype, from + at * element, block, here);
-    for (std::size_t i = 0; i < here; ++i)
-      if (!whole.add(block[i])) return false;
+    for (std::size_t i = 0; i < here; ++i) {
+      const float v = block[i];
+      counted = counted && whole.add(v);
+      if (v != 0 && seen++ == 0) first = v;
+      signs = signs && std::isfinite(v) && (v == 0 || std::signbit(v) == std::signbit(first));
+      differ = differ || (v != 0 && v != first);
+      if (!counted && !signs) return false;
+    }
   }
-  return whole.certain();
+  return (counted && whole.certain()) || (signs && differ && seen >= Sketch::kOneSign);
 }
 
 std::string CallValues::why_through_host(std::span<const std::shared_ptr<const RoutePlan>> routes,

@@ -66,9 +66,9 @@ class CallValues {
   Backend* kernels() noexcept;
   // A sketch of the values, before anything below.
   Sketch sketch() const;
-  // Whether 65536 of a tensor's values in the host's memory are whole numbers, where a sketch of sparse ones sees zeros
-  // only. Mostly the first value says that they are not.
-  bool counts(const Segment&) const;
+  // Whether 65536 of a tensor's values in the host's memory are whole numbers, or also of one sign (`signs`; not all
+  // the same), where a sketch of sparse ones sees zeros only. Mostly the first values say that they are not.
+  bool counts(const Segment&, bool signs) const;
   // Before anything below. `packed` bytes of host memory are wanted besides. Where the device has no memory for kernels
   // the values go through the host's.
   void begin(std::span<const std::shared_ptr<const RoutePlan>>, std::uint64_t packed);

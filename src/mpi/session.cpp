@@ -176,8 +176,10 @@ std::uint8_t Session::flags_of_unfollowed(const AllreduceRequest& request, const
   if (!codec || has_16_bits(*codec)) return 0;
   try {
     const Sketch sketch = values.sketch();
-    const bool apart = codec->traits().votes ? sketch.whole() : sketch.usable() && !sketch.gradient();
-    return continues(request, values, sketch.sample()) || apart ? kFlagNoGradient : 0;
+    const bool votes = codec->traits().votes;
+    const bool apart = (votes ? sketch.whole() : sketch.usable() && !sketch.gradient()) ||
+                       (sketch.few() && values.counts({"", 0, request.count}, !votes));
+    return continues(request, values, sketch.sample()) != PastSums::Answer::no || apart ? kFlagNoGradient : 0;
   } catch (const std::exception&) {
     return 0;
   }
@@ -210,14 +212,26 @@ void Session::say_what_is_known(const Layout& layout) {
                     "CRIMP_UNKNOWN_LAYOUT=" + context_.settings.unknown_layout + ". crimp_allreduce() names tensors");
 }
 
-bool Session::continues(const AllreduceRequest& request, const CallValues& values, const Sample& sample) {
-  const std::uint64_t count = request.count, key = PastSums::key_of(count, request.dtype);
-  const bool goes_on = sums_.continue_in(key, sample);
+PastSums::Answer Session::continues(const AllreduceRequest& request, const CallValues& values, const Sample& sample) {
+  constexpr std::uint64_t kLeastShare = 1024;
+  const std::uint64_t count = request.count;
+  const Shares::Run own = request.own();
+  const bool share = request.shares && own.count() < count;
+  const std::uint64_t key = PastSums::key_of(count, request.dtype) + (share ? std::uint64_t{1} << 63 : 0);
+  PastSums::Answer goes_on = PastSums::Answer::no;
   logged("a sum's values", [&] {
-    if (request.receive && request.own().count() == count)
-      summed_.push_back({key, sample, request.receive, count, request.dtype, PastSums::kOfAKind,
+    Sample of_share;
+    if (share) {
+      if (own.count() < kLeastShare || values.on_device()) return;
+      const auto* const from = static_cast<const char*>(request.send) + own.begin * size_of(request.dtype);
+      of_share = sample_of(from, own.count(), request.dtype);
+    }
+    const Sample& gave = share ? of_share : sample;
+    goes_on = sums_.continue_in(key, gave);
+    if (request.receive)
+      summed_.push_back({key, gave, request.receive, own.count(), request.dtype, PastSums::kOfAKind,
                          sums_.wanted(key, values.on_device())});
-    if (goes_on)
+    if (goes_on == PastSums::Answer::yes)
       say_once(4,
                "calls with " + std::to_string(count) + " elements on a communicator of " + std::to_string(size_) +
                    " ranks go on where an earlier sum of theirs ended, as averages of parameters do, or put pieces " +
@@ -276,14 +290,14 @@ std::uint8_t Session::flags_of_negotiated(const AllreduceRequest& request, const
       const Segment& s = layout.segments[index];
       const auto at = [&](const void* buffer) { return static_cast<const char*>(buffer) + s.offset * element; };
       const Sample sample = sample_of(at(request.send), s.count, request.dtype);
-      if (sums_.continue_in(key, sample)) {
-        flags |= kFlagNoGradient;
+      const PastSums::Answer goes_on = sums_.continue_in(key, sample, true);
+      if (goes_on != PastSums::Answer::no) flags |= kFlagNoGradient;
+      if (goes_on == PastSums::Answer::yes)
         say_once(4, "'" + s.key +
                         "' goes on where an earlier sum of it ended, as averages of parameters do: it is no " +
                         "gradient, and MPI sums it exactly, with what is fused with it");
-      }
       if (sums_.wanted(key, false))
-        summed_.push_back({key, sample, at(request.receive), s.count, request.dtype, 1, true});
+        summed_.push_back({key, sample, at(request.receive), s.count, request.dtype, PastSums::kOfOne, true});
     });
   }
   return flags;
@@ -410,15 +424,18 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
   } catch (const std::exception&) {
     unseen = true;
   }
-  seen.apart = !unseen && continues(request, values, seen.sketch.sample());
+  const PastSums::Answer goes_on = unseen ? PastSums::Answer::no : continues(request, values, seen.sketch.sample());
+  seen.apart = goes_on == PastSums::Answer::yes;
   const CallSequence::Call call =
       insist([&] { return calls_.begin(request.count, request.dtype, seen, !request.shares && plain_sums()); });
   logged("what is known of calls", [&] { say_what_is_known(*call.layout); });
   std::uint8_t flags = 0;
   if (call.foreign || (unseen && call.layout->known())) flags = kFlagForeign;
-  if (call.apart || (!seen.sketch.usable() && values.counts({"", 0, request.count}))) flags = kFlagNoGradient;
+  if (call.apart || (seen.sketch.few() && values.counts({"", 0, request.count}, true))) flags = kFlagNoGradient;
   // What looks like a known tensor all the same was none when it became known.
-  if (seen.apart) flags = call.layout->known() && !call.foreign && !flags ? kFlagForeign : kFlagNoGradient;
+  const bool known = call.layout->known() && !call.foreign && !flags;
+  if (goes_on == PastSums::Answer::yes) flags = known ? kFlagForeign : kFlagNoGradient;
+  else if (goes_on == PastSums::Answer::perhaps && !known) flags = kFlagNoGradient;
   bool done;
   try {
     done = allreduce(request, call.layout, flags, values, why);

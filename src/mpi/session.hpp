@@ -95,7 +95,7 @@ class Session {
   std::uint8_t flags_of_unfollowed(const AllreduceRequest&, const CallValues&);
   // Whether the values of a call that names no tensors go on where an earlier sum ended. Its own is kept at its end,
   // where that is wanted.
-  bool continues(const AllreduceRequest&, const CallValues&, const Sample&);
+  PastSums::Answer continues(const AllreduceRequest&, const CallValues&, const Sample&);
   // Of a call whose tensors a trainer names, as it does whatever it reduces. 0: they are gradients.
   std::uint8_t flags_of_negotiated(const AllreduceRequest&, const CallValues&);
   bool loses_much(const Codec&) const;  // more than by 16 bits, of sums

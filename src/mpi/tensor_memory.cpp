@@ -1,6 +1,7 @@
 #include "mpi/tensor_memory.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "schedule/call_sequence.hpp"
 
@@ -43,7 +44,8 @@ void TensorMemory::set_extents(const std::string& name, std::uint64_t rows, std:
 // e / l, so e / l is multiplied by the old rate over the new one.
 Residual& TensorMemory::find(Layout::Source source, const Segment& segment, bool owner, const ResidualShape& shape,
                              MemoryResource& memory) {
-  Residual& residual = residuals_.find({source, owner, segment.key}, shape, memory);
+  const std::string name = kept_name(source, segment);
+  Residual& residual = residuals_.find({source, owner, name}, shape, memory);
   if (learning_rate_ == 0 || shape.kind == FeedbackKind::average) return residual;
   const double ratio = residual.learning_rate == 0 ? 1 : residual.learning_rate / learning_rate_;
   residual.learning_rate = learning_rate_;
@@ -57,6 +59,15 @@ Residual& TensorMemory::find(Layout::Source source, const Segment& segment, bool
     memory.write(residual.values + at, block.data(), n * sizeof(float));
   }
   return residual;
+}
+
+std::string TensorMemory::kept_name(Layout::Source source, const Segment& segment) {
+  if (source != Layout::Source::negotiated) return segment.key;
+  std::vector<std::uint64_t>& sizes = sizes_[segment.key];
+  auto at = std::find(sizes.begin(), sizes.end(), segment.count);
+  if (at == sizes.end() && sizes.size() < kMostSizes) sizes.push_back(segment.count), at = sizes.end() - 1;
+  if (at == sizes.begin() || at == sizes.end()) return segment.key;
+  return segment.key + '\x1f' + std::to_string(segment.count);
 }
 
 std::vector<Residual*> TensorMemory::of_values(const Layout& layout, const Codec& codec, MemoryResource& memory) {
@@ -109,6 +120,14 @@ bool TensorMemory::fell(Layout::Source source, const Segment& segment, double la
   const bool fallen = before > jump * largest;
   before = largest;
   return fallen;
+}
+
+bool TensorMemory::swings(const Segment& segment, double largest) {
+  Swing& of = swings_[segment.key];
+  const bool falls = of.largest > kSwing * largest;
+  of.largest = largest;
+  of.falls = static_cast<std::uint16_t>(of.falls << 1 | falls);
+  return falls && std::popcount(of.falls) >= kOften;
 }
 
 }  // namespace crimp

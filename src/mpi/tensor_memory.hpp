@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -51,9 +52,23 @@ class TensorMemory {
 
   // A tensor of now `largest` whose values were more than `jump` times larger in its last call: true.
   bool fell(Layout::Source, const Segment&, double largest, double jump);
+  // Whether that has been so, by kSwing times, in kOften of its last 16 calls and is now: two tensors have its name.
+  static constexpr double kSwing = 16;
+  static constexpr int kOften = 3;
+  bool swings(const Segment&, double largest);
 
  private:
   ResidualStore residuals_;
+  // A trainer may give one name to tensors of several sizes, as two optimizers do: each has a residual of its own, but
+  // for those beyond kMostSizes.
+  static constexpr std::size_t kMostSizes = 4;
+  std::string kept_name(Layout::Source, const Segment&);
+  std::unordered_map<std::string, std::vector<std::uint64_t>> sizes_;  // of negotiated tensors, the first one first
+  struct Swing {
+    double largest = 0;  // in the last call
+    std::uint16_t falls = 0;
+  };
+  std::unordered_map<std::string, Swing> swings_;
   std::map<KeyOf<std::string>, double> largest_;  // magnitudes of the last call's values, where fell() is asked
   std::map<std::pair<std::string, std::uint64_t>, powersgd::Extents> extents_;  // by the tensors' keys and counts
   double learning_rate_ = 0;                                                    // 0: not known

@@ -12,17 +12,26 @@
 namespace crimp {
 namespace {
 
-// In squares of the values' norm. Parameters move by a hundredth of that in a round but for the wildest; a minibatch's
-// gradient would have to be ten times its own noise to be so near to the sum of the one before.
+// In squares of the values' norm. Parameters move by a hundredth of that in a round but for the first ones; a
+// minibatch's gradient would have to be ten times its own noise to be so near to the sum of the one before.
 constexpr double kNear = 0.01;
 // Without the largest values, which may be so few that they have one direction only: a gradient of very uneven
 // magnitudes is as far there, parameters hardly farther.
 constexpr double kNearRest = 0.02;
 constexpr std::size_t kLargest = 16;  // of so many values one is left out there
+constexpr double kInPart = 0.6;       // farther ones are not asked
+constexpr double kTells = 0.8;        // b of averages
+constexpr int kInARow = 6;            // told for so long: it stays so
+constexpr int kFewLinks = 2;          // tell nothing
+constexpr int kMostUndecided = 4;     // calls of one tensor that pass for that
+constexpr double kOlder = 0.8;        // what a link weighs beside the next one
 constexpr double kSame = 1e-12;       // the very values again continue nothing
-constexpr double kOfPiece = 0.1;      // that a codec may have changed of a piece
-constexpr std::size_t kFewest = 8;    // values of a piece, and of others'
-constexpr double kLooksNear = 0.75;   // at a glance
+// Of a piece's square, that a codec may have changed; where nobody gave anything else less, because another rank may
+// have given little.
+constexpr double kOfPiece = 0.1, kOfAll = 0.003;
+constexpr std::size_t kFewest = 8;   // values of a piece, and of others'
+constexpr double kLooksNear = 0.75;  // at a glance
+constexpr int kFullLooks = 8;        // at the newest
 
 double product(std::span<const float> a, std::span<const float> b) {
   constexpr std::size_t kLanes = 8;
@@ -58,16 +67,21 @@ double beside_in_rest(std::span<const float> values, std::span<const float> dire
   return squares > 0 ? beside(along, squares, of_direction) : 0;
 }
 
-bool is_piece(std::span<const float> values, std::span<const float> gave, std::span<const float> sum) {
+// Whether what a rank gave is its own in the sum. in_places: others gave something elsewhere.
+bool is_own(std::span<const float> gave, std::span<const float> sum, bool* in_places) {
   std::size_t own = 0, others = 0;
   double squares = 0, lost = 0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if ((values[i] != 0) != (gave[i] != 0)) return false;
+  for (std::size_t i = 0; i < gave.size(); ++i) {
     const double off = static_cast<double>(sum[i]) - static_cast<double>(gave[i]);
     if (gave[i] == 0) others += sum[i] != 0;
     else ++own, squares += std::pow(static_cast<double>(gave[i]), 2), lost += off * off;
   }
-  return own >= kFewest && others >= kFewest && lost <= kOfPiece * squares;
+  *in_places = others >= kFewest;
+  return own >= kFewest && lost <= (*in_places ? kOfPiece : kOfAll) * squares;
+}
+
+bool same_places(std::span<const float> a, std::span<const float> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), [](float x, float y) { return (x != 0) == (y != 0); });
 }
 
 }  // namespace
@@ -79,36 +93,82 @@ void PastSums::glance(std::span<const float> values, std::array<float, kGlance>&
   for (std::size_t i = 0; i < kGlance; ++i) to[i] = i * stride < values.size() ? values[i * stride] : 0;
 }
 
-bool PastSums::continue_in(std::uint64_t key, const Sample& sample) noexcept try {
+const PastSums::Sum* PastSums::Kind::find(std::uint64_t id) const noexcept {
+  const auto at = std::find_if(sums.begin(), sums.end(), [id](const Sum& s) { return id && s.id == id; });
+  return at == sums.end() ? nullptr : &*at;
+}
+
+PastSums::Answer PastSums::continue_in(std::uint64_t key, const Sample& sample, bool of_one) noexcept try {
   if (++now_ % 8192 == 0) forget_unused();
-  if (kinds_.size() >= kMostKinds && !kinds_.count(key)) return false;
+  if (kinds_.size() >= kMostKinds && !kinds_.count(key)) return Answer::no;
   Kind& kind = kinds_[key];
   kind.used = now_;
+  kind.best = 0;
+  kind.told = false;
   ++kind.calls;
   const std::span<const float> values = sample.values();
   const double squares = product(values, values);
-  if (kind.sums.empty() || !measures(squares)) return false;
-  const bool holes = std::count(values.begin(), values.end(), 0.0f) >= static_cast<std::ptrdiff_t>(kFewest);
+  if (kind.sums.empty() || !measures(squares)) return Answer::no;
   std::array<float, kGlance> some;
   glance(values, some);
   const double of_some = product(some, some);
-  const auto goes_on = [&](const Sum& s) {
-    // Where a glance sees hardly anything it says nothing.
-    if (of_some > squares / 64 && s.glance_squares > 0 &&
-        beside(product(some, s.glance), of_some, s.glance_squares) > kLooksNear)
-      return false;
-    return beside(product(values, s.sum), squares, s.sum_squares) <= kNear &&
-           beside(product(values, s.gave), squares, s.gave_squares) > kSame &&
-           beside_in_rest(values, s.sum) <= kNearRest;
+  const auto looks_near = [&](const Sum& s) {  // where a glance sees hardly anything it says nothing
+    return of_some <= squares / 64 || s.glance_squares <= 0 ||
+           beside(product(some, s.glance), of_some, s.glance_squares) <= kLooksNear;
   };
-  const bool continues = std::any_of(kind.sums.begin(), kind.sums.end(), [&](const Sum& s) {
-    return s.gave.size() == values.size() && s.sum.size() == values.size() &&
-           (goes_on(s) || (holes && is_piece(values, s.gave, s.sum)));
-  });
-  if (continues) kind.calls = 0;
-  return continues;
+  const Sum* best = nullptr;
+  double least = kInPart;
+  bool piece = false;
+  int looks = 0;
+  for (std::size_t back = 1; back <= kind.sums.size() && least > kNear && !piece; ++back) {
+    const std::size_t n = kind.sums.size();
+    const Sum& s = kind.sums[(kind.next + n - back) % n];
+    if (s.sum.size() != values.size() || s.gave.size() != values.size()) continue;
+    // Where nobody else gave anything that may have been one call's affair.
+    piece = s.own && (s.in_places || back == 1) && same_places(values, s.gave);
+    if (piece || looks == kFullLooks || !looks_near(s)) continue;
+    ++looks;
+    const double far = beside(product(values, s.sum), squares, s.sum_squares);
+    // The newest one, but for those that are far nearer, as where several tensors of a key are like each other.
+    if (far < (best ? least / 2 : least) && beside(product(values, s.gave), squares, s.gave_squares) > kSame)
+      best = &s, least = far;
+  }
+  const auto answer = [&] {
+    if (!best) return Answer::no;
+    kind.best = best->id;
+    if (least <= kNear && beside_in_rest(values, best->sum) <= kNearRest) return Answer::yes;
+    if (best->in_a_row >= kInARow) return Answer::yes;
+    const bool few = best->links < kFewLinks;
+    const bool told = few ? of_one && kind.undecided++ < kMostUndecided : best->b >= kTells * best->weight;
+    return told ? Answer::perhaps : Answer::no;
+  };
+  const Answer of_best = answer();
+  kind.told = of_best != Answer::no;
+  if (kind.told || piece) kind.calls = 0;
+  return piece ? Answer::yes : of_best;
 } catch (const std::bad_alloc&) {
-  return false;
+  return Answer::no;
+}
+
+// b of the sum, of the one that it continued and of the one before that.
+void PastSums::link(const Kind& kind, Sum& sum) noexcept {
+  sum.before = kind.best;
+  sum.b = sum.weight = 0;
+  sum.links = sum.in_a_row = 0;
+  const Sum* const second = kind.find(kind.best);
+  const Sum* const first = second ? kind.find(second->before) : nullptr;
+  if (second) sum.b = kOlder * second->b, sum.weight = kOlder * second->weight, sum.links = second->links;
+  if (second && kind.told) sum.in_a_row = second->in_a_row + 1;
+  if (!first || first->sum.size() != sum.sum.size() || second->sum.size() != sum.sum.size()) return;
+  double along = 0, squares = 0;
+  for (std::size_t i = 0; i < sum.sum.size(); ++i) {
+    const double r1 = static_cast<double>(first->sum[i]), to_second = static_cast<double>(second->sum[i]) - r1;
+    along += (static_cast<double>(sum.sum[i]) - r1) * to_second, squares += to_second * to_second;
+  }
+  if (!measures(squares)) return;
+  sum.b += along / squares;
+  sum.weight += 1;
+  ++sum.links;
 }
 
 bool PastSums::skip(std::uint64_t key) noexcept {
@@ -133,15 +193,26 @@ void PastSums::keep(std::uint64_t key, const Sample& gave, const Sample& sum, st
   Kind& kind = at->second;
   const bool more = kind.sums.size() < most && has_room(kind);
   if (!more && kind.sums.empty()) return;
-  if (more) kind.sums.emplace_back(), ++kept_;
-  Sum& kept = more ? kind.sums.back() : kind.sums[kind.next++ % kind.sums.size()];
-  kept.sum_squares = 0;  // until all of it is there
+  if (more) {
+    // At the end of the ring, which is where the oldest follows.
+    std::rotate(kind.sums.begin(), kind.sums.begin() + static_cast<std::ptrdiff_t>(kind.next), kind.sums.end());
+    kind.sums.emplace_back(), ++kept_;
+    kind.next = 0;
+  }
+  Sum kept = std::move(more ? kind.sums.back() : kind.sums[kind.next]);
+  Sum& place = more ? kind.sums.back() : kind.sums[kind.next];
+  place = {};
   kept.gave.assign(x.begin(), x.end());
   kept.sum.assign(y.begin(), y.end());
+  link(kind, kept);
+  kept.id = ++ids_;
   glance(y, kept.glance);
   kept.glance_squares = product(kept.glance, kept.glance);
+  kept.own = is_own(x, y, &kept.in_places);
   kept.gave_squares = gave_squares;
   kept.sum_squares = sum_squares;
+  place = std::move(kept);
+  if (!more) kind.next = (kind.next + 1) % kind.sums.size();
 } catch (const std::bad_alloc&) {
 }
 
@@ -154,7 +225,8 @@ bool PastSums::has_room(const Kind& kind) noexcept {
                })->second;
   full_ = most.sums.size() < 2;
   if (full_) return false;
-  most.sums.pop_back();
+  most.sums.erase(most.sums.begin() + static_cast<std::ptrdiff_t>(most.next));
+  most.next %= most.sums.size();
   --kept_;
   return true;
 }

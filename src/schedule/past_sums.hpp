@@ -1,7 +1,16 @@
-// What a communicator's calls have summed before, to tell values that go on where such a sum ended from gradients:
-// those are something else in each step, whatever came of the last one. Parameters that ranks train by themselves for a
-// while and then average (local SGD, federated averaging) are the last average and a little more; what ranks gather by
-// adding pieces in places of their own, zeros elsewhere, has its sum equal to its pieces.
+// What a communicator's calls have summed before, to tell values that go on where such a sum ended from gradients.
+//
+// Parameters that ranks train by themselves for a while and then average (local SGD, federated averaging) are the last
+// average and what came to it since. Gradients may be as like each other, where they are more than noise; but each has
+// noise of its own, which is gone in the next one. With r1, r2, r3 sums that follow each other, of ranks' changes u or
+// of gradients g and noise e,
+//     b = <r3 - r1, r2 - r1> / <r2 - r1, r2 - r1>
+// is 1 of averages (<u2 + u3, u2> / <u2, u2>), more where they change in one direction; of gradients it is 1/2 where
+// noise is what changes (<e3 - e1, e2 - e1> / <e2 - e1, e2 - e1>), and more only where they have hardly any: those of
+// all of the data, which cannot be told from averages. Where averages have come to rest and lie about one place by
+// chance b is 1/2, too: what has been told for some time stays so as long as it continues at all.
+//
+// What ranks gather by adding pieces in places of their own, zeros elsewhere, has its sum equal to its pieces.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -20,17 +29,24 @@ namespace crimp {
 class PastSums {
  public:
   static constexpr std::size_t kOfAKind = 128;  // the newest sums of a key that several tensors may have
-  static constexpr std::size_t kMost = 2048;    // sums of all, 4 KiB each
+  static constexpr std::size_t kOfOne = 3;      // of one that one tensor has
+  static constexpr std::size_t kMost = 4096;    // sums of all, 4 KiB each
   static constexpr std::size_t kMostKinds = 1 << 16;
   static constexpr std::uint64_t kAll = 128, kAllOfOne = 16, kEvery = 16;
 
   static std::uint64_t key_of(std::uint64_t count, Dtype type) { return count * 8 + static_cast<std::uint64_t>(type); }
   static std::uint64_t key_of(std::string_view name);
 
-  // Whether one of the key's continues in the values that a call is to sum: they have the sum's direction, but for a
-  // hundredth of their square, and are not again what this rank gave to it; or they are zero where what this rank gave
-  // was zero and the sum is not, and the sum is this rank's elsewhere.
-  bool continue_in(std::uint64_t key, const Sample& values) noexcept;
+  // Whether one of the key's continues in the values that a call is to sum. They have the sum's direction: but for a
+  // hundredth of their square, and are not again what this rank gave to it; or in part, and the sums before tell them
+  // from gradients (`of_one`, of a key that only one tensor has: or are too few yet). Or they are zero where what this
+  // rank gave was zero, and the sum was this rank's alone elsewhere.
+  enum class Answer {
+    no,
+    perhaps,  // the first sums are like averages, as those of a training's first steps may be
+    yes,
+  };
+  Answer continue_in(std::uint64_t key, const Sample& values, bool of_one = false) noexcept;
   // In place of that, of a key that only one tensor has: true where nobody need look, which is so behind the first
   // kAllOfOne calls for kEvery - 2 of kEvery.
   bool skip(std::uint64_t key) noexcept;
@@ -43,7 +59,12 @@ class PastSums {
  private:
   static constexpr std::size_t kGlance = 64;  // values that tell most sums from others
   struct Sum {
+    std::uint64_t id = 0, before = 0;  // of the sum that it continued; 0: none
+    double b = 0, weight = 0;          // of its and earlier ones, the newer the more
+    int links = 0;                     // how many
+    int in_a_row = 0;                  // this one and those before it that were told from gradients
     std::vector<float> gave, sum;
+    bool own = false, in_places = false;  // what this rank gave is its own there; and others' is elsewhere
     double gave_squares = 0, sum_squares = 0;
     std::array<float, kGlance> glance{};
     double glance_squares = 0;
@@ -53,7 +74,12 @@ class PastSums {
     std::size_t next = 0;
     std::uint64_t calls = 0;  // since one has continued a sum
     std::uint64_t used = 0;   // now_
+    int undecided = 0;        // calls that went on, of which too little was known
+    bool told = false;        // of the values asked about last
+    std::uint64_t best = 0;   // the sum that the values asked about last are most like
+    const Sum* find(std::uint64_t id) const noexcept;
   };
+  static void link(const Kind&, Sum&) noexcept;
   static void glance(std::span<const float> values, std::array<float, kGlance>&) noexcept;
   bool has_room(const Kind&) noexcept;
   void forget_unused() noexcept;
@@ -62,6 +88,7 @@ class PastSums {
   std::size_t kept_ = 0;
   bool full_ = false;      // there are kMost, of as many kinds
   std::uint64_t now_ = 0;  // calls that were asked about
+  std::uint64_t ids_ = 0;
 };
 
 }  // namespace crimp

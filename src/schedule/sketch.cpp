@@ -11,7 +11,6 @@ constexpr double kLeastCorrelation = 0.2;  // of magnitudes' orders that are ali
 constexpr double kLeastOctaves =
     1.0 / 32;  // by which magnitudes differ in the root of the mean where they say anything
 
-constexpr int kOneSign = 20;  // values of one sign by chance once in half a million
 constexpr float kApart = 16;  // times the largest value looked at, beyond which a value is of another kind
 
 // The values at one end of a buffer.
@@ -90,6 +89,7 @@ Sketch::Sketch(std::uint64_t count, Dtype type, std::uint64_t reads, const Sampl
   // All the same is what programs send that try whether sums work.
   const bool constant = std::all_of(values.begin(), values.end(), [&](float v) { return v == values[0]; });
   one_sign_ = std::min(above, below) == 0 && std::max(above, below) >= kOneSign && !constant;
+  few_ = std::min(above, below) == 0 && std::max(above, below) < kOneSign;
   norm_ = std::isfinite(sum) ? sum : 0;
   if (norm_ == 0) return;
   if (gradient() && Sample::end_of(count)) {

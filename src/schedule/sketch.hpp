@@ -41,6 +41,9 @@ class Sketch {
   // of squares and probabilities are, nor with more whole numbers at an end than Sample::kEnd, as the sums and counts
   // of k-means.
   bool gradient() const { return usable() && !whole_ && !one_sign_ && !counted_; }
+  // Whether it has seen too few values to say so, none of two signs.
+  static constexpr int kOneSign = 20;  // values of one sign by chance once in half a million
+  bool few() const { return few_; }
   bool one_sign() const { return one_sign_ && !whole_ && !counted_; }
   // Whether the Sample::kEnd elements at the begin and at the end of the buffer are of another kind than the rest:
   // whole numbers among them, or far larger ones.
@@ -52,7 +55,7 @@ class Sketch {
   Sample sample_;
   std::array<std::int16_t, Sample::kElements> octaves_{};  // of the magnitudes, in steps of 1 / kSteps; none is more
                                                            // than kDeep octaves below their root mean square
-  bool whole_ = false, one_sign_ = false, counted_ = false, head_ = false, tail_ = false;
+  bool few_ = false, whole_ = false, one_sign_ = false, counted_ = false, head_ = false, tail_ = false;
   double norm_ = 0;               // square of the values' norm; 0 where not usable
   double level_ = 0, depth_ = 0;  // of the octaves: their mean, and the sum of squares about it
   static constexpr double kSteps = 64, kDeep = 8;

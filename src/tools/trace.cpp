@@ -51,6 +51,7 @@ nlohmann::ordered_json as_json(const TraceSummary& of) {
                                {"encode_s", r.encode_s},
                                {"hidden_s", r.hidden_s},
                                {"wire_s", r.wire_s},
+                               {"asked_s", r.asked_s},
                                {"under_way_s", r.under_way_s},
                                {"decode_s", r.decode_s},
                                {"wait_s", of.measured ? r.waited_s : 0},
@@ -82,6 +83,9 @@ void print_ranks(const TraceSummary& of) {
   const TraceSummary::Rank mean = of.mean();
   std::printf("%.0f %% of the encoding ran while something was under way.\n",
               100 * share(mean.hidden_s, mean.encode_s));
+  if (mean.asked_s > 0)
+    std::printf("Before calls that MPI did ranks waited %s ms, in the mean, to agree on that.\n",
+                ms(mean.asked_s).c_str());
 }
 
 void print_skew(const TraceSummary& of) {

@@ -82,7 +82,7 @@ class Reader {
     else if (track == "under way") under_way_[rank].push_back(span);
     else if (track == "decode") of.decode_s += s;
     else if (track == "passed to MPI") of.passed_s += s, ++of.passed;
-    else if (track == "wire") of.wire_s += s, wire_[rank].push_back({e.at("args").at("call"), e.at("tid"), span});
+    else if (track == "wire") wire_[rank].push_back({e.at("args").at("call"), e.at("tid"), span});
     else if (track == "wait") wait(rank, of, e.at("args"), s);
   }
 
@@ -93,7 +93,8 @@ class Reader {
       unite(under_way_[rank]);
       of.under_way_s = 1e-6 * total(under_way_[rank]);
       of.hidden_s = 1e-6 * within(encode_[rank], under_way_[rank]);
-      for (const Wire& wire : wire_[rank]) give_wire(rank, wire);
+      for (const Wire& wire : wire_[rank])
+        (give_wire(rank, wire) ? of.wire_s : of.asked_s) += 1e-6 * wire.span.length();
     }
     if (!out_.measured) estimate();
     for (auto& [_, tensors] : tensors_) out_.tensors.push_back(std::move(tensors));
@@ -148,9 +149,9 @@ class Reader {
 
   // A wait for the network is of its thread's call with its number in which it lies: communicators have numbers of
   // their own. Of calls of no thread, of any such.
-  void give_wire(int rank, const Wire& wire) {
+  bool give_wire(int rank, const Wire& wire) {
     const auto calls = calls_.find({rank, wire.call});
-    if (calls == calls_.end()) return;
+    if (calls == calls_.end()) return false;
     const auto lies_in = [&](const Call& c) {
       return c.span.begin <= wire.span.begin && wire.span.begin <= c.span.end;
     };
@@ -161,7 +162,9 @@ class Reader {
     const std::string& thread = threads_[{rank, wire.row}];
     auto at = find([&](const Call& c) { return c.row && threads_[{rank, *c.row}] == thread; });
     if (at == calls->second.end()) at = find([](const Call& c) { return !c.row; });
-    if (at != calls->second.end()) at->tensors->wire_s += 1e-6 * wire.span.length();
+    if (at == calls->second.end()) return false;
+    at->tensors->wire_s += 1e-6 * wire.span.length();
+    return true;
   }
 
   void wait(int rank, TraceSummary::Rank& of, const json& args, double s) {
@@ -218,13 +221,14 @@ TraceSummary::Rank TraceSummary::mean() const {
   Rank sum;
   for (const auto& [_, r] : ranks) {
     sum.calls += r.calls, sum.passed += r.passed, sum.bytes += r.bytes, sum.sent_bytes += r.sent_bytes;
-    sum.calls_s += r.calls_s, sum.encode_s += r.encode_s, sum.wire_s += r.wire_s, sum.under_way_s += r.under_way_s;
+    sum.calls_s += r.calls_s, sum.encode_s += r.encode_s, sum.wire_s += r.wire_s, sum.asked_s += r.asked_s,
+        sum.under_way_s += r.under_way_s;
     sum.decode_s += r.decode_s, sum.passed_s += r.passed_s, sum.hidden_s += r.hidden_s, sum.waited_s += r.waited_s;
   }
   const std::size_t n = std::max<std::size_t>(ranks.size(), 1);
   sum.calls /= n, sum.passed /= n, sum.bytes /= n, sum.sent_bytes /= n;
-  for (double* s : {&sum.calls_s, &sum.encode_s, &sum.wire_s, &sum.under_way_s, &sum.decode_s, &sum.passed_s,
-                    &sum.hidden_s, &sum.waited_s})
+  for (double* s : {&sum.calls_s, &sum.encode_s, &sum.wire_s, &sum.asked_s, &sum.under_way_s, &sum.decode_s,
+                    &sum.passed_s, &sum.hidden_s, &sum.waited_s})
     *s /= static_cast<double>(n);
   return sum;
 }

@@ -16,6 +16,7 @@ struct TraceSummary {
     std::uint64_t calls = 0, passed = 0, bytes = 0, sent_bytes = 0;
     // Seconds in each track; under_way_s: in which something was.
     double calls_s = 0, encode_s = 0, wire_s = 0, under_way_s = 0, decode_s = 0, passed_s = 0;
+    double asked_s = 0;   // waits for the headers of calls that MPI then did
     double hidden_s = 0;  // of encode_s, while something of this rank's was under way
     std::uint64_t meetings = 0, last = 0;
     double waited_s = 0, late_s = 0;  // as SkewRecord (core/report.hpp)

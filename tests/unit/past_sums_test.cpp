@@ -33,17 +33,22 @@ Sample sample(const Vector& v) {
   });
 }
 
+bool continues(PastSums& sums, std::uint64_t key, const Sample& values, bool of_one = false) {
+  return sums.continue_in(key, values, of_one) != PastSums::Answer::no;
+}
+
 // One rank's view of sums over `ranks`.
 struct World {
   explicit World(int n) : ranks(n) {}
   int ranks;
   PastSums sums;
   // Whether rank 0's values go on.
-  bool call(const std::vector<Vector>& values, Vector* result = nullptr) {
+  bool call(const std::vector<Vector>& values, Vector* result = nullptr, bool of_one = false) {
     Vector all(kCount);
     for (const Vector& v : values) all = sum(all, v);
-    const bool goes_on = sums.continue_in(kKey, sample(values[0]));
-    if (sums.wanted(kKey, false)) sums.keep(kKey, sample(values[0]), sample(all));
+    const bool goes_on = continues(sums, kKey, sample(values[0]), of_one);
+    if (sums.wanted(kKey, false))
+      sums.keep(kKey, sample(values[0]), sample(all), of_one ? PastSums::kOfOne : PastSums::kOfAKind);
     if (result) *result = all;
     return goes_on;
   }
@@ -95,13 +100,69 @@ TEST_CASE("an average behind many gradients of its length") {
   for (std::uint64_t epoch = 0; epoch < 10; ++epoch) {
     for (std::uint64_t step = 0; step < 50; ++step) {
       const Vector gradient = normal(1000 + 100 * epoch + step);
-      CHECK(!sums.continue_in(kKey, sample(gradient)));
+      CHECK(!continues(sums, kKey, sample(gradient)));
       if (sums.wanted(kKey, false)) sums.keep(kKey, sample(gradient), sample(sum(gradient, normal(7 + step))));
     }
     const Vector mine = sum(average, normal(5000 + epoch), 0.05f);
-    CHECK(sums.continue_in(kKey, sample(mine)) == (epoch > 0));
-    average = sum(mine, normal(6000 + epoch), 0.05f);
+    CHECK(continues(sums, kKey, sample(mine)) == (epoch > 0));
+    average = sum(average, sum(mine, normal(6000 + epoch), 0.05f));  // another rank's is near
     sums.keep(kKey, sample(mine), sample(average));
+  }
+}
+
+// Beside the sum's direction lies up to a half of the square, as in the first rounds of a training; b is about 1.
+TEST_CASE("averages that move far go on from the fourth call on") {
+  for (const int ranks : {2, 8})
+    for (const float noise : {0.2f, 0.5f, 0.9f}) {
+      CAPTURE(ranks);
+      CAPTURE(noise);
+      World world(ranks);
+      Vector result = normal(1);
+      for (std::uint64_t round = 0; round < 20; ++round) {
+        double norm = 0;
+        for (const float x : result) norm += static_cast<double>(x) * static_cast<double>(x) / kCount;
+        const bool goes_on =
+            world.call(world.each(result, noise * static_cast<float>(std::sqrt(norm)), round), &result);
+        if (round > 3) CHECK(goes_on);
+        for (float& x : result) x /= static_cast<float>(ranks);
+      }
+    }
+}
+
+// Ranks with data of their own pull into directions of their own, round after round, towards one place of all.
+TEST_CASE("averages of ranks that pull apart go on") {
+  World world(4);
+  Vector result(kCount);
+  const Vector place = normal(1);
+  const std::vector<Vector> own = world.each(Vector(kCount), 0.5f, 77);
+  for (std::uint64_t round = 0; round < 30; ++round) {
+    std::vector<Vector> all;
+    for (std::size_t r = 0; r < 4; ++r) {
+      Vector v = sum(result, normal(1000 * round + r), 0.05f);
+      for (std::size_t i = 0; i < kCount; ++i) v[i] += 0.2f * (place[i] + own[r][i] - result[i]);
+      all.push_back(v);
+    }
+    const bool goes_on = world.call(all, &result);
+    if (round > 4) CHECK(goes_on);
+    for (float& x : result) x /= 4;
+  }
+}
+
+// Far from its beginning a training's averages lie about the place that it has come to, each where chance has it.
+TEST_CASE("averages that have come to rest go on") {
+  World world(4);
+  Vector result(kCount);
+  const Vector place = normal(1);
+  for (std::uint64_t round = 0; round < 60; ++round) {
+    std::vector<Vector> all;
+    for (std::size_t r = 0; r < 4; ++r) {
+      Vector v = sum(result, normal(1000 * round + r), 0.3f);
+      for (std::size_t i = 0; i < kCount; ++i) v[i] += 0.4f * (place[i] - result[i]);
+      all.push_back(v);
+    }
+    const bool goes_on = world.call(all, &result);
+    if (round > 4) CHECK(goes_on);
+    for (float& x : result) x /= 4;
   }
 }
 
@@ -133,7 +194,7 @@ TEST_CASE("gradients of very uneven magnitudes do not go on") {
           for (std::size_t i = 0; i < kCount; ++i) v[i] = common[i] * (1 + 0.25f * v[i]);
         found += world.call(all);
       }
-      CHECK(found == 0);
+      CHECK(found <= (deviation < 3 ? 0 : 5));
     }
 }
 
@@ -152,15 +213,39 @@ TEST_CASE("averages of uneven magnitudes go on") {
   }
 }
 
-// A rank's own part of the data, again and again.
-TEST_CASE("gradients of all of the data do not go on") {
+// Steps of training: the common part turns and shrinks a little from each to the next, less than its noise.
+TEST_CASE("gradients of a training do not go on, and a name's are not looked at askance for long") {
+  for (const int ranks : {2, 16})
+    for (const float noise : {0.3f, 0.6f, 1.0f, 3.0f}) {
+      CAPTURE(ranks);
+      CAPTURE(noise);
+      World world(ranks), named(ranks);
+      Vector common = normal(1);
+      int asked = 0;
+      for (std::uint64_t step = 0; step < 60; ++step) {
+        const std::vector<Vector> all = world.each(common, noise, 7 + step);
+        CHECK(!world.call(all));
+        asked += named.call(all, nullptr, true);
+        for (float& x : common) x *= 0.99f;
+        common = sum(common, normal(500 + step), 0.1f * noise / std::sqrt(static_cast<float>(ranks)));
+      }
+      CHECK(asked <= 4);
+    }
+}
+
+// A rank's own part of the data, again and again, without noise: as averages of ranks that pull apart.
+TEST_CASE("gradients of all of the data cannot be told from averages") {
   World world(4);
-  const Vector common = normal(1);
-  std::vector<Vector> own = world.each(common, 0.3f, 5);
+  Vector common = normal(1);
+  const std::vector<Vector> own = world.each(Vector(kCount), 0.3f, 5);
+  int found = 0;
   for (std::uint64_t step = 0; step < 30; ++step) {
-    for (Vector& v : own) v = sum(v, normal(100 + step), 0.01f);
-    CHECK(!world.call(own));
+    std::vector<Vector> all;
+    for (const Vector& v : own) all.push_back(sum(common, v));
+    found += world.call(all);
+    for (float& x : common) x *= 0.97f;
   }
+  CHECK(found >= 25);
 }
 
 TEST_CASE("the same values again, and in another size, do not go on") {
@@ -193,18 +278,18 @@ TEST_CASE("what is kept is bounded, and every key has some of it") {
   const Vector v = normal(1), w = normal(2);
   const Sample gave = sample(v), sum_of = sample(w), next = sample(sum(w, normal(3), 0.05f));
   const auto call = [&](std::uint64_t key) {
-    sums.continue_in(key, gave);
+    continues(sums, key, gave);
     if (sums.wanted(key, false)) sums.keep(key, gave, sum_of);
   };
-  for (int round = 0; round < 64; ++round)
+  for (int round = 0; round < 128; ++round)
     for (std::uint64_t key = 0; key < 64; ++key) call(key);  // twice what there is room for
   for (std::uint64_t key = 100; key < 1000; ++key) call(key);
   for (const std::uint64_t key : {std::uint64_t{0}, std::uint64_t{63}, std::uint64_t{100}, std::uint64_t{999}})
-    CHECK(sums.continue_in(key, next));
-  for (std::uint64_t key = 1000; key < 3100; ++key) call(key);
-  CHECK(sums.continue_in(1500, next));
-  CHECK(!sums.continue_in(3099, next));  // all have one
-  CHECK(!sums.wanted(3099, false));
+    CHECK(continues(sums, key, next));
+  for (std::uint64_t key = 1000; key < 5100; ++key) call(key);
+  CHECK(continues(sums, 1500, next));
+  CHECK(!continues(sums, 5099, next));  // all have one
+  CHECK(!sums.wanted(5099, false));
 }
 
 TEST_CASE("values that are not numbers, and zeros, say nothing") {
@@ -215,20 +300,20 @@ TEST_CASE("values that are not numbers, and zeros, say nothing") {
   const Sample good = sample(v), nan = sample(bad), zero = sample(Vector(kCount));
   for (const Sample* gave : {&good, &nan, &zero})
     for (const Sample* sum : {&nan, &zero}) {
-      sums.continue_in(kKey, *gave);
+      continues(sums, kKey, *gave);
       sums.keep(kKey, *gave, *sum);
     }
-  for (const Sample* values : {&good, &nan, &zero}) CHECK(!sums.continue_in(kKey, *values));
+  for (const Sample* values : {&good, &nan, &zero}) CHECK(!continues(sums, kKey, *values));
 }
 
 TEST_CASE("sums are kept of the first calls, and then of some") {
   PastSums sums;
-  const Sample v = sample(normal(1));
+  const Sample v = sample(normal(1)), w = sample(normal(2));
   std::size_t kept = 0, slow = 0;
   for (int call = 0; call < 640; ++call) {
-    sums.continue_in(kKey, v);
+    continues(sums, kKey, v);
     slow += sums.wanted(kKey, true);
-    if (sums.wanted(kKey, false)) sums.keep(kKey, v, v), ++kept;
+    if (sums.wanted(kKey, false)) sums.keep(kKey, v, w), ++kept;
   }
   CHECK(slow == PastSums::kAll);
   CHECK(kept == PastSums::kAll + (640 - PastSums::kAll) / PastSums::kEvery);
@@ -245,7 +330,7 @@ TEST_CASE("what is skipped is what would neither be found nor kept") {
       continue;
     }
     const Vector v = normal(call);
-    CHECK(!sums.continue_in(key, sample(v)));
+    CHECK(!continues(sums, key, sample(v)));
     if (sums.wanted(key, false)) sums.keep(key, sample(v), sample(sum(v, normal(1000 + call))));
   }
   CHECK(skipped == (640 - PastSums::kAllOfOne) * (PastSums::kEvery - 2) / PastSums::kEvery);
@@ -255,7 +340,7 @@ TEST_CASE("what is skipped is what would neither be found nor kept") {
   for (std::uint64_t call = 0; call < 2 * PastSums::kEvery; ++call) {
     Vector v = sum(result, normal(4000 + call), 0.05f), w = sum(result, normal(5000 + call), 0.05f);
     const bool skips = sums.skip(key);
-    if (!skips) found += sums.continue_in(key, sample(v));
+    if (!skips) found += continues(sums, key, sample(v));
     result = sum(v, w);
     if (!skips && sums.wanted(key, false)) sums.keep(key, sample(v), sample(result));
     for (float& x : result) x /= 2;
