@@ -179,12 +179,13 @@ class Binder {
   // An outlier leaves residuals in its own size, which come back for many calls. Only this rank's values decide: what
   // it encodes is its own affair.
   void drop_echoes() {
-    // Where values tell whose a call is, what waits from far larger ones is nobody's loss.
-    const bool periodic = plan_.layout->source == Layout::Source::periodic;
+    // Where values tell whose a call is, what waits from far larger ones is nobody's loss; and a trainer's name may be
+    // that of two tensors, of two optimizers.
+    const Layout::Source source = plan_.layout->source;
+    const bool kept = source == Layout::Source::periodic || source == Layout::Source::negotiated;
     const double setting = to_.settings.residual_jump,
-                 jump = periodic && setting == 0 ? CallSequence::kProportion : setting;
-    const bool negotiated = plan_.layout->source == Layout::Source::negotiated;
-    if ((jump <= 0 && !negotiated) || flags_) return;
+                 jump = kept && setting == 0 ? CallSequence::kProportion : setting;
+    if (jump <= 0 || flags_) return;
     MemoryResource& memory = values_.backend().memory();
     const auto drop = [&](float* residual, std::uint64_t count, double most) {
       std::vector<float> here(count);
@@ -198,12 +199,16 @@ class Binder {
       const double largest = largest_[g++];
       const Segment& segment = plan_.layout->segments[s];
       if (segment.key.empty() || !(largest > 0)) continue;
-      const bool swings = negotiated && to_.memory.swings(segment, largest);
-      if (!swings && (jump <= 0 || !to_.memory.fell(plan_.layout->source, segment, largest, jump))) continue;
+      // A momentum is the optimizer's.
+      if (setting == 0 && plan_.codecs[s]->feedback().kind != FeedbackKind::residual &&
+          source == Layout::Source::negotiated)
+        continue;
+      const double stays = to_.memory.stays(source, segment, largest, jump);
+      if (std::isinf(stays)) continue;
       const CallBuffers& buffers = bound_.parts[plan_.part_of[s]];
       const auto arrays = static_cast<std::uint64_t>(plan_.codecs[s]->feedback().arrays());
-      if (!buffers.residuals.empty()) drop(buffers.residuals[s], segment.count * arrays, largest);
-      if (!buffers.owner_residuals.empty()) drop(buffers.owner_residuals[s], segment.count, largest * to_.ranks);
+      if (!buffers.residuals.empty()) drop(buffers.residuals[s], segment.count * arrays, stays);
+      if (!buffers.owner_residuals.empty()) drop(buffers.owner_residuals[s], segment.count, stays * to_.ranks);
     }
   }
 

@@ -1,12 +1,8 @@
-// Which of a trainer's tensors have been summed before. One whose name comes for the first time has nothing held back,
-// and may be anything: weights that are averaged once, a metric.
+// Which of a trainer's tensors have been summed before, by keys of their names and sizes. One whose name comes for the
+// first time has nothing held back, and may be anything: weights that are averaged once, a metric.
 #pragma once
 #include <cstdint>
-#include <string_view>
 #include <unordered_set>
-
-#include "core/digest.hpp"
-#include "core/types.hpp"
 
 namespace crimp {
 
@@ -16,8 +12,7 @@ class NewNames {
  public:
   static constexpr std::size_t kMost = 65536;  // of either half; the older one is forgotten for another
   // Throws std::bad_alloc as if it had not been called.
-  bool add(std::string_view name) {
-    const std::uint64_t key = digest(name);
+  bool add(std::uint64_t key) {
     if (newer_.count(key)) return false;
     const bool is_new = !older_.count(key);
     newer_.insert(key);

@@ -268,8 +268,9 @@ const Session::Negotiated& Session::negotiated(const Layout& layout) {
       if (!codec) continue;
       sums_alone = sums_alone && is_plain(*codec);
       if (!loses_much(*codec)) continue;
-      first = names_.add(segment.key) || first;
-      if (segment.count >= context_.settings.min_count) made->looked_at.push_back({s, PastSums::key_of(segment.key)});
+      const std::uint64_t key = PastSums::key_of(segment.key, segment.count);
+      first = names_.add(key) || first;
+      if (segment.count >= context_.settings.min_count) made->looked_at.push_back({s, key});
     }
     first = first && sums_alone;
   });

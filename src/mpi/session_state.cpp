@@ -47,7 +47,7 @@ std::uint64_t Session::take(SavedState&& state) {
       std::count_if(state.tensors.begin(), state.tensors.end(), [](const SavedTensor& t) { return !t.owner; }));
   logged("names of what was saved", [&] {
     for (const SavedTensor& t : state.tensors)
-      if (t.source == Layout::Source::negotiated) names_.add(t.name);
+      if (t.source == Layout::Source::negotiated) names_.add(PastSums::key_of(TensorMemory::name_of(t.name), t.count));
   });
   // A rank without memory for it goes on without: what all ranks must have alike is in what follows.
   logged("what was saved of residuals", [&] { memory_.load(std::move(state.tensors), state.extents); });

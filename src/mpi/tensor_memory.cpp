@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
+#include <utility>
 
 #include "schedule/call_sequence.hpp"
 
@@ -44,8 +46,7 @@ void TensorMemory::set_extents(const std::string& name, std::uint64_t rows, std:
 // e / l, so e / l is multiplied by the old rate over the new one.
 Residual& TensorMemory::find(Layout::Source source, const Segment& segment, bool owner, const ResidualShape& shape,
                              MemoryResource& memory) {
-  const std::string name = kept_name(source, segment);
-  Residual& residual = residuals_.find({source, owner, name}, shape, memory);
+  Residual& residual = residuals_.find({source, owner, kept_name(source, segment)}, shape, memory);
   if (learning_rate_ == 0 || shape.kind == FeedbackKind::average) return residual;
   const double ratio = residual.learning_rate == 0 ? 1 : residual.learning_rate / learning_rate_;
   residual.learning_rate = learning_rate_;
@@ -61,13 +62,14 @@ Residual& TensorMemory::find(Layout::Source source, const Segment& segment, bool
   return residual;
 }
 
-std::string TensorMemory::kept_name(Layout::Source source, const Segment& segment) {
+std::string_view TensorMemory::kept_name(Layout::Source source, const Segment& segment) {
   if (source != Layout::Source::negotiated) return segment.key;
-  std::vector<std::uint64_t>& sizes = sizes_[segment.key];
-  auto at = std::find(sizes.begin(), sizes.end(), segment.count);
-  if (at == sizes.end() && sizes.size() < kMostSizes) sizes.push_back(segment.count), at = sizes.end() - 1;
-  if (at == sizes.begin() || at == sizes.end()) return segment.key;
-  return segment.key + '\x1f' + std::to_string(segment.count);
+  std::vector<Size>& sizes = sizes_[segment.key];
+  for (const Size& size : sizes)
+    if (size.count == segment.count) return size.kept;
+  if (sizes.size() >= kMostSizes) return segment.key;
+  std::string kept = sizes.empty() ? segment.key : segment.key + kOfSize + std::to_string(segment.count);
+  return sizes.emplace_back(segment.count, std::move(kept)).kept;
 }
 
 std::vector<Residual*> TensorMemory::of_values(const Layout& layout, const Codec& codec, MemoryResource& memory) {
@@ -106,8 +108,18 @@ std::vector<SavedExtents> TensorMemory::saved_extents() const {
 }
 
 void TensorMemory::load(std::vector<SavedTensor> tensors, const std::vector<SavedExtents>& extents) {
+  // The sizes have the names that they were saved under.
+  sizes_.clear();
+  for (const bool plain : {true, false})
+    for (const SavedTensor& t : tensors) {
+      const std::string_view name = name_of(t.name);
+      if (t.source != Layout::Source::negotiated || t.owner || (name == t.name) != plain) continue;
+      std::vector<Size>& sizes = sizes_[std::string(name)];
+      if (sizes.size() < kMostSizes) sizes.emplace_back(t.count, t.name);
+    }
   residuals_.load(std::move(tensors));
   std::erase_if(largest_, [](const auto& of) { return has_name(of.first.source); });
+  largest_negotiated_.clear();
   for (const SavedExtents& e : extents) {
     powersgd::Extents& known = extents_[{e.name, e.count}];
     if (known.given && (!e.given || known.cols != e.cols)) continue;  // the program has said otherwise
@@ -115,19 +127,17 @@ void TensorMemory::load(std::vector<SavedTensor> tensors, const std::vector<Save
   }
 }
 
-bool TensorMemory::fell(Layout::Source source, const Segment& segment, double largest, double jump) {
-  double& before = largest_[{source, false, segment.key}];
-  const bool fallen = before > jump * largest;
-  before = largest;
-  return fallen;
-}
-
-bool TensorMemory::swings(const Segment& segment, double largest) {
-  Swing& of = swings_[segment.key];
-  const bool falls = of.largest > kSwing * largest;
-  of.largest = largest;
-  of.falls = static_cast<std::uint16_t>(of.falls << 1 | falls);
-  return falls && std::popcount(of.falls) >= kOften;
+double TensorMemory::stays(Layout::Source source, const Segment& segment, double largest, double jump) {
+  constexpr double kAll = std::numeric_limits<double>::infinity();
+  if (source != Layout::Source::negotiated) {
+    const double before = std::exchange(largest_[{source, false, segment.key}], largest);
+    return before > jump * largest ? largest : kAll;
+  }
+  Largest& of = largest_negotiated_[std::string(kept_name(source, segment))];
+  const bool fell = std::exchange(of.in_last_call, largest) > jump * largest;
+  of.falls = static_cast<std::uint16_t>(of.falls << 1 | fell);
+  if (!fell) return kAll;
+  return std::popcount(of.falls) >= kOften ? 0 : largest;
 }
 
 }  // namespace crimp

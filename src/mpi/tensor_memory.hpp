@@ -50,26 +50,33 @@ class TensorMemory {
   bool waiting() const { return residuals_.waiting(); }
   void forget_waiting() { residuals_.forget_waiting(); }
 
-  // A tensor of now `largest` whose values were more than `jump` times larger in its last call: true.
-  bool fell(Layout::Source, const Segment&, double largest, double jump);
-  // Whether that has been so, by kSwing times, in kOften of its last 16 calls and is now: two tensors have its name.
-  static constexpr double kSwing = 16;
+  // What may stay of a tensor's residual, whose values are now `largest`: magnitudes up to that where they were more
+  // than `jump` times larger in its last call, nothing where a trainer's name has brought that kOften times in 16 calls
+  // (it is that of two tensors), and else all (Inf).
   static constexpr int kOften = 3;
-  bool swings(const Segment&, double largest);
+  double stays(Layout::Source, const Segment&, double largest, double jump);
+
+  // The name of what is kept, without what tells sizes apart.
+  static std::string_view name_of(std::string_view kept) { return kept.substr(0, kept.find(kOfSize)); }
 
  private:
   ResidualStore residuals_;
   // A trainer may give one name to tensors of several sizes, as two optimizers do: each has a residual of its own, but
   // for those beyond kMostSizes.
   static constexpr std::size_t kMostSizes = 4;
-  std::string kept_name(Layout::Source, const Segment&);
-  std::unordered_map<std::string, std::vector<std::uint64_t>> sizes_;  // of negotiated tensors, the first one first
-  struct Swing {
-    double largest = 0;  // in the last call
-    std::uint16_t falls = 0;
+  static constexpr char kOfSize = '\x1f';
+  std::string_view kept_name(Layout::Source, const Segment&);  // for now
+  struct Size {
+    std::uint64_t count;
+    std::string kept;
   };
-  std::unordered_map<std::string, Swing> swings_;
-  std::map<KeyOf<std::string>, double> largest_;  // magnitudes of the last call's values, where fell() is asked
+  std::unordered_map<std::string, std::vector<Size>> sizes_;  // of negotiated tensors, the first one first
+  struct Largest {
+    double in_last_call = 0;
+    std::uint16_t falls = 0;  // a bit for each call, the newest lowest
+  };
+  std::unordered_map<std::string, Largest> largest_negotiated_;
+  std::map<KeyOf<std::string>, double> largest_;  // magnitudes of the last call's values, where stays() is asked
   std::map<std::pair<std::string, std::uint64_t>, powersgd::Extents> extents_;  // by the tensors' keys and counts
   double learning_rate_ = 0;                                                    // 0: not known
 };

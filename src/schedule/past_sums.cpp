@@ -21,11 +21,12 @@ constexpr double kNearRest = 0.02;
 constexpr std::size_t kLargest = 16;  // of so many values one is left out there
 constexpr double kInPart = 0.6;       // farther ones are not asked
 constexpr double kTells = 0.8;        // b of averages
-constexpr int kInARow = 6;            // told for so long: it stays so
-constexpr int kFewLinks = 2;          // tell nothing
-constexpr int kMostUndecided = 4;     // calls of one tensor that pass for that
-constexpr double kOlder = 0.8;        // what a link weighs beside the next one
-constexpr double kSame = 1e-12;       // the very values again continue nothing
+constexpr int kInARow = 6;            // told for so long: then kTellsStill is enough
+constexpr double kTellsStill = 0.6;
+constexpr int kFewLinks = 2;       // tell nothing
+constexpr int kMostUndecided = 4;  // calls of one tensor that pass for that
+constexpr double kOlder = 0.8;     // what a link weighs beside the next one
+constexpr double kSame = 1e-12;    // the very values again continue nothing
 // Of a piece's square, that a codec may have changed; where nobody gave anything else less, because another rank may
 // have given little.
 constexpr double kOfPiece = 0.1, kOfAll = 0.003;
@@ -86,7 +87,9 @@ bool same_places(std::span<const float> a, std::span<const float> b) {
 
 }  // namespace
 
-std::uint64_t PastSums::key_of(std::string_view name) { return digest(name); }
+std::uint64_t PastSums::key_of(std::string_view name, std::uint64_t count) {
+  return digest(name) ^ count * 0x9e3779b97f4a7c15u;
+}
 
 void PastSums::glance(std::span<const float> values, std::array<float, kGlance>& to) noexcept {
   const std::size_t stride = std::max<std::size_t>(1, values.size() / kGlance);
@@ -99,7 +102,7 @@ const PastSums::Sum* PastSums::Kind::find(std::uint64_t id) const noexcept {
 }
 
 PastSums::Answer PastSums::continue_in(std::uint64_t key, const Sample& sample, bool of_one) noexcept try {
-  if (++now_ % 8192 == 0) forget_unused();
+  if (++now_ - forgotten_at_ >= 8192) forget_unused();
   if (kinds_.size() >= kMostKinds && !kinds_.count(key)) return Answer::no;
   Kind& kind = kinds_[key];
   kind.used = now_;
@@ -136,15 +139,18 @@ PastSums::Answer PastSums::continue_in(std::uint64_t key, const Sample& sample, 
   const auto answer = [&] {
     if (!best) return Answer::no;
     kind.best = best->id;
+    kind.told = true;
     if (least <= kNear && beside_in_rest(values, best->sum) <= kNearRest) return Answer::yes;
-    if (best->in_a_row >= kInARow) return Answer::yes;
-    const bool few = best->links < kFewLinks;
-    const bool told = few ? of_one && kind.undecided++ < kMostUndecided : best->b >= kTells * best->weight;
-    return told ? Answer::perhaps : Answer::no;
+    if (best->links < kFewLinks) {
+      kind.told = false;
+      return of_one && kind.undecided < kMostUndecided && ++kind.undecided ? Answer::perhaps : Answer::no;
+    }
+    if (best->in_a_row >= kInARow && best->b >= kTellsStill * best->weight) return Answer::yes;
+    kind.told = best->b >= kTells * best->weight;
+    return kind.told ? Answer::perhaps : Answer::no;
   };
   const Answer of_best = answer();
-  kind.told = of_best != Answer::no;
-  if (kind.told || piece) kind.calls = 0;
+  if (of_best != Answer::no || piece) kind.calls = 0;
   return piece ? Answer::yes : of_best;
 } catch (const std::bad_alloc&) {
   return Answer::no;
@@ -232,6 +238,7 @@ bool PastSums::has_room(const Kind& kind) noexcept {
 }
 
 void PastSums::forget_unused() noexcept {
+  forgotten_at_ = now_;
   std::erase_if(kinds_, [this](const auto& kind) {
     const bool unused = now_ - kind.second.used > 4 * kMostKinds;
     if (unused) kept_ -= kind.second.sums.size(), full_ = false;

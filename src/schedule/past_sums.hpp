@@ -7,8 +7,9 @@
 //     b = <r3 - r1, r2 - r1> / <r2 - r1, r2 - r1>
 // is 1 of averages (<u2 + u3, u2> / <u2, u2>), more where they change in one direction; of gradients it is 1/2 where
 // noise is what changes (<e3 - e1, e2 - e1> / <e2 - e1, e2 - e1>), and more only where they have hardly any: those of
-// all of the data, which cannot be told from averages. Where averages have come to rest and lie about one place by
-// chance b is 1/2, too: what has been told for some time stays so as long as it continues at all.
+// all of the data, which cannot be told from averages. Averages that have come to rest, of which the share p of what
+// they are off their place is left in the next round, have (1 + p) / 2: what has been told for some time stays so until
+// less than kTellsStill.
 //
 // What ranks gather by adding pieces in places of their own, zeros elsewhere, has its sum equal to its pieces.
 #pragma once
@@ -35,7 +36,7 @@ class PastSums {
   static constexpr std::uint64_t kAll = 128, kAllOfOne = 16, kEvery = 16;
 
   static std::uint64_t key_of(std::uint64_t count, Dtype type) { return count * 8 + static_cast<std::uint64_t>(type); }
-  static std::uint64_t key_of(std::string_view name);
+  static std::uint64_t key_of(std::string_view name, std::uint64_t count);
 
   // Whether one of the key's continues in the values that a call is to sum. They have the sum's direction: but for a
   // hundredth of their square, and are not again what this rank gave to it; or in part, and the sums before tell them
@@ -62,7 +63,7 @@ class PastSums {
     std::uint64_t id = 0, before = 0;  // of the sum that it continued; 0: none
     double b = 0, weight = 0;          // of its and earlier ones, the newer the more
     int links = 0;                     // how many
-    int in_a_row = 0;                  // this one and those before it that were told from gradients
+    int in_a_row = 0;                  // this one and those before it that were told by b, or near
     std::vector<float> gave, sum;
     bool own = false, in_places = false;  // what this rank gave is its own there; and others' is elsewhere
     double gave_squares = 0, sum_squares = 0;
@@ -86,8 +87,8 @@ class PastSums {
 
   std::map<std::uint64_t, Kind> kinds_;
   std::size_t kept_ = 0;
-  bool full_ = false;      // there are kMost, of as many kinds
-  std::uint64_t now_ = 0;  // calls that were asked about
+  bool full_ = false;                         // there are kMost, of as many kinds
+  std::uint64_t now_ = 0, forgotten_at_ = 0;  // calls that were asked about
   std::uint64_t ids_ = 0;
 };
 

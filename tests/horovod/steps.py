@@ -126,6 +126,21 @@ def averages(model):
     average(model, "last.")
 
 
+def twins(model):
+    """Two nets whose parameters have the same names, by turns; what the second one's loss is larger by its learning rate is smaller by."""
+    other = copy_of(model)
+    opts = [start(model), start(other)]
+    for group in opts[1].param_groups:
+        group["lr"] /= 100
+    for step in range(args.steps):
+        for net, opt, scale in ((model, opts[0], 1.0), (other, opts[1], 100.0)):
+            opt.zero_grad()
+            loss = loss_of(net, step)
+            (scale * loss).backward()
+            opt.step()
+            assert loss < 4, f"step {step}: the loss is {loss}"  # of the first step 2.3
+
+
 def join(model):
     """The last rank has fewer images."""
     opt = start(model)

@@ -45,6 +45,7 @@ VARIATIONS = {
     "unnamed": ("--way unnamed", {}),
     "averages": ("--way averages", {}),
     "averages_8bit": ("--way averages", {"CRIMP_CODEC": "8bit"}),
+    "twins": ("--way twins", {}),
     "scaled": ("--way scaled", {}),
     "predivide": ("--predivide 2", {}),
     "initialised_again": ("--way again", {}),

@@ -233,6 +233,25 @@ TEST_CASE("gradients of a training do not go on, and a name's are not looked at 
     }
 }
 
+// A training whose first steps go in one direction, so that they are like averages, and whose others do not.
+TEST_CASE("gradients that were like averages in their first steps are none later") {
+  for (const float noise : {0.5f, 0.7f, 0.9f})
+    for (const bool of_one : {false, true}) {
+      CAPTURE(noise);
+      World world(16);
+      Vector common = normal(1);
+      const Vector turn = normal(2);
+      int late = 0;
+      for (std::uint64_t step = 0; step < 120; ++step) {
+        const bool early = step < 20;
+        const bool goes_on = world.call(world.each(common, early ? 0.3f : noise, 7 + step), nullptr, of_one);
+        if (step >= 40) late += goes_on;
+        if (early) common = sum(common, turn, 0.1f);
+      }
+      CHECK(late <= 4);
+    }
+}
+
 // A rank's own part of the data, again and again, without noise: as averages of ranks that pull apart.
 TEST_CASE("gradients of all of the data cannot be told from averages") {
   World world(4);
@@ -322,7 +341,7 @@ TEST_CASE("sums are kept of the first calls, and then of some") {
 // As the ranks' average of one tensor turns up behind many gradients.
 TEST_CASE("what is skipped is what would neither be found nor kept") {
   PastSums sums;
-  const std::uint64_t key = PastSums::key_of("weight");
+  const std::uint64_t key = PastSums::key_of("weight", kCount);
   std::size_t skipped = 0;
   for (std::uint64_t call = 0; call < 640; ++call) {
     if (sums.skip(key)) {
