@@ -1,7 +1,6 @@
 #include "mpi/tensor_memory.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <utility>
 
@@ -128,16 +127,11 @@ void TensorMemory::load(std::vector<SavedTensor> tensors, const std::vector<Save
 }
 
 double TensorMemory::stays(Layout::Source source, const Segment& segment, double largest, double jump) {
-  constexpr double kAll = std::numeric_limits<double>::infinity();
-  if (source != Layout::Source::negotiated) {
-    const double before = std::exchange(largest_[{source, false, segment.key}], largest);
-    return before > jump * largest ? largest : kAll;
-  }
-  Largest& of = largest_negotiated_[std::string(kept_name(source, segment))];
-  const bool fell = std::exchange(of.in_last_call, largest) > jump * largest;
-  of.falls = static_cast<std::uint16_t>(of.falls << 1 | fell);
-  if (!fell) return kAll;
-  return std::popcount(of.falls) >= kOften ? 0 : largest;
+  const bool negotiated = source == Layout::Source::negotiated;
+  double& last = negotiated ? largest_negotiated_[std::string(kept_name(source, segment))]
+                            : largest_[{source, false, segment.key}];
+  const bool fell = std::exchange(last, largest) > jump * largest;
+  return !fell ? std::numeric_limits<double>::infinity() : negotiated ? 0 : largest;
 }
 
 }  // namespace crimp

@@ -50,10 +50,9 @@ class TensorMemory {
   bool waiting() const { return residuals_.waiting(); }
   void forget_waiting() { residuals_.forget_waiting(); }
 
-  // What may stay of a tensor's residual, whose values are now `largest`: magnitudes up to that where they were more
-  // than `jump` times larger in its last call, nothing where a trainer's name has brought that kOften times in 16 calls
-  // (it is that of two tensors), and else all (Inf).
-  static constexpr int kOften = 3;
+  // What may stay of a tensor's residual, whose values are now `largest`: all (Inf), but where they were more than
+  // `jump` times larger in its last call magnitudes up to `largest`, and of a trainer's nothing: its name may be that
+  // of two tensors.
   double stays(Layout::Source, const Segment&, double largest, double jump);
 
   // The name of what is kept, without what tells sizes apart.
@@ -71,11 +70,7 @@ class TensorMemory {
     std::string kept;
   };
   std::unordered_map<std::string, std::vector<Size>> sizes_;  // of negotiated tensors, the first one first
-  struct Largest {
-    double in_last_call = 0;
-    std::uint16_t falls = 0;  // a bit for each call, the newest lowest
-  };
-  std::unordered_map<std::string, Largest> largest_negotiated_;
+  std::unordered_map<std::string, double> largest_negotiated_;
   std::map<KeyOf<std::string>, double> largest_;  // magnitudes of the last call's values, where stays() is asked
   std::map<std::pair<std::string, std::uint64_t>, powersgd::Extents> extents_;  // by the tensors' keys and counts
   double learning_rate_ = 0;                                                    // 0: not known
