@@ -285,23 +285,31 @@ std::uint8_t Session::flags_of_negotiated(const AllreduceRequest& request, const
   if (std::exchange(of.first, false)) flags |= kFlagFirst;
   if (values.on_device() || !request.receive) return flags;
   const std::size_t element = size_of(request.dtype);
+  // Most of a call: of many tensors' gradients some may be like averages by chance, as in a training's first steps.
+  std::uint64_t looked_at = 0, go_on = 0;
+  const Segment* sure = nullptr;
   for (const auto& [index, key] : of.looked_at) {
     if (sums_.skip(key)) continue;
     logged("a sum's values", [&] {
       const Segment& s = layout.segments[index];
       const auto at = [&](const void* buffer) { return static_cast<const char*>(buffer) + s.offset * element; };
       const Sample sample = sample_of(at(request.send), s.count, request.dtype);
-      const PastSums::Answer goes_on = sums_.continue_in(key, sample, true);
-      if (goes_on != PastSums::Answer::no) flags |= kFlagNoGradient;
-      if (goes_on == PastSums::Answer::yes)
-        say_once(4, "'" + s.key +
-                        "' goes on where an earlier sum of it ended, as averages of parameters do: it is no " +
-                        "gradient, and MPI sums it exactly, with what is fused with it");
+      const PastSums::Answer answer = sums_.continue_in(key, sample, true);
+      looked_at += s.count;
+      if (answer != PastSums::Answer::no) go_on += s.count;
+      if (answer == PastSums::Answer::yes) sure = &s;
       if (sums_.wanted(key, false))
         summed_.push_back({key, sample, at(request.receive), s.count, request.dtype, PastSums::kOfOne, true});
     });
   }
-  return flags;
+  if (2 * go_on <= looked_at) return flags;
+  if (sure)
+    logged("what goes on", [&] {
+      say_once(4, "'" + sure->key +
+                      "' goes on where an earlier sum of it ended, as averages of parameters do: it is no " +
+                      "gradient, and MPI sums it exactly, with what is fused with it");
+    });
+  return flags | kFlagNoGradient;
 }
 
 // all: also those that are not wanted otherwise, because they are no gradient's.
