@@ -199,12 +199,11 @@ class Binder {
       const double largest = largest_[g++];
       const Segment& segment = plan_.layout->segments[s];
       if (segment.key.empty() || !(largest > 0)) continue;
-      // A momentum is the optimizer's.
-      if (setting == 0 && plan_.codecs[s]->feedback().kind != FeedbackKind::residual &&
-          source == Layout::Source::negotiated)
-        continue;
-      const double stays = to_.memory.stays(source, segment, largest, jump);
-      if (std::isinf(stays)) continue;
+      // Of a trainer's tensors, where nobody has asked for it: all that waits, which may be another's, but no momentum.
+      const bool unasked = setting == 0 && source == Layout::Source::negotiated;
+      if (unasked && plan_.codecs[s]->feedback().kind != FeedbackKind::residual) continue;
+      if (!to_.memory.fell(source, segment, largest, jump)) continue;
+      const double stays = unasked ? 0 : largest;
       const CallBuffers& buffers = bound_.parts[plan_.part_of[s]];
       const auto arrays = static_cast<std::uint64_t>(plan_.codecs[s]->feedback().arrays());
       if (!buffers.residuals.empty()) drop(buffers.residuals[s], segment.count * arrays, stays);

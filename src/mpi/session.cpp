@@ -248,7 +248,7 @@ bool Session::loses_much(const Codec& codec) const {
                          std::any_of(ladder.begin(), ladder.end(), [&](const auto& c) { return much(*c); }));
 }
 
-const Session::Negotiated& Session::negotiated(const Layout& layout) {
+Session::Negotiated& Session::negotiated(const Layout& layout) {
   constexpr std::size_t kMostLayouts = 1024;
   const auto known = negotiated_.find(layout.digest());
   if (known != negotiated_.end() && known->second.rules == context_.codecs.version() &&
@@ -280,7 +280,7 @@ const Session::Negotiated& Session::negotiated(const Layout& layout) {
 
 std::uint8_t Session::flags_of_negotiated(const AllreduceRequest& request, const CallValues& values) {
   const Layout& layout = *request.layout;
-  const Negotiated& of = negotiated(layout);
+  Negotiated& of = negotiated(layout);
   std::uint8_t flags = 0;
   if (std::exchange(of.first, false)) flags |= kFlagFirst;
   if (values.on_device() || !request.receive) return flags;
@@ -378,7 +378,7 @@ void Session::try_plain(const AllreduceRequest& request, Transport& transport, c
 bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
   if (arrivals_) waited_s_ = arrivals_->meet(request, sequence_);
   summed_.clear();
-  times_.leave({});  // of a call that failed
+  times_.forget_left();
   if (passes(request)) {
     *why = PassReason::slower;
     return false;

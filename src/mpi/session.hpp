@@ -138,14 +138,14 @@ class Session {
   struct Negotiated {
     std::uint32_t rules = 0;  // CodecRules::version()
     std::size_t segments = 0;
-    mutable bool first = false;  // the next call is the first with one of its names
+    bool first = false;  // the next call is the first with one of its names
     struct Tensor {
       std::size_t segment;
       std::uint64_t key;  // of sums_
     };
     std::vector<Tensor> looked_at;
   };
-  const Negotiated& negotiated(const Layout&);
+  Negotiated& negotiated(const Layout&);
   std::map<std::uint64_t, Negotiated> negotiated_;  // by the layouts' digests
   // A program that makes new names in every step goes on as others do behind so many calls.
   static constexpr std::uint32_t kMostFirstCalls = 4096;

@@ -1,7 +1,6 @@
 #include "mpi/tensor_memory.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "schedule/call_sequence.hpp"
@@ -45,7 +44,8 @@ void TensorMemory::set_extents(const std::string& name, std::uint64_t rows, std:
 // e / l, so e / l is multiplied by the old rate over the new one.
 Residual& TensorMemory::find(Layout::Source source, const Segment& segment, bool owner, const ResidualShape& shape,
                              MemoryResource& memory) {
-  Residual& residual = residuals_.find({source, owner, kept_name(source, segment)}, shape, memory);
+  const Size* const size = source == Layout::Source::negotiated ? size_of(segment) : nullptr;
+  Residual& residual = residuals_.find({source, owner, size ? size->kept : segment.key}, shape, memory);
   if (learning_rate_ == 0 || shape.kind == FeedbackKind::average) return residual;
   const double ratio = residual.learning_rate == 0 ? 1 : residual.learning_rate / learning_rate_;
   residual.learning_rate = learning_rate_;
@@ -61,14 +61,13 @@ Residual& TensorMemory::find(Layout::Source source, const Segment& segment, bool
   return residual;
 }
 
-std::string_view TensorMemory::kept_name(Layout::Source source, const Segment& segment) {
-  if (source != Layout::Source::negotiated) return segment.key;
+TensorMemory::Size* TensorMemory::size_of(const Segment& segment) {
   std::vector<Size>& sizes = sizes_[segment.key];
-  for (const Size& size : sizes)
-    if (size.count == segment.count) return size.kept;
-  if (sizes.size() >= kMostSizes) return segment.key;
+  for (Size& size : sizes)
+    if (size.count == segment.count) return &size;
+  if (sizes.size() >= kMostSizes) return nullptr;
   std::string kept = sizes.empty() ? segment.key : segment.key + kOfSize + std::to_string(segment.count);
-  return sizes.emplace_back(segment.count, std::move(kept)).kept;
+  return &sizes.emplace_back(segment.count, std::move(kept));
 }
 
 std::vector<Residual*> TensorMemory::of_values(const Layout& layout, const Codec& codec, MemoryResource& memory) {
@@ -118,7 +117,6 @@ void TensorMemory::load(std::vector<SavedTensor> tensors, const std::vector<Save
     }
   residuals_.load(std::move(tensors));
   std::erase_if(largest_, [](const auto& of) { return has_name(of.first.source); });
-  largest_negotiated_.clear();
   for (const SavedExtents& e : extents) {
     powersgd::Extents& known = extents_[{e.name, e.count}];
     if (known.given && (!e.given || known.cols != e.cols)) continue;  // the program has said otherwise
@@ -126,12 +124,12 @@ void TensorMemory::load(std::vector<SavedTensor> tensors, const std::vector<Save
   }
 }
 
-double TensorMemory::stays(Layout::Source source, const Segment& segment, double largest, double jump) {
+bool TensorMemory::fell(Layout::Source source, const Segment& segment, double largest, double jump) {
   const bool negotiated = source == Layout::Source::negotiated;
-  double& last = negotiated ? largest_negotiated_[std::string(kept_name(source, segment))]
-                            : largest_[{source, false, segment.key}];
-  const bool fell = std::exchange(last, largest) > jump * largest;
-  return !fell ? std::numeric_limits<double>::infinity() : negotiated ? 0 : largest;
+  Size* const size = negotiated ? size_of(segment) : nullptr;
+  if (negotiated && !size) return false;
+  double& last = size ? size->largest : largest_[{source, false, segment.key}];
+  return std::exchange(last, largest) > jump * largest;
 }
 
 }  // namespace crimp

@@ -50,10 +50,8 @@ class TensorMemory {
   bool waiting() const { return residuals_.waiting(); }
   void forget_waiting() { residuals_.forget_waiting(); }
 
-  // What may stay of a tensor's residual, whose values are now `largest`: all (Inf), but where they were more than
-  // `jump` times larger in its last call magnitudes up to `largest`, and of a trainer's nothing: its name may be that
-  // of two tensors.
-  double stays(Layout::Source, const Segment&, double largest, double jump);
+  // A tensor of now `largest` whose values were more than `jump` times larger in its last call: true.
+  bool fell(Layout::Source, const Segment&, double largest, double jump);
 
   // The name of what is kept, without what tells sizes apart.
   static std::string_view name_of(std::string_view kept) { return kept.substr(0, kept.find(kOfSize)); }
@@ -64,14 +62,14 @@ class TensorMemory {
   // for those beyond kMostSizes.
   static constexpr std::size_t kMostSizes = 4;
   static constexpr char kOfSize = '\x1f';
-  std::string_view kept_name(Layout::Source, const Segment&);  // for now
   struct Size {
     std::uint64_t count;
-    std::string kept;
+    std::string kept;    // the name of what is kept
+    double largest = 0;  // as largest_
   };
+  Size* size_of(const Segment&);                              // of a negotiated one, for now; null: there are too many
   std::unordered_map<std::string, std::vector<Size>> sizes_;  // of negotiated tensors, the first one first
-  std::unordered_map<std::string, double> largest_negotiated_;
-  std::map<KeyOf<std::string>, double> largest_;  // magnitudes of the last call's values, where stays() is asked
+  std::map<KeyOf<std::string>, double> largest_;  // magnitudes of the last call's values, where fell() is asked
   std::map<std::pair<std::string, std::uint64_t>, powersgd::Extents> extents_;  // by the tensors' keys and counts
   double learning_rate_ = 0;                                                    // 0: not known
 };

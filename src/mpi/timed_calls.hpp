@@ -33,6 +33,9 @@ class TimedCalls {
     std::uint64_t bytes = 0;
   };
   void leave(Left left) { left_ = std::move(left); }
+  void forget_left() {  // MPI has failed
+    if (left_.count) left_ = {};
+  }
   void left_ended() noexcept;
   // At a call's end: where somebody wants to know, what all have taken until now.
   void look() noexcept {
