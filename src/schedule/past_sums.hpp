@@ -33,20 +33,21 @@ class PastSums {
   static constexpr std::size_t kOfOne = 3;      // of one that one tensor has
   static constexpr std::size_t kMost = 4096;    // sums of all, 4 KiB each
   static constexpr std::size_t kMostKinds = 1 << 16;
+  // Of a key's first calls all are looked at or kept, then one in so many.
   static constexpr std::uint64_t kAll = 128, kAllOfOne = 16, kEvery = 16;
 
   static std::uint64_t key_of(std::uint64_t count, Dtype type) { return count * 8 + static_cast<std::uint64_t>(type); }
   static std::uint64_t key_of(std::string_view name, std::uint64_t count);
 
-  // Whether one of the key's continues in the values that a call is to sum. They have the sum's direction: but for a
-  // hundredth of their square, and are not again what this rank gave to it; or in part, and the sums before tell them
-  // from gradients (`of_one`, of a key that only one tensor has: or are too few yet). Or they are zero where what this
-  // rank gave was zero, and the sum was this rank's alone elsewhere.
   enum class Answer {
     no,
     perhaps,  // the first sums are like averages, as those of a training's first steps may be
     yes,
   };
+  // Whether one of the key's continues in the values that a call is to sum. They have the sum's direction: but for a
+  // hundredth of their square, and are not again what this rank gave to it; or in part, and the sums before tell them
+  // from gradients (`of_one`, of a key that only one tensor has: or are too few yet). Or they are zero where what this
+  // rank gave was zero, and the sum was this rank's alone elsewhere.
   Answer continue_in(std::uint64_t key, const Sample& values, bool of_one = false) noexcept;
   // In place of that, of a key that only one tensor has: true where nobody need look, which is so behind the first
   // kAllOfOne calls for kEvery - 2 of kEvery.
