@@ -11,6 +11,7 @@
 
 #include "core/error.hpp"
 #include "core/fault.hpp"
+#include "core/float_environment.hpp"
 #include "core/log.hpp"
 #include "memory/thread_scratch.hpp"
 
@@ -30,6 +31,7 @@ struct Workers::Pool {
   int parts = 1;
 
   void loop(int part) {
+    const FloatEnvironment environment;  // not that of the program's thread, which this one begins with
     std::unique_lock lock(mutex);
     unsigned seen = generation;
     try {

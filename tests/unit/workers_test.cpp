@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <cfenv>
 #include <chrono>
 #include <stdexcept>
 #include <thread>
@@ -65,6 +66,16 @@ TEST_SUITE("workers") {
         }
       });
     for (auto& t : callers) t.join();
+    CHECK(wrong == 0);
+  }
+
+  TEST_CASE("no part has the float environment of the thread that made the workers") {
+    const int before = std::fegetround();
+    std::fesetround(FE_UPWARD);
+    Workers workers(3);
+    std::fesetround(before);
+    std::atomic<int> wrong{0};
+    workers.run([&](int, int) { wrong += std::fegetround() != FE_TONEAREST; });
     CHECK(wrong == 0);
   }
 
