@@ -99,7 +99,7 @@ class Codec {
         false;  // sums of payloads are payloads: two-shot exchanges lose nothing (fp16, bf16: round once more)
     bool selects = false;                 // select() looks at the whole group first
     bool votes = false;                   // finish_piece() turns the sum into the result
-    bool diverges_with_residual = false;  // memory=residual is refused unless force=1
+    bool diverges_with_residual = false;  // memory=residual and memory=momentum are refused unless force=1
     bool whole_tensors =
         false;  // works on tensors, not on pieces: the algorithm low_rank alone runs it, no piece function is called
     bool hides_stores = false;  // on the host decoding takes long enough for stores to memory behind it, so that to

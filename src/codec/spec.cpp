@@ -31,6 +31,12 @@ bool in_range(const CodecParameter& row, double x, double least, double most) {
   return (row.above_least ? x > least : x >= least) && (row.below_most ? x < most : x <= most);
 }
 
+// Momentum keeps the same residual.
+bool diverges(const FeedbackPolicy& policy, const Codec::Traits& traits) {
+  return traits.diverges_with_residual &&
+         (policy.kind == FeedbackKind::residual || policy.kind == FeedbackKind::momentum);
+}
+
 }  // namespace
 
 std::span<const CodecParameter> common_parameters() { return kCommon; }
@@ -136,10 +142,10 @@ FeedbackPolicy SpecValues::feedback(const Codec::Traits& traits) const {
   if (given(kNesterov) && policy.kind != FeedbackKind::momentum) refuse(kNesterov, "for memory=momentum only");
   if (given(kMomentum) && policy.kind != FeedbackKind::momentum && policy.kind != FeedbackKind::average)
     refuse(kMomentum, "for memory=momentum and memory=average only");
-  if (policy.kind == FeedbackKind::residual && traits.diverges_with_residual && !(*this)[kForce])
+  if (diverges(policy, traits) && !(*this)[kForce])
     refuse(
         kMemory,
-        "one other than residual: error feedback of this codec is known to diverge (GRACE); add force=1 to have it all the same");
+        "none or average: error feedback of this codec is known to diverge (GRACE), and momentum keeps a residual, too; add force=1 to have it all the same");
   return policy;
 }
 
@@ -161,7 +167,7 @@ std::string SpecValues::canonical(const Codec::Traits& traits) const {
   if (policy.kind == FeedbackKind::residual && policy.gamma != 1.0f) add("gamma", spec_number(policy.gamma));
   if (policy.arrays() && policy.kind != FeedbackKind::residual) add("momentum", spec_number(policy.momentum));
   if (policy.nesterov) add("nesterov", "1");
-  if (policy.kind == FeedbackKind::residual && traits.diverges_with_residual) add("force", "1");
+  if (diverges(policy, traits)) add("force", "1");
   return text;
 }
 

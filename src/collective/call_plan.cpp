@@ -131,9 +131,11 @@ std::shared_ptr<CallPlan> Planner::make(Dtype dtype, std::uint64_t count, std::s
     const Codec* const codec = s < plan->codecs.size() ? plan->codecs[s] : nullptr;
     const bool kept = segments[s].summed() && !segments[s].key.empty();
     plan->momenta.push_back(kept ? momentum_of(codec) : nullptr);
-    const bool scales = codec && kept && settings_.error_feedback && codec->feedback().kind == FeedbackKind::residual &&
-                        codec->feedback().gamma != 1.0f;  // results are gamma times the sums
-    plan->means_more = plan->means_more || plan->momenta.back() || scales || (codec && codec->traits().votes);
+    // Results are gamma times the sums, or sums of averages.
+    const bool other = codec && kept && settings_.error_feedback &&
+                       (codec->feedback().kind == FeedbackKind::average ||
+                        (codec->feedback().kind == FeedbackKind::residual && codec->feedback().gamma != 1.0f));
+    plan->means_more = plan->means_more || plan->momenta.back() || other || (codec && codec->traits().votes);
   }
   if (!compressed) return plan;
   for (std::size_t s = 0; s < segments.size(); ++s) {

@@ -181,6 +181,7 @@ class InNodes final : public Exchange {
     between.flags = flags;
     between.delay = result.delays.note();
     if (flags) between.arena = nullptr;
+    else leave_idle(sums, between);
     try {
       const auto exchange = between_leaders(between);
       exchange->start();
@@ -193,6 +194,23 @@ class InNodes final : public Exchange {
       insist([&] { thrown.emplace(ErrorCode::out_of_memory, e.what()); });
     }
     publish(node_.notes()[0], result, thrown ? &*thrown : nullptr);
+  }
+
+  // As of a rank's own values (mpi/bound_call.cpp): a tensor that is zero on the whole node while others are not has no
+  // gradient in this step, and what the leader holds back of it waits.
+  void leave_idle(const float* sums, CallBuffers& between) const {
+    const Layout& layout = *route_.part.layout;
+    const Codec& codec = *route_.part.codec;
+    if (between.residuals.empty() || call_.backend || !has_name(layout.source) || codec.traits().whole_tensors ||
+        codec.feedback().kind != FeedbackKind::residual)
+      return;
+    const auto idle = [&](const Segment& s) {
+      return std::all_of(sums + s.offset, sums + s.offset + s.count, [](float x) { return x == 0; });
+    };
+    const auto& segments = layout.segments;
+    if (std::all_of(segments.begin(), segments.end(), [&](const Segment& s) { return !s.summed() || idle(s); })) return;
+    for (std::size_t s = 0; s < segments.size(); ++s)
+      if (segments[s].summed() && idle(segments[s])) between.residuals[s] = nullptr;
   }
 
   // The other leaders wait for this one, too.
@@ -331,6 +349,8 @@ AlgorithmEntry hierarchical_algorithm() {
         // nodes, the others' of themselves.
         if (codec.feedback().kind == FeedbackKind::momentum)
           return "its momentum is of each rank's own gradients (memory=momentum)";
+        if (codec.feedback().kind == FeedbackKind::average)
+          return "its average is of each rank's own gradients (memory=average)";
         return {};
       },
       .chunk_elements = [](std::uint64_t setting, const Codec&, int) { return setting; },

@@ -28,11 +28,6 @@ inline std::uint64_t encoded_bytes(Encoding encoding, FeedbackKind kind, std::ui
              : count * static_cast<std::uint64_t>(FeedbackPolicy{kind}.arrays()) * sizeof(float);
 }
 
-// Whose name another job gives the same tensor.
-inline bool has_name(Layout::Source source) {
-  return source == Layout::Source::named || source == Layout::Source::negotiated;
-}
-
 // One tensor as it is kept: the arrays of its kind, and behind them the floats that `codec` keeps besides.
 template <class Text, class Payload>
 struct TensorOf {

@@ -218,6 +218,7 @@ class Sum final : public NonblockingSum {
   HostBackend host_;
   Arena arena_, values_;  // values_: float32 copies, and what lies on a device
   CallBuffers buffers_;
+  int unit_ = 0;         // power of two in which this rank's values are encoded
   TensorMemory memory_;  // of a persistent sum
   std::vector<Residual*> residuals_;
   float* widened_ = nullptr;
@@ -244,7 +245,8 @@ void Sum::look(const void* values) {
   buffers_.zeros = most == 0 && !route_->part.remembers;
   const Codec::Traits& traits = route_->part.codec->traits();
   const double small = std::max(static_cast<double>(traits.min_magnitude), dtype_ == Dtype::f64 ? 0x1p-100 : 0.0);
-  if (most > static_cast<double>(traits.max_magnitude) || least < small) buffers_.exponent = std::ilogb(most) + 1;
+  if (most > static_cast<double>(traits.max_magnitude) || least < small) unit_ = std::ilogb(most) + 1;
+  buffers_.exponent = traits.votes ? 0 : unit_;  // votes have no size
 }
 
 void Sum::find_memory() {
@@ -253,7 +255,7 @@ void Sum::find_memory() {
   memory_.begin_call();
   residuals_ = memory_.of_values(*route_->part.layout, *route_->part.codec, host_memory());
   memory_.keep();
-  if (buffers_.exponent) return;  // in another unit they would be nothing
+  if (unit_) return;  // in another unit they would be nothing
   for (const Residual* r : residuals_) {
     buffers_.residuals.push_back(r ? r->values : nullptr);
     buffers_.turns.push_back(r ? r->turns : 0);
@@ -261,14 +263,14 @@ void Sum::find_memory() {
 }
 
 void Sum::bind(const void* values) {
-  if (dtype_ != Dtype::f32 || buffers_.exponent) {
+  if (dtype_ != Dtype::f32 || unit_) {
     widened_ = reinterpret_cast<float*>(values_.take(count_ * sizeof(float)));
-    if (buffers_.flags == 0 && dtype_ == Dtype::f64 && buffers_.exponent) {
+    if (buffers_.flags == 0 && dtype_ == Dtype::f64 && unit_) {
       const auto* const x = static_cast<const double*>(values);
-      for (std::uint64_t i = 0; i < count_; ++i) widened_[i] = static_cast<float>(std::ldexp(x[i], -buffers_.exponent));
+      for (std::uint64_t i = 0; i < count_; ++i) widened_[i] = static_cast<float>(std::ldexp(x[i], -unit_));
     } else if (buffers_.flags == 0) {
       host_.widen(dtype_, values, widened_, count_);
-      if (buffers_.exponent) scale(widened_, count_, -buffers_.exponent);
+      if (unit_) scale(widened_, count_, -unit_);
     }
   }
   buffers_.in = widened_ ? widened_ : static_cast<const float*>(values);
@@ -303,7 +305,7 @@ void Sum::start() {
       if (to_.on_device()) DeviceAccess(to_).synchronize(synchronize_all_);
     }
     insist([&] {
-      buffers_.flags = 0, buffers_.exponent = 0, buffers_.zeros = false;
+      buffers_.flags = 0, buffers_.exponent = unit_ = 0, buffers_.zeros = false;
       look(values);
       find_memory();
     });

@@ -44,6 +44,10 @@ struct Layout {
 };
 
 const char* name_of(Layout::Source);
+// The program or the trainer gives the names; another job gives the same tensor the same.
+inline bool has_name(Layout::Source source) {
+  return source == Layout::Source::named || source == Layout::Source::negotiated;
+}
 // The tensors that are summed, for people: "conv1.weight + 3 more"; "60000 x float32" where the first has no name.
 std::string label_of(const Layout&, Dtype);
 

@@ -186,9 +186,10 @@ void print_codecs_as_markdown() {
     line("bits per value",
          std::string(c.bits) + (c.traits.fixed_size ? ", fixed size" : ", size depends on the values"));
     line("biased", c.traits.biased ? "yes" : "no");
-    line("memory",
-         std::string(name_of(c.traits.memory)) +
-             (c.traits.diverges_with_residual ? "; `memory=residual` is known to diverge and needs `force=1`" : ""));
+    line("memory", std::string(name_of(c.traits.memory)) +
+                       (c.traits.diverges_with_residual
+                            ? "; `memory=residual` is known to diverge and needs `force=1`, as does `memory=momentum`"
+                            : ""));
     line("summable", c.traits.summable ? "yes" : "no");
     line("algorithms", algorithms_text(*make_codec(c.name)));
     line("range", range_of(c.traits));

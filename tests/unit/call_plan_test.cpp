@@ -111,6 +111,8 @@ TEST_SUITE("call_plan") {
     Plans scaled(settings_of("3lc:gamma=0.5", ""));
     CHECK(scaled.of({"a", "b"})->means_more);  // nor by MPI, nor in 16 bits: results are gamma times the sums
     CHECK_FALSE(scaled.of({"a", "b"})->halves);
+    Plans averages(settings_of("8bit:memory=average", ""));
+    CHECK(averages.of({"a", "b"})->means_more);
     CHECK(exact(settings_of("3lc", "b=fp16")) == "none");
     CHECK(exact(settings_of("3lc", "b=none")) == "none");
     Settings controlled = settings_of("3lc", "");
@@ -255,6 +257,27 @@ TEST_SUITE("call_plan") {
     CHECK(held->parts[0].route({.algorithm = Algorithm::allgather}, nullptr, 3) == route);
     CHECK(route->bytes({}).together == bytes);
     CHECK(route->part.codec == held->codecs[0]);
+  }
+
+  TEST_CASE("what is said of several patterns in every step changes nothing, unless a name matches two of them") {
+    Plans plans(settings_of("3lc", ""));
+    std::shared_ptr<const CallPlan> plan;
+    for (int step = 0; step < 4; ++step) {
+      plans.planner.set_codec("ab*", "topk");
+      plans.planner.set_codec("ba", "fp16");
+      plans.planner.set_codec("c[0-9]", "8bit");
+      const auto now = plans.of({"ab1", "ba", "c5"});
+      CHECK((!plan || now == plan));
+      plan = now;
+    }
+    CHECK(plans.planner.made() == 1);
+    const auto of = [&](const char* name) { return codecs_of(*plans.of({name}))[0].substr(0, 4); };
+    plans.planner.set_codec("*1", "fp16");
+    CHECK(of("ab1") == "fp16");
+    plans.planner.set_codec("ab*", "topk");
+    CHECK(of("ab1") == "topk");
+    plans.planner.set_codec("ba", nullptr);
+    CHECK(of("ba") == "3lc:");
   }
 
   TEST_CASE("CRIMP_CODEC=auto that becomes a codec ends the plans that were made without") {

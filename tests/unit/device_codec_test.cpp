@@ -47,7 +47,7 @@ TEST_SUITE("device_codec") {
                                "qsgd:s=200,memory=average",
                                "qsgd:s=32767,bucket=1280",
                                "terngrad:clip=1e-6",
-                               "terngrad:clip=1e6,memory=momentum",
+                               "terngrad:clip=1e6,memory=momentum,force=1",
                                "natural:memory=residual",
                                "8bit:memory=momentum",
                                "1bit:memory=average",

@@ -118,6 +118,7 @@ class RandomK final : public Codec {
                                   .biased = true,
                                   .memory = FeedbackKind::residual,
                                   .max_magnitude = kSparseMagnitude,
+                                  .min_magnitude = 0.0f,
                                   .summable = true};
 
  private:

@@ -320,6 +320,7 @@ constexpr Codec::Traits voting(const char* name, std::uint8_t wire_id, FeedbackK
           .biased = true,
           .memory = memory,
           .max_magnitude = kMaxMagnitude,
+          .min_magnitude = 0.0f,  // a sign has none
           .votes = true,
           .diverges_with_residual = true};
 }

@@ -244,9 +244,22 @@ TEST_SUITE("signs") {
       CHECK(what.find("force=1") != what.npos);
       CHECK(make_codec(spec + ",force=1")->feedback().kind == FeedbackKind::residual);
     }
+    // Momentum keeps the same residual.
+    for (const std::string spec : {"signum:memory=momentum", "qsgd:s=4,memory=momentum", "terngrad:memory=momentum",
+                                   "randomk:ratio=0.1,scale=1,memory=momentum"}) {
+      CAPTURE(spec);
+      CHECK_THROWS_AS(make_codec(spec), Error);
+      const auto forced = make_codec(spec + ",force=1");
+      CHECK(make_codec(forced->spec())->spec() == forced->spec());
+    }
     CHECK(make_codec("1bit")->feedback().kind == FeedbackKind::residual);
     CHECK(make_codec("efsignsgd")->feedback().kind == FeedbackKind::residual);
     CHECK(make_codec("signsgd")->feedback().kind == FeedbackKind::none);
+  }
+
+  TEST_CASE("a sign has no smallest magnitude") {
+    for (const char* name : {"signsgd", "signum"}) CHECK(make_codec(name)->traits().min_magnitude == 0.0f);
+    for (const char* name : {"1bit", "efsignsgd"}) CHECK(make_codec(name)->traits().min_magnitude == 0x1p-80f);
   }
 
   TEST_CASE("illegal scales and set bits behind the last element are refused") {

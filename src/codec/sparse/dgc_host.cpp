@@ -52,6 +52,7 @@ class Dgc final : public SparseCodec {
                                   .biased = true,
                                   .memory = FeedbackKind::momentum,
                                   .max_magnitude = kSparseMagnitude,
+                                  .min_magnitude = 0.0f,
                                   .selects = true};
 
  private:

@@ -198,6 +198,7 @@ class Sidco final : public SparseCodec {
                                   .biased = true,
                                   .memory = FeedbackKind::residual,
                                   .max_magnitude = kSparseMagnitude,
+                                  .min_magnitude = 0.0f,
                                   .selects = true};
 
  private:

@@ -8,6 +8,7 @@
 
 namespace crimp {
 
+inline constexpr float kLeastOfHalves = 0x1p-80f;    // of all selected values as float16; float32 are sent as they are
 inline constexpr float kSparseMagnitude = 0x1p100f;  // with residuals over many steps sums stay finite
 
 namespace sparse {

@@ -36,7 +36,9 @@ bool all_finite(const float* values, std::uint64_t count) {
 }
 
 SparseCodec::SparseCodec(const Traits& traits, const SpecValues& values)
-    : traits_(traits), value_(values[sparse::kValue] == sparse::ValueType::f16 ? Dtype::f16 : Dtype::f32) {}
+    : traits_(traits), value_(values[sparse::kValue] == sparse::ValueType::f16 ? Dtype::f16 : Dtype::f32) {
+  if (value_ == Dtype::f16) traits_.min_magnitude = kLeastOfHalves;
+}
 
 std::size_t SparseCodec::values_at() const { return value_ == Dtype::f16 ? kHead + kScale : kHead; }
 

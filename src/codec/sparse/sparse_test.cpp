@@ -119,6 +119,17 @@ TEST_SUITE("sparse") {
         CHECK(indices == wanted);
       }
   }
+  TEST_CASE("float32 values are exact, however small") {
+    const std::vector<float> a{0x1p-149f, -0x1p-126f, 0x1.8p-120f, 0.0f, 0x1p-130f};
+    for (const std::string name : {"topk:ratio=1", "threshold:v=0", "dgc:ratio=1", "sidco:ratio=1"}) {
+      CAPTURE(name);
+      const auto codec = make_codec(name);
+      CHECK(codec->traits().min_magnitude == 0.0f);
+      CHECK(make_codec(name + ",value=f16")->traits().min_magnitude == 0x1p-80f);
+      CHECK(difference(through(*codec, a), a) == "");
+    }
+  }
+
   TEST_CASE("float16 values have a scale per piece; what rounding cuts off stays in the residual") {
     const auto codec = make_codec("topk:ratio=1,value=f16");
     const std::vector<float> a{1.0f + 0x1p-20f, -0x1p20f, 0x1p-30f, 65504.0f,

@@ -17,6 +17,7 @@ class Threshold final : public SparseCodec {
                                   .biased = true,
                                   .memory = FeedbackKind::residual,
                                   .max_magnitude = kSparseMagnitude,
+                                  .min_magnitude = 0.0f,
                                   .selects = true};
 
  private:

@@ -55,6 +55,7 @@ class TopK final : public SparseCodec {
                                   .biased = true,
                                   .memory = FeedbackKind::residual,
                                   .max_magnitude = kSparseMagnitude,
+                                  .min_magnitude = 0.0f,
                                   .selects = true};
 
  private:

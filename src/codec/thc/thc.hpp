@@ -24,14 +24,18 @@ inline constexpr Parameter<std::uint32_t> kGranularity{
      .step = 1,
      .also = "at least 2^bits-1, above 31 even",
      .help = "granularity: table values are 0..g, and a byte sums 255/g ranks"}};
-inline constexpr Parameter<std::uint32_t> kClipped{{.key = "clip",
-                                                    .default_value = 32,
-                                                    .least = 4,
-                                                    .most = 4096,
-                                                    .step = 1,
-                                                    .help = "one coordinate in so many is clipped: 1/p of the paper"}};
+inline constexpr Parameter<std::uint32_t> kClipped{
+    {.key = "clip",
+     .default_value = 32,
+     .least = 4,
+     .most = 4096,
+     .step = 1,
+     .help =
+         "one coordinate in so many is clipped: 1/p of the paper. Few levels over a wide range diverge with a residual: bits=2 with g=4 from 91 on, then memory=none is the default"}};
 inline constexpr std::uint32_t kOne = 65536;  // of the stochastic rounding
 inline constexpr float kMaxMagnitude = 0x1p100f;
+// Of Tables::error. A residual has so much of the squares of what was encoded, its own among them: from 1 on it grows.
+inline constexpr double kMostError = 0.9;
 inline constexpr float kLeastNorm = 0x1p-100f,
                        kMostNorm = 0x1p120f;  // a smaller norm is sent as 0, the block waits in the residual
 // Squares are summed of values times kUp where the largest is below kSmall, times kDown where it is at least kLarge.
@@ -44,7 +48,8 @@ inline constexpr std::uint32_t kSumLanes =
 struct Tables {
   std::uint32_t bits, levels, granularity, clip;  // clip: 1 / p
   float limit;                                    // t_p: P(|Z| > t_p) = p for a normal Z
-  std::uint8_t value[kMostLevels];   // T: strictly increasing, T[0] = 0, T[levels - 1] = g, T[i] + T[levels-1-i] = g
+  double error;                     // E |a - d|^2 / |a|^2 of normal values: the rounding's variance and what is cut off
+  std::uint8_t value[kMostLevels];  // T: strictly increasing, T[0] = 0, T[levels - 1] = g, T[i] + T[levels-1-i] = g
   std::int8_t centred[kMostLevels];  // T - g/2, of an odd g twice that
   float to_grid;                     // g / (2 t_p): u = z * to_grid + g/2
   float unit;                        // what a unit of `centred` is worth: 2 t_p / g, of an odd g half of it

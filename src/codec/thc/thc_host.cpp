@@ -309,8 +309,12 @@ void rotate(const float* values, const float* residual, std::uint64_t count, con
 
 class Thc final : public Codec, private Homomorphic {
  public:
-  explicit Thc(const SpecValues& values) : tables_(tables_of(values)) {}
-  const Traits& traits() const override { return kTraits; }
+  explicit Thc(const SpecValues& values) : tables_(tables_of(values)) {
+    if (tables_.error < kMostError) return;
+    traits_.memory = FeedbackKind::none;
+    traits_.diverges_with_residual = true;
+  }
+  const Traits& traits() const override { return traits_; }
   std::uint32_t parameter_word() const override { return tables_.bits | tables_.granularity << 8 | tables_.clip << 16; }
   std::size_t piece_bound(std::uint64_t count) const override {
     return blocks(count) * sizeof(float) + index_bytes(count, tables_.bits);
@@ -375,6 +379,7 @@ class Thc final : public Codec, private Homomorphic {
     return make_tables(bits, g, values[kClipped]);
   }
   Tables tables_;
+  Traits traits_ = kTraits;
 };
 
 }  // namespace thc

@@ -73,6 +73,9 @@ Tables make_tables(std::uint32_t bits, std::uint32_t granularity, std::uint32_t 
     const double cost = 2 * best[half - 1][last] + gap(last, granularity - last);
     if (cost < least) least = cost, v = last;
   }
+  // E (|Z| - t)^2 beyond the limit t.
+  const double beyond = 0.5 - from_zero_to(limit);
+  t.error = least + 2 * ((1 + limit * limit) * beyond - limit * density(limit));
   for (std::uint32_t i = half; i-- > 0; v = before[i][v]) {
     t.value[i] = static_cast<std::uint8_t>(v);
     t.value[t.levels - 1 - i] = static_cast<std::uint8_t>(granularity - v);

@@ -377,6 +377,44 @@ TEST_SUITE("thc") {
     CHECK(difference(out, before) == "");
   }
 
+  TEST_CASE("what a residual would make grow has none unless forced; with one it stays bounded, whatever the table") {
+    for (const char* spec : {"thc:bits=2,g=4,clip=256", "thc:bits=2,g=3,clip=4096"}) {
+      CAPTURE(spec);
+      CHECK(make_codec(spec)->feedback().kind == FeedbackKind::none);
+      CHECK_THROWS_AS(make_codec(std::string(spec) + ",memory=residual"), Error);
+      CHECK(make_codec(std::string(spec) + ",memory=residual,force=1")->feedback().kind == FeedbackKind::residual);
+    }
+    CHECK(make_codec("thc:bits=2,g=4,clip=32")->feedback().kind == FeedbackKind::residual);
+    // Of a share 1/clip beyond the limit t what is cut off is 2 ((1 + t^2) Q(t) - t phi(t)): at clip=4, t = 1.1503.
+    const double fine = thc::make_tables(4, 62, 4).error;
+    CHECK((fine > 0.1071 && fine < 0.1171));
+    CHECK(thc::make_tables(2, 4, 256).error == doctest::Approx(1.373).epsilon(0.001));
+    const auto a = make_data(Data::normal, 7, 1024);
+    double norm = 0;
+    for (const float x : a) norm += static_cast<double>(x) * static_cast<double>(x);
+    for (const std::uint32_t bits : {2, 3, 4})
+      for (const std::uint32_t g : {3, 4, 6, 9, 15, 30, 62})
+        for (const std::uint32_t clip : {4, 64, 91, 512, 4096}) {
+          if (g < (1u << bits) - 1) continue;
+          const auto codec = make_codec("thc:bits=" + std::to_string(bits) + ",g=" + std::to_string(g) +
+                                        ",clip=" + std::to_string(clip));
+          if (codec->feedback().kind != FeedbackKind::residual) continue;
+          CAPTURE(codec->spec());
+          std::vector<float> residual(a.size());
+          Bytes bytes(codec->piece_bound(a.size()));
+          for (std::uint32_t step = 0; step < 150; ++step) {
+            const float sign = step % 2 ? 1.0f : -1.0f;
+            std::vector<float> values(a.size());
+            for (std::size_t i = 0; i < a.size(); ++i) values[i] = sign * a[(i + 7 * step) % a.size()];
+            codec->encode_piece({values.data(), residual.data(), residual.data(), a.size(), {0, step, 0}, {}},
+                                bytes.data());
+          }
+          double left = 0;
+          for (const float x : residual) left += static_cast<double>(x) * static_cast<double>(x);
+          CHECK(left <= 15 * norm);  // 0.9 / (1 - 0.9) of it, and chance
+        }
+  }
+
   TEST_CASE("parameters out of range are refused with value and range") {
     for (const auto& refused : {std::pair{"thc:bits=5", "2 to 4"},
                                 {"thc:bits=1", "2 to 4"},
