@@ -1,9 +1,11 @@
 #include "horovod/gate.hpp"
 
 #include <algorithm>
+#include <map>
 
 namespace crimp::horovod {
 namespace {
+constexpr std::uint64_t kNumber = 8;                             // bytes of a single number, which is a metric
 constexpr std::uint64_t kShutdown = 1, kInvalid = 4, kCalm = 7;  // bits that are set where this rank has it NOT
 }  // namespace
 
@@ -35,7 +37,12 @@ void Gate::reduced(const std::string& name, std::uint64_t bytes) {
   if (members_.empty()) return make_plan();
   if (tensor.group < 0) return;
   if (search_) search_->reduced(tensor.place);
-  if (tensor.done) begin_step();  // before the last one was complete
+  // Before the last step was complete. A tensor that nobody waits for may be late for its own.
+  if (tensor.done && !tensor.excluded) {
+    begin_step();
+    current_ = 0;
+    group_ = Group::waiting;
+  }
   tensor.done = true;
   left_[static_cast<std::size_t>(tensor.group)] -= !tensor.excluded;
   while (current_ < members_.size() && left_[current_] == 0) {
@@ -54,20 +61,30 @@ void Gate::begin_step() {
         std::count_if(members_[g].begin(), members_[g].end(), [&](std::size_t t) { return !tensors_[t].excluded; }));
 }
 
-// At the end of a step: when all tensors that are reduced in every step have been reduced equally often. Others, such
-// as a metric once an epoch, are never held.
+// How often most bytes have been reduced: those of gradients, whatever else has a name (a metric now and then, sums of
+// batch norms several times a step).
+std::uint32_t Gate::steps() const {
+  std::map<std::uint32_t, std::uint64_t> bytes;
+  for (const Tensor& t : tensors_)
+    if (t.bytes > kNumber) bytes[t.reductions] += t.bytes;
+  const auto most =
+      std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == bytes.end() ? 0 : most->first;
+}
+
+// At the end of a step: when all tensors that are reduced in every step have been reduced equally often. Others are
+// never held.
 void Gate::make_plan() {
-  std::uint32_t most = 0;
-  for (const Tensor& t : tensors_) most = std::max(most, t.reductions);
-  if (most < kRecorded) return;
+  const std::uint32_t steps = this->steps();
+  if (steps < kRecorded) return;
   std::vector<std::size_t> planned;
   std::vector<std::uint64_t> bytes;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     Tensor& t = tensors_[i];
     t.group = -1;
-    if (t.bytes <= 8) continue;            // single numbers are metrics
-    if (t.reductions + 1 == most) return;  // in the middle of a step
-    if (t.reductions != most) continue;
+    if (t.bytes <= kNumber) continue;
+    if (t.reductions + 1 == steps || t.reductions == steps + 1) return;  // in the middle of a step
+    if (t.reductions != steps) continue;
     planned.push_back(i);
     bytes.push_back(t.bytes);
   }

@@ -78,6 +78,7 @@ class Gate {
     int group = -1;
     std::size_t place = 0;  // among planned_, where it has a group
   };
+  std::uint32_t steps() const;
   void make_plan();
   void group_by(const std::vector<bool>& begins);  // of planned_
   void adopt(const MergeTrials::Plan&);

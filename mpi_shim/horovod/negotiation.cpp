@@ -54,6 +54,7 @@ Options Options::from_environment(int ranks_per_host) {
   o.cache_capacity =
       static_cast<std::size_t>(std::max<std::int64_t>(0, environment_number("HOROVOD_CACHE_CAPACITY", 1024)));
   o.autotune = environment_number("HOROVOD_AUTOTUNE", 0) > 0;
+  if (o.autotune && o.cache_capacity) o.cache_capacity = 1024;  // its parameter manager knows no other
   o.fusion_threshold = environment_number("HOROVOD_FUSION_THRESHOLD", o.autotune ? 4ll << 20 : o.fusion_threshold);
   if (ranks_per_host > 0)
     o.threshold_unit = std::int64_t{8 * 64} * ranks_per_host;  // 64 elements of 8 bytes for every rank of a host

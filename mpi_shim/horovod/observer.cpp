@@ -144,7 +144,12 @@ void Observer::after_allreduce(const void* result, int words, MPI_Datatype type,
 
 void Observer::after_gatherv(MPI_Datatype sent, MPI_Comm comm) {
   if (sent != MPI_BYTE) return;
-  if (Negotiation* negotiation = find(comm, true)) negotiation->gathered();
+  // Programs gather bytes, too (mpi4py's objects). Horovod's coordinator first asks for bits, unless it has no cache.
+  static const bool first = [] {
+    const Options options = Options::from_environment(0);
+    return options.cache_capacity == 0 || options.autotune;
+  }();
+  if (Negotiation* negotiation = find(comm, first)) negotiation->gathered();
 }
 
 void Observer::after_bcast(const void* bytes, int count, MPI_Datatype type, int root, MPI_Comm comm) {

@@ -143,7 +143,7 @@ Session::Negotiated& Session::negotiated(const Layout& layout) {
     }
     first = first && sums_alone;
   });
-  made->first = first && ++first_calls_ <= kMostFirstCalls;
+  made->first = first;
   return *made;
 }
 
@@ -151,14 +151,20 @@ std::uint8_t Session::flags_of_negotiated(const AllreduceRequest& request, const
   const Layout& layout = *request.layout;
   Negotiated& of = negotiated(layout);
   std::uint8_t flags = 0;
-  if (std::exchange(of.first, false)) flags |= kFlagFirst;
+  if (std::exchange(of.first, false)) {
+    if (++first_calls_ <= kMostFirstCalls) flags |= kFlagFirst;
+    else forgets_ = true;
+  }
   if (values.on_device() || !request.receive) return flags;
   const std::size_t element = size_of(request.dtype);
   // Most of a call: of many tensors' gradients some may be like averages by chance, as in a training's first steps.
   std::uint64_t looked_at = 0, go_on = 0;
   const Segment* sure = nullptr;
   for (const auto& [index, key] : of.looked_at) {
-    if (sums_.skip(key)) continue;
+    if (sums_.skip(key)) {
+      looked_at += layout.segments[index].count;  // and did not go on
+      continue;
+    }
     logged("a sum's values", [&] {
       const Segment& s = layout.segments[index];
       const auto at = [&](const void* buffer) { return static_cast<const char*>(buffer) + s.offset * element; };

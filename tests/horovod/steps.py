@@ -141,6 +141,54 @@ def twins(model):
             assert loss < 4, f"step {step}: the loss is {loss}"  # of the first step 2.3
 
 
+def exactly(x, total):
+    """Whether `total` begins with what MPI makes of all ranks' x."""
+    rows = hvd.allgather(x[:256].reshape(1, -1), name="rows")
+    summed = rows[0].clone()
+    for row in rows[1:]:
+        summed += row
+    return torch.equal(summed, total[:256])
+
+
+def gathered(model):
+    """mpi4py gathers objects, and sums counts, on the world."""
+    from mpi4py import MPI
+    import numpy as np
+    optimizer(model)
+    world = MPI.COMM_WORLD
+    for step in range(6):
+        counts = np.random.default_rng(7 * step + hvd.rank()).integers(0, 20000, 40000)
+        summed, right = counts.astype(np.float32), counts.copy()
+        world.Allreduce(MPI.IN_PLACE, summed)
+        world.Allreduce(MPI.IN_PLACE, right)
+        assert (summed == right).all(), f"{(summed != right).sum()} of the counts are wrong"
+        world.gather(("anything", hvd.rank()), root=0)
+
+
+def beside(model):
+    """A gradient with little noise, which may look like an average of parameters, beside a much larger one that is all noise."""
+    optimizer(model)
+    first = torch.Generator().manual_seed(3)
+    own = torch.Generator().manual_seed(10 + hvd.rank())
+    value, exact = torch.randn(20000, generator=first), 0
+    for step in range(60):
+        tensors = [torch.randn(1 << 19, generator=own), value + 0.01 * torch.randn(20000, generator=own)]
+        sums = hvd.grouped_allreduce(tensors, name="beside", op=hvd.Sum)
+        exact += exactly(tensors[0], sums[0])
+    assert exact <= 12, f"{exact} of 60 calls were summed exactly"
+
+
+def small_cache(model):
+    """More tensors than the cache is asked to hold; the first four are summed exactly, because rules say so."""
+    optimizer(model)
+    own = torch.Generator().manual_seed(5 + hvd.rank())
+    for step in range(20):
+        for t in range(8):
+            x = torch.randn(20000, generator=own)
+            exact = exactly(x, hvd.allreduce(x, name=f"t{t}", op=hvd.Sum))
+            assert exact or t >= 4, f"step {step}: t{t} was not summed exactly"
+
+
 def join(model):
     """The last rank has fewer images."""
     opt = start(model)

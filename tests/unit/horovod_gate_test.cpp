@@ -308,6 +308,56 @@ TEST_SUITE("horovod_gate") {
     CHECK(net.pass("bcd") == "b");
   }
 
+  TEST_CASE("behind a step without one of its tensors the groups come in the plan's order") {
+    Net net("cuts=2");
+    net.reduce("abc");  // without d
+    CHECK(net.pass("abcd") == "cd");
+    net.reduce("cd");
+    CHECK(net.pass("ab") == "ab");
+    net.reduce("ab");
+    for (int step = 0; step < 3; ++step) {
+      CHECK(net.pass("abcd") == "ab");
+      net.reduce("ab");
+      CHECK(net.pass("cd") == "cd");
+      net.reduce("cd");
+    }
+  }
+
+  TEST_CASE("a tensor that has left the plan and comes at some time ends no step") {
+    Net net("all", "abckd");
+    now = {};
+    for (int step = 0; step < 2; ++step) {  // k keeps the others waiting, twice
+      CHECK(net.pass("abcd") == "");
+      now += milliseconds(101);
+      CHECK(net.pass("abcd") == "abcd");
+      net.reduce("abcdk");
+    }
+    CHECK(net.pass("abcd") == "abcd");
+    net.reduce("abc");
+    net.reduce("k");  // before d
+    net.reduce("d");
+    for (int step = 0; step < 3; ++step) {
+      CHECK(net.pass("ab") == "");
+      CHECK(net.pass("abcd") == "abcd");
+      net.reduce("abcdk");
+    }
+    CHECK(net.count(Release::deadline) == 2);
+  }
+
+  TEST_CASE("what is reduced several times a step does not keep gradients from being planned") {
+    for (const std::uint64_t bytes : {8, 256}) {  // a loss; the sums of batch norms, which all have one name
+      Gate gate(MergePlan("all"), milliseconds(100));
+      for (int step = 0; step < 6; ++step) {
+        gate.reduced("u", 1000);
+        gate.reduced("often", bytes);
+        gate.reduced("v", 1000);
+        gate.reduced("often", bytes);
+      }
+      CAPTURE(bytes);
+      CHECK(gate.groups() == std::vector<std::size_t>{2});
+    }
+  }
+
   TEST_CASE("bits in several words and short inputs") {
     Net net("all", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@#$%&*+=-/");
     CHECK(net.cache.bits() > 64);
