@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <string>
 
+#include "allreduce.hpp"
 #include "crimp/crimp.h"
 #include "guard.hpp"
 #include "handles.hpp"
@@ -14,12 +15,11 @@ namespace {
 
 // The communicator's session, for what is said of it; null where its calls pass through.
 Session* session_for(MPI_Comm comm, const char* function) {
-  Runtime& runtime = Runtime::get();
-  if (!runtime.started()) runtime.start(false);
+  const bool running = ready();
   if (comm == MPI_COMM_NULL)
     throw Error(ErrorCode::argument_invalid, std::string(function) + " was given MPI_COMM_NULL");
   PassReason why = PassReason::off;
-  return runtime.session(comm, &why);
+  return running ? Runtime::get().session(comm, &why) : nullptr;
 }
 
 }  // namespace

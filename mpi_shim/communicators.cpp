@@ -46,15 +46,13 @@ int cart_sub(const NextMpi& next, MPI_Comm comm, const int* remain, MPI_Comm* to
 
 int comm_free(const NextMpi& next, MPI_Comm* comm) {
   if (!inside(next) && comm && *comm != MPI_COMM_NULL) {
-    const ReentrancyGuard here;
-    close_lane(*comm);
+    guard(*comm, [&] { return close_lane(*comm), MPI_SUCCESS; });
   }
   return next.Comm_free(comm);
 }
 int comm_disconnect(const NextMpi& next, MPI_Comm* comm) {
   if (!inside(next) && comm && *comm != MPI_COMM_NULL) {
-    const ReentrancyGuard here;
-    close_lane(*comm);
+    guard(*comm, [&] { return close_lane(*comm), MPI_SUCCESS; });
   }
   return next.Comm_disconnect(comm);
 }

@@ -40,13 +40,16 @@ struct Eligibility {
 // The element type of a sum of floating-point numbers, or nothing and the reason. A user operation is known by its
 // name or its library; sums_halves() tries it.
 std::optional<Dtype> type_of_user_sum(MPI_Datatype, MPI_Op, PassReason* why);
+// Of MPI_REAL and MPI_DOUBLE_PRECISION, as long as this MPI's Fortran compiler makes them (-fdefault-real-8).
+std::optional<Dtype> type_of_real(MPI_Datatype, PassReason* why);
 __attribute__((always_inline)) inline std::optional<Dtype> summed_type(MPI_Datatype type, MPI_Op op, PassReason* why) {
   if (op != MPI_SUM) return type_of_user_sum(type, op, why);
   if (type == MPI_FLOAT) return Dtype::f32;
   if (type == MPI_DOUBLE) return Dtype::f64;
   // Fortran's handles are different ones of the same numbers.
-  if (type == MPI_REAL || type == MPI_REAL4) return Dtype::f32;
-  if (type == MPI_DOUBLE_PRECISION || type == MPI_REAL8) return Dtype::f64;
+  if (type == MPI_REAL4) return Dtype::f32;
+  if (type == MPI_REAL8) return Dtype::f64;
+  if (type == MPI_REAL || type == MPI_DOUBLE_PRECISION) return type_of_real(type, why);
   *why = PassReason::type;
   return {};
 }

@@ -136,10 +136,7 @@ int sum_named(const NamedSum& asked, const MakeShares& shares, const Pass& pass)
   PassReason passed = PassReason::off;
   int rc = guard(asked.comm, [&] {
     Runtime& runtime = Runtime::get();
-    if (!runtime.started()) {
-      runtime.start(false);
-      check_at_start();
-    }
+    const bool running = ready();  // not before MPI_Init, nor in what MPI calls while it ends
     fill_reserve();
     h = handles(asked.dtype);
     const auto type = static_cast<Dtype>(asked.dtype);
@@ -148,7 +145,7 @@ int sum_named(const NamedSum& asked, const MakeShares& shares, const Pass& pass)
     check_buffers(asked.function, asked.sendbuf, asked.recvbuf, asked.count, size_of(type));
     const SumCall call{asked.sendbuf, asked.recvbuf, asked.count, h.type, h.sum, asked.comm, asked.rank >= 0};
     PassReason why = PassReason::off;
-    if (ranks_agree(asked.comm, &why)) {
+    if (running && ranks_agree(asked.comm, &why)) {
       const bool asks = asked.segments && runtime.usable() && runtime.told_codecs.load(std::memory_order_relaxed);
       const Session* session = asks ? runtime.known_session(asked.comm) : nullptr;
       const Eligibility eligible = classify(call, session && session->has_codecs());

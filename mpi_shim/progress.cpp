@@ -37,7 +37,8 @@ namespace {
 struct Job {
   SumCall call;
   Eligibility eligible;
-  MPI_Comm program;  // the program's communicator
+  MPI_Comm program;  // the program's communicator, unless it has been freed
+  std::shared_ptr<const std::atomic<bool>> freed;
   std::shared_ptr<const Shares> shares;
   int rank;
   std::vector<int> counts = {};  // of each share
@@ -47,8 +48,10 @@ struct Job {
   // result, whatever MPI does between its threads.
   std::atomic<int> rc{MPI_SUCCESS};
 
-  Job(const SumCall& of, const Eligibility& eligibility, std::shared_ptr<const Shares> of_ranks, int own)
-      : call(of), eligible(eligibility), program(of.comm), shares(std::move(of_ranks)), rank(own) {}
+  Job(const SumCall& of, const Eligibility& eligibility, std::shared_ptr<const Shares> of_ranks, int own,
+      std::shared_ptr<const std::atomic<bool>> of_lane)
+      : call(of), eligible(eligibility), program(of.comm), freed(std::move(of_lane)), shares(std::move(of_ranks)),
+        rank(own) {}
 };
 
 // The lane's own communicator returns errors; they are raised where the program asks for the request.
@@ -58,7 +61,7 @@ class PendingJob final : public Pending {
   int finish(int rc) override {
     const int of_job = job_->rc.load(std::memory_order_acquire);
     if (rc != MPI_SUCCESS || of_job == MPI_SUCCESS) return rc;
-    PMPI_Comm_call_errhandler(job_->program, of_job);
+    PMPI_Comm_call_errhandler(job_->freed->load() ? MPI_COMM_WORLD : job_->program, of_job);
     return of_job;
   }
   bool generalized() const override { return true; }
@@ -107,6 +110,10 @@ class Lane {
   }
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
+
+  // The program's communicator is no more, which its requests outlive.
+  std::shared_ptr<const std::atomic<bool>> freed() const { return freed_; }
+  void set_freed() { freed_->store(true); }
 
   void add(std::shared_ptr<Job> job) {
     {
@@ -193,6 +200,7 @@ class Lane {
   }
 
   MPI_Comm comm_;
+  const std::shared_ptr<std::atomic<bool>> freed_ = std::make_shared<std::atomic<bool>>(false);
   std::mutex mutex_;
   std::condition_variable more_;
   std::deque<std::shared_ptr<Job>> jobs_;
@@ -263,8 +271,11 @@ void open_lane(MPI_Comm comm) {
   check_mpi(PMPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter");
   if (!inter) check_mpi(PMPI_Comm_size(comm, &size), "MPI_Comm_size");
   if (size == 1) return;
+  // A duplicate would have the program's attributes, whose callbacks would be asked.
   MPI_Comm own;
-  check_mpi(PMPI_Comm_dup(comm, &own), "MPI_Comm_dup");
+  int rank = 0;
+  check_mpi(PMPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+  check_mpi(PMPI_Comm_split(comm, 0, rank, &own), "MPI_Comm_split");
   check_mpi(PMPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   std::unique_ptr<Lane> lane;
   bool ready = true;
@@ -291,6 +302,7 @@ void close_lane(MPI_Comm comm) {
   Lanes& lanes = Lanes::get();
   const std::unique_ptr<Lane> lane(lanes.of(comm));
   if (!lane) return;
+  lane->set_freed();
   PMPI_Comm_delete_attr(comm, lanes.keyval);
   std::lock_guard lock(lanes.mutex);
   lanes.all.erase(lane.get());
@@ -312,7 +324,7 @@ bool start_in_lane(const SumCall& call, const Eligibility& eligible, std::shared
                    MPI_Request* request) {
   Lane* const lane = Lanes::get().of(call.comm);
   if (!lane) return false;
-  auto job = insist([&] { return std::make_shared<Job>(call, eligible, shares, rank); });
+  auto job = insist([&] { return std::make_shared<Job>(call, eligible, shares, rank, lane->freed()); });
   for (int r = 0; shares && r < shares->ranks(); ++r)
     insist([&] { job->counts.push_back(static_cast<int>(shares->of(r).count())); });
   // The program may free its type and operation now.

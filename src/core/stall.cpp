@@ -7,6 +7,9 @@
 #include <cstdint>
 #include <ctime>
 #include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
 
 namespace crimp {
 namespace {
@@ -37,10 +40,21 @@ void StallWatch::say(int rank, int size, const std::string& what) const {
                           std::to_string(waited) + " s " + what);
 }
 
-// The guards that live, and the thread that looks at them. Leaked: it may look while the process ends.
+namespace {
+
+// A thread's wait. Leaked with its thread.
+struct Wait {
+  int rank = 0, size = 0;
+  std::string what;
+  std::optional<StallWatch> watch;  // while there is a guard
+  Wait* next = nullptr;
+};
+thread_local Wait* of_this_thread = nullptr;
+
+// The waits of all threads, and the thread that looks at them. Leaked: it may look while the process ends.
 struct Waits {
   std::mutex mutex;
-  StallGuard* first = nullptr;
+  Wait* first = nullptr;
   bool started = false;
 
   static Waits& get() {
@@ -68,28 +82,35 @@ struct Waits {
     const timespec half_a_second{0, 500'000'000};
     for (;; nanosleep(&half_a_second, nullptr)) {
       const std::lock_guard lock(mutex);
-      for (StallGuard* g = first; g; g = g->next_)
-        g->watch_.look(g->rank_, g->size_, [g] { return g->ask_(g->what_); });
+      for (Wait* w = first; w; w = w->next)
+        if (w->watch) w->watch->look(w->rank, w->size, [w] { return w->what; });
     }
     return nullptr;
   }
 };
 
-void StallGuard::enter() noexcept {
-  watch_.look(rank_, size_, [] { return std::string(); });  // begins now
+}  // namespace
+
+void StallGuard::enter(int rank, int size, std::string what) {
   Waits& waits = Waits::get();
+  if (!of_this_thread) {
+    auto* const made = new Wait;
+    const std::lock_guard lock(waits.mutex);
+    made->next = waits.first;
+    waits.first = of_this_thread = made;
+  }
   const std::lock_guard lock(waits.mutex);
   if (!waits.started) waits.start();
-  next_ = waits.first;
-  if (next_) next_->before_ = this;
-  waits.first = this;
+  Wait& wait = *of_this_thread;
+  wait.rank = rank, wait.size = size, wait.what = std::move(what);
+  wait.watch.emplace();
+  wait.watch->look(rank, size, [] { return std::string(); });  // begins now
 }
 
 StallGuard::~StallGuard() {
-  Waits& waits = Waits::get();
-  const std::lock_guard lock(waits.mutex);
-  (before_ ? before_->next_ : waits.first) = next_;
-  if (next_) next_->before_ = before_;
+  if (!of_this_thread) return;
+  const std::lock_guard lock(Waits::get().mutex);
+  of_this_thread->watch.reset();
 }
 
 }  // namespace crimp

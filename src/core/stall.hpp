@@ -35,26 +35,21 @@ class StallWatch {
 
 // One wait of a thread that cannot look meanwhile: as long as this lives, a thread that all of them share does, twice a
 // second. It is started at the first one, with a small stack and all signals blocked, and stays; where it cannot be
-// started nothing is said. what() is called there and must outlive this.
+// started nothing is said. A thread has one at a time. What is known of it is no part of the stack, which an error
+// handler may leave by longjmp: then it ends where the thread waits again.
 class StallGuard {
  public:
+  // what: as StallWatch::look(). asked at once.
   template <class What>
-  StallGuard(int rank, int size, const What& what) noexcept
-      : rank_(rank), size_(size), what_(&what), ask_([](const void* w) { return (*static_cast<const What*>(w))(); }) {
-    enter();
+  StallGuard(int rank, int size, const What& what) noexcept {
+    logged("a rank waits", [&] { enter(rank, size, what()); });
   }
   ~StallGuard();
   StallGuard(const StallGuard&) = delete;
   StallGuard& operator=(const StallGuard&) = delete;
 
  private:
-  friend struct Waits;
-  void enter() noexcept;
-  int rank_, size_;
-  const void* what_;
-  std::string (*ask_)(const void*);
-  StallWatch watch_;
-  StallGuard *before_ = nullptr, *next_ = nullptr;
+  static void enter(int rank, int size, std::string what);
 };
 
 }  // namespace crimp

@@ -39,8 +39,14 @@ void wait_for(MPI_Request& request, int rank, int size, const What& what) {
       watch.look(rank, size, what);
     }
   }
-  // Where several threads wait, Open MPI lets all but one sleep in MPI_Wait; in a loop all would spin.
+  // Where several threads wait, Open MPI lets all but one sleep in MPI_Wait; in a loop all would spin. What short waits
+  // are for nobody asks.
   if (many_threads()) {
+    constexpr int kShort = 16;
+    for (int turn = 0, done = 0; turn < kShort; ++turn) {
+      check_mpi(PMPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      if (done) return;
+    }
     const StallGuard guard(rank, size, what);
     check_mpi(PMPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
     return;

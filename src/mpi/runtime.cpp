@@ -15,6 +15,7 @@
 #include "core/fault.hpp"
 #include "core/log.hpp"
 #include "core/private_directory.hpp"
+#include "core/reserve.hpp"
 #include "core/stall.hpp"
 #include "core/types.hpp"
 #include "mpi/mpi_agreement.hpp"
@@ -287,7 +288,7 @@ int Runtime::forget(MPI_Comm, int, void* session, void*) {
 
 void Runtime::end(Session* session) {
   session->save_last();
-  session->note_in(report);
+  logged("what a communicator's calls were", [&] { session->note_in(report); });
   delete session;
 }
 
@@ -327,9 +328,15 @@ Session* Runtime::session(MPI_Comm comm, PassReason* why, const AllreduceRequest
     }
     check_mpi(PMPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
     auto made = std::make_unique<Session>(context(), comm, rank, size, request);
-    check_mpi(PMPI_Comm_set_attr(comm, keyval_, made.get()), "MPI_Comm_set_attr");
-    std::lock_guard lock(mutex_);
-    sessions_.insert(made.get());
+    {
+      std::lock_guard lock(mutex_);
+      insist([&] { sessions_.insert(made.get()); });  // the other ranks have theirs
+    }
+    if (const int rc = PMPI_Comm_set_attr(comm, keyval_, made.get()); rc != MPI_SUCCESS) {
+      std::lock_guard lock(mutex_);
+      sessions_.erase(made.get());
+      check_mpi(rc, "MPI_Comm_set_attr");
+    }
     found = made.release();
   }
   auto* session = static_cast<Session*>(found);
@@ -371,9 +378,15 @@ std::shared_ptr<NonblockingSums> Runtime::nonblocking(MPI_Comm comm, PassReason*
       }
       auto made = NonblockingSums::make(context(), comm, rank, size);
       found = made.get();
-      check_mpi(PMPI_Comm_set_attr(comm, nonblocking_keyval_, found), "MPI_Comm_set_attr");
-      std::lock_guard lock(mutex_);
-      nonblocking_[found] = std::move(made);
+      {
+        std::lock_guard lock(mutex_);
+        insist([&] { nonblocking_.emplace(found, made); });
+      }
+      if (const int rc = PMPI_Comm_set_attr(comm, nonblocking_keyval_, found); rc != MPI_SUCCESS) {
+        std::lock_guard lock(mutex_);
+        nonblocking_.erase(found);
+        check_mpi(rc, "MPI_Comm_set_attr");
+      }
     }
   }
   if (!found) {
