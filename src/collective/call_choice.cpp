@@ -21,6 +21,12 @@ void plan_routes(ChosenParts& chosen, const CallPlan& plan, const Hierarchy* nod
         insist([&] { return plan.of(chosen.choices[p]).parts[p].route(chosen.choices[p], nodes, ranks); }));
 }
 
+// Where nothing is known yet.
+Algorithm first_of(const ChoiceQuery& query, int ranks) {
+  return query.collective == Collective::allreduce ? insist([&] { return first_algorithm(*query.codec, ranks); })
+                                                   : scattering().algorithm;
+}
+
 // Null: it can be repeated.
 const char* obstacle(Chooser& chooser, const ChoiceQuery& query, int ranks, const PartDecision* decision) {
   if (!decision) return "not in the record of CRIMP_REPLAY";
@@ -57,14 +63,10 @@ ChosenParts repeat(Chooser& chooser, const CallPlan& plan, int ranks, const Call
   const bool known = *repeated;
   reserve(chosen, plan);
   for (std::size_t p = 0; p < plan.parts.size(); ++p) {
-    const Codec& codec = *plan.parts[p].query.codec;
     const PartDecision* const part = known ? &decision->parts[p] : nullptr;
     if (const char* const why = obstacle(chooser, plan.parts[p].query, ranks, part)) {
       *repeated = false;
-      const bool all = plan.parts[p].query.collective == Collective::allreduce;
-      chosen.choices.push_back(
-          {.algorithm = all ? insist([&] { return first_algorithm(codec, ranks); }) : scattering().algorithm,
-           .why = why});
+      chosen.choices.push_back({.algorithm = first_of(plan.parts[p].query, ranks), .why = why});
     } else {
       chosen.choices.push_back({.algorithm = part->algorithm,
                                 .nodes = part->nodes,
@@ -98,7 +100,8 @@ ChosenParts choose(Chooser& chooser, const CallPlan& plan, Transport& transport,
       chosen.pass = PassReason::memory;
       return chosen;
     }
-    const Choice& choice = chosen.choices.back();
+    Choice& choice = chosen.choices.back();
+    if (choice.early) choice.algorithm = first_of(part.query, transport.size());
     early = early || choice.early;
     trial = trial || choice.trial;
     predicted_s += choice.predicted_s;

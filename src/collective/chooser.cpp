@@ -137,6 +137,7 @@ std::vector<Choice> Chooser::candidates_for(const Measured& codec, const ChoiceQ
   if (!query.halves || !codec.halves) return all;
   ChoiceQuery in_halves = query;
   in_halves.codec = query.halves;
+  in_halves.exact = nullptr;
   in_halves.frame_bytes = query.halves_frame_bytes;
   for (Choice& choice : candidates(network_, nodes, *codec.halves, in_halves)) {
     choice.halves = true;

@@ -213,9 +213,11 @@ std::vector<TensorView> ResidualStore::saved() const {
     if (has_name(key.source))
       all.push_back({key.source, key.owner, key.name, t.shape.kind, t.encoding, t.shape.count, t.residual.turns,
                      t.roundings, t.residual.learning_rate, t.codec, &t.memory});
-  for (const auto& [key, s] : waiting_)
+  for (const auto& [key, s] : waiting_) {
+    if (tensors_.contains(key)) continue;  // asked for by a call that has not kept it yet
     all.push_back({key.source, key.owner, key.name, s.kind, s.encoding, s.count, s.turns, s.roundings, s.learning_rate,
                    s.codec, &s.payload});
+  }
   return all;
 }
 

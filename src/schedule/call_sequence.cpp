@@ -500,6 +500,12 @@ void CallSequence::record(Series& series, const Values& values) {
 }
 
 void CallSequence::make_room() {
+  // Of what is known less is enough.
+  for (auto& [_, series] : series_) {
+    const std::size_t enough = std::max<std::size_t>(kEnough, 3 * series.period);
+    for (; series.period && series.history.size() > enough; --kept_) series.history.pop_front();
+  }
+  if (kept_ <= kMostSketches - kMostSketches / 8) return;
   std::vector<std::uint64_t> uses;
   for (const auto& [signature, series] : series_) uses.push_back(series.used);
   const auto middle = uses.begin() + static_cast<std::ptrdiff_t>(uses.size() / 2);

@@ -45,8 +45,9 @@ class CallSequence {
   // linked_by_direction(): the first calls of a series are looked at from kFewMatches links on, as long as they are not
   // more than kFewCalls.
   static constexpr std::uint32_t kFewMatches = 4, kFewCalls = 12;
-  static constexpr std::size_t kMostSketches =
-      8192;  // of all series; the least recently used half of them is forgotten for another
+  // Of all series: beyond, kEnough of each known one stay, and where that makes little room the least recently used
+  // half of the series is forgotten.
+  static constexpr std::size_t kMostSketches = 8192, kEnough = 16;
   static constexpr const char* kKeyPrefix = "#";  // of all its keys
   static constexpr double kProportion =
       32;  // how much larger or smaller than in its last call the largest value of a tensor may be

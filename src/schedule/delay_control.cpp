@@ -53,7 +53,8 @@ int DelayControl::level(std::uint64_t bytes, int start) {
   const Class* const near = nearest(key);
   if (const auto known = classes_.find(key); known != classes_.end()) {
     Class& c = known->second;
-    if (!follows_ && near && all_calls_ - c.last > kForgotten) resume(key, c, near->level);
+    c.others = std::max(c.others, all_calls_ - c.last);
+    if (!follows_ && near && forgotten(c)) resume(key, c, near->level);
     return c.level;
   }
   const auto n = static_cast<std::size_t>(levels_);
@@ -65,11 +66,15 @@ int DelayControl::level(std::uint64_t bytes, int start) {
   return classes_.emplace(key, std::move(c)).first->second.level;
 }
 
+bool DelayControl::forgotten(const Class& c) const {
+  return all_calls_ - c.last > std::max(kForgotten, 2 * c.usual_others);
+}
+
 const DelayControl::Class* DelayControl::nearest(int key) const {
   const Class* nearest = nullptr;
   int distance = 0;
   for (const auto& [other, c] : classes_) {
-    if (other == key || c.calls == 0 || all_calls_ - c.last > kForgotten) continue;
+    if (other == key || c.calls == 0 || forgotten(c)) continue;
     if (nearest && std::abs(other - key) > distance) continue;
     nearest = &c;
     distance = std::abs(other - key);
@@ -132,6 +137,7 @@ void DelayControl::ended(std::uint64_t bytes, Clock::time_point begun, const Del
   if (gain >= 0) c.gain = c.gains++ == 0 ? gain : c.gain + (gain - c.gain) / 4;
   ++c.calls;
   ++c.calls_at[static_cast<std::size_t>(c.level)];
+  c.usual_others = std::exchange(c.others, 0);
   c.last = ++all_calls_;
   all_bytes_ += bytes;
   if (follows_) return;

@@ -53,7 +53,7 @@ class DelayControl {
   // Dead band in targets, and where one decision goes two or three levels: the multiplicative part of the law.
   static constexpr double kOver = 1.25, kUnder = 0.5, kFar = 4, kFarther = 16;
   static constexpr double kHelps = 0.9;            // a stronger level must shorten the waiting to so much of it
-  static constexpr std::uint64_t kForgotten = 64;  // calls
+  static constexpr std::uint64_t kForgotten = 64;  // calls, or twice as many as lay between the last two
   static constexpr int kFirstBar = 4, kLongestBar = 256, kGuardBar = 64;  // windows
 
   DelayControl(int levels, const DelayTarget& target, double gain_floor)
@@ -62,7 +62,8 @@ class DelayControl {
   }
 
   // For calls of so many bytes; start: of the first class. Others begin where the class with the nearest sizes is, and
-  // go on there where kForgotten calls have been others': it is the same network. Where it throws nothing has changed.
+  // go on there where more than kForgotten calls have been others': it is the same network. Where it throws nothing has
+  // changed.
   int level(std::uint64_t bytes, int start);
   // In place of level(), which then decides nothing any more: CRIMP_REPLAY says it. Where it throws nothing has
   // changed.
@@ -97,8 +98,9 @@ class DelayControl {
     int gains = 0;  // since the level changed
 
     // Equal on all ranks.
-    std::uint64_t last = 0;                  // of all calls
-    std::uint64_t bytes = 0, all_bytes = 0;  // bytes: of this window; all_bytes: of all classes when it began
+    std::uint64_t last = 0;                      // of all calls
+    std::uint64_t others = 0, usual_others = 0;  // calls between the last one and this; between the last two
+    std::uint64_t bytes = 0, all_bytes = 0;      // bytes: of this window; all_bytes: of all classes when it began
     double wait_us = 0, period_us = 0;
     int in_window = 0, skip = 1;
     bool lossy = false;
@@ -118,6 +120,7 @@ class DelayControl {
 
  private:
   static int key_of(std::uint64_t bytes);
+  bool forgotten(const Class&) const;
   const Class* nearest(int key) const;  // of the classes that have had calls lately; null: none
   void resume(int key, Class&, int to);
   void decide(int key, Class&);

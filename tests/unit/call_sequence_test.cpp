@@ -739,6 +739,23 @@ TEST_SUITE("call_sequence") {
     CHECK(!sketch_of(Vector(kCount, INFINITY)).whole());
   }
 
+  TEST_CASE("a gradient in many tensors of many sizes, each in a call of its own, stays known") {
+    World world(1);
+    constexpr std::size_t kTensors = 100;
+    const Vector noise = normal(1 << 16, 1);
+    std::vector<std::string> keys(kTensors);
+    for (std::size_t step = 0; step < 160; ++step)
+      for (std::size_t t = 0; t < kTensors; ++t) {
+        Vector values = normal(600 + t, 2 + t);
+        const std::size_t at = (7919 * step + 104729 * t) % (noise.size() - values.size());
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] += 0.5f * noise[at + i];
+        std::string key = world.call(values, place(0));
+        key.resize(key.rfind('.') + 1);  // a period of two has two keys
+        if (step == 30) CHECK_FALSE((keys[t] = key).empty());
+        if (step > 30 && key != keys[t]) FAIL_CHECK("tensor " << t << " in step " << step << ": '" << key << "'");
+      }
+  }
+
   TEST_CASE("kinds of calls that never come again are forgotten") {
     World world(1);
     Gradient g(1, 1, 0.5f);

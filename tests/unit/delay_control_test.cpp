@@ -289,6 +289,27 @@ TEST_SUITE("delay_control") {
     CHECK(std::string(last.why).find("for long") != std::string::npos);
   }
 
+  TEST_CASE("one large call among a hundred small ones in every step is controlled") {
+    DelayControl control(kLevels, {}, 0);
+    double now = 0;
+    const auto call = [&](std::uint64_t bytes, double wire) {
+      DelayNotes notes;
+      const auto begun = Clock::time_point() + us(now);
+      notes.add(control.note(bytes, begun));
+      now += wire;
+      control.ended(bytes, begun, notes, 1e-6 * wire, -1);
+    };
+    constexpr std::uint64_t kLarge = 256 << 20, kSmall = 64 << 10;
+    int level = 0;
+    for (int step = 0; step < 120; ++step) {
+      now += 100e3;
+      level = control.level(kLarge, 0);
+      call(kLarge, static_cast<double>(kLarge / 4) * kBits[static_cast<std::size_t>(level)] / 1000);
+      for (int i = 0; i < 100; ++i) control.level(kSmall, 0), call(kSmall, 1);
+    }
+    CHECK(level >= 5);  // 16 bits of 64 Mi values take 1 s, in a step of .1 s
+  }
+
   TEST_CASE("a call in which a rank says nothing changes nothing") {
     Job job(25e6, 100e3, 100);
     const int level = job.level();
