@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -104,6 +105,8 @@ class FileSource final : public ByteSource {
   std::uint64_t size_;
 };
 
+constexpr char kUnfinished[] = ".crimp-";
+
 // Removed at its end, unless it has got its name.
 struct Temporary {
   int directory;
@@ -133,7 +136,7 @@ std::string PrivateDirectory::write(const std::string& name, const std::function
   int of = -1;
   for (int attempt = 0; attempt < 100; ++attempt, ++number) {
     char made[64];
-    std::snprintf(made, sizeof made, ".crimp-%ld-%llx", static_cast<long>(::getpid()), number);
+    std::snprintf(made, sizeof made, "%s%ld-%llx", kUnfinished, static_cast<long>(::getpid()), number);
     of = open_at(directory.get(), made, O_WRONLY | O_CREAT | O_EXCL);
     if (of >= 0) temporary.name = made;
     if (of >= 0 || errno != EEXIST) break;
@@ -165,6 +168,19 @@ std::string PrivateDirectory::list(std::vector<std::string>& names) const {
   errno = 0;
   while (const dirent* entry = ::readdir(stream)) names.emplace_back(entry->d_name);
   return errno ? failure(path_, "read", errno) : "";
+}
+
+void PrivateDirectory::remove_unfinished() const {
+  constexpr std::time_t kAbandoned = 24 * 3600;
+  std::vector<std::string> names;
+  if (!list(names).empty()) return;
+  const Descriptor directory = open_directory(path_);
+  if (directory.get() < 0) return;
+  struct stat seen;
+  for (const std::string& name : names)
+    if (name.starts_with(kUnfinished) && ::fstatat(directory.get(), name.c_str(), &seen, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISREG(seen.st_mode) && seen.st_uid == ::geteuid() && ::time(nullptr) - seen.st_mtime > kAbandoned)
+      ::unlinkat(directory.get(), name.c_str(), 0);
 }
 
 std::unique_ptr<ByteSource> PrivateDirectory::open(const std::string& name, std::string& problem) const {

@@ -39,6 +39,8 @@ class PrivateDirectory {
   // A regular file that belongs to this user and that no other one may write. Null: `problem` says why.
   std::unique_ptr<ByteSource> open(const std::string& name, std::string& problem) const;
   void remove(const std::string& name) const;  // where it is there
+  // This user's files of write() that was killed on its way: nobody has written to them for a day.
+  void remove_unfinished() const;
 
  private:
   std::string path_;

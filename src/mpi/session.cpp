@@ -200,13 +200,16 @@ bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
   }
   fill_reserve();
   const FloatEnvironment environment;
+  const std::uint32_t before = sequence_;
+  forgets_ = false;
   bool done;
   try {
     CallValues values(request, scratch_);
     if (!request.layout && follows_calls()) {
       done = allreduce_unnamed(request, values, why);
     } else {
-      const std::uint8_t flags = !request.layout ? flags_of_unfollowed(request, values)
+      const bool unknown = !request.layout || request.layout->source == Layout::Source::unknown;
+      const std::uint8_t flags = unknown ? flags_of_unfollowed(request, values)
                                  : request.layout->source == Layout::Source::negotiated
                                      ? flags_of_negotiated(request, values)
                                      : std::uint8_t{0};
@@ -215,23 +218,24 @@ bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
                     flags, values, why);
     }
   } catch (const Error& e) {
-    // The ranks may have asked the chooser for different calls; all are here, and all begin anew.
-    if (e.code() == ErrorCode::call_differs) chooser_.forget(), control_.reset();
+    // The ranks may have asked the chooser for different calls, and counted other parts; all are here, and all begin
+    // anew.
+    if (e.code() == ErrorCode::call_differs) chooser_.forget(), control_.reset(), sequence_ = before + 1;
+    memory_.drop_new();
     throw;
   }
   times_.look();
   if (done) {
-    memory_.keep();
+    if (forgets_) memory_.drop_new();
+    else memory_.keep();
     keep_sums(false);
     return true;
   }
+  memory_.drop_new();
   const bool apart = *why == PassReason::foreign || *why == PassReason::no_gradient;
   if (!apart) std::erase_if(summed_, [](const Summed& s) { return !s.wanted; });
   if (!summed_.empty() && request.left) *request.left = this;
-  if (*why == PassReason::memory) {  // MPI needs some
-    memory_.drop_new();
-    scratch_.release();
-  }
+  if (*why == PassReason::memory) scratch_.release();  // MPI needs some
   return false;
 }
 

@@ -150,6 +150,7 @@ class Session {
   // A program that makes new names in every step goes on as others do behind so many calls.
   static constexpr std::uint32_t kMostFirstCalls = 4096;
   std::uint32_t first_calls_ = 0;
+  bool forgets_ = false;  // this call's new names: one of many that come once
   NewNames names_;
   Chooser chooser_;
   std::optional<DelayControl> control_;

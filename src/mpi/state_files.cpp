@@ -215,6 +215,7 @@ void StateFiles::remove_older(std::uint64_t than) noexcept {
           file->rank % static_cast<std::uint32_t>(size_) == static_cast<std::uint32_t>(rank_))
         directory_.remove(n);
     }
+    if (rank_ == 0) directory_.remove_unfinished();
   });
 }
 

@@ -20,9 +20,11 @@ std::vector<Residual*> each_summed(const Layout& layout, Find&& find) {
 
 void TensorMemory::begin_call() {
   residuals_.begin_call();
-  // Keys that nobody asks for any more.
+  // Keys that nobody asks for any more, among those that are not the program's.
   if (extents_.size() > 4 * CallSequence::kLongestPeriod)
-    std::erase_if(extents_, [](const auto& entry) { return !entry.second.given; });
+    std::erase_if(extents_, [](const auto& entry) {
+      return !entry.second.given && entry.first.first.starts_with(CallSequence::kKeyPrefix);
+    });
 }
 
 void TensorMemory::forget_unnamed(std::string_view prefix) {
@@ -48,9 +50,9 @@ Residual& TensorMemory::find(Layout::Source source, const Segment& segment, bool
   Residual& residual = residuals_.find({source, owner, size ? size->kept : segment.key}, shape, memory);
   if (learning_rate_ == 0 || shape.kind == FeedbackKind::average) return residual;
   const double ratio = residual.learning_rate == 0 ? 1 : residual.learning_rate / learning_rate_;
+  std::vector<float> block(ratio == 1 ? 0 : std::min<std::uint64_t>(shape.count, 65536));
   residual.learning_rate = learning_rate_;
   if (ratio == 1) return residual;
-  std::vector<float> block(std::min<std::uint64_t>(shape.count, 65536));
   for (std::uint64_t at = 0; at < shape.count; at += block.size()) {
     const std::uint64_t n = std::min<std::uint64_t>(block.size(), shape.count - at);
     memory.read(block.data(), residual.values + at, n * sizeof(float));

@@ -9,6 +9,8 @@
 //   named_shares starved    the same where a rank may lack memory once (CRIMP_FAULT=alloc@...): nobody waits for ever,
 //   and
 //                           all ranks get the same sums, with momentum or without
+//   named_shares early      a communicator's first calls, of a codec whose results are not MPI's sums, under
+//                           CRIMP_ALGORITHM=auto: nothing is written outside of a rank's share
 //   named_shares errors     what is refused, and that the next call is good
 #include "crimp/crimp.h"
 
@@ -208,6 +210,25 @@ void starved() {
     }
 }
 
+void early() {
+  const Call call({{"a.weight", 20000}, {"b.weight", 50001}});
+  constexpr float kMark = -77;
+  const std::vector<float> in = call.values<float>();
+  for (int step = 0; step < 6; ++step) {
+    std::vector<float> out(call.own + 2 * call.total(), kMark);
+    CHECK(scatter(call, in.data(), out.data() + call.total()) == MPI_SUCCESS);
+    for (std::size_t i = 0; i < call.total(); ++i)
+      CHECK((out[i] == kMark && out[out.size() - 1 - i] == kMark), "call %d wrote %zu behind or before its share", step,
+            i);
+    CHECK(out[call.total()] != kMark && out[call.total() + call.own - 1] != kMark);
+  }
+  std::vector<float> sum(rank == 0 ? call.total() : 0);
+  for (int step = 0; step < 3; ++step)
+    CHECK(MPI_Reduce(in.data(), rank == 0 ? sum.data() : nullptr, static_cast<int>(call.total()), MPI_FLOAT, MPI_SUM, 0,
+                     MPI_COMM_WORLD) == MPI_SUCCESS);
+  expected["calls>"] = 6;
+}
+
 void errors() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   constexpr std::size_t kOwn = 20000;
@@ -244,6 +265,7 @@ int main(int argc, char** argv) {
   else if (what == "momentum") momentum();
   else if (what == "whole") whole();
   else if (what == "starved") starved();
+  else if (what == "early") early();
   else if (what == "errors") errors();
   else CHECK(false, "what?");
   return check::finish();

@@ -370,6 +370,21 @@ TEST_SUITE("saved_state") {
       }
   }
 
+  TEST_CASE("what a call has asked for and not kept yet is saved once") {
+    const auto codec = make_codec("topk:ratio=0.01");
+    std::vector<SavedTensor> saved;
+    saved.push_back(tensor("a", std::vector<float>(1000, 1.5f)));
+    saved.back().codec = "";
+    ResidualStore store;
+    store.load(std::move(saved));
+    store.begin_call();
+    static_cast<void>(store.find({Layout::Source::named, false, "a"}, ResidualShape::of(*codec, 1000)));
+    CHECK(store.saved().size() == 1);
+    store.drop_new();
+    CHECK(store.saved().size() == 1);
+    CHECK(store.loaded().waiting == 1);
+  }
+
   TEST_CASE("a store in bytes keeps a byte an element, and what a call that passes did is undone") {
     const auto codec = make_codec("topk:ratio=0.01");
     constexpr std::uint64_t kCount = 1 << 16;
