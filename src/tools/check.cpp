@@ -137,7 +137,7 @@ int check_file(const std::string& given) {
     return std::fprintf(stderr, "crimp check: %s is no program and no library of this machine\n", given.c_str()), 2;
   const Linked linked(file);
   const std::string function(linked.compressed.empty() ? linked.named_sum : linked.compressed.front()->name);
-  const MpiOfFile built = mpi_of_file(linked.first), wanted = mpi_of_file(file);
+  const MpiOfFile built = mpi_of_file(linked.first, Linker::own), wanted = mpi_of_file(file, Linker::own);
   const bool other_mpi = linked.reaches_crimp() && built.family != wanted.family &&
                          built.family != MpiFamily::unknown && wanted.family != MpiFamily::unknown;
   if (other_mpi) {
@@ -265,7 +265,12 @@ int check(Arguments arguments) {
   app.flag("--functions", functions, "Print what Crimp does with each of MPI's reductions");
   app.flag("--markdown", markdown, "... as a table");
   app.positions_at_end();
+  // Its words are the program's: brackets in them are no lists.
+  const auto mark = std::find(arguments.begin(), arguments.end(), "--");
+  const Arguments behind(mark == arguments.end() ? mark : mark + 1, arguments.end());
+  arguments.erase(mark, arguments.end());
   if (const auto status = app.parse(std::move(arguments))) return *status;
+  command.insert(command.end(), behind.begin(), behind.end());
   if (functions) return print_table(markdown), 0;
   if (!files.empty()) {
     int worst = 0;

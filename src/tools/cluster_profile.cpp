@@ -136,18 +136,18 @@ Curve steadied(const Curve& measured) {
   return out;
 }
 
-double ClusterShape::crowd() const {
+double ClusterShape::crowd(int threads_each) const {
   if (cores == 0) return 1;
   const double here = one_machine ? ranks : std::ceil(static_cast<double>(ranks) / nodes);
-  return std::max(1.0, here * threads / cores);
+  return std::max(1.0, here * threads_each / cores);
 }
 
 ClusterProfile profile_of(const ClusterShape& shape, const std::map<std::string, CodecCost>& codecs) {
   ClusterProfile out;
   out.ranks = shape.ranks;
   out.nodes = shape.nodes;
-  const double crowd = shape.crowd(), per_node = std::ceil(static_cast<double>(shape.ranks) / shape.nodes);
-  const double add = shape.add_bytes_per_s / crowd;
+  const double crowd = shape.crowd(shape.threads), per_node = std::ceil(static_cast<double>(shape.ranks) / shape.nodes);
+  const double add = shape.add_bytes_per_s / shape.crowd(1);  // MPI's additions: one thread a rank
   const NetworkModel alone = NetworkModel::of(shape.ranks, shape.latency_s, shape.bytes_per_s, add);
   if (per_node > 1) {
     // The ranks of a node share its link. What they send each other does not pass it, and plain MPI's ring passes it

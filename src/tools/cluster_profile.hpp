@@ -44,7 +44,7 @@ struct ClusterShape {
   int threads = 1;                                // that encode and decode, per rank
   bool one_machine = false;  // all nodes share those cores, as hosts in namespaces of one machine do
   // How many times longer a core's work takes because others want it.
-  double crowd() const;
+  double crowd(int threads_each) const;
 };
 // codecs: one core's costs.
 ClusterProfile profile_of(const ClusterShape&, const std::map<std::string, CodecCost>& codecs);

@@ -92,10 +92,14 @@ int model(Arguments arguments) {
         std::printf("\n");
       }
       for (const int n : ranks) {
-        const double crowd = cores == 0 ? 1 : std::max(1.0, static_cast<double>(n) / cores);
+        const auto crowded = [&](int each) {
+          return cores == 0 ? 1 : std::max(1.0, static_cast<double>(n) * each / cores);
+        };
+        const double crowd = crowded(threads);
         const CodecCost cost{alone.encode_s * crowd, alone.decode_s * crowd, alone.payload_bytes, alone.scan_s * crowd,
                              alone.add_s * crowd};
-        const NetworkModel network = NetworkModel::of(n, 1e-6 * latency_us, 0.125e9 * rate, 1e9 * add / crowd);
+        const NetworkModel network =
+            NetworkModel::of(n, 1e-6 * latency_us, 0.125e9 * rate, 1e9 * add / crowded(1));  // MPI adds with one thread
         for (const std::uint64_t bytes : sizes) {
           ChoiceQuery query{codec.get(), bytes / sizeof(float), settings.chunk,
                             bytes,       settings.quality,      settings.radix};

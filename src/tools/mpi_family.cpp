@@ -76,8 +76,9 @@ const char* name_of(MpiFamily family) {
                                        : "an unknown MPI";
 }
 
-MpiOfFile mpi_of_file(const std::string& file) {
-  const std::string full = in_path(file), linker = full.empty() ? "" : linker_of(full);
+MpiOfFile mpi_of_file(const std::string& file, Linker which) {
+  const std::string full = in_path(file),
+                    linker = full.empty() ? "" : linker_of(which == Linker::own ? "/proc/self/exe" : full);
   if (linker.empty()) return {};
   // Without preloads, which may need another MPI.
   std::istringstream list(

@@ -17,7 +17,9 @@ struct MpiOfFile {
 
 // Of an ELF file, through what it needs and what that needs in turn, as the dynamic linker lists it. Unknown: a script,
 // an interpreter, a static program, one that opens MPI while it runs. A name without a slash is looked up in the PATH.
-MpiOfFile mpi_of_file(const std::string& file);
+// Linker::own: by the linker of this program, so that nothing is run that the file names.
+enum class Linker { of_file, own };
+MpiOfFile mpi_of_file(const std::string& file, Linker = Linker::of_file);
 
 enum class LauncherKind { unknown, open_mpi, hydra, slurm };
 struct Launcher {

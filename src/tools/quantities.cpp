@@ -31,6 +31,9 @@ std::optional<double> parse_rate(std::string_view text) {
   auto number = split(text);
   if (!number) return {};
   std::string& unit = number->unit;
+  // GB/s are bytes, Gb/s and Gbit/s bits.
+  const std::size_t large_b = text.find('B');
+  const bool bytes = large_b != text.npos && text.substr(large_b + 1, 1) != "i" && text.substr(large_b + 1, 1) != "I";
   for (const char* end : {"/s", "ps", "bit", "b"})
     if (unit.size() >= std::string_view(end).size() && unit.ends_with(end))
       unit.resize(unit.size() - std::string_view(end).size());
@@ -40,7 +43,7 @@ std::optional<double> parse_rate(std::string_view text) {
                         : unit == "g" ? 1e9
                         : unit == "t" ? 1e12
                                       : 0;
-  const double rate = number->value * factor;
+  const double rate = number->value * factor * (bytes ? 8 : 1);
   if (!(rate > 0) || !std::isfinite(rate)) return {};
   return rate;
 }

@@ -8,6 +8,7 @@
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "table.hpp"
+#include "trace_steps.hpp"
 #include "trace_summary.hpp"
 
 namespace crimp::tools {
@@ -173,6 +174,11 @@ int trace(Arguments arguments) {
   if (const auto code = app.parse(arguments)) return *code;
   if (!first.given()) throw Error(ErrorCode::argument_invalid, "crimp trace needs the file that CRIMP_TRACE wrote");
   if (write.given() && json.empty()) json = "-";
+  if (json != "-" && !json.empty() && is_trace(json))
+    throw Error(
+        ErrorCode::argument_invalid,
+        "crimp trace --json " + json +
+            ": that is a trace, which would be written over; name another file, or give --json behind the traces");
   const TraceSummary a = read_trace(file);
   if (!second.given()) {
     if (json != "-") print(file, a);

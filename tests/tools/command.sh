@@ -417,6 +417,8 @@ trace_part() {
   expect 0 '^wire .ms. +3.00 +6.00 +.100 %$' '^encode .ms. +5.00 +5.00 +.0 %$' -- sh -c 'sed "s/\"ts\":20000,\"dur\":6000/\"ts\":20000,\"dur\":12000/" t.json >b.json; "$0" trace t.json b.json' "$crimp"
   expect 0 -- "$crimp" trace t.json --json out.json
   json out.json dropped=7 per_rank.0.calls=1 skew.measured=ON skew.per_rank.1.last=1 tensors.0.calls=2
+  expect 2 'would be written over' -- "$crimp" trace --json t.json t.json
+  expect 0 '^t.json: 2 ranks' -- "$crimp" trace t.json  # still is what it was
   expect 2 'needs the file' -- "$crimp" trace
   expect 2 "'nowhere.json' cannot be read" -- "$crimp" trace nowhere.json
   head -c 500 t.json >cut.json
@@ -510,11 +512,12 @@ import torch, torch.nn as nn
 net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Linear(10, 20))
 torch.save(net.state_dict(), "plain.pt")
 torch.save({"epoch": 3, "model": net.state_dict(), "optimizer": {"steps": 1}}, "nested.pt")
+torch.save({"epoch": 3, "state_dict": net.state_dict(), "best_acc1": torch.tensor(0.7)}, "beside.pt")
 torch.save({"a": net.state_dict(), "b": net.state_dict()}, "two.pt")
 torch.save(net, "whole.pt")  # a pickle of classes
 PYTHON
   local file
-  for file in plain nested; do
+  for file in plain nested beside; do
     expect 0 '^0.weight 8x3x3x3 float32$' '^1.num_batches_tracked 1 int64$' -- "$python" -m crimp.model $file.pt
     "$python" -m crimp.model $file.pt >$file.txt
     # 224 + 16 + 220 elements; mean, variance and count of the norm have no gradient.
@@ -540,6 +543,12 @@ check)
   expect 1 '!->' -- env LD_PRELOAD="$library" "$crimp" check -- true
   expect 1 "^  $crimp -> .*libmpi" '^bypassed: ' -- env LD_PRELOAD=libmpi.so.40 "$crimp" check -- "$crimp" --version
   expect 1 'ended with 3' -- "$crimp" check -- sh -c 'exit 3'
+  expect 1 "^<\[1,2\]><a b><><\[\]>" -- "$crimp" check -- printf '<%s><%s><%s><%s>\n' '[1,2]' 'a b' '' '[]'
+  # Nothing that a file names is run: here the linker that it asks for.
+  printf '#!/bin/sh\ntouch %s/ran\n' "$PWD" >linker && chmod +x linker
+  echo 'int main() { return 0; }' | cc -x c - -o strange "-Wl,--dynamic-linker=$PWD/linker"
+  expect 1 'no calls: ' -- "$crimp" check --file ./strange
+  [ ! -e ran ] || { echo "check --file ran what the file names"; failed=1; }
   # Programs that end without exit handlers have said so before.
   # shellcheck disable=SC2016  # for the inner shell
   expect 1 'no calls: ' 'ended by signal 9' -- env LD_PRELOAD="$library" "$crimp" check -- sh -c 'kill -9 $$'

@@ -97,6 +97,12 @@ TEST_SUITE("advice") {
       CHECK(*parse_rate(text) == doctest::Approx(1e9));
     }
     CHECK(*parse_rate("2.5G") == doctest::Approx(2.5e9));
+    for (const char* text : {"1.25GB/s", "1.25 GBps", "1250MB", "1.25e9B"}) {  // bytes
+      CAPTURE(text);
+      REQUIRE(parse_rate(text));
+      CHECK(*parse_rate(text) == doctest::Approx(1e10));
+    }
+    CHECK(*parse_rate("10GBit/s") == doctest::Approx(1e10));
     for (const char* text : {"", "G", "0", "-1G", "1X", "nan", "inf", "1e400", "1GG", "1G 2", "fast"}) {
       CAPTURE(text);
       CHECK(!parse_rate(text));

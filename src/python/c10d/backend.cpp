@@ -253,18 +253,30 @@ WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
 }
 
 #if TORCH_VERSION_MAJOR >= 2
-WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                                 const c10d::AllgatherOptions& options) {
-  WorkPtr last;
-  for (std::size_t i = 0; i < outputs.size(); ++i) last = _allgather_base(outputs[i], inputs.at(i), options);
-  return last;  // works run in order, so it is through when all are
+// One work for all, which fails where one of them does.
+WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions&) {
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    check_parts(outputs[i], inputs.at(i), getSize(), "all_gather_into_tensor");
+  return put(OpType::_ALLGATHER_BASE, "crimp:all_gather_into_tensor", outputs,
+             [to = outputs, from = inputs, comm = comm_] {
+               for (std::size_t i = 0; i < to.size(); ++i) all_gather(to[i], from[i], comm);
+             });
 }
 
 WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                  const c10d::ReduceScatterOptions& options) {
-  WorkPtr last;
-  for (std::size_t i = 0; i < outputs.size(); ++i) last = _reduce_scatter_base(outputs[i], inputs.at(i), options);
-  return last;
+  std::vector<Reduction> how;
+  std::vector<std::shared_ptr<const Label>> labels;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    check_parts(inputs.at(i), outputs[i], getSize(), "reduce_scatter_tensor");
+    how.push_back(reduction(outputs[i].scalar_type(), options.reduceOp));
+    labels.push_back(scattered_label(outputs[i], how[i], getSize()));
+  }
+  return put(OpType::_REDUCE_SCATTER_BASE, "crimp:reduce_scatter_tensor", outputs,
+             [=, to = outputs, from = inputs, size = getSize(), comm = comm_] {
+               for (std::size_t i = 0; i < to.size(); ++i)
+                 reduce_scatter_block(to[i], from[i], how[i], labels[i].get(), size, comm);
+             });
 }
 #endif
 

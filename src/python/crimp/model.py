@@ -20,9 +20,10 @@ def tensors_of(state, key=None):
     if not isinstance(state, dict):
         raise SystemExit("crimp.model: the checkpoint is no dict of tensors")
     found = {str(name): value for name, value in state.items() if isinstance(value, torch.Tensor)}
-    if found:
-        return found
+    # Tensors beside a state dict are something else: the best accuracy, a generator's state.
     inner = [name for name, value in state.items() if isinstance(value, dict) and any(isinstance(v, torch.Tensor) for v in value.values())]
+    if found and (key is not None or not inner):
+        return found
     if len(inner) != 1:
         raise SystemExit(f"crimp.model: name the state dict among these: {', '.join(map(str, state)) or 'none'}\n{USAGE}")
     return tensors_of(state, inner[0])
@@ -32,7 +33,7 @@ def line(name, tensor):
     if any(ord(c) < 32 or c == "#" for c in name):
         raise SystemExit(f"crimp.model: a list cannot have the name {name!r}")
     shape = "x".join(map(str, tensor.shape)) or "1"
-    return f"{name} {shape} {str(tensor.dtype).removeprefix('torch.')}"
+    return f"{name} {shape} {str(tensor.dtype).rsplit('.', 1)[-1]}"
 
 
 def main(arguments):

@@ -15,6 +15,7 @@ import os
 import socket
 import sys
 import urllib.parse
+import warnings
 import weakref
 
 import torch
@@ -161,6 +162,7 @@ def _hook(names, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
 
 
 _attached = weakref.WeakKeyDictionary()  # model -> _Names
+_taken = weakref.WeakSet()  # models that made a hook of their own, as for mixed_precision, which torch lets no other follow
 
 
 def attach(model):
@@ -196,13 +198,18 @@ def _patch():
     def __init__(self, *args, **kwargs):
         make(self, *args, **kwargs)
         if is_automatic() and is_ours(self.process_group, _device_of(self)):
-            attach(self)
+            if self in _taken:
+                warnings.warn("crimp: this DistributedDataParallel has a hook of its own (mixed_precision), so its gradients go without names")
+            else:
+                attach(self)
 
     @functools.wraps(register)
     def register_comm_hook(self, state, hook):
         names = _attached.get(self)
         if names is None:
-            return register(self, state, hook)
+            register(self, state, hook)
+            _taken.add(self)
+            return
         if not callable(hook):
             raise TypeError("Communication hook must be callable.")
         # torch's own check would refuse its hooks for bfloat16, which it knows with NCCL only.
