@@ -202,6 +202,8 @@ Backend::Ticket CudaBackend::start_encode(std::span<const EncodeJob> jobs, const
     const std::size_t results = result_bytes(jobs.size());
     TableWriter tables{region(tables_, ticket), region(tables_mirror_, ticket), results, region_bytes_};
     const ChunkTable table = upload(tables, arrays);
+    if (kernels(codec).scratch_bytes(table) > scratch_.bytes())
+      throw Error(ErrorCode::device_failed, "a chunk needs more scratch than was prepared; this is a defect of Crimp");
     std::memset(tables.host, 0, results);
     CRIMP_CUDA(cudaMemcpyAsync(tables.device, tables.host, tables.used, cudaMemcpyHostToDevice, compute_));
     const int launched =

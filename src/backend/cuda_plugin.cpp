@@ -1,5 +1,7 @@
 // The one exported function of libcrimp_cuda.so.
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <mutex>
 
@@ -9,11 +11,23 @@
 #include "backend/device_plugin.hpp"
 #include "core/build_id.hpp"
 
+#ifndef CRIMP_CUDA_ARCHITECTURES  // where kernels are compiled for the host (tests/mpi)
+#define CRIMP_CUDA_ARCHITECTURES 80, 90
+#endif
+
 namespace crimp::cuda {
 namespace {
 
-// What the objects in this library are made for, and with (src/CMakeLists.txt).
-constexpr int kLeastCapability = 80;
+// What the objects in this library are made for (src/CMakeLists.txt): code for each of them, which processors of the
+// same major version run from their own minor one on; and for the last one PTX, which the driver makes into code.
+constexpr int kArchitectures[] = {CRIMP_CUDA_ARCHITECTURES};
+constexpr int kPtx = kArchitectures[std::size(kArchitectures) - 1];
+
+bool has_code(int capability) {
+  return std::any_of(std::begin(kArchitectures), std::end(kArchitectures),
+                     [&](int a) { return a / 10 == capability / 10 && a <= capability; });
+}
+std::string dotted(int capability) { return std::to_string(capability / 10) + "." + std::to_string(capability % 10); }
 
 std::string of_cuda(int version) {
   return "CUDA " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
@@ -29,9 +43,18 @@ std::string why_not(int device) {
            of_cuda(CUDART_VERSION / 1000 * 1000);
   if (driver->device_attribute(&major, kMajor, device) != 0 || driver->device_attribute(&minor, kMinor, device) != 0)
     return "";
-  if (10 * major + minor >= kLeastCapability) return "";
-  return "CUDA device " + std::to_string(device) + " has compute capability " + std::to_string(major) + "." +
-         std::to_string(minor) + ", and Crimp's kernels need 8.0";
+  const int capability = 10 * major + minor;
+  if (has_code(capability)) return "";
+  const std::string has = "CUDA device " + std::to_string(device) + " has compute capability " + dotted(capability);
+  if (capability < kPtx) {
+    std::string made;
+    for (const int a : kArchitectures) made += (made.empty() ? "" : ", ") + dotted(a);
+    return has + ", and Crimp's kernels were made for " + made + " (CRIMP_CUDA_ARCHITECTURES)";
+  }
+  if (version && version < CUDART_VERSION)
+    return has + ", for which the driver must make Crimp's kernels from PTX of " + of_cuda(CUDART_VERSION) +
+           ", and it is of " + of_cuda(version);
+  return "";
 }
 
 std::unique_ptr<Backend> make_backend(int device, bool device_bodies) {

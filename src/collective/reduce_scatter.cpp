@@ -39,6 +39,17 @@ class ReduceScatterRoute final : public ChunkedRoute {
     set_bytes(kSendSlots * Arena::padded(all_runs) + kReceiveSlots * Arena::padded(n * largest_run));
   }
   std::unique_ptr<Exchange> exchange(Transport&, const CallBuffers&, Workers&, Trace*) const override;
+  // A round's runs are encoded together.
+  void prepare(Backend& backend) const override {
+    ChunkedRoute::prepare(backend);
+    if (!backend.asynchronous()) return;
+    for (std::size_t i = 0; i < rounds(); ++i) {
+      ChunkPartition all;
+      for (std::size_t q = 0; q < static_cast<std::size_t>(ranks); ++q)
+        for (const Group& group : run(i, q).partition.groups()) all.add_group(group.count);
+      backend.prepare(*part.codec, all, ranks);
+    }
+  }
 
   std::size_t rounds() const { return chunks().size() / static_cast<std::size_t>(ranks); }
   const Slice& run(std::size_t round, std::size_t rank) const {
