@@ -237,7 +237,11 @@ void Chooser::passed(const Settled& settled) {
 
 void Chooser::took(const ChoiceQuery& query, const Choice& choice, double s) {
   if (!choice.trial) return;
-  codecs_.at(query.codec).trials.at(size_class(query)).took(s, query.count);
+  const auto of = codecs_.find(query.codec);
+  if (of == codecs_.end()) return;
+  // Another part of the call may have ended all trials since.
+  if (const auto trials = of->second.trials.find(size_class(query)); trials != of->second.trials.end())
+    trials->second.took(s, query.count);
 }
 
 }  // namespace crimp

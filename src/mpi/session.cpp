@@ -148,7 +148,7 @@ bool Session::passes(const AllreduceRequest& request) {
   if (!pass) return false;
   const bool settled = recorded_.repeats() ? recorded_.passes_unseen(pass->kind)
                                            : pass->seen >= KnownPasses::kInARow && chooser_.still(pass->settled);
-  if (!settled || !(request.layout || !follows_calls() || calls_.skip(pass->count, pass->dtype))) return false;
+  if (!settled || !(request.layout || !follows_calls(request) || calls_.skip(pass->count, pass->dtype))) return false;
   if (!recorded_.repeats()) chooser_.passed(pass->settled);
   recorded_.passed_unseen(pass->kind);
   if (request.left && pass->account) {
@@ -162,7 +162,7 @@ bool Session::passes(const AllreduceRequest& request) {
 void Session::note_pass(const AllreduceRequest& request, const CallPlan& plan, const ChosenParts& chosen) {
   if (chosen.pass != PassReason::slower || plan.parts.size() != 1) return;
   if (!plan.excluded.empty() && plan.layout->source != Layout::Source::periodic) return;
-  if (!request.layout && follows_calls() && !plan.layout->known()) return;
+  if (!request.layout && follows_calls(request) && !plan.layout->known()) return;
   const ChoiceQuery& query = plan.parts[0].query;
   const Chooser::Settled settled =
       recorded_.repeats() ? Chooser::Settled{} : chooser_.settled(query, chosen.choices[0]);
@@ -205,7 +205,7 @@ bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
   bool done;
   try {
     CallValues values(request, scratch_);
-    if (!request.layout && follows_calls()) {
+    if (!request.layout && follows_calls(request)) {
       done = allreduce_unnamed(request, values, why);
     } else {
       const bool unknown = !request.layout || request.layout->source == Layout::Source::unknown;
@@ -258,7 +258,7 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
       insist([&] { return calls_.begin(request.count, request.dtype, seen, !request.shares && plain_sums()); });
   logged("what is known of calls", [&] { say_what_is_known(*call.layout); });
   std::uint8_t flags = 0;
-  if (call.foreign || (unseen && call.layout->known())) flags = kFlagForeign;
+  if (keeps() && (call.foreign || (unseen && call.layout->known()))) flags = kFlagForeign;
   if (call.apart || (seen.sketch.few() && values.counts({"", 0, request.count}, true))) flags = kFlagNoGradient;
   // What looks like a known tensor all the same was none when it became known.
   const bool known = call.layout->known() && !call.foreign && !flags;
@@ -357,6 +357,11 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
                               "; this call, and others for which that is so, go through MPI on all ranks");
     });
 
+  // They read what the device has widened, by other means than it.
+  if (bound.widened && (plan->controlled || (rank_ == 0 && context_.report.history()))) try {
+      values.backend().synchronize();
+    } catch (const Error&) {  // known where it matters
+    }
   std::optional<GainSample> sample;
   if (plan->controlled) {
     const DelayNote note = control->note(bytes, times.begun);

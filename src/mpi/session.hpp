@@ -87,8 +87,9 @@ class Session {
   ControlRecord control_record() const;
   // What the call takes: chosen, or repeated.
   ChosenParts choose_parts(const CallPlan&, Transport&, CallValues&);
-  // Whether the calls that name no tensor are looked at: only what keeps residuals needs to know.
-  bool follows_calls() const;
+  // Of CRIMP_CODEC: it keeps something of tensors.
+  bool keeps() const;
+  bool follows_calls(const AllreduceRequest&) const;
   bool plain_sums() const;
   // Whether a call that names no tensors, of which nothing is kept either, goes through MPI: none of this rank's, for
   // what its values are. 0: it does not.

@@ -12,10 +12,6 @@
 
 namespace crimp {
 
-bool Session::follows_calls() const {
-  return context_.settings.error_feedback && context_.codecs.codec() && context_.codecs.codec()->feedback().kept();
-}
-
 namespace {
 
 // Whether results of the codec are sums: no momentum's, no majority's.
@@ -32,10 +28,19 @@ bool has_16_bits(const Codec& codec) {  // or all of them
 
 }  // namespace
 
+bool Session::keeps() const { return context_.codecs.codec()->feedback().kept(); }
+
 // Whether parts of a tensor that are summed exactly are in place in the codec's results.
 bool Session::plain_sums() const {
   const Codec& codec = *context_.codecs.codec();
-  return is_plain(codec) && codec.feedback().kind == FeedbackKind::residual && !codec.traits().whole_tensors;
+  return is_plain(codec) && !codec.traits().whole_tensors;
+}
+
+// Whether it is found out which tensors calls bring that name none: for what is kept of these, and for what lies at
+// their ends. Equal on all ranks.
+bool Session::follows_calls(const AllreduceRequest& request) const {
+  if (!context_.settings.error_feedback || !context_.codecs.codec()) return false;
+  return keeps() || (plain_sums() && !has_16_bits(*context_.codecs.codec()) && !request.shares && !device_);
 }
 
 // 16 bits are what unknown calls have anyway. Reads of device memory are too slow for every call.
@@ -64,7 +69,7 @@ void Session::say_once(int what, const std::string& text) {
 
 // Once a communicator for what is good and once for what is not.
 void Session::say_what_is_known(const Layout& layout) {
-  if ((told_ & 3) == 3) return;
+  if ((told_ & 3) == 3 || !keeps()) return;
   const Segment& last = layout.segments.back();
   const std::string calls = "the calls with " + std::to_string(last.offset + last.count) +
                             " elements on a communicator of " + std::to_string(size_) + " ranks ";

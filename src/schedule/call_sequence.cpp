@@ -471,7 +471,8 @@ void CallSequence::end(Outcome outcome, const SumOverRanks& sum) {
   if (outcome == Outcome::foreign) {
     ++foreign_;
     series.foreign = (series.foreign << 1 | 1) & 0xffff;
-    if (std::popcount(series.foreign) >= 4) withdraw(series);
+    if (std::popcount(series.foreign) >= 4) return withdraw(series);
+    if ((series.foreign & 3) == 3 && series.period > 1) find_turn(series, sum);
     return;
   }
   // Nobody has asked the other ranks, as where all left the call to MPI: it says nothing.
@@ -489,6 +490,39 @@ void CallSequence::end(Outcome outcome, const SumOverRanks& sum) {
   record(series, values_);
   if (series.calls >= series.next) gather(series, sum);
   if (kept_ > kMostSketches) make_room();
+}
+
+// After two foreign calls in a row: whose the second one was, if that is beyond doubt. A tensor's own call that was
+// taken for another's, or a call that was left out, would make all that follow foreign.
+void CallSequence::find_turn(Series& series, const SumOverRanks& sum) {
+  constexpr std::size_t kNumbers = 2;
+  std::vector<std::int64_t> numbers;
+  insist([&] { numbers.assign(series.period * kNumbers, 0); });
+  for (std::uint32_t t = 0; t < series.period; ++t) {
+    const Likeness to_last(values_.sketch, series.tensors[t].last.sketch);
+    for (std::size_t way = 0; way < kWayCount; ++way) {
+      const Likeness::Way& now = to_last.*kWays[way];
+      if (!now.known || !series.proved[way]) continue;
+      numbers[t * kNumbers] += fixed(now.likeness);
+      numbers[t * kNumbers + 1] += fixed(now.variance);
+    }
+  }
+  sum(numbers);
+  const auto likeness = [&](std::uint32_t t) { return real(numbers[t * kNumbers]); };
+  const auto chance = [&](std::uint32_t t) { return std::sqrt(real(numbers[t * kNumbers + 1])); };
+  std::uint32_t best = 0;
+  for (std::uint32_t t = 1; t < series.period; ++t)
+    if (likeness(t) > likeness(best)) best = t;
+  if (likeness(best) <= kCertain * chance(best)) return;
+  for (std::uint32_t t = 0; t < series.period; ++t)
+    if (t != best && likeness(best) - likeness(t) < kLikely * std::hypot(chance(t), chance(best))) return;
+  // What was left out keeps its place among the calls.
+  for (const std::uint32_t next = (best + 1) % series.period; series.phase != next;
+       series.phase = (series.phase + 1) % series.period) {
+    const Values& last = series.tensors[series.phase].last;
+    insist([&] { series.history.push_back({{}, last.send, last.receive}); });
+    record(series, Values(series.history.back()));
+  }
 }
 
 void CallSequence::record(Series& series, const Values& values) {

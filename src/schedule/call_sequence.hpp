@@ -21,8 +21,9 @@
 // Then call n is tensor n modulo p. A period that is a multiple of the true one splits a tensor's residual in several,
 // which is harmless; one that is too short cannot pass. What stays ambiguous is unknown. A call that does not look like
 // its tensor is foreign: the rank that sees it says so in its header (kFlagForeign), all ranks send it through MPI and
-// the tensor waits for its own next call, with its residual. Four foreign calls among sixteen withdraw a period, and
-// the next proof asks for more; with every kForgive good calls for less again.
+// the tensor waits for its own next call, with its residual. After two in a row the second one is held against all
+// tensors, whose turn it may have been. Four foreign calls among sixteen withdraw a period, and the next proof asks for
+// more; with every kForgive good calls for less again.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -139,6 +140,7 @@ class CallSequence {
   bool linked_by_direction(const Series&, const std::vector<Lag>&, const SumOverRanks&) const;
   void learn(Series&, std::uint32_t period, const SumOverRanks&);
   bool doubtful(const Tensor&, const Values&) const;
+  void find_turn(Series&, const SumOverRanks&);
   void withdraw(Series&);
   void forget_calls(Series&);
   void record(Series&, const Values&);

@@ -27,8 +27,11 @@ double norm(const std::vector<float>& of, const std::vector<float>& without) {
 
 }  // namespace
 
-int main() {
+// Until the gradient is known it has 16 bits; with `codec` the codec's few from the first step on, which keeps
+// no residuals.
+int main(int argc, char** argv) {
   check::begin();
+  const bool codec = argc > 1 && std::strcmp(argv[1], "codec") == 0;
   const bool one_rank_counts = std::getenv("ONE_RANK_COUNTS");  // the others' matrices are empty
   double sent = 0, lost = 0;
   for (int step = 0; step < kSteps; ++step) {
@@ -56,8 +59,11 @@ int main() {
     std::vector<float> whole(kCount);
     check::native_allreduce(gradient.data(), whole.data(), kCount, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     for (std::size_t i = kCount - 3; i < kCount; ++i)
-      CHECK(std::abs(out[i] - whole[i]) <= (step < 10 ? 1e-3f : 1e-6f) * whole[i], "step %d: %g, not %g", step,
-            static_cast<double>(out[i]), static_cast<double>(whole[i]));
+      CHECK(std::abs(out[i] - whole[i]) <= (step >= 10 ? 1e-6f
+                                            : codec    ? 5e-2f
+                                                       : 1e-3f) *
+                                               whole[i],
+            "step %d: %g, not %g", step, static_cast<double>(out[i]), static_cast<double>(whole[i]));
     if (step >= kSteps / 2) {
       std::fill_n(out.rbegin(), 3, 0.0f), std::fill_n(whole.rbegin(), 3, 0.0f);
       sent += norm(whole, std::vector<float>(kCount)), lost += norm(whole, out);
@@ -68,6 +74,6 @@ int main() {
     exact("sparse", step, sparse);
     ++expected["calls"];
   }
-  CHECK(lost > 0.05 * sent, "the gradient is not compressed by the codec: %.3g of %.3g", lost, sent);
+  CHECK(lost > (codec ? 0.002 : 0.05) * sent, "the gradient is not compressed by the codec: %.3g of %.3g", lost, sent);
   return check::finish();
 }

@@ -11,6 +11,8 @@
 //                           all ranks get the same sums, with momentum or without
 //   named_shares early      a communicator's first calls, of a codec whose results are not MPI's sums, under
 //                           CRIMP_ALGORITHM=auto: nothing is written outside of a rank's share
+//   named_shares differ     one rank names other tensors once, so that it counts other codecs in a call: that one fails
+//                           on all ranks, the later ones do not. Wants CRIMP_RULES=B=bf16
 //   named_shares errors     what is refused, and that the next call is good
 #include "crimp/crimp.h"
 
@@ -229,6 +231,28 @@ void early() {
   expected["calls>"] = 6;
 }
 
+void differ() {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  constexpr std::size_t kCount = 20000;
+  const crimp_segment two[] = {{"A", kCount}, {"B", kCount}}, one[] = {{"A", 2 * kCount}};
+  std::vector<float> x(2 * kCount), y(2 * kCount);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(check::value(i, rank, 1));
+  for (int call = 0; call < 6; ++call) {
+    const bool other = call == 2 && rank == size - 1;
+    const int rc =
+        crimp_allreduce(x.data(), y.data(), x.size(), CRIMP_FLOAT32, MPI_COMM_WORLD, other ? one : two, other ? 1 : 2);
+    if (call == 2) {
+      refused("not in the same MPI_Allreduce", rc);
+      continue;
+    }
+    CHECK(rc == MPI_SUCCESS, "call %d returned %d", call, rc);
+    double sum = 0;
+    for (int r = 0; r < size; ++r) sum += check::value(5, r, 1);
+    CHECK(std::abs(static_cast<double>(y[5]) - sum) <= 1e-2 * size);
+  }
+  expected["calls"] = 5;
+}
+
 void errors() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   constexpr std::size_t kOwn = 20000;
@@ -266,6 +290,7 @@ int main(int argc, char** argv) {
   else if (what == "whole") whole();
   else if (what == "starved") starved();
   else if (what == "early") early();
+  else if (what == "differ") differ();
   else if (what == "errors") errors();
   else CHECK(false, "what?");
   return check::finish();

@@ -548,6 +548,32 @@ TEST_SUITE("call_sequence") {
     CHECK(known >= calls - 15 - 15 - 40);
   }
 
+  TEST_CASE("a tensor's own call that looks like another's, or a missing one, costs two calls and no residual") {
+    for (const bool missing : {false, true}) {
+      World world(2);
+      std::vector<Gradient> g;
+      for (std::size_t t = 0; t < 5; ++t) g.emplace_back(t + 1, 1.0f, 0.2f);
+      std::map<std::size_t, std::string> key_of;
+      int foreign = 0;
+      for (int step = 0; step < 60; ++step)
+        for (std::size_t t = 0; t < 5; ++t) {
+          const bool odd = step % 10 == 5 && step > 20 && t == 2;
+          if (odd && missing) continue;
+          Vector values = odd ? normal(kCount, static_cast<std::uint64_t>(9000 + step)) : g[t].next();
+          if (odd)
+            for (float& x : values) x *= 100;
+          const std::string key = world.call(values, place(t));
+          if (step < 20) continue;
+          if (key == "foreign") ++foreign;
+          else CHECK(key_of.emplace(t, key).first->second == key);
+        }
+      for (const auto& [t, key] : key_of) CHECK_FALSE(key.empty());
+      CAPTURE(missing);
+      CHECK((foreign >= 4 && foreign <= 8));
+      CHECK(world.rank(0).count().withdrawn == 0);
+    }
+  }
+
   TEST_CASE("outliers, NaN and a change of size in values that are alike otherwise are the tensor's own calls") {
     World world(2);
     std::vector<Gradient> g;
