@@ -208,7 +208,9 @@ class InNodes final : public Exchange {
       return std::all_of(sums + s.offset, sums + s.offset + s.count, [](float x) { return x == 0; });
     };
     const auto& segments = layout.segments;
-    if (std::all_of(segments.begin(), segments.end(), [&](const Segment& s) { return !s.summed() || idle(s); })) return;
+    // Tensors of other codecs are in the sums, too; what has no name is padding.
+    const auto quiet = [&](const Segment& s) { return (!s.summed() && s.key.empty()) || idle(s); };
+    if (std::all_of(segments.begin(), segments.end(), quiet)) return;
     for (std::size_t s = 0; s < segments.size(); ++s)
       if (segments[s].summed() && idle(segments[s])) between.residuals[s] = nullptr;
   }

@@ -188,6 +188,11 @@ void ResidualStore::drop_new() {
   new_.clear();
 }
 
+void ResidualStore::drop(const ResidualKey& key) {
+  leave_unsettled();
+  if (const auto at = tensors_.find(key); at != tensors_.end()) tensors_.erase(at);
+}
+
 void ResidualStore::forget(Layout::Source source, std::string_view prefix) {
   leave_unsettled();
   std::erase_if(tensors_, [&](const auto& entry) {

@@ -64,6 +64,7 @@ class ResidualStore {
   // Since the last keep(): what find() made holds nothing yet. keep() makes it stay, drop_new() drops it.
   void keep();
   void drop_new();
+  void drop(const ResidualKey&);  // one tensor's; not while a call uses it
   // Drops the tensors of this source whose names begin so. Not while a call uses them.
   void forget(Layout::Source, std::string_view prefix = {});
   std::uint64_t bytes() const;

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -170,6 +171,19 @@ std::string PrivateDirectory::list(std::vector<std::string>& names) const {
   return errno ? failure(path_, "read", errno) : "";
 }
 
+namespace {
+
+// As write() makes them: ".crimp-PID-NUMBER".
+bool is_unfinished(std::string_view name) {
+  if (!name.starts_with(kUnfinished)) return false;
+  name.remove_prefix(std::strlen(kUnfinished));
+  const std::size_t pid = name.find_first_not_of("0123456789");
+  if (pid == 0 || pid == name.npos || name[pid] != '-' || pid + 1 == name.size()) return false;
+  return name.find_first_not_of("0123456789abcdef", pid + 1) == name.npos;
+}
+
+}  // namespace
+
 void PrivateDirectory::remove_unfinished() const {
   constexpr std::time_t kAbandoned = 24 * 3600;
   std::vector<std::string> names;
@@ -178,7 +192,7 @@ void PrivateDirectory::remove_unfinished() const {
   if (directory.get() < 0) return;
   struct stat seen;
   for (const std::string& name : names)
-    if (name.starts_with(kUnfinished) && ::fstatat(directory.get(), name.c_str(), &seen, AT_SYMLINK_NOFOLLOW) == 0 &&
+    if (is_unfinished(name) && ::fstatat(directory.get(), name.c_str(), &seen, AT_SYMLINK_NOFOLLOW) == 0 &&
         S_ISREG(seen.st_mode) && seen.st_uid == ::geteuid() && ::time(nullptr) - seen.st_mtime > kAbandoned)
       ::unlinkat(directory.get(), name.c_str(), 0);
 }

@@ -42,14 +42,18 @@ void StallWatch::say(int rank, int size, const std::string& what) const {
 
 namespace {
 
-// A thread's wait. Leaked with its thread.
+// A thread's wait.
 struct Wait {
   int rank = 0, size = 0;
   std::string what;
   std::optional<StallWatch> watch;  // while there is a guard
   Wait* next = nullptr;
 };
-thread_local Wait* of_this_thread = nullptr;
+struct OfThread {
+  Wait* wait = nullptr;
+  ~OfThread();
+};
+thread_local OfThread of_this_thread;
 
 // The waits of all threads, and the thread that looks at them. Leaked: it may look while the process ends.
 struct Waits {
@@ -89,28 +93,40 @@ struct Waits {
   }
 };
 
+OfThread::~OfThread() {
+  if (!wait) return;
+  Waits& waits = Waits::get();
+  {
+    const std::lock_guard lock(waits.mutex);
+    Wait** at = &waits.first;
+    while (*at != wait) at = &(*at)->next;
+    *at = wait->next;
+  }
+  delete std::exchange(wait, nullptr);
+}
+
 }  // namespace
 
 void StallGuard::enter(int rank, int size, std::string what) {
   Waits& waits = Waits::get();
-  if (!of_this_thread) {
+  if (!of_this_thread.wait) {
     auto* const made = new Wait;
     const std::lock_guard lock(waits.mutex);
     made->next = waits.first;
-    waits.first = of_this_thread = made;
+    waits.first = of_this_thread.wait = made;
   }
   const std::lock_guard lock(waits.mutex);
   if (!waits.started) waits.start();
-  Wait& wait = *of_this_thread;
+  Wait& wait = *of_this_thread.wait;
   wait.rank = rank, wait.size = size, wait.what = std::move(what);
   wait.watch.emplace();
   wait.watch->look(rank, size, [] { return std::string(); });  // begins now
 }
 
 StallGuard::~StallGuard() {
-  if (!of_this_thread) return;
+  if (!of_this_thread.wait) return;
   const std::lock_guard lock(Waits::get().mutex);
-  of_this_thread->watch.reset();
+  of_this_thread.wait->watch.reset();
 }
 
 }  // namespace crimp

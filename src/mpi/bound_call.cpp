@@ -113,7 +113,7 @@ class Binder {
 
   std::uint8_t flags_of(double largest, const RoutePlan& route) {
     std::uint8_t flags = 0;
-    if (plan_.layout->source == Layout::Source::periodic && route.part.remembers) {
+    if (plan_.layout->source == Layout::Source::periodic) {
       const auto proportion = to_.calls.magnitude(largest);
       if (proportion == CallSequence::Proportion::foreign) flags |= kFlagForeign;
       if (proportion == CallSequence::Proportion::outlier) flags |= kFlagOutlier;

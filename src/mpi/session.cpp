@@ -75,7 +75,9 @@ void Session::note_in(Report& report) const {
   const ResidualStore::Loaded loaded = memory_.loaded();
   report.state({saved_, loaded.restored, loaded.unfit, loaded.waiting + dropped_, saving_s_});
   const auto counted = calls_.count();
-  report.sequence({counted.tensors, counted.ambiguous, counted.foreign, counted.withdrawn});
+  // Of what keeps no residuals nobody misses them.
+  const bool asked = context_.codecs.codec() && keeps();
+  report.sequence({counted.tensors, asked ? counted.ambiguous : 0, counted.foreign, counted.withdrawn});
   if (control_ && !control_->classes().empty()) report.control(control_record());
   recorded_.note_in(report);
   if (arrivals_) arrivals_->note_in(report);
@@ -201,7 +203,7 @@ bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
   fill_reserve();
   const FloatEnvironment environment;
   const std::uint32_t before = sequence_;
-  forgets_ = false;
+  once_.clear();
   bool done;
   try {
     CallValues values(request, scratch_);
@@ -221,13 +223,13 @@ bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
     // The ranks may have asked the chooser for different calls, and counted other parts; all are here, and all begin
     // anew.
     if (e.code() == ErrorCode::call_differs) chooser_.forget(), control_.reset(), sequence_ = before + 1;
-    memory_.drop_new();
+    memory_.keep();  // what was encoded holds something
     throw;
   }
   times_.look();
   if (done) {
-    if (forgets_) memory_.drop_new();
-    else memory_.keep();
+    for (const std::size_t s : once_) memory_.forget(request.layout->segments[s]);
+    memory_.keep();
     keep_sums(false);
     return true;
   }
@@ -254,11 +256,12 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
   }
   const PastSums::Answer goes_on = unseen ? PastSums::Answer::no : continues(request, values, seen.sketch.sample());
   seen.apart = goes_on == PastSums::Answer::yes;
+  calls_.set_only_ends(!keeps());
   const CallSequence::Call call =
       insist([&] { return calls_.begin(request.count, request.dtype, seen, !request.shares && plain_sums()); });
   logged("what is known of calls", [&] { say_what_is_known(*call.layout); });
   std::uint8_t flags = 0;
-  if (keeps() && (call.foreign || (unseen && call.layout->known()))) flags = kFlagForeign;
+  if (call.foreign || (unseen && call.layout->known())) flags = kFlagForeign;
   if (call.apart || (seen.sketch.few() && values.counts({"", 0, request.count}, true))) flags = kFlagNoGradient;
   // What looks like a known tensor all the same was none when it became known.
   const bool known = call.layout->known() && !call.foreign && !flags;

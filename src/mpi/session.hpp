@@ -145,13 +145,14 @@ class Session {
       std::uint64_t key;  // of sums_
     };
     std::vector<Tensor> looked_at;
+    std::vector<std::size_t> fresh;  // segments with names that are new
   };
   Negotiated& negotiated(const Layout&);
   std::map<std::uint64_t, Negotiated> negotiated_;  // by the layouts' digests
   // A program that makes new names in every step goes on as others do behind so many calls.
   static constexpr std::uint32_t kMostFirstCalls = 4096;
   std::uint32_t first_calls_ = 0;
-  bool forgets_ = false;  // this call's new names: one of many that come once
+  std::vector<std::size_t> once_;  // this call's segments with new names, which are among many that come once
   NewNames names_;
   Chooser chooser_;
   std::optional<DelayControl> control_;

@@ -37,10 +37,11 @@ bool Session::plain_sums() const {
 }
 
 // Whether it is found out which tensors calls bring that name none: for what is kept of these, and for what lies at
-// their ends. Equal on all ranks.
+// their ends, where anything does. Equal on all ranks.
 bool Session::follows_calls(const AllreduceRequest& request) const {
   if (!context_.settings.error_feedback || !context_.codecs.codec()) return false;
-  return keeps() || (plain_sums() && !has_16_bits(*context_.codecs.codec()) && !request.shares && !device_);
+  return keeps() || (plain_sums() && !has_16_bits(*context_.codecs.codec()) && !request.shares && !device_ &&
+                     !calls_.given_up(request.count, request.dtype));
 }
 
 // 16 bits are what unknown calls have anyway. Reads of device memory are too slow for every call.
@@ -133,7 +134,7 @@ Session::Negotiated& Session::negotiated(const Layout& layout) {
   insist([&] {
     if (negotiated_.size() >= kMostLayouts) negotiated_.clear();
     made = &negotiated_[layout.digest()];
-    *made = {context_.codecs.version(), layout.segments.size(), false, {}};
+    *made = {context_.codecs.version(), layout.segments.size(), false, {}, {}};
     bool sums_alone = true;
     for (std::size_t s = 0; s < layout.segments.size(); ++s) {
       const Segment& segment = layout.segments[s];
@@ -143,7 +144,7 @@ Session::Negotiated& Session::negotiated(const Layout& layout) {
       sums_alone = sums_alone && is_plain(*codec);
       if (!loses_much(*codec)) continue;
       const std::uint64_t key = PastSums::key_of(segment.key, segment.count);
-      first = names_.add(key) || first;
+      if (names_.add(key)) first = true, made->fresh.push_back(s);
       if (segment.count >= context_.settings.min_count) made->looked_at.push_back({s, key});
     }
     first = first && sums_alone;
@@ -158,7 +159,7 @@ std::uint8_t Session::flags_of_negotiated(const AllreduceRequest& request, const
   std::uint8_t flags = 0;
   if (std::exchange(of.first, false)) {
     if (++first_calls_ <= kMostFirstCalls) flags |= kFlagFirst;
-    else forgets_ = true;
+    else once_.swap(of.fresh);
   }
   if (values.on_device() || !request.receive) return flags;
   const std::size_t element = size_of(request.dtype);

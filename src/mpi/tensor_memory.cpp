@@ -34,6 +34,12 @@ void TensorMemory::forget_unnamed(std::string_view prefix) {
   });
 }
 
+void TensorMemory::forget(const Segment& segment) {
+  for (const bool owner : {false, true}) residuals_.drop({Layout::Source::negotiated, owner, segment.key});
+  sizes_.erase(segment.key);
+  extents_.erase({segment.key, segment.count});
+}
+
 void TensorMemory::set_extents(const std::string& name, std::uint64_t rows, std::uint64_t cols) {
   powersgd::Extents& known = extents_[{name, rows * cols}];
   known.count = rows * cols;

@@ -25,6 +25,8 @@ class TensorMemory {
   // Since the last keep(): what was made new holds nothing yet. keep() makes it stay, drop_new() drops it.
   void keep() { residuals_.keep(); }
   void drop_new() { residuals_.drop_new(); }
+  // Of a negotiated tensor that will not come again: all that there is.
+  void forget(const Segment&);
   std::uint64_t bytes() const { return residuals_.bytes(); }
   void forget_unnamed(std::string_view prefix);  // no key that begins so will come again
 

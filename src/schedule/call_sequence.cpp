@@ -489,6 +489,11 @@ void CallSequence::end(Outcome outcome, const SumOverRanks& sum) {
   }
   record(series, values_);
   if (series.calls >= series.next) gather(series, sum);
+  if (only_ends_) {
+    const auto has_ends = [](const Tensor& t) { return t.head || t.tail || !t.known; };
+    const bool none = series.period && std::none_of(series.tensors.begin(), series.tensors.end(), has_ends);
+    if (none || (!series.period && series.calls >= kBriefly)) give_up(series);
+  }
   if (kept_ > kMostSketches) make_room();
 }
 
@@ -564,6 +569,20 @@ void CallSequence::withdraw(Series& series) {
   series.backoff = std::min(16u, 2 * series.backoff);
   series.tensors.clear();
   forget_calls(series);
+}
+
+bool CallSequence::given_up(std::uint64_t count, Dtype type) const noexcept {
+  const auto at = series_.find(signature(count, type));
+  return at != series_.end() && at->second.given_up;
+}
+
+void CallSequence::give_up(Series& series) {
+  if (series.period) forget_(prefix(series));
+  ++series.generation;
+  series.period = series.phase = 0;
+  series.tensors.clear();
+  forget_calls(series);
+  series.given_up = true;
 }
 
 void CallSequence::forget_calls(Series& series) {

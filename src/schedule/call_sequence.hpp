@@ -58,6 +58,12 @@ class CallSequence {
   CallSequence(int periods, std::function<void(std::string_view prefix)> forget)
       : periods_(static_cast<std::uint32_t>(periods)), forget_(std::move(forget)) {}
 
+  // Tensors matter for what lies at their ends alone. A series is then given up where none of its tensors has anything
+  // there, or they are not known after kBriefly calls.
+  void set_only_ends(bool only) { only_ends_ = only; }
+  static constexpr std::uint64_t kBriefly = 64;
+  bool given_up(std::uint64_t count, Dtype) const noexcept;  // such calls; they are not begun any more
+
   // This rank's view of a call.
   struct Values {
     Sketch sketch;
@@ -121,6 +127,7 @@ class CallSequence {
     bool proved[kWayCount] = {};  // the ways in which the period was
     bool adjacent = false;        // two calls of it have followed each other without another's between them
     bool apart = false;           // a call of its count and type was
+    bool given_up = false;
     std::deque<Values>
         history;  // since the last withdrawal, newest last; between begin() and end() one more, for the call under way
     std::vector<Tensor> tensors;
@@ -141,6 +148,7 @@ class CallSequence {
   void learn(Series&, std::uint32_t period, const SumOverRanks&);
   bool doubtful(const Tensor&, const Values&) const;
   void find_turn(Series&, const SumOverRanks&);
+  void give_up(Series&);
   void withdraw(Series&);
   void forget_calls(Series&);
   void record(Series&, const Values&);
@@ -154,6 +162,7 @@ class CallSequence {
 
   std::uint32_t periods_;
   std::function<void(std::string_view)> forget_;
+  bool only_ends_ = false;
   std::map<std::uint64_t, Series> series_;  // by count and type
   std::size_t kept_ = 0;                    // sketches in all histories
   std::uint32_t next_id_ = 0;

@@ -45,13 +45,14 @@ Advice advise(const std::vector<Forecast>& all, const StepShape& step, const Adv
     if (!risk || risk->diverged || risk->points > query.most_loss) continue;
     if (!best || row.step_s < best->step_s) best = &row;
   }
-  // What is hardly faster than 16 bits is not worth more loss than theirs.
-  if (best && halves && halves->step_s < kLeastGain * best->step_s) {
+  // What is hardly faster than 16 bits is not worth more loss than theirs, where these pay.
+  const auto pays = [&](const Forecast& row) { return plain.step_s >= kLeastGain * row.step_s; };
+  if (best && halves && halves->step_s < kLeastGain * best->step_s && pays(*halves)) {
     const auto risk = risk_of(*halves, all);
     if (risk && risk->points <= query.most_loss) best = halves;
   }
   if (step.compute_s > 0) out.most_gain = plain.step_s / step.compute_s;
-  out.pays = best && plain.step_s >= kLeastGain * best->step_s;
+  out.pays = best && pays(*best);
   out.taken = out.pays ? *best : plain;
   out.gain = plain.step_s / out.taken.step_s;
   if (halves && out.pays) out.over_halves = halves->step_s / best->step_s;

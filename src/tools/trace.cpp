@@ -108,7 +108,7 @@ void print_skew(const TraceSummary& of) {
   }
   if (latest && latest->late_s > 0)
     std::printf("The others waited longest for rank %d (%s): %s of %s ms that ranks lost by late ones.\n", which,
-                latest->host.c_str(), ms(latest->late_s).c_str(), ms(all_s).c_str());
+                printable(latest->host, 64).c_str(), ms(latest->late_s).c_str(), ms(all_s).c_str());
 }
 
 void print_tensors(const TraceSummary& of) {
@@ -127,7 +127,7 @@ void print_tensors(const TraceSummary& of) {
 
 void print(const std::string& file, const TraceSummary& of) {
   std::printf("%s: %zu ranks, %.3f s from the first event to the last, clocks within %.0f us, by Crimp %s\n",
-              file.c_str(), of.ranks.size(), of.span_s, of.uncertainty_us(), of.version.c_str());
+              file.c_str(), of.ranks.size(), of.span_s, of.uncertainty_us(), printable(of.version, 32).c_str());
   if (const auto dropped = of.dropped())
     std::printf("%llu spans are missing for want of room: sums are too small\n",
                 static_cast<unsigned long long>(dropped));

@@ -765,6 +765,27 @@ TEST_SUITE("call_sequence") {
     CHECK(!sketch_of(Vector(kCount, INFINITY)).whole());
   }
 
+  TEST_CASE("where ends alone matter, what has none is given up, and what is not known before long") {
+    World world(1);
+    CallSequence& rank = world.rank(0);
+    rank.set_only_ends(true);
+    Gradient with(1, 1, 0.2f), without(2, 1, 0.2f);
+    bool known = false;
+    for (std::size_t step = 0; step < 2 * CallSequence::kBriefly; ++step) {
+      Vector ended = with.next();
+      ended.resize(kCount - 64);
+      ended.back() = 1000;
+      known = !world.call(ended, place(0)).empty();
+      if (!rank.given_up(kCount, Dtype::f32)) world.call(without.next(), place(1));
+      if (!rank.given_up(kCount / 2, Dtype::f32)) world.call(normal(kCount / 2, 100 + step), place(2));
+      if (step == 20) CHECK(rank.given_up(kCount, Dtype::f32));
+      CHECK(rank.given_up(kCount / 2, Dtype::f32) == (step + 1 >= CallSequence::kBriefly));
+    }
+    CHECK(known);
+    CHECK(world.ends.second == Sample::kEnd);
+    CHECK_FALSE(rank.given_up(kCount - 64, Dtype::f32));
+  }
+
   TEST_CASE("a gradient in many tensors of many sizes, each in a call of its own, stays known") {
     World world(1);
     constexpr std::size_t kTensors = 100;

@@ -384,7 +384,9 @@ TEST_SUITE("thc") {
       CHECK_THROWS_AS(make_codec(std::string(spec) + ",memory=residual"), Error);
       CHECK(make_codec(std::string(spec) + ",memory=residual,force=1")->feedback().kind == FeedbackKind::residual);
     }
-    CHECK(make_codec("thc:bits=2,g=4,clip=32")->feedback().kind == FeedbackKind::residual);
+    for (const char* spec : {"thc:bits=2,g=4,clip=69", "thc:bits=2,g=3,clip=1800"})
+      CHECK(make_codec(spec)->feedback().kind == FeedbackKind::residual);
+    CHECK(make_codec("thc:bits=2,g=4,clip=70")->feedback().kind == FeedbackKind::none);
     // Of a share 1/clip beyond the limit t what is cut off is 2 ((1 + t^2) Q(t) - t phi(t)): at clip=4, t = 1.1503.
     const double fine = thc::make_tables(4, 62, 4).error;
     CHECK((fine > 0.1071 && fine < 0.1171));

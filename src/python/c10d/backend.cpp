@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
+#include <exception>
 
 #include "labels.hpp"
 #include "mpi_process.hpp"
@@ -253,13 +254,24 @@ WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
 }
 
 #if TORCH_VERSION_MAJOR >= 2
-// One work for all, which fails where one of them does.
+// One work for all, which fails where one of them does; the others run all the same, because other ranks are in them.
+template <class Do>
+static void each(std::size_t n, const Do& one) {
+  std::exception_ptr failed;
+  for (std::size_t i = 0; i < n; ++i) try {
+      one(i);
+    } catch (...) {
+      if (!failed) failed = std::current_exception();
+    }
+  if (failed) std::rethrow_exception(failed);
+}
+
 WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions&) {
   for (std::size_t i = 0; i < outputs.size(); ++i)
     check_parts(outputs[i], inputs.at(i), getSize(), "all_gather_into_tensor");
   return put(OpType::_ALLGATHER_BASE, "crimp:all_gather_into_tensor", outputs,
              [to = outputs, from = inputs, comm = comm_] {
-               for (std::size_t i = 0; i < to.size(); ++i) all_gather(to[i], from[i], comm);
+               each(to.size(), [&](std::size_t i) { all_gather(to[i], from[i], comm); });
              });
 }
 
@@ -274,8 +286,8 @@ WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inpu
   }
   return put(OpType::_REDUCE_SCATTER_BASE, "crimp:reduce_scatter_tensor", outputs,
              [=, to = outputs, from = inputs, size = getSize(), comm = comm_] {
-               for (std::size_t i = 0; i < to.size(); ++i)
-                 reduce_scatter_block(to[i], from[i], how[i], labels[i].get(), size, comm);
+               each(to.size(),
+                    [&](std::size_t i) { reduce_scatter_block(to[i], from[i], how[i], labels[i].get(), size, comm); });
              });
 }
 #endif

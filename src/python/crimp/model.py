@@ -22,7 +22,7 @@ def tensors_of(state, key=None):
     found = {str(name): value for name, value in state.items() if isinstance(value, torch.Tensor)}
     # Tensors beside a state dict are something else: the best accuracy, a generator's state.
     inner = [name for name, value in state.items() if isinstance(value, dict) and any(isinstance(v, torch.Tensor) for v in value.values())]
-    if found and (key is not None or not inner):
+    if found and (key is not None or not inner or len(inner) == 1 and len(state[inner[0]]) <= len(found)):
         return found
     if len(inner) != 1:
         raise SystemExit(f"crimp.model: name the state dict among these: {', '.join(map(str, state)) or 'none'}\n{USAGE}")
