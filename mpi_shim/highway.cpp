@@ -4,11 +4,27 @@
 #include <dlfcn.h>
 #include <hwy/highway.h>
 
+namespace {
+
+const char* missing = nullptr;
+
+}  // namespace
+
+namespace crimp {
+
+const char* highway_missing() {
+  static_cast<void>(hwy::SupportedTargets());
+  return missing;
+}
+
+}  // namespace crimp
+
 namespace hwy {
 
 int64_t SupportedTargets() {
   static const int64_t targets = [] {
     void* const library = ::dlopen(CRIMP_HIGHWAY, RTLD_LAZY | RTLD_LOCAL);
+    if (!library) missing = CRIMP_HIGHWAY;
     const auto ask =
         library ? reinterpret_cast<int64_t (*)()>(::dlsym(library, "_ZN3hwy16SupportedTargetsEv")) : nullptr;
     return ask ? ask()

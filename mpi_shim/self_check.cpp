@@ -119,11 +119,20 @@ __attribute__((constructor)) void watch() {
 
 }  // namespace
 
+#ifdef CRIMP_HIGHWAY
+const char* highway_missing();  // the library's name where it is (highway.cpp), else null
+#else
+const char* highway_missing() { return nullptr; }
+#endif
+
 void check_at_start() noexcept {
   quietly([] {
     const auto found = callers();
     write_answers("start", found);
     warn_of_launcher();
+    if (const char* const library = Runtime::get().compressing() ? highway_missing() : nullptr)
+      log(LogLevel::warn, std::string(library) + " is not found on this rank's machine: its codecs use no more than " +
+                              "every processor has, and take several times as long");
     const std::string caught = lead_here(found);
     if (first_rank() && !caught.empty()) log(LogLevel::info, caught);
     warn(found);

@@ -12,6 +12,7 @@
 # Without root or network namespaces it trains on localhost and says what that cannot show.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+[[ $root != *[[:space:]:]* ]] || { echo "$0: '$root' has a space or a colon, which LD_PRELOAD cannot have: take another folder" >&2; exit 1; }
 build=$root/build codec=3lc setup=1 hosts=4
 training=(--epochs 3) probe_steps=6 figure=$root/docs/fashion_mnist.png quick=
 while [ $# -gt 0 ]; do

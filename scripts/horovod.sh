@@ -40,6 +40,7 @@
 # reached, so there is no Horovod to run.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+[[ $root != *[[:space:]:]* ]] || { echo "$0: '$root' has a space or a colon, which LD_PRELOAD cannot have: take another folder" >&2; exit 1; }
 version=0.28.1 sha256=92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0
 folder=$root/build/horovod
 venv=${CRIMP_HOROVOD_VENV:-$folder/venv}

@@ -33,7 +33,7 @@ done <"$folder/$list"
 sudo=()
 if [ "$(id -u)" -ne 0 ]; then
   command -v sudo >/dev/null || fail 1 "run as root, or install by hand: ${missing[*]}"
-  sudo=(sudo)
+  sudo=(sudo --preserve-env=http_proxy,https_proxy,no_proxy,HTTP_PROXY,HTTPS_PROXY,NO_PROXY)
 fi
 echo "setup.sh: installing ${missing[*]}"
 log=$(mktemp)

@@ -66,13 +66,18 @@ struct Place {
 
   explicit Place(const std::string& from) : path(from) {
     std::error_code none;
+    // First as the kernel sees it, which does not let links of others in shared directories be followed.
+    struct stat found;
+    if (::stat(from.c_str(), &found) != 0 && errno == EACCES) {
+      obstacle = failure(from, errno);
+      return;
+    }
     for (int links = 0; links < 40 && fs::is_symlink(fs::symlink_status(path, none)); ++links) {
       const fs::path to = fs::read_symlink(path, none);
       const fs::path next = to.is_absolute() ? to : fs::path(path).parent_path() / to;
       if (none || (fs::exists(path, none) && !fs::exists(next, none))) break;  // /proc's links to what has no name
       path = next.string();
     }
-    struct stat found;
     if (::stat(path.c_str(), &found) == 0) {
       exists = true;
       mode = found.st_mode;

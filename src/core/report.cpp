@@ -83,7 +83,9 @@ void Report::skew(const SkewRecord& r) {
 
 void Report::control(const ControlRecord& r) {
   std::lock_guard lock(mutex_);
-  controls_.push_back(r);
+  constexpr std::size_t kMost = 64;  // of a program that makes a communicator in every step the first ones
+  if (controls_.size() < kMost) controls_.push_back(r);
+  else controls_.back().changes += r.changes;
 }
 
 void TimeRecord::Otherwise::operator+=(const Otherwise& more) {

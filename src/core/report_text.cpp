@@ -122,8 +122,9 @@ std::string Report::summary() const {
     text += fmt::format("; state of {} tensors restored, of {} never asked for", state_.restored - state_.unfit,
                         state_.never_asked_for);
   if (state_.unfit) text += fmt::format("; state of {} tensors did not fit them any more", state_.unfit);
-  for (const ControlRecord& control : controls_)
-    text += fmt::format("; CRIMP_CONTROL changed codecs {} times", control.changes);
+  std::uint64_t changes = 0;
+  for (const ControlRecord& control : controls_) changes += control.changes;
+  if (!controls_.empty()) text += fmt::format("; CRIMP_CONTROL changed codecs {} times", changes);
   if (const auto n = repeats_[static_cast<std::size_t>(Repeat::missing)].load())
     text += fmt::format("; {} calls that the record of CRIMP_REPLAY does not have", n);
   if (const auto n = repeats_[static_cast<std::size_t>(Repeat::beyond)].load())

@@ -121,6 +121,8 @@ for name in copied:
     expect((root / name).exists(), f"Containerfile copies {name}, which is not there")
 for folder in re.findall(r"^add_subdirectory\((\w+)", (root / "CMakeLists.txt").read_text(), re.M):
     expect(folder in copied, f"Containerfile does not copy {folder}, which CMakeLists.txt adds")
+for name in re.findall(r"\$\{PROJECT_SOURCE_DIR\}/([\w.]+)", (packaging / "CMakeLists.txt").read_text()):
+    expect(name in copied, f"Containerfile does not copy {name}, which packaging/CMakeLists.txt installs")
 definition = (packaging / "container/crimp.def").read_text()
 for name in copied:
     if not name.startswith(("scripts/", "packaging/")):
