@@ -30,7 +30,7 @@ Trace::Track track_of(std::string_view name) {
 
 bool Trace::has_room(Kind kind) noexcept {
   const auto k = static_cast<std::size_t>(kind);
-  if (kept_[k] < kMost[k]) return true;
+  if (kept_[k] < kMost[k] / share_) return true;
   ++dropped_[k];
   return false;
 }

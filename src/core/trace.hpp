@@ -4,6 +4,7 @@
 // A process of the format is a rank, a thread of the format one track of one thread of the rank. Spans that begin while
 // another of their track runs either end in it, and are drawn below it, or go to a further row of that track.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -24,6 +25,9 @@ inline double seconds(Clock::duration d) { return std::chrono::duration<double>(
 class Trace {
  public:
   enum class Track : std::uint8_t { wait, calls, encode, wire, under_way, decode, passed, other };
+  // ranks: whose traces become one file, which the first of them has in memory: more than kAlone keep less each.
+  explicit Trace(int ranks = 1) : share_(static_cast<std::size_t>((std::max(1, ranks) + kAlone - 1) / kAlone)) {}
+  static constexpr int kAlone = 16;
 
   // Work on a chunk of a call. name: a literal, which says the track.
   void add(const char* name, std::uint32_t call, std::uint32_t chunk, Clock::time_point begin,
@@ -79,7 +83,8 @@ class Trace {
     const char *dtype, *algorithm, *why, *layout;
     std::uint64_t elements, bytes, sent, received;
   };
-  // Of each kind so many spans are kept: later ones, and those without memory, are dropped and counted.
+  // Of each kind so many spans are kept, or a share of them: later ones, and those without memory, are dropped and
+  // counted.
   static constexpr std::array<std::size_t, 5> kMost = {1u << 20, 1u << 18, 1u << 18, 1u << 18, 1u << 18};
   // Texts are kept once each, so many and so long.
   static constexpr std::size_t kMostTexts = 1u << 15, kLongestText = 200;
@@ -91,6 +96,7 @@ class Trace {
   void add(Kind, const Call&, Clock::time_point begin, Clock::time_point end) noexcept;
 
   friend class TraceText;
+  const std::size_t share_;
   mutable std::mutex mutex_;
   std::vector<Span> spans_;
   std::vector<Detail> details_;

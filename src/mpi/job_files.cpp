@@ -23,7 +23,7 @@ void JobFiles::open(const Settings& settings, Report& report) {
   settings_ = &settings;
   report_ = &report;
   if (gather_trace_) {
-    trace_ = std::make_unique<Trace>();
+    trace_ = std::make_unique<Trace>(together_ ? size_ : 1);
     clock_.open(rank_, together_ ? size_ : 1);
   }
   if (rank_ != 0) return;

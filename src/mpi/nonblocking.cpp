@@ -335,7 +335,7 @@ void Sum::to_caller(CollectiveResult& result) {
     if (!told.exchange(true) && speaks())
       of_->context().report.note([&] {
         log(LogLevel::warn,
-            "a rank's values have NaN or Inf in a sum that does not block (MPI_Iallreduce or a kin of it): all of its result is NaN. CRIMP_PROGRESS=thread sums such calls exactly");
+            "a rank's values have NaN or Inf in a sum that does not block (MPI_Iallreduce or a kin of it): all of its result is NaN. CRIMP_PROGRESS=thread sums such calls exactly, but for persistent ones");
       });
     if (dtype_ != Dtype::f32 && !widened_)
       throw Error(ErrorCode::out_of_memory, "a sum that does not block had no room for its values");

@@ -373,6 +373,22 @@ bool CallSequence::doubtful(const Tensor& tensor, const Values& values) const {
   return moved ? !to_last.alike || unlike : !to_last.alike && far;
 }
 
+// How far the largest value may be from the last one's.
+double CallSequence::proportion(const Tensor& tensor, const Likeness& to_last) {
+  bool measured = false, any = false;
+  for (std::size_t way = 0; way < kWayCount; ++way) {
+    const Likeness::Way& now = to_last.*kWays[way];
+    const auto& usual = tensor.usual[way];
+    if (!now.known) continue;
+    const bool says = usual.mean > 0;
+    any = true;
+    measured = measured || says;
+    const double likeness = way == 0 && !says ? std::abs(now.likeness) : now.likeness;
+    if (likeness >= (says ? usual.mean / 2 : kUnrelated * std::sqrt(now.variance))) return kProportion;
+  }
+  return measured ? kProportionUnlike : any ? kProportionUnrelated : kProportion;
+}
+
 CallSequence::Call CallSequence::begin(std::uint64_t count, Dtype type, const Values& values, bool ends) {
   // What can fail comes first, and leaves nothing.
   const std::uint64_t signature = CallSequence::signature(count, type);
@@ -399,11 +415,13 @@ CallSequence::Call CallSequence::begin(std::uint64_t count, Dtype type, const Va
   largest_ = 0;
   outlier_ = false;
   alike_ = false;
+  proportion_ = kProportion;
   bool signs = false;
   if (known) {
     const Tensor& tensor = series.tensors[series.phase];
     const Likeness to_last(values.sketch, tensor.last.sketch);
     alike_ = to_last.alike, signs = to_last.signs;
+    if (!alike_) proportion_ = proportion(tensor, to_last);
     call.foreign = doubtful(tensor, values);
   }
   // A known tensor's gradient may be of one sign in a step, as that of a layer behind rectified features.
@@ -443,7 +461,7 @@ CallSequence::Proportion CallSequence::magnitude(double largest) {
   if (!series.period || !series.tensors[series.phase].known) return Proportion::usual;
   const Tensor& tensor = series.tensors[series.phase];
   const auto in_proportion = [&](double to) {
-    return to == 0 || (largest <= kProportion * to && largest * kProportion >= to);
+    return to == 0 || (largest <= proportion_ * to && largest * proportion_ >= to);
   };
   if (largest == 0 || in_proportion(tensor.largest) || (tensor.outlier > 0 && in_proportion(tensor.outlier)))
     return Proportion::usual;

@@ -50,8 +50,10 @@ class CallSequence {
   // half of the series is forgotten.
   static constexpr std::size_t kMostSketches = 8192, kEnough = 16;
   static constexpr const char* kKeyPrefix = "#";  // of all its keys
-  static constexpr double kProportion =
-      32;  // how much larger or smaller than in its last call the largest value of a tensor may be
+  // How much larger or smaller than in its last call the largest value of a tensor may be. Where the values are in no
+  // way half as alike as the tensor's usually are; where these no longer are alike at all, and the values are not
+  // (a gradient that has become noise, and the weights in its buffer).
+  static constexpr double kProportion = 32, kProportionUnlike = 4, kProportionUnrelated = 8;
 
   using SumOverRanks = std::function<void(std::span<std::int64_t>)>;  // collective, in place
   // periods: CRIMP_PERIODS. forget: told that no key that begins so will come again.
@@ -147,6 +149,7 @@ class CallSequence {
   bool linked_by_direction(const Series&, const std::vector<Lag>&, const SumOverRanks&) const;
   void learn(Series&, std::uint32_t period, const SumOverRanks&);
   bool doubtful(const Tensor&, const Values&) const;
+  static double proportion(const Tensor&, const Likeness& to_last);
   void find_turn(Series&, const SumOverRanks&);
   void give_up(Series&);
   void withdraw(Series&);
@@ -173,6 +176,7 @@ class CallSequence {
   Values values_;
   double largest_ = 0;
   bool alike_ = false, outlier_ = false;  // the values and those of the tensor's last call
+  double proportion_ = kProportion;
 };
 
 }  // namespace crimp

@@ -765,6 +765,18 @@ TEST_SUITE("call_sequence") {
     CHECK(!sketch_of(Vector(kCount, INFINITY)).whole());
   }
 
+  TEST_CASE("weights in the buffer of their gradient are foreign") {
+    World world(2);
+    Gradient g(1, 0.02f, 0.3f);
+    std::string key;
+    for (int step = 0; step < 100; ++step) key = world.call(g.next(), place(0));
+    CHECK((!key.empty() && key != "foreign"));
+    Vector weights = normal(kCount, 77);
+    for (float& x : weights) x *= 0.3f;
+    CHECK(world.call(weights, place(0)) == "foreign");
+    CHECK(world.call(g.next(), place(0)) == key);
+  }
+
   TEST_CASE("where ends alone matter, what has none is given up, and what is not known before long") {
     World world(1);
     CallSequence& rank = world.rank(0);

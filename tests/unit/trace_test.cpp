@@ -241,6 +241,15 @@ TEST_SUITE("trace") {
     CHECK(dropped["work"] == 0);
   }
 
+  TEST_CASE("many ranks share what one file may have") {
+    Trace of_few(16), of_many(64);
+    for (Trace* trace : {&of_few, &of_many}) {
+      for (int i = 0; i < (1 << 16) + 7; ++i) trace->passed("not a sum", 1, at(i), at(i));
+      const json dropped = named(events_of(*trace), "crimp_rank").at(0)["args"]["dropped"];
+      CHECK(dropped["passed"] == (trace == &of_many ? 7 : 0));
+    }
+  }
+
   TEST_CASE("more names than are kept end the names, not the calls") {
     Trace trace;
     for (int i = 0; i < (1 << 15) + 10; ++i) trace.call(call_of("t" + std::to_string(i)), at(i), at(i + 1));
