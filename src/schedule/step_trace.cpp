@@ -67,8 +67,7 @@ Curve curve_of(const std::vector<std::vector<Curve::Point>>& calls) {
   }
   for (const Pool& pool : pools) {
     curve.add(pool.bytes, pool.s);
-    // Where no size took longer than another, nothing is known of longer calls.
-    if (pool.last > pool.bytes && pools.size() > 1) curve.add(pool.last, pool.s);
+    if (pool.last > pool.bytes) curve.add(pool.last, pool.s);
   }
   return curve;
 }

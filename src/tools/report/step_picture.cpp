@@ -82,9 +82,9 @@ StepPicture picture(const StepTrace& trace, std::size_t rank, const nlohmann::js
                          search ? "CRIMP_MERGE=" + cuts_text(trace.first_tensors(groups.cuts)) : ""});
   };
   add("each alone", each_alone(trace));
-  // From one size nobody knows what another takes.
-  if (std::any_of(trace.calls.begin(), trace.calls.end(), [](const Curve& c) { return c.points().size() < 2; }))
-    return out;
+  // Where no size took longer than another, nobody knows what a larger one takes.
+  const auto flat = [](const Curve& c) { return c.points().empty() || c.points().front().s >= c.points().back().s; };
+  if (std::any_of(trace.calls.begin(), trace.calls.end(), flat)) return out;
   add("all in one", {});
   if (trace.units.size() <= kMostUnits) add("the optimum", best_grouping(trace.timeline()));
   return out;
