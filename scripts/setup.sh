@@ -33,7 +33,9 @@ done <"$folder/$list"
 sudo=()
 if [ "$(id -u)" -ne 0 ]; then
   command -v sudo >/dev/null || fail 1 "run as root, or install by hand: ${missing[*]}"
-  sudo=(sudo --preserve-env=http_proxy,https_proxy,no_proxy,HTTP_PROXY,HTTPS_PROXY,NO_PROXY)
+  # sudo drops proxies; what is not set is not asked for, because not everybody may hand variables on.
+  proxies=$(for name in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do [ -z "${!name:-}" ] || echo "$name"; done | paste -sd,)
+  sudo=(sudo ${proxies:+"--preserve-env=$proxies"})
 fi
 echo "setup.sh: installing ${missing[*]}"
 log=$(mktemp)

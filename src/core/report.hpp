@@ -55,7 +55,7 @@ const char* text_of(PassReason);
 // What looking for the same tensors in calls that name none has come to (src/schedule/call_sequence.hpp), over all
 // communicators.
 struct SequenceRecord {
-  std::uint64_t tensors = 0;  // known by their values, each with a residual
+  std::uint64_t tensors = 0;  // known by their values; where the codec keeps residuals each has one
   std::uint64_t ambiguous =
       0;  // kinds of calls (count and type) whose tensors could not be told apart, without residuals
   std::uint64_t foreign = 0,
