@@ -21,7 +21,7 @@ std::vector<Residual*> each_summed(const Layout& layout, Find&& find) {
 void TensorMemory::begin_call() {
   residuals_.begin_call();
   // Keys that nobody asks for any more, among those that are not the program's.
-  if (extents_.size() > 4 * CallSequence::kLongestPeriod)
+  if (extents_.size() > 4 * PeriodEvidence::kLongest)
     std::erase_if(extents_, [](const auto& entry) {
       return !entry.second.given && entry.first.first.starts_with(CallSequence::kKeyPrefix);
     });

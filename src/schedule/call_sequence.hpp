@@ -2,18 +2,15 @@
 //
 // Counts and types in order are not enough: equal tensors would share one residual, and error feedback would add what
 // one tensor lost to another. So calls of one count and type are a Series, and a tensor is what its values prove it to
-// be:
+// be (PeriodEvidence):
 //   - calls at lag p of a series must resemble each other (Likeness: in direction or in magnitudes) far more than
-//   chance allows, over all ranks together and
-//     evenly, at all multiples of p: likeness now and then is a random order's, and what makes it so shows in both
-//     halves of the sketches alike;
+//     chance allows, over all ranks together and evenly, at all multiples of p: likeness now and then is a random
+//     order's, and what makes it so shows in both halves of the sketches alike;
 //   - no other lag may fit clearly better, nor its multiples stand out, and none that addresses rule out counts (where
-//   at another lag all buffers repeat on
-//     all ranks);
+//     at another lag all buffers repeat on all ranks);
 //   - the evidence must cover p calls `periods` times, and kMinMatches pairs of calls, or more where magnitudes are
-//   alike in part only (covered()). A series
-//     of one tensor is known earlier, from kFewMatches on, where each of its first calls is like another in direction
-//     (linked_by_direction()).
+//     alike in part only (covered()). A series of one tensor is known earlier, from kFewMatches pairs on, where each of
+//     its first calls is like another in direction (linked()).
 // Calls whose values no gradient has on some rank (Sketch::gradient()) are of no series: counts, indices and sums of
 // squares come again, too. Values at a tensor's ends that are of another kind than the rest (a loss, a count of samples
 // behind a gradient) are summed exactly.
@@ -35,17 +32,14 @@
 
 #include "core/types.hpp"
 #include "schedule/layout.hpp"
-#include "schedule/sketch.hpp"
+#include "schedule/period_evidence.hpp"
 
 namespace crimp {
 
 // Not thread-safe: one communicator's calls are ordered. Every member is called on all ranks alike.
 class CallSequence {
  public:
-  static constexpr std::uint32_t kLongestPeriod = 1024, kMinMatches = 7, kForgive = 256;
-  // linked_by_direction(): the first calls of a series are looked at from kFewMatches links on, as long as they are not
-  // more than kFewCalls.
-  static constexpr std::uint32_t kFewMatches = 4, kFewCalls = 12;
+  static constexpr std::uint32_t kForgive = 256;
   // Of all series: beyond, kEnough of each known one stay, and where that makes little room the least recently used
   // half of the series is forgotten.
   static constexpr std::size_t kMostSketches = 8192, kEnough = 16;
@@ -55,7 +49,6 @@ class CallSequence {
   // (a gradient that has become noise, and the weights in its buffer).
   static constexpr double kProportion = 32, kProportionUnlike = 4, kProportionUnrelated = 8;
 
-  using SumOverRanks = std::function<void(std::span<std::int64_t>)>;  // collective, in place
   // periods: CRIMP_PERIODS. forget: told that no key that begins so will come again.
   CallSequence(int periods, std::function<void(std::string_view prefix)> forget)
       : periods_(static_cast<std::uint32_t>(periods)), forget_(std::move(forget)) {}
@@ -66,19 +59,13 @@ class CallSequence {
   static constexpr std::uint64_t kBriefly = 64;
   bool given_up(std::uint64_t count, Dtype) const noexcept;  // such calls; they are not begun any more
 
-  // This rank's view of a call.
-  struct Values {
-    Sketch sketch;
-    const void *send = nullptr, *receive = nullptr;
-    bool apart = false;  // what the sketch says or not: no gradient has them
-  };
   struct Call {
     std::shared_ptr<const Layout> layout;  // periodic or unknown; equal on all ranks
     bool foreign = false;                  // not on all ranks alike: the values here are not the tensor's
     bool apart = false;                    // likewise: no gradient has them
   };
   // Throws std::bad_alloc as if it had not been called. ends: whether those of a tensor may be summed exactly.
-  Call begin(std::uint64_t count, Dtype, const Values&, bool ends = true);
+  Call begin(std::uint64_t count, Dtype, const SketchedCall&, bool ends = true);
   // The largest magnitude in the buffer, where it has been looked for; Inf where it is not finite, which says nothing
   // of whose it is.
   enum class Proportion {
@@ -110,51 +97,42 @@ class CallSequence {
   Count count() const;
 
  private:
-  static constexpr std::size_t kWayCount = 2;  // of Likeness
   struct Tensor {
     bool known = false;               // its own calls have proved it, on all ranks together
-    bool linked = false;              // by linked_by_direction()
-    Values last;                      // of its last call on this rank
+    bool linked = false;              // by PeriodEvidence::linked()
+    SketchedCall last;                  // of its last call on this rank
     bool steady = false;              // its buffers have always been the same on this rank
     bool head = false, tail = false;  // Sketch::head(), on all ranks alike, when it became known
     struct Usual {
       double mean = -2, spread = 0;  // no likeness is less
     };
-    Usual usual[kWayCount];           // likeness of its calls on this rank, in the ways that have proved it
-    double largest = 0, outlier = 0;  // magnitude of its last call that was in proportion; of an outlier just now,
-                                      // which may be the new usual
+    Usual usual[Evidence::kWayCount];  // likeness of its calls on this rank, in the ways that have proved it
+    double largest = 0, outlier = 0;   // magnitude of its last call that was in proportion; of an outlier just now,
+                                       // which may be the new usual
   };
   struct Series {
     std::uint32_t id = 0, generation = 0, period = 0, phase = 0, backoff = 1, foreign = 0, uneven = 0;
-    bool proved[kWayCount] = {};  // the ways in which the period was
-    bool adjacent = false;        // two calls of it have followed each other without another's between them
-    bool apart = false;           // a call of its count and type was
+    bool proved[Evidence::kWayCount] = {};  // the ways in which the period was
+    bool adjacent = false;                  // two calls of it have followed each other without another's between them
+    bool apart = false;                     // a call of its count and type was
     bool given_up = false;
-    std::deque<Values>
-        history;  // since the last withdrawal, newest last; between begin() and end() one more, for the call under way
+    // Since the last withdrawal, newest last; between begin() and end() one more, for the call under way.
+    std::deque<SketchedCall> history;
     std::vector<Tensor> tensors;
-    std::uint64_t calls = 0, next = 0, good = 0,
-                  used =
-                      0;  // since the withdrawal; the call that gathers evidence; since the proof; the last one's now_
+    std::uint64_t calls = 0;  // since the withdrawal
+    std::uint64_t next = 0;   // the call that gathers evidence
+    std::uint64_t good = 0;   // since the proof
+    std::uint64_t used = 0;   // the last one's now_
   };
-  struct Lag;
-  std::vector<Lag> lags(const Series&, const SumOverRanks&) const;
-  std::vector<Lag> lags_here(const Series&) const;
-  static std::vector<Lag>::const_iterator find(const std::vector<Lag>&, std::uint32_t lag);
-  static bool even(const std::vector<Lag>&, std::size_t way, std::uint32_t lag);
-  static bool covered(const std::vector<Lag>&, std::size_t way, const Lag& fit, const Series&);
-  static const Lag& fitting(const std::vector<Lag>&, std::size_t way);
-  static bool stands_out(const std::vector<Lag>&, std::size_t way, std::uint32_t lag, std::uint32_t of);
   void gather(Series&, const SumOverRanks&);
-  bool linked_by_direction(const Series&, const std::vector<Lag>&, const SumOverRanks&) const;
   void learn(Series&, std::uint32_t period, const SumOverRanks&);
-  bool doubtful(const Tensor&, const Values&) const;
+  bool doubtful(const Tensor&, const SketchedCall&) const;
   static double proportion(const Tensor&, const Likeness& to_last);
   void find_turn(Series&, const SumOverRanks&);
   void give_up(Series&);
   void withdraw(Series&);
   void forget_calls(Series&);
-  void record(Series&, const Values&);
+  void record(Series&, const SketchedCall&);
   void make_room();
   std::string prefix(const Series&) const;
   std::shared_ptr<const Layout> layout(const Series&, std::uint64_t count, bool ends) const;
@@ -173,7 +151,7 @@ class CallSequence {
   // The call under way.
   std::uint64_t signature_ = 0;
   bool made_ = false;
-  Values values_;
+  SketchedCall values_;
   double largest_ = 0;
   bool alike_ = false, outlier_ = false;  // the values and those of the tensor's last call
   double proportion_ = kProportion;

@@ -224,7 +224,7 @@ class Bench {
   }
 
   // Calls until Crimp takes a repeated call for the same tensor; until then a codec that needs a residual is replaced.
-  int proof() const { return setup_.named ? 0 : std::max<int>(settings_.periods, CallSequence::kMinMatches + 1); }
+  int proof() const { return setup_.named ? 0 : std::max<int>(settings_.periods, PeriodEvidence::kMinMatches + 1); }
   int warm_up() const { return std::max(setup_.warm_up, proof()); }
 
   double time_of(const Contestant& c, std::uint64_t count, std::uint64_t* sent_bytes) {
