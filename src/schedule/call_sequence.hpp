@@ -100,7 +100,7 @@ class CallSequence {
   struct Tensor {
     bool known = false;               // its own calls have proved it, on all ranks together
     bool linked = false;              // by PeriodEvidence::linked()
-    SketchedCall last;                  // of its last call on this rank
+    SketchedCall last;                // of its last call on this rank
     bool steady = false;              // its buffers have always been the same on this rank
     bool head = false, tail = false;  // Sketch::head(), on all ranks alike, when it became known
     struct Usual {

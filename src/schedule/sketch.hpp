@@ -55,6 +55,7 @@ class Sketch {
   Sample sample_;
   std::array<std::int16_t, Sample::kElements> octaves_{};  // of the magnitudes, in steps of 1 / kSteps; none is more
                                                            // than kDeep octaves below their root mean square
+  std::array<std::int32_t, Sample::kClusters> sums_{};     // of each cluster's octaves
   bool few_ = false, whole_ = false, one_sign_ = false, counted_ = false, head_ = false, tail_ = false;
   double norm_ = 0;               // square of the values' norm; 0 where not usable
   double level_ = 0, depth_ = 0;  // of the octaves: their mean, and the sum of squares about it
