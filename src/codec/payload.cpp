@@ -27,12 +27,14 @@ struct Encoding {
   float* scratch;
 };
 
-// Encodes groups [first, last) to `to` and returns the end. Lengths go to the table where there is one.
-std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t last, std::uint8_t* to,
+// Encodes pieces [first, last) to `to` and returns the end; of codecs that select these are whole groups. Lengths go to
+// the table where there is one.
+std::uint8_t* encode_pieces(const Encoding& e, std::size_t first, std::size_t last, std::uint8_t* to,
                             const Progress& progress) {
   const Codec& codec = e.codec;
   const auto pieces = e.partition.pieces();
-  for (std::size_t g = first; g < last; ++g) {
+  for (std::size_t p = first; p < last;) {
+    const std::size_t g = pieces[p].group;
     const Group& group = e.partition.groups()[g];
     const FeedbackView memory = e.feedback.empty() ? FeedbackView{} : e.feedback[g];
     // What is encoded is made first, by the codec's memory: of a whole group where the codec looks at it, in the place
@@ -42,7 +44,7 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
     const bool apart = memory.in && !codec.feedback().fused() && !sums, selects = codec.traits().selects;
     const bool average = codec.feedback().kind == FeedbackKind::average;       // is itself what is encoded
     const bool marks = apart && selects && !average && codec.marks_changes();  // encoded where it lies
-    float* const scratch = apart ? e.scratch + e.partition.groups()[first].offset : nullptr;
+    float* const scratch = apart ? e.scratch + pieces[first].offset : nullptr;
     const float* values = e.values + group.offset;
     RandomCounter counter = e.counter;
     counter.element += group.offset;
@@ -55,7 +57,7 @@ std::uint8_t* encode_groups(const Encoding& e, std::size_t first, std::size_t la
                           : codec.select_in_turn(from, residual, group.count, counter,
                                                  e.feedback.empty() ? counter.step : memory.turn);
     }
-    for (std::size_t p = e.partition.first_piece(g); p < pieces.size() && pieces[p].group == g; ++p) {
+    for (; p < last && pieces[p].group == g; ++p) {
       const std::uint64_t at = pieces[p].offset - group.offset;
       const auto part = [&](auto* plane) { return plane ? plane + at : nullptr; };
       const FeedbackView here{
@@ -141,38 +143,38 @@ std::size_t encode_body(const Codec& codec, const ChunkPartition& partition, con
                         std::span<const FeedbackView> feedback, const RandomCounter& counter, std::uint8_t* body,
                         float* scratch, Workers& workers, const Progress& progress) {
   const Encoding encoding{codec, partition, values, feedback, counter, body, scratch};
-  const std::size_t groups = partition.groups().size();
+  const auto pieces = partition.pieces();
   const std::size_t prefix = partition.prefix_bytes(codec);
   if (prefix) std::memset(body, 0, prefix);
   std::uint8_t* end = body + prefix;
-  if (workers.threads() == 1 || groups < 2) {
-    end = encode_groups(encoding, 0, groups, end, progress);
+  if (workers.threads() == 1 || pieces.size() < 2) {
+    end = encode_pieces(encoding, 0, pieces.size(), end, progress);
   } else {
-    // Each worker encodes a run of groups into the place that they could at most need; then the runs are moved
-    // together.
+    // Each worker encodes a run of pieces into the place that they could at most need; then the runs are moved
+    // together. Groups of codecs that look at the whole of them are not cut.
     struct Run {
+      std::size_t first;
       std::uint8_t *begin, *end;
     };
-    auto runs = insist([&] { return std::vector<Run>(static_cast<std::size_t>(workers.threads())); });
-    const auto first_group = [&](int part, int parts) {
-      return groups * static_cast<std::size_t>(part) / static_cast<std::size_t>(parts);
-    };
+    const auto threads = static_cast<std::size_t>(workers.threads());
+    auto runs = insist([&] { return std::vector<Run>(threads + 1); });
     std::uint8_t* room = end;
-    for (int part = 0; part < workers.threads(); ++part) {
-      runs[static_cast<std::size_t>(part)].begin = room;
-      for (std::size_t g = first_group(part, workers.threads()); g < first_group(part + 1, workers.threads()); ++g)
-        for (std::size_t p = partition.first_piece(g);
-             p < partition.pieces().size() && partition.pieces()[p].group == g; ++p)
-          room += codec.piece_bound(partition.pieces()[p].count);
+    for (std::size_t part = 0, p = 0; part <= threads; ++part) {
+      std::size_t first = pieces.size() * part / threads;
+      if (codec.traits().selects && first > 0) {  // up to the end of the group that it would cut
+        const std::size_t next = pieces[first - 1].group + std::size_t{1};
+        first = next < partition.groups().size() ? partition.first_piece(next) : pieces.size();
+      }
+      for (; p < first; ++p) room += codec.piece_bound(pieces[p].count);
+      runs[part] = {first, room, room};
     }
-    const auto work = [&](int part, int parts) {
-      Run& run = runs[static_cast<std::size_t>(part)];
-      run.end = encode_groups(encoding, first_group(part, parts), first_group(part + 1, parts), run.begin,
-                              part == 0 ? progress : Progress{});
+    const auto work = [&](int part, int) {
+      Run* const run = &runs[static_cast<std::size_t>(part)];
+      run->end = encode_pieces(encoding, run->first, run[1].first, run->begin, part == 0 ? progress : Progress{});
     };
     workers.run(std::ref(work));
     for (const Run& run : runs) {
-      std::memmove(end, run.begin, static_cast<std::size_t>(run.end - run.begin));
+      if (end != run.begin) std::memmove(end, run.begin, static_cast<std::size_t>(run.end - run.begin));
       end += run.end - run.begin;
     }
   }

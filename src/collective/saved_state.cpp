@@ -22,7 +22,7 @@ constexpr std::uint32_t kVersion = 1;
 constexpr std::uint8_t kTensor = 1, kExtents = 2;
 constexpr std::uint32_t kLongestName = 65535, kLongestCodec = 4095;
 constexpr std::uint64_t kMostElements = std::uint64_t{1} << 48;
-constexpr float kMostMagnitude = 0x1p100f;
+constexpr float kMostMagnitude = 0x1p120f;  // residuals and momenta add up values of 2^100
 
 struct FileHeader {
   char magic[8];

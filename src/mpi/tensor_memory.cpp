@@ -59,11 +59,12 @@ Residual& TensorMemory::find(Layout::Source source, const Segment& segment, bool
   std::vector<float> block(ratio == 1 ? 0 : std::min<std::uint64_t>(shape.count, 65536));
   residual.learning_rate = learning_rate_;
   if (ratio == 1) return residual;
+  const double most = shape.codec ? static_cast<double>(shape.codec->traits().max_magnitude) / 4 : 0x1p48;
   for (std::uint64_t at = 0; at < shape.count; at += block.size()) {
     const std::uint64_t n = std::min<std::uint64_t>(block.size(), shape.count - at);
     memory.read(block.data(), residual.values + at, n * sizeof(float));
     for (std::uint64_t i = 0; i < n; ++i)
-      block[i] = static_cast<float>(std::clamp(ratio * static_cast<double>(block[i]), -0x1p48, 0x1p48));
+      block[i] = static_cast<float>(std::clamp(ratio * static_cast<double>(block[i]), -most, most));
     memory.write(residual.values + at, block.data(), n * sizeof(float));
   }
   return residual;

@@ -180,6 +180,27 @@ TEST_SUITE("payload") {
     CHECK(found > (kSanitized ? 600 : 8 * 200));
   }
 
+  TEST_CASE("a scale that is negative, -0 or no number is refused") {
+    ChunkPartition partition;
+    partition.add_group(300);
+    Workers workers(1);
+    for (const char* spec : {"3lc", "3lc:zero_run=0", "8bit", "1bit", "efsignsgd", "terngrad", "qsgd", "thc"})
+      for (const float scale : {-0.0f, -1.0f, -0x1p-149f, std::numeric_limits<float>::quiet_NaN(),
+                                std::numeric_limits<float>::infinity()}) {
+        CAPTURE(spec);
+        CAPTURE(scale);
+        const auto codec = make_codec(spec);
+        std::vector<Bytes> bodies{body_of(*codec, partition, 1)};
+        std::vector<BodyView> views(1);
+        std::vector<float> out(partition.count());
+        REQUIRE(views[0].open(*codec, partition, bodies[0]) == "");
+        CHECK(decode_add(*codec, partition, views, {}, out.data(), false, workers) == -1);
+        std::memcpy(bodies[0].data() + partition.prefix_bytes(*codec), &scale, sizeof scale);
+        REQUIRE(views[0].open(*codec, partition, bodies[0]) == "");
+        CHECK(decode_add(*codec, partition, views, {}, out.data(), false, workers) == 0);
+      }
+  }
+
   TEST_CASE("a sum that is written past the caches has the same bits, wherever it lies") {
     for (const auto& codec : all_codecs()) {
       CAPTURE(codec->spec());
@@ -245,6 +266,50 @@ TEST_SUITE("payload") {
         piece.push_back(121);
         CHECK_FALSE(codec->decode_add_piece(piece, count, {}, acc.data()));
         CHECK(acc.intact());
+      }
+  }
+
+  TEST_CASE("threads share the pieces of a tensor, and bodies and memories do not depend on them") {
+    for (const auto& codec : all_codecs())
+      for (const std::vector<std::uint64_t>& cut :
+           {std::vector<std::uint64_t>{71000}, {60000, 5, 7000, 1}, {3, 1, 2}, {10240, 30720, 20481}}) {
+        CAPTURE(codec->spec());
+        ChunkPartition partition;
+        for (const std::uint64_t count : cut) partition.add_group(count);
+        const std::size_t count = partition.count(), groups = cut.size();
+        const auto values = make_data(Data::normal, 3, count);
+        struct Done {
+          Bytes body;
+          std::vector<float> memory;
+          bool operator==(const Done&) const = default;
+        };
+        const auto encode = [&](int threads, std::size_t* shared) {
+          Done done;
+          done.memory.assign(codec->feedback_elements(count) + 64 * groups, 0.25f);
+          std::vector<FeedbackView> feedback;
+          float* at = done.memory.data();
+          const int arrays = codec->feedback().arrays();
+          if (codec->feedback().kept())
+            for (const auto& group : partition.groups()) {
+              feedback.push_back(feedback_of(*codec, at, arrays, group.count, 0));
+              at += codec->feedback_elements(group.count);
+            }
+          std::vector<float> scratch(count);
+          done.body.resize(partition.body_bound(*codec));
+          Workers workers(threads);
+          done.body.resize(encode_body(*codec, partition, values.data(), feedback, {}, done.body.data(), scratch.data(),
+                                       workers, [&] { *shared += 1; }));
+          return done;
+        };
+        std::size_t pieces = 0, of_caller = 0;
+        const Done expected = encode(1, &pieces);
+        CHECK(pieces == partition.pieces().size());
+        for (const int threads : {2, 3, 5}) {
+          CAPTURE(threads);
+          std::size_t shared = 0;
+          CHECK((encode(threads, &shared) == expected));
+          if (!codec->traits().selects) CHECK(shared == pieces / static_cast<std::size_t>(threads));
+        }
       }
   }
 

@@ -585,7 +585,7 @@ TEST_SUITE("simt") {
     CHECK(simt::take_reports() == "");
   }
 
-  TEST_CASE("the constant prefix codes are those made at start-up") {
+  TEST_CASE("the prefix codes of kernels are the host's") {
     using namespace crimp::threelc;
     static constexpr DensityTables tables = density_tables();
     for (int d = 0; d < kDensities; ++d)

@@ -1,5 +1,5 @@
-// Entropy stage behind 3LC's zero runs: fixed prefix codes for densities, made at start-up from the code of independent
-// ternary values. WIRE_FORMAT.md, section 4.4.
+// Entropy stage behind 3LC's zero runs: fixed prefix codes for densities, those of independent ternary values.
+// WIRE_FORMAT.md, section 4.4.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The prefix codes of src/codec/coding/prefix_code.cpp as constants, for kernels: lengths, and what follows from them.
-// A test compares them with the codes made at start-up.
+// The prefix codes as constants: lengths, and what follows from them for kernels. prefix_code_test.cpp makes them by
+// the rule of WIRE_FORMAT.md, section 4.4.
 #pragma once
 #include <cstdint>
 

@@ -6,8 +6,15 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
+#include <utility>
+#include <vector>
 
+#include "codec/coding/prefix_code_tables.hpp"
+#include "codec/threelc/threelc.hpp"
 #include "codec/threelc/threelc_reference.hpp"
 #include "core/random.hpp"
 #include "support/compare.hpp"
@@ -41,7 +48,79 @@ TEST_SUITE("prefix_code") {
     return prefix_decode(Bytes(in), base, symbols.data());
   }
 
+  // Per base byte, how often each coded byte appears when values are independent and not zero with probability p.
+  // Additions, products and quotients of doubles only, so that every machine makes the same codes.
+  std::array<double, 256> frequencies(double p) {
+    std::array<double, 256> f{};
+    for (int byte = 0; byte < kFirstRun; ++byte) {
+      f[static_cast<std::size_t>(byte)] = 1;
+      for (int j = 0; j < 5; ++j)
+        f[static_cast<std::size_t>(byte)] *= unpack(static_cast<std::uint8_t>(byte), j) == 0 ? 1 - p : p / 2;
+    }
+    const double zero = f[kZeroByte];
+    double longest = 1;
+    for (std::uint32_t k = 0; k < kLongestRun; ++k) longest *= zero;
+    // A run has k zero bytes with probability zero^k (1 - zero)^2; what is left of it behind whole runs of 14 is one
+    // coded byte.
+    double power = 1;
+    for (std::uint32_t rest = 1; rest < kLongestRun; ++rest) {
+      power *= zero;
+      f[rest == 1 ? kZeroByte : kFirstRun + rest - 2] = (1 - zero) * (1 - zero) * power / (1 - longest);
+    }
+    f[255] = (1 - zero) * longest / (1 - longest);
+    return f;
+  }
+
+  // Lengths of the best prefix code of at most kLongestCode bits: package-merge (Larmore and Hirschberg, 1990) over
+  // integers, ties in the order of the symbols.
+  void best_lengths(const std::array<std::uint64_t, 256>& weights, std::uint8_t* lengths) {
+    struct Package {
+      std::uint64_t weight;
+      std::vector<std::uint8_t> symbols;
+    };
+    std::vector<Package> leaves;
+    for (unsigned s = 0; s < 256; ++s) leaves.push_back({weights[s], {static_cast<std::uint8_t>(s)}});
+    const auto lighter = [](const Package& a, const Package& b) { return a.weight < b.weight; };
+    std::stable_sort(leaves.begin(), leaves.end(), lighter);
+    std::vector<Package> level = leaves;
+    for (int bit = 1; bit < kLongestCode; ++bit) {
+      std::vector<Package> pairs;
+      for (std::size_t i = 0; i + 1 < level.size(); i += 2) {
+        Package both = level[i];
+        both.weight += level[i + 1].weight;
+        both.symbols.insert(both.symbols.end(), level[i + 1].symbols.begin(), level[i + 1].symbols.end());
+        pairs.push_back(std::move(both));
+      }
+      std::vector<Package> merged;
+      std::merge(leaves.begin(), leaves.end(), pairs.begin(), pairs.end(), std::back_inserter(merged), lighter);
+      level = std::move(merged);
+    }
+    std::fill(lengths, lengths + 256, std::uint8_t{0});
+    for (std::size_t i = 0; i < 2 * 255; ++i)
+      for (const std::uint8_t s : level[i].symbols) ++lengths[s];
+  }
+
+  constexpr double kProbability[kDensities] = {0.002, 0.005, 0.01,  0.02, 0.03, 0.045, 0.065, 0.09,
+                                               0.12,  0.155, 0.195, 0.24, 0.3,  0.38,  0.5,   0.66};
+
   }  // namespace
+
+  TEST_CASE("codes are those of independent values") {
+    for (int d = 0; d < kDensities; ++d) {
+      const auto f = frequencies(kProbability[d]);
+      double fill = 0;
+      std::array<std::uint64_t, 256> weights;
+      for (std::size_t s = 0; s < 256; ++s) {
+        fill += f[s];
+        weights[s] =
+            static_cast<std::uint64_t>(f[s] * 0x1p40) + 0x100000;  // a millionth more, so that every byte has a code
+      }
+      CHECK(fill == kPrefixFill[d]);
+      std::uint8_t lengths[256];
+      best_lengths(weights, lengths);
+      CHECK(std::memcmp(lengths, prefix_code(d).length, sizeof lengths) == 0);
+    }
+  }
 
   TEST_CASE("codes are complete, prefix-free and those of the format") {
     XXH3_state_t state;

@@ -350,7 +350,7 @@ class EightBit final : public Codec {
     float scale;
     if (in.size() != piece_bound(count)) return false;
     std::memcpy(&scale, in.data(), sizeof scale);
-    if (!(scale >= 0.0f && std::isfinite(scale))) return false;
+    if (!std::isfinite(scale) || std::signbit(scale)) return false;
     const ScaledTable table(scale);
     HWY_DYNAMIC_DISPATCH(AddDecoded)(in.data() + sizeof scale, count, table.of, acc);
     return true;

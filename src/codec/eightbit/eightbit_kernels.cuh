@@ -54,7 +54,7 @@ struct Type {
   __device__ Head head(const std::uint8_t* in) const {
     return __uint_as_float(device::load_word(in, 0, sizeof(float)));
   }
-  __device__ bool legal(Head scale) const { return scale >= 0.0f && __float_as_uint(scale) != 0x7f800000u; }
+  __device__ bool legal(Head scale) const { return __float_as_uint(scale) < 0x7f800000u; }
   __device__ std::uint32_t scale(const std::uint8_t*, std::uint32_t) const { return 0; }
   __device__ Scaled with(Head scale, std::uint32_t, const DecodeShared& own) const { return {scale, own.levels}; }
   __device__ With at(std::uint32_t, const std::uint8_t*, const Shared& own) const { return {own.inverse, own.table}; }

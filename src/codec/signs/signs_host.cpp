@@ -231,7 +231,7 @@ class Signs final : public Codec {
     std::memcpy(&levels, in.data(), scale_bytes());
     if (scales_ == Scales::mean) levels.m1 = levels.m0;
     for (const float m : {levels.m0, levels.m1})
-      if (!(m >= 0.0f && std::isfinite(m))) return false;
+      if (!std::isfinite(m) || std::signbit(m)) return false;
     if (!bit_plane::padded_with_zeros(plane, count)) return false;
     HWY_DYNAMIC_DISPATCH(AddDecoded)(plane, count, levels, acc);
     return true;

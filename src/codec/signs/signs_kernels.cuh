@@ -143,7 +143,7 @@ struct Device : std::conditional_t<scales == Scales::none, device::PieceDevice, 
     return h;
   }
   __device__ bool legal(const device::Piece& piece, const Head& h) const {
-    const auto legal_level = [](float m) { return m >= 0.0f && __float_as_uint(m) != 0x7f800000u; };
+    const auto legal_level = [](float m) { return __float_as_uint(m) < 0x7f800000u; };
     return legal_level(h.levels.m0) && legal_level(h.levels.m1) && h.last >> piece.count % 8 == 0;
   }
   __device__ Slot fetch(const device::Piece& piece, const std::uint8_t* in, std::uint32_t j) const {

@@ -306,7 +306,7 @@ class ThreeLc final : public Codec {
     float scale;
     if (in.size() < sizeof scale) return false;
     std::memcpy(&scale, in.data(), sizeof scale);
-    if (!(scale >= 0.0f && std::isfinite(scale))) return false;
+    if (!std::isfinite(scale) || std::signbit(scale)) return false;
     in = in.subspan(sizeof scale);
     alignas(64) std::uint8_t expanded[kPieceElements / 5 + kExpansionSlack];
     const std::uint8_t* base = in.data();

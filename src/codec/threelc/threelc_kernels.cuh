@@ -158,7 +158,7 @@ struct Device : Decodes<stage> {
     return legal;
   }
   __device__ bool legal(const device::Piece&, float scale) const { return legal_scale(scale); }
-  __device__ static bool legal_scale(float scale) { return scale >= 0.0f && __float_as_uint(scale) != 0x7f800000u; }
+  __device__ static bool legal_scale(float scale) { return __float_as_uint(scale) < 0x7f800000u; }
 
   __device__ std::uint32_t encode(const device::Piece& piece, float* a, std::uint8_t* out, Shared& own) const {
     const float scale = scale_of(a, piece.count, own.scratch);
