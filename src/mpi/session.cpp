@@ -255,7 +255,6 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
     unseen = true;
   }
   const PastSums::Answer goes_on = unseen ? PastSums::Answer::no : continues(request, values, seen.sketch.sample());
-  seen.apart = goes_on == PastSums::Answer::yes;
   calls_.set_only_ends(!keeps());
   const CallSequence::Call call =
       insist([&] { return calls_.begin(request.count, request.dtype, seen, !request.shares && plain_sums()); });
@@ -267,6 +266,7 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
   const bool known = call.layout->known() && !call.foreign && !flags;
   if (goes_on == PastSums::Answer::yes) flags = known ? kFlagForeign : kFlagNoGradient;
   else if (goes_on == PastSums::Answer::perhaps && !known) flags = kFlagNoGradient;
+  if (flags == kFlagNoGradient || goes_on == PastSums::Answer::yes) calls_.take_for_none();
   bool done;
   try {
     done = allreduce(request, call.layout, flags, values, why);

@@ -178,6 +178,7 @@ CallSequence::Call CallSequence::begin(std::uint64_t count, Dtype type, const Sk
     series.next = 2;
   }
   values_ = values;
+  apart_ = false;
   largest_ = 0;
   outlier_ = false;
   alike_ = false;
@@ -260,8 +261,10 @@ void CallSequence::end(Outcome outcome, const SumOverRanks& sum) {
     return;
   }
   // Nobody has asked the other ranks, as where all left the call to MPI: it says nothing.
-  const bool apart = values_.apart || (values_.sketch.usable() && !values_.sketch.gradient());
+  const bool apart = apart_ || (values_.sketch.usable() && !values_.sketch.gradient());
   if (apart) values_.sketch = Sketch();
+  if (apart && !series.period && !std::exchange(series.apart_here, true))
+    for (SketchedCall& before : series.history) before.sketch = Sketch();
   if (series.period) {
     Tensor& tensor = series.tensors[series.phase];
     if (!apart && (values_.sketch.usable() || !same_buffers(values_, tensor.last))) tensor.last = values_;

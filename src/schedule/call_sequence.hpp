@@ -66,6 +66,9 @@ class CallSequence {
   };
   // Throws std::bad_alloc as if it had not been called. ends: whether those of a tensor may be summed exactly.
   Call begin(std::uint64_t count, Dtype, const SketchedCall&, bool ends = true);
+  // Of the call under way: no gradient has this rank's values, whatever their sketch says. Where no rank is asked,
+  // because all leave the call to MPI, they are then no evidence.
+  void take_for_none() { apart_ = true; }
   // The largest magnitude in the buffer, where it has been looked for; Inf where it is not finite, which says nothing
   // of whose it is.
   enum class Proportion {
@@ -115,6 +118,7 @@ class CallSequence {
     bool proved[Evidence::kWayCount] = {};  // the ways in which the period was
     bool adjacent = false;                  // two calls of it have followed each other without another's between them
     bool apart = false;                     // a call of its count and type was
+    bool apart_here = false;                // for this rank, while no rank was asked
     bool given_up = false;
     // Since the last withdrawal, newest last; between begin() and end() one more, for the call under way.
     std::deque<SketchedCall> history;
@@ -152,6 +156,7 @@ class CallSequence {
   std::uint64_t signature_ = 0;
   bool made_ = false;
   SketchedCall values_;
+  bool apart_ = false;
   double largest_ = 0;
   bool alike_ = false, outlier_ = false;  // the values and those of the tensor's last call
   double proportion_ = kProportion;

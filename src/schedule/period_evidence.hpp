@@ -17,7 +17,6 @@ using SumOverRanks = std::function<void(std::span<std::int64_t>)>;  // collectiv
 struct SketchedCall {
   Sketch sketch;
   const void *send = nullptr, *receive = nullptr;
-  bool apart = false;  // what the sketch says or not: no gradient has them
 };
 bool same_buffers(const SketchedCall&, const SketchedCall&);
 

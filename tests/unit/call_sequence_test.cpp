@@ -82,6 +82,7 @@ class World {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       const auto& [values, address] = ranks[r % ranks.size()];
       calls.push_back(ranks_[r]->begin(values.size(), type, {sketch_of(values), address, address}));
+      if (none) ranks_[r]->take_for_none();
       REQUIRE(calls[r].layout->digest() == calls[0].layout->digest());
       apart = apart || calls[r].apart;
       float largest = 0;  // as the backends say it: Inf where anything is not finite
@@ -103,6 +104,7 @@ class World {
     end(foreign ? CallSequence::Outcome::foreign : CallSequence::Outcome::tensor);
     return foreign ? "foreign" : key;
   }
+  bool none = false;                             // each rank takes its values for none of a gradient, and none is asked
   std::pair<std::uint64_t, std::uint64_t> ends;  // of the last call, that are summed exactly
 
   // Evidence is gathered over the ranks. They run one after another here, so once for every exchange: what each would
@@ -703,6 +705,24 @@ TEST_SUITE("call_sequence") {
         CHECK(sketch_of(v).head() == front);
         CHECK(sketch_of(v).tail() == !front);
       }
+  }
+
+  TEST_CASE("what is taken for no gradient while no rank is asked proves nothing, nor do the calls before it") {
+    // Averages of parameters are like each other from the first on, and are told for what they are at the fifth.
+    for (const bool none : {false, true}) {
+      CAPTURE(none);
+      World world(2);
+      Gradient g(5, 0.01f, 0.3f);
+      for (int i = 0; i < 4; ++i) CHECK(world.call(g.next(), place(0)).empty());
+      world.none = none;
+      CHECK(world.call(g.next(), place(0)).empty());
+      CHECK(world.call(g.next(), place(0)).empty() == none);
+      world.none = false;
+      for (int i = 0; i < 2; ++i) CHECK(world.call(g.next(), place(0)).empty() == none);
+      int known = 0;
+      for (int i = 0; i < 60; ++i) known += world.call(g.next(), place(0)).starts_with('#');
+      CHECK(known >= 40);
+    }
   }
 
   TEST_CASE("what begins with one sign, or on one rank without a gradient, is known once it is more") {
