@@ -3,7 +3,9 @@
 #include <mpi.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <string_view>
 
 #include "callers.hpp"
 #include "core/environment.hpp"
@@ -76,6 +78,17 @@ void warn(const std::vector<Caller>& found) {
                           own_file() + " instead");
 }
 
+// MPI was initialized, and neither that nor any sum came here.
+void warn_of_names() {
+  static bool warned = false;
+  if (Runtime::get().started() || warned || !first_rank() || !may_warn()) return;
+  warned = true;
+  log(LogLevel::warn,
+      "loaded but bypassed: the program has used MPI and called nothing of " + own_file() +
+          ". Where it looks MPI up by name when it runs (dlopen, ctypes, Julia), it takes Crimp if it " +
+          "opens that file in place of libmpi");
+}
+
 // "MPI_Allreduce leads here from a, b; MPI_Iallreduce from b"
 std::string lead_here(const std::vector<Caller>& found) {
   std::string all;
@@ -106,7 +119,12 @@ void look(const char* moment) {
   if (!initialized && environment_text("CRIMP_CHECK").empty()) return;
   const auto found = callers();
   write_answers(moment, found);
-  if (initialized) warn(found);
+  if (!initialized) return;
+  const bool any = std::any_of(found.begin(), found.end(), [](const Caller& c) {
+    return c.function->handling == Handling::compressed && (c.meant || c.caught);
+  });
+  if (any) warn(found);
+  else if (std::string_view(moment) == "end") warn_of_names();
 }
 
 __attribute__((constructor)) void watch() {

@@ -318,8 +318,10 @@ int check(Arguments arguments) {
         name.c_str(), found.bypassed_to.c_str());
   else if (found.caught && !calls)
     std::printf(
-        "no calls: %s would resolve to Crimp, but nothing that was loaded is linked with a reduction that Crimp compresses\n",
-        name.c_str());
+        "no calls: %s would resolve to Crimp, but nothing that was loaded is linked with a reduction that Crimp compresses; "
+        "a program that looks MPI up by name when it runs (dlopen, ctypes, Julia) takes Crimp if it opens %s in libmpi's "
+        "place\n",
+        name.c_str(), own_library().c_str());
   else if (good)
     std::printf("ok: %s resolves to Crimp\n",
                 found.called_compressed() || named_sum.empty() ? name.c_str() : named_sum.c_str());
