@@ -198,7 +198,8 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
     const auto all = insist([&] { return candidates_for(codec, query); });
     const auto known = codec.trials.find(size_class(query));
     // Trials that a communicator does not live to see the end of cost, and give nothing.
-    const bool tries = !query.controlled && !fault::fires("slow_link") && !(early && known == codec.trials.end());
+    const bool young = early || calls_ <= kEarly;
+    const bool tries = !query.controlled && !fault::fires("slow_link") && !(young && known == codec.trials.end());
     Choice choice = cheapest(all);
     if (tries) {
       Trials& trials = known != codec.trials.end() ? known->second : *insist([&] {
@@ -207,6 +208,13 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
       const bool before = trials.finished();
       choice = trials.choose(transport, all, query.count);
       if (!before && trials.finished()) publish(), close_account(query.codec, size_class(query));
+    }
+    // Who lives for a few calls only does not open the node's memory for them, unless one pays for it.
+    if (choice.nodes && open_nodes_ && young) {
+      auto others = insist([&] { return all; });
+      std::erase_if(others, [](const Choice& c) { return c.nodes; });
+      const Choice other = cheapest(others);
+      if ((other.plain ? other.plain_s : other.predicted_s) - choice.predicted_s < kOpeningNodes) return other;
     }
     if (!choice.nodes || nodes()) return choice;
     // Another communicator could have nodes, this one cannot.

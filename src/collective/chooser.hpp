@@ -25,6 +25,7 @@ class Chooser {
   // Calls that a communicator, or all of the same ranks together, go without a measurement: who is freed soon pays
   // nothing, and who duplicates for each step only once.
   static constexpr std::uint64_t kEarly = 3, kEarlyOfGroup = 64;
+  static constexpr double kOpeningNodes = 2e-3;  // about what it takes, in seconds
 
   // forced: as CRIMP_ALGORITHM; "auto": the cheapest.
   explicit Chooser(const std::string& forced) : forced_(forced) {}

@@ -465,6 +465,42 @@ TEST_SUITE("chooser") {
     }
   }
 
+  TEST_CASE("a communicator's first calls try nothing, and open no nodes for what is gained by one") {
+    // As where a program duplicates its communicator in each step.
+    const auto codec = make_codec("3lc");
+    for (const bool tried : {false, true}) {
+      CAPTURE(tried);
+      run_ranks(4, [&](ThreadTransport& t) {
+        SharedModels shared;
+        Models models;
+        models.network = NetworkModel::of(4, 30e-6, 0.125e9, 4e9);
+        models.hierarchy = HierarchyModel{NetworkModel::of(2, 30e-6, 0.125e9, 4e9), {2, 1e-10, 5e-6}};
+        models.codecs[codec->spec()].cost = k3lc;
+        for (std::uint64_t call = 0; call < Chooser::kEarlyOfGroup; ++call) shared.count_call(5);
+        shared.publish(5, models);
+        const Hierarchy hierarchy{nullptr, nullptr, 2};
+        int opened = 0;
+        const auto communicator = [&](std::uint64_t calls) {
+          Chooser chooser("auto");
+          chooser.share(&shared, 5);
+          chooser.set_nodes([&] { return ++opened, &hierarchy; });
+          Choice c;
+          for (std::uint64_t call = 0; call < calls; ++call) {
+            c = chooser.choose(t, {codec.get(), 20000, 655360, 80000}, {}, [](const Codec&) { return k3lc; });
+            if (call < Chooser::kEarly) CHECK_FALSE((c.trial || c.nodes));
+            chooser.took({codec.get(), 20000, 655360, 80000}, c, c.nodes ? 1e-5 : 1e-3);
+          }
+          return c;
+        };
+        if (tried) CHECK(communicator(200).nodes);  // they are the best once it lives
+        const int before = opened;
+        for (int dup = 0; dup < 20; ++dup) CHECK_FALSE(communicator(1).nodes);
+        CHECK(opened == before);
+        CHECK(opened == tried);
+      });
+    }
+  }
+
   TEST_CASE("16 bits a value carry a call where they are the fastest of what was tried, and only then") {
     const auto codec = make_codec("3lc"), halves = make_codec("fp16:memory=residual");
     enum class Best { codec, halves, plain };
