@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/byte_residual.cpp"
@@ -48,11 +49,12 @@ void RoundBlock(const float* values, const dither::HWY_NAMESPACE::Tiles& random,
   });
 }
 
-// Of up to 2^20 elements, blocks whole but for the last.
-void Round(const float* values, std::uint64_t count, const RandomCounter& counter, float* scales, std::int8_t* to) {
+// Elements [first, first + count) behind the counter's, of up to 2^20; blocks whole but for the last.
+void Round(const float* values, std::uint64_t first, std::uint64_t count, const RandomCounter& counter, float* scales,
+           std::int8_t* to) {
   const dither::HWY_NAMESPACE::Tiles random(counter, kStream);
   for (std::uint64_t at = 0, block = 0; at < count; at += kBlock, ++block) {
-    const auto tile = static_cast<std::uint32_t>(at / dither::kTile);
+    const auto tile = static_cast<std::uint32_t>((first + at) / dither::kTile);
     const std::uint64_t n = std::min(kBlock, count - at);
     if (n == kBlock) {
       RoundBlock(values + at, random, tile, scales + block, to + at);
@@ -90,20 +92,40 @@ namespace crimp::byte_residual {
 HWY_EXPORT(Round);
 HWY_EXPORT(Expand);
 
-void round(const float* values, std::uint64_t count, const RandomCounter& counter, std::byte* to) {
-  auto* const scales = reinterpret_cast<float*>(to);
-  auto* const elements = reinterpret_cast<std::int8_t*>(scales + blocks(count));
-  constexpr std::uint64_t kRun = std::uint64_t{1} << 20;
-  for (std::uint64_t at = 0; at < count; at += kRun) {
-    RandomCounter here = counter;
-    here.element += at;
-    HWY_DYNAMIC_DISPATCH(Round)(values + at, std::min(kRun, count - at), here, scales + at / kBlock, elements + at);
-  }
+namespace {
+
+// work(at, count) for runs of elements that begin with a block, shared by threads where there are some.
+template <class Work>
+void in_runs(std::uint64_t count, Workers* workers, Work&& work) {
+  constexpr std::uint64_t kRun = std::uint64_t{1} << 16;
+  const std::uint64_t runs = (count + kRun - 1) / kRun;
+  const auto some = [&](int part, int parts) {
+    const auto of = [&](int p) { return runs * static_cast<std::uint64_t>(p) / static_cast<std::uint64_t>(parts); };
+    for (std::uint64_t run = of(part); run < of(part + 1); ++run) work(run * kRun, std::min(kRun, count - run * kRun));
+  };
+  if (!workers || runs < 2) return some(0, 1);
+  workers->run(std::ref(some));
 }
 
-void expand(const std::byte* from, std::uint64_t count, float* to) {
+}  // namespace
+
+void round(const float* values, std::uint64_t count, const RandomCounter& counter, std::byte* to, Workers* workers) {
+  auto* const scales = reinterpret_cast<float*>(to);
+  auto* const elements = reinterpret_cast<std::int8_t*>(scales + blocks(count));
+  in_runs(count, workers, [&](std::uint64_t at, std::uint64_t n) {
+    constexpr std::uint64_t kCounted = std::uint64_t{1} << 20;
+    RandomCounter here = counter;
+    here.element += at / kCounted * kCounted;
+    HWY_DYNAMIC_DISPATCH(Round)(values + at, at % kCounted, n, here, scales + at / kBlock, elements + at);
+  });
+}
+
+void expand(const std::byte* from, std::uint64_t count, float* to, Workers* workers) {
   const auto* const scales = reinterpret_cast<const float*>(from);
-  HWY_DYNAMIC_DISPATCH(Expand)(scales, reinterpret_cast<const std::int8_t*>(scales + blocks(count)), count, to);
+  const auto* const elements = reinterpret_cast<const std::int8_t*>(scales + blocks(count));
+  in_runs(count, workers, [&](std::uint64_t at, std::uint64_t n) {
+    HWY_DYNAMIC_DISPATCH(Expand)(scales + at / kBlock, elements + at, n, to + at);
+  });
 }
 
 }  // namespace crimp::byte_residual

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "codec/codec.hpp"
+#include "memory/workers.hpp"
 
 namespace crimp::byte_residual {
 
@@ -34,8 +35,8 @@ inline int rounded(float value, float gain, std::uint32_t bits) {
 }
 
 // `to` has bytes(count) bytes, aligned to 4: zeros, or what was rounded into them before. Values are finite. The
-// counter is that of element 0; another step for each rounding.
-void round(const float* values, std::uint64_t count, const RandomCounter& counter, std::byte* to);
-void expand(const std::byte* from, std::uint64_t count, float* to);
+// counter is that of element 0; another step for each rounding. Workers share the blocks where they are given.
+void round(const float* values, std::uint64_t count, const RandomCounter& counter, std::byte* to, Workers* = nullptr);
+void expand(const std::byte* from, std::uint64_t count, float* to, Workers* = nullptr);
 
 }  // namespace crimp::byte_residual

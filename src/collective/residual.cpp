@@ -72,7 +72,7 @@ void ResidualStore::leave_unsettled() {
 // Floats of a residual in bytes.
 void ResidualStore::open(Tensor& t) {
   float* const values = floats_.take(t.shape.elements);
-  byte_residual::expand(t.memory.data(), t.shape.count, values);
+  byte_residual::expand(t.memory.data(), t.shape.count, values, workers_);
   std::memcpy(values + t.shape.count, t.memory.data() + array_bytes(t.encoding, t.shape), behind(t.shape));
   opened_.push_back({&t, t.residual.learning_rate});
   t.residual.values = values;
@@ -163,7 +163,7 @@ void ResidualStore::settle() {
   for (const Opened& of : opened_) {
     Tensor& t = *of.tensor;
     const float* const values = t.residual.values;
-    byte_residual::round(values, t.shape.count, {t.draws, t.roundings++, rank_}, t.memory.data());
+    byte_residual::round(values, t.shape.count, {t.draws, t.roundings++, rank_}, t.memory.data(), workers_);
     std::memcpy(t.memory.data() + array_bytes(t.encoding, t.shape), values + t.shape.count, behind(t.shape));
   }
   opened_.clear();

@@ -12,6 +12,7 @@
 #include "codec/codec.hpp"
 #include "collective/saved_state.hpp"
 #include "memory/memory_resource.hpp"
+#include "memory/workers.hpp"
 #include "schedule/layout.hpp"
 
 namespace crimp {
@@ -48,7 +49,10 @@ class ResidualStore {
  public:
   // From here on residuals in host memory are kept in bytes between calls (codec/byte_residual.hpp): find() makes
   // floats of them, settle() bytes again. Of other kinds, and in the memory of devices, floats stay. `rank` draws.
-  void keep_bytes(int rank) { rounds_ = true, rank_ = static_cast<std::uint32_t>(rank); }
+  // `workers`, which outlive this, share what is to be done.
+  void keep_bytes(int rank, Workers* workers = nullptr) {
+    rounds_ = true, rank_ = static_cast<std::uint32_t>(rank), workers_ = workers;
+  }
 
   // What was found and has not settled is as it was before.
   void begin_call();
@@ -139,6 +143,7 @@ class ResidualStore {
   Floats floats_;
   bool rounds_ = false;
   std::uint32_t rank_ = 0;
+  Workers* workers_ = nullptr;
 };
 
 }  // namespace crimp

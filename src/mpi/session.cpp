@@ -57,7 +57,7 @@ Session::Session(const Context& context, MPI_Comm comm, int rank, int size, cons
   chooser_.set_device(device_);
   chooser_.set_nodes([this] { return open_nodes(); });
   if (context.settings.residual == "8bit") {
-    memory_.keep_bytes(rank);
+    memory_.keep_bytes(rank, &context.workers);
     if (device_ && rank == 0)
       context.report.note([] { log(LogLevel::info, "CRIMP_RESIDUAL=8bit: residuals in GPU memory stay float32"); });
   }

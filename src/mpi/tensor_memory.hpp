@@ -19,7 +19,7 @@ namespace crimp {
 // Not thread-safe: one communicator's calls are ordered. What throws leaves what was kept as ResidualStore::find says.
 class TensorMemory {
  public:
-  void keep_bytes(int rank) { residuals_.keep_bytes(rank); }  // CRIMP_RESIDUAL=8bit
+  void keep_bytes(int rank, Workers* workers) { residuals_.keep_bytes(rank, workers); }  // CRIMP_RESIDUAL=8bit
   void begin_call();
   void settle() { residuals_.settle(); }  // the call has compressed
   // Since the last keep(): what was made new holds nothing yet. keep() makes it stay, drop_new() drops it.

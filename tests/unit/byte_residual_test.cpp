@@ -57,6 +57,25 @@ TEST_SUITE("byte_residual") {
 
   }  // namespace
 
+  TEST_CASE("threads share the blocks, and nothing depends on them") {
+    for (const std::uint64_t n : {1u, 65536u, 65537u, 300001u, (1u << 20) + 700u}) {
+      const auto values = values_of(n);
+      const auto alone = rounded(values, {0, 5, 2});
+      CHECK((n > 70000 || alone == by_definition(values, {0, 5, 2})));
+      std::vector<float> back(n);
+      byte_residual::expand(alone.data(), n, back.data());
+      for (const int threads : {2, 3}) {
+        Workers workers(threads);
+        std::vector<std::byte> bytes(byte_residual::bytes(n));
+        byte_residual::round(values.data(), n, {0, 5, 2}, bytes.data(), &workers);
+        CHECK((bytes == alone));
+        std::vector<float> shared(n);
+        byte_residual::expand(bytes.data(), n, shared.data(), &workers);
+        CHECK((shared == back));
+      }
+    }
+  }
+
   TEST_CASE("bytes are those of the definition on every target") {
     for_each_target([&](const std::string& target) {
       CAPTURE(target);

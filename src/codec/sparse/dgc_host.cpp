@@ -88,7 +88,7 @@ CodecEntry dgc_entry() {
   return {
       {.summary = "deep gradient compression: the largest magnitudes behind momentum correction with masking",
        .formula =
-           "u = momentum u + g, a = v + u, d = a where |a| is among the k largest, v = a - d, u = 0 where d is not",
+           "u = momentum u + g, a = v + u, d = a where |a| is among the k largest, v = a - d, u = 0 where something was sent",
        .source = "DGC: Lin et al., ICLR 2018",
        .bits = "as topk",
        .use =
