@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, and runs every test: release build (unit, tools, house, MPI, real Horovod), ASan+UBSan and TSan builds (unit).
+# Installs what is missing, builds, and runs the tests: release build (unit, tools, house, MPI, real Horovod), ASan+UBSan and TSan builds (unit).
 #
 #   test.sh [--quick] [--long] [--turn N] [-L LABEL]
 #
 #   --quick    the release build only
 #   --long     grids of cases whole (label long), which otherwise take turns: hours
-#   --turn N   of the grids of tests the third N, 0 to 2 (tests/turns.cmake); all: every test. By default commits take turns, by their
-#              number (in a shallow clone by their hash, without git by the day); with -L or --long it is all of them
+#   --turn N   of the grids of tests the third N, 0 to 2 (tests/turns.cmake), and of the sanitizers ASan + UBSan in turns 0 and 2, TSan in
+#              turn 1; all: every test. By default commits take turns, by their number (in a shallow clone by their hash, without git by
+#              the day); with -L or --long it is all of them
 #   -L LABEL   tests with this label only (unit, mpi, tools, house, horovod, torch, gpu, bench, long)
 #
 # Ends with the line "N passed, M failed, K skipped". Builds stay in build, build-asan and build-tsan and are incremental; the latter two
@@ -80,12 +81,16 @@ cat "$results/horovod.log" 2>/dev/null
 if [ -z "$quick" ] && [[ ${label[1]:-unit} == unit ]]; then
   (
     renice -n 19 $BASHPID >/dev/null 2>&1
-    ln -sf build-asan.log "$results/sanitizers.log"
-    build build-asan crimp_unit -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCRIMP_TESTS=unit -DCRIMP_SANITIZE=address,undefined
-    echo $? >"$results/asan"
-    ln -sf build-tsan.log "$results/sanitizers.log"
-    build build-tsan "crimp_unit${long:+ crimp_tsan}" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCRIMP_TESTS=unit -DCRIMP_SANITIZE=thread
-    echo $? >"$results/tsan"
+    if [ "$turn" != 1 ]; then
+      ln -sf build-asan.log "$results/sanitizers.log"
+      build build-asan crimp_unit -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCRIMP_TESTS=unit -DCRIMP_SANITIZE=address,undefined
+      echo $? >"$results/asan"
+    fi
+    if [[ $turn =~ 1|all ]]; then
+      ln -sf build-tsan.log "$results/sanitizers.log"
+      build build-tsan "crimp_unit${long:+ crimp_tsan}" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCRIMP_TESTS=unit -DCRIMP_SANITIZE=thread
+      echo $? >"$results/tsan"
+    fi
   ) &
   sanitizers=$!
 fi
@@ -93,13 +98,15 @@ test_in build $built
 if [ -n "${sanitizers:-}" ]; then
   with_progress building "$results/sanitizers.log" wait $sanitizers
   export UBSAN_OPTIONS=print_stacktrace=1
-  test_in build-asan "$(cat "$results/asan" 2>/dev/null || echo 1)"
-  test_in build-tsan "$(cat "$results/tsan" 2>/dev/null || echo 1)"
+  [ "$turn" = 1 ] || test_in build-asan "$(cat "$results/asan" 2>/dev/null || echo 1)"
+  [[ ! $turn =~ 1|all ]] || test_in build-tsan "$(cat "$results/tsan" 2>/dev/null || echo 1)"
 fi
 echo "all tests have run after $SECONDS s"
 if [ "$turn" != all ]; then
   waiting=$(ctest --test-dir build -N "${label[@]}" -L "^turn[^$turn]$" 2>/dev/null | sed -n 's/^Total Tests: //p')
-  echo "of the grids of tests this was turn $turn of 0 to 2: ${waiting:-no} tests wait for other commits (--turn all: every test)"
+  also=''
+  [ -z "${sanitizers:-}" ] || { [ "$turn" = 1 ] && also=', and ASan + UBSan,' || also=', and TSan,'; }
+  echo "of the grids of tests this was turn $turn of 0 to 2: ${waiting:-no} tests$also wait for other commits (--turn all: every test)"
 fi
 
 /usr/bin/python3 - "$results" "$broken" <<'PYTHON'

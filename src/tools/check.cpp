@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -22,6 +24,8 @@ namespace crimp::tools {
 namespace {
 
 using Functions = std::vector<const MpiFunction*>;
+
+volatile pid_t to_end = 0;  // the program that is run
 
 std::string base(const std::string& file) { return file.substr(file.rfind('/') + 1); }
 
@@ -297,8 +301,22 @@ int check(Arguments arguments) {
     std::perror(("crimp check: " + command[0]).c_str());
     ::_exit(kNotStarted);
   }
+  // What would end this ends the program instead, so that the file goes and what was found until then is said.
+  to_end = child;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+    std::signal(signal, [](int number) {
+      if (to_end > 0) ::kill(to_end, number);
+    });
   int status = 0;
-  if (child < 0 || ::waitpid(child, &status, 0) != child) return std::perror("crimp check"), kNotSo;
+  pid_t ended;
+  do ended = child < 0 ? child : ::waitpid(child, &status, 0);
+  while (ended < 0 && child > 0 && errno == EINTR);
+  to_end = 0;
+  if (ended != child || child < 0) {
+    std::perror("crimp check");
+    ::unlink(answer);
+    return kNotSo;
+  }
   std::ifstream file(answer);
   const Answers found(file);
   ::unlink(answer);
