@@ -78,11 +78,12 @@ void warn(const std::vector<Caller>& found) {
                           own_file() + " instead");
 }
 
+pid_t watched = 0;  // its forked children have no MPI
+
 // MPI was initialized, and neither that nor any sum came here.
 void warn_of_names() {
-  static bool warned = false;
-  if (Runtime::get().started() || warned || !first_rank() || !may_warn()) return;
-  warned = true;
+  const bool off = environment_text("CRIMP_ENABLE") == "0";
+  if (Runtime::get().started() || ::getpid() != watched || off || !first_rank() || !may_warn()) return;
   log(LogLevel::warn,
       "loaded but bypassed: the program has used MPI and called nothing of " + own_file() +
           ". Where it looks MPI up by name when it runs (dlopen, ctypes, Julia), it takes Crimp if it " +
@@ -129,6 +130,7 @@ void look(const char* moment) {
 
 __attribute__((constructor)) void watch() {
   note_scope();
+  watched = ::getpid();
   quietly([] { warn_of_other_mpi(find_other_mpi()); });
   if (other_mpi) return;
   quietly([] { look("load"); });

@@ -210,10 +210,10 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
       if (!before && trials.finished()) publish(), close_account(query.codec, size_class(query));
     }
     // Who lives for a few calls only does not open the node's memory for them, unless one pays for it.
-    if (choice.nodes && open_nodes_ && young) {
+    if (choice.nodes && open_nodes_ && young && !choice.trial) {
       auto others = insist([&] { return all; });
       std::erase_if(others, [](const Choice& c) { return c.nodes; });
-      const Choice other = cheapest(others);
+      const Choice other = tries ? known->second.fastest_of(others, query.count, false) : cheapest(others);
       if ((other.plain ? other.plain_s : other.predicted_s) - choice.predicted_s < kOpeningNodes) return other;
     }
     if (!choice.nodes || nodes()) return choice;

@@ -243,12 +243,16 @@ Choice Trials::choose(Transport& transport, const std::vector<Choice>& predictio
     next.why = "tried";
     return next;
   }
+  return fastest_of(predictions, count);
+}
+
+Choice Trials::fastest_of(const std::vector<Choice>& predictions, std::uint64_t count, bool nodes) const {
   const Choice* best = cheapest_of(predictions);
   Choice choice = best ? *best : Choice{};
   if (const double s = plain_s(); s > 0) choice.plain_s = s * static_cast<double>(count);
   const Tried* of = nullptr;
   for (const Tried& other : tried_)
-    if (!other.choice.plain && (!of || other.s < of->s)) of = &other;
+    if (!other.choice.plain && (nodes || !other.choice.nodes) && (!of || other.s < of->s)) of = &other;
   if (of && !failed(of->s)) {
     choice.algorithm = of->choice.algorithm;
     choice.nodes = of->choice.nodes;

@@ -40,6 +40,8 @@ class Trials {
   // Collective between rounds. What this call takes: the next trial, else the one that was fastest, else (nothing
   // tried, or no trial succeeded) the cheapest of `predictions`.
   Choice choose(Transport&, const std::vector<Choice>& predictions, std::uint64_t count);
+  // Its second part, once finished(). nodes: whether what needs a node's memory counts.
+  Choice fastest_of(const std::vector<Choice>& predictions, std::uint64_t count, bool nodes = true) const;
   // The call of the last trial took so long on this rank. Not called: it failed.
   void took(double s, std::uint64_t count) { new_.back() = s / static_cast<double>(count); }
   // Nothing is left to try; the rest depends on agreed numbers only.

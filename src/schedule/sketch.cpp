@@ -171,6 +171,8 @@ Likeness::Likeness(const Sketch& x, const Sketch& y) : known(x.usable() && y.usa
     of[c] -= static_cast<double>(kEach - (c == size / kEach ? size % kEach : 0)) * x.level_ * y.level_;
   const Products order(of);
   magnitudes = order.way(2 / all, between);
+  // Where all are of one size their order says nothing.
+  if (std::min(x.depth_, y.depth_) <= n) return;
   alike = alike || (order.sum() > kBeyondChance * std::sqrt(order.squares) &&
                     order.sum() > kLeastCorrelation * std::sqrt(x.depth_ * y.depth_));
 }

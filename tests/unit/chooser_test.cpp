@@ -501,6 +501,35 @@ TEST_SUITE("chooser") {
     }
   }
 
+  TEST_CASE("in a communicator's first calls what was tried without nodes is believed, not the model") {
+    const auto codec = make_codec("3lc");
+    run_ranks(4, [&](ThreadTransport& t) {
+      SharedModels shared;
+      Models models;
+      models.network = NetworkModel::of(4, 30e-6, 0.125e9, 4e9);
+      models.hierarchy = HierarchyModel{NetworkModel::of(2, 30e-6, 0.125e9, 4e9), {2, 1e-10, 5e-6}};
+      models.codecs[codec->spec()].cost = k3lc;
+      for (std::uint64_t call = 0; call < Chooser::kEarlyOfGroup; ++call) shared.count_call(5);
+      shared.publish(5, models);
+      const Hierarchy hierarchy{nullptr, nullptr, 2};
+      ChoiceQuery query{codec.get(), 20000, 655360, 80000};
+      query.alone = true;
+      const auto communicator = [&](int calls) {
+        Chooser chooser("auto");
+        chooser.share(&shared, 5);
+        chooser.set_nodes([&] { return &hierarchy; });
+        Choice c;
+        for (int call = 0; call < calls; ++call) {
+          c = chooser.choose(t, query, {}, [](const Codec&) { return k3lc; });
+          chooser.took(query, c, c.plain ? 1e-3 : c.nodes ? 0.8e-3 : 6e-3);
+        }
+        return c;
+      };
+      CHECK(communicator(200).nodes);
+      CHECK(communicator(1).plain);
+    });
+  }
+
   TEST_CASE("16 bits a value carry a call where they are the fastest of what was tried, and only then") {
     const auto codec = make_codec("3lc"), halves = make_codec("fp16:memory=residual");
     enum class Best { codec, halves, plain };

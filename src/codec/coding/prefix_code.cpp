@@ -190,7 +190,7 @@ std::size_t prefix_decode(std::span<const std::uint8_t> in, std::size_t base, st
     if (n) std::memcpy(coded, in.data() + 1, n);
     return n;
   }
-  if (in[0] >= kDensities || in.size() < kFrame || in.size() > base + 1) return malformed;
+  if (in[0] >= kDensities || in.size() < kFrame || in.size() > base) return malformed;
   const auto number = [&](std::size_t i) { return static_cast<std::size_t>(in[1 + 2 * i] | in[2 + 2 * i] << 8); };
   const std::size_t n = number(0);
   if (n > base) return malformed;

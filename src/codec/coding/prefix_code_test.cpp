@@ -204,4 +204,22 @@ TEST_SUITE("prefix_code") {
     }
     CHECK(refused > 3990 * 95 / 100);
   }
+
+  TEST_CASE("what a table makes longer than base bytes is refused, well formed or not") {
+    // 40 bytes of the longest code, 11 bits each, in four streams of 10: a frame of 9 + 4 * 14 bytes.
+    const PrefixCode& code = prefix_code(0);
+    const auto symbol = static_cast<std::size_t>(std::find(code.length, code.length + 256, 11) - code.length);
+    REQUIRE(symbol < 256);
+    Bytes frame{0, 40, 0, 14, 0, 14, 0, 14, 0};
+    for (int stream = 0; stream < 4; ++stream) {
+      Bytes bits(14);
+      for (unsigned i = 0; i < 110; ++i)
+        bits[i / 8] = static_cast<std::uint8_t>(bits[i / 8] | (code.code[symbol] >> i % 11 & 1) << i % 8);
+      frame.insert(frame.end(), bits.begin(), bits.end());
+    }
+    Bytes symbols;
+    CHECK(decode(frame, 65, symbols) == 40);
+    CHECK(symbols[39] == symbol);
+    CHECK(decode(frame, 64, symbols) == 65);
+  }
 }
