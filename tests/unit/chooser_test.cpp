@@ -465,6 +465,16 @@ TEST_SUITE("chooser") {
     }
   }
 
+  // Of a group of four ranks on two nodes, 5, that has had its early calls.
+  void share_nodes(SharedModels & shared, const Codec& codec) {
+    Models models;
+    models.network = NetworkModel::of(4, 30e-6, 0.125e9, 4e9);
+    models.hierarchy = HierarchyModel{NetworkModel::of(2, 30e-6, 0.125e9, 4e9), {2, 1e-10, 5e-6}};
+    models.codecs[codec.spec()].cost = k3lc;
+    for (std::uint64_t call = 0; call < Chooser::kEarlyOfGroup; ++call) shared.count_call(5);
+    shared.publish(5, models);
+  }
+
   TEST_CASE("a communicator's first calls try nothing, and open no nodes for what is gained by one") {
     // As where a program duplicates its communicator in each step.
     const auto codec = make_codec("3lc");
@@ -472,12 +482,7 @@ TEST_SUITE("chooser") {
       CAPTURE(tried);
       run_ranks(4, [&](ThreadTransport& t) {
         SharedModels shared;
-        Models models;
-        models.network = NetworkModel::of(4, 30e-6, 0.125e9, 4e9);
-        models.hierarchy = HierarchyModel{NetworkModel::of(2, 30e-6, 0.125e9, 4e9), {2, 1e-10, 5e-6}};
-        models.codecs[codec->spec()].cost = k3lc;
-        for (std::uint64_t call = 0; call < Chooser::kEarlyOfGroup; ++call) shared.count_call(5);
-        shared.publish(5, models);
+        share_nodes(shared, *codec);
         const Hierarchy hierarchy{nullptr, nullptr, 2};
         int opened = 0;
         const auto communicator = [&](std::uint64_t calls) {
@@ -505,12 +510,7 @@ TEST_SUITE("chooser") {
     const auto codec = make_codec("3lc");
     run_ranks(4, [&](ThreadTransport& t) {
       SharedModels shared;
-      Models models;
-      models.network = NetworkModel::of(4, 30e-6, 0.125e9, 4e9);
-      models.hierarchy = HierarchyModel{NetworkModel::of(2, 30e-6, 0.125e9, 4e9), {2, 1e-10, 5e-6}};
-      models.codecs[codec->spec()].cost = k3lc;
-      for (std::uint64_t call = 0; call < Chooser::kEarlyOfGroup; ++call) shared.count_call(5);
-      shared.publish(5, models);
+      share_nodes(shared, *codec);
       const Hierarchy hierarchy{nullptr, nullptr, 2};
       ChoiceQuery query{codec.get(), 20000, 655360, 80000};
       query.alone = true;
