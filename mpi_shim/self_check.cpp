@@ -21,6 +21,7 @@ std::string last_part(const std::string& file) { return file.substr(file.rfind('
 
 // The settings are read when Crimp starts, which it may never do.
 bool may_warn() {
+  if (environment_text("CRIMP_ENABLE") == "0") return false;
   const std::string level = Runtime::get().started() ? "" : environment_text("CRIMP_LOG");
   return level != "off" && level != "error";
 }
@@ -82,8 +83,7 @@ pid_t watched = 0;  // its forked children have no MPI
 
 // MPI was initialized, and neither that nor any sum came here.
 void warn_of_names() {
-  const bool off = environment_text("CRIMP_ENABLE") == "0";
-  if (Runtime::get().started() || ::getpid() != watched || off || !first_rank() || !may_warn()) return;
+  if (Runtime::get().started() || ::getpid() != watched || !first_rank() || !may_warn()) return;
   log(LogLevel::warn,
       "loaded but bypassed: the program has used MPI and called nothing of " + own_file() +
           ". Where it looks MPI up by name when it runs (dlopen, ctypes, Julia), it takes Crimp if it " +

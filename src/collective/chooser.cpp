@@ -213,8 +213,10 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
     if (choice.nodes && open_nodes_ && young && !choice.trial) {
       auto others = insist([&] { return all; });
       std::erase_if(others, [](const Choice& c) { return c.nodes; });
-      const Choice other = tries ? known->second.fastest_of(others, query.count, false) : cheapest(others);
-      if ((other.plain ? other.plain_s : other.predicted_s) - choice.predicted_s < kOpeningNodes) return other;
+      if (!others.empty()) {
+        const Choice other = tries ? known->second.fastest_of(others, query.count, false) : cheapest(others);
+        if ((other.plain ? other.plain_s : other.predicted_s) - choice.predicted_s < kOpeningNodes) return other;
+      }
     }
     if (!choice.nodes || nodes()) return choice;
     // Another communicator could have nodes, this one cannot.
