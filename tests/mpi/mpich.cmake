@@ -1,5 +1,6 @@
 # Which tests run under MPICH as well, as mpich.<name>.np<N>, label mpich. By default those that touch MPI itself: handles, errors, communicators, attributes, threads,
-# loading, launching. What Crimp does between two MPI calls is the same code; `ctest -C mpich -L mpich` runs all of them.
+# loading, launching. What Crimp does between two MPI calls is the same code; `ctest -C mpich -L mpich` runs all of them, and first builds the programs that
+# nothing else needs.
 
 # Names of tests that cannot, and why.
 set(mpich_cannot
@@ -55,7 +56,22 @@ macro(mpich_test name n)
   add_test(NAME mpich.${name}.np${n}
            COMMAND ${python} ${PROJECT_SOURCE_DIR}/tests/mpi/run.py --mpi mpich -n ${n} ${alone} ${giving_way} ${TEST_RUN_twin} -- ${program_twin} ${TEST_PROGRAM_twin} ${only})
   set_tests_properties(mpich.${name}.np${n} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300 RUN_SERIAL ${TEST_ALONE} LABELS mpich)
+  if(only)
+    set_tests_properties(mpich.${name}.np${n} PROPERTIES FIXTURES_REQUIRED mpich_programs)
+  else()
+    mpich_needs(${program_twin} ${TEST_RUN_twin} ${TEST_PROGRAM_twin})
+  endif()
 endmacro()
+
+# mpich_needs(NAME|ARGUMENT...): programs that are built with everything else.
+function(mpich_needs)
+  string(REGEX MATCHALL "mpich_[a-z0-9_]+" programs "${ARGN}")
+  foreach(program IN LISTS programs)
+    if(TARGET ${program})
+      set_target_properties(${program} PROPERTIES EXCLUDE_FROM_ALL OFF)
+    endif()
+  endforeach()
+endfunction()
 
 if(NOT CRIMP_NO_MPICH)
   add_library(mpich_giving_way MODULE giving_way.c)
