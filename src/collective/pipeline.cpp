@@ -1,6 +1,7 @@
 #include "collective/pipeline.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -193,11 +194,15 @@ void Pipeline::failed(const std::exception& e) {
 void Pipeline::failed(Header& header, const std::exception& e) {
   if (header.stage == 0 && header.chunk == 0) {
     header.flags |= kFlagNoMemory;
-    if (!call_.first) failed(e);
-    else try {
-        log(LogLevel::warn, std::string(e.what()) + "; this call goes through MPI on all ranks");
-      } catch (const std::bad_alloc&) {  // nor for a line
-      }
+    static std::atomic<bool> told{false};
+    if (!call_.first) {
+      failed(e);
+    } else if (!told.exchange(true)) {
+      logged("a call that goes through MPI", [&] {
+        log(LogLevel::warn,
+            std::string(e.what()) + "; this call, and others for which that is so, go through MPI on all ranks");
+      });
+    }
   } else {
     header.flags |= kFlagCorrupt;
     failed(e);

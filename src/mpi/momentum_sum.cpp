@@ -1,5 +1,6 @@
 #include "mpi/momentum_sum.hpp"
 
+#include <atomic>
 #include <exception>
 #include <string>
 #include <vector>
@@ -48,7 +49,12 @@ bool sum_with_momentum(const AllreduceRequest& request, const CallPlan& plan, Ca
     if (!values.direct()) values.bodies().reserve(bytes);
     packed = {reinterpret_cast<char*>(values.packed().take(bytes)), bytes};
   } catch (const std::exception& e) {
-    log(LogLevel::warn, std::string(e.what()) + "; this rank's part of the call has no momentum");
+    static std::atomic<bool> told{false};
+    if (!told.exchange(true))
+      logged("a call without momentum", [&] {
+        log(LogLevel::warn, std::string(e.what()) +
+                                "; this rank's part of this call, and of others for which that is so, has no momentum");
+      });
     lacks = true;
   }
   if (request.shares ? any_lacks(request, lacks) : lacks) {

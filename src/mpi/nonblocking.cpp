@@ -312,7 +312,8 @@ void Sum::start() {
     bind(values);
   } catch (const std::exception& e) {
     buffers_.flags |= kFlagNoMemory;
-    logged("a sum that does not block", [&] { log(LogLevel::error, e.what()); });
+    static std::atomic<bool> told{false};  // the program learns it of each sum
+    if (!told.exchange(true)) logged("a sum that does not block", [&] { log(LogLevel::error, e.what()); });
   }
   insist([&] {
     arena_.reset();

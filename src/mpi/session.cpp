@@ -301,7 +301,8 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
       context_.report.excluded(segment.key.empty() ? "(unnamed)" : segment.key, segment.count);
     }
   });
-  if (plan->lost_momentum && !std::exchange(told_no_momentum_, true) && rank_ == 0)
+  static std::atomic<bool> told_no_momentum{false};
+  if (plan->lost_momentum && rank_ == 0 && !told_no_momentum.exchange(true))
     context_.report.note([&] {
       log(LogLevel::warn,
           "calls whose tensors are not known have no momentum, which codec " + plan->lost_momentum->spec() +
@@ -354,7 +355,8 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   const std::uint32_t first = std::exchange(sequence_, sequence_ + static_cast<std::uint32_t>(plan->parts.size()));
   const CallPlan& carried = plan->of(chosen.choices[0]);
   BoundCall bound = bind({context_.settings, size_, memory_, calls_}, carried, chosen, request, flags, first, values);
-  if (bound.failed && !std::exchange(told_memory_, true))
+  static std::atomic<bool> told_memory{false};  // a program may make many communicators
+  if (bound.failed && !told_memory.exchange(true))
     context_.report.note([&] {
       log(LogLevel::warn, (bound.failure.empty() ? "there is no memory" : bound.failure) +
                               "; this call, and others for which that is so, go through MPI on all ranks");

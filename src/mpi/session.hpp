@@ -121,7 +121,7 @@ class Session {
   bool usable_;
   std::uint32_t sequence_ = 0;  // compressed calls so far
   int told_ = 0;                // of what is said once at info level
-  bool told_instead_ = false, told_no_momentum_ = false, told_memory_ = false;
+  bool told_instead_ = false;
   Planner planner_;
   CallSequence calls_;
   PastSums sums_;

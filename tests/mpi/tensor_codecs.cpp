@@ -93,20 +93,20 @@ void what_is_wrong_is_said() {
 // Gradients g > 0, the first element the largest: of 20000 elements one is sent and the others wait.
 constexpr const char* kFew = "topk:ratio=0.00005";
 constexpr const char* kAll = "topk:ratio=1";
-std::vector<float> gradient() {
-  std::vector<float> g(kCount, 1.0f);
-  g[0] = 3.0f;
+std::vector<float> gradient(float unit) {
+  std::vector<float> g(kCount, unit);
+  g[0] = 3.0f * unit;
   return g;
 }
-void begin_with_residual(const char* name) {
+void begin_with_residual(const char* name, float unit = 1) {
   set("*", kFew);
-  const auto sum = sum_of(name, gradient());
-  CHECK(sum[0] == static_cast<float>(3 * size) && sum[1] == 0.0f, "%g, %g", static_cast<double>(sum[0]),
+  const auto sum = sum_of(name, gradient(unit));
+  CHECK(sum[0] == static_cast<float>(3 * size) * unit && sum[1] == 0.0f, "%g, %g", static_cast<double>(sum[0]),
         static_cast<double>(sum[1]));
 }
-void expect_sum(const char* name, float first, float others) {
-  const auto sum = sum_of(name, gradient());
-  const auto n = static_cast<float>(size);
+void expect_sum(const char* name, float first, float others, float unit = 1) {
+  const auto sum = sum_of(name, gradient(unit));
+  const auto n = static_cast<float>(size) * unit;
   CHECK(sum[0] == n * first && std::abs(sum[1] - n * others) <= 1e-5f * n * others && sum[kCount - 1] == sum[1],
         "%s: %.9g, %.9g", name, static_cast<double>(sum[0]), static_cast<double>(sum[1]));
 }
@@ -145,6 +145,15 @@ void learning_rate() {
   set("*", kAll);
   expect_sum("rate", 3, 11);
   expect_sum("rate", 3, 1);
+  // As far as values may go, 2^100 here; what waits stays a quarter of that, so that it can be added to what comes.
+  for (const float unit : {0x1p60f, 0x1p96f}) {
+    const std::string name = "rate " + std::to_string(unit);
+    CHECK(crimp_set_learning_rate(world, 0.1) == MPI_SUCCESS);
+    begin_with_residual(name.c_str(), unit);
+    CHECK(crimp_set_learning_rate(world, 0.01) == MPI_SUCCESS);
+    set("*", kAll);
+    expect_sum(name.c_str(), 3, unit == 0x1p96f ? 5 : 11, unit);
+  }
   begin_with_residual("same rate");
   CHECK(crimp_set_learning_rate(world, 0.01) == MPI_SUCCESS);
   set("*", kAll);
