@@ -284,7 +284,8 @@ void open_lane(MPI_Comm comm) {
     std::lock_guard lock(lanes.mutex);
     lanes.all.insert(lane.get());
   } catch (const std::exception& e) {
-    logged("a thread for sums that do not block", [&] { log(LogLevel::warn, e.what()); });
+    static std::atomic<bool> told{false};  // a program may make many communicators
+    if (!told.exchange(true)) logged("a thread for sums that do not block", [&] { log(LogLevel::warn, e.what()); });
     ready = false;
   }
   if (all_of(comm, ready)) {

@@ -22,7 +22,7 @@ OUTSIDE = ("crimp/crimp.h", "guard.hpp", "horovod/gate.hpp")  # of the public in
 
 known = list(commands(sys.argv[1]))
 for layer, (source, below) in LAYERS.items():
-    found = [c for c in known if c["file"].endswith(f"/src/{layer}/{source}") and f"/crimp_{layer}.dir/" in c["command"]]
+    found = [c for c in known if c["file"].endswith(f"/src/{layer}/{source}") and any(f"/crimp_{target}.dir/" in c["command"] for target in (layer, layer + "_texts"))]
     assert len(found) == 1, f"{layer}/{source} is compiled {len(found)} times into its layer"
     command = shlex.split(found[0]["command"])
     command = command[os.path.basename(command[0]) == "ccache":command.index("-o")]
