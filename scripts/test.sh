@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, and runs the tests: release build (unit, tools, house, MPI, real Horovod), ASan+UBSan and TSan builds (unit).
+# Installs what is missing, builds, and runs the tests: release build (MPI, tools, house, unit, real Horovod), ASan+UBSan and TSan builds (unit).
 #
 #   test.sh [--quick] [--long] [--turn N] [-L LABEL]
 #
 #   --quick    the release build only
 #   --long     grids of cases whole (label long), which otherwise take turns: hours
-#   --turn N   of the grids of tests the third N, 0 to 2 (tests/turns.cmake), and of the sanitizers ASan + UBSan in turns 0 and 2, TSan in
-#              turn 1; all: every test. By default commits take turns, by their number (in a shallow clone by their hash, without git by
-#              the day); with -L or --long it is all of them
+#   --turn N   of the tests those of turn N (tests/turns.cmake), with the programs that these need; all: every test. In every turn: the library,
+#              the command and both under Open MPI, with a third of each grid of cases; 0: ASan + UBSan; 1: TSan, the unit suites of the
+#              release build, device code in the executor; 2: real Horovod, PyTorch, MPICH, nvcc, packages. By default commits take turns,
+#              by their number (in a shallow clone by their hash, without git by the day), so that three in a row see everything; with -L
+#              or --long it is all of it
 #   -L LABEL   tests with this label only (unit, mpi, tools, house, horovod, torch, gpu, bench, long)
 #
 # Ends with the line "N passed, M failed, K skipped". Builds stay in build, build-asan and build-tsan and are incremental; the latter two
@@ -29,7 +31,7 @@ while [ $# -gt 0 ]; do
       label=(-L "${2:?-L LABEL}")
       [ "$2" != long ] || long=(-C long)
       shift ;;
-    *) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
   shift
 done
@@ -47,12 +49,17 @@ results=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$results"' EXIT
 broken=0
 
-# DIRECTORY "TARGET ..." CMAKE-ARGUMENTS...
+# DIRECTORY "TARGET ..."|turn CMAKE-ARGUMENTS...
 build() {
   local dir=$1 target=$2
   shift 2
   [ -e "$dir/CMakeCache.txt" ] || set -- "$@" -DCRIMP_JUMBO=ON  # nobody edits yet
-  cmake -G Ninja -S . -B "$dir" "$@" >"$results/$dir.log" 2>&1 && ninja -C "$dir" $target >>"$results/$dir.log" 2>&1
+  cmake -G Ninja -S . -B "$dir" "$@" >"$results/$dir.log" 2>&1 || return
+  if [ "$target" = turn ]; then
+    target=all
+    [ "$turn" = all ] || target=$(tests/turn_programs.py "$dir" "$turn") || return
+  fi
+  ninja -C "$dir" $target >>"$results/$dir.log" 2>&1
 }
 
 # A build that fails is one failed test, and the others still run. How many cores a test takes is in its properties, so that
@@ -69,16 +76,16 @@ test_in() {  # DIRECTORY BUILT: whether it could be built
 }
 
 # Horovod is kept between runs. Where it cannot be fetched its tests say so and count as skipped.
-[ -n "${label[*]}" ] && [ "${label[1]}" != horovod ] || ./scripts/horovod.sh build >"$results/horovod.log" 2>&1 &
+[[ ! $turn =~ 2|all || ( -n ${label[*]} && ${label[1]:-} != horovod ) ]] || ./scripts/horovod.sh build >"$results/horovod.log" 2>&1 &
 horovod=$!
-echo "== building in build (and Horovod in build/horovod)"
-with_progress building "$results/build.log" build build all -DCMAKE_BUILD_TYPE=Release
+echo "== building in build$([[ ! $turn =~ 2|all ]] || echo " (and Horovod in build/horovod)"), turn $turn"
+with_progress building "$results/build.log" build build turn -DCMAKE_BUILD_TYPE=Release
 built=$?
 wait $horovod || true
 cat "$results/horovod.log" 2>/dev/null
 
 # Tests under mpirun leave half of the cores idle: the sanitizers' builds take what is left.
-if [ -z "$quick" ] && [[ ${label[1]:-unit} == unit ]]; then
+if [ -z "$quick" ] && [ "$turn" != 2 ] && [[ ${label[1]:-unit} == unit ]]; then
   (
     renice -n 19 $BASHPID >/dev/null 2>&1
     if [ "$turn" != 1 ]; then
@@ -104,9 +111,8 @@ fi
 echo "all tests have run after $SECONDS s"
 if [ "$turn" != all ]; then
   waiting=$(ctest --test-dir build -N "${label[@]}" -L "^turn[^$turn]$" 2>/dev/null | sed -n 's/^Total Tests: //p')
-  also=''
-  [ -z "${sanitizers:-}" ] || { [ "$turn" = 1 ] && also=', and ASan + UBSan,' || also=', and TSan,'; }
-  echo "of the grids of tests this was turn $turn of 0 to 2: ${waiting:-no} tests$also wait for other commits (--turn all: every test)"
+  also=('' ', and TSan,' ', and ASan + UBSan,' ', ASan + UBSan and TSan')
+  echo "this was turn $turn of 0 to 2: ${waiting:-no} tests$also wait for other commits (--turn all: every test)"
 fi
 
 /usr/bin/python3 - "$results" "$broken" <<'PYTHON'
