@@ -53,7 +53,10 @@ broken=0
 build() {
   local dir=$1 target=$2
   shift 2
-  [ -e "$dir/CMakeCache.txt" ] || set -- "$@" -DCRIMP_JUMBO=ON  # nobody edits yet
+  if ! [ -e "$dir/CMakeCache.txt" ]; then
+    set -- "$@" -DCRIMP_JUMBO=ON  # nobody edits yet
+    [[ $turn =~ 2|all ]] || set -- "$@" -DCRIMP_VECTORS=here
+  fi
   cmake -G Ninja -S . -B "$dir" "$@" >"$results/$dir.log" 2>&1 || return
   if [ "$target" = turn ]; then
     target=all

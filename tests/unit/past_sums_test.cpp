@@ -7,6 +7,8 @@
 #include <random>
 #include <vector>
 
+#include "support/effort.hpp"
+
 using namespace crimp;
 
 namespace {
@@ -235,8 +237,10 @@ TEST_CASE("gradients of a training do not go on, and a name's are not looked at 
 
 // A training whose first steps go in one direction, so that they are like averages, and whose others do not.
 TEST_CASE("gradients that were like averages in their first steps are none later") {
+  crimp::test::Turns turns(1, 5, 5);
   for (const float noise : {0.5f, 0.7f, 0.9f})
     for (const bool of_one : {false, true}) {
+      if (!turns.next()) continue;
       CAPTURE(noise);
       World world(16);
       Vector common = normal(1);
