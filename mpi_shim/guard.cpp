@@ -43,6 +43,24 @@ bool on_stack(const void* address) {
   return walk.found;
 }
 
+// A program that asks for codes and looks at none may raise one in every call: of each kind so many have a line.
+constexpr int kLinesOfAKind = 8;
+void tell(const Error& error) {
+  static std::mutex mutex;
+  static auto& lines = *new std::map<ErrorCode, int>;
+  int line;
+  {
+    std::lock_guard lock(mutex);
+    int& told = lines[error.code()];
+    if (told == kLinesOfAKind) return;
+    line = ++told;
+  }
+  std::string text = std::string(text_of(error.code())) + ": " + error.what();
+  if (line == kLinesOfAKind)
+    text += "; further errors of this kind have codes, which MPI_Error_string explains, and no lines";
+  log(LogLevel::error, text);
+}
+
 }  // namespace
 
 constinit thread_local Mark mark __attribute__((tls_model("initial-exec")));
@@ -67,7 +85,7 @@ int raise(MPI_Comm comm, const Error& error) {
   int code = MPI_ERR_OTHER;
   try {
     Runtime::get().report.error();
-    log(LogLevel::error, std::string(text_of(error.code())) + ": " + error.what());
+    tell(error);
     // A failing PMPI call has raised itself on the caller's communicator already.
     if (error.mpi_code() != MPI_SUCCESS) return error.mpi_code();
 

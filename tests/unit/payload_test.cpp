@@ -305,7 +305,7 @@ TEST_SUITE("payload") {
                                        workers, [&] { *shared += 1; }));
           return done;
         };
-        std::size_t pieces = 0, of_caller = 0;
+        std::size_t pieces = 0;
         const Done expected = encode(1, &pieces);
         CHECK(pieces == partition.pieces().size());
         for (const int threads : {2, 3, 5}) {
