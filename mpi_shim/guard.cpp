@@ -43,9 +43,23 @@ bool on_stack(const void* address) {
   return walk.found;
 }
 
-// A program that asks for codes and looks at none may raise one in every call: of each kind so many have a line.
+bool ends_program(MPI_Comm comm) {
+  MPI_Errhandler handler;
+  if (PMPI_Comm_get_errhandler(comm, &handler) != MPI_SUCCESS) return true;
+  bool ends = handler == MPI_ERRORS_ARE_FATAL;
+#ifdef MPI_ERRORS_ABORT
+  ends = ends || handler == MPI_ERRORS_ABORT;
+#endif
+  PMPI_Errhandler_free(&handler);
+  return ends;
+}
+
+// A program that asks for codes and looks at none may raise one in every call: of each kind so many have a line, and
+// the one that ends the program.
 constexpr int kLinesOfAKind = 8;
-void tell(const Error& error) {
+void tell(MPI_Comm comm, const Error& error) {
+  const std::string text = std::string(text_of(error.code())) + ": " + error.what();
+  if (ends_program(comm)) return log(LogLevel::error, text);
   static std::mutex mutex;
   static auto& lines = *new std::map<ErrorCode, int>;
   int line;
@@ -55,10 +69,10 @@ void tell(const Error& error) {
     if (told == kLinesOfAKind) return;
     line = ++told;
   }
-  std::string text = std::string(text_of(error.code())) + ": " + error.what();
-  if (line == kLinesOfAKind)
-    text += "; further errors of this kind have codes, which MPI_Error_string explains, and no lines";
-  log(LogLevel::error, text);
+  log(LogLevel::error,
+      line < kLinesOfAKind
+          ? text
+          : text + "; further errors of this kind have codes, which MPI_Error_string explains, and no lines");
 }
 
 }  // namespace
@@ -82,10 +96,11 @@ bool has_handler(MPI_Comm comm) {
 }
 
 int raise(MPI_Comm comm, const Error& error) {
+  if (comm == MPI_COMM_NULL) comm = MPI_COMM_WORLD;
   int code = MPI_ERR_OTHER;
   try {
     Runtime::get().report.error();
-    tell(error);
+    tell(comm, error);
     // A failing PMPI call has raised itself on the caller's communicator already.
     if (error.mpi_code() != MPI_SUCCESS) return error.mpi_code();
 
@@ -102,7 +117,7 @@ int raise(MPI_Comm comm, const Error& error) {
     PMPI_Add_error_string(code, text.c_str());
   } catch (const std::exception&) {  // no memory for saying more
   }
-  PMPI_Comm_call_errhandler(comm == MPI_COMM_NULL ? MPI_COMM_WORLD : comm, code);
+  PMPI_Comm_call_errhandler(comm, code);
   return code;
 }
 

@@ -23,6 +23,9 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
+if [ -n "$built" ] && grep -q '^CRIMP_VECTORS:.*=here$' "$built/CMakeCache.txt" 2>/dev/null; then
+  echo "gpu_bundle.sh: $built has the vector code of this machine's processor alone (CRIMP_VECTORS=here); the other one may run it more slowly" >&2
+fi
 [ "$(uname -m)$(. /etc/os-release && echo "$ID$VERSION_ID")" = x86_64debian12 ] || fail "this must run on Debian 12, x86-64"
 ./scripts/setup.sh
 command -v patchelf >/dev/null || fail "patchelf is missing: apt-get install patchelf"

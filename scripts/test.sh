@@ -57,10 +57,11 @@ build() {
     set -- "$@" -DCRIMP_JUMBO=ON  # nobody edits yet
     [[ $turn =~ 2|all ]] || set -- "$@" -DCRIMP_VECTORS=here
   fi
+  [[ ! $turn =~ 2|all ]] || set -- "$@" -DCRIMP_VECTORS=all
   cmake -G Ninja -S . -B "$dir" "$@" >"$results/$dir.log" 2>&1 || return
   if [ "$target" = turn ]; then
     target=all
-    [ "$turn" = all ] || target=$(tests/turn_programs.py "$dir" "$turn") || return
+    [ "$turn" = all ] || target=$(tests/turn_programs.py "$dir" "$turn" 2>>"$results/$dir.log") || return
   fi
   ninja -C "$dir" $target >>"$results/$dir.log" 2>&1
 }
@@ -114,7 +115,11 @@ fi
 echo "all tests have run after $SECONDS s"
 if [ "$turn" != all ]; then
   waiting=$(ctest --test-dir build -N "${label[@]}" -L "^turn[^$turn]$" 2>/dev/null | sed -n 's/^Total Tests: //p')
-  also=('' ', and TSan,' ', and ASan + UBSan,' ', ASan + UBSan and TSan')
+  also=''
+  if [ -z "$quick" ] && [[ ${label[1]:-unit} == unit ]]; then
+    of_turn=(', and TSan,' ', and ASan + UBSan,' ', ASan + UBSan and TSan')
+    also=${of_turn[turn]}
+  fi
   echo "this was turn $turn of 0 to 2: ${waiting:-no} tests$also wait for other commits (--turn all: every test)"
 fi
 

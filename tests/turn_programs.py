@@ -4,12 +4,18 @@ import pathlib, re, sys
 
 build, turn = pathlib.Path(sys.argv[1]), sys.argv[2]
 # What CTest reads: it tells nothing of a command whose program is not built yet. Tests that need a configuration (long, mpich) are indented.
+CALL = re.compile(r"^(add_test|set_tests_properties)\(\[=*\[(.*?)\]=*\](.*?)\)\n(?=\s*(?:add_test|set_tests_properties|if|else|endif|subdirs)\b|\Z)",
+                  re.MULTILINE | re.DOTALL)
 commands, labels = {}, {}
-for file in build.rglob("CTestTestfile.cmake"):
-    for call, test, rest in re.findall(r"^(add_test|set_tests_properties)\(\[=*\[(.*?)\]=*\](.*)", file.read_text(), re.MULTILINE):
+folders = [build]
+for folder in folders:
+    file = folder / "CTestTestfile.cmake"
+    text = file.read_text() if file.exists() else ""  # folders from before enable_testing() have none
+    folders += [folder / name for name in re.findall(r'^subdirs\("(.*?)"\)', text, re.MULTILINE)]
+    for call, test, rest in CALL.findall(text):
         commands[test] = commands.get(test, "") + rest
-        if call == "set_tests_properties":
-            labels[test] = set(re.findall(r'LABELS "([^"]*)"', rest)[-1].split(";")) if "LABELS" in rest else set()
+        if call == "set_tests_properties" and (of_test := re.search(r' LABELS "([^"]*)"', rest)):
+            labels[test] = of_test[1].split(";")
 waits = {test for test in commands if any(re.fullmatch("turn[0-9]", label) and label != "turn" + turn for label in labels.get(test, ()))}
 here = "\n".join(line for test, line in commands.items() if test not in waits)
 elsewhere = "\n".join(commands[test] for test in waits)

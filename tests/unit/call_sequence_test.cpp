@@ -461,7 +461,7 @@ TEST_SUITE("call_sequence") {
 
   TEST_CASE("in random order nothing is known that is not true") {
     // Anew in every call, or all of them in every step.
-    Turns turns(5, 23, 23);
+    Turns turns(5, 17, 17);
     for (const bool steps : {false, true})
       for (const float noise : {0.0f, 0.3f, 1.0f})
         for (const std::size_t tensors : {2, 5, 8, 16}) {
