@@ -18,8 +18,9 @@ class PendingSum final : public Pending {
     return guard(sum_->comm(), [&] { return sum_->finish(), MPI_SUCCESS; });
   }
   int start() override {
-    finished = false;
-    return guard(sum_->comm(), [&] { return sum_->start(), MPI_SUCCESS; });
+    const int rc = guard(sum_->comm(), [&] { return sum_->start(), MPI_SUCCESS; });
+    finished = rc != MPI_SUCCESS;
+    return rc;
   }
   bool persistent() const override { return persistent_; }
 

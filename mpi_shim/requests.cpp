@@ -51,6 +51,31 @@ void Requests::end(Entry entry) noexcept {
 
 namespace {
 
+// What a call that completes several requests answers. With statuses, MPI-3.1, 3.7.5: MPI_ERR_IN_STATUS, and each of
+// them has an error of its own, which MPI writes only where it knows of one. Without, the code says what happened.
+class Verdict {
+ public:
+  Verdict(int of_mpi, int count, MPI_Status* statuses) : of_mpi_(of_mpi), code_(of_mpi), count_(count) {
+    if (statuses != MPI_STATUSES_IGNORE) statuses_ = statuses;
+  }
+  // Of the request of status i.
+  int of_mpi(int i) const {
+    return of_mpi_ != MPI_ERR_IN_STATUS ? of_mpi_ : statuses_ ? statuses_[i].MPI_ERROR : MPI_ERR_IN_STATUS;
+  }
+  void add(int i, int own, int ours) {
+    if (ours == own) return;
+    if (statuses_ && code_ == MPI_SUCCESS)
+      for (int other = 0; other < count_; ++other) statuses_[other].MPI_ERROR = MPI_SUCCESS;
+    if (statuses_) statuses_[i].MPI_ERROR = ours;
+    if (code_ == MPI_SUCCESS) code_ = statuses_ ? MPI_ERR_IN_STATUS : ours;
+  }
+  int code() const { return code_; }
+
+ private:
+  int of_mpi_, code_, count_;
+  MPI_Status* statuses_ = nullptr;
+};
+
 // The work behind the requests of one call, while MPI has them.
 class Taken {
  public:
@@ -73,21 +98,16 @@ class Taken {
       if (w.index == i && w.entry) return finish(w, rc);
     return rc;
   }
-  // All are, or of some MPI says otherwise.
-  int finish_all(int rc, MPI_Status* statuses) {
-    int first = rc;
+  // All of `count` are, or of some MPI says otherwise.
+  int finish_all(int rc, int count, MPI_Status* statuses) {
+    Verdict verdict(rc, count, statuses);
     for (Work& w : works_) {
       const bool asked = rc == MPI_SUCCESS || rc == MPI_ERR_IN_STATUS;
       if (!(requests_[w.index] == MPI_REQUEST_NULL || (asked && w.pending().persistent()))) continue;
-      const bool told = statuses != MPI_STATUSES_IGNORE;
-      const int own = rc != MPI_ERR_IN_STATUS ? rc : told ? statuses[w.index].MPI_ERROR : MPI_ERR_IN_STATUS;
-      if (own == MPI_ERR_PENDING) continue;
-      const int ours = finish(w, own);
-      if (ours == own) continue;
-      if (told) statuses[w.index].MPI_ERROR = ours;
-      if (first == MPI_SUCCESS) first = ours;
+      const int own = verdict.of_mpi(w.index);
+      if (own != MPI_ERR_PENDING) verdict.add(w.index, own, finish(w, own));
     }
-    return first;
+    return verdict.code();
   }
   // Request i is complete, but the program keeps it.
   int look(int i, int rc) {
@@ -114,8 +134,13 @@ class Taken {
   }
   int start() {
     for (Work& w : works_)
-      if (const int rc = w.pending().start(); rc != MPI_SUCCESS) return rc;
+      if (const int rc = w.pending().start(); rc != MPI_SUCCESS) return not_started(rc);
     return MPI_SUCCESS;
+  }
+  // MPI has started none of them, and says of inactive requests that they are complete.
+  int not_started(int rc) {
+    for (Work& w : works_) w.pending().finished = true;
+    return rc;
   }
   // A request may be another one when it has been started.
   void renew() {
@@ -150,7 +175,7 @@ int waitall(const NextMpi& next, int count, MPI_Request* requests, MPI_Status* s
   Taken taken(requests, count);
   int rc = taken.wait_for_generalized(next, requests, statuses);
   if (rc == MPI_SUCCESS) rc = next.Waitall(count, requests, statuses);
-  return taken.finish_all(rc, statuses);
+  return taken.finish_all(rc, count, statuses);
 }
 
 int waitany(const NextMpi& next, int count, MPI_Request* requests, int* index, MPI_Status* status) {
@@ -162,16 +187,13 @@ int waitany(const NextMpi& next, int count, MPI_Request* requests, int* index, M
 }
 
 int finish_some(Taken& taken, int rc, const int* done, const int* indices, MPI_Status* statuses) {
-  int first = rc;
-  for (int i = 0; done && *done != MPI_UNDEFINED && i < *done; ++i) {
-    const bool told = statuses != MPI_STATUSES_IGNORE;
-    const int own = rc != MPI_ERR_IN_STATUS ? rc : told ? statuses[i].MPI_ERROR : MPI_ERR_IN_STATUS;
-    const int ours = taken.finish(indices[i], own);
-    if (ours == own) continue;
-    if (told) statuses[i].MPI_ERROR = ours;
-    if (first == MPI_SUCCESS) first = ours;
+  const int count = done && *done != MPI_UNDEFINED ? *done : 0;
+  Verdict verdict(rc, count, statuses);
+  for (int i = 0; i < count; ++i) {
+    const int own = verdict.of_mpi(i);
+    verdict.add(i, own, taken.finish(indices[i], own));
   }
-  return first;
+  return verdict.code();
 }
 
 int waitsome(const NextMpi& next, int count, MPI_Request* requests, int* done, int* indices, MPI_Status* statuses) {
@@ -194,7 +216,7 @@ int testall(const NextMpi& next, int count, MPI_Request* requests, int* flag, MP
   Taken taken(requests, count);
   if (flag) *flag = 0;
   const int rc = next.Testall(count, requests, flag, statuses);
-  return flag && *flag ? taken.finish_all(rc, statuses) : rc;
+  return flag && *flag ? taken.finish_all(rc, count, statuses) : rc;
 }
 
 int testany(const NextMpi& next, int count, MPI_Request* requests, int* index, int* flag, MPI_Status* status) {
@@ -328,7 +350,7 @@ int start(const NextMpi& next, MPI_Request* request) {
   if (straight(next)) return next.Start(request);
   Taken taken(request, 1);
   int rc = taken.start();
-  if (rc == MPI_SUCCESS) rc = next.Start(request);
+  if (rc == MPI_SUCCESS && (rc = next.Start(request)) != MPI_SUCCESS) taken.not_started(rc);
   taken.renew();
   return rc;
 }
@@ -337,7 +359,7 @@ int startall(const NextMpi& next, int count, MPI_Request* requests) {
   if (straight(next)) return next.Startall(count, requests);
   Taken taken(requests, count);
   int rc = taken.start();
-  if (rc == MPI_SUCCESS) rc = next.Startall(count, requests);
+  if (rc == MPI_SUCCESS && (rc = next.Startall(count, requests)) != MPI_SUCCESS) taken.not_started(rc);
   taken.renew();
   return rc;
 }

@@ -514,6 +514,53 @@ void odd() {
   sum.verify("after errors");
 }
 
+// The second of three sums is damaged (CRIMP_FAULT): MPI-3.1, 3.7.5. With statuses the code says to look at them, and
+// each has an error of its own; without them it is that of the sum.
+void damaged(const std::string& how) {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  const auto of_crimp = [](int code) {
+    char text[MPI_MAX_ERROR_STRING];
+    int length = 0;
+    MPI_Error_string(code, text, &length);
+    return !std::strncmp(text, "crimp: ", 7);
+  };
+  Sum sums[3];
+  MPI_Request requests[3];
+  MPI_Status statuses[3];
+  for (int i = 0; i < 3; ++i) {
+    sums[i].start();
+    requests[i] = sums[i].request;
+    statuses[i].MPI_ERROR = 77;
+  }
+  int errors[3] = {77, 77, 77}, in_status = 0;
+  if (how == "ignored") {
+    CHECK(of_crimp(MPI_Waitall(3, requests, MPI_STATUSES_IGNORE)));
+  } else if (how.ends_with("all")) {
+    int rc = MPI_SUCCESS, flag = how == "waitall";
+    if (flag) rc = MPI_Waitall(3, requests, statuses);
+    while (!flag) rc = MPI_Testall(3, requests, &flag, statuses);
+    in_status += rc == MPI_ERR_IN_STATUS;
+    for (int i = 0; i < 3; ++i) errors[i] = statuses[i].MPI_ERROR;
+  } else {
+    int indices[3];
+    for (int all = 0; all < 3;) {
+      int done = 0;
+      const int rc = (how == "waitsome" ? MPI_Waitsome : MPI_Testsome)(3, requests, &done, indices, statuses);
+      in_status += rc == MPI_ERR_IN_STATUS;
+      for (int i = 0; i < done; ++i) errors[indices[i]] = rc == MPI_SUCCESS ? MPI_SUCCESS : statuses[i].MPI_ERROR;
+      all += done;
+    }
+  }
+  for (const MPI_Request r : requests) CHECK(r == MPI_REQUEST_NULL);
+  for (const int i : {0, 2}) sums[i].verify(how.c_str());
+  calls += 2;
+  check::expected["errors"] = 1;
+  if (how == "ignored") return;
+  CHECK(in_status == 1, "%d times", in_status);
+  CHECK((errors[0] == MPI_SUCCESS && errors[2] == MPI_SUCCESS), "%d and %d", errors[0], errors[2]);
+  CHECK(of_crimp(errors[1]), "code %d", errors[1]);
+}
+
 #if MPI_VERSION >= 4
 const auto allreduce_init = MPI_Allreduce_init;
 #elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
@@ -593,6 +640,7 @@ int main(int argc, char** argv) {
   else if (has("threads")) threads(), pipelined();
   else if (has("finalizing")) finalizing();
   else if (has("odd")) odd();
+  else if (has("damaged")) damaged(argc > 2 ? argv[2] : "waitall");
   else if (has("persistent")) persistent(argc > 2 ? std::atof(argv[2]) : 4);
   else CHECK(false, "no such test");
   check::expected["calls"] = size > 1 ? calls : 0;
