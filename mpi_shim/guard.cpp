@@ -121,4 +121,15 @@ int raise(MPI_Comm comm, const Error& error) {
   return code;
 }
 
+int raise_no_memory(MPI_Comm comm) {
+  std::optional<Error> error;
+  try {
+    error.emplace(ErrorCode::out_of_memory, "a small allocation failed");
+  } catch (const std::bad_alloc&) {  // then MPI's own code
+  }
+  if (error) return raise(comm, *error);
+  PMPI_Comm_call_errhandler(comm == MPI_COMM_NULL ? MPI_COMM_WORLD : comm, MPI_ERR_NO_MEM);
+  return MPI_ERR_NO_MEM;
+}
+
 }  // namespace crimp

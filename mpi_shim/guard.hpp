@@ -48,6 +48,7 @@ class ReentrancyGuard {
 // Logs the error, raises it on the communicator (MPI_COMM_NULL: on MPI_COMM_WORLD), returns the code to hand back. Not
 // inside guard(): what the error handler throws is the caller's.
 int raise(MPI_Comm comm, const Error& error);
+int raise_no_memory(MPI_Comm comm);
 
 // Whether the program has an error handler of its own there: what is thrown in one of our own MPI calls may come from
 // it.
@@ -56,19 +57,18 @@ bool has_handler(MPI_Comm comm);
 // Runs body(), which returns an MPI code.
 template <class Body>
 int guard(MPI_Comm comm, Body body) {
-  std::optional<Error> failure;
+  std::optional<Error> failure;  // none behind a failure: no memory, perhaps none to say so either
   try {
     const ReentrancyGuard here;
     return body();
   } catch (const Error& e) {
     failure = e;
   } catch (const std::bad_alloc&) {
-    failure.emplace(ErrorCode::out_of_memory, "a small allocation failed");
   } catch (const std::exception& e) {
     if (has_handler(comm)) throw;
     failure.emplace(ErrorCode::transport_failed, e.what());
   }
-  return raise(comm, *failure);  // out of the catch: a handler may leave by longjmp
+  return failure ? raise(comm, *failure) : raise_no_memory(comm);  // out of the catch: a handler may leave by longjmp
 }
 
 }  // namespace crimp

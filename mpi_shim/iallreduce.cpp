@@ -74,8 +74,12 @@ int iallreduce_c(const NextMpi& next, const void* sendbuf, void* recvbuf, MPI_Co
 // before there were programs with such memory and such requests.
 int allreduce_init(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
                    MPI_Comm comm, MPI_Info info, MPI_Request* request) {
-  const auto init = [&] {
+  const auto init = [&]() -> int {
     const ReentrancyGuard handed_on(next);
+    if (!next.Allreduce_init) {  // a caller that finds this one by its name takes it, over an MPI that has none
+      PMPI_Comm_call_errhandler(comm, MPI_ERR_UNSUPPORTED_OPERATION);
+      return MPI_ERR_UNSUPPORTED_OPERATION;
+    }
     return next.Allreduce_init(sendbuf, recvbuf, count, datatype, op, comm, info, request);
   };
   if (inside(next) || (!Runtime::get().running() && !ready()) || !request) return init();

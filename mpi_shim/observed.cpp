@@ -44,7 +44,8 @@ int gatherv(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatyp
   if (stages() && comm != MPI_COMM_NULL)
     rc = guard(comm, [&] {
       const Ranks ranks(comm);
-      if (ranks.has_part(root)) sendbuf = staged.sent(sendbuf, extent_of(sendcount, sendtype));
+      if (ranks.has_part(root) && sendbuf != MPI_IN_PLACE)
+        sendbuf = staged.sent(sendbuf, extent_of(sendcount, sendtype));
       if (ranks.is_root(root))
         recvbuf = staged.received(recvbuf, extent_of(ranks.count, recvcounts, displs, recvtype), true);
       return MPI_SUCCESS;

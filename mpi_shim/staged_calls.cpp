@@ -7,6 +7,7 @@ namespace crimp {
 namespace {
 
 // hand_on(), of a call that may not be the program's.
+// Types and counts beside MPI_IN_PLACE are MPI's to ignore: they may be anything.
 template <class Stage, class Call>
 int pass(const NextMpi& next, MPI_Comm comm, Buffers buffers, Stage stage, Call call) {
   return inside(next) ? call(buffers) : hand_on(comm, buffers, stage, call);
@@ -18,7 +19,8 @@ Extent extent_of_all(int ranks, long long count, MPI_Datatype type) { return ext
 int gather(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount,
            MPI_Datatype recvtype, int root, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
-    if (ranks.has_part(root)) b.sendbuf = staged.sent(sendbuf, extent_of(sendcount, sendtype));
+    if (ranks.has_part(root) && sendbuf != MPI_IN_PLACE)
+      b.sendbuf = staged.sent(sendbuf, extent_of(sendcount, sendtype));
     if (ranks.is_root(root))
       b.recvbuf = staged.received(recvbuf, extent_of_all(ranks.count, recvcount, recvtype), sendbuf == MPI_IN_PLACE);
   };
@@ -31,7 +33,8 @@ int scatter(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatyp
             int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     if (ranks.is_root(root)) b.sendbuf = staged.sent(sendbuf, extent_of_all(ranks.count, sendcount, sendtype));
-    if (ranks.has_part(root)) b.recvbuf = staged.received(recvbuf, extent_of(recvcount, recvtype), false);
+    if (ranks.has_part(root) && recvbuf != MPI_IN_PLACE)
+      b.recvbuf = staged.received(recvbuf, extent_of(recvcount, recvtype), false);
   };
   return pass(next, comm, {sendbuf, recvbuf}, stage, [&](Buffers b) {
     return next.Scatter(b.sendbuf, sendcount, sendtype, b.recvbuf, recvcount, recvtype, root, comm);
@@ -42,7 +45,8 @@ int scatterv(const NextMpi& next, const void* sendbuf, const int* sendcounts, co
              void* recvbuf, int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
     if (ranks.is_root(root)) b.sendbuf = staged.sent(sendbuf, extent_of(ranks.count, sendcounts, displs, sendtype));
-    if (ranks.has_part(root)) b.recvbuf = staged.received(recvbuf, extent_of(recvcount, recvtype), false);
+    if (ranks.has_part(root) && recvbuf != MPI_IN_PLACE)
+      b.recvbuf = staged.received(recvbuf, extent_of(recvcount, recvtype), false);
   };
   return pass(next, comm, {sendbuf, recvbuf}, stage, [&](Buffers b) {
     return next.Scatterv(b.sendbuf, sendcounts, displs, sendtype, b.recvbuf, recvcount, recvtype, root, comm);
@@ -52,7 +56,7 @@ int scatterv(const NextMpi& next, const void* sendbuf, const int* sendcounts, co
 int allgather(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
               int recvcount, MPI_Datatype recvtype, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
-    b.sendbuf = staged.sent(sendbuf, extent_of(sendcount, sendtype));
+    if (sendbuf != MPI_IN_PLACE) b.sendbuf = staged.sent(sendbuf, extent_of(sendcount, sendtype));
     b.recvbuf = staged.received(recvbuf, extent_of_all(ranks.count, recvcount, recvtype), sendbuf == MPI_IN_PLACE);
   };
   return pass(next, comm, {sendbuf, recvbuf}, stage, [&](Buffers b) {
@@ -63,7 +67,7 @@ int allgather(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datat
 int allgatherv(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
                const int* recvcounts, const int* displs, MPI_Datatype recvtype, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
-    b.sendbuf = staged.sent(sendbuf, extent_of(sendcount, sendtype));
+    if (sendbuf != MPI_IN_PLACE) b.sendbuf = staged.sent(sendbuf, extent_of(sendcount, sendtype));
     b.recvbuf = staged.received(recvbuf, extent_of(ranks.count, recvcounts, displs, recvtype), true);
   };
   return pass(next, comm, {sendbuf, recvbuf}, stage, [&](Buffers b) {
@@ -74,7 +78,7 @@ int allgatherv(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Data
 int alltoall(const NextMpi& next, const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
              int recvcount, MPI_Datatype recvtype, MPI_Comm comm) {
   const auto stage = [&](Staged& staged, const Ranks& ranks, Buffers& b) {
-    b.sendbuf = staged.sent(sendbuf, extent_of_all(ranks.count, sendcount, sendtype));
+    if (sendbuf != MPI_IN_PLACE) b.sendbuf = staged.sent(sendbuf, extent_of_all(ranks.count, sendcount, sendtype));
     b.recvbuf = staged.received(recvbuf, extent_of_all(ranks.count, recvcount, recvtype), sendbuf == MPI_IN_PLACE);
   };
   return pass(next, comm, {sendbuf, recvbuf}, stage, [&](Buffers b) {

@@ -37,6 +37,11 @@ extern "C" int PMPI_Allgather_init(const void*, int, MPI_Datatype, void*, int, M
 #endif
 #endif
 
+#if MPI_VERSION >= 4
+// What is built for MPICH 4 runs over what shares its interface, MPI 3.1 of it as well.
+#pragma weak PMPI_Allgatherv_init
+#endif
+
 namespace crimp {
 namespace {
 
@@ -81,6 +86,7 @@ class OneExchange final : public Transport {
     persistent_ = true;
     const int n = payload_units(bytes);
 #if MPI_VERSION >= 4
+    if (!&PMPI_Allgatherv_init) return false;
     // MPICH 4.0's MPI_Allgather_init among 2^k ranks has the values of its first start for ever.
     counts_.assign(static_cast<std::size_t>(size_), n);
     for (int r = 0; r < size_; ++r) places_.push_back(r * n);
