@@ -43,6 +43,14 @@ bool on_stack(const void* address) {
   return walk.found;
 }
 
+// Neither before MPI_Init nor behind MPI_Finalize: most functions of MPI end the program there.
+bool has_mpi() {
+  int begun = 0, ended = 0;
+  PMPI_Initialized(&begun);
+  PMPI_Finalized(&ended);
+  return begun && !ended;
+}
+
 bool ends_program(MPI_Comm comm) {
   MPI_Errhandler handler;
   if (PMPI_Comm_get_errhandler(comm, &handler) != MPI_SUCCESS) return true;
@@ -59,7 +67,7 @@ bool ends_program(MPI_Comm comm) {
 constexpr int kLinesOfAKind = 8;
 void tell(MPI_Comm comm, const Error& error) {
   const std::string text = std::string(text_of(error.code())) + ": " + error.what();
-  if (ends_program(comm)) return log(LogLevel::error, text);
+  if (!has_mpi() || ends_program(comm)) return log(LogLevel::error, text);
   static std::mutex mutex;
   static auto& lines = *new std::map<ErrorCode, int>;
   int line;
@@ -103,6 +111,7 @@ int raise(MPI_Comm comm, const Error& error) {
     tell(comm, error);
     // A failing PMPI call has raised itself on the caller's communicator already.
     if (error.mpi_code() != MPI_SUCCESS) return error.mpi_code();
+    if (!has_mpi()) return code;
 
     static std::mutex mutex;
     static auto& codes = *new std::map<ErrorCode, int>;
@@ -117,7 +126,7 @@ int raise(MPI_Comm comm, const Error& error) {
     PMPI_Add_error_string(code, text.c_str());
   } catch (const std::exception&) {  // no memory for saying more
   }
-  PMPI_Comm_call_errhandler(comm, code);
+  if (has_mpi()) PMPI_Comm_call_errhandler(comm, code);
   return code;
 }
 
@@ -128,7 +137,7 @@ int raise_no_memory(MPI_Comm comm) {
   } catch (const std::bad_alloc&) {  // then MPI's own code
   }
   if (error) return raise(comm, *error);
-  PMPI_Comm_call_errhandler(comm == MPI_COMM_NULL ? MPI_COMM_WORLD : comm, MPI_ERR_NO_MEM);
+  if (has_mpi()) PMPI_Comm_call_errhandler(comm == MPI_COMM_NULL ? MPI_COMM_WORLD : comm, MPI_ERR_NO_MEM);
   return MPI_ERR_NO_MEM;
 }
 

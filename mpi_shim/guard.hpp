@@ -47,7 +47,9 @@ class ReentrancyGuard {
 
 // Logs the error, raises it on the communicator (MPI_COMM_NULL: on MPI_COMM_WORLD), returns the code to hand back. Not
 // inside guard(): what the error handler throws is the caller's.
+// Before MPI_Init and behind MPI_Finalize nothing can be raised: logged, MPI_ERR_OTHER.
 int raise(MPI_Comm comm, const Error& error);
+// The same of what there may be no memory to name: MPI_ERR_NO_MEM at the least.
 int raise_no_memory(MPI_Comm comm);
 
 // Whether the program has an error handler of its own there: what is thrown in one of our own MPI calls may come from
