@@ -62,9 +62,22 @@ MPI_Comm part_of(MPI_Comm whole, const std::vector<int>& members, const std::str
   return comm;
 }
 
+// One work for all, which fails where one of them does; the others run all the same, because other ranks are in them.
+template <class Do>
+void each(std::size_t n, const Do& one) {
+  std::exception_ptr failed;
+  for (std::size_t i = 0; i < n; ++i) try {
+      one(i);
+    } catch (...) {
+      if (!failed) failed = std::current_exception();
+    }
+  if (failed) std::rethrow_exception(failed);
+}
+
 }  // namespace
 
-c10::intrusive_ptr<Base> Backend::create(int rank, int size, const std::vector<int>& members, const std::string& name) {
+c10::intrusive_ptr<Base> Backend::create(int rank, int size, const std::vector<int>& members, const std::string& name,
+                                         std::chrono::milliseconds timeout) {
   Groups& all = groups();
   const std::lock_guard<std::mutex> lock(all.mutex);
   const auto turn = mpi_turn();
@@ -81,10 +94,11 @@ c10::intrusive_ptr<Base> Backend::create(int rank, int size, const std::vector<i
   check_mpi(MPI_Comm_rank(comm, &here), "MPI_Comm_rank");
   all.communicators.push_back(comm);
   TORCH_CHECK(here == rank, "crimp: this is rank ", rank, " of the process group and rank ", here, " of MPI's");
-  return c10::make_intrusive<Backend>(rank, size, comm);
+  return c10::make_intrusive<Backend>(rank, size, comm, timeout);
 }
 
-Backend::Backend(int rank, int size, MPI_Comm comm) : Base(rank, size), comm_(comm) {
+Backend::Backend(int rank, int size, MPI_Comm comm, std::chrono::milliseconds timeout)
+    : Base(rank, size), comm_(comm), timeout_(timeout) {
   groups().living.push_back(this);  // create() holds the mutex
 }
 
@@ -139,7 +153,7 @@ WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoal
   std::vector<Reduction> how;
   for (const at::Tensor& one : tensors) how.push_back(reduction(one.scalar_type(), options.reduceOp));
   return put(OpType::ALLREDUCE_COALESCED, "crimp:all_reduce", tensors, [=, size = getSize(), comm = comm_] {
-    for (std::size_t i = 0; i < tensors.size(); ++i) all_reduce(tensors[i], how[i], nullptr, size, comm);
+    each(tensors.size(), [&](std::size_t i) { all_reduce(tensors[i], how[i], nullptr, size, comm); });
   });
 }
 
@@ -254,18 +268,6 @@ WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
 }
 
 #if TORCH_VERSION_MAJOR >= 2
-// One work for all, which fails where one of them does; the others run all the same, because other ranks are in them.
-template <class Do>
-static void each(std::size_t n, const Do& one) {
-  std::exception_ptr failed;
-  for (std::size_t i = 0; i < n; ++i) try {
-      one(i);
-    } catch (...) {
-      if (!failed) failed = std::current_exception();
-    }
-  if (failed) std::rethrow_exception(failed);
-}
-
 WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions&) {
   for (std::size_t i = 0; i < outputs.size(); ++i)
     check_parts(outputs[i], inputs.at(i), getSize(), "all_gather_into_tensor");
@@ -336,7 +338,7 @@ WorkPtr Backend::barrier(const c10d::BarrierOptions&) {
 
 WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
   const at::Tensor& tensor = only(tensors, "send");
-  auto work = c10::make_intrusive<MessageWork>(OpType::SEND, "crimp:send", HostTensor(tensor));
+  auto work = c10::make_intrusive<MessageWork>(OpType::SEND, "crimp:send", HostTensor(tensor), timeout_);
   const auto turn = mpi_turn();
   check_mpi(MPI_Isend(work->data(), mpi_count(tensor.numel()), element_type(tensor), to, tag, comm_, work->request()),
             "MPI_Isend");
@@ -345,7 +347,7 @@ WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
 
 WorkPtr Backend::receive(Tensors& tensors, int from, int tag, OpType type) {
   const at::Tensor& tensor = only(tensors, "recv");
-  auto work = c10::make_intrusive<MessageWork>(type, "crimp:recv", HostTensor(tensor));
+  auto work = c10::make_intrusive<MessageWork>(type, "crimp:recv", HostTensor(tensor), timeout_);
   const auto turn = mpi_turn();
   check_mpi(MPI_Irecv(work->data(), mpi_count(tensor.numel()), element_type(tensor), from, tag, comm_, work->request()),
             "MPI_Irecv");

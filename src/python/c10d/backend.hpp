@@ -27,8 +27,9 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 class Backend : public Base {
  public:
   // Collective over the group's ranks. `members`: their numbers in the default group, empty for that group itself;
-  // `name` tells groups apart that are made at one time.
-  static c10::intrusive_ptr<Base> create(int rank, int size, const std::vector<int>& members, const std::string& name);
+  // `name` tells groups apart that are made at one time. `timeout`: of messages whose wait() names none.
+  static c10::intrusive_ptr<Base> create(int rank, int size, const std::vector<int>& members, const std::string& name,
+                                         std::chrono::milliseconds timeout);
   ~Backend() override;
 
   const std::string getBackendName() const override { return "crimp"; }
@@ -62,7 +63,7 @@ class Backend : public Base {
   WorkPtr recv(Tensors& tensors, int from, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
-  Backend(int rank, int size, MPI_Comm comm);
+  Backend(int rank, int size, MPI_Comm comm, std::chrono::milliseconds timeout);
 
  private:
   friend void end_groups(bool orderly);
@@ -70,6 +71,7 @@ class Backend : public Base {
   WorkPtr receive(Tensors& tensors, int from, int tag, c10d::OpType type);
 
   MPI_Comm comm_;
+  std::chrono::milliseconds timeout_;
   WorkQueue queue_;
 };
 

@@ -1,4 +1,5 @@
 // The extension module crimp._c10d.
+#include <pybind11/chrono.h>
 #include <torch/extension.h>
 
 #include <torch/csrc/utils/pybind.h>
@@ -84,9 +85,11 @@ PYBIND11_MODULE(_c10d, module) {
       "start",
       [] {
         const MpiPlace place = start_mpi();
-        return std::make_tuple(place.rank, place.size, place.one_node);
+        return std::make_tuple(place.rank, place.size);
       },
       alone);
+  module.def("runs", &mpi_runs);
+  module.def("one_host", &one_host, alone);
   module.def(
       "share", [](const std::string& text) { return share(text); }, alone);
   module.def("addresses", &addresses);

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <c10/util/Exception.h>
+#include <crimp/crimp.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 
@@ -32,17 +33,27 @@ MpiPlace start_mpi() {
               "crimp: MPI was initialized for calls of one thread only; initialize it with MPI_THREAD_SERIALIZED or "
               "MPI_THREAD_MULTIPLE, or let init_process_group(\"crimp\") do it");
   serialized = level == MPI_THREAD_SERIALIZED;
+  // What calls ask for later is made here, where none of our threads is in MPI.
+  MPI_Datatype type;
+  MPI_Op op;
+  for (const crimp_dtype dtype : {CRIMP_FLOAT32, CRIMP_FLOAT64, CRIMP_FLOAT16, CRIMP_BFLOAT16})
+    check_mpi(crimp_datatype(dtype, &type, &op), "crimp_datatype");
 
   MpiPlace place{};
-  MPI_Comm node = MPI_COMM_NULL;
-  int here = 0;
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &place.rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &place.size), "MPI_Comm_size");
+  return place;
+}
+
+bool one_host() {
+  const auto lock = mpi_turn();
+  MPI_Comm node = MPI_COMM_NULL;
+  int here = 0, all = 0;
   check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
   check_mpi(MPI_Comm_size(node, &here), "MPI_Comm_size");
   check_mpi(MPI_Comm_free(&node), "MPI_Comm_free");
-  place.one_node = here == place.size;
-  return place;
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &all), "MPI_Comm_size");
+  return here == all;
 }
 
 std::string share(const std::string& text) {

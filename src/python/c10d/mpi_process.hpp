@@ -10,12 +10,14 @@ namespace crimp_torch {
 
 struct MpiPlace {
   int rank, size;
-  bool one_node;  // all ranks share a host
 };
 
 // Initializes MPI unless that is done, asking for MPI_THREAD_MULTIPLE. Throws where MPI runs with less than
-// MPI_THREAD_SERIALIZED, or has ended. Collective over MPI_COMM_WORLD in its first call.
+// MPI_THREAD_SERIALIZED, or has ended. Collective over MPI_COMM_WORLD where MPI does not run yet.
 MpiPlace start_mpi();
+
+// Whether all ranks share one. Collective over MPI_COMM_WORLD.
+bool one_host();
 
 // Rank 0's text, on all ranks of MPI_COMM_WORLD. Collective.
 std::string share(const std::string& text);

@@ -51,8 +51,8 @@ void QueuedWork::complete() noexcept {
   finish(failure_);
 }
 
-MessageWork::MessageWork(c10d::OpType type, const char* title, HostTensor tensor)
-    : Work(-1, type, title, c10::nullopt), tensor_(std::move(tensor)) {}
+MessageWork::MessageWork(c10d::OpType type, const char* title, HostTensor tensor, std::chrono::milliseconds timeout)
+    : Work(-1, type, title, c10::nullopt), tensor_(std::move(tensor)), timeout_(timeout) {}
 
 MessageWork::~MessageWork() {
   if (request_ != MPI_REQUEST_NULL) new HostTensor(tensor_);  // MPI still reads or writes there
@@ -83,6 +83,7 @@ bool MessageWork::isSuccess() const {
 
 bool MessageWork::wait(std::chrono::milliseconds timeout) {
   const auto start = std::chrono::steady_clock::now();
+  if (timeout.count() <= 0) timeout = timeout_;
   while (!isCompleted()) {
     TORCH_CHECK(timeout.count() <= 0 || std::chrono::steady_clock::now() - start < timeout,
                 "crimp: a message was not through after ", timeout.count(), " ms");

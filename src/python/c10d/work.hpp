@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <torch/version.h>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -46,7 +47,8 @@ class QueuedWork : public c10d::Work {
 // A message under way. Whoever waits or asks lets MPI progress; one that nobody waits for keeps its memory.
 class MessageWork : public c10d::Work {
  public:
-  MessageWork(c10d::OpType type, const char* title, HostTensor tensor);
+  // `timeout`: of a wait() that names none; 0 waits for ever.
+  MessageWork(c10d::OpType type, const char* title, HostTensor tensor, std::chrono::milliseconds timeout);
   ~MessageWork() override;
   MPI_Request* request() { return &request_; }
   void* data() { return tensor_.data(); }
@@ -58,6 +60,7 @@ class MessageWork : public c10d::Work {
 
  private:
   HostTensor tensor_;
+  std::chrono::milliseconds timeout_;
   MPI_Request request_ = MPI_REQUEST_NULL;
   int source_ = -1;
 };

@@ -44,7 +44,7 @@ _FAR = 3.0  # seconds for a connection to one of rank 0's addresses
 
 @functools.lru_cache(maxsize=None)
 def _start():
-    """(rank, ranks, all on one host). MPI begins here, in the first call, which all ranks make."""
+    """(rank, ranks). MPI begins here, in the first call, which all ranks make, unless it runs already."""
     place = _c10d.start()
     atexit.register(_end, os.getpid())
     return place
@@ -70,7 +70,7 @@ def _reachable(addresses, port):
 _served = []
 
 
-def _store(rank, ranks, one_host, timeout):
+def _store(rank, ranks, timeout):
     options = dict(timeout=timeout, wait_for_workers=False)
     given = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     if all(given):
@@ -78,6 +78,7 @@ def _store(rank, ranks, one_host, timeout):
     store = dist.TCPStore("127.0.0.1", 0, ranks, True, **options) if rank == 0 else None
     if store:
         _served.append(store)
+    one_host = _c10d.one_host()
     mine = " ".join([str(store.port), *(["127.0.0.1"] if one_host else _c10d.addresses())]) if rank == 0 else ""
     port, *addresses = _c10d.share(mine).split()
     return store or dist.TCPStore(_reachable(addresses, int(port)), int(port), ranks, False, **options)
@@ -93,9 +94,9 @@ def _check_told(url, rank, ranks):
 
 
 def _by_mpi(url, timeout=datetime.timedelta(minutes=30), **_):
-    rank, ranks, one_host = _start()
+    rank, ranks = _start()
     _check_told(url, rank, ranks)
-    yield _store(rank, ranks, one_host, timeout), rank, ranks
+    yield _store(rank, ranks, timeout), rank, ranks
     raise RuntimeError("crimp: a second rendezvous is not possible")
 
 
@@ -107,8 +108,12 @@ def _by_environment(otherwise, url, **options):
 
 
 def _create(options, _=None):
+    members = list(options.global_ranks_in_group)
+    if members and not _c10d.runs() and len(members) < dist.get_world_size():
+        raise RuntimeError(f"crimp: MPI does not run yet, and beginning it takes all {dist.get_world_size()} ranks, of which this group has "
+                           f"{len(members)}; let all of them initialize MPI first (from mpi4py import MPI), or make a group of this backend with all ranks")
     _start()
-    return _c10d.create(options.group_rank, options.group_size, list(options.global_ranks_in_group), str(options.group_id))
+    return _c10d.create(options.group_rank, options.group_size, members, str(options.group_id), options.timeout)
 
 
 def _register():
@@ -133,21 +138,25 @@ class _Names:
         self.hook = self.state = None  # the program's own
 
     def label_of(self, bucket, divisor):
-        parameters = bucket.parameters()
-        key = tuple(map(id, parameters)), divisor
+        """None where not all parameters are known, or the bucket does not have just their elements."""
+        parameters, buffer = bucket.parameters(), bucket.buffer()
+        key = tuple(map(id, parameters)), divisor, buffer.numel(), buffer.is_complex()
         if key not in self.labels:
-            known = [(self.of.get(id(p)), p.numel()) for p in parameters]
-            self.labels[key] = label(known, divisor) if all(name for name, _ in known) else None
+            # A later PyTorch hands on a bucket of complex gradients as one of their real and imaginary parts.
+            known = [(self.of.get(id(p)), p.numel() * (2 if p.is_complex() and not buffer.is_complex() else 1)) for p in parameters]
+            fits = all(name for name, _ in known) and sum(count for _, count in known) == buffer.numel()
+            self.labels[key] = label(known, divisor) if fits else None
         return self.labels[key]
 
     def reduce(self, bucket):
         """DistributedDataParallel's own average: divided first, then summed."""
         ranks, buffer = self.group.size(), bucket.buffer()
-        names = self.label_of(bucket, ranks)
-        if names is None or not buffer.is_floating_point():
+        names = self.label_of(bucket, ranks) if buffer.is_floating_point() else None
+        if names is None:
             buffer.div_(ranks)
         with named(names) if names is not None else contextlib.nullcontext():
-            return dist.all_reduce(buffer, group=self.group, async_op=True).get_future().then(lambda done: done.value()[0])
+            # Not the future's tensor: of complex ones it is another view.
+            return dist.all_reduce(buffer, group=self.group, async_op=True).get_future().then(lambda done: done.value() and buffer)
 
     def run(self, bucket):
         if self.hook is None:
@@ -193,15 +202,26 @@ def _device_of(model):
 def _patch():
     """DistributedDataParallel attaches itself, and a hook of the program's runs inside of ours."""
     make, register = DistributedDataParallel.__init__, DistributedDataParallel.register_comm_hook
+    restore = DistributedDataParallel.__setstate__
+
+    def attach_made(model):
+        # Without a reducer, as where all parameters are reduced by the program's own hooks, there are no buckets.
+        if not is_automatic() or not hasattr(model, "reducer") or not is_ours(model.process_group, _device_of(model)):
+            return
+        if model in _taken:
+            warnings.warn("crimp: this DistributedDataParallel has a hook of its own (mixed_precision), so its gradients go without names")
+        else:
+            attach(model)
 
     @functools.wraps(make)
     def __init__(self, *args, **kwargs):
         make(self, *args, **kwargs)
-        if is_automatic() and is_ours(self.process_group, _device_of(self)):
-            if self in _taken:
-                warnings.warn("crimp: this DistributedDataParallel has a hook of its own (mixed_precision), so its gradients go without names")
-            else:
-                attach(self)
+        attach_made(self)
+
+    @functools.wraps(restore)
+    def __setstate__(self, state):  # of a copy, or out of a file: it has a reducer of its own
+        restore(self, state)
+        attach_made(self)
 
     @functools.wraps(register)
     def register_comm_hook(self, state, hook):
@@ -218,6 +238,7 @@ def _patch():
         names.hook, names.state = hook, state
 
     DistributedDataParallel.__init__ = __init__
+    DistributedDataParallel.__setstate__ = __setstate__
     DistributedDataParallel.register_comm_hook = register_comm_hook
 
 
@@ -225,7 +246,10 @@ def _patch():
 
 def _backend_of(group):
     group = group or dist.group.WORLD
-    return group._get_backend(torch.device("cpu")) if hasattr(group, "_get_backend") else group
+    if not hasattr(group, "_get_backend"):
+        return group
+    device = next((device for device in ("cpu", "cuda") if is_ours(group, device)), "cpu")
+    return group._get_backend(torch.device(device))
 
 
 def set_codec(pattern, codec, group=None):
