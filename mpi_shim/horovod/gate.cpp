@@ -24,18 +24,18 @@ std::uint8_t Gate::codec(const std::string& tensor) const {
 }
 
 void Gate::reduced(const std::string& name, std::uint64_t bytes) {
-  if (plan_.off() || unnamed(name)) return;
-  hold_ = Hold::closed;
-  masks_ = Masks::stale;
-  const auto [it, added] = by_name_.emplace(name, tensors_.size());
-  if (added) {
-    tensors_.push_back({name, bytes});
-    members_.clear();  // a new tensor: its place must be recorded before anything is held again
-  }
-  Tensor& tensor = tensors_[it->second];
+  if (plan_.off() || unnamed(name) || bytes <= kNumber) return;
+  Tensor& tensor = known(name, bytes);
+  if (members_.empty()) count_anew(tensor);
   ++tensor.reductions;
   if (members_.empty()) return make_plan();
   if (tensor.group < 0) return;
+  masks_ = Masks::stale;
+  if (!tensor.excluded) {
+    if (hold_ != Hold::open) tensor.awaited = 0;
+    hold_ = Hold::closed;
+    held_since_.reset();
+  }
   if (search_) search_->reduced(tensor.place);
   // Before the last step was complete. A tensor that nobody waits for may be late for its own.
   if (tensor.done && !tensor.excluded) {
@@ -54,6 +54,55 @@ void Gate::reduced(const std::string& name, std::uint64_t bytes) {
   current_ = 0;
 }
 
+Gate::Tensor& Gate::known(const std::string& name, std::uint64_t bytes) {
+  if (const auto it = by_name_.find(name); it != by_name_.end()) return tensors_[it->second];
+  // A new tensor: its place must be recorded before anything is held again.
+  if (!members_.empty()) unplanned_since_ = steps();
+  members_.clear();
+  hold_ = Hold::closed;
+  held_since_.reset();
+  if (tensors_.size() >= most_) forget_others();
+  by_name_.emplace(name, tensors_.size());
+  return tensors_.emplace_back(Tensor{name, bytes});
+}
+
+// Those that are in no plan and have not been in half of the steps, as who gives tensors new names in every step has
+// them.
+void Gate::forget_others() {
+  const std::uint32_t steps = this->steps();
+  std::vector<bool> stays(tensors_.size());
+  for (const std::size_t t : planned_) stays[t] = true;
+  std::vector<std::size_t> place(tensors_.size());
+  std::size_t kept = 0;
+  for (std::size_t t = 0; t < tensors_.size(); ++t) {
+    if (!stays[t] && 2 * tensors_[t].reductions < steps) {
+      by_name_.erase(tensors_[t].name);
+      continue;
+    }
+    place[t] = kept;
+    by_name_[tensors_[t].name] = kept;
+    if (kept != t) tensors_[kept] = std::move(tensors_[t]);
+    ++kept;
+  }
+  tensors_.resize(kept);
+  for (std::size_t& t : planned_) t = place[t];
+  most_ = std::max(kOthers, 2 * kept);
+  cache_version_ = ~0ull;
+}
+
+// A tensor that was not in one step, or had one more, is off by one ever after, and looks as if steps never ended:
+// where no plan could be made for long, its past is forgotten ahead of a step, whose first tensor is `next`.
+void Gate::count_anew(const Tensor& next) {
+  const std::uint32_t steps = this->steps();
+  if (steps < unplanned_since_ + 2 * kRecorded) return;
+  const auto first = std::find_if(tensors_.begin(), tensors_.end(), [&](const Tensor& t) {
+    return t.reductions + 1 >= steps && t.reductions <= steps + 1;
+  });
+  if (first == tensors_.end() || &*first != &next) return;
+  for (Tensor& t : tensors_) t.reductions = 0;
+  unplanned_since_ = 0;
+}
+
 void Gate::begin_step() {
   for (Tensor& t : tensors_) t.done = false;
   for (std::size_t g = 0; g < members_.size(); ++g)
@@ -61,12 +110,11 @@ void Gate::begin_step() {
         std::count_if(members_[g].begin(), members_[g].end(), [&](std::size_t t) { return !tensors_[t].excluded; }));
 }
 
-// How often most bytes have been reduced: those of gradients, whatever else has a name (a metric now and then, sums of
-// batch norms several times a step).
+// How often those tensors have been reduced that have carried most bytes: gradients, whatever else has a name (a metric
+// now and then, sums of batch norms several times a step, names that never come again).
 std::uint32_t Gate::steps() const {
   std::map<std::uint32_t, std::uint64_t> bytes;
-  for (const Tensor& t : tensors_)
-    if (t.bytes > kNumber) bytes[t.reductions] += t.bytes;
+  for (const Tensor& t : tensors_) bytes[t.reductions] += t.bytes * t.reductions;
   const auto most =
       std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   return most == bytes.end() ? 0 : most->first;
@@ -82,7 +130,6 @@ void Gate::make_plan() {
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     Tensor& t = tensors_[i];
     t.group = -1;
-    if (t.bytes <= kNumber) continue;
     if (t.reductions + 1 == steps || t.reductions == steps + 1) return;  // in the middle of a step
     if (t.reductions != steps) continue;
     planned.push_back(i);
@@ -123,10 +170,11 @@ void Gate::reorder(const std::vector<std::uint32_t>& order) {
 void Gate::adopt(const MergeTrials::Plan& plan) {
   // Who was late for one plan may be in time for another.
   if (plan != adopted_)
-    for (const std::size_t t : planned_) tensors_[t].missed = 0, tensors_[t].excluded = false;
+    for (const std::size_t t : planned_) tensors_[t].missed = tensors_[t].awaited = 0, tensors_[t].excluded = false;
   adopted_ = plan;
   holds_ = plan.holds;
   hold_ = Hold::closed;
+  held_since_.reset();
   std::vector<bool> begins(planned_.size());
   for (const auto cut : plan.groups.cuts) begins[cut] = true;
   group_by(begins);
@@ -218,12 +266,13 @@ void Gate::hold(std::span<std::int64_t> own_bits, const ResponseCache& cache, Cl
   }
   if (!ready || (complete && !others)) {  // nothing to hold; a complete group waits for other ranks only
     hold_ = Hold::closed;
+    held_since_.reset();
     return;
   }
   const auto now = time();
-  if (hold_ == Hold::closed) held_since_ = now;
+  if (!held_since_) held_since_ = now;
   hold_ = Hold::holding;
-  if (now - held_since_ > bound_) return open(own_bits);
+  if (now - *held_since_ > bound_) return open(own_bits);
   for (std::size_t w = 0; w < words; ++w)
     own_bits[w] &= static_cast<std::int64_t>(~(planned_bits_[w] & ~(complete ? group_bits_[w] : 0)));
 }
@@ -248,9 +297,14 @@ void Gate::open(std::span<const std::int64_t> own_bits) {
   release(Release::deadline);
   hold_ = Hold::open;
   const auto is_ready = ready(own_bits);
-  for (const std::size_t t : members_[current_]) {
+  const auto& group = members_[current_];
+  const auto wanted = [&](std::size_t t) { return !tensors_[t].done && !tensors_[t].excluded; };
+  const bool complete =
+      std::none_of(group.begin(), group.end(), [&](std::size_t t) { return wanted(t) && !is_ready[t]; });
+  for (const std::size_t t : group) {
     Tensor& tensor = tensors_[t];
-    if (tensor.done || tensor.excluded || is_ready[t] || ++tensor.missed < 2) continue;
+    if (!wanted(t)) continue;
+    if (complete ? ++tensor.awaited < kAwaited : is_ready[t] || ++tensor.missed < kMissed) continue;
     tensor.excluded = true;
     --left_[current_];
   }

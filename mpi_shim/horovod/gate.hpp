@@ -6,15 +6,17 @@
 // then one group, in every step the same.
 //
 // Never held: anything while this rank reports shutdown, uncached or invalid tensors (new tensors, hvd.join and stall
-// warnings show as these); tensors outside the plan; and nothing for longer than the bound, after which all pass until
-// something has been reduced. Tensors that made the bound run out twice leave the plan. Which group is current follows
-// from what was reduced, so all ranks agree; what is held is each rank's own matter.
+// warnings show as these); tensors outside the plan; and nothing for longer than the bound while no tensor of the plan
+// is reduced, after which all pass until one is. Tensors that made the bound run out twice leave the plan, and those
+// for which other ranks did in four steps one after the other. Which group is current follows from what was reduced, so
+// all ranks agree but for tensors that have left; what is held is each rank's own matter.
 //
 //   Hold     this rank               becomes
-//   closed   had nothing to hold     holding: tensors are ready that must wait
-//   holding  clears bits             closed: none are any more, this rank reports something, or a tensor was reduced;
-//            since held_since_       open: the bound is over
-//   open     lets everything pass    closed: a tensor was reduced
+//   closed   lets everything pass    holding: tensors are ready that must wait
+//   holding  clears bits             closed: none are any more, or this rank reports something, while which the bound
+//                                    goes on; or a tensor of the plan was reduced
+//                                    open: the bound is over, held_since_ being when something had to wait first
+//   open     lets everything pass    closed: a tensor of the plan was reduced
 //
 //   Group    the current group       becomes
 //   waiting  is not complete here    passed: all of it was ready once, which counts as Release::complete
@@ -58,6 +60,7 @@ class Gate {
   // Of the codecs that the tensor's rule leaves; the same on all ranks.
   std::uint8_t codec(const std::string& tensor) const;
   bool planned() const { return holds_ && !members_.empty(); }
+  std::size_t remembered() const { return tensors_.size(); }  // names
   // A data call of so many bytes of tensors took so long here.
   void called(std::uint64_t bytes, double s) {
     if (search_) search_->called(bytes, s);
@@ -70,15 +73,22 @@ class Gate {
  private:
   // Reduced this often, a tensor has shown its place in the step.
   static constexpr std::uint32_t kRecorded = 4;
+  // Deadlines behind which a tensor leaves the plan: of one that is not ready here, and of one that other ranks lack.
+  // Who lacks it knows first, and lets the others of its group pass from then on.
+  static constexpr std::uint32_t kMissed = 2, kAwaited = 4;
+  static constexpr std::size_t kOthers = 1024;  // tensors beside the plan's that are remembered, at least
   struct Tensor {
     std::string name;
     std::uint64_t bytes;
-    std::uint32_t reductions = 0, missed = 0;
+    std::uint32_t reductions = 0, missed = 0, awaited = 0;
     bool excluded = false, done = false;
     int group = -1;
     std::size_t place = 0;  // among planned_, where it has a group
   };
+  Tensor& known(const std::string& name, std::uint64_t bytes);
+  void forget_others();
   std::uint32_t steps() const;
+  void count_anew(const Tensor& next);
   void make_plan();
   void group_by(const std::vector<bool>& begins);  // of planned_
   void adopt(const MergeTrials::Plan&);
@@ -95,6 +105,8 @@ class Gate {
   std::chrono::milliseconds bound_;
   std::vector<Tensor> tensors_;  // in the order of their first reduction
   std::unordered_map<std::string, std::size_t> by_name_;
+  std::size_t most_ = kOthers;                     // of tensors_, before others are forgotten
+  std::uint32_t unplanned_since_ = 0;              // steps() when there was a plan last
   std::vector<std::size_t> planned_;               // in order, which may be CRIMP_PLAN_FILE's
   std::vector<std::vector<std::size_t>> members_;  // of each group
   bool holds_ = true;
@@ -113,7 +125,7 @@ class Gate {
   Hold hold_ = Hold::closed;
   enum class Group { waiting, passed };
   Group group_ = Group::waiting;
-  Clock::time_point held_since_;
+  std::optional<Clock::time_point> held_since_;
   std::array<std::uint64_t, static_cast<std::size_t>(Release::count)> releases_{};
 };
 

@@ -32,6 +32,14 @@ std::shared_ptr<const PlanFile> plan_file(const std::string& name) {
   return file;
 }
 
+std::shared_ptr<RecordedPlans> recorded_plans() {
+  int rank = 0;
+  PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  const std::vector<PlanTurns>* const plans = Runtime::get().recorded_plans(rank);
+  static const auto recorded = plans ? std::make_shared<RecordedPlans>(*plans) : nullptr;
+  return recorded;
+}
+
 // Of plans that are searched.
 Leader leader_of(MPI_Comm comm, int ranks, const Options& options, int ranks_per_host) {
   int rank = 0;
@@ -49,7 +57,7 @@ Leader leader_of(MPI_Comm comm, int ranks, const Options& options, int ranks_per
     static std::atomic<bool> said{false};
     if (!said.exchange(true)) log(LogLevel::warn, problem);
   };
-  leader.recorded = Runtime::get().recorded_plans();
+  if (leader.here) leader.recorded = recorded_plans();
   leader.codecs = Runtime::get().codecs_to_choose_from();
   const Settings& settings = Runtime::get().settings();
   if (leader.here) leader.file = plan_file(settings.plan_file);

@@ -109,16 +109,16 @@ const PlanTurns* Search::recorded_plans() {
   if (!leader_.recorded) return nullptr;
   std::vector<std::string> names;
   for (const NamedTensor& t : tensors_) names.push_back(t.name);
-  for (std::size_t i = repeats_from_; i < leader_.recorded->size(); ++i) {
-    const PlanTurns& turns = (*leader_.recorded)[i];
-    if (turns.turns.empty() || !turns.is_of(names)) continue;
+  for (std::size_t i = 0; i < leader_.recorded->plans.size(); ++i) {
+    const PlanTurns& turns = leader_.recorded->plans[i];
+    if (leader_.recorded->used[i] || turns.turns.empty() || !turns.is_of(names)) continue;
     std::vector<NamedTensor> in_order;
     for (const std::string& name : turns.tensors) in_order.push_back({name, 0});
     const auto may = may_begin(in_order);
     const bool whole = std::all_of(turns.turns.begin(), turns.turns.end(),
                                    [&](const PlanTurns::Turn& turn) { return keeps_groups(turn.plan, may); });
     if (!whole) continue;
-    repeats_from_ = i + 1;
+    leader_.recorded->used[i] = true;
     return &turns;
   }
   leader_.warn("CRIMP_REPLAY: the record has no merge plans of these " + std::to_string(tensors_.size()) +

@@ -19,6 +19,13 @@
 
 namespace crimp::horovod {
 
+// What this rank decided in the job that is repeated, for all searches of the process: who begins later goes on behind.
+struct RecordedPlans {
+  explicit RecordedPlans(const std::vector<PlanTurns>& of) : plans(of), used(of.size()) {}
+  const std::vector<PlanTurns>& plans;  // stay the caller's
+  std::vector<bool> used;
+};
+
 struct Leader {
   bool here = false;  // this rank decides
   // Collective, from the leader to all. Throws what ends the call.
@@ -31,8 +38,7 @@ struct Leader {
   SavedPlan key = {};
   std::function<void(const std::string&)> warn = [](const std::string&) {};  // of the file, and of what is recorded
   std::uint8_t codecs = 1;                                                   // that rules leave to choose from, at most
-  // Of the job that is repeated; stays the caller's. Null: none is.
-  const std::vector<PlanTurns>* recorded = nullptr;
+  std::shared_ptr<RecordedPlans> recorded = nullptr;                         // null: no job is repeated
 };
 
 // Where groups may begin among tensors in this order: not in the middle of a group of Horovod's, nor between two parts
@@ -85,7 +91,6 @@ class Search {
   bool notes_ = false;                   // the last of turns_ is of these tensors
   MergeTrials::Plan plan_;               // where notes_: of this step
   const PlanTurns* repeated_ = nullptr;  // in place of trials
-  std::size_t repeats_from_ = 0;         // in what is recorded
   std::size_t turn_ = 0;
   std::uint64_t turn_steps_ = 0;  // of this turn, that were told
   void begin_trials();

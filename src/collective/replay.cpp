@@ -196,7 +196,9 @@ Replay Replay::parse(const std::string& file, const std::string& content, const 
     if (const auto of = number(all, "ranks"); of != static_cast<std::uint64_t>(ranks))
       refuse(file,
              "the report of a job of " + std::to_string(of) + " ranks, and this job has " + std::to_string(ranks));
+    int number_of_rank = -1;
     for (const json& rank : *per_rank) {
+      ++number_of_rank;
       if (!rank.is_object() || !rank.contains("decisions")) continue;
       ++parts;
       left_out += number(rank, "decisions_left_out");
@@ -205,7 +207,7 @@ Replay Replay::parse(const std::string& file, const std::string& content, const 
         const std::pair<std::string, std::uint64_t> key{record.ranks, record.number};
         if (!replay.of_.emplace(key, std::move(record)).second) throw Odd{"a communicator twice"};
       }
-      add_plans(rank, replay.plans_);
+      add_plans(rank, replay.plans_[number_of_rank]);
     }
   } catch (const Odd& odd) {
     refuse(file, "whose decisions are not as Crimp writes them: it has " + odd.what);
@@ -218,7 +220,10 @@ Replay Replay::parse(const std::string& file, const std::string& content, const 
     warnings.push_back(begin + "ran another build of Crimp, so that results may differ");
   if (const std::string others = other_settings(all, settings); !others.empty())
     warnings.push_back(begin + "had other settings, so that not every call may be in its record: " + others);
-  if (std::any_of(replay.plans_.begin(), replay.plans_.end(), [](const PlanTurns& turns) { return turns.truncated; }))
+  const auto truncated = [](const auto& of_rank) {
+    return std::any_of(of_rank.second.begin(), of_rank.second.end(), [](const auto& turns) { return turns.truncated; });
+  };
+  if (std::any_of(replay.plans_.begin(), replay.plans_.end(), truncated))
     warnings.push_back(begin + "changed merge plans more often than is kept: later steps go on with the last one");
   if (parts < per_rank->size())
     warnings.push_back(begin + "lacks the parts of " + std::to_string(per_rank->size() - parts) + " ranks");

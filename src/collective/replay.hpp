@@ -27,13 +27,17 @@ class Replay {
 
   // Null: the record does not have it.
   const DecisionRecord* find(const std::string& ranks, std::uint64_t number) const;
-  // Of Horovod's tensors (CRIMP_MERGE=auto), in the order of the file.
-  const std::vector<PlanTurns>& plans() const { return plans_; }
+  // Of Horovod's tensors (CRIMP_MERGE=auto), which this rank of MPI_COMM_WORLD decided, in its order.
+  const std::vector<PlanTurns>& plans(int rank) const {
+    static const std::vector<PlanTurns> none;
+    const auto at = plans_.find(rank);
+    return at == plans_.end() ? none : at->second;
+  }
   const std::string& digest() const { return digest_; }  // of the text
 
  private:
   std::map<std::pair<std::string, std::uint64_t>, DecisionRecord> of_;
-  std::vector<PlanTurns> plans_;
+  std::map<int, std::vector<PlanTurns>> plans_;
   std::string digest_;
 };
 

@@ -77,8 +77,10 @@ class Runtime {
   MergePlan merge_plan() const { return usable_ ? merge_plan_ : MergePlan(); }
   // By CRIMP_RULES, the most that a tensor has.
   std::uint8_t codecs_to_choose_from() const { return static_cast<std::uint8_t>(codecs_.alternatives()); }
-  // Of the job that CRIMP_REPLAY repeats; null: it is unset.
-  const std::vector<PlanTurns>* recorded_plans() const { return replay_ ? &replay_->plans() : nullptr; }
+  // Of this rank, in the job that CRIMP_REPLAY repeats; null: it is unset.
+  const std::vector<PlanTurns>* recorded_plans(int world_rank) const {
+    return replay_ ? &replay_->plans(world_rank) : nullptr;
+  }
   // Nodes of a communicator of these ranks, by CRIMP_NODE_SIZE; empty where hosts are not known (loaded after MPI_Init,
   // another world), or the private world is not open.
   std::vector<std::vector<int>> nodes_of(const std::vector<int>& world_ranks) const;

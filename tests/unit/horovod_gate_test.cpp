@@ -209,6 +209,90 @@ TEST_SUITE("horovod_gate") {
     CHECK(net.pass("ab") == "ab");
   }
 
+  TEST_CASE("the bound goes on while tensors outside the plan are reduced, and while this rank reports something") {
+    for (const bool known : {true, false}) {
+      CAPTURE(known);
+      Net net("all", "ab", 50);
+      net.gate.reduced("other", 1000), net.reduce("ab");
+      now = {};
+      for (int i = 0; i < 5; ++i) {
+        CHECK(net.pass("a") == "");
+        now += milliseconds(10);
+        if (known) net.gate.reduced(i % 2 ? "other" : "loss", i % 2 ? 1000 : 4);
+        else CHECK(net.pass("a", 2) == "a");  // a new name is on its way
+      }
+      CHECK(net.pass("a") == "");
+      now += milliseconds(1);
+      CHECK(net.pass("a") == "a");
+      CHECK(net.count(Release::deadline) == 1);
+    }
+  }
+
+  // What leaves the plan there does not come with its group, of which the others then wait for the rest.
+  TEST_CASE("a tensor that another rank lacks in one step after the other leaves the plan here, too") {
+    Net net("cuts=2", "abcd", 50);
+    now = {};
+    for (int step = 0; step < 4; ++step) {
+      CHECK(net.pass("abcd") == "ab");
+      if (step >= 2) net.reduce("b");  // there a has left the plan
+      const std::string rest = step >= 2 ? "acd" : "abcd";
+      CHECK(net.pass(rest) == (step >= 2 ? "a" : "ab"));
+      now += milliseconds(51);
+      CHECK(net.pass(rest) == rest);
+      CHECK(net.count(Release::deadline) == static_cast<std::uint64_t>(step + 1));
+      net.reduce(rest);
+    }
+    CHECK(net.pass("abcd") == "ab");
+    net.reduce("b");
+    CHECK(net.pass("acd") == "acd");
+    net.reduce("cda");
+    CHECK(net.pass("b") == "b");
+    CHECK(net.pass("cd") == "");
+  }
+
+  TEST_CASE("ranks that come late now and then end no plan") {
+    Net net("cuts=2", "abcd", 50);
+    now = {};
+    for (int step = 0; step < 20; ++step) {
+      CHECK(net.pass("abcd") == "ab");
+      if (step % 2) now += milliseconds(51);
+      CHECK(net.pass("abcd") == (step % 2 ? "abcd" : "ab"));
+      net.reduce("ab");
+      CHECK(net.pass("cd") == "cd");
+      net.reduce("cd");
+    }
+    CHECK(net.pass("cd") == "");
+  }
+
+  TEST_CASE("a tensor that missed a step, or came in the second one, ends no merging") {
+    Gate gate(MergePlan("all"), milliseconds(100));
+    const auto step = [&](const std::string& tensors) {
+      for (const char c : tensors) gate.reduced(std::string(1, c), 1000);
+    };
+    step("abd");
+    for (int i = 0; i < 20; ++i) step("abcd");
+    CHECK(gate.groups() == std::vector<std::size_t>{4});
+    step("abd");  // without c, while there is a plan
+    step("abcd");
+    CHECK(gate.groups() == std::vector<std::size_t>{4});
+    gate.reduced("e", 1000);  // a new one, once
+    for (int i = 0; i < 20; ++i) step("abcd");
+    CHECK(gate.groups() == std::vector<std::size_t>{4});
+  }
+
+  TEST_CASE("names that never come again are forgotten, and the plan stays") {
+    Net net("y=2");
+    for (int step = 0; step < 5000; ++step) {
+      if (step % 2) net.gate.reduced("sum." + std::to_string(step), 1000);
+      net.reduce("abcd");
+      if (net.gate.remembered() > 1100) FAIL_CHECK(step);
+      if (net.gate.groups() != std::vector<std::size_t>{2, 2}) FAIL_CHECK(step);
+    }
+    CHECK(net.pass("abcd") == "ab");
+    net.reduce("ab");
+    CHECK(net.pass("cd") == "cd");
+  }
+
   TEST_CASE("shutdown, uncached and invalid tensors of this rank open the gate") {
     const std::pair<unsigned, Release> reasons[] = {{1, Release::shutdown},
                                                     {2, Release::uncached},
@@ -692,7 +776,7 @@ TEST_SUITE("horovod_gate") {
                         milliseconds each) {
       Leader leader = of.first();
       leader.file = nullptr;
-      leader.recorded = recorded;
+      if (recorded) leader.recorded = std::make_shared<RecordedPlans>(*recorded);
       Net first("auto", tensors, 100, leader), second("auto", tensors, 100, of.second());
       std::vector<std::vector<std::size_t>> groups;
       std::string order;
@@ -724,13 +808,29 @@ TEST_SUITE("horovod_gate") {
     CHECK(other.chosen.size() >= 1);
   }
 
+  TEST_CASE("who searches a second time for the same tensors repeats what was recorded second") {
+    const PlanTurns one{{"a", "b"}, {{{true, {{1}, {}}}, 8}}, false}, two{{"a", "b"}, {{{true, {}}, 8}}, false};
+    const std::vector<PlanTurns> recorded{one, two};
+    const auto plans = std::make_shared<RecordedPlans>(recorded);
+    for (const std::size_t groups : {2u, 1u}) {  // as behind a second hvd.init()
+      Saved saved;
+      Leader leader = saved.first();
+      leader.file = nullptr;
+      leader.recorded = plans;
+      Net net("auto", "ab", 100, leader);
+      net.pass("");
+      CHECK(net.gate.groups().size() == groups);
+      CHECK(saved.warnings.empty());
+    }
+  }
+
   TEST_CASE("behind the end of what is repeated the last plan stays") {
     PlanTurns turns{{"a", "b", "c", "d"}, {{{true, {{2}, {}}}, 4}, {{true, {}}, 8}}, false};
     const std::vector<PlanTurns> recorded{turns};
     Saved saved;
     Leader leader = saved.first();
     leader.file = nullptr;
-    leader.recorded = &recorded;
+    leader.recorded = std::make_shared<RecordedPlans>(recorded);
     Net first("auto", "abcd", 100, leader), second("auto", "abcd", 100, saved.second());
     std::vector<std::size_t> sizes;
     for (int step = 0; step < 100; ++step) {
