@@ -10,9 +10,8 @@ namespace {
 
 class PendingSum final : public Pending {
  public:
-  PendingSum(std::unique_ptr<NonblockingSum> sum, bool persistent) : sum_(std::move(sum)), persistent_(persistent) {
-    finished = persistent;
-  }
+  explicit PendingSum(bool persistent) : persistent_(persistent) { finished = persistent; }
+  void set(std::unique_ptr<NonblockingSum> sum) noexcept { sum_ = std::move(sum); }
   int finish(int rc) override {
     if (rc != MPI_SUCCESS) return rc;
     return guard(sum_->comm(), [&] { return sum_->finish(), MPI_SUCCESS; });
@@ -25,7 +24,7 @@ class PendingSum final : public Pending {
   bool persistent() const override { return persistent_; }
 
  private:
-  const std::unique_ptr<NonblockingSum> sum_;
+  std::unique_ptr<NonblockingSum> sum_;
   const bool persistent_;
 };
 
@@ -40,12 +39,14 @@ bool carry(const SumCall& call, const Eligibility& eligible, const AllreduceRequ
   if (!persistent && start_in_lane(call, eligible, asked.shares, asked.rank, request)) return true;
   const auto sums = Runtime::get().nonblocking(call.comm, why);
   if (!sums) return false;
+  // Behind its start nothing may fail: MPI writes into it.
+  Requests::Room room = insist([] { return Requests::Room(); });
+  auto pending = insist([&] { return std::make_unique<PendingSum>(persistent); });
   auto sum = persistent ? sums->init(asked, why) : sums->start(asked, why);
   if (!sum) return false;
-  const MPI_Request made = sum->request();
-  std::unique_ptr<Pending> pending = insist([&] { return std::make_unique<PendingSum>(std::move(sum), persistent); });
-  insist([&] { Requests::get().add(made, std::move(pending)); });
-  *request = made;
+  *request = sum->request();
+  pending->set(std::move(sum));
+  room.fill(*request, std::move(pending));
   return true;
 }
 

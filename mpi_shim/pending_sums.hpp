@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -36,9 +37,11 @@ template <class Stage, class Start>
 __attribute__((noinline)) int start_and_keep(const NextMpi& next, MPI_Comm comm, Buffers buffers, MPI_Request* request,
                                              Stage& stage, Start& start) {
   std::unique_ptr<PendingKept> kept;
+  std::optional<Requests::Room> room;
   const Buffers given = buffers;
   int rc = guard(comm, [&] {
     kept = insist([&] { return std::make_unique<PendingKept>(comm); });
+    insist([&] { room.emplace(); });
     if (stages()) stage(kept->staged, Ranks(comm), buffers);
     return MPI_SUCCESS;
   });
@@ -47,12 +50,9 @@ __attribute__((noinline)) int start_and_keep(const NextMpi& next, MPI_Comm comm,
     rc = start(buffers, kept->ints);
   }
   const bool same = buffers.sendbuf == given.sendbuf && buffers.recvbuf == given.recvbuf;
-  if (rc != MPI_SUCCESS || (same && kept->ints.empty()) || *request == MPI_REQUEST_NULL) return rc;
-  return guard(comm, [&] {
-    std::unique_ptr<Pending> pending = std::move(kept);
-    insist([&] { Requests::get().add(*request, std::move(pending)); });
-    return MPI_SUCCESS;
-  });
+  if (rc == MPI_SUCCESS && !(same && kept->ints.empty()) && *request != MPI_REQUEST_NULL)
+    room->fill(*request, std::move(kept));
+  return rc;
 }
 
 // start(buffers, ints), with stage(staged, ranks, buffers) before it where that is needed; what is kept goes with

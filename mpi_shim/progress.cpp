@@ -6,7 +6,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <csignal>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -47,6 +46,7 @@ struct Job {
   // Stored behind the result and before MPI is told that the request is complete: whoever has loaded it sees the
   // result, whatever MPI does between its threads.
   std::atomic<int> rc{MPI_SUCCESS};
+  std::shared_ptr<Job> behind = {};  // in a lane's queue, which needs no memory then
 
   Job(const SumCall& of, const Eligibility& eligibility, std::shared_ptr<const Shares> of_ranks, int own,
       std::shared_ptr<const std::atomic<bool>> of_lane)
@@ -115,10 +115,12 @@ class Lane {
   std::shared_ptr<const std::atomic<bool>> freed() const { return freed_; }
   void set_freed() { freed_->store(true); }
 
-  void add(std::shared_ptr<Job> job) {
+  void add(std::shared_ptr<Job> job) noexcept {
     {
       std::lock_guard lock(mutex_);
-      insist([&] { jobs_.push_back(job); });
+      Job* const last = job.get();
+      (first_ ? last_->behind : first_) = std::move(job);
+      last_ = last;
     }
     more_.notify_one();
   }
@@ -130,10 +132,10 @@ class Lane {
       std::shared_ptr<Job> job;
       {
         std::unique_lock lock(mutex_);
-        more_.wait(lock, [this] { return closing_ || !jobs_.empty(); });
-        if (jobs_.empty()) return;
-        job = std::move(jobs_.front());
-        jobs_.pop_front();
+        more_.wait(lock, [this] { return closing_ || first_; });
+        if (!first_) return;
+        job = std::move(first_);
+        first_ = std::move(job->behind);
       }
       job->rc.store(sum(*job), std::memory_order_release);
       if (Trace* const trace = Runtime::get().trace()) note(*trace, *job);
@@ -158,12 +160,12 @@ class Lane {
   int sum(const Job& job) {
     SumCall call = job.call;
     call.comm = comm_;
-    const NextMpi& next = next_pmpi();
     AllreduceRequest request = request_of(call, job.eligible.dtype, job.shares, job.rank);
-    request.sum_exactly = [&](void* buffer, std::uint64_t n) {
-      return begun(next, MPI_IN_PLACE, buffer, static_cast<int>(n), call.datatype, call.op, comm_);
+    // Two captures: a std::function keeps them without memory of its own.
+    request.sum_exactly = [this, &call](void* buffer, std::uint64_t n) {
+      return begun(next_pmpi(), MPI_IN_PLACE, buffer, static_cast<int>(n), call.datatype, call.op, comm_);
     };
-    request.sum_by_mpi = [&] { return by_mpi(next, call, job); };
+    request.sum_by_mpi = [&call, &job] { return by_mpi(next_pmpi(), call, job); };
     Session* left = nullptr;
     request.left = &left;
     PassReason why = PassReason::settings_differ;
@@ -203,7 +205,8 @@ class Lane {
   const std::shared_ptr<std::atomic<bool>> freed_ = std::make_shared<std::atomic<bool>>(false);
   std::mutex mutex_;
   std::condition_variable more_;
-  std::deque<std::shared_ptr<Job>> jobs_;
+  std::shared_ptr<Job> first_;
+  Job* last_ = nullptr;  // where there is a first
   bool closing_ = false;
   std::thread thread_;
 };
@@ -330,9 +333,10 @@ bool start_in_lane(const SumCall& call, const Eligibility& eligible, std::shared
     insist([&] { job->counts.push_back(static_cast<int>(shares->of(r).count())); });
   // The program may free its type and operation now.
   if (may_sum_halves(call.op)) job->call.datatype = half_type(eligible.dtype), job->call.op = half_sum(eligible.dtype);
+  Requests::Room room = insist([] { return Requests::Room(); });
   std::unique_ptr<Pending> pending = insist([&] { return std::make_unique<PendingJob>(job); });
   check_mpi(PMPI_Grequest_start(query, release, cancel, nullptr, &job->request), "MPI_Grequest_start");
-  insist([&] { Requests::get().add(job->request, std::move(pending)); });
+  room.fill(job->request, std::move(pending));
   *request = job->request;
   lane->add(std::move(job));
   return true;

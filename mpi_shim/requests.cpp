@@ -6,9 +6,7 @@
 #include "requests.hpp"
 
 #include <utility>
-#include <vector>
 
-#include "core/reserve.hpp"
 #include "export.hpp"
 #include "guard.hpp"
 
@@ -21,14 +19,30 @@ Requests& Requests::get() {
   return requests;
 }
 
-void Requests::add(MPI_Request request, std::unique_ptr<Pending>&& pending) {
-  std::lock_guard lock(mutex_);
-  table_.reserve(table_.size() + taken_ + 1);
-  table_[request] = std::move(pending);
-  outstanding_.fetch_add(1, std::memory_order_relaxed);
+Requests::Room::Room() {
+  Table one;
+  one.try_emplace(MPI_REQUEST_NULL);
+  Requests& all = Requests::get();
+  std::lock_guard lock(all.mutex_);
+  all.table_.reserve(all.table_.size() + all.taken_ + 1);
+  ++all.taken_;
+  entry_ = one.extract(one.begin());
 }
 
-Requests::Entry Requests::take(MPI_Request request) {
+Requests::Room::~Room() {
+  if (!entry_) return;
+  std::lock_guard lock(Requests::get().mutex_);
+  --Requests::get().taken_;
+}
+
+void Requests::Room::fill(MPI_Request request, std::unique_ptr<Pending> pending) noexcept {
+  entry_.key() = request;
+  entry_.mapped() = std::move(pending);
+  outstanding_.fetch_add(1, std::memory_order_relaxed);
+  Requests::get().put(std::move(entry_));
+}
+
+Requests::Entry Requests::take(MPI_Request request) noexcept {
   if (request == MPI_REQUEST_NULL) return {};
   std::lock_guard lock(mutex_);
   Entry entry = table_.extract(request);
@@ -80,86 +94,104 @@ class Verdict {
 class Taken {
  public:
   Taken(const MPI_Request* requests, int count) : requests_(requests) {
+    Pending** last = &first_;
     for (int i = 0; requests && i < count; ++i)
-      if (auto entry = Requests::get().take(requests[i]))
-        insist([&] { works_.push_back({i, Requests::Entry()}); }), works_.back().entry = std::move(entry);
+      if (auto entry = Requests::get().take(requests[i])) {
+        Pending& p = *entry.mapped();
+        p.index = i;
+        p.next = nullptr;
+        p.entry = std::move(entry);
+        *last = &p;
+        last = &p.next;
+      }
   }
   // What was not finished is as it was.
   ~Taken() {
-    for (Work& w : works_)
-      if (w.entry) Requests::get().put(std::move(w.entry));
+    each([](Pending& p) { Requests::get().put(std::move(p.entry)); });
   }
   Taken(const Taken&) = delete;
   Taken& operator=(const Taken&) = delete;
 
   // Request i is complete.
   int finish(int i, int rc) {
-    for (Work& w : works_)
-      if (w.index == i && w.entry) return finish(w, rc);
+    each([&](Pending& p) {
+      if (p.index == i) rc = finish(p, rc);
+    });
     return rc;
   }
   // All of `count` are, or of some MPI says otherwise.
   int finish_all(int rc, int count, MPI_Status* statuses) {
     Verdict verdict(rc, count, statuses);
-    for (Work& w : works_) {
+    each([&](Pending& p) {
       const bool asked = rc == MPI_SUCCESS || rc == MPI_ERR_IN_STATUS;
-      if (!(requests_[w.index] == MPI_REQUEST_NULL || (asked && w.pending().persistent()))) continue;
-      const int own = verdict.of_mpi(w.index);
-      if (own != MPI_ERR_PENDING) verdict.add(w.index, own, finish(w, own));
-    }
+      if (!(requests_[p.index] == MPI_REQUEST_NULL || (asked && p.persistent()))) return;
+      const int i = p.index, own = verdict.of_mpi(i);
+      if (own != MPI_ERR_PENDING) verdict.add(i, own, finish(p, own));
+    });
     return verdict.code();
   }
   // Request i is complete, but the program keeps it.
   int look(int i, int rc) {
-    for (Work& w : works_)
-      if (w.index == i && !std::exchange(w.pending().finished, true)) rc = w.pending().finish(rc);
+    each([&](Pending& p) {
+      if (p.index == i && !std::exchange(p.finished, true)) rc = p.finish(rc);
+    });
     return rc;
   }
   // MPI has freed the requests. What it still goes on with keeps its buffers: nobody will say when it ends.
   void freed() {
-    for (Work& w : works_) {
-      if (!w.pending().finished) static_cast<void>(w.entry.mapped().release());
-      Requests::get().end(std::move(w.entry));
-    }
-    works_.clear();
+    each([](Pending& p) {
+      Requests::Entry entry = std::move(p.entry);
+      if (!p.finished) static_cast<void>(entry.mapped().release());
+      Requests::get().end(std::move(entry));
+    });
+    first_ = nullptr;
   }
   // MPICH 4.0 ends the job in MPI_Waitall over generalized requests and MPI_REQUEST_NULL. All have to complete anyway.
   int wait_for_generalized(const NextMpi& next, MPI_Request* requests, MPI_Status* statuses) {
-    for (const Work& w : works_)
-      if (w.pending().generalized()) {
-        MPI_Status* const status = statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[w.index];
-        if (const int rc = next.Wait(&requests[w.index], status); rc != MPI_SUCCESS) return rc;
-      }
-    return MPI_SUCCESS;
+    int rc = MPI_SUCCESS;
+    each([&](Pending& p) {
+      if (rc == MPI_SUCCESS && p.generalized())
+        rc = next.Wait(&requests[p.index], statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[p.index]);
+    });
+    return rc;
   }
   int start() {
-    for (Work& w : works_)
-      if (const int rc = w.pending().start(); rc != MPI_SUCCESS) return not_started(rc);
-    return MPI_SUCCESS;
+    int rc = MPI_SUCCESS;
+    each([&](Pending& p) {
+      if (rc == MPI_SUCCESS) rc = p.start();
+    });
+    return rc == MPI_SUCCESS ? rc : not_started(rc);
   }
   // MPI has started none of them, and says of inactive requests that they are complete.
   int not_started(int rc) {
-    for (Work& w : works_) w.pending().finished = true;
+    each([](Pending& p) { p.finished = true; });
     return rc;
   }
   // A request may be another one when it has been started.
   void renew() {
-    for (Work& w : works_) w.entry.key() = requests_[w.index];
+    each([&](Pending& p) { p.entry.key() = requests_[p.index]; });
   }
 
  private:
-  struct Work {
-    int index;
-    Requests::Entry entry;
-    Pending& pending() const { return *entry.mapped(); }
-  };
-  static int finish(Work& w, int rc) {
-    if (!std::exchange(w.pending().finished, true)) rc = w.pending().finish(rc);
-    if (!w.pending().persistent()) Requests::get().end(std::move(w.entry));
+  // use() may end the one it is given.
+  template <class Use>
+  void each(Use use) {
+    for (Pending *p = first_, *behind; p; p = behind) {
+      behind = p->next;
+      use(*p);
+    }
+  }
+  int finish(Pending& p, int rc) {
+    if (!std::exchange(p.finished, true)) rc = p.finish(rc);
+    if (p.persistent()) return rc;
+    Pending** link = &first_;
+    while (*link != &p) link = &(*link)->next;
+    *link = p.next;
+    Requests::get().end(std::move(p.entry));
     return rc;
   }
   const MPI_Request* requests_;
-  std::vector<Work> works_;
+  Pending* first_ = nullptr;
 };
 
 bool straight(const NextMpi& next) { return __builtin_expect(!Requests::any(), 1) || inside(next); }

@@ -13,6 +13,41 @@
 
 namespace crimp {
 
+class Pending;
+
+// Thread-safe: of one request one thread at a time asks, as MPI demands.
+class Requests {
+ public:
+  using Table = std::unordered_map<MPI_Request, std::unique_ptr<Pending>>;
+  using Entry = Table::node_type;  // empty: none
+
+  static bool any() { return outstanding_.load(std::memory_order_relaxed) != 0; }
+  static Requests& get();
+
+  // Room for one more, had before its sum begins: then the sum is found by its request, whatever memory is left.
+  class Room {
+   public:
+    Room();  // throws std::bad_alloc
+    ~Room();
+    Room(const Room&) = delete;
+    Room& operator=(const Room&) = delete;
+    void fill(MPI_Request, std::unique_ptr<Pending>) noexcept;  // once
+
+   private:
+    Entry entry_;
+  };
+
+  Entry take(MPI_Request) noexcept;  // out of the table; to be given back, complete or not
+  void put(Entry) noexcept;
+  void end(Entry) noexcept;  // nobody will ask for it again
+
+ private:
+  static constinit std::atomic<int> outstanding_;
+  std::mutex mutex_;
+  Table table_;
+  std::size_t taken_ = 0;  // for which the table has room
+};
+
 class Pending {
  public:
   virtual ~Pending() = default;
@@ -28,27 +63,12 @@ class Pending {
   // Once, though MPI_Request_get_status says again and again that it is complete; of a persistent request also before
   // its start.
   bool finished = false;
-};
 
-// Thread-safe: of one request one thread at a time asks, as MPI demands.
-class Requests {
- public:
-  using Table = std::unordered_map<MPI_Request, std::unique_ptr<Pending>>;
-  using Entry = Table::node_type;  // empty: none
-
-  static bool any() { return outstanding_.load(std::memory_order_relaxed) != 0; }
-  static Requests& get();
-
-  void add(MPI_Request, std::unique_ptr<Pending>&&);  // throws std::bad_alloc, and then has not taken it
-  Entry take(MPI_Request);                            // out of the table; to be given back, complete or not
-  void put(Entry) noexcept;
-  void end(Entry) noexcept;  // nobody will ask for it again
-
- private:
-  static constinit std::atomic<int> outstanding_;
-  std::mutex mutex_;
-  Table table_;
-  std::size_t taken_ = 0;  // for which the table has room
+  // While a call has taken it: its entry, the place of its request in that call, and what the call took behind it.
+  // Here, because a call that completes requests needs no memory of its own then.
+  Requests::Entry entry;
+  int index = 0;
+  Pending* next = nullptr;
 };
 
 }  // namespace crimp
