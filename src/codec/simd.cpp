@@ -12,8 +12,12 @@ namespace {
 
 std::atomic<std::int64_t> chosen_and_below{~std::int64_t{0}};
 
-// Targets are bits, the best the lowest.
-std::int64_t here() { return hwy::SupportedTargets() & HWY_TARGETS; }
+// Targets are bits, the best the lowest. Highway's own SupportedTargets() undoes what was chosen.
+std::int64_t here() {
+  const std::int64_t targets = hwy::SupportedTargets() & HWY_TARGETS, chosen = chosen_and_below;
+  if (~chosen) hwy::GetChosenTarget().Update(targets & chosen);
+  return targets;
+}
 std::int64_t best(std::int64_t targets) { return targets & -targets; }
 
 }  // namespace

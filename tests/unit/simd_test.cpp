@@ -39,9 +39,13 @@ TEST_SUITE("simd") {
     const auto targets = simd_targets();
     REQUIRE(!targets.empty());
     CHECK(simd_target() == targets.front());
+    std::size_t before = 0;
     for (const auto& target : targets) {
       choose_simd(target);
       CHECK(simd_target() == target);
+      const std::size_t used = hwy::GetChosenTarget().GetIndex();  // by codecs, the best the lowest
+      CHECK(used > before);
+      before = used;
     }
     CHECK_THROWS_WITH_AS(choose_simd("MMX"), doctest::Contains(("legal: " + targets.front()).c_str()), Error);
     CHECK(simd_target() == targets.back());

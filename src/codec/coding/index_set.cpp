@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "codec/coding/bitmap.hpp"
 #include "codec/coding/set_bits.hpp"
 #include "core/types.hpp"
 
@@ -44,26 +45,29 @@ Coded encode(const std::uint64_t* bits, std::uint64_t n, std::uint32_t count, st
   return used < most ? Coded{used, static_cast<std::uint16_t>(count)} : bitmap();
 }
 
+bool legal_bitmap(std::span<const std::uint8_t> in, std::uint16_t head, std::uint64_t n) {
+  return in.size() == bitmap_bytes(n) && (n % 8 == 0 || in.back() >> n % 8 == 0) &&
+         bitmap::count(in.data(), in.size()) == (head & kCountMask);
+}
+
 bool decode(std::span<const std::uint8_t> in, std::uint16_t head, std::uint64_t n, std::uint16_t* indices) {
   const std::uint32_t count = head & kCountMask;
   std::uint32_t found = 0;
   if (head & kBitmap) {
-    if (in.size() != bitmap_bytes(n)) return false;
-    for (std::size_t at = 0; at < in.size(); at += 8) {
-      std::uint64_t rest = 0;
-      std::memcpy(&rest, in.data() + at, std::min<std::size_t>(8, in.size() - at));
-      if (found + static_cast<std::uint32_t>(std::popcount(rest)) > count) return false;
+    if (!legal_bitmap(in, head, n)) return false;
+    for (std::size_t at = 0; at < in.size(); ++at) {
       // Eight of every byte whether it has them or not, where there is room; the last ones one by one.
-      std::size_t base = 8 * at;
-      for (; rest && found + 8 <= count; rest >>= 8, base += 8) {
-        const std::uint8_t* const places = kSetBits.places[rest & 0xff];
-        for (std::size_t i = 0; i < 8; ++i) indices[found + i] = static_cast<std::uint16_t>(base + places[i]);
-        found += static_cast<std::uint32_t>(std::popcount(rest & 0xff));
+      unsigned rest = in[at];
+      if (found + 8 <= count) {
+        for (std::size_t i = 0; i < 8; ++i)
+          indices[found + i] = static_cast<std::uint16_t>(8 * at + kSetBits.places[rest][i]);
+        found += static_cast<std::uint32_t>(std::popcount(rest));
+        continue;
       }
       for (; rest; rest &= rest - 1)
-        indices[found++] = static_cast<std::uint16_t>(base + static_cast<std::size_t>(std::countr_zero(rest)));
+        indices[found++] = static_cast<std::uint16_t>(8 * at + static_cast<std::size_t>(std::countr_zero(rest)));
     }
-    return found == count && indices[found - 1] < n;
+    return true;
   }
   if (in.size() < count || in.back() >= kSkip) return false;
   std::uint32_t next = 0;

@@ -30,6 +30,8 @@ CRIMP_HD std::uint32_t count_of(std::uint16_t head, std::uint64_t n) {
   const std::uint32_t count = head & kCountMask;
   return count > n || (head & ~(kCountMask | kBitmap)) ? 0 : count;
 }
+// Whether a head with kBitmap is followed by a bitmap of as many elements as it promises, all below n.
+bool legal_bitmap(std::span<const std::uint8_t> in, std::uint16_t head, std::uint64_t n);
 // Restores the indices in increasing order. False unless `in` holds exactly the promised elements, all below n.
 bool decode(std::span<const std::uint8_t> in, std::uint16_t head, std::uint64_t n, std::uint16_t* indices);
 

@@ -59,6 +59,18 @@ HWY_INLINE Vi keys(const float* values, const float* residual, std::uint64_t i) 
   return hn::Max(hn::BitCast(di, a), hn::Zero(di));
 }
 
+HWY_INLINE std::uint64_t bits_of(hn::Mask<Df> mask) {
+#if HWY_TARGET <= HWY_AVX3
+  return static_cast<std::uint64_t>(mask.raw);
+#elif HWY_TARGET == HWY_AVX2
+  return static_cast<unsigned>(_mm256_movemask_ps(hn::VecFromMask(Df(), mask).raw));
+#else
+  std::uint8_t bits[8] = {};
+  hn::StoreMaskBits(Df(), mask, bits);
+  return bits[0] | static_cast<std::uint64_t>(hn::MaxLanes(Df()) > 8 ? bits[1] : 0) << 8;
+#endif
+}
+
 // Stores the lanes of `mask` one behind another, and what is left of a vector behind them; returns how many. (AVX-512's
 // own compressing store is microcode on AMD.)
 HWY_INLINE std::size_t store_selected(Vf v, hn::Mask<Df> mask, float* to) {
@@ -165,13 +177,11 @@ HWY_INLINE void pick_run(const float* values, const float* in, float* out, std::
       if constexpr (has_in) a = hn::Add(a, hn::LoadU(d, in + i + j));
       const auto selected = hn::Or(hn::Gt(a, high), hn::Lt(a, low));
       if constexpr (has_out) hn::StoreU(hn::IfThenZeroElse(selected, a), d, out + i + j);
-      std::uint8_t bits[8] = {};
-      hn::StoreMaskBits(d, selected, bits);
-      const std::uint64_t mask = bits[0] | static_cast<std::uint64_t>(lanes > 8 ? bits[1] : 0) << 8;
-      if (mask) {
-        word |= mask << j;
+      const std::uint64_t mask = bits_of(selected);
+      word |= mask << j;
+      // Where storing is a few instructions it is done in any case: which vectors have something cannot be predicted.
+      if (HWY_TARGET <= HWY_AVX2 || mask)
         n += static_cast<std::uint32_t>(store_selected(a, selected, picked.values + n));
-      }
     }
     picked.bits[i / 64] = word;
   }
@@ -261,14 +271,15 @@ Found find(const float* values, const float* residual, std::uint64_t count, std:
                  sooner = static_cast<std::uint64_t>(std::max(rank - margin, 0.0));
       from = low;
       to = high;
-      if (later < sampled) {
-        std::nth_element(room, room + later, room + sampled, std::greater<>());
-        from = std::bit_cast<std::int32_t>(room[later]);
-      }
-      if (sooner > 0 && sooner < sampled) {
-        std::nth_element(room, room + sooner, room + std::min(later + 1, sampled), std::greater<>());
-        to = std::bit_cast<std::int32_t>(room[sooner]) + 1;
-      }
+      // The rank-th of what is sampled, from 0.
+      const auto at_rank = [&](std::uint64_t rank) {
+        if constexpr (outer)
+          return find<false>(room, nullptr, sampled, rank + 1, Side::magnitude, room + kRoom + kSlack).key;
+        std::nth_element(room, room + rank, room + sampled, std::greater<>());
+        return std::bit_cast<std::int32_t>(room[rank]);
+      };
+      if (later < sampled) from = at_rank(later);
+      if (sooner > 0 && sooner < sampled) to = at_rank(sooner) + 1;
     } else {
       from = low + (high - low) / 4;
       to = high - std::max((high - low) / 4, 1);

@@ -62,7 +62,8 @@ HWY_INLINE Vd LogOf(Vd x) {
 }
 
 // few: most vectors have nothing above `from`, and those are passed over. Adding zeros would give the same sums.
-template <bool has_residual, bool with_squares, bool with_logs, bool few>
+// all: above 0, so that nothing is subtracted.
+template <bool has_residual, bool with_squares, bool with_logs, bool few, bool all = false>
 HWY_INLINE void add_piece(const float* values, const float* residual, std::uint64_t count, float from, Lanes& sums) {
   const Df df;
   const Dd d;
@@ -74,7 +75,7 @@ HWY_INLINE void add_piece(const float* values, const float* residual, std::uint6
   for (std::size_t v = 0; v < kVectors; ++v) excess[v] = squares[v] = logs[v] = zero;
   sums.count = 0;
   const auto add = [&](std::size_t v, Vd x) HWY_ATTR {
-    const Vd y = hn::Max(hn::Sub(x, start), zero);
+    const Vd y = all ? x : hn::Max(hn::Sub(x, start), zero);
     excess[v] = hn::Add(excess[v], y);
     if constexpr (with_squares) squares[v] = hn::Add(squares[v], hn::Mul(y, y));
     if constexpr (with_logs) {
@@ -117,6 +118,7 @@ HWY_INLINE void add_piece(const float* values, const float* residual, std::uint6
     return add_piece<has_residual, true, false, true>(values, residual, count, wanted.from, sums);
   if (wanted.squares) return add_piece<has_residual, true, false, false>(values, residual, count, wanted.from, sums);
   if (wanted.few) return add_piece<has_residual, false, false, true>(values, residual, count, wanted.from, sums);
+  if (wanted.from == 0.0f) return add_piece<has_residual, false, false, false, true>(values, residual, count, 0, sums);
   add_piece<has_residual, false, false, false>(values, residual, count, wanted.from, sums);
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "codec/cast/fp16.hpp"
+#include "codec/coding/bitmap.hpp"
 #include "codec/coding/index_set.hpp"
 #include "codec/coding/select.hpp"
 #include "core/convert.hpp"
@@ -23,7 +24,7 @@ struct EncodeRoom {
 };
 struct DecodeRoom {
   alignas(64) std::uint16_t indices[kPieceElements];
-  alignas(64) float values[kPieceElements];
+  alignas(64) float values[kPieceElements + bitmap::kRoom];
 };
 
 }  // namespace
@@ -91,7 +92,10 @@ bool SparseCodec::decode_add_piece(std::span<const std::uint8_t> in, std::uint64
   const std::size_t value_bytes = selected * size_of(value_);
   if (selected == 0 || in.size() < values_at() + value_bytes) return false;
   auto& [indices, values] = thread_scratch_as<DecodeRoom>();
-  if (!index_set::decode(in.subspan(values_at() + value_bytes), head, count, indices)) return false;
+  const auto places = in.subspan(values_at() + value_bytes);
+  const bool dense = head & index_set::kBitmap;
+  if (!(dense ? index_set::legal_bitmap(places, head, count) : index_set::decode(places, head, count, indices)))
+    return false;
   if (value_ == Dtype::f16) {
     std::uint16_t scale;
     std::memcpy(&scale, in.data() + kHead, kScale);
@@ -102,18 +106,9 @@ bool SparseCodec::decode_add_piece(std::span<const std::uint8_t> in, std::uint64
     std::memcpy(values, in.data() + values_at(), value_bytes);
   }
   if (!all_finite(values, selected)) return false;
-  constexpr std::uint32_t kRun = 16;
-  for (std::uint32_t j = 0; j < selected;) {
-    if (j + kRun <= selected &&
-        indices[j + kRun - 1] - indices[j] == kRun - 1) {  // neighbours, as a loose threshold selects them
-      float* const to = acc + indices[j];
-      for (std::uint32_t i = 0; i < kRun; ++i) to[i] += values[j + i];
-      j += kRun;
-    } else {
-      acc[indices[j]] += values[j];
-      ++j;
-    }
-  }
+  if (dense) bitmap::add(places.data(), count, values, acc);
+  else
+    for (std::uint32_t j = 0; j < selected; ++j) acc[indices[j]] += values[j];
   return true;
 }
 

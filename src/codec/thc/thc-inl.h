@@ -153,12 +153,29 @@ struct Indices {
   std::uint8_t unpacked[bits == 4 ? 1 : kBlock];
   HWY_INLINE Indices(const std::uint8_t* from, std::uint32_t d) : bytes(from) {
     if constexpr (bits != 4)
-      for (std::uint32_t tile = 0; tile < d; tile += dither::kTile, from += bits * dither::kTile / 8)
-        for (std::uint32_t i = 0; i < dither::kTile; ++i) {
-          unpacked[tile + i] = from[i % 32] >> (6 - i / 32 * 2) & 3;
-          if constexpr (bits == 3)
-            unpacked[tile + i] |= static_cast<std::uint8_t>((from[32 + i % 16] >> (7 - i / 16) & 1) << 2);
+      for (std::uint32_t tile = 0; tile < d; tile += dither::kTile, from += bits * dither::kTile / 8) {
+        std::uint8_t* const to = unpacked + tile;
+        const hn::CappedTag<std::uint8_t, 32> u8;
+        for (std::uint32_t i = 0; i < 32; i += static_cast<std::uint32_t>(hn::Lanes(u8))) {
+          const auto four = hn::LoadU(u8, from + i), lowest = hn::Set(u8, 3);
+          hn::StoreU(hn::ShiftRight<6>(four), u8, to + i);
+          hn::StoreU(hn::And(hn::ShiftRight<4>(four), lowest), u8, to + 32 + i);
+          hn::StoreU(hn::And(hn::ShiftRight<2>(four), lowest), u8, to + 64 + i);
+          hn::StoreU(hn::And(four, lowest), u8, to + 96 + i);
         }
+        if constexpr (bits == 3) {
+          const hn::CappedTag<std::uint8_t, 16> d16;
+          for (std::uint32_t i = 0; i < 16; i += static_cast<std::uint32_t>(hn::Lanes(d16))) {
+            const auto thirds = hn::LoadU(d16, from + 32 + i);
+            for (std::uint32_t g = 0; g < 8; ++g) {
+              const auto bit = hn::And(thirds, hn::Set(d16, static_cast<std::uint8_t>(0x80 >> g)));
+              const auto four = hn::AndNot(hn::VecFromMask(d16, hn::Eq(bit, hn::Zero(d16))), hn::Set(d16, 4));
+              std::uint8_t* const at = to + 16 * g + i;
+              hn::StoreU(hn::Or(hn::LoadU(d16, at), four), d16, at);
+            }
+          }
+        }
+      }
   }
   HWY_INLINE V8 at(std::uint32_t e) const {
     const hn::RebindToUnsigned<D8> u8;

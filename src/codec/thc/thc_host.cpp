@@ -261,7 +261,7 @@ HWY_INLINE void decode_add(const Tables& t, const std::uint8_t* bytes, std::uint
       std::memcpy(tail, acc, rest * sizeof(float)), std::memset(tail + rest, 0, (d - rest) * sizeof(float));
     if (norm != 0.0f)
       decode_block<bits>(t, signs, b, d, norm, indices, [&](std::uint32_t e, Vf v) CRIMP_STEP {
-        if (HWY_TARGET == HWY_AVX2 && e % 16 == 0) prefetch(acc + e, kPieceElements * sizeof(float));
+        if (HWY_TARGET <= HWY_AVX2 && e % 16 == 0) prefetch(acc + e, kPieceElements * sizeof(float));
         hn::StoreU(hn::Add(hn::LoadU(df, to + e), v), df, to + e);
       });
     if (to != acc) std::memcpy(acc, tail, rest * sizeof(float));
