@@ -38,33 +38,33 @@ namespace crimp::threelc::HWY_NAMESPACE {
 // Symbol i goes to stream i % 4. Returns the bytes of each stream, written behind one another's room.
 void EncodeStreams(const PrefixCode& code, const std::uint8_t* symbols, std::size_t n, std::uint8_t* const* streams,
                    std::size_t* bytes) {
-  std::uint64_t buffer[kStreams] = {};
-  unsigned bits[kStreams] = {};
-  std::uint8_t* to[kStreams];
-  for (std::size_t s = 0; s < kStreams; ++s) to[s] = streams[s];
-  const auto put = [&](std::size_t s, std::uint8_t symbol) {
-    buffer[s] |= static_cast<std::uint64_t>(code.code[symbol]) << bits[s];
-    bits[s] += code.length[symbol];
-  };
-  const auto flush = [&](std::size_t s) {
-    std::memcpy(to[s], &buffer[s], 8);
-    to[s] += bits[s] / 8;
-    buffer[s] >>= bits[s] & ~7u;
-    bits[s] &= 7;
-  };
-  std::size_t i = 0;
-  for (; i + kBatch * kStreams <= n; i += kBatch * kStreams) {
-    for (std::size_t j = 0; j < kBatch; ++j)
-      for (std::size_t s = 0; s < kStreams; ++s) put(s, symbols[i + j * kStreams + s]);
-    for (std::size_t s = 0; s < kStreams; ++s) flush(s);
-  }
-  for (; i < n; ++i) {
-    put(i % kStreams, symbols[i]);
-    flush(i % kStreams);
-  }
+  // One stream after the other: what one waits for is the sum of lengths, a cycle a symbol, and the state of four would
+  // not stay in registers.
   for (std::size_t s = 0; s < kStreams; ++s) {
-    *to[s] = static_cast<std::uint8_t>(buffer[s]);
-    bytes[s] = static_cast<std::size_t>(to[s] - streams[s]) + (bits[s] != 0);
+    std::uint64_t buffer = 0;
+    unsigned bits = 0;
+    std::uint8_t* to = streams[s];
+    const auto put = [&](std::uint8_t symbol) {
+      buffer |= static_cast<std::uint64_t>(code.code[symbol]) << bits;
+      bits += code.length[symbol];
+    };
+    const auto flush = [&] {
+      std::memcpy(to, &buffer, 8);
+      to += bits / 8;
+      buffer >>= bits & ~7u;
+      bits &= 7;
+    };
+    std::size_t i = s;
+    for (; i + (kBatch - 1) * kStreams < n; i += kBatch * kStreams) {
+      for (std::size_t j = 0; j < kBatch; ++j) put(symbols[i + j * kStreams]);
+      flush();
+    }
+    for (; i < n; i += kStreams) {
+      put(symbols[i]);
+      flush();
+    }
+    *to = static_cast<std::uint8_t>(buffer);
+    bytes[s] = static_cast<std::size_t>(to - streams[s]) + (bits != 0);
   }
 }
 
