@@ -39,11 +39,12 @@ bool carry(const SumCall& call, const Eligibility& eligible, const AllreduceRequ
   if (!persistent && start_in_lane(call, eligible, asked.shares, asked.rank, request)) return true;
   const auto sums = Runtime::get().nonblocking(call.comm, why);
   if (!sums) return false;
+  auto sum = persistent ? sums->init(asked, why) : sums->make_sum(asked, why);
+  if (!sum) return false;
   // Behind its start nothing may fail: MPI writes into it.
   Requests::Room room = insist([] { return Requests::Room(); });
   auto pending = insist([&] { return std::make_unique<PendingSum>(persistent); });
-  auto sum = persistent ? sums->init(asked, why) : sums->start(asked, why);
-  if (!sum) return false;
+  if (!persistent) sum->start();
   *request = sum->request();
   pending->set(std::move(sum));
   room.fill(*request, std::move(pending));

@@ -5,6 +5,8 @@
 // get the same handle for a new request; what is not complete is put back.
 #include "requests.hpp"
 
+#include <cstddef>
+#include <new>
 #include <utility>
 
 #include "export.hpp"
@@ -38,8 +40,12 @@ Requests::Room::~Room() {
 void Requests::Room::fill(MPI_Request request, std::unique_ptr<Pending> pending) noexcept {
   entry_.key() = request;
   entry_.mapped() = std::move(pending);
-  outstanding_.fetch_add(1, std::memory_order_relaxed);
-  Requests::get().put(std::move(entry_));
+  Requests& all = Requests::get();
+  std::lock_guard lock(all.mutex_);
+  --all.taken_;
+  // One of this handle was completed where we did not see it, or MPI would not have given it again.
+  if (all.table_.erase(request) == 0) outstanding_.fetch_add(1, std::memory_order_relaxed);
+  all.table_.insert(std::move(entry_));
 }
 
 Requests::Entry Requests::take(MPI_Request request) noexcept {
@@ -270,7 +276,8 @@ int testsome(const NextMpi& next, int count, MPI_Request* requests, int* done, i
 // Several threads may ask of one request, other than of completing it. Who is told that it is complete may read the
 // result, so that all wait for the one that decodes it. An error handler of the program's may ask again.
 std::unique_lock<std::recursive_mutex> one_looks() {
-  static auto& looking = *new std::recursive_mutex;
+  alignas(std::recursive_mutex) static std::byte room[sizeof(std::recursive_mutex)];  // used until the very end
+  static auto& looking = *new (room) std::recursive_mutex;
   return std::unique_lock(looking);
 }
 

@@ -1,7 +1,7 @@
 #include "horovod/gate.hpp"
 
 #include <algorithm>
-#include <map>
+#include <utility>
 
 namespace crimp::horovod {
 namespace {
@@ -26,13 +26,12 @@ std::uint8_t Gate::codec(const std::string& tensor) const {
 void Gate::reduced(const std::string& name, std::uint64_t bytes) {
   if (plan_.off() || unnamed(name) || bytes <= kNumber) return;
   Tensor& tensor = known(name, bytes);
-  if (members_.empty()) count_anew(tensor);
-  ++tensor.reductions;
+  count(tensor);
   if (members_.empty()) return make_plan();
   if (tensor.group < 0) return;
   masks_ = Masks::stale;
   if (!tensor.excluded) {
-    if (hold_ != Hold::open) tensor.awaited = 0;
+    if (tensor.deadline != step_) tensor.awaited = 0;
     hold_ = Hold::closed;
     held_since_.reset();
   }
@@ -57,26 +56,38 @@ void Gate::reduced(const std::string& name, std::uint64_t bytes) {
 Gate::Tensor& Gate::known(const std::string& name, std::uint64_t bytes) {
   if (const auto it = by_name_.find(name); it != by_name_.end()) return tensors_[it->second];
   // A new tensor: its place must be recorded before anything is held again.
-  if (!members_.empty()) unplanned_since_ = steps();
+  if (!members_.empty()) {
+    unplanned_since_ = steps();
+    most_equal_ = 0;
+  }
   members_.clear();
   hold_ = Hold::closed;
   held_since_.reset();
   if (tensors_.size() >= most_) forget_others();
   by_name_.emplace(name, tensors_.size());
+  carried_[0] += bytes;
   return tensors_.emplace_back(Tensor{name, bytes});
 }
 
+void Gate::count(Tensor& tensor) {
+  if (auto& before = carried_[tensor.reductions]; (before -= tensor.bytes) == 0) carried_.erase(tensor.reductions);
+  carried_[++tensor.reductions] += tensor.bytes;
+}
+
 // Those that are in no plan and have not been in half of the steps, as who gives tensors new names in every step has
-// them.
+// them; and where all names are such, the older ones.
 void Gate::forget_others() {
   const std::uint32_t steps = this->steps();
+  const std::size_t old = tensors_.size() < kMost ? 0 : tensors_.size() - kOthers;
   std::vector<bool> stays(tensors_.size());
   for (const std::size_t t : planned_) stays[t] = true;
   std::vector<std::size_t> place(tensors_.size());
   std::size_t kept = 0;
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
-    if (!stays[t] && 2 * tensors_[t].reductions < steps) {
+    if (!stays[t] && (2 * tensors_[t].reductions < steps || t < old)) {
       by_name_.erase(tensors_[t].name);
+      if (auto& bytes = carried_[tensors_[t].reductions]; (bytes -= tensors_[t].bytes) == 0)
+        carried_.erase(tensors_[t].reductions);
       continue;
     }
     place[t] = kept;
@@ -86,24 +97,12 @@ void Gate::forget_others() {
   }
   tensors_.resize(kept);
   for (std::size_t& t : planned_) t = place[t];
-  most_ = std::max(kOthers, 2 * kept);
+  most_ = std::min(std::max(kOthers, 2 * kept), std::max(kMost, kept + kOthers));
   cache_version_ = ~0ull;
 }
 
-// A tensor that was not in one step, or had one more, is off by one ever after, and looks as if steps never ended:
-// where no plan could be made for long, its past is forgotten ahead of a step, whose first tensor is `next`.
-void Gate::count_anew(const Tensor& next) {
-  const std::uint32_t steps = this->steps();
-  if (steps < unplanned_since_ + 2 * kRecorded) return;
-  const auto first = std::find_if(tensors_.begin(), tensors_.end(), [&](const Tensor& t) {
-    return t.reductions + 1 >= steps && t.reductions <= steps + 1;
-  });
-  if (first == tensors_.end() || &*first != &next) return;
-  for (Tensor& t : tensors_) t.reductions = 0;
-  unplanned_since_ = 0;
-}
-
 void Gate::begin_step() {
+  ++step_;
   for (Tensor& t : tensors_) t.done = false;
   for (std::size_t g = 0; g < members_.size(); ++g)
     left_[g] = static_cast<std::size_t>(
@@ -113,11 +112,19 @@ void Gate::begin_step() {
 // How often those tensors have been reduced that have carried most bytes: gradients, whatever else has a name (a metric
 // now and then, sums of batch norms several times a step, names that never come again).
 std::uint32_t Gate::steps() const {
-  std::map<std::uint32_t, std::uint64_t> bytes;
-  for (const Tensor& t : tensors_) bytes[t.reductions] += t.bytes * t.reductions;
-  const auto most =
-      std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  return most == bytes.end() ? 0 : most->first;
+  const auto most = std::max_element(carried_.begin(), carried_.end(), [](const auto& a, const auto& b) {
+    return a.first * a.second < b.first * b.second;
+  });
+  return most == carried_.end() ? 0 : most->first;
+}
+
+// Where tensors are off by one: in the middle of a step; or one was not in a step, or twice, and is so ever after. Then
+// no moment is without such tensors, and the end of a step is when most has been reduced equally often.
+bool Gate::ends_step(std::uint64_t bytes, std::uint32_t steps) {
+  if (steps < unplanned_since_ + kRecorded) return false;
+  if (steps >= unplanned_since_ + 2 * kRecorded) return bytes >= most_equal_;
+  most_equal_ = std::max(most_equal_, bytes);
+  return false;
 }
 
 // At the end of a step: when all tensors that are reduced in every step have been reduced equally often. Others are
@@ -127,18 +134,20 @@ void Gate::make_plan() {
   if (steps < kRecorded) return;
   std::vector<std::size_t> planned;
   std::vector<std::uint64_t> bytes;
+  bool off_by_one = false;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     Tensor& t = tensors_[i];
     t.group = -1;
-    if (t.reductions + 1 == steps || t.reductions == steps + 1) return;  // in the middle of a step
+    off_by_one = off_by_one || t.reductions + 1 == steps || t.reductions == steps + 1;
     if (t.reductions != steps) continue;
     planned.push_back(i);
     bytes.push_back(t.bytes);
   }
-  if (planned.empty()) return;
   std::vector<std::size_t> known = planned_;
   std::sort(known.begin(), known.end());
-  if (search_ && planned == known) {  // what was new is not reduced in every step
+  const bool as_before = planned == known;  // what was new is not reduced in every step
+  if (planned.empty() || (off_by_one && !as_before && !ends_step(carried_[steps], steps))) return;
+  if (search_ && as_before) {
     search_->resume();
     return adopt(MergeTrials::Plan(adopted_));
   }
@@ -168,9 +177,14 @@ void Gate::reorder(const std::vector<std::uint32_t>& order) {
 }
 
 void Gate::adopt(const MergeTrials::Plan& plan) {
-  // Who was late for one plan may be in time for another.
+  // Who was late for one plan may be in time for another; who was for two is not tried again.
   if (plan != adopted_)
-    for (const std::size_t t : planned_) tensors_[t].missed = tensors_[t].awaited = 0, tensors_[t].excluded = false;
+    for (const std::size_t i : planned_) {
+      Tensor& t = tensors_[i];
+      t.left += t.excluded;
+      t.missed = t.awaited = 0;
+      t.excluded = t.left >= 2;
+    }
   adopted_ = plan;
   holds_ = plan.holds;
   hold_ = Hold::closed;
@@ -303,8 +317,8 @@ void Gate::open(std::span<const std::int64_t> own_bits) {
       std::none_of(group.begin(), group.end(), [&](std::size_t t) { return wanted(t) && !is_ready[t]; });
   for (const std::size_t t : group) {
     Tensor& tensor = tensors_[t];
-    if (!wanted(t)) continue;
-    if (complete ? ++tensor.awaited < kAwaited : is_ready[t] || ++tensor.missed < kMissed) continue;
+    if (!wanted(t) || (!complete && is_ready[t]) || std::exchange(tensor.deadline, step_) == step_) continue;
+    if (complete ? ++tensor.awaited < kAwaited : ++tensor.missed < kMissed) continue;
     tensor.excluded = true;
     --left_[current_];
   }

@@ -30,6 +30,7 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -73,22 +74,26 @@ class Gate {
  private:
   // Reduced this often, a tensor has shown its place in the step.
   static constexpr std::uint32_t kRecorded = 4;
-  // Deadlines behind which a tensor leaves the plan: of one that is not ready here, and of one that other ranks lack.
-  // Who lacks it knows first, and lets the others of its group pass from then on.
+  // Steps with a deadline behind which a tensor leaves the plan: of one that is not ready here, and of one that other
+  // ranks lack. Who lacks it knows first, and lets the others of its group pass from then on.
   static constexpr std::uint32_t kMissed = 2, kAwaited = 4;
-  static constexpr std::size_t kOthers = 1024;  // tensors beside the plan's that are remembered, at least
+  // Tensors that are remembered: beside the plan's, at least; and at most, whatever they are.
+  static constexpr std::size_t kOthers = 1024, kMost = 65536;
   struct Tensor {
     std::string name;
     std::uint64_t bytes;
     std::uint32_t reductions = 0, missed = 0, awaited = 0;
+    std::uint64_t deadline = 0;  // the step that had one of it
+    std::uint32_t left = 0;      // plans
     bool excluded = false, done = false;
     int group = -1;
     std::size_t place = 0;  // among planned_, where it has a group
   };
   Tensor& known(const std::string& name, std::uint64_t bytes);
   void forget_others();
+  void count(Tensor&);
   std::uint32_t steps() const;
-  void count_anew(const Tensor& next);
+  bool ends_step(std::uint64_t bytes, std::uint32_t steps);
   void make_plan();
   void group_by(const std::vector<bool>& begins);  // of planned_
   void adopt(const MergeTrials::Plan&);
@@ -105,10 +110,13 @@ class Gate {
   std::chrono::milliseconds bound_;
   std::vector<Tensor> tensors_;  // in the order of their first reduction
   std::unordered_map<std::string, std::size_t> by_name_;
-  std::size_t most_ = kOthers;                     // of tensors_, before others are forgotten
-  std::uint32_t unplanned_since_ = 0;              // steps() when there was a plan last
-  std::vector<std::size_t> planned_;               // in order, which may be CRIMP_PLAN_FILE's
-  std::vector<std::vector<std::size_t>> members_;  // of each group
+  std::size_t most_ = kOthers;                      // of tensors_, before others are forgotten
+  std::map<std::uint32_t, std::uint64_t> carried_;  // bytes of the tensors that have been reduced so often
+  std::uint64_t step_ = 1;                          // of the plan
+  std::uint32_t unplanned_since_ = 0;               // steps() when there was a plan last
+  std::uint64_t most_equal_ = 0;                    // bytes that were equally often reduced since then
+  std::vector<std::size_t> planned_;                // in order, which may be CRIMP_PLAN_FILE's
+  std::vector<std::vector<std::size_t>> members_;   // of each group
   bool holds_ = true;
   std::optional<Search> search_;
   MergeTrials::Plan adopted_;      // the search's last one

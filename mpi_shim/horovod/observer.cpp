@@ -86,7 +86,7 @@ int Observer::forget(MPI_Comm, int, void* negotiation, void*) {
   std::unique_ptr<Negotiation> gone(static_cast<Negotiation*>(negotiation));
   Observer& self = get();
   std::lock_guard lock(self.mutex_);
-  if (self.live_.erase(gone.get())) logged("what was seen of Horovod", [&] { self.note(gone->record()); });
+  if (std::erase(self.live_, gone.get())) logged("what was seen of Horovod", [&] { self.note(gone->record()); });
   return MPI_SUCCESS;
 }
 
@@ -132,7 +132,7 @@ Negotiation* Observer::find(MPI_Comm comm, bool make) {
   auto* made = new Negotiation(size, options, plan, std::chrono::milliseconds(runtime.settings().hold_ms), threshold,
                                leader_of(comm, size, options, ranks_per_host));
   PMPI_Comm_set_attr(comm, keyval, made);
-  live_.insert(made);
+  live_.push_back(made);
   return made;
 }
 

@@ -9,7 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
+#include <vector>
 
 #include "core/trace.hpp"
 #include "horovod/record.hpp"
@@ -60,7 +60,7 @@ class Observer {
   std::atomic<bool> detected_{false}, searches_{false};
   std::atomic<int> keyval_{MPI_KEYVAL_INVALID};
   std::mutex mutex_;
-  std::set<Negotiation*> live_;
+  std::vector<Negotiation*> live_;         // in the order of their making, which CRIMP_REPLAY repeats
   Record noted_;                           // sum over the communicators that have ended
   std::weak_ptr<std::int64_t> threshold_;  // Horovod's, of all its communicators
 };

@@ -80,7 +80,7 @@ struct CallPlan {
 // A communicator's plans. Not thread-safe.
 class Planner {
  public:
-  static constexpr std::size_t kMostPlans = 256;
+  static constexpr std::size_t kMostPlans = 1024;
   static constexpr std::uint64_t kMostBytes =
       std::uint64_t{64} << 20;  // that all plans take, about; beyond either they are made anew as they are needed
 

@@ -133,7 +133,9 @@ Residual& ResidualStore::find(ResidualKey key, const ResidualShape& shape, Memor
         restore(it->second, saved->second);
   } else {
     Tensor& t = it->second;
-    const bool same_layout = t.shape.elements == shape.elements && t.shape.codec == shape.codec;
+    // Another codec's, as fp16's that stands in for one, may lie as it is, too.
+    const bool same_layout = t.shape.elements == shape.elements &&
+                             (t.shape.codec == shape.codec || (behind(t.shape) == 0 && behind(shape) == 0));
     if (t.encoding != encoding) {
       // It moves between host memory, where it is kept in bytes, and a device's: what is behind its arrays stays there.
       Memory floats(array_bytes(Encoding::float32, shape));

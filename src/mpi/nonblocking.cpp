@@ -132,7 +132,7 @@ class Sums final : public NonblockingSums, public std::enable_shared_from_this<S
       context_.report.note([&] { in_trace_ = context_.trace->communicator(ranks_text(world_ranks(comm))); });
   }
 
-  std::unique_ptr<NonblockingSum> start(const AllreduceRequest&, PassReason* why) override;
+  std::unique_ptr<NonblockingSum> make_sum(const AllreduceRequest&, PassReason* why) override;
   std::unique_ptr<NonblockingSum> init(const AllreduceRequest&, PassReason* why) override;
   void freed() override { comm_.store(MPI_COMM_NULL, std::memory_order_release); }
 
@@ -459,14 +459,12 @@ Sums::Carried Sums::plan(const AllreduceRequest& request, const std::shared_ptr<
   return carried;
 }
 
-std::unique_ptr<NonblockingSum> Sums::start(const AllreduceRequest& request, PassReason* why) {
+std::unique_ptr<NonblockingSum> Sums::make_sum(const AllreduceRequest& request, PassReason* why) {
   fill_reserve();
   Carried carried =
       plan(request, request.layout ? request.layout : insist([&] { return Layout::unknown(request.count); }), why);
   if (!carried.route) return nullptr;
-  auto sum = insist([&] { return std::make_unique<Sum>(shared_from_this(), request, carried.plan, carried.route); });
-  sum->start();
-  return sum;
+  return insist([&] { return std::make_unique<Sum>(shared_from_this(), request, carried.plan, carried.route); });
 }
 
 std::unique_ptr<NonblockingSum> Sums::init(const AllreduceRequest& request, PassReason* why) {

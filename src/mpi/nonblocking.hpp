@@ -29,7 +29,8 @@ class NonblockingSums;
 class NonblockingSum {
  public:
   virtual ~NonblockingSum() = default;
-  // Of a persistent sum, before its request is started: encodes. What fails here is this rank's word to the others.
+  // Encodes; then a sum is under way, and a persistent one's request is to be started. What fails here is this rank's
+  // word to the others.
   virtual void start() = 0;
   // The request is complete: the result goes to the caller's buffer. Throws Error.
   virtual void finish() = 0;
@@ -44,9 +45,9 @@ class NonblockingSums {
   static std::shared_ptr<NonblockingSums> make(const Context&, MPI_Comm, int rank, int size);
   virtual ~NonblockingSums() = default;
 
-  // Null: the call is for MPI, on all ranks, for *why. The sum is under way then. Throws Error{out_of_memory} where
-  // there is no room for the frames: others wait for this rank, as where MPI has none.
-  virtual std::unique_ptr<NonblockingSum> start(const AllreduceRequest&, PassReason* why) = 0;
+  // Null: the call is for MPI, on all ranks, for *why. Not started yet, which the others count on. Throws
+  // Error{out_of_memory} where there is no room for the frames: others wait for this rank, as where MPI has none.
+  virtual std::unique_ptr<NonblockingSum> make_sum(const AllreduceRequest&, PassReason* why) = 0;
   // A persistent sum, not started: its tensor is its own, with a residual. Where this MPI has none: null.
   virtual std::unique_ptr<NonblockingSum> init(const AllreduceRequest&, PassReason* why) = 0;
   virtual void freed() = 0;  // by MPI_Comm_free

@@ -396,8 +396,9 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
 }
 
 bool Session::allreduce_small(const AllreduceRequest& request) {
+  fill_reserve();
   const FloatEnvironment environment;
-  const auto plan = planner_.plan(request.dtype, request.count, request.layout);
+  const auto plan = insist([&] { return planner_.plan(request.dtype, request.count, request.layout); });
   if (!plan->has_momentum()) return false;
   CallValues values(request, scratch_);
   PassReason why = PassReason::small;

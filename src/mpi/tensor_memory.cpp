@@ -35,10 +35,18 @@ void TensorMemory::forget_unnamed(std::string_view prefix) {
 }
 
 void TensorMemory::forget(const Segment& segment) {
-  for (const bool owner : {false, true}) residuals_.drop({Layout::Source::negotiated, owner, segment.key});
-  sizes_.erase(segment.key);
+  const Size* const size = size_of(segment);
+  const std::string kept = size ? size->kept : other_size(segment);
+  for (const bool owner : {false, true}) residuals_.drop({Layout::Source::negotiated, owner, kept});
+  if (const auto sizes = sizes_.find(segment.key); sizes != sizes_.end()) {
+    std::erase_if(sizes->second, [&](const Size& of) { return of.count == segment.count; });
+    if (sizes->second.empty()) sizes_.erase(sizes);
+  }
   extents_.erase({segment.key, segment.count});
 }
+
+// What those beyond kMostSizes are kept as, one in place of another.
+std::string TensorMemory::other_size(const Segment& segment) { return segment.key + kOfSize + '*'; }
 
 void TensorMemory::set_extents(const std::string& name, std::uint64_t rows, std::uint64_t cols) {
   powersgd::Extents& known = extents_[{name, rows * cols}];
@@ -52,8 +60,14 @@ void TensorMemory::set_extents(const std::string& name, std::uint64_t rows, std:
 // e / l, so e / l is multiplied by the old rate over the new one.
 Residual& TensorMemory::find(Layout::Source source, const Segment& segment, bool owner, const ResidualShape& shape,
                              MemoryResource& memory) {
-  const Size* const size = source == Layout::Source::negotiated ? size_of(segment) : nullptr;
-  Residual& residual = residuals_.find({source, owner, size ? size->kept : segment.key}, shape, memory);
+  const bool negotiated = source == Layout::Source::negotiated;
+  const Size* const size = negotiated ? size_of(segment) : nullptr;
+  const std::string other = negotiated && !size ? other_size(segment) : std::string();
+  Residual& residual = residuals_.find({source, owner,
+                                        size         ? std::string_view(size->kept)
+                                        : negotiated ? std::string_view(other)
+                                                     : std::string_view(segment.key)},
+                                       shape, memory);
   if (learning_rate_ == 0 || shape.kind == FeedbackKind::average) return residual;
   const double ratio = residual.learning_rate == 0 ? 1 : residual.learning_rate / learning_rate_;
   std::vector<float> block(ratio == 1 ? 0 : std::min<std::uint64_t>(shape.count, 65536));
@@ -120,7 +134,9 @@ void TensorMemory::load(std::vector<SavedTensor> tensors, const std::vector<Save
   for (const bool plain : {true, false})
     for (const SavedTensor& t : tensors) {
       const std::string_view name = name_of(t.name);
-      if (t.source != Layout::Source::negotiated || t.owner || (name == t.name) != plain) continue;
+      if (t.source != Layout::Source::negotiated || t.owner || (name == t.name) != plain ||
+          t.name == std::string(name) + kOfSize + '*')
+        continue;
       std::vector<Size>& sizes = sizes_[std::string(name)];
       if (sizes.size() < kMostSizes) sizes.emplace_back(t.count, t.name);
     }

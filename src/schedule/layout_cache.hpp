@@ -13,7 +13,7 @@ namespace crimp {
 // Of named tensors. Thread-safe; made for some hundred layouts, beyond which all are forgotten.
 class LayoutCache {
  public:
-  static constexpr std::size_t kMost = 256;
+  static constexpr std::size_t kMost = 1024;
   struct Tensor {
     const char* name;
     std::uint64_t count;

@@ -1,10 +1,8 @@
 // DGC under Horovod's negotiation: tensors of calls that are too small, and tensors that rules exclude, have momentum
-// as all others. Horovod is played: its operation, and the coordinator's messages with a cache of no capacity;
-// answered.c has the operation's function.
-#include <dlfcn.h>
+// as all others. Horovod is played.
+#include <optional>
 
-#include "check.hpp"
-#include "support/horovod_simulator.hpp"
+#include "played_horovod.hpp"
 
 using check::expected, check::rank, check::size;
 
@@ -12,6 +10,7 @@ namespace {
 
 constexpr double kMomentum = 0.9;
 MPI_Comm horovod;
+const check::PlayedHorovod* played;
 
 struct Tensor {
   const char* name;
@@ -23,12 +22,7 @@ struct Tensor {
 void announce(const std::vector<Tensor>& tensors) {
   std::vector<std::pair<std::string, std::int64_t>> named;
   for (const Tensor& t : tensors) named.emplace_back(t.name, t.count);
-  auto list = crimp::test::response_list(named);
-  int length = static_cast<int>(list.size());
-  const std::vector<int> none(static_cast<std::size_t>(size));
-  MPI_Gatherv(nullptr, 0, MPI_BYTE, nullptr, none.data(), none.data(), MPI_BYTE, 0, horovod);
-  MPI_Bcast(&length, 1, MPI_INT, 0, horovod);
-  MPI_Bcast(list.data(), length, MPI_BYTE, 0, horovod);
+  played->announce(named);
 }
 
 // Every rank's gradients are its number and one, in units that are no whole number: those are metrics.
@@ -45,11 +39,9 @@ std::vector<float> sum(std::size_t count, double unit = kUnit) {
 // CRIMP_RULES are *bias=none, the codec is dgc with a momentum of 0.9.
 int main() {
   check::begin();
-  MPI_Op max;
-  MPI_Op_create(reinterpret_cast<MPI_User_function*>(
-                    dlsym(RTLD_DEFAULT, "_ZN7horovod6common11float16_maxEPvS1_PiPP15ompi_datatype_t")),
-                1, &max);
-  MPI_Comm_dup(MPI_COMM_WORLD, &horovod);
+  std::optional<check::PlayedHorovod> plays(std::in_place);
+  played = &*plays;
+  horovod = plays->comm;
   const double gradients = kUnit * size * (size + 1) / 2.0;
   const std::vector<Tensor> calls[] = {{{"allreduce.small.weight", 300, true}},
                                        {{"allreduce.one", 1, true}, {"allreduce.tiny.bias", 5, true}},
@@ -93,7 +85,6 @@ int main() {
   expected["layouts.negotiated.calls"] = kSteps;
   expected["passed_through.rules"] = kSteps;
   expected["passed_through.small"] = 2 * kSteps + 1;
-  MPI_Comm_free(&horovod);
-  MPI_Op_free(&max);
+  plays.reset();
   return check::finish();
 }

@@ -287,7 +287,7 @@ TEST_SUITE("call_plan") {
     CHECK(codecs_of(*plans.of({"a", "b"}))[0].starts_with("3lc"));
   }
 
-  TEST_CASE("no more plans are kept than a few hundred, and none of too many bytes") {
+  TEST_CASE("no more plans are kept than a thousand, and none of too many bytes") {
     Plans plans(settings_of("3lc", ""));
     std::size_t most = 0;
     for (std::uint64_t n = 0; n < 2 * Planner::kMostPlans + 7; ++n) {

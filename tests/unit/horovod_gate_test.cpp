@@ -240,7 +240,7 @@ TEST_SUITE("horovod_gate") {
       now += milliseconds(51);
       CHECK(net.pass(rest) == rest);
       CHECK(net.count(Release::deadline) == static_cast<std::uint64_t>(step + 1));
-      net.reduce(rest);
+      net.reduce(step >= 2 ? "cda" : "bcda");  // what all ranks have first
     }
     CHECK(net.pass("abcd") == "ab");
     net.reduce("b");
@@ -269,15 +269,43 @@ TEST_SUITE("horovod_gate") {
     const auto step = [&](const std::string& tensors) {
       for (const char c : tensors) gate.reduced(std::string(1, c), 1000);
     };
-    step("abd");
-    for (int i = 0; i < 20; ++i) step("abcd");
-    CHECK(gate.groups() == std::vector<std::size_t>{4});
-    step("abd");  // without c, while there is a plan
-    step("abcd");
-    CHECK(gate.groups() == std::vector<std::size_t>{4});
-    gate.reduced("e", 1000);  // a new one, once
-    for (int i = 0; i < 20; ++i) step("abcd");
-    CHECK(gate.groups() == std::vector<std::size_t>{4});
+    step("abdefg");
+    for (int i = 0; i < 20; ++i) step("abcdefg");
+    CHECK(gate.groups() == std::vector<std::size_t>{6});  // c is never held
+    step("acdefg");                                       // without b, while there is a plan
+    step("abcdefg");
+    CHECK(gate.groups() == std::vector<std::size_t>{6});
+    gate.reduced("x", 1000);  // a new one, once
+    for (int i = 0; i < 20; ++i) step("abcdefg");
+    CHECK(gate.planned());
+    const auto groups = gate.groups();
+    gate.reduced("y", 1000);
+    step("abcdefg");
+    CHECK(gate.groups() == groups);
+  }
+
+  TEST_CASE("where steps begin with a tensor that came in the second one, others are held for it twice") {
+    Net net("all", "bcd");
+    net.gate = Gate(MergePlan("all"), milliseconds(100));
+    net.reduce("bcd");
+    Response a;
+    a.names = {"a"};
+    a.sizes = {250};
+    net.cache.put(a);
+    for (int i = 0; i < 20; ++i) net.reduce("abcd");
+    now = {};
+    for (int step = 0; step < 5; ++step) {
+      CHECK(net.pass("a") == "a");
+      net.reduce("a");
+      CHECK(net.pass("bc") == "");
+      if (step < 2) {
+        CHECK(net.pass("bcd") == "");
+        now += milliseconds(101);
+      }
+      CHECK(net.pass("bcd") == "bcd");
+      net.reduce("bcd");
+    }
+    CHECK(net.count(Release::deadline) == 2);
   }
 
   TEST_CASE("names that never come again are forgotten, and the plan stays") {

@@ -1,0 +1,56 @@
+// A trainer gives one name to tensors of several sizes: what is held back of one stays, whatever comes of the others.
+// Horovod is played.
+//   named_sizes     CRIMP_CODEC=topk:ratio=0.5, CRIMP_ALGORITHM=allgather, CRIMP_MIN_COUNT=1024
+#include <optional>
+
+#include "played_horovod.hpp"
+
+using check::expected, check::rank, check::size;
+
+namespace {
+
+std::optional<check::PlayedHorovod> horovod;
+
+// The same gradient on all ranks: no whole numbers, both signs, and the second half is the larger one. Element 0 of the
+// sum of all, in gradients: the smallest one, which waits for another call.
+double smallest(const std::string& name, std::size_t count) {
+  std::vector<float> x(count);
+  const auto gradient = [&](std::size_t i) {
+    return (i % 2 ? -1.0f : 1.0f) * (0.75f + 0.25f * static_cast<float>(i) / static_cast<float>(count));
+  };
+  for (std::size_t i = 0; i < count; ++i) x[i] = gradient(i);
+  horovod->announce({{name, static_cast<std::int64_t>(count)}});
+  CHECK(MPI_Allreduce(MPI_IN_PLACE, x.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, horovod->comm) ==
+        MPI_SUCCESS);
+  CHECK(check::identical(x.data(), x.size() * sizeof(float), MPI_COMM_WORLD));
+  return static_cast<double>(x[0]) / (static_cast<double>(gradient(0)) * size);
+}
+bool is(double got, double wanted) { return std::abs(got - wanted) < 1e-4; }
+
+}  // namespace
+
+int main() {
+  check::begin();
+  horovod.emplace();
+  // Sizes of one name, more than Crimp tells apart (four).
+  const std::string name = "allreduce.w";
+  CHECK(is(smallest(name, 20000), 1), "a name's first sum is MPI's own");
+  CHECK(is(smallest(name, 20000), 0), "the smaller half waits");
+  for (const std::size_t other : {21000u, 22000u, 23000u, 24000u, 25000u}) CHECK(is(smallest(name, other), 1));
+  for (int again = 0; again < 2; ++again)
+    for (const std::size_t other : {21000u, 22000u, 23000u, 24000u, 25000u}) smallest(name, other);
+  CHECK(is(smallest(name, 20000), 2), "what waited comes with the next one, whatever the other sizes have sent");
+
+  // Names that are new in every step: behind so many of them a name's first sum is compressed, and nothing is kept of
+  // it.
+  const std::string second = "allreduce.v";
+  CHECK(is(smallest(second, 20000), 1));
+  CHECK(is(smallest(second, 20000), 0));
+  for (int i = 0; i < 4200; ++i) smallest("allreduce.step" + std::to_string(i), 1024);
+  CHECK(is(smallest(second, 21000), 0), "a first sum that is compressed");
+  CHECK(is(smallest(second, 20000), 2), "the other size of this name has what waited");
+  CHECK(is(smallest(second, 21000), 0), "and of the first sum nothing was kept");
+  expected["calls>"] = 100;
+  horovod.reset();
+  return check::finish();
+}
