@@ -121,6 +121,10 @@ std::uint32_t Gate::steps() const {
 // Where tensors are off by one: in the middle of a step; or one was not in a step, or twice, and is so ever after. Then
 // no moment is without such tensors, and the end of a step is when most has been reduced equally often.
 bool Gate::ends_step(std::uint64_t bytes, std::uint32_t steps) {
+  if (steps >= unplanned_since_ + 4 * kRecorded) {  // another one has missed a step since: once more
+    unplanned_since_ = steps - kRecorded;
+    most_equal_ = 0;
+  }
   if (steps < unplanned_since_ + kRecorded) return false;
   if (steps >= unplanned_since_ + 2 * kRecorded) return bytes >= most_equal_;
   most_equal_ = std::max(most_equal_, bytes);
@@ -177,13 +181,12 @@ void Gate::reorder(const std::vector<std::uint32_t>& order) {
 }
 
 void Gate::adopt(const MergeTrials::Plan& plan) {
-  // Who was late for one plan may be in time for another; who was for two is not tried again.
+  // Who was late for one plan may be in time for another.
   if (plan != adopted_)
     for (const std::size_t i : planned_) {
       Tensor& t = tensors_[i];
-      t.left += t.excluded;
       t.missed = t.awaited = 0;
-      t.excluded = t.left >= 2;
+      t.excluded = false;
     }
   adopted_ = plan;
   holds_ = plan.holds;

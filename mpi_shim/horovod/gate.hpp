@@ -7,9 +7,9 @@
 //
 // Never held: anything while this rank reports shutdown, uncached or invalid tensors (new tensors, hvd.join and stall
 // warnings show as these); tensors outside the plan; and nothing for longer than the bound while no tensor of the plan
-// is reduced, after which all pass until one is. Tensors that made the bound run out twice leave the plan, and those
-// for which other ranks did in four steps one after the other. Which group is current follows from what was reduced, so
-// all ranks agree but for tensors that have left; what is held is each rank's own matter.
+// is reduced, after which all pass until one is. Tensors that made the bound run out in two steps leave the plan, and
+// those for which other ranks did in four steps one after the other. Which group is current follows from what was
+// reduced, so all ranks agree but for tensors that have left; what is held is each rank's own matter.
 //
 //   Hold     this rank               becomes
 //   closed   lets everything pass    holding: tensors are ready that must wait
@@ -84,7 +84,6 @@ class Gate {
     std::uint64_t bytes;
     std::uint32_t reductions = 0, missed = 0, awaited = 0;
     std::uint64_t deadline = 0;  // the step that had one of it
-    std::uint32_t left = 0;      // plans
     bool excluded = false, done = false;
     int group = -1;
     std::size_t place = 0;  // among planned_, where it has a group

@@ -151,7 +151,7 @@ constexpr Option kTable[] = {
      [](const Settings& s) { return flag_text(s.error_feedback); }},
     {"CRIMP_RESIDUAL_JUMP", "0", "0 or 2 .. 1000000",
      "where the largest value of a tensor is so many times smaller than in its last call, what its residual has above that value is dropped: "
-     "an outlier is then no echo in the calls after it; 0: so with 32 where calls name no tensors, the whole residual with 32 under Horovod, nothing elsewhere",
+     "an outlier is then no echo in the calls after it; 0: so with 32 where calls name no tensors, the whole residual with 32 under Horovod, nothing elsewhere nor of sums within a node",
      false,
      [](Settings& s, std::string_view t) {
        int jump = 0;

@@ -177,7 +177,7 @@ class Binder {
   }
 
   // An outlier leaves residuals in its own size, which come back for many calls. Only this rank's values decide: what
-  // it encodes is its own affair. Not where it encodes its node's sums, of which its own values say nothing.
+  // it encodes is its own affair. Where it encodes its node's sums they say little of those, and decide only if asked.
   void drop_echoes() {
     // Where values tell whose a call is, what waits from far larger ones is nobody's loss; and a trainer's name may be
     // that of two tensors, of two optimizers.
@@ -202,7 +202,8 @@ class Binder {
       // Of a trainer's tensors, where nobody has asked for it: all that waits, which may be another's, but no momentum.
       const bool unasked = setting == 0 && source == Layout::Source::negotiated;
       if (unasked && plan_.codecs[s]->feedback().kind != FeedbackKind::residual) continue;
-      if (!to_.memory.fell(source, segment, largest, jump) || chosen_.choices[plan_.part_of[s]].nodes) continue;
+      if (!to_.memory.fell(source, segment, largest, jump)) continue;
+      if (setting == 0 && chosen_.choices[plan_.part_of[s]].nodes) continue;
       const double stays = unasked ? 0 : largest;
       const CallBuffers& buffers = bound_.parts[plan_.part_of[s]];
       const auto arrays = static_cast<std::uint64_t>(plan_.codecs[s]->feedback().arrays());

@@ -95,9 +95,11 @@ bool call(std::uint64_t count, int victim, long n) {
     const int failed =
         scattered ? MPI_Ireduce_scatter(in.data(), out.data(), shares.data(), MPI_FLOAT, MPI_SUM, comm, &request)
                   : MPI_Iallreduce(in.data(), out.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, comm, &request);
-    int complete = 0;
-    if (!failed) MPI_Request_get_status(request, &complete, MPI_STATUS_IGNORE);
-    return failed ? failed : MPI_Waitall(1, &request, MPI_STATUSES_IGNORE);
+    if (failed) return failed;
+    int complete = 0;  // then it is decoded here
+    const int looked = MPI_Request_get_status(request, &complete, MPI_STATUS_IGNORE);
+    const int waited = MPI_Waitall(1, &request, MPI_STATUSES_IGNORE);
+    return waited ? waited : looked;
   };
   const int rc =
       nonblocking ? waited()

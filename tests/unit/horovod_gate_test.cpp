@@ -284,6 +284,18 @@ TEST_SUITE("horovod_gate") {
     CHECK(gate.groups() == groups);
   }
 
+  TEST_CASE("a second tensor that misses a step while the first one's is being learnt ends no merging either") {
+    Gate gate(MergePlan("all"), milliseconds(100));
+    const auto step = [&](const std::string& tensors) {
+      for (const char c : tensors) gate.reduced(std::string(1, c), 1000);
+    };
+    step("abcd");
+    for (int i = 0; i < 4; ++i) step("abcde");
+    step("abce");
+    for (int i = 0; i < 40; ++i) step("abcde");
+    CHECK(gate.planned());
+  }
+
   TEST_CASE("where steps begin with a tensor that came in the second one, others are held for it twice") {
     Net net("all", "bcd");
     net.gate = Gate(MergePlan("all"), milliseconds(100));
