@@ -136,13 +136,16 @@ bool Gate::ends_step(std::uint64_t bytes, std::uint32_t steps) {
 void Gate::make_plan() {
   const std::uint32_t steps = this->steps();
   if (steps < kRecorded) return;
+  // Asked at every reduction, and nearly always no: by sums, before any tensor is looked at.
+  const std::uint64_t equal = carried_[steps];
+  const bool off_by_one = carried_.contains(steps - 1) || carried_.contains(steps + 1);
+  const bool ends = !off_by_one || ends_step(equal, steps);
+  if (!ends && equal != planned_bytes_) return;
   std::vector<std::size_t> planned;
   std::vector<std::uint64_t> bytes;
-  bool off_by_one = false;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     Tensor& t = tensors_[i];
     t.group = -1;
-    off_by_one = off_by_one || t.reductions + 1 == steps || t.reductions == steps + 1;
     if (t.reductions != steps) continue;
     planned.push_back(i);
     bytes.push_back(t.bytes);
@@ -150,12 +153,13 @@ void Gate::make_plan() {
   std::vector<std::size_t> known = planned_;
   std::sort(known.begin(), known.end());
   const bool as_before = planned == known;  // what was new is not reduced in every step
-  if (planned.empty() || (off_by_one && !as_before && !ends_step(carried_[steps], steps))) return;
+  if (!ends && !as_before) return;
   if (search_ && as_before) {
     search_->resume();
     return adopt(MergeTrials::Plan(adopted_));
   }
   planned_ = std::move(planned);
+  planned_bytes_ = equal;
   if (search_) {
     search_->begin(named_tensors());
     return adopt({});

@@ -115,6 +115,7 @@ class Gate {
   std::uint32_t unplanned_since_ = 0;               // steps() when there was a plan last
   std::uint64_t most_equal_ = 0;                    // bytes that were equally often reduced since then
   std::vector<std::size_t> planned_;                // in order, which may be CRIMP_PLAN_FILE's
+  std::uint64_t planned_bytes_ = 0;                 // of all of them
   std::vector<std::vector<std::size_t>> members_;   // of each group
   bool holds_ = true;
   std::optional<Search> search_;
