@@ -91,8 +91,10 @@ void DelayControl::resume(int key, Class& c, int to) {
       decisions_.push_back(
           {c.calls, least_bytes(key), c.level, to, "no such calls for long: as those of the nearest sizes", 0, 0});
   }
-  c.level = to;
+  c.level = c.from = to;
   c.timed = c.lossy = c.went_down = false;
+  c.changed = 0;  // nor is what a change has done known any more
+  c.wait_before = 0;
   c.skip = 1;
   c.in_window = c.gains = 0;
   c.bytes = 0;

@@ -26,6 +26,14 @@ MergeTrials::MergeTrials(std::vector<std::uint64_t> tensor_bytes, std::vector<bo
     }
     unit_bytes_.back() += tensor_bytes[i];
   }
+  while (unit_begin_.size() > kMostUnits) {
+    std::size_t kept = 0;
+    for (std::size_t u = 0; u < unit_begin_.size(); u += 2, ++kept) {
+      unit_begin_[kept] = unit_begin_[u];
+      unit_bytes_[kept] = unit_bytes_[u] + (u + 1 < unit_bytes_.size() ? unit_bytes_[u + 1] : 0);
+    }
+    unit_begin_.resize(kept), unit_bytes_.resize(kept);
+  }
   begin(nullptr);
 }
 
@@ -38,6 +46,9 @@ void MergeTrials::begin(const Plan* until_now) {
   turn_s_.clear();
   in_turn_ = 0;
   calls_.clear();
+  of_step_.clear();
+  without_s_ = 0;
+  searched_ = false;
   ready_s_.assign(unit_bytes_.size(), {});
   searched_steps_ = 0;
   ++searches_;
@@ -99,16 +110,22 @@ void MergeTrials::called(std::uint64_t bytes, double s) {
   if (watching_ || bytes == 0) return;
   const auto codec = codec_of_call(bytes);
   if (!codec) return;
-  auto& of_size = calls_[{*codec, static_cast<int>(2 * std::log2(static_cast<double>(bytes)))}];
-  if (of_size.size() == kSamples) of_size.erase(of_size.begin());
-  of_size.push_back({static_cast<double>(bytes), s});
+  of_step_.push_back({*codec, {static_cast<double>(bytes), s}});
 }
 
 void MergeTrials::stepped(double s, std::span<const double> ready_s, bool disturbed) {
   ++in_turn_;
   if (!watching_) ++searched_steps_;
-  if (in_turn_ == 1 || disturbed) return;
-  turn_s_.push_back(s);
+  const auto calls = std::exchange(of_step_, {});
+  if (!disturbed)
+    for (const auto& [codec, point] : calls) {
+      auto& of_size = calls_[{codec, static_cast<int>(2 * std::log2(point.bytes))}];
+      if (of_size.size() == kSamples) of_size.erase(of_size.begin());
+      of_size.push_back(point);
+    }
+  if (in_turn_ == 1) return;
+  if (!disturbed) turn_s_.push_back(s);
+  // When tensors are ready no call of theirs decides.
   if (!wants_ready()) return;
   for (std::size_t u = 0; u < unit_begin_.size(); ++u) {
     const std::size_t end = u + 1 < unit_begin_.size() ? unit_begin_[u + 1] : ready_s.size();
@@ -143,6 +160,7 @@ StepTrace MergeTrials::measured() const {
 void MergeTrials::propose_searched() {
   const StepTrace seen = measured();
   if (!searchable(seen)) return;
+  searched_ = true;
   const auto searched = [&](double extra_s) { return Plan{true, of_units(best_grouping(seen.timeline(extra_s)))}; };
   propose(searched(0), "the timeline's optimum");
   // Calls cost the rest of the machine more than the time that they are seen to take.
@@ -155,8 +173,9 @@ bool MergeTrials::next() {
   const std::vector<double> turn = std::exchange(turn_s_, {});
   in_turn_ = 0;
   if (watching_) {
-    if (turn.empty() || !watch(median(turn))) return false;
-    begin(&chosen_);
+    if (turn.empty()) return false;
+    if (reference_s_ == 0) return settle(median(turn));
+    if (watch(median(turn))) begin(&chosen_);
     return false;
   }
   if (turn.empty() && ++repeats_ < kRepeats) return false;  // once more
@@ -172,15 +191,19 @@ bool MergeTrials::next() {
   double best = INFINITY;
   for (const Candidate& c : candidates_)
     if (!c.steps_s.empty()) best = std::min(best, c.median_s());
-  // Plans are held against none at all, whose turns may all have been of steps in which something else was learnt.
-  const Candidate& none = candidates_.front();
-  for (Candidate& c : candidates_) c.out = c.steps_s.empty() ? &c != &none : c.median_s() > kOut * best;
-  const int rounds = none.steps_s.empty() ? 2 * kRounds : kRounds;
+  // Turns may all have been of steps in which something else was learnt, as calls of a new size are tried for as many
+  // as there are such: they come again.
+  bool unknown = false;
+  for (Candidate& c : candidates_) {
+    unknown = unknown || c.steps_s.empty();
+    c.out = !c.steps_s.empty() && c.median_s() > kOut * best;
+  }
+  const int rounds = unknown ? 2 * kRounds : kRounds;
   if (++round_ >= rounds || !std::isfinite(best)) {
     choose();
     return true;
   }
-  if (round_ <= 2) propose_searched();
+  if (round_ <= 2 || !searched_) propose_searched();
   current_ = 0;
   on();
   return false;
@@ -196,15 +219,28 @@ void MergeTrials::choose() {
     chosen_ = c.plan;
   }
   reference_s_ = 0;
+  without_s_ = none.median_s();
   watching_ = true;
+}
+
+// The first window under the chosen plan. It was the least of several medians of a few steps, which may be luck.
+bool MergeTrials::settle(double median_s) {
+  if (const auto doubted = std::exchange(doubted_, {})) {
+    const bool gains = doubted->second < median_s * (1 - kGain);
+    if (gains) chosen_ = doubted->first;
+    reference_s_ = gains ? doubted->second : median_s;
+    return !gains;
+  }
+  if (chosen_.holds && without_s_ > 0 && median_s > without_s_ * (1 - kGain)) {
+    doubted_.emplace(std::exchange(chosen_, {}), median_s);
+    return false;
+  }
+  reference_s_ = median_s;
+  return false;
 }
 
 // Whether the search begins again.
 bool MergeTrials::watch(double median_s) {
-  if (reference_s_ == 0) {
-    reference_s_ = median_s;
-    return false;
-  }
   const bool shifted = std::abs(median_s - reference_s_) > kShift * reference_s_;
   shifts_ = shifted ? shifts_ + 1 : 0;
   return shifts_ == 2;

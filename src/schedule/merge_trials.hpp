@@ -9,7 +9,9 @@
 //             Then also the plans that the timeline of what was
 //             measured is best under. Who takes 1.25 times the
 //             best one's time is left out of later rounds.
-//   watching  the plan that was chosen, in windows                trying: two windows in a row are 25 % off
+//   watching  the plan that was chosen, in windows. A first one   trying: two windows in a row are 25 % off
+//             that takes what steps without a plan took is
+//             followed by one without, and the better one stays
 //
 // Of every turn the first step is not counted, nor are steps in which something else was learnt. Not thread-safe.
 #pragma once
@@ -45,6 +47,8 @@ class MergeTrials {
   static constexpr unsigned kTurn = 4, kWindow = 50;  // steps
   static constexpr int kRounds = 4, kRepeats = 8;
   static constexpr double kOut = 1.25, kGain = 0.01, kShift = 0.25;
+  // The search takes about the square of them, between two steps; where a group may begin at more places, at some.
+  static constexpr std::size_t kMostUnits = 2048;
 
   // Tensors in the recorded order; may_begin: where a group may (a group that must stay whole has one such place).
   // codecs: how many there are to choose from.
@@ -60,9 +64,9 @@ class MergeTrials {
   // In the order of a step. A call of so many bytes of tensors took so long.
   void called(std::uint64_t bytes, double s);
   // A step is over; ready_s, where wants_ready(): when each tensor was ready, since the step's begin; below 0: not
-  // seen. disturbed: it says nothing about the plan.
+  // seen. disturbed: what it took, and its calls, say nothing about the plan.
   void stepped(double s, std::span<const double> ready_s, bool disturbed);
-  // The turn of steps() steps is over. True: a plan was chosen.
+  // The turn of steps() steps is over. True: a plan was chosen, or, behind its first window, none in its place.
   bool next();
 
   bool watching() const { return watching_; }
@@ -81,6 +85,7 @@ class MergeTrials {
   StepTrace measured() const;  // of this search
   Grouping of_units(Grouping) const;
   std::optional<std::uint8_t> codec_of_call(std::uint64_t bytes) const;
+  bool settle(double median_s);
   bool watch(double median_s);
   void choose();
 
@@ -91,12 +96,15 @@ class MergeTrials {
   std::vector<Candidate> candidates_;
   std::size_t current_ = 0;
   int round_ = 0, repeats_ = 0, shifts_ = 0;
-  bool watching_ = false;
+  bool watching_ = false, searched_ = false;  // searched_: the timeline's plans are candidates
   Plan chosen_;
-  double reference_s_ = 0;
+  double reference_s_ = 0, without_s_ = 0;  // without_s_: of a step without a plan, as tried; 0: not known
+  // What was chosen and is held against no plan, and the median of its first window.
+  std::optional<std::pair<Plan, double>> doubted_;
   std::vector<double> turn_s_;
   unsigned in_turn_ = 0;
   std::map<std::pair<std::uint8_t, int>, std::vector<Curve::Point>> calls_;  // by codec and half octaves of bytes
+  std::vector<std::pair<std::uint8_t, Curve::Point>> of_step_;               // of the step under way, with their codecs
   std::vector<std::vector<double>> ready_s_;                                 // of each unit
   StepTrace before_;                                                         // what the search before this one measured
   std::uint64_t searched_steps_ = 0, searches_ = 0;

@@ -26,7 +26,8 @@ constexpr double kHidden = 0.02;  // of the computing: an exchange that makes a 
 double sent_bytes(const std::string& algorithm, double ranks, double nodes, double elements, double payload) {
   const double others = (ranks - 1) / ranks;
   if (algorithm == "mpi") return 2 * others * elements * payload;
-  if (algorithm == "allgather") return (ranks - 1) * elements * payload;
+  if (algorithm == "low_rank") return NAN;  // by the tensors' shapes
+  if (algorithm == "allgather" || algorithm == "one_shot") return (ranks - 1) * elements * payload;
   if (algorithm == "hierarchical") return (nodes - 1) * elements * payload;  // the node's leader
   double sums = payload;
   if (algorithm == "homomorphic" || algorithm == "integer_sum") {
@@ -215,6 +216,7 @@ Forecast::Bound bound_of(const ClusterProfile& profile, const StepShape& shape, 
     return exchange_s(step, of.groups, calls);
   };
   const double all = on(as_is);
+  if (!std::isfinite(all)) return Forecast::Bound::unknown;  // its calls were measured, and no model has them
   const double bytes = all - on(changed(profile, without_bytes)), latency = all - on(changed(profile, without_latency)),
                codec = all - on(codec_free);
   if (codec >= bytes && codec >= latency) return Forecast::Bound::codec;
@@ -234,6 +236,7 @@ Grouping grouping_of(const Timeline& step, const std::string& merge) {
 
 const char* name_of(Forecast::Bound bound) {
   switch (bound) {
+    case Forecast::Bound::unknown: return "not known";
     case Forecast::Bound::computing: return "the model's computing";
     case Forecast::Bound::bandwidth: return "bandwidth";
     case Forecast::Bound::latency: return "latency";

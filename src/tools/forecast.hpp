@@ -32,9 +32,9 @@ struct Forecast {
   Grouping groups = {};
   double step_s = 0;      // of the whole step
   double exchange_s = 0;  // of all calls, whether something hides them or not
-  double sent_bytes = 0;  // by a rank
+  double sent_bytes = 0;  // by a rank; NaN: not known
   bool by_calls = false;  // calls were measured, not modelled
-  enum class Bound { computing, bandwidth, latency, codec } bound = Bound::bandwidth;
+  enum class Bound { computing, bandwidth, latency, codec, unknown } bound = Bound::bandwidth;
 };
 const char* name_of(Forecast::Bound);
 

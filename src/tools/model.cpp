@@ -72,6 +72,11 @@ int model(Arguments arguments) {
         latency_us, add);
   for (const auto& spec : specs) {
     const auto codec = make_codec(spec);
+    if (codec->traits().whole_tensors)
+      throw Error(ErrorCode::argument_invalid,
+                  "--codec " + spec +
+                      ": what it takes follows from the tensors' shapes; legal are codecs of elements. " +
+                      "`crimp bench allreduce` and `crimp plan` measure it");
     CodecCost alone = time_codec(*codec, sample, 0, backend);
     const auto said = [](double gb_per_s, double& s) {
       if (gb_per_s > 0) s = 4e-9 / gb_per_s;
@@ -79,7 +84,9 @@ int model(Arguments arguments) {
     said(encode, alone.encode_s), said(decode, alone.decode_s), said(more, alone.add_s), said(scan, alone.scan_s);
     std::vector<const AlgorithmEntry*> columns;
     for (const auto& entry : algorithms())
-      if (entry.cost && entry.why_unsupported(*codec, 16).empty()) columns.push_back(&entry);
+      if (entry.cost && std::any_of(ranks.begin(), ranks.end(),
+                                    [&](const int n) { return entry.why_unsupported(*codec, n).empty(); }))
+        columns.push_back(&entry);
     for (const double rate : rates) {
       if (show) {
         std::printf(
@@ -115,7 +122,7 @@ int model(Arguments arguments) {
                                      {"plain_us", 1e6 * best.plain_s}};
           std::string line = fmt::format("| {} | {} | {} |", n, bytes, cell(best.plain_s, best.plain));
           for (const auto* entry : columns) {
-            if (!entry->fits(query, n)) {
+            if (!entry->fits(query, n) || !entry->why_unsupported(*codec, n).empty()) {
               line += " - |";
               continue;
             }

@@ -33,7 +33,7 @@ std::optional<Risk> risk_of(const std::string& codec, const std::string& algorit
   std::optional<Risk> out;
   if (row == std::end(kRows)) return out;
   const auto of = [&](const char* name) { return algorithm == name; };
-  if (of("allgather"))
+  if (of("allgather") || of("one_shot"))  // the same bits
     add(out, kExact.mlp_allgather, row->mlp_allgather), add(out, kExact.cnn_allgather, row->cnn_allgather);
   if (of("two_shot"))
     add(out, kExact.mlp_two_shot, row->mlp_two_shot), add(out, kExact.cnn_two_shot, row->cnn_two_shot);

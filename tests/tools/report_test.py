@@ -87,10 +87,11 @@ assert all(m["why"] for m in d["missing"])
 run("made.json", "-o", "old.html")
 
 # Merge plans: the arithmetic is command.sh's. Three tensors of 1, 2 and 3 MB, ready after 1, 2 and 3 ms; a call takes 1 ms and 1 ns a byte.
-def merged(cuts, holds=True):
+def merged(cuts, holds=True, settled=False, codecs=()):
     def change(report):
         report["settings"]["CRIMP_MERGE"] = "auto"
-        report["per_rank"][0]["horovod"] = {"merge": {"search": {"steps": 9, "trace": trace, "chosen": {"holds": holds, "cuts": cuts}, "tried": []}}}
+        report["per_rank"][0]["horovod"] = {"merge": {"search": {"steps": 9, "trace": trace, "chosen": {"holds": holds, "cuts": cuts, "codecs": list(codecs)},
+                                                                  "settled": settled, "tried": []}}}
     return changed(change)
 plan = digest(merged([2]))["plans"][0]
 assert [(c["tensors"], c["bytes"]) for c in plan["calls"]] == [(2, 3000000), (1, 3000000)] and "cuts=2" in plan["plan"], plan
@@ -280,6 +281,10 @@ assert d["heat"]["rows"][0]["sent"][5] == 10 ** 6 + 5 and len(d["ranks"]["rows"]
 run("made.json", "-o", "large.html")
 assert os.path.getsize("large.html") < 3_000_000, os.path.getsize("large.html")
 
+# A search that is over has measured its plans; the timeline only predicts them.
+for settled in (False, True):
+    assert ("better_plan" in ids(merged([], holds=False, settled=settled))) != settled
+
 # What is no report, or a damaged one, is an error that names the file.
 assert "needs a file" in run(code=2)
 assert "'nowhere.json' cannot be read" in run("nowhere.json", code=2)
@@ -292,6 +297,9 @@ for change, what in [(set_at(["per_rank"], []), "no ranks"), (set_at(["per_rank"
                      (set_at(["settings"], []), "'settings' that is no object"), (set_at(["per_rank", 0, "tensors"], {"listed": [3]}), "damaged"),
                      (set_at(["per_rank", 0, "steps"], [{"tensors": []}]), "trace that lacks"), (set_at(["status"], 5), "'status' that is no text")]:
     said = run(write(changed(change)), code=2)
+    assert "'made.json' is damaged" in said and what in said, said
+for cuts, codecs, what in (([1, 2], [1], "as many codecs as groups"), ([2, 1], [], "cuts do not rise"), ([9], [], "beyond its tensors")):
+    said = run(write(merged(cuts, codecs=codecs)), code=2)
     assert "'made.json' is damaged" in said and what in said, said
 for path in (["per_rank", 0, "total_s"], ["time", "took_s"], ["per_rank", 0, "wait_s"]):  # NaN is null in JSON
     run(write(changed(set_at(path, None))), "-o", "null.html")

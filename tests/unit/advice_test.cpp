@@ -65,6 +65,7 @@ TEST_SUITE("advice") {
     CHECK(risk_of(kSparse, "two_shot")->points == doctest::Approx(82.9 - 78.8));
     CHECK(risk_of(kSparse, "allgather")->points == doctest::Approx(82.9 - 82.3));
     CHECK(risk_of(make_codec("dgc:ratio=0.001")->spec(), "two_shot")->diverged);
+    CHECK(risk_of(kSparse, "one_shot")->points == risk_of(kSparse, "allgather")->points);  // the same bits
     CHECK(!risk_of(kTernary, "low_rank"));
     CHECK(!risk_of("no such codec", "allgather"));
     // What this build calls its codecs is what the table has.

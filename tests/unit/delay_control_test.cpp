@@ -289,6 +289,31 @@ TEST_SUITE("delay_control") {
     CHECK(std::string(last.why).find("for long") != std::string::npos);
   }
 
+  // Behind a pause nothing is known of what the change before it has done.
+  TEST_CASE("calls that fell silent behind a step down are not held against what they waited for before") {
+    for (const double later_mbit_s : {2.0, 20.0, 200.0}) {
+      CAPTURE(later_mbit_s);
+      Job job(1e7, 1e6, 20);  // too slow for every level
+      job.settle();
+      REQUIRE(job.level() == kLevels - 1);
+      job.mbit_s = 1e5;
+      int steps = 0;
+      while (job.level() == kLevels - 1 && ++steps < 400) job.step();
+      REQUIRE(job.level() < kLevels - 1);
+      const double elements = std::exchange(job.elements, 4e4);
+      for (int call = 0; call < 1000; ++call) job.step();
+      job.elements = elements;
+      job.mbit_s = later_mbit_s;
+      const std::size_t before = job.ranks[0].decisions().size();
+      for (int step = 0; step < 12; ++step) job.step();
+      const auto& decisions = job.ranks[0].decisions();
+      for (std::size_t d = before; d < decisions.size(); ++d) {
+        CAPTURE(decisions[d].why);
+        CHECK(std::string(decisions[d].why).find("did not shorten") == std::string::npos);
+      }
+    }
+  }
+
   TEST_CASE("one large call among a hundred small ones in every step is controlled") {
     DelayControl control(kLevels, {}, 0);
     double now = 0;

@@ -175,6 +175,90 @@ TEST_SUITE("merge_trials") {
     CHECK_FALSE(never.plan().holds);
   }
 
+  // A call of all tensors may be of a size that was never seen, whose algorithms are tried for 56 calls (Trials).
+  TEST_CASE("a plan whose first sixty steps are disturbed is measured all the same, and the timeline is known") {
+    const Machine m = machine();
+    MergeTrials trials(m.step.bytes, anywhere(24));
+    const MergeTrials::Plan all{true, {}};
+    int tried = 0;
+    for (int turns = 0; turns < 200 && !trials.watching(); ++turns) {
+      bool over = false;
+      for (unsigned s = trials.steps(); s > 0; --s) {
+        const bool disturbed = trials.plan() == all && tried++ < 60;
+        m.run(trials, disturbed, disturbed ? 30 : 1);
+      }
+      over = trials.next();
+      if (over) break;
+    }
+    REQUIRE(trials.watching());
+    const auto found = [&](auto&& of) {
+      return std::find_if(trials.candidates().begin(), trials.candidates().end(), of);
+    };
+    const auto whole = found([&](const auto& c) { return c.plan == all; });
+    REQUIRE(whole != trials.candidates().end());
+    CHECK_FALSE(whole->steps_s.empty());
+    CHECK(found([](const auto& c) { return std::string(c.origin) == "the timeline's optimum"; }) !=
+          trials.candidates().end());
+    CHECK(m.takes(trials.plan()) <= m.step.end_s(best_grouping(m.step)) * 1.02);
+    // What calls took while something was tried is no call's time.
+    const StepTrace seen = trials.trace();
+    REQUIRE_FALSE(seen.calls[0].empty());
+    CHECK(seen.calls[0].points().back().s < 2 * m.step.call(96'000'000, 0).total_s());
+  }
+
+  TEST_CASE("a plan that was lucky is held against none once more, behind its first window") {
+    Machine m = machine();
+    m.own_plan_s = 2 * m.step.end_s({});
+    const auto settle = [&](double plan_later_s, double none_later_s) {
+      MergeTrials trials(m.step.bytes, anywhere(24));
+      m.until_chosen(trials);
+      REQUIRE(trials.plan().holds);
+      const auto window = [&] {
+        const double s = trials.plan().holds ? plan_later_s : none_later_s;
+        for (unsigned i = trials.steps(); i > 0; --i) trials.stepped(s, std::vector<double>(24, -1), false);
+        return trials.next();
+      };
+      CHECK_FALSE(window());
+      CHECK(trials.watching());
+      return std::pair{std::move(trials), window()};
+    };
+    const double none_s = m.own_plan_s;
+    auto [worse, told] = settle(1.2 * none_s, none_s);
+    CHECK(told);
+    CHECK_FALSE(worse.plan().holds);
+    CHECK(worse.chosen_s() == none_s);
+    CHECK(worse.watching());
+    // All steps have become longer, and the plan is the better one still.
+    auto [better, silent] = settle(1.2 * none_s, 2.4 * none_s);
+    CHECK_FALSE(silent);
+    CHECK(better.plan().holds);
+    CHECK(better.chosen_s() == 1.2 * none_s);
+    // Who gains as much as was seen is not asked.
+    auto [good, quiet] = settle(0.5 * none_s, none_s);
+    CHECK_FALSE(quiet);
+    CHECK(good.plan().holds);
+    CHECK(good.chosen_s() == 0.5 * none_s);
+  }
+
+  TEST_CASE("ten thousand tensors are planned in less than the steps' time, by some of their places") {
+    Machine m = machine();
+    m.step.ready_s.clear(), m.step.bytes.clear();
+    for (int i = 0; i < 10'000; ++i) {
+      m.step.ready_s.push_back(2e-5 * (i + 1));
+      m.step.bytes.push_back(i % 2 ? 10'000 : 20'000);
+    }
+    MergeTrials trials(m.step.bytes, anywhere(10'000));
+    CHECK(m.until_chosen(trials) > 0);
+    const StepTrace seen = trials.trace();
+    CHECK(seen.units.size() <= MergeTrials::kMostUnits);
+    std::uint64_t tensors = 0, bytes = 0;
+    for (const auto& unit : seen.units) tensors += unit.tensors, bytes += unit.bytes;
+    CHECK(tensors == 10'000);
+    CHECK(bytes == 5000ull * 30'000);
+    const double all = m.step.end_s({}), chosen = m.takes(trials.plan());
+    CHECK(chosen < all);
+  }
+
   TEST_CASE("steps that take otherwise for two windows begin a new search, one window does not") {
     const Machine m = machine();
     MergeTrials trials(m.step.bytes, anywhere(24));

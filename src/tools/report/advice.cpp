@@ -278,6 +278,7 @@ Maybe better_plan(const Job& j) {
   double most = 0;
   for (const StepPicture& p : j.pictures) {
     if (p.plans.empty() || !(p.end_s() > 0)) continue;
+    if (p.settled) continue;  // what was measured says more
     const double gain = 1 - p.plans.back().end_s / p.end_s();
     if (gain > most) most = gain, best = &p;
   }

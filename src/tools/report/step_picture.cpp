@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "schedule/plan_json.hpp"
 #include "schedule/step_trace.hpp"
 
 namespace crimp::tools {
@@ -60,20 +61,19 @@ StepPicture picture(const StepTrace& trace, std::size_t rank, const nlohmann::js
   StepPicture out;
   out.rank = rank;
   out.horovod = search;
+  out.settled = search && search->value("settled", false);
   out.tensors = trace.tensors.size();
   for (const auto& unit : trace.units) out.bytes += unit.bytes;
   out.steps = trace.steps;
   out.step_s = trace.step_s;
   Grouping ran = each_alone(trace);
   out.plan = search ? "no plan held: each alone" : "the calls that the program makes";
-  const auto use = [&](const nlohmann::json& cuts) {
-    ran.cuts = of_units(trace, cuts.get<std::vector<std::uint64_t>>());
-    out.plan = setting + ": " + cuts_text(trace.first_tensors(ran.cuts));
-  };
   if (search && search->contains("chosen") && search->at("chosen").value("holds", false)) {
-    const auto& chosen = search->at("chosen");
-    use(chosen.at("cuts"));
-    ran.codecs = chosen.value("codecs", std::vector<std::uint8_t>{});
+    const MergeTrials::Plan chosen = plan_in(search->at("chosen"), trace.tensors.size());
+    ran.cuts = of_units(trace, {chosen.groups.cuts.begin(), chosen.groups.cuts.end()});
+    if (ran.cuts.size() != chosen.groups.cuts.size()) throw std::runtime_error("cuts where no group may begin");
+    ran.codecs = chosen.groups.codecs;
+    out.plan = setting + ": " + cuts_text(trace.first_tensors(ran.cuts));
   }
   out.calls = calls_of(trace, ran);
   const auto add = [&](std::string name, const Grouping& groups) {

@@ -22,6 +22,7 @@ struct StepPicture {
   };
   std::size_t rank = 0;
   bool horovod = false;
+  bool settled = false;  // its search is over, which has measured plans
   std::uint64_t tensors = 0, bytes = 0, steps = 0;
   double step_s = 0;  // as the program has it; 0: not measured
   std::string plan;   // of `calls`: what ran, as far as the report says it
