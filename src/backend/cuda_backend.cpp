@@ -93,7 +93,7 @@ const DeviceCodec& CudaBackend::kernels(const Codec& codec) {
 void CudaBackend::load(const Codec& codec) {
   if (loaded_.contains(&codec)) return;
   const ContextGuard here(device_);
-  check(static_cast<cudaError_t>(kernels(codec).load()), "the loading of kernels");
+  check_cuda(static_cast<cudaError_t>(kernels(codec).load()), "the loading of kernels");
   loaded_.insert(&codec);
 }
 
@@ -209,7 +209,7 @@ Backend::Ticket CudaBackend::start_encode(std::span<const EncodeJob> jobs, const
     const int launched =
         kernels(codec).encode(table, jobs[0].values, jobs[0].counter, reinterpret_cast<std::uint64_t*>(tables.device),
                               scratch_.data(), compute_);
-    check(static_cast<cudaError_t>(launched), "an encoding kernel's launch");
+    check_cuda(static_cast<cudaError_t>(launched), "an encoding kernel's launch");
     if (codec.traits().fixed_size) {
       for (const EncodeJob& job : jobs) *job.bytes = job.partition.body_bound(codec);
       order(down_, compute_, slot.ready);
@@ -268,7 +268,7 @@ void CudaBackend::wait(cudaEvent_t event, const Progress& progress) {
     const cudaError_t state = cudaEventQuery(event);
     if (state != cudaErrorNotReady) {
       if (waited) cudaGetLastError();  // as above
-      check(state, "cudaEventQuery");
+      check_cuda(state, "cudaEventQuery");
       return;
     }
     const auto now = steady_clock::now();
@@ -340,7 +340,7 @@ Backend::Ticket CudaBackend::start_decode(std::span<const DecodeJob> jobs, const
     order(compute_, up_, slot.ready);
     const int launched = kernels(one.codec).decode_add(table, bodies, one.counter, one.out, one.accumulate, one.voters,
                                                        reinterpret_cast<std::int32_t*>(tables.device), compute_);
-    check(static_cast<cudaError_t>(launched), "a decoding kernel's launch");
+    check_cuda(static_cast<cudaError_t>(launched), "a decoding kernel's launch");
     CRIMP_CUDA(cudaMemcpyAsync(tables.host, tables.device, results, cudaMemcpyDeviceToHost, compute_));
     CRIMP_CUDA(cudaEventRecord(slot.done, compute_));
   } catch (...) {
@@ -469,7 +469,7 @@ void CudaBackend::synchronize() {
     slot.lost = slot.taken && worst != cudaSuccess;
     slot.taken = slot.lost;
   }
-  check(worst, "cudaStreamSynchronize");
+  check_cuda(worst, "cudaStreamSynchronize");
 }
 
 }  // namespace crimp::cuda

@@ -137,7 +137,7 @@ void widen(Dtype from, const void* in, float* out, std::uint64_t count, cudaStre
 
 void load_narrow(Dtype to) {
   const auto load = [](auto* kernel) {
-    check(static_cast<cudaError_t>(device::load(kernel, 0)), "the loading of a kernel");
+    check_cuda(static_cast<cudaError_t>(device::load(kernel, 0)), "the loading of a kernel");
   };
   switch (to) {
     case Dtype::f32: return;

@@ -98,7 +98,7 @@ class PinnedMemory final : public MemoryResource {
 
 }  // namespace
 
-void check(cudaError_t error, const char* call) {
+void check_cuda(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
   cudaGetLastError();
   const std::string name = std::string(call).substr(0, std::string_view(call).find('('));

@@ -9,8 +9,8 @@ namespace crimp::cuda {
 
 // Throws Error{out_of_memory} or Error{device_failed} that says which call failed; no error stays behind for the
 // application to find.
-void check(cudaError_t, const char* call);
-#define CRIMP_CUDA(call) ::crimp::cuda::check(call, #call)
+void check_cuda(cudaError_t, const char* call);
+#define CRIMP_CUDA(call) ::crimp::cuda::check_cuda(call, #call)
 
 // Makes the device's primary context this thread's for as long as the object lives. Devices whose context is not active
 // throw Error{device_failed}.

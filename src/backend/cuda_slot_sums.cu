@@ -47,7 +47,9 @@ __global__ void __launch_bounds__(kLanes) sum_of_slots(Slots from, int slots, fl
 
 }  // namespace
 
-void load_slot_sums() { check(static_cast<cudaError_t>(device::load(&sum_of_slots, 0)), "the loading of a kernel"); }
+void load_slot_sums() {
+  check_cuda(static_cast<cudaError_t>(device::load(&sum_of_slots, 0)), "the loading of a kernel");
+}
 
 void add_slots(float* to, std::span<const float* const> from, std::uint64_t count, cudaStream_t stream) {
   if (count == 0 || from.empty()) return;

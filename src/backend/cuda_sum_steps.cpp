@@ -17,7 +17,7 @@ class CudaSumSteps final : public SumSteps {
   void load() override {
     if (loaded_) return;
     const ContextGuard here(device_);
-    check(static_cast<cudaError_t>(kernels_->load()), "the loading of kernels");
+    check_cuda(static_cast<cudaError_t>(kernels_->load()), "the loading of kernels");
     loaded_ = true;
   }
   void norms(const SumChunk& chunk, float* norms, const Progress&) override {
@@ -48,7 +48,7 @@ class CudaSumSteps final : public SumSteps {
   template <class Enqueue>
   void launch(Enqueue&& enqueue) {
     const ContextGuard here(device_);
-    check(static_cast<cudaError_t>(enqueue()), "a kernel's launch");
+    check_cuda(static_cast<cudaError_t>(enqueue()), "a kernel's launch");
   }
 
   bool loaded_ = false;

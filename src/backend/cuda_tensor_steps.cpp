@@ -67,8 +67,8 @@ class CudaTensorSteps final : public TensorSteps {
 
   void load(const Codec& codec) override {
     const ContextGuard here(device_);
-    check(static_cast<cudaError_t>(powersgd::load_steps(powersgd::parameters_of(codec).rank)),
-          "the loading of kernels");
+    check_cuda(static_cast<cudaError_t>(powersgd::load_steps(powersgd::parameters_of(codec).rank)),
+               "the loading of kernels");
     const auto wanted = codec.parameter(powersgd::kGemm);
     if (wanted == Gemm::own || products_ || gave_up_) return;
     // What else a program needs a library of some hundred megabytes for, Crimp does not know: by itself it loads none.
@@ -114,7 +114,7 @@ class CudaTensorSteps final : public TensorSteps {
   std::string take_complaint() override { return std::exchange(complaint_, {}); }
 
  private:
-  static void launched(int error) { check(static_cast<cudaError_t>(error), "a kernel's launch"); }
+  static void launched(int error) { check_cuda(static_cast<cudaError_t>(error), "a kernel's launch"); }
 
   void give_up(const std::string& why) {
     products_.reset();

@@ -27,7 +27,9 @@ namespace crimp {
 struct RandomCounter {
   std::uint64_t element = 0;  // index of the first element in the call's buffer
   std::uint32_t step = 0;     // compressed calls on this communicator so far: never the same twice
-  std::uint32_t rank = 0;  // who encodes: a rank, or kSums + the rank that encodes sums. Decoding does not depend on it
+  // Who encodes: a rank, XOR what tells it from a rank of other communicators (CallBuffers::salt); + kSums where it
+  // encodes sums. Decoding does not depend on it.
+  std::uint32_t rank = 0;
 };
 // In RandomCounter::rank: what is encoded are sums of decoded payloads (two_shot's owners), so a codec that scales must
 // not do it again.

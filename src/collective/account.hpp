@@ -23,14 +23,19 @@ class Account {
     double plain_s = 0;            // by MPI alone
     const Curve* model = nullptr;  // of MPI alone, where it was not measured; null: there is none yet
   };
-  // This is known of the calls since the last close().
+  // What is known now. It holds of the calls so far of which nothing was known yet, and of those to come; what was
+  // known before stays with its calls.
+  void learn(const Known&);
+  // All is to be learnt anew: this is known of the calls so far.
   void close(const Known&);
-  // Of all calls; `known` of those since the last close().
-  TimeRecord total(const Known& known) const;
+  // Of all calls, where this is known now.
+  TimeRecord total(const Known&) const;
 
  private:
-  TimeRecord open_, closed_;
+  const Known& of_open(const Known&) const;
+  TimeRecord open_, closed_;  // calls of which more may become known, and others
   double open_bytes_ = 0;
+  Known known_;  // of the open ones
 };
 
 }  // namespace crimp

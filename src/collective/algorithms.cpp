@@ -8,7 +8,6 @@
 
 #include "collective/relay.hpp"
 #include "core/nearest.hpp"
-#include "core/reserve.hpp"
 
 namespace crimp {
 
@@ -55,9 +54,7 @@ AlgorithmEntry::Prediction AlgorithmEntry::predicted(const NetworkModel& network
 }
 
 bool AlgorithmEntry::fits(const ChoiceQuery& query, int ranks) const {
-  if (!one_exchange) return true;
-  const std::uint64_t most = kReserveBytes / 2 / (static_cast<std::uint64_t>(ranks) + 1);
-  return query.frame_bytes != 0 && query.frame_bytes <= most;
+  return !one_exchange || ChoiceQuery::fits_one_exchange(query.frame_bytes, ranks);
 }
 
 std::span<const AlgorithmEntry> algorithms() {
@@ -105,6 +102,10 @@ Algorithm first_algorithm(const Codec& codec, int ranks) {
     if (!entry.mpi_adds && entry.why_unsupported(codec, ranks).empty())
       return entry.algorithm;  // what MPI adds runs no codec alone
   throw Error(ErrorCode::codec_unknown, "no algorithm of this build runs the codec " + codec.spec());
+}
+
+Algorithm first_algorithm(const ChoiceQuery& query, int ranks) {
+  return query.collective == Collective::allreduce ? first_algorithm(*query.codec, ranks) : scattering().algorithm;
 }
 
 Suitable suitable(const Codec& codec, int ranks, double quality, bool between_nodes) {

@@ -79,6 +79,7 @@ const AlgorithmEntry& scattering();
 // The first of the carriers that can run the codec; never one in which MPI adds, so that it may run between leaders,
 // too. Throws Error{codec_unknown} where there is none.
 Algorithm first_algorithm(const Codec&, int ranks);
+Algorithm first_algorithm(const ChoiceQuery&, int ranks);  // likewise, of any collective
 // The carriers whose cost is known and that can run the codec on so many ranks, with no more error than `quality`
 // (CRIMP_QUALITY) allows: any where that is infinite, and where the codec's payloads can be summed without loss only
 // what adds no error. limited: some are left out for it. between_nodes: neither those in which MPI adds nor those of

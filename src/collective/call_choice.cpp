@@ -15,18 +15,6 @@ void reserve(ChosenParts& chosen, const CallPlan& plan) {
   insist([&] { chosen.choices.reserve(plan.parts.size()), chosen.routes.reserve(plan.parts.size()); });
 }
 
-void plan_routes(ChosenParts& chosen, const CallPlan& plan, const Hierarchy* nodes, int ranks) {
-  for (std::size_t p = 0; p < plan.parts.size(); ++p)
-    chosen.routes.push_back(
-        insist([&] { return plan.of(chosen.choices[p]).parts[p].route(chosen.choices[p], nodes, ranks); }));
-}
-
-// Where nothing is known yet.
-Algorithm first_of(const ChoiceQuery& query, int ranks) {
-  return query.collective == Collective::allreduce ? insist([&] { return first_algorithm(*query.codec, ranks); })
-                                                   : scattering().algorithm;
-}
-
 // Null: it can be repeated.
 const char* obstacle(Chooser& chooser, const ChoiceQuery& query, int ranks, const PartDecision* decision) {
   if (!decision) return "not in the record of CRIMP_REPLAY";
@@ -58,6 +46,7 @@ ChosenParts repeat(Chooser& chooser, const CallPlan& plan, int ranks, const Call
   *repeated = decision && (decision->pass ? !plan.means_more : decision->parts.size() == plan.parts.size());
   if (*repeated && decision->pass) {
     chosen.pass = decision->pass;
+    chosen.learns = decision->pass == PassReason::early;
     return chosen;
   }
   const bool known = *repeated;
@@ -66,7 +55,8 @@ ChosenParts repeat(Chooser& chooser, const CallPlan& plan, int ranks, const Call
     const PartDecision* const part = known ? &decision->parts[p] : nullptr;
     if (const char* const why = obstacle(chooser, plan.parts[p].query, ranks, part)) {
       *repeated = false;
-      chosen.choices.push_back({.algorithm = first_of(plan.parts[p].query, ranks), .why = why});
+      chosen.choices.push_back(
+          {.algorithm = insist([&] { return first_algorithm(plan.parts[p].query, ranks); }), .why = why});
     } else {
       chosen.choices.push_back({.algorithm = part->algorithm,
                                 .nodes = part->nodes,
@@ -76,7 +66,8 @@ ChosenParts repeat(Chooser& chooser, const CallPlan& plan, int ranks, const Call
                                 .halves = part->halves});
     }
   }
-  plan_routes(chosen, plan, chooser.hierarchy(), ranks);
+  for (std::size_t p = 0; p < plan.parts.size(); ++p)
+    chosen.routes.push_back(insist([&] { return plan.route(p, chosen.choices[p], chooser.hierarchy(), ranks); }));
   return chosen;
 }
 
@@ -100,10 +91,10 @@ ChosenParts choose(Chooser& chooser, const CallPlan& plan, Transport& transport,
       chosen.pass = PassReason::memory;
       return chosen;
     }
-    Choice& choice = chosen.choices.back();
-    if (choice.early) choice.algorithm = first_of(part.query, transport.size());
+    const Choice& choice = chosen.choices.back();
     early = early || choice.early;
     trial = trial || choice.trial;
+    chosen.learns = early || trial;
     predicted_s += choice.predicted_s;
     plain_s += choice.plain_s;
   }
@@ -118,7 +109,9 @@ ChosenParts choose(Chooser& chooser, const CallPlan& plan, Transport& transport,
     chosen.pass = early ? PassReason::early : PassReason::slower;
     return chosen;
   }
-  plan_routes(chosen, plan, chooser.hierarchy(), transport.size());
+  for (std::size_t p = 0; p < plan.parts.size(); ++p)
+    chosen.routes.push_back(
+        insist([&] { return plan.route(p, chosen.choices[p], chooser.hierarchy(), transport.size()); }));
   return chosen;
 }
 

@@ -17,6 +17,7 @@ struct ChosenParts {
   std::vector<std::shared_ptr<const RoutePlan>> routes;
   std::optional<PassReason> pass;  // the whole call is for MPI; then there are no routes
   bool tries_plain = false;        // likewise, to learn its time, which the chooser is to be told
+  bool learns = false;             // something is tried, or the communicator is too young for it
 };
 
 // Collective where something must be agreed or measured, which is a function of the calls so far. `time` gives this

@@ -74,6 +74,11 @@ struct CallPlan {
   const CallPlan& of(const Choice& choice) const {
     return choice.algorithm == Algorithm::node_sum ? *exactly : choice.halves ? *halves : *this;
   }
+  // How the choice carries that part (PlannedPart::route()).
+  std::shared_ptr<const RoutePlan> route(std::size_t part, const Choice& choice, const Hierarchy* nodes,
+                                         int ranks) const {
+    return of(choice).parts[part].route(choice, nodes, ranks);
+  }
   std::uint64_t footprint() const;  // bytes of memory that it takes, about
 };
 

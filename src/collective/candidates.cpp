@@ -1,9 +1,10 @@
 #include "collective/candidates.hpp"
 
 namespace crimp {
+namespace {
 
-std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel* hierarchy, const CodecCost& cost,
-                               const ChoiceQuery& query) {
+std::vector<Choice> of_codec(const ChoiceQuery& query, const NetworkModel& network, const HierarchyModel* hierarchy,
+                             const CodecCost& cost) {
   const Codec& codec = *query.codec;
   if (query.collective != Collective::allreduce) {
     const AlgorithmEntry& entry = scattering();
@@ -61,6 +62,27 @@ std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel
   Choice& only = all.emplace_back(none);
   only.algorithm = first_algorithm(*query.codec, network.ranks);
   only.why = "the only one for this codec";
+  return all;
+}
+
+}  // namespace
+
+std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel* hierarchy, const CodecCost& cost,
+                               const ChoiceQuery& query, const CodecCost* halves) {
+  ChoiceQuery in_halves = query;
+  in_halves.codec = query.halves;
+  in_halves.exact = nullptr;
+  in_halves.frame_bytes = query.halves_frame_bytes;
+  std::vector<Choice> all;
+  const bool both = halves && query.halves;
+  for (const bool second : {false, true}) {
+    if (second && !both) break;
+    for (Choice& choice : of_codec(second ? in_halves : query, network, hierarchy, second ? *halves : cost)) {
+      choice.halves = second;
+      if (second) choice.why = "cheapest by the model, in 16 bits";
+      all.push_back(choice);
+    }
+  }
   return all;
 }
 

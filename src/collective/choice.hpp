@@ -5,6 +5,7 @@
 
 #include "codec/codec.hpp"
 #include "collective/shares.hpp"
+#include "core/reserve.hpp"
 #include "core/types.hpp"
 
 namespace crimp {
@@ -45,6 +46,12 @@ struct ChoiceQuery {
   // Of a collective but allreduce: which, and the most elements that a rank receives.
   Collective collective = Collective::allreduce;
   std::uint64_t largest_share = 0;
+
+  // Whether so many ranks can exchange frames of so many bytes at once, so that a rank without memory takes part from
+  // its reserve.
+  static constexpr bool fits_one_exchange(std::uint64_t frame, int ranks) {
+    return frame != 0 && frame <= kReserveBytes / 2 / (static_cast<std::uint64_t>(ranks) + 1);
+  }
 };
 
 // Of one or more candidates (src/collective/candidates.hpp); or plain MPI. The same makes the tables of `crimp model`.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "collective/forced.hpp"
 #include "core/fault.hpp"
 #include "core/reserve.hpp"
 
@@ -19,12 +20,10 @@ constexpr std::uint64_t kTriedAnew = 256;  // from this measurement on the faste
 // By the binary logarithm of the calls' elements, for each collective. Where other candidates can be tried they have
 // trials of their own: MPI, and one exchange.
 int Chooser::size_class(const ChoiceQuery& query) const {
-  const AlgorithmEntry& one_shot = entry_of(Algorithm::one_shot);
-  ChoiceQuery in_halves = query;
-  in_halves.frame_bytes = query.halves_frame_bytes;
   return static_cast<int>(std::bit_width(query.count)) + (query.alone ? 64 : 0) +
-         128 * static_cast<int>(query.collective) + (one_shot.fits(query, ranks_) ? 1024 : 0) +
-         (one_shot.fits(in_halves, ranks_) ? 2048 : 0);
+         128 * static_cast<int>(query.collective) +
+         (ChoiceQuery::fits_one_exchange(query.frame_bytes, ranks_) ? 1024 : 0) +
+         (ChoiceQuery::fits_one_exchange(query.halves_frame_bytes, ranks_) ? 2048 : 0);
 }
 
 const Hierarchy* Chooser::nodes() {
@@ -64,7 +63,12 @@ void Chooser::publish() const try {
 } catch (const std::bad_alloc&) {
 }
 
-Account& Chooser::account(const ChoiceQuery& query) { return accounts_[{query.codec, size_class(query)}]; }
+Account& Chooser::account(const ChoiceQuery& query) {
+  const std::pair of{query.codec, size_class(query)};
+  Account& account = accounts_[of];
+  account.learn(known(of.first, of.second));
+  return account;
+}
 
 Account::Known Chooser::known(const Codec* codec, int size_class) const {
   Account::Known known{.model = &network_.plain};
@@ -77,11 +81,6 @@ Account::Known Chooser::known(const Codec* codec, int size_class) const {
   return known;
 }
 
-void Chooser::close_account(const Codec* codec, int size_class) {
-  if (const auto at = accounts_.find({codec, size_class}); at != accounts_.end())
-    at->second.close(known(codec, size_class));
-}
-
 std::vector<Chooser::Times> Chooser::times() const {
   std::vector<Times> all;
   for (const auto& [of, account] : accounts_)
@@ -90,7 +89,7 @@ std::vector<Chooser::Times> Chooser::times() const {
 }
 
 void Chooser::forget() {
-  for (const auto& [of, _] : accounts_) close_account(of.first, of.second);
+  for (auto& [of, account] : accounts_) account.close(known(of.first, of.second));
   network_ = {};
   hierarchy_model_.reset();
   adopted_.reset();
@@ -99,63 +98,15 @@ void Chooser::forget() {
   ++state_;
 }
 
-Choice Chooser::forced(const ChoiceQuery& query, int ranks) {
-  const Codec& codec = *query.codec;
-  const bool open = device_ && query.chunk_setting == 0 && query.radix <= 1;  // relays copy bodies on the host
-  const auto chunk = [&](Algorithm algorithm) {
-    return open && in_device_chunks(entry_of(algorithm), codec) ? kDeviceChunk : 0;
-  };
-  if (query.collective != Collective::allreduce) {
-    const Algorithm only = scattering().algorithm;
-    return {.algorithm = only, .why = "the collective's only algorithm", .chunk_setting = chunk(only)};
-  }
-  const AlgorithmEntry* const entry = find_algorithm(forced_);
-  const bool runs = entry && insist([&] { return entry->why_unsupported(codec, ranks).empty(); });
-  const auto first = [&](int among) { return insist([&] { return first_algorithm(codec, among); }); };
-  if (runs && entry->plan && entry->fits(query, ranks))
-    return {.algorithm = entry->algorithm, .why = "CRIMP_ALGORITHM", .chunk_setting = chunk(entry->algorithm)};
-  if (runs && entry->algorithm == Algorithm::node_sum && query.exact && nodes() && nodes()->nodes == 1)
-    return {.algorithm = Algorithm::node_sum, .nodes = true, .why = "CRIMP_ALGORITHM"};
-  if (runs && entry->algorithm == Algorithm::hierarchical && nodes() && nodes()->nodes > 1) {
-    const Algorithm between = first(hierarchy_->nodes);
-    return {.algorithm = between, .nodes = true, .why = "CRIMP_ALGORITHM", .chunk_setting = chunk(between)};
-  }
-  const Algorithm only = first(ranks);
-  return {.algorithm = only,
-          .instead = runs,
-          .why = !runs         ? "CRIMP_ALGORITHM cannot run the codec"
-                 : entry->plan ? "CRIMP_ALGORITHM is for shorter calls"
-                 : entry->algorithm == Algorithm::node_sum
-                     ? "not all ranks share a node's memory, or the call has several codecs"
-                     : "no nodes of several ranks",
-          .chunk_setting = chunk(only)};
-}
-
-std::vector<Choice> Chooser::candidates_for(const Measured& codec, const ChoiceQuery& query) const {
-  const HierarchyModel* const nodes = hierarchy_model_ ? &*hierarchy_model_ : nullptr;
-  auto all = candidates(network_, nodes, codec.cost, query);
-  if (!query.halves || !codec.halves) return all;
-  ChoiceQuery in_halves = query;
-  in_halves.codec = query.halves;
-  in_halves.exact = nullptr;
-  in_halves.frame_bytes = query.halves_frame_bytes;
-  for (Choice& choice : candidates(network_, nodes, *codec.halves, in_halves)) {
-    choice.halves = true;
-    choice.why = "cheapest by the model, in 16 bits";
-    all.push_back(choice);
-  }
-  return all;
-}
-
 Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const PlainAllreduce& plain,
                        const std::function<CodecCost(const Codec&)>& time, bool same_call,
                        const std::function<Backend*()>& backend) {
   if (!same_call) counted_ = false;
   ranks_ = transport.size();
-  if (forced_ != "auto") return forced(query, transport.size());
-  if (const Algorithm only = insist([&] { return first_algorithm(*query.codec, transport.size()); });
-      !entry_of(only).cost)
-    return {.algorithm = only, .why = "the codec's only algorithm"};
+  const int size = size_class(query);
+  if (forced_ != "auto") return forced(forced_, query, ranks_, device_, [this] { return nodes(); });
+  const Algorithm first = insist([&] { return first_algorithm(query, ranks_); });
+  if (!entry_of(first).cost) return {.algorithm = first, .why = "the codec's only algorithm"};
 
   if (!std::exchange(counted_, true)) {
     if (calls_ == 0) adopt(transport);
@@ -171,7 +122,8 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
         codecs_.insert_or_assign(query.codec, Measured{of->second.cost, of->second.halves, 1, of->second.trials});
     });
   const auto codec_at = codecs_.find(query.codec);
-  if (early && (network_.plain.empty() || codec_at == codecs_.end())) return {.plain = true, .early = true};
+  if (early && (network_.plain.empty() || codec_at == codecs_.end()))
+    return {.algorithm = first, .plain = true, .early = true};
   bool measured = false;
   if (network_.plain.empty()) {
     network_ = measure_network(transport, plain);
@@ -185,39 +137,31 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
     codec.cost = measure_codec(transport, *query.codec, [&] { return time(*query.codec); });
     if (query.halves) codec.halves = measure_codec(transport, *query.halves, [&] { return time(*query.halves); });
     if (codec.calls >= kTriedAnew)
-      for (auto at = codec.trials.begin(); at != codec.trials.end();) {
-        close_account(query.codec, at->first);
+      for (auto at = codec.trials.begin(); at != codec.trials.end();)
         at = at->second.probe() ? std::next(at) : codec.trials.erase(at);
-      }
     measured = true;
   }
   ++codec.calls;  // not where a rank lacked memory: then the next call measures
   if (measured) ++state_, publish();
 
   for (;;) {
-    const auto all = insist([&] { return candidates_for(codec, query); });
-    const auto known = codec.trials.find(size_class(query));
-    // Trials that a communicator does not live to see the end of cost, and give nothing.
+    const auto all = insist([&] {
+      return candidates(network_, hierarchy_model_ ? &*hierarchy_model_ : nullptr, codec.cost, query,
+                        codec.halves ? &*codec.halves : nullptr);
+    });
+    const auto known = codec.trials.find(size);
+    // Trials that a communicator does not live to see the end of cost, and give nothing; nor does it open the node's
+    // memory for a few calls, unless one pays for it.
     const bool young = early || calls_ <= kEarly;
     const bool tries = !query.controlled && !fault::fires("slow_link") && !(young && known == codec.trials.end());
-    Choice choice = cheapest(all);
-    if (tries) {
-      Trials& trials = known != codec.trials.end() ? known->second : *insist([&] {
-        return &codec.trials.try_emplace(size_class(query), all, query.alone).first->second;
-      });
-      const bool before = trials.finished();
-      choice = trials.choose(transport, all, query.count);
-      if (!before && trials.finished()) publish(), close_account(query.codec, size_class(query));
-    }
-    // Who lives for a few calls only does not open the node's memory for them, unless one pays for it.
-    if (choice.nodes && open_nodes_ && young && !choice.trial) {
-      auto others = insist([&] { return all; });
-      std::erase_if(others, [](const Choice& c) { return c.nodes; });
-      if (!others.empty()) {
-        const Choice other = tries ? known->second.fastest_of(others, query.count, false) : cheapest(others);
-        if ((other.plain ? other.plain_s : other.predicted_s) - choice.predicted_s < kOpeningNodes) return other;
-      }
-    }
+    Trials none;
+    Trials& trials = !tries ? none
+                     : known != codec.trials.end()
+                         ? known->second
+                         : *insist([&] { return &codec.trials.try_emplace(size, all, query.alone).first->second; });
+    const bool before = trials.finished();
+    const Choice choice = trials.choose(transport, all, query.count, young && open_nodes_ ? kOpeningNodes : 0);
+    if (!before && trials.finished()) publish();
     if (!choice.nodes || nodes()) return choice;
     // Another communicator could have nodes, this one cannot.
     hierarchy_model_.reset();

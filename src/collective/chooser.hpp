@@ -47,7 +47,8 @@ class Chooser {
   Settled settled(const ChoiceQuery&, const Choice&) const;
   bool still(const Settled&) const;  // it is for the next call
   void passed(const Settled&);       // such a call was, without choose()
-  // Where what such calls take is to be said, whatever carries them. Stays while the chooser does.
+  // Where what such calls take is to be said, whatever carries them; it has learnt what is known of them now. Stays
+  // while the chooser does.
   Account& account(const ChoiceQuery&);
   // For the report.
   struct Times {
@@ -80,13 +81,10 @@ class Chooser {
     std::uint64_t calls = 0;
     std::map<int, Trials> trials;  // by the binary logarithm of the calls' elements
   };
-  std::vector<Choice> candidates_for(const Measured&, const ChoiceQuery&) const;
-  Choice forced(const ChoiceQuery&, int ranks);
   int size_class(const ChoiceQuery&) const;
   void adopt(Transport&);
   void publish() const;
   Account::Known known(const Codec*, int size_class) const;
-  void close_account(const Codec*, int size_class);
 
   std::string forced_;
   int ranks_ = 1;

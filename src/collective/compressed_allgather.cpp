@@ -73,8 +73,7 @@ class Allgather final : public Rounds<Allgather> {
     SendSlot& slot = send(chunk);
     bind(slot.bound, slices_[chunk], chunk);
     slot.mine = header(chunk, slot.bound.partition().count());
-    add(slot.encoding, slot.mine, slot.bound, call_.in + slot.bound.begin(), static_cast<std::uint32_t>(rank()),
-        slot.body);
+    add(slot.encoding, slot.mine, slot.bound, call_.in + slot.bound.begin(), encoder(), slot.body);
     start_encode(slot.encoding);
     note_encode(slot, chunk, begin);
   }
@@ -200,7 +199,7 @@ AlgorithmEntry allgather_algorithm() {
             const double n = q.network.ranks, m = q.per_chunk();
             const double wire = q.network.allgather.at((n - 1) * sizeof(Header)) +
                                 q.network.allgather.at((n - 1) * m * q.codec.payload_bytes);
-            return pipelined(q.chunks(), m * (q.codec.encode_s + n * q.codec.decode_s) + 2 * q.codec.launch_s, wire);
+            return pipelined(q.chunks(), m * (q.codec.encode_s + q.codec.sum_s(n)) + 2 * q.codec.launch_s, wire);
           },
       .any_backend = true,
       .converts = true,

@@ -79,7 +79,7 @@ void IntegerSums::place_pieces(std::uint64_t i) {
   c.pieces = {{scratch(i).pieces_there, to ? pieces.size() : 0},
               call_.in + c.bound.begin(),
               call_.out + c.bound.begin(),
-              {c.bound.begin(), call_.sequence, static_cast<std::uint32_t>(rank())},
+              {c.bound.begin(), call_.sequence, encoder()},
               streamed_};
 }
 

@@ -103,7 +103,7 @@ class OneShot final : public Rounds<OneShot> {
       bind(bounds_[q], plan_.chunks()[q], chunk);
       mine_[q] = header(chunk, bounds_[q].partition().count());
       if (plan_.frames[q] == 0) continue;
-      add(encoding_, mine_[q], bounds_[q], call_.in + bounds_[q].begin(), static_cast<std::uint32_t>(rank()),
+      add(encoding_, mine_[q], bounds_[q], call_.in + bounds_[q].begin(), encoder(),
           leaving_ + plan_.offsets[q] + sizeof(Header));
       start_encode(encoding_);
       finish_encode(encoding_);
@@ -265,7 +265,7 @@ AlgorithmEntry one_shot_algorithm() {
       .cost =
           [](const CostQuery& q) {
             const double n = q.network.ranks;
-            return q.elements() * (q.codec.encode_s + n * q.codec.decode_s) +
+            return q.elements() * (q.codec.encode_s + q.codec.sum_s(n)) +
                    q.network.allgather.at((n - 1) * static_cast<double>(q.frame_bytes));
           },
       .one_exchange = true,

@@ -77,7 +77,8 @@ class Pipeline {
   // there need be no values. values: of its first element. Where the backend is not asynchronous it is encoded and
   // finished at once. What is added stays until it is finished.
   void add(Encoding&, Header&, const BoundSlice&, ConstValues values, std::uint32_t encoder, std::uint8_t* body);
-  void start_encode(Encoding&);   // what has been added
+  std::uint32_t encoder() const { return static_cast<std::uint32_t>(rank()) ^ call_.salt; }  // as RandomCounter::rank
+  void start_encode(Encoding&);                                                              // what has been added
   void finish_encode(Encoding&);  // completes the headers; the bodies are in place
   // Headers of all ranks in one chunk and stage. False: some rank asks for MPI. Throws Error{call_differs}, with
   // nothing left under way.

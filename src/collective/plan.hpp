@@ -64,9 +64,12 @@ struct CallBuffers {
   std::uint8_t flags = 0;      // WireFlag: this rank's reasons for sending the call through MPI
   bool first = true;           // of the call's parts: until it is accepted MPI may still sum the call
   std::uint32_t sequence = 0;  // compressed calls on this communicator so far
-  int exponent = 0;            // algorithm one_shot: the values were divided by 2^exponent on this rank
-  bool zeros = false;          // algorithm one_shot: all that is sent is 0, so that `exponent` means nothing
-  DelayNote delay = {};        // this rank's word to CRIMP_CONTROL
+  // Of 31 bits, for RandomCounter: tells this rank from one that has its number in another communicator, where both may
+  // sum the same elements in a call of the same number.
+  std::uint32_t salt = 0;
+  int exponent = 0;      // algorithm one_shot: the values were divided by 2^exponent on this rank
+  bool zeros = false;    // algorithm one_shot: all that is sent is 0, so that `exponent` means nothing
+  DelayNote delay = {};  // this rank's word to CRIMP_CONTROL
 };
 
 // How an algorithm carries a part. Immutable, so any number of calls may use it.

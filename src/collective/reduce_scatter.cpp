@@ -135,7 +135,7 @@ class ReduceScatter final : public Rounds<ReduceScatter> {
       c.mine[q] = header(i, run.partition.count());
     }
     for (std::size_t q = 0; q < ranks(); ++q)
-      add(c.encoding, c.mine[q], c.runs[q], call_.in + c.runs[q].begin(), static_cast<std::uint32_t>(rank()),
+      add(c.encoding, c.mine[q], c.runs[q], call_.in + c.runs[q].begin(), encoder(),
           leaving_[i % kSendSlots] + plan_.offsets[i][q]);
     start_encode(c.encoding);
     note_encode(c, i, begin);

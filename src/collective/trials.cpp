@@ -1,6 +1,7 @@
 #include "collective/trials.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -25,10 +26,11 @@ constexpr Stage kProbe[] = {{2, 3}, {5, 3}};
 // those calls fast that send most, and it ends.
 constexpr double kLent = 4;
 
-const Choice* cheapest_of(const std::vector<Choice>& all) {
-  const auto best = std::min_element(all.begin(), all.end(),
-                                     [](const Choice& a, const Choice& b) { return a.predicted_s < b.predicted_s; });
-  return best == all.end() ? nullptr : &*best;
+const Choice* cheapest_of(const std::vector<Choice>& all, bool nodes = true) {
+  const Choice* best = nullptr;
+  for (const Choice& c : all)
+    if ((nodes || !c.nodes) && (!best || c.predicted_s < best->predicted_s)) best = &c;
+  return best;
 }
 
 bool same(const Choice& a, const Choice& b) {
@@ -96,6 +98,13 @@ bool Trials::probe() {
   return true;
 }
 
+// Calls of a class are of several sizes, which come in one order in every step: who always began would always have the
+// first one's. The number of ones in a round's number is in no step with any period (Thue and Morse).
+std::size_t Trials::turn(std::size_t trial) const {
+  const auto round = static_cast<unsigned>(rounds_) + static_cast<unsigned>(trial / in_.size());
+  return (trial + static_cast<std::size_t>(std::popcount(round))) % in_.size();
+}
+
 // A trial ends at about the same time everywhere (mpi/call_run.hpp, meet), so what it takes is what it took for who
 // came last.
 void Trials::agree(Transport& transport) {
@@ -106,7 +115,7 @@ void Trials::agree(Transport& transport) {
   for (std::size_t i = 0; i < new_.size(); i += 8)
     agree_on_largest(transport, std::span(new_).subspan(i, std::min<std::size_t>(8, new_.size() - i)));
   const std::size_t uncounted = rounds_ == 0 && !probing_ ? in_.size() : 0;
-  for (std::size_t i = uncounted; i < new_.size(); ++i) tried_[in_[i % in_.size()]].counted.push_back(-new_[i]);
+  for (std::size_t i = uncounted; i < new_.size(); ++i) tried_[in_[turn(i)]].counted.push_back(-new_[i]);
   rounds_ += static_cast<int>(new_.size() / in_.size());
   new_.clear();
 }
@@ -230,24 +239,28 @@ double Trials::plain_s() const {
   return !plain || !finished() || failed(plain->s) ? 0 : plain->s;
 }
 
-Choice Trials::choose(Transport& transport, const std::vector<Choice>& predictions, std::uint64_t count) {
+Choice Trials::choose(Transport& transport, const std::vector<Choice>& predictions, std::uint64_t count,
+                      double opening_s) {
   if (!finished() && new_.size() == in_.size() * static_cast<std::size_t>(until_ - rounds_)) {
     agree(transport);
     go_on(count, predictions);
   }
   if (!finished()) {
-    Choice next = tried_[in_[new_.size() % in_.size()]].choice;
+    Choice next = tried_[in_[turn(new_.size())]].choice;
     insist([&] { new_.push_back(kFailed); });
     ++calls_;
     next.trial = true;
     next.why = "tried";
     return next;
   }
-  return fastest_of(predictions, count);
+  const Choice fastest = fastest_of(predictions, count, true);
+  if (opening_s == 0 || !fastest.nodes || !cheapest_of(predictions, false)) return fastest;
+  const Choice other = fastest_of(predictions, count, false);
+  return (other.plain ? other.plain_s : other.predicted_s) - fastest.predicted_s < opening_s ? other : fastest;
 }
 
 Choice Trials::fastest_of(const std::vector<Choice>& predictions, std::uint64_t count, bool nodes) const {
-  const Choice* best = cheapest_of(predictions);
+  const Choice* best = cheapest_of(predictions, nodes);
   Choice choice = best ? *best : Choice{};
   if (const double s = plain_s(); s > 0) choice.plain_s = s * static_cast<double>(count);
   const Tried* of = nullptr;

@@ -38,10 +38,9 @@ class Trials {
   explicit Trials(std::vector<Choice> predictions, bool plain = false);
 
   // Collective between rounds. What this call takes: the next trial, else the one that was fastest, else (nothing
-  // tried, or no trial succeeded) the cheapest of `predictions`.
-  Choice choose(Transport&, const std::vector<Choice>& predictions, std::uint64_t count);
-  // Its second part, once finished(). nodes: whether what needs a node's memory counts.
-  Choice fastest_of(const std::vector<Choice>& predictions, std::uint64_t count, bool nodes = true) const;
+  // tried, or no trial succeeded) the cheapest of `predictions`. opening_s: seconds that it takes to open the node's
+  // memory, which only who gains more in this call is to do; 0: that does not count.
+  Choice choose(Transport&, const std::vector<Choice>& predictions, std::uint64_t count, double opening_s = 0);
   // The call of the last trial took so long on this rank. Not called: it failed.
   void took(double s, std::uint64_t count) { new_.back() = s / static_cast<double>(count); }
   // Nothing is left to try; the rest depends on agreed numbers only.
@@ -73,8 +72,11 @@ class Trials {
   bool glances_ = false;         // ranks agree after a single round
   bool probing_ = false;
 
-  const Tried* plain_tried() const;  // null: it is not
-  std::size_t fastest() const;       // of tried_
+  // Once finished(). nodes: false: what needs a node's memory does not count; then `predictions` has something else.
+  Choice fastest_of(const std::vector<Choice>& predictions, std::uint64_t count, bool nodes) const;
+  const Tried* plain_tried() const;           // null: it is not
+  std::size_t fastest() const;                // of tried_
+  std::size_t turn(std::size_t trial) const;  // of in_: whose is the trial of this place in new_
   void agree(Transport&);
   void drop(std::size_t most);
   void join(std::uint64_t count, const std::vector<Choice>& predictions);

@@ -167,7 +167,7 @@ class TwoShot final : public Rounds<TwoShot> {
         for (auto& h : c.mine) h = header(i, c.count);
       }
       for (std::size_t q = first; q < last; ++q)
-        add(c.encoding, c.mine[q], c.shards[q], call_.in + c.shards[q].begin(), static_cast<std::uint32_t>(rank()),
+        add(c.encoding, c.mine[q], c.shards[q], call_.in + c.shards[q].begin(), encoder(),
             scatter_[i % kSendSlots] + shards.offsets[q]);
       start_encode(c.encoding);
       note_encode(c, i, begin);
@@ -265,7 +265,7 @@ class TwoShot final : public Rounds<TwoShot> {
     if (!good) c.sum.flags = kFlagCorrupt;
     own.take(*own.slice, part_, call_, call_.owner_residuals, 1);
     for (FeedbackView& memory : own.feedback) memory.gain = 1.0f;  // the sum has it already
-    add(encoding_of_sum_, c.sum, own, sums(own), kSums | static_cast<std::uint32_t>(rank()), sum_[i % kSendSlots]);
+    add(encoding_of_sum_, c.sum, own, sums(own), kSums | encoder(), sum_[i % kSendSlots]);
     start_encode(encoding_of_sum_);
     finish_encode(encoding_of_sum_);
     result_.encode_s += span("encode", i, begin);

@@ -50,6 +50,7 @@ class Binder {
       part.flags = flags_;
       part.first = p == 0;
       part.sequence = sequence + static_cast<std::uint32_t>(p);
+      part.salt = to_.salt;
     }
     return std::move(bound_);
   }
@@ -119,9 +120,10 @@ class Binder {
       if (proportion == CallSequence::Proportion::outlier) flags |= kFlagOutlier;
     }
     const Codec::Traits& traits = route.part.codec->traits();
-    // Below 2^-100 a float64 loses bits as a float32.
-    const double least =
-        std::max(static_cast<double>(traits.min_magnitude), request_.dtype == Dtype::f64 ? 0x1p-100 : 0.0);
+    // Below 2^-100 a float64 loses bits as a float32; its sign only below the least of these.
+    const double loses = traits.votes ? 0x1p-149 : 0x1p-100,
+                 least =
+                     std::max(static_cast<double>(traits.min_magnitude), request_.dtype == Dtype::f64 ? loses : 0.0);
     const bool too_small = largest > 0 && largest < least;
     // Where sums are encoded they must stay in range, too, however the values are rounded first.
     const double room = route.sums_encoded ? (1 - 0x1p-9) / to_.ranks : 1;

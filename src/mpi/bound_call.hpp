@@ -37,6 +37,7 @@ struct BindTo {
   int ranks;
   TensorMemory& memory;
   CallSequence& calls;  // looks at magnitudes where its layouts are used
+  std::uint32_t salt;   // CallBuffers::salt
 };
 
 // Looks at the values, finds what is kept of the tensors, takes scratch. Nothing of it is collective, and nothing

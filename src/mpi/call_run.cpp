@@ -6,23 +6,10 @@
 #include "collective/wire.hpp"
 #include "core/report.hpp"
 #include "core/reserve.hpp"
-#include "mpi/tensor_notes.hpp"
+#include "mpi/part_notes.hpp"
 
 namespace crimp {
 namespace {
-
-// Whatever of a rank's own fails at a call's end, the other ranks wait for what is left of it. No work for MPI: what it
-// says, or an error handler throws, ends the call at once.
-template <class Work>
-void attempt(std::optional<Error>& failure, Work&& work) {
-  try {
-    work();
-  } catch (const Error& e) {
-    if (!failure) failure = e;
-  } catch (const std::exception& e) {
-    if (!failure) insist([&] { failure.emplace(ErrorCode::out_of_memory, e.what()); });
-  }
-}
 
 // Of all parts, before the first byte is sent: behind it there is no way back. Where this rank has no memory for them,
 // of the first alone, which says so.
@@ -84,7 +71,8 @@ CallOutcome run(const Context& context, Transport& transport, Chooser& chooser, 
       return outcome;
     }
     if (result.flags) {
-      attempt(outcome.failure, [&] { throw result.error ? *result.error : none_to_send(*route.part.codec); });
+      if (!outcome.failure)
+        insist([&] { outcome.failure = result.error ? *result.error : none_to_send(*route.part.codec); });
       continue;
     }
     if (choice.trial) meet(transport);
@@ -100,31 +88,10 @@ CallOutcome run(const Context& context, Transport& transport, Chooser& chooser, 
     const auto end = Clock::now();
     const PlannedPart& part = plan.parts[p];
     chooser.took(part.query, choice, seconds(end - (p == 0 ? times.chosen : now)));
-    const double took_s = seconds(end - (p == 0 ? times.begun : now));
-    if (context.times)
-      context.report.note([&] { chooser.account(part.query).call(part.query.count, part.query.plain_bytes, took_s); });
-    context.report.note([&] {
-      context.report.compressed({part.plan.codec->spec(), name_of(plan.layout->source), route.name, choice.why,
-                                 choice.predicted_s, choice.plain_s, part.query.plain_bytes, result.sent_bytes,
-                                 result.received_bytes, result.encode_s, result.wire_s, result.decode_s, took_s,
-                                 p == 0 ? times.wait_s : 0});
-    });
-    if (context.trace)
-      context.report.note([&] {
-        context.trace->call(
-            {label_of(*part.plan.layout, part.plan.dtype), times.communicator, bound.parts[p].sequence,
-             name_of(part.plan.dtype), part.query.count, part.query.plain_bytes, part.plan.codec->spec(), route.name,
-             choice.why, name_of(plan.layout->source), result.sent_bytes, result.received_bytes},
-            p == 0 ? times.begun : now, end);
-      });
-    if (History* const history = context.report.history())
-      context.report.note([&] {
-        history->called(
-            p == 0 ? times.begun : now, end,
-            {p == 0 ? 1.0 : 0.0, 0, static_cast<double>(part.query.plain_bytes), static_cast<double>(result.sent_bytes),
-             result.encode_s, result.wire_s, result.decode_s, p == 0 ? times.wait_s : 0, 0});
-        if (transport.rank() == 0) note_tensors(*history, part.plan, part.query.plain_bytes, result.sent_bytes);
-      });
+    note_part(context, chooser,
+              {plan, part, route, choice, result, bound.parts[p].sequence, times.communicator, p == 0,
+               p == 0 ? times.begun : now, end, p == 0 ? times.wait_s : 0},
+              transport.rank());
   }
   return outcome;
 }
@@ -133,9 +100,20 @@ void finish(const Context& context, const AllreduceRequest& request, const CallP
             CallValues& values, int ranks, std::optional<Error>& failure) {
   Backend& backend = values.backend();
   const Shares::Run own = request.own();
+  // Whatever of a rank's own fails at a call's end, the other ranks wait for what is left of it. No work for MPI: what
+  // it says, or an error handler throws, ends the call at once.
+  const auto attempt = [&failure](auto&& work) {
+    try {
+      work();
+    } catch (const Error& e) {
+      if (!failure) failure = e;
+    } catch (const std::exception& e) {
+      if (!failure) insist([&] { failure.emplace(ErrorCode::out_of_memory, e.what()); });
+    }
+  };
   const std::optional<Error> not_packed = pack(request, bound.exact, values, bound.packed, ranks);
   if (bound.widened && !failure)
-    attempt(failure, [&] {
+    attempt([&] {
       for (const Group& group : plan.scanned) {
         const std::uint64_t first = std::max(own.begin, group.offset);
         const std::uint64_t last = std::min(own.end, group.offset + group.count);
@@ -146,8 +124,8 @@ void finish(const Context& context, const AllreduceRequest& request, const CallP
       }
     });
   if (bound.aside && !failure)
-    attempt(failure, [&] { backend.copy(static_cast<float*>(values.receive()), bound.aside, own.count()); });
-  attempt(failure, [&] { backend.synchronize(); });
+    attempt([&] { backend.copy(static_cast<float*>(values.receive()), bound.aside, own.count()); });
+  attempt([&] { backend.synchronize(); });
   try {
     sum_exactly(request, bound.exact, values, bound.packed, not_packed);
   } catch (const Error& e) {

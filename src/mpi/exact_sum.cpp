@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "codec/exact_feedback.hpp"
 #include "core/reserve.hpp"
@@ -14,21 +15,6 @@ std::uint64_t count_of(std::span<const ExactTensor> tensors) {
   return sum;
 }
 
-namespace {
-
-// use(tensor, its place in `packed`) for each.
-template <class Use>
-void with_each(const AllreduceRequest& request, std::span<const ExactTensor> tensors, std::span<char> packed,
-               Use&& use) {
-  char* at = packed.data();
-  for (const ExactTensor& t : tensors) {
-    use(t, at);
-    at += t.segment->count * size_of(request.dtype);
-  }
-}
-
-}  // namespace
-
 std::optional<Error> pack(const AllreduceRequest& request, std::span<const ExactTensor> tensors,
                           const CallValues& values, std::span<char> packed, int ranks) {
   if (packed.empty()) return {};
@@ -36,19 +22,23 @@ std::optional<Error> pack(const AllreduceRequest& request, std::span<const Exact
   Backend& backend = values.backend();
   std::optional<Error> failure;
   try {
-    with_each(request, tensors, packed, [&](const ExactTensor& t, char* here) {
-      backend.read(here, static_cast<const char*>(values.send()) + t.segment->offset * element,
-                   t.segment->count * element);
-    });
+    char* here = packed.data();
+    for (const ExactTensor& t : tensors) {
+      const std::size_t bytes = t.segment->count * element;
+      backend.read(here, static_cast<const char*>(values.send()) + t.segment->offset * element, bytes);
+      here += bytes;
+    }
     backend.synchronize();
-    with_each(request, tensors, packed, [&](const ExactTensor& t, char* here) {
-      if (!t.memory) return;
+    here = packed.data();
+    for (const ExactTensor& t : tensors) {
+      char* const at = std::exchange(here, here + t.segment->count * element);
+      if (!t.memory) continue;
       const FeedbackPolicy& policy = t.momentum->feedback();
-      const double gain = policy.clip > 0.0f ? clip_gain(request.dtype, here, t.segment->count,
+      const double gain = policy.clip > 0.0f ? clip_gain(request.dtype, at, t.segment->count,
                                                          static_cast<double>(policy.clip) / std::sqrt(ranks))
                                              : 1.0;
-      compensate_exactly(policy, request.dtype, here, t.segment->count, t.memory, gain);
-    });
+      compensate_exactly(policy, request.dtype, at, t.segment->count, t.memory, gain);
+    }
   } catch (const Error& e) {
     failure = e;
   } catch (const std::exception& e) {
@@ -65,13 +55,15 @@ void sum_exactly(const AllreduceRequest& request, std::span<const ExactTensor> t
     throw Error(ErrorCode::transport_failed, "MPI_Allreduce failed with code " + std::to_string(rc), rc);
   if (failure) throw Error(*failure);
   const Shares::Run own = request.own();
-  with_each(request, tensors, packed, [&](const ExactTensor& t, const char* here) {
+  const char* here = packed.data();
+  for (const ExactTensor& t : tensors) {
     const std::uint64_t first = std::max(own.begin, t.segment->offset);
     const std::uint64_t last = std::min(own.end, t.segment->offset + t.segment->count);
     if (first < last)
       values.backend().write(static_cast<char*>(values.receive()) + (first - own.begin) * element,
                              here + (first - t.segment->offset) * element, (last - first) * element);
-  });
+    here += t.segment->count * element;
+  }
   values.backend().synchronize();
 }
 

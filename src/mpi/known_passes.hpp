@@ -23,7 +23,9 @@ class KnownPasses {
     std::shared_ptr<const Shares> shares = nullptr;
     std::uint64_t kind = 0;  // CallPlan::kind_digest
     Chooser::Settled settled = {};
-    Account* account = nullptr;                   // null: nobody asks for times
+    // Null: nobody asks for times. It has learnt what is known of such calls, which does not change while they are
+    // settled.
+    Account* account = nullptr;
     std::uint64_t elements = 0, plain_bytes = 0;  // of its one part
     int seen = 0;                                 // in a row
     bool of(const AllreduceRequest&) const;

@@ -1,13 +1,15 @@
 #include "mpi/mpi_world.hpp"
 
+#include <algorithm>
 #include <climits>
+#include <numeric>
 #include <string>
+#include <string_view>
 
+#include "codec/codec.hpp"
+#include "core/digest.hpp"
 #include "core/error.hpp"
 #include "mpi/mpi_transport.hpp"
-
-#include <algorithm>
-#include <numeric>
 
 namespace crimp {
 
@@ -57,6 +59,19 @@ int PrivateWorld::open_channel(MPI_Comm comm) {
 void PrivateWorld::close_channel(int tag) {
   std::lock_guard lock(mutex_);
   channels_.erase(tag);
+}
+
+std::uint32_t salt_of(const std::vector<int>& world_ranks, int rank, bool nonblocking) {
+  int world = 0;
+  check_mpi(PMPI_Comm_size(MPI_COMM_WORLD, &world), "MPI_Comm_size");
+  bool whole = world_ranks.size() == static_cast<std::size_t>(world);
+  for (std::size_t r = 0; whole && r < world_ranks.size(); ++r) whole = world_ranks[r] == static_cast<int>(r);
+  if (whole && !nonblocking) return 0;
+  std::vector<int> of = world_ranks;
+  of.push_back(world_ranks[static_cast<std::size_t>(rank)]);
+  of.push_back(nonblocking);
+  const std::string_view bytes(reinterpret_cast<const char*>(of.data()), of.size() * sizeof(int));
+  return static_cast<std::uint32_t>(digest(bytes)) & ~kSums;
 }
 
 void check_private(int rc, const char* call) {

@@ -8,6 +8,7 @@
 #pragma once
 #include <mpi.h>
 
+#include <cstdint>
 #include <mutex>
 #include <set>
 #include <vector>
@@ -38,6 +39,11 @@ class PrivateWorld {
 
 // The communicator's ranks in MPI_COMM_WORLD; -1: of another world.
 std::vector<int> world_ranks(MPI_Comm);
+
+// CallBuffers::salt of a rank of the communicator with these ranks in MPI_COMM_WORLD. 0: they are the whole world, in
+// its order, so that calls there have the bits of their rank and number alone. nonblocking: of sums that do not block,
+// which are counted apart.
+std::uint32_t salt_of(const std::vector<int>& world_ranks, int rank, bool nonblocking);
 
 // As check_mpi(), for a communicator of Crimp's own.
 void check_private(int rc, const char* call);

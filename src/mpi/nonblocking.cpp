@@ -127,7 +127,8 @@ void scale(T* x, std::uint64_t count, int exponent) {
 class Sums final : public NonblockingSums, public std::enable_shared_from_this<Sums> {
  public:
   Sums(const Context& context, MPI_Comm comm, int rank, int size)
-      : context_(context), comm_(comm), rank_(rank), size_(size), planner_(context_.settings, context_.codecs) {
+      : context_(context), comm_(comm), rank_(rank), size_(size), salt_(salt_of(world_ranks(comm), rank, true)),
+        planner_(context_.settings, context_.codecs) {
     if (context_.trace)
       context_.report.note([&] { in_trace_ = context_.trace->communicator(ranks_text(world_ranks(comm))); });
   }
@@ -141,6 +142,7 @@ class Sums final : public NonblockingSums, public std::enable_shared_from_this<S
   int rank() const { return rank_; }
   int size() const { return size_; }
   std::uint32_t next_sequence() { return sequence_++; }
+  std::uint32_t salt() const { return salt_; }
   std::uint32_t in_trace() const { return in_trace_; }
 
   Arena take_arena(std::uint64_t bytes);
@@ -157,6 +159,7 @@ class Sums final : public NonblockingSums, public std::enable_shared_from_this<S
   const Context context_;
   std::atomic<MPI_Comm> comm_;
   const int rank_, size_;
+  const std::uint32_t salt_;
   Planner planner_;
   std::uint32_t in_trace_ = 0;
   std::uint32_t sequence_ = 0, persistent_ = 0;
@@ -295,6 +298,7 @@ void Sum::start() {
   values_.reset();
   buffers_.arena = &arena_;
   buffers_.sequence = next_sequence_ ? (*next_sequence_)++ : of_->next_sequence();
+  buffers_.salt = of_->salt();
   const void* values = send_;
   result_ = receive_;
   try {

@@ -45,7 +45,7 @@ int RecordedCalls::level(std::uint64_t bytes, DelayControl& control) {
   return level;
 }
 
-ChosenParts RecordedCalls::choose(Chooser& chooser, const CallPlan& plan, int ranks,
+ChosenParts RecordedCalls::decide(Chooser& chooser, const CallPlan& plan, int ranks,
                                   const std::function<ChosenParts()>& choose) {
   if (recorder_) context_.report.note([&] { recorder_->begin(plan); });
   ChosenParts chosen;

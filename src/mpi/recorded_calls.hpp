@@ -29,7 +29,7 @@ class RecordedCalls {
   // Of CRIMP_LADDER: decided, or repeated.
   int level(std::uint64_t bytes, DelayControl&);
   // What a call takes: repeated, or what choose() says.
-  ChosenParts choose(Chooser&, const CallPlan&, int ranks, const std::function<ChosenParts()>& choose);
+  ChosenParts decide(Chooser&, const CallPlan&, int ranks, const std::function<ChosenParts()>& choose);
   // Under CRIMP_REPLAY: the next call of this kind passes.
   bool passes_unseen(std::uint64_t kind) const { return replayed_->passes_unseen(kind); }
   void passed_unseen(std::uint64_t kind);  // it did, recorded or not

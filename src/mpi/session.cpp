@@ -15,7 +15,6 @@
 #include "core/reserve.hpp"
 #include "mpi/call_run.hpp"
 #include "mpi/gain_sample.hpp"
-#include "mpi/momentum_sum.hpp"
 #include "mpi/mpi_agreement.hpp"
 #include "mpi/mpi_transport.hpp"
 #include "mpi/mpi_wait.hpp"
@@ -35,11 +34,6 @@ bool on_device(const AllreduceRequest* request) {
   return pointer_attributes(request->send).on_device() || pointer_attributes(request->receive).on_device();
 }
 
-bool learns(const ChosenParts& chosen) {
-  return chosen.pass == PassReason::early ||
-         std::any_of(chosen.choices.begin(), chosen.choices.end(), [](const Choice& c) { return c.trial; });
-}
-
 }  // namespace
 
 Session::Session(const Context& context, MPI_Comm comm, int rank, int size, const AllreduceRequest* request)
@@ -50,14 +44,15 @@ Session::Session(const Context& context, MPI_Comm comm, int rank, int size, cons
                              &device_)),
       planner_(context.settings, context.codecs),
       calls_(context.settings.periods, [this](std::string_view prefix) { memory_.forget_unnamed(prefix); }),
-      chooser_(context.settings.algorithm), world_ranks_(world_ranks(comm)), recorded_(context_, world_ranks_, rank),
-      times_(context_, chooser_), passes_(context.replay != nullptr), scratch_(context.workers, context.cuda_aware) {
+      chooser_(context.settings.algorithm), world_ranks_(world_ranks(comm)), salt_(salt_of(world_ranks_, rank, false)),
+      recorded_(context_, world_ranks_, rank), times_(context_, chooser_), passes_(context.replay != nullptr),
+      scratch_(context.workers, context.cuda_aware) {
   const auto* const ranks = reinterpret_cast<const char*>(world_ranks_.data());
   chooser_.share(&context.models, digest(std::string_view(ranks, world_ranks_.size() * sizeof(int))));
   chooser_.set_device(device_);
   chooser_.set_nodes([this] { return open_nodes(); });
   if (context.settings.residual == "8bit") {
-    memory_.keep_bytes(rank, &context.workers);
+    memory_.keep_bytes(rank ^ static_cast<int>(salt_), &context.workers);
     if (device_ && rank == 0)
       context.report.note([] { log(LogLevel::info, "CRIMP_RESIDUAL=8bit: residuals in GPU memory stay float32"); });
   }
@@ -82,13 +77,6 @@ void Session::note_in(Report& report) const {
   recorded_.note_in(report);
   if (arrivals_) arrivals_->note_in(report);
   times_.note_in(report);
-}
-
-void Session::leave(const AllreduceRequest& request, const std::shared_ptr<const CallPlan>& plan,
-                    Clock::time_point begun) {
-  if (!context_.times || !request.left) return;
-  times_.leave({begun, request.count, plan, nullptr, 0, 0, plan->layout, request.count * size_of(request.dtype)});
-  *request.left = this;
 }
 
 ControlRecord Session::control_record() const {
@@ -125,73 +113,6 @@ DelayControl* Session::delay_control() {
   return &*control_;
 }
 
-ChosenParts Session::choose_parts(const CallPlan& plan, Transport& transport, CallValues& values) {
-  const auto choose_now = [&] {
-    return choose(
-        chooser_, plan, transport, [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); },
-        [&](const PlannedPart& part) { return values.time(part.plan, part.query.count); },
-        [&values] { return values.kernels(); });
-  };
-  ChosenParts chosen = recorded_.choose(chooser_, plan, size_,
-                                        [&choose_now] { return choose_now(); });  // no more, or it is an allocation
-  static std::atomic<int> lines{0};  // a program may make many communicators
-  for (const Choice& choice : chosen.choices)
-    if (choice.instead && rank_ == 0 && !std::exchange(told_instead_, true) &&
-        lines.fetch_add(1, std::memory_order_relaxed) < 8)
-      logged("another algorithm", [&] {
-        log(LogLevel::info, std::string(entry_of(choice.algorithm).name) + " carries calls of " + name_of(comm_) +
-                                ", not the algorithm that was named: " + choice.why);
-      });
-  return chosen;
-}
-
-bool Session::passes(const AllreduceRequest& request) {
-  const KnownPasses::Pass* const pass = passes_.find(request);
-  if (!pass) return false;
-  const bool settled = recorded_.repeats() ? recorded_.passes_unseen(pass->kind)
-                                           : pass->seen >= KnownPasses::kInARow && chooser_.still(pass->settled);
-  if (!settled || !(request.layout || !follows_calls(request) || calls_.skip(pass->count, pass->dtype))) return false;
-  if (!recorded_.repeats()) chooser_.passed(pass->settled);
-  recorded_.passed_unseen(pass->kind);
-  if (request.left && pass->account) {
-    times_.leave({Clock::now(), request.count, nullptr, pass->account, pass->elements, pass->plain_bytes,
-                  request.layout, request.count * size_of(request.dtype)});
-    *request.left = this;
-  }
-  return true;
-}
-
-void Session::note_pass(const AllreduceRequest& request, const CallPlan& plan, const ChosenParts& chosen) {
-  if (chosen.pass != PassReason::slower || plan.parts.size() != 1) return;
-  if (!plan.excluded.empty() && plan.layout->source != Layout::Source::periodic) return;
-  if (!request.layout && follows_calls(request) && !plan.layout->known()) return;
-  const ChoiceQuery& query = plan.parts[0].query;
-  const Chooser::Settled settled =
-      recorded_.repeats() ? Chooser::Settled{} : chooser_.settled(query, chosen.choices[0]);
-  if (!settled.codec && !recorded_.repeats()) return;
-  KnownPasses::Pass& known = passes_.add(request, plan, settled);
-  if (context_.times) context_.report.note([&] { known.account = &chooser_.account(query); });
-}
-
-void Session::try_plain(const AllreduceRequest& request, Transport& transport, const ChoiceQuery& query,
-                        const Choice& choice) {
-  const auto begin = Clock::now();
-  int rc;
-  try {
-    rc = request.sum_by_mpi();
-  } catch (...) {  // out of the program's error handler: the other ranks wait
-    meet(transport);
-    throw;
-  }
-  meet(transport);
-  if (rc != MPI_SUCCESS)
-    throw Error(ErrorCode::transport_failed,
-                name_of(request.collective()) + std::string(" failed with code ") + std::to_string(rc), rc);
-  const auto end = Clock::now();
-  if (context_.trace) context_.trace->passed(text_of(PassReason::slower), request.count, begin, end);
-  chooser_.took(query, choice, seconds(end - begin));
-}
-
 bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
   if (arrivals_) waited_s_ = arrivals_->meet(request, sequence_);
   summed_.clear();
@@ -215,8 +136,7 @@ bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
                                  : request.layout->source == Layout::Source::negotiated
                                      ? flags_of_negotiated(request, values)
                                      : std::uint8_t{0};
-      done =
-          allreduce(request, request.layout ? request.layout : insist([&] { return Layout::unknown(request.count); }),
+      done = reduce(request, request.layout ? request.layout : insist([&] { return Layout::unknown(request.count); }),
                     flags, values, why);
     }
   } catch (const Error& e) {
@@ -269,7 +189,7 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
   if (flags == kFlagNoGradient || goes_on == PastSums::Answer::yes) calls_.take_for_none();
   bool done;
   try {
-    done = allreduce(request, call.layout, flags, values, why);
+    done = reduce(request, call.layout, flags, values, why);
   } catch (const Error& e) {
     const bool apart = e.code() == ErrorCode::call_differs || e.code() == ErrorCode::transport_failed;
     calls_.end(apart ? CallSequence::Outcome::failed : CallSequence::Outcome::tensor, sum);
@@ -286,37 +206,61 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
   return done;
 }
 
-bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const Layout> layout, std::uint8_t flags,
-                        CallValues& values, PassReason* why) {
+void Session::say_what_it_took(const CallEnd& end) {
+  const CallPlan& plan = *end.plan;
+  context_.report.note([&] {
+    if (plan.layout->source == Layout::Source::periodic) return;  // its ends: no rule's
+    for (const std::size_t s : plan.excluded) {
+      const Segment& segment = plan.layout->segments[s];
+      context_.report.excluded(segment.key.empty() ? "(unnamed)" : segment.key, segment.count);
+    }
+  });
+  static std::atomic<bool> told_no_momentum{false};
+  if (plan.lost_momentum && rank_ == 0 && !told_no_momentum.exchange(true))
+    context_.report.note([&] {
+      log(LogLevel::warn,
+          "calls whose tensors are not known have no momentum, which codec " + plan.lost_momentum->spec() +
+              " has for all others: their results are plain sums. Name the tensors (crimp_allreduce, Horovod), or leave momentum to the optimizer (memory=none)");
+    });
+  static std::atomic<int> lines{0};  // a program may make many communicators
+  for (const Choice& choice : end.chosen.choices)
+    if (choice.instead && rank_ == 0 && !std::exchange(told_instead_, true) &&
+        lines.fetch_add(1, std::memory_order_relaxed) < 8)
+      logged("another algorithm", [&] {
+        log(LogLevel::info, std::string(entry_of(choice.algorithm).name) + " carries calls of " + name_of(comm_) +
+                                ", not the algorithm that was named: " + choice.why);
+      });
+}
+
+bool Session::reduce(const AllreduceRequest& request, std::shared_ptr<const Layout> layout, std::uint8_t flags,
+                     CallValues& values, PassReason* why) {
+  const std::uint64_t measured = chooser_.measurements();
+  CallEnd end;
+  const auto say = [&] {
+    if (end.plan) say_what_it_took(end);
+    context_.report.measured(chooser_.measurements() - measured);
+    if (end.chosen.learns || chooser_.measurements() != measured) context_.report.learning();
+  };
+  try {
+    allreduce(request, std::move(layout), flags, values, end);
+  } catch (...) {
+    say();
+    throw;
+  }
+  say();
+  return !end.pass || pass(request, end, values, why);
+}
+
+void Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const Layout> layout, std::uint8_t flags,
+                        CallValues& values, CallEnd& end) {
   CallTimes times{Clock::now(), {}, waited_s_, in_trace_};
 
   const std::uint64_t bytes = request.count * size_of(request.dtype);
   DelayControl* const control = insist([&] { return delay_control(); });
   const int level = control ? recorded_.level(bytes, *control) : -1;
   const auto plan = insist([&] { return planner_.plan(request.dtype, request.count, layout, level, request.shares); });
-  context_.report.note([&] {
-    for (const std::size_t s : plan->excluded) {
-      const Segment& segment = plan->layout->segments[s];
-      if (plan->layout->source == Layout::Source::periodic) continue;  // its ends: no rule's
-      context_.report.excluded(segment.key.empty() ? "(unnamed)" : segment.key, segment.count);
-    }
-  });
-  static std::atomic<bool> told_no_momentum{false};
-  if (plan->lost_momentum && rank_ == 0 && !told_no_momentum.exchange(true))
-    context_.report.note([&] {
-      log(LogLevel::warn,
-          "calls whose tensors are not known have no momentum, which codec " + plan->lost_momentum->spec() +
-              " has for all others: their results are plain sums. Name the tensors (crimp_allreduce, Horovod), or leave momentum to the optimizer (memory=none)");
-    });
-  if (plan->pass) {
-    *why = *plan->pass;
-    // None is encoded, and momentum is not MPI's; of shares only calls that name tensors can sum themselves.
-    const bool whole = *why == PassReason::rules || (*why == PassReason::shares && request.sum_exactly);
-    if (!whole || !plan->has_momentum() || !sum_with_momentum(request, *plan, values, memory_, size_, why))
-      return false;
-    context_.report.passed(*why);
-    return true;
-  }
+  end = {times.begun, plan, {}, plan->pass};
+  if (end.pass) return;
 
   if (state_) save_in_turn();
   MpiTransport transport(comm_, rank_, size_);
@@ -329,32 +273,25 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
         [this] { return absence_text(context_.settings.min_count); });
   });
 
-  const std::uint64_t measured = chooser_.measurements();
-  const ChosenParts chosen = choose_parts(*plan, transport, values);
-  context_.report.measured(chooser_.measurements() - measured);
-  if (learns(chosen) || chooser_.measurements() != measured) context_.report.learning();
-  if (chosen.pass) {
-    *why = *chosen.pass;
-    note_pass(request, *plan, chosen);
-    if (!chosen.tries_plain) {
-      leave(request, plan, times.begun);
-      return false;
-    }
-    try_plain(request, transport, plan->parts[0].query, chosen.choices[0]);
-    if (context_.times) {
-      times_.leave({times.begun, request.count, plan, nullptr, 0, 0, plan->layout, bytes});
-      times_.left_ended();
-    }
-    context_.report.passed(*why);
-    return true;
-  }
+  // Handed on by one reference: with more, std::function would need memory.
+  const auto choose_now = [&] {
+    return choose(
+        chooser_, *plan, transport, [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); },
+        [&](const PlannedPart& part) { return values.time(part.plan, part.query.count); },
+        [&values] { return values.kernels(); });
+  };
+  end.chosen = recorded_.decide(chooser_, *plan, size_, [&choose_now] { return choose_now(); });
+  const ChosenParts& chosen = end.chosen;
+  end.pass = chosen.pass;
+  if (end.pass) return;
   times.chosen = Clock::now();
 
   // Since the plan was made this rank may not decide alone: what it cannot do becomes a flag in its headers, and what
   // it needs to send them it insists on. Where its values are changes no byte of what it sends.
   const std::uint32_t first = std::exchange(sequence_, sequence_ + static_cast<std::uint32_t>(plan->parts.size()));
   const CallPlan& carried = plan->of(chosen.choices[0]);
-  BoundCall bound = bind({context_.settings, size_, memory_, calls_}, carried, chosen, request, flags, first, values);
+  BoundCall bound =
+      bind({context_.settings, size_, memory_, calls_, salt_}, carried, chosen, request, flags, first, values);
   static std::atomic<bool> told_memory{false};  // a program may make many communicators
   if (bound.failed && !told_memory.exchange(true))
     context_.report.note([&] {
@@ -378,9 +315,8 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
     notes.emplace(*context_.report.history(), carried, bound, values.backend().memory());
   CallOutcome outcome = run(context_, transport, chooser_, carried, chosen, bound, times);
   if (outcome.pass) {
-    *why = *outcome.pass;
-    leave(request, plan, times.begun);
-    return false;
+    end.pass = outcome.pass;
+    return;
   }
   if (sample) {
     const std::uint64_t changes = control->changes();
@@ -392,19 +328,6 @@ bool Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   times_.ended(plan->layout, bytes, times.begun);
   if (notes && !outcome.failure) context_.report.note([&] { notes->ended(); });
   if (outcome.failure) throw Error(*outcome.failure);
-  return true;
-}
-
-bool Session::allreduce_small(const AllreduceRequest& request) {
-  fill_reserve();
-  const FloatEnvironment environment;
-  const auto plan = insist([&] { return planner_.plan(request.dtype, request.count, request.layout); });
-  if (!plan->has_momentum()) return false;
-  CallValues values(request, scratch_);
-  PassReason why = PassReason::small;
-  if (!sum_with_momentum(request, *plan, values, memory_, size_, &why)) return false;
-  context_.report.passed(why);
-  return true;
 }
 
 namespace {

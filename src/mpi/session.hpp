@@ -78,15 +78,22 @@ class Session {
   // Whether the call is one of those of which is known that they pass, because plain MPI is faster: then it has been
   // counted, and nothing else is to be done.
   bool passes(const AllreduceRequest&);
+  // How a call went.
+  struct CallEnd {
+    Clock::time_point begun = {};
+    std::shared_ptr<const CallPlan> plan;
+    ChosenParts chosen;              // nothing where the plan has it pass
+    std::optional<PassReason> pass;  // it is not summed: it is for pass()
+  };
+  // What is not for the codecs. False: the caller does it through MPI, for *why.
+  bool pass(const AllreduceRequest&, const CallEnd&, CallValues&, PassReason* why);
   // Who left the call to MPI is to say when it has ended, where that matters.
   void leave(const AllreduceRequest&, const std::shared_ptr<const CallPlan>&, Clock::time_point begun);
   void note_pass(const AllreduceRequest&, const CallPlan&, const ChosenParts&);
   // Sums the call through MPI, and tells the chooser how long that took.
-  void try_plain(const AllreduceRequest&, Transport&, const ChoiceQuery&, const Choice&);
+  void try_plain(const AllreduceRequest&, const ChoiceQuery&, const Choice&);
   DelayControl* delay_control();  // null: CRIMP_CONTROL is off, or nothing is compressed
   ControlRecord control_record() const;
-  // What the call takes: chosen, or repeated.
-  ChosenParts choose_parts(const CallPlan&, Transport&, CallValues&);
   // Of CRIMP_CODEC: it keeps something of tensors.
   bool keeps() const;
   bool follows_calls(const AllreduceRequest&) const;
@@ -103,16 +110,19 @@ class Session {
   void keep_sums(bool all) noexcept;
   void say_what_is_known(const Layout&);
   void say_once(int what, const std::string&);  // a bit of told_
-  void open_state();                            // CRIMP_STATE_DIR. Collective
-  void save_in_turn();                          // where CRIMP_STATE_INTERVAL calls have been since. Collective then
-  std::uint64_t take(SavedState&&);             // how many tensors wait to be asked for
+  void say_what_it_took(const CallEnd&);
+  void open_state();                 // CRIMP_STATE_DIR. Collective
+  void save_in_turn();               // where CRIMP_STATE_INTERVAL calls have been since. Collective then
+  std::uint64_t take(SavedState&&);  // how many tensors wait to be asked for
 
   // A call whose tensors its place in the sequence of calls may tell.
   bool allreduce_unnamed(const AllreduceRequest&, CallValues&, PassReason* why);
   // Of tensors that are known, or known to be unknown. flags: what this rank's values are known to be (WireFlag).
   // False: the caller does it through MPI, for *why.
-  bool allreduce(const AllreduceRequest&, std::shared_ptr<const Layout>, std::uint8_t flags, CallValues&,
-                 PassReason* why);
+  bool reduce(const AllreduceRequest&, std::shared_ptr<const Layout>, std::uint8_t flags, CallValues&, PassReason* why);
+  // Plan, choose, bind, run, finish. What is not summed has a reason in `end`, which says how far the call came also
+  // where this throws.
+  void allreduce(const AllreduceRequest&, std::shared_ptr<const Layout>, std::uint8_t flags, CallValues&, CallEnd& end);
 
   const Context context_;
   MPI_Comm comm_;
@@ -157,6 +167,7 @@ class Session {
   Chooser chooser_;
   std::optional<DelayControl> control_;
   std::vector<int> world_ranks_;
+  const std::uint32_t salt_;  // CallBuffers::salt
   RecordedCalls recorded_;
   TimedCalls times_;
   std::optional<Arrivals> arrivals_;  // under CRIMP_SKEW

@@ -35,12 +35,13 @@ void TensorMemory::forget_unnamed(std::string_view prefix) {
 }
 
 void TensorMemory::forget(const Segment& segment) {
-  const Size* const size = size_of(segment);
+  const Size* const size = size_of(Layout::Source::negotiated, segment);
   const std::string kept = size ? size->kept : other_size(segment);
   for (const bool owner : {false, true}) residuals_.drop({Layout::Source::negotiated, owner, kept});
-  if (const auto sizes = sizes_.find(segment.key); sizes != sizes_.end()) {
+  auto& known = sizes_[false];
+  if (const auto sizes = known.find(segment.key); sizes != known.end()) {
     std::erase_if(sizes->second, [&](const Size& of) { return of.count == segment.count; });
-    if (sizes->second.empty()) sizes_.erase(sizes);
+    if (sizes->second.empty()) known.erase(sizes);
   }
   extents_.erase({segment.key, segment.count});
 }
@@ -60,13 +61,13 @@ void TensorMemory::set_extents(const std::string& name, std::uint64_t rows, std:
 // e / l, so e / l is multiplied by the old rate over the new one.
 Residual& TensorMemory::find(Layout::Source source, const Segment& segment, bool owner, const ResidualShape& shape,
                              MemoryResource& memory) {
-  const bool negotiated = source == Layout::Source::negotiated;
-  const Size* const size = negotiated ? size_of(segment) : nullptr;
-  const std::string other = negotiated && !size ? other_size(segment) : std::string();
+  const bool sized = has_name(source);
+  const Size* const size = sized ? size_of(source, segment) : nullptr;
+  const std::string other = sized && !size ? other_size(segment) : std::string();
   Residual& residual = residuals_.find({source, owner,
-                                        size         ? std::string_view(size->kept)
-                                        : negotiated ? std::string_view(other)
-                                                     : std::string_view(segment.key)},
+                                        size    ? std::string_view(size->kept)
+                                        : sized ? std::string_view(other)
+                                                : std::string_view(segment.key)},
                                        shape, memory);
   if (learning_rate_ == 0 || shape.kind == FeedbackKind::average) return residual;
   const double ratio = residual.learning_rate == 0 ? 1 : residual.learning_rate / learning_rate_;
@@ -84,8 +85,8 @@ Residual& TensorMemory::find(Layout::Source source, const Segment& segment, bool
   return residual;
 }
 
-TensorMemory::Size* TensorMemory::size_of(const Segment& segment) {
-  std::vector<Size>& sizes = sizes_[segment.key];
+TensorMemory::Size* TensorMemory::size_of(Layout::Source source, const Segment& segment) {
+  std::vector<Size>& sizes = sizes_[source == Layout::Source::named][segment.key];
   for (Size& size : sizes)
     if (size.count == segment.count) return &size;
   if (sizes.size() >= kMostSizes) return nullptr;
@@ -130,14 +131,13 @@ std::vector<SavedExtents> TensorMemory::saved_extents() const {
 
 void TensorMemory::load(std::vector<SavedTensor> tensors, const std::vector<SavedExtents>& extents) {
   // The sizes have the names that they were saved under.
-  sizes_.clear();
+  for (auto& known : sizes_) known.clear();
   for (const bool plain : {true, false})
     for (const SavedTensor& t : tensors) {
       const std::string_view name = name_of(t.name);
-      if (t.source != Layout::Source::negotiated || t.owner || (name == t.name) != plain ||
-          t.name == std::string(name) + kOfSize + '*')
+      if (!has_name(t.source) || t.owner || (name == t.name) != plain || t.name == std::string(name) + kOfSize + '*')
         continue;
-      std::vector<Size>& sizes = sizes_[std::string(name)];
+      std::vector<Size>& sizes = sizes_[t.source == Layout::Source::named][std::string(name)];
       if (sizes.size() < kMostSizes) sizes.emplace_back(t.count, t.name);
     }
   residuals_.load(std::move(tensors));
@@ -150,9 +150,9 @@ void TensorMemory::load(std::vector<SavedTensor> tensors, const std::vector<Save
 }
 
 bool TensorMemory::fell(Layout::Source source, const Segment& segment, double largest, double jump) {
-  const bool negotiated = source == Layout::Source::negotiated;
-  Size* const size = negotiated ? size_of(segment) : nullptr;
-  if (negotiated && !size) return false;
+  const bool sized = has_name(source);
+  Size* const size = sized ? size_of(source, segment) : nullptr;
+  if (sized && !size) return false;
   double& last = size ? size->largest : largest_[{source, false, segment.key}];
   return std::exchange(last, largest) > jump * largest;
 }

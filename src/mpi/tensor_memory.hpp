@@ -60,8 +60,8 @@ class TensorMemory {
 
  private:
   ResidualStore residuals_;
-  // A trainer may give one name to tensors of several sizes, as two optimizers do: each has a residual of its own, but
-  // for those beyond kMostSizes, which have one among them.
+  // Tensors of several sizes may have one name, as those of two optimizers do: each has a residual of its own, but for
+  // those beyond kMostSizes, which have one among them.
   static constexpr std::size_t kMostSizes = 4;
   static constexpr char kOfSize = '\x1f';
   struct Size {
@@ -69,9 +69,9 @@ class TensorMemory {
     std::string kept;    // the name of what is kept
     double largest = 0;  // as largest_
   };
-  Size* size_of(const Segment&);                              // of a negotiated one, for now; null: there are too many
-  static std::string other_size(const Segment&);              // then
-  std::unordered_map<std::string, std::vector<Size>> sizes_;  // of negotiated tensors, the first one first
+  Size* size_of(Layout::Source, const Segment&);  // of one that has a name, for now; null: there are too many
+  static std::string other_size(const Segment&);  // then
+  std::unordered_map<std::string, std::vector<Size>> sizes_[2];  // of negotiated, of named tensors; the first one first
   std::map<KeyOf<std::string>, double> largest_;  // magnitudes of the last call's values, where fell() is asked
   std::map<std::pair<std::string, std::uint64_t>, powersgd::Extents> extents_;  // by the tensors' keys and counts
   double learning_rate_ = 0;                                                    // 0: not known

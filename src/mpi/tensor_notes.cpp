@@ -8,7 +8,8 @@
 
 namespace crimp {
 
-void note_tensors(History& history, const PartPlan& part, std::uint64_t bytes_in, std::uint64_t sent_bytes) {
+void note_tensors(History& history, const PartPlan& part, const char* source, std::uint64_t bytes_in,
+                  std::uint64_t sent_bytes) {
   std::uint64_t elements = 0;
   for (const Segment& segment : part.layout->segments)
     if (segment.summed()) elements += segment.count;
@@ -16,8 +17,8 @@ void note_tensors(History& history, const PartPlan& part, std::uint64_t bytes_in
   for (const Segment& segment : part.layout->segments) {
     if (!segment.summed() || segment.key.empty()) continue;
     const double share = static_cast<double>(segment.count) / static_cast<double>(elements);
-    history.tensor(segment.key, name_of(part.layout->source), segment.count, codec,
-                   share * static_cast<double>(bytes_in), share * static_cast<double>(sent_bytes));
+    history.tensor(segment.key, source, segment.count, codec, share * static_cast<double>(bytes_in),
+                   share * static_cast<double>(sent_bytes));
   }
 }
 

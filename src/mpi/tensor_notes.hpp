@@ -8,8 +8,8 @@
 
 namespace crimp {
 
-// The tensors of a part that went: its bytes are shared out among them by elements.
-void note_tensors(History&, const PartPlan&, std::uint64_t bytes_in, std::uint64_t sent_bytes);
+// The tensors of a part that went: its bytes are shared out among them by elements. source: what is known of them.
+void note_tensors(History&, const PartPlan&, const char* source, std::uint64_t bytes_in, std::uint64_t sent_bytes);
 
 // How large residuals are behind a call, in a tensor's calls 1, 2, 4, 8 and so on: of tensors of more than kElements
 // elements estimated from as many. In all other calls it looks at a number per tensor.

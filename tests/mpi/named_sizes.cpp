@@ -1,6 +1,9 @@
 // A trainer gives one name to tensors of several sizes: what is held back of one stays, whatever comes of the others.
 // Horovod is played.
 //   named_sizes     CRIMP_CODEC=topk:ratio=0.5, CRIMP_ALGORITHM=allgather, CRIMP_MIN_COUNT=1024
+#include <crimp/crimp.h>
+#include <dlfcn.h>
+
 #include <optional>
 
 #include "played_horovod.hpp"
@@ -13,12 +16,19 @@ std::optional<check::PlayedHorovod> horovod;
 
 // The same gradient on all ranks: no whole numbers, both signs, and the second half is the larger one. Element 0 of the
 // sum of all, in gradients: the smallest one, which waits for another call.
-double smallest(const std::string& name, std::size_t count) {
+double smallest(const std::string& name, std::size_t count, bool announced = true) {
   std::vector<float> x(count);
   const auto gradient = [&](std::size_t i) {
     return (i % 2 ? -1.0f : 1.0f) * (0.75f + 0.25f * static_cast<float>(i) / static_cast<float>(count));
   };
   for (std::size_t i = 0; i < count; ++i) x[i] = gradient(i);
+  if (!announced) {  // by the program itself
+    static const auto allreduce = reinterpret_cast<decltype(&crimp_allreduce)>(dlsym(RTLD_DEFAULT, "crimp_allreduce"));
+    const crimp_segment segment[] = {{name.c_str(), count}};
+    CHECK(allreduce(MPI_IN_PLACE, x.data(), count, CRIMP_FLOAT32, MPI_COMM_WORLD, segment, 1) == MPI_SUCCESS);
+    CHECK(check::identical(x.data(), x.size() * sizeof(float), MPI_COMM_WORLD));
+    return static_cast<double>(x[0]) / (static_cast<double>(gradient(0)) * size);
+  }
   horovod->announce({{name, static_cast<std::int64_t>(count)}});
   CHECK(MPI_Allreduce(MPI_IN_PLACE, x.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, horovod->comm) ==
         MPI_SUCCESS);
@@ -40,6 +50,13 @@ int main() {
   for (int again = 0; again < 2; ++again)
     for (const std::size_t other : {21000u, 22000u, 23000u, 24000u, 25000u}) smallest(name, other);
   CHECK(is(smallest(name, 20000), 2), "what waited comes with the next one, whatever the other sizes have sent");
+
+  // So does a program that names its tensors itself.
+  const std::string own = "w";
+  CHECK(is(smallest(own, 20000, false), 0), "the smaller half waits");
+  CHECK(is(smallest(own, 21000, false), 0));
+  CHECK(is(smallest(own, 20000, false), 2), "what waited comes with the next one of its size");
+  CHECK(is(smallest(own, 21000, false), 2));
 
   // Names that are new in every step: behind so many of them a name's first sum is compressed, and nothing is kept of
   // it.

@@ -49,6 +49,24 @@ TEST_SUITE("account") {
     CHECK(account.total({.best_s = 1}).best.calls == 2);
   }
 
+  TEST_CASE("what is measured anew says nothing of the calls before") {
+    Account account;
+    const auto call = [&](const Account::Known& now) { account.learn(now), account.call(100, 400, 1); };
+    call({});  // tried: nothing is known yet
+    call({.best_s = 0.01, .plain_s = 0.02});
+    CHECK(account.total({.best_s = 0.01, .plain_s = 0.02}).best.s == doctest::Approx(2));
+    CHECK(account.total({}).best.s == doctest::Approx(2));  // its trials have begun anew since
+    call({});
+    CHECK(account.total({}).best.calls == 2);  // of the third nothing is known yet
+    CHECK(account.total({.best_s = 0.05, .plain_s = 0.01}).best.s == doctest::Approx(2 + 5));
+    call({.best_s = 0.05, .plain_s = 0.01});
+    const TimeRecord r = account.total({.best_s = 0.05, .plain_s = 0.01});
+    CHECK(r.calls == 4);
+    CHECK(r.best.calls == 4);
+    CHECK(r.best.s == doctest::Approx(2 + 10));
+    CHECK(r.plain_measured.s == doctest::Approx(4 + 2));
+  }
+
   TEST_CASE("times per class and codec, of the rank and of the job; what is unknown is said, and is no zero") {
     Report report;
     TimeRecord known;

@@ -638,12 +638,14 @@ TEST_SUITE("chooser") {
     std::vector<Choice> chosen(3);
     run_ranks(3, [&](ThreadTransport& t) {
       Trials trials(predictions);
-      for (int round = 0; round < Trials::kRounds; ++round)
-        for (const Algorithm expected : {Algorithm::allgather, Algorithm::two_shot}) {
+      for (int round = 0; round < Trials::kRounds; ++round) {
+        std::vector<Algorithm> tried;
+        while (tried.size() < 2) {
           const Choice c = trials.choose(t, predictions, kCount);
           CHECK(c.trial);
           CHECK_FALSE(c.plain);
-          CHECK(c.algorithm == expected);
+          const Algorithm expected = c.algorithm;
+          tried.push_back(expected);
           // The first round is slow; ranks wait for rank 2, the last one; once there is a hiccup everywhere, once only
           // the early ranks wait long.
           double s = expected == Algorithm::allgather ? 0.9 : 0.6;
@@ -652,6 +654,9 @@ TEST_SUITE("chooser") {
           if (t.rank() != 2) s += expected == Algorithm::two_shot ? 1 : 0.1;
           trials.took(s, kCount);
         }
+        std::sort(tried.begin(), tried.end());
+        CHECK(tried == std::vector{Algorithm::allgather, Algorithm::two_shot});
+      }
       const Choice c = trials.choose(t, predictions, 2 * kCount);
       const int agreeing = t.exchanges();
       CHECK(agreeing == 2);  // after four rounds, and at the end
@@ -752,7 +757,7 @@ TEST_SUITE("chooser") {
         int tried = 0, plainly = 0;
         Choice c = trials.choose(t, both, kCount);
         for (; c.trial; c = trials.choose(t, both, kCount), ++tried) {
-          if (tried < 4 * 3) CHECK(c.plain == (tried % 3 == 2));
+          if (tried < 4 * 3 && tried % 3 == 0) CHECK(plainly == tried / 3);  // once a round
           plainly += c.plain;
           trials.took(c.plain ? plain : c.algorithm == Algorithm::two_shot ? 1.4 : 1.7, kCount);
         }

@@ -123,6 +123,52 @@ TEST_SUITE("measure") {
     }
   }
 
+  // An exchange of so many ranks without any of them.
+  class ManyRanks final : public Transport {
+   public:
+    ManyRanks(int size, std::chrono::milliseconds takes) : size_(size), takes_(takes) {}
+    int rank() const override { return 0; }
+    int size() const override { return size_; }
+    Ticket start_allgather(const void* mine, void* all, std::uint64_t bytes) override {
+      for (int r = 0; r < size_; ++r)
+        std::memcpy(static_cast<char*>(all) + static_cast<std::size_t>(r) * bytes, mine, bytes);
+      return 0;
+    }
+    Ticket start_allgatherv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>,
+                            void*) override {
+      return 0;
+    }
+    Ticket start_alltoallv(const void*, std::span<const std::uint64_t>, std::span<const std::uint64_t>, void*,
+                           std::span<const std::uint64_t>, std::span<const std::uint64_t>) override {
+      std::this_thread::sleep_for(takes_);
+      return 0;
+    }
+    Ticket start_sum(const void*, void*, std::uint64_t, Integer) override { return 0; }
+    void wait(Ticket) override {}
+    bool done(Ticket) override { return true; }
+    void progress() noexcept override {}
+
+   private:
+    int size_;
+    std::chrono::milliseconds takes_;
+  };
+
+  TEST_CASE("among many ranks curves rise, though their shortest exchanges are of one size, and have a slope") {
+    for (const auto takes : {std::chrono::milliseconds(0), std::chrono::milliseconds(21)})
+      for (const int ranks : {256, 257, 1100}) {
+        CAPTURE(takes.count());
+        CAPTURE(ranks);
+        ManyRanks many(ranks, takes);
+        const NetworkModel model = measure_network(many, [](float*, std::uint64_t) {});
+        for (const Curve* curve : {&model.allgather, &model.alltoall, &model.plain, &model.step}) {
+          const auto& points = curve->points();
+          REQUIRE(points.size() >= 2);
+          for (std::size_t i = 1; i < points.size(); ++i) CHECK(points[i].bytes > points[i - 1].bytes);
+          CHECK(std::isfinite(curve->at(1e9)));
+        }
+      }
+  }
+
   TEST_CASE("where the leaders lack memory no rank has a model") {
     std::vector<int> without(5);
     run_hierarchy({2, 3}, [&](ThreadTransport& all, Hierarchy hierarchy) {

@@ -114,6 +114,33 @@ TEST_SUITE("trials") {
 
   }  // namespace
 
+  // Two tensors of one class, and four: in every step in one order.
+  TEST_CASE("calls of several sizes that come in turns do not decide for who has the long ones") {
+    for (const std::vector<std::uint64_t>& counts : {std::vector<std::uint64_t>{17'000, 32'000},
+                                                     {17'000, 32'000, 32'000, 17'000},
+                                                     {32'000, 17'000, 20'000, 30'000}})
+      for (const std::size_t better : {0u, 1u}) {
+        CAPTURE(counts.size());
+        CAPTURE(better);
+        run_ranks(2, [&](ThreadTransport& t) {
+          const Times times{1, 1, 1};
+          const auto all = predictions(times);
+          Trials trials(all);
+          std::size_t call = 0;
+          const auto next = [&] { return counts[call++ % counts.size()]; };
+          std::uint64_t count = next();
+          Choice c = trials.choose(t, all, count);
+          for (; c.trial && call < 1000; count = next(), c = trials.choose(t, all, count)) {
+            // 100 us and 1 ns a value, or a tenth more; an element of a short call takes twice what one of a long does.
+            const double s = 1e-4 + 1e-9 * static_cast<double>(count);
+            trials.took((index(c, times) == better ? 1 : 1.1) * s, count);
+          }
+          CHECK_FALSE(c.trial);
+          CHECK(index(c, times) == better);
+        });
+      }
+  }
+
   TEST_CASE(
       "short calls settle within 60, within 5 % of the best and nearly as well as after 24 rounds of all, which take longer") {
     run_ranks(1, [&](ThreadTransport& t) {
