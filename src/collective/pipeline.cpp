@@ -22,6 +22,8 @@ void BoundSlice::take(const Slice& of, const PartPlan& part, const CallBuffers& 
     const std::uint64_t first = of.begin + of.partition.groups()[g].offset - segments[s].offset;
     feedback.push_back(
         feedback_of(*part.codec, memories.empty() ? nullptr : memories[s], arrays, segments[s].count, first));
+    // Of shares several parts of a tensor may begin within one piece of it, whose state is one: each is selected anew.
+    if (part.shares) feedback.back().state_in = feedback.back().state_out = nullptr;
     feedback.back().turn = call.turns.empty() ? call.sequence : call.turns[s];
   }
 }

@@ -166,7 +166,7 @@ void print_refusals() {
 void print_codecs_as_markdown() {
   std::printf(
       "# Codecs\n\nMade by `crimp info --codecs --markdown`; bytes are in src/codec/WIRE_FORMAT.md. a: gradient and memory, d: what the payload "
-      "decodes to.\nEvery codec also takes `memory=none|residual|momentum|average`, `decay=` and `gamma=` (a = gamma gradient + decay residual, where one is\nkept; results are gamma times the sums), `momentum=`, `nesterov=1` (of the memory momentum) and `force=1`.\n"
+      "decodes to.\nEvery codec also takes `memory=none|residual|momentum|average`, `decay=` and `gamma=` (a = gamma gradient + decay residual, where one is\nkept; results are gamma times the sums), `momentum=`, `nesterov=1` (of the memory momentum) and `force=1`.\nThe memory momentum forgets the momentum of elements that are sent: of codecs that send all of them (fp16, 8bit) hardly any is left.\n"
       "\n## What an algorithm does to a codec\n\n"
       "`allgather` adds the payloads of all ranks: the codec's own error, once. `low_rank`, `homomorphic` and `integer_sum` sum what stands in the payloads, and add nothing.\n"
       "`hierarchical` adds the values of a node exactly and encodes the sums of nodes: as much error as allgather where gradients are independent, up to as many times as a node\n"

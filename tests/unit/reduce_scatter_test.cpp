@@ -209,6 +209,45 @@ TEST_SUITE("reduce_scatter") {
 
   }  // namespace
 
+  // The parts of a tensor in shares shorter than a piece have no state of their own.
+  TEST_CASE("of shares codecs that would reuse a threshold select anew in each call") {
+    std::vector<std::vector<float>> sums[2];
+    for (const bool reuses : {false, true}) {
+      const Case c = case_of(reuses ? "topk:ratio=0.01,reuse=16" : "topk:ratio=0.01",
+                             std::vector<std::uint64_t>(16, 4096), {65536});
+      auto ranks = ranks_of(c, 7);
+      std::vector<std::vector<float>> memory(ranks.size());
+      for (auto& of : memory) of.assign(c.setup.codec->feedback_elements(65536), 0.0f);
+      const auto shares = c.shares();
+      const auto route = route_of(c);
+      for (std::uint32_t step = 0; step < 5; ++step) {
+        run_ranks(c.ranks(), [&](ThreadTransport& transport) {
+          Workers workers(1);
+          const auto r = static_cast<std::size_t>(transport.rank());
+          CallBuffers call;
+          call.in = ranks[r].values.data();
+          call.out = ranks[r].out.data();
+          call.out_begin = shares->of(transport.rank()).begin;
+          call.sequence = step;
+          call.residuals = {memory[r].data()};
+          call.turns = {step};
+          Arena arena;
+          arena.reserve(route->bytes({}).together);
+          call.arena = &arena;
+          const auto result = allreduce_compressed(transport, *route, call, workers);
+          CHECK_FALSE(result.error);
+          CHECK(result.flags == 0);
+        });
+        for (const Rank& rank : ranks) sums[reuses].push_back(rank.out);
+        // Another gradient in each step, so that what is left of an old threshold is far off.
+        for (std::size_t r = 0; r < ranks.size(); ++r)
+          for (std::size_t i = 0; i < ranks[r].values.size(); ++i)
+            ranks[r].values[i] *= i / 4096 % 2 == step % 2 ? 1.7f : 0.4f;
+      }
+    }
+    CHECK(sums[0] == sums[1]);
+  }
+
   TEST_CASE("every codec on 1 to 5 ranks with even and uneven shares, of unknown and named tensors") {
     Turns turns(7, 7, 37);
     const std::vector<std::vector<std::uint64_t>> shares{
