@@ -60,9 +60,7 @@ bool sum_mpi(const NextMpi& next, const SumCall& call, const Eligibility& eligib
 __attribute__((noinline)) bool ready() {
   Runtime& runtime = Runtime::get();
   if (!runtime.started()) {
-    int initialized = 0;
-    PMPI_Initialized(&initialized);
-    if (!initialized) return false;
+    if (!has_mpi()) return false;
     guard(MPI_COMM_WORLD, [&] {
       runtime.start(false);  // loaded after MPI_Init
       check_at_start();

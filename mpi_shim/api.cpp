@@ -15,6 +15,7 @@ namespace {
 
 // The communicator's session, for what is said of it; null where its calls pass through.
 Session* session_for(MPI_Comm comm, const char* function) {
+  require_mpi(function);
   const bool running = ready();
   if (comm == MPI_COMM_NULL)
     throw Error(ErrorCode::argument_invalid, std::string(function) + " was given MPI_COMM_NULL");
@@ -34,17 +35,21 @@ int crimp_set_algorithm(MPI_Comm comm, const char* name) {
 
 int crimp_set_codec(MPI_Comm comm, const char* pattern, const char* spec) {
   return guard(comm, [&] {
-    if (Session* session = session_for(comm, "crimp_set_codec")) {
-      session->set_codec(pattern, spec);
-      Runtime::get().told_codecs.store(true, std::memory_order_relaxed);
+    Session* const session = session_for(comm, "crimp_set_codec");
+    if (!session) {
+      check_codec(pattern, spec);
+      return MPI_SUCCESS;
     }
+    session->set_codec(pattern, spec);
+    Runtime::get().told_codecs.store(true, std::memory_order_relaxed);
     return MPI_SUCCESS;
   });
 }
 
 int crimp_set_learning_rate(MPI_Comm comm, double rate) {
   return guard(comm, [&] {
-    if (Session* session = session_for(comm, "crimp_set_learning_rate")) session->set_learning_rate(rate);
+    Session* const session = session_for(comm, "crimp_set_learning_rate");
+    session ? session->set_learning_rate(rate) : check_learning_rate(rate);
     return MPI_SUCCESS;
   });
 }
@@ -77,6 +82,7 @@ int crimp_datatype(crimp_dtype dtype, MPI_Datatype* type, MPI_Op* sum) {
     if (!type || !sum)
       throw Error(ErrorCode::argument_invalid, std::string("crimp_datatype was given no ") + (type ? "sum" : "type") +
                                                    " (NULL); legal are the places of an MPI_Datatype and of an MPI_Op");
+    require_mpi("crimp_datatype");
     const Handles h = handles(dtype);
     *type = h.type;
     *sum = h.sum;

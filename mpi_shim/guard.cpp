@@ -43,14 +43,6 @@ bool on_stack(const void* address) {
   return walk.found;
 }
 
-// Neither before MPI_Init nor behind MPI_Finalize: most functions of MPI end the program there.
-bool has_mpi() {
-  int begun = 0, ended = 0;
-  PMPI_Initialized(&begun);
-  PMPI_Finalized(&ended);
-  return begun && !ended;
-}
-
 bool ends_program(MPI_Comm comm) {
   MPI_Errhandler handler;
   if (PMPI_Comm_get_errhandler(comm, &handler) != MPI_SUCCESS) return true;
@@ -95,10 +87,26 @@ bool still_inside(const NextMpi& entry, const void* frame) {
   return !mark.handed_on || entry.pmpi;
 }
 
+bool has_mpi() {
+  int begun = 0, ended = 0;
+  PMPI_Initialized(&begun);
+  PMPI_Finalized(&ended);
+  return begun && !ended;
+}
+
+void require_mpi(const char* function) {
+  if (!has_mpi())
+    throw Error(ErrorCode::argument_invalid,
+                std::string(function) + " was called before MPI_Init or behind MPI_Finalize; legal is between them");
+}
+
 bool has_handler(MPI_Comm comm) {
   MPI_Errhandler handler;
   if (PMPI_Comm_get_errhandler(comm == MPI_COMM_NULL ? MPI_COMM_WORLD : comm, &handler) != MPI_SUCCESS) return false;
-  const bool own = handler != MPI_ERRORS_ARE_FATAL && handler != MPI_ERRORS_RETURN;
+  bool own = handler != MPI_ERRORS_ARE_FATAL && handler != MPI_ERRORS_RETURN;
+#ifdef MPI_ERRORS_ABORT
+  own = own && handler != MPI_ERRORS_ABORT;
+#endif
   PMPI_Errhandler_free(&handler);
   return own;
 }

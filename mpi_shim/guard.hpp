@@ -52,6 +52,11 @@ int raise(MPI_Comm comm, const Error& error);
 // The same of what there may be no memory to name: MPI_ERR_NO_MEM at the least.
 int raise_no_memory(MPI_Comm comm);
 
+// Neither before MPI_Init nor behind MPI_Finalize: most functions of MPI end the program there.
+bool has_mpi();
+// Throws Error{argument_invalid} then, of that function of crimp.h.
+void require_mpi(const char* function);
+
 // Whether the program has an error handler of its own there: what is thrown in one of our own MPI calls may come from
 // it.
 bool has_handler(MPI_Comm comm);

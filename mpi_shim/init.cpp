@@ -1,4 +1,6 @@
 // MPI_Init, MPI_Init_thread, MPI_Finalize, MPI_Pcontrol.
+#include <cstdarg>
+
 #include "core/log.hpp"
 #include "export.hpp"
 #include "guard.hpp"
@@ -57,10 +59,9 @@ int finalize(const NextMpi& next) {
 
 // 0 switches compression off, 1 on, from the next call on this rank; all ranks do it between the same calls. Other
 // levels are not ours.
-int pcontrol(const NextMpi& next, int level) {
+void pcontrol(const NextMpi& next, int level) {
   if (!inside(next) && (level == 0 || level == 1))
     Runtime::get().switched_on.store(level == 1, std::memory_order_relaxed);
-  return next.Pcontrol(level);
 }
 
 }  // namespace
@@ -70,4 +71,19 @@ CRIMP_EXPORT(Init, init, (int* argc, char*** argv), argc, argv)
 CRIMP_EXPORT(Init_thread, init_thread, (int* argc, char*** argv, int required, int* provided), argc, argv, required,
              provided)
 CRIMP_EXPORT(Finalize, finalize, (void))
-CRIMP_EXPORT(Pcontrol, pcontrol, (const int level, ...), level)
+
+// A tool behind us may have more of the program, as the name of a region: pointers and integers, as many as travel in
+// registers, whether they were given or not. Nobody knows how many there are.
+#define CRIMP_EXPORT_PCONTROL(symbol, next, behind)                                                         \
+  extern "C" __attribute__((visibility("default"))) int symbol(const int level, ...) {                      \
+    va_list list;                                                                                           \
+    va_start(list, level);                                                                                  \
+    void* more[5];                                                                                          \
+    for (void*& of : more) of = va_arg(list, void*);                                                        \
+    va_end(list);                                                                                           \
+    crimp::entered = __builtin_frame_address(0);                                                            \
+    if (!__builtin_expect(crimp::other_mpi, false)) crimp::pcontrol(next, level);                           \
+    return (crimp::other_mpi ? behind : next).Pcontrol(level, more[0], more[1], more[2], more[3], more[4]); \
+  }
+CRIMP_EXPORT_PCONTROL(MPI_Pcontrol, crimp::next_mpi(), crimp::behind_mpi)
+CRIMP_EXPORT_PCONTROL(PMPI_Pcontrol, crimp::next_pmpi(), crimp::behind_pmpi)

@@ -89,6 +89,8 @@ std::vector<Segment> read_segments(const crimp_segment* segments, std::size_t n,
   return out;
 }
 
+constexpr std::size_t kMostSegments = std::size_t{1} << 24;  // their names alone are gigabytes then
+
 // Null where nothing is named.
 std::shared_ptr<const Layout> layout_of(LayoutCache& known, const crimp_segment* segments, std::size_t n,
                                         std::uint64_t count) {
@@ -96,6 +98,9 @@ std::shared_ptr<const Layout> layout_of(LayoutCache& known, const crimp_segment*
     throw Error(ErrorCode::layout_invalid, "no segments (NULL) were given, and a segment_count of " +
                                                std::to_string(n) + "; legal is NULL with 0, or an array of so many");
   if (!segments) return {};
+  if (n > kMostSegments)
+    throw Error(ErrorCode::layout_invalid,
+                "a segment_count of " + std::to_string(n) + "; legal are at most " + std::to_string(kMostSegments));
   std::array<LayoutCache::Tensor, 8> few;  // in most calls; no allocation then
   std::vector<LayoutCache::Tensor> many(n <= few.size() ? 0 : n);
   const std::span<LayoutCache::Tensor> tensors = many.empty() ? std::span(few).first(n) : std::span(many);
@@ -135,8 +140,9 @@ int sum_named(const NamedSum& asked, const MakeShares& shares, const Pass& pass)
   Session* left = nullptr;
   PassReason passed = PassReason::off;
   int rc = guard(asked.comm, [&] {
+    require_mpi(asked.function);
     Runtime& runtime = Runtime::get();
-    const bool running = ready();  // not before MPI_Init, nor in what MPI calls while it ends
+    const bool running = ready();  // not in what MPI calls while it ends
     fill_reserve();
     h = handles(asked.dtype);
     const auto type = static_cast<Dtype>(asked.dtype);
@@ -228,7 +234,7 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
 
 int crimp_reduce_scatter_block(const void* sendbuf, void* recvbuf, uint64_t recvcount, crimp_dtype dtype, MPI_Comm comm,
                                const crimp_segment* segments, size_t segment_count) {
-  const std::optional<RankOf> group = group_of(comm);
+  const std::optional<RankOf> group = has_mpi() ? group_of(comm) : std::nullopt;
   const auto ranks = static_cast<std::uint64_t>(group ? group->ranks : 1);
   const std::uint64_t count = recvcount <= UINT64_MAX / ranks ? recvcount * ranks : UINT64_MAX;
   const NamedSum asked{"crimp_reduce_scatter_block", sendbuf, recvbuf, count, dtype, comm, segments, segment_count,

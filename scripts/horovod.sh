@@ -19,7 +19,7 @@
 #   --report FILE         and with CRIMP_REPORT=FILE
 #   --np N                hosts (4)
 #   --rate RATE           of their links: 100mbit, 1gbit, ..., or none: as fast as this machine copies (none)
-#   --steps N, --epochs E, --batch B, --lr L, --seed S, --groups N, --phase STEPS:COMMAND, --late MS, --accuracy, --join, --alone:
+#   --steps N, --epochs E, --batch B, --lr L, --seed S, --groups N, --phase STEPS:COMMAND, --late MS, --paced MS, --accuracy, --join, --alone:
 #                         see tests/horovod/train.py --help
 #   --env NAME=VALUE      environment of all ranks, repeatable
 #   --algorithm N         Open MPI's coll_tuned_allreduce_algorithm (5, the segmented ring; 0: its own choice)
@@ -78,7 +78,7 @@ read_options() {
       --only) varied+=(--only "$2") ;;
       --algorithm) algorithm=$2 ;;
       --env) variables+=(-x "$2") ;;
-      --compression | --phase | --late | --steps | --epochs | --batch | --lr | --seed | --groups) training+=("$1" "$2") ;;
+      --compression | --phase | --late | --paced | --steps | --epochs | --batch | --lr | --seed | --groups) training+=("$1" "$2") ;;
       *) fail 2 "unknown option '$1' (see --help)" ;;
       esac
       shift ;;

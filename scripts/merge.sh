@@ -1,24 +1,27 @@
 #!/usr/bin/env bash
 # Step times under Horovod by merge plan: unmerged, buckets of equal bytes, all in one, MergeComp's two groups, and CRIMP_MERGE=auto, for models, codecs and
-# rates. 4 hosts in network namespaces that share this machine's cores. Prints a table.
+# rates. Hosts (4) in network namespaces that share this machine's cores. Prints a table.
 #
-#   merge.sh [--library FILE] [--models "deep mlp25"] [--rates "100mbit 1gbit 10gbit"] [--codecs "3lc topk:ratio=0.01 8bit"] [--merges "off ... auto"]
+#   merge.sh [--library FILE] [--np HOSTS] [--paced MS] [--models "deep mlp25"] [--rates "100mbit 1gbit 10gbit"] [--codecs "3lc topk:ratio=0.01 8bit"] [--merges "off ... auto"]
 #
-# Results stay in build/merge, one file a cell; what is there is not measured again. All by the algorithm CRIMP_ALGORITHM (two_shot), so that no trials
-# of algorithms are among the steps. About a minute a cell of mlp25, a third of deep.
+# Results stay below build/merge, one file a cell; what is there is not measured again. All by the algorithm CRIMP_ALGORITHM (two_shot), so that no trials
+# of algorithms are among the steps. About a minute a cell of mlp25, a third of deep. --paced: computing takes so long and no processor (train.py), so that
+# steps do not wait for cores that the hosts share.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-library=() models="deep mlp25" rates="100mbit 1gbit 10gbit" codecs="3lc topk:ratio=0.01 8bit" merges="off bytes=2M bytes=8M bytes=32M all y=2 auto"
+library=() np=4 paced=() models="deep mlp25" rates="100mbit 1gbit 10gbit" codecs="3lc topk:ratio=0.01 8bit" merges="off bytes=2M bytes=8M bytes=32M all y=2 auto"
 while [ $# -gt 0 ]; do
   case $1 in
   --library) library=(--library "${2:?--library FILE}") ;;
+  --np) np=${2:?--np HOSTS} ;;
+  --paced) paced=(--paced "${2:?--paced MS}") ;;
   --models | --rates | --codecs | --merges) declare "${1#--}=${2:?$1 needs a value}" ;;
-  *) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
   shift 2
 done
 export CRIMP_ALGORITHM=${CRIMP_ALGORITHM:-two_shot}
-results=build/merge
+results=build/merge/np$np${paced[1]:+-paced${paced[1]}}
 mkdir -p "$results"
 
 for model in $models; do
@@ -33,7 +36,7 @@ for model in $models; do
         [ "$model" != deep ] || { warm=30 steps=60; }
         [ "$merge" != auto ] || warm=150
         echo "== $model, $codec, $rate, $merge" >&2
-        ./scripts/horovod.sh train --no-setup "${library[@]}" --model "$model" --batch 16 --rate "$rate" --crimp "$codec" --report "$cell-report.json" \
+        ./scripts/horovod.sh train --no-setup "${library[@]}" --np "$np" --model "$model" "${paced[@]}" --batch 16 --rate "$rate" --crimp "$codec" --report "$cell-report.json" \
           --env "CRIMP_MERGE=$merge" --phase "$warm:true" --phase "$steps:true" >"$cell.log" 2>&1 || { tail -n 20 "$cell.log"; exit 1; }
         grep '^{"model"' "$cell.log" >"$cell.json"
       done

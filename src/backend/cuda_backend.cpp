@@ -131,8 +131,9 @@ void CudaBackend::prepare(const Arena& staging) {
   grow(scratch_, wanted_scratch_, device_memory(device_));
   if (device_bodies_) {
     grow(look_, wanted_region_, pinned_memory());
-  } else {
-    grow(mirror_, staging.bytes(), device_memory(device_));
+  } else if (staging.bytes() > mirror_.bytes()) {  // which has room to grow itself
+    mirror_ = {};
+    mirror_ = Memory(staging.bytes(), device_memory(device_));
   }
   staging_ = staging.data();
 }

@@ -14,7 +14,7 @@ namespace {
 // Values of CUpointer_attribute and CUmemorytype.
 constexpr int kContext = 1, kMemoryType = 2, kIsManaged = 8, kDeviceOrdinal = 9;
 constexpr unsigned kHost = 1, kDevice = 2;
-constexpr int kCaptureRelaxed = 2;  // CUstreamCaptureMode
+constexpr int kCaptureOfThread = 1;  // CUstreamCaptureMode: thread local
 constexpr int kMostDevices = 64;
 
 std::atomic<const CudaDriver*> found{nullptr};
@@ -122,7 +122,7 @@ void* primary_context(const CudaDriver& driver, int device) noexcept {
 }
 
 CudaContext::CudaContext(const CudaDriver& driver, void* context) noexcept
-    : driver_(driver), capture_mode_(kCaptureRelaxed) {
+    : driver_(driver), capture_mode_(kCaptureOfThread) {
   if (driver_.exchange_capture_mode) driver_.exchange_capture_mode(&capture_mode_);
   void* now = nullptr;
   if (!context || (driver_.get_current(&now) == 0 && now == context)) return;

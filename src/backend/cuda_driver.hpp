@@ -40,7 +40,8 @@ void leave_cuda_to_parent() noexcept;
 void* primary_context(const CudaDriver&, int device) noexcept;
 
 // Makes a context this thread's for as long as the object lives, and lets this thread call the driver while another one
-// captures a graph (what would be part of the graph stays forbidden).
+// captures a graph. While it captures one itself, unless in relaxed mode, the driver refuses what waits, and the
+// capture is void: a sum would be of values that were never computed, and no part of the graph.
 class CudaContext {
  public:
   CudaContext(const CudaDriver&, void* context) noexcept;  // null: what the thread has stays

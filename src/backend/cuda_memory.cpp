@@ -134,7 +134,9 @@ MemoryResource& pinned_memory() {
 }
 
 void grow(Memory& memory, std::size_t bytes, MemoryResource& resource) {
-  if (bytes > memory.bytes()) memory = Memory(bytes + bytes / 4, resource);
+  if (bytes <= memory.bytes()) return;
+  memory = {};  // both at once may be more than the device has
+  memory = Memory(bytes + bytes / 4, resource);
 }
 
 }  // namespace crimp::cuda

@@ -182,8 +182,9 @@ class InNodes final : public Exchange {
     between.delay = result.delays.note();
     if (flags) between.arena = nullptr;
     else leave_idle(sums, between);
+    std::unique_ptr<Exchange> exchange;
     try {
-      const auto exchange = between_leaders(between);
+      exchange = between_leaders(between);
       exchange->start();
       CollectiveResult inner = exchange->finish();
       inner.encode_s += result.encode_s;
@@ -193,6 +194,12 @@ class InNodes final : public Exchange {
     } catch (const std::exception& e) {  // the node waits
       insist([&] { thrown.emplace(ErrorCode::out_of_memory, e.what()); });
     }
+    // What a device was encoding when the exchange ended early would write into its headers.
+    if (call_.backend && (thrown || result.flags || result.error)) try {
+        call_.backend->synchronize();
+      } catch (const std::exception&) {  // known where it matters
+      }
+    exchange.reset();
     publish(node_.notes()[0], result, thrown ? &*thrown : nullptr);
   }
 

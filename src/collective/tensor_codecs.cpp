@@ -1,9 +1,9 @@
 #include "collective/tensor_codecs.hpp"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <string_view>
+
+#include "core/pattern.hpp"
 
 namespace crimp {
 namespace {
@@ -14,8 +14,8 @@ bool apart(const std::string& a, const std::string& b) {
   const std::string_view prefix = std::string_view(a).substr(0, n), other = std::string_view(b).substr(0, m);
   const std::size_t both = std::min(prefix.size(), other.size());
   if (prefix.substr(0, both) != other.substr(0, both)) return true;
-  if (n == a.npos) return ::fnmatch(b.c_str(), a.c_str(), 0) != 0;
-  return m == b.npos && ::fnmatch(a.c_str(), b.c_str(), 0) != 0;
+  if (n == a.npos) return !matches(b, a);
+  return m == b.npos && !matches(a, b);
 }
 
 }  // namespace
@@ -45,8 +45,7 @@ bool TensorCodecs::any_codec(const std::function<bool(const Codec&)>& is) const 
 
 std::optional<const Codec*> TensorCodecs::find(const std::string& name) const {
   for (const Said& said : said_)
-    if (::fnmatch(said.pattern.c_str(), name.c_str(), 0) == 0)
-      return said.codec ? std::optional(said.codec->get()) : std::nullopt;
+    if (matches(said.pattern, name)) return said.codec ? std::optional(said.codec->get()) : std::nullopt;
   return {};
 }
 

@@ -1,31 +1,26 @@
 #include "core/progress.hpp"
 
+#include <fmt/format.h>
+
 #include <cmath>
-#include <cstdio>
 
 namespace crimp {
 namespace {
 
-template <class... Numbers>
-std::string formatted(const char* format, Numbers... numbers) {
-  char text[96];
-  std::snprintf(text, sizeof text, format, numbers...);
-  return text;
-}
-
 std::string clock_text(double s) {
   const auto all = static_cast<unsigned long long>(s > 0 ? s : 0);
-  return all < 3600 ? formatted("%llu:%02llu", all / 60, all % 60)
-                    : formatted("%llu:%02llu:%02llu", all / 3600, all / 60 % 60, all % 60);
+  return all < 3600 ? fmt::format("{}:{:02}", all / 60, all % 60)
+                    : fmt::format("{}:{:02}:{:02}", all / 3600, all / 60 % 60, all % 60);
 }
 
 std::string rate_text(double bytes_per_s) {
-  return bytes_per_s >= 1e9 ? formatted("%.2f GB/s", 1e-9 * bytes_per_s) : formatted("%.1f MB/s", 1e-6 * bytes_per_s);
+  return bytes_per_s >= 1e9 ? fmt::format("{:.2f} GB/s", 1e-9 * bytes_per_s)
+                            : fmt::format("{:.1f} MB/s", 1e-6 * bytes_per_s);
 }
 
 std::string duration_text(double s) {
-  if (s < 10) return formatted("%.2f s", s);
-  return s < 600 ? formatted("%.1f s", s) : formatted("%.0f s", s);
+  if (s < 10) return fmt::format("{:.2f} s", s);
+  return s < 600 ? fmt::format("{:.1f} s", s) : fmt::format("{:.0f} s", s);
 }
 
 // What plain MPI would have taken longer than these calls did, where that is known of any.
@@ -50,7 +45,7 @@ std::string progress_text(const JobProgress& now, const JobProgress& before, dou
   const double bytes = static_cast<double>(since ? now.bytes_in - before.bytes_in : now.bytes_in);
   const double s = since ? now.calls_s - before.calls_s : now.calls_s;
   if (now.sent > 0)
-    text += formatted(": %.1fx less", static_cast<double>(now.bytes_in) / static_cast<double>(now.sent));
+    text += fmt::format(": {:.1f}x less", static_cast<double>(now.bytes_in) / static_cast<double>(now.sent));
   if (s > 0) text += ", " + rate_text(bytes / s);
   return text + saved_text(now.times);
 }

@@ -64,7 +64,9 @@ Memory& Memory::operator=(Memory&& other) noexcept {
 
 void Arena::reserve(std::size_t bytes) {
   used_ = 0;
-  if (bytes > memory_.bytes()) memory_ = Memory(bytes + bytes / 4, *resource_);
+  if (bytes <= memory_.bytes()) return;
+  if (resource_ != &host_memory()) memory_ = {};  // both at once may be more than a device has
+  memory_ = Memory(bytes + bytes / 4, *resource_);
 }
 
 std::byte* Arena::take(std::size_t bytes) {

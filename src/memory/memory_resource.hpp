@@ -52,7 +52,7 @@ class Memory {
 class Arena {
  public:
   explicit Arena(MemoryResource& resource = host_memory()) : resource_(&resource) {}
-  void reserve(std::size_t bytes);  // throws Error{out_of_memory}; keeps what it has on failure
+  void reserve(std::size_t bytes);  // throws Error{out_of_memory}; host memory that it has stays then
   void reset() { used_ = 0; }
   std::byte* take(std::size_t bytes);  // 64-byte aligned; throws Error{out_of_memory} beyond what was reserved
   static std::size_t padded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }

@@ -334,7 +334,26 @@ namespace {
 
 std::string quoted(const char* text) { return text ? "'" + std::string(text) + "'" : std::string("NULL"); }
 
+std::string text_of(double value) {
+  char text[32];
+  return std::string(text, std::to_chars(text, text + sizeof text, value).ptr);
+}
+
 }  // namespace
+
+void check_codec(const char* pattern, const char* spec) {
+  if (!pattern || !*pattern)
+    throw Error(
+        ErrorCode::argument_invalid,
+        "crimp_set_codec was given no pattern; legal is a shell pattern over tensors' names, as in \"*.weight\" or \"*\"");
+  if (spec && std::string_view(spec) != "none") make_codec(spec);
+}
+
+void check_learning_rate(double rate) {
+  if (!(rate >= 1e-12 && rate <= 1e12))
+    throw Error(ErrorCode::argument_invalid,
+                "crimp_set_learning_rate was given the learning rate " + text_of(rate) + "; legal is 1e-12 to 1e12");
+}
 
 void check_extents(const char* name, std::uint64_t rows, std::uint64_t cols) {
   if (!name || !*name)
@@ -370,23 +389,15 @@ void Session::set_extents(const char* name, std::uint64_t rows, std::uint64_t co
 void Session::set_codec(const char* pattern, const char* spec) {
   require_equal(comm_, rank_, size_, "what crimp_set_codec is given",
                 "(" + quoted(pattern) + ", " + quoted(spec) + ")");
-  if (!pattern || !*pattern)
-    throw Error(
-        ErrorCode::argument_invalid,
-        "crimp_set_codec was given no pattern; legal is a shell pattern over tensors' names, as in \"*.weight\" or \"*\"");
+  check_codec(pattern, spec);
   planner_.set_codec(pattern, spec);
   negotiated_.clear();
   passes_.clear();
 }
 
 void Session::set_learning_rate(double rate) {
-  char text[32];
-  char* const end = std::to_chars(text, text + sizeof text - 1, rate).ptr;
-  *end = 0;
-  require_equal(comm_, rank_, size_, "the learning rate that crimp_set_learning_rate is given", text);
-  if (!(rate >= 1e-12 && rate <= 1e12))
-    throw Error(ErrorCode::argument_invalid, std::string("crimp_set_learning_rate was given the learning rate ") +
-                                                 text + "; legal is 1e-12 to 1e12");
+  require_equal(comm_, rank_, size_, "the learning rate that crimp_set_learning_rate is given", text_of(rate));
+  check_learning_rate(rate);
   memory_.set_learning_rate(rate);
 }
 

@@ -34,8 +34,10 @@
 
 namespace crimp {
 
-// Throws Error{argument_invalid} where crimp_set_extents may not be given this.
+// Throw Error{argument_invalid}, or Error{codec_unknown}, where functions of crimp.h may not be given this.
 void check_extents(const char* name, std::uint64_t rows, std::uint64_t cols);
+void check_codec(const char* pattern, const char* spec);
+void check_learning_rate(double);
 
 class Session {
  public:

@@ -53,17 +53,23 @@ void MergeTrials::begin(const Plan* until_now) {
   searched_steps_ = 0;
   ++searches_;
   propose({}, "no plan");
-  const auto halves = MergePlan("y=2").groups(unit_bytes_);
-  Cuts cuts;
-  for (std::size_t u = 1; u < halves.size(); ++u)
-    if (halves[u] != halves[u - 1]) cuts.push_back(static_cast<std::uint32_t>(u));
+  const auto cuts_of = [&](const char* text) {
+    const auto groups = MergePlan(text).groups(unit_bytes_);
+    Cuts cuts;
+    for (std::size_t u = 1; u < groups.size(); ++u)
+      if (groups[u] != groups[u - 1]) cuts.push_back(static_cast<std::uint32_t>(u));
+    return cuts;
+  };
   for (std::uint8_t codec = 0; codec < codecs_; ++codec) {
     const auto all_with = [&](Cuts at) {
       const std::size_t groups = at.size() + 1;
       return Plan{true, of_units({std::move(at), std::vector(codec ? groups : 0, codec)})};
     };
     propose(all_with({}), codec ? "all in one, another codec" : "all in one");
-    propose(all_with(cuts), codec ? "y=2, another codec" : "y=2");
+    propose(all_with(cuts_of("y=2")), codec ? "y=2, another codec" : "y=2");
+    if (codec) continue;
+    propose(all_with(cuts_of("bytes=32M")), "bytes=32M");
+    propose(all_with(cuts_of("bytes=8M")), "bytes=8M");
   }
   if (until_now) propose(*until_now, "the plan until now");
 }

@@ -4,8 +4,8 @@
 //   Phase     the steps go under                                  becomes
 //   trying    a turn of each candidate, in rounds. Round 0: no    watching: after the last round; the least median, or
 //             plan, all in one, y=2 (the latter two with each     no plan where nothing gains 1 % on it
-//             codec there is to choose from: rules.hpp), and
-//             what is known already.
+//             codec there is to choose from: rules.hpp),
+//             buckets of 32 and 8 MiB, and what is known already.
 //             Then also the plans that the timeline of what was
 //             measured is best under. Who takes 1.25 times the
 //             best one's time is left out of later rounds.

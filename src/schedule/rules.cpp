@@ -1,11 +1,10 @@
 #include "schedule/rules.hpp"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 
 #include "core/error.hpp"
 #include "core/numbers.hpp"
+#include "core/pattern.hpp"
 
 namespace crimp {
 namespace {
@@ -66,9 +65,7 @@ Rules::Rules(std::string_view text) {
 int Rules::match(const std::string& name, std::uint64_t count) const {
   for (std::size_t i = 0; i < rules_.size(); ++i) {
     const Rule& r = rules_[i];
-    if (!r.pattern.empty() ? ::fnmatch(r.pattern.c_str(), name.c_str(), 0) == 0
-        : r.below          ? count < r.below
-                           : count >= r.from)
+    if (!r.pattern.empty() ? matches(r.pattern, name) : r.below ? count < r.below : count >= r.from)
       return static_cast<int>(i);
   }
   return -1;

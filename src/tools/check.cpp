@@ -287,9 +287,15 @@ int check(Arguments arguments) {
   if (command.empty())
     return std::fprintf(stderr, "crimp check: no program; as in: crimp check -- python3 -c \"import horovod.torch\"\n"),
            2;
-  char answer[] = "/tmp/crimp-check-XXXXXX";
+  std::error_code none;
+  const std::filesystem::path folder = std::filesystem::temp_directory_path(none);
+  std::string place = (none ? std::filesystem::path("/tmp") : folder) / "crimp-check-XXXXXX";
+  char* const answer = place.data();
   const int fd = ::mkstemp(answer);
-  if (fd < 0) return std::perror("crimp check: /tmp"), kNotSo;
+  if (fd < 0) {
+    std::perror(("crimp check: " + place + " (TMPDIR says where)").c_str());
+    return kArguments;
+  }
   ::close(fd);
   const pid_t child = ::fork();
   if (child == 0) {

@@ -124,17 +124,22 @@ void check_settings() {
 
 // Launchers hand the ranks' standard error on through pipes, so that rank 0 does not know of this terminal.
 void set_status(const std::string& given) {
-  const bool words = given.empty() || given == "1" || given == "stderr" || given == "live" || given == "off";
-  const std::string value = given.empty() ? (::isatty(STDERR_FILENO) ? "live" : "stderr")
-                            : words       ? given
-                                          : fs::absolute(given).string();
+  std::string value = given.empty() ? (::isatty(STDERR_FILENO) ? "live" : "stderr") : given;
+  Settings as;
+  for (const Option& option : option_table())
+    if (option.name == std::string_view("CRIMP_STATUS") && option.set(as, value)) value = as.status;  // words for words
+  if (value != "stderr" && value != "live" && value != "off") value = fs::absolute(value).string();
   setenv("CRIMP_STATUS", value.c_str(), 1);
 }
 
-// Takes what sets LD_PRELOAD out of Hydra's options.
-std::string take_hydra_preload(Arguments& options, std::string found) {
+// Takes what sets LD_PRELOAD out of Hydra's options, and lists the other names that they set.
+std::string take_hydra_preload(Arguments& options, std::vector<std::string>& exported, std::string found) {
   for (std::size_t i = 0; i + 2 < options.size(); ++i)
-    if ((options[i] == "-genv" || options[i] == "-env") && options[i + 1] == "LD_PRELOAD") {
+    if (options[i] != "-genv" && options[i] != "-env") {
+      continue;
+    } else if (options[i + 1] != "LD_PRELOAD") {
+      exported.push_back(options[i + 1]);
+    } else {
       found = options[i + 2];
       options.erase(options.begin() + static_cast<std::ptrdiff_t>(i),
                     options.begin() + static_cast<std::ptrdiff_t>(i) + 3);
@@ -147,7 +152,7 @@ std::string take_hydra_preload(Arguments& options, std::string found) {
 std::string take_preload(Arguments& options, std::vector<std::string>& exported, LauncherKind kind) {
   const char* inherited = std::getenv("LD_PRELOAD");
   std::string found = inherited ? inherited : "";
-  if (kind == LauncherKind::hydra) return take_hydra_preload(options, found);
+  if (kind == LauncherKind::hydra) return take_hydra_preload(options, exported, found);
   if (kind == LauncherKind::slurm) return found;
   for (std::size_t i = 0; i + 1 < options.size(); ++i) {
     if (options[i] != "-x") continue;

@@ -40,7 +40,7 @@ std::string scientific(double x) {
 }
 
 void write_json(const std::string& file, const nlohmann::ordered_json& json) {
-  const std::string text = json.dump(2) + "\n";
+  const std::string text = json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   if (file == "-") {
     std::fputs(text.c_str(), stdout);
     return;

@@ -1,4 +1,7 @@
 """The networks that are trained. None has batch normalisation: the weights are all there is to compare between ranks."""
+import time
+
+import torch
 from torch import nn
 
 
@@ -57,6 +60,44 @@ class Layer(nn.Module):
 def chain(width=96):
     """0.4 M parameters in 70 tensors, most of one shape, that cost next to nothing to train: for many steps of many runs."""
     return nn.Sequential(nn.Flatten(), nn.Linear(784, width), *(Layer(width) for _ in range(33)), nn.Linear(width, 10))
+
+
+class Hold(torch.autograd.Function):
+    """A layer of the paced model: backward is over at its time, and its gradient is noise, another one in each step."""
+    @staticmethod
+    def forward(ctx, x, weight, noise, clock, share):
+        ctx.noise, ctx.clock, ctx.share = noise, clock, share
+        return x + 0
+
+    @staticmethod
+    def backward(ctx, gradient):
+        clock = ctx.clock
+        clock["at"] += ctx.share
+        grown = torch.mul(ctx.noise[0], clock["step"] % 7 - 3.1).add_(ctx.noise[1])
+        time.sleep(max(0.0, clock["at"] - time.perf_counter()))
+        return gradient, grown, None, None, None
+
+
+class Paced(nn.Module):
+    """The parameters of another model, whose computing takes `seconds` a step and no processor, as on a host with cores of its own or
+    a GPU: a third forward, the rest backward, by elements."""
+    def __init__(self, model, seconds, seed):
+        super().__init__()
+        self.model, self.seconds = model, seconds
+        random = torch.Generator().manual_seed(seed)
+        self.noise = [[1e-3 * torch.randn(p.shape, generator=random) for _ in range(2)] for p in model.parameters()]
+        self.elements = sum(p.numel() for p in model.parameters())
+        self.clock = {"at": 0.0, "step": 0}
+
+    def forward(self, images):
+        begin = time.perf_counter()
+        self.clock["step"] += 1
+        x = torch.zeros(len(images), 10, requires_grad=True)
+        for weight, noise in zip(self.model.parameters(), self.noise):
+            x = Hold.apply(x, weight, noise, self.clock, 2 / 3 * self.seconds * weight.numel() / self.elements)
+        time.sleep(max(0.0, begin + self.seconds / 3 - time.perf_counter()))
+        self.clock["at"] = time.perf_counter()
+        return x
 
 
 MODELS = {f.__name__: f for f in (cnn, mlp, mlp25, deep, chain)}

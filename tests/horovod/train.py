@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 import horovod.torch as hvd
 
-from models import MODELS
+from models import MODELS, Paced
 
 WARM_UP_STEPS = 5  # not in the step time: Horovod negotiates names in the first ones, buffers grow
 
@@ -38,6 +38,8 @@ parser.add_argument("--join", action="store_true", help="the last rank ends afte
 parser.add_argument("--phase", action="append", default=[], metavar="STEPS:COMMAND",
                     help="these steps follow once rank 0 has run the shell command, as one that changes the network; repeatable")
 parser.add_argument("--late", type=float, default=0, metavar="MS", help="in the last phase the last rank begins each step so much later")
+parser.add_argument("--paced", type=float, default=0, metavar="MS",
+                    help="computing takes so long, and no processor; gradients are noise: ranks that share this machine's cores do not wait for them")
 parser.add_argument("--data", type=pathlib.Path, default="/usr/share/datasets/fashion-mnist", help="folder of the IDX files")
 args = parser.parse_args()
 if args.lr is None:
@@ -112,6 +114,8 @@ if args.accuracy:
     test = read_idx("t10k-images-idx3-ubyte.gz", 3), read_idx("t10k-labels-idx1-ubyte.gz", 1)
 
 model = MODELS[args.model]()
+if args.paced:
+    model = Paced(model, args.paced / 1e3, 1000 * args.seed + rank)
 optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 if not args.alone:
     optimizer = hvd.DistributedOptimizer(

@@ -751,6 +751,30 @@ void capture_day() {
     }
 }
 
+// The calling thread captures a graph itself: no sum of values that were not computed, and the program learns of it.
+void own_capture_day() {
+  Day day;
+  day.call([] {}, [] {});
+  MPI_Comm comm;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  constexpr int kElements = 40000;
+  float* buffer = nullptr;
+  CHECK(cudaMalloc(reinterpret_cast<void**>(&buffer), kElements * sizeof(float)) == cudaSuccess);
+  cudaStream_t stream;
+  CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+  CHECK(cudaDeviceSynchronize() == cudaSuccess);
+  CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
+  MPI_Allreduce(MPI_IN_PLACE, buffer, kElements, MPI_FLOAT, MPI_SUM, comm);
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(stream, &graph) != cudaSuccess, "the capture went on, without the sum");
+  cudaGetLastError();
+  cudaStreamDestroy(stream);
+  cudaFree(buffer);
+  MPI_Comm_free(&comm);
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
 // Calls on one communicator that alternate between devices make streams once for each.
 void devices_day() {
   simt::set_device_count(3);
@@ -890,9 +914,9 @@ void apart_day() {
 void day(const std::string& kind) {
   const std::map<std::string, void (*)()> days{
       {"full", full_day},         {"code", code_day},       {"refused", refused_day}, {"old_driver", old_driver_day},
-      {"old_card", old_card_day}, {"foreign", foreign_day}, {"capture", capture_day}, {"devices", devices_day},
-      {"fork", fork_day},         {"idle", idle_day},       {"thread", thread_day},   {"dead", dead_day},
-      {"apart", apart_day}};
+      {"old_card", old_card_day}, {"foreign", foreign_day}, {"capture", capture_day}, {"own_capture", own_capture_day},
+      {"devices", devices_day},   {"fork", fork_day},       {"idle", idle_day},       {"thread", thread_day},
+      {"dead", dead_day},         {"apart", apart_day}};
   days.at(kind)();
 }
 #endif

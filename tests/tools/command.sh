@@ -93,6 +93,8 @@ run_settings() {
   expect 0 "CRIMP_STATUS=$work/s " -- "${dry[@]}" --status=s -- ./program
   expect 0 "CRIMP_STATUS=stderr " -- "${dry[@]}" --status -- ./program
   expect 0 "CRIMP_STATUS=off " -- "${dry[@]}" --status off -- ./program
+  expect 0 "CRIMP_STATUS=off " -- "${dry[@]}" --status=0 -- ./program  # as the variable takes it: no file of that name
+  expect 0 "CRIMP_STATUS=stderr " -- "${dry[@]}" --status=yes -- ./program
   ! command -v script >/dev/null || expect 0 'CRIMP_STATUS=live ' -- script -qec "$crimp run --dry-run --status -np 1 -- ./program" /dev/null
 }
 legal_value() {

@@ -88,6 +88,21 @@ TEST_SUITE("merge_trials") {
     }
   }
 
+  // Whatever the timeline says: what it knows of calls may be wrong, and buckets are what all others do.
+  TEST_CASE("buckets of 32 and 8 MiB are tried where they are plans of their own") {
+    const Machine m = machine();  // 96 MB
+    const auto origins = [](const MergeTrials& of) {
+      std::vector<std::string> all;
+      for (const auto& c : of.candidates()) all.emplace_back(c.origin);
+      return all;
+    };
+    using Texts = std::vector<std::string>;
+    CHECK(origins(MergeTrials(m.step.bytes, anywhere(24))) ==
+          Texts{"no plan", "all in one", "y=2", "bytes=32M", "bytes=8M"});
+    CHECK(origins(MergeTrials({1'000'000, 1'000'000, 1'000'000}, anywhere(3))) ==
+          Texts{"no plan", "all in one", "y=2"});
+  }
+
   TEST_CASE("no plan stays where plans gain less than a hundredth") {
     Machine m = machine();
     m.own_plan_s = m.step.end_s(best_grouping(m.step)) * 1.005;
