@@ -111,9 +111,17 @@ class Taken {
         last = &p.next;
       }
   }
-  // What was not finished is as it was.
+  // What was not finished is as it was. Where an error handler has thrown for another one of the requests, MPI may have
+  // completed this one before: its handle is some other request's next.
   ~Taken() {
-    each([](Pending& p) { Requests::get().put(std::move(p.entry)); });
+    each([this](Pending& p) {
+      if (p.persistent() || requests_[p.index] != MPI_REQUEST_NULL) return Requests::get().put(std::move(p.entry));
+      if (!std::exchange(p.finished, true)) try {
+          p.finish(MPI_SUCCESS);
+        } catch (...) {  // one is on its way already
+        }
+      Requests::get().end(std::move(p.entry));
+    });
   }
   Taken(const Taken&) = delete;
   Taken& operator=(const Taken&) = delete;

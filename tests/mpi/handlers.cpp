@@ -4,7 +4,8 @@
 // outside of a handler). CALLS: 1 where Crimp compresses a good call, else 0. WHERE: wrong (arguments; run.py compares
 // with a run without Crimp), raised (an error of Crimp's own in the second sum, by CRIMP_FAULT), wait (MPI fails inside
 // Crimp's exchange, by mpi_failing), residuals (it fails there while a named tensor has one: once before the ranks know
-// that all compress, once after).
+// that all compress, once after), waitall (a receive fails beside a sum that does not block).
+#include <algorithm>
 #include <csetjmp>
 #include <stdexcept>
 
@@ -177,6 +178,37 @@ void around_residuals(int* fail_wait, MPI_Comm* fail_on) {
   CHECK(worst > 0.1, "nothing was held back");
 }
 
+// What the sum has is there, whichever of the requests failed, and its handle is nobody's.
+void in_waitall(int*, MPI_Comm*) {
+  static std::vector<float> in(kCount), out(kCount);
+  static float sent[64], received[4];
+  static MPI_Request requests[2], barrier;
+  static MPI_Status statuses[2];
+  for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(check::value(i, 0));
+  const auto is_summed = [] {
+    for (std::size_t i = 0; i < in.size(); ++i)
+      if (std::abs(out[i] - static_cast<float>(check::size) * in[i]) > 0.01f) return false;
+    return true;
+  };
+  const int other = rank ^ 1;
+  for (int round = 0; round < 3; ++round) {
+    ran = 0;
+    std::fill(out.begin(), out.end(), -7.0f);
+    MPI_Iallreduce(in.data(), out.data(), kCount, MPI_FLOAT, MPI_SUM, user, &requests[0]);
+    ++check::expected["calls"];
+    MPI_Irecv(received, 4, MPI_FLOAT, other, 5, user, &requests[1]);
+    MPI_Send(sent, 64, MPI_FLOAT, other, 5, user);  // more than is received
+    leave([] { return MPI_Waitall(2, requests, statuses); });
+    expect_outcome();
+    if (requests[0] != MPI_REQUEST_NULL) CHECK(MPI_Wait(&requests[0], MPI_STATUS_IGNORE) == MPI_SUCCESS);
+    CHECK(is_summed(), "round %d: the sum is lost", round);
+    std::fill(out.begin(), out.end(), 0.0f);
+    MPI_Ibarrier(user, &barrier);
+    CHECK(MPI_Wait(&barrier, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+    CHECK(std::all_of(out.begin(), out.end(), [](float x) { return x == 0; }), "an old sum came again");
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -193,9 +225,11 @@ int main(int argc, char** argv) {
   if (how == "calls") handler_and_others();
   else if (where == "wrong") wrong_arguments();
   else
-    (where == "residuals" ? around_residuals : inside_crimp)(
-        static_cast<int*>(where == "raised" ? nullptr : dlsym(RTLD_DEFAULT, "fail_wait")),
-        static_cast<MPI_Comm*>(where == "raised" ? nullptr : dlsym(RTLD_DEFAULT, "fail_on")));
+    (where == "residuals" ? around_residuals
+     : where == "waitall"
+         ? in_waitall
+         : inside_crimp)(static_cast<int*>(where == "raised" ? nullptr : dlsym(RTLD_DEFAULT, "fail_wait")),
+                         static_cast<MPI_Comm*>(where == "raised" ? nullptr : dlsym(RTLD_DEFAULT, "fail_on")));
   if (where == "raised" || (where == "wait" && how == "return")) check::expected["errors"] = 1;
   if (where == "residuals" && how == "return") check::expected["errors"] = 2;
   MPI_Errhandler_free(&handler);
