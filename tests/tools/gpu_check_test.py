@@ -20,7 +20,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 ! does silent || { echo "--device cuda: there is no NVIDIA driver here"; exit 2; }
-! does slow || sleep 0.3
+! does slow || sleep 0.6
 case $said in
   *"bench codec"*) echo "{\"bench\": \"codec\", \"results\": [{\"codec\": \"$codec\", \"bytes\": 67108864, \"copy_GBps\": 1, \"encode_us\": 2, \"encode_vs_copy\": 3, \"decode_add_us\": 4,
     \"decode_add_vs_copy\": 5, \"bits_per_value\": 6}], \"no_kernels\": []}" >"$json" ;;
@@ -205,7 +205,7 @@ class GpuCheck(unittest.TestCase):
     def test_budget(self):
         self.does("slow", "bench")
         began = time.monotonic()
-        status, said = self.check("--presets", "first,torch", "--budget", "12")  # an item is begun while ten seconds are left
+        status, said = self.check("--presets", "first,torch", "--budget", "13")  # an item is begun while ten seconds are left
         self.assertEqual(status, 3, said)
         self.assertLess(time.monotonic() - began, 30)
         first = [line for line in self.lines() if line.get("state") == "passed" and line["preset"] == "first"]
@@ -229,7 +229,7 @@ class GpuCheck(unittest.TestCase):
         seconds = f"51.{os.getpid()}"
         sleep = ["bash", "-c", f"sleep {seconds} & sleep {seconds}"]
         run.items("p", [module.Item("long", sleep, 0.3, least=0), module.Item("zero", ["echo", "test cases:    0 | 0 passed"], least=0), module.Item("none", ["/no/such"], least=0),
-                        module.Item("cut", sleep, 60, least=0), module.Item("left", sleep, 60, least=5)], time.monotonic() + 1)
+                        module.Item("cut", sleep, 60, least=0), module.Item("left", sleep, 60, least=5)], time.monotonic() + 3)
         state = {name: record["state"] for name, record in journal.last("one")[0].items()}
         self.assertEqual(state, {"long": "timeout", "zero": "failed", "none": "failed", "cut": "cut"})
         self.assertEqual(run.left, [("p", "left")])
