@@ -140,9 +140,9 @@ int sum_named(const NamedSum& asked, const MakeShares& shares, const Pass& pass)
   Session* left = nullptr;
   PassReason passed = PassReason::off;
   int rc = guard(asked.comm, [&] {
-    require_mpi(asked.function);
     Runtime& runtime = Runtime::get();
     const bool running = ready();  // not in what MPI calls while it ends
+    if (!running) require_mpi(asked.function);
     fill_reserve();
     h = handles(asked.dtype);
     const auto type = static_cast<Dtype>(asked.dtype);
@@ -234,7 +234,7 @@ int crimp_allreduce(const void* sendbuf, void* recvbuf, uint64_t count, crimp_dt
 
 int crimp_reduce_scatter_block(const void* sendbuf, void* recvbuf, uint64_t recvcount, crimp_dtype dtype, MPI_Comm comm,
                                const crimp_segment* segments, size_t segment_count) {
-  const std::optional<RankOf> group = has_mpi() ? group_of(comm) : std::nullopt;
+  const std::optional<RankOf> group = ready() || has_mpi() ? group_of(comm) : std::nullopt;
   const auto ranks = static_cast<std::uint64_t>(group ? group->ranks : 1);
   const std::uint64_t count = recvcount <= UINT64_MAX / ranks ? recvcount * ranks : UINT64_MAX;
   const NamedSum asked{"crimp_reduce_scatter_block", sendbuf, recvbuf, count, dtype, comm, segments, segment_count,

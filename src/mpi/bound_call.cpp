@@ -132,7 +132,7 @@ class Binder {
   }
 
   void find_memories() {
-    if (flags_) return;  // the call passes: what is not there yet would be made for nothing
+    // Whatever flags this rank has: which of a name's sizes came first must be known alike on all ranks (TensorMemory).
     const Layout& layout = *plan_.layout;
     // A rank that joined early (hvd.join) gives zeros in place of tensors; its residuals stay where they are.
     const bool absent = layout.source == Layout::Source::negotiated &&

@@ -341,11 +341,19 @@ std::string text_of(double value) {
 
 }  // namespace
 
-void check_codec(const char* pattern, const char* spec) {
+namespace {
+
+void check_pattern(const char* pattern) {
   if (!pattern || !*pattern)
     throw Error(
         ErrorCode::argument_invalid,
         "crimp_set_codec was given no pattern; legal is a shell pattern over tensors' names, as in \"*.weight\" or \"*\"");
+}
+
+}  // namespace
+
+void check_codec(const char* pattern, const char* spec) {
+  check_pattern(pattern);
   if (spec && std::string_view(spec) != "none") make_codec(spec);
 }
 
@@ -389,7 +397,7 @@ void Session::set_extents(const char* name, std::uint64_t rows, std::uint64_t co
 void Session::set_codec(const char* pattern, const char* spec) {
   require_equal(comm_, rank_, size_, "what crimp_set_codec is given",
                 "(" + quoted(pattern) + ", " + quoted(spec) + ")");
-  check_codec(pattern, spec);
+  check_pattern(pattern);
   planner_.set_codec(pattern, spec);
   negotiated_.clear();
   passes_.clear();

@@ -135,8 +135,8 @@ void TensorMemory::load(std::vector<SavedTensor> tensors, const std::vector<Save
   for (const bool plain : {true, false})
     for (const SavedTensor& t : tensors) {
       const std::string_view name = name_of(t.name);
-      if (!has_name(t.source) || t.owner || (name == t.name) != plain || t.name == std::string(name) + kOfSize + '*')
-        continue;
+      const bool of_size = t.name == std::string(name) + kOfSize + std::to_string(t.count);  // else a program's own
+      if (!has_name(t.source) || t.owner || (name == t.name) != plain || (!plain && !of_size)) continue;
       std::vector<Size>& sizes = sizes_[t.source == Layout::Source::named][std::string(name)];
       if (sizes.size() < kMostSizes) sizes.emplace_back(t.count, t.name);
     }

@@ -289,7 +289,7 @@ int check(Arguments arguments) {
            2;
   std::error_code none;
   const std::filesystem::path folder = std::filesystem::temp_directory_path(none);
-  std::string place = (none ? std::filesystem::path("/tmp") : folder) / "crimp-check-XXXXXX";
+  std::string place = std::filesystem::absolute(none ? "/tmp" : folder) / "crimp-check-XXXXXX";
   char* const answer = place.data();
   const int fd = ::mkstemp(answer);
   if (fd < 0) {

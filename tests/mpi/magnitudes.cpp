@@ -1,6 +1,7 @@
 // Values of every size in calls whose tensors are unknown: what such calls get is never worse than 1 % in norm, and
 // never zeros for values.
 //   magnitudes [LEAST]   with a codec of a least magnitude: buffers below go through MPI exactly
+//   magnitudes votes     CRIMP_CODEC=signsgd: a sign has no magnitude, in float64 either
 // No two calls have the same count, so that no sequence ever repeats.
 #include "check.hpp"
 
@@ -55,11 +56,32 @@ void uniform(MPI_Datatype type, double magnitude, const char* name, Fate fate) {
       type, [=](std::size_t, int) { return magnitude; }, 1 << 30, fate, what.c_str());
 }
 
+// Every rank has a vote; where they are of one mind the result says how many ranks there are.
+void votes(double magnitude) {
+  const std::size_t count = next_count += 1013;
+  std::vector<double> in(count), out(count);
+  for (std::size_t i = 0; i < count; ++i) in[i] = magnitude * check::value(i, rank);
+  CHECK(MPI_Allreduce(in.data(), out.data(), static_cast<int>(count), MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD) ==
+        MPI_SUCCESS);
+  ++expected["calls"];
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    double sum = 0;
+    for (int r = 0; r < size; ++r) sum += check::value(i, r) < 0 ? -1 : 1;
+    wrong += out[i] != (sum > 0 ? size : sum < 0 ? -size : 0);
+  }
+  CHECK(wrong == 0, "%zu of %zu votes are wrong, of values of %.3g", wrong, count, magnitude);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1) least = std::atof(argv[1]);
   check::begin();
+  if (argc > 1 && argv[1] == std::string("votes")) {
+    for (const double m : {1.0, 1e-29, 1e-31, 1e-38}) votes(m);
+    return check::finish();
+  }
+  if (argc > 1) least = std::atof(argv[1]);
   const auto fate = [](double magnitude) { return magnitude < least ? Fate::exact : Fate::compressed; };
   for (const double m : {1e25, 1e5, 1.0, 1e-3, 1e-6, 1e-7, 3e-8, 1e-12, 1e-20, 1e-30, 1e-38})
     uniform<float>(MPI_FLOAT, m, "floats", fate(m));

