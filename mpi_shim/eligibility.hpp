@@ -71,6 +71,10 @@ inline Eligibility classify(const SumCall& call, bool with_codec) {
   PassReason why = PassReason::type;
   const std::optional<Dtype> dtype = summed_type(call.datatype, call.op, &why);
   if (!dtype) return {Way::pass, why, {}};
+  // What was chosen for Horovod is for nothing else: other ranks may run without it, and sums of other threads are not
+  // its.
+  if (!with_codec && runtime.only_for_horovod() && !horovod::Observer::in_its_thread())
+    return {Way::pass, PassReason::no_codec, *dtype};
   auto& horovod = horovod::Observer::get();
   if (horovod.detected() && horovod.is_adasum(*dtype, call.comm)) return {Way::pass, PassReason::adasum, *dtype};
   if (call.count < runtime.settings().min_count) return {Way::small, PassReason::small, *dtype};

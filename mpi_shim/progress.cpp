@@ -22,6 +22,7 @@
 #include "mpi/half_type.hpp"
 #include "mpi/mpi_transport.hpp"
 #include "mpi/mpi_wait.hpp"
+#include "mpi/mpi_world.hpp"
 #include "mpi/runtime.hpp"
 #include "mpi/session.hpp"
 #include "passed_span.hpp"
@@ -273,7 +274,7 @@ void open_lane(MPI_Comm comm) {
   int inter = 0, size = 1;
   check_mpi(PMPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter");
   if (!inter) check_mpi(PMPI_Comm_size(comm, &size), "MPI_Comm_size");
-  if (size == 1) return;
+  if (size == 1 || !of_this_world(comm)) return;
   // A duplicate would have the program's attributes, whose callbacks would be asked.
   MPI_Comm own;
   int rank = 0;

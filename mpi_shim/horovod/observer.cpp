@@ -11,7 +11,7 @@
 
 namespace crimp::horovod {
 namespace {
-thread_local bool negotiates __attribute__((tls_model("initial-exec"))) = false;  // this thread is Horovod's
+thread_local bool horovods __attribute__((tls_model("initial-exec"))) = false;  // this thread is Horovod's
 
 // What a plan depends on beside ranks and tensors, as far as it is the same in the next job: settings that are not
 // their defaults, and what Horovod packs without a plan. What a network gives is not known by any name; step times say
@@ -77,7 +77,10 @@ Observer& Observer::make() {
   return observer;
 }
 
+bool Observer::in_its_thread() { return horovods; }
+
 void Observer::detect() {
+  horovods = true;  // its background thread makes the operations, anew where it is started again
   if (detected_.exchange(true)) return;
   Runtime::get().horovod_recognised();
 }
@@ -112,7 +115,6 @@ Negotiation* Observer::find(MPI_Comm comm, bool make) {
   void* found = nullptr;
   int has = 0;
   PMPI_Comm_get_attr(comm, keyval, &found, &has);
-  if (make) negotiates = true;
   if (has || !make) return has ? static_cast<Negotiation*>(found) : nullptr;
   int size = 1, inter = 0;
   PMPI_Comm_test_inter(comm, &inter);
@@ -179,7 +181,7 @@ void Observer::called(std::optional<Clock::time_point> begin, int count, MPI_Dat
                       std::chrono::duration<double>(Clock::now() - *begin).count());
 }
 
-bool Observer::is_adasum(Dtype type, MPI_Comm comm) { return negotiates && type == Dtype::f64 && !find(comm, false); }
+bool Observer::is_adasum(Dtype type, MPI_Comm comm) { return horovods && type == Dtype::f64 && !find(comm, false); }
 
 std::shared_ptr<const Layout> Observer::data_call(std::uint64_t count, Dtype type, MPI_Comm comm) {
   Negotiation* negotiation = find(comm, false);

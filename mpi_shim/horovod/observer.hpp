@@ -26,7 +26,10 @@ class Observer {
     return made ? *made : make();
   }
 
-  void detect();  // Horovod made an operation: it runs in this process
+  void detect();  // Horovod made an operation: it runs in this process, and this thread is its own
+  // Whether this thread is. Its calls are of Horovod on all of a communicator's ranks, whatever other ranks there are
+  // in MPI_COMM_WORLD.
+  static bool in_its_thread();
   bool detected() const { return detected_.load(std::memory_order_relaxed); }
 
   // Before an allreduce in place: the gate may clear bits of this rank's own input.

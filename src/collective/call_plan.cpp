@@ -44,7 +44,7 @@ std::shared_ptr<const RoutePlan> PlannedPart::route(const Choice& choice, const 
 
 std::uint64_t PlannedPart::footprint() const {
   std::uint64_t sum = sizeof *this + plan.layout->segments.size() * sizeof(Segment);
-  for (const Route& route : routes_) sum += route.plan->footprint();
+  for (const Route& route : routes_) sum += route.bytes;
   return sum;
 }
 
@@ -104,17 +104,18 @@ std::shared_ptr<const CallPlan> Planner::plan(Dtype dtype, std::uint64_t count, 
                 level,
                 shares ? shares->collective : Collective::allreduce,
                 shares ? shares->digest() : 0};
-  if (const auto known = plans_.find(key); known != plans_.end()) {
-    const CallPlan& found = *known->second;
+  if (const auto* const known = plans_.find(key)) {
+    const CallPlan& found = **known;
     const bool same_shares = found.shares == shares || (found.shares && shares && *found.shares == *shares);
-    if (same_shares && (found.layout == layout || *found.layout == *layout)) return known->second;
-    plans_.erase(known);
+    if (same_shares && (found.layout == layout || *found.layout == *layout)) return *known;
+    plans_.erase(key);
   }
   std::uint64_t bytes = 0;
-  for (const auto& [_, plan] : plans_) bytes += plan->footprint();
-  if (plans_.size() >= kMostPlans || bytes > kMostBytes) plans_.clear();
+  plans_.for_each([&](const auto& plan) { bytes += plan->footprint(); });
+  // Two for the one that is made, while they take too much: routes are added to plans later.
+  for (int evicted = 0; bytes > kMostBytes && evicted < 2 && plans_.size() > 0; ++evicted) plans_.evict();
   ++made_;
-  return plans_[key] = make(dtype, count, std::move(layout), level, std::move(shares));
+  return plans_.put(key, make(dtype, count, std::move(layout), level, std::move(shares)));
 }
 
 std::shared_ptr<CallPlan> Planner::make(Dtype dtype, std::uint64_t count, std::shared_ptr<const Layout> layout,

@@ -2,7 +2,6 @@
 // step, so it is made once and kept.
 #pragma once
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 #include "collective/codec_rules.hpp"
 #include "collective/node.hpp"
 #include "collective/tensor_codecs.hpp"
+#include "core/bounded_map.hpp"
 #include "core/report.hpp"
 
 namespace crimp {
@@ -35,6 +35,7 @@ struct PlannedPart {
     std::uint64_t chunk_setting;
     int radix;
     std::shared_ptr<const RoutePlan> plan;
+    std::uint64_t bytes = plan->footprint();
   };
   mutable std::vector<Route> routes_;
 
@@ -87,7 +88,7 @@ class Planner {
  public:
   static constexpr std::size_t kMostPlans = 1024;
   static constexpr std::uint64_t kMostBytes =
-      std::uint64_t{64} << 20;  // that all plans take, about; beyond either they are made anew as they are needed
+      std::uint64_t{64} << 20;  // that all plans take, about; beyond either some are made anew as they are needed
 
   Planner(const Settings& settings, CodecRules& rules) : settings_(settings), rules_(rules), said_(rules.pool()) {}
   // The plan of a call. It stays as it is for those who hold it. level: of CRIMP_LADDER, in place of CRIMP_CODEC; below
@@ -120,7 +121,7 @@ class Planner {
   const Settings& settings_;
   CodecRules& rules_;
   TensorCodecs said_;
-  std::map<Key, std::shared_ptr<const CallPlan>> plans_;
+  BoundedMap<Key, std::shared_ptr<const CallPlan>> plans_{kMostPlans};
   std::uint32_t version_ = 0;  // of the rules that the plans are made of
   std::uint64_t made_ = 0;
 };

@@ -71,6 +71,7 @@ void Report::sequence(const SequenceRecord& r) {
   sequence_.ambiguous += r.ambiguous;
   sequence_.foreign += r.foreign;
   sequence_.withdrawn += r.withdrawn;
+  sequence_.forgotten += r.forgotten;
 }
 
 void Report::skew(const SkewRecord& r) {

@@ -41,7 +41,7 @@ struct Settings;
   ITEM(shares, "a codec of whole tensors, of which ranks receive shares")                            \
   ITEM(early, "a communicator's first calls, before anything is measured for it")                    \
   ITEM(nonblocking, "sums that do not block, which one exchange of payloads would not shorten")      \
-  ITEM(unprepared, "sums that do not block, on ranks whose settings were not compared at MPI_Init")
+  ITEM(unprepared, "on ranks whose settings were not compared at MPI_Init")
 
 enum class PassReason : std::size_t {
 #define CRIMP_ITEM(name, text) name,
@@ -60,6 +60,7 @@ struct SequenceRecord {
       0;  // kinds of calls (count and type) whose tensors could not be told apart, without residuals
   std::uint64_t foreign = 0,
                 withdrawn = 0;  // calls that were not the expected tensor's; how often what was known was given up
+  std::uint64_t forgotten = 0;  // tensors that were known, where calls have too many counts, or that came no more
 };
 
 // What CRIMP_CONTROL decided on one communicator (src/schedule/delay_control.hpp).

@@ -107,6 +107,8 @@ std::string Report::summary() const {
         fmt::format("; {} kinds of calls whose tensors could not be told apart had no residuals", sequence_.ambiguous);
   if (sequence_.withdrawn)
     text += fmt::format("; {} times tensors were not what they had been known for", sequence_.withdrawn);
+  if (sequence_.forgotten)
+    text += fmt::format("; {} times a tensor that was known by its values was forgotten", sequence_.forgotten);
   if (ruled_ && first_name_.empty())
     text += "; CRIMP_RULES was not used, as no call that was compressed named its tensors";
   else if (!idle_rules_.empty()) {
@@ -184,7 +186,8 @@ std::string Report::json() const {
   out["unnamed"] = {{"tensors", sequence_.tensors},
                     {"ambiguous", sequence_.ambiguous},
                     {"foreign", sequence_.foreign},
-                    {"withdrawn", sequence_.withdrawn}};
+                    {"withdrawn", sequence_.withdrawn},
+                    {"forgotten", sequence_.forgotten}};
   for (const ControlRecord& control : controls_) {
     json one{{"ladder", control.ladder},
              {"changes", control.changes},

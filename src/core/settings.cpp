@@ -93,7 +93,7 @@ constexpr Option kTable[] = {
      "replaces a codec that needs a residual in calls whose tensors are not known; none: such calls pass through", true,
      [](Settings& s, std::string_view t) { return parse_codec(t, s.unknown_layout); },
      [](const Settings& s) { return s.unknown_layout; }},
-    {"CRIMP_RULES", "*bias=none; *bn*=none; *norm*=none; <1024=none",
+    {"CRIMP_RULES", "*bias=none; *bn*=none; *[nN]orm*=none; *ln_*=none; <1024=none",
      "pattern=codec; <N=codec; >=N=codec; ...; codec|codec for codec",
      "codec by tensor name (shell pattern) or element count, first match wins, where names are known; none: summed exactly; 3lc|topk: CRIMP_MERGE=auto takes the faster one, group by group, else the first",
      true, [](Settings& s, std::string_view t) { return parse_text(t, s.rules); },

@@ -18,7 +18,7 @@ struct Settings {
   std::string profile = "off";
   std::string codec = "auto";
   std::string unknown_layout = "fp16";
-  std::string rules = "*bias=none; *bn*=none; *norm*=none; <1024=none";
+  std::string rules = "*bias=none; *bn*=none; *[nN]orm*=none; *ln_*=none; <1024=none";
   std::string merge = "off";
   std::string plan_file;
   int hold_ms = 100;

@@ -1,7 +1,5 @@
 #include "mpi/known_passes.hpp"
 
-#include <algorithm>
-
 #include "core/reserve.hpp"
 
 namespace crimp {
@@ -13,27 +11,30 @@ bool KnownPasses::Pass::of(const AllreduceRequest& request) const {
 }
 
 const KnownPasses::Pass* KnownPasses::find(const AllreduceRequest& request) const {
-  for (const Pass& pass : passes_)
-    if (pass.of(request)) return &pass;
-  return nullptr;
+  const Pass* const known = passes_.find(key_of(request));
+  return known && known->of(request) ? known : nullptr;
+}
+
+KnownPasses::Key KnownPasses::key_of(const AllreduceRequest& request) {
+  return {request.count, request.dtype, request.layout ? std::optional(request.layout->digest()) : std::nullopt,
+          request.shares ? request.shares->collective : Collective::allreduce,
+          request.shares ? request.shares->borders[1] : 0};
 }
 
 KnownPasses::Pass& KnownPasses::add(const AllreduceRequest& request, const CallPlan& plan,
                                     const Chooser::Settled& settled) {
-  auto known = std::find_if(passes_.begin(), passes_.end(), [&](const Pass& pass) { return pass.of(request); });
-  if (known == passes_.end()) {
-    insist([&] { passes_.reserve(most_); });
-    if (passes_.size() == most_) passes_.erase(passes_.begin());
-    const auto layout = request.layout ? std::optional(request.layout->digest()) : std::nullopt;
-    known = passes_.insert(passes_.end(), Pass{layout, request.count, request.dtype, request.shares});
-  }
-  const bool again = known->settled.codec == settled.codec && known->settled.state == settled.state;
-  known->seen = again && known->seen > 0 ? known->seen + 1 : 1;
-  known->settled = settled;
-  known->kind = plan.kind_digest;
-  known->elements = plan.parts[0].query.count;
-  known->plain_bytes = plan.parts[0].query.plain_bytes;
-  return *known;
+  const Key key = key_of(request);
+  const Pass* const before = find(request);
+  Pass pass = before ? *before : Pass{std::get<2>(key), request.count, request.dtype, request.shares};
+  const bool again = pass.settled.codec == settled.codec && pass.settled.state == settled.state;
+  pass.seen = again && pass.seen > 0 ? pass.seen + 1 : 1;
+  pass.settled = settled;
+  pass.kind = plan.kind_digest;
+  pass.elements = plan.parts[0].query.count;
+  pass.plain_bytes = plan.parts[0].query.plain_bytes;
+  Pass* kept = nullptr;
+  insist([&] { kept = &passes_.put(key, pass); });
+  return *kept;
 }
 
 }  // namespace crimp

@@ -2,11 +2,12 @@
 #pragma once
 #include <cstdint>
 #include <optional>
-#include <vector>
+#include <tuple>
 
 #include "collective/account.hpp"
 #include "collective/call_plan.hpp"
 #include "collective/chooser.hpp"
+#include "core/bounded_map.hpp"
 #include "mpi/request.hpp"
 
 namespace crimp {
@@ -33,8 +34,6 @@ class KnownPasses {
   // Tensors of one size may have codecs of their own: one of them does not speak for the others.
   static constexpr int kInARow = 8;
 
-  // replays: under CRIMP_REPLAY those that were not settled when they were recorded are among them.
-  explicit KnownPasses(bool replays) : most_(replays ? 8 * kMost : kMost) {}
   const Pass* find(const AllreduceRequest&) const;  // null: not known
   // Such a call has passed, and this was what the chooser says of the next one. What is known of it from now on; the
   // account is the caller's to set.
@@ -42,9 +41,11 @@ class KnownPasses {
   void clear() { passes_.clear(); }
 
  private:
-  static constexpr std::size_t kMost = 32;
-  std::size_t most_;
-  std::vector<Pass> passes_;
+  static constexpr std::size_t kMost = 1024;
+  // Count, type, digest of the layout, collective, end of the first share.
+  using Key = std::tuple<std::uint64_t, Dtype, std::optional<std::uint64_t>, Collective, std::uint64_t>;
+  static Key key_of(const AllreduceRequest&);
+  BoundedMap<Key, Pass> passes_{kMost};
 };
 
 }  // namespace crimp

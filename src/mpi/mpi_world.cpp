@@ -97,4 +97,9 @@ std::vector<int> world_ranks(MPI_Comm comm) {
   return of_world;
 }
 
+bool of_this_world(MPI_Comm comm) {
+  const std::vector<int> ranks = world_ranks(comm);
+  return std::find(ranks.begin(), ranks.end(), -1) == ranks.end();
+}
+
 }  // namespace crimp

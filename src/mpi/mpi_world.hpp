@@ -39,6 +39,9 @@ class PrivateWorld {
 
 // The communicator's ranks in MPI_COMM_WORLD; -1: of another world.
 std::vector<int> world_ranks(MPI_Comm);
+// Whether all are in this one. In MPI_Init only their settings were compared; ranks of another one may lack Crimp. The
+// same answer on all ranks.
+bool of_this_world(MPI_Comm);
 
 // CallBuffers::salt of a rank of the communicator with these ranks in MPI_COMM_WORLD. 0: they are the whole world, in
 // its order, so that calls there have the bits of their rank and number alone. nonblocking: of sums that do not block,

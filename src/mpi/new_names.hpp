@@ -10,7 +10,7 @@ namespace crimp {
 // thread-safe.
 class NewNames {
  public:
-  static constexpr std::size_t kMost = 65536;  // of either half; the older one is forgotten for another
+  static constexpr std::size_t kMost = std::size_t{1} << 18;  // of either half; the older one is forgotten for another
   // Throws std::bad_alloc as if it had not been called.
   bool add(std::uint64_t key) {
     if (newer_.count(key)) return false;

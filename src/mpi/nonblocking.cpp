@@ -141,7 +141,6 @@ class Sums final : public NonblockingSums, public std::enable_shared_from_this<S
   MPI_Comm comm() const { return comm_.load(std::memory_order_acquire); }
   int rank() const { return rank_; }
   int size() const { return size_; }
-  std::uint32_t next_sequence() { return sequence_++; }
   std::uint32_t salt() const { return salt_; }
   std::uint32_t in_trace() const { return in_trace_; }
 
@@ -171,12 +170,13 @@ constinit std::atomic<int> sums_outstanding{0};
 
 class Sum final : public NonblockingSum {
  public:
+  // number: among the sums of the communicator; a persistent one has others.
   Sum(std::shared_ptr<Sums> of, const AllreduceRequest& request, std::shared_ptr<const CallPlan> plan,
-      std::shared_ptr<const RoutePlan> route)
+      std::shared_ptr<const RoutePlan> route, std::uint32_t number)
       : of_(std::move(of)), plan_(std::move(plan)), route_(std::move(route)), from_(pointer_attributes(request.send)),
         to_(pointer_attributes(request.receive)), send_(request.send), receive_(request.receive), count_(request.count),
         own_(request.own()), dtype_(request.dtype), synchronize_all_(request.synchronize_all),
-        transport_(of_->comm(), of_->rank(), of_->size()), host_(of_->context().workers) {
+        transport_(of_->comm(), of_->rank(), of_->size()), host_(of_->context().workers), number_(number) {
     arena_ = of_->take_arena(route_->bytes({}).together);
     const bool copies = from_.on_device() || to_.on_device();
     // Pages that nobody needs are never touched.
@@ -233,6 +233,7 @@ class Sum final : public NonblockingSum {
   float* widened_ = nullptr;
   void* result_ = nullptr;  // receive_, or on the host what goes there
   std::unique_ptr<Exchange> exchange_;
+  const std::uint32_t number_;
   // Of a persistent sum, because these start in any order: numbers that are neither of other such sums nor small.
   std::optional<std::uint32_t> next_sequence_;
   Clock::time_point begun_;
@@ -297,7 +298,7 @@ void Sum::start() {
   arena_.reset();
   values_.reset();
   buffers_.arena = &arena_;
-  buffers_.sequence = next_sequence_ ? (*next_sequence_)++ : of_->next_sequence();
+  buffers_.sequence = next_sequence_ ? (*next_sequence_)++ : number_;
   buffers_.salt = of_->salt();
   const void* values = send_;
   result_ = receive_;
@@ -464,11 +465,17 @@ Sums::Carried Sums::plan(const AllreduceRequest& request, const std::shared_ptr<
 }
 
 std::unique_ptr<NonblockingSum> Sums::make_sum(const AllreduceRequest& request, PassReason* why) {
+  // Before anything that can fail: else the next sum would meet this one of the other ranks, and be taken for it.
+  const std::uint32_t number = sequence_++;
   fill_reserve();
   Carried carried =
       plan(request, request.layout ? request.layout : insist([&] { return Layout::unknown(request.count); }), why);
-  if (!carried.route) return nullptr;
-  return insist([&] { return std::make_unique<Sum>(shared_from_this(), request, carried.plan, carried.route); });
+  if (!carried.route) {
+    --sequence_;  // as on all ranks
+    return nullptr;
+  }
+  return insist(
+      [&] { return std::make_unique<Sum>(shared_from_this(), request, carried.plan, carried.route, number); });
 }
 
 std::unique_ptr<NonblockingSum> Sums::init(const AllreduceRequest& request, PassReason* why) {
@@ -477,7 +484,7 @@ std::unique_ptr<NonblockingSum> Sums::init(const AllreduceRequest& request, Pass
   });
   Carried carried = plan(request, layout, why);
   if (!carried.route) return nullptr;
-  auto sum = std::make_unique<Sum>(shared_from_this(), request, std::move(carried.plan), std::move(carried.route));
+  auto sum = std::make_unique<Sum>(shared_from_this(), request, std::move(carried.plan), std::move(carried.route), 0);
   if (sum->init(persistent_++)) return sum;
   *why = PassReason::nonblocking;
   return nullptr;

@@ -57,6 +57,8 @@ class Runtime {
   bool started() const { return state_.load(std::memory_order_acquire) != State::idle; }
   // A codec was chosen, settings are legal and agreed, and MPI_Pcontrol has not switched it off.
   bool compressing() const { return codecs_.any() && usable_ && switched_on.load(std::memory_order_relaxed); }
+  // The codec was not asked for, but is what Horovod's sums have by default (horovod_recognised()).
+  bool only_for_horovod() const { return only_for_horovod_.load(std::memory_order_relaxed); }
   std::atomic<bool> switched_on{true};              // MPI_Pcontrol
   std::atomic<bool> told_codecs{false};             // a communicator has codecs of its own (crimp_set_codec)
   PassReason why_off() const;                       // where not compressing()
@@ -122,6 +124,7 @@ class Runtime {
   static Runtime& make();
   static std::atomic<Runtime*> made_;
   std::atomic<State> state_{State::idle};
+  std::atomic<bool> only_for_horovod_{false};
   std::mutex mutex_;  // start, sessions_; not held over MPI calls after start: they may wait for forget()
   Settings settings_;
   std::vector<Complaint> complaints_;

@@ -45,7 +45,7 @@ Session::Session(const Context& context, MPI_Comm comm, int rank, int size, cons
       planner_(context.settings, context.codecs),
       calls_(context.settings.periods, [this](std::string_view prefix) { memory_.forget_unnamed(prefix); }),
       chooser_(context.settings.algorithm), world_ranks_(world_ranks(comm)), salt_(salt_of(world_ranks_, rank, false)),
-      recorded_(context_, world_ranks_, rank), times_(context_, chooser_), passes_(context.replay != nullptr),
+      recorded_(context_, world_ranks_, rank), times_(context_, chooser_, rank),
       scratch_(context.workers, context.cuda_aware) {
   const auto* const ranks = reinterpret_cast<const char*>(world_ranks_.data());
   chooser_.share(&context.models, digest(std::string_view(ranks, world_ranks_.size() * sizeof(int))));
@@ -72,7 +72,8 @@ void Session::note_in(Report& report) const {
   const auto counted = calls_.count();
   // Of what keeps no residuals nobody misses them.
   const bool asked = context_.codecs.codec() && keeps();
-  report.sequence({counted.tensors, asked ? counted.ambiguous : 0, counted.foreign, counted.withdrawn});
+  report.sequence(
+      {counted.tensors, asked ? counted.ambiguous : 0, counted.foreign, counted.withdrawn, counted.forgotten});
   if (control_ && !control_->classes().empty()) report.control(control_record());
   recorded_.note_in(report);
   if (arrivals_) arrivals_->note_in(report);
@@ -84,8 +85,9 @@ ControlRecord Session::control_record() const {
   for (const auto& codec : context_.codecs.ladder()) record.ladder.push_back(codec->spec());
   for (const auto& [key, c] : control_->classes())
     record.classes.push_back({DelayControl::least_bytes(key), c.calls, c.level, c.calls_at});
+  // All ranks decide alike.
   for (const auto& d : control_->decisions())
-    record.decisions.push_back({d.call, d.bytes, d.from, d.to, d.why, d.wait_us, d.target_us});
+    if (rank_ == 0) record.decisions.push_back({d.call, d.bytes, d.from, d.to, d.why, d.wait_us, d.target_us});
   record.changes = control_->changes();
   return record;
 }

@@ -21,10 +21,11 @@ std::vector<Residual*> each_summed(const Layout& layout, Find&& find) {
 void TensorMemory::begin_call() {
   residuals_.begin_call();
   // Keys that nobody asks for any more, among those that are not the program's.
-  if (extents_.size() > 4 * PeriodEvidence::kLongest)
-    std::erase_if(extents_, [](const auto& entry) {
-      return !entry.second.given && entry.first.first.starts_with(CallSequence::kKeyPrefix);
-    });
+  if (unnamed_extents_ <= 4 * PeriodEvidence::kLongest) return;
+  std::erase_if(extents_, [](const auto& entry) {
+    return !entry.second.given && entry.first.first.starts_with(CallSequence::kKeyPrefix);
+  });
+  unnamed_extents_ = 0;
 }
 
 void TensorMemory::forget_unnamed(std::string_view prefix) {
@@ -116,8 +117,13 @@ std::vector<Residual*> TensorMemory::of_sums(const Layout& layout, const Codec& 
 
 std::vector<powersgd::Extents*> TensorMemory::extents_of(const Layout& layout) {
   std::vector<powersgd::Extents*> all;
-  for (const Segment& segment : layout.segments)
-    all.push_back(segment.summed() && !segment.key.empty() ? &extents_[{segment.key, segment.count}] : nullptr);
+  for (const Segment& segment : layout.segments) {
+    all.push_back(nullptr);
+    if (!segment.summed() || segment.key.empty()) continue;
+    const auto [at, made] = extents_.try_emplace({segment.key, segment.count});
+    unnamed_extents_ += made && segment.key.starts_with(CallSequence::kKeyPrefix);
+    all.back() = &at->second;
+  }
   return all;
 }
 

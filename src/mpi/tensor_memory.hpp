@@ -74,7 +74,8 @@ class TensorMemory {
   std::unordered_map<std::string, std::vector<Size>> sizes_[2];  // of negotiated, of named tensors; the first one first
   std::map<KeyOf<std::string>, double> largest_;  // magnitudes of the last call's values, where fell() is asked
   std::map<std::pair<std::string, std::uint64_t>, powersgd::Extents> extents_;  // by the tensors' keys and counts
-  double learning_rate_ = 0;                                                    // 0: not known
+  std::size_t unnamed_extents_ = 0;  // that have been made since those were forgotten
+  double learning_rate_ = 0;         // 0: not known
 };
 
 }  // namespace crimp

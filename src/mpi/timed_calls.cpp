@@ -7,7 +7,7 @@ namespace crimp {
 // Of Horovod's tensors it is their readiness that counts, and its own thread that calls (horovod/search.hpp).
 void TimedCalls::ended(const std::shared_ptr<const Layout>& layout, std::uint64_t bytes,
                        Clock::time_point begun) noexcept {
-  if (!context_.records || !layout || !layout->known() || layout->source == Layout::Source::negotiated) return;
+  if (!keeps_steps_ || !layout || !layout->known() || layout->source == Layout::Source::negotiated) return;
   const auto since_any = [](Clock::time_point at) { return seconds(at.time_since_epoch()); };
   context_.report.note([&] { steps_.called(layout, bytes, since_any(begun), since_any(Clock::now())); });
 }

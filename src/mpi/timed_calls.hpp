@@ -16,8 +16,9 @@ namespace crimp {
 // Of one communicator. Not thread-safe.
 class TimedCalls {
  public:
-  // Both outlive this.
-  TimedCalls(const Context& context, Chooser& chooser) : context_(context), chooser_(chooser) {}
+  // Both outlive this. Steps are of all ranks alike: rank 0 keeps them.
+  TimedCalls(const Context& context, Chooser& chooser, int rank)
+      : context_(context), chooser_(chooser), keeps_steps_(context.records && rank == 0) {}
 
   // A call that ends now. Of a layout whose tensors are not known nothing is kept.
   void ended(const std::shared_ptr<const Layout>&, std::uint64_t bytes, Clock::time_point begun) noexcept;
@@ -46,6 +47,7 @@ class TimedCalls {
  private:
   const Context& context_;
   Chooser& chooser_;
+  const bool keeps_steps_;
   StepRecorder steps_;
   Left left_{};
   std::uint32_t seen_ = 0;

@@ -281,7 +281,7 @@ void CallSequence::end(Outcome outcome, const SumOverRanks& sum) {
     const bool none = series.period && std::none_of(series.tensors.begin(), series.tensors.end(), has_ends);
     if (none || (!series.period && series.calls >= kBriefly)) give_up(series);
   }
-  if (kept_ > kMostSketches) make_room();
+  if (kept_ > most_) make_room();
 }
 
 // After two foreign calls in a row: whose the second one was, if that is beyond doubt. A tensor's own call that was
@@ -332,21 +332,41 @@ void CallSequence::make_room() {
     const std::size_t enough = std::max<std::size_t>(kEnough, 3 * series.period);
     for (; series.period && series.history.size() > enough; --kept_) series.history.pop_front();
   }
-  if (kept_ <= kMostSketches - kMostSketches / 8) return;
+  // What came once and not again.
+  forget_unused(now_ - std::min<std::uint64_t>(now_, kMostSketches / 2),
+                [](const Series& series) { return !series.period && series.calls <= 1; });
+  const std::size_t room = kMostSketches - kMostSketches / 8;
+  // Those that have had their chance.
+  if (kept_ > room)
+    forget_unused(middle_use(), [](const Series& series) { return !series.period && series.history.size() > kEnough; });
+  if (kept_ > kMostSketchesEver) forget_unused(middle_use(), [](const Series&) { return true; });
+  most_ = std::max(kMostSketches, std::min(kept_ + kept_ / 8, kMostSketchesEver));
+}
+
+// Of every second series the last use is before it.
+std::uint64_t CallSequence::middle_use() const {
   std::vector<std::uint64_t> uses;
-  for (const auto& [signature, series] : series_) uses.push_back(series.used);
+  insist([&] {
+    uses.clear();
+    for (const auto& [_, series] : series_) uses.push_back(series.used);
+  });
   const auto middle = uses.begin() + static_cast<std::ptrdiff_t>(uses.size() / 2);
   std::nth_element(uses.begin(), middle, uses.end());
-  for (auto at = series_.begin(); at != series_.end();) {
-    Series& series = at->second;
-    if (series.used >= *middle) {
-      ++at;
-      continue;
+  return *middle;
+}
+
+template <class May>
+void CallSequence::forget_unused(std::uint64_t since, May may) {
+  std::erase_if(series_, [&](const auto& of) {
+    const Series& series = of.second;
+    if (series.used >= since || !may(series)) return false;
+    if (series.period) {
+      forget_(prefix(series));
+      for (const Tensor& tensor : series.tensors) forgotten_ += tensor.known;
     }
-    if (series.period) forget_(prefix(series));
     kept_ -= series.history.size();
-    at = series_.erase(at);
-  }
+    return true;
+  });
 }
 
 void CallSequence::withdraw(Series& series) {
@@ -381,7 +401,7 @@ void CallSequence::forget_calls(Series& series) {
 }
 
 CallSequence::Count CallSequence::count() const {
-  Count count{.foreign = foreign_, .withdrawn = withdrawn_};
+  Count count{.foreign = foreign_, .withdrawn = withdrawn_, .forgotten = forgotten_};
   for (const auto& [signature, series] : series_) {
     count.tensors += static_cast<std::uint64_t>(
         std::count_if(series.tensors.begin(), series.tensors.end(), [](const Tensor& t) { return t.known; }));

@@ -40,9 +40,10 @@ namespace crimp {
 class CallSequence {
  public:
   static constexpr std::uint32_t kForgive = 256;
-  // Of all series: beyond, kEnough of each known one stay, and where that makes little room the least recently used
-  // half of the series is forgotten.
-  static constexpr std::size_t kMostSketches = 8192, kEnough = 16;
+  // Sketches of all series. Beyond kMostSketches kEnough of each known series stay, those that came once and not again
+  // in half so many calls, and of others the least recently used half of what has more than kEnough and is not known.
+  // Where calls have so many counts that all this leaves more than kMostSketchesEver, half of the known ones go, too.
+  static constexpr std::size_t kMostSketches = 8192, kMostSketchesEver = 4 * kMostSketches, kEnough = 16;
   static constexpr const char* kKeyPrefix = "#";  // of all its keys
   // How much larger or smaller than in its last call the largest value of a tensor may be. Where the values are in no
   // way half as alike as the tensor's usually are; where these no longer are alike at all, and the values are not
@@ -95,6 +96,7 @@ class CallSequence {
     std::uint64_t tensors = 0;                 // now known by their values
     std::uint64_t ambiguous = 0;               // series of kManyCalls or more calls without a period
     std::uint64_t foreign = 0, withdrawn = 0;  // calls; periods
+    std::uint64_t forgotten = 0;               // tensors that were known, for room or because they came no more
   };
   static constexpr std::uint64_t kManyCalls = 200;
   Count count() const;
@@ -138,6 +140,9 @@ class CallSequence {
   void forget_calls(Series&);
   void record(Series&, const SketchedCall&);
   void make_room();
+  std::uint64_t middle_use() const;
+  template <class May>
+  void forget_unused(std::uint64_t since, May may);
   std::string prefix(const Series&) const;
   std::shared_ptr<const Layout> layout(const Series&, std::uint64_t count, bool ends) const;
 
@@ -150,8 +155,9 @@ class CallSequence {
   bool only_ends_ = false;
   std::map<std::uint64_t, Series> series_;  // by count and type
   std::size_t kept_ = 0;                    // sketches in all histories
+  std::size_t most_ = kMostSketches;        // make_room() beyond
   std::uint32_t next_id_ = 0;
-  std::uint64_t now_ = 0 /* calls so far */, foreign_ = 0, withdrawn_ = 0;
+  std::uint64_t now_ = 0 /* calls so far */, foreign_ = 0, withdrawn_ = 0, forgotten_ = 0;
   // The call under way.
   std::uint64_t signature_ = 0;
   bool made_ = false;

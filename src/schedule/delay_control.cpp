@@ -9,14 +9,14 @@
 namespace crimp {
 
 std::uint16_t DelayNote::coded(double us) {
-  auto whole = static_cast<std::uint64_t>(std::clamp(us, 1.0, 1e9));
+  auto whole = static_cast<std::uint64_t>(std::clamp(us, 1.0, static_cast<double>(kMostWait)));
   std::uint16_t exponent = 0;
-  for (; whole > 0xfff; whole >>= 1) ++exponent;
-  return exponent > 15 ? 0xffff : static_cast<std::uint16_t>(exponent << 12 | whole);
+  for (; whole > 0x7ff; whole >>= 1) ++exponent;
+  return static_cast<std::uint16_t>(exponent << 11 | whole);
 }
 
 double DelayNote::us_of(std::uint16_t code) {
-  return static_cast<double>(std::uint64_t{code & 0xfffu} << (code >> 12));
+  return static_cast<double>(std::uint64_t{code & 0x7ffu} << (code >> 11));
 }
 
 void DelayNotes::add(const DelayNote& n) {

@@ -20,7 +20,7 @@ struct DelayNote {
   std::uint16_t period = 0;  // coded(): since the class's last call began; 0: nothing is said
   std::uint32_t wait = 0;    // microseconds in the last call, 31 bits; the highest: too little of the values is sent
   static constexpr std::uint32_t kLossy = 1u << 31, kMostWait = kLossy - 1;
-  // Twelve bits of significand, four of exponent; rising with the microseconds, at least 1.
+  // Eleven bits of significand, five of exponent, to 2^31 microseconds; rising with the microseconds, at least 1.
   static std::uint16_t coded(double us);
   static double us_of(std::uint16_t code);
   bool operator==(const DelayNote&) const = default;

@@ -29,15 +29,14 @@ bool same(std::span<const LayoutCache::Tensor> tensors, const Layout& layout) {
 std::shared_ptr<const Layout> LayoutCache::find(std::span<const Tensor> tensors) const {
   const std::uint64_t digest = digest_of(tensors);
   std::lock_guard lock(mutex_);
-  const auto known = layouts_.find(digest);
-  return known != layouts_.end() && same(tensors, *known->second) ? known->second : nullptr;
+  const auto* const known = layouts_.find(digest);
+  return known && same(tensors, **known) ? *known : nullptr;
 }
 
 void LayoutCache::put(std::span<const Tensor> tensors, std::shared_ptr<const Layout> layout) {
   const std::uint64_t digest = digest_of(tensors);
   std::lock_guard lock(mutex_);
-  if (layouts_.size() >= kMost) layouts_.clear();
-  layouts_[digest] = std::move(layout);
+  layouts_.put(digest, std::move(layout));
 }
 
 }  // namespace crimp

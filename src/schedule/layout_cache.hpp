@@ -1,16 +1,16 @@
 // Layouts that come again: a program names the same tensors in every step, and a layout is made and digested once.
 #pragma once
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 
+#include "core/bounded_map.hpp"
 #include "schedule/layout.hpp"
 
 namespace crimp {
 
-// Of named tensors. Thread-safe; made for some hundred layouts, beyond which all are forgotten.
+// Of named tensors. Thread-safe; of more than kMost layouts some are forgotten.
 class LayoutCache {
  public:
   static constexpr std::size_t kMost = 1024;
@@ -25,7 +25,7 @@ class LayoutCache {
 
  private:
   mutable std::mutex mutex_;
-  std::map<std::uint64_t, std::shared_ptr<const Layout>> layouts_;  // by what was said of the tensors
+  BoundedMap<std::uint64_t, std::shared_ptr<const Layout>> layouts_{kMost};  // by what was said of the tensors
 };
 
 }  // namespace crimp

@@ -112,7 +112,8 @@ int bench_call(Arguments arguments) {
   setenv("CRIMP_ALGORITHM", "allgather", 0);
   setenv("CRIMP_MIN_COUNT", "1", 0);
   setenv("CRIMP_TRACE", file.c_str(), 1);
-  setenv("CRIMP_RULES", "*bias=none; *bn*=none; *norm*=none", 0);  // as by default, without the least size
+  setenv("CRIMP_RULES", "*bias=none; *bn*=none; *[nN]orm*=none; *ln_*=none",
+         0);  // as by default, without the least size
   MPI_Init(nullptr, nullptr);
   int rank = 0, ranks = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);

@@ -1,5 +1,5 @@
 """What programs do with DistributedDataParallel and groups beside the plain training.
-  ddp.py complex (complex parameters have the average of all ranks' gradients) | copied (a copy names its buckets, too) | unreduced (one whose parameters the program
+  ddp.py complex (complex parameters have the average of all ranks' gradients) | copied (a copy names its buckets, too) | copied_once (on one rank, and then there is another model) | unreduced (one whose parameters the program
   reduces itself) | beside (a group of some ranks beside a default group of another backend) | timeout (of a message)
 """
 import copy
@@ -82,6 +82,13 @@ if way == "complex":
         assert ddp in crimp.torch._attached
         for _ in range(3):  # buckets are made anew behind the first
             averaged(ddp, rank, ranks)
+if way == "copied_once":
+    first = DistributedDataParallel(torch.nn.Linear(200, 200))
+    kept = copy.deepcopy(first) if rank == 0 else None
+    second = DistributedDataParallel(torch.nn.Linear(200, 300))
+    for _ in range(3):
+        for model in (first, second):
+            averaged(model, rank, ranks)
 if way == "copied":
     ddp = DistributedDataParallel(torch.nn.Linear(4, 8))
     averaged(ddp, rank, ranks)

@@ -1,7 +1,9 @@
 """What goes wrong becomes an exception that can be caught, and does not keep other ranks waiting.
   errors.py caught | place (what is told of ranks is not MPI's) | early (a rank raises before init_process_group) | late (while others wait for it) | alone (without mpirun) |
+  survived (an exception is printed and the program goes on) | model (the ranks' models differ) |
   hasty (rank 0 leaves its group while another is still in the barrier of the group's making)
 """
+import ctypes
 import sys
 import time
 
@@ -48,6 +50,17 @@ if way == "place":
     raises("a size", lambda: dist.init_process_group("crimp", rank=rank, world_size=ranks + 1), f"world_size is {ranks + 1}, but MPI says {ranks}")
 if way == "hasty":
     dist.destroy_process_group()
+if way == "survived":  # what import_array() of an extension does that was built for another NumPy
+    ctypes.pythonapi.PyRun_SimpleString(b"raise ImportError('numpy.core.multiarray failed to import')")
+    dist.all_reduce(torch.ones(50000))
+if way == "model":
+    net = torch.nn.Sequential(*[torch.nn.Linear(300, 300) for _ in range(4)])
+    net.add_module(f"of_{rank}", torch.nn.Linear(300, 300))
+    model = torch.nn.parallel.DistributedDataParallel(net, bucket_cap_mb=0.3)
+    try:
+        model(torch.randn(8, 300)).pow(2).mean().backward()
+    except RuntimeError as error:
+        raise SystemError("the models differ") from error
 if way == "late":
     if rank == 1:
         raise SystemError("others wait for this rank")

@@ -2,7 +2,8 @@
 
 The reference keeps a residual for each parameter and rank, as Stich et al. write it, and trains the same network with it. Gradients, sums and
 updates are the same operations, so that weights are the same bits.
-  names.py WAY: automatic, attached, hook (a hook of the program's own), view (gradients as views of buckets).
+  names.py WAY: automatic, attached, hook (a hook of the program's own), hook_twice (which sums something else of the same size as well), view
+  (gradients as views of buckets).
 Controls, which must differ: unnamed, and places (tensors named by their places in buckets, which the rebuild changes).
 """
 import copy
@@ -76,6 +77,13 @@ def own_hook(state, bucket):
     return dist.all_reduce(bucket.buffer().div_(ranks), async_op=True).get_future().then(lambda done: done.value()[0])
 
 
+def hook_of_squares(state, bucket):
+    squares = bucket.buffer() ** 2
+    future = own_hook(state, bucket)
+    dist.all_reduce(squares)
+    return future
+
+
 def hook_of_places(_, bucket):
     with crimp.torch.named([(f"{bucket.index()}.{i}", p.numel()) for i, p in enumerate(bucket.parameters())]):
         return own_hook(ran, bucket)
@@ -88,13 +96,13 @@ rank, ranks = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(1)
 model = Net()
 wanted = copy.deepcopy(model)
-crimp.torch.automatic(way in ("automatic", "hook", "view"))
+crimp.torch.automatic(way in ("automatic", "hook", "hook_twice", "view"))
 ddp = DistributedDataParallel(model, bucket_cap_mb=0.5, gradient_as_bucket_view=way == "view")
 ran = []
 if way == "attached":
     crimp.torch.attach(ddp)
-if way == "hook":
-    ddp.register_comm_hook(ran, own_hook)
+if way in ("hook", "hook_twice"):
+    ddp.register_comm_hook(ran, own_hook if way == "hook" else hook_of_squares)
 if way == "places":
     ddp.register_comm_hook(None, hook_of_places)
 optimizer = torch.optim.SGD(ddp.parameters(), lr=RATE)
@@ -106,7 +114,7 @@ for step in range(STEPS):
 reference(wanted, ranks)
 facts = ddp._get_ddp_logging_data()
 assert facts["has_rebuilt_buckets"] and facts["bucket_sizes"] != facts["rebuilt_bucket_sizes"], facts
-assert way != "hook" or len(ran) >= STEPS, ran
+assert way not in ("hook", "hook_twice") or len(ran) >= STEPS, ran
 same = all(torch.equal(a, b) for a, b in zip(model.parameters(), wanted.parameters()))
 apart = max((a - b).abs().max().item() for a, b in zip(model.parameters(), wanted.parameters()))
 if way in ("unnamed", "places"):

@@ -838,6 +838,43 @@ TEST_SUITE("call_sequence") {
       }
   }
 
+  TEST_CASE("of very many sizes all become known, and none is forgotten") {
+    World world(1);
+    constexpr std::size_t kTensors = 700, kSteps = 20;
+    const Vector noise = normal(1 << 16, 1);
+    std::size_t known = 0;
+    for (std::size_t step = 0; step < kSteps; ++step)
+      for (std::size_t t = 0; t < kTensors; ++t) {
+        Vector values = normal(600 + t, 2 + t);
+        const std::size_t at = (7919 * step + 104729 * t) % (noise.size() - values.size());
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] += 0.5f * noise[at + i];
+        const std::string key = world.call(values, place(0));
+        known += step >= kSteps / 2 && !key.empty() && key != "foreign";
+      }
+    CHECK(known >= kSteps / 2 * kTensors * 95 / 100);
+    CHECK(world.rank(0).count().forgotten == 0);
+  }
+
+  TEST_CASE("of far too many sizes those that come no more are forgotten, and the one that comes is not") {
+    World world(1);
+    Gradient g(1, 1, 0.5f);
+    std::string key;
+    std::size_t other = 0;
+    for (std::size_t gone = 0; gone < 3000; ++gone)
+      for (std::size_t step = 0; step < 12; ++step) {
+        Vector values = normal(256 + gone, 2 + gone);
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] *= 1 + 0.01f * static_cast<float>(i % (step + 2));
+        world.call(values, place(0));
+        if (step % 4) continue;
+        const std::string now = world.call(g.next(), place(0));
+        if (gone == 10) key = now;
+        other += gone > 10 && now != key;
+      }
+    CHECK_FALSE(key.empty());
+    CHECK(other == 0);
+    CHECK(world.rank(0).count().forgotten > 100);
+  }
+
   TEST_CASE("kinds of calls that never come again are forgotten") {
     World world(1);
     Gradient g(1, 1, 0.5f);

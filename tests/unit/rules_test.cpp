@@ -109,8 +109,10 @@ TEST_SUITE("rules") {
 
   TEST_CASE("the default rules keep biases, norms and small tensors exact") {
     const Rules rules(Settings{}.rules);
-    for (const char* name : {"allreduce.layer1.0.conv1.bias", "allreduce.bn1.weight", "layer4.1.bn2.bias",
-                             "encoder.norm.weight", "h.3.LayerNorm_layernorm.weight", "downsample.batchnorm.weight"})
+    for (const char* name :
+         {"allreduce.layer1.0.conv1.bias", "allreduce.bn1.weight", "layer4.1.bn2.bias", "encoder.norm.weight",
+          "h.3.LayerNorm_layernorm.weight", "downsample.batchnorm.weight", "encoder.layer.3.output.LayerNorm.weight",
+          "transformer.h.3.ln_1.weight", "transformer.ln_f.weight", "layer1.0.BatchNorm2d_1.weight"})
       CHECK(codec_for(rules, name, 1 << 20) == "none");
     for (const char* name :
          {"allreduce.conv1.weight", "fc.weight", "transformer.h.0.attn.c_attn.weight", "embedding"}) {

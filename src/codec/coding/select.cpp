@@ -7,13 +7,14 @@
 #include <functional>
 
 #include "codec/coding/prefetch.hpp"
-#include "codec/coding/set_bits.hpp"
 #include "memory/thread_scratch.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/coding/select.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+
+#include "codec/coding/compact-inl.h"
 
 // Keys are compared as the bit patterns of floats that are not negative: as int32 they have the floats' order.
 #ifndef CRIMP_SELECT_ONCE
@@ -47,6 +48,8 @@ using Df = hn::CappedTag<float, 16>;
 using Di = hn::RebindToSigned<Df>;
 using Vf = hn::Vec<Df>;
 using Vi = hn::Vec<Di>;
+using compact::HWY_NAMESPACE::bits_of;
+using compact::HWY_NAMESPACE::store_selected;
 
 template <Side side, bool has_residual>
 HWY_INLINE Vi keys(const float* values, const float* residual, std::uint64_t i) {
@@ -57,33 +60,6 @@ HWY_INLINE Vi keys(const float* values, const float* residual, std::uint64_t i) 
   if constexpr (side == Side::magnitude) return hn::BitCast(di, hn::Abs(a));
   if constexpr (side == Side::negative) a = hn::Neg(a);
   return hn::Max(hn::BitCast(di, a), hn::Zero(di));
-}
-
-HWY_INLINE std::uint64_t bits_of(hn::Mask<Df> mask) {
-#if HWY_TARGET <= HWY_AVX3
-  return static_cast<std::uint64_t>(mask.raw);
-#elif HWY_TARGET == HWY_AVX2
-  return static_cast<unsigned>(_mm256_movemask_ps(hn::VecFromMask(Df(), mask).raw));
-#else
-  std::uint8_t bits[8] = {};
-  hn::StoreMaskBits(Df(), mask, bits);
-  return bits[0] | static_cast<std::uint64_t>(hn::MaxLanes(Df()) > 8 ? bits[1] : 0) << 8;
-#endif
-}
-
-// Stores the lanes of `mask` one behind another, and what is left of a vector behind them; returns how many. (AVX-512's
-// own compressing store is microcode on AMD.)
-HWY_INLINE std::size_t store_selected(Vf v, hn::Mask<Df> mask, float* to) {
-  const Df d;
-#if HWY_TARGET == HWY_AVX2
-  const auto bits = static_cast<unsigned>(_mm256_movemask_ps(hn::VecFromMask(d, mask).raw));
-  const __m128i places = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kSetBits.places[bits]));
-  _mm256_storeu_ps(to, _mm256_permutevar8x32_ps(v.raw, _mm256_cvtepu8_epi32(places)));
-  return static_cast<std::size_t>(std::popcount(bits));
-#else
-  hn::StoreU(hn::Compress(v, mask), d, to);
-  return hn::CountTrue(d, mask);
-#endif
 }
 
 template <Side side, bool has_residual>
@@ -271,12 +247,12 @@ Found find(const float* values, const float* residual, std::uint64_t count, std:
                  sooner = static_cast<std::uint64_t>(std::max(rank - margin, 0.0));
       from = low;
       to = high;
-      // The rank-th of what is sampled, from 0.
-      const auto at_rank = [&](std::uint64_t rank) {
+      // The nth of what is sampled, from 0.
+      const auto at_rank = [&](std::uint64_t nth) {
         if constexpr (outer)
-          return find<false>(room, nullptr, sampled, rank + 1, Side::magnitude, room + kRoom + kSlack).key;
-        std::nth_element(room, room + rank, room + sampled, std::greater<>());
-        return std::bit_cast<std::int32_t>(room[rank]);
+          return find<false>(room, nullptr, sampled, nth + 1, Side::magnitude, room + kRoom + kSlack).key;
+        std::nth_element(room, room + nth, room + sampled, std::greater<>());
+        return std::bit_cast<std::int32_t>(room[nth]);
       };
       if (later < sampled) from = at_rank(later);
       if (sooner > 0 && sooner < sampled) to = at_rank(sooner) + 1;

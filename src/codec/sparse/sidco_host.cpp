@@ -61,7 +61,7 @@ HWY_INLINE Vd LogOf(Vd x) {
   return hn::Add(hn::Mul(e, hn::Set(d, kLn2)), hn::Mul(hn::Set(d, 2.0), hn::Add(s, hn::Mul(s, hn::Mul(z, p)))));
 }
 
-// few: most vectors have nothing above `from`, and those are passed over. Adding zeros would give the same sums.
+// few: most rows have nothing above `from`, and those are passed over. Adding zeros would give the same sums.
 // all: above 0, so that nothing is subtracted.
 template <bool has_residual, bool with_squares, bool with_logs, bool few, bool all = false>
 HWY_INLINE void add_piece(const float* values, const float* residual, std::uint64_t count, float from, Lanes& sums) {
@@ -73,7 +73,6 @@ HWY_INLINE void add_piece(const float* values, const float* residual, std::uint6
   const Vd start = hn::Set(d, static_cast<double>(from)), zero = hn::Zero(d), one = hn::Set(d, 1.0);
   Vd excess[kVectors], squares[kVectors], logs[kVectors];
   for (std::size_t v = 0; v < kVectors; ++v) excess[v] = squares[v] = logs[v] = zero;
-  sums.count = 0;
   const auto add = [&](std::size_t v, Vd x) HWY_ATTR {
     const Vd y = all ? x : hn::Max(hn::Sub(x, start), zero);
     excess[v] = hn::Add(excess[v], y);
@@ -83,18 +82,23 @@ HWY_INLINE void add_piece(const float* values, const float* residual, std::uint6
       logs[v] = hn::Add(logs[v], hn::IfThenElseZero(counted, LogOf(hn::IfThenElse(counted, x, one))));
     }
   };
-  std::uint64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (std::size_t lane = 0; lane < kLanes; lane += kFloats) {
-      Vf a = hn::LoadU(df, values + i + lane);
-      if constexpr (has_residual) a = hn::Add(a, hn::LoadU(df, residual + i + lane));
-      a = hn::Abs(a);
-      const auto above = hn::Gt(a, least);
-      if (few && __builtin_expect(hn::AllFalse(df, above), 1)) continue;
-      sums.count += hn::CountTrue(df, above);
-      add(lane / kWidth, hn::PromoteTo(d, hn::LowerHalf(half, a)));
-      add(lane / kWidth + 1, hn::PromoteTo(d, hn::UpperHalf(half, a)));
+  std::uint64_t i = 0, counted = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    Vf a[kLanes / kFloats], top = hn::Zero(df);
+    for (std::size_t j = 0; j < kLanes / kFloats; ++j) {
+      a[j] = hn::LoadU(df, values + i + j * kFloats);
+      if constexpr (has_residual) a[j] = hn::Add(a[j], hn::LoadU(df, residual + i + j * kFloats));
+      a[j] = hn::Abs(a[j]);
+      if constexpr (few) top = hn::Max(top, a[j]);
     }
+    if (few && __builtin_expect(hn::AllFalse(df, hn::Gt(top, least)), 1)) continue;
+    for (std::size_t j = 0; j < kLanes / kFloats; ++j) {
+      counted += hn::CountTrue(df, hn::Gt(a[j], least));
+      add(j * kFloats / kWidth, hn::PromoteTo(d, hn::LowerHalf(half, a[j])));
+      add(j * kFloats / kWidth + 1, hn::PromoteTo(d, hn::UpperHalf(half, a[j])));
+    }
+  }
+  sums.count = counted;
   for (std::size_t v = 0; v < kVectors; ++v) {
     hn::Store(excess[v], d, sums.excess + v * kWidth);
     hn::Store(squares[v], d, sums.squares + v * kWidth);

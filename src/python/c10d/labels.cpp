@@ -7,7 +7,8 @@
 namespace crimp_torch {
 namespace {
 thread_local std::shared_ptr<const Label> current;
-}
+thread_local bool only_once = false;
+}  // namespace
 
 Label::Label(std::vector<std::string> names, const std::vector<std::uint64_t>& counts, double divisor)
     : names_(std::move(names)), divisor_(divisor) {
@@ -25,13 +26,15 @@ std::vector<crimp_segment> Label::segments(std::uint64_t count) const {
   return all;
 }
 
-std::shared_ptr<const Label> set_label(std::shared_ptr<const Label> label) {
+std::shared_ptr<const Label> set_label(std::shared_ptr<const Label> label, bool once) {
+  only_once = once;
   return std::exchange(current, std::move(label));
 }
 
 std::shared_ptr<const Label> label_for(std::uint64_t count, int ranks) {
   const bool fits = current && current->total() <= count && count - current->total() < static_cast<unsigned>(ranks);
-  return fits ? current : nullptr;
+  if (!fits) return nullptr;
+  return only_once ? std::exchange(current, nullptr) : current;
 }
 
 }  // namespace crimp_torch

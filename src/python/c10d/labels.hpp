@@ -29,7 +29,8 @@ class Label {
 
 // For calls of this thread, until the next one; returns what was set. A call whose buffer has another number of
 // elements takes no notice; one that is scattered among so many ranks may have padding for less than one element each.
-std::shared_ptr<const Label> set_label(std::shared_ptr<const Label> label);
+// once: for the first call that it fits; a hook may sum other values of the same number, which are not these tensors.
+std::shared_ptr<const Label> set_label(std::shared_ptr<const Label> label, bool once = false);
 std::shared_ptr<const Label> label_for(std::uint64_t count, int ranks = 1);
 
 }  // namespace crimp_torch

@@ -101,7 +101,11 @@ PYBIND11_MODULE(_c10d, module) {
   module.def("load", &load, alone);
   py::class_<Label, std::shared_ptr<Label>>(module, "Label")
       .def(py::init<std::vector<std::string>, const std::vector<std::uint64_t>&, double>());
-  module.def("set_label",
-             [](std::shared_ptr<Label> label) { return std::const_pointer_cast<Label>(set_label(std::move(label))); });
+  module.def(
+      "set_label",
+      [](std::shared_ptr<Label> label, bool once) {
+        return std::const_pointer_cast<Label>(set_label(std::move(label), once));
+      },
+      py::arg("label"), py::arg("once") = false);
   Py_AtExit(&leave_at_once);
 }

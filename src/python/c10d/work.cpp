@@ -2,6 +2,9 @@
 
 #include <c10/core/InferenceMode.h>
 
+#include <unistd.h>
+
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -98,7 +101,8 @@ struct WorkQueue::State {
   std::condition_variable changed;
   std::deque<c10::intrusive_ptr<QueuedWork>> works;
   std::vector<std::thread> threads;
-  int idle = 0;
+  const pid_t process = getpid();
+  int idle = 0, telling = 0;  // threads that wait for work, and that tell of one that is done
   bool serving = false, ends = false, left = false;
 
   static void start(const std::shared_ptr<State>& state) {
@@ -130,11 +134,14 @@ struct WorkQueue::State {
       // The interpreter ends, and may have ended: nobody is told any more.
       s.changed.wait(lock, [&] { return !s.left; });
       if (s.idle == 0 && !s.ends) stand_by(state);
+      ++s.telling;
       lock.unlock();
       s.changed.notify_all();
       work->complete();
       work.reset();
       lock.lock();
+      --s.telling;
+      s.changed.notify_all();
     }
   }
 };
@@ -153,6 +160,10 @@ void WorkQueue::put(c10::intrusive_ptr<QueuedWork> work) {
 }
 
 void WorkQueue::finish() {
+  if (getpid() != state_->process) {  // in a child of fork(), which has none of the threads
+    static_cast<void>(new std::shared_ptr<State>(state_));
+    return;
+  }
   std::vector<std::thread> threads;
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
@@ -166,8 +177,11 @@ void WorkQueue::finish() {
 }
 
 void WorkQueue::leave() {
-  const std::lock_guard<std::mutex> lock(state_->mutex);
+  std::unique_lock lock(state_->mutex);
   state_->left = true;
+  // Python ends threads that ask for its lock from here on, in the middle of what may not throw: those that tell an
+  // error are nearly through, unless what they call waits for something.
+  state_->changed.wait_for(lock, std::chrono::seconds(1), [&] { return state_->telling == 0; });
   for (std::thread& one : state_->threads) one.detach();
   state_->threads.clear();
 }

@@ -48,7 +48,7 @@ class _UnitNames:
             result.div_(unit._gradient_postdivide_factor)
 
     def run(self, *tensors):
-        with named(self.made()):
+        with named(self.made(), once=self.hook is not None):
             return self.reduce(*tensors) if self.hook is None else self.hook(self.state, *tensors)
 
 

@@ -21,14 +21,15 @@ def is_automatic():
 
 
 @contextlib.contextmanager
-def named(tensors, divisor=1):
+def named(tensors, divisor=1, once=False):
     """Inside, calls of this thread that reduce a buffer of as many elements as `tensors` have together are named; of
     those that scatter it, which may be padded to a multiple of the ranks, also where it is longer by that.
 
     tensors: pairs of a name and a number of elements, in the buffer's order, or what came from `label`. `divisor`: what
-    the buffer is divided by before it is summed. Names and counts are the same on all ranks.
+    the buffer is divided by before it is summed. `once`: only the first such call is. Names and counts are the same on
+    all ranks.
     """
-    before = _c10d.set_label(tensors if isinstance(tensors, _c10d.Label) else label(tensors, divisor))
+    before = _c10d.set_label(tensors if isinstance(tensors, _c10d.Label) else label(tensors, divisor), once)
     try:
         yield
     finally:
@@ -39,6 +40,13 @@ def label(tensors, divisor=1):
     """What `named` takes, made once for many calls."""
     names, counts = zip(*tensors) if (tensors := list(tensors)) else ((), ())
     return _c10d.Label(list(names), list(counts), divisor)
+
+
+def clean_name(name):
+    """Without what torch.compile and activation checkpointing put between, so that a model has the same names with and without."""
+    for between in ("_orig_mod.", "_checkpoint_wrapped_module."):
+        name = name.replace(between, "")
+    return name
 
 
 _numbers_of_group = weakref.WeakKeyDictionary()  # process group -> (numbers to come, module -> its number in that group)

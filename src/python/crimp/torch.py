@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from crimp import _c10d
-from crimp.names import automatic, is_automatic, is_ours, label, named, prefix_in_group
+from crimp.names import automatic, clean_name, is_automatic, is_ours, label, named, prefix_in_group
 
 _sharded = []  # modules of this package, one for each way to shard that this PyTorch has
 if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 1):  # before, it wants CUDA, and its insides are others
@@ -42,6 +42,27 @@ _FAR = 3.0  # seconds for a connection to one of rank 0's addresses
 
 # -- The process ---------------------------------------------------------------------------------------------------
 
+_uncaught = False  # an exception that ends the program
+
+
+def _notice(say):
+    """sys.excepthook is asked of exceptions that the program survives, too (PyErr_Print), but then from its own frames."""
+    @functools.wraps(say)
+    def excepthook(*what):
+        global _uncaught
+        _uncaught = _uncaught or sys._getframe().f_back is None
+        say(*what)
+    return excepthook
+
+
+_hook_of_exceptions = sys.excepthook = _notice(sys.excepthook)
+
+
+def _died():
+    replaced = sys.excepthook is not _hook_of_exceptions
+    return _uncaught or (replaced and getattr(sys, "last_value", None) is not None)
+
+
 @functools.lru_cache(maxsize=None)
 def _start():
     """(rank, ranks). MPI begins here, in the first call, which all ranks make, unless it runs already."""
@@ -54,7 +75,7 @@ def _end(began):
     if os.getpid() != began:  # a child of os.fork(): MPI is its parent's
         return
     # After an uncaught exception the other ranks may be anywhere: nothing waits for them, and mpirun ends them.
-    _c10d.end(getattr(sys, "last_value", None) is None)
+    _c10d.end(not _died())
 
 
 def _reachable(addresses, port):
@@ -112,7 +133,10 @@ def _create(options, _=None):
     if members and not _c10d.runs() and len(members) < dist.get_world_size():
         raise RuntimeError(f"crimp: MPI does not run yet, and beginning it takes all {dist.get_world_size()} ranks, of which this group has "
                            f"{len(members)}; let all of them initialize MPI first (from mpi4py import MPI), or make a group of this backend with all ranks")
-    _start()
+    rank, _ = _start()
+    said = members[options.group_rank] if members else options.group_rank
+    if said != rank:
+        raise ValueError(f"crimp: this is rank {said} by RANK or init_process_group, and rank {rank} by MPI; let them be the same, or leave RANK out")
     return _c10d.create(options.group_rank, options.group_size, members, str(options.group_id), options.timeout)
 
 
@@ -132,8 +156,8 @@ class _Names:
 
     def __init__(self, model):
         self.group = model.process_group
-        prefix = prefix_in_group(self.group, model.module)
-        self.of = {id(parameter): prefix + name for name, parameter in model.module.named_parameters()}
+        self.module = model.module
+        self.of = None
         self.labels = {}
         self.hook = self.state = None  # the program's own
 
@@ -141,6 +165,9 @@ class _Names:
         """None where not all parameters are known, or the bucket does not have just their elements."""
         parameters, buffer = bucket.parameters(), bucket.buffer()
         key = tuple(map(id, parameters)), divisor, buffer.numel(), buffer.is_complex()
+        if self.of is None:  # a model has its number from its first gradient on: one that a rank makes, or copies, and never trains takes none
+            prefix = prefix_in_group(self.group, self.module)
+            self.of = {id(p): prefix + clean_name(name) for name, p in self.module.named_parameters()}
         if key not in self.labels:
             # A later PyTorch hands on a bucket of complex gradients as one of their real and imaginary parts.
             known = [(self.of.get(id(p)), p.numel() * (2 if p.is_complex() and not buffer.is_complex() else 1)) for p in parameters]
@@ -151,7 +178,8 @@ class _Names:
     def reduce(self, bucket):
         """DistributedDataParallel's own average: divided first, then summed."""
         ranks, buffer = self.group.size(), bucket.buffer()
-        names = self.label_of(bucket, ranks) if buffer.is_floating_point() else None
+        ours = buffer.is_floating_point() and is_ours(self.group, buffer.device.type)
+        names = self.label_of(bucket, ranks) if ours else None
         if names is None:
             buffer.div_(ranks)
         with named(names) if names is not None else contextlib.nullcontext():
@@ -162,7 +190,7 @@ class _Names:
         if self.hook is None:
             return self.reduce(bucket)
         names = self.label_of(bucket, 1)
-        with named(names) if names is not None else contextlib.nullcontext():
+        with named(names, once=True) if names is not None else contextlib.nullcontext():
             return self.hook(self.state, bucket)
 
 
@@ -196,7 +224,8 @@ def attach(model):
 
 
 def _device_of(model):
-    return next((p.device.type for p in model.module.parameters()), "cpu")
+    """Of the parameters that it reduces, which need not be all."""
+    return getattr(model, "device_type", None) or next((p.device.type for p in model.module.parameters()), "cpu")
 
 
 def _patch():
@@ -266,13 +295,14 @@ def set_learning_rate(rate, group=None):
 
 def save(directory, group=None):
     """crimp_save: what error feedback and momentum keep of the named tensors, a file for each rank. False: it could not be
-    written, which a warning says, and what was there stays. Collective; save the model's own checkpoint at the same step."""
+    written, which a warning says, and what was there stays. True without files where nothing is compressed, so that nothing
+    is kept. Collective; save the model's own checkpoint at the same step."""
     return _c10d.save(_backend_of(group), os.fspath(directory))
 
 
 def load(directory, group=None):
     """crimp_load: what the last whole save() left, of as many ranks as there were. False: there is nothing, or a rank cannot
-    read it, and nothing has changed. Collective, before the first step."""
+    read it, and nothing has changed. True without a look where nothing is compressed. Collective, before the first step."""
     return _c10d.load(_backend_of(group), os.fspath(directory))
 
 

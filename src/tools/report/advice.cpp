@@ -264,7 +264,7 @@ Maybe in_device_memory(const Job& j) {
 }
 
 Maybe nonblocking(const Job& j) {
-  const double calls = passed(j, "nonblocking") + passed(j, "unprepared");
+  const double calls = passed(j, "nonblocking");
   const double share = all_calls(j) > 0 ? calls / all_calls(j) : 0;
   if (share < 0.2) return {};
   return Finding{
