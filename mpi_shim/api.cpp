@@ -3,6 +3,7 @@
 #include <string>
 
 #include "allreduce.hpp"
+#include "core/float_environment.hpp"
 #include "crimp/crimp.h"
 #include "guard.hpp"
 #include "handles.hpp"
@@ -35,6 +36,7 @@ int crimp_set_algorithm(MPI_Comm comm, const char* name) {
 
 int crimp_set_codec(MPI_Comm comm, const char* pattern, const char* spec) {
   return guard(comm, [&] {
+    const FloatEnvironment environment;  // parameters are rounded to float32
     Session* const session = session_for(comm, "crimp_set_codec");
     if (!session) {
       check_codec(pattern, spec);

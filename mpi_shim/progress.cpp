@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/blocked_signals.hpp"
 #include "core/environment.hpp"
 #include "core/log.hpp"
 #include "core/reserve.hpp"
@@ -84,16 +85,8 @@ int cancel(void*, int) { return MPI_SUCCESS; }  // a sum that does not block can
 class Lane {
  public:
   explicit Lane(MPI_Comm comm) : comm_(comm) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the program's threads
-    try {
-      thread_ = std::thread([this] { work(); });
-    } catch (...) {
-      pthread_sigmask(SIG_SETMASK, &before, nullptr);
-      throw;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    const BlockedSignals blocked;
+    thread_ = std::thread([this] { work(); });
   }
   ~Lane() {
     end();

@@ -51,8 +51,10 @@ bool first_rank() {
 
 void warn_of_other_mpi(const std::string& other) {
   if (other.empty() || !first_rank() || !may_warn()) return;
-  log(LogLevel::warn, "off: " + own_file() + " is built for " + kOwnMpi + ", but the program's MPI is " + other +
-                          "; its calls go there as if Crimp were not loaded. `crimp run` takes the library that fits");
+  log(LogLevel::warn,
+      "off: " + own_file() + " is built for " + kOwnMpi + ", but the program's MPI is " + other +
+          "; its calls go there as if Crimp were not loaded. `crimp run` takes the library that fits where the program itself stands behind --; for one that "
+          "a script starts name the launcher of its MPI, under which alone its ranks are one job (MPIRUN=mpiexec.mpich crimp run ...)");
 }
 
 void warn_of_launcher() {

@@ -8,6 +8,7 @@
 
 #include "collective/relay.hpp"
 #include "core/nearest.hpp"
+#include "core/settings.hpp"
 
 namespace crimp {
 
@@ -95,6 +96,18 @@ void check_algorithm(const std::string& what, const std::string& name) {
   if (std::find(names.begin(), names.end(), name) == names.end())
     throw Error(ErrorCode::argument_invalid,
                 what + " is '" + name + "'" + did_you_mean(name, names) + "; legal is: " + joined(names));
+}
+
+void check_algorithm(const Settings& settings, const Codec* codec, int ranks) {
+  if (settings.algorithm == "auto") return;
+  check_algorithm("CRIMP_ALGORITHM", settings.algorithm);
+  const AlgorithmEntry* const entry = find_algorithm(settings.algorithm);
+  const int several = std::max(2, ranks);
+  const std::string obstacle = entry && codec ? entry->why_unsupported(*codec, several) : "";
+  if (!obstacle.empty())
+    throw Error(ErrorCode::argument_invalid, "CRIMP_ALGORITHM is '" + settings.algorithm +
+                                                 "', which cannot run CRIMP_CODEC=" + settings.codec + ": " + obstacle +
+                                                 "; this codec can run " + algorithms_for(*codec, several));
 }
 
 Algorithm first_algorithm(const Codec& codec, int ranks) {

@@ -13,6 +13,7 @@
 namespace crimp {
 
 struct Hierarchy;
+struct Settings;
 
 struct AlgorithmEntry {
   Algorithm algorithm;
@@ -74,6 +75,8 @@ const AlgorithmEntry* find_algorithm(std::string_view name);  // of allreduce; n
 // Throws Error{argument_invalid} that begins with `what` and lists the legal names, unless `name` is one: an
 // algorithm's, or "auto".
 void check_algorithm(const std::string& what, const std::string& name);
+// Likewise of CRIMP_ALGORITHM, which must run CRIMP_CODEC as well (null: none is chosen yet).
+void check_algorithm(const Settings&, const Codec*, int ranks);
 // Of parts with shares.
 const AlgorithmEntry& scattering();
 // The first of the carriers that can run the codec; never one in which MPI adds, so that it may run between leaders,

@@ -41,7 +41,11 @@ void CodecRules::read(const Settings& settings, const std::function<void(const s
   try {
     read_rules(settings.rules);
   } catch (const Error& e) {
-    refuse(e.what());
+    rules_ = Rules();
+    rule_codecs_.clear();
+    used_.clear();
+    const std::string what = e.what();
+    refuse((what.find("CRIMP_RULES") == what.npos ? "CRIMP_RULES: " : "") + what);
   }
   try {
     if (settings.control != "off") read_ladder(settings.ladder);

@@ -52,6 +52,9 @@ struct CallBuffers {
   // Of sums that this rank encodes as their owner: one per segment and as long, the codec's state_elements() behind
   // (null where skipped), or empty: none.
   std::vector<float*> owner_residuals = {};
+  // Of each segment: whether this rank's values are all zeros, beside others that are not. Empty: none is. Where the
+  // sum is zeros, too, what the owner of a part of it holds back waits.
+  std::vector<bool> idle = {};
   std::vector<std::uint32_t> turns = {};  // of each segment (Codec::select_in_turn), or empty: `sequence`
   // Algorithm low_rank: what is known of the tensors' shapes, one per segment (null: nothing, and nothing is to be
   // found), or empty. The call adds to it.

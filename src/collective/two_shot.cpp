@@ -265,6 +265,7 @@ class TwoShot final : public Rounds<TwoShot> {
     if (!good) c.sum.flags = kFlagCorrupt;
     own.take(*own.slice, part_, call_, call_.owner_residuals, 1);
     for (FeedbackView& memory : own.feedback) memory.gain = 1.0f;  // the sum has it already
+    leave_idle(own);
     add(encoding_of_sum_, c.sum, own, sums(own), kSums | encoder(), sum_[i % kSendSlots]);
     start_encode(encoding_of_sum_);
     finish_encode(encoding_of_sum_);
@@ -273,6 +274,19 @@ class TwoShot final : public Rounds<TwoShot> {
     c.tickets[kSumHeaders] = under_way(transport_.start_allgather(&c.sum, c.gathered.data(), sizeof(Header)));
     result_.sent_bytes += sizeof(Header);
     result_.received_bytes += (ranks() - 1) * sizeof(Header);
+  }
+
+  // What a rank left because it had no values, all have left where the sum has none.
+  void leave_idle(BoundSlice& own) {
+    if (call_.idle.empty()) return;
+    const float* const values = sums(own);
+    for (std::size_t g = 0; g < own.feedback.size(); ++g) {
+      const Group group = own.partition().groups()[g];
+      const float* const first = values + group.offset;
+      if (call_.idle[own.slice->segments[g]] &&
+          std::all_of(first, first + group.count, [](float value) { return value == 0.0f; }))
+        own.feedback[g] = {.turn = own.feedback[g].turn};
+    }
   }
 
   void start_sums(std::uint64_t i) {

@@ -32,7 +32,7 @@ bool write_all(int descriptor, std::string_view text) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) {
       pollfd room{descriptor, POLLOUT, 0};
-      if (::poll(&room, 1, 2000) > 0) continue;
+      if (const int found = ::poll(&room, 1, 2000); found > 0 || (found < 0 && errno == EINTR)) continue;
       errno = EAGAIN;
     }
     if (n < 0) return false;

@@ -3,13 +3,15 @@
 #include <pthread.h>
 
 #include <atomic>
-#include <csignal>
 #include <cstdint>
 #include <ctime>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
+
+#include "core/blocked_signals.hpp"
 
 namespace crimp {
 namespace {
@@ -34,10 +36,14 @@ bool StallWatch::due() noexcept {
                                             std::memory_order_relaxed);  // of several threads one says it
 }
 
-void StallWatch::say(int rank, int size, const std::string& what) const {
+std::string StallWatch::text(int rank, int size, const std::string& what) const {
   const auto waited = std::chrono::duration_cast<std::chrono::seconds>(now_() - begin_).count();
-  log(LogLevel::warn, "rank " + std::to_string(rank) + " of " + std::to_string(size) + " has waited " +
-                          std::to_string(waited) + " s " + what);
+  return "rank " + std::to_string(rank) + " of " + std::to_string(size) + " has waited " + std::to_string(waited) +
+         " s " + what;
+}
+
+std::string StallWatch::line(int rank, int size, const std::string& what) {
+  return due() ? text(rank, size, what) : std::string();
 }
 
 namespace {
@@ -55,7 +61,8 @@ struct OfThread {
 };
 thread_local OfThread of_this_thread;
 
-// The waits of all threads, and the thread that looks at them. Leaked: it may look while the process ends.
+// The waits of all threads, and the thread that looks at them while there are any. Leaked: it may look while the
+// process ends.
 struct Waits {
   std::mutex mutex;
   Wait* first = nullptr;
@@ -67,29 +74,45 @@ struct Waits {
   }
 
   void start() {
-    started = true;
     pthread_attr_t attributes;
     if (pthread_attr_init(&attributes) != 0) return;
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attributes, 256 << 10);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const BlockedSignals blocked;
     pthread_t thread;
-    pthread_create(
-        &thread, &attributes, [](void* waits) { return static_cast<Waits*>(waits)->look(); }, this);
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    started = pthread_create(
+                  &thread, &attributes, [](void* waits) { return static_cast<Waits*>(waits)->look(); }, this) == 0;
     pthread_attr_destroy(&attributes);
   }
 
+  // A process whose main thread has left by pthread_exit lives as long as its threads: this one ends where nobody has
+  // waited for a while.
   void* look() {
+    constexpr int kIdle = 4;  // looks
     const timespec half_a_second{0, 500'000'000};
-    for (;; nanosleep(&half_a_second, nullptr)) {
-      const std::lock_guard lock(mutex);
-      for (Wait* w = first; w; w = w->next)
-        if (w->watch) w->watch->look(w->rank, w->size, [w] { return w->what; });
+    for (int idle = 0;; nanosleep(&half_a_second, nullptr)) {
+      std::vector<std::string> lines;
+      {
+        const std::lock_guard lock(mutex);
+        bool any = false;
+        for (Wait* w = first; w; w = w->next) {
+          if (!w->watch) continue;
+          any = true;
+          logged("a rank waits", [&] {
+            lines.reserve(lines.size() + 1);
+            if (std::string line = w->watch->line(w->rank, w->size, w->what); !line.empty())
+              lines.push_back(std::move(line));
+          });
+        }
+        idle = any ? 0 : idle + 1;
+        if (idle > kIdle) {
+          started = false;
+          return nullptr;
+        }
+      }
+      // Not with the lock, for which all that wait would wait where nobody reads what is printed.
+      for (const std::string& line : lines) log(LogLevel::warn, line);
     }
-    return nullptr;
   }
 };
 
@@ -108,6 +131,7 @@ OfThread::~OfThread() {
 }  // namespace
 
 void StallGuard::enter(int rank, int size, std::string what) {
+  if (patience_s.load(std::memory_order_relaxed) == 0) return;
   Waits& waits = Waits::get();
   if (!of_this_thread.wait) {
     auto* const made = new Wait;

@@ -22,21 +22,24 @@ class StallWatch {
   // s <what()>", what() being asked for then only.
   template <class What>
   void look(int rank, int size, const What& what) noexcept {
-    if (due()) logged("a rank waits", [&] { say(rank, size, what()); });
+    if (due()) logged("a rank waits", [&] { log(LogLevel::warn, text(rank, size, what())); });
   }
+  // The same, for who says it himself; empty: nothing is to be said.
+  std::string line(int rank, int size, const std::string& what);
 
  private:
   bool due() noexcept;
-  void say(int rank, int size, const std::string& what) const;
+  std::string text(int rank, int size, const std::string& what) const;
   Clock::time_point (*now_)();
   Clock::time_point begin_{};
   bool began_ = false, said_ = false;
 };
 
 // One wait of a thread that cannot look meanwhile: as long as this lives, a thread that all of them share does, twice a
-// second. It is started at the first one, with a small stack and all signals blocked, and stays; where it cannot be
-// started nothing is said. A thread has one at a time. What is known of it is no part of the stack, which an error
-// handler may leave by longjmp: then it ends where the thread waits again.
+// second. It is started where there is none, with a small stack and the program's signals blocked, and ends where
+// nobody has waited for two seconds; where it cannot be started nothing is said. A thread has one at a time. What is
+// known of it is no part of the stack, which an error handler may leave by longjmp: then it ends where the thread waits
+// again.
 class StallGuard {
  public:
   // what: as StallWatch::look(). asked at once.

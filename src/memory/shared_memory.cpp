@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "core/blocked_signals.hpp"
 #include "core/error.hpp"
 
 namespace crimp {
@@ -34,7 +35,14 @@ SharedMemory::SharedMemory(std::uint64_t bytes) {
   if (descriptor < 0) refuse(what, errno);
   place_ = {::getpid(), descriptor, bytes, 0};
   try {
-    if (const int why = ::posix_fallocate(descriptor, 0, static_cast<off_t>(kDoor + bytes))) refuse(what, why);
+    // Kernels answer EINTR here whatever SA_RESTART says, and a fast timer would do so for ever.
+    int why = EINTR;
+    {
+      const BlockedSignals blocked;
+      for (int turn = 0; why == EINTR && turn < 100; ++turn)
+        why = ::posix_fallocate(descriptor, 0, static_cast<off_t>(kDoor + bytes));
+    }
+    if (why) refuse(what, why);
     map(descriptor);
   } catch (...) {
     ::close(descriptor);

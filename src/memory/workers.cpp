@@ -2,13 +2,13 @@
 
 #include <cerrno>
 #include <condition_variable>
-#include <csignal>
 #include <mutex>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <vector>
 
+#include "core/blocked_signals.hpp"
 #include "core/error.hpp"
 #include "core/fault.hpp"
 #include "core/float_environment.hpp"
@@ -72,10 +72,7 @@ struct Workers::Pool {
 
 Workers::Workers(int threads) {
   if (threads < 2) return;
-  // The host program's signals are for its own threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const BlockedSignals blocked;
   try {
     pool_ = std::make_unique<Pool>();
     for (; threads_ < threads; ++threads_) pool_->start(threads_);
@@ -88,7 +85,6 @@ Workers::Workers(int threads) {
     } catch (const std::exception&) {
     }
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 Workers::~Workers() {

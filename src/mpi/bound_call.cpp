@@ -149,7 +149,7 @@ class Binder {
       CallBuffers& buffers = bound_.parts[p];
       if (part(p).remembers && (!absent || chosen_.choices[p].nodes) && route.encodes) {
         auto& kept = bound_.residuals[p] = to_.memory.of_values(*part(p).layout, *part(p).codec, memory);
-        if (!chosen_.choices[p].nodes) leave_idle(p, kept);
+        if (!chosen_.choices[p].nodes) buffers.idle = leave_idle(p, kept);
         buffers.residuals = values_of(kept);
         for (const Residual* r : kept) buffers.turns.push_back(r ? r->turns : 0);
       }
@@ -169,14 +169,18 @@ class Binder {
   // call of nothing but zeros asks for what is held back, and has it. Momenta and averages go on without a gradient,
   // and what powersgd keeps is equal on all ranks. In a device's memory kernels have not been tried with residuals of
   // some tensors only.
-  void leave_idle(std::size_t p, std::vector<Residual*>& kept) const {
+  // Returns which, empty where none may.
+  std::vector<bool> leave_idle(std::size_t p, std::vector<Residual*>& kept) const {
+    std::vector<bool> idle;
     const Layout::Source source = plan_.layout->source;
     if ((source != Layout::Source::named && source != Layout::Source::negotiated) || values_.direct() ||
         part(p).codec->feedback().kind != FeedbackKind::residual || part(p).codec->traits().whole_tensors ||
         std::all_of(largest_.begin(), largest_.end(), [](double l) { return l == 0; }))
-      return;
+      return idle;
+    idle.assign(plan_.codecs.size(), false);
     for (std::size_t s = 0, g = 0; s < plan_.codecs.size(); ++s)
-      if (plan_.codecs[s] && largest_[g++] == 0 && plan_.part_of[s] == p) kept[s] = nullptr;
+      if (plan_.codecs[s] && largest_[g++] == 0 && plan_.part_of[s] == p) kept[s] = nullptr, idle[s] = true;
+    return idle;
   }
 
   // An outlier leaves residuals in its own size, which come back for many calls. Only this rank's values decide: what

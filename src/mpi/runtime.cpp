@@ -13,6 +13,7 @@
 #include "core/build_id.hpp"
 #include "core/error.hpp"
 #include "core/fault.hpp"
+#include "core/float_environment.hpp"
 #include "core/log.hpp"
 #include "core/private_directory.hpp"
 #include "core/reserve.hpp"
@@ -94,18 +95,10 @@ void Runtime::read() {
       refuse(std::string("CRIMP_SIMD: ") + e.what());
     }
   }
-  if (settings_.algorithm != "auto") {
-    const AlgorithmEntry* entry = find_algorithm(settings_.algorithm);
-    const Codec* const codec = codecs_.codec().get();
-    const std::string obstacle = entry && codec ? entry->why_unsupported(*codec, std::max(2, world_size_)) : "";
-    try {
-      check_algorithm("CRIMP_ALGORITHM", settings_.algorithm);
-    } catch (const Error& e) {
-      refuse(e.what());
-    }
-    if (!obstacle.empty())
-      refuse("CRIMP_ALGORITHM is '" + settings_.algorithm + "', which cannot run CRIMP_CODEC=" + settings_.codec +
-             ": " + obstacle + "; this codec can run " + algorithms_for(*codec, std::max(2, world_size_)));
+  try {
+    check_algorithm(settings_, codecs_.codec().get(), world_size_);
+  } catch (const Error& e) {
+    refuse(e.what());
   }
   for (const auto& c : complaints_)
     if (c.illegal) illegal_rank_ = world_rank_;
@@ -168,6 +161,7 @@ int Runtime::ranks_per_host(MPI_Comm comm) const {
 }
 
 void Runtime::start(bool world) {
+  const FloatEnvironment environment;  // parameters of codecs are rounded to float32
   std::lock_guard lock(mutex_);
   if (started()) return;
   PMPI_Comm_rank(MPI_COMM_WORLD, &world_rank_);

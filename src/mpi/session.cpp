@@ -44,7 +44,8 @@ Session::Session(const Context& context, MPI_Comm comm, int rank, int size, cons
                              &device_)),
       planner_(context.settings, context.codecs),
       calls_(context.settings.periods, [this](std::string_view prefix) { memory_.forget_unnamed(prefix); }),
-      chooser_(context.settings.algorithm), world_ranks_(world_ranks(comm)), salt_(salt_of(world_ranks_, rank, false)),
+      chooser_(context.settings.algorithm), world_ranks_(world_ranks(comm)),
+      salt_(salt_of(world_ranks_, rank, false, number_among(context, world_ranks_, false))),
       recorded_(context_, world_ranks_, rank), times_(context_, chooser_, rank),
       scratch_(context.workers, context.cuda_aware) {
   const auto* const ranks = reinterpret_cast<const char*>(world_ranks_.data());
@@ -176,7 +177,10 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
   } catch (const std::exception&) {
     unseen = true;
   }
-  const PastSums::Answer goes_on = unseen ? PastSums::Answer::no : continues(request, values, seen.sketch.sample());
+  // Results that are votes are signs, which gradients are like.
+  const Codec* const codec = context_.codecs.codec().get();
+  const bool asked = !unseen && !(codec && codec->traits().votes);
+  const PastSums::Answer goes_on = asked ? continues(request, values, seen.sketch.sample()) : PastSums::Answer::no;
   calls_.set_only_ends(!keeps());
   const CallSequence::Call call =
       insist([&] { return calls_.begin(request.count, request.dtype, seen, !request.shares && plain_sums()); });

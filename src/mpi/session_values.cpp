@@ -54,7 +54,8 @@ std::uint8_t Session::flags_of_unfollowed(const AllreduceRequest& request, const
     const bool votes = codec->traits().votes;
     const bool apart = (votes ? sketch.whole() : sketch.usable() && !sketch.gradient()) ||
                        (sketch.few() && values.counts({"", 0, request.count}, !votes));
-    return continues(request, values, sketch.sample()) != PastSums::Answer::no || apart ? kFlagNoGradient : 0;
+    const bool goes_on = !votes && continues(request, values, sketch.sample()) != PastSums::Answer::no;
+    return goes_on || apart ? kFlagNoGradient : 0;
   } catch (const std::exception&) {
     return 0;
   }

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 
+#include "core/blocked_signals.hpp"
 #include "core/held_signals.hpp"
 #include "core/log.hpp"
 
@@ -34,16 +34,8 @@ StatusLine::StatusLine(std::string where, Report& report) : report_(report), pro
   if (file_)
     if (const std::string why = file_->obstacle(); !why.empty())
       log(LogLevel::error, "CRIMP_STATUS: " + why + "; it is tried again while the job runs");
-  sigset_t all, before;  // of the program's signals none is the thread's
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    thread_ = std::thread([this] { logged("CRIMP_STATUS", [this] { loop(); }); });
-  } catch (...) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const BlockedSignals blocked;
+  thread_ = std::thread([this] { logged("CRIMP_STATUS", [this] { loop(); }); });
 }
 
 StatusLine::~StatusLine() {
@@ -86,7 +78,7 @@ void StatusLine::say(bool last) {
     if (last) {
       if (shown_) write_now("\r\x1b[K");
     } else if (text != said_) {
-      write_now("\r\x1b[Kcrimp: " + text);
+      write_now("\r\x1b[K\x1b[?7lcrimp: " + text + "\x1b[?7h");  // a line that is too wide is cut
       shown_ = true;
     }
   } else if (!last) {

@@ -1,6 +1,7 @@
 #include "host_file.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
@@ -18,6 +19,12 @@ namespace {
 bool read_slots(const std::string& text, int& slots) {
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), slots);
   return status == std::errc() && end == text.data() + text.size() && slots > 0;
+}
+
+// Of what Open MPI knows beside: nothing to us.
+bool is_known(const std::string& word) {
+  const auto begins = [&](const char* key) { return word.starts_with(key); };
+  return begins("max_slots=") || begins("max-slots=") || begins("user=") || begins("username=") || begins("port=");
 }
 
 bool is_name(const std::string& text) {
@@ -42,7 +49,13 @@ std::vector<Host> read_hosts(const std::string& file) {
   int number = 0;
   for (std::string line; std::getline(stream, line);) {
     ++number;
-    std::istringstream words(line.substr(0, line.find('#')));
+    // Open MPI takes `slots = 4` as well.
+    std::string text = line.substr(0, line.find('#'));
+    for (std::size_t at = text.find('='); at != text.npos; at = text.find('=', at + 1)) {
+      while (at > 0 && std::isspace(static_cast<unsigned char>(text[at - 1]))) text.erase(--at, 1);
+      while (at + 1 < text.size() && std::isspace(static_cast<unsigned char>(text[at + 1]))) text.erase(at + 1, 1);
+    }
+    std::istringstream words(text);
     Host host;
     if (!(words >> host.name)) continue;
     const auto at_fault = [&] {
@@ -55,7 +68,7 @@ std::vector<Host> read_hosts(const std::string& file) {
       host.name.erase(colon);
     }
     for (std::string word; words >> word;)
-      if (word.starts_with("slots=") && !read_slots(word.substr(6), host.slots)) at_fault();
+      if (word.starts_with("slots=") ? !read_slots(word.substr(6), host.slots) : !is_known(word)) at_fault();
     if (!is_name(host.name)) at_fault();
     hosts.push_back(std::move(host));
   }

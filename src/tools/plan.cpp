@@ -15,6 +15,7 @@
 #include "codec/codec.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "core/output_file.hpp"
 #include "exit_code.hpp"
 #include "forecast.hpp"
 #include "measure_profile.hpp"
@@ -316,6 +317,10 @@ int plan(Arguments arguments) {
   const auto write = app.option("--json", o.json, "Write JSON to a file, or in place of the tables").value_optional();
   if (const auto code = app.parse(arguments)) return *code;
   if (write.given() && o.json.empty()) o.json = "-";
+  // A slip of the hand would cost the report.
+  for (const std::string* input : {&o.report, &o.profile, &o.model})
+    if (!input->empty() && !o.json.empty() && o.json != "-" && OutputFile(o.json).is(OutputFile(*input)))
+      throw refused("--json: '" + o.json + "' is what is read, '" + *input + "'; take another name");
   o.described = std::any_of(shape.begin(), shape.end(), [](const auto& option) { return option.given(); });
   if (!o.measure.empty()) return measure(o);
   if (report.given() + !o.model.empty() != 1)

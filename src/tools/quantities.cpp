@@ -27,6 +27,8 @@ std::optional<Number> split(std::string_view text) {
 
 }  // namespace
 
+constexpr double kLeastWithoutUnit = 1e5;  // bits a second
+
 std::optional<double> parse_rate(std::string_view text) {
   auto number = split(text);
   if (!number) return {};
@@ -43,6 +45,7 @@ std::optional<double> parse_rate(std::string_view text) {
                         : unit == "g" ? 1e9
                         : unit == "t" ? 1e12
                                       : 0;
+  if (unit.empty() && number->value < kLeastWithoutUnit) return {};  // "10" is no link of 10 bit/s
   const double rate = number->value * factor * (bytes ? 8 : 1);
   if (!(rate > 0) || !std::isfinite(rate)) return {};
   return rate;

@@ -8,7 +8,8 @@
 #include <cstring>
 #include <filesystem>
 
-#include "codec/codec.hpp"
+#include "collective/algorithms.hpp"
+#include "collective/codec_rules.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/settings.hpp"
@@ -16,6 +17,7 @@
 #include "exit_code.hpp"
 #include "host_file.hpp"
 #include "mpi_family.hpp"
+#include "schedule/merge_plan.hpp"
 #include "setting_options.hpp"
 
 extern char** environ;
@@ -107,9 +109,34 @@ std::string preload(const std::string& library, const std::string& existing) {
   return text;
 }
 
-void check_settings() {
+// What launcher's options set of CRIMP_*, as NAME=VALUE.
+std::vector<std::string> settings_among(const Arguments& options) {
+  std::vector<std::string> found;
+  for (std::size_t i = 1; i < options.size(); ++i) {
+    const bool of_hydra = options[i - 1] == "-genv" || options[i - 1] == "-env";
+    if (!options[i].starts_with("CRIMP_") || (options[i - 1] != "-x" && !of_hydra)) continue;
+    if (options[i].find('=') != std::string::npos) found.push_back(options[i]);
+    else if (of_hydra && i + 1 < options.size()) found.push_back(options[i] + "=" + options[i + 1]);
+  }
+  return found;
+}
+
+// As the ranks would, before anything is started.
+void check_settings(const Arguments& options) {
+  std::vector<std::string> texts = settings_among(options);
+  const auto told = [&](const std::string& entry) {
+    const std::string name = entry.substr(0, entry.find('=') + 1);
+    return std::any_of(texts.begin(), texts.end(), [&](const std::string& text) { return text.starts_with(name); });
+  };
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry; ++entry)
+    if (!told(*entry)) all.emplace_back(*entry);
+  all.insert(all.end(), texts.begin(), texts.end());
+  std::vector<char*> environment;
+  for (std::string& text : all) environment.push_back(text.data());
+  environment.push_back(nullptr);
   std::vector<Complaint> complaints;
-  const Settings settings = read_settings(environ, complaints);
+  const Settings settings = read_settings(environment.data(), complaints);
   for (const auto& c : complaints) {
     if (c.illegal) refuse(c.text);
     std::fprintf(stderr, "crimp run: %s\n", c.text.c_str());
@@ -118,8 +145,10 @@ void check_settings() {
       !settings.replay.empty() && (!fs::exists(settings.replay, none) || fs::is_directory(settings.replay, none)))
     refuse("run: CRIMP_REPLAY (--replay) is '" + settings.replay +
            "', which is no file here; legal is one that CRIMP_REPORT wrote");
-  if (settings.codec != "auto" && settings.codec != "none") make_codec(settings.codec);
-  if (settings.unknown_layout != "none") make_codec(settings.unknown_layout);
+  CodecRules codecs;
+  codecs.read(settings, [](const std::string& text) { refuse(text); });
+  static_cast<void>(MergePlan(settings.merge));
+  check_algorithm(settings, codecs.codec().get(), 2);
 }
 
 // Launchers hand the ranks' standard error on through pipes, so that rank 0 does not know of this terminal.
@@ -134,17 +163,22 @@ void set_status(const std::string& given) {
 
 // Takes what sets LD_PRELOAD out of Hydra's options, and lists the other names that they set.
 std::string take_hydra_preload(Arguments& options, std::vector<std::string>& exported, std::string found) {
-  for (std::size_t i = 0; i + 2 < options.size(); ++i)
-    if (options[i] != "-genv" && options[i] != "-env") {
+  // -genv NAME VALUE, and -genv NAME=VALUE.
+  for (std::size_t i = 0; i + 1 < options.size(); ++i) {
+    if (options[i] != "-genv" && options[i] != "-env") continue;
+    const std::size_t equals = options[i + 1].find('=');
+    const std::string name = options[i + 1].substr(0, equals);
+    const bool together = equals != std::string::npos;
+    if (name != "LD_PRELOAD") {
+      exported.push_back(name);
       continue;
-    } else if (options[i + 1] != "LD_PRELOAD") {
-      exported.push_back(options[i + 1]);
-    } else {
-      found = options[i + 2];
-      options.erase(options.begin() + static_cast<std::ptrdiff_t>(i),
-                    options.begin() + static_cast<std::ptrdiff_t>(i) + 3);
-      --i;
     }
+    if (!together && i + 2 >= options.size()) break;
+    found = together ? options[i + 1].substr(equals + 1) : options[i + 2];
+    const auto at = options.begin() + static_cast<std::ptrdiff_t>(i);
+    options.erase(at, at + (together ? 2 : 3));
+    --i;
+  }
   return found;
 }
 
@@ -252,7 +286,7 @@ int run(Arguments arguments) {
 
   settings_given.to_environment();
   if (shows_status.given()) set_status(status);
-  check_settings();
+  check_settings(app.others());
 
   if (!library.empty() && !fs::exists(library)) refuse("run: --library " + library + " does not exist");
   const MpiOfFile wanted = mpi_of_file(program[0]);
@@ -268,6 +302,11 @@ int run(Arguments arguments) {
            "' cannot be preloaded, because LD_PRELOAD splits at spaces and colons; use a link to it (--library)");
 
   Arguments options = app.others();
+  const bool several = std::find(program.begin(), program.end(), ":") != program.end() ||
+                       std::find(options.begin(), options.end(), "--multi-prog") != options.end();
+  if (several && launcher.kind == LauncherKind::slurm)
+    refuse("run: several programs in one job (':', --multi-prog) are not possible with srun; start it yourself, with " +
+           ("--export=ALL,LD_PRELOAD=" + library) + " and the CRIMP_* variables in the environment");
   std::vector<std::string> exported;
   std::vector<std::string> settings{"LD_PRELOAD=" + preload(library, take_preload(options, exported, launcher.kind))};
   for (char** entry = environ; *entry; ++entry) {

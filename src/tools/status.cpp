@@ -75,7 +75,8 @@ int status(Arguments arguments) {
     return std::printf("%s\n", shown(said).c_str()), said.gone() ? kNotSo : kDone;
   }
   for (;; said = read_status(file)) {
-    std::printf("\r\x1b[K%s", said.line.empty() ? "crimp: not started yet" : shown(said).c_str());
+    // Without wrapping: a line that is too wide is cut, in place of a new one each time.
+    std::printf("\r\x1b[K\x1b[?7l%s\x1b[?7h", said.line.empty() ? "crimp: not started yet" : shown(said).c_str());
     std::fflush(stdout);
     if (said.ended() || said.gone()) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(250));

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "core/error.hpp"
+#include "core/output_file.hpp"
 
 namespace crimp::tools {
 
@@ -45,9 +46,7 @@ void write_json(const std::string& file, const nlohmann::ordered_json& json) {
     std::fputs(text.c_str(), stdout);
     return;
   }
-  std::FILE* to = std::fopen(file.c_str(), "w");
-  const bool good = to && std::fputs(text.c_str(), to) >= 0;
-  if (!to || std::fclose(to) != 0 || !good) throw std::runtime_error("--json: '" + file + "' could not be written");
+  if (const std::string why = OutputFile(file).write(text); !why.empty()) throw std::runtime_error("--json: " + why);
 }
 
 }  // namespace crimp::tools

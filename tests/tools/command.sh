@@ -53,6 +53,15 @@ run_part() {
   expect 2 'none is no codec' 'fp32' -- "${dry[@]}" --codec none:memory=none -- ./program
   expect 2 'not known' 'fp16' '3lc' -- "${dry[@]}" --codec 4lc -- ./program
   expect 2 'legal is 0.25 <= s < 2' -- "${dry[@]}" --codec 3lc:s=7 -- ./program
+  # What would switch a whole job off is said before it is started, whoever sets it.
+  expect 2 "CRIMP_RULES: codec 'zip' is not known" -- "${dry[@]}" --codec 3lc --rules '*=zip' -- ./program
+  expect 2 "CRIMP_RULES: .foo. is no rule" -- "${dry[@]}" --codec 3lc --rules foo -- ./program
+  expect 2 "CRIMP_ALGORITHM is 'allgatherr', did you mean 'allgather'" -- "${dry[@]}" --codec 3lc --algorithm allgatherr -- ./program
+  expect 2 "CRIMP_ALGORITHM is 'homomorphic', which cannot run CRIMP_CODEC=3lc" -- "${dry[@]}" --codec 3lc --algorithm homomorphic -- ./program
+  expect 2 "CRIMP_MERGE is 'bytes=16MB'" -- "${dry[@]}" --codec 3lc --merge bytes=16MB -- ./program
+  expect 2 "CRIMP_LADDER: codec 'zip'" -- "${dry[@]}" --ladder 'zip;3lc' --control delay -- ./program
+  expect 2 "CRIMP_CODEC: codec '99zip'" -- "${dry[@]}" --codec 3lc -x CRIMP_CODEC=99zip -- ./program
+  expect 0 'CRIMP_CODEC=fp16' -- env CRIMP_CODEC=zip "${dry[@]}" -x CRIMP_CODEC=fp16 -- ./program
   expect 2 CRIMP_CHUNK legal -- env CRIMP_CHUNK=seven "${dry[@]}" -- ./program
   expect 0 "CRIMP_CODEK is not a setting.*'CRIMP_CODEC'" -- env CRIMP_CODEK=3lc "${dry[@]}" -- ./program
   expect 2 "behind '--'" -- "${dry[@]}" -np 2 ./program
@@ -113,6 +122,10 @@ run_hosts() {
   expect 0 "^$mpirun --hostfile open -np 2" -- "${dry[@]}" --hostfile open -np 2 -- ./program
   expect 0 "^$mpirun --host node1:2,node2:3 -np 2" -- "${dry[@]}" --hostfile colons -np 2 -- ./program
   expect 0 '^./srun --nodelist=node1,node2 -n 2 /usr/bin/env' -- env MPIRUN=./srun "${dry[@]}" --hostfile colons -n 2 -- python3
+  printf 'node1 slots = 2 max_slots=4\nnode2 slots =3\n' >spaces
+  expect 0 'node1:2,node2:3' -- env MPIRUN=./hydra "${dry[@]}" --hostfile spaces -n 2 -- python3
+  expect 2 "several programs in one job" -- env MPIRUN=./srun "${dry[@]}" -n 2 -- ./a : -n 2 ./b
+  printf 'rank 0=node1 slot=0\n' >ranks && expect 2 'line 1' -- "${dry[@]}" --hostfile ranks -- ./program
   expect 2 'no file that can be read' -- "${dry[@]}" --hostfile nowhere -- ./program
   expect 2 'no file that can be read' -- "${dry[@]}" --hostfile . -- ./program
   printf '\n# none\n' >none && expect 2 'no host in it' -- "${dry[@]}" --hostfile none -- ./program
@@ -478,7 +491,7 @@ plan_model_part() {
   echo '{}' >none.json
   expect 2 "'none.json' has no profile" -- "$crimp" plan --model model.txt --profile none.json
   expect 2 'leave out --ranks' -- "$crimp" plan --model model.txt --profile none.json --link 1G
-  expect 1 'could not be written' -- "$crimp" plan "${slow[@]}" --codecs fp16 --json /nonexistent/x.json
+  expect 1 'cannot be written' -- "$crimp" plan "${slow[@]}" --codecs fp16 --json /nonexistent/x.json
 }
 
 # A profile of two ranks here, and what is predicted with it and measured; times decide nothing.

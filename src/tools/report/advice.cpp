@@ -7,6 +7,10 @@
 #include <map>
 #include <optional>
 
+#include "codec/codec.hpp"
+#include "core/error.hpp"
+#include "core/settings.hpp"
+
 namespace crimp::tools {
 namespace {
 
@@ -35,7 +39,7 @@ std::string setting(const Job& j, const char* name, const char* otherwise) {
 using Maybe = std::optional<Finding>;
 
 Maybe off(const Job& j) {
-  if (j.f.status.empty() || j.f.status == "on") return {};
+  if (j.f.status.empty() || j.f.status == "on" || setting(j, "CRIMP_CODEC", "") == "none") return {};
   return Finding{
       0, "status: " + j.f.status, "Crimp compressed nothing in this job.",
       j.f.status == "no lossy codec chosen"
@@ -53,6 +57,17 @@ Maybe nothing_caught(const Job& j) {
   if (all_calls(j) > 0 || j.f.status != "on") return {};
   return Finding{0, "0 calls", "No call of this job reached Crimp.",
                  "`crimp check -- PROGRAM` says which reductions a program calls and where they lead."};
+}
+
+// All calls passed.
+Maybe nothing_compressed(const Job& j) {
+  if (j.f.status != "on" || j.f.all.calls > 0 || j.f.passed.empty()) return {};
+  const auto most = std::max_element(j.f.passed.begin(), j.f.passed.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (!(most->second > 0)) return {};
+  return Finding{0, fmt::format("{:.0f} calls passed, most of them as '{}'", all_calls(j), most->first),
+                 "No call of this job was compressed.",
+                 "The table of calls that passed has the reasons, and docs/troubleshooting.md what to do about each."};
 }
 
 // Plain MPI would have been faster, by measurement.
@@ -89,7 +104,9 @@ Maybe short_calls(const Job& j) {
   CallSums little;
   for (const auto& [bytes, sums] : j.f.sizes)
     if (bytes < kShort) little += sums;
-  const double share = j.f.all.total_s > 0 ? little.total_s / j.f.all.total_s : 0;
+  // What was measured and tried ahead of calls is none of the three.
+  const auto at_work = [](const CallSums& of) { return of.encode_s + of.wire_s + of.decode_s; };
+  const double share = at_work(j.f.all) > 0 ? at_work(little) / at_work(j.f.all) : 0;
   const double of_bytes = j.f.all.bytes_in > 0 ? little.bytes_in / j.f.all.bytes_in : 0;
   if (!(share >= 0.25 && of_bytes <= 0.5 * share)) return {};
   return Finding{
@@ -102,42 +119,57 @@ Maybe below_min_count(const Job& j) {
   const double share = all_calls(j) > 0 ? passed(j, "small") / all_calls(j) : 0;
   if (share < 0.25) return {};
   const double least = std::max(1.0, j.f.setting("CRIMP_MIN_COUNT"));
+  const double fewer = std::max(1024.0, std::floor(least / 4));
   return Finding{
       0,
-      fmt::format("{} of {:.0f} calls ({}); the time of calls that pass is not measured",
-                  fmt::format("{:.0f}", passed(j, "small")), all_calls(j), percent(share)),
+      fmt::format("{:.0f} of {:.0f} calls ({}); the time of calls that pass is not measured", passed(j, "small"),
+                  all_calls(j), percent(share)),
       fmt::format("Many calls have fewer than CRIMP_MIN_COUNT={:.0f} elements and pass to MPI.", least),
-      fmt::format(
-          "If they are gradients: merge them, or try CRIMP_MIN_COUNT={:.0f}. If they are losses and counters, this is as it should be.",
-          std::max(1024.0, std::floor(least / 4)))};
+      fmt::format("If they are gradients: merge them{}. If they are losses and counters, this is as it should be.",
+                  fewer < least ? fmt::format(", or try CRIMP_MIN_COUNT={:.0f}", fewer) : std::string())};
 }
 
 Maybe codec_bound(const Job& j) {
   const double busy_s = j.f.all.encode_s + j.f.all.decode_s;
   const double share = j.f.all.total_s > 0 ? busy_s / j.f.all.total_s : 0;
   if (share < 0.4) return {};
+  constexpr double kMostThreads = 256;
+  const double threads = 2 * std::max(1.0, j.f.setting("CRIMP_THREADS"));
+  const std::string more_threads =
+      threads <= kMostThreads ? fmt::format("CRIMP_THREADS={:.0f} where cores are free; or a", threads) : "A";
+  const std::string cheaper =
+      std::string(" codec that costs less (`crimp bench codec`)") +
+      (setting(j, "CRIMP_CODEC", "").starts_with("fp16") ? "." : ", as 8bit:memory=residual or fp16.");
   return Finding{
       share,
       fmt::format("{} of {} in compressed calls encoding and decoding", time_text(busy_s), time_text(j.f.all.total_s)),
-      "The processor bounds the calls, not the network.",
-      fmt::format(
-          "CRIMP_THREADS={:.0f} where cores are free; or a codec that costs less (`crimp bench codec`), as 8bit:memory=residual or fp16.",
-          2 * std::max(1.0, j.f.setting("CRIMP_THREADS")))};
+      "The processor bounds the calls, not the network.", more_threads + cheaper};
 }
 
 Maybe wire_bound(const Job& j) {
-  const double wire_s = j.f.all.wire_s;
-  const double share = j.f.all.total_s > 0 ? wire_s / j.f.all.total_s : 0;
+  // The least of all ranks: others wait there for a late one, which is no network's.
+  double wire_s = j.f.all.wire_s;
+  for (const CallSums& rank : j.f.of_rank) wire_s = std::min(wire_s, rank.wire_s);
+  const double all_s = j.f.all.total_s + j.f.all.wait_s.value_or(0);
+  const double share = all_s > 0 ? wire_s / all_s : 0;
   if (share < 0.5 || j.f.all.ratio() >= 16) return {};
+  const std::string codec = setting(j, "CRIMP_CODEC", "");
+  const auto unknown = j.f.layouts.find("unknown");
+  const bool named = unknown == j.f.layouts.end() || unknown->second.calls < 0.5 * j.f.all.calls;
+  const std::string stronger = !named || codec.starts_with("3lc:s=1.9") ? ""
+                               : codec.starts_with("3lc")               ? "3lc:s=1.9"
+                                                                        : "3lc";
   return Finding{
       share,
       fmt::format("{} of {} in compressed calls on the wire, at a ratio of {:.1f}", time_text(wire_s),
                   time_text(j.f.all.total_s), j.f.all.ratio()),
       "The network bounds the calls.",
-      setting(j, "CRIMP_CONTROL", "off") == "off"
-          ? fmt::format(
-                "A stronger codec, as CRIMP_CODEC={} (docs/quality.md: what each costs in accuracy), or CRIMP_CONTROL=delay, which takes as much as is necessary.",
-                setting(j, "CRIMP_CODEC", "").starts_with("3lc") ? "3lc:s=1.9" : "3lc")
+      !named
+          ? "Name the tensors (docs/tensors.md): without names stronger codecs, which keep residuals, fall back to 16 bits."
+      : setting(j, "CRIMP_CONTROL", "off") == "off"
+          ? (stronger.empty() ? std::string("A stronger codec, as CRIMP_CODEC=topk:ratio=0.01")
+                              : fmt::format("A stronger codec, as CRIMP_CODEC={}", stronger)) +
+                " (docs/quality.md: what each costs in accuracy), or CRIMP_CONTROL=delay, which takes as much as is necessary."
           : "The ladder's last levels decide: CRIMP_LADDER can have stronger ones, CRIMP_DELAY_TARGET a smaller target."};
 }
 
@@ -173,11 +205,20 @@ Maybe late_rank(const Job& j) {
       fmt::format("Look at rank {}: its data, its cores, its host. A run with CRIMP_SKEW=1 says for certain.", late)};
 }
 
+// Whether a codec keeps something of tensors, so that those that are not known have another one.
+bool needs_names(const std::string& codec) {
+  try {
+    return codec.empty() || codec == "auto" || make_codec(codec)->feedback().kept();
+  } catch (const Error&) {  // of another version
+    return true;
+  }
+}
+
 Maybe unknown_tensors(const Job& j) {
   const auto found = j.f.layouts.find("unknown");
   const double calls = found == j.f.layouts.end() ? 0 : found->second.calls;
   const double share = j.f.all.calls > 0 ? calls / j.f.all.calls : 0;
-  if (share < 0.2) return {};
+  if (share < 0.2 || !needs_names(setting(j, "CRIMP_CODEC", ""))) return {};
   return Finding{
       j.f.all.total_s > 0 ? found->second.total_s / j.f.all.total_s : 0,
       fmt::format("{:.0f} of {:.0f} compressed calls ({})", calls, j.f.all.calls, percent(share)),
@@ -305,6 +346,13 @@ Maybe saving(const Job& j) {
                  "Save less often: a larger CRIMP_STATE_INTERVAL, or a faster disk for CRIMP_STATE_DIR."};
 }
 
+// That matches the name, and can stand in a rule.
+std::string pattern_of(std::string name) {
+  for (char& c : name)
+    if (std::string_view("*?[]\\;|=<> ").find(c) != std::string_view::npos) c = '?';
+  return name;
+}
+
 // What waits keeps growing: more is lost than comes back.
 Maybe growing_residuals(const Job& j) {
   std::string worst, codec;
@@ -331,7 +379,12 @@ Maybe growing_residuals(const Job& j) {
           "{:.0f} of {:.0f} sampled tensors; '{}': its residual is {:.0f} times the norm of its gradients, and grew {:.1f}fold over the last two samples",
           growing, listed, worst, most, times),
       "Residuals grow: the codec leaves more of these tensors than it sends.",
-      fmt::format("A milder codec for them, as CRIMP_RULES='{}=8bit:memory=residual', instead of {}.", worst, codec)};
+      worst.starts_with("#")
+          ? fmt::format(
+                "A milder codec, as CRIMP_CODEC=8bit:memory=residual, instead of {}; or names, so that it can be one for these tensors alone.",
+                codec)
+          : fmt::format("A milder codec for them, as CRIMP_RULES='{}=8bit:memory=residual; {}', instead of {}.",
+                        pattern_of(worst), setting(j, "CRIMP_RULES", Settings().rules.c_str()), codec)};
 }
 
 Maybe not_repeated(const Job& j) {
@@ -362,6 +415,7 @@ constexpr Rule kRules[] = {
     {"off", high, off},
     {"failed", high, failed},
     {"nothing_caught", high, nothing_caught},
+    {"nothing_compressed", high, nothing_compressed},
     {"no_memory", high, no_memory},
     {"does_not_pay", low, does_not_pay},
     {"tried", low, tried},

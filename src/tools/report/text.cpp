@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -188,6 +190,12 @@ std::string comparison(const Json& digests) {
     const std::string file = plain(d["file"].get<std::string>()), name = file.substr(file.rfind('/') + 1);
     names.push_back(cut(name, 10));
   }
+  // Jobs that each have a directory.
+  if (std::adjacent_find(names.begin(), names.end(), std::not_equal_to<>()) == names.end())
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const std::filesystem::path file = plain(digests[i]["file"].get<std::string>());
+      if (file.has_parent_path()) names[i] = cut(file.parent_path().filename().string(), 10);
+    }
   out += row("", names);
   const auto line = [&](const char* name, auto&& value) {
     std::vector<std::string> cells;
@@ -201,7 +209,7 @@ std::string comparison(const Json& digests) {
   for (const char* part : {"encode_s", "wire_s", "wait_s", "decode_s", "total_s"})
     line(fmt::format("a step's {} in compressed calls", std::string(part, std::string(part).size() - 2)).c_str(),
          [&](const Json& d) { return d["step"].is_null() ? "-" : seconds_of(d["step"][part]); });
-  line("plain MPI saved, per rank (measured)", [&](const Json& d) {
+  line("saved against plain MPI, per rank (measured)", [&](const Json& d) {
     const Json& m = d["saved"]["time"]["measured"];
     return m["calls"].get<double>() > 0 ? seconds_of(m["saved_s"]) : std::string("-");
   });

@@ -1,0 +1,62 @@
+// What gradients that name no tensors, or layers that are not used, get:
+//   kept_back votes   a gradient that turns slowly, of which no sum says anything of the next one but its signs: with
+//                     codecs of votes every result is one of votes
+//   kept_back idle    a named tensor that was used, and then is zeros on all ranks while another one is not: zeros
+#include "crimp/crimp.h"
+
+#include "check.hpp"
+
+using check::rank, check::size;
+
+namespace {
+
+constexpr int kCount = 40000;
+
+std::vector<double> direction(unsigned seed) {
+  std::vector<double> x(kCount);
+  std::uint64_t s = 88172645463325252ull + seed * 977;
+  const auto uniform = [&s] {
+    s ^= s << 13, s ^= s >> 7, s ^= s << 17;
+    return static_cast<double>(s >> 11) * 0x1p-53;
+  };
+  for (double& v : x) v = std::sqrt(-2 * std::log(uniform() + 1e-300)) * std::cos(6.283185307179586 * uniform());
+  return x;
+}
+
+void votes() {
+  const auto a = direction(1), b = direction(2);
+  for (int step = 0; step < 30; ++step) {
+    std::vector<float> x(kCount);
+    for (std::size_t i = 0; i < x.size(); ++i)
+      x[i] = static_cast<float>(1e-3 * (std::cos(0.05 * step) * a[i] + std::sin(0.05 * step) * b[i]));
+    CHECK(MPI_Allreduce(MPI_IN_PLACE, x.data(), kCount, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD) == MPI_SUCCESS);
+    for (const float v : x)
+      if (!(std::abs(v) <= static_cast<float>(size) && v == std::floor(v)))
+        return check::fail(__FILE__, __LINE__, "votes", check::text("step %d: %g", step, static_cast<double>(v)));
+  }
+}
+
+void idle() {
+  for (int step = 0; step < 14; ++step) {
+    std::vector<float> x(2 * kCount);
+    const auto noise = direction(static_cast<unsigned>(100 + 10 * step + rank));
+    for (std::size_t i = 0; i < noise.size(); ++i) {
+      x[i] = static_cast<float>(1e-3 * noise[i]);
+      if (step < 6) x[kCount + i] = static_cast<float>(-2e-3 * noise[i]);
+    }
+    const crimp_segment tensors[] = {{"used.weight", kCount}, {"at_first.weight", kCount}};
+    CHECK(crimp_allreduce(MPI_IN_PLACE, x.data(), 2 * kCount, CRIMP_FLOAT32, MPI_COMM_WORLD, tensors, 2) ==
+          MPI_SUCCESS);
+    const auto is_zero = [](float v) { return v == 0; };
+    CHECK(!std::all_of(x.begin(), x.begin() + kCount, is_zero));
+    CHECK(std::all_of(x.begin() + kCount, x.end(), is_zero) == (step >= 6), "step %d", step);
+  }
+}
+
+}  // namespace
+
+int main(int, char** argv) {
+  check::begin();
+  std::strcmp(argv[1], "votes") ? idle() : votes();
+  return check::finish();
+}
