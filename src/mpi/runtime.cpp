@@ -1,6 +1,8 @@
 #include "mpi/runtime.hpp"
 
 #include <dlfcn.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -65,6 +67,15 @@ void Runtime::read() {
   const auto unused = [&](bool is, const char* name, const char* why) {
     if (is) complaints_.push_back({name + (" is not used: " + std::string(why)), false});
   };
+  // Bound: the machine has more.
+  cpu_set_t bound;
+  if (settings_.threads > 1 && ::sched_getaffinity(0, sizeof bound, &bound) == 0)
+    if (const int here = CPU_COUNT(&bound); here < settings_.threads && here < ::sysconf(_SC_NPROCESSORS_ONLN))
+      complaints_.push_back({"CRIMP_THREADS is " + std::to_string(settings_.threads) + ", but this rank is bound to " +
+                                 std::to_string(here) + (here == 1 ? " processor" : " processors") +
+                                 ", which they share: mpirun --map-by slot:PE=" + std::to_string(settings_.threads) +
+                                 " or --bind-to none, srun --cpus-per-task, and no OMP_PROC_BIND",
+                             false});
   const Settings defaults;
   unused(!settings_.plan_file.empty() && !merge_plan_.searched(), "CRIMP_PLAN_FILE",
          "there are plans to save with CRIMP_MERGE=auto only");

@@ -81,7 +81,8 @@ CodecEntry terngrad_entry() {
            "S = min(max|a|, clip * max(sigma, |mean|)) of a piece (scale=tensor: of a tensor), d = S sign(a) with probability min(|a| / S, 1), else 0",
        .source = "TernGrad: Wen et al., NeurIPS 2017",
        .bits = "1.6",
-       .use = "unbiased (but for what is clipped) and without memory, at the price of much noise",
+       .use =
+           "unbiased but for what is clipped, and without memory, at the price of much noise; not for gradients that are mostly zeros, whose few values lie beyond clip * sigma and lose most of their size",
        .traits = uniform::TernGrad::kTraits,
        .parameters = {uniform::kDeviations, kScaleOf}},
       make_as<uniform::TernGrad>};
