@@ -27,16 +27,21 @@ std::string failure(const std::string& path, int error) {
 
 // All of the text; false, with errno. A terminal that takes nothing more gets a few seconds.
 bool write_all(int descriptor, std::string_view text) {
-  while (!text.empty()) {
+  using namespace std::chrono_literals;
+  using Clock = std::chrono::steady_clock;
+  for (auto until = Clock::now() + 2s; !text.empty();) {
     const ssize_t n = ::write(descriptor, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) {
       pollfd room{descriptor, POLLOUT, 0};
-      if (const int found = ::poll(&room, 1, 2000); found > 0 || (found < 0 && errno == EINTR)) continue;
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+      if (left > 0ms && ::poll(&room, 1, static_cast<int>(left.count())) != 0)
+        continue;  // there is room, or a signal came
       errno = EAGAIN;
     }
     if (n < 0) return false;
     text.remove_prefix(static_cast<std::size_t>(n));
+    until = Clock::now() + 2s;
   }
   return true;
 }

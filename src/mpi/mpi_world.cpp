@@ -9,8 +9,6 @@
 #include "codec/codec.hpp"
 #include "core/digest.hpp"
 #include "core/error.hpp"
-#include "core/reserve.hpp"
-#include "mpi/context.hpp"
 #include "mpi/mpi_transport.hpp"
 
 namespace crimp {
@@ -63,27 +61,17 @@ void PrivateWorld::close_channel(int tag) {
   channels_.erase(tag);
 }
 
-std::uint32_t salt_of(const std::vector<int>& world_ranks, int rank, bool nonblocking, std::uint64_t number) {
+std::uint32_t salt_of(const std::vector<int>& world_ranks, int rank, bool nonblocking) {
   int world = 0;
   check_mpi(PMPI_Comm_size(MPI_COMM_WORLD, &world), "MPI_Comm_size");
   bool whole = world_ranks.size() == static_cast<std::size_t>(world);
   for (std::size_t r = 0; whole && r < world_ranks.size(); ++r) whole = world_ranks[r] == static_cast<int>(r);
-  if (whole && !nonblocking && number == 0) return 0;
+  if (whole && !nonblocking) return 0;
   std::vector<int> of = world_ranks;
   of.push_back(world_ranks[static_cast<std::size_t>(rank)]);
   of.push_back(nonblocking);
-  if (number) of.push_back(static_cast<int>(number & 0x7fffffff));
   const std::string_view bytes(reinterpret_cast<const char*>(of.data()), of.size() * sizeof(int));
   return static_cast<std::uint32_t>(digest(bytes)) & ~kSums;
-}
-
-std::uint64_t number_among(const Context& context, const std::vector<int>& world_ranks, bool nonblocking) {
-  return insist([&] {
-    std::vector<int> key = world_ranks;
-    key.push_back(nonblocking ? -3 : -2);  // no rank
-    return context.number_of(
-        digest(std::string_view(reinterpret_cast<const char*>(key.data()), key.size() * sizeof(int))));
-  });
 }
 
 void check_private(int rc, const char* call) {

@@ -15,8 +15,6 @@
 
 namespace crimp {
 
-struct Context;
-
 class PrivateWorld {
  public:
   // Collective over MPI_COMM_WORLD. Throws Error{transport_failed}.
@@ -47,12 +45,8 @@ bool of_this_world(MPI_Comm);
 
 // CallBuffers::salt of a rank of the communicator with these ranks in MPI_COMM_WORLD. 0: they are the whole world, in
 // its order, so that calls there have the bits of their rank and number alone. nonblocking: of sums that do not block,
-// which are counted apart. number: of communicators with the same ranks, the first one's being 0; duplicates round by
-// themselves.
-std::uint32_t salt_of(const std::vector<int>& world_ranks, int rank, bool nonblocking, std::uint64_t number);
-
-// That number of a communicator that asks for the first time.
-std::uint64_t number_among(const Context&, const std::vector<int>& world_ranks, bool nonblocking);
+// which are counted apart.
+std::uint32_t salt_of(const std::vector<int>& world_ranks, int rank, bool nonblocking);
 
 // As check_mpi(), for a communicator of Crimp's own.
 void check_private(int rc, const char* call);

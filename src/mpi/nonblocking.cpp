@@ -43,8 +43,7 @@ void scale(T* x, std::uint64_t count, int exponent) {
 class Sums final : public NonblockingSums, public std::enable_shared_from_this<Sums> {
  public:
   Sums(const Context& context, MPI_Comm comm, int rank, int size)
-      : context_(context), comm_(comm), rank_(rank), size_(size),
-        salt_(salt_of(world_ranks(comm), rank, true, number_among(context, world_ranks(comm), true))),
+      : context_(context), comm_(comm), rank_(rank), size_(size), salt_(salt_of(world_ranks(comm), rank, true)),
         planner_(context_.settings, context_.codecs) {
     if (context_.trace)
       context_.report.note([&] { in_trace_ = context_.trace->communicator(ranks_text(world_ranks(comm))); });

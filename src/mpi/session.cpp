@@ -34,6 +34,11 @@ bool on_device(const AllreduceRequest* request) {
   return pointer_attributes(request->send).on_device() || pointer_attributes(request->receive).on_device();
 }
 
+// Of a communicator's ranks the one that is first in MPI_COMM_WORLD, whose part of a report is read.
+bool is_lowest(const std::vector<int>& world_ranks, int rank) {
+  return world_ranks[static_cast<std::size_t>(rank)] == *std::min_element(world_ranks.begin(), world_ranks.end());
+}
+
 }  // namespace
 
 Session::Session(const Context& context, MPI_Comm comm, int rank, int size, const AllreduceRequest* request)
@@ -44,9 +49,8 @@ Session::Session(const Context& context, MPI_Comm comm, int rank, int size, cons
                              &device_)),
       planner_(context.settings, context.codecs),
       calls_(context.settings.periods, [this](std::string_view prefix) { memory_.forget_unnamed(prefix); }),
-      chooser_(context.settings.algorithm), world_ranks_(world_ranks(comm)),
-      salt_(salt_of(world_ranks_, rank, false, number_among(context, world_ranks_, false))),
-      recorded_(context_, world_ranks_, rank), times_(context_, chooser_, rank),
+      chooser_(context.settings.algorithm), world_ranks_(world_ranks(comm)), salt_(salt_of(world_ranks_, rank, false)),
+      recorded_(context_, world_ranks_, rank), times_(context_, chooser_, is_lowest(world_ranks_, rank)),
       scratch_(context.workers, context.cuda_aware) {
   const auto* const ranks = reinterpret_cast<const char*>(world_ranks_.data());
   chooser_.share(&context.models, digest(std::string_view(ranks, world_ranks_.size() * sizeof(int))));
@@ -88,7 +92,8 @@ ControlRecord Session::control_record() const {
     record.classes.push_back({DelayControl::least_bytes(key), c.calls, c.level, c.calls_at});
   // All ranks decide alike.
   for (const auto& d : control_->decisions())
-    if (rank_ == 0) record.decisions.push_back({d.call, d.bytes, d.from, d.to, d.why, d.wait_us, d.target_us});
+    if (is_lowest(world_ranks_, rank_))
+      record.decisions.push_back({d.call, d.bytes, d.from, d.to, d.why, d.wait_us, d.target_us});
   record.changes = control_->changes();
   return record;
 }

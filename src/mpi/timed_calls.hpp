@@ -16,9 +16,9 @@ namespace crimp {
 // Of one communicator. Not thread-safe.
 class TimedCalls {
  public:
-  // Both outlive this. Steps are of all ranks alike: rank 0 keeps them.
-  TimedCalls(const Context& context, Chooser& chooser, int rank)
-      : context_(context), chooser_(chooser), keeps_steps_(context.records && rank == 0) {}
+  // Both outlive this. Steps are of all ranks alike: one keeps them.
+  TimedCalls(const Context& context, Chooser& chooser, bool keeps_steps)
+      : context_(context), chooser_(chooser), keeps_steps_(context.records && keeps_steps) {}
 
   // A call that ends now. Of a layout whose tensors are not known nothing is kept.
   void ended(const std::shared_ptr<const Layout>&, std::uint64_t bytes, Clock::time_point begun) noexcept;

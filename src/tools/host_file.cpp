@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "core/error.hpp"
@@ -21,10 +23,19 @@ bool read_slots(const std::string& text, int& slots) {
   return status == std::errc() && end == text.data() + text.size() && slots > 0;
 }
 
-// Of what Open MPI knows beside: nothing to us.
+// KEY=VALUE: what Open MPI knows beside slots is nothing to us. A rankfile has no keys there.
 bool is_known(const std::string& word) {
-  const auto begins = [&](const char* key) { return word.starts_with(key); };
-  return begins("max_slots=") || begins("max-slots=") || begins("user=") || begins("username=") || begins("port=");
+  const std::size_t equals = word.find('=');
+  return equals != word.npos && equals > 0 &&
+         std::all_of(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equals),
+                     [](unsigned char c) { return std::isalpha(c) || c == '_' || c == '-'; });
+}
+
+// The slots that a word says; empty: it says something else.
+std::optional<std::string> slots_in(const std::string& word) {
+  for (const char* key : {"slots=", "cpu=", "count="})
+    if (word.starts_with(key)) return word.substr(std::strlen(key));
+  return {};
 }
 
 bool is_name(const std::string& text) {
@@ -68,7 +79,7 @@ std::vector<Host> read_hosts(const std::string& file) {
       host.name.erase(colon);
     }
     for (std::string word; words >> word;)
-      if (word.starts_with("slots=") ? !read_slots(word.substr(6), host.slots) : !is_known(word)) at_fault();
+      if (const auto slots = slots_in(word); slots ? !read_slots(*slots, host.slots) : !is_known(word)) at_fault();
     if (!is_name(host.name)) at_fault();
     hosts.push_back(std::move(host));
   }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -44,6 +45,13 @@ void write_json(const std::string& file, const nlohmann::ordered_json& json) {
   const std::string text = json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   if (file == "-") {
     std::fputs(text.c_str(), stdout);
+    return;
+  }
+  std::error_code none;
+  if (std::filesystem::exists(file, none) && !std::filesystem::is_regular_file(file, none)) {  // a pipe to somebody
+    std::FILE* to = std::fopen(file.c_str(), "w");
+    const bool good = to && std::fputs(text.c_str(), to) >= 0;
+    if (!to || std::fclose(to) != 0 || !good) throw std::runtime_error("--json: '" + file + "' could not be written");
     return;
   }
   if (const std::string why = OutputFile(file).write(text); !why.empty()) throw std::runtime_error("--json: " + why);

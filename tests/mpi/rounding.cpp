@@ -94,7 +94,6 @@ int main(int argc, char** argv) {
   MPI_Comm copy;
   MPI_Comm_dup(MPI_COMM_WORLD, &copy);
   const auto first = named(copy);
-  independent(in_world, first, "the first calls of a communicator and of its duplicate");
   const auto x = gradient(rank);
   std::vector<float> sum(kCount);
   MPI_Request request;

@@ -26,9 +26,8 @@ std::vector<crimp_segment> Label::segments(std::uint64_t count) const {
   return all;
 }
 
-std::shared_ptr<const Label> set_label(std::shared_ptr<const Label> label, bool once) {
-  only_once = once;
-  return std::exchange(current, std::move(label));
+std::pair<std::shared_ptr<const Label>, bool> set_label(std::shared_ptr<const Label> label, bool once) {
+  return {std::exchange(current, std::move(label)), std::exchange(only_once, once)};
 }
 
 std::shared_ptr<const Label> label_for(std::uint64_t count, int ranks) {

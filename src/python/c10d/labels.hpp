@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace crimp_torch {
@@ -30,7 +31,7 @@ class Label {
 // For calls of this thread, until the next one; returns what was set. A call whose buffer has another number of
 // elements takes no notice; one that is scattered among so many ranks may have padding for less than one element each.
 // once: for the first call that it fits; a hook may sum other values of the same number, which are not these tensors.
-std::shared_ptr<const Label> set_label(std::shared_ptr<const Label> label, bool once = false);
+std::pair<std::shared_ptr<const Label>, bool> set_label(std::shared_ptr<const Label> label, bool once);
 std::shared_ptr<const Label> label_for(std::uint64_t count, int ranks = 1);
 
 }  // namespace crimp_torch

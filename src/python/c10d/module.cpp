@@ -104,7 +104,8 @@ PYBIND11_MODULE(_c10d, module) {
   module.def(
       "set_label",
       [](std::shared_ptr<Label> label, bool once) {
-        return std::const_pointer_cast<Label>(set_label(std::move(label), once));
+        const auto [before, was_once] = set_label(std::move(label), once);
+        return std::make_pair(std::const_pointer_cast<Label>(before), was_once);
       },
       py::arg("label"), py::arg("once") = false);
   Py_AtExit(&leave_at_once);

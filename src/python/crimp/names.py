@@ -33,7 +33,7 @@ def named(tensors, divisor=1, once=False):
     try:
         yield
     finally:
-        _c10d.set_label(before)
+        _c10d.set_label(*before)
 
 
 def label(tensors, divisor=1):

@@ -42,25 +42,29 @@ _FAR = 3.0  # seconds for a connection to one of rank 0's addresses
 
 # -- The process ---------------------------------------------------------------------------------------------------
 
-_uncaught = False  # an exception that ends the program
+_uncaught = False  # an exception has ended the program
+_survived = None   # the last one that was printed and did not
 
 
 def _notice(say):
     """sys.excepthook is asked of exceptions that the program survives, too (PyErr_Print), but then from its own frames."""
     @functools.wraps(say)
-    def excepthook(*what):
-        global _uncaught
-        _uncaught = _uncaught or sys._getframe().f_back is None
-        say(*what)
+    def excepthook(kind, value, trace):
+        global _uncaught, _survived
+        if sys._getframe().f_back is None:
+            _uncaught = True
+        else:
+            _survived = value
+        say(kind, value, trace)
     return excepthook
 
 
-_hook_of_exceptions = sys.excepthook = _notice(sys.excepthook)
+sys.excepthook = _notice(sys.excepthook)
 
 
 def _died():
-    replaced = sys.excepthook is not _hook_of_exceptions
-    return _uncaught or (replaced and getattr(sys, "last_value", None) is not None)
+    last = getattr(sys, "last_value", None)  # IPython sets it without asking the hook
+    return _uncaught or (last is not None and last is not _survived)
 
 
 @functools.lru_cache(maxsize=None)

@@ -149,7 +149,8 @@ Maybe codec_bound(const Job& j) {
 Maybe wire_bound(const Job& j) {
   // The least of all ranks: others wait there for a late one, which is no network's.
   double wire_s = j.f.all.wire_s;
-  for (const CallSums& rank : j.f.of_rank) wire_s = std::min(wire_s, rank.wire_s);
+  for (const CallSums& rank : j.f.of_rank)
+    if (rank.calls > 0) wire_s = std::min(wire_s, rank.wire_s);
   const double all_s = j.f.all.total_s + j.f.all.wait_s.value_or(0);
   const double share = all_s > 0 ? wire_s / all_s : 0;
   if (share < 0.5 || j.f.all.ratio() >= 16) return {};
@@ -192,8 +193,10 @@ Maybe late_rank(const Job& j) {
         fmt::format("Look at rank {}: its data, its cores, its host. `crimp trace` has it call by call.", late)};
   }
   std::size_t late = 0;
+  const auto takes_part = [&](std::size_t r) { return j.f.of_rank[r].calls > 0; };
   for (std::size_t r = 1; r < j.f.of_rank.size(); ++r)
-    if (j.f.of_rank[r].wire_s < j.f.of_rank[late].wire_s) late = r;
+    if (takes_part(r) && (!takes_part(late) || j.f.of_rank[r].wire_s < j.f.of_rank[late].wire_s)) late = r;
+  if (!takes_part(late)) return {};
   const double more_s = j.f.all.wire_s - j.f.of_rank[late].wire_s;
   const double share = j.f.all.total_s > 0 ? more_s / j.f.all.total_s : 0;
   if (share < 0.2) return {};
