@@ -43,7 +43,7 @@ int crimp_set_codec(MPI_Comm comm, const char* pattern, const char* spec) {
       return MPI_SUCCESS;
     }
     session->set_codec(pattern, spec);
-    Runtime::get().told_codecs.store(true, std::memory_order_relaxed);
+    if (Runtime::get().settings().codec != "none") Runtime::get().told_codecs.store(true, std::memory_order_relaxed);
     return MPI_SUCCESS;
   });
 }
@@ -64,9 +64,21 @@ int crimp_set_extents(MPI_Comm comm, const char* name, uint64_t rows, uint64_t c
   });
 }
 
+int crimp_set_idle_waits(MPI_Comm comm, int waits) {
+  return guard(comm, [&] {
+    Session* const session = session_for(comm, "crimp_set_idle_waits");
+    if (waits != 0 && waits != 1)
+      throw Error(ErrorCode::argument_invalid,
+                  "crimp_set_idle_waits was given " + std::to_string(waits) + "; legal is 0 or 1");
+    if (session) session->set_idle_waits(waits == 1);
+    return MPI_SUCCESS;
+  });
+}
+
 int crimp_save(MPI_Comm comm, const char* directory) {
   return guard(comm, [&] {
     Session* const session = session_for(comm, "crimp_save");
+    if (Runtime::get().finished()) return MPI_ERR_IO;  // in a callback of MPI_Finalize's
     return !session || session->save(directory) ? MPI_SUCCESS : MPI_ERR_IO;
   });
 }
@@ -75,6 +87,7 @@ int crimp_load(MPI_Comm comm, const char* directory, uint64_t* tensors) {
   return guard(comm, [&] {
     if (tensors) *tensors = 0;
     Session* const session = session_for(comm, "crimp_load");
+    if (Runtime::get().finished()) return MPI_ERR_NO_SUCH_FILE;
     return !session || session->load(directory, tensors) ? MPI_SUCCESS : MPI_ERR_NO_SUCH_FILE;
   });
 }

@@ -76,6 +76,13 @@ CRIMP_API int crimp_set_codec(MPI_Comm comm, const char* pattern, const char* sp
  * (else call_differs on all); from 1e-12 to 1e12 (else argument_invalid). */
 CRIMP_API int crimp_set_learning_rate(MPI_Comm comm, double rate);
 
+/* What a call on `comm` that brings this rank's named tensors nothing but zeros means. 0, as it is until this is
+ * called: they ask for what error feedback holds back, and get it. 1: they were not used, and it waits for their next
+ * values, as it does in any case where other tensors of the call have values: for trainers that throw away the sums of
+ * what no rank has used in a step (DDP with find_unused_parameters). Local, but to be given on all ranks; the first
+ * function on a communicator is collective. Other values: argument_invalid. */
+CRIMP_API int crimp_set_idle_waits(MPI_Comm comm, int waits);
+
 /* Says that the tensor `name` of crimp_allreduce (or Horovod's tensor of that name) is a matrix of rows x cols
  * elements, row by row, which the codec powersgd wants to know: cols is the product of all extents but the first.
  * Otherwise Crimp finds them in the tensor's first call; a rule with cols= says them too. Best before the tensor's

@@ -38,7 +38,8 @@ Choice forced(const std::string& name, const ChoiceQuery& query, int ranks, bool
                  : entry->plan ? "CRIMP_ALGORITHM is for shorter calls"
                  : entry->algorithm == Algorithm::node_sum
                      ? "not all ranks share a node's memory, or the call has several codecs"
-                     : "no nodes of several ranks",
+                 : nodes && nodes->nodes == 1 ? "all ranks are on one node, which CRIMP_ALGORITHM=node_sum is for"
+                                              : "no nodes of several ranks",
           .chunk_setting = chunk(only)};
 }
 

@@ -37,6 +37,16 @@ Memory copy_of(const Memory& from, std::uint64_t used, std::uint64_t bytes, Memo
   return made;
 }
 
+// To memory that is zeros, without touching more of it than has values.
+void write_not_zero(MemoryResource& to, std::byte* at, const std::byte* from, std::uint64_t bytes) {
+  constexpr std::uint64_t kPage = 4096;
+  for (std::uint64_t done = 0; done < bytes; done += kPage) {
+    const std::uint64_t n = std::min(kPage, bytes - done);
+    const std::byte* const page = from + done;
+    if (std::any_of(page, page + n, [](std::byte b) { return b != std::byte{0}; })) to.write(at + done, page, n);
+  }
+}
+
 }  // namespace
 
 void ResidualStore::Floats::begin() {
@@ -93,7 +103,8 @@ void ResidualStore::restore(Tensor& t, const SavedTensor& saved) const {
                            changed.data());
     from = changed.data();
   }
-  to.write(t.memory.data(), from, arrays);
+  if (saved.owner) write_not_zero(to, t.memory.data(), from, arrays);
+  else to.write(t.memory.data(), from, arrays);
   const std::uint64_t saved_arrays = encoded_bytes(saved.encoding, saved.kind, saved.count);
   if (state && t.codec == saved.codec && saved.payload.bytes() == saved_arrays + state)
     to.write(t.memory.data() + arrays, saved.payload.data() + saved_arrays, state);
@@ -127,6 +138,8 @@ Residual& ResidualStore::find(ResidualKey key, const ResidualShape& shape, Memor
                                     Memory(bytes, memory),
                                     call_})
              .first;
+    // An owner's is as long as the tensor, of which it owns a share.
+    if (Memory& made = it->second.memory; key.owner && made.data()) memory.expect_few(made.data(), made.bytes());
     if (!waiting_.empty())
       if (const auto saved = waiting_.find(key);
           saved != waiting_.end() && saved->second.count == shape.count && saved->second.kind == shape.kind)

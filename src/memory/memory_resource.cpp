@@ -26,6 +26,7 @@ class HostMemory final : public MemoryResource {
     return static_cast<std::byte*>(p);
   }
   void free(std::byte* p, std::size_t bytes) noexcept override { ::munmap(p, bytes); }
+  void expect_few(std::byte* p, std::size_t bytes) noexcept override { ::madvise(p, bytes, MADV_NOHUGEPAGE); }
   void read(void* host, const void* from, std::size_t bytes) override { std::memcpy(host, from, bytes); }
   void write(void* to, const void* host, std::size_t bytes) override { std::memcpy(to, host, bytes); }
 };

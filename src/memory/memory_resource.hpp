@@ -18,6 +18,8 @@ class MemoryResource {
   // Between this memory and the host's, complete on return. Throws Error{device_failed}.
   virtual void read(void* host, const void* from, std::size_t bytes) = 0;
   virtual void write(void* to, const void* host, std::size_t bytes) = 0;
+  // Of what was allocated and not touched yet only small parts will be: nothing else is to take memory.
+  virtual void expect_few(std::byte*, std::size_t /*bytes*/) noexcept {}
 
  protected:
   ~MemoryResource() = default;

@@ -38,6 +38,7 @@ struct BindTo {
   TensorMemory& memory;
   CallSequence& calls;  // looks at magnitudes where its layouts are used
   std::uint32_t salt;   // CallBuffers::salt
+  bool idle_waits;      // crimp_set_idle_waits
 };
 
 // Looks at the values, finds what is kept of the tensors, takes scratch. Nothing of it is collective, and nothing

@@ -54,6 +54,7 @@ class Runtime {
   void finish() noexcept;
 
   bool running() const { return state_.load(std::memory_order_acquire) == State::running; }
+  bool finished() const { return state_.load(std::memory_order_acquire) == State::finished; }
   bool started() const { return state_.load(std::memory_order_acquire) != State::idle; }
   // A codec was chosen, settings are legal and agreed, and MPI_Pcontrol has not switched it off.
   bool compressing() const { return codecs_.any() && usable_ && switched_on.load(std::memory_order_relaxed); }

@@ -132,6 +132,7 @@ bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
   fill_reserve();
   const FloatEnvironment environment;
   const std::uint32_t before = sequence_;
+  const std::uint64_t unsaved = unsaved_, since_load = since_load_;
   once_.clear();
   bool done;
   try {
@@ -150,7 +151,10 @@ bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
   } catch (const Error& e) {
     // The ranks may have asked the chooser for different calls, and counted other parts; all are here, and all begin
     // anew.
-    if (e.code() == ErrorCode::call_differs) chooser_.forget(), control_.reset(), sequence_ = before + 1;
+    if (e.code() == ErrorCode::call_differs) {
+      chooser_.forget(), control_.reset();
+      sequence_ = before + 1, unsaved_ = unsaved + 1, since_load_ = since_load + 1;
+    }
     memory_.keep();  // what was encoded holds something
     throw;
   }
@@ -273,6 +277,7 @@ void Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   end = {times.begun, plan, {}, plan->pass};
   if (end.pass) return;
 
+  drop_waiting();
   if (state_) save_in_turn();
   MpiTransport transport(comm_, rank_, size_);
   insist([&] {
@@ -300,9 +305,10 @@ void Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   // Since the plan was made this rank may not decide alone: what it cannot do becomes a flag in its headers, and what
   // it needs to send them it insists on. Where its values are changes no byte of what it sends.
   const std::uint32_t first = std::exchange(sequence_, sequence_ + static_cast<std::uint32_t>(plan->parts.size()));
+  ++unsaved_, ++since_load_;
   const CallPlan& carried = plan->of(chosen.choices[0]);
-  BoundCall bound =
-      bind({context_.settings, size_, memory_, calls_, salt_}, carried, chosen, request, flags, first, values);
+  BoundCall bound = bind({context_.settings, size_, memory_, calls_, salt_, idle_waits_}, carried, chosen, request,
+                         flags, first, values);
   static std::atomic<bool> told_memory{false};  // a program may make many communicators
   if (bound.failed && !told_memory.exchange(true))
     context_.report.note([&] {
@@ -409,6 +415,7 @@ void Session::set_codec(const char* pattern, const char* spec) {
   require_equal(comm_, rank_, size_, "what crimp_set_codec is given",
                 "(" + quoted(pattern) + ", " + quoted(spec) + ")");
   check_pattern(pattern);
+  if (context_.settings.codec == "none") return check_codec(pattern, spec);  // whoever starts the job has the last word
   planner_.set_codec(pattern, spec);
   negotiated_.clear();
   passes_.clear();

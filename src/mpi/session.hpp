@@ -65,6 +65,7 @@ class Session {
   void set_algorithm(const char* name);
   void set_codec(const char* pattern, const char* spec);
   void set_learning_rate(double);
+  void set_idle_waits(bool waits) { idle_waits_ = waits; }
   void set_extents(const char* name, std::uint64_t rows, std::uint64_t cols);
   // crimp_save and crimp_load: a directory of the program's. Collective; false on all ranks alike where they could not.
   bool save(const char* directory);
@@ -114,6 +115,7 @@ class Session {
   void say_once(int what, const std::string&);  // a bit of told_
   void say_what_it_took(const CallEnd&);
   void open_state();                 // CRIMP_STATE_DIR. Collective
+  void drop_waiting();               // what was loaded and nobody has asked for in so many calls
   void save_in_turn();               // where CRIMP_STATE_INTERVAL calls have been since. Collective then
   std::uint64_t take(SavedState&&);  // how many tensors wait to be asked for
 
@@ -176,13 +178,14 @@ class Session {
   double waited_s_ = 0;               // ahead of the call under way
   std::uint32_t in_trace_ = 0;
   KnownPasses passes_;
+  bool idle_waits_ = false;
   std::unique_ptr<MpiHierarchy> nodes_;             // null: not needed yet, or none
   std::optional<StateFiles> state_;                 // of CRIMP_STATE_DIR
-  std::uint32_t saved_at_ = 0;                      // sequence_
+  std::uint64_t unsaved_ = 0, since_load_ = 0;      // calls that were compressed since
+  bool momentum_unsaved_ = false;                   // of what is summed exactly
   std::uint64_t saved_ = 0, dropped_ = 0;           // generations; tensors that nobody had asked for
   double saving_s_ = 0;                             // in turn
   static constexpr std::uint32_t kWaiting = 65536;  // calls in which loaded tensors must be asked for
-  std::uint32_t loaded_at_ = 0;                     // sequence_
   TensorMemory memory_;
   SessionBuffers scratch_;
 };

@@ -77,6 +77,7 @@ bool Session::pass(const AllreduceRequest& request, const CallEnd& end, CallValu
     // None is encoded, and momentum is not MPI's; of shares only calls that name tensors can sum themselves.
     const bool whole = *why == PassReason::rules || (*why == PassReason::shares && request.sum_exactly);
     if (!whole || !plan.has_momentum() || !sum_with_momentum(request, plan, values, memory_, size_, why)) return false;
+    momentum_unsaved_ = true;
     context_.report.passed(*why);
     return true;
   }
@@ -103,6 +104,7 @@ bool Session::allreduce_small(const AllreduceRequest& request) {
   CallValues values(request, scratch_);
   PassReason why = PassReason::small;
   if (!sum_with_momentum(request, *plan, values, memory_, size_, &why)) return false;
+  momentum_unsaved_ = true;
   context_.report.passed(why);
   return true;
 }

@@ -51,20 +51,25 @@ std::uint64_t Session::take(SavedState&& state) {
   });
   // A rank without memory for it goes on without: what all ranks must have alike is in what follows.
   logged("what was saved of residuals", [&] { memory_.load(std::move(state.tensors), state.extents); });
-  sequence_ = saved_at_ = loaded_at_ = state.header.sequence;
+  sequence_ = state.header.sequence;
+  unsaved_ = since_load_ = 0;
+  momentum_unsaved_ = false;
   dropped_ = 0;
   return tensors;
 }
 
+void Session::drop_waiting() {
+  if (since_load_ <= kWaiting || !memory_.waiting()) return;
+  dropped_ += memory_.loaded().waiting;
+  memory_.forget_waiting();
+}
+
 // Before a call that all ranks are known to come to. Clocks decide nothing, calls are counted.
 void Session::save_in_turn() {
-  if (sequence_ - loaded_at_ > kWaiting && memory_.waiting()) {
-    dropped_ += memory_.loaded().waiting;
-    memory_.forget_waiting();
-  }
   const std::uint64_t interval = context_.settings.state_interval;
-  if (!interval || sequence_ - saved_at_ < interval) return;
-  saved_at_ = sequence_;
+  if (!interval || unsaved_ < interval) return;
+  unsaved_ = 0;
+  momentum_unsaved_ = false;
   const auto begun = Clock::now();
   std::vector<TensorView> tensors;
   std::vector<SavedExtents> extents;
@@ -74,7 +79,7 @@ void Session::save_in_turn() {
 }
 
 void Session::save_last() noexcept {
-  if (!state_ || sequence_ == saved_at_) return;
+  if (!state_ || (unsaved_ == 0 && !momentum_unsaved_)) return;
   logged("CRIMP_STATE_DIR", [&] {
     if (const std::size_t n = memory_.unnamed(); n && rank_ == 0)
       log(LogLevel::info,

@@ -67,7 +67,8 @@ std::vector<StateFiles::File> StateFiles::list() {
   std::vector<File> files;
   logged("saved state", [&] {
     std::vector<std::string> names;
-    if (const std::string why = directory_.list(names); !why.empty()) warn(why + "; no state is loaded from it");
+    if (const std::string why = directory_.list(names); !why.empty())
+      warn(why + "; no state is loaded from it, nor saved in it");
     for (const std::string& n : names)
       if (const auto file = parse(n, name_)) files.push_back(*file);
   });

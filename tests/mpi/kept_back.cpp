@@ -1,6 +1,8 @@
 // What gradients that name no tensors, or layers that are not used, get:
 //   kept_back votes   a gradient that turns slowly, of which no sum says anything of the next one but its signs: with
 //                     codecs of votes every result is one of votes
+//   kept_back waits   a named tensor that is alone in its calls, in steps in which it was not used, too: its residual
+//                     comes, or waits if the program says so (crimp_set_idle_waits)
 //   kept_back idle    a named tensor that was used, and then is zeros on all ranks while another one is not: zeros
 #include "crimp/crimp.h"
 
@@ -53,10 +55,29 @@ void idle() {
   }
 }
 
+// A tensor alone in its calls, every second of which it was not used.
+void waits() {
+  const crimp_segment tensor[] = {{"alone.weight", kCount}};
+  CHECK(crimp_set_idle_waits(MPI_COMM_WORLD, 2) != MPI_SUCCESS);
+  for (const int waiting : {1, 0}) {
+    CHECK(crimp_set_idle_waits(MPI_COMM_WORLD, waiting) == MPI_SUCCESS);
+    for (int step = 0; step < 6; ++step) {
+      std::vector<float> x(kCount);
+      const auto noise = direction(static_cast<unsigned>(500 + 10 * step + rank));
+      for (std::size_t i = 0; i < noise.size() && step % 2 == 0; ++i) x[i] = static_cast<float>(1e-3 * noise[i]);
+      CHECK(crimp_allreduce(MPI_IN_PLACE, x.data(), kCount, CRIMP_FLOAT32, MPI_COMM_WORLD, tensor, 1) == MPI_SUCCESS);
+      const bool zeros = std::all_of(x.begin(), x.end(), [](float v) { return v == 0; });
+      CHECK(zeros == (waiting && step % 2), "waits %d, step %d", waiting, step);
+    }
+  }
+}
+
 }  // namespace
 
 int main(int, char** argv) {
   check::begin();
-  std::strcmp(argv[1], "votes") ? idle() : votes();
+  const std::string what = argv[1];
+  if (what != "votes") MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  what == "votes" ? votes() : what == "idle" ? idle() : waits();
   return check::finish();
 }

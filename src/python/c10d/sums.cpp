@@ -6,6 +6,11 @@
 namespace crimp_torch {
 namespace {
 
+// Models throw away the sums of parameters that no rank has used in a step. Behind a call, in which nothing waits yet.
+void leave_unused(const Label* label, MPI_Comm comm) {
+  if (label) check_mpi(crimp_set_idle_waits(comm, 1), "crimp_set_idle_waits");
+}
+
 void sum_in_place(HostTensor& tensor, const Reduction& r, const Label* label, MPI_Comm comm) {
   const auto count = static_cast<std::uint64_t>(tensor.host().numel());
   const auto turn = mpi_turn();
@@ -14,6 +19,7 @@ void sum_in_place(HostTensor& tensor, const Reduction& r, const Label* label, MP
     check_mpi(crimp_allreduce(MPI_IN_PLACE, tensor.data(), count, r.dtype, comm, label ? segments.data() : nullptr,
                               segments.size()),
               "crimp_allreduce");
+    leave_unused(label, comm);
   } else {
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, tensor.data(), mpi_count(tensor.host().numel()), r.type, r.op, comm),
               "MPI_Allreduce");
@@ -53,6 +59,7 @@ void reduce_scatter_block(at::Tensor output, at::Tensor input, const Reduction& 
       check_mpi(crimp_reduce_scatter_block(from.data(), to.data(), static_cast<std::uint64_t>(count), r.dtype, comm,
                                            label ? segments.data() : nullptr, segments.size()),
                 "crimp_reduce_scatter_block");
+      leave_unused(label, comm);
     } else {
       check_mpi(MPI_Reduce_scatter_block(from.data(), to.data(), mpi_count(count), r.type, r.op, comm),
                 "MPI_Reduce_scatter_block");
