@@ -58,6 +58,7 @@ bool sum_mpi(const NextMpi& next, const SumCall& call, const Eligibility& eligib
 
 // Out of line, so that the way past it stays short.
 __attribute__((noinline)) bool ready() {
+  if (other_mpi) return false;
   Runtime& runtime = Runtime::get();
   if (!runtime.started()) {
     if (!has_mpi()) return false;

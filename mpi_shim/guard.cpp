@@ -88,6 +88,7 @@ bool still_inside(const NextMpi& entry, const void* frame) {
 }
 
 bool has_mpi() {
+  if (other_mpi) return false;  // none that can be asked
   int begun = 0, ended = 0;
   PMPI_Initialized(&begun);
   PMPI_Finalized(&ended);
@@ -95,6 +96,11 @@ bool has_mpi() {
 }
 
 void require_mpi(const char* function) {
+  if (other_mpi)
+    throw Error(
+        ErrorCode::argument_invalid,
+        std::string(function) + " of a libcrimp.so for " + kOwnMpi +
+            " was called in a program of another MPI; link it with the one for its MPI (pkg-config crimp-mpich, crimp)");
   if (!has_mpi())
     throw Error(ErrorCode::argument_invalid,
                 std::string(function) + " was called before MPI_Init or behind MPI_Finalize; legal is between them");
