@@ -4,12 +4,13 @@
   merge_turns.py [--library FILE] [--np HOSTS] [--paced MS] [--models "deep mlp25"] [--rates "100mbit 1gbit 10gbit"] [--codecs "3lc topk:ratio=0.01 8bit"] [--rounds N]
 
 For each model, codec and rate a run with CRIMP_MERGE=auto finds a plan; then a second one (CRIMP_REPLAY) takes in turns that one, none, all in one, two groups of equal bytes
-and buckets, each for some steps, in changing order, and the median step of each is printed. Steps in which a plan begins do not count. Results stay in build/merge_turns; what is
+and buckets, each for some steps, in an order that is drawn, and the median step of each is printed. Steps in which a plan begins do not count. Results stay in build/merge_turns; what is
 there is not measured again. By allgather, so that calls that the first run did not make need no decision.
 """
 import argparse
 import json
 import pathlib
+import random
 import statistics
 import subprocess
 import sys
@@ -68,16 +69,18 @@ def plans_of(report):
     for mib in (2, 8, 32):
         if mib << 20 < whole:
             plans[f"{mib} MiB"] = buckets(mib << 20)
-    plans["auto"] = search["chosen"]["cuts"] if search["chosen"]["holds"] else None
-    return plans
+    chosen = search["chosen"]["cuts"] if search["chosen"]["holds"] else None
+    same = [name for name in plans if plans[name] == chosen]
+    if not same:  # else that one is auto's, and has its turns already
+        plans["auto"] = chosen
+    return plans, same[0] if same else "auto"
 
 
 def turns(plans, rounds):
-    names = list(plans)
-    order = []
-    for turn in range(rounds):
-        at = turn % len(names)
-        order += (names[at:] + names[:at])[::1 if turn // len(names) % 2 == 0 else -1]
+    names, order, draws = list(plans), [], random.Random(1)
+    for _ in range(rounds):
+        draws.shuffle(names)  # no plan always follows the same one
+        order += names
     return order
 
 
@@ -87,7 +90,7 @@ def measure(folder, model, codec, rate):
     if not kept.exists():
         print(f"== {model}, {codec}, {rate}", file=sys.stderr, flush=True)
         _, report, found = train(f"{cell}-auto", model, rate, codec, FIRST, {})
-        plans = plans_of(report)
+        plans, auto = plans_of(report)
         order = turns(plans, args.rounds)
         found["turns"] = [{"steps": STEPS, "holds": plans[name] is not None, "cuts": plans[name] or []} for name in order]
         replayed = pathlib.Path(f"{cell}-replayed.json")
@@ -99,7 +102,7 @@ def measure(folder, model, codec, rate):
         for turn, name in enumerate(order):
             begin = before + turn * STEPS
             medians[name].append(statistics.median(times[begin + BEGIN:begin + STEPS]))
-        kept.write_text(json.dumps({"plans": plans, "medians": medians}))
+        kept.write_text(json.dumps({"plans": plans, "auto": auto, "medians": medians}))
     return json.loads(kept.read_text())
 
 
@@ -113,10 +116,10 @@ for model in args.models.split():
         for rate in args.rates.split():
             of = measure(folder, model, codec, rate)
             median = {name: statistics.median(each) for name, each in of["medians"].items()}
-            best = min((name for name in median if name != "auto"), key=median.get)
-            ratios = sorted(a / b for a, b in zip(of["medians"]["auto"], of["medians"][best]))
-            same = [name for name in median if name != "auto" and of["plans"][name] == of["plans"]["auto"]]
-            chosen = same[0] if same else f"{len(of['plans']['auto']) + 1} groups"
+            auto = of["auto"]
+            best = min((name for name in median if name != auto), key=median.get)
+            ratios = sorted(a / b for a, b in zip(of["medians"][auto], of["medians"][best]))
+            chosen = auto if auto != "auto" else f"{len(of['plans']['auto']) + 1} groups"
             quarter = len(ratios) // 4
             print(f"| {model}, {codec}, {rate} | " + " | ".join(f"{median[name]:.1f}" if name in median else "-" for name in columns)
-                  + f" | {chosen} | {median['auto'] / median[best]:.2f} ({ratios[quarter]:.2f} to {ratios[-1 - quarter]:.2f}) |", flush=True)
+                  + f" | {chosen} | {median[auto] / median[best]:.2f} ({ratios[quarter]:.2f} to {ratios[-1 - quarter]:.2f}) |", flush=True)
