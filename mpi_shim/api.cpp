@@ -24,6 +24,12 @@ Session* session_for(MPI_Comm comm, const char* function) {
   return running ? Runtime::get().session(comm, &why) : nullptr;
 }
 
+// In a callback of MPI_Finalize's, when what was kept is gone.
+bool too_late() {
+  const Runtime& runtime = Runtime::get();
+  return runtime.finished() && (runtime.compressing() || runtime.told_codecs.load(std::memory_order_relaxed));
+}
+
 }  // namespace
 
 int crimp_set_algorithm(MPI_Comm comm, const char* name) {
@@ -78,7 +84,7 @@ int crimp_set_idle_waits(MPI_Comm comm, int waits) {
 int crimp_save(MPI_Comm comm, const char* directory) {
   return guard(comm, [&] {
     Session* const session = session_for(comm, "crimp_save");
-    if (Runtime::get().finished()) return MPI_ERR_IO;  // in a callback of MPI_Finalize's
+    if (too_late()) return MPI_ERR_IO;
     return !session || session->save(directory) ? MPI_SUCCESS : MPI_ERR_IO;
   });
 }
@@ -87,7 +93,7 @@ int crimp_load(MPI_Comm comm, const char* directory, uint64_t* tensors) {
   return guard(comm, [&] {
     if (tensors) *tensors = 0;
     Session* const session = session_for(comm, "crimp_load");
-    if (Runtime::get().finished()) return MPI_ERR_NO_SUCH_FILE;
+    if (too_late()) return MPI_ERR_NO_SUCH_FILE;
     return !session || session->load(directory, tensors) ? MPI_SUCCESS : MPI_ERR_NO_SUCH_FILE;
   });
 }

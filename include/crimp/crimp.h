@@ -105,7 +105,8 @@ CRIMP_API int crimp_set_extents(MPI_Comm comm, const char* name, uint64_t rows, 
  * in place of what is kept; tensors find theirs when they come. *tensors (unless NULL) is how many there are on this
  * rank. Where there is nothing, or a rank cannot read its part, nothing changes on any rank, and all return
  * MPI_ERR_NO_SUCH_FILE, not raised either. With another number of ranks what is owed to the sum over the ranks stays
- * the same. On communicators whose calls pass through there is nothing to save or load: MPI_SUCCESS, no files. */
+ * the same. On communicators whose calls pass through there is nothing to save or load: MPI_SUCCESS, no files; in a
+ * callback of MPI_Finalize what was kept is gone: MPI_ERR_IO and MPI_ERR_NO_SUCH_FILE. */
 CRIMP_API int crimp_save(MPI_Comm comm, const char* directory);
 CRIMP_API int crimp_load(MPI_Comm comm, const char* directory, uint64_t* tensors);
 

@@ -1,6 +1,8 @@
 #include "core/stall.hpp"
 
+#include <poll.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
@@ -21,6 +23,12 @@ std::atomic<std::int64_t> patience_s{10};
 }  // namespace
 
 void set_stall(int seconds) { patience_s.store(seconds, std::memory_order_relaxed); }
+
+void say_waiting(const std::string& line) {
+  pollfd room{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&room, 1, 0) == 0) return;
+  log(LogLevel::warn, line);
+}
 
 bool StallWatch::due() noexcept {
   if (said_) return false;
@@ -111,7 +119,7 @@ struct Waits {
         }
       }
       // Not with the lock, for which all that wait would wait where nobody reads what is printed.
-      for (const std::string& line : lines) log(LogLevel::warn, line);
+      for (const std::string& line : lines) say_waiting(line);
     }
   }
 };

@@ -12,6 +12,9 @@ namespace crimp {
 // so that what only is slow is quiet soon.
 void set_stall(int seconds);
 
+// Logged, unless nobody reads standard error: a pipe that is full would make the call wait for its reader.
+void say_waiting(const std::string& line);
+
 // One wait. Not for several threads.
 class StallWatch {
  public:
@@ -22,7 +25,7 @@ class StallWatch {
   // s <what()>", what() being asked for then only.
   template <class What>
   void look(int rank, int size, const What& what) noexcept {
-    if (due()) logged("a rank waits", [&] { log(LogLevel::warn, text(rank, size, what())); });
+    if (due()) logged("a rank waits", [&] { say_waiting(text(rank, size, what())); });
   }
   // The same, for who says it himself; empty: nothing is to be said.
   std::string line(int rank, int size, const std::string& what);
