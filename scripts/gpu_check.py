@@ -187,7 +187,7 @@ class Items:
         return os.path.join(self.where.work, "json", slug(name) + ".json")
 
     def bench(self, codec, *counts, name=None):
-        name = name or f"bench.{counts[0]}.{codec}"
+        name = name or f"bench.{codec}"
         command = [self.program("crimp"), "bench", "codec", "--device", "cuda", "--codec", codec, "--json", self.json(name)]
         return Item(name, command + [word for count in counts for word in ("--count", count)], 60, figures=of_file(self.json(name)))
 
@@ -202,14 +202,14 @@ class Items:
 
     # 1. Is the model right; what does a chunk cost.
     def first(self):
-        items = [self.bench(codec, "16M") for codec in ("3lc:zero_run=0", "3lc", "qsgd")]
+        items = [self.bench(codec, "16M", name="bench.16M." + codec) for codec in ("3lc:zero_run=0", "3lc", "qsgd")]
         items += [self.allreduce(2, "64M", "3lc", algorithm, chunk) for algorithm in ("allgather", "two_shot") for chunk in ("640k", "2M", "4M", "16M")]
         return items + [self.bench("3lc:zero_run=0", "640k", "2560k", "10M", "40M", name="grid.3lc:zero_run=0")]
 
     # 2. Every codec, then sizes, calls of more ranks, and small ones.
     def all_codecs(self):
         every = [*self.codecs, "3lc:zero_run=0", "3lc:entropy=1", "maxmin:bits=8,block=1024"]
-        items = [self.bench(codec, count) for count in ("16M", "64M", "4M") for codec in every]
+        items = [self.bench(codec, "16M", "64M", "4M") for codec in every]
         items += [self.allreduce(4, size, "3lc", algorithm, "640k") for size in ("4M", "16M", "64M") for algorithm in ("allgather", "two_shot")]
         items.append(self.allreduce(4, "64M", "3lc", "hierarchical", "auto"))  # two nodes on one card, which they share
         for segments in (1, 300):
@@ -244,9 +244,9 @@ class Items:
                     for word in ("--section", section)]
         items = []
         for codec, kernel in (("3lc:zero_run=0", "encode_pieces"), ("3lc:zero_run=0", "decode_pieces"), ("3lc", "encode_pieces"), ("thc", "encode_pieces"), ("thc", "decode_pieces"),
-                              ("qsgd", "encode_pieces"), ("topk", "count_digits"), ("sidco", "add_moments"), ("", "magnitude_of")):
+                              ("qsgd", "encode_pieces"), ("topk", "sift"), ("topk", "encode_pieces"), ("sidco", "add_moments"), ("", "magnitude_of"), ("qsgd", "decode_pieces"), ("8bit", "encode_pieces")):
             name = f"ncu.{codec or 'call'}.{kernel}"
-            ncu = ["ncu", "--csv", "--page", "details", "--kernel-name", "regex:" + kernel, "--launch-skip", "4", "--launch-count", "1", *sections]
+            ncu = ["ncu", "--clock-control", "none", "--csv", "--page", "details", "--kernel-name", "regex:" + kernel, "--launch-skip", "4", "--launch-count", "1", *sections]
             bench = [self.program("crimp"), "bench", "codec", "--device", "cuda", "--codec", codec, "--count", "16M", "--repeat", "1"]
             if not codec and not shutil.which("ncu"):
                 continue  # mpirun would call it an error
