@@ -473,7 +473,10 @@ TEST_SUITE("device_codec") {
       int refused = 0;
       const auto device = make_device_codec(*codec);
       for (int round = 0; round < effort(60, 24, 12, 12); ++round) {
-        Case c = make_case(*codec, round % 2 ? Data::normal : Data::sparse, {round % 3 ? 333u : 161u}, 0, Use::none,
+        const std::uint64_t count = round % 6 >= 4 ? kPieceElements
+                                    : round % 3    ? 333u
+                                                   : 161u;  // whole ones have their own way
+        Case c = make_case(*codec, round % 2 ? Data::normal : Data::sparse, {count}, 0, Use::none,
                            80 + static_cast<std::uint64_t>(round));
         std::vector<std::vector<std::uint8_t>> bodies(2, host_encode(c, c.memory));
         auto& body = bodies[static_cast<std::size_t>(round / 4 % 2)];
@@ -498,6 +501,36 @@ TEST_SUITE("device_codec") {
         refused += bad >= 0;
       }
       MESSAGE(codec->spec() << ": " << refused << " refused");
+    }
+    CHECK(simt::take_reports() == "");
+  }
+
+  TEST_CASE("scales that no encoder writes are taken as on the host") {
+    for (const char* spec : {"qsgd", "qsgd:s=7", "qsgd:s=100,bucket=1280", "maxmin", "maxmin:bits=8,block=1024",
+                             "3lc:zero_run=0", "terngrad", "8bit", "1bit", "efsignsgd"}) {
+      CAPTURE(spec);
+      const auto codec = make_codec(spec);
+      const auto device = make_device_codec(*codec);
+      Case c = make_case(*codec, Data::normal, {kPieceElements}, 0, Use::none, 21);
+      const auto body = host_encode(c, c.memory);
+      for (const std::uint32_t bits :
+           {0u, 1u, 7u, 0x7fffffu, 0x800000u, 0x0c123456u, 0x1fffffffu, 0x20000000u, 0x20000001u, 0x3f99999au,
+            0x7dffffffu, 0x7e000000u, 0x7e000001u, 0x7f7fffffu, 0x7f800000u, 0x7fc00000u, 0x80000000u, 0xbf800000u}) {
+        CAPTURE(bits);
+        std::vector<std::vector<std::uint8_t>> bodies(3, body);
+        std::memcpy(bodies[1].data() + c.partition.prefix_bytes(*codec), &bits, sizeof bits);
+        std::vector<BodyView> views(bodies.size());
+        for (std::size_t r = 0; r < bodies.size(); ++r) REQUIRE(views[r].open(*codec, c.partition, bodies[r]) == "");
+        Workers workers(1);
+        for (const bool accumulate : {false, true}) {
+          std::vector<float> expected(c.partition.count(), accumulate ? -0.0f : 5.0f);
+          const std::vector<float> before = expected;
+          const int bad = decode_add(*codec, c.partition, views, kCounter, expected.data(), accumulate, workers);
+          const auto got = device_decode_add(*codec, *device, c.partition, bodies, kCounter, before, accumulate);
+          CHECK(got.bad == bad);
+          if (bad < 0) CHECK(difference(got.out, expected, Nans::equal) == "");
+        }
+      }
     }
     CHECK(simt::take_reports() == "");
   }

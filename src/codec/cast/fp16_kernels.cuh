@@ -2,7 +2,6 @@
 #pragma once
 #include "codec/cast/fp16.hpp"
 #include "codec/device/sums.cuh"
-#include "core/half.hpp"
 
 namespace crimp::fp16 {
 
@@ -40,8 +39,8 @@ struct Device : device::QuadSums {
       Codes<n> to;
 #pragma unroll
       for (int k = 0; k < n; ++k) {
-        to.v[k] = half_from_float(x.v[k] * down);
-        x.v[k] -= float_from_half(to.v[k]) * up;
+        to.v[k] = device::narrow_half(x.v[k] * down);
+        x.v[k] -= device::wide_half(to.v[k]) * up;
       }
       reinterpret_cast<Codes<n>*>(codes)[i / n] = to;
       if (piece.keep) device::store<n>(a + i, x);
@@ -70,7 +69,7 @@ struct Device : device::QuadSums {
     const float up = __uint_as_float(scale_bits(slot.scale));
 #pragma unroll
     for (std::uint32_t k = 0; k < kEach; ++k)
-      sums[k] += float_from_half(static_cast<std::uint16_t>(slot.codes >> (16 * k))) * up;
+      sums[k] += device::wide_half(static_cast<std::uint16_t>(slot.codes >> (16 * k))) * up;
     return true;
   }
 };

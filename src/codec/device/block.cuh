@@ -129,6 +129,14 @@ __device__ inline std::uint64_t block_sum(std::uint64_t v, BlockScratch& scratch
 // Whether p is true for a thread of the block. A barrier.
 __device__ inline bool block_any(bool p) { return __syncthreads_or(p) != 0; }
 
+// x, of which the compiler is to know nothing: it would take a multiplication that adds a constant apart.
+__device__ inline std::uint64_t unknown(std::uint64_t x) {
+#ifndef CRIMP_SIMT
+  asm("" : "+l"(x));
+#endif
+  return x;
+}
+
 // ---- memory
 
 // p, which is to device memory, said to the compiler: a pointer that a table in memory holds might else be to shared

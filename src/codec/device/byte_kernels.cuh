@@ -14,9 +14,9 @@
 //     __device__ auto with(const Head&, std::uint32_t scale, const DecodeShared&) const;
 //   };
 //
-// at and with return code(float a, std::uint32_t random), value(std::uint32_t code), and where kChecked legal() and
-// legal(std::uint32_t code). measure is called by all threads, and ends with a barrier where it writes what other
-// threads read.
+// at and with return code(float a, std::uint32_t random), value(std::uint32_t code), and where kChecked legal(),
+// legal(std::uint32_t code) and legal_four(std::uint32_t codes). measure is called by all threads, and ends with a
+// barrier where it writes what other threads read.
 #pragma once
 #include "codec/coding/dither_kernels.cuh"
 #include "codec/device/sums.cuh"
@@ -25,7 +25,8 @@ namespace crimp::device {
 
 template <class Type>
 struct ByteDevice : QuadSums {
-  static constexpr std::uint32_t kOtherBlocks = Type::kDithered ? 2 : 4;
+  static constexpr std::uint32_t kOtherBlocks = Type::kDithered ? 2 : 4, kDecodeBlocks = 2;
+  static constexpr bool kWhole = true;
   using Head = typename Type::Head;
   using DecodeShared = typename Type::DecodeShared;
   struct Slot {
@@ -104,6 +105,32 @@ struct ByteDevice : QuadSums {
       sums[k] += with.value(code);  // of no element behind the end
     }
     return legal;
+  }
+
+  struct Whole {
+    using Slot = ByteDevice::Slot;
+    const Type& type;
+    std::uint32_t head_bytes;
+    __device__ Head head(const std::uint8_t* in) const { return type.head(in); }
+    __device__ Slot fetch(const std::uint8_t* in, std::uint32_t j) const {
+      return {word_at(in + head_bytes + 4 * threadIdx.x + j * 4 * kThreads),
+              type.scale(in, 4 * threadIdx.x + j * 4 * kThreads)};
+    }
+    __device__ bool add(const Head& head, const Slot& slot, float (&sums)[kEach], const DecodeShared& own) const {
+      const auto with = type.with(head, slot.scale, own);
+#pragma unroll
+      for (std::uint32_t k = 0; k < kEach; ++k) sums[k] += with.value(__byte_perm(slot.codes, 0, 0x4440 | k));
+      if constexpr (Type::kChecked) return with.legal() && with.legal_four(slot.codes);
+      return true;
+    }
+  };
+  // Where the codes begin at a multiple of four.
+  template <class Work>
+  __device__ bool with_whole(Work&& work) const {
+    const std::uint32_t head_bytes = type.head_bytes(kPieceElements);
+    if (head_bytes % 4 != 0) return false;
+    work(Whole{type, head_bytes});
+    return true;
   }
 };
 

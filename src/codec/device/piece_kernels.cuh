@@ -34,6 +34,9 @@ struct PieceDevice {
   static constexpr std::uint32_t kOtherBlocks = 4;  // at most, encoding values that are not float32
   static constexpr int kFetched = 3;                // vectors of memory that a thread has on their way
   static constexpr int kPayloads = 4;               // of how many a thread that adds in registers has a slot on its way
+  static constexpr bool kWhole = false;             // whole pieces are decoded in another way (sums.cuh),
+  static constexpr bool kAhead = true,
+                        kWholeOther = true;  // with the next payload on its way (float32); to other types
 };
 
 struct Piece {
@@ -133,14 +136,13 @@ requires Device::kInRegisters struct DecodeShared<Device> {
   using Type = SumsShared<Device>;
 };
 
-// Adds up a piece in registers, what some payloads have for some elements on its way at once; body(r) is where the
-// piece begins in rank r's. No barrier but prepare()'s.
+// Adds up a piece in registers, slot by slot, what some payloads have for some elements on its way at once; body(r) is
+// where the piece begins in rank r's. No barrier.
 template <class To, class Device, class Body>
-__device__ inline void decode_in_registers(const Device& device, const Piece& piece, std::int64_t count, Body&& body,
-                                           const To& out, bool accumulate, typename Device::DecodeShared& own,
-                                           std::int32_t* bad) {
+__device__ inline void decode_slots(const Device& device, const Piece& piece, std::int64_t count, Body&& body,
+                                    const To& out, bool accumulate, typename Device::DecodeShared& own,
+                                    std::int32_t* bad) {
   constexpr int at_once = Device::kPayloads;
-  device.prepare(own);
 #pragma unroll 1
   for (std::uint32_t j = 0; j < Device::kSlots; ++j) {
     if (j > 0 && !Device::begins(j, piece.count)) break;
@@ -168,6 +170,75 @@ __device__ inline void decode_in_registers(const Device& device, const Piece& pi
     }
     Device::store_slot(out, piece.count, j, sums);
   }
+}
+
+// Likewise a whole piece, all of whose slots a thread has at once: addresses and what is not of elements are then made
+// once for a payload, or are constants.
+template <class To, class Device, class Whole, class Body>
+__device__ inline void decode_whole(const Device& device, const Whole& whole, std::int64_t count, Body&& body,
+                                    const To& out, bool accumulate, typename Device::DecodeShared& own,
+                                    std::int32_t* bad) {
+  struct Payload {
+    typename Device::Head head;
+    typename Whole::Slot slots[Device::kSlots];
+  };
+  constexpr Piece piece{kPieceElements, false, {}, {}, 0};
+  float sums[Device::kSlots][Device::kEach] = {};
+  if constexpr (std::is_pointer_v<To>)
+    if (accumulate) {
+#pragma unroll
+      for (std::uint32_t j = 0; j < Device::kSlots; ++j) Device::load_whole(out, j, sums[j]);
+    }
+  const auto fetch = [&](std::int64_t r, Payload& payload) {
+    if (r >= count) return;
+    const std::uint8_t* const in = body(r);
+    payload.head = whole.head(in);
+#pragma unroll
+    for (std::uint32_t j = 0; j < Device::kSlots; ++j) payload.slots[j] = whole.fetch(in, j);
+  };
+  const auto add = [&](std::int64_t r, const Payload& payload) {
+    bool legal = device.legal(piece, payload.head);
+#pragma unroll
+    for (std::uint32_t j = 0; j < Device::kSlots; ++j)
+      legal = whole.add(payload.head, payload.slots[j], sums[j], own) && legal;
+    if (!legal) atomicMin(bad, static_cast<std::int32_t>(r));
+  };
+  Payload even = {}, odd = {};  // as GCC has it they might be used without
+  if constexpr (Device::kAhead && std::is_pointer_v<To>) {
+    fetch(0, even);
+#pragma unroll 1
+    for (std::int64_t r = 0; r < count; r += 2) {
+      fetch(r + 1, odd);
+      add(r, even);
+      if (r + 1 == count) break;
+      fetch(r + 2, even);
+      add(r + 1, odd);
+    }
+  } else {
+#pragma unroll 1
+    for (std::int64_t r = 0; r < count; ++r) {
+      fetch(r, even);
+      add(r, even);
+    }
+  }
+#pragma unroll
+  for (std::uint32_t j = 0; j < Device::kSlots; ++j) Device::store_whole(out, j, sums[j]);
+}
+
+template <class To, class Device, class Body>
+__device__ inline void decode_in_registers(const Device& device, const Piece& piece, std::int64_t count, Body&& body,
+                                           const To& out, bool accumulate, typename Device::DecodeShared& own,
+                                           std::int32_t* bad) {
+  device.prepare(own);
+  if constexpr (Device::kWhole && (std::is_pointer_v<To> || Device::kWholeOther)) {
+    std::uintptr_t addresses = 0;
+    for (std::int64_t r = 0; r < count; ++r) addresses |= reinterpret_cast<std::uintptr_t>(body(r));
+    if (piece.count == kPieceElements && addresses % sizeof(std::uint32_t) == 0 && in_quads(out) &&
+        device.with_whole(
+            [&](const auto& whole) { decode_whole(device, whole, count, body, out, accumulate, own, bad); }))
+      return;
+  }
+  decode_slots(device, piece, count, body, out, accumulate, own, bad);
 }
 
 inline constexpr int kQuads = kPieceElements / 4 / kThreads;  // of a thread, in a whole piece

@@ -12,6 +12,17 @@
 //   __device__ bool add(const Piece&, const Head&, const Slot&, std::uint32_t j, float (&sums)[kEach],
 //                       const DecodeShared&) const;
 //
+// Where kWhole, a thread has all slots of a whole piece at once, if its bytes begin at a multiple of four in all
+// payloads (kAhead: with those of the next payload on their way):
+//
+//   bool with_whole(Work&& work) const;   // true behind work(Whole), or false: there is none for these parameters
+//   struct Whole {
+//     struct Slot;
+//     __device__ Head head(const std::uint8_t* in) const;
+//     __device__ Slot fetch(const std::uint8_t* in, std::uint32_t j) const;
+//     __device__ bool add(const Head&, const Slot&, float (&sums)[kEach], const DecodeShared&) const;
+//   };
+//
 // legal and add are false where they see something malformed; what is malformed has to be seen by one thread at least.
 // Slots without an element are fetched and added as well, and have no effect.
 #pragma once
@@ -58,16 +69,28 @@ struct QuadSums : PieceDevice {
         if (k < left) put<1>(out, i + k, {sums[k]});
     }
   }
+  // Of whole pieces, where four can be had at once.
+  __device__ static void load_whole(const float* out, std::uint32_t j, float (&sums)[kEach]) {
+    const Floats<4> x = load<4>(out + first_of(j));
+#pragma unroll
+    for (std::uint32_t k = 0; k < 4; ++k) sums[k] = x.v[k];
+  }
+  template <class To>
+  __device__ static void store_whole(const To& out, std::uint32_t j, const float (&sums)[kEach]) {
+    put<4>(out, first_of(j), {sums[0], sums[1], sums[2], sums[3]});
+  }
   __device__ void prepare(DecodeShared&) const {}
   __device__ bool legal(const Piece&, const Head&) const { return true; }
   __device__ Head head(const Piece&, const std::uint8_t*) const { return {}; }
 };
 
+// The word at a multiple of four.
+__device__ inline std::uint32_t word_at(const std::uint8_t* p) { return *reinterpret_cast<const std::uint32_t*>(p); }
+
 // A word of the bytes [i, i + 4) of [0, count), i % 4 = 0; those behind the end are 0.
 __device__ inline std::uint32_t load_word(const std::uint8_t* bytes, std::size_t i, std::uint32_t count) {
   const std::uint32_t left = behind(i, count);
-  if (left >= 4 && reinterpret_cast<std::uintptr_t>(bytes) % 4 == 0)
-    return *reinterpret_cast<const std::uint32_t*>(bytes + i);
+  if (left >= 4 && reinterpret_cast<std::uintptr_t>(bytes) % 4 == 0) return word_at(bytes + i);
   std::uint32_t word = 0;
 #pragma unroll
   for (std::uint32_t k = 0; k < 4; ++k)

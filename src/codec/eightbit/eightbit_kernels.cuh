@@ -37,18 +37,24 @@ struct Type {
     fill(scale, own);
   }
   using Head = float;  // the scale
+  // One for each bank of shared memory: every lane has its own.
   struct DecodeShared {
-    float levels[kCodes];
+    float levels[kCodes * device::kWarp];
   };
   struct Scaled {
     float scale;
-    const float* levels;
+    const float* levels;  // the lane's
     __device__ float value(std::uint32_t code) const {
-      return __uint_as_float(__float_as_uint(levels[code % kCodes] * scale) | code / kCodes << 31);
+      return __uint_as_float(__float_as_uint(levels[code % kCodes * device::kWarp] * scale) | code / kCodes << 31);
     }
   };
   __device__ void prepare(DecodeShared& own) const {
-    if (threadIdx.x < kCodes) own.levels[threadIdx.x] = level_of(threadIdx.x);
+    static_assert(device::kThreads % kCodes == 0);
+    const float level = level_of(threadIdx.x % kCodes);
+#pragma unroll
+    for (std::uint32_t k = 0; k < device::kWarp; k += device::kThreads / kCodes)  // neighbours write different banks
+      own.levels[threadIdx.x % kCodes * device::kWarp + (threadIdx.x + k + threadIdx.x / kCodes) % device::kWarp] =
+          level;
     __syncthreads();
   }
   __device__ Head head(const std::uint8_t* in) const {
@@ -56,7 +62,9 @@ struct Type {
   }
   __device__ bool legal(Head scale) const { return __float_as_uint(scale) < 0x7f800000u; }
   __device__ std::uint32_t scale(const std::uint8_t*, std::uint32_t) const { return 0; }
-  __device__ Scaled with(Head scale, std::uint32_t, const DecodeShared& own) const { return {scale, own.levels}; }
+  __device__ Scaled with(Head scale, std::uint32_t, const DecodeShared& own) const {
+    return {scale, own.levels + device::lane()};
+  }
   __device__ With at(std::uint32_t, const std::uint8_t*, const Shared& own) const { return {own.inverse, own.table}; }
 };
 

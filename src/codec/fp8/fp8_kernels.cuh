@@ -16,9 +16,17 @@ struct Type {
     float up, down;
     std::uint32_t last, scale;
     __device__ std::uint32_t code(float a, std::uint32_t) const { return code_of<e4m3>(a * down); }
-    __device__ float value(std::uint32_t code) const { return value_of<e4m3>(code) * up; }
+    // value_of, by a float whose exponent is the code's: subnormal codes are subnormal floats.
+    __device__ float value(std::uint32_t code) const {
+      constexpr Format format = e4m3 ? kE4m3 : kE5m2;
+      const std::uint32_t sign = code << 24 & 0x80000000, bits = (code & 0x7f) << (23 - format.mantissa);
+      return __uint_as_float(sign | bits) * __uint_as_float(static_cast<std::uint32_t>(254 - format.bias) << 23) * up;
+    }
     __device__ bool legal() const { return scale <= kLastScale; }
     __device__ bool legal(std::uint32_t code) const { return (code & 0x7f) <= last; }
+    __device__ bool legal_four(std::uint32_t codes) const {  // a byte above the last would carry into its sign
+      return (((codes & 0x7f7f7f7f) + (0x7f - last) * 0x01010101) & 0x80808080) == 0;
+    }
   };
   std::uint32_t block,
       reciprocal;  // of the block in units, times 2^kShift, rounded up: quotients of units by it are exact

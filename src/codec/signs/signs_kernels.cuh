@@ -9,8 +9,8 @@ namespace crimp::signs {
 template <Scales scales>
 struct Device : std::conditional_t<scales == Scales::none, device::PieceDevice, device::QuadSums> {
   static constexpr std::uint32_t kEncodeBlocks = scales == Scales::none ? 3 : 4,
-                                 kDecodeBlocks = scales == Scales::class_means ? 3 : 4;
-  static constexpr bool kVotes = scales == Scales::none, kFixedSize = !kVotes;
+                                 kDecodeBlocks = scales == Scales::none ? 4 : 2;
+  static constexpr bool kVotes = scales == Scales::none, kFixedSize = !kVotes, kWhole = !kVotes;
   // The sums have as many threads as there are lanes of both classes; each is a chain that the format fixes.
   static constexpr std::uint32_t kAdding = scales == Scales::none ? 0 : 2 * kSumLanes / device::kWarp,
                                  kPacking = device::kWarps - kAdding;
@@ -155,6 +155,28 @@ struct Device : std::conditional_t<scales == Scales::none, device::PieceDevice, 
     const std::uint32_t bits = byte >> 4 * (threadIdx.x % 2);
 #pragma unroll
     for (std::uint32_t k = 0; k < 4; ++k) sums[k] += decode(bits >> k & 1, h.levels);
+    return true;
+  }
+
+  struct Whole {
+    using Slot = std::uint32_t;
+    __device__ Head head(const std::uint8_t* in) const {
+      const float m0 = __uint_as_float(device::word_at(in));
+      return {{m0, scales == Scales::class_means ? __uint_as_float(device::word_at(in + sizeof(float))) : m0}, 0};
+    }
+    __device__ Slot fetch(const std::uint8_t* in, std::uint32_t j) const {
+      return (in + scale_bytes() + threadIdx.x / 2)[j * (device::kThreads / 2)];
+    }
+    __device__ bool add(const Head& h, Slot byte, float (&sums)[4], const device::QuadSums::DecodeShared&) const {
+      const std::uint32_t bits = byte >> 4 * (threadIdx.x % 2);
+#pragma unroll
+      for (std::uint32_t k = 0; k < 4; ++k) sums[k] += decode(bits >> k & 1, h.levels);
+      return true;
+    }
+  };
+  template <class Work>
+  __device__ static bool with_whole(Work&& work) {
+    work(Whole());
     return true;
   }
 

@@ -30,7 +30,8 @@ struct Decoding<Stage::entropy> {
 // Sums in registers of payloads that are a scale and the base bytes: slot j of a thread is the byte of one lane and
 // tile, and its elements stand a stripe apart. A codec adds which scales are legal.
 struct StripeSums : device::PieceDevice {
-  static constexpr bool kInRegisters = true;
+  static constexpr bool kInRegisters = true, kWhole = true;
+  static constexpr std::uint32_t kDecodeBlocks = 2;
   static constexpr std::uint32_t kSlots = kPieceElements / kTile / device::kWarps, kEach = 5;
   static_assert(kSlots * device::kWarps * kTile == kPieceElements);
   using Head = float;
@@ -67,16 +68,52 @@ struct StripeSums : device::PieceDevice {
   }
   __device__ bool add(const device::Piece&, Head scale, Slot byte, std::uint32_t, float (&sums)[kEach],
                       const DecodeShared&) const {
-    std::uint32_t rest = byte;
+    return add_digits(byte, scale, sums);
+  }
+
+  struct Whole {
+    using Slot = std::uint32_t;
+    __device__ Head head(const std::uint8_t* in) const { return __uint_as_float(device::word_at(in)); }
+    __device__ Slot fetch(const std::uint8_t* in, std::uint32_t j) const {
+      return (in + sizeof(float) + threadIdx.x)[j * device::kThreads];
+    }
+    __device__ bool add(Head scale, Slot byte, float (&sums)[kEach], const DecodeShared&) const {
+      return add_digits(byte, scale, sums);
+    }
+  };
+  template <class Work>
+  __device__ static bool with_whole(Work&& work) {
+    work(Whole());
+    return true;
+  }
+  __device__ static std::uint32_t first() { return device::warp() * kTile + device::lane(); }
+  __device__ static void load_whole(const float* out, std::uint32_t j, float (&sums)[kEach]) {
+#pragma unroll
+    for (std::uint32_t k = 0; k < kEach; ++k) sums[k] = (out + first())[j * device::kWarps * kTile + k * kStripe];
+  }
+  template <class To>
+  __device__ static void store_whole(const To& out, std::uint32_t j, const float (&sums)[kEach]) {
+#pragma unroll
+    for (std::uint32_t k = 0; k < kEach; ++k)
+      device::put<1>(out, std::size_t{first()} + j * device::kWarps * kTile + k * kStripe, {sums[k]});
+  }
+
+  // The digits of byte / 243, the first one first, are what multiplying by three shifts out of a fraction of 32 bits;
+  // 0x4b000000 makes the float 2^23 + digit of them. What is added is scale, -scale, or, in place of a zero, -0, which
+  // changes no bit, of -0 neither.
+  __device__ static bool add_digits(std::uint32_t byte, float scale, float (&sums)[kEach]) {
+    const std::uint64_t exponent = device::unknown(std::uint64_t{0x4b000000} << 32);
+    std::uint32_t fraction = byte * ((0xffffffffu / kFirstRun) + 1);
 #pragma unroll
     for (std::uint32_t k = 0; k < kEach; ++k) {
-      const std::uint32_t weight = k == 0 ? 81 : k == 1 ? 27 : k == 2 ? 9 : k == 3 ? 3 : 1, digit = rest / weight;
-      rest -= digit * weight;
-      if (digit != 1) sums[k] += digit == 0 ? -scale : scale;  // zeros change no bit, of -0 neither
+      const std::uint64_t shifted = std::uint64_t{fraction} * 3 + exponent;
+      fraction = static_cast<std::uint32_t>(shifted);
+      sums[k] = fmaf(0x1.000002p23f - __uint_as_float(static_cast<std::uint32_t>(shifted >> 32)), -scale, sums[k]);
     }
     return byte < kFirstRun;
   }
 };
+static_assert(kStripe == device::kWarp && kFirstRun == 243);
 
 template <Stage stage>
 using Decodes = std::conditional_t<stage == Stage::base, StripeSums, device::PieceDevice>;
@@ -84,7 +121,7 @@ using Decodes = std::conditional_t<stage == Stage::base, StripeSums, device::Pie
 template <Stage stage>
 struct Device : Decodes<stage> {
   static constexpr bool kFixedSize = stage == Stage::base;
-  static constexpr std::uint32_t kDecodeBlocks = stage == Stage::entropy ? 3 : 4;
+  static constexpr std::uint32_t kDecodeBlocks = stage == Stage::base ? 2 : stage == Stage::entropy ? 3 : 4;
   struct Shared : Coded<stage>, Decoding<stage> {
     device::BlockScratch scratch;
     alignas(16) std::uint8_t bytes[kRoom];

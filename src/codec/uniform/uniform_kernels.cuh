@@ -74,18 +74,22 @@ __device__ inline void quantize_tile(float* a, std::uint32_t begin, std::uint32_
 // Side information of every block of elements, then the codes of all. A kind of grid supplies
 //
 //   struct Kind {
-//     static constexpr bool kWide;                  // codes of 9 to 16 bits
+//     static constexpr bool kWide, kCentred;        // codes of 9 to 16 bits; base is 0
 //     static constexpr std::uint32_t kSide;         // bytes of side information of a block
 //     struct Shared { ... };
 //     __device__ void measure(const float* a, std::uint32_t count, std::uint32_t block, Grid* grids, std::uint8_t*
 //     sides, Shared&) const;
 //     __device__ bool open(const float (&side)[kSide / 4], Grid*) const;  // one block's; false where it is not legal
+//     struct Divisor;                               // what of `open` is alike for all blocks
+//     __device__ Divisor divisor() const;
+//     __device__ bool open(const float (&side)[kSide / 4], const Divisor&, Grid*) const;
 //   };
 // All threads call measure, and a barrier follows.
 template <class Kind>
 struct BlockDevice : device::QuadSums {
-  static constexpr std::uint32_t kEncodeBlocks = 3, kDecodeBlocks = 3, kOtherBlocks = 2;
+  static constexpr std::uint32_t kEncodeBlocks = 3, kDecodeBlocks = Kind::kWide ? 3 : 2, kOtherBlocks = 2;
   static constexpr int kPayloads = 2;
+  static constexpr bool kWhole = !Kind::kWide, kAhead = Kind::kSide == sizeof(float), kWholeOther = !kAhead;
   static_assert(kTile == kEach * device::kWarp && bit_pack::kPerLane == kTile / kHalf);
   struct Shared {
     typename Kind::Shared own;
@@ -205,11 +209,61 @@ struct BlockDevice : device::QuadSums {
     }
     return legal;
   }
+
+  // Of codes of 4 or 8 bits: a word has four of them. They become floats by their bits, 0x4b000000 being 2^23.
+  template <std::uint32_t bits>
+  struct Whole {
+    struct Slot {
+      std::uint32_t codes;
+      float side[Kind::kSide / sizeof(float)];
+    };
+    const BlockDevice& device;
+    typename Kind::Divisor divisor;
+    std::uint32_t codes, shift,
+        reciprocal;  // of the thread's first tile; of the tiles of a block: times 2^16, rounded up
+    float zero;
+
+    __device__ explicit Whole(const BlockDevice& of)
+        : device(of), divisor(of.kind.divisor()), codes(of.codes_of(begin_of(0), kPieceElements) +
+                                                        device::lane() / 4 * bits / 8 * kHalf + device::lane() % 4 * 4),
+          shift(device::lane() / 4 * bits % 8), reciprocal(65535 / (of.block / kTile) + 1),
+          zero(0x1p23f + static_cast<float>(of.offset)) {}
+    __device__ Head head(const std::uint8_t*) const { return true; }
+    __device__ Slot fetch(const std::uint8_t* in, std::uint32_t j) const {
+      const std::uint32_t tile = device::warp() + j * device::kWarps;
+      const auto* const side = reinterpret_cast<const float*>(in + (tile * reciprocal >> 16) * Kind::kSide);
+      Slot slot{device::word_at(in + codes + j * device::kWarps * kHalf * bits), {}};
+#pragma unroll
+      for (std::uint32_t k = 0; k < Kind::kSide / sizeof(float); ++k) slot.side[k] = side[k];
+      return slot;
+    }
+    __device__ bool add(Head, const Slot& slot, float (&sums)[kEach], const DecodeShared&) const {
+      Grid grid;
+      bool legal = device.kind.open(slot.side, divisor, &grid) && finite(grid);
+      const float most = static_cast<float>(grid.highest);
+      const std::uint32_t four = bits == 8 ? slot.codes : slot.codes >> shift & 0x0f0f0f0f;
+#pragma unroll
+      for (std::uint32_t k = 0; k < kEach; ++k) {
+        const float q = __uint_as_float(__byte_perm(four, 0x4b000000, 0x7440 | k)) - zero;
+        legal = legal && q <= most;
+        // Of base 0: one rounding is as good as two, because no product of an integer and a float underflows to 0.
+        sums[k] += Kind::kCentred ? fmaf(q, grid.step, 0.0f) : grid.base + q * grid.step;
+      }
+      return legal;
+    }
+  };
+  template <class Work>
+  __device__ bool with_whole(Work&& work) const {
+    if (bits_ == 8) work(Whole<8>(*this));
+    else if (bits_ == 4) work(Whole<4>(*this));
+    return bits_ == 8 || bits_ == 4;
+  }
 };
+static_assert(kMostTiles * kMostTiles < 65536);
 
 // Least and step of a block.
 struct MaxMin {
-  static constexpr bool kWide = false;
+  static constexpr bool kWide = false, kCentred = false;
   static constexpr std::uint32_t kSide = 2 * sizeof(float);
   struct Shared {
     float low[kMostTiles], high[kMostTiles];
@@ -262,12 +316,15 @@ struct MaxMin {
     return (__float_as_uint(low) & 0x7fffffffu) < infinity &&
            __float_as_uint(step) < infinity;  // step: not negative, -0 neither
   }
+  struct Divisor {};
+  __device__ Divisor divisor() const { return {}; }
+  __device__ bool open(const float (&side)[2], const Divisor&, Grid* grid) const { return open(side, grid); }
 };
 
 // The L2 norm of a block, which a warp adds up.
 template <bool wide>
 struct Qsgd {
-  static constexpr bool kWide = wide;
+  static constexpr bool kWide = wide, kCentred = true;
   static constexpr std::uint32_t kSide = sizeof(float);
   struct Shared {};
   int s;
@@ -297,6 +354,22 @@ struct Qsgd {
     *grid = symmetric(norm, s);
     return __float_as_uint(norm) < 0x7f800000u;  // finite, not negative, -0 neither
   }
+  struct Divisor {
+    float levels, reciprocal;
+  };
+  __device__ Divisor divisor() const { return {static_cast<float>(s), 1.0f / static_cast<float>(s)}; }
+  // norm / s as a division has it: the quotient by the reciprocal, made right by what it leaves. Where that could
+  // underflow, or the norm is not finite, it divides.
+  __device__ bool open(const float (&side)[1], const Divisor& by, Grid* grid) const {
+    const float norm = side[0];
+    const std::uint32_t bits = __float_as_uint(norm);
+    float step = norm * by.reciprocal;
+    step = fmaf(fmaf(-by.levels, step, norm), by.reciprocal, step);
+    if (bits - kLeastNormal > kMostNormal - kLeastNormal) step = norm / by.levels;
+    *grid = {0.0f, step, 0.0f, -s, s};
+    return bits < 0x7f800000u;
+  }
+  static constexpr std::uint32_t kLeastNormal = 0x20000000, kMostNormal = 0x7e000000;  // 2^-63 and 2^125
 };
 
 }  // namespace crimp::uniform
