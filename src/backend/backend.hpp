@@ -47,6 +47,12 @@ struct DecodeJob {
   bool streamed = false;  // a hint, for host memory: nobody reads the sums soon
 };
 
+struct FloatCopy {
+  float* to = nullptr;
+  const float* from = nullptr;
+  std::uint64_t count = 0;
+};
+
 class Backend {
  public:
   using Ticket = std::int64_t;
@@ -83,6 +89,10 @@ class Backend {
   virtual TensorSteps* tensor_steps() { return nullptr; }
 
   virtual void copy(float* to, const float* from, std::uint64_t count) = 0;  // within memory()
+  // Each of them, in any order: none reads what another one writes.
+  virtual void copy_all(std::span<const FloatCopy> all) {
+    for (const FloatCopy& one : all) copy(one.to, one.from, one.count);
+  }
   // Between memory() and host memory, which is pinned where the backend is asynchronous. Complete after synchronize().
   virtual void read(void* host, const void* from, std::size_t bytes) = 0;
   virtual void write(void* to, const void* host, std::size_t bytes) = 0;

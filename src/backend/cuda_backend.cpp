@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "backend/cuda_convert.hpp"
+#include "backend/cuda_copies.hpp"
 #include "backend/cuda_memory.hpp"
 #include "backend/cuda_tensor_steps.hpp"
 #include "codec/powersgd/tensor_steps.hpp"
@@ -114,6 +115,8 @@ void CudaBackend::prepare(const Codec& codec, const ChunkPartition& partition, i
 
 void CudaBackend::prepare(const Arena& staging) {
   const ContextGuard here(device_);
+  if (!copies_loaded_) load_copies();
+  copies_loaded_ = true;
   if (wanted_region_ > region_bytes_ || wanted_jobs_ > jobs_) {
     const std::size_t all = wanted_region_ * kSlots;
     Memory tables(all, pinned_memory()), tables_mirror(all, device_memory(device_));
@@ -384,6 +387,13 @@ TensorSteps* CudaBackend::tensor_steps() {
 void CudaBackend::copy(float* to, const float* from, std::uint64_t count) {
   const ContextGuard here(device_);
   if (count) CRIMP_CUDA(cudaMemcpyAsync(to, from, count * sizeof *to, cudaMemcpyDeviceToDevice, compute_));
+}
+
+void CudaBackend::copy_all(std::span<const FloatCopy> all) {
+  if (all.empty()) return;
+  if (all.size() == 1) return copy(all[0].to, all[0].from, all[0].count);
+  const ContextGuard here(device_);
+  cuda::copy_all(all, compute_);
 }
 
 void CudaBackend::read(void* host, const void* from, std::size_t bytes) {

@@ -35,6 +35,7 @@ class CudaBackend final : public Backend {
   std::string open(BodyView&, const Codec&, const ChunkPartition&, std::span<const std::uint8_t> body) override;
   TensorSteps* tensor_steps() override;
   void copy(float* to, const float* from, std::uint64_t count) override;
+  void copy_all(std::span<const FloatCopy>) override;
   void read(void* host, const void* from, std::size_t bytes) override;
   void write(void* to, const void* host, std::size_t bytes) override;
   void widen(Dtype, const void* in, float* out, std::uint64_t count) override;
@@ -86,6 +87,7 @@ class CudaBackend final : public Backend {
   std::map<const Codec*, std::unique_ptr<DeviceCodec>> codecs_;
   std::set<const Codec*> loaded_;
   std::set<Dtype> narrows_;  // types that narrow() is loaded for
+  bool copies_loaded_ = false;
   std::vector<InFlight> in_flight_;
   std::size_t region_bytes_ = 0, wanted_region_ = 0, jobs_ = 0, wanted_jobs_ = 0, wanted_scratch_ = 0;
   Memory tables_, tables_mirror_;  // pinned and device

@@ -1,6 +1,7 @@
 #include "collective/pipeline.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <utility>
@@ -234,19 +235,30 @@ bool Pipeline::accept(std::span<const Header> headers) {
 
 namespace {
 
-// A copy that grows while neighbours follow.
-struct Stretch {
-  float* to = nullptr;
-  const float* from = nullptr;
-  std::uint64_t count = 0;
-  void add(Backend& backend, const float* there, const float* here, std::uint64_t more) {
-    if (count && (there != to + count || here != from + count)) flush(backend);
-    if (!count) to = const_cast<float*>(there), from = here;
-    count += more;
+// Copies that are made together. One that goes on behind the last one belongs to it.
+class Copies {
+ public:
+  explicit Copies(Backend& backend) : backend_(backend) {}
+  void add(const float* there, const float* from, std::uint64_t count) {
+    auto* const to = const_cast<float*>(there);
+    if (used_) {
+      FloatCopy& last = all_[used_ - 1];
+      if (to == last.to + last.count && from == last.from + last.count) {
+        last.count += count;
+        return;
+      }
+    }
+    if (used_ == all_.size()) flush();
+    all_[used_++] = {to, from, count};
   }
-  void flush(Backend& backend) {
-    if (const std::uint64_t all = std::exchange(count, 0)) backend.copy(to, from, all);
+  void flush() {
+    if (const std::size_t some = std::exchange(used_, 0)) backend_.copy_all({all_.data(), some});
   }
+
+ private:
+  Backend& backend_;
+  std::array<FloatCopy, 160> all_;  // behind acceptance nothing may need memory
+  std::size_t used_ = 0;
 };
 
 }  // namespace
@@ -254,17 +266,16 @@ struct Stretch {
 void Pipeline::commit(std::span<const BoundSlice> slices, std::span<const Header> mine) {
   if (std::any_of(mine.begin(), mine.end(), [](const Header& h) { return h.flags & kFlagCorrupt; })) return;
   try {
-    Stretch memories, momenta;
+    Copies memories(backend_), momenta(backend_), states(backend_);
     for (const BoundSlice& bound : slices)
       for (std::size_t g = 0; g < bound.feedback.size(); ++g) {
         const FeedbackView& memory = bound.feedback[g];
         const std::uint64_t count = bound.partition().groups()[g].count;
-        if (memory.out) memories.add(backend_, memory.in, memory.out, count);
-        if (memory.momentum_out) momenta.add(backend_, memory.momentum_in, memory.momentum_out, count);
-        if (memory.state_out) backend_.copy(const_cast<float*>(memory.state_in), memory.state_out, Codec::kStateFloats);
+        if (memory.out) memories.add(memory.in, memory.out, count);
+        if (memory.momentum_out) momenta.add(memory.momentum_in, memory.momentum_out, count);
+        if (memory.state_out) states.add(memory.state_in, memory.state_out, Codec::kStateFloats);
       }
-    memories.flush(backend_);
-    momenta.flush(backend_);
+    for (Copies* copies : {&memories, &momenta, &states}) copies->flush();
   } catch (const std::exception& e) {
     failed(e);
   }

@@ -15,8 +15,8 @@
 //   };
 //
 // at and with return code(float a, std::uint32_t random), value(std::uint32_t code), and where kChecked legal(),
-// legal(std::uint32_t code) and legal_four(std::uint32_t codes). measure is called by all threads, and ends with a
-// barrier where it writes what other threads read.
+// legal(std::uint32_t code); legal_four(std::uint32_t codes) is asked in its place where there is one. measure is
+// called by all threads, and ends with a barrier where it writes what other threads read.
 #pragma once
 #include "codec/coding/dither_kernels.cuh"
 #include "codec/device/sums.cuh"
@@ -118,10 +118,17 @@ struct ByteDevice : QuadSums {
     }
     __device__ bool add(const Head& head, const Slot& slot, float (&sums)[kEach], const DecodeShared& own) const {
       const auto with = type.with(head, slot.scale, own);
+      bool legal = true;
+      if constexpr (Type::kChecked) legal = with.legal();
+      constexpr bool four = requires { with.legal_four(slot.codes); };
+      if constexpr (four) legal = legal && with.legal_four(slot.codes);
 #pragma unroll
-      for (std::uint32_t k = 0; k < kEach; ++k) sums[k] += with.value(__byte_perm(slot.codes, 0, 0x4440 | k));
-      if constexpr (Type::kChecked) return with.legal() && with.legal_four(slot.codes);
-      return true;
+      for (std::uint32_t k = 0; k < kEach; ++k) {
+        const std::uint32_t code = __byte_perm(slot.codes, 0, 0x4440 | k);
+        if constexpr (Type::kChecked && !four) legal = legal && with.legal(code);
+        sums[k] += with.value(code);
+      }
+      return legal;
     }
   };
   // Where the codes begin at a multiple of four.
