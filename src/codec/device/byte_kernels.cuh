@@ -26,7 +26,8 @@ namespace crimp::device {
 template <class Type>
 struct ByteDevice : QuadSums {
   static constexpr std::uint32_t kOtherBlocks = Type::kDithered ? 2 : 4, kDecodeBlocks = 2;
-  static constexpr bool kWhole = true;
+  static constexpr bool kWhole = true, kAhead = Type::kChecked;
+  static constexpr int kWholePayloads = 4;
   using Head = typename Type::Head;
   using DecodeShared = typename Type::DecodeShared;
   struct Slot {
@@ -108,6 +109,7 @@ struct ByteDevice : QuadSums {
   }
 
   struct Whole {
+    using Head = ByteDevice::Head;
     using Slot = ByteDevice::Slot;
     const Type& type;
     std::uint32_t head_bytes;
@@ -116,7 +118,9 @@ struct ByteDevice : QuadSums {
       return {word_at(in + head_bytes + 4 * threadIdx.x + j * 4 * kThreads),
               type.scale(in, 4 * threadIdx.x + j * 4 * kThreads)};
     }
-    __device__ bool add(const Head& head, const Slot& slot, float (&sums)[kEach], const DecodeShared& own) const {
+    __device__ bool open(const ByteDevice&, const Head& head) const { return type.legal(head); }
+    __device__ bool add(const Head& head, const Slot& slot, std::uint32_t, float (&sums)[kEach],
+                        const DecodeShared& own) const {
       const auto with = type.with(head, slot.scale, own);
       bool legal = true;
       if constexpr (Type::kChecked) legal = with.legal();

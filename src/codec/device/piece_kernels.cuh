@@ -34,9 +34,10 @@ struct PieceDevice {
   static constexpr std::uint32_t kOtherBlocks = 4;  // at most, encoding values that are not float32
   static constexpr int kFetched = 3;                // vectors of memory that a thread has on their way
   static constexpr int kPayloads = 4;               // of how many a thread that adds in registers has a slot on its way
-  static constexpr bool kWhole = false;             // whole pieces are decoded in another way (sums.cuh),
-  static constexpr bool kAhead = true,
-                        kWholeOther = true;  // with the next payload on its way (float32); to other types
+  // Whole pieces are decoded in another way (sums.cuh), also to other types than float32, with so many payloads on
+  // their way at once, or with the next one while one is added.
+  static constexpr bool kWhole = false, kWholeOther = true, kAhead = false;
+  static constexpr int kWholePayloads = 1;
 };
 
 struct Piece {
@@ -179,10 +180,9 @@ __device__ inline void decode_whole(const Device& device, const Whole& whole, st
                                     const To& out, bool accumulate, typename Device::DecodeShared& own,
                                     std::int32_t* bad) {
   struct Payload {
-    typename Device::Head head;
+    typename Whole::Head head;
     typename Whole::Slot slots[Device::kSlots];
   };
-  constexpr Piece piece{kPieceElements, false, {}, {}, 0};
   float sums[Device::kSlots][Device::kEach] = {};
   if constexpr (std::is_pointer_v<To>)
     if (accumulate) {
@@ -196,15 +196,15 @@ __device__ inline void decode_whole(const Device& device, const Whole& whole, st
 #pragma unroll
     for (std::uint32_t j = 0; j < Device::kSlots; ++j) payload.slots[j] = whole.fetch(in, j);
   };
-  const auto add = [&](std::int64_t r, const Payload& payload) {
-    bool legal = device.legal(piece, payload.head);
+  const auto add = [&](std::int64_t r, Payload& payload) {
+    bool legal = whole.open(device, payload.head);
 #pragma unroll
     for (std::uint32_t j = 0; j < Device::kSlots; ++j)
-      legal = whole.add(payload.head, payload.slots[j], sums[j], own) && legal;
+      legal = whole.add(payload.head, payload.slots[j], j, sums[j], own) && legal;
     if (!legal) atomicMin(bad, static_cast<std::int32_t>(r));
   };
-  Payload even = {}, odd = {};  // as GCC has it they might be used without
   if constexpr (Device::kAhead && std::is_pointer_v<To>) {
+    Payload even = {}, odd = {};  // as GCC has it they might be used without
     fetch(0, even);
 #pragma unroll 1
     for (std::int64_t r = 0; r < count; r += 2) {
@@ -215,10 +215,15 @@ __device__ inline void decode_whole(const Device& device, const Whole& whole, st
       add(r + 1, odd);
     }
   } else {
+    constexpr int at_once = std::is_pointer_v<To> ? Device::kWholePayloads : 1;
 #pragma unroll 1
-    for (std::int64_t r = 0; r < count; ++r) {
-      fetch(r, even);
-      add(r, even);
+    for (std::int64_t r = 0; r < count; r += at_once) {
+      Payload payloads[at_once] = {};
+#pragma unroll
+      for (int b = 0; b < at_once; ++b) fetch(r + b, payloads[b]);
+#pragma unroll
+      for (int b = 0; b < at_once; ++b)
+        if (r + b < count) add(r + b, payloads[b]);
     }
   }
 #pragma unroll

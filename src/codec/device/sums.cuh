@@ -13,15 +13,18 @@
 //                       const DecodeShared&) const;
 //
 // Where kWhole, a thread has all slots of a whole piece at once, if its bytes begin at a multiple of four in all
-// payloads (kAhead: with those of the next payload on their way):
+// payloads:
 //
 //   bool with_whole(Work&& work) const;   // true behind work(Whole), or false: there is none for these parameters
 //   struct Whole {
-//     struct Slot;
-//     __device__ Head head(const std::uint8_t* in) const;
+//     struct Head; struct Slot;
+//     __device__ Head head(const std::uint8_t* in) const;                        // loads
 //     __device__ Slot fetch(const std::uint8_t* in, std::uint32_t j) const;
-//     __device__ bool add(const Head&, const Slot&, float (&sums)[kEach], const DecodeShared&) const;
+//     __device__ bool open(const Device&, Head&) const;                          // makes of it what add takes
+//     __device__ bool add(const Head&, const Slot&, std::uint32_t j, float (&sums)[kEach], const DecodeShared&) const;
 //   };
+//
+// All lanes of a warp call these together.
 //
 // legal and add are false where they see something malformed; what is malformed has to be seen by one thread at least.
 // Slots without an element are fetched and added as well, and have no effect.

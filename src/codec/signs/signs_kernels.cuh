@@ -11,6 +11,7 @@ struct Device : std::conditional_t<scales == Scales::none, device::PieceDevice, 
   static constexpr std::uint32_t kEncodeBlocks = scales == Scales::none ? 3 : 4,
                                  kDecodeBlocks = scales == Scales::none ? 4 : 2;
   static constexpr bool kVotes = scales == Scales::none, kFixedSize = !kVotes, kWhole = !kVotes;
+  static constexpr int kWholePayloads = 4;
   // The sums have as many threads as there are lanes of both classes; each is a chain that the format fixes.
   static constexpr std::uint32_t kAdding = scales == Scales::none ? 0 : 2 * kSumLanes / device::kWarp,
                                  kPacking = device::kWarps - kAdding;
@@ -159,6 +160,7 @@ struct Device : std::conditional_t<scales == Scales::none, device::PieceDevice, 
   }
 
   struct Whole {
+    using Head = Device::Head;
     using Slot = std::uint32_t;
     __device__ Head head(const std::uint8_t* in) const {
       const float m0 = __uint_as_float(device::word_at(in));
@@ -167,7 +169,11 @@ struct Device : std::conditional_t<scales == Scales::none, device::PieceDevice, 
     __device__ Slot fetch(const std::uint8_t* in, std::uint32_t j) const {
       return (in + scale_bytes() + threadIdx.x / 2)[j * (device::kThreads / 2)];
     }
-    __device__ bool add(const Head& h, Slot byte, float (&sums)[4], const device::QuadSums::DecodeShared&) const {
+    __device__ static bool open(const Device& codec, const Head& h) {
+      return codec.legal({kPieceElements, false, {}, {}, 0}, h);
+    }
+    __device__ bool add(const Head& h, Slot byte, std::uint32_t, float (&sums)[4],
+                        const device::QuadSums::DecodeShared&) const {
       const std::uint32_t bits = byte >> 4 * (threadIdx.x % 2);
 #pragma unroll
       for (std::uint32_t k = 0; k < 4; ++k) sums[k] += decode(bits >> k & 1, h.levels);

@@ -31,6 +31,7 @@ struct Decoding<Stage::entropy> {
 // tile, and its elements stand a stripe apart. A codec adds which scales are legal.
 struct StripeSums : device::PieceDevice {
   static constexpr bool kInRegisters = true, kWhole = true;
+  static constexpr int kWholePayloads = 4;
   static constexpr std::uint32_t kDecodeBlocks = 2;
   static constexpr std::uint32_t kSlots = kPieceElements / kTile / device::kWarps, kEach = 5;
   static_assert(kSlots * device::kWarps * kTile == kPieceElements);
@@ -72,12 +73,17 @@ struct StripeSums : device::PieceDevice {
   }
 
   struct Whole {
+    using Head = StripeSums::Head;
     using Slot = std::uint32_t;
     __device__ Head head(const std::uint8_t* in) const { return __uint_as_float(device::word_at(in)); }
     __device__ Slot fetch(const std::uint8_t* in, std::uint32_t j) const {
       return (in + sizeof(float) + threadIdx.x)[j * device::kThreads];
     }
-    __device__ bool add(Head scale, Slot byte, float (&sums)[kEach], const DecodeShared&) const {
+    template <class Codec>
+    __device__ static bool open(const Codec& codec, Head scale) {
+      return codec.legal({kPieceElements, false, {}, {}, 0}, scale);
+    }
+    __device__ bool add(Head scale, Slot byte, std::uint32_t, float (&sums)[kEach], const DecodeShared&) const {
       return add_digits(byte, scale, sums);
     }
   };

@@ -74,7 +74,8 @@ __device__ inline void quantize_tile(float* a, std::uint32_t begin, std::uint32_
 // Side information of every block of elements, then the codes of all. A kind of grid supplies
 //
 //   struct Kind {
-//     static constexpr bool kWide, kCentred;        // codes of 9 to 16 bits; base is 0
+//     static constexpr bool kWide, kCentred;        // codes of 9 to 16 bits; base is 0,
+//     static constexpr bool kAllLegal;              // and all codes of so many bits are legal
 //     static constexpr std::uint32_t kSide;         // bytes of side information of a block
 //     struct Shared { ... };
 //     __device__ void measure(const float* a, std::uint32_t count, std::uint32_t block, Grid* grids, std::uint8_t*
@@ -82,6 +83,7 @@ __device__ inline void quantize_tile(float* a, std::uint32_t begin, std::uint32_
 //     __device__ bool open(const float (&side)[kSide / 4], Grid*) const;  // one block's; false where it is not legal
 //     struct Divisor;                               // what of `open` is alike for all blocks
 //     __device__ Divisor divisor() const;
+//     __device__ std::int32_t highest() const;  // level
 //     __device__ bool open(const float (&side)[kSide / 4], const Divisor&, Grid*) const;
 //   };
 // All threads call measure, and a barrier follows.
@@ -89,7 +91,7 @@ template <class Kind>
 struct BlockDevice : device::QuadSums {
   static constexpr std::uint32_t kEncodeBlocks = 3, kDecodeBlocks = Kind::kWide ? 3 : 2, kOtherBlocks = 2;
   static constexpr int kPayloads = 2;
-  static constexpr bool kWhole = !Kind::kWide, kAhead = Kind::kSide == sizeof(float), kWholeOther = !kAhead;
+  static constexpr bool kWhole = !Kind::kWide, kAhead = true;
   static_assert(kTile == kEach * device::kWarp && bit_pack::kPerLane == kTile / kHalf);
   struct Shared {
     typename Kind::Shared own;
@@ -210,44 +212,52 @@ struct BlockDevice : device::QuadSums {
     return legal;
   }
 
-  // Of codes of 4 or 8 bits: a word has four of them. They become floats by their bits, 0x4b000000 being 2^23.
+  // Of codes of 4 or 8 bits: a word has four of them. They become floats by their bits, 0x4b000000 being 2^23. A lane
+  // opens the grid of one of its warp's tiles.
   template <std::uint32_t bits>
   struct Whole {
-    struct Slot {
-      std::uint32_t codes;
-      float side[Kind::kSide / sizeof(float)];
+    struct Head {
+      float side[Kind::kSide / sizeof(float)], base, step;
     };
-    const BlockDevice& device;
+    using Slot = std::uint32_t;
     typename Kind::Divisor divisor;
-    std::uint32_t codes, shift,
-        reciprocal;  // of the thread's first tile; of the tiles of a block: times 2^16, rounded up
-    float zero;
+    std::uint32_t side, codes, shift;  // of the lane's tile, and of its first codes; in their bytes
+    float zero, most;
 
     __device__ explicit Whole(const BlockDevice& of)
-        : device(of), divisor(of.kind.divisor()), codes(of.codes_of(begin_of(0), kPieceElements) +
-                                                        device::lane() / 4 * bits / 8 * kHalf + device::lane() % 4 * 4),
-          shift(device::lane() / 4 * bits % 8), reciprocal(65535 / (of.block / kTile) + 1),
-          zero(0x1p23f + static_cast<float>(of.offset)) {}
-    __device__ Head head(const std::uint8_t*) const { return true; }
-    __device__ Slot fetch(const std::uint8_t* in, std::uint32_t j) const {
-      const std::uint32_t tile = device::warp() + j * device::kWarps;
-      const auto* const side = reinterpret_cast<const float*>(in + (tile * reciprocal >> 16) * Kind::kSide);
-      Slot slot{device::word_at(in + codes + j * device::kWarps * kHalf * bits), {}};
+        : divisor(of.kind.divisor()), side(of.side_of(begin_of(device::lane() < kSlots ? device::lane() : kSlots - 1))),
+          codes(of.codes_of(begin_of(0), kPieceElements) + device::lane() / 4 * bits / 8 * kHalf +
+                device::lane() % 4 * 4),
+          shift(device::lane() / 4 * bits % 8), zero(0x1p23f + static_cast<float>(of.offset)),
+          most(static_cast<float>(of.kind.highest())) {}
+    __device__ Head head(const std::uint8_t* in) const {
+      Head head;
 #pragma unroll
-      for (std::uint32_t k = 0; k < Kind::kSide / sizeof(float); ++k) slot.side[k] = side[k];
-      return slot;
+      for (std::uint32_t k = 0; k < Kind::kSide / sizeof(float); ++k)
+        head.side[k] = __uint_as_float(device::word_at(in + side + k * sizeof(float)));
+      return head;
     }
-    __device__ bool add(Head, const Slot& slot, float (&sums)[kEach], const DecodeShared&) const {
+    __device__ Slot fetch(const std::uint8_t* in, std::uint32_t j) const {
+      return device::word_at(in + codes + j * (device::kWarps * kHalf * bits));
+    }
+    __device__ bool open(const BlockDevice& of, Head& head) const {
       Grid grid;
-      bool legal = device.kind.open(slot.side, divisor, &grid) && finite(grid);
-      const float most = static_cast<float>(grid.highest);
-      const std::uint32_t four = bits == 8 ? slot.codes : slot.codes >> shift & 0x0f0f0f0f;
+      const bool legal = of.kind.open(head.side, divisor, &grid) && finite(grid);
+      head.base = grid.base, head.step = grid.step;
+      return legal;
+    }
+    __device__ bool add(const Head& head, Slot word, std::uint32_t j, float (&sums)[kEach], const DecodeShared&) const {
+      const int of = static_cast<int>(j);
+      const float step = __shfl_sync(device::kAllLanes, head.step, of),
+                  base = Kind::kCentred ? 0.0f : __shfl_sync(device::kAllLanes, head.base, of);
+      const std::uint32_t four = bits == 8 ? word : word >> shift & 0x0f0f0f0f;
+      bool legal = true;
 #pragma unroll
       for (std::uint32_t k = 0; k < kEach; ++k) {
         const float q = __uint_as_float(__byte_perm(four, 0x4b000000, 0x7440 | k)) - zero;
-        legal = legal && q <= most;
+        if constexpr (!Kind::kAllLegal) legal = legal && q <= most;
         // Of base 0: one rounding is as good as two, because no product of an integer and a float underflows to 0.
-        sums[k] += Kind::kCentred ? fmaf(q, grid.step, 0.0f) : grid.base + q * grid.step;
+        sums[k] += Kind::kCentred ? fmaf(q, step, 0.0f) : base + q * step;
       }
       return legal;
     }
@@ -259,11 +269,9 @@ struct BlockDevice : device::QuadSums {
     return bits_ == 8 || bits_ == 4;
   }
 };
-static_assert(kMostTiles * kMostTiles < 65536);
-
 // Least and step of a block.
 struct MaxMin {
-  static constexpr bool kWide = false, kCentred = false;
+  static constexpr bool kWide = false, kCentred = false, kAllLegal = true;
   static constexpr std::uint32_t kSide = 2 * sizeof(float);
   struct Shared {
     float low[kMostTiles], high[kMostTiles];
@@ -318,13 +326,14 @@ struct MaxMin {
   }
   struct Divisor {};
   __device__ Divisor divisor() const { return {}; }
+  __device__ std::int32_t highest() const { return (1 << bits) - 1; }
   __device__ bool open(const float (&side)[2], const Divisor&, Grid* grid) const { return open(side, grid); }
 };
 
 // The L2 norm of a block, which a warp adds up.
 template <bool wide>
 struct Qsgd {
-  static constexpr bool kWide = wide, kCentred = true;
+  static constexpr bool kWide = wide, kCentred = true, kAllLegal = false;
   static constexpr std::uint32_t kSide = sizeof(float);
   struct Shared {};
   int s;
@@ -357,6 +366,7 @@ struct Qsgd {
   struct Divisor {
     float levels, reciprocal;
   };
+  __device__ std::int32_t highest() const { return s; }
   __device__ Divisor divisor() const { return {static_cast<float>(s), 1.0f / static_cast<float>(s)}; }
   // norm / s as a division has it: the quotient by the reciprocal, made right by what it leaves. Where that could
   // underflow, or the norm is not finite, it divides.
