@@ -99,59 +99,142 @@ __device__ inline void for_values(const device::Source& source, const PieceEntry
   });
 }
 
-// The bin of the left-th largest of what the bins hold, counted from 1, and what is then left in it, in every thread;
-// left 0: there are not so many. Sets the bins to zero. `found` is shared. Ends with a barrier.
+// Of a rank among the keys that bins hold: its bin, which of those in the bin it is, counted from 1, and how many these
+// are. left 0: there are not so many.
 struct Digit {
   std::uint32_t digit, left, count;
 };
-__device__ inline Digit find_digit(std::uint32_t* bins, std::uint32_t left, Digit& found,
-                                   device::BlockScratch& scratch) {
-  constexpr std::uint32_t each = kBins / device::kThreads;
-  const std::uint32_t last = kBins - 1 - threadIdx.x * each;  // a thread's bins are [last - each + 1, last]
-  std::uint32_t sum = 0, total;
-  for (std::uint32_t j = 0; j < each; ++j) sum += bins[last - j];
-  if (threadIdx.x == 0) found = {0, 0, 0};
-  const std::uint32_t above = device::block_offsets(sum, scratch, &total);
-  if (above < left && left <= above + sum) {
-    std::uint32_t rest = left - above, b = last;
-    for (; bins[b] < rest; --b) rest -= bins[b];
-    found = {b, rest, bins[b]};
-  }
-  for (std::uint32_t j = 0; j < each; ++j) bins[last - j] = 0;
-  __syncthreads();
-  const Digit result = found;
-  __syncthreads();
-  return result;
-}
+inline constexpr std::uint32_t kFew = 256;  // keys that are compared with one another and not sorted into bins
 
 struct RadixShared {
   device::BlockScratch scratch;
-  Digit found;
-  std::uint32_t bins[kBins];
+  Digit found[2];
+  std::uint32_t places[2], key[2], above[2], equal[2];
+  alignas(16) std::uint32_t bins[kBins];  // or two lists of kFew
 };
-// The left-th largest of some keys below 2^bits, counted from 1, how many of those that equal it are among them and how
-// many there are, in every thread; left 0: there are not so many. for_keys(work) calls work(key) for each key, in any
-// thread, and is called once for each digit. After a barrier.
+static_assert(2 * kFew <= kBins && kBins == 4 * device::kThreads);
+
+// The Digits of some ranks, in every thread. Sets the bins to zero. After a barrier, ends with one.
+template <int ranks>
+__device__ inline void find_digits(const std::uint32_t (&left)[ranks], RadixShared& shared, Digit (&digits)[ranks]) {
+  const std::uint32_t first = kBins - 4 - 4 * threadIdx.x;  // a thread's bins are [first, first + 4)
+  auto* const vector = reinterpret_cast<uint4*>(shared.bins + first);
+  const uint4 bins = *vector;
+  *vector = make_uint4(0, 0, 0, 0);
+  if (threadIdx.x < ranks) {
+    const std::uint32_t r = threadIdx.x;
+    shared.found[r] = {0, 0, 0};
+    shared.places[r] = shared.key[r] = shared.above[r] = shared.equal[r] = 0;
+  }
+  const std::uint32_t sum = bins.x + bins.y + bins.z + bins.w;
+  std::uint32_t total;
+  const std::uint32_t above = device::block_offsets(sum, shared.scratch, &total);
+#pragma unroll
+  for (int r = 0; r < ranks; ++r) {
+    if (above >= left[r] || left[r] > above + sum) continue;
+    const std::uint32_t w = left[r] - above, z = w - bins.w, y = z - bins.z, x = y - bins.y;
+    shared.found[r] = w <= bins.w   ? Digit{first + 3, w, bins.w}
+                      : z <= bins.z ? Digit{first + 2, z, bins.z}
+                      : y <= bins.y ? Digit{first + 1, y, bins.y}
+                                    : Digit{first, x, bins.x};
+  }
+  __syncthreads();
+#pragma unroll
+  for (int r = 0; r < ranks; ++r) digits[r] = shared.found[r];
+}
+
+// For one or two ranks, counted from 1 at the largest: the key of that rank among some keys of [1, 2^bits), which of
+// those that equal it that is and how many these are, in every thread; left 0: there are not so many keys.
+// for_keys(work) calls work(key) for each key, in any thread; it is called for each digit until few keys are left, and
+// once for these. After a barrier.
 struct Found {
   std::uint32_t key, left, equal;
 };
-template <class ForKeys>
-__device__ inline Found find_key(std::uint32_t left, std::uint32_t bits, RadixShared& shared, ForKeys&& for_keys) {
-  for (std::uint32_t b = threadIdx.x; b < kBins; b += device::kThreads) shared.bins[b] = 0;
-  Found found{0, left, 0};
+template <int ranks, class ForKeys>
+__device__ inline void find_keys(const std::uint32_t (&wanted)[ranks], std::uint32_t bits, RadixShared& shared,
+                                 Found (&found)[ranks], ForKeys&& for_keys) {
+  static_assert(ranks == 1 || ranks == 2);
+  reinterpret_cast<uint4*>(shared.bins)[threadIdx.x] = make_uint4(0, 0, 0, 0);
+  std::uint32_t top[ranks];  // bits of the key that are not known
+#pragma unroll
+  for (int r = 0; r < ranks; ++r) {
+    found[r] = {0, wanted[r], ~0u};
+    top[r] = wanted[r] ? bits : 0;
+  }
 #pragma unroll 1
-  for (std::uint32_t top = bits; top > 0 && found.left != 0;) {
-    const std::uint32_t low = top > kDigitBits ? top - kDigitBits : 0;
+  for (;;) {
+    std::uint32_t known = 0, from = 0;
+    bool open = false;
+#pragma unroll
+    for (int r = 0; r < ranks; ++r) {
+      open = open || top[r] != 0;
+      if (top[r] != 0 && found[r].equal > kFew) known = found[r].key, from = top[r];
+    }
+    if (!open) return;
+    const bool few = from == 0;
+    const std::uint32_t low = from > kDigitBits ? from - kDigitBits : 0;
     __syncthreads();
     for_keys([&](std::uint32_t key) {
-      if ((key ^ found.key) >> top == 0) atomicAdd(&shared.bins[key >> low & (kBins - 1)], 1u);
+      if (!few) {
+        if ((key ^ known) >> from == 0) atomicAdd(&shared.bins[key >> low & (kBins - 1)], 1u);
+        return;
+      }
+#pragma unroll
+      for (int r = 0; r < ranks; ++r)
+        if (top[r] != 0 && (key ^ found[r].key) >> top[r] == 0)
+          shared.bins[r * kFew + atomicAdd(&shared.places[r], 1u)] = key;
     });
     __syncthreads();
-    const Digit digit = find_digit(shared.bins, found.left, shared.found, shared.scratch);
-    found = {found.key | digit.digit << low, digit.left, digit.count};
-    top = low;
+    if (few) break;
+    std::uint32_t left[ranks];
+    Digit digits[ranks];
+#pragma unroll
+    for (int r = 0; r < ranks; ++r) left[r] = top[r] == from && found[r].key == known ? found[r].left : 0;
+    find_digits(left, shared, digits);
+#pragma unroll
+    for (int r = 0; r < ranks; ++r)
+      if (left[r] != 0) {
+        found[r] = {known | digits[r].digit << low, digits[r].left, digits[r].count};
+        top[r] = digits[r].left ? low : 0;
+      }
   }
-  return found;
+  // A thread has a key of one list. What is looked for is the largest that `left` of the list's keys reach; behind a
+  // list there are zeros.
+  const bool second = ranks == 2 && threadIdx.x >= kFew;
+  const std::uint32_t r = second ? 1 : 0, at = threadIdx.x - r * kFew,
+                      left = second ? found[ranks - 1].left : found[0].left,
+                      n = (second ? top[ranks - 1] : top[0]) == 0 ? 0
+                          : second                                ? found[ranks - 1].equal
+                                                                  : found[0].equal;
+  const std::uint32_t* const list = shared.bins + r * kFew;
+  const std::uint32_t mine = at < n ? list[at] : 0;
+  std::uint32_t reached = 0;
+  if (mine != 0)
+#pragma unroll 2
+    for (std::uint32_t j = 0; j < n; j += 4) {
+      const uint4 four = *reinterpret_cast<const uint4*>(list + j);
+      reached += (four.x >= mine) + (four.y >= mine) + (four.z >= mine) + (four.w >= mine);
+    }
+  const std::uint32_t best = __reduce_max_sync(device::kAllLanes, mine != 0 && reached >= left ? mine : 0);
+  if (device::lane() == 0 && best != 0) atomicMax(&shared.key[r], best);
+  __syncthreads();
+  const std::uint32_t key = shared.key[r];
+  const int above = __popc(__ballot_sync(device::kAllLanes, mine > key)),
+            equal = __popc(__ballot_sync(device::kAllLanes, mine != 0 && mine == key));
+  if (device::lane() == 0 && n != 0) {
+    atomicAdd(&shared.above[r], static_cast<std::uint32_t>(above));
+    atomicAdd(&shared.equal[r], static_cast<std::uint32_t>(equal));
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < ranks; ++i)
+    if (top[i] != 0) found[i] = {shared.key[i], found[i].left - shared.above[i], shared.equal[i]};
+}
+template <class ForKeys>
+__device__ inline Found find_key(std::uint32_t wanted, std::uint32_t bits, RadixShared& shared, ForKeys&& for_keys) {
+  Found found[1];
+  find_keys<1>({wanted}, bits, shared, found, for_keys);
+  return found[0];
 }
 
 // A thread per group. Where all that is not zero is selected no search is needed.
@@ -167,7 +250,7 @@ __global__ void __launch_bounds__(threads)
 
 struct EncloseShared {
   RadixShared radix;
-  float sample[kSample];
+  alignas(16) float sample[kSample];
 };
 
 // A block per group: its brackets. Of a group that is no longer than the sample they are the magnitudes looked for.
@@ -193,7 +276,28 @@ __global__ void __launch_bounds__(device::kThreads)
   const bool whole = g.count <= kSample;
   const std::uint32_t size = whole ? static_cast<std::uint32_t>(g.count) : kSample;
   device::with_entry(device::entry_of(source.policy, g), [&](auto entry) {
-    const device::Elements<entry> elements(source, g, 0);
+    using Elements = device::Elements<entry>;
+    const Elements elements(source, g, 0);
+    if (!whole && elements.aligned()) {  // a thread has whole runs, all on their way at once
+      constexpr std::uint32_t runs = kSample / kRun / device::kThreads;
+      typename Elements::Parts parts[runs][2];
+#pragma unroll
+      for (std::uint32_t r = 0; r < runs; ++r)
+#pragma unroll
+        for (std::uint32_t half = 0; half < 2; ++half)
+          elements.template load_parts<4>(
+              parts[r][half], sample_index(kRun * (threadIdx.x + r * device::kThreads), g.count) + 4 * half);
+#pragma unroll
+      for (std::uint32_t r = 0; r < runs; ++r)
+#pragma unroll
+        for (std::uint32_t half = 0; half < 2; ++half) {
+          device::Floats<4> a;
+#pragma unroll
+          for (int k = 0; k < 4; ++k) a.v[k] = parts[r][half].a(source.policy, k);
+          device::store<4>(shared.sample + 4 * (threadIdx.x + (2 * r + half) * device::kThreads), a);
+        }
+      return;
+    }
     for (std::uint32_t first = threadIdx.x; first < size; first += 4 * device::kThreads) {
       float a[4];
 #pragma unroll
@@ -213,7 +317,6 @@ __global__ void __launch_bounds__(device::kThreads)
       for (std::uint32_t j = threadIdx.x; j < size; j += device::kThreads)
         if (const float a = shared.sample[j]; key_of(a) != 0 && side_of<sides>(a) == side) work(key_of(a));
     };
-    const auto key_at = [&](std::uint32_t rank) { return find_key(rank, kKeyBits, shared.radix, for_keys).key; };
     std::uint32_t rank = whole ? wanted : static_cast<std::uint32_t>(std::uint64_t{wanted} * size / g.count);
     if constexpr (sides == 2) {
       std::uint32_t mine = 0, all;
@@ -227,8 +330,10 @@ __global__ void __launch_bounds__(device::kThreads)
         whole || share_of_sample >= 1.0f
             ? 0
             : 4 + static_cast<std::uint32_t>(8.0f * sqrtf(static_cast<float>(rank) * (1.0f - share_of_sample)));
-    const std::uint32_t high = rank > margin ? key_at(rank - margin) : kInfinity,
-                        low = margin ? key_at(rank + margin) : high;
+    Found ends[2];
+    find_keys<2>({rank > margin ? rank - margin : 0, margin ? rank + margin : 0}, kKeyBits, shared.radix, ends,
+                 for_keys);
+    const std::uint32_t high = rank > margin ? ends[0].key : kInfinity, low = margin ? ends[1].key : high;
     if (threadIdx.x == 0) {
       searches[side].low = low;
       searches[side].high = high;
@@ -357,13 +462,15 @@ __global__ void __launch_bounds__(device::kThreads)
   // Reads everything that is left to choose from, and counts in each piece what equals the key.
   const auto mine = [&](float a) { return key_of(a) != 0 && side_of<sides>(a) == side; };
   const auto for_kept = [&](auto&& work) {
-    for (std::uint32_t first = threadIdx.x; first < all_kept; first += 4 * device::kThreads) {
-      float a[4];
+    constexpr std::uint32_t at_once = 8;
+#pragma unroll 1
+    for (std::uint32_t first = threadIdx.x; first < all_kept; first += at_once * device::kThreads) {
+      float a[at_once];
 #pragma unroll
-      for (std::uint32_t b = 0; b < 4; ++b)
+      for (std::uint32_t b = 0; b < at_once; ++b)
         a[b] = first + b * device::kThreads < all_kept ? kept[first + b * device::kThreads] : 0.0f;
 #pragma unroll
-      for (std::uint32_t b = 0; b < 4; ++b)
+      for (std::uint32_t b = 0; b < at_once; ++b)
         if (mine(a[b])) work(key_of(a[b]) - search.low);
     }
   };

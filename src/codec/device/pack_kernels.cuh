@@ -8,8 +8,8 @@ namespace crimp::device {
 
 // In the table of lengths of a job's body, which the last piece ends. The piece is looked up again: registers hold more
 // by now than its entry.
-__device__ inline void note_length(const ChunkTable& table, std::uint32_t bytes) {
-  const PieceEntry& piece = table.pieces[blockIdx.x];
+__device__ inline void note_length(const ChunkTable& table, std::uint32_t index, std::uint32_t bytes) {
+  const PieceEntry& piece = table.pieces[index];
   const JobEntry& job = table.jobs[piece.job];
   const std::uint64_t end = job.pieces * sizeof(std::uint16_t);
   std::uint8_t* const body = global(job.body);

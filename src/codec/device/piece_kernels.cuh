@@ -319,6 +319,15 @@ __host__ __device__ constexpr std::uint32_t encode_blocks(bool other) {
   return other && Device::kOtherBlocks < blocks ? Device::kOtherBlocks : blocks;
 }
 
+// The order in which blocks take the pieces. Of two passes over all of them the second one goes back: it begins where
+// the first one has ended, with what the L2 cache still has.
+struct Order {
+  std::uint32_t first = 0, step = 1;
+  static Order back(const ChunkTable& t) { return {t.piece_count - 1, ~0u}; }
+  __device__ std::uint32_t piece() const { return first + step * blockIdx.x; }
+};
+__device__ inline std::uint32_t piece_of_block(bool back) { return back ? gridDim.x - 1 - blockIdx.x : blockIdx.x; }
+
 // other: of values that are not float32, without momentum, whose pointers and values would spill.
 template <class Device, bool other>
 __global__ void __launch_bounds__(kThreads, encode_blocks<Device>(other))
@@ -326,11 +335,11 @@ __global__ void __launch_bounds__(kThreads, encode_blocks<Device>(other))
                   std::uint64_t* body_bytes) {
   auto& shared = shared_memory<EncodeShared<Device>>();
   if constexpr (other) {  // before anything else takes registers
-    const PieceEntry& entry = source.table.pieces[blockIdx.x];
+    const PieceEntry& entry = source.table.pieces[piece_of_block(Device::kSelects)];
     (source.values + entry.offset).load_piece(entry.count, shared.a);
     __syncthreads();
   }
-  const PieceEntry entry = source.table.pieces[blockIdx.x];
+  const PieceEntry entry = source.table.pieces[piece_of_block(Device::kSelects)];
   GroupEntry at = source.table.groups[entry.group];
   const std::uint64_t in_group = entry.offset - at.offset;
   const auto move = [&](auto*& p) { p = global(p ? p + in_group : nullptr); };
@@ -372,7 +381,7 @@ __global__ void __launch_bounds__(kThreads, encode_blocks<Device>(other))
       if (threadIdx.x == 0) body_bytes[entry.job] = padded;
     }
   } else {
-    note_length(source.table, bytes);
+    note_length(source.table, piece_of_block(Device::kSelects), bytes);
   }
 }
 

@@ -16,49 +16,65 @@ struct Trial {
   __device__ bool legal() const { return threshold > 0.0f && __float_as_uint(threshold) < select::kInfinity; }
 };
 
+struct SampleShared {
+  select::RadixShared radix;
+  float sample[kMostSampled];
+};
+
 // A block per group: the same rank in a sample, one element from each of equal strata at a place that changes with the
-// call. The sample is gathered again for each digit.
+// call.
 template <std::uint32_t threads>
 __global__ void __launch_bounds__(threads) take_samples(device::Source source, RandomCounter counter, float ratio,
                                                         float share, const select::Search* searches, Trial* trials) {
-  auto& shared = device::shared_memory<select::RadixShared>();
+  auto& shared = device::shared_memory<SampleShared>();
   if (searches[blockIdx.x].left == 0) return;
   const GroupEntry& g = source.table.groups[blockIdx.x];
   counter.element += g.offset;
-  std::uint64_t size = share_of(share, g.count);
-  if (size > kMostSampled) size = kMostSampled;
-  if (size > g.count) size = g.count;
-  std::uint64_t rank = share_of(ratio, size);
-  if (rank > size) rank = size;
+  std::uint64_t sampled = share_of(share, g.count);
+  if (sampled > kMostSampled) sampled = kMostSampled;
+  if (sampled > g.count) sampled = g.count;
+  std::uint64_t rank = share_of(ratio, sampled);
+  if (rank > sampled) rank = sampled;
   const std::uint64_t shift = dither::bits16(counter, dither::kRounding, 0);
-  const auto for_keys = [&](auto&& work) {
-    device::with_entry(device::entry_of(source.policy, g), [&](auto entry) {
-      const device::Elements<entry> elements(source, g, 0);
-      // Four elements, which are anywhere, on their way at once.
-      for (std::uint64_t first = threadIdx.x; first < size; first += 4 * threads) {
-        float a[4];
+  // Stratum j begins at j count / size; without the multiples of size in count that is a division of 32 bits.
+  const auto size = static_cast<std::uint32_t>(sampled), each = static_cast<std::uint32_t>(g.count / size),
+             more = static_cast<std::uint32_t>(g.count - std::uint64_t{each} * size);
+  device::with_entry(device::entry_of(source.policy, g), [&](auto entry) {
+    using Elements = device::Elements<entry>;
+    const Elements elements(source, g, 0);
+    // Elements, which are anywhere, on their way at once.
+    constexpr std::uint32_t at_once = entry == device::Entry::corrected ? 6 : 8;
+#pragma unroll 1
+    for (std::uint32_t first = threadIdx.x; first < size; first += at_once * threads) {
+      float a[at_once];
 #pragma unroll
-        for (std::uint32_t b = 0; b < 4; ++b) {
-          const std::uint64_t j = first + b * threads, begin = j * g.count / size,
-                              width = (j + 1) * g.count / size - begin;
-          a[b] = j < size ? elements[begin + (width * shift >> 16)] : 0.0f;
-        }
-#pragma unroll
-        for (std::uint32_t b = 0; b < 4; ++b)
-          if (const std::uint32_t key = select::key_of(a[b]); key != 0) work(key);
+      for (std::uint32_t b = 0; b < at_once; ++b) {
+        const std::uint32_t j = first + b * threads, part = j * more, before = part / size,
+                            width = each + (part - before * size + more >= size ? 1 : 0);
+        const std::uint64_t begin = std::uint64_t{j} * each + before;
+        a[b] = j < size ? elements[begin + (width * shift >> 16)] : 0.0f;
       }
-    });
+#pragma unroll
+      for (std::uint32_t b = 0; b < at_once; ++b)
+        if (first + b * threads < size) shared.sample[first + b * threads] = a[b];
+    }
+  });
+  const auto for_keys = [&](auto&& work) {  // a thread's own elements
+#pragma unroll 4
+    for (std::uint32_t j = threadIdx.x; j < size; j += threads)
+      if (const std::uint32_t key = select::key_of(shared.sample[j]); key != 0) work(key);
   };
-  const select::Found found = select::find_key(static_cast<std::uint32_t>(rank), select::kKeyBits, shared, for_keys);
+  const select::Found found =
+      select::find_key(static_cast<std::uint32_t>(rank), select::kKeyBits, shared.radix, for_keys);
   if (threadIdx.x == 0) trials[blockIdx.x] = {__uint_as_float(found.key), 0};
 }
 
 // A block per piece.
 template <std::uint32_t threads>
 __global__ void __launch_bounds__(threads, 4)
-    count_above(device::Source source, const select::Search* searches, Trial* trials) {
+    count_above(device::Source source, const select::Search* searches, Trial* trials, device::Order order) {
   auto& scratch = device::shared_memory<device::BlockScratch>();
-  const PieceEntry piece = source.table.pieces[blockIdx.x];
+  const PieceEntry piece = source.table.pieces[order.piece()];
   const float threshold = trials[piece.group].threshold;
   if (searches[piece.group].left == 0 || !trials[piece.group].legal()) return;
   std::uint32_t mine = 0, total;
@@ -92,12 +108,13 @@ inline int try_samples(const device::Source& source, const RandomCounter& counte
   constexpr auto sample_all = &take_samples<device::kThreads>;
   constexpr auto count_all = &count_above<device::kThreads>;
   constexpr auto judge_all = &judge<128>;
-  if (const int e = device::launch<sample_all>(t.group_count, device::kThreads, sizeof(select::RadixShared), s, source,
+  if (const int e = device::launch<sample_all>(t.group_count, device::kThreads, sizeof(SampleShared), s, source,
                                                counter, ratio, share, room.searches, trials))
     return e;
   for (int i = 0; i <= kCorrections; ++i) {
-    if (const int e = device::launch<count_all>(t.piece_count, device::kThreads, sizeof(device::BlockScratch), s,
-                                                source, room.searches, trials))
+    if (const int e =
+            device::launch<count_all>(t.piece_count, device::kThreads, sizeof(device::BlockScratch), s, source,
+                                      room.searches, trials, i % 2 ? device::Order::back(t) : device::Order()))
       return e;
     if (const int e = device::launch<judge_all>((t.group_count + 127) / 128, 128, 0, s, t, ratio, trials, room.searches,
                                                 selections))

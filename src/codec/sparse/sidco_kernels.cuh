@@ -37,10 +37,11 @@ struct MomentsShared {
 // A block per piece: all of it fetches the magnitudes, then a warp has each sum, its lanes the host's. Logarithms, long
 // to make and quick to add, are made by all threads.
 template <bool with_logs>
-__global__ void __launch_bounds__(device::kThreads, 3)
-    add_moments(device::Source source, const select::Search* searches, const Fit* fits, Sums* sums) {
+__global__ void __launch_bounds__(device::kThreads, with_logs ? 3 : 4)
+    add_moments(device::Source source, const select::Search* searches, const Fit* fits, Sums* sums,
+                device::Order order) {
   auto& shared = device::shared_memory<MomentsShared<with_logs>>();
-  const PieceEntry piece = source.table.pieces[blockIdx.x];
+  const PieceEntry piece = source.table.pieces[order.piece()];
   if (searches[piece.group].left == 0 || fits[piece.group].stage < 0) return;
   select::for_vectors(source, piece, [&](auto n, std::size_t i, const device::Floats<4>& a) {
     device::Floats<n> magnitudes;
@@ -49,18 +50,23 @@ __global__ void __launch_bounds__(device::kThreads, 3)
     device::store<n>(shared.a + i, magnitudes);
   });
   __syncthreads();
-  const double from = fits[piece.group].from;
+  const float limit = fits[piece.group].from;
+  const double from = limit;
   double sum = 0.0;
   std::uint32_t count = 0;
+  // What is not above the limit adds 0, which changes no sum: none is -0.
   if (device::warp() < 2) {
     const bool squares = device::warp() == 1;
-#pragma unroll 8
-    for (std::uint32_t i = device::lane(); i < piece.count; i += kLanes) {
-      const double y = shared.a[i] - from;
-      if (!(y > 0.0)) continue;
+    const auto add = [&](std::uint32_t i) {
+      const float x = shared.a[i];
+      const double y = (x > limit ? x : limit) - from;
       sum = sum + (squares ? y * y : y);
-      ++count;
-    }
+      count += x > limit;
+    };
+    const std::uint32_t whole = piece.count / kLanes * kLanes;
+#pragma unroll 8
+    for (std::uint32_t i = device::lane(); i < whole; i += kLanes) add(i);
+    if (whole + device::lane() < piece.count) add(whole + device::lane());
   }
   if constexpr (with_logs)
     for (std::uint32_t first = 0; first < piece.count; first += kLogs) {
@@ -81,7 +87,7 @@ __global__ void __launch_bounds__(device::kThreads, 3)
   for (std::uint32_t half = kLanes / 2; half > 0; half /= 2) sum = sum + __shfl_down_sync(device::kAllLanes, sum, half);
   count = __reduce_add_sync(device::kAllLanes, count);
   if (device::lane() != 0) return;
-  Sums& to = sums[blockIdx.x];
+  Sums& to = sums[order.piece()];
   if (device::warp() == 0) to.count = count;
   (device::warp() == 0 ? to.excess : device::warp() == 1 ? to.squares : to.logs) = sum;
 }
@@ -170,12 +176,13 @@ int estimate(const device::Source& source, float ratio, int stages, const select
   constexpr auto advance_all = &advance<tail>;
   if (const int e = device::launch<begin_all>((t.group_count + 127) / 128, 128, 0, s, t, estimates.fits)) return e;
   for (int stage = 0; stage <= stages + 1; ++stage) {
+    const device::Order order = stage % 2 ? device::Order::back(t) : device::Order();
     const int e = stage == 0
                       ? device::launch<first_moments>(t.piece_count, device::kThreads,
                                                       sizeof(MomentsShared<tail == sparse::Tail::gamma>), s, source,
-                                                      room.searches, estimates.fits, estimates.sums)
+                                                      room.searches, estimates.fits, estimates.sums, order)
                       : device::launch<later_moments>(t.piece_count, device::kThreads, sizeof(MomentsShared<false>), s,
-                                                      source, room.searches, estimates.fits, estimates.sums);
+                                                      source, room.searches, estimates.fits, estimates.sums, order);
     if (e) return e;
     if (const int f = device::launch<advance_all>(t.group_count, device::kWarp, 0, s, t, ratio, stages, estimates.sums,
                                                   estimates.fits, room.searches, selections))
