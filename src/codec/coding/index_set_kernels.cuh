@@ -150,4 +150,46 @@ __device__ inline bool decode_block(const std::uint8_t* in, std::uint32_t bytes,
   return !device::block_any(!legal) && static_cast<std::uint32_t>(before) == count;
 }
 
+// Writes the indices of a set of gaps, count_of(head, n) > 0 of them, to `at`; false as decode_block(), and then what
+// is written is below n as well. A warp does it.
+__device__ inline bool decode_gaps(const std::uint8_t* in, std::uint32_t bytes, std::uint32_t count, std::uint32_t n,
+                                   std::uint16_t* at) {
+  if (bytes < count || (bytes - count) * kSkip >= n) return false;
+  constexpr std::uint32_t each = 4, some = each * device::kWarp, found_bits = 8;
+  static_assert(some < 1u << found_bits && kSkip * kLongestSkip * some < 1u << (32 - found_bits));
+  bool legal = true;
+  std::uint32_t passed = 0, before = 0;
+#pragma unroll 1
+  for (std::uint32_t first = 0; first < bytes; first += some) {
+    const std::uint32_t from = first + each * device::lane();
+    std::uint32_t gaps[each], own = 0;
+#pragma unroll
+    for (std::uint32_t k = 0; k < each; ++k) gaps[k] = from + k < bytes ? in[from + k] : 0;
+#pragma unroll
+    for (std::uint32_t k = 0; k < each; ++k)
+      if (from + k < bytes)
+        own += gaps[k] < kSkip ? (gaps[k] + 1) << found_bits | 1 : (gaps[k] - (kSkip - 1)) * kSkip << found_bits;
+    const std::uint32_t up_to = device::warp_scan(own, device::Plus()), mine = up_to - own,
+                        all = __shfl_sync(device::kAllLanes, up_to, device::kWarp - 1);
+    std::uint32_t next = passed + (mine >> found_bits), found = before + (mine & ((1u << found_bits) - 1));
+#pragma unroll
+    for (std::uint32_t k = 0; k < each; ++k) {
+      if (from + k >= bytes) continue;
+      if (gaps[k] >= kSkip) {
+        next += (gaps[k] - (kSkip - 1)) * kSkip;
+        legal = legal && from + k + 1 < bytes;
+        continue;
+      }
+      next += gaps[k];
+      if (next < n && found < count) at[found] = static_cast<std::uint16_t>(next);
+      else legal = false;
+      ++next;
+      ++found;
+    }
+    passed += all >> found_bits;
+    before += all & ((1u << found_bits) - 1);
+  }
+  return legal && before == count;
+}
+
 }  // namespace crimp::index_set

@@ -19,6 +19,10 @@
 //     enqueues it
 // and one that votes (kVotes)
 //     __device__ void finish(const Piece&, float* acc, int voters) const;
+// A codec whose payloads' pieces are opened some at a time (kTogether) has
+//     template <class Body, class Bad>
+//     __device__ void decode_all(const Piece&, std::int64_t count, Body&&, float* acc, Shared&, Bad&&) const;
+// besides decode_add: body(r) is rank r's Body, bad(r), of any thread, says that it is malformed.
 // A codec of fixed size that decodes every element on its own has no decode_add but sums in registers (sums.cuh).
 #pragma once
 #include "codec/device/pack_kernels.cuh"
@@ -28,7 +32,7 @@
 namespace crimp::device {
 
 struct PieceDevice {
-  static constexpr bool kFixedSize = true, kVotes = false, kSelects = false, kInRegisters = false;
+  static constexpr bool kFixedSize = true, kVotes = false, kSelects = false, kInRegisters = false, kTogether = false;
   // Blocks on a multiprocessor that registers are for: 4, 3 where 32 spill. sm_80 has shared memory for three encoding.
   static constexpr std::uint32_t kEncodeBlocks = 4, kDecodeBlocks = 4;
   static constexpr std::uint32_t kOtherBlocks = 4;  // at most, encoding values that are not float32
@@ -46,6 +50,12 @@ struct Piece {
   RandomCounter counter;
   Selection selection;
   std::uint64_t in_group;
+};
+
+// A piece of a payload.
+struct Body {
+  const std::uint8_t* in;
+  std::uint32_t bytes;
 };
 
 // What a group's elements are made of: values and memory. In a kernel.
@@ -408,7 +418,7 @@ __global__ void __launch_bounds__(kThreads,
         if (accumulate) begin = load<n>(out + i);
       store<n>(shared.a + i, begin);
     });
-    for (int r = 0; r < bodies.count; ++r) {
+    const auto body = [&](std::uint32_t r) -> Body {
       std::uint64_t begin = entry.slot, end = 0;
       if constexpr (Device::kFixedSize) {
         end = begin + device.bytes(entry.count);
@@ -417,10 +427,18 @@ __global__ void __launch_bounds__(kThreads,
         begin = offsets[entry.in_job];
         end = offsets[entry.in_job + 1];
       }
-      __syncthreads();
-      const bool good = device.decode_add(piece, global(bodies.bodies[first + r]) + begin,
-                                          static_cast<std::uint32_t>(end - begin), shared.a, shared.own);
-      if (!good && threadIdx.x == 0) atomicMin(bad + entry.job, r);
+      return {global(bodies.bodies[first + r]) + begin, static_cast<std::uint32_t>(end - begin)};
+    };
+    if constexpr (Device::kTogether) {
+      device.decode_all(piece, bodies.count, body, shared.a, shared.own,
+                        [&](std::int64_t r) { atomicMin(bad + entry.job, static_cast<std::int32_t>(r)); });
+    } else {
+      for (int r = 0; r < bodies.count; ++r) {
+        const Body at = body(r);
+        __syncthreads();
+        if (!device.decode_add(piece, at.in, at.bytes, shared.a, shared.own) && threadIdx.x == 0)
+          atomicMin(bad + entry.job, r);
+      }
     }
     __syncthreads();
     if constexpr (Device::kVotes) {

@@ -45,14 +45,83 @@ __device__ inline index_set::Size pick(const device::Piece& piece, const float* 
   return index_set::measure(words, piece.count, scratch);
 }
 
+// Pieces of some payloads that are opened at once, each by warps of its own: those with few elements, as gaps. A thread
+// has the values of some of them; what else is there is decoded by all of the block.
+inline constexpr std::uint32_t kOpened = 4, kOpeners = device::kThreads / kOpened, kOpenedEach = 4,
+                               kMostOpened = kOpenedEach * kOpeners;
+struct OpenedShared {
+  enum : std::uint32_t { none, few, other };
+  std::uint32_t state[kOpened], count[kOpened];
+  std::uint16_t index[kOpened][kMostOpened];
+};
+// What a codec finds in front of a piece's set. legal: of what this thread has looked at; behind what is not, nothing
+// is looked at.
+struct Front {
+  std::uint32_t head = 0, count = 0, before = 0;
+  bool legal = true;
+};
+// codec.open(piece, at, t, x), of the kOpeners threads from t = 0 on, is the front of a piece of at least one byte and
+// makes x[k] of the values of the elements t + k kOpeners, where these are in [at.in, at.in + at.bytes).
+template <class Codec, class Shared, class Bodies, class Bad>
+__device__ inline void decode_together(const Codec& codec, const device::Piece& piece, std::int64_t count,
+                                       Bodies&& body, float* acc, Shared& own, Bad&& bad) {
+  const std::uint32_t mine = threadIdx.x / kOpeners, t = threadIdx.x % kOpeners;
+  OpenedShared& opened = own.opened;
+#pragma unroll 1
+  for (std::uint32_t r = 0; r < static_cast<std::uint32_t>(count); r += kOpened) {
+    float x[kOpenedEach] = {};
+    const bool here = r + mine < static_cast<std::uint32_t>(count);
+    device::Body at = here ? body(r + mine) : device::Body{};
+    if (at.bytes != 0) {
+      at.in = device::global(at.in);
+      const Front front = codec.open(piece, at, t, x);
+      const bool gaps = front.count <= kMostOpened && !(front.head & index_set::kBitmap);
+      bool legal = !__any_sync(device::kAllLanes, !front.legal);
+      if (t < device::kWarp) {
+        if (legal && gaps)
+          legal = !__any_sync(device::kAllLanes, !index_set::decode_gaps(at.in + front.before, at.bytes - front.before,
+                                                                         front.count, piece.count, opened.index[mine]));
+        if (t == 0) {
+          opened.state[mine] = !legal ? OpenedShared::none : gaps ? OpenedShared::few : OpenedShared::other;
+          opened.count[mine] = front.count;
+        }
+      }
+      if (!legal && device::lane() == 0) bad(r + mine);
+    } else if (t == 0) {
+      opened.state[mine] = OpenedShared::none;
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (std::uint32_t b = 0; b < kOpened; ++b) {
+      const std::uint32_t state = opened.state[b];
+      if (state == OpenedShared::none) continue;
+      if (state == OpenedShared::few) {
+        if (mine == b) {
+          const std::uint32_t n = opened.count[b];
+#pragma unroll
+          for (std::uint32_t k = 0; k < kOpenedEach; ++k)
+            if (const std::uint32_t j = t + k * kOpeners; j < n) acc[opened.index[b][j]] += x[k];
+        }
+      } else {
+        const device::Body other = body(r + b);
+        if (!codec.decode_add(piece, other.in, other.bytes, acc, own) && threadIdx.x == 0) bad(r + b);
+      }
+      __syncthreads();
+    }
+    __syncthreads();
+  }
+}
+
 enum class Method : std::uint8_t { threshold, topk, dgc, sidco };
 
 struct Device : device::PieceDevice {
-  static constexpr bool kFixedSize = false, kSelects = true;
+  static constexpr bool kFixedSize = false, kSelects = true, kTogether = true;
+  static constexpr std::uint32_t kDecodeBlocks = 3;
   static constexpr std::uint32_t kHead = sizeof(std::uint16_t);
   struct Shared {
     device::BlockScratch scratch;
     alignas(16) index_set::Words words;
+    OpenedShared opened;
   };
   Method method = Method::topk;
   bool half = false;  // values are binary16
@@ -123,6 +192,40 @@ struct Device : device::PieceDevice {
           acc[i] += x;
         });
     return legal && !device::block_any(!finite);
+  }
+
+  template <bool halves>
+  __device__ Front open_as(const device::Piece& piece, const device::Body& at, std::uint32_t t,
+                           float (&x)[kOpenedEach]) const {
+    constexpr std::uint32_t each = halves ? 2 : 4, values = halves ? kHead + 2 : kHead;
+    if (at.bytes < values) return {0, 0, 0, false};
+    const auto head = device::load_bytes<std::uint16_t>(at.in);
+    const std::uint32_t scale = halves ? device::load_bytes<std::uint16_t>(at.in + kHead) : 1;
+#pragma unroll
+    for (std::uint32_t k = 0; k < kOpenedEach; ++k) {
+      const std::uint32_t from = values + (t + k * kOpeners) * each;
+      if (from + each > at.bytes) continue;
+      if constexpr (halves) x[k] = device::wide_half(device::load_bytes<std::uint16_t>(at.in + from));
+      else x[k] = device::load_bytes<float>(at.in + from);
+    }
+    Front front{head, index_set::count_of(head, piece.count), 0, true};
+    front.before = values + front.count * each;
+    front.legal = front.count != 0 && at.bytes >= front.before && fp16::legal(scale);
+#pragma unroll
+    for (std::uint32_t k = 0; k < kOpenedEach; ++k) {
+      if constexpr (halves) x[k] = x[k] * __uint_as_float(fp16::scale_bits(scale));
+      if (t + k * kOpeners < front.count && (__float_as_uint(x[k]) & 0x7f800000u) == 0x7f800000u) front.legal = false;
+    }
+    return front;
+  }
+  __device__ Front open(const device::Piece& piece, const device::Body& at, std::uint32_t t,
+                        float (&x)[kOpenedEach]) const {
+    return half ? open_as<true>(piece, at, t, x) : open_as<false>(piece, at, t, x);
+  }
+  template <class Bodies, class Bad>
+  __device__ void decode_all(const device::Piece& piece, std::int64_t count, Bodies&& body, float* acc, Shared& own,
+                             Bad&& bad) const {
+    decode_together(*this, piece, count, body, acc, own, bad);
   }
 };
 
