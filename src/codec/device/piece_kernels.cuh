@@ -17,6 +17,8 @@
 //     std::size_t select_bytes(const ChunkTable&) const;         // of device memory, a multiple of 256
 //     int select(const Source&, const RandomCounter&, Selection* one_per_group, void* scratch, Stream) const;     //
 //     enqueues it
+//     template <class Work>
+//     __device__ void for_sent(const Shared&, std::uint32_t count, Work&&) const;  // work(i) for what encode selected
 // and one that votes (kVotes)
 //     __device__ void finish(const Piece&, float* acc, int voters) const;
 // A codec whose payloads' pieces are opened some at a time (kTogether) has
@@ -323,6 +325,23 @@ __device__ inline void mask_momentum(const float* a, std::uint32_t count, bool q
       });
 }
 
+// Likewise of a codec that selects: elements that were not sent have left == r + u and need nothing, unless that is not
+// a number. Other threads may have had them in between: a barrier is due before the residual is stored, which may be
+// where it was loaded from.
+template <class Device>
+__device__ inline void mask_sent(const Device& device, const typename Device::Shared& own, const float* a,
+                                 std::uint32_t count, bool quads, const float* in, float* momentum) {
+  device.for_sent(own, count, [&](std::uint32_t i) {
+    if (!(a[i] == in[i] + momentum[i])) momentum[i] = 0.0f;
+  });
+  for_elements(count, quads, [&](auto n, std::uint32_t i) {
+    const Floats<n> left = load<n>(a + i);
+#pragma unroll
+    for (int k = 0; k < n; ++k)
+      if (left.v[k] != left.v[k]) momentum[i + k] = 0.0f;
+  });
+}
+
 template <class Device>
 __host__ __device__ constexpr std::uint32_t encode_blocks(bool other) {
   const std::uint32_t blocks = sizeof(EncodeShared<Device>) <= 56 << 10 ? Device::kEncodeBlocks : 3;
@@ -380,7 +399,14 @@ __global__ void __launch_bounds__(kThreads, encode_blocks<Device>(other))
   __syncthreads();
   if (piece.keep) {
     if constexpr (!other)
-      if (kind == Entry::corrected) mask_momentum(shared.a, entry.count, quads, at.in, at.momentum_out);
+      if (kind == Entry::corrected) {
+        if constexpr (Device::kSelects) {
+          mask_sent(device, shared.own, shared.a, entry.count, quads, at.in, at.momentum_out);
+          __syncthreads();
+        } else {
+          mask_momentum(shared.a, entry.count, quads, at.in, at.momentum_out);
+        }
+      }
     store_left(shared.a, entry.count, quads, at.out);
   }
   if constexpr (Device::kFixedSize) {

@@ -79,6 +79,11 @@ struct Device : device::PieceDevice {
     return before + size.bytes(piece.count);
   }
 
+  template <class Work>
+  __device__ void for_sent(const Shared& own, std::uint32_t count, Work&& work) const {
+    index_set::for_set(own.words, count, [&](std::uint32_t i, std::uint32_t) { work(i); });
+  }
+
   // A mean is there exactly where something has it.
   __device__ static bool legal(float mean, std::uint32_t users) {
     const std::uint32_t bits = __float_as_uint(mean);

@@ -105,8 +105,9 @@ __global__ void __launch_bounds__(device::kWarp) advance(ChunkTable table, float
   for (std::uint32_t first = 0; first < group.pieces; first += device::kWarp) {
     const std::uint32_t n = group.pieces - first < device::kWarp ? group.pieces - first : device::kWarp;
     const Sums mine = device::lane() < n ? sums[group.first_piece + first + device::lane()] : Sums{};
-    for (std::uint32_t i = 0; i < n; ++i) {
-      const int lane = static_cast<int>(i);
+    // Zeros behind them change no sum: none is -0.
+#pragma unroll 8
+    for (int lane = 0; lane < static_cast<int>(device::kWarp); ++lane) {
       m.count = m.count + __shfl_sync(device::kAllLanes, mine.count, lane);
       m.excess = m.excess + __shfl_sync(device::kAllLanes, mine.excess, lane);
       m.squares = m.squares + __shfl_sync(device::kAllLanes, mine.squares, lane);

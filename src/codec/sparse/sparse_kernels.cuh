@@ -173,6 +173,11 @@ struct Device : device::PieceDevice {
     return before + size.bytes(piece.count);
   }
 
+  template <class Work>
+  __device__ void for_sent(const Shared& own, std::uint32_t count, Work&& work) const {
+    index_set::for_set(own.words, count, [&](std::uint32_t i, std::uint32_t) { work(i); });
+  }
+
   __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t bytes, float* acc,
                              Shared& own) const {
     if (bytes == 0) return true;
