@@ -376,20 +376,28 @@ __global__ void __launch_bounds__(device::kThreads, sides == 1 ? 4 : 3)
   const auto place_of = [&](float a) { return halves(atomicAdd(&shared.between, 1u << 16 * side_of<sides>(a))); };
   // A thread has 21 elements at most, so eight bits for each count, and 16 for a block's.
   constexpr std::uint32_t above = 1, at_high = above << 8, at_low = at_high << 8, any = at_low << 8;
-  std::uint32_t counts[sides] = {};
+  std::uint32_t counts[sides] = {}, all = 0;
+  // Most elements are below the bracket, and but one comparison finds them.
+  const auto below = [](std::uint32_t low) { return low ? low - 1 : 0; };
+  const std::uint32_t below_up = below(search.up.low), below_down = below(search.down.low);
   for_values(source, piece, [&](float a) {
     const std::uint32_t key = key_of(a);
-    if (key == 0) return;
-    const Search& s = search.of(a);
-    if (search.between(a))
+    const bool down = side_of<sides>(a) != 0;
+    if (sides == 2 && key != 0) all += down ? 1u << 16 : 1u;
+    if (key <= (down ? below_down : below_up)) return;
+    const std::uint32_t low = down ? search.down.low : search.up.low, high = down ? search.down.high : search.up.high;
+    if (key > low && key < high) {
       if (const std::uint32_t at = place_of(a); at < kList) shared.list[at] = a;
-    const std::uint32_t one = (sides == 2 ? any : 0) + (key > s.high    ? above
-                                                        : key == s.high ? at_high
-                                                        : key == s.low  ? at_low
-                                                                        : 0);
-    if (sides == 1 || side_of<sides>(a) == 0) counts[0] += one;
+      return;
+    }
+    const std::uint32_t one = key > high ? above : key == high ? at_high : at_low;
+    if (!down) counts[0] += one;
     else counts[sides - 1] += one;
   });
+  if (sides == 2) {
+    counts[0] += (all & 0xff) * any;
+    counts[sides - 1] += (all >> 16) * any;
+  }
   std::uint64_t totals[sides];
 #pragma unroll
   for (std::uint32_t side = 0; side < sides; ++side) {
