@@ -7,14 +7,17 @@
 namespace crimp::adaq {
 
 struct Device : device::PieceDevice {
-  static constexpr bool kFixedSize = false, kSelects = true;
+  static constexpr bool kFixedSize = false, kSelects = true, kTogether = true;
   static constexpr std::uint32_t kDecodeBlocks = 3;
   static constexpr std::uint32_t kHead = sizeof(std::uint16_t), kMeans = 2 * sizeof(float), kLanes = 16, kWindow = 2048;
   struct Shared {
     device::BlockScratch scratch;
     float means[2];  // of the positives, of the negatives
     alignas(16) index_set::Words words;
-    float window[kWindow];  // selected elements, one behind another
+    union {
+      float window[kWindow];  // selected elements, one behind another
+      sparse::OpenedShared opened;
+    };
   };
   float ratio = 0;
 
@@ -111,6 +114,43 @@ struct Device : device::PieceDevice {
     return index_set::decode_block(
         in + before, bytes - before, head, piece.count, own.words, own.scratch,
         [&](std::uint32_t i, std::uint32_t j) { acc[i] += signs[j / 8] >> j % 8 & 1 ? -down : up; });
+  }
+
+  // The first warp sees whether signs and means are legal.
+  __device__ sparse::Front open(const device::Piece& piece, const device::Body& at, std::uint32_t t,
+                                float (&x)[sparse::kOpenedEach]) const {
+    if (at.bytes < kHead + kMeans) return {0, 0, 0, false};
+    const auto head = device::load_bytes<std::uint16_t>(at.in);
+    const float up = device::load_bytes<float>(at.in + kHead),
+                down = device::load_bytes<float>(at.in + kHead + sizeof(float));
+    const std::uint8_t* const signs = at.in + kHead + kMeans;
+    const std::uint32_t room = at.bytes - (kHead + kMeans);
+#pragma unroll
+    for (std::uint32_t k = 0; k < sparse::kOpenedEach; ++k) {
+      const std::uint32_t j = t + k * sparse::kOpeners;
+      x[k] = j / 8 < room && signs[j / 8] >> j % 8 & 1 ? -down : up;
+    }
+    sparse::Front front{head, index_set::count_of(head, piece.count), 0, true};
+    const std::uint32_t sign_bytes = static_cast<std::uint32_t>(index_set::bitmap_bytes(front.count));
+    front.before = kHead + kMeans + sign_bytes;
+    front.legal = front.count != 0 && at.bytes >= front.before;
+    if (!front.legal || front.count > sparse::kMostOpened || t >= device::kWarp) return front;
+    std::uint32_t mine = 0;
+#pragma unroll
+    for (std::uint32_t b = t; b < sparse::kMostOpened / 8; b += device::kWarp)
+      if (b < sign_bytes) {
+        const std::uint32_t byte = signs[b];
+        mine += static_cast<std::uint32_t>(__popc(byte));
+        if (b + 1 == sign_bytes && front.count % 8 && byte >> front.count % 8) front.legal = false;
+      }
+    const std::uint32_t negatives = __reduce_add_sync(device::kAllLanes, mine);
+    front.legal = front.legal && legal(up, front.count - negatives) && legal(down, negatives);
+    return front;
+  }
+  template <class Bodies, class Bad>
+  __device__ void decode_all(const device::Piece& piece, std::int64_t count, Bodies&& body, float* acc, Shared& own,
+                             Bad&& bad) const {
+    sparse::decode_together(*this, piece, count, body, acc, own, bad);
   }
 };
 
