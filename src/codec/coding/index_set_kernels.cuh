@@ -57,11 +57,19 @@ __device__ inline Size measure(Words& words, std::uint32_t n, device::BlockScrat
   return {all & 0xffff, (all & 0xffff) + skips};
 }
 
-// work(i, j) for the j-th element of the set, i, in one thread each. After a barrier.
+// work(i, j) for the j-th element of the set, i, in one thread each. A lane looks at a word for all of its warp, and
+// words without an element are passed over. After a barrier.
 template <class Work>
 __device__ inline void for_set(const Words& words, std::uint32_t n, Work&& work) {
-  for (std::uint32_t w = device::warp(); device::kWarp * w < n; w += device::kWarps) {
-    const std::uint32_t bits = words.bits[w], below = bits & ((1u << device::lane()) - 1);
+  static_assert(kWords <= device::kWarp * device::kWarps);
+  const std::uint32_t own = device::warp() + device::kWarps * device::lane();
+  const std::uint32_t of_lane = device::kWarp * own < n ? words.bits[own] : 0;
+#pragma unroll 1
+  for (std::uint32_t some = __ballot_sync(device::kAllLanes, of_lane != 0); some != 0; some &= some - 1) {
+    const auto from = static_cast<std::uint32_t>(__ffs(static_cast<int>(some))) - 1,
+               w = device::warp() + device::kWarps * from,
+               bits = __shfl_sync(device::kAllLanes, of_lane, static_cast<int>(from)),
+               below = bits & ((1u << device::lane()) - 1);
     if (bits >> device::lane() & 1)
       work(device::kWarp * w + device::lane(), words.rank[w] + static_cast<std::uint32_t>(__popc(below)));
   }

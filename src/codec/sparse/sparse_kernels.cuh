@@ -19,8 +19,12 @@ struct Limits {
   __device__ Limits(const device::Piece& piece)
       : up(piece.selection.up), down(piece.selection.down), up_ties(ties(piece, piece.selection.up_ties, up)),
         down_ties(ties(piece, piece.selection.down_ties, down)) {}
-  __device__ bool selects(float a, std::uint32_t i) const {
-    return a > (i < up_ties ? before(up) : up) || a < -(i < down_ties ? before(down) : down);
+  __device__ bool selects(float a, std::uint32_t i) const { return a > up_of(i) || a < -down_of(i); }
+  __device__ float up_of(std::uint32_t i) const { return i < up_ties ? before(up) : up; }
+  __device__ float down_of(std::uint32_t i) const { return i < down_ties ? before(down) : down; }
+  // Whether the limits are the same for all elements.
+  __device__ bool uniform(const device::Piece& piece) const {
+    return (up_ties == 0 || up_ties == piece.count) && (down_ties == 0 || down_ties == piece.count);
   }
 
  private:
@@ -36,11 +40,32 @@ struct Limits {
 __device__ inline index_set::Size pick(const device::Piece& piece, const float* a, index_set::Words& words,
                                        device::BlockScratch& scratch) {
   const Limits limits(piece);
-  for (std::uint32_t w = device::warp(); device::kWarp * w < piece.count; w += device::kWarps) {
-    const std::uint32_t i = device::kWarp * w + device::lane(),
-                        bits = __ballot_sync(device::kAllLanes, i < piece.count && limits.selects(a[i], i));
-    if (device::lane() == 0) words.bits[w] = bits;
-  }
+  const auto pick_all = [&](auto&& selects) {
+    constexpr std::uint32_t at_once = 4;  // words of a warp
+    const std::uint32_t whole = piece.count / device::kWarp;
+    std::uint32_t w = device::warp();
+#pragma unroll 1
+    for (; w + (at_once - 1) * device::kWarps < whole; w += at_once * device::kWarps) {
+      const std::uint32_t i = device::kWarp * w + device::lane();
+      float x[at_once];
+#pragma unroll
+      for (std::uint32_t b = 0; b < at_once; ++b) x[b] = a[i + b * device::kThreads];
+#pragma unroll
+      for (std::uint32_t b = 0; b < at_once; ++b) {
+        const std::uint32_t bits = __ballot_sync(device::kAllLanes, selects(x[b], i + b * device::kThreads));
+        if (device::lane() == 0) words.bits[w + b * device::kWarps] = bits;
+      }
+    }
+#pragma unroll 1
+    for (; device::kWarp * w < piece.count; w += device::kWarps) {
+      const std::uint32_t i = device::kWarp * w + device::lane(),
+                          bits = __ballot_sync(device::kAllLanes, i < piece.count && selects(a[i], i));
+      if (device::lane() == 0) words.bits[w] = bits;
+    }
+  };
+  if (limits.uniform(piece))
+    pick_all([up = limits.up_of(0), down = -limits.down_of(0)](float x, std::uint32_t) { return x > up || x < down; });
+  else pick_all([&](float x, std::uint32_t i) { return limits.selects(x, i); });
   __syncthreads();
   return index_set::measure(words, piece.count, scratch);
 }
