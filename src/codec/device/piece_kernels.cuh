@@ -21,11 +21,16 @@
 //     __device__ void for_sent(const Shared&, std::uint32_t count, Work&&) const;  // work(i) for what encode selected
 // and one that votes (kVotes)
 //     __device__ void finish(const Piece&, float* acc, int voters) const;
-// A codec whose payloads' pieces are opened some at a time (kTogether) has
-//     template <class Body, class Bad>
-//     __device__ void decode_all(const Piece&, std::int64_t count, Body&&, float* acc, Shared&, Bad&&) const;
-// besides decode_add: body(r) is rank r's Body, bad(r), of any thread, says that it is malformed.
-// A codec of fixed size that decodes every element on its own has no decode_add but sums in registers (sums.cuh).
+// One that adds all payloads of a piece in a call of its own (kAddsAll) also has
+//     template <class Payloads>
+//     __device__ void add_all(const Piece&, const Payloads&, float* acc, DecodeShared&) const;
+// whose DecodeShared is Shared unless it names another (kOwnShared); one that also begins and ends them itself
+// (kDecodesAll), whose shared memory has no piece,
+//     template <class Payloads, class To>
+//     __device__ void decode_all(const Piece&, const Payloads&, const To& out, bool accumulate, int voters,
+//                                DecodeShared&) const;
+// A codec of fixed size that decodes every element on its own sums in registers (sums.cuh). None of these needs a
+// decode_add.
 #pragma once
 #include "codec/device/pack_kernels.cuh"
 #include "codec/device/values.cuh"
@@ -34,7 +39,8 @@
 namespace crimp::device {
 
 struct PieceDevice {
-  static constexpr bool kFixedSize = true, kVotes = false, kSelects = false, kInRegisters = false, kTogether = false;
+  static constexpr bool kFixedSize = true, kVotes = false, kSelects = false, kInRegisters = false;
+  static constexpr bool kAddsAll = false, kOwnShared = false, kDecodesAll = false;
   // Blocks on a multiprocessor that registers are for: 4, 3 where 32 spill. sm_80 has shared memory for three encoding.
   static constexpr std::uint32_t kEncodeBlocks = 4, kDecodeBlocks = 4;
   static constexpr std::uint32_t kOtherBlocks = 4;  // at most, encoding values that are not float32
@@ -58,6 +64,32 @@ struct Piece {
 struct Body {
   const std::uint8_t* in;
   std::uint32_t bytes;
+};
+
+// What all payloads have of the block's piece. In a kernel, whose arguments it reads again rather than keep what
+// follows from them in registers.
+template <class Device>
+struct Payloads {
+  const ChunkTable& table;
+  const DeviceBodies& bodies;
+  const Device& device;
+  std::int32_t* bad;
+  std::uint32_t count;
+
+  __device__ Body operator[](std::uint32_t r) const {
+    const PieceEntry& entry = global(table.pieces)[blockIdx.x];
+    const std::uint64_t at = entry.job * static_cast<std::uint64_t>(bodies.count) + r;  // of the job's bodies
+    const std::uint8_t* const body = global(bodies.bodies[at]);
+    if constexpr (Device::kFixedSize) {
+      return {body + entry.slot, device.bytes(entry.count)};
+    } else {
+      const std::uint64_t* const offsets = global(bodies.offsets[at]) + entry.in_job;
+      return {body + offsets[0], static_cast<std::uint32_t>(offsets[1] - offsets[0])};
+    }
+  }
+  __device__ void malformed(std::uint32_t r) const {
+    atomicMin(bad + global(table.pieces)[blockIdx.x].job, static_cast<std::int32_t>(r));
+  }
 };
 
 // What a group's elements are made of: values and memory. In a kernel.
@@ -141,12 +173,21 @@ struct SumsShared {
   typename Device::DecodeShared own;
 };
 template <class Device>
+struct AllShared {
+  alignas(16) float a[kPieceElements];
+  typename Device::DecodeShared own;
+};
+template <class Device>
 struct DecodeShared {
   using Type = EncodeShared<Device>;
 };
 template <class Device>
-requires Device::kInRegisters struct DecodeShared<Device> {
+requires(Device::kInRegisters || Device::kDecodesAll) struct DecodeShared<Device> {
   using Type = SumsShared<Device>;
+};
+template <class Device>
+requires Device::kOwnShared struct DecodeShared<Device> {
+  using Type = AllShared<Device>;
 };
 
 // Adds up a piece in registers, slot by slot, what some payloads have for some elements on its way at once; body(r) is
@@ -425,17 +466,20 @@ __global__ void __launch_bounds__(kThreads, encode_blocks<Device>(other))
 template <class Device, bool other>
 __global__ void __launch_bounds__(kThreads,
                                   blocks_with(sizeof(typename DecodeShared<Device>::Type), Device::kDecodeBlocks))
-    decode_pieces(ChunkTable table, DeviceBodies bodies, RandomCounter counter, Device device, Destination<other> out,
+    decode_pieces(ChunkTable table, DeviceBodies bodies, RandomCounter counter, Device device, Destination<other> whole,
                   bool accumulate, int voters, std::int32_t* bad) {
   auto& shared = shared_memory<typename DecodeShared<Device>::Type>();
   const PieceEntry entry = table.pieces[blockIdx.x];
-  out = out + entry.offset;
+  const auto out = whole + entry.offset;
   Piece piece{entry.count, false, {counter.element + entry.offset, counter.step, 0}, {}, 0};
   const std::uint64_t first = entry.job * static_cast<std::uint64_t>(bodies.count);  // of the job's bodies
+  const Payloads<Device> payloads{table, bodies, device, bad, static_cast<std::uint32_t>(bodies.count)};
   if constexpr (Device::kInRegisters) {
     decode_in_registers(
         device, piece, bodies.count, [&](std::int64_t r) { return global(bodies.bodies[first + r]) + entry.slot; }, out,
         accumulate, shared.own, bad + entry.job);
+  } else if constexpr (Device::kDecodesAll) {
+    device.decode_all(piece, payloads, out, accumulate, voters, shared.own);
   } else {
     const bool quads = in_quads(out);
     for_elements(entry.count, quads, [&](auto n, std::uint32_t i) {
@@ -444,26 +488,14 @@ __global__ void __launch_bounds__(kThreads,
         if (accumulate) begin = load<n>(out + i);
       store<n>(shared.a + i, begin);
     });
-    const auto body = [&](std::uint32_t r) -> Body {
-      std::uint64_t begin = entry.slot, end = 0;
-      if constexpr (Device::kFixedSize) {
-        end = begin + device.bytes(entry.count);
-      } else {
-        const std::uint64_t* const offsets = global(bodies.offsets[first + r]);
-        begin = offsets[entry.in_job];
-        end = offsets[entry.in_job + 1];
-      }
-      return {global(bodies.bodies[first + r]) + begin, static_cast<std::uint32_t>(end - begin)};
-    };
-    if constexpr (Device::kTogether) {
-      device.decode_all(piece, bodies.count, body, shared.a, shared.own,
-                        [&](std::int64_t r) { atomicMin(bad + entry.job, static_cast<std::int32_t>(r)); });
+    if constexpr (Device::kAddsAll) {
+      device.add_all(piece, payloads, shared.a, shared.own);
     } else {
-      for (int r = 0; r < bodies.count; ++r) {
-        const Body at = body(r);
+      for (std::uint32_t r = 0; r < payloads.count; ++r) {
+        const Body body = payloads[r];
         __syncthreads();
-        if (!device.decode_add(piece, at.in, at.bytes, shared.a, shared.own) && threadIdx.x == 0)
-          atomicMin(bad + entry.job, r);
+        if (!device.decode_add(piece, body.in, body.bytes, shared.a, shared.own) && threadIdx.x == 0)
+          payloads.malformed(r);
       }
     }
     __syncthreads();
@@ -473,7 +505,13 @@ __global__ void __launch_bounds__(kThreads,
         __syncthreads();
       }
     }
-    for_elements(entry.count, quads, [&](auto n, std::uint32_t i) { put<n>(out, i, load<n>(shared.a + i)); });
+    if constexpr (Device::kAddsAll) {
+      const PieceEntry again = table.pieces[blockIdx.x];
+      const auto to = whole + again.offset;
+      for_elements(again.count, in_quads(to), [&](auto n, std::uint32_t i) { put<n>(to, i, load<n>(shared.a + i)); });
+    } else {
+      for_elements(entry.count, quads, [&](auto n, std::uint32_t i) { put<n>(out, i, load<n>(shared.a + i)); });
+    }
   }
 }
 

@@ -7,8 +7,8 @@
 namespace crimp::adaq {
 
 struct Device : device::PieceDevice {
-  static constexpr bool kFixedSize = false, kSelects = true, kTogether = true;
-  static constexpr std::uint32_t kDecodeBlocks = 3;
+  static constexpr bool kFixedSize = false, kSelects = true, kAddsAll = true;
+  static constexpr std::uint32_t kDecodeBlocks = 2;
   static constexpr std::uint32_t kHead = sizeof(std::uint16_t), kMeans = 2 * sizeof(float), kLanes = 16, kWindow = 2048;
   struct Shared {
     device::BlockScratch scratch;
@@ -147,10 +147,9 @@ struct Device : device::PieceDevice {
     front.legal = front.legal && legal(up, front.count - negatives) && legal(down, negatives);
     return front;
   }
-  template <class Bodies, class Bad>
-  __device__ void decode_all(const device::Piece& piece, std::int64_t count, Bodies&& body, float* acc, Shared& own,
-                             Bad&& bad) const {
-    sparse::decode_together(*this, piece, count, body, acc, own, bad);
+  template <class Payloads>
+  __device__ void add_all(const device::Piece& piece, const Payloads& payloads, float* acc, Shared& own) const {
+    sparse::add_together(*this, piece, payloads, acc, own);
   }
 };
 

@@ -87,16 +87,16 @@ struct Front {
 };
 // codec.open(piece, at, t, x), of the kOpeners threads from t = 0 on, is the front of a piece of at least one byte and
 // makes x[k] of the values of the elements t + k kOpeners, where these are in [at.in, at.in + at.bytes).
-template <class Codec, class Shared, class Bodies, class Bad>
-__device__ inline void decode_together(const Codec& codec, const device::Piece& piece, std::int64_t count,
-                                       Bodies&& body, float* acc, Shared& own, Bad&& bad) {
+template <class Codec, class Payloads, class Shared>
+__device__ inline void add_together(const Codec& codec, const device::Piece& piece, const Payloads& payloads,
+                                    float* acc, Shared& own) {
   const std::uint32_t mine = threadIdx.x / kOpeners, t = threadIdx.x % kOpeners;
   OpenedShared& opened = own.opened;
 #pragma unroll 1
-  for (std::uint32_t r = 0; r < static_cast<std::uint32_t>(count); r += kOpened) {
+  for (std::uint32_t r = 0; r < payloads.count; r += kOpened) {
     float x[kOpenedEach] = {};
-    const bool here = r + mine < static_cast<std::uint32_t>(count);
-    device::Body at = here ? body(r + mine) : device::Body{};
+    const bool here = r + mine < payloads.count;
+    device::Body at = here ? payloads[r + mine] : device::Body{};
     if (at.bytes != 0) {
       at.in = device::global(at.in);
       const Front front = codec.open(piece, at, t, x);
@@ -111,7 +111,7 @@ __device__ inline void decode_together(const Codec& codec, const device::Piece& 
           opened.count[mine] = front.count;
         }
       }
-      if (!legal && device::lane() == 0) bad(r + mine);
+      if (!legal && device::lane() == 0) payloads.malformed(r + mine);
     } else if (t == 0) {
       opened.state[mine] = OpenedShared::none;
     }
@@ -128,8 +128,8 @@ __device__ inline void decode_together(const Codec& codec, const device::Piece& 
             if (const std::uint32_t j = t + k * kOpeners; j < n) acc[opened.index[b][j]] += x[k];
         }
       } else {
-        const device::Body other = body(r + b);
-        if (!codec.decode_add(piece, other.in, other.bytes, acc, own) && threadIdx.x == 0) bad(r + b);
+        const device::Body other = payloads[r + b];
+        if (!codec.decode_add(piece, other.in, other.bytes, acc, own) && threadIdx.x == 0) payloads.malformed(r + b);
       }
       __syncthreads();
     }
@@ -140,7 +140,7 @@ __device__ inline void decode_together(const Codec& codec, const device::Piece& 
 enum class Method : std::uint8_t { threshold, topk, dgc, sidco };
 
 struct Device : device::PieceDevice {
-  static constexpr bool kFixedSize = false, kSelects = true, kTogether = true;
+  static constexpr bool kFixedSize = false, kSelects = true, kAddsAll = true;
   static constexpr std::uint32_t kDecodeBlocks = 3;
   static constexpr std::uint32_t kHead = sizeof(std::uint16_t);
   struct Shared {
@@ -252,10 +252,9 @@ struct Device : device::PieceDevice {
                         float (&x)[kOpenedEach]) const {
     return half ? open_as<true>(piece, at, t, x) : open_as<false>(piece, at, t, x);
   }
-  template <class Bodies, class Bad>
-  __device__ void decode_all(const device::Piece& piece, std::int64_t count, Bodies&& body, float* acc, Shared& own,
-                             Bad&& bad) const {
-    decode_together(*this, piece, count, body, acc, own, bad);
+  template <class Payloads>
+  __device__ void add_all(const device::Piece& piece, const Payloads& payloads, float* acc, Shared& own) const {
+    add_together(*this, piece, payloads, acc, own);
   }
 };
 

@@ -1,8 +1,13 @@
-// THC in a block: two blocks of 1024 coordinates at a time. A warp has a tile of 128, four neighbours a lane, and does
-// the strides below 128 in registers and by shuffles; then a thread has the same place of a block's eight tiles and
-// does the others. Strides ascend as on the host, so that rotated values have its bits; what is decoded are integers
-// below 2^16, exact in floats. Quantised are tiles as dither's and the layout's: a lane of 16 has eight elements, one
-// block of random numbers and `bits` bytes; two lanes of the tile's warp share them, every other element each.
+// THC in a block.
+//
+// The encoder rotates floats, whose bits depend on the order of additions: strides ascend as on the host. 128 threads
+// have a block of 1024, four blocks at once. A warp does the strides below 128 of two tiles of 128, four neighbours a
+// lane, in registers and by shuffles; then a thread has the same place of the block's eight tiles, does the others and
+// quantises them where they are. Indices stay in shared memory, four bits each, until all blocks have them.
+//
+// What is decoded are integers of up to 16 bits, exact in any order: a warp has a block, an element's address is five
+// bits of a row and five of a column, and H X H, which is the rotation, are 32 products on the tensor cores. The first
+// leaves its elements where the second wants them; nothing goes through shared memory.
 #pragma once
 #include "codec/device/piece_kernels.cuh"
 #include "codec/thc/thc.hpp"
@@ -10,27 +15,54 @@
 namespace crimp::thc {
 
 inline constexpr std::uint32_t kTile = dither::kTile, kLanes = dither::kLanes, kTiles = kBlock / kTile,
-                               kAtOnce = device::kWarps / kTiles;
-static_assert(kAtOnce == 2 && kTile == 4 * device::kWarp && kLeastBlock == kTile);
+                               kAtOnce = device::kThreads / kTile, kWarpsOfBlock = device::kWarps / kAtOnce,
+                               kWords = kTile / 8;  // of a tile's indices, four bits each
+static_assert(kAtOnce == 4 && kWarpsOfBlock == 4 && kTile == 4 * device::kWarp && kLeastBlock == kTile);
+static_assert(kBlocks <= device::kWarps && kTiles * kWords == kTile);
 
 struct Device : device::PieceDevice {
-  static constexpr std::uint32_t kEncodeBlocks = 3, kDecodeBlocks = 3;
+  static constexpr std::uint32_t kEncodeBlocks = 3, kDecodeBlocks = 3, kOtherBlocks = 2;
+  static constexpr bool kAddsAll = true, kOwnShared = true;
+  using Signs = std::uint8_t[(kBlocks + 1) / 2 * 2 * kTile];  // of a block's places in tiles: a bit for each tile
+  // Words of random bits lie in planes, shifted so that lanes that read two of them at once meet other banks.
+  static constexpr std::uint32_t kPlane = kTile + 8;
+  // Of a decoded block: 1 / its coordinates, and what its values' bytes are too large by in all.
+  struct Dimension {
+    float inverse, excess;
+  };
   struct Shared {
     alignas(16) float y[kAtOnce * kBlock];
-    alignas(16) std::uint16_t signs[(kBlocks + 1) / 2 * kTile];
-    float norms[kBlocks];
-    float slope[64], offset[64], centred[kMostLevels];
-    std::uint32_t next[device::kThreads];  // of random bits, each thread's own: with both words in registers 40 spill
+    std::uint32_t random[kAtOnce][4 * kPlane];
+    // Of blocks, per tile: rows of 16 bytes, a byte for elements e (high half) and e + 64, as in payloads of four bits.
+    std::uint32_t words[kBlocks * kTile];
+    alignas(16) Signs signs;
+    float norms[kBlocks], scales[kBlocks];
+    Dimension dimensions[kBlocks];
+    float slope[64], offset[64];
   };
+  struct DecodeShared {
+    alignas(16) Signs signs;
+    std::uint32_t tiles[kBlocks];
+    Dimension dimensions[kBlocks];
+    uint4 aside[kBlocks * device::kWarp];
+  };
+  using Two = device::Floats<2>;
   using Four = device::Floats<4>;
   // Of Tables, which as a parameter of kernels would be aligned too much.
   std::uint32_t bits_, granularity;
   float to_grid, unit, slope[64], offset[64];
   std::int8_t centred[kMostLevels];
+  std::uint32_t values[kMostLevels / 4];  // bytes: centred + middle, from 0 on
+  std::uint32_t middle, padding = 0;
 
-  explicit Device(const Tables& t) : bits_(t.bits), granularity(t.granularity), to_grid(t.to_grid), unit(t.unit) {
+  explicit Device(const Tables& t)
+      : bits_(t.bits), granularity(t.granularity), to_grid(t.to_grid), unit(t.unit), values{},
+        middle(t.granularity % 2 ? t.granularity : t.granularity / 2) {
     for (int k = 0; k < 64; ++k) slope[k] = t.slope[k], offset[k] = t.offset[k];
-    for (std::uint32_t i = 0; i < kMostLevels; ++i) centred[i] = t.centred[i];
+    for (std::uint32_t i = 0; i < kMostLevels; ++i) {
+      centred[i] = t.centred[i];
+      if (i < t.levels) values[i / 4] |= (static_cast<std::uint32_t>(t.centred[i]) + middle) << (8 * (i % 4));
+    }
   }
 
   __device__ std::uint32_t bytes(std::uint32_t count) const {
@@ -45,61 +77,75 @@ struct Device : device::PieceDevice {
   __device__ std::uint32_t shift(std::uint32_t h) const { return bits_ == 4 ? 4 - h / 4 * 4 : 6 - h / 2 * 2; }
   __device__ std::uint32_t mask() const { return bits_ == 4 ? 15 : 3; }
 
-  // A block of a piece. Coordinates behind `count` are zeros.
-  struct Block {
-    std::uint32_t index, begin, count, tiles;
-    float norm;
+  // Of a block: the elements and tiles that it has.
+  struct Extent {
+    std::uint32_t count, tiles;
+    __device__ Extent(std::uint32_t piece_count, std::uint32_t block)
+        : count(min(piece_count - block * kBlock, kBlock)), tiles(dimension(count) / kTile) {}
   };
-  // Of no tiles where there is nothing to do.
-  __device__ static Block block(std::uint32_t index, std::uint32_t count, const Shared& own) {
-    Block b{index, index * kBlock, 0, 0, 0.0f};
-    if (b.begin >= count) return b;
-    b.count = count - b.begin < kBlock ? count - b.begin : kBlock;
-    b.tiles = dimension(b.count) / kTile;
-    b.norm = own.norms[index];
-    return b;
-  }
 
-  __device__ void begin(const device::Piece& piece, Shared& own) const {
-    if (threadIdx.x < 64) {
-      own.slope[threadIdx.x] = slope[threadIdx.x];
-      own.offset[threadIdx.x] = offset[threadIdx.x];
-      if (threadIdx.x < kMostLevels) own.centred[threadIdx.x] = static_cast<float>(centred[threadIdx.x]);
-    }
-    const std::uint32_t at = threadIdx.x - 64, rows = (blocks(piece.count) + 1) / 2;  // other warps
-    if (at < rows * kLanes) {
-      const dither::Words words = dither::philox({piece.counter.element, piece.counter.step, 0}, dither::kShared, at);
-      std::uint16_t* to = own.signs + at / kLanes * kTile + at % kLanes;
+  // By threads from `first` on.
+  __device__ static void draw_signs(const device::Piece& piece, std::uint32_t first, Signs& signs) {
+    const std::uint32_t at = threadIdx.x - first, rows = (blocks(piece.count) + 1) / 2;
+    if (at >= rows * kLanes) return;
+    const dither::Words words = dither::philox({piece.counter.element, piece.counter.step, 0}, dither::kShared, at);
+    std::uint8_t* to = signs + at / kLanes * 2 * kTile + at % kLanes;
 #pragma unroll
-      for (std::uint32_t h = 0; h < 8; ++h) to[h * kLanes] = static_cast<std::uint16_t>(words.w[h / 2] >> (h % 2 * 16));
+    for (std::uint32_t h = 0; h < 8; ++h) {
+      to[h * kLanes] = static_cast<std::uint8_t>(words.w[h / 2] >> (h % 2 * 16));
+      to[h * kLanes + kTile] = static_cast<std::uint8_t>(words.w[h / 2] >> (h % 2 * 16 + 8));
     }
   }
-  __device__ static float with_sign(float x, const Block& b, std::uint32_t tile, std::uint32_t in_tile,
-                                    const Shared& own) {
-    const std::uint32_t word = own.signs[b.index / 2 * kTile + in_tile];
-    return __uint_as_float(__float_as_uint(x) ^ (word << (31 - sign_bit(b.index, tile * kTile)) & 0x80000000u));
+  // Of four neighbours, a byte each.
+  __device__ static std::uint32_t four_signs(const Signs& signs, std::uint32_t block, std::uint32_t in_tile) {
+    return *reinterpret_cast<const std::uint32_t*>(signs + block * kTile + in_tile);
+  }
+  // x with the topmost bit of signs << by.
+  __device__ static float with_sign(float x, std::uint32_t signs, int by) {
+    return __uint_as_float(__float_as_uint(x) ^ (signs << by & 0x80000000u));
   }
 
-  // By a warp; in lane 0.
-  __device__ static float norm_of(const float* a, std::uint32_t count) {
-    std::uint32_t top = 0;
-    for (std::uint32_t i = device::lane(); i < count; i += device::kWarp)
-      top = max(top, __float_as_uint(a[i]) & 0x7fffffffu);
-    const float largest = __uint_as_float(__reduce_max_sync(device::kAllLanes, top));
-    if (largest == 0.0f) return 0.0f;
-    const float up = largest < kSmall   ? kUp
-                     : largest < kLarge ? 1.0f
-                                        : kDown,
-                back = largest < kSmall   ? kDown
-                       : largest < kLarge ? 1.0f
-                                          : kUp;
-    float low = 0.0f, high = 0.0f;
-    for (std::uint32_t i = device::lane(); i < count; i += kSumLanes) {
-      const float x = a[i] * up, z = i + kSumLanes / 2 < count ? a[i + kSumLanes / 2] * up : 0.0f;
-      low += x * x;
-      high += z * z;
+  // By warps from kBlocks on; others find norms.
+  __device__ void begin(const device::Piece& piece, Shared& own) const {
+    static_assert((kBlocks + kBlocks / 2 / 2 + 1 + 2) <= device::kWarps);
+    draw_signs(piece, kBlocks * device::kWarp, own.signs);
+    const std::uint32_t at = threadIdx.x - (device::kThreads - 64);
+    if (at < 64) {
+      own.slope[at] = slope[at];
+      own.offset[at] = offset[at];
     }
-    const float norm = sqrtf(device::warp_tree_sum(low, high)) * back;
+  }
+
+  // By a warp; in all lanes.
+  __device__ static float norm_of(const float* a, std::uint32_t count) {
+    // Lanes have two neighbours of each 64: partial sums 2 lane and 2 lane + 1.
+    const auto sums = [&](float up, float& low, float& high, float& top) {
+      low = high = top = 0.0f;
+#pragma unroll 4
+      for (std::uint32_t i = 2 * device::lane(); i < count; i += kSumLanes) {
+        const auto two = device::load<2>(a + i);
+        const float x = two.v[0] * up, z = i + 1 < count ? two.v[1] * up : 0.0f;
+        top = fmaxf(fmaxf(top, fabsf(x)), fabsf(z));
+        low += x * x;
+        high += z * z;
+      }
+    };
+    float low, high, top;
+    sums(1.0f, low, high, top);
+    const float largest = __uint_as_float(__reduce_max_sync(device::kAllLanes, __float_as_uint(top)));
+    if (largest == 0.0f) return 0.0f;
+    float back = 1.0f;
+    if (largest < kSmall || !(largest < kLarge)) {
+      const bool small = largest < kSmall;
+      sums(small ? kUp : kDown, low, high, top);
+      back = small ? kDown : kUp;
+    }
+#pragma unroll
+    for (int by = device::kWarp / 2; by > 0; by /= 2) {
+      low += __shfl_xor_sync(device::kAllLanes, low, by);
+      high += __shfl_xor_sync(device::kAllLanes, high, by);
+    }
+    const float norm = sqrtf(low + high) * back;
     return norm < kLeastNorm ? 0.0f : norm < kMostNorm ? norm : kMostNorm;
   }
 
@@ -108,190 +154,348 @@ struct Device : device::PieceDevice {
     b = a - b;
     a = sum;
   }
-  // Strides 1 to 64 of a tile, of which a lane has four neighbours.
-  __device__ static void rotate_tile(Four& x) {
-    butterfly(x.v[0], x.v[1]);
-    butterfly(x.v[2], x.v[3]);
-    butterfly(x.v[0], x.v[2]);
-    butterfly(x.v[1], x.v[3]);
+  // Strides 1 to 64 of tiles, of each of which a lane has four neighbours. other - x and x + other are one
+  // multiplication and addition, whose product is exact.
+  template <int n>
+  __device__ static void rotate_tiles(Four (&x)[n]) {
 #pragma unroll
-    for (std::uint32_t by = 1; by < device::kWarp; by *= 2)
+    for (int i = 0; i < n; ++i) {
+      butterfly(x[i].v[0], x[i].v[1]);
+      butterfly(x[i].v[2], x[i].v[3]);
+      butterfly(x[i].v[0], x[i].v[2]);
+      butterfly(x[i].v[1], x[i].v[3]);
+    }
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const float other = __shfl_xor_sync(device::kAllLanes, x.v[k], static_cast<int>(by));
-        x.v[k] = device::lane() & by ? other - x.v[k] : x.v[k] + other;
+    for (std::uint32_t by = 1; by < device::kWarp; by *= 2) {
+      const float sign = device::lane() & by ? -1.0f : 1.0f;
+#pragma unroll
+      for (int k = 0; k < 4 * n; ++k) {
+        float& own = x[k / 4].v[k % 4];
+        own = fmaf(own, sign, __shfl_xor_sync(device::kAllLanes, own, static_cast<int>(by)));
       }
+    }
   }
-  // The other strides, of place `at` of all tiles; use(tile, value).
-  template <class Use>
-  __device__ static void rotate_tiles(const float* y, std::uint32_t tiles, std::uint32_t at, Use&& use) {
-    float v[kTiles];
-#pragma unroll
-    for (std::uint32_t j = 0; j < kTiles; ++j) v[j] = j < tiles ? y[j * kTile + at] : 0.0f;
+  // The other strides, of one place of all tiles.
+  __device__ static void rotate_places(float (&v)[kTiles]) {
 #pragma unroll
     for (std::uint32_t stride = 1; stride < kTiles; stride *= 2)
-      if (stride < tiles)
 #pragma unroll
-        for (std::uint32_t j = 0; j < kTiles; ++j)
-          if (!(j & stride)) butterfly(v[j], v[j + stride]);
-#pragma unroll
-    for (std::uint32_t j = 0; j < kTiles; ++j)
-      if (j < tiles) use(j, v[j]);
+      for (std::uint32_t j = 0; j < kTiles; ++j)
+        if (!(j & stride)) butterfly(v[j], v[j + stride]);
   }
 
-  // Random bits of four elements, 16 each.
-  struct Random {
-    std::uint32_t words[2];
-  };
-  // Of a lane's elements in the turn that begins with block `first`. In every other turn a warp draws for two: the
-  // lower half the words of this turn for both halves, the upper half those of the next, which are kept.
-  __device__ static Random random_of(const RandomCounter& counter, std::uint32_t first, std::uint32_t& next,
-                                     Shared& own) {
-    if (first % (2 * kAtOnce) != 0) return {{next, own.next[threadIdx.x]}};
-    const bool upper = device::lane() / kLanes != 0;
-    const dither::Words drawn =
-        dither::philox(counter, dither::kRounding,
-                       ((first + (upper ? kAtOnce : 0)) * kTiles + device::warp()) * kLanes + device::lane() % kLanes);
-    Random now;
-#pragma unroll
-    for (std::uint32_t i = 0; i < 2; ++i) {
-      const std::uint32_t even = __byte_perm(drawn.w[2 * i], drawn.w[2 * i + 1], 0x5410),
-                          odd = __byte_perm(drawn.w[2 * i], drawn.w[2 * i + 1], 0x7632), mine = upper ? odd : even,
-                          other = __shfl_xor_sync(device::kAllLanes, upper ? even : odd, kLanes);
-      now.words[i] = upper ? other : mine;
-      (i == 0 ? next : own.next[threadIdx.x]) = upper ? mine : other;
-    }
-    return now;
+  // quantize() with the index above bit 16 and below bit 20. What is added makes of a float below 2^23 an integer, cut.
+  __device__ std::uint32_t index_of(float y, float scale, std::uint32_t random, const Shared& own) const {
+    const float g = static_cast<float>(granularity), u = fminf(fmaxf(y * scale + 0.5f * g, 0.0f), g);
+    const std::uint32_t k = __float_as_uint(__fadd_rz(u, 0x1p23f)) - 0x4b000000;
+    return __float_as_uint(__fadd_rz(own.slope[k] * u + own.offset[k], 0x1p23f)) + random;
   }
-  // A warp: the indices of its tile to `to`, and what they decode to in place of y. A lane has every other sixteenth.
-  __device__ void quantize_tile(float* y, float norm, const Random& random, const Shared& own, std::uint8_t* to) const {
-    const std::uint32_t lane = device::lane() % kLanes, odd = device::lane() / kLanes;
-    std::uint32_t string = 0;
-    if (norm != 0.0f) {
-      const float scale = to_grid / norm;
-#pragma unroll
-      for (std::uint32_t k = 0; k < 4; ++k) {
-        const std::uint32_t h = 2 * k + odd;
-        float& value = y[h * kLanes + lane];
-        const std::uint32_t index =
-            quantize(own.slope, own.offset, granularity, value, scale, random.words[k / 2] >> (k % 2 * 16) & 0xffff);
-        value = own.centred[index];
-        string |= (index & mask()) << (8 * row(h) + shift(h));
-        if (bits_ == 3) string |= (index >> 2) << (23 - h);
-      }
-      string |= __shfl_xor_sync(device::kAllLanes, string, kLanes);
-    }
-    for (std::uint32_t k = odd; k < bits_; k += 2) to[k * kLanes + lane] = static_cast<std::uint8_t>(string >> (8 * k));
-  }
-  // A warp: what the indices of a tile decode to, four neighbours a lane; false where the norm says that there is
-  // nothing, and there is.
-  __device__ bool load_tile(const std::uint8_t* in, float norm, const Shared& own, Four& x) const {
-    const std::uint32_t h = device::lane() / 4, first = 4 * (device::lane() % 4);
-    const auto low = device::load_bytes<std::uint32_t>(in + row(h) * kLanes + first);
-    const auto high = bits_ == 3 ? device::load_bytes<std::uint32_t>(in + 2 * kLanes + first) : 0;
-#pragma unroll
-    for (std::uint32_t k = 0; k < 4; ++k)
-      x.v[k] = own.centred[(low >> (8 * k + shift(h)) & mask()) | (high >> (8 * k + 7 - h) & 1) << 2];
-    return norm != 0.0f || (low | high) == 0;
-  }
-  // add(element, d) for what a block of rotated tiles decodes to, a thread's part.
-  template <class Add>
-  __device__ void decode(const float* y, const Block& b, const Shared& own, Add&& add) const {
-    const std::uint32_t at = threadIdx.x % kTile;
-    const float worth = b.norm * unit / static_cast<float>(b.tiles * kTile);
-    rotate_tiles(y, b.tiles, at, [&](std::uint32_t tile, float h) {
-      const std::uint32_t e = tile * kTile + at;
-      if (e < b.count) add(b.begin + e, with_sign(h * worth, b, tile, at, own));
-    });
+  // Of a thread's eight tiles, to a word of one of them with the indices of eight threads.
+  __device__ static std::uint32_t gather(const std::uint32_t (&fixed)[kTiles]) {
+    const auto bytes = [&](std::uint32_t j) {
+      return __byte_perm(__byte_perm(fixed[j], fixed[j + 1], 0x0062), __byte_perm(fixed[j + 2], fixed[j + 3], 0x0062),
+                         0x5410);
+    };
+    const auto from = [&](std::uint32_t word, int by) { return __shfl_xor_sync(device::kAllLanes, word, by); };
+    const std::uint32_t low = bytes(0), high = bytes(4), lane = device::lane();
+    const bool upper = lane / kLanes != 0;
+    const std::uint32_t kept = upper ? high : low, other = from(upper ? low : high, kLanes),
+                        pairs = kept * (upper ? 1 : 16) + other * (upper ? 16 : 1),
+                        two = __byte_perm(pairs, from(pairs, 2), lane & 2 ? 0x3276 : 0x5410);
+    return __byte_perm(two, from(two, 1), lane & 1 ? 0x3715 : 0x6240);
   }
 
   __device__ std::uint32_t encode(const device::Piece& piece, float* a, std::uint8_t* out, Shared& own) const {
     const std::uint32_t n = blocks(piece.count), warp = device::warp();
-    static_assert(kBlocks <= device::kWarps);
     begin(piece, own);
     if (warp < n) {
-      const std::uint32_t rest = piece.count - warp * kBlock;
-      const float norm = norm_of(a + warp * kBlock, rest < kBlock ? rest : kBlock);
+      const float norm = norm_of(a + warp * kBlock, Extent(piece.count, warp).count);
       if (device::lane() == 0) {
-        own.norms[warp] = norm;
+        set_norm(piece, warp, norm, own);
         device::store_bytes(out + warp * sizeof norm, norm);
       }
     }
     encode_blocks(piece, a, out + n * sizeof(float), own);
     return bytes(piece.count);
   }
+  __device__ Dimension dimension_of(std::uint32_t tiles) const {
+    const std::uint32_t d = tiles * kTile;
+    return {1.0f / static_cast<float>(d), static_cast<float>(middle * d)};
+  }
+  __device__ void set_norm(const device::Piece& piece, std::uint32_t block, float norm, Shared& own) const {
+    own.norms[block] = norm;
+    own.scales[block] = to_grid / norm;
+    own.dimensions[block] = dimension_of(Extent(piece.count, block).tiles);
+  }
   // Of a piece that has begun, whose norms are in `own`: its indices, and where piece.keep, what is left in a.
   __device__ void encode_blocks(const device::Piece& piece, float* a, std::uint8_t* indices, Shared& own) const {
-    const std::uint32_t n = blocks(piece.count), warp = device::warp();
-    const std::uint32_t half = warp / kTiles, tile = warp % kTiles;  // of a warp's tile
-    float* const y = own.y + half * kBlock + tile * kTile + 4 * device::lane();
-    std::uint32_t next = 0;
+    const std::uint32_t n = blocks(piece.count);
+#pragma unroll 1
     for (std::uint32_t first = 0; first < n; first += kAtOnce) {
+      const std::uint32_t slot = device::warp() / kWarpsOfBlock, block = first + slot;
       __syncthreads();
-      const Block mine = block(first + half, piece.count, own);
-      const bool rotates = tile < mine.tiles && mine.norm != 0.0f;
-      if (rotates) {
-        Four x;
-#pragma unroll
-        for (std::uint32_t k = 0; k < 4; ++k) {
-          const std::uint32_t at = 4 * device::lane() + k, e = tile * kTile + at;
-          x.v[k] = e < mine.count ? with_sign(a[mine.begin + e], mine, tile, at, own) : 0.0f;
+      const bool rotates = block < n && own.norms[block] != 0.0f;
+      if (rotates) rotate_and_draw(piece, a, block, own.y + slot * kBlock, own.random[slot], own);
+      __syncthreads();
+      if (block < n) {
+        std::uint32_t word = 0, at = threadIdx.x % kTile;
+        if (rotates) {
+          const std::uint32_t lane = device::lane(), tile = lane / kLanes * 4 + lane % 4;
+          word = indices_of(own.y + slot * kBlock, own.random[slot], own.scales[block], own);
+          if (tile >= Extent(piece.count, block).tiles) word = 0;
+          at = tile * kWords + device::warp() % kWarpsOfBlock * 4 + lane % kLanes / 4;
         }
-        rotate_tile(x);
-        device::store<4>(y, x);
+        own.words[block * kTile + at] = word;
       }
-      __syncthreads();
-      const std::uint32_t column = threadIdx.x / kTile;  // a block, of 128 threads
-      const Block whole = block(first + column, column < kAtOnce ? piece.count : 0, own);
-      float* const block_y = own.y + column * kBlock;
-      if (whole.norm != 0.0f) {
-        float* const to = block_y + threadIdx.x % kTile;
-        rotate_tiles(block_y, whole.tiles, threadIdx.x % kTile, [&](std::uint32_t j, float v) { to[j * kTile] = v; });
+    }
+    __syncthreads();
+    store_indices(static_cast<std::uint32_t>(coordinates(piece.count) / kTile), indices, own);
+    if (!piece.keep) return;
+    const std::uint32_t thread = device::afresh(threadIdx.x), lane = thread % device::kWarp, block = block_of(thread);
+    if (block >= n) return;
+    const float norm = own.norms[block];
+    if (norm == 0.0f) return;
+    const std::uint32_t* const words = own.words + block * kTile + first_word(lane);
+    std::uint32_t four[4];
+#pragma unroll
+    for (std::uint32_t i = 0; i < 4; ++i) four[i] = words[i / 2 * 4 * kWords + i % 2 * 4];
+    a += block * kBlock;
+    decode<2>(lane, four, norm, own.dimensions[block], block, own.signs,
+              reinterpret_cast<uint4*>(own.y)[block * device::kWarp + lane], [&](std::uint32_t e, const Two& d) {
+                Two left = device::load<2>(a + e);
+#pragma unroll
+                for (int k = 0; k < 2; ++k) left.v[k] -= d.v[k];
+                device::store<2>(a + e, left);
+              });
+  }
+  // The strides within two tiles of a block, and the random bits of a place of each of 16 neighbouring ones.
+  __device__ static void rotate_and_draw(const device::Piece& piece, const float* a, std::uint32_t block, float* y,
+                                         std::uint32_t* random, const Shared& own) {
+    const std::uint32_t tile = device::warp() % kWarpsOfBlock * 2, in_tile = 4 * device::lane();
+    const std::uint32_t signs = four_signs(own.signs, block, in_tile) << (6 - tile);
+    Four x[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const std::uint32_t e = block * kBlock + (tile + i) * kTile + in_tile;
+      if (e + 4 <= piece.count) {
+        x[i] = device::load<4>(a + e);
+      } else {
+#pragma unroll
+        for (std::uint32_t k = 0; k < 4; ++k) x[i].v[k] = e + k < piece.count ? a[e + k] : 0.0f;
       }
-      __syncthreads();
-      const Random random = random_of(piece.counter, first, next, own);
-      if (tile < mine.tiles)
-        quantize_tile(own.y + warp * kTile, mine.norm, random, own, indices + (first * kTiles + warp) * tile_bytes());
-      if (!piece.keep) continue;
-      __syncwarp();  // the tile is this warp's alone
-      if (rotates) {
-        Four x = device::load<4>(y);
-        rotate_tile(x);
-        device::store<4>(y, x);
-      }
-      __syncthreads();
-      if (whole.norm != 0.0f) decode(block_y, whole, own, [&](std::uint32_t e, float d) { a[e] -= d; });
+#pragma unroll
+      for (int k = 0; k < 4; ++k) x[i].v[k] = with_sign(x[i].v[k], signs, 25 - 8 * k - i);
+    }
+    rotate_tiles(x);
+    // The two halves of a tile are read at once: they are in different banks.
+#pragma unroll
+    for (int i = 0; i < 2; ++i) device::store<4>(y + (tile + i) * kTile + (in_tile ^ in_tile / 64 * 16), x[i]);
+    const std::uint32_t at = threadIdx.x % kTile;
+    const dither::Words words = dither::philox(piece.counter, dither::kRounding, block * kTile + at);
+#pragma unroll
+    for (std::uint32_t i = 0; i < 4; ++i) random[i * kPlane + at] = words.w[i];
+  }
+  // Of a place of all tiles: a warp has lanes 0 to 15 of a sixteenth, and of that 64 elements behind.
+  __device__ std::uint32_t indices_of(const float* y, const std::uint32_t* random, float scale,
+                                      const Shared& own) const {
+    const std::uint32_t h = device::warp() % kWarpsOfBlock, upper = device::lane() / kLanes,
+                        lane = device::lane() % kLanes;
+    y += ((h * kLanes + lane) ^ upper * 16) + upper * 64;
+    const auto* const bits =
+        reinterpret_cast<const std::uint16_t*>(random + (h / 2 + upper * 2) * kPlane + lane) + h % 2;
+    float v[kTiles];
+#pragma unroll
+    for (std::uint32_t j = 0; j < kTiles; ++j) v[j] = y[j * kTile];
+    rotate_places(v);
+    std::uint32_t fixed[kTiles];
+#pragma unroll
+    for (std::uint32_t j = 0; j < kTiles; ++j) fixed[j] = index_of(v[j], scale, bits[j * 2 * kLanes], own);
+    return gather(fixed);
+  }
+  // The payload's words of indices, four bytes each.
+  __device__ void store_indices(std::uint32_t tiles, std::uint8_t* to, const Shared& own) const {
+    const bool whole = reinterpret_cast<std::uintptr_t>(to) % 4 == 0;
+    const auto store_word = [&](std::uint32_t i, std::uint32_t word) {
+      if (whole) reinterpret_cast<std::uint32_t*>(to)[i] = word;
+      else device::store_bytes(to + 4 * i, word);
+    };
+    if (bits_ == 4) {
+      for (std::uint32_t i = threadIdx.x; i < tiles * kWords; i += device::kThreads) store_word(i, own.words[i]);
+      return;
+    }
+    for (std::uint32_t i = threadIdx.x; i < tiles * kWords; i += device::kThreads) {
+      const std::uint32_t r = i % kWords / 4;
+      if (r >= bits_) continue;
+      const std::uint32_t* const words = own.words + i / kWords * kWords + i % 4;
+      const std::uint32_t w[4] = {words[0], words[4], words[8], words[12]};
+      std::uint32_t word;
+      if (r < 2) word = ((r ? w[1] : w[0]) & 0x33333333) << 2 | ((r ? w[3] : w[2]) & 0x33333333);
+      else word = (w[0] & 0x44444444) << 1 | (w[1] & 0x44444444) | (w[2] & 0x44444444) >> 1 | (w[3] & 0x44444444) >> 2;
+      store_word(i / kWords * 4 * bits_ + i % kWords, word);
     }
   }
 
-  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc,
-                             Shared& own) const {
-    const std::uint32_t n = blocks(piece.count), half = device::warp() / kTiles, tile = device::warp() % kTiles,
-                        column = threadIdx.x / kTile;
-    bool legal = true;
-    begin(piece, own);
-    if (threadIdx.x < n) {
-      const float norm = device::load_bytes<float>(in + threadIdx.x * sizeof(float));
-      legal = (norm >= kLeastNorm && norm <= kMostNorm) || __float_as_uint(norm) == 0;
-      own.norms[threadIdx.x] = norm;
+  // Ten of a block's warps decode. Of warps w, w + 4, ... that share a scheduler it would be two times three and two
+  // times two: which ones, neighbouring blocks take in turn.
+  __device__ static std::uint32_t block_of(std::uint32_t thread) {
+    return (thread / device::kWarp + (blockIdx.x & 4) / 2) % device::kWarps;
+  }
+
+  // Rows and columns of a decoded block: element bits 4, 5, 7, 0, 6 are a row's, lowest first, 8, 2, 3, 1, 9 a
+  // column's. So a lane comes by whole words of indices, and gets four neighbours.
+  __device__ static std::uint32_t first_tile(std::uint32_t lane) { return lane / 2 % 2 + lane / 4 % 2 * 2; }
+  __device__ static std::uint32_t first_word(
+      std::uint32_t lane) {  // of four: 4 and 4 kTile / 8 words behind each other
+    return first_tile(lane) * kWords + lane % 2 * 8 + lane / 8;
+  }
+
+  // What half a word of indices stand for: the values' bytes.
+  struct Bytes {
+    std::uint32_t low, high;
+  };
+  __device__ Bytes values_of(std::uint32_t word) const {
+    const std::uint32_t at = word & 0x77777777, upper = (word >> 1 & 0x44444444) | 0x32103210;
+    const auto half = [&](std::uint32_t by) {
+      return device::pick_bytes(device::pick_bytes(values[0], values[1], at >> by),
+                                device::pick_bytes(values[2], values[3], at >> by), upper >> by);
+    };
+    return {half(0), half(16)};
+  }
+  // A warp: use(element, d) for what the indices of a block decode to, n neighbours a time, and for what lies between
+  // its last element and kBlock. Two for want of registers: they meet in banks, four do not. `aside` is the lane's.
+  template <int n, class Use>
+  __device__ void decode(std::uint32_t lane, const std::uint32_t (&words)[4], float norm, const Dimension& dimension,
+                         std::uint32_t block, const Signs& signs, uint4& aside, Use&& use) const {
+    const std::uint32_t group = lane / 4, in_group = lane % 4, e0 = 4 * in_group + 16 * (group % 4) + 128 * (group / 4);
+    // Row bit 4 first, by sums and differences of bytes: what follows are sums of 16 that a half has exactly.
+    std::uint32_t half[4];
+#pragma unroll
+    for (int q = 0; q < 4; q += 2) {
+      const std::uint32_t a = words[q], b = words[q + 1];
+      const Bytes first = values_of((a >> 4 & 0x0f0f0f0f) | (b & 0xf0f0f0f0)),
+                  second = values_of((a & 0x0f0f0f0f) | (b & 0x0f0f0f0f) << 4);
+      half[q] = first.low + second.low;
+      half[q + 1] = first.high + second.high;
+      reinterpret_cast<uint2*>(&aside)[q / 2] =
+          make_uint2(first.low - second.low + 0x40404040, first.high - second.high + 0x40404040);
     }
-    if (device::block_any(!legal)) return false;
-    const std::uint8_t* indices = in + n * sizeof(float);
-    for (std::uint32_t first = 0; first < n; first += kAtOnce) {
-      const Block mine = block(first + half, piece.count, own);
-      if (tile < mine.tiles) {
-        Four x;
-        legal = load_tile(indices + (first * kTiles + device::warp()) * tile_bytes(), mine.norm, own, x) && legal;
-        rotate_tile(x);
-        device::store<4>(own.y + device::warp() * kTile + 4 * device::lane(), x);
+    // Bytes are halves below the smallest normal one, in units of 2^-24; H is 2^12 or -2^12.
+    const std::uint32_t sign_of_h =
+        0x6c006c00 | ((__popc(group & (2 * in_group)) & 1 ? 0x80008000u : 0) ^ (group & 1 ? 0x80000000u : 0));
+    const float worth = norm * unit * dimension.inverse;
+#pragma unroll
+    for (std::uint32_t m = 0; m < 2; ++m) {
+      if (m != 0) {
+        const uint4 four = aside;
+        half[0] = four.x, half[1] = four.y, half[2] = four.z, half[3] = four.w;
       }
-      __syncthreads();
-      const Block whole = block(first + column, column < kAtOnce ? piece.count : 0, own);
-      if (whole.norm != 0.0f)
-        decode(own.y + column * kBlock, whole, own, [&](std::uint32_t e, float d) { acc[e] += d; });
-      __syncthreads();
+      std::uint32_t rows[4][2] = {};  // halves of 16 rows, of 8 columns
+      const std::uint32_t h = device::afresh(sign_of_h), minus = h ^ 0x80008000u, left[4] = {h, h, h, minus};
+#pragma unroll
+      for (int q = 0; q < 4; ++q)
+        device::add_product(left, device::pick_bytes(half[q], 0, 0x4140), device::pick_bytes(half[q], 0, 0x4342),
+                            rows[q]);
+      std::uint32_t sign = four_signs(signs, block, e0 % kTile + 64 * m) << (1 - e0 / kTile);
+#pragma unroll
+      for (std::uint32_t z = 0; z < 2; ++z) {
+        const std::uint32_t e = e0 + 64 * m + 512 * z;
+#pragma unroll
+        for (int j = 0; j < 2; j += n / 2) {
+          __syncwarp();
+          float sums[n / 2][4] = {};
+#pragma unroll
+          for (int s = 0; s < 2; ++s) {
+            const std::uint32_t from[4] = {rows[2 * s][0], rows[2 * s][1], rows[2 * s + 1][0], rows[2 * s + 1][1]};
+#pragma unroll
+            for (int p = 0; p < n / 2; ++p) device::add_product(from, h, j + p ? minus : h, sums[p]);
+          }
+          // What bytes have too much is alike in all, so all in one element.
+          if (j == 0 && e == 64 * m) sums[0][0] -= m ? 0x1p15f : dimension.excess;
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            device::Floats<n> by;
+#pragma unroll
+            for (int k = 0; k < n; ++k)
+              by.v[k] = with_sign(sums[k / 2][k % 2 * 2 + i] * worth, sign, 30 - 8 * (2 * j + k) - 2 * i);
+            use(e + kBlock / 4 * i + 2 * j, by);
+          }
+        }
+        // Then the columns that have the other half of these with the other sign.
+        sign >>= 4;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) rows[2 + i / 2][i % 2] ^= 0x80008000u;
+      }
     }
-    return !device::block_any(!legal);
+  }
+
+  // Where a lane's first word is behind a piece's norms.
+  __device__ std::uint32_t first_byte(std::uint32_t lane, std::uint32_t block) const {
+    return (block * kTiles + first_tile(lane)) * tile_bytes() + lane / 8 * 4 + (bits_ == 4 ? lane % 2 * 2 * kLanes : 0);
+  }
+  template <class Word>
+  __device__ void fetch(std::uint32_t lane, const std::uint8_t* in, std::uint32_t tiles, Word&& word,
+                        std::uint32_t (&to)[4]) const {
+    const std::uint32_t further = 4 * tile_bytes();
+#pragma unroll
+    for (std::uint32_t i = 0; i < 4; i += 2) {
+      to[i] = to[i + 1] = 0;
+      if (first_tile(lane) + 2 * i >= tiles) continue;
+      const std::uint8_t* const tile = in + i / 2 * further;
+      std::uint32_t low = word(tile), high = word(tile + kLanes);
+      if (bits_ != 4) {
+        const std::uint32_t upper = lane % 2, third = bits_ == 3 ? word(tile + 2 * kLanes) : 0;
+        low = (low >> (upper ? 0 : 2) & 0x33333333) | (third << (2 * upper) >> 1 & 0x44444444);
+        high = (high >> (upper ? 0 : 2) & 0x33333333) | (third << (2 * upper) & 0x44444444);
+      }
+      to[i] = low;
+      to[i + 1] = high;
+    }
+  }
+  // A barrier where it begins.
+  template <class Payloads>
+  __device__ void add_all(const device::Piece& piece, const Payloads& payloads, float* acc, DecodeShared& own) const {
+    const std::uint32_t n = blocks(piece.count);
+    draw_signs(piece, 0, own.signs);
+    if (threadIdx.x < n) {
+      own.tiles[threadIdx.x] = Extent(piece.count, threadIdx.x).tiles;
+      own.dimensions[threadIdx.x] = dimension_of(own.tiles[threadIdx.x]);
+    }
+    __syncthreads();
+    if (block_of(threadIdx.x) >= n) return;
+#pragma unroll 1
+    for (std::uint32_t r = 0; r < payloads.count; ++r) {
+      __syncwarp();
+      const std::uint32_t thread = device::afresh(threadIdx.x), lane = thread % device::kWarp, block = block_of(thread),
+                          norm_at = block * static_cast<std::uint32_t>(sizeof(float)),
+                          words_at = n * static_cast<std::uint32_t>(sizeof(float)) + first_byte(lane, block);
+      float norm;
+      std::uint32_t words[4];
+      const std::uint8_t* const in = payloads[r].in;
+      if (reinterpret_cast<std::uintptr_t>(in) % 4 == 0) {
+        norm = *reinterpret_cast<const float*>(in + norm_at);
+        fetch(
+            lane, in + words_at, own.tiles[block],
+            [](const std::uint8_t* p) { return *reinterpret_cast<const std::uint32_t*>(p); }, words);
+      } else {
+        norm = device::load_bytes<float>(in + norm_at);
+        fetch(
+            lane, in + words_at, own.tiles[block],
+            [](const std::uint8_t* p) { return device::load_bytes<std::uint32_t>(p); }, words);
+      }
+      const bool nothing = __float_as_uint(norm) == 0;
+      const bool legal =
+          nothing ? (words[0] | words[1] | words[2] | words[3]) == 0 : norm >= kLeastNorm && norm <= kMostNorm;
+      if (!legal) payloads.malformed(r);
+      if (nothing) continue;
+      decode<4>(lane, words, norm, own.dimensions[block], block, own.signs, own.aside[block * device::kWarp + lane],
+                [&](std::uint32_t e, const Four& d) {
+                  e += block * kBlock;
+                  Four sum = device::load<4>(acc + e);
+#pragma unroll
+                  for (int k = 0; k < 4; ++k) sum.v[k] += d.v[k];
+                  device::store<4>(acc + e, sum);
+                });
+    }
   }
 };
 

@@ -46,7 +46,7 @@ __device__ inline device::Piece piece_of(const SumPiece& piece, bool keep, const
 }
 __device__ inline void begin_sums(const device::Piece& piece, const float* norms, const Device& device,
                                   Device::Shared& own) {
-  if (threadIdx.x < blocks(piece.count)) own.norms[threadIdx.x] = norms[threadIdx.x];
+  if (threadIdx.x < blocks(piece.count)) device.set_norm(piece, threadIdx.x, norms[threadIdx.x], own);
   device.begin(piece, own);
 }
 
@@ -75,37 +75,58 @@ __global__ void __launch_bounds__(device::kThreads, Device::kEncodeBlocks)
 }
 
 // Sums of many ranks leave 16 bits: floats, in the order of the encoder's rotation.
+struct SumsShared {
+  alignas(16) float y[kAtOnce * kBlock];
+  alignas(16) Device::Signs signs;
+};
 __global__ void __launch_bounds__(device::kThreads, Device::kDecodeBlocks)
     rotate_back(const SumPiece* pieces, const std::uint16_t* sums, const float* norms, std::int32_t middle,
                 std::int32_t times, RandomCounter counter, Device device, device::Out out) {
-  auto& own = device::shared_memory<Device::Shared>();
+  auto& own = device::shared_memory<SumsShared>();
   const SumPiece entry = pieces[blockIdx.x];
   out = out + entry.offset;
   sums += entry.coordinate;
+  norms += entry.norm;
   const device::Piece piece = piece_of(entry, false, counter);
-  begin_sums(piece, norms + entry.norm, device, own);
-  const std::uint32_t half = device::warp() / kTiles, tile = device::warp() % kTiles, column = threadIdx.x / kTile;
-  for (std::uint32_t first = 0; first < blocks(piece.count); first += kAtOnce) {
+  Device::draw_signs(piece, 0, own.signs);
+  const std::uint32_t n = blocks(piece.count), slot = device::warp() / kWarpsOfBlock,
+                      tile = device::warp() % kWarpsOfBlock * 2, in_tile = 4 * device::lane(),
+                      place = threadIdx.x % kTile;
+#pragma unroll 1
+  for (std::uint32_t first = 0; first < n; first += kAtOnce) {
     __syncthreads();
-    const Device::Block mine = Device::block(first + half, piece.count, own);
-    if (tile < mine.tiles) {
-      const uint2 four =
-          reinterpret_cast<const uint2*>(sums + (first * kTiles + device::warp()) * kTile)[device::lane()];
-      const std::uint32_t words[2] = {four.x, four.y};
-      Device::Four x;
+    const std::uint32_t block = first + slot, begin = block * kBlock;
+    if (block < n) {
+      Device::Four x[2] = {};
 #pragma unroll
-      for (int k = 0; k < 4; ++k)
-        x.v[k] = static_cast<float>(static_cast<std::int32_t>(words[k / 2] >> (k % 2 * 16) & 0xffff) * times - middle);
-      Device::rotate_tile(x);
-      device::store<4>(own.y + device::warp() * kTile + 4 * device::lane(), x);
+      for (std::uint32_t i = 0; i < 2; ++i) {
+        if (tile + i >= Device::Extent(piece.count, block).tiles) continue;
+        const uint2 four = *reinterpret_cast<const uint2*>(sums + begin + (tile + i) * kTile + in_tile);
+        const std::uint32_t words[2] = {four.x, four.y};
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+          x[i].v[k] =
+              static_cast<float>(static_cast<std::int32_t>(words[k / 2] >> (k % 2 * 16) & 0xffff) * times - middle);
+      }
+      Device::rotate_tiles(x);
+#pragma unroll
+      for (std::uint32_t i = 0; i < 2; ++i)
+        device::store<4>(own.y + slot * kBlock + (tile + i) * kTile + in_tile, x[i]);
     }
     __syncthreads();
-    const Device::Block whole = Device::block(first + column, column < kAtOnce ? piece.count : 0, own);
-    if (whole.norm != 0.0f) {
-      device.decode(own.y + column * kBlock, whole, own, [&](std::uint32_t e, float d) { out.store<1>(e, {d}); });
-    } else {
-      for (std::uint32_t e = threadIdx.x % kTile; e < whole.count; e += kTile) out.store<1>(whole.begin + e, {0.0f});
-    }
+    if (block >= n) continue;
+    const Device::Extent extent(piece.count, block);
+    const float norm = norms[block], worth = norm * device.unit / static_cast<float>(extent.tiles * kTile);
+    const std::uint32_t signs = std::uint32_t{own.signs[block * kTile + place]} << 24;
+    float v[kTiles];
+#pragma unroll
+    for (std::uint32_t j = 0; j < kTiles; ++j) v[j] = own.y[slot * kBlock + j * kTile + place];
+    Device::rotate_places(v);
+#pragma unroll
+    for (std::uint32_t j = 0; j < kTiles; ++j)
+      if (const std::uint32_t e = j * kTile + place; e < extent.count)
+        out.store<1>(begin + e,
+                     {norm == 0.0f ? 0.0f : Device::with_sign(v[j] * worth, signs, static_cast<int>(7 - j))});
   }
 }
 
@@ -231,9 +252,9 @@ class Sums final : public DeviceSums {
   }
   int decode(const SumChunk& chunk, const std::uint16_t* sums, const float* norms, int ranks, Stream s) const override {
     const auto g = static_cast<std::int32_t>(device_.granularity), times = g % 2 ? 2 : 1;
-    return device::launch<rotate_back>(blocks_of(chunk), device::kThreads, sizeof(Device::Shared), s,
-                                       chunk.pieces.data(), sums, norms, times * g / 2 * ranks, times, chunk.counter,
-                                       device_, device::Out(chunk.out));
+    return device::launch<rotate_back>(blocks_of(chunk), device::kThreads, sizeof(SumsShared), s, chunk.pieces.data(),
+                                       sums, norms, times * g / 2 * ranks, times, chunk.counter, device_,
+                                       device::Out(chunk.out));
   }
   int integers(const std::uint8_t* indices, std::uint64_t coordinates, int bytes, void* to, Stream s) const override {
     constexpr auto narrow = &write_integers<1>;

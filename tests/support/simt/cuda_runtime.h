@@ -432,6 +432,11 @@ inline float __uint_as_float(unsigned x) { return simt_bits<float>(x); }
 inline float __int_as_float(int x) { return simt_bits<float>(x); }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fadd_rz(float a, float b) {  // of sums that a double has exactly
+  const double exact = static_cast<double>(a) + static_cast<double>(b);
+  const auto sum = static_cast<float>(exact);
+  return std::fabs(static_cast<double>(sum)) > std::fabs(exact) ? std::nextafter(sum, 0.0f) : sum;
+}
 inline int __float2int_rn(float x) { return static_cast<int>(std::nearbyint(x)); }
 template <class T>
 T __ldg(const T* p) {
