@@ -6,7 +6,7 @@
 // quantises them where they are. Indices stay in shared memory, four bits each, until all blocks have them.
 //
 // What is decoded are integers of up to 16 bits, exact in any order: a warp has a block, an element's address is five
-// bits of a row and five of a column, and H X H, which is the rotation, are 32 products on the tensor cores. The first
+// bits of a row and five of a column, and H X H, which is the rotation, are 24 products on the tensor cores. The first
 // leaves its elements where the second wants them; nothing goes through shared memory.
 #pragma once
 #include "codec/device/piece_kernels.cuh"
