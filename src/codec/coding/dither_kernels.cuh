@@ -29,4 +29,31 @@ __device__ inline void for_tile(const RandomCounter& counter, std::uint32_t tile
   }
 }
 
+inline constexpr std::uint32_t kPairs = kLanes / 2, kPairTiles = device::kThreads / kPairs;
+
+// Likewise by pairs, in a tile whose 128 elements there are: eight neighbouring threads have it, thread t lanes 2 t and
+// 2 t + 1. use(step, i, random, next) for the elements i and i + 1, step from 0 to 7 and a constant when unrolled: the
+// words of random bits have the element's 16 below the 16 bits of `above`. Steps 2 m and 2 m + 1 are the rows h = 2 m
+// and 2 m + 1, where flip (0 or 1) in the other order: in every second tile of a warp, whose elements else were in the
+// same banks of shared memory.
+struct Pairs {
+  std::uint32_t pair, flip;
+  __device__ Pairs() : pair(threadIdx.x % kPairs), flip(threadIdx.x / kPairs % 2) {}
+  template <class Use>
+  __device__ void operator()(RandomCounter counter, std::uint32_t tile, std::uint32_t above, Use&& use) const {
+    // Adds 0, which the compiler does not know: else it keeps the keys of all rounds in registers, for one or two
+    // tiles.
+    counter.element += static_cast<std::uint64_t>(tile >> 20) << 32;
+    const Words left = philox(counter, kRounding, tile * kLanes + 2 * pair),
+                right = philox(counter, kRounding, tile * kLanes + 2 * pair + 1);
+    const std::uint32_t pick = flip ? 0x5432 : 0x5410, other = flip ? 0x5410 : 0x5432, first = kLanes * flip + 2 * pair,
+                        second = kLanes * (1 - flip) + 2 * pair;
+#pragma unroll
+    for (std::uint32_t step = 0; step < kPerLane; ++step)
+      use(step, step / 2 * 2 * kLanes + (step % 2 == 0 ? first : second),
+          __byte_perm(left.w[step / 2], above, step % 2 == 0 ? pick : other),
+          __byte_perm(right.w[step / 2], above, step % 2 == 0 ? pick : other));
+  }
+};
+
 }  // namespace crimp::dither

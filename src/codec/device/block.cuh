@@ -76,6 +76,16 @@ __device__ inline float warp_tree_sum(float low, float high) {
   return sum;
 }
 
+// Likewise where `low` is that of lane 2 l, l this lane, and `high` that of lane 2 l + 1.
+__device__ inline float warp_pairs_tree_sum(float low, float high) {
+  // The lower half of the warp goes on with the even ones, the upper half with the odd ones.
+  const bool odd = lane() >= kWarp / 2;
+  float sum = (odd ? high : low) + __shfl_xor_sync(kAllLanes, odd ? low : high, kWarp / 2);
+#pragma unroll
+  for (std::uint32_t by = kWarp / 4; by > 0; by /= 2) sum += __shfl_down_sync(kAllLanes, sum, by);
+  return sum + __shfl_down_sync(kAllLanes, sum, kWarp / 2);
+}
+
 // __byte_perm where bit 3 of each of the four selectors is known to be 0, and bits from 16 on may be anything: what the
 // instruction takes as it is.
 __device__ inline std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t selectors) {

@@ -1,6 +1,7 @@
-// Uniform levels in a block: a half-warp has a tile of 128 elements, lane i its elements i, i + 16, ..., which are one
-// block of random numbers and one string of packed codes (WIRE_FORMAT.md, section 4.0). Decoding adds in registers: a
-// warp has a tile, four neighbours a lane.
+// Uniform levels in a block: lane i of a tile of 128 elements has its elements i, i + 16, ..., which are one block of
+// random numbers and one string of packed codes (WIRE_FORMAT.md, section 4.0). Eight threads have a tile, two lanes
+// each (wide codes, and the end of a piece: sixteen threads). Decoding adds in registers: a warp has a tile, four
+// neighbours a lane.
 #pragma once
 #include "codec/coding/bit_pack.hpp"
 #include "codec/coding/dither_kernels.cuh"
@@ -45,7 +46,7 @@ __device__ inline void store_string(const String<true>& s, std::uint32_t bits, s
   for_bytes(0, 8, bits, [&](std::uint32_t k) { bytes[k * w] = static_cast<std::uint8_t>(first >> (8 * k)); });
   for_bytes(8, bits, bits, [&](std::uint32_t k) { bytes[k * w] = static_cast<std::uint8_t>(second >> (8 * (k - 8))); });
 }
-// Quantises and packs the tile that begins at element `begin` of the piece.
+// Quantises and packs the tile that begins at element `begin` of the piece, by a half-warp.
 template <bool wide>
 __device__ inline void quantize_tile(float* a, std::uint32_t begin, std::uint32_t count, const Grid& grid,
                                      std::uint32_t bits, int offset, Rounding rounding, const RandomCounter& counter,
@@ -65,21 +66,81 @@ __device__ inline void quantize_tile(float* a, std::uint32_t begin, std::uint32_
   } else {
     const std::uint32_t w = bit_pack::lanes(begin, count);
     if (lane >= w) return;
+#pragma unroll 1
     for (std::uint32_t h = 0, i = lane; h < bit_pack::kPerLane && i < rest; ++h, i += w)
       use(i, h, rounding == Rounding::nearest ? 32768 : dither::bits16(counter, dither::kRounding, begin + i));
     store_string(string, bits, w, bytes + lane);
   }
 }
 
+// The codes of two elements, in the high halves of `a` and `b`, as halves of a word, held to [0, most], which is the
+// same number in both halves.
+__device__ inline std::uint32_t clamped_pair(std::uint32_t a, std::uint32_t b, std::uint32_t most) {
+#if defined(CRIMP_SIMT) || __CUDA_ARCH__ >= 900
+  return __vimin_s16x2_relu(__byte_perm(a, b, 0x7632), most);
+#else
+  const int top = static_cast<int>(most & 0xffff);
+  const auto held = [&](std::uint32_t x) {
+    return static_cast<std::uint32_t>(max(min(static_cast<int>(x) >> 16, top), 0));
+  };
+  return __byte_perm(held(a), held(b), 0x5410);
+#endif
+}
+
+// Codes q + offset of four or eight bits, of the whole tile that begins at `a`, by eight neighbouring threads; as
+// quantize() and dequantize() of uniform.hpp have them. They are clamped last: the lowest and the highest level are
+// whole steps from the base, and what is before the clamp is less than a step outside, since every |a - base| / step is
+// at most the number of levels but for rounding. based: the base may be other than 0.
+template <std::uint32_t bits, bool based, bool keep>
+__device__ inline void quantize_pairs(float* a, std::uint32_t tile, const Grid& grid, int offset,
+                                      const RandomCounter& counter, std::uint8_t* bytes) {
+  const float base = based ? grid.base : 0.0f, width = grid.step, inverse = grid.inverse;
+  const float bias = static_cast<float>((1 << 23) + offset);
+  const std::uint32_t most = static_cast<std::uint32_t>(grid.highest + offset) * 0x10001u;
+  const dither::Pairs pairs;
+  // Where flip, a row is read before the even one below it.
+  const std::uint32_t first = pairs.flip ? 1u << bits : 1u, second = pairs.flip ? 1u : 1u << bits;
+  auto* const to = reinterpret_cast<std::uint16_t*>(bytes) + pairs.pair;
+  auto *const to_first = to + kHalf / 2 * pairs.flip, *const to_second = to + (kHalf / 2 - kHalf / 2 * pairs.flip);
+  const std::uint32_t pick_first = pairs.flip ? 0x31 : 0x20, pick_second = pairs.flip ? 0x20 : 0x31;
+  std::uint32_t codes = 0;
+  pairs(counter, tile, static_cast<std::uint32_t>(offset),
+        [&](std::uint32_t step, std::uint32_t i, std::uint32_t random, std::uint32_t next) {
+          device::Floats<2> x = device::load<2>(a + i);
+          const auto level = [&](float y, std::uint32_t u) {
+            return static_cast<std::uint32_t>(__float2int_rn((based ? y - base : y) * inverse)) + u;
+          };
+          const std::uint32_t two = clamped_pair(level(x.v[0], random), level(x.v[1], next), most);
+          if constexpr (keep) {
+            const auto left = [&](float y, std::uint32_t pick) {
+              const float value = (__uint_as_float(__byte_perm(two, 0x4b000000, pick)) - bias) * width;
+              return y - (based ? base + value : value);
+            };
+            x.v[0] = left(x.v[0], 0x7610);
+            x.v[1] = left(x.v[1], 0x7632);
+            device::store<2>(a + i, x);
+          }
+          codes = step % 2 == 0 ? two * first : codes + two * second;
+          if (step % 2 == 0) return;
+          if constexpr (bits == 4) {
+            to[kHalf / 2 * (step / 2)] = static_cast<std::uint16_t>(__byte_perm(codes, 0, 0x20));
+          } else {
+            to_first[kHalf / 2 * (step - 1)] = static_cast<std::uint16_t>(__byte_perm(codes, 0, pick_first));
+            to_second[kHalf / 2 * (step - 1)] = static_cast<std::uint16_t>(__byte_perm(codes, 0, pick_second));
+          }
+        });
+}
+
 // Side information of every block of elements, then the codes of all. A kind of grid supplies
 //
 //   struct Kind {
-//     static constexpr bool kWide, kCentred;        // codes of 9 to 16 bits; base is 0,
-//     static constexpr bool kAllLegal;              // and all codes of so many bits are legal
+//     static constexpr bool kWide;                  // codes of 9 to 16 bits
+//     static constexpr bool kBased;                 // the base may be other than 0
+//     static constexpr bool kAllLegal;              // all codes of so many bits are legal
 //     static constexpr std::uint32_t kSide;         // bytes of side information of a block
 //     struct Shared { ... };
-//     __device__ void measure(const float* a, std::uint32_t count, std::uint32_t block, Grid* grids, std::uint8_t*
-//     sides, Shared&) const;
+//     __device__ void measure(const float* a, std::uint32_t count, std::uint32_t block, std::uint32_t blocks,
+//                             Grid* grids, std::uint8_t* sides, Shared&) const;
 //     __device__ bool open(const float (&side)[kSide / 4], Grid*) const;  // one block's; false where it is not legal
 //     struct Divisor;                               // what of `open` is alike for all blocks
 //     __device__ Divisor divisor() const;
@@ -103,27 +164,50 @@ struct BlockDevice : device::QuadSums {
   int offset;  // code = q + offset
   Rounding rounding;
 
-  __device__ std::uint32_t blocks(std::uint32_t count) const { return (count + block - 1) / block; }
+  // Quotients of tiles by it, times 2^-kShift, are exact.
+  static constexpr std::uint32_t kShift = 16;
+  static_assert(2 * kMostTiles * kMostTiles < (1u << kShift));
+  std::uint32_t reciprocal = ((1u << kShift) + block / kTile - 1) / (block / kTile);
+
+  __device__ std::uint32_t blocks(std::uint32_t count) const {
+    return ((count + kTile - 1) / kTile + block / kTile - 1) * reciprocal >> kShift;
+  }
   __device__ std::uint32_t bytes(std::uint32_t count) const {
     return blocks(count) * Kind::kSide + static_cast<std::uint32_t>(bit_pack::packed_bytes(count, bits_));
   }
-  // work(tile, grid, bytes) for the tiles of a half-warp. Blocks are multiples of a tile, so that their packed codes
-  // stand back to back.
-  template <class Work>
-  __device__ void for_tiles(std::uint32_t count, Shared& own, Work&& work) const {
-    const std::uint32_t tiles = (count + kTile - 1) / kTile, each = block / kTile;
-    std::uint8_t* codes = own.bytes + Kind::kSide * blocks(count);
-    for (std::uint32_t tile = threadIdx.x / kHalf; tile < tiles; tile += dither::kHalves)
-      work(tile * kTile, own.grids[tile / each], codes + tile * kHalf * bits_);
+  __device__ const Grid& grid_of(std::uint32_t tile, const Shared& own) const {
+    return own.grids[tile * reciprocal >> kShift];
+  }
+  // Blocks are multiples of a tile, so that their packed codes stand back to back.
+  template <std::uint32_t bits, bool keep>
+  __device__ void quantize_whole(const device::Piece& piece, float* a, std::uint8_t* codes, Shared& own) const {
+#pragma unroll 1
+    for (std::uint32_t tile = threadIdx.x / dither::kPairs; tile < piece.count / kTile; tile += dither::kPairTiles)
+      quantize_pairs<bits, Kind::kBased, keep>(a + tile * kTile, tile, grid_of(tile, own), offset, piece.counter,
+                                               codes + tile * kHalf * bits);
+  }
+  template <std::uint32_t bits>
+  __device__ void quantize_whole(const device::Piece& piece, float* a, std::uint8_t* codes, Shared& own) const {
+    if (piece.keep) quantize_whole<bits, true>(piece, a, codes, own);
+    else quantize_whole<bits, false>(piece, a, codes, own);
   }
 
   __device__ std::uint32_t encode(const device::Piece& piece, float* a, std::uint8_t* out, Shared& own) const {
-    kind.measure(a, piece.count, block, own.grids, own.bytes, own.own);
+    const std::uint32_t n = blocks(piece.count), tiles = (piece.count + kTile - 1) / kTile;
+    std::uint8_t* codes = own.bytes + Kind::kSide * n;
+    kind.measure(a, piece.count, block, n, own.grids, own.bytes, own.own);
     __syncthreads();
-    for_tiles(piece.count, own, [&](std::uint32_t begin, const Grid& grid, std::uint8_t* codes) {
-      quantize_tile<Kind::kWide>(a, begin, piece.count, grid, bits_, offset, rounding, piece.counter, piece.keep,
-                                 codes);
-    });
+    // Half-warps have the tile that is not whole, and all where bits are neither four nor eight.
+    const bool pairs = !Kind::kWide && (bits_ == 8 || bits_ == 4) && rounding != Rounding::nearest;
+    if (pairs) {
+      if (bits_ == 8) quantize_whole<8>(piece, a, codes, own);
+      else quantize_whole<4>(piece, a, codes, own);
+    }
+#pragma unroll 1
+    for (std::uint32_t tile = (pairs ? piece.count / kTile : 0) + threadIdx.x / kHalf; tile < tiles;
+         tile += dither::kHalves)
+      quantize_tile<Kind::kWide>(a, tile * kTile, piece.count, grid_of(tile, own), bits_, offset, rounding,
+                                 piece.counter, piece.keep, codes + tile * kHalf * bits_);
     __syncthreads();
     device::copy_bytes(out, own.bytes, bytes(piece.count));
     return bytes(piece.count);
@@ -249,7 +333,7 @@ struct BlockDevice : device::QuadSums {
     __device__ bool add(const Head& head, Slot word, std::uint32_t j, float (&sums)[kEach], const DecodeShared&) const {
       const int of = static_cast<int>(j);
       const float step = __shfl_sync(device::kAllLanes, head.step, of),
-                  base = Kind::kCentred ? 0.0f : __shfl_sync(device::kAllLanes, head.base, of);
+                  base = Kind::kBased ? __shfl_sync(device::kAllLanes, head.base, of) : 0.0f;
       const std::uint32_t four = bits == 8 ? word : word >> shift & 0x0f0f0f0f;
       bool legal = true;
 #pragma unroll
@@ -257,7 +341,7 @@ struct BlockDevice : device::QuadSums {
         const float q = __uint_as_float(__byte_perm(four, 0x4b000000, 0x7440 | k)) - zero;
         if constexpr (!Kind::kAllLegal) legal = legal && q <= most;
         // Of base 0: one rounding is as good as two, because no product of an integer and a float underflows to 0.
-        sums[k] += Kind::kCentred ? fmaf(q, step, 0.0f) : base + q * step;
+        sums[k] += Kind::kBased ? base + q * step : fmaf(q, step, 0.0f);
       }
       return legal;
     }
@@ -269,47 +353,58 @@ struct BlockDevice : device::QuadSums {
     return bits_ == 8 || bits_ == 4;
   }
 };
+
 // Least and step of a block.
 struct MaxMin {
-  static constexpr bool kWide = false, kCentred = false, kAllLegal = true;
+  static constexpr bool kWide = false, kAllLegal = true, kBased = true;
   static constexpr std::uint32_t kSide = 2 * sizeof(float);
   struct Shared {
     float low[kMostTiles], high[kMostTiles];
   };
   int bits;
 
-  __device__ void measure(const float* a, std::uint32_t count, std::uint32_t block, Grid* grids, std::uint8_t* sides,
-                          Shared& own) const {
-    const std::uint32_t tiles = (count + kTile - 1) / kTile, lane = device::lane();
-    // Least and largest of each tile, by warps; then of each block, by threads.
-    for (std::uint32_t tile = device::warp(); tile < tiles; tile += device::kWarps) {
+  // Bits that order as numbers without sign as the floats do, and back.
+  __device__ static std::uint32_t ordered(float x) {
+    const std::uint32_t bits = __float_as_uint(x);
+    return bits ^ (static_cast<std::uint32_t>(static_cast<std::int32_t>(bits) >> 31) | 0x80000000u);
+  }
+  __device__ static float number(std::uint32_t order) {
+    return __uint_as_float(order ^ (static_cast<std::uint32_t>(~static_cast<std::int32_t>(order) >> 31) | 0x80000000u));
+  }
+  __device__ void measure(const float* a, std::uint32_t count, std::uint32_t block, std::uint32_t blocks, Grid* grids,
+                          std::uint8_t* sides, Shared& own) const {
+    const std::uint32_t tiles = (count + kTile - 1) / kTile, lane = device::lane(), each = block / kTile;
+    // Least and largest of runs of tiles that a block is whole runs of, by warps; then of each block, by threads.
+    const std::uint32_t run = each % 4 == 0 ? 4 : 1, runs = (tiles + run - 1) / run;
+    for (std::uint32_t r = device::warp(); r < runs; r += device::kWarps) {
       float low = __uint_as_float(0x7f800000u), high = -low;
+      const auto take = [&](float x) {
+        low = fminf(low, x);
+        high = fmaxf(high, x);
+      };
+      const std::uint32_t begin = r * run * kTile, end = min(begin + run * kTile, count), whole = (end - begin) / kTile;
+#pragma unroll 4
+      for (std::uint32_t t = 0; t < whole; ++t) {
+        const device::Floats<4> x = device::load<4>(a + begin + t * kTile + 4 * lane);
 #pragma unroll
-      for (std::uint32_t k = 0; k < kTile / device::kWarp; ++k) {
-        const std::uint32_t i = tile * kTile + k * device::kWarp + lane;
-        if (i < count) {
-          low = fminf(low, a[i]);
-          high = fmaxf(high, a[i]);
-        }
+        for (std::uint32_t k = 0; k < 4; ++k) take(x.v[k]);
       }
-#pragma unroll
-      for (int by = 16; by > 0; by /= 2) {
-        low = fminf(low, __shfl_xor_sync(device::kAllLanes, low, by));
-        high = fmaxf(high, __shfl_xor_sync(device::kAllLanes, high, by));
-      }
+#pragma unroll 1
+      for (std::uint32_t i = begin + whole * kTile + lane; i < end; i += device::kWarp) take(a[i]);
+      const std::uint32_t least = __reduce_min_sync(device::kAllLanes, ordered(low)),
+                          largest = __reduce_max_sync(device::kAllLanes, ordered(high));
       if (lane == 0) {
-        own.low[tile] = low;
-        own.high[tile] = high;
+        own.low[r] = number(least);
+        own.high[r] = number(largest);
       }
     }
     __syncthreads();
-    const std::uint32_t blocks = (count + block - 1) / block, each = block / kTile;
     if (threadIdx.x < blocks) {
-      const std::uint32_t b = threadIdx.x, end = (b + 1) * each < tiles ? (b + 1) * each : tiles;
-      float low = own.low[b * each], high = own.high[b * each];
-      for (std::uint32_t t = b * each + 1; t < end; ++t) {
-        low = fminf(low, own.low[t]);
-        high = fmaxf(high, own.high[t]);
+      const std::uint32_t b = threadIdx.x, first = b * (each / run), end = min(first + each / run, runs);
+      float low = own.low[first], high = own.high[first];
+      for (std::uint32_t r = first + 1; r < end; ++r) {
+        low = fminf(low, own.low[r]);
+        high = fmaxf(high, own.high[r]);
       }
       const Grid grid = between(low + 0.0f, high + 0.0f, bits);  // a zero is +0
       grids[b] = grid;
@@ -333,29 +428,38 @@ struct MaxMin {
 // The L2 norm of a block, which a warp adds up.
 template <bool wide>
 struct Qsgd {
-  static constexpr bool kWide = wide, kCentred = true, kAllLegal = false;
+  static constexpr bool kWide = wide, kAllLegal = false, kBased = false;
   static constexpr std::uint32_t kSide = sizeof(float);
-  struct Shared {};
+  struct Shared {
+    float squares[kMostTiles];
+  };
   int s;
 
-  __device__ void measure(const float* a, std::uint32_t count, std::uint32_t block, Grid* grids, std::uint8_t* sides,
-                          Shared&) const {
+  __device__ void measure(const float* a, std::uint32_t count, std::uint32_t block, std::uint32_t blocks, Grid* grids,
+                          std::uint8_t* sides, Shared& own) const {
     static_assert(kSumLanes == 2 * device::kWarp);
-    const std::uint32_t blocks = (count + block - 1) / block;
+    const std::uint32_t lane = device::lane();
     for (std::uint32_t b = device::warp(); b < blocks; b += device::kWarps) {
-      const std::uint32_t end = (b + 1) * block < count ? (b + 1) * block : count;
-      float low = 0.0f, high = 0.0f;
+      const std::uint32_t begin = b * block, end = min(begin + block, count), whole = (end - begin) / kSumLanes;
+      float sums[2] = {};  // of the lanes 2 l and 2 l + 1 of the format
 #pragma unroll 4
-      for (std::uint32_t i = b * block + device::lane(); i < end; i += kSumLanes) {
-        low += a[i] * a[i];
-        if (i + device::kWarp < end) high += a[i + device::kWarp] * a[i + device::kWarp];
+      for (std::uint32_t t = 0; t < whole; ++t) {
+        const device::Floats<2> x = device::load<2>(a + begin + t * kSumLanes + 2 * lane);
+        sums[0] += x.v[0] * x.v[0];
+        sums[1] += x.v[1] * x.v[1];
       }
-      const float squares = device::warp_tree_sum(low, high);
-      if (device::lane() == 0) {
-        const float norm = norm_of({0.0f, squares, 0.0f});
-        grids[b] = symmetric(norm, s);
-        device::store_bytes(sides + kSide * b, norm);
-      }
+      const std::uint32_t i = begin + whole * kSumLanes + 2 * lane;
+      if (i < end) sums[0] += a[i] * a[i];
+      if (i + 1 < end) sums[1] += a[i + 1] * a[i + 1];
+      const float squares = device::warp_pairs_tree_sum(sums[0], sums[1]);
+      if (lane == 0) own.squares[b] = squares;
+    }
+    __syncthreads();
+    if (threadIdx.x < blocks) {
+      const std::uint32_t b = threadIdx.x;
+      const float norm = norm_of({0.0f, own.squares[b], 0.0f});
+      grids[b] = symmetric(norm, s);
+      device::store_bytes(sides + kSide * b, norm);
     }
   }
   __device__ bool open(const float (&side)[1], Grid* grid) const {
