@@ -23,22 +23,26 @@ struct Words {
   std::uint32_t w[4];
 };
 
+// The product of two numbers; by_one: in a kernel by one instruction, where nvcc makes a product of 64-bit numbers of
+// some. It takes more registers in kernels that have none to spare.
+template <bool by_one>
 CRIMP_HD std::uint64_t product(std::uint32_t a, std::uint32_t b) {
-#ifdef __CUDA_ARCH__  // one instruction, where nvcc makes a product of 64-bit numbers of some
-  std::uint64_t p;
-  asm("mul.wide.u32 %0, %1, %2;" : "=l"(p) : "r"(a), "r"(b));
-  return p;
-#else
-  return std::uint64_t{a} * b;
+#ifdef __CUDA_ARCH__
+  if constexpr (by_one) {
+    std::uint64_t p;
+    asm("mul.wide.u32 %0, %1, %2;" : "=l"(p) : "r"(a), "r"(b));
+    return p;
+  }
 #endif
+  return std::uint64_t{a} * b;
 }
 
-template <std::uint32_t rounds = kRounds>
+template <std::uint32_t rounds = kRounds, bool by_one = false>
 CRIMP_HD Words philox(const RandomCounter& counter, std::uint32_t stream, std::uint32_t block) {
   std::uint32_t c0 = block, c1 = static_cast<std::uint32_t>(counter.element), c2 = counter.rank, c3 = counter.step;
   std::uint32_t k0 = stream, k1 = static_cast<std::uint32_t>(counter.element >> 32);
   for (std::uint32_t round = 0; round < rounds; ++round, k0 += kW0, k1 += kW1) {
-    const std::uint64_t p0 = product(kM0, c0), p1 = product(kM1, c2);
+    const std::uint64_t p0 = product<by_one>(kM0, c0), p1 = product<by_one>(kM1, c2);
     c0 = static_cast<std::uint32_t>(p1 >> 32) ^ c1 ^ k0;
     c1 = static_cast<std::uint32_t>(p1);
     c2 = static_cast<std::uint32_t>(p0 >> 32) ^ c3 ^ k1;

@@ -38,14 +38,17 @@ inline constexpr std::uint32_t kPairs = kLanes / 2, kPairTiles = device::kThread
 // same banks of shared memory.
 struct Pairs {
   std::uint32_t pair, flip;
-  __device__ Pairs() : pair(threadIdx.x % kPairs), flip(threadIdx.x / kPairs % 2) {}
+  // What depends on the tile is made anew for each, of which a thread has one or two: registers are scarcer.
+  __device__ explicit Pairs(std::uint32_t tile) : pair(threadIdx.x % kPairs), flip(tile % 2) {}
   template <class Use>
   __device__ void operator()(RandomCounter counter, std::uint32_t tile, std::uint32_t above, Use&& use) const {
     // Adds 0, which the compiler does not know: else it keeps the keys of all rounds in registers, for one or two
     // tiles.
     counter.element += static_cast<std::uint64_t>(tile >> 20) << 32;
-    const Words left = philox(counter, kRounding, tile * kLanes + 2 * pair),
-                right = philox(counter, kRounding, tile * kLanes + 2 * pair + 1);
+    const auto draw = [&](std::uint32_t lane) {
+      return philox<kRounds, true>(counter, kRounding, tile * kLanes + lane);
+    };
+    const Words left = draw(2 * pair), right = draw(2 * pair + 1);
     const std::uint32_t pick = flip ? 0x5432 : 0x5410, other = flip ? 0x5410 : 0x5432, first = kLanes * flip + 2 * pair,
                         second = kLanes * (1 - flip) + 2 * pair;
 #pragma unroll

@@ -41,6 +41,22 @@ __device__ inline T& shared_memory() {
 #endif
 }
 
+// ---- a thread
+
+// n elements from one alignment, which is that of n floats; arrays of them stay in registers when unrolled.
+template <int n>
+struct alignas(4 * n) Floats {
+  float v[n];
+};
+template <int n>
+__device__ inline Floats<n> load(const float* p) {
+  return *reinterpret_cast<const Floats<n>*>(p);
+}
+template <int n>
+__device__ inline void store(float* p, const Floats<n>& x) {
+  *reinterpret_cast<Floats<n>*>(p) = x;
+}
+
 // ---- warps
 
 // Inclusive scan in lane order; op is associative.
@@ -76,14 +92,18 @@ __device__ inline float warp_tree_sum(float low, float high) {
   return sum;
 }
 
-// Likewise where `low` is that of lane 2 l, l this lane, and `high` that of lane 2 l + 1.
-__device__ inline float warp_pairs_tree_sum(float low, float high) {
-  // The lower half of the warp goes on with the even ones, the upper half with the odd ones.
-  const bool odd = lane() >= kWarp / 2;
-  float sum = (odd ? high : low) + __shfl_xor_sync(kAllLanes, odd ? low : high, kWarp / 2);
-#pragma unroll
-  for (std::uint32_t by = kWarp / 4; by > 0; by /= 2) sum += __shfl_down_sync(kAllLanes, sum, by);
-  return sum + __shfl_down_sync(kAllLanes, sum, kWarp / 2);
+// Likewise by half-warps, sixteen threads with 64 lanes: sums[k] is that of lane 4 t + k, t this thread's number in the
+// half. Every thread of the half has the result.
+__device__ inline float half_warp_tree_sum(const float (&sums)[4]) {
+  // A thread gives away those that its partner goes on with: first the pairs, then one of the pair.
+  const bool upper = threadIdx.x & 8, odd = threadIdx.x & 4;
+  const float low = (upper ? sums[2] : sums[0]) + __shfl_xor_sync(kAllLanes, upper ? sums[0] : sums[2], 8),
+              high = (upper ? sums[3] : sums[1]) + __shfl_xor_sync(kAllLanes, upper ? sums[1] : sums[3], 8);
+  float sum = (odd ? high : low) + __shfl_xor_sync(kAllLanes, odd ? low : high, 4);  // of sixteen
+  sum += __shfl_xor_sync(kAllLanes, sum, 2);
+  sum += __shfl_xor_sync(kAllLanes, sum, 1);
+  sum += __shfl_xor_sync(kAllLanes, sum, 8);
+  return sum + __shfl_xor_sync(kAllLanes, sum, 4);
 }
 
 // __byte_perm where bit 3 of each of the four selectors is known to be 0, and bits from 16 on may be anything: what the
@@ -163,6 +183,22 @@ struct BlockScratch {
   alignas(8) std::uint64_t warps[kWarps];
 };
 
+// The largest magnitude of a warp's lanes in a[0, count), 16-byte aligned, as bits, which order as the numbers do; by
+// the `threads` threads, whole warps, from `first` on.
+__device__ inline std::uint32_t warp_peak(const float* a, std::uint32_t count, std::uint32_t first = 0,
+                                          std::uint32_t threads = kThreads) {
+  const std::uint32_t thread = threadIdx.x - first;
+  float top = 0.0f;
+#pragma unroll 1
+  for (std::uint32_t q = thread; q < count / 4; q += threads) {
+    const Floats<4> x = load<4>(a + 4 * q);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) top = fmaxf(top, fabsf(x.v[k]));
+  }
+  if (const std::uint32_t i = count / 4 * 4 + thread; i < count) top = fmaxf(top, fabsf(a[i]));
+  return __reduce_max_sync(kAllLanes, __float_as_uint(top));
+}
+
 __device__ inline std::uint32_t block_max(std::uint32_t v, BlockScratch& scratch) {
   v = __reduce_max_sync(kAllLanes, v);
   if (lane() == 0) scratch.warps[warp()] = v;
@@ -228,20 +264,6 @@ __device__ inline T* global(T* p) {
   __builtin_assume(__isGlobal(p));
 #endif
   return p;
-}
-
-// n elements from one alignment, which is that of n floats; arrays of them stay in registers when unrolled.
-template <int n>
-struct alignas(4 * n) Floats {
-  float v[n];
-};
-template <int n>
-__device__ inline Floats<n> load(const float* p) {
-  return *reinterpret_cast<const Floats<n>*>(p);
-}
-template <int n>
-__device__ inline void store(float* p, const Floats<n>& x) {
-  *reinterpret_cast<Floats<n>*>(p) = x;
 }
 
 // The first n of four, to and from.

@@ -6,22 +6,34 @@
 //     static constexpr std::uint32_t kMostHead;
 //     struct Shared;
 //     __device__ std::uint32_t head_bytes(std::uint32_t count) const;
-//     __device__ void measure(const float* a, std::uint32_t count, std::uint8_t* head, Shared&) const;  // writes it
+//     // Writes the head; returns what all elements have in common.
+//     __device__ auto measure(const float* a, std::uint32_t count, std::uint8_t* head, bool keep, Shared&) const;
 //     // of the elements i to i + 3 (i % 4 = 0)
-//     __device__ auto at(std::uint32_t i, const std::uint8_t* head, const Shared&) const;
+//     __device__ auto at(common, std::uint32_t i, const std::uint8_t* head, const Shared&) const;
 //     struct Head, DecodeShared;                                  // sums.cuh, with prepare, head and legal
 //     __device__ std::uint32_t scale(const std::uint8_t* in, std::uint32_t i) const;  // as `at`, from a payload
 //     __device__ auto with(const Head&, std::uint32_t scale, const DecodeShared&) const;
 //   };
 //
-// at and with return code(float a, std::uint32_t random), value(std::uint32_t code), and where kChecked legal(),
-// legal(std::uint32_t code); legal_four(std::uint32_t codes) is asked in its place where there is one. measure is
-// called by all threads, and ends with a barrier where it writes what other threads read.
+// at returns value(std::uint32_t code) and code(float a, std::uint32_t random), or where not kDithered word(), the
+// codes of up to four elements, a byte each; with returns value and where kChecked legal() and legal(std::uint32_t
+// code), in whose place legal_four(std::uint32_t codes) is asked where there is one. measure is called by all threads,
+// and ends with a barrier where it writes what other threads read.
 #pragma once
 #include "codec/coding/dither_kernels.cuh"
 #include "codec/device/sums.cuh"
 
 namespace crimp::device {
+
+// Bytes 0 of four words, with the signs of four numbers in bit 7.
+__device__ inline std::uint32_t signed_bytes(const std::uint32_t (&code)[4], const Floats<4>& x) {
+  const auto sign = [&](int k) { return __float_as_uint(x.v[k]); };
+  const std::uint32_t codes =
+                          __byte_perm(__byte_perm(code[0], code[1], 0x40), __byte_perm(code[2], code[3], 0x40), 0x5410),
+                      signs =
+                          __byte_perm(__byte_perm(sign(0), sign(1), 0x73), __byte_perm(sign(2), sign(3), 0x73), 0x5410);
+  return codes | (signs & 0x80808080u);
+}
 
 template <class Type>
 struct ByteDevice : QuadSums {
@@ -37,10 +49,6 @@ struct ByteDevice : QuadSums {
     typename Type::Shared own;
     alignas(16) std::uint8_t bytes[(3 + Type::kMostHead + kPieceElements + 15) / 16 * 16];
   };
-  template <int n>
-  struct alignas(n) Codes {
-    std::uint8_t v[n];
-  };
   Type type;
 
   __device__ std::uint32_t bytes(std::uint32_t count) const { return type.head_bytes(count) + count; }
@@ -49,37 +57,56 @@ struct ByteDevice : QuadSums {
     return own.bytes + (-head_bytes & 3);
   }
 
+  template <bool keep, class Common>
+  __device__ void make_codes(const Piece& piece, const Common& common, float* a, const std::uint8_t* head,
+                             std::uint8_t* codes, const Shared& own) const {
+    if constexpr (Type::kDithered) {
+      const auto with = type.at(common, 0, head, own.own);
+      const std::uint32_t whole = piece.count / dither::kTile;
+#pragma unroll 1
+      for (std::uint32_t tile = threadIdx.x / dither::kPairs; tile < whole; tile += dither::kPairTiles) {
+        const dither::Pairs pairs(tile);
+        pairs(piece.counter, tile, 0,
+              [&](std::uint32_t, std::uint32_t in_tile, std::uint32_t random, std::uint32_t next) {
+                const std::uint32_t i = tile * dither::kTile + in_tile;
+                auto x = load<2>(a + i);
+                const std::uint32_t code = with.code(x.v[0], random), other = with.code(x.v[1], next);
+                *reinterpret_cast<std::uint16_t*>(codes + i) =
+                    static_cast<std::uint16_t>(__byte_perm(code, other, 0x40));
+                if constexpr (keep) {
+                  x.v[0] -= with.value(code);
+                  x.v[1] -= with.value(other);
+                  store<2>(a + i, x);
+                }
+              });
+      }
+      if (const std::uint32_t i = whole * dither::kTile + threadIdx.x; i < piece.count) {
+        const std::uint32_t code = with.code(a[i], dither::bits16(piece.counter, dither::kRounding, i));
+        codes[i] = static_cast<std::uint8_t>(code);
+        if constexpr (keep) a[i] -= with.value(code);
+      }
+    } else {
+      for_elements(piece.count, true, [&](auto n, std::uint32_t i) {
+        const auto with = type.at(common, i, head, own.own);
+        auto x = load<n>(a + i);
+        const std::uint32_t word = with.word(x);
+        if constexpr (n == 4) *reinterpret_cast<std::uint32_t*>(codes + i) = word;
+        else codes[i] = static_cast<std::uint8_t>(word);
+        if constexpr (keep) {
+#pragma unroll
+          for (int k = 0; k < n; ++k) x.v[k] -= with.value(word >> (8 * k) & 0xff);
+          store<n>(a + i, x);
+        }
+      });
+    }
+  }
+
   __device__ std::uint32_t encode(const Piece& piece, float* a, std::uint8_t* out, Shared& own) const {
     const std::uint32_t head_bytes = type.head_bytes(piece.count);
     std::uint8_t *head = head_of(own, head_bytes), *codes = head + head_bytes;
-    type.measure(a, piece.count, head, own.own);
-    if constexpr (Type::kDithered) {
-      const auto with = type.at(0, head, own.own);
-      const std::uint32_t tiles = (piece.count + dither::kTile - 1) / dither::kTile;
-      for (std::uint32_t tile = threadIdx.x / dither::kLanes; tile < tiles; tile += dither::kHalves)
-        dither::for_tile(piece.counter, tile, true, [&](std::uint32_t in_tile, std::uint32_t, std::uint32_t random) {
-          const std::uint32_t i = tile * dither::kTile + in_tile;
-          if (i >= piece.count) return;
-          const float x = a[i];
-          const std::uint32_t code = with.code(x, random);
-          codes[i] = static_cast<std::uint8_t>(code);
-          if (piece.keep) a[i] = x - with.value(code);
-        });
-    } else {
-      for_elements(piece.count, true, [&](auto n, std::uint32_t i) {
-        const auto with = type.at(i, head, own.own);
-        auto x = load<n>(a + i);
-        Codes<n> to;
-#pragma unroll
-        for (int k = 0; k < n; ++k) {
-          const std::uint32_t code = with.code(x.v[k], 0);
-          to.v[k] = static_cast<std::uint8_t>(code);
-          x.v[k] -= with.value(code);
-        }
-        *reinterpret_cast<Codes<n>*>(codes + i) = to;
-        if (piece.keep) store<n>(a + i, x);
-      });
-    }
+    const auto common = type.measure(a, piece.count, head, piece.keep, own.own);
+    if (piece.keep) make_codes<true>(piece, common, a, head, codes, own);
+    else make_codes<false>(piece, common, a, head, codes, own);
     __syncthreads();
     copy_bytes(out, head, bytes(piece.count));
     return bytes(piece.count);

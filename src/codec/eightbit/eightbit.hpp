@@ -81,14 +81,18 @@ CRIMP_HD float scale_of(float largest) { return largest >= FLT_MIN ? largest : 0
 CRIMP_HD float inverse_of(float scale) { return scale > 0.0f ? 1.0f / scale : 0.0f; }
 
 // x = |a| * inverse_of(scale).
-template <std::uint32_t e = 0>
+template <std::uint32_t e = 0, std::uint32_t end = kDecades>
 CRIMP_HD float least_line(float x) {
   constexpr Line line = kLines.of[e];
   const float y = line.slope * x + line.offset;
-  if constexpr (e + 1 == kDecades) return y;
+  if constexpr (e + 1 == end) return y;
   else {
-    const float z = least_line<e + 1>(x);
+    const float z = least_line<e + 1, end>(x);
+#ifdef __CUDA_ARCH__  // one instruction
+    return fminf(z, y);
+#else
     return z < y ? z : y;
+#endif
   }
 }
 CRIMP_HD std::uint32_t code_of(float x) {

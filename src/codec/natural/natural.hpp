@@ -21,11 +21,12 @@ CRIMP_HD float value_of(std::uint32_t code) {
 }
 CRIMP_HD std::uint32_t code_of(float a, std::uint32_t random) {
   const auto all = std::bit_cast<std::uint32_t>(a);
-  std::uint32_t bits = all & 0x7fffffff;
-  // Below 2^-63 the two neighbours are 0 and 2^-63: 2^-63 + size has the mantissa that decides, one exponent higher.
-  if (bits < kLeast)
-    bits = std::bit_cast<std::uint32_t>(std::bit_cast<float>(bits) + std::bit_cast<float>(kLeast)) - (1u << 23);
-  const std::uint32_t e = ((bits + (random << 7) + 64) >> 23) - kOffset;
+  const std::uint32_t bits = all & 0x7fffffff;
+  // Below 2^-63 the two neighbours are 0 and 2^-63: 2^-63 + size has the mantissa that decides, one exponent higher. It
+  // is more than twice the size there, and at most twice from there on, which is the size one exponent higher.
+  const auto sum = std::bit_cast<std::uint32_t>(std::bit_cast<float>(bits) + std::bit_cast<float>(kLeast)),
+             twice = bits + (1u << 23), higher = twice < sum ? sum : twice;
+  const std::uint32_t e = ((higher + (random << 7) + 64) >> 23) - kOffset - 1;
   return (e < kTop ? e : kTop) | all >> 31 << 7;
 }
 

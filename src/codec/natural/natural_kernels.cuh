@@ -14,15 +14,15 @@ struct Type {
     __device__ float value(std::uint32_t code) const { return value_of(code); }
   };
   __device__ std::uint32_t head_bytes(std::uint32_t) const { return 0; }
-  __device__ void measure(const float*, std::uint32_t, std::uint8_t*, Shared&) const {}
   struct Head {};
+  __device__ Head measure(const float*, std::uint32_t, std::uint8_t*, bool, Shared&) const { return {}; }
   struct DecodeShared {};
   __device__ void prepare(DecodeShared&) const {}
   __device__ Head head(const std::uint8_t*) const { return {}; }
   __device__ bool legal(const Head&) const { return true; }
   __device__ std::uint32_t scale(const std::uint8_t*, std::uint32_t) const { return 0; }
   __device__ With with(const Head&, std::uint32_t, const DecodeShared&) const { return {}; }
-  __device__ With at(std::uint32_t, const std::uint8_t*, const Shared&) const { return {}; }
+  __device__ With at(const Head&, std::uint32_t, const std::uint8_t*, const Shared&) const { return {}; }
 };
 
 }  // namespace crimp::natural

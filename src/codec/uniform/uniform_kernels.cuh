@@ -92,12 +92,12 @@ __device__ inline std::uint32_t clamped_pair(std::uint32_t a, std::uint32_t b, s
 // whole steps from the base, and what is before the clamp is less than a step outside, since every |a - base| / step is
 // at most the number of levels but for rounding. based: the base may be other than 0.
 template <std::uint32_t bits, bool based, bool keep>
-__device__ inline void quantize_pairs(float* a, std::uint32_t tile, const Grid& grid, int offset,
+__device__ inline void quantize_pairs(float* a, std::uint32_t tile, const Grid& grid, int highest, int offset,
                                       const RandomCounter& counter, std::uint8_t* bytes) {
   const float base = based ? grid.base : 0.0f, width = grid.step, inverse = grid.inverse;
   const float bias = static_cast<float>((1 << 23) + offset);
-  const std::uint32_t most = static_cast<std::uint32_t>(grid.highest + offset) * 0x10001u;
-  const dither::Pairs pairs;
+  const std::uint32_t most = static_cast<std::uint32_t>(highest + offset) * 0x10001u;
+  const dither::Pairs pairs(tile);
   // Where flip, a row is read before the even one below it.
   const std::uint32_t first = pairs.flip ? 1u << bits : 1u, second = pairs.flip ? 1u : 1u << bits;
   auto* const to = reinterpret_cast<std::uint16_t*>(bytes) + pairs.pair;
@@ -138,19 +138,19 @@ __device__ inline void quantize_pairs(float* a, std::uint32_t tile, const Grid& 
 //     static constexpr bool kBased;                 // the base may be other than 0
 //     static constexpr bool kAllLegal;              // all codes of so many bits are legal
 //     static constexpr std::uint32_t kSide;         // bytes of side information of a block
+//     __device__ int highest() const;               // level of all grids
 //     struct Shared { ... };
 //     __device__ void measure(const float* a, std::uint32_t count, std::uint32_t block, std::uint32_t blocks,
 //                             Grid* grids, std::uint8_t* sides, Shared&) const;
 //     __device__ bool open(const float (&side)[kSide / 4], Grid*) const;  // one block's; false where it is not legal
 //     struct Divisor;                               // what of `open` is alike for all blocks
 //     __device__ Divisor divisor() const;
-//     __device__ std::int32_t highest() const;  // level
 //     __device__ bool open(const float (&side)[kSide / 4], const Divisor&, Grid*) const;
 //   };
 // All threads call measure, and a barrier follows.
 template <class Kind>
 struct BlockDevice : device::QuadSums {
-  static constexpr std::uint32_t kEncodeBlocks = 3, kDecodeBlocks = Kind::kWide ? 3 : 2, kOtherBlocks = 2;
+  static constexpr std::uint32_t kEncodeBlocks = 4, kDecodeBlocks = Kind::kWide ? 3 : 2, kOtherBlocks = 2;
   static constexpr int kPayloads = 2;
   static constexpr bool kWhole = !Kind::kWide, kAhead = true;
   static_assert(kTile == kEach * device::kWarp && bit_pack::kPerLane == kTile / kHalf);
@@ -183,8 +183,8 @@ struct BlockDevice : device::QuadSums {
   __device__ void quantize_whole(const device::Piece& piece, float* a, std::uint8_t* codes, Shared& own) const {
 #pragma unroll 1
     for (std::uint32_t tile = threadIdx.x / dither::kPairs; tile < piece.count / kTile; tile += dither::kPairTiles)
-      quantize_pairs<bits, Kind::kBased, keep>(a + tile * kTile, tile, grid_of(tile, own), offset, piece.counter,
-                                               codes + tile * kHalf * bits);
+      quantize_pairs<bits, Kind::kBased, keep>(a + tile * kTile, tile, grid_of(tile, own), kind.highest(), offset,
+                                               piece.counter, codes + tile * kHalf * bits);
   }
   template <std::uint32_t bits>
   __device__ void quantize_whole(const device::Piece& piece, float* a, std::uint8_t* codes, Shared& own) const {
@@ -359,10 +359,11 @@ struct MaxMin {
   static constexpr bool kWide = false, kAllLegal = true, kBased = true;
   static constexpr std::uint32_t kSide = 2 * sizeof(float);
   struct Shared {
-    float low[kMostTiles], high[kMostTiles];
+    std::uint32_t low[kMostTiles], high[kMostTiles];  // as ordered() has them
   };
   int bits;
 
+  __device__ int highest() const { return (1 << bits) - 1; }
   // Bits that order as numbers without sign as the floats do, and back.
   __device__ static std::uint32_t ordered(float x) {
     const std::uint32_t bits = __float_as_uint(x);
@@ -376,37 +377,43 @@ struct MaxMin {
     const std::uint32_t tiles = (count + kTile - 1) / kTile, lane = device::lane(), each = block / kTile;
     // Least and largest of runs of tiles that a block is whole runs of, by warps; then of each block, by threads.
     const std::uint32_t run = each % 4 == 0 ? 4 : 1, runs = (tiles + run - 1) / run;
+#pragma unroll 1
     for (std::uint32_t r = device::warp(); r < runs; r += device::kWarps) {
       float low = __uint_as_float(0x7f800000u), high = -low;
       const auto take = [&](float x) {
         low = fminf(low, x);
         high = fmaxf(high, x);
       };
-      const std::uint32_t begin = r * run * kTile, end = min(begin + run * kTile, count), whole = (end - begin) / kTile;
-#pragma unroll 4
-      for (std::uint32_t t = 0; t < whole; ++t) {
-        const device::Floats<4> x = device::load<4>(a + begin + t * kTile + 4 * lane);
+      const std::uint32_t begin = r * run * kTile, end = min(begin + run * kTile, count);
+      if (end - begin == 4 * kTile) {
+        const float* at = a + begin + 4 * lane;
 #pragma unroll
-        for (std::uint32_t k = 0; k < 4; ++k) take(x.v[k]);
-      }
+        for (std::uint32_t t = 0; t < 4; ++t) {
+          const device::Floats<4> x = device::load<4>(at + t * kTile);
+#pragma unroll
+          for (std::uint32_t k = 0; k < 4; ++k) take(x.v[k]);
+        }
+      } else {
 #pragma unroll 1
-      for (std::uint32_t i = begin + whole * kTile + lane; i < end; i += device::kWarp) take(a[i]);
+        for (std::uint32_t i = begin + lane; i < end; i += device::kWarp) take(a[i]);
+      }
       const std::uint32_t least = __reduce_min_sync(device::kAllLanes, ordered(low)),
                           largest = __reduce_max_sync(device::kAllLanes, ordered(high));
       if (lane == 0) {
-        own.low[r] = number(least);
-        own.high[r] = number(largest);
+        own.low[r] = least;
+        own.high[r] = largest;
       }
     }
     __syncthreads();
     if (threadIdx.x < blocks) {
       const std::uint32_t b = threadIdx.x, first = b * (each / run), end = min(first + each / run, runs);
-      float low = own.low[first], high = own.high[first];
+      std::uint32_t low = own.low[first], high = own.high[first];
+#pragma unroll 1
       for (std::uint32_t r = first + 1; r < end; ++r) {
-        low = fminf(low, own.low[r]);
-        high = fmaxf(high, own.high[r]);
+        low = min(low, own.low[r]);
+        high = max(high, own.high[r]);
       }
-      const Grid grid = between(low + 0.0f, high + 0.0f, bits);  // a zero is +0
+      const Grid grid = between(number(low) + 0.0f, number(high) + 0.0f, bits);  // a zero is +0
       grids[b] = grid;
       device::store_bytes(sides + kSide * b, grid.base);
       device::store_bytes(sides + kSide * b + sizeof(float), grid.step);
@@ -421,7 +428,6 @@ struct MaxMin {
   }
   struct Divisor {};
   __device__ Divisor divisor() const { return {}; }
-  __device__ std::int32_t highest() const { return (1 << bits) - 1; }
   __device__ bool open(const float (&side)[2], const Divisor&, Grid* grid) const { return open(side, grid); }
 };
 
@@ -435,24 +441,36 @@ struct Qsgd {
   };
   int s;
 
+  __device__ int highest() const { return s; }
   __device__ void measure(const float* a, std::uint32_t count, std::uint32_t block, std::uint32_t blocks, Grid* grids,
                           std::uint8_t* sides, Shared& own) const {
-    static_assert(kSumLanes == 2 * device::kWarp);
-    const std::uint32_t lane = device::lane();
-    for (std::uint32_t b = device::warp(); b < blocks; b += device::kWarps) {
-      const std::uint32_t begin = b * block, end = min(begin + block, count), whole = (end - begin) / kSumLanes;
-      float sums[2] = {};  // of the lanes 2 l and 2 l + 1 of the format
-#pragma unroll 4
-      for (std::uint32_t t = 0; t < whole; ++t) {
-        const device::Floats<2> x = device::load<2>(a + begin + t * kSumLanes + 2 * lane);
-        sums[0] += x.v[0] * x.v[0];
-        sums[1] += x.v[1] * x.v[1];
+    static_assert(kSumLanes == 4 * kHalf);
+    const std::uint32_t thread = threadIdx.x % kHalf;
+    // Blocks by half-warps, of which both take part in the sum of one.
+#pragma unroll 1
+    for (std::uint32_t first = 2 * device::warp(); first < blocks; first += dither::kHalves) {
+      const std::uint32_t b = first + device::lane() / kHalf;
+      float sums[4] = {};
+      if (b < blocks) {
+        const std::uint32_t begin = b * block, n = min(block, count - begin);
+        const float* at = a + begin + 4 * thread;
+        const auto add = [&](std::uint32_t k, float x) { sums[k] += x * x; };
+#pragma unroll 1
+        for (std::uint32_t t = n / kTile; t > 0; --t, at += kTile) {
+          const device::Floats<4> x = device::load<4>(at), y = device::load<4>(at + kSumLanes);
+#pragma unroll
+          for (std::uint32_t k = 0; k < 4; ++k) add(k, x.v[k]);
+#pragma unroll
+          for (std::uint32_t k = 0; k < 4; ++k) add(k, y.v[k]);
+        }
+#pragma unroll 1
+        for (std::uint32_t i = 4 * thread; i < n % kTile; i += kSumLanes, at += kSumLanes)
+#pragma unroll
+          for (std::uint32_t k = 0; k < 4; ++k)
+            if (i + k < n % kTile) add(k, at[k]);
       }
-      const std::uint32_t i = begin + whole * kSumLanes + 2 * lane;
-      if (i < end) sums[0] += a[i] * a[i];
-      if (i + 1 < end) sums[1] += a[i + 1] * a[i + 1];
-      const float squares = device::warp_pairs_tree_sum(sums[0], sums[1]);
-      if (lane == 0) own.squares[b] = squares;
+      const float squares = device::half_warp_tree_sum(sums);
+      if (thread == 0 && b < blocks) own.squares[b] = squares;
     }
     __syncthreads();
     if (threadIdx.x < blocks) {
@@ -470,7 +488,6 @@ struct Qsgd {
   struct Divisor {
     float levels, reciprocal;
   };
-  __device__ std::int32_t highest() const { return s; }
   __device__ Divisor divisor() const { return {static_cast<float>(s), 1.0f / static_cast<float>(s)}; }
   // norm / s as a division has it: the quotient by the reciprocal, made right by what it leaves. Where that could
   // underflow, or the norm is not finite, it divides.

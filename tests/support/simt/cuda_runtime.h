@@ -431,6 +431,11 @@ inline int __float_as_int(float x) { return simt_bits<int>(x); }
 inline float __uint_as_float(unsigned x) { return simt_bits<float>(x); }
 inline float __int_as_float(int x) { return simt_bits<float>(x); }
 inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fadd_rz(float a, float b) {  // exact where the sum of doubles is
+  const double sum = double{a} + b;
+  const auto nearest = static_cast<float>(sum);
+  return std::fabs(static_cast<double>(nearest)) > std::fabs(sum) ? std::nextafter(nearest, 0.0f) : nearest;
+}
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fadd_rz(float a, float b) {  // of sums that a double has exactly
   const double exact = static_cast<double>(a) + static_cast<double>(b);
