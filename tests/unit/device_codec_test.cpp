@@ -305,7 +305,7 @@ TEST_SUITE("device_codec") {
               CHECK(difference(there.momentum, host.momentum) == "");
             }
 
-            const std::vector<std::vector<std::uint8_t>> bodies{expected, expected, expected};
+            const std::vector<std::vector<std::uint8_t>> bodies(skew % 2 ? 9 : 3, expected);
             std::vector<BodyView> views(bodies.size());
             for (std::size_t r = 0; r < bodies.size(); ++r)
               REQUIRE(views[r].open(*codec, c.partition, bodies[r]) == "");
@@ -758,6 +758,26 @@ TEST_SUITE("device_codec") {
         CHECK(difference(device_encode(*codec, *device, c.partition, c.values, there, counter), expected) == "");
         CHECK(difference(there.plane, host.plane) == "");
         check_decode(*codec, c.partition, {expected}, 0, 3);
+      }
+    }
+    CHECK(simt::take_reports() == "");
+  }
+
+  TEST_CASE("votes of more ranks than sums of a few bits hold") {
+    for (const char* const spec : {"signsgd", "3lc"}) {
+      const auto codec = make_codec(spec);
+      CAPTURE(codec->spec());
+      std::vector<std::vector<std::uint8_t>> bodies;
+      ChunkPartition partition;
+      for (const std::size_t ranks : {9, 127, 128, 200}) {
+        CAPTURE(ranks);
+        while (bodies.size() < ranks) {
+          const auto data = bodies.size() % 3 == 0 ? Data::sparse : bodies.size() < 127 ? Data::constant : Data::normal;
+          Case c = make_case(*codec, data, {333}, 0, Use::none, 3 + bodies.size());
+          bodies.push_back(host_encode(c, c.memory));
+          partition = c.partition;
+        }
+        check_decode(*codec, partition, bodies, ranks % 2);
       }
     }
     CHECK(simt::take_reports() == "");

@@ -4,6 +4,8 @@
 // and Schmidt, "Massively Parallel Huffman Decoding on GPUs", ICPP 2018). A turn settles another word of each warp, a
 // round of turns another warp: 7 rounds of 33 turns are the most, for 512 codes of 11 bits.
 #pragma once
+#include <cstddef>
+
 #include "codec/coding/prefix_code.hpp"
 #include "codec/coding/prefix_code_tables.hpp"
 #include "codec/device/block.cuh"
@@ -67,7 +69,8 @@ __device__ inline std::uint32_t prefix_encode_block(const std::uint8_t* coded, s
 }
 
 struct PrefixDecodeTable {
-  alignas(16) std::uint16_t entry[1 << kLongestCode];  // symbol, and its length in the high byte
+  // A density's. Symbol, and its length in the high byte; where codes begin, and how many bits they have above that.
+  alignas(16) std::uint16_t entry[1 << kLongestCode], steps[1 << kLongestCode];
 };
 
 // 32 bits of a stream, as a thread sees them: the codes that begin there.
@@ -75,22 +78,27 @@ struct PrefixSpan {
   std::uint32_t low, high;     // the bits, and those behind them
   std::uint32_t begins, over;  // a bit for each that begins a code; how far behind the 32 bits the last code ends
 
-  __device__ std::uint32_t entry(std::uint32_t at, const PrefixDecodeTable& table) const {
-    return table.entry[__funnelshift_r(low, high, at) & ((1u << kLongestCode) - 1)];
+  __device__ std::uint32_t window(std::uint32_t at) const {
+    return __funnelshift_r(low, high, at) & ((1u << kLongestCode) - 1);
   }
-  // The first code begins at bit `at` < 32: follows the codes to the end, or to one that was known to begin one.
+  // The first code begins at bit `at` < 32: follows the codes, those of a window at once, to the end, or to one that
+  // was known to begin one.
   __device__ void follow(std::uint32_t at, const PrefixDecodeTable& table) {
     std::uint32_t met = 0;
-    while (at < 32 && (begins >> at & 1) == 0) {
-      met |= 1u << at;
-      at += entry(at, table) >> 8;
+    while (at < 32) {
+      const std::uint32_t steps = table.steps[window(at)], in_window = steps & ((1u << kLongestCode) - 1),
+                          here = in_window << at, known = here & begins;
+      if (known != 0) {
+        const std::uint32_t first = known & -known;
+        begins = met | (here & (first - 1)) | (begins & -first);
+        return;
+      }
+      met |= here;
+      const std::uint32_t behind = at + (steps >> kLongestCode), next = in_window >> (31 - at) >> 1;
+      at = next != 0 ? 31 + static_cast<std::uint32_t>(__ffs(static_cast<int>(next))) : behind;
     }
-    if (at < 32) {
-      begins = met | (begins & 0xffffffffu << at);
-    } else {
-      begins = met;
-      over = at - 32;
-    }
+    begins = met;
+    over = at - 32;
   }
 };
 
@@ -116,6 +124,7 @@ __device__ inline std::uint32_t prefix_decode_block(const std::uint8_t* in, std:
   if (n > base || first_three > last) return malformed;
   device::copy_bytes(reinterpret_cast<std::uint8_t*>(table.entry),
                      reinterpret_cast<const std::uint8_t*>(kDevicePrefix.densities[density].decode), sizeof table);
+  static_assert(offsetof(DensityTable, steps) == offsetof(DensityTable, decode) + sizeof table.entry);
   PrefixStream mine{};
   std::uint32_t spans = 0, end = kFrame;
   bool good = true;
@@ -166,7 +175,8 @@ __device__ inline std::uint32_t prefix_decode_block(const std::uint8_t* in, std:
   if (live && i < mine.symbols) {
     std::uint32_t behind = 0;
     for (std::uint32_t rest = span.begins; rest != 0 && i < mine.symbols; rest &= rest - 1, ++i) {
-      const auto at = static_cast<std::uint32_t>(__ffs(static_cast<int>(rest))) - 1, entry = span.entry(at, table);
+      const std::uint32_t at = static_cast<std::uint32_t>(__ffs(static_cast<int>(rest))) - 1,
+                          entry = table.entry[span.window(at)];
       coded[kStreams * i + mine.stream] = static_cast<std::uint8_t>(entry);
       behind = bit + at + (entry >> 8);
     }

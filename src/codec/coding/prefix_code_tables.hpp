@@ -55,6 +55,8 @@ struct DensityTable {
   std::uint16_t code[256];  // first bit lowest, the length above kLongestCode bits
   // By the next kLongestCode bits, first one lowest: the byte whose code they begin with, its length in the high byte.
   alignas(16) std::uint16_t decode[1 << kLongestCode];
+  // By the same bits: at which of them the codes begin that are whole in them, and above those how many bits they have.
+  alignas(16) std::uint16_t steps[1 << kLongestCode];
 };
 struct DensityTables {
   DensityTable densities[kDensities];
@@ -78,6 +80,15 @@ constexpr DensityTables density_tables() {
           t.decode[above] = static_cast<std::uint16_t>(s | length << 8);
         ++next;
       }
+    }
+    for (std::uint32_t bits = 0; bits < 1u << kLongestCode; ++bits) {
+      std::uint32_t at = 0, begins = 0;
+      for (std::uint32_t length = t.decode[bits] >> 8; length != 0 && at + length <= kLongestCode;
+           length = at < kLongestCode ? t.decode[bits >> at] >> 8 : 0) {
+        begins |= 1u << at;
+        at += length;
+      }
+      t.steps[bits] = static_cast<std::uint16_t>(begins | at << kLongestCode);
     }
   }
   return all;

@@ -1,5 +1,5 @@
-// Zero runs in a block: every byte knows from two scans where its run began and where its code goes. Four bytes a
-// thread.
+// Zero runs in a block: every byte knows from two scans where its run began and where its code goes, every code from
+// one where its bytes go. Four bytes or codes a thread.
 #pragma once
 #include "codec/device/block.cuh"
 #include "codec/threelc/threelc.hpp"
@@ -48,30 +48,88 @@ __device__ inline std::uint32_t zero_run_encode_block(const std::uint8_t* base, 
   return total;
 }
 
-// Restores n base bytes from `bytes` coded ones, both in shared memory and apart; false in every thread where the code
-// stands for more or fewer. Begins and ends with a barrier.
-__device__ inline bool zero_run_decode_block(const std::uint8_t* coded, std::uint32_t bytes, std::uint8_t* base,
-                                             std::uint32_t n, device::BlockScratch& scratch) {
-  if (bytes > n) return false;
-  for (std::uint32_t i = threadIdx.x; i < (n + 3) / 4; i += device::kThreads)
-    reinterpret_cast<std::uint32_t*>(base)[i] = kZeroByte * 0x01010101u;
-  __syncthreads();
-  const std::uint32_t first = 4 * threadIdx.x, mine = first >= bytes ? 0 : bytes - first < 4 ? bytes - first : 4;
-  std::uint32_t length = 0, total;
+inline constexpr std::uint32_t kTogether = 4;  // payloads that are expanded behind the same two barriers
+inline constexpr std::uint32_t kZeroWord = kZeroByte * 0x01010101u;
+
+// A group of payloads while it is expanded. Barriers are the caller's: expand_begin of all threads, a barrier,
+// expand_end, a barrier, and the base bytes stand there; a thread sets its word of each of them to kZeroWord again
+// before it calls expand_begin once more.
+struct Expansion {
+  std::uint32_t warps[kTogether / 2][device::kWarps];  // lengths of two payloads each, in 16 bits
+  alignas(16) std::uint32_t base[kTogether][device::kThreads];
+};
+static_assert(4 * device::kThreads * kLongestRun < 1u << 16);
+
+// The codes [first, first + 4) of `bytes` as a word, those behind the end as the longest run, in two words that may be
+// on their way. What is in front of the codes may be read: three bytes at most.
+struct RunCodes {
+  std::uint32_t low, high, by;
+
+  __device__ RunCodes(const std::uint8_t* codes, std::uint32_t bytes, std::uint32_t first) {
+    const auto odd = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(codes)) & 3, behind = -odd & 3;
+    by = 8 * odd;
+    low = high = 0xffffffff;
+    if (first + 4 + behind <= bytes) {
+      low = *reinterpret_cast<const std::uint32_t*>(codes + first - odd);
+      high = *reinterpret_cast<const std::uint32_t*>(codes + first + behind);
+    } else if (first < bytes) {
+      std::uint32_t word = 0xffffffff;
 #pragma unroll
-  for (std::uint32_t k = 0; k < 4; ++k)
-    if (k < mine) length += coded[first + k] < kFirstRun ? 1 : coded[first + k] - (kFirstRun - 2);
-  std::uint32_t to = device::block_offsets(length, scratch, &total);
-  if (total != n) return false;
-#pragma unroll
-  for (std::uint32_t k = 0; k < 4; ++k) {
-    if (k >= mine) break;
-    const std::uint32_t code = coded[first + k];
-    if (code < kFirstRun) base[to] = static_cast<std::uint8_t>(code);
-    to += code < kFirstRun ? 1 : code - (kFirstRun - 2);
+      for (std::uint32_t k = 0; k < 4; ++k)
+        if (first + k < bytes) word ^= (codes[first + k] ^ 0xffu) << (8 * k);
+      low = word << by;
+      high = __funnelshift_l(word, 0, by);
+    }
   }
-  __syncthreads();
-  return true;
+  __device__ std::uint32_t word() const { return __funnelshift_r(low, high, by); }
+};
+
+// Likewise of a word in shared memory, which has anything behind the end.
+__device__ inline std::uint32_t first_codes(std::uint32_t word, std::uint32_t bytes, std::uint32_t first) {
+  const std::uint32_t here = bytes > first ? bytes - first : 0;
+  return here < 4 ? word | 0xffffffffu << (8 * here) : word;
+}
+
+// How many base bytes a code stands for.
+__device__ inline std::uint32_t run_length(std::uint32_t code) {
+  constexpr int before = kFirstRun - 2;
+  return static_cast<std::uint32_t>(max(static_cast<int>(code) - before, 1));
+}
+// Of the codes of a word, of which the last `absent` are not there.
+__device__ inline std::uint32_t run_lengths(std::uint32_t word, std::uint32_t absent) {
+  std::uint32_t length = 0;
+#pragma unroll
+  for (std::uint32_t k = 0; k < 4; ++k) length += run_length(__byte_perm(word, 0, 0x4440 + k));
+  return length - kLongestRun * absent;
+}
+
+// lengths: of a thread's words of two payloads. They become those in front of them in the warp.
+__device__ inline void expand_begin(std::uint32_t pair, std::uint32_t& lengths, Expansion& own) {
+  const std::uint32_t inclusive = device::warp_scan(lengths, device::Plus());
+  if (device::lane() == device::kWarp - 1) own.warps[pair][device::warp()] = inclusive;
+  lengths = inclusive - lengths;
+}
+// Puts the codes of a pair of payloads that are no runs in their places, of those alone that stand for n base bytes;
+// what all codes of each stand for is returned in 16 bits.
+__device__ inline std::uint32_t expand_end(std::uint32_t pair, std::uint32_t before, std::uint32_t even,
+                                           std::uint32_t odd, std::uint32_t n, bool none, Expansion& own) {
+  const std::uint32_t sum = device::lane() < device::kWarps ? own.warps[pair][device::lane()] : 0,
+                      total = __reduce_add_sync(device::kAllLanes, sum);
+  if (none) return total;
+  before += __reduce_add_sync(device::kAllLanes, device::lane() < device::warp() ? sum : 0);
+#pragma unroll
+  for (std::uint32_t p = 0; p < 2; ++p) {
+    if ((total >> (16 * p) & 0xffff) != n) continue;
+    auto* to = reinterpret_cast<std::uint8_t*>(own.base[2 * pair + p]) + (before >> (16 * p) & 0xffff);
+    const std::uint32_t word = device::afresh(p == 0 ? even : odd);
+#pragma unroll
+    for (std::uint32_t k = 0; k < 4; ++k) {
+      const std::uint32_t code = __byte_perm(word, 0, 0x4440 + k);
+      if (code < kFirstRun) *to = static_cast<std::uint8_t>(code);
+      to += run_length(code);
+    }
+  }
+  return total;
 }
 
 }  // namespace crimp::threelc

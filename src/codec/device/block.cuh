@@ -20,9 +20,9 @@ inline constexpr std::uint32_t kWarp = 32, kThreads = 512, kWarps = kThreads / k
 // 40 registers (75 % of its warps), or four with up to 32. Four have 56 KiB each on sm_90, 40 KiB on sm_80.
 __host__ __device__ constexpr std::uint32_t blocks_with(std::size_t shared_bytes, std::uint32_t most) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  return shared_bytes <= 56 << 10 ? most : 3;
+  return shared_bytes <= 56 << 10 || most < 3 ? most : 3;
 #else
-  return shared_bytes <= 40 << 10 ? most : 3;
+  return shared_bytes <= 40 << 10 || most < 3 ? most : 3;
 #endif
 }
 

@@ -19,8 +19,6 @@
 //     enqueues it
 //     template <class Work>
 //     __device__ void for_sent(const Shared&, std::uint32_t count, Work&&) const;  // work(i) for what encode selected
-// and one that votes (kVotes)
-//     __device__ void finish(const Piece&, float* acc, int voters) const;
 // One that adds all payloads of a piece in a call of its own (kAddsAll) also has
 //     template <class Payloads>
 //     __device__ void add_all(const Piece&, const Payloads&, float* acc, DecodeShared&) const;
@@ -39,7 +37,7 @@
 namespace crimp::device {
 
 struct PieceDevice {
-  static constexpr bool kFixedSize = true, kVotes = false, kSelects = false, kInRegisters = false;
+  static constexpr bool kFixedSize = true, kSelects = false, kInRegisters = false;
   static constexpr bool kAddsAll = false, kOwnShared = false, kDecodesAll = false;
   // Blocks on a multiprocessor that registers are for: 4, 3 where 32 spill. sm_80 has shared memory for three encoding.
   static constexpr std::uint32_t kEncodeBlocks = 4, kDecodeBlocks = 4;
@@ -499,12 +497,6 @@ __global__ void __launch_bounds__(kThreads,
       }
     }
     __syncthreads();
-    if constexpr (Device::kVotes) {
-      if (!accumulate) {
-        device.finish(piece, shared.a, voters);
-        __syncthreads();
-      }
-    }
     if constexpr (Device::kAddsAll) {
       const PieceEntry again = table.pieces[blockIdx.x];
       const auto to = whole + again.offset;

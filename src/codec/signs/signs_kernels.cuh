@@ -10,8 +10,9 @@ template <Scales scales>
 struct Device : std::conditional_t<scales == Scales::none, device::PieceDevice, device::QuadSums> {
   static constexpr std::uint32_t kEncodeBlocks = scales == Scales::none ? 3 : 4,
                                  kDecodeBlocks = scales == Scales::none ? 4 : 2;
-  static constexpr bool kVotes = scales == Scales::none, kFixedSize = !kVotes, kWhole = !kVotes;
+  static constexpr bool kVotes = scales == Scales::none, kFixedSize = !kVotes, kDecodesAll = kVotes, kWhole = !kVotes;
   static constexpr int kWholePayloads = 4;
+  using DecodeShared = device::QuadSums::DecodeShared;
   // The sums have as many threads as there are lanes of both classes; each is a chain that the format fixes.
   static constexpr std::uint32_t kAdding = scales == Scales::none ? 0 : 2 * kSumLanes / device::kWarp,
                                  kPacking = device::kWarps - kAdding;
@@ -102,32 +103,140 @@ struct Device : std::conditional_t<scales == Scales::none, device::PieceDevice, 
     return bytes(piece.count);
   }
 
-  __device__ static bool decode_add_votes(const device::Piece& piece, const std::uint8_t* in, std::uint32_t bytes,
-                                          float* acc, Shared& own) {
-    const auto plane = static_cast<std::uint32_t>(bit_plane::bytes_of(piece.count)),
-               words = (piece.count + device::kWarp - 1) / device::kWarp;
-    const bool zeros = bytes == 2 * plane;
-    if ((bytes != plane && !zeros) || !bit_plane::padded_with_zeros(in, piece.count) ||
-        (zeros && !bit_plane::padded_with_zeros(in + plane, piece.count)))
-      return false;
-    for (std::uint32_t w = threadIdx.x; w < words; w += device::kThreads)
-      own.plane[w] = own.zeros[w] = 0;  // also behind the last byte
-    __syncthreads();
-    device::copy_bytes(reinterpret_cast<std::uint8_t*>(own.plane), in, plane);
-    if (zeros) device::copy_bytes(reinterpret_cast<std::uint8_t*>(own.zeros), in + plane, plane);
-    __syncthreads();
-    bool both = false;
-    for (std::uint32_t w = threadIdx.x; w < words; w += device::kThreads) both = both || own.plane[w] & own.zeros[w];
-    if (device::block_any(both)) return false;
-    for (std::uint32_t i = threadIdx.x; i < piece.count; i += device::kThreads)
-      acc[i] +=
-          vote(own.plane[i / device::kWarp] >> device::lane() & 1, own.zeros[i / device::kWarp] >> device::lane() & 1);
-    return true;
+  // Payloads of votes. A warp has kRun neighbours: its first kRunWords lanes a word of each plane, and all lanes a quad
+  // in each of kSteps steps.
+  static constexpr std::uint32_t kRun = kPieceElements / device::kWarps, kRunWords = kRun / device::kWarp,
+                                 kSteps = kRun / (4 * device::kWarp), kTogether = 4;
+  static_assert(kSteps * 4 * device::kWarp == kRun && kRunWords <= device::kWarp);
+  // As many payloads as numbers of kCountBits bits and a sign can count.
+  static constexpr std::uint32_t kCountBits = 8, kMostCounted = (1u << (kCountBits - 1)) - 1;
+
+  struct Planes {
+    const std::uint8_t *signs, *zeros;  // null where there are none
+    bool legal;
+  };
+  __device__ static Planes planes_of(const std::uint8_t* in, std::uint32_t bytes, std::uint32_t plane) {
+    const bool zeros = bytes == 2 * plane, legal = zeros || bytes == plane;
+    return {legal ? in : nullptr, zeros ? in + plane : nullptr, legal};
+  }
+  // Neither votes that are two things nor bits behind the end, which is behind `left` elements.
+  __device__ static bool legal_bits(std::uint32_t signs, std::uint32_t zeros, std::uint32_t left) {
+    return (signs & zeros) == 0 && (left >= 32 || (signs | zeros) >> left == 0);
   }
 
-  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t size, float* acc,
-                             Shared& own) const {
-    return decode_add_votes(piece, in, size, acc, own);
+  template <class To>
+  __device__ static void store_quad(const To& out, std::size_t i, std::uint32_t count, const float (&x)[4]) {
+    const std::uint32_t left = device::behind(i, count);
+    if (left >= 4 && device::in_quads(out)) {
+      device::put<4>(out, i, {x[0], x[1], x[2], x[3]});
+    } else {
+#pragma unroll
+      for (std::uint32_t k = 0; k < 4; ++k)
+        if (k < left) device::put<1>(out, i + k, {x[k]});
+    }
+  }
+
+  // The majority of up to kMostCounted payloads: their votes are counted for 32 elements at once, a word for each bit
+  // of the sums.
+  template <class Payloads, class To>
+  __device__ static void count_votes(const device::Piece& piece, const Payloads& payloads, const To& out, int voters) {
+    const std::uint32_t lane = device::lane(), count = piece.count,
+                        plane = static_cast<std::uint32_t>(bit_plane::bytes_of(count)),
+                        word = device::warp() * kRunWords + lane;
+    // Computed each time rather than kept in registers.
+    const auto left = [&] { return lane < kRunWords ? device::behind(std::size_t{word} * device::kWarp, count) : 0; };
+    std::uint32_t sums[kCountBits] = {};
+#pragma unroll 1
+    for (std::uint32_t r = 0; r < payloads.count; r += kTogether) {
+      const auto mine = lane < kTogether && r + lane < payloads.count ? payloads[r + lane] : device::Body{};
+      std::uint32_t signs[kTogether], zeros[kTogether];
+#pragma unroll
+      for (std::uint32_t b = 0; b < kTogether; ++b) {
+        const auto in = __shfl_sync(device::kAllLanes, reinterpret_cast<std::uintptr_t>(mine.in), static_cast<int>(b));
+        const Planes planes = planes_of(device::global(reinterpret_cast<const std::uint8_t*>(in)),
+                                        __shfl_sync(device::kAllLanes, mine.bytes, static_cast<int>(b)), plane);
+        signs[b] = zeros[b] = 0;
+        if (left() > 0 && planes.signs)
+          signs[b] = device::load_word(device::global(planes.signs), 4 * std::size_t{word}, plane);
+        if (left() > 0 && planes.zeros)
+          zeros[b] = device::load_word(device::global(planes.zeros), 4 * std::size_t{word}, plane);
+        if (!planes.legal && threadIdx.x == 0 && r + b < payloads.count) payloads.malformed(r + b);
+      }
+#pragma unroll
+      for (std::uint32_t b = 0; b < kTogether; ++b) {
+        if (r + b >= payloads.count) break;
+        if (!legal_bits(signs[b], zeros[b], left())) payloads.malformed(r + b);
+        std::uint32_t carry = sums[0] & ~zeros[b];  // a vote is -1 or 1: the lowest bit, and the sign in all others
+        sums[0] ^= ~zeros[b];
+#pragma unroll
+        for (std::uint32_t k = 1; k < kCountBits; ++k) {
+          const std::uint32_t sum = sums[k];
+          sums[k] = sum ^ signs[b] ^ carry;
+          carry = (sum & signs[b]) | (sum & carry) | (signs[b] & carry);
+        }
+      }
+    }
+    std::uint32_t any = 0;
+#pragma unroll
+    for (std::uint32_t k = 0; k < kCountBits; ++k) any |= sums[k];
+    const float ranks = static_cast<float>(voters);
+#pragma unroll 1
+    for (std::uint32_t s = 0; s < kSteps; ++s) {
+      const int from = static_cast<int>(4 * s + lane / 8);
+      const std::uint32_t by = 4 * (lane % 8), some = __shfl_sync(device::kAllLanes, any, from) >> by,
+                          less = __shfl_sync(device::kAllLanes, sums[kCountBits - 1], from) >> by;
+      float x[4];
+#pragma unroll
+      for (std::uint32_t k = 0; k < 4; ++k) x[k] = some >> k & 1 ? less >> k & 1 ? -ranks : ranks : 0.0f;
+      store_quad(out, device::warp() * kRun + (s * device::kWarp + lane) * 4, count, x);
+    }
+  }
+  // The sums of any number of payloads.
+  template <class Payloads, class To>
+  __device__ static void add_votes(const device::Piece& piece, const Payloads& payloads, const To& out, bool accumulate,
+                                   int voters) {
+    const auto plane = static_cast<std::uint32_t>(bit_plane::bytes_of(piece.count));
+#pragma unroll 1
+    for (std::uint32_t s = 0; s < kSteps; ++s) {
+      const std::size_t i = device::warp() * kRun + (s * device::kWarp + device::lane()) * 4;
+      const std::uint32_t left = device::behind(i, piece.count);
+      if (left == 0) return;
+      float x[4] = {};
+      if constexpr (std::is_pointer_v<To>)
+        if (accumulate) {
+          if (left >= 4 && device::in_quads(out)) {
+            const auto four = device::load<4>(out + i);
+#pragma unroll
+            for (std::uint32_t k = 0; k < 4; ++k) x[k] = four.v[k];
+          } else {
+#pragma unroll
+            for (std::uint32_t k = 0; k < 4; ++k)
+              if (k < left) x[k] = out[i + k];
+          }
+        }
+#pragma unroll 1
+      for (std::uint32_t r = 0; r < payloads.count; ++r) {
+        const auto one = payloads[r];
+        const Planes planes = planes_of(one.in, one.bytes, plane);
+        const std::uint32_t signs = planes.signs ? device::global(planes.signs)[i / 8] >> i % 8 : 0u,
+                            zeros = planes.zeros ? device::global(planes.zeros)[i / 8] >> i % 8 : 0u;
+        if (!planes.legal || !legal_bits(signs, zeros, left)) payloads.malformed(r);
+#pragma unroll
+        for (std::uint32_t k = 0; k < 4; ++k) x[k] += vote(signs >> k & 1, zeros >> k & 1);
+      }
+      if (!accumulate) {
+#pragma unroll
+        for (std::uint32_t k = 0; k < 4; ++k) x[k] = majority(x[k], static_cast<float>(voters));
+      }
+      store_quad(out, i, piece.count, x);
+    }
+  }
+  template <class Payloads, class To>
+  __device__ void decode_all(const device::Piece& piece, const Payloads& payloads, const To& out, bool accumulate,
+                             int voters, DecodeShared&) const {
+    if (device::warp() * kRun >= piece.count) return;
+    if (accumulate || payloads.count > kMostCounted) add_votes(piece, payloads, out, accumulate, voters);
+    else count_votes(piece, payloads, out, voters);
   }
 
   struct Head {
@@ -152,7 +261,7 @@ struct Device : std::conditional_t<scales == Scales::none, device::PieceDevice, 
     return device::behind(i, piece.count) ? in[scale_bytes() + threadIdx.x / 2 + j * (device::kThreads / 2)] : 0u;
   }
   __device__ bool add(const device::Piece&, const Head& h, Slot byte, std::uint32_t, float (&sums)[4],
-                      const device::QuadSums::DecodeShared&) const {
+                      const DecodeShared&) const {
     const std::uint32_t bits = byte >> 4 * (threadIdx.x % 2);
 #pragma unroll
     for (std::uint32_t k = 0; k < 4; ++k) sums[k] += decode(bits >> k & 1, h.levels);
@@ -184,15 +293,6 @@ struct Device : std::conditional_t<scales == Scales::none, device::PieceDevice, 
   __device__ static bool with_whole(Work&& work) {
     work(Whole());
     return true;
-  }
-
-  __device__ void finish(const device::Piece& piece, float* acc, int voters) const {
-    device::for_elements(piece.count, true, [&](auto n, std::uint32_t i) {
-      auto x = device::load<n>(acc + i);
-#pragma unroll
-      for (int k = 0; k < n; ++k) x.v[k] = majority(x.v[k], static_cast<float>(voters));
-      device::store<n>(acc + i, x);
-    });
   }
 };
 

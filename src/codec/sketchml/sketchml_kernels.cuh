@@ -3,7 +3,7 @@
 // has the k-th word of plane p.
 #pragma once
 #include "codec/coding/bit_plane.hpp"
-#include "codec/device/piece_kernels.cuh"
+#include "codec/device/sums.cuh"
 #include "codec/sketchml/sketchml.hpp"
 
 namespace crimp::sketchml {
@@ -13,8 +13,18 @@ inline constexpr std::uint32_t kWords = 4, kRun = kWords * device::kWarp,
 static_assert(1u << kMostPlanes >= kMostBuckets);
 
 struct Device : device::PieceDevice {
-  static constexpr std::uint32_t kEncodeBlocks = 3;
+  static constexpr bool kDecodesAll = true;
+  static constexpr std::uint32_t kEncodeBlocks = 3, kDecodeBlocks = 3;
   static constexpr int kFetched = 2;
+  // Payloads whose means are in shared memory at once: each mean in kMeans >> bits places, 32 at most, so that few
+  // lanes or none want the same bank.
+  static constexpr std::uint32_t kTogether = 4, kMeans = 4 * device::kThreads;
+  static_assert(kMeans >= 4 * kMostBuckets);
+  struct DecodeShared {
+    const std::uint8_t* planes[kTogether];
+    alignas(16) float means[kTogether][kMeans];
+    device::Floats<4> sums[device::kQuads][device::kThreads];  // between groups of payloads
+  };
   struct Shared {
     device::BlockScratch scratch;
     unsigned long long sums[kMostBuckets];
@@ -112,35 +122,98 @@ struct Device : device::PieceDevice {
     return bytes(n);
   }
 
-  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t, float* acc,
-                             Shared& own) const {
-    const std::uint32_t n = piece.count, buckets = buckets_of(quantiles, n), bits = bits_of(buckets);
-    bool legal = true;
-    if (threadIdx.x < buckets) {
-      const float mean = device::load_bytes<float>(in + threadIdx.x * sizeof(float));
-      legal = (__float_as_uint(mean) & 0x7fffffffu) < 0x7f800000u;
-      own.means[threadIdx.x] = mean;
-    }
-    if (device::block_any(!legal)) return false;
-    const std::uint32_t plane_bytes = static_cast<std::uint32_t>(bit_plane::bytes_of(n)), lane = device::lane(),
-                        plane = lane / kWords;
-    const std::uint8_t* const planes = in + buckets * sizeof(float);
-    for (std::uint32_t first = device::warp() * kRun; first < n; first += device::kWarps * kRun) {
-      const std::uint32_t at = first / 8 + lane % kWords * 4, whole = plane < bits ? word_bytes(at, plane_bytes) : 0;
-      std::uint32_t mine = 0;
-      for (std::uint32_t b = 0; b < whole; ++b)
-        mine |= static_cast<std::uint32_t>(planes[plane * plane_bytes + at + b]) << (8 * b);
+  // The word of the planes of a run of 128 elements that this lane has in kWords lanes a plane.
+  __device__ static std::uint32_t word_of(const std::uint8_t* planes, std::uint32_t plane_bytes, std::uint32_t run,
+                                          std::uint32_t bits) {
+    const std::uint32_t plane = device::lane() / kWords;
+    if (plane >= bits) return 0;
+    return device::load_word(planes + plane * plane_bytes, run / 8 + device::lane() % kWords * 4, plane_bytes);
+  }
+  // The numbers of this lane's four elements of the run, from the words of all lanes: a byte for each.
+  __device__ static std::uint32_t ids_of(std::uint32_t word, std::uint32_t bits) {
+    const std::uint32_t from = device::lane() / 8, by = device::lane() % 8 * 4;
+    std::uint32_t ids = 0;
+    static_assert(kMostPlanes % 2 == 0);
 #pragma unroll
-      for (std::uint32_t k = 0; k < kWords; ++k) {
-        const std::uint32_t i = first + k * device::kWarp + lane;
-        std::uint32_t id = 0;
-        for (std::uint32_t p = 0; p < bits; ++p)
-          id |= (__shfl_sync(device::kAllLanes, mine, static_cast<int>(p * kWords + k)) >> lane & 1) << p;
-        legal = legal && (i < n ? id < buckets : id == 0);
-        if (i < n && id < buckets) acc[i] += own.means[id];
+    for (std::uint32_t two = 0; two < kMostPlanes; two += 2) {
+      if (two >= bits) break;
+#pragma unroll
+      for (std::uint32_t p = two; p < two + 2; ++p) {  // of a plane that is not there the words are 0
+        const std::uint32_t four = __shfl_sync(device::kAllLanes, word, static_cast<int>(from + p * kWords)) >> by & 15;
+        ids |= four * (0x00204081u << p) & 0x01010101u << p;  // bit k of four to byte k
       }
     }
-    return !device::block_any(!legal);
+    return ids;
+  }
+  template <class Payloads, class To>
+  __device__ void decode_all(const device::Piece& piece, const Payloads& payloads, const To& out, bool accumulate, int,
+                             DecodeShared& own) const {
+    const std::uint32_t n = piece.count, buckets = buckets_of(quantiles, n), bits = bits_of(buckets),
+                        plane_bytes = static_cast<std::uint32_t>(bit_plane::bytes_of(n)),
+                        copies = min(kMeans >> bits, device::kWarp),
+                        mean_bytes = device::afresh(copies * static_cast<std::uint32_t>(sizeof(float)));
+    const std::uint32_t in_mean = device::afresh(device::lane() % copies * static_cast<std::uint32_t>(sizeof(float)));
+    const auto* const means = reinterpret_cast<const std::uint8_t*>(own.means);
+    const bool some = buckets < 1u << bits;  // numbers are of no bucket
+#pragma unroll 1
+    for (std::uint32_t r = 0; r == 0 || r < payloads.count; r += kTogether) {
+      if (r > 0) __syncthreads();
+      constexpr std::uint32_t each = device::kThreads / kTogether;  // threads of a payload
+      if (const std::uint32_t b = threadIdx.x / each; r + b < payloads.count) {
+        const std::uint8_t* const in = payloads[r + b].in;
+        if (threadIdx.x % each == 0) own.planes[b] = in + buckets * sizeof(float);
+        float means[kMeans / 4 / each];
+#pragma unroll
+        for (std::uint32_t q = 0; q < kMeans / 4 / each; ++q) {
+          const std::uint32_t bucket = 4 * (threadIdx.x % each + q * each) / copies;
+          means[q] = bucket < buckets ? device::load_bytes<float>(in + bucket * sizeof(float)) : 0.0f;
+        }
+        bool legal = true;
+#pragma unroll
+        for (std::uint32_t q = 0; q < kMeans / 4 / each; ++q) {
+          const float mean = means[q];
+          legal = legal && (__float_as_uint(mean) & 0x7fffffffu) < 0x7f800000u;
+          device::store<4>(own.means[b] + 4 * (threadIdx.x % each + q * each), {mean, mean, mean, mean});
+        }
+        if (!legal) payloads.malformed(r + b);
+      }
+      __syncthreads();
+#pragma unroll 1
+      for (std::uint32_t j = 0; j < device::kQuads; ++j) {
+        const std::uint32_t run = (device::warp() + j * device::kWarps) * kRun;  // a lane has a QuadSums' slot of it
+        if (run >= n) break;
+        std::uint32_t words[kTogether];
+#pragma unroll
+        for (std::uint32_t b = 0; b < kTogether; ++b)
+          words[b] = r + b < payloads.count ? word_of(device::global(own.planes[b]), plane_bytes, run, bits) : 0;
+        float sums[4] = {};
+        if (r > 0) {
+          const device::Floats<4> before = own.sums[j][threadIdx.x];
+#pragma unroll
+          for (std::uint32_t k = 0; k < 4; ++k) sums[k] = before.v[k];
+        } else if constexpr (std::is_pointer_v<To>) {
+          if (accumulate) device::QuadSums::load_slot(out, n, j, sums);
+        }
+        const std::uint32_t left = device::behind(run + 4 * device::lane(), n);
+        std::uint32_t illegal = 0;  // a bit for each payload
+#pragma unroll
+        for (std::uint32_t b = 0; b < kTogether; ++b) {
+          if (r + b >= payloads.count) break;
+          const std::uint32_t ids = ids_of(words[b], bits);
+          bool legal = left >= 4 || ids >> (8 * left) == 0;
+#pragma unroll
+          for (std::uint32_t k = 0; k < 4; ++k) {
+            const std::uint32_t id = __byte_perm(ids, 0, 0x4440 + k);
+            sums[k] += *reinterpret_cast<const float*>(means + b * sizeof own.means[0] + (id * mean_bytes + in_mean));
+            if (some) legal = legal && id < buckets;
+          }
+          if (!legal) illegal |= 1u << b;
+        }
+        if (illegal != 0) payloads.malformed(r + static_cast<std::uint32_t>(__ffs(static_cast<int>(illegal))) - 1);
+        if (r + kTogether < payloads.count) own.sums[j][threadIdx.x] = {sums[0], sums[1], sums[2], sums[3]};
+        else device::QuadSums::store_slot(out, n, j, sums);
+      }
+    }
   }
 };
 

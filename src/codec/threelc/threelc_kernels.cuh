@@ -20,13 +20,6 @@ struct Coded {
 };
 template <>
 struct Coded<Stage::base> {};
-template <Stage stage>
-struct Decoding {};
-template <>
-struct Decoding<Stage::entropy> {
-  PrefixDecodeTable table;
-};
-
 // Sums in registers of payloads that are a scale and the base bytes: slot j of a thread is the byte of one lane and
 // tile, and its elements stand a stripe apart. A codec adds which scales are legal.
 struct StripeSums : device::PieceDevice {
@@ -121,17 +114,124 @@ struct StripeSums : device::PieceDevice {
 };
 static_assert(kStripe == device::kWarp && kFirstRun == 243);
 
+// Sums in registers of base bytes in shared memory: a thread has the four bytes of one word of all payloads, whose
+// elements are neighbours in each of the five stripes of a tile.
+struct WordSums {
+  float sums[5][4];
+  std::uint32_t begin, width, first, count;  // the tile and its stripes; the lane of the first byte; of the piece
+
+  __device__ explicit WordSums(std::uint32_t of)
+      : sums{}, begin(device::afresh(threadIdx.x) / (kStripe / 4) * kTile), width(begin < of ? stripe(begin, of) : 0),
+        first(4 * (threadIdx.x % (kStripe / 4))), count(of) {}
+  __device__ bool whole() const { return begin + kTile <= count; }
+  // Sums that wait in shared memory, and those there that are on their way from `out`.
+  using Waiting = device::Floats<4>[5][device::kThreads];
+  __device__ void fetch(const float* out, Waiting& waiting) const {
+    if (whole() && device::in_quads(out)) {
+#pragma unroll
+      for (std::uint32_t k = 0; k < 5; ++k)
+        device::copy_async<4>(waiting[k][threadIdx.x].v, out + begin + k * kStripe + first);
+    } else {
+#pragma unroll 1
+      for (std::uint32_t k = 0; k < 5; ++k)
+#pragma unroll 1
+        for (std::uint32_t b = 0; b < 4; ++b)
+          if (const std::uint32_t i = begin + k * width + first + b; first + b < width && i < count)
+            waiting[k][threadIdx.x].v[b] = out[i];
+    }
+  }
+  __device__ void go_on(const Waiting& waiting) {
+    device::wait_async();
+#pragma unroll
+    for (std::uint32_t k = 0; k < 5; ++k) {
+      const device::Floats<4> x = waiting[k][threadIdx.x];
+#pragma unroll
+      for (std::uint32_t b = 0; b < 4; ++b) sums[k][b] = x.v[b];
+    }
+  }
+  __device__ void wait(Waiting& waiting) const {
+#pragma unroll
+    for (std::uint32_t k = 0; k < 5; ++k) waiting[k][threadIdx.x] = {sums[k][0], sums[k][1], sums[k][2], sums[k][3]};
+  }
+  // What is not float32, or is no quad, comes from there: fewer registers.
+  template <class To>
+  __device__ void store(const To& out, Waiting& waiting) const {
+    const bool quads = whole() && device::in_quads(out);
+    if constexpr (std::is_pointer_v<To>)
+      if (quads) {
+#pragma unroll
+        for (std::uint32_t k = 0; k < 5; ++k)
+          device::put<4>(out, begin + k * kStripe + first, {sums[k][0], sums[k][1], sums[k][2], sums[k][3]});
+        return;
+      }
+    wait(waiting);
+#pragma unroll 1
+    for (std::uint32_t k = 0; k < 5; ++k) {
+      const float* const four = waiting[k][threadIdx.x].v;
+      if (!std::is_pointer_v<To> && quads) {
+        device::put<4>(out, begin + k * kStripe + first, device::load<4>(four));
+      } else {
+#pragma unroll 1
+        for (std::uint32_t b = 0; b < 4; ++b)
+          if (const std::uint32_t i = begin + k * width + first + b; first + b < width && i < count)
+            device::put<1>(out, i, {four[b]});
+      }
+    }
+  }
+  // Of legal bytes. A digit is the whole part of three times the fraction that the digits before it leave of byte /
+  // 243, here in 32 bits, and comes as the float 2^23 + digit. 1 - digit times -scale is -scale, -0 or scale, exactly,
+  // and -0 changes no sum. All of it holds for all 243 bytes; with the 1 it is one instruction, without it three.
+  __device__ void add(std::uint32_t bytes, float scale) {
+    constexpr std::uint32_t of_243rd = 17674763;  // 2^32 / 243, rounded up
+#pragma unroll
+    for (std::uint32_t b = 0; b < 4; ++b) {
+      std::uint32_t fraction = __byte_perm(bytes, 0, 0x4440 + b) * of_243rd;
+#pragma unroll
+      for (std::uint32_t k = 0; k < 5; ++k) {
+        const std::uint64_t threefold = std::uint64_t{fraction} * 3 + (std::uint64_t{0x4b000000} << 32 | 1);
+        fraction = static_cast<std::uint32_t>(threefold);
+        const float digit = __uint_as_float(static_cast<std::uint32_t>(threefold >> 32));
+        sums[k][b] = fmaf(8388609.0f - digit, -scale, sums[k][b]);
+      }
+    }
+  }
+};
+
+struct Prefixes {
+  PrefixDecodeTable table;
+  device::BlockScratch scratch;
+  alignas(16) std::uint8_t bytes[kRoom];
+};
+template <Stage stage>
+struct Decoding {
+  Expansion expansion;
+  WordSums::Waiting sums;
+  float scales[2][kTogether];  // of two groups in turn
+};
+template <>
+struct Decoding<Stage::entropy> : Decoding<Stage::zero_run> {
+  Prefixes prefixes;
+  alignas(16) std::uint8_t coded[kTogether][kRoom];
+  const std::uint8_t* in[kTogether];
+  std::uint32_t in_bytes[kTogether], code_bytes[kTogether];
+
+  __device__ std::uint32_t word(std::uint32_t b) const {
+    return first_codes(reinterpret_cast<const std::uint32_t*>(coded[b])[threadIdx.x], code_bytes[b], 4 * threadIdx.x);
+  }
+};
+
 template <Stage stage>
 using Decodes = std::conditional_t<stage == Stage::base, StripeSums, device::PieceDevice>;
 
 template <Stage stage>
 struct Device : Decodes<stage> {
-  static constexpr bool kFixedSize = stage == Stage::base;
-  static constexpr std::uint32_t kDecodeBlocks = stage == Stage::base ? 2 : stage == Stage::entropy ? 3 : 4;
-  struct Shared : Coded<stage>, Decoding<stage> {
+  static constexpr bool kFixedSize = stage == Stage::base, kDecodesAll = stage != Stage::base;
+  static constexpr std::uint32_t kDecodeBlocks = kDecodesAll ? 3 : 2;
+  struct Shared : Coded<stage> {
     device::BlockScratch scratch;
     alignas(16) std::uint8_t bytes[kRoom];
   };
+  using DecodeShared = std::conditional_t<stage == Stage::base, StripeSums::DecodeShared, Decoding<stage>>;
   float s;
 
   __device__ std::uint32_t bytes(std::uint32_t count) const {
@@ -171,35 +271,6 @@ struct Device : Decodes<stage> {
     }
   }
 
-  // False in a thread that met a byte above 242.
-  __device__ static bool add_byte(std::uint8_t byte, std::uint32_t first, std::uint32_t width, std::uint32_t count,
-                                  float scale, float* acc) {
-    std::uint32_t rest = byte;
-#pragma unroll
-    for (std::uint32_t j = 0; j < 5; ++j) {
-      const std::uint32_t weight = j == 0   ? 81
-                                   : j == 1 ? 27
-                                   : j == 2 ? 9
-                                   : j == 3 ? 3
-                                            : 1,
-                          digit = rest / weight, i = first + j * width;
-      rest -= digit * weight;
-      if (digit != 1 && i < count) acc[i] += digit == 0 ? -scale : scale;  // zeros change no bit, of -0 neither
-    }
-    return byte < kFirstRun;
-  }
-  __device__ static bool add_piece(const std::uint8_t* base, std::uint32_t count, float scale, float* acc) {
-    const std::uint32_t whole = count / kTile, lane = device::lane();
-    bool legal = true;
-    for (std::uint32_t tile = device::warp(); tile < whole; tile += device::kWarps)
-      legal = add_byte(base[tile * kStripe + lane], tile * kTile + lane, kStripe, count, scale, acc) && legal;
-    if (whole * kTile < count && device::warp() == whole % device::kWarps) {
-      const std::uint32_t width = stripe(whole * kTile, count);
-      if (lane < width)
-        legal = add_byte(base[whole * kStripe + lane], whole * kTile + lane, width, count, scale, acc) && legal;
-    }
-    return legal;
-  }
   __device__ bool legal(const device::Piece&, float scale) const { return legal_scale(scale); }
   __device__ static bool legal_scale(float scale) { return __float_as_uint(scale) < 0x7f800000u; }
 
@@ -225,34 +296,141 @@ struct Device : Decodes<stage> {
     }
   }
 
-  __device__ bool decode_add(const device::Piece& piece, const std::uint8_t* in, std::uint32_t bytes, float* acc,
-                             Shared& own) const {
-    if (bytes < sizeof(float)) return false;
-    const float scale = device::load_bytes<float>(in);
-    if (!legal_scale(scale)) return false;
-    in += sizeof scale;
-    bytes -= static_cast<std::uint32_t>(sizeof scale);
-    if constexpr (stage != Stage::base) {
-      const auto n = static_cast<std::uint32_t>(base_bytes(piece.count));
-      std::uint8_t *coded = own.coded + kHead, *base = own.bytes + kHead;
-      if (bytes > n + (stage == Stage::entropy ? 1 : 0)) return false;
-      if constexpr (stage == Stage::entropy) {
-        if (bytes == 0) return false;
-        if (in[0] == kPlain) {
-          bytes -= 1;
-          device::copy_bytes(coded, in + 1, bytes);
-        } else {
-          device::copy_bytes(base, in, bytes);
-          bytes = prefix_decode_block(base, bytes, n, coded, own.table, own.scratch);
-        }
-      } else {
-        device::copy_bytes(coded, in, bytes);
+  // Where a piece's codes are, and how many; none where there are too many.
+  struct Codes {
+    const std::uint8_t* at;
+    std::uint32_t bytes;
+  };
+  template <class One>
+  __device__ static Codes codes_of(const One& one, std::uint32_t n) {
+    const std::uint32_t head = sizeof(float);
+    return {one.in + head, one.bytes >= head && one.bytes - head <= n ? one.bytes - head : 0};
+  }
+  // How many codes, brought to shared memory, the prefix codes stand for; none where they are malformed. Barriers.
+  __device__ static std::uint32_t decoded(const std::uint8_t* in, std::uint32_t bytes, std::uint32_t n,
+                                          std::uint8_t* to, Prefixes& own) {
+    const std::uint32_t head = sizeof(float) + 1;
+    if (bytes < head || bytes - head > n) return 0;
+    in += sizeof(float);
+    bytes -= static_cast<std::uint32_t>(sizeof(float));
+    if (in[0] == kPlain) {
+      device::copy_bytes(to, in + 1, bytes - 1);
+      return bytes - 1;
+    }
+    device::copy_bytes(own.bytes, in, bytes);
+    const std::uint32_t codes = prefix_decode_block(own.bytes, bytes, n, to, own.table, own.scratch);
+    return codes <= n ? codes : 0;
+  }
+
+  // The first part of expanding a group, of which lane b has payload b: codes and lengths of this thread, or true where
+  // nobody in its warp has any.
+  template <class One>
+  __device__ static bool expand_group(const One& mine, std::uint32_t n, std::uint32_t (&words)[kTogether],
+                                      std::uint32_t (&lengths)[kTogether / 2], DecodeShared& own) {
+    const std::uint32_t first = 4 * threadIdx.x;
+    const auto payload = [&](std::uint32_t b) {
+      const auto in = __shfl_sync(device::kAllLanes, reinterpret_cast<std::uintptr_t>(mine.in), static_cast<int>(b));
+      return One{device::global(reinterpret_cast<const std::uint8_t*>(in)),
+                 __shfl_sync(device::kAllLanes, mine.bytes, static_cast<int>(b))};
+    };
+    if constexpr (stage == Stage::entropy) {
+      if (threadIdx.x < kTogether) {  // where it takes no registers
+        own.in[threadIdx.x] = mine.in;
+        own.in_bytes[threadIdx.x] = mine.bytes;
       }
       __syncthreads();
-      if (!zero_run_decode_block(coded, bytes, base, n, own.scratch)) return false;
-      add_piece(base, piece.count, scale, acc);
+#pragma unroll 1
+      for (std::uint32_t b = 0; b < kTogether; ++b) {
+        const std::uint32_t bytes = decoded(device::global(own.in[b]), own.in_bytes[b], n, own.coded[b], own.prefixes);
+        if (threadIdx.x == 0) own.code_bytes[b] = bytes;
+        __syncthreads();
+      }
     }
-    return true;
+    const auto take = [&](std::uint32_t b, std::uint32_t word, std::uint32_t bytes) {
+      words[b] = word;
+      const std::uint32_t here = bytes > first ? bytes - first : 0, length = run_lengths(word, here < 4 ? 4 - here : 0);
+      if (b % 2 == 0) lengths[b / 2] = length;
+      else lengths[b / 2] |= length << 16;
+    };
+    const auto none_of = [&](std::uint32_t most) {
+      const bool none = 4 * device::kWarp * device::warp() >= most;
+      if (none && device::lane() == 0)
+#pragma unroll
+        for (std::uint32_t pair = 0; pair < kTogether / 2; ++pair) own.expansion.warps[pair][device::warp()] = 0;
+      return none;
+    };
+    std::uint32_t most = 0;
+    if constexpr (stage == Stage::entropy) {
+#pragma unroll
+      for (std::uint32_t b = 0; b < kTogether; ++b) most = max(most, own.code_bytes[b]);
+      if (none_of(most)) return true;
+#pragma unroll
+      for (std::uint32_t b = 0; b < kTogether; ++b) take(b, own.word(b), own.code_bytes[b]);
+    } else {
+      Codes codes[kTogether];
+#pragma unroll
+      for (std::uint32_t b = 0; b < kTogether; ++b) {
+        codes[b] = codes_of(payload(b), n);
+        most = max(most, codes[b].bytes);
+      }
+      if (none_of(most)) return true;
+      const auto fetch = [&](std::uint32_t b) { return RunCodes(codes[b].at, codes[b].bytes, first); };
+      const RunCodes fetched[kTogether] = {fetch(0), fetch(1), fetch(2), fetch(3)};
+      static_assert(kTogether == 4);
+#pragma unroll
+      for (std::uint32_t b = 0; b < kTogether; ++b) take(b, fetched[b].word(), codes[b].bytes);
+    }
+#pragma unroll
+    for (std::uint32_t pair = 0; pair < kTogether / 2; ++pair) expand_begin(pair, lengths[pair], own.expansion);
+    return false;
+  }
+
+  template <class Payloads, class To>
+  __device__ void decode_all(const device::Piece& piece, const Payloads& payloads, const To& out, bool accumulate, int,
+                             DecodeShared& own) const {
+    const auto n = static_cast<std::uint32_t>(base_bytes(piece.count));
+    const std::uint32_t lane = device::lane();
+    if constexpr (std::is_pointer_v<To>)
+      if (accumulate) WordSums(piece.count).fetch(out, own.sums);
+#pragma unroll
+    for (std::uint32_t b = 0; b < kTogether; ++b) own.expansion.base[b][threadIdx.x] = kZeroWord;
+#pragma unroll 1
+    for (std::uint32_t r = 0; r == 0 || r < payloads.count; r += kTogether) {
+      float* const scales = own.scales[r / kTogether % 2];
+      const auto mine = lane < kTogether && r + lane < payloads.count ? payloads[r + lane] : device::Body{};
+      if (device::warp() == 0 && mine.in != nullptr) {
+        const float scale = mine.bytes < sizeof(float) ? -1.0f : device::load_bytes<float>(device::global(mine.in));
+        scales[lane] = scale;
+        if (!legal_scale(scale)) payloads.malformed(r + lane);
+      }
+      std::uint32_t words[kTogether] = {}, lengths[kTogether / 2] = {};
+      const bool none = expand_group(mine, n, words, lengths, own);
+      __syncthreads();
+#pragma unroll
+      for (std::uint32_t pair = 0; pair < kTogether / 2; ++pair) {
+        if constexpr (stage == Stage::entropy) {  // not kept in registers
+          words[2 * pair] = own.word(2 * pair);
+          words[2 * pair + 1] = own.word(2 * pair + 1);
+        }
+        const std::uint32_t total =
+            expand_end(pair, lengths[pair], words[2 * pair], words[2 * pair + 1], n, none, own.expansion);
+        if (const std::uint32_t of = r + 2 * pair + threadIdx.x;
+            threadIdx.x < 2 && of < payloads.count && (total >> (16 * threadIdx.x) & 0xffff) != n)
+          payloads.malformed(of);
+      }
+      __syncthreads();
+      WordSums sums(piece.count);
+      if (sums.width == 0) continue;
+      if (accumulate || r > 0) sums.go_on(own.sums);
+#pragma unroll 1
+      for (std::uint32_t b = 0; b < kTogether && r + b < payloads.count; ++b) {
+        std::uint32_t& word = own.expansion.base[b][threadIdx.x];
+        sums.add(word, scales[b]);
+        word = kZeroWord;
+      }
+      if (r + kTogether < payloads.count) sums.wait(own.sums);
+      else sums.store(out, own.sums);
+    }
   }
 };
 

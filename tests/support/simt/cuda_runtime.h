@@ -432,16 +432,11 @@ inline float __uint_as_float(unsigned x) { return simt_bits<float>(x); }
 inline float __int_as_float(int x) { return simt_bits<float>(x); }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fadd_rz(float a, float b) {  // exact where the sum of doubles is
-  const double sum = double{a} + b;
+  const double sum = static_cast<double>(a) + static_cast<double>(b);
   const auto nearest = static_cast<float>(sum);
   return std::fabs(static_cast<double>(nearest)) > std::fabs(sum) ? std::nextafter(nearest, 0.0f) : nearest;
 }
 inline float __fmul_rn(float a, float b) { return a * b; }
-inline float __fadd_rz(float a, float b) {  // of sums that a double has exactly
-  const double exact = static_cast<double>(a) + static_cast<double>(b);
-  const auto sum = static_cast<float>(exact);
-  return std::fabs(static_cast<double>(sum)) > std::fabs(exact) ? std::nextafter(sum, 0.0f) : sum;
-}
 inline int __float2int_rn(float x) {
   const float y = std::nearbyint(x);
   return y >= 0x1p31f ? INT32_MAX : y <= -0x1p31f ? INT32_MIN : y == y ? static_cast<int>(y) : 0;
