@@ -210,7 +210,7 @@ class Items:
     def all_codecs(self):
         every = [*self.codecs, "3lc:zero_run=0", "3lc:entropy=1", "maxmin:bits=8,block=1024"]
         items = [self.bench(codec, "16M", "64M", "4M") for codec in every]
-        items += [self.allreduce(4, size, "3lc", algorithm, "640k") for size in ("4M", "16M", "64M") for algorithm in ("allgather", "two_shot")]
+        items += [self.allreduce(4, size, "3lc", algorithm, "auto") for size in ("4M", "16M", "64M") for algorithm in ("allgather", "two_shot")]
         items.append(self.allreduce(4, "64M", "3lc", "hierarchical", "auto"))  # two nodes on one card, which they share
         for segments in (1, 300):
             command = [*self.mpirun(2), self.program("crimp"), "bench", "call", "--device", "cuda", "--segments", str(segments), "--elements", "1048576", "--calls", "200"]
@@ -243,8 +243,8 @@ class Items:
         sections = [word for section in ("SpeedOfLight", "MemoryWorkloadAnalysis", "MemoryWorkloadAnalysis_Tables", "Occupancy", "LaunchStats", "SchedulerStats", "WarpStateStats")
                     for word in ("--section", section)]
         items = []
-        for codec, kernel in (("3lc:zero_run=0", "encode_pieces"), ("3lc:zero_run=0", "decode_pieces"), ("3lc", "encode_pieces"), ("thc", "encode_pieces"), ("thc", "decode_pieces"),
-                              ("qsgd", "encode_pieces"), ("topk", "sift"), ("topk", "encode_pieces"), ("sidco", "add_moments"), ("", "magnitude_of"), ("qsgd", "decode_pieces"), ("8bit", "encode_pieces")):
+        for codec, kernel in (("3lc:zero_run=0", "decode_pieces"), ("3lc", "decode_pieces"), ("thc", "encode_pieces"), ("thc", "decode_pieces"), ("qsgd", "encode_pieces"),
+                              ("terngrad", "encode_pieces"), ("topk", "enclose"), ("topk", "settle"), ("topk", "encode_pieces"), ("3lc", "encode_pieces"), ("sidco", "add_moments"), ("", "magnitude_of")):
             name = f"ncu.{codec or 'call'}.{kernel}"
             ncu = ["ncu", "--clock-control", "none", "--csv", "--page", "details", "--kernel-name", "regex:" + kernel, "--launch-skip", "0" if "decode" in kernel else "4",
                    "--launch-count", "1", *sections]  # the first decoding is of all payloads
