@@ -52,6 +52,7 @@ struct FloatCopy {
   const float* from = nullptr;
   std::uint64_t count = 0;
 };
+inline constexpr std::size_t kCopiesAtOnce = 160;  // for which copy_all() starts one piece of work, where it can
 
 class Backend {
  public:

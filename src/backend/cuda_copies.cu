@@ -9,13 +9,14 @@
 namespace crimp::cuda {
 namespace {
 
-constexpr std::uint64_t kBlockElements = 8 * 4 * device::kThreads;  // of a copy, to a block at least
-constexpr std::uint64_t kMostBlocks = 4096;                         // of a launch, about
+constexpr std::uint64_t kBlockElements = 8 * 4 * device::kThreads;  // of a copy, to a block
+constexpr std::uint64_t kMostElements =
+    16 * kBlockElements;  // of a copy; larger ones would leave the others' blocks idle
 
 struct Copies {
   FloatCopy of[kCopiesAtOnce];
 };
-static_assert(sizeof(Copies) <= 4096 - 16);
+static_assert(sizeof(Copies) <= 4096 - 16);  // kernel arguments
 
 // `each` blocks for every copy.
 __global__ void __launch_bounds__(device::kThreads) copy_floats(Copies copies, std::uint32_t each) {
@@ -35,22 +36,28 @@ __global__ void __launch_bounds__(device::kThreads) copy_floats(Copies copies, s
 void load_copies() { check_cuda(static_cast<cudaError_t>(device::load(&copy_floats, 0)), "the loading of a kernel"); }
 
 void copy_all(std::span<const FloatCopy> all, cudaStream_t stream) {
-  while (!all.empty()) {
-    const auto some = all.first(std::min(all.size(), kCopiesAtOnce));
-    all = all.subspan(some.size());
-    Copies copies{};
-    std::copy(some.begin(), some.end(), copies.of);
-    std::uint64_t most = 0;
-    for (const FloatCopy& copy : some) most = std::max(most, copy.count);
-    if (most == 0) continue;
-    const std::uint64_t each =
-        std::clamp<std::uint64_t>(div_up(most, kBlockElements), 1, div_up(kMostBlocks, some.size()));
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(each * some.size()));
-    config.blockDim = dim3(device::kThreads);
-    config.stream = stream;
-    CRIMP_CUDA(cudaLaunchKernelEx(&config, copy_floats, copies, static_cast<std::uint32_t>(each)));
+  Copies copies{};
+  std::uint32_t n = 0;
+  std::uint64_t most = 0;
+  const auto launch = [&] {
+    if (n == 0) return;
+    const auto each = static_cast<std::uint32_t>(div_up(most, kBlockElements));
+    check_cuda(
+        static_cast<cudaError_t>(device::launch<copy_floats>(n * each, device::kThreads, 0, stream, copies, each)),
+        "a launch of copies");
+    n = 0, most = 0;
+  };
+  for (const FloatCopy& copy : all) {
+    if (copy.count == 0) continue;
+    if (copy.count > kMostElements) {
+      CRIMP_CUDA(cudaMemcpyAsync(copy.to, copy.from, copy.count * sizeof(float), cudaMemcpyDeviceToDevice, stream));
+      continue;
+    }
+    if (n == kCopiesAtOnce) launch();
+    copies.of[n++] = copy;
+    most = std::max(most, copy.count);
   }
+  launch();
 }
 
 }  // namespace crimp::cuda

@@ -257,7 +257,7 @@ class Copies {
 
  private:
   Backend& backend_;
-  std::array<FloatCopy, 160> all_;  // behind acceptance nothing may need memory
+  std::array<FloatCopy, kCopiesAtOnce> all_;  // behind acceptance nothing may need memory
   std::size_t used_ = 0;
 };
 

@@ -377,6 +377,36 @@ TEST_SUITE("cuda_backend") {
     std::unique_ptr<TensorSteps> steps_;
   };
 
+  TEST_CASE("many copies at once are what they are one by one") {
+    cuda::CudaBackend backend(0, false);
+    constexpr std::uint64_t kCounts[] = {0, 1, 3, 4, 5, 10239, 300000};
+    constexpr std::size_t kCopies = 2 * kCopiesAtOnce + 1;
+    std::uint64_t room = 0;
+    std::vector<FloatCopy> copies(kCopies);
+    for (std::size_t i = 0; i < kCopies; ++i) {  // a large one now and then, which is a copy of its own
+      copies[i].count = kCounts[i % 97 == 5 ? 6 : i % 6];
+      room += copies[i].count + 8;
+    }
+    const Memory from(room * sizeof(float), backend.memory()), to(room * sizeof(float), backend.memory());
+    std::vector<float> values(room), expected(room, -1.0f), got(room);
+    for (std::size_t i = 0; i < room; ++i) values[i] = static_cast<float>(i);
+    backend.memory().write(from.data(), values.data(), from.bytes());
+    backend.memory().write(to.data(), expected.data(), to.bytes());
+    std::uint64_t at = 0;
+    for (std::size_t i = 0; i < kCopies; ++i) {
+      const std::uint64_t source = at + i % 4, target = at + i / 4 % 4;
+      copies[i].from = reinterpret_cast<const float*>(from.data()) + source;
+      copies[i].to = reinterpret_cast<float*>(to.data()) + target;
+      for (std::uint64_t k = 0; k < copies[i].count; ++k) expected[target + k] = values[source + k];
+      at += copies[i].count + 8;
+    }
+    backend.copy_all({});
+    backend.copy_all(copies);
+    backend.synchronize();
+    backend.memory().read(got.data(), to.data(), to.bytes());
+    CHECK(got == expected);
+  }
+
   TEST_CASE(
       "PowerSGD's products by cuBLAS change a rank's own P and Q alone, and Crimp's kernels make what it fails to") {
     void* context = nullptr;

@@ -478,8 +478,10 @@ TEST_SUITE("device_codec") {
                                                    : 161u;  // whole ones have their own way
         Case c = make_case(*codec, round % 2 ? Data::normal : Data::sparse, {count}, 0, Use::none,
                            80 + static_cast<std::uint64_t>(round));
-        std::vector<std::vector<std::uint8_t>> bodies(2, host_encode(c, c.memory));
-        auto& body = bodies[static_cast<std::size_t>(round / 4 % 2)];
+        // Two payloads, or nine, of which some are taken together.
+        std::vector<std::vector<std::uint8_t>> bodies(round % 5 == 3 ? 9 : 2, host_encode(c, c.memory));
+        auto& body = bodies[bodies.size() == 9 ? static_cast<std::size_t>(2 + random() % 7)
+                                               : static_cast<std::size_t>(round / 4 % 2)];
         const std::size_t prefix = c.partition.prefix_bytes(*codec),
                           end = codec->traits().fixed_size ? prefix + codec->piece_bound(c.partition.pieces()[0].count)
                                                            : prefix + static_cast<std::size_t>(body[0] | body[1] << 8);
@@ -489,8 +491,9 @@ TEST_SUITE("device_codec") {
                                            : prefix + random() % std::min<std::size_t>(8, end - prefix);
           body[at] = static_cast<std::uint8_t>(round % 5 ? random() : 255);
         }
-        std::vector<BodyView> views(2);
-        for (std::size_t r = 0; r < 2; ++r) REQUIRE(views[r].open(*codec, c.partition, bodies[r]) == "");
+        if (bodies.size() == 9 && round % 2) bodies[8] = body;
+        std::vector<BodyView> views(bodies.size());
+        for (std::size_t r = 0; r < bodies.size(); ++r) REQUIRE(views[r].open(*codec, c.partition, bodies[r]) == "");
         Workers workers(1);
         std::vector<float> expected(c.partition.count());
         const int bad = decode_add(*codec, c.partition, views, kCounter, expected.data(), false, workers);

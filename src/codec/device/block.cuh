@@ -16,8 +16,9 @@ namespace crimp::device {
 
 inline constexpr std::uint32_t kWarp = 32, kThreads = 512, kWarps = kThreads / kWarp, kAllLanes = 0xffffffff;
 
-// Blocks of kThreads that a kernel with so much shared memory is compiled for, on one multiprocessor: three with up to
-// 40 registers (75 % of its warps), or four with up to 32. Four have 56 KiB each on sm_90, 40 KiB on sm_80.
+// Blocks of kThreads that a kernel with so much shared memory is compiled for, on one multiprocessor, `most` or three:
+// two with up to 64 registers (half of its warps), three with up to 40 or four with up to 32. Four have 56 KiB each on
+// sm_90, 40 KiB on sm_80.
 __host__ __device__ constexpr std::uint32_t blocks_with(std::size_t shared_bytes, std::uint32_t most) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   return shared_bytes <= 56 << 10 || most < 3 ? most : 3;

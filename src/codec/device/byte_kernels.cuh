@@ -37,8 +37,9 @@ __device__ inline std::uint32_t signed_bytes(const std::uint32_t (&code)[4], con
 
 template <class Type>
 struct ByteDevice : QuadSums {
-  static constexpr std::uint32_t kOtherBlocks = Type::kDithered ? 2 : 4, kDecodeBlocks = 2;
+  static constexpr std::uint32_t kOtherBlocks = Type::kDithered ? 2 : 4, kDecodeBlocks = Type::kChecked ? 2 : 3;
   static constexpr bool kWhole = true, kAhead = Type::kChecked;
+  static constexpr std::uint32_t kWholeSlots = Type::kChecked ? 5 : 3;
   static constexpr int kWholePayloads = 4;
   using Head = typename Type::Head;
   using DecodeShared = typename Type::DecodeShared;

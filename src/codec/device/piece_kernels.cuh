@@ -44,9 +44,10 @@ struct PieceDevice {
   static constexpr std::uint32_t kOtherBlocks = 4;  // at most, encoding values that are not float32
   static constexpr int kFetched = 3;                // vectors of memory that a thread has on their way
   static constexpr int kPayloads = 4;               // of how many a thread that adds in registers has a slot on its way
-  // Whole pieces are decoded in another way (sums.cuh), also to other types than float32, with so many payloads on
-  // their way at once, or with the next one while one is added.
-  static constexpr bool kWhole = false, kWholeOther = true, kAhead = false;
+  // Whole pieces are decoded in another way (sums.cuh), also to other types than float32: so many slots at once, with
+  // so many payloads on their way, or with the next one while one is added.
+  static constexpr bool kWhole = false, kAhead = false;
+  static constexpr std::uint32_t kWholeSlots = 5;
   static constexpr int kWholePayloads = 1;
 };
 
@@ -224,34 +225,36 @@ __device__ inline void decode_slots(const Device& device, const Piece& piece, st
   }
 }
 
-// Likewise a whole piece, all of whose slots a thread has at once: addresses and what is not of elements are then made
-// once for a payload, or are constants.
-template <class To, class Device, class Whole, class Body>
+// Likewise a whole piece, of which a thread has some slots at once, from slot `first` on: addresses and what is not of
+// elements are then made once for them and a payload, or are constants.
+template <std::uint32_t first, class To, class Device, class Whole, class Body>
 __device__ inline void decode_whole(const Device& device, const Whole& whole, std::int64_t count, Body&& body,
                                     const To& out, bool accumulate, typename Device::DecodeShared& own,
                                     std::int32_t* bad) {
+  constexpr std::uint32_t n =
+      first + Device::kWholeSlots < Device::kSlots ? Device::kWholeSlots : Device::kSlots - first;
   struct Payload {
     typename Whole::Head head;
-    typename Whole::Slot slots[Device::kSlots];
+    typename Whole::Slot slots[n];
   };
-  float sums[Device::kSlots][Device::kEach] = {};
+  float sums[n][Device::kEach] = {};
   if constexpr (std::is_pointer_v<To>)
     if (accumulate) {
 #pragma unroll
-      for (std::uint32_t j = 0; j < Device::kSlots; ++j) Device::load_whole(out, j, sums[j]);
+      for (std::uint32_t j = 0; j < n; ++j) Device::load_whole(out, first + j, sums[j]);
     }
   const auto fetch = [&](std::int64_t r, Payload& payload) {
     if (r >= count) return;
     const std::uint8_t* const in = body(r);
     payload.head = whole.head(in);
 #pragma unroll
-    for (std::uint32_t j = 0; j < Device::kSlots; ++j) payload.slots[j] = whole.fetch(in, j);
+    for (std::uint32_t j = 0; j < n; ++j) payload.slots[j] = whole.fetch(in, first + j);
   };
   const auto add = [&](std::int64_t r, Payload& payload) {
     bool legal = whole.open(device, payload.head);
 #pragma unroll
-    for (std::uint32_t j = 0; j < Device::kSlots; ++j)
-      legal = whole.add(payload.head, payload.slots[j], j, sums[j], own) && legal;
+    for (std::uint32_t j = 0; j < n; ++j)
+      legal = whole.add(payload.head, payload.slots[j], first + j, sums[j], own) && legal;
     if (!legal) atomicMin(bad, static_cast<std::int32_t>(r));
   };
   if constexpr (Device::kAhead && std::is_pointer_v<To>) {
@@ -278,7 +281,9 @@ __device__ inline void decode_whole(const Device& device, const Whole& whole, st
     }
   }
 #pragma unroll
-  for (std::uint32_t j = 0; j < Device::kSlots; ++j) Device::store_whole(out, j, sums[j]);
+  for (std::uint32_t j = 0; j < n; ++j) Device::store_whole(out, first + j, sums[j]);
+  if constexpr (first + n < Device::kSlots)
+    decode_whole<first + n>(device, whole, count, body, out, accumulate, own, bad);
 }
 
 template <class To, class Device, class Body>
@@ -286,12 +291,12 @@ __device__ inline void decode_in_registers(const Device& device, const Piece& pi
                                            const To& out, bool accumulate, typename Device::DecodeShared& own,
                                            std::int32_t* bad) {
   device.prepare(own);
-  if constexpr (Device::kWhole && (std::is_pointer_v<To> || Device::kWholeOther)) {
+  if constexpr (Device::kWhole) {
     std::uintptr_t addresses = 0;
     for (std::int64_t r = 0; r < count; ++r) addresses |= reinterpret_cast<std::uintptr_t>(body(r));
     if (piece.count == kPieceElements && addresses % sizeof(std::uint32_t) == 0 && in_quads(out) &&
         device.with_whole(
-            [&](const auto& whole) { decode_whole(device, whole, count, body, out, accumulate, own, bad); }))
+            [&](const auto& whole) { decode_whole<0>(device, whole, count, body, out, accumulate, own, bad); }))
       return;
   }
   decode_slots(device, piece, count, body, out, accumulate, own, bad);
@@ -460,10 +465,20 @@ __global__ void __launch_bounds__(kThreads, encode_blocks<Device>(other))
   }
 }
 
+// Where whole pieces have their own way, sm_80 and other types than float32 may need more than 40 registers for it:
+// two, whatever kDecodeBlocks says.
+template <class Device>
+__host__ __device__ constexpr std::uint32_t decode_blocks(bool other) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  if (Device::kWhole) return 2;
+#endif
+  if (other && Device::kWhole) return 2;
+  return blocks_with(sizeof(typename DecodeShared<Device>::Type), Device::kDecodeBlocks);
+}
+
 // other: to what is not float32, which nothing is added to.
 template <class Device, bool other>
-__global__ void __launch_bounds__(kThreads,
-                                  blocks_with(sizeof(typename DecodeShared<Device>::Type), Device::kDecodeBlocks))
+__global__ void __launch_bounds__(kThreads, decode_blocks<Device>(other))
     decode_pieces(ChunkTable table, DeviceBodies bodies, RandomCounter counter, Device device, Destination<other> whole,
                   bool accumulate, int voters, std::int32_t* bad) {
   auto& shared = shared_memory<typename DecodeShared<Device>::Type>();

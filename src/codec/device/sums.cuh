@@ -12,8 +12,8 @@
 //   __device__ bool add(const Piece&, const Head&, const Slot&, std::uint32_t j, float (&sums)[kEach],
 //                       const DecodeShared&) const;
 //
-// Where kWhole, a thread has all slots of a whole piece at once, if its bytes begin at a multiple of four in all
-// payloads:
+// and of its base QuadSums or StripeSums begins, load_slot, store_slot, load_whole and store_whole. Where kWhole, a
+// thread has kWholeSlots slots of a whole piece at once, if its bytes begin at a multiple of four in all payloads:
 //
 //   bool with_whole(Work&& work) const;   // true behind work(Whole), or false: there is none for these parameters
 //   struct Whole {
@@ -24,7 +24,7 @@
 //     __device__ bool add(const Head&, const Slot&, std::uint32_t j, float (&sums)[kEach], const DecodeShared&) const;
 //   };
 //
-// All lanes of a warp call these together.
+// All lanes of a warp call a Whole's functions together; the others' they may leave one by one.
 //
 // legal and add are false where they see something malformed; what is malformed has to be seen by one thread at least.
 // Slots without an element are fetched and added as well, and have no effect.

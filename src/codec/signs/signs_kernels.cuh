@@ -9,8 +9,9 @@ namespace crimp::signs {
 template <Scales scales>
 struct Device : std::conditional_t<scales == Scales::none, device::PieceDevice, device::QuadSums> {
   static constexpr std::uint32_t kEncodeBlocks = scales == Scales::none ? 3 : 4,
-                                 kDecodeBlocks = scales == Scales::none ? 4 : 2;
+                                 kDecodeBlocks = scales == Scales::none ? 4 : 3;
   static constexpr bool kVotes = scales == Scales::none, kFixedSize = !kVotes, kDecodesAll = kVotes, kWhole = !kVotes;
+  static constexpr std::uint32_t kWholeSlots = 3;
   static constexpr int kWholePayloads = 4;
   using DecodeShared = device::QuadSums::DecodeShared;
   // The sums have as many threads as there are lanes of both classes; each is a chain that the format fixes.

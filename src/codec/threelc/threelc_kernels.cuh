@@ -24,8 +24,9 @@ struct Coded<Stage::base> {};
 // tile, and its elements stand a stripe apart. A codec adds which scales are legal.
 struct StripeSums : device::PieceDevice {
   static constexpr bool kInRegisters = true, kWhole = true;
+  static constexpr std::uint32_t kWholeSlots = 2;
   static constexpr int kWholePayloads = 4;
-  static constexpr std::uint32_t kDecodeBlocks = 2;
+  static constexpr std::uint32_t kDecodeBlocks = 3;
   static constexpr std::uint32_t kSlots = kPieceElements / kTile / device::kWarps, kEach = 5;
   static_assert(kSlots * device::kWarps * kTile == kPieceElements);
   using Head = float;
@@ -226,7 +227,7 @@ using Decodes = std::conditional_t<stage == Stage::base, StripeSums, device::Pie
 template <Stage stage>
 struct Device : Decodes<stage> {
   static constexpr bool kFixedSize = stage == Stage::base, kDecodesAll = stage != Stage::base;
-  static constexpr std::uint32_t kDecodeBlocks = kDecodesAll ? 3 : 2;
+  static constexpr std::uint32_t kDecodeBlocks = 3;
   struct Shared : Coded<stage> {
     device::BlockScratch scratch;
     alignas(16) std::uint8_t bytes[kRoom];

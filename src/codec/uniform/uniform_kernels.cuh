@@ -76,7 +76,7 @@ __device__ inline void quantize_tile(float* a, std::uint32_t begin, std::uint32_
 // The codes of two elements, in the high halves of `a` and `b`, as halves of a word, held to [0, most], which is the
 // same number in both halves.
 __device__ inline std::uint32_t clamped_pair(std::uint32_t a, std::uint32_t b, std::uint32_t most) {
-#if defined(CRIMP_SIMT) || __CUDA_ARCH__ >= 900
+#if !defined(CRIMP_SIMT) && __CUDA_ARCH__ >= 900
   return __vimin_s16x2_relu(__byte_perm(a, b, 0x7632), most);
 #else
   const int top = static_cast<int>(most & 0xffff);
@@ -150,9 +150,11 @@ __device__ inline void quantize_pairs(float* a, std::uint32_t tile, const Grid& 
 // All threads call measure, and a barrier follows.
 template <class Kind>
 struct BlockDevice : device::QuadSums {
-  static constexpr std::uint32_t kEncodeBlocks = 4, kDecodeBlocks = Kind::kWide ? 3 : 2, kOtherBlocks = 2;
+  static constexpr std::uint32_t kEncodeBlocks = 4, kDecodeBlocks = Kind::kWide || Kind::kBased ? 3 : 2,
+                                 kOtherBlocks = 2;
   static constexpr int kPayloads = 2;
   static constexpr bool kWhole = !Kind::kWide, kAhead = true;
+  static constexpr std::uint32_t kWholeSlots = Kind::kBased ? 2 : 5;
   static_assert(kTile == kEach * device::kWarp && bit_pack::kPerLane == kTile / kHalf);
   struct Shared {
     typename Kind::Shared own;

@@ -10,7 +10,6 @@ struct Type {
   static constexpr std::uint32_t kMostHead = sizeof(float);
   struct Shared {
     device::BlockScratch scratch;
-    float scale;
   };
   struct With {
     uniform::Grid grid;
@@ -23,15 +22,13 @@ struct Type {
   std::uint32_t levels;
 
   __device__ std::uint32_t head_bytes(std::uint32_t) const { return kMostHead; }
-  __device__ void measure(const float* a, std::uint32_t count, std::uint8_t* head, Shared& own) const {
+  // The scale.
+  __device__ float measure(const float* a, std::uint32_t count, std::uint8_t* head, bool, Shared& own) const {
     std::uint32_t top = 0;  // bits of numbers without sign order as the numbers do
     for (std::uint32_t i = threadIdx.x; i < count; i += device::kThreads) top = max(top, __float_as_uint(fabsf(a[i])));
     const float scale = scale_of(__uint_as_float(device::block_max(top, own.scratch)));
-    if (threadIdx.x == 0) {
-      device::store_bytes(head, scale);
-      own.scale = scale;
-    }
-    __syncthreads();
+    if (threadIdx.x == 0) device::store_bytes(head, scale);
+    return scale;
   }
   using Head = float;  // the scale
   struct DecodeShared {};
@@ -46,8 +43,8 @@ struct Type {
   __device__ With with(Head scale, std::uint32_t, const DecodeShared&) const {
     return {grid_of(scale, levels), levels};
   }
-  __device__ With at(std::uint32_t, const std::uint8_t*, const Shared& own) const {
-    return {grid_of(own.scale, levels), levels};
+  __device__ With at(float scale, std::uint32_t, const std::uint8_t*, const Shared&) const {
+    return {grid_of(scale, levels), levels};
   }
 };
 

@@ -441,15 +441,6 @@ inline int __float2int_rn(float x) {
   const float y = std::nearbyint(x);
   return y >= 0x1p31f ? INT32_MAX : y <= -0x1p31f ? INT32_MIN : y == y ? static_cast<int>(y) : 0;
 }
-// Halves as numbers with a sign: max(min(a, b), 0).
-inline unsigned __vimin_s16x2_relu(unsigned a, unsigned b) {
-  const auto half = [](unsigned x, unsigned y) {
-    const auto p = static_cast<std::int16_t>(x), q = static_cast<std::int16_t>(y);
-    const std::int16_t least = p < q ? p : q;
-    return least < 0 ? 0u : static_cast<unsigned>(least);
-  };
-  return half(a & 0xffff, b & 0xffff) | half(a >> 16, b >> 16) << 16;
-}
 template <class T>
 T __ldg(const T* p) {
   return *p;
