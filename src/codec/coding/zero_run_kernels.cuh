@@ -58,7 +58,7 @@ struct Expansion {
   std::uint32_t warps[kTogether / 2][device::kWarps];  // lengths of two payloads each, in 16 bits
   alignas(16) std::uint32_t base[kTogether][device::kThreads];
 };
-static_assert(4 * device::kThreads * kLongestRun < 1u << 16);
+static_assert(4 * device::kThreads * 2 * kLongestRun + kPieceElements / 5 < 1u << 16);
 
 // The codes [first, first + 4) of `bytes` as a word, those behind the end as the longest run, in two words that may be
 // on their way. What is in front of the codes may be read: three bytes at most.
@@ -66,18 +66,20 @@ struct RunCodes {
   std::uint32_t low, high, by;
 
   __device__ RunCodes(const std::uint8_t* codes, std::uint32_t bytes, std::uint32_t first) {
-    const auto odd = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(codes)) & 3, behind = -odd & 3;
-    by = 8 * odd;
+    const auto low_address = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(codes));
+    const std::uint32_t odd = low_address & 3;
+    by = 8 * low_address;  // shifts look at its five bits only
     low = high = 0xffffffff;
-    if (first + 4 + behind <= bytes) {
-      low = *reinterpret_cast<const std::uint32_t*>(codes + first - odd);
-      high = *reinterpret_cast<const std::uint32_t*>(codes + first + behind);
+    if (static_cast<int>(first) <= static_cast<int>(bytes + odd) - 8) {
+      const auto* const words = reinterpret_cast<const std::uint32_t*>(codes - odd + first);
+      low = words[0];
+      high = words[1];
     } else if (first < bytes) {
       std::uint32_t word = 0xffffffff;
 #pragma unroll
       for (std::uint32_t k = 0; k < 4; ++k)
         if (first + k < bytes) word ^= (codes[first + k] ^ 0xffu) << (8 * k);
-      low = word << by;
+      low = word << (8 * odd);
       high = __funnelshift_l(word, 0, by);
     }
   }
@@ -90,44 +92,49 @@ __device__ inline std::uint32_t first_codes(std::uint32_t word, std::uint32_t by
   return here < 4 ? word | 0xffffffffu << (8 * here) : word;
 }
 
-// How many base bytes a code stands for.
-__device__ inline std::uint32_t run_length(std::uint32_t code) {
-  constexpr int before = kFirstRun - 2;
-  return static_cast<std::uint32_t>(max(static_cast<int>(code) - before, 1));
+// How many base bytes the codes of a word stand for: byte k has the sum of the codes up to k. Those that are no runs,
+// bytes below 243, count as 242, which becomes 1.
+__device__ inline std::uint32_t run_ends(std::uint32_t word) {
+  constexpr std::uint32_t each = 0x01010101, before = kFirstRun - 2;
+  const std::uint32_t runs =
+      device::top_bits(((word & 0x7f * each) + (0x100 - kFirstRun) * each) & word);  // 0xff for each that is one
+  return (((word & runs) | ((before + 1) * each & ~runs)) - before * each) * each;
 }
-// Of the codes of a word, of which the last `absent` are not there.
-__device__ inline std::uint32_t run_lengths(std::uint32_t word, std::uint32_t absent) {
-  std::uint32_t length = 0;
-#pragma unroll
-  for (std::uint32_t k = 0; k < 4; ++k) length += run_length(__byte_perm(word, 0, 0x4440 + k));
-  return length - kLongestRun * absent;
-}
+static_assert(4 * kLongestRun < 256);
 
-// lengths: of a thread's words of two payloads. They become those in front of them in the warp.
-__device__ inline void expand_begin(std::uint32_t pair, std::uint32_t& lengths, Expansion& own) {
-  const std::uint32_t inclusive = device::warp_scan(lengths, device::Plus());
+// ends: of a thread's words of two payloads. Returns what is in front of them in the warp, in 16 bits each.
+__device__ inline std::uint32_t expand_begin(std::uint32_t pair, std::uint32_t even_ends, std::uint32_t odd_ends,
+                                             Expansion& own) {
+  const std::uint32_t lengths = __byte_perm(even_ends, odd_ends, 0x7733) & 0x00ff00ff,
+                      inclusive = device::warp_sums(lengths);
   if (device::lane() == device::kWarp - 1) own.warps[pair][device::warp()] = inclusive;
-  lengths = inclusive - lengths;
+  return inclusive - lengths;
 }
+// The warps that have any codes look at `slots` of them in each payload: behind a payload's last one these are longest
+// runs, which stand for nothing. Added once more for the codes that there are, a run for each makes that sum.
+__device__ inline std::uint32_t expand_goal(std::uint32_t n, std::uint32_t slots) { return n + kLongestRun * slots; }
 // Puts the codes of a pair of payloads that are no runs in their places, of those alone that stand for n base bytes;
-// what all codes of each stand for is returned in 16 bits.
-__device__ inline std::uint32_t expand_end(std::uint32_t pair, std::uint32_t before, std::uint32_t even,
-                                           std::uint32_t odd, std::uint32_t n, bool none, Expansion& own) {
+// codes: their numbers, in 16 bits each. Returned is what reaches the goal for these, likewise.
+__device__ inline std::uint32_t expand_end(std::uint32_t pair, std::uint32_t before, const std::uint32_t (&words)[2],
+                                           const std::uint32_t (&ends)[2], std::uint32_t codes, std::uint32_t goal,
+                                           bool none, Expansion& own) {
   const std::uint32_t sum = device::lane() < device::kWarps ? own.warps[pair][device::lane()] : 0,
-                      total = __reduce_add_sync(device::kAllLanes, sum);
+                      total = __reduce_add_sync(device::kAllLanes, sum) + kLongestRun * codes;
   if (none) return total;
   before += __reduce_add_sync(device::kAllLanes, device::lane() < device::warp() ? sum : 0);
 #pragma unroll
   for (std::uint32_t p = 0; p < 2; ++p) {
-    if ((total >> (16 * p) & 0xffff) != n) continue;
-    auto* to = reinterpret_cast<std::uint8_t*>(own.base[2 * pair + p]) + (before >> (16 * p) & 0xffff);
-    const std::uint32_t word = device::afresh(p == 0 ? even : odd);
+    if ((total >> (16 * p) & 0xffff) != goal) continue;
+    auto* const base = reinterpret_cast<std::uint8_t*>(own.base[2 * pair + p]);
+    const std::uint32_t first = before >> (16 * p) & 0xffff;
+    std::uint32_t to[4] = {first};
 #pragma unroll
-    for (std::uint32_t k = 0; k < 4; ++k) {
-      const std::uint32_t code = __byte_perm(word, 0, 0x4440 + k);
-      if (code < kFirstRun) *to = static_cast<std::uint8_t>(code);
-      to += run_length(code);
-    }
+    for (std::uint32_t k = 1; k < 4; ++k)  // here, or each would be made in a branch of its own
+      to[k] = device::afresh(__dp4a(ends[p], 1u << (8 * (k - 1)), first));
+#pragma unroll
+    for (std::uint32_t k = 0; k < 4; ++k)
+      if (const std::uint32_t code = __byte_perm(words[p], 0, 0x4440 + k); code < kFirstRun)
+        base[to[k]] = static_cast<std::uint8_t>(code);
   }
   return total;
 }

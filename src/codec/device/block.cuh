@@ -84,6 +84,22 @@ struct Greatest {
   }
 };
 
+// Likewise of sums, by the predicate that the instruction gives, one instruction a step less.
+__device__ inline std::uint32_t warp_sums(std::uint32_t v) {
+#ifdef CRIMP_SIMT
+  return warp_scan(v, Plus());
+#else
+#pragma unroll
+  for (std::uint32_t by = 1; by < kWarp; by *= 2)
+    asm volatile(
+        "{\n.reg .pred there;\n.reg .u32 below;\nshfl.sync.up.b32 below|there, %0, %1, 0, 0xffffffff;\n"
+        "@there add.u32 %0, %0, below;\n}"
+        : "+r"(v)
+        : "r"(by));
+  return v;
+#endif
+}
+
 // The sum of WIRE_FORMAT.md, section 4.0, of 64 lanes: `low` is the partial sum of this lane, `high` that of lane + 32.
 // Lane 0 has the result.
 __device__ inline float warp_tree_sum(float low, float high) {
@@ -116,6 +132,17 @@ __device__ inline std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std
   std::uint32_t picked;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(picked) : "r"(a), "r"(b), "r"(selectors));
   return picked;
+#endif
+}
+
+// 0xff for each byte of x whose top bit is set, 0 for the others.
+__device__ inline std::uint32_t top_bits(std::uint32_t x) {
+#ifdef CRIMP_SIMT
+  return (x >> 7 & 0x01010101) * 0xff;
+#else
+  std::uint32_t bytes;
+  asm("prmt.b32 %0, %1, 0, 0xba98;" : "=r"(bytes) : "r"(x));
+  return bytes;
 #endif
 }
 

@@ -115,6 +115,39 @@ struct StripeSums : device::PieceDevice {
 };
 static_assert(kStripe == device::kWarp && kFirstRun == 243);
 
+// What a base byte's digits add, as floats without what is zero in them: 2 for the digit 0, 0 and -2, to be multiplied
+// by minus half the scale, so that a zero adds -0, which changes no bit. Only a float's first byte is not zero: digit k
+// is byte k of `four`, and the last one a float.
+struct Digits {
+  struct alignas(8) Entry {
+    std::uint32_t four, last;
+  };
+  Entry of[256];
+
+  // A barrier is due behind it. By warps that often have no codes to wait for.
+  __device__ void fill() {
+    const std::uint32_t byte = threadIdx.x - (device::kThreads - 256);
+    if (byte >= 256) return;
+    std::uint32_t fraction = byte * ((0xffffffffu / kFirstRun) + 1), four = 0;
+#pragma unroll
+    for (std::uint32_t k = 0; k < 4; ++k) {
+      four |= ((1 - __umulhi(fraction, 3)) & 3) << (8 * k + 6);
+      fraction *= 3;
+    }
+    of[byte] = {four, (1 - __umulhi(fraction, 3)) << 30};
+  }
+  __device__ Entry operator[](std::uint32_t offset) const {  // in bytes
+    return *reinterpret_cast<const Entry*>(reinterpret_cast<const std::uint8_t*>(of) + offset);
+  }
+  __device__ static float digit(const Entry& entry, std::uint32_t k) {
+    return __uint_as_float(k == 4   ? entry.last
+                           : k == 0 ? entry.four << 24
+                                    : __byte_perm(entry.four, 0, 0x444 | k << 12));
+  }
+  // Below 2^-125 half the scale may be no float.
+  __device__ static bool halves(float scale) { return __float_as_uint(scale) - 1 >= 0x00ffffffu; }
+};
+
 // Sums in registers of base bytes in shared memory: a thread has the four bytes of one word of all payloads, whose
 // elements are neighbours in each of the five stripes of a tile.
 struct WordSums {
@@ -131,7 +164,7 @@ struct WordSums {
     if (whole() && device::in_quads(out)) {
 #pragma unroll
       for (std::uint32_t k = 0; k < 5; ++k)
-        device::copy_async<4>(waiting[k][threadIdx.x].v, out + begin + k * kStripe + first);
+        device::copy_async<4>(waiting[k][threadIdx.x].v, out + begin + first + k * kStripe);
     } else {
 #pragma unroll 1
       for (std::uint32_t k = 0; k < 5; ++k)
@@ -162,7 +195,7 @@ struct WordSums {
       if (quads) {
 #pragma unroll
         for (std::uint32_t k = 0; k < 5; ++k)
-          device::put<4>(out, begin + k * kStripe + first, {sums[k][0], sums[k][1], sums[k][2], sums[k][3]});
+          device::put<4>(out + begin + first, k * kStripe, {sums[k][0], sums[k][1], sums[k][2], sums[k][3]});
         return;
       }
     wait(waiting);
@@ -179,20 +212,17 @@ struct WordSums {
       }
     }
   }
-  // Of legal bytes. A digit is the whole part of three times the fraction that the digits before it leave of byte /
-  // 243, here in 32 bits, and comes as the float 2^23 + digit. 1 - digit times -scale is -scale, -0 or scale, exactly,
-  // and -0 changes no sum. All of it holds for all 243 bytes; with the 1 it is one instruction, without it three.
-  __device__ void add(std::uint32_t bytes, float scale) {
-    constexpr std::uint32_t of_243rd = 17674763;  // 2^32 / 243, rounded up
+  // Of legal bytes. All products are exact.
+  template <bool halves>
+  __device__ void add(std::uint32_t bytes, float scale, const Digits& digits) {
+    const float by = halves ? -0.5f * scale : -scale;
 #pragma unroll
     for (std::uint32_t b = 0; b < 4; ++b) {
-      std::uint32_t fraction = __byte_perm(bytes, 0, 0x4440 + b) * of_243rd;
+      const Digits::Entry entry = digits[__dp4a(bytes, 8u << (8 * b), 0u)];
 #pragma unroll
       for (std::uint32_t k = 0; k < 5; ++k) {
-        const std::uint64_t threefold = std::uint64_t{fraction} * 3 + (std::uint64_t{0x4b000000} << 32 | 1);
-        fraction = static_cast<std::uint32_t>(threefold);
-        const float digit = __uint_as_float(static_cast<std::uint32_t>(threefold >> 32));
-        sums[k][b] = fmaf(8388609.0f - digit, -scale, sums[k][b]);
+        const float digit = Digits::digit(entry, k);
+        sums[k][b] = fmaf(halves ? digit : 0.5f * digit, by, sums[k][b]);
       }
     }
   }
@@ -207,6 +237,7 @@ template <Stage stage>
 struct Decoding {
   Expansion expansion;
   WordSums::Waiting sums;
+  Digits digits;
   float scales[2][kTogether];  // of two groups in turn
 };
 template <>
@@ -323,17 +354,25 @@ struct Device : Decodes<stage> {
     return codes <= n ? codes : 0;
   }
 
-  // The first part of expanding a group, of which lane b has payload b: codes and lengths of this thread, or true where
-  // nobody in its warp has any.
+  // A thread's codes of a group and where they end, and how many codes a payload has, two in 16 bits each.
+  struct Group {
+    std::uint32_t words[kTogether] = {}, ends[kTogether] = {}, codes[kTogether / 2] = {}, before[kTogether / 2] = {};
+    std::uint32_t slots = 0;  // codes that the warps which have any look at
+
+    __device__ bool none() const { return 4 * device::kWarp * device::warp() >= slots; }
+    __device__ void count(std::uint32_t b, std::uint32_t bytes) {
+      codes[b / 2] |= bytes << (16 * (b % 2));
+      slots = max(slots, bytes);
+    }
+    __device__ void take(std::uint32_t b, std::uint32_t word) {
+      words[b] = word;
+      ends[b] = run_ends(word);
+    }
+  };
+  // The first part of expanding a group, of which lane b has payload b.
   template <class One>
-  __device__ static bool expand_group(const One& mine, std::uint32_t n, std::uint32_t (&words)[kTogether],
-                                      std::uint32_t (&lengths)[kTogether / 2], DecodeShared& own) {
+  __device__ static void expand_group(const One& mine, std::uint32_t n, Group& group, DecodeShared& own) {
     const std::uint32_t first = 4 * threadIdx.x;
-    const auto payload = [&](std::uint32_t b) {
-      const auto in = __shfl_sync(device::kAllLanes, reinterpret_cast<std::uintptr_t>(mine.in), static_cast<int>(b));
-      return One{device::global(reinterpret_cast<const std::uint8_t*>(in)),
-                 __shfl_sync(device::kAllLanes, mine.bytes, static_cast<int>(b))};
-    };
     if constexpr (stage == Stage::entropy) {
       if (threadIdx.x < kTogether) {  // where it takes no registers
         own.in[threadIdx.x] = mine.in;
@@ -347,43 +386,40 @@ struct Device : Decodes<stage> {
         __syncthreads();
       }
     }
-    const auto take = [&](std::uint32_t b, std::uint32_t word, std::uint32_t bytes) {
-      words[b] = word;
-      const std::uint32_t here = bytes > first ? bytes - first : 0, length = run_lengths(word, here < 4 ? 4 - here : 0);
-      if (b % 2 == 0) lengths[b / 2] = length;
-      else lengths[b / 2] |= length << 16;
-    };
-    const auto none_of = [&](std::uint32_t most) {
-      const bool none = 4 * device::kWarp * device::warp() >= most;
-      if (none && device::lane() == 0)
+    const auto none = [&] {
+      group.slots = (group.slots + 4 * device::kWarp - 1) / (4 * device::kWarp) * (4 * device::kWarp);
+      if (group.none() && device::lane() == 0)
 #pragma unroll
         for (std::uint32_t pair = 0; pair < kTogether / 2; ++pair) own.expansion.warps[pair][device::warp()] = 0;
-      return none;
+      return group.none();
     };
-    std::uint32_t most = 0;
     if constexpr (stage == Stage::entropy) {
 #pragma unroll
-      for (std::uint32_t b = 0; b < kTogether; ++b) most = max(most, own.code_bytes[b]);
-      if (none_of(most)) return true;
+      for (std::uint32_t b = 0; b < kTogether; ++b) group.count(b, own.code_bytes[b]);
+      if (none()) return;
 #pragma unroll
-      for (std::uint32_t b = 0; b < kTogether; ++b) take(b, own.word(b), own.code_bytes[b]);
+      for (std::uint32_t b = 0; b < kTogether; ++b) group.take(b, own.word(b));
     } else {
+      const Codes own_codes = codes_of(mine, n);
       Codes codes[kTogether];
 #pragma unroll
       for (std::uint32_t b = 0; b < kTogether; ++b) {
-        codes[b] = codes_of(payload(b), n);
-        most = max(most, codes[b].bytes);
+        const auto from = static_cast<int>(b);
+        const auto at = __shfl_sync(device::kAllLanes, reinterpret_cast<std::uintptr_t>(own_codes.at), from);
+        codes[b] = {device::global(reinterpret_cast<const std::uint8_t*>(at)),
+                    __shfl_sync(device::kAllLanes, own_codes.bytes, from)};
+        group.count(b, codes[b].bytes);
       }
-      if (none_of(most)) return true;
+      if (none()) return;
       const auto fetch = [&](std::uint32_t b) { return RunCodes(codes[b].at, codes[b].bytes, first); };
       const RunCodes fetched[kTogether] = {fetch(0), fetch(1), fetch(2), fetch(3)};
       static_assert(kTogether == 4);
 #pragma unroll
-      for (std::uint32_t b = 0; b < kTogether; ++b) take(b, fetched[b].word(), codes[b].bytes);
+      for (std::uint32_t b = 0; b < kTogether; ++b) group.take(b, fetched[b].word());
     }
 #pragma unroll
-    for (std::uint32_t pair = 0; pair < kTogether / 2; ++pair) expand_begin(pair, lengths[pair], own.expansion);
-    return false;
+    for (std::uint32_t pair = 0; pair < kTogether / 2; ++pair)
+      group.before[pair] = expand_begin(pair, group.ends[2 * pair], group.ends[2 * pair + 1], own.expansion);
   }
 
   template <class Payloads, class To>
@@ -393,41 +429,46 @@ struct Device : Decodes<stage> {
     const std::uint32_t lane = device::lane();
     if constexpr (std::is_pointer_v<To>)
       if (accumulate) WordSums(piece.count).fetch(out, own.sums);
-#pragma unroll
-    for (std::uint32_t b = 0; b < kTogether; ++b) own.expansion.base[b][threadIdx.x] = kZeroWord;
+    own.digits.fill();
 #pragma unroll 1
     for (std::uint32_t r = 0; r == 0 || r < payloads.count; r += kTogether) {
       float* const scales = own.scales[r / kTogether % 2];
       const auto mine = lane < kTogether && r + lane < payloads.count ? payloads[r + lane] : device::Body{};
-      if (device::warp() == 0 && mine.in != nullptr) {
+      if (device::warp() == device::kWarps - 1 && mine.in != nullptr) {  // a warp that often has no codes to wait for
         const float scale = mine.bytes < sizeof(float) ? -1.0f : device::load_bytes<float>(device::global(mine.in));
         scales[lane] = scale;
         if (!legal_scale(scale)) payloads.malformed(r + lane);
       }
-      std::uint32_t words[kTogether] = {}, lengths[kTogether / 2] = {};
-      const bool none = expand_group(mine, n, words, lengths, own);
+#pragma unroll
+      for (std::uint32_t b = 0; b < kTogether; ++b) own.expansion.base[b][threadIdx.x] = kZeroWord;
+      Group group;
+      expand_group(mine, n, group, own);
       __syncthreads();
+      const std::uint32_t goal = expand_goal(n, group.slots);
+      std::uint32_t totals[kTogether / 2];
 #pragma unroll
       for (std::uint32_t pair = 0; pair < kTogether / 2; ++pair) {
-        if constexpr (stage == Stage::entropy) {  // not kept in registers
-          words[2 * pair] = own.word(2 * pair);
-          words[2 * pair + 1] = own.word(2 * pair + 1);
-        }
-        const std::uint32_t total =
-            expand_end(pair, lengths[pair], words[2 * pair], words[2 * pair + 1], n, none, own.expansion);
-        if (const std::uint32_t of = r + 2 * pair + threadIdx.x;
-            threadIdx.x < 2 && of < payloads.count && (total >> (16 * threadIdx.x) & 0xffff) != n)
-          payloads.malformed(of);
+        if constexpr (stage == Stage::entropy)  // not kept in registers
+#pragma unroll
+          for (std::uint32_t b = 2 * pair; b < 2 * pair + 2; ++b) group.take(b, own.word(b));
+        totals[pair] = expand_end(pair, group.before[pair], {group.words[2 * pair], group.words[2 * pair + 1]},
+                                  {group.ends[2 * pair], group.ends[2 * pair + 1]}, group.codes[pair], goal,
+                                  group.none(), own.expansion);
       }
+      if (threadIdx.x < kTogether && r + threadIdx.x < payloads.count)
+        if (const std::uint32_t pair = threadIdx.x < 2 ? totals[0] : totals[1];
+            (pair >> (16 * (threadIdx.x % 2)) & 0xffff) != goal)
+          payloads.malformed(r + threadIdx.x);
       __syncthreads();
       WordSums sums(piece.count);
       if (sums.width == 0) continue;
       if (accumulate || r > 0) sums.go_on(own.sums);
-#pragma unroll 1
-      for (std::uint32_t b = 0; b < kTogether && r + b < payloads.count; ++b) {
-        std::uint32_t& word = own.expansion.base[b][threadIdx.x];
-        sums.add(word, scales[b]);
-        word = kZeroWord;
+#pragma unroll
+      for (std::uint32_t b = 0; b < kTogether; ++b) {
+        if (r + b >= payloads.count) break;
+        const std::uint32_t word = own.expansion.base[b][threadIdx.x];
+        if (const float scale = scales[b]; Digits::halves(scale)) sums.template add<true>(word, scale, own.digits);
+        else sums.template add<false>(word, scale, own.digits);
       }
       if (r + kTogether < payloads.count) sums.wait(own.sums);
       else sums.store(out, own.sums);

@@ -410,6 +410,10 @@ inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) {
 inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) {
   return static_cast<unsigned>((std::uint64_t{high} << 32 | low) << (by & 31) >> 32);
 }
+inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
+  for (int k = 0; k < 32; k += 8) c += (a >> k & 0xff) * (b >> k & 0xff);
+  return c;
+}
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned s) {
   const std::uint64_t both = std::uint64_t{b} << 32 | a;
   unsigned r = 0;
