@@ -184,11 +184,18 @@ struct Device : device::PieceDevice {
         if (!(j & stride)) butterfly(v[j], v[j + stride]);
   }
 
-  // quantize() with the index above bit 16 and below bit 20. What is added makes of a float below 2^23 an integer, cut.
-  __device__ std::uint32_t index_of(float y, float scale, std::uint32_t random, const Shared& own) const {
+  // quantize() with the index above bit 16 and below bit 20. What is added makes of a float below 2^23 an integer, cut;
+  // `first` is kFirst, which takes that off where a line of the tables begins: the compiler, if it knew, would do so
+  // for each of the two on its own.
+  static constexpr std::uint32_t kFirst = 0u - 4 * 0x4b000000u;
+  __device__ std::uint32_t index_of(float y, float scale, std::uint32_t random, std::uint32_t first,
+                                    const Shared& own) const {
     const float g = static_cast<float>(granularity), u = fminf(fmaxf(y * scale + 0.5f * g, 0.0f), g);
-    const std::uint32_t k = __float_as_uint(__fadd_rz(u, 0x1p23f)) - 0x4b000000;
-    return __float_as_uint(__fadd_rz(own.slope[k] * u + own.offset[k], 0x1p23f)) + random;
+    const std::uint32_t k = 4 * __float_as_uint(__fadd_rz(u, 0x1p23f)) + first;
+    const auto at = [&](const float(&of)[64]) {
+      return *reinterpret_cast<const float*>(reinterpret_cast<const std::uint8_t*>(of) + k);
+    };
+    return __float_as_uint(__fadd_rz(at(own.slope) * u + at(own.offset), 0x1p23f)) + random;
   }
   // Of a thread's eight tiles, to a word of one of them with the indices of eight threads.
   __device__ static std::uint32_t gather(const std::uint32_t (&fixed)[kTiles]) {
@@ -290,8 +297,14 @@ struct Device : device::PieceDevice {
     // The two halves of a tile are read at once: they are in different banks.
 #pragma unroll
     for (int i = 0; i < 2; ++i) device::store<4>(y + (tile + i) * kTile + (in_tile ^ in_tile / 64 * 16), x[i]);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+    constexpr bool by_one = false;  // spills there
+#else
+    constexpr bool by_one = true;
+#endif
     const std::uint32_t at = threadIdx.x % kTile;
-    const dither::Words words = dither::philox(piece.counter, dither::kRounding, block * kTile + at);
+    const dither::Words words =
+        dither::philox<dither::kRounds, by_one>(piece.counter, dither::kRounding, block * kTile + at);
 #pragma unroll
     for (std::uint32_t i = 0; i < 4; ++i) random[i * kPlane + at] = words.w[i];
   }
@@ -308,8 +321,9 @@ struct Device : device::PieceDevice {
     for (std::uint32_t j = 0; j < kTiles; ++j) v[j] = y[j * kTile];
     rotate_places(v);
     std::uint32_t fixed[kTiles];
+    const std::uint32_t table = device::afresh(kFirst);
 #pragma unroll
-    for (std::uint32_t j = 0; j < kTiles; ++j) fixed[j] = index_of(v[j], scale, bits[j * 2 * kLanes], own);
+    for (std::uint32_t j = 0; j < kTiles; ++j) fixed[j] = index_of(v[j], scale, bits[j * 2 * kLanes], table, own);
     return gather(fixed);
   }
   // The payload's words of indices, four bytes each.
