@@ -121,13 +121,19 @@ struct Device : device::PieceDevice {
     // Lanes have two neighbours of each 64: partial sums 2 lane and 2 lane + 1.
     const auto sums = [&](float up, float& low, float& high, float& top) {
       low = high = top = 0.0f;
+      std::uint32_t i = 2 * device::lane();
 #pragma unroll 4
-      for (std::uint32_t i = 2 * device::lane(); i < count; i += kSumLanes) {
+      for (; i + 1 < count; i += kSumLanes) {
         const auto two = device::load<2>(a + i);
-        const float x = two.v[0] * up, z = i + 1 < count ? two.v[1] * up : 0.0f;
+        const float x = two.v[0] * up, z = two.v[1] * up;
         top = fmaxf(fmaxf(top, fabsf(x)), fabsf(z));
         low += x * x;
         high += z * z;
+      }
+      if (i < count) {  // the last one of an odd number
+        const float x = a[i] * up;
+        top = fmaxf(top, fabsf(x));
+        low += x * x;
       }
     };
     float low, high, top;
