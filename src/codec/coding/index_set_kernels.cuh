@@ -75,6 +75,31 @@ __device__ inline void for_set(const Words& words, std::uint32_t n, Work&& work)
   }
 }
 
+// x = fetch(j) and add(i, x) likewise, for some words at a time: what they fetch is on its way at once.
+template <class Fetch, class Add>
+__device__ inline void for_set_ahead(const Words& words, std::uint32_t n, Fetch&& fetch, Add&& add) {
+  constexpr std::uint32_t at_once = 4;
+  const std::uint32_t own = device::warp() + device::kWarps * device::lane();
+  const std::uint32_t of_lane = device::kWarp * own < n ? words.bits[own] : 0;
+#pragma unroll 1
+  for (std::uint32_t some = __ballot_sync(device::kAllLanes, of_lane != 0); some != 0;) {
+    decltype(fetch(0u)) x[at_once] = {};
+    std::uint32_t i[at_once];
+#pragma unroll
+    for (std::uint32_t b = 0; b < at_once; ++b, some &= some - 1) {
+      const std::uint32_t from = some ? static_cast<std::uint32_t>(__ffs(static_cast<int>(some))) - 1 : 0,
+                          w = device::warp() + device::kWarps * from,
+                          all = __shfl_sync(device::kAllLanes, of_lane, static_cast<int>(from)), bits = some ? all : 0;
+      i[b] = bits >> device::lane() & 1 ? device::kWarp * w + device::lane() : ~0u;
+      if (i[b] != ~0u)
+        x[b] = fetch(words.rank[w] + static_cast<std::uint32_t>(__popc(bits & ((1u << device::lane()) - 1))));
+    }
+#pragma unroll
+    for (std::uint32_t b = 0; b < at_once; ++b)
+      if (i[b] != ~0u) add(i[b], x[b]);
+  }
+}
+
 // Writes the set's size.bytes(n) bytes to `to`, any address. After a barrier.
 __device__ inline void encode_block(const Words& words, std::uint32_t n, const Size& size, std::uint8_t* to) {
   if (size.bitmap(n)) {
@@ -99,12 +124,12 @@ __device__ inline void encode_block(const Words& words, std::uint32_t n, const S
   });
 }
 
-// Calls work(i, j) for the j-th element of the set, i, in one thread each; false in every thread unless the bytes hold
-// exactly the promised elements, all below n: then some calls may be missing, but i and j are in their ranges. count =
-// count_of(head, n) > 0. Begins and ends with a barrier.
-template <class Work>
+// Calls x = fetch(j) and add(i, x) for the j-th element of the set, i, in one thread each; false in every thread unless
+// the bytes hold exactly the promised elements, all below n: then some calls may be missing, but i and j are in their
+// ranges. count = count_of(head, n) > 0. Begins and ends with a barrier.
+template <class Fetch, class Add>
 __device__ inline bool decode_block(const std::uint8_t* in, std::uint32_t bytes, std::uint32_t head, std::uint32_t n,
-                                    Words& words, device::BlockScratch& scratch, Work&& work) {
+                                    Words& words, device::BlockScratch& scratch, Fetch&& fetch, Add&& add) {
   const std::uint32_t count = head & kCountMask;
   bool legal = true;
   __syncthreads();
@@ -122,7 +147,7 @@ __device__ inline bool decode_block(const std::uint8_t* in, std::uint32_t bytes,
       words.rank[w] = static_cast<std::uint16_t>(rank);
     }
     if (device::block_any(!legal) || total != count) return false;
-    for_set(words, n, work);
+    for_set_ahead(words, n, fetch, add);
     __syncthreads();
     return true;
   }
@@ -142,17 +167,24 @@ __device__ inline bool decode_block(const std::uint8_t* in, std::uint32_t bytes,
       }
     const std::uint64_t at = before + device::block_scan(own, std::uint64_t{0}, device::Plus(), scratch, &total);
     std::uint32_t next = static_cast<std::uint32_t>(at >> 32), found = static_cast<std::uint32_t>(at);
+    decltype(fetch(0u)) x[4] = {};
+    std::uint32_t i[4];
 #pragma unroll
-    for (std::uint32_t k = 0; k < 4; ++k)
+    for (std::uint32_t k = 0; k < 4; ++k) {
+      i[k] = ~0u;
       if (k < mine) {
         const std::uint32_t b = gaps >> (8 * k) & 0xff;
         next += b < kSkip ? b : (b - (kSkip - 1)) * kSkip;
         if (b >= kSkip) continue;
-        if (next < n && found < count) work(next, found);
+        if (next < n && found < count) i[k] = next, x[k] = fetch(found);
         else legal = false;
         ++next;
         ++found;
       }
+    }
+#pragma unroll
+    for (std::uint32_t k = 0; k < 4; ++k)
+      if (i[k] != ~0u) add(i[k], x[k]);
     before += total;
   }
   return !device::block_any(!legal) && static_cast<std::uint32_t>(before) == count;

@@ -210,7 +210,7 @@ __device__ inline void find_keys(const std::uint32_t (&wanted)[ranks], std::uint
   const std::uint32_t mine = at < n ? list[at] : 0;
   std::uint32_t reached = 0;
   if (mine != 0)
-#pragma unroll 2
+#pragma unroll 4
     for (std::uint32_t j = 0; j < n; j += 4) {
       const uint4 four = *reinterpret_cast<const uint4*>(list + j);
       reached += (four.x >= mine) + (four.y >= mine) + (four.z >= mine) + (four.w >= mine);
@@ -256,7 +256,7 @@ struct EncloseShared {
 // A block per group: its brackets. Of a group that is no longer than the sample they are the magnitudes looked for.
 // begins: searches and selections are not there yet.
 template <std::uint32_t sides>
-__global__ void __launch_bounds__(device::kThreads)
+__global__ void __launch_bounds__(device::kThreads, 1)
     enclose(device::Source source, float ratio, bool begins, Search* searches, Tally* tallies, Selection* selections) {
   auto& shared = device::shared_memory<EncloseShared>();
   const GroupEntry& g = source.table.groups[blockIdx.x];
@@ -275,6 +275,7 @@ __global__ void __launch_bounds__(device::kThreads)
   if (wanted == 0) return;
   const bool whole = g.count <= kSample;
   const std::uint32_t size = whole ? static_cast<std::uint32_t>(g.count) : kSample;
+  if (threadIdx.x < 4 && size + threadIdx.x < kSample) shared.sample[size + threadIdx.x] = 0.0f;  // is no key
   device::with_entry(device::entry_of(source.policy, g), [&](auto entry) {
     using Elements = device::Elements<entry>;
     const Elements elements(source, g, 0);
@@ -314,10 +315,17 @@ __global__ void __launch_bounds__(device::kThreads)
 #pragma unroll 1
   for (std::uint32_t side = 0; side < sides; ++side) {
     const auto for_keys = [&](auto&& work) {
-      for (std::uint32_t j = threadIdx.x; j < size; j += device::kThreads)
-        if (const float a = shared.sample[j]; key_of(a) != 0 && side_of<sides>(a) == side) work(key_of(a));
+#pragma unroll 1
+      for (std::uint32_t j = 4 * threadIdx.x; j < size; j += 4 * device::kThreads) {
+        const device::Floats<4> a = device::load<4>(shared.sample + j);
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+          if (key_of(a.v[k]) != 0 && side_of<sides>(a.v[k]) == side) work(key_of(a.v[k]));
+      }
     };
-    std::uint32_t rank = whole ? wanted : static_cast<std::uint32_t>(std::uint64_t{wanted} * size / g.count);
+    std::uint32_t rank = whole ? wanted
+                               : static_cast<std::uint32_t>(static_cast<float>(wanted) *
+                                                            (static_cast<float>(size) / static_cast<float>(g.count)));
     if constexpr (sides == 2) {
       std::uint32_t mine = 0, all;
       for_keys([&](std::uint32_t) { ++mine; });
@@ -441,9 +449,12 @@ __global__ void __launch_bounds__(device::kThreads, sides == 1 ? 4 : 3)
   });
 }
 
+// Of what was kept of a group, those that are fetched once.
+inline constexpr std::uint32_t kHeld = 16384;
 struct SettleShared {
   RadixShared radix;
   std::uint32_t at, left;
+  alignas(16) float held[kHeld];
 };
 
 // A block per search: the magnitude looked for, and behind which element of those that equal it the selection ends.
@@ -452,27 +463,36 @@ __global__ void __launch_bounds__(device::kThreads)
     settle(device::Source source, float ratio, Search* searches, const Tally* tallies, Sifted* sifted,
            const float* kept, Selection* selections) {
   auto& shared = device::shared_memory<SettleShared>();
-  const Search search = searches[blockIdx.x];
-  if (search.left == 0) return;
   const std::uint32_t group = blockIdx.x / sides, side = blockIdx.x % sides;
   const GroupEntry& g = source.table.groups[group];
+  // All at once, before the barrier.
+  const Search search = searches[blockIdx.x];
   const Tally tally = tallies[blockIdx.x];
+  const std::uint32_t all_kept = tallies[group * sides].kept, piece_count = g.pieces;
   const PieceEntry* const pieces = source.table.pieces + g.first_piece;
   sifted += g.first_piece;
   kept += std::size_t{g.first_piece} * kKept;
   __syncthreads();
+  if (search.left == 0) return;
   if (threadIdx.x == 0) searches[blockIdx.x].left = 0;
   const std::uint32_t wanted = sides == 1 ? search.left : static_cast<std::uint32_t>(share_of(ratio, tally.all));
   if (sides == 2 && wanted >= tally.all) return;  // all that is not zero
-  const std::uint32_t all_kept = tallies[group * sides].kept;
-  const bool fits = all_kept <= g.pieces * kKept;
+  const std::uint32_t held = all_kept < kHeld ? all_kept : kHeld;
+  const bool fits = all_kept <= piece_count * kKept;
 
   // Reads everything that is left to choose from, and counts in each piece what equals the key.
   const auto mine = [&](float a) { return key_of(a) != 0 && side_of<sides>(a) == side; };
   const auto for_kept = [&](auto&& work) {
+#pragma unroll 1
+    for (std::uint32_t j = 4 * threadIdx.x; j < held; j += 4 * device::kThreads) {
+      const device::Floats<4> a = device::load<4>(shared.held + j);
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        if (mine(a.v[k])) work(key_of(a.v[k]) - search.low);
+    }
     constexpr std::uint32_t at_once = 8;
 #pragma unroll 1
-    for (std::uint32_t first = threadIdx.x; first < all_kept; first += at_once * device::kThreads) {
+    for (std::uint32_t first = held + threadIdx.x; first < all_kept; first += at_once * device::kThreads) {
       float a[at_once];
 #pragma unroll
       for (std::uint32_t b = 0; b < at_once; ++b)
@@ -521,6 +541,12 @@ __global__ void __launch_bounds__(device::kThreads)
     if (below_between > tally.at_low) return;  // all that is not zero
     found = {search.low, below_between, tally.at_low};
   } else if (between && fits) {
+#pragma unroll 8
+    for (std::uint32_t j = 4 * threadIdx.x; j + 4 <= held; j += 4 * device::kThreads)
+      device::copy_async<4>(shared.held + j, kept + j);
+    if (const std::uint32_t j = held / 4 * 4 + threadIdx.x; j < (held + 3) / 4 * 4)
+      shared.held[j] = j < held ? kept[j] : 0.0f;  // is no key
+    device::wait_async();
     const std::uint32_t span = search.high - search.low;
     found = find_key(below_high, device::kWarp - static_cast<std::uint32_t>(__clz(static_cast<int>(span))),
                      shared.radix, for_kept);

@@ -113,13 +113,15 @@ struct Device : device::PieceDevice {
     if (!legal(up, count - negatives) || !legal(down, negatives)) return false;
     return index_set::decode_block(
         in + before, bytes - before, head, piece.count, own.words, own.scratch,
-        [&](std::uint32_t i, std::uint32_t j) { acc[i] += signs[j / 8] >> j % 8 & 1 ? -down : up; });
+        [&](std::uint32_t j) { return signs[j / 8] >> j % 8 & 1 ? -down : up; },
+        [&](std::uint32_t i, float x) { acc[i] += x; });
   }
 
   // The first warp sees whether signs and means are legal.
   __device__ sparse::Front open(const device::Piece& piece, const device::Body& at, std::uint32_t t,
                                 float (&x)[sparse::kOpenedEach]) const {
     if (at.bytes < kHead + kMeans) return {0, 0, 0, false};
+    if (at.bytes > sparse::most_opened_bytes(kHead + kMeans + sparse::kMostOpened / 8)) return sparse::Front::other();
     const auto head = device::load_bytes<std::uint16_t>(at.in);
     const float up = device::load_bytes<float>(at.in + kHead),
                 down = device::load_bytes<float>(at.in + kHead + sizeof(float));

@@ -79,11 +79,18 @@ struct OpenedShared {
   std::uint32_t state[kOpened], count[kOpened];
   std::uint16_t index[kOpened][kMostOpened];
 };
+// What is opened has no more bytes than this, its front of `before` bytes included.
+__device__ constexpr std::uint32_t most_opened_bytes(std::uint32_t before) {
+  return before + kMostOpened + kPieceElements / index_set::kSkip;
+}
 // What a codec finds in front of a piece's set. legal: of what this thread has looked at; behind what is not, nothing
 // is looked at.
 struct Front {
   std::uint32_t head = 0, count = 0, before = 0;
   bool legal = true;
+
+  // Of a piece that is too long to be opened: nothing was looked at.
+  __device__ static Front other() { return {0, kMostOpened + 1, 0, true}; }
 };
 // codec.open(piece, at, t, x), of the kOpeners threads from t = 0 on, is the front of a piece of at least one byte and
 // makes x[k] of the values of the elements t + k kOpeners, where these are in [at.in, at.in + at.bytes).
@@ -215,9 +222,13 @@ struct Device : device::PieceDevice {
     const float up = __uint_as_float(fp16::scale_bits(scale));
     bool finite = true;
     const bool legal = index_set::decode_block(
-        in + before, bytes - before, head, piece.count, own.words, own.scratch, [&](std::uint32_t i, std::uint32_t j) {
-          const float x = half ? float_from_half(device::load_bytes<std::uint16_t>(in + values_at() + 2 * j)) * up
-                               : device::load_bytes<float>(in + kHead + 4 * j);
+        in + before, bytes - before, head, piece.count, own.words, own.scratch,
+        [&](std::uint32_t j) {
+          return half ? device::load_bytes<std::uint16_t>(in + kHead + 2 + 2 * j)
+                      : __float_as_uint(device::load_bytes<float>(in + kHead + 4 * j));
+        },
+        [&](std::uint32_t i, std::uint32_t bits) {
+          const float x = half ? device::wide_half(static_cast<std::uint16_t>(bits)) * up : __uint_as_float(bits);
           finite = finite && (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u;
           acc[i] += x;
         });
@@ -229,6 +240,7 @@ struct Device : device::PieceDevice {
                            float (&x)[kOpenedEach]) const {
     constexpr std::uint32_t each = halves ? 2 : 4, values = halves ? kHead + 2 : kHead;
     if (at.bytes < values) return {0, 0, 0, false};
+    if (at.bytes > most_opened_bytes(values + kMostOpened * each)) return Front::other();
     const auto head = device::load_bytes<std::uint16_t>(at.in);
     const std::uint32_t scale = halves ? device::load_bytes<std::uint16_t>(at.in + kHead) : 1;
 #pragma unroll
