@@ -8,12 +8,28 @@
 namespace crimp::dgc {
 
 inline constexpr std::uint64_t kMostSampled = 16384;
-inline constexpr int kCorrections = 3;
+inline constexpr std::uint32_t kCorrections = 3;
 
+// A threshold of a group that a pass tries.
 struct Trial {
-  float threshold;      // not above 0, or not finite: given up
-  std::uint32_t above;  // elements above it
-  __device__ bool legal() const { return threshold > 0.0f && __float_as_uint(threshold) < select::kInfinity; }
+  std::uint64_t counted;  // upper half: pieces; lower half: elements above the threshold
+  float threshold;        // not above 0, or not finite: there is none
+  std::uint32_t unused;
+  __device__ static bool legal(float threshold) {
+    return threshold > 0.0f && __float_as_uint(threshold) < select::kInfinity;
+  }
+};
+// Those of all passes, in device memory.
+struct Trials {
+  std::uint32_t* open;  // of each pass: whether any group has a trial
+  Trial* trials;        // of each pass, of each group
+
+  static std::size_t bytes(const ChunkTable& t) {
+    return 256 + select::Scratch::round((kCorrections + 1) * t.group_count * sizeof(Trial));
+  }
+  explicit Trials(void* scratch)
+      : open(static_cast<std::uint32_t*>(scratch)),
+        trials(reinterpret_cast<Trial*>(static_cast<std::uint8_t*>(scratch) + 256)) {}
 };
 
 struct SampleShared {
@@ -22,11 +38,16 @@ struct SampleShared {
 };
 
 // A block per group: the same rank in a sample, one element from each of equal strata at a place that changes with the
-// call.
+// call. Begins the trials.
 template <std::uint32_t threads>
 __global__ void __launch_bounds__(threads) take_samples(device::Source source, RandomCounter counter, float ratio,
-                                                        float share, const select::Search* searches, Trial* trials) {
+                                                        float share, const select::Search* searches, Trials all) {
   auto& shared = device::shared_memory<SampleShared>();
+  const std::uint32_t groups = source.table.group_count;
+  if (threadIdx.x <= kCorrections) {
+    all.trials[threadIdx.x * groups + blockIdx.x] = {};
+    if (blockIdx.x == 0) all.open[threadIdx.x] = 0;
+  }
   if (searches[blockIdx.x].left == 0) return;
   const GroupEntry& g = source.table.groups[blockIdx.x];
   counter.element += g.offset;
@@ -66,60 +87,51 @@ __global__ void __launch_bounds__(threads) take_samples(device::Source source, R
   };
   const select::Found found =
       select::find_key(static_cast<std::uint32_t>(rank), select::kKeyBits, shared.radix, for_keys);
-  if (threadIdx.x == 0) trials[blockIdx.x] = {__uint_as_float(found.key), 0};
+  if (threadIdx.x == 0) all.trials[blockIdx.x].threshold = __uint_as_float(found.key);
 }
 
-// A block per piece.
+// A block per piece. The last one of a group settles it, or corrects its threshold for the next pass.
 template <std::uint32_t threads>
 __global__ void __launch_bounds__(threads, 4)
-    count_above(device::Source source, const select::Search* searches, Trial* trials, device::Order order) {
+    count_above(device::Source source, float ratio, std::uint32_t pass, Trials all, select::Search* searches,
+                Selection* selections, device::Order order) {
   auto& scratch = device::shared_memory<device::BlockScratch>();
+  if (pass != 0 && all.open[pass] == 0) return;
   const PieceEntry piece = source.table.pieces[order.piece()];
-  const float threshold = trials[piece.group].threshold;
-  if (searches[piece.group].left == 0 || !trials[piece.group].legal()) return;
+  Trial* const trial = all.trials + pass * source.table.group_count + piece.group;
+  const float threshold = trial->threshold;
+  if (!Trial::legal(threshold)) return;
   std::uint32_t mine = 0, total;
   select::for_values(source, piece, [&](float a) { mine += fabsf(a) > threshold; });
   device::block_offsets(mine, scratch, &total);
-  if (threadIdx.x == 0) atomicAdd(&trials[piece.group].above, total);
-}
-
-// A thread per group: settles it, or corrects its threshold.
-template <std::uint32_t threads>
-__global__ void __launch_bounds__(threads)
-    judge(ChunkTable table, float ratio, Trial* trials, select::Search* searches, Selection* selections) {
-  const std::uint32_t g = blockIdx.x * threads + threadIdx.x;
-  if (g >= table.group_count || searches[g].left == 0) return;
-  const Trial trial = trials[g];
-  if (!trial.legal()) return;
-  const double sent = trial.above, wanted = static_cast<double>(share_of(ratio, table.groups[g].count));
+  if (threadIdx.x != 0) return;
+  const GroupEntry& g = source.table.groups[piece.group];
+  const std::uint64_t here = std::uint64_t{1} << 32 | total,
+                      counted = here + atomicAdd(reinterpret_cast<unsigned long long*>(&trial->counted), here);
+  if (counted >> 32 != g.pieces) return;
+  const double sent = static_cast<std::uint32_t>(counted), wanted = static_cast<double>(share_of(ratio, g.count));
   if (sent <= 1.3 * wanted && sent >= 0.7 * wanted) {
-    selections[g] = {trial.threshold, trial.threshold, 0, 0};
-    searches[g].left = 0;
-  } else {
-    trials[g] = {trial.threshold * (sent > wanted ? 1.3f : 0.7f), 0};
+    selections[piece.group] = {threshold, threshold, 0, 0};
+    searches[piece.group].left = 0;
+  } else if (pass < kCorrections) {
+    trial[source.table.group_count].threshold = threshold * (sent > wanted ? 1.3f : 0.7f);
+    atomicOr(&all.open[pass + 1], 1u);
   }
 }
 
-inline std::size_t trial_bytes(const ChunkTable& t) { return select::Scratch::round(t.group_count * sizeof(Trial)); }
-
 inline int try_samples(const device::Source& source, const RandomCounter& counter, float ratio, float share,
-                       const select::Scratch& room, Trial* trials, Selection* selections, Stream s) {
+                       const select::Scratch& room, const Trials& trials, Selection* selections, Stream s) {
   const ChunkTable& t = source.table;
   constexpr auto sample_all = &take_samples<device::kThreads>;
   constexpr auto count_all = &count_above<device::kThreads>;
-  constexpr auto judge_all = &judge<128>;
   if (const int e = device::launch<sample_all>(t.group_count, device::kThreads, sizeof(SampleShared), s, source,
                                                counter, ratio, share, room.searches, trials))
     return e;
-  for (int i = 0; i <= kCorrections; ++i) {
-    if (const int e =
-            device::launch<count_all>(t.piece_count, device::kThreads, sizeof(device::BlockScratch), s, source,
-                                      room.searches, trials, i % 2 ? device::Order::back(t) : device::Order()))
+  for (std::uint32_t pass = 0; pass <= kCorrections; ++pass)
+    if (const int e = device::launch<count_all>(t.piece_count, device::kThreads, sizeof(device::BlockScratch), s,
+                                                source, ratio, pass, trials, room.searches, selections,
+                                                pass % 2 ? device::Order::back(t) : device::Order()))
       return e;
-    if (const int e = device::launch<judge_all>((t.group_count + 127) / 128, 128, 0, s, t, ratio, trials, room.searches,
-                                                selections))
-      return e;
-  }
   return 0;
 }
 

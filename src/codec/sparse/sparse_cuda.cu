@@ -28,7 +28,7 @@ Device device_of(const Codec& codec, Method method) {
 std::size_t Device::select_bytes(const ChunkTable& t) const {
   if (method == Method::threshold) return 0;
   return select::Scratch::bytes(t) + (method == Method::sidco ? sidco::Estimates::bytes(t)
-                                      : method == Method::dgc ? dgc::trial_bytes(t)
+                                      : method == Method::dgc ? dgc::Trials::bytes(t)
                                       : reuse > 1             ? topk::reaching_bytes(t)
                                                               : 0);
 }
@@ -49,7 +49,7 @@ int Device::select(const device::Source& source, const RandomCounter& counter, S
   int e = select::begin_groups(t, ratio, room, selections, s);
   if (e) return e;
   if (method == Method::dgc)
-    e = dgc::try_samples(source, counter, ratio, sample, room, static_cast<dgc::Trial*>(more), selections, s);
+    e = dgc::try_samples(source, counter, ratio, sample, room, dgc::Trials(more), selections, s);
   if (method == Method::sidco) {
     const sidco::Estimates estimates(t, more);
     const auto run = [&](auto kind) {
