@@ -75,10 +75,9 @@ __device__ inline void for_set(const Words& words, std::uint32_t n, Work&& work)
   }
 }
 
-// x = fetch(j) and add(i, x) likewise, for some words at a time: what they fetch is on its way at once.
-template <class Fetch, class Add>
+// x = fetch(j) and add(i, x) likewise, for at_once words at a time: what they fetch is on its way at once.
+template <std::uint32_t at_once, class Fetch, class Add>
 __device__ inline void for_set_ahead(const Words& words, std::uint32_t n, Fetch&& fetch, Add&& add) {
-  constexpr std::uint32_t at_once = 4;
   const std::uint32_t own = device::warp() + device::kWarps * device::lane();
   const std::uint32_t of_lane = device::kWarp * own < n ? words.bits[own] : 0;
 #pragma unroll 1
@@ -127,7 +126,7 @@ __device__ inline void encode_block(const Words& words, std::uint32_t n, const S
 // Calls x = fetch(j) and add(i, x) for the j-th element of the set, i, in one thread each; false in every thread unless
 // the bytes hold exactly the promised elements, all below n: then some calls may be missing, but i and j are in their
 // ranges. count = count_of(head, n) > 0. Begins and ends with a barrier.
-template <class Fetch, class Add>
+template <std::uint32_t at_once = 4, class Fetch, class Add>
 __device__ inline bool decode_block(const std::uint8_t* in, std::uint32_t bytes, std::uint32_t head, std::uint32_t n,
                                     Words& words, device::BlockScratch& scratch, Fetch&& fetch, Add&& add) {
   const std::uint32_t count = head & kCountMask;
@@ -147,7 +146,7 @@ __device__ inline bool decode_block(const std::uint8_t* in, std::uint32_t bytes,
       words.rank[w] = static_cast<std::uint16_t>(rank);
     }
     if (device::block_any(!legal) || total != count) return false;
-    for_set_ahead(words, n, fetch, add);
+    for_set_ahead<at_once>(words, n, fetch, add);
     __syncthreads();
     return true;
   }

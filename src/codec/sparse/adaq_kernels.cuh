@@ -8,7 +8,7 @@ namespace crimp::adaq {
 
 struct Device : device::PieceDevice {
   static constexpr bool kFixedSize = false, kSelects = true, kAddsAll = true;
-  static constexpr std::uint32_t kDecodeBlocks = 2;
+  static constexpr std::uint32_t kDecodeBlocks = 3;
   static constexpr std::uint32_t kHead = sizeof(std::uint16_t), kMeans = 2 * sizeof(float), kLanes = 16, kWindow = 2048;
   struct Shared {
     device::BlockScratch scratch;
@@ -111,10 +111,9 @@ struct Device : device::PieceDevice {
       mine += static_cast<std::uint32_t>(__popc(signs[b]));
     device::block_offsets(mine, own.scratch, &negatives);
     if (!legal(up, count - negatives) || !legal(down, negatives)) return false;
-    return index_set::decode_block(
-        in + before, bytes - before, head, piece.count, own.words, own.scratch,
-        [&](std::uint32_t j) { return signs[j / 8] >> j % 8 & 1 ? -down : up; },
-        [&](std::uint32_t i, float x) { acc[i] += x; });
+    return index_set::decode_block<1>(
+        in + before, bytes - before, head, piece.count, own.words, own.scratch, [](std::uint32_t j) { return j; },
+        [&](std::uint32_t i, std::uint32_t j) { acc[i] += signs[j / 8] >> j % 8 & 1 ? -down : up; });
   }
 
   // The first warp sees whether signs and means are legal.
