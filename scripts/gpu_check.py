@@ -208,7 +208,8 @@ class Items:
 
     # 2. Every codec, then sizes, calls of more ranks, and small ones.
     def all_codecs(self):
-        every = [*self.codecs, "3lc:zero_run=0", "3lc:entropy=1", "maxmin:bits=8,block=1024"]
+        every = [*self.codecs, "3lc:zero_run=0", "3lc:entropy=1", "maxmin:bits=8,block=1024", "topk:ratio=0.1",
+                 *(codec + ":memory=residual" for codec in ("maxmin", "8bit", "natural", "fp8")), *(codec + ":memory=residual,force=1" for codec in ("qsgd", "terngrad"))]
         items = [self.bench(codec, "16M", "64M", "4M") for codec in every]
         items += [self.allreduce(4, size, "3lc", algorithm, "auto") for size in ("4M", "16M", "64M") for algorithm in ("allgather", "two_shot")]
         items.append(self.allreduce(4, "64M", "3lc", "hierarchical", "auto"))  # two nodes on one card, which they share

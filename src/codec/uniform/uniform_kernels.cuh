@@ -150,11 +150,9 @@ __device__ inline void quantize_pairs(float* a, std::uint32_t tile, const Grid& 
 // All threads call measure, and a barrier follows.
 template <class Kind>
 struct BlockDevice : device::QuadSums {
-  static constexpr std::uint32_t kEncodeBlocks = 4, kDecodeBlocks = Kind::kWide || Kind::kBased ? 3 : 2,
-                                 kOtherBlocks = 2;
+  static constexpr std::uint32_t kEncodeBlocks = 4, kDecodeBlocks = Kind::kWide ? 3 : 2, kOtherBlocks = 2;
   static constexpr int kPayloads = 2;
   static constexpr bool kWhole = !Kind::kWide, kAhead = true;
-  static constexpr std::uint32_t kWholeSlots = Kind::kBased ? 2 : 5;
   static_assert(kTile == kEach * device::kWarp && bit_pack::kPerLane == kTile / kHalf);
   struct Shared {
     typename Kind::Shared own;
