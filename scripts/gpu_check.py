@@ -235,7 +235,8 @@ class Items:
             return Item(f"{tool}.{what}", ["bash", sanitize, tool, self.program("crimp_gpu_unit"), "--test-case=" + cases, "--no-intro=true"], 200, env, alone=False, least=30)
         items = []
         for tool in ("memcheck", "racecheck"):
-            items += [item(tool, codec, "several bodies*,memories that*" + (",malformed bodies are*" if tool == "memcheck" else ""), TEST_CODEC=codec) for codec in FAMILIES]
+            items += [item(tool, codec, "several bodies*,memories that*" + (",malformed bodies are*,what a sample*" if tool == "memcheck" else ",many elements between*"), TEST_CODEC=codec)
+                      for codec in FAMILIES]
             items += [item(tool, "powersgd", "PowerSGD*"), item(tool, "magnitudes", "magnitudes*")]
         return items
 

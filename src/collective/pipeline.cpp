@@ -235,21 +235,14 @@ bool Pipeline::accept(std::span<const Header> headers) {
 
 namespace {
 
-// Copies that are made together. One that goes on behind the last one belongs to it.
+// Copies that are made together. None is joined to its neighbour: each tensor's memory is an allocation of its own, and
+// a copy beyond the end of one is none that a device has to take.
 class Copies {
  public:
   explicit Copies(Backend& backend) : backend_(backend) {}
   void add(const float* there, const float* from, std::uint64_t count) {
-    auto* const to = const_cast<float*>(there);
-    if (used_) {
-      FloatCopy& last = all_[used_ - 1];
-      if (to == last.to + last.count && from == last.from + last.count) {
-        last.count += count;
-        return;
-      }
-    }
     if (used_ == all_.size()) flush();
-    all_[used_++] = {to, from, count};
+    all_[used_++] = {const_cast<float*>(there), from, count};
   }
   void flush() {
     if (const std::size_t some = std::exchange(used_, 0)) backend_.copy_all({all_.data(), some});

@@ -379,12 +379,12 @@ TEST_SUITE("cuda_backend") {
 
   TEST_CASE("many copies at once are what they are one by one") {
     cuda::CudaBackend backend(0, false);
-    constexpr std::uint64_t kCounts[] = {0, 1, 3, 4, 5, 10239, 300000};
+    constexpr std::uint64_t kCounts[] = {0, 1, 3, 4, 5, 10239, 262144, 262145};
     constexpr std::size_t kCopies = 2 * kCopiesAtOnce + 1;
     std::uint64_t room = 0;
     std::vector<FloatCopy> copies(kCopies);
     for (std::size_t i = 0; i < kCopies; ++i) {  // a large one now and then, which is a copy of its own
-      copies[i].count = kCounts[i % 97 == 5 ? 6 : i % 6];
+      copies[i].count = kCounts[i % 97 == 5 ? 6 + i / 97 % 2 : i % 6];
       room += copies[i].count + 8;
     }
     const Memory from(room * sizeof(float), backend.memory()), to(room * sizeof(float), backend.memory());
@@ -400,7 +400,10 @@ TEST_SUITE("cuda_backend") {
       for (std::uint64_t k = 0; k < copies[i].count; ++k) expected[target + k] = values[source + k];
       at += copies[i].count + 8;
     }
+    const auto small =
+        std::partition(copies.begin(), copies.end(), [](const FloatCopy& c) { return c.count > 262144; });
     backend.copy_all({});
+    backend.copy_all({copies.begin(), small});  // large ones alone
     backend.copy_all(copies);
     backend.synchronize();
     backend.memory().read(got.data(), to.data(), to.bytes());

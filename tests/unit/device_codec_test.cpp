@@ -473,9 +473,9 @@ TEST_SUITE("device_codec") {
       int refused = 0;
       const auto device = make_device_codec(*codec);
       for (int round = 0; round < effort(60, 24, 12, 12); ++round) {
-        const std::uint64_t count = round % 6 >= 4 ? kPieceElements
-                                    : round % 3    ? 333u
-                                                   : 161u;  // whole ones have their own way
+        const std::size_t count = round % 6 >= 4 ? kPieceElements
+                                  : round % 3    ? 333u
+                                                 : 161u;  // whole ones have their own way
         Case c = make_case(*codec, round % 2 ? Data::normal : Data::sparse, {count}, 0, Use::none,
                            80 + static_cast<std::uint64_t>(round));
         // Two payloads, or nine, of which some are taken together.
@@ -510,15 +510,16 @@ TEST_SUITE("device_codec") {
 
   TEST_CASE("scales that no encoder writes are taken as on the host") {
     for (const char* spec : {"qsgd", "qsgd:s=7", "qsgd:s=100,bucket=1280", "maxmin", "maxmin:bits=8,block=1024",
-                             "3lc:zero_run=0", "terngrad", "8bit", "1bit", "efsignsgd"}) {
+                             "3lc:zero_run=0", "3lc", "3lc:entropy=1", "terngrad", "8bit", "1bit", "efsignsgd"}) {
       CAPTURE(spec);
       const auto codec = make_codec(spec);
       const auto device = make_device_codec(*codec);
       Case c = make_case(*codec, Data::normal, {kPieceElements}, 0, Use::none, 21);
       const auto body = host_encode(c, c.memory);
       for (const std::uint32_t bits :
-           {0u, 1u, 7u, 0x7fffffu, 0x800000u, 0x0c123456u, 0x1fffffffu, 0x20000000u, 0x20000001u, 0x3f99999au,
-            0x7dffffffu, 0x7e000000u, 0x7e000001u, 0x7f7fffffu, 0x7f800000u, 0x7fc00000u, 0x80000000u, 0xbf800000u}) {
+           {0u,          1u,          7u,          0x7fffffu,   0x800000u,   0xffffffu,   0x1000000u,
+            0x1000001u,  0x0c123456u, 0x1fffffffu, 0x20000000u, 0x20000001u, 0x3f99999au, 0x7dffffffu,
+            0x7e000000u, 0x7e000001u, 0x7f7fffffu, 0x7f800000u, 0x7fc00000u, 0x80000000u, 0xbf800000u}) {
         CAPTURE(bits);
         std::vector<std::vector<std::uint8_t>> bodies(3, body);
         std::memcpy(bodies[1].data() + c.partition.prefix_bytes(*codec), &bits, sizeof bits);
@@ -558,6 +559,26 @@ TEST_SUITE("device_codec") {
 
   // The selection looks at a sample first and reads a group once, unless the sample has misled. `of` gives a value to
   // an element that is in the sample, or not.
+  TEST_CASE("many elements between a sample's ends are settled as on the host") {
+    std::mt19937 random(19);
+    std::normal_distribution<float> normal;
+    for (const char* spec : {"topk:ratio=0.3", "adaq:ratio=0.3"})
+      for (const float levels : {0.0f, 3000.0f}) {
+        const auto codec = make_codec(spec);
+        if (!is_asked_for(*codec)) continue;
+        CAPTURE(spec);
+        CAPTURE(levels);
+        // More than settling keeps in shared memory.
+        Case c = make_case(*codec, Data::normal, {300007}, 0, Use::none, 23);
+        for (float& x : c.values) {
+          x = normal(random);
+          if (levels != 0.0f) x = std::round(levels * x);
+        }
+        check_encode(c);
+      }
+    CHECK(simt::take_reports() == "");
+  }
+
   TEST_CASE("what a sample shows does not change what is selected") {
     constexpr std::size_t kCount = 30011;
     std::vector<char> seen(kCount);
