@@ -378,6 +378,8 @@ TEST_SUITE("cuda_backend") {
   };
 
   TEST_CASE("many copies at once are what they are one by one") {
+    void* context = nullptr;
+    REQUIRE(cudaMalloc(&context, 1) == cudaSuccess);
     cuda::CudaBackend backend(0, false);
     constexpr std::uint64_t kCounts[] = {0, 1, 3, 4, 5, 10239, 262144, 262145};
     constexpr std::size_t kCopies = 2 * kCopiesAtOnce + 1;
