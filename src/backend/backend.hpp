@@ -47,10 +47,10 @@ struct DecodeJob {
   bool streamed = false;  // a hint, for host memory: nobody reads the sums soon
 };
 
-struct FloatCopy {
-  float* to = nullptr;
-  const float* from = nullptr;
-  std::uint64_t count = 0;
+struct FloatCopy {  // without defaults: an array of them is not written before it is used
+  float* to;
+  const float* from;
+  std::uint64_t count;
 };
 inline constexpr std::size_t kCopiesAtOnce = 160;  // for which copy_all() starts one piece of work, where it can
 

@@ -259,16 +259,16 @@ class Copies {
 void Pipeline::commit(std::span<const BoundSlice> slices, std::span<const Header> mine) {
   if (std::any_of(mine.begin(), mine.end(), [](const Header& h) { return h.flags & kFlagCorrupt; })) return;
   try {
-    Copies memories(backend_), momenta(backend_), states(backend_);
+    Copies copies(backend_);
     for (const BoundSlice& bound : slices)
       for (std::size_t g = 0; g < bound.feedback.size(); ++g) {
         const FeedbackView& memory = bound.feedback[g];
         const std::uint64_t count = bound.partition().groups()[g].count;
-        if (memory.out) memories.add(memory.in, memory.out, count);
-        if (memory.momentum_out) momenta.add(memory.momentum_in, memory.momentum_out, count);
-        if (memory.state_out) states.add(memory.state_in, memory.state_out, Codec::kStateFloats);
+        if (memory.out) copies.add(memory.in, memory.out, count);
+        if (memory.momentum_out) copies.add(memory.momentum_in, memory.momentum_out, count);
+        if (memory.state_out) copies.add(memory.state_in, memory.state_out, Codec::kStateFloats);
       }
-    for (Copies* copies : {&memories, &momenta, &states}) copies->flush();
+    copies.flush();
   } catch (const std::exception& e) {
     failed(e);
   }

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <thread>
-#include <vector>
 
 #include "core/random.hpp"
+#include "memory/workers.hpp"
 
 namespace crimp::tools {
 namespace {
@@ -31,13 +30,12 @@ void fill_part(const std::string& distribution, std::uint32_t stream, float* to,
 
 void fill(const std::string& distribution, std::uint32_t stream, float* to, std::uint64_t count) {
   constexpr std::uint64_t kLeast = 1 << 20;  // of a thread, below which starting it costs more
-  const std::uint64_t threads = std::clamp<std::uint64_t>(count / kLeast, 1,
-                                                          std::max(1u, std::thread::hardware_concurrency())),
-                      each = (count + threads - 1) / threads;
-  std::vector<std::jthread> others;
-  for (std::uint64_t begin = each; begin < count; begin += each)
-    others.emplace_back(fill_part, std::cref(distribution), stream, to, begin, std::min(count, begin + each));
-  fill_part(distribution, stream, to, 0, std::min(count, each));
+  const auto cores = std::max(1u, std::thread::hardware_concurrency());
+  Workers workers(static_cast<int>(std::clamp<std::uint64_t>(count / kLeast, 1, cores)));
+  workers.run([&](int part, int parts) {
+    const auto at = [&](int i) { return count * static_cast<std::uint64_t>(i) / static_cast<std::uint64_t>(parts); };
+    fill_part(distribution, stream, to, at(part), at(part + 1));
+  });
 }
 
 }  // namespace crimp::tools

@@ -128,6 +128,10 @@ class GpuCheck(unittest.TestCase):
         for name in ("test.fp16", "test.gpu.ranks.late", "racecheck.thc", "ncu.call.magnitude_of", "torch.plain", "torch.3lc", "grid.3lc:zero_run=0", "bench.powersgd"):
             self.assertIn(name, passed)
         self.assertNotIn("test.gpu.device_codec", passed)
+        with open(SOURCE + "/tests/golden/kernel_resources.txt") as file:
+            kernels = file.read()
+        for kernel in [name.rpartition(".")[2] for name in passed if name.startswith("ncu.")]:
+            self.assertRegex(kernels, rf"\b{kernel}\b")
         state = {line["item"]: line for line in self.lines() if line.get("state") == "passed"}
         self.assertEqual(state["bench.16M.3lc"]["figures"]["results"][0]["encode_us"], 2)
         self.assertEqual(state["ncu.thc.encode_pieces"]["figures"]["encode_pieces"]["Occupancy"]["Achieved Occupancy [%]"], "71.5")
@@ -290,6 +294,9 @@ class GpuCheck(unittest.TestCase):
         places = module.Places(type("Arguments", (), {"source": SOURCE, "work": self.work, "bundle": None, "built": os.environ["GPU_CHECK_BUILT"]}))
         journal = module.Journal([self.work + "/results.jsonl"], [])
         items = module.Items(places)
+        specs = [word for item in items.all_codecs() if item.name.startswith("bench.") for word in item.command[item.command.index("--codec"):item.command.index("--codec") + 2]]
+        legal = subprocess.run([items.program("crimp"), "bench", "codec", "--count", "1k", "--repeat", "1", *specs], capture_output=True, text=True)
+        self.assertEqual(legal.returncode, 0, legal.stderr)
         items = [items.bench("fp16", "12k", "1k"), items.bench("powersgd", "12k"), items.allreduce(2, "80000", "fp16", "two_shot", "10240")]
         for item in items:
             item.env.update(setting.split("=", 1) for setting in os.environ["GPU_CHECK_SETTINGS"].split())

@@ -9,6 +9,7 @@
 // bits of a row and five of a column, and H X H, which is the rotation, are 24 products on the tensor cores. The first
 // leaves its elements where the second wants them; nothing goes through shared memory.
 #pragma once
+#include "codec/device/matrix.cuh"
 #include "codec/device/piece_kernels.cuh"
 #include "codec/thc/thc.hpp"
 

@@ -1,6 +1,6 @@
 // TernGrad in a block: digits as the uniform quantiser draws them, then the bytes of 3LC.
 #pragma once
-#include "codec/threelc/threelc_kernels.cuh"
+#include "codec/threelc/stripe_sums.cuh"
 #include "codec/uniform/uniform_kernels.cuh"
 
 namespace crimp::uniform {
