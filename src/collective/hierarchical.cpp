@@ -60,6 +60,9 @@ class NodeRoute final : public RoutePlan {
   void prepare(Backend& backend) const override {
     if (encodes) between->prepare(backend);
   }
+  std::vector<Shares::Run> owned(int) const override {
+    return nodes.leaders ? between->owned(nodes.leaders->rank()) : std::vector<Shares::Run>();
+  }
   std::uint64_t footprint() const override { return sizeof *this + between->footprint(); }
 
   const std::shared_ptr<const RoutePlan> between;

@@ -6,8 +6,9 @@
 //
 // Protocol of every algorithm. The headers of stage 0 come before any body, or each with its own (one_shot). Where one
 // has a flag, no body is sent, no residual has changed (but for echoes of outliers and old learning rates that the
-// session took out of it), and the call is MPI's. Where they disagree, all ranks throw alike. After that nothing ends a
-// call early: what is corrupt is remembered, the exchanges are completed, and the error is the call's result.
+// session took out of it, and for what owners handed on), and the call is MPI's. Where they disagree, all ranks throw
+// alike. After that nothing ends a call early: what is corrupt is remembered, the exchanges are completed, and the
+// error is the call's result.
 #pragma once
 #include <algorithm>
 #include <iterator>

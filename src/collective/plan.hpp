@@ -90,6 +90,8 @@ class RoutePlan {
   virtual RouteBytes bytes(const std::vector<powersgd::Extents*>& extents) const = 0;
   // Makes room in a backend other than the host's (Backend::prepare), once for all calls. Throws Error{out_of_memory}.
   virtual void prepare(Backend&) const {}
+  // The runs of the call's elements whose sums this rank of the transport encodes, in order; none where nobody does so.
+  virtual std::vector<Shares::Run> owned(int /*rank*/) const { return {}; }
   // Bytes of memory that the plan itself takes, about.
   virtual std::uint64_t footprint() const { return sizeof *this; }
 

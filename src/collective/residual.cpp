@@ -71,11 +71,17 @@ float* ResidualStore::Floats::take(std::uint64_t count) {
 void ResidualStore::begin_call() {
   ++call_;
   leave_unsettled();
+  for (const Owned& key : left_)
+    if (const auto at = tensors_.find(key); at != tensors_.end() && at->second.residual.owned.empty()) erase(at);
+  left_.clear();
   if (rounds_) floats_.begin();
 }
 
 void ResidualStore::leave_unsettled() {
-  for (const Opened& of : opened_) of.tensor->residual.learning_rate = of.learning_rate;
+  for (Opened& of : opened_) {
+    of.tensor->residual.learning_rate = of.learning_rate;
+    of.tensor->residual.owned = std::move(of.owned);
+  }
   opened_.clear();
 }
 
@@ -84,7 +90,7 @@ void ResidualStore::open(Tensor& t) {
   float* const values = floats_.take(t.shape.elements);
   byte_residual::expand(t.memory.data(), t.shape.count, values, workers_);
   std::memcpy(values + t.shape.count, t.memory.data() + array_bytes(t.encoding, t.shape), behind(t.shape));
-  opened_.push_back({&t, t.residual.learning_rate});
+  opened_.push_back({&t, t.residual.learning_rate, t.residual.owned});
   t.residual.values = values;
 }
 
@@ -108,6 +114,7 @@ void ResidualStore::restore(Tensor& t, const SavedTensor& saved) const {
   const std::uint64_t saved_arrays = encoded_bytes(saved.encoding, saved.kind, saved.count);
   if (state && t.codec == saved.codec && saved.payload.bytes() == saved_arrays + state)
     to.write(t.memory.data() + arrays, saved.payload.data() + saved_arrays, state);
+  if (saved.owner) t.residual.owned.leave_all(saved.count);
   t.residual.turns = saved.turns;
   t.residual.learning_rate = saved.learning_rate;
   t.roundings = saved.roundings;
@@ -123,7 +130,7 @@ Residual& ResidualStore::find(ResidualKey key, const ResidualShape& shape, Memor
                 "the tensor '" + std::string(key.name) +
                     "' is in one call twice; what is kept of a tensor belongs to one place in a call");
   if (it != tensors_.end() && (it->second.shape.count != shape.count || it->second.shape.kind != shape.kind)) {
-    tensors_.erase(it);
+    erase(it);
     it = tensors_.end();
   }
   if (it == tensors_.end()) {
@@ -138,6 +145,7 @@ Residual& ResidualStore::find(ResidualKey key, const ResidualShape& shape, Memor
                                     Memory(bytes, memory),
                                     call_})
              .first;
+    holds_sums_.reset();
     // An owner's is as long as the tensor, of which it owns a share.
     if (Memory& made = it->second.memory; key.owner && made.data()) memory.expect_few(made.data(), made.bytes());
     if (!waiting_.empty())
@@ -174,6 +182,24 @@ Residual& ResidualStore::find(ResidualKey key, const ResidualShape& shape, Memor
   return it->second.residual;
 }
 
+std::optional<ResidualShape> ResidualStore::shape_of(const ResidualKey& key) const {
+  if (const auto at = tensors_.find(key); at != tensors_.end()) return at->second.shape;
+  if (const auto saved = waiting_.find(key); saved != waiting_.end())
+    return ResidualShape{saved->second.count, saved->second.kind, saved->second.count};
+  return {};
+}
+
+void ResidualStore::drop_if_empty(const ResidualKey& key) {
+  left_.push_back({key.source, key.owner, std::string(key.name)});
+}
+
+bool ResidualStore::holds_sums() {
+  if (!holds_sums_)
+    holds_sums_ = std::any_of(tensors_.begin(), tensors_.end(), [](const auto& of) { return of.first.owner; }) ||
+                  std::any_of(waiting_.begin(), waiting_.end(), [](const auto& of) { return of.first.owner; });
+  return *holds_sums_;
+}
+
 void ResidualStore::settle() {
   for (const Opened& of : opened_) {
     Tensor& t = *of.tensor;
@@ -193,23 +219,26 @@ void ResidualStore::keep() {
         unfit_ += !key.owner && made != tensors_.end() &&
                   (made->second.shape.count != saved->second.count || made->second.shape.kind != saved->second.kind);
         waiting_.erase(saved);
+        holds_sums_.reset();
       }
   new_.clear();
 }
 
 void ResidualStore::drop_new() {
   leave_unsettled();
-  for (const Owned& key : new_) tensors_.erase(key);
+  for (const Owned& key : new_)
+    if (const auto at = tensors_.find(key); at != tensors_.end()) erase(at);
   new_.clear();
 }
 
 void ResidualStore::drop(const ResidualKey& key) {
   leave_unsettled();
-  if (const auto at = tensors_.find(key); at != tensors_.end()) tensors_.erase(at);
+  if (const auto at = tensors_.find(key); at != tensors_.end()) erase(at);
 }
 
 void ResidualStore::forget(Layout::Source source, std::string_view prefix) {
   leave_unsettled();
+  holds_sums_.reset();
   std::erase_if(tensors_, [&](const auto& entry) {
     return entry.first.source == source && entry.first.name.starts_with(prefix);
   });
@@ -254,6 +283,7 @@ void ResidualStore::load(std::vector<SavedTensor> tensors) {
     waiting.insert_or_assign(std::move(key), std::move(t));
   }
   leave_unsettled();
+  holds_sums_.reset();
   std::erase_if(tensors_, [](const auto& entry) { return has_name(entry.first.source); });
   waiting_ = std::move(waiting);
   restored_ = unfit_ = 0;

@@ -4,12 +4,14 @@
 #include <compare>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "codec/codec.hpp"
+#include "collective/owned_runs.hpp"
 #include "collective/saved_state.hpp"
 #include "memory/memory_resource.hpp"
 #include "memory/workers.hpp"
@@ -42,6 +44,7 @@ struct Residual {
   float* values;             // of the call under way
   std::uint32_t turns = 0;   // compressed calls that it has seen; whoever compresses counts
   double learning_rate = 0;  // for which it was made (crimp_set_learning_rate); 0: none was known
+  OwnedRuns owned;           // an owner's: where it may hold something
 };
 
 // Not thread-safe: one communicator's calls are ordered.
@@ -63,6 +66,10 @@ class ResidualStore {
   // Throws Error{layout_invalid} where a call asks twice; Error{out_of_memory} and Error{device_failed}: what was kept
   // is then as it was, unless it was to start from zeros.
   Residual& find(ResidualKey, const ResidualShape&, MemoryResource& memory = host_memory());
+  // What is kept, or was loaded and nobody has asked for.
+  std::optional<ResidualShape> shape_of(const ResidualKey&) const;
+  bool holds_sums();                       // whether there is any of an owner
+  void drop_if_empty(const ResidualKey&);  // an owner's, which holds nothing any more when the next call begins
   // The call has compressed: what it left in the values is what is kept.
   void settle();
   // Since the last keep(): what find() made holds nothing yet. keep() makes it stay, drop_new() drops it.
@@ -87,7 +94,7 @@ class ResidualStore {
   };
   Loaded loaded() const;
   bool waiting() const { return !waiting_.empty(); }
-  void forget_waiting() { waiting_.clear(); }
+  void forget_waiting() { waiting_.clear(), holds_sums_.reset(); }
 
  private:
   struct Tensor {
@@ -102,7 +109,8 @@ class ResidualStore {
   };
   struct Opened {
     Tensor* tensor;
-    double learning_rate;  // before the call
+    double learning_rate;  // before the call, as what follows
+    OwnedRuns owned;
   };
   // Looked up once for each tensor of each call, by names that are elsewhere.
   using Owned = KeyOf<std::string>;
@@ -131,6 +139,11 @@ class ResidualStore {
     std::vector<Memory> parts_;
     std::uint64_t used_ = 0, all_ = 0;  // of the last part; of all
   };
+  template <class At>
+  void erase(At at) {
+    tensors_.erase(at);
+    holds_sums_.reset();
+  }
   void open(Tensor&);
   void leave_unsettled();
   void restore(Tensor&, const SavedTensor&) const;
@@ -139,7 +152,9 @@ class ResidualStore {
   std::unordered_map<Owned, SavedTensor, Hash, Equal> waiting_;  // loaded, and not asked for
   std::uint64_t call_ = 1, restored_ = 0, unfit_ = 0;
   std::vector<Owned> new_;
-  std::vector<Opened> opened_;  // in this call
+  std::vector<Opened> opened_;      // in this call
+  std::vector<Owned> left_;         // by owners, in this call
+  std::optional<bool> holds_sums_;  // forgotten where tensors come or go
   Floats floats_;
   bool rounds_ = false;
   std::uint32_t rank_ = 0;

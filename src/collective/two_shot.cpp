@@ -59,6 +59,14 @@ class TwoShotRoute final : public ChunkedRoute {
         Arena::padded(sums_bytes()));
   }
   std::unique_ptr<Exchange> exchange(Transport&, const CallBuffers&, Workers&, Trace*) const override;
+  std::vector<Shares::Run> owned(int rank) const override {
+    std::vector<Shares::Run> runs;
+    for (const Shards& of : shards) {
+      const Slice& own = of.slices[static_cast<std::size_t>(rank)];
+      runs.push_back({own.begin, own.begin + own.partition.count()});
+    }
+    return runs;
+  }
   std::uint64_t footprint() const override {
     std::uint64_t sum = ChunkedRoute::footprint();
     for (const Shards& of : shards)

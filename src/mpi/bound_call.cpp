@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "codec/exact_feedback.hpp"
@@ -63,6 +64,7 @@ class Binder {
   void find_all() {
     for (CallBuffers& part : bound_.parts) part = {};
     bound_.residuals.assign(plan_.parts.size(), {});
+    held_.clear();
     bound_.exact.clear();
     bound_.exact.reserve(plan_.exact.size());
     for (const std::size_t s : plan_.exact) bound_.exact.push_back({&plan_.layout->segments[s], plan_.momenta[s]});
@@ -147,14 +149,20 @@ class Binder {
     for (std::size_t p = 0; p < plan_.parts.size(); ++p) {
       const RoutePlan& route = *chosen_.routes[p];
       CallBuffers& buffers = bound_.parts[p];
+      std::vector<Residual*> held;  // of sums
       if (part(p).remembers && (!absent || chosen_.choices[p].nodes) && route.encodes) {
         auto& kept = bound_.residuals[p] = to_.memory.of_values(*part(p).layout, *part(p).codec, memory);
         if (!chosen_.choices[p].nodes) buffers.idle = leave_idle(p, kept);
         buffers.residuals = values_of(kept);
+        if (!route.owner_memory) held = to_.memory.held_sums(*part(p).layout, memory);
         for (const Residual* r : kept) buffers.turns.push_back(r ? r->turns : 0);
       }
-      if (part(p).remembers && route.owner_memory)
-        buffers.owner_residuals = values_of(to_.memory.of_sums(*part(p).layout, *part(p).codec, memory));
+      if (part(p).remembers && route.owner_memory) {
+        held = to_.memory.of_sums(*part(p).layout, *part(p).codec, memory);
+        buffers.owner_residuals = values_of(held);
+      }
+      if (!held.empty()) hand_on(p, held);
+      held_.push_back(values_of(held));
     }
     for (ExactTensor& t : bound_.exact)
       if (t.momentum)
@@ -162,6 +170,33 @@ class Binder {
             to_.memory
                 .find(layout.source, *t.segment, false, ResidualShape::of(*t.momentum, t.segment->count), host_memory())
                 .values;
+  }
+
+  // What this rank held back of sums that it owns no more, to its own residuals.
+  void hand_on(std::size_t p, const std::vector<Residual*>& held) {
+    const RoutePlan& route = *chosen_.routes[p];
+    const auto& segments = part(p).layout->segments;
+    std::optional<std::vector<Shares::Run>> owned;
+    std::vector<Shares::Run> here;
+    // What codecs of other memories keep is no residual, and powersgd's are equal on all ranks.
+    const FeedbackKind kind = part(p).codec->feedback().kind;
+    const bool takes = !flags_ && (kind == FeedbackKind::residual || kind == FeedbackKind::momentum) &&
+                       !part(p).codec->traits().whole_tensors;
+    for (std::size_t s = 0; s < held.size(); ++s) {
+      if (!held[s]) continue;
+      if (!held[s]->owned.by(route.id)) {
+        if (!owned) owned = route.owned(to_.rank);
+        here.clear();
+        const std::uint64_t begin = segments[s].offset, end = begin + segments[s].count;
+        for (const Shares::Run& run : *owned)
+          if (run.begin < end && begin < run.end)
+            here.push_back({std::max(run.begin, begin) - begin, std::min(run.end, end) - begin});
+        held[s]->owned.own(route.id, here);
+      }
+      const std::vector<Residual*>& own = bound_.residuals[p];
+      if (takes && !own.empty() && own[s] && !held[s]->owned.left().empty())
+        held[s]->owned.hand_on(held[s]->values, own[s]->values, route.ranks, values_.backend().memory(), to_.workers);
+    }
   }
 
   // Beside others a tensor whose values are all zeros has no gradient in this step, as that of a layer which was not
@@ -214,7 +249,8 @@ class Binder {
       const CallBuffers& buffers = bound_.parts[plan_.part_of[s]];
       const auto arrays = static_cast<std::uint64_t>(plan_.codecs[s]->feedback().arrays());
       if (!buffers.residuals.empty()) drop(buffers.residuals[s], segment.count * arrays, stays);
-      if (!buffers.owner_residuals.empty()) drop(buffers.owner_residuals[s], segment.count, stays * to_.ranks);
+      const std::vector<float*>& held = held_[plan_.part_of[s]];
+      if (!held.empty() && held[s]) drop(held[s], segment.count, stays * to_.ranks);
     }
   }
 
@@ -278,7 +314,8 @@ class Binder {
   const AllreduceRequest& request_;
   CallValues& values_;
   BoundCall bound_;
-  std::vector<double> largest_;  // of plan_.scanned
+  std::vector<double> largest_;            // of plan_.scanned
+  std::vector<std::vector<float*>> held_;  // of each part: what this rank holds of sums, or empty
   std::uint8_t* room_ = nullptr;
   std::uint8_t flags_ = 0;
   bool judged_ = false;

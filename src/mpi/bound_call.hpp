@@ -34,7 +34,8 @@ struct BoundCall {
 // What of a communicator a call is bound to.
 struct BindTo {
   const Settings& settings;
-  int ranks;
+  Workers& workers;
+  int rank, ranks;
   TensorMemory& memory;
   CallSequence& calls;  // looks at magnitudes where its layouts are used
   std::uint32_t salt;   // CallBuffers::salt

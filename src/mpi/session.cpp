@@ -307,8 +307,8 @@ void Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   const std::uint32_t first = std::exchange(sequence_, sequence_ + static_cast<std::uint32_t>(plan->parts.size()));
   ++unsaved_, ++since_load_;
   const CallPlan& carried = plan->of(chosen.choices[0]);
-  BoundCall bound = bind({context_.settings, size_, memory_, calls_, salt_, idle_waits_}, carried, chosen, request,
-                         flags, first, values);
+  BoundCall bound = bind({context_.settings, context_.workers, rank_, size_, memory_, calls_, salt_, idle_waits_},
+                         carried, chosen, request, flags, first, values);
   static std::atomic<bool> told_memory{false};  // a program may make many communicators
   if (bound.failed && !told_memory.exchange(true))
     context_.report.note([&] {

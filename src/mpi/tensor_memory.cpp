@@ -1,6 +1,7 @@
 #include "mpi/tensor_memory.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "schedule/call_sequence.hpp"
@@ -57,24 +58,29 @@ void TensorMemory::set_extents(const std::string& name, std::uint64_t rows, std:
   known.given = true;
 }
 
+Residual& TensorMemory::find(Layout::Source source, const Segment& segment, bool owner, const ResidualShape& shape,
+                             MemoryResource& memory) {
+  std::string other;
+  Residual& residual = residuals_.find({source, owner, kept_as(source, segment, other)}, shape, memory);
+  to_rate_of_now(residual, shape, memory);
+  return residual;
+}
+
+std::string_view TensorMemory::kept_as(Layout::Source source, const Segment& segment, std::string& other) {
+  if (!has_name(source)) return segment.key;
+  if (const Size* const size = size_of(source, segment)) return size->kept;
+  return other = other_size(segment);
+}
+
 // As after another learning rate l: what waits is in units of the gradients that it was made of, and the program will
 // multiply it by the new rate instead of the old one. The paper's p = l g + e (EF-SignSGD, algorithm 1) is p / l = g +
 // e / l, so e / l is multiplied by the old rate over the new one.
-Residual& TensorMemory::find(Layout::Source source, const Segment& segment, bool owner, const ResidualShape& shape,
-                             MemoryResource& memory) {
-  const bool sized = has_name(source);
-  const Size* const size = sized ? size_of(source, segment) : nullptr;
-  const std::string other = sized && !size ? other_size(segment) : std::string();
-  Residual& residual = residuals_.find({source, owner,
-                                        size    ? std::string_view(size->kept)
-                                        : sized ? std::string_view(other)
-                                                : std::string_view(segment.key)},
-                                       shape, memory);
-  if (learning_rate_ == 0 || shape.kind == FeedbackKind::average) return residual;
+void TensorMemory::to_rate_of_now(Residual& residual, const ResidualShape& shape, MemoryResource& memory) const {
+  if (learning_rate_ == 0 || shape.kind == FeedbackKind::average) return;
   const double ratio = residual.learning_rate == 0 ? 1 : residual.learning_rate / learning_rate_;
   std::vector<float> block(ratio == 1 ? 0 : std::min<std::uint64_t>(shape.count, 65536));
   residual.learning_rate = learning_rate_;
-  if (ratio == 1) return residual;
+  if (ratio == 1) return;
   const double most = shape.codec ? static_cast<double>(shape.codec->traits().max_magnitude) / 4 : 0x1p48;
   for (std::uint64_t at = 0; at < shape.count; at += block.size()) {
     const std::uint64_t n = std::min<std::uint64_t>(block.size(), shape.count - at);
@@ -83,7 +89,6 @@ Residual& TensorMemory::find(Layout::Source source, const Segment& segment, bool
       block[i] = static_cast<float>(std::clamp(ratio * static_cast<double>(block[i]), -most, most));
     memory.write(residual.values + at, block.data(), n * sizeof(float));
   }
-  return residual;
 }
 
 TensorMemory::Size* TensorMemory::size_of(Layout::Source source, const Segment& segment) {
@@ -113,6 +118,23 @@ std::vector<Residual*> TensorMemory::of_sums(const Layout& layout, const Codec& 
                 {segment.count, FeedbackKind::residual, segment.count + codec.state_elements(segment.count), &codec},
                 memory);
   });
+}
+
+std::vector<Residual*> TensorMemory::held_sums(const Layout& layout, MemoryResource& memory) {
+  std::vector<Residual*> all;
+  if (!residuals_.holds_sums()) return all;
+  std::string other;
+  for (const Segment& segment : layout.segments) {
+    all.push_back(nullptr);
+    if (!segment.summed()) continue;
+    const ResidualKey key{layout.source, true, kept_as(layout.source, segment, other)};
+    const std::optional<ResidualShape> shape = residuals_.shape_of(key);
+    if (!shape || shape->count != segment.count) continue;
+    all.back() = &residuals_.find(key, *shape, memory);
+    residuals_.drop_if_empty(key);
+    to_rate_of_now(*all.back(), *shape, memory);
+  }
+  return all;
 }
 
 std::vector<powersgd::Extents*> TensorMemory::extents_of(const Layout& layout) {

@@ -40,6 +40,8 @@ class TensorMemory {
   // own.
   std::vector<Residual*> of_values(const Layout&, const Codec&, MemoryResource&);
   std::vector<Residual*> of_sums(const Layout&, const Codec&, MemoryResource&);
+  // Of sums that other routes made this rank own, where it holds any; else empty. Behind of_values().
+  std::vector<Residual*> held_sums(const Layout&, MemoryResource&);
   // What is known of shapes, likewise; also null of tensors without a name.
   std::vector<powersgd::Extents*> extents_of(const Layout&);
 
@@ -69,6 +71,8 @@ class TensorMemory {
     std::string kept;    // the name of what is kept
     double largest = 0;  // as largest_
   };
+  std::string_view kept_as(Layout::Source, const Segment&, std::string& other);  // in `other`, where there are too many
+  void to_rate_of_now(Residual&, const ResidualShape&, MemoryResource&) const;
   Size* size_of(Layout::Source, const Segment&);  // of one that has a name, for now; null: there are too many
   static std::string other_size(const Segment&);  // then
   std::unordered_map<std::string, std::vector<Size>> sizes_[2];  // of negotiated, of named tensors; the first one first

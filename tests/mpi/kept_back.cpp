@@ -3,6 +3,8 @@
 //                     codecs of votes every result is one of votes
 //   kept_back waits   a named tensor that is alone in its calls, in steps in which it was not used, too: its residual
 //                     comes, or waits if the program says so (crimp_set_idle_waits)
+//   kept_back moves A named tensors in changing orders, whose sums owners hold back, then zeros by algorithm A:
+//                     all that was summed comes out
 //   kept_back idle    a named tensor that was used, and then is zeros on all ranks while another one is not: zeros
 #include "crimp/crimp.h"
 
@@ -72,12 +74,56 @@ void waits() {
   }
 }
 
+// Tensors in another order in each call, so that places are owned by one rank and then by another; then calls of
+// nothing but zeros, in one order, by the algorithm `then`. All that was summed comes out by then, whoever held it
+// back.
+void moves(const char* then) {
+  constexpr int kTensors = 6;
+  std::vector<std::vector<double>> owed(kTensors, std::vector<double>(kCount));
+  std::vector<int> order(kTensors);
+  for (int t = 0; t < kTensors; ++t) order[static_cast<std::size_t>(t)] = t;
+  double before = 0;
+  for (int step = 0; step < 200; ++step) {
+    if (step < 30) std::rotate(order.begin(), order.begin() + 1 + step % 4, order.end());
+    if (step == 30) CHECK(crimp_set_algorithm(MPI_COMM_WORLD, then) == MPI_SUCCESS);
+    std::vector<float> x(kTensors * kCount);
+    std::vector<std::string> names;
+    std::vector<crimp_segment> tensors;
+    for (const int t : order) names.push_back(check::text("layer%d.weight", t));
+    for (const std::string& name : names) tensors.push_back({name.c_str(), kCount});
+    for (int place = 0; place < kTensors && step < 30; ++place) {
+      const int t = order[static_cast<std::size_t>(place)];
+      for (int r = 0; r < size; ++r) {
+        const auto noise = direction(static_cast<unsigned>(1000 * t + 10 * step + r));
+        for (std::size_t i = 0; i < noise.size(); ++i) {
+          const auto g = static_cast<float>(1e-3 * noise[i]);
+          if (r == rank) x[static_cast<std::size_t>(place) * kCount + i] = g;
+          owed[static_cast<std::size_t>(t)][i] += static_cast<double>(g);
+        }
+      }
+    }
+    CHECK(crimp_allreduce(MPI_IN_PLACE, x.data(), kTensors * kCount, CRIMP_FLOAT32, MPI_COMM_WORLD, tensors.data(),
+                          kTensors) == MPI_SUCCESS);
+    double rest = 0;
+    for (int place = 0; place < kTensors; ++place)
+      for (std::size_t i = 0; i < kCount; ++i) {
+        double& o = owed[static_cast<std::size_t>(order[static_cast<std::size_t>(place)])][i];
+        o -= static_cast<double>(x[static_cast<std::size_t>(place) * kCount + i]);
+        rest += o * o;
+      }
+    if (step == 29) before = rest;
+    // What is kept in bytes is rounded in each call.
+    const char* const kept = std::getenv("CRIMP_RESIDUAL");
+    if (step == 199) CHECK(rest < (kept ? 1e-2 : 1e-6) * before, "%g of %g", std::sqrt(rest), std::sqrt(before));
+  }
+}
+
 }  // namespace
 
 int main(int, char** argv) {
   check::begin();
   const std::string what = argv[1];
   if (what != "votes") MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  what == "votes" ? votes() : what == "idle" ? idle() : waits();
+  what == "votes" ? votes() : what == "idle" ? idle() : what == "moves" ? moves(argv[2]) : waits();
   return check::finish();
 }
