@@ -76,6 +76,7 @@ Account::Known Chooser::known(const Codec* codec, int size_class) const {
   if (measured == codecs_.end()) return known;
   const auto trials = measured->second.trials.find(size_class);
   if (trials == measured->second.trials.end() || !trials->second.finished()) return known;
+  known.trials = &trials->second;
   known.best_s = trials->second.best_s();
   known.plain_s = trials->second.plain_s();
   return known;

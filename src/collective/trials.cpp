@@ -13,7 +13,6 @@ namespace crimp {
 namespace {
 
 constexpr double kFailed = 1e9;
-constexpr bool failed(double s) { return s >= 1e-3 * kFailed; }  // one of the calls that count
 
 // After so many rounds ranks agree, and at most so many candidates stay.
 struct Stage {
@@ -33,17 +32,19 @@ const Choice* cheapest_of(const std::vector<Choice>& all, bool nodes = true) {
   return best;
 }
 
+}  // namespace
+
 bool same(const Choice& a, const Choice& b) {
   return a.plain == b.plain && a.algorithm == b.algorithm && a.nodes == b.nodes && a.halves == b.halves &&
          a.chunk_setting == b.chunk_setting && a.radix == b.radix;
 }
 
-}  // namespace
+bool Trials::failed(double s) { return s >= 1e-3 * kFailed; }  // one of the calls that count
 
 double Trials::Tried::typical() const {
   std::vector<double> sorted;
   insist([&] { sorted = counted; });
-  std::erase_if(sorted, failed);  // by what the call's values were, not by who carried it
+  std::erase_if(sorted, Trials::failed);  // by what the call's values were, not by who carried it
   if (sorted.empty()) return kFailed;
   std::sort(sorted.begin(), sorted.end());
   const std::size_t lower = (3 * sorted.size() + 3) / 4;

@@ -14,6 +14,9 @@ namespace crimp {
 
 class Transport;
 
+// Whether two are one candidate, whatever was predicted of it.
+bool same(const Choice&, const Choice&);
+
 // Of one codec and of calls of similar sizes. Equal on all ranks but for the times not agreed yet. Not thread-safe.
 class Trials {
  public:
@@ -50,6 +53,7 @@ class Trials {
   bool probe();
   // What was tried, with its agreed seconds per element, once finished().
   std::vector<std::pair<Choice, double>> results() const;
+  static bool failed(double s);  // such a time of a candidate none of whose calls succeeded
   // Likewise, of the fastest, and of plain MPI; 0: nothing was tried, or succeeded.
   double best_s() const;
   double plain_s() const;

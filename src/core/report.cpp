@@ -92,6 +92,7 @@ void Report::control(const ControlRecord& r) {
 void TimeRecord::Otherwise::operator+=(const Otherwise& more) {
   calls += more.calls;
   took_s += more.took_s;
+  own_s += more.own_s;
   s += more.s;
 }
 

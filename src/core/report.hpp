@@ -115,6 +115,7 @@ struct TimeRecord {
   struct Otherwise {
     std::uint64_t calls = 0;  // of which it is known
     double took_s = 0;        // these calls
+    double own_s = 0;         // of that what compares with `s`: without waiting for a late rank, where it is known
     double s = 0;             // what they would have taken
     void operator+=(const Otherwise&);
   };

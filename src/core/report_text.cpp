@@ -30,6 +30,9 @@ nlohmann::json time_object(const TimeRecord& r) {
   using nlohmann::json;
   const TimeRecord::Otherwise& measured = r.plain_measured;
   const TimeRecord::Otherwise& predicted = r.plain_predicted;
+  const auto plain = [](const TimeRecord::Otherwise& of) {
+    return json{{"calls", of.calls}, {"took_s", of.took_s}, {"own_s", of.own_s}, {"plain_s", of.s}};
+  };
   const auto rest = [&](std::uint64_t calls, double took_s) {
     return json{{"calls", r.calls - calls}, {"took_s", r.calls == calls ? 0.0 : r.took_s - took_s}};
   };
@@ -39,12 +42,13 @@ nlohmann::json time_object(const TimeRecord& r) {
           {"best",
            {{"calls", r.best.calls},
             {"took_s", r.best.took_s},
+            {"own_s", r.best.own_s},
             {"best_s", r.best.s},
-            {"regret_s", r.best.took_s - r.best.s},
+            {"regret_s", r.best.own_s - r.best.s},
             {"unknown", rest(r.best.calls, r.best.took_s)}}},
           {"without_crimp",
-           {{"measured", {{"calls", measured.calls}, {"took_s", measured.took_s}, {"plain_s", measured.s}}},
-            {"predicted", {{"calls", predicted.calls}, {"took_s", predicted.took_s}, {"plain_s", predicted.s}}},
+           {{"measured", plain(measured)},
+            {"predicted", plain(predicted)},
             {"unknown", rest(measured.calls + predicted.calls, measured.took_s + predicted.took_s)}}}};
 }
 

@@ -11,7 +11,8 @@ void note_part(const Context& context, Chooser& chooser, const PartEnd& end, int
   const ChoiceQuery& query = end.part.query;
   const CollectiveResult& r = end.result;
   const double took_s = seconds(end.ended - end.begun);
-  if (context.times) context.report.note([&] { chooser.account(query).call(query.count, query.plain_bytes, took_s); });
+  if (context.times)
+    context.report.note([&] { chooser.account(query).call(end.choice, query.count, query.plain_bytes, took_s); });
   std::string label;
   if (context.trace) context.report.note([&] { label = label_of(*part.layout, part.dtype); });
   const char *const dtype = name_of(part.dtype), *const source = name_of(end.call.layout->source);

@@ -46,7 +46,8 @@ with tempfile.TemporaryDirectory(prefix="crimp-status-") as scratch:
         passed = sum(rank["passed_through"].values())
         expect(f", {rank['calls']} calls compressed, {passed} passed:" in last, f"{last!r} is not what the report has: {rank['calls']}, {passed}")
         known = rank["time"]["without_crimp"]
-        saved = sum(known[how]["plain_s"] - known[how]["took_s"] for how in ("measured", "predicted"))
+        known = known["measured" if known["measured"]["calls"] else "predicted"]
+        saved = known["plain_s"] - known["own_s"]
         number, which = re.search(r"([0-9.]+) s (saved|lost)", last).groups()
         expect((which == "lost") == (saved < 0) and abs(float(number) - abs(saved)) <= 0.006 + 0.001 * abs(saved), f"{last!r}, and by the report {saved}")
         expect(os.listdir(scratch) and not [f for f in os.listdir(scratch) if f.startswith(".crimp")], "something temporary stays")

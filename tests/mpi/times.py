@@ -24,12 +24,13 @@ def near(a, b):
 def consistent(where, of):
     """What holds of a class, a rank and a job alike."""
     best, plain = of["best"], of["without_crimp"]
-    expect(near(best["regret_s"], best["took_s"] - best["best_s"]), f"{where}: the regret is not the difference: {best}")
+    expect(near(best["regret_s"], best["own_s"] - best["best_s"]), f"{where}: the regret is not the difference: {best}")
     for what, known in ((best, [best]), (plain, [plain["measured"], plain["predicted"]])):
         calls, took = sum(k["calls"] for k in known), sum(k["took_s"] for k in known)
         expect(calls + what["unknown"]["calls"] == of["calls"], f"{where}: calls that are neither known nor unknown: {of}")
         expect(near(took + what["unknown"]["took_s"], of["took_s"]), f"{where}: seconds that are neither known nor unknown: {of}")
     for known in (best, plain["measured"], plain["predicted"]):
+        expect(known["own_s"] <= 1.5 * known["took_s"] + 1e-9, f"{where}: calls took less than when they were tried: {known}")
         seconds = known.get("best_s", known.get("plain_s"))
         expect((known["calls"] > 0) == (seconds > 0), f"{where}: so many calls take no time, or none takes some: {known}")
 

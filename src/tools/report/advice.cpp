@@ -74,11 +74,11 @@ Maybe nothing_compressed(const Job& j) {
 Maybe does_not_pay(const Job& j) {
   const bool measured = j.f.time.plain_measured.calls > 0;
   const auto& plain = measured ? j.f.time.plain_measured : j.f.time.plain_predicted;
-  const double lost_s = plain.took_s - plain.s;
+  const double lost_s = plain.own_s - plain.s;
   if (!(plain.calls > 0 && j.took_s > 0 && lost_s > 0.1 * j.took_s)) return {};
   return Finding{
       lost_s / j.took_s,
-      fmt::format("{} in {:.0f} calls for which plain MPI was {}, at {}", time_text(plain.took_s), plain.calls,
+      fmt::format("{} in {:.0f} calls for which plain MPI was {}, at {}", time_text(plain.own_s), plain.calls,
                   measured ? "measured" : "predicted", time_text(plain.s)),
       "Calls took longer than plain MPI would have: what was measured and tried at the beginning, or a network that needs no compression.",
       "A longer job pays for its beginning once; CRIMP_REPLAY with this report repeats its decisions without trying. Where that is not it: CRIMP_CODEC=none."};
@@ -87,12 +87,12 @@ Maybe does_not_pay(const Job& j) {
 // The fastest that was measured would have been faster still.
 Maybe tried(const Job& j) {
   const auto& best = j.f.time.best;
-  const double regret_s = best.took_s - best.s;
+  const double regret_s = best.own_s - best.s;
   const auto& plain = j.f.time.plain_measured;
-  if (!(j.took_s > 0 && regret_s > 0.1 * j.took_s) || plain.took_s - plain.s > 0.1 * j.took_s) return {};
+  if (!(j.took_s > 0 && regret_s > 0.1 * j.took_s) || plain.own_s - plain.s > 0.1 * j.took_s) return {};
   return Finding{
       regret_s / j.took_s,
-      fmt::format("{} in {:.0f} calls; by the fastest that was measured {}", time_text(best.took_s), best.calls,
+      fmt::format("{} in {:.0f} calls; by the fastest that was measured {}", time_text(best.own_s), best.calls,
                   time_text(best.s)),
       "Calls took longer than the fastest algorithm that was measured for them: the first ones measure and try.",
       "CRIMP_REPLAY with this report takes what it found from the first call on; or name the algorithm of the table in CRIMP_ALGORITHM."};

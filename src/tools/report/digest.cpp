@@ -85,7 +85,8 @@ Json settings_object(const Figures& f) {
 
 Json saved_object(const Figures& f) {
   const auto otherwise = [](const TimeSums::Otherwise& of, const char* name) {
-    return Json{{"calls", of.calls}, {"took_s", of.took_s}, {name, of.s}, {"saved_s", of.s - of.took_s}};
+    return Json{
+        {"calls", of.calls}, {"took_s", of.took_s}, {"own_s", of.own_s}, {name, of.s}, {"saved_s", of.s - of.own_s}};
   };
   const TimeSums& t = f.time;
   const double ranks = f.ranks;

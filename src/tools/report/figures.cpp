@@ -42,7 +42,9 @@ void add_sums(std::map<std::string, CallSums>& to, const json& from, bool separa
 TimeSums time_in(const json& of, double share) {
   TimeSums t{share * number_in(of, "calls"), share * number_in(of, "took_s"), {}, {}, {}};
   const auto otherwise = [&](const json& from, const char* s) {
-    return TimeSums::Otherwise{share * number_in(from, "calls"), share * number_in(from, "took_s"),
+    const double took_s = share * number_in(from, "took_s");
+    return TimeSums::Otherwise{share * number_in(from, "calls"), took_s,
+                               from.contains("own_s") ? share * number_in(from, "own_s") : took_s,
                                share * number_in(from, s)};
   };
   t.best = otherwise(object_in(of, "best"), "best_s");

@@ -23,7 +23,7 @@ struct CallSums {
 // What calls took, and would have taken otherwise, as far as that is known (core/report.hpp, TimeRecord).
 struct TimeSums {
   struct Otherwise {
-    double calls = 0, took_s = 0, s = 0;
+    double calls = 0, took_s = 0, own_s = 0, s = 0;
   };
   double calls = 0, took_s = 0;
   Otherwise best, plain_measured, plain_predicted;

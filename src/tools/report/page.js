@@ -99,7 +99,7 @@ function headline(d) {
   if (ofKnown.calls > 0) {
     const saved = ofKnown.saved_s;
     out.push(card((saved >= 0 ? time(saved) + " saved" : time(-saved) + " lost"),
-      `per rank: ${time(ofKnown.took_s)} in calls, without Crimp ${time(plain)} (${m.calls > 0 ? "measured" : "predicted"})`, saved >= 0 ? "good" : "bad"));
+      `per rank: ${time(ofKnown.own_s)} in calls, without Crimp ${time(plain)} (${m.calls > 0 ? "measured" : "predicted, roughly"})`, saved >= 0 ? "good" : "bad"));
   } else out.push(card("\u2013", "what calls would have taken without Crimp is not known"));
   if (d.step) out.push(card(d.step.step_s ? time(d.step.step_s) : time(d.step.total_s), d.step.step_s ? `a step, ${time(d.step.total_s)} of it in compressed calls; ${whole(d.step.steps)} steps` : `of a step in compressed calls; ${whole(d.step.steps)} steps`));
   out.push(card(whole(d.calls.compressed.calls), `calls compressed, ${whole(d.calls.passed)} passed to MPI` + (d.calls.errors ? `, ${whole(d.calls.errors)} failed` : "")));
@@ -131,13 +131,13 @@ function saved(d) {
   const rows = [];
   const add = (title, of, name, other) => {
     if (!(of.calls > 0)) return;
-    const most = Math.max(of.took_s, of[name]);
+    const most = Math.max(of.own_s, of[name]);
     const bar = (y, s, style, text) => [rect(style, 150, y, (430 * s) / most, 14), label(144, y + 11, text, {"text-anchor": "end"}), label(156 + (430 * s) / most, y + 11, time(s), {class: "strong"})];
     const change = of.saved_s >= 0 ? `${time(of.saved_s)} (${percent(of[name] > 0 ? of.saved_s / of[name] : 0)}) less` : `${time(-of.saved_s)} more`;
-    rows.push(el("h3", `${title}: ${whole(of.calls)} calls, with Crimp ${change}`), picture(660, 40, bar(2, of.took_s, "wire", "with Crimp"), bar(21, of[name], "other", other)));
+    rows.push(el("h3", `${title}: ${whole(of.calls)} calls, with Crimp ${change}`), Math.abs(of.took_s - of.own_s) > 0.05 * of.took_s && el("p.note", `They took ${time(of.took_s)} with waiting for late ranks and whatever else kept them; plain MPI would have waited, too.`), picture(660, 40, bar(2, of.own_s, "wire", "with Crimp"), bar(21, of[name], "other", other)));
   };
   add("Plain MPI, measured in this job", t.measured, "plain_s", "without Crimp");
-  add("Plain MPI, predicted from its measured sizes", t.predicted, "plain_s", "without Crimp");
+  add("Plain MPI, predicted roughly, from short messages", t.predicted, "plain_s", "without Crimp");
   add("The fastest of all that was measured", t.best, "best_s", "fastest");
   if (t.unknown_calls >= 0.5) rows.push(el("p.note", `Of ${whole(t.unknown_calls)} calls it is not known what plain MPI would have taken.`));
   return rows;
