@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "core/descriptor.hpp"
 #include "core/held_signals.hpp"
 
 namespace crimp {
@@ -51,7 +52,7 @@ int open_quickly(const std::string& path, int flags) {
   int descriptor;
   do descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags, 0666);
   while (descriptor < 0 && errno == EINTR);
-  return descriptor;
+  return beyond_standard(descriptor);
 }
 
 const char* refusal(mode_t mode) {

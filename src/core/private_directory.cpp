@@ -16,6 +16,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/descriptor.hpp"
 #include "core/held_signals.hpp"
 
 namespace crimp {
@@ -45,14 +46,14 @@ int open_at(int directory, const char* name, int flags) {
   int of;
   do of = ::openat(directory, name, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW, 0600);
   while (of < 0 && errno == EINTR);
-  return of;
+  return beyond_standard(of);
 }
 
 Descriptor open_directory(const std::string& path) {
   int of;
   do of = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   while (of < 0 && errno == EINTR);
-  return Descriptor(of);
+  return Descriptor(beyond_standard(of));
 }
 
 // In few writes, what is put in many parts. The first error stays.

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/blocked_signals.hpp"
+#include "core/descriptor.hpp"
 #include "core/error.hpp"
 
 namespace crimp {
@@ -31,7 +32,7 @@ SharedMemory::SharedMemory(std::uint64_t bytes) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < kDoor + bytes)
     refuse(what + " (ulimit -f)", EFBIG);
-  const int descriptor = ::memfd_create("crimp", MFD_CLOEXEC);
+  const int descriptor = beyond_standard(::memfd_create("crimp", MFD_CLOEXEC));
   if (descriptor < 0) refuse(what, errno);
   place_ = {::getpid(), descriptor, bytes, 0};
   try {
@@ -56,7 +57,7 @@ SharedMemory::SharedMemory(std::uint64_t bytes) {
 SharedMemory::SharedMemory(const Place& place) {
   const std::string name = "/proc/" + std::to_string(place.process) + "/fd/" + std::to_string(place.descriptor);
   const std::string what = "the memory of process " + std::to_string(place.process) + " could not be shared";
-  const int descriptor = ::open(name.c_str(), O_RDWR | O_CLOEXEC);
+  const int descriptor = beyond_standard(::open(name.c_str(), O_RDWR | O_CLOEXEC));
   if (descriptor < 0) refuse(what + " (" + name + ")", errno);
   place_.bytes = place.bytes;
   try {

@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/descriptor.hpp"
 #include "schedule/plan_json.hpp"
 
 namespace crimp {
@@ -70,6 +71,7 @@ std::string text_of(const std::string& path) {
   int descriptor;
   do descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
   while (descriptor < 0 && errno == EINTR);
+  descriptor = beyond_standard(descriptor);
   if (descriptor < 0) throw std::runtime_error(cannot("read", errno));
   std::string text;
   char part[1 << 14];

@@ -1,5 +1,6 @@
 #include "core/output_file.hpp"
 
+#include <dirent.h>
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -7,11 +8,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "support/compare.hpp"
 
@@ -69,6 +72,36 @@ TEST_SUITE("output_file") {
     const mode_t mask = ::umask(0);
     ::umask(mask);
     CHECK(mode_of("new") == (0666 & ~mask));
+  }
+
+  TEST_CASE("where the program has closed its standard error, what it prints there is not in a file of Crimp's") {
+    const Scratch scratch;
+    const pid_t child = ::fork();
+    if (child == 0) {
+      DIR* const here = ::opendir(".");  // before, so that it is not what is opened in place of standard error
+      ::close(STDERR_FILENO);
+      std::atomic<bool> done = false, reached = false;
+      std::thread prints([&] {
+        // Once the file has something in it, it has the descriptor that it keeps.
+        bool begun = false;
+        struct stat found {};
+        while (!done && !reached) {
+          ::rewinddir(here);
+          while (const dirent* const entry = ::readdir(here))
+            begun |= ::fstatat(::dirfd(here), entry->d_name, &found, 0) == 0 && S_ISREG(found.st_mode) &&
+                     found.st_size > 4096;
+          if (begun) reached = ::write(STDERR_FILENO, "the program's\n", 14) == 14;
+        }
+      });
+      const std::string text(std::size_t{256} << 20, 'x');
+      const bool written = OutputFile("r").write(text).empty();
+      done = true;
+      prints.join();
+      ::_exit(!written ? 2 : reached ? 1 : 0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    CHECK(status == 0);
   }
 
   TEST_CASE("a relative name does not follow the working directory") {

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -70,6 +71,30 @@ TEST_SUITE("private_directory") {
     at.remove("a");
     CHECK(entries(scratch.path / "new") == 0);
     at.remove("a");
+  }
+
+  TEST_CASE("what the program prints after it has closed its standard descriptors is not in the files") {
+    for (const int open : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+      CAPTURE(open);
+      const Scratch scratch;
+      const PrivateDirectory at(scratch.path);
+      const pid_t child = ::fork();
+      if (child == 0) {
+        for (int of = 0; of < 3; ++of)
+          if (of != open) ::close(of);
+        bool reached = false;
+        const std::string why = at.write("a", [&](const PrivateDirectory::Put& put) {
+          for (int of = 0; of < 3; ++of)
+            if (of != open) reached |= ::write(of, "the program's", 13) >= 0;
+          put("text", 4);
+        });
+        ::_exit(!why.empty() ? 2 : reached ? 1 : 0);
+      }
+      int status = 0;
+      ::waitpid(child, &status, 0);
+      CHECK(status == 0);
+      CHECK(read(at, "a") == "text");
+    }
   }
 
   TEST_CASE("what cannot be written is a sentence, and what was there stays") {

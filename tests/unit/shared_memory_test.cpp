@@ -33,6 +33,19 @@ TEST_SUITE("shared_memory") {
 
   }  // namespace
 
+  TEST_CASE("what the program prints after it has closed its standard error is not in the memory") {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::close(STDERR_FILENO);
+      ::close(STDIN_FILENO);
+      const SharedMemory mine(kBytes);
+      _exit(mine.place().descriptor > STDERR_FILENO && ::write(STDERR_FILENO, "x", 1) < 0 ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    CHECK(status == 0);
+  }
+
   TEST_CASE("what one process writes another one reads, also after the first has given it back") {
     SharedMemory mine(kBytes);
     CHECK(mine.bytes() == kBytes);
