@@ -7,8 +7,10 @@
 
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 
 #include "core/descriptor.hpp"
@@ -63,32 +65,57 @@ const char* refusal(mode_t mode) {
   return nullptr;
 }
 
+// Where a link leads. Empty: there is none at the path (errno 0), or it is not to be followed: another user's in a
+// directory that all may write to, as the kernel has it (fs.protected_symlinks) of those that it follows itself. Link
+// and owner are of one moment.
+std::string link_target(const fs::path& path) {
+  const int link = beyond_standard(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  struct stat found, around;
+  char to[PATH_MAX];
+  ssize_t n = -1;
+  int error = 0;
+  if (link >= 0 && ::fstat(link, &found) == 0 && S_ISLNK(found.st_mode)) {
+    const fs::path directory = path.has_parent_path() ? path.parent_path() : fs::path(".");
+    const bool shared =
+        ::stat(directory.c_str(), &around) != 0 || (around.st_mode & S_ISVTX && around.st_mode & S_IWOTH);
+    if (shared && found.st_uid != ::geteuid() && found.st_uid != around.st_uid) error = EACCES;
+    else n = ::readlinkat(link, "", to, sizeof to);
+  }
+  if (link >= 0) ::close(link);
+  errno = error;
+  return std::string(to, n > 0 ? static_cast<std::size_t>(n) : 0);
+}
+
 // What is at a path, behind all links: what is renamed must lie beside the file, not beside a link to it.
 struct Place {
   std::string path;
   bool exists = false, device = false;
-  mode_t mode = 0;
-  std::string obstacle;  // why nothing can be written there
+  int follow = O_NOFOLLOW;     // what opening it takes: all links are behind it but those of /proc
+  std::optional<mode_t> mode;  // of a regular file of this user's
+  std::string obstacle;        // why nothing can be written there
 
   explicit Place(const std::string& from) : path(from) {
     std::error_code none;
-    // First as the kernel sees it, which does not let links of others in shared directories be followed.
     struct stat found;
-    if (::stat(from.c_str(), &found) != 0 && errno == EACCES) {
-      obstacle = failure(from, errno);
-      return;
-    }
-    for (int links = 0; links < 40 && fs::is_symlink(fs::symlink_status(path, none)); ++links) {
-      const fs::path to = fs::read_symlink(path, none);
+    for (int links = 0; links < 40; ++links) {
+      const fs::path to = link_target(path);
+      if (errno == EACCES) {
+        obstacle = failure(from, EACCES);
+        return;
+      }
       const fs::path next = to.is_absolute() ? to : fs::path(path).parent_path() / to;
-      if (none || (fs::exists(path, none) && !fs::exists(next, none))) break;  // /proc's links to what has no name
+      if (to.empty()) break;
+      if (fs::exists(path, none) && !fs::exists(next, none)) {  // /proc's to what has no name
+        follow = 0;
+        break;
+      }
       path = next.string();
     }
     if (::stat(path.c_str(), &found) == 0) {
       exists = true;
-      mode = found.st_mode;
-      device = S_ISCHR(mode);
-      if (const char* why = refusal(mode)) obstacle = failure(from, why);
+      if (S_ISREG(found.st_mode) && found.st_uid == ::geteuid()) mode = found.st_mode & 0777;
+      device = S_ISCHR(found.st_mode);
+      if (const char* why = refusal(found.st_mode)) obstacle = failure(from, why);
     } else if (errno != ENOENT) {
       obstacle = failure(from, errno);
     } else if (path.empty() || path.back() == '/') {
@@ -119,7 +146,7 @@ int make_temporary(const std::string& path, std::string& name) {
 }
 
 std::string write_in_place(const Place& place, std::string_view text) {
-  const int descriptor = open_quickly(place.path, 0);
+  const int descriptor = open_quickly(place.path, place.follow);
   if (descriptor < 0) return failure(place.path, errno);
   bool good = (place.device || ::ftruncate(descriptor, 0) == 0) && write_all(descriptor, text);
   int error = errno;
@@ -159,7 +186,7 @@ std::string OutputFile::obstacle() const {
     error = errno;
     if (!place.exists || !may_be_written_in_place(error)) return failure(path_, error);
   }
-  const int descriptor = open_quickly(place.path, 0);
+  const int descriptor = open_quickly(place.path, place.follow);
   if (descriptor < 0) return failure(path_, errno);
   ::close(descriptor);
   return "";
@@ -175,11 +202,11 @@ std::string OutputFile::write(std::string_view text) const {
   const int descriptor = make_temporary(place.path, temporary);
   int error = errno;
   if (descriptor >= 0) {
-    if (place.exists && ::fchmod(descriptor, place.mode & 07777) != 0) {
-      // then it has the mode that new files have
-    }
     bool good = write_all(descriptor, text);
     error = errno;
+    if (place.mode && ::fchmod(descriptor, *place.mode) != 0) {
+      // then it has the mode that new files have
+    }
     if (::close(descriptor) != 0 && good)
       good = false, error = errno;  // where quotas and full servers are noticed late
     if (good && ::rename(temporary.c_str(), place.path.c_str()) == 0) return "";
@@ -194,7 +221,7 @@ std::string append_to_file(const std::string& name, std::string_view text) {
   const HeldSignals held;
   const Place place(name);
   if (!place.obstacle.empty()) return place.obstacle;
-  const int descriptor = open_quickly(name, O_APPEND | O_CREAT);
+  const int descriptor = open_quickly(place.path, place.follow | O_APPEND | O_CREAT);
   if (descriptor < 0) return failure(name, errno);
   bool good = write_all(descriptor, text);
   int error = errno;

@@ -9,7 +9,11 @@ namespace crimp {
 // A file that is written once: complete under its name or not at all, by a temporary file beside it (".crimp-...") that
 // is renamed.
 //
-// Legal names: of a regular file, new or not, or of a link to one; /dev/stdout and /dev/stderr, which mean the
+// The permissions of a file that was there stay where it was this user's; else they are a new file's. Setuid, setgid
+// and sticky bits never stay.
+//
+// Legal names: of a regular file, new or not, or of a link to one (not another user's in a directory that all may write
+// to); /dev/stdout and /dev/stderr, which mean the
 // process's descriptors 1 and 2; and character devices. FIFOs, sockets, directories and block devices are refused.
 // Devices, and files whose directory lets nothing be made or replaced (a file mounted into a container), are written in
 // place.

@@ -74,6 +74,48 @@ TEST_SUITE("output_file") {
     CHECK(mode_of("new") == (0666 & ~mask));
   }
 
+  TEST_CASE("of what lay there only this user's permissions are taken over") {
+    const Scratch scratch;
+    const mode_t mask = ::umask(0);
+    ::umask(mask);
+    put("mine", "before");
+    REQUIRE(::chmod("mine", 06751) == 0);
+    CHECK(OutputFile("mine").write("x") == "");
+    CHECK(mode_of("mine") == 0751);  // whoever may write to it would otherwise write a program of this user's
+    put("planted", "before");
+    REQUIRE(::chmod("planted", 04777) == 0);
+    if (::geteuid() != 0 || ::chown("planted", 12345, 12345) != 0) return;
+    REQUIRE(::chmod("planted", 04777) == 0);
+    CHECK(OutputFile("planted").write("x") == "");
+    CHECK(mode_of("planted") == (0666 & ~mask));
+    struct stat found;
+    REQUIRE(::stat("planted", &found) == 0);
+    CHECK(found.st_uid == 0);
+  }
+
+  TEST_CASE("another user's link in a directory that all may write to is not followed") {
+    const Scratch scratch;
+    put("victim", "mine");
+    fs::create_directory("shared");
+    REQUIRE(::chmod("shared", 01777) == 0);
+    fs::create_symlink("../victim", "shared/own");
+    CHECK(OutputFile("shared/own").write("by a link of this user's") == "");
+    CHECK(content("victim") == "by a link of this user's");
+    fs::create_symlink("../victim", "shared/planted");
+    if (::geteuid() != 0 || ::lchown("shared/planted", 12345, 12345) != 0) return;
+    const OutputFile planted("shared/planted");
+    for (const std::string& said : {planted.obstacle(), planted.write("x"), append_to_file("shared/planted", "x")}) {
+      CHECK(has(said, "Permission denied"));
+      CHECK(has(said, "shared/planted"));
+    }
+    CHECK(content("victim") == "by a link of this user's");
+    // What the directory's owner has put there is meant.
+    REQUIRE(::chown("shared", 12345, 12345) == 0);
+    REQUIRE(::chmod("shared", 01777) == 0);
+    CHECK(OutputFile("shared/planted").write("by its owner") == "");
+    CHECK(content("victim") == "by its owner");
+  }
+
   TEST_CASE("where the program has closed its standard error, what it prints there is not in a file of Crimp's") {
     const Scratch scratch;
     const pid_t child = ::fork();
