@@ -128,7 +128,14 @@ PrivateDirectory::PrivateDirectory(const std::string& path) : path_(path) {
 std::string PrivateDirectory::write(const std::string& name, const std::function<void(const Put&)>& fill) const {
   const HeldSignals held;
   if (path_.empty()) return "no directory is named";
-  if (::mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) return failure(path_, "made", errno);
+  if (::mkdir(path_.c_str(), 0700) == 0) {
+    // A umask that takes from this user what others must not have is for programs that make files for others.
+    struct stat made;
+    if (::lstat(path_.c_str(), &made) == 0 && (made.st_mode & 0700) != 0700)
+      ::fchmodat(AT_FDCWD, path_.c_str(), 0700, AT_SYMLINK_NOFOLLOW);
+  } else if (errno != EEXIST) {
+    return failure(path_, "made", errno);
+  }
   const Descriptor directory = open_directory(path_);
   if (directory.get() < 0) return failure(path_, "opened", errno);
   const std::string whole = path_ + "/" + name;
@@ -145,6 +152,9 @@ std::string PrivateDirectory::write(const std::string& name, const std::function
   }
   if (of < 0) return failure(whole, "written", errno);
   Descriptor file(of);
+  if (::fchmod(of, 0600) != 0) {
+    // then it has what the umask leaves of that
+  }
   Writer writer(of);
   fill([&](const void* bytes, std::size_t count) { writer.put(bytes, count); });
   writer.flush();

@@ -31,8 +31,8 @@ class PrivateDirectory {
   using Put = std::function<void(const void* bytes, std::size_t count)>;
   // A file complete under its name or not at all: `fill` writes it by put(), into a temporary file (".crimp-...", mode
   // 0600) that is then written to the disk and renamed over the name, whatever that was but a directory. A missing
-  // directory is made (mode 0700), its parent is not. Empty: done. What fill() throws is thrown, and nothing has
-  // changed.
+  // directory is made (mode 0700), its parent is not. No umask changes these modes. Empty: done. What fill() throws is
+  // thrown, and nothing has changed.
   std::string write(const std::string& name, const std::function<void(const Put&)>& fill) const;
   // Empty, or why they cannot be listed; a directory that is missing has no names.
   std::string list(std::vector<std::string>& names) const;

@@ -73,6 +73,32 @@ TEST_SUITE("private_directory") {
     at.remove("a");
   }
 
+  TEST_CASE("whatever the umask, the modes are these") {
+    for (const mode_t mask : {0177, 0777}) {
+      CAPTURE(mask);
+      const Scratch scratch;
+      const PrivateDirectory at(scratch.path / "new");
+      const mode_t before = ::umask(mask);
+      const std::string why = write(at, "a", "text");
+      ::umask(before);
+      CHECK(why == "");
+      struct stat found {};
+      CHECK(::stat((scratch.path / "new").c_str(), &found) == 0);
+      CHECK((found.st_mode & 07777) == 0700);
+      CHECK(::stat((scratch.path / "new" / "a").c_str(), &found) == 0);
+      CHECK((found.st_mode & 07777) == 0600);
+    }
+  }
+
+  TEST_CASE("a directory that was there keeps its mode") {
+    const Scratch scratch;
+    REQUIRE(::chmod(scratch.path.c_str(), 0755) == 0);
+    CHECK(write(PrivateDirectory(scratch.path), "a", "text") == "");
+    struct stat found {};
+    CHECK(::stat(scratch.path.c_str(), &found) == 0);
+    CHECK((found.st_mode & 07777) == 0755);
+  }
+
   TEST_CASE("what the program prints after it has closed its standard descriptors is not in the files") {
     for (const int open : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
       CAPTURE(open);
