@@ -168,8 +168,9 @@ std::string PrivateDirectory::write(const std::string& name, const std::function
   return "";
 }
 
-std::string PrivateDirectory::list(std::vector<std::string>& names) const {
+std::string PrivateDirectory::list(std::vector<std::string>& names, std::vector<std::string>* others) const {
   names.clear();
+  if (others) others->clear();
   if (path_.empty()) return "no directory is named";
   Descriptor directory = open_directory(path_);
   if (directory.get() < 0) return errno == ENOENT ? "" : failure(path_, "read", errno);
@@ -178,7 +179,12 @@ std::string PrivateDirectory::list(std::vector<std::string>& names) const {
   directory.release();
   const std::unique_ptr<DIR, int (*)(DIR*)> closed(stream, &::closedir);
   errno = 0;
-  while (const dirent* entry = ::readdir(stream)) names.emplace_back(entry->d_name);
+  struct stat seen;
+  for (; const dirent* entry = ::readdir(stream); errno = 0)
+    if (::fstatat(::dirfd(stream), entry->d_name, &seen, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(seen.st_mode) &&
+        seen.st_uid == ::geteuid())
+      names.emplace_back(entry->d_name);
+    else if (others) others->emplace_back(entry->d_name);
   return errno ? failure(path_, "read", errno) : "";
 }
 
@@ -204,7 +210,7 @@ void PrivateDirectory::remove_unfinished() const {
   struct stat seen;
   for (const std::string& name : names)
     if (is_unfinished(name) && ::fstatat(directory.get(), name.c_str(), &seen, AT_SYMLINK_NOFOLLOW) == 0 &&
-        S_ISREG(seen.st_mode) && seen.st_uid == ::geteuid() && ::time(nullptr) - seen.st_mtime > kAbandoned)
+        ::time(nullptr) - seen.st_mtime > kAbandoned)
       ::unlinkat(directory.get(), name.c_str(), 0);
 }
 

@@ -34,8 +34,9 @@ class PrivateDirectory {
   // directory is made (mode 0700), its parent is not. No umask changes these modes. Empty: done. What fill() throws is
   // thrown, and nothing has changed.
   std::string write(const std::string& name, const std::function<void(const Put&)>& fill) const;
-  // Empty, or why they cannot be listed; a directory that is missing has no names.
-  std::string list(std::vector<std::string>& names) const;
+  // Of regular files that belong to this user; what else is there is among `others`. Empty, or why they cannot be
+  // listed; a directory that is missing has no names.
+  std::string list(std::vector<std::string>& names, std::vector<std::string>* others = nullptr) const;
   // A regular file that belongs to this user and that no other one may write. Null: `problem` says why.
   std::unique_ptr<ByteSource> open(const std::string& name, std::string& problem) const;
   void remove(const std::string& name) const;  // where it is there

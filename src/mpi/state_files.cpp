@@ -66,11 +66,15 @@ void StateFiles::warn(const std::string& why) noexcept {
 std::vector<StateFiles::File> StateFiles::list() {
   std::vector<File> files;
   logged("saved state", [&] {
-    std::vector<std::string> names;
-    if (const std::string why = directory_.list(names); !why.empty())
+    std::vector<std::string> names, others;
+    if (const std::string why = directory_.list(names, &others); !why.empty())
       warn(why + "; no state is loaded from it, nor saved in it");
     for (const std::string& n : names)
       if (const auto file = parse(n, name_)) files.push_back(*file);
+    foreign_.clear();
+    for (const std::string& n : others)
+      if (const auto file = parse(n, name_)) foreign_.push_back(file->generation);
+    std::sort(foreign_.begin(), foreign_.end());
   });
   return files;
 }
@@ -108,6 +112,8 @@ void StateFiles::least(std::span<std::int64_t> numbers) const {
 void StateFiles::agree_on_next(const std::vector<File>& files) {
   std::uint64_t newest = 0;
   for (const File& f : files) newest = std::max(newest, f.generation);
+  // Where all may make files, another user's keep their names: those in a row behind the newest are passed by.
+  for (const std::uint64_t taken : foreign_) newest += taken == newest + 1;
   std::int64_t numbers[2] = {-static_cast<std::int64_t>(newest), rank_ == 0 ? new_set() : kNone};
   least(numbers);
   next_ = static_cast<std::uint64_t>(-numbers[0]) + 1;
@@ -146,7 +152,12 @@ std::optional<SavedState> StateFiles::load() {
   const std::vector<File> files = list();
   agree_on_next(files);
   std::vector<Candidate> mine;
-  logged("saved state", [&] { mine = candidates(files); });
+  logged("saved state", [&] {
+    mine = candidates(files);
+    if (!foreign_.empty() && rank_ == 0)
+      log(LogLevel::warn, "of '" + directory_.path() + "/" + name_ + "' " + std::to_string(foreign_.size()) +
+                              " files are links or the like, or another user's, and do not count");
+  });
   std::uint64_t below = kMostGenerations + 1;
   for (int tries = 0; tries < kTries; ++tries) {
     const auto next = std::find_if(mine.begin(), mine.end(), [&](const Candidate& c) { return c.generation < below; });
@@ -196,13 +207,19 @@ bool StateFiles::write(std::uint32_t sequence, const std::vector<TensorView>& te
                        const std::vector<SavedExtents>& extents) noexcept {
   std::string why;
   const bool tried = logged("saved state", [&] {
+    if (next_ > kMostGenerations) {
+      why = "generation " + std::to_string(next_ - 1) + " of '" + directory_.path() + "/" + name_ +
+            "' is there, behind which no number is legal";
+      return;
+    }
     const StateHeader header{static_cast<std::uint32_t>(rank_), static_cast<std::uint32_t>(size_), next_, set_,
                              sequence};
     why = directory_.write(entry({next_, header.rank, header.ranks}),
                            [&](const PrivateDirectory::Put& put) { write_state(header, tensors, extents, put); });
   });
   if (!why.empty())
-    warn(why + "; nothing is saved, and what was saved before stays. Further failures of these files are not said");
+    warn(why + "; nothing is saved" + (next_ > kMostGenerations ? " until its files are removed" : "") +
+         ", and what was saved before stays. Further failures of these files are not said");
   return tried && why.empty();
 }
 

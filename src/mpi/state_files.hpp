@@ -7,6 +7,8 @@
 // for all ranks or each host's own (where the same number of ranks is loaded), and a job that ended between two ranks'
 // files leaves the generation before, which is removed only when all ranks have written the next one.
 //
+// What is no regular file of this user's is none of them, whatever its name: it is neither loaded, counted nor removed.
+//
 // What a rank cannot read or write is one warning, and never more: all ranks then have what they had.
 #pragma once
 #include <mpi.h>
@@ -53,7 +55,7 @@ class StateFiles {
   };
   static std::optional<File> parse(std::string_view entry, const std::string& name);
   std::string entry(const File&) const;
-  std::vector<File> list();
+  std::vector<File> list();  // and `foreign_`
   std::vector<Candidate> candidates(
       const std::vector<File>&) const;  // of which this rank's part is there, newest first
   bool read(const Candidate&, SavedState& to, std::string& problem) const;
@@ -66,6 +68,7 @@ class StateFiles {
   int rank_, size_;
   PrivateDirectory directory_;
   std::string name_;
+  std::vector<std::uint64_t> foreign_;  // generations of names that are theirs, of what is no file of this user's
   std::uint64_t next_ = 1, set_ = 0;
   bool warned_ = false;
 };

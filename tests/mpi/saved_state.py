@@ -205,6 +205,58 @@ def broken(ranks=3):
     same_curve(whole, curve(out), 1)
 
 
+def strays(ranks=2):
+    """What others, or an accident, have put beside the files is neither loaded nor counted."""
+    settings = dict(CRIMP_CODEC="3lc", CRIMP_STATE_DIR=at("state"), CRIMP_STATE_INTERVAL="10")
+    whole = curve(job(ranks, dict(CRIMP_CODEC="3lc"), "train", 0, 40, weights("whole")))
+
+    def entry(generation, rank=0):
+        return at("state", f"comm0.{generation}.{rank}-of-{ranks}.state")
+
+    # What is no file of this user's.
+    os.mkdir(at("state"))
+    for generation in range(1, 42):
+        for rank in range(ranks):
+            os.symlink("nothing", entry(generation, rank))
+    os.symlink("nothing", entry(2 ** 60))
+    job(ranks, settings, "train", 0, 10, weights("links"))
+    saved = [g for g in range(1, 100) if os.path.isfile(entry(g)) and not os.path.islink(entry(g))]
+    expect(len(saved) == 1 and 1 <= saved[0] < 2 ** 60, f"generations {saved} are saved")
+    out = job(ranks, settings, "train", 10, 20, at("links"))
+    expect("tensors loaded" in out, "beside links nothing was loaded")
+    same_curve(whole, curve(out), 11)
+    shutil.rmtree(at("state"))
+    # Another user's files, in a directory that all may write to.
+    if os.geteuid() == 0:
+        job(ranks, settings, "train", 0, 20, weights("others"))
+        os.chmod(at("state"), 0o1777)
+        newest = max(files(at("state")))
+        for generation in [*range(newest + 1, newest + 42), 2 ** 60]:
+            for rank in range(ranks):
+                open(entry(generation, rank), "w").close()
+                os.chmod(entry(generation, rank), 0o600)
+                os.chown(entry(generation, rank), 12345, 12345)
+        out = job(ranks, settings, "train", 20, 30, at("others"))
+        expect("tensors loaded" in out and f"generation {newest}:" in out, f"generation {newest} was not loaded beside another user's files")
+        expect(re.search(r"another user's|not this user's", out), "nothing is said of another user's files")
+        same_curve(whole, curve(out), 21)
+        out = job(ranks, settings, "train", 30, 40, at("others"))
+        expect("tensors loaded" in out, "what was saved beside another user's files cannot be loaded")
+        same_curve(whole, curve(out), 31)
+        shutil.rmtree(at("state"))
+    # This user's own, with a number behind which there is none: said, and nothing saved is lost.
+    job(ranks, settings, "train", 0, 20, weights("own"))
+    newest = max(files(at("state")))
+    open(entry(2 ** 60), "w").close()
+    os.chmod(entry(2 ** 60), 0o600)
+    for _ in range(2):
+        out = job(ranks, settings, "train", 20, 30, at("whole"))
+        expect("tensors loaded" in out and f"generation {newest}:" in out, "what was saved is not loaded")
+        expect(re.search(f"generation {2 ** 60} .* nothing is saved .*remove", out), "nothing is said of the number")
+        same_curve(whole, curve(out), 21)
+    expect(newest in files(at("state")) and max(files(at("state"))) == 2 ** 60, f"generations {sorted(files(at('state')))} are there")
+
+
 def unwritable(ranks=2):
     """Nothing can be written: a warning for each rank, and the training is the same."""
     whole = curve(job(ranks, dict(CRIMP_CODEC="3lc"), "train", 0, 12, weights("whole")))
@@ -255,6 +307,6 @@ elif case == "refused":
     os.mkdir(at("there"))
     job(3, dict(CRIMP_CODEC="3lc"), "refused", at("there"))
 else:
-    {"killed": killed, "broken": broken, "unwritable": unwritable}[case]()
+    {"killed": killed, "broken": broken, "strays": strays, "unwritable": unwritable}[case]()
 shutil.rmtree(scratch, ignore_errors=True)
 print("saved_state.py: passed")

@@ -123,6 +123,22 @@ TEST_SUITE("private_directory") {
     }
   }
 
+  TEST_CASE("this user's files are listed, and what else there is apart from them") {
+    const Scratch scratch;
+    const PrivateDirectory at(scratch.path);
+    CHECK(write(at, "a", "text") == "");
+    fs::create_symlink("a", scratch.path / "link");
+    ::mkfifo((scratch.path / "fifo").c_str(), 0600);
+    std::vector<std::string> names;
+    CHECK(at.list(names) == "");
+    CHECK(names == std::vector<std::string>{"a"});
+    if (::geteuid() != 0) return;
+    std::ofstream(scratch.path / "theirs") << "x";
+    REQUIRE(::chown((scratch.path / "theirs").c_str(), 12345, 12345) == 0);
+    CHECK(at.list(names) == "");
+    CHECK(names == std::vector<std::string>{"a"});
+  }
+
   TEST_CASE("what cannot be written is a sentence, and what was there stays") {
     const Scratch scratch;
     const PrivateDirectory at(scratch.path);
