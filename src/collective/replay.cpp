@@ -11,6 +11,7 @@
 #include "core/build_id.hpp"
 #include "core/digest.hpp"
 #include "core/error.hpp"
+#include "core/json_text.hpp"
 
 namespace crimp {
 namespace {
@@ -185,7 +186,7 @@ Replay Replay::read(const std::string& file, const Settings& settings, int ranks
 
 Replay Replay::parse(const std::string& file, const std::string& content, const Settings& settings, int ranks,
                      std::vector<std::string>& warnings) {
-  const json all = json::parse(content, nullptr, false);
+  const json all = parse_json(content);
   if (all.is_discarded()) refuse(file, "which is no JSON, or ends too early");
   const auto per_rank = all.is_object() ? all.find("per_rank") : all.end();
   if (!all.is_object() || !all.contains("crimp") || per_rank == all.end() || !per_rank->is_array())

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/descriptor.hpp"
+#include "core/json_text.hpp"
 #include "schedule/plan_json.hpp"
 
 namespace crimp {
@@ -97,7 +98,7 @@ bool SavedPlan::is_for(const SavedPlan& other) const {
 
 PlanText::PlanText(std::string_view text) {
   if (text.empty()) return;
-  const json all = json::parse(text, nullptr, false);
+  const json all = parse_json(text);
   ours = false;
   if (all.is_discarded() || !all.is_object() || all.value("format", json()) != kFormat) {
     problem = std::string("is no file of merge plans, or damaged, and stays as it is") + kOther;

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "core/error.hpp"
+#include "core/json_text.hpp"
 #include "input_file.hpp"
 
 namespace crimp::tools {
@@ -74,7 +75,7 @@ ClusterProfile ClusterProfile::parse(const std::string& text) {
   ClusterProfile out;
   try {
     if (text.size() > kMostBytes) throw std::runtime_error("more than 16 MiB");
-    const Json from = Json::parse(text);
+    const Json from = parse_json(text);
     if (whole_in(from.at("crimp_profile"), 0, 1 << 30) != 1) throw std::runtime_error("another version than 1");
     out.measured = true;
     out.ranks = whole_in(from.at("ranks"), 2, 1 << 20);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/json_text.hpp"
 #include "input_file.hpp"
 
 namespace crimp::tools {
@@ -162,6 +163,7 @@ TraceSteps steps_in_trace(const std::string& file) {
   // Events are taken as they come, so that what is kept of a long trace is little. Exceptions may not leave the
   // parser's callback.
   const auto take = [&](int depth, json::parse_event_t what, json& parsed) {
+    if (depth > kMostNesting) return damaged = true, false;
     if (what == json::parse_event_t::key && depth == 1) events = parsed == "traceEvents";
     if (what != json::parse_event_t::object_end || depth != 2 || !events) return true;
     try {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/json_text.hpp"
 #include "input_file.hpp"
 
 namespace crimp::tools {
@@ -238,10 +239,11 @@ TraceSummary read_trace(const std::string& file) {
   std::ifstream in = input_file(file);
   if (!in) throw bad("cannot be read; legal is a file that CRIMP_TRACE wrote");
   Reader reader;
-  bool events = false, headed = false;
+  bool events = false, headed = false, deep = false;
   std::string why;  // exceptions may not leave the parser's callback with what they are
   // Events are taken as they come, so that what is kept of a long trace is little.
   const auto take = [&](int depth, json::parse_event_t what, json& parsed) {
+    if (depth > kMostNesting) return deep = true, false;
     if (what == json::parse_event_t::key && depth == 1) events = parsed == "traceEvents";
     if (what != json::parse_event_t::object_end || !(depth == 2 ? events : depth == 1)) return true;
     try {
@@ -255,7 +257,7 @@ TraceSummary read_trace(const std::string& file) {
     return false;
   };
   const json rest = json::parse(in, take, false);
-  if (rest.is_discarded() && why.empty()) why = "is no JSON, or not all of it";
+  if (deep || (rest.is_discarded() && why.empty())) why = "is no JSON, or not all of it";
   if (why.empty() && !headed) why = "is no trace of Crimp";
   if (!why.empty()) throw bad(why + "; legal is a file that CRIMP_TRACE wrote");
   return std::move(reader).end();

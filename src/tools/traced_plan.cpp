@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "core/error.hpp"
+#include "core/json_text.hpp"
 #include "input_file.hpp"
 #include "schedule/merge_plan.hpp"
 #include "stopwatch.hpp"
@@ -77,7 +78,7 @@ std::vector<Traced> traces_in(const std::string& file) {
   std::ifstream in = input_file(file);
   if (!in) throw bad("cannot be read; legal is a file that CRIMP_REPORT or CRIMP_TRACE wrote");
   const std::string text{std::istreambuf_iterator<char>(in), {}};
-  const auto report = nlohmann::json::parse(text, nullptr, false);
+  const auto report = parse_json(text);
   if (!report.is_object() || !report.contains("per_rank") || !report["per_rank"].is_array())
     throw bad("is no report of Crimp; legal is a file that CRIMP_REPORT or CRIMP_TRACE wrote");
   std::vector<Traced> out;

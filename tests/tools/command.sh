@@ -371,6 +371,10 @@ plan_part() {
   expect 2 "'damaged.json' is no report" -- "$crimp" plan damaged.json
   sed 's/"stalls": false, //' report.json >lacks.json
   expect 2 "'lacks.json' has a trace that lacks" -- "$crimp" plan lacks.json
+  for part in '"steps":[@]' '"horovod":{"merge":{"search":{"trace":@}}}'; do
+    deep_text '{"per_rank":[{'"$part"'}]}' >deep.json && expect 2 "'deep.json' is no report" -- "$crimp" plan deep.json
+  done
+  deep_text '{"otherData":{},"traceEvents":[{"pid":1,"ph":"X","args":@}]}' >deep.json && expect 2 "'deep.json' is no trace" -- "$crimp" plan deep.json
   plan_of_trace
 }
 
@@ -404,6 +408,13 @@ plan_of_trace() {
   expect 2 "'short.json' has no steps: of the [0-9]+ sums" -- "$crimp" plan short.json
   head -c 700 trace.json >cut.json
   expect 2 "'cut.json' is no trace of Crimp, or not all of it" -- "$crimp" plan cut.json
+}
+
+# deep_text TEXT: with a value that is nested 300,000 deep in place of each @.
+deep_text() {
+  local deep
+  deep=$(head -c 300000 /dev/zero | tr '\0' '[')$(head -c 300000 /dev/zero | tr '\0' ']')
+  printf %s "${1//@/"$deep"}"
 }
 
 # Two ranks, one call each. Rank 1 comes 4 ms late: rank 0 waits 5 ms, rank 1 1 ms. Of rank 0's 10 ms of encoding 4 lie in what is under way.
@@ -448,6 +459,11 @@ trace_part() {
   echo '[1, [2], {"otherData": {"crimp": 3}}]' >array.json
   expect 2 "'array.json' is no trace" -- "$crimp" trace array.json
   expect 2 "'/dev/null' is no JSON" -- "$crimp" trace /dev/null
+  # Nested without end, which takes the stack of whoever prints or copies it.
+  for event in '"args":@' '"ph":"b","ts":1,"id2":{"local":"1"},"args":@'; do
+    deep_text '{"otherData":{"crimp":"9"},"traceEvents":[{"pid":1,'"$event"'}]}' >deep.json
+    expect 2 "'deep.json' is no JSON, or not all of it" -- "$crimp" trace deep.json
+  done
 }
 
 # What `crimp plan` says of a model on a cluster; figures are those of tests/unit/forecast_test.cpp's arithmetic.

@@ -276,6 +276,10 @@ for _, attributes in page.tags:
     assert not attributes.get("src") and attributes.get("href", "data:,").startswith("data:"), attributes
 assert "http" not in text.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", ""), "an address"
 assert "\x1b" not in run(write(changed(lambda r: r["job"].update(program="\x1b[31mred"))))
+# What is nested without end takes the stack of whoever copies it.
+deep = 300_000 * "[" + 300_000 * "]"
+for change in (lambda r: r["per_rank"][0].update(steps=["@"]), lambda r: r["per_rank"][0].update(control="@"), lambda r: r.update(timeline=["@"])):
+    assert "'made.json' is no report" in run(write(json.dumps(changed(change)).replace('"@"', deep)), code=2)
 
 # Side by side
 write(base, "a.json"), write(changed(waits), "b.json")

@@ -137,6 +137,13 @@ TEST_SUITE("plan_file") {
     CHECK(found(file, p) == "y=2");
   }
 
+  // The text with so deep a value in place of a member's that printing or copying it takes the stack.
+  std::string nested(const std::string& key, const std::string& value, std::string text) {
+    const std::size_t at = text.find('"' + key + "\":" + value);
+    REQUIRE(at != text.npos);
+    return text.replace(at + key.size() + 3, value.size(), std::string(300'000, '[') + std::string(300'000, ']'));
+  }
+
   TEST_CASE("an empty file is a new one, and keeps its mode") {
     const Scratch scratch;
     const PlanFile file(scratch.path);
@@ -158,7 +165,8 @@ TEST_SUITE("plan_file") {
     for (const std::string& text :
          {std::string("my thesis"), std::string("{}"), std::string("[]"), std::string("{\"format\": 7}"),
           std::string("\0\xff", 2), whole.substr(0, whole.size() - 5), newer.dump(), std::string(100'000, '['),
-          std::string("{\"format\": \"crimp merge plans\"}")}) {
+          std::string("{\"format\": \"crimp merge plans\"}"), nested("version", "1", whole),
+          nested("origin", "\"y=2\"", whole), nested("format", "\"crimp merge plans\"", whole)}) {
       CAPTURE(text.substr(0, 80));
       scratch.write(text);
       const std::string problem = problem_of(file);

@@ -304,6 +304,15 @@ TEST_SUITE("replay") {
       changed[json::json_pointer(place)] = value;
       CHECK(refusal(changed.dump()) != "");
     }
+    // Nested without end, which takes the stack of whoever prints or copies it.
+    for (const char* at : {"/per_rank/0/horovod/merge/plans/0", "/settings/CRIMP_CODEC", "/build"}) {
+      CAPTURE(at);
+      json changed = file;
+      changed[json::json_pointer(at)] = "@";
+      std::string deep = changed.dump();
+      deep.replace(deep.find("\"@\""), 3, std::string(300'000, '[') + std::string(300'000, ']'));
+      CHECK(has(refusal(deep), "no JSON"));
+    }
     // Whatever a byte is turned into, it is read or refused.
     for (std::size_t at = 0; at < text.size(); ++at) {
       std::string changed = text;

@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "core/error.hpp"
+#include "core/json_text.hpp"
 #include "input_file.hpp"
 
 namespace crimp::tools {
@@ -207,7 +208,7 @@ Figures read_figures(const std::string& file) {
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   if (!in.is_open() || in.bad())
     throw Error(ErrorCode::argument_invalid, "'" + file + "' cannot be read; legal is a file that CRIMP_REPORT wrote");
-  return figures_of(json::parse(text, nullptr, false), file);
+  return figures_of(parse_json(text), file);
 }
 
 std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
