@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "collective/algorithms.hpp"
 #include "collective/codec_rules.hpp"
@@ -159,6 +160,16 @@ void set_status(const std::string& given) {
     if (option.name == std::string_view("CRIMP_STATUS") && option.set(as, value)) value = as.status;  // words for words
   if (value != "stderr" && value != "live" && value != "off") value = fs::absolute(value).string();
   setenv("CRIMP_STATUS", value.c_str(), 1);
+}
+
+// What a job before has left is no answer about this one. Of another file nothing is removed, nor of a link.
+void remove_old_status(const char* named) {
+  const fs::path file = named ? named : "";
+  std::error_code none;
+  if (!file.is_absolute() || !fs::is_regular_file(fs::symlink_status(file, none))) return;
+  std::string begin;
+  std::ifstream(file) >> begin;
+  if (begin == "crimp:" || begin == "crimp") fs::remove(file, none);
 }
 
 // Takes what sets LD_PRELOAD out of Hydra's options, and lists the other names that they set.
@@ -335,6 +346,7 @@ int run(Arguments arguments) {
     std::printf("\n");
     return 0;
   }
+  if (shows_status.given()) remove_old_status(std::getenv("CRIMP_STATUS"));
   std::vector<char*> words;
   for (auto& word : command) words.push_back(word.data());
   words.push_back(nullptr);

@@ -227,6 +227,20 @@ man_part() {
   fi
 }
 
+status_of_a_new_job() {
+  printf '#!/bin/sh\ncase "$1" in --version) echo "mpirun (Open MPI) 4";; *) "%s" status s;; esac\n' "$crimp" >launcher && chmod +x launcher
+  local start=(env MPIRUN=./launcher "$crimp" run --library "$library" --status=s)
+  echo 'crimp ended: 1:00, 7 calls compressed' >s
+  expect 0 . -- "${start[@]}" --dry-run -- ./program && expect 0 'crimp ended' -- "$crimp" status s
+  expect 1 'not there' '!ended' -- "${start[@]}" -- ./program
+  echo 'crimp: 0:10, 7 calls compressed' >s && expect 1 'not there' -- "${start[@]}" -- ./program
+  echo 'my thesis' >s && expect 2 'something else' -- "${start[@]}" -- ./program
+  [ "$(cat s)" = 'my thesis' ] || { echo "crimp run --status has removed another file"; failed=1; }
+  echo 'crimp ended: 1:00' >other && rm s && ln -s other s && expect 0 'ended' -- "${start[@]}" -- ./program
+  [ -L s ] && [ -e other ] || { echo "crimp run --status has removed a link, or what it leads to"; failed=1; }
+  rm s
+}
+
 status_part() {
   expect 1 'not there' -- "$crimp" status nothing
   expect 2 'is missing' -- "$crimp" status
@@ -236,6 +250,8 @@ status_part() {
   echo 'crimp: 0:42, 7 calls compressed' >s && expect 0 '^crimp: 0:42, 7 calls compressed$' -- "$crimp" status s
   touch -d '1 hour ago' s && expect 1 'nothing new for 36[0-9][0-9] s' -- "$crimp" status s --once
   printf 'crimp ended: 1:00, 7 calls\x1b[31m\n' >s && touch -d '1 hour ago' s && expect 0 '^crimp ended: 1:00, 7 calls.\[31m$' '!nothing new' -- "$crimp" status s
+  # What a job before has left is no answer about the one that is being started; what is no status stays.
+  sanitized || status_of_a_new_job
   # On a terminal it goes on until the job has ended.
   command -v script >/dev/null || return
   echo 'crimp: 0:01' >t && (sleep 1 && echo 'crimp ended: 0:02' >u && mv u t) &
