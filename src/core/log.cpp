@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include "core/held_signals.hpp"
+#include "core/plain_text.hpp"
 
 namespace crimp {
 namespace {
@@ -40,7 +41,7 @@ void set_log(LogLevel level, int rank) {
 
 void log(LogLevel level, const std::string& line) {
   const HeldSignals held;
-  logger().log(level_of(level), line);
+  logger().log(level_of(level), plain_text(line, "\n\t"));  // names in it are the program's, or a file's
 }
 
 void log_failure(const char* what, const char* why) noexcept {

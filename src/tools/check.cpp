@@ -16,6 +16,7 @@
 #include <string>
 
 #include "commands.hpp"
+#include "core/plain_text.hpp"
 #include "elf_file.hpp"
 #include "exit_code.hpp"
 #include "mpi_family.hpp"
@@ -124,7 +125,7 @@ struct Linked {
   bool reaches_crimp() const { return base(first).starts_with("libcrimp"); }
   void print() const {
     for (const auto& [module, functions] : modules) {
-      std::printf("  %s\n", module.c_str());
+      std::printf("  %s\n", plain_text(module).c_str());
       for (const auto& line : by_handling(functions)) std::printf("%s\n", line.c_str());
     }
     print_by_name(files);
@@ -155,11 +156,13 @@ int check_file(const std::string& given) {
     std::printf("no calls: nothing that is linked here calls one of MPI's reductions\n");
   else if (function.empty())
     std::printf("left to MPI: none of the reductions that are called here is one that Crimp compresses\n");
-  else if (linked.reaches_crimp()) std::printf("ok: %s leads to %s\n", function.c_str(), linked.first.c_str());
+  else if (linked.reaches_crimp())
+    std::printf("ok: %s leads to %s\n", function.c_str(), plain_text(linked.first).c_str());
   else
-    std::printf("not linked: %s leads to %s; preload Crimp: crimp run -np N -- %s\n", function.c_str(),
-                linked.first.empty() ? "the MPI library of the program that loads this" : linked.first.c_str(),
-                own->interpreter.empty() ? "the program that loads this" : given.c_str());
+    std::printf(
+        "not linked: %s leads to %s; preload Crimp: crimp run -np N -- %s\n", function.c_str(),
+        linked.first.empty() ? "the MPI library of the program that loads this" : plain_text(linked.first).c_str(),
+        own->interpreter.empty() ? "the program that loads this" : given.c_str());
   linked.print();
   return linked.reaches_crimp() && !function.empty() ? 0 : 1;
 }

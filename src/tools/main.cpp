@@ -5,6 +5,7 @@
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/nearest.hpp"
+#include "core/plain_text.hpp"
 #include "exit_code.hpp"
 
 namespace crimp::tools {
@@ -62,6 +63,9 @@ int dispatch(const Arguments& all) {
   return usage(stderr), kArguments;
 }
 
+// Texts quote what files hold.
+void complain(const std::exception& e) { std::fprintf(stderr, "crimp: %s\n", plain_text(e.what(), "\n\t").c_str()); }
+
 int code_of(const Error& e) {
   switch (e.code()) {
     case ErrorCode::option_invalid:
@@ -89,13 +93,13 @@ int main(int argc, char** argv) {
     }
     return code;
   } catch (const Lacking& e) {
-    std::fprintf(stderr, "crimp: %s\n", e.what());
+    complain(e);
     return kLacking;
   } catch (const crimp::Error& e) {
-    std::fprintf(stderr, "crimp: %s\n", e.what());
+    complain(e);
     return code_of(e);
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "crimp: %s\n", e.what());
+    complain(e);
     return kNotSo;
   }
 }

@@ -16,6 +16,7 @@
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/output_file.hpp"
+#include "core/plain_text.hpp"
 #include "exit_code.hpp"
 #include "forecast.hpp"
 #include "measure_profile.hpp"
@@ -215,7 +216,7 @@ int forecast_model(Options& o, const std::optional<Traced>& traced) {
     const TensorList list = read_tensors(o.model);
     if (!list.no_gradient.empty() && o.json != "-")
       std::printf("%zu tensors of the file have no gradient (integers, statistics, nothing in them): left out, as %s\n",
-                  list.no_gradient.size(), list.no_gradient.front().c_str());
+                  list.no_gradient.size(), plain_text(list.no_gradient.front()).c_str());
     a.step = StepShape::of(list, 1e-3 * o.compute_ms, caller != Caller::program, value_bytes);
   }
   std::optional<ClusterShape> shape;
@@ -253,7 +254,7 @@ int forecast_model(Options& o, const std::optional<Traced>& traced) {
   const std::string said = verdict(a);
   if (o.json != "-") {
     print(a);
-    std::printf("\n%s\n  %s\n", said.c_str(), a.advice.line.c_str());
+    std::printf("\n%s\n  %s\n", plain_text(said, "\n").c_str(), plain_text(a.advice.line).c_str());
   }
   if (!o.json.empty()) write_json(o.json, json_of(a, said));
   return 0;

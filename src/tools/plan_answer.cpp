@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "core/plain_text.hpp"
 #include "quantities.hpp"
 
 namespace crimp::tools {
@@ -33,7 +34,8 @@ void print(const PlanAnswer& a) {
               1e-6 * static_cast<double>(elements), 1e-6 * static_cast<double>(elements) * a.step.value_bytes,
               profile.ranks, profile.nodes);
   if (profile.measured)
-    std::printf("as measured (%s%s)\n", a.from.c_str(), profile.mpi.empty() ? "" : (", " + profile.mpi).c_str());
+    std::printf("as measured (%s%s)\n", a.from.c_str(),
+                profile.mpi.empty() ? "" : plain_text(", " + profile.mpi).c_str());
   else
     std::printf("%s a node, %s a message, %s; codecs timed on this machine%s\n", rate_text(a.bits_per_s).c_str(),
                 fmt::format("{:g} us", 1e6 * a.latency_s).c_str(),
@@ -58,12 +60,12 @@ void print(const PlanAnswer& a) {
   std::stable_sort(order.begin(), order.end(), [](auto* x, auto* y) { return x->step_s < y->step_s; });
   for (const Forecast* row : order)
     std::printf("%-18s %-12s %-12s %9.2f %11.2f %9s %7.2f %7s  %-22s %s\n", short_codec(row->codec).c_str(),
-                row->algorithm.c_str(), short_text(row->merge, row->groups.cuts.size() + 1).c_str(), 1e3 * row->step_s,
-                1e3 * row->exchange_s,
+                plain_text(row->algorithm).c_str(), short_text(row->merge, row->groups.cuts.size() + 1).c_str(),
+                1e3 * row->step_s, 1e3 * row->exchange_s,
                 std::isnan(row->sent_bytes) ? "-" : fmt::format("{:.2f}", 1e-6 * row->sent_bytes).c_str(),
                 plain / row->step_s, halves > 0 ? fmt::format("{:.2f}", halves / row->step_s).c_str() : "-",
                 name_of(row->bound), risk_text(risk_of(*row, a.rows)).c_str());
-  for (const std::string& why : a.left_out) std::printf("# left out: %s\n", why.c_str());
+  for (const std::string& why : a.left_out) std::printf("# left out: %s\n", plain_text(why).c_str());
   std::printf(
       "\naccuracy lost: points against fp32 in the two trainings of docs/quality.md, seeds of which lie %.1f apart; another model may lose more.\n",
       kChance);

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "commands.hpp"
+#include "core/plain_text.hpp"
 #include "exit_code.hpp"
 
 namespace crimp::tools {
@@ -39,8 +40,7 @@ Said read_status(const std::string& file) {
   if (!said.line.starts_with("crimp"))
     throw Error(ErrorCode::argument_invalid,
                 "status: '" + file + "' holds something else than what CRIMP_STATUS writes");
-  for (char& c : said.line)
-    if (static_cast<unsigned char>(c) < ' ') c = '?';
+  said.line = plain_text(said.line);
   return said;
 }
 

@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "core/error.hpp"
+#include "core/plain_text.hpp"
 
 namespace crimp::tools {
 namespace {
@@ -46,12 +47,16 @@ Kind kind_of(std::string_view type) {
   return Kind::none;
 }
 
+std::string printable(std::string_view text) {
+  return plain_text(text.substr(0, 60)) + (text.size() > 60 ? "..." : "");
+}
+
 class Builder {
  public:
   // Throws where the name has been, or all together would be too many.
   void add(std::string name, std::uint64_t count, bool gradient) {
     if (name.empty()) throw bad("a tensor without a name");
-    if (!names_.insert(name).second) throw bad("the name '" + name + "' twice");
+    if (!names_.insert(name).second) throw bad("the name '" + printable(name) + "' twice");
     if (names_.size() > kMostTensors) throw bad(fmt::format("more than {} tensors", kMostTensors));
     if (!gradient || count == 0 || is_statistic(name)) {
       list_.no_gradient.push_back(std::move(name));
@@ -103,12 +108,6 @@ std::vector<std::string_view> words(std::string_view line) {
     at = end;
   }
   return out;
-}
-
-std::string printable(std::string_view text) {
-  std::string out;
-  for (const char c : text.substr(0, 60)) out += static_cast<unsigned char>(c) < 32 || c == 127 ? '?' : c;
-  return out + (text.size() > 60 ? "..." : "");
 }
 
 // A safetensors file begins with the length of its header, which begins with a brace.

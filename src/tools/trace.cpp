@@ -7,6 +7,7 @@
 
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "core/plain_text.hpp"
 #include "table.hpp"
 #include "trace_steps.hpp"
 #include "trace_summary.hpp"
@@ -25,8 +26,7 @@ double megabytes(std::uint64_t bytes) { return 1e-6 * static_cast<double>(bytes)
 
 // Names come from the program: nothing of them reaches a terminal but text.
 std::string printable(const std::string& name, std::size_t most) {
-  std::string out;
-  for (const char c : name) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  std::string out = plain_text(name);
   if (out.size() <= most) return out;
   std::size_t cut = most - 3;
   while (cut > 0 && (static_cast<unsigned char>(out[cut]) & 0xc0) == 0x80) --cut;  // within a character

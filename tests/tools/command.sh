@@ -250,6 +250,8 @@ status_part() {
   echo 'crimp: 0:42, 7 calls compressed' >s && expect 0 '^crimp: 0:42, 7 calls compressed$' -- "$crimp" status s
   touch -d '1 hour ago' s && expect 1 'nothing new for 36[0-9][0-9] s' -- "$crimp" status s --once
   printf 'crimp ended: 1:00, 7 calls\x1b[31m\n' >s && touch -d '1 hour ago' s && expect 0 '^crimp ended: 1:00, 7 calls.\[31m$' '!nothing new' -- "$crimp" status s
+  # Control characters of eight bits too, as characters and as bytes that are no UTF-8; other characters are shown.
+  printf 'crimp ended: \xc2\x9b31m \x9b31m caf\xc3\xa9\n' >s && expect 0 '^crimp ended: \?31m \?31m café$' -- env LC_ALL=C.UTF-8 "$crimp" status s
   # What a job before has left is no answer about the one that is being started; what is no status stays.
   sanitized || status_of_a_new_job
   # On a terminal it goes on until the job has ended.
@@ -480,6 +482,8 @@ trace_part() {
     deep_text '{"otherData":{"crimp":"9"},"traceEvents":[{"pid":1,'"$event"'}]}' >deep.json
     expect 2 "'deep.json' is no JSON, or not all of it" -- "$crimp" trace deep.json
   done
+  printf '{"otherData":{"crimp":"9"},"traceEvents":[{"pid":1,"ph":"\xc2\x9b31m"}]}' >odd.json && expect 2 'does not write: .*\?31m' -- "$crimp" trace odd.json
+  printf '{"otherData":{"crimp":"\xc2\x9b31m"},"traceEvents":[]}' >odd.json && expect 0 'by Crimp \?31m$' -- "$crimp" trace odd.json
 }
 
 # What `crimp plan` says of a model on a cluster; figures are those of tests/unit/forecast_test.cpp's arithmetic.

@@ -275,7 +275,14 @@ assert inside[0]["tensors"]["listed"][0]["name"] == nasty and inside[0]["job"]["
 for _, attributes in page.tags:
     assert not attributes.get("src") and attributes.get("href", "data:,").startswith("data:"), attributes
 assert "http" not in text.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", ""), "an address"
-assert "\x1b" not in run(write(changed(lambda r: r["job"].update(program="\x1b[31mred"))))
+# Of what is foreign nothing is the terminal's to obey: neither in what is shown nor in what is said of a damaged report, control characters of eight bits included.
+for code in ("\x1b", "\x7f", "\x9b", "\x85"):
+    assert code not in run(write(changed(lambda r: r["job"].update(program=f"{code}[31mred"))))
+    for change in (lambda r: r["settings"].update({f"CRIMP_{code}[31m": 5}), lambda r: r["per_rank"][0]["size_classes"].update({f"{code}[31m": {}}),
+                   lambda r: r["per_rank"][0]["passed_through"].update({f"{code}[31m": "x"})):
+        said = run(write(changed(change)), code=2)
+        assert code not in said and "?[31m" in said, repr(said)
+assert "caf\u00e9" in run(write(changed(lambda r: r["job"].update(program="caf\u00e9"))))
 # What is nested without end takes the stack of whoever copies it.
 deep = 300_000 * "[" + 300_000 * "]"
 for change in (lambda r: r["per_rank"][0].update(steps=["@"]), lambda r: r["per_rank"][0].update(control="@"), lambda r: r.update(timeline=["@"])):

@@ -78,6 +78,7 @@ TEST_SUITE("tensor_list") {
     CHECK(has(of_list("# nothing\n\n"), "no tensor that has a gradient"));
     CHECK(has(of_list("n 1 int64"), "no tensor that has a gradient"));
     CHECK(has(of_list("a 10\na 20"), "line 2: the name 'a' twice"));
+    CHECK(has(of_list("a\x1b[2J 10\na\x1b[2J 20"), "line 2: the name 'a?[2J' twice"));  // not the terminal's to obey
     for (const char* line : {"a", "a 0", "a 3x0x2", "a -1", "a 1.5", "a 3x", "a x3", "a 3,,4", "a float32", "a 1e6",
                              "a 99999999999999999999", "a 1125899906842625", "a 4294967296x4294967296"}) {
       CAPTURE(line);

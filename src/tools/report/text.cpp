@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "core/plain_text.hpp"
 #include "report/figures.hpp"
 #include "report/page.hpp"
 
@@ -38,12 +39,8 @@ std::string counted(const Json& of, const char* what) {
   return count(of) + " " + what + (of.get<double>() == 1 ? "" : "s");
 }
 
-// Names come from programs: control characters would be the terminal's.
-std::string plain(const std::string& text) {
-  std::string out;
-  for (const char c : text) out += static_cast<unsigned char>(c) < 32 || c == 127 ? '?' : c;
-  return out;
-}
+// Names come from programs.
+std::string plain(const std::string& text) { return plain_text(text); }
 std::string words(const Json& of) { return plain(of.get<std::string>()); }
 
 // Of UTF-8, which is not cut inside of a character.

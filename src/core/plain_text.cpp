@@ -1,0 +1,42 @@
+#include "core/plain_text.hpp"
+
+#include <cstddef>
+
+namespace crimp {
+namespace {
+
+// Bytes of the character that a text begins with, which a terminal shows; 0: of none.
+std::size_t shown(std::string_view text) {
+  const auto byte = [&](std::size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u; };
+  const auto within = [&](std::size_t at, unsigned least, unsigned most) {
+    return byte(at) >= least && byte(at) <= most;
+  };
+  const unsigned first = byte(0);
+  if (first < 0x80) return first >= 0x20 && first != 0x7f;
+  if (first < 0xc2 || first > 0xf4) return 0;
+  // Characters are written in the shortest way, and none is half of a pair of UTF-16.
+  const unsigned least = first == 0xc2 || first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+  if (!within(1, least, first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf)) return 0;
+  const std::size_t bytes = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+  for (std::size_t at = 2; at < bytes; ++at)
+    if (!within(at, 0x80, 0xbf)) return 0;
+  return bytes;
+}
+
+}  // namespace
+
+std::string plain_text(std::string_view text, std::string_view kept) {
+  std::string out;
+  while (!text.empty()) {
+    std::size_t bytes = shown(text);
+    if (bytes == 0 && kept.find(text[0]) != kept.npos) bytes = 1;
+    // One '?' for a control character of two bytes.
+    const bool of_eight_bits = bytes == 0 && text.size() > 1 && text[0] == '\xc2' && (text[1] & 0xe0) == 0x80;
+    if (bytes) out += text.substr(0, bytes);
+    else out += '?';
+    text.remove_prefix(bytes ? bytes : of_eight_bits ? 2 : 1);
+  }
+  return out;
+}
+
+}  // namespace crimp
