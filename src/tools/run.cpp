@@ -62,7 +62,7 @@ fs::path library_for(MpiFamily family, const std::string& soname, const std::str
     any = candidate;
     for (const char* libraries : {"../lib", "../lib/release"})  // beside the launcher
       if (fs::exists(fs::path(mpirun).parent_path() / libraries / name)) return candidate;
-    if (mpi_of_file(candidate.string()).found) return candidate;
+    if (mpi_of_file(candidate.string(), Linker::own).found) return candidate;
   }
   if (!any.empty()) return any;
   refuse("run: the program's MPI is " + std::string(name_of(family)) +
@@ -229,7 +229,7 @@ void check_families(const MpiOfFile& wanted, const std::string& program, const s
 void check_library(const std::string& library, MpiFamily family) {
   if (const auto calls = read_calls(library); !calls || !calls->is_mpi || !calls->is_crimp)
     refuse("run: --library " + library + " is no library of Crimp's; legal is a libcrimp.so");
-  const MpiOfFile built = mpi_of_file(library);
+  const MpiOfFile built = mpi_of_file(library, Linker::own);
   if (built.family != MpiFamily::unknown && family != MpiFamily::unknown && built.family != family)
     refuse("run: " + library + " is built for " + name_of(built.family) + " (" + built.soname + "), and the job is " +
            name_of(family) + "'s; without --library the one that fits is taken");
@@ -300,7 +300,8 @@ int run(Arguments arguments) {
   check_settings(app.others());
 
   if (!library.empty() && !fs::exists(library)) refuse("run: --library " + library + " does not exist");
-  const MpiOfFile wanted = mpi_of_file(program[0]);
+  // What a program names as its linker is run with it, and not to print a line.
+  const MpiOfFile wanted = mpi_of_file(program[0], dry_run ? Linker::own : Linker::of_file);
   const auto [mpirun, launcher] = find_launcher(wanted.family);
   check_families(wanted, program[0], mpirun, launcher);
   const MpiFamily family = wanted.family == MpiFamily::unknown ? launcher.family : wanted.family;

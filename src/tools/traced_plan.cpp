@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <stdexcept>
 
@@ -75,10 +73,7 @@ std::vector<Traced> traces_in(const std::string& file) {
     TraceSteps steps = steps_in_trace(file);
     return {{0, false, std::move(steps.trace), nlohmann::json::array(), steps.ranks}};
   }
-  std::ifstream in = input_file(file);
-  if (!in) throw bad("cannot be read; legal is a file that CRIMP_REPORT or CRIMP_TRACE wrote");
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  const auto report = parse_json(text);
+  const auto report = parse_json(input_text(file, "a file that CRIMP_REPORT or CRIMP_TRACE wrote"));
   if (!report.is_object() || !report.contains("per_rank") || !report["per_rank"].is_array())
     throw bad("is no report of Crimp; legal is a file that CRIMP_REPORT or CRIMP_TRACE wrote");
   std::vector<Traced> out;

@@ -78,6 +78,14 @@ run_part() {
   run_hosts
   expect 0 'MPIRUN' '--dry-run' -- "$crimp" run --help
 
+  # What a program names as its dynamic linker is run where the program is, and not to print a line.
+  if command -v "${CC:-cc}" >/dev/null; then
+    printf '#!/bin/sh\ntouch "%s/ran"\n' "$work" >interpreter && chmod +x interpreter
+    echo 'int main(void) { return 0; }' | "${CC:-cc}" -x c - -o named -Wl,--dynamic-linker="$work/interpreter"
+    expect 0 'LD_PRELOAD=' -- "${dry[@]}" -- ./named
+    [ ! -e ran ] || { echo "crimp run --dry-run has run what a program names as its dynamic linker"; failed=1; }
+  fi
+
   sanitized && return
   # shellcheck disable=SC2016  # for the ranks' shell
   expect 3 "A=x y;\\\$z codec fp16 preload $library" -- \
@@ -393,6 +401,7 @@ plan_part() {
     deep_text '{"per_rank":[{'"$part"'}]}' >deep.json && expect 2 "'deep.json' is no report" -- "$crimp" plan deep.json
   done
   deep_text '{"otherData":{},"traceEvents":[{"pid":1,"ph":"X","args":@}]}' >deep.json && expect 2 "'deep.json' is no trace" -- "$crimp" plan deep.json
+  sanitized || expect 2 "'/dev/zero' cannot be read: it is a device" -- bash -c 'ulimit -v 4000000; "$0" plan /dev/zero' "$crimp"
   plan_of_trace
 }
 

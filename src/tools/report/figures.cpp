@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 
 #include "core/error.hpp"
@@ -204,11 +202,7 @@ Figures figures_of(json report, const std::string& file) {
 }
 
 Figures read_figures(const std::string& file) {
-  std::ifstream in = input_file(file);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in.is_open() || in.bad())
-    throw Error(ErrorCode::argument_invalid, "'" + file + "' cannot be read; legal is a file that CRIMP_REPORT wrote");
-  return figures_of(parse_json(text), file);
+  return figures_of(parse_json(input_text(file, "a file that CRIMP_REPORT wrote")), file);
 }
 
 std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
