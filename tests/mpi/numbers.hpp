@@ -16,8 +16,8 @@ struct Number {
 };
 
 template <class T>
-void fill(void* to, std::size_t n, int rank) {
-  for (std::size_t i = 0; i < n; ++i) static_cast<T*>(to)[i] = static_cast<T>(value(i, rank));
+void fill(void* to, std::size_t n, int of_rank) {
+  for (std::size_t i = 0; i < n; ++i) static_cast<T*>(to)[i] = static_cast<T>(value(i, of_rank));
 }
 template <class T>
 double load(const void* from, std::size_t i) {
@@ -25,10 +25,10 @@ double load(const void* from, std::size_t i) {
 }
 // Halves are made and read as bits: sign, a few exponents around 1, all mantissas.
 template <int mantissa>
-void fill_half(void* to, std::size_t n, int rank) {
+void fill_half(void* to, std::size_t n, int of_rank) {
   constexpr std::uint64_t kBias = (1 << (14 - mantissa)) - 1;
   for (std::size_t i = 0; i < n; ++i) {
-    const std::uint64_t r = random_bits(i, static_cast<unsigned>(rank));
+    const std::uint64_t r = random_bits(i, static_cast<unsigned>(of_rank));
     const std::uint64_t bits =
         (r & 0x8000) | ((kBias - 1 - (r >> 16) % 4) << mantissa) | ((r >> 32) & ((1u << mantissa) - 1));
     static_cast<std::uint16_t*>(to)[i] = static_cast<std::uint16_t>(bits);

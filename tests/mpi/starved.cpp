@@ -98,8 +98,8 @@ bool call(std::uint64_t count, int victim, long n) {
     if (failed) return failed;
     int complete = 0;  // then it is decoded here
     const int looked = MPI_Request_get_status(request, &complete, MPI_STATUS_IGNORE);
-    const int waited = MPI_Waitall(1, &request, MPI_STATUSES_IGNORE);
-    return waited ? waited : looked;
+    const int ended = MPI_Waitall(1, &request, MPI_STATUSES_IGNORE);
+    return ended ? ended : looked;
   };
   const int rc =
       nonblocking ? waited()

@@ -162,16 +162,16 @@ struct Device : device::PieceDevice {
       if (const std::uint32_t b = threadIdx.x / each; r + b < payloads.count) {
         const std::uint8_t* const in = payloads[r + b].in;
         if (threadIdx.x % each == 0) own.planes[b] = in + buckets * sizeof(float);
-        float means[kMeans / 4 / each];
+        float loaded[kMeans / 4 / each];
 #pragma unroll
         for (std::uint32_t q = 0; q < kMeans / 4 / each; ++q) {
           const std::uint32_t bucket = 4 * (threadIdx.x % each + q * each) / copies;
-          means[q] = bucket < buckets ? device::load_bytes<float>(in + bucket * sizeof(float)) : 0.0f;
+          loaded[q] = bucket < buckets ? device::load_bytes<float>(in + bucket * sizeof(float)) : 0.0f;
         }
         bool legal = true;
 #pragma unroll
         for (std::uint32_t q = 0; q < kMeans / 4 / each; ++q) {
-          const float mean = means[q];
+          const float mean = loaded[q];
           legal = legal && (__float_as_uint(mean) & 0x7fffffffu) < 0x7f800000u;
           device::store<4>(own.means[b] + 4 * (threadIdx.x % each + q * each), {mean, mean, mean, mean});
         }

@@ -204,7 +204,8 @@ HWY_INLINE void unrotate_block(const Tables& t, Dimension d, const std::uint8_t*
   };
   // Strides below kN8 of n vectors 64 elements apart, which have been summed over up to four values in bytes. Side by
   // side, stride by stride: each waits for the one before.
-  const auto spread = [&](std::uint32_t e, const V8* v, auto n) CRIMP_STEP {
+  const auto spread = [&](std::uint32_t e, const V8* v, auto vectors) CRIMP_STEP {
+    constexpr std::uint32_t n = vectors;  // a loop to an object's value would not be unrolled
     V16 a[n], b[n];
 #pragma GCC unroll 4
     for (std::uint32_t j = 0; j < n; ++j) {
