@@ -1,4 +1,10 @@
-# Run by CPack on what it has staged: Debian wants its manual pages compressed, without times.
+# Run by CPack on what it has staged: folders that all may read, whatever the packer's umask, and manual pages compressed, as Debian wants them, without times.
+file(GLOB_RECURSE staged LIST_DIRECTORIES true ${CPACK_TEMPORARY_INSTALL_DIRECTORY}/*)
+foreach(folder IN LISTS staged)
+  if(IS_DIRECTORY ${folder} AND NOT IS_SYMLINK ${folder})
+    file(CHMOD ${folder} DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+  endif()
+endforeach()
 file(GLOB_RECURSE pages LIST_DIRECTORIES false ${CPACK_TEMPORARY_INSTALL_DIRECTORY}/*/usr/share/man/*.[1-9])
 foreach(page IN LISTS pages)
   if(IS_SYMLINK ${page})

@@ -6,7 +6,8 @@ build=$1 version=$2 soversion=$3 here=$(cd "$(dirname "$0")" && pwd) work=$(mkte
 trap 'rm -rf "$work"' EXIT
 fail() { echo "$*"; exit 1; }
 for tool in cpack dpkg-deb dpkg-shlibdeps file gzip; do command -v $tool >/dev/null || { echo "skipped: no $tool"; exit 77; }; done
-(cd "$build" && cpack -G DEB -B "$work/packages" -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip) >"$work/said" 2>&1 || { cat "$work/said"; exit 1; }
+# A packer's umask is no business of the packages.
+(umask 077 && cd "$build" && cpack -G DEB -B "$work/packages" -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip) >"$work/said" 2>&1 || { cat "$work/said"; exit 1; }
 cd "$work/packages"
 library=libcrimp$soversion
 names=$(for package in *.deb; do dpkg-deb -f "$package" Package; done | sort | tr '\n' ' ')
@@ -30,6 +31,7 @@ for package in *.deb; do
   grep -q "/usr/share/doc/$name/copyright$" "$work/list" || fail "$name has no copyright file"
   grep -q "/usr/share/doc/$name/changelog.Debian.gz$" "$work/list" || fail "$name has no changelog"
   ! grep -v '^d' "$work/list" | grep -v ' \./usr/' || fail "$name has files outside of /usr"
+  ! grep -E '^(d......[^r]|d........[^x]|-......[^r])' "$work/list" || fail "$name has what not everybody may read"
   ! grep -v 'root/root' "$work/list" || fail "$name has files of others than root"
   dpkg-deb -x "$package" "$work/root"
 done
