@@ -52,6 +52,23 @@ PROJECT
 cp "$here/linked.c" "$work/cxx/linked.cpp"
 cmake -S "$work/cxx" -B "$work/cxx/build" -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
 cmake --build "$work/cxx/build" >/dev/null
+# C++ in a project that has C as well, with nothing of MPI's named; and with MPI's C++ bindings, where the project finds them.
+mkdir "$work/both"
+cat >"$work/both/CMakeLists.txt" <<'PROJECT'
+cmake_minimum_required(VERSION 3.18)
+project(linked)
+if(BINDINGS)
+  find_package(MPI REQUIRED COMPONENTS CXX)
+endif()
+find_package(crimp REQUIRED)
+add_executable(linked linked.cpp)
+target_link_libraries(linked crimp::crimp)
+PROJECT
+cp "$here/linked.c" "$work/both/linked.cpp"
+for bindings in OFF ON; do
+  cmake -S "$work/both" -B "$work/both/$bindings" -DCMAKE_PREFIX_PATH="$prefix" -DBINDINGS=$bindings >/dev/null
+  cmake --build "$work/both/$bindings" >/dev/null
+done
 # Options of the linker's end with Crimp: what follows is linked as it would be without.
 case $(pkg-config --libs crimp) in
   *--pop-state*) ;;
@@ -67,7 +84,7 @@ LINKS
 
 as_root=()
 [ "$(id -u)" -ne 0 ] || as_root=(--allow-run-as-root)
-for program in "$work/cmake/linked" "$work/linked" "$work/wrapper/linked" "$work/cxx/build/linked"; do
+for program in "$work/cmake/linked" "$work/linked" "$work/wrapper/linked" "$work/cxx/build/linked" "$work/both/OFF/linked" "$work/both/ON/linked"; do
   said=$("$(command -v mpirun.openmpi || echo mpirun)" "${as_root[@]}" --oversubscribe -np 2 -x CRIMP_CODEC=fp16 -x CRIMP_ALGORITHM=allgather "$program" 2>&1)
   case $said in
     *"1 calls compressed (1 with fp16; 1 by allgather)"*) ;;
@@ -106,6 +123,9 @@ mkdir -p "$work/away/lib" "$work/away/bin" "$work/away/share/doc/crimp/docs" "$w
 touch "$work/away/lib/libcrimp.so.0" "$work/away/lib/libother.so" "$work/away/share/doc/crimp/docs/settings.md" "$work/away/share/crimp/"{of_ours,of_the_user} "$work/away/bin/crimp"
 ln -s nowhere "$work/away/bin/dangling"
 root=$(cd "$here/../.." && pwd)
+# Where nothing is removed the list stays.
+DESTDIR=/elsewhere cmake -DBUILD="$work/lists" -P "$root/packaging/uninstall.cmake" >"$work/elsewhere" 2>&1 && fail "uninstall with another DESTDIR is no error"
+grep -q "DESTDIR" "$work/elsewhere" || fail "$(cat "$work/elsewhere")"
 cmake -DBUILD="$work/lists" -P "$root/packaging/uninstall.cmake" 2>&1 | grep -q '5 files removed' || fail "uninstall did not remove 5 files"
 [ "$(cd "$work/away" && find . | sort | tr '\n' ' ')" = ". ./bin ./lib ./lib/libother.so ./share ./share/crimp ./share/crimp/of_the_user ./share/doc " ] || fail "uninstall left: $(find "$work/away")"
 cmake -DBUILD="$work/lists" -P "$root/packaging/uninstall.cmake" >"$work/again" 2>&1 && fail "uninstall twice is no error"
