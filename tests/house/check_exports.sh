@@ -4,5 +4,5 @@ set -uo pipefail
 exported=$(nm -D --defined-only "$1" | awk '{print $3}' | sed 's/@.*//' | sort -u)
 listed=$(sed -n '/global:/,/local:/p' "$2" | grep -oE '[A-Za-z_0-9]+;' | grep -v '^local' | tr -d ';' | sort -u)
 [ -n "$listed" ] || { echo "$2 lists no names"; exit 2; }
-diff <(echo "$listed") <(echo "$exported") >/tmp/exports.$$ && { rm -f /tmp/exports.$$; exit 0; }
-echo "exports of $1 (>) differ from $2 (<):"; cat /tmp/exports.$$; rm -f /tmp/exports.$$; exit 1
+differences=$(diff <(echo "$listed") <(echo "$exported")) && exit 0
+echo "exports of $1 (>) differ from $2 (<):"; echo "$differences"; exit 1
