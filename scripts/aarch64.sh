@@ -3,8 +3,9 @@
 #
 #   aarch64.sh [FOLDER]     (build-aarch64/root)
 set -euo pipefail
+source "$(dirname "$(readlink -f "$0")")/usage.sh"
+at_most 1 "$@"
 cd "$(dirname "$0")/.."
-case "${1:-}" in -*) sed -n '2,4s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 ./scripts/setup.sh aarch64_packages
 
 # Lists of packages of both architectures lie beside the folder: the machine's own apt does not learn of a second one.

@@ -7,6 +7,8 @@
 # MIN (256k), MAX (64M), LATENCY_US (50) and ADD_GBPS (3) of the model, SECONDS_EACH (2, most time per algorithm and size), BUILD (build). Needs root (scripts/network.sh).
 # On a machine with fewer cores than hosts encoding is slower than on a host of its own; run it while nothing else runs.
 set -euo pipefail
+source "$(dirname "$(readlink -f "$0")")/usage.sh"
+at_most 1 "$@"
 root=$(dirname "$(readlink -f "$0")")/..
 build=${BUILD:-$root/build}
 results=${1:-$build/collectives}

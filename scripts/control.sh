@@ -10,13 +10,14 @@
 #
 # Results stay in build/control; what is there is not measured again. About 40 minutes; --quick about 15.
 set -euo pipefail
+source "$(dirname "$(readlink -f "$0")")/usage.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 quick='' library=()
 while [ $# -gt 0 ]; do
   case $1 in
   --quick) quick=1 ;;
   --library) library=(--library "${2:?--library FILE}"); shift ;;
-  *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) unknown "$1" ;;
   esac
   shift
 done

@@ -11,6 +11,7 @@
 #
 # Without root or network namespaces it trains on localhost and says what that cannot show.
 set -euo pipefail
+source "$(dirname "$(readlink -f "$0")")/usage.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 [[ $root != *[[:space:]:]* ]] || { echo "$0: '$root' has a space or a colon, which LD_PRELOAD cannot have: take another folder" >&2; exit 1; }
 build=$root/build codec=3lc setup=1 hosts=4
@@ -21,8 +22,7 @@ while [ $# -gt 0 ]; do
   --codec) codec=${2:?--codec NAME}; shift ;;
   --build) build=${2:?--build DIR}; shift ;;
   --no-setup) setup=0 ;;
-  -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
-  *) echo "demo.sh: unknown argument '$1' (see --help)" >&2; exit 2 ;;
+  *) unknown "$1" ;;
   esac
   shift
 done

@@ -6,11 +6,17 @@
 RESULTS is what demo.sh leaves: NETWORK-KIND.json and .csv per run; kinds are plain and crimp (whole trainings), probe and default
 (a few steps of plain training with the ring, and with the algorithm of Open MPI's own choice), alone (a few steps without any exchange).
 """
+import argparse
 import csv
 import json
 import math
 import pathlib
 import sys
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("results", type=pathlib.Path)
+parser.add_argument("figure", type=pathlib.Path)
+arguments = parser.parse_args()
 
 import matplotlib
 
@@ -148,13 +154,11 @@ def draw(networks, target, path):
 
 
 def main():
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    networks, alone = load(pathlib.Path(sys.argv[1]))
+    networks, alone = load(arguments.results)
     best = min(max(a for _, a in runs[kind].curve) for runs in networks.values() for kind in ("plain", "crimp"))
     target = math.floor(best * 200) / 200  # the highest half per cent that all runs reach
     same = print_table(networks, alone, target)
-    draw(networks, target, pathlib.Path(sys.argv[2]))
+    draw(networks, target, arguments.figure)
     sys.exit(0 if same else 1)
 
 

@@ -9,6 +9,7 @@
 # Runs on Debian 12 (x86-64), installs what is missing there (setup.sh), and copies installed files, so that nothing is fetched twice. What is packed finds its own
 # libraries by relative paths; glibc, libstdc++ and the compilers are the other machine's, which must not be older than Debian 12.
 set -euo pipefail
+source "$(dirname "$(readlink -f "$0")")/usage.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 fail() { echo "gpu_bundle.sh: $1" >&2; exit 1; }
 libraries='' built='' file=gpu_bundle.tar.gz
@@ -18,7 +19,7 @@ while [ $# -gt 0 ]; do
     --built)
       [ $# -gt 1 ] && built=$(realpath "$2") || fail "--built needs a folder"
       shift ;;
-    -*) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    -*) unknown "$1" ;;
     *) file=$1 ;;
   esac
   shift

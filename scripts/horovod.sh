@@ -49,9 +49,9 @@ unset CRIMP_HOROVOD_VENV  # Crimp reports CRIMP_* names that are not its own
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin PYTHONNOUSERSITE=1
 unset PYTHONPATH PYTHONHOME
 
-usage() { sed -n '2,/^set -euo/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 say() { printf '\n== %s\n' "$*"; }
 fail() { echo "horovod.sh: $2" >&2; exit "$1"; }
+source "$root/scripts/usage.sh"
 source "$root/scripts/registry.sh"
 source "$root/scripts/progress.sh"
 

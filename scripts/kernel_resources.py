@@ -5,6 +5,7 @@ kernel_resources.py NVCC LOG...                 prints the table
 kernel_resources.py --check TABLE NVCC LOG...   compares it with a stored one; exit 1 where they differ or a kernel spills or has a stack, 77 (skipped) without
                                                 logs or where another release of nvcc made the stored table
 """
+import argparse
 import re
 import subprocess
 import sys
@@ -48,13 +49,15 @@ def table(rows, nvcc):
 
 
 def main(arguments):
-    stored = None
-    if arguments[:1] == ["--check"]:
-        stored, arguments = arguments[1], arguments[2:]
-    if len(arguments) < 2:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", metavar="TABLE", dest="stored")
+    parser.add_argument("nvcc", nargs="?")
+    parser.add_argument("logs", nargs="*")
+    given = parser.parse_args(arguments)
+    stored, nvcc, logs = given.stored, given.nvcc, given.logs
+    if not logs:
         print("skipped: no nvcc, so no kernels were compiled for a GPU")
         return 77
-    nvcc, *logs = arguments
     rows = kernels(logs)
     made = table(rows, nvcc)
     if stored is None:

@@ -7,6 +7,8 @@
 # Environment: HOSTS ("2 4 8"), RATES ("100mbit 1gbit 10gbit loopback"; loopback: ranks of one host), SIZES ("4k 64k 1M 16M 64M"), CODEC (3lc), SECONDS_EACH (2), ITERS (200),
 # BUILD (build). Needs root (scripts/network.sh). Hosts share this machine's cores; run it while nothing else runs.
 set -euo pipefail
+source "$(dirname "$(readlink -f "$0")")/usage.sh"
+at_most 1 "$@"
 root=$(dirname "$(readlink -f "$0")")/..
 build=${BUILD:-$root/build}
 results=${1:-$build/matrix}

@@ -8,6 +8,7 @@
 # of algorithms are among the steps. About a minute a cell of mlp25, a third of deep. --paced: computing takes so long and no processor (train.py), so that
 # steps do not wait for cores that the hosts share.
 set -euo pipefail
+source "$(dirname "$(readlink -f "$0")")/usage.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 library=() np=4 paced=() models="deep mlp25" rates="100mbit 1gbit 10gbit" codecs="3lc topk:ratio=0.01 8bit" merges="off bytes=2M bytes=8M bytes=32M all y=2 auto"
 while [ $# -gt 0 ]; do
@@ -16,7 +17,7 @@ while [ $# -gt 0 ]; do
   --np) np=${2:?--np HOSTS} ;;
   --paced) paced=(--paced "${2:?--paced MS}") ;;
   --models | --rates | --codecs | --merges) declare "${1#--}=${2:?$1 needs a value}" ;;
-  *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) unknown "$1" ;;
   esac
   shift 2
 done

@@ -12,11 +12,11 @@
 # a second network lives beside the first. Files are shared between hosts.
 # Exit code 3: namespaces are not possible here (no root, no ip, or not allowed), so that a caller can fall back to localhost.
 set -euo pipefail
+source "$(dirname "$(readlink -f "$0")")/usage.sh"
 export NETNS_PREFIX=${NETNS_PREFIX:-crimp} NETNS_SUBNET=${NETNS_SUBNET:-10.88.0}
 prefix=$NETNS_PREFIX subnet=$NETNS_SUBNET switch=$NETNS_PREFIX-switch
 self=$(readlink -f "$0")
 
-usage() { sed -n '2,13s/^# \{0,1\}//p' "$self"; }
 fail() { echo "network.sh: $2" >&2; exit "$1"; }
 hosts() { ip netns list 2>/dev/null | awk -v p="$prefix" '$1 ~ "^" p "[0-9]+$" {print $1}' | sort -V; }
 need_hosts() { [ -n "$(hosts)" ] || fail 1 "no hosts named ${prefix}1, ...: 'network.sh up 4 1gbit' makes them"; }

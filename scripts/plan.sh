@@ -7,6 +7,8 @@
 # Environment: HOSTS ("2 4"), RATES ("100mbit 1gbit 10gbit"), CODECS ("3lc 8bit"), MODELS ("mlp resnet50", of docs/models), COMPUTE_MLP (10) and COMPUTE_RESNET50 (30, ms that
 # a step computes, which is slept), STEPS (15), BUILD (build). Needs root (scripts/network.sh). Hosts share this machine's cores; run it while nothing else runs.
 set -euo pipefail
+source "$(dirname "$(readlink -f "$0")")/usage.sh"
+at_most 1 "$@"
 root=$(dirname "$(readlink -f "$0")")/..
 build=${BUILD:-$root/build}
 results=${1:-$build/plan}

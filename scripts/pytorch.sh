@@ -13,6 +13,7 @@
 #   --no-setup    do not look for missing Debian packages
 # Exit code 77: no PyTorch, or no namespaces here.
 set -euo pipefail
+source "$(dirname "$(readlink -f "$0")")/usage.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build codec=3lc unnamed='' seeds=3 setup=1 quick='' only=''
 models=(mlp25 cnn) rates=(1gbit 100mbit) steps=(20 12) epochs=3
@@ -28,8 +29,7 @@ while [ $# -gt 0 ]; do
   --epochs) epochs=${2:?--epochs N}; shift ;;
   --build) build=${2:?--build DIR}; shift ;;
   --no-setup) setup=0 ;;
-  -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 0 ;;
-  *) echo "pytorch.sh: unknown argument '$1' (see --help)" >&2; exit 2 ;;
+  *) unknown "$1" ;;
   esac
   shift
 done

@@ -9,13 +9,14 @@
 set -euo pipefail
 folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 fail() { echo "setup.sh: $2" >&2; exit "$1"; }
+source "$folder/usage.sh"
 source "$folder/registry.sh"
 source "$folder/progress.sh"
 
 print=''
 case "${1:-}" in
   --list) print=1; shift ;;
-  -h | --help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  -*) unknown "$1" ;;
 esac
 list=${1:-packages}
 [[ $# -le 1 && $list =~ ^(build_|horovod_|clang_|aarch64_|package_|report_|slurm_)?packages$ ]] || fail 2 "unknown argument '$*' (see --help)"

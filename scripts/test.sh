@@ -15,6 +15,7 @@
 # Ends with the line "N passed, M failed, K skipped". Builds stay in build, build-asan and build-tsan and are incremental; the latter two
 # hold nothing but the unit suites (with --long build-tsan also programs that make requests under mpirun). Where the minutes go: docs/design_notes.md.
 set -uo pipefail
+source "$(dirname "$(readlink -f "$0")")/usage.sh"
 cd "$(dirname "$0")/.." || exit 1
 
 source scripts/progress.sh
@@ -31,7 +32,7 @@ while [ $# -gt 0 ]; do
       label=(-L "${2:?-L LABEL}")
       [ "$2" != long ] || long=(-C long)
       shift ;;
-    *) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) unknown "$1" ;;
   esac
   shift
 done
