@@ -16,8 +16,11 @@ struct CollectiveResult {
   int exponent = 0;  // algorithm one_shot: `out` is to be multiplied by 2^exponent
   DelayNotes delays;           // of all ranks
   std::optional<Error> error;  // what was wrong with a payload; the exchange was still completed, `out` is undefined
-  std::uint64_t sent_bytes = 0, received_bytes = 0;  // headers and bodies; received: from other ranks
-  double encode_s = 0, wire_s = 0, decode_s = 0;     // wire: waiting, after what was hidden behind encode and decode
+  // Headers and bodies. sent: what MPI was given for other ranks, by the call that gives it: a payload for all of them
+  // counts once, as values do that MPI_Allreduce is given, and one passed on in a relay with every step. received: from
+  // other ranks; of what MPI has summed, the sums.
+  std::uint64_t sent_bytes = 0, received_bytes = 0;
+  double encode_s = 0, wire_s = 0, decode_s = 0;  // wire: waiting, after what was hidden behind encode and decode
   bool through_host =
       false;  // algorithm hierarchical: this rank's values, which lie on a device, were added in host memory
 };

@@ -76,8 +76,8 @@ class SumsByMpi final : public Rounds<SumsByMpi, IntegerSums> {
     *word = !c.good;
     const std::uint64_t bytes = addends_.bytes(c.coordinates);
     sums_under_way(i) = under_way(transport_.start_sum(send, buffers(i).receive, bytes, addends_.type));
-    result_.sent_bytes += 2 * bytes * (ranks() - 1) / ranks();
-    result_.received_bytes += 2 * bytes * (ranks() - 1) / ranks();
+    result_.sent_bytes += bytes;
+    result_.received_bytes += bytes;
     result_.encode_s += span("encode", i, begin);
   }
 

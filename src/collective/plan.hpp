@@ -36,6 +36,10 @@ struct PartPlan {
   std::shared_ptr<const Shares> shares = nullptr;  // null: every rank receives all sums
 };
 
+// What of its values the rank has to give to others, in bytes of the caller's type: all, but its own share where there
+// are shares; a root has none. What a report calls bytes_in.
+std::uint64_t bytes_for_others(const PartPlan&, int rank);
+
 // Bytes of scratch that a call takes.
 struct RouteBytes {
   std::uint64_t together = 0;            // of one arena, where the values lie in host memory

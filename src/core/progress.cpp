@@ -44,9 +44,9 @@ std::string progress_text(const JobProgress& now, const JobProgress& before, dou
   const bool since = now.bytes_in > before.bytes_in && now.calls_s > before.calls_s;
   const double bytes = static_cast<double>(since ? now.bytes_in - before.bytes_in : now.bytes_in);
   const double s = since ? now.calls_s - before.calls_s : now.calls_s;
-  if (now.sent > 0)
+  if (now.bytes_in > 0 && now.sent > 0)
     text += fmt::format(": {:.1f}x less", static_cast<double>(now.bytes_in) / static_cast<double>(now.sent));
-  if (s > 0) text += ", " + rate_text(bytes / s);
+  if (bytes > 0 && s > 0) text += ", " + rate_text(bytes / s);
   return text + saved_text(now.times);
 }
 

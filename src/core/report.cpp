@@ -34,11 +34,13 @@ void Report::Sum::note(const CallRecord& r) {
   plain += r.plain_s;
 }
 
+double Report::Sum::ratio() const { return sent ? static_cast<double>(bytes_in) / static_cast<double>(sent) : 0.0; }
+
 void Report::compressed(const CallRecord& r) {
   std::lock_guard lock(mutex_);
   // What can fail comes first, so that nothing is counted in part.
   Sum* const of[] = {&by_codec_[r.codec], &by_algorithm_[r.algorithm], &by_layout_[r.layout],
-                     &by_size_[static_cast<int>(std::bit_width(r.bytes_in)) - 1]};
+                     &by_size_[static_cast<int>(std::bit_width(r.bytes)) - 1]};
   ++reasons_[r.algorithm][r.why];
   all_.note(r);
   for (Sum* sum : of) sum->note(r);

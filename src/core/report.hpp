@@ -97,6 +97,9 @@ struct CallRecord {
   const char* algorithm = "";
   const char* why = "";                 // this algorithm
   double predicted_s = 0, plain_s = 0;  // by the model, of this algorithm and of plain MPI; 0: not predicted
+  std::uint64_t bytes = 0;              // of the call's values, whoever receives them; its class of sizes
+  // bytes_in: what of these other ranks receive, or sums of it, and so MPI would be given for them; sent_bytes: what
+  // it was given (CollectiveResult).
   std::uint64_t bytes_in = 0, sent_bytes = 0, received_bytes = 0;
   double encode_s = 0, wire_s = 0, decode_s = 0, total_s = 0;
   double wait_s = 0;  // CRIMP_SKEW: for the last rank to come, before all of these
@@ -202,6 +205,7 @@ class Report {
  private:
   struct Sum {
     std::uint64_t calls = 0, bytes_in = 0, sent = 0, received = 0;
+    double ratio() const;  // 0: these calls had nothing for other ranks but headers
     double encode = 0, wire = 0, decode = 0, total = 0, wait = 0, predicted = 0, plain = 0;
     void note(const CallRecord&);
   };

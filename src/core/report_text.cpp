@@ -90,11 +90,12 @@ std::string Report::summary() const {
     std::string how;
     for (const auto& [algorithm, sum] : by_algorithm_)
       how += fmt::format("{}{} by {}", how.empty() ? "" : ", ", sum.calls, algorithm);
-    text = fmt::format(
-        "{} calls compressed ({}; {}): {} in, {} sent by rank 0 ({:.1f}x less), in {:.2f} s (encode {:.2f}, wire {:.2f}, decode {:.2f})",
-        all_.calls, codecs, how, bytes_text(all_.bytes_in), bytes_text(all_.sent),
-        static_cast<double>(all_.bytes_in) / static_cast<double>(std::max<std::uint64_t>(all_.sent, 1)), all_.total,
-        all_.encode, all_.wire, all_.decode);
+    const std::string moved = all_.bytes_in
+                                  ? fmt::format("{} in, {} sent by rank 0 ({:.1f}x less)", bytes_text(all_.bytes_in),
+                                                bytes_text(all_.sent), all_.ratio())
+                                  : fmt::format("rank 0 only received, and sent {} of headers", bytes_text(all_.sent));
+    text = fmt::format("{} calls compressed ({}; {}): {}, in {:.2f} s (encode {:.2f}, wire {:.2f}, decode {:.2f})",
+                       all_.calls, codecs, how, moved, all_.total, all_.encode, all_.wire, all_.decode);
     if (skew_.calls) text += fmt::format(", and before that waiting {:.2f} s for ranks that came later", all_.wait);
   }
   std::string passes;
@@ -151,14 +152,8 @@ std::string Report::json() const {
   std::lock_guard lock(mutex_);
   using nlohmann::json;
   const auto sum = [this](const Sum& s) {
-    json of{{"calls", s.calls},
-            {"bytes_in", s.bytes_in},
-            {"sent_bytes", s.sent},
-            {"received_bytes", s.received},
-            {"ratio", s.sent ? static_cast<double>(s.bytes_in) / static_cast<double>(s.sent) : 0.0},
-            {"encode_s", s.encode},
-            {"wire_s", s.wire},
-            {"decode_s", s.decode},
+    json of{{"calls", s.calls},   {"bytes_in", s.bytes_in}, {"sent_bytes", s.sent}, {"received_bytes", s.received},
+            {"ratio", s.ratio()}, {"encode_s", s.encode},   {"wire_s", s.wire},     {"decode_s", s.decode},
             {"total_s", s.total}};
     if (skew_.calls) of["wait_s"] = s.wait;  // ahead of the calls; without CRIMP_SKEW nobody knows
     return of;

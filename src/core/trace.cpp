@@ -74,7 +74,7 @@ void Trace::add(Kind kind, const Call& call, Clock::time_point begin, Clock::tim
   try {
     const std::uint32_t label = text(call.label), codec = text(call.codec);
     details_.push_back({label, codec, call.dtype, call.algorithm, call.why, call.layout, call.elements, call.bytes,
-                        call.sent_bytes, call.received_bytes});
+                        call.bytes_in, call.sent_bytes, call.received_bytes});
   } catch (const std::bad_alloc&) {
     ++dropped_[static_cast<std::size_t>(kind)];
     return;

@@ -40,6 +40,7 @@ class Trace {
     std::uint32_t call = 0;          // as in add()
     const char* dtype = "";
     std::uint64_t elements = 0, bytes = 0;  // of the caller
+    std::uint64_t bytes_in = 0;             // this and sent_bytes: as CallRecord's
     std::string_view codec = {};
     const char *algorithm = "", *why = "", *layout = "";
     std::uint64_t sent_bytes = 0, received_bytes = 0;
@@ -81,7 +82,7 @@ class Trace {
   struct Detail {  // of calls
     std::uint32_t label, codec;
     const char *dtype, *algorithm, *why, *layout;
-    std::uint64_t elements, bytes, sent, received;
+    std::uint64_t elements, bytes, bytes_in, sent, received;
   };
   // Of each kind so many spans are kept, or a share of them: later ones, and those without memory, are dropped and
   // counted.

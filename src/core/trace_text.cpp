@@ -71,7 +71,7 @@ class TraceText {
       const Trace::Detail& d = detail(*p->span);
       sent += static_cast<std::int64_t>(d.sent);
       event(R"("ph":"C","name":"bytes sent","ts":{},"args":{{"bytes":{}}})", us(p->end), sent);
-      if (d.sent) event(R"("ph":"C","name":"ratio","ts":{},"args":{{"ratio":{:.3f}}})", us(p->end), ratio(d));
+      if (rated(d)) event(R"("ph":"C","name":"ratio","ts":{},"args":{{"ratio":{:.3f}}})", us(p->end), ratio(d));
     }
     for (const auto& [key, tid] : rows_) about_row(key, tid);
     return std::move(out_);
@@ -93,7 +93,8 @@ class TraceText {
   }
 
   const Trace::Detail& detail(const Trace::Span& s) const { return trace_.details_[s.of]; }
-  static double ratio(const Trace::Detail& d) { return static_cast<double>(d.bytes) / static_cast<double>(d.sent); }
+  static bool rated(const Trace::Detail& d) { return d.bytes_in && d.sent; }
+  static double ratio(const Trace::Detail& d) { return static_cast<double>(d.bytes_in) / static_cast<double>(d.sent); }
 
   void about_rank() {
     const std::string host = quoted(rank_.host);
@@ -160,9 +161,9 @@ class TraceText {
     }
     const Trace::Detail& d = detail(s);
     return fmt::format(
-        R"("call":{},"communicator":{},"dtype":"{}","elements":{},"bytes":{},"codec":{},"algorithm":{},"why":{},"tensors":"{}","sent_bytes":{},"received_bytes":{}{})",
-        s.call, communicator(s), d.dtype, d.elements, d.bytes, texts_[d.codec], quoted(d.algorithm), quoted(d.why),
-        d.layout, d.sent, d.received, d.sent ? fmt::format(R"(,"ratio":{:.3f})", ratio(d)) : "");
+        R"("call":{},"communicator":{},"dtype":"{}","elements":{},"bytes":{},"bytes_in":{},"codec":{},"algorithm":{},"why":{},"tensors":"{}","sent_bytes":{},"received_bytes":{}{})",
+        s.call, communicator(s), d.dtype, d.elements, d.bytes, d.bytes_in, texts_[d.codec], quoted(d.algorithm),
+        quoted(d.why), d.layout, d.sent, d.received, rated(d) ? fmt::format(R"(,"ratio":{:.3f})", ratio(d)) : "");
   }
 
   std::string communicator(const Trace::Span& s) const {

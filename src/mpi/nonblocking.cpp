@@ -294,15 +294,16 @@ void Sum::finish() {
 
 void Sum::note(const CollectiveResult& result, Clock::time_point ended) {
   Report& report = of_->context().report;
+  const std::uint64_t bytes = count_ * element(), bytes_in = bytes_for_others(route_->part, of_->rank());
   report.note([&] {
     if (from_.on_device() || to_.on_device()) report.on_device("sums that do not block are encoded on the host");
     report.compressed({route_->part.codec->spec(), name_of(plan_->layout->source), route_->name, "nonblocking", 0, 0,
-                       count_ * element(), result.sent_bytes, result.received_bytes, result.encode_s, result.wire_s,
+                       bytes, bytes_in, result.sent_bytes, result.received_bytes, result.encode_s, result.wire_s,
                        result.decode_s, seconds(ended - begun_)});
     if (History* const history = report.history())
       history->called(begun_, ended,
-                      {1, 0, static_cast<double>(count_ * element()), static_cast<double>(result.sent_bytes),
-                       result.encode_s, result.wire_s, result.decode_s, 0, 0});
+                      {1, 0, static_cast<double>(bytes_in), static_cast<double>(result.sent_bytes), result.encode_s,
+                       result.wire_s, result.decode_s, 0, 0});
   });
   if (Trace* const trace = of_->context().trace)
     report.note([&] {
@@ -311,7 +312,8 @@ void Sum::note(const CollectiveResult& result, Clock::time_point ended) {
                           .call = buffers_.sequence,
                           .dtype = name_of(dtype_),
                           .elements = count_,
-                          .bytes = count_ * element(),
+                          .bytes = bytes,
+                          .bytes_in = bytes_in,
                           .codec = route_->part.codec->spec(),
                           .algorithm = route_->name,
                           .why = "nonblocking",

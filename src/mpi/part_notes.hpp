@@ -22,7 +22,8 @@ struct PartEnd {
   double wait_s;                         // before the call began, for ranks that came later (CRIMP_SKEW)
 };
 
-// rank: the report of rank 0 alone has a history of tensors. Local. Where there is no memory for it, it is not said.
+// rank: of the communicator; the report of rank 0 alone has a history of tensors. Local. Where there is no memory for
+// it, it is not said.
 void note_part(const Context&, Chooser&, const PartEnd&, int rank) noexcept;
 
 }  // namespace crimp

@@ -18,8 +18,9 @@ namespace {
 constexpr std::size_t kTensors = 10;
 
 double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
-double ratio(std::uint64_t bytes, std::uint64_t sent) {
-  return sent ? static_cast<double>(bytes) / static_cast<double>(sent) : 0;
+// "-": nothing but headers was sent.
+std::string ratio(std::uint64_t bytes, std::uint64_t sent) {
+  return bytes && sent ? fmt::format("{:.1f}", static_cast<double>(bytes) / static_cast<double>(sent)) : "-";
 }
 std::string ms(double s) { return fmt::format("{:.2f}", 1e3 * s); }
 double megabytes(std::uint64_t bytes) { return 1e-6 * static_cast<double>(bytes); }
@@ -77,10 +78,10 @@ void print_ranks(const TraceSummary& of) {
   std::printf("\n# Milliseconds in each track\n%-5s %7s %10s %10s %10s %10s %10s %10s %12s %7s\n", "rank", "calls",
               "in calls", "encode", "wire", "decode", "wait", "under way", "passed to MPI", "ratio");
   for (const auto& [rank, r] : of.ranks)
-    std::printf("%-5d %7llu %10s %10s %10s %10s %10s %10s %12s %7.1f\n", rank, static_cast<unsigned long long>(r.calls),
+    std::printf("%-5d %7llu %10s %10s %10s %10s %10s %10s %12s %7s\n", rank, static_cast<unsigned long long>(r.calls),
                 ms(r.calls_s).c_str(), ms(r.encode_s).c_str(), ms(r.wire_s).c_str(), ms(r.decode_s).c_str(),
                 of.measured ? ms(r.waited_s).c_str() : "-", ms(r.under_way_s).c_str(), ms(r.passed_s).c_str(),
-                ratio(r.bytes, r.sent_bytes));
+                ratio(r.bytes, r.sent_bytes).c_str());
   const TraceSummary::Rank mean = of.mean();
   std::printf("%.0f %% of the encoding ran while something was under way.\n",
               100 * share(mean.hidden_s, mean.encode_s));
@@ -118,9 +119,9 @@ void print_tensors(const TraceSummary& of) {
               "call of", "calls", "wire [ms]", "call [ms]", "MB", "ratio");
   for (std::size_t i = 0; i < std::min(kTensors, of.tensors.size()); ++i) {
     const auto& t = of.tensors[i];
-    std::printf("%-44s %7.0f %10s %10s %10.2f %7.1f\n", printable(t.name, 44).c_str(), static_cast<double>(t.calls) / n,
+    std::printf("%-44s %7.0f %10s %10s %10.2f %7s\n", printable(t.name, 44).c_str(), static_cast<double>(t.calls) / n,
                 ms(t.wire_s / n).c_str(), ms(t.calls_s / n).c_str(), megabytes(t.bytes) / n,
-                ratio(t.bytes, t.sent_bytes));
+                ratio(t.bytes, t.sent_bytes).c_str());
   }
   if (of.tensors.size() > kTensors) std::printf("and %zu others\n", of.tensors.size() - kTensors);
 }

@@ -136,7 +136,9 @@ class Reader {
     const std::string name = e.at("name");
     // A sum that a thread carries is in the trace twice: from the program's call on, and as the thread's call.
     if (args.at("algorithm") == "") return;
-    const std::uint64_t bytes = args.at("bytes"), sent = args.at("sent_bytes");
+    // Those of older versions do not know what of a call's bytes was for other ranks.
+    const std::uint64_t bytes = args.contains("bytes_in") ? args["bytes_in"] : args.at("bytes"),
+                        sent = args.at("sent_bytes");
     ++of.calls, of.bytes += bytes, of.sent_bytes += sent, of.calls_s += 1e-6 * span.length();
     TraceSummary::Tensors& tensors = tensors_[name];
     tensors.name = name;

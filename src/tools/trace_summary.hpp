@@ -11,9 +11,9 @@ namespace crimp::tools {
 struct TraceSummary {
   struct Rank {
     std::string host;
-    double uncertainty_us = 0;  // of its clock against rank 0's
-    std::uint64_t dropped = 0;  // spans
-    std::uint64_t calls = 0, passed = 0, bytes = 0, sent_bytes = 0;
+    double uncertainty_us = 0;                                       // of its clock against rank 0's
+    std::uint64_t dropped = 0;                                       // spans
+    std::uint64_t calls = 0, passed = 0, bytes = 0, sent_bytes = 0;  // bytes: bytes_in
     // Seconds in each track; under_way_s: in which something was.
     double calls_s = 0, encode_s = 0, wire_s = 0, under_way_s = 0, decode_s = 0, passed_s = 0;
     double asked_s = 0;   // waits for the headers of calls that MPI then did

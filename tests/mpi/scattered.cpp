@@ -339,6 +339,23 @@ void reducing() {
   }
   expected["calls"] = size;
   expected["sent_bytes"] = sent;
+  expected["bytes_in"] = 4 * kCount * (size - 1);  // a root has nothing for others
+}
+
+// With a codec that compresses nothing, nothing is less.
+void rooted() {
+  std::vector<float> in(1 << 20, 1.5f), out(in.size());
+  for (int i = 0; i < 4; ++i)
+    MPI_Reduce(in.data(), out.data(), static_cast<int>(in.size()), MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
+  expected["calls"] = 4;
+  expected["bytes_in"] = rank == 0 ? 0 : 4L * 4 * (1 << 20);
+}
+void halved() {
+  std::vector<float> in(1 << 20, 1.5f), out(in.size());
+  MPI_Reduce_scatter_block(in.data(), out.data(), static_cast<int>(in.size()) / size, MPI_FLOAT, MPI_SUM,
+                           MPI_COMM_WORLD);
+  expected["calls"] = 1;
+  expected["bytes_in"] = 4L * (1 << 20) / size * (size - 1);
 }
 
 }  // namespace
@@ -365,6 +382,8 @@ int main(int argc, char** argv) {
   else if (what == "odd") odd();
   else if (what == "aliased") aliased();
   else if (what == "reducing") reducing();
+  else if (what == "rooted") rooted();
+  else if (what == "halved") halved();
   else {
     std::vector<int> counts{0, 1000, 16400, 100001};
     if (argc > 2) counts.clear();

@@ -11,7 +11,7 @@ TEST_SUITE("progress") {
 
   CallRecord call(std::uint64_t in, std::uint64_t sent, double s) {
     CallRecord record{"fp16", "named", "allgather", "forced"};
-    record.bytes_in = in;
+    record.bytes = record.bytes_in = in;
     record.sent_bytes = sent;
     record.total_s = s;
     return record;
@@ -73,6 +73,8 @@ TEST_SUITE("progress") {
     CHECK(progress_text(now, before, 60) == "1:00, 3 calls compressed, 1 passed: 40.5x less, 100.0 MB/s");
     // Nothing since.
     CHECK(progress_text(now, now, 60) == "1:00, 3 calls compressed, 1 passed: 40.5x less, 1.62 GB/s");
+    // A root, which sends headers.
+    CHECK(progress_text({2, 1, 0, 256, 1, {}}, {}, 60) == "1:00, 2 calls compressed, 1 passed");
   }
 
   TEST_CASE("time is saved, or lost, as far as plain MPI's is known") {

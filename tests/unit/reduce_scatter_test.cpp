@@ -209,6 +209,38 @@ TEST_SUITE("reduce_scatter") {
 
   }  // namespace
 
+  TEST_CASE("bytes for others are what a codec that compresses nothing sends, but for headers and padding") {
+    using Counts = std::vector<std::uint64_t>;
+    for (const Algorithm algorithm :
+         {Algorithm::reduce_scatter, Algorithm::one_shot, Algorithm::allgather, Algorithm::two_shot})
+      for (const Counts& counts : {Counts{100000, 100001, 99000}, {0, 300000, 0}, {1, 200000, 0, 50000}}) {
+        Case c = case_of("fp32", counts);
+        c.setup.algorithm = algorithm;
+        const bool shares = algorithm == Algorithm::reduce_scatter || algorithm == Algorithm::one_shot;
+        const auto route = shares ? route_of(c) : route_of(c.setup, c.ranks());
+        CAPTURE(route->name);
+        auto ranks = make_ranks(c.setup, c.ranks(), 5);
+        if (shares) run(c, ranks);
+        else run_all(c.setup, ranks);
+        for (int r = 0; r < c.ranks(); ++r) {
+          CAPTURE(r);
+          const std::uint64_t all = c.setup.count, own = shares ? counts[static_cast<std::size_t>(r)] : 0;
+          CHECK(bytes_for_others(route->part, r) == sizeof(float) * (all - own));
+          const std::uint64_t sent = ranks[static_cast<std::size_t>(r)].result.sent_bytes;
+          CHECK(sent >= sizeof(float) * (all - own));
+          CHECK(sent < 1.01 * sizeof(float) * static_cast<double>(all - own) + 64 * 64);
+        }
+      }
+    // Tensors of other parts are no part's.
+    Case c = case_of("fp32", {10, 20}, {5, 20, 5});
+    PartPlan part = route_of(c)->part;
+    part.layout = changed(*c.setup.layout, Layout::Source::named, [](auto& s) { s[1].use = Segment::Use::skip; });
+    CHECK(bytes_for_others(part, 0) == 4 * 5);
+    CHECK(bytes_for_others(part, 1) == 4 * 5);
+    part.dtype = Dtype::f64, part.shares = nullptr;
+    CHECK(bytes_for_others(part, 1) == 8 * 10);
+  }
+
   // The parts of a tensor in shares shorter than a piece have no state of their own.
   TEST_CASE("of shares codecs that would reuse a threshold select anew in each call") {
     std::vector<std::vector<float>> sums[2];

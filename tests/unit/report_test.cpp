@@ -42,7 +42,7 @@ TEST_SUITE("report") {
   TEST_CASE("what was waited for late ranks is said where it was measured, and only there") {
     Report plain;
     CallRecord call;
-    call.codec = "fp16", call.algorithm = "allgather", call.layout = "named", call.bytes_in = 1000,
+    call.codec = "fp16", call.algorithm = "allgather", call.layout = "named", call.bytes = call.bytes_in = 1000,
     call.sent_bytes = 500;
     call.wire_s = 0.5, call.total_s = 0.75;
     plain.compressed(call);
@@ -69,6 +69,24 @@ TEST_SUITE("report") {
           json{{{"rank", 0}, {"calls", 2}, {"waited_s", 4}, {"last", 0}, {"late_s", 0}},
                {{"rank", 2}, {"calls", 3}, {"waited_s", 0.75}, {"last", 2}, {"late_s", 3.5}}});
     CHECK_FALSE(json::parse(Report::of_job(Settings(), 1, "none", "on", {plain.json()})).contains("skew"));
+  }
+
+  TEST_CASE("no ratio where a rank had nothing for others but headers") {
+    CallRecord call{"fp32", "unknown", "reduce_scatter", "forced"};
+    call.bytes = 8'000'000, call.sent_bytes = 1300, call.received_bytes = 24'000'000;
+    Report root;
+    root.compressed(call);
+    CHECK(has(root.summary(), "1 by reduce_scatter): rank 0 only received, and sent 1.3 kB of headers, in "));
+    CHECK_FALSE(has(root.summary(), "less"));
+    json of = json::parse(root.json());
+    CHECK(of["bytes_in"] == 0);
+    CHECK(of["ratio"] == 0);
+    CHECK(of["size_classes"]["4194304"]["calls"] == 1);  // by what a call has, not by what of it travels
+    call.bytes_in = 4'000'000, call.sent_bytes = 4'000'000;
+    root.compressed(call);
+    CHECK(has(root.summary(), ": 4.00 MB in, 4.00 MB sent by rank 0 (1.0x less), in "));
+    of = json::parse(root.json());
+    CHECK(of["size_classes"]["4194304"]["calls"] == 2);
   }
 
   TEST_CASE("tensors that rules exclude are listed by name, so many and no more") {

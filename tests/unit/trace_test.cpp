@@ -85,7 +85,8 @@ TEST_SUITE("trace") {
             .call = 7,
             .dtype = "float32",
             .elements = 100,
-            .bytes = 400,
+            .bytes = 800,
+            .bytes_in = 400,
             .codec = "fp16",
             .algorithm = "allgather",
             .why = "forced",
@@ -206,6 +207,8 @@ TEST_SUITE("trace") {
     CHECK(args["why"] == "forced");
     CHECK(args["dtype"] == "float32");
     CHECK(args["ratio"] == 4);
+    CHECK(args["bytes"] == 800);
+    CHECK(args["bytes_in"] == 400);
     CHECK(args["call"] == 7);
     CHECK(named(events, "v").at(0)["args"]["communicator"] == "0-3 #1");
     CHECK(named(events, "v").at(0)["ts"] == 20);

@@ -45,7 +45,7 @@ function size(b) {
   return b + " B";
 }
 const percent = (x) => (x > 0 && x < 0.01 ? "<1 %" : (100 * x).toFixed(0) + " %");
-const times = (x) => digits(x) + "\u00d7";
+const times = (x) => (x > 0 ? digits(x) + "\u00d7" : "\u2013");  // 0: nothing but headers was sent
 const short = (file) => file.split("/").pop();
 const ranksOf = (row) => (row.from === row.to ? "rank " + row.from : "ranks " + row.from + "\u2013" + row.to);
 
@@ -95,7 +95,7 @@ function headline(d) {
   const t = d.saved.time, b = d.saved.bytes, m = t.measured, p = t.predicted;
   const ofKnown = m.calls > 0 ? m : p, plain = ofKnown.plain_s;
   const card = (big, small, name) => el("div.card", el("b" + (name ? "." + name : ""), big), el("span", small));
-  const out = [card(b.ratio > 0 ? times(b.ratio) + " fewer bytes" : "\u2013", b.ratio > 0 ? `${bytes(b.in)} of gradients, ${bytes(b.sent)} sent by all ranks` : "no call was compressed")];
+  const out = [card(b.ratio > 0 ? times(b.ratio) + " fewer bytes" : "\u2013", b.ratio > 0 ? `${bytes(b.in)} of gradients, ${bytes(b.sent)} sent by all ranks` : d.calls.compressed.calls > 0 ? "nothing to send" : "no call was compressed")];
   if (ofKnown.calls > 0) {
     const saved = ofKnown.saved_s;
     out.push(card((saved >= 0 ? time(saved) + " saved" : time(-saved) + " lost"),

@@ -34,6 +34,8 @@ std::string seconds_text(double s) {
   return a >= 1e-3 ? digits(s * 1e3) + " ms" : digits(s * 1e6) + " us";
 }
 std::string seconds_text(const Json& of) { return seconds_text(of.get<double>()); }
+// Of a ratio; 0: nothing but headers was sent.
+std::string times(const Json& of) { return of.get<double>() > 0 ? digits(of.get<double>()) : "-"; }
 std::string count(const Json& of) { return fmt::format("{:.0f}", of.get<double>()); }
 std::string counted(const Json& of, const char* what) {
   return count(of) + " " + what + (of.get<double>() == 1 ? "" : "s");
@@ -74,9 +76,9 @@ std::string head(const Json& d) {
 std::string saved(const Json& d) {
   const Json &b = d["saved"]["bytes"], &t = d["saved"]["time"];
   std::string out = "\nWhat it came to\n";
-  out += fmt::format("  {} calls compressed, {} passed; {} in, {} sent by all ranks, {} times less\n",
+  out += fmt::format("  {} calls compressed, {} passed; {} in, {} sent by all ranks{}\n",
                      count(d["calls"]["compressed"]["calls"]), count(d["calls"]["passed"]), bytes(b["in"]),
-                     bytes(b["sent"]), digits(b["ratio"].get<double>()));
+                     bytes(b["sent"]), b["ratio"] > 0 ? ", " + times(b["ratio"]) + " times less" : "");
   const auto line = [&](const char* what, const Json& of, const char* name) {
     if (!(of["calls"].get<double>() > 0)) return;
     const double saved_s = of["saved_s"].get<double>(), took_s = of["took_s"].get<double>(),
@@ -130,18 +132,18 @@ std::string tables(const Json& d) {
   if (!d["sizes"].is_null()) {
     out += "\n" + row("Sizes of compressed calls, from", {"calls", "in", "ratio", "time"});
     for (const Json& s : d["sizes"])
-      out += row(bytes(s["from_bytes"]), {count(s["calls"]), bytes(s["bytes_in"]), digits(s["ratio"].get<double>()),
-                                          seconds_text(s["total_s"])});
+      out += row(bytes(s["from_bytes"]),
+                 {count(s["calls"]), bytes(s["bytes_in"]), times(s["ratio"]), seconds_text(s["total_s"])});
   }
   if (!d["codecs"].empty()) {
     out += "\n" + row("Codecs", {"calls", "in", "ratio", "time"});
     for (const Json& s : d["codecs"])
-      out += row(words(s["name"]), {count(s["calls"]), bytes(s["bytes_in"]), digits(s["ratio"].get<double>()),
-                                    seconds_text(s["total_s"])});
+      out += row(words(s["name"]),
+                 {count(s["calls"]), bytes(s["bytes_in"]), times(s["ratio"]), seconds_text(s["total_s"])});
     out += "\n" + row("Algorithms", {"calls", "in", "ratio", "time"});
     for (const Json& s : d["algorithms"])
-      out += row(words(s["name"]), {count(s["calls"]), bytes(s["bytes_in"]), digits(s["ratio"].get<double>()),
-                                    seconds_text(s["total_s"])});
+      out += row(words(s["name"]),
+                 {count(s["calls"]), bytes(s["bytes_in"]), times(s["ratio"]), seconds_text(s["total_s"])});
   }
   if (!d["tensors"].is_null()) {
     out += "\n" + row(fmt::format("Tensors ({})", count(d["tensors"]["tensors"])),
@@ -150,7 +152,7 @@ std::string tables(const Json& d) {
     for (const Json& t : d["tensors"]["listed"]) {
       if (shown++ == kRows) break;
       const Json& residual = t["residual"];
-      out += row(words(t["name"]), {count(t["calls"]), bytes(t["bytes_in"]), digits(t["ratio"].get<double>()),
+      out += row(words(t["name"]), {count(t["calls"]), bytes(t["bytes_in"]), times(t["ratio"]),
                                     residual.empty() ? "-" : digits(residual.back()[2].get<double>()),
                                     residual.empty() ? "-" : digits(residual.back()[3].get<double>())});
     }
@@ -215,7 +217,7 @@ std::string comparison(const Json& digests) {
     return m["calls"].get<double>() > 0 ? seconds_of(m["saved_s"]) : std::string("-");
   });
   line("sent by all ranks", [](const Json& d) { return bytes(d["saved"]["bytes"]["sent"]); });
-  line("ratio", [](const Json& d) { return digits(d["saved"]["bytes"]["ratio"].get<double>()); });
+  line("ratio", [](const Json& d) { return times(d["saved"]["bytes"]["ratio"]); });
   line("calls compressed", [](const Json& d) { return count(d["calls"]["compressed"]["calls"]); });
   line("calls passed", [](const Json& d) { return count(d["calls"]["passed"]); });
   return out + "\n";
