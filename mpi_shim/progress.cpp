@@ -62,13 +62,18 @@ class PendingJob final : public Pending {
   explicit PendingJob(std::shared_ptr<Job> job) : job_(std::move(job)) {}
   int finish(int rc) override {
     const int of_job = job_->rc.load(std::memory_order_acquire);
-    if (rc != MPI_SUCCESS || of_job == MPI_SUCCESS) return rc;
-    PMPI_Comm_call_errhandler(job_->freed->load() ? MPI_COMM_WORLD : job_->program, of_job);
-    return of_job;
+    return rc != MPI_SUCCESS || of_job == MPI_SUCCESS ? rc : raise(of_job);
   }
+  // MPI would free a generalized request, but no other sum's (MPI-3.1, 5.12), and the thread would write to a buffer
+  // that the program may have given up.
+  int release() override { return raise(MPI_ERR_REQUEST); }
   bool generalized() const override { return true; }
 
  private:
+  int raise(int code) const {
+    PMPI_Comm_call_errhandler(job_->freed->load() ? MPI_COMM_WORLD : job_->program, code);
+    return code;
+  }
   const std::shared_ptr<Job> job_;
 };
 
@@ -80,7 +85,7 @@ int query(void*, MPI_Status* status) {
   return MPI_SUCCESS;
 }
 int release(void*) { return MPI_SUCCESS; }
-int cancel(void*, int) { return MPI_SUCCESS; }  // a sum that does not block cannot be cancelled
+int cancel(void*, int) { return MPI_ERR_REQUEST; }  // MPI_Cancel raises it; no sum can be cancelled
 
 class Lane {
  public:

@@ -151,6 +151,13 @@ class Taken {
     });
     return rc;
   }
+  int release() {
+    int rc = MPI_SUCCESS;
+    each([&](Pending& p) {
+      if (rc == MPI_SUCCESS) rc = p.release();
+    });
+    return rc;
+  }
   // MPI has freed the requests. What it still goes on with keeps its buffers: nobody will say when it ends.
   void freed() {
     each([](Pending& p) {
@@ -388,8 +395,8 @@ int request_get_status_some(const NextMpi& next, int count, const MPI_Request* r
 int request_free(const NextMpi& next, MPI_Request* request) {
   if (straight(next)) return next.Request_free(request);
   Taken taken(request, 1);
-  const int rc = next.Request_free(request);
-  if (rc == MPI_SUCCESS) taken.freed();
+  int rc = taken.release();
+  if (rc == MPI_SUCCESS && (rc = next.Request_free(request)) == MPI_SUCCESS) taken.freed();
   return rc;
 }
 

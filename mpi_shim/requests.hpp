@@ -57,6 +57,8 @@ class Pending {
   // Of a persistent request, before MPI starts it. Returns the code to hand back where that is not MPI_SUCCESS.
   virtual int start() { return MPI_SUCCESS; }
   virtual bool persistent() const { return false; }
+  // Before MPI frees the request. Returns the code to hand back, raised, where it has to stay.
+  virtual int release() { return MPI_SUCCESS; }
   // A generalized request, which Crimp completes itself.
   virtual bool generalized() const { return false; }
 

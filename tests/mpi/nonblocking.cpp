@@ -626,6 +626,27 @@ void persistent(double most) {
 #endif
 }
 
+// A sum under way can be neither freed nor cancelled (MPI-3.1, 5.12); it is completed like any other.
+void refused() {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  constexpr int kLong = 1 << 20;
+  std::vector<float> in(kLong, 1.0f), out(kLong);
+  for (int step = 0; step < 3; ++step) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    std::fill(out.begin(), out.end(), -1.0f);
+    CHECK(MPI_Iallreduce(in.data(), out.data(), kLong, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &request) == MPI_SUCCESS);
+    const MPI_Request had = request;
+    int cls = MPI_SUCCESS;
+    MPI_Error_class(MPI_Request_free(&request), &cls);
+    CHECK(cls == MPI_ERR_REQUEST, "MPI_Request_free says %d", cls);
+    CHECK(request == had, "the request went");
+    CHECK(MPI_Cancel(&request) != MPI_SUCCESS, "MPI_Cancel succeeds");
+    CHECK(MPI_Wait(&request, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+    CHECK((out.front() == static_cast<float>(size) && out.back() == out.front()), "%g", static_cast<double>(out[0]));
+    ++calls;
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -636,6 +657,7 @@ int main(int argc, char** argv) {
   else if (has("types")) types();
   else if (has("specials")) specials(argc > 2 ? std::atof(argv[2]) : check::codec_error());
   else if (has("progress")) progress();
+  else if (has("refused")) refused();
   else if (has("stress")) stress(argc > 2 ? std::atoi(argv[2]) : 3000, argc > 3 ? std::atoi(argv[3]) : 20);
   else if (has("threads")) threads(), pipelined();
   else if (has("finalizing")) finalizing();
