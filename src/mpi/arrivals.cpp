@@ -2,6 +2,7 @@
 
 #include "mpi/mpi_transport.hpp"
 #include "mpi/mpi_wait.hpp"
+#include "mpi/own_handles.hpp"
 
 namespace crimp {
 namespace {
@@ -12,31 +13,21 @@ struct Waits {
 };
 
 MPI_Datatype waits_type() {
-  static const MPI_Datatype type = [] {
-    MPI_Datatype t;
-    check_mpi(PMPI_Type_contiguous(3, MPI_DOUBLE, &t), "MPI_Type_contiguous");
-    check_mpi(PMPI_Type_commit(&t), "MPI_Type_commit");
-    return t;
-  }();
-  return type;
+  static OwnType waits(3, MPI_DOUBLE);
+  return waits.get();
 }
 
 MPI_Op waits_sum() {
-  static const MPI_Op op = [] {
-    MPI_Op made;
-    const auto add = +[](void* from, void* to, int* length, MPI_Datatype*) {
-      const auto* a = static_cast<const Waits*>(from);
-      auto* b = static_cast<Waits*>(to);
-      for (int i = 0; i < *length; ++i) {
-        if (a[i].least_s < b[i].least_s || (a[i].least_s == b[i].least_s && a[i].rank < b[i].rank))
-          b[i].least_s = a[i].least_s, b[i].rank = a[i].rank;
-        b[i].sum_s += a[i].sum_s;
-      }
-    };
-    check_mpi(PMPI_Op_create(add, 1, &made), "MPI_Op_create");
-    return made;
-  }();
-  return op;
+  static OwnOp sum([](void* from, void* to, int* length, MPI_Datatype*) {
+    const auto* a = static_cast<const Waits*>(from);
+    auto* b = static_cast<Waits*>(to);
+    for (int i = 0; i < *length; ++i) {
+      if (a[i].least_s < b[i].least_s || (a[i].least_s == b[i].least_s && a[i].rank < b[i].rank))
+        b[i].least_s = a[i].least_s, b[i].rank = a[i].rank;
+      b[i].sum_s += a[i].sum_s;
+    }
+  });
+  return sum.get();
 }
 
 }  // namespace

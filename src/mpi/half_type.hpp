@@ -7,7 +7,7 @@
 
 namespace crimp {
 
-// Made at first use (local), committed, never freed. dtype is f16 or bf16. Throws Error{transport_failed}.
+// Made at first use (local), committed (own_handles.hpp). dtype is f16 or bf16. Throws Error{transport_failed}.
 // True once either has been asked for; until then no caller can hold the handles.
 bool half_types_exist();
 MPI_Datatype half_type(Dtype);

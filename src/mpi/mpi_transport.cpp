@@ -8,6 +8,7 @@
 #include "core/reserve.hpp"
 #include "core/types.hpp"
 #include "mpi/mpi_wait.hpp"
+#include "mpi/own_handles.hpp"
 
 namespace crimp {
 
@@ -31,30 +32,20 @@ namespace {
 // (ompi issue 8045).
 template <class T>
 MPI_Op sum_of() {
-  static const MPI_Op op = [] {
-    MPI_Op made;
-    const auto add = +[](void* from, void* to, int* length, MPI_Datatype*) {
-      const auto n = static_cast<std::size_t>(*length) * (kPayloadAlign / sizeof(T));
-      const auto* a = static_cast<const T*>(from);
-      auto* b = static_cast<T*>(to);
-      for (std::size_t i = 0; i < n; ++i) b[i] = static_cast<T>(b[i] + a[i]);
-    };
-    check_mpi(PMPI_Op_create(add, 1, &made), "MPI_Op_create");
-    return made;
-  }();
-  return op;
+  static OwnOp op([](void* from, void* to, int* length, MPI_Datatype*) {
+    const auto n = static_cast<std::size_t>(*length) * (kPayloadAlign / sizeof(T));
+    const auto* a = static_cast<const T*>(from);
+    auto* b = static_cast<T*>(to);
+    for (std::size_t i = 0; i < n; ++i) b[i] = static_cast<T>(b[i] + a[i]);
+  });
+  return op.get();
 }
 
 }  // namespace
 
 MPI_Datatype payload_unit() {
-  static const MPI_Datatype type = [] {
-    MPI_Datatype t;
-    check_mpi(PMPI_Type_contiguous(static_cast<int>(kPayloadAlign), MPI_BYTE, &t), "MPI_Type_contiguous");
-    check_mpi(PMPI_Type_commit(&t), "MPI_Type_commit");
-    return t;
-  }();
-  return type;
+  static OwnType unit(static_cast<int>(kPayloadAlign), MPI_BYTE);
+  return unit.get();
 }
 
 void check_mpi(int rc, const char* call) {

@@ -24,6 +24,7 @@
 #include "mpi/mpi_agreement.hpp"
 #include "mpi/mpi_transport.hpp"
 #include "mpi/nonblocking.hpp"
+#include "mpi/own_handles.hpp"
 #include "mpi/session.hpp"
 
 extern char** environ;
@@ -201,6 +202,7 @@ void Runtime::start(bool world) {
   }
   files_.agree(settings_, world_rank_, world_size_, world);
   if (files_.report_wanted()) logged("how the job goes", [&] { report.keep_history(Clock::now()); });
+  OwnHandle::free_in_finalize();
   if (!world) {
     // Who initialized MPI past us may finalize it past us; MPI_Finalize deletes MPI_COMM_SELF's attributes first.
     int keyval = MPI_KEYVAL_INVALID;

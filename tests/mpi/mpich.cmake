@@ -54,7 +54,7 @@ macro(mpich_test name n)
     set(only "")
   endif()
   add_test(NAME mpich.${name}.np${n}
-           COMMAND ${python} -S ${PROJECT_SOURCE_DIR}/tests/mpi/run.py --mpi mpich -n ${n} ${alone} ${giving_way} ${TEST_RUN_twin} -- ${program_twin} ${TEST_PROGRAM_twin} ${only})
+           COMMAND ${python} -S ${PROJECT_SOURCE_DIR}/tests/mpi/run.py --mpi mpich -n ${n} ${alone} ${giving_way} --silent-on "leaked handle" ${TEST_RUN_twin} -- ${program_twin} ${TEST_PROGRAM_twin} ${only})
   set_tests_properties(mpich.${name}.np${n} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300 RUN_SERIAL ${TEST_ALONE} LABELS mpich)
   if(only)
     set_tests_properties(mpich.${name}.np${n} PROPERTIES FIXTURES_REQUIRED mpich_programs)
