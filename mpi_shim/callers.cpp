@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
+#include <mpi.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,6 +30,12 @@ Place place_of(const void* address) {
 const Place& this_library() {
   static const Place& p = *new Place(place_of(reinterpret_cast<const void*>(&callers)));  // asked at the very end, too
   return p;
+}
+
+bool is_mpi(const Place& place) {
+  // Tools define MPI_x, which this is not.
+  static const Place& mpi = *new Place(place_of(reinterpret_cast<const void*>(&PMPI_Get_version)));
+  return place.base == mpi.base;
 }
 
 // A module's reference to the function.
@@ -149,7 +156,7 @@ std::vector<Caller> callers() {
     if (module.base == this_library().base) continue;
     if (!target.base) continue;  // a weak reference to what this MPI has not
     all.push_back({r.function, r.file.empty() ? program() : r.file, target.file, target.base == this_library().base,
-                   everywhere || scope.has_crimp()});
+                   is_mpi(target), everywhere || scope.has_crimp()});
     modules.push_back(module);
     targets.push_back(target);
   }
@@ -157,15 +164,17 @@ std::vector<Caller> callers() {
   for (std::size_t step = 0; step < all.size(); ++step)
     for (std::size_t i = 0; i < all.size(); ++i)
       for (std::size_t j = 0; j < all.size(); ++j)
-        if (targets[i].base == modules[j].base && all[i].function == all[j].function && all[j].caught)
-          all[i].caught = true;
+        if (targets[i].base == modules[j].base && all[i].function == all[j].function) {
+          all[i].caught |= all[j].caught;
+          all[i].past |= all[j].past;
+        }
   return all;
 }
 
 Caller next_caller() {
   const MpiFunction& function = kReductions[0];
   const Place target = place_of(::dlsym(RTLD_DEFAULT, function.name.data()));
-  return {&function, "", target.file, target.base == this_library().base, true};
+  return {&function, "", target.file, target.base == this_library().base, is_mpi(target), true};
 }
 
 std::vector<std::string> loaded_modules() {

@@ -12,6 +12,7 @@ struct Caller {
   std::string module,
       target;           // files; target: what the call is bound to, or what the dynamic linker would bind it to now
   bool caught = false;  // the call leads to Crimp, directly or through another tool
+  bool past = false;    // ... to the MPI library, likewise, without Crimp. Neither: to a tool, which may hand it on
   bool meant = false;   // it should: Crimp is preloaded or linked into the program, or the module depends on it
 };
 

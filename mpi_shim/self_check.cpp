@@ -11,6 +11,7 @@
 #include "core/environment.hpp"
 #include "core/log.hpp"
 #include "core/output_file.hpp"
+#include "core/progress.hpp"
 #include "mpi/runtime.hpp"
 #include "other_mpi.hpp"
 
@@ -26,7 +27,22 @@ bool may_warn() {
   return level != "off" && level != "error";
 }
 
-const char* answer(const Caller& c) { return c.caught ? "crimp" : c.meant ? "bypassed" : "not linked"; }
+// Some reduction of this process has come here.
+bool any_came() {
+  const JobProgress so_far = Runtime::get().report.progress();
+  return so_far.compressed + so_far.passed > 0;
+}
+
+bool is_bypassed(const Caller& c) { return c.meant && c.past && !c.caught; }
+// A tool was there first, which calls MPI in ways that relocations do not show.
+bool is_tools(const Caller& c) { return c.meant && !c.past && !c.caught; }
+
+const char* answer(const Caller& c) {
+  return c.caught || (is_tools(c) && any_came()) ? "crimp"
+         : is_bypassed(c)                        ? "bypassed"
+         : c.meant                               ? "tool"
+                                                 : "not linked";
+}
 
 // For `crimp check`: pid, moment, answer, module, target, function; and the files that are loaded.
 void write_answers(const char* moment, const std::vector<Caller>& found) {
@@ -64,21 +80,36 @@ void warn_of_launcher() {
                           ": the program's MPI is " + kOwnMpi + ", and the launcher is another MPI's");
 }
 
-void warn(const std::vector<Caller>& found) {
-  static bool warned = false;
+// "MPI_Allreduce of a, b leads to c", of the first function of which that is so (what is there first has all of them);
+// empty: of none.
+std::string leads_elsewhere(const std::vector<Caller>& found, bool (*so)(const Caller&)) {
   std::string modules, target;
-  const MpiFunction* function = nullptr;  // one is enough: what is there first has all of them
+  const MpiFunction* function = nullptr;
   for (const auto& c : found)
-    if (c.function->handling == Handling::compressed && c.meant && !c.caught && (!function || function == c.function)) {
+    if (c.function->handling == Handling::compressed && so(c) && (!function || function == c.function)) {
       function = c.function;
       modules += (modules.empty() ? "" : ", ") + last_part(c.module);
       target = c.target;
     }
-  if (modules.empty() || warned || !first_rank() || !may_warn()) return;
+  return function ? std::string(function->name) + " of " + modules + " leads to " + target : "";
+}
+
+void warn(const std::vector<Caller>& found) {
+  static bool warned = false;
+  const std::string what = leads_elsewhere(found, is_bypassed);
+  if (what.empty() || warned || !first_rank() || !may_warn()) return;
   warned = true;
-  log(LogLevel::warn, "loaded but bypassed: " + std::string(function->name) + " of " + modules + " leads to " + target +
+  log(LogLevel::warn, "loaded but bypassed: " + what +
                           ", which was there first (mpi4py imported before?); load that later, or preload " +
                           own_file() + " instead");
+}
+
+// At the end: where a tool was there first, whether it has handed anything on.
+void warn_of_tools(const std::vector<Caller>& found) {
+  const std::string what = leads_elsewhere(found, is_tools);
+  if (what.empty() || any_came() || !first_rank() || !may_warn()) return;
+  log(LogLevel::warn, what + " first, and no reduction has come from there to " + own_file() +
+                          "; where the program has called any, load that later");
 }
 
 pid_t watched = 0;  // its forked children have no MPI
@@ -126,8 +157,10 @@ void look(const char* moment) {
   const bool any = std::any_of(found.begin(), found.end(), [](const Caller& c) {
     return c.function->handling == Handling::compressed && (c.meant || c.caught);
   });
+  const bool end = std::string_view(moment) == "end";
   if (any) warn(found);
-  else if (std::string_view(moment) == "end") warn_of_names();
+  if (any && end) warn_of_tools(found);
+  if (!any && end) warn_of_names();
 }
 
 __attribute__((constructor)) void watch() {
@@ -157,6 +190,8 @@ void check_at_start() noexcept {
                               "every processor has, and take several times as long");
     const std::string caught = lead_here(found);
     if (first_rank() && !caught.empty()) log(LogLevel::info, caught);
+    const std::string tools = leads_elsewhere(found, is_tools);
+    if (first_rank() && !tools.empty()) log(LogLevel::info, tools + " first");
     warn(found);
   });
 }

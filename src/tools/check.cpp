@@ -199,6 +199,7 @@ void print_table(bool markdown) {
 struct Answers {
   bool loaded = false, caught = false, bypassed = false;
   std::string bypassed_to, bypassed_function;
+  std::string tool, tool_function;           // which was there first, and from which nothing came
   std::map<std::string, Functions> modules;  // "module -> target"
   std::set<std::string> files;
 
@@ -252,6 +253,7 @@ struct Answers {
       }
       if (function->handling != Handling::compressed) continue;
       caught |= reply == "crimp";
+      if (reply == "tool") tool = target, tool_function = name;
       if (reply == "bypassed") bypassed = true, bypassed_to = target, bypassed_function = name;
     }
   }
@@ -334,7 +336,7 @@ int check(Arguments arguments) {
   for (const auto& loaded : loaded_files)
     if (const auto of = read_calls(loaded); of && !of->is_mpi && named_sum.empty()) named_sum = of->named_sum;
   const bool calls = found.called_compressed() || !named_sum.empty() || print_by_name(loaded_files, false);
-  const bool good = found.caught && !found.bypassed && calls;
+  const bool good = found.caught && !found.bypassed && found.tool.empty() && calls;
   const std::string name = found.bypassed_function.empty() ? std::string(kReductions[0].name) : found.bypassed_function;
   if (!found.loaded)
     std::printf("not loaded: the program never loads libcrimp.so; preload it (crimp run) or link it ahead of libmpi\n");
@@ -343,6 +345,11 @@ int check(Arguments arguments) {
         "bypassed: libcrimp.so is loaded, but %s resolves to %s, which was there first; load that later, or preload "
         "libcrimp.so (crimp run)\n",
         name.c_str(), found.bypassed_to.c_str());
+  else if (!found.tool.empty())
+    std::printf(
+        "not known: libcrimp.so is loaded, but %s resolves to %s, which was there first, and no reduction has come from "
+        "there to Crimp; where the program has called any, load that later\n",
+        found.tool_function.c_str(), found.tool.c_str());
   else if (found.caught && !calls)
     std::printf(
         "no calls: %s would resolve to Crimp, but nothing that was loaded is linked with a reduction that Crimp compresses; "
