@@ -82,7 +82,7 @@ std::string Report::summary() const {
   std::lock_guard lock(mutex_);
   std::string text;
   if (all_.calls == 0) {
-    text = "no call was compressed";
+    text = "rank 0 compressed no call";  // others may, in communicators without it
   } else {
     std::string codecs;
     for (const auto& [codec, sum] : by_codec_)

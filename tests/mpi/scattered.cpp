@@ -350,6 +350,16 @@ void rooted() {
   expected["calls"] = 4;
   expected["bytes_in"] = rank == 0 ? 0 : 4L * 4 * (1 << 20);
 }
+// Ranks that compress without rank 0.
+void others() {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, rank == 0 ? MPI_UNDEFINED : 0, rank, &comm);
+  if (comm == MPI_COMM_NULL) return;
+  std::vector<float> in(1 << 16, 1.5f), out(in.size());
+  MPI_Allreduce(in.data(), out.data(), 1 << 16, MPI_FLOAT, MPI_SUM, comm);
+  MPI_Comm_free(&comm);
+  expected["calls"] = 1;
+}
 void halved() {
   std::vector<float> in(1 << 20, 1.5f), out(in.size());
   MPI_Reduce_scatter_block(in.data(), out.data(), static_cast<int>(in.size()) / size, MPI_FLOAT, MPI_SUM,
@@ -383,6 +393,7 @@ int main(int argc, char** argv) {
   else if (what == "aliased") aliased();
   else if (what == "reducing") reducing();
   else if (what == "rooted") rooted();
+  else if (what == "others") others();
   else if (what == "halved") halved();
   else {
     std::vector<int> counts{0, 1000, 16400, 100001};

@@ -103,7 +103,7 @@ for ((i = 1; i <= script; i++)); do
   # shellcheck disable=SC2086
   (cd job$i && PATH=$PWD/bin:$PATH timeout 100 sbatch --wait -o out job.sh >submitted 2>&1)
   got=$?
-  [ $got = 0 ] && [ -s job$i/report.json ] && grep -q 'crimp: version .* 2 ranks' job$i/out && grep -qE 'crimp: [0-9]+ calls compressed|no call was compressed' job$i/out ||
+  [ $got = 0 ] && [ -s job$i/report.json ] && grep -q 'crimp: version .* 2 ranks' job$i/out && grep -qE 'crimp: [0-9]+ calls compressed|rank 0 compressed no call' job$i/out ||
     { echo "script $i of $page ended with $got:"; cat job$i/job.sh job$i/submitted job$i/out; failed=1; }
 done
 exit $failed

@@ -32,10 +32,10 @@ TEST_SUITE("report") {
     Report report;
     report.section("weather", R"({"sun": 1, "rain": {"drops": 2}})", "1 hour of sun");
     CHECK(json::parse(report.json())["weather"]["rain"]["drops"] == 2);
-    CHECK(has(report.summary(), "no call was compressed; 1 hour of sun"));
+    CHECK(has(report.summary(), "rank 0 compressed no call; 1 hour of sun"));
     report.section("weather", R"({"sun": 3})", "");
     CHECK(json::parse(report.json())["weather"] == json{{"sun", 3}});
-    CHECK(report.summary() == "no call was compressed");
+    CHECK(report.summary() == "rank 0 compressed no call");
     CHECK(json::parse(report.json())["errors"] == 0);  // the report's own are there as well
   }
 
