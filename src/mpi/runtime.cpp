@@ -136,20 +136,6 @@ bool mpi_is_cuda_aware() {
   return query && query() == 1;
 }
 
-// Collective.
-std::vector<int> hosts_of_world(int size) {
-  MPI_Comm host;
-  check_mpi(PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host), "MPI_Comm_split_type");
-  int lowest = 0;
-  PMPI_Comm_rank(MPI_COMM_WORLD, &lowest);
-  check_mpi(PMPI_Bcast(&lowest, 1, MPI_INT, 0, host),
-            "MPI_Bcast");  // ranks keep their order, so that its rank 0 is the lowest
-  PMPI_Comm_free(&host);
-  std::vector<int> all(static_cast<std::size_t>(size));
-  check_mpi(PMPI_Allgather(&lowest, 1, MPI_INT, all.data(), 1, MPI_INT, MPI_COMM_WORLD), "MPI_Allgather");
-  return all;
-}
-
 }  // namespace
 
 std::vector<std::vector<int>> Runtime::nodes_of(const std::vector<int>& world_ranks) const {
@@ -194,11 +180,24 @@ void Runtime::start(bool world) {
   cuda_aware_ = settings_.cuda_aware == "auto" ? mpi_is_cuda_aware() : settings_.cuda_aware == "1";
   if (world && world_size_ > 1) {
     // Illegal values are not in the digest: one on a single rank must switch all ranks off.
-    std::vector<int> illegal(static_cast<std::size_t>(world_size_));
-    check_mpi(PMPI_Allgather(&illegal_rank_, 1, MPI_INT, illegal.data(), 1, MPI_INT, MPI_COMM_WORLD), "MPI_Allgather");
-    const auto first = std::find_if(illegal.begin(), illegal.end(), [](int r) { return r >= 0; });
-    illegal_rank_ = first == illegal.end() ? -1 : *first;
-    host_of_rank_ = hosts_of_world(world_size_);
+    const std::vector<std::uint64_t> illegal =
+        gather_in_init({illegal_rank_ >= 0}, world_rank_, world_size_,
+                       "in MPI_Init for the others to say whether their settings are legal. Likely one has died");
+    const auto first = std::find(illegal.begin(), illegal.end(), 1);
+    illegal_rank_ = first == illegal.end() ? -1 : static_cast<int>(first - illegal.begin());
+  }
+  usable_ = settings_.enable && illegal_rank_ < 0 && !differ_;
+  if (usable_ && world && world_size_ > 1) {
+    int alone = 0;
+    host_of_rank_ = hosts_of_world(world_rank_, world_size_, &alone);
+    if (alone > 0)
+      complaints_.push_back(
+          {"MPI (MPI_COMM_TYPE_SHARED) does not tell all ranks alike who shares their machine, as Open MPI where several "
+           "machines have one host name: " +
+               std::to_string(alone) +
+               " ranks are nodes of their own here, and add nothing in shared memory. Give each machine or container a "
+               "host name of its own",
+           false});
   }
   files_.agree(settings_, world_rank_, world_size_, world);
   if (files_.report_wanted()) logged("how the job goes", [&] { report.keep_history(Clock::now()); });
@@ -210,7 +209,6 @@ void Runtime::start(bool world) {
               "MPI_Comm_create_keyval");
     check_mpi(PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, this), "MPI_Comm_set_attr");
   }
-  usable_ = settings_.enable && illegal_rank_ < 0 && !differ_;
   // A duplicate of a communicator is another communicator: nothing is copied.
   check_mpi(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &Runtime::forget, &keyval_, nullptr),
             "MPI_Comm_create_keyval");
