@@ -21,6 +21,7 @@ struct CollectiveResult {
   // other ranks; of what MPI has summed, the sums.
   std::uint64_t sent_bytes = 0, received_bytes = 0;
   double encode_s = 0, wire_s = 0, decode_s = 0;  // wire: waiting, after what was hidden behind encode and decode
+  double node_wait_s = 0;  // algorithm hierarchical: of wire_s, for this rank's node to come and to add, no network's
   bool through_host =
       false;  // algorithm hierarchical: this rank's values, which lie on a device, were added in host memory
 };

@@ -86,13 +86,14 @@ class InNodes final : public Exchange {
     if (leads_) lead(same, flags, sums, result, thrown);
     const auto begin = Clock::now();
     node_.barrier();
-    if (!leads_) follow(begin, result, thrown);
+    if (leads_) wait(result, seconds(Clock::now() - begin));
+    else follow(begin, result, thrown);
     if (thrown) throw Error(*thrown);
     if (result.flags || result.error) return result;
-    const auto copying = Clock::now();
     result.through_host = call_.backend && !on_devices_;
+    const Phase copying = phase();
     share(result);
-    result.decode_s += noted("node copy", copying);
+    result.decode_s += worked("node copy", copying, result);
     return result;
   }
 
@@ -103,10 +104,24 @@ class InNodes final : public Exchange {
     return seconds(end - begin);
   }
 
+  static void wait(CollectiveResult& result, double s) { result.wire_s += s, result.node_wait_s += s; }
+  // Work between barriers of the node.
+  struct Phase {
+    Clock::time_point begin;
+    double waited_s;
+  };
+  Phase phase() const { return {Clock::now(), node_.waited_s()}; }
+  // What it took but for the barriers, which are the wire's.
+  double worked(const char* name, const Phase& of, CollectiveResult& result) const {
+    const double waited_s = node_.waited_s() - of.waited_s;
+    wait(result, waited_s);
+    return std::max(0.0, noted(name, of.begin) - waited_s);
+  }
+
   // False: the ranks of the node are not in the same call. flags: of all of them; where there is none, `sums` is
   // complete on the leader.
   bool add(std::uint8_t& flags, float*& sums, CollectiveResult& result) {
-    const auto begin = Clock::now();
+    const Phase adding = phase();
     const auto notes = node_.notes();
     auto& mine = notes[static_cast<std::size_t>(node_.rank())];
     mine.count = route_.part.count;
@@ -129,7 +144,7 @@ class InNodes final : public Exchange {
       sums = reinterpret_cast<float*>(
           (call_.values ? call_.values : call_.arena)->take(route_.part.count * sizeof(float)));
     if (same && !flags && !sum(sums)) flags |= kFlagNoMemory;  // a device failed, so the values are not there
-    result.encode_s = noted("node sum", begin);
+    result.encode_s = worked("node sum", adding, result);
     return same;
   }
 
@@ -191,6 +206,7 @@ class InNodes final : public Exchange {
       exchange->start();
       CollectiveResult inner = exchange->finish();
       inner.encode_s += result.encode_s;
+      wait(inner, result.node_wait_s);
       result = std::move(inner);
     } catch (const Error& e) {
       thrown = e;
@@ -239,7 +255,7 @@ class InNodes final : public Exchange {
   // What the leader has published.
   void follow(Clock::time_point begin, CollectiveResult& result, std::optional<Error>& thrown) {
     const Node::Note& note = node_.notes()[0];
-    result.wire_s = noted("leader", begin);
+    result.wire_s += noted("leader", begin);
     result.flags = note.all_flags;
     result.delays = {};
     result.delays.add(note.all_delays);

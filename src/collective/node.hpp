@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "collective/node_devices.hpp"
+#include "core/trace.hpp"
 #include "core/types.hpp"
 #include "memory/memory_resource.hpp"
 #include "schedule/delay_control.hpp"
@@ -42,10 +43,19 @@ class Node {
   virtual std::span<float> memory() = 0;
   // Collective over the node; what was written before is seen behind. What a rank's other messages need goes on while
   // it waits.
-  virtual void barrier() = 0;
+  void barrier() {
+    const auto begin = Clock::now();
+    meet();
+    waited_s_ += seconds(Clock::now() - begin);
+  }
+  double waited_s() const { return waited_s_; }  // this rank, in all barriers so far
 
   NodeDevices devices;
   std::uint64_t turn = 0;  // of the memory's parts, the next one (collective/node_sum.cpp); equal on all ranks
+
+ private:
+  virtual void meet() = 0;  // barrier()
+  double waited_s_ = 0;
 };
 
 class Transport;

@@ -78,7 +78,7 @@ CallOutcome run(const Context& context, Transport& transport, Chooser& chooser, 
     if (choice.trial) meet(transport);
     bound.added_on_host = bound.added_on_host || result.through_host;
     if (p == 0) outcome.delays = result.delays;
-    outcome.wait_s += result.wire_s;
+    outcome.wait_s += result.wire_s - result.node_wait_s;
     if (result.error) {
       if (!outcome.failure) outcome.failure = result.error;
       continue;

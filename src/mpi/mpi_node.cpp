@@ -61,7 +61,7 @@ std::span<float> MpiNode::memory() {
 
 // Messages rather than a counter in the memory: MPI goes on with all that this process owes others, and waits as the
 // user has told it to. Each round a rank hears from one that has heard from twice as many.
-void MpiNode::barrier() {
+void MpiNode::meet() {
   const auto where = [] {
     return std::string(
         "in a node's barrier (algorithm hierarchical or node_sum) for the other ranks of its node. Likely one is not in the same MPI_Allreduce, "

@@ -23,9 +23,9 @@ class MpiNode final : public Node {
   int size() const override { return static_cast<int>(peers_.size()); }
   std::span<Note> notes() override { return {reinterpret_cast<Note*>(memory_.data()), peers_.size()}; }
   std::span<float> memory() override;
-  void barrier() override;
 
  private:
+  void meet() override;
   MPI_Comm comm_;
   std::vector<int> peers_;
   int rank_, tag_;

@@ -27,9 +27,9 @@ class ThreadNode final : public Node {
   int size() const override { return static_cast<int>(board_.notes.size()); }
   std::span<Note> notes() override { return board_.notes; }
   std::span<float> memory() override { return board_.memory; }
-  void barrier() override { board_.barrier.arrive_and_wait(); }
 
  private:
+  void meet() override { board_.barrier.arrive_and_wait(); }
   NodeBoard& board_;
   int rank_;
 };

@@ -3,7 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 
 #include "collective/algorithms.hpp"
 #include "memory/workers.hpp"
@@ -45,9 +47,9 @@ TEST_SUITE("hierarchical") {
     void progress() noexcept override {}
   };
 
-  // One call of ranks in nodes; what each rank threw.
+  // One call of ranks in nodes, where `late` comes 300 ms late; what each rank threw.
   std::vector<std::string> run_in_nodes(const Setup& setup, std::vector<Rank>& ranks, int per_node,
-                                        const NodeOptions& options = {}) {
+                                        const NodeOptions& options = {}, int late = -1) {
     std::vector<std::string> thrown(ranks.size());
     const int nodes = static_cast<int>(ranks.size()) / per_node;
     run_nodes(
@@ -65,6 +67,7 @@ TEST_SUITE("hierarchical") {
           Workers workers(1);
           if (!rank.no_memory) arena.reserve(route->bytes({}).together);
           c.arena = rank.no_memory ? nullptr : &arena;
+          if (r == late) std::this_thread::sleep_for(std::chrono::milliseconds(300));
           try {
             Nowhere all;
             rank.result = allreduce_compressed(all, *route, c, workers);
@@ -121,6 +124,22 @@ TEST_SUITE("hierarchical") {
               }
             }
           }
+  }
+
+  TEST_CASE("waiting for a late rank of the node is the wire's, not the codec's, nor the network's") {
+    for (const int late : {0, 1}) {
+      CAPTURE(late);
+      const Setup setup = setup_of("3lc", 100003, Algorithm::allgather);
+      auto ranks = make_ranks(setup, 4, 1);
+      for (const auto& text : run_in_nodes(setup, ranks, 2, {}, late)) CHECK(text == "");
+      for (int r = 0; r < 4; ++r) {
+        CAPTURE(r);
+        const CollectiveResult& result = ranks[static_cast<std::size_t>(r)].result;
+        CHECK(result.encode_s + result.decode_s < 0.15);
+        if (r != late) CHECK(result.wire_s > 0.2);
+        CHECK((result.node_wait_s > 0.2) == (r == 1 - late));
+      }
+    }
   }
 
   TEST_CASE("segments that are skipped are not written") {

@@ -27,12 +27,12 @@ TEST_SUITE("measure") {
     int size() const override { return node_.size(); }
     std::span<Note> notes() override { return node_.notes(); }
     std::span<float> memory() override { return node_.memory(); }
-    void barrier() override {
+
+   private:
+    void meet() override {
       std::this_thread::sleep_for(kSlow);
       node_.barrier();
     }
-
-   private:
     Node& node_;
   };
 
