@@ -237,11 +237,10 @@ void Session::say_what_it_took(const CallEnd& end) {
           "calls whose tensors are not known have no momentum, which codec " + plan.lost_momentum->spec() +
               " has for all others: their results are plain sums. Name the tensors (crimp_allreduce, Horovod), or leave momentum to the optimizer (memory=none)");
     });
-  static std::atomic<int> lines{0};  // a program may make many communicators
+  static std::atomic<int> lines{0};
   for (std::size_t p = 0; p < end.chosen.choices.size(); ++p)
-    if (const Choice& choice = end.chosen.choices[p]; choice.instead && rank_ == 0 &&
-                                                      !std::exchange(told_instead_, true) &&
-                                                      lines.fetch_add(1, std::memory_order_relaxed) < 8)
+    if (const Choice& choice = end.chosen.choices[p];
+        choice.instead && !std::exchange(told_instead_, true) && speaks(lines))
       logged("another algorithm", [&] {
         log(LogLevel::info, std::string(entry_of(choice.algorithm).name) + " carries calls of " + name_of(comm_) +
                                 ", not the algorithm that was named: " + choice.why + " (" +

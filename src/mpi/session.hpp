@@ -6,6 +6,7 @@
 #pragma once
 #include <mpi.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -113,6 +114,9 @@ class Session {
   void keep_sums(bool all) noexcept;
   void say_what_is_known(const Layout&);
   void say_once(int what, const std::string&);  // a bit of told_
+  // Whether this rank says what is so of the communicator, of which a program may have hundreds; lines: those of this
+  // kind that it has said.
+  bool speaks(std::atomic<int>& lines) const;
   void say_what_it_took(const CallEnd&);
   void open_state();                 // CRIMP_STATE_DIR. Collective
   void drop_waiting();               // what was loaded and nobody has asked for in so many calls

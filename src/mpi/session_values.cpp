@@ -61,12 +61,21 @@ std::uint8_t Session::flags_of_unfollowed(const AllreduceRequest& request, const
   }
 }
 
-// Not for every communicator of a program that makes many.
+// Of communicators side by side those with the world's first ranks, and those with a good part of all ranks, which are
+// few; of those one after another the first.
+bool Session::speaks(std::atomic<int>& lines) const {
+  constexpr int kMost = 8;
+  int world = 0;
+  PMPI_Comm_size(MPI_COMM_WORLD, &world);
+  return rank_ == 0 && (world_ranks_[0] < kMost || size_ > world / kMost) &&
+         lines.fetch_add(1, std::memory_order_relaxed) < kMost;
+}
+
 void Session::say_once(int what, const std::string& text) {
   if (told_ & what) return;
   told_ |= what;
   static std::atomic<int> lines{0};
-  if (rank_ == 0 && lines.fetch_add(1, std::memory_order_relaxed) < 8) log(LogLevel::info, text);
+  if (speaks(lines)) log(LogLevel::info, text);
 }
 
 // Once a communicator for what is good and once for what is not.
