@@ -108,7 +108,10 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
   const int size = size_class(query);
   if (forced_ != "auto") return forced(forced_, query, ranks_, device_, [this] { return nodes(); });
   const Algorithm first = insist([&] { return first_algorithm(query, ranks_); });
-  if (!entry_of(first).cost) return {.algorithm = first, .why = "the codec's only algorithm"};
+  // What no model predicts is timed beside plain MPI, where that can carry the call.
+  const bool predicted = entry_of(first).cost != nullptr;
+  if (!predicted && (!query.alone || query.controlled))
+    return {.algorithm = first, .why = "the codec's only algorithm"};
 
   if (!std::exchange(counted_, true)) {
     if (calls_ == 0) adopt(transport);
@@ -136,7 +139,7 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
   }
   Measured& codec = *insist([&] { return &codecs_[query.codec]; });
   if (due(codec.calls)) {
-    codec.cost = measure_codec(transport, *query.codec, [&] { return time(*query.codec); });
+    if (predicted) codec.cost = measure_codec(transport, *query.codec, [&] { return time(*query.codec); });
     if (query.halves) codec.halves = measure_codec(transport, *query.halves, [&] { return time(*query.halves); });
     if (codec.calls >= kTriedAnew)
       for (auto at = codec.trials.begin(); at != codec.trials.end();)

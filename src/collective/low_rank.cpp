@@ -410,7 +410,7 @@ AlgorithmEntry low_rank_algorithm() {
       .plan = [](const PartPlan& part, std::uint64_t chunk, int ranks) -> std::unique_ptr<RoutePlan> {
         return std::make_unique<LowRankRoute>(part, chunk, ranks);
       },
-      .cost = nullptr,  // no other algorithm runs its codec, so there is nothing to compare
+      .cost = nullptr,  // no other algorithm runs its codec; trials compare it with plain MPI
       .any_backend = true,
       .host_bodies = true,
       .whole_tensors = true,

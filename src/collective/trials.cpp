@@ -56,9 +56,11 @@ double Trials::Tried::least() const { return *std::min_element(counted.begin(), 
 
 Trials::Trials(std::vector<Choice> predictions, bool plain) : with_plain_(plain) {
   const Choice* best = cheapest_of(predictions);
-  if (!best || best->predicted_s == 0 || best->predicted_s > kNear * best->plain_s) return;
+  if (!best) return;
+  const bool unknown = best->predicted_s == 0;
+  if ((unknown && !plain) || best->predicted_s > kNear * best->plain_s) return;
   const double limit = (best->predicted_s < kShort ? kShortNear : kNear) * best->predicted_s;
-  const bool near_plain = best->predicted_s > best->plain_s / (plain ? kNearPlain : kNear);
+  const bool near_plain = unknown || best->predicted_s > best->plain_s / (plain ? kNearPlain : kNear);
   const double plain_s = best->plain_s;
   std::erase_if(predictions, [&](const Choice& c) { return c.predicted_s > limit; });
   if (predictions.size() + (near_plain ? 1 : 0) < 2 && !plain) return;

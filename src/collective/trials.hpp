@@ -36,8 +36,8 @@ class Trials {
   static constexpr double kDrop = 1.25;
 
   Trials() = default;  // nothing to try
-  // predictions: of all that can run. plain: MPI can be tried as well. Empty where the model is sure of plain MPI, or
-  // of one algorithm while MPI cannot be tried.
+  // predictions: of all that can run; 0 s: no model knows it. plain: MPI can be tried as well. Empty where the model is
+  // sure of plain MPI, or of one algorithm while MPI cannot be tried.
   explicit Trials(std::vector<Choice> predictions, bool plain = false);
 
   // Collective between rounds. What this call takes: the next trial, else the one that was fastest, else (nothing

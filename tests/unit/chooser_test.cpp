@@ -790,6 +790,40 @@ TEST_SUITE("chooser") {
     });
   }
 
+  TEST_CASE("a codec that no model predicts is tried beside plain MPI, where that can carry the call") {
+    const auto codec = make_codec("powersgd");
+    for (const bool plain_is_faster : {false, true})
+      run_ranks(2, [&](ThreadTransport& t) {
+        Chooser chooser("auto");
+        ChoiceQuery query{codec.get(), 1 << 20, 655360, 4 << 20};
+        const auto choose = [&] {
+          // Whatever the network is measured to be, the calls' own times decide. Nobody encodes to measure.
+          const Choice c = chooser.choose(t, query, [](float*, std::uint64_t) {}, {});
+          CHECK((c.plain || c.algorithm == Algorithm::low_rank));
+          chooser.took(query, c, c.plain == plain_is_faster ? 1e-3 : 2e-3);
+          return c;
+        };
+        CHECK_FALSE(choose().plain);  // not alone in its call
+        CHECK(t.exchanges() == 0);
+        query.alone = true;
+        query.controlled = true;
+        CHECK_FALSE(choose().plain);
+        CHECK(t.exchanges() == 0);
+        query.controlled = false;
+        for (std::uint64_t call = 0; call < Chooser::kEarly; ++call) CHECK(choose().early);
+        int of_plain = 0, trials = 0;
+        for (int call = 0; call < 600; ++call) {
+          const Choice c = choose();
+          trials += c.trial;
+          of_plain += c.trial && c.plain;
+          if (!c.trial) CHECK(c.plain == plain_is_faster);
+        }
+        CHECK(trials < 80);
+        CHECK(of_plain > 0);
+        CHECK(of_plain < trials);
+      });
+  }
+
   TEST_CASE("every size has its own trials, repeated when the codec is measured late") {
     const auto codec = make_codec("fp16");
     run_ranks(2, [&](ThreadTransport& t) {
