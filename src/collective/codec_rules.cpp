@@ -60,7 +60,7 @@ void CodecRules::read(const Settings& settings, const std::function<void(const s
   }
   if (DelayTarget target; !DelayTarget::parse(settings.delay_target, target))
     refuse("CRIMP_DELAY_TARGET is '" + settings.delay_target +
-           "', legal is N% with N from 0.001 to 90, or a time as 500us, 5ms or 0.1s");
+           "', legal is N% with N from 0.001 to 90, or a time from 0.001us to 1000s, as 500us, 5ms or 0.1s");
   if (!settings.error_feedback) return;
   const auto moves = [](const std::shared_ptr<const Codec>& codec) {
     return codec && codec->feedback().kind == FeedbackKind::momentum;

@@ -145,7 +145,7 @@ Residual& ResidualStore::find(ResidualKey key, const ResidualShape& shape, Memor
                                     Memory(bytes, memory),
                                     call_})
              .first;
-    holds_sums_.reset();
+    owners_ += key.owner;
     // An owner's is as long as the tensor, of which it owns a share.
     if (Memory& made = it->second.memory; key.owner && made.data()) memory.expect_few(made.data(), made.bytes());
     if (!waiting_.empty())
@@ -193,13 +193,6 @@ void ResidualStore::drop_if_empty(const ResidualKey& key) {
   left_.push_back({key.source, key.owner, std::string(key.name)});
 }
 
-bool ResidualStore::holds_sums() {
-  if (!holds_sums_)
-    holds_sums_ = std::any_of(tensors_.begin(), tensors_.end(), [](const auto& of) { return of.first.owner; }) ||
-                  std::any_of(waiting_.begin(), waiting_.end(), [](const auto& of) { return of.first.owner; });
-  return *holds_sums_;
-}
-
 void ResidualStore::settle() {
   for (const Opened& of : opened_) {
     Tensor& t = *of.tensor;
@@ -218,8 +211,8 @@ void ResidualStore::keep() {
         restored_ += !key.owner;
         unfit_ += !key.owner && made != tensors_.end() &&
                   (made->second.shape.count != saved->second.count || made->second.shape.kind != saved->second.kind);
+        waiting_owners_ -= key.owner;
         waiting_.erase(saved);
-        holds_sums_.reset();
       }
   new_.clear();
 }
@@ -238,10 +231,7 @@ void ResidualStore::drop(const ResidualKey& key) {
 
 void ResidualStore::forget(Layout::Source source, std::string_view prefix) {
   leave_unsettled();
-  holds_sums_.reset();
-  std::erase_if(tensors_, [&](const auto& entry) {
-    return entry.first.source == source && entry.first.name.starts_with(prefix);
-  });
+  erase_if([&](const Owned& key) { return key.source == source && key.name.starts_with(prefix); });
 }
 
 std::uint64_t ResidualStore::bytes() const {
@@ -283,9 +273,10 @@ void ResidualStore::load(std::vector<SavedTensor> tensors) {
     waiting.insert_or_assign(std::move(key), std::move(t));
   }
   leave_unsettled();
-  holds_sums_.reset();
-  std::erase_if(tensors_, [](const auto& entry) { return has_name(entry.first.source); });
+  erase_if([](const Owned& key) { return has_name(key.source); });
   waiting_ = std::move(waiting);
+  waiting_owners_ = static_cast<std::size_t>(
+      std::count_if(waiting_.begin(), waiting_.end(), [](const auto& of) { return of.first.owner; }));
   restored_ = unfit_ = 0;
   new_.clear();
 }

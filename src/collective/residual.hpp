@@ -68,7 +68,7 @@ class ResidualStore {
   Residual& find(ResidualKey, const ResidualShape&, MemoryResource& memory = host_memory());
   // What is kept, or was loaded and nobody has asked for.
   std::optional<ResidualShape> shape_of(const ResidualKey&) const;
-  bool holds_sums();                       // whether there is any of an owner
+  bool holds_sums() const { return owners_ + waiting_owners_ > 0; }  // whether there is any of an owner
   void drop_if_empty(const ResidualKey&);  // an owner's, which holds nothing any more when the next call begins
   // The call has compressed: what it left in the values is what is kept.
   void settle();
@@ -94,7 +94,7 @@ class ResidualStore {
   };
   Loaded loaded() const;
   bool waiting() const { return !waiting_.empty(); }
-  void forget_waiting() { waiting_.clear(), holds_sums_.reset(); }
+  void forget_waiting() { waiting_.clear(), waiting_owners_ = 0; }
 
  private:
   struct Tensor {
@@ -141,8 +141,16 @@ class ResidualStore {
   };
   template <class At>
   void erase(At at) {
+    owners_ -= at->first.owner;
     tensors_.erase(at);
-    holds_sums_.reset();
+  }
+  template <class Of>
+  void erase_if(Of&& of) {
+    std::erase_if(tensors_, [&](const auto& entry) {
+      const bool gone = of(entry.first);
+      owners_ -= gone && entry.first.owner;
+      return gone;
+    });
   }
   void open(Tensor&);
   void leave_unsettled();
@@ -152,9 +160,9 @@ class ResidualStore {
   std::unordered_map<Owned, SavedTensor, Hash, Equal> waiting_;  // loaded, and not asked for
   std::uint64_t call_ = 1, restored_ = 0, unfit_ = 0;
   std::vector<Owned> new_;
-  std::vector<Opened> opened_;      // in this call
-  std::vector<Owned> left_;         // by owners, in this call
-  std::optional<bool> holds_sums_;  // forgotten where tensors come or go
+  std::vector<Opened> opened_;                   // in this call
+  std::vector<Owned> left_;                      // by owners, in this call
+  std::size_t owners_ = 0, waiting_owners_ = 0;  // of tensors_ and waiting_ those of owners
   Floats floats_;
   bool rounds_ = false;
   std::uint32_t rank_ = 0;

@@ -45,7 +45,9 @@ class Trials {
   // memory, which only who gains more in this call is to do; 0: that does not count.
   Choice choose(Transport&, const std::vector<Choice>& predictions, std::uint64_t count, double opening_s = 0);
   // The call of the last trial took so long on this rank. Not called: it failed.
-  void took(double s, std::uint64_t count) { new_.back() = s / static_cast<double>(count); }
+  void took(double s, std::uint64_t count) {
+    new_.back() = s > 0 ? s / static_cast<double>(count) : 0;  // a clock may be set back
+  }
   // Nothing is left to try; the rest depends on agreed numbers only.
   bool finished() const { return in_.empty(); }
   // The next calls, at most 15, ask whether the fastest still is: it, the second and plain MPI. Who beats it clearly

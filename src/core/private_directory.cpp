@@ -125,8 +125,7 @@ PrivateDirectory::PrivateDirectory(const std::string& path) : path_(path) {
   if (const auto absolute = std::filesystem::absolute(path, none); !path.empty() && !none) path_ = absolute.string();
 }
 
-std::string PrivateDirectory::write(const std::string& name, const std::function<void(const Put&)>& fill) const {
-  const HeldSignals held;
+std::string PrivateDirectory::make() const {
   if (path_.empty()) return "no directory is named";
   if (::mkdir(path_.c_str(), 0700) == 0) {
     // A umask that takes from this user what others must not have is for programs that make files for others.
@@ -136,6 +135,12 @@ std::string PrivateDirectory::write(const std::string& name, const std::function
   } else if (errno != EEXIST) {
     return failure(path_, "made", errno);
   }
+  return "";
+}
+
+std::string PrivateDirectory::write(const std::string& name, const std::function<void(const Put&)>& fill) const {
+  const HeldSignals held;
+  if (std::string problem = make(); !problem.empty()) return problem;
   const Descriptor directory = open_directory(path_);
   if (directory.get() < 0) return failure(path_, "opened", errno);
   const std::string whole = path_ + "/" + name;

@@ -28,10 +28,13 @@ class PrivateDirectory {
   explicit PrivateDirectory(const std::string& path);
   const std::string& path() const { return path_; }
 
+  // The directory, where it is missing (mode 0700, whatever the umask); its parent is not made. Empty, or why it cannot
+  // be.
+  std::string make() const;
   using Put = std::function<void(const void* bytes, std::size_t count)>;
   // A file complete under its name or not at all: `fill` writes it by put(), into a temporary file (".crimp-...", mode
   // 0600) that is then written to the disk and renamed over the name, whatever that was but a directory. A missing
-  // directory is made (mode 0700), its parent is not. No umask changes these modes. Empty: done. What fill() throws is
+  // directory is made. No umask changes the mode. Empty: done. What fill() throws is
   // thrown, and nothing has changed.
   std::string write(const std::string& name, const std::function<void(const Put&)>& fill) const;
   // Of regular files that belong to this user; what else is there is among `others`. Empty, or why they cannot be

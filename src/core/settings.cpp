@@ -120,7 +120,7 @@ constexpr Option kTable[] = {
      "under CRIMP_CONTROL: the codecs to choose from; it begins with CRIMP_CODEC, or with the first", true,
      [](Settings& s, std::string_view t) { return parse_codec(t, s.ladder); },
      [](const Settings& s) { return s.ladder; }},
-    {"CRIMP_DELAY_TARGET", "10%", "N% (to 90) of the time, or Nus, Nms, Ns for each call",
+    {"CRIMP_DELAY_TARGET", "10%", "N% (0.001 to 90) of the time, or Nus, Nms, Ns (0.001us to 1000s) for each call",
      "under CRIMP_CONTROL: how long calls may wait for the network", true,
      [](Settings& s, std::string_view t) { return parse_codec(t, s.delay_target); },
      [](const Settings& s) { return s.delay_target; }},

@@ -24,6 +24,7 @@ void Session::open_state() {
   wait_for(request, rank_, size_,
            [&] { return "for rank 0 of " + name_of(comm_) + ", which counts communicators for CRIMP_STATE_DIR"; });
   insist([&] { state_.emplace(comm_, rank_, size_, context_.state_dir, "comm" + std::to_string(number)); });
+  state_->prepare();
   std::optional<SavedState> found = state_->load();
   if (!found) return;
   const StateHeader header = found->header;

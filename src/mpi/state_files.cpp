@@ -63,6 +63,13 @@ void StateFiles::warn(const std::string& why) noexcept {
   logged("saved state", [&] { log(LogLevel::warn, why); });
 }
 
+void StateFiles::prepare() noexcept {
+  logged("saved state", [&] {
+    if (const std::string why = directory_.make(); !why.empty())
+      warn(why + "; no state is loaded from it, nor saved in it, unless it is there by then");
+  });
+}
+
 std::vector<StateFiles::File> StateFiles::list() {
   std::vector<File> files;
   logged("saved state", [&] {

@@ -30,6 +30,8 @@ class StateFiles {
   // `name` is equal on all ranks. Nothing is opened yet.
   StateFiles(MPI_Comm comm, int rank, int size, const std::string& directory, const std::string& name);
 
+  // Makes the directory, or says now that nothing can be saved in it.
+  void prepare() noexcept;
   // Collective: agrees with the directory on the generations that are there, and reads the newest whole one, of however
   // many ranks. Nothing on all ranks alike where there is none. Throws Error{transport_failed}.
   std::optional<SavedState> load();

@@ -58,6 +58,7 @@ Rules::Rules(std::string_view text) {
     to.codecs = codecs(rule.substr(equals + 1), rule);
     if (from) to.from = elements(trimmed(left.substr(2)), rule);
     else if (left.front() == '<') to.below = elements(trimmed(left.substr(1)), rule);
+    else if (left.front() == '>') refuse(rule);  // no name of a tensor, and no rule for sizes either
     else to.pattern = left;
   }
 }

@@ -30,9 +30,10 @@ void print(const PlanAnswer& a) {
   const ClusterProfile& profile = a.profile;
   std::uint64_t elements = 0;
   for (const TensorSize& tensor : a.step.tensors) elements += tensor.count;
-  std::printf("%zu tensors, %.2f million elements, %.2f MB of gradients; %d ranks on %d nodes, ", a.step.tensors.size(),
-              1e-6 * static_cast<double>(elements), 1e-6 * static_cast<double>(elements) * a.step.value_bytes,
-              profile.ranks, profile.nodes);
+  std::printf("%zu tensors, %.2f million elements, %.2f MB of gradients; --caller %s; %d ranks on %d nodes, ",
+              a.step.tensors.size(), 1e-6 * static_cast<double>(elements),
+              1e-6 * static_cast<double>(elements) * a.step.value_bytes, a.caller.c_str(), profile.ranks,
+              profile.nodes);
   if (profile.measured)
     std::printf("as measured (%s%s)\n", a.from.c_str(),
                 profile.mpi.empty() ? "" : plain_text(", " + profile.mpi).c_str());

@@ -266,6 +266,8 @@ def unwritable(ranks=2):
         same_curve(whole, curve(out), 1)
         warnings = len(re.findall("nothing is saved", out))
         expect(warnings == ranks or "no state is loaded" in out, f"{warnings} warnings, not one for each of {ranks} ranks")
+        # In the first call, while there is still time.
+        expect(directory == at("file") or "no state is loaded from it, nor saved in it" in out, "nothing was said of it before something was to be saved")
     # A disk that is full in the middle of the job.
     inside = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size=600k tmpfs "{at("full")}" && exec "$@"', "sh"]
     os.mkdir(at("full"))

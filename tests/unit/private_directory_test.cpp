@@ -53,6 +53,9 @@ TEST_SUITE("private_directory") {
 
   TEST_CASE("a file is there with mode 0600, in a directory with mode 0700 that was not there") {
     const Scratch scratch;
+    CHECK(PrivateDirectory(scratch.path / "no" / "parent").make().find("No such file or directory") !=
+          std::string::npos);
+    CHECK(PrivateDirectory(scratch.path).make() == "");
     const PrivateDirectory at(scratch.path / "new");
     std::vector<std::string> names{"x"};
     CHECK(at.list(names) == "");

@@ -77,6 +77,7 @@ TEST_SUITE("rules") {
                             "<=none",
                             "<x=none",
                             "<0=none",
+                            ">5=none",
                             "<-1=none",
                             "<1T=none",
                             "<1kk=none",

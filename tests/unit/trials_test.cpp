@@ -189,6 +189,22 @@ TEST_SUITE("trials") {
     });
   }
 
+  TEST_CASE("clocks that go back end trials all the same") {
+    run_ranks(1, [&](ThreadTransport& t) {
+      for (const double back : {-1.0, -1e3}) {
+        const Times times{1.2, 3, 1, 5, 9};
+        Trials trials(predictions(times), true);
+        const Outcome outcome = settle(
+            trials, t, times, [&](std::size_t i, int call) { return call % 3 == 0 ? back * times[i] : times[i]; });
+        CHECK(outcome.calls <= Trials::kMostCalls);
+        CHECK(trials.finished());
+        Trials never(predictions(times), true);
+        settle(never, t, times, [&](std::size_t i, int) { return back * times[i]; });
+        CHECK(never.finished());
+      }
+    });
+  }
+
   TEST_CASE("what a link lends the first calls does not decide") {
     run_ranks(1, [&](ThreadTransport& t) {
       const Times times{1, 1.1, 1.2, 1.3, 3};

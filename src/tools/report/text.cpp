@@ -84,8 +84,8 @@ std::string saved(const Json& d) {
     const double saved_s = of["saved_s"].get<double>(), took_s = of["took_s"].get<double>(),
                  own_s = of["own_s"].get<double>();
     const std::string undisturbed =
-        std::fabs(took_s - own_s) > 0.05 * took_s ? fmt::format(" ({} undisturbed)", seconds_text(own_s)) : "";
-    out += fmt::format("  {} calls took {} a rank{}; {} {}: {} {}\n", count(of["calls"]), seconds_text(took_s),
+        std::fabs(took_s - own_s) > 0.05 * took_s ? fmt::format("undisturbed {}, ", seconds_text(own_s)) : "";
+    out += fmt::format("  {} calls took {} a rank; {}{} {}: {} {}\n", count(of["calls"]), seconds_text(took_s),
                        undisturbed, what, seconds_text(of[name]), seconds_text(std::fabs(saved_s)),
                        saved_s >= 0 ? "saved" : "lost");
   };
