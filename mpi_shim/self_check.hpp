@@ -5,7 +5,7 @@
 // Looked at when the library is loaded (if MPI was initialized before, as by importing mpi4py), when Crimp starts, and
 // when the process ends (for modules that were loaded in between, and where MPI was initialized past Crimp later). A
 // tool that was there first may hand calls on in ways that cannot be seen, so that only at the end it is said whether
-// any came from it. One warning of a kind per process, from rank 0 or where there is no rank; `crimp check` gets all
+// any came at all. One warning of a kind per process, from rank 0 or where there is no rank; `crimp check` gets all
 // answers through the file CRIMP_CHECK. Nothing is looked at before MPI is initialized otherwise.
 #pragma once
 

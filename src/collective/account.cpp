@@ -27,7 +27,7 @@ Account::Found Account::found(const Known& known) {
 void Account::learn(const Known& now) {
   if (now.best_s == found_.best_s && now.plain_s == found_.plain_s) return;
   if (found_.best_s > 0 && now.best_s != found_.best_s) {
-    closed_ = total(found_, nullptr);
+    closed_ = total(found_, now.model);
     open_.clear();
     open_passed_ = {};
   }

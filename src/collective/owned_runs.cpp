@@ -49,9 +49,10 @@ void OwnedRuns::own(std::uint64_t route, std::span<const Shares::Run> runs) {
       else left[++last] = left[r];
     left.resize(last + 1);
   }
-  owned_.clear();
+  before.clear();
   for (const Shares::Run& run : runs)
-    if (run.count()) owned_.push_back({run.begin, run.end});
+    if (run.count()) before.push_back({run.begin, run.end});
+  owned_ = std::move(before);  // from here on nothing can fail
   left_ = std::move(left);
   route_ = route;
 }

@@ -2,7 +2,8 @@
 // those that it owned before the layout or the algorithm changed. The latter nobody encodes any more, so that they are
 // handed to the rank's own residual, which all ranks' sum sees just as well: a part in each call, because what is held
 // of sums is many times larger than what a rank's own values leave. All at once it would widen the scale of what the
-// rank encodes, hence what owners hold, and so on.
+// rank encodes, hence what owners hold, and so on; where layouts change in every call that grows, and in a device's
+// memory, where it does go at once, it goes so late that little is left of it in such programs.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -25,7 +26,7 @@ class OwnedRuns {
   };
   // A call by this route (RoutePlan::id), in which the rank owns these runs.
   bool by(std::uint64_t route) const { return route_ == route; }
-  void own(std::uint64_t route, std::span<const Shares::Run>);
+  void own(std::uint64_t route, std::span<const Shares::Run>);  // std::bad_alloc: nothing has changed
   // Anywhere there may be something, and nothing is owned.
   void leave_all(std::uint64_t count);
   const std::vector<Run>& left() const { return left_; }

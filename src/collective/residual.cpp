@@ -189,7 +189,7 @@ std::optional<ResidualShape> ResidualStore::shape_of(const ResidualKey& key) con
   return {};
 }
 
-void ResidualStore::drop_if_empty(const ResidualKey& key) {
+void ResidualStore::drop_when_empty(const ResidualKey& key) {
   left_.push_back({key.source, key.owner, std::string(key.name)});
 }
 

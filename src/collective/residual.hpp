@@ -69,7 +69,7 @@ class ResidualStore {
   // What is kept, or was loaded and nobody has asked for.
   std::optional<ResidualShape> shape_of(const ResidualKey&) const;
   bool holds_sums() const { return owners_ + waiting_owners_ > 0; }  // whether there is any of an owner
-  void drop_if_empty(const ResidualKey&);  // an owner's, which holds nothing any more when the next call begins
+  void drop_when_empty(const ResidualKey&);  // an owner's, which holds nothing any more when the next call begins
   // The call has compressed: what it left in the values is what is kept.
   void settle();
   // Since the last keep(): what find() made holds nothing yet. keep() makes it stay, drop_new() drops it.

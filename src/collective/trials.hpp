@@ -46,7 +46,7 @@ class Trials {
   Choice choose(Transport&, const std::vector<Choice>& predictions, std::uint64_t count, double opening_s = 0);
   // The call of the last trial took so long on this rank. Not called: it failed.
   void took(double s, std::uint64_t count) {
-    new_.back() = s > 0 ? s / static_cast<double>(count) : 0;  // a clock may be set back
+    if (s > 0) new_.back() = s / static_cast<double>(count);  // else a clock that says nothing
   }
   // Nothing is left to try; the rest depends on agreed numbers only.
   bool finished() const { return in_.empty(); }

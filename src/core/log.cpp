@@ -41,7 +41,10 @@ void set_log(LogLevel level, int rank) {
 
 void log(LogLevel level, const std::string& line) {
   const HeldSignals held;
-  logger().log(level_of(level), plain_text(line, "\n\t"));  // names in it are the program's, or a file's
+  // Names in it are the program's, or a file's. A line that is plain takes no memory: calls that must go on say some.
+  constexpr const char* kKept = "\n\t";
+  if (is_plain_text(line, kKept)) logger().log(level_of(level), line);
+  else logger().log(level_of(level), plain_text(line, kKept));
 }
 
 void log_failure(const char* what, const char* why) noexcept {

@@ -202,11 +202,11 @@ std::string OutputFile::write(std::string_view text) const {
   const int descriptor = make_temporary(place.path, temporary);
   int error = errno;
   if (descriptor >= 0) {
-    bool good = write_all(descriptor, text);
-    error = errno;
     if (place.mode && ::fchmod(descriptor, *place.mode) != 0) {
       // then it has the mode that new files have
     }
+    bool good = write_all(descriptor, text);
+    error = errno;
     if (::close(descriptor) != 0 && good)
       good = false, error = errno;  // where quotas and full servers are noticed late
     if (good && ::rename(temporary.c_str(), place.path.c_str()) == 0) return "";

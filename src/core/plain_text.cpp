@@ -23,13 +23,26 @@ std::size_t shown(std::string_view text) {
   return bytes;
 }
 
+std::size_t shown_or_kept(std::string_view text, std::string_view kept) {
+  const std::size_t bytes = shown(text);
+  return bytes == 0 && kept.find(text[0]) != kept.npos ? 1 : bytes;
+}
+
 }  // namespace
+
+bool is_plain_text(std::string_view text, std::string_view kept) noexcept {
+  while (!text.empty()) {
+    const std::size_t bytes = shown_or_kept(text, kept);
+    if (bytes == 0) return false;
+    text.remove_prefix(bytes);
+  }
+  return true;
+}
 
 std::string plain_text(std::string_view text, std::string_view kept) {
   std::string out;
   while (!text.empty()) {
-    std::size_t bytes = shown(text);
-    if (bytes == 0 && kept.find(text[0]) != kept.npos) bytes = 1;
+    const std::size_t bytes = shown_or_kept(text, kept);
     // One '?' for a control character of two bytes.
     const bool of_eight_bits = bytes == 0 && text.size() > 1 && text[0] == '\xc2' && (text[1] & 0xe0) == 0x80;
     if (bytes) out += text.substr(0, bytes);

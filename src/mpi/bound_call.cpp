@@ -185,7 +185,7 @@ class Binder {
     for (std::size_t s = 0; s < held.size(); ++s) {
       if (!held[s]) continue;
       if (!held[s]->owned.by(route.id)) {
-        if (!owned) owned = route.owned(to_.rank);
+        if (!owned) owned = route.owner_memory ? route.owned(to_.rank) : std::vector<Shares::Run>();
         here.clear();
         const std::uint64_t begin = segments[s].offset, end = begin + segments[s].count;
         for (const Shares::Run& run : *owned)
@@ -194,7 +194,8 @@ class Binder {
         held[s]->owned.own(route.id, here);
       }
       const std::vector<Residual*>& own = bound_.residuals[p];
-      if (takes && !own.empty() && own[s] && !held[s]->owned.left().empty())
+      // One that is new goes again where another rank sends the call through MPI.
+      if (takes && !own.empty() && own[s] && own[s]->turns > 0 && !held[s]->owned.left().empty())
         held[s]->owned.hand_on(held[s]->values, own[s]->values, route.ranks, values_.backend().memory(), to_.workers);
     }
   }

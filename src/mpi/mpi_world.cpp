@@ -114,6 +114,7 @@ std::vector<std::uint64_t> gather_in_init(const std::vector<std::uint64_t>& mine
 // Nothing is said on the communicator: where several machines have one host name, as containers may, Open MPI 4.1 gives
 // ranks different ones, and calls on them never return.
 std::vector<int> hosts_of_world(int rank, int size, int* alone) {
+  *alone = 0;
   MPI_Comm host;
   check_mpi(PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host), "MPI_Comm_split_type");
   std::vector<int> peers = world_ranks(host);

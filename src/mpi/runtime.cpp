@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "backend/device_plugin.hpp"
 #include "codec/simd.hpp"
@@ -178,7 +177,7 @@ void Runtime::start(bool world) {
   if (!settings_.state_dir.empty()) state_dir_ = PrivateDirectory(settings_.state_dir).path();
   set_device_plugin(settings_.cuda_plugin);
   cuda_aware_ = settings_.cuda_aware == "auto" ? mpi_is_cuda_aware() : settings_.cuda_aware == "1";
-  if (world && world_size_ > 1) {
+  if (world && world_size_ > 1 && !differ_) {  // of other builds other calls may follow
     // Illegal values are not in the digest: one on a single rank must switch all ranks off.
     const std::vector<std::uint64_t> illegal =
         gather_in_init({illegal_rank_ >= 0}, world_rank_, world_size_,

@@ -119,6 +119,7 @@ void StateFiles::least(std::span<std::int64_t> numbers) const {
 void StateFiles::agree_on_next(const std::vector<File>& files) {
   std::uint64_t newest = 0;
   for (const File& f : files) newest = std::max(newest, f.generation);
+  newest_ = newest;
   // Where all may make files, another user's keep their names: those in a row behind the newest are passed by.
   for (const std::uint64_t taken : foreign_) newest += taken == newest + 1;
   std::int64_t numbers[2] = {-static_cast<std::int64_t>(newest), rank_ == 0 ? new_set() : kNone};
@@ -188,7 +189,7 @@ std::optional<SavedState> StateFiles::load() {
     least(agreed);
     const bool whole = agreed[0] == 1 && agreed[1] == -agreed[2] && agreed[3] == -agreed[4] && agreed[5] == -agreed[6];
     if (whole) {
-      if (const std::uint64_t newest = next_ - 1; newest > below && rank_ == 0)
+      if (const std::uint64_t newest = newest_; newest > below && rank_ == 0)
         logged("saved state", [&] {
           log(LogLevel::warn, "generation " + std::to_string(newest) + " of '" + directory_.path() + "/" + name_ +
                                   "' is not whole: generation " + std::to_string(below) + " is loaded in its place");

@@ -70,6 +70,7 @@ class StateFiles {
   int rank_, size_;
   PrivateDirectory directory_;
   std::string name_;
+  std::uint64_t newest_ = 0;            // of this user's
   std::vector<std::uint64_t> foreign_;  // generations of names that are theirs, of what is no file of this user's
   std::uint64_t next_ = 1, set_ = 0;
   bool warned_ = false;

@@ -131,7 +131,7 @@ std::vector<Residual*> TensorMemory::held_sums(const Layout& layout, MemoryResou
     const std::optional<ResidualShape> shape = residuals_.shape_of(key);
     if (!shape || shape->count != segment.count) continue;
     all.back() = &residuals_.find(key, *shape, memory);
-    residuals_.drop_if_empty(key);
+    residuals_.drop_when_empty(key);
     to_rate_of_now(*all.back(), *shape, memory);
   }
   return all;

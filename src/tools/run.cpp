@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iomanip>
 
 #include "collective/algorithms.hpp"
 #include "collective/codec_rules.hpp"
@@ -168,7 +169,7 @@ void remove_old_status(const char* named) {
   std::error_code none;
   if (!file.is_absolute() || !fs::is_regular_file(fs::symlink_status(file, none))) return;
   std::string begin;
-  std::ifstream(file) >> begin;
+  std::ifstream(file) >> std::setw(8) >> begin;
   if (begin == "crimp:" || begin == "crimp") fs::remove(file, none);
 }
 

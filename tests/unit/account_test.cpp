@@ -124,6 +124,20 @@ TEST_SUITE("account") {
     CHECK(r.plain_measured.s == doctest::Approx(96 + 100));
   }
 
+  TEST_CASE("what was predicted of calls stays where their trials begin anew") {
+    Curve model;
+    model.add(0, 1);
+    model.add(1000, 3);
+    Account account;
+    account.call(kGather, 100, 500, 5);
+    account.learn({.best_s = 0.01, .model = &model});  // MPI was not tried
+    account.learn({.model = &model});
+    const TimeRecord r = account.total({.model = &model});
+    CHECK(r.best.s == doctest::Approx(1));
+    CHECK(r.plain_predicted.calls == 1);
+    CHECK(r.plain_predicted.s == doctest::Approx(2));
+  }
+
   TEST_CASE("calls of MPI's own count with their time, and no prediction says more than one of them took") {
     Curve model;
     model.add(0, 1);

@@ -145,7 +145,7 @@ TEST_SUITE("owned_runs") {
       store.begin_call();
       REQUIRE(store.shape_of(key));
       Residual& held = store.find(key, shape);
-      store.drop_if_empty(key);
+      store.drop_when_empty(key);
       CHECK(held.values[5] == 2.0f);
       held.owned.own(2, {});
       std::vector<float> own(64);

@@ -11,7 +11,7 @@ TEST_SUITE("plain_text") {
   TEST_CASE("text stays as it is") {
     for (const std::string text :
          {"", "plain ~", "caf\u00e9", "\u00a0\u00ff", "\u0800\ud7ff\ue000\uffff", "\U00010000\U0010ffff"})
-      CHECK(plain_text(text) == text);
+      CHECK((plain_text(text) == text && is_plain_text(text)));
   }
 
   TEST_CASE("control characters of seven and eight bits are question marks") {
@@ -24,8 +24,10 @@ TEST_SUITE("plain_text") {
       const std::string text =
           c < 0x80 ? std::string(1, static_cast<char>(c)) : "\xc2" + std::string(1, static_cast<char>(c));
       CHECK(plain_text(text) == (control ? "?" : text));
+      CHECK(is_plain_text(text) == !control);
     }
     CHECK(plain_text("a\n\tb\x1b", "\n\t") == "a\n\tb?");
+    CHECK((is_plain_text("a\n\tb", "\n\t") && !is_plain_text("a\n\tb\x1b", "\n\t") && !is_plain_text("caf\xe9")));
     CHECK(plain_text("\x9b\n", "\n") == "?\n");
   }
 

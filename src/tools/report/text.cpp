@@ -42,8 +42,7 @@ std::string counted(const Json& of, const char* what) {
 }
 
 // Names come from programs.
-std::string plain(const std::string& text) { return plain_text(text); }
-std::string words(const Json& of) { return plain(of.get<std::string>()); }
+std::string words(const Json& of) { return plain_text(of.get<std::string>()); }
 
 // Of UTF-8, which is not cut inside of a character.
 std::string cut(const std::string& text, std::size_t most) {
@@ -62,7 +61,7 @@ std::string row(const std::string& name, const std::vector<std::string>& cells) 
 
 std::string head(const Json& d) {
   const Json& j = d["job"];
-  std::string out = fmt::format("{}\n", plain(d["file"].get<std::string>()));
+  std::string out = fmt::format("{}\n", plain_text(d["file"].get<std::string>()));
   if (const std::string program = words(j["program"]); !program.empty()) out += "  " + program + "\n";
   out += "  " + counted(j["ranks"], "rank");
   if (!j["nodes"].is_null()) out += " on " + counted(j["nodes"], "node");
@@ -101,8 +100,8 @@ std::string advice(const Json& d) {
   std::string out = "\nWhat to try next\n";
   int number = 0;
   for (const Json& a : d["advice"])
-    out += fmt::format("  {}. [{}] {}\n     {}\n     {}\n", ++number, words(a["level"]), plain(a["text"]),
-                       plain(a["figure"]), plain(a["try"]));
+    out += fmt::format("  {}. [{}] {}\n     {}\n     {}\n", ++number, words(a["level"]), words(a["text"]),
+                       words(a["figure"]), words(a["try"]));
   return out;
 }
 
@@ -160,7 +159,7 @@ std::string tables(const Json& d) {
   }
   if (!d["plans"].is_null())
     for (const Json& p : d["plans"]) {
-      out += fmt::format("\nMerge plan of a step, {}: the exchange ends after {}, in {} calls\n", plain(p["plan"]),
+      out += fmt::format("\nMerge plan of a step, {}: the exchange ends after {}, in {} calls\n", words(p["plan"]),
                          seconds_text(p["end_s"]), p["calls"].size() + p["calls_left_out"].get<std::size_t>());
       for (const Json& q : p["plans"]) out += row(words(q["name"]), {count(q["groups"]), seconds_text(q["end_s"])});
     }
@@ -190,13 +189,13 @@ std::string comparison(const Json& digests) {
   std::string out = "Side by side\n";
   std::vector<std::string> names;
   for (const Json& d : digests) {
-    const std::string file = plain(d["file"].get<std::string>()), name = file.substr(file.rfind('/') + 1);
+    const std::string file = plain_text(d["file"].get<std::string>()), name = file.substr(file.rfind('/') + 1);
     names.push_back(cut(name, 10));
   }
   // Jobs that each have a directory.
   if (std::adjacent_find(names.begin(), names.end(), std::not_equal_to<>()) == names.end())
     for (std::size_t i = 0; i < names.size(); ++i) {
-      const std::filesystem::path file = plain(digests[i]["file"].get<std::string>());
+      const std::filesystem::path file = plain_text(digests[i]["file"].get<std::string>());
       if (file.has_parent_path()) names[i] = cut(file.parent_path().filename().string(), 10);
     }
   out += row("", names);
