@@ -162,7 +162,7 @@ class Binder {
         buffers.owner_residuals = values_of(held);
       }
       if (!held.empty()) hand_on(p, held);
-      held_.push_back(values_of(held));
+      held_.push_back(std::move(held));
     }
     for (ExactTensor& t : bound_.exact)
       if (t.momentum)
@@ -250,8 +250,8 @@ class Binder {
       const CallBuffers& buffers = bound_.parts[plan_.part_of[s]];
       const auto arrays = static_cast<std::uint64_t>(plan_.codecs[s]->feedback().arrays());
       if (!buffers.residuals.empty()) drop(buffers.residuals[s], segment.count * arrays, stays);
-      const std::vector<float*>& held = held_[plan_.part_of[s]];
-      if (!held.empty() && held[s]) drop(held[s], segment.count, stays * to_.ranks);
+      const std::vector<Residual*>& held = held_[plan_.part_of[s]];
+      if (!held.empty() && held[s]) drop(held[s]->values, segment.count, stays * to_.ranks);
     }
   }
 
@@ -315,8 +315,8 @@ class Binder {
   const AllreduceRequest& request_;
   CallValues& values_;
   BoundCall bound_;
-  std::vector<double> largest_;            // of plan_.scanned
-  std::vector<std::vector<float*>> held_;  // of each part: what this rank holds of sums, or empty
+  std::vector<double> largest_;               // of plan_.scanned
+  std::vector<std::vector<Residual*>> held_;  // of each part: what this rank holds of sums, or empty
   std::uint8_t* room_ = nullptr;
   std::uint8_t flags_ = 0;
   bool judged_ = false;

@@ -157,6 +157,19 @@ int Runtime::ranks_per_host(MPI_Comm comm) const {
   return ranks.empty() || other != ranks.end() ? 0 : ranks.begin()->second;
 }
 
+void Runtime::find_hosts() {
+  int alone = 0;
+  host_of_rank_ = hosts_of_world(world_rank_, world_size_, &alone);
+  if (alone == 0) return;
+  complaints_.push_back(
+      {"MPI (MPI_COMM_TYPE_SHARED) does not tell all ranks alike who shares their machine, as Open MPI where several "
+       "machines have one host name: " +
+           std::to_string(alone) +
+           " ranks are nodes of their own here, and add nothing in shared memory. Give each machine or container a "
+           "host name of its own",
+       false});
+}
+
 void Runtime::start(bool world) {
   const FloatEnvironment environment;  // parameters of codecs are rounded to float32
   std::lock_guard lock(mutex_);
@@ -177,7 +190,7 @@ void Runtime::start(bool world) {
   if (!settings_.state_dir.empty()) state_dir_ = PrivateDirectory(settings_.state_dir).path();
   set_device_plugin(settings_.cuda_plugin);
   cuda_aware_ = settings_.cuda_aware == "auto" ? mpi_is_cuda_aware() : settings_.cuda_aware == "1";
-  if (world && world_size_ > 1 && !differ_) {  // of other builds other calls may follow
+  if (world && world_size_ > 1) {
     // Illegal values are not in the digest: one on a single rank must switch all ranks off.
     const std::vector<std::uint64_t> illegal =
         gather_in_init({illegal_rank_ >= 0}, world_rank_, world_size_,
@@ -186,18 +199,7 @@ void Runtime::start(bool world) {
     illegal_rank_ = first == illegal.end() ? -1 : static_cast<int>(first - illegal.begin());
   }
   usable_ = settings_.enable && illegal_rank_ < 0 && !differ_;
-  if (usable_ && world && world_size_ > 1) {
-    int alone = 0;
-    host_of_rank_ = hosts_of_world(world_rank_, world_size_, &alone);
-    if (alone > 0)
-      complaints_.push_back(
-          {"MPI (MPI_COMM_TYPE_SHARED) does not tell all ranks alike who shares their machine, as Open MPI where several "
-           "machines have one host name: " +
-               std::to_string(alone) +
-               " ranks are nodes of their own here, and add nothing in shared memory. Give each machine or container a "
-               "host name of its own",
-           false});
-  }
+  if (usable_ && world && world_size_ > 1) find_hosts();
   files_.agree(settings_, world_rank_, world_size_, world);
   if (files_.report_wanted()) logged("how the job goes", [&] { report.keep_history(Clock::now()); });
   OwnHandle::free_in_finalize();

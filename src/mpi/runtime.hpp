@@ -114,6 +114,7 @@ class Runtime {
   bool agree();  // with the other ranks of MPI_COMM_WORLD
   void read();
   void read_replay();
+  void find_hosts();  // collective over MPI_COMM_WORLD
   Context context();
   void announce() const;
   void end(Session*);

@@ -30,7 +30,7 @@ def consistent(where, of):
         expect(calls + what["unknown"]["calls"] == of["calls"], f"{where}: calls that are neither known nor unknown: {of}")
         expect(near(took + what["unknown"]["took_s"], of["took_s"]), f"{where}: seconds that are neither known nor unknown: {of}")
     for known in (best, plain["measured"], plain["predicted"]):
-        expect(known["own_s"] <= 1.5 * known["took_s"] + 1e-9, f"{where}: calls took less than when they were tried: {known}")
+        expect((known["calls"] > 0) == (known["own_s"] > 0), f"{where}: so many calls take no time of their own, or none takes some: {known}")
         seconds = known.get("best_s", known.get("plain_s"))
         expect((known["calls"] > 0) == (seconds > 0), f"{where}: so many calls take no time, or none takes some: {known}")
 

@@ -173,6 +173,7 @@ def predicted(took, would):
     return lambda r: (plain(0, 0)(r), set_at(["time", "without_crimp", "measured", "calls"], 0)(r),
                       set_at(["time", "without_crimp", "predicted"], {"calls": 30, "took_s": took, "plain_s": would})(r))
 assert "does_not_pay" in ids(changed(predicted(6.0, 5.1))) and "does_not_pay" not in ids(changed(predicted(6.0, 5.3)))
+assert "does_not_pay" not in ids(changed(lambda r: (predicted(6.0, 5.1)(r), wires(0.9, 2.7)(r))))  # calls have waited for a late rank
 assert "predicted" in next(a for a in digest(changed(predicted(6.0, 5.1)))["advice"] if a["id"] == "does_not_pay")["figure"]
 cases = {
     "off": (set_at(["status"], "switched off"), set_at(["status"], "on")),

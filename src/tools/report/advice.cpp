@@ -70,12 +70,46 @@ Maybe nothing_compressed(const Job& j) {
                  "The table of calls that passed has the reasons, and docs/troubleshooting.md what to do about each."};
 }
 
-// Plain MPI would have been faster, by measurement.
+Maybe late_rank(const Job& j) {
+  if (j.f.of_rank.size() < 2) return {};
+  if (j.f.all.wait_s) {
+    const double all_s = j.f.all.total_s + *j.f.all.wait_s, share = all_s > 0 ? *j.f.all.wait_s / all_s : 0;
+    if (share < 0.2) return {};
+    std::size_t late = 0;
+    double most_s = -1;
+    for (std::size_t r = 0; r < j.f.of_rank.size(); ++r)
+      if (const double s = number_in(object_in(j.f.report["per_rank"][r], "skew"), "late_s"); s > most_s)
+        most_s = s, late = r;
+    return Finding{
+        share,
+        fmt::format(
+            "{} ahead of compressed calls of {}, the mean of all ranks; all others together waited {} for rank {}",
+            time_text(*j.f.all.wait_s), time_text(j.f.all.total_s), time_text(most_s), late),
+        "Ranks wait for a late one; no codec shortens that.",
+        fmt::format("Look at rank {}: its data, its cores, its host. `crimp trace` has it call by call.", late)};
+  }
+  std::size_t late = 0;
+  const auto takes_part = [&](std::size_t r) { return j.f.of_rank[r].calls > 0; };
+  for (std::size_t r = 1; r < j.f.of_rank.size(); ++r)
+    if (takes_part(r) && (!takes_part(late) || j.f.of_rank[r].wire_s < j.f.of_rank[late].wire_s)) late = r;
+  if (!takes_part(late)) return {};
+  const double more_s = j.f.all.wire_s - j.f.of_rank[late].wire_s;
+  const double share = j.f.all.total_s > 0 ? more_s / j.f.all.total_s : 0;
+  if (share < 0.2) return {};
+  return Finding{
+      share,
+      fmt::format("rank {} is on the wire for {}, the mean for {}", late, time_text(j.f.of_rank[late].wire_s),
+                  time_text(j.f.all.wire_s)),
+      fmt::format("Rank {} waits least for the others, so it may be the one that they wait for.", late),
+      fmt::format("Look at rank {}: its data, its cores, its host. A run with CRIMP_SKEW=1 says for certain.", late)};
+}
+
+// Plain MPI would have been faster. A prediction knows no late rank, which calls have waited for.
 Maybe does_not_pay(const Job& j) {
   const bool measured = j.f.time.plain_measured.calls > 0;
   const auto& plain = measured ? j.f.time.plain_measured : j.f.time.plain_predicted;
   const double lost_s = plain.own_s - plain.s;
-  if (!(plain.calls > 0 && j.took_s > 0 && lost_s > 0.1 * j.took_s)) return {};
+  if (!(plain.calls > 0 && j.took_s > 0 && lost_s > 0.1 * j.took_s) || (!measured && late_rank(j))) return {};
   return Finding{
       lost_s / j.took_s,
       fmt::format("{} in {:.0f} calls for which plain MPI was {}, at {}", time_text(plain.own_s), plain.calls,
@@ -172,40 +206,6 @@ Maybe wire_bound(const Job& j) {
                               : fmt::format("A stronger codec, as CRIMP_CODEC={}", stronger)) +
                 " (docs/quality.md: what each costs in accuracy), or CRIMP_CONTROL=delay, which takes as much as is necessary."
           : "The ladder's last levels decide: CRIMP_LADDER can have stronger ones, CRIMP_DELAY_TARGET a smaller target."};
-}
-
-Maybe late_rank(const Job& j) {
-  if (j.f.of_rank.size() < 2) return {};
-  if (j.f.all.wait_s) {
-    const double all_s = j.f.all.total_s + *j.f.all.wait_s, share = all_s > 0 ? *j.f.all.wait_s / all_s : 0;
-    if (share < 0.2) return {};
-    std::size_t late = 0;
-    double most_s = -1;
-    for (std::size_t r = 0; r < j.f.of_rank.size(); ++r)
-      if (const double s = number_in(object_in(j.f.report["per_rank"][r], "skew"), "late_s"); s > most_s)
-        most_s = s, late = r;
-    return Finding{
-        share,
-        fmt::format(
-            "{} ahead of compressed calls of {}, the mean of all ranks; all others together waited {} for rank {}",
-            time_text(*j.f.all.wait_s), time_text(j.f.all.total_s), time_text(most_s), late),
-        "Ranks wait for a late one; no codec shortens that.",
-        fmt::format("Look at rank {}: its data, its cores, its host. `crimp trace` has it call by call.", late)};
-  }
-  std::size_t late = 0;
-  const auto takes_part = [&](std::size_t r) { return j.f.of_rank[r].calls > 0; };
-  for (std::size_t r = 1; r < j.f.of_rank.size(); ++r)
-    if (takes_part(r) && (!takes_part(late) || j.f.of_rank[r].wire_s < j.f.of_rank[late].wire_s)) late = r;
-  if (!takes_part(late)) return {};
-  const double more_s = j.f.all.wire_s - j.f.of_rank[late].wire_s;
-  const double share = j.f.all.total_s > 0 ? more_s / j.f.all.total_s : 0;
-  if (share < 0.2) return {};
-  return Finding{
-      share,
-      fmt::format("rank {} is on the wire for {}, the mean for {}", late, time_text(j.f.of_rank[late].wire_s),
-                  time_text(j.f.all.wire_s)),
-      fmt::format("Rank {} waits least for the others, so it may be the one that they wait for.", late),
-      fmt::format("Look at rank {}: its data, its cores, its host. A run with CRIMP_SKEW=1 says for certain.", late)};
 }
 
 // Whether a codec keeps something of tensors, so that those that are not known have another one.
