@@ -131,7 +131,10 @@ run_hosts() {
   expect 0 "^$mpirun --host node1:2,node2:3 -np 2" -- "${dry[@]}" --hostfile colons -np 2 -- ./program
   expect 0 '^./srun --nodelist=node1,node2 -n 2 /usr/bin/env' -- env MPIRUN=./srun "${dry[@]}" --hostfile colons -n 2 -- python3
   printf 'node1 slots = 2 max_slots=4\nnode2 cpu=3 user-name=root slots-max=8\n' >spaces
-  expect 0 'node1:2,node2:3' -- env MPIRUN=./hydra "${dry[@]}" --hostfile spaces -n 2 -- python3
+  expect 0 '^./srun --nodelist=node1,node2 ' -- env MPIRUN=./srun "${dry[@]}" --hostfile spaces -n 2 -- python3
+  local of_mpich=("${library%/*}"/crimp/libmpi*.so.*/libcrimp.so)  # none where this build has no MPICH
+  if [ -e "${of_mpich[0]}" ]; then expect 0 'node1:2,node2:3' -- env MPIRUN=./hydra "${dry[@]}" --hostfile spaces -n 2 -- python3
+  else expect 2 'built without a library' -- env MPIRUN=./hydra "${dry[@]}" --hostfile spaces -n 2 -- python3; fi
   expect 2 "several programs in one job" -- env MPIRUN=./srun "${dry[@]}" -n 2 -- ./a : -n 2 ./b
   printf 'rank 0=node1 slot=0\n' >ranks && expect 2 'line 1' -- "${dry[@]}" --hostfile ranks -- ./program
   expect 2 'no file that can be read' -- "${dry[@]}" --hostfile nowhere -- ./program
