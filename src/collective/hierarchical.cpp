@@ -191,7 +191,11 @@ class InNodes final : public Exchange {
 
   // The exchange between the leaders.
   void lead(bool same, std::uint8_t flags, const float* sums, CollectiveResult& result, std::optional<Error>& thrown) {
-    CallBuffers between = insist([&] { return CallBuffers(call_); });
+    CallBuffers between = insist([&] {
+      CallBuffers buffers(call_);
+      if (!buffers.residuals.empty()) buffers.idle.assign(buffers.residuals.size(), false);
+      return buffers;
+    });
     between.in = sums;
     between.read_again = true;  // by the node
     // The other nodes must not wait for this one: a call number that is none makes all leaders see the disagreement.
@@ -223,7 +227,7 @@ class InNodes final : public Exchange {
   }
 
   // As of a rank's own values (mpi/bound_call.cpp): a tensor that is zero on the whole node while others are not has no
-  // gradient in this step, and what the leader holds back of it waits.
+  // gradient in this step, and what leaders and owners hold back of it waits.
   void leave_idle(const float* sums, CallBuffers& between) const {
     const Layout& layout = *route_.part.layout;
     const Codec& codec = *route_.part.codec;
@@ -236,9 +240,9 @@ class InNodes final : public Exchange {
     const auto& segments = layout.segments;
     // Tensors of other codecs are in the sums, too; what has no name is padding.
     const auto quiet = [&](const Segment& s) { return (!s.summed() && s.key.empty()) || idle(s); };
-    if (std::all_of(segments.begin(), segments.end(), quiet)) return;
+    if (!call_.idle_waits && std::all_of(segments.begin(), segments.end(), quiet)) return;
     for (std::size_t s = 0; s < segments.size(); ++s)
-      if (segments[s].summed() && idle(segments[s])) between.residuals[s] = nullptr;
+      if (segments[s].summed() && idle(segments[s])) between.residuals[s] = nullptr, between.idle[s] = true;
   }
 
   // The other leaders wait for this one, too.

@@ -316,6 +316,8 @@ class LowRank final : public Rounds<LowRank> {
     return usable(frame_defect(header(0, sum_.count, of), {receive_ + r * frame(), frame()}), r, 0);
   }
 
+  // What was damaged on its way to this rank makes what it adds of no use to the others, who must know it: P is summed
+  // before Q is made of it.
   void start_sum(const Sum& sum) {
     sum_ = sum;
     for (std::size_t r = 0; r < ranks(); ++r) {
@@ -323,7 +325,7 @@ class LowRank final : public Rounds<LowRank> {
       const std::uint64_t n = length(r);
       if (n) std::memcpy(to, sum_.values + r * shard(), n * sizeof *to);
       std::fill(to + n, to + shard(), 0.0f);
-      seal(send_ + r * frame(), sum_.stage, broken_);
+      seal(send_ + r * frame(), sum_.stage, broken_ || !all_good_);
     }
     for (std::size_t r = 0; r < ranks(); ++r) frame_bytes_[r] = frame(), frame_offsets_[r] = r * frame();
     ticket_ = under_way(

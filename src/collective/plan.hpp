@@ -59,6 +59,7 @@ struct CallBuffers {
   // Of each segment: whether this rank's values are all zeros, beside others that are not. Empty: none is. Where the
   // sum is zeros, too, what the owner of a part of it holds back waits.
   std::vector<bool> idle = {};
+  bool idle_waits = false;                // so does what is held back where all of the call's values are zeros
   std::vector<std::uint32_t> turns = {};  // of each segment (Codec::select_in_turn), or empty: `sequence`
   // Algorithm low_rank: what is known of the tensors' shapes, one per segment (null: nothing, and nothing is to be
   // found), or empty. The call adds to it.

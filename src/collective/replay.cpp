@@ -65,6 +65,8 @@ void read(const json& from, PartDecision& part) {
     throw Odd{"the unknown algorithm '" + text(from, "algorithm") + "'"};
   part = {entry->algorithm, flag(from, "nodes"), number(from, "chunk", std::uint64_t{1} << 31),
           static_cast<int>(number(from, "radix", 65536)), from.contains("halves") && flag(from, "halves")};
+  if (part.nodes ? scatters : part.algorithm == Algorithm::node_sum)
+    throw Odd{"an algorithm '" + text(from, "algorithm") + (part.nodes ? "' between nodes" : "' without nodes")};
   if (part.chunk_setting % kPieceElements != 0)
     throw Odd{"a 'chunk' that is no multiple of " + std::to_string(kPieceElements)};
 }

@@ -73,10 +73,15 @@ std::string settings_text(const Settings& settings, bool legal) {
   return text;
 }
 
+bool of_this_build(std::string_view text) {
+  const std::string_view name(kBuild, std::char_traits<char>::length(kBuild) + 1);  // with its null byte
+  const std::size_t at = text.find(name);
+  return at != text.npos && text.substr(at + name.size()).starts_with(build_id());
+}
+
 std::vector<SettingText> options_in(std::string_view text) {
+  if (!of_this_build(text)) return {};
   const auto entries = entries_of(text);
-  const Entry* const build = find(entries, kBuild);
-  if (!build || build->value != build_id()) return {};
   std::vector<SettingText> options;
   for (const Option& option : option_table())
     if (const Entry* const entry = option.agreed ? find(entries, option.name) : nullptr)

@@ -12,6 +12,8 @@ namespace crimp {
 // the file of CRIMP_REPLAY says, and whether this rank's settings are legal.
 std::string settings_text(const Settings&, bool legal = true);
 
+// Whether it is of this build; allocates nothing.
+bool of_this_build(std::string_view settings_text);
 // The options in it, for a rank that was not given them all. Of another build: none.
 std::vector<SettingText> options_in(std::string_view settings_text);
 

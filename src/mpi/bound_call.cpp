@@ -52,6 +52,7 @@ class Binder {
       part.first = p == 0;
       part.sequence = sequence + static_cast<std::uint32_t>(p);
       part.salt = to_.salt;
+      part.idle_waits = to_.idle_waits;
     }
     return std::move(bound_);
   }

@@ -15,8 +15,9 @@ namespace crimp {
 namespace {
 
 // A text travels in blocks, the first of which begins with its length: nothing must be allocated, and the texts of
-// other builds, however long, are understood. So this never changes: blocks of 1024 bytes from rank 0, then the lowest
-// rank whose text is another (MPI_MIN of an int; more than the last rank: there is none).
+// other builds, however long, are understood. So this never changes: blocks of 1024 bytes from rank 0; the lowest rank
+// whose text is another (MPI_MIN of an int; more than the last rank: there is none); where there is one, how many
+// (MPI_SUM) and the blocks of that one; and in MPI_Init how many are of another build than rank 0 (MPI_SUM).
 struct Block {
   static constexpr std::size_t kBytes = 1024, kLength = 8;
   char bytes[kBytes] = {};
@@ -106,7 +107,9 @@ bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings,
 }
 
 bool settings_agree_from(int rank, int size, Settings& settings, const std::string& where,
-                         const std::function<Settings(std::span<const SettingText>)>& read, int* taken) {
+                         const std::function<Settings(std::span<const SettingText>)>& read, int* taken,
+                         bool* one_build) {
+  *one_build = true;
   std::string mine, of_rank_0;
   logged("the settings", [&] { mine = settings_text(settings); });
   Comparison comparison(MPI_COMM_WORLD, rank, size, where);
@@ -121,7 +124,10 @@ bool settings_agree_from(int rank, int size, Settings& settings, const std::stri
       settings = std::move(both);
       mine.swap(text);
     });
-  if (!compare(comparison, rank, size, mine, same, nullptr)) return false;
+  if (!compare(comparison, rank, size, mine, same, nullptr)) {
+    *one_build = comparison.all(!of_this_build(of_rank_0), MPI_SUM) == 0;
+    return false;
+  }
   *taken = comparison.all(changed, MPI_SUM);
   return true;
 }

@@ -20,9 +20,12 @@ bool settings_agree(MPI_Comm, int rank, int size, const Settings&, bool legal, c
 
 // Likewise in MPI_Init; before the comparison a rank other than 0 makes its settings anew by read(rank 0's), which says
 // what it was not told itself (options_in(), src/core/settings_text.hpp). *taken: of how many ranks that changed
-// something, where the settings agree.
+// something, where the settings agree. *one_build: false where they do not and the ranks' builds of Crimp are not all
+// the same: nothing may be exchanged any more then, since another build would exchange something else. The same on all
+// ranks.
 bool settings_agree_from(int rank, int size, Settings&, const std::string& where,
-                         const std::function<Settings(std::span<const SettingText>)>& read, int* taken);
+                         const std::function<Settings(std::span<const SettingText>)>& read, int* taken,
+                         bool* one_build);
 
 // Collective. Throws Error{call_differs} on all ranks alike where the texts are not equal: it names `what`, and two
 // ranks' texts.

@@ -47,11 +47,14 @@ bool Runtime::agree() {
     settings.replayed = settings_.replayed;
     return settings;
   };
-  return settings_agree_from(
+  bool one_build = true;
+  const bool same = settings_agree_from(
       world_rank_, world_size_, settings_,
       "in MPI_Init for the others to compare settings with. Likely a rank runs without Crimp: LD_PRELOAD must reach all ranks "
       "(mpirun -x LD_PRELOAD=..., crimp run), or all must be linked with it",
-      read, &taken_);
+      read, &taken_, &one_build);
+  together_ = one_build;
+  return same;
 }
 
 void Runtime::read() {
@@ -185,12 +188,13 @@ void Runtime::start(bool world) {
   int threads = MPI_THREAD_MULTIPLE;
   PMPI_Query_thread(&threads);
   one_thread_ = threads != MPI_THREAD_MULTIPLE;  // at a time
-  if (world && world_size_ > 1) differ_ = !agree();
+  together_ = world && world_size_ > 1;
+  if (together_) differ_ = !agree();
   read();
   if (!settings_.state_dir.empty()) state_dir_ = PrivateDirectory(settings_.state_dir).path();
   set_device_plugin(settings_.cuda_plugin);
   cuda_aware_ = settings_.cuda_aware == "auto" ? mpi_is_cuda_aware() : settings_.cuda_aware == "1";
-  if (world && world_size_ > 1) {
+  if (together_) {
     // Illegal values are not in the digest: one on a single rank must switch all ranks off.
     const std::vector<std::uint64_t> illegal =
         gather_in_init({illegal_rank_ >= 0}, world_rank_, world_size_,
@@ -199,8 +203,8 @@ void Runtime::start(bool world) {
     illegal_rank_ = first == illegal.end() ? -1 : static_cast<int>(first - illegal.begin());
   }
   usable_ = settings_.enable && illegal_rank_ < 0 && !differ_;
-  if (usable_ && world && world_size_ > 1) find_hosts();
-  files_.agree(settings_, world_rank_, world_size_, world);
+  if (usable_ && together_) find_hosts();
+  files_.agree(settings_, world_rank_, world_size_, together_);
   if (files_.report_wanted()) logged("how the job goes", [&] { report.keep_history(Clock::now()); });
   OwnHandle::free_in_finalize();
   if (!world) {

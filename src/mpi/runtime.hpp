@@ -146,6 +146,7 @@ class Runtime {
   int illegal_rank_ =
       -1;  // the lowest rank that has an illegal setting; -1: none (known of all ranks where start() was collective)
   bool cuda_aware_ = false;
+  bool together_ = false;  // all ranks are in MPI_Init and of one build, so that they may exchange something
   bool usable_ = false, differ_ = false, world_start_ = false, one_thread_ = false;
 };
 

@@ -142,6 +142,27 @@ TEST_SUITE("hierarchical") {
     }
   }
 
+  TEST_CASE("of a tensor that no rank used beside others nothing comes that leaders or owners hold back") {
+    for (const Algorithm inner : {Algorithm::allgather, Algorithm::two_shot}) {
+      CAPTURE(inner);
+      Setup setup = setup_of("3lc", 100000, inner);
+      auto ranks = make_ranks(setup, 4, 3);
+      const auto unused = static_cast<std::ptrdiff_t>(setup.layout->segments[0].count);
+      for (std::uint32_t step = 0; step < 6; ++step) {
+        for (auto& r : ranks) {
+          r.sequence = step;
+          if (step == 2) std::fill_n(r.values.begin(), unused, 0.0f);
+          if (step == 4) std::fill(r.values.begin(), r.values.end(), 0.0f);
+        }
+        for (const auto& text : run_in_nodes(setup, ranks, 2)) CHECK(text == "");
+        const auto zero = [](float x) { return x == 0.0f; };
+        const std::vector<float>& out = ranks[0].out;
+        CHECK(std::all_of(out.begin(), out.begin() + unused, zero) == (step == 2 || step == 3));
+        CHECK_FALSE(std::all_of(out.begin() + unused, out.end(), zero));
+      }
+    }
+  }
+
   TEST_CASE("segments that are skipped are not written") {
     Setup setup = setup_of("fp16", 1000, Algorithm::allgather);
     setup.layout =

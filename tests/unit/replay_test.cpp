@@ -267,6 +267,11 @@ TEST_SUITE("replay") {
     json old = file;
     for (json& rank : old["per_rank"]) rank.erase("decisions");
     CHECK(has(refusal(old.dump()), "a report without decisions"));
+    const auto nodes_with = [&](const char* algorithm, bool nodes) {
+      json part = file["per_rank"][0]["decisions"][0]["kinds"][0]["from"][1]["parts"][0];
+      part["algorithm"] = algorithm, part["nodes"] = nodes;
+      return part;
+    };
     // Each of these is one change of what is legal.
     const std::pair<const char*, json> odd[] = {
         {"/ranks", "4"},
@@ -289,6 +294,8 @@ TEST_SUITE("replay") {
         {"/per_rank/0/decisions/0/kinds/0/from/1/parts/0/algorithm", "telepathy"},
         {"/per_rank/0/decisions/0/kinds/0/from/1/parts/0/algorithm", "hierarchical"},
         {"/per_rank/0/decisions/0/kinds/0/from/1/parts/0/nodes", "no"},
+        {"/per_rank/0/decisions/0/kinds/0/from/1/parts/0", nodes_with("reduce_scatter", true)},
+        {"/per_rank/0/decisions/0/kinds/0/from/1/parts/0", nodes_with("node_sum", false)},
         {"/per_rank/0/decisions/0/kinds/0/from/1/parts/0/chunk", 10241},
         {"/per_rank/0/decisions/0/kinds/0/from/1/parts/0/chunk", 1e300},
         {"/per_rank/0/decisions/0/kinds/0/from/1/parts/0/radix", 1 << 20},

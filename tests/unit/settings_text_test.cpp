@@ -70,5 +70,15 @@ TEST_SUITE("settings_text") {
     CHECK(id.find_first_not_of("0123456789abcdef") == id.npos);
     CHECK(has(settings_text({}), id));
     CHECK(has(settings_text({}), CRIMP_VERSION));
+
+    std::string text = settings_text({});
+    CHECK(of_this_build(text));
+    CHECK_FALSE(options_in(text).empty());
+    CHECK_FALSE(of_this_build(""));
+    CHECK_FALSE(of_this_build(std::string_view(text).substr(0, text.find(id) + 3)));
+    char& digit = text[text.find(id)];
+    digit = digit == '0' ? '1' : '0';
+    CHECK_FALSE(of_this_build(text));
+    CHECK(options_in(text).empty());
   }
 }
