@@ -61,6 +61,7 @@ void Report::rules(std::vector<std::string> idle, std::string first) {
 void Report::state(const StateRecord& r) {
   std::lock_guard lock(mutex_);
   state_.saved += r.saved;
+  state_.failed += r.failed;
   state_.restored += r.restored;
   state_.unfit += r.unfit;
   state_.never_asked_for += r.never_asked_for;

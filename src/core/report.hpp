@@ -85,6 +85,7 @@ struct ControlRecord {
 // What was saved of a communicator's residuals and loaded into them (CRIMP_STATE_DIR, crimp_save, crimp_load).
 struct StateRecord {
   std::uint64_t saved = 0;            // generations that this rank wrote
+  std::uint64_t failed = 0;           // generations that are not whole, because some rank could not write its part
   std::uint64_t restored = 0;         // tensors that were loaded and came
   std::uint64_t unfit = 0;            // of these, with another count or kind of memory: they began from zeros
   std::uint64_t never_asked_for = 0;  // tensors that were loaded and never came

@@ -124,6 +124,8 @@ std::string Report::summary() const {
         idle_rules_.size() > shown ? fmt::format(" and {} other patterns", idle_rules_.size() - shown) : "",
         first_name_);
   }
+  if (state_.failed)
+    text += fmt::format("; state could not be saved {} of {} times", state_.failed, state_.failed + state_.saved);
   if (state_.saving_s > 0) text += fmt::format("; saving state at intervals took {:.2f} s", state_.saving_s);
   if (state_.restored || state_.never_asked_for)
     text += fmt::format("; state of {} tensors restored, of {} never asked for", state_.restored - state_.unfit,
@@ -219,6 +221,7 @@ std::string Report::json() const {
                    {"calls_beyond", repeats(Repeat::beyond)},
                    {"calls_missing", repeats(Repeat::missing)}};
   out["state"] = {{"saved", state_.saved},
+                  {"failed", state_.failed},
                   {"restored", state_.restored},
                   {"unfit", state_.unfit},
                   {"never_asked_for", state_.never_asked_for},

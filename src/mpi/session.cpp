@@ -73,7 +73,8 @@ Session::~Session() = default;
 void Session::note_in(Report& report) const {
   report.residuals(memory_.bytes());
   const ResidualStore::Loaded loaded = memory_.loaded();
-  report.state({saved_, loaded.restored, loaded.unfit, loaded.waiting + dropped_, saving_s_});
+  report.state({saved_, state_failures_.all + save_failures_.all, loaded.restored, loaded.unfit,
+                loaded.waiting + dropped_, saving_s_});
   const auto counted = calls_.count();
   // Of what keeps no residuals nobody misses them.
   const bool asked = context_.codecs.codec() && keeps();

@@ -184,6 +184,7 @@ class Session {
   KnownPasses passes_;
   bool idle_waits_ = false;
   std::unique_ptr<MpiHierarchy> nodes_;             // null: not needed yet, or none
+  StateFailures state_failures_, save_failures_;    // of CRIMP_STATE_DIR; of crimp_save
   std::optional<StateFiles> state_;                 // of CRIMP_STATE_DIR
   std::uint64_t unsaved_ = 0, since_load_ = 0;      // calls that were compressed since
   bool momentum_unsaved_ = false;                   // of what is summed exactly

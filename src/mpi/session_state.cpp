@@ -23,9 +23,11 @@ void Session::open_state() {
   check_mpi(PMPI_Ibcast(&number, 1, MPI_UINT64_T, 0, comm_, &request), "MPI_Ibcast");
   wait_for(request, rank_, size_,
            [&] { return "for rank 0 of " + name_of(comm_) + ", which counts communicators for CRIMP_STATE_DIR"; });
-  insist([&] { state_.emplace(comm_, rank_, size_, context_.state_dir, "comm" + std::to_string(number)); });
+  insist([&] {
+    state_.emplace(comm_, rank_, size_, context_.state_dir, "comm" + std::to_string(number), state_failures_);
+  });
   state_->prepare();
-  std::optional<SavedState> found = state_->load();
+  std::optional<SavedState> found = state_->load("residuals begin from zeros");
   if (!found) return;
   const StateHeader header = found->header;
   // Jobs that save at their end only would leave one more each: all ranks have just read a later one.
@@ -90,7 +92,7 @@ void Session::save_last() noexcept {
 }
 
 bool Session::save(const char* directory) {
-  StateFiles files(comm_, rank_, size_, directory ? directory : "", "saved");
+  StateFiles files(comm_, rank_, size_, directory ? directory : "", "saved", save_failures_);
   files.look();
   std::vector<TensorView> tensors;
   std::vector<SavedExtents> extents;
@@ -101,8 +103,9 @@ bool Session::save(const char* directory) {
 }
 
 bool Session::load(const char* directory, std::uint64_t* tensors) {
-  StateFiles files(comm_, rank_, size_, directory ? directory : "", "saved");
-  std::optional<SavedState> found = files.load();
+  StateFailures failures;
+  StateFiles files(comm_, rank_, size_, directory ? directory : "", "saved", failures);
+  std::optional<SavedState> found = files.load("what is kept stays");
   if (!found) return false;
   const std::uint64_t n = take(std::move(*found));
   if (tensors) *tensors = n;

@@ -41,8 +41,9 @@ std::int64_t new_set() {
 
 }  // namespace
 
-StateFiles::StateFiles(MPI_Comm comm, int rank, int size, const std::string& directory, const std::string& name)
-    : comm_(comm), rank_(rank), size_(size), directory_(directory), name_(name) {}
+StateFiles::StateFiles(MPI_Comm comm, int rank, int size, const std::string& directory, const std::string& name,
+                       StateFailures& failures)
+    : comm_(comm), rank_(rank), size_(size), directory_(directory), name_(name), failures_(failures) {}
 
 std::optional<StateFiles::File> StateFiles::parse(std::string_view entry, const std::string& name) {
   std::uint64_t generation = 0, rank = 0, ranks = 0;
@@ -59,8 +60,21 @@ std::string StateFiles::entry(const File& file) const {
 }
 
 void StateFiles::warn(const std::string& why) noexcept {
-  if (std::exchange(warned_, true)) return;
+  if (std::exchange(failures_.told, true)) return;
   logged("saved state", [&] { log(LogLevel::warn, why); });
+}
+
+void StateFiles::count(bool saved) noexcept {
+  if (!saved) {
+    ++failures_.all, ++failures_.since;
+    return;
+  }
+  failures_.told = false;
+  if (const std::uint64_t failed = std::exchange(failures_.since, 0); failed && rank_ == 0)
+    logged("saved state", [&] {
+      log(LogLevel::info, "state is saved in '" + directory_.path() + "' again, after " + std::to_string(failed) +
+                              (failed == 1 ? " attempt that" : " attempts that") + " failed");
+    });
 }
 
 void StateFiles::prepare() noexcept {
@@ -156,7 +170,7 @@ bool StateFiles::read(const Candidate& of, SavedState& to, std::string& problem)
   return true;
 }
 
-std::optional<SavedState> StateFiles::load() {
+std::optional<SavedState> StateFiles::load(const char* then) {
   const std::vector<File> files = list();
   agree_on_next(files);
   std::vector<Candidate> mine;
@@ -206,7 +220,8 @@ std::optional<SavedState> StateFiles::load() {
     logged("saved state", [&] {
       log(LogLevel::warn,
           "of '" + directory_.path() + "/" + name_ + "', up to generation " + std::to_string(next_ - 1) +
-              ", no generation is whole for these ranks (a rank's file is missing, cannot be read, or is not this user's): nothing is loaded, residuals begin from zeros");
+              ", no generation is whole for these ranks (a rank's file is missing, cannot be read, or is not this user's): nothing is loaded, " +
+              then);
     });
   return {};
 }
@@ -227,7 +242,7 @@ bool StateFiles::write(std::uint32_t sequence, const std::vector<TensorView>& te
   });
   if (!why.empty())
     warn(why + "; nothing is saved" + (next_ > kMostGenerations ? " until its files are removed" : "") +
-         ", and what was saved before stays. Further failures of these files are not said");
+         ", and what was saved before stays. Further failures are not said until something is saved");
   return tried && why.empty();
 }
 
@@ -256,6 +271,7 @@ bool StateFiles::save(bool complete, std::uint32_t sequence, const std::vector<T
       directory_.remove(entry({next_, static_cast<std::uint32_t>(rank_), static_cast<std::uint32_t>(size_)}));
     });
   ++next_;
+  count(all[0] != 0);
   return all[0] != 0;
 }
 
@@ -263,6 +279,7 @@ bool StateFiles::save_alone(std::uint32_t sequence, const std::vector<TensorView
                             const std::vector<SavedExtents>& extents) noexcept {
   const bool done = write(sequence, tensors, extents);
   ++next_;
+  count(done);
   return done;
 }
 

@@ -9,7 +9,8 @@
 //
 // What is no regular file of this user's is none of them, whatever its name: it is neither loaded, counted nor removed.
 //
-// What a rank cannot read or write is one warning, and never more: all ranks then have what they had.
+// What a rank cannot read or write is one warning, and the next one only after something was saved: all ranks then have
+// what they had.
 #pragma once
 #include <mpi.h>
 
@@ -25,16 +26,24 @@
 
 namespace crimp {
 
+// What could not be saved, of files that may be another StateFiles' each time.
+struct StateFailures {
+  bool told = false;        // by this rank; further ones are not, until something is saved
+  std::uint64_t all = 0;    // saves that failed on some rank
+  std::uint64_t since = 0;  // of these, those since the last good one
+};
+
 class StateFiles {
  public:
-  // `name` is equal on all ranks. Nothing is opened yet.
-  StateFiles(MPI_Comm comm, int rank, int size, const std::string& directory, const std::string& name);
+  // `name` is equal on all ranks. Nothing is opened yet. `failures` outlives this.
+  StateFiles(MPI_Comm comm, int rank, int size, const std::string& directory, const std::string& name, StateFailures&);
 
   // Makes the directory, or says now that nothing can be saved in it.
   void prepare() noexcept;
   // Collective: agrees with the directory on the generations that are there, and reads the newest whole one, of however
-  // many ranks. Nothing on all ranks alike where there is none. Throws Error{transport_failed}.
-  std::optional<SavedState> load();
+  // many ranks. Nothing on all ranks alike where there is none; where some are there, that is said with what it means,
+  // `then`. Throws Error{transport_failed}.
+  std::optional<SavedState> load(const char* then);
   // Collective: so much of load() as save() needs.
   void look();
   // This rank's files of generations before `than`, which all ranks have found to be needless.
@@ -65,6 +74,7 @@ class StateFiles {
   void least(std::span<std::int64_t> numbers) const;  // over the ranks, collective
   void agree_on_next(const std::vector<File>&);
   void warn(const std::string& why) noexcept;
+  void count(bool saved) noexcept;
 
   MPI_Comm comm_;
   int rank_, size_;
@@ -73,7 +83,7 @@ class StateFiles {
   std::uint64_t newest_ = 0;            // of this user's
   std::vector<std::uint64_t> foreign_;  // generations of names that are theirs, of what is no file of this user's
   std::uint64_t next_ = 1, set_ = 0;
-  bool warned_ = false;
+  StateFailures& failures_;
 };
 
 }  // namespace crimp

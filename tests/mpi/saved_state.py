@@ -281,6 +281,7 @@ def unwritable(ranks=2):
     out = job(ranks, dict(CRIMP_CODEC="3lc", CRIMP_STATE_DIR=at("full", "state"), CRIMP_STATE_INTERVAL="2"), "train", 0, 12, at("whole"))
     expect("No space left" in out, "the disk was not full")
     same_curve(whole, curve(out), 1)
+    expect("state could not be saved" in out, "the summary does not say that nothing was saved")
 
 
 def other_ranks(algorithm):
@@ -299,6 +300,7 @@ def other_ranks(algorithm):
     process = start(3, settings, "drain", at("owed"), "load=" + at("state"))
     out = said(process)
     expect(process.returncode != 0 and "failed: crimp_load" in out, "a rank's file is missing, and nobody noticed")
+    expect("nothing is loaded, what is kept stays" in out and "from zeros" not in out, "it is not said what becomes of what there is")
 
 
 if case.startswith("restart."):
@@ -307,7 +309,10 @@ elif case.startswith("other_ranks."):
     other_ranks(case[12:])
 elif case == "refused":
     os.mkdir(at("there"))
-    job(3, dict(CRIMP_CODEC="3lc"), "refused", at("there"))
+    out = job(3, dict(CRIMP_CODEC="3lc"), "refused", at("there"))
+    expect("is saved in '" + at("there", "some") + "' again, after 4 attempts that failed" in out, "nothing is said of saving that goes again")
+    expect("state could not be saved 4 of 5 times" in out, "the summary does not say what could not be saved")
+    expect(len(re.findall("nothing is saved", out)) == 3, "not one warning for each rank")
 else:
     {"killed": killed, "broken": broken, "strays": strays, "unwritable": unwritable}[case]()
 shutil.rmtree(scratch, ignore_errors=True)
