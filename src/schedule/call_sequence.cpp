@@ -20,6 +20,11 @@ std::string CallSequence::prefix(const Series& series) const {
   return kKeyPrefix + std::to_string(series.id) + "." + std::to_string(series.generation) + ".";
 }
 
+// The other ranks do so, too.
+void CallSequence::forget_residuals(const Series& series) const {
+  insist([&] { forget_(prefix(series)); });
+}
+
 void CallSequence::gather(Series& series, const SumOverRanks& sum) {
   series.next = series.calls + std::clamp<std::uint64_t>(series.period ? series.calls : series.calls / 4, 1, 4096);
   const PeriodEvidence evidence(series.history, {periods_, series.backoff, series.adjacent}, sum);
@@ -99,7 +104,10 @@ void CallSequence::learn(Series& series, std::uint32_t period, const SumOverRank
   sum(numbers);
   for (std::size_t t = 0; t < period; ++t) {
     Tensor& tensor = series.tensors[t];
-    tensor.steady = !moved[t];
+    const Evidence* const here = &mine[t * Evidence::kWayCount];
+    // Where its calls have passed unseen nothing new is known of it.
+    const bool seen = !series.period || here[0].known() || here[1].known();
+    if (seen) tensor.steady = !moved[t];
     // Once, because the residual is that of what lies between.
     if (!tensor.known) {
       tensor.head = ends_of(t)[0] && 2 * ends_of(t)[0] >= ends_of(t)[2];
@@ -110,8 +118,9 @@ void CallSequence::learn(Series& series, std::uint32_t period, const SumOverRank
       const bool proved = Evidence(&numbers[i * Evidence::kNumbers]).proves(Evidence::kLikely, way);
       tensor.known = tensor.known || proved;
       // What proves nothing doubts nothing. So few pairs as link a tensor say nothing yet of how its likeness varies.
-      const bool enough = mine[i].known() && (period > 1 || calls.size() > PeriodEvidence::kMinMatches);
-      tensor.usual[way] = proved && enough ? Tensor::Usual{mine[i].mean(), mine[i].spread()} : Tensor::Usual{};
+      const bool many = here[way].known() && (period > 1 || calls.size() > PeriodEvidence::kMinMatches);
+      if (seen)
+        tensor.usual[way] = proved && many ? Tensor::Usual{here[way].mean(), here[way].spread()} : Tensor::Usual{};
     }
   }
   if (series.period) return;
@@ -171,7 +180,9 @@ CallSequence::Call CallSequence::begin(std::uint64_t count, Dtype type, const Sk
   }
   Series& series = at->second;
   ++now_;
-  if (std::exchange(signature_, signature) == signature) series.adjacent = true;
+  signature_before_ = std::exchange(signature_, signature);
+  adjacent_before_ = series.adjacent;
+  if (signature_before_ == signature) series.adjacent = true;
   made_ = made;
   if (made) {
     series.id = next_id_++;
@@ -218,6 +229,7 @@ bool CallSequence::skip(std::uint64_t count, Dtype type) noexcept {
   if (std::exchange(signature_, signature) == signature) series.adjacent = true;
   series.used = now_;
   series.phase = (series.phase + 1) % series.period;
+  series.unseen = (series.unseen + 1) % series.period;
   return true;
 }
 
@@ -240,10 +252,13 @@ void CallSequence::end(Outcome outcome, const SumOverRanks& sum) {
   Series& series = series_.at(signature_);
   if (outcome != Outcome::tensor) series.history.pop_back();
   if (outcome == Outcome::failed) {
+    --now_;
+    series.adjacent = adjacent_before_;
     if (made_) {
       series_.erase(signature_);
       --next_id_;
     }
+    signature_ = signature_before_;
     return;
   }
   series.used = now_;
@@ -265,6 +280,11 @@ void CallSequence::end(Outcome outcome, const SumOverRanks& sum) {
   if (apart) values_.sketch = Sketch();
   if (apart && !series.period && !std::exchange(series.apart_here, true))
     for (SketchedCall& before : series.history) before.sketch = Sketch();
+  if (series.unseen) {
+    series.history.pop_back();
+    place_unseen(series);
+    insist([&] { series.history.emplace_back(); });
+  }
   if (series.period) {
     Tensor& tensor = series.tensors[series.phase];
     if (!apart && (values_.sketch.usable() || !same_buffers(values_, tensor.last))) tensor.last = values_;
@@ -308,13 +328,22 @@ void CallSequence::find_turn(Series& series, const SumOverRanks& sum) {
   if (likeness(best) <= Evidence::kCertain * chance(best)) return;
   for (std::uint32_t t = 0; t < series.period; ++t)
     if (t != best && likeness(best) - likeness(t) < Evidence::kLikely * std::hypot(chance(t), chance(best))) return;
-  // What was left out keeps its place among the calls.
+  place_unseen(series);
   for (const std::uint32_t next = (best + 1) % series.period; series.phase != next;
-       series.phase = (series.phase + 1) % series.period) {
-    const SketchedCall& last = series.tensors[series.phase].last;
-    insist([&] { series.history.push_back({{}, last.send, last.receive}); });
-    record(series, SketchedCall(series.history.back()));
-  }
+       series.phase = (series.phase + 1) % series.period)
+    place(series, series.tensors[series.phase]);
+}
+
+// Calls are compared by their places, so what passed unseen has one, too, but for whole turns of all tensors.
+void CallSequence::place_unseen(Series& series) {
+  for (; series.unseen; --series.unseen)
+    place(series, series.tensors[(series.phase + series.period - series.unseen) % series.period]);
+}
+
+// A call of which nothing is known but whose it was.
+void CallSequence::place(Series& series, const Tensor& whose) {
+  insist([&] { series.history.push_back({{}, whose.last.send, whose.last.receive}); });
+  record(series, SketchedCall(series.history.back()));
 }
 
 void CallSequence::record(Series& series, const SketchedCall& values) {
@@ -361,7 +390,7 @@ void CallSequence::forget_unused(std::uint64_t since, May may) {
     const Series& series = of.second;
     if (series.used >= since || !may(series)) return false;
     if (series.period) {
-      forget_(prefix(series));
+      forget_residuals(series);
       for (const Tensor& tensor : series.tensors) forgotten_ += tensor.known;
     }
     kept_ -= series.history.size();
@@ -370,7 +399,7 @@ void CallSequence::forget_unused(std::uint64_t since, May may) {
 }
 
 void CallSequence::withdraw(Series& series) {
-  forget_(prefix(series));
+  forget_residuals(series);
   ++withdrawn_;
   ++series.generation;
   series.period = series.phase = series.foreign = series.uneven = 0;
@@ -385,7 +414,7 @@ bool CallSequence::given_up(std::uint64_t count, Dtype type) const noexcept {
 }
 
 void CallSequence::give_up(Series& series) {
-  if (series.period) forget_(prefix(series));
+  if (series.period) forget_residuals(series);
   ++series.generation;
   series.period = series.phase = 0;
   series.tensors.clear();
@@ -397,6 +426,7 @@ void CallSequence::forget_calls(Series& series) {
   kept_ -= series.history.size();
   series.history.clear();
   series.calls = 0;
+  series.unseen = 0;
   series.next = 2;
 }
 

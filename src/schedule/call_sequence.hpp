@@ -117,6 +117,7 @@ class CallSequence {
   };
   struct Series {
     std::uint32_t id = 0, generation = 0, period = 0, phase = 0, backoff = 1, foreign = 0, uneven = 0;
+    std::uint32_t unseen = 0;               // calls since the last one in the history, less whole turns
     bool proved[Evidence::kWayCount] = {};  // the ways in which the period was
     bool adjacent = false;                  // two calls of it have followed each other without another's between them
     bool apart = false;                     // a call of its count and type was
@@ -135,6 +136,8 @@ class CallSequence {
   bool doubtful(const Tensor&, const SketchedCall&) const;
   static double proportion(const Tensor&, const Likeness& to_last);
   void find_turn(Series&, const SumOverRanks&);
+  void place_unseen(Series&);
+  void place(Series&, const Tensor&);
   void give_up(Series&);
   void withdraw(Series&);
   void forget_calls(Series&);
@@ -144,6 +147,7 @@ class CallSequence {
   template <class May>
   void forget_unused(std::uint64_t since, May may);
   std::string prefix(const Series&) const;
+  void forget_residuals(const Series&) const;
   std::shared_ptr<const Layout> layout(const Series&, std::uint64_t count, bool ends) const;
 
   static std::uint64_t signature(std::uint64_t count, Dtype type) {
@@ -158,9 +162,9 @@ class CallSequence {
   std::size_t most_ = kMostSketches;        // make_room() beyond
   std::uint32_t next_id_ = 0;
   std::uint64_t now_ = 0 /* calls so far */, foreign_ = 0, withdrawn_ = 0, forgotten_ = 0;
-  // The call under way.
-  std::uint64_t signature_ = 0;
-  bool made_ = false;
+  // The call under way; what begin() has changed, as it was before.
+  std::uint64_t signature_ = 0, signature_before_ = 0;
+  bool made_ = false, adjacent_before_ = false;
   SketchedCall values_;
   bool apart_ = false;
   double largest_ = 0;
