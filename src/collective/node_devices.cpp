@@ -43,7 +43,9 @@ void Attempts::fail(ErrorCode code, const char* what) noexcept {
   }
 }
 
-NodeDevices::NodeDevices() { no_memory(); }
+NodeDevices::NodeDevices() {
+  insist([] { no_memory(); });
+}
 
 Error not_handed_on() {
   return Error(ErrorCode::payload_corrupt, "a rank of this rank's node could not hand on the sums");

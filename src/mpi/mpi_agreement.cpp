@@ -8,6 +8,7 @@
 #include "core/digest.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
+#include "core/reserve.hpp"
 #include "core/settings_text.hpp"
 #include "mpi/mpi_wait.hpp"
 
@@ -88,10 +89,12 @@ bool compare(Comparison& comparison, int rank, int size, const std::string& mine
   std::string theirs;
   comparison.same_as(first, mine, rank == 0 ? &theirs : nullptr);
   if (rank == 0)
-    log(LogLevel::error, "the settings differ between the ranks of a communicator of " + std::to_string(size) + " (" +
-                             std::to_string(others) + (others == 1 ? " rank has" : " ranks have") +
-                             " others than rank 0): " + settings_difference(mine, theirs, first) +
-                             "; its calls pass through uncompressed. Give all ranks the same (mpirun -x, crimp run)");
+    logged("settings that differ", [&] {
+      log(LogLevel::error, "the settings differ between the ranks of a communicator of " + std::to_string(size) + " (" +
+                               std::to_string(others) + (others == 1 ? " rank has" : " ranks have") +
+                               " others than rank 0): " + settings_difference(mine, theirs, first) +
+                               "; its calls pass through uncompressed. Give all ranks the same (mpirun -x, crimp run)");
+    });
   return false;
 }
 
@@ -100,7 +103,7 @@ bool compare(Comparison& comparison, int rank, int size, const std::string& mine
 bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings, bool legal, const std::string& where,
                     bool* any) {
   std::string mine;  // where there is no memory for it, it is another than everybody's
-  logged("the settings", [&] { mine = settings_text(settings, legal); });
+  logged("the settings", [&] { mine = insist([&] { return settings_text(settings, legal); }); });
   Comparison comparison(comm, rank, size, where);
   const bool same = comparison.same_as(0, mine);
   return compare(comparison, rank, size, mine, same, any);

@@ -8,8 +8,10 @@
 #include "core/error.hpp"
 #include "core/fault.hpp"
 #include "core/log.hpp"
+#include "core/reserve.hpp"
 #include "core/stall.hpp"
 #include "mpi/mpi_transport.hpp"
+#include "mpi/mpi_wait.hpp"
 
 namespace crimp {
 namespace {
@@ -27,13 +29,16 @@ SharedMemory share(MPI_Comm comm, const std::vector<int>& peers, int rank, int t
       if (fault::fires("node_memory")) throw Error(ErrorCode::out_of_memory, "a test wants no shared memory");
       work();
     } catch (const std::exception& e) {
-      failure = e.what();
+      insist([&] { failure = e.what(); });
     }
   };
   if (rank == 0)
     attempt([&] { memory = SharedMemory(MpiNode::bytes(static_cast<int>(peers.size()))), place = memory.place(); });
   if (rank != 0) {
-    check_private(PMPI_Recv(&place, sizeof place, MPI_BYTE, peers[0], tag, comm, MPI_STATUS_IGNORE), "MPI_Recv");
+    MPI_Request request;
+    check_private(PMPI_Irecv(&place, sizeof place, MPI_BYTE, peers[0], tag, comm, &request), "MPI_Irecv");
+    wait_for(request, rank, static_cast<int>(peers.size()),
+             [] { return std::string("for the first rank of its node to share memory"); });
     if (place.descriptor < 0) return memory;  // the leader says why
     attempt([&] { memory = SharedMemory(place); });
     return memory;
@@ -79,40 +84,50 @@ void MpiNode::meet() {
 
 MpiHierarchy::MpiHierarchy(PrivateWorld& world, MPI_Comm comm, int rank, const std::vector<int>& world_ranks,
                            const std::vector<std::vector<int>>& nodes)
-    : world_(world), tag_(world.open_channel(comm)) {
+    : world_(world), tag_(world.open_channel(comm, rank, static_cast<int>(world_ranks.size()))) {
   try {
-    const auto node = std::find_if(nodes.begin(), nodes.end(),
-                                   [&](const auto& n) { return std::find(n.begin(), n.end(), rank) != n.end(); });
-    const int in_node = static_cast<int>(std::find(node->begin(), node->end(), rank) - node->begin());
-    std::vector<int> peers, leaders;
-    for (const int r : *node) peers.push_back(world_ranks[static_cast<std::size_t>(r)]);
-    for (const auto& n : nodes) leaders.push_back(world_ranks[static_cast<std::size_t>(n[0])]);
-
-    std::string failure;
-    SharedMemory memory = share(world.comm(), peers, in_node, tag_, failure);
-    const int size = static_cast<int>(world_ranks.size()), mine = failure.empty() ? size : rank;
-    int first = size;
-    check_mpi(PMPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
-    // Where there is no other node nobody has asked for it.
-    const bool quiet = nodes.size() == 1;
-    if (first == rank && (quiet || !told.exchange(true)))
-      log(quiet ? LogLevel::debug : LogLevel::warn,
-          failure +
-              "; communicators that this rank is in go without nodes, by an algorithm other than hierarchical and node_sum");
-    if (first < size)
-      throw Error(ErrorCode::out_of_memory,
-                  "rank " + std::to_string(first) + " of the communicator has no memory to share");
-    memory.close_door();
-    node_ = std::make_unique<MpiNode>(world.comm(), std::move(peers), in_node, tag_, std::move(memory));
-    // A node's own messages have the other tag: its leader hears from both.
-    if (in_node == 0)
-      leaders_ =
-          std::make_unique<PeerTransport>(world.comm(), leaders, static_cast<int>(node - nodes.begin()), tag_ + 1);
+    open(comm, rank, world_ranks, nodes);
   } catch (...) {
     world_.close_channel(tag_);
     throw;
   }
-  hierarchy_ = {node_.get(), leaders_.get(), static_cast<int>(nodes.size())};
+}
+
+void MpiHierarchy::open(MPI_Comm comm, int rank, const std::vector<int>& world_ranks,
+                        const std::vector<std::vector<int>>& nodes) {
+  const auto node = std::find_if(nodes.begin(), nodes.end(),
+                                 [&](const auto& n) { return std::find(n.begin(), n.end(), rank) != n.end(); });
+  const int in_node = static_cast<int>(std::find(node->begin(), node->end(), rank) - node->begin());
+  std::vector<int> peers, leaders;
+  insist([&] {
+    peers.clear(), leaders.clear();
+    for (const int r : *node) peers.push_back(world_ranks[static_cast<std::size_t>(r)]);
+    for (const auto& n : nodes) leaders.push_back(world_ranks[static_cast<std::size_t>(n[0])]);
+  });
+
+  std::string failure;
+  SharedMemory memory = share(world_.comm(), peers, in_node, tag_, failure);
+  const int size = static_cast<int>(world_ranks.size());
+  const int first = agree_on_nodes(comm, rank, size, failure.empty() ? size : rank, MPI_MIN);
+  // Where there is no other node nobody has asked for it.
+  const bool quiet = nodes.size() == 1;
+  if (first == rank && (quiet || !told.exchange(true)))
+    logged("a node without shared memory", [&] {
+      log(quiet ? LogLevel::debug : LogLevel::warn,
+          failure +
+              "; communicators that this rank is in go without nodes, by an algorithm other than hierarchical and node_sum");
+    });
+  if (first < size)
+    throw insist([&] {
+      return Error(ErrorCode::out_of_memory,
+                   "rank " + std::to_string(first) + " of the communicator has no memory to share");
+    });
+  memory.close_door();
+  node_.emplace(world_.comm(), std::move(peers), in_node, tag_, std::move(memory));
+  // A node's own messages have the other tag: its leader hears from both.
+  if (in_node == 0)
+    leaders_.emplace(world_.comm(), std::move(leaders), static_cast<int>(node - nodes.begin()), tag_ + 1);
+  hierarchy_ = {&*node_, leaders_ ? &*leaders_ : nullptr, static_cast<int>(nodes.size())};
 }
 
 MpiHierarchy::~MpiHierarchy() { world_.close_channel(tag_); }

@@ -2,7 +2,7 @@
 #pragma once
 #include <mpi.h>
 
-#include <memory>
+#include <optional>
 #include <vector>
 
 #include "collective/node.hpp"
@@ -44,10 +44,11 @@ class MpiHierarchy {
   const Hierarchy& get() const { return hierarchy_; }
 
  private:
+  void open(MPI_Comm, int rank, const std::vector<int>& world_ranks, const std::vector<std::vector<int>>& nodes);
   PrivateWorld& world_;
   int tag_;
-  std::unique_ptr<MpiNode> node_;
-  std::unique_ptr<PeerTransport> leaders_;
+  std::optional<MpiNode> node_;
+  std::optional<PeerTransport> leaders_;
   Hierarchy hierarchy_{};
 };
 

@@ -11,6 +11,7 @@
 #include "codec/codec.hpp"
 #include "core/digest.hpp"
 #include "core/error.hpp"
+#include "core/reserve.hpp"
 #include "mpi/mpi_transport.hpp"
 #include "mpi/mpi_wait.hpp"
 
@@ -27,34 +28,36 @@ void PrivateWorld::close() {
 
 // Channels are opened on all ranks of a communicator alike, but by threads on several communicators in any order: two
 // may agree on one number at once. Then some rank has given it away already, and all try another one.
-int PrivateWorld::open_channel(MPI_Comm comm) {
+int PrivateWorld::open_channel(MPI_Comm comm, int rank, int size) {
   int* most = nullptr;
   int found = 0;
   check_mpi(PMPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most, &found), "MPI_Comm_get_attr");
   const int last = (found ? *most : 32767) - kTags;
   for (bool again = false;;) {
-    int mine, agreed = 0;
+    int mine = 0;
     {
       std::lock_guard lock(mutex_);
       mine = next_;
     }
-    check_mpi(PMPI_Allreduce(&mine, &agreed, 1, MPI_INT, MPI_MAX, comm), "MPI_Allreduce");
+    const int agreed = agree_on_nodes(comm, rank, size, mine, MPI_MAX);
     if (agreed > last) {  // those of communicators that were freed are free again
       if (again)
-        throw Error(ErrorCode::out_of_memory, "all " + std::to_string(last) + " tags of this MPI library are in use");
+        throw insist([&] {
+          return Error(ErrorCode::out_of_memory,
+                       "all " + std::to_string(last) + " tags of this MPI library are in use");
+        });
       again = true;
       std::lock_guard lock(mutex_);
       next_ = 0;
       continue;
     }
-    int free = 0, free_everywhere = 0;
+    int free = 0;
     {
       std::lock_guard lock(mutex_);
-      free = channels_.insert(agreed).second;
+      insist([&] { free = channels_.insert(agreed).second; });
       if (next_ < agreed + kTags) next_ = agreed + kTags;
     }
-    check_mpi(PMPI_Allreduce(&free, &free_everywhere, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
-    if (free_everywhere) return agreed;
+    if (agree_on_nodes(comm, rank, size, free, MPI_MIN)) return agreed;
     if (free) close_channel(agreed);
   }
 }
@@ -77,6 +80,15 @@ std::uint32_t salt_of(const std::vector<int>& world_ranks, int rank, bool nonblo
   return static_cast<std::uint32_t>(digest(bytes)) & ~kSums;
 }
 
+int agree_on_nodes(MPI_Comm comm, int rank, int size, int mine, MPI_Op op) {
+  int all = mine;
+  MPI_Request request;
+  check_mpi(PMPI_Iallreduce(&mine, &all, 1, MPI_INT, op, comm, &request), "MPI_Iallreduce");
+  wait_for(request, rank, size,
+           [&] { return "for the others to open the nodes of " + name_of(comm) + ", as all of its ranks must"; });
+  return all;
+}
+
 void check_private(int rc, const char* call) {
   if (rc == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING] = "";
@@ -86,13 +98,13 @@ void check_private(int rc, const char* call) {
 }
 
 std::vector<int> world_ranks(MPI_Comm comm) {
+  int size = 0;
+  PMPI_Comm_size(comm, &size);
+  std::vector<int> mine(static_cast<std::size_t>(size)), of_world(mine.size());
+  std::iota(mine.begin(), mine.end(), 0);
   MPI_Group world, group;
   PMPI_Comm_group(MPI_COMM_WORLD, &world);
   PMPI_Comm_group(comm, &group);
-  int size = 0;
-  PMPI_Group_size(group, &size);
-  std::vector<int> mine(static_cast<std::size_t>(size)), of_world(mine.size());
-  std::iota(mine.begin(), mine.end(), 0);
   PMPI_Group_translate_ranks(group, size, mine.data(), world, of_world.data());
   PMPI_Group_free(&group);
   PMPI_Group_free(&world);

@@ -24,10 +24,10 @@ class PrivateWorld {
   MPI_Comm comm() const { return comm_; }
 
   static constexpr int kTags = 2;  // of a channel: its number and those behind it
-  // Collective over `comm`, whose ranks are all in the world: the first tag of a channel that no two of them share with
-  // another open channel. Throws Error{transport_failed}, and Error{out_of_memory} on all ranks where there is none.
-  // Thread-safe.
-  int open_channel(MPI_Comm comm);
+  // Collective over `comm`, this one being `rank` of `size`, whose ranks are all in the world: the first tag of a
+  // channel that no two of them share with another open channel. Throws Error{transport_failed}, and
+  // Error{out_of_memory} on all ranks where there is none. Thread-safe.
+  int open_channel(MPI_Comm comm, int rank, int size);
   void close_channel(int tag);  // local
 
  private:
@@ -54,6 +54,10 @@ bool of_this_world(MPI_Comm);
 // its order, so that calls there have the bits of their rank and number alone. nonblocking: of sums that do not block,
 // which are counted apart.
 std::uint32_t salt_of(const std::vector<int>& world_ranks, int rank, bool nonblocking);
+
+// Collective over `comm`, while its nodes are opened: of all ranks' numbers what `op` makes of them. Throws
+// Error{transport_failed}.
+int agree_on_nodes(MPI_Comm comm, int rank, int size, int mine, MPI_Op op);
 
 // As check_mpi(), for a communicator of Crimp's own.
 void check_private(int rc, const char* call);

@@ -206,6 +206,7 @@ void Sum::bind(const void* values) {
 }
 
 void Sum::start() {
+  fill_reserve();
   const FloatEnvironment environment;
   begun_ = Clock::now();
   buffers_ = {};
@@ -397,13 +398,18 @@ std::unique_ptr<NonblockingSum> Sums::make_sum(const AllreduceRequest& request, 
 }
 
 std::unique_ptr<NonblockingSum> Sums::init(const AllreduceRequest& request, PassReason* why) {
+  const std::uint32_t number = persistent_++;  // first, as there
+  fill_reserve();
   const auto layout = insist([&] {
-    return Layout::make(Layout::Source::periodic, {{"persistent " + std::to_string(persistent_), 0, request.count}});
+    return Layout::make(Layout::Source::periodic, {{"persistent " + std::to_string(number), 0, request.count}});
   });
   Carried carried = plan(request, layout, why);
-  if (!carried.route) return nullptr;
-  auto sum = std::make_unique<Sum>(shared_from_this(), request, std::move(carried.plan), std::move(carried.route), 0);
-  if (sum->init(persistent_++)) return sum;
+  if (!carried.route) {
+    --persistent_;
+    return nullptr;
+  }
+  auto sum = insist([&] { return std::make_unique<Sum>(shared_from_this(), request, carried.plan, carried.route, 0); });
+  if (sum->init(number)) return sum;
   *why = PassReason::nonblocking;
   return nullptr;
 }

@@ -330,6 +330,7 @@ Session* Runtime::session(MPI_Comm comm, PassReason* why, const AllreduceRequest
   int has = 0;
   check_mpi(PMPI_Comm_get_attr(comm, keyval_, &found, &has), "MPI_Comm_get_attr");
   if (!has) {
+    fill_reserve();
     int inter = 0, size = 1, rank = 0;
     check_mpi(PMPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter");
     if (!inter) check_mpi(PMPI_Comm_size(comm, &size), "MPI_Comm_size");
@@ -338,11 +339,11 @@ Session* Runtime::session(MPI_Comm comm, PassReason* why, const AllreduceRequest
       return nullptr;
     }
     check_mpi(PMPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-    if (!of_this_world(comm)) {
+    if (!insist([&] { return of_this_world(comm); })) {
       *why = PassReason::unprepared;
       return nullptr;
     }
-    auto made = std::make_unique<Session>(context(), comm, rank, size, request);
+    auto made = Session::make(insist([&] { return context(); }), comm, rank, size, request);
     {
       std::lock_guard lock(mutex_);
       insist([&] { sessions_.insert(made.get()); });  // the other ranks have theirs
@@ -381,16 +382,17 @@ std::shared_ptr<NonblockingSums> Runtime::nonblocking(MPI_Comm comm, PassReason*
   int has = 0;
   check_mpi(PMPI_Comm_get_attr(comm, nonblocking_keyval_, &found, &has), "MPI_Comm_get_attr");
   if (!has) {
+    fill_reserve();
     int inter = 0, size = 1, rank = 0;
     check_mpi(PMPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter");
     if (!inter) check_mpi(PMPI_Comm_size(comm, &size), "MPI_Comm_size");
     if (!inter && size > 1) {
       check_mpi(PMPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-      if (!of_this_world(comm)) {
+      if (!insist([&] { return of_this_world(comm); })) {
         *why = PassReason::unprepared;
         return nullptr;
       }
-      auto made = NonblockingSums::make(context(), comm, rank, size);
+      auto made = insist([&] { return NonblockingSums::make(context(), comm, rank, size); });
       found = made.get();
       {
         std::lock_guard lock(mutex_);

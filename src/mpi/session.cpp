@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "backend/device_plugin.hpp"
@@ -41,12 +43,21 @@ bool is_lowest(const std::vector<int>& world_ranks, int rank) {
 
 }  // namespace
 
-Session::Session(const Context& context, MPI_Comm comm, int rank, int size, const AllreduceRequest* request)
-    : context_(context), comm_(comm), rank_(rank), size_(size), device_(on_device(request)),
-      usable_(settings_agree(comm, rank, size, context.settings, context.legal,
-                             "in " + (request ? call_text(*request) : "a call") + ", the first on " + name_of(comm) +
-                                 ", for the others to come to it. " + absence_text(context.settings.min_count),
-                             &device_)),
+std::unique_ptr<Session> Session::make(const Context& context, MPI_Comm comm, int rank, int size,
+                                       const AllreduceRequest* request) {
+  const std::string where = insist([&] {
+    return "in " + (request ? call_text(*request) : "a call") + ", the first on " + name_of(comm) +
+           ", for the others to come to it. " + absence_text(context.settings.min_count);
+  });
+  bool device = on_device(request);
+  const bool usable = settings_agree(comm, rank, size, context.settings, context.legal, where, &device);
+  auto made = insist([&] { return std::unique_ptr<Session>(new Session(context, comm, rank, size, usable, device)); });
+  if (usable) made->open();
+  return made;
+}
+
+Session::Session(const Context& context, MPI_Comm comm, int rank, int size, bool usable, bool device)
+    : context_(context), comm_(comm), rank_(rank), size_(size), device_(device), usable_(usable),
       planner_(context.settings, context.codecs),
       calls_(context.settings.periods, [this](std::string_view prefix) { memory_.forget_unnamed(prefix); }),
       chooser_(context.settings.algorithm), world_ranks_(world_ranks(comm)), salt_(salt_of(world_ranks_, rank, false)),
@@ -56,16 +67,16 @@ Session::Session(const Context& context, MPI_Comm comm, int rank, int size, cons
   chooser_.share(&context.models, digest(std::string_view(ranks, world_ranks_.size() * sizeof(int))));
   chooser_.set_device(device_);
   chooser_.set_nodes([this] { return open_nodes(); });
-  if (context.settings.residual == "8bit") {
-    memory_.keep_bytes(rank ^ static_cast<int>(salt_), &context.workers);
-    if (device_ && rank == 0)
-      context.report.note([] { log(LogLevel::info, "CRIMP_RESIDUAL=8bit: residuals in GPU memory stay float32"); });
-  }
-  if (usable_) recorded_.open(comm, size);
-  if (usable_ && context_.trace)
-    context_.report.note([&] { in_trace_ = context_.trace->communicator(ranks_text(world_ranks_)); });
-  if (usable_ && context_.settings.skew) arrivals_.emplace(comm, rank, size, world_ranks_, context_.trace, in_trace_);
-  if (usable_ && !context.state_dir.empty()) open_state();
+  if (context.settings.residual == "8bit") memory_.keep_bytes(rank ^ static_cast<int>(salt_), &context.workers);
+}
+
+void Session::open() {
+  if (context_.settings.residual == "8bit" && device_ && rank_ == 0)
+    context_.report.note([] { log(LogLevel::info, "CRIMP_RESIDUAL=8bit: residuals in GPU memory stay float32"); });
+  recorded_.open(comm_, size_);
+  if (context_.trace) context_.report.note([&] { in_trace_ = context_.trace->communicator(ranks_text(world_ranks_)); });
+  if (context_.settings.skew) arrivals_.emplace(comm_, rank_, size_, world_ranks_, context_.trace, in_trace_);
+  if (!context_.state_dir.empty()) open_state();
 }
 
 Session::~Session() = default;
@@ -100,10 +111,10 @@ ControlRecord Session::control_record() const {
 }
 
 const Hierarchy* Session::open_nodes() {
-  const auto nodes = context_.nodes_of(world_ranks_);
+  const auto nodes = insist([&] { return context_.nodes_of(world_ranks_); });
   if (!useful(nodes)) return nullptr;
   try {
-    nodes_ = std::make_unique<MpiHierarchy>(context_.private_world, comm_, rank_, world_ranks_, nodes);
+    nodes_.emplace(context_.private_world, comm_, rank_, world_ranks_, nodes);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::out_of_memory) throw;
     return nullptr;

@@ -43,8 +43,9 @@ void check_learning_rate(double);
 class Session {
  public:
   // Collective: compares the settings. Where they differ, rank 0 says which, and usable() is false on all ranks.
-  // `request`: the call that makes the session, for who waits in it; may be null.
-  Session(const Context&, MPI_Comm, int rank, int size, const AllreduceRequest* request);
+  // `request`: the call that makes the session, for who waits in it; may be null. Insists on its memory. Throws
+  // Error{transport_failed}.
+  static std::unique_ptr<Session> make(const Context&, MPI_Comm, int rank, int size, const AllreduceRequest* request);
   ~Session();  // local: MPI_Comm_free waits for nobody
 
   bool usable() const { return usable_; }
@@ -77,6 +78,9 @@ class Session {
   bool has_codecs() const { return planner_.any_codecs(); }
 
  private:
+  // Local, and may be repeated where it lacks memory. device: some rank's values lie in the memory of one.
+  Session(const Context&, MPI_Comm, int rank, int size, bool usable, bool device);
+  void open();  // collective
   // Collective; null on all ranks where there are none.
   const Hierarchy* open_nodes();
   // Whether the call is one of those of which is known that they pass, because plain MPI is faster: then it has been
@@ -183,7 +187,7 @@ class Session {
   std::uint32_t in_trace_ = 0;
   KnownPasses passes_;
   bool idle_waits_ = false;
-  std::unique_ptr<MpiHierarchy> nodes_;             // null: not needed yet, or none
+  std::optional<MpiHierarchy> nodes_;               // nothing: not needed yet, or none
   StateFailures state_failures_, save_failures_;    // of CRIMP_STATE_DIR; of crimp_save
   std::optional<StateFiles> state_;                 // of CRIMP_STATE_DIR
   std::uint64_t unsaved_ = 0, since_load_ = 0;      // calls that were compressed since

@@ -1,17 +1,21 @@
 // A rank that runs out of memory anywhere inside a call: the n-th operator new of that call fails on one rank, for n =
 // 1, 2, ... until a call has fewer. No rank may wait for it (run.py ends what hangs), fail, or get another sum than the
 // others.
-//   starved HOW [named-|nonblocking-]WHAT TOLERANCE [COUNT]
+//   starved HOW [named-|nonblocking-|persistent-]WHAT TOLERANCE [COUNT]
 // HOW: once, the n-th alone fails; full, from the n-th on the heap grows no more until the call has ended. WHAT: new,
-// every call is of other tensors than those before, so that it must be planned; again, of the same; scatter-..., of
-// MPI_Reduce_scatter with shares of different sizes, nonblocking-scatter-... of MPI_Ireduce_scatter. TOLERANCE: how far
-// a sum of COUNT or more values within [-1, 1) may be from the exact one.
+// every call is of other tensors than those before, so that it must be planned; again, of the same; first, every call
+// is the first one on its communicator; scatter-..., of MPI_Reduce_scatter with shares of different sizes,
+// nonblocking-scatter-... of MPI_Ireduce_scatter. TOLERANCE: how far a sum of COUNT or more values within [-1, 1) may
+// be from the exact one.
 #include <dlfcn.h>
 #include <malloc.h>
 
 #include <new>
 
 #include "crimp/crimp.h"
+#if defined(OPEN_MPI)
+#include <mpi-ext.h>
+#endif
 
 #include "check.hpp"
 
@@ -75,38 +79,73 @@ void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { releas
 
 namespace {
 
-bool named = false, nonblocking = false, scattered = false;
+bool named = false, nonblocking = false, persistent = false, scattered = false, first = false;
 double tolerance = 0;
+
+#if MPI_VERSION >= 4
+const auto allreduce_init = MPI_Allreduce_init;
+#elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
+const auto allreduce_init = MPIX_Allreduce_init;
+#else
+int allreduce_init(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Info, MPI_Request*) {
+  std::puts("skipped: this MPI has no persistent collectives");
+  MPI_Finalize();
+  std::exit(check::kSkipped);
+}
+#endif
+
+struct Buffers {
+  std::vector<float> in, out;
+  std::vector<int> shares;
+};
+
+// By a request, whose sum is decoded here where MPI says that it is complete.
+int sum_by_request(Buffers& b, MPI_Comm comm) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  const auto count = static_cast<int>(b.in.size());
+  const int failed =
+      persistent  ? allreduce_init(b.in.data(), b.out.data(), count, MPI_FLOAT, MPI_SUM, comm, MPI_INFO_NULL, &request)
+      : scattered ? MPI_Ireduce_scatter(b.in.data(), b.out.data(), b.shares.data(), MPI_FLOAT, MPI_SUM, comm, &request)
+                  : MPI_Iallreduce(b.in.data(), b.out.data(), count, MPI_FLOAT, MPI_SUM, comm, &request);
+  if (failed) return failed;
+  if (persistent) {
+    const int started = MPI_Start(&request);
+    const int ended = started ? started : MPI_Wait(&request, MPI_STATUS_IGNORE);
+    counting = false;
+    MPI_Request_free(&request);
+    return ended;
+  }
+  int complete = 0;
+  const int looked = MPI_Request_get_status(request, &complete, MPI_STATUS_IGNORE);
+  const int ended = MPI_Waitall(1, &request, MPI_STATUSES_IGNORE);
+  return ended ? ended : looked;
+}
+
+int sum(Buffers& b, MPI_Comm comm) {
+  const std::uint64_t count = b.in.size();
+  if (nonblocking) return sum_by_request(b, comm);
+  if (scattered) return MPI_Reduce_scatter(b.in.data(), b.out.data(), b.shares.data(), MPI_FLOAT, MPI_SUM, comm);
+  if (!named) return MPI_Allreduce(b.in.data(), b.out.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, comm);
+  const crimp_segment tensors[] = {
+      {"first.weight", count / 2}, {"first.bias", 100}, {"second.weight", count - count / 2 - 100}};
+  return crimp_allreduce(b.in.data(), b.out.data(), count, CRIMP_FLOAT32, comm, tensors, 3);
+}
 
 // One call whose allocation `n` fails on `victim`. Whether it had so many.
 bool call(std::uint64_t count, int victim, long n) {
-  std::vector<float> in(count), out(count);
-  for (std::size_t i = 0; i < count; ++i) in[i] = static_cast<float>(check::value(i, rank));
-  const crimp_segment tensors[] = {
-      {"first.weight", count / 2}, {"first.bias", 100}, {"second.weight", count - count / 2 - 100}};
-  std::vector<int> shares(static_cast<std::size_t>(size), 100);
-  shares[0] = static_cast<int>(count) - 100 * (size - 1);
+  Buffers b{std::vector<float>(count), std::vector<float>(count),
+            std::vector<int>(static_cast<std::size_t>(size), 100)};
+  for (std::size_t i = 0; i < count; ++i) b.in[i] = static_cast<float>(check::value(i, rank));
+  b.shares[0] = static_cast<int>(count) - 100 * (size - 1);
+  const std::vector<float>& out = b.out;
+  MPI_Comm comm = MPI_COMM_WORLD;
+  if (first) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   allocations = 0;
   fails_at = rank == victim ? n : 0;
   counting = true;
-  const auto waited = [&] {
-    MPI_Request request;
-    const auto comm = MPI_COMM_WORLD;
-    const int failed =
-        scattered ? MPI_Ireduce_scatter(in.data(), out.data(), shares.data(), MPI_FLOAT, MPI_SUM, comm, &request)
-                  : MPI_Iallreduce(in.data(), out.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, comm, &request);
-    if (failed) return failed;
-    int complete = 0;  // then it is decoded here
-    const int looked = MPI_Request_get_status(request, &complete, MPI_STATUS_IGNORE);
-    const int ended = MPI_Waitall(1, &request, MPI_STATUSES_IGNORE);
-    return ended ? ended : looked;
-  };
-  const int rc =
-      nonblocking ? waited()
-      : scattered ? MPI_Reduce_scatter(in.data(), out.data(), shares.data(), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD)
-      : named     ? crimp_allreduce(in.data(), out.data(), count, CRIMP_FLOAT32, MPI_COMM_WORLD, tensors, 3)
-                  : MPI_Allreduce(in.data(), out.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  const int rc = sum(b, comm);
   counting = frozen = false;
+  if (first) MPI_Comm_free(&comm);
   // One that does not block has no second way: it may fail, on all ranks or on the one that could not decode it.
   int failed = nonblocking && rc != MPI_SUCCESS && n > 0, failures = failed;
   if (nonblocking) MPI_Allreduce(MPI_IN_PLACE, &failures, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
@@ -119,7 +158,7 @@ bool call(std::uint64_t count, int victim, long n) {
   }
   CHECK(rc == MPI_SUCCESS, "code %d with allocation %ld failing on rank %d", rc, n, victim);
   const std::size_t begin = !scattered || rank == 0 ? 0 : count - 100 * static_cast<std::size_t>(size - rank);
-  const std::size_t own = scattered ? static_cast<std::size_t>(shares[static_cast<std::size_t>(rank)]) : count;
+  const std::size_t own = scattered ? static_cast<std::size_t>(b.shares[static_cast<std::size_t>(rank)]) : count;
   CHECK(scattered || check::identical(out.data(), count * sizeof(float), MPI_COMM_WORLD), "allocation %ld of rank %d",
         n, victim);
   for (std::size_t i = 0; i < own; ++i) {
@@ -142,8 +181,10 @@ int main(int, char** argv) {
   const std::string how = argv[1], what = argv[2];
   forever = how == "full";
   named = what.find("named") == 0;
-  nonblocking = what.find("nonblocking") == 0;
+  persistent = what.find("persistent") == 0;
+  nonblocking = persistent || what.find("nonblocking") == 0;
   scattered = what.find("scatter") != std::string::npos;
+  first = what.find("first") != std::string::npos;
   const bool anew = what.find("new") != std::string::npos;
   tolerance = std::atof(argv[3]);
   const std::uint64_t count = argv[4] ? std::strtoull(argv[4], nullptr, 10) : 40000;
