@@ -46,13 +46,14 @@ void Session::open_state() {
 }
 
 std::uint64_t Session::take(SavedState&& state) {
+  fill_reserve();
   const auto tensors = static_cast<std::uint64_t>(
       std::count_if(state.tensors.begin(), state.tensors.end(), [](const SavedTensor& t) { return !t.owner; }));
   logged("names of what was saved", [&] {
     for (const SavedTensor& t : state.tensors)
       if (t.source == Layout::Source::negotiated) names_.add(PastSums::key_of(TensorMemory::name_of(t.name), t.count));
   });
-  // A rank without memory for it goes on without: what all ranks must have alike is in what follows.
+  // A rank without memory for it goes on without: what all ranks must have alike is in what follows, and the extents.
   logged("what was saved of residuals", [&] { memory_.load(std::move(state.tensors), state.extents); });
   sequence_ = state.header.sequence;
   unsaved_ = since_load_ = 0;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/reserve.hpp"
 #include "schedule/call_sequence.hpp"
 
 namespace crimp {
@@ -158,6 +159,14 @@ std::vector<SavedExtents> TensorMemory::saved_extents() const {
 }
 
 void TensorMemory::load(std::vector<SavedTensor> tensors, const std::vector<SavedExtents>& extents) {
+  // Exchanges are as long as these say, on all ranks: what else there is no memory for is this rank's own.
+  insist([&] {
+    for (const SavedExtents& e : extents) {
+      powersgd::Extents& known = extents_[{e.name, e.count}];
+      if (known.given && (!e.given || known.cols != e.cols)) continue;  // the program has said otherwise
+      known = {e.count, e.cols, e.q_cols, e.calls, e.given};
+    }
+  });
   // The sizes have the names that they were saved under.
   for (auto& known : sizes_) known.clear();
   for (const bool plain : {true, false})
@@ -170,11 +179,6 @@ void TensorMemory::load(std::vector<SavedTensor> tensors, const std::vector<Save
     }
   residuals_.load(std::move(tensors));
   std::erase_if(largest_, [](const auto& of) { return has_name(of.first.source); });
-  for (const SavedExtents& e : extents) {
-    powersgd::Extents& known = extents_[{e.name, e.count}];
-    if (known.given && (!e.given || known.cols != e.cols)) continue;  // the program has said otherwise
-    known = {e.count, e.cols, e.q_cols, e.calls, e.given};
-  }
 }
 
 bool TensorMemory::fell(Layout::Source source, const Segment& segment, double largest, double jump) {

@@ -49,6 +49,7 @@ class TensorMemory {
   std::vector<TensorView> saved() const { return residuals_.saved(); }
   std::vector<SavedExtents> saved_extents() const;
   std::size_t unnamed() const { return residuals_.unnamed(); }  // tensors that saved() leaves out
+  // What it throws for want of memory it throws when the extents are loaded.
   void load(std::vector<SavedTensor>, const std::vector<SavedExtents>&);
   ResidualStore::Loaded loaded() const { return residuals_.loaded(); }
   bool waiting() const { return residuals_.waiting(); }
