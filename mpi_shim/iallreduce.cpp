@@ -17,12 +17,7 @@ namespace {
 
 // Where something may have to be kept until it is complete, or a tool is behind us.
 __attribute__((noinline)) int pass(const NextMpi& next, const SumCall& call, int count, MPI_Request* request) {
-  const auto stage = [&](Staged& staged, const Ranks&, Buffers& b) {
-    const Extent extent = extent_of(count, call.datatype);
-    b.sendbuf = staged.sent(call.sendbuf, extent);
-    b.recvbuf = staged.received(call.recvbuf, extent, call.sendbuf == MPI_IN_PLACE);
-  };
-  return start_by_mpi(next, call.comm, {call.sendbuf, call.recvbuf}, false, request, stage,
+  return start_by_mpi(next, call.comm, {call.sendbuf, call.recvbuf}, false, request, stages_sum(count, call.datatype),
                       [&](Buffers b, std::vector<int>&) {
                         return next.Iallreduce(b.sendbuf, b.recvbuf, count, call.datatype, call.op, call.comm, request);
                       });

@@ -34,12 +34,14 @@ const NextMpi& by_c(const NextMpi& next) {
   return next.pmpi ? pmpi : mpi;
 }
 
-// Through MPI, elements of any type.
+// Through MPI, elements of any type. Whether in one call or in several must not depend on where the buffers are.
 int pass_large(const NextMpi& next, const SumCall& call) {
-  if (next.Allreduce_c && has_large_counts() && !stages()) {
-    const ReentrancyGuard handed_on(next);
-    return next.Allreduce_c(call.sendbuf, call.recvbuf, static_cast<MPI_Count>(call.count), call.datatype, call.op,
-                            call.comm);
+  if (next.Allreduce_c && has_large_counts()) {
+    const auto count = static_cast<MPI_Count>(call.count);
+    return hand_on(call.comm, {call.sendbuf, call.recvbuf}, stages_sum(count, call.datatype), [&](Buffers b) {
+      const ReentrancyGuard handed_on(next);
+      return next.Allreduce_c(b.sendbuf, b.recvbuf, count, call.datatype, call.op, call.comm);
+    });
   }
   MPI_Aint low = 0, extent = 0;
   if (const int rc = PMPI_Type_get_extent(call.datatype, &low, &extent)) return rc;

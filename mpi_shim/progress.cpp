@@ -178,7 +178,8 @@ class Lane {
     return rc;
   }
 
-  // A sum that blocks would spin beside the program, which spins as well where it waits for this one.
+  // A sum that blocks would spin beside the program, which spins as well where it waits for this one. All ranks begin
+  // it so: MPI does not match sums that block with those that do not.
   static int begun(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
                    MPI_Comm comm) {
     const ReentrancyGuard handed_on(next);
@@ -188,10 +189,13 @@ class Lane {
   }
 
   static int by_mpi(const NextMpi& next, const SumCall& call, const Job& job) {
+    if (!job.shares) {
+      const int n = static_cast<int>(call.count);
+      return hand_on(call.comm, {call.sendbuf, call.recvbuf}, stages_sum(n, call.datatype), [&](Buffers b) {
+        return begun(next, b.sendbuf, b.recvbuf, n, call.datatype, call.op, call.comm);
+      });
+    }
     const auto& [sendbuf, recvbuf, count, datatype, op, comm, shared] = call;
-    if (!job.shares && goes_straight(next, {sendbuf, recvbuf}))
-      return begun(next, sendbuf, recvbuf, static_cast<int>(count), datatype, op, comm);
-    if (!job.shares) return pass_allreduce(next, sendbuf, recvbuf, static_cast<int>(count), datatype, op, comm);
     const int* const counts = job.counts.data();
     if (job.shares->collective == Collective::reduce_scatter)
       return pass_begun_shares(next, ReduceScatterSum<int>{sendbuf, recvbuf, counts, datatype, op, comm});

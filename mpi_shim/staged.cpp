@@ -151,20 +151,10 @@ int Staged::finish(MPI_Comm comm, int rc) {
 int pass_allreduce(const NextMpi& next, const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
                    MPI_Comm comm) {
   if (goes_straight(next, {sendbuf, recvbuf})) return next.Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
-  const auto call = [&] {
+  return hand_on(comm, {sendbuf, recvbuf}, stages_sum(count, datatype), [&](Buffers b) {
     const ReentrancyGuard handed_on(next);
-    return next.Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
-  };
-  if (in_program_memory({sendbuf, recvbuf}) || !stages() || comm == MPI_COMM_NULL || count <= 0) return call();
-  Staged staged;
-  const int failed = guard(comm, [&] {
-    const Extent extent = extent_of(count, datatype);
-    const bool in_place = sendbuf == MPI_IN_PLACE;
-    sendbuf = staged.sent(sendbuf, extent);
-    recvbuf = staged.received(recvbuf, extent, in_place);
-    return MPI_SUCCESS;
+    return next.Allreduce(b.sendbuf, b.recvbuf, count, datatype, op, comm);
   });
-  return failed != MPI_SUCCESS ? failed : staged.finish(comm, call());
 }
 
 }  // namespace crimp

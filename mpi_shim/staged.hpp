@@ -100,6 +100,15 @@ int hand_on(MPI_Comm comm, Buffers buffers, Stage stage, Call call) {
   return failed != MPI_SUCCESS ? failed : staged.finish(comm, call(buffers));
 }
 
+// The stage of a sum that every rank gets, whatever function of MPI's makes it.
+inline auto stages_sum(long long count, MPI_Datatype type) {
+  return [=](Staged& staged, const Ranks&, Buffers& b) {
+    const Extent extent = extent_of(count, type);
+    const bool in_place = b.sendbuf == MPI_IN_PLACE;
+    b.sendbuf = staged.sent(b.sendbuf, extent);
+    b.recvbuf = staged.received(b.recvbuf, extent, in_place);
+  };
+}
 // next.Allreduce, staged where that is needed.
 int pass_allreduce(const NextMpi&, const void* sendbuf, void* recvbuf, int count, MPI_Datatype, MPI_Op, MPI_Comm);
 

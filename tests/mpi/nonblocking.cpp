@@ -626,6 +626,28 @@ void persistent(double most) {
 #endif
 }
 
+// Rank 0's buffers lie where an address alone does not tell whose memory it is, the others' in the program's image. The
+// same on all ranks: calls that are compressed, and one that is not.
+void homes() {
+  static float image[2][kCount];
+  std::vector<float> far[2];
+  for (auto& buffer : far) buffer.resize(1 << 20);  // a mapping of its own
+  float* const in = rank == 0 ? far[0].data() : image[0];
+  float* const out = rank == 0 ? far[1].data() : image[1];
+  for (int call = 0; call < 8; ++call) {
+    const bool passes = call == 3;
+    std::fill(in, in + kCount, static_cast<float>(rank + 1));
+    if (passes && rank == size - 1) in[7] = std::numeric_limits<float>::quiet_NaN();
+    MPI_Request request;
+    CHECK(MPI_Iallreduce(in, out, kCount, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &request) == MPI_SUCCESS);
+    CHECK(MPI_Wait(&request, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+    const auto sum = static_cast<float>(size * (size + 1) / 2);
+    for (int i = 0; i < kCount && check::failures < 3; ++i)
+      CHECK((passes && i == 7 ? std::isnan(out[i]) : out[i] == sum), "call %d: element %d is %g, not %g", call, i,
+            static_cast<double>(out[i]), static_cast<double>(sum));
+  }
+}
+
 // A sum under way can be neither freed nor cancelled (MPI-3.1, 5.12); it is completed like any other.
 void refused() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -658,6 +680,7 @@ int main(int argc, char** argv) {
   else if (has("specials")) specials(argc > 2 ? std::atof(argv[2]) : check::codec_error());
   else if (has("progress")) progress();
   else if (has("refused")) refused();
+  else if (has("homes")) homes();
   else if (has("stress")) stress(argc > 2 ? std::atoi(argv[2]) : 3000, argc > 3 ? std::atoi(argv[3]) : 20);
   else if (has("threads")) threads(), pipelined();
   else if (has("finalizing")) finalizing();
