@@ -93,10 +93,7 @@ class Lane {
     const BlockedSignals blocked;
     thread_ = std::thread([this] { work(); });
   }
-  ~Lane() {
-    end();
-    PMPI_Comm_free(&comm_);
-  }
+  ~Lane();
   // Returns when all that was added is done.
   void end() {
     if (!thread_.joinable()) return;
@@ -234,6 +231,15 @@ struct Lanes {
   }
 };
 
+Lane::~Lane() {
+  {
+    std::lock_guard lock(Lanes::get().mutex);
+    Lanes::get().all.erase(this);
+  }
+  end();
+  PMPI_Comm_free(&comm_);
+}
+
 bool all_of(MPI_Comm comm, bool mine) {
   int here = mine, least = 0;
   check_mpi(PMPI_Allreduce(&here, &least, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
@@ -298,10 +304,6 @@ void open_lane(MPI_Comm comm) {
     check_mpi(PMPI_Comm_set_attr(comm, lanes.keyval, lane.release()), "MPI_Comm_set_attr");
     return;
   }
-  {
-    std::lock_guard lock(lanes.mutex);
-    lanes.all.erase(lane.get());
-  }
   if (!lane) PMPI_Comm_free(&own);
 }
 
@@ -311,8 +313,6 @@ void close_lane(MPI_Comm comm) {
   if (!lane) return;
   lane->set_freed();
   PMPI_Comm_delete_attr(comm, lanes.keyval);
-  std::lock_guard lock(lanes.mutex);
-  lanes.all.erase(lane.get());
 }
 
 void close_lanes() {
